@@ -1,0 +1,56 @@
+# Everything a developer does, by one word. Only root can run nodes and most tests.
+.DEFAULT_GOAL := help
+SHELL := /bin/sh
+PATH := $(PATH):/usr/local/go/bin
+export PATH
+
+TAGS := netgo osusergo seccomp runc_nocriu
+GOTEST := go test -tags "$(TAGS)" -timeout 10m
+
+.PHONY: help setup build cross run test test-all test-vm test-root lint sim bench licenses clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+setup:
+	@scripts/setup.sh build
+
+build: setup ## bin/ledge, static, for this machine; GOARCH=arm64 or arm (GOARM=7) for another
+	@scripts/build.sh bin/ledge
+
+cross: setup ## bin/ledge-linux-{amd64,arm64,armv7}
+	@GOARCH=amd64 scripts/build.sh bin/ledge-linux-amd64
+	@GOARCH=arm64 scripts/build.sh bin/ledge-linux-arm64
+	@GOARCH=arm GOARM=7 scripts/build.sh bin/ledge-linux-armv7
+
+run: setup ## build, start a throw-away node with a sample pod; Ctrl-C removes it
+	@exec scripts/run.sh
+
+test: ## what CI runs: everything but the long runs and the guest
+	@exec scripts/test.sh
+
+test-all: ## the same with the long runs; writes docs/test-all.txt
+	@exec scripts/test.sh all
+
+test-vm: build ## the root tests and the systemd units in a guest with cgroup v2
+	@scripts/setup.sh vm
+	@go run ./scripts/vm test $$(scripts/packages.sh guest)
+
+test-root: build ## the root tests on this machine
+	@LEDGE_BIN=$(CURDIR)/bin/ledge $(GOTEST) -count=1 $$(scripts/packages.sh root)
+
+lint: setup ## gofmt, vet, staticcheck, house rules
+	@exec scripts/lint.sh
+
+sim: setup ## the simulated fleet
+	@$(GOTEST) -count=1 -v ./internal/sim/...
+
+bench: build ## measure against other runtimes; a table, and bin/bench.json
+	@go run ./scripts/bench -o bin/bench.json
+
+licenses: setup ## write NOTICE from what is linked
+	@go run ./scripts/licenses >NOTICE.new && mv NOTICE.new NOTICE && wc -l NOTICE
+
+clean: ## what make made here; the cache of guests and foreign libraries stays
+	rm -rf bin
+	@echo "cache: $${LEDGE_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/ledge}"

@@ -1,0 +1,209 @@
+package api
+
+import (
+	"context"
+	"io"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Client reads and writes objects. It is implemented in process (api/local), over HTTP (api/rest) and by
+// whatever stands between; callers never know which they hold. Every implementation passes api/apitest.
+//
+// Objects handed in are not kept or changed; objects handed out belong to the caller. Every error is, or
+// wraps, a Kubernetes API status (k8s.io/apimachinery/pkg/api/errors), so apierrors.IsNotFound and its
+// siblings work on all of them. Objects that come out carry kind and apiVersion.
+type Client interface {
+	Get(ctx context.Context, kind *Kind, namespace, name string) (Object, error)
+	List(ctx context.Context, kind *Kind, opts ListOptions) (List, error)
+	// Watch delivers changes until ctx ends or the watch breaks.
+	Watch(ctx context.Context, kind *Kind, opts WatchOptions) (Watch, error)
+
+	// Create makes an object; the namespace is the object's own. With Subresource "binding" obj is a
+	// *corev1.Binding, with "eviction" a *policyv1.Eviction: these act on the pod of that name and may
+	// answer a nil Object.
+	Create(ctx context.Context, kind *Kind, obj Object, opts WriteOptions) (Object, error)
+	// Update replaces spec and metadata, or with Subresource "status" the status (and labels and annotations,
+	// N-1.8). A resourceVersion in obj must match; an empty one is unconditional.
+	Update(ctx context.Context, kind *Kind, obj Object, opts WriteOptions) (Object, error)
+	// Patch applies a JSON, merge or strategic merge patch (types.JSONPatchType and siblings).
+	Patch(ctx context.Context, kind *Kind, namespace, name string, patch Patch, opts WriteOptions) (Object, error)
+	// Delete removes an object, or for a pod with grace marks it (N-7.23). It answers the object as it is
+	// after the call while it still exists, and its last state when it is gone.
+	Delete(ctx context.Context, kind *Kind, namespace, name string, opts DeleteOptions) (Object, error)
+}
+
+// Watch is one running watch. Close may be called at any time, more than once.
+type Watch interface {
+	// Next blocks for the next event. After an error (ctx ended, connection broken, 410 Gone when the reader
+	// fell behind) the watch is over: list again. Not safe for concurrent use.
+	Next() (Event, error)
+	Close()
+}
+
+// EventType says what happened to an object, in Kubernetes' words.
+type EventType string
+
+// The event types a watch delivers. An ERROR on the wire becomes the error of Next.
+const (
+	Added    EventType = "ADDED"
+	Modified EventType = "MODIFIED"
+	Deleted  EventType = "DELETED"
+	Bookmark EventType = "BOOKMARK"
+)
+
+// Event is one change. A Bookmark's object carries only a resourceVersion (and, at the end of the initial
+// events, the annotation metav1.InitialEventsAnnotationKey).
+type Event struct {
+	Type   EventType
+	Object Object
+}
+
+// Selection narrows a list or watch. Nil selectors select everything.
+type Selection struct {
+	Namespace string // "" means all
+	Labels    labels.Selector
+	Fields    fields.Selector
+}
+
+// ListOptions narrows and pages a list.
+type ListOptions struct {
+	Selection
+	Limit    int64
+	Continue string
+	Revision string
+	Match    metav1.ResourceVersionMatch
+}
+
+// WatchOptions says where a watch begins and what it delivers.
+type WatchOptions struct {
+	Selection
+	// Revision to start after. "" and "0" deliver the present state as Added events first.
+	Revision string
+	// InitialEvents asks for the present state as Added events, then a Bookmark that says so
+	// (sendInitialEvents of Kubernetes).
+	InitialEvents bool
+	Bookmarks     bool
+}
+
+// List is one page of objects.
+type List struct {
+	Items     []Object
+	Revision  string
+	Continue  string
+	Remaining *int64
+}
+
+// WriteOptions modifies a write.
+type WriteOptions struct {
+	Subresource string // "", "status", and for Create "binding" or "eviction"
+	DryRun      bool
+	Manager     string
+	// Strict refuses a patch that names fields the kind does not have (fieldValidation=Strict); otherwise
+	// they are dropped with a Warn. Bodies of create and update are decoded by the caller.
+	Strict bool
+}
+
+// Patch is a change in one of Kubernetes' patch formats.
+type Patch struct {
+	Type types.PatchType
+	Data []byte
+}
+
+// DeleteOptions modifies a delete.
+type DeleteOptions struct {
+	Grace    *int64 // seconds; nil: the object's own
+	UID      *types.UID
+	Revision *string
+	DryRun   bool
+}
+
+// Streams carries bytes to and from containers, beside the object Client.
+type Streams interface {
+	// Logs reads a container's log. With Follow the reader goes on until the container has ended or ctx has.
+	Logs(ctx context.Context, namespace, pod string, opts LogOptions) (io.ReadCloser, error)
+}
+
+// LogOptions says which part of which log.
+type LogOptions struct {
+	Container  string // may be empty when the pod has one container
+	Follow     bool
+	Previous   bool
+	Timestamps bool
+	TailLines  *int64
+	Since      time.Time // zero: everything
+	LimitBytes *int64
+}
+
+// User is who is asking.
+type User struct {
+	Name   string
+	Groups []string
+}
+
+// AdminGroup may do everything, as on Kubernetes.
+const AdminGroup = "system:masters"
+
+type userKey struct{}
+
+// WithUser attaches the authenticated caller to a context.
+func WithUser(ctx context.Context, u User) context.Context {
+	return context.WithValue(ctx, userKey{}, u)
+}
+
+// UserFrom is the caller of a request. ok is false for the process itself, which may do everything.
+func UserFrom(ctx context.Context) (u User, ok bool) {
+	u, ok = ctx.Value(userKey{}).(User)
+	return u, ok
+}
+
+type warnKey struct{}
+
+// WithWarnings attaches a receiver of warnings to a context: what a request was granted without, in words for
+// the person who sent it. On HTTP they become Warning headers.
+func WithWarnings(ctx context.Context, warn func(text string)) context.Context {
+	return context.WithValue(ctx, warnKey{}, warn)
+}
+
+// Warn tells the receiver of a context, if there is one.
+func Warn(ctx context.Context, text string) {
+	if warn, ok := ctx.Value(warnKey{}).(func(string)); ok {
+		warn(text)
+	}
+}
+
+// Get is Client.Get with the caller's type.
+func Get[T Object](ctx context.Context, c Client, kind *Kind, namespace, name string) (T, error) {
+	return as[T](c.Get(ctx, kind, namespace, name))
+}
+
+// Create is Client.Create with the caller's type.
+func Create[T Object](ctx context.Context, c Client, kind *Kind, obj T) (T, error) {
+	return as[T](c.Create(ctx, kind, obj, WriteOptions{}))
+}
+
+// Update is Client.Update with the caller's type.
+func Update[T Object](ctx context.Context, c Client, kind *Kind, obj T) (T, error) {
+	return as[T](c.Update(ctx, kind, obj, WriteOptions{}))
+}
+
+// UpdateStatus is Client.Update of the status, with the caller's type.
+func UpdateStatus[T Object](ctx context.Context, c Client, kind *Kind, obj T) (T, error) {
+	return as[T](c.Update(ctx, kind, obj, WriteOptions{Subresource: "status"}))
+}
+
+func as[T Object](obj Object, err error) (T, error) {
+	var zero T
+	if err != nil {
+		return zero, err
+	}
+	t, ok := obj.(T)
+	if !ok {
+		return zero, NewInternal("got %T where %T was expected", obj, zero)
+	}
+	return t, nil
+}

@@ -1,0 +1,98 @@
+package api
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+func defaultPod(p *corev1.Pod) {
+	s := &p.Spec
+	setEmpty(&s.RestartPolicy, corev1.RestartPolicyAlways)
+	setEmpty(&s.DNSPolicy, corev1.DNSClusterFirst)
+	setEmpty(&s.SchedulerName, corev1.DefaultSchedulerName)
+	setDefault(&s.TerminationGracePeriodSeconds, int64(corev1.DefaultTerminationGracePeriodSeconds))
+	setDefault(&s.EnableServiceLinks, corev1.DefaultEnableServiceLinks)
+	if s.SecurityContext == nil {
+		s.SecurityContext = &corev1.PodSecurityContext{}
+	}
+	// serviceAccount is the old spelling of serviceAccountName; both are shown.
+	if s.ServiceAccountName == "" {
+		s.ServiceAccountName = s.DeprecatedServiceAccount
+	}
+	s.DeprecatedServiceAccount = s.ServiceAccountName
+	for i := range s.Volumes {
+		defaultVolume(&s.Volumes[i])
+	}
+	for i := range s.InitContainers {
+		defaultContainer(&s.InitContainers[i], s.HostNetwork)
+	}
+	for i := range s.Containers {
+		defaultContainer(&s.Containers[i], s.HostNetwork)
+	}
+	defaultPodStatus(&p.Status)
+}
+
+func defaultPodStatus(s *corev1.PodStatus) {
+	switch {
+	case len(s.PodIPs) == 0 && s.PodIP != "":
+		s.PodIPs = []corev1.PodIP{{IP: s.PodIP}}
+	case len(s.PodIPs) > 0 && s.PodIP == "":
+		s.PodIP = s.PodIPs[0].IP
+	case len(s.PodIPs) > 0 && !sameIP(s.PodIP, s.PodIPs[0].IP):
+		s.PodIPs = []corev1.PodIP{{IP: s.PodIP}}
+	}
+}
+
+func defaultVolume(v *corev1.Volume) {
+	if v.VolumeSource == (corev1.VolumeSource{}) {
+		v.EmptyDir = &corev1.EmptyDirVolumeSource{}
+	}
+	if v.HostPath != nil {
+		setDefault(&v.HostPath.Type, corev1.HostPathUnset)
+	}
+}
+
+func defaultContainer(c *corev1.Container, hostNetwork bool) {
+	if c.ImagePullPolicy == "" {
+		c.ImagePullPolicy = corev1.PullIfNotPresent
+		if imageTag(c.Image) == "latest" {
+			c.ImagePullPolicy = corev1.PullAlways
+		}
+	}
+	setEmpty(&c.TerminationMessagePath, corev1.TerminationMessagePathDefault)
+	setEmpty(&c.TerminationMessagePolicy, corev1.TerminationMessageReadFile)
+	for i := range c.Ports {
+		setEmpty(&c.Ports[i].Protocol, corev1.ProtocolTCP)
+		if hostNetwork && c.Ports[i].HostPort == 0 {
+			c.Ports[i].HostPort = c.Ports[i].ContainerPort
+		}
+	}
+	for i := range c.Env {
+		if f := c.Env[i].ValueFrom; f != nil && f.FieldRef != nil {
+			setEmpty(&f.FieldRef.APIVersion, "v1")
+		}
+	}
+	roundUp(c.Resources.Limits)
+	roundUp(c.Resources.Requests)
+	for name, q := range c.Resources.Limits {
+		if _, ok := c.Resources.Requests[name]; ok {
+			continue
+		}
+		if c.Resources.Requests == nil {
+			c.Resources.Requests = corev1.ResourceList{}
+		}
+		c.Resources.Requests[name] = q.DeepCopy()
+	}
+}
+
+// imageTag is the tag of an image reference: "latest" when it has none, "" when a digest pins it.
+func imageTag(ref string) string {
+	if strings.Contains(ref, "@") {
+		return ""
+	}
+	if i := strings.LastIndex(ref, ":"); i > strings.LastIndex(ref, "/") {
+		return ref[i+1:]
+	}
+	return "latest"
+}

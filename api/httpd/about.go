@@ -1,0 +1,81 @@
+package httpd
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	goruntime "runtime"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/version"
+	apiversion "k8s.io/apimachinery/pkg/version"
+)
+
+// Version is what /version says. Git must be a version that kubectl can compare with its own; the zero value
+// names the Kubernetes release whose types are served.
+type Version struct {
+	Git       string // v1.37.2+ledge.0.1.0
+	Commit    string
+	TreeState string
+	Built     string
+}
+
+// servedVersion is the Kubernetes release whose types and rules the API follows.
+const servedVersion = "v1.37.2+ledge"
+
+func (v Version) encode() ([]byte, error) {
+	if v.Git == "" {
+		v.Git = servedVersion
+	}
+	parsed, err := version.ParseSemantic(v.Git)
+	if err != nil {
+		return nil, fmt.Errorf("version %q: %w", v.Git, err)
+	}
+	return json.MarshalIndent(apiversion.Info{
+		Major: fmt.Sprint(parsed.Major()), Minor: fmt.Sprint(parsed.Minor()), GitVersion: v.Git, GitCommit: v.Commit,
+		GitTreeState: v.TreeState, BuildDate: v.Built, GoVersion: goruntime.Version(), Compiler: goruntime.Compiler,
+		Platform: goruntime.GOOS + "/" + goruntime.GOARCH,
+	}, "", "  ")
+}
+
+func (h *handler) serveVersion(w *response, _ *request) error {
+	w.body(http.StatusOK, mediaJSON, h.version)
+	return nil
+}
+
+// live says that requests are answered, and no more: a supervisor that restarts what is not live must not be told
+// of a full disk.
+func (h *handler) live(w *response, r *request) error { return h.health(w, r, nil) }
+
+// ready asks every check.
+func (h *handler) ready(w *response, r *request) error { return h.health(w, r, h.checks) }
+
+func (h *handler) health(w *response, r *request, checks []Check) error {
+	ctx, cancel := context.WithTimeout(r.Context(), 5*time.Second)
+	defer cancel()
+	name := strings.Trim(r.URL.Path, "/")
+	var report strings.Builder
+	report.WriteString("[+]ping ok\n")
+	code := http.StatusOK
+	for _, c := range checks {
+		if err := c.Run(ctx); err != nil {
+			code = http.StatusInternalServerError
+			fmt.Fprintf(&report, "[-]%s failed: %v\n", c.Name, err)
+			continue
+		}
+		fmt.Fprintf(&report, "[+]%s ok\n", c.Name)
+	}
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	const media = "text/plain; charset=utf-8"
+	switch {
+	case code != http.StatusOK:
+		w.body(code, media, []byte(report.String()+name+" check failed\n"))
+	case r.query.Has("verbose"):
+		w.body(code, media, []byte(report.String()+name+" check passed\n"))
+	default:
+		w.body(code, media, []byte("ok"))
+	}
+	return nil
+}

@@ -1,0 +1,155 @@
+package httpd
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"ledge/api"
+)
+
+// Who a node is: its user name carries the node's name, and it is a member of the group.
+const (
+	nodeUserPrefix = "system:node:"
+	nodeGroup      = "system:nodes"
+	leaseNamespace = "kube-node-lease"
+)
+
+// attributes is one question to authorisation. resource is empty for paths that are no object's.
+type attributes struct {
+	verb, group, resource, sub, namespace, name string
+	path                                        string
+	fields                                      string // the field selector, unparsed
+}
+
+// rule is something a node identity may do, as far as the request line shows it. Which pods are the node's own, and
+// what they refer to, reads.go looks up; that a node creates only its own Node and changes only its own pods is
+// admission's part, inside the transaction (N-1.36 to N-1.40, api/local).
+type rule struct {
+	kind  *api.Kind
+	sub   string
+	verbs []string
+	where where
+}
+
+// where narrows a rule to the node's own things, as far as the request line shows them.
+type where int
+
+const (
+	anywhere  where = iota
+	ownName         // the object has the node's name, or a list selects that name
+	ownLease        // the same, in the namespace of node leases
+	ownPods         // a list selects spec.nodeName of this node
+	namedOnly       // a list selects one name: no browsing
+)
+
+// nodeRules is everything a node may do with objects. An administrator may do everything, others nothing.
+var nodeRules = []rule{
+	{api.Nodes, "", []string{"get", "list", "watch", "create", "update", "patch"}, ownName},
+	{api.Nodes, "status", []string{"get", "update", "patch"}, ownName},
+	{api.Leases, "", []string{"get", "create", "update", "patch"}, ownLease},
+	{api.Pods, "", []string{"get", "create", "delete"}, anywhere},
+	{api.Pods, "", []string{"list", "watch"}, ownPods},
+	{api.Pods, "status", []string{"get", "update", "patch"}, anywhere},
+	{api.Pods, "eviction", []string{"create"}, anywhere},
+	{api.ConfigMaps, "", []string{"get", "list", "watch"}, namedOnly},
+	{api.Secrets, "", []string{"get", "list", "watch"}, namedOnly},
+	{api.Events, "", []string{"create", "update", "patch"}, anywhere},
+}
+
+// authorize says whether a user may do something; the error is a 403 that names all of it.
+func authorize(u api.User, a attributes) error {
+	if allowed(u, a) {
+		return nil
+	}
+	return forbidden(u, a, "")
+}
+
+// forbidden is a 403, worded as Kubernetes words it. why is added where there is more to say.
+func forbidden(u api.User, a attributes, why string, args ...any) error {
+	what := fmt.Sprintf("path %q", a.path)
+	if a.resource != "" {
+		resource := a.resource
+		if a.sub != "" {
+			resource += "/" + a.sub
+		}
+		what = fmt.Sprintf("resource %q in API group %q", resource, a.group)
+		if a.namespace != "" {
+			what += fmt.Sprintf(" in the namespace %q", a.namespace)
+		} else {
+			what += " at the cluster scope"
+		}
+	}
+	if why != "" {
+		what += ": " + fmt.Sprintf(why, args...)
+	}
+	gr := schema.GroupResource{Group: a.group, Resource: a.resource}
+	message := fmt.Sprintf("User %q cannot %s %s", u.Name, a.verb, what)
+	return apierrors.NewForbidden(gr, a.name, errors.New(message))
+}
+
+func allowed(u api.User, a attributes) bool {
+	if slices.Contains(u.Groups, api.AdminGroup) {
+		return true
+	}
+	if a.resource == "" {
+		return a.verb == verbRead // versions, health, discovery: whoever is known
+	}
+	if isReview(a) {
+		return true // questions about oneself
+	}
+	node, ok := nodeName(u)
+	return ok && slices.ContainsFunc(nodeRules, func(r rule) bool { return r.allows(node, a) })
+}
+
+func isReview(a attributes) bool {
+	return a.verb == "create" && slices.ContainsFunc(reviews, func(v review) bool {
+		return v.gvk.Group == a.group && v.resource() == a.resource && a.sub == ""
+	})
+}
+
+// nodeName is the node that a user is, if it is one.
+func nodeName(u api.User) (string, bool) {
+	name, ok := strings.CutPrefix(u.Name, nodeUserPrefix)
+	return name, ok && name != "" && slices.Contains(u.Groups, nodeGroup)
+}
+
+func (r rule) allows(node string, a attributes) bool {
+	if r.kind.Group != a.group || r.kind.Resource != a.resource || r.sub != a.sub || !slices.Contains(r.verbs, a.verb) {
+		return false
+	}
+	switch r.where {
+	case ownLease:
+		return a.namespace == leaseNamespace && a.names(node)
+	case ownName:
+		return a.names(node)
+	case ownPods:
+		return a.selects("spec.nodeName", node)
+	case namedOnly:
+		return a.namespace != "" && (a.name != "" || a.selects("metadata.name", ""))
+	}
+	return true
+}
+
+// names says whether the request is about one name. A create has none on its request line.
+func (a attributes) names(name string) bool {
+	return a.verb == "create" || a.name == name || a.name == "" && a.selects("metadata.name", name)
+}
+
+// selects says whether the field selector pins a field to a value, or with "" to any one value.
+func (a attributes) selects(field, value string) bool {
+	if a.fields == "" || a.verb != "list" && a.verb != "watch" {
+		return false
+	}
+	sel, err := fields.ParseSelector(a.fields)
+	if err != nil {
+		return false
+	}
+	got, found := sel.RequiresExactMatch(field)
+	return found && got != "" && (value == "" || got == value)
+}

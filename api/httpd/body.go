@@ -1,0 +1,80 @@
+package httpd
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"os"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// bodyTime is how long a body may take to arrive.
+const bodyTime = 10 * time.Second
+
+// The media types a body may have, patches aside.
+const (
+	mediaJSON     = "application/json"
+	mediaYAML     = "application/yaml"
+	mediaProtobuf = "application/vnd.kubernetes.protobuf"
+)
+
+// awaitBody starts the time that a body has to arrive, also one that nobody will read: net/http drains it before it
+// answers, and would wait for the rest of it for ever. readBody ends it when all is there; after a failure it
+// stays, so that nothing waits again. Its error means that the connection has no deadlines, as in a test.
+func awaitBody(w http.ResponseWriter, r *http.Request) {
+	if r.ContentLength != 0 {
+		http.NewResponseController(w).SetReadDeadline(time.Now().Add(bodyTime))
+	}
+}
+
+// readBody takes in a body of at most limit bytes. done gives back the memory it was granted; call it when the
+// bytes are no longer needed.
+func (h *handler) readBody(w http.ResponseWriter, r *request, limit int64) (data []byte, done func(), err error) {
+	tooLarge := apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the body may have %d bytes", limit))
+	if r.ContentLength > limit {
+		return nil, nil, tooLarge
+	}
+	done = func() {}
+	reserve := r.ContentLength
+	if reserve < 0 {
+		reserve = limit
+	}
+	if reserve > smallBody {
+		if err := h.limits.bodies.Acquire(r.Context(), reserve); err != nil {
+			return nil, nil, err
+		}
+		done = func() { h.limits.bodies.Release(reserve) }
+	}
+	data, err = io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	if err == nil {
+		http.NewResponseController(w).SetReadDeadline(time.Time{})
+		return data, done, nil
+	}
+	done()
+	var max *http.MaxBytesError
+	switch {
+	case errors.As(err, &max):
+		return nil, nil, tooLarge
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, nil, status(http.StatusRequestTimeout, "Timeout",
+			fmt.Sprintf("the body did not arrive within %s", bodyTime))
+	}
+	return nil, nil, badRequest("read the body: %v", err)
+}
+
+// mediaType is the type of the body; without one it is taken for JSON, as on Kubernetes.
+func mediaType(head http.Header) (string, error) {
+	value := head.Get("Content-Type")
+	if value == "" {
+		return mediaJSON, nil
+	}
+	media, _, err := mime.ParseMediaType(value)
+	if err != nil {
+		return "", errMediaType("the Content-Type %q cannot be parsed", value)
+	}
+	return media, nil
+}

@@ -1,0 +1,260 @@
+package httpd
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	discoveryv2 "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"ledge/api"
+)
+
+// document is an answer that never changes while the server runs.
+type document struct {
+	body []byte
+	etag string
+	// aggregated is the other form of /api and /apis, with all resources in one answer; nil elsewhere.
+	aggregated *document
+}
+
+// The media type of aggregated discovery, as kubectl asks for it and expects it back (N-11.13).
+const (
+	aggregatedKind    = "APIGroupDiscoveryList"
+	aggregatedGroup   = "apidiscovery.k8s.io"
+	aggregatedVersion = "v2"
+)
+
+const aggregatedType = mediaJSON + ";g=" + aggregatedGroup + ";v=" + aggregatedVersion + ";as=" + aggregatedKind
+
+// review is a resource that is not kept: one asks it by creating it.
+type review struct {
+	path string
+	gvk  schema.GroupVersionKind
+}
+
+var reviews = []review{
+	{pathSelfReview, schema.GroupVersionKind{Group: "authentication.k8s.io", Version: "v1", Kind: "SelfSubjectReview"}},
+	{pathAccessReview, schema.GroupVersionKind{Group: "authorization.k8s.io", Version: "v1", Kind: "SelfSubjectAccessReview"}},
+	{pathRulesReview, schema.GroupVersionKind{Group: "authorization.k8s.io", Version: "v1", Kind: "SelfSubjectRulesReview"}},
+}
+
+func (v review) resource() string { return v.path[strings.LastIndex(v.path, "/")+1:] }
+
+// documents makes everything that says what the API has: discovery, plain and aggregated, and OpenAPI v3.
+func documents() (map[string]*document, error) {
+	docs := map[string]*document{}
+	var failed error
+	made := func(path string, v any) *document {
+		body, err := json.Marshal(v)
+		if err != nil {
+			failed = fmt.Errorf("make %s: %w", path, err)
+		}
+		return newDocument(body)
+	}
+	add := func(path string, v any) *document {
+		docs[path] = made(path, v)
+		return docs[path]
+	}
+	core, groups := aggregate()
+	add("/api", metav1.APIVersions{
+		TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"},
+		ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{},
+	}).aggregated = made("/api", core)
+	list := metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}}
+	index := map[string]any{}
+	for _, gv := range groupVersions() {
+		path := groupPath(gv)
+		add(path, resourceList(gv))
+		spec := add("/openapi/v3"+path, openAPI(gv))
+		index[strings.TrimPrefix(path, "/")] = map[string]string{
+			"serverRelativeURL": "/openapi/v3" + path + "?hash=" + strings.Trim(spec.etag, `"`),
+		}
+		if gv.Group != "" {
+			g := apiGroup(gv)
+			list.Groups = append(list.Groups, g)
+			g.TypeMeta = metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}
+			add("/apis/"+gv.Group, g)
+		}
+	}
+	add("/apis", list).aggregated = made("/apis", groups)
+	add("/openapi/v3", map[string]any{"paths": index})
+	return docs, failed
+}
+
+func newDocument(body []byte) *document {
+	sum := sha256.Sum256(body)
+	return &document{body: body, etag: `"` + hex.EncodeToString(sum[:16]) + `"`}
+}
+
+// document answers one of the documents, or 304 when the client has it already.
+func (h *handler) document(w *response, r *request) error {
+	d := h.docs[r.name]
+	media, vary := mediaJSON, false
+	if d.aggregated != nil {
+		vary = true
+		if wantsAggregated(r.Header.Values("Accept")) {
+			d, media = d.aggregated, aggregatedType
+		}
+	}
+	head := w.Header()
+	if vary {
+		head.Set("Vary", "Accept")
+	}
+	head.Set("ETag", d.etag)
+	head.Set("Cache-Control", "public")
+	if hash := r.query.Get("hash"); hash != "" && hash == strings.Trim(d.etag, `"`) {
+		head.Set("Cache-Control", "public, immutable")
+	}
+	for _, tag := range strings.Split(r.Header.Get("If-None-Match"), ",") {
+		if tag = strings.TrimPrefix(strings.TrimSpace(tag), "W/"); tag == d.etag || tag == "*" {
+			w.WriteHeader(http.StatusNotModified)
+			return nil
+		}
+	}
+	w.body(http.StatusOK, media, d.body)
+	return nil
+}
+
+// wantsAggregated: only v2 is spoken; who offers v2beta1 or plain JSON first gets plain JSON.
+func wantsAggregated(accept []string) bool {
+	for _, o := range offers(accept) {
+		switch {
+		case o.media != mediaJSON && o.media != "*/*" && o.media != "application/*":
+		case o.params["as"] == "":
+			return false
+		case o.params["as"] == aggregatedKind && o.params["g"] == aggregatedGroup && o.params["v"] == aggregatedVersion:
+			return true
+		}
+	}
+	return false
+}
+
+// groupVersions lists what there is, core first.
+func groupVersions() []schema.GroupVersion {
+	var out []schema.GroupVersion
+	for _, k := range api.Kinds {
+		out = append(out, k.GVK().GroupVersion())
+	}
+	for _, v := range reviews {
+		out = append(out, v.gvk.GroupVersion())
+	}
+	slices.SortFunc(out, func(a, b schema.GroupVersion) int { return strings.Compare(a.String(), b.String()) })
+	slices.SortStableFunc(out, func(a, b schema.GroupVersion) int { return min(1, len(a.Group)) - min(1, len(b.Group)) })
+	return slices.Compact(out)
+}
+
+func groupPath(gv schema.GroupVersion) string {
+	if gv.Group == "" {
+		return "/api/" + gv.Version
+	}
+	return "/apis/" + gv.Group + "/" + gv.Version
+}
+
+func apiGroup(gv schema.GroupVersion) metav1.APIGroup {
+	v := metav1.GroupVersionForDiscovery{GroupVersion: gv.String(), Version: gv.Version}
+	return metav1.APIGroup{Name: gv.Group, Versions: []metav1.GroupVersionForDiscovery{v}, PreferredVersion: v}
+}
+
+// subKind is the kind that a subresource takes or answers.
+func subKind(k *api.Kind, sub string) schema.GroupVersionKind {
+	switch sub {
+	case "binding":
+		return schema.GroupVersionKind{Version: "v1", Kind: "Binding"}
+	case "eviction":
+		return schema.GroupVersionKind{Group: "policy", Version: "v1", Kind: "Eviction"}
+	}
+	return k.GVK()
+}
+
+// resourceList is the plain discovery of one group and version. Drain looks here for pods/eviction (N-11.7).
+func resourceList(gv schema.GroupVersion) metav1.APIResourceList {
+	out := metav1.APIResourceList{
+		TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: gv.String(),
+		APIResources: []metav1.APIResource{},
+	}
+	for _, k := range api.Kinds {
+		if k.GVK().GroupVersion() != gv {
+			continue
+		}
+		out.APIResources = append(out.APIResources, metav1.APIResource{
+			Name: k.Resource, SingularName: k.Singular, Namespaced: k.Namespaced, Kind: k.Name,
+			Verbs: verbsOf(k, ""), ShortNames: k.Short, Categories: k.Categories,
+		})
+		for _, sub := range subsOf(k) {
+			r := metav1.APIResource{Name: k.Resource + "/" + sub, Namespaced: k.Namespaced, Kind: k.Name, Verbs: verbsOf(k, sub)}
+			if sk := subKind(k, sub); sk != k.GVK() {
+				r.Group, r.Version, r.Kind = sk.Group, sk.Version, sk.Kind
+			}
+			out.APIResources = append(out.APIResources, r)
+		}
+	}
+	for _, v := range reviews {
+		if v.gvk.GroupVersion() == gv {
+			out.APIResources = append(out.APIResources, metav1.APIResource{
+				Name: v.resource(), SingularName: strings.ToLower(v.gvk.Kind), Kind: v.gvk.Kind, Verbs: metav1.Verbs{"create"},
+			})
+		}
+	}
+	return out
+}
+
+// aggregate is the discovery of everything at once, for the core group and for the others.
+func aggregate() (core, groups discoveryv2.APIGroupDiscoveryList) {
+	head := metav1.TypeMeta{Kind: aggregatedKind, APIVersion: aggregatedGroup + "/" + aggregatedVersion}
+	core.TypeMeta, groups.TypeMeta = head, head
+	for _, gv := range groupVersions() {
+		g := discoveryv2.APIGroupDiscovery{
+			ObjectMeta: metav1.ObjectMeta{Name: gv.Group},
+			Versions: []discoveryv2.APIVersionDiscovery{{
+				Version: gv.Version, Freshness: discoveryv2.DiscoveryFreshnessCurrent, Resources: aggregateResources(gv),
+			}},
+		}
+		if gv.Group == "" {
+			core.Items = append(core.Items, g)
+		} else {
+			groups.Items = append(groups.Items, g)
+		}
+	}
+	return core, groups
+}
+
+func aggregateResources(gv schema.GroupVersion) []discoveryv2.APIResourceDiscovery {
+	var out []discoveryv2.APIResourceDiscovery
+	wire := func(gvk schema.GroupVersionKind) *metav1.GroupVersionKind {
+		return &metav1.GroupVersionKind{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind}
+	}
+	for _, k := range api.Kinds {
+		if k.GVK().GroupVersion() != gv {
+			continue
+		}
+		r := discoveryv2.APIResourceDiscovery{
+			Resource: k.Resource, ResponseKind: wire(k.GVK()), Scope: discoveryv2.ScopeCluster, SingularResource: k.Singular,
+			Verbs: verbsOf(k, ""), ShortNames: k.Short, Categories: k.Categories,
+		}
+		if k.Namespaced {
+			r.Scope = discoveryv2.ScopeNamespace
+		}
+		for _, sub := range subsOf(k) {
+			r.Subresources = append(r.Subresources, discoveryv2.APISubresourceDiscovery{
+				Subresource: sub, ResponseKind: wire(subKind(k, sub)), Verbs: verbsOf(k, sub),
+			})
+		}
+		out = append(out, r)
+	}
+	for _, v := range reviews {
+		if v.gvk.GroupVersion() == gv {
+			out = append(out, discoveryv2.APIResourceDiscovery{
+				Resource: v.resource(), ResponseKind: wire(v.gvk), Scope: discoveryv2.ScopeCluster,
+				SingularResource: strings.ToLower(v.gvk.Kind), Verbs: []string{"create"},
+			})
+		}
+	}
+	return out
+}

@@ -1,0 +1,179 @@
+package httpd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"ledge/api"
+)
+
+// Config is what a Handler serves. Only Client is required.
+type Config struct {
+	Client  api.Client
+	Streams api.Streams // nil: logs answer 501
+	Version Version
+	Checks  []Check // what /readyz and /healthz ask
+	// Board answers what stands under /ledge/: what a board can do that Kubernetes has no word for. Only admins get
+	// there. It may be nil.
+	Board http.Handler
+	// StockPrinter prints a failed pod's containers instead of its reason (N-11.26).
+	StockPrinter bool
+	// MaxInFlight caps the requests being answered at once, watches and followed logs aside; 0 is 64.
+	MaxInFlight int
+	// MaxWatches and MaxLogs cap the watches and followed logs of one identity; 0 is 32 and 16.
+	MaxWatches int
+	MaxLogs    int
+}
+
+// Check is one thing that must work for the server to call itself ready.
+type Check struct {
+	Name string
+	Run  func(ctx context.Context) error
+}
+
+// handler answers API requests. It holds no state but counters.
+type handler struct {
+	client  api.Client
+	streams api.Streams
+	checks  []Check
+	version []byte // the body of /version
+	stock   bool
+	board   http.Handler
+
+	docs    map[string]*document // discovery and OpenAPI by path, made once
+	limits  limits
+	printer map[*api.Kind]*printer
+}
+
+// New makes the handler of an API server. The caller of a request is taken from its connection, so it must be
+// served by a Server of this package.
+func New(c Config) (http.Handler, error) {
+	if c.Client == nil {
+		return nil, errors.New("make API handler: no client given")
+	}
+	h := &handler{client: c.Client, streams: c.Streams, checks: c.Checks, stock: c.StockPrinter, board: c.Board}
+	h.limits = newLimits(c)
+	h.printer = printers(c.StockPrinter)
+	var err error
+	if h.version, err = c.Version.encode(); err != nil {
+		return nil, fmt.Errorf("make API handler: %w", err)
+	}
+	if h.docs, err = documents(); err != nil {
+		return nil, fmt.Errorf("make API handler: %w", err)
+	}
+	return h, nil
+}
+
+// request is one request on its way, with what was found out about it so far.
+type request struct {
+	*http.Request
+	user  api.User
+	query url.Values
+	target
+	route *route
+}
+
+// attributes is what authorisation looks at.
+func (r *request) attributes() attributes {
+	a := attributes{verb: r.route.verb, path: r.URL.Path}
+	if k := r.kind; k != nil {
+		a.group, a.resource, a.sub, a.namespace, a.name = k.Group, k.Resource, r.sub, r.namespace, r.name
+		a.fields = r.query.Get("fieldSelector")
+	}
+	for _, v := range reviews {
+		if v.path == r.route.on {
+			a.group, a.resource = v.gvk.Group, v.resource()
+		}
+	}
+	return a
+}
+
+// ServeHTTP answers one request.
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	out := &response{ResponseWriter: w}
+	defer func() {
+		switch p := recover(); {
+		case p == nil:
+		case p == http.ErrAbortHandler:
+			panic(p)
+		default:
+			slog.Error("request panicked", "method", r.Method, "path", r.URL.Path, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			out.fail(api.NewInternal("ledge bug: the request panicked: %v", p))
+		}
+	}()
+	awaitBody(w, r)
+	if err := h.serve(out, r); err != nil {
+		out.fail(err)
+	}
+}
+
+func (h *handler) serve(w *response, hr *http.Request) error {
+	user, ok := callerOf(hr)
+	if !ok {
+		return errUnauthorized()
+	}
+	if h.board != nil && strings.HasPrefix(hr.URL.Path, boardPrefix) {
+		return h.serveBoard(w, hr, user)
+	}
+	query, err := url.ParseQuery(hr.URL.RawQuery)
+	if err != nil {
+		return badRequest("the query of the URL cannot be parsed: %v", err)
+	}
+	r := &request{Request: hr.WithContext(api.WithUser(hr.Context(), user)), user: user, query: query}
+	if err := h.find(r); err != nil {
+		return err
+	}
+	if err := refuseHeaders(hr.Header); err != nil {
+		return err
+	}
+	if err := authorize(user, r.attributes()); err != nil {
+		return err
+	}
+	done, err := h.limits.enter(r)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if err := h.mayRead(r); err != nil {
+		return err
+	}
+	return r.route.serve(h, w, r)
+}
+
+// boardPrefix is where a board's own requests stand.
+const boardPrefix = "/ledge/"
+
+// serveBoard hands an admin's request on. Its body is not an object: it may be a whole image, so none of the limits
+// of objects apply, and who may send it is decided first.
+func (h *handler) serveBoard(w *response, r *http.Request, user api.User) error {
+	if !slices.Contains(user.Groups, api.AdminGroup) {
+		return errForbidden("user %q may not use %s: only members of %s may", user.Name, r.URL.Path, api.AdminGroup)
+	}
+	if err := refuseHeaders(r.Header); err != nil {
+		return err
+	}
+	http.NewResponseController(w).SetReadDeadline(time.Time{}) // nor the time that a body of ours has
+	h.board.ServeHTTP(w, r.WithContext(api.WithUser(r.Context(), user)))
+	return nil
+}
+
+// refuseHeaders turns down what would otherwise be ignored in silence, and bodies that could unfold.
+func refuseHeaders(head http.Header) error {
+	for name := range head {
+		if strings.HasPrefix(name, "Impersonate-") {
+			return errForbidden("impersonation (%s) is not supported by ledge", name)
+		}
+	}
+	if enc := head.Get("Content-Encoding"); enc != "" && enc != "identity" {
+		return errMediaType("the body's Content-Encoding %q is not supported: send it as it is", enc)
+	}
+	return nil
+}

@@ -1,0 +1,144 @@
+package httpd
+
+import (
+	"net/http"
+	"sync"
+
+	"golang.org/x/sync/semaphore"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"ledge/api"
+)
+
+// Limits of a request. A typed Pod costs over a hundred times the bytes of its body (measured: 3 MB of
+// {"containers":[{},{}...]} cost 346 MB), so what is let in is small, counted before it is decoded, and decoded
+// by few at once.
+const (
+	maxDepth      = 32        // of nesting; encoding/json alone allows 10,000
+	maxDecodes    = 8         // bodies being decoded at once
+	maxBodies     = 8 << 20   // bytes of bodies held at once, small ones aside
+	smallBody     = 16 << 10  // heartbeats and the like need no place among them
+	maxYAML       = 128 << 10 // of a body in YAML, whose parser builds a node for every other byte
+	maxFieldOwner = 128       // characters of fieldManager, as on Kubernetes
+)
+
+// bound is what a body may have: bytes, and elements (objects, lists and what they separate by commas; fields in
+// protobuf, down to some depth).
+type bound struct {
+	bytes    int64
+	elements int
+	messages int
+}
+
+var (
+	boundPod   = bound{256 << 10, 4096, maxDepth}
+	boundData  = bound{1536 << 10, 16384, 1} // 1 MiB of ConfigMap or Secret, with base64 and JSON around it
+	boundOther = bound{512 << 10, 8192, maxDepth}
+	boundSmall = bound{64 << 10, 1024, maxDepth} // options, reviews, bindings, evictions
+)
+
+func boundOf(k *api.Kind) bound {
+	switch k {
+	case api.Pods:
+		return boundPod
+	case api.ConfigMaps, api.Secrets:
+		return boundData
+	}
+	return boundOther
+}
+
+// limits counts what is going on at this moment.
+type limits struct {
+	calls   chan struct{} // requests of everybody
+	nodes   chan struct{} // the lane of the nodes: a flood of others must not delay a heartbeat
+	decodes chan struct{}
+	bodies  *semaphore.Weighted
+	watches *perUser
+	logs    *perUser
+}
+
+func newLimits(c Config) limits {
+	or := func(n, otherwise int) int {
+		if n > 0 {
+			return n
+		}
+		return otherwise
+	}
+	calls := or(c.MaxInFlight, 64)
+	return limits{
+		calls:   make(chan struct{}, calls),
+		nodes:   make(chan struct{}, calls),
+		decodes: make(chan struct{}, maxDecodes),
+		bodies:  semaphore.NewWeighted(maxBodies),
+		watches: &perUser{each: or(c.MaxWatches, 32), total: 8 * or(c.MaxWatches, 32)},
+		logs:    &perUser{each: or(c.MaxLogs, 16), total: 4 * or(c.MaxLogs, 16)},
+	}
+}
+
+// enter takes a place for a request, or refuses it with 429. Watches and followed logs have places of their own
+// because they keep them.
+func (l *limits) enter(r *request) (done func(), err error) {
+	switch {
+	case r.route.long == "watch":
+		return l.watches.enter(r.user.Name, "watches")
+	case r.route.long == "log" && follows(r):
+		return l.logs.enter(r.user.Name, "followed logs")
+	}
+	lane := l.calls
+	if _, ok := nodeName(r.user); ok {
+		lane = l.nodes
+	}
+	select {
+	case lane <- struct{}{}:
+		return func() { <-lane }, nil
+	default:
+		return nil, apierrors.NewTooManyRequests("too many requests at once, please try again", 1)
+	}
+}
+
+func follows(r *request) bool {
+	follow, err := queryBool(r.query, "follow")
+	return err == nil && follow
+}
+
+// perUser counts long answers by identity.
+type perUser struct {
+	each, total int
+
+	mu    sync.Mutex
+	users map[string]int
+	all   int
+}
+
+func (p *perUser) enter(user, what string) (done func(), err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.users[user] >= p.each || p.all >= p.total {
+		return nil, apierrors.NewTooManyRequests("too many "+what+" at once, please close some", 5)
+	}
+	if p.users == nil {
+		p.users = map[string]int{}
+	}
+	p.users[user]++
+	p.all++
+	return func() { p.leave(user) }, nil
+}
+
+func (p *perUser) leave(user string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.all--
+	if p.users[user]--; p.users[user] == 0 {
+		delete(p.users, user)
+	}
+}
+
+// decoding waits for one of the places where bodies are decoded.
+func (l *limits) decoding(r *http.Request) (done func(), err error) {
+	select {
+	case l.decodes <- struct{}{}:
+		return func() { <-l.decodes }, nil
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
+	}
+}

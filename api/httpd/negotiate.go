@@ -1,0 +1,90 @@
+package httpd
+
+import (
+	"mime"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// The forms an object can be answered in (N-11.18).
+const (
+	asObject   = ""
+	asTable    = "Table"
+	asMetadata = "PartialObjectMetadata" // for lists PartialObjectMetadataList
+)
+
+// form is what Accept was negotiated to.
+type form struct {
+	as      string
+	version string // of meta.k8s.io, v1 or v1beta1
+	include string // includeObject: what a table row carries of its object
+}
+
+func (f form) apiVersion() string { return "meta.k8s.io/" + f.version }
+
+func (f form) contentType() string { return mediaJSON }
+
+// form negotiates the form of an answer: the first offer of Accept that can be met, as kubectl orders them.
+func (r *request) form() (form, error) {
+	include := r.query.Get("includeObject")
+	if !slices.Contains([]string{"", "None", "Metadata", "Object"}, include) {
+		return form{}, badRequest("unrecognized includeObject value %q: None, Metadata or Object", include)
+	}
+	accept := r.Header.Values("Accept")
+	for _, o := range offers(accept) {
+		if o.media != mediaJSON && o.media != "application/*" && o.media != "*/*" {
+			continue
+		}
+		as := o.params["as"]
+		version := o.params["v"]
+		meta := o.params["g"] == "meta.k8s.io" && (version == "v1" || version == "v1beta1")
+		switch {
+		case as == "":
+			return form{as: asObject}, nil
+		case as == asTable && meta:
+			return form{as: asTable, version: version, include: include}, nil
+		case meta && (as == asMetadata || as == asMetadata+"List"):
+			return form{as: asMetadata, version: version}, nil
+		}
+	}
+	return form{}, errNotAcceptable(strings.Join(accept, ", "))
+}
+
+// offer is one media type of an Accept header.
+type offer struct {
+	media  string
+	params map[string]string
+	q      float64
+}
+
+// offers lists what Accept asks for, most wanted first. Without the header everything is welcome.
+func offers(accept []string) []offer {
+	var out []offer
+	for _, part := range strings.Split(strings.Join(accept, ","), ",") {
+		media, params, err := mime.ParseMediaType(part)
+		if err != nil {
+			continue
+		}
+		o := offer{media: media, params: params, q: 1}
+		if v, ok := params["q"]; ok {
+			if o.q, err = strconv.ParseFloat(v, 64); err != nil || o.q <= 0 {
+				continue
+			}
+		}
+		out = append(out, o)
+	}
+	if out == nil && strings.TrimSpace(strings.Join(accept, "")) == "" {
+		return []offer{{media: "*/*", q: 1}}
+	}
+	slices.SortStableFunc(out, func(a, b offer) int {
+		switch {
+		case a.q > b.q:
+			return -1
+		case a.q < b.q:
+			return 1
+		}
+		return 0
+	})
+	return out
+}

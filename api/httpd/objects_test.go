@@ -1,0 +1,335 @@
+package httpd_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"ledge/api"
+	"ledge/api/httpd"
+)
+
+const (
+	jsonPatch      = "application/json-patch+json"
+	mergePatch     = "application/merge-patch+json"
+	strategicPatch = "application/strategic-merge-patch+json"
+	protobufType   = "application/vnd.kubernetes.protobuf"
+)
+
+func TestObjectLife(t *testing.T) {
+	f := serve(t, httpd.Config{})
+	var made, got corev1.ConfigMap
+	f.must(201, "POST", mapsPath, configMap("m", "one")).into(t, &made)
+	if made.Kind != "ConfigMap" || made.APIVersion != "v1" || made.Namespace != "default" || made.UID == "" || made.ResourceVersion == "" {
+		t.Errorf("created %+v", made)
+	}
+	f.must(200, "GET", mapsPath+"/m", "").into(t, &got)
+	if got.Data["k"] != "one" || got.ResourceVersion != made.ResourceVersion {
+		t.Errorf("got %+v", got)
+	}
+	if s := f.must(409, "POST", mapsPath, configMap("m", "one")).status(t); s.Reason != metav1.StatusReasonAlreadyExists {
+		t.Errorf("second create: %+v", s)
+	}
+
+	// N-11.32: a stale revision is a conflict.
+	body := strings.Replace(configMap("m", "two"), `"name"`, `"resourceVersion":"`+made.ResourceVersion+`","name"`, 1)
+	f.must(200, "PUT", mapsPath+"/m", body)
+	s := f.must(409, "PUT", mapsPath+"/m", body).status(t)
+	if s.Reason != metav1.StatusReasonConflict || !strings.Contains(s.Message, "the object has been modified") {
+		t.Errorf("stale update: %+v", s)
+	}
+
+	f.must(200, "PATCH", mapsPath+"/m", `{"data":{"k":null,"n":"3"}}`, "Content-Type", mergePatch).into(t, &got)
+	got = corev1.ConfigMap{}
+	f.must(200, "PATCH", mapsPath+"/m", `[{"op":"add","path":"/data/j","value":"4"}]`, "Content-Type", jsonPatch).into(t, &got)
+	if fmt.Sprint(got.Data) != "map[j:4 n:3]" {
+		t.Errorf("patched: %v", got.Data)
+	}
+	var deleted corev1.ConfigMap
+	f.must(200, "DELETE", mapsPath+"/m", "").into(t, &deleted)
+	if deleted.UID != made.UID {
+		t.Errorf("delete answered %+v", deleted)
+	}
+	s = f.must(404, "GET", mapsPath+"/m", "").status(t)
+	if s.Reason != metav1.StatusReasonNotFound || s.Details == nil || s.Details.Name != "m" || s.Details.Kind != "configmaps" || s.Message != `configmaps "m" not found` {
+		t.Errorf("N-11.42: %+v", s)
+	}
+}
+
+func TestNamesMustAgree(t *testing.T) {
+	f := serve(t, httpd.Config{})
+	f.must(201, "POST", mapsPath, configMap("m", "one"))
+	elsewhere := strings.Replace(configMap("o", ""), `"name"`, `"namespace":"kube-system","name"`, 1)
+	for _, tc := range []struct{ method, path, body, says string }{
+		{"POST", mapsPath, elsewhere, "the namespace of the provided object does not match"},
+		{"PUT", mapsPath + "/m", configMap("other", "two"), "the name of the object (other) does not match the name on the URL (m)"},
+		{"PUT", mapsPath + "/m", `{"data":{}}`, "does not match the name on the URL"},
+		{"POST", mapsPath, pod("p"), "a Pod of v1, a ConfigMap of v1 was expected"},
+		{"POST", podsPath + "/p/eviction", `{"metadata":{"name":"q"}}`, "name in URL does not match name in Eviction object"},
+		{"POST", podsPath + "/p/binding", `{"kind":"Eviction","apiVersion":"policy/v1"}`, "a Binding of v1 was expected"},
+		{"POST", mapsPath, "", "the body is empty"},
+		{"POST", mapsPath, "{", "unexpected end of JSON input"},
+	} {
+		s := f.must(400, tc.method, tc.path, tc.body).status(t)
+		if s.Reason != metav1.StatusReasonBadRequest || !strings.Contains(s.Message, tc.says) {
+			t.Errorf("%s %s: %s, want %q", tc.method, tc.path, s.Message, tc.says)
+		}
+	}
+}
+
+// N-11.15: unknown and duplicate fields, in bodies and in every kind of patch.
+func TestFieldValidation(t *testing.T) {
+	f := serve(t, httpd.Config{})
+	f.must(201, "POST", mapsPath, configMap("m", "one"))
+	unknown := `{"metadata":{"name":"n"},"daata":{"k":"v"}}`
+	says := `unknown field "daata"`
+	for _, tc := range []struct{ name, method, path, body, media string }{
+		{"create", "POST", mapsPath + "?dryRun=All", unknown, "application/json"},
+		{"create yaml", "POST", mapsPath + "?dryRun=All", "metadata: {name: fresh}\ndaata: {k: v}\n", "application/yaml"},
+		{"update", "PUT", mapsPath + "/m?dryRun=All", strings.Replace(unknown, `"n"`, `"m"`, 1), "application/json"},
+		{"merge patch", "PATCH", mapsPath + "/m?dryRun=All", `{"daata":{"k":"v"}}`, mergePatch},
+		{"strategic patch", "PATCH", mapsPath + "/m?dryRun=All", `{"daata":{"k":"v"}}`, strategicPatch},
+		{"JSON patch", "PATCH", mapsPath + "/m?dryRun=All", `[{"op":"add","path":"/daata","value":{}}]`, jsonPatch},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			header := []string{"Content-Type", tc.media}
+			s := f.do(admin, tc.method, tc.path+"&fieldValidation=Strict", tc.body, header...).status(t)
+			if s.Code != 400 || !strings.Contains(s.Message, "strict decoding error: ") || !strings.Contains(s.Message, says) {
+				t.Errorf("Strict: %d %s", s.Code, s.Message)
+			}
+			for _, option := range []string{"&fieldValidation=Warn", ""} {
+				a := f.do(admin, tc.method, tc.path+option, tc.body, header...)
+				if w := a.head.Get("Warning"); a.code >= 300 || w != `299 - "unknown field \"daata\""` {
+					t.Errorf("Warn: %d, warning %q", a.code, w)
+				}
+			}
+			a := f.do(admin, tc.method, tc.path+"&fieldValidation=Ignore", tc.body, header...)
+			if a.code >= 300 || a.head.Get("Warning") != "" {
+				t.Errorf("Ignore: %d, warning %q", a.code, a.head.Get("Warning"))
+			}
+			if s := f.do(admin, tc.method, tc.path+"&fieldValidation=Perhaps", tc.body, header...).status(t); s.Code != 422 {
+				t.Errorf("Perhaps: %d", s.Code)
+			}
+		})
+	}
+}
+
+// Directives of a strategic merge patch are no unknown fields.
+func TestStrategicDirectivesAreFields(t *testing.T) {
+	f := serve(t, httpd.Config{})
+	f.must(201, "POST", podsPath, pod("p"))
+	patch := `{"metadata":{"labels":{"app":null}},"spec":{"$setElementOrder/containers":[{"name":"c"}],"containers":[{"name":"c","image":"ledge.local/self:2"}]}}`
+	a := f.must(200, "PATCH", podsPath+"/p?fieldValidation=Strict", patch, "Content-Type", strategicPatch)
+	var got corev1.Pod
+	a.into(t, &got)
+	if got.Spec.Containers[0].Image != "ledge.local/self:2" || len(got.Labels) != 0 {
+		t.Errorf("patched pod %+v %+v", got.Labels, got.Spec.Containers)
+	}
+}
+
+// What typed clients of today send: bodies in protobuf, also to subresources and deletes.
+func TestProtobufBodies(t *testing.T) {
+	f := serve(t, httpd.Config{})
+	send := func(code int, method, path, apiVersion, kind string, obj interface{ Marshal() ([]byte, error) }) answer {
+		t.Helper()
+		raw, err := obj.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		u := runtime.Unknown{TypeMeta: runtime.TypeMeta{APIVersion: apiVersion, Kind: kind}, Raw: raw}
+		data, err := u.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f.must(code, method, path, "k8s\x00"+string(data), "Content-Type", protobufType,
+			"Accept", protobufType+",application/json")
+	}
+	var got corev1.ConfigMap
+	send(201, "POST", mapsPath+"?fieldManager=kubectl-create&fieldValidation=Strict", "v1", "ConfigMap",
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "m"}, Data: map[string]string{"a": "b"}}).into(t, &got)
+	if got.Data["a"] != "b" {
+		t.Errorf("created %+v", got)
+	}
+	f.must(201, "POST", podsPath, pod("p"))
+	// A dry run of the eviction first: the pod must still be there for the real one.
+	send(201, "POST", podsPath+"/p/eviction", "policy/v1", "Eviction", &policyv1.Eviction{
+		ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default"}, DeleteOptions: &metav1.DeleteOptions{DryRun: []string{"All"}}})
+	a := send(201, "POST", podsPath+"/p/eviction", "policy/v1", "Eviction", &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default"}})
+	if s := a.status(t); s.Status != metav1.StatusSuccess {
+		t.Errorf("N-11.1: eviction answered %+v", s)
+	}
+	wrong := "another"
+	raw := &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: (*types.UID)(&wrong)}}
+	send(409, "DELETE", mapsPath+"/m", "v1", "DeleteOptions", raw)
+	send(200, "DELETE", mapsPath+"/m", "meta.k8s.io/v1", "DeleteOptions", &metav1.DeleteOptions{})
+}
+
+func TestBodiesRefused(t *testing.T) {
+	f := serve(t, httpd.Config{})
+	f.must(201, "POST", mapsPath, configMap("m", "one"))
+	for _, tc := range []struct {
+		name, method, path, body string
+		headers                  []string
+		code                     int
+		reason                   metav1.StatusReason
+	}{
+		{"media type", "POST", mapsPath, "<xml/>", []string{"Content-Type", "text/xml"}, 415, "UnsupportedMediaType"},
+		{"broken media type", "POST", mapsPath, "{}", []string{"Content-Type", "a/b/c;="}, 415, "UnsupportedMediaType"},
+		{"cbor", "POST", mapsPath, "{}", []string{"Content-Type", "application/cbor"}, 415, "UnsupportedMediaType"},
+		{"patch without type", "PATCH", mapsPath + "/m", "{}", nil, 415, "UnsupportedMediaType"},
+		{"server-side apply", "PATCH", mapsPath + "/m?fieldManager=x", "{}", []string{"Content-Type", "application/apply-patch+yaml"}, 415, "UnsupportedMediaType"},
+		{"compressed", "POST", mapsPath, "\x1f\x8b", []string{"Content-Encoding", "gzip"}, 415, "UnsupportedMediaType"},
+		{"impersonation", "GET", mapsPath, "", []string{"Impersonate-User", "root"}, 403, "Forbidden"},
+		{"impersonation of a group", "GET", mapsPath, "", []string{"Impersonate-Extra-Scopes", "x"}, 403, "Forbidden"},
+		{"accept", "GET", mapsPath, "", []string{"Accept", "application/cbor"}, 406, "NotAcceptable"},
+		{"accept protobuf only", "GET", mapsPath + "/m", "", []string{"Accept", protobufType}, 406, "NotAcceptable"},
+		{"accept a foreign table", "GET", mapsPath, "", []string{"Accept", "application/json;as=Table;v=v1;g=example.com"}, 406, "NotAcceptable"},
+		{"config map size", "POST", mapsPath, `{"data":{"a":"` + strings.Repeat("x", 1536<<10) + `"}}`, nil, 413, "RequestEntityTooLarge"},
+		{"pod size", "POST", podsPath, `{"a":"` + strings.Repeat("x", 256<<10) + `"}`, nil, 413, "RequestEntityTooLarge"},
+		{"patch size", "PATCH", podsPath + "/p", `{"a":"` + strings.Repeat("x", 256<<10) + `"}`, []string{"Content-Type", mergePatch}, 413, "RequestEntityTooLarge"},
+		{"options size", "DELETE", mapsPath + "/m", `{"a":"` + strings.Repeat("x", 64<<10) + `"}`, nil, 413, "RequestEntityTooLarge"},
+		{"pod elements", "POST", podsPath, `{"spec":{"containers":[` + strings.Repeat("{},", 5000) + `{}]}}`, nil, 400, "BadRequest"},
+		{"patch elements", "PATCH", podsPath + "/p", `{"spec":{"containers":[` + strings.Repeat("{},", 5000) + `{}]}}`, []string{"Content-Type", mergePatch}, 400, "BadRequest"},
+		{"options", "DELETE", mapsPath + "/m", `{"propagationPolicy":"Foreground"}`, nil, 422, "Invalid"},
+		{"orphan", "DELETE", mapsPath + "/m?propagationPolicy=Orphan", "", nil, 422, "Invalid"},
+		{"dry run", "DELETE", mapsPath + "/m?dryRun=Some", "", nil, 422, "Invalid"},
+		{"field manager", "POST", mapsPath + "?fieldManager=" + strings.Repeat("x", 129), configMap("n", ""), nil, 422, "Invalid"},
+		{"query", "GET", mapsPath + "?limit=%zz", "", nil, 400, "BadRequest"},
+		{"includeObject", "GET", mapsPath + "?includeObject=All", "", nil, 400, "BadRequest"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := f.do(admin, tc.method, tc.path, tc.body, tc.headers...).status(t)
+			if int(s.Code) != tc.code || s.Reason != tc.reason || s.Message == "" {
+				t.Errorf("%d %s %q, want %d %s", s.Code, s.Reason, s.Message, tc.code, tc.reason)
+			}
+		})
+	}
+	f.must(200, "GET", mapsPath+"/m", "") // nothing of it deleted or changed the object
+	// The largest honest ConfigMap goes through.
+	f.must(201, "POST", mapsPath, `{"metadata":{"name":"large"},"binaryData":{"b":"`+strings.Repeat("AAAA", 340<<10)+`"}}`)
+}
+
+// A body of unknown length may be no body at all.
+func TestDeleteWithAnEmptyChunkedBody(t *testing.T) {
+	f := serve(t, httpd.Config{})
+	f.must(201, "POST", mapsPath, configMap("m", "one"))
+	req, err := http.NewRequest("DELETE", "http://x"+mapsPath+"/m", io.MultiReader())
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.ContentLength = -1
+	resp, err := f.as["admin"].Do(req)
+	if err != nil || resp.StatusCode != 200 {
+		t.Fatal(resp, err)
+	}
+	resp.Body.Close()
+}
+
+func TestYAMLBodies(t *testing.T) {
+	f := serve(t, httpd.Config{})
+	f.must(201, "POST", mapsPath, "metadata:\n  name: fresh\ndata:\n  k: v\n", "Content-Type", "application/yaml; charset=utf-8")
+	s := f.must(400, "POST", mapsPath, "metadata: &m\n  name: y\ndata: *m\n", "Content-Type", "application/yaml").status(t)
+	if !strings.Contains(s.Message, "aliases are not accepted") {
+		t.Error(s.Message)
+	}
+}
+
+func TestDryRunChangesNothing(t *testing.T) {
+	f := serve(t, httpd.Config{})
+	f.must(201, "POST", mapsPath+"?dryRun=All", configMap("m", "one"))
+	f.must(404, "GET", mapsPath+"/m", "")
+	f.must(201, "POST", mapsPath, configMap("m", "one"))
+	f.must(200, "PUT", mapsPath+"/m?dryRun=All", configMap("m", "two"))
+	f.must(200, "PATCH", mapsPath+"/m?dryRun=All", `{"data":{"k":"two"}}`, "Content-Type", mergePatch)
+	f.must(200, "DELETE", mapsPath+"/m?dryRun=All", "")
+	f.must(200, "DELETE", mapsPath+"/m", `{"dryRun":["All"]}`)
+	f.must(200, "DELETE", mapsPath+"?dryRun=All", "")
+	var got corev1.ConfigMap
+	f.must(200, "GET", mapsPath+"/m", "").into(t, &got)
+	if got.Data["k"] != "one" {
+		t.Errorf("data %v", got.Data)
+	}
+}
+
+// N-11.36: deletecollection honours both selectors and stays in its namespace.
+func TestDeleteCollection(t *testing.T) {
+	f := serve(t, httpd.Config{})
+	for _, n := range []string{"a", "b", "c"} {
+		f.must(201, "POST", mapsPath, configMap(n, n))
+	}
+	f.must(201, "POST", "/api/v1/namespaces/kube-system/configmaps", configMap("a", "a"))
+	var list corev1.ConfigMapList
+	f.must(200, "DELETE", mapsPath+"?labelSelector=x+in+(a,b)&fieldSelector=metadata.name!%3Db", "").into(t, &list)
+	if len(list.Items) != 1 || list.Items[0].Name != "a" {
+		t.Errorf("deleted %v", list.Items)
+	}
+	f.must(404, "GET", mapsPath+"/a", "")
+	f.must(200, "DELETE", mapsPath, "")
+	list = corev1.ConfigMapList{}
+	f.must(200, "GET", "/api/v1/configmaps?labelSelector=x", "").into(t, &list)
+	if len(list.Items) != 1 || list.Items[0].Namespace != "kube-system" {
+		t.Errorf("left %v", list.Items)
+	}
+}
+
+func TestMethodsAnswerAllow(t *testing.T) {
+	f := serve(t, httpd.Config{})
+	a := f.must(405, "POST", mapsPath+"/m", "{}")
+	if got := a.head.Get("Allow"); got != "DELETE, GET, PATCH, PUT" {
+		t.Errorf("Allow %q", got)
+	}
+	if s := a.status(t); s.Reason != metav1.StatusReasonMethodNotAllowed {
+		t.Errorf("%+v", s)
+	}
+	for _, path := range []string{"/", "/api/v1/services", "/apis/apps/v1/deployments", "/metrics"} {
+		if s := f.must(http.StatusNotFound, "GET", path, "").status(t); s.Reason != metav1.StatusReasonNotFound {
+			t.Errorf("%s: %+v", path, s)
+		}
+	}
+}
+
+// A node reads its own pods and what they refer to; the rest of its rights is in the matrix of authz_test.go.
+func TestNodeReads(t *testing.T) {
+	f := serve(t, httpd.Config{})
+	const secrets = "/api/v1/namespaces/default/secrets"
+	f.must(201, "POST", secrets, `{"metadata":{"name":"other"},"data":{"k":"djE="}}`)
+	f.must(201, "POST", podsPath, strings.Replace(pod("mine"), `"spec":{`, `"spec":{"nodeName":"a",`, 1))
+	f.must(201, "POST", podsPath, strings.Replace(pod("theirs"), `"spec":{`, `"spec":{"nodeName":"b",`, 1))
+	for path, want := range map[string]int{
+		podsPath + "/mine":   200,
+		podsPath + "/theirs": 403,
+		podsPath + "/none":   403,
+		podsPath:             403,
+		podsPath + "?fieldSelector=spec.nodeName%3Da":         200,
+		podsPath + "?fieldSelector=spec.nodeName%3Db":         403,
+		secrets + "/other":                                    403,
+		secrets:                                               403,
+		secrets + "?fieldSelector=metadata.name%3Dother":      403,
+		"/api/v1/secrets?fieldSelector=metadata.name%3Dother": 403,
+		"/api/v1/namespaces/kube-system/secrets/other":        403,
+		"/api/v1/nodes/b":                                     403,
+	} {
+		if a := f.do(nodeA, "GET", path, ""); a.code != want {
+			t.Errorf("%s: %d %s, want %d", path, a.code, a.body, want)
+		}
+	}
+}
+
+// Nothing is decoded for a caller who may not do what is asked: a body that no decoder could read is a 403 too.
+func TestAuthorisedBeforeDecoded(t *testing.T) {
+	f := serve(t, httpd.Config{})
+	for _, u := range []api.User{bob, nodeA} {
+		a := f.do(u, "POST", mapsPath, strings.Repeat("[", 200<<10), "Content-Type", "text/nonsense")
+		if s := a.status(t); s.Code != 403 || !strings.Contains(s.Message, `User "`+u.Name+`" cannot create resource "configmaps"`) {
+			t.Errorf("%s: %d %s", u.Name, s.Code, s.Message)
+		}
+	}
+}

@@ -1,0 +1,52 @@
+package httpd
+
+import (
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+
+	"ledge/api"
+)
+
+func (h *handler) get(w *response, r *request) error {
+	revision, err := r.revision()
+	if err != nil {
+		return err
+	}
+	if revision == "" || revision == "0" {
+		obj, err := h.client.Get(r.Context(), r.kind, r.namespace, r.name)
+		if err != nil {
+			return err
+		}
+		return h.object(w, r, http.StatusOK, obj)
+	}
+	// "Not older than": only a list can say that the revision has not happened yet (N-11.29).
+	list, err := h.client.List(r.Context(), r.kind, api.ListOptions{
+		Selection: api.Selection{Namespace: r.namespace, Fields: fields.OneTermEqualSelector("metadata.name", r.name)},
+		Revision:  revision, Match: metav1.ResourceVersionMatchNotOlderThan,
+	})
+	if err != nil {
+		return err
+	}
+	if len(list.Items) == 0 {
+		return apierrors.NewNotFound(r.kind.GR(), r.name)
+	}
+	return h.object(w, r, http.StatusOK, list.Items[0])
+}
+
+func (h *handler) list(w *response, r *request) error {
+	opts, err := r.listOptions()
+	if err != nil {
+		return err
+	}
+	if _, err := r.form(); err != nil {
+		return err
+	}
+	list, err := h.client.List(r.Context(), r.kind, opts)
+	if err != nil {
+		return err
+	}
+	return h.objects(w, r, list)
+}

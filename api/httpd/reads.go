@@ -1,0 +1,109 @@
+package httpd
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
+
+	"ledge/api"
+)
+
+// mayRead is the part of a node's rights that the request line does not show: it reads the pods bound to it, and
+// the ConfigMaps and Secrets that these refer to. One stolen board must not hand out the secrets of all.
+func (h *handler) mayRead(r *request) error {
+	node, ok := nodeName(r.user)
+	if !ok || r.Method != "GET" {
+		return nil
+	}
+	own := func(namespace, pod string) ([]api.Object, error) {
+		sel := fields.Set{"spec.nodeName": node}
+		if pod != "" {
+			sel["metadata.name"] = pod
+		}
+		list, err := h.client.List(r.Context(), api.Pods, api.ListOptions{
+			Selection: api.Selection{Namespace: namespace, Fields: sel.AsSelector()},
+		})
+		return list.Items, err
+	}
+	switch {
+	case r.kind == api.Pods && r.name != "":
+		found, err := own(r.namespace, r.name)
+		if err != nil || len(found) > 0 {
+			return err
+		}
+	case r.kind == api.ConfigMaps || r.kind == api.Secrets:
+		name := r.name
+		if sel, err := fields.ParseSelector(r.query.Get("fieldSelector")); name == "" && err == nil {
+			name, _ = sel.RequiresExactMatch("metadata.name")
+		}
+		found, err := own(r.namespace, "")
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(found, func(o api.Object) bool {
+			pod, ok := o.(*corev1.Pod)
+			return ok && refersTo(pod, r.kind, name)
+		}) {
+			return nil
+		}
+	default:
+		return nil
+	}
+	return forbidden(r.user, r.attributes(), "no relationship found between node %q and this object", node)
+}
+
+// refersTo says whether a pod names a ConfigMap or Secret anywhere in its spec.
+func refersTo(pod *corev1.Pod, k *api.Kind, name string) bool {
+	var configs, secrets []string
+	for _, v := range pod.Spec.Volumes {
+		if v.ConfigMap != nil {
+			configs = append(configs, v.ConfigMap.Name)
+		}
+		if v.Secret != nil {
+			secrets = append(secrets, v.Secret.SecretName)
+		}
+		if v.Projected == nil {
+			continue
+		}
+		for _, s := range v.Projected.Sources {
+			if s.ConfigMap != nil {
+				configs = append(configs, s.ConfigMap.Name)
+			}
+			if s.Secret != nil {
+				secrets = append(secrets, s.Secret.Name)
+			}
+		}
+	}
+	for _, s := range pod.Spec.ImagePullSecrets {
+		secrets = append(secrets, s.Name)
+	}
+	environment := func(env []corev1.EnvVar, from []corev1.EnvFromSource) {
+		for _, e := range env {
+			if e.ValueFrom != nil && e.ValueFrom.ConfigMapKeyRef != nil {
+				configs = append(configs, e.ValueFrom.ConfigMapKeyRef.Name)
+			}
+			if e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil {
+				secrets = append(secrets, e.ValueFrom.SecretKeyRef.Name)
+			}
+		}
+		for _, e := range from {
+			if e.ConfigMapRef != nil {
+				configs = append(configs, e.ConfigMapRef.Name)
+			}
+			if e.SecretRef != nil {
+				secrets = append(secrets, e.SecretRef.Name)
+			}
+		}
+	}
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		environment(c.Env, c.EnvFrom)
+	}
+	for _, c := range pod.Spec.EphemeralContainers {
+		environment(c.Env, c.EnvFrom)
+	}
+	if k == api.ConfigMaps {
+		return slices.Contains(configs, name)
+	}
+	return slices.Contains(secrets, name)
+}

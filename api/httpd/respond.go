@@ -1,0 +1,233 @@
+package httpd
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ledge/api"
+)
+
+// writeTime is how long a client may take to accept one piece of an answer: a whole object, or one event of a
+// watch. Who is slower is cut off, so that it holds neither memory nor the place of others.
+const writeTime = 30 * time.Second
+
+// response remembers whether the answer has begun, because a Status can only be sent before.
+type response struct {
+	http.ResponseWriter
+	begun bool
+}
+
+func (w *response) WriteHeader(code int) {
+	w.begun = true
+	w.ResponseWriter.WriteHeader(code)
+}
+
+func (w *response) Write(p []byte) (int, error) {
+	w.begun = true
+	return w.ResponseWriter.Write(p)
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// extend gives the client another writeTime. Connections without deadlines have none to set.
+func (w *response) extend() {
+	http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(writeTime))
+}
+
+// flush sends what was written so far. Afterwards the client may be idle for as long as it likes: an HTTP/2 stream
+// whose deadline passes is reset even if nothing is being written.
+func (w *response) flush() error {
+	c := http.NewResponseController(w.ResponseWriter)
+	err := c.Flush()
+	c.SetWriteDeadline(time.Time{})
+	return err
+}
+
+// fail answers with the Status of an error. When the answer has begun already nothing can be said any more: the
+// connection is cut, so that the client sees a broken answer and not a short one.
+func (w *response) fail(err error) {
+	if w.begun {
+		panic(http.ErrAbortHandler)
+	}
+	var m *methodError
+	if errors.As(err, &m) {
+		w.Header().Set("Allow", m.allow)
+	}
+	s := statusOf(err)
+	if s.Details != nil && s.Details.RetryAfterSeconds > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(s.Details.RetryAfterSeconds)))
+	}
+	w.json(int(s.Code), s, false)
+}
+
+// json writes one value.
+func (w *response) json(code int, v any, pretty bool) error {
+	data, err := encode(v, pretty)
+	if err != nil {
+		return err
+	}
+	w.body(code, mediaJSON, data)
+	return nil
+}
+
+// body writes a finished answer. An error of the connection is nobody's to handle: the client is gone.
+func (w *response) body(code int, media string, data []byte) {
+	head := w.Header()
+	head.Set("Content-Type", media)
+	head.Set("Content-Length", strconv.Itoa(len(data)))
+	if head.Get("Cache-Control") == "" {
+		head.Set("Cache-Control", "no-cache, private")
+	}
+	w.extend()
+	w.WriteHeader(code)
+	w.Write(data)
+}
+
+func encode(v any, pretty bool) ([]byte, error) {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return nil, api.NewInternal("encode %T: %v", v, err)
+	}
+	if pretty {
+		var b bytes.Buffer
+		if json.Indent(&b, data, "", "  ") == nil {
+			data = b.Bytes()
+		}
+	}
+	return append(data, '\n'), nil
+}
+
+// object answers with one object, in the form the client asked for.
+func (h *handler) object(w *response, r *request, code int, obj api.Object) error {
+	form, err := r.form()
+	if err != nil {
+		return err
+	}
+	r.kind.Stamp(obj)
+	v, err := h.shape(form, r.kind, obj, true)
+	if err != nil {
+		return err
+	}
+	pretty, err := queryBool(r.query, "pretty")
+	if err != nil {
+		return err
+	}
+	data, err := encode(v, pretty)
+	if err != nil {
+		return err
+	}
+	w.body(code, form.contentType(), data)
+	return nil
+}
+
+// shape turns an object into what goes out for it: itself, a Table of one row or its metadata.
+func (h *handler) shape(form form, k *api.Kind, obj api.Object, header bool) (any, error) {
+	switch form.as {
+	case asTable:
+		meta := metav1.ListMeta{ResourceVersion: obj.GetResourceVersion()}
+		return h.printer[k].table(form, []api.Object{obj}, meta, header, time.Now())
+	case asMetadata:
+		return partial(obj, form.version), nil
+	}
+	return obj, nil
+}
+
+// objects answers with a list. It is written item by item: a thousand pods in one buffer are megabytes.
+func (h *handler) objects(w *response, r *request, list api.List) error {
+	form, err := r.form()
+	if err != nil {
+		return err
+	}
+	meta := metav1.ListMeta{ResourceVersion: list.Revision, Continue: list.Continue, RemainingItemCount: list.Remaining}
+	w.Header().Set("Content-Type", form.contentType())
+	w.Header().Set("Cache-Control", "no-cache, private")
+	switch form.as {
+	case asTable:
+		table, err := h.printer[r.kind].table(form, list.Items, meta, true, time.Now())
+		if err != nil {
+			return err
+		}
+		rows := table.Rows
+		table.Rows = nil
+		return writeList(w, table, "rows", len(rows), func(i int) any { return rows[i] })
+	case asMetadata:
+		head := metav1.TypeMeta{Kind: "PartialObjectMetadataList", APIVersion: form.apiVersion()}
+		return writeList(w, listHead{head, meta}, "items", len(list.Items), func(i int) any {
+			return partial(list.Items[i], form.version)
+		})
+	}
+	head := metav1.TypeMeta{Kind: r.kind.Name + "List", APIVersion: r.kind.APIVersion()}
+	return writeList(w, listHead{head, meta}, "items", len(list.Items), func(i int) any {
+		r.kind.Stamp(list.Items[i])
+		return list.Items[i]
+	})
+}
+
+// listHead is a list without its items.
+type listHead struct {
+	metav1.TypeMeta `json:",inline"`
+	Metadata        metav1.ListMeta `json:"metadata"`
+}
+
+// writeList writes head, which must be a JSON object, with a list of n values added to it under key.
+func writeList(w *response, head any, key string, n int, item func(int) any) error {
+	start, err := json.Marshal(head)
+	if err != nil {
+		return api.NewInternal("encode %T: %v", head, err)
+	}
+	// The table's own null rows would be a second key of that name.
+	start = bytes.TrimSuffix(bytes.Replace(start, []byte(`,"rows":null`), nil, 1), []byte("}"))
+	out := bufio.NewWriterSize(&pacer{w: w}, 32<<10)
+	out.Write(start)
+	out.WriteString(`,"` + key + `":[`)
+	for i := range n {
+		data, err := json.Marshal(item(i))
+		if err != nil {
+			return api.NewInternal("encode item of a list: %v", err)
+		}
+		if i > 0 {
+			out.WriteByte(',')
+		}
+		out.Write(data)
+	}
+	out.WriteString("]}\n")
+	return out.Flush()
+}
+
+// pacer gives each piece of a long answer its own time.
+type pacer struct{ w *response }
+
+func (p *pacer) Write(data []byte) (int, error) {
+	p.w.extend()
+	return p.w.Write(data)
+}
+
+var _ io.Writer = (*pacer)(nil)
+
+// partial is the metadata of an object alone.
+func partial(obj api.Object, version string) *metav1.PartialObjectMetadata {
+	out := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{Kind: "PartialObjectMetadata", APIVersion: "meta.k8s.io/" + version}}
+	if m, ok := obj.(metav1.ObjectMetaAccessor); ok {
+		if om, ok := m.GetObjectMeta().(*metav1.ObjectMeta); ok {
+			out.ObjectMeta = *om
+		}
+	}
+	return out
+}
+
+// success is the Status of a call that has nothing else to say.
+func success(code int) metav1.Status {
+	return metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusSuccess, Code: int32(code)}
+}
+
+var _ apierrors.APIStatus = (*methodError)(nil)

@@ -1,0 +1,93 @@
+package httpd
+
+import (
+	"net/http"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ledge/api"
+)
+
+// accessReview answers "may I" (kubectl auth can-i, N-11.16).
+func (h *handler) accessReview(w *response, r *request) error {
+	var v authorizationv1.SelfSubjectAccessReview
+	kind := authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview")
+	if err := h.readObject(w, r, boundSmall, &v, kind); err != nil {
+		return err
+	}
+	v.SetGroupVersionKind(kind)
+	var a attributes
+	res, path := v.Spec.ResourceAttributes, v.Spec.NonResourceAttributes
+	switch {
+	case (res == nil) == (path == nil):
+		return badRequest("exactly one of resourceAttributes and nonResourceAttributes must be given")
+	case path != nil:
+		a = attributes{verb: path.Verb, path: path.Path}
+	default:
+		a = attributes{verb: res.Verb, group: res.Group, resource: res.Resource, sub: res.Subresource,
+			namespace: res.Namespace, name: res.Name}
+		if f := res.FieldSelector; f != nil {
+			a.fields = f.RawSelector
+		}
+		if a.resource == "" {
+			return badRequest("resourceAttributes.resource is missing")
+		}
+	}
+	v.Status = authorizationv1.SubjectAccessReviewStatus{Allowed: true}
+	if err := authorize(r.user, a); err != nil {
+		v.Status = authorizationv1.SubjectAccessReviewStatus{Reason: err.Error()}
+	}
+	return w.json(http.StatusCreated, v, false)
+}
+
+// rulesReview answers "what may I" (kubectl auth can-i --list).
+func (h *handler) rulesReview(w *response, r *request) error {
+	var v authorizationv1.SelfSubjectRulesReview
+	kind := authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectRulesReview")
+	if err := h.readObject(w, r, boundSmall, &v, kind); err != nil {
+		return err
+	}
+	v.SetGroupVersionKind(kind)
+	v.Status = rulesOf(r.user)
+	return w.json(http.StatusCreated, v, false)
+}
+
+func rulesOf(u api.User) authorizationv1.SubjectRulesReviewStatus {
+	out := authorizationv1.SubjectRulesReviewStatus{
+		ResourceRules:    []authorizationv1.ResourceRule{},
+		NonResourceRules: []authorizationv1.NonResourceRule{{Verbs: []string{verbRead}, NonResourceURLs: []string{"*"}}},
+	}
+	node, isNode := nodeName(u)
+	switch all := []string{"*"}; {
+	case allowed(u, attributes{verb: "*", resource: "*"}):
+		out.ResourceRules = append(out.ResourceRules, authorizationv1.ResourceRule{Verbs: all, APIGroups: all, Resources: all})
+	case isNode:
+		for _, rule := range nodeRules {
+			resource := rule.kind.Resource
+			if rule.sub != "" {
+				resource += "/" + rule.sub
+			}
+			line := authorizationv1.ResourceRule{Verbs: rule.verbs, APIGroups: []string{rule.kind.Group}, Resources: []string{resource}}
+			if rule.where == ownName || rule.where == ownLease {
+				line.ResourceNames = []string{node}
+			}
+			out.ResourceRules = append(out.ResourceRules, line)
+		}
+	}
+	return out
+}
+
+// selfReview answers "who am I" (kubectl auth whoami).
+func (h *handler) selfReview(w *response, r *request) error {
+	var v authenticationv1.SelfSubjectReview
+	kind := authenticationv1.SchemeGroupVersion.WithKind("SelfSubjectReview")
+	if err := h.readObject(w, r, boundSmall, &v, kind); err != nil {
+		return err
+	}
+	v.SetGroupVersionKind(kind)
+	v.CreationTimestamp = metav1.Time{}
+	v.Status.UserInfo = authenticationv1.UserInfo{Username: r.user.Name, Groups: r.user.Groups}
+	return w.json(http.StatusCreated, v, false)
+}

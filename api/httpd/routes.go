@@ -1,0 +1,219 @@
+package httpd
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"ledge/api"
+)
+
+// The verbs that authorisation knows, beside those of objects.
+const verbRead = "get"
+
+// route is one line of the API: which requests, under which verb, answered by what.
+type route struct {
+	method string
+	on     string // a fixed path, or one of the shapes below
+	sub    string // subresource
+	watch  bool   // only with ?watch=true
+	verb   string // what authorisation calls it
+	kinds  func(*api.Kind) bool
+	serve  func(*handler, *response, *request) error
+	long   string // "watch" or "log" when the answer may take for ever
+}
+
+// The shapes of object paths. The namespaces/{ns} part is there for namespaced kinds only, and may be missing
+// where everywhere says so.
+const (
+	collection = "{kind}"        // /api/v1/namespaces/x/pods, /api/v1/nodes
+	everywhere = "{kind} in all" // /api/v1/pods: of all namespaces
+	object     = "{kind}/{name}"
+)
+
+func anyKind(*api.Kind) bool     { return true }
+func hasStatus(k *api.Kind) bool { return k.HasStatus }
+func pods(k *api.Kind) bool      { return k == api.Pods }
+
+// routes is the whole API. Access to each line is decided by its verb in authz.go; bodies are limited by kind in
+// limits.go; discovery is made from this table.
+var routes = []route{
+	// Objects.
+	{"GET", collection, "", false, "list", anyKind, (*handler).list, ""},
+	{"GET", collection, "", true, "watch", anyKind, (*handler).watch, "watch"},
+	{"GET", everywhere, "", false, "list", anyKind, (*handler).list, ""},
+	{"GET", everywhere, "", true, "watch", anyKind, (*handler).watch, "watch"},
+	{"POST", collection, "", false, "create", anyKind, (*handler).create, ""},
+	{"DELETE", collection, "", false, "deletecollection", anyKind, (*handler).deleteCollection, ""},
+	{"GET", object, "", false, "get", anyKind, (*handler).get, ""},
+	{"PUT", object, "", false, "update", anyKind, (*handler).update, ""},
+	{"PATCH", object, "", false, "patch", anyKind, (*handler).patch, ""},
+	{"DELETE", object, "", false, "delete", anyKind, (*handler).delete, ""},
+
+	// Subresources.
+	{"GET", object, "status", false, "get", hasStatus, (*handler).get, ""},
+	{"PUT", object, "status", false, "update", hasStatus, (*handler).update, ""},
+	{"PATCH", object, "status", false, "patch", hasStatus, (*handler).patch, ""},
+	{"POST", object, "binding", false, "create", pods, (*handler).bind, ""},
+	{"POST", object, "eviction", false, "create", pods, (*handler).evict, ""},
+	{"GET", object, "log", false, "get", pods, (*handler).log, "log"},
+
+	// Who am I, and what may I.
+	{"POST", pathAccessReview, "", false, "create", nil, (*handler).accessReview, ""},
+	{"POST", pathRulesReview, "", false, "create", nil, (*handler).rulesReview, ""},
+	{"POST", pathSelfReview, "", false, "create", nil, (*handler).selfReview, ""},
+
+	// What there is. The paths of discovery and OpenAPI (documents.go) come on top of these.
+	{"GET", "/version", "", false, verbRead, nil, (*handler).serveVersion, ""},
+	{"GET", "/healthz", "", false, verbRead, nil, (*handler).ready, ""},
+	{"GET", "/readyz", "", false, verbRead, nil, (*handler).ready, ""},
+	{"GET", "/livez", "", false, verbRead, nil, (*handler).live, ""},
+}
+
+// documentRoute answers the generated paths: discovery and OpenAPI.
+var documentRoute = &route{method: "GET", verb: verbRead, serve: (*handler).document}
+
+const (
+	pathAccessReview = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+	pathRulesReview  = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
+	pathSelfReview   = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+)
+
+// target is what a path names. kind is nil for paths that are no object's.
+type target struct {
+	kind      *api.Kind
+	shape     string
+	namespace string
+	name      string
+	sub       string
+}
+
+// find fills in the target and the route of a request, or says why there is none.
+func (h *handler) find(r *request) error {
+	watch, err := queryBool(r.query, "watch")
+	if err != nil {
+		return err
+	}
+	segments, ok := splitPath(r.URL)
+	if !ok {
+		return errNoPath()
+	}
+	fixed := "/" + strings.Join(segments, "/")
+	t, isObject := parseTarget(segments)
+	var allowed []string
+	for i := range routes {
+		c := &routes[i]
+		if c.kinds == nil && c.on != fixed {
+			continue
+		}
+		if c.kinds != nil && (!isObject || c.on != t.shape || c.sub != t.sub || !c.kinds(t.kind)) {
+			continue
+		}
+		if c.method == r.Method && c.watch == (watch && watchable(t)) {
+			r.target, r.route = t, c
+			return nil
+		}
+		allowed = append(allowed, c.method)
+	}
+	if h.docs[fixed] != nil {
+		if r.Method == documentRoute.method {
+			r.target, r.route = target{name: fixed}, documentRoute
+			return nil
+		}
+		allowed = append(allowed, documentRoute.method)
+	}
+	if allowed == nil {
+		return errNoPath()
+	}
+	slices.Sort(allowed)
+	return errMethod(r.Method, slices.Compact(allowed))
+}
+
+// watchable: elsewhere a watch parameter means nothing, as on Kubernetes.
+func watchable(t target) bool { return t.shape == collection || t.shape == everywhere }
+
+// splitPath cuts a path into its decoded segments. It refuses what could mean something else further down: empty
+// segments, dots, and slashes or percent signs smuggled in by escaping.
+func splitPath(u *url.URL) ([]string, bool) {
+	path := strings.TrimPrefix(u.EscapedPath(), "/")
+	path = strings.TrimSuffix(path, "/")
+	segments := strings.Split(path, "/")
+	if len(segments) > 8 {
+		return nil, false
+	}
+	for i, s := range segments {
+		d, err := url.PathUnescape(s)
+		if err != nil || d == "" || d == "." || d == ".." || len(d) > 253 || strings.ContainsFunc(d, oddInPath) {
+			return nil, false
+		}
+		segments[i] = d
+	}
+	return segments, true
+}
+
+func oddInPath(c rune) bool { return c <= ' ' || c == '/' || c == '%' || c == '\\' || c >= 0x7f }
+
+// parseTarget reads an object path.
+func parseTarget(segments []string) (target, bool) {
+	var t target
+	var group, version string
+	switch {
+	case len(segments) >= 3 && segments[0] == "api":
+		version, segments = segments[1], segments[2:]
+	case len(segments) >= 4 && segments[0] == "apis":
+		group, version, segments = segments[1], segments[2], segments[3:]
+	default:
+		return t, false
+	}
+	// namespaces/x/pods names pods; namespaces/x and namespaces/x/status name the namespace itself.
+	if len(segments) >= 3 && segments[0] == "namespaces" {
+		if k := api.KindFor(group, version, segments[2]); k != nil && k.Namespaced {
+			t.namespace, segments = segments[1], segments[2:]
+		}
+	}
+	t.kind = api.KindFor(group, version, segments[0])
+	if t.kind == nil || len(segments) > 3 {
+		return t, false
+	}
+	switch {
+	case len(segments) > 1 && t.kind.Namespaced != (t.namespace != ""):
+		return t, false
+	case len(segments) > 1:
+		t.shape, t.name = object, segments[1]
+		if len(segments) > 2 {
+			t.sub = segments[2]
+		}
+	case t.kind.Namespaced && t.namespace == "":
+		t.shape = everywhere
+	default:
+		t.shape = collection
+	}
+	return t, true
+}
+
+// verbsOf lists the verbs of a kind or one of its subresources, as the routes have them.
+func verbsOf(k *api.Kind, sub string) []string {
+	var verbs []string
+	for i := range routes {
+		if c := &routes[i]; c.kinds != nil && c.kinds(k) && c.sub == sub && c.on != everywhere {
+			verbs = append(verbs, c.verb)
+		}
+	}
+	slices.Sort(verbs)
+	return slices.Compact(verbs)
+}
+
+// subsOf lists the subresources of a kind, as the routes have them.
+func subsOf(k *api.Kind) []string {
+	var subs []string
+	for i := range routes {
+		if c := &routes[i]; c.kinds != nil && c.kinds(k) && c.sub != "" {
+			subs = append(subs, c.sub)
+		}
+	}
+	slices.Sort(subs)
+	return slices.Compact(subs)
+}
+
+var _ http.Handler = (*handler)(nil)

@@ -1,0 +1,322 @@
+package httpd
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ledge/api"
+)
+
+var update = flag.Bool("update", false, "write the golden files")
+
+// golden compares with a file under testdata, or writes it.
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != string(want) {
+		t.Errorf("%s differs (run with -update to accept):\n%s", path, got)
+	}
+}
+
+var now = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+func ago(d time.Duration) metav1.Time { return metav1.NewTime(now.Add(-d)) }
+
+func named(name string, d time.Duration) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Name: name, Namespace: "default", UID: "u-1", ResourceVersion: "7", CreationTimestamp: ago(d)}
+}
+
+func ptr[T any](v T) *T { return &v }
+
+// samples are objects of every kind, plain ones and ones with nothing in them.
+func samples() map[*api.Kind][]api.Object {
+	node := &corev1.Node{ObjectMeta: named("board", 90*time.Minute)}
+	node.Labels = map[string]string{"node-role.kubernetes.io/edge": "", "kubernetes.io/role": "camera", "node-role.kubernetes.io/": "x"}
+	node.Spec.Unschedulable = true
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "board"}, {Type: corev1.NodeInternalIP, Address: "10.0.0.7"}}
+	node.Status.NodeInfo = corev1.NodeSystemInfo{KubeletVersion: "v1.37.2+ledge", OSImage: "Debian", KernelVersion: "6.12.1",
+		Architecture: "arm64", ContainerRuntimeVersion: "ledge://1"}
+	lost := &corev1.Node{ObjectMeta: named("lost", 3*24*time.Hour)}
+	lost.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionUnknown}}
+	down := &corev1.Node{ObjectMeta: named("down", 400*24*time.Hour)}
+	down.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse}}
+
+	pod := &corev1.Pod{ObjectMeta: named("web", 65*time.Second)}
+	pod.Spec.NodeName = "board"
+	pod.Spec.Containers = []corev1.Container{{Name: "a"}, {Name: "b"}}
+	pod.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: "x"}, {ConditionType: "y"}}
+	pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIPs: []corev1.PodIP{{IP: "10.4.0.2"}}, NominatedNodeName: "other",
+		Conditions: []corev1.PodCondition{{Type: "x", Status: corev1.ConditionTrue}},
+		ContainerStatuses: []corev1.ContainerStatus{
+			{Name: "a", Ready: true, State: running(), RestartCount: 2, LastTerminationState: ended(1, "Error", 10*time.Minute)},
+			{Name: "b", State: running(), RestartCount: 1, LastTerminationState: ended(1, "Error", 20*time.Minute)},
+		}}
+	gone := &corev1.Pod{ObjectMeta: named("gone", time.Hour), Status: corev1.PodStatus{Phase: corev1.PodSucceeded}}
+
+	old := &corev1.Event{ObjectMeta: named("web.1", time.Hour), FirstTimestamp: ago(time.Hour), LastTimestamp: ago(time.Minute), Count: 5,
+		Type: "Warning", Reason: "BackOff", Message: " restarting\n", InvolvedObject: corev1.ObjectReference{Kind: "Pod", Name: "web", FieldPath: "spec.containers{a}"},
+		Source: corev1.EventSource{Component: "kubelet", Host: "board"}}
+	newer := &corev1.Event{ObjectMeta: named("web.2", time.Hour), EventTime: metav1.NewMicroTime(now.Add(-2 * time.Hour)), Type: "Normal",
+		Series: &corev1.EventSeries{Count: 9, LastObservedTime: metav1.NewMicroTime(now.Add(-3 * time.Second))}, Reason: "Pulled",
+		ReportingController: "ledge", ReportingInstance: "board"}
+	return map[*api.Kind][]api.Object{
+		api.Nodes:           {node, lost, down, &corev1.Node{}},
+		api.Pods:            {pod, gone, &corev1.Pod{}},
+		api.Events:          {old, newer, &corev1.Event{}},
+		api.Namespaces:      {&corev1.Namespace{ObjectMeta: named("default", time.Hour), Status: corev1.NamespaceStatus{Phase: corev1.NamespaceActive}}},
+		api.ConfigMaps:      {&corev1.ConfigMap{ObjectMeta: named("c", time.Hour), Data: map[string]string{"a": ""}, BinaryData: map[string][]byte{"b": nil}}, &corev1.ConfigMap{}},
+		api.Secrets:         {&corev1.Secret{ObjectMeta: named("s", time.Hour), Type: corev1.SecretTypeOpaque, Data: map[string][]byte{"a": nil}}},
+		api.Leases:          {&coordinationv1.Lease{ObjectMeta: named("board", time.Hour), Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr("board")}}, &coordinationv1.Lease{}},
+		api.PriorityClasses: {&schedulingv1.PriorityClass{ObjectMeta: named("high", time.Hour), Value: 1000, GlobalDefault: true, PreemptionPolicy: ptr(corev1.PreemptNever)}, &schedulingv1.PriorityClass{}},
+	}
+}
+
+func running() corev1.ContainerState {
+	return corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
+}
+
+func waiting(reason string) corev1.ContainerState {
+	return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}
+}
+
+func ended(code int32, reason string, d time.Duration) corev1.ContainerState {
+	return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Reason: reason, FinishedAt: ago(d)}}
+}
+
+// N-11.18 to N-11.21: the columns of every kind and what stands in them, the wide ones in brackets.
+func TestTables(t *testing.T) {
+	var b strings.Builder
+	all := samples()
+	for _, k := range api.Kinds {
+		if len(all[k]) == 0 {
+			t.Errorf("no samples of %s", k)
+		}
+		table, err := printers(false)[k].table(form{as: asTable, version: "v1"}, all[k], metav1.ListMeta{}, true, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&b, "%s\n", k.Name)
+		for _, c := range table.ColumnDefinitions {
+			name := c.Name
+			if c.Priority > 0 {
+				name = "[" + name + "]"
+			}
+			fmt.Fprintf(&b, " | %s", name)
+			if c.Description == "" || c.Type == "" {
+				t.Errorf("%s: column %s has no type or description", k, c.Name)
+			}
+		}
+		b.WriteString("\n")
+		for _, row := range table.Rows {
+			for i, cell := range row.Cells {
+				if table.ColumnDefinitions[i].Type == "string" {
+					if _, ok := cell.(string); !ok && table.ColumnDefinitions[i].Name != "Data" && table.ColumnDefinitions[i].Name != "Count" {
+						t.Errorf("%s: cell %d is a %T", k, i, cell)
+					}
+				}
+				fmt.Fprintf(&b, " | %v", cell)
+			}
+			for _, c := range row.Conditions {
+				fmt.Fprintf(&b, " (%s %s %s)", c.Type, c.Status, c.Reason)
+			}
+			b.WriteString("\n")
+		}
+	}
+	golden(t, "tables.golden", []byte(b.String()))
+}
+
+// N-11.18: what a row carries of its object.
+func TestTableIncludes(t *testing.T) {
+	pod := samples()[api.Pods][:1]
+	api.Pods.Stamp(pod[0])
+	for include, want := range map[string]string{"": "PartialObjectMetadata meta.k8s.io/v1", "Metadata": "PartialObjectMetadata meta.k8s.io/v1",
+		"Object": "Pod v1", "None": ""} {
+		table, err := printers(false)[api.Pods].table(form{as: asTable, version: "v1", include: include}, pod, metav1.ListMeta{ResourceVersion: "9"}, false, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := json.Marshal(table)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var back struct {
+			Kind, APIVersion  string
+			Metadata          metav1.ListMeta
+			ColumnDefinitions []any
+			Rows              []struct {
+				Cells  []any
+				Object *struct {
+					Kind, APIVersion string
+					Metadata         metav1.ObjectMeta
+					Spec             any
+				}
+			}
+		}
+		if err := json.Unmarshal(data, &back); err != nil {
+			t.Fatal(err)
+		}
+		if back.Kind != "Table" || back.APIVersion != "meta.k8s.io/v1" || back.Metadata.ResourceVersion != "9" || back.ColumnDefinitions != nil || len(back.Rows) != 1 {
+			t.Errorf("include %q: %s", include, data)
+		}
+		got := ""
+		if o := back.Rows[0].Object; o != nil {
+			if got = o.Kind + " " + o.APIVersion; o.Metadata.Name != "web" || (o.Spec != nil) != (include == "Object") {
+				t.Errorf("include %q: object %+v", include, o)
+			}
+		}
+		if got != want {
+			t.Errorf("include %q: row object %q, want %q", include, got, want)
+		}
+	}
+}
+
+// The pods of TestPodStatus: two main containers, an init container and a sidecar.
+func podWith(change func(*corev1.Pod)) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: named("p", time.Hour)}
+	p.Spec.Containers = []corev1.Container{{Name: "a"}, {Name: "b"}}
+	p.Spec.InitContainers = []corev1.Container{{Name: "i"}, {Name: "side", RestartPolicy: ptr(corev1.ContainerRestartPolicyAlways)}}
+	p.Status.Phase = corev1.PodPending
+	change(p)
+	return p
+}
+
+func mainStates(p *corev1.Pod, states ...corev1.ContainerState) {
+	for i, s := range states {
+		p.Status.ContainerStatuses = append(p.Status.ContainerStatuses,
+			corev1.ContainerStatus{Name: string(rune('a' + i)), State: s, Ready: s.Running != nil})
+	}
+}
+
+func initStates(p *corev1.Pod, states ...corev1.ContainerState) {
+	for i, s := range states {
+		name := []string{"i", "side"}[i]
+		p.Status.InitContainerStatuses = append(p.Status.InitContainerStatuses,
+			corev1.ContainerStatus{Name: name, State: s, Started: ptr(s.Running != nil), Ready: s.Running != nil, RestartCount: 3})
+	}
+}
+
+var done = ended(0, "Completed", time.Minute)
+
+func condition(p *corev1.Pod, kind corev1.PodConditionType, ok corev1.ConditionStatus, reason string) {
+	p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: kind, Status: ok, Reason: reason})
+}
+
+func signalled(signal, code int32) corev1.ContainerState {
+	return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Signal: signal}}
+}
+
+func markDeleted(p *corev1.Pod) { p.DeletionTimestamp = ptr(ago(time.Second)) }
+
+var podStatusCases = []struct {
+	name   string
+	change func(*corev1.Pod)
+	want   string // ready status restarts
+}{
+	{"N-11.22 phase", func(p *corev1.Pod) {}, "0/3 Pending 0"},
+	{"N-11.22 reason", func(p *corev1.Pod) { p.Status.Reason = "NodeAffinity" }, "0/3 NodeAffinity 0"},
+	{"N-11.22 gated", func(p *corev1.Pod) {
+		condition(p, corev1.PodScheduled, corev1.ConditionFalse, corev1.PodReasonSchedulingGated)
+	}, "0/3 SchedulingGated 0"},
+	{"N-11.23 first init", func(p *corev1.Pod) { initStates(p, running()) }, "0/3 Init:0/2 3"},
+	{"N-11.23 second init", func(p *corev1.Pod) { initStates(p, done, waiting("PodInitializing")) }, "0/3 Init:1/2 6"},
+	{"N-11.23 init waits", func(p *corev1.Pod) { initStates(p, waiting("CrashLoopBackOff")) }, "0/3 Init:CrashLoopBackOff 3"},
+	{"N-11.23 init failed", func(p *corev1.Pod) { initStates(p, ended(2, "Error", time.Minute)) }, "0/3 Init:Error 3"},
+	{"N-11.23 init exit code", func(p *corev1.Pod) { initStates(p, signalled(0, 4)) }, "0/3 Init:ExitCode:4 3"},
+	{"N-11.23 init signal", func(p *corev1.Pod) { initStates(p, signalled(9, 137)) }, "0/3 Init:Signal:9 3"},
+	{"N-11.21 sidecar counts", func(p *corev1.Pod) {
+		p.Status.Phase = corev1.PodRunning
+		initStates(p, done, running())
+		mainStates(p, running(), running())
+	}, "3/3 Running 3"},
+	{"N-11.24 waiting", func(p *corev1.Pod) {
+		initStates(p, done, running())
+		mainStates(p, running(), waiting("ImagePullBackOff"))
+	}, "2/3 ImagePullBackOff 3"},
+	{"N-11.24 the first wins", func(p *corev1.Pod) {
+		initStates(p, done, running())
+		mainStates(p, waiting("CrashLoopBackOff"), ended(1, "Error", 0))
+	}, "1/3 CrashLoopBackOff 3"},
+	{"N-11.24 exit code", func(p *corev1.Pod) { initStates(p, done, running()); mainStates(p, signalled(0, 3)) }, "1/3 ExitCode:3 3"},
+	{"N-11.24 signal", func(p *corev1.Pod) { initStates(p, done, running()); mainStates(p, signalled(15, 143)) }, "1/3 Signal:15 3"},
+	{"N-11.24 completed but one runs, ready", func(p *corev1.Pod) {
+		initStates(p, done, running())
+		mainStates(p, done, running())
+		condition(p, corev1.PodReady, corev1.ConditionTrue, "")
+	}, "2/3 Running 3"},
+	{"N-11.24 completed but one runs, not ready", func(p *corev1.Pod) { initStates(p, done, running()); mainStates(p, done, running()) }, "2/3 NotReady 3"},
+	{"N-11.24 completed but one runs, one failed", func(p *corev1.Pod) {
+		initStates(p, done, running())
+		mainStates(p, done, running(), ended(1, "Error", 0))
+	}, "2/3 Error 3"},
+	{"N-11.24 completed", func(p *corev1.Pod) {
+		p.Status.Phase = corev1.PodSucceeded
+		initStates(p, done, done)
+		mainStates(p, done, done)
+	}, "0/3 Completed 3"},
+	{"N-11.23 sidecar crashes later", func(p *corev1.Pod) {
+		p.Status.Phase = corev1.PodRunning
+		condition(p, corev1.PodInitialized, corev1.ConditionTrue, "")
+		initStates(p, done, waiting("CrashLoopBackOff"))
+		mainStates(p, running(), running())
+	}, "2/3 Init:CrashLoopBackOff 3"},
+	{"N-11.25 terminating", func(p *corev1.Pod) { markDeleted(p); mainStates(p, running(), running()) }, "2/3 Terminating 0"},
+	{"N-11.25 lost", func(p *corev1.Pod) { markDeleted(p); p.Status.Reason = "NodeLost" }, "0/3 Unknown 0"},
+	{"N-11.25 deleted after its end", func(p *corev1.Pod) {
+		markDeleted(p)
+		p.Status.Phase = corev1.PodFailed
+		mainStates(p, ended(1, "Error", 0))
+	}, "0/3 Error 0"},
+	{"N-11.26 evicted", func(p *corev1.Pod) {
+		p.Status.Phase, p.Status.Reason = corev1.PodFailed, "Evicted"
+		mainStates(p, ended(137, "Error", 0))
+	}, "0/3 Evicted 0"},
+	{"N-11.26 shut down", func(p *corev1.Pod) {
+		p.Status.Phase, p.Status.Reason = corev1.PodFailed, "Terminated"
+		initStates(p, waiting("PodInitializing"))
+	}, "0/3 Terminated 3"},
+	{"N-11.26 another reason", func(p *corev1.Pod) {
+		p.Status.Phase, p.Status.Reason = corev1.PodFailed, "UnexpectedAdmissionError"
+		mainStates(p, ended(1, "Error", 0))
+	}, "0/3 Error 0"},
+}
+
+// N-11.22 to N-11.26: the Status, Ready and Restarts columns of pods.
+func TestPodStatus(t *testing.T) {
+	for _, tc := range podStatusCases {
+		t.Run(tc.name, func(t *testing.T) {
+			cells, _ := podPrinter{}.row(podWith(tc.change), now)
+			if got := fmt.Sprintf("%v %v %v", cells[1], cells[2], cells[3]); got != tc.want {
+				t.Errorf("%s, want %s", got, tc.want)
+			}
+		})
+	}
+	evicted := podWith(func(p *corev1.Pod) {
+		p.Status.Phase, p.Status.Reason = corev1.PodFailed, "Evicted"
+		mainStates(p, ended(137, "Error", 0))
+	})
+	if got := (podPrinter{stock: true}).status(evicted); got != "Error" {
+		t.Errorf("N-11.26 stock: %s, want Error", got)
+	}
+}

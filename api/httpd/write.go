@@ -1,0 +1,191 @@
+package httpd
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"ledge/api"
+)
+
+func (h *handler) create(w *response, r *request) error {
+	opts, err := r.writeOptions()
+	if err != nil {
+		return err
+	}
+	obj := r.kind.New()
+	if err := h.readObject(w, r, boundOf(r.kind), obj, r.kind.GVK()); err != nil {
+		return err
+	}
+	if err := r.adopt(obj); err != nil {
+		return err
+	}
+	made, err := h.client.Create(r.Context(), r.kind, obj, opts)
+	if err != nil {
+		return err
+	}
+	return h.object(w, r, http.StatusCreated, made)
+}
+
+func (h *handler) update(w *response, r *request) error {
+	opts, err := r.writeOptions()
+	if err != nil {
+		return err
+	}
+	obj := r.kind.New()
+	if err := h.readObject(w, r, boundOf(r.kind), obj, r.kind.GVK()); err != nil {
+		return err
+	}
+	if err := r.adopt(obj); err != nil {
+		return err
+	}
+	if obj.GetName() != r.name {
+		return badRequest("the name of the object (%s) does not match the name on the URL (%s)", obj.GetName(), r.name)
+	}
+	made, err := h.client.Update(r.Context(), r.kind, obj, opts)
+	if err != nil {
+		return err
+	}
+	return h.object(w, r, http.StatusOK, made)
+}
+
+// adopt gives an object the namespace of the URL, unless it names another.
+func (r *request) adopt(obj metav1.Object) error {
+	if ns := obj.GetNamespace(); ns != "" && ns != r.namespace {
+		return badRequest("the namespace of the provided object does not match the namespace sent on the request")
+	}
+	obj.SetNamespace(r.namespace)
+	return nil
+}
+
+// The patch formats, by the media type that announces them. Server-side apply is not among them (N-11.33).
+var patchTypes = []types.PatchType{types.JSONPatchType, types.MergePatchType, types.StrategicMergePatchType}
+
+func (h *handler) patch(w *response, r *request) error {
+	opts, err := r.writeOptions()
+	if err != nil {
+		return err
+	}
+	fields, err := strictnessOf(r)
+	if err != nil {
+		return err
+	}
+	if _, err := r.form(); err != nil {
+		return err
+	}
+	media, err := mediaType(r.Header)
+	if err != nil {
+		return err
+	}
+	patch := api.Patch{Type: types.PatchType(media)}
+	if !slices.Contains(patchTypes, patch.Type) {
+		w.Header().Set("Accept-Patch", "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json")
+		return errMediaType("the patch format %q is not supported, only %v", media, patchTypes)
+	}
+	b := boundOf(r.kind)
+	data, free, err := h.readBody(w, r, b.bytes)
+	if err != nil {
+		return err
+	}
+	defer free()
+	done, err := h.limits.decoding(r.Request)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if err := prescan(data, b.elements); err != nil {
+		return badRequest("error decoding patch: %v", err)
+	}
+	patch.Data = data
+	if err := h.checkPatch(w, r, patch, fields); err != nil {
+		return err
+	}
+	made, err := h.client.Patch(r.Context(), r.kind, r.namespace, r.name, patch, opts)
+	if err != nil {
+		return err
+	}
+	return h.object(w, r, http.StatusOK, made)
+}
+
+// checkPatch finds the fields of a patch that do not exist, by trying it on a copy: the patch itself is applied by
+// the Client, in one transaction, and says nothing of what it dropped.
+func (h *handler) checkPatch(w *response, r *request, patch api.Patch, fields strictness) error {
+	if fields == ignore {
+		return nil
+	}
+	obj, err := h.client.Get(r.Context(), r.kind, r.namespace, r.name)
+	if err != nil {
+		return err
+	}
+	_, dropped, err := api.ApplyPatch(r.kind, obj, patch)
+	if err != nil {
+		return err
+	}
+	return judge(w, fields, dropped, r.kind.GVK())
+}
+
+// readDeleteOptions reads the options of a delete, which come as a body, in the query, or not at all.
+func (h *handler) readDeleteOptions(w *response, r *request) (api.DeleteOptions, error) {
+	var body metav1.DeleteOptions
+	if r.ContentLength != 0 {
+		kinds := []schema.GroupVersionKind{
+			metav1.SchemeGroupVersion.WithKind("DeleteOptions"),
+			{Version: "v1", Kind: "DeleteOptions"},
+			r.kind.GVK().GroupVersion().WithKind("DeleteOptions"),
+			{Group: "meta.k8s.io", Version: "v1", Kind: "DeleteOptions"},
+		}
+		err := h.readObject(w, r, boundSmall, &body, kinds...)
+		var none *emptyBody // a chunked body may turn out to be empty
+		if err != nil && !errors.As(err, &none) {
+			return api.DeleteOptions{}, err
+		}
+	}
+	return r.deleteOptions(&body)
+}
+
+// delete answers the object: as it is while it still exists, as it was when it is gone.
+func (h *handler) delete(w *response, r *request) error {
+	opts, err := h.readDeleteOptions(w, r)
+	if err != nil {
+		return err
+	}
+	gone, err := h.client.Delete(r.Context(), r.kind, r.namespace, r.name, opts)
+	if err != nil {
+		return err
+	}
+	return h.object(w, r, http.StatusOK, gone)
+}
+
+// deleteCollection deletes what the selectors pick, one by one, and answers the list of it (N-11.36). What
+// somebody else deleted in between is as good as deleted.
+func (h *handler) deleteCollection(w *response, r *request) error {
+	list, err := r.listOptions()
+	if err != nil {
+		return err
+	}
+	opts, err := h.readDeleteOptions(w, r)
+	if err != nil {
+		return err
+	}
+	if opts.UID != nil || opts.Revision != nil {
+		return badRequest("preconditions name one object, not a collection")
+	}
+	found, err := h.client.List(r.Context(), r.kind, list)
+	if err != nil {
+		return err
+	}
+	for i, obj := range found.Items {
+		gone, err := h.client.Delete(r.Context(), r.kind, obj.GetNamespace(), obj.GetName(), opts)
+		if err != nil && !isGone(err) {
+			return err
+		}
+		if err == nil {
+			found.Items[i] = gone
+		}
+	}
+	return h.objects(w, r, found)
+}

@@ -1,0 +1,148 @@
+package api
+
+import (
+	"fmt"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	k8sruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Object is one API object: a pointer to a Kubernetes type.
+type Object interface {
+	metav1.Object
+	k8sruntime.Object
+}
+
+// ListObject is the list type that belongs to a kind, such as *corev1.PodList.
+type ListObject interface {
+	metav1.ListInterface
+	k8sruntime.Object
+}
+
+// Kind describes one kind of object: how it is named, addressed and made.
+type Kind struct {
+	Group, Version string
+	Name           string // CamelCase singular: Pod
+	Resource       string // plural, as in URLs: pods
+	Singular       string
+	Short          []string
+	Categories     []string
+	Namespaced     bool
+	HasStatus      bool // has a status subresource
+	Subresources   []string
+
+	New     func() Object
+	NewList func() ListObject
+}
+
+// The kinds ledge keeps. A pointer to one of these is the kind's identity.
+var (
+	Nodes = &Kind{Version: "v1", Name: "Node", Resource: "nodes", Singular: "node", Short: []string{"no"},
+		HasStatus: true,
+		New:       func() Object { return &corev1.Node{} }, NewList: func() ListObject { return &corev1.NodeList{} }}
+	Pods = &Kind{Version: "v1", Name: "Pod", Resource: "pods", Singular: "pod", Short: []string{"po"},
+		Categories: []string{"all"}, Namespaced: true, HasStatus: true, Subresources: []string{"binding", "eviction", "log"},
+		New: func() Object { return &corev1.Pod{} }, NewList: func() ListObject { return &corev1.PodList{} }}
+	Namespaces = &Kind{Version: "v1", Name: "Namespace", Resource: "namespaces", Singular: "namespace", Short: []string{"ns"},
+		HasStatus: true,
+		New:       func() Object { return &corev1.Namespace{} }, NewList: func() ListObject { return &corev1.NamespaceList{} }}
+	Events = &Kind{Version: "v1", Name: "Event", Resource: "events", Singular: "event", Short: []string{"ev"},
+		Namespaced: true,
+		New:        func() Object { return &corev1.Event{} }, NewList: func() ListObject { return &corev1.EventList{} }}
+	ConfigMaps = &Kind{Version: "v1", Name: "ConfigMap", Resource: "configmaps", Singular: "configmap", Short: []string{"cm"},
+		Namespaced: true,
+		New:        func() Object { return &corev1.ConfigMap{} }, NewList: func() ListObject { return &corev1.ConfigMapList{} }}
+	Secrets = &Kind{Version: "v1", Name: "Secret", Resource: "secrets", Singular: "secret",
+		Namespaced: true,
+		New:        func() Object { return &corev1.Secret{} }, NewList: func() ListObject { return &corev1.SecretList{} }}
+	Leases = &Kind{Group: "coordination.k8s.io", Version: "v1", Name: "Lease", Resource: "leases", Singular: "lease",
+		Namespaced: true,
+		New:        func() Object { return &coordinationv1.Lease{} }, NewList: func() ListObject { return &coordinationv1.LeaseList{} }}
+	PriorityClasses = &Kind{Group: "scheduling.k8s.io", Version: "v1", Name: "PriorityClass", Resource: "priorityclasses",
+		Singular: "priorityclass", Short: []string{"pc"},
+		New:     func() Object { return &schedulingv1.PriorityClass{} },
+		NewList: func() ListObject { return &schedulingv1.PriorityClassList{} }}
+)
+
+// Kinds lists every kind, in the order discovery shows them.
+var Kinds = []*Kind{ConfigMaps, Events, Namespaces, Nodes, Pods, Secrets, Leases, PriorityClasses}
+
+// GVK is the kind's group, version and kind.
+func (k *Kind) GVK() schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: k.Group, Version: k.Version, Kind: k.Name}
+}
+
+// GR is the kind's group and resource, as error details name it.
+func (k *Kind) GR() schema.GroupResource {
+	return schema.GroupResource{Group: k.Group, Resource: k.Resource}
+}
+
+// APIVersion is "v1" for the core group, "group/version" otherwise.
+func (k *Kind) APIVersion() string { return k.GVK().GroupVersion().String() }
+
+func (k *Kind) String() string { return k.Resource }
+
+// Stamp sets kind and apiVersion on an object or list item, which Go types leave empty.
+func (k *Kind) Stamp(obj k8sruntime.Object) { obj.GetObjectKind().SetGroupVersionKind(k.GVK()) }
+
+// KindOf finds the kind of an object by its Go type.
+func KindOf(obj k8sruntime.Object) (*Kind, error) {
+	switch obj.(type) {
+	case *corev1.Node:
+		return Nodes, nil
+	case *corev1.Pod:
+		return Pods, nil
+	case *corev1.Namespace:
+		return Namespaces, nil
+	case *corev1.Event:
+		return Events, nil
+	case *corev1.ConfigMap:
+		return ConfigMaps, nil
+	case *corev1.Secret:
+		return Secrets, nil
+	case *coordinationv1.Lease:
+		return Leases, nil
+	case *schedulingv1.PriorityClass:
+		return PriorityClasses, nil
+	}
+	return nil, fmt.Errorf("no kind for %T", obj)
+}
+
+// KindFor finds a kind by group, version and plural resource; nil when there is none.
+func KindFor(group, version, resource string) *Kind {
+	for _, k := range Kinds {
+		if k.Group == group && k.Version == version && k.Resource == resource {
+			return k
+		}
+	}
+	return nil
+}
+
+// KindByGVK finds a kind by group, version and kind name; nil when there is none.
+func KindByGVK(gvk schema.GroupVersionKind) *Kind {
+	for _, k := range Kinds {
+		if k.GVK() == gvk {
+			return k
+		}
+	}
+	return nil
+}
+
+// KindByAnyName finds a kind by what a person types: plural, singular, short name or Kind.
+func KindByAnyName(name string) *Kind {
+	for _, k := range Kinds {
+		if name == k.Resource || name == k.Singular || name == k.Name {
+			return k
+		}
+		for _, s := range k.Short {
+			if name == s {
+				return k
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,127 @@
+package local
+
+import (
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+
+	"ledge/api"
+	"ledge/storage"
+)
+
+// taintNotReady keeps pods off a node that nobody has seen ready yet (N-1.6).
+func taintNotReady(n *corev1.Node) {
+	taint := corev1.Taint{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule}
+	for i := range n.Spec.Taints {
+		if n.Spec.Taints[i].MatchTaint(&taint) {
+			return
+		}
+	}
+	n.Spec.Taints = append(n.Spec.Taints, taint)
+}
+
+// addTolerations bounds how long a pod waits for a node that went away, unless it says so itself (N-3.29).
+func (c *Client) addTolerations(p *corev1.Pod) {
+	for _, t := range []struct {
+		key     string
+		seconds *int64
+	}{
+		{corev1.TaintNodeNotReady, c.cfg.NotReadySeconds},
+		{corev1.TaintNodeUnreachable, c.cfg.UnreachableSeconds},
+	} {
+		if !tolerates(p, t.key) {
+			seconds := *t.seconds
+			p.Spec.Tolerations = append(p.Spec.Tolerations, corev1.Toleration{Key: t.key, Operator: corev1.TolerationOpExists,
+				Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &seconds})
+		}
+	}
+}
+
+func tolerates(p *corev1.Pod, key string) bool {
+	for _, t := range p.Spec.Tolerations {
+		if (t.Key == key || t.Key == "") && (t.Effect == corev1.TaintEffectNoExecute || t.Effect == "") {
+			return true
+		}
+	}
+	return false
+}
+
+// admitPriority turns the name of a class into its number, for good (N-10.17, N-10.18).
+func admitPriority(tx *storage.Tx, p *corev1.Pod) error {
+	class, err := classOf(tx, p)
+	if err != nil {
+		return err
+	}
+	value, policy := int32(0), corev1.PreemptLowerPriority
+	if class != nil {
+		p.Spec.PriorityClassName = class.Name
+		value = class.Value
+		if class.PreemptionPolicy != nil {
+			policy = *class.PreemptionPolicy
+		}
+	}
+	if given := p.Spec.Priority; given != nil && *given != value {
+		return forbidden(api.Pods, p.Name, "the integer value of priority (%d) must not be provided in pod spec; "+
+			"priority admission controller computed %d from the given PriorityClass name", *given, value)
+	}
+	if given := p.Spec.PreemptionPolicy; given != nil && *given != policy {
+		return forbidden(api.Pods, p.Name, "the string value of PreemptionPolicy (%s) must not be provided in pod spec; "+
+			"priority admission controller computed %s from the given PriorityClass name", *given, policy)
+	}
+	p.Spec.Priority, p.Spec.PreemptionPolicy = &value, &policy
+	return nil
+}
+
+// classOf is the class a pod names, or the default one, or nil.
+func classOf(tx *storage.Tx, p *corev1.Pod) (*schedulingv1.PriorityClass, error) {
+	if name := p.Spec.PriorityClassName; name != "" {
+		found, err := tx.Get(api.PriorityClasses, "", name)
+		if err != nil && !errors.Is(err, storage.ErrNotFound) {
+			return nil, storeError(err, api.PriorityClasses, "", name)
+		}
+		if err != nil {
+			return nil, forbidden(api.Pods, p.Name, "no PriorityClass with name %s was found", name)
+		}
+		return found.(*schedulingv1.PriorityClass), nil
+	}
+	classes, err := list(tx, api.PriorityClasses, "")
+	if err != nil {
+		return nil, err
+	}
+	var best *schedulingv1.PriorityClass
+	for _, o := range classes {
+		pc := o.(*schedulingv1.PriorityClass)
+		if pc.GlobalDefault && (best == nil || pc.Value < best.Value) { // N-10.16: the smallest counts
+			best = pc
+		}
+	}
+	return best, nil
+}
+
+// oneDefault refuses a second global default (N-10.16).
+func oneDefault(tx *storage.Tx, pc *schedulingv1.PriorityClass) error {
+	if !pc.GlobalDefault {
+		return nil
+	}
+	classes, err := list(tx, api.PriorityClasses, "")
+	if err != nil {
+		return err
+	}
+	for _, o := range classes {
+		if o.GetName() != pc.Name && o.(*schedulingv1.PriorityClass).GlobalDefault {
+			return forbidden(api.PriorityClasses, pc.Name, "PriorityClass %s is already marked as default. Only one default can exist", o.GetName())
+		}
+	}
+	return nil
+}
+
+// list is everything of a kind in a namespace ("" means all).
+func list(tx *storage.Tx, kind *api.Kind, namespace string) ([]api.Object, error) {
+	objs, err := tx.List(kind, namespace)
+	if err != nil {
+		return nil, fmt.Errorf("list %s: %w", kind, err)
+	}
+	return objs, nil
+}

@@ -1,0 +1,202 @@
+package local
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"ledge/api"
+	"ledge/storage"
+)
+
+// Create implements api.Client.
+func (c *Client) Create(ctx context.Context, kind *api.Kind, obj api.Object, opts api.WriteOptions) (api.Object, error) {
+	switch {
+	case opts.Subresource == "":
+	case kind == api.Pods && opts.Subresource == "binding":
+		if b, ok := obj.(*corev1.Binding); ok {
+			return nil, c.bind(ctx, b, opts)
+		}
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("got %T where a Binding was expected", obj))
+	case kind == api.Pods && opts.Subresource == "eviction":
+		if e, ok := obj.(*policyv1.Eviction); ok {
+			return nil, c.evict(ctx, e, opts)
+		}
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("got %T where an Eviction was expected", obj))
+	default:
+		return nil, noSubresource(kind, opts.Subresource)
+	}
+	if err := checkKind(kind, obj); err != nil {
+		return nil, err
+	}
+	if obj.GetResourceVersion() != "" {
+		return nil, apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
+	}
+	obj = clone(obj)
+	c.prepare(obj)
+	err := c.write(ctx, opts.DryRun, func(tx *storage.Tx) error { return c.create(ctx, tx, kind, obj) })
+	if err != nil {
+		return nil, status(err, "create %s %q", kind.Singular, obj.GetName())
+	}
+	switch {
+	case opts.DryRun:
+		obj.SetResourceVersion("")
+		if kind == api.Events {
+			c.setEvents(c.cfg.MaxEvents) // room may have been made and taken back: count again
+		}
+	case kind == api.Events:
+		c.countEvents(1)
+	}
+	return obj, nil
+}
+
+// prepare sets what only the server may set and drops what only it may say.
+func (c *Client) prepare(obj api.Object) {
+	obj.SetUID(newUID())
+	obj.SetCreationTimestamp(c.now())
+	obj.SetDeletionTimestamp(nil)
+	obj.SetDeletionGracePeriodSeconds(nil)
+	obj.SetSelfLink("")
+	obj.SetManagedFields(nil)
+	obj.SetGeneration(0)
+	switch o := obj.(type) {
+	case *corev1.Pod:
+		o.Generation = 1
+		o.Status = corev1.PodStatus{Phase: corev1.PodPending}
+	case *corev1.Namespace:
+		o.Status = corev1.NamespaceStatus{Phase: corev1.NamespaceActive}
+		if len(o.Spec.Finalizers) == 0 {
+			o.Spec.Finalizers = []corev1.FinalizerName{corev1.FinalizerKubernetes}
+		}
+	case *schedulingv1.PriorityClass:
+		o.Generation = 1
+	}
+}
+
+func (c *Client) create(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj api.Object) error {
+	if err := generateName(tx, kind, obj); err != nil {
+		return err
+	}
+	api.Default(obj)
+	if kind.Namespaced {
+		if err := c.admitNamespace(tx, kind, obj); err != nil {
+			return err
+		}
+	}
+	if err := restrictCreate(ctx, tx, kind, obj); err != nil {
+		return err
+	}
+	if err := c.admitCreate(tx, obj); err != nil {
+		return err
+	}
+	if err := api.Validate(obj); err != nil {
+		return err
+	}
+	switch _, err := tx.Get(kind, obj.GetNamespace(), obj.GetName()); {
+	case err == nil:
+		return apierrors.NewAlreadyExists(kind.GR(), obj.GetName())
+	case !errors.Is(err, storage.ErrNotFound):
+		return storeError(err, kind, obj.GetNamespace(), obj.GetName())
+	}
+	if kind == api.Events {
+		if err := c.makeRoom(tx); err != nil {
+			return err
+		}
+	}
+	for _, text := range api.Warnings(obj) {
+		api.Warn(ctx, text)
+	}
+	return put(tx, kind, obj, kind == api.Events)
+}
+
+// admitCreate is the admission of N-1.6, N-3.29, N-10.16 and N-10.17.
+func (c *Client) admitCreate(tx *storage.Tx, obj api.Object) error {
+	switch o := obj.(type) {
+	case *corev1.Node:
+		taintNotReady(o)
+	case *corev1.Pod:
+		if err := admitPriority(tx, o); err != nil {
+			return err
+		}
+		c.addTolerations(o)
+		if !api.IsMirror(o) && o.Spec.ServiceAccountName == "" {
+			o.Spec.ServiceAccountName = "default"
+			o.Spec.DeprecatedServiceAccount = "default"
+		}
+		o.Status.QOSClass = api.QOSClass(o)
+	case *schedulingv1.PriorityClass:
+		return oneDefault(tx, o)
+	}
+	return nil
+}
+
+// admitNamespace: what is created must have a namespace to live in (N-11.41).
+func (c *Client) admitNamespace(tx *storage.Tx, kind *api.Kind, obj api.Object) error {
+	name := obj.GetNamespace()
+	if name == "" {
+		return nil // validation says so
+	}
+	found, err := tx.Get(api.Namespaces, "", name)
+	if errors.Is(err, storage.ErrNotFound) && isSystemNamespace(name) {
+		return c.makeNamespace(tx, name) // deleted since the last look
+	}
+	if err != nil {
+		return storeError(err, api.Namespaces, "", name)
+	}
+	if ns := found.(*corev1.Namespace); ns.DeletionTimestamp != nil || ns.Status.Phase == corev1.NamespaceTerminating {
+		err := apierrors.NewForbidden(kind.GR(), obj.GetName(),
+			fmt.Errorf("unable to create new content in namespace %s because it is being terminated", name))
+		err.ErrStatus.Details.Causes = append(err.ErrStatus.Details.Causes, metav1.StatusCause{
+			Type: corev1.NamespaceTerminatingCause, Message: fmt.Sprintf("namespace %s is being terminated", name), Field: "metadata.namespace"})
+		return err
+	}
+	return nil
+}
+
+// generateName makes a name nobody has from a prefix, as Kubernetes does: five letters and digits that spell
+// no words.
+func generateName(tx *storage.Tx, kind *api.Kind, obj api.Object) error {
+	base := obj.GetGenerateName()
+	if obj.GetName() != "" || base == "" {
+		return nil
+	}
+	const letters, suffix, longest, tries = "bcdfghjklmnpqrstvwxz2456789", 5, 63, 8
+	base = base[:min(len(base), longest-suffix)]
+	for range tries {
+		random := make([]byte, suffix)
+		if _, err := rand.Read(random); err != nil {
+			return api.NewInternal("make a name: %w", err)
+		}
+		for i := range random {
+			random[i] = letters[int(random[i])%len(letters)]
+		}
+		obj.SetName(base + string(random))
+		if _, err := tx.Get(kind, obj.GetNamespace(), obj.GetName()); errors.Is(err, storage.ErrNotFound) {
+			return nil
+		}
+	}
+	return apierrors.NewGenerateNameConflict(kind.GR(), obj.GetName(), 1)
+}
+
+// now is the time as objects carry it: whole seconds, so that what a create answers is what a get will.
+func (c *Client) now() metav1.Time {
+	return metav1.Time{Time: c.cfg.Now()}.Rfc3339Copy()
+}
+
+// newUID is a random UUID (RFC 9562, version 4).
+func newUID() types.UID {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails (crypto/rand)
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	s := hex.EncodeToString(b[:])
+	return types.UID(s[:8] + "-" + s[8:12] + "-" + s[12:16] + "-" + s[16:20] + "-" + s[20:])
+}

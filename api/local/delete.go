@@ -1,0 +1,143 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ledge/api"
+	"ledge/storage"
+)
+
+// Delete implements api.Client.
+func (c *Client) Delete(ctx context.Context, kind *api.Kind, namespace, name string, opts api.DeleteOptions) (out api.Object, err error) {
+	err = c.write(ctx, opts.DryRun, func(tx *storage.Tx) error {
+		out, err = c.delete(ctx, tx, kind, namespace, name, opts)
+		return err
+	})
+	if err != nil {
+		return nil, status(err, "delete %s %q", kind.Singular, name)
+	}
+	if kind == api.Events && !opts.DryRun {
+		c.countEvents(-1)
+	}
+	return out, nil
+}
+
+func (c *Client) delete(ctx context.Context, tx *storage.Tx, kind *api.Kind, namespace, name string, opts api.DeleteOptions) (api.Object, error) {
+	obj, err := tx.Get(kind, namespace, name)
+	if errors.Is(err, storage.ErrDamaged) {
+		// The one way out for a value that cannot be read. Nothing of it is known but its name.
+		obj = kind.New()
+		obj.SetNamespace(namespace)
+		obj.SetName(name)
+		if err := restrictDelete(ctx, kind, obj); err != nil {
+			return nil, err
+		}
+		return obj, drop(tx, kind, obj)
+	}
+	if err != nil {
+		return nil, storeError(err, kind, namespace, name)
+	}
+	kind.Stamp(obj)
+	if err := deletePreconditions(kind, obj, opts); err != nil {
+		return nil, err
+	}
+	if err := restrictDelete(ctx, kind, obj); err != nil {
+		return nil, err
+	}
+	if ns, ok := obj.(*corev1.Namespace); ok {
+		return ns, c.deleteNamespace(tx, ns)
+	}
+	if kind == api.PriorityClasses && (name == api.SystemNodeCritical || name == api.SystemClusterCritical) {
+		return nil, forbidden(kind, name, "this is a system priority class and cannot be deleted")
+	}
+	if err := c.markOrDrop(tx, kind, obj, opts.Grace); err != nil {
+		return nil, err
+	}
+	return obj, leaveNamespace(tx, kind, obj)
+}
+
+// deletePreconditions is N-7.25.
+func deletePreconditions(kind *api.Kind, obj api.Object, opts api.DeleteOptions) error {
+	if opts.UID != nil && *opts.UID != obj.GetUID() {
+		return conflict(kind, obj.GetName(), "Precondition failed: UID in precondition: %s, UID in object meta: %s", *opts.UID, obj.GetUID())
+	}
+	if opts.Revision != nil && *opts.Revision != obj.GetResourceVersion() {
+		return conflict(kind, obj.GetName(), "Precondition failed: ResourceVersion in precondition: %s, ResourceVersion in object meta: %s",
+			*opts.Revision, obj.GetResourceVersion())
+	}
+	return nil
+}
+
+// markOrDrop removes an object, or, while a pod has grace left or somebody's finalizer holds it, marks it as
+// going (N-7.23, N-7.24, N-11.40). obj becomes what it is afterwards, or its last state.
+func (c *Client) markOrDrop(tx *storage.Tx, kind *api.Kind, obj api.Object, asked *int64) error {
+	if asked != nil && *asked < 0 {
+		one := int64(1)
+		asked = &one
+	}
+	now := c.now()
+	held := obj.GetDeletionGracePeriodSeconds()
+	switch {
+	case obj.GetDeletionTimestamp() == nil || held == nil:
+		grace := int64(0)
+		if pod, ok := obj.(*corev1.Pod); ok {
+			grace = graceOf(pod, asked)
+		}
+		end := metav1.NewTime(now.Add(time.Duration(grace) * time.Second))
+		obj.SetDeletionTimestamp(&end)
+		obj.SetDeletionGracePeriodSeconds(&grace)
+		if obj.GetGeneration() > 0 {
+			obj.SetGeneration(obj.GetGeneration() + 1)
+		}
+	case asked == nil || *asked >= *held:
+		return nil // a second delete can only shorten
+	default:
+		start := obj.GetDeletionTimestamp().Add(-time.Duration(*held) * time.Second)
+		end := metav1.NewTime(start.Add(time.Duration(*asked) * time.Second))
+		if end.Before(&now) {
+			end = now
+		}
+		obj.SetDeletionTimestamp(&end)
+		obj.SetDeletionGracePeriodSeconds(asked)
+	}
+	if finished(obj) {
+		return drop(tx, kind, obj)
+	}
+	return put(tx, kind, obj, false)
+}
+
+// graceOf is how long a pod may take to end (N-7.23).
+func graceOf(p *corev1.Pod, asked *int64) int64 {
+	var grace int64
+	switch {
+	case asked != nil:
+		grace = *asked
+	case p.Spec.TerminationGracePeriodSeconds != nil:
+		grace = *p.Spec.TerminationGracePeriodSeconds
+	}
+	if p.Spec.NodeName == "" || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+		return 0 // nothing runs
+	}
+	if grace < 0 {
+		return 1
+	}
+	return grace
+}
+
+// drop removes an object for good. obj becomes its last state: as it went, with the marks of this deletion.
+func drop(tx *storage.Tx, kind *api.Kind, obj api.Object) error {
+	gone, err := tx.Delete(kind, obj.GetNamespace(), obj.GetName())
+	if err != nil {
+		return storeError(err, kind, obj.GetNamespace(), obj.GetName())
+	}
+	if gone != nil { // nil: it was damaged
+		obj.SetResourceVersion(gone.GetResourceVersion())
+	}
+	kind.Stamp(obj)
+	return nil
+}

@@ -1,0 +1,190 @@
+package local
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strconv"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"ledge/api"
+	"ledge/storage"
+)
+
+// page is what a continue token holds: the moment that the list shows, and the last key that was given.
+type page struct {
+	Revision uint64 `json:"rev"`
+	After    string `json:"after"`
+}
+
+func (p page) token() string {
+	data, _ := json.Marshal(p) // a number and a string
+	return base64.RawURLEncoding.EncodeToString(data)
+}
+
+func readToken(s string) (p page, err error) {
+	data, err := base64.RawURLEncoding.DecodeString(s)
+	if err == nil {
+		err = json.Unmarshal(data, &p)
+	}
+	if err != nil || p.Revision == 0 || p.After == "" {
+		return page{}, apierrors.NewBadRequest("continue key is not valid")
+	}
+	return p, nil
+}
+
+// List implements api.Client. All pages of a list show one moment: what changed since is undone from the
+// store's ring of changes, and when that no longer reaches back the answer is 410 (N-11.29).
+func (c *Client) List(ctx context.Context, kind *api.Kind, opts api.ListOptions) (api.List, error) {
+	if err := ctx.Err(); err != nil {
+		return api.List{}, timeout(err)
+	}
+	if err := api.CheckFields(kind, opts.Fields); err != nil {
+		return api.List{}, err
+	}
+	if !kind.Namespaced {
+		opts.Namespace = ""
+	}
+	from, exact, err := moment(opts)
+	if err != nil {
+		return api.List{}, err
+	}
+	objs, rev, err := c.read(kind, opts.Namespace)
+	if err != nil {
+		return api.List{}, err
+	}
+	if from.Revision > rev {
+		return api.List{}, tooLarge(from.Revision, rev)
+	}
+	if exact && from.Revision < rev {
+		if objs, err = c.rewind(kind, objs, from.Revision, rev); err != nil {
+			return api.List{}, err
+		}
+		rev = from.Revision
+	}
+	return cut(kind, objs, rev, from.After, opts), nil
+}
+
+// moment reads which state of the store is asked for: at least, or exactly, a revision.
+func moment(opts api.ListOptions) (from page, exact bool, err error) {
+	if opts.Continue != "" {
+		if opts.Revision != "" && opts.Revision != "0" {
+			return page{}, false, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
+		}
+		from, err = readToken(opts.Continue)
+		return from, true, err
+	}
+	if from.Revision, err = revision(opts.Revision); err != nil {
+		return page{}, false, err
+	}
+	exact = opts.Match == metav1.ResourceVersionMatchExact
+	if exact && from.Revision == 0 {
+		return page{}, false, apierrors.NewBadRequest(`resourceVersionMatch "Exact" needs a resourceVersion other than "0"`)
+	}
+	return from, exact, nil
+}
+
+func revision(s string) (uint64, error) {
+	if s == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(s, 10, 64)
+	if err != nil {
+		return 0, apierrors.NewBadRequest("Invalid value: resourceVersion " + strconv.Quote(s) + " is not a number")
+	}
+	return n, nil
+}
+
+func (c *Client) read(kind *api.Kind, namespace string) (objs []api.Object, rev uint64, err error) {
+	err = c.store.View(func(tx *storage.Tx) error {
+		rev = tx.Revision()
+		objs, err = list(tx, kind, namespace)
+		return err
+	})
+	return objs, rev, status(err, "list %s", kind)
+}
+
+// rewind undoes, on what was read at revision now, every change after revision then.
+func (c *Client) rewind(kind *api.Kind, objs []api.Object, then, now uint64) ([]api.Object, error) {
+	tooOld := expired("The provided continue parameter or resource version is too old to display a consistent list result. " +
+		"You must start a new list without it.")
+	w, err := c.store.Watch(kind, then)
+	if err != nil {
+		return nil, tooOld
+	}
+	defer w.Close()
+	was := map[types.NamespacedName]api.Object{} // as it was, by the first change after then; nil: it was not
+	for {
+		ch, err := w.Next(noWait)
+		if errors.Is(err, context.Canceled) {
+			break
+		}
+		if err != nil {
+			return nil, tooOld
+		}
+		if ch.Rev > now {
+			break
+		}
+		if _, seen := was[api.Key(ch.Object)]; !seen {
+			was[api.Key(ch.Object)] = ch.Old
+		}
+	}
+	objs = slices.DeleteFunc(objs, func(o api.Object) bool { _, changed := was[api.Key(o)]; return changed })
+	for _, old := range was {
+		if old != nil {
+			objs = append(objs, clone(old))
+		}
+	}
+	slices.SortFunc(objs, func(a, b api.Object) int { return compareKeys(keyOf(a), keyOf(b)) })
+	return objs, nil
+}
+
+// noWait is a context that is over: a watch read with it gives what there is and does not wait for more.
+var noWait = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
+
+func keyOf(o api.Object) string { return o.GetNamespace() + "/" + o.GetName() }
+
+func compareKeys(a, b string) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// cut picks one page out of what there was at a revision.
+func cut(kind *api.Kind, objs []api.Object, rev uint64, after string, opts api.ListOptions) api.List {
+	out := api.List{Items: []api.Object{}, Revision: strconv.FormatUint(rev, 10)}
+	for i, o := range objs {
+		if after != "" && keyOf(o) <= after || !opts.Matches(o) {
+			continue
+		}
+		if opts.Limit > 0 && int64(len(out.Items)) == opts.Limit {
+			out.Continue = page{Revision: rev, After: keyOf(out.Items[len(out.Items)-1])}.token()
+			if (opts.Labels == nil || opts.Labels.Empty()) && (opts.Fields == nil || opts.Fields.Empty()) {
+				left := int64(0)
+				for _, o := range objs[i:] {
+					if opts.Matches(o) {
+						left++
+					}
+				}
+				out.Remaining = &left
+			}
+			return out
+		}
+		kind.Stamp(o)
+		out.Items = append(out.Items, o)
+	}
+	return out
+}

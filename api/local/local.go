@@ -1,0 +1,166 @@
+// Package local is the Client of the process that holds the store: it admits, checks and writes objects in
+// one transaction each, and knows nothing of HTTP. All rules that make a store of objects behave as the
+// Kubernetes API does live here; what an object must look like lives in package api.
+//
+//	create: server fields -> name -> defaults -> namespace -> who asks -> admission -> validation -> put
+//	update: what may not change is put back -> defaults -> admission -> validation -> put, or nothing
+//	delete: preconditions -> mark (grace, finalizers, namespace) or remove -> an emptied namespace goes too
+//
+// A Client has no goroutine and no state of its own besides a count of events: everything is in the store.
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"ledge/api"
+	"ledge/storage"
+)
+
+// Config says what a Client works on. Only Store is required.
+type Config struct {
+	Store *storage.Store
+	Now   func() time.Time // nil: time.Now
+
+	// How long a pod stays on a node that is not ready or unreachable, unless it says so itself (N-3.29).
+	// nil: 300 seconds.
+	NotReadySeconds, UnreachableSeconds *int64
+
+	EventTTL  time.Duration // 0: 1 hour (N-11.39)
+	MaxEvents int           // 0: 1000; beyond it the oldest go
+	Bookmarks time.Duration // how often a quiet watch says where it is; 0: 1 minute (N-11.31)
+}
+
+// Client implements api.Client over a store.
+type Client struct {
+	cfg   Config
+	store *storage.Store
+
+	mu     sync.Mutex
+	events int // about how many there are
+}
+
+var _ api.Client = (*Client)(nil)
+
+// New makes a Client and the objects that always exist (N-2.10, N-10.15).
+func New(cfg Config) (*Client, error) {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	wait := int64(300)
+	if cfg.NotReadySeconds == nil {
+		cfg.NotReadySeconds = &wait
+	}
+	if cfg.UnreachableSeconds == nil {
+		cfg.UnreachableSeconds = &wait
+	}
+	if cfg.EventTTL == 0 {
+		cfg.EventTTL = time.Hour
+	}
+	if cfg.MaxEvents == 0 {
+		cfg.MaxEvents = 1000
+	}
+	if cfg.Bookmarks == 0 {
+		cfg.Bookmarks = time.Minute
+	}
+	c := &Client{cfg: cfg, store: cfg.Store}
+	if err := c.EnsureSystem(); err != nil {
+		return nil, fmt.Errorf("make the system's objects: %w", err)
+	}
+	return c, c.Expire(cfg.Now())
+}
+
+// Run does what an API server does without being asked, until ctx ends: expire events and put back what
+// someone deleted of the system's objects.
+func (c *Client) Run(ctx context.Context) error {
+	tick := time.NewTicker(time.Minute)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		// A full or failing disk must not end the process: what could not be done now is done a minute later.
+		if err := errors.Join(c.EnsureSystem(), c.Expire(c.cfg.Now())); err != nil {
+			slog.Warn("cannot keep the system's objects and events in order; trying again", "err", err)
+		}
+	}
+}
+
+// Get implements api.Client.
+func (c *Client) Get(ctx context.Context, kind *api.Kind, namespace, name string) (obj api.Object, err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, timeout(err)
+	}
+	err = c.store.View(func(tx *storage.Tx) error {
+		obj, err = get(tx, kind, namespace, name)
+		return err
+	})
+	if err != nil {
+		return nil, status(err, "read %s %q", kind.Singular, name)
+	}
+	return obj, nil
+}
+
+// get is the stored object, which belongs to the caller.
+func get(tx *storage.Tx, kind *api.Kind, namespace, name string) (api.Object, error) {
+	obj, err := tx.Get(kind, namespace, name)
+	if err != nil {
+		return nil, storeError(err, kind, namespace, name)
+	}
+	kind.Stamp(obj)
+	return obj, nil
+}
+
+func clone(obj api.Object) api.Object {
+	return obj.DeepCopyObject().(api.Object)
+}
+
+// write runs fn in one transaction. A dry run does all of it and then takes it back.
+func (c *Client) write(ctx context.Context, dryRun bool, fn func(tx *storage.Tx) error) error {
+	if err := ctx.Err(); err != nil {
+		return timeout(err)
+	}
+	err := c.store.Update(func(tx *storage.Tx) error {
+		if err := fn(tx); err != nil {
+			return err
+		}
+		if dryRun {
+			return errDryRun
+		}
+		return nil
+	})
+	if errors.Is(err, errDryRun) {
+		return nil
+	}
+	return err
+}
+
+// put stores an object; lazily when a power cut may forget it (DESIGN 6.5).
+func put(tx *storage.Tx, kind *api.Kind, obj api.Object, lazy bool) error {
+	kind.Stamp(obj)
+	if lazy {
+		return tx.PutLazy(kind, obj)
+	}
+	return tx.Put(kind, obj)
+}
+
+// checkKind refuses an object handed in under another kind's name, which would be stored where it cannot be
+// read back.
+func checkKind(kind *api.Kind, obj runtime.Object) error {
+	if got, err := api.KindOf(obj); err != nil || got != kind {
+		return apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized: got %T, expected %s", obj, kind.Name))
+	}
+	if gvk := obj.GetObjectKind().GroupVersionKind(); !gvk.Empty() && gvk != kind.GVK() {
+		return apierrors.NewBadRequest(fmt.Sprintf("%s in body does not match the expected %s", gvk, kind.GVK()))
+	}
+	return nil
+}

@@ -1,0 +1,120 @@
+package local
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"ledge/api"
+	"ledge/storage"
+)
+
+func in(ns, name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: ns, Name: name} }
+
+// A namespace goes in the same transaction as the last thing in it: no moment and no crash can leave an empty
+// one behind (N-11.41).
+func TestNamespaceGoesWithItsLastPod(t *testing.T) {
+	c := open(t, Config{})
+	create(t, c, &corev1.Namespace{ObjectMeta: metav1Name("x")})
+	for _, name := range []string{"p", "q"} {
+		p := newPod(name, "n")
+		p.Namespace = "x"
+		create(t, c, p)
+	}
+	create(t, c, &corev1.ConfigMap{ObjectMeta: in("x", "c")})
+	out, err := c.Delete(t.Context(), api.Namespaces, "", "x", api.DeleteOptions{})
+	if err != nil || out.(*corev1.Namespace).Status.Phase != corev1.NamespaceTerminating {
+		t.Fatalf("got %+v, %v", out, err)
+	}
+	left := func(kind *api.Kind) int {
+		l, err := c.List(t.Context(), kind, api.ListOptions{Selection: api.Selection{Namespace: "x"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(l.Items)
+	}
+	if left(api.ConfigMaps) != 0 || left(api.Pods) != 2 {
+		t.Errorf("%d config maps, %d pods", left(api.ConfigMaps), left(api.Pods))
+	}
+	if _, err := c.Delete(t.Context(), api.Namespaces, "", "x", api.DeleteOptions{}); err != nil {
+		t.Errorf("a second delete: %v", err)
+	}
+	for _, name := range []string{"p", "q"} {
+		if _, err := c.Get(t.Context(), api.Namespaces, "", "x"); err != nil {
+			t.Fatalf("gone before %s: %v", name, err)
+		}
+		if _, err := c.Delete(t.Context(), api.Pods, "x", name, api.DeleteOptions{Grace: ptr(int64(0))}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := c.Get(t.Context(), api.Namespaces, "", "x"); !apierrors.IsNotFound(err) {
+		t.Errorf("want 404, got %v", err)
+	}
+}
+
+func TestNamespaceFinalizers(t *testing.T) {
+	c := open(t, Config{})
+	ns := &corev1.Namespace{ObjectMeta: metav1Name("x")}
+	ns.Finalizers = []string{"a.b/c"}
+	create(t, c, ns)
+	create(t, c, &corev1.ConfigMap{ObjectMeta: in("x", "c")})
+	if _, err := c.Delete(t.Context(), api.Namespaces, "", "x", api.DeleteOptions{DryRun: true}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Get(t.Context(), api.ConfigMaps, "x", "c"); err != nil {
+		t.Errorf("a dry run emptied the namespace: %v", err)
+	}
+	if _, err := c.Delete(t.Context(), api.Namespaces, "", "x", api.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := api.Get[*corev1.Namespace](t.Context(), c, api.Namespaces, "", "x")
+	if err != nil || got.DeletionTimestamp == nil {
+		t.Fatalf("got %+v, %v", got, err)
+	}
+	got.Finalizers, got.Spec.Finalizers = nil, nil
+	if out, err := api.Update(t.Context(), c, api.Namespaces, got); err != nil || len(out.Spec.Finalizers) != 1 {
+		t.Errorf("got %+v, %v", out, err)
+	}
+	if _, err := c.Get(t.Context(), api.Namespaces, "", "x"); !apierrors.IsNotFound(err) {
+		t.Errorf("want 404, got %v", err)
+	}
+}
+
+// Should two defaults exist, from an older store or by hand, the smallest value counts (N-10.16).
+func TestTwoGlobalDefaults(t *testing.T) {
+	c := open(t, Config{})
+	err := c.store.Update(func(tx *storage.Tx) error {
+		for name, value := range map[string]int32{"high": 100, "low": -5, "mid": 50} {
+			pc := &schedulingv1.PriorityClass{ObjectMeta: metav1Name(name), Value: value, GlobalDefault: true}
+			if err := tx.Put(api.PriorityClasses, pc); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := create(t, c, newPod("p", "")); p.Spec.PriorityClassName != "low" || *p.Spec.Priority != -5 {
+		t.Errorf("got %+v", p.Spec)
+	}
+}
+
+// Replacing a pod by a manifest that says nothing of its priority changes nothing of it.
+func TestUpdateKeepsPriority(t *testing.T) {
+	c := open(t, Config{})
+	p := newPod("p", "")
+	p.Spec.PriorityClassName = api.SystemNodeCritical
+	p = create(t, c, p)
+	p.Spec.Priority, p.Spec.PreemptionPolicy, p.Spec.Tolerations = nil, nil, nil
+	got, err := api.Update(t.Context(), c, api.Pods, p)
+	if err != nil || *got.Spec.Priority != 2000001000 || len(got.Spec.Tolerations) != 2 {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	_, err = c.Patch(t.Context(), api.Pods, "default", "p", api.Patch{Type: types.MergePatchType, Data: []byte(`{"spec":{"priority":5}}`)}, api.WriteOptions{})
+	wantCode(t, err, 422, "pod updates may not change fields")
+}

@@ -1,0 +1,114 @@
+package local
+
+import (
+	"context"
+	"fmt"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"ledge/api"
+	"ledge/storage"
+)
+
+// bind gives a pod its node, once (N-10.2).
+func (c *Client) bind(ctx context.Context, b *corev1.Binding, opts api.WriteOptions) error {
+	var errs field.ErrorList
+	if k := b.Target.Kind; k != "" && k != "Node" {
+		errs = append(errs, field.NotSupported(field.NewPath("target", "kind"), k, []string{"Node", "<empty>"}))
+	}
+	if b.Target.Name == "" {
+		errs = append(errs, field.Required(field.NewPath("target", "name"), ""))
+	}
+	if len(errs) > 0 {
+		return apierrors.NewInvalid(schema.GroupKind{Kind: "Binding"}, b.Name, errs)
+	}
+	err := c.write(ctx, opts.DryRun, func(tx *storage.Tx) error {
+		obj, err := get(tx, api.Pods, b.Namespace, b.Name)
+		if err != nil {
+			return err
+		}
+		pod := obj.(*corev1.Pod)
+		if err := restrictBind(ctx, pod); err != nil {
+			return err
+		}
+		if err := bindable(pod, b); err != nil {
+			return err
+		}
+		pod.Spec.NodeName = b.Target.Name
+		pod.Generation++
+		if pod.Annotations == nil && len(b.Annotations) > 0 {
+			pod.Annotations = map[string]string{}
+		}
+		maps.Copy(pod.Annotations, b.Annotations)
+		pod.Status.Conditions = setCondition(pod.Status.Conditions,
+			corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}, c.now())
+		return put(tx, api.Pods, pod, false)
+	})
+	return status(err, "bind pod %q", b.Name)
+}
+
+func bindable(pod *corev1.Pod, b *corev1.Binding) error {
+	refuse := func(format string, args ...any) error {
+		return apierrors.NewConflict(schema.GroupResource{Resource: "pods/binding"}, pod.Name, fmt.Errorf(format, args...))
+	}
+	switch {
+	case b.UID != "" && b.UID != pod.UID:
+		return refuse("Precondition failed: UID in precondition: %s, UID in object meta: %s", b.UID, pod.UID)
+	case b.ResourceVersion != "" && b.ResourceVersion != pod.ResourceVersion:
+		return refuse("the object has been modified; please apply your changes to the latest version and try again")
+	case pod.DeletionTimestamp != nil:
+		return refuse("pod %s is being deleted, cannot be assigned to a host", pod.Name)
+	case pod.Spec.NodeName != "":
+		return refuse("pod %s is already assigned to node %q", pod.Name, pod.Spec.NodeName)
+	}
+	return nil
+}
+
+// evict deletes a pod on request of a drain: the same as a delete, but said in its conditions (N-11.1 to
+// N-11.4). There are no disruption budgets, so nothing ever holds an eviction up (N-11.3).
+func (c *Client) evict(ctx context.Context, e *policyv1.Eviction, opts api.WriteOptions) error {
+	del := api.DeleteOptions{DryRun: opts.DryRun}
+	if o := e.DeleteOptions; o != nil {
+		del.Grace = o.GracePeriodSeconds
+		if o.Preconditions != nil {
+			del.UID, del.Revision = o.Preconditions.UID, o.Preconditions.ResourceVersion
+		}
+		for _, d := range o.DryRun {
+			if d != metav1.DryRunAll {
+				return apierrors.NewInvalid(schema.GroupKind{Group: "policy", Kind: "Eviction"}, e.Name, field.ErrorList{
+					field.NotSupported(field.NewPath("deleteOptions", "dryRun"), d, []string{metav1.DryRunAll})})
+			}
+			del.DryRun = true
+		}
+	}
+	err := c.write(ctx, del.DryRun, func(tx *storage.Tx) error {
+		obj, err := get(tx, api.Pods, e.Namespace, e.Name)
+		if err != nil {
+			return err
+		}
+		if err := deletePreconditions(api.Pods, obj, del); err != nil {
+			return err
+		}
+		if err := restrictDelete(ctx, api.Pods, obj); err != nil {
+			return err
+		}
+		pod := obj.(*corev1.Pod)
+		pod.Status.Conditions = setCondition(pod.Status.Conditions, corev1.PodCondition{
+			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue,
+			Reason: "EvictionByEvictionAPI", Message: "Eviction API: evicting"}, c.now())
+		if err := put(tx, api.Pods, pod, false); err != nil {
+			return err
+		}
+		if err := c.markOrDrop(tx, api.Pods, pod, del.Grace); err != nil {
+			return err
+		}
+		return leaveNamespace(tx, api.Pods, pod)
+	})
+	return status(err, "evict pod %q", e.Name)
+}

@@ -1,0 +1,72 @@
+package local
+
+import (
+	"log/slog"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ledge/api"
+	"ledge/storage"
+)
+
+// How the agent marks a pod that a power-off stopped (N-5.27).
+const (
+	poweredOffReason  = "Terminated"
+	poweredOffMessage = "Pod was terminated in response to imminent node shutdown."
+)
+
+// Resume makes anew the pods of a node that an orderly power-off stopped: the old object goes, one of the same name
+// and spec comes, under a new uid, in one transaction, so that no power cut can lose a pod in between. Nobody else
+// would bring them back: pods with a controller owner are their owner's business, static pods their file's, and a
+// pod with restartPolicy Never has had its one run. It says how many there were.
+func (c *Client) Resume(node string) (n int, err error) {
+	err = c.store.Update(func(tx *storage.Tx) error {
+		n = 0
+		objs, err := tx.List(api.Pods, "")
+		if err != nil {
+			return err
+		}
+		for _, o := range objs {
+			old, ok := o.(*corev1.Pod)
+			if !ok || old.Spec.NodeName != node || !resumable(old) {
+				continue
+			}
+			if _, err := tx.Delete(api.Pods, old.Namespace, old.Name); err != nil {
+				return err
+			}
+			if err := tx.Put(api.Pods, c.again(old)); err != nil {
+				return err
+			}
+			n++
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, status(err, "resume the pods of node %q", node)
+	}
+	if n > 0 {
+		slog.Info("pods that the last power-off stopped are started again", "pods", n)
+	}
+	return n, nil
+}
+
+func resumable(p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodFailed && p.Status.Reason == poweredOffReason && p.Status.Message == poweredOffMessage &&
+		p.Spec.RestartPolicy != corev1.RestartPolicyNever && p.DeletionTimestamp == nil &&
+		!api.IsMirror(p) && metav1.GetControllerOf(p) == nil
+}
+
+// again is a pod as it was first made. It stays on its node, as it does after a power cut.
+func (c *Client) again(old *corev1.Pod) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: *old.ObjectMeta.DeepCopy(), Spec: *old.Spec.DeepCopy()}
+	c.prepare(p)
+	p.ResourceVersion = ""
+	p.Status.QOSClass = old.Status.QOSClass
+	for _, cond := range old.Status.Conditions {
+		if cond.Type == corev1.PodScheduled {
+			p.Status.Conditions = append(p.Status.Conditions, cond)
+		}
+	}
+	return p
+}

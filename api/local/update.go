@@ -1,0 +1,257 @@
+package local
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ledge/api"
+	"ledge/storage"
+)
+
+const subStatus = "status"
+
+// Update implements api.Client.
+func (c *Client) Update(ctx context.Context, kind *api.Kind, obj api.Object, opts api.WriteOptions) (api.Object, error) {
+	if err := checkKind(kind, obj); err != nil {
+		return nil, err
+	}
+	obj = clone(obj)
+	return c.modify(ctx, kind, obj.GetNamespace(), obj.GetName(), opts, func(old api.Object) (api.Object, error) {
+		if uid := obj.GetUID(); uid != "" && uid != old.GetUID() { // in a patch it is a change, which validation refuses
+			return nil, conflict(kind, old.GetName(), "Precondition failed: UID in precondition: %s, UID in object meta: %s", uid, old.GetUID())
+		}
+		return obj, nil
+	})
+}
+
+// Patch implements api.Client.
+func (c *Client) Patch(ctx context.Context, kind *api.Kind, namespace, name string, patch api.Patch, opts api.WriteOptions) (api.Object, error) {
+	return c.modify(ctx, kind, namespace, name, opts, func(old api.Object) (api.Object, error) {
+		obj, dropped, err := api.ApplyPatch(kind, old, patch)
+		if err != nil {
+			return nil, err
+		}
+		if opts.Strict && len(dropped) > 0 {
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("strict decoding error: %s", dropped[0]))
+		}
+		for _, text := range dropped {
+			api.Warn(ctx, text)
+		}
+		if err := checkKind(kind, obj); err != nil {
+			return nil, err
+		}
+		if obj.GetName() != name || obj.GetNamespace() != namespace {
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)",
+				path(obj.GetNamespace(), obj.GetName()), path(namespace, name)))
+		}
+		return obj, nil
+	})
+}
+
+func path(namespace, name string) string {
+	if namespace == "" {
+		return name
+	}
+	return namespace + "/" + name
+}
+
+// modify changes one object in one transaction. What change answers becomes the client's.
+func (c *Client) modify(ctx context.Context, kind *api.Kind, namespace, name string, opts api.WriteOptions,
+	change func(old api.Object) (api.Object, error)) (out api.Object, err error) {
+	if opts.Subresource != "" && (opts.Subresource != subStatus || !kind.HasStatus) {
+		return nil, noSubresource(kind, opts.Subresource)
+	}
+	var old api.Object
+	err = c.write(ctx, opts.DryRun, func(tx *storage.Tx) error {
+		if old, err = get(tx, kind, namespace, name); err != nil {
+			return err
+		}
+		obj, err := change(clone(old))
+		if err != nil {
+			return err
+		}
+		out, err = c.update(ctx, tx, kind, obj, old, opts.Subresource)
+		return err
+	})
+	if err != nil {
+		return nil, status(err, "update %s %q", kind.Singular, name)
+	}
+	if opts.DryRun {
+		out.SetResourceVersion(old.GetResourceVersion())
+	}
+	return out, nil
+}
+
+// update admits obj in the place of old and stores it, unless nothing changed: then nothing is written and
+// nobody is told, which is what keeps a board that only repeats itself off its flash.
+func (c *Client) update(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj, old api.Object, sub string) (api.Object, error) {
+	if err := precondition(kind, obj, old); err != nil {
+		return nil, err
+	}
+	keep(obj, old, sub)
+	api.Default(obj)
+	if err := restrictUpdate(ctx, kind, obj, old, sub); err != nil {
+		return nil, err
+	}
+	if err := c.admitUpdate(tx, obj, old, sub); err != nil {
+		return nil, err
+	}
+	if err := api.ValidateUpdate(obj, old, sub); err != nil {
+		return nil, err
+	}
+	kind.Stamp(obj)
+	if finished(obj) {
+		if err := drop(tx, kind, obj); err != nil {
+			return nil, err
+		}
+		return obj, leaveNamespace(tx, kind, obj)
+	}
+	if apiequality.Semantic.DeepEqual(obj, old) {
+		return old, nil
+	}
+	if pod, ok := obj.(*corev1.Pod); ok && !apiequality.Semantic.DeepEqual(pod.Spec, old.(*corev1.Pod).Spec) {
+		pod.Generation++
+	}
+	if err := put(tx, kind, obj, isHeartbeat(obj, old)); err != nil {
+		return nil, err
+	}
+	if ns, ok := obj.(*corev1.Namespace); ok {
+		return ns, finishNamespace(tx, ns) // its last finalizer may just have gone
+	}
+	return obj, nil
+}
+
+// precondition is the compare of compare-and-swap (N-11.32).
+func precondition(kind *api.Kind, obj, old api.Object) error {
+	if obj.GetUID() == "" {
+		obj.SetUID(old.GetUID())
+	}
+	switch obj.GetResourceVersion() {
+	case "", old.GetResourceVersion():
+		obj.SetResourceVersion(old.GetResourceVersion())
+		return nil
+	}
+	return conflict(kind, old.GetName(), "the object has been modified; please apply your changes to the latest version and try again")
+}
+
+// keep puts back what this kind of update may not touch (N-1.8).
+func keep(obj, old api.Object, sub string) {
+	obj.SetCreationTimestamp(old.GetCreationTimestamp())
+	if old.GetDeletionTimestamp() != nil {
+		obj.SetDeletionTimestamp(old.GetDeletionTimestamp())
+		obj.SetDeletionGracePeriodSeconds(old.GetDeletionGracePeriodSeconds())
+	}
+	obj.SetGeneration(old.GetGeneration())
+	obj.SetSelfLink("")
+	obj.SetManagedFields(nil)
+	if sub == subStatus {
+		obj.SetFinalizers(old.GetFinalizers())
+		obj.SetOwnerReferences(old.GetOwnerReferences())
+	}
+	switch o := obj.(type) {
+	case *corev1.Pod:
+		was := old.(*corev1.Pod)
+		if sub == subStatus {
+			was.Spec.DeepCopyInto(&o.Spec)
+			if o.Status.QOSClass == "" {
+				o.Status.QOSClass = was.Status.QOSClass
+			}
+		} else {
+			was.Status.DeepCopyInto(&o.Status)
+		}
+	case *corev1.Node:
+		was := old.(*corev1.Node)
+		if sub == subStatus {
+			was.Spec.DeepCopyInto(&o.Spec)
+		} else {
+			was.Status.DeepCopyInto(&o.Status)
+		}
+	case *corev1.Namespace:
+		was := old.(*corev1.Namespace)
+		o.Spec.Finalizers = slices.Clone(was.Spec.Finalizers) // only emptying the namespace removes these
+		if sub != subStatus {
+			was.Status.DeepCopyInto(&o.Status)
+		}
+	}
+}
+
+func (c *Client) admitUpdate(tx *storage.Tx, obj, old api.Object, sub string) error {
+	switch o := obj.(type) {
+	case *corev1.Pod:
+		if sub != "" {
+			break
+		}
+		c.addTolerations(o) // N-3.29: at every write
+		// Who replaces a pod by its manifest need not know what admission made of it.
+		was := &old.(*corev1.Pod).Spec
+		if o.Spec.Priority == nil {
+			o.Spec.Priority = was.Priority
+		}
+		if o.Spec.PreemptionPolicy == nil {
+			o.Spec.PreemptionPolicy = was.PreemptionPolicy
+		}
+	case *schedulingv1.PriorityClass:
+		return oneDefault(tx, o)
+	}
+	return nil
+}
+
+// finished says that an object only waited for its finalizers, and has none left.
+func finished(obj api.Object) bool {
+	grace := obj.GetDeletionGracePeriodSeconds()
+	return obj.GetDeletionTimestamp() != nil && grace != nil && *grace == 0 && len(obj.GetFinalizers()) == 0
+}
+
+// isHeartbeat says that a change only tells that somebody is still there: a power cut may forget it
+// (DESIGN 6.5). Events are lazy always.
+func isHeartbeat(obj, old api.Object) bool {
+	switch o := obj.(type) {
+	case *corev1.Event:
+		return true
+	case *coordinationv1.Lease:
+		c := o.DeepCopy()
+		c.Spec.RenewTime = old.(*coordinationv1.Lease).Spec.RenewTime
+		return apiequality.Semantic.DeepEqual(c, old)
+	case *corev1.Node:
+		c, was := o.DeepCopy(), old.(*corev1.Node)
+		for i := range c.Status.Conditions {
+			if i < len(was.Status.Conditions) {
+				c.Status.Conditions[i].LastHeartbeatTime = was.Status.Conditions[i].LastHeartbeatTime
+			}
+		}
+		return apiequality.Semantic.DeepEqual(c, was)
+	case *corev1.Pod:
+		c, was := o.DeepCopy(), old.(*corev1.Pod)
+		for i := range c.Status.Conditions {
+			if i < len(was.Status.Conditions) {
+				c.Status.Conditions[i].LastProbeTime = was.Status.Conditions[i].LastProbeTime
+			}
+		}
+		return apiequality.Semantic.DeepEqual(c, was)
+	}
+	return false
+}
+
+// setCondition puts a condition into a pod's list; its time moves only when its status does.
+func setCondition(list []corev1.PodCondition, cond corev1.PodCondition, now metav1.Time) []corev1.PodCondition {
+	cond.LastTransitionTime = now
+	for i := range list {
+		if list[i].Type != cond.Type {
+			continue
+		}
+		if list[i].Status == cond.Status {
+			cond.LastTransitionTime = list[i].LastTransitionTime
+		}
+		list[i] = cond
+		return list
+	}
+	return append(list, cond)
+}

@@ -1,0 +1,130 @@
+package rest_test
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"path/filepath"
+	"sync"
+	"testing"
+
+	"ledge/api"
+	"ledge/api/apitest"
+	"ledge/api/httpd"
+	"ledge/api/local"
+	"ledge/api/rest"
+	"ledge/pki"
+	"ledge/storage"
+)
+
+// backend is the API over a real store.
+func backend(t *testing.T, streams api.Streams) http.Handler {
+	t.Helper()
+	db, err := storage.Open(t.Context(), storage.Config{Dir: t.TempDir(), NoSync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	store, err := local.New(local.Config{Store: db})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, err := httpd.New(httpd.Config{Client: store, Streams: streams})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// serve runs a server until the test ends.
+func serve(t *testing.T, h http.Handler, l *httpd.Listener) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	srv := &httpd.Server{Handler: h, Listeners: []*httpd.Listener{l}}
+	go func() { done <- srv.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("the server ended with %v", err)
+		}
+	})
+}
+
+// piped is a client of a server at the other end of a net.Pipe.
+func piped(t *testing.T, h http.Handler, u api.User) *rest.Client {
+	t.Helper()
+	l, dial := httpd.Pipe(u)
+	serve(t, h, l)
+	c, err := rest.FromDialer(dial)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+var admin = api.User{Name: "admin", Groups: []string{api.AdminGroup}}
+
+func overPipe(t *testing.T) api.Client { return piped(t, backend(t, nil), admin) }
+
+func TestConformanceOverPipe(t *testing.T) { apitest.Run(t, overPipe) }
+
+func TestConformanceInBubble(t *testing.T) { apitest.RunBubble(t, overPipe) }
+
+func TestConformanceOverTLS(t *testing.T) {
+	var once sync.Once
+	var client *rest.Client
+	apitest.Run(t, func(*testing.T) api.Client {
+		once.Do(func() { client = overTLS(t, backend(t, nil)) }) // one server takes the whole suite
+		return client
+	})
+}
+
+// overTLS is a client made from the admin kubeconfig of a server on loopback.
+func overTLS(t *testing.T, h http.Handler) *rest.Client {
+	t.Helper()
+	dir := t.TempDir()
+	authority, err := pki.Open(pki.Config{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	conf, err := authority.ServerTLS(nil, []net.IP{net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := httpd.ListenTLS("127.0.0.1:0", conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	serve(t, h, l)
+	path := filepath.Join(dir, "admin.conf")
+	if err := authority.WriteKubeconfig(path, "https://"+l.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	c, err := rest.FromKubeconfig(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+func TestConformanceOverSocket(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "api.sock")
+	l, err := httpd.ListenUnix(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	serve(t, backend(t, nil), l)
+	c, err := rest.FromSocket(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	apitest.Run(t, func(*testing.T) api.Client { return c })
+}

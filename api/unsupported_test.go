@@ -1,0 +1,210 @@
+package api
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// honoured lists every field of a pod's spec that means here what it means on Kubernetes, or that has no
+// effect there either on one board (N-10.5, with a warning). A subtree is named by its root. A field that is
+// neither here nor in the table of refusals fails the test: a new version of Kubernetes has brought it.
+var honoured = strings.Fields(`
+	spec.restartPolicy spec.terminationGracePeriodSeconds spec.activeDeadlineSeconds spec.dnsPolicy
+	spec.nodeSelector spec.serviceAccountName spec.serviceAccount spec.nodeName spec.hostNetwork spec.hostPID
+	spec.hostIPC spec.hostname spec.subdomain spec.affinity spec.schedulerName spec.tolerations
+	spec.priorityClassName spec.priority spec.preemptionPolicy spec.enableServiceLinks
+	spec.topologySpreadConstraints
+	spec.securityContext.runAsUser spec.securityContext.runAsGroup spec.securityContext.runAsNonRoot
+	spec.securityContext.supplementalGroups
+	spec.securityContext.seccompProfile.localhostProfile spec.securityContext.appArmorProfile.localhostProfile
+	spec.volumes[*].name spec.volumes[*].hostPath spec.volumes[*].emptyDir.medium`)
+
+var honouredInContainers = strings.Fields(`
+	name image command args workingDir ports env[*].name env[*].value env[*].valueFrom.fieldRef
+	resources.limits resources.requests
+	volumeMounts[*].name volumeMounts[*].readOnly volumeMounts[*].mountPath
+	terminationMessagePath terminationMessagePolicy imagePullPolicy
+	securityContext.capabilities securityContext.privileged securityContext.runAsUser securityContext.runAsGroup
+	securityContext.runAsNonRoot securityContext.readOnlyRootFilesystem securityContext.allowPrivilegeEscalation
+	securityContext.procMount
+	securityContext.seccompProfile.localhostProfile securityContext.appArmorProfile.localhostProfile`)
+
+func TestEveryFieldIsAccountedFor(t *testing.T) {
+	known := map[string]bool{}
+	for _, p := range honoured {
+		known[p] = true
+	}
+	for _, list := range []string{"containers", "initContainers"} {
+		for _, p := range honouredInContainers {
+			known["spec."+list+"[*]."+p] = true
+		}
+	}
+	for _, r := range unsupportedInPods {
+		if known[r.path] {
+			t.Errorf("%s is both honoured and refused", r.path)
+		}
+		known[r.path] = true
+	}
+	used := map[string]bool{}
+	var walk func(path string, typ reflect.Type)
+	walk = func(path string, typ reflect.Type) {
+		if known[path] {
+			used[path] = true
+			return
+		}
+		switch typ.Kind() {
+		case reflect.Pointer:
+			walk(path, typ.Elem())
+		case reflect.Slice:
+			walk(path+"[*]", typ.Elem())
+		case reflect.Struct:
+			if typ == reflect.TypeFor[resource.Quantity]() || typ == reflect.TypeFor[metav1.Time]() {
+				t.Errorf("%s is neither honoured nor refused", path)
+				return
+			}
+			for i := range typ.NumField() {
+				f := typ.Field(i)
+				name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+				if name == "" {
+					walk(path, f.Type)
+				} else {
+					walk(path+"."+name, f.Type)
+				}
+			}
+		default:
+			t.Errorf("%s is neither honoured nor refused", path)
+		}
+	}
+	walk("spec", reflect.TypeFor[corev1.PodSpec]())
+	for p := range known {
+		if !used[p] {
+			t.Errorf("%s is listed and does not exist", p)
+		}
+	}
+}
+
+// Each line of the table refuses its field wherever it stands, and nothing else of an ordinary pod.
+func TestRefusals(t *testing.T) {
+	if errs := Unsupported(validPod()); len(errs) > 0 {
+		t.Fatalf("an ordinary pod is refused: %v", errs)
+	}
+	for _, r := range unsupportedInPods {
+		t.Run(r.path, func(t *testing.T) {
+			pod := &corev1.Pod{}
+			refused := ""
+			if slices.Equal(r.allow, []string{"true"}) {
+				refused = "false"
+			}
+			set(reflect.ValueOf(pod).Elem(), strings.Split(r.path, "."), refused)
+			errs := Unsupported(pod)
+			if len(errs) == 0 {
+				t.Fatal("accepted in silence")
+			}
+			want := strings.ReplaceAll(r.path, "[*]", "[0]")
+			if got := errs[0].Error(); !strings.HasPrefix(got, want+": Forbidden: ") || !strings.HasSuffix(got, notYet) {
+				t.Errorf("got %q", got)
+			}
+			for _, v := range r.allow {
+				set(reflect.ValueOf(pod).Elem(), strings.Split(r.path, "."), v)
+				if errs := Unsupported(pod); len(errs) > 0 {
+					t.Errorf("%s is refused: %v", v, errs)
+				}
+			}
+		})
+	}
+}
+
+// set puts value, or something that is not empty, at a path, growing what is in the way.
+func set(v reflect.Value, path []string, value string) {
+	if v.Kind() == reflect.Pointer {
+		if v.IsNil() {
+			v.Set(reflect.New(v.Type().Elem()))
+		}
+		if len(path) == 0 && v.Elem().Kind() == reflect.Struct {
+			return // a pointer to an empty struct is set
+		}
+		set(v.Elem(), path, value)
+		return
+	}
+	if len(path) > 0 {
+		name, each := strings.CutSuffix(path[0], "[*]")
+		sf, _ := fieldByJSON(v.Type(), name)
+		f := v.FieldByIndex(sf.Index)
+		if each {
+			if f.Len() == 0 {
+				f.Set(reflect.MakeSlice(f.Type(), 1, 1))
+			}
+			f = f.Index(0)
+		}
+		set(f, path[1:], value)
+		return
+	}
+	switch v.Kind() {
+	case reflect.Bool:
+		v.SetBool(value == "" || value == "true")
+	case reflect.String:
+		if value == "" {
+			value = "x"
+		}
+		v.SetString(value)
+	case reflect.Int32, reflect.Int64:
+		v.SetInt(7)
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+	case reflect.Map:
+		v.Set(reflect.MakeMap(v.Type()))
+		v.SetMapIndex(reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem())
+	}
+}
+
+// A default of Kubernetes that says "false" aloud asks for nothing, and must pass when allowed to.
+func TestRefusalOfPointerBool(t *testing.T) {
+	yes, no := true, false
+	pod := validPod()
+	pod.Spec.AutomountServiceAccountToken, pod.Spec.HostUsers = &no, &yes
+	if errs := Unsupported(pod); len(errs) > 0 {
+		t.Errorf("%v", errs)
+	}
+	pod.Spec.AutomountServiceAccountToken, pod.Spec.HostUsers = &yes, &no
+	var got []string
+	for _, e := range Unsupported(pod) {
+		got = append(got, e.Field)
+	}
+	slices.Sort(got)
+	if want := []string{"spec.automountServiceAccountToken", "spec.hostUsers"}; !slices.Equal(got, want) {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestUnsupportedOutsideTheTable(t *testing.T) {
+	pod := validPod()
+	pod.Annotations = map[string]string{corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix + "c": "runtime/default"}
+	pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"hugepages-2Mi": resource.MustParse("4Mi")}
+	pod.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "A", ValueFrom: &corev1.EnvVarSource{
+		FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "status.podIPs"}}}}
+	if errs := Unsupported(pod); len(errs) != 3 {
+		t.Errorf("got %v", errs)
+	}
+}
+
+func TestWarnings(t *testing.T) { // N-10.5
+	pod := validPod()
+	if w := Warnings(pod); len(w) > 0 {
+		t.Errorf("an ordinary pod is warned of: %v", w)
+	}
+	pod.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{}, PodAntiAffinity: &corev1.PodAntiAffinity{}}
+	pod.Spec.TopologySpreadConstraints = make([]corev1.TopologySpreadConstraint, 1)
+	pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{"memory": resource.MustParse("100m")}
+	if w := Warnings(pod); len(w) != 4 {
+		t.Errorf("got %q", w)
+	}
+	if w := Warnings(&corev1.Node{}); w != nil {
+		t.Errorf("got %q", w)
+	}
+}

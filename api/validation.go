@@ -1,0 +1,119 @@
+package api
+
+import (
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// Validate checks a new object that Default has filled. The error is a Kubernetes 422 with one cause per
+// field (N-1.3).
+func Validate(obj Object) error {
+	kind, err := KindOf(obj)
+	if err != nil {
+		return NewInternal("validate: %w", err)
+	}
+	errs := apivalidation.ValidateObjectMetaAccessor(obj, kind.Namespaced, nameRule(kind), field.NewPath("metadata"))
+	switch o := obj.(type) {
+	case *corev1.Pod:
+		errs = append(errs, validatePod(o)...)
+	case *corev1.Node:
+		errs = append(errs, validateNode(o)...)
+	case *corev1.Namespace:
+		errs = append(errs, validateNamespace(o)...)
+	case *corev1.ConfigMap:
+		errs = append(errs, validateConfigMap(o)...)
+	case *corev1.Secret:
+		errs = append(errs, validateSecret(o)...)
+	case *corev1.Event:
+		errs = append(errs, validateEvent(o)...)
+	case *coordinationv1.Lease:
+		errs = append(errs, validateLease(o)...)
+	case *schedulingv1.PriorityClass:
+		errs = append(errs, validatePriorityClass(o)...)
+	}
+	return invalid(kind, obj, errs)
+}
+
+// ValidateUpdate checks a change of an existing object. Subresource is "" or "status"; what the other half
+// holds has been put back by the caller (N-1.8).
+func ValidateUpdate(obj, old Object, subresource string) error {
+	kind, err := KindOf(obj)
+	if err != nil {
+		return NewInternal("validate: %w", err)
+	}
+	errs := apivalidation.ValidateObjectMetaAccessorUpdate(obj, old, field.NewPath("metadata"))
+	switch o := obj.(type) {
+	case *corev1.Pod:
+		if subresource == "status" {
+			errs = append(errs, validatePodStatusUpdate(o, old.(*corev1.Pod))...)
+		} else {
+			errs = append(errs, validatePodUpdate(o, old.(*corev1.Pod))...)
+		}
+	case *corev1.Node:
+		errs = append(errs, validateNode(o)...)
+		errs = append(errs, validateNodeUpdate(o, old.(*corev1.Node))...)
+	case *corev1.Namespace:
+		errs = append(errs, validateNamespace(o)...)
+	case *corev1.ConfigMap:
+		errs = append(errs, validateConfigMap(o)...)
+		errs = append(errs, validateConfigMapUpdate(o, old.(*corev1.ConfigMap))...)
+	case *corev1.Secret:
+		errs = append(errs, validateSecret(o)...)
+		errs = append(errs, validateSecretUpdate(o, old.(*corev1.Secret))...)
+	case *corev1.Event:
+		errs = append(errs, validateEvent(o)...)
+	case *coordinationv1.Lease:
+		errs = append(errs, validateLease(o)...)
+	case *schedulingv1.PriorityClass:
+		errs = append(errs, validatePriorityClass(o)...)
+		errs = append(errs, validatePriorityClassUpdate(o, old.(*schedulingv1.PriorityClass))...)
+	}
+	return invalid(kind, obj, errs)
+}
+
+func invalid(kind *Kind, obj metav1.Object, errs field.ErrorList) error {
+	if len(errs) == 0 {
+		return nil
+	}
+	return apierrors.NewInvalid(kind.GVK().GroupKind(), obj.GetName(), errs)
+}
+
+// nameRule is what the names of a kind must look like.
+func nameRule(kind *Kind) apivalidation.ValidateNameFunc {
+	if kind == Namespaces {
+		return apivalidation.ValidateNamespaceName
+	}
+	return apivalidation.NameIsDNSSubdomain
+}
+
+// isName reports what is wrong with a name that points to another object.
+func isName(name string, at *field.Path) field.ErrorList {
+	return each(validation.IsDNS1123Subdomain(name), func(msg string) *field.Error { return field.Invalid(at, name, msg) })
+}
+
+func each(msgs []string, err func(msg string) *field.Error) field.ErrorList {
+	var errs field.ErrorList
+	for _, msg := range msgs {
+		errs = append(errs, err(msg))
+	}
+	return errs
+}
+
+// oneOf reports a value outside a set. Empty is required to be set.
+func oneOf[T ~string](v T, at *field.Path, valid ...T) field.ErrorList {
+	if v == "" {
+		return field.ErrorList{field.Required(at, "")}
+	}
+	for _, ok := range valid {
+		if v == ok {
+			return nil
+		}
+	}
+	return field.ErrorList{field.NotSupported(at, v, valid)}
+}

@@ -1,0 +1,225 @@
+package api
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+func validateContainers(s *corev1.PodSpec, volumes map[string]bool, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if len(s.Containers) == 0 {
+		errs = append(errs, field.Required(at.Child("containers"), ""))
+	}
+	names := sets.New[string]()
+	check := func(list []corev1.Container, at *field.Path) {
+		for i := range list {
+			c, at := &list[i], at.Index(i)
+			if names.Has(c.Name) {
+				errs = append(errs, field.Duplicate(at.Child("name"), c.Name))
+			}
+			names.Insert(c.Name)
+			errs = append(errs, validateContainer(c, volumes, s.HostNetwork, at)...)
+		}
+	}
+	check(s.Containers, at.Child("containers"))
+	check(s.InitContainers, at.Child("initContainers"))
+	return append(errs, hostPortsOnce(s.Containers, at.Child("containers"))...)
+}
+
+func validateContainer(c *corev1.Container, volumes map[string]bool, hostNetwork bool, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if c.Name == "" {
+		errs = append(errs, field.Required(at.Child("name"), ""))
+	} else {
+		errs = append(errs, isLabel(c.Name, at.Child("name"))...)
+	}
+	errs = append(errs, validateImage(c.Image, at.Child("image"))...)
+	errs = append(errs, oneOf(c.ImagePullPolicy, at.Child("imagePullPolicy"),
+		corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)...)
+	errs = append(errs, oneOf(c.TerminationMessagePolicy, at.Child("terminationMessagePolicy"),
+		corev1.TerminationMessageReadFile, corev1.TerminationMessageFallbackToLogsOnError)...)
+	if c.TerminationMessagePath == "" {
+		errs = append(errs, field.Required(at.Child("terminationMessagePath"), ""))
+	}
+	errs = append(errs, validatePorts(c.Ports, hostNetwork, at.Child("ports"))...)
+	errs = append(errs, validateEnv(c.Env, at.Child("env"))...)
+	errs = append(errs, validateMounts(c.VolumeMounts, volumes, at.Child("volumeMounts"))...)
+	errs = append(errs, validateResources(&c.Resources, at.Child("resources"))...)
+	return append(errs, validateSecurity(c.SecurityContext, at.Child("securityContext"))...)
+}
+
+func validateImage(image string, at *field.Path) field.ErrorList {
+	if image == "" {
+		return field.ErrorList{field.Required(at, "")}
+	}
+	if strings.TrimSpace(image) != image {
+		return field.ErrorList{field.Invalid(at, image, "must not have leading or trailing whitespace")}
+	}
+	return nil
+}
+
+func validatePorts(ports []corev1.ContainerPort, hostNetwork bool, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	names := sets.New[string]()
+	for i, p := range ports {
+		at := at.Index(i)
+		if p.Name != "" {
+			errs = append(errs, each(validation.IsValidPortName(p.Name), func(msg string) *field.Error {
+				return field.Invalid(at.Child("name"), p.Name, msg)
+			})...)
+			if names.Has(p.Name) {
+				errs = append(errs, field.Duplicate(at.Child("name"), p.Name))
+			}
+			names.Insert(p.Name)
+		}
+		if p.ContainerPort == 0 {
+			errs = append(errs, field.Required(at.Child("containerPort"), ""))
+		} else {
+			errs = append(errs, isPort(p.ContainerPort, at.Child("containerPort"))...)
+		}
+		if p.HostPort != 0 {
+			errs = append(errs, isPort(p.HostPort, at.Child("hostPort"))...)
+		}
+		if hostNetwork && p.HostPort != p.ContainerPort {
+			errs = append(errs, field.Invalid(at.Child("containerPort"), p.ContainerPort, "must match `hostPort` when `hostNetwork` is true"))
+		}
+		if p.HostIP != "" {
+			errs = append(errs, validation.IsValidIP(at.Child("hostIP"), p.HostIP)...)
+		}
+		errs = append(errs, oneOf(p.Protocol, at.Child("protocol"), corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)...)
+	}
+	return errs
+}
+
+func isPort(port int32, at *field.Path) field.ErrorList {
+	return each(validation.IsValidPortNum(int(port)), func(msg string) *field.Error { return field.Invalid(at, port, msg) })
+}
+
+// hostPortsOnce: containers of one pod share an address, so a host port can be theirs only once.
+func hostPortsOnce(list []corev1.Container, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	seen := sets.New[string]()
+	for i := range list {
+		for j, p := range list[i].Ports {
+			if p.HostPort == 0 {
+				continue
+			}
+			key := fmt.Sprintf("%s/%s/%d", p.Protocol, p.HostIP, p.HostPort)
+			if seen.Has(key) {
+				errs = append(errs, field.Duplicate(at.Index(i).Child("ports").Index(j).Child("hostPort"), key))
+			}
+			seen.Insert(key)
+		}
+	}
+	return errs
+}
+
+func validateEnv(env []corev1.EnvVar, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i := range env {
+		e, at := &env[i], at.Index(i)
+		if e.Name == "" {
+			errs = append(errs, field.Required(at.Child("name"), ""))
+		} else {
+			errs = append(errs, each(validation.IsRelaxedEnvVarName(e.Name), func(msg string) *field.Error {
+				return field.Invalid(at.Child("name"), e.Name, msg)
+			})...)
+		}
+		if e.ValueFrom == nil {
+			continue
+		}
+		if e.Value != "" {
+			errs = append(errs, field.Invalid(at.Child("valueFrom"), "", "may not be specified when `value` is not empty"))
+		}
+		if *e.ValueFrom == (corev1.EnvVarSource{}) {
+			errs = append(errs, field.Invalid(at.Child("valueFrom"), "", "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`"))
+		}
+		if f := e.ValueFrom.FieldRef; f != nil {
+			errs = append(errs, validateFieldRef(f, at.Child("valueFrom", "fieldRef"))...)
+		}
+	}
+	return errs
+}
+
+func validateFieldRef(f *corev1.ObjectFieldSelector, at *field.Path) field.ErrorList {
+	if f.APIVersion != "v1" {
+		return field.ErrorList{field.NotSupported(at.Child("apiVersion"), f.APIVersion, []string{"v1"})}
+	}
+	switch f.FieldPath {
+	case "":
+		return field.ErrorList{field.Required(at.Child("fieldPath"), "")}
+	case "metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName",
+		"status.hostIP", "status.podIP", "status.hostIPs", "status.podIPs":
+		return nil
+	}
+	at = at.Child("fieldPath")
+	what, key, ok := SplitSubscript(f.FieldPath)
+	if !ok || what != "metadata.labels" && what != "metadata.annotations" {
+		return field.ErrorList{field.NotSupported(at, f.FieldPath, supportedFieldRefs)}
+	}
+	if what == "metadata.annotations" {
+		key = strings.ToLower(key)
+	}
+	return each(validation.IsQualifiedName(key), func(msg string) *field.Error { return field.Invalid(at, f.FieldPath, msg) })
+}
+
+// SplitSubscript takes "metadata.labels['a']" apart into "metadata.labels" and "a".
+func SplitSubscript(path string) (what, key string, ok bool) {
+	what, rest, ok := strings.Cut(path, "['")
+	if !ok {
+		return path, "", false
+	}
+	key, ok = strings.CutSuffix(rest, "']")
+	return what, key, ok && what != "" && key != ""
+}
+
+func validateMounts(mounts []corev1.VolumeMount, volumes map[string]bool, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	paths := sets.New[string]()
+	for i, m := range mounts {
+		at := at.Index(i)
+		if m.Name == "" {
+			errs = append(errs, field.Required(at.Child("name"), ""))
+		} else if !volumes[m.Name] {
+			errs = append(errs, field.NotFound(at.Child("name"), m.Name))
+		}
+		switch {
+		case m.MountPath == "":
+			errs = append(errs, field.Required(at.Child("mountPath"), ""))
+		case paths.Has(m.MountPath):
+			errs = append(errs, field.Invalid(at.Child("mountPath"), m.MountPath, "must be unique"))
+		}
+		paths.Insert(m.MountPath)
+	}
+	return errs
+}
+
+func validateResources(r *corev1.ResourceRequirements, at *field.Path) field.ErrorList {
+	errs := validateQuantities(r.Limits, at.Child("limits"))
+	errs = append(errs, validateQuantities(r.Requests, at.Child("requests"))...)
+	for _, name := range slices.Sorted(maps.Keys(r.Requests)) {
+		request := r.Requests[name]
+		if limit, ok := r.Limits[name]; ok && request.Cmp(limit) > 0 {
+			errs = append(errs, field.Invalid(at.Child("requests"), request.String(),
+				fmt.Sprintf("must be less than or equal to %s limit of %s", name, limit.String())))
+		}
+	}
+	return errs
+}
+
+func validateQuantities(list corev1.ResourceList, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, name := range slices.Sorted(maps.Keys(list)) {
+		if q := list[name]; q.Sign() < 0 {
+			errs = append(errs, field.Invalid(at.Key(string(name)), q.String(), "must be greater than or equal to 0"))
+		}
+	}
+	return errs
+}

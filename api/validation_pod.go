@@ -1,0 +1,222 @@
+package api
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+func validatePod(p *corev1.Pod) field.ErrorList {
+	errs := Unsupported(p)
+	errs = append(errs, validatePodSpec(&p.Spec, field.NewPath("spec"))...)
+	if IsMirror(p) && p.Spec.NodeName == "" {
+		errs = append(errs, field.Invalid(field.NewPath("metadata", "annotations").Key(corev1.MirrorPodAnnotationKey),
+			p.Annotations[corev1.MirrorPodAnnotationKey], "must set spec.nodeName if mirror pod annotation is set"))
+	}
+	return errs
+}
+
+// IsMirror says whether a pod only shows a static pod of its node (N-7.50).
+func IsMirror(p *corev1.Pod) bool {
+	_, ok := p.Annotations[corev1.MirrorPodAnnotationKey]
+	return ok
+}
+
+func validatePodSpec(s *corev1.PodSpec, at *field.Path) field.ErrorList {
+	errs := oneOf(s.RestartPolicy, at.Child("restartPolicy"),
+		corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)
+	errs = append(errs, oneOf(s.DNSPolicy, at.Child("dnsPolicy"), corev1.DNSClusterFirstWithHostNet, corev1.DNSClusterFirst,
+		corev1.DNSDefault, corev1.DNSNone)...)
+	if s.DNSPolicy == corev1.DNSNone && (s.DNSConfig == nil || len(s.DNSConfig.Nameservers) == 0) {
+		errs = append(errs, field.Required(at.Child("dnsConfig", "nameservers"),
+			fmt.Sprintf("must provide at least one DNS nameserver when `dnsPolicy` is %s", corev1.DNSNone)))
+	}
+	errs = append(errs, validateActiveDeadline(s.ActiveDeadlineSeconds, at.Child("activeDeadlineSeconds"))...)
+	volumes, more := validateVolumes(s.Volumes, at.Child("volumes"))
+	errs = append(errs, more...)
+	errs = append(errs, validateContainers(s, volumes, at)...)
+	errs = append(errs, validatePodNames(s, at)...)
+	errs = append(errs, validatePodSecurity(s.SecurityContext, at.Child("securityContext"))...)
+	errs = append(errs, metav1validation.ValidateLabels(s.NodeSelector, at.Child("nodeSelector"))...)
+	errs = append(errs, validateAffinity(s.Affinity, at.Child("affinity"))...)
+	errs = append(errs, validateTolerations(s.Tolerations, at.Child("tolerations"))...)
+	errs = append(errs, validateSpread(s.TopologySpreadConstraints, at.Child("topologySpreadConstraints"))...)
+	if s.PreemptionPolicy != nil {
+		errs = append(errs, oneOf(*s.PreemptionPolicy, at.Child("preemptionPolicy"),
+			corev1.PreemptLowerPriority, corev1.PreemptNever)...)
+	}
+	return errs
+}
+
+func validateActiveDeadline(seconds *int64, at *field.Path) field.ErrorList {
+	if seconds == nil || *seconds >= 1 && *seconds <= math.MaxInt32 {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(at, *seconds, validation.InclusiveRangeError(1, math.MaxInt32))}
+}
+
+// validatePodNames checks the fields of a pod that name other things.
+func validatePodNames(s *corev1.PodSpec, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, n := range []struct{ child, name string }{
+		{"serviceAccountName", s.ServiceAccountName}, {"nodeName", s.NodeName}, {"priorityClassName", s.PriorityClassName},
+		{"schedulerName", s.SchedulerName},
+	} {
+		if n.name != "" {
+			errs = append(errs, isName(n.name, at.Child(n.child))...)
+		}
+	}
+	for _, n := range []struct{ child, label string }{{"hostname", s.Hostname}, {"subdomain", s.Subdomain}} {
+		if n.label != "" {
+			errs = append(errs, isLabel(n.label, at.Child(n.child))...)
+		}
+	}
+	return errs
+}
+
+func isLabel(name string, at *field.Path) field.ErrorList {
+	return each(validation.IsDNS1123Label(name), func(msg string) *field.Error { return field.Invalid(at, name, msg) })
+}
+
+func validateVolumes(volumes []corev1.Volume, at *field.Path) (names map[string]bool, errs field.ErrorList) {
+	names = map[string]bool{}
+	for i := range volumes {
+		v, at := &volumes[i], at.Index(i)
+		switch {
+		case v.Name == "":
+			errs = append(errs, field.Required(at.Child("name"), ""))
+		case names[v.Name]:
+			errs = append(errs, field.Duplicate(at.Child("name"), v.Name))
+		default:
+			errs = append(errs, isLabel(v.Name, at.Child("name"))...)
+		}
+		names[v.Name] = true
+		if v.HostPath != nil && v.EmptyDir != nil {
+			errs = append(errs, field.Forbidden(at.Child("hostPath"), "may not specify more than 1 volume type"))
+		}
+		if v.EmptyDir != nil && v.EmptyDir.Medium != corev1.StorageMediumDefault && v.EmptyDir.Medium != corev1.StorageMediumMemory {
+			errs = append(errs, field.NotSupported(at.Child("emptyDir", "medium"), v.EmptyDir.Medium,
+				[]corev1.StorageMedium{corev1.StorageMediumDefault, corev1.StorageMediumMemory}))
+		}
+		if v.HostPath != nil {
+			errs = append(errs, validateHostPath(v.HostPath, at.Child("hostPath"))...)
+		}
+	}
+	return names, errs
+}
+
+func validateHostPath(h *corev1.HostPathVolumeSource, at *field.Path) field.ErrorList {
+	if h.Path == "" {
+		return field.ErrorList{field.Required(at.Child("path"), "")}
+	}
+	var errs field.ErrorList
+	if slices.Contains(strings.Split(h.Path, "/"), "..") {
+		errs = append(errs, field.Invalid(at.Child("path"), h.Path, "must not contain '..'"))
+	}
+	if h.Type != nil && *h.Type != corev1.HostPathUnset {
+		errs = append(errs, oneOf(*h.Type, at.Child("type"), corev1.HostPathBlockDev, corev1.HostPathCharDev,
+			corev1.HostPathDirectory, corev1.HostPathDirectoryOrCreate, corev1.HostPathFile, corev1.HostPathFileOrCreate,
+			corev1.HostPathSocket)...)
+	}
+	return errs
+}
+
+const podUpdateForbidden = "pod updates may not change fields other than `spec.containers[*].image`," +
+	"`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations)," +
+	"`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
+
+// validatePodUpdate lets through only what may change in a pod that exists (N-7.3).
+func validatePodUpdate(p, old *corev1.Pod) field.ErrorList {
+	at := field.NewPath("spec")
+	var errs field.ErrorList
+	if p.Annotations[corev1.MirrorPodAnnotationKey] != old.Annotations[corev1.MirrorPodAnnotationKey] || IsMirror(p) != IsMirror(old) {
+		errs = append(errs, field.Forbidden(field.NewPath("metadata", "annotations").Key(corev1.MirrorPodAnnotationKey),
+			"may not add, remove or update mirror pod annotation"))
+	}
+	s, o := &p.Spec, &old.Spec
+	if len(s.Containers) != len(o.Containers) {
+		return append(errs, field.Forbidden(at.Child("containers"), "pod updates may not add or remove containers"))
+	}
+	if len(s.InitContainers) != len(o.InitContainers) {
+		return append(errs, field.Forbidden(at.Child("initContainers"), "pod updates may not add or remove containers"))
+	}
+	errs = append(errs, validateImages(s.Containers, at.Child("containers"))...)
+	errs = append(errs, validateImages(s.InitContainers, at.Child("initContainers"))...)
+	errs = append(errs, validateTolerations(s.Tolerations, at.Child("tolerations"))...)
+	if !tolerationsKept(s.Tolerations, o.Tolerations) {
+		errs = append(errs, field.Forbidden(at.Child("tolerations"), "existing toleration can not be modified except its tolerationSeconds"))
+	}
+	errs = append(errs, validateDeadlineUpdate(s.ActiveDeadlineSeconds, o.ActiveDeadlineSeconds, at.Child("activeDeadlineSeconds"))...)
+
+	// Put back what may change: the rest must be as it was.
+	same := s.DeepCopy()
+	for i := range same.Containers {
+		same.Containers[i].Image = o.Containers[i].Image
+	}
+	for i := range same.InitContainers {
+		same.InitContainers[i].Image = o.InitContainers[i].Image
+	}
+	same.Tolerations, same.ActiveDeadlineSeconds = o.Tolerations, o.ActiveDeadlineSeconds
+	if g := same.TerminationGracePeriodSeconds; g != nil && *g == 1 && o.TerminationGracePeriodSeconds != nil && *o.TerminationGracePeriodSeconds < 0 {
+		same.TerminationGracePeriodSeconds = o.TerminationGracePeriodSeconds
+	}
+	if !apiequality.Semantic.DeepEqual(same, o) {
+		errs = append(errs, field.Forbidden(at, podUpdateForbidden))
+	}
+	return errs
+}
+
+func validateImages(list []corev1.Container, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i := range list {
+		errs = append(errs, validateImage(list[i].Image, at.Index(i).Child("image"))...)
+	}
+	return errs
+}
+
+// tolerationsKept: each old toleration is still there; only its seconds may differ.
+func tolerationsKept(list, old []corev1.Toleration) bool {
+	for _, o := range old {
+		if !slices.ContainsFunc(list, func(t corev1.Toleration) bool {
+			t.TolerationSeconds, o.TolerationSeconds = nil, nil
+			return t == o
+		}) {
+			return false
+		}
+	}
+	return true
+}
+
+func validateDeadlineUpdate(now, old *int64, at *field.Path) field.ErrorList {
+	errs := validateActiveDeadline(now, at)
+	switch {
+	case old != nil && now == nil:
+		errs = append(errs, field.Invalid(at, now, "must not update from a positive integer to nil value"))
+	case old != nil && *now > *old:
+		errs = append(errs, field.Invalid(at, *now, "must be less than or equal to previous value"))
+	}
+	return errs
+}
+
+func validatePodStatusUpdate(p, old *corev1.Pod) field.ErrorList {
+	at := field.NewPath("status")
+	errs := apivalidation.ValidateImmutableField(p.Status.QOSClass, old.Status.QOSClass, at.Child("qosClass"))
+	if n := p.Status.NominatedNodeName; n != "" && n != old.Status.NominatedNodeName {
+		errs = append(errs, isName(n, at.Child("nominatedNodeName"))...)
+	}
+	for i, ip := range p.Status.PodIPs {
+		errs = append(errs, validation.IsValidIP(at.Child("podIPs").Index(i).Child("ip"), ip.IP)...)
+	}
+	for i, ip := range p.Status.HostIPs {
+		errs = append(errs, validation.IsValidIP(at.Child("hostIPs").Index(i).Child("ip"), ip.IP)...)
+	}
+	return errs
+}

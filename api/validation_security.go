@@ -1,0 +1,82 @@
+package api
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+func validatePodSecurity(sc *corev1.PodSecurityContext, at *field.Path) field.ErrorList {
+	if sc == nil {
+		return nil
+	}
+	errs := isID(sc.RunAsUser, at.Child("runAsUser"), validation.IsValidUserID)
+	errs = append(errs, isID(sc.RunAsGroup, at.Child("runAsGroup"), validation.IsValidGroupID)...)
+	for i := range sc.SupplementalGroups {
+		errs = append(errs, isID(&sc.SupplementalGroups[i], at.Child("supplementalGroups").Index(i), validation.IsValidGroupID)...)
+	}
+	errs = append(errs, validateSeccomp(sc.SeccompProfile, at.Child("seccompProfile"))...)
+	return append(errs, validateAppArmor(sc.AppArmorProfile, at.Child("appArmorProfile"))...)
+}
+
+func validateSecurity(sc *corev1.SecurityContext, at *field.Path) field.ErrorList {
+	if sc == nil {
+		return nil
+	}
+	errs := isID(sc.RunAsUser, at.Child("runAsUser"), validation.IsValidUserID)
+	errs = append(errs, isID(sc.RunAsGroup, at.Child("runAsGroup"), validation.IsValidGroupID)...)
+	errs = append(errs, validateSeccomp(sc.SeccompProfile, at.Child("seccompProfile"))...)
+	errs = append(errs, validateAppArmor(sc.AppArmorProfile, at.Child("appArmorProfile"))...)
+	if sc.ProcMount != nil {
+		errs = append(errs, oneOf(*sc.ProcMount, at.Child("procMount"), corev1.DefaultProcMount, corev1.UnmaskedProcMount)...)
+	}
+	if sc.AllowPrivilegeEscalation == nil || *sc.AllowPrivilegeEscalation {
+		return errs
+	}
+	if sc.Privileged != nil && *sc.Privileged {
+		errs = append(errs, field.Invalid(at, sc, "cannot set `allowPrivilegeEscalation` to false and `privileged` to true"))
+	}
+	if sc.Capabilities != nil && slices.Contains(sc.Capabilities.Add, "CAP_SYS_ADMIN") {
+		errs = append(errs, field.Invalid(at, sc, "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN"))
+	}
+	return errs
+}
+
+func isID(id *int64, at *field.Path, valid func(int64) []string) field.ErrorList {
+	if id == nil {
+		return nil
+	}
+	return each(valid(*id), func(msg string) *field.Error { return field.Invalid(at, *id, msg) })
+}
+
+func validateSeccomp(p *corev1.SeccompProfile, at *field.Path) field.ErrorList {
+	if p == nil {
+		return nil
+	}
+	errs := oneOf(p.Type, at.Child("type"), corev1.SeccompProfileTypeLocalhost, corev1.SeccompProfileTypeRuntimeDefault,
+		corev1.SeccompProfileTypeUnconfined)
+	return append(errs, validateLocalhost(p.LocalhostProfile, p.Type == corev1.SeccompProfileTypeLocalhost, at)...)
+}
+
+func validateAppArmor(p *corev1.AppArmorProfile, at *field.Path) field.ErrorList {
+	if p == nil {
+		return nil
+	}
+	errs := oneOf(p.Type, at.Child("type"), corev1.AppArmorProfileTypeLocalhost, corev1.AppArmorProfileTypeRuntimeDefault,
+		corev1.AppArmorProfileTypeUnconfined)
+	return append(errs, validateLocalhost(p.LocalhostProfile, p.Type == corev1.AppArmorProfileTypeLocalhost, at)...)
+}
+
+// validateLocalhost: a profile file is named exactly when the type says that one is used.
+func validateLocalhost(profile *string, wanted bool, at *field.Path) field.ErrorList {
+	at = at.Child("localhostProfile")
+	switch {
+	case wanted && (profile == nil || *profile == ""):
+		return field.ErrorList{field.Required(at, "must be set when type is Localhost")}
+	case !wanted && profile != nil:
+		return field.ErrorList{field.Invalid(at, *profile, "can only be set when type is Localhost")}
+	}
+	return nil
+}

@@ -1,0 +1,336 @@
+package api
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// wants checks that an error is a 422 with a cause on a field that says a thing; no field means no error.
+func wants(t *testing.T, err error, field, text string) {
+	t.Helper()
+	if field == "" {
+		if err != nil {
+			t.Errorf("refused: %v", err)
+		}
+		return
+	}
+	status, ok := err.(apierrors.APIStatus)
+	if !ok || status.Status().Code != 422 || status.Status().Reason != metav1.StatusReasonInvalid {
+		t.Fatalf("want 422 Invalid on %s, got %v", field, err)
+	}
+	for _, c := range status.Status().Details.Causes {
+		if c.Field == field && strings.Contains(c.Message, text) {
+			return
+		}
+	}
+	t.Errorf("no cause on %s that says %q: %v", field, text, err)
+}
+
+func ptr[T any](v T) *T { return &v }
+
+func first(p *corev1.Pod) *corev1.Container { return &p.Spec.Containers[0] }
+
+func security(p *corev1.Pod) *corev1.SecurityContext {
+	first(p).SecurityContext = &corev1.SecurityContext{}
+	return first(p).SecurityContext
+}
+
+func mount(p *corev1.Pod, v corev1.Volume, m ...corev1.VolumeMount) {
+	p.Spec.Volumes, first(p).VolumeMounts = append(p.Spec.Volumes, v), m
+}
+
+func affinity(p *corev1.Pod, r corev1.NodeSelectorRequirement) {
+	p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+		RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{
+			{MatchExpressions: []corev1.NodeSelectorRequirement{r}}}}}}
+}
+
+const (
+	term = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
+	c0   = "spec.containers[0]."
+)
+
+var podRules = []struct {
+	name        string
+	change      func(*corev1.Pod)
+	field, text string
+}{
+	{"ordinary", func(*corev1.Pod) {}, "", ""},
+	{"name", func(p *corev1.Pod) { p.Name = "A_b" }, "metadata.name", "RFC 1123"},
+	{"no name", func(p *corev1.Pod) { p.Name = "" }, "metadata.name", "name or generateName is required"},
+	{"label", func(p *corev1.Pod) { p.Labels = map[string]string{"a": "b c"} }, "metadata.labels", ""},
+	{"no container", func(p *corev1.Pod) { p.Spec.Containers = nil }, "spec.containers", "Required"},
+	{"container name", func(p *corev1.Pod) { first(p).Name = "C" }, c0 + "name", "RFC 1123"},
+	{"no container name", func(p *corev1.Pod) { first(p).Name = "" }, c0 + "name", "Required"},
+	{"two of one name", func(p *corev1.Pod) { p.Spec.InitContainers = p.Spec.Containers }, "spec.initContainers[0].name", "Duplicate"},
+	{"no image", func(p *corev1.Pod) { first(p).Image = "" }, c0 + "image", "Required"},
+	{"image with space", func(p *corev1.Pod) { first(p).Image = " a" }, c0 + "image", "whitespace"},
+	{"pull policy", func(p *corev1.Pod) { first(p).ImagePullPolicy = "x" }, c0 + "imagePullPolicy", `supported values: "Always", "IfNotPresent", "Never"`},
+	{"message policy", func(p *corev1.Pod) { first(p).TerminationMessagePolicy = "x" }, c0 + "terminationMessagePolicy", ""},
+	{"no message path", func(p *corev1.Pod) { first(p).TerminationMessagePath = "" }, c0 + "terminationMessagePath", ""},
+	{"restart policy", func(p *corev1.Pod) { p.Spec.RestartPolicy = "x" }, "spec.restartPolicy", "Unsupported value"},
+	{"dns policy", func(p *corev1.Pod) { p.Spec.DNSPolicy = "x" }, "spec.dnsPolicy", ""},
+	{"dns none", func(p *corev1.Pod) { p.Spec.DNSPolicy = "None" }, "spec.dnsConfig.nameservers", "at least one DNS nameserver"},
+	{"deadline", func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = ptr(int64(0)) }, "spec.activeDeadlineSeconds", "between 1 and 2147483647"},
+	{"negative grace is legal", func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = ptr(int64(-1)) }, "", ""},
+	{"port", func(p *corev1.Pod) { first(p).Ports = []corev1.ContainerPort{{ContainerPort: 70000, Protocol: "TCP"}} }, c0 + "ports[0].containerPort", "between 1 and 65535"},
+	{"port name", func(p *corev1.Pod) {
+		first(p).Ports = []corev1.ContainerPort{{Name: "UPPER", ContainerPort: 1, Protocol: "TCP"}}
+	}, c0 + "ports[0].name", ""},
+	{"port names twice", func(p *corev1.Pod) {
+		first(p).Ports = []corev1.ContainerPort{{Name: "a", ContainerPort: 1, Protocol: "TCP"}, {Name: "a", ContainerPort: 2, Protocol: "TCP"}}
+	}, c0 + "ports[1].name", "Duplicate"},
+	{"host port twice", func(p *corev1.Pod) {
+		first(p).Ports = []corev1.ContainerPort{{ContainerPort: 1, HostPort: 8, Protocol: "TCP"}, {ContainerPort: 2, HostPort: 8, Protocol: "TCP"}}
+	}, c0 + "ports[1].hostPort", "Duplicate"},
+	{"host port of two protocols", func(p *corev1.Pod) {
+		first(p).Ports = []corev1.ContainerPort{{ContainerPort: 1, HostPort: 8, Protocol: "TCP"}, {ContainerPort: 1, HostPort: 8, Protocol: "UDP"}}
+	}, "", ""},
+	{"host network port", func(p *corev1.Pod) {
+		p.Spec.HostNetwork = true
+		first(p).Ports = []corev1.ContainerPort{{ContainerPort: 1, HostPort: 8, Protocol: "TCP"}}
+	}, c0 + "ports[0].containerPort", "must match `hostPort`"},
+	{"host ip", func(p *corev1.Pod) {
+		first(p).Ports = []corev1.ContainerPort{{ContainerPort: 1, HostIP: "x", Protocol: "TCP"}}
+	}, c0 + "ports[0].hostIP", ""},
+	{"protocol", func(p *corev1.Pod) { first(p).Ports = []corev1.ContainerPort{{ContainerPort: 1, Protocol: "x"}} }, c0 + "ports[0].protocol", ""},
+	{"env name", func(p *corev1.Pod) { first(p).Env = []corev1.EnvVar{{Name: "a=b"}} }, c0 + "env[0].name", ""},
+	{"env both", func(p *corev1.Pod) {
+		first(p).Env = []corev1.EnvVar{{Name: "A", Value: "x", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.name"}}}}
+	}, c0 + "env[0].valueFrom", "may not be specified when `value` is not empty"},
+	{"env of label", func(p *corev1.Pod) {
+		first(p).Env = []corev1.EnvVar{{Name: "A", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.labels['a.b/c']"}}}}
+	}, "", ""},
+	{"env of unknown field", func(p *corev1.Pod) {
+		first(p).Env = []corev1.EnvVar{{Name: "A", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "spec.x"}}}}
+	}, c0 + "env[0].valueFrom.fieldRef.fieldPath", "Unsupported value"},
+	{"mount of nothing", func(p *corev1.Pod) { first(p).VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPath: "/v"}} }, c0 + "volumeMounts[0].name", "Not found"},
+	{"mount twice", func(p *corev1.Pod) {
+		mount(p, corev1.Volume{Name: "v"}, corev1.VolumeMount{Name: "v", MountPath: "/v"}, corev1.VolumeMount{Name: "v", MountPath: "/v"})
+	}, c0 + "volumeMounts[1].mountPath", "must be unique"},
+	{"volume twice", func(p *corev1.Pod) { p.Spec.Volumes = []corev1.Volume{{Name: "v"}, {Name: "v"}} }, "spec.volumes[1].name", "Duplicate"},
+	{"hostPath up", func(p *corev1.Pod) {
+		mount(p, corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/a/../b"}}})
+	}, "spec.volumes[0].hostPath.path", "'..'"},
+	{"hostPath type", func(p *corev1.Pod) {
+		mount(p, corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/a", Type: ptr(corev1.HostPathType("x"))}}})
+	}, "spec.volumes[0].hostPath.type", ""},
+	{"medium", func(p *corev1.Pod) {
+		mount(p, corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: "HugePages"}}})
+	}, "spec.volumes[0].emptyDir.medium", ""},
+	{"request over limit", func(p *corev1.Pod) {
+		first(p).Resources = corev1.ResourceRequirements{Limits: res("1", ""), Requests: res("2", "")}
+	}, c0 + "resources.requests", "must be less than or equal to cpu limit of 1"},
+	{"negative", func(p *corev1.Pod) { first(p).Resources.Limits = res("-1", "") }, c0 + "resources.limits[cpu]", "greater than or equal to 0"},
+	{"user", func(p *corev1.Pod) { security(p).RunAsUser = ptr(int64(-1)) }, c0 + "securityContext.runAsUser", ""},
+	{"pod group", func(p *corev1.Pod) { p.Spec.SecurityContext.SupplementalGroups = []int64{1 << 40} }, "spec.securityContext.supplementalGroups[0]", ""},
+	{"escalation", func(p *corev1.Pod) {
+		s := security(p)
+		s.AllowPrivilegeEscalation, s.Privileged = ptr(false), ptr(true)
+	}, c0 + "securityContext", "cannot set `allowPrivilegeEscalation` to false"},
+	{"escalation by capability", func(p *corev1.Pod) {
+		s := security(p)
+		s.AllowPrivilegeEscalation, s.Capabilities = ptr(false), &corev1.Capabilities{Add: []corev1.Capability{"CAP_SYS_ADMIN"}}
+	}, c0 + "securityContext", "CAP_SYS_ADMIN"},
+	{"procMount", func(p *corev1.Pod) { security(p).ProcMount = ptr(corev1.ProcMountType("x")) }, c0 + "securityContext.procMount", ""},
+	{"procMount unmasked", func(p *corev1.Pod) { security(p).ProcMount = ptr(corev1.UnmaskedProcMount) }, "", ""},
+	{"seccomp profile", func(p *corev1.Pod) {
+		security(p).SeccompProfile = &corev1.SeccompProfile{Type: "RuntimeDefault", LocalhostProfile: ptr("x")}
+	}, c0 + "securityContext.seccompProfile.localhostProfile", "can only be set"},
+	{"seccomp type", func(p *corev1.Pod) { p.Spec.SecurityContext.SeccompProfile = &corev1.SeccompProfile{Type: "x"} }, "spec.securityContext.seccompProfile.type", ""},
+	{"hostname", func(p *corev1.Pod) { p.Spec.Hostname = "a.b" }, "spec.hostname", ""},
+	{"nodeSelector", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"a b": "c"} }, "spec.nodeSelector", ""},
+	{"affinity operator", func(p *corev1.Pod) { affinity(p, corev1.NodeSelectorRequirement{Key: "a", Operator: "x"}) }, term + "[0].matchExpressions[0].operator", "not a valid"},
+	{"affinity In", func(p *corev1.Pod) { affinity(p, corev1.NodeSelectorRequirement{Key: "a", Operator: "In"}) }, term + "[0].matchExpressions[0].values", "must be specified"},
+	{"affinity Exists", func(p *corev1.Pod) {
+		affinity(p, corev1.NodeSelectorRequirement{Key: "a", Operator: "Exists", Values: []string{"b"}})
+	}, term + "[0].matchExpressions[0].values", "may not be specified"},
+	{"affinity Gt", func(p *corev1.Pod) {
+		affinity(p, corev1.NodeSelectorRequirement{Key: "a", Operator: "Gt", Values: []string{"b"}})
+	}, term + "[0].matchExpressions[0].values[0]", "must be an integer"},
+	{"affinity without terms", func(p *corev1.Pod) {
+		affinity(p, corev1.NodeSelectorRequirement{})
+		p.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms = nil
+	}, term, "at least one node selector term"},
+	{"toleration of everything", func(p *corev1.Pod) { p.Spec.Tolerations = []corev1.Toleration{{Operator: "Exists"}} }, "", ""},
+	{"toleration without key", func(p *corev1.Pod) { p.Spec.Tolerations = []corev1.Toleration{{}} }, "spec.tolerations[0].operator", "Exists"},
+	{"toleration operator", func(p *corev1.Pod) { p.Spec.Tolerations = []corev1.Toleration{{Key: "a", Operator: "Lt", Value: "1"}} }, "spec.tolerations[0].operator", "Unsupported"}, // N-3.31
+	{"toleration seconds", func(p *corev1.Pod) {
+		p.Spec.Tolerations = []corev1.Toleration{{Key: "a", Effect: "NoSchedule", TolerationSeconds: ptr(int64(1))}}
+	}, "spec.tolerations[0].effect", "NoExecute"},
+	{"preemption policy", func(p *corev1.Pod) { p.Spec.PreemptionPolicy = ptr(corev1.PreemptionPolicy("x")) }, "spec.preemptionPolicy", ""},
+	{"mirror without node", func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"} }, "metadata.annotations[kubernetes.io/config.mirror]", "must set spec.nodeName"},
+	{"not yet", func(p *corev1.Pod) { first(p).LivenessProbe = &corev1.Probe{} }, c0 + "livenessProbe", notYet},
+}
+
+func TestValidatePod(t *testing.T) {
+	for _, tc := range podRules {
+		t.Run(tc.name, func(t *testing.T) {
+			p := validPod()
+			tc.change(p)
+			wants(t, Validate(p), tc.field, tc.text)
+		})
+	}
+}
+
+func TestValidatePodUpdate(t *testing.T) { // N-7.3
+	for _, tc := range []struct {
+		name        string
+		old, change func(*corev1.Pod)
+		field, text string
+	}{
+		{"nothing", nil, func(*corev1.Pod) {}, "", ""},
+		{"labels", nil, func(p *corev1.Pod) { p.Labels = map[string]string{"a": "b"} }, "", ""},
+		{"image", nil, func(p *corev1.Pod) { p.Spec.Containers[0].Image = "b" }, "", ""},
+		{"empty image", nil, func(p *corev1.Pod) { p.Spec.Containers[0].Image = "" }, "spec.containers[0].image", ""},
+		{"command", nil, func(p *corev1.Pod) { p.Spec.Containers[0].Command = []string{"x"} }, "spec", "pod updates may not change fields other than"},
+		{"node", nil, func(p *corev1.Pod) { p.Spec.NodeName = "n" }, "spec", "pod updates may not"},
+		{"one more container", nil, func(p *corev1.Pod) { p.Spec.Containers = append(p.Spec.Containers, p.Spec.Containers[0]) }, "spec.containers", "add or remove"},
+		{"deadline set", nil, func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = ptr(int64(5)) }, "", ""},
+		{"deadline shorter", func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = ptr(int64(5)) }, func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = ptr(int64(4)) }, "", ""},
+		{"deadline longer", func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = ptr(int64(5)) }, func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = ptr(int64(6)) }, "spec.activeDeadlineSeconds", "less than or equal"},
+		{"deadline removed", func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = ptr(int64(5)) }, func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = nil }, "spec.activeDeadlineSeconds", "nil"},
+		{"toleration added", nil, func(p *corev1.Pod) { p.Spec.Tolerations = []corev1.Toleration{{Key: "a", Operator: "Exists"}} }, "", ""},
+		{"toleration removed", func(p *corev1.Pod) { p.Spec.Tolerations = []corev1.Toleration{{Key: "a", Operator: "Exists"}} }, func(p *corev1.Pod) { p.Spec.Tolerations = nil }, "spec.tolerations", "can not be modified"},
+		{"grace", nil, func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = ptr(int64(1)) }, "spec", "pod updates may not"},
+		{"grace from negative", func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = ptr(int64(-1)) }, func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = ptr(int64(1)) }, "", ""},
+		{"mirror", nil, func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: ""} }, "metadata.annotations[kubernetes.io/config.mirror]", "mirror"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			old := validPod()
+			old.ResourceVersion = "1"
+			if tc.old != nil {
+				tc.old(old)
+			}
+			p := old.DeepCopy()
+			tc.change(p)
+			wants(t, ValidateUpdate(p, old, ""), tc.field, tc.text)
+		})
+	}
+	old := validPod()
+	old.ResourceVersion = "1"
+	old.Status.QOSClass = corev1.PodQOSBestEffort
+	p := old.DeepCopy()
+	p.Status.QOSClass = corev1.PodQOSBurstable
+	wants(t, ValidateUpdate(p, old, "status"), "status.qosClass", "immutable") // N-7.37
+	p = old.DeepCopy()
+	p.Status.PodIPs = []corev1.PodIP{{IP: "x"}}
+	wants(t, ValidateUpdate(p, old, "status"), "status.podIPs[0].ip", "")
+}
+
+func TestValidateNode(t *testing.T) {
+	taint := corev1.Taint{Key: "a", Effect: "NoSchedule"}
+	for _, tc := range []struct {
+		name        string
+		old, change func(*corev1.Node)
+		field, text string
+	}{
+		{"an address is a name", nil, func(n *corev1.Node) { n.Name = "10.240.79.157" }, "", ""}, // N-1.2
+		{"long part", nil, func(n *corev1.Node) { n.Name = strings.Repeat("a", 100) }, "", ""},
+		{"too long", nil, func(n *corev1.Node) { n.Name = strings.Repeat("a", 254) }, "metadata.name", "253"},
+		{"name", nil, func(n *corev1.Node) { n.Name = "N" }, "metadata.name", ""}, // N-1.3
+		{"namespace", nil, func(n *corev1.Node) { n.Namespace = "x" }, "metadata.namespace", "not allowed on this type"},
+		{"negative", nil, func(n *corev1.Node) { n.Status.Capacity = res("-1", "") }, "status.capacity[cpu]", ""}, // N-1.10
+		{"taint twice", nil, func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{taint, taint} }, "spec.taints[1]", "unique by key and effect"},
+		{"taint effect", nil, func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "a", Effect: "x"}} }, "spec.taints[0].effect", ""},
+		{"two ranges of a family", nil, func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.0.0.0/24", "10.0.1.0/24"} }, "spec.podCIDRs", "each IP family"},
+		{"bad range", nil, func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"x"} }, "spec.podCIDRs[0]", "CIDR"},
+		{"address twice", nil, func(n *corev1.Node) {
+			n.Status.Addresses = []corev1.NodeAddress{{Type: "InternalIP", Address: "1"}, {Type: "InternalIP", Address: "1"}}
+		}, "status.addresses[1]", "Duplicate"},
+		{"configSource", nil, func(n *corev1.Node) {
+			set(reflect.ValueOf(n), []string{"spec", "configSource"}, "")
+		}, "spec.configSource", notYet},
+		{"range set", func(*corev1.Node) {}, func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.0.0.0/24"} }, "", ""}, // N-1.7
+		{"range changed", func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.0.0.0/24"} }, func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.0.1.0/24"} }, "spec.podCIDR", `node updates may not change podCIDR except from "" to valid`},
+		{"provider set", func(*corev1.Node) {}, func(n *corev1.Node) { n.Spec.ProviderID = "x" }, "", ""},
+		{"provider changed", func(n *corev1.Node) { n.Spec.ProviderID = "y" }, func(n *corev1.Node) { n.Spec.ProviderID = "" }, "spec.providerID", "may not change"},
+		{"cordon", func(*corev1.Node) {}, func(n *corev1.Node) { n.Spec.Unschedulable, n.Spec.Taints = true, []corev1.Taint{taint} }, "", ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", ResourceVersion: "1"}}
+			if tc.old == nil {
+				tc.change(n)
+				wants(t, Validate(n), tc.field, tc.text)
+				return
+			}
+			tc.old(n)
+			old := n.DeepCopy()
+			tc.change(n)
+			wants(t, ValidateUpdate(n, old, ""), tc.field, tc.text)
+		})
+	}
+}
+
+func TestValidateRest(t *testing.T) {
+	meta := metav1.ObjectMeta{Name: "x", Namespace: "ns"}
+	big := strings.Repeat("x", maxPayload+1)
+	for _, tc := range []struct {
+		name        string
+		obj         Object
+		field, text string
+	}{
+		{"namespace", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a.b"}}, "metadata.name", ""},
+		{"namespace finalizer", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{"x"}}}, "spec.finalizers[0]", notYet},
+		{"config key", &corev1.ConfigMap{ObjectMeta: meta, Data: map[string]string{"a/b": ""}}, "data[a/b]", ""},
+		{"config both", &corev1.ConfigMap{ObjectMeta: meta, Data: map[string]string{"a": ""}, BinaryData: map[string][]byte{"a": nil}}, "data[a]", "binaryData"},
+		{"config size", &corev1.ConfigMap{ObjectMeta: meta, Data: map[string]string{"a": big}}, "data", "Too long"},
+		{"secret size", &corev1.Secret{ObjectMeta: meta, Data: map[string][]byte{"a": []byte(big)}}, "data", ""},
+		{"secret tls", &corev1.Secret{ObjectMeta: meta, Type: corev1.SecretTypeTLS}, "data[tls.key]", "Required"},
+		{"secret docker", &corev1.Secret{ObjectMeta: meta, Type: corev1.SecretTypeDockerConfigJson, Data: map[string][]byte{".dockerconfigjson": []byte("{")}}, "data[.dockerconfigjson]", "redacted"},
+		{"secret basic", &corev1.Secret{ObjectMeta: meta, Type: corev1.SecretTypeBasicAuth}, "data[username]", ""},
+		{"secret token", &corev1.Secret{ObjectMeta: meta, Type: corev1.SecretTypeServiceAccountToken}, "metadata.annotations[kubernetes.io/service-account.name]", ""},
+		{"lease duration", &coordinationv1.Lease{ObjectMeta: meta, Spec: coordinationv1.LeaseSpec{LeaseDurationSeconds: ptr(int32(0))}}, "spec.leaseDurationSeconds", ""},
+		{"lease transitions", &coordinationv1.Lease{ObjectMeta: meta, Spec: coordinationv1.LeaseSpec{LeaseTransitions: ptr(int32(-1))}}, "spec.leaseTransitions", ""},
+		{"lease election", &coordinationv1.Lease{ObjectMeta: meta, Spec: coordinationv1.LeaseSpec{PreferredHolder: ptr("x")}}, "spec.preferredHolder", notYet},
+		{"event elsewhere", &corev1.Event{ObjectMeta: meta, InvolvedObject: corev1.ObjectReference{Namespace: "y"}}, "involvedObject.namespace", "does not match"},
+		{"event of a node", &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "default"}}, "", ""}, // N-11.38
+		{"event of a node elsewhere", &corev1.Event{ObjectMeta: meta}, "involvedObject.namespace", ""},
+		{"event reason", &corev1.Event{ObjectMeta: meta, InvolvedObject: corev1.ObjectReference{Namespace: "ns"}, Reason: big}, "reason", ""},
+		{"class value", &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Value: 1000000001}, "value", "1000000000"}, // N-10.14
+		{"class negative", &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Value: -5}, "", ""},
+		{"class prefix", &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "system-x"}}, "metadata.name", "reserved"}, // N-10.15
+		{"class built in", SystemPriorityClasses()[0], "", ""},
+		{"class policy", &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "x"}, PreemptionPolicy: ptr(corev1.PreemptionPolicy("x"))}, "preemptionPolicy", ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) { wants(t, Validate(tc.obj), tc.field, tc.text) })
+	}
+}
+
+func TestValidateRestUpdate(t *testing.T) {
+	meta := metav1.ObjectMeta{Name: "x", Namespace: "ns", ResourceVersion: "1"}
+	frozenMap := &corev1.ConfigMap{ObjectMeta: meta, Immutable: ptr(true), Data: map[string]string{"a": "b"}}
+	secret := &corev1.Secret{ObjectMeta: meta, Type: corev1.SecretTypeOpaque, Immutable: ptr(true)}
+	class := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "x", ResourceVersion: "1"}, Value: 1, PreemptionPolicy: ptr(corev1.PreemptNever)}
+	edit := func(obj Object, change func(Object)) (Object, Object) {
+		c := obj.DeepCopyObject().(Object)
+		change(c)
+		return c, obj
+	}
+	for _, tc := range []struct {
+		old    Object
+		change func(Object)
+		field  string
+	}{
+		{frozenMap, func(o Object) { o.SetLabels(map[string]string{"a": "b"}) }, ""},
+		{frozenMap, func(o Object) { o.(*corev1.ConfigMap).Data["a"] = "c" }, "data"},
+		{frozenMap, func(o Object) { o.(*corev1.ConfigMap).Immutable = nil }, "immutable"},
+		{secret, func(o Object) { o.(*corev1.Secret).Type = "x" }, "type"},
+		{secret, func(o Object) { o.(*corev1.Secret).Data = map[string][]byte{"a": nil} }, "data"},
+		{class, func(o Object) { o.(*schedulingv1.PriorityClass).Value = 2 }, "value"},
+		{class, func(o Object) {
+			o.(*schedulingv1.PriorityClass).PreemptionPolicy = ptr(corev1.PreemptLowerPriority)
+		}, "preemptionPolicy"},
+		{class, func(o Object) { o.(*schedulingv1.PriorityClass).Description = "x" }, ""},
+	} {
+		obj, old := edit(tc.old, tc.change)
+		wants(t, ValidateUpdate(obj, old, ""), tc.field, "")
+	}
+}

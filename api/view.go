@@ -1,0 +1,150 @@
+package api
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// View keeps a copy of what a selection picks: list, then watch, and again from the start when the watch
+// breaks. It is how controllers and the agent follow the store: they wait on Changed and read List.
+// The objects in a View are shared: treat them as read-only.
+type View[T Object] struct {
+	client Client
+	kind   *Kind
+	sel    Selection
+
+	changed chan struct{} // capacity 1: a pending mark, never a queue
+	synced  chan struct{} // closed after the first full list
+
+	mu    sync.Mutex
+	items map[types.NamespacedName]T
+}
+
+// NewView prepares a view; Run fills it.
+func NewView[T Object](c Client, kind *Kind, sel Selection) *View[T] {
+	return &View[T]{client: c, kind: kind, sel: sel,
+		changed: make(chan struct{}, 1), synced: make(chan struct{}), items: map[types.NamespacedName]T{}}
+}
+
+// Changed receives after one or more changes. One reader.
+func (v *View[T]) Changed() <-chan struct{} { return v.changed }
+
+// Synced is closed once the view has been filled the first time.
+func (v *View[T]) Synced() <-chan struct{} { return v.synced }
+
+// List is what the view holds now, in no order.
+func (v *View[T]) List() []T {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	out := make([]T, 0, len(v.items))
+	for _, it := range v.items {
+		out = append(out, it)
+	}
+	return out
+}
+
+// Get finds one object.
+func (v *View[T]) Get(namespace, name string) (T, bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	it, ok := v.items[types.NamespacedName{Namespace: namespace, Name: name}]
+	return it, ok
+}
+
+// Run follows until ctx ends. A broken watch is normal (restart, lapped, cut uplink): it waits a little,
+// longer each time nothing was heard, and lists again.
+func (v *View[T]) Run(ctx context.Context) error {
+	const first, most = 100 * time.Millisecond, 10 * time.Second
+	wait := first
+	for ctx.Err() == nil {
+		heard, err := v.follow(ctx)
+		if ctx.Err() != nil {
+			break
+		}
+		if heard {
+			wait = first
+		}
+		if err != nil && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
+			slog.Debug("watch broke, listing again", "kind", v.kind.Resource, "err", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+		wait = min(wait*2, most)
+	}
+	return nil
+}
+
+func (v *View[T]) follow(ctx context.Context) (heard bool, err error) {
+	list, err := v.client.List(ctx, v.kind, ListOptions{Selection: v.sel})
+	if err != nil {
+		return false, err
+	}
+	v.replace(list.Items)
+	w, err := v.client.Watch(ctx, v.kind, WatchOptions{Selection: v.sel, Revision: list.Revision})
+	if err != nil {
+		return true, err
+	}
+	defer w.Close()
+	for {
+		e, err := w.Next()
+		if err != nil {
+			return true, err
+		}
+		v.apply(e)
+	}
+}
+
+func (v *View[T]) replace(objs []Object) {
+	items := make(map[types.NamespacedName]T, len(objs))
+	for _, o := range objs {
+		if t, ok := o.(T); ok {
+			items[Key(o)] = t
+		}
+	}
+	v.mu.Lock()
+	v.items = items
+	v.mu.Unlock()
+	select {
+	case <-v.synced:
+	default:
+		close(v.synced)
+	}
+	v.mark()
+}
+
+func (v *View[T]) apply(e Event) {
+	t, ok := e.Object.(T)
+	if !ok {
+		return
+	}
+	v.mu.Lock()
+	switch e.Type {
+	case Added, Modified:
+		v.items[Key(t)] = t
+	case Deleted:
+		delete(v.items, Key(t))
+	}
+	v.mu.Unlock()
+	if e.Type != Bookmark {
+		v.mark()
+	}
+}
+
+func (v *View[T]) mark() {
+	select {
+	case v.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Key is an object's namespace and name.
+func Key(o Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
+}

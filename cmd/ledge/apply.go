@@ -1,0 +1,225 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	k8syaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+
+	"ledge/api"
+)
+
+type applyOpts struct{ file, namespace string }
+
+func applyFlags(c *command) {
+	o := &applyOpts{}
+	c.flags.StringVar(&o.file, "f", "", "file with objects, or - for standard input")
+	namespaceFlag(c, &o.namespace)
+	c.opts = o
+}
+
+// lastApplied is kubectl's own annotation, so that the two can take turns on an object.
+const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
+
+func apply(ctx context.Context, c *command) error {
+	o := c.opts.(*applyOpts)
+	if o.file == "" || len(c.args) > 0 {
+		return usagef("apply: say what: ledge apply -f FILE")
+	}
+	objs, err := readObjects(o.file, o.namespace)
+	if err != nil {
+		return err
+	}
+	cl, err := c.client()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, obj := range objs {
+		what, err := applyOne(ctx, cl, obj)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		fmt.Fprintf(c.out, "%s/%s %s\n", obj.kind.Singular, obj.GetName(), what)
+	}
+	return errors.Join(errs...)
+}
+
+// manifest is an object as its author wrote it.
+type manifest struct {
+	api.Object
+	kind *api.Kind
+	raw  []byte // JSON, with the annotation
+}
+
+// readObjects reads every document of a YAML or JSON file. A field the API does not know is an error.
+func readObjects(file, namespace string) ([]manifest, error) {
+	var in io.Reader = os.Stdin
+	if file != "-" {
+		f, err := os.Open(file)
+		if err != nil {
+			return nil, fmt.Errorf("read objects: %w", err)
+		}
+		defer f.Close()
+		in = f
+	}
+	var out []manifest
+	docs := k8syaml.NewYAMLReader(bufio.NewReader(in))
+	for n := 1; ; n++ {
+		doc, err := docs.Read()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read objects from %s: %w", file, err)
+		}
+		if len(bytes.TrimSpace(doc)) == 0 {
+			continue
+		}
+		m, err := parseManifest(doc, namespace)
+		if err != nil {
+			return nil, fmt.Errorf("%s, document %d: %w", file, n, err)
+		}
+		if m != nil {
+			out = append(out, *m)
+		}
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("%s holds no objects", file)
+	}
+	return out, nil
+}
+
+func parseManifest(doc []byte, namespace string) (*manifest, error) {
+	raw, err := yaml.YAMLToJSONStrict(doc)
+	if err != nil {
+		return nil, err
+	}
+	if string(raw) == "null" {
+		return nil, nil //nolint:nilnil // a document of comments only
+	}
+	var head struct {
+		APIVersion string `json:"apiVersion"`
+		Kind       string `json:"kind"`
+	}
+	if err := json.Unmarshal(raw, &head); err != nil {
+		return nil, err
+	}
+	kind := api.KindByGVK(schema.FromAPIVersionAndKind(head.APIVersion, head.Kind))
+	if kind == nil {
+		return nil, fmt.Errorf("ledge does not know objects of kind %q, apiVersion %q", head.Kind, head.APIVersion)
+	}
+	obj := kind.New()
+	if err := yaml.UnmarshalStrict(doc, obj); err != nil {
+		return nil, fmt.Errorf("%s: %w", head.Kind, err)
+	}
+	if kind.Namespaced && obj.GetNamespace() == "" {
+		obj.SetNamespace(namespace)
+	}
+	// As kubectl does: the object without the annotation is what the annotation holds.
+	var plain map[string]any
+	if err := json.Unmarshal(raw, &plain); err != nil {
+		return nil, err
+	}
+	meta, ok := plain["metadata"].(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("%s: metadata is missing", head.Kind)
+	}
+	if kind.Namespaced {
+		meta["namespace"] = obj.GetNamespace()
+	}
+	applied, err := json.Marshal(plain)
+	if err != nil {
+		return nil, err
+	}
+	ann, ok := meta["annotations"].(map[string]any)
+	if !ok {
+		ann = map[string]any{}
+	}
+	ann[lastApplied] = string(applied) + "\n"
+	meta["annotations"] = ann
+	if raw, err = json.Marshal(plain); err != nil {
+		return nil, err
+	}
+	a := obj.GetAnnotations()
+	if a == nil {
+		a = map[string]string{}
+	}
+	a[lastApplied] = string(applied) + "\n"
+	obj.SetAnnotations(a)
+	return &manifest{Object: obj, kind: kind, raw: raw}, nil
+}
+
+func applyOne(ctx context.Context, cl api.Client, m manifest) (string, error) {
+	id := fmt.Sprintf("%s/%s", m.kind.Singular, m.GetName())
+	live, err := cl.Get(ctx, m.kind, m.GetNamespace(), m.GetName())
+	if apierrors.IsNotFound(err) {
+		if _, err := cl.Create(ctx, m.kind, m.Object, api.WriteOptions{Manager: "ledge-apply"}); err != nil {
+			return "", fmt.Errorf("create %s: %w", id, err)
+		}
+		return "created", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("read %s: %w", id, err)
+	}
+	liveJSON, err := json.Marshal(live)
+	if err != nil {
+		return "", err
+	}
+	meta, err := strategicpatch.NewPatchMetaFromStruct(m.kind.New())
+	if err != nil {
+		return "", err
+	}
+	patch, err := strategicpatch.CreateThreeWayMergePatch([]byte(live.GetAnnotations()[lastApplied]), m.raw, liveJSON, meta, true)
+	if err != nil {
+		return "", fmt.Errorf("compare %s: %w", id, err)
+	}
+	if string(patch) == "{}" {
+		return "unchanged", nil
+	}
+	_, err = cl.Patch(ctx, m.kind, m.GetNamespace(), m.GetName(), api.Patch{Type: types.StrategicMergePatchType, Data: patch},
+		api.WriteOptions{Manager: "ledge-apply"})
+	if err != nil {
+		return "", fmt.Errorf("change %s: %w", id, err)
+	}
+	return "configured", nil
+}
+
+// label sets a label on the object and on what is sent of it.
+func (m *manifest) label(key, value string) error {
+	l := m.GetLabels()
+	if l == nil {
+		l = map[string]string{}
+	}
+	l[key] = value
+	m.SetLabels(l)
+	var plain map[string]any
+	if err := json.Unmarshal(m.raw, &plain); err != nil {
+		return err
+	}
+	meta, ok := plain["metadata"].(map[string]any)
+	if !ok {
+		return errors.New("metadata is missing")
+	}
+	ls, ok := meta["labels"].(map[string]any)
+	if !ok {
+		ls = map[string]any{}
+		meta["labels"] = ls
+	}
+	ls[key] = value
+	raw, err := json.Marshal(plain)
+	m.raw = raw
+	return err
+}

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"ledge/storage"
+)
+
+func backupFlags(c *command) {
+	var dataDir string
+	c.flags.StringVar(&dataDir, "data-dir", "/var/lib/ledge", "for a node that is not running, and for restore")
+	c.opts = &dataDir
+}
+
+func backup(ctx context.Context, c *command) error {
+	if len(c.args) != 2 {
+		return usagef("backup: save FILE, verify FILE or restore FILE")
+	}
+	dataDir, file := *c.opts.(*string), c.args[1]
+	switch c.args[0] {
+	case "save":
+		return c.saveBackup(ctx, dataDir, file)
+	case "verify":
+		if err := checkFile(ctx, file); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintf(c.out, "%s is whole\n", file)
+		return err
+	case "restore":
+		err := storage.RestoreDir(ctx, filepath.Join(dataDir, "store"), file, checkFile)
+		if errors.Is(err, storage.ErrInUse) {
+			return fmt.Errorf("%w; stop it first (systemctl stop ledge)", err)
+		}
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(c.out, "restored %s into %s\n", file, dataDir)
+		return err
+	}
+	return usagef("backup: save FILE, verify FILE or restore FILE")
+}
+
+// checkFile checks a store file in a process of its own.
+func checkFile(ctx context.Context, file string) error {
+	if _, err := os.Stat(file); err != nil {
+		return err
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	return storage.CheckChild(exe, "check-db")(ctx, file)
+}
+
+// saveBackup asks the running node, or reads the store itself when none runs. The file is in place only when whole.
+func (c *command) saveBackup(ctx context.Context, dataDir, file string) (err error) {
+	tmp := file + ".tmp"
+	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600) // it holds secrets
+	if err != nil {
+		return fmt.Errorf("save backup: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(tmp))
+		}
+	}()
+	if c.reachable() == nil {
+		err = c.fetchBackup(ctx, f)
+	} else {
+		err = storage.BackupDir(filepath.Join(dataDir, "store"), f)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = checkFile(ctx, tmp)
+	}
+	if err == nil {
+		err = os.Rename(tmp, file)
+	}
+	if err == nil {
+		_, err = fmt.Fprintf(c.out, "saved %s\n", file)
+	}
+	return err
+}
+
+func (c *command) fetchBackup(ctx context.Context, w io.Writer) error {
+	resp, err := c.raw(ctx, "GET", backupPath, nil, "", nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(w, resp.Body); err != nil {
+		return fmt.Errorf("fetch backup: %w", err)
+	}
+	return nil
+}

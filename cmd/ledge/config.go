@@ -1,0 +1,291 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/yaml"
+
+	"ledge/node"
+	"ledge/node/pressure"
+)
+
+// fileConfig is the configuration file. Keys are spelt as in KubeletConfiguration (N-0.4); one that is not
+// listed here is refused, so that nothing is ignored.
+type fileConfig struct {
+	APIVersion string `json:"apiVersion,omitempty"`
+	Kind       string `json:"kind,omitempty"`
+
+	RegisterNode              *bool             `json:"registerNode,omitempty"`
+	RegisterWithTaints        []corev1.Taint    `json:"registerWithTaints,omitempty"`
+	NodeStatusUpdateFrequency metav1.Duration   `json:"nodeStatusUpdateFrequency,omitempty"`
+	NodeStatusReportFrequency metav1.Duration   `json:"nodeStatusReportFrequency,omitempty"`
+	NodeLeaseDurationSeconds  int32             `json:"nodeLeaseDurationSeconds,omitempty"`
+	MaxPods                   int64             `json:"maxPods,omitempty"`
+	PodsPerCore               int64             `json:"podsPerCore,omitempty"`
+	KubeReserved              map[string]string `json:"kubeReserved,omitempty"`
+	SystemReserved            map[string]string `json:"systemReserved,omitempty"`
+	EvictionHard              map[string]string `json:"evictionHard,omitempty"`
+	SeccompDefault            *bool             `json:"seccompDefault,omitempty"`
+	ResolvConf                string            `json:"resolvConf,omitempty"`
+
+	ShutdownGracePeriod             metav1.Duration `json:"shutdownGracePeriod,omitempty"`
+	ShutdownGracePeriodCriticalPods metav1.Duration `json:"shutdownGracePeriodCriticalPods,omitempty"`
+	// ResumePods starts pods again that a power-off stopped; ledge's own word. Default true.
+	ResumePods *bool `json:"resumePods,omitempty"`
+}
+
+// firstConfig is written at the first start if there is no file: an empty file means no grace at all (N-5.7),
+// which nobody wants on a board.
+const firstConfig = `# ledge's configuration. Keys are those of KubeletConfiguration.
+shutdownGracePeriod: 30s
+shutdownGracePeriodCriticalPods: 10s
+`
+
+const defaultConfigPath = "/etc/ledge/config.yaml"
+
+// loadConfig reads the file. The default path may be missing: it is then written, or where that cannot be (a
+// read-only root) taken as if it had been.
+func loadConfig(path string) (fileConfig, error) {
+	var cfg fileConfig
+	data, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) && path == defaultConfigPath {
+		data, err = []byte(firstConfig), writeFirstConfig(path)
+	}
+	if err != nil {
+		return cfg, fmt.Errorf("read configuration: %w", err)
+	}
+	if err := yaml.UnmarshalStrict(data, &cfg); err != nil {
+		return cfg, fmt.Errorf("configuration %s: %w", path, err)
+	}
+	if err := cfg.check(); err != nil {
+		return cfg, fmt.Errorf("configuration %s: %w", path, err)
+	}
+	return cfg, nil
+}
+
+func writeFirstConfig(path string) error {
+	if err := os.MkdirAll("/etc/ledge", 0o755); err != nil && !readOnly(err) {
+		return err
+	}
+	if err := os.WriteFile(path, []byte(firstConfig), 0o644); err != nil && !readOnly(err) && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// readOnly: the file would be nice to have, not needed.
+func readOnly(err error) bool {
+	return errors.Is(err, syscall.EROFS) || errors.Is(err, os.ErrPermission)
+}
+
+func (c fileConfig) check() error {
+	if c.ShutdownGracePeriodCriticalPods.Duration > c.ShutdownGracePeriod.Duration { // N-12.24: equal is accepted
+		return errors.New("shutdownGracePeriodCriticalPods must not be longer than shutdownGracePeriod")
+	}
+	for _, d := range []time.Duration{c.ShutdownGracePeriod.Duration, c.ShutdownGracePeriodCriticalPods.Duration} {
+		if d < 0 || d > 0 && d < time.Second {
+			return errors.New("shutdown grace periods must be 0 or at least 1s")
+		}
+	}
+	if _, err := reserved(c.KubeReserved); err != nil {
+		return fmt.Errorf("kubeReserved: %w", err)
+	}
+	if _, err := reserved(c.SystemReserved); err != nil {
+		return fmt.Errorf("systemReserved: %w", err)
+	}
+	_, err := thresholds(c.EvictionHard)
+	return err
+}
+
+// reserved reads a reservation (N-1.60).
+func reserved(in map[string]string) (corev1.ResourceList, error) {
+	out := corev1.ResourceList{}
+	for name, text := range in {
+		if !slices.Contains([]string{"cpu", "memory", "ephemeral-storage"}, name) {
+			return nil, fmt.Errorf("%q cannot be reserved: only cpu, memory and ephemeral-storage", name)
+		}
+		q, err := resource.ParseQuantity(text)
+		if err != nil || q.Sign() < 0 {
+			return nil, fmt.Errorf("%s: %q is not a quantity of 0 or more", name, text)
+		}
+		out[corev1.ResourceName(name)] = q
+	}
+	return out, nil
+}
+
+// thresholds reads evictionHard (N-6.11). Nil means the defaults.
+func thresholds(in map[string]string) (map[pressure.Signal]pressure.Threshold, error) {
+	if in == nil {
+		return nil, nil
+	}
+	out := map[pressure.Signal]pressure.Threshold{}
+	for name, text := range in {
+		sig := pressure.Signal(name)
+		if _, ok := pressure.Conditions[sig]; !ok {
+			return nil, fmt.Errorf("evictionHard: unknown signal %q", name)
+		}
+		t, err := threshold(text)
+		if err != nil {
+			return nil, fmt.Errorf("evictionHard: %s: %w", name, err)
+		}
+		if t != (pressure.Threshold{}) {
+			out[sig] = t
+		}
+	}
+	return out, nil
+}
+
+func threshold(text string) (pressure.Threshold, error) {
+	if p, ok := strings.CutSuffix(text, "%"); ok {
+		f, err := strconv.ParseFloat(p, 32)
+		if err != nil || f < 0 || f > 100 {
+			return pressure.Threshold{}, fmt.Errorf("%q is not a percentage between 0%% and 100%%", text)
+		}
+		if f == 0 || f == 100 { // both mean: no threshold for this signal
+			return pressure.Threshold{}, nil
+		}
+		return pressure.Threshold{Percent: float32(f) / 100}, nil
+	}
+	q, err := resource.ParseQuantity(text)
+	if err != nil || q.Sign() <= 0 {
+		return pressure.Threshold{}, fmt.Errorf("%q is not a positive quantity", text)
+	}
+	return pressure.Threshold{Amount: q.Value()}, nil
+}
+
+// parseTaints reads --register-with-taints: key=value:effect or key:effect, separated by commas (N-1.18).
+func parseTaints(text string) ([]corev1.Taint, error) {
+	var out []corev1.Taint
+	for _, item := range splitList(text) {
+		spec, effect, ok := strings.Cut(item, ":")
+		if !ok || effect == "" {
+			return nil, fmt.Errorf("taint %q has no effect: write key=value:NoSchedule", item)
+		}
+		key, value, _ := strings.Cut(spec, "=")
+		t := corev1.Taint{Key: key, Value: value, Effect: corev1.TaintEffect(effect)}
+		if !slices.Contains([]corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule,
+			corev1.TaintEffectNoExecute}, t.Effect) {
+			return nil, fmt.Errorf("taint %q: the effect must be NoSchedule, PreferNoSchedule or NoExecute", item)
+		}
+		if msgs := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...); len(msgs) > 0 {
+			return nil, fmt.Errorf("taint %q: %s", item, strings.Join(msgs, "; "))
+		}
+		if slices.ContainsFunc(out, func(o corev1.Taint) bool { return o.MatchTaint(&t) }) {
+			return nil, fmt.Errorf("taint %q is given twice", item)
+		}
+		out = append(out, t)
+	}
+	return out, nil
+}
+
+// reservedLabels are the kubernetes.io keys --node-labels may set (N-1.24).
+var reservedLabels = []string{corev1.LabelHostname, corev1.LabelTopologyZone, corev1.LabelTopologyRegion,
+	corev1.LabelFailureDomainBetaZone, corev1.LabelFailureDomainBetaRegion, corev1.LabelInstanceType,
+	corev1.LabelInstanceTypeStable, corev1.LabelOSStable, corev1.LabelArchStable,
+	"beta.kubernetes.io/os", "beta.kubernetes.io/arch"}
+
+// parseLabels reads --node-labels (N-1.23).
+func parseLabels(text string) (map[string]string, error) {
+	out := map[string]string{}
+	for _, item := range splitList(text) {
+		key, value, ok := strings.Cut(item, "=")
+		if !ok {
+			return nil, fmt.Errorf("label %q: write key=value", item)
+		}
+		if msgs := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...); len(msgs) > 0 {
+			return nil, fmt.Errorf("label %q: %s", item, strings.Join(msgs, "; "))
+		}
+		if !labelAllowed(key) {
+			return nil, fmt.Errorf("label %q: the prefixes kubernetes.io and k8s.io are reserved; set it through the API instead", item)
+		}
+		out[key] = value
+	}
+	return out, nil
+}
+
+func labelAllowed(key string) bool {
+	prefix, _, ok := strings.Cut(key, "/")
+	if !ok || !within(prefix, "kubernetes.io") && !within(prefix, "k8s.io") || slices.Contains(reservedLabels, key) {
+		return true
+	}
+	return within(prefix, "kubelet.kubernetes.io") || within(prefix, "node.kubernetes.io")
+}
+
+func within(prefix, domain string) bool {
+	return prefix == domain || strings.HasSuffix(prefix, "."+domain)
+}
+
+// parseNodeIPs reads --node-ip (N-1.20).
+func parseNodeIPs(text string) ([]netip.Addr, error) {
+	var out []netip.Addr
+	for _, item := range splitList(text) {
+		ip, err := netip.ParseAddr(item)
+		if err != nil {
+			continue // dropped with a warning by the caller: it counts what came back
+		}
+		out = append(out, ip.Unmap())
+	}
+	if len(out) > 2 || len(out) == 2 && out[0].Is4() == out[1].Is4() {
+		return nil, errors.New("must contain either a single IP or a dual-stack pair of IPs")
+	}
+	if len(out) == 2 && (out[0].IsUnspecified() || out[1].IsUnspecified()) {
+		return nil, errors.New("neither 0.0.0.0 nor :: may stand in a pair of addresses")
+	}
+	return out, nil
+}
+
+func splitList(text string) []string {
+	var out []string
+	for _, item := range strings.Split(text, ",") {
+		if item = strings.TrimSpace(item); item != "" {
+			out = append(out, item)
+		}
+	}
+	return out
+}
+
+// nodeName follows N-1.16 and N-1.17.
+func nodeName(hostname, override string) (string, error) {
+	name := hostname
+	if override != "" {
+		name = override
+	}
+	name = strings.ToLower(strings.TrimSpace(name))
+	if name == "" {
+		return "", errors.New("empty hostname is invalid; give one with --hostname-override")
+	}
+	if msgs := validation.IsDNS1123Subdomain(name); len(msgs) > 0 {
+		return "", fmt.Errorf("node name %q is not valid (%s); give one with --hostname-override", name, strings.Join(msgs, "; "))
+	}
+	return name, nil
+}
+
+// status turns the file into the agent's own configuration.
+func (c fileConfig) status() (node.StatusConfig, error) {
+	out := node.StatusConfig{UpdateEvery: c.NodeStatusUpdateFrequency.Duration, ReportEvery: c.NodeStatusReportFrequency.Duration,
+		LeaseDuration: time.Duration(c.NodeLeaseDurationSeconds) * time.Second, MaxPods: c.MaxPods, PodsPerCore: c.PodsPerCore}
+	if out.UpdateEvery != 0 && out.ReportEvery == 0 { // N-1.26
+		out.ReportEvery = out.UpdateEvery
+	}
+	var err error
+	if out.KubeReserved, err = reserved(c.KubeReserved); err != nil {
+		return out, err
+	}
+	if out.SysReserved, err = reserved(c.SystemReserved); err != nil {
+		return out, err
+	}
+	out.EvictionHard, err = thresholds(c.EvictionHard)
+	return out, err
+}

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"ledge/api"
+)
+
+type deleteOpts struct {
+	file, namespace string
+	grace           int64
+	force, wait     bool
+	missingOK       bool
+}
+
+func deleteFlags(c *command) {
+	o := &deleteOpts{}
+	c.flags.StringVar(&o.file, "f", "", "file with objects, or - for standard input")
+	namespaceFlag(c, &o.namespace)
+	c.flags.Int64Var(&o.grace, "grace-period", -1, "seconds a pod gets to end; -1: its own")
+	c.flags.BoolVar(&o.force, "force", false, "remove the object at once")
+	c.flags.BoolVar(&o.wait, "wait", true, "return when the objects are gone")
+	c.flags.BoolVar(&o.missingOK, "ignore-not-found", false, "an object that is not there is not an error")
+	c.opts = o
+}
+
+func del(ctx context.Context, c *command) error {
+	o := c.opts.(*deleteOpts)
+	targets, err := deleteTargets(c.args, o)
+	if err != nil {
+		return err
+	}
+	cl, err := c.client()
+	if err != nil {
+		return err
+	}
+	opts := api.DeleteOptions{}
+	if o.force {
+		o.grace = max(o.grace, 0)
+	}
+	if o.grace >= 0 {
+		opts.Grace = &o.grace
+	}
+	var errs []error
+	for _, t := range targets {
+		if err := c.deleteOne(ctx, cl, t, opts, o); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+type target struct {
+	kind            *api.Kind
+	namespace, name string
+}
+
+func deleteTargets(args []string, o *deleteOpts) ([]target, error) {
+	var out []target
+	switch {
+	case o.file != "" && len(args) == 0:
+		objs, err := readObjects(o.file, o.namespace)
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range objs {
+			out = append(out, target{m.kind, m.GetNamespace(), m.GetName()})
+		}
+	case o.file != "" || len(args) == 0:
+		return nil, usagef("delete: say what: ledge delete pod NAME, or -f FILE")
+	default:
+		kind, name, err := kindAndName(args[:1])
+		if err != nil {
+			return nil, err
+		}
+		names := args[1:]
+		if name != "" {
+			names = append(names, name)
+		}
+		if len(names) == 0 {
+			return nil, usagef("delete: name the %s to delete", kind.Resource)
+		}
+		for _, n := range names {
+			t := target{kind: kind, name: n}
+			if kind.Namespaced {
+				t.namespace = o.namespace
+			}
+			out = append(out, t)
+		}
+	}
+	return out, nil
+}
+
+func (c *command) deleteOne(ctx context.Context, cl api.Client, t target, opts api.DeleteOptions, o *deleteOpts) error {
+	obj, err := cl.Delete(ctx, t.kind, t.namespace, t.name, opts)
+	if apierrors.IsNotFound(err) && o.missingOK {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("delete %s/%s: %w", t.kind.Singular, t.name, err)
+	}
+	fmt.Fprintf(c.out, "%s/%s deleted\n", t.kind.Singular, t.name)
+	for o.wait && obj != nil {
+		now, err := cl.Get(ctx, t.kind, t.namespace, t.name)
+		if apierrors.IsNotFound(err) || err == nil && now.GetUID() != obj.GetUID() {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("wait for %s/%s to go: %w", t.kind.Singular, t.name, err)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	return nil
+}

@@ -1,0 +1,697 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"ledge/runtime/runtimetest/rough"
+)
+
+// ledgeBin is the real, static binary: LEDGE_BIN, or one built here.
+var ledgeBin string
+
+func TestMain(m *testing.M) {
+	if os.Args[0] == "/testprog" { // inside a container
+		rough.Main(os.Args[1:], os.Exit)
+		os.Exit(0)
+	}
+	code, err := setUp(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func setUp(m *testing.M) (int, error) {
+	if ledgeBin = os.Getenv("LEDGE_BIN"); ledgeBin == "" {
+		dir, err := os.MkdirTemp("", "ledge-bin")
+		if err != nil {
+			return 1, err
+		}
+		defer os.RemoveAll(dir)
+		ledgeBin = filepath.Join(dir, "ledge")
+		build := exec.Command("../../scripts/build.sh", ledgeBin)
+		if out, err := build.CombinedOutput(); err != nil {
+			return 1, fmt.Errorf("build ledge: %w\n%s", err, out)
+		}
+	}
+	return m.Run(), nil
+}
+
+// onHost leaves out of the emulated guest what another kernel does not change.
+func onHost(t *testing.T) {
+	t.Helper()
+	if os.Getenv("LEDGE_VM") != "" {
+		t.Skip("the same in the guest as on the host, and six times slower")
+	}
+}
+
+var boards atomic.Int32
+
+// board is a node of its own for one test: directories, port, bridge and cgroup that nothing else has.
+type testBoard struct {
+	t      *testing.T
+	name   string // bridge, cgroup and run directory are named so: leftovers can be told
+	runDir string
+	data   string
+	config string
+	port   int
+	cmd    *exec.Cmd
+	log    *os.File
+	done   chan error
+	over   bool // finished already
+}
+
+func newBoard(t *testing.T) *testBoard {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	name := fmt.Sprintf("lt%x-%d", os.Getpid()&0xffffff, boards.Add(1))
+	dir := t.TempDir()
+	b := &testBoard{t: t, name: name, runDir: "/run/" + name, data: filepath.Join(dir, "data"),
+		config: filepath.Join(dir, "config.yaml"), port: freePort(t)}
+	if err := os.WriteFile(b.config, []byte("shutdownGracePeriod: 30s\nshutdownGracePeriodCriticalPods: 10s\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if b.log, err = os.Create(filepath.Join(dir, "log")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.finish)
+	return b
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// serve starts the brain and waits until the node is Ready.
+func (b *testBoard) serve(args ...string) {
+	b.t.Helper()
+	b.start(args...)
+	b.eventually("the node is Ready", func() error { return contains(b.ledge("get", "nodes"), " Ready ") })
+}
+
+func (b *testBoard) start(args ...string) {
+	b.t.Helper()
+	all := append([]string{"--run-dir", b.runDir, "serve", "--data-dir", b.data, "--config", b.config, "--bridge", b.name,
+		"--cgroup-root", "/" + b.name, "--hostname-override", b.name, "--listen", fmt.Sprintf("127.0.0.1:%d", b.port)}, args...)
+	b.cmd = exec.Command(ledgeBin, all...)
+	b.cmd.Stdout, b.cmd.Stderr = b.log, b.log
+	b.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := b.cmd.Start(); err != nil {
+		b.t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	b.done = done
+	cmd := b.cmd
+	go func() { done <- cmd.Wait() }()
+}
+
+// signal ends the brain and gives its verdict.
+func (b *testBoard) signal(sig syscall.Signal) error {
+	b.t.Helper()
+	if err := b.cmd.Process.Signal(sig); err != nil {
+		b.t.Fatal(err)
+	}
+	select {
+	case err := <-b.done:
+		b.cmd = nil
+		return err
+	case <-time.After(60 * time.Second):
+		b.t.Fatalf("the brain did not end after %v", sig)
+		return nil
+	}
+}
+
+// ledge runs a verb and gives what it printed.
+func (b *testBoard) ledge(args ...string) string {
+	b.t.Helper()
+	out, err := b.try(args...)
+	if err != nil {
+		return out + err.Error()
+	}
+	return out
+}
+
+func (b *testBoard) must(args ...string) string {
+	b.t.Helper()
+	out, err := b.try(args...)
+	if err != nil {
+		b.t.Fatalf("ledge %v: %v\n%s", args, err, out)
+	}
+	return out
+}
+
+func (b *testBoard) try(args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, ledgeBin, append([]string{"--run-dir", b.runDir}, args...)...).CombinedOutput()
+	return string(out), err
+}
+
+func (b *testBoard) apply(yaml string) {
+	b.t.Helper()
+	file := filepath.Join(b.t.TempDir(), "objects.yaml")
+	if err := os.WriteFile(file, []byte(yaml), 0o600); err != nil {
+		b.t.Fatal(err)
+	}
+	b.must("apply", "-f", file)
+}
+
+func (b *testBoard) eventually(what string, f func() error) {
+	b.t.Helper()
+	var err error
+	for end := time.Now().Add(90 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		if err = f(); err == nil {
+			return
+		}
+	}
+	b.t.Fatalf("not in time: %s: %v", what, err)
+}
+
+func contains(have, want string) error {
+	if !strings.Contains(have, want) {
+		return fmt.Errorf("no %q in:\n%s", want, have)
+	}
+	return nil
+}
+
+// running waits for a pod and gives the PID of its first process.
+func (b *testBoard) running(pod string) int {
+	b.t.Helper()
+	b.eventually(pod+" runs", func() error { return contains(b.ledge("get", "pod", pod), " Running ") })
+	pids := b.processes("/kubepods/")
+	if len(pids) == 0 {
+		b.t.Fatalf("no process of %s", pod)
+	}
+	return pids[0]
+}
+
+// processes are those in cgroups of this board whose path has the word in it.
+func (b *testBoard) processes(word string) (pids []int) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join("/proc", e.Name(), "cgroup"))
+		if err == nil && bytes.Contains(data, []byte("/"+b.name+"/")) && bytes.Contains(data, []byte(word)) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// keeperPID finds the keeper of this board by its command line; 0 when none runs.
+func (b *testBoard) keeperPID() int {
+	b.t.Helper()
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	want := b.runDir + "\x00keeper\x00"
+	for _, e := range entries {
+		data, err := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
+		if pid, perr := strconv.Atoi(e.Name()); err == nil && perr == nil && bytes.Contains(data, []byte(want)) {
+			return pid
+		}
+	}
+	return 0
+}
+
+func (b *testBoard) killKeeper() int {
+	b.t.Helper()
+	pid := b.keeperPID()
+	if pid == 0 {
+		b.t.Fatal("no keeper runs")
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		b.t.Fatal(err)
+	}
+	return pid
+}
+
+// finish removes the board and fails the test if anything of it is left on the machine.
+func (b *testBoard) finish() {
+	if b.over {
+		return
+	}
+	if b.cmd != nil {
+		_ = b.cmd.Process.Kill() // it may have ended by itself
+		<-b.done
+	}
+	if out, err := b.try("reset", "--data", "--data-dir", b.data); err != nil {
+		b.t.Errorf("reset: %v\n%s", err, out)
+	}
+	if left := b.leftovers(); len(left) > 0 {
+		b.t.Errorf("left behind: %v", left)
+	}
+	if b.t.Failed() {
+		if data, err := os.ReadFile(b.log.Name()); err == nil {
+			b.t.Logf("log:\n%s", tail(string(data), 6000))
+		}
+	}
+	b.log.Close()
+}
+
+func tail(s string, n int) string { return s[max(0, len(s)-n):] }
+
+func (b *testBoard) leftovers() (left []string) {
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		if left = b.look(); len(left) == 0 || time.Now().After(end) {
+			return left
+		}
+	}
+}
+
+func (b *testBoard) look() (left []string) {
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if strings.Contains(line, b.name) {
+			left = append(left, "mount "+line)
+		}
+	}
+	for _, p := range b.processes("") {
+		left = append(left, "process "+strconv.Itoa(p))
+	}
+	if _, err := net.InterfaceByName(b.name); err == nil {
+		left = append(left, "interface "+b.name)
+	}
+	if out, err := exec.Command("nft", "list", "tables").Output(); err == nil && bytes.Contains(out, []byte(strings.ReplaceAll(b.name, "-", "."))) {
+		left = append(left, "nftables "+string(out))
+	}
+	for _, pattern := range []string{"/sys/fs/cgroup/" + b.name, "/sys/fs/cgroup/*/" + b.name} {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		left = append(left, found...)
+	}
+	if _, err := os.Stat(b.runDir); !errors.Is(err, os.ErrNotExist) {
+		left = append(left, b.runDir)
+	}
+	return left
+}
+
+const webPod = `apiVersion: v1
+kind: Pod
+metadata:
+  name: web
+spec:
+  terminationGracePeriodSeconds: 2
+  containers:
+  - name: web
+    image: ledge.local/self
+    args: ["httpd", "-p", "8080"]
+`
+
+func logPod(name string) string {
+	return `apiVersion: v1
+kind: Pod
+metadata:
+  name: ` + name + `
+spec:
+  restartPolicy: Never
+  containers:
+  - name: main
+    image: ledge.local/self
+    args: ["echo", "hello from ` + name + `"]
+`
+}
+
+func TestPodLife(t *testing.T) {
+	b := newBoard(t)
+	b.serve()
+	b.apply(webPod)
+	b.running("web")
+	var pod struct {
+		Status struct{ PodIP string }
+	}
+	if err := json.Unmarshal([]byte(b.must("get", "pod", "web", "-o", "json")), &pod); err != nil || pod.Status.PodIP == "" {
+		t.Fatalf("%v %+v", err, pod)
+	}
+	b.eventually("the pod answers", func() error {
+		out, err := exec.Command("curl", "-s", "-m", "5", "http://"+pod.Status.PodIP+":8080/").CombinedOutput()
+		if err != nil {
+			return err
+		}
+		return contains(string(out), "web "+pod.Status.PodIP)
+	})
+	b.apply(logPod("speaker"))
+	b.eventually("it has ended", func() error { return contains(b.ledge("get", "pod", "speaker"), "Completed") })
+	if got := b.must("logs", "speaker"); got != "hello from speaker\n" {
+		t.Fatalf("log %q", got)
+	}
+	b.must("delete", "pod", "web", "speaker")
+	if p := b.processes("/kubepods/"); len(p) > 0 {
+		t.Fatalf("processes after delete: %v", p)
+	}
+	if got := b.must("get", "pods"); !strings.Contains(got, "No resources found") {
+		t.Fatal(got)
+	}
+}
+
+// What a kill -9 of each process, and of both, does to a running pod: nothing.
+func TestKills(t *testing.T) {
+	b := newBoard(t)
+	b.serve()
+	b.apply(webPod)
+	pid := b.running("web")
+	steady := func(after string) {
+		t.Helper()
+		b.eventually("after "+after+" the pod is Running and the node Ready", func() error {
+			return errors.Join(contains(b.ledge("get", "pod", "web"), "1/1     Running   0 "), contains(b.ledge("get", "nodes"), " Ready "))
+		})
+		if got := b.processes("/kubepods/"); len(got) != 1 || got[0] != pid {
+			t.Fatalf("after %s: processes %v, was %d", after, got, pid)
+		}
+	}
+	_ = b.signal(syscall.SIGKILL) // its verdict is the kill
+	b.serve()
+	steady("a kill of the brain")
+
+	if err := b.signal(syscall.SIGTERM); err != nil { // detach is the default
+		t.Fatalf("SIGTERM: %v", err)
+	}
+	if got := b.processes("/kubepods/"); len(got) != 1 || got[0] != pid {
+		t.Fatalf("after SIGTERM: processes %v, was %d", got, pid)
+	}
+	b.serve()
+	steady("a restart of the brain")
+
+	keeper := b.killKeeper()
+	b.eventually("a new keeper runs", func() error {
+		if now := b.keeperPID(); now == keeper || now == 0 {
+			return fmt.Errorf("still %d", now)
+		}
+		return nil
+	})
+	steady("a kill of the keeper")
+
+	b.killKeeper()
+	_ = b.signal(syscall.SIGKILL)
+	b.serve()
+	steady("a kill of both")
+	b.must("delete", "pod", "web") // and the pod is still theirs to stop
+}
+
+func TestDeleteWhileTheBrainIsAway(t *testing.T) {
+	onHost(t)
+	b := newBoard(t)
+	b.serve()
+	b.apply(webPod)
+	b.running("web")
+	b.must("delete", "pod", "web", "--force", "--wait=false")
+	_ = b.signal(syscall.SIGKILL)
+	b.serve()
+	b.eventually("the processes are gone", func() error {
+		if p := b.processes("/kubepods/"); len(p) > 0 {
+			return fmt.Errorf("%v", p)
+		}
+		return nil
+	})
+}
+
+func TestDrainLeavesNothing(t *testing.T) {
+	b := newBoard(t)
+	b.serve("--on-term=drain")
+	b.apply(webPod)
+	b.running("web")
+	if err := b.signal(syscall.SIGTERM); err != nil {
+		t.Fatalf("drain: %v", err)
+	}
+	if left := b.processes(""); len(left) > 0 {
+		t.Fatalf("processes: %v", left)
+	}
+	if _, err := net.InterfaceByName(b.name); err == nil {
+		t.Fatal("the bridge is still there")
+	}
+	b.serve()
+	if got := b.ledge("get", "pod", "web"); !strings.Contains(got, "Terminated") { // N-5.27, N-11.26
+		t.Fatal(got)
+	}
+}
+
+func TestTwoNodesSideBySide(t *testing.T) {
+	onHost(t)
+	a, b := newBoard(t), newBoard(t)
+	a.serve()
+	b.serve()
+	for _, n := range []*testBoard{a, b} {
+		n.apply(webPod)
+		n.running("web")
+	}
+	ipOf := func(n *testBoard) string {
+		return strings.Fields(strings.Split(n.must("get", "pod", "web", "-o", "wide"), "\n")[1])[5]
+	}
+	if ipOf(a) == ipOf(b) {
+		t.Fatalf("both pods have %s", ipOf(a))
+	}
+	a.must("delete", "pod", "web")
+	if len(b.processes("/kubepods/")) != 1 {
+		t.Fatal("deleting on one node touched the other")
+	}
+}
+
+func TestBackupVerb(t *testing.T) {
+	onHost(t)
+	b := newBoard(t)
+	b.serve()
+	b.apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: kept}\ndata: {a: b}\n")
+	file := filepath.Join(t.TempDir(), "backup")
+	b.must("backup", "save", file)
+	b.must("backup", "verify", file)
+	b.must("delete", "cm", "kept")
+	if out, err := b.try("backup", "restore", file, "--data-dir", b.data); err == nil || !strings.Contains(out, "stop it first") {
+		t.Fatalf("restored under a running node: %v %s", err, out)
+	}
+	if err := b.signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	b.must("backup", "restore", file, "--data-dir", b.data)
+	b.serve()
+	b.must("get", "cm", "kept")
+	if err := os.WriteFile(file, []byte("garbage"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := b.try("backup", "verify", file); err == nil {
+		t.Fatalf("garbage verified: %s", out)
+	}
+}
+
+// A store that was damaged while the board was off comes back from its snapshot, and the node says so.
+func TestDamagedStore(t *testing.T) {
+	onHost(t)
+	b := newBoard(t)
+	b.serve()
+	b.apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: kept}\n")
+	file := filepath.Join(t.TempDir(), "backup")
+	b.must("backup", "save", file)
+	if err := b.signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	store := filepath.Join(b.data, "store")
+	must(t, os.MkdirAll(filepath.Join(store, "snapshots"), 0o700))
+	must(t, exec.Command("cp", file, filepath.Join(store, "snapshots", "00000000000000000001.db")).Run())
+	must(t, os.Truncate(filepath.Join(store, "state.db"), 0))
+	b.serve()
+	b.must("get", "cm", "kept")
+	b.eventually("the node tells", func() error { return contains(b.ledge("get", "events"), "StoreRestored") })
+}
+
+func TestManifests(t *testing.T) {
+	onHost(t)
+	b := newBoard(t)
+	dir := t.TempDir()
+	file := filepath.Join(dir, "web.yaml")
+	if err := os.WriteFile(file, []byte(webPod), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.serve("--manifests", dir)
+	b.running("web")
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	b.eventually("the pod of the removed file is gone", func() error { return contains(b.ledge("get", "pods"), "No resources") })
+}
+
+func TestRefusals(t *testing.T) {
+	onHost(t)
+	b := newBoard(t)
+	b.serve()
+	for want, yaml := range map[string]string{
+		"not supported by ledge yet": strings.Replace(webPod, "args:", "livenessProbe: {tcpSocket: {port: 80}}\n    args:", 1),
+		"unknown field":              strings.Replace(webPod, "args:", "argz:", 1),
+		"does not know objects":      "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}\n",
+	} {
+		file := filepath.Join(t.TempDir(), "x.yaml")
+		if err := os.WriteFile(file, []byte(yaml), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := b.try("apply", "-f", file); err == nil || !strings.Contains(out, want) {
+			t.Errorf("%v: %s", err, out)
+		}
+	}
+}
+
+// Bad input: one clear line, exit code not 0, nothing half-made.
+func TestBadStarts(t *testing.T) {
+	onHost(t)
+	running := newBoard(t)
+	running.serve()
+	fresh := func(t *testing.T) *testBoard { b := newBoard(t); return b }
+	for name, tc := range map[string]struct {
+		prepare func(b *testBoard) []string
+		want    string
+	}{
+		"broken configuration": {func(b *testBoard) []string {
+			must(t, os.WriteFile(b.config, []byte("maxPods: [1"), 0o600))
+			return nil
+		}, "configuration"},
+		"unknown key": {func(b *testBoard) []string {
+			must(t, os.WriteFile(b.config, []byte("maxPodz: 5"), 0o600))
+			return nil
+		}, "maxPodz"},
+		"missing configuration": {func(b *testBoard) []string { must(t, os.Remove(b.config)); return nil }, "no such file"},
+		"unwritable data directory": {func(b *testBoard) []string {
+			must(t, os.WriteFile(b.data, nil, 0o600))
+			return nil
+		}, "cannot make"},
+		"port in use":     {func(b *testBoard) []string { return []string{"--listen", fmt.Sprintf("127.0.0.1:%d", running.port)} }, "taken"},
+		"data dir in use": {func(b *testBoard) []string { return []string{"--data-dir", running.data} }, "another ledge"},
+		"run dir in use":  {func(b *testBoard) []string { return []string{"--run-dir", running.runDir} }, "another"},
+		"bad label":       {func(b *testBoard) []string { return []string{"--node-labels", "kubernetes.io/x=y"} }, "reserved"},
+		"bad taint":       {func(b *testBoard) []string { return []string{"--register-with-taints", "a=b"} }, "effect"},
+		"cloud provider":  {func(b *testBoard) []string { return []string{"--cloud-provider", "aws"} }, "external"},
+		"kubeconfig":      {func(b *testBoard) []string { return []string{"--kubeconfig", "/x"} }, "not there yet"},
+		"unknown flag":    {func(b *testBoard) []string { return []string{"--frobnicate"} }, "frobnicate"},
+		"bad name":        {func(b *testBoard) []string { return []string{"--hostname-override", "a_b"} }, "hostname-override"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := fresh(t)
+			b.start(tc.prepare(b)...)
+			var err error
+			select {
+			case err = <-b.done:
+				b.cmd = nil
+			case <-time.After(30 * time.Second):
+				t.Fatal("it started")
+			}
+			data, rerr := os.ReadFile(b.log.Name())
+			must(t, rerr)
+			var lines []string
+			for line := range strings.Lines(string(data)) {
+				if strings.HasPrefix(line, "ledge: ") {
+					lines = append(lines, line)
+				}
+			}
+			if err == nil || len(lines) != 1 || !strings.Contains(lines[0], tc.want) {
+				t.Fatalf("%v\n%s", err, data)
+			}
+		})
+	}
+	t.Run("missing kernel feature", func(t *testing.T) {
+		b := fresh(t)
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		out, err := exec.CommandContext(ctx, "setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin",
+			ledgeBin, "--run-dir", b.runDir, "serve", "--data-dir", b.data, "--config", b.config, "--bridge", b.name,
+			"--cgroup-root", "/"+b.name, "--listen", "").CombinedOutput()
+		if err == nil || !strings.Contains(string(out), "cannot run pods: privileges") || strings.Count(string(out), "\n") != 1 {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		if _, err := os.Stat(b.data); !errors.Is(err, os.ErrNotExist) {
+			t.Error("it made a data directory")
+		}
+	})
+	running.apply(webPod) // and the node they ran into is unharmed
+	running.running("web")
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The real kubectl, over TLS with the kubeconfig that ledge prints.
+func TestKubectl(t *testing.T) {
+	onHost(t)
+	b := newBoard(t)
+	out, err := exec.Command("../../scripts/kubectl/build.sh").Output()
+	if err != nil {
+		t.Fatalf("build kubectl: %v", err)
+	}
+	bin := strings.TrimSpace(string(out))
+	b.serve()
+	conf := filepath.Join(t.TempDir(), "kubeconfig")
+	must(t, os.WriteFile(conf, []byte(b.must("kubeconfig")), 0o600))
+	pod := filepath.Join(t.TempDir(), "pod.yaml")
+	must(t, os.WriteFile(pod, []byte(webPod), 0o600))
+	for _, step := range []struct{ args, want string }{
+		{"version", "Server Version"},
+		{"get nodes -o wide", " Ready "},
+		{"api-resources", "priorityclasses"},
+		{"create namespace shed", "created"},
+		{"create configmap c --from-literal=a=b -n shed", "created"},
+		{"apply -f " + pod, "created"},
+		{"wait --for=condition=Ready pod/web --timeout=60s", "condition met"},
+		{"apply -f " + pod, "unchanged"},
+		{"label pod web tier=front", "labeled"},
+		{"get pods -l tier=front -A", "web"},
+		{"describe pod web", "Started"},
+		{"describe node " + b.name, "web"},
+		{"logs web", ""},
+		{"cordon " + b.name, "cordoned"},
+		{"get nodes", "SchedulingDisabled"},
+		{"uncordon " + b.name, "uncordoned"},
+		{"get events", "Scheduled"},
+		{"get leases -n kube-node-lease", b.name},
+		{"auth can-i create pods", "yes"},
+		{"drain " + b.name + " --force --timeout=60s", "drained"},
+		{"get pods", "No resources"},
+		{"uncordon " + b.name, "uncordoned"},
+		{"delete namespace shed", "deleted"},
+	} {
+		cmd := exec.Command(bin, append([]string{"--kubeconfig", conf, "--cache-dir", t.TempDir()}, strings.Fields(step.args)...)...)
+		out, err := cmd.CombinedOutput()
+		if err != nil || !strings.Contains(string(out), step.want) {
+			t.Errorf("kubectl %s: %v\n%s", step.args, err, out)
+		}
+	}
+	// Without the client certificate there is no way in.
+	anonymous, err := exec.Command("curl", "-sk", "-m", "5", fmt.Sprintf("https://127.0.0.1:%d/api/v1/nodes", b.port)).CombinedOutput()
+	if err == nil {
+		t.Errorf("anonymous request answered: %s", anonymous)
+	}
+}

@@ -1,0 +1,260 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/yaml"
+
+	"ledge/api"
+)
+
+type getOpts struct {
+	namespace, format, selector string
+	all, watch                  bool
+}
+
+func getFlags(c *command) {
+	o := &getOpts{}
+	namespaceFlag(c, &o.namespace)
+	c.flags.BoolVar(&o.all, "A", false, "all namespaces")
+	c.flags.StringVar(&o.format, "o", "", "wide, yaml, json or name")
+	c.flags.StringVar(&o.selector, "l", "", "label selector")
+	c.flags.BoolVar(&o.watch, "w", false, "go on and show changes")
+	c.opts = o
+}
+
+func namespaceFlag(c *command, to *string) {
+	c.flags.StringVar(to, "n", "default", "namespace")
+	c.flags.StringVar(to, "namespace", "default", "namespace")
+}
+
+const tableAccept = "application/json;as=Table;v=v1;g=meta.k8s.io"
+
+func get(ctx context.Context, c *command) error {
+	o := c.opts.(*getOpts)
+	if len(c.args) == 0 {
+		return usagef("get: say what: ledge get pods")
+	}
+	kind, name, err := kindAndName(c.args)
+	if err != nil {
+		return err
+	}
+	switch o.format {
+	case "", "wide":
+		return c.getTable(ctx, kind, name, o)
+	case "json", "yaml", "name":
+		if o.watch {
+			return usagef("get: -w goes with the table only")
+		}
+		return c.getObjects(ctx, kind, name, o)
+	}
+	return usagef("get: -o %s is not a format; there are wide, yaml, json and name", o.format)
+}
+
+// kindAndName reads "pods", "pod web" and "pod/web".
+func kindAndName(args []string) (*api.Kind, string, error) {
+	word, name, slash := strings.Cut(args[0], "/")
+	kind := api.KindByAnyName(word)
+	if kind == nil {
+		var all []string
+		for _, k := range api.Kinds {
+			all = append(all, k.Resource)
+		}
+		return nil, "", usagef("there is no kind %q; there are %s", word, strings.Join(all, ", "))
+	}
+	switch {
+	case slash && len(args) == 1, !slash && len(args) == 1:
+		return kind, name, nil
+	case !slash && len(args) == 2:
+		return kind, args[1], nil
+	}
+	return nil, "", usagef("write KIND NAME or KIND/NAME")
+}
+
+func urlOf(kind *api.Kind, namespace, name string) string {
+	p := "/api/v1"
+	if kind.Group != "" {
+		p = "/apis/" + kind.Group + "/" + kind.Version
+	}
+	if kind.Namespaced && namespace != "" {
+		p = path.Join(p, "namespaces", namespace)
+	}
+	return path.Join(p, kind.Resource, name)
+}
+
+func (c *command) getTable(ctx context.Context, kind *api.Kind, name string, o *getOpts) error {
+	ns := o.namespace
+	if o.all {
+		ns = ""
+	}
+	q := url.Values{}
+	if o.selector != "" {
+		q.Set("labelSelector", o.selector)
+	}
+	var t metav1.Table
+	resp, err := c.raw(ctx, "GET", urlOf(kind, ns, name), q, tableAccept, nil)
+	if err != nil {
+		return err
+	}
+	err = json.NewDecoder(resp.Body).Decode(&t)
+	resp.Body.Close()
+	if err != nil {
+		return fmt.Errorf("read the node's answer: %w", err)
+	}
+	p := &tablePrinter{w: tabwriter.NewWriter(c.out, 0, 8, 3, ' ', 0), wide: o.format == "wide", namespaces: o.all && kind.Namespaced}
+	if len(t.Rows) == 0 && !o.watch {
+		where := ""
+		if kind.Namespaced && !o.all {
+			where = fmt.Sprintf(" in %s namespace", ns)
+		}
+		_, err := fmt.Fprintf(c.err, "No resources found%s.\n", where)
+		return err
+	}
+	if err := p.print(t); err != nil || !o.watch {
+		return err
+	}
+	return c.watchTable(ctx, kind, ns, name, t.ResourceVersion, q, p)
+}
+
+func (c *command) watchTable(ctx context.Context, kind *api.Kind, ns, name, rev string, q url.Values, p *tablePrinter) error {
+	q.Set("watch", "true")
+	q.Set("resourceVersion", rev)
+	if name != "" {
+		q.Set("fieldSelector", "metadata.name="+name)
+	}
+	resp, err := c.raw(ctx, "GET", urlOf(kind, ns, ""), q, tableAccept, nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	in := bufio.NewReader(resp.Body)
+	for {
+		line, err := in.ReadBytes('\n')
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("watch: %w", err)
+		}
+		var e struct {
+			Type   string       `json:"type"`
+			Object metav1.Table `json:"object"`
+		}
+		if err := json.Unmarshal(line, &e); err != nil {
+			return fmt.Errorf("watch: %w", err)
+		}
+		if e.Type == "ERROR" {
+			return fmt.Errorf("watch ended: %s", line)
+		}
+		if e.Type != string(api.Bookmark) {
+			if err := p.print(e.Object); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// tablePrinter writes tables the way kubectl does.
+type tablePrinter struct {
+	w          *tabwriter.Writer
+	wide       bool
+	namespaces bool
+	columns    []metav1.TableColumnDefinition
+}
+
+func (p *tablePrinter) print(t metav1.Table) error {
+	if p.columns == nil {
+		p.columns = t.ColumnDefinitions
+		var head []string
+		if p.namespaces {
+			head = append(head, "NAMESPACE")
+		}
+		for _, col := range p.columns {
+			if p.wide || col.Priority == 0 {
+				head = append(head, strings.ToUpper(col.Name))
+			}
+		}
+		fmt.Fprintln(p.w, strings.Join(head, "\t"))
+	}
+	for _, row := range t.Rows {
+		var cells []string
+		if p.namespaces {
+			var m metav1.PartialObjectMetadata
+			if err := json.Unmarshal(row.Object.Raw, &m); err != nil {
+				return fmt.Errorf("read the node's answer: %w", err)
+			}
+			cells = append(cells, m.Namespace)
+		}
+		for i, cell := range row.Cells {
+			if i < len(p.columns) && (p.wide || p.columns[i].Priority == 0) {
+				cells = append(cells, fmt.Sprint(cell))
+			}
+		}
+		fmt.Fprintln(p.w, strings.Join(cells, "\t"))
+	}
+	return p.w.Flush()
+}
+
+func (c *command) getObjects(ctx context.Context, kind *api.Kind, name string, o *getOpts) error {
+	cl, err := c.client()
+	if err != nil {
+		return err
+	}
+	if name != "" {
+		obj, err := cl.Get(ctx, kind, o.namespace, name)
+		if err != nil {
+			return err
+		}
+		return c.printObjects(kind, o.format, obj, []api.Object{obj})
+	}
+	opts := api.ListOptions{}
+	if !o.all && kind.Namespaced {
+		opts.Namespace = o.namespace
+	}
+	if o.selector != "" {
+		if opts.Labels, err = labels.Parse(o.selector); err != nil {
+			return usagef("get: -l %s: %v", o.selector, err)
+		}
+	}
+	list, err := cl.List(ctx, kind, opts)
+	if err != nil {
+		return err
+	}
+	whole := map[string]any{"apiVersion": "v1", "kind": "List", "items": list.Items,
+		"metadata": map[string]string{"resourceVersion": list.Revision}}
+	return c.printObjects(kind, o.format, whole, list.Items)
+}
+
+func (c *command) printObjects(kind *api.Kind, format string, whole any, items []api.Object) error {
+	if format == "name" {
+		var names []string
+		for _, o := range items {
+			names = append(names, kind.Singular+"/"+o.GetName())
+		}
+		slices.Sort(names)
+		for _, n := range names {
+			fmt.Fprintln(c.out, n)
+		}
+		return nil
+	}
+	data, err := json.MarshalIndent(whole, "", "    ")
+	if err == nil && format == "yaml" {
+		data, err = yaml.JSONToYAML(data)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(c.out, strings.TrimRight(string(data), "\n"))
+	return err
+}

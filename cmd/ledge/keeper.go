@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/coreos/go-systemd/v22/activation"
+	"github.com/coreos/go-systemd/v22/daemon"
+	"golang.org/x/sys/unix"
+
+	"ledge/runtime/keeper"
+	"ledge/runtime/libct"
+)
+
+func keeperFlags(c *command) {
+	var root string
+	c.flags.StringVar(&root, "cgroup-root", "", "cgroup below which kubepods stands; empty: the delegated one")
+	c.opts = &root
+}
+
+// keeperVerb is the process that holds the containers. It ends on SIGTERM; they do not.
+func keeperVerb(ctx context.Context, c *command) error {
+	logTo(c, false)
+	if len(c.args) > 0 {
+		return usagef("keeper: unexpected %q", c.args[0])
+	}
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM)
+	defer stop()
+	// Ctrl-C in the terminal of a serve that started this keeper is meant for that serve.
+	signal.Ignore(syscall.SIGINT, syscall.SIGHUP)
+	runner, err := libct.New(libct.Config{CgroupRoot: *c.opts.(*string), Warn: func(msg string) { slog.Warn(msg) }})
+	if err != nil {
+		return err
+	}
+	cfg := keeper.Config{RunDir: c.runDir, Runner: runner, Parked: activation.Files(true), Ready: func() {
+		if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {
+			slog.Warn("cannot tell systemd that the keeper is ready", "err", err)
+		}
+	}}
+	if os.Getenv("NOTIFY_SOCKET") != "" {
+		cfg.Park = func(name string, f *os.File) error { return fdStore("FDSTORE=1\nFDPOLL=0\nFDNAME="+name, f) }
+		cfg.Unpark = func(name string) error { return fdStore("FDSTOREREMOVE=1\nFDNAME="+name, nil) }
+	}
+	return keeper.Run(ctx, cfg)
+}
+
+// fdStore speaks to the service manager's file descriptor store.
+func fdStore(message string, f *os.File) error {
+	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: os.Getenv("NOTIFY_SOCKET"), Net: "unixgram"})
+	if err != nil {
+		return fmt.Errorf("speak to systemd: %w", err)
+	}
+	defer conn.Close()
+	var rights []byte
+	if f != nil {
+		rights = unix.UnixRights(int(f.Fd()))
+	}
+	if _, _, err := conn.WriteMsgUnix([]byte(message), rights, nil); err != nil {
+		return fmt.Errorf("speak to systemd: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"ledge/api"
+)
+
+type logsOpts struct {
+	namespace, container         string
+	follow, previous, timestamps bool
+	tail, limit                  int64
+	since                        time.Duration
+}
+
+func logsFlags(c *command) {
+	o := &logsOpts{}
+	namespaceFlag(c, &o.namespace)
+	c.flags.StringVar(&o.container, "c", "", "container")
+	c.flags.BoolVar(&o.follow, "f", false, "go on until the container ends")
+	c.flags.BoolVar(&o.previous, "p", false, "of the instance before this one")
+	c.flags.BoolVar(&o.timestamps, "timestamps", false, "with the time of each line")
+	c.flags.Int64Var(&o.tail, "tail", -1, "only so many lines from the end")
+	c.flags.Int64Var(&o.limit, "limit-bytes", 0, "at most so many bytes")
+	c.flags.DurationVar(&o.since, "since", 0, "only what is newer, such as 5m")
+	c.opts = o
+}
+
+func logs(ctx context.Context, c *command) error {
+	o := c.opts.(*logsOpts)
+	if len(c.args) != 1 {
+		return usagef("logs: name one pod")
+	}
+	cl, err := c.client()
+	if err != nil {
+		return err
+	}
+	opts := api.LogOptions{Container: o.container, Follow: o.follow, Previous: o.previous, Timestamps: o.timestamps}
+	if o.tail >= 0 {
+		opts.TailLines = &o.tail
+	}
+	if o.limit > 0 {
+		opts.LimitBytes = &o.limit
+	}
+	if o.since > 0 {
+		opts.Since = time.Now().Add(-o.since)
+	}
+	r, err := cl.Logs(ctx, o.namespace, c.args[0], opts)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	if _, err := io.Copy(c.out, r); err != nil {
+		return fmt.Errorf("read log: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,179 @@
+// Command ledge turns a board into a Kubernetes-shaped node with its own control plane.
+//
+// This package is the only place where the rooms are joined; flags and files are read here and nowhere else.
+// One file per verb.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"ledge/images/applet"
+	"ledge/runtime/libct"
+)
+
+// Stamped in by the build (scripts/build.sh).
+var (
+	version   = "v0.0.0-dev"
+	commit    = "unknown"
+	buildTime = "1970-01-01T00:00:00Z"
+)
+
+func main() {
+	// libcontainer starts this binary again inside every new container; that start must do nothing else.
+	libct.Init()
+	if code, ok := applet.Dispatch(os.Args); ok { // it is a container of ledge.local/self
+		os.Exit(code)
+	}
+	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// verb is one thing ledge can be told to do.
+type verb struct {
+	name, args, help string
+	hidden           bool
+	run              func(ctx context.Context, c *command) error
+	flags            func(c *command)
+}
+
+// verbs is filled in the files of the verbs.
+func verbs() []verb {
+	return []verb{
+		{name: "serve", help: "run this board: control plane and agent", run: serve, flags: serveFlags},
+		{name: "get", args: "KIND [NAME]", help: "list or show objects", run: get, flags: getFlags},
+		{name: "apply", args: "-f FILE", help: "create or change objects from YAML or JSON", run: apply, flags: applyFlags},
+		{name: "delete", args: "KIND NAME... | -f FILE", help: "delete objects", run: del, flags: deleteFlags},
+		{name: "logs", args: "POD", help: "show what a container wrote", run: logs, flags: logsFlags},
+		{name: "images", args: "ls | import FILE|- | rm NAME", help: "images on this board", run: imagesVerb},
+		{name: "doctor", help: "check this board and say what to do", run: doctor, flags: doctorFlags},
+		{name: "kubeconfig", help: "print a kubeconfig for kubectl", run: kubeconfig},
+		{name: "backup", args: "save FILE | verify FILE | restore FILE", help: "save and restore the store", run: backup, flags: backupFlags},
+		{name: "reset", help: "stop every pod and remove all run state", run: reset, flags: resetFlags},
+		{name: "version", help: "print versions", run: versionVerb, flags: versionFlags},
+		{name: "keeper", hidden: true, help: "hold the containers (started by serve or systemd)", run: keeperVerb, flags: keeperFlags},
+		{name: "check-db", args: "FILE", hidden: true, help: "check a store in a process of its own", run: checkDB},
+	}
+}
+
+// command is one invocation: its flags, its words, and where it writes.
+type command struct {
+	flags  *flag.FlagSet
+	args   []string
+	out    io.Writer
+	err    io.Writer
+	runDir string
+	opts   any // the verb's own flags
+}
+
+// errUsage is an error of the command line itself: exit code 2.
+var errUsage = errors.New("usage")
+
+func usagef(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", errUsage, fmt.Sprintf(format, args...))
+}
+
+// run is main without the process: arguments in, exit code out.
+func run(args []string, stdout, stderr io.Writer) int {
+	ctx := context.Background()
+	c := &command{out: stdout, err: stderr, runDir: envOr("LEDGE_RUN_DIR", defaultRunDir)}
+	name, rest, err := c.globals(args)
+	if err == nil {
+		err = c.dispatch(ctx, name, rest)
+	}
+	switch {
+	case err == nil, errors.Is(err, flag.ErrHelp):
+		return 0
+	case errors.Is(err, errUsage):
+		fmt.Fprintf(stderr, "ledge: %s\n", strings.TrimPrefix(err.Error(), "usage: "))
+		return 2
+	}
+	fmt.Fprintf(stderr, "ledge: %v\n", err)
+	return 1
+}
+
+// defaultRunDir is the machine's own node.
+const defaultRunDir = "/run/ledge"
+
+func envOr(key, def string) string {
+	if v := os.Getenv(key); v != "" {
+		return v
+	}
+	return def
+}
+
+// globals reads what may stand before the verb.
+func (c *command) globals(args []string) (name string, rest []string, err error) {
+	fs := flag.NewFlagSet("ledge", flag.ContinueOnError)
+	fs.SetOutput(io.Discard)
+	fs.StringVar(&c.runDir, "run-dir", c.runDir, "")
+	switch err := fs.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		c.usage(c.out)
+		return "", nil, flag.ErrHelp
+	case err != nil:
+		return "", nil, usagef("%v", err)
+	}
+	if fs.NArg() == 0 {
+		c.usage(c.err)
+		return "", nil, usagef("say what to do")
+	}
+	return fs.Arg(0), fs.Args()[1:], nil
+}
+
+func (c *command) usage(w io.Writer) {
+	fmt.Fprintln(w, "ledge [--run-dir DIR] VERB ...")
+	for _, v := range verbs() {
+		if !v.hidden {
+			fmt.Fprintf(w, "  %-42s %s\n", strings.TrimSpace(v.name+" "+v.args), v.help)
+		}
+	}
+}
+
+func (c *command) dispatch(ctx context.Context, name string, args []string) error {
+	all := verbs()
+	i := slices.IndexFunc(all, func(v verb) bool { return v.name == name })
+	if name == "help" {
+		c.usage(c.out)
+		return nil
+	}
+	if i < 0 {
+		return usagef("there is no verb %q; 'ledge help' lists them", name)
+	}
+	v := all[i]
+	c.flags = flag.NewFlagSet(v.name, flag.ContinueOnError)
+	c.flags.SetOutput(io.Discard)
+	c.flags.StringVar(&c.runDir, "run-dir", c.runDir, "where the node's sockets and run state are (or LEDGE_RUN_DIR)")
+	if v.flags != nil {
+		v.flags(c)
+	}
+	if err := c.parse(v, args); err != nil {
+		return err
+	}
+	return v.run(ctx, c)
+}
+
+// parse reads flags anywhere between the words, as people type them.
+func (c *command) parse(v verb, args []string) error {
+	for {
+		switch err := c.flags.Parse(args); {
+		case errors.Is(err, flag.ErrHelp):
+			fmt.Fprintf(c.out, "ledge %s\n", strings.TrimSpace(v.name+" [flags] "+v.args))
+			c.flags.SetOutput(c.out)
+			c.flags.PrintDefaults()
+			return flag.ErrHelp
+		case err != nil:
+			return usagef("%s: %v", v.name, err)
+		}
+		rest := c.flags.Args()
+		if len(rest) == 0 {
+			return nil
+		}
+		c.args, args = append(c.args, rest[0]), rest[1:]
+	}
+}

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"ledge/api"
+)
+
+// manifests keeps the objects of a directory applied: what stands in a file is created or changed, and what a
+// removed file had made is deleted. An object carries the name of its file as a label, so that this holds over
+// restarts.
+type manifests struct {
+	dir    string
+	client api.Client
+	seen   map[string]string // file -> hash of what was applied
+}
+
+// manifestLabel marks an object made from a file; the value is the file's name, shortened to a label.
+const manifestLabel = "ledge.dev/manifest"
+
+// manifestScan is how often the directory is read (N-7.49).
+const manifestScan = 20 * time.Second
+
+// Run applies now and then again whenever something changed, until ctx ends.
+func (m *manifests) Run(ctx context.Context) error {
+	m.seen = map[string]string{}
+	for {
+		if err := m.scan(ctx); err != nil && ctx.Err() == nil {
+			slog.Warn("manifests could not all be applied; trying again", "dir", m.dir, "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(manifestScan):
+		}
+	}
+}
+
+func (m *manifests) scan(ctx context.Context) error {
+	entries, err := os.ReadDir(m.dir)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	present := map[string]map[string]bool{} // label -> identities it may have
+	for _, e := range entries {
+		name := e.Name()
+		if e.IsDir() || strings.HasPrefix(name, ".") || !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(name)) {
+			continue
+		}
+		ids, err := m.file(ctx, name)
+		if err != nil {
+			errs = append(errs, err)
+			ids = nil // unreadable now: nothing of it is deleted
+		}
+		present[labelOf(name)] = ids
+	}
+	return errors.Join(append(errs, m.prune(ctx, present))...)
+}
+
+// file applies one file if it changed, and names what it holds.
+func (m *manifests) file(ctx context.Context, name string) (map[string]bool, error) {
+	path := filepath.Join(m.dir, name)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	objs, err := readObjects(path, "default")
+	if err != nil {
+		return nil, err
+	}
+	ids := map[string]bool{}
+	for _, o := range objs {
+		ids[identity(o.kind, o)] = true
+	}
+	sum := sha256.Sum256(data)
+	hash := hex.EncodeToString(sum[:])
+	if m.seen[name] == hash {
+		return ids, nil
+	}
+	for _, o := range objs {
+		if err := m.apply(ctx, o, labelOf(name)); err != nil {
+			return ids, fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	m.seen[name] = hash
+	return ids, nil
+}
+
+// apply creates or changes one object. A pod whose spec cannot be changed in place is made anew.
+func (m *manifests) apply(ctx context.Context, o manifest, label string) error {
+	if err := o.label(manifestLabel, label); err != nil {
+		return err
+	}
+	what, err := applyOne(ctx, m.client, o)
+	if apierrors.IsInvalid(err) && o.kind == api.Pods {
+		if _, derr := m.client.Delete(ctx, o.kind, o.GetNamespace(), o.GetName(), api.DeleteOptions{}); derr != nil && !apierrors.IsNotFound(derr) {
+			return derr
+		}
+		return fmt.Errorf("pod %s/%s is replaced: %w", o.GetNamespace(), o.GetName(), errReplacing)
+	}
+	if err == nil && what != "unchanged" {
+		slog.Info("applied manifest", "kind", o.kind.Name, "name", api.Key(o), "result", what)
+	}
+	return err
+}
+
+var errReplacing = errors.New("the old one is ending")
+
+func (m *manifests) prune(ctx context.Context, present map[string]map[string]bool) error {
+	sel, err := labels.Parse(manifestLabel)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, kind := range api.Kinds {
+		if kind == api.Events || kind == api.Leases {
+			continue
+		}
+		list, err := m.client.List(ctx, kind, api.ListOptions{Selection: api.Selection{Labels: sel}})
+		if err != nil {
+			return err
+		}
+		for _, o := range list.Items {
+			ids, fileThere := present[o.GetLabels()[manifestLabel]]
+			if fileThere && (ids == nil || ids[identity(kind, o)]) || o.GetDeletionTimestamp() != nil {
+				continue
+			}
+			slog.Info("deleting what a removed manifest had made", "kind", kind.Name, "name", api.Key(o))
+			if _, err := m.client.Delete(ctx, kind, o.GetNamespace(), o.GetName(), api.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+				errs = append(errs, err)
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func identity(kind *api.Kind, o api.Object) string {
+	return kind.Resource + "/" + o.GetNamespace() + "/" + o.GetName()
+}
+
+// labelOf makes a label value of a file name: a hash, since names may be long or odd.
+func labelOf(file string) string {
+	sum := sha256.Sum256([]byte(file))
+	return hex.EncodeToString(sum[:8])
+}

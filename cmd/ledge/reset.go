@@ -1,0 +1,159 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"ledge/network/bridge"
+	"ledge/runtime/keeper"
+	"ledge/shutdown"
+)
+
+type resetOpts struct {
+	dataDir, bridge, cgroupRoot string
+	data                        bool
+}
+
+func resetFlags(c *command) {
+	o := &resetOpts{}
+	c.flags.StringVar(&o.dataDir, "data-dir", "/var/lib/ledge", "the node's data directory")
+	c.flags.StringVar(&o.bridge, "bridge", "", "the node's bridge; empty: as it was last run")
+	c.flags.StringVar(&o.cgroupRoot, "cgroup-root", "", "the node's cgroup root; empty: as it was last run")
+	c.flags.BoolVar(&o.data, "data", false, "remove the data directory too: objects, images, volumes, certificates")
+	c.opts = o
+}
+
+// reset removes what pods of these directories left on the machine: processes, mounts, cgroups, interfaces,
+// tables, namespaces, and with --data everything else of the node.
+func reset(ctx context.Context, c *command) error {
+	logTo(c, false)
+	o := c.opts.(*resetOpts)
+	if len(c.args) > 0 {
+		return usagef("reset: unexpected %q", c.args[0])
+	}
+	if c.reachable() == nil {
+		return fmt.Errorf("a node runs on %s: stop it first (systemctl stop ledge, or Ctrl-C)", c.runDir)
+	}
+	was, err := readRunInfo(c.runDir)
+	if err != nil {
+		return err
+	}
+	if o.bridge == "" {
+		o.bridge = was.Bridge
+	}
+	if o.cgroupRoot == "" {
+		o.cgroupRoot = was.CgroupRoot
+	}
+	errs := []error{c.resetPods(ctx, o), resetNetwork(ctx, c.runDir, o.bridge), unmountBelow(c.runDir), unmountBelow(o.dataDir)}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("reset: %w", err)
+	}
+	if c.runDir == defaultRunDir { // a node beside the machine's own has none
+		if err := os.Remove(shutdown.LogindDropIn); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("reset: %w", err)
+		}
+	}
+	if err := emptyDir(c.runDir); err != nil {
+		return fmt.Errorf("reset: %w", err)
+	}
+	if o.data {
+		if err := os.RemoveAll(o.dataDir); err != nil {
+			return fmt.Errorf("reset: %w", err)
+		}
+	}
+	_, err = fmt.Fprintln(c.out, "reset done")
+	return err
+}
+
+// resetPods stops every pod through a keeper, the one that runs or one started for this.
+func (c *command) resetPods(ctx context.Context, o *resetOpts) error {
+	if _, err := os.Stat(filepath.Join(c.runDir, "boot_id")); errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(filepath.Join(c.runDir, "keeper.sock")); errors.Is(err, fs.ErrNotExist) {
+			return nil // no keeper has run since the boot
+		}
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	k := keeper.New(keeper.ClientConfig{RunDir: c.runDir, Command: []string{exe, "--run-dir", c.runDir, "keeper", "--cgroup-root", o.cgroupRoot}})
+	starter, stop := context.WithCancel(ctx)
+	started := make(chan error, 1)
+	go func() { started <- k.Run(starter) }() // starts the keeper when none answers
+	_, err = k.WaitReady(ctx)
+	stop() // before the reset: a keeper that has ended must not be started again
+	if err := errors.Join(err, <-started); err != nil {
+		return fmt.Errorf("start a keeper to stop the pods: %w", err)
+	}
+	return k.Reset(ctx)
+}
+
+func resetNetwork(ctx context.Context, runDir, name string) error {
+	dir := filepath.Join(runDir, "network")
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) || name == noBridge {
+		return nil
+	}
+	s, err := bridge.New(bridge.Config{Bridge: name, RunDir: dir})
+	if err != nil {
+		return err
+	}
+	return s.Close(ctx)
+}
+
+// unmountBelow takes down what is still mounted under a directory, deepest first.
+func unmountBelow(dir string) error {
+	real, err := filepath.EvalSymlinks(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	data, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return err
+	}
+	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
+	var errs []error
+	for i := len(lines) - 1; i >= 0; i-- { // the file lists mounts in the order they were made
+		f := strings.Fields(lines[i])
+		if len(f) < 5 || !strings.HasPrefix(f[4], real+"/") {
+			continue
+		}
+		if err := unix.Unmount(f[4], unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) {
+			errs = append(errs, fmt.Errorf("unmount %s: %w", f[4], err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// emptyDir removes what is in a directory; the directory itself may be systemd's.
+func emptyDir(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
+			return err
+		}
+	}
+	if err := os.Remove(dir); err != nil {
+		slog.Debug("the run directory stays", "dir", dir, "err", err)
+	}
+	return nil
+}

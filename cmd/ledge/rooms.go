@@ -1,0 +1,226 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	"ledge/api/httpd"
+	"ledge/host"
+	"ledge/images"
+	"ledge/images/layers"
+	"ledge/network/bridge"
+	"ledge/network/hostnet"
+	"ledge/network/plan"
+	"ledge/node"
+	"ledge/runtime/keeper"
+	"ledge/storage"
+)
+
+func (b *board) openStore(ctx context.Context) error {
+	exe, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	b.store, err = storage.Open(ctx, storage.Config{Dir: filepath.Join(b.dataDir, "store"), Check: storage.CheckChild(exe, "check-db")})
+	return err
+}
+
+func (b *board) openImages(ctx context.Context) (err error) {
+	b.images, err = images.Open(ctx, images.StoreConfig{Root: filepath.Join(b.dataDir, "images"), RunDir: filepath.Join(b.runDir, "images"),
+		Index: b.store.Table("images"), Layers: layers.New(layers.Config{}), Log: slog.Default()})
+	if err != nil {
+		return err
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	if _, err := b.images.Self(ctx, exe); err != nil {
+		return fmt.Errorf("make the built-in image: %w", err)
+	}
+	return nil
+}
+
+// verifyImages reads every layer again after a power cut; those that pods stand on were looked at before they started.
+func (b *board) verifyImages(ctx context.Context) error {
+	r, err := b.images.Verify(ctx)
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		slog.Warn("cannot check the images after an unclean stop", "err", err)
+	case len(r.Repaired)+len(r.Lost) > 0:
+		slog.Error("images were damaged", "repaired", r.Repaired, "lost", r.Lost)
+	default:
+		slog.Debug("images are whole", "layers", r.Layers)
+	}
+	return nil
+}
+
+// noBridge as --bridge gives every pod the host's network.
+const noBridge = "none"
+
+// openNetwork chooses how pods are connected. A network chosen once is kept: pods' addresses are known elsewhere.
+func (b *board) openNetwork() (err error) {
+	if b.bridge == noBridge {
+		b.network, err = hostnet.New(hostnet.Config{Addresses: func() ([]netip.Addr, error) { return host.Addresses() }})
+		return err
+	}
+	cidr, err := b.podNetwork()
+	if err != nil {
+		return err
+	}
+	b.network, err = bridge.New(bridge.Config{Bridge: b.bridge, PodCIDR: cidr, RunDir: filepath.Join(b.runDir, "network")})
+	return err
+}
+
+const podCIDRKey = "podCIDR"
+
+func (b *board) podNetwork() (netip.Prefix, error) {
+	table := b.store.Table("settings")
+	rows, _, err := table.All()
+	if err != nil {
+		return netip.Prefix{}, err
+	}
+	cidr := b.cidr
+	if !cidr.IsValid() {
+		if cidr, err = netip.ParsePrefix(string(rows[podCIDRKey])); err == nil {
+			return cidr, nil
+		}
+		used, err := host.Prefixes()
+		if err != nil {
+			return cidr, fmt.Errorf("look for a free pod network: %w", err)
+		}
+		if cidr = plan.ChooseCIDR(used); !cidr.IsValid() {
+			return cidr, errors.New("no free network for pods was found; choose one with --pod-cidr")
+		}
+	}
+	if string(rows[podCIDRKey]) == cidr.String() {
+		return cidr, nil
+	}
+	slog.Info("pod network", "cidr", cidr)
+	return cidr, table.Put(podCIDRKey, []byte(cidr.String()))
+}
+
+const bootIDKey = "bootID"
+
+// resumePods brings back what an orderly power-off stopped, once in each boot.
+func (b *board) resumePods() error {
+	info, err := host.New(host.Config{}).Info()
+	if err != nil {
+		return err
+	}
+	table := b.store.Table("settings")
+	rows, _, err := table.All()
+	if err != nil || string(rows[bootIDKey]) == info.BootID {
+		return err
+	}
+	if b.file.ResumePods == nil || *b.file.ResumePods {
+		if _, err := b.client.Resume(b.name); err != nil {
+			return err
+		}
+	}
+	return table.Put(bootIDKey, []byte(info.BootID))
+}
+
+// keeperCommand starts a keeper for this board when none answers; under systemd its unit does.
+func (b *board) keeperCommand() ([]string, error) {
+	if underSystemd() {
+		return nil, nil
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this program: %w", err)
+	}
+	return []string{exe, "--run-dir", b.runDir, "keeper", "--cgroup-root", b.cgroupRoot}, nil
+}
+
+func underSystemd() bool { return os.Getenv("NOTIFY_SOCKET") != "" && os.Getenv("INVOCATION_ID") != "" }
+
+func (b *board) openAgent() error {
+	cmd, err := b.keeperCommand()
+	if err != nil {
+		return err
+	}
+	b.keeper = keeper.New(keeper.ClientConfig{RunDir: b.runDir, Command: cmd})
+	machine := host.New(host.Config{})
+	cfg := node.Config{Name: b.name, Version: version, Client: b.client, Engine: b.keeper, Images: b.images, Network: b.network,
+		Board: &sampler{host: machine, dataDir: b.dataDir, bridge: b.bridge}, Events: b.events, DataDir: b.dataDir, RunDir: b.runDir,
+		ResolvConf: firstNonEmpty(b.file.ResolvConf, machine.ResolvConf()), Registration: b.reg, Status: b.status,
+		NoPodNetwork: b.bridge == noBridge, Unconfined: b.file.SeccompDefault != nil && !*b.file.SeccompDefault}
+	b.agent, err = node.New(cfg)
+	return err
+}
+
+func firstNonEmpty(of ...string) string {
+	for _, s := range of {
+		if s != "" {
+			return s
+		}
+	}
+	return ""
+}
+
+func (b *board) openServer() error {
+	extra := &boardAPI{images: b.images, agent: b.agent, store: b.store}
+	h, err := httpd.New(httpd.Config{Client: b.client, Streams: b.agent, Version: apiVersion(), Board: extra.Handler(),
+		Checks: []httpd.Check{{Name: "store", Run: func(context.Context) error { return b.store.Health().LastError }}}})
+	if err != nil {
+		return err
+	}
+	unix, err := httpd.ListenUnix(socketPath(b.runDir))
+	if err != nil {
+		return err
+	}
+	b.server = &httpd.Server{Handler: h, Listeners: []*httpd.Listener{unix}}
+	if b.listener == nil {
+		return nil
+	}
+	names, ips := b.serverNames()
+	tls, err := b.ca.ServerTLS(names, ips)
+	if err != nil {
+		return err
+	}
+	l, err := httpd.WrapTLS(b.listener, tls)
+	if err != nil {
+		return err
+	}
+	b.server.Listeners = append(b.server.Listeners, l)
+	return b.ca.WriteKubeconfig(filepath.Join(b.runDir, "admin.kubeconfig"), b.url())
+}
+
+// url is where kubectl on this board finds the API.
+func (b *board) url() string {
+	h, port, err := net.SplitHostPort(b.listener.Addr().String())
+	if err != nil {
+		return "https://" + b.listener.Addr().String()
+	}
+	if ip, err := netip.ParseAddr(h); err == nil && ip.IsUnspecified() {
+		h = "127.0.0.1"
+	}
+	return "https://" + net.JoinHostPort(h, port)
+}
+
+// serverNames are what the API's certificate is good for.
+func (b *board) serverNames() ([]string, []net.IP) {
+	names := []string{b.name, "localhost"}
+	ips := []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
+	if h, _, err := net.SplitHostPort(b.listener.Addr().String()); err == nil {
+		if ip := net.ParseIP(h); ip != nil && !ip.IsUnspecified() {
+			ips = append(ips, ip)
+		}
+	}
+	have, err := host.Addresses()
+	if err != nil {
+		slog.Warn("cannot list this board's addresses; its certificate is good for the local ones only", "err", err)
+	}
+	for _, a := range have {
+		ips = append(ips, net.IP(a.AsSlice()))
+	}
+	return names, ips
+}

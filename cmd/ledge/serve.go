@@ -1,0 +1,277 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"ledge/api"
+	"ledge/api/httpd"
+	"ledge/api/local"
+	"ledge/controller"
+	"ledge/images"
+	"ledge/network"
+	"ledge/node"
+	"ledge/pki"
+	"ledge/runtime/keeper"
+	"ledge/scheduler"
+	"ledge/shutdown"
+	"ledge/storage"
+)
+
+// serve runs a board until it is told to stop.
+func serve(ctx context.Context, c *command) error {
+	s, err := c.opts.(*serveOpts).settings(c)
+	if err != nil {
+		return err
+	}
+	logTo(c, s.verbose)
+	b := &board{settings: s, runDir: c.runDir}
+	if err := b.open(ctx); err != nil {
+		return errors.Join(err, b.close())
+	}
+	return errors.Join(b.run(ctx), b.close())
+}
+
+// logTo sends the log to standard error; under systemd the journal adds the time itself.
+func logTo(c *command, verbose bool) {
+	opts := &slog.HandlerOptions{}
+	if verbose {
+		opts.Level = slog.LevelDebug
+	}
+	if os.Getenv("JOURNAL_STREAM") != "" {
+		opts.ReplaceAttr = func(groups []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey && len(groups) == 0 {
+				return slog.Attr{}
+			}
+			return a
+		}
+	}
+	slog.SetDefault(slog.New(slog.NewTextHandler(c.err, opts)))
+}
+
+// board is everything a serving process holds, joined.
+type board struct {
+	settings
+	runDir string
+
+	store    *storage.Store
+	client   *local.Client
+	ca       *pki.Authority
+	images   *images.Disk
+	keeper   *keeper.Client
+	network  network.Setup
+	agent    *node.Agent
+	events   *api.Recorder
+	server   *httpd.Server
+	listener net.Listener
+}
+
+// open makes ready what a board stands on, in the order of need. What it opened before an error is closed by close.
+func (b *board) open(ctx context.Context) (err error) {
+	if err := b.preflight(); err != nil {
+		return err
+	}
+	for _, dir := range []string{b.dataDir, b.runDir} {
+		if err := makeDir(dir); err != nil {
+			return err
+		}
+	}
+	if err := b.listen(ctx); err != nil {
+		return err
+	}
+	if err := b.openStore(ctx); err != nil {
+		return err
+	}
+	if b.client, err = local.New(local.Config{Store: b.store}); err != nil {
+		return err
+	}
+	b.events = api.NewRecorder(b.client, "kubelet", b.name)
+	if b.ca, err = pki.Open(pki.Config{Dir: filepath.Join(b.dataDir, "pki"), Floor: buildFloor()}); err != nil {
+		return err
+	}
+	if err := b.openImages(ctx); err != nil {
+		return err
+	}
+	if err := b.openNetwork(); err != nil {
+		return err
+	}
+	if err := b.resumePods(); err != nil {
+		return err
+	}
+	if err := b.openAgent(); err != nil {
+		return err
+	}
+	if err := b.openServer(); err != nil {
+		return err
+	}
+	return b.writeRunInfo()
+}
+
+// makeDir makes a directory only root can enter, and says in one line why it cannot.
+func makeDir(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("cannot make %s: %w", dir, err)
+	}
+	probe := filepath.Join(dir, fmt.Sprintf(".probe-%d", os.Getpid()))
+	if err := os.WriteFile(probe, nil, 0o600); err != nil {
+		return fmt.Errorf("cannot write to %s: %w", dir, err)
+	}
+	return os.Remove(probe)
+}
+
+// listen takes the TLS address first: if it is taken nothing else is begun.
+func (b *board) listen(ctx context.Context) error {
+	if b.listenAt == "" {
+		return nil
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", b.listenAt)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("--listen %s: the address is taken by another program; give another one", b.listenAt)
+	}
+	if err != nil {
+		return fmt.Errorf("--listen %s: %w", b.listenAt, err)
+	}
+	b.listener = l
+	return nil
+}
+
+// run works until a signal or an error ends it. The API outlives the agent, so that last statuses are written.
+func (b *board) run(ctx context.Context) error {
+	apiCtx, stopAPI := context.WithCancel(ctx)
+	defer stopAPI()
+	base, apiCtx := errgroup.WithContext(apiCtx)
+	for _, r := range []func(context.Context) error{b.store.Run, b.client.Run, b.server.Run, b.events.Run} {
+		base.Go(func() error { return r(apiCtx) })
+	}
+	workCtx, stopWork := context.WithCancel(apiCtx)
+	defer stopWork()
+	work, workCtx := errgroup.WithContext(workCtx)
+	jobs := []func(context.Context) error{b.agent.Run, b.keeper.Run, func(ctx context.Context) error {
+		return controller.Run(ctx, controller.Config{Client: b.client, Schedule: scheduler.Config{Closed: b.closed}})
+	}}
+	if b.store.Health().Unclean {
+		jobs = append(jobs, b.verifyImages)
+	}
+	if b.manifests != "" {
+		jobs = append(jobs, (&manifests{dir: b.manifests, client: b.client}).Run)
+	}
+	for _, j := range jobs {
+		work.Go(func() error { return j(workCtx) })
+	}
+	end := make(chan bool, 1) // the verdict: are the pods gone?
+	power, err := b.power(end)
+	if err != nil {
+		return err
+	}
+	work.Go(func() error { return power.Run(workCtx) })
+	b.tellRestored()
+	slog.Info("serving", "node", b.name, "version", version, "socket", socketPath(b.runDir), "listen", b.listenAt)
+	b.notifyReady()
+
+	drained := false
+	select {
+	case <-workCtx.Done():
+	case drained = <-end:
+	}
+	goingDown := drained && shutdown.MachineGoingDown(ctx)
+	stopWork()
+	err = work.Wait()
+	if drained && !goingDown && err == nil {
+		err = b.clear(ctx)
+	}
+	stopAPI()
+	return errors.Join(err, base.Wait())
+}
+
+// tellRestored makes a restore seen where people look: in the node's events.
+func (b *board) tellRestored() {
+	if h := b.store.Health(); h.Restored != "" {
+		b.events.EventOn(corev1.ObjectReference{Kind: api.Nodes.Name, APIVersion: api.Nodes.APIVersion(), Name: b.name, UID: types.UID(b.name)},
+			corev1.EventTypeWarning, "StoreRestored", fmt.Sprintf("The store was damaged (kept as %s) and replaced by the snapshot %s; "+
+				"what was written after it is lost", h.Damaged, h.Restored))
+	}
+}
+
+// closed tells the scheduler that this board takes no more pods, before its Node says so.
+func (b *board) closed(node string) bool { return node == b.name && b.agent.Closed() }
+
+func (b *board) notifyReady() {
+	if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {
+		slog.Warn("cannot tell systemd that the board is ready", "err", err)
+	}
+}
+
+// power is what ends a board: signals, and under systemd logind, whose shutdown is held up while pods stop.
+func (b *board) power(end chan<- bool) (*shutdown.Manager, error) {
+	tell := func(drained bool) func() {
+		return func() {
+			select {
+			case end <- drained:
+			default: // told already
+			}
+		}
+	}
+	cfg := shutdown.Config{GracePeriod: b.file.ShutdownGracePeriod.Duration,
+		GracePeriodCriticalPods: b.file.ShutdownGracePeriodCriticalPods.Duration}
+	sources := []shutdown.Source{&shutdown.Signals{Drain: b.onTerm == "drain", Detach: tell(false), Exit: tell(true)}}
+	if underSystemd() {
+		sources = append(sources, &shutdown.Logind{Want: cfg.Total()})
+	}
+	return shutdown.NewManager(shutdown.ManagerConfig{Node: powerNode{b}, NodeName: b.name, Shutdown: cfg, Sources: sources, Events: b.events})
+}
+
+// clear removes what pods stood on, once none is left: a drained node leaves the machine as it found it.
+func (b *board) clear(ctx context.Context) error {
+	if n := len(b.agent.Pods()); n > 0 {
+		return fmt.Errorf("%d pods could not be stopped; 'ledge reset' removes them", n)
+	}
+	err := b.network.Close(ctx)
+	if !underSystemd() {
+		err = errors.Join(err, b.keeper.Reset(ctx))
+	}
+	return err
+}
+
+// close lets go of everything, last opened first.
+func (b *board) close() error {
+	var errs []error
+	if b.images != nil {
+		errs = append(errs, b.images.Close())
+	}
+	if b.store != nil {
+		errs = append(errs, b.store.Close())
+	}
+	if b.listener != nil {
+		if err := b.listener.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// buildFloor is when this binary was made: no clock is believed before that (DESIGN 6.6).
+func buildFloor() time.Time {
+	t, err := time.Parse(time.RFC3339, buildTime)
+	if err != nil || t.Year() < 2026 { // not stamped: a build by hand
+		return time.Time{}
+	}
+	return t
+}
+
+// apiVersion is what /version says. kubectl compares it with its own.
+func apiVersion() httpd.Version {
+	v := currentVersions()
+	return httpd.Version{Commit: v.Commit, Built: v.BuildTime}
+}

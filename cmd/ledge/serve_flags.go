@@ -1,0 +1,167 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ledge/node"
+)
+
+// serveOpts are the flags of serve.
+type serveOpts struct {
+	dataDir, config, listen, manifests string
+	bridge, podCIDR, cgroupRoot        string
+	onTerm                             string
+	verbose                            bool
+
+	// Kubernetes' own names (node-semantics 1.2). A flag beats the file.
+	registerNode       bool
+	kubeconfig         string
+	cloudProvider      string
+	hostnameOverride   string
+	registerWithTaints string
+	nodeIP             string
+	nodeExternalIP     string
+	nodeLabels         string
+	nodeStatusUpdate   time.Duration
+	reregister         bool
+	set                map[string]bool
+}
+
+func serveFlags(c *command) {
+	o := &serveOpts{}
+	f := c.flags
+	f.StringVar(&o.dataDir, "data-dir", "/var/lib/ledge", "everything that must survive a power cut")
+	f.StringVar(&o.config, "config", defaultConfigPath, "configuration file; written at the first start if missing")
+	f.StringVar(&o.listen, "listen", "127.0.0.1:6443", "address of the TLS API for kubectl; empty for none")
+	f.StringVar(&o.manifests, "manifests", "", "directory of YAML to keep applied")
+	f.StringVar(&o.bridge, "bridge", "ledge0", "network bridge of the pods; 'none' gives every pod the host's network")
+	f.StringVar(&o.podCIDR, "pod-cidr", "", "pod addresses; a free /24 is chosen and remembered if unset")
+	f.StringVar(&o.cgroupRoot, "cgroup-root", "", "cgroup below which kubepods stands; empty: the one systemd delegated, else the top")
+	f.StringVar(&o.onTerm, "on-term", "detach", "on SIGTERM or SIGINT: detach leaves the pods running, drain stops them first")
+	f.BoolVar(&o.verbose, "v", false, "log more")
+
+	f.BoolVar(&o.registerNode, "register-node", true, "make the Node object")
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "join another control plane (not yet)")
+	f.StringVar(&o.cloudProvider, "cloud-provider", "", "empty or external")
+	f.StringVar(&o.hostnameOverride, "hostname-override", "", "name of the Node instead of the host's")
+	f.StringVar(&o.registerWithTaints, "register-with-taints", "", "key=value:effect,...")
+	f.StringVar(&o.nodeIP, "node-ip", "", "address, or one IPv4 and one IPv6")
+	f.StringVar(&o.nodeExternalIP, "node-external-ip", "", "address to report as ExternalIP")
+	f.StringVar(&o.nodeLabels, "node-labels", "", "key=value,...")
+	f.DurationVar(&o.nodeStatusUpdate, "node-status-update-frequency", 10*time.Second, "how often the Node's status is computed")
+	f.BoolVar(&o.reregister, "reregister-on-delete", false, "make the Node again when somebody deletes it")
+	c.opts = o
+}
+
+// settings are flags and file together, checked: everything that can be wrong is said before anything is made.
+type settings struct {
+	*serveOpts
+	file     fileConfig
+	name     string
+	reg      node.Registration
+	status   node.StatusConfig
+	listenAt string
+	cidr     netip.Prefix
+}
+
+func (o *serveOpts) settings(c *command) (settings, error) {
+	s := settings{serveOpts: o}
+	o.set = map[string]bool{}
+	c.flags.Visit(func(f *flag.Flag) { o.set[f.Name] = true })
+	if len(c.args) > 0 {
+		return s, usagef("serve: unexpected %q", c.args[0])
+	}
+	if o.kubeconfig != "" {
+		return s, usagef("--kubeconfig: joining another control plane is not there yet; leave it out to run this board on its own")
+	}
+	if o.onTerm != "detach" && o.onTerm != "drain" {
+		return s, usagef("--on-term: %q is neither detach nor drain", o.onTerm)
+	}
+	var err error
+	if s.file, err = loadConfig(o.config); err != nil {
+		return s, err
+	}
+	if err := s.node(); err != nil {
+		return s, err
+	}
+	if o.listen != "" {
+		if _, _, err := net.SplitHostPort(o.listen); err != nil {
+			return s, usagef("--listen: %v", err)
+		}
+		s.listenAt = o.listen
+	}
+	if o.podCIDR != "" {
+		if s.cidr, err = netip.ParsePrefix(o.podCIDR); err != nil || !s.cidr.Addr().Is4() || s.cidr.Bits() > 29 {
+			return s, usagef("--pod-cidr: %q is not an IPv4 network of at least 8 addresses, such as 10.42.0.0/24", o.podCIDR)
+		}
+		s.cidr = s.cidr.Masked()
+	}
+	if len(o.bridge) > 15 || strings.ContainsAny(o.bridge, "/ :") || o.bridge == "" {
+		return s, usagef("--bridge: %q is not an interface name (1 to 15 letters)", o.bridge)
+	}
+	if o.cgroupRoot != "" && !strings.HasPrefix(o.cgroupRoot, "/") {
+		return s, usagef("--cgroup-root: %q must begin with /", o.cgroupRoot)
+	}
+	return s, nil
+}
+
+// node reads what concerns the Node object.
+func (s *settings) node() error {
+	o := s.serveOpts
+	hostname, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("read the host's name: %w", err)
+	}
+	if s.name, err = nodeName(hostname, o.hostnameOverride); err != nil {
+		return err
+	}
+	s.reg.Off, s.reg.Again = !o.registerNode, o.reregister
+	if s.file.RegisterNode != nil && !o.set["register-node"] {
+		s.reg.Off = !*s.file.RegisterNode
+	}
+	switch o.cloudProvider {
+	case "":
+	case "external":
+		s.reg.External = true
+	default:
+		return usagef("--cloud-provider: %q is not known; it is empty or external", o.cloudProvider) // N-1.15
+	}
+	if s.reg.Labels, err = parseLabels(o.nodeLabels); err != nil {
+		return usagef("--node-labels: %v", err)
+	}
+	s.reg.Taints = s.file.RegisterWithTaints
+	if o.set["register-with-taints"] {
+		if s.reg.Taints, err = parseTaints(o.registerWithTaints); err != nil {
+			return usagef("--register-with-taints: %v", err)
+		}
+	}
+	if s.reg.NodeIPs, err = parseNodeIPs(o.nodeIP); err != nil {
+		return usagef("--node-ip: %v", err)
+	}
+	if o.nodeIP != "" && len(s.reg.NodeIPs) < len(splitList(o.nodeIP)) {
+		slog.Warn("some addresses of --node-ip could not be read and are left out", "given", o.nodeIP)
+	}
+	if o.nodeExternalIP != "" {
+		if s.reg.ExternalIP, err = netip.ParseAddr(o.nodeExternalIP); err != nil {
+			return usagef("--node-external-ip: %q is not an address", o.nodeExternalIP)
+		}
+	}
+	if o.set["node-status-update-frequency"] {
+		s.file.NodeStatusUpdateFrequency = metav1.Duration{Duration: o.nodeStatusUpdate}
+	}
+	if d := s.file.NodeStatusUpdateFrequency.Duration; d != 0 && d < time.Second {
+		return errors.New("nodeStatusUpdateFrequency must be at least 1s")
+	}
+	s.status, err = s.file.status()
+	return err
+}

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"runtime/debug"
+)
+
+// versions is what `ledge version -o json` prints.
+type versions struct {
+	Version      string `json:"version"`
+	Commit       string `json:"commit"`
+	BuildTime    string `json:"buildTime"`
+	Go           string `json:"go"`
+	Libcontainer string `json:"libcontainer"`
+	Bbolt        string `json:"bbolt"`
+}
+
+func currentVersions() versions {
+	v := versions{Version: version, Commit: commit, BuildTime: buildTime, Libcontainer: "unknown", Bbolt: "unknown"}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return v
+	}
+	v.Go = info.GoVersion
+	for _, d := range info.Deps {
+		switch d.Path {
+		case "github.com/opencontainers/runc":
+			v.Libcontainer = d.Version
+		case "go.etcd.io/bbolt":
+			v.Bbolt = d.Version
+		}
+	}
+	return v
+}
+
+func versionFlags(c *command) {
+	var format string
+	c.flags.StringVar(&format, "o", "", "json")
+	c.opts = &format
+}
+
+func versionVerb(_ context.Context, c *command) error {
+	v := currentVersions()
+	switch format := *c.opts.(*string); format {
+	case "":
+		_, err := fmt.Fprintf(c.out, "ledge %s (%s, %s)\nlibcontainer %s\nbbolt %s\n%s\n",
+			v.Version, v.Commit, v.BuildTime, v.Libcontainer, v.Bbolt, v.Go)
+		return err
+	case "json":
+		enc := json.NewEncoder(c.out)
+		enc.SetIndent("", "  ")
+		return enc.Encode(v)
+	default:
+		return usagef("version: -o %s is not a format; there is json", format)
+	}
+}

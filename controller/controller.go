@@ -1,0 +1,287 @@
+// Package controller is the control plane's loops: each follows the objects it cares about, takes a snapshot, asks a
+// pure function (package scheduler, package lease, or one of its own) and writes the answer through api.Client.
+//
+//	Schedule       unbound pods -> scheduler.Place -> bind, or say why not and make room
+//	NodeHealth     nodes, leases -> lease.Monitor -> Unknown conditions, taints, labels
+//	TaintEviction  pods on nodes with NoExecute taints -> delete, now or when tolerated long enough
+//	PodGC          ended pods beyond a number, pods and leases of nodes that are gone
+//
+// They share one copy of the objects (World) and nothing else: they meet only in the store. Every loop works on what
+// is, not on what happened, so that a missed event or a failed write is made good by the next look.
+//
+// Expiring events and emptying namespaces are the API server's own business (api/local).
+//
+// It may import api, lease and scheduler, and nothing else of ledge.
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ledge/api"
+	"ledge/lease"
+	"ledge/scheduler"
+)
+
+// Config is what the control plane's loops need. Only Client is required.
+type Config struct {
+	Client   api.Client
+	Health   lease.Settings
+	Schedule scheduler.Config
+	// TerminatedPods is how many ended pods are kept per board; zero is 100 (N-3.46), negative keeps all.
+	TerminatedPods int
+}
+
+// Run runs all loops until ctx ends.
+func Run(ctx context.Context, cfg Config) error {
+	if cfg.Client == nil {
+		return errors.New("controller: no client")
+	}
+	w := NewWorld(cfg.Client)
+	record := func(component string) *api.Recorder { return api.NewRecorder(cfg.Client, component, "") }
+	placed, health, evicted := record(scheduler.DefaultName), record("node-controller"), record("taint-eviction-controller")
+	loops := []interface{ Run(context.Context) error }{
+		placed, health, evicted,
+		NewSchedule(w, placed, cfg.Schedule),
+		NewNodeHealth(w, health, cfg.Health),
+		NewTaintEviction(w, evicted),
+		NewPodGC(w, cfg.TerminatedPods),
+		w, // last: the others have told it by now what they want to hear of
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	for _, l := range loops {
+		g.Go(func() error { return l.Run(ctx) })
+	}
+	return g.Wait()
+}
+
+// Recorder takes events for users to read; *api.Recorder is one.
+type Recorder interface {
+	Event(object api.Object, eventType, reason, message string)
+}
+
+// World is what the loops look at, followed once for all of them.
+type World struct {
+	Client api.Client
+	Nodes  *Follow[*corev1.Node]
+	Pods   *Follow[*corev1.Pod]
+	Leases *Follow[*coordinationv1.Lease]
+}
+
+// NewWorld prepares a World; Run fills it.
+func NewWorld(c api.Client) *World {
+	leases := api.Selection{Namespace: corev1.NamespaceNodeLease}
+	return &World{Client: c,
+		Nodes:  &Follow[*corev1.Node]{View: api.NewView[*corev1.Node](c, api.Nodes, api.Selection{})},
+		Pods:   &Follow[*corev1.Pod]{View: api.NewView[*corev1.Pod](c, api.Pods, api.Selection{})},
+		Leases: &Follow[*coordinationv1.Lease]{View: api.NewView[*coordinationv1.Lease](c, api.Leases, leases)},
+	}
+}
+
+// Run follows until ctx ends.
+func (w *World) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return w.Nodes.Run(ctx) })
+	g.Go(func() error { return w.Pods.Run(ctx) })
+	g.Go(func() error { return w.Leases.Run(ctx) })
+	return g.Wait()
+}
+
+// ready waits until everything has been seen once; false means ctx ended first.
+func (w *World) ready(ctx context.Context) bool {
+	for _, synced := range []<-chan struct{}{w.Nodes.Synced(), w.Pods.Synced(), w.Leases.Synced()} {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-synced:
+		}
+	}
+	return true
+}
+
+// Follow is an api.View with more than one listener.
+type Follow[T api.Object] struct {
+	*api.View[T]
+	listeners []chan struct{}
+}
+
+// Listen gives a channel that receives after changes. Call it before Run.
+func (f *Follow[T]) Listen() <-chan struct{} {
+	ch := make(chan struct{}, 1)
+	f.listeners = append(f.listeners, ch)
+	return ch
+}
+
+// Run follows and tells the listeners, until ctx ends.
+func (f *Follow[T]) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return f.View.Run(ctx) })
+	g.Go(func() error {
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-f.Changed():
+			}
+			for _, ch := range f.listeners {
+				select {
+				case ch <- struct{}{}:
+				default:
+				}
+			}
+		}
+	})
+	return g.Wait()
+}
+
+// loop calls pass at each change of pods or nodes and whenever it asked to be woken, until ctx ends.
+func loop(ctx context.Context, w *World, nodes, pods <-chan struct{}, pass func(context.Context, time.Time) time.Duration) error {
+	if !w.ready(ctx) {
+		return nil
+	}
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-nodes:
+		case <-pods:
+		case <-timer.C:
+		}
+		timer.Reset(pass(ctx, time.Now()))
+	}
+}
+
+// idle is how long a loop sleeps when it expects nothing.
+const idle = 5 * time.Minute
+
+// How a write that met a newer object is tried again (N-3.9).
+const (
+	amendTries = 5
+	amendWait  = 20 * time.Millisecond
+)
+
+// amend changes an object as it is now: first the copy we hold, and after a conflict the newest. change says whether
+// there is anything to write; it must be able to run more than once. An object that is gone is not an error, and
+// changed says whether something was written.
+func amend[T api.Object](ctx context.Context, c api.Client, obj T, subresource string, change func(T) bool) (out T, changed bool, err error) {
+	kind, err := api.KindOf(obj)
+	if err != nil {
+		return obj, false, err
+	}
+	uid := obj.GetUID()
+	for try := range amendTries {
+		next := obj.DeepCopyObject().(T)
+		if !change(next) {
+			return obj, false, nil
+		}
+		var written api.Object
+		written, err = c.Update(ctx, kind, next, api.WriteOptions{Subresource: subresource})
+		if err == nil {
+			out, _ = written.(T)
+			return out, true, nil
+		}
+		if apierrors.IsNotFound(err) {
+			return obj, false, nil
+		}
+		if try > 0 || !apierrors.IsConflict(err) {
+			if !sleep(ctx, amendWait) {
+				break
+			}
+		}
+		fresh, getErr := api.Get[T](ctx, c, kind, obj.GetNamespace(), obj.GetName())
+		switch {
+		case apierrors.IsNotFound(getErr):
+			return obj, false, nil
+		case getErr == nil && fresh.GetUID() != uid:
+			return obj, false, nil // another one of that name
+		case getErr == nil:
+			obj = fresh
+		}
+	}
+	return obj, false, fmt.Errorf("update %s %s: %w", kind.Singular, api.Key(obj), err)
+}
+
+// grumble logs a failure once, and again only when it is another one or after things went well in between: a full disk
+// fails every few seconds.
+type grumble struct{ last string }
+
+func (g *grumble) about(ctx context.Context, message string, err error, args ...any) {
+	switch {
+	case err == nil:
+		g.last = ""
+	case ctx.Err() == nil && err.Error() != g.last:
+		g.last = err.Error()
+		slog.Warn(message, append(args, "err", err)...)
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// setCondition puts a condition into a pod's status; false when it was there as it is.
+func setCondition(pod *corev1.Pod, c corev1.PodCondition, now time.Time) bool {
+	c.LastTransitionTime = metav1.NewTime(now)
+	for i := range pod.Status.Conditions {
+		old := &pod.Status.Conditions[i]
+		if old.Type != c.Type {
+			continue
+		}
+		if old.Status == c.Status && old.Reason == c.Reason && old.Message == c.Message {
+			return false
+		}
+		if old.Status == c.Status {
+			c.LastTransitionTime = old.LastTransitionTime
+		}
+		*old = c
+		return true
+	}
+	pod.Status.Conditions = append(pod.Status.Conditions, c)
+	return true
+}
+
+// disrupt marks a pod as ended from outside, and deletes it: with its own grace, or by force.
+func disrupt(ctx context.Context, c api.Client, pod *corev1.Pod, reason, message string) error {
+	now := time.Now()
+	_, _, err := amend(ctx, c, pod, "status", func(p *corev1.Pod) bool {
+		return setCondition(p, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue,
+			Reason: reason, Message: message}, now)
+	})
+	if err != nil {
+		return err
+	}
+	return remove(ctx, c, pod, api.DeleteOptions{})
+}
+
+// remove deletes a pod of exactly that UID. One that is gone, or another by that name, is not an error.
+func remove(ctx context.Context, c api.Client, pod *corev1.Pod, opts api.DeleteOptions) error {
+	opts.UID = &pod.UID
+	_, err := c.Delete(ctx, api.Pods, pod.Namespace, pod.Name, opts)
+	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return fmt.Errorf("delete pod %s: %w", api.Key(pod), err)
+}
+
+func force() api.DeleteOptions {
+	var now int64
+	return api.DeleteOptions{Grace: &now}
+}

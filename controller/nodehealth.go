@@ -1,0 +1,118 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+
+	"ledge/lease"
+)
+
+// NodeHealth notices nodes that are no longer heard, and keeps taints and labels in step with their state.
+type NodeHealth struct {
+	w       *World
+	events  Recorder
+	monitor *lease.Monitor
+	nodes   <-chan struct{}
+
+	lost    map[string]bool // nodes whose pods are still to be marked not ready
+	grumble grumble
+}
+
+// NewNodeHealth prepares the loop; call it before the World runs.
+func NewNodeHealth(w *World, events Recorder, s lease.Settings) *NodeHealth {
+	return &NodeHealth{w: w, events: events, monitor: lease.NewMonitor(s), nodes: w.Nodes.Listen(), lost: map[string]bool{}}
+}
+
+// Run watches until ctx ends. Renewals do not wake it: it looks at leases when it looks at all.
+func (h *NodeHealth) Run(ctx context.Context) error { return loop(ctx, h.w, h.nodes, nil, h.pass) }
+
+func (h *NodeHealth) pass(ctx context.Context, now time.Time) time.Duration {
+	leases := map[string]*coordinationv1.Lease{}
+	for _, l := range h.w.Leases.List() {
+		leases[l.Name] = l
+	}
+	pass := h.monitor.Step(h.w.Nodes.List(), leases, now)
+	for _, name := range pass.Gone {
+		delete(h.lost, name)
+		h.events.Event(&corev1.Node{ObjectMeta: nodeMeta(name)}, corev1.EventTypeNormal, "RemovingNode",
+			fmt.Sprintf("Node %s event: Removing Node %s from Controller", name, name))
+	}
+	var failed []error
+	for i := range pass.Changes {
+		failed = append(failed, h.write(ctx, &pass.Changes[i], now))
+	}
+	for _, z := range pass.Zones {
+		if z.State != z.Was && z.Was != lease.ZoneInitial && z.Ready+z.NotReady > 1 { // of one node its own log says it
+			slog.Info("zone changed state", "zone", z.Zone, "state", z.State, "ready", z.Ready, "not ready", z.NotReady)
+		}
+	}
+	failed = append(failed, h.markPods(ctx, now))
+	h.grumble.about(ctx, "cannot write node health", errors.Join(failed...))
+	return pass.Wake
+}
+
+// write carries out one change: conditions, then taints (N-3.21).
+func (h *NodeHealth) write(ctx context.Context, c *lease.Change, now time.Time) error {
+	node, ok := h.w.Nodes.Get("", c.Node)
+	if !ok {
+		return nil
+	}
+	if c.Added {
+		h.events.Event(node, corev1.EventTypeNormal, "RegisteredNode", fmt.Sprintf("Node %s event: Registered Node %s in Controller", c.Node, c.Node))
+	}
+	if c.Silent {
+		fresh, silenced, err := amend(ctx, h.w.Client, node, "status", func(n *corev1.Node) bool { return c.Silence(n, now) })
+		if err != nil {
+			return err
+		}
+		if silenced {
+			slog.Warn("node is no longer heard", "node", c.Node)
+		}
+		if silenced && c.Lost {
+			h.events.Event(node, corev1.EventTypeNormal, "NodeNotReady", fmt.Sprintf("Node %s status is now: NodeNotReady", c.Node))
+			h.lost[c.Node] = true
+		}
+		node = fresh
+	}
+	_, _, err := amend(ctx, h.w.Client, node, "", func(n *corev1.Node) bool { return c.Apply(n, now) })
+	return err
+}
+
+// markPods turns the Ready condition of the pods on lost nodes False (N-3.12). What fails is left to the next pass.
+func (h *NodeHealth) markPods(ctx context.Context, now time.Time) error {
+	if len(h.lost) == 0 {
+		return nil
+	}
+	var errs []error
+	failed := map[string]bool{}
+	for _, p := range h.w.Pods.List() {
+		if !h.lost[p.Spec.NodeName] {
+			continue
+		}
+		_, marked, err := amend(ctx, h.w.Client, p, "status", func(p *corev1.Pod) bool {
+			for i := range p.Status.Conditions {
+				if c := &p.Status.Conditions[i]; c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+					c.Status = corev1.ConditionFalse
+					c.LastTransitionTime.Time = now
+					return true
+				}
+			}
+			return false
+		})
+		if marked {
+			h.events.Event(p, corev1.EventTypeWarning, "NodeNotReady", "Node is not ready")
+		}
+		if err != nil {
+			errs = append(errs, err)
+			failed[p.Spec.NodeName] = true
+		}
+	}
+	h.lost = failed
+	return errors.Join(errs...)
+}

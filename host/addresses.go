@@ -1,0 +1,234 @@
+package host
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"math/bits"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Interface is a network interface with its addresses.
+type Interface struct {
+	Name         string
+	Up, Loopback bool
+	Addresses    []netip.Prefix
+}
+
+func kernelInterfaces() ([]Interface, error) {
+	ifaces, err := net.Interfaces()
+	if err != nil {
+		return nil, fmt.Errorf("list interfaces: %w", err)
+	}
+	var out []Interface
+	for _, i := range ifaces {
+		addrs, err := i.Addrs()
+		if err != nil { // it went away meanwhile
+			continue
+		}
+		x := Interface{Name: i.Name, Up: i.Flags&net.FlagUp != 0, Loopback: i.Flags&net.FlagLoopback != 0}
+		for _, a := range addrs {
+			if p, err := netip.ParsePrefix(a.String()); err == nil {
+				x.Addresses = append(x.Addresses, p)
+			}
+		}
+		out = append(out, x)
+	}
+	return out, nil
+}
+
+// Addresses are those of this machine, as Host.Addresses.
+func Addresses(not ...string) ([]netip.Addr, error) { return New(Config{}).Addresses(not...) }
+
+// Prefixes are those of this machine, as Host.Prefixes.
+func Prefixes() ([]netip.Prefix, error) { return New(Config{}).Prefixes() }
+
+// Addresses are the machine's usable addresses, best first: of the interface the default route leaves by (N-1.43), then
+// of other hardware, then of bridges and the like; on each, IPv4 first. The interfaces named in not (pods' bridges)
+// are left out. Names are not looked up: a board must start while no name server answers.
+func (h *Host) Addresses(not ...string) ([]netip.Addr, error) {
+	ifaces, err := h.cfg.Interfaces()
+	if err != nil {
+		return nil, err
+	}
+	ifaces = slices.DeleteFunc(slices.Clone(ifaces), func(i Interface) bool { return slices.Contains(not, i.Name) })
+	hardware := func(name string) bool {
+		_, err := os.Stat(filepath.Join(h.cfg.Sys, "class/net", name, "device"))
+		return err == nil
+	}
+	return order(ifaces, h.defaultRoutes(), h.passingAddresses(), hardware), nil
+}
+
+// order sorts the usable addresses. defaults has the metric of the default route of an interface.
+func order(ifaces []Interface, defaults map[string]uint32, passing map[netip.Addr]bool, hardware func(string) bool) []netip.Addr {
+	type ranked struct {
+		addr                  netip.Addr
+		kind, metric, version uint32
+	}
+	var all []ranked
+	for _, i := range ifaces {
+		if !i.Up || i.Loopback {
+			continue
+		}
+		for _, p := range i.Addresses {
+			r := ranked{addr: p.Addr().Unmap().WithZone(""), kind: 2}
+			if !usable(r.addr) || passing[r.addr] {
+				continue
+			}
+			if metric, ok := defaults[i.Name]; ok {
+				r.kind, r.metric = 0, metric
+			} else if hardware(i.Name) {
+				r.kind = 1
+			}
+			if r.addr.Is6() {
+				r.version = 1
+			}
+			all = append(all, r)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b ranked) int {
+		return slices.Compare([]uint32{a.kind, a.metric, a.version}, []uint32{b.kind, b.metric, b.version})
+	})
+	var out []netip.Addr
+	for _, r := range all {
+		out = append(out, r.addr)
+	}
+	return slices.Compact(out)
+}
+
+func usable(ip netip.Addr) bool {
+	return ip.IsValid() && !ip.IsLoopback() && !ip.IsLinkLocalUnicast() && !ip.IsMulticast() && !ip.IsUnspecified()
+}
+
+// route is a line of the kernel's route tables.
+type route struct {
+	prefix netip.Prefix
+	iface  string
+	metric uint32
+	reject bool
+}
+
+// routes4 reads /proc/net/route, whose addresses are in the byte order of the machine.
+func (h *Host) routes4() ([]route, error) {
+	data, err := os.ReadFile(filepath.Join(h.cfg.Proc, "net/route"))
+	if err != nil {
+		return nil, fmt.Errorf("read routes: %w", err)
+	}
+	var out []route
+	for line := range strings.Lines(string(data)) {
+		f := strings.Fields(line) // Iface Destination Gateway Flags RefCnt Use Metric Mask ...
+		if len(f) < 8 || f[0] == "Iface" {
+			continue
+		}
+		dst, err1 := strconv.ParseUint(f[1], 16, 32)
+		flags, err2 := strconv.ParseUint(f[3], 16, 32)
+		metric, err3 := strconv.ParseUint(f[6], 10, 32)
+		mask, err4 := strconv.ParseUint(f[7], 16, 32)
+		if err1 != nil || err2 != nil || err3 != nil || err4 != nil {
+			continue
+		}
+		var b [4]byte
+		binary.NativeEndian.PutUint32(b[:], uint32(dst))
+		const rejects = 0x200 // RTF_REJECT
+		out = append(out, route{prefix: netip.PrefixFrom(netip.AddrFrom4(b), bits.OnesCount32(uint32(mask))), iface: f[0],
+			metric: uint32(metric), reject: flags&rejects != 0})
+	}
+	return out, nil
+}
+
+// defaultRoutes has the best metric of each interface a default route leaves by.
+func (h *Host) defaultRoutes() map[string]uint32 {
+	out := map[string]uint32{}
+	add := func(name string, metric uint32) {
+		if have, ok := out[name]; !ok || metric < have {
+			out[name] = metric
+		}
+	}
+	if routes, err := h.routes4(); err == nil {
+		for _, r := range routes {
+			if r.prefix.Bits() == 0 && !r.reject {
+				add(r.iface, r.metric)
+			}
+		}
+	}
+	if len(out) > 0 {
+		return out
+	}
+	data, err := os.ReadFile(filepath.Join(h.cfg.Proc, "net/ipv6_route")) // an IPv6-only network
+	if err != nil {
+		return out
+	}
+	for line := range strings.Lines(string(data)) {
+		f := strings.Fields(line) // destination, its bits, source, its bits, next hop, metric, 2 counts, flags, interface
+		if len(f) < 10 || f[1] != "00" || strings.Trim(f[0], "0") != "" || f[9] == "lo" {
+			continue
+		}
+		if metric, err := strconv.ParseUint(f[5], 16, 32); err == nil {
+			add(f[9], uint32(metric))
+		}
+	}
+	return out
+}
+
+// passingAddresses are the IPv6 addresses that are not to be relied on: made for privacy and changed daily, on their
+// way out, or not yet known to be free.
+func (h *Host) passingAddresses() map[netip.Addr]bool {
+	out := map[netip.Addr]bool{}
+	data, err := os.ReadFile(filepath.Join(h.cfg.Proc, "net/if_inet6"))
+	if err != nil {
+		return out
+	}
+	const temporary, failed, deprecated, tentative = 0x01, 0x08, 0x20, 0x40 // IFA_F_*
+	for line := range strings.Lines(string(data)) {
+		f := strings.Fields(line) // address, index, prefix length, scope, flags, interface
+		if len(f) != 6 {
+			continue
+		}
+		raw, err1 := hex.DecodeString(f[0])
+		flags, err2 := strconv.ParseUint(f[4], 16, 32)
+		ip, ok := netip.AddrFromSlice(raw)
+		if err1 == nil && err2 == nil && ok && flags&(temporary|failed|deprecated|tentative) != 0 {
+			out[ip] = true
+		}
+	}
+	return out
+}
+
+// Prefixes are the IPv4 networks this machine has addresses in or routes to, default routes apart: pods' addresses must
+// be elsewhere.
+func (h *Host) Prefixes() ([]netip.Prefix, error) {
+	ifaces, err := h.cfg.Interfaces()
+	if err != nil {
+		return nil, err
+	}
+	var out []netip.Prefix
+	for _, i := range ifaces {
+		for _, p := range i.Addresses {
+			if p.Addr().Is4() {
+				out = append(out, p.Masked())
+			}
+		}
+	}
+	routes, err := h.routes4()
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range routes {
+		if r.prefix.Bits() > 0 {
+			out = append(out, r.prefix.Masked())
+		}
+	}
+	slices.SortFunc(out, func(a, b netip.Prefix) int {
+		if c := a.Addr().Compare(b.Addr()); c != 0 {
+			return c
+		}
+		return a.Bits() - b.Bits()
+	})
+	return slices.Compact(out), nil
+}

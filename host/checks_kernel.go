@@ -1,0 +1,265 @@
+package host
+
+import (
+	"bufio"
+	"compress/gzip"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+func (h *Host) checkKernel() Check {
+	v := h.line(h.cfg.Proc, "sys/kernel/osrelease")
+	major, minor := kernelVersion(v)
+	before := func(x, y int) bool { return major < x || major == x && minor < y }
+	const remedy = "install a kernel of the last five years"
+	switch {
+	case before(5, 3):
+		return Check{"kernel", Fail, "Linux " + v + " is older than 5.3, the first that can hold on to processes (pidfd)", remedy}
+	case before(5, 8):
+		return Check{"kernel", Warn, "Linux " + v + " is older than 5.8: write errors of the card may go unnoticed", remedy}
+	}
+	return ok("kernel", "Linux "+v)
+}
+
+func kernelVersion(s string) (major, minor int) {
+	digits := func(s string) int {
+		if end := strings.IndexFunc(s, func(r rune) bool { return r < '0' || r > '9' }); end >= 0 {
+			s = s[:end]
+		}
+		n, err := strconv.Atoi(s)
+		if err != nil {
+			return 0
+		}
+		return n
+	}
+	first, rest, _ := strings.Cut(s, ".")
+	return digits(first), digits(rest)
+}
+
+// checkPrivileges: without CAP_SYS_RESOURCE the kernel refuses to lower oom_score_adj and to raise hard limits.
+func (h *Host) checkPrivileges() Check {
+	const name, remedy = "privileges", "run ledge as root, outside of a confined container"
+	mask, err := strconv.ParseUint(h.status("CapEff"), 16, 64)
+	if err != nil {
+		return Check{name, Warn, "capabilities cannot be read", remedy}
+	}
+	var lacks []string
+	for _, c := range []struct {
+		bit  uint
+		name string
+	}{{unix.CAP_SYS_ADMIN, "CAP_SYS_ADMIN"}, {unix.CAP_NET_ADMIN, "CAP_NET_ADMIN"}, {unix.CAP_MKNOD, "CAP_MKNOD"},
+		{unix.CAP_KILL, "CAP_KILL"}, {unix.CAP_SYS_CHROOT, "CAP_SYS_CHROOT"}} {
+		if mask&(1<<c.bit) == 0 {
+			lacks = append(lacks, c.name)
+		}
+	}
+	if len(lacks) > 0 {
+		return Check{name, Fail, "missing: " + strings.Join(lacks, " "), remedy}
+	}
+	if mask&(1<<unix.CAP_SYS_RESOURCE) == 0 {
+		return Check{name, Warn, "missing: CAP_SYS_RESOURCE: important pods are not spared when memory runs out (oom_score_adj)",
+			"run ledge with all of root's capabilities"}
+	}
+	return ok(name, "root's")
+}
+
+// status is a field of /proc/self/status.
+func (h *Host) status(name string) string {
+	data, err := os.ReadFile(filepath.Join(h.cfg.Proc, "self/status"))
+	if err != nil {
+		return ""
+	}
+	for line := range strings.Lines(string(data)) {
+		if v, found := strings.CutPrefix(line, name+":"); found {
+			return strings.TrimSpace(v)
+		}
+	}
+	return ""
+}
+
+func (h *Host) checkNamespaces() Check {
+	const name = "namespaces"
+	have := func(ns string) bool {
+		_, err := os.Lstat(filepath.Join(h.cfg.Proc, "self/ns", ns))
+		return err == nil
+	}
+	var missing []string
+	for _, ns := range []string{"mnt", "pid", "net", "ipc", "uts"} {
+		if !have(ns) {
+			missing = append(missing, ns)
+		}
+	}
+	if len(missing) > 0 {
+		return Check{name, Fail, "missing: " + strings.Join(missing, " "), "use a kernel with CONFIG_NAMESPACES and these kinds of it"}
+	}
+	if !have("cgroup") || !have("user") || h.line(h.cfg.Proc, "sys/user/max_user_namespaces") == "0" {
+		return Check{name, Warn, "no cgroup or user namespaces: pods see the host's cgroups, or cannot have hostUsers: false",
+			"use a kernel with CONFIG_CGROUPS and CONFIG_USER_NS, and user.max_user_namespaces above 0"}
+	}
+	return ok(name, "mnt pid net ipc uts cgroup user")
+}
+
+func (h *Host) checkSeccomp() Check {
+	const name = "seccomp"
+	actions := strings.Fields(h.line(h.cfg.Proc, "sys/kernel/seccomp/actions_avail"))
+	if !slices.Contains(actions, "errno") {
+		return Check{name, Fail, "the kernel has no system call filter",
+			"use a kernel with CONFIG_SECCOMP_FILTER, or set seccompDefault: false in the configuration"}
+	}
+	return ok(name, "filters: "+strings.Join(actions, " "))
+}
+
+func (h *Host) checkCgroups() Check {
+	const name = "cgroups"
+	switch mode := h.Cgroups().Mode; mode {
+	case Unified:
+		return ok(name, "version 2")
+	case Hybrid, Legacy:
+		return Check{name, Warn, fmt.Sprintf("version 1 (%s): pods run, some limits and signals are coarser", mode),
+			"boot with systemd.unified_cgroup_hierarchy=1 on the kernel's command line if the distribution allows it"}
+	}
+	return Check{name, Fail, "no hierarchy is mounted", "mount cgroup2 at /sys/fs/cgroup (systemd does)"}
+}
+
+func (h *Host) checkControllers() Check {
+	const name = "controllers"
+	have := h.Cgroups().Controllers
+	lacks := func(c string) bool { return !slices.Contains(have, c) }
+	if lacks("memory") {
+		return Check{name, Fail, "no memory controller: pods cannot be bounded, and one can take the board down", h.cmdlineRemedy("cgroup_enable=memory")}
+	}
+	if lacks("pids") || lacks("cpu") {
+		return Check{name, Fail, "missing: pids or cpu; there are: " + strings.Join(have, " "),
+			"use a kernel with CONFIG_CGROUP_PIDS and CONFIG_CGROUP_SCHED, and nothing like cgroup_disable= on its command line"}
+	}
+	var less []string
+	for _, c := range []string{"cpuset", "io"} {
+		if lacks(c) && (c != "io" || lacks("blkio")) { // version 1's name
+			less = append(less, c)
+		}
+	}
+	if len(less) > 0 {
+		return Check{name, Warn, "missing: " + strings.Join(less, " "), "use a kernel with CONFIG_CPUSETS and CONFIG_BLK_CGROUP"}
+	}
+	return ok(name, strings.Join(have, " "))
+}
+
+func (h *Host) checkPressure() Check {
+	const name = "pressure (PSI)"
+	p, err := h.Pressure("memory")
+	if err != nil {
+		return Check{name, Warn, "the kernel does not report it: shortage of memory is seen later", h.cmdlineRemedy("psi=1")}
+	}
+	return ok(name, fmt.Sprintf("memory %.0f %% of the last minute", p.Some.Avg60))
+}
+
+// checkModule looks for a driver: loaded or built in, as a module on disk, or in the kernel's configuration.
+func (h *Host) checkModule(name, option string) Check {
+	where := h.driver(name, option)
+	if where == "" {
+		return Check{name, Fail, "not in this kernel", fmt.Sprintf("install the kernel's modules, use a kernel with CONFIG_%s, or run ledge with --bridge none", option)}
+	}
+	return ok(name, where)
+}
+
+func (h *Host) driver(name, option string) string {
+	if _, err := os.Stat(filepath.Join(h.cfg.Sys, "module", name)); err == nil {
+		return "in the kernel"
+	}
+	dir := filepath.Join(h.cfg.Root, "lib/modules", h.line(h.cfg.Proc, "sys/kernel/osrelease"))
+	for _, list := range [][2]string{{"modules.builtin", "in the kernel"}, {"modules.dep", "a module, loaded when needed"}} {
+		data, err := os.ReadFile(filepath.Join(dir, list[0]))
+		if err == nil && strings.Contains(strings.ReplaceAll(string(data), "-", "_"), "/"+name+".ko") {
+			return list[1]
+		}
+	}
+	switch h.kernelOption("CONFIG_" + option) {
+	case "y":
+		return "in the kernel"
+	case "":
+		return "not known; the kernel tells nothing about itself"
+	}
+	return "" // off, or a module that is not there
+}
+
+// kernelOption reads the kernel's configuration: y, m or n, or nothing where the kernel keeps it to itself.
+func (h *Host) kernelOption(name string) string {
+	f, err := os.Open(filepath.Join(h.cfg.Proc, "config.gz"))
+	var in io.Reader
+	if err == nil {
+		defer f.Close()
+		if in, err = gzip.NewReader(f); err != nil {
+			return ""
+		}
+	} else {
+		f, err := os.Open(filepath.Join(h.cfg.Root, "boot", "config-"+h.line(h.cfg.Proc, "sys/kernel/osrelease")))
+		if err != nil {
+			return ""
+		}
+		defer f.Close()
+		in = f
+	}
+	lines, value := bufio.NewScanner(in), "n"
+	for lines.Scan() {
+		if v, found := strings.CutPrefix(lines.Text(), name+"="); found {
+			value = v
+		}
+	}
+	if lines.Err() != nil {
+		return ""
+	}
+	return value
+}
+
+func (h *Host) checkNFTables() Check {
+	const name = "nftables"
+	if err := listNFTables(); err != nil {
+		return Check{name, Fail, fmt.Sprintf("the kernel does not answer: %v", err),
+			"use a kernel with CONFIG_NF_TABLES (module nf_tables), or run ledge with --bridge none"}
+	}
+	return ok(name, "answers")
+}
+
+// listNFTables asks the kernel for all its tables, which loads the module if it is one.
+func listNFTables() error {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	wait := unix.Timeval{Sec: 2}
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &wait); err != nil {
+		return err
+	}
+	const kind, dump = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETTABLE, unix.NLM_F_REQUEST | unix.NLM_F_DUMP
+	msg := []byte{20, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0} // nlmsghdr, nfgenmsg
+	binary.NativeEndian.PutUint32(msg, uint32(len(msg)))
+	binary.NativeEndian.PutUint16(msg[4:], kind)
+	binary.NativeEndian.PutUint16(msg[6:], dump)
+	if err := unix.Sendto(fd, msg, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return err
+	}
+	buf := make([]byte, 64<<10)
+	n, _, err := unix.Recvfrom(fd, buf, 0)
+	if err != nil {
+		return err
+	}
+	if n < unix.SizeofNlMsghdr {
+		return errors.New("short answer")
+	}
+	if binary.NativeEndian.Uint16(buf[4:]) == unix.NLMSG_ERROR && n >= unix.SizeofNlMsghdr+4 {
+		if code := int32(binary.NativeEndian.Uint32(buf[unix.SizeofNlMsghdr:])); code != 0 {
+			return unix.Errno(-code)
+		}
+	}
+	return nil
+}

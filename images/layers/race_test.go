@@ -1,0 +1,6 @@
+//go:build race
+
+package layers
+
+// raceEnabled: the race detector takes memory and time of its own.
+const raceEnabled = true

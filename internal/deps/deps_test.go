@@ -1,0 +1,310 @@
+// Package deps holds the import table and the budgets, as tests.
+package deps
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+const (
+	module = "ledge/"
+	top    = "../.."
+	tags   = "netgo osusergo seccomp runc_nocriu"
+)
+
+// table says which of ledge's own packages a package may import; tests are free. A name stands for itself and a name
+// with /... for everything below it too; the most specific row counts. "everything" is for the places that join the
+// rooms. A package that no row names fails the test: a new room is a decision.
+var table = map[string][]string{
+	"api":            {},
+	"runtime":        {},
+	"images":         {},
+	"network":        {},
+	"storage/...":    {"api"},
+	"scheduler/...":  {"api"},
+	"node/pressure":  {"api"},
+	"api/httpd/...":  {"api"},
+	"api/rest/...":   {"api"},
+	"api/apitest":    {"api"},
+	"lease/...":      {"api"},
+	"shutdown/...":   {"api"},
+	"node/podstate":  {"api", "runtime"},
+	"api/local/...":  {"api", "storage"},
+	"api/mirror/...": {"api", "storage"},
+	"controller/...": {"api", "lease", "scheduler"},
+	"node":           {"api", "runtime", "images", "network", "lease", "node/..."},
+	"node/volume":    {"api", "runtime"},
+	"node/probe":     {"api", "runtime"},
+	"node/stats":     {"api", "runtime"},
+	"pki/...":        {"api"},
+	"runtime/...":    {"runtime/..."},
+	"images/...":     {"images/..."},
+	"network/...":    {"network/..."},
+	"host/...":       {},
+	"cmd/...":        {"everything"},
+	"internal/sim":   {"everything"},
+	"internal/deps":  {},
+	"scripts/...":    {"everything"},
+}
+
+// thirdParty says which rooms may import a module (or standard package) that brings weight or power with it.
+var thirdParty = map[string][]string{
+	"go.etcd.io/bbolt":                                    {"storage/...", "cmd/..."},
+	"github.com/opencontainers/runc":                      {"runtime/libct/...", "cmd/..."},
+	"github.com/opencontainers/cgroups":                   {"runtime/libct/...", "cmd/..."},
+	"github.com/coreos/go-systemd":                        {"shutdown/...", "cmd/..."},
+	"github.com/containerd/cgroups":                       {"host/..."},
+	"github.com/shirou/gopsutil":                          {"host/..."},
+	"github.com/vishvananda/netlink":                      {"network/bridge/...", "host"}, // host only reads routes
+	"github.com/vishvananda/netns":                        {"network/bridge/..."},
+	"github.com/google/nftables":                          {"network/bridge/...", "host"}, // host only asks whether it answers
+	"github.com/google/go-containerregistry":              {"images/registry/..."},
+	"k8s.io/client-go/rest":                               {"api/rest/..."},
+	"k8s.io/client-go/tools/clientcmd":                    {"api/rest/..."},
+	"k8s.io/client-go":                                    {}, // no other part of it, anywhere
+	"github.com/checkpoint-restore":                       {},
+	"github.com/google/go-cmp":                            {},
+	"github.com/stretchr":                                 {},
+	"google.golang.org/grpc":                              {},
+	"net/http/pprof":                                      {},
+	"expvar":                                              {},
+	"plugin":                                              {},
+	"unsafe":                                              {"host/...", "runtime/...", "network/bridge/...", "images/layers", "shutdown/...", "cmd/..."},
+	"C":                                                   {"runtime/libct/..."},
+	"net/http":                                            {"api", "api/local", "api/httpd/...", "api/rest/...", "api/apitest", "images/registry/...", "node/probe", "cmd/...", "internal/sim"},
+	"net/http/httptest":                                   {"api/apitest", "internal/sim"},
+	"os/exec":                                             {"cmd/...", "runtime/keeper/...", "runtime/libct/...", "runtime/runtimetest/...", "storage/..."},
+	"github.com/opencontainers/runc/tests":                {},
+	"k8s.io/apimachinery/pkg/util/wait":                   {}, // its timers do not sit well in a synctest bubble
+	"k8s.io/kubernetes":                                   {},
+	"k8s.io/component-base":                               {},
+	"github.com/prometheus/client_golang":                 {},
+	"github.com/spf13":                                    {},
+	"github.com/sirupsen/logrus":                          {"runtime/libct/..."}, // libcontainer's own, to be turned down there
+	"golang.org/x/tools":                                  {"scripts/..."},
+	"github.com/opencontainers/runtime-spec":              {"runtime/libct/..."},
+	"github.com/opencontainers/selinux":                   {"runtime/libct/..."},
+	"github.com/opencontainers/image-spec":                {"images/..."},
+	"github.com/klauspost/compress":                       {"images/...", "storage/..."},
+	"github.com/evanphx/json-patch":                       {},
+	"gopkg.in/evanphx/json-patch.v4":                      {"api/..."},
+	"github.com/opencontainers/runc/libcontainer/nsenter": {"runtime/libct/...", "cmd/..."},
+}
+
+// scripts may use what they like: nothing of them is in the binary.
+const unbound = "scripts/..."
+
+type pkg struct {
+	ImportPath string
+	Dir        string
+	GoFiles    []string
+	CgoFiles   []string
+	Imports    []string
+}
+
+// list asks the go command once for every package of the module, as a linux build with our tags sees it.
+var list = sync.OnceValues(func() ([]pkg, error) { return goList("./...") })
+
+func goList(args ...string) ([]pkg, error) {
+	cmd := exec.Command("go", append([]string{"list", "-e", "-tags", tags, "-json=ImportPath,Dir,GoFiles,CgoFiles,Imports"}, args...)...)
+	cmd.Dir = top
+	cmd.Env = append(os.Environ(), "GOOS=linux", "CGO_ENABLED=1")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, err
+	}
+	var all []pkg
+	for d := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p pkg
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			return all, nil
+		} else if err != nil {
+			return nil, err
+		}
+		all = append(all, p)
+	}
+}
+
+func packages(t *testing.T) []pkg {
+	t.Helper()
+	all, err := list()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) < 10 {
+		t.Fatalf("only %d packages listed: the module was not found", len(all))
+	}
+	return all
+}
+
+// matches tells whether name is what pattern means.
+func matches(pattern, name string) bool {
+	base, deep := strings.CutSuffix(pattern, "/...")
+	return pattern == "everything" || name == base || deep && strings.HasPrefix(name, base+"/")
+}
+
+// row is the most specific row of the table for name.
+func row(name string) (allowed []string, ok bool) {
+	best := -1
+	for pattern, may := range table {
+		specific := len(strings.TrimSuffix(pattern, "/..."))
+		if matches(pattern, name) && specific > best {
+			allowed, ok, best = may, true, specific
+		}
+	}
+	return allowed, ok
+}
+
+func TestImportTable(t *testing.T) {
+	for _, p := range packages(t) {
+		name := strings.TrimPrefix(p.ImportPath, module)
+		allowed, ok := row(name)
+		if !ok {
+			t.Errorf("%s stands in no row of the import table (DESIGN 4)", name)
+			continue
+		}
+		for _, imported := range p.Imports {
+			of, ours := strings.CutPrefix(imported, module)
+			if ours && !slices.ContainsFunc(allowed, func(a string) bool { return matches(a, of) }) {
+				t.Errorf("%s imports %s, may import: %s", name, of, strings.Join(allowed, ", "))
+			}
+		}
+	}
+}
+
+func TestThirdPartyTable(t *testing.T) {
+	for _, p := range packages(t) {
+		name := strings.TrimPrefix(p.ImportPath, module)
+		if matches(unbound, name) || name == "internal/deps" {
+			continue
+		}
+		for _, imported := range p.Imports {
+			rule, rooms := thirdPartyRule(imported)
+			if rule != "" && !slices.ContainsFunc(rooms, func(r string) bool { return matches(r, name) }) {
+				t.Errorf("%s imports %s, which only these may: %s", name, imported, strings.Join(rooms, ", "))
+			}
+		}
+	}
+}
+
+// thirdPartyRule finds the longest rule whose path is imported or above it.
+func thirdPartyRule(imported string) (rule string, rooms []string) {
+	for path, may := range thirdParty {
+		if (imported == path || strings.HasPrefix(imported, path+"/")) && len(path) > len(rule) {
+			rule, rooms = path, may
+		}
+	}
+	// The standard library's packages mean only themselves: net/http says nothing about net/http/httptest.
+	if first, _, _ := strings.Cut(rule, "/"); !strings.Contains(first, ".") && rule != imported {
+		return "", nil
+	}
+	return rule, rooms
+}
+
+// The binary starts itself anew for every container and pays for each init function.
+func TestNoInitFunctions(t *testing.T) {
+	eachFile(t, func(name, path string, file *ast.File, fset *token.FileSet) {
+		if matches("cmd/ledge", name) || matches("runtime/libct", name) {
+			return
+		}
+		for _, decl := range file.Decls {
+			if f, ok := decl.(*ast.FuncDecl); ok && f.Recv == nil && f.Name.Name == "init" {
+				t.Errorf("%s: init() outside cmd/ledge and runtime/libct", fset.Position(f.Pos()))
+			}
+		}
+	})
+}
+
+// calls that only programs (package main) may make, by the way they are written: what they decide is a program's to
+// decide, or they have no end.
+var calls = []string{"os.Exit", "log.Fatal", "log.Printf", "fmt.Print", "fmt.Printf", "fmt.Println", "slog.SetDefault",
+	"http.ListenAndServe", "http.ListenAndServeTLS", "http.Get", "time.Tick", "rand.Seed"}
+
+func TestForbiddenCalls(t *testing.T) {
+	eachFile(t, func(name, path string, file *ast.File, fset *token.FileSet) {
+		if file.Name.Name == "main" { // a program may print and exit
+			return
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			sel, ok := n.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			x, ok := sel.X.(*ast.Ident)
+			if !ok {
+				return true
+			}
+			call := x.Name + "." + sel.Sel.Name
+			if slices.Contains(calls, call) {
+				t.Errorf("%s: %s outside a program", fset.Position(sel.Pos()), call)
+			}
+			// A server of HTTP is made in one place: there its limits are.
+			if call == "http.Server" && !matches("api/httpd/...", name) {
+				t.Errorf("%s: http.Server outside api/httpd", fset.Position(sel.Pos()))
+			}
+			return true
+		})
+	})
+}
+
+// eachFile parses the sources that go into a build, not the tests.
+func eachFile(t *testing.T, f func(name, path string, file *ast.File, fset *token.FileSet)) {
+	t.Helper()
+	fset := token.NewFileSet()
+	for _, p := range packages(t) {
+		for _, source := range append(p.GoFiles, p.CgoFiles...) {
+			path := filepath.Join(p.Dir, source)
+			file, err := parser.ParseFile(fset, path, nil, parser.SkipObjectResolution)
+			if err != nil {
+				t.Error(err)
+				continue
+			}
+			f(strings.TrimPrefix(p.ImportPath, module), path, file, fset)
+		}
+	}
+}
+
+func TestRulesOfTheTables(t *testing.T) {
+	for _, c := range []struct {
+		name, imported string
+		ok             bool
+	}{
+		{"node", "node/podstate", true}, {"node", "storage", false}, {"node/podstate", "node", false},
+		{"runtime/libct", "runtime", true}, {"runtime/keeper", "api", false}, {"api", "storage", false},
+		{"api/httpd", "storage", false}, {"api/local", "storage", true}, {"cmd/ledge", "storage", true},
+		{"shutdown", "node", false}, {"controller", "runtime", false},
+	} {
+		allowed, ok := row(c.name)
+		if !ok {
+			t.Fatalf("no row for %s", c.name)
+		}
+		if got := slices.ContainsFunc(allowed, func(a string) bool { return matches(a, c.imported) }); got != c.ok {
+			t.Errorf("%s -> %s: allowed %v, want %v", c.name, c.imported, got, c.ok)
+		}
+	}
+	if _, ok := row("toolbox"); ok {
+		t.Error("an unknown room has a row")
+	}
+	for imported, want := range map[string]string{
+		"k8s.io/client-go/kubernetes": "k8s.io/client-go", "k8s.io/client-go/rest": "k8s.io/client-go/rest",
+		"net/http/httptest": "net/http/httptest", "net/http/httptrace": "", "k8s.io/api/core/v1": "",
+		"github.com/coreos/go-systemd/v22/daemon": "github.com/coreos/go-systemd",
+	} {
+		if got, _ := thirdPartyRule(imported); got != want {
+			t.Errorf("rule for %s is %q, want %q", imported, got, want)
+		}
+	}
+}

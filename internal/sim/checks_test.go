@@ -1,0 +1,183 @@
+package sim
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ledge/api"
+	"ledge/runtime"
+)
+
+// noted keeps what would have failed a test.
+type noted struct {
+	testing.TB
+	lines []string
+}
+
+func (n *noted) Helper() {}
+
+func (n *noted) Errorf(format string, args ...any) {
+	n.lines = append(n.lines, fmt.Sprintf(format, args...))
+}
+
+func (n *noted) want(t *testing.T, what string, parts ...string) {
+	t.Helper()
+	if len(n.lines) != len(parts) {
+		t.Errorf("%s: noted %q, want %d", what, n.lines, len(parts))
+	}
+	for i := range min(len(parts), len(n.lines)) {
+		if !strings.Contains(n.lines[i], parts[i]) {
+			t.Errorf("%s: noted %q, want %q", what, n.lines[i], parts[i])
+		}
+	}
+	n.lines = nil
+}
+
+// TestScribeNotices who writes what is another's (DESIGN 6.10).
+func TestScribeNotices(t *testing.T) {
+	n := &noted{TB: t}
+	s := scribe{b: &Board{t: n}}
+	agent := api.WithUser(t.Context(), api.User{Name: "system:node:sim"})
+	plane, user := t.Context(), api.WithUser(t.Context(), api.User{Name: "user"})
+	pod := func(edit func(*corev1.Pod)) *corev1.Pod {
+		p := &corev1.Pod{Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: "True"}}}}
+		if edit != nil {
+			edit(p)
+		}
+		return p
+	}
+	node := func(edit func(*corev1.Node)) *corev1.Node {
+		o := &corev1.Node{}
+		if edit != nil {
+			edit(o)
+		}
+		return o
+	}
+	ready := func(s corev1.ConditionStatus) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.PodReady, Status: s})
+		}
+	}
+	nodeReady := func(s corev1.ConditionStatus) func(*corev1.Node) {
+		return func(n *corev1.Node) {
+			n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: s}}
+		}
+	}
+	for _, c := range []struct {
+		what     string
+		old, new api.Object
+		agent    string // what of it the agent may not
+		plane    string
+	}{
+		{"image", pod(nil), pod(func(p *corev1.Pod) { p.Spec.NodeName = "x" }), "spec", "spec"},
+		{"label", pod(nil), pod(func(p *corev1.Pod) { p.Labels = map[string]string{"a": "b"} }), "labels", "labels"},
+		{"phase", pod(nil), pod(func(p *corev1.Pod) { p.Status.Phase = "Running" }), "", "status"},
+		{"ready", pod(nil), pod(ready("True")), "", "condition Ready True"},
+		{"not ready", pod(nil), pod(ready("False")), "", ""},
+		{"lost", pod(nil), pod(func(p *corev1.Pod) { p.Status.Conditions = nil }), "lost condition", "lost condition"},
+		{"nominated", pod(nil), pod(func(p *corev1.Pod) { p.Status.NominatedNodeName = "x" }), "nominated", ""},
+		{"taint", node(nil), node(func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "k"}} }), "taints", ""},
+		{"cordon", node(nil), node(func(n *corev1.Node) { n.Spec.Unschedulable = true }), "spec", "spec"},
+		{"node ready", node(nil), node(nodeReady("True")), "", "condition True"},
+		{"node unknown", node(nil), node(nodeReady("Unknown")), "", ""},
+		{"capacity", node(nil), node(func(n *corev1.Node) { n.Status.Capacity = corev1.ResourceList{"cpu": {}} }), "", "status"},
+	} {
+		kind, _ := api.KindOf(c.old)
+		judge := func(want string) []string {
+			if want == "" {
+				return nil
+			}
+			return []string{want}
+		}
+		for _, what := range changes(c.old, c.new) {
+			s.judge(agent, kind.Resource+" "+what)
+		}
+		n.want(t, c.what+" by the agent", judge(c.agent)...)
+		for _, what := range changes(c.old, c.new) {
+			s.judge(plane, kind.Resource+" "+what)
+			s.judge(user, kind.Resource+" "+what)
+		}
+		n.want(t, c.what+" by the control plane", judge(c.plane)...)
+	}
+}
+
+// TestWitnessNotices what no watcher should see.
+func TestWitnessNotices(t *testing.T) {
+	n := &noted{TB: t}
+	w := newWitness()
+	w.fail = n.Errorf
+	event := func(typ api.EventType, name, rev string) api.Event {
+		return api.Event{Type: typ, Object: &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: rev}}}
+	}
+	k := api.ConfigMaps
+	w.listed(k, api.List{Revision: "10"})
+	w.saw(k, event(api.Added, "a", "11"))
+	w.saw(k, event(api.Modified, "a", "12"))
+	w.saw(k, event(api.Bookmark, "", "12"))
+	n.want(t, "a good watch")
+	if err := w.compare(k, []api.Object{event(api.Added, "a", "12").Object}); err != nil {
+		t.Error(err)
+	}
+	w.saw(k, event(api.Modified, "a", "12"))
+	w.saw(k, event(api.Added, "a", "13"))
+	w.saw(k, event(api.Modified, "b", "14"))
+	w.saw(k, event(api.Bookmark, "", "9"))
+	n.want(t, "a bad watch", "revision 12 after one of 12", "ADDED", "MODIFIED", "bookmark of 9")
+	w.saw(k, event(api.Deleted, "a", "15"))
+	w.listed(k, api.List{Revision: "14"})
+	n.want(t, "a list from the past", "list of revision 14")
+	if w.compare(k, []api.Object{event(api.Added, "a", "12").Object}) == nil {
+		t.Error("a lost object was not noticed")
+	}
+
+	lease := func(at time.Duration) *coordinationv1.Lease {
+		return &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{RenewTime: &metav1.MicroTime{Time: time.Unix(0, 0).Add(at)}}}
+	}
+	w.beat(lease(0), lease(10*time.Second))
+	w.beat(lease(0), lease(10*time.Second+399*time.Millisecond))
+	n.want(t, "renewals in time")
+	w.beat(lease(0), lease(9*time.Second))
+	w.beat(lease(0), lease(11*time.Second))
+	n.want(t, "renewals out of time", "9s", "11s")
+	w.excuse()
+	w.beat(lease(0), lease(time.Hour))
+	w.beat(lease(0), lease(time.Hour))
+	n.want(t, "one was excused", "1h0m0s")
+}
+
+// TestStartsNotice what should not be started or killed.
+func TestStartsNotice(t *testing.T) {
+	n := &noted{TB: t}
+	s := newStarts()
+	s.fail = n.Errorf
+	c := func(id string) runtime.Container {
+		return runtime.Container{ID: id, PodUID: "u", Name: "c", Rootfs: t.TempDir()}
+	}
+	runs := func(id string) runtime.State {
+		return runtime.State{Containers: []runtime.Status{{ID: id, PodUID: "u", Name: "c", Phase: runtime.Running}}}
+	}
+	s.look(c("1"), runtime.State{})
+	s.look(c("1"), runs("1"))
+	s.look(c("2"), runtime.State{})
+	n.want(t, "good starts")
+	s.look(c("3"), runs("2"))
+	n.want(t, "two at once", "3 is started while 2 runs")
+	s.runsOnce("u")
+	s.look(c("4"), runtime.State{})
+	n.want(t, "a second run", "is to run once")
+	s.mayRepeat("u")
+	s.look(runtime.Container{ID: "5", PodUID: "u", Name: "c", Rootfs: "/nowhere"}, runtime.State{})
+	n.want(t, "no root file system", "without /nowhere")
+	s.signalled("1", syscall.SIGTERM)
+	s.signalled("1", syscall.SIGKILL)
+	n.want(t, "asked first")
+	s.signalled("2", syscall.SIGKILL)
+	n.want(t, "not asked", "without having been asked")
+}

@@ -1,0 +1,269 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"ledge/images"
+	imagesfake "ledge/images/fake"
+	"ledge/network"
+	"ledge/runtime"
+)
+
+// door is the one way from a brain to the board. When the brain dies it shuts: whatever a goroutine of a dead process
+// still tries has no effect.
+type door struct{ shut atomic.Bool }
+
+func (d *door) check() error {
+	if d.shut.Load() {
+		return fmt.Errorf("the brain is dead: %w", runtime.ErrUnavailable)
+	}
+	return nil
+}
+
+// engineDoor leads to the engine and remembers what was started.
+type engineDoor struct {
+	*door
+	runtime.Engine
+	starts *starts
+}
+
+func (e engineDoor) Info(ctx context.Context) (runtime.Info, error) {
+	if err := e.check(); err != nil {
+		return runtime.Info{}, err
+	}
+	return e.Engine.Info(ctx)
+}
+
+func (e engineDoor) EnsurePod(ctx context.Context, p runtime.Pod) (runtime.PodStatus, error) {
+	if err := e.check(); err != nil {
+		return runtime.PodStatus{}, err
+	}
+	return e.Engine.EnsurePod(ctx, p)
+}
+
+func (e engineDoor) RemovePod(ctx context.Context, uid string) error {
+	if err := e.check(); err != nil {
+		return err
+	}
+	return e.Engine.RemovePod(ctx, uid)
+}
+
+func (e engineDoor) Start(ctx context.Context, c runtime.Container) (runtime.Status, error) {
+	if err := e.check(); err != nil {
+		return runtime.Status{}, err
+	}
+	st, err := e.Engine.List(ctx)
+	if err != nil {
+		return runtime.Status{}, err
+	}
+	e.starts.look(c, st)
+	out, err := e.Engine.Start(ctx, c)
+	if err == nil {
+		say(c.LogPath, "started")
+	}
+	return out, err
+}
+
+// say writes a line to a container's log as the keeper would. On a full disk lines are lost, there as here.
+func say(path, text string) {
+	if os.MkdirAll(filepath.Dir(path), 0o755) != nil {
+		return
+	}
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	_, _ = fmt.Fprintf(f, "%s stdout F %s\n", time.Now().UTC().Format(time.RFC3339Nano), text)
+}
+
+func (e engineDoor) Signal(ctx context.Context, id string, sig syscall.Signal) error {
+	if err := e.check(); err != nil {
+		return err
+	}
+	e.starts.signalled(id, sig)
+	return e.Engine.Signal(ctx, id, sig)
+}
+
+func (e engineDoor) Remove(ctx context.Context, id string) error {
+	if err := e.check(); err != nil {
+		return err
+	}
+	return e.Engine.Remove(ctx, id)
+}
+
+func (e engineDoor) List(ctx context.Context) (runtime.State, error) {
+	if err := e.check(); err != nil {
+		return runtime.State{}, err
+	}
+	return e.Engine.List(ctx)
+}
+
+func (e engineDoor) Watch(ctx context.Context, fn func(runtime.Status)) error {
+	if err := e.check(); err != nil {
+		return err
+	}
+	return e.Engine.Watch(ctx, func(s runtime.Status) {
+		if e.check() == nil {
+			fn(s)
+		}
+	})
+}
+
+// starts knows every container that was ever started.
+type starts struct {
+	fail func(format string, args ...any)
+
+	mu     sync.Mutex
+	ids    map[string][]string // "<pod uid>/<container>" -> IDs, in order
+	polite map[string]bool     // IDs that were asked to stop before they were killed
+	once   map[string]bool     // "<pod uid>/<container>" that may run once only
+}
+
+func newStarts() *starts {
+	return &starts{ids: map[string][]string{}, polite: map[string]bool{}, once: map[string]bool{}}
+}
+
+// look checks a start: of no container two run at once, one that is to run once does, and what it needs is there.
+func (s *starts) look(c runtime.Container, have runtime.State) {
+	key := c.PodUID + "/" + c.Name
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !slices.Contains(s.ids[key], c.ID) {
+		s.ids[key] = append(s.ids[key], c.ID)
+	}
+	if s.once[c.PodUID] && len(s.ids[key]) > 1 {
+		s.fail("container %s runs again, and is to run once: %v", key, s.ids[key])
+	}
+	for _, o := range have.Containers {
+		if o.PodUID == c.PodUID && o.Name == c.Name && o.ID != c.ID && o.Phase == runtime.Running {
+			s.fail("container %s is started while %s runs", c.ID, o.ID)
+		}
+	}
+	paths := []string{c.Rootfs}
+	for _, m := range c.Mounts {
+		paths = append(paths, m.Source)
+	}
+	for _, p := range paths {
+		if _, err := os.Stat(p); err != nil {
+			s.fail("container %s is started without %s: %v", c.ID, p, err)
+		}
+	}
+}
+
+// runsOnce notes a pod whose containers may be started only once in their life.
+func (s *starts) runsOnce(uid string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.once[uid] = true
+}
+
+// mayRepeat takes that back: the pod's spec was changed.
+func (s *starts) mayRepeat(uid string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.once, uid)
+}
+
+// signalled checks that nothing is killed that was not asked to stop before.
+func (s *starts) signalled(id string, sig syscall.Signal) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if sig == syscall.SIGKILL && !s.polite[id] {
+		s.fail("container %s is killed without having been asked to stop", id)
+	}
+	s.polite[id] = true
+}
+
+// asked says whether a container was told to stop.
+func (s *starts) asked(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.polite[id]
+}
+
+// imageDoor leads to the images. It makes the root file systems that the fake only names: the agent looks into them
+// for account files, and one that is missing must stay an error there (a mount that is gone must not mean root).
+type imageDoor struct {
+	*door
+	store *imagesfake.Store
+}
+
+var _ images.Store = imageDoor{}
+
+func (i imageDoor) Get(ctx context.Context, ref string) (images.Image, error) {
+	return i.store.Get(ctx, ref)
+}
+
+func (i imageDoor) List(ctx context.Context) ([]images.Image, error) { return i.store.List(ctx) }
+
+func (i imageDoor) Import(ctx context.Context, r io.Reader) ([]images.Image, error) {
+	return i.store.Import(ctx, r)
+}
+
+func (i imageDoor) Remove(ctx context.Context, ref string) error { return i.store.Remove(ctx, ref) }
+
+func (i imageDoor) Mount(ctx context.Context, imageID, key string) (string, error) {
+	if err := i.check(); err != nil {
+		return "", err
+	}
+	dir, err := i.store.Mount(ctx, imageID, key)
+	if err != nil {
+		return "", err
+	}
+	return dir, os.MkdirAll(dir, 0o755)
+}
+
+func (i imageDoor) Unmount(ctx context.Context, key string) error {
+	if err := i.check(); err != nil {
+		return err
+	}
+	if err := i.store.Unmount(ctx, key); err != nil {
+		return err
+	}
+	return os.RemoveAll(filepath.Join(i.store.Dir, key))
+}
+
+func (i imageDoor) Retain(ctx context.Context, keys []string) error {
+	if err := i.check(); err != nil {
+		return err
+	}
+	return i.store.Retain(ctx, keys)
+}
+
+// networkDoor leads to the network.
+type networkDoor struct {
+	*door
+	network.Setup
+}
+
+func (n networkDoor) Attach(ctx context.Context, p network.Pod) ([]netip.Addr, error) {
+	if err := n.check(); err != nil {
+		return nil, err
+	}
+	return n.Setup.Attach(ctx, p)
+}
+
+func (n networkDoor) Detach(ctx context.Context, uid string) error {
+	if err := n.check(); err != nil {
+		return err
+	}
+	return n.Setup.Detach(ctx, uid)
+}
+
+func (n networkDoor) Retain(ctx context.Context, uids []string) error {
+	if err := n.check(); err != nil {
+		return err
+	}
+	return n.Setup.Retain(ctx, uids)
+}

@@ -1,0 +1,119 @@
+package sim
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"ledge/node"
+)
+
+// Machine is the board's hardware as the agent reads it, and its disk.
+type Machine struct {
+	disk string
+	size int64
+
+	mu     sync.Mutex
+	sample node.Sample
+	fail   error
+}
+
+var _ node.Board = (*Machine)(nil)
+
+func newMachine(disk string, size int64) *Machine {
+	fs := node.Filesystem{Capacity: 32 << 30, Available: 20 << 30, Inodes: 1 << 20, InodesFree: 1 << 19}
+	return &Machine{disk: disk, size: size, sample: node.Sample{Hostname: "sim", MachineID: "b0a4d", SystemUUID: "5e41a1",
+		BootID: "boot-1", KernelVersion: "6.12.0", OSImage: "Simulated", OS: "linux", Arch: "arm64", CPUs: 4,
+		MemoryTotal: 4 << 30, MemoryAvailable: 3 << 30, NodeFS: fs, ImageFS: fs, PIDMax: 32768, PIDUsed: 200,
+		Addresses: []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, 10})}}}
+}
+
+// Sample implements node.Board.
+func (m *Machine) Sample() (node.Sample, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.sample, m.fail
+}
+
+// Change turns the hardware into something else.
+func (m *Machine) Change(fn func(*node.Sample)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	fn(&m.sample)
+}
+
+// mount gives the board a disk of its own, small and in memory; without root it is a directory, and FillDisk does
+// nothing.
+func (m *Machine) mount() (unmount func(), err error) {
+	if err := os.MkdirAll(m.disk, 0o700); err != nil {
+		return nil, err
+	}
+	if os.Getuid() != 0 {
+		return func() {}, nil
+	}
+	if err := unix.Mount("tmpfs", m.disk, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, fmt.Sprintf("size=%d,mode=0700", m.size)); err != nil {
+		return nil, fmt.Errorf("mount tmpfs: %w", err)
+	}
+	return func() {
+		if err := unix.Unmount(m.disk, unix.MNT_DETACH); err != nil {
+			panic("sim: cannot unmount " + m.disk + ": " + err.Error())
+		}
+	}, nil
+}
+
+func (m *Machine) ballast() string { return filepath.Join(m.disk, "ballast") }
+
+// fill writes until the disk takes no more. False: this disk cannot be filled.
+func (m *Machine) fill() (bool, error) {
+	if os.Getuid() != 0 {
+		return false, nil
+	}
+	f, err := os.Create(m.ballast())
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	for block := make([]byte, 64<<10); len(block) > 0; {
+		if _, err := f.Write(block); errors.Is(err, unix.ENOSPC) {
+			block = block[:len(block)/2]
+		} else if err != nil {
+			return false, err
+		}
+	}
+	m.Change(func(s *node.Sample) { s.NodeFS.Available, s.ImageFS.Available = 0, 0 })
+	return true, nil
+}
+
+// full says whether the disk is.
+func (m *Machine) full() bool {
+	_, err := os.Stat(m.ballast())
+	return err == nil
+}
+
+// empty makes room again; a disk that has room is left alone.
+func (m *Machine) empty() error {
+	m.Change(func(s *node.Sample) { s.NodeFS.Available, s.ImageFS.Available = 20<<30, 20<<30 })
+	if err := os.Remove(m.ballast()); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// unmountBelow takes off what is mounted in the directories of a directory, two levels down: the volumes of pods.
+func unmountBelow(dir string) error {
+	mounts, err := filepath.Glob(filepath.Join(dir, "*", "*"))
+	if err != nil {
+		return err
+	}
+	for _, m := range mounts {
+		if err := unix.Unmount(m, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EPERM) {
+			return fmt.Errorf("unmount %s: %w", m, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,179 @@
+package sim
+
+import (
+	"context"
+	"strings"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+
+	"ledge/api"
+)
+
+// scribe stands between all writers and the store and holds them to DESIGN 6.10: every field has one writer.
+type scribe struct {
+	api.Client
+	b *Board
+}
+
+// The writers of a board, as the store can tell them apart.
+const (
+	byUser  = "user"
+	byAgent = "agent"
+	byPlane = "control plane"
+)
+
+func writer(ctx context.Context) string {
+	u, ok := api.UserFrom(ctx)
+	switch {
+	case !ok:
+		return byPlane
+	case strings.HasPrefix(u.Name, "system:node:"):
+		return byAgent
+	}
+	return byUser
+}
+
+// may says who writes what of the objects that have more than one writer. Users may write everything.
+var may = map[string]map[string]bool{
+	byAgent: {
+		"create nodes": true, "create leases": true, "create events": true,
+		"nodes labels": true, "nodes status": true, "nodes condition": true,
+		"leases spec": true,
+		"pods status": true, "pods condition": true,
+		"delete pods": true,
+	},
+	byPlane: {
+		"create pods/binding": true, "create events": true,
+		"nodes labels": true, "nodes taints": true, "nodes condition Unknown": true,
+		"pods condition PodScheduled": true, "pods condition DisruptionTarget": true, "pods condition Ready False": true, "pods nominated": true,
+		"delete pods": true, "delete leases": true,
+	},
+}
+
+func (s scribe) judge(ctx context.Context, deed string) {
+	who := writer(ctx)
+	if who == byUser {
+		return
+	}
+	// A right may be for a part only: "pods condition Ready False" is covered by "pods condition".
+	for part := deed; ; {
+		if may[who][part] {
+			return
+		}
+		i := strings.LastIndexByte(part, ' ')
+		if i < 0 {
+			break
+		}
+		part = part[:i]
+	}
+	s.b.Errorf("the %s may not write: %s", who, deed)
+}
+
+// Create implements api.Client.
+func (s scribe) Create(ctx context.Context, kind *api.Kind, obj api.Object, opts api.WriteOptions) (api.Object, error) {
+	out, err := s.Client.Create(ctx, kind, obj, opts)
+	if err == nil {
+		deed := "create " + kind.Resource
+		if opts.Subresource != "" {
+			deed += "/" + opts.Subresource
+		}
+		s.judge(ctx, deed)
+	}
+	return out, err
+}
+
+// Update implements api.Client.
+func (s scribe) Update(ctx context.Context, kind *api.Kind, obj api.Object, opts api.WriteOptions) (api.Object, error) {
+	old, gerr := s.Client.Get(ctx, kind, obj.GetNamespace(), obj.GetName())
+	out, err := s.Client.Update(ctx, kind, obj, opts)
+	if err != nil || gerr != nil || writer(ctx) == byUser {
+		return out, err
+	}
+	if obj.GetResourceVersion() == "" {
+		s.b.Errorf("the %s writes %s %s without saying over which version", writer(ctx), kind.Singular, obj.GetName())
+	}
+	if old.GetResourceVersion() == obj.GetResourceVersion() { // else somebody wrote in between: not ours to tell apart
+		for _, what := range changes(old, out) {
+			s.judge(ctx, kind.Resource+" "+what)
+		}
+	}
+	return out, nil
+}
+
+// Delete implements api.Client. An agent lets an object go when nothing of its pod is left, and says which one it
+// means (N-7.31).
+func (s scribe) Delete(ctx context.Context, kind *api.Kind, namespace, name string, opts api.DeleteOptions) (api.Object, error) {
+	old, gerr := s.Client.Get(ctx, kind, namespace, name)
+	out, err := s.Client.Delete(ctx, kind, namespace, name, opts)
+	if err != nil || gerr != nil {
+		return out, err
+	}
+	s.judge(ctx, "delete "+kind.Resource)
+	pod, ok := old.(*corev1.Pod)
+	if !ok || writer(ctx) != byAgent {
+		return out, nil
+	}
+	if opts.UID == nil || *opts.UID != pod.UID {
+		s.b.Errorf("the agent deletes pod %s without saying which one", name)
+	}
+	if p := pod.Status.Phase; p != corev1.PodSucceeded && p != corev1.PodFailed {
+		s.b.Errorf("the agent deletes pod %s in phase %s", name, p)
+	}
+	if left := s.b.leftOf(string(pod.UID)); len(left) > 0 {
+		s.b.Errorf("the agent deletes pod %s, and on the board there is still %v", name, left)
+	}
+	return out, nil
+}
+
+// changes names what differs between two versions of an object.
+func changes(old, new api.Object) []string {
+	var out []string
+	note := func(what string, same bool) {
+		if !same {
+			out = append(out, what)
+		}
+	}
+	equal := apiequality.Semantic.DeepEqual
+	note("labels", equal(old.GetLabels(), new.GetLabels()))
+	note("annotations", equal(old.GetAnnotations(), new.GetAnnotations()))
+	switch was := old.(type) {
+	case *corev1.Pod:
+		is := new.(*corev1.Pod)
+		note("spec", equal(was.Spec, is.Spec))
+		note("nominated", was.Status.NominatedNodeName == is.Status.NominatedNodeName)
+		x, y := was.Status.DeepCopy(), is.Status.DeepCopy()
+		x.Conditions, y.Conditions, x.NominatedNodeName, y.NominatedNodeName = nil, nil, "", ""
+		note("status", equal(x, y))
+		have := map[corev1.PodConditionType]corev1.PodCondition{}
+		for _, c := range was.Status.Conditions {
+			have[c.Type] = c
+		}
+		for _, c := range is.Status.Conditions {
+			note("condition "+string(c.Type)+" "+string(c.Status), equal(have[c.Type], c))
+			delete(have, c.Type)
+		}
+		for c := range have {
+			out = append(out, "lost condition "+string(c))
+		}
+	case *corev1.Node:
+		is := new.(*corev1.Node)
+		note("taints", equal(was.Spec.Taints, is.Spec.Taints))
+		x, y := was.DeepCopy(), is.DeepCopy()
+		x.Spec.Taints, y.Spec.Taints = nil, nil
+		note("spec", equal(x.Spec, y.Spec))
+		x.Status.Conditions, y.Status.Conditions = nil, nil
+		note("status", equal(x.Status, y.Status))
+		have := map[corev1.NodeConditionType]corev1.NodeCondition{}
+		for _, c := range was.Status.Conditions {
+			have[c.Type] = c
+		}
+		for _, c := range is.Status.Conditions {
+			note("condition "+string(c.Status), equal(have[c.Type], c))
+		}
+	case *coordinationv1.Lease:
+		note("spec", equal(was.Spec, new.(*coordinationv1.Lease).Spec))
+	}
+	return out
+}

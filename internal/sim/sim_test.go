@@ -1,0 +1,147 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// journal is the log of all boards: kept, counted, and printed only for a test that fails.
+var journal = &journalHandler{count: map[string]int{}}
+
+func TestMain(m *testing.M) {
+	slog.SetDefault(slog.New(journal))
+	os.Exit(m.Run())
+}
+
+type journalHandler struct {
+	mu    sync.Mutex
+	count map[string]int // warnings and errors by message
+	lines []string
+}
+
+func (j *journalHandler) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelInfo }
+func (j *journalHandler) WithAttrs([]slog.Attr) slog.Handler           { return j }
+func (j *journalHandler) WithGroup(string) slog.Handler                { return j }
+
+func (j *journalHandler) Handle(_ context.Context, r slog.Record) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %s %s", r.Time.UTC().Format("02 15:04:05.000"), r.Level, r.Message)
+	r.Attrs(func(a slog.Attr) bool { fmt.Fprintf(&b, " %s=%v", a.Key, a.Value); return true })
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if r.Level >= slog.LevelWarn {
+		j.count[r.Message]++
+	}
+	if j.lines = append(j.lines, b.String()); len(j.lines) > 2000 {
+		j.lines = j.lines[1000:]
+	}
+	return nil
+}
+
+// take empties the journal and gives the number of warnings by message.
+func (j *journalHandler) take(t *testing.T) map[string]int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if t.Failed() {
+		t.Logf("the board's log:\n%s", strings.Join(j.lines[max(0, len(j.lines)-200):], "\n"))
+	}
+	out := j.count
+	j.count, j.lines = map[string]int{}, nil
+	return out
+}
+
+// play runs fn with a board in a bubble and tells how long it took.
+func play(t *testing.T, cfg Config, fn func(b *Board)) (warnings map[string]int) {
+	t.Helper()
+	began, simulated := time.Now(), time.Duration(0)
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		fn(New(t, cfg))
+		simulated = time.Since(start)
+	})
+	warnings = journal.take(t)
+	t.Logf("%s simulated in %s, warnings %v", simulated.Round(time.Second), time.Since(began).Round(time.Millisecond), warnings)
+	return warnings
+}
+
+// seed of the scripts: LEDGE_SEED, or always the same.
+func seed(t *testing.T) uint64 {
+	s := uint64(20260101)
+	if text := os.Getenv("LEDGE_SEED"); text != "" {
+		n, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			t.Fatalf("LEDGE_SEED=%q: %v", text, err)
+		}
+		s = n
+	}
+	t.Logf("repeat with LEDGE_SEED=%d", s)
+	return s
+}
+
+// TestQuietDay: on a board where nothing happens, nothing is written but what is held back for an hour each time
+// (DESIGN 6.5, 7: one small commit is 16-25 KB, the budget 1 MB a day), nothing is said, and no pod is touched.
+func TestQuietDay(t *testing.T) {
+	hours := 24
+	if raced {
+		hours = 6
+	}
+	warnings := play(t, Config{Seed: 1}, func(b *Board) {
+		for i := range 20 {
+			b.Apply(Pod(fmt.Sprintf("steady-%d", i), WantSteady, corev1.RestartPolicyAlways, "run"))
+		}
+		b.Settle(10 * time.Second)
+		b.Pass(2 * time.Hour) // events of the start expire
+		commits, beats, pods := b.Health().Commits, b.witness.Beats(), b.versions()
+		b.Pass(time.Duration(hours) * time.Hour)
+		b.Settle(0)
+		if n := b.Health().Commits - commits; n < hours-1 || n > hours+2 {
+			t.Errorf("%d commits in %d idle hours, one an hour is due for lazy writes", n, hours)
+		}
+		if n := b.witness.Beats() - beats; n < hours*345 || n > hours*360+1 {
+			t.Errorf("%d renewals in %d hours", n, hours)
+		}
+		for name, was := range pods {
+			if is := b.versions()[name]; is != was {
+				t.Errorf("pod %s was written in an idle day: revision %s, was %s", name, is, was)
+			}
+		}
+	})
+	if len(warnings) > 0 {
+		t.Errorf("warnings on a quiet day: %v", warnings)
+	}
+}
+
+// TestFaultyDay does what may happen to a board, one thing after the other.
+func TestFaultyDay(t *testing.T) {
+	long := 24 * time.Hour
+	if raced {
+		long = 6 * time.Hour
+	}
+	play(t, Config{Seed: seed(t)}, func(b *Board) { b.Mischief(long) })
+}
+
+// TestWeek is seven such days; set LEDGE_LONG.
+func TestWeek(t *testing.T) {
+	if os.Getenv("LEDGE_LONG") == "" {
+		t.Skip("takes minutes: set LEDGE_LONG")
+	}
+	play(t, Config{Seed: seed(t)}, func(b *Board) { b.Mischief(7 * 24 * time.Hour) })
+}
+
+func (b *Board) versions() map[string]string {
+	out := map[string]string{}
+	for _, p := range b.Pods() {
+		out[p.Name] = p.ResourceVersion
+	}
+	return out
+}

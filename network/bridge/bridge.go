@@ -1,0 +1,363 @@
+// Package bridge connects pods by a Linux bridge: a veth pair and an IPv4 address per pod, one nftables table for
+// masquerading and host ports. It speaks netlink only and runs no programs.
+//
+//	pod: eth0 10.42.0.2 ──veth── lv1f0c… ┐                  ┌ masquerade ── eth0, wlan0 ...
+//	pod: eth0 10.42.0.3 ──veth── lv92ab… ┴ ledge0 10.42.0.1 ┴ DNAT of host ports
+//
+// What is wanted stands in a plan.Book and, so that a restarted process gives the same addresses, in small files on
+// tmpfs; the kernel is made to agree with it. The rules are compiled as data (rules.go) and replaced as a whole,
+// atomically. Everything that is made carries a name derived from the bridge's or ledge's mark in its alias, and
+// nothing without it is ever removed.
+package bridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"ledge/network"
+	"ledge/network/plan"
+)
+
+// Config says which bridge. RunDir is required.
+type Config struct {
+	// Bridge is the interface to make; ledge0 if empty.
+	Bridge string
+	// PodCIDR is the IPv4 network of the pods; its first address is the board's. It may be zero to take down, with
+	// Retain or Close, what an earlier process recorded under RunDir.
+	PodCIDR netip.Prefix
+	// RunDir is a directory on tmpfs: the records in it die with the boot.
+	RunDir string
+	// MTU of bridge and pods; if zero that of the default route's interface, or 1500.
+	MTU int
+	// NetNS is the path of the network namespace that plays the host; if empty, that of this process.
+	NetNS string
+	// BootID of the running kernel; if empty it is read. Records of another boot are void.
+	BootID string
+}
+
+// Setup implements network.Setup. It is safe for concurrent use.
+type Setup struct {
+	cfg   Config
+	table string
+
+	mu        sync.Mutex
+	book      *plan.Book // nil: no pod CIDR is known
+	rec       records
+	forwarded []string // interfaces this node switched forwarding on for
+	applied   uint32   // nftables generation at which the kernel's table was have; 0: unknown
+	have      table
+	made      bool
+	nft       nftConn
+	warned    bool // of conntrack
+}
+
+var _ network.Setup = (*Setup)(nil)
+
+// nameShape keeps names that are good as interface, file, sysctl and (with - as .) nftables table name.
+var nameShape = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,14}$`)
+
+// uidShape is what fits in an interface's alias, beside the address.
+var uidShape = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
+
+// New reads what an earlier process of this boot recorded. It changes nothing.
+func New(cfg Config) (*Setup, error) {
+	if cfg.Bridge == "" {
+		cfg.Bridge = "ledge0"
+	}
+	if !nameShape.MatchString(cfg.Bridge) {
+		return nil, fmt.Errorf("bridge %q: want a letter, then up to 14 letters, digits, - or _", cfg.Bridge)
+	}
+	if cfg.RunDir == "" {
+		return nil, errors.New("network: RunDir is required")
+	}
+	dir, err := filepath.Abs(cfg.RunDir)
+	if err != nil {
+		return nil, fmt.Errorf("network: %w", err)
+	}
+	cfg.RunDir = dir
+	if cfg.MTU != 0 && (cfg.MTU < 576 || cfg.MTU > 65535) {
+		return nil, fmt.Errorf("bridge %s: MTU %d is not between 576 and 65535", cfg.Bridge, cfg.MTU)
+	}
+	if cfg.BootID == "" {
+		id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+		if err != nil {
+			return nil, fmt.Errorf("read boot id: %w", err)
+		}
+		cfg.BootID = strings.TrimSpace(string(id))
+	}
+	s := &Setup{cfg: cfg, table: "ledge_" + strings.ReplaceAll(cfg.Bridge, "-", "."),
+		rec: records{dir: cfg.RunDir, boot: cfg.BootID, bridge: cfg.Bridge}}
+	return s, s.load()
+}
+
+// load makes the book from the records and from the kernel: the alias of a pod's interface carries UID and address.
+func (s *Setup) load() error {
+	shared, found := s.rec.readShared()
+	s.forwarded = shared.Forwarding
+	if !s.cfg.PodCIDR.IsValid() {
+		s.cfg.PodCIDR = shared.CIDR
+	}
+	if !s.cfg.PodCIDR.IsValid() {
+		return nil
+	}
+	var err error
+	if s.book, err = plan.NewBook(s.cfg.PodCIDR); err != nil {
+		return err
+	}
+	known, err := s.rec.readPods()
+	if err != nil {
+		return err
+	}
+	err = s.onHost(func(h *host) error {
+		link, err := h.LinkByName(s.cfg.Bridge)
+		if notFound(err) {
+			return nil
+		}
+		if err != nil || s.ownBridge(link) != nil {
+			return err // a bridge of others is refused when it matters
+		}
+		if !found {
+			if s.forwarded, err = h.uplinks(s.table); err != nil {
+				return err
+			}
+		}
+		ports, err := h.podLinks(link)
+		for _, p := range ports {
+			known = append(known, plan.Entry{Pod: network.Pod{UID: p.uid}, Addr: p.addr})
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("look for pods on bridge %s: %w", s.cfg.Bridge, err)
+	}
+	for _, e := range known { // records come first and know more
+		if old, had := s.book.Get(e.Pod.UID); had && old.Addr == e.Addr {
+			continue
+		}
+		// What contradicts (the CIDR was changed, a record is damaged) gets a new address when it is attached.
+		_ = s.book.Restore(e)
+	}
+	return nil
+}
+
+// Ready makes or repairs the bridge, forwarding and the rules. It is cheap when nothing is wrong.
+func (s *Setup) Ready(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.share(); err != nil {
+		return err
+	}
+	return s.onHost(func(h *host) error { return checkForwardDrop(h, s.cfg.Bridge, s.table, s.book.CIDR()) })
+}
+
+// share makes what all pods share.
+func (s *Setup) share() error {
+	if s.book == nil {
+		return fmt.Errorf("bridge %s: no pod CIDR is configured", s.cfg.Bridge)
+	}
+	return s.onHost(func(h *host) error {
+		if err := s.ensureBridge(h); err != nil {
+			return fmt.Errorf("bridge %s: %w", s.cfg.Bridge, err)
+		}
+		if err := s.ensureForwarding(h); err != nil {
+			return fmt.Errorf("bridge %s: forward packets: %w", s.cfg.Bridge, err)
+		}
+		if err := s.ensureRules(h); err != nil {
+			return fmt.Errorf("bridge %s: %w", s.cfg.Bridge, err)
+		}
+		s.made = true
+		return nil
+	})
+}
+
+// Attach connects a pod.
+func (s *Setup) Attach(ctx context.Context, pod network.Pod) ([]netip.Addr, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if !uidShape.MatchString(pod.UID) {
+		return nil, fmt.Errorf("connect pod %s/%s: %q is no UID", pod.Namespace, pod.Name, pod.UID)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.made {
+		if err := s.share(); err != nil {
+			return nil, err
+		}
+	}
+	old, _ := s.book.Get(pod.UID)
+	e, fresh, err := s.book.Claim(pod)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.connect(e, old); err != nil {
+		err = fmt.Errorf("connect pod %s/%s: %w", pod.Namespace, pod.Name, err)
+		if fresh { // nothing half-made stays
+			return nil, errors.Join(err, s.disconnect([]string{pod.UID}))
+		}
+		return nil, errors.Join(err, s.book.Restore(old))
+	}
+	return []netip.Addr{e.Addr}, nil
+}
+
+// connect makes true what the book says of a pod; old is what it said before.
+func (s *Setup) connect(e, old plan.Entry) error {
+	ns, err := openNetNS(e.Pod.NetNS)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(ns)
+	return s.onHost(func(h *host) error {
+		if err := notHost(ns); err != nil {
+			return err
+		}
+		if err := h.portsFree(newPorts(e, old)); err != nil {
+			return err
+		}
+		if err := s.ensureLink(h, e, ns); err != nil {
+			return err
+		}
+		if err := configurePod(ns, netip.PrefixFrom(e.Addr, s.book.CIDR().Bits()), s.book.Gateway()); err != nil {
+			return fmt.Errorf("inside %s: %w", e.Pod.NetNS, err)
+		}
+		if err := h.waitCarrier(linkName(s.cfg.Bridge, e.Pod.UID)); err != nil {
+			return err
+		}
+		if err := s.rec.writePod(e); err != nil {
+			return err
+		}
+		if err := s.ensureRules(h); err != nil {
+			return err
+		}
+		var stale staleFlows
+		stale.addPorts(newPorts(e, old))
+		s.forget(h, stale)
+		return nil
+	})
+}
+
+// newPorts are the ports of e that old did not have.
+func newPorts(e, old plan.Entry) []network.Port {
+	var out []network.Port
+	for _, p := range e.Pod.Ports {
+		known := false
+		for _, q := range old.Pod.Ports {
+			known = known || p == q
+		}
+		if !known {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// Detach disconnects a pod.
+func (s *Setup) Detach(ctx context.Context, uid string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.disconnect([]string{uid})
+}
+
+// Retain detaches every pod that is not listed.
+func (s *Setup) Retain(ctx context.Context, uids []string) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.book == nil {
+		return nil
+	}
+	return s.disconnect(s.book.Others(uids))
+}
+
+// disconnect takes pods off: their rules first, so that no packet is sent where nobody is. A pod that cannot be
+// taken off stays in the book, for the next try.
+func (s *Setup) disconnect(uids []string) error {
+	if s.book == nil {
+		return nil
+	}
+	var entries []plan.Entry
+	for _, uid := range uids {
+		if e, ok := s.book.Get(uid); ok {
+			entries = append(entries, e)
+			s.book.Release(uid)
+		}
+	}
+	if len(entries) == 0 {
+		return nil
+	}
+	return s.onHost(func(h *host) error {
+		errs, stale := []error{s.ensureRules(h)}, staleFlows{}
+		for _, e := range entries {
+			if err := s.removeLink(h, e.Pod.UID); err != nil {
+				errs = append(errs, fmt.Errorf("disconnect pod %s: %w", e.Pod.UID, err), s.book.Restore(e))
+				continue
+			}
+			stale.addrs = append(stale.addrs, e.Addr)
+			stale.addPorts(e.Pod.Ports)
+			errs = append(errs, s.rec.removePod(e.Pod.UID))
+		}
+		s.forget(h, stale)
+		return errors.Join(errs...)
+	})
+}
+
+// Close removes every trace, also of an earlier process with the same RunDir and Bridge.
+func (s *Setup) Close(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.made, s.applied = false, 0
+	err := s.onHost(func(h *host) error {
+		link, err := h.LinkByName(s.cfg.Bridge)
+		if err == nil && s.ownBridge(link) != nil {
+			return nil // the name belongs to others, and the table of that name with it
+		}
+		return s.removeAll(h)
+	})
+	s.nft.drop()
+	if err != nil {
+		return fmt.Errorf("remove bridge %s: %w", s.cfg.Bridge, err)
+	}
+	return s.rec.remove()
+}
+
+func (s *Setup) removeAll(h *host) error {
+	var errs []error
+	var stale staleFlows
+	if s.book != nil {
+		for _, e := range s.book.Entries() {
+			if err := s.removeLink(h, e.Pod.UID); err != nil {
+				errs = append(errs, fmt.Errorf("disconnect pod %s: %w", e.Pod.UID, err))
+				continue
+			}
+			s.book.Release(e.Pod.UID)
+			stale.addrs = append(stale.addrs, e.Addr)
+			stale.addPorts(e.Pod.Ports)
+		}
+	}
+	errs = append(errs, s.removeBridge(h), h.deleteTable(s.table))
+	s.forget(h, stale)
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return s.restoreForwarding(h)
+}

@@ -1,0 +1,89 @@
+package bridge
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+)
+
+// ensureForwarding makes the bridge and the interfaces with addresses forward packets, each by its own switch. The
+// global one (ip_forward) is never touched: found on, somebody else wants it and there is nothing to do; found off
+// at the end, what was switched on here can be switched off again without harm to others.
+func (s *Setup) ensureForwarding(h *host) error {
+	if err := setSysctl("1", "ipv4", "conf", s.cfg.Bridge, "forwarding"); err != nil {
+		return err
+	}
+	ours, err := s.wantForwarding(h)
+	if err != nil {
+		return err
+	}
+	if !slices.Equal(ours, s.forwarded) {
+		// Recorded first: a crash in between must not make us forget to switch it off.
+		if err := s.rec.writeShared(sharedRecord{CIDR: s.book.CIDR(), Forwarding: ours}); err != nil {
+			return err
+		}
+		s.forwarded = ours
+	}
+	for _, name := range ours {
+		if err := setSysctl("1", "ipv4", "conf", name, "forwarding"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// wantForwarding lists the interfaces that would not forward without us: found off now, or switched on by us before.
+func (s *Setup) wantForwarding(h *host) ([]string, error) {
+	if all, err := sysctl("ipv4", "ip_forward"); err != nil || all == "1" {
+		return nil, err
+	}
+	links, err := dump(h.LinkList)
+	if err != nil {
+		return nil, fmt.Errorf("list interfaces: %w", err)
+	}
+	addrs, err := dump(func() ([]netlink.Addr, error) { return h.AddrList(nil, netlink.FAMILY_V4) })
+	if err != nil {
+		return nil, fmt.Errorf("list addresses: %w", err)
+	}
+	var out []string
+	for _, l := range links {
+		a := l.Attrs()
+		hasAddr := slices.ContainsFunc(addrs, func(x netlink.Addr) bool { return x.LinkIndex == a.Index })
+		if !hasAddr || a.Flags&net.FlagLoopback != 0 || strings.HasPrefix(a.Alias, bridgeMark) {
+			continue
+		}
+		have, err := sysctl("ipv4", "conf", a.Name, "forwarding")
+		if err != nil {
+			return nil, err
+		}
+		if have == "0" || have == "1" && slices.Contains(s.forwarded, a.Name) {
+			out = append(out, a.Name)
+		}
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+// restoreForwarding switches off what this node switched on, unless somebody came to depend on it: another node of
+// ledge, or whoever set the global switch.
+func (s *Setup) restoreForwarding(h *host) error {
+	names := s.forwarded
+	s.forwarded = nil
+	if all, err := sysctl("ipv4", "ip_forward"); err != nil || all == "1" || len(names) == 0 {
+		return err
+	}
+	if others, err := h.tables(); err != nil || len(others) > 0 {
+		return err
+	}
+	for _, name := range names {
+		if err := setSysctl("0", "ipv4", "conf", name, "forwarding"); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("restore forwarding of %s: %w", name, err)
+		}
+	}
+	return nil
+}

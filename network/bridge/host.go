@@ -1,0 +1,254 @@
+package bridge
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	goruntime "runtime"
+	"slices"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"ledge/network"
+	"ledge/network/plan"
+)
+
+// host is the network namespace the bridge lives in, seen from a thread that is inside it.
+type host struct {
+	*netlink.Handle
+	nft *nftConn
+}
+
+// onHost runs f where the bridge lives. The caller holds the lock, or nobody else knows of s yet.
+func (s *Setup) onHost(f func(*host) error) error {
+	run := func() error {
+		h, err := netlink.NewHandle(unix.NETLINK_ROUTE, unix.NETLINK_NETFILTER)
+		if err != nil {
+			return fmt.Errorf("open netlink: %w", err)
+		}
+		defer h.Close()
+		err = f(&host{Handle: h, nft: &s.nft})
+		if err != nil {
+			s.nft.drop()
+		}
+		return err
+	}
+	if s.cfg.NetNS == "" {
+		return run()
+	}
+	fd, err := openNetNS(s.cfg.NetNS)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return within(fd, run)
+}
+
+// openNetNS opens a pinned network namespace.
+func openNetNS(path string) (int, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("open network namespace %q: %w", path, err)
+	}
+	// Asking the kind keeps a plain file (the pin of a namespace that is gone) from being told as EINVAL later.
+	if kind, err := unix.IoctlRetInt(fd, unix.NS_GET_NSTYPE); err != nil || kind != unix.CLONE_NEWNET {
+		unix.Close(fd)
+		return -1, fmt.Errorf("%q is not a network namespace", path)
+	}
+	return fd, nil
+}
+
+// notHost refuses a pod's namespace that is the one the calling thread is in: to configure it as a pod would take the
+// machine off its network.
+func notHost(ns int) error {
+	var pod, own unix.Stat_t
+	if err := unix.Fstat(ns, &pod); err != nil {
+		return fmt.Errorf("look at network namespace: %w", err)
+	}
+	if err := unix.Stat("/proc/thread-self/ns/net", &own); err != nil {
+		return fmt.Errorf("look at network namespace: %w", err)
+	}
+	if pod.Dev == own.Dev && pod.Ino == own.Ino {
+		return errors.New("its network namespace is the host's own")
+	}
+	return nil
+}
+
+// within runs f on a thread that is in the namespace fd while f runs. A thread that cannot be brought back is
+// thrown away: that is why f gets a goroutine of its own.
+func within(fd int, f func() error) error {
+	done := make(chan error)
+	go func() {
+		goruntime.LockOSThread()
+		home, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			done <- fmt.Errorf("open own network namespace: %w", err)
+			return
+		}
+		defer unix.Close(home)
+		if err := unix.Setns(fd, unix.CLONE_NEWNET); err != nil {
+			done <- fmt.Errorf("enter network namespace: %w", err)
+			return
+		}
+		err = f()
+		if unix.Setns(home, unix.CLONE_NEWNET) == nil {
+			goruntime.UnlockOSThread()
+		}
+		done <- err
+	}()
+	return <-done
+}
+
+// sysctl reads a setting of the network namespace the thread is in; missing is "".
+func sysctl(path ...string) (string, error) {
+	b, err := os.ReadFile(sysctlPath(path))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return strings.TrimSpace(string(b)), err
+}
+
+// setSysctl writes only if the value differs, so that a read-only /proc/sys that is right already is fine.
+func setSysctl(value string, path ...string) error {
+	have, err := sysctl(path...)
+	if err != nil || have == value {
+		return err
+	}
+	return os.WriteFile(sysctlPath(path), []byte(value), 0)
+}
+
+func sysctlPath(path []string) string { return filepath.Join("/proc/sys/net", filepath.Join(path...)) }
+
+// quietIPv6 switches IPv6 off on an interface: pods have none yet, and an interface that listens to router
+// advertisements lets a pod give the host a default route (CVE-2020-10749).
+func quietIPv6(ifname string) error {
+	if have, err := sysctl("ipv6", "conf", ifname, "disable_ipv6"); err != nil || have == "" {
+		return err // a kernel without IPv6
+	}
+	return setSysctl("1", "ipv6", "conf", ifname, "disable_ipv6")
+}
+
+// dump repeats a listing that others changed under way.
+func dump[T any](list func() (T, error)) (T, error) {
+	for range 5 {
+		if out, err := list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return out, err
+		}
+	}
+	return list()
+}
+
+func notFound(err error) bool {
+	var missing netlink.LinkNotFoundError
+	return errors.As(err, &missing) || errors.Is(err, unix.ENODEV)
+}
+
+// portsFree tells whether a process of the machine listens on a port that pods want: translating it would take it
+// over without a word, be it sshd's or ledge's own.
+func (h *host) portsFree(ports []network.Port) error {
+	if len(ports) == 0 {
+		return nil
+	}
+	addrs, err := dump(func() ([]netlink.Addr, error) { return h.AddrList(nil, netlink.FAMILY_V4) })
+	if err != nil {
+		return fmt.Errorf("list addresses: %w", err)
+	}
+	all := []netip.Addr{localhost.Addr()}
+	for _, a := range addrs {
+		if ip, ok := netip.AddrFromSlice(a.IP.To4()); ok && !ip.IsLoopback() {
+			all = append(all, ip)
+		}
+	}
+	for _, p := range ports {
+		try := all
+		if p.HostIP.IsValid() {
+			try = []netip.Addr{p.HostIP}
+		}
+		for _, ip := range try {
+			err := tryBind(ip, p)
+			if errors.Is(err, unix.EADDRINUSE) {
+				return fmt.Errorf("%w: a process of this machine has %s on %s", network.ErrPortInUse, plan.PortString(p), ip)
+			}
+			if errors.Is(err, unix.EADDRNOTAVAIL) && p.HostIP.IsValid() {
+				return fmt.Errorf("host port %s: this machine has no address %s", plan.PortString(p), ip)
+			}
+		}
+	}
+	return nil
+}
+
+func tryBind(ip netip.Addr, p network.Port) error {
+	kind := unix.SOCK_STREAM
+	switch p.Protocol {
+	case "UDP":
+		kind = unix.SOCK_DGRAM
+	case "SCTP": // no sockets of it without a module that is seldom there
+		return nil
+	}
+	fd, err := unix.Socket(unix.AF_INET, kind|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	if kind == unix.SOCK_STREAM { // connections in TIME_WAIT are nobody's
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
+			return err
+		}
+	}
+	return unix.Bind(fd, &unix.SockaddrInet4{Port: int(p.HostPort), Addr: ip.As4()})
+}
+
+// forget deletes what connection tracking remembers of addresses, and of UDP host ports that changed hands: a client
+// that never stops sending would go on to the old place for ever. TCP ends by itself.
+func (s *Setup) forget(h *host, f staleFlows) {
+	if len(f.addrs) == 0 && len(f.udp) == 0 {
+		return
+	}
+	if err := h.deleteFlows(f); err != nil && !s.warned {
+		s.warned = true
+		slog.Warn("cannot forget old connections; UDP clients of a moved host port may hang", "bridge", s.cfg.Bridge, "err", err)
+	}
+}
+
+// staleFlows says which tracked connections to forget.
+type staleFlows struct {
+	addrs []netip.Addr
+	udp   []uint16
+}
+
+func (f *staleFlows) addPorts(ports []network.Port) {
+	for _, p := range ports {
+		if p.Protocol == "UDP" {
+			f.udp = append(f.udp, p.HostPort)
+		}
+	}
+}
+
+// MatchConntrackFlow is true for flows to or from the addresses, before or behind translation, and for UDP flows that
+// were sent to one of the ports.
+func (f staleFlows) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
+	if flow.Forward.Protocol == unix.IPPROTO_UDP && slices.Contains(f.udp, flow.Forward.DstPort) {
+		return true
+	}
+	for _, ip := range []net.IP{flow.Forward.SrcIP, flow.Forward.DstIP, flow.Reverse.SrcIP, flow.Reverse.DstIP} {
+		if a, ok := netip.AddrFromSlice(ip); ok && slices.Contains(f.addrs, a.Unmap()) {
+			return true
+		}
+	}
+	return false
+}
+
+func (h *host) deleteFlows(f staleFlows) error {
+	_, err := h.ConntrackDeleteFilters(netlink.ConntrackTable, unix.AF_INET, f)
+	if errors.Is(err, netlink.ErrDumpInterrupted) {
+		_, err = h.ConntrackDeleteFilters(netlink.ConntrackTable, unix.AF_INET, f)
+	}
+	return err
+}

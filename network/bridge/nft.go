@@ -1,0 +1,356 @@
+package bridge
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"github.com/google/nftables/userdata"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+const tablePrefix = "ledge_"
+
+// ensureRules makes the kernel's table what it should be, if it is not.
+func (s *Setup) ensureRules(h *host) error {
+	_, anchor := s.anchor()
+	want := compile(s.table, s.cfg.Bridge, anchor, s.book.CIDR(), s.book.Entries(), s.forwarded)
+	gen, err := generation()
+	if err != nil {
+		return fmt.Errorf("ask for the state of nftables: %w", err)
+	}
+	var stale []change
+	whole := false
+	// The kernel counts the changes anyone makes: the same count means that the table is as we left it.
+	if gen == s.applied && s.applied != 0 {
+		stale = want.changes(s.have)
+	} else if stale, whole, err = h.staleChains(want); err != nil {
+		return fmt.Errorf("read nftables table %s: %w", want.name, err)
+	}
+	s.applied = 0
+	if whole {
+		err = h.replaceTable(want)
+	} else if len(stale) > 0 {
+		err = h.changeChains(want.name, stale)
+	}
+	if err != nil {
+		return fmt.Errorf("write nftables table %s: %w", want.name, explain(err))
+	}
+	if whole || len(stale) > 0 {
+		before := gen
+		if gen, err = generation(); err != nil || gen != before+1 {
+			gen = 0 // somebody else changed rules meanwhile: read next time
+		}
+	}
+	s.applied, s.have = gen, want
+	return nil
+}
+
+// generation is the kernel's count of nftables transactions in this network namespace.
+func generation() (uint32, error) {
+	const getGen, newGen = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETGEN, unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWGEN
+	req := nl.NewNetlinkRequest(getGen, 0)
+	req.AddData(&nl.Nfgenmsg{NfgenFamily: unix.AF_UNSPEC, Version: nl.NFNETLINK_V0})
+	msgs, err := req.Execute(unix.NETLINK_NETFILTER, newGen)
+	if err != nil {
+		return 0, err
+	}
+	for _, m := range msgs {
+		if len(m) < nl.SizeofNfgenmsg {
+			continue
+		}
+		attrs, err := nl.ParseRouteAttr(m[nl.SizeofNfgenmsg:])
+		if err != nil {
+			return 0, err
+		}
+		for _, a := range attrs {
+			if a.Attr.Type == unix.NFTA_GEN_ID && len(a.Value) >= 4 {
+				return binary.BigEndian.Uint32(a.Value), nil
+			}
+		}
+	}
+	return 0, errors.New("the kernel told no generation")
+}
+
+// nftConn is a connection that is kept: the kernel lets one that changed rules go only after an RCU grace period,
+// some 10 ms. It is dropped at any error, as answers to old questions may still be in it.
+type nftConn struct{ c *nftables.Conn }
+
+// get must be called on a thread that is in the host's network namespace.
+func (n *nftConn) get() (*nftables.Conn, error) {
+	if n.c == nil {
+		// Every rule is acknowledged: with the default buffer the answers to some 200 rules are lost (ENOBUFS).
+		c, err := nftables.New(nftables.AsLasting(), nftables.WithSockOptions(biggerBuffers))
+		if err != nil {
+			return nil, err
+		}
+		n.c = c
+	}
+	return n.c, nil
+}
+
+func (n *nftConn) drop() {
+	if n.c != nil {
+		_ = n.c.CloseLasting() // nothing is lost with it
+		n.c = nil
+	}
+}
+
+func biggerBuffers[C interface {
+	SetReadBuffer(int) error
+	SetWriteBuffer(int) error
+}](c C) error {
+	return errors.Join(c.SetReadBuffer(8<<20), c.SetWriteBuffer(8<<20))
+}
+
+// staleChains compares by the comments of the rules, which carry a mark of their content. whole: the table is not
+// there, or has other chains.
+func (h *host) staleChains(want table) (stale []change, whole bool, err error) {
+	c, err := h.nft.get()
+	if err != nil {
+		return nil, false, err
+	}
+	all, err := c.ListChainsOfTableFamily(nftables.TableFamilyIPv4)
+	if err != nil {
+		return nil, false, err
+	}
+	have := map[string]bool{}
+	for _, ch := range all {
+		if ch.Table.Name == want.name {
+			have[ch.Name] = true
+		}
+	}
+	if len(have) != len(want.chains) {
+		return nil, true, nil
+	}
+	t := &nftables.Table{Name: want.name, Family: nftables.TableFamilyIPv4}
+	for _, ch := range want.chains {
+		if !have[ch.name] {
+			return nil, true, nil
+		}
+		rules, err := c.GetRules(t, &nftables.Chain{Name: ch.name})
+		if err != nil {
+			return nil, false, err
+		}
+		same := func(have *nftables.Rule, want rule) bool { return comment(have.UserData) == want.comment() }
+		if !slices.EqualFunc(rules, ch.rules, same) {
+			stale = append(stale, change{chain: ch.name, flush: true, add: ch.rules})
+		}
+	}
+	return stale, false, nil
+}
+
+// uplinks reads back, from the table itself, which interfaces an earlier process made forward packets.
+func (h *host) uplinks(name string) ([]string, error) {
+	c, err := h.nft.get()
+	if err != nil {
+		return nil, err
+	}
+	tables, err := h.tables()
+	if err != nil || !slices.Contains(tables, name) {
+		return nil, err
+	}
+	rules, err := c.GetRules(&nftables.Table{Name: name, Family: nftables.TableFamilyIPv4}, &nftables.Chain{Name: chainUplinks})
+	if err != nil {
+		return nil, fmt.Errorf("read nftables table %s: %w", name, err)
+	}
+	var out []string
+	for _, r := range rules {
+		for _, e := range r.Exprs {
+			if cmp, ok := e.(*expr.Cmp); ok {
+				out = append(out, strings.TrimRight(string(cmp.Data), "\x00"))
+			}
+		}
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+// comment reads a rule's comment; it is not in the library's hands, which trusts lengths.
+func comment(data []byte) string {
+	for len(data) >= 2 && len(data) >= 2+int(data[1]) {
+		kind, value := userdata.Type(data[0]), data[2:2+int(data[1])]
+		if kind == userdata.TypeComment {
+			return strings.TrimRight(string(value), "\x00")
+		}
+		data = data[2+int(data[1]):]
+	}
+	return ""
+}
+
+// replaceTable makes the table anew, in one transaction: packets meet the old table or the new one.
+func (h *host) replaceTable(want table) error {
+	c, err := h.nft.get()
+	if err != nil {
+		return err
+	}
+	t := &nftables.Table{Name: want.name, Family: nftables.TableFamilyIPv4}
+	c.AddTable(t) // so that there is one to delete
+	c.DelTable(t)
+	c.AddTable(t)
+	for _, ch := range want.chains {
+		k := &nftables.Chain{Name: ch.name, Table: t}
+		if ch.hook != "" {
+			k.Type = nftables.ChainType(ch.kind)
+			k.Hooknum = hooks()[ch.hook]
+			k.Priority = nftables.ChainPriorityRef(nftables.ChainPriority(ch.priority))
+		}
+		c.AddChain(k)
+	}
+	for _, ch := range want.chains {
+		addRules(c, t, ch.name, ch.rules)
+	}
+	return c.Flush()
+}
+
+// changeChains changes only the rules of some chains, also in one transaction. It is ten times as fast as the whole
+// table, whose hooks the kernel takes out and puts in.
+func (h *host) changeChains(name string, changes []change) error {
+	c, err := h.nft.get()
+	if err != nil {
+		return err
+	}
+	t := &nftables.Table{Name: name, Family: nftables.TableFamilyIPv4}
+	for _, ch := range changes {
+		if ch.flush {
+			c.FlushChain(&nftables.Chain{Name: ch.chain, Table: t})
+		}
+		addRules(c, t, ch.chain, ch.add)
+	}
+	return c.Flush()
+}
+
+func addRules(c *nftables.Conn, t *nftables.Table, chain string, rules []rule) {
+	for _, r := range rules {
+		c.AddRule(&nftables.Rule{Table: t, Chain: &nftables.Chain{Name: chain, Table: t}, Exprs: r.exprs(),
+			UserData: userdata.Append(nil, userdata.TypeComment, append([]byte(r.comment()), 0))})
+	}
+}
+
+func hooks() map[string]*nftables.ChainHook {
+	return map[string]*nftables.ChainHook{"prerouting": nftables.ChainHookPrerouting, "output": nftables.ChainHookOutput,
+		"postrouting": nftables.ChainHookPostrouting, "forward": nftables.ChainHookForward}
+}
+
+// deleteTable removes a table; none is fine, also where the kernel has no nftables at all.
+func (h *host) deleteTable(name string) error {
+	others, err := h.tables()
+	if err != nil {
+		if errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EINVAL) {
+			return nil
+		}
+		return fmt.Errorf("list nftables tables: %w", err)
+	}
+	for _, have := range others {
+		if have != name {
+			continue
+		}
+		c, err := h.nft.get()
+		if err != nil {
+			return err
+		}
+		c.DelTable(&nftables.Table{Name: name, Family: nftables.TableFamilyIPv4})
+		if err := c.Flush(); err != nil && !errors.Is(err, unix.ENOENT) {
+			return fmt.Errorf("delete nftables table %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// tables are the names of all tables that instances of ledge made.
+func (h *host) tables() ([]string, error) {
+	c, err := h.nft.get()
+	if err != nil {
+		return nil, err
+	}
+	tables, err := c.ListTablesOfFamily(nftables.TableFamilyIPv4)
+	var out []string
+	for _, t := range tables {
+		if strings.HasPrefix(t.Name, tablePrefix) {
+			out = append(out, t.Name)
+		}
+	}
+	return out, err
+}
+
+// exprs translates a rule for the kernel's machine: load into register 1, compare.
+func (r rule) exprs() []expr.Any {
+	var out []expr.Any
+	meta := func(key expr.MetaKey, op expr.CmpOp, want []byte) {
+		out = append(out, &expr.Meta{Key: key, Register: 1}, &expr.Cmp{Op: op, Register: 1, Data: want})
+	}
+	if r.iif != "" {
+		meta(expr.MetaKeyIIFNAME, expr.CmpOpEq, ifname(r.iif))
+	}
+	if r.oif != "" {
+		meta(expr.MetaKeyOIFNAME, expr.CmpOpEq, ifname(r.oif))
+	}
+	if r.notOIF != "" {
+		meta(expr.MetaKeyOIFNAME, expr.CmpOpNeq, ifname(r.notOIF))
+	}
+	const srcOffset, dstOffset = 12, 16 // in the IPv4 header
+	if r.src.IsValid() {
+		out = append(out, address(srcOffset, r.src.Bits(), expr.CmpOpEq, r.src.Masked().Addr().As4())...)
+	}
+	if r.dst.IsValid() {
+		out = append(out, address(dstOffset, r.dst.Bits(), expr.CmpOpEq, r.dst.Masked().Addr().As4())...)
+	}
+	if r.notDst.IsValid() {
+		out = append(out, address(dstOffset, r.notDst.Bits(), expr.CmpOpNeq, r.notDst.Masked().Addr().As4())...)
+	}
+	if r.dstLocal {
+		out = append(out, &expr.Fib{Register: 1, ResultADDRTYPE: true, FlagDADDR: true},
+			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.NativeEndian.PutUint32(unix.RTN_LOCAL)})
+	}
+	if r.dnated {
+		const dstNAT = 1 << 5 // IPS_DST_NAT
+		out = append(out, &expr.Ct{Key: expr.CtKeySTATUS, Register: 1},
+			&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: binaryutil.NativeEndian.PutUint32(dstNAT), Xor: make([]byte, 4)},
+			&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: make([]byte, 4)})
+	}
+	if r.proto != 0 {
+		meta(expr.MetaKeyL4PROTO, expr.CmpOpEq, []byte{r.proto})
+	}
+	if r.dport != 0 { // TCP, UDP and SCTP have it at the same place
+		out = append(out, &expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
+			&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: binaryutil.BigEndian.PutUint16(r.dport)})
+	}
+	return append(out, r.action()...)
+}
+
+func (r rule) action() []expr.Any {
+	switch r.verdict {
+	case masquerade:
+		return []expr.Any{&expr.Masq{}}
+	case jump:
+		return []expr.Any{&expr.Verdict{Kind: expr.VerdictJump, Chain: r.chain}}
+	case dnat:
+		to := r.to.Addr().As4()
+		return []expr.Any{&expr.Immediate{Register: 1, Data: to[:]},
+			&expr.Immediate{Register: 2, Data: binaryutil.BigEndian.PutUint16(r.to.Port())},
+			&expr.NAT{Type: expr.NATTypeDestNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: 1, RegProtoMin: 2}}
+	}
+	return []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}}
+}
+
+func address(offset uint32, bits int, op expr.CmpOp, want [4]byte) []expr.Any {
+	out := []expr.Any{&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: 4}}
+	if bits < 32 {
+		mask := binaryutil.BigEndian.PutUint32(^uint32(0) << (32 - bits))
+		out = append(out, &expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: mask, Xor: make([]byte, 4)})
+	}
+	return append(out, &expr.Cmp{Op: op, Register: 1, Data: want[:]})
+}
+
+// ifname is an interface name as the kernel compares it: all 16 bytes.
+func ifname(name string) []byte {
+	b := make([]byte, unix.IFNAMSIZ)
+	copy(b, name)
+	return b
+}

@@ -1,0 +1,235 @@
+package bridge
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"ledge/network/plan"
+)
+
+// podInterface is the name of a pod's interface inside the pod.
+const podInterface = "eth0"
+
+// linkName is the host's end of a pod's veth pair: the same for the same pod and bridge, 14 characters.
+func linkName(bridge, uid string) string {
+	sum := sha256.Sum256([]byte(bridge + " " + uid))
+	return "lv" + hex.EncodeToString(sum[:6])
+}
+
+// mac derives a hardware address from an IPv4 one, so that neighbour entries stay right when an address gets a new
+// owner, and the bridge's does not change with its ports.
+func mac(a netip.Addr) net.HardwareAddr {
+	b := a.As4()
+	return net.HardwareAddr{0x0a, 0x1e, b[0], b[1], b[2], b[3]}
+}
+
+type podLink struct {
+	uid  string
+	addr netip.Addr
+	link netlink.Link
+}
+
+// podLinks are the ports of a bridge that carry our mark.
+func (h *host) podLinks(bridge netlink.Link) ([]podLink, error) {
+	links, err := dump(h.LinkList)
+	if err != nil {
+		return nil, fmt.Errorf("list interfaces: %w", err)
+	}
+	var out []podLink
+	for _, l := range links {
+		if l.Attrs().MasterIndex != bridge.Attrs().Index {
+			continue
+		}
+		rest, ours := strings.CutPrefix(l.Attrs().Alias, podMark)
+		uid, ip, ok := strings.Cut(rest, " ")
+		addr, err := netip.ParseAddr(ip)
+		if ours && ok && err == nil {
+			out = append(out, podLink{uid: uid, addr: addr, link: l})
+		}
+	}
+	return out, nil
+}
+
+// ensureLink makes the veth pair between the bridge and the pod's namespace.
+func (s *Setup) ensureLink(h *host, e plan.Entry, ns int) error {
+	br, err := h.LinkByName(s.cfg.Bridge)
+	if err != nil {
+		s.made = false // whoever took it away: the next try makes it again
+		return fmt.Errorf("find bridge %s: %w", s.cfg.Bridge, err)
+	}
+	alias, name := podMark+e.Pod.UID+" "+e.Addr.String(), linkName(s.cfg.Bridge, e.Pod.UID)
+	link, err := h.LinkByName(name)
+	if err == nil && (!ours(link, e.Pod.UID) || !paired(link, ns)) {
+		// It leads to a namespace the pod no longer has.
+		if err := h.LinkDel(link); err != nil && !notFound(err) {
+			return fmt.Errorf("replace %s: %w", name, err)
+		}
+		link, err = nil, netlink.LinkNotFoundError{}
+	}
+	if notFound(err) {
+		link, err = h.makeVeth(name, br.Attrs().MTU, e.Addr, ns)
+	}
+	if err != nil {
+		return err
+	}
+	if link.Attrs().Alias != alias {
+		if err := h.LinkSetAlias(link, alias); err != nil {
+			return fmt.Errorf("mark %s as ours: %w", name, err)
+		}
+	}
+	if link.Attrs().MasterIndex != br.Attrs().Index {
+		if err := h.LinkSetMaster(link, br); err != nil {
+			return fmt.Errorf("put %s on bridge: %w", name, err)
+		}
+	}
+	if len(e.Pod.Ports) > 0 {
+		// With br_netfilter a pod that calls its own host port is answered on the port it came from.
+		if err := h.LinkSetHairpin(link, true); err != nil {
+			return fmt.Errorf("set hairpin of %s: %w", name, err)
+		}
+	}
+	if err := quietIPv6(name); err != nil {
+		return fmt.Errorf("switch IPv6 of %s off: %w", name, err)
+	}
+	return h.up(link)
+}
+
+func (h *host) makeVeth(name string, mtu int, addr netip.Addr, ns int) (netlink.Link, error) {
+	a := netlink.NewLinkAttrs()
+	a.Name, a.MTU = name, mtu
+	v := &netlink.Veth{LinkAttrs: a, PeerName: podInterface, PeerHardwareAddr: mac(addr), PeerNamespace: netlink.NsFd(ns), PeerTxQLen: -1}
+	if err := h.LinkAdd(v); err != nil {
+		if errors.Is(err, unix.EEXIST) {
+			return nil, fmt.Errorf("make %s: the pod has an %s already that ledge did not make: %w", name, podInterface, err)
+		}
+		return nil, fmt.Errorf("make %s: %w", name, err)
+	}
+	return h.LinkByName(name)
+}
+
+// paired tells whether the other end of a veth is the interface of the namespace ns.
+func paired(link netlink.Link, ns int) bool {
+	same := false
+	_ = within(ns, func() error { // a namespace that cannot be entered fails where it is used
+		h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+		if err != nil {
+			return err
+		}
+		defer h.Close()
+		peer, err := h.LinkByName(podInterface)
+		same = err == nil && peer.Type() == "veth" && peer.Attrs().ParentIndex == link.Attrs().Index &&
+			peer.Attrs().Index == link.Attrs().ParentIndex
+		return err
+	})
+	return same
+}
+
+// configurePod sets up a pod's side: loopback, its one address, the way out.
+func configurePod(ns int, addr netip.Prefix, gateway netip.Addr) error {
+	return within(ns, func() error {
+		nh, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+		if err != nil {
+			return fmt.Errorf("open netlink: %w", err)
+		}
+		defer nh.Close()
+		h := &host{Handle: nh}
+		lo, err := h.LinkByName("lo")
+		if err != nil {
+			return fmt.Errorf("find loopback: %w", err)
+		}
+		if err := h.up(lo); err != nil {
+			return err
+		}
+		eth, err := h.LinkByName(podInterface)
+		if err != nil {
+			return fmt.Errorf("find %s: %w", podInterface, err)
+		}
+		if err := h.onlyAddress(eth, addr); err != nil {
+			return err
+		}
+		if err := refuseRouters(); err != nil {
+			return err
+		}
+		if err := h.up(eth); err != nil {
+			return err
+		}
+		all := &net.IPNet{IP: net.IPv4zero.To4(), Mask: net.CIDRMask(0, 32)}
+		route := netlink.Route{LinkIndex: eth.Attrs().Index, Gw: gateway.AsSlice(), Dst: all}
+		if err := h.RouteReplace(&route); err != nil {
+			return fmt.Errorf("set default route: %w", err)
+		}
+		return nil
+	})
+}
+
+// refuseRouters keeps another pod from becoming the IPv6 router of this one (CVE-2020-10749).
+func refuseRouters() error {
+	have, err := sysctl("ipv6", "conf", podInterface, "accept_ra")
+	if err == nil && have != "" {
+		err = setSysctl("0", "ipv6", "conf", podInterface, "accept_ra")
+	}
+	if err != nil {
+		return fmt.Errorf("refuse router advertisements: %w", err)
+	}
+	return nil
+}
+
+func (h *host) up(link netlink.Link) error {
+	if link.Attrs().Flags&net.FlagUp != 0 {
+		return nil
+	}
+	if err := h.LinkSetUp(link); err != nil {
+		return fmt.Errorf("start %s: %w", link.Attrs().Name, err)
+	}
+	return nil
+}
+
+// waitCarrier waits until both ends of a new pair carry packets. The end that was started first learns of the other
+// asynchronously, at once in most cases, but up to a second later if both ends happen to have the same index.
+func (h *host) waitCarrier(link string) error {
+	for pause := 50 * time.Microsecond; pause < time.Second; pause = pause * 3 / 2 {
+		l, err := h.LinkByName(link)
+		if err != nil {
+			return fmt.Errorf("wait for %s: %w", link, err)
+		}
+		if l.Attrs().OperState == netlink.OperUp {
+			return nil
+		}
+		time.Sleep(pause)
+	}
+	return nil // packets will flow a moment later
+}
+
+// removeLink deletes a pod's veth pair; the end inside the pod goes with it.
+func (s *Setup) removeLink(h *host, uid string) error {
+	link, err := h.LinkByName(linkName(s.cfg.Bridge, uid))
+	if notFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if !ours(link, uid) {
+		return nil
+	}
+	if err := h.LinkDel(link); err != nil && !notFound(err) {
+		return err
+	}
+	return nil
+}
+
+// ours tells whether a link with the name of a pod's is that pod's. Without a mark it is one that a crash left: the
+// kernel takes an alias only from an interface that is there, and the name alone is hardly chance.
+func ours(link netlink.Link, uid string) bool {
+	alias := link.Attrs().Alias
+	return link.Type() == "veth" && (alias == "" || strings.HasPrefix(alias, podMark+uid+" "))
+}

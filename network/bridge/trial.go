@@ -1,0 +1,99 @@
+package bridge
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	goruntime "runtime"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"ledge/network"
+	"ledge/network/plan"
+)
+
+// Trial is one thing the kernel must be able to do for pods to have a network of their own.
+type Trial struct {
+	Name   string
+	Err    error  // nil: it works
+	Remedy string // what to do if it does not
+}
+
+// Try does each of them in a network namespace that is gone afterwards: more certain than any kernel configuration.
+func Try() []Trial {
+	done := make(chan []Trial)
+	go func() {
+		goruntime.LockOSThread() // never unlocked: the thread ends here and the namespace with it
+		done <- tryHere()
+	}()
+	return <-done
+}
+
+func tryHere() []Trial {
+	names := []string{"bridge", "veth", "nftables", "connection tracking"}
+	remedies := []string{
+		"use a kernel with CONFIG_BRIDGE (module bridge), or run ledge with --bridge none",
+		"use a kernel with CONFIG_VETH (module veth), or run ledge with --bridge none",
+		"use a kernel with CONFIG_NF_TABLES, NF_TABLES_IPV4, NFT_NAT, NFT_MASQ, NFT_CT and NFT_FIB_IPV4, or run ledge with --bridge none",
+		"use a kernel with CONFIG_NF_CT_NETLINK (module nf_conntrack_netlink); without it UDP clients of a moved host port may hang",
+	}
+	out := make([]Trial, len(names))
+	for i := range out {
+		out[i] = Trial{Name: names[i], Remedy: remedies[i]}
+	}
+	fail := func(err error) []Trial {
+		for i := range out {
+			out[i].Err = err
+		}
+		return out
+	}
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		return fail(fmt.Errorf("make a network namespace: %w", err))
+	}
+	nh, err := netlink.NewHandle(unix.NETLINK_ROUTE, unix.NETLINK_NETFILTER)
+	if err != nil {
+		return fail(fmt.Errorf("open netlink: %w", err))
+	}
+	defer nh.Close()
+	h := &host{Handle: nh, nft: &nftConn{}}
+	defer h.nft.drop()
+	for i, try := range []func(*host) error{tryBridge, tryVeth, tryRules, tryFlows} {
+		if err := try(h); err != nil {
+			out[i].Err = explain(err)
+		}
+	}
+	return out
+}
+
+// explain adds what the kernel's terse answer means here.
+func explain(err error) error {
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EPROTONOSUPPORT) {
+		return fmt.Errorf("this kernel lacks something (ledge doctor tries each part): %w", err)
+	}
+	return err
+}
+
+func tryBridge(h *host) error {
+	a := netlink.NewLinkAttrs()
+	a.Name = "ledgetry"
+	return h.LinkAdd(&netlink.Bridge{LinkAttrs: a})
+}
+
+func tryVeth(h *host) error {
+	a := netlink.NewLinkAttrs()
+	a.Name = "ledgetry0"
+	return h.LinkAdd(&netlink.Veth{LinkAttrs: a, PeerName: "ledgetry1", PeerTxQLen: -1})
+}
+
+// tryRules writes a table with every kind of rule a node uses.
+func tryRules(h *host) error {
+	cidr := netip.MustParsePrefix("10.42.0.0/24")
+	e := plan.Entry{Addr: cidr.Addr().Next().Next(), Pod: network.Pod{UID: "try", Ports: []network.Port{
+		{HostIP: localhost.Addr(), HostPort: 1, ContainerPort: 1, Protocol: "TCP"}}}}
+	return h.replaceTable(compile(tablePrefix+"try", "ledgetry", "ledgetry0", cidr, []plan.Entry{e}, []string{"lo"}))
+}
+
+func tryFlows(h *host) error {
+	return h.deleteFlows(staleFlows{addrs: []netip.Addr{netip.MustParseAddr("10.42.0.2")}})
+}

@@ -1,0 +1,242 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"ledge/api"
+	"ledge/images"
+	"ledge/network"
+	"ledge/node/podstate"
+	"ledge/runtime"
+)
+
+// perform carries out one action. Every one may be repeated.
+func (a *Agent) perform(ctx context.Context, w *worker, pod *corev1.Pod, act podstate.Action) error {
+	switch act.Verb {
+	case podstate.Sandbox:
+		return a.makeSandbox(ctx, w, pod)
+	case podstate.Resolve:
+		return a.resolve(ctx, w, pod, act.Container)
+	case podstate.Start:
+		return a.start(ctx, w, pod, act)
+	case podstate.Signal:
+		err := a.cfg.Engine.Signal(ctx, act.ID, act.Sig)
+		if errors.Is(err, runtime.ErrNotFound) {
+			a.forget(w.uid, act.ID)
+			return nil
+		}
+		return err
+	case podstate.Discard:
+		return a.discard(ctx, w, act.ID)
+	case podstate.Teardown:
+		return a.teardown(ctx, w, pod)
+	case podstate.DeletePod:
+		return a.deletePod(ctx, pod)
+	}
+	return fmt.Errorf("ledge bug: unknown action %q", act.Verb)
+}
+
+// makeSandbox prepares everything the pod's containers share: files, volumes, namespaces, cgroup, addresses.
+func (a *Agent) makeSandbox(ctx context.Context, w *worker, pod *corev1.Pod) error {
+	if err := a.volumes.Prepare(pod); err != nil {
+		return &fault{"SandboxError", err}
+	}
+	st, err := a.cfg.Engine.EnsurePod(ctx, a.podSpec(pod))
+	if err != nil {
+		if errors.Is(err, runtime.ErrUnavailable) {
+			return err
+		}
+		return &fault{"SandboxError", fmt.Errorf("make pod sandbox: %w", err)}
+	}
+	var ips []string
+	if a.onHostNetwork(pod) {
+		ips = a.nodeIPs()
+	} else {
+		addrs, err := a.cfg.Network.Attach(ctx, network.Pod{UID: string(pod.UID), Namespace: pod.Namespace,
+			Name: pod.Name, NetNS: st.NetNS, Ports: hostPorts(pod)})
+		if err != nil {
+			return &fault{"SandboxError", fmt.Errorf("connect pod to the network: %w", err)}
+		}
+		for _, ip := range addrs {
+			ips = append(ips, ip.String())
+		}
+	}
+	if err := a.writePodFiles(pod, ips); err != nil {
+		return &fault{"SandboxError", err}
+	}
+	w.seen.Sandbox, w.seen.IPs, w.seen.Removed = true, ips, false
+	a.mu.Lock()
+	a.engine.pods[string(pod.UID)] = st
+	a.mu.Unlock()
+	return nil
+}
+
+func hostPorts(pod *corev1.Pod) []network.Port {
+	var out []network.Port
+	for _, c := range pod.Spec.Containers {
+		for _, p := range c.Ports {
+			if p.HostPort == 0 {
+				continue
+			}
+			np := network.Port{HostPort: uint16(p.HostPort), ContainerPort: uint16(p.ContainerPort), Protocol: string(p.Protocol)}
+			if ip, err := netip.ParseAddr(p.HostIP); err == nil && !ip.IsUnspecified() {
+				np.HostIP = ip
+			}
+			out = append(out, np)
+		}
+	}
+	return out
+}
+
+// resolve finds the image of a container. Pulling does not exist yet: what is not here is reported as such.
+func (a *Agent) resolve(ctx context.Context, w *worker, pod *corev1.Pod, name string) error {
+	c := containerNamed(pod, name)
+	img, err := a.cfg.Images.Get(ctx, c.Image)
+	switch {
+	case err == nil:
+		w.seen.Images[name] = podstate.Image{ID: img.ID, Ref: c.Image}
+		a.containerEvent(pod, name, corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present on machine", c.Image))
+		return nil
+	case errors.Is(err, images.ErrInvalidName):
+		return &fault{"InvalidImageName", said(fmt.Sprintf("Failed to apply default image tag %q: %v", c.Image, err))}
+	case !errors.Is(err, images.ErrNotFound):
+		return &fault{"ErrImagePull", fmt.Errorf("find image %q: %w", c.Image, err)}
+	case c.ImagePullPolicy == corev1.PullNever:
+		return &fault{"ErrImageNeverPull", said(fmt.Sprintf("Container image %q is not present with pull policy of Never", c.Image))}
+	}
+	return &fault{"ErrImagePull", fmt.Errorf("image %q is not on this board and this version of ledge does not pull: "+
+		"bring it with 'ledge images import FILE'", c.Image)}
+}
+
+// start makes one attempt of a container run.
+func (a *Agent) start(ctx context.Context, w *worker, pod *corev1.Pod, act podstate.Action) error {
+	c := containerNamed(pod, act.Container)
+	img, err := a.cfg.Images.Get(ctx, c.Image)
+	if err != nil { // removed between Resolve and now: resolve again
+		delete(w.seen.Images, act.Container)
+		return &fault{"CreateContainerError", err}
+	}
+	id := containerID(pod, act.Container, act.Attempt)
+	rootfs, err := a.cfg.Images.Mount(ctx, img.ID, id)
+	if err != nil {
+		return &fault{"CreateContainerError", fmt.Errorf("make root file system of container %s: %w", c.Name, err)}
+	}
+	spec, err := a.containerSpec(pod, c, id, act.Attempt, rootfs, img, w.seen.IPs)
+	if err != nil {
+		return a.undoStart(ctx, pod, id, &fault{"CreateContainerConfigError", err})
+	}
+	st, err := a.cfg.Engine.Start(ctx, spec)
+	if err != nil {
+		if errors.Is(err, runtime.ErrUnavailable) {
+			return err // the keeper may have started it after all: keep the root file system, ask again
+		}
+		return a.undoStart(ctx, pod, id, &fault{"RunContainerError", fmt.Errorf("start container %s: %w", c.Name, err)})
+	}
+	a.containerChanged(st)
+	a.containerEvent(pod, c.Name, corev1.EventTypeNormal, "Started", "Container started")
+	return nil
+}
+
+func (a *Agent) undoStart(ctx context.Context, pod *corev1.Pod, id string, cause error) error {
+	return errors.Join(cause, a.cfg.Images.Unmount(ctx, id), os.RemoveAll(a.messageFile(string(pod.UID), id)))
+}
+
+func (a *Agent) discard(ctx context.Context, w *worker, id string) error {
+	if err := a.cfg.Engine.Remove(ctx, id); err != nil {
+		return err
+	}
+	if err := a.cfg.Images.Unmount(ctx, id); err != nil {
+		return err
+	}
+	delete(w.seen.Messages, id)
+	a.forget(w.uid, id)
+	return os.RemoveAll(a.messageFile(string(w.uid), id))
+}
+
+// teardown removes the pod from the board: containers first, then what they stood on. Logs stay until the
+// object goes.
+func (a *Agent) teardown(ctx context.Context, w *worker, pod *corev1.Pod) error {
+	uid := string(pod.UID)
+	keys := map[string]bool{}
+	for _, c := range w.seen.Containers {
+		keys[c.ID] = true
+	}
+	if err := a.cfg.Engine.RemovePod(ctx, uid); err != nil {
+		return err
+	}
+	for id := range keys {
+		if err := a.cfg.Images.Unmount(ctx, id); err != nil {
+			return &fault{"SandboxError", fmt.Errorf("unmount root file system: %w", err)}
+		}
+		delete(w.seen.Messages, id)
+	}
+	if err := a.cfg.Network.Detach(ctx, uid); err != nil {
+		return &fault{"SandboxError", fmt.Errorf("disconnect pod: %w", err)}
+	}
+	if err := a.volumes.Remove(uid); err != nil {
+		return &fault{"SandboxError", err}
+	}
+	if err := os.RemoveAll(a.podRunDir(uid)); err != nil {
+		return &fault{"SandboxError", err}
+	}
+	a.forget(pod.UID, "")
+	w.seen.Sandbox, w.seen.IPs, w.seen.Containers, w.seen.Removed = false, nil, nil, true
+	return nil
+}
+
+// deletePod lets the object go: its containers are gone and its last status is in the API (N-7.31).
+func (a *Agent) deletePod(ctx context.Context, pod *corev1.Pod) error {
+	zero := int64(0)
+	_, err := a.cfg.Client.Delete(ctx, api.Pods, pod.Namespace, pod.Name, api.DeleteOptions{Grace: &zero, UID: &pod.UID})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("delete pod object: %w", err)
+	}
+	return nil
+}
+
+func (w *worker) forgetFiles(pod *corev1.Pod) {
+	dir := w.a.podLogDir(pod)
+	if err := os.RemoveAll(dir); err != nil {
+		w.a.event(pod, corev1.EventTypeWarning, "FailedLogCleanup", err.Error())
+	}
+}
+
+func containerID(pod *corev1.Pod, name string, attempt int) string {
+	return fmt.Sprintf("%s.%s.%d", pod.UID, name, attempt)
+}
+
+func containerNamed(pod *corev1.Pod, name string) *corev1.Container {
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			if list[i].Name == name {
+				return &list[i]
+			}
+		}
+	}
+	return nil
+}
+
+func (a *Agent) podRunDir(uid string) string { return filepath.Join(a.cfg.RunDir, "podfiles", uid) }
+
+// messageFile is where a container writes its termination message. It goes with the pod's other files.
+func (a *Agent) messageFile(uid, id string) string {
+	return filepath.Join(a.podRunDir(uid), "messages", id)
+}
+
+func (a *Agent) logsDir() string { return filepath.Join(a.cfg.DataDir, "logs") }
+
+func (a *Agent) podLogDir(pod *corev1.Pod) string {
+	return filepath.Join(a.logsDir(), fmt.Sprintf("%s_%s_%s", pod.Namespace, pod.Name, pod.UID))
+}
+
+func (a *Agent) logFile(pod *corev1.Pod, container string, attempt int) string {
+	return filepath.Join(a.podLogDir(pod), container, fmt.Sprintf("%d.log", attempt))
+}

@@ -1,0 +1,139 @@
+package node
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"ledge/images"
+)
+
+// TestExpand: $(NAME) of what is set, $$ for a dollar, everything else as written.
+func TestExpand(t *testing.T) {
+	env := []envVar{{"A", "a"}, {"EMPTY", ""}, {"DOLLAR", "$(A)"}, {"with.dot-", "x"}}
+	for in, want := range map[string]string{
+		"":                "",
+		"plain":           "plain",
+		"$(A)":            "a",
+		"x$(A)y$(A)z":     "xayaz",
+		"$(EMPTY)":        "",
+		"$(NONE)":         "$(NONE)",
+		"$(NONE)$(A)":     "$(NONE)a",
+		"$$(A)":           "$(A)",
+		"$$$(A)":          "$a",
+		"$$$$(A)":         "$$(A)",
+		"$$":              "$",
+		"$":               "$",
+		"a$":              "a$",
+		"$A":              "$A",
+		"$ (A)":           "$ (A)",
+		"$()":             "$()",
+		"$(A":             "$(A",
+		"$(A$(A)":         "$(A$(A)",
+		"$(DOLLAR)":       "$(A)", // once, not again
+		"$(with.dot-)":    "x",
+		"$(a)":            "$(a)",
+		"ü$(A)ü":          "üaü",
+		"$((A))":          "$((A))",
+		"$(A)$":           "a$",
+		"{$(A)}[$(NONE)]": "{a}[$(NONE)]",
+	} {
+		if got := expand(in, env); got != want {
+			t.Errorf("%q: %q, want %q", in, got, want)
+		}
+	}
+}
+
+func FuzzExpand(f *testing.F) {
+	for _, s := range []string{"$(A)", "$$(A)", "$(A$(B)", "$", "$()", "$(NONE)", "a$$$b"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		if !strings.Contains(s, "$") && expand(s, nil) != s {
+			t.Errorf("%q without a dollar becomes %q", s, expand(s, nil))
+		}
+		quoted := strings.ReplaceAll(s, "$", "$$")
+		if got := expand(quoted, []envVar{{"A", "x"}}); got != s {
+			t.Errorf("%q quoted comes back as %q", s, got)
+		}
+		if !strings.Contains(s, "$$") {
+			if got := expand(s, nil); got != s {
+				t.Errorf("%q with nothing set becomes %q", s, got)
+			}
+		}
+	})
+}
+
+// TestEnvironment: who wins, and what of it can be used in $(NAME): only what the pod itself has set before, as on
+// Kubernetes; the image's variables and the agent's are not seen there.
+func TestEnvironment(t *testing.T) {
+	pod := aPod("web", func(p *corev1.Pod) {
+		p.UID = "u1"
+		p.Labels, p.Annotations = map[string]string{"app": "a", "x/y": "z"}, map[string]string{"note": "n"}
+		p.Spec.ServiceAccountName = "sa"
+	})
+	field := func(name, path string) corev1.EnvVar {
+		return corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: path}}}
+	}
+	img := images.Image{Config: images.Config{Env: []string{"IMAGE=i", "BOTH=image", "NOVALUE"}}}
+	c := &corev1.Container{Name: "c", Env: []corev1.EnvVar{
+		{Name: "EARLY", Value: "$(LATE)"}, {Name: "LATE", Value: "late"}, {Name: "USES", Value: "$(LATE)-$(IMAGE)-$(PATH)"},
+		{Name: "BOTH", Value: "pod"}, {Name: "TWICE", Value: "1"}, {Name: "TWICE", Value: "$(TWICE)2"},
+		field("NAME", "metadata.name"), field("NS", "metadata.namespace"), field("UID", "metadata.uid"), field("NODE", "spec.nodeName"),
+		field("SA", "spec.serviceAccountName"), field("HOST", "status.hostIP"), field("POD", "status.podIP"),
+		field("LABEL", "metadata.labels['x/y']"), field("NOLABEL", "metadata.labels['none']"), field("NOTE", "metadata.annotations['note']"),
+		{Name: "REF", Value: "$(NAME)"}, {Name: "NOVALUE", Value: "$(NOVALUE)"},
+	}, Args: []string{"$(NAME)", "$(IMAGE)", "$(PATH)", "$(HOSTNAME)", "$$(NAME)"}}
+	env, err := environment(pod, c, img, []string{"192.0.2.1"}, []string{"10.0.0.2"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"PATH=" + defaultPath, "HOSTNAME=web", "IMAGE=i", "BOTH=pod", "NOVALUE=$(NOVALUE)", "EARLY=$(LATE)", "LATE=late",
+		"USES=late-$(IMAGE)-$(PATH)", "TWICE=12", "NAME=web", "NS=default", "UID=u1", "NODE=n", "SA=sa", "HOST=192.0.2.1", "POD=10.0.0.2",
+		"LABEL=z", "NOLABEL=", "NOTE=n", "REF=web"}
+	if got := env.list(); !slices.Equal(got, want) {
+		t.Errorf("environment\ngot  %q\nwant %q", got, want)
+	}
+	if got, want := command(c, img, env), []string{"web", "$(IMAGE)", "$(PATH)", "$(HOSTNAME)", "$(NAME)"}; !slices.Equal(got, want) {
+		t.Errorf("args %q, want %q", got, want)
+	}
+	for _, bad := range []corev1.EnvVar{field("X", "status.phase"), field("X", "metadata.labels"),
+		{Name: "X", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{}}}} {
+		if _, err := environment(pod, &corev1.Container{Name: "c", Env: []corev1.EnvVar{bad}}, img, nil, nil); err == nil {
+			t.Errorf("%+v was taken", bad.ValueFrom)
+		}
+	}
+}
+
+// TestImagePath: PATH is the image's when it has one, HOSTNAME the pod's.
+func TestImagePath(t *testing.T) {
+	pod := aPod("web", func(p *corev1.Pod) { p.Spec.Hostname = "other" })
+	env, err := environment(pod, &corev1.Container{}, images.Image{Config: images.Config{Env: []string{"PATH=/only"}}}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := env.list(); !slices.Equal(got, []string{"PATH=/only", "HOSTNAME=other"}) {
+		t.Errorf("%q", got)
+	}
+}
+
+// TestCommand: command replaces the image's entrypoint and its arguments, args the arguments only.
+func TestCommand(t *testing.T) {
+	img := images.Image{Config: images.Config{Entrypoint: []string{"entry"}, Cmd: []string{"cmd"}}}
+	for _, c := range []struct{ command, args, want []string }{
+		{nil, nil, []string{"entry", "cmd"}},
+		{nil, []string{"a"}, []string{"entry", "a"}},
+		{[]string{"c"}, nil, []string{"c"}},
+		{[]string{"c"}, []string{"a", "b"}, []string{"c", "a", "b"}},
+	} {
+		got := command(&corev1.Container{Command: c.command, Args: c.args}, img, environ{})
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%q %q: %q, want %q", c.command, c.args, got, c.want)
+		}
+	}
+	if img.Config.Entrypoint[0] != "entry" || len(img.Config.Entrypoint) != 1 {
+		t.Error("the image was changed")
+	}
+}

@@ -1,0 +1,106 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"ledge/runtime"
+)
+
+// writePodFiles makes the pod's /etc/hosts, /etc/hostname and /etc/resolv.conf. They are written in place, so
+// that a bind mount of them that exists already sees the change.
+func (a *Agent) writePodFiles(pod *corev1.Pod, ips []string) error {
+	dir := a.podRunDir(string(pod.UID))
+	if err := os.MkdirAll(dir, 0o711); err != nil {
+		return fmt.Errorf("make pod files: %w", err)
+	}
+	resolv, err := os.ReadFile(a.cfg.ResolvConf)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("read resolver configuration: %w", err)
+	}
+	hosts, err := a.hostsFile(pod, ips)
+	if err != nil {
+		return err
+	}
+	for name, data := range map[string][]byte{"hosts": hosts, "hostname": []byte(hostname(pod) + "\n"), "resolv.conf": resolv} {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
+			return fmt.Errorf("make pod file: %w", err)
+		}
+	}
+	return nil
+}
+
+func (a *Agent) hostsFile(pod *corev1.Pod, ips []string) ([]byte, error) {
+	if a.onHostNetwork(pod) {
+		data, err := os.ReadFile(first(a.cfg.HostsFile, "/etc/hosts"))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, fmt.Errorf("read hosts file: %w", err)
+		}
+		return data, nil
+	}
+	var b strings.Builder
+	b.WriteString("# Made by ledge for this pod.\n127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n")
+	for _, ip := range ips {
+		fmt.Fprintf(&b, "%s\t%s\n", ip, hostname(pod))
+	}
+	return []byte(b.String()), nil
+}
+
+// makeMessageFile gives a container somewhere to write its termination message.
+func (a *Agent) makeMessageFile(uid, id string) (string, error) {
+	file := a.messageFile(uid, id)
+	if err := os.MkdirAll(filepath.Dir(file), 0o711); err != nil {
+		return "", fmt.Errorf("make termination message file: %w", err)
+	}
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_RDONLY, 0o666)
+	if err != nil {
+		return "", fmt.Errorf("make termination message file: %w", err)
+	}
+	defer f.Close()
+	return file, f.Chmod(0o666) // any user in the container may write it
+}
+
+// The most of a termination message that is kept, and of a log that stands in for one.
+const (
+	maxMessage  = 4096
+	maxFallback = 2048
+)
+
+// readMessages takes the termination messages of containers that have ended, once each.
+func (w *worker) readMessages(pod *corev1.Pod) {
+	for _, s := range w.seen.Containers {
+		if _, have := w.seen.Messages[s.ID]; have || s.Phase != runtime.Exited {
+			continue
+		}
+		w.seen.Messages[s.ID] = w.a.message(pod, s)
+	}
+}
+
+func (a *Agent) message(pod *corev1.Pod, s runtime.Status) string {
+	text := head(a.messageFile(s.PodUID, s.ID), maxMessage)
+	c := containerNamed(pod, s.Name)
+	failed := s.Exit != nil && s.Exit.Code != 0
+	if text == "" && failed && c != nil && c.TerminationMessagePolicy == corev1.TerminationMessageFallbackToLogsOnError {
+		text = lastLines(s.LogPath, 80, maxFallback)
+	}
+	return strings.ToValidUTF8(text, "�")
+}
+
+func head(file string, most int64) string {
+	f, err := os.Open(file)
+	if err != nil {
+		return "" // never started, or not written
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, most))
+	if err != nil {
+		return ""
+	}
+	return string(data)
+}

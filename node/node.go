@@ -1,0 +1,366 @@
+// Package node is the agent: it follows the pods bound to this board and makes them true. One goroutine, the
+// worker, owns each pod; it asks node/podstate what to do and carries it out. The agent also registers the
+// Node, posts its status and keeps its Lease.
+//
+// It sees neither storage nor HTTP: only an api.Client, which may be in process, on another board, or a real
+// kube-apiserver.
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+
+	"ledge/api"
+	"ledge/images"
+	"ledge/lease"
+	"ledge/network"
+	"ledge/node/podstate"
+	"ledge/node/volume"
+	"ledge/runtime"
+)
+
+// Config is what an agent needs. The interfaces are joined to their adapters in cmd/ledge.
+type Config struct {
+	Name    string // of the Node
+	Version string // ledge's own, reported as kubeletVersion
+	Client  api.Client
+	Engine  runtime.Engine
+	Images  images.Store
+	Network network.Setup
+	Board   Board
+	Events  Recorder
+
+	DataDir    string // volumes and logs
+	RunDir     string // files that die with the boot
+	ResolvConf string // the host's resolver configuration
+	HostsFile  string // the host's /etc/hosts; empty: that path
+
+	Registration Registration
+	Status       StatusConfig
+
+	// NoPodNetwork puts every pod on the host's network, whatever it asks for: a board without bridges.
+	NoPodNetwork bool
+	// Unconfined runs containers without the default system call filter unless they ask for it, as a kubelet
+	// with seccompDefault: false does.
+	Unconfined bool
+}
+
+// Recorder takes events for users to read. It never blocks.
+type Recorder interface {
+	Event(object api.Object, eventType, reason, message string)
+	// EventOn speaks of a part of an object, such as one container of a pod.
+	EventOn(ref corev1.ObjectReference, eventType, reason, message string)
+}
+
+// Agent runs the pods of one board.
+type Agent struct {
+	cfg     Config
+	pods    *api.View[*corev1.Pod]
+	volumes *volume.Volumes
+
+	mu       sync.Mutex
+	workers  map[types.UID]*worker
+	engine   engineView
+	closing  string // not empty: new pods are refused, the Node is not ready, with this message
+	hostIPs  []string
+	memory   int64         // of the board, in bytes
+	everUp   bool          // the engine has been reached once
+	statusCh chan struct{} // poked when node status should be looked at now
+	known    chan struct{} // closed when the API has been seen to have the Node
+	looked   chan struct{} // closed when the board has been looked at once
+	met      chan struct{} // closed when the engine has been reached once
+}
+
+// engineView is what the agent knows of the engine's containers.
+type engineView struct {
+	up         bool
+	downSince  time.Time
+	err        error
+	containers map[string]map[string]runtime.Status // pod UID -> ID
+	pods       map[string]runtime.PodStatus
+}
+
+// New prepares an agent.
+func New(cfg Config) (*Agent, error) {
+	if cfg.Name == "" || cfg.Client == nil || cfg.Engine == nil || cfg.Images == nil || cfg.Network == nil || cfg.Board == nil {
+		return nil, errors.New("node: Name, Client, Engine, Images, Network and Board are required")
+	}
+	vols, err := volume.New(cfg.DataDir, cfg.RunDir)
+	if err != nil {
+		return nil, err
+	}
+	sel := api.Selection{Fields: fields.OneTermEqualSelector("spec.nodeName", cfg.Name)}
+	return &Agent{cfg: cfg, volumes: vols, pods: api.NewView[*corev1.Pod](cfg.Client, api.Pods, sel),
+		workers: map[types.UID]*worker{}, statusCh: make(chan struct{}, 1), known: make(chan struct{}), looked: make(chan struct{}), met: make(chan struct{}),
+		engine: engineView{downSince: time.Now()}}, nil
+}
+
+// Run works until ctx ends. Pods keep running: to stop them first use StopPod.
+func (a *Agent) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return a.pods.Run(ctx) })
+	g.Go(func() error { return a.followEngine(ctx) })
+	g.Go(func() error { return a.postStatus(ctx) })
+	g.Go(func() error { return a.reconcile(ctx, g) })
+	g.Go(func() error { return a.renewLease(ctx) })
+	return g.Wait()
+}
+
+// renewLease begins once the Node is known: there is no Lease without one (N-2.3), and a first try that must fail
+// would cost the first ten seconds.
+func (a *Agent) renewLease(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-a.known:
+	}
+	r, err := lease.NewRenewer(lease.RenewerConfig{Client: a.cfg.Client, Node: a.cfg.Name, Duration: a.cfg.Status.LeaseDuration})
+	if err != nil {
+		return err
+	}
+	return r.Run(ctx)
+}
+
+// followEngine keeps the picture of the engine's containers; while the engine is away nothing is decided.
+func (a *Agent) followEngine(ctx context.Context) error {
+	for ctx.Err() == nil {
+		err := a.followOnce(ctx)
+		if ctx.Err() != nil {
+			break
+		}
+		a.engineLost(err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+	return nil
+}
+
+func (a *Agent) followOnce(ctx context.Context) error {
+	st, err := a.cfg.Engine.List(ctx)
+	if err != nil {
+		return err
+	}
+	a.engineFound(st)
+	return a.cfg.Engine.Watch(ctx, a.containerChanged)
+}
+
+func (a *Agent) engineFound(st runtime.State) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.engine.up {
+		slog.Info("container engine is up", "pods", len(st.Pods), "containers", len(st.Containers))
+	}
+	if !a.everUp {
+		a.everUp = true
+		close(a.met)
+	}
+	a.engine = engineView{up: true, containers: map[string]map[string]runtime.Status{}, pods: map[string]runtime.PodStatus{}}
+	for _, p := range st.Pods {
+		a.engine.pods[p.Pod.UID] = p
+	}
+	for _, c := range st.Containers {
+		a.engine.put(c)
+	}
+	for _, w := range a.workers {
+		w.poke()
+	}
+	a.pokeStatus()
+}
+
+func (a *Agent) engineLost(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.engine.up {
+		slog.Warn("container engine is away; pods run on, nothing is decided until it is back", "err", err)
+		a.engine.downSince = time.Now()
+	}
+	a.engine.up, a.engine.err = false, err
+}
+
+func (a *Agent) containerChanged(s runtime.Status) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.engine.put(s)
+	if w := a.workers[types.UID(s.PodUID)]; w != nil {
+		w.poke()
+	}
+}
+
+func (v *engineView) put(s runtime.Status) {
+	m := v.containers[s.PodUID]
+	if m == nil {
+		m = map[string]runtime.Status{}
+		v.containers[s.PodUID] = m
+	}
+	// A Watch begins with every container there is; it must not undo what was heard since List.
+	if old, ok := m[s.ID]; ok && old.Phase == runtime.Exited && s.Phase == runtime.Running {
+		return
+	}
+	m[s.ID] = s
+}
+
+// forget drops what the engine no longer holds: one container, or with an empty ID the whole pod.
+func (a *Agent) forget(uid types.UID, id string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if id == "" {
+		delete(a.engine.containers, string(uid))
+		delete(a.engine.pods, string(uid))
+		return
+	}
+	delete(a.engine.containers[string(uid)], id)
+}
+
+// held is what the engine holds of a pod; ok is false while the engine is away.
+func (a *Agent) held(uid types.UID) (cs []runtime.Status, sandbox, ok bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, c := range a.engine.containers[string(uid)] {
+		cs = append(cs, c)
+	}
+	_, sandbox = a.engine.pods[string(uid)]
+	return cs, sandbox, a.engine.up
+}
+
+// reconcile keeps one worker per pod bound here, and sweeps what no pod stands for. It begins when the board's
+// addresses and memory are known: pods carry them, and would be written twice after each start.
+func (a *Agent) reconcile(ctx context.Context, g *errgroup.Group) error {
+	for _, ready := range []<-chan struct{}{a.pods.Synced(), a.looked} {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ready:
+		}
+	}
+	for !a.sweep(ctx) {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+	for {
+		a.dispatch(ctx, g)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-a.pods.Changed():
+		}
+	}
+}
+
+// dispatch hands every pod to its worker.
+func (a *Agent) dispatch(ctx context.Context, g *errgroup.Group) {
+	live := map[types.UID]bool{}
+	for _, p := range a.pods.List() {
+		live[p.UID] = true
+		a.mu.Lock()
+		w := a.workers[p.UID]
+		if w == nil {
+			w = newWorker(a, p)
+			a.workers[p.UID] = w
+			g.Go(func() error { w.run(ctx); return nil })
+		}
+		a.mu.Unlock()
+		w.offer(p)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for uid, w := range a.workers {
+		if !live[uid] {
+			w.vanished()
+		}
+	}
+}
+
+func (a *Agent) workerDone(w *worker) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.workers[w.uid] == w {
+		delete(a.workers, w.uid)
+	}
+}
+
+// Close refuses new pods from now on and reports the Node not ready, with the message as the cause (N-5.17,
+// N-5.30); an empty message opens it again (N-5.18).
+func (a *Agent) Close(message string) {
+	a.mu.Lock()
+	a.closing = message
+	a.mu.Unlock()
+	a.pokeStatus()
+}
+
+// Closed says whether new pods are refused.
+func (a *Agent) Closed() bool { return a.closed() != "" }
+
+func (a *Agent) closed() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.closing
+}
+
+func (a *Agent) nodeIPs() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.hostIPs
+}
+
+func (a *Agent) memoryTotal() int64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.memory
+}
+
+// ErrUnknownPod says that no pod of that UID runs here.
+var ErrUnknownPod = errors.New("no such pod on this node")
+
+// StopPod is the one door for stopping a pod from the board's side. It returns when the pod's containers have
+// ended, its volumes are unmounted and its final status is in the API, or with ctx's error.
+func (a *Agent) StopPod(ctx context.Context, uid types.UID, stop podstate.Stop) error {
+	a.mu.Lock()
+	w := a.workers[uid]
+	a.mu.Unlock()
+	if w == nil {
+		return fmt.Errorf("stop pod %s: %w", uid, ErrUnknownPod)
+	}
+	w.stop(stop)
+	select {
+	case <-w.ended:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("stop pod %s: %w", uid, ctx.Err())
+	}
+}
+
+// Pods are the pods that still have something on this board.
+func (a *Agent) Pods() []*corev1.Pod {
+	var out []*corev1.Pod
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, w := range a.workers {
+		if !w.isEnded() {
+			out = append(out, w.current())
+		}
+	}
+	return out
+}
+
+// ImagesChanged tells waiting pods that an image may have come.
+func (a *Agent) ImagesChanged() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, w := range a.workers {
+		w.retryNow()
+	}
+}

@@ -1,0 +1,203 @@
+// Package podstate decides what to do about one pod. It is pure: Decide takes what is wanted, what is seen on
+// the board and the time, and says what to do next, what to report and when to ask again. All effects are the
+// worker's (package node), all of them idempotent, so a decision may be taken again at any time, also by a
+// brain that has just been restarted and remembers nothing.
+//
+//	            +--> sandbox --> init containers, in order --> main containers --+
+//	pod bound --+                    | failed for good            | all ended     |
+//	            |                    v                            v               |
+//	            +---- stop ----> signal, wait, kill ----> final status ----> remove sandbox --> done
+package podstate
+
+import (
+	"syscall"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"ledge/runtime"
+)
+
+// Input is everything a decision depends on.
+type Input struct {
+	Pod  *corev1.Pod // as last read from the API
+	Gone bool        // the object was removed (force delete): kill, clean up, report nothing (N-7.32)
+	Stop *Stop       // somebody on the board wants it stopped
+	Seen Seen
+	Mem  Memory
+	Now  time.Time
+	// HostIPs are the node's addresses, for status.hostIPs.
+	HostIPs []string
+}
+
+// Stop is the one door for stopping a pod from the board's side: eviction, shutdown, preemption.
+type Stop struct {
+	Reason  string
+	Message string
+	Grace   *time.Duration // nil: the pod's own
+	// Disruption, when set, is the reason of a DisruptionTarget condition.
+	Disruption string
+}
+
+// Seen is the pod as it is on the board.
+type Seen struct {
+	Sandbox    bool     // namespaces, cgroup and network are there
+	Standing   bool     // the engine holds a sandbox; after a restart, one that is still to be looked after
+	IPs        []string // of the pod
+	Containers []runtime.Status
+	Images     map[string]Image // by container name
+	// Faults are failed attempts to do something, by container name; "" is the sandbox.
+	Faults map[string]Fault
+	// Messages are termination messages, by container ID.
+	Messages map[string]string
+	// Removed: the sandbox and every container record have been removed and nothing is mounted.
+	Removed bool
+}
+
+// Image is what is known of the image of a container.
+type Image struct {
+	Ref string // as the pod named it
+	ID  string // empty: not here
+}
+
+// LabelImage is the container label that carries the image reference it was started with: a pod's image may be
+// changed while it runs, and then the container is replaced (N-7.3).
+const LabelImage = "ledge.image"
+
+// LabelStopSignal is the container label that carries the image's stop signal. It travels with the container so
+// that a restarted brain stops it the right way.
+const LabelStopSignal = "ledge.stop-signal"
+
+// Fault is a failed effect and what Kubernetes calls it.
+type Fault struct {
+	Reason  string // CreateContainerError, ErrImagePull ...
+	Message string
+	At      time.Time
+	Count   int
+}
+
+// Memory is what the worker carries from one decision to the next. Losing it is harmless: a stop starts its
+// grace again, back-offs start from the bottom (N-7.15).
+type Memory struct {
+	StopBegan time.Time
+	Grace     time.Duration
+	Signalled map[string]time.Time // container ID -> SIGTERM or stop signal sent
+	Killed    map[string]time.Time // container ID -> last SIGKILL
+	Backoff   map[string]Backoff   // by container name
+	Told      map[string]int       // container name -> attempt whose back-off was told
+}
+
+// Verb names an effect.
+type Verb string
+
+// The effects a decision may ask for.
+const (
+	Sandbox   Verb = "sandbox"   // namespaces, cgroup, network, volumes
+	Resolve   Verb = "resolve"   // find (later: pull) the image of Container
+	Start     Verb = "start"     // start attempt Attempt of Container
+	Signal    Verb = "signal"    // send Sig to container ID
+	Discard   Verb = "discard"   // forget the exited container ID
+	Teardown  Verb = "teardown"  // remove containers, network, sandbox, volumes
+	DeletePod Verb = "deletepod" // the object may go: DELETE with grace 0
+)
+
+// Action is one effect.
+type Action struct {
+	Verb      Verb
+	Container string // name
+	Attempt   int
+	ID        string
+	Sig       syscall.Signal
+	Event     *EventNote // to record when the effect is carried out
+}
+
+// EventNote is an event for the pod's owner to read.
+type EventNote struct {
+	Container             string
+	Type, Reason, Message string
+}
+
+// Output is a decision.
+type Output struct {
+	Do     []Action
+	Status corev1.PodStatus
+	Mem    Memory
+	Events []EventNote
+	Wake   time.Time // ask again then at the latest; zero: nothing to wait for but events
+	Done   bool      // the worker may end
+}
+
+// Decide says what to do about the pod.
+func Decide(in Input) Output {
+	d := &decision{in: in, mem: in.Mem.clone(), views: viewsOf(in)}
+	switch {
+	case d.stopping():
+		d.stop()
+	default:
+		d.run()
+	}
+	d.out.Mem = d.mem
+	d.out.Status = d.status()
+	d.finish()
+	return d.out
+}
+
+// decision is one run of Decide.
+type decision struct {
+	in    Input
+	mem   Memory
+	views views
+	out   Output
+	// waiting are the reasons of containers that cannot run yet, by name.
+	waiting map[string]corev1.ContainerStateWaiting
+}
+
+func (d *decision) do(a Action) { d.out.Do = append(d.out.Do, a) }
+
+func (d *decision) wake(at time.Time) {
+	if !at.IsZero() && (d.out.Wake.IsZero() || at.Before(d.out.Wake)) {
+		d.out.Wake = at
+	}
+}
+
+func (d *decision) wait(name, reason, message string) {
+	if d.waiting == nil {
+		d.waiting = map[string]corev1.ContainerStateWaiting{}
+	}
+	d.waiting[name] = corev1.ContainerStateWaiting{Reason: reason, Message: message}
+}
+
+// finish takes the last steps of a pod that has ended: once its final status is in the API the sandbox goes,
+// and once that is gone the object may (N-7.31).
+func (d *decision) finish() {
+	if d.views.anyRunning() || len(d.out.Do) > 0 {
+		return
+	}
+	pod := d.in.Pod
+	switch {
+	case d.in.Gone:
+	case !terminal(d.out.Status.Phase):
+		return
+	case !terminal(pod.Status.Phase):
+		return // the final status must be committed before anything it describes is removed
+	}
+	if !d.in.Seen.Removed {
+		d.do(Action{Verb: Teardown})
+		if f, ok := d.in.Seen.Faults[""]; ok {
+			d.wake(f.At.Add(retryAfter(f.Count)))
+			if d.in.Now.Before(f.At.Add(retryAfter(f.Count))) {
+				d.out.Do = nil
+			}
+		}
+		return
+	}
+	if d.in.Gone {
+		d.out.Done = true
+		return
+	}
+	if pod.DeletionTimestamp != nil {
+		d.do(Action{Verb: DeletePod})
+	}
+}
+
+func terminal(p corev1.PodPhase) bool { return p == corev1.PodSucceeded || p == corev1.PodFailed }

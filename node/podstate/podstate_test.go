@@ -1,0 +1,564 @@
+package podstate
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ledge/runtime"
+)
+
+// board is the smallest world a decision can act on: it carries out actions and moves time.
+type board struct {
+	t      *testing.T
+	in     Input
+	log    []string
+	exit   map[string]func(attempt int) (after time.Duration, code int) // by container; nil runs for ever
+	deaf   map[string]bool                                              // ignores everything but SIGKILL
+	due    map[string]due
+	events []EventNote
+}
+
+type due struct {
+	at   time.Time
+	code int
+}
+
+func newBoard(t *testing.T, pod *corev1.Pod) *board {
+	return &board{t: t, in: Input{Pod: pod, Now: time.Unix(1_000_000, 0), HostIPs: []string{"192.0.2.1"}},
+		exit: map[string]func(int) (time.Duration, int){}, deaf: map[string]bool{}, due: map[string]due{}}
+}
+
+func pod(policy corev1.RestartPolicy, names ...string) *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns", UID: "u1"}}
+	p.Spec.RestartPolicy = policy
+	for _, n := range names {
+		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: n, Image: "img"})
+	}
+	return p
+}
+
+func withInit(p *corev1.Pod, names ...string) *corev1.Pod {
+	for _, n := range names {
+		p.Spec.InitContainers = append(p.Spec.InitContainers, corev1.Container{Name: n, Image: "img"})
+	}
+	return p
+}
+
+// settle decides and acts until nothing is left to do now. It fails if that never comes: Decide must reach a
+// fixed point.
+func (b *board) settle() Output {
+	b.t.Helper()
+	for range 100 {
+		b.expire()
+		out := Decide(b.in)
+		same := equality.Semantic.DeepEqual(b.in.Pod.Status, out.Status)
+		b.in.Mem = out.Mem
+		b.events = append(b.events, out.Events...)
+		b.in.Pod.Status = out.Status
+		if len(out.Do) == 0 && same {
+			return out
+		}
+		for _, a := range out.Do {
+			b.act(a)
+		}
+	}
+	b.t.Fatalf("no fixed point after 100 rounds: %v", b.log)
+	return Output{}
+}
+
+func (b *board) act(a Action) {
+	b.log = append(b.log, fmt.Sprintf("%s %s%s", a.Verb, a.Container, a.ID))
+	switch a.Verb {
+	case Sandbox:
+		b.in.Seen.Sandbox, b.in.Seen.IPs, b.in.Seen.Removed = true, []string{"10.0.0.2"}, false
+	case Resolve:
+		if b.in.Seen.Images == nil {
+			b.in.Seen.Images = map[string]Image{}
+		}
+		b.in.Seen.Images[a.Container] = Image{ID: "sha256:1", Ref: b.image(a.Container)}
+	case Start:
+		id := fmt.Sprintf("u1.%s.%d", a.Container, a.Attempt)
+		b.in.Seen.Containers = append(b.in.Seen.Containers, runtime.Status{ID: id, PodUID: "u1", Name: a.Container,
+			Attempt: a.Attempt, Phase: runtime.Running, StartedAt: b.in.Now, Labels: map[string]string{LabelImage: b.image(a.Container)}})
+		if f := b.exit[a.Container]; f != nil {
+			after, code := f(a.Attempt)
+			b.due[id] = due{b.in.Now.Add(after), code}
+		}
+	case Signal:
+		name := a.Container
+		if a.Sig == syscall.SIGKILL {
+			b.end(a.ID, 137)
+		} else if !b.deaf[name] {
+			b.end(a.ID, 0)
+		}
+	case Discard:
+		b.drop(a.ID)
+	case Teardown:
+		b.in.Seen = Seen{Removed: true}
+	case DeletePod:
+		b.in.Gone = true
+	}
+}
+
+func (b *board) image(name string) string {
+	for _, c := range append(b.in.Pod.Spec.InitContainers, b.in.Pod.Spec.Containers...) {
+		if c.Name == name {
+			return c.Image
+		}
+	}
+	return ""
+}
+
+func (b *board) end(id string, code int) {
+	for i := range b.in.Seen.Containers {
+		c := &b.in.Seen.Containers[i]
+		if c.ID == id && c.Phase == runtime.Running {
+			c.Phase, c.Exit = runtime.Exited, &runtime.Exit{Code: code, FinishedAt: b.in.Now}
+		}
+	}
+	delete(b.due, id)
+}
+
+func (b *board) drop(id string) {
+	kept := b.in.Seen.Containers[:0]
+	for _, c := range b.in.Seen.Containers {
+		if c.ID != id {
+			kept = append(kept, c)
+		}
+	}
+	b.in.Seen.Containers = kept
+}
+
+func (b *board) expire() {
+	for id, d := range b.due {
+		if !b.in.Now.Before(d.at) {
+			b.end(id, d.code)
+		}
+	}
+}
+
+// next moves time to whatever comes first: an exit or the wake-up the decision asked for.
+func (b *board) next(out Output) bool {
+	at := out.Wake
+	for _, d := range b.due {
+		if at.IsZero() || d.at.Before(at) {
+			at = d.at
+		}
+	}
+	if at.IsZero() {
+		return false
+	}
+	if at.After(b.in.Now) {
+		b.in.Now = at
+	}
+	return true
+}
+
+func (b *board) state(name string) corev1.ContainerStatus {
+	for _, s := range append(b.in.Pod.Status.InitContainerStatuses, b.in.Pod.Status.ContainerStatuses...) {
+		if s.Name == name {
+			return s
+		}
+	}
+	b.t.Fatalf("no status of %s", name)
+	return corev1.ContainerStatus{}
+}
+
+func condition(p *corev1.Pod, t corev1.PodConditionType) corev1.PodCondition {
+	for _, c := range p.Status.Conditions {
+		if c.Type == t {
+			return c
+		}
+	}
+	return corev1.PodCondition{}
+}
+
+func TestRunsToRunning(t *testing.T) {
+	b := newBoard(t, pod(corev1.RestartPolicyAlways, "a", "b"))
+	b.settle()
+	st := b.in.Pod.Status
+	if st.Phase != corev1.PodRunning || st.PodIP != "10.0.0.2" || st.HostIP != "192.0.2.1" {
+		t.Fatalf("status %+v", st)
+	}
+	for _, c := range []corev1.PodConditionType{corev1.PodReady, corev1.ContainersReady, corev1.PodInitialized,
+		corev1.PodScheduled, corev1.PodReadyToStartContainers} { // N-7.11
+		if condition(b.in.Pod, c).Status != corev1.ConditionTrue {
+			t.Errorf("%s is not True", c)
+		}
+	}
+}
+
+// N-7.14, N-7.15: the first restart is at once and arms 10 s, then 20, 40 ... 300; ten quiet minutes reset it.
+func TestBackoff(t *testing.T) {
+	b := newBoard(t, pod(corev1.RestartPolicyAlways, "a"))
+	b.exit["a"] = func(int) (time.Duration, int) { return time.Second, 1 }
+	var starts []time.Time
+	var waits []time.Duration
+	out := b.settle()
+	for len(starts) < 9 {
+		n := len(b.log)
+		b.next(out)
+		out = b.settle()
+		for _, l := range b.log[n:] {
+			if l == "start a" {
+				starts = append(starts, b.in.Now)
+			}
+		}
+	}
+	for i := 1; i < len(starts); i++ {
+		waits = append(waits, starts[i].Sub(starts[i-1])-time.Second)
+	}
+	want := []time.Duration{10, 20, 40, 80, 160, 300, 300, 300}
+	for i := range want {
+		if waits[i] != want[i]*time.Second {
+			t.Fatalf("restart %d waited %v, want %vs (all %v)", i, waits[i], want[i].Nanoseconds(), waits)
+		}
+	}
+	b.exit["a"] = func(int) (time.Duration, int) { return 601 * time.Second, 1 }
+	for range 4 {
+		b.next(out)
+		out = b.settle()
+	}
+	if d := b.in.Mem.Backoff["a"].Delay; d != 10*time.Second {
+		t.Fatalf("after a long run the back-off is %v, want 10s", d)
+	}
+}
+
+func TestCrashLoopStatus(t *testing.T) { // N-7.13, N-7.14
+	b := newBoard(t, pod(corev1.RestartPolicyAlways, "a"))
+	b.exit["a"] = func(int) (time.Duration, int) { return time.Second, 3 }
+	out := b.settle()
+	for range 2 { // first restart at once, second waits
+		b.next(out)
+		out = b.settle()
+	}
+	s := b.state("a")
+	if s.State.Waiting == nil || s.State.Waiting.Reason != "CrashLoopBackOff" ||
+		s.State.Waiting.Message != "back-off 10s restarting failed container=a pod=p_ns(u1)" {
+		t.Fatalf("state %+v", s.State)
+	}
+	if l := s.LastTerminationState.Terminated; l == nil || l.ExitCode != 3 || l.Reason != "Error" {
+		t.Fatalf("last %+v", s.LastTerminationState)
+	}
+	if fmt.Sprint(b.events) != "[{a Warning BackOff Back-off restarting failed container a in pod p_ns(u1)}]" {
+		t.Fatalf("events %v", b.events)
+	}
+	if s.RestartCount != 1 || b.in.Pod.Status.Phase != corev1.PodRunning {
+		t.Fatalf("restarts %d phase %s", s.RestartCount, b.in.Pod.Status.Phase)
+	}
+}
+
+func TestPhaseByPolicy(t *testing.T) { // N-7.8, N-7.9
+	for _, tc := range []struct {
+		policy corev1.RestartPolicy
+		code   int
+		want   corev1.PodPhase
+	}{
+		{corev1.RestartPolicyNever, 0, corev1.PodSucceeded},
+		{corev1.RestartPolicyNever, 1, corev1.PodFailed},
+		{corev1.RestartPolicyOnFailure, 0, corev1.PodSucceeded},
+		{corev1.RestartPolicyOnFailure, 1, corev1.PodRunning},
+		{corev1.RestartPolicyAlways, 0, corev1.PodRunning},
+	} {
+		b := newBoard(t, pod(tc.policy, "a"))
+		b.exit["a"] = func(int) (time.Duration, int) { return time.Second, tc.code }
+		b.next(b.settle())
+		b.settle()
+		if got := b.in.Pod.Status.Phase; got != tc.want {
+			t.Errorf("%s exit %d: %s, want %s", tc.policy, tc.code, got, tc.want)
+		}
+		if terminal(tc.want) && !b.in.Seen.Removed {
+			t.Errorf("%s exit %d: sandbox left behind", tc.policy, tc.code)
+		}
+	}
+}
+
+func TestInitOrder(t *testing.T) { // N-7.19
+	b := newBoard(t, withInit(pod(corev1.RestartPolicyAlways, "main"), "i1", "i2"))
+	ok := func(int) (time.Duration, int) { return time.Second, 0 }
+	b.exit["i1"], b.exit["i2"] = ok, ok
+	out := b.settle()
+	if b.in.Pod.Status.Phase != corev1.PodPending || b.state("main").State.Waiting.Reason != "PodInitializing" {
+		t.Fatalf("while init runs: %+v", b.in.Pod.Status)
+	}
+	for b.in.Pod.Status.Phase == corev1.PodPending && b.next(out) {
+		out = b.settle()
+	}
+	var order []string
+	for _, l := range b.log {
+		if l[:5] == "start" {
+			order = append(order, l[6:])
+		}
+	}
+	if fmt.Sprint(order) != "[i1 i2 main]" {
+		t.Fatalf("order %v", order)
+	}
+}
+
+func TestInitFailsForGood(t *testing.T) {
+	b := newBoard(t, withInit(pod(corev1.RestartPolicyNever, "main"), "i1"))
+	b.exit["i1"] = func(int) (time.Duration, int) { return time.Second, 2 }
+	b.next(b.settle())
+	b.settle()
+	if b.in.Pod.Status.Phase != corev1.PodFailed {
+		t.Fatalf("phase %s", b.in.Pod.Status.Phase)
+	}
+}
+
+// N-7.26, N-7.28, N-7.31: signal, wait the grace, kill, final status, teardown, and only then the object goes.
+func TestDeleteOrder(t *testing.T) {
+	b := newBoard(t, pod(corev1.RestartPolicyAlways, "a"))
+	b.deaf["a"] = true
+	b.settle()
+	grace := int64(7)
+	b.in.Pod.DeletionTimestamp, b.in.Pod.DeletionGracePeriodSeconds = &metav1.Time{Time: b.in.Now}, &grace
+	n, began := len(b.log), b.in.Now
+	out := b.settle()
+	if terminal(b.in.Pod.Status.Phase) {
+		t.Fatal("terminal while a container runs")
+	}
+	b.next(out)
+	if got := b.in.Now.Sub(began); got != 7*time.Second {
+		t.Fatalf("kill after %v, want 7s", got)
+	}
+	out = b.settle()
+	want := "[signal au1.a.0 signal au1.a.0 teardown  deletepod ]"
+	if got := fmt.Sprint(b.log[n:]); got != want {
+		t.Fatalf("%s, want %s", got, want)
+	}
+	if !out.Done || b.in.Pod.Status.Phase != corev1.PodFailed {
+		t.Fatalf("done %v phase %s", out.Done, b.in.Pod.Status.Phase)
+	}
+}
+
+func TestSecondDeleteShortens(t *testing.T) { // N-7.26
+	b := newBoard(t, pod(corev1.RestartPolicyAlways, "a"))
+	b.deaf["a"] = true
+	b.settle()
+	grace := int64(30)
+	b.in.Pod.DeletionTimestamp, b.in.Pod.DeletionGracePeriodSeconds = &metav1.Time{Time: b.in.Now}, &grace
+	b.settle()
+	grace = 3
+	out := b.settle()
+	if d := out.Wake.Sub(b.in.Now); d != 3*time.Second {
+		t.Fatalf("wakes after %v", d)
+	}
+	grace = 60
+	if d := b.settle().Wake.Sub(b.in.Now); d != 3*time.Second {
+		t.Fatalf("grace grew: wakes after %v", d)
+	}
+}
+
+func TestForceDelete(t *testing.T) { // N-7.32: the object is gone, the processes must go too
+	b := newBoard(t, pod(corev1.RestartPolicyAlways, "a"))
+	b.deaf["a"] = true
+	b.settle()
+	b.in.Gone = true
+	out := b.settle()
+	for !out.Done && b.next(out) {
+		out = b.settle()
+	}
+	if !out.Done || !b.in.Seen.Removed {
+		t.Fatalf("left behind: %v", b.log)
+	}
+}
+
+func TestStopGivesReason(t *testing.T) { // N-5.27, N-5.28
+	b := newBoard(t, pod(corev1.RestartPolicyAlways, "a"))
+	b.settle()
+	g := 5 * time.Second
+	b.in.Stop = &Stop{Reason: "Terminated", Message: "Pod was terminated in response to imminent node shutdown.",
+		Grace: &g, Disruption: "TerminationByKubelet"}
+	b.settle()
+	st := b.in.Pod.Status
+	if st.Phase != corev1.PodFailed || st.Reason != "Terminated" || st.Message != b.in.Stop.Message {
+		t.Fatalf("%+v", st)
+	}
+	if c := condition(b.in.Pod, corev1.DisruptionTarget); c.Status != corev1.ConditionTrue || c.Reason != "TerminationByKubelet" {
+		t.Fatalf("%+v", c)
+	}
+}
+
+func TestDeadline(t *testing.T) { // N-7.17
+	p := pod(corev1.RestartPolicyAlways, "a")
+	secs := int64(60)
+	p.Spec.ActiveDeadlineSeconds = &secs
+	b := newBoard(t, p)
+	began := b.in.Now
+	out := b.settle()
+	b.next(out)
+	b.settle()
+	if b.in.Now.Sub(began) != time.Minute || b.in.Pod.Status.Reason != DeadlineExceeded {
+		t.Fatalf("after %v: %+v", b.in.Now.Sub(began), b.in.Pod.Status)
+	}
+}
+
+// N-7.18: after a boot nothing of the pod is left on the board; restart counts go on.
+func TestReboot(t *testing.T) {
+	for _, tc := range []struct {
+		policy corev1.RestartPolicy
+		want   corev1.PodPhase
+	}{{corev1.RestartPolicyAlways, corev1.PodRunning}, {corev1.RestartPolicyNever, corev1.PodFailed}} {
+		b := newBoard(t, withInit(pod(tc.policy, "a"), "i"))
+		b.exit["i"] = func(int) (time.Duration, int) { return time.Second, 0 }
+		b.next(b.settle())
+		b.settle()
+		if b.in.Pod.Status.Phase != corev1.PodRunning {
+			t.Fatalf("before: %s", b.in.Pod.Status.Phase)
+		}
+		b.in.Seen, b.in.Mem, b.log = Seen{}, Memory{}, nil
+		for range 4 {
+			b.next(b.settle())
+		}
+		if got := b.in.Pod.Status.Phase; got != tc.want {
+			t.Fatalf("%s: %s, want %s (%v)", tc.policy, got, tc.want, b.log)
+		}
+		s := b.state("a")
+		if tc.want == corev1.PodRunning {
+			if s.RestartCount != 1 || s.LastTerminationState.Terminated == nil ||
+				s.LastTerminationState.Terminated.Reason != "ContainerStatusUnknown" {
+				t.Fatalf("%+v %v %v", s, b.log, b.in.Pod.Status.Phase)
+			}
+			if b.log[1] != "resolve i" {
+				t.Fatalf("init containers did not run again: %v", b.log)
+			}
+		} else if s.State.Terminated == nil || s.State.Terminated.ExitCode != 137 {
+			t.Fatalf("%+v", s)
+		}
+	}
+}
+
+func TestFaultsAreReportedAndRetried(t *testing.T) { // N-7.13, N-7.16
+	b := newBoard(t, pod(corev1.RestartPolicyAlways, "a"))
+	b.in.Seen.Sandbox = true
+	b.in.Seen.Faults = map[string]Fault{"a": {Reason: "ErrImagePull", Message: "no such image", At: b.in.Now, Count: 3}}
+	out := b.settle()
+	if w := b.state("a").State.Waiting; w == nil || w.Reason != "ErrImagePull" {
+		t.Fatalf("%+v", b.state("a").State)
+	}
+	if out.Wake.Sub(b.in.Now) != 20*time.Second {
+		t.Fatalf("wakes after %v", out.Wake.Sub(b.in.Now))
+	}
+	b.in.Now = b.in.Now.Add(time.Second)
+	b.settle()
+	if w := b.state("a").State.Waiting; w == nil || w.Reason != "ImagePullBackOff" {
+		t.Fatalf("%+v", b.state("a").State)
+	}
+}
+
+func TestChangedImageReplacesTheContainer(t *testing.T) { // N-7.3
+	b := newBoard(t, pod(corev1.RestartPolicyNever, "a", "b"))
+	b.settle()
+	b.in.Pod.Spec.Containers[0].Image = "other"
+	n := len(b.log)
+	b.settle()
+	if got := fmt.Sprint(b.log[n:]); got != "[signal au1.a.0 resolve a start a]" {
+		t.Fatal(got)
+	}
+	if s := b.state("a"); s.RestartCount != 1 || s.State.Running == nil || b.in.Pod.Status.Phase != corev1.PodRunning {
+		t.Fatalf("%+v", s)
+	}
+	if s := b.state("b"); s.RestartCount != 0 {
+		t.Fatalf("%+v", s)
+	}
+}
+
+func TestOneDeadInstanceIsKept(t *testing.T) { // N-6.24
+	b := newBoard(t, pod(corev1.RestartPolicyAlways, "a"))
+	b.exit["a"] = func(int) (time.Duration, int) { return time.Second, 1 }
+	out := b.settle()
+	for range 12 {
+		b.next(out)
+		out = b.settle()
+	}
+	if n := len(b.in.Seen.Containers); n != 2 {
+		t.Fatalf("%d records, want 2", n)
+	}
+}
+
+// Whatever happens in whatever order, the machine settles, a terminal phase never changes, nothing starts while
+// stopping, and a deleted pod ends with nothing behind.
+func TestRandomLives(t *testing.T) {
+	for seed := range uint64(400) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		policies := []corev1.RestartPolicy{corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever}
+		p := pod(policies[r.IntN(3)], "a", "b")
+		if r.IntN(2) == 0 {
+			withInit(p, "i")
+		}
+		b := newBoard(t, p)
+		for _, n := range []string{"a", "b", "i"} {
+			if n == "i" || r.IntN(2) == 0 {
+				b.exit[n] = func(int) (time.Duration, int) { return time.Duration(r.IntN(30)) * time.Second, r.IntN(2) }
+			}
+			b.deaf[n] = r.IntN(3) == 0
+		}
+		life(t, seed, b, r)
+	}
+}
+
+func life(t *testing.T, seed uint64, b *board, r *rand.Rand) {
+	t.Helper()
+	var last corev1.PodPhase
+	for step := range 40 {
+		out := b.settle()
+		phase := b.in.Pod.Status.Phase
+		if terminal(last) && phase != last {
+			t.Fatalf("seed %d: phase %s after %s", seed, phase, last)
+		}
+		last = phase
+		if terminal(phase) && !b.in.Seen.Removed {
+			t.Fatalf("seed %d: terminal but not removed", seed)
+		}
+		switch {
+		case step == 30:
+			g := int64(r.IntN(20))
+			b.in.Pod.DeletionTimestamp, b.in.Pod.DeletionGracePeriodSeconds = &metav1.Time{Time: b.in.Now}, &g
+			b.log = nil
+		case r.IntN(12) == 0:
+			b.in.Mem = Memory{} // the brain restarted
+		case r.IntN(15) == 0 && !b.in.Gone:
+			b.in.Seen, b.in.Mem, b.due = Seen{}, Memory{}, map[string]due{} // the board rebooted
+		default:
+			if !b.next(out) {
+				b.in.Now = b.in.Now.Add(time.Second)
+			}
+		}
+		if step > 30 {
+			for _, l := range b.log {
+				if l[:5] == "start" {
+					t.Fatalf("seed %d: started while stopping: %v", seed, b.log)
+				}
+			}
+		}
+	}
+	out := b.settle()
+	for range 20 {
+		if out.Done {
+			return
+		}
+		b.in.Now = b.in.Now.Add(10 * time.Second)
+		out = b.settle()
+	}
+	t.Fatalf("seed %d: never done: %v %+v", seed, b.log, b.in.Seen)
+}
+
+func TestParseSignal(t *testing.T) {
+	for s, want := range map[string]syscall.Signal{"SIGTERM": 15, "TERM": 15, "quit": 3, "9": 9, "SIGRTMIN+3": 37, "SIGRTMIN": 34} {
+		if got, ok := ParseSignal(s); !ok || got != want {
+			t.Errorf("%s: %v %v", s, got, ok)
+		}
+	}
+	for _, s := range []string{"", "SIGNOPE", "0", "65", "SIGRTMIN+99"} {
+		if got, ok := ParseSignal(s); ok {
+			t.Errorf("%q accepted as %v", s, got)
+		}
+	}
+}

@@ -1,0 +1,310 @@
+package podstate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ledge/runtime"
+)
+
+// IDPrefix stands before a container's ID in status, as Kubernetes writes <runtime>://<id>.
+const IDPrefix = "libcontainer://"
+
+// status is what the API is to be told. It starts from what the API has, so that fields other writers own
+// stay.
+func (d *decision) status() corev1.PodStatus {
+	pod := d.in.Pod
+	out := *pod.Status.DeepCopy()
+	if terminal(out.Phase) && d.in.Seen.Removed {
+		return out // N-7.10: nothing changes any more
+	}
+	out.InitContainerStatuses = d.containerStatuses(d.views.init)
+	out.ContainerStatuses = d.containerStatuses(d.views.main)
+	out.Phase = d.phase()
+	out.ObservedGeneration = pod.Generation
+	if out.StartTime == nil {
+		out.StartTime = &metav1.Time{Time: d.in.Now.Truncate(time.Second)}
+	}
+	if s := d.in.Stop; s != nil && terminal(out.Phase) && !terminal(pod.Status.Phase) && out.Phase == corev1.PodFailed {
+		out.Reason, out.Message = s.Reason, s.Message
+	}
+	d.addresses(&out)
+	d.conditions(&out)
+	return out
+}
+
+func (d *decision) addresses(out *corev1.PodStatus) {
+	out.HostIP, out.HostIPs = "", nil
+	for i, ip := range d.in.HostIPs {
+		if i == 0 {
+			out.HostIP = ip
+		}
+		out.HostIPs = append(out.HostIPs, corev1.HostIP{IP: ip})
+	}
+	if len(d.in.Seen.IPs) == 0 {
+		return // the last known address stays, as on Kubernetes, until a new sandbox has one
+	}
+	out.PodIP, out.PodIPs = d.in.Seen.IPs[0], nil
+	for _, ip := range d.in.Seen.IPs {
+		out.PodIPs = append(out.PodIPs, corev1.PodIP{IP: ip})
+	}
+}
+
+// phase follows N-7.8.
+func (d *decision) phase() corev1.PodPhase {
+	if terminal(d.in.Pod.Status.Phase) {
+		return d.in.Pod.Status.Phase
+	}
+	if d.stopping() {
+		return d.stoppedPhase()
+	}
+	if d.ended() {
+		return d.verdict()
+	}
+	if !d.initDone() {
+		return corev1.PodPending
+	}
+	for _, v := range d.views.main {
+		if !v.running() && !v.ended() {
+			return corev1.PodPending
+		}
+	}
+	return corev1.PodRunning
+}
+
+func (d *decision) initDone() bool {
+	if d.views.mainStarted() {
+		return true
+	}
+	for _, v := range d.views.init {
+		if !v.succeeded() {
+			return false
+		}
+	}
+	return true
+}
+
+// stoppedPhase: a terminal phase only once nothing runs (N-5.28, N-7.31).
+func (d *decision) stoppedPhase() corev1.PodPhase {
+	if d.views.anyRunning() {
+		if p := d.in.Pod.Status.Phase; p != "" {
+			return p
+		}
+		return corev1.PodRunning
+	}
+	if d.in.Stop != nil && !d.ended() {
+		return corev1.PodFailed
+	}
+	return d.verdict()
+}
+
+// verdict: every main container ended with 0, or not.
+func (d *decision) verdict() corev1.PodPhase {
+	for _, v := range d.views.main {
+		if !v.succeeded() {
+			return corev1.PodFailed
+		}
+	}
+	return corev1.PodSucceeded
+}
+
+func (d *decision) containerStatuses(vs []*view) []corev1.ContainerStatus {
+	var out []corev1.ContainerStatus
+	for _, v := range vs {
+		out = append(out, d.containerStatus(v))
+	}
+	return out
+}
+
+func (d *decision) containerStatus(v *view) corev1.ContainerStatus {
+	if v.latest == nil && v.past != nil && terminal(d.in.Pod.Status.Phase) {
+		return *v.past.DeepCopy() // it is over and its records are gone
+	}
+	st := corev1.ContainerStatus{Name: v.spec.Name, Image: v.spec.Image, ImageID: d.in.Seen.Images[v.spec.Name].ID}
+	if v.past != nil && st.ImageID == "" {
+		st.ImageID = v.past.ImageID
+	}
+	st.LastTerminationState = d.lastState(v)
+	switch {
+	case v.running():
+		st.State.Running = &corev1.ContainerStateRunning{StartedAt: stamp(v.latest.StartedAt)}
+		st.Ready = !v.init
+	case v.latest != nil:
+		st.Ready = v.init && v.succeeded()
+		st.State.Terminated = d.terminated(v.latest)
+	}
+	if v.latest != nil {
+		st.ContainerID = IDPrefix + v.latest.ID
+		st.RestartCount = int32(v.latest.Attempt)
+	} else if v.past != nil {
+		// kept while the next attempt waits: it is how attempts are counted across a boot
+		st.RestartCount, st.ContainerID = v.past.RestartCount, v.past.ContainerID
+		if v.endKnown() {
+			st.State.Terminated = v.past.State.Terminated.DeepCopy()
+		}
+	}
+	d.waitingState(v, &st)
+	started := v.running()
+	st.Started = &started
+	return st
+}
+
+// waitingState fills State for a container that neither runs nor rests for good.
+func (d *decision) waitingState(v *view, st *corev1.ContainerStatus) {
+	w, waits := d.waiting[v.spec.Name]
+	switch {
+	case v.running():
+	case waits:
+		if t := st.State.Terminated; t != nil {
+			st.LastTerminationState = corev1.ContainerState{Terminated: t}
+		}
+		st.State = corev1.ContainerState{Waiting: &w}
+	case st.State.Terminated != nil:
+	case d.stopping() && !d.views.anyRunning():
+		st.State.Terminated = &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "ContainerStatusUnknown",
+			Message: "The container could not be located when the pod was terminated"}
+	case v.lost() && !d.restarts(v):
+		st.State.Terminated = unknownEnd(v.past)
+	case !d.initDone() && !v.init:
+		st.State.Waiting = &corev1.ContainerStateWaiting{Reason: "PodInitializing"}
+	default:
+		st.State.Waiting = &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}
+	}
+}
+
+// lastState is how the attempt before the one in State ended.
+func (d *decision) lastState(v *view) corev1.ContainerState {
+	var t *corev1.ContainerStateTerminated
+	switch {
+	case v.latest != nil && v.prev != nil && v.prev.Exit != nil:
+		t = d.terminated(v.prev)
+	case v.past == nil:
+	case v.endKnown():
+		t = v.past.LastTerminationState.Terminated
+	case v.latest == nil || v.past.ContainerID != "" && v.past.ContainerID != IDPrefix+v.latest.ID:
+		// the engine lost the attempt before this one, the API still knows it
+		if t = v.past.LastTerminationState.Terminated; v.past.State.Terminated != nil {
+			t = v.past.State.Terminated
+		} else if v.past.State.Running != nil {
+			t = unknownEnd(v.past)
+		}
+	default:
+		t = v.past.LastTerminationState.Terminated
+	}
+	return corev1.ContainerState{Terminated: t.DeepCopy()}
+}
+
+// unknownEnd stands for an end nobody saw: the board went down, or the keeper's records were lost.
+func unknownEnd(past *corev1.ContainerStatus) *corev1.ContainerStateTerminated {
+	t := &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "ContainerStatusUnknown",
+		Message: "The container could not be located when the pod was restarted", ContainerID: past.ContainerID}
+	if past.State.Running != nil {
+		t.StartedAt = past.State.Running.StartedAt
+	}
+	return t
+}
+
+func (d *decision) terminated(s *runtime.Status) *corev1.ContainerStateTerminated {
+	t := &corev1.ContainerStateTerminated{ContainerID: IDPrefix + s.ID, StartedAt: stamp(s.StartedAt),
+		Message: d.in.Seen.Messages[s.ID]}
+	if s.Exit == nil {
+		return t
+	}
+	t.ExitCode, t.Signal, t.FinishedAt = int32(s.Exit.Code), int32(s.Exit.Signal), stamp(s.Exit.FinishedAt)
+	switch {
+	case s.Exit.Unknown:
+		t.ExitCode, t.Reason = 137, "ContainerStatusUnknown"
+		t.Message = "The container ended while the keeper was away; how is not known"
+	case s.Exit.OOMKilled:
+		t.Reason = "OOMKilled"
+	case s.Exit.Code == 0:
+		t.Reason = "Completed"
+	default:
+		t.Reason = "Error"
+	}
+	return t
+}
+
+func stamp(t time.Time) metav1.Time { return metav1.Time{Time: t.Truncate(time.Second)} }
+
+// conditions follow N-7.11 and N-7.12.
+func (d *decision) conditions(out *corev1.PodStatus) {
+	over := terminal(out.Phase)
+	reason := ""
+	switch out.Phase {
+	case corev1.PodSucceeded:
+		reason = "PodCompleted"
+	case corev1.PodFailed:
+		reason = "PodFailed"
+	}
+	d.condition(out, corev1.PodScheduled, true, "", "")
+	if d.in.Seen.Sandbox || over || !d.in.Seen.Standing || !has(out, corev1.PodReadyToStartContainers) {
+		d.condition(out, corev1.PodReadyToStartContainers, d.in.Seen.Sandbox && !over, "", "")
+	} // else a brain that has just begun would write "no" and then "yes" for every pod
+	initOK, initMsg := true, ""
+	if names := unready(out.InitContainerStatuses); len(names) > 0 && !d.initDone() && out.Phase != corev1.PodSucceeded {
+		initOK, initMsg = false, fmt.Sprintf("containers with incomplete status: %s", names)
+		d.condition(out, corev1.PodInitialized, initOK, "ContainersNotInitialized", initMsg)
+	} else {
+		d.condition(out, corev1.PodInitialized, true, pick(out.Phase == corev1.PodSucceeded, "PodCompleted"), "")
+	}
+	names := unready(out.ContainerStatuses)
+	ready, msg := len(names) == 0 && !over, ""
+	if !ready && !over {
+		reason, msg = "ContainersNotReady", fmt.Sprintf("containers with unready status: %s", names)
+	}
+	d.condition(out, corev1.PodReady, ready, reason, msg)
+	d.condition(out, corev1.ContainersReady, ready, reason, msg)
+	if s := d.in.Stop; s != nil && s.Disruption != "" {
+		d.condition(out, corev1.DisruptionTarget, true, s.Disruption, s.Message)
+	}
+}
+
+func has(out *corev1.PodStatus, t corev1.PodConditionType) bool {
+	return slices.ContainsFunc(out.Conditions, func(c corev1.PodCondition) bool { return c.Type == t })
+}
+
+func pick(yes bool, s string) string {
+	if yes {
+		return s
+	}
+	return ""
+}
+
+func unready(sts []corev1.ContainerStatus) names {
+	var out names
+	for _, s := range sts {
+		if !s.Ready {
+			out = append(out, s.Name)
+		}
+	}
+	return out
+}
+
+// names prints as Kubernetes' messages do: [a b].
+type names []string
+
+func (n names) String() string { return "[" + strings.Join(n, " ") + "]" }
+
+func (d *decision) condition(out *corev1.PodStatus, t corev1.PodConditionType, ok bool, reason, message string) {
+	status := corev1.ConditionFalse
+	if ok {
+		status = corev1.ConditionTrue
+	}
+	c := corev1.PodCondition{Type: t, Status: status, Reason: reason, Message: message,
+		LastTransitionTime: stamp(d.in.Now), ObservedGeneration: d.in.Pod.Generation}
+	i := slices.IndexFunc(out.Conditions, func(o corev1.PodCondition) bool { return o.Type == t })
+	if i < 0 {
+		out.Conditions = append(out.Conditions, c)
+		return
+	}
+	if old := out.Conditions[i]; old.Status == status {
+		c.LastTransitionTime = old.LastTransitionTime
+	}
+	out.Conditions[i] = c
+}

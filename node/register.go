@@ -1,0 +1,405 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"ledge/api"
+	"ledge/node/pressure"
+)
+
+// Registration says how the Node object is made.
+type Registration struct {
+	Off        bool // --register-node=false (N-1.12)
+	Labels     map[string]string
+	Taints     []corev1.Taint
+	NodeIPs    []netip.Addr // --node-ip (N-1.20)
+	ExternalIP netip.Addr
+	// External: a cloud controller owns addresses and removes a taint (N-1.14).
+	External bool
+	// Again: register anew when the Node is deleted (N-1.34).
+	Again bool
+}
+
+// pickIPs follows N-1.20 to N-1.22: the addresses asked for, if all are the board's, else the default route's. None:
+// the board has no address now, or not the one it should have.
+func (r Registration) pickIPs(have []netip.Addr) []netip.Addr {
+	var asked []netip.Addr
+	v6first := false
+	for _, ip := range r.NodeIPs {
+		switch {
+		case ip.IsUnspecified():
+			v6first = ip.Is6()
+		case slices.Contains(have, ip):
+			asked = append(asked, ip)
+		default:
+			return nil
+		}
+	}
+	if len(asked) > 0 {
+		return asked
+	}
+	for _, ip := range have {
+		if ip.Is6() == v6first {
+			return []netip.Addr{ip}
+		}
+	}
+	return have[:min(len(have), 1)]
+}
+
+// poster keeps the Node object: one goroutine.
+type poster struct {
+	a             *Agent
+	began         time.Time
+	registered    bool
+	pressure      pressure.State
+	lastSent      time.Time
+	delay         time.Duration // on top of the report period (N-2.13)
+	ready         bool
+	unschedulable *bool // as last seen
+	grumble       grumble
+	noAddress     grumble
+}
+
+// postStatus registers the Node, then keeps its status true.
+func (a *Agent) postStatus(ctx context.Context) error {
+	cfg := &a.cfg.Status
+	defaultDuration(&cfg.UpdateEvery, 10*time.Second)
+	defaultDuration(&cfg.ReportEvery, 5*time.Minute)
+	if cfg.MaxPods == 0 {
+		cfg.MaxPods = 110
+	}
+	if cfg.EvictionHard == nil {
+		cfg.EvictionHard = pressure.DefaultHard()
+	}
+	p := &poster{a: a, began: time.Now()}
+	begin := time.Now()
+	for {
+		rest := time.Duration(float64(cfg.UpdateEvery) * (1 + 0.04*rand.Float64())) // N-2.11
+		if err := p.sync(ctx); ctx.Err() == nil {
+			p.grumble.about("cannot post node status", err, "node", a.cfg.Name)
+		}
+		if !p.ready && time.Since(begin) < 120*time.Second {
+			rest = 100 * time.Millisecond // N-2.16: do not let the first pods wait
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-a.statusCh:
+		case <-time.After(rest):
+		}
+	}
+}
+
+// meetWait is how long the first report waits for an engine: as long as a keeper takes to start on a slow board.
+const meetWait = 2 * time.Second
+
+func defaultDuration(d *time.Duration, def time.Duration) {
+	if *d == 0 {
+		*d = def
+	}
+}
+
+func (a *Agent) pokeStatus() {
+	select {
+	case a.statusCh <- struct{}{}:
+	default:
+	}
+}
+
+// sync looks at the board once and tells the API if there is something to tell.
+func (p *poster) sync(ctx context.Context) error {
+	f, err := p.look(ctx)
+	select {
+	case <-p.a.looked:
+	default:
+		close(p.a.looked)
+	}
+	if err != nil {
+		return err
+	}
+	if !p.registered && !p.a.cfg.Registration.Off {
+		if err := p.register(ctx, f); err != nil {
+			return fmt.Errorf("register node %s: %w", f.name, err)
+		}
+	}
+	if p.early() {
+		return nil
+	}
+	for try := range 5 { // N-2.14
+		err = p.send(ctx, f)
+		if err == nil || !apierrors.IsConflict(err) || ctx.Err() != nil {
+			break
+		}
+		slog.Debug("node status conflict, reading again", "try", try)
+	}
+	if apierrors.IsNotFound(err) && p.a.cfg.Registration.Again {
+		p.registered = false
+	}
+	return err
+}
+
+// settling is how long a restarted brain may take to find its keeper before its Node is called not ready: a restart
+// must not be seen as an outage.
+const settling = 2 * time.Second
+
+func (p *poster) early() bool {
+	p.a.mu.Lock()
+	defer p.a.mu.Unlock()
+	return !p.a.everUp && time.Since(p.began) < settling
+}
+
+// look gathers the facts.
+func (p *poster) look(ctx context.Context) (facts, error) {
+	a := p.a
+	sample, err := a.cfg.Board.Sample()
+	if err != nil {
+		return facts{}, fmt.Errorf("look at the board: %w", err)
+	}
+	now := time.Now()
+	f := facts{name: a.cfg.Name, sample: sample, cfg: a.cfg.Status, reg: a.cfg.Registration, version: a.cfg.Version,
+		engine: "libcontainer://Unknown", now: now}
+	p.pressure, f.pressure = pressure.Step(p.pressure, f.cfg.EvictionHard, sample.readings(), now)
+	if info, err := a.cfg.Engine.Info(ctx); err == nil {
+		f.engine = info.Name + "://" + info.Version
+	}
+	if err := a.engineFault(now); err != nil {
+		f.faults = append(f.faults, err.Error())
+	}
+	if err := a.cfg.Network.Ready(ctx); err != nil {
+		f.faults = append(f.faults, "container runtime network not ready: "+err.Error())
+	}
+	if msg := a.closed(); msg != "" {
+		f.faults = append(f.faults, msg)
+	}
+	f.images = a.imageList(ctx)
+	var ips []string
+	for _, ip := range f.reg.pickIPs(sample.Addresses) {
+		ips = append(ips, ip.String())
+	}
+	var none error
+	if len(ips) == 0 {
+		none = fmt.Errorf("asked for %v, the board has %v", f.reg.NodeIPs, sample.Addresses)
+	}
+	p.noAddress.about("no address for this node; those it has stay", none, "node", f.name)
+	a.mu.Lock()
+	if a.memory = sample.MemoryTotal; len(ips) > 0 { // while the link is down the last address is still the best answer
+		a.hostIPs = ips
+	}
+	a.mu.Unlock()
+	return f, nil
+}
+
+// engineFault follows N-1.48: an engine may be away for 30 s (a keeper restarts) before the Node says so.
+func (a *Agent) engineFault(now time.Time) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case a.engine.up:
+		return nil
+	case !a.everUp:
+		return errors.New("container runtime status check may not have completed yet")
+	case now.Sub(a.engine.downSince) < 30*time.Second:
+		return nil
+	}
+	return fmt.Errorf("container runtime is down: %w", a.engine.err)
+}
+
+func (a *Agent) imageList(ctx context.Context) []corev1.ContainerImage {
+	list, err := a.cfg.Images.List(ctx)
+	if err != nil {
+		return nil
+	}
+	return nodeImages(list)
+}
+
+// register makes the Node, or puts right the one that is there (N-1.27 to N-1.33).
+func (p *poster) register(ctx context.Context, f facts) error {
+	fresh := f.object()
+	_, err := p.a.cfg.Client.Create(ctx, api.Nodes, fresh, api.WriteOptions{})
+	if err == nil {
+		slog.Info("registered node", "node", f.name)
+		p.registered, p.lastSent, p.delay = true, time.Now(), p.spread()
+		return nil
+	}
+	if !apierrors.IsAlreadyExists(err) && !apierrors.IsForbidden(err) {
+		return err
+	}
+	old, gerr := api.Get[*corev1.Node](ctx, p.a.cfg.Client, api.Nodes, "", f.name)
+	if gerr != nil {
+		return errors.Join(err, gerr)
+	}
+	if reconcileLabels(old, fresh) {
+		if _, err := api.Update(ctx, p.a.cfg.Client, api.Nodes, old); err != nil {
+			return err
+		}
+	}
+	if b := old.Status.NodeInfo.BootID; b != "" && b != f.sample.BootID { // N-1.51
+		p.a.nodeEvent(corev1.EventTypeWarning, "Rebooted", fmt.Sprintf("Node %s has been rebooted, boot id: %s", f.name, f.sample.BootID))
+	}
+	p.registered = true
+	return nil
+}
+
+// object is the Node as first posted (N-1.28).
+func (f facts) object() *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: f.name, Labels: map[string]string{
+		corev1.LabelHostname: f.name, corev1.LabelOSStable: f.sample.OS, corev1.LabelArchStable: f.sample.Arch,
+		"beta.kubernetes.io/os": f.sample.OS, "beta.kubernetes.io/arch": f.sample.Arch,
+	}}}
+	maps.Copy(n.Labels, f.reg.Labels)
+	n.Spec.Taints = append(n.Spec.Taints, f.reg.Taints...)
+	if f.reg.External {
+		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "node.cloudprovider.kubernetes.io/uninitialized",
+			Value: "true", Effect: corev1.TaintEffectNoSchedule})
+	}
+	f.fill(n)
+	return n
+}
+
+// reconciledLabels are the label keys a restart puts right (N-1.31).
+var reconciledLabels = []string{corev1.LabelHostname, corev1.LabelTopologyZone, corev1.LabelTopologyRegion,
+	corev1.LabelFailureDomainBetaZone, corev1.LabelFailureDomainBetaRegion, corev1.LabelInstanceType,
+	corev1.LabelInstanceTypeStable, corev1.LabelOSStable, corev1.LabelArchStable,
+	"beta.kubernetes.io/os", "beta.kubernetes.io/arch"}
+
+func reconcileLabels(old, fresh *corev1.Node) (changed bool) {
+	for _, key := range reconciledLabels {
+		want, ok := fresh.Labels[key]
+		have, had := old.Labels[key]
+		switch {
+		case !ok || had && have == want:
+			continue
+		case want == "":
+			delete(old.Labels, key)
+			changed = changed || had
+			continue
+		}
+		if old.Labels == nil {
+			old.Labels = map[string]string{}
+		}
+		old.Labels[key], changed = want, true
+	}
+	return changed
+}
+
+// send posts the status if it changed or has not been heard of for long (N-2.12).
+func (p *poster) send(ctx context.Context, f facts) error {
+	old, err := api.Get[*corev1.Node](ctx, p.a.cfg.Client, api.Nodes, "", f.name)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-p.a.known:
+	default:
+		close(p.a.known)
+	}
+	p.tellCordon(old.Spec.Unschedulable)
+	next := old.DeepCopy()
+	f.fill(next)
+	fixed := reconcileLabels(next, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{ // N-1.33
+		corev1.LabelOSStable: f.sample.OS, corev1.LabelArchStable: f.sample.Arch}}})
+	changed := fixed || !sameStatus(&old.Status, &next.Status)
+	p.ready = isReady(next)
+	now := time.Now()
+	if !changed && now.Sub(p.lastSent) < p.a.cfg.Status.ReportEvery+p.delay {
+		return nil
+	}
+	if _, err := api.UpdateStatus(ctx, p.a.cfg.Client, api.Nodes, next); err != nil {
+		return err
+	}
+	if changed || p.lastSent.IsZero() {
+		p.delay = p.spread()
+	} else {
+		p.delay = 0
+	}
+	p.lastSent = now
+	p.a.tellChanges(old, next)
+	return nil
+}
+
+// spread is the delay after the first report of a process, or one of a change: the Nodes of a fleet that started
+// together shall not report together (N-2.13).
+func (p *poster) spread() time.Duration {
+	return time.Duration((rand.Float64() - 0.5) * float64(p.a.cfg.Status.ReportEvery))
+}
+
+// sameStatus compares all but heartbeat times.
+func sameStatus(a, b *corev1.NodeStatus) bool {
+	x, y := a.DeepCopy(), b.DeepCopy()
+	for _, s := range []*corev1.NodeStatus{x, y} {
+		for i := range s.Conditions {
+			s.Conditions[i].LastHeartbeatTime = metav1.Time{}
+		}
+	}
+	return equality.Semantic.DeepEqual(x, y)
+}
+
+func isReady(n *corev1.Node) bool { return conditionOf(n, corev1.NodeReady) == corev1.ConditionTrue }
+
+func conditionOf(n *corev1.Node, t corev1.NodeConditionType) corev1.ConditionStatus {
+	for _, c := range n.Status.Conditions {
+		if c.Type == t {
+			return c.Status
+		}
+	}
+	return ""
+}
+
+// changeWords are the events of N-1.50, by condition: became True, became False.
+var changeWords = map[corev1.NodeConditionType][2]string{
+	corev1.NodeReady:          {"NodeReady", "NodeNotReady"},
+	corev1.NodeMemoryPressure: {"NodeHasInsufficientMemory", "NodeHasSufficientMemory"},
+	corev1.NodeDiskPressure:   {"NodeHasDiskPressure", "NodeHasNoDiskPressure"},
+	corev1.NodePIDPressure:    {"NodeHasInsufficientPID", "NodeHasSufficientPID"},
+}
+
+func (a *Agent) tellChanges(old, next *corev1.Node) {
+	for t, words := range changeWords {
+		was, is := conditionOf(old, t), conditionOf(next, t)
+		if was == is {
+			continue
+		}
+		reason := words[1]
+		if is == corev1.ConditionTrue {
+			reason = words[0]
+		}
+		a.nodeEvent(corev1.EventTypeNormal, reason, fmt.Sprintf("Node %s status is now: %s", a.cfg.Name, reason))
+	}
+}
+
+// tellCordon is the event of a cordon and of its end (N-1.50).
+func (p *poster) tellCordon(is bool) {
+	was := p.unschedulable
+	p.unschedulable = &is
+	if was == nil || *was == is {
+		return
+	}
+	reason := "NodeSchedulable"
+	if is {
+		reason = "NodeNotSchedulable"
+	}
+	p.a.nodeEvent(corev1.EventTypeNormal, reason, fmt.Sprintf("Node %s status is now: %s", p.a.cfg.Name, reason))
+}
+
+// nodeEvent speaks of the Node; its UID is the node's name, as describe looks for it (N-11.38).
+func (a *Agent) nodeEvent(eventType, reason, message string) {
+	if a.cfg.Events != nil {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: a.cfg.Name, UID: types.UID(a.cfg.Name)}}
+		api.Nodes.Stamp(n)
+		a.cfg.Events.Event(n, eventType, reason, message)
+	}
+}

@@ -1,0 +1,183 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"ledge/images"
+	"ledge/node/podstate"
+	"ledge/runtime"
+)
+
+// podSpec is what the engine needs of the pod itself.
+func (a *Agent) podSpec(pod *corev1.Pod) runtime.Pod {
+	out := runtime.Pod{UID: string(pod.UID), Namespace: pod.Namespace, Name: pod.Name, Hostname: hostname(pod),
+		HostNetwork: a.onHostNetwork(pod), HostPID: pod.Spec.HostPID, HostIPC: pod.Spec.HostIPC,
+		Cgroup: podCgroup(pod), Resources: podResources(pod)}
+	return out
+}
+
+// onHostNetwork: the pod asked for it, or this board has nothing else to give.
+func (a *Agent) onHostNetwork(pod *corev1.Pod) bool {
+	return pod.Spec.HostNetwork || a.cfg.NoPodNetwork
+}
+
+// hostname is the pod's name unless it asks for another; the kernel takes at most 63 bytes.
+func hostname(pod *corev1.Pod) string {
+	h := pod.Name
+	if pod.Spec.Hostname != "" {
+		h = pod.Spec.Hostname
+	}
+	if len(h) > 63 {
+		h = strings.TrimRight(h[:63], "-.")
+	}
+	return h
+}
+
+// containerSpec turns a container of a pod, with its image, into what the engine runs.
+func (a *Agent) containerSpec(pod *corev1.Pod, c *corev1.Container, id string, attempt int, rootfs string,
+	img images.Image, ips []string) (runtime.Container, error) {
+	var none runtime.Container
+	user, err := resolveUser(rootfs, pod, c, img.Config.User)
+	if err != nil {
+		return none, err
+	}
+	env, err := environment(pod, c, img, a.nodeIPs(), ips)
+	if err != nil {
+		return none, err
+	}
+	args := command(c, img, env)
+	if len(args) == 0 {
+		return none, fmt.Errorf("no command: neither container %s nor its image %q names one", c.Name, c.Image)
+	}
+	mounts, err := a.mounts(pod, c, id)
+	if err != nil {
+		return none, err
+	}
+	out := runtime.Container{ID: id, PodUID: string(pod.UID), Name: c.Name, Attempt: attempt, Rootfs: rootfs,
+		Args: args, Env: env.list(), Cwd: first(c.WorkingDir, img.Config.WorkingDir, "/"), User: user,
+		Mounts: mounts, LogPath: a.logFile(pod, c.Name, attempt), Resources: containerResources(pod, c, a.memoryTotal()),
+		Labels: map[string]string{podstate.LabelStopSignal: img.Config.StopSignal, podstate.LabelImage: c.Image}}
+	a.secure(&out, pod, c)
+	return out, nil
+}
+
+// secure applies the security contexts; the container's beats the pod's.
+func (a *Agent) secure(out *runtime.Container, pod *corev1.Pod, c *corev1.Container) {
+	sc := c.SecurityContext
+	if sc == nil {
+		sc = &corev1.SecurityContext{}
+	}
+	out.Privileged = sc.Privileged != nil && *sc.Privileged
+	out.ReadonlyRootfs = sc.ReadOnlyRootFilesystem != nil && *sc.ReadOnlyRootFilesystem
+	out.NoNewPrivs = sc.AllowPrivilegeEscalation != nil && !*sc.AllowPrivilegeEscalation
+	if sc.ProcMount != nil {
+		out.ProcMount = string(*sc.ProcMount)
+	}
+	out.Capabilities = capabilities(sc.Capabilities)
+	profile := sc.SeccompProfile
+	if profile == nil && pod.Spec.SecurityContext != nil {
+		profile = pod.Spec.SecurityContext.SeccompProfile
+	}
+	switch {
+	case out.Privileged:
+		out.Seccomp.Unconfined = true
+	case profile == nil:
+		out.Seccomp.Unconfined = a.cfg.Unconfined
+	default:
+		out.Seccomp.Unconfined = profile.Type == corev1.SeccompProfileTypeUnconfined
+	}
+}
+
+// defaultCaps is what a container gets without asking: the set Docker and containerd give.
+var defaultCaps = []string{"AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD",
+	"NET_BIND_SERVICE", "NET_RAW", "SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT"}
+
+// capabilities adds and drops; "ALL" is passed on and means what the engine knows.
+func capabilities(want *corev1.Capabilities) []string {
+	have := map[string]bool{}
+	for _, c := range defaultCaps {
+		have[c] = true
+	}
+	if want != nil {
+		if slices.Contains(want.Drop, "ALL") {
+			clear(have)
+		}
+		for _, c := range want.Add {
+			have[trimCap(c)] = true
+		}
+		for _, c := range want.Drop {
+			delete(have, trimCap(c))
+		}
+	}
+	var out []string
+	for c := range have {
+		out = append(out, "CAP_"+c)
+	}
+	slices.Sort(out)
+	return out
+}
+
+func trimCap(c corev1.Capability) string {
+	return strings.TrimPrefix(strings.ToUpper(string(c)), "CAP_")
+}
+
+// command follows Kubernetes: command replaces ENTRYPOINT and CMD, args alone replaces CMD.
+func command(c *corev1.Container, img images.Image, env environ) []string {
+	entry, args := img.Config.Entrypoint, img.Config.Cmd
+	if len(c.Command) > 0 {
+		entry, args = expandAll(c.Command, env.pod), nil
+	}
+	if len(c.Args) > 0 {
+		args = expandAll(c.Args, env.pod)
+	}
+	return append(slices.Clone(entry), args...)
+}
+
+func first(of ...string) string {
+	for _, s := range of {
+		if s != "" {
+			return s
+		}
+	}
+	return ""
+}
+
+// mounts are the container's volume mounts and the files the agent gives every container.
+func (a *Agent) mounts(pod *corev1.Pod, c *corev1.Container, id string) ([]runtime.Mount, error) {
+	out, err := a.volumes.Mounts(pod, c)
+	if err != nil {
+		return nil, err
+	}
+	taken := map[string]bool{}
+	for _, m := range out {
+		taken[path.Clean(m.Target)] = true
+	}
+	dir := a.podRunDir(string(pod.UID))
+	message, err := a.makeMessageFile(string(pod.UID), id)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range []runtime.Mount{
+		{Source: path.Join(dir, "hosts"), Target: "/etc/hosts"},
+		{Source: path.Join(dir, "resolv.conf"), Target: "/etc/resolv.conf"},
+		{Source: path.Join(dir, "hostname"), Target: "/etc/hostname"},
+		{Source: message, Target: c.TerminationMessagePath},
+	} {
+		if m.Target != "" && !taken[m.Target] {
+			out = append(out, m)
+		}
+	}
+	return out, nil
+}
+
+// Kubernetes' refusals of a container that would run as root against runAsNonRoot.
+var (
+	errRootUser  = errors.New("container has runAsNonRoot and image will run as root")
+	errRootAsked = errors.New("container's runAsUser breaks non-root policy")
+)

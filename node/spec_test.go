@@ -1,0 +1,248 @@
+package node
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"ledge/images"
+	"ledge/node/podstate"
+	"ledge/runtime"
+)
+
+// bare is an agent that is not running, with directories of its own.
+func bare(t *testing.T) (a *Agent, dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	cfg := idle(filepath.Join(dir, "data"), filepath.Join(dir, "run"))
+	cfg.ResolvConf, cfg.HostsFile = filepath.Join(dir, "resolv.conf"), filepath.Join(dir, "hosts")
+	a, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a, dir
+}
+
+func TestHostname(t *testing.T) {
+	long := strings.Repeat("a", 62)
+	for _, c := range []struct{ name, asked, want string }{
+		{"web", "", "web"},
+		{"web", "other", "other"},
+		{long + "b", "", long + "b"},
+		{long + "bc", "", long + "b"},
+		{long + "-c", "", long},
+		{long[:61] + "..c", "", long[:61]},
+	} {
+		p := aPod(c.name, func(p *corev1.Pod) { p.Spec.Hostname = c.asked })
+		if got := hostname(p); got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+	}
+}
+
+// TestContainerSpec is one container with everything that does not depend on anything else.
+func TestContainerSpec(t *testing.T) {
+	a, dir := bare(t)
+	yes := true
+	pod := aPod("web", func(p *corev1.Pod) {
+		p.UID = "u1"
+		p.Status.QOSClass = corev1.PodQOSBestEffort
+		p.Spec.HostPID, p.Spec.HostIPC = true, true
+		p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+		c := &p.Spec.Containers[0]
+		c.TerminationMessagePath = "/dev/termination-log"
+		c.VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPath: "/etc/hosts/"}}
+		c.SecurityContext = &corev1.SecurityContext{ReadOnlyRootFilesystem: &yes}
+	})
+	img := images.Image{Config: images.Config{WorkingDir: "/srv", StopSignal: "SIGINT", User: "5:6"}}
+	got, err := a.containerSpec(pod, &pod.Spec.Containers[0], "u1.c.3", 3, t.TempDir(), img, []string{"10.0.0.2"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.ID != "u1.c.3" || got.PodUID != "u1" || got.Name != "c" || got.Attempt != 3 || got.Cwd != "/srv" || !slices.Equal(got.Args, []string{"app"}) ||
+		got.User.UID != 5 || got.User.GID != 6 || !got.ReadonlyRootfs || got.Privileged || got.NoNewPrivs ||
+		got.LogPath != filepath.Join(dir, "data/logs/default_web_u1/c/3.log") ||
+		got.Labels[podstate.LabelStopSignal] != "SIGINT" || got.Labels[podstate.LabelImage] != image {
+		t.Errorf("%+v", got)
+	}
+	var targets []string
+	for _, m := range got.Mounts {
+		targets = append(targets, m.Target)
+		if !filepath.IsAbs(m.Source) {
+			t.Errorf("mount of %q", m.Source)
+		}
+	}
+	// The pod's own mount at /etc/hosts takes the place of ours.
+	if want := []string{"/etc/hosts/", "/etc/resolv.conf", "/etc/hostname", "/dev/termination-log"}; !slices.Equal(targets, want) {
+		t.Errorf("mounts at %q, want %q", targets, want)
+	}
+	st, err := os.Stat(a.messageFile("u1", "u1.c.3"))
+	if err != nil || st.Mode().Perm() != 0o666 {
+		t.Errorf("message file %v %v", st, err)
+	}
+	p := a.podSpec(pod)
+	if p.UID != "u1" || p.Hostname != "web" || !p.HostPID || !p.HostIPC || p.HostNetwork || p.Cgroup != "kubepods/besteffort/podu1" {
+		t.Errorf("%+v", p)
+	}
+
+	pod.Spec.Containers[0].WorkingDir, img.Config.User = "/w", "nobody"
+	if _, err := a.containerSpec(pod, &pod.Spec.Containers[0], "u1.c.3", 3, t.TempDir(), img, nil); err == nil {
+		t.Error("a user that is not there was taken")
+	}
+	img.Config.User, img.Config.WorkingDir = "", ""
+	if got, err = a.containerSpec(pod, &pod.Spec.Containers[0], "u1.c.3", 3, t.TempDir(), img, nil); err != nil || got.Cwd != "/w" {
+		t.Errorf("%q %v", got.Cwd, err)
+	}
+	pod.Spec.Containers[0].WorkingDir, pod.Spec.Containers[0].Command = "", nil
+	if _, err := a.containerSpec(pod, &pod.Spec.Containers[0], "u1.c.3", 3, t.TempDir(), img, nil); err == nil || !strings.Contains(err.Error(), "no command") {
+		t.Errorf("without a command: %v", err)
+	}
+}
+
+// TestSecure: what the security contexts come to.
+func TestSecure(t *testing.T) {
+	yes, no := true, false
+	unmasked := corev1.UnmaskedProcMount
+	seccomp := func(typ corev1.SeccompProfileType) *corev1.SeccompProfile { return &corev1.SeccompProfile{Type: typ} }
+	for _, c := range []struct {
+		what       string
+		unconfined bool // seccompDefault: false
+		pod        *corev1.PodSecurityContext
+		con        *corev1.SecurityContext
+		want       runtime.Container
+	}{
+		{"nothing said", false, nil, nil, runtime.Container{}},
+		{"nothing said, as a kubelet", true, nil, nil, runtime.Container{Seccomp: runtime.Seccomp{Unconfined: true}}},
+		{"privileged", false, nil, &corev1.SecurityContext{Privileged: &yes, SeccompProfile: seccomp("RuntimeDefault")},
+			runtime.Container{Privileged: true, Seccomp: runtime.Seccomp{Unconfined: true}}},
+		{"not privileged", false, nil, &corev1.SecurityContext{Privileged: &no}, runtime.Container{}},
+		{"pod unconfined", false, &corev1.PodSecurityContext{SeccompProfile: seccomp("Unconfined")}, nil, runtime.Container{Seccomp: runtime.Seccomp{Unconfined: true}}},
+		{"container beats pod", false, &corev1.PodSecurityContext{SeccompProfile: seccomp("Unconfined")},
+			&corev1.SecurityContext{SeccompProfile: seccomp("RuntimeDefault")}, runtime.Container{}},
+		{"confined where nothing is by default", true, nil, &corev1.SecurityContext{SeccompProfile: seccomp("RuntimeDefault")}, runtime.Container{}},
+		{"no new privileges", false, nil, &corev1.SecurityContext{AllowPrivilegeEscalation: &no}, runtime.Container{NoNewPrivs: true}},
+		{"new privileges", false, nil, &corev1.SecurityContext{AllowPrivilegeEscalation: &yes}, runtime.Container{}},
+		{"read only", false, nil, &corev1.SecurityContext{ReadOnlyRootFilesystem: &yes}, runtime.Container{ReadonlyRootfs: true}},
+		{"proc", false, nil, &corev1.SecurityContext{ProcMount: &unmasked}, runtime.Container{ProcMount: "Unmasked"}},
+	} {
+		a := &Agent{cfg: Config{Unconfined: c.unconfined}}
+		var got runtime.Container
+		a.secure(&got, &corev1.Pod{Spec: corev1.PodSpec{SecurityContext: c.pod}}, &corev1.Container{SecurityContext: c.con})
+		if got.Privileged != c.want.Privileged || got.ReadonlyRootfs != c.want.ReadonlyRootfs || got.NoNewPrivs != c.want.NoNewPrivs ||
+			got.ProcMount != c.want.ProcMount || got.Seccomp.Unconfined != c.want.Seccomp.Unconfined {
+			t.Errorf("%s: %+v", c.what, got)
+		}
+		if len(got.Capabilities) != len(defaultCaps) {
+			t.Errorf("%s: capabilities %v", c.what, got.Capabilities)
+		}
+	}
+}
+
+func TestCapabilities(t *testing.T) {
+	type caps = []corev1.Capability
+	all := func(less string, more ...string) []string {
+		var out []string
+		for _, c := range defaultCaps {
+			if c != less {
+				out = append(out, "CAP_"+c)
+			}
+		}
+		out = append(out, more...)
+		slices.Sort(out)
+		return out
+	}
+	for _, c := range []struct {
+		add, drop caps
+		want      []string
+	}{
+		{nil, nil, all("")},
+		{caps{"NET_ADMIN"}, nil, all("", "CAP_NET_ADMIN")},
+		{caps{"CAP_NET_ADMIN", "net_admin"}, nil, all("", "CAP_NET_ADMIN")},
+		{nil, caps{"NET_RAW"}, all("NET_RAW")},
+		{nil, caps{"CAP_NET_RAW"}, all("NET_RAW")},
+		{nil, caps{"ALL"}, nil},
+		{caps{"NET_BIND_SERVICE"}, caps{"ALL"}, []string{"CAP_NET_BIND_SERVICE"}},
+		{caps{"SYS_TIME"}, caps{"SYS_TIME"}, all("")},
+		{caps{"ALL"}, nil, all("", "CAP_ALL")},
+		{caps{"ALL"}, caps{"ALL"}, nil},
+	} {
+		got := capabilities(&corev1.Capabilities{Add: c.add, Drop: c.drop})
+		if !slices.Equal(got, c.want) {
+			t.Errorf("add %v drop %v: %v, want %v", c.add, c.drop, got, c.want)
+		}
+	}
+}
+
+// TestPodFiles: /etc/hosts, /etc/hostname and /etc/resolv.conf of a pod. They are written in place, since containers
+// have them mounted.
+func TestPodFiles(t *testing.T) {
+	a, dir := bare(t)
+	pod := aPod("web", func(p *corev1.Pod) { p.UID = "u1" })
+	read := func(name string) string {
+		t.Helper()
+		data, err := os.ReadFile(filepath.Join(a.podRunDir("u1"), name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	if err := a.writePodFiles(pod, []string{"10.0.0.2", "fd00::2"}); err != nil { // the board has no resolv.conf
+		t.Fatal(err)
+	}
+	if got := read("hosts"); !strings.Contains(got, "127.0.0.1\tlocalhost\n") || !strings.Contains(got, "10.0.0.2\tweb\n") || !strings.Contains(got, "fd00::2\tweb\n") {
+		t.Errorf("hosts %q", got)
+	}
+	if got := read("hostname"); got != "web\n" || read("resolv.conf") != "" {
+		t.Errorf("hostname %q, resolv.conf %q", got, read("resolv.conf"))
+	}
+	open, err := os.Open(filepath.Join(a.podRunDir("u1"), "hosts"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer open.Close()
+	for name, text := range map[string]string{"resolv.conf": "nameserver 192.0.2.1\n", "hosts": "192.0.2.7 board\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pod.Spec.HostNetwork = true
+	if err := a.writePodFiles(pod, nil); err != nil {
+		t.Fatal(err)
+	}
+	if read("resolv.conf") != "nameserver 192.0.2.1\n" || read("hosts") != "192.0.2.7 board\n" {
+		t.Errorf("resolv.conf %q hosts %q", read("resolv.conf"), read("hosts"))
+	}
+	mounted := make([]byte, 100)
+	if n, err := open.Read(mounted); err != nil || string(mounted[:n]) != "192.0.2.7 board\n" {
+		t.Errorf("a container with the file mounted reads %q %v", mounted[:n], err)
+	}
+}
+
+func TestHostPorts(t *testing.T) {
+	pod := aPod("web", func(p *corev1.Pod) {
+		p.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80}, {ContainerPort: 81, HostPort: 8081, Protocol: "UDP"},
+			{ContainerPort: 82, HostPort: 8082, HostIP: "192.0.2.10", Protocol: "TCP"}, {ContainerPort: 83, HostPort: 8083, HostIP: "0.0.0.0", Protocol: "TCP"}}
+	})
+	got := hostPorts(pod)
+	if len(got) != 3 || got[0].HostIP.IsValid() || got[0].Protocol != "UDP" || got[0].HostPort != 8081 || got[0].ContainerPort != 81 ||
+		got[1].HostIP.String() != "192.0.2.10" || got[2].HostIP.IsValid() {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestNewNeeds(t *testing.T) {
+	if _, err := New(Config{Name: "n"}); err == nil {
+		t.Error("an agent of nothing")
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := New(idle(file, t.TempDir())); err == nil {
+		t.Error("a data directory that is a file was taken")
+	}
+}

@@ -1,0 +1,225 @@
+package node
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ledge/node/pressure"
+)
+
+// StatusConfig says what the Node reports and how often. Zero values are Kubernetes' defaults.
+type StatusConfig struct {
+	UpdateEvery   time.Duration // 10 s (N-1.26)
+	ReportEvery   time.Duration // 5 min (N-2.12)
+	LeaseDuration time.Duration // 40 s (N-2.1)
+	MaxPods       int64         // 110
+	PodsPerCore   int64         // 0: no such bound
+	KubeReserved  corev1.ResourceList
+	SysReserved   corev1.ResourceList
+	EvictionHard  map[pressure.Signal]pressure.Threshold
+}
+
+// Board is what the agent asks of the machine it runs on.
+type Board interface {
+	Sample() (Sample, error)
+}
+
+// Sample is the machine at one moment.
+type Sample struct {
+	Hostname        string
+	MachineID       string
+	SystemUUID      string
+	BootID          string
+	KernelVersion   string
+	OSImage         string
+	OS, Arch        string
+	CPUs            int64
+	MemoryTotal     int64
+	MemoryAvailable int64
+	SwapTotal       int64
+	NodeFS, ImageFS Filesystem
+	PIDMax, PIDUsed int64
+	Addresses       []netip.Addr // usable ones, the default route's first
+	HugePages       map[string]int64
+}
+
+// Filesystem is the room on one file system.
+type Filesystem struct{ Capacity, Available, Inodes, InodesFree int64 }
+
+// readings turns a sample into signals.
+func (s Sample) readings() pressure.Readings {
+	out := pressure.Readings{}
+	put := func(sig pressure.Signal, avail, total int64) {
+		if total > 0 {
+			out[sig] = pressure.Reading{Available: avail, Capacity: total}
+		}
+	}
+	put(pressure.MemoryAvailable, s.MemoryAvailable, s.MemoryTotal)
+	put(pressure.NodeFSAvailable, s.NodeFS.Available, s.NodeFS.Capacity)
+	put(pressure.NodeFSInodesFree, s.NodeFS.InodesFree, s.NodeFS.Inodes)
+	put(pressure.ImageFSAvailable, s.ImageFS.Available, s.ImageFS.Capacity)
+	put(pressure.ImageFSInodesFree, s.ImageFS.InodesFree, s.ImageFS.Inodes)
+	put(pressure.PIDAvailable, s.PIDMax-s.PIDUsed, s.PIDMax)
+	return out
+}
+
+// facts is everything a status is made of.
+type facts struct {
+	name     string
+	sample   Sample
+	cfg      StatusConfig
+	reg      Registration
+	engine   string // libcontainer://v1.5.2
+	version  string
+	pressure map[corev1.NodeConditionType]bool
+	faults   []string // why the Node is not ready
+	images   []corev1.ContainerImage
+	now      time.Time
+}
+
+// fill writes the status of the Node: pure, but for the object it is given.
+func (f facts) fill(node *corev1.Node) {
+	st := &node.Status
+	if ips := f.reg.pickIPs(f.sample.Addresses); len(ips) > 0 || len(st.Addresses) == 0 {
+		st.Addresses = f.addresses(ips)
+	} // else they stay as they were (N-1.22)
+	st.Capacity, st.Allocatable = f.capacity(), f.allocatable()
+	st.NodeInfo = corev1.NodeSystemInfo{MachineID: f.sample.MachineID, SystemUUID: f.sample.SystemUUID, BootID: f.sample.BootID,
+		KernelVersion: f.sample.KernelVersion, OSImage: f.sample.OSImage, ContainerRuntimeVersion: f.engine,
+		KubeletVersion: f.version, OperatingSystem: f.sample.OS, Architecture: f.sample.Arch}
+	if f.sample.SwapTotal > 0 {
+		st.NodeInfo.Swap = &corev1.NodeSwapStatus{Capacity: &f.sample.SwapTotal}
+	}
+	st.Images = f.images
+	f.conditions(st)
+}
+
+// addresses follow N-1.42: InternalIP, one or two, then Hostname.
+func (f facts) addresses(ips []netip.Addr) []corev1.NodeAddress {
+	var out []corev1.NodeAddress
+	for _, ip := range ips {
+		out = append(out, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: ip.String()})
+	}
+	if f.reg.ExternalIP.IsValid() {
+		out = append(out, corev1.NodeAddress{Type: corev1.NodeExternalIP, Address: f.reg.ExternalIP.String()})
+	}
+	return append(out, corev1.NodeAddress{Type: corev1.NodeHostName, Address: f.name})
+}
+
+func count(n int64) resource.Quantity { return *resource.NewQuantity(n, resource.DecimalSI) }
+func bytesOf(n int64) resource.Quantity {
+	return *resource.NewQuantity(n, resource.BinarySI)
+}
+
+// capacity follows N-1.55.
+func (f facts) capacity() corev1.ResourceList {
+	pods := f.cfg.MaxPods
+	if f.cfg.PodsPerCore > 0 {
+		pods = min(pods, f.sample.CPUs*f.cfg.PodsPerCore)
+	}
+	out := corev1.ResourceList{
+		corev1.ResourceCPU:              count(f.sample.CPUs),
+		corev1.ResourceMemory:           bytesOf(f.sample.MemoryTotal),
+		corev1.ResourceEphemeralStorage: bytesOf(f.sample.NodeFS.Capacity),
+		corev1.ResourcePods:             count(pods),
+	}
+	for size, n := range f.sample.HugePages {
+		out[corev1.ResourceName(corev1.ResourceHugePagesPrefix+size)] = bytesOf(n)
+	}
+	return out
+}
+
+// allocatable follows N-1.56 to N-1.58.
+func (f facts) allocatable() corev1.ResourceList {
+	out := f.capacity()
+	sub := func(name corev1.ResourceName, q resource.Quantity) {
+		have, ok := out[name]
+		if !ok {
+			return
+		}
+		have.Sub(q)
+		if have.Sign() < 0 {
+			have = count(0)
+		}
+		out[name] = have
+	}
+	for _, reserved := range []corev1.ResourceList{f.cfg.KubeReserved, f.cfg.SysReserved} {
+		for name, q := range reserved {
+			sub(name, q)
+		}
+	}
+	sub(corev1.ResourceMemory, bytesOf(f.cfg.EvictionHard[pressure.MemoryAvailable].Of(f.sample.MemoryTotal)))
+	sub(corev1.ResourceEphemeralStorage, bytesOf(f.cfg.EvictionHard[pressure.NodeFSAvailable].Of(f.sample.NodeFS.Capacity)))
+	for _, n := range f.sample.HugePages {
+		sub(corev1.ResourceMemory, bytesOf(n))
+	}
+	return out
+}
+
+// pressureWords are reason and message of a pressure condition: when it holds, when not (N-1.47).
+var pressureWords = map[corev1.NodeConditionType][4]string{
+	corev1.NodeMemoryPressure: {"KubeletHasInsufficientMemory", "kubelet has insufficient memory available",
+		"KubeletHasSufficientMemory", "kubelet has sufficient memory available"},
+	corev1.NodeDiskPressure: {"KubeletHasDiskPressure", "kubelet has disk pressure",
+		"KubeletHasNoDiskPressure", "kubelet has no disk pressure"},
+	corev1.NodePIDPressure: {"KubeletHasInsufficientPID", "kubelet has insufficient PID available",
+		"KubeletHasSufficientPID", "kubelet has sufficient PID available"},
+}
+
+// conditions follow N-1.46 to N-1.48, in that order.
+func (f facts) conditions(st *corev1.NodeStatus) {
+	for _, t := range []corev1.NodeConditionType{corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure} {
+		words := pressureWords[t]
+		if f.pressure[t] {
+			f.condition(st, t, corev1.ConditionTrue, words[0], words[1])
+		} else {
+			f.condition(st, t, corev1.ConditionFalse, words[2], words[3])
+		}
+	}
+	faults := slices.Clone(f.faults)
+	if missing := missingCapacity(st.Capacity); missing != "" {
+		faults = append(faults, missing)
+	}
+	switch len(faults) {
+	case 0:
+		f.condition(st, corev1.NodeReady, corev1.ConditionTrue, "KubeletReady", "kubelet is posting ready status")
+	case 1:
+		f.condition(st, corev1.NodeReady, corev1.ConditionFalse, "KubeletNotReady", faults[0])
+	default:
+		f.condition(st, corev1.NodeReady, corev1.ConditionFalse, "KubeletNotReady", "["+strings.Join(faults, ", ")+"]")
+	}
+}
+
+func missingCapacity(have corev1.ResourceList) string {
+	var missing []string
+	for _, r := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods, corev1.ResourceEphemeralStorage} {
+		if q := have[r]; q.IsZero() {
+			missing = append(missing, string(r))
+		}
+	}
+	if len(missing) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("missing node capacity for resources: %s", strings.Join(missing, ", "))
+}
+
+func (f facts) condition(st *corev1.NodeStatus, t corev1.NodeConditionType, s corev1.ConditionStatus, reason, message string) {
+	now := metav1.Time{Time: f.now.Truncate(time.Second)}
+	c := corev1.NodeCondition{Type: t, Status: s, Reason: reason, Message: message, LastHeartbeatTime: now, LastTransitionTime: now}
+	i := slices.IndexFunc(st.Conditions, func(o corev1.NodeCondition) bool { return o.Type == t })
+	if i < 0 {
+		st.Conditions = append(st.Conditions, c)
+		return
+	}
+	if st.Conditions[i].Status == s {
+		c.LastTransitionTime = st.Conditions[i].LastTransitionTime
+	}
+	st.Conditions[i] = c
+}

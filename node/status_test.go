@@ -1,0 +1,268 @@
+package node
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"ledge/images"
+	"ledge/node/pressure"
+)
+
+func someFacts(edit ...func(*facts)) facts {
+	f := facts{name: "n", sample: sampleBoard(), engine: "libcontainer://v1", version: "v1.2.3", now: time.Unix(1e9, 5e8),
+		cfg: StatusConfig{MaxPods: 110, EvictionHard: pressure.DefaultHard()}}
+	for _, e := range edit {
+		e(&f)
+	}
+	return f
+}
+
+func amounts(pairs ...string) corev1.ResourceList {
+	out := corev1.ResourceList{}
+	for i := 0; i < len(pairs); i += 2 {
+		out[corev1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
+	}
+	return out
+}
+
+func wantAmounts(t *testing.T, what string, got corev1.ResourceList, pairs ...string) {
+	t.Helper()
+	want := amounts(pairs...)
+	for name, q := range want {
+		if g, ok := got[name]; !ok || g.Cmp(q) != 0 {
+			t.Errorf("%s: %s is %s, want %s", what, name, g.String(), q.String())
+		}
+	}
+	if len(got) != len(want) {
+		t.Errorf("%s: %v, want %v", what, got, want)
+	}
+}
+
+// TestWorkedExample of N-1.59, to the byte.
+func TestWorkedExample(t *testing.T) {
+	f := someFacts(func(f *facts) {
+		f.cfg.KubeReserved, f.cfg.SysReserved = amounts("cpu", "100m", "memory", "200Mi"), amounts("memory", "100Mi")
+	})
+	var n corev1.Node
+	f.fill(&n)
+	wantAmounts(t, "capacity", n.Status.Capacity, "cpu", "4", "memory", "4Gi", "ephemeral-storage", "32Gi", "pods", "110")
+	wantAmounts(t, "allocatable", n.Status.Allocatable, "cpu", "3900m", "memory", "3696Mi", "ephemeral-storage", "30923764480", "pods", "110")
+	for name, text := range map[corev1.ResourceName]string{"cpu": "3900m", "memory": "3696Mi", "pods": "110"} { // as people read it
+		if q := n.Status.Allocatable[name]; q.String() != text {
+			t.Errorf("allocatable %s reads %s, want %s", name, q.String(), text)
+		}
+	}
+}
+
+// TestAllocatable of N-1.55 to N-1.58.
+func TestAllocatable(t *testing.T) {
+	for _, c := range []struct {
+		what        string
+		edit        func(*facts)
+		capacity    []string
+		allocatable []string
+	}{
+		{"defaults", func(*facts) {}, []string{"cpu", "4", "memory", "4Gi", "ephemeral-storage", "32Gi", "pods", "110"},
+			[]string{"cpu", "4", "memory", "3996Mi", "ephemeral-storage", "30923764480", "pods", "110"}},
+		{"pods per core", func(f *facts) { f.cfg.PodsPerCore = 5 }, []string{"cpu", "4", "memory", "4Gi", "ephemeral-storage", "32Gi", "pods", "20"},
+			[]string{"cpu", "4", "memory", "3996Mi", "ephemeral-storage", "30923764480", "pods", "20"}},
+		{"many pods per core", func(f *facts) { f.cfg.PodsPerCore = 50 }, []string{"cpu", "4", "memory", "4Gi", "ephemeral-storage", "32Gi", "pods", "110"},
+			[]string{"cpu", "4", "memory", "3996Mi", "ephemeral-storage", "30923764480", "pods", "110"}},
+		{"own thresholds", func(f *facts) {
+			f.cfg.EvictionHard = map[pressure.Signal]pressure.Threshold{pressure.MemoryAvailable: {Percent: 0.25}, pressure.ImageFSAvailable: {Percent: 0.5},
+				pressure.PIDAvailable: {Amount: 5}}
+		}, []string{"cpu", "4", "memory", "4Gi", "ephemeral-storage", "32Gi", "pods", "110"},
+			[]string{"cpu", "4", "memory", "3Gi", "ephemeral-storage", "32Gi", "pods", "110"}}, // N-1.57: imagefs and pid do not count
+		{"never below nought", func(f *facts) {
+			f.cfg.SysReserved = amounts("cpu", "5", "memory", "5Gi", "ephemeral-storage", "1Ti", "pid", "10")
+		},
+			[]string{"cpu", "4", "memory", "4Gi", "ephemeral-storage", "32Gi", "pods", "110"},
+			[]string{"cpu", "0", "memory", "0", "ephemeral-storage", "0", "pods", "110"}},
+		{"huge pages", func(f *facts) { f.sample.HugePages = map[string]int64{"2Mi": 64 << 20, "1Gi": 0} },
+			[]string{"cpu", "4", "memory", "4Gi", "ephemeral-storage", "32Gi", "pods", "110", "hugepages-2Mi", "64Mi", "hugepages-1Gi", "0"},
+			[]string{"cpu", "4", "memory", "3932Mi", "ephemeral-storage", "30923764480", "pods", "110", "hugepages-2Mi", "64Mi", "hugepages-1Gi", "0"}},
+	} {
+		f := someFacts(c.edit)
+		wantAmounts(t, c.what+": capacity", f.capacity(), c.capacity...)
+		wantAmounts(t, c.what+": allocatable", f.allocatable(), c.allocatable...)
+	}
+}
+
+// TestConditions: order, words and times (N-1.46 to N-1.48).
+func TestConditions(t *testing.T) {
+	var n corev1.Node
+	f := someFacts()
+	f.fill(&n)
+	var got []string
+	for _, c := range n.Status.Conditions {
+		got = append(got, fmt.Sprintf("%s=%s %s: %s", c.Type, c.Status, c.Reason, c.Message))
+		if !c.LastHeartbeatTime.Equal(&c.LastTransitionTime) || c.LastHeartbeatTime.Unix() != 1e9 || c.LastHeartbeatTime.Nanosecond() != 0 {
+			t.Errorf("%s: times %v %v", c.Type, c.LastHeartbeatTime, c.LastTransitionTime)
+		}
+	}
+	want := []string{"MemoryPressure=False KubeletHasSufficientMemory: kubelet has sufficient memory available",
+		"DiskPressure=False KubeletHasNoDiskPressure: kubelet has no disk pressure",
+		"PIDPressure=False KubeletHasSufficientPID: kubelet has sufficient PID available",
+		"Ready=True KubeletReady: kubelet is posting ready status"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got  %q\nwant %q", got, want)
+	}
+
+	n.Status.Conditions = append([]corev1.NodeCondition{{Type: corev1.NodeNetworkUnavailable, Status: "False", Reason: "RouteCreated"}}, n.Status.Conditions...)
+	for _, c := range []struct {
+		what string
+		edit func(*facts)
+		of   corev1.NodeConditionType
+		want string
+	}{
+		{"short of memory", func(f *facts) { f.pressure[corev1.NodeMemoryPressure] = true }, corev1.NodeMemoryPressure,
+			"True KubeletHasInsufficientMemory: kubelet has insufficient memory available"},
+		{"short of disk", func(f *facts) { f.pressure[corev1.NodeDiskPressure] = true }, corev1.NodeDiskPressure, "True KubeletHasDiskPressure: kubelet has disk pressure"},
+		{"short of PIDs", func(f *facts) { f.pressure[corev1.NodePIDPressure] = true }, corev1.NodePIDPressure,
+			"True KubeletHasInsufficientPID: kubelet has insufficient PID available"},
+		{"one fault", func(f *facts) { f.faults = []string{"node is shutting down"} }, corev1.NodeReady, "False KubeletNotReady: node is shutting down"},
+		{"two faults", func(f *facts) { f.faults = []string{"a", "b"} }, corev1.NodeReady, "False KubeletNotReady: [a, b]"},
+		{"no capacity", func(f *facts) { f.sample.MemoryTotal, f.sample.NodeFS.Capacity = 0, 0 }, corev1.NodeReady,
+			"False KubeletNotReady: missing node capacity for resources: memory, ephemeral-storage"},
+		{"no capacity and a fault", func(f *facts) { f.faults, f.sample.CPUs = []string{"a"}, 0 }, corev1.NodeReady,
+			"False KubeletNotReady: [a, missing node capacity for resources: cpu]"},
+	} {
+		m := n.DeepCopy()
+		f := someFacts(func(f *facts) { f.pressure, f.now = map[corev1.NodeConditionType]bool{}, f.now.Add(time.Hour) }, c.edit)
+		f.fill(m)
+		for _, have := range m.Status.Conditions {
+			moved := have.LastTransitionTime.Unix() != 1e9 && have.Type != corev1.NodeNetworkUnavailable
+			if moved != (have.Type == c.of) {
+				t.Errorf("%s: %s moved: %v", c.what, have.Type, moved)
+			}
+			if have.Type == corev1.NodeNetworkUnavailable {
+				continue // N-1.54: the network's
+			}
+			if have.LastHeartbeatTime.Unix() != 1e9+3600 {
+				t.Errorf("%s: %s has no new heartbeat", c.what, have.Type)
+			}
+			if text := fmt.Sprintf("%s %s: %s", have.Status, have.Reason, have.Message); have.Type == c.of && text != c.want {
+				t.Errorf("%s: %s, want %s", c.what, text, c.want)
+			}
+		}
+		if m.Status.Conditions[0].Reason != "RouteCreated" || len(m.Status.Conditions) != 5 {
+			t.Errorf("%s: %v", c.what, m.Status.Conditions)
+		}
+	}
+}
+
+// TestNodeInfo of N-1.63.
+func TestNodeInfo(t *testing.T) {
+	var n corev1.Node
+	f := someFacts()
+	f.fill(&n)
+	want := corev1.NodeSystemInfo{MachineID: "m1", SystemUUID: "s1", BootID: "boot-1", KernelVersion: "6.12", OSImage: "Board OS",
+		ContainerRuntimeVersion: "libcontainer://v1", KubeletVersion: "v1.2.3", OperatingSystem: "linux", Architecture: "arm64"}
+	if n.Status.NodeInfo != want {
+		t.Errorf("%+v, want %+v", n.Status.NodeInfo, want)
+	}
+	f = someFacts(func(f *facts) { f.sample.SwapTotal = 1 << 20 })
+	f.fill(&n)
+	if s := n.Status.NodeInfo.Swap; s == nil || *s.Capacity != 1<<20 {
+		t.Errorf("swap %+v", s)
+	}
+}
+
+// TestAddresses of N-1.42, N-1.20 to N-1.22.
+func TestAddresses(t *testing.T) {
+	addrs := func(text ...string) (out []netip.Addr) {
+		for _, s := range text {
+			out = append(out, netip.MustParseAddr(s))
+		}
+		return out
+	}
+	before := []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.99"}, {Type: corev1.NodeHostName, Address: "n"}}
+	for _, c := range []struct {
+		what       string
+		have, want []netip.Addr
+		external   string
+		out        string
+	}{
+		{"IPv4 first", addrs("2001:db8::10", "192.0.2.10", "192.0.2.11"), nil, "", "InternalIP=192.0.2.10 Hostname=n"},
+		{"IPv6 if there is no other", addrs("2001:db8::10"), nil, "", "InternalIP=2001:db8::10 Hostname=n"},
+		{"0.0.0.0", addrs("2001:db8::10", "192.0.2.10"), addrs("0.0.0.0"), "", "InternalIP=192.0.2.10 Hostname=n"},
+		{"::", addrs("192.0.2.10", "2001:db8::10"), addrs("::"), "", "InternalIP=2001:db8::10 Hostname=n"},
+		{":: without any", addrs("192.0.2.10"), addrs("::"), "", "InternalIP=192.0.2.10 Hostname=n"},
+		{"asked for", addrs("192.0.2.10", "192.0.2.11"), addrs("192.0.2.11"), "", "InternalIP=192.0.2.11 Hostname=n"},
+		{"both families, in the order asked for", addrs("192.0.2.10", "2001:db8::10"), addrs("2001:db8::10", "192.0.2.10"), "",
+			"InternalIP=2001:db8::10 InternalIP=192.0.2.10 Hostname=n"},
+		{"external", addrs("192.0.2.10"), nil, "198.51.100.1", "InternalIP=192.0.2.10 ExternalIP=198.51.100.1 Hostname=n"},
+		{"asked for one that is not here", addrs("192.0.2.10"), addrs("192.0.2.77"), "", "InternalIP=192.0.2.99 Hostname=n"},
+		{"asked for two, one is not here", addrs("192.0.2.10"), addrs("192.0.2.10", "2001:db8::77"), "", "InternalIP=192.0.2.99 Hostname=n"},
+		{"none", nil, nil, "", "InternalIP=192.0.2.99 Hostname=n"},
+	} {
+		f := someFacts(func(f *facts) {
+			f.sample.Addresses, f.reg.NodeIPs = c.have, c.want
+			if c.external != "" {
+				f.reg.ExternalIP = netip.MustParseAddr(c.external)
+			}
+		})
+		n := corev1.Node{Status: corev1.NodeStatus{Addresses: slices.Clone(before)}}
+		f.fill(&n)
+		var got []string
+		for _, a := range n.Status.Addresses {
+			got = append(got, string(a.Type)+"="+a.Address)
+		}
+		if strings.Join(got, " ") != c.out {
+			t.Errorf("%s: %q, want %q", c.what, got, c.out)
+		}
+	}
+	f := someFacts(func(f *facts) { f.sample.Addresses = nil })
+	if n := f.object(); len(n.Status.Addresses) != 1 || n.Status.Addresses[0].Type != corev1.NodeHostName {
+		t.Errorf("a first registration without an address: %v", n.Status.Addresses)
+	}
+}
+
+// TestReadings: what cannot be read is left out, not reported as nought (N-6.7).
+func TestReadings(t *testing.T) {
+	s := sampleBoard()
+	s.ImageFS = Filesystem{}
+	s.NodeFS.Inodes = 0 // btrfs and others have none to count
+	got := s.readings()
+	for sig, want := range map[pressure.Signal]pressure.Reading{
+		pressure.MemoryAvailable: {Available: 3 << 30, Capacity: 4 << 30}, pressure.NodeFSAvailable: {Available: 20 << 30, Capacity: 32 << 30},
+		pressure.PIDAvailable: {Available: 32668, Capacity: 32768}} {
+		if got[sig] != want {
+			t.Errorf("%s: %+v, want %+v", sig, got[sig], want)
+		}
+	}
+	if len(got) != 3 {
+		t.Errorf("%v", got)
+	}
+}
+
+// TestNodeImages of N-1.65: the 50 largest, five names of each, digests first.
+func TestNodeImages(t *testing.T) {
+	var list []images.Image
+	for i := range 60 {
+		list = append(list, images.Image{ID: fmt.Sprintf("id%02d", i), Size: int64(i / 2), Names: []string{"a:1", "b:1", "c:1", "d:1"}, Digests: []string{"a@x", "b@x"}})
+	}
+	kept := slices.Clone(list)
+	got := nodeImages(list)
+	if len(got) != 50 || got[0].SizeBytes != 29 || got[49].SizeBytes != 5 {
+		t.Fatalf("%d images from %d to %d", len(got), got[0].SizeBytes, got[len(got)-1].SizeBytes)
+	}
+	if !slices.Equal(got[0].Names, []string{"a@x", "b@x", "a:1", "b:1", "c:1"}) {
+		t.Errorf("names %q", got[0].Names)
+	}
+	for i := range list {
+		if list[i].ID != kept[i].ID {
+			t.Fatal("the list was changed")
+		}
+	}
+	if nodeImages(nil) != nil {
+		t.Error("images out of nothing")
+	}
+}

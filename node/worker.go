@@ -1,0 +1,367 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"syscall"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"ledge/api"
+	"ledge/node/podstate"
+	"ledge/runtime"
+)
+
+// worker owns one pod: nothing else acts on it.
+type worker struct {
+	a     *Agent
+	uid   types.UID
+	wake  chan struct{} // capacity 1
+	ended chan struct{} // closed once nothing of the pod is left on the board and its end is in the API
+
+	mu    sync.Mutex
+	pod   *corev1.Pod // latest; shared, read-only
+	gone  bool
+	stopw *podstate.Stop
+	retry bool
+
+	// below: only the worker's own goroutine
+	mem     podstate.Memory
+	seen    podstate.Seen
+	stuck   int           // actions in a row that have to be repeated and have no back-off of their own
+	silence time.Duration // before a status that could not be written is tried again; 0: the last one was written
+	grumble grumble
+}
+
+func newWorker(a *Agent, pod *corev1.Pod) *worker {
+	return &worker{a: a, uid: pod.UID, pod: pod, wake: make(chan struct{}, 1), ended: make(chan struct{}),
+		seen: podstate.Seen{Images: map[string]podstate.Image{}, Faults: map[string]podstate.Fault{}, Messages: map[string]string{}}}
+}
+
+func (w *worker) poke() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// offer gives the worker the latest pod; only the last one counts.
+func (w *worker) offer(p *corev1.Pod) {
+	w.mu.Lock()
+	changed := w.pod.ResourceVersion != p.ResourceVersion
+	w.pod = p
+	w.mu.Unlock()
+	if changed {
+		w.poke()
+	}
+}
+
+func (w *worker) vanished() {
+	w.mu.Lock()
+	first := !w.gone
+	w.gone = true
+	w.mu.Unlock()
+	if first {
+		w.poke()
+	}
+}
+
+func (w *worker) stop(s podstate.Stop) {
+	w.mu.Lock()
+	w.stopw = &s
+	w.mu.Unlock()
+	w.poke()
+}
+
+func (w *worker) retryNow() {
+	w.mu.Lock()
+	w.retry = true
+	w.mu.Unlock()
+	w.poke()
+}
+
+func (w *worker) current() *corev1.Pod {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.pod
+}
+
+func (w *worker) isEnded() bool {
+	select {
+	case <-w.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// run decides and acts until the pod is gone or ctx ends. When ctx ends the pod runs on.
+func (w *worker) run(ctx context.Context) {
+	defer w.a.workerDone(w)
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		wake, done := w.step(ctx)
+		if done {
+			return
+		}
+		timer.Reset(wake)
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.wake:
+		case <-timer.C:
+		}
+	}
+}
+
+// resync is how often a pod is looked at when nothing happens (N-7.16).
+const resync = time.Minute
+
+// step is one round: look, decide, report, act. It says how long to rest.
+func (w *worker) step(ctx context.Context) (rest time.Duration, done bool) {
+	in, ok := w.input()
+	if !ok {
+		return resync, false // poked when the engine is back
+	}
+	if why := w.a.refuses(in.Pod, in.Seen); why != nil && in.Stop == nil {
+		in.Stop = why
+		w.stop(*why)
+	}
+	out := podstate.Decide(in)
+	if ctx.Err() != nil {
+		return resync, false
+	}
+	if !in.Gone && !w.report(ctx, in.Pod, out.Status) {
+		return 0, false // the decision was about a pod that has changed
+	}
+	w.mem = out.Mem
+	for _, e := range out.Events {
+		w.a.containerEvent(in.Pod, e.Container, e.Type, e.Reason, e.Message)
+	}
+	again := false
+	for _, act := range out.Do {
+		again = !w.act(ctx, in.Pod, act) || again
+	}
+	w.markEnd(in, out)
+	if out.Done {
+		w.forgetFiles(in.Pod)
+		return 0, true
+	}
+	return w.rest(in, out, again), false
+}
+
+// rest is how long nothing need be done unless something happens.
+func (w *worker) rest(in podstate.Input, out podstate.Output, again bool) time.Duration {
+	rest := resync
+	if w.silence > 0 {
+		rest = w.silence
+	}
+	switch {
+	case again:
+		rest = min(rest, time.Second<<min(w.stuck, 5))
+		w.stuck++
+	case len(out.Do) > 0:
+		rest, w.stuck = 0, 0
+	case !out.Wake.IsZero():
+		rest = min(rest, max(0, out.Wake.Sub(in.Now)))
+	}
+	return rest
+}
+
+// input is what there is to decide on; ok is false while the engine is away.
+func (w *worker) input() (in podstate.Input, ok bool) {
+	containers, sandbox, ok := w.a.held(w.uid)
+	if !ok {
+		return in, false
+	}
+	w.mu.Lock()
+	in = podstate.Input{Pod: w.pod, Gone: w.gone, Stop: w.stopw}
+	if w.retry {
+		w.retry = false
+		for name, f := range w.seen.Faults {
+			if f.Reason == "ErrImagePull" || f.Reason == "ErrImageNeverPull" {
+				delete(w.seen.Faults, name)
+			}
+		}
+	}
+	w.mu.Unlock()
+	w.seen.Containers = containers
+	w.seen.Standing = sandbox
+	w.seen.Sandbox = w.seen.Sandbox && sandbox // an engine that lost it (its run directory was removed) gets it anew
+	w.readMessages(in.Pod)
+	in.Seen, in.Mem, in.Now, in.HostIPs = w.seen, w.mem, time.Now(), w.a.nodeIPs()
+	return in, true
+}
+
+// markEnd closes ended when the pod has left the board and the API knows.
+func (w *worker) markEnd(in podstate.Input, out podstate.Output) {
+	over := out.Done || in.Gone && w.seen.Removed
+	if p := in.Pod.Status.Phase; p == corev1.PodSucceeded || p == corev1.PodFailed {
+		over = over || w.seen.Removed
+	}
+	if over && !w.isEnded() {
+		close(w.ended)
+	}
+}
+
+// How long to wait before a status that the API did not take is written again.
+const (
+	firstSilence = time.Second
+	mostSilence  = 10 * time.Second
+)
+
+// report writes the status if it differs from what the API has. False: the pod is not any more what the status was
+// made from, and has to be looked at anew. An API that cannot be reached, or has no room, is no reason to leave the
+// pod alone: containers are restarted and stopped all the same, and only what depends on the API having heard the
+// pod's end (Decide knows) waits for it.
+func (w *worker) report(ctx context.Context, pod *corev1.Pod, status corev1.PodStatus) bool {
+	if equality.Semantic.DeepEqual(pod.Status, status) {
+		w.silence = 0
+		return true
+	}
+	next := pod.DeepCopy()
+	next.Status = status
+	got, err := api.UpdateStatus(ctx, w.a.cfg.Client, api.Pods, next)
+	if apierrors.IsConflict(err) {
+		fresh, gerr := api.Get[*corev1.Pod](ctx, w.a.cfg.Client, api.Pods, pod.Namespace, pod.Name)
+		switch {
+		case gerr != nil:
+			err = gerr
+		case fresh.UID != w.uid:
+			w.vanished()
+			return false
+		case fresh.ResourceVersion != pod.ResourceVersion:
+			w.offer(fresh)
+			return false
+		}
+	}
+	switch {
+	case apierrors.IsNotFound(err):
+		w.vanished()
+		return false
+	case err != nil:
+		if ctx.Err() == nil {
+			w.grumble.about("cannot write pod status", err, "pod", api.Key(pod))
+		}
+		w.silence = min(max(2*w.silence, firstSilence), mostSilence)
+		return true
+	}
+	w.silence = 0
+	w.grumble.about("", nil)
+	w.mu.Lock()
+	w.pod = got
+	w.mu.Unlock()
+	if got.ResourceVersion != pod.ResourceVersion {
+		w.poke()
+	}
+	return true
+}
+
+// act carries out one action and remembers how it went. False: it has to be asked for again, and Decide, which has
+// no back-off for it, would do so at once.
+func (w *worker) act(ctx context.Context, pod *corev1.Pod, act podstate.Action) bool {
+	if act.Event != nil {
+		w.a.containerEvent(pod, act.Container, act.Event.Type, act.Event.Reason, act.Event.Message)
+	}
+	key, patient := act.Container, true
+	switch act.Verb {
+	case podstate.Signal, podstate.Discard, podstate.DeletePod:
+		key, patient = string(act.Verb)+":"+act.ID, false
+	}
+	err := w.a.perform(ctx, w, pod, act)
+	if err == nil {
+		delete(w.seen.Faults, key)
+		return act.Verb != podstate.DeletePod // it may be held by a finalizer; when it has gone we are told
+	}
+	w.unmark(act)
+	if ctx.Err() != nil || errors.Is(err, runtime.ErrUnavailable) {
+		return false // not carried out: decide it again when the engine is back
+	}
+	var f *fault
+	if !errors.As(err, &f) {
+		f = &fault{reason: "RunContainerError", err: err}
+	}
+	old := w.seen.Faults[key]
+	w.seen.Faults[key] = podstate.Fault{Reason: f.reason, Message: f.Error(), At: time.Now(), Count: old.Count + 1}
+	if old.Message != f.Error() {
+		w.a.containerEvent(pod, act.Container, corev1.EventTypeWarning, f.event(), f.Error())
+		slog.Warn("pod step failed, it will be tried again", "pod", api.Key(pod), "step", act.Verb, "container", act.Container, "err", err)
+	}
+	return patient
+}
+
+// unmark takes back that a signal was sent.
+func (w *worker) unmark(act podstate.Action) {
+	switch {
+	case act.Verb != podstate.Signal:
+	case act.Sig == syscall.SIGKILL:
+		delete(w.mem.Killed, act.ID)
+	default:
+		delete(w.mem.Signalled, act.ID)
+	}
+}
+
+// fault is a failed effect with the word Kubernetes has for it.
+type fault struct {
+	reason string
+	err    error
+}
+
+func (f *fault) Error() string { return f.err.Error() }
+func (f *fault) Unwrap() error { return f.err }
+
+// said is a message in Kubernetes' own words, capital letter included.
+type said string
+
+func (s said) Error() string { return string(s) }
+
+func (f *fault) event() string {
+	if f.reason == "SandboxError" {
+		return "FailedCreatePodSandBox"
+	}
+	return "Failed"
+}
+
+// refuses is the node's own admission (N-7.4): a pod that has not begun yet may be turned away.
+func (a *Agent) refuses(pod *corev1.Pod, seen podstate.Seen) *podstate.Stop {
+	if pod.Status.StartTime != nil || len(seen.Containers) > 0 || pod.DeletionTimestamp != nil {
+		return nil
+	}
+	if a.closed() != "" { // N-5.30
+		a.event(pod, corev1.EventTypeWarning, "NodeShutdown", "Pod was rejected as the node is shutting down.")
+		return &podstate.Stop{Reason: "NodeShutdown", Message: "Pod was rejected: Pod was rejected as the node is shutting down."}
+	}
+	return nil
+}
+
+func (a *Agent) event(pod *corev1.Pod, eventType, reason, message string) {
+	if a.cfg.Events != nil {
+		a.cfg.Events.Event(pod, eventType, reason, message)
+	}
+}
+
+// containerEvent is about one container, so that equal messages of two are not taken for one.
+func (a *Agent) containerEvent(pod *corev1.Pod, name, eventType, reason, message string) {
+	c := containerNamed(pod, name)
+	if a.cfg.Events == nil || c == nil {
+		a.event(pod, eventType, reason, message)
+		return
+	}
+	list := "containers"
+	for i := range pod.Spec.InitContainers {
+		if c == &pod.Spec.InitContainers[i] {
+			list = "initContainers"
+		}
+	}
+	a.cfg.Events.EventOn(corev1.ObjectReference{Kind: api.Pods.Name, APIVersion: api.Pods.APIVersion(), Namespace: pod.Namespace,
+		Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion, FieldPath: fmt.Sprintf("spec.%s{%s}", list, name)},
+		eventType, reason, message)
+}

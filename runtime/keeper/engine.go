@@ -1,0 +1,368 @@
+package keeper
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	goruntime "runtime"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"ledge/runtime"
+)
+
+// Engine is the keeper's inside: a runtime.Engine over a Runner, in this process. Package users want Run (the
+// process) and Client (the Engine that talks to it); tests use it directly.
+type Engine struct {
+	cfg    Config
+	log    *slog.Logger
+	reaper *reaper
+	lot    *lot
+	pods   keyed         // one operation at a time per pod
+	slots  chan struct{} // starts at the same time: each costs a Go runtime's memory for a moment
+
+	mu    sync.Mutex // guards what follows; never held over an effect
+	ready bool
+	info  runtime.Info
+	pod   map[string]podRecord
+	con   map[string]*container
+	watch map[*watcher]bool
+
+	quit chan struct{}  // closed when Run ends
+	ops  sync.WaitGroup // calls under way
+	wg   sync.WaitGroup // goroutines that follow containers
+}
+
+var _ runtime.Engine = (*Engine)(nil)
+
+// container is one the engine holds.
+type container struct {
+	rec    containerRecord // Status guarded by Engine.mu, the rest fixed
+	dir    string
+	proc   *process // nil if it ended before we looked
+	stdio  *stdio
+	sealed bool          // its streams have been told to stop; guarded by Engine.mu
+	done   chan struct{} // closed when the exit has been recorded
+	swept  chan struct{} // closed when what it had made has been removed, or that has been tried
+}
+
+// NewEngine prepares an engine. It answers ErrUnavailable until Run has looked at what is there.
+func NewEngine(cfg Config) (*Engine, error) {
+	if cfg.RunDir == "" || !filepath.IsAbs(cfg.RunDir) {
+		return nil, fmt.Errorf("keeper: run directory %q is not an absolute path", cfg.RunDir)
+	}
+	if cfg.Runner == nil {
+		return nil, errors.New("keeper: no runner")
+	}
+	return &Engine{cfg: cfg, log: cfg.log(), reaper: newReaper(), lot: newLot(cfg),
+		slots: make(chan struct{}, max(2, goruntime.NumCPU())),
+		pod:   map[string]podRecord{}, con: map[string]*container{}, watch: map[*watcher]bool{},
+		quit: make(chan struct{})}, nil
+}
+
+// Run adopts what an earlier keeper left and follows all containers until ctx ends. It ends none of them.
+func (e *Engine) Run(ctx context.Context) error {
+	if err := settle(e.cfg.RunDir, e.cfg.BootID); err != nil {
+		return fmt.Errorf("keeper: %w", err)
+	}
+	info, err := e.cfg.Runner.Enter()
+	if err != nil {
+		return fmt.Errorf("keeper: %w", err)
+	}
+	if err := e.adopt(); err != nil {
+		return fmt.Errorf("keeper: take over what runs: %w", err)
+	}
+	e.mu.Lock()
+	e.info, e.ready = info, true
+	e.mu.Unlock()
+	if e.cfg.Ready != nil {
+		e.cfg.Ready()
+	}
+	<-ctx.Done()
+
+	e.mu.Lock()
+	e.ready = false
+	e.mu.Unlock()
+	close(e.quit)
+	e.ops.Wait() // a container that is being started is started to the end
+	e.mu.Lock()
+	for _, c := range e.con {
+		if c.proc != nil {
+			c.proc.stop()
+		}
+	}
+	e.mu.Unlock()
+	e.wg.Wait()
+	return nil
+}
+
+// begin refuses work before and after Run, which waits for what has begun.
+func (e *Engine) begin() (end func(), err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.ready {
+		return nil, fmt.Errorf("keeper: %w", runtime.ErrUnavailable)
+	}
+	e.ops.Add(1)
+	return e.ops.Done, nil
+}
+
+// Info implements runtime.Engine.
+func (e *Engine) Info(context.Context) (runtime.Info, error) {
+	end, err := e.begin()
+	if err != nil {
+		return runtime.Info{}, err
+	}
+	defer end()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.info, nil
+}
+
+// EnsurePod implements runtime.Engine.
+func (e *Engine) EnsurePod(ctx context.Context, p runtime.Pod) (runtime.PodStatus, error) {
+	end, err := e.begin()
+	if err != nil {
+		return runtime.PodStatus{}, err
+	}
+	defer end()
+	if err := checkID("pod", p.UID); err != nil {
+		return runtime.PodStatus{}, err
+	}
+	unlock, err := e.pods.lock(ctx, p.UID)
+	if err != nil {
+		return runtime.PodStatus{}, err
+	}
+	defer unlock()
+	e.mu.Lock()
+	rec, ok := e.pod[p.UID]
+	e.mu.Unlock()
+	if ok && rec.Made {
+		return rec.Status, nil
+	}
+	dir := e.podDir(p.UID)
+	rec = podRecord{Status: runtime.PodStatus{Pod: p, CreatedAt: time.Now()}}
+	fail := func(err error) (runtime.PodStatus, error) {
+		err = errors.Join(err, e.cfg.Runner.UnmakePod(dir, p), os.RemoveAll(dir))
+		return runtime.PodStatus{}, fmt.Errorf("make pod %s: %w", p.UID, err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fail(err)
+	}
+	if err := writeJSON(filepath.Join(dir, "pod.json"), rec); err != nil {
+		return fail(err)
+	}
+	if rec.Status.NetNS, err = e.cfg.Runner.MakePod(dir, p); err != nil {
+		return fail(err)
+	}
+	rec.Made = true
+	if err := writeJSON(filepath.Join(dir, "pod.json"), rec); err != nil {
+		return fail(err)
+	}
+	e.mu.Lock()
+	e.pod[p.UID] = rec
+	e.mu.Unlock()
+	return rec.Status, nil
+}
+
+// RemovePod implements runtime.Engine.
+func (e *Engine) RemovePod(ctx context.Context, uid string) error {
+	end, err := e.begin()
+	if err != nil {
+		return err
+	}
+	defer end()
+	unlock, err := e.pods.lock(ctx, uid)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	e.mu.Lock()
+	rec, ok := e.pod[uid]
+	var mine []*container
+	for _, c := range e.con {
+		if c.rec.Container.PodUID == uid {
+			mine = append(mine, c)
+		}
+	}
+	e.mu.Unlock()
+	if !ok && len(mine) == 0 {
+		return nil
+	}
+	if !ok { // its record was lost; its containers know it
+		rec.Status.Pod = mine[0].rec.Pod
+	}
+	// All at once first: they die in parallel.
+	for _, c := range mine {
+		if c.alive() {
+			_ = e.cfg.Runner.Kill(c.rec.Pod, c.rec.Container.ID)
+		}
+	}
+	for _, c := range mine {
+		if err := e.remove(ctx, c); err != nil {
+			return fmt.Errorf("remove pod %s: %w", uid, err)
+		}
+	}
+	dir := e.podDir(uid)
+	if err := e.cfg.Runner.UnmakePod(dir, rec.Status.Pod); err != nil {
+		return fmt.Errorf("remove pod %s: %w", uid, err)
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("remove pod %s: %w", uid, err)
+	}
+	e.mu.Lock()
+	delete(e.pod, uid)
+	e.mu.Unlock()
+	return nil
+}
+
+// Signal implements runtime.Engine.
+func (e *Engine) Signal(_ context.Context, id string, sig syscall.Signal) error {
+	end, err := e.begin()
+	if err != nil {
+		return err
+	}
+	defer end()
+	if sig <= 0 || sig > 64 {
+		return fmt.Errorf("signal %d: no such signal", sig)
+	}
+	e.mu.Lock()
+	c, ok := e.con[id]
+	e.mu.Unlock()
+	if !ok {
+		return fmt.Errorf("container %s: %w", id, runtime.ErrNotFound)
+	}
+	if !c.alive() {
+		return nil
+	}
+	if sig == unix.SIGKILL {
+		err = e.cfg.Runner.Kill(c.rec.Pod, id)
+	} else {
+		err = c.proc.signal(sig)
+	}
+	if err != nil {
+		return fmt.Errorf("signal container %s: %w", id, err)
+	}
+	return nil
+}
+
+// Remove implements runtime.Engine.
+func (e *Engine) Remove(ctx context.Context, id string) error {
+	end, err := e.begin()
+	if err != nil {
+		return err
+	}
+	defer end()
+	e.mu.Lock()
+	c, ok := e.con[id]
+	e.mu.Unlock()
+	if !ok {
+		return nil
+	}
+	unlock, err := e.pods.lock(ctx, c.rec.Container.PodUID)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return e.remove(ctx, c)
+}
+
+// diesWithin is how long a killed container may take to end.
+const diesWithin = 15 * time.Second
+
+// remove is called with the pod locked.
+func (e *Engine) remove(ctx context.Context, c *container) error {
+	id := c.rec.Container.ID
+	if c.alive() {
+		if err := e.cfg.Runner.Kill(c.rec.Pod, id); err != nil {
+			return fmt.Errorf("kill container %s: %w", id, err)
+		}
+	}
+	late := time.NewTimer(diesWithin)
+	defer late.Stop()
+	select {
+	case <-c.swept: // two at a time would be in each other's way
+	case <-ctx.Done():
+		return fmt.Errorf("remove container %s: %w", id, ctx.Err())
+	case <-e.quit:
+		return fmt.Errorf("remove container %s: %w", id, runtime.ErrUnavailable)
+	case <-late.C:
+		return fmt.Errorf("remove container %s: it does not die of SIGKILL", id)
+	}
+	if err := e.cfg.Runner.Unmake(c.dir, c.rec.Pod, id); err != nil {
+		return fmt.Errorf("remove container %s: %w", id, err)
+	}
+	if err := os.RemoveAll(c.dir); err != nil {
+		return fmt.Errorf("remove container %s: %w", id, err)
+	}
+	e.mu.Lock()
+	delete(e.con, id)
+	e.mu.Unlock()
+	return nil
+}
+
+// List implements runtime.Engine.
+func (e *Engine) List(context.Context) (runtime.State, error) {
+	end, err := e.begin()
+	if err != nil {
+		return runtime.State{}, err
+	}
+	defer end()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var s runtime.State
+	for _, p := range e.pod {
+		s.Pods = append(s.Pods, p.Status)
+	}
+	for _, c := range e.con {
+		s.Containers = append(s.Containers, copyStatus(c.rec.Status))
+	}
+	slices.SortFunc(s.Pods, func(a, b runtime.PodStatus) int { return cmp.Compare(a.Pod.UID, b.Pod.UID) })
+	slices.SortFunc(s.Containers, func(a, b runtime.Status) int { return cmp.Compare(a.ID, b.ID) })
+	return s, nil
+}
+
+// copyStatus keeps what callers do to a status away from ours.
+func copyStatus(s runtime.Status) runtime.Status {
+	s.Labels = maps.Clone(s.Labels)
+	if s.Exit != nil {
+		x := *s.Exit
+		s.Exit = &x
+	}
+	return s
+}
+
+// alive reports whether the container's exit has not been recorded.
+func (c *container) alive() bool {
+	select {
+	case <-c.done:
+		return false
+	default:
+		return true
+	}
+}
+
+func (e *Engine) podDir(uid string) string { return filepath.Join(podsDir(e.cfg.RunDir), uid) }
+func (e *Engine) containerDir(id string) string {
+	return filepath.Join(containersDir(e.cfg.RunDir), id)
+}
+
+var validID = regexp.MustCompile(`^[a-zA-Z0-9_.-]{1,200}$`)
+
+// checkID refuses what could leave the directory it is to name.
+func checkID(what, id string) error {
+	if !validID.MatchString(id) || id == "." || id == ".." {
+		return fmt.Errorf("%s %q: only letters, digits, _ . - and at most 200 of them", what, id)
+	}
+	return nil
+}

@@ -1,0 +1,240 @@
+package keeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"ledge/runtime"
+)
+
+// Start implements runtime.Engine.
+func (e *Engine) Start(ctx context.Context, c runtime.Container) (runtime.Status, error) {
+	end, err := e.begin()
+	if err != nil {
+		return runtime.Status{}, err
+	}
+	defer end()
+	if err := checkID("container", c.ID); err != nil {
+		return runtime.Status{}, err
+	}
+	unlock, err := e.pods.lock(ctx, c.PodUID)
+	if err != nil {
+		return runtime.Status{}, err
+	}
+	defer unlock()
+	e.mu.Lock()
+	old, exists := e.con[c.ID]
+	var st runtime.Status
+	if exists {
+		st = copyStatus(old.rec.Status)
+	}
+	pod, ok := e.pod[c.PodUID]
+	e.mu.Unlock()
+	switch {
+	case exists && st.PodUID != c.PodUID:
+		return runtime.Status{}, fmt.Errorf("start container %s: the ID belongs to pod %s", c.ID, st.PodUID)
+	case exists:
+		return st, nil
+	case !ok:
+		return runtime.Status{}, fmt.Errorf("start container %s: pod %s: %w", c.ID, c.PodUID, runtime.ErrNotFound)
+	}
+	select {
+	case e.slots <- struct{}{}:
+		defer func() { <-e.slots }()
+	case <-ctx.Done():
+		return runtime.Status{}, fmt.Errorf("start container %s: %w", c.ID, ctx.Err())
+	}
+	st, err = e.start(pod.Status.Pod, c)
+	if err != nil {
+		return runtime.Status{}, fmt.Errorf("start container %s: %w", c.ID, err)
+	}
+	return st, nil
+}
+
+// start makes the container or leaves nothing. From here on the caller's context counts no more: half a container
+// is worse than a late answer.
+func (e *Engine) start(p runtime.Pod, spec runtime.Container) (_ runtime.Status, err error) {
+	c := &container{dir: e.containerDir(spec.ID), done: make(chan struct{}), swept: make(chan struct{}),
+		rec: containerRecord{Container: spec, Pod: p, Status: runtime.Status{ID: spec.ID, PodUID: spec.PodUID,
+			Name: spec.Name, Attempt: spec.Attempt, LogPath: spec.LogPath, Labels: spec.Labels}}}
+	var child *childFiles
+	defer func() {
+		if err != nil {
+			e.unpark(c)
+			if c.stdio != nil {
+				c.stdio.close()
+			}
+			err = errors.Join(err, e.cfg.Runner.Unmake(c.dir, p, spec.ID), os.RemoveAll(c.dir))
+		}
+	}()
+	if err := os.MkdirAll(c.dir, 0o700); err != nil {
+		return runtime.Status{}, err
+	}
+	// Whoever finds this record without a start time knows that something half-made may be about.
+	if err := e.save(c); err != nil {
+		return runtime.Status{}, err
+	}
+	c.stdio, child, err = makeStdio(c.dir, spec, openLog(spec, e.log), e.cfg.Park != nil)
+	if err != nil {
+		return runtime.Status{}, err
+	}
+	defer child.close()
+	for name, f := range c.stdio.files {
+		e.lot.add(parkName(spec.ID, name), f, false)
+	}
+	if err := e.fork(c, child); err != nil {
+		return runtime.Status{}, err
+	}
+	if spec.TTY {
+		if err := c.stdio.receiveTTY(child.pair); err != nil {
+			return runtime.Status{}, errors.Join(err, e.discard(c))
+		}
+		e.lot.add(parkName(spec.ID, nameTTY), c.stdio.files[nameTTY], false)
+	}
+	c.rec.Status.Phase, c.rec.Status.StartedAt = runtime.Running, time.Now()
+	if err := e.save(c); err != nil {
+		return runtime.Status{}, errors.Join(err, e.discard(c))
+	}
+	e.lot.add(parkName(spec.ID, namePid), c.proc.fd, false)
+	st := copyStatus(c.rec.Status)
+	e.follow(c, nil)
+	return st, nil
+}
+
+// fork starts the process and takes hold of it. The reaper keeps its hands off meanwhile.
+func (e *Engine) fork(c *container, child *childFiles) error {
+	e.reaper.begin()
+	owned := 0
+	defer func() { e.reaper.end(owned) }()
+	pid, err := e.cfg.Runner.Start(e.podDir(c.rec.Pod.UID), c.dir, c.rec.Pod, c.rec.Container, child.std, child.console)
+	if err != nil {
+		return err
+	}
+	// Our own child that nobody has waited for: its number stays its own, even if it has ended already.
+	if c.rec.StartTime, err = startTime(pid); err == nil {
+		c.proc, err = openProcess(pid, 0)
+	}
+	if err != nil {
+		_ = e.cfg.Runner.Kill(c.rec.Pod, c.rec.Container.ID)
+		return err // the reaper takes the child
+	}
+	c.rec.Status.Pid, owned = pid, pid
+	return nil
+}
+
+// discard ends a container whose start failed after its process was there.
+func (e *Engine) discard(c *container) error {
+	err := e.cfg.Runner.Kill(c.rec.Pod, c.rec.Container.ID)
+	_, werr := c.proc.wait()
+	e.reaper.gone(c.proc.pid)
+	_ = c.proc.fd.Close()
+	return errors.Join(err, werr)
+}
+
+// follow makes the container known and waits for its end. With ended it has ended already, so.
+func (e *Engine) follow(c *container, ended *runtime.Exit) {
+	e.mu.Lock()
+	for _, s := range c.stdio.streams {
+		e.wg.Go(s.run)
+	}
+	e.con[c.rec.Container.ID] = c
+	e.changed(c.rec.Container.ID)
+	e.mu.Unlock()
+	e.wg.Go(func() {
+		if ended == nil {
+			x, err := c.proc.wait()
+			if err != nil { // told to stop
+				e.endStreams(c, leave)
+				return
+			}
+			e.reaper.gone(c.proc.pid)
+			ended = &x
+		}
+		e.finish(c, *ended)
+	})
+}
+
+// finish follows the end of a container's first process: the rest is killed, the log is read to its end, the exit
+// is recorded, and then told.
+func (e *Engine) finish(c *container, x runtime.Exit) {
+	id := c.rec.Container.ID
+	log := e.log.With("container", id)
+	defer close(c.swept)
+	// With a PID namespace of its own the kernel has killed the rest by now.
+	if err := e.cfg.Runner.Kill(c.rec.Pod, id); err != nil {
+		log.Warn("the rest of an ended container could not be killed", "err", err)
+	}
+	if n, err := e.cfg.Runner.OOMKills(c.rec.Pod, id); err != nil {
+		log.Warn("OOM kills of a container could not be counted", "err", err)
+	} else {
+		x.OOMKilled = n > 0 && x.Code != 0
+	}
+	e.endStreams(c, finish)
+	e.unpark(c)
+	c.stdio.close()
+	if err := writeJSON(filepath.Join(c.dir, "exit.json"), x); err != nil {
+		log.Error("the exit of a container could not be recorded; a restarted keeper will not know it", "err", err)
+	}
+	e.mu.Lock()
+	if c.proc != nil {
+		_ = c.proc.fd.Close()
+	}
+	c.rec.Status.Phase, c.rec.Status.Exit = runtime.Exited, &x
+	close(c.done)
+	e.changed(id)
+	e.mu.Unlock()
+	// Its cgroup pins memory. Should this fail, Remove tries again and reports it.
+	if err := e.cfg.Runner.Unmake(c.dir, c.rec.Pod, id); err != nil {
+		log.Warn("something of an ended container is left until it is removed", "err", err)
+	}
+}
+
+// endStreams tells every stream of a container to stop; there will be no new ones.
+func (e *Engine) endStreams(c *container, what int32) {
+	e.mu.Lock()
+	c.sealed = true
+	streams := c.stdio.streams
+	e.mu.Unlock()
+	for _, s := range streams {
+		s.tell(what)
+	}
+}
+
+// takeBack gets a file that a brain held for an earlier keeper. Only a terminal is needed: everything else is
+// opened by name, or was opened anew.
+func (e *Engine) takeBack(name string, f *os.File) {
+	id, kind, _ := strings.Cut(name, "/")
+	e.mu.Lock()
+	c, ok := e.con[id]
+	if !ok || kind != nameTTY || !c.rec.Container.TTY || c.sealed || c.stdio == nil || c.stdio.files[nameTTY] != nil {
+		e.mu.Unlock()
+		return
+	}
+	master, err := dupFile(f)
+	if err == nil {
+		c.stdio.addTTY(master)
+		e.wg.Go(c.stdio.streams[0].run)
+	}
+	e.mu.Unlock()
+	if err != nil {
+		e.log.Warn("a terminal could not be taken back", "container", id, "err", err)
+		return
+	}
+	e.lot.add(name, master, false)
+}
+
+// unpark takes all files of a container out of the parking lots.
+func (e *Engine) unpark(c *container) {
+	for _, name := range allNames {
+		e.lot.remove(parkName(c.rec.Container.ID, name))
+	}
+}
+
+func (e *Engine) save(c *container) error {
+	return writeJSON(filepath.Join(c.dir, "container.json"), c.rec)
+}

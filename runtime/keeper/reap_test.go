@@ -1,0 +1,133 @@
+package keeper
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// child starts a process that Go does not wait for.
+func child(t *testing.T, args ...string) int {
+	t.Helper()
+	cmd := exec.Command(args[0], args[1:]...)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	pid := cmd.Process.Pid
+	_ = cmd.Process.Release()
+	return pid
+}
+
+func isChild(pid int) bool {
+	var info unix.Siginfo
+	return unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil) == nil
+}
+
+func ended(t *testing.T, pid int) {
+	t.Helper()
+	var info unix.Siginfo
+	if err := unix.Waitid(unix.P_PID, pid, &info, unix.WEXITED|unix.WNOWAIT, nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := siginfoPid(&info); got != pid {
+		t.Fatalf("siginfo says %d, it was %d", got, pid)
+	}
+}
+
+// TestReaper: what has no owner is reaped, what has one is left to it, and while something starts nothing is.
+func TestReaper(t *testing.T) {
+	r := newReaper()
+	stray := child(t, "/bin/true")
+	ended(t, stray)
+	r.begin()
+	r.pass()
+	if !isChild(stray) {
+		t.Fatal("reaped while a container starts: it might have been the library's")
+	}
+	r.end(0)
+	r.pass()
+	if isChild(stray) {
+		t.Fatal("a child without an owner is not reaped")
+	}
+
+	r.begin()
+	mine := child(t, "/bin/sh", "-c", "exit 7")
+	ended(t, mine)
+	r.end(mine)
+	r.pass()
+	if !isChild(mine) {
+		t.Fatal("the reaper took a child that has an owner")
+	}
+	p, err := openProcess(mine, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.fd.Close()
+	x, err := p.wait()
+	if err != nil || x.Code != 7 || x.Unknown {
+		t.Errorf("exit %+v %v", x, err)
+	}
+	r.gone(mine)
+	if len(r.owned) != 0 {
+		t.Errorf("still owned: %v", r.owned)
+	}
+}
+
+func TestProcess(t *testing.T) {
+	for script, want := range map[string]struct{ code, signal int }{
+		"exit 0": {0, 0}, "exit 255": {255, 0}, "kill -9 $$": {137, 9}, "kill -TERM $$": {143, 15}, "kill -SEGV $$": {139, 11},
+	} {
+		p, err := openProcess(child(t, "/bin/sh", "-c", "sleep 0.05; "+script), 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x, err := p.wait()
+		if err != nil || x.Code != want.code || x.Signal != want.signal || x.Unknown {
+			t.Errorf("%s: %+v %v", script, x, err)
+		}
+		if err := p.signal(unix.SIGTERM); err != nil {
+			t.Errorf("signal to a process that is gone: %v", err)
+		}
+		_ = p.fd.Close()
+	}
+}
+
+func TestWaitStops(t *testing.T) {
+	pid := child(t, "/bin/sleep", "100")
+	p, err := openProcess(pid, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.fd.Close()
+	time.AfterFunc(20*time.Millisecond, p.stop)
+	if _, err := p.wait(); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("wait: %v", err)
+	}
+	_ = unix.Kill(pid, unix.SIGKILL)
+	_, _ = unix.Wait4(pid, nil, 0, nil)
+}
+
+// TestSameNumberOtherProcess: a PID alone names nobody.
+func TestSameNumberOtherProcess(t *testing.T) {
+	pid := child(t, "/bin/sleep", "100")
+	defer func() {
+		_ = unix.Kill(pid, unix.SIGKILL)
+		_, _ = unix.Wait4(pid, nil, 0, nil)
+	}()
+	start, err := startTime(pid)
+	if err != nil || start == 0 {
+		t.Fatal(start, err)
+	}
+	p, err := openProcess(pid, start)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = p.fd.Close()
+	if _, err := openProcess(pid, start+1); !errors.Is(err, os.ErrProcessDone) {
+		t.Errorf("another process was taken for ours: %v", err)
+	}
+}

@@ -1,0 +1,310 @@
+package libct
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/cgroups/manager"
+	"golang.org/x/sys/unix"
+
+	"ledge/runtime"
+)
+
+const (
+	cgroupMount = "/sys/fs/cgroup"
+	leafName    = "keeper"   // the keeper's own cgroup on v2, where inner cgroups may hold no process
+	podsName    = "kubepods" // what every Pod.Cgroup begins with
+)
+
+// findRoot settles where kubepods stands.
+func (r *Runner) findRoot() (string, error) {
+	if root := r.cfg.CgroupRoot; root != "" {
+		if !path.IsAbs(root) || path.Clean(root) != root {
+			return "", fmt.Errorf("%q: want a clean absolute path", root)
+		}
+		return root, nil
+	}
+	if !r.unified {
+		return "/", nil
+	}
+	own, err := ownCgroup()
+	if err != nil {
+		return "", err
+	}
+	if delegated(own) {
+		return own, nil
+	}
+	if path.Base(own) == leafName && delegated(path.Dir(own)) {
+		return path.Dir(own), nil
+	}
+	return "/", nil
+}
+
+// ownCgroup is the v2 cgroup of this process.
+func ownCgroup() (string, error) {
+	m, err := cgroups.ParseCgroupFile("/proc/self/cgroup")
+	if err != nil {
+		return "", err
+	}
+	return m[""], nil
+}
+
+// delegated asks whether systemd (Delegate=yes) has handed a cgroup over. It marks it with an attribute.
+func delegated(cg string) bool {
+	for _, attr := range []string{"trusted.delegate", "user.delegate"} {
+		buf := make([]byte, 8)
+		if n, err := unix.Getxattr(filepath.Join(cgroupMount, cg), attr, buf); err == nil && string(buf[:n]) == "1" {
+			return true
+		}
+	}
+	return false
+}
+
+// Enter prepares this process and the cgroup root for containers, and says what it found. The keeper process calls
+// it once. On v2 the process moves to a leaf of its own, because a cgroup that holds processes cannot hand
+// controllers down to its children.
+func (r *Runner) Enter() (runtime.Info, error) {
+	if !r.unified {
+		return r.info(), r.checkV1()
+	}
+	if err := r.enterLeaf(); err != nil {
+		return runtime.Info{}, err
+	}
+	// From the top down: a controller can be used only where every ancestor hands it on.
+	dir := cgroupMount
+	enable := func(dir string) (missing []string) {
+		for _, c := range []string{"cpu", "memory", "pids", "cpuset", "io"} {
+			if cgroups.WriteFile(dir, "cgroup.subtree_control", "+"+c) != nil {
+				missing = append(missing, c)
+			}
+		}
+		return missing
+	}
+	missing := enable(dir)
+	for _, part := range strings.Split(strings.Trim(r.root, "/"), "/") {
+		if part != "" {
+			dir = filepath.Join(dir, part)
+			missing = enable(dir)
+		}
+	}
+	for _, c := range missing {
+		if slices.Contains([]string{"cpu", "memory", "pids"}, c) {
+			r.warn("the cgroup controller " + c + " is not there: its limits cannot be set" + remedy(c))
+		}
+	}
+	return r.info(), nil
+}
+
+// enterLeaf moves this process to the keeper's own cgroup, out of the root of the pods and out of the brain's, should
+// that have started it. Where systemd has given it a cgroup of its own, and the pods are elsewhere, it stays.
+func (r *Runner) enterLeaf() error {
+	own, err := ownCgroup()
+	if err != nil {
+		return fmt.Errorf("find the keeper's cgroup: %w", err)
+	}
+	if own != r.root && delegated(own) {
+		return os.MkdirAll(filepath.Join(cgroupMount, r.root), 0o755)
+	}
+	leaf := filepath.Join(cgroupMount, r.root, leafName)
+	if err := os.MkdirAll(leaf, 0o755); err != nil {
+		return fmt.Errorf("make the keeper's cgroup: %w", err)
+	}
+	if err := cgroups.WriteCgroupProc(leaf, os.Getpid()); err != nil {
+		return fmt.Errorf("move the keeper to its cgroup: %w", err)
+	}
+	return nil
+}
+
+func remedy(controller string) string {
+	if controller == "memory" {
+		return " (on a Raspberry Pi add cgroup_enable=memory cgroup_memory=1 to the line in cmdline.txt)"
+	}
+	return ""
+}
+
+func (r *Runner) checkV1() error {
+	if _, err := cgroups.FindCgroupMountpoint("", "devices"); err != nil {
+		return fmt.Errorf("cgroup v1 without the devices controller: containers could open every device: %w", err)
+	}
+	for _, c := range []string{"cpu", "memory", "pids"} {
+		if _, err := cgroups.FindCgroupMountpoint("", c); err != nil {
+			r.warn("the cgroup controller " + c + " is not there: its limits cannot be set" + remedy(c))
+		}
+	}
+	return nil
+}
+
+// hasController asks whether a controller can be used at all; v2 only.
+func (r *Runner) hasController(name string) bool {
+	b, err := os.ReadFile(filepath.Join(cgroupMount, r.root, "cgroup.controllers"))
+	return err == nil && slices.Contains(strings.Fields(string(b)), name)
+}
+
+// swapController asks whether swap can be limited (N-8.8). On v2 the file stands in every cgroup but the topmost.
+func (r *Runner) swapController() bool {
+	if r.unified {
+		files, _ := filepath.Glob(filepath.Join(cgroupMount, "*", "memory.swap.max"))
+		return len(files) > 0
+	}
+	_, err := os.Stat(filepath.Join(cgroupMount, "memory", "memory.memsw.limit_in_bytes"))
+	return err == nil
+}
+
+func (r *Runner) podCgroup(p runtime.Pod) string { return path.Join(r.root, p.Cgroup) }
+
+func (r *Runner) containerCgroup(p runtime.Pod, id string) string {
+	return path.Join(r.root, p.Cgroup, id)
+}
+
+// open gives the manager of a cgroup, which need not exist.
+func (r *Runner) open(cg string, res *cgroups.Resources) (cgroups.Manager, error) {
+	if res == nil {
+		res = &cgroups.Resources{}
+	}
+	res.SkipDevices = true
+	return manager.New(&cgroups.Cgroup{Path: cg, Resources: res})
+}
+
+// makePodCgroup makes the pod's cgroup and sets what its containers share (N-7.42, N-7.46).
+func (r *Runner) makePodCgroup(p runtime.Pod) error {
+	res, err := r.resources(p.Resources)
+	if err != nil {
+		return err
+	}
+	m, err := r.open(r.podCgroup(p), res)
+	if err != nil {
+		return err
+	}
+	if err := m.Apply(-1); err != nil {
+		return err
+	}
+	return m.Set(res)
+}
+
+// killOnce sends SIGKILL to every process of a cgroup and its children, once.
+func killOnce(m cgroups.Manager) error {
+	// One atomic write where there is a v2 tree (kernel 5.14), hybrid included.
+	if dir := m.Path(""); dir != "" {
+		if err := cgroups.WriteFile(dir, "cgroup.kill", "1"); err == nil {
+			return nil
+		}
+	}
+	// Frozen processes cannot fork away from us.
+	frozen := m.Freeze(cgroups.Frozen) == nil
+	pids, err := m.GetAllPids()
+	for _, pid := range pids {
+		if kerr := unix.Kill(pid, unix.SIGKILL); kerr != nil && kerr != unix.ESRCH {
+			err = errors.Join(err, fmt.Errorf("kill %d: %w", pid, kerr))
+		}
+	}
+	if frozen {
+		err = errors.Join(err, m.Freeze(cgroups.Thawed))
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// emptyWithin is how long processes get to die of SIGKILL; one that is stuck in the kernel can take for ever.
+const emptyWithin = 10 * time.Second
+
+// removeCgroup kills everything in a cgroup and removes it from every hierarchy, or says what is left.
+func (r *Runner) removeCgroup(cg string) error {
+	m, err := r.open(cg, nil)
+	if err != nil {
+		return err
+	}
+	var paths []string
+	for _, p := range m.GetPaths() {
+		if _, err := os.Stat(p); err == nil {
+			paths = append(paths, p)
+		}
+	}
+	if len(paths) == 0 {
+		return nil
+	}
+	deadline := time.Now().Add(emptyWithin)
+	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
+		pids, err := allPids(paths)
+		if err != nil {
+			return err
+		}
+		if len(pids) == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("cgroup %s: processes %v do not die", cg, pids)
+		}
+		if err := killOnce(m); err != nil {
+			return fmt.Errorf("cgroup %s: %w", cg, err)
+		}
+		time.Sleep(wait)
+	}
+	var errs []error
+	for _, p := range paths {
+		errs = append(errs, cgroups.RemovePath(p))
+	}
+	return errors.Join(errs...)
+}
+
+func allPids(paths []string) ([]int, error) {
+	var all []int
+	for _, p := range paths {
+		pids, err := cgroups.GetAllPids(p)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENODEV) {
+			return nil, err
+		}
+		all = append(all, pids...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all), nil
+}
+
+// OOMKills is how many processes of a container the kernel killed for want of memory, by its own count.
+func (r *Runner) OOMKills(p runtime.Pod, id string) (uint64, error) {
+	m, err := r.open(r.containerCgroup(p, id), nil)
+	if err != nil {
+		return 0, err
+	}
+	n, err := m.OOMKillCount()
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil // no memory controller, or the cgroup is gone
+	}
+	return n, err
+}
+
+// Clear removes the empty cgroups that stand above the pods', and the keeper's own. It kills nothing: with the
+// root at "/" somebody else may use kubepods too.
+func (r *Runner) Clear() error {
+	m, err := r.open(path.Join(r.root, podsName), nil)
+	if err != nil {
+		return err
+	}
+	mayDropRoot := r.root != "/" && !(r.unified && delegated(r.root))
+	if own, err := ownCgroup(); r.unified && err == nil && own == path.Join(r.root, leafName) {
+		// A process cannot remove the cgroup it is in. Where it came from is gone or taken as often as not; the
+		// top always takes it.
+		if err := cgroups.WriteCgroupProc(cgroupMount, os.Getpid()); err == nil {
+			_ = unix.Rmdir(filepath.Join(cgroupMount, r.root, leafName))
+		}
+	}
+	var errs []error
+	for _, p := range m.GetPaths() {
+		if _, err := os.Stat(p); err == nil {
+			errs = append(errs, cgroups.RemovePath(p))
+		}
+		if mayDropRoot {
+			_ = unix.Rmdir(filepath.Dir(p))
+		}
+	}
+	return errors.Join(errs...)
+}

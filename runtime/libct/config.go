@@ -1,0 +1,219 @@
+package libct
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+
+	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/runc/libcontainer/configs"
+	"golang.org/x/sys/unix"
+
+	"ledge/runtime"
+)
+
+// maskedPaths are hidden from a container: they tell about the host, or change it, and have no namespace.
+// /sys/devices/virtual/powercap gives the power draw that side channels live on (GHSA-7ww5-4wqc-m92c).
+var maskedPaths = []string{
+	"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
+	"/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats",
+	"/sys/devices/virtual/powercap", "/sys/firmware",
+}
+
+var readonlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
+
+// compile translates a container into libcontainer's terms. It looks at nothing but its arguments and the host's
+// device nodes (for a privileged container).
+func (r *Runner) compile(podDir string, p runtime.Pod, c runtime.Container) (*configs.Config, error) {
+	caps, err := capSets(c, r.host)
+	if err != nil {
+		return nil, err
+	}
+	filter, err := seccompFor(c, caps.Bounding, r.host)
+	if err != nil {
+		return nil, err
+	}
+	mounts, propagation, err := mountsFor(p, c, podDir, r.host)
+	if err != nil {
+		return nil, err
+	}
+	limits, err := r.rlimits(c.Rlimits)
+	if err != nil {
+		return nil, err
+	}
+	res, err := r.resources(c.Resources)
+	if err != nil {
+		return nil, err
+	}
+	cfg := &configs.Config{
+		Rootfs:          c.Rootfs,
+		Readonlyfs:      c.ReadonlyRootfs,
+		RootPropagation: propagation,
+		Namespaces:      r.namespaces(podDir, p, c),
+		Capabilities:    caps,
+		Seccomp:         filter,
+		NoNewPrivileges: c.NoNewPrivs,
+		Mounts:          mounts,
+		Rlimits:         limits,
+		OomScoreAdj:     r.oomScoreAdj(c.Resources.OOMScoreAdj),
+		Cgroups:         &cgroups.Cgroup{Path: r.containerCgroup(p, c.ID), Resources: res},
+		Devices:         defaultDevices(),
+		Version:         "1.3.0",
+	}
+	res.Devices = defaultRules()
+	if c.Privileged {
+		if cfg.Devices, err = hostDevices("/dev"); err != nil {
+			return nil, fmt.Errorf("list the host's devices: %w", err)
+		}
+		res.Devices = allRules()
+	}
+	switch {
+	case c.ProcMount != "" && c.ProcMount != "Default" && c.ProcMount != "Unmasked":
+		return nil, fmt.Errorf("procMount %q is neither Default nor Unmasked", c.ProcMount)
+	case !c.Privileged && c.ProcMount != "Unmasked":
+		cfg.MaskPaths, cfg.ReadonlyPaths = maskedPaths, readonlyPaths
+	}
+	if !c.Privileged && !r.unified {
+		// On v1 the controllers are mounted read-only below a tmpfs that would not be.
+		cfg.ReadonlyPaths = append(slices.Clone(cfg.ReadonlyPaths), "/sys/fs/cgroup")
+	}
+	return cfg, nil
+}
+
+// namespaces: those of the pod are joined where they are pinned, the container's own are new.
+func (r *Runner) namespaces(podDir string, p runtime.Pod, c runtime.Container) configs.Namespaces {
+	ns := configs.Namespaces{{Type: configs.NEWNS}}
+	if !p.HostPID {
+		ns.Add(configs.NEWPID, "")
+	}
+	for _, kind := range pinned(p) {
+		ns.Add(kind.libct, filepath.Join(podDir, "ns", kind.name))
+	}
+	// A privileged container manages cgroups (it may be a container engine): it sees the whole tree.
+	if r.host.cgroupNS && !c.Privileged {
+		ns.Add(configs.NEWCGROUP, "")
+	}
+	return ns
+}
+
+// oomScoreAdj degrades where the process may not lower it (no CAP_SYS_RESOURCE): the nearest that is allowed.
+func (r *Runner) oomScoreAdj(want *int) *int {
+	if want == nil || *want >= r.host.oomScoreAdj || r.host.hasCap(capSysResource) {
+		return want
+	}
+	r.warn("oom_score_adj cannot be lowered without CAP_SYS_RESOURCE: important pods are not protected from the OOM killer")
+	adj := r.host.oomScoreAdj
+	return &adj
+}
+
+var rlimitNumbers = map[string]int{
+	"RLIMIT_AS": unix.RLIMIT_AS, "RLIMIT_CORE": unix.RLIMIT_CORE, "RLIMIT_CPU": unix.RLIMIT_CPU,
+	"RLIMIT_DATA": unix.RLIMIT_DATA, "RLIMIT_FSIZE": unix.RLIMIT_FSIZE, "RLIMIT_LOCKS": unix.RLIMIT_LOCKS,
+	"RLIMIT_MEMLOCK": unix.RLIMIT_MEMLOCK, "RLIMIT_MSGQUEUE": unix.RLIMIT_MSGQUEUE, "RLIMIT_NICE": unix.RLIMIT_NICE,
+	"RLIMIT_NOFILE": unix.RLIMIT_NOFILE, "RLIMIT_NPROC": unix.RLIMIT_NPROC, "RLIMIT_RSS": unix.RLIMIT_RSS,
+	"RLIMIT_RTPRIO": unix.RLIMIT_RTPRIO, "RLIMIT_RTTIME": unix.RLIMIT_RTTIME,
+	"RLIMIT_SIGPENDING": unix.RLIMIT_SIGPENDING, "RLIMIT_STACK": unix.RLIMIT_STACK,
+}
+
+func (r *Runner) rlimits(list []runtime.Rlimit) ([]configs.Rlimit, error) {
+	var out []configs.Rlimit
+	for _, l := range list {
+		n, ok := rlimitNumbers[l.Type]
+		if !ok {
+			return nil, fmt.Errorf("rlimit %q is not known", l.Type)
+		}
+		if l.Soft > l.Hard {
+			return nil, fmt.Errorf("rlimit %s: soft limit %d above the hard limit %d", l.Type, l.Soft, l.Hard)
+		}
+		var have unix.Rlimit
+		if err := unix.Getrlimit(n, &have); err != nil {
+			return nil, fmt.Errorf("read %s: %w", l.Type, err)
+		}
+		if l.Hard > have.Max && !r.host.hasCap(capSysResource) {
+			r.warn("hard limits cannot be raised without CAP_SYS_RESOURCE: containers get the keeper's")
+			l.Hard, l.Soft = have.Max, min(l.Soft, have.Max)
+		}
+		out = append(out, configs.Rlimit{Type: n, Hard: l.Hard, Soft: l.Soft})
+	}
+	return out, nil
+}
+
+// resources maps limits to cgroup settings (N-7.40, N-7.41, N-7.44, N-8.8, N-8.9).
+func (r *Runner) resources(in runtime.Resources) (*cgroups.Resources, error) {
+	out := &cgroups.Resources{
+		CpuQuota:   in.CPUQuotaUS,
+		CpuPeriod:  in.CPUPeriodUS,
+		CpusetCpus: in.CPUSet,
+		Memory:     in.MemoryBytes,
+	}
+	if in.PidsLimit > 0 {
+		out.PidsLimit = &in.PidsLimit
+	}
+	if !r.unified {
+		if len(in.Unified) > 0 {
+			return nil, fmt.Errorf("unified resources %v need cgroup v2, this machine has v1",
+				slices.Sorted(maps.Keys(in.Unified)))
+		}
+		out.CpuShares = in.CPUShares
+		// v1 has only memory+swap: without a memory limit there is nothing to set it to (N-8.9).
+		if in.SwapBytes != nil && in.MemoryBytes > 0 && r.swapController() {
+			out.MemorySwap = in.MemoryBytes + *in.SwapBytes
+		}
+		return out, nil
+	}
+	out.CpuWeight = weight(in.CPUShares)
+	out.Unified = maps.Clone(in.Unified)
+	set := func(file, value string) {
+		if out.Unified == nil {
+			out.Unified = map[string]string{}
+		}
+		if _, ok := out.Unified[file]; !ok {
+			out.Unified[file] = value
+		}
+	}
+	if in.SwapBytes != nil && r.swapController() {
+		set("memory.swap.max", fmt.Sprint(*in.SwapBytes))
+	}
+	if in.KillAllOnOOM && r.hasController("memory") {
+		set("memory.oom.group", "1")
+	}
+	return out, nil
+}
+
+// weight is the v2 form of CPU shares, linear everywhere (N-7.41). 0 stays "not set".
+func weight(shares uint64) uint64 {
+	if shares == 0 {
+		return 0
+	}
+	shares = min(max(shares, 2), 262144)
+	return 1 + ((shares-2)*9999)/262142
+}
+
+// checkRootfs refuses an image that would have the mounts of /proc, /sys or /dev land somewhere else
+// (CVE-2023-27561, CVE-2026-41579).
+func checkRootfs(rootfs string) error {
+	if !path.IsAbs(rootfs) || path.Clean(rootfs) != rootfs || rootfs == "/" {
+		return fmt.Errorf("rootfs %q: want a clean absolute path", rootfs)
+	}
+	if st, err := os.Stat(rootfs); err != nil {
+		return fmt.Errorf("rootfs: %w", err)
+	} else if !st.IsDir() {
+		return fmt.Errorf("rootfs %s is not a directory", rootfs)
+	}
+	for _, d := range []string{"proc", "sys", "dev"} {
+		st, err := os.Lstat(filepath.Join(rootfs, d))
+		if os.IsNotExist(err) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("rootfs: %w", err)
+		}
+		if !st.IsDir() {
+			return fmt.Errorf("the image has a %s where the directory /%s belongs; refused", st.Mode().Type(), d)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,87 @@
+package libct
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	devices "github.com/opencontainers/cgroups/devices/config"
+	"golang.org/x/sys/unix"
+)
+
+func charDevice(path string, major, minor int64) *devices.Device {
+	return &devices.Device{Path: path, FileMode: 0o666, Rule: devices.Rule{
+		Type: devices.CharDevice, Major: major, Minor: minor, Permissions: "rwm", Allow: true}}
+}
+
+// defaultDevices is what every container has in /dev.
+func defaultDevices() []*devices.Device {
+	return []*devices.Device{
+		charDevice("/dev/null", 1, 3),
+		charDevice("/dev/zero", 1, 5),
+		charDevice("/dev/full", 1, 7),
+		charDevice("/dev/random", 1, 8),
+		charDevice("/dev/urandom", 1, 9),
+		charDevice("/dev/tty", 5, 0),
+	}
+}
+
+// defaultRules is what the device cgroup lets a container do; everything else is refused.
+func defaultRules() []*devices.Rule {
+	rules := []*devices.Rule{
+		// CAP_MKNOD is in the usual set, so making a node is allowed; opening it is not.
+		{Type: devices.CharDevice, Major: devices.Wildcard, Minor: devices.Wildcard, Permissions: "m", Allow: true},
+		{Type: devices.BlockDevice, Major: devices.Wildcard, Minor: devices.Wildcard, Permissions: "m", Allow: true},
+		{Type: devices.CharDevice, Major: 5, Minor: 1, Permissions: "rwm", Allow: true},                  // console
+		{Type: devices.CharDevice, Major: 5, Minor: 2, Permissions: "rwm", Allow: true},                  // ptmx
+		{Type: devices.CharDevice, Major: 136, Minor: devices.Wildcard, Permissions: "rwm", Allow: true}, // pts
+	}
+	for _, d := range defaultDevices() {
+		rules = append(rules, &d.Rule)
+	}
+	return rules
+}
+
+func allRules() []*devices.Rule {
+	return []*devices.Rule{{Type: devices.WildcardDevice, Major: devices.Wildcard, Minor: devices.Wildcard,
+		Permissions: "rwm", Allow: true}}
+}
+
+// hostDevices is every device node below root (/dev), for a privileged container.
+func hostDevices(root string) ([]*devices.Device, error) {
+	var found []*devices.Device
+	err := filepath.WalkDir(root, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			// Nodes come and go while we look.
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil
+			}
+			return err
+		}
+		rel, _ := filepath.Rel(root, path)
+		if e.IsDir() {
+			switch rel {
+			case "pts", "shm", "fd", "mqueue", "hugepages":
+				return fs.SkipDir // the container has its own
+			}
+			return nil
+		}
+		if rel == "console" || e.Type()&os.ModeDevice == 0 {
+			return nil
+		}
+		var st unix.Stat_t
+		if unix.Lstat(path, &st) != nil {
+			return nil
+		}
+		d := &devices.Device{Path: filepath.Join("/dev", rel), FileMode: os.FileMode(st.Mode & 0o777), Uid: st.Uid, Gid: st.Gid,
+			Rule: devices.Rule{Type: devices.BlockDevice, Major: int64(unix.Major(uint64(st.Rdev))),
+				Minor: int64(unix.Minor(uint64(st.Rdev))), Permissions: "rwm", Allow: true}}
+		if st.Mode&unix.S_IFMT == unix.S_IFCHR {
+			d.Type = devices.CharDevice
+		}
+		found = append(found, d)
+		return nil
+	})
+	return found, err
+}

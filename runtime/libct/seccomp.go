@@ -1,0 +1,117 @@
+package libct
+
+import (
+	"encoding/json"
+	"fmt"
+	goruntime "runtime"
+	"slices"
+	"strings"
+
+	"github.com/opencontainers/runc/libcontainer/configs"
+	"github.com/opencontainers/runc/libcontainer/seccomp"
+	"github.com/opencontainers/runc/libcontainer/specconv"
+	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+
+	"ledge/runtime"
+)
+
+// seccompFor chooses the filter of a container; nil is no filter.
+func seccompFor(c runtime.Container, caps []string, host hostFacts) (*configs.Seccomp, error) {
+	if c.Privileged || c.Seccomp.Unconfined {
+		return nil, nil
+	}
+	if !seccomp.Enabled || !host.seccomp {
+		return nil, errNoSeccomp
+	}
+	if len(c.Seccomp.Profile) == 0 {
+		return defaultProfile(caps, host), nil
+	}
+	var spec specs.LinuxSeccomp
+	if err := json.Unmarshal(c.Seccomp.Profile, &spec); err != nil {
+		return nil, fmt.Errorf("read the seccomp profile: %w", err)
+	}
+	if spec.DefaultAction == "" {
+		return nil, fmt.Errorf("read the seccomp profile: no defaultAction")
+	}
+	if spec.ListenerPath != "" {
+		return nil, fmt.Errorf("read the seccomp profile: listenerPath: a profile cannot name an agent on the host")
+	}
+	p, err := specconv.SetupSeccomp(&spec)
+	if err != nil {
+		return nil, fmt.Errorf("read the seccomp profile: %w", err)
+	}
+	return p, nil
+}
+
+// nsFlags are the clone(2) flags that make a namespace.
+const nsFlags = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | unix.CLONE_NEWIPC |
+	unix.CLONE_NEWUSER | unix.CLONE_NEWPID | unix.CLONE_NEWNET
+
+// personalities that programs ask for and that change nothing dangerous: Linux, and Linux on 32 bits
+// (PER_LINUX32), each with and without UNAME26, and the question (all ones).
+var personalities = []uint64{0x0, 0x8, 0x20000, 0x20008, 0xffffffff}
+
+// defaultProfile is an allow-list that depends on the capabilities the container holds.
+func defaultProfile(caps []string, host hostFacts) *configs.Seccomp {
+	eperm, enosys := uint(unix.EPERM), uint(unix.ENOSYS)
+	p := &configs.Seccomp{DefaultAction: configs.Errno, DefaultErrnoRet: &eperm, Architectures: seccompArches()}
+	if seccomp.FlagSupported(specs.LinuxSeccompFlagSpecAllow) == nil {
+		// Without it the kernel switches speculative store bypass off for the container: slow, and no gain here.
+		p.Flags = []specs.LinuxSeccompFlag{specs.LinuxSeccompFlagSpecAllow}
+	}
+	allow := func(name string, args ...*configs.Arg) {
+		p.Syscalls = append(p.Syscalls, &configs.Syscall{Name: name, Action: configs.Allow, Args: args})
+	}
+	names := map[string]bool{}
+	for _, list := range []string{callsFiles, callsEvents, callsMemory, callsProcess, callsSignalsAndTime, callsTalk,
+		callsIdentity} {
+		for _, n := range strings.Fields(list) {
+			names[n] = true
+		}
+	}
+	for _, c := range caps {
+		for _, n := range strings.Fields(callsByCap[c]) {
+			names[n] = true
+		}
+	}
+	if host.kernelAtLeast(4, 8) {
+		names["ptrace"] = true // before 4.8 a tracer could change a call after the filter had seen it
+	}
+	for _, n := range sortedKeys(names) {
+		allow(n)
+	}
+	for _, v := range personalities {
+		allow("personality", &configs.Arg{Index: 0, Value: v, Op: configs.EqualTo})
+	}
+	// Sockets of every family but AF_VSOCK, which reaches the hypervisor's host from any namespace.
+	allow("socket", &configs.Arg{Index: 0, Value: unix.AF_VSOCK, Op: configs.NotEqualTo})
+	if !names["clone"] {
+		allow("clone", &configs.Arg{Index: 0, Value: nsFlags, ValueTwo: 0, Op: configs.MaskEqualTo})
+		// The flags of clone3 are in memory, where a filter cannot look. ENOSYS makes libc use clone.
+		p.Syscalls = append(p.Syscalls, &configs.Syscall{Name: "clone3", Action: configs.Errno, ErrnoRet: &enosys})
+	}
+	return p
+}
+
+// seccompArches are the ABIs a process of this machine may use. Each one costs milliseconds at every start, so x32,
+// which distributions switch off in their kernels, is not among them: a process that uses it is killed.
+func seccompArches() []string {
+	switch goruntime.GOARCH {
+	case "amd64":
+		return []string{"amd64", "x86"}
+	case "arm64":
+		return []string{"arm64", "arm"}
+	default:
+		return []string{goruntime.GOARCH}
+	}
+}
+
+func sortedKeys(m map[string]bool) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

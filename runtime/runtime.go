@@ -1,0 +1,199 @@
+// Package runtime is the contract between the agent and whatever runs containers: plain types and one
+// interface. It imports nothing of ledge. The real engine is libcontainer (runtime/libct) behind the keeper
+// process (runtime/keeper); runtime/fake stands in for it in simulation. All of them pass runtime/runtimetest.
+//
+// Inside ledge the name runtime means this package; a file that also needs Go's imports it as goruntime.
+package runtime
+
+import (
+	"context"
+	"errors"
+	"syscall"
+	"time"
+)
+
+// ErrNotFound says that a pod or container is not known to the engine.
+var ErrNotFound = errors.New("not found")
+
+// ErrUnavailable says that the engine cannot be reached just now (the keeper restarts); ask again.
+var ErrUnavailable = errors.New("container engine unavailable")
+
+// Engine runs containers. Every method is idempotent: called twice it does what it did once. All of it
+// survives a restart of the caller, and List after one tells what is there.
+type Engine interface {
+	// Info says what the engine is; an error means it is not healthy.
+	Info(ctx context.Context) (Info, error)
+	// EnsurePod makes what the containers of a pod share: pinned namespaces and the pod's cgroup.
+	EnsurePod(ctx context.Context, pod Pod) (PodStatus, error)
+	// RemovePod kills and removes every container of the pod, then its namespaces and cgroup.
+	// An unknown pod is not an error.
+	RemovePod(ctx context.Context, uid string) error
+	// Start creates a container and starts it. A container of that ID that exists already is left alone and
+	// its status returned, whatever its state. If it cannot be started nothing of it is left behind.
+	Start(ctx context.Context, c Container) (Status, error)
+	// Signal sends to the container's first process; SIGKILL goes to every process in the container.
+	// A container that has exited is not an error; one that never was is ErrNotFound.
+	Signal(ctx context.Context, id string, sig syscall.Signal) error
+	// Remove forgets an exited container and its record; a running one is killed first. An unknown one is
+	// not an error.
+	Remove(ctx context.Context, id string) error
+	// List is everything the engine holds.
+	List(ctx context.Context) (State, error)
+	// Watch calls fn for every container there is, and then at each change of state, until ctx ends or the
+	// engine is lost (an error, as is the end of ctx). States that follow each other faster than fn returns may be
+	// told as one, the last. fn must not block for long and must not call the engine.
+	Watch(ctx context.Context, fn func(Status)) error
+}
+
+// Info describes an engine.
+type Info struct {
+	Name          string // "libcontainer"
+	Version       string // of the library, "v1.5.2"
+	CgroupVersion int    // 1 or 2
+	CgroupRoot    string // where kubepods stands
+	Seccomp       bool
+}
+
+// Pod is what the containers of one pod share.
+type Pod struct {
+	UID             string
+	Namespace, Name string
+	Hostname        string
+	Domainname      string
+	HostNetwork     bool
+	HostPID         bool
+	HostIPC         bool
+	// Cgroup below the engine's root (Info.CgroupRoot), e.g. "kubepods/burstable/pod<uid>". The cgroup of a container
+	// stands in it and has the container's ID as its name.
+	Cgroup    string
+	Resources Resources
+	Sysctls   map[string]string
+}
+
+// PodStatus is a pod as the engine holds it.
+type PodStatus struct {
+	Pod Pod
+	// NetNS is the path of the pinned network namespace; empty with HostNetwork.
+	NetNS     string
+	CreatedAt time.Time
+}
+
+// Container is everything needed to run one container once. A restart is a new Container with a new ID.
+type Container struct {
+	ID      string // unique for ever; [a-zA-Z0-9_.-], at most 200
+	PodUID  string
+	Name    string
+	Attempt int
+
+	Rootfs string // a mounted directory, only this container's
+	Args   []string
+	Env    []string
+	Cwd    string
+	User   User
+
+	ReadonlyRootfs bool
+	Privileged     bool
+	NoNewPrivs     bool
+	Capabilities   []string // the final set, "CAP_NET_BIND_SERVICE"; ignored when Privileged
+	Seccomp        Seccomp
+	ProcMount      string   // "" or "Default": masked and read-only paths; "Unmasked"
+	Mounts         []Mount  // beside /proc, /dev, /sys and the rest of the default set
+	Rlimits        []Rlimit // beside what the engine inherits
+
+	Stdin bool // keep a stdin open; else /dev/null
+	TTY   bool
+	// LogPath is the file that gets stdout and stderr in CRI log format; empty: nobody wants them. A full one becomes
+	// LogPath.1, that one LogPath.2 and so on, and a new one begins. The log of an exited container is complete.
+	// The engine never removes LogPath: it belongs to the caller.
+	LogPath  string
+	LogBytes int64 // rotate at this size; 0: 10 MiB
+	LogFiles int   // keep so many files, the one being written among them; 0: 5
+
+	Resources Resources
+	// Labels are given back in Status untouched; the engine does not read them.
+	Labels map[string]string
+}
+
+// User is who a container runs as, already resolved to numbers.
+type User struct {
+	UID, GID uint32
+	Groups   []uint32
+}
+
+// Seccomp chooses the system call filter.
+type Seccomp struct {
+	Unconfined bool
+	// Profile is a JSON profile in the runtime-spec format; empty: the default profile.
+	Profile []byte
+}
+
+// Mount is a bind mount or, with Type tmpfs, a fresh file system.
+type Mount struct {
+	Source, Target string
+	Type           string // "bind" (also when empty), "tmpfs"
+	ReadOnly       bool
+	Recursive      bool   // bind submounts too; with ReadOnly, read-only as well where the kernel can
+	Propagation    string // "", "rslave", "rshared"
+	Options        []string
+}
+
+// Rlimit is one resource limit.
+type Rlimit struct {
+	Type       string // "RLIMIT_NOFILE"
+	Hard, Soft uint64
+}
+
+// Resources are cgroup settings. Zero means not set, except where noted.
+type Resources struct {
+	CPUShares   uint64 // v1 scale, 2..262144
+	CPUQuotaUS  int64
+	CPUPeriodUS uint64
+	MemoryBytes int64
+	// SwapBytes on top of memory; nil leaves it to the kernel, 0 forbids swap.
+	SwapBytes   *int64
+	PidsLimit   int64
+	OOMScoreAdj *int
+	// KillAllOnOOM sets memory.oom.group: the container's processes die together (v2).
+	KillAllOnOOM bool
+	CPUSet       string
+	Unified      map[string]string
+}
+
+// Phase is where a container is in its one life.
+type Phase string
+
+// The phases, in order.
+const (
+	Running Phase = "running"
+	Exited  Phase = "exited"
+)
+
+// Status is a container as the engine holds it.
+type Status struct {
+	ID        string
+	PodUID    string
+	Name      string
+	Attempt   int
+	Phase     Phase
+	Pid       int
+	StartedAt time.Time
+	Exit      *Exit // set when Exited
+	LogPath   string
+	Labels    map[string]string
+}
+
+// Exit says how a container ended.
+type Exit struct {
+	Code      int // 128+signal when a signal ended it
+	Signal    int
+	OOMKilled bool
+	// Unknown: the exit was not seen and could not be recovered; Code is then 137 and not to be trusted.
+	Unknown    bool
+	FinishedAt time.Time
+}
+
+// State is everything an engine holds at one moment.
+type State struct {
+	Pods       []PodStatus
+	Containers []Status
+}

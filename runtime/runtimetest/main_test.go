@@ -1,0 +1,297 @@
+package runtimetest_test
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"ledge/runtime"
+	"ledge/runtime/fake"
+	"ledge/runtime/keeper"
+	"ledge/runtime/libct"
+	"ledge/runtime/runtimetest"
+	"ledge/runtime/runtimetest/rough"
+)
+
+// The test binary is also a container's init, a keeper and a brain: what cmd/ledge is outside of tests.
+func TestMain(m *testing.M) {
+	libct.Init()
+	if os.Args[0] == runtimetest.Program {
+		rough.Main(os.Args[1:], os.Exit)
+		os.Exit(0)
+	}
+	switch os.Getenv("LEDGE_TEST_ROLE") {
+	case "keeper":
+		os.Exit(keeperMain())
+	case "brain":
+		os.Exit(brainMain())
+	}
+	code, err := testMain(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+var testprog string
+
+func testMain(m *testing.M) (int, error) {
+	dir, err := os.MkdirTemp("", "ledge-testprog")
+	if err != nil {
+		return 1, err
+	}
+	defer os.RemoveAll(dir)
+	testprog = filepath.Join(dir, "testprog")
+	if _, err := exec.LookPath("go"); err != nil {
+		// In the test VM there is no Go; there this binary is static and can stand in.
+		if testprog, err = os.Executable(); err != nil {
+			return 1, err
+		}
+		return m.Run(), nil
+	}
+	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", testprog, "./testprog")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return 1, fmt.Errorf("build testprog: %w\n%s", err, out)
+	}
+	return m.Run(), nil
+}
+
+func needRoot(t *testing.T) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+}
+
+// cgroupRoot is this process's own.
+func cgroupRoot() string { return fmt.Sprintf("/ledge-test-%d", os.Getpid()) }
+
+// rootfs is a fresh root file system with nothing in it but the test program.
+func rootfs(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	dst := filepath.Join(dir, runtimetest.Program)
+	if err := os.Link(testprog, dst); err != nil {
+		b, err := os.ReadFile(testprog)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(dst, b, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// left checks that the pods in the kernel are the pods of the engine.
+func left(t *testing.T, e runtime.Engine, root, runDir string) {
+	t.Helper()
+	state, err := e.List(context.Background())
+	if err != nil {
+		t.Errorf("List: %v", err)
+		return
+	}
+	var pods, containers []string
+	for _, p := range state.Pods {
+		pods = append(pods, p.Pod.UID)
+	}
+	for _, c := range state.Containers {
+		containers = append(containers, c.ID)
+	}
+	for _, dir := range podCgroups(t, root) {
+		if uid := strings.TrimPrefix(filepath.Base(dir), "pod"); !slices.Contains(pods, uid) {
+			t.Errorf("left behind: cgroup %s", dir)
+		}
+	}
+	for dir, known := range map[string][]string{"pods": pods, "containers": containers} {
+		entries, err := os.ReadDir(filepath.Join(runDir, dir))
+		if err != nil {
+			t.Error(err)
+		}
+		for _, en := range entries {
+			if !slices.Contains(known, en.Name()) {
+				t.Errorf("left behind: %s of %s", dir, en.Name())
+			}
+		}
+	}
+	for _, m := range mountsBelow(t, runDir) {
+		rel, _ := filepath.Rel(filepath.Join(runDir, "pods"), m)
+		if uid, _, _ := strings.Cut(rel, "/"); !slices.Contains(pods, uid) {
+			t.Errorf("left behind: mount %s", m)
+		}
+	}
+}
+
+func podCgroups(t *testing.T, root string) []string {
+	t.Helper()
+	var found []string
+	tops, err := filepath.Glob("/sys/fs/cgroup/*" + root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, top := range append(tops, "/sys/fs/cgroup"+root) {
+		_ = filepath.WalkDir(top, func(p string, d fs.DirEntry, err error) error {
+			if err == nil && d.IsDir() && strings.HasPrefix(d.Name(), "pod") {
+				found = append(found, p)
+				return fs.SkipDir
+			}
+			return nil
+		})
+	}
+	return found
+}
+
+func mountsBelow(t *testing.T, dir string) []string {
+	t.Helper()
+	b, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for line := range strings.Lines(string(b)) {
+		if f := strings.Fields(line); strings.HasPrefix(f[4], dir+"/") {
+			found = append(found, f[4])
+		}
+	}
+	return found
+}
+
+func newRunner(t *testing.T) *libct.Runner {
+	t.Helper()
+	r, err := libct.New(libct.Config{CgroupRoot: cgroupRoot(), Warn: func(msg string) { t.Log("warning:", msg) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// inProcess is libcontainer in the test's own process.
+func inProcess(t *testing.T) runtimetest.Setup {
+	s, _ := inProcessDir(t)
+	return s
+}
+
+func inProcessDir(t *testing.T) (runtimetest.Setup, string) {
+	needRoot(t)
+	dir := t.TempDir()
+	r := newRunner(t)
+	e, err := keeper.NewEngine(keeper.Config{RunDir: dir, Runner: r, Log: testLog(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- e.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		if err := r.Clear(); err != nil {
+			t.Errorf("Clear: %v", err)
+		}
+		if m := mountsBelow(t, dir); len(m) > 0 {
+			t.Errorf("left behind: %v", m)
+		}
+	})
+	waitReady(t, e)
+	return runtimetest.Setup{Engine: e, Rootfs: rootfs, Left: func(t *testing.T) { left(t, e, cgroupRoot(), dir) }}, dir
+}
+
+func waitReady(t *testing.T, e runtime.Engine) runtime.Info {
+	t.Helper()
+	for range 2000 {
+		if info, err := e.Info(context.Background()); err == nil {
+			return info
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	info, err := e.Info(context.Background())
+	t.Fatalf("the engine does not get ready: %+v %v", info, err)
+	return info
+}
+
+// testLog sends the log to the test's.
+func testLog(t *testing.T) *slog.Logger {
+	return slog.New(slog.NewTextHandler(logWriter{t}, nil))
+}
+
+type logWriter struct{ t *testing.T }
+
+func (w logWriter) Write(p []byte) (int, error) {
+	w.t.Log(strings.TrimSpace(string(p)))
+	return len(p), nil
+}
+
+func TestFake(t *testing.T) {
+	script := func(c runtime.Container) fake.Behaviour { return script(t, c) }
+	runtimetest.Run(t, func(t *testing.T) runtimetest.Setup {
+		return runtimetest.Setup{Engine: fake.New(fake.Config{Script: script}),
+			Rootfs: func(*testing.T) string { return "/rootfs" }}
+	})
+}
+
+// script has the fake do what the test program does.
+func script(t *testing.T, c runtime.Container) fake.Behaviour {
+	if c.Args[0] != runtimetest.Program {
+		return fake.Behaviour{StartErr: fs.ErrNotExist}
+	}
+	var code int
+	switch c.Args[1] {
+	case "run":
+		if len(c.Args) > 2 {
+			_, _ = fmt.Sscan(c.Args[2], &code)
+		}
+		return fake.Behaviour{TermCode: code}
+	case "ignore":
+		return fake.Behaviour{IgnoreTERM: true}
+	case "exit":
+		after := time.Duration(0)
+		_, _ = fmt.Sscan(c.Args[2], &code)
+		if len(c.Args) > 3 {
+			after, _ = time.ParseDuration(c.Args[3])
+		}
+		return fake.For(after, code)
+	}
+	t.Errorf("the fake does not know %v", c.Args)
+	return fake.Behaviour{}
+}
+
+func TestLibcontainer(t *testing.T) {
+	runtimetest.Run(t, inProcess)
+}
+
+// keeperMain is a keeper process.
+func keeperMain() int {
+	r, err := libct.New(libct.Config{CgroupRoot: os.Getenv("LEDGE_TEST_CGROUP")})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	cfg := keeper.Config{RunDir: os.Getenv("LEDGE_TEST_RUNDIR"), Runner: r, Parked: parkedFiles()}
+	if store := os.Getenv("LEDGE_TEST_FDSTORE"); store != "" {
+		if cfg.Park, cfg.Unpark, err = storeClient(store); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
+	if err := keeper.Run(ctx, cfg); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}

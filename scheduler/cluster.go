@@ -1,0 +1,156 @@
+// Package scheduler decides which node a pod goes to, and which pods make way for a more important one.
+//
+// Everything here is pure: a Cluster is built from what a caller sees at one moment, questions are asked of it,
+// and nothing is read from or written to anywhere else. The answer depends only on the objects, never on the
+// order in which they were handed over. Writes (bind, delete, conditions) are controller's.
+//
+// It may import api and nothing else of ledge.
+package scheduler
+
+import (
+	"cmp"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"ledge/api"
+)
+
+// DefaultName is the scheduler name of pods that ledge places (N-10.1).
+const DefaultName = "default-scheduler"
+
+// Config changes how nodes are judged. The zero value is the default.
+type Config struct {
+	// AgainstCapacity sums requests against a node's capacity instead of its allocatable (N-10.8).
+	AgainstCapacity bool
+	// Closed names nodes that take no pods at all right now, whatever the pod tolerates, such as a board that is
+	// shutting down and has not told the store yet (N-5.31). Nil closes none.
+	Closed func(node string) bool
+}
+
+// Cluster is what decisions are made from: nodes and the pods that hold resources on them. It is a snapshot of one
+// moment, owned by one goroutine; Assume records decisions that were taken on it.
+type Cluster struct {
+	cfg    Config
+	nodes  []*nodeInfo // by name
+	byName map[string]*nodeInfo
+}
+
+// nodeInfo is a node with the sums of the pods on it.
+type nodeInfo struct {
+	node        *corev1.Node
+	allocatable amounts
+	requested   amounts // what counts against allocatable (N-10.9)
+	scored      amounts // the same with defaults for missing requests (N-10.12)
+	pods        []*corev1.Pod
+	nominated   []*corev1.Pod // unbound pods that others made way for
+}
+
+// NewCluster takes a snapshot. Pods that are bound and not terminal count on their node, static ones too (N-10.10);
+// unbound pods count only where they are nominated.
+func NewCluster(nodes []*corev1.Node, pods []*corev1.Pod, cfg Config) *Cluster {
+	c := &Cluster{cfg: cfg, byName: make(map[string]*nodeInfo, len(nodes))}
+	for _, n := range nodes {
+		res := n.Status.Allocatable
+		if cfg.AgainstCapacity {
+			res = n.Status.Capacity
+		}
+		info := &nodeInfo{node: n, allocatable: amountsOf(res), requested: amounts{}, scored: amounts{}}
+		c.nodes = append(c.nodes, info)
+		c.byName[n.Name] = info
+	}
+	slices.SortFunc(c.nodes, func(a, b *nodeInfo) int { return cmp.Compare(a.node.Name, b.node.Name) })
+	for _, p := range pods {
+		switch {
+		case Terminal(p):
+		case p.Spec.NodeName != "":
+			if info := c.byName[p.Spec.NodeName]; info != nil {
+				info.add(p)
+			}
+		case p.Status.NominatedNodeName != "" && p.DeletionTimestamp == nil:
+			if info := c.byName[p.Status.NominatedNodeName]; info != nil {
+				info.nominated = append(info.nominated, p)
+			}
+		}
+	}
+	return c
+}
+
+// Assume counts pod on node from now on, as if it were bound there.
+func (c *Cluster) Assume(pod *corev1.Pod, node string) {
+	for _, info := range c.nodes {
+		info.nominated = slices.DeleteFunc(info.nominated, func(p *corev1.Pod) bool { return same(p, pod) })
+	}
+	if info := c.byName[node]; info != nil {
+		info.add(pod)
+	}
+}
+
+// Nominate keeps room for pod on node while its victims leave. It replaces an earlier nomination.
+func (c *Cluster) Nominate(pod *corev1.Pod, node string) {
+	for _, info := range c.nodes {
+		info.nominated = slices.DeleteFunc(info.nominated, func(p *corev1.Pod) bool { return same(p, pod) })
+	}
+	if info := c.byName[node]; info != nil {
+		info.nominated = append(info.nominated, pod)
+	}
+}
+
+func (n *nodeInfo) add(pod *corev1.Pod) {
+	n.requested.add(amountsOf(api.Requests(pod)))
+	n.scored.add(amountsOf(scoredRequests(pod)))
+	n.pods = append(n.pods, pod)
+}
+
+func (n *nodeInfo) remove(pod *corev1.Pod) {
+	i := slices.IndexFunc(n.pods, func(p *corev1.Pod) bool { return same(p, pod) })
+	if i < 0 {
+		return
+	}
+	n.requested.sub(amountsOf(api.Requests(pod)))
+	n.scored.sub(amountsOf(scoredRequests(pod)))
+	n.pods = slices.Delete(n.pods, i, i+1)
+}
+
+// clone copies what add and remove change.
+func (n *nodeInfo) clone() *nodeInfo {
+	out := *n
+	out.requested, out.scored = n.requested.clone(), n.scored.clone()
+	out.pods = slices.Clone(n.pods)
+	return &out
+}
+
+// expecting is the node as pod must see it: with the room that is kept for others of its own or a higher priority.
+func (n *nodeInfo) expecting(pod *corev1.Pod) *nodeInfo {
+	var out *nodeInfo
+	for _, p := range n.nominated {
+		if same(p, pod) || Priority(p) < Priority(pod) {
+			continue
+		}
+		if out == nil {
+			out = n.clone()
+		}
+		out.add(p)
+	}
+	if out == nil {
+		return n
+	}
+	return out
+}
+
+// Priority is a pod's priority; none means 0.
+func Priority(pod *corev1.Pod) int32 {
+	if pod.Spec.Priority == nil {
+		return 0
+	}
+	return *pod.Spec.Priority
+}
+
+// Terminal says whether a pod has ended for good.
+func Terminal(pod *corev1.Pod) bool {
+	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}
+
+func same(a, b *corev1.Pod) bool {
+	return a == b || (a.UID == b.UID && a.Namespace == b.Namespace && a.Name == b.Name)
+}

@@ -1,0 +1,144 @@
+package scheduler
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"ledge/api"
+)
+
+// Preemption is a way to make room: these pods leave that node. Without a Node there is no way.
+type Preemption struct {
+	Node    string
+	Victims []*corev1.Pod // most important first
+	// Why there is no way, in the words that follow FitError's in an event (N-10.23).
+	Why string
+	// Ineligible: no way was looked for, so that an earlier nomination stands.
+	Ineligible bool
+}
+
+const (
+	noVictims  = "No preemption victims found for incoming pod"
+	notHelpful = "Preemption is not helpful for scheduling"
+)
+
+// Victims looks for lower pods whose end would let pod in, after Place answered fit (N-10.19 to N-10.22).
+func (c *Cluster) Victims(pod *corev1.Pod, fit *FitError) Preemption {
+	if p := pod.Spec.PreemptionPolicy; p != nil && *p == corev1.PreemptNever {
+		return Preemption{Ineligible: true, Why: "preemption: not eligible due to preemptionPolicy=Never."}
+	}
+	if c.makingRoom(pod, fit) {
+		return Preemption{Ineligible: true, Why: "preemption: not eligible due to terminating pod on the nominated node."}
+	}
+	requests := amountsOf(api.Requests(pod))
+	var ways []Preemption
+	var reasons []string
+	for _, n := range c.nodes {
+		r := fit.refused[n.node.Name]
+		if r == nil || !r.curable {
+			reasons = append(reasons, notHelpful)
+			continue
+		}
+		victims, still := c.victimsOn(pod, n.expecting(pod), requests)
+		if len(victims) == 0 {
+			reasons = append(reasons, still...)
+			continue
+		}
+		ways = append(ways, Preemption{Node: n.node.Name, Victims: victims})
+	}
+	switch {
+	case len(ways) > 0:
+		return slices.MinFunc(ways, cheaper)
+	case len(c.nodes) == 0:
+		return Preemption{}
+	}
+	return Preemption{Why: "preemption: " + unavailable(len(c.nodes), reasons)}
+}
+
+// makingRoom: an earlier choice is being carried out; choosing again would only kill more.
+func (c *Cluster) makingRoom(pod *corev1.Pod, fit *FitError) bool {
+	n := c.byName[pod.Status.NominatedNodeName]
+	if n == nil {
+		return false
+	}
+	if r := fit.refused[n.node.Name]; r != nil && !r.curable {
+		return false // that node will not do any more
+	}
+	return slices.ContainsFunc(n.pods, func(p *corev1.Pod) bool {
+		return p.DeletionTimestamp != nil && Priority(p) < Priority(pod)
+	})
+}
+
+// victimsOn takes all lower pods off one node and puts back as many as still fit, the most important first (N-10.20).
+func (c *Cluster) victimsOn(pod *corev1.Pod, n *nodeInfo, requests amounts) (victims []*corev1.Pod, still []string) {
+	var lower []*corev1.Pod
+	for _, p := range n.pods {
+		if Priority(p) < Priority(pod) && !api.IsMirror(p) {
+			lower = append(lower, p)
+		}
+	}
+	if len(lower) == 0 {
+		return nil, []string{noVictims}
+	}
+	trial := n.clone()
+	for _, p := range lower {
+		trial.remove(p)
+	}
+	if r := c.filter(pod, trial, requests); r != nil {
+		return nil, r.reasons
+	}
+	slices.SortFunc(lower, moreImportant)
+	for _, p := range lower {
+		trial.add(p)
+		if c.filter(pod, trial, requests) != nil {
+			trial.remove(p)
+			victims = append(victims, p)
+		}
+	}
+	if len(victims) == 0 {
+		// All fit beside it after all; that cannot be, since Place refused the node.
+		return nil, []string{noVictims}
+	}
+	return victims, nil
+}
+
+// moreImportant orders higher priority first, then the one that has run longer, then by name.
+func moreImportant(a, b *corev1.Pod) int {
+	return cmp.Or(cmp.Compare(Priority(b), Priority(a)), started(a).Compare(started(b)),
+		cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+}
+
+// started is when a pod began to run; one that has not is younger than all others.
+func started(p *corev1.Pod) time.Time {
+	if p.Status.StartTime == nil {
+		return time.Unix(1<<40, 0)
+	}
+	return p.Status.StartTime.Time
+}
+
+// cheaper orders ways by what they cost, in the order of N-10.21.
+func cheaper(a, b Preemption) int {
+	return cmp.Or(
+		cmp.Compare(Priority(a.Victims[0]), Priority(b.Victims[0])),
+		cmp.Compare(weight(a), weight(b)),
+		cmp.Compare(len(a.Victims), len(b.Victims)),
+		earliestTop(b).Compare(earliestTop(a)), // the one whose important victims are youngest
+		cmp.Compare(a.Node, b.Node),
+	)
+}
+
+// weight adds 2^31 to each priority so that more victims weigh more even when priorities are negative.
+func weight(p Preemption) int64 {
+	var sum int64
+	for _, v := range p.Victims {
+		sum += int64(Priority(v)) + 1<<31
+	}
+	return sum
+}
+
+// earliestTop is the start of the longest running victim among those of the highest priority: the first one, since
+// victims are sorted that way.
+func earliestTop(p Preemption) time.Time { return started(p.Victims[0]) }

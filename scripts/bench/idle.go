@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// idle watches a node that has nothing to do.
+func (n *node) idle(ctx context.Context) error {
+	if err := sleep(ctx, min(30*time.Second, n.b.idle)); err != nil { // let it settle
+		return err
+	}
+	before, err := n.effort()
+	if err != nil {
+		return err
+	}
+	if err := sleep(ctx, n.b.idle); err != nil {
+		return err
+	}
+	after, err := n.effort()
+	if err != nil {
+		return err
+	}
+	perDay := 24 * float64(time.Hour) / float64(n.b.idle) / 1e6
+	note := fmt.Sprintf("%s watched, as a day", n.b.idle)
+	n.b.add("written by an idle node (processes)", "ledge", float64(after.written-before.written)*perDay, "MB/day", note)
+	if n.device != "" {
+		n.b.add("written by an idle node (block device)", "ledge", float64(after.sectors-before.sectors)*512*perDay, "MB/day", note)
+	}
+	n.b.add("idle CPU", "ledge", 100*(after.cpu-before.cpu)/n.b.idle.Seconds(), "% of a core", note)
+	return nil
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// effort is what brain and keeper have done so far.
+type effort struct {
+	written int64   // bytes handed to the block layer
+	sectors int64   // that arrived at the device of the data directory
+	cpu     float64 // seconds
+}
+
+func (n *node) effort() (effort, error) {
+	var e effort
+	syscall.Sync()
+	for _, pid := range n.own() {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
+		if err != nil {
+			return e, err
+		}
+		for line := range strings.Lines(string(text)) {
+			var bytes int64
+			if n, _ := fmt.Sscanf(line, "write_bytes: %d", &bytes); n == 1 {
+				e.written += bytes
+			}
+		}
+		text, err = os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			return e, err
+		}
+		_, rest, _ := strings.Cut(string(text), ") ")
+		fields := strings.Fields(rest)
+		if len(fields) < 13 {
+			return e, fmt.Errorf("/proc/%d/stat is short", pid)
+		}
+		for _, f := range fields[11:13] { // utime, stime, in hundredths
+			ticks, err := strconv.ParseFloat(f, 64)
+			if err != nil {
+				return e, err
+			}
+			e.cpu += ticks / 100
+		}
+	}
+	if n.device == "" {
+		return e, nil
+	}
+	text, err := os.ReadFile(filepath.Join("/sys/block", n.device, "stat"))
+	if err != nil {
+		return e, err
+	}
+	fields := strings.Fields(string(text))
+	if len(fields) < 7 {
+		return e, fmt.Errorf("the statistics of %s are short", n.device)
+	}
+	e.sectors, err = strconv.ParseInt(fields[6], 10, 64)
+	return e, err
+}
+
+// restarts measures process start to API answering, with a store of 1 MB after a clean stop; containers are not in it,
+// the keeper stays.
+func (n *node) restarts(ctx context.Context) error {
+	for i := range 100 {
+		object := map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": fmt.Sprintf("fill-%d", i)},
+			"data": map[string]string{"text": strings.Repeat("0123456789", 1000)}}
+		if _, err := n.call(ctx, "POST", "/api/v1/namespaces/default/configmaps", object); err != nil {
+			return err
+		}
+	}
+	ms, err := median(5, func(int) (time.Duration, error) {
+		if err := n.stop(); err != nil {
+			return 0, err
+		}
+		n.http.CloseIdleConnections()
+		return n.start(ctx)
+	})
+	if err == nil {
+		n.b.add("process start -> API answers", "ledge", ms, "ms", "store of 1 MB, clean stop")
+	}
+	return err
+}

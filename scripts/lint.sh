@@ -1,0 +1,19 @@
+#!/bin/sh
+# lint.sh: everything is checked, then all that was found decides.
+set -u
+cd "$(dirname "$0")/.."
+tags="netgo osusergo seccomp runc_nocriu"
+bad=0
+unformatted=$(find . -name '*.go' -not -path './.*' -exec gofmt -l {} +)
+if [ -n "$unformatted" ]; then
+	echo "gofmt: $unformatted"
+	bad=1
+fi
+go run ./scripts/lint || bad=1
+go vet -tags "$tags" ./... || bad=1
+go tool staticcheck -tags "$(echo $tags | tr ' ' ',')" ./... || bad=1
+for f in scripts/*.sh scripts/*/*.sh .ci/run; do
+	sh -n "$f" || bad=1
+done
+[ $bad = 0 ] && echo "ok  	lint"
+exit $bad

@@ -1,0 +1,42 @@
+#!/bin/sh
+# packages.sh root|guest|foreign|race|norace : print which packages a kind of test run takes, one a line.
+# The lists stand here only; test.sh, the Makefile and the guest read them.
+set -eu
+cd "$(dirname "$0")/.."
+
+tags="netgo osusergo seccomp runc_nocriu"
+# With tests that need root, a kernel feature, or systemd: they run on the host and once more in the guest.
+root="./runtime/... ./network/... ./images/... ./storage/... ./host/... ./node/... ./cmd/ledge/... ./scripts/systemd/..."
+# What another kernel with cgroup v2 may do differently; the rest of root says the same there, six times slower.
+guest="./runtime/... ./network/bridge/... ./images/layers/... ./cmd/ledge/... ./scripts/systemd/..."
+# Pure code and the store: they run as arm64 and armv7 under qemu-user, without cgo. Nothing that makes namespaces or
+# speaks netlink: qemu-user does not carry that.
+foreign="./api ./api/local/... ./storage/... ./scheduler/... ./lease/... ./node/podstate/... \
+	./node/pressure/... ./shutdown/... ./images ./pki/..."
+# Not under the race detector: they start containers or whole processes, where it costs most and sees least, or they
+# look at sources only.
+norace="./runtime/libct/... ./network/bridge/... ./cmd/ledge/... ./internal/deps/... ./scripts/..."
+
+# list PATTERNS: those that exist and have tests (go list warns about patterns that match nothing).
+list() {
+	# shellcheck disable=SC2086 # patterns
+	go list -e -tags "$tags" -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' $1 2>/dev/null
+}
+
+case ${1:-} in
+root) list "$root" ;;
+guest) list "$guest" ;;
+foreign) list "$foreign" ;;
+norace) list "$norace" ;;
+race)
+	skip=$(list "$norace")
+	list ./... | while read -r p; do
+		case "
+$skip
+" in *"
+$p
+"*) ;; *) echo "$p" ;; esac
+	done
+	;;
+*) echo "usage: packages.sh root|guest|foreign|race|norace" >&2; exit 2 ;;
+esac

@@ -1,0 +1,50 @@
+#!/bin/sh
+# setup.sh [build] [cross] [vm]: install the Debian packages that are missing, and nothing else.
+# Without an argument: build. When everything is there it only says so.
+set -eu
+
+build="gcc libc6-dev pkg-config libseccomp-dev make binutils git ca-certificates"
+# armhf has its own compiler; the libseccomp of other architectures comes by debs.sh, never by dpkg --add-architecture.
+cross="gcc-aarch64-linux-gnu libc6-dev-arm64-cross gcc-arm-linux-gnueabihf libc6-dev-armhf-cross \
+	gcc-x86-64-linux-gnu libc6-dev-amd64-cross debian-archive-keyring qemu-user-static"
+vm="qemu-system-x86 qemu-system-arm mmdebstrap e2fsprogs kmod lz4 xz-utils debian-archive-keyring \
+	systemd-container dbus nftables iproute2"
+
+self=$(dpkg --print-architecture 2>/dev/null || true)
+[ -n "$self" ] || { echo "setup.sh: no dpkg here: install by hand what the lists in this file name" >&2; exit 1; }
+
+want=
+for group in "${@:-build}"; do
+	case $group in
+	build) want="$want $build" ;;
+	cross) want="$want $cross" ;;
+	vm) want="$want $vm" ;;
+	*) echo "setup.sh: unknown group $group (build, cross, vm)" >&2; exit 2 ;;
+	esac
+done
+
+missing=
+for p in $want; do
+	case $self:$p in # the native compiler is not packaged as a cross compiler
+	amd64:gcc-x86-64-linux-gnu | amd64:libc6-dev-amd64-cross | arm64:gcc-aarch64-linux-gnu | \
+	arm64:libc6-dev-arm64-cross | armhf:gcc-arm-linux-gnueabihf | armhf:libc6-dev-armhf-cross) continue ;;
+	esac
+	dpkg-query -W -f '${db:Status-Status}' "$p" 2>/dev/null | grep -qx installed && continue
+	case " $missing " in *" $p "*) ;; *) missing="$missing $p" ;; esac
+done
+
+if [ -n "$missing" ]; then
+	if [ "$(id -u)" != 0 ]; then
+		echo "setup.sh: missing packages, run as root: apt-get install --no-install-recommends$missing" >&2
+		exit 1
+	fi
+	export DEBIAN_FRONTEND=noninteractive
+	# One index of a foreign source may be broken: what matters is whether the install works.
+	apt-get -qq update >&2 || echo "setup.sh: apt-get update failed, trying with the old lists" >&2
+	# shellcheck disable=SC2086 # a list of names
+	apt-get -qq -y -o Dpkg::Use-Pty=0 install --no-install-recommends $missing >&2
+fi
+
+command -v go >/dev/null || PATH=$PATH:/usr/local/go/bin
+command -v go >/dev/null || { echo "setup.sh: Go is not installed (see https://go.dev/dl; go.mod names the version)" >&2; exit 1; }
+echo "setup: ${*:-build} ready (installed:${missing:- nothing, all present})"

@@ -1,0 +1,81 @@
+// Package systemd_test checks the units: their text anywhere, their behaviour under a real systemd (make test-vm).
+package systemd_test
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// settings reads a unit file: section.key -> values.
+func settings(t *testing.T, file string) map[string][]string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string][]string{}
+	section := ""
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		if strings.HasPrefix(line, "[") {
+			section = strings.Trim(line, "[]")
+			continue
+		}
+		key, value, ok := strings.Cut(line, "=")
+		if !ok {
+			t.Fatalf("%s: %q is no setting", file, line)
+		}
+		found[section+"."+key] = append(found[section+"."+key], value)
+	}
+	return found
+}
+
+func TestUnitFiles(t *testing.T) {
+	both := map[string]string{
+		"Unit.StartLimitIntervalSec":       "0",
+		"Service.Type":                     "notify",
+		"Service.Restart":                  "always",
+		"Service.KillMode":                 "process",
+		"Service.OOMPolicy":                "continue",
+		"Service.TasksMax":                 "infinity",
+		"Service.RuntimeDirectory":         "ledge",
+		"Service.RuntimeDirectoryPreserve": "yes",
+	}
+	for file, own := range map[string]map[string]string{
+		"ledge-keeper.service": {"Service.ExecStart": "/usr/local/bin/ledge keeper --cgroup-root=/", "Service.Delegate": "yes"},
+		"ledge.service": {"Service.ExecStart": "/usr/local/bin/ledge serve", "Unit.Wants": "ledge-keeper.service",
+			"Service.StateDirectory": "ledge"},
+	} {
+		have := settings(t, file)
+		for _, wanted := range []map[string]string{both, own} {
+			for key, value := range wanted {
+				if !slices.Equal(have[key], []string{value}) {
+					t.Errorf("%s: %s is %q, want %q", file, key, have[key], value)
+				}
+			}
+		}
+		if len(have["Service.RestartSec"]) != 1 {
+			t.Errorf("%s: no RestartSec: systemd's 100 ms would spin", file)
+		}
+		for key := range have {
+			// Each of these gives the process a mount namespace of its own, where the pods' mounts would be invisible.
+			for _, prefix := range []string{"Private", "Protect", "ReadOnlyPaths", "ReadWritePaths", "InaccessiblePaths",
+				"BindPaths", "BindReadOnlyPaths", "TemporaryFileSystem", "MountFlags", "RootDirectory", "RootImage", "DynamicUser"} {
+				if strings.HasPrefix(key, "Service."+prefix) {
+					t.Errorf("%s: %s makes a mount namespace", file, key)
+				}
+			}
+		}
+	}
+	if max := settings(t, "ledge-keeper.service")["Service.FileDescriptorStoreMax"]; len(max) != 1 || max[0] == "0" {
+		t.Error("the keeper has no FD store: a writer would see EPIPE while it restarts")
+	}
+	if after := strings.Fields(strings.Join(settings(t, "ledge.service")["Unit.After"], " ")); !slices.Contains(after, "ledge-keeper.service") {
+		t.Error("ledge.service is not ordered after the keeper: at power-off the pods would lose it first")
+	}
+}

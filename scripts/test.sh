@@ -1,0 +1,96 @@
+#!/bin/sh
+# test.sh [all]: set up, build for every board, and run every test; go on after a failure, fail at the end.
+# "all" adds the long runs and writes docs/test-all.txt.
+#
+#   SEED=n       seed of the simulations and fault scripts (tests read LEDGE_SEED); printed, so that a run can be repeated
+#   FUZZTIME=5s  time for each fuzz target (all: 2m)
+set -u
+cd "$(dirname "$0")/.."
+PATH=$PATH:/usr/local/go/bin
+export PATH
+
+mode=${1:-short}
+tags="netgo osusergo seccomp runc_nocriu"
+started=$(date +%s)
+LEDGE_SEED=${SEED:-$started}
+LEDGE_BIN=$PWD/bin/ledge
+LEDGE_LONG=
+fuzztime=${FUZZTIME:-5s}
+if [ "$mode" = all ]; then
+	LEDGE_LONG=1
+	fuzztime=${FUZZTIME:-2m}
+fi
+export LEDGE_SEED LEDGE_BIN LEDGE_LONG
+work=$(mktemp -d /tmp/ledge-test.XXXXXX)
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM HUP
+: >"$work/summary"
+failed=0
+
+# step NAME COMMAND...: run it, say how long it took, remember whether it failed.
+step() {
+	name=$1
+	shift
+	echo "==> $name"
+	begin=$(date +%s)
+	if "$@"; then result=ok; else
+		result=FAIL
+		failed=1
+	fi
+	printf '%-5s %4d s  %s\n' "$result" $(($(date +%s) - begin)) "$name" | tee -a "$work/summary"
+	[ "$result" = ok ]
+}
+
+# A cross-built binary starts.
+foreign_version() {
+	"$2" "bin/ledge-linux-$1" version
+}
+
+# Every fuzz target, found in the sources: listing them by the go command would build every test once more.
+fuzz() {
+	grep -rlE '^func Fuzz' --include='*_test.go' . | sort | while read -r file; do
+		for target in $(sed -nE 's/^func (Fuzz[A-Za-z0-9_]*)\(.*/\1/p' "$file"); do
+			go test -tags "$tags" -run '^$' -fuzz "^$target\$" -fuzztime "$fuzztime" "$(dirname "$file")" || exit 1
+		done
+	done
+}
+
+leaks() {
+	scripts/leaks.sh check "$work/before" && return 0
+	# Other work comes and goes while the tests run; the end-to-end tests fail by themselves for what is theirs.
+	[ "$mode" != all ] && echo "leaks: a warning here, a failure in make test-all" >&2
+}
+
+step "set up" scripts/setup.sh build cross vm || exit 1
+step "build" make -s build || exit 1
+step "cross build" make -s cross || exit 1
+step "lint" scripts/lint.sh
+scripts/leaks.sh save "$work/before"
+step "unit, simulation, conformance (race)" go test -race -tags "$tags" -timeout 15m $(scripts/packages.sh race)
+step "processes, containers, budgets" go test -count=1 -tags "$tags" -timeout 15m $(scripts/packages.sh norace)
+step "nothing left behind" leaks
+step "fuzz $fuzztime a target" fuzz
+step "arm64 under qemu-user" scripts/foreign.sh arm64 $(scripts/packages.sh foreign)
+step "armv7 under qemu-user" scripts/foreign.sh arm $(scripts/packages.sh foreign)
+step "arm64 binary starts" foreign_version arm64 qemu-aarch64-static
+step "armv7 binary starts" foreign_version armv7 qemu-arm-static
+# Not yet part of the short run: some of these tests do not end reliably under emulation.
+if [ "$mode" = all ]; then
+	step "guest: root tests and units on cgroup v2" go run ./scripts/vm test $(scripts/packages.sh guest)
+fi
+for a in amd64:amd64 arm64:arm64 arm:armv7; do
+	step "appliance ${a#*:}" go run ./scripts/vm appliance -arch "${a%:*}" -memory 256 -timeout 3m \
+		-binary "bin/ledge-linux-${a#*:}" -- doctor
+done
+
+{
+	echo "$(date -u +%Y-%m-%dT%H:%M:%SZ) commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown)" \
+		"seed $LEDGE_SEED, $(nproc) cores, $(($(date +%s) - started)) s"
+	cat "$work/summary"
+} >"$work/report"
+echo
+cat "$work/report"
+[ "$mode" = all ] && cp "$work/report" docs/test-all.txt
+[ $failed = 0 ] || { echo FAIL; exit 1; }
+echo PASS

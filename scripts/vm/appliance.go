@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// What the containers, the bridge and the firewall need and Debian's kernels build as modules. Names that a kernel has
+// built in or lacks are passed over; ledge doctor in the guest says what is missing.
+// crc32c_generic is what libcrc32c wants at its load without saying so in modules.dep.
+var applianceModules = []string{"crc32c_generic", "overlay", "loop", "veth", "bridge", "br_netfilter", "nf_tables", "nf_conntrack",
+	"nf_conntrack_netlink", "nf_nat",
+	"nft_ct", "nft_chain_nat", "nft_nat", "nft_masq", "nft_redir", "nft_fib_inet", "nft_reject_inet"}
+
+// runAppliance boots a kernel with nothing but ledge: ledge is the first process, with args as its command line.
+// When it exits the kernel panics, which names the exit code and ends QEMU.
+func runAppliance(ctx context.Context, arch, ledge string, memory int, limit time.Duration, args []string) error {
+	deb := arch
+	if arch == "arm" {
+		deb = "armhf"
+	}
+	dir, err := prepare(ctx, deb)
+	if err != nil {
+		return err
+	}
+	work, err := os.MkdirTemp("", "ledge-vm-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(work)
+	initrd := filepath.Join(work, "appliance.cpio")
+	if err := applianceRoot(ctx, arch, dir, ledge, work, initrd); err != nil {
+		return err
+	}
+	kernel := filepath.Join(dir, "vmlinuz")
+	if arch == "amd64" {
+		kernel = filepath.Join(dir, "vmlinux")
+	}
+	g := guest{arch: arch, kernel: kernel, initrd: initrd, memory: memory,
+		append: "rdinit=/init -- " + strings.Join(args, " ")}
+	start := time.Now()
+	const exit = "Attempted to kill init! exitcode=0x"
+	up, code, said := false, "", 0
+	var before []string
+	err = g.boot(ctx, limit, func(text string) bool {
+		if text == "@@ledge" {
+			up = true
+			fmt.Printf("vm: %s: ledge started as process 1 after %.1f s\n", arch, time.Since(start).Seconds())
+			return false
+		}
+		if _, rest, ok := strings.Cut(text, exit); ok && len(rest) >= 8 {
+			code = rest[:8]
+			return true
+		}
+		if !up {
+			before = append(before, text)
+			if strings.HasPrefix(text, "init: ") {
+				fmt.Println(text)
+			}
+			return false
+		}
+		said++
+		fmt.Println(text)
+		return false
+	})
+	switch {
+	case !up:
+		return fmt.Errorf("%s did not come up: %w; its console:\n%s", arch, errors.Join(err, ctx.Err()), strings.Join(before, "\n"))
+	case code == "":
+		return fmt.Errorf("%s: no exit code: %w", arch, err)
+	case code != "00000000":
+		return fmt.Errorf("%s: ledge %s ended with wait status 0x%s", arch, strings.Join(args, " "), code)
+	case said == 0:
+		return fmt.Errorf("%s: ledge %s said nothing", arch, strings.Join(args, " "))
+	}
+	fmt.Printf("ok  \tappliance %s\t%.3fs\n", arch, time.Since(start).Seconds())
+	return nil
+}
+
+// applianceRoot writes the initramfs: an init of a page that mounts and loads modules, ledge, and the modules.
+func applianceRoot(ctx context.Context, arch, dir, ledge, work, to string) error {
+	init := filepath.Join(work, "init")
+	build := command(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", init, "./scripts/vm/init")
+	build.Env = append(os.Environ(), "GOOS=linux", "GOARCH="+arch, "GOARM=7", "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the appliance's init: %w: %s", err, out)
+	}
+	modules, err := modulesInOrder(filepath.Join(dir, "lib", "modules"), applianceModules)
+	if err != nil {
+		return err
+	}
+	var a archive
+	for _, d := range []string{"dev", "proc", "sys", "run", "tmp", "etc", "var", "var/lib", "modules"} {
+		a.directory(d)
+	}
+	a.console("dev/console")
+	for i, m := range modules {
+		// The number keeps the order: a module comes after those it needs.
+		if err := a.file(fmt.Sprintf("modules/%03d-%s", i, filepath.Base(m)), m, 0o644); err != nil {
+			return err
+		}
+	}
+	for name, from := range map[string]string{"init": init, "ledge": ledge} {
+		if err := a.file(name, from, 0o755); err != nil {
+			return err
+		}
+	}
+	return os.WriteFile(to, a.bytes(), 0o644)
+}
+
+// modulesInOrder resolves names through modules.dep, dependencies first, each once.
+func modulesInOrder(top string, names []string) ([]string, error) {
+	versions, err := os.ReadDir(top)
+	if err != nil {
+		return nil, err
+	}
+	if len(versions) != 1 {
+		return nil, fmt.Errorf("%d kernels in %s, want 1", len(versions), top)
+	}
+	top = filepath.Join(top, versions[0].Name())
+	text, err := os.ReadFile(filepath.Join(top, "modules.dep"))
+	if err != nil {
+		return nil, err
+	}
+	rows := map[string][]string{} // name -> its file, then its dependencies, nearest first
+	for row := range strings.Lines(string(text)) {
+		file, needs, _ := strings.Cut(strings.TrimSpace(row), ":")
+		rows[strings.TrimSuffix(filepath.Base(file), ".ko")] = append([]string{file}, strings.Fields(needs)...)
+	}
+	var order []string
+	seen := map[string]bool{}
+	for _, name := range names {
+		files := rows[name]
+		for i := len(files) - 1; i >= 0; i-- {
+			if !seen[files[i]] {
+				seen[files[i]] = true
+				order = append(order, filepath.Join(top, files[i]))
+			}
+		}
+	}
+	return order, nil
+}

@@ -1,0 +1,69 @@
+// Command vm runs ledge's root tests inside a Debian guest with cgroup v2, and boots ledge as the first process of
+// boards of other architectures, under QEMU without hardware support.
+//
+//	go run ./scripts/vm prepare                      build the cached guest image (amd64)
+//	go run ./scripts/vm test [flags] PACKAGE...      run these packages' tests in the guest
+//	go run ./scripts/vm sh [flags] COMMAND           run one shell command in the guest
+//	go run ./scripts/vm appliance -arch arm64 -binary bin/ledge-linux-arm64 -- doctor
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func main() {
+	// QEMU is told to die with the thread that started it (Pdeathsig), so that thread must live as long as we do.
+	runtime.LockOSThread()
+	// And we die with ours: `go run` that is killed hard leaves its child, and so a guest, running.
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGTERM), 0, 0, 0); err != nil {
+		fmt.Fprintln(os.Stderr, "vm: parent death signal:", err)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM, unix.SIGHUP)
+	err := run(ctx, os.Args[1:])
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "vm:", err)
+		os.Exit(1)
+	}
+}
+
+var errUsage = errors.New("usage: vm prepare | test [flags] PACKAGE | sh [flags] COMMAND | appliance [flags] -- ARG")
+
+func run(ctx context.Context, args []string) error {
+	if len(args) == 0 {
+		return errUsage
+	}
+	verb, args := args[0], args[1:]
+	fs := flag.NewFlagSet("vm "+verb, flag.ContinueOnError)
+	limit := fs.Duration("timeout", 15*time.Minute, "hard limit for everything inside the guest")
+	memory := fs.Int("memory", 1536, "guest memory in MiB")
+	binary := fs.String("binary", "bin/ledge", "ledge binary to take along")
+	filter := fs.String("run", "", "only tests that match, as go test -run")
+	verbose := fs.Bool("v", false, "print everything the guest prints")
+	arch := fs.String("arch", "arm64", "appliance: amd64, arm64 or arm")
+	if err := fs.Parse(args); err != nil {
+		return err
+	}
+	switch {
+	case verb == "prepare" && fs.NArg() == 0:
+		_, err := prepare(ctx, "amd64")
+		return err
+	case verb == "test" && fs.NArg() > 0:
+		return runTests(ctx, suite{packages: fs.Args(), binary: *binary, filter: *filter, verbose: *verbose,
+			memory: *memory, limit: *limit})
+	case verb == "sh" && fs.NArg() == 1:
+		return runShell(ctx, suite{binary: *binary, verbose: true, memory: *memory, limit: *limit}, fs.Arg(0))
+	case verb == "appliance" && fs.NArg() > 0:
+		return runAppliance(ctx, *arch, *binary, *memory, *limit, fs.Args())
+	}
+	return errUsage
+}

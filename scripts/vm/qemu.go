@@ -1,0 +1,143 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// guest is one virtual machine. The zero value of what is not needed is fine.
+type guest struct {
+	arch   string   // Go's name
+	kernel string   // vmlinux or Image
+	initrd string   // instead of a root disk
+	disks  []string // raw images; the first is the root. Writes go to a throw-away overlay
+	append string   // more kernel arguments
+	memory int      // MiB
+	log    string   // where the kernel's console goes when the guest talks on a second port; "" = one port for both
+}
+
+// args is the QEMU command line. No variant has a network: what a guest needs is on its disks.
+func (g guest) args() []string {
+	a := []string{"-accel", "tcg,thread=multi", "-smp", "2", "-m", strconv.Itoa(g.memory), "-nodefaults", "-no-user-config",
+		"-display", "none", "-no-reboot", "-kernel", g.kernel}
+	line := "panic=-1 quiet "
+	switch g.arch {
+	case "amd64":
+		// q35 has the timers to fall back on when the emulated PIT calibration fails on a busy host; microvm hangs.
+		a = append(a, "-M", "q35", "-cpu", "max")
+		line += "console=ttyS0 mitigations=off no_timer_check " + hostTSC()
+	case "arm64":
+		// -cpu max emulates pointer authentication in software: four times slower.
+		a = append(a, "-M", "virt", "-cpu", "cortex-a72")
+		line += "console=ttyAMA0 "
+	case "arm":
+		a = append(a, "-M", "virt", "-cpu", "cortex-a15")
+		line += "console=ttyAMA0 "
+	}
+	for i, d := range g.disks {
+		id := "d" + strconv.Itoa(i)
+		a = append(a, "-drive", "file="+d+",format=raw,cache=unsafe,snapshot=on,if=none,id="+id,
+			"-device", "nvme,serial="+id+",drive="+id)
+	}
+	if len(g.disks) > 0 {
+		line += "root=/dev/nvme0n1 rw rootwait "
+	}
+	if g.initrd != "" {
+		a = append(a, "-initrd", g.initrd)
+	}
+	if g.log != "" {
+		a = append(a, "-serial", "file:"+g.log)
+	}
+	return append(a, "-serial", "stdio", "-append", line+g.append)
+}
+
+// hostTSC tells a guest the frequency of the time stamp counter it will read (under emulation: the host's).
+func hostTSC() string {
+	out, err := exec.Command("dmesg").Output()
+	if err != nil {
+		return ""
+	}
+	_, rest, ok := strings.Cut(string(out), "tsc: Detected ")
+	if !ok {
+		return ""
+	}
+	mhz, _, ok := strings.Cut(rest, " MHz")
+	if !ok {
+		return ""
+	}
+	return "tsc_early_khz=" + strings.Replace(mhz, ".", "", 1) + " "
+}
+
+var errGuestEnded = errors.New("the guest ended early")
+
+// boot runs the guest and hands over each line it prints until line returns true. The guest is killed then: nothing in
+// it is worth an orderly stop, its disks are overlays.
+func (g guest) boot(ctx context.Context, limit time.Duration, line func(string) bool) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no end after %s", limit))
+	defer cancel()
+	program := map[string]string{"amd64": "qemu-system-x86_64", "arm64": "qemu-system-aarch64", "arm": "qemu-system-arm"}[g.arch]
+	if program == "" {
+		return fmt.Errorf("no guest for %q: amd64, arm64 or arm", g.arch)
+	}
+	cmd := command(ctx, program, g.args()...)
+	var complaints bytes.Buffer
+	cmd.Stderr = &complaints
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	ended := errGuestEnded
+	for s := bufio.NewReader(out); ; {
+		text, err := s.ReadString('\n')
+		if text != "" && line(strings.TrimRight(text, "\r\n")) {
+			ended = nil
+			break
+		}
+		if err != nil {
+			break
+		}
+	}
+	cause := context.Cause(ctx)
+	cancel()
+	// The exit code says nothing: a panic, a reset and a power-off are all 0, and we have just killed it.
+	_ = cmd.Wait()
+	if ended == nil || cause == nil {
+		if ended != nil && complaints.Len() > 0 {
+			return fmt.Errorf("%w: %s", ended, bytes.TrimSpace(complaints.Bytes()))
+		}
+		return ended
+	}
+	return fmt.Errorf("%w: %w", ended, cause)
+}
+
+// console returns the end of the kernel's log for a failure report.
+func (g guest) console() string {
+	text, err := os.ReadFile(g.log)
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	return strings.Join(lines[max(0, len(lines)-40):], "\n")
+}
+
+// debian is the amd64 guest with a payload disk.
+func debian(ctx context.Context, payload string, memory int) (guest, error) {
+	dir, err := prepare(ctx, "amd64")
+	if err != nil {
+		return guest{}, err
+	}
+	return guest{arch: "amd64", kernel: filepath.Join(dir, "vmlinux"), disks: []string{filepath.Join(dir, "root.img"), payload},
+		memory: memory, log: filepath.Join(filepath.Dir(payload), "console.log")}, nil
+}

@@ -1,0 +1,217 @@
+package shutdown
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"golang.org/x/sync/errgroup"
+
+	"ledge/api"
+)
+
+// Kind says what an event is about.
+type Kind int
+
+// The kinds of event.
+const (
+	Down      Kind = iota + 1 // the board is going down: stop the pods
+	Cancelled                 // it is not, after all
+)
+
+// Event is news about power.
+type Event struct {
+	Kind   Kind
+	Source string // "signal", "logind"
+	// Budget is the time really granted; zero means as much as the configuration asks for.
+	Budget time.Duration
+	// Done is called once the pods have stopped, or as many as could: release the lock, exit, power off. It may be
+	// nil. It is not called if the shutdown is cancelled first.
+	Done func()
+}
+
+// Source hears of power events and tells them until ctx ends. tell does not block.
+type Source interface {
+	Run(ctx context.Context, tell func(Event)) error
+}
+
+// Recorder takes events for users to read; *api.Recorder is one.
+type Recorder interface {
+	Event(object api.Object, eventType, reason, message string)
+}
+
+// ManagerConfig is what a Manager needs.
+type ManagerConfig struct {
+	Node     Node
+	NodeName string
+	Shutdown Config // when it asks for nothing and an event comes all the same, Default counts
+	Sources  []Source
+	Events   Recorder // may be nil
+}
+
+// Manager waits for power events from all sources and runs one shutdown at a time.
+type Manager struct {
+	cfg    ManagerConfig
+	events chan Event // bounded: sources are few and slow
+}
+
+// NewManager prepares a Manager; Run waits for events.
+func NewManager(cfg ManagerConfig) (*Manager, error) {
+	if cfg.Node == nil {
+		return nil, errors.New("shutdown: no node")
+	}
+	if err := cfg.Shutdown.Validate(); err != nil {
+		return nil, err
+	}
+	if len(cfg.Shutdown.Periods()) == 0 {
+		cfg.Shutdown = Default
+	}
+	return &Manager{cfg: cfg, events: make(chan Event, 16)}, nil
+}
+
+// Run follows the sources until ctx ends. A shutdown that is running then is broken off; pods run on.
+func (m *Manager) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, s := range m.cfg.Sources {
+		g.Go(func() error { return s.Run(ctx, m.tell) })
+	}
+	g.Go(func() error { m.loop(ctx); return nil })
+	return g.Wait()
+}
+
+func (m *Manager) tell(e Event) {
+	select {
+	case m.events <- e:
+	default:
+		slog.Warn("power event dropped, too many at once", "source", e.Source)
+	}
+}
+
+// Why a running shutdown is broken off.
+var (
+	errCancelled = errors.New("shutdown cancelled")
+	errSooner    = errors.New("less time than thought")
+)
+
+// current is the shutdown that is going on.
+type current struct {
+	cancel context.CancelCauseFunc
+	ended  chan struct{} // closed when Run has returned
+	err    error         // valid after ended
+	until  time.Time
+	done   []func() // Done of every event that asked for it
+}
+
+func (m *Manager) loop(ctx context.Context) {
+	var cur *current
+	closed := false // pods were stopped; the node stays closed until a cancellation or the end
+	for {
+		var ended chan struct{}
+		if cur != nil {
+			ended = cur.ended
+		}
+		select {
+		case <-ctx.Done():
+			if cur != nil {
+				cur.cancel(context.Cause(ctx))
+				<-cur.ended
+			}
+			return
+		case <-ended:
+			closed = cur.err == nil || closed
+			m.finish(cur)
+			cur = nil
+		case e := <-m.events:
+			switch {
+			case e.Kind == Cancelled:
+				m.cancel(cur, closed)
+				cur, closed = nil, false
+			case cur == nil:
+				m.say("Shutdown manager detected shutdown event")
+				slog.Info("stopping the pods of this board", "source", e.Source)
+				cur = m.begin(ctx, nil, e)
+			default:
+				cur = m.again(ctx, cur, e)
+			}
+		}
+	}
+}
+
+// begin starts a shutdown; earlier are the Done functions of the one it takes over from.
+func (m *Manager) begin(ctx context.Context, earlier []func(), e Event) *current {
+	budget := e.Budget
+	if budget == 0 {
+		budget = Unlimited
+	}
+	run, cancel := context.WithCancelCause(ctx)
+	cur := &current{cancel: cancel, ended: make(chan struct{}), until: deadline(e.Budget), done: earlier}
+	if e.Done != nil {
+		cur.done = append(cur.done, e.Done)
+	}
+	go func() {
+		defer close(cur.ended)
+		_, cur.err = Run(run, m.cfg.Node, m.cfg.Shutdown, budget)
+	}()
+	return cur
+}
+
+func deadline(budget time.Duration) time.Time {
+	if budget == 0 {
+		return time.Time{}
+	}
+	return time.Now().Add(budget)
+}
+
+// again handles a second event during a shutdown: one with less time replaces the plan at once, any other only waits
+// for the end with the first.
+func (m *Manager) again(ctx context.Context, cur *current, e Event) *current {
+	until := deadline(e.Budget)
+	if until.IsZero() || (!cur.until.IsZero() && !until.Before(cur.until)) {
+		if e.Done != nil {
+			cur.done = append(cur.done, e.Done)
+		}
+		return cur
+	}
+	slog.Warn("shutting down faster", "source", e.Source, "granted", e.Budget)
+	cur.cancel(errSooner)
+	<-cur.ended
+	return m.begin(ctx, cur.done, e)
+}
+
+func (m *Manager) finish(cur *current) {
+	cur.cancel(nil)
+	if cur.err != nil {
+		slog.Error("shutdown did not complete", "err", cur.err)
+	}
+	for _, done := range cur.done {
+		done()
+	}
+}
+
+// cancel ends what is going on and opens the node again (N-5.18). Pods that have been stopped stay so here.
+func (m *Manager) cancel(cur *current, closed bool) {
+	if cur == nil && !closed {
+		return
+	}
+	m.say("Shutdown manager detected shutdown cancellation")
+	slog.Info("shutdown cancelled")
+	if cur != nil {
+		cur.cancel(errCancelled)
+		<-cur.ended
+	}
+	m.cfg.Node.Close("")
+}
+
+// say records an event on the Node; its UID is the node's name, as describe looks for it (N-11.38).
+func (m *Manager) say(message string) {
+	if m.cfg.Events == nil {
+		return
+	}
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.cfg.NodeName, UID: types.UID(m.cfg.NodeName)}}
+	m.cfg.Events.Event(n, corev1.EventTypeNormal, "Shutdown", message)
+}

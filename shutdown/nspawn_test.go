@@ -1,0 +1,300 @@
+package shutdown
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/util"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// probeEnv makes the test binary play ledge as a service inside the container.
+const probeEnv = "LEDGE_SHUTDOWN_PROBE"
+
+func TestMain(m *testing.M) {
+	if path := os.Getenv(probeEnv); path != "" {
+		probe(path)
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// diary is the log the container leaves behind.
+type diary struct {
+	mu sync.Mutex
+	f  *os.File
+}
+
+func (d *diary) write(format string, args ...any) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	fmt.Fprintf(d.f, format+"\n", args...)
+	_ = d.f.Sync()
+}
+
+// pretend is a node with two pods that take a moment to stop.
+type pretend struct {
+	*diary
+	mu   sync.Mutex
+	left map[string]*corev1.Pod
+}
+
+func (p *pretend) Close(message string) { p.write("close %q", message) }
+
+func (p *pretend) Pods() []*corev1.Pod {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out []*corev1.Pod
+	for _, q := range p.left {
+		out = append(out, q)
+	}
+	return out
+}
+
+func (p *pretend) StopPod(ctx context.Context, uid types.UID, grace time.Duration) error {
+	p.write("stop %s %s", uid, grace)
+	select {
+	case <-time.After(300 * time.Millisecond):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.left, string(uid))
+	p.write("stopped %s", uid)
+	return nil
+}
+
+func (p *pretend) Flush(context.Context) error { p.write("flush"); return nil }
+
+func probe(path string) {
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		slog.Error("probe", "err", err)
+		os.Exit(1)
+	}
+	d := &diary{f: f}
+	end := func(word string) func() { return func() { d.write("%s", word); os.Exit(0) } }
+	l := &Logind{Want: Default.Total()}
+	m, err := NewManager(ManagerConfig{Node: &pretend{diary: d, left: map[string]*corev1.Pod{"low": pod("low", 0, 30), "high": pod("high", criticalPriority, 30)}},
+		NodeName: "n", Sources: []Source{l, &Signals{Detach: end("detach"), Exit: end("exit")}}})
+	if err != nil {
+		d.write("failed %v", err)
+		os.Exit(1)
+	}
+	go func() {
+		for !l.Status().Held {
+			time.Sleep(10 * time.Millisecond)
+		}
+		d.write("held %s", l.Status().Granted)
+	}()
+	if err := m.Run(context.Background()); err != nil {
+		d.write("failed %v", err)
+	}
+}
+
+const (
+	driverUnit = `[Unit]
+After=probe.service
+[Service]
+Type=oneshot
+ExecStart=/bin/sh /out/driver.sh
+`
+	probeUnit = `[Unit]
+After=dbus.socket systemd-logind.service
+[Service]
+Environment=` + probeEnv + `=/out/log
+ExecStart=/out/probe
+KillMode=process
+TimeoutStopSec=20
+`
+	targetUnit = `[Unit]
+Requires=basic.target dbus.socket systemd-logind.service
+Wants=probe.service driver.service
+After=basic.target
+`
+)
+
+// container makes a root file system whose /usr is this machine's, with nothing in it but systemd, the bus, logind and
+// the two units.
+func container(t *testing.T, driver string) (root, out string) {
+	t.Helper()
+	root, out = t.TempDir(), t.TempDir()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{
+		"etc/passwd":                        "root:x:0:0::/root:/bin/sh\nmessagebus:x:100:100::/nonexistent:/usr/sbin/nologin\n",
+		"etc/group":                         "root:x:0:\nmessagebus:x:100:\n",
+		"etc/machine-id":                    "",
+		"etc/os-release":                    "ID=debian\nNAME=test\n",
+		"etc/systemd/system/probe.service":  probeUnit,
+		"etc/systemd/system/driver.service": driverUnit,
+		"etc/systemd/system/test.target":    targetUnit,
+	}
+	for _, dir := range []string{"usr", "etc/systemd/system", "var", "run", "tmp", "proc", "sys", "dev", "root", "out"} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, link := range []string{"bin", "sbin", "lib", "lib32", "lib64"} {
+		if to, err := os.Readlink("/" + link); err == nil {
+			if err := os.Symlink(to, filepath.Join(root, link)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(out, "driver.sh"), []byte(driver), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	copyBinary(t, self, filepath.Join(out, "probe"))
+	return root, out
+}
+
+func copyBinary(t *testing.T, from, to string) {
+	t.Helper()
+	data, err := os.ReadFile(from)
+	if err == nil {
+		err = os.WriteFile(to, data, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ownCgroups makes a cgroup for the container in each hierarchy that nspawn writes to: otherwise it leaves its own behind
+// in the root ones.
+func ownCgroups(t *testing.T) (procs []string) {
+	t.Helper()
+	for _, h := range []string{"unified", "systemd"} {
+		parent := filepath.Join("/sys/fs/cgroup", h)
+		if _, err := os.Stat(filepath.Join(parent, "cgroup.procs")); err != nil {
+			continue
+		}
+		dir := filepath.Join(parent, fmt.Sprintf("ledge-shutdown-%d", os.Getpid()))
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		procs = append(procs, filepath.Join(dir, "cgroup.procs"))
+		t.Cleanup(func() {
+			var dirs []string
+			_ = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+				if err == nil && e.IsDir() {
+					dirs = append(dirs, path)
+				}
+				return nil
+			})
+			slices.Reverse(dirs)
+			for _, d := range dirs {
+				if err := os.Remove(d); err != nil {
+					t.Errorf("left behind: %v", err)
+				}
+			}
+		})
+	}
+	return procs
+}
+
+// boot runs a small machine under real systemd until it has powered itself off, and gives what it wrote down.
+func boot(t *testing.T, driver string) (diary []string, out string) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	nspawn, err := exec.LookPath("systemd-nspawn")
+	if err != nil {
+		t.Skip("needs systemd-nspawn (Debian package systemd-container)")
+	}
+	if util.IsRunningSystemd() {
+		t.Skip("this machine has a systemd of its own, which nspawn would have to ask for a cgroup")
+	}
+	root, out := container(t, driver)
+	args := []string{"-c", `for p; do case $p in --) shift; break;; esac; echo $$ > $p || exit 1; shift; done; exec "$@"`, "sh"}
+	args = append(args, ownCgroups(t)...)
+	args = append(args, "--", nspawn, "-D", root, "--bind-ro=/usr", "--bind="+out+":/out", "--boot", "--register=no", "--keep-unit",
+		"--private-network", fmt.Sprintf("--machine=ledge-shutdown-%d", os.Getpid()), "--console=read-only", "systemd.unit=test.target")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "/bin/sh", args...)
+	cmd.Env = append(os.Environ(), "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=yes", "SYSTEMD_NSPAWN_API_VFS_WRITABLE=yes")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	// SIGTERM asks nspawn to power the container off; killing it outright would leave mounts behind.
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 10 * time.Second
+	console, err := cmd.CombinedOutput()
+	data, _ := os.ReadFile(filepath.Join(out, "log"))
+	if err != nil {
+		t.Fatalf("%v\n%s\nconsole:\n%s", err, data, console)
+	}
+	if t.Failed() || testing.Verbose() {
+		t.Logf("%s", data)
+	}
+	return strings.Split(strings.TrimSpace(string(data)), "\n"), out
+}
+
+const (
+	driverBegin = `wait_for() { for i in $(seq 200); do [ "$(grep -c "$1" /out/log 2>/dev/null)" -ge "$2" ] && return; sleep 0.05; done; echo "no $1" >> /out/log; systemctl poweroff -f; }
+`
+	inhibitors = `systemd-inhibit --list --no-legend --no-pager`
+)
+
+// TestPowerOffThroughLogind: the whole way under real systemd. A restart of the service leaves the pods alone, a restart
+// of logind does not lose the lock, a power-off waits for the pods in order, and the SIGTERM that follows ends ledge at
+// once (N-5.11 to N-5.17, N-5.20, N-5.42).
+func TestPowerOffThroughLogind(t *testing.T) {
+	log, out := boot(t, driverBegin+`
+wait_for held 1
+systemctl restart probe
+wait_for held 2
+`+inhibitors+` > /out/before
+systemctl restart systemd-logind
+sleep 2.5
+`+inhibitors+` > /out/after
+stat -c %a /run/systemd/logind.conf.d/99-ledge.conf > /out/mode
+systemctl poweroff
+`)
+	want := []string{"held 30s", "detach", "held 30s", `close "node is shutting down"`, "stop low 20s", "stopped low", "stop high 10s", "stopped high", "flush",
+		`close "node is shutting down"`, "flush", "exit"}
+	if !slices.Equal(log, want) {
+		t.Errorf("got  %q\nwant %q", log, want)
+	}
+	for _, file := range []string{"before", "after"} {
+		if data, err := os.ReadFile(filepath.Join(out, file)); err != nil || strings.Count(string(data), "ledge") != 1 || !strings.Contains(string(data), "delay") {
+			t.Errorf("%s: %q, %v", file, data, err)
+		}
+	}
+	if data, err := os.ReadFile(filepath.Join(out, "mode")); err != nil || string(data) != "644\n" {
+		t.Errorf("mode of the drop-in: %q, %v", data, err)
+	}
+}
+
+// TestPowerOffAroundLogind: inhibitors bypassed, as shutdown -h now did on older systemd (N-5.38): SIGTERM still stops
+// the pods in order, because the machine is going down.
+func TestPowerOffAroundLogind(t *testing.T) {
+	log, _ := boot(t, driverBegin+`
+wait_for held 1
+systemctl start --no-block poweroff.target
+`)
+	want := []string{"held 30s", `close "node is shutting down"`, "stop low 20s", "stopped low", "stop high 10s", "stopped high", "flush", "exit"}
+	if !slices.Equal(log, want) {
+		t.Errorf("got  %q\nwant %q", log, want)
+	}
+}

@@ -1,0 +1,123 @@
+package shutdown
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// What a node and its pods say during and after a shutdown (N-1.48, N-5.27).
+const (
+	ClosedMessage = "node is shutting down"
+
+	StopReason     = "Terminated"
+	StopMessage    = "Pod was terminated in response to imminent node shutdown."
+	StopDisruption = "TerminationByKubelet" // reason of the DisruptionTarget condition
+)
+
+// Node is what a shutdown needs of a board.
+type Node interface {
+	// Close refuses every new pod from now on and reports the node not ready with that message; an empty one opens
+	// it again (N-5.17, N-5.18, N-5.30).
+	Close(message string)
+	// Pods are those that still have something running here, static ones too (N-5.29).
+	Pods() []*corev1.Pod
+	// StopPod stops a pod with StopReason, StopMessage and StopDisruption. It returns when the containers have
+	// ended, the volumes are unmounted and the final status has been accepted, or with ctx's error; the pod goes on
+	// stopping then. A second call can only shorten the grace (N-7.26).
+	StopPod(ctx context.Context, uid types.UID, grace time.Duration) error
+	// Flush makes everything that was accepted durable (N-5.40).
+	Flush(ctx context.Context) error
+}
+
+// Waits of N-5.25.
+const (
+	killWaitFactor = 1.5
+	killWaitLeast  = 10 * time.Second
+)
+
+// flushWait bounds Flush, which comes after the budget: a card that hangs must not hold up the power-off for ever.
+const flushWait = 5 * time.Second
+
+// Result is what became of a plan.
+type Result struct {
+	Plan Plan
+	Late []PodStop // still stopping when their stage was over
+	Took time.Duration
+}
+
+// Run closes the node and stops its pods by plan. When ctx ends before it is through no further pod is stopped, and the
+// error is ctx's cause. The node stays closed in every case: whoever cancels a shutdown opens it again.
+func Run(ctx context.Context, n Node, cfg Config, budget time.Duration) (Result, error) {
+	began := time.Now()
+	n.Close(ClosedMessage) // before the first kill, or stopped pods would be restarted or replaced here (N-5.41)
+	res := Result{Plan: Make(n.Pods(), cfg, budget)}
+	if res.Plan.Short() {
+		slog.Warn("not enough time for an orderly shutdown, cutting from the lowest priority up",
+			"wanted", res.Plan.Wanted, "granted", res.Plan.Budget)
+	}
+	stops, cancel := context.WithCancel(ctx)
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer cancel()
+	for i := range res.Plan.Stages {
+		res.Late = append(res.Late, runStage(ctx, stops, &all, n, &res.Plan.Stages[i])...)
+		if ctx.Err() != nil {
+			return res, context.Cause(ctx)
+		}
+	}
+	flush, done := context.WithTimeout(ctx, flushWait)
+	defer done()
+	err := n.Flush(flush)
+	res.Took = time.Since(began)
+	if ctx.Err() != nil {
+		return res, context.Cause(ctx)
+	}
+	return res, err
+}
+
+// runStage stops the pods of one stage together. It ends when all have stopped, or with its period (N-5.26); what is
+// late goes on stopping beside the next stage.
+func runStage(ctx, stops context.Context, all *sync.WaitGroup, n Node, s *Stage) (late []PodStop) {
+	began := time.Now()
+	type end struct {
+		pod int
+		err error
+	}
+	ended := make(chan end, len(s.Pods))
+	for i, p := range s.Pods {
+		all.Go(func() {
+			wait := max(time.Duration(float64(p.Grace)*killWaitFactor), killWaitLeast)
+			ctx, cancel := context.WithTimeout(stops, wait)
+			defer cancel()
+			ended <- end{i, n.StopPod(ctx, p.UID, p.Grace)}
+		})
+	}
+	over := time.NewTimer(s.Period)
+	defer over.Stop()
+	stopped := make([]bool, len(s.Pods))
+wait:
+	for range s.Pods {
+		select {
+		case e := <-ended:
+			if stopped[e.pod] = e.err == nil; e.err != nil {
+				slog.Warn("pod did not stop", "pod", s.Pods[e.pod].Namespace+"/"+s.Pods[e.pod].Name, "err", e.err)
+			}
+		case <-over.C:
+			break wait
+		case <-ctx.Done():
+			break wait
+		}
+	}
+	for i, p := range s.Pods {
+		if !stopped[i] {
+			late = append(late, p)
+		}
+	}
+	slog.Info("shutdown stage over", "priority", s.Priority, "pods", len(s.Pods), "late", len(late), "took", time.Since(began))
+	return late
+}

@@ -1,0 +1,171 @@
+package storage
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
+)
+
+// Check reads a whole file: bbolt's structure, the checksum of every value, and the tally over all of them. It
+// changes nothing. Some damage cannot be caught here and ends the process: that is why CheckChild exists.
+//
+// The error is ErrValues when only single values are damaged, ErrSchema when a newer ledge wrote the file,
+// ErrDamaged when the file is not to be trusted. Anything else says that the check itself could not be made.
+func Check(path string) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true)) // a file cut short faults in the mapping
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: %v", ErrDamaged, p)
+		}
+		if err != nil {
+			err = fmt.Errorf("check %s: %w", path, err)
+		}
+	}()
+	st, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if st.Size() == 0 {
+		return fmt.Errorf("%w: the file is empty", ErrDamaged)
+	}
+	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true, Timeout: 5 * time.Second})
+	if err != nil {
+		return openError(err)
+	}
+	err = db.View(func(tx *bolt.Tx) error { return checkTx(tx, st.Size()) })
+	if cerr := db.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+// openError tells damage from not being allowed or able to look.
+func openError(err error) error {
+	var perr *os.PathError
+	switch {
+	case errors.Is(err, berrors.ErrTimeout):
+		return ErrInUse
+	case errors.As(err, &perr):
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrDamaged, err)
+}
+
+// checkTx walks before it lets bbolt walk: a fault on this goroutine can be caught, on bbolt's own it cannot.
+func checkTx(tx *bolt.Tx, fileSize int64) error {
+	if tx.Size() > fileSize {
+		return fmt.Errorf("%w: the file has %d bytes of %d", ErrDamaged, fileSize, tx.Size())
+	}
+	if v, err := metaNumber(tx, schemaKey); err != nil {
+		return err
+	} else if v > schema {
+		return fmt.Errorf("%w (schema %d, this version knows %d)", ErrSchema, v, schema)
+	}
+	want, err := readTally(tx)
+	if err != nil {
+		return err
+	}
+	var have tally
+	var bad []string
+	err = eachValue(tx, func(bucket, key, raw []byte) error {
+		have.add(bucket, key, raw)
+		if _, err := unseal(bucket, key, raw); err != nil {
+			bad = append(bad, fmt.Sprintf("%s %s", bucket, key))
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if have != want {
+		return fmt.Errorf("%w: %d values where %d were written, or older ones", ErrDamaged, have.count, want.count)
+	}
+	for err := range tx.Check() {
+		return fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	if len(bad) > 0 {
+		return fmt.Errorf("%w (%d): %q", ErrValues, len(bad), bad[:min(len(bad), 5)])
+	}
+	return nil
+}
+
+// eachValue walks everything outside meta. Keys that do not rise end it: a damaged branch can lead in circles.
+func eachValue(tx *bolt.Tx, fn func(bucket, key, raw []byte) error) error {
+	var lastName []byte
+	return tx.ForEach(func(name []byte, b *bolt.Bucket) error {
+		if b == nil || lastName != nil && bytes.Compare(lastName, name) >= 0 {
+			return fmt.Errorf("%w: bucket %q is out of place", ErrDamaged, name)
+		}
+		lastName = bytes.Clone(name)
+		meta := bytes.Equal(name, metaBucket)
+		var last []byte
+		return b.ForEach(func(k, v []byte) error {
+			if v == nil || last != nil && bytes.Compare(last, k) >= 0 {
+				return fmt.Errorf("%w: key %q of bucket %s is out of place", ErrDamaged, k, name)
+			}
+			last = append(last[:0], k...)
+			if !meta {
+				return fn(name, k, v)
+			}
+			if _, err := unseal(name, k, v); err != nil {
+				return fmt.Errorf("meta %s: %w", k, err)
+			}
+			return nil
+		})
+	})
+}
+
+// checkLimit is how long a check may take: a damaged file can also send a walk in circles.
+const checkLimit = 10 * time.Second
+
+// CheckChild is a Config.Check that runs "exe args... PATH", which must call Check, print its error on standard
+// error and exit with 1. A child that crashes has found damage; one that could not be started or was refused has
+// found nothing, and the file stays as it is.
+func CheckChild(exe string, args ...string) func(ctx context.Context, path string) error {
+	return func(ctx context.Context, path string) error {
+		limited, cancel := context.WithTimeout(ctx, checkLimit)
+		defer cancel()
+		cmd := exec.CommandContext(limited, exe, append(args[:len(args):len(args)], path)...)
+		var out bytes.Buffer
+		cmd.Stderr = &out
+		err := cmd.Run()
+		var exit *exec.ExitError
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case limited.Err() != nil:
+			return fmt.Errorf("check %s: %w: the check did not end within %s", path, ErrDamaged, checkLimit)
+		case errors.As(err, &exit):
+			return verdict(path, out.String(), exit)
+		}
+		return fmt.Errorf("check %s: %w", path, err)
+	}
+}
+
+// verdict reads what a child said. The sentinels' own words are the protocol between the two processes, which are
+// always the same binary.
+func verdict(path, said string, exit *exec.ExitError) error {
+	first, _, _ := strings.Cut(strings.TrimSpace(said), "\n")
+	for _, known := range []error{ErrSchema, ErrValues, ErrDamaged, ErrInUse} {
+		if _, rest, ok := strings.Cut(first, known.Error()); ok {
+			return fmt.Errorf("check %s: %w%s", path, known, rest)
+		}
+	}
+	for _, crash := range []string{"panic:", "fatal error:", "unexpected fault address", "SIGBUS", "SIGSEGV"} {
+		if strings.Contains(said, crash) {
+			return fmt.Errorf("check %s: %w: reading it crashes: %s", path, ErrDamaged, first)
+		}
+	}
+	return fmt.Errorf("check %s: the check failed and tells nothing about the file: %w %s", path, exit, first)
+}

@@ -1,0 +1,184 @@
+package storage
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime/debug"
+
+	bolt "go.etcd.io/bbolt"
+	berrors "go.etcd.io/bbolt/errors"
+	"golang.org/x/sys/unix"
+)
+
+// commit makes a transaction true: on disk if any of its writes asks for that, in memory, and in the ring. The
+// caller holds writing.
+func (s *Store) commit(tx *Tx) error {
+	if len(tx.staged) == 0 && !tx.durable {
+		return nil
+	}
+	if err := s.raiseCeiling(tx.rev); err != nil {
+		return err
+	}
+	lazy := s.lazyCopy()
+	if tx.durable {
+		// Between commit and publish, in settle, is the place of the redo log (see doc.go).
+		return s.write(tx.grows(), func(w *writer) error { return tx.apply(w, lazy) }, func() {
+			clear(lazy) // what was lazy went along
+			s.publish(tx, lazy)
+		})
+	}
+	for slot, w := range tx.staged {
+		lazy[slot] = lazyWrite{kind: w.kind, obj: w.obj, raw: w.raw}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.publish(tx, lazy)
+	return nil
+}
+
+// publish lets the world see a transaction that is true. The caller holds mu.
+func (s *Store) publish(tx *Tx, lazy map[string]lazyWrite) {
+	s.heard(tx)
+	s.lazy = lazy
+	s.changed = s.changed || tx.durable && len(tx.staged) > 0
+	if len(tx.changes) > 0 {
+		s.ring.publish(tx.changes) // before rev: what a revision counts can be watched
+	}
+	s.rev.Store(tx.rev)
+}
+
+// heard takes keys that were written anew out of quarantine.
+func (s *Store) heard(tx *Tx) {
+	s.ill.Lock()
+	defer s.ill.Unlock()
+	for slot := range tx.staged {
+		delete(s.quarantined, slot)
+	}
+}
+
+// grows tells a transaction that needs room from one that only makes some.
+func (tx *Tx) grows() bool {
+	for _, w := range tx.staged {
+		if w.obj != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// apply puts a transaction's writes, and every lazy write it does not overrule, into a bbolt transaction.
+func (tx *Tx) apply(w *writer, lazy map[string]lazyWrite) error {
+	for slot, l := range lazy {
+		if _, again := tx.staged[slot]; again {
+			continue
+		}
+		if err := w.put(bucketName(l.kind), keyOf(l.obj.GetNamespace(), l.obj.GetName()), l.raw); err != nil {
+			return err
+		}
+	}
+	for _, st := range tx.staged {
+		if err := st.apply(w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (st *stagedWrite) apply(w *writer) error {
+	if st.obj == nil {
+		return w.delete(bucketName(st.kind), st.key)
+	}
+	return w.put(bucketName(st.kind), st.key, st.raw)
+}
+
+// reserve is what of MaxSize only deletions may use: bbolt copies on write, so without it a store that is full
+// could not even be emptied.
+const reserve = 8
+
+// write is one bbolt transaction: fn, the tally, the ceiling, commit, and then, for all readers at once, what follows
+// from it. The caller holds writing.
+func (s *Store) write(grows bool, fn func(*writer) error, then func()) (err error) {
+	s.db.MaxSize = s.cfg.MaxSize
+	if grows {
+		s.db.MaxSize -= s.cfg.MaxSize / reserve
+	}
+	defer func() {
+		s.settle(err == nil, then)
+		s.note(err)
+	}()
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		// No rollback: bbolt's would walk the damaged tree on a goroutine of its own, where nobody catches.
+		if p := recover(); p != nil {
+			s.wedged = true
+			s.fail(fmt.Errorf("%w: %v", ErrDamaged, p))
+			err = s.writable()
+		}
+	}()
+	b, err := s.db.Begin(true)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", s.path(dbName), err)
+	}
+	w, err := newWriter(b)
+	if err == nil {
+		err = fn(w)
+	}
+	if err == nil {
+		err = w.finish(s.ceiling)
+	}
+	if err != nil {
+		return errors.Join(s.explain(err), b.Rollback())
+	}
+	return s.explain(b.Commit())
+}
+
+// settle notes which bbolt transaction is the true one now and lets waiting readers go on. When a commit failed
+// and shows all the same, the disk may hold either state: nothing more is written.
+func (s *Store) settle(ok bool, then func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer s.settled.Broadcast()
+	if s.wedged {
+		return
+	}
+	id, err := dbTxID(s.db)
+	if err == nil && !ok && id != s.txid {
+		err = errors.New("a commit that failed is on disk all the same")
+	}
+	if err != nil {
+		s.fail(err)
+	}
+	s.txid = id
+	if ok && then != nil {
+		then()
+	}
+}
+
+func dbTxID(db *bolt.DB) (id int, err error) {
+	err = db.View(func(b *bolt.Tx) error {
+		id = b.ID()
+		return nil
+	})
+	return id, err
+}
+
+// explain sorts out why a commit failed. A full disk fails in the write of new pages, before the meta page names
+// them: the store is as it was and may go on. The same errno from a sync is no such promise, nor is anything else.
+func (s *Store) explain(err error) error {
+	var perr *os.PathError
+	full := errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)
+	switch {
+	case err == nil:
+		return nil
+	case full && errors.As(err, &perr) && perr.Op == "write":
+		return fmt.Errorf("write %s: the disk is full; free some space there: %w", s.path(dbName), err)
+	case errors.Is(err, berrors.ErrMaxSizeReached):
+		return fmt.Errorf("write %s: the store has reached its size limit of %d MiB; delete objects: %w",
+			s.path(dbName), s.cfg.MaxSize>>20, err)
+	case errors.Is(err, berrors.ErrKeyTooLarge), errors.Is(err, berrors.ErrValueTooLarge), errors.Is(err, berrors.ErrKeyRequired):
+		return fmt.Errorf("write %s: %w", s.path(dbName), err)
+	}
+	s.fail(fmt.Errorf("write %s: %w", s.path(dbName), err))
+	return s.writable()
+}

@@ -1,0 +1,26 @@
+// Package storage keeps objects in one bbolt file, under one revision counter, and publishes every change to a
+// ring that watchers read. It may import only package api.
+//
+//	DIR/state.db        meta: schema, id, ceiling, tally
+//	                    one bucket per kind: "<namespace>/<name>" -> version, CRC-32C, JSON
+//	                    "table.<name>": raw rows (Table), framed the same way
+//	DIR/provisioned     the store has existed: a missing or empty state.db is damage, never a new node
+//	DIR/ceiling         no revision above it was ever handed out
+//	DIR/clean           the last shutdown was in order
+//	DIR/lock            held while a ledge has the store open
+//	DIR/snapshots/      the two newest verified copies
+//	DIR/damaged/        the last two files that failed their check, kept as evidence
+//
+// Invariants: a change is committed, then published; revisions never go back, over crash, restore and repair;
+// every value carries a checksum over its key and content, since bbolt pages carry none, and a tally over all of
+// them shows what a checksum cannot, an entry that is gone or a page that is an older one; the file is checked in a
+// process of its own before this one maps it, since a damaged page can kill the process that walks it; only a check
+// that found damage may replace a file, never one that could not be made.
+//
+// What is found is answered by how much is lost: single values are put back from a snapshot that has exactly them,
+// or left out (Health.Quarantined); anything else brings back the newest sound snapshot (Health.Restored).
+//
+// The redo log of acknowledged transactions since the last snapshot has its place in (*Store).settle, where a
+// commit is on disk and not yet published, and is replayed in (*opener).restore; it does not exist yet, so a
+// restore from a snapshot loses what came after it.
+package storage

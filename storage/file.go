@@ -1,0 +1,99 @@
+package storage
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Names in a data directory.
+const (
+	dbName          = "state.db"
+	provisionedName = "provisioned"
+	ceilingName     = "ceiling"
+	cleanName       = "clean"
+	lockName        = "lock"
+	snapshotDir     = "snapshots"
+	damagedDir      = "damaged"
+	tempSuffix      = ".tmp"
+)
+
+// writeFile replaces a file so that after a power cut it is either the old or the new one, whole.
+func writeFile(path string, data []byte, noSync bool) error {
+	tmp := path + tempSuffix
+	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err == nil && !noSync {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = move(tmp, path, noSync)
+	}
+	if err != nil {
+		_ = os.Remove(tmp) // the first error is the one to tell
+	}
+	return err
+}
+
+// move renames and makes the rename durable.
+func move(from, to string, noSync bool) error {
+	if err := os.Rename(from, to); err != nil {
+		return err
+	}
+	if noSync {
+		return nil
+	}
+	return syncDir(filepath.Dir(to))
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	err = d.Sync()
+	if cerr := d.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+func exists(path string) (bool, error) {
+	_, err := os.Stat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// lockDir keeps a second ledge out. The lock goes with the process, however it ends.
+func lockDir(dir string, patience time.Duration) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return f, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) || !time.Now().Before(end) {
+			break
+		}
+	}
+	_ = f.Close() // nothing was written through it
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return nil, fmt.Errorf("%w: %s", ErrInUse, dir)
+	}
+	return nil, fmt.Errorf("lock %s: %w", dir, err)
+}

@@ -1,0 +1,318 @@
+package storage
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
+
+	"ledge/api"
+)
+
+// options are bbolt's, as reliability asks for them: synced, capped, and without a freelist on disk, which saves a
+// page a commit (the file is checked before it is opened, so the walk that rebuilds the list is safe).
+func (c Config) options() *bolt.Options {
+	// A mapping that never has to move never waits for readers. The 32-bit boards have no room to spare for that.
+	initial := c.MaxSize
+	if strconv.IntSize == 32 {
+		initial = min(initial, 16<<20)
+	}
+	return &bolt.Options{Timeout: 5 * time.Second, NoSync: c.NoSync, NoGrowSync: false, NoFreelistSync: true,
+		FreelistType: bolt.FreelistMapType, MaxSize: c.MaxSize, InitialMmapSize: initial, Mlock: false}
+}
+
+// openFile also hands out the descriptor, which bbolt keeps to itself.
+func (c Config) openFile(path string) (db *bolt.DB, file *os.File, err error) {
+	opts := c.options()
+	opts.OpenFile = func(name string, flag int, mode os.FileMode) (*os.File, error) {
+		f, err := os.OpenFile(name, flag, mode)
+		file = f
+		return f, err
+	}
+	db, err = bolt.Open(path, 0o600, opts)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", path, openError(err))
+	}
+	db.AllocSize = 1 << 20 // bbolt keeps this much of MaxSize unused
+	return db, file, nil
+}
+
+// Open opens the store of a directory, making it at the very first time and repairing it where it can.
+func Open(ctx context.Context, cfg Config) (*Store, error) {
+	if err := cfg.setDefaults(); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	lock, err := lockDir(cfg.Dir, 5*time.Second)
+	if err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
+	s := &Store{cfg: cfg, lock: lock, lazy: map[string]lazyWrite{}, quarantined: map[string]bool{}, failed: make(chan struct{})}
+	s.settled.L = &s.mu
+	o := &opener{Store: s}
+	if err := o.run(ctx); err != nil {
+		if s.db != nil {
+			err = errors.Join(err, s.closeFile())
+		}
+		return nil, errors.Join(fmt.Errorf("open store %s: %w", cfg.Dir, err), lock.Close())
+	}
+	return s, nil
+}
+
+// opener is the one-time work of opening.
+type opener struct {
+	*Store
+	sick bool // single values of the file are damaged
+}
+
+func (o *opener) run(ctx context.Context) error {
+	if err := o.sweepTemp(); err != nil {
+		return err
+	}
+	if err := o.provide(ctx); err != nil {
+		return err
+	}
+	if err := o.takeCleanMark(); err != nil {
+		return err
+	}
+	if err := o.open(); err != nil {
+		return err
+	}
+	if err := o.mark(); err != nil {
+		return err
+	}
+	if err := o.resume(); err != nil {
+		return err
+	}
+	if o.sick {
+		if err := o.heal(ctx); err != nil {
+			return err
+		}
+	}
+	return o.noteSnapshots(ctx)
+}
+
+// sweepTemp removes what an interrupted write left.
+func (o *opener) sweepTemp() error {
+	for _, dir := range []string{o.path(), o.path(snapshotDir), o.path(damagedDir)} {
+		entries, err := os.ReadDir(dir)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		for _, e := range entries {
+			if strings.HasSuffix(e.Name(), tempSuffix) {
+				if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// takeCleanMark reads and removes the mark of a clean shutdown, durably: it must not come back after a power cut.
+func (o *opener) takeCleanMark() error {
+	err := os.Remove(o.path(cleanName))
+	if errors.Is(err, os.ErrNotExist) {
+		o.health.Unclean = true
+		return nil
+	}
+	if err != nil || o.cfg.NoSync {
+		return err
+	}
+	return syncDir(o.cfg.Dir)
+}
+
+// provide sees to it that there is a sound file: the one that is there, a snapshot, or on a new board a fresh one.
+func (o *opener) provide(ctx context.Context) error {
+	marked, err := exists(o.path(provisionedName))
+	if err != nil {
+		return err
+	}
+	snaps, err := o.snapshots()
+	if err != nil {
+		return err
+	}
+	st, err := os.Stat(o.path(dbName))
+	switch {
+	case errors.Is(err, os.ErrNotExist) && !marked && len(snaps) == 0:
+		return o.create()
+	case errors.Is(err, os.ErrNotExist):
+		return o.restore(ctx, errors.New("state.db is missing although this board had one"))
+	case err != nil:
+		return err
+	case st.Size() == 0: // bbolt would take it for a new store
+		return o.restore(ctx, errors.New("state.db is empty"))
+	}
+	err = o.cfg.Check(ctx, o.path(dbName))
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.Is(err, ErrSchema):
+		return fmt.Errorf("%w: run the newer version, or restore an older backup", err)
+	case errors.Is(err, ErrValues):
+		o.sick = true
+	case errors.Is(err, ErrDamaged):
+		return o.restore(ctx, err)
+	default: // says nothing about the file: leave it alone
+		return err
+	}
+	return nil
+}
+
+// create makes the first file aside and puts it in place whole: bbolt does not survive a power cut in the middle
+// of its own first initialisation.
+func (o *opener) create() error {
+	tmp := o.path(dbName + tempSuffix)
+	db, _, err := o.cfg.openFile(tmp)
+	if err != nil {
+		return fmt.Errorf("make %s: %w", dbName, err)
+	}
+	err = db.Update(initialise)
+	if err == nil && !o.cfg.NoSync {
+		err = db.Sync()
+	}
+	if cerr := db.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = o.writeCeiling(0)
+	}
+	if err == nil {
+		err = move(tmp, o.path(dbName), o.cfg.NoSync)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("make %s: %w", dbName, err), removeIfThere(tmp))
+	}
+	return writeFile(o.path(cleanName), nil, o.cfg.NoSync)
+}
+
+func initialise(tx *bolt.Tx) error {
+	meta, err := tx.CreateBucket(metaBucket)
+	if err != nil {
+		return err
+	}
+	for _, k := range api.Kinds {
+		if _, err := tx.CreateBucket(bucketName(k)); err != nil {
+			return err
+		}
+	}
+	for key, v := range map[string][]byte{
+		string(schemaKey): number(schema), string(ceilingKey): number(0),
+		string(idKey): []byte(rand.Text()), string(tallyKey): (&tally{}).encode(),
+	} {
+		if err := meta.Put([]byte(key), seal(metaBucket, []byte(key), v)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mark says that this directory has had a store, and which: without a file it is restored then, never made anew.
+func (o *opener) mark() error {
+	if there, err := exists(o.path(provisionedName)); err != nil || there {
+		return err
+	}
+	return writeFile(o.path(provisionedName), []byte("store "+o.id+"\n"), o.cfg.NoSync)
+}
+
+// open opens the sound file and compacts it if it is mostly air.
+func (o *opener) open() error {
+	var err error
+	if o.db, o.file, err = o.cfg.openFile(o.path(dbName)); err != nil {
+		return err
+	}
+	if err := o.compact(); err != nil {
+		return err
+	}
+	return o.db.View(func(tx *bolt.Tx) error {
+		id, err := metaValue(tx, idKey, -1)
+		o.id, o.txid = string(id), tx.ID()
+		return err
+	})
+}
+
+// restore puts the newest sound snapshot in the place of a file that is not.
+func (o *opener) restore(ctx context.Context, why error) error {
+	snap, err := o.soundSnapshot(ctx)
+	if err != nil {
+		return err
+	}
+	if snap == "" { // the file stays: it is the only one
+		return fmt.Errorf("%w, and no sound snapshot is left: restore a backup with 'ledge backup restore FILE', "+
+			"or begin anew with 'ledge reset --data'", why)
+	}
+	kept, err := o.keepEvidence()
+	if err != nil {
+		return err
+	}
+	err = copyFile(snap, o.path(dbName), o.cfg.NoSync)
+	if errors.Is(err, unix.ENOSPC) { // a full disk must not keep a board down
+		err = move(snap, o.path(dbName), o.cfg.NoSync)
+	}
+	if err != nil {
+		return fmt.Errorf("restore %s: %w", snap, err)
+	}
+	slog.Error("the store was damaged and replaced by its newest snapshot; what was written after it is lost",
+		"cause", why, "snapshot", snap, "kept", kept)
+	o.health.Damaged, o.health.Restored = kept, snap
+	return nil
+}
+
+// soundSnapshot is the newest snapshot that passes its check, or failing that one with single bad values; "" when
+// there is none.
+func (o *opener) soundSnapshot(ctx context.Context) (string, error) {
+	snaps, err := o.snapshots()
+	if err != nil {
+		return "", err
+	}
+	second := ""
+	for _, snap := range snaps {
+		err := o.cfg.Check(ctx, snap)
+		switch {
+		case err == nil:
+			return snap, nil
+		case ctx.Err() != nil:
+			return "", ctx.Err()
+		case !errors.Is(err, ErrDamaged) && !errors.Is(err, ErrSchema):
+			return "", err
+		case errors.Is(err, ErrValues) && second == "":
+			second = snap
+		}
+		slog.Warn("a snapshot is not sound", "snapshot", snap, "err", err)
+	}
+	o.sick = second != ""
+	return second, nil
+}
+
+// keepEvidence gives a bad file a second name; the last two are kept. The file itself stays until another one is
+// renamed over it, so that there is no moment without one.
+func (o *opener) keepEvidence() (string, error) {
+	there, err := exists(o.path(dbName))
+	if err != nil || !there {
+		return "", err
+	}
+	if err := os.MkdirAll(o.path(damagedDir), 0o700); err != nil {
+		return "", err
+	}
+	newest, second := o.path(damagedDir, "newest.db"), o.path(damagedDir, "second.db")
+	if err := os.Rename(newest, second); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", err
+	}
+	if err := os.Link(o.path(dbName), newest); err != nil {
+		return "", err
+	}
+	return newest, nil
+}

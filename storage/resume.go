@@ -1,0 +1,208 @@
+package storage
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+
+	bolt "go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
+
+	"ledge/api"
+)
+
+// schema is the version of the layout. A store written by a newer one is refused: it may mean things this
+// version would destroy.
+const schema = 1
+
+var (
+	metaBucket = []byte("meta")
+	schemaKey  = []byte("schema")
+	ceilingKey = []byte("ceiling")
+	idKey      = []byte("id")
+	tallyKey   = []byte("tally")
+)
+
+// resume chooses the first revision, above everything that was ever handed out, and makes buckets for kinds that
+// are new in this version.
+func (o *opener) resume() error {
+	fileCeiling, known, err := o.readCeiling()
+	if err != nil {
+		return err
+	}
+	var dbCeiling uint64
+	var missing []*api.Kind
+	err = o.db.View(func(tx *bolt.Tx) (err error) {
+		for _, k := range api.Kinds {
+			if tx.Bucket(bucketName(k)) == nil {
+				missing = append(missing, k)
+			}
+		}
+		dbCeiling, err = metaNumber(tx, ceilingKey)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	start := max(fileCeiling, dbCeiling)
+	if !known { // and state.db, which may be an old snapshot, tells little: leave no doubt
+		start += ceilingJump
+	}
+	o.rev.Store(start)
+	o.ceiling = start
+	o.ring = newRing(o.cfg.RingSize, o.cfg.RingBytes, start)
+	if !known {
+		if err := o.raiseCeiling(start + 1); err != nil {
+			return err
+		}
+	}
+	if known && len(missing) == 0 {
+		return nil
+	}
+	return o.write(false, func(w *writer) error {
+		for _, k := range missing {
+			if _, err := w.tx.CreateBucketIfNotExists(bucketName(k)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, nil)
+}
+
+// ceilingStep is how many revisions one write of the ceiling file allows: with a lease every ten seconds, a week.
+const ceilingStep = 1 << 16
+
+// ceilingJump is more than a board hands out in its life.
+const ceilingJump = 1 << 40
+
+// raiseCeiling makes revisions up to rev safe to hand out: the number is on disk before it is used.
+func (s *Store) raiseCeiling(rev uint64) error {
+	if rev <= s.ceiling {
+		return nil
+	}
+	next := rev + ceilingStep
+	if err := s.writeCeiling(next); err != nil {
+		s.note(err)
+		if errors.Is(err, unix.ENOSPC) {
+			return fmt.Errorf("write %s: the disk is full; free some space there: %w", s.path(ceilingName), err)
+		}
+		return fmt.Errorf("write %s: %w", s.path(ceilingName), err)
+	}
+	s.ceiling = next
+	return nil
+}
+
+func (s *Store) writeCeiling(n uint64) error {
+	k := []byte(ceilingName)
+	return writeFile(s.path(ceilingName), seal(k, k, number(n)), s.cfg.NoSync)
+}
+
+// readCeiling reads the ceiling file; ok is false when it is missing or damaged.
+func (o *opener) readCeiling() (ceiling uint64, ok bool, err error) {
+	raw, err := os.ReadFile(o.path(ceilingName))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return 0, false, err
+	}
+	k := []byte(ceilingName)
+	payload, err := unseal(k, k, raw)
+	if err != nil || len(payload) != 8 {
+		slog.Warn("the ceiling file is missing or damaged; revisions jump ahead", "file", o.path(ceilingName))
+		return 0, false, nil
+	}
+	return binary.BigEndian.Uint64(payload), true, nil
+}
+
+func number(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
+
+// metaValue reads an entry of meta; length -1 takes any.
+func metaValue(tx *bolt.Tx, key []byte, length int) ([]byte, error) {
+	b := tx.Bucket(metaBucket)
+	if b == nil {
+		return nil, fmt.Errorf("%w: this is not a store of ledge, it has no meta bucket", ErrDamaged)
+	}
+	payload, err := unseal(metaBucket, key, b.Get(key))
+	if err == nil && length >= 0 && len(payload) != length {
+		err = fmt.Errorf("%w: it is %d bytes long", ErrDamaged, len(payload))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("meta %s: %w", key, err)
+	}
+	return append([]byte(nil), payload...), nil
+}
+
+func metaNumber(tx *bolt.Tx, key []byte) (uint64, error) {
+	payload, err := metaValue(tx, key, 8)
+	if err != nil {
+		return 0, err
+	}
+	return binary.BigEndian.Uint64(payload), nil
+}
+
+// A file is compacted at open when it is large and much of it is free.
+const (
+	compactFrom  = 4 << 20
+	compactShare = 4 // a quarter
+)
+
+func (o *opener) compact() error {
+	st := o.db.Stats()
+	size := usedSize(o.db)
+	free := int64(st.FreePageN+st.PendingPageN) * int64(o.db.Info().PageSize)
+	if size < compactFrom || free < size/compactShare {
+		return nil
+	}
+	tmp := o.path(dbName + tempSuffix)
+	if err := o.compactTo(tmp); err != nil { // it is only housekeeping, and a full disk has no room for it
+		slog.Warn("could not compact the store", "err", err)
+		return removeIfThere(tmp)
+	}
+	db, path := o.db, o.path(dbName)
+	o.db = nil
+	err := db.Close()
+	if err == nil {
+		err = move(tmp, path, o.cfg.NoSync)
+	}
+	if err == nil {
+		o.db, o.file, err = o.cfg.openFile(path)
+	}
+	if err == nil {
+		slog.Info("compacted the store", "from", size, "to", usedSize(o.db))
+	}
+	return err
+}
+
+func (o *opener) compactTo(tmp string) error {
+	dst, _, err := o.cfg.openFile(tmp)
+	if err != nil {
+		return err
+	}
+	err = bolt.Compact(dst, o.db, 1<<20)
+	if err == nil {
+		err = dst.Sync()
+	}
+	if cerr := dst.Close(); err == nil {
+		err = cerr
+	}
+	return err
+}
+
+func removeIfThere(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// usedSize is what of the file has ever been used; the file itself is longer, and sparse.
+func usedSize(db *bolt.DB) (n int64) {
+	err := db.View(func(tx *bolt.Tx) error {
+		n = tx.Size()
+		return nil
+	})
+	if err != nil {
+		return 0
+	}
+	return n
+}

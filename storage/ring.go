@@ -1,0 +1,135 @@
+package storage
+
+import (
+	"context"
+	"sort"
+	"sync"
+
+	"ledge/api"
+)
+
+// Change is one published write. The objects are shared: readers must not change them.
+type Change struct {
+	Rev    uint64
+	Kind   *api.Kind
+	Type   api.EventType
+	Object api.Object // for Deleted: the last state, with the revision of the deletion
+	Old    api.Object // before the change; nil for Added, and when it could not be read
+
+	size int // on disk, what it weighs in the ring
+}
+
+// ring keeps the last changes, up to a number and a weight. Readers hold a position; there is no queue per reader,
+// so a slow one costs nothing and is told when it has been lapped.
+type ring struct {
+	mu     sync.Mutex
+	buf    []Change
+	next   uint64        // position of the next change; buf holds [first, next)
+	first  uint64        // oldest position still held
+	floor  uint64        // changes up to this revision are not held
+	size   int           // weight of what is held
+	limit  int           // of size; the newest change stays whatever it weighs
+	wake   chan struct{} // closed and replaced at every publish
+	closed bool
+}
+
+func newRing(entries, bytes int, floor uint64) *ring {
+	return &ring{buf: make([]Change, entries), limit: bytes, floor: floor, wake: make(chan struct{})}
+}
+
+func (r *ring) at(pos uint64) *Change { return &r.buf[pos%uint64(len(r.buf))] }
+
+func (r *ring) publish(changes []Change) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range changes {
+		if r.next-r.first == uint64(len(r.buf)) {
+			r.drop()
+		}
+		*r.at(r.next) = c
+		r.next++
+		r.size += c.size
+		for r.size > r.limit && r.next-r.first > 1 {
+			r.drop()
+		}
+	}
+	close(r.wake)
+	r.wake = make(chan struct{})
+}
+
+func (r *ring) drop() {
+	oldest := r.at(r.first)
+	r.floor, r.size = oldest.Rev, r.size-oldest.size
+	*oldest = Change{} // let go of the objects
+	r.first++
+}
+
+func (r *ring) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.closed {
+		r.closed = true
+		close(r.wake)
+	}
+}
+
+// Watch reads the changes of one kind in order.
+type Watch struct {
+	ring *ring
+	kind *api.Kind
+	pos  uint64
+}
+
+// Watch begins after a revision. ErrGone: changes after it are no longer held, or it was never handed out.
+func (s *Store) Watch(kind *api.Kind, after uint64) (*Watch, error) {
+	rev := s.rev.Load()
+	r := s.ring
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if after < r.floor || after > rev {
+		return nil, ErrGone
+	}
+	n := int(r.next - r.first)
+	i := sort.Search(n, func(i int) bool { return r.at(r.first+uint64(i)).Rev > after })
+	return &Watch{ring: r, kind: kind, pos: r.first + uint64(i)}, nil
+}
+
+// Next waits for the next change; one that is there already is delivered even when ctx has ended. ErrGone: the
+// reader was lapped, or the store closed. Not for concurrent use.
+func (w *Watch) Next(ctx context.Context) (Change, error) {
+	for {
+		c, wake, err := w.poll()
+		if err != nil || wake == nil {
+			return c, err
+		}
+		select {
+		case <-ctx.Done():
+			return Change{}, ctx.Err()
+		case <-wake:
+		}
+	}
+}
+
+// poll finds the next change of the kind, or says what to wait for.
+func (w *Watch) poll() (Change, <-chan struct{}, error) {
+	r := w.ring
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if w.pos < r.first {
+		return Change{}, nil, ErrGone
+	}
+	for w.pos < r.next {
+		c := *r.at(w.pos)
+		w.pos++
+		if c.Kind == w.kind {
+			return c, nil, nil
+		}
+	}
+	if r.closed {
+		return Change{}, nil, ErrGone
+	}
+	return Change{}, r.wake, nil
+}
+
+// Close ends the watch. It holds nothing that needs freeing; the method is here so that callers need not know.
+func (w *Watch) Close() {}

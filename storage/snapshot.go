@@ -1,0 +1,148 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+)
+
+// keepSnapshots is how many verified copies stand beside the store.
+const keepSnapshots = 2
+
+// Snapshot makes a verified copy, if anything but lazy writes changed since the last one.
+func (s *Store) Snapshot(ctx context.Context) error {
+	s.mu.Lock()
+	due := s.changed && !s.closed
+	s.mu.Unlock()
+	if !due || s.failure() != nil {
+		return nil
+	}
+	tx, err := s.begin()
+	if err != nil {
+		return fmt.Errorf("snapshot: %w", err)
+	}
+	s.mu.Lock()
+	s.changed = false // what comes from here on is for the next one
+	s.mu.Unlock()
+	if err := s.snapshot(ctx, tx); err != nil {
+		s.mu.Lock()
+		s.changed = true
+		s.mu.Unlock()
+		return fmt.Errorf("snapshot: %w", err)
+	}
+	s.ill.Lock()
+	defer s.ill.Unlock()
+	s.health.Snapshot = time.Now()
+	return nil
+}
+
+// snapshot copies what tx sees, ends tx, and keeps the copy if it passes its check.
+func (s *Store) snapshot(ctx context.Context, tx *Tx) error {
+	name, err := snapshotName(tx)
+	dir := s.path(snapshotDir)
+	if err == nil {
+		err = os.MkdirAll(dir, 0o700)
+	}
+	tmp := filepath.Join(dir, name+tempSuffix)
+	if err == nil {
+		err = saveTo(tx.b, tmp, s.cfg.NoSync)
+	}
+	if err = errors.Join(err, tx.b.Rollback()); err == nil {
+		err = s.cfg.Check(ctx, tmp)
+	}
+	if err == nil {
+		err = move(tmp, filepath.Join(dir, name), s.cfg.NoSync)
+	}
+	if err != nil {
+		return errors.Join(err, removeIfThere(tmp))
+	}
+	return s.pruneSnapshots()
+}
+
+// snapshotName sorts by revision and ends in the tally, which says what is inside.
+func snapshotName(tx *Tx) (string, error) {
+	t, err := readTally(tx.b)
+	return fmt.Sprintf("%020d-%016x.db", tx.rev, t.sum), err
+}
+
+func saveTo(tx *bolt.Tx, path string, noSync bool) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = tx.WriteTo(f)
+	if err == nil && !noSync {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
+func (s *Store) pruneSnapshots() error {
+	snaps, err := s.snapshots()
+	if err != nil {
+		return err
+	}
+	for _, old := range snaps[min(len(snaps), keepSnapshots):] {
+		if err := os.Remove(old); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// snapshots lists the copies, newest first: their names sort by revision.
+func (s *Store) snapshots() ([]string, error) {
+	entries, err := os.ReadDir(s.path(snapshotDir))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	var out []string
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), ".db") {
+			out = append(out, s.path(snapshotDir, e.Name()))
+		}
+	}
+	slices.Sort(out)
+	slices.Reverse(out)
+	return out, nil
+}
+
+// noteSnapshots finds out whether the newest snapshot is of what is here now, so that boards that never run for
+// hours get theirs too. The very first store gets one at once: from then on there is always something to restore.
+func (o *opener) noteSnapshots(ctx context.Context) error {
+	snaps, err := o.snapshots()
+	if err != nil {
+		return err
+	}
+	o.changed = true
+	if len(snaps) == 0 {
+		if err := o.Snapshot(ctx); err != nil { // not worth keeping a board down
+			slog.Warn("could not make the first snapshot", "err", err)
+		}
+		return nil
+	}
+	tx, err := o.begin()
+	if err != nil {
+		return err
+	}
+	name, err := snapshotName(tx)
+	if err := errors.Join(err, tx.b.Rollback()); err != nil {
+		return err
+	}
+	_, now, _ := strings.Cut(name, "-")
+	o.changed = !strings.HasSuffix(snaps[0], "-"+now)
+	st, err := os.Stat(snaps[0])
+	if err != nil {
+		return err
+	}
+	o.health.Snapshot = st.ModTime()
+	return nil
+}

@@ -1,0 +1,336 @@
+package storage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
+
+	"ledge/api"
+)
+
+// The errors callers test for. CheckChild carries their words from one process to another.
+var (
+	ErrNotFound = errors.New("not found")
+	ErrDamaged  = errors.New("the stored data is damaged")
+	// ErrValues is damage to single values in a file that is otherwise sound.
+	ErrValues = fmt.Errorf("%w in single values", ErrDamaged)
+	ErrGone   = errors.New("the revision is no longer held")
+	ErrInUse  = errors.New("another ledge holds this data directory")
+	ErrSchema = errors.New("the store was written by a newer ledge")
+	ErrBroken = errors.New("the store stopped after a disk error")
+
+	errClosed = errors.New("the store is closed")
+)
+
+// Config says where a store is and how it behaves. The zero value of everything but Dir is right for a board.
+type Config struct {
+	Dir              string
+	NoSync           bool          // simulation only: a power cut then loses everything
+	MaxSize          int           // bytes the file may grow to; 0: 64 MiB
+	RingSize         int           // changes kept for watchers; 0: 4096
+	RingBytes        int           // and what they may weigh as JSON; 0: 4 MiB
+	LazyInterval     time.Duration // lazy writes reach the disk at least this often; 0: 1 h
+	SnapshotInterval time.Duration // 0: 6 h
+	// Check verifies a file before it is opened. It should do so in another process (CheckChild); nil checks in
+	// this one.
+	Check func(ctx context.Context, path string) error
+}
+
+func (c *Config) setDefaults() error {
+	if c.Dir == "" {
+		return errors.New("open store: no directory given")
+	}
+	for p, def := range map[*int]int{&c.MaxSize: 64 << 20, &c.RingSize: 4096, &c.RingBytes: 4 << 20} {
+		if *p == 0 {
+			*p = def
+		}
+	}
+	for p, def := range map[*time.Duration]time.Duration{&c.LazyInterval: time.Hour, &c.SnapshotInterval: 6 * time.Hour} {
+		if *p == 0 {
+			*p = def
+		}
+	}
+	if c.Check == nil {
+		c.Check = func(_ context.Context, path string) error { return Check(path) }
+	}
+	return nil
+}
+
+// Store is an open store.
+//
+// Locks: writing orders writers and is held over a whole transaction, its disk writes included. mu guards what a
+// transaction begins from, and is never held over a disk write or a wait, so that readers do not wait for the
+// disk. The ring and the health have their own. Order: writing, mu, ring.
+type Store struct {
+	cfg  Config
+	lock *os.File
+	ring *ring
+	db   *bolt.DB
+	file *os.File // that db works on
+	id   string
+	rev  atomic.Uint64 // last handed out and published
+
+	writing sync.Mutex
+	ceiling uint64 // no revision above it may be handed out before it is raised on disk
+	wedged  bool   // bbolt panicked in a write and still holds its locks
+
+	mu      sync.Mutex
+	settled sync.Cond            // on mu: a commit has ended
+	txid    int                  // of the bbolt transaction that rev and lazy belong to
+	lazy    map[string]lazyWrite // replaced, never changed
+	changed bool                 // something other than lazy writes was committed since the last snapshot
+	closed  bool
+
+	ill         sync.Mutex
+	health      Health
+	quarantined map[string]bool
+	broken      error
+	failed      chan struct{} // closed when broken is set
+}
+
+// lazyWrite is a value that is true in memory and not yet on disk.
+type lazyWrite struct {
+	kind *api.Kind
+	obj  api.Object
+	raw  []byte
+}
+
+// Health is what an operator should know of the store.
+type Health struct {
+	Unclean     bool      // the store before this opening was not closed
+	Restored    string    // the snapshot that replaced a damaged file; writes after it are lost
+	Damaged     string    // where the damaged file was kept
+	Repaired    []string  // values that were damaged and were put back, exactly, from a snapshot
+	Quarantined []string  // values whose checksum did not hold
+	LastError   error     // of the last commit, nil when it succeeded
+	Broken      error     // why no more writes are taken, until ledge is started again
+	Snapshot    time.Time // of the newest verified snapshot
+	Commits     int       // since it was opened: each costs the card 16-25 KB
+}
+
+// Health tells the state of the store.
+func (s *Store) Health() Health {
+	s.ill.Lock()
+	defer s.ill.Unlock()
+	h := s.health
+	h.Broken = s.broken
+	h.Repaired = slices.Clone(h.Repaired)
+	for slot := range s.quarantined {
+		h.Quarantined = append(h.Quarantined, spoken(slot))
+	}
+	slices.Sort(h.Quarantined)
+	return h
+}
+
+func spoken(slot string) string { return strings.ReplaceAll(slot, "\x00", " ") }
+
+func (s *Store) quarantine(slot string) {
+	s.ill.Lock()
+	defer s.ill.Unlock()
+	if !s.quarantined[slot] {
+		s.quarantined[slot] = true
+		slog.Error("a stored value is damaged and left out", "value", spoken(slot))
+	}
+}
+
+// note keeps the outcome of a commit for Health.
+func (s *Store) note(err error) {
+	s.ill.Lock()
+	defer s.ill.Unlock()
+	s.health.LastError = err
+	if err == nil {
+		s.health.Commits++
+	}
+}
+
+// fail stops all writing. After a failed fsync the kernel takes the pages for clean, so another try proves nothing
+// (reliability A2); only a new process, which reads and checks the file again, can say what is true.
+func (s *Store) fail(err error) {
+	s.ill.Lock()
+	defer s.ill.Unlock()
+	if s.broken == nil {
+		s.broken, s.health.LastError = err, err
+		close(s.failed)
+	}
+}
+
+// Revision is the newest revision.
+func (s *Store) Revision() uint64 { return s.rev.Load() }
+
+// ID is the store's own name, made with it and kept over restore.
+func (s *Store) ID() string { return s.id }
+
+func (s *Store) path(name ...string) string {
+	return filepath.Join(append([]string{s.cfg.Dir}, name...)...)
+}
+
+// View reads. fn sees one moment of the store, with the lazy writes of that moment. fn must not begin another
+// transaction.
+func (s *Store) View(fn func(*Tx) error) error {
+	tx, err := s.begin()
+	if err != nil {
+		return fmt.Errorf("read store: %w", err)
+	}
+	defer func() { _ = tx.b.Rollback() }() // a read: nothing to lose
+	return fn(tx)
+}
+
+// begin pairs what bbolt has with what memory has. A commit shows in bbolt a moment before it has ended; who comes
+// in that moment waits for the end, so that nobody sees what is not yet certain.
+func (s *Store) begin() (*Tx, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for {
+		if s.closed {
+			return nil, errClosed
+		}
+		b, err := s.db.Begin(false)
+		if err != nil {
+			return nil, err
+		}
+		if b.ID() == s.txid || s.failure() != nil {
+			return &Tx{s: s, b: b, rev: s.rev.Load(), lazy: s.lazy}, nil
+		}
+		if err := b.Rollback(); err != nil {
+			return nil, err
+		}
+		s.settled.Wait()
+	}
+}
+
+// failure is why the store is broken, nil while it is not.
+func (s *Store) failure() error {
+	s.ill.Lock()
+	defer s.ill.Unlock()
+	return s.broken
+}
+
+// writable says whether a write may begin.
+func (s *Store) writable() error {
+	if err := s.failure(); err != nil {
+		return fmt.Errorf("%w: %w; restart ledge so that the file is read and checked again", ErrBroken, err)
+	}
+	return nil
+}
+
+// Update changes the store: fn's writes are committed together, then published. If fn or the commit fails nothing
+// has happened. fn must not begin another transaction.
+func (s *Store) Update(fn func(*Tx) error) error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	if err := s.writable(); err != nil {
+		return err
+	}
+	tx, err := s.begin()
+	if err != nil {
+		return fmt.Errorf("write store: %w", err)
+	}
+	if err := tx.run(fn); err != nil {
+		return err
+	}
+	return s.commit(tx)
+}
+
+// run calls fn on the state as it was and collects its writes.
+func (tx *Tx) run(fn func(*Tx) error) (err error) {
+	defer func() {
+		tx.writable = false
+		if rerr := tx.b.Rollback(); err == nil && rerr != nil {
+			err = fmt.Errorf("write store: %w", rerr)
+		}
+	}()
+	tx.writable, tx.staged = true, map[string]*stagedWrite{}
+	return fn(tx)
+}
+
+// Run flushes lazy writes and takes snapshots until ctx ends. It returns an error when the store is broken: the
+// process should end then, and be started again.
+func (s *Store) Run(ctx context.Context) error {
+	const first = time.Minute // most damage is found at boot: the copy must not wait for hours
+	flush, snap := time.NewTicker(s.cfg.LazyInterval), time.NewTimer(min(first, s.cfg.SnapshotInterval))
+	defer flush.Stop()
+	defer snap.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.failed:
+			return s.writable()
+		case <-flush.C:
+			if err := s.Flush(); err != nil {
+				s.note(err)
+			}
+		case <-snap.C:
+			if err := s.Snapshot(ctx); err != nil && ctx.Err() == nil {
+				s.note(err)
+			}
+			snap.Reset(s.cfg.SnapshotInterval)
+		}
+	}
+}
+
+// Flush commits the lazy writes.
+func (s *Store) Flush() error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	return s.flush()
+}
+
+func (s *Store) flush() error {
+	if s.isClosed() || len(s.lazyCopy()) == 0 || s.failure() != nil {
+		return nil
+	}
+	return s.commit(&Tx{s: s, rev: s.rev.Load(), durable: true})
+}
+
+// Close flushes, closes and marks the shutdown as clean. Watches end.
+func (s *Store) Close() error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	err := s.flush()
+	s.mu.Lock()
+	again := s.closed
+	s.closed = true
+	s.mu.Unlock()
+	if again {
+		return nil
+	}
+	s.ring.close()
+	err = errors.Join(err, s.closeFile())
+	if err == nil && s.failure() == nil {
+		err = writeFile(s.path(cleanName), nil, s.cfg.NoSync)
+	}
+	return errors.Join(err, s.lock.Close())
+}
+
+func (s *Store) lazyCopy() map[string]lazyWrite {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.lazy)
+}
+
+func (s *Store) isClosed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
+}
+
+// closeFile closes bbolt, or when that would wait for its own dead transaction for ever, only the file and its lock.
+func (s *Store) closeFile() error {
+	if s.wedged { // the mapping lives on, and would keep the lock
+		return errors.Join(unix.Flock(int(s.file.Fd()), unix.LOCK_UN), s.file.Close())
+	}
+	return s.db.Close()
+}

@@ -1,0 +1,71 @@
+package storage
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Table is a small durable table of raw rows, for rooms that keep their own records (the image store).
+type Table struct {
+	s      *Store
+	bucket []byte
+}
+
+// Table opens a table by name; it exists from its first row on.
+func (s *Store) Table(name string) *Table { return &Table{s: s, bucket: []byte("table." + name)} }
+
+// Put writes a row; it is on disk when Put returns.
+func (t *Table) Put(key string, value []byte) error {
+	return t.write(key, true, func(w *writer) error {
+		return w.put(t.bucket, []byte(key), seal(t.bucket, []byte(key), value))
+	})
+}
+
+// Delete removes a row; one that is not there is not an error.
+func (t *Table) Delete(key string) error {
+	return t.write(key, false, func(w *writer) error { return w.delete(t.bucket, []byte(key)) })
+}
+
+func (t *Table) write(key string, grows bool, fn func(*writer) error) error {
+	s := t.s
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	if err := s.writable(); err != nil {
+		return err
+	}
+	if s.isClosed() {
+		return errClosed
+	}
+	return s.write(grows, fn, func() {
+		s.changed = true
+		s.ill.Lock()
+		defer s.ill.Unlock()
+		delete(s.quarantined, string(t.bucket)+"\x00"+key)
+	})
+}
+
+// All reads every row. Rows whose checksum does not hold are left out and named.
+func (t *Table) All() (rows map[string][]byte, damaged []string, err error) {
+	rows = map[string][]byte{}
+	err = t.s.View(func(tx *Tx) (err error) {
+		defer t.s.guard(&err)()
+		b := tx.b.Bucket(t.bucket)
+		if b == nil {
+			return nil
+		}
+		return b.ForEach(func(k, v []byte) error {
+			payload, err := unseal(t.bucket, k, v)
+			if errors.Is(err, ErrDamaged) {
+				damaged = append(damaged, string(k))
+				t.s.quarantine(string(t.bucket) + "\x00" + string(k))
+				return nil
+			}
+			rows[string(k)] = append([]byte{}, payload...)
+			return err
+		})
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("read %s: %w", t.bucket, err)
+	}
+	return rows, damaged, nil
+}

@@ -1,0 +1,89 @@
+package storage
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+
+	bolt "go.etcd.io/bbolt"
+)
+
+// tally counts and sums what is in the file, key and checksum of every value outside the meta bucket. It is kept in
+// the meta bucket, which bbolt writes at every commit anyway, so it costs no page. A checksum per value cannot
+// see an entry that is gone, or a page that is an older version of itself (a write the card forgot): the tally does.
+type tally struct{ count, sum uint64 }
+
+func (t *tally) add(bucket, key, raw []byte) {
+	t.count++
+	t.sum += entryHash(bucket, key, raw)
+}
+
+func (t *tally) drop(bucket, key, raw []byte) {
+	t.count--
+	t.sum -= entryHash(bucket, key, raw)
+}
+
+// entryHash takes a value's header for its content: a damaged payload leaves the tally as it is, so that damage to
+// single values can be told from damage to the tree.
+func entryHash(bucket, key, raw []byte) uint64 {
+	h := fnv.New64a()
+	for _, part := range [][]byte{bucket, {0}, key, {0}, raw[:min(len(raw), valueHeader)]} {
+		_, _ = h.Write(part) // a hash never fails
+	}
+	return h.Sum64()
+}
+
+func (t *tally) encode() []byte { return append(number(t.count), number(t.sum)...) }
+
+func readTally(tx *bolt.Tx) (tally, error) {
+	payload, err := metaValue(tx, tallyKey, 16)
+	if err != nil {
+		return tally{}, err
+	}
+	return tally{count: binary.BigEndian.Uint64(payload), sum: binary.BigEndian.Uint64(payload[8:])}, nil
+}
+
+// writer is the one way to change values: it keeps the tally.
+type writer struct {
+	tx *bolt.Tx
+	t  tally
+}
+
+func newWriter(tx *bolt.Tx) (*writer, error) {
+	t, err := readTally(tx)
+	return &writer{tx: tx, t: t}, err
+}
+
+func (w *writer) put(bucket, key, raw []byte) error {
+	b, err := w.tx.CreateBucketIfNotExists(bucket)
+	if err != nil {
+		return fmt.Errorf("bucket %s: %w", bucket, err)
+	}
+	if old := b.Get(key); old != nil {
+		w.t.drop(bucket, key, old)
+	}
+	w.t.add(bucket, key, raw)
+	return b.Put(key, raw)
+}
+
+func (w *writer) delete(bucket, key []byte) error {
+	b := w.tx.Bucket(bucket)
+	if b == nil {
+		return nil
+	}
+	old := b.Get(key)
+	if old == nil {
+		return nil
+	}
+	w.t.drop(bucket, key, old)
+	return b.Delete(key)
+}
+
+// finish writes what stands beside the values.
+func (w *writer) finish(ceiling uint64) error {
+	meta := w.tx.Bucket(metaBucket)
+	if err := meta.Put(ceilingKey, seal(metaBucket, ceilingKey, number(ceiling))); err != nil {
+		return err
+	}
+	return meta.Put(tallyKey, seal(metaBucket, tallyKey, w.t.encode()))
+}

@@ -1,0 +1,262 @@
+package storage
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+
+	bolt "go.etcd.io/bbolt"
+
+	"ledge/api"
+)
+
+// Tx is one transaction. It is valid only inside the function it was given to.
+type Tx struct {
+	s        *Store
+	b        *bolt.Tx
+	rev      uint64
+	lazy     map[string]lazyWrite
+	writable bool
+	durable  bool // some write must be on disk before it is acknowledged
+	staged   map[string]*stagedWrite
+	changes  []Change
+}
+
+// stagedWrite is a write of this transaction: the last one of each key counts.
+type stagedWrite struct {
+	kind *api.Kind
+	key  []byte
+	obj  api.Object // nil: deleted
+	raw  []byte     // obj as it goes to disk
+}
+
+// Revision is the newest revision this transaction sees, its own writes included.
+func (tx *Tx) Revision() uint64 { return tx.rev }
+
+func keyOf(namespace, name string) []byte { return []byte(namespace + "/" + name) }
+
+// slot is the key of an object among all kinds.
+func slot(kind *api.Kind, key []byte) string { return string(bucketName(kind)) + "\x00" + string(key) }
+
+func bucketName(kind *api.Kind) []byte {
+	if kind.Group == "" {
+		return []byte(kind.Resource)
+	}
+	return []byte(kind.Resource + "." + kind.Group)
+}
+
+// Get reads one object. It belongs to the caller.
+func (tx *Tx) Get(kind *api.Kind, namespace, name string) (api.Object, error) {
+	obj, err := tx.read(kind, keyOf(namespace, name))
+	if err != nil {
+		return nil, fmt.Errorf("%s %s/%s: %w", kind.Singular, namespace, name, err)
+	}
+	return obj, nil
+}
+
+func (tx *Tx) read(kind *api.Kind, key []byte) (api.Object, error) {
+	obj, _, err := tx.peek(kind, key)
+	if err == nil {
+		obj = clone(obj)
+	}
+	return obj, err
+}
+
+// peek finds an object, shared, and its size.
+func (tx *Tx) peek(kind *api.Kind, key []byte) (obj api.Object, size int, err error) {
+	if w, ok := tx.staged[slot(kind, key)]; ok {
+		if w.obj == nil {
+			return nil, 0, ErrNotFound
+		}
+		return w.obj, len(w.raw), nil
+	}
+	if w, ok := tx.lazy[slot(kind, key)]; ok {
+		return w.obj, len(w.raw), nil
+	}
+	defer tx.s.guard(&err)()
+	b := tx.b.Bucket(bucketName(kind))
+	if b == nil {
+		return nil, 0, fmt.Errorf("%w: there is no bucket for %s", ErrDamaged, kind)
+	}
+	raw := b.Get(key)
+	if raw == nil {
+		return nil, 0, ErrNotFound
+	}
+	obj, err = tx.decode(kind, key, raw)
+	return obj, len(raw), err
+}
+
+// guard turns what bbolt does about a page that went bad under it, a panic or a fault, into an error.
+func (s *Store) guard(err *error) func() {
+	was := debug.SetPanicOnFault(true)
+	return func() {
+		debug.SetPanicOnFault(was)
+		if p := recover(); p != nil {
+			*err = fmt.Errorf("%w: %v", ErrDamaged, p)
+			s.fail(*err)
+		}
+	}
+}
+
+func (tx *Tx) decode(kind *api.Kind, key, raw []byte) (api.Object, error) {
+	obj, err := decodeObject(kind, key, raw)
+	if errors.Is(err, ErrDamaged) {
+		tx.s.quarantine(slot(kind, key))
+	}
+	return obj, err
+}
+
+func clone(obj api.Object) api.Object {
+	c, ok := obj.DeepCopyObject().(api.Object)
+	if !ok {
+		panic(fmt.Sprintf("ledge bug: a copy of %T is no object", obj))
+	}
+	return c
+}
+
+// List reads every object of a kind in a namespace ("" for all), sorted by namespace and name. Damaged values are
+// left out; Health names them.
+func (tx *Tx) List(kind *api.Kind, namespace string) ([]api.Object, error) {
+	var prefix []byte
+	if kind.Namespaced && namespace != "" {
+		prefix = []byte(namespace + "/")
+	}
+	found := map[string]api.Object{}
+	if err := tx.scan(kind, prefix, found); err != nil {
+		return nil, fmt.Errorf("list %s: %w", kind, err)
+	}
+	for key, obj := range tx.overlay(kind) {
+		if strings.HasPrefix(key, string(prefix)) {
+			found[key] = clone(obj)
+		}
+	}
+	out := make([]api.Object, 0, len(found))
+	for _, k := range slices.Sorted(maps.Keys(found)) {
+		out = append(out, found[k])
+	}
+	return out, nil
+}
+
+// scan reads what the file holds of a kind and memory does not overrule.
+func (tx *Tx) scan(kind *api.Kind, prefix []byte, found map[string]api.Object) (err error) {
+	defer tx.s.guard(&err)()
+	b := tx.b.Bucket(bucketName(kind))
+	if b == nil {
+		return fmt.Errorf("%w: there is no bucket for it", ErrDamaged)
+	}
+	c := b.Cursor()
+	for k, v := c.Seek(prefix); k != nil && bytes.HasPrefix(k, prefix); k, v = c.Next() {
+		if tx.covered(kind, k) {
+			continue
+		}
+		obj, err := tx.decode(kind, k, v)
+		if err == nil {
+			found[string(k)] = obj
+		} else if !errors.Is(err, ErrDamaged) {
+			return err
+		}
+	}
+	return nil
+}
+
+// covered says that a newer value than the file's stands in memory.
+func (tx *Tx) covered(kind *api.Kind, key []byte) bool {
+	if _, ok := tx.staged[slot(kind, key)]; ok {
+		return true
+	}
+	_, ok := tx.lazy[slot(kind, key)]
+	return ok
+}
+
+// overlay is what memory holds of a kind.
+func (tx *Tx) overlay(kind *api.Kind) map[string]api.Object {
+	out := map[string]api.Object{}
+	mine := string(bucketName(kind)) + "\x00"
+	for k, w := range tx.lazy {
+		if key, ok := strings.CutPrefix(k, mine); ok {
+			out[key] = w.obj
+		}
+	}
+	for k, w := range tx.staged {
+		key, ok := strings.CutPrefix(k, mine)
+		switch {
+		case !ok:
+		case w.obj == nil:
+			delete(out, key)
+		default:
+			out[key] = w.obj
+		}
+	}
+	return out
+}
+
+// Put writes an object and gives it a revision of its own.
+func (tx *Tx) Put(kind *api.Kind, obj api.Object) error {
+	tx.durable = true
+	return tx.put(kind, obj)
+}
+
+// PutLazy writes an object whose loss in a power cut is harmless: true at once, on disk with the next commit, at
+// Close, or after LazyInterval.
+func (tx *Tx) PutLazy(kind *api.Kind, obj api.Object) error { return tx.put(kind, obj) }
+
+func (tx *Tx) put(kind *api.Kind, obj api.Object) error {
+	if !tx.writable {
+		return errors.New("ledge bug: write outside Update")
+	}
+	key := keyOf(obj.GetNamespace(), obj.GetName())
+	old, oldSize, err := tx.peek(kind, key)
+	if err != nil && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrDamaged) {
+		return err
+	}
+	was := obj.GetResourceVersion()
+	obj.SetResourceVersion(strconv.FormatUint(tx.rev+1, 10))
+	kept := clone(obj)
+	kind.Stamp(kept)
+	raw, err := encodeObject(kind, key, kept)
+	if err != nil {
+		obj.SetResourceVersion(was)
+		return err
+	}
+	tx.rev++
+	tx.staged[slot(kind, key)] = &stagedWrite{kind: kind, key: key, obj: kept, raw: raw}
+	ch := Change{Rev: tx.rev, Kind: kind, Type: api.Added, Object: kept, size: len(raw)}
+	if old != nil {
+		ch.Type, ch.Old, ch.size = api.Modified, old, ch.size+oldSize
+	}
+	tx.changes = append(tx.changes, ch)
+	return nil
+}
+
+// Delete removes an object and returns its last state, under the revision of its deletion. Of a damaged object
+// that is its name alone: deleting it is how an operator gets rid of it.
+func (tx *Tx) Delete(kind *api.Kind, namespace, name string) (api.Object, error) {
+	if !tx.writable {
+		return nil, errors.New("ledge bug: write outside Update")
+	}
+	key := keyOf(namespace, name)
+	old, size, err := tx.peek(kind, key)
+	if err != nil && !errors.Is(err, ErrDamaged) {
+		return nil, fmt.Errorf("%s %s/%s: %w", kind.Singular, namespace, name, err)
+	}
+	var gone api.Object
+	if err == nil {
+		gone = clone(old)
+	} else {
+		old, gone = nil, kind.New()
+		gone.SetNamespace(namespace)
+		gone.SetName(name)
+		kind.Stamp(gone)
+	}
+	tx.durable = true
+	tx.staged[slot(kind, key)] = &stagedWrite{kind: kind, key: key}
+	tx.rev++
+	gone.SetResourceVersion(strconv.FormatUint(tx.rev, 10))
+	tx.changes = append(tx.changes, Change{Rev: tx.rev, Kind: kind, Type: api.Deleted, Object: gone, Old: old, size: 2 * size})
+	return clone(gone), nil
+}
