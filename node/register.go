@@ -104,9 +104,6 @@ func (a *Agent) postStatus(ctx context.Context) error {
 	}
 }
 
-// meetWait is how long the first report waits for an engine: as long as a keeper takes to start on a slow board.
-const meetWait = 2 * time.Second
-
 func defaultDuration(d *time.Duration, def time.Duration) {
 	if *d == 0 {
 		*d = def
