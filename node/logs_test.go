@@ -173,7 +173,6 @@ func rotate(t *testing.T, path string) {
 }
 
 func TestFollow(t *testing.T) {
-	n := func(n int64) *int64 { return &n }
 	t.Run("from before the first line to the last", func(t *testing.T) {
 		got := follow(t, api.LogOptions{}, func(path string, end func()) {
 			time.Sleep(time.Second)
@@ -213,8 +212,27 @@ func TestFollow(t *testing.T) {
 			t.Errorf("%q", got)
 		}
 	})
+	t.Run("the reader leaves", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "0.log")
+		writeLog(t, path, second(1)+" stdout F one")
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			r := &logReader{ctx: ctx, opts: api.LogOptions{Follow: true}, path: path, live: func() bool { return true }}
+			if err := r.open(); err != nil {
+				t.Fatal(err)
+			}
+			defer r.Close()
+			time.AfterFunc(time.Minute, cancel)
+			if out, err := io.ReadAll(r); err != nil || string(out) != "one\n" {
+				t.Errorf("%q %v", out, err)
+			}
+		})
+	})
+}
+
+func TestFollowAcrossRotation(t *testing.T) {
 	// What is true of the first file is not done again to the next: a tail would drop lines, a limit begin anew.
-	for what, opts := range map[string]api.LogOptions{"rotation": {}, "rotation after a tail": {TailLines: n(1)}} {
+	for what, opts := range map[string]api.LogOptions{"rotation": {}, "rotation after a tail": {TailLines: new(int64(1))}} {
 		t.Run(what, func(t *testing.T) {
 			got := follow(t, opts, func(path string, end func()) {
 				writeLog(t, path, second(1)+" stdout F one")
@@ -267,7 +285,7 @@ func TestFollow(t *testing.T) {
 		}
 	})
 	t.Run("rotation and a limit", func(t *testing.T) {
-		got := follow(t, api.LogOptions{LimitBytes: n(6)}, func(path string, end func()) {
+		got := follow(t, api.LogOptions{LimitBytes: new(int64(6))}, func(path string, end func()) {
 			writeLog(t, path, second(1)+" stdout F one")
 			time.Sleep(time.Second)
 			rotate(t, path)
@@ -290,22 +308,6 @@ func TestFollow(t *testing.T) {
 		if got != "one\nlast words\n" {
 			t.Errorf("%q", got)
 		}
-	})
-	t.Run("the reader leaves", func(t *testing.T) {
-		path := filepath.Join(t.TempDir(), "0.log")
-		writeLog(t, path, second(1)+" stdout F one")
-		synctest.Test(t, func(t *testing.T) {
-			ctx, cancel := context.WithCancel(t.Context())
-			r := &logReader{ctx: ctx, opts: api.LogOptions{Follow: true}, path: path, live: func() bool { return true }}
-			if err := r.open(); err != nil {
-				t.Fatal(err)
-			}
-			defer r.Close()
-			time.AfterFunc(time.Minute, cancel)
-			if out, err := io.ReadAll(r); err != nil || string(out) != "one\n" {
-				t.Errorf("%q %v", out, err)
-			}
-		})
 	})
 }
 
