@@ -31,10 +31,6 @@ var unsupportedInPods = slices.Concat([]refusal{
 	{"spec.ephemeralContainers", nil},
 	{"spec.shareProcessNamespace", []string{"false"}},
 	{"spec.hostUsers", []string{"true"}},
-	{"spec.setHostnameAsFQDN", []string{"false"}},
-	{"spec.hostnameOverride", nil},
-	{"spec.hostAliases", nil},
-	{"spec.dnsConfig", nil},
 	{"spec.readinessGates", nil},
 	{"spec.schedulingGates", nil},
 	{"spec.schedulingGroup", nil},
@@ -101,10 +97,6 @@ func unsupportedInContainers(at string) []refusal {
 		{"stdin", nil},
 		{"stdinOnce", nil},
 		{"tty", nil},
-		{"envFrom", nil},
-		{"env[*].valueFrom.configMapKeyRef", nil},
-		{"env[*].valueFrom.secretKeyRef", nil},
-		{"env[*].valueFrom.resourceFieldRef", nil},
 		{"env[*].valueFrom.fileKeyRef", nil},
 		{"resizePolicy", nil},
 		{"resources.claims", nil},
@@ -138,7 +130,8 @@ var unsupportedInLeases = []refusal{ // coordinated leader election
 // The values of env[*].valueFrom.fieldRef.fieldPath, and the resources of containers, that are honoured.
 var (
 	supportedFieldRefs = []string{"metadata.name", "metadata.namespace", "metadata.uid", "metadata.labels['<KEY>']",
-		"metadata.annotations['<KEY>']", "spec.nodeName", "spec.serviceAccountName", "status.hostIP", "status.podIP"}
+		"metadata.annotations['<KEY>']", "spec.nodeName", "spec.serviceAccountName", "status.hostIP", "status.podIP",
+		"status.hostIPs", "status.podIPs"}
 	supportedResources = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage}
 )
 
@@ -154,24 +147,10 @@ func Unsupported(pod *corev1.Pod) field.ErrorList {
 		}
 	}
 	eachContainer(pod, func(c *corev1.Container, at *field.Path) {
-		for i := range c.Env {
-			errs = append(errs, unsupportedFieldRef(&c.Env[i], at.Child("env").Index(i))...)
-		}
 		errs = append(errs, unsupportedResources(c.Resources.Limits, at.Child("resources", "limits"))...)
 		errs = append(errs, unsupportedResources(c.Resources.Requests, at.Child("resources", "requests"))...)
 	})
 	return errs
-}
-
-func unsupportedFieldRef(e *corev1.EnvVar, at *field.Path) field.ErrorList {
-	if e.ValueFrom == nil || e.ValueFrom.FieldRef == nil {
-		return nil
-	}
-	switch path := e.ValueFrom.FieldRef.FieldPath; path {
-	case "status.hostIPs", "status.podIPs":
-		return field.ErrorList{field.Forbidden(at.Child("valueFrom", "fieldRef", "fieldPath"), path+" is "+notYet)}
-	}
-	return nil // anything else is either honoured or invalid on Kubernetes too
 }
 
 func unsupportedResources(list corev1.ResourceList, at *field.Path) field.ErrorList {

@@ -50,6 +50,7 @@ func validateContainer(c *corev1.Container, volumes map[string]bool, hostNetwork
 	}
 	errs = append(errs, validatePorts(c.Ports, hostNetwork, at.Child("ports"))...)
 	errs = append(errs, validateEnv(c.Env, at.Child("env"))...)
+	errs = append(errs, validateEnvFrom(c.EnvFrom, at.Child("envFrom"))...)
 	errs = append(errs, validateMounts(c.VolumeMounts, volumes, at.Child("volumeMounts"))...)
 	errs = append(errs, validateResources(&c.Resources, at.Child("resources"))...)
 	return append(errs, validateSecurity(c.SecurityContext, at.Child("securityContext"))...)
@@ -138,12 +139,7 @@ func validateEnv(env []corev1.EnvVar, at *field.Path) field.ErrorList {
 		if e.Value != "" {
 			errs = append(errs, field.Invalid(at.Child("valueFrom"), "", "may not be specified when `value` is not empty"))
 		}
-		if *e.ValueFrom == (corev1.EnvVarSource{}) {
-			errs = append(errs, field.Invalid(at.Child("valueFrom"), "", "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`"))
-		}
-		if f := e.ValueFrom.FieldRef; f != nil {
-			errs = append(errs, validateFieldRef(f, at.Child("valueFrom", "fieldRef"))...)
-		}
+		errs = append(errs, validateEnvSource(e.ValueFrom, at.Child("valueFrom"))...)
 	}
 	return errs
 }

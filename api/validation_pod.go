@@ -39,6 +39,9 @@ func validatePodSpec(s *corev1.PodSpec, at *field.Path) field.ErrorList {
 		errs = append(errs, field.Required(at.Child("dnsConfig", "nameservers"),
 			fmt.Sprintf("must provide at least one DNS nameserver when `dnsPolicy` is %s", corev1.DNSNone)))
 	}
+	errs = append(errs, validateDNSConfig(s.DNSConfig, at.Child("dnsConfig"))...)
+	errs = append(errs, validateHostAliases(s.HostAliases, at.Child("hostAliases"))...)
+	errs = append(errs, validateHostnames(s, at)...)
 	errs = append(errs, validateActiveDeadline(s.ActiveDeadlineSeconds, at.Child("activeDeadlineSeconds"))...)
 	volumes, more := validateVolumes(s.Volumes, at.Child("volumes"))
 	errs = append(errs, more...)

@@ -49,7 +49,11 @@ func (a *Agent) makeSandbox(ctx context.Context, w *worker, pod *corev1.Pod) err
 	if err := a.volumes.Prepare(pod); err != nil {
 		return &fault{"SandboxError", err}
 	}
-	st, err := a.cfg.Engine.EnsurePod(ctx, a.podSpec(pod))
+	spec, err := a.podSpec(pod)
+	if err != nil {
+		return &fault{"SandboxError", err}
+	}
+	st, err := a.cfg.Engine.EnsurePod(ctx, spec)
 	if err != nil {
 		if errors.Is(err, runtime.ErrUnavailable) {
 			return err
@@ -69,8 +73,12 @@ func (a *Agent) makeSandbox(ctx context.Context, w *worker, pod *corev1.Pod) err
 			ips = append(ips, ip.String())
 		}
 	}
-	if err := a.writePodFiles(pod, ips); err != nil {
+	notes, err := a.writePodFiles(pod, ips)
+	if err != nil {
 		return &fault{"SandboxError", err}
+	}
+	for _, text := range notes {
+		a.event(pod, corev1.EventTypeWarning, "DNSConfigForming", text)
 	}
 	w.seen.Sandbox, w.seen.IPs, w.seen.Removed = true, ips, false
 	a.mu.Lock()
@@ -129,7 +137,7 @@ func (a *Agent) start(ctx context.Context, w *worker, pod *corev1.Pod, act podst
 	if err != nil {
 		return &fault{"CreateContainerError", fmt.Errorf("make root file system of container %s: %w", c.Name, err)}
 	}
-	spec, err := a.containerSpec(pod, c, id, act.Attempt, rootfs, img, w.seen.IPs)
+	spec, err := a.containerSpec(ctx, pod, c, id, act.Attempt, rootfs, img, w.seen.IPs)
 	if err != nil {
 		return a.undoStart(ctx, pod, id, &fault{"CreateContainerConfigError", err})
 	}

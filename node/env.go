@@ -1,12 +1,17 @@
 package node
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"ledge/images"
+	"ledge/node/downward"
 )
 
 type envVar struct{ name, value string }
@@ -19,6 +24,10 @@ type environ struct {
 	pod []envVar
 }
 
+func (e *environ) set(name, value string) {
+	e.all, e.pod = setEnv(e.all, name, value), setEnv(e.pod, name, value)
+}
+
 func (e environ) list() []string {
 	out := make([]string, 0, len(e.all))
 	for _, v := range e.all {
@@ -27,22 +36,44 @@ func (e environ) list() []string {
 	return out
 }
 
-// environment is PATH and HOSTNAME, then the image's, then the container's own; later ones win.
-func environment(pod *corev1.Pod, c *corev1.Container, img images.Image, hostIPs, podIPs []string) (environ, error) {
-	env := environ{all: []envVar{{"PATH", defaultPath}, {"HOSTNAME", hostname(pod)}}}
+// configs finds the objects that an environment is taken from.
+type configs interface {
+	configMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error)
+	secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
+}
+
+// envMaker makes the environments of one pod's containers.
+type envMaker struct {
+	downward.Facts
+	hostname string
+	from     configs
+}
+
+// environment is PATH and HOSTNAME, then the image's, then what envFrom brings, then the container's own; later ones
+// win.
+func (m envMaker) environment(ctx context.Context, c *corev1.Container, img images.Image) (environ, error) {
+	env := environ{all: []envVar{{"PATH", defaultPath}, {"HOSTNAME", m.hostname}}}
 	for _, kv := range img.Config.Env {
 		name, value, _ := strings.Cut(kv, "=")
 		env.all = setEnv(env.all, name, value)
 	}
-	for _, e := range c.Env {
-		value := expand(e.Value, env.pod)
+	for i := range c.EnvFrom {
+		if err := m.addAll(ctx, &env, &c.EnvFrom[i]); err != nil {
+			return environ{}, err
+		}
+	}
+	for i := range c.Env {
+		e := &c.Env[i]
+		value, found := expand(e.Value, env.pod), true
 		if e.ValueFrom != nil {
 			var err error
-			if value, err = fieldValue(pod, e.ValueFrom, hostIPs, podIPs); err != nil {
-				return environ{}, fmt.Errorf("env %s of container %s: %w", e.Name, c.Name, err)
+			if value, found, err = m.value(ctx, e.ValueFrom, c.Name); err != nil {
+				return environ{}, err
 			}
 		}
-		env.all, env.pod = setEnv(env.all, e.Name, value), setEnv(env.pod, e.Name, value)
+		if found {
+			env.set(e.Name, value)
+		}
 	}
 	return env, nil
 }
@@ -57,49 +88,78 @@ func setEnv(env []envVar, name, value string) []envVar {
 	return append(env, envVar{name, value})
 }
 
-// fieldValue resolves the downward API fields a pod may take into its environment (N-7.47).
-func fieldValue(pod *corev1.Pod, from *corev1.EnvVarSource, hostIPs, podIPs []string) (string, error) {
-	if from.FieldRef == nil {
-		return "", fmt.Errorf("only fieldRef is supported by ledge yet")
-	}
-	p := from.FieldRef.FieldPath
-	if name, key, ok := strings.Cut(p, "['"); ok && strings.HasSuffix(key, "']") {
-		key = strings.TrimSuffix(key, "']")
-		switch name {
-		case "metadata.labels":
-			return pod.Labels[key], nil
-		case "metadata.annotations":
-			return pod.Annotations[key], nil
+// addAll takes every key of a ConfigMap or Secret: whatever may be a key may be a variable. One that is missing is an error unless it is optional.
+func (m envMaker) addAll(ctx context.Context, env *environ, from *corev1.EnvFromSource) error {
+	data := map[string]string{}
+	switch {
+	case from.ConfigMapRef != nil:
+		cm, err := m.from.configMap(ctx, m.Pod.Namespace, from.ConfigMapRef.Name)
+		if err != nil {
+			return unlessOptional(err, from.ConfigMapRef.Optional)
 		}
+		data = cm.Data
+	case from.SecretRef != nil:
+		s, err := m.from.secret(ctx, m.Pod.Namespace, from.SecretRef.Name)
+		if err != nil {
+			return unlessOptional(err, from.SecretRef.Optional)
+		}
+		data = asText(s.Data)
 	}
-	switch p {
-	case "metadata.name":
-		return pod.Name, nil
-	case "metadata.namespace":
-		return pod.Namespace, nil
-	case "metadata.uid":
-		return string(pod.UID), nil
-	case "spec.nodeName":
-		return pod.Spec.NodeName, nil
-	case "spec.serviceAccountName":
-		return pod.Spec.ServiceAccountName, nil
-	case "status.hostIP":
-		return firstOf(hostIPs), nil
-	case "status.podIP":
-		return firstOf(podIPs), nil
-	case "status.hostIPs":
-		return strings.Join(hostIPs, ","), nil
-	case "status.podIPs":
-		return strings.Join(podIPs, ","), nil
+	for _, k := range slices.Sorted(maps.Keys(data)) {
+		env.set(from.Prefix+k, data[k])
 	}
-	return "", fmt.Errorf("field %q is not supported", p)
+	return nil
 }
 
-func firstOf(s []string) string {
-	if len(s) == 0 {
-		return ""
+func asText(data map[string][]byte) map[string]string {
+	out := make(map[string]string, len(data))
+	for k, v := range data {
+		out[k] = string(v)
 	}
-	return s[0]
+	return out
+}
+
+// unlessOptional lets pass that an optional object does not exist.
+func unlessOptional(err error, optional *bool) error {
+	if m := (missing{}); errors.As(err, &m) && optional != nil && *optional {
+		return nil
+	}
+	return err
+}
+
+// value is what one variable is taken from; found is false for an optional key that is not there.
+func (m envMaker) value(ctx context.Context, from *corev1.EnvVarSource, container string) (value string, found bool, err error) {
+	switch {
+	case from.FieldRef != nil:
+		value, err = m.Field(from.FieldRef.FieldPath)
+	case from.ResourceFieldRef != nil:
+		value, err = m.Resource(from.ResourceFieldRef, container)
+	case from.ConfigMapKeyRef != nil:
+		ref := from.ConfigMapKeyRef
+		cm, err := m.from.configMap(ctx, m.Pod.Namespace, ref.Name)
+		if err != nil {
+			return "", false, unlessOptional(err, ref.Optional)
+		}
+		return key(cm.Data, ref.Key, ref.Optional, "ConfigMap", m.Pod.Namespace, ref.Name)
+	case from.SecretKeyRef != nil:
+		ref := from.SecretKeyRef
+		s, err := m.from.secret(ctx, m.Pod.Namespace, ref.Name)
+		if err != nil {
+			return "", false, unlessOptional(err, ref.Optional)
+		}
+		return key(asText(s.Data), ref.Key, ref.Optional, "Secret", m.Pod.Namespace, ref.Name)
+	default:
+		return "", false, errors.New("this source of a variable is not supported by ledge yet")
+	}
+	return value, err == nil, err
+}
+
+func key(data map[string]string, key string, optional *bool, kind, namespace, name string) (string, bool, error) {
+	value, ok := data[key]
+	if !ok && (optional == nil || !*optional) {
+		return "", false, fmt.Errorf("couldn't find key %v in %s %v/%v", key, kind, namespace, name)
+	}
+	return value, ok, nil
 }
 
 func expandAll(in []string, env []envVar) []string {
@@ -112,6 +172,12 @@ func expandAll(in []string, env []envVar) []string {
 
 // expand replaces $(NAME) by its value; $$ is a dollar sign, and a name that is not set stays as written.
 func expand(s string, env []envVar) string {
+	out, _ := expandStrict(s, env)
+	return out
+}
+
+// expandStrict also gives the names that are not set.
+func expandStrict(s string, env []envVar) (out string, unset []string) {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {
 		if s[i] != '$' || i+1 == len(s) {
@@ -128,20 +194,18 @@ func expand(s string, env []envVar) string {
 				b.WriteByte('$')
 				continue
 			}
-			b.WriteString(lookup(env, s[i+2:i+end]))
+			name := s[i+2 : i+end]
+			at := slices.IndexFunc(env, func(e envVar) bool { return e.name == name })
+			if at >= 0 {
+				b.WriteString(env[at].value)
+			} else {
+				b.WriteString("$(" + name + ")")
+				unset = append(unset, name)
+			}
 			i += end
 		default:
 			b.WriteByte('$')
 		}
 	}
-	return b.String()
-}
-
-func lookup(env []envVar, name string) string {
-	for _, e := range env {
-		if e.name == name {
-			return e.value
-		}
-	}
-	return "$(" + name + ")"
+	return b.String(), unset
 }

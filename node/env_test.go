@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"ledge/images"
+	"ledge/node/downward"
 )
 
 // TestExpand: $(NAME) of what is set, $$ for a dollar, everything else as written.
@@ -86,7 +87,8 @@ func TestEnvironment(t *testing.T) {
 		field("LABEL", "metadata.labels['x/y']"), field("NOLABEL", "metadata.labels['none']"), field("NOTE", "metadata.annotations['note']"),
 		{Name: "REF", Value: "$(NAME)"}, {Name: "NOVALUE", Value: "$(NOVALUE)"},
 	}, Args: []string{"$(NAME)", "$(IMAGE)", "$(PATH)", "$(HOSTNAME)", "$$(NAME)"}}
-	env, err := environment(pod, c, img, []string{"192.0.2.1"}, []string{"10.0.0.2"})
+	maker := envMaker{downward.Facts{Pod: pod, HostIPs: []string{"192.0.2.1"}, PodIPs: []string{"10.0.0.2"}}, "web", nil}
+	env, err := maker.environment(t.Context(), c, img)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,9 +101,8 @@ func TestEnvironment(t *testing.T) {
 	if got, want := command(c, img, env), []string{"web", "$(IMAGE)", "$(PATH)", "$(HOSTNAME)", "$(NAME)"}; !slices.Equal(got, want) {
 		t.Errorf("args %q, want %q", got, want)
 	}
-	for _, bad := range []corev1.EnvVar{field("X", "status.phase"), field("X", "metadata.labels"),
-		{Name: "X", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{}}}} {
-		if _, err := environment(pod, &corev1.Container{Name: "c", Env: []corev1.EnvVar{bad}}, img, nil, nil); err == nil {
+	for _, bad := range []corev1.EnvVar{field("X", "status.phase"), {Name: "X", ValueFrom: &corev1.EnvVarSource{FileKeyRef: &corev1.FileKeySelector{}}}} {
+		if _, err := maker.environment(t.Context(), &corev1.Container{Name: "c", Env: []corev1.EnvVar{bad}}, img); err == nil {
 			t.Errorf("%+v was taken", bad.ValueFrom)
 		}
 	}
@@ -109,8 +110,7 @@ func TestEnvironment(t *testing.T) {
 
 // TestImagePath: PATH is the image's when it has one, HOSTNAME the pod's.
 func TestImagePath(t *testing.T) {
-	pod := aPod("web", func(p *corev1.Pod) { p.Spec.Hostname = "other" })
-	env, err := environment(pod, &corev1.Container{}, images.Image{Config: images.Config{Env: []string{"PATH=/only"}}}, nil, nil)
+	env, err := envMaker{hostname: "other"}.environment(t.Context(), &corev1.Container{}, images.Image{Config: images.Config{Env: []string{"PATH=/only"}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,42 +14,44 @@ import (
 )
 
 // writePodFiles makes the pod's /etc/hosts, /etc/hostname and /etc/resolv.conf. They are written in place, so
-// that a bind mount of them that exists already sees the change.
-func (a *Agent) writePodFiles(pod *corev1.Pod, ips []string) error {
+// that a bind mount of them that exists already sees the change. The notes are for the pod's owner.
+func (a *Agent) writePodFiles(pod *corev1.Pod, ips []string) (notes []string, err error) {
+	n, err := a.names(pod)
+	if err != nil {
+		return nil, err
+	}
 	dir := a.podRunDir(string(pod.UID))
 	if err := os.MkdirAll(dir, 0o711); err != nil {
-		return fmt.Errorf("make pod files: %w", err)
+		return nil, fmt.Errorf("make pod files: %w", err)
 	}
-	resolv, err := os.ReadFile(a.cfg.ResolvConf)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("read resolver configuration: %w", err)
-	}
-	hosts, err := a.hostsFile(pod, ips)
+	resolv, err := readIfThere(a.cfg.ResolvConf)
 	if err != nil {
-		return err
+		return nil, fmt.Errorf("read resolver configuration: %w", err)
 	}
-	for name, data := range map[string][]byte{"hosts": hosts, "hostname": []byte(hostname(pod) + "\n"), "resolv.conf": resolv} {
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
-			return fmt.Errorf("make pod file: %w", err)
-		}
-	}
-	return nil
-}
-
-func (a *Agent) hostsFile(pod *corev1.Pod, ips []string) ([]byte, error) {
+	hosts := managedHosts(n, ips, pod.Spec.HostAliases)
 	if a.onHostNetwork(pod) {
-		data, err := os.ReadFile(first(a.cfg.HostsFile, "/etc/hosts"))
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
+		own, err := readIfThere(first(a.cfg.HostsFile, "/etc/hosts"))
+		if err != nil {
 			return nil, fmt.Errorf("read hosts file: %w", err)
 		}
-		return data, nil
+		hosts = hostHosts(own, pod.Spec.HostAliases)
 	}
-	var b strings.Builder
-	b.WriteString("# Made by ledge for this pod.\n127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n")
-	for _, ip := range ips {
-		fmt.Fprintf(&b, "%s\t%s\n", ip, hostname(pod))
+	dns, notes := podResolver(pod, a.onHostNetwork(pod), parseResolv(resolv),
+		clusterDNS{a.cfg.ClusterDNS, first(a.cfg.ClusterDomain, "cluster.local")})
+	for name, text := range map[string]string{"hosts": hosts, "hostname": n.kernel + "\n", "resolv.conf": dns.String()} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			return nil, fmt.Errorf("make pod file: %w", err)
+		}
 	}
-	return []byte(b.String()), nil
+	return notes, nil
+}
+
+func readIfThere(path string) (string, error) {
+	data, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", err
+	}
+	return string(data), nil
 }
 
 // makeMessageFile gives a container somewhere to write its termination message.

@@ -44,6 +44,9 @@ type Config struct {
 	ResolvConf string // the host's resolver configuration
 	HostsFile  string // the host's /etc/hosts; empty: that path
 
+	ClusterDNS    []string // asked by pods with dnsPolicy ClusterFirst; none: they ask whom the host asks
+	ClusterDomain string   // "": cluster.local
+
 	Registration Registration
 	Status       StatusConfig
 
@@ -66,18 +69,21 @@ type Agent struct {
 	cfg     Config
 	pods    *api.View[*corev1.Pod]
 	volumes *volume.Volumes
+	sources *sources
 
-	mu       sync.Mutex
-	workers  map[types.UID]*worker
-	engine   engineView
-	closing  string // not empty: new pods are refused, the Node is not ready, with this message
-	hostIPs  []string
-	memory   int64         // of the board, in bytes
-	everUp   bool          // the engine has been reached once
-	statusCh chan struct{} // poked when node status should be looked at now
-	known    chan struct{} // closed when the API has been seen to have the Node
-	looked   chan struct{} // closed when the board has been looked at once
-	met      chan struct{} // closed when the engine has been reached once
+	mu          sync.Mutex
+	workers     map[types.UID]*worker
+	engine      engineView
+	closing     string // not empty: new pods are refused, the Node is not ready, with this message
+	hostIPs     []string
+	memory      int64               // of the board, in bytes
+	hostname    string              // of the board
+	allocatable corev1.ResourceList // of the board
+	everUp      bool                // the engine has been reached once
+	statusCh    chan struct{}       // poked when node status should be looked at now
+	known       chan struct{}       // closed when the API has been seen to have the Node
+	looked      chan struct{}       // closed when the board has been looked at once
+	met         chan struct{}       // closed when the engine has been reached once
 }
 
 // engineView is what the agent knows of the engine's containers.
@@ -99,9 +105,11 @@ func New(cfg Config) (*Agent, error) {
 		return nil, err
 	}
 	sel := api.Selection{Fields: fields.OneTermEqualSelector("spec.nodeName", cfg.Name)}
-	return &Agent{cfg: cfg, volumes: vols, pods: api.NewView[*corev1.Pod](cfg.Client, api.Pods, sel),
+	a := &Agent{cfg: cfg, volumes: vols, pods: api.NewView[*corev1.Pod](cfg.Client, api.Pods, sel),
 		workers: map[types.UID]*worker{}, statusCh: make(chan struct{}, 1), known: make(chan struct{}), looked: make(chan struct{}), met: make(chan struct{}),
-		engine: engineView{downSince: time.Now()}}, nil
+		engine: engineView{downSince: time.Now()}}
+	a.sources = newSources(cfg.Client, a.sourceChanged)
+	return a, nil
 }
 
 // Run works until ctx ends. Pods keep running: to stop them first use StopPod.
@@ -109,6 +117,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return a.pods.Run(ctx) })
 	g.Go(func() error { return a.followEngine(ctx) })
+	g.Go(func() error { return a.sources.Run(ctx) })
 	g.Go(func() error { return a.postStatus(ctx) })
 	g.Go(func() error { return a.reconcile(ctx, g) })
 	g.Go(func() error { return a.renewLease(ctx) })
@@ -270,6 +279,7 @@ func (a *Agent) dispatch(ctx context.Context, g *errgroup.Group) {
 		if w == nil {
 			w = newWorker(a, p)
 			a.workers[p.UID] = w
+			a.sources.hold(p)
 			g.Go(func() error { w.run(ctx); return nil })
 		}
 		a.mu.Unlock()
@@ -289,6 +299,16 @@ func (a *Agent) workerDone(w *worker) {
 	defer a.mu.Unlock()
 	if a.workers[w.uid] == w {
 		delete(a.workers, w.uid)
+		a.sources.release(w.uid)
+	}
+}
+
+// sourceChanged tells a pod that something it names has come, changed or gone.
+func (a *Agent) sourceChanged(uid types.UID) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if w := a.workers[uid]; w != nil {
+		w.sourcesChanged()
 	}
 }
 

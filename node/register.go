@@ -193,6 +193,7 @@ func (p *poster) look(ctx context.Context) (facts, error) {
 	}
 	p.noAddress.about("no address for this node; those it has stay", none, "node", f.name)
 	a.mu.Lock()
+	a.hostname, a.allocatable = sample.Hostname, f.allocatable()
 	if a.memory = sample.MemoryTotal; len(ips) > 0 { // while the link is down the last address is still the best answer
 		a.hostIPs = ips
 	}

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path"
@@ -10,16 +11,20 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"ledge/images"
+	"ledge/node/downward"
 	"ledge/node/podstate"
 	"ledge/runtime"
 )
 
 // podSpec is what the engine needs of the pod itself.
-func (a *Agent) podSpec(pod *corev1.Pod) runtime.Pod {
-	out := runtime.Pod{UID: string(pod.UID), Namespace: pod.Namespace, Name: pod.Name, Hostname: hostname(pod),
+func (a *Agent) podSpec(pod *corev1.Pod) (runtime.Pod, error) {
+	n, err := a.names(pod)
+	if err != nil {
+		return runtime.Pod{}, err
+	}
+	return runtime.Pod{UID: string(pod.UID), Namespace: pod.Namespace, Name: pod.Name, Hostname: n.kernel,
 		HostNetwork: a.onHostNetwork(pod), HostPID: pod.Spec.HostPID, HostIPC: pod.Spec.HostIPC,
-		Cgroup: podCgroup(pod), Resources: podResources(pod)}
-	return out
+		Cgroup: podCgroup(pod), Resources: podResources(pod)}, nil
 }
 
 // onHostNetwork: the pod asked for it, or this board has nothing else to give.
@@ -27,27 +32,15 @@ func (a *Agent) onHostNetwork(pod *corev1.Pod) bool {
 	return pod.Spec.HostNetwork || a.cfg.NoPodNetwork
 }
 
-// hostname is the pod's name unless it asks for another; the kernel takes at most 63 bytes.
-func hostname(pod *corev1.Pod) string {
-	h := pod.Name
-	if pod.Spec.Hostname != "" {
-		h = pod.Spec.Hostname
-	}
-	if len(h) > 63 {
-		h = strings.TrimRight(h[:63], "-.")
-	}
-	return h
-}
-
 // containerSpec turns a container of a pod, with its image, into what the engine runs.
-func (a *Agent) containerSpec(pod *corev1.Pod, c *corev1.Container, id string, attempt int, rootfs string,
+func (a *Agent) containerSpec(ctx context.Context, pod *corev1.Pod, c *corev1.Container, id string, attempt int, rootfs string,
 	img images.Image, ips []string) (runtime.Container, error) {
 	var none runtime.Container
 	user, err := resolveUser(rootfs, pod, c, img.Config.User)
 	if err != nil {
 		return none, err
 	}
-	env, err := environment(pod, c, img, a.nodeIPs(), ips)
+	env, err := a.environment(ctx, pod, c, img, ips)
 	if err != nil {
 		return none, err
 	}
@@ -65,6 +58,21 @@ func (a *Agent) containerSpec(pod *corev1.Pod, c *corev1.Container, id string, a
 		Labels: map[string]string{podstate.LabelStopSignal: img.Config.StopSignal, podstate.LabelImage: c.Image}}
 	a.secure(&out, pod, c)
 	return out, nil
+}
+
+func (a *Agent) environment(ctx context.Context, pod *corev1.Pod, c *corev1.Container, img images.Image, ips []string) (environ, error) {
+	n, err := a.names(pod)
+	if err != nil {
+		return environ{}, err
+	}
+	return envMaker{a.facts(pod, ips), n.kernel, a.sources}.environment(ctx, c, img)
+}
+
+// facts is what the downward API may tell of a pod.
+func (a *Agent) facts(pod *corev1.Pod, ips []string) downward.Facts {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return downward.Facts{Pod: pod, HostIPs: a.hostIPs, PodIPs: ips, Allocatable: a.allocatable}
 }
 
 // secure applies the security contexts; the container's beats the pod's.

@@ -27,23 +27,6 @@ func bare(t *testing.T) (a *Agent, dir string) {
 	return a, dir
 }
 
-func TestHostname(t *testing.T) {
-	long := strings.Repeat("a", 62)
-	for _, c := range []struct{ name, asked, want string }{
-		{"web", "", "web"},
-		{"web", "other", "other"},
-		{long + "b", "", long + "b"},
-		{long + "bc", "", long + "b"},
-		{long + "-c", "", long},
-		{long[:61] + "..c", "", long[:61]},
-	} {
-		p := aPod(c.name, func(p *corev1.Pod) { p.Spec.Hostname = c.asked })
-		if got := hostname(p); got != c.want {
-			t.Errorf("%s: %s, want %s", c.name, got, c.want)
-		}
-	}
-}
-
 // TestContainerSpec is one container with everything that does not depend on anything else.
 func TestContainerSpec(t *testing.T) {
 	a, dir := bare(t)
@@ -59,7 +42,7 @@ func TestContainerSpec(t *testing.T) {
 		c.SecurityContext = &corev1.SecurityContext{ReadOnlyRootFilesystem: &yes}
 	})
 	img := images.Image{Config: images.Config{WorkingDir: "/srv", StopSignal: "SIGINT", User: "5:6"}}
-	got, err := a.containerSpec(pod, &pod.Spec.Containers[0], "u1.c.3", 3, t.TempDir(), img, []string{"10.0.0.2"})
+	got, err := a.containerSpec(t.Context(), pod, &pod.Spec.Containers[0], "u1.c.3", 3, t.TempDir(), img, []string{"10.0.0.2"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,21 +67,21 @@ func TestContainerSpec(t *testing.T) {
 	if err != nil || st.Mode().Perm() != 0o666 {
 		t.Errorf("message file %v %v", st, err)
 	}
-	p := a.podSpec(pod)
-	if p.UID != "u1" || p.Hostname != "web" || !p.HostPID || !p.HostIPC || p.HostNetwork || p.Cgroup != "kubepods/besteffort/podu1" {
+	p, err := a.podSpec(pod)
+	if err != nil || p.UID != "u1" || p.Hostname != "web" || !p.HostPID || !p.HostIPC || p.HostNetwork || p.Cgroup != "kubepods/besteffort/podu1" {
 		t.Errorf("%+v", p)
 	}
 
 	pod.Spec.Containers[0].WorkingDir, img.Config.User = "/w", "nobody"
-	if _, err := a.containerSpec(pod, &pod.Spec.Containers[0], "u1.c.3", 3, t.TempDir(), img, nil); err == nil {
+	if _, err := a.containerSpec(t.Context(), pod, &pod.Spec.Containers[0], "u1.c.3", 3, t.TempDir(), img, nil); err == nil {
 		t.Error("a user that is not there was taken")
 	}
 	img.Config.User, img.Config.WorkingDir = "", ""
-	if got, err = a.containerSpec(pod, &pod.Spec.Containers[0], "u1.c.3", 3, t.TempDir(), img, nil); err != nil || got.Cwd != "/w" {
+	if got, err = a.containerSpec(t.Context(), pod, &pod.Spec.Containers[0], "u1.c.3", 3, t.TempDir(), img, nil); err != nil || got.Cwd != "/w" {
 		t.Errorf("%q %v", got.Cwd, err)
 	}
 	pod.Spec.Containers[0].WorkingDir, pod.Spec.Containers[0].Command = "", nil
-	if _, err := a.containerSpec(pod, &pod.Spec.Containers[0], "u1.c.3", 3, t.TempDir(), img, nil); err == nil || !strings.Contains(err.Error(), "no command") {
+	if _, err := a.containerSpec(t.Context(), pod, &pod.Spec.Containers[0], "u1.c.3", 3, t.TempDir(), img, nil); err == nil || !strings.Contains(err.Error(), "no command") {
 		t.Errorf("without a command: %v", err)
 	}
 }
@@ -174,51 +157,6 @@ func TestCapabilities(t *testing.T) {
 		if !slices.Equal(got, c.want) {
 			t.Errorf("add %v drop %v: %v, want %v", c.add, c.drop, got, c.want)
 		}
-	}
-}
-
-// TestPodFiles: /etc/hosts, /etc/hostname and /etc/resolv.conf of a pod. They are written in place, since containers
-// have them mounted.
-func TestPodFiles(t *testing.T) {
-	a, dir := bare(t)
-	pod := aPod("web", func(p *corev1.Pod) { p.UID = "u1" })
-	read := func(name string) string {
-		t.Helper()
-		data, err := os.ReadFile(filepath.Join(a.podRunDir("u1"), name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(data)
-	}
-	if err := a.writePodFiles(pod, []string{"10.0.0.2", "fd00::2"}); err != nil { // the board has no resolv.conf
-		t.Fatal(err)
-	}
-	if got := read("hosts"); !strings.Contains(got, "127.0.0.1\tlocalhost\n") || !strings.Contains(got, "10.0.0.2\tweb\n") || !strings.Contains(got, "fd00::2\tweb\n") {
-		t.Errorf("hosts %q", got)
-	}
-	if got := read("hostname"); got != "web\n" || read("resolv.conf") != "" {
-		t.Errorf("hostname %q, resolv.conf %q", got, read("resolv.conf"))
-	}
-	open, err := os.Open(filepath.Join(a.podRunDir("u1"), "hosts"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer open.Close()
-	for name, text := range map[string]string{"resolv.conf": "nameserver 192.0.2.1\n", "hosts": "192.0.2.7 board\n"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	pod.Spec.HostNetwork = true
-	if err := a.writePodFiles(pod, nil); err != nil {
-		t.Fatal(err)
-	}
-	if read("resolv.conf") != "nameserver 192.0.2.1\n" || read("hosts") != "192.0.2.7 board\n" {
-		t.Errorf("resolv.conf %q hosts %q", read("resolv.conf"), read("hosts"))
-	}
-	mounted := make([]byte, 100)
-	if n, err := open.Read(mounted); err != nil || string(mounted[:n]) != "192.0.2.7 board\n" {
-		t.Errorf("a container with the file mounted reads %q %v", mounted[:n], err)
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -31,6 +33,7 @@ type worker struct {
 	gone  bool
 	stopw *podstate.Stop
 	retry bool
+	fresh bool // something the pod names has changed
 
 	// below: only the worker's own goroutine
 	mem     podstate.Memory
@@ -83,6 +86,14 @@ func (w *worker) stop(s podstate.Stop) {
 func (w *worker) retryNow() {
 	w.mu.Lock()
 	w.retry = true
+	w.mu.Unlock()
+	w.poke()
+}
+
+// sourcesChanged: what could not be done for want of a ConfigMap or Secret may be possible now.
+func (w *worker) sourcesChanged() {
+	w.mu.Lock()
+	w.fresh = true
 	w.mu.Unlock()
 	w.poke()
 }
@@ -186,11 +197,11 @@ func (w *worker) input() (in podstate.Input, ok bool) {
 	in = podstate.Input{Pod: w.pod, Gone: w.gone, Stop: w.stopw}
 	if w.retry {
 		w.retry = false
-		for name, f := range w.seen.Faults {
-			if f.Reason == "ErrImagePull" || f.Reason == "ErrImageNeverPull" {
-				delete(w.seen.Faults, name)
-			}
-		}
+		w.forgetFaults("ErrImagePull", "ErrImageNeverPull")
+	}
+	if w.fresh {
+		w.fresh = false
+		w.forgetFaults("CreateContainerConfigError", "FailedMount")
 	}
 	w.mu.Unlock()
 	w.seen.Containers = containers
@@ -199,6 +210,11 @@ func (w *worker) input() (in podstate.Input, ok bool) {
 	w.readMessages(in.Pod)
 	in.Seen, in.Mem, in.Now, in.HostIPs = w.seen, w.mem, time.Now(), w.a.nodeIPs()
 	return in, true
+}
+
+// forgetFaults has what failed for one of these reasons tried again at once.
+func (w *worker) forgetFaults(reasons ...string) {
+	maps.DeleteFunc(w.seen.Faults, func(_ string, f podstate.Fault) bool { return slices.Contains(reasons, f.Reason) })
 }
 
 // markEnd closes ended when the pod has left the board and the API knows.

@@ -39,6 +39,8 @@ type fileConfig struct {
 	EvictionHard              map[string]string `json:"evictionHard,omitempty"`
 	SeccompDefault            *bool             `json:"seccompDefault,omitempty"`
 	ResolvConf                string            `json:"resolvConf,omitempty"`
+	ClusterDNS                []string          `json:"clusterDNS,omitempty"`
+	ClusterDomain             string            `json:"clusterDomain,omitempty"`
 
 	ShutdownGracePeriod             metav1.Duration `json:"shutdownGracePeriod,omitempty"`
 	ShutdownGracePeriodCriticalPods metav1.Duration `json:"shutdownGracePeriodCriticalPods,omitempty"`
@@ -97,6 +99,11 @@ func (c fileConfig) check() error {
 	for _, d := range []time.Duration{c.ShutdownGracePeriod.Duration, c.ShutdownGracePeriodCriticalPods.Duration} {
 		if d < 0 || d > 0 && d < time.Second {
 			return errors.New("shutdown grace periods must be 0 or at least 1s")
+		}
+	}
+	for _, s := range c.ClusterDNS {
+		if _, err := netip.ParseAddr(s); err != nil {
+			return fmt.Errorf("clusterDNS: %q is not an address", s)
 		}
 	}
 	if _, err := reserved(c.KubeReserved); err != nil {

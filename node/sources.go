@@ -1,0 +1,233 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+
+	"ledge/api"
+)
+
+// sources are the ConfigMaps and Secrets that the pods of this board name: each is followed by one watch of one
+// object while a pod names it, and nothing else is ever read. A node identity may do exactly that, here and on
+// Kubernetes.
+type sources struct {
+	client  api.Client
+	changed func(types.UID) // a pod that names something that has changed
+	wake    chan struct{}   // capacity 1
+
+	mu   sync.Mutex
+	held map[sourceKey]*source
+}
+
+// sourceKey names one object.
+type sourceKey struct {
+	kind            *api.Kind
+	namespace, name string
+}
+
+func (k sourceKey) String() string { return fmt.Sprintf("%s %q", k.kind.Singular, k.name) }
+
+type source struct {
+	view *api.View[api.Object]
+	pods map[types.UID]bool
+	stop context.CancelFunc // set while it is followed
+}
+
+func newSources(c api.Client, changed func(types.UID)) *sources {
+	return &sources{client: c, changed: changed, wake: make(chan struct{}, 1), held: map[sourceKey]*source{}}
+}
+
+// hold says what a pod names; release that it is gone. Run does the rest.
+func (s *sources) hold(pod *corev1.Pod) {
+	for _, key := range namedBy(pod) {
+		s.mu.Lock()
+		src := s.held[key]
+		if src == nil {
+			sel := api.Selection{Namespace: key.namespace, Fields: fields.OneTermEqualSelector("metadata.name", key.name)}
+			src = &source{view: api.NewView[api.Object](s.client, key.kind, sel), pods: map[types.UID]bool{}}
+			s.held[key] = src
+		}
+		src.pods[pod.UID] = true
+		s.mu.Unlock()
+	}
+	s.poke()
+}
+
+func (s *sources) release(uid types.UID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, src := range s.held {
+		delete(src.pods, uid)
+	}
+	s.poke()
+}
+
+func (s *sources) poke() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run follows what is held until ctx ends.
+func (s *sources) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for {
+		s.mu.Lock()
+		for key, src := range s.held {
+			switch {
+			case len(src.pods) == 0:
+				if src.stop != nil {
+					src.stop()
+				}
+				delete(s.held, key)
+			case src.stop == nil:
+				var one context.Context
+				one, src.stop = context.WithCancel(ctx)
+				g.Go(func() error { return src.view.Run(one) })
+				g.Go(func() error { return s.tell(one, src) })
+			}
+		}
+		s.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return g.Wait()
+		case <-s.wake:
+		}
+	}
+}
+
+// tell pokes the pods that name an object whenever it has changed.
+func (s *sources) tell(ctx context.Context, src *source) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-src.view.Changed():
+		}
+		s.mu.Lock()
+		pods := make([]types.UID, 0, len(src.pods))
+		for uid := range src.pods {
+			pods = append(pods, uid)
+		}
+		s.mu.Unlock()
+		for _, uid := range pods {
+			s.changed(uid)
+		}
+	}
+}
+
+// patience is how long a worker waits for the first sight of an object. It is told when there is one, so that it
+// need not wait long.
+const patience = 2 * time.Second
+
+// get is an object as last seen. One that is not there is a Kubernetes "not found".
+func (s *sources) get(ctx context.Context, kind *api.Kind, namespace, name string) (api.Object, error) {
+	key := sourceKey{kind, namespace, name}
+	s.mu.Lock()
+	src := s.held[key]
+	s.mu.Unlock()
+	if src == nil {
+		return nil, fmt.Errorf("ledge bug: %s is not followed", key)
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-src.view.Synced():
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-timer.C:
+		return nil, fmt.Errorf("failed to sync %s cache: timed out waiting for the condition", kind.Singular)
+	}
+	if obj, ok := src.view.Get(namespace, name); ok {
+		return obj, nil
+	}
+	return nil, apierrors.NewNotFound(kind.GR(), name)
+}
+
+// configMap and secret are get with the type of what is asked for.
+func (s *sources) configMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error) {
+	obj, err := s.get(ctx, api.ConfigMaps, namespace, name)
+	if err != nil {
+		return nil, plainly(err, api.ConfigMaps, name)
+	}
+	return obj.(*corev1.ConfigMap), nil
+}
+
+func (s *sources) secret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
+	obj, err := s.get(ctx, api.Secrets, namespace, name)
+	if err != nil {
+		return nil, plainly(err, api.Secrets, name)
+	}
+	return obj.(*corev1.Secret), nil
+}
+
+// missing is an object that does not exist, in the words a kubelet has for it.
+type missing struct{ what, name string }
+
+func (m missing) Error() string { return fmt.Sprintf("%s %q not found", m.what, m.name) }
+
+func plainly(err error, kind *api.Kind, name string) error {
+	if apierrors.IsNotFound(err) {
+		return missing{kind.Singular, name}
+	}
+	return err
+}
+
+// namedBy are the ConfigMaps and Secrets that a pod names, each once.
+func namedBy(pod *corev1.Pod) []sourceKey {
+	var out []sourceKey
+	add := func(kind *api.Kind, name string) {
+		if key := (sourceKey{kind, pod.Namespace, name}); name != "" && !slices.Contains(out, key) {
+			out = append(out, key)
+		}
+	}
+	for i := range pod.Spec.Volumes {
+		v := &pod.Spec.Volumes[i]
+		switch {
+		case v.ConfigMap != nil:
+			add(api.ConfigMaps, v.ConfigMap.Name)
+		case v.Secret != nil:
+			add(api.Secrets, v.Secret.SecretName)
+		case v.Projected != nil:
+			for _, s := range v.Projected.Sources {
+				if s.ConfigMap != nil {
+					add(api.ConfigMaps, s.ConfigMap.Name)
+				}
+				if s.Secret != nil {
+					add(api.Secrets, s.Secret.Name)
+				}
+			}
+		}
+	}
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			for _, from := range list[i].EnvFrom {
+				if from.ConfigMapRef != nil {
+					add(api.ConfigMaps, from.ConfigMapRef.Name)
+				}
+				if from.SecretRef != nil {
+					add(api.Secrets, from.SecretRef.Name)
+				}
+			}
+			for _, e := range list[i].Env {
+				if e.ValueFrom != nil && e.ValueFrom.ConfigMapKeyRef != nil {
+					add(api.ConfigMaps, e.ValueFrom.ConfigMapKeyRef.Name)
+				}
+				if e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil {
+					add(api.Secrets, e.ValueFrom.SecretKeyRef.Name)
+				}
+			}
+		}
+	}
+	return out
+}
