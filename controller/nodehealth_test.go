@@ -4,8 +4,11 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ledge/api"
 )
 
 func exists(key string, seconds ...int64) corev1.Toleration {
@@ -55,7 +58,9 @@ func TestLostNode(t *testing.T) {
 		r.pass(time.Hour)
 		r.want("a healthy hour", r.events("NodeNotReady", "TaintManagerEviction"))
 		stop()
-		r.pass(38 * time.Second)
+		l, err := api.Get[*coordinationv1.Lease](r.ctx, r.Client, api.Leases, corev1.NamespaceNodeLease, "b")
+		heard := must(r, l, err).Spec.RenewTime.Time // jitter decides how long ago
+		r.pass(time.Until(heard.Add(39 * time.Second)))
 		if len(taintsOf(r.getNode("b"))) != 0 {
 			t.Fatal("lost before the grace")
 		}

@@ -11,7 +11,7 @@ root="./runtime/... ./network/... ./images/... ./storage/... ./host/... ./node/.
 guest="./runtime/... ./network/bridge/... ./images/layers/... ./cmd/ledge/... ./scripts/systemd/..."
 # Pure code and the store: they run as arm64 and armv7 under qemu-user, without cgo. Nothing that makes namespaces or
 # speaks netlink: qemu-user does not carry that.
-foreign="./api ./api/local/... ./storage/... ./scheduler/... ./lease/... ./node/podstate/... \
+foreign="./api ./api/local/... ./storage/... ./scheduler/... ./lease/... ./controller/... ./node/podstate/... \
 	./node/pressure/... ./shutdown/... ./images ./pki/..."
 # Not under the race detector: they start containers or whole processes, where it costs most and sees least, or they
 # look at sources only.
