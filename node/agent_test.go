@@ -77,7 +77,7 @@ func TestOrphans(t *testing.T) {
 		r.want("running", r.running(), "c.0")
 		left := map[string]bool{"logs": true, "podfiles": true, "address": true, "root": true}
 		for name, gone := range map[string]bool{
-			"logs":     !exists(r.agent.podLogDir(old)),
+			"logs":     !exists(filepath.Dir(filepath.Dir(r.agent.logFile(old, "c", 0)))),
 			"podfiles": !exists(r.agent.podRunDir(string(old.UID))),
 			"root":     r.images.Mounts()[containerID(old, "c", 0)] == "",
 			"address":  len(r.network.Pods()) == 1,

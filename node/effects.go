@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -137,6 +138,9 @@ func (a *Agent) start(ctx context.Context, w *worker, pod *corev1.Pod, act podst
 	if err != nil {
 		return &fault{"CreateContainerError", fmt.Errorf("make root file system of container %s: %w", c.Name, err)}
 	}
+	if err := a.dropOldLogs(pod, c.Name, act.Attempt); err != nil {
+		slog.Warn("old logs cannot be removed", "pod", api.Key(pod), "container", c.Name, "err", err)
+	}
 	spec, err := a.containerSpec(ctx, pod, c, id, act.Attempt, rootfs, img, w.seen.IPs)
 	if err != nil {
 		return a.undoStart(ctx, pod, id, &fault{"CreateContainerConfigError", err})
@@ -211,9 +215,10 @@ func (a *Agent) deletePod(ctx context.Context, pod *corev1.Pod) error {
 }
 
 func (w *worker) forgetFiles(pod *corev1.Pod) {
-	dir := w.a.podLogDir(pod)
-	if err := os.RemoveAll(dir); err != nil {
-		w.a.event(pod, corev1.EventTypeWarning, "FailedLogCleanup", err.Error())
+	for _, root := range w.a.logRoots() {
+		if err := os.RemoveAll(podLogDir(root, pod)); err != nil {
+			w.a.event(pod, corev1.EventTypeWarning, "FailedLogCleanup", err.Error())
+		}
 	}
 }
 
@@ -237,14 +242,4 @@ func (a *Agent) podRunDir(uid string) string { return filepath.Join(a.cfg.RunDir
 // messageFile is where a container writes its termination message. It goes with the pod's other files.
 func (a *Agent) messageFile(uid, id string) string {
 	return filepath.Join(a.podRunDir(uid), "messages", id)
-}
-
-func (a *Agent) logsDir() string { return filepath.Join(a.cfg.DataDir, "logs") }
-
-func (a *Agent) podLogDir(pod *corev1.Pod) string {
-	return filepath.Join(a.logsDir(), fmt.Sprintf("%s_%s_%s", pod.Namespace, pod.Name, pod.UID))
-}
-
-func (a *Agent) logFile(pod *corev1.Pod, container string, attempt int) string {
-	return filepath.Join(a.podLogDir(pod), container, fmt.Sprintf("%d.log", attempt))
 }

@@ -2,20 +2,19 @@ package node
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"ledge/api"
+	"ledge/images"
 	"ledge/runtime"
 )
 
@@ -71,242 +70,6 @@ func FuzzParseLine(f *testing.F) {
 		again, ok := parseLine([]byte(l.stamp + " stdout " + tag + " " + string(l.text) + "\n"))
 		if !ok || again.stamp != l.stamp || again.partial != l.partial || !bytes.Equal(again.text, l.text) || !again.at.Equal(l.at) {
 			t.Fatalf("%q reads as %+v, written again as %+v", raw, l, again)
-		}
-	})
-}
-
-// second is the time of a log line, by its second.
-func second(n int) string {
-	return time.Date(2026, 1, 1, 0, 0, n, 0, time.UTC).Format(time.RFC3339)
-}
-
-func readLog(t *testing.T, path string, opts api.LogOptions) string {
-	t.Helper()
-	r := &logReader{ctx: t.Context(), opts: opts, path: path, live: func() bool { return false }}
-	if err := r.open(); err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	out, err := io.ReadAll(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(out)
-}
-
-// TestLogOptions of a file that is written already.
-func TestLogOptions(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "0.log")
-	writeLog(t, path, second(1)+" stdout F one", second(2)+" stdout P tw", second(2)+" stdout F o", "not a line of a log",
-		second(3)+" stderr F three", second(4)+" stdout F ")
-	n := func(n int64) *int64 { return &n }
-	for _, c := range []struct {
-		what string
-		opts api.LogOptions
-		want string
-	}{
-		{"all", api.LogOptions{}, "one\ntwo\nthree\n\n"},
-		{"timestamps, once a line", api.LogOptions{Timestamps: true},
-			second(1) + " one\n" + second(2) + " two\n" + second(3) + " three\n" + second(4) + " \n"},
-		{"tail", api.LogOptions{TailLines: n(2)}, "three\n\n"},
-		{"tail cuts no line", api.LogOptions{TailLines: n(3)}, "two\nthree\n\n"},
-		{"tail of more than there is", api.LogOptions{TailLines: n(99)}, "one\ntwo\nthree\n\n"},
-		{"tail of nothing", api.LogOptions{TailLines: n(0)}, ""},
-		{"since", api.LogOptions{Since: time.Date(2026, 1, 1, 0, 0, 3, 0, time.UTC)}, "three\n\n"},
-		{"since and tail", api.LogOptions{Since: time.Date(2026, 1, 1, 0, 0, 2, 0, time.UTC), TailLines: n(1)}, "\n"},
-		{"limit", api.LogOptions{LimitBytes: n(5)}, "one\nt"},
-		{"limit of more than there is", api.LogOptions{LimitBytes: n(5000)}, "one\ntwo\nthree\n\n"},
-		{"limit and tail", api.LogOptions{LimitBytes: n(3), TailLines: n(2)}, "thr"},
-		{"follow ends with the container", api.LogOptions{Follow: true}, "one\ntwo\nthree\n\n"},
-	} {
-		if got := readLog(t, path, c.opts); got != c.want {
-			t.Errorf("%s: %q, want %q", c.what, got, c.want)
-		}
-	}
-	if got := readLog(t, filepath.Join(t.TempDir(), "none.log"), api.LogOptions{TailLines: n(5)}); got != "" {
-		t.Errorf("of no file: %q", got)
-	}
-}
-
-// follow reads a log while fn writes it; live is the container, which fn ends.
-func follow(t *testing.T, opts api.LogOptions, fn func(path string, end func())) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "0.log")
-	var got []byte
-	synctest.Test(t, func(t *testing.T) {
-		ended := make(chan struct{})
-		live := func() bool {
-			select {
-			case <-ended:
-				return false
-			default:
-				return true
-			}
-		}
-		opts.Follow = true
-		r := &logReader{ctx: t.Context(), opts: opts, path: path, live: live}
-		if err := r.open(); err != nil {
-			t.Fatal(err)
-		}
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			var err error
-			if got, err = io.ReadAll(r); err != nil {
-				t.Error(err)
-			}
-		}()
-		fn(path, func() { close(ended) })
-		<-done
-		if err := r.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return string(got)
-}
-
-func rotate(t *testing.T, path string) {
-	t.Helper()
-	if err := os.Rename(path, path+".1"); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func TestFollow(t *testing.T) {
-	t.Run("from before the first line to the last", func(t *testing.T) {
-		got := follow(t, api.LogOptions{}, func(path string, end func()) {
-			time.Sleep(time.Second)
-			writeLog(t, path, second(1)+" stdout F one")
-			time.Sleep(time.Second)
-			writeLog(t, path, second(2)+" stdout F two")
-			end() // before it was looked at again
-		})
-		if got != "one\ntwo\n" {
-			t.Errorf("%q", got)
-		}
-	})
-	t.Run("written as it ends, never looked at before", func(t *testing.T) {
-		got := follow(t, api.LogOptions{}, func(path string, end func()) {
-			time.Sleep(time.Second)
-			writeLog(t, path, second(1)+" stdout F one")
-			end()
-		})
-		if got != "one\n" {
-			t.Errorf("%q", got)
-		}
-	})
-	t.Run("half a line", func(t *testing.T) {
-		got := follow(t, api.LogOptions{}, func(path string, end func()) {
-			f, err := os.Create(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, part := range []string{second(1) + " std", "out F on", "e\n"} {
-				fmt.Fprint(f, part)
-				time.Sleep(time.Second)
-			}
-			f.Close()
-			end()
-		})
-		if got != "one\n" {
-			t.Errorf("%q", got)
-		}
-	})
-	t.Run("the reader leaves", func(t *testing.T) {
-		path := filepath.Join(t.TempDir(), "0.log")
-		writeLog(t, path, second(1)+" stdout F one")
-		synctest.Test(t, func(t *testing.T) {
-			ctx, cancel := context.WithCancel(t.Context())
-			r := &logReader{ctx: ctx, opts: api.LogOptions{Follow: true}, path: path, live: func() bool { return true }}
-			if err := r.open(); err != nil {
-				t.Fatal(err)
-			}
-			defer r.Close()
-			time.AfterFunc(time.Minute, cancel)
-			if out, err := io.ReadAll(r); err != nil || string(out) != "one\n" {
-				t.Errorf("%q %v", out, err)
-			}
-		})
-	})
-}
-
-func TestFollowAcrossRotation(t *testing.T) {
-	// What is true of the first file is not done again to the next: a tail would drop lines, a limit begin anew.
-	for what, opts := range map[string]api.LogOptions{"rotation": {}, "rotation after a tail": {TailLines: new(int64(1))}} {
-		t.Run(what, func(t *testing.T) {
-			got := follow(t, opts, func(path string, end func()) {
-				writeLog(t, path, second(1)+" stdout F one")
-				time.Sleep(time.Second)
-				writeLog(t, path, second(2)+" stdout F two")
-				rotate(t, path)
-				writeLog(t, path, second(3)+" stdout F three", second(4)+" stdout F four", second(5)+" stdout F five")
-				time.Sleep(time.Second)
-				writeLog(t, path, second(6)+" stdout F six")
-				rotate(t, path)
-				time.Sleep(time.Second) // nothing is there
-				writeLog(t, path, second(7)+" stdout F seven")
-				time.Sleep(time.Second)
-				end()
-			})
-			if want := "one\ntwo\nthree\nfour\nfive\nsix\nseven\n"; got != want { // all of it was written after the reader came
-				t.Errorf("%q, want %q", got, want)
-			}
-		})
-	}
-	t.Run("several rotations at once", func(t *testing.T) {
-		got := follow(t, api.LogOptions{}, func(path string, end func()) {
-			writeLog(t, path, second(1)+" stdout F one")
-			time.Sleep(time.Second)
-			for i := range 3 {
-				for n := 2; n > 0; n-- { // as the keeper does
-					_ = os.Rename(fmt.Sprintf("%s.%d", path, n), fmt.Sprintf("%s.%d", path, n+1))
-				}
-				rotate(t, path)
-				writeLog(t, path, fmt.Sprintf("%s stdout F more %d", second(i), i))
-			}
-			end()
-		})
-		if got != "one\nmore 0\nmore 1\nmore 2\n" {
-			t.Errorf("%q", got)
-		}
-	})
-	t.Run("a file that is gone", func(t *testing.T) {
-		got := follow(t, api.LogOptions{}, func(path string, end func()) {
-			writeLog(t, path, second(1)+" stdout F one")
-			time.Sleep(time.Second)
-			os.Remove(path)
-			writeLog(t, path+".1", second(2)+" stdout F two")
-			writeLog(t, path, second(3)+" stdout F three")
-			time.Sleep(time.Second)
-			end()
-		})
-		if got != "one\ntwo\nthree\n" {
-			t.Errorf("%q", got)
-		}
-	})
-	t.Run("rotation and a limit", func(t *testing.T) {
-		got := follow(t, api.LogOptions{LimitBytes: new(int64(6))}, func(path string, end func()) {
-			writeLog(t, path, second(1)+" stdout F one")
-			time.Sleep(time.Second)
-			rotate(t, path)
-			writeLog(t, path, second(2)+" stdout F two", second(3)+" stdout F three")
-			time.Sleep(time.Second)
-			end()
-		})
-		if got != "one\ntw" {
-			t.Errorf("%q", got)
-		}
-	})
-	t.Run("rotation as it ends", func(t *testing.T) {
-		got := follow(t, api.LogOptions{}, func(path string, end func()) {
-			writeLog(t, path, second(1)+" stdout F one")
-			time.Sleep(time.Second)
-			rotate(t, path)
-			writeLog(t, path, second(2)+" stdout F last words")
-			end()
-		})
-		if got != "one\nlast words\n" {
-			t.Errorf("%q", got)
 		}
 	})
 }
@@ -370,6 +133,126 @@ func TestLogsOfContainers(t *testing.T) {
 		want("waiting", logs("waits", api.LogOptions{}), `container "c" in pod "waits" is waiting to start: `+
 			r.get("waits").Status.ContainerStatuses[0].State.Waiting.Reason)
 		want("no pod", logs("none", api.LogOptions{}), `pods "none" not found`)
+	})
+}
+
+// TestFollowAcrossRestarts: who follows a container goes on with its next instance, until there will be none.
+func TestFollowAcrossRestarts(t *testing.T) {
+	for name, c := range map[string]struct {
+		policy corev1.RestartPolicy
+		codes  []int // of each attempt
+		want   string
+	}{
+		"always":     {corev1.RestartPolicyAlways, []int{1, 0, 1}, "attempt 0\nattempt 1\nattempt 2\n"},
+		"on failure": {corev1.RestartPolicyOnFailure, []int{1, 0}, "attempt 0\nattempt 1\n"},
+		"never":      {corev1.RestartPolicyNever, []int{1}, "attempt 0\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			with(t, nil, func(r *rig) {
+				r.begin()
+				p := r.pod("p", policy(c.policy))
+				r.pass(time.Second)
+				write := func(n int) {
+					writeLog(t, r.agent.logFile(p, "c", n), fmt.Sprintf("%s stdout F attempt %d", second(n), n))
+				}
+				write(0)
+				in, err := r.agent.Logs(r.Context(), "default", "p", api.LogOptions{Follow: true, TailLines: new(int64(5))})
+				if err != nil {
+					t.Fatal(err)
+				}
+				out := make(chan string, 1)
+				go func() {
+					text, err := io.ReadAll(in)
+					if err != nil {
+						t.Error(err)
+					}
+					out <- string(text)
+				}()
+				for n, code := range c.codes {
+					r.pass(2 * time.Second)
+					r.engine.End(containerID(p, "c", n), runtime.Exit{Code: code})
+					if n+1 < len(c.codes) {
+						r.pass(20 * time.Second) // the back-off
+						write(n + 1)
+					}
+				}
+				r.pass(time.Second)
+				if c.policy == corev1.RestartPolicyAlways {
+					select {
+					case text := <-out:
+						t.Errorf("ended while there is more to come: %q", text)
+					default:
+					}
+					r.delete("p", nil)
+				}
+				r.pass(5 * time.Second)
+				select {
+				case text := <-out:
+					if text != c.want {
+						t.Errorf("%q, want %q", text, c.want)
+					}
+				default:
+					t.Error("does not end")
+				}
+				in.Close()
+			})
+		})
+	}
+}
+
+// TestOldLogsGo: of a container that is restarted again and again, the present log and the one before it stay.
+func TestOldLogsGo(t *testing.T) {
+	with(t, nil, func(r *rig) {
+		r.begin()
+		p := r.pod("p")
+		r.pass(time.Second)
+		for n := range 5 {
+			writeLog(t, r.agent.logFile(p, "c", n), second(n)+" stdout F x")
+			writeLog(t, r.agent.logFile(p, "c", n)+".7", second(n)+" stdout F x")
+			r.engine.End(containerID(p, "c", n), runtime.Exit{Code: 1})
+			r.pass(6 * time.Minute)
+		}
+		files, err := filepath.Glob(filepath.Join(filepath.Dir(r.agent.logFile(p, "c", 0)), "*"))
+		for i := range files {
+			files[i] = filepath.Base(files[i])
+		}
+		if want := "[4.log 4.log.7]"; err != nil || fmt.Sprint(files) != want { // 5 writes nothing here
+			t.Errorf("%v %v, want %s", files, err, want)
+		}
+	})
+}
+
+// TestLogMedium: logs in memory stand in the run directory, and those from before the change are found where they are.
+func TestLogMedium(t *testing.T) {
+	with(t, nil, func(r *rig) {
+		r.cfg.Logs = LogConfig{Memory: true, MaxBytes: 7, MaxFiles: 3, Rate: 5, Total: 99}
+		r.begin()
+		p := r.pod("p")
+		r.pass(time.Second)
+		path := r.agent.logFile(p, "c", 0)
+		if !strings.HasPrefix(path, r.agent.cfg.RunDir) {
+			t.Errorf("%s is not below %s", path, r.agent.cfg.RunDir)
+		}
+		spec, err := r.agent.containerSpec(r.Context(), p, &p.Spec.Containers[0], "id", 0, t.TempDir(), images.Image{Config: images.Config{Entrypoint: []string{"/x"}}}, nil)
+		if err != nil || spec.LogPath != path || spec.LogBytes != 7 || spec.LogFiles != 3 || spec.LogRate != 5 || spec.LogTotal != 99 ||
+			!strings.HasPrefix(path, spec.LogRoot+"/") {
+			t.Errorf("%+v %v", spec, err)
+		}
+		before := filepath.Join(podLogDir(filepath.Join(r.agent.cfg.DataDir, "logs"), p), "c", "0.log")
+		writeLog(t, before, second(1)+" stdout F before")
+		in, err := r.agent.Logs(r.Context(), "default", "p", api.LogOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer in.Close()
+		if out, err := io.ReadAll(in); err != nil || string(out) != "before\n" {
+			t.Errorf("%q %v", out, err)
+		}
+		r.delete("p", nil)
+		r.pass(time.Minute)
+		if exists(filepath.Dir(filepath.Dir(before))) {
+			t.Error("the logs of a removed pod are still there")
+		}
 	})
 }
 

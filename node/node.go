@@ -40,6 +40,7 @@ type Config struct {
 	Events  Recorder
 
 	DataDir    string // volumes and logs
+	Logs       LogConfig
 	RunDir     string // files that die with the boot
 	ResolvConf string // the host's resolver configuration
 	HostsFile  string // the host's /etc/hosts; empty: that path

@@ -54,7 +54,8 @@ func (a *Agent) containerSpec(ctx context.Context, pod *corev1.Pod, c *corev1.Co
 	}
 	out := runtime.Container{ID: id, PodUID: string(pod.UID), Name: c.Name, Attempt: attempt, Rootfs: rootfs,
 		Args: args, Env: env.list(), Cwd: first(c.WorkingDir, img.Config.WorkingDir, "/"), User: user,
-		Mounts: mounts, LogPath: a.logFile(pod, c.Name, attempt), Resources: containerResources(pod, c, a.memoryTotal()),
+		Mounts: mounts, LogPath: a.logFile(pod, c.Name, attempt), LogBytes: a.cfg.Logs.MaxBytes, LogFiles: a.cfg.Logs.MaxFiles,
+		LogRate: a.cfg.Logs.Rate, LogRoot: a.logRoots()[0], LogTotal: a.cfg.Logs.Total, Resources: containerResources(pod, c, a.memoryTotal()),
 		Labels: map[string]string{podstate.LabelStopSignal: img.Config.StopSignal, podstate.LabelImage: c.Image}}
 	a.secure(&out, pod, c)
 	return out, nil

@@ -64,7 +64,7 @@ func (a *Agent) sweep(ctx context.Context) bool {
 // clear up behind it.
 func (a *Agent) retainFiles(known map[string]bool) error {
 	var errs []error
-	for _, dir := range []string{filepath.Dir(a.podRunDir("x")), a.logsDir()} {
+	for _, dir := range append(a.logRoots(), filepath.Dir(a.podRunDir("x"))) {
 		entries, err := os.ReadDir(dir)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			errs = append(errs, err)

@@ -8,7 +8,6 @@ package runtime
 import (
 	"context"
 	"errors"
-	"io"
 	"syscall"
 	"time"
 )
@@ -18,9 +17,6 @@ var ErrNotFound = errors.New("not found")
 
 // ErrUnavailable says that the engine cannot be reached just now (the keeper restarts); ask again.
 var ErrUnavailable = errors.New("container engine unavailable")
-
-// ErrNotRunning says that a container has ended, so that nothing can be run in it.
-var ErrNotRunning = errors.New("container is not running")
 
 // Engine runs containers. Every method is idempotent: called twice it does what it did once. All of it
 // survives a restart of the caller, and List after one tells what is there.
@@ -47,18 +43,6 @@ type Engine interface {
 	// engine is lost (an error, as is the end of ctx). States that follow each other faster than fn returns may be
 	// told as one, the last. fn must not block for long and must not call the engine.
 	Watch(ctx context.Context, fn func(Status)) error
-	Execer
-}
-
-// Execer runs commands in containers.
-type Execer interface {
-	// Exec runs a command in a running container and tells how it ended; how the command itself fails is no error. It
-	// returns when the command has ended and its output has been written. The command has every bound of the
-	// container: namespaces, cgroup, capabilities, system call filter. When ctx ends, the command and everything that
-	// it started are killed, and the error is ctx's; so too when the engine or its caller dies. What a command leaves
-	// in the background when it ends by itself runs on, as a part of the container; its later output is nobody's.
-	// An unknown container is ErrNotFound, one that has ended ErrNotRunning.
-	Exec(ctx context.Context, x Exec) (Exit, error)
 }
 
 // Info describes an engine.
@@ -118,12 +102,17 @@ type Container struct {
 
 	Stdin bool // keep a stdin open; else /dev/null
 	TTY   bool
-	// LogPath is the file that gets stdout and stderr in CRI log format; empty: nobody wants them. A full one becomes
-	// LogPath.1, that one LogPath.2 and so on, and a new one begins. The log of an exited container is complete.
-	// The engine never removes LogPath: it belongs to the caller.
+	// LogPath is the file that gets stdout and stderr in CRI log format; empty: nobody wants them. A full one is renamed
+	// to LogPath.N, N counting up from 1, and a new one begins: a name, once given, is never another file's. The log of
+	// an exited container is complete. The engine removes LogPath only to stay within LogTotal: it belongs to the caller.
 	LogPath  string
 	LogBytes int64 // rotate at this size; 0: 10 MiB
 	LogFiles int   // keep so many files, the one being written among them; 0: 5
+	LogRate  int64 // bytes a second, ten seconds' worth of them at once; what is above is left out and counted in the log; 0: all
+	// LogTotal bounds all logs below LogRoot, whosever they are: the directory with the most loses its oldest file
+	// first. 0: no bound.
+	LogRoot  string
+	LogTotal int64
 
 	Resources Resources
 	// Labels are given back in Status untouched; the engine does not read them.
@@ -152,30 +141,6 @@ type Mount struct {
 	Propagation    string // "", "rslave", "rshared"
 	Options        []string
 }
-
-// Exec is a command to run in a container.
-type Exec struct {
-	Container string // ID
-	Args      []string
-	Env       []string // beside and over the container's own
-	Cwd       string   // empty: the container's
-	User      *User    // nil: the container's
-
-	// Stdin is read until its end, which the command then sees, or until Exec returns; a Read that is under way then is
-	// not waited for, so whoever owns Stdin closes it. Nil is /dev/null.
-	Stdin io.Reader
-	// Stdout and Stderr get the output; nil throws it away. An error of theirs closes the pipe, so that the command gets
-	// SIGPIPE. How much is kept is for them to decide; a Write must come back when ctx has ended.
-	Stdout, Stderr io.Writer
-
-	// TTY gives the command a terminal. Everything then comes from Stdout, and Resize may be used.
-	TTY    bool
-	Size   Size
-	Resize <-chan Size // nil or open: it need not be closed
-}
-
-// Size is that of a terminal, in characters.
-type Size struct{ Width, Height uint16 }
 
 // Rlimit is one resource limit.
 type Rlimit struct {

@@ -41,6 +41,9 @@ type fileConfig struct {
 	ResolvConf                string            `json:"resolvConf,omitempty"`
 	ClusterDNS                []string          `json:"clusterDNS,omitempty"`
 	ClusterDomain             string            `json:"clusterDomain,omitempty"`
+	ContainerLogMaxSize       string            `json:"containerLogMaxSize,omitempty"`
+	ContainerLogMaxFiles      *int32            `json:"containerLogMaxFiles,omitempty"`
+	Logging                   loggingConfig     `json:"logging,omitempty"`
 
 	ShutdownGracePeriod             metav1.Duration `json:"shutdownGracePeriod,omitempty"`
 	ShutdownGracePeriodCriticalPods metav1.Duration `json:"shutdownGracePeriodCriticalPods,omitempty"`
@@ -111,6 +114,9 @@ func (c fileConfig) check() error {
 	}
 	if _, err := reserved(c.SystemReserved); err != nil {
 		return fmt.Errorf("systemReserved: %w", err)
+	}
+	if _, err := c.logs(); err != nil {
+		return err
 	}
 	_, err := thresholds(c.EvictionHard)
 	return err

@@ -22,6 +22,7 @@ func logsFlags(c *command) {
 	c.flags.StringVar(&o.container, "c", "", "container")
 	c.flags.BoolVar(&o.follow, "f", false, "go on until the container ends")
 	c.flags.BoolVar(&o.previous, "p", false, "of the instance before this one")
+	c.flags.BoolVar(&o.previous, "previous", false, "the same")
 	c.flags.BoolVar(&o.timestamps, "timestamps", false, "with the time of each line")
 	c.flags.Int64Var(&o.tail, "tail", -1, "only so many lines from the end")
 	c.flags.Int64Var(&o.limit, "limit-bytes", 0, "at most so many bytes")

@@ -147,10 +147,14 @@ func (b *board) openAgent() error {
 	if err != nil {
 		return err
 	}
+	logs, err := b.file.logs()
+	if err != nil {
+		return err
+	}
 	b.keeper = keeper.New(keeper.ClientConfig{RunDir: b.runDir, Command: cmd})
 	machine := host.New(host.Config{})
 	cfg := node.Config{Name: b.name, Version: version, Client: b.client, Engine: b.keeper, Images: b.images, Network: b.network,
-		Board: &sampler{host: machine, dataDir: b.dataDir, bridge: b.bridge}, Events: b.events, DataDir: b.dataDir, RunDir: b.runDir,
+		Board: &sampler{host: machine, dataDir: b.dataDir, bridge: b.bridge}, Events: b.events, DataDir: b.dataDir, RunDir: b.runDir, Logs: logs,
 		ResolvConf: firstNonEmpty(b.file.ResolvConf, machine.ResolvConf()),
 		ClusterDNS: b.file.ClusterDNS, ClusterDomain: b.file.ClusterDomain, Registration: b.reg, Status: b.status,
 		NoPodNetwork: b.bridge == noBridge, Unconfined: b.file.SeccompDefault != nil && !*b.file.SeccompDefault}

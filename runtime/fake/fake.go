@@ -30,8 +30,6 @@ type Behaviour struct {
 	IgnoreTERM bool
 	TermTakes  time.Duration
 	TermCode   int
-	// Exec is what commands run in it do; nil: they exit 0 at once.
-	Exec Command
 }
 
 // For is a Behaviour that exits with code after d.
@@ -65,7 +63,6 @@ type container struct {
 	ready  chan struct{} // closed when Start has come to an end
 	failed error
 	timers []*time.Timer
-	execs  map[*context.CancelCauseFunc]bool // commands that run in it
 }
 
 // New makes an empty engine.
@@ -83,9 +80,6 @@ func (e *Engine) SetAway(away bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.away = away
-	for _, c := range e.cons {
-		c.endExecs(runtime.ErrUnavailable)
-	}
 	for w := range e.watchers {
 		w.poke()
 	}
@@ -108,7 +102,7 @@ func (e *Engine) Reboot() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, c := range e.cons {
-		c.halt()
+		c.stopTimers()
 	}
 	clear(e.pods)
 	clear(e.cons)
@@ -163,7 +157,7 @@ func (e *Engine) RemovePod(_ context.Context, uid string) error {
 	}
 	for id, c := range e.cons {
 		if c.status.PodUID == uid {
-			c.halt()
+			c.stopTimers()
 			delete(e.cons, id)
 		}
 	}
@@ -215,7 +209,7 @@ func (e *Engine) admit(spec runtime.Container) (c *container, mine bool, err err
 	if _, ok := e.pods[spec.PodUID]; !ok {
 		return nil, false, fmt.Errorf("start container %s: pod %s: %w", spec.ID, spec.PodUID, runtime.ErrNotFound)
 	}
-	c = &container{does: e.cfg.Script(spec), ready: make(chan struct{}), execs: map[*context.CancelCauseFunc]bool{}, status: runtime.Status{ID: spec.ID,
+	c = &container{does: e.cfg.Script(spec), ready: make(chan struct{}), status: runtime.Status{ID: spec.ID,
 		PodUID: spec.PodUID, Name: spec.Name, Attempt: spec.Attempt, LogPath: spec.LogPath, Labels: maps.Clone(spec.Labels)}}
 	e.cons[spec.ID] = c
 	return c, true, nil
@@ -255,7 +249,7 @@ func (e *Engine) end(c *container, x runtime.Exit) {
 	if c.status.Phase != runtime.Running || e.cons[c.status.ID] != c {
 		return
 	}
-	c.halt()
+	c.stopTimers()
 	if x.FinishedAt.IsZero() {
 		x.FinishedAt = time.Now()
 	}
@@ -263,9 +257,7 @@ func (e *Engine) end(c *container, x runtime.Exit) {
 	e.changed(c.status.ID)
 }
 
-// halt ends what goes on in a container; called with the lock held.
-func (c *container) halt() {
-	c.endExecs(errEnded)
+func (c *container) stopTimers() {
 	for _, t := range c.timers {
 		t.Stop()
 	}
@@ -306,7 +298,7 @@ func (e *Engine) Remove(_ context.Context, id string) error {
 		return err
 	}
 	if c, ok := e.cons[id]; ok {
-		c.halt()
+		c.stopTimers()
 		delete(e.cons, id)
 	}
 	return nil

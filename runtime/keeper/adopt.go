@@ -126,7 +126,7 @@ func (e *Engine) adoptContainer(id string, files map[string]*os.File) error {
 func (e *Engine) adoptRunning(c *container, files map[string]*os.File) error {
 	id := c.rec.Container.ID
 	var err error
-	if c.stdio, err = reopenStdio(c.dir, c.rec.Container, openLog(c.rec.Container, e.log), files); err != nil {
+	if c.stdio, err = reopenStdio(c.dir, c.rec.Container, openLog(c.rec.Container, e.budgets.of(c.rec.Container), e.log), files); err != nil {
 		return err
 	}
 	for name, f := range c.stdio.files {
@@ -151,10 +151,6 @@ func (e *Engine) adoptRunning(c *container, files map[string]*os.File) error {
 	}
 	for _, f := range files { // opened again by name, or copied
 		_ = f.Close()
-	}
-	// Whoever waited for these has been told that they are lost.
-	if err := e.cfg.Runner.EndExecs(c.rec.Pod, id); err != nil {
-		e.log.Warn("commands that ran in a container could not be ended", "container", id, "err", err)
 	}
 	e.follow(c, ended)
 	return nil

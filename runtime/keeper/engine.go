@@ -24,12 +24,13 @@ import (
 // Engine is the keeper's inside: a runtime.Engine over a Runner, in this process. Package users want Run (the
 // process) and Client (the Engine that talks to it); tests use it directly.
 type Engine struct {
-	cfg    Config
-	log    *slog.Logger
-	reaper *reaper
-	lot    *lot
-	pods   keyed         // one operation at a time per pod
-	slots  chan struct{} // starts at the same time: each costs a Go runtime's memory for a moment
+	cfg     Config
+	log     *slog.Logger
+	reaper  *reaper
+	lot     *lot
+	pods    keyed         // one operation at a time per pod
+	budgets budgets       // of logs
+	slots   chan struct{} // starts at the same time: each costs a Go runtime's memory for a moment
 
 	mu    sync.Mutex // guards what follows; never held over an effect
 	ready bool
@@ -37,7 +38,6 @@ type Engine struct {
 	pod   map[string]podRecord
 	con   map[string]*container
 	watch map[*watcher]bool
-	execs uint64 // commands run so far; names them
 
 	quit chan struct{}  // closed when Run ends
 	ops  sync.WaitGroup // calls under way
@@ -55,8 +55,6 @@ type container struct {
 	sealed bool          // its streams have been told to stop; guarded by Engine.mu
 	done   chan struct{} // closed when the exit has been recorded
 	swept  chan struct{} // closed when what it had made has been removed, or that has been tried
-	// entering is held for reading while a command enters its namespaces, and for writing while its process is reaped.
-	entering sync.RWMutex
 }
 
 // NewEngine prepares an engine. It answers ErrUnavailable until Run has looked at what is there.
@@ -68,8 +66,9 @@ func NewEngine(cfg Config) (*Engine, error) {
 		return nil, errors.New("keeper: no runner")
 	}
 	return &Engine{cfg: cfg, log: cfg.log(), reaper: newReaper(), lot: newLot(cfg),
-		slots: make(chan struct{}, max(2, goruntime.NumCPU())),
-		pod:   map[string]podRecord{}, con: map[string]*container{}, watch: map[*watcher]bool{},
+		budgets: budgets{log: cfg.log()},
+		slots:   make(chan struct{}, max(2, goruntime.NumCPU())),
+		pod:     map[string]podRecord{}, con: map[string]*container{}, watch: map[*watcher]bool{},
 		quit: make(chan struct{})}, nil
 }
 

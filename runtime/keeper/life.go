@@ -79,7 +79,7 @@ func (e *Engine) start(p runtime.Pod, spec runtime.Container) (_ runtime.Status,
 	if err := e.save(c); err != nil {
 		return runtime.Status{}, err
 	}
-	c.stdio, child, err = makeStdio(c.dir, spec, openLog(spec, e.log), e.cfg.Park != nil)
+	c.stdio, child, err = makeStdio(c.dir, spec, openLog(spec, e.budgets.of(spec), e.log), e.cfg.Park != nil)
 	if err != nil {
 		return runtime.Status{}, err
 	}
@@ -147,13 +147,11 @@ func (e *Engine) follow(c *container, ended *runtime.Exit) {
 	e.mu.Unlock()
 	e.wg.Go(func() {
 		if ended == nil {
-			if err := c.proc.ended(); err != nil { // told to stop
+			x, err := c.proc.wait()
+			if err != nil { // told to stop
 				e.endStreams(c, leave)
 				return
 			}
-			c.entering.Lock()
-			x := c.proc.exit()
-			c.entering.Unlock()
 			e.reaper.gone(c.proc.pid)
 			ended = &x
 		}

@@ -90,7 +90,7 @@ func FuzzSplitter(f *testing.F) {
 
 func newTestLog(t *testing.T, max int64, keep int) *logFile {
 	return openLog(runtime.Container{ID: "c", LogPath: filepath.Join(t.TempDir(), "pod", "c", "0.log"), LogBytes: max, LogFiles: keep},
-		slog.New(slog.DiscardHandler))
+		nil, slog.New(slog.DiscardHandler))
 }
 
 func TestRotation(t *testing.T) {
@@ -108,7 +108,7 @@ func TestRotation(t *testing.T) {
 		for n := range keep {
 			name := l.path
 			if n > 0 {
-				name = fmt.Sprintf("%s.%d", l.path, n)
+				name = fmt.Sprintf("%s.%d", l.path, 17-n) // 16 files were full
 			}
 			b, err := os.ReadFile(name)
 			if err != nil || len(b) > 100 || !strings.HasPrefix(string(b), fmt.Sprintf("%03d ", next)) {
@@ -123,12 +123,12 @@ func TestLogGoesOn(t *testing.T) {
 	l := newTestLog(t, 100, 2)
 	l.write([]byte("first\n"))
 	l.close()
-	again := openLog(runtime.Container{ID: "c", LogPath: l.path, LogBytes: 100, LogFiles: 2}, slog.New(slog.DiscardHandler))
+	again := openLog(runtime.Container{ID: "c", LogPath: l.path, LogBytes: 100, LogFiles: 2}, nil, slog.New(slog.DiscardHandler))
 	again.write([]byte("second\n"))
 	again.write([]byte(strings.Repeat("x", 200) + "\n")) // longer than a file: alone in one
 	again.write([]byte("third\n"))
 	b, _ := os.ReadFile(l.path)
-	old, _ := os.ReadFile(l.path + ".1")
+	old, _ := os.ReadFile(l.path + ".2")
 	if string(b) != "third\n" || len(old) != 201 {
 		t.Errorf("%q, and %d bytes before", b, len(old))
 	}
@@ -163,7 +163,7 @@ func TestFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer unix.Unmount(dir, unix.MNT_DETACH)
-	l := openLog(runtime.Container{ID: "c", LogPath: filepath.Join(dir, "log"), LogBytes: 1 << 20}, slog.New(slog.DiscardHandler))
+	l := openLog(runtime.Container{ID: "c", LogPath: filepath.Join(dir, "log"), LogBytes: 1 << 20}, nil, slog.New(slog.DiscardHandler))
 	line := []byte(strings.Repeat("x", 999) + "\n")
 	for range 100 {
 		l.write(line)

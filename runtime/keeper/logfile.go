@@ -8,8 +8,11 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
+	"time"
 
 	"ledge/runtime"
 )
@@ -19,29 +22,46 @@ const (
 	defaultLogFiles = 5
 )
 
-// logFile is the log of one container, shared by its streams. When it is full it becomes <path>.1, that <path>.2
-// and so on, and a new one begins. A log that cannot be written loses lines; it never stops the container.
+// logFile is the log of one container, shared by its streams. When it is full it becomes <path>.N, N counting up, and
+// a new one begins: one rename, so that a reader who knows a file by its name or holds it open knows what came next.
+// A log that cannot be written loses lines; it never stops the container.
 type logFile struct {
-	path string
-	max  int64
-	keep int
-	log  *slog.Logger
+	path   string
+	max    int64
+	keep   int
+	limit  limiter
+	budget *budget // nil: unbounded
+	log    *slog.Logger
 
 	mu   sync.Mutex
 	f    *os.File
 	size int64
+	last int // number of the newest full file, once known
 	lost int // writes lost since the last one that worked
 }
 
-func openLog(c runtime.Container, log *slog.Logger) *logFile {
-	l := &logFile{path: c.LogPath, max: c.LogBytes, keep: c.LogFiles, log: log.With("container", c.ID)}
+func openLog(c runtime.Container, b *budget, log *slog.Logger) *logFile {
+	l := &logFile{path: c.LogPath, max: c.LogBytes, keep: c.LogFiles, budget: b, log: log.With("container", c.ID)}
+	l.limit.rate = c.LogRate
 	if l.max <= 0 {
 		l.max = defaultLogBytes
 	}
 	if l.keep <= 0 {
 		l.keep = defaultLogFiles
 	}
+	b.open(l)
 	return l
+}
+
+// put appends whole lines of one stream, unless they come too fast. It says how long the stream should rest before
+// it reads on.
+func (l *logFile) put(stream string, now time.Time, lines []byte) time.Duration {
+	if l.path == "" || len(lines) == 0 {
+		return 0
+	}
+	lines, rest := l.limit.pass(stream, now, lines)
+	l.write(lines)
+	return rest
 }
 
 // write appends whole lines.
@@ -49,6 +69,11 @@ func (l *logFile) write(b []byte) {
 	if l.path == "" || len(b) == 0 {
 		return
 	}
+	l.writeLocked(b)
+	l.budget.add(int64(len(b)))
+}
+
+func (l *logFile) writeLocked(b []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.append(b); err != nil {
@@ -135,24 +160,61 @@ func (l *logFile) rotate() error {
 	if err != nil {
 		return err
 	}
-	name := func(n int) string {
-		if n == 0 {
-			return l.path
-		}
-		return l.path + "." + strconv.Itoa(n)
-	}
 	if l.keep == 1 {
 		return os.Remove(l.path)
 	}
-	for n := l.keep - 1; n > 0; n-- {
-		if err := os.Rename(name(n-1), name(n)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	full, err := fullLogs(l.path)
+	if err != nil {
+		return err
+	}
+	if len(full) > 0 {
+		l.last = max(l.last, full[len(full)-1])
+	}
+	l.last++
+	if err := os.Rename(l.path, fullLog(l.path, l.last)); err != nil {
+		return err
+	}
+	for _, n := range append(full, l.last)[:max(0, len(full)+2-l.keep)] {
+		if err := os.Remove(fullLog(l.path, n)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
 	return nil
 }
 
+func fullLog(path string, n int) string { return path + "." + strconv.Itoa(n) }
+
+// fullLogs are the numbers of a log's full files, oldest first.
+func fullLogs(path string) ([]int, error) {
+	entries, err := os.ReadDir(filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	var out []int
+	for _, e := range entries {
+		suffix, ok := strings.CutPrefix(e.Name(), filepath.Base(path)+".")
+		if n, err := strconv.Atoi(suffix); ok && err == nil {
+			out = append(out, n)
+		}
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+// drop throws the present file away; the next line begins a new one.
+func (l *logFile) drop() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.f != nil {
+		_ = l.f.Close()
+		l.f, l.size = nil, 0
+	}
+	return os.Remove(l.path)
+}
+
 func (l *logFile) close() {
+	l.write(l.limit.end(time.Now()))
+	l.budget.close(l)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.f != nil {

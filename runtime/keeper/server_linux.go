@@ -123,9 +123,7 @@ func (s *server) handle(ctx context.Context, c *net.UnixConn) {
 	}
 	_ = c.SetReadDeadline(time.Now().Add(requestWithin))
 	var q request
-	files, err := receiveFiles(c, &q, true)
-	defer func() { closeFiles(files) }()
-	if err != nil {
+	if err := receive(c, &q, true); err != nil {
 		if !errors.Is(err, io.EOF) {
 			s.answer(c, failure(fmt.Errorf("read the request: %w: %w", ErrProtocol, err)))
 		}
@@ -141,8 +139,6 @@ func (s *server) handle(ctx context.Context, c *net.UnixConn) {
 		s.watch(ctx, c)
 	case opPark:
 		s.park(ctx, c)
-	case opExec:
-		s.exec(ctx, c, q, files)
 	case opShutdown:
 		s.answer(c, response{Proto: protoVersion})
 		s.stop()
@@ -273,7 +269,7 @@ func sendChanges(c *net.UnixConn, changes map[string]*os.File) bool {
 		case f == nil:
 			ok = send(c, parkFrame{Drop: name}) == nil
 		default:
-			ok = send(c, parkFrame{Hold: name}, f) == nil
+			ok = sendFile(c, parkFrame{Hold: name}, f) == nil
 		}
 		if f != nil {
 			_ = f.Close()

@@ -50,7 +50,8 @@ func (s *stream) run() {
 	if s.told.Load() == leave {
 		tag = 'P'
 	}
-	s.log.write(s.split.flush(nil, time.Now(), tag))
+	now := time.Now()
+	s.log.put(s.split.stream, now, s.split.flush(nil, now, tag))
 }
 
 // drain reads what there is, and reports whether the stream has ended.
@@ -66,7 +67,11 @@ func (s *stream) drain(fd int) bool {
 		case err != nil || n <= 0:
 			return true // all writers are gone (EIO on a terminal)
 		default:
-			s.log.write(s.split.feed(b.out[:0], time.Now(), b.in[:n]))
+			now := time.Now()
+			rest := s.log.put(s.split.stream, now, s.split.feed(b.out[:0], now, b.in[:n]))
+			if rest > 0 && s.told.Load() == follow {
+				time.Sleep(rest)
+			}
 		}
 	}
 	return false
