@@ -329,7 +329,7 @@ func TestUnavailableCalls(t *testing.T) {
 }
 
 type brokenEngine struct {
-	runtime.Engine
+	Engine
 	signal  atomic.Pointer[error]
 	signals atomic.Int64
 }

@@ -49,7 +49,7 @@ func (a *Agent) names(pod *corev1.Pod) (podNames, error) {
 	n, err := names(pod, cmp.Or(a.cfg.ClusterDomain, "cluster.local"))
 	if a.onHostNetwork(pod) { // the host's network comes with the host's name
 		a.mu.Lock()
-		n.kernel, err = cmp.Or(a.hostname, a.cfg.Name), nil
+		n.kernel, err = cmp.Or(a.sample.Hostname, a.cfg.Name), nil
 		a.mu.Unlock()
 	}
 	return n, err

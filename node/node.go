@@ -33,7 +33,7 @@ type Config struct {
 	Name    string // of the Node
 	Version string // ledge's own, reported as kubeletVersion
 	Client  api.Client
-	Engine  runtime.Engine
+	Engine  Engine
 	Images  images.Store
 	Network network.Setup
 	Board   Board
@@ -50,12 +50,19 @@ type Config struct {
 
 	Registration Registration
 	Status       StatusConfig
+	Resources    ResourceConfig
 
 	// NoPodNetwork puts every pod on the host's network, whatever it asks for: a board without bridges.
 	NoPodNetwork bool
 	// Unconfined runs containers without the default system call filter unless they ask for it, as a kubelet
 	// with seccompDefault: false does.
 	Unconfined bool
+}
+
+// Engine runs containers and changes their limits.
+type Engine interface {
+	runtime.Engine
+	runtime.Limiter
 }
 
 // Recorder takes events for users to read. It never blocks.
@@ -77,11 +84,11 @@ type Agent struct {
 	engine      engineView
 	closing     string // not empty: new pods are refused, the Node is not ready, with this message
 	hostIPs     []string
-	memory      int64               // of the board, in bytes
-	hostname    string              // of the board
+	sample      Sample              // the board as last looked at
 	allocatable corev1.ResourceList // of the board
 	everUp      bool                // the engine has been reached once
 	statusCh    chan struct{}       // poked when node status should be looked at now
+	groupsCh    chan struct{}       // poked when what pods stand in should be bounded anew
 	known       chan struct{}       // closed when the API has been seen to have the Node
 	looked      chan struct{}       // closed when the board has been looked at once
 	met         chan struct{}       // closed when the engine has been reached once
@@ -90,6 +97,7 @@ type Agent struct {
 // engineView is what the agent knows of the engine's containers.
 type engineView struct {
 	up         bool
+	info       runtime.Info
 	downSince  time.Time
 	err        error
 	containers map[string]map[string]runtime.Status // pod UID -> ID
@@ -107,7 +115,8 @@ func New(cfg Config) (*Agent, error) {
 	}
 	sel := api.Selection{Fields: fields.OneTermEqualSelector("spec.nodeName", cfg.Name)}
 	a := &Agent{cfg: cfg, volumes: vols, pods: api.NewView[*corev1.Pod](cfg.Client, api.Pods, sel),
-		workers: map[types.UID]*worker{}, statusCh: make(chan struct{}, 1), known: make(chan struct{}), looked: make(chan struct{}), met: make(chan struct{}),
+		workers: map[types.UID]*worker{}, statusCh: make(chan struct{}, 1),
+		groupsCh: make(chan struct{}, 1), known: make(chan struct{}), looked: make(chan struct{}), met: make(chan struct{}),
 		engine: engineView{downSince: time.Now()}}
 	a.sources = newSources(cfg.Client, a.sourceChanged)
 	return a, nil
@@ -122,6 +131,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.postStatus(ctx) })
 	g.Go(func() error { return a.reconcile(ctx, g) })
 	g.Go(func() error { return a.renewLease(ctx) })
+	g.Go(func() error { return a.tendGroups(ctx) })
 	return g.Wait()
 }
 
@@ -157,15 +167,19 @@ func (a *Agent) followEngine(ctx context.Context) error {
 }
 
 func (a *Agent) followOnce(ctx context.Context) error {
+	info, err := a.cfg.Engine.Info(ctx)
+	if err != nil {
+		return err
+	}
 	st, err := a.cfg.Engine.List(ctx)
 	if err != nil {
 		return err
 	}
-	a.engineFound(st)
+	a.engineFound(info, st)
 	return a.cfg.Engine.Watch(ctx, a.containerChanged)
 }
 
-func (a *Agent) engineFound(st runtime.State) {
+func (a *Agent) engineFound(info runtime.Info, st runtime.State) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.engine.up {
@@ -175,7 +189,7 @@ func (a *Agent) engineFound(st runtime.State) {
 		a.everUp = true
 		close(a.met)
 	}
-	a.engine = engineView{up: true, containers: map[string]map[string]runtime.Status{}, pods: map[string]runtime.PodStatus{}}
+	a.engine = engineView{up: true, info: info, containers: map[string]map[string]runtime.Status{}, pods: map[string]runtime.PodStatus{}}
 	for _, p := range st.Pods {
 		a.engine.pods[p.Pod.UID] = p
 	}
@@ -186,6 +200,7 @@ func (a *Agent) engineFound(st runtime.State) {
 		w.poke()
 	}
 	a.pokeStatus()
+	a.pokeGroups()
 }
 
 func (a *Agent) engineLost(err error) {
@@ -262,6 +277,7 @@ func (a *Agent) reconcile(ctx context.Context, g *errgroup.Group) error {
 	}
 	for {
 		a.dispatch(ctx, g)
+		a.pokeGroups()
 		select {
 		case <-ctx.Done():
 			return nil
@@ -335,12 +351,6 @@ func (a *Agent) nodeIPs() []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.hostIPs
-}
-
-func (a *Agent) memoryTotal() int64 {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.memory
 }
 
 // ErrUnknownPod says that no pod of that UID runs here.

@@ -72,6 +72,7 @@ type poster struct {
 	unschedulable *bool // as last seen
 	grumble       grumble
 	noAddress     grumble
+	wrong         error // a configuration that this board cannot have: the agent ends
 }
 
 // postStatus registers the Node, then keeps its status true.
@@ -91,6 +92,9 @@ func (a *Agent) postStatus(ctx context.Context) error {
 		rest := time.Duration(float64(cfg.UpdateEvery) * (1 + 0.04*rand.Float64())) // N-2.11
 		if err := p.sync(ctx); ctx.Err() == nil {
 			p.grumble.about("cannot post node status", err, "node", a.cfg.Name)
+		}
+		if p.wrong != nil {
+			return p.wrong
 		}
 		if !p.ready && time.Since(begin) < 120*time.Second {
 			rest = 100 * time.Millisecond // N-2.16: do not let the first pods wait
@@ -119,7 +123,13 @@ func (a *Agent) pokeStatus() {
 
 // sync looks at the board once and tells the API if there is something to tell.
 func (p *poster) sync(ctx context.Context) error {
+	early := p.early() // as of before the look: the engine may come while it is taken
 	f, err := p.look(ctx)
+	if err == nil {
+		if p.wrong = f.overReserved(); p.wrong != nil {
+			return p.wrong
+		}
+	}
 	select {
 	case <-p.a.looked:
 	default:
@@ -133,7 +143,7 @@ func (p *poster) sync(ctx context.Context) error {
 			return fmt.Errorf("register node %s: %w", f.name, err)
 		}
 	}
-	if p.early() {
+	if early {
 		return nil
 	}
 	for try := range 5 { // N-2.14
@@ -193,8 +203,8 @@ func (p *poster) look(ctx context.Context) (facts, error) {
 	}
 	p.noAddress.about("no address for this node; those it has stay", none, "node", f.name)
 	a.mu.Lock()
-	a.hostname, a.allocatable = sample.Hostname, f.allocatable()
-	if a.memory = sample.MemoryTotal; len(ips) > 0 { // while the link is down the last address is still the best answer
+	a.allocatable = f.allocatable()
+	if a.sample = sample; len(ips) > 0 { // while the link is down the last address is still the best answer
 		a.hostIPs = ips
 	}
 	a.mu.Unlock()

@@ -1,24 +1,81 @@
 package node
 
 import (
+	"fmt"
+	"math"
+	"os"
 	"path"
+	"slices"
+	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
+	"ledge/api"
 	"ledge/runtime"
 )
 
-const periodUS = 100_000
+// ResourceConfig says how pods are bounded. Zero values are Kubernetes' defaults.
+type ResourceConfig struct {
+	PodPids    int64         // podPidsLimit; 0: none (N-7.46)
+	OneByOne   bool          // singleProcessOOMKill: only the process the kernel chose dies (N-7.44)
+	NoCPUQuota bool          // cpuCFSQuota: false
+	CPUPeriod  time.Duration // cpuCFSQuotaPeriod; 0: 100 ms (N-7.40)
+	Swap       SwapRule
+	MemoryQoS  MemoryQoS
+	// Unenforced: enforceNodeAllocatable without "pods": reservations do not bound the pods (N-1.61).
+	Unenforced bool
+}
+
+// MemoryQoS is N-7.45, which is off unless its gate is on.
+type MemoryQoS struct {
+	On        bool
+	Throttle  float64 // memoryThrottlingFactor; 0: 0.9
+	Protected bool    // memoryReservationPolicy: TieredReservation
+}
+
+// limits turns what pods ask for into cgroup settings. It is a value: the same pod on the same board gives the same.
+type limits struct {
+	ResourceConfig
+	v2             bool
+	memory, swap   int64 // of the board
+	allocatable    int64 // memory that pods may have
+	pods           corev1.ResourceList
+	pidMax, pidRes int64
+}
+
+// limits are those of this board as last looked at.
+func (a *Agent) limits() limits {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	f := facts{sample: a.sample, cfg: a.cfg.Status}
+	pids := f.reserved(resourcePID)
+	return limits{ResourceConfig: a.cfg.Resources, v2: a.engine.info.CgroupVersion == 2, memory: a.sample.MemoryTotal,
+		swap: a.sample.SwapTotal, allocatable: a.allocatable.Memory().Value(), pods: f.forPods(a.cfg.Resources.Unenforced),
+		pidMax: a.sample.PIDMax, pidRes: pids.Value()}
+}
 
 // podCgroup is the pod's place in the hierarchy (N-7.39).
 func podCgroup(pod *corev1.Pod) string {
-	switch pod.Status.QOSClass {
+	return path.Join(groupOf(pod.Status.QOSClass), "pod"+string(pod.UID))
+}
+
+// The cgroups that pods stand in, by class.
+const (
+	allPods    = "kubepods"
+	burstable  = "kubepods/burstable"
+	besteffort = "kubepods/besteffort"
+)
+
+func groupOf(qos corev1.PodQOSClass) string {
+	switch qos {
 	case corev1.PodQOSGuaranteed:
-		return path.Join("kubepods", "pod"+string(pod.UID))
+		return allPods
 	case corev1.PodQOSBurstable:
-		return path.Join("kubepods", "burstable", "pod"+string(pod.UID))
+		return burstable
 	}
-	return path.Join("kubepods", "besteffort", "pod"+string(pod.UID))
+	return besteffort
 }
 
 // shares turns milli-CPUs into cgroup shares (N-7.40).
@@ -26,80 +83,145 @@ func shares(milli int64) uint64 {
 	if milli <= 0 {
 		return 2
 	}
-	return uint64(min(max(milli*1024/1000, 2), 262144))
+	return uint64(min(max(min(milli, math.MaxInt64/1024)*1024/1000, 2), 262144))
 }
 
-// quota turns a CPU limit into microseconds a period; 0 is no limit (N-7.40).
-func quota(milli int64) int64 {
-	if milli <= 0 {
-		return 0
+// ioWeight shares out I/O as CPU is: by the same number that v2 makes of shares (N-7.41). Kubernetes leaves I/O alone; on
+// one card for everything that lets a best-effort pod stop the others.
+func ioWeight(shares uint64) uint64 { return 1 + ((shares-2)*9999)/262142 }
+
+func (l limits) cpu(out *runtime.Resources, request, limit int64) {
+	out.CPUShares = shares(request)
+	out.IOWeight = ioWeight(out.CPUShares)
+	if limit <= 0 || l.NoCPUQuota {
+		return
 	}
-	return max(milli*periodUS/1000, 1000)
+	period := int64(100_000)
+	if l.CPUPeriod > 0 {
+		period = l.CPUPeriod.Microseconds()
+	}
+	out.CPUQuotaUS, out.CPUPeriodUS = max(limit*period/1000, 1000), uint64(period)
 }
 
-// podResources bounds the pod as a whole (N-7.42). A limit exists only if every container has one.
-func podResources(pod *corev1.Pod) runtime.Resources {
-	out := runtime.Resources{CPUShares: 2}
+// pod bounds the pod as a whole (N-7.42, N-7.46). A limit exists only if every container has one, or the pod itself.
+func (l limits) pod(pod *corev1.Pod) runtime.Resources {
+	out := runtime.Resources{CPUShares: 2, IOWeight: 1, PidsLimit: l.PodPids, HugePages: hugePages(api.Requests(pod))}
 	if pod.Status.QOSClass == corev1.PodQOSBestEffort {
 		return out
 	}
-	var req, cpu, mem int64
-	allCPU, allMem := true, true
-	for _, c := range pod.Spec.Containers {
-		req += cpuRequest(&c)
-		if l := c.Resources.Limits.Cpu().MilliValue(); l > 0 {
-			cpu += l
-		} else {
-			allCPU = false
+	request, limit := api.Requests(pod), api.Limits(pod)
+	l.cpu(&out, request.Cpu().MilliValue(), limit.Cpu().MilliValue())
+	out.MemoryBytes = limit.Memory().Value()
+	l.protect(&out, pod.Status.QOSClass, request.Memory().Value())
+	return out
+}
+
+// container follows N-7.38, N-7.40 and N-7.44.
+func (l limits) container(pod *corev1.Pod, c *corev1.Container) runtime.Resources {
+	adj := oomScoreAdj(pod, c, l.memory)
+	need, most := c.Resources.Requests, c.Resources.Limits
+	out := runtime.Resources{MemoryBytes: most.Memory().Value(), OOMScoreAdj: &adj, KillAllOnOOM: !l.OneByOne,
+		SwapBytes: l.swapOf(pod, c), HugePages: hugePages(need)}
+	request := need.Cpu().MilliValue()
+	if _, ok := need[corev1.ResourceCPU]; !ok {
+		request = most.Cpu().MilliValue()
+	}
+	l.cpu(&out, request, most.Cpu().MilliValue())
+	l.protect(&out, pod.Status.QOSClass, need.Memory().Value())
+	l.throttle(&out, need.Memory().Value(), out.MemoryBytes)
+	return out
+}
+
+// protect keeps requested memory from being reclaimed (N-7.45).
+func (l limits) protect(out *runtime.Resources, qos corev1.PodQOSClass, request int64) {
+	if !l.v2 || !l.MemoryQoS.On || !l.MemoryQoS.Protected || request <= 0 {
+		return
+	}
+	file := map[corev1.PodQOSClass]string{corev1.PodQOSGuaranteed: "memory.min", corev1.PodQOSBurstable: "memory.low"}[qos]
+	if file != "" {
+		unified(out, file, request)
+	}
+}
+
+// throttle slows a container down before it meets its limit (N-7.45).
+func (l limits) throttle(out *runtime.Resources, request, limit int64) {
+	if !l.v2 || !l.MemoryQoS.On || request == limit {
+		return
+	}
+	factor := l.MemoryQoS.Throttle
+	if factor == 0 {
+		factor = 0.9
+	}
+	if limit == 0 {
+		limit = l.allocatable
+	}
+	page := int64(os.Getpagesize())
+	high := int64(float64(request)+factor*float64(limit-request)) / page * page
+	if high > request {
+		unified(out, "memory.high", high)
+	}
+}
+
+func unified(out *runtime.Resources, file string, n int64) {
+	if out.Unified == nil {
+		out.Unified = map[string]string{}
+	}
+	out.Unified[file] = fmt.Sprint(n)
+}
+
+// hugePages are the huge pages of a list, by page size; the map is never nil, so that other sizes are refused.
+func hugePages(list corev1.ResourceList) map[int64]int64 {
+	out := map[int64]int64{}
+	for name, q := range list {
+		if size, ok := strings.CutPrefix(string(name), corev1.ResourceHugePagesPrefix); ok {
+			if s, err := resource.ParseQuantity(size); err == nil {
+				out[s.Value()] = q.Value()
+			}
 		}
-		if l := c.Resources.Limits.Memory().Value(); l > 0 {
-			mem += l
-		} else {
-			allMem = false
-		}
-	}
-	for _, c := range pod.Spec.InitContainers { // they run alone and may need more
-		req = max(req, cpuRequest(&c))
-		allCPU = allCPU && c.Resources.Limits.Cpu().MilliValue() > 0
-		allMem = allMem && c.Resources.Limits.Memory().Value() > 0
-		cpu = max(cpu, c.Resources.Limits.Cpu().MilliValue())
-		mem = max(mem, c.Resources.Limits.Memory().Value())
-	}
-	out.CPUShares = shares(req)
-	if allCPU {
-		out.CPUQuotaUS, out.CPUPeriodUS = quota(cpu), periodUS
-	}
-	if allMem {
-		out.MemoryBytes = mem
 	}
 	return out
 }
 
-func cpuRequest(c *corev1.Container) int64 {
-	if r := c.Resources.Requests.Cpu().MilliValue(); r > 0 {
-		return r
+// groups bounds what pods stand in (N-1.61, N-7.43), in the order to be set.
+func (l limits) groups(pods []*corev1.Pod) []tier {
+	var cpu, low, keep int64
+	for _, p := range pods {
+		request := api.Requests(p)
+		switch p.Status.QOSClass {
+		case corev1.PodQOSBurstable:
+			cpu += request.Cpu().MilliValue()
+			low += request.Memory().Value()
+		case corev1.PodQOSGuaranteed:
+			keep += request.Memory().Value()
+		}
 	}
-	return c.Resources.Limits.Cpu().MilliValue()
+	all := runtime.Resources{CPUShares: shares(l.pods.Cpu().MilliValue()), MemoryBytes: l.pods.Memory().Value()}
+	if l.pidRes > 0 && !l.Unenforced {
+		all.PidsLimit = max(1, l.pidMax-l.pidRes)
+	}
+	b := runtime.Resources{CPUShares: shares(cpu), IOWeight: ioWeight(shares(cpu))}
+	if l.v2 && l.MemoryQoS.On && l.MemoryQoS.Protected { // a cgroup is protected only as far as all above it are
+		unified(&all, "memory.min", keep)
+		unified(&all, "memory.low", low)
+		unified(&b, "memory.low", low)
+	}
+	return []tier{{allPods, all}, {burstable, b}, {besteffort, runtime.Resources{CPUShares: 2, IOWeight: 1}}}
 }
 
-// containerResources follows N-7.38, N-7.40 and N-7.44.
-func containerResources(pod *corev1.Pod, c *corev1.Container, memoryTotal int64) runtime.Resources {
-	adj := oomScoreAdj(pod, c, memoryTotal)
-	out := runtime.Resources{CPUShares: shares(cpuRequest(c)), MemoryBytes: c.Resources.Limits.Memory().Value(),
-		OOMScoreAdj: &adj, KillAllOnOOM: true}
-	if q := quota(c.Resources.Limits.Cpu().MilliValue()); q > 0 {
-		out.CPUQuotaUS, out.CPUPeriodUS = q, periodUS
-	}
-	if out.MemoryBytes > 0 { // NoSwap is the default behaviour (N-8.2)
-		zero := int64(0)
-		out.SwapBytes = &zero
-	}
-	return out
+type tier struct {
+	name string
+	want runtime.Resources
+}
+
+func isCritical(pod *corev1.Pod) bool { // N-6.30
+	return pod.Annotations["kubernetes.io/config.source"] != "" && pod.Annotations["kubernetes.io/config.source"] != "api" ||
+		pod.Annotations[corev1.MirrorPodAnnotationKey] != "" || pod.Spec.Priority != nil && *pod.Spec.Priority >= systemCritical
 }
 
 // systemCritical is the priority from which a pod is never the first to go (N-10.15).
 const systemCritical = 2_000_000_000
 
+// oomScoreAdj says whom the kernel shall kill first (N-7.38).
 func oomScoreAdj(pod *corev1.Pod, c *corev1.Container, memoryTotal int64) int {
 	if pod.Spec.PriorityClassName == "system-node-critical" && pod.Spec.Priority != nil && *pod.Spec.Priority >= systemCritical {
 		return -997
@@ -107,11 +229,51 @@ func oomScoreAdj(pod *corev1.Pod, c *corev1.Container, memoryTotal int64) int {
 	switch pod.Status.QOSClass {
 	case corev1.PodQOSGuaranteed:
 		return -997
-	case corev1.PodQOSBurstable:
-		if memoryTotal <= 0 {
-			return 999
-		}
-		return int(min(max(1000-1000*c.Resources.Requests.Memory().Value()/memoryTotal, 3), 999))
+	case corev1.PodQOSBestEffort, "":
+		return 1000
 	}
-	return 1000
+	if memoryTotal <= 0 {
+		return 999
+	}
+	spare := spareRequest(pod)
+	score := func(c *corev1.Container) int64 {
+		return 1000 - 1000*(c.Resources.Requests.Memory().Value()+spare)/memoryTotal
+	}
+	adj := score(c)
+	if sidecar(pod, c.Name) { // it goes no sooner than the first of those it serves
+		first := int64(math.MinInt64)
+		for i := range pod.Spec.Containers {
+			first = max(first, score(&pod.Spec.Containers[i]))
+		}
+		adj = min(adj, first)
+	}
+	return int(min(max(adj, 3), 999))
+}
+
+func sidecar(pod *corev1.Pod, name string) bool {
+	return slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == name && api.IsSidecar(&c) })
+}
+
+// spareRequest is each container's part of what the pod requests beyond its containers.
+func spareRequest(pod *corev1.Pod) int64 {
+	if pod.Spec.Resources == nil {
+		return 0
+	}
+	whole, ok := pod.Spec.Resources.Requests[corev1.ResourceMemory]
+	if !ok {
+		return 0
+	}
+	sum, n := int64(0), int64(0)
+	for i := range pod.Spec.InitContainers {
+		if c := &pod.Spec.InitContainers[i]; api.IsSidecar(c) {
+			sum, n = sum+c.Resources.Requests.Memory().Value(), n+1
+		}
+	}
+	for i := range pod.Spec.Containers {
+		sum, n = sum+pod.Spec.Containers[i].Resources.Requests.Memory().Value(), n+1
+	}
+	if n == 0 {
+		return 0
+	}
+	return max(0, whole.Value()-sum) / n
 }

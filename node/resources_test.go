@@ -2,10 +2,17 @@ package node
 
 import (
 	"fmt"
+	"os"
+	"reflect"
+	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"ledge/api"
+	"ledge/runtime"
 )
 
 // needs is a container's resources: "request limit" of CPU and of memory, - for none.
@@ -45,9 +52,21 @@ func TestShares(t *testing.T) {
 		}
 	}
 	for milli, want := range map[int64]int64{0: 0, 1: 1000, 9: 1000, 10: 1000, 11: 1100, 100: 10000, 1000: 100000, 2500: 250000} {
-		if got := quota(milli); got != want {
-			t.Errorf("%dm: quota %d, want %d", milli, got, want)
+		var got runtime.Resources
+		limits{}.cpu(&got, 0, milli)
+		if got.CPUQuotaUS != want || (got.CPUPeriodUS == 100_000) != (want > 0) {
+			t.Errorf("%dm: %+v, want %d", milli, got, want)
 		}
+	}
+	var got runtime.Resources
+	limits{ResourceConfig: ResourceConfig{CPUPeriod: 10 * time.Millisecond}}.cpu(&got, 1000, 2500)
+	if got.CPUQuotaUS != 25_000 || got.CPUPeriodUS != 10_000 || got.CPUShares != 1024 || got.IOWeight != 39 {
+		t.Errorf("a period of 10 ms: %+v", got)
+	}
+	got = runtime.Resources{}
+	limits{ResourceConfig: ResourceConfig{NoCPUQuota: true}}.cpu(&got, 0, 2500)
+	if got.CPUQuotaUS != 0 || got.CPUShares != 2 || got.IOWeight != 1 {
+		t.Errorf("no quotas: %+v", got)
 	}
 }
 
@@ -88,7 +107,8 @@ func TestPodResources(t *testing.T) {
 		{"a small init container", needy(corev1.PodQOSBurstable, list{needs("1", "2", "-", "4Mi")}, needs("10m", "10m", "-", "1Mi")), 1024, 200000, 4 << 20},
 		{"an unlimited init container", needy(corev1.PodQOSBurstable, list{needs("1", "1", "-", "4Mi")}, needs("-", "-", "-", "-")), 1024, 0, 0},
 	} {
-		got := podResources(c.pod)
+		api.Default(c.pod) // requests are what limits are, unless they are given
+		got := limits{}.pod(c.pod)
 		if got.CPUShares != c.shares || got.CPUQuotaUS != c.quota || got.MemoryBytes != c.memory || (got.CPUPeriodUS == 100000) != (c.quota > 0) {
 			t.Errorf("%s: %+v, want shares %d quota %d memory %d", c.what, got, c.shares, c.quota, c.memory)
 		}
@@ -110,16 +130,20 @@ func TestContainerResources(t *testing.T) {
 		{needs("100m", "-", "5Mi", "-"), 102, 0, 0},
 	} {
 		p := needy(corev1.PodQOSBurstable, []corev1.ResourceRequirements{c.r})
-		got := containerResources(p, &p.Spec.Containers[0], 4<<30)
+		got := limits{memory: 4 << 30}.container(p, &p.Spec.Containers[0])
 		if got.CPUShares != c.shares || got.CPUQuotaUS != c.quota || (got.CPUPeriodUS == 100000) != (c.quota > 0) || got.MemoryBytes != c.memory {
 			t.Errorf("%+v: %+v", c.r, got)
 		}
 		if !got.KillAllOnOOM || got.OOMScoreAdj == nil {
 			t.Errorf("%+v: %+v", c.r, got)
 		}
-		if (got.SwapBytes != nil) != (c.memory > 0) || got.SwapBytes != nil && *got.SwapBytes != 0 { // N-8.2: no swap
+		if got.SwapBytes == nil || *got.SwapBytes != 0 { // N-8.2: no swap
 			t.Errorf("%+v: swap %v", c.r, got.SwapBytes)
 		}
+	}
+	p := needy(corev1.PodQOSBurstable, []corev1.ResourceRequirements{needs("-", "-", "-", "-")})
+	if got := (limits{ResourceConfig: ResourceConfig{OneByOne: true}}).container(p, &p.Spec.Containers[0]); got.KillAllOnOOM {
+		t.Error("singleProcessOOMKill, and all die")
 	}
 }
 
@@ -156,5 +180,131 @@ func TestOOMScore(t *testing.T) {
 		if got := oomScoreAdj(p, &p.Spec.Containers[0], c.ram); got != c.want {
 			t.Errorf("%s: %d, want %d", c.what, got, c.want)
 		}
+	}
+}
+
+// TestOOMScoreOfSidecars and of pods with a request of their own, N-7.38.
+func TestOOMScoreOfSidecars(t *testing.T) {
+	always := corev1.ContainerRestartPolicyAlways
+	p := needy(corev1.PodQOSBurstable, []corev1.ResourceRequirements{needs("-", "-", "2Gi", "-"), needs("-", "-", "1Gi", "-")},
+		needs("-", "-", "1Mi", "-"), needs("-", "-", "3Gi", "-"), needs("-", "-", "1Mi", "-"))
+	p.Spec.InitContainers[0].RestartPolicy, p.Spec.InitContainers[1].RestartPolicy = &always, &always
+	for i, want := range []int{750, 250, 999} { // no more than c1's; its own, which is less; no sidecar
+		if got := oomScoreAdj(p, &p.Spec.InitContainers[i], 4<<30); got != want {
+			t.Errorf("i%d: %d, want %d", i, got, want)
+		}
+	}
+	p = needy(corev1.PodQOSBurstable, []corev1.ResourceRequirements{needs("-", "-", "1Gi", "-"), needs("-", "-", "-", "-")})
+	whole := needs("-", "-", "3Gi", "-")
+	p.Spec.Resources = &whole
+	for i, want := range []int{500, 750} { // of the 2Gi left each has one
+		if got := oomScoreAdj(p, &p.Spec.Containers[i], 4<<30); got != want {
+			t.Errorf("c%d: %d, want %d", i, got, want)
+		}
+	}
+}
+
+// TestPodLevelResources: what the pod has of its own decides (N-7.37, N-7.42).
+func TestPodLevelResources(t *testing.T) {
+	p := needy("", []corev1.ResourceRequirements{needs("100m", "-", "-", "-"), needs("-", "-", "-", "-")})
+	whole := needs("500m", "1", "256Mi", "512Mi")
+	p.Spec.Resources = &whole
+	p.Status.QOSClass = api.QOSClass(p)
+	got := limits{ResourceConfig: ResourceConfig{PodPids: 77}}.pod(p)
+	if p.Status.QOSClass != corev1.PodQOSBurstable || got.CPUShares != 512 || got.CPUQuotaUS != 100_000 || got.MemoryBytes != 512<<20 || got.PidsLimit != 77 {
+		t.Errorf("%s: %+v", p.Status.QOSClass, got)
+	}
+	if c := (limits{}).container(p, &p.Spec.Containers[1]); c.CPUShares != 2 || c.MemoryBytes != 0 || c.CPUQuotaUS != 0 {
+		t.Errorf("a container that asks for nothing: %+v", c)
+	}
+}
+
+// TestMemoryQoS of N-7.45.
+func TestMemoryQoS(t *testing.T) {
+	on := limits{v2: true, allocatable: 1000 << 20, ResourceConfig: ResourceConfig{MemoryQoS: MemoryQoS{On: true, Protected: true}}}
+	page := int64(os.Getpagesize())
+	down := func(n float64) string { return fmt.Sprint(int64(n) / page * page) }
+	for _, c := range []struct {
+		what           string
+		l              limits
+		qos            corev1.PodQOSClass
+		req, lim       string
+		high, low, min string
+	}{
+		{"limit above request", on, corev1.PodQOSBurstable, "100Mi", "200Mi", down(190 << 20), fmt.Sprint(100 << 20), ""},
+		{"no limit", on, corev1.PodQOSBurstable, "100Mi", "-", down(910 << 20), fmt.Sprint(100 << 20), ""},
+		{"guaranteed", on, corev1.PodQOSGuaranteed, "100Mi", "100Mi", "", "", fmt.Sprint(100 << 20)},
+		{"nothing asked for", on, corev1.PodQOSBurstable, "-", "100Mi", down(90 << 20), "", ""},
+		{"off", limits{v2: true, allocatable: 1 << 30}, corev1.PodQOSBurstable, "100Mi", "200Mi", "", "", ""},
+		{"v1", limits{allocatable: 1 << 30, ResourceConfig: on.ResourceConfig}, corev1.PodQOSBurstable, "100Mi", "200Mi", "", "", ""},
+	} {
+		p := needy(c.qos, []corev1.ResourceRequirements{needs("-", "-", c.req, c.lim)})
+		got := c.l.container(p, &p.Spec.Containers[0]).Unified
+		if got["memory.high"] != c.high || got["memory.low"] != c.low || got["memory.min"] != c.min {
+			t.Errorf("%s: %v, want high %q low %q min %q", c.what, got, c.high, c.low, c.min)
+		}
+	}
+}
+
+// TestGroups of N-7.43 and N-1.61.
+func TestGroups(t *testing.T) {
+	pods := []*corev1.Pod{
+		needy(corev1.PodQOSBurstable, []corev1.ResourceRequirements{needs("500m", "-", "1Gi", "-"), needs("250m", "-", "-", "-")}),
+		needy(corev1.PodQOSBurstable, []corev1.ResourceRequirements{needs("250m", "-", "-", "-")}),
+		needy(corev1.PodQOSGuaranteed, []corev1.ResourceRequirements{needs("2", "2", "2Gi", "2Gi")}),
+		needy(corev1.PodQOSBestEffort, []corev1.ResourceRequirements{needs("-", "-", "-", "-")}),
+	}
+	f := facts{sample: sampleBoard(), cfg: StatusConfig{MaxPods: 110, KubeReserved: corev1.ResourceList{"cpu": resource.MustParse("1"),
+		"memory": resource.MustParse("1Gi"), "pid": resource.MustParse("1000")}}}
+	l := limits{v2: true, pods: f.forPods(false), pidMax: 32768, pidRes: 1000}
+	got := l.groups(pods)
+	want := []tier{
+		{"kubepods", runtime.Resources{CPUShares: 3072, MemoryBytes: 3 << 30, PidsLimit: 31768}},
+		{"kubepods/burstable", runtime.Resources{CPUShares: 1024, IOWeight: 39}},
+		{"kubepods/besteffort", runtime.Resources{CPUShares: 2, IOWeight: 1}},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	l.Unenforced, l.pods = true, f.forPods(true)
+	if all := l.groups(pods)[0].want; all.MemoryBytes != 4<<30 || all.CPUShares != 4096 || all.PidsLimit != 0 {
+		t.Errorf("not enforced: %+v", all)
+	}
+	l.MemoryQoS = MemoryQoS{On: true, Protected: true}
+	if g := l.groups(pods); g[0].want.Unified["memory.min"] != fmt.Sprint(2<<30) || g[1].want.Unified["memory.low"] != fmt.Sprint(1<<30) {
+		t.Errorf("protected: %+v", g)
+	}
+}
+
+// TestHugePages: a pod gets what it asks for, of the sizes it asks for.
+func TestHugePages(t *testing.T) {
+	p := needy(corev1.PodQOSBurstable, []corev1.ResourceRequirements{needs("1", "-", "-", "-"), needs("-", "-", "-", "-")})
+	for i, n := range []string{"4Mi", "6Mi"} {
+		for _, list := range []corev1.ResourceList{p.Spec.Containers[i].Resources.Requests, p.Spec.Containers[i].Resources.Limits} {
+			list["hugepages-2Mi"] = resource.MustParse(n)
+		}
+	}
+	if got := (limits{}).pod(p).HugePages; len(got) != 1 || got[2<<20] != 10<<20 {
+		t.Errorf("the pod: %v", got)
+	}
+	if got := (limits{}).container(p, &p.Spec.Containers[1]).HugePages; len(got) != 1 || got[2<<20] != 6<<20 {
+		t.Errorf("the container: %v", got)
+	}
+	none := needy(corev1.PodQOSBestEffort, []corev1.ResourceRequirements{needs("-", "-", "-", "-")})
+	if got := (limits{}).pod(none).HugePages; got == nil || len(got) > 0 {
+		t.Errorf("nothing asked for: %v; nil would leave huge pages unbounded", got)
+	}
+}
+
+// TestOverReserved of N-1.60.
+func TestOverReserved(t *testing.T) {
+	f := facts{sample: sampleBoard(), cfg: StatusConfig{MaxPods: 110, KubeReserved: corev1.ResourceList{"memory": resource.MustParse("3Gi")},
+		SysReserved: corev1.ResourceList{"memory": resource.MustParse("1Gi")}}}
+	if err := f.overReserved(); err != nil {
+		t.Error(err)
+	}
+	f.cfg.SysReserved["memory"] = resource.MustParse("2Gi")
+	if err := f.overReserved(); err == nil || !strings.HasPrefix(err.Error(), `Resource "memory" has a reservation of 5Gi but capacity of 4Gi`) {
+		t.Error(err)
 	}
 }

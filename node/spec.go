@@ -24,7 +24,7 @@ func (a *Agent) podSpec(pod *corev1.Pod) (runtime.Pod, error) {
 	}
 	return runtime.Pod{UID: string(pod.UID), Namespace: pod.Namespace, Name: pod.Name, Hostname: n.kernel,
 		HostNetwork: a.onHostNetwork(pod), HostPID: pod.Spec.HostPID, HostIPC: pod.Spec.HostIPC,
-		Cgroup: podCgroup(pod), Resources: podResources(pod)}, nil
+		Cgroup: podCgroup(pod), Resources: a.limits().pod(pod)}, nil
 }
 
 // onHostNetwork: the pod asked for it, or this board has nothing else to give.
@@ -55,7 +55,7 @@ func (a *Agent) containerSpec(ctx context.Context, pod *corev1.Pod, c *corev1.Co
 	out := runtime.Container{ID: id, PodUID: string(pod.UID), Name: c.Name, Attempt: attempt, Rootfs: rootfs,
 		Args: args, Env: env.list(), Cwd: first(c.WorkingDir, img.Config.WorkingDir, "/"), User: user,
 		Mounts: mounts, LogPath: a.logFile(pod, c.Name, attempt), LogBytes: a.cfg.Logs.MaxBytes, LogFiles: a.cfg.Logs.MaxFiles,
-		LogRate: a.cfg.Logs.Rate, LogRoot: a.logRoots()[0], LogTotal: a.cfg.Logs.Total, Resources: containerResources(pod, c, a.memoryTotal()),
+		LogRate: a.cfg.Logs.Rate, LogRoot: a.logRoots()[0], LogTotal: a.cfg.Logs.Total, Resources: a.limits().container(pod, c),
 		Labels: map[string]string{podstate.LabelStopSignal: img.Config.StopSignal, podstate.LabelImage: c.Image}}
 	a.secure(&out, pod, c)
 	return out, nil

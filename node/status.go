@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -136,31 +137,61 @@ func (f facts) capacity() corev1.ResourceList {
 	return out
 }
 
-// allocatable follows N-1.56 to N-1.58.
-func (f facts) allocatable() corev1.ResourceList {
+// resourcePID is a reservation of process numbers (N-1.60).
+const resourcePID corev1.ResourceName = "pid"
+
+// reserved is what is kept for others than pods, kube and system together.
+func (f facts) reserved(name corev1.ResourceName) resource.Quantity {
+	sum := f.cfg.KubeReserved[name].DeepCopy()
+	sum.Add(f.cfg.SysReserved[name])
+	return sum
+}
+
+// forPods is what all pods together may use: capacity without reservations, but not less eviction's (N-1.61).
+func (f facts) forPods(unenforced bool) corev1.ResourceList {
 	out := f.capacity()
-	sub := func(name corev1.ResourceName, q resource.Quantity) {
-		have, ok := out[name]
-		if !ok {
-			return
+	for name := range out {
+		if !unenforced {
+			take(out, name, f.reserved(name))
 		}
-		have.Sub(q)
-		if have.Sign() < 0 {
-			have = count(0)
-		}
-		out[name] = have
-	}
-	for _, reserved := range []corev1.ResourceList{f.cfg.KubeReserved, f.cfg.SysReserved} {
-		for name, q := range reserved {
-			sub(name, q)
-		}
-	}
-	sub(corev1.ResourceMemory, bytesOf(f.cfg.EvictionHard[pressure.MemoryAvailable].Of(f.sample.MemoryTotal)))
-	sub(corev1.ResourceEphemeralStorage, bytesOf(f.cfg.EvictionHard[pressure.NodeFSAvailable].Of(f.sample.NodeFS.Capacity)))
-	for _, n := range f.sample.HugePages {
-		sub(corev1.ResourceMemory, bytesOf(n))
 	}
 	return out
+}
+
+func take(from corev1.ResourceList, name corev1.ResourceName, q resource.Quantity) {
+	have, ok := from[name]
+	if !ok {
+		return
+	}
+	have.Sub(q)
+	if have.Sign() < 0 {
+		have = count(0)
+	}
+	from[name] = have
+}
+
+// allocatable follows N-1.56 to N-1.58.
+func (f facts) allocatable() corev1.ResourceList {
+	out := f.forPods(false)
+	take(out, corev1.ResourceMemory, bytesOf(f.cfg.EvictionHard[pressure.MemoryAvailable].Of(f.sample.MemoryTotal)))
+	take(out, corev1.ResourceEphemeralStorage, bytesOf(f.cfg.EvictionHard[pressure.NodeFSAvailable].Of(f.sample.NodeFS.Capacity)))
+	for _, n := range f.sample.HugePages {
+		take(out, corev1.ResourceMemory, bytesOf(n))
+	}
+	return out
+}
+
+// overReserved refuses reservations of more than there is (N-1.60).
+func (f facts) overReserved() error {
+	capacity := f.capacity()
+	capacity[resourcePID] = count(f.sample.PIDMax)
+	for _, name := range slices.Sorted(maps.Keys(capacity)) {
+		if have, want := capacity[name], f.reserved(name); want.Cmp(have) > 0 {
+			return said(fmt.Sprintf("Resource %q has a reservation of %s but capacity of %s. Expected capacity >= reservation.",
+				name, want.String(), have.String()))
+		}
+	}
+	return nil
 }
 
 // pressureWords are reason and message of a pressure condition: when it holds, when not (N-1.47).

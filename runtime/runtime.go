@@ -45,6 +45,23 @@ type Engine interface {
 	Watch(ctx context.Context, fn func(Status)) error
 }
 
+// Limiter is an Engine that can change limits while things run. It is an interface of its own because simulations
+// and most callers need only Engine.
+type Limiter interface {
+	// Limit sets what r names and leaves the rest as it is. An exited container is not an error; what is not held
+	// is ErrNotFound. What was set is told in Status and PodStatus. The other fields of r, OOMScoreAdj among them, are
+	// fixed when a container starts.
+	Limit(ctx context.Context, at Place, r Resources) error
+}
+
+// Place is whose limits are meant: exactly one field is set.
+type Place struct {
+	Container string // its ID
+	Pod       string // its UID
+	// Group is a cgroup above the pods ("kubepods", "kubepods/burstable"), which is made if it is not there.
+	Group string
+}
+
 // Info describes an engine.
 type Info struct {
 	Name          string // "libcontainer"
@@ -154,8 +171,13 @@ type Resources struct {
 	CPUQuotaUS  int64
 	CPUPeriodUS uint64
 	MemoryBytes int64
-	// SwapBytes on top of memory; nil leaves it to the kernel, 0 forbids swap.
-	SwapBytes   *int64
+	// SwapBytes on top of memory; nil leaves it to the kernel, 0 forbids swap, -1 lifts the limit. On v1, which only
+	// knows memory and swap together, 0 and more have no effect without MemoryBytes.
+	SwapBytes *int64
+	// IOWeight is 1..10000 (v2, where the kernel shares out I/O by weight).
+	IOWeight uint64
+	// HugePages bounds huge pages by page size, both in bytes. Not nil: sizes it does not name get none.
+	HugePages   map[int64]int64
 	PidsLimit   int64
 	OOMScoreAdj *int
 	// KillAllOnOOM sets memory.oom.group: the container's processes die together (v2).
@@ -184,6 +206,7 @@ type Status struct {
 	StartedAt time.Time
 	Exit      *Exit // set when Exited
 	LogPath   string
+	Resources Resources // as last set
 	Labels    map[string]string
 }
 

@@ -69,7 +69,7 @@ trap finish EXIT
 trap 'exit 0' INT TERM HUP
 
 mkdir -p "$dir/data" "$rundir"
-printf 'shutdownGracePeriod: 30s\nshutdownGracePeriodCriticalPods: 10s\n' >"$dir/config.yaml"
+printf 'shutdownGracePeriod: 30s\nshutdownGracePeriodCriticalPods: 10s\nfailSwapOn: false\n' >"$dir/config.yaml"
 
 # A session of its own: Ctrl-C reaches only this script, which then stops the node in order.
 setsid bin/ledge serve --run-dir "$rundir" --data-dir "$dir/data" --config "$dir/config.yaml" \

@@ -45,6 +45,8 @@ type fileConfig struct {
 	ContainerLogMaxFiles      *int32            `json:"containerLogMaxFiles,omitempty"`
 	Logging                   loggingConfig     `json:"logging,omitempty"`
 
+	resourceKeys
+
 	ShutdownGracePeriod             metav1.Duration `json:"shutdownGracePeriod,omitempty"`
 	ShutdownGracePeriodCriticalPods metav1.Duration `json:"shutdownGracePeriodCriticalPods,omitempty"`
 	// ResumePods starts pods again that a power-off stopped; ledge's own word. Default true.
@@ -56,6 +58,8 @@ type fileConfig struct {
 const firstConfig = `# ledge's configuration. Keys are those of KubeletConfiguration.
 shutdownGracePeriod: 30s
 shutdownGracePeriodCriticalPods: 10s
+# Images of boards often come with a swap file or zram. Pods do not get any of it (memorySwap.swapBehavior: NoSwap).
+failSwapOn: false
 `
 
 const defaultConfigPath = "/etc/ledge/config.yaml"
@@ -118,16 +122,18 @@ func (c fileConfig) check() error {
 	if _, err := c.logs(); err != nil {
 		return err
 	}
-	_, err := thresholds(c.EvictionHard)
-	return err
+	if _, err := thresholds(c.EvictionHard); err != nil {
+		return err
+	}
+	return c.resourceKeys.check()
 }
 
 // reserved reads a reservation (N-1.60).
 func reserved(in map[string]string) (corev1.ResourceList, error) {
 	out := corev1.ResourceList{}
 	for name, text := range in {
-		if !slices.Contains([]string{"cpu", "memory", "ephemeral-storage"}, name) {
-			return nil, fmt.Errorf("%q cannot be reserved: only cpu, memory and ephemeral-storage", name)
+		if !slices.Contains([]string{"cpu", "memory", "ephemeral-storage", "pid"}, name) {
+			return nil, fmt.Errorf("%q cannot be reserved: only cpu, memory, ephemeral-storage and pid", name)
 		}
 		q, err := resource.ParseQuantity(text)
 		if err != nil || q.Sign() < 0 {

@@ -85,7 +85,7 @@ func newBoard(t *testing.T) *testBoard {
 	dir := t.TempDir()
 	b := &testBoard{t: t, name: name, runDir: "/run/" + name, data: filepath.Join(dir, "data"),
 		config: filepath.Join(dir, "config.yaml"), port: freePort(t)}
-	if err := os.WriteFile(b.config, []byte("shutdownGracePeriod: 30s\nshutdownGracePeriodCriticalPods: 10s\n"), 0o600); err != nil {
+	if err := os.WriteFile(b.config, []byte("shutdownGracePeriod: 30s\nshutdownGracePeriodCriticalPods: 10s\nfailSwapOn: false\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	var err error

@@ -13,6 +13,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"ledge/host"
 	"ledge/node"
 )
 
@@ -34,6 +35,8 @@ type serveOpts struct {
 	nodeLabels         string
 	nodeStatusUpdate   time.Duration
 	reregister         bool
+	failSwapOn         bool
+	swapCompat         string
 	set                map[string]bool
 }
 
@@ -59,6 +62,8 @@ func serveFlags(c *command) {
 	f.StringVar(&o.nodeExternalIP, "node-external-ip", "", "address to report as ExternalIP")
 	f.StringVar(&o.nodeLabels, "node-labels", "", "key=value,...")
 	f.DurationVar(&o.nodeStatusUpdate, "node-status-update-frequency", 10*time.Second, "how often the Node's status is computed")
+	f.BoolVar(&o.failSwapOn, "fail-swap-on", true, "refuse to start while swap is on")
+	f.StringVar(&o.swapCompat, "swap-compat", "current", "what memorySwap.swapBehavior means: as in Kubernetes 1.24, 1.28 or current")
 	f.BoolVar(&o.reregister, "reregister-on-delete", false, "make the Node again when somebody deletes it")
 	c.opts = o
 }
@@ -70,6 +75,7 @@ type settings struct {
 	name     string
 	reg      node.Registration
 	status   node.StatusConfig
+	bounds   node.ResourceConfig
 	listenAt string
 	cidr     netip.Prefix
 }
@@ -92,6 +98,9 @@ func (o *serveOpts) settings(c *command) (settings, error) {
 		return s, err
 	}
 	if err := s.node(); err != nil {
+		return s, err
+	}
+	if err := s.resources(host.New(host.Config{})); err != nil {
 		return s, err
 	}
 	if o.listen != "" {
@@ -164,4 +173,22 @@ func (s *settings) node() error {
 	}
 	s.status, err = s.file.status()
 	return err
+}
+
+// resources reads what bounds pods, and refuses a machine whose swap is not to be used (N-8.4).
+func (s *settings) resources(machine *host.Host) (err error) {
+	if s.file.FailSwapOn != nil && !s.set["fail-swap-on"] {
+		s.failSwapOn = *s.file.FailSwapOn
+	}
+	if s.bounds, err = s.file.resources(s.swapCompat, machine.Cgroups().Mode); err != nil {
+		return err
+	}
+	swaps, err := machine.Swaps()
+	if err != nil {
+		return err
+	}
+	if s.failSwapOn && len(swaps) > 0 {
+		return errors.New("running with swap on is not supported, please disable swap or set --fail-swap-on flag to false")
+	}
+	return nil
 }

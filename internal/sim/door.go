@@ -16,6 +16,7 @@ import (
 	"ledge/images"
 	imagesfake "ledge/images/fake"
 	"ledge/network"
+	"ledge/node"
 	"ledge/runtime"
 )
 
@@ -33,7 +34,7 @@ func (d *door) check() error {
 // engineDoor leads to the engine and remembers what was started.
 type engineDoor struct {
 	*door
-	runtime.Engine
+	node.Engine
 	starts *starts
 }
 
@@ -49,6 +50,13 @@ func (e engineDoor) EnsurePod(ctx context.Context, p runtime.Pod) (runtime.PodSt
 		return runtime.PodStatus{}, err
 	}
 	return e.Engine.EnsurePod(ctx, p)
+}
+
+func (e engineDoor) Limit(ctx context.Context, at runtime.Place, r runtime.Resources) error {
+	if err := e.check(); err != nil {
+		return err
+	}
+	return e.Engine.Limit(ctx, at, r)
 }
 
 func (e engineDoor) RemovePod(ctx context.Context, uid string) error {

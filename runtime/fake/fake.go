@@ -53,9 +53,13 @@ type Engine struct {
 	pods     map[string]runtime.PodStatus
 	cons     map[string]*container
 	watchers map[*watcher]bool
+	groups   map[string]runtime.Resources
 }
 
-var _ runtime.Engine = (*Engine)(nil)
+var (
+	_ runtime.Engine  = (*Engine)(nil)
+	_ runtime.Limiter = (*Engine)(nil)
+)
 
 type container struct {
 	status runtime.Status
@@ -71,7 +75,7 @@ func New(cfg Config) *Engine {
 		cfg.Script = func(runtime.Container) Behaviour { return Behaviour{TermCode: 143} }
 	}
 	return &Engine{cfg: cfg, nextPid: 1000, pods: map[string]runtime.PodStatus{}, cons: map[string]*container{},
-		watchers: map[*watcher]bool{}}
+		watchers: map[*watcher]bool{}, groups: map[string]runtime.Resources{}}
 }
 
 // SetAway makes the engine unavailable, as a keeper is while it restarts: calls fail and watches end. The
@@ -210,7 +214,8 @@ func (e *Engine) admit(spec runtime.Container) (c *container, mine bool, err err
 		return nil, false, fmt.Errorf("start container %s: pod %s: %w", spec.ID, spec.PodUID, runtime.ErrNotFound)
 	}
 	c = &container{does: e.cfg.Script(spec), ready: make(chan struct{}), status: runtime.Status{ID: spec.ID,
-		PodUID: spec.PodUID, Name: spec.Name, Attempt: spec.Attempt, LogPath: spec.LogPath, Labels: maps.Clone(spec.Labels)}}
+		PodUID: spec.PodUID, Name: spec.Name, Attempt: spec.Attempt, LogPath: spec.LogPath, Labels: maps.Clone(spec.Labels),
+		Resources: spec.Resources}}
 	e.cons[spec.ID] = c
 	return c, true, nil
 }
@@ -288,6 +293,46 @@ func (e *Engine) Signal(_ context.Context, id string, sig syscall.Signal) error 
 		}
 	}
 	return nil
+}
+
+// Limit implements runtime.Limiter.
+func (e *Engine) Limit(_ context.Context, at runtime.Place, r runtime.Resources) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err := e.check(); err != nil {
+		return err
+	}
+	if err := at.Check(); err != nil {
+		return err
+	}
+	switch {
+	case at.Group != "":
+		e.groups[at.Group] = e.groups[at.Group].With(r)
+	case at.Pod != "":
+		p, ok := e.pods[at.Pod]
+		if !ok {
+			return fmt.Errorf("limit pod %s: %w", at.Pod, runtime.ErrNotFound)
+		}
+		p.Pod.Resources = p.Pod.Resources.With(r)
+		e.pods[at.Pod] = p
+	default:
+		c, ok := e.cons[at.Container]
+		if !ok {
+			return fmt.Errorf("limit container %s: %w", at.Container, runtime.ErrNotFound)
+		}
+		if c.status.Phase == runtime.Running {
+			c.status.Resources = c.status.Resources.With(r)
+			e.changed(at.Container)
+		}
+	}
+	return nil
+}
+
+// Group is what a cgroup above the pods was last limited to.
+func (e *Engine) Group(name string) runtime.Resources {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.groups[name]
 }
 
 // Remove implements runtime.Engine.

@@ -128,6 +128,12 @@ func (c *Client) Remove(ctx context.Context, id string) error {
 	return err
 }
 
+// Limit implements runtime.Limiter.
+func (c *Client) Limit(ctx context.Context, at runtime.Place, r runtime.Resources) error {
+	_, err := c.call(ctx, request{Op: opLimit, Place: &at, Resources: &r})
+	return err
+}
+
 // List implements runtime.Engine.
 func (c *Client) List(ctx context.Context) (runtime.State, error) {
 	r, err := c.call(ctx, request{Op: opList})

@@ -43,6 +43,10 @@ type Runner interface {
 	Kill(p runtime.Pod, id string) error
 	// Unmake removes what Start made, killing what still runs; idempotent; fails if anything is left.
 	Unmake(dir string, p runtime.Pod, id string) error
+	// Limit changes the cgroup of a container, or with an empty id that of the pod.
+	Limit(p runtime.Pod, id string, r runtime.Resources) error
+	// LimitGroup sets a cgroup above the pods' and makes it if it is not there.
+	LimitGroup(cgroup string, r runtime.Resources) error
 	// OOMKills is the kernel's count of processes of the container killed for want of memory.
 	OOMKills(p runtime.Pod, id string) (uint64, error)
 	// Clear removes what Enter and the pods left above the pods' cgroups.

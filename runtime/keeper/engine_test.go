@@ -115,6 +115,14 @@ func (r *shellRunner) Unmake(dir string, p runtime.Pod, id string) error {
 	return nil
 }
 
+func (r *shellRunner) Limit(runtime.Pod, string, runtime.Resources) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.fail["Limit"]
+}
+
+func (r *shellRunner) LimitGroup(string, runtime.Resources) error { return nil }
+
 func (r *shellRunner) OOMKills(runtime.Pod, string) (uint64, error) { return 0, nil }
 
 func (r *shellRunner) Clear() error {

@@ -61,7 +61,7 @@ func (e *Engine) Start(ctx context.Context, c runtime.Container) (runtime.Status
 func (e *Engine) start(p runtime.Pod, spec runtime.Container) (_ runtime.Status, err error) {
 	c := &container{dir: e.containerDir(spec.ID), done: make(chan struct{}), swept: make(chan struct{}),
 		rec: containerRecord{Container: spec, Pod: p, Status: runtime.Status{ID: spec.ID, PodUID: spec.PodUID,
-			Name: spec.Name, Attempt: spec.Attempt, LogPath: spec.LogPath, Labels: spec.Labels}}}
+			Name: spec.Name, Attempt: spec.Attempt, LogPath: spec.LogPath, Labels: spec.Labels, Resources: spec.Resources}}}
 	var child *childFiles
 	defer func() {
 		if err != nil {

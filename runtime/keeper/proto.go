@@ -39,6 +39,7 @@ const (
 	opPark      = "park"
 	opShutdown  = "shutdown"
 	opReset     = "reset"
+	opLimit     = "limit"
 )
 
 type request struct {
@@ -48,6 +49,8 @@ type request struct {
 	Signal    int                `json:",omitempty"`
 	Pod       *runtime.Pod       `json:",omitempty"`
 	Container *runtime.Container `json:",omitempty"`
+	Place     *runtime.Place     `json:",omitempty"`
+	Resources *runtime.Resources `json:",omitempty"`
 }
 
 type response struct {

@@ -184,6 +184,8 @@ func (s *server) call(ctx context.Context, q request) (r response, err error) {
 		var st runtime.Status
 		st, err = s.e.Start(ctx, *q.Container)
 		r.Status = &st
+	case q.Op == opLimit && q.Place != nil && q.Resources != nil:
+		err = s.e.Limit(ctx, *q.Place, *q.Resources)
 	case q.Op == opRemovePod:
 		err = s.e.RemovePod(ctx, q.ID)
 	case q.Op == opSignal:

@@ -81,7 +81,7 @@ func (r *Runner) Enter() (runtime.Info, error) {
 	// From the top down: a controller can be used only where every ancestor hands it on.
 	dir := cgroupMount
 	enable := func(dir string) (missing []string) {
-		for _, c := range []string{"cpu", "memory", "pids", "cpuset", "io"} {
+		for _, c := range []string{"cpu", "memory", "pids", "cpuset", "io", "hugetlb"} {
 			if cgroups.WriteFile(dir, "cgroup.subtree_control", "+"+c) != nil {
 				missing = append(missing, c)
 			}

@@ -2,7 +2,6 @@ package libct
 
 import (
 	"fmt"
-	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -139,57 +138,6 @@ func (r *Runner) rlimits(list []runtime.Rlimit) ([]configs.Rlimit, error) {
 		out = append(out, configs.Rlimit{Type: n, Hard: l.Hard, Soft: l.Soft})
 	}
 	return out, nil
-}
-
-// resources maps limits to cgroup settings (N-7.40, N-7.41, N-7.44, N-8.8, N-8.9).
-func (r *Runner) resources(in runtime.Resources) (*cgroups.Resources, error) {
-	out := &cgroups.Resources{
-		CpuQuota:   in.CPUQuotaUS,
-		CpuPeriod:  in.CPUPeriodUS,
-		CpusetCpus: in.CPUSet,
-		Memory:     in.MemoryBytes,
-	}
-	if in.PidsLimit > 0 {
-		out.PidsLimit = &in.PidsLimit
-	}
-	if !r.unified {
-		if len(in.Unified) > 0 {
-			return nil, fmt.Errorf("unified resources %v need cgroup v2, this machine has v1",
-				slices.Sorted(maps.Keys(in.Unified)))
-		}
-		out.CpuShares = in.CPUShares
-		// v1 has only memory+swap: without a memory limit there is nothing to set it to (N-8.9).
-		if in.SwapBytes != nil && in.MemoryBytes > 0 && r.swapController() {
-			out.MemorySwap = in.MemoryBytes + *in.SwapBytes
-		}
-		return out, nil
-	}
-	out.CpuWeight = weight(in.CPUShares)
-	out.Unified = maps.Clone(in.Unified)
-	set := func(file, value string) {
-		if out.Unified == nil {
-			out.Unified = map[string]string{}
-		}
-		if _, ok := out.Unified[file]; !ok {
-			out.Unified[file] = value
-		}
-	}
-	if in.SwapBytes != nil && r.swapController() {
-		set("memory.swap.max", fmt.Sprint(*in.SwapBytes))
-	}
-	if in.KillAllOnOOM && r.hasController("memory") {
-		set("memory.oom.group", "1")
-	}
-	return out, nil
-}
-
-// weight is the v2 form of CPU shares, linear everywhere (N-7.41). 0 stays "not set".
-func weight(shares uint64) uint64 {
-	if shares == 0 {
-		return 0
-	}
-	shares = min(max(shares, 2), 262144)
-	return 1 + ((shares-2)*9999)/262142
 }
 
 // checkRootfs refuses an image that would have the mounts of /proc, /sys or /dev land somewhere else

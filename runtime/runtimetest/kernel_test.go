@@ -325,6 +325,59 @@ func TestCgroupFiles(t *testing.T) {
 	}
 }
 
+// TestLimitFiles: a limit that is changed is changed in the kernel, for one container, its pod and what pods stand in,
+// and a restart of the keeper is told (N-7.42 to N-7.44).
+func TestLimitFiles(t *testing.T) {
+	s := inProcess(t)
+	needController(t, s, "memory")
+	needController(t, s, "cpu")
+	p := runtimetest.NewPod()
+	p.Cgroup = "kubepods/burstable/pod" + p.UID
+	p.Resources = runtime.Resources{CPUShares: 512, MemoryBytes: 128 << 20}
+	s.Ensure(t, p)
+	none := int64(0)
+	c := s.NewContainer(t, p, "ignore")
+	c.Resources = runtime.Resources{CPUShares: 512, MemoryBytes: 64 << 20, SwapBytes: &none}
+	s.Start(t, c)
+	l := s.Engine.(runtime.Limiter)
+	for _, step := range []struct {
+		at runtime.Place
+		r  runtime.Resources
+	}{
+		{runtime.Place{Group: "kubepods"}, runtime.Resources{MemoryBytes: 1 << 30}},
+		{runtime.Place{Group: "kubepods/burstable"}, runtime.Resources{CPUShares: 2048}},
+		{runtime.Place{Pod: p.UID}, runtime.Resources{CPUShares: 2048, MemoryBytes: 256 << 20}},
+		{runtime.Place{Container: c.ID}, runtime.Resources{CPUShares: 1024, MemoryBytes: 200 << 20, SwapBytes: &none}},
+		{runtime.Place{Container: c.ID}, runtime.Resources{MemoryBytes: 96 << 20, SwapBytes: &none}},
+	} {
+		if err := l.Limit(t.Context(), step.at, step.r); err != nil {
+			t.Fatalf("%+v: %v", step.at, err)
+		}
+	}
+	if err := l.Limit(t.Context(), runtime.Place{Container: c.ID}, runtime.Resources{MemoryBytes: 64 << 10}); err == nil {
+		t.Error("a limit below what is in use was set; the OOM killer would have enforced it")
+	}
+	v2 := waitReady(t, s.Engine).CgroupVersion == 2
+	for _, f := range []struct{ v1, v2, dir, want1, want2 string }{
+		{"memory/memory.limit_in_bytes", "memory.max", "kubepods", "1073741824", "1073741824"},
+		{"cpu/cpu.shares", "cpu.weight", "kubepods/burstable", "2048", "79"},
+		{"cpu/cpu.shares", "cpu.weight", p.Cgroup, "2048", "79"},
+		{"memory/memory.limit_in_bytes", "memory.max", p.Cgroup, "268435456", "268435456"},
+		{"cpu/cpu.shares", "cpu.weight", filepath.Join(p.Cgroup, c.ID), "1024", "39"},
+		{"memory/memory.limit_in_bytes", "memory.max", filepath.Join(p.Cgroup, c.ID), "100663296", "100663296"},
+	} {
+		controller, file := filepath.Split(f.v1)
+		want := f.want1
+		if v2 {
+			controller, file, want = "", f.v2, f.want2
+		}
+		b, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", controller, cgroupRoot(), f.dir, file))
+		if err != nil || strings.TrimSpace(string(b)) != want {
+			t.Errorf("%s of %s: %q %v, want %s", file, f.dir, b, err, want)
+		}
+	}
+}
+
 func needController(t *testing.T, s runtimetest.Setup, name string) {
 	t.Helper()
 	info := waitReady(t, s.Engine)

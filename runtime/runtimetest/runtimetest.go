@@ -154,6 +154,8 @@ func Run(t *testing.T, factory func(t *testing.T) Setup) {
 		{"Watch", testWatch},
 		{"WatchEnds", testWatchEnds},
 		{"StatusIsACopy", testStatusIsACopy},
+		{"Limit", testLimit},
+		{"LimitUnknown", testLimitUnknown},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) { tc.run(t, factory(t)) })
@@ -538,5 +540,67 @@ func testStatusIsACopy(t *testing.T, s Setup) {
 	st.Labels["a"], st.Exit.Code = "changed", 99
 	if again, _ := s.Find(t, c.ID); again.Labels["a"] != "b" || again.Exit.Code != 0 {
 		t.Errorf("a caller changed the engine's status: %+v", again)
+	}
+}
+
+func limiter(t *testing.T, s Setup) runtime.Limiter {
+	t.Helper()
+	l, ok := s.Engine.(runtime.Limiter)
+	if !ok {
+		t.Fatalf("%T is no Limiter", s.Engine)
+	}
+	return l
+}
+
+// testLimit: what is named changes, the rest stays, and both are told.
+func testLimit(t *testing.T, s Setup) {
+	p := NewPod()
+	p.Resources = runtime.Resources{CPUShares: 100, PidsLimit: 300}
+	s.Ensure(t, p)
+	c, ended := s.NewContainer(t, p, "run"), s.NewContainer(t, p, "exit", "0")
+	c.Resources = runtime.Resources{CPUShares: 50, PidsLimit: 200}
+	s.Start(t, c)
+	s.Start(t, ended)
+	s.Exit(t, ended.ID)
+	l := limiter(t, s)
+	for at, r := range map[runtime.Place]runtime.Resources{
+		{Pod: p.UID}:                   {CPUShares: 400},
+		{Container: c.ID}:              {CPUShares: 200, CPUQuotaUS: 50_000, CPUPeriodUS: 100_000},
+		{Container: ended.ID}:          {CPUShares: 200},
+		{Group: "kubepods"}:            {CPUShares: 1000},
+		{Group: "kubepods/besteffort"}: {CPUShares: 2},
+	} {
+		for range 2 {
+			if err := l.Limit(t.Context(), at, r); err != nil {
+				t.Errorf("Limit %+v: %v", at, err)
+			}
+		}
+	}
+	st, _ := s.Find(t, c.ID)
+	if r := st.Resources; r.CPUShares != 200 || r.CPUQuotaUS != 50_000 || r.PidsLimit != 200 {
+		t.Errorf("the container: %+v", r)
+	}
+	state, err := s.Engine.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, have := range state.Pods {
+		if r := have.Pod.Resources; have.Pod.UID == p.UID && (r.CPUShares != 400 || r.PidsLimit != 300) {
+			t.Errorf("the pod: %+v", r)
+		}
+	}
+}
+
+func testLimitUnknown(t *testing.T, s Setup) {
+	l := limiter(t, s)
+	for _, at := range []runtime.Place{{Pod: Unique("uid")}, {Container: Unique("c")}} {
+		if err := l.Limit(t.Context(), at, runtime.Resources{CPUShares: 2}); !errors.Is(err, runtime.ErrNotFound) {
+			t.Errorf("Limit %+v: %v", at, err)
+		}
+	}
+	for _, at := range []runtime.Place{{}, {Group: "system"}, {Group: "kubepods/../x"}, {Group: "/kubepods"}, {Pod: "a", Container: "b"}} {
+		if err := l.Limit(t.Context(), at, runtime.Resources{CPUShares: 2}); err == nil || errors.Is(err, runtime.ErrNotFound) {
+			t.Errorf("Limit %+v: %v", at, err)
+		}
 	}
 }

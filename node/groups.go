@@ -1,0 +1,66 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"ledge/runtime"
+)
+
+// groupsEvery is how often the cgroups above the pods are set anew (N-7.43): whoever changed them behind our back is
+// overruled.
+const groupsEvery = time.Minute
+
+// tendGroups keeps the cgroups that pods stand in: at once when the pods change, and in any case from time to time.
+func (a *Agent) tendGroups(ctx context.Context) error {
+	for _, ready := range []<-chan struct{}{a.looked, a.met} {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ready:
+		}
+	}
+	var trouble grumble
+	for ctx.Err() == nil {
+		err := a.setGroups(ctx)
+		if errors.Is(err, runtime.ErrUnavailable) {
+			err = nil // we are poked when it is back
+		}
+		if ctx.Err() == nil {
+			trouble.about("cannot bound the pods as a whole; each still has its own limits", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-a.groupsCh:
+		case <-time.After(groupsEvery):
+		}
+	}
+	return nil
+}
+
+func (a *Agent) setGroups(ctx context.Context) error {
+	var active []*corev1.Pod
+	for _, p := range a.pods.List() {
+		if p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
+			active = append(active, p)
+		}
+	}
+	var errs []error
+	for _, g := range a.limits().groups(active) {
+		if err := a.cfg.Engine.Limit(ctx, runtime.Place{Group: g.name}, g.want); err != nil {
+			errs = append(errs, fmt.Errorf("cgroup %s: %w", g.name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (a *Agent) pokeGroups() {
+	select {
+	case a.groupsCh <- struct{}{}:
+	default:
+	}
+}
