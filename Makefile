@@ -7,7 +7,7 @@ export PATH
 TAGS := netgo osusergo seccomp runc_nocriu
 GOTEST := go test -tags "$(TAGS)" -timeout 10m
 
-.PHONY: help setup build cross run test test-all test-vm test-root lint sim bench licenses clean
+.PHONY: help setup build cross run test test-all test-vm test-root lint sim bench conformance licenses clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -47,6 +47,10 @@ sim: setup ## the simulated fleet
 
 bench: build ## measure against other runtimes; a table, and bin/bench.json
 	@go run ./scripts/bench -o bin/bench.json
+
+conformance: build ## Kubernetes' own tests; FOCUS=regexp GROUP=ABD PROCS=4 KEEP=1 narrow, see scripts/conformance
+	@scripts/setup.sh vm
+	@go run ./scripts/conformance -focus '$(FOCUS)' -group '$(GROUP)' -procs $(or $(PROCS),4) $(if $(KEEP),-keep) $(if $(E2E_KUBECONFIG),-kubeconfig $(E2E_KUBECONFIG))
 
 licenses: setup ## write NOTICE from what is linked
 	@go run ./scripts/licenses >NOTICE.new && mv NOTICE.new NOTICE && wc -l NOTICE

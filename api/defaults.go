@@ -20,6 +20,10 @@ func Default(obj Object) {
 		defaultNamespace(o)
 	case *corev1.Secret:
 		defaultSecret(o)
+	case *corev1.PodTemplate:
+		defaultPodSpec(&o.Template.Spec)
+	case *corev1.Service:
+		defaultService(o)
 	case *schedulingv1.PriorityClass:
 		setDefault(&o.PreemptionPolicy, corev1.PreemptLowerPriority)
 	}
@@ -63,6 +67,12 @@ func defaultSecret(s *corev1.Secret) {
 		}
 	}
 	s.StringData = nil // write-only: never stored, never shown
+}
+
+func defaultService(s *corev1.Service) {
+	setEmpty(&s.Spec.Type, corev1.ServiceTypeClusterIP)
+	setEmpty(&s.Spec.SessionAffinity, corev1.ServiceAffinityNone)
+	setDefault(&s.Spec.InternalTrafficPolicy, corev1.ServiceInternalTrafficPolicyCluster)
 }
 
 // roundUp cuts quantities to thousandths, the finest step Kubernetes keeps.

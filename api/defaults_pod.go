@@ -7,7 +7,11 @@ import (
 )
 
 func defaultPod(p *corev1.Pod) {
-	s := &p.Spec
+	defaultPodSpec(&p.Spec)
+	defaultPodStatus(&p.Status)
+}
+
+func defaultPodSpec(s *corev1.PodSpec) {
 	setEmpty(&s.RestartPolicy, corev1.RestartPolicyAlways)
 	setEmpty(&s.DNSPolicy, corev1.DNSClusterFirst)
 	setEmpty(&s.SchedulerName, corev1.DefaultSchedulerName)
@@ -30,7 +34,6 @@ func defaultPod(p *corev1.Pod) {
 	for i := range s.Containers {
 		defaultContainer(&s.Containers[i], s.HostNetwork)
 	}
-	defaultPodStatus(&p.Status)
 }
 
 func defaultPodStatus(s *corev1.PodStatus) {

@@ -2,9 +2,11 @@ package api
 
 import (
 	"fmt"
+	"slices"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	k8sruntime "k8s.io/apimachinery/pkg/runtime"
@@ -33,7 +35,12 @@ type Kind struct {
 	Categories     []string
 	Namespaced     bool
 	HasStatus      bool // has a status subresource
-	Subresources   []string
+	// ServerOnly: only the server makes such objects; others read them.
+	ServerOnly bool
+	// Later: there are no such objects yet. Lists answer empty, so that clients that look find nothing, and writes are
+	// refused. New and NewList are nil.
+	Later        bool
+	Subresources []string
 
 	New     func() Object
 	NewList func() ListObject
@@ -68,8 +75,23 @@ var (
 		NewList: func() ListObject { return &schedulingv1.PriorityClassList{} }}
 )
 
-// Kinds lists every kind, in the order discovery shows them.
-var Kinds = []*Kind{ConfigMaps, Events, Namespaces, Nodes, Pods, Secrets, Leases, PriorityClasses}
+// The kinds that come in a group of their own, and those that the server alone writes.
+var (
+	PodTemplates = &Kind{Version: "v1", Name: "PodTemplate", Resource: "podtemplates", Singular: "podtemplate",
+		Namespaced: true,
+		New:        func() Object { return &corev1.PodTemplate{} }, NewList: func() ListObject { return &corev1.PodTemplateList{} }}
+	// Services has one object, default/kubernetes: where this API is.
+	Services = &Kind{Version: "v1", Name: "Service", Resource: "services", Singular: "service", Short: []string{"svc"},
+		Categories: []string{"all"}, Namespaced: true, ServerOnly: true,
+		New: func() Object { return &corev1.Service{} }, NewList: func() ListObject { return &corev1.ServiceList{} }}
+	RuntimeClasses = &Kind{Group: "node.k8s.io", Version: "v1", Name: "RuntimeClass", Resource: "runtimeclasses",
+		Singular: "runtimeclass",
+		New:      func() Object { return &nodev1.RuntimeClass{} },
+		NewList:  func() ListObject { return &nodev1.RuntimeClassList{} }}
+)
+
+// Kinds lists every kind that has objects, in the order discovery shows them.
+var Kinds = []*Kind{ConfigMaps, Events, Namespaces, Nodes, Pods, PodTemplates, Secrets, Services, Leases, RuntimeClasses, PriorityClasses}
 
 // GVK is the kind's group, version and kind.
 func (k *Kind) GVK() schema.GroupVersionKind {
@@ -108,13 +130,19 @@ func KindOf(obj k8sruntime.Object) (*Kind, error) {
 		return Leases, nil
 	case *schedulingv1.PriorityClass:
 		return PriorityClasses, nil
+	case *corev1.PodTemplate:
+		return PodTemplates, nil
+	case *corev1.Service:
+		return Services, nil
+	case *nodev1.RuntimeClass:
+		return RuntimeClasses, nil
 	}
 	return nil, fmt.Errorf("no kind for %T", obj)
 }
 
-// KindFor finds a kind by group, version and plural resource; nil when there is none.
+// KindFor finds a kind by group, version and plural resource, also one that comes later; nil when there is none.
 func KindFor(group, version, resource string) *Kind {
-	for _, k := range Kinds {
+	for _, k := range slices.Concat(Kinds, LaterKinds) {
 		if k.Group == group && k.Version == version && k.Resource == resource {
 			return k
 		}

@@ -3,6 +3,7 @@ package api
 import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
@@ -36,6 +37,10 @@ func Validate(obj Object) error {
 		errs = append(errs, validateLease(o)...)
 	case *schedulingv1.PriorityClass:
 		errs = append(errs, validatePriorityClass(o)...)
+	case *corev1.PodTemplate:
+		errs = append(errs, validatePodTemplate(o)...)
+	case *nodev1.RuntimeClass:
+		errs = append(errs, validateRuntimeClass(o)...)
 	}
 	return invalid(kind, obj, errs)
 }
@@ -73,6 +78,11 @@ func ValidateUpdate(obj, old Object, subresource string) error {
 	case *schedulingv1.PriorityClass:
 		errs = append(errs, validatePriorityClass(o)...)
 		errs = append(errs, validatePriorityClassUpdate(o, old.(*schedulingv1.PriorityClass))...)
+	case *corev1.PodTemplate:
+		errs = append(errs, validatePodTemplate(o)...)
+	case *nodev1.RuntimeClass:
+		errs = append(errs, validateRuntimeClass(o)...)
+		errs = append(errs, apivalidation.ValidateImmutableField(o.Handler, old.(*nodev1.RuntimeClass).Handler, field.NewPath("handler"))...)
 	}
 	return invalid(kind, obj, errs)
 }

@@ -9,10 +9,12 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
@@ -39,6 +41,35 @@ func SystemPriorityClasses() []*schedulingv1.PriorityClass {
 		class(SystemClusterCritical, SystemCriticalPriority,
 			"For the pods the cluster cannot do without."),
 	}
+}
+
+// validatePodTemplate: a template is what a pod made from it will be, so it is held to the same. What ledge does not
+// support is refused when a pod is made.
+func validatePodTemplate(t *corev1.PodTemplate) field.ErrorList {
+	at := field.NewPath("template")
+	errs := metav1validation.ValidateLabels(t.Template.Labels, at.Child("labels"))
+	errs = append(errs, apivalidation.ValidateAnnotations(t.Template.Annotations, at.Child("annotations"))...)
+	return append(errs, validatePodSpec(&t.Template.Spec, at.Child("spec"))...)
+}
+
+func validateRuntimeClass(c *nodev1.RuntimeClass) field.ErrorList {
+	errs := each(validation.IsDNS1123Label(c.Handler), func(msg string) *field.Error {
+		return field.Invalid(field.NewPath("handler"), c.Handler, msg)
+	})
+	if c.Overhead != nil {
+		at := field.NewPath("overhead", "podFixed")
+		for _, name := range slices.Sorted(maps.Keys(c.Overhead.PodFixed)) {
+			if q := c.Overhead.PodFixed[name]; q.Sign() < 0 {
+				errs = append(errs, field.Invalid(at.Key(string(name)), q.String(), "must be greater than or equal to 0"))
+			}
+		}
+	}
+	if s := c.Scheduling; s != nil {
+		at := field.NewPath("scheduling")
+		errs = append(errs, metav1validation.ValidateLabels(s.NodeSelector, at.Child("nodeSelector"))...)
+		errs = append(errs, validateTolerations(s.Tolerations, at.Child("tolerations"))...)
+	}
+	return errs
 }
 
 func validatePriorityClass(pc *schedulingv1.PriorityClass) field.ErrorList {

@@ -136,10 +136,13 @@ func wantsAggregated(accept []string) bool {
 	return false
 }
 
+// allKinds are the kinds that discovery shows: also those that have no objects yet.
+func allKinds() []*api.Kind { return slices.Concat(api.Kinds, api.LaterKinds) }
+
 // groupVersions lists what there is, core first.
 func groupVersions() []schema.GroupVersion {
 	var out []schema.GroupVersion
-	for _, k := range api.Kinds {
+	for _, k := range allKinds() {
 		out = append(out, k.GVK().GroupVersion())
 	}
 	for _, v := range reviews {
@@ -179,7 +182,7 @@ func resourceList(gv schema.GroupVersion) metav1.APIResourceList {
 		TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: gv.String(),
 		APIResources: []metav1.APIResource{},
 	}
-	for _, k := range api.Kinds {
+	for _, k := range allKinds() {
 		if k.GVK().GroupVersion() != gv {
 			continue
 		}
@@ -230,7 +233,7 @@ func aggregateResources(gv schema.GroupVersion) []discoveryv2.APIResourceDiscove
 	wire := func(gvk schema.GroupVersionKind) *metav1.GroupVersionKind {
 		return &metav1.GroupVersionKind{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind}
 	}
-	for _, k := range api.Kinds {
+	for _, k := range allKinds() {
 		if k.GVK().GroupVersion() != gv {
 			continue
 		}

@@ -289,7 +289,7 @@ func TestMethodsAnswerAllow(t *testing.T) {
 	if s := a.status(t); s.Reason != metav1.StatusReasonMethodNotAllowed {
 		t.Errorf("%+v", s)
 	}
-	for _, path := range []string{"/", "/api/v1/services", "/apis/apps/v1/deployments", "/metrics"} {
+	for _, path := range []string{"/", "/api/v1/widgets", "/apis/apps/v1/widgets", "/metrics"} {
 		if s := f.must(http.StatusNotFound, "GET", path, "").status(t); s.Reason != metav1.StatusReasonNotFound {
 			t.Errorf("%s: %+v", path, s)
 		}
@@ -331,5 +331,44 @@ func TestAuthorisedBeforeDecoded(t *testing.T) {
 		if s := a.status(t); s.Code != 403 || !strings.Contains(s.Message, `User "`+u.Name+`" cannot create resource "configmaps"`) {
 			t.Errorf("%s: %d %s", u.Name, s.Code, s.Message)
 		}
+	}
+}
+
+// Kinds that come later answer empty, and every write to them, and to the services the server keeps, says why not.
+func TestKindsThatComeLater(t *testing.T) {
+	f := serve(t, httpd.Config{})
+	for _, path := range []string{"/apis/apps/v1/deployments", "/apis/apps/v1/namespaces/default/deployments", "/api/v1/persistentvolumes"} {
+		var list struct {
+			Kind     string
+			Items    []any
+			Metadata metav1.ListMeta
+		}
+		f.must(200, "GET", path+"?limit=500", "").into(t, &list)
+		if !strings.HasSuffix(list.Kind, "List") || list.Items == nil || len(list.Items) > 0 || list.Metadata.ResourceVersion == "" {
+			t.Errorf("%s: %+v", path, list)
+		}
+	}
+	f.must(404, "GET", "/apis/apps/v1/namespaces/default/deployments/web", "")
+	for _, c := range []struct{ method, path, word string }{
+		{"POST", "/apis/apps/v1/namespaces/default/deployments", "deployments.apps are not supported by ledge yet"},
+		{"PATCH", "/apis/apps/v1/namespaces/default/deployments/web", "deployments.apps are not supported by ledge yet"},
+		{"DELETE", "/apis/batch/v1/namespaces/default/jobs", "jobs.batch are not supported by ledge yet"},
+		{"POST", "/api/v1/namespaces/default/services", "services are not supported by ledge"},
+		{"DELETE", "/api/v1/namespaces/default/services/kubernetes", "services are not supported by ledge"},
+	} {
+		a := f.must(405, c.method, c.path, "{}")
+		if s := a.status(t); !strings.Contains(s.Message, c.word) || s.Reason != metav1.StatusReasonMethodNotAllowed {
+			t.Errorf("%s %s: %+v", c.method, c.path, s)
+		}
+	}
+	var service corev1.Service
+	f.must(200, "GET", "/api/v1/namespaces/default/services/kubernetes", "").into(t, &service)
+	if len(service.Spec.Ports) != 1 || service.Spec.Ports[0].Name != "https" {
+		t.Errorf("%+v", service.Spec)
+	}
+	// A watch of nothing says where its beginning ends, and ends when its time is up.
+	a := f.must(200, "GET", "/apis/apps/v1/deployments?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=1", "")
+	if !strings.Contains(a.body, `"BOOKMARK"`) || !strings.Contains(a.body, metav1.InitialEventsAnnotationKey) || !strings.Contains(a.body, `"kind":"Deployment"`) {
+		t.Errorf("watch: %s", a.body)
 	}
 }

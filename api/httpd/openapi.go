@@ -68,7 +68,7 @@ func openAPI(gv schema.GroupVersion) openAPIDoc {
 		Paths:      map[string]pathItem{},
 		Components: components{Schemas: map[string]openAPISchema{}},
 	}
-	for _, k := range api.Kinds {
+	for _, k := range allKinds() {
 		if k.GVK().GroupVersion() == gv {
 			addKind(&doc, k)
 		}

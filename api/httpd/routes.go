@@ -32,7 +32,9 @@ const (
 	object     = "{kind}/{name}"
 )
 
-func anyKind(*api.Kind) bool     { return true }
+func anyKind(k *api.Kind) bool   { return !k.Later }
+func writable(k *api.Kind) bool  { return !k.Later && !k.ServerOnly }
+func later(k *api.Kind) bool     { return k.Later }
 func hasStatus(k *api.Kind) bool { return k.HasStatus }
 func pods(k *api.Kind) bool      { return k == api.Pods }
 
@@ -44,12 +46,19 @@ var routes = []route{
 	{"GET", collection, "", true, "watch", anyKind, (*handler).watch, "watch"},
 	{"GET", everywhere, "", false, "list", anyKind, (*handler).list, ""},
 	{"GET", everywhere, "", true, "watch", anyKind, (*handler).watch, "watch"},
-	{"POST", collection, "", false, "create", anyKind, (*handler).create, ""},
-	{"DELETE", collection, "", false, "deletecollection", anyKind, (*handler).deleteCollection, ""},
+	{"POST", collection, "", false, "create", writable, (*handler).create, ""},
+	{"DELETE", collection, "", false, "deletecollection", writable, (*handler).deleteCollection, ""},
 	{"GET", object, "", false, "get", anyKind, (*handler).get, ""},
-	{"PUT", object, "", false, "update", anyKind, (*handler).update, ""},
-	{"PATCH", object, "", false, "patch", anyKind, (*handler).patch, ""},
-	{"DELETE", object, "", false, "delete", anyKind, (*handler).delete, ""},
+	{"PUT", object, "", false, "update", writable, (*handler).update, ""},
+	{"PATCH", object, "", false, "patch", writable, (*handler).patch, ""},
+	{"DELETE", object, "", false, "delete", writable, (*handler).delete, ""},
+
+	// Kinds that have no objects yet.
+	{"GET", collection, "", false, "list", later, (*handler).listNone, ""},
+	{"GET", collection, "", true, "watch", later, (*handler).watchNone, "watch"},
+	{"GET", everywhere, "", false, "list", later, (*handler).listNone, ""},
+	{"GET", everywhere, "", true, "watch", later, (*handler).watchNone, "watch"},
+	{"GET", object, "", false, "get", later, (*handler).getNone, ""},
 
 	// Subresources.
 	{"GET", object, "status", false, "get", hasStatus, (*handler).get, ""},
@@ -125,6 +134,9 @@ func (h *handler) find(r *request) error {
 	}
 	if allowed == nil {
 		return errNoPath()
+	}
+	if isObject && !writable(t.kind) {
+		return api.NotWritable(t.kind)
 	}
 	slices.Sort(allowed)
 	return errMethod(r.Method, slices.Compact(allowed))

@@ -77,7 +77,7 @@ var routeCases = []struct{ line, want string }{
 	{"GET /apis/scheduling.k8s.io/v1/priorityclasses/p", "get priorityclasses p"},
 	{"GET /apis/coordination.k8s.io/v1/pods", "404"},
 	{"GET /api/v2/pods", "404"},
-	{"GET /apis/apps/v1/deployments", "404"},
+	{"GET /apis/apps/v1/widgets", "404"},
 	{"POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews", "create"},
 	{"GET /apis/authorization.k8s.io/v1/selfsubjectaccessreviews", "405 POST"},
 	{"GET /version", "get"},

@@ -79,18 +79,25 @@ var (
 // printers are the tables of all kinds.
 func printers(stock bool) map[*api.Kind]*printer {
 	pod := podPrinter{stock: stock}
-	return map[*api.Kind]*printer{
-		api.Nodes:      {nodeColumns, nodeRow},
-		api.Pods:       {podColumns, pod.row},
-		api.Events:     {eventColumns, eventRow},
-		api.Namespaces: {namespaceColumns, namespaceRow},
-		api.ConfigMaps: {configMapColumns, configMapRow},
-		api.Secrets:    {secretColumns, secretRow},
-		api.Leases:     {leaseColumns, leaseRow},
+	all := map[*api.Kind]*printer{
+		api.Nodes:          {nodeColumns, nodeRow},
+		api.Pods:           {podColumns, pod.row},
+		api.Events:         {eventColumns, eventRow},
+		api.Namespaces:     {namespaceColumns, namespaceRow},
+		api.ConfigMaps:     {configMapColumns, configMapRow},
+		api.Secrets:        {secretColumns, secretRow},
+		api.Leases:         {leaseColumns, leaseRow},
+		api.Services:       {serviceColumns, serviceRow},
+		api.PodTemplates:   {podTemplateColumns, podTemplateRow},
+		api.RuntimeClasses: {runtimeClassColumns, runtimeClassRow},
 		api.PriorityClasses: {
 			priorityClassColumns, priorityClassRow,
 		},
 	}
+	for _, k := range api.LaterKinds {
+		all[k] = &printer{columns: []metav1.TableColumnDefinition{nameColumn, ageColumn}}
+	}
+	return all
 }
 
 var namespaceColumns = []metav1.TableColumnDefinition{

@@ -12,6 +12,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -81,7 +82,15 @@ func samples() map[*api.Kind][]api.Object {
 	newer := &corev1.Event{ObjectMeta: named("web.2", time.Hour), EventTime: metav1.NewMicroTime(now.Add(-2 * time.Hour)), Type: "Normal",
 		Series: &corev1.EventSeries{Count: 9, LastObservedTime: metav1.NewMicroTime(now.Add(-3 * time.Second))}, Reason: "Pulled",
 		ReportingController: "ledge", ReportingInstance: "board"}
+	service := &corev1.Service{ObjectMeta: named("kubernetes", time.Hour), Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP,
+		ClusterIP: "10.0.0.1", Ports: []corev1.ServicePort{{Name: "https", Protocol: corev1.ProtocolTCP, Port: 443}}, Selector: map[string]string{"b": "2", "a": "1"}}}
+	template := &corev1.PodTemplate{ObjectMeta: named("t", time.Hour), Template: corev1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "x"}, {Name: "b", Image: "y"}}}}}
 	return map[*api.Kind][]api.Object{
+		api.Services:        {service, &corev1.Service{}},
+		api.PodTemplates:    {template, &corev1.PodTemplate{}},
+		api.RuntimeClasses:  {&nodev1.RuntimeClass{ObjectMeta: named("r", time.Hour), Handler: "ledge"}},
 		api.Nodes:           {node, lost, down, &corev1.Node{}},
 		api.Pods:            {pod, gone, &corev1.Pod{}},
 		api.Events:          {old, newer, &corev1.Event{}},

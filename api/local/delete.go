@@ -28,6 +28,9 @@ func (c *Client) Delete(ctx context.Context, kind *api.Kind, namespace, name str
 }
 
 func (c *Client) delete(ctx context.Context, tx *storage.Tx, kind *api.Kind, namespace, name string, opts api.DeleteOptions) (api.Object, error) {
+	if kind.ServerOnly {
+		return nil, api.NotWritable(kind)
+	}
 	obj, err := tx.Get(kind, namespace, name)
 	if errors.Is(err, storage.ErrDamaged) {
 		// The one way out for a value that cannot be read. Nothing of it is known but its name.

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -32,6 +33,9 @@ type Config struct {
 	// How long a pod stays on a node that is not ready or unreachable, unless it says so itself (N-3.29).
 	// nil: 300 seconds.
 	NotReadySeconds, UnreachableSeconds *int64
+
+	// Address is where clients on this board find the API: what the service default/kubernetes says.
+	Address netip.AddrPort
 
 	EventTTL  time.Duration // 0: 1 hour (N-11.39)
 	MaxEvents int           // 0: 1000; beyond it the oldest go
@@ -158,6 +162,9 @@ func put(tx *storage.Tx, kind *api.Kind, obj api.Object, lazy bool) error {
 func checkKind(kind *api.Kind, obj runtime.Object) error {
 	if got, err := api.KindOf(obj); err != nil || got != kind {
 		return apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized: got %T, expected %s", obj, kind.Name))
+	}
+	if kind.ServerOnly {
+		return api.NotWritable(kind)
 	}
 	if gvk := obj.GetObjectKind().GroupVersionKind(); !gvk.Empty() && gvk != kind.GVK() {
 		return apierrors.NewBadRequest(fmt.Sprintf("%s in body does not match the expected %s", gvk, kind.GVK()))

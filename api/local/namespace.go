@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"ledge/api"
 	"ledge/storage"
@@ -17,55 +18,36 @@ var systemNamespaces = []string{metav1.NamespaceDefault, metav1.NamespaceSystem,
 
 func isSystemNamespace(name string) bool { return slices.Contains(systemNamespaces, name) }
 
-// EnsureSystem makes the namespaces and priority classes that always exist, where they are missing. When none
-// is, nothing is written.
-func (c *Client) EnsureSystem() error {
-	missing := false
-	look := func(tx *storage.Tx, kind *api.Kind, name string) (bool, error) {
-		_, err := tx.Get(kind, "", name)
-		if errors.Is(err, storage.ErrNotFound) {
-			return true, nil
-		}
-		return false, storeError(err, kind, "", name)
+// systemObjects are what always exists, as they are made where they are missing, in the order of need.
+func (c *Client) systemObjects() []api.Object {
+	var all []api.Object
+	for _, name := range systemNamespaces {
+		all = append(all, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
-	err := c.store.View(func(tx *storage.Tx) error {
-		for _, name := range systemNamespaces {
-			gone, err := look(tx, api.Namespaces, name)
-			if err != nil {
-				return err
-			}
-			missing = missing || gone
-		}
-		for _, pc := range api.SystemPriorityClasses() {
-			gone, err := look(tx, api.PriorityClasses, pc.Name)
-			if err != nil {
-				return err
-			}
-			missing = missing || gone
-		}
-		return nil
+	for _, pc := range api.SystemPriorityClasses() {
+		all = append(all, pc)
+	}
+	return append(all, c.apiService())
+}
+
+// EnsureSystem makes the objects that always exist, where they are missing. When none is, nothing is written.
+func (c *Client) EnsureSystem() error {
+	var missing []api.Object
+	err := c.store.View(func(tx *storage.Tx) (err error) {
+		missing, err = c.missing(tx)
+		return err
 	})
-	if err != nil || !missing {
+	if err != nil || len(missing) == 0 {
 		return status(err, "look for the system's objects")
 	}
 	err = c.store.Update(func(tx *storage.Tx) error {
-		for _, name := range systemNamespaces {
-			if gone, err := look(tx, api.Namespaces, name); err != nil {
-				return err
-			} else if gone {
-				if err := c.makeNamespace(tx, name); err != nil {
-					return err
-				}
-			}
+		missing, err := c.missing(tx)
+		if err != nil {
+			return err
 		}
-		for _, pc := range api.SystemPriorityClasses() {
-			if gone, err := look(tx, api.PriorityClasses, pc.Name); err != nil {
+		for _, obj := range missing {
+			if err := c.makeSystem(tx, obj); err != nil {
 				return err
-			} else if gone {
-				c.prepare(pc)
-				if err := put(tx, api.PriorityClasses, pc, false); err != nil {
-					return err
-				}
 			}
 		}
 		return nil
@@ -73,11 +55,63 @@ func (c *Client) EnsureSystem() error {
 	return status(err, "make the system's objects")
 }
 
+func (c *Client) missing(tx *storage.Tx) ([]api.Object, error) {
+	var out []api.Object
+	for _, want := range c.systemObjects() {
+		kind, err := api.KindOf(want)
+		if err != nil {
+			return nil, err
+		}
+		have, err := tx.Get(kind, want.GetNamespace(), want.GetName())
+		switch {
+		case errors.Is(err, storage.ErrNotFound):
+			out = append(out, want)
+		case err != nil:
+			return nil, storeError(err, kind, want.GetNamespace(), want.GetName())
+		case kind == api.Services && moved(have.(*corev1.Service), want.(*corev1.Service)):
+			out = append(out, want)
+		}
+	}
+	return out, nil
+}
+
+// makeSystem writes one of the system's objects, which nobody asked for: no admission applies.
+func (c *Client) makeSystem(tx *storage.Tx, obj api.Object) error {
+	kind, err := api.KindOf(obj)
+	if err != nil {
+		return err
+	}
+	c.prepare(obj)
+	api.Default(obj)
+	return put(tx, kind, obj, false)
+}
+
 func (c *Client) makeNamespace(tx *storage.Tx, name string) error {
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	c.prepare(ns)
-	api.Default(ns)
-	return put(tx, api.Namespaces, ns, false)
+	return c.makeSystem(tx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+}
+
+// apiService is default/kubernetes, by which clients inside and tools outside find this API.
+func (c *Client) apiService() *corev1.Service {
+	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "kubernetes",
+		Labels: map[string]string{"component": "apiserver", "provider": "kubernetes"}}}
+	s.Spec.ClusterIP = corev1.ClusterIPNone
+	port := int32(443)
+	if at := c.cfg.Address; at.IsValid() {
+		family := corev1.IPv4Protocol
+		if at.Addr().Is6() {
+			family = corev1.IPv6Protocol
+		}
+		policy := corev1.IPFamilyPolicySingleStack
+		s.Spec.ClusterIP, port = at.Addr().String(), int32(at.Port())
+		s.Spec.ClusterIPs, s.Spec.IPFamilies, s.Spec.IPFamilyPolicy = []string{s.Spec.ClusterIP}, []corev1.IPFamily{family}, &policy
+	}
+	s.Spec.Ports = []corev1.ServicePort{{Name: "https", Protocol: corev1.ProtocolTCP, Port: port, TargetPort: intstr.FromInt32(port)}}
+	return s
+}
+
+// moved: the API has another address than the last time.
+func moved(have, want *corev1.Service) bool {
+	return have.Spec.ClusterIP != want.Spec.ClusterIP || len(have.Spec.Ports) != 1 || have.Spec.Ports[0].Port != want.Spec.Ports[0].Port
 }
 
 // deleteNamespace marks a namespace, deletes what is in it, and removes it when it is empty: at once, or with

@@ -200,15 +200,22 @@ func (b *board) openServer() error {
 }
 
 // url is where kubectl on this board finds the API.
-func (b *board) url() string {
-	h, port, err := net.SplitHostPort(b.listener.Addr().String())
+func (b *board) url() string { return "https://" + b.address().String() }
+
+// address is the same without the scheme; invalid when the API has no TLS address.
+func (b *board) address() netip.AddrPort {
+	if b.listener == nil {
+		return netip.AddrPort{}
+	}
+	at, err := netip.ParseAddrPort(b.listener.Addr().String())
 	if err != nil {
-		return "https://" + b.listener.Addr().String()
+		return netip.AddrPort{}
 	}
-	if ip, err := netip.ParseAddr(h); err == nil && ip.IsUnspecified() {
-		h = "127.0.0.1"
+	ip := at.Addr().Unmap()
+	if ip.IsUnspecified() {
+		ip = netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	}
-	return "https://" + net.JoinHostPort(h, port)
+	return netip.AddrPortFrom(ip.WithZone(""), at.Port())
 }
 
 // serverNames are what the API's certificate is good for.

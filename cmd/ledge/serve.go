@@ -94,7 +94,7 @@ func (b *board) open(ctx context.Context) (err error) {
 	if err := b.openStore(ctx); err != nil {
 		return err
 	}
-	if b.client, err = local.New(local.Config{Store: b.store}); err != nil {
+	if b.client, err = local.New(local.Config{Store: b.store, Address: b.address()}); err != nil {
 		return err
 	}
 	b.events = api.NewRecorder(b.client, "kubelet", b.name)

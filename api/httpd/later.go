@@ -1,0 +1,94 @@
+package httpd
+
+import (
+	"context"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ledge/api"
+)
+
+// listNone answers the list of a kind that has no objects yet: empty, at the revision the store is at.
+func (h *handler) listNone(w *response, r *request) error {
+	if _, err := r.listNoneOptions(); err != nil {
+		return err
+	}
+	revision, err := h.revisionNow(r.Context())
+	if err != nil {
+		return err
+	}
+	return h.objects(w, r, api.List{Revision: revision})
+}
+
+// getNone answers that there is no such object.
+func (h *handler) getNone(_ *response, r *request) error {
+	return apierrors.NewNotFound(r.kind.GR(), r.name)
+}
+
+// watchNone is a watch in which nothing ever happens.
+func (h *handler) watchNone(w *response, r *request) error {
+	initial, err := r.listNoneOptions()
+	if err != nil {
+		return err
+	}
+	form, err := r.form()
+	if err != nil {
+		return err
+	}
+	limit, err := r.watchTime()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), limit)
+	defer cancel()
+	defer context.AfterFunc(stopping(r.Context()), cancel)()
+	quiet := &quietWatch{ctx: ctx}
+	if initial {
+		mark := &metav1.PartialObjectMetadata{}
+		if mark.ResourceVersion, err = h.revisionNow(ctx); err != nil {
+			return err
+		}
+		mark.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
+		quiet.first = append(quiet.first, api.Event{Type: api.Bookmark, Object: mark})
+	}
+	return h.pump(ctx, w, r.kind, form, quiet)
+}
+
+// listNoneOptions checks what a list or watch of nothing is asked for, and says whether a watch wants the end of its
+// initial events marked. Selectors are not read: they pick from nothing.
+func (r *request) listNoneOptions() (initial bool, err error) {
+	if _, err := r.revision(); err != nil {
+		return false, err
+	}
+	if v := r.query.Get("labelSelector"); v != "" {
+		if _, err := api.ParseLabels(v); err != nil {
+			return false, err
+		}
+	}
+	return queryBool(r.query, "sendInitialEvents")
+}
+
+// revisionNow is the revision the store is at.
+func (h *handler) revisionNow(ctx context.Context) (string, error) {
+	list, err := h.client.List(ctx, api.Namespaces, api.ListOptions{Limit: 1})
+	return list.Revision, err
+}
+
+// quietWatch delivers what it was given and then waits for its end.
+type quietWatch struct {
+	ctx   context.Context
+	first []api.Event
+}
+
+func (q *quietWatch) Next() (api.Event, error) {
+	if len(q.first) > 0 {
+		e := q.first[0]
+		q.first = q.first[1:]
+		return e, nil
+	}
+	<-q.ctx.Done()
+	return api.Event{}, q.ctx.Err()
+}
+
+func (q *quietWatch) Close() {}

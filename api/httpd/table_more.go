@@ -1,0 +1,80 @@
+package httpd
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"ledge/api"
+)
+
+var serviceColumns = []metav1.TableColumnDefinition{
+	nameColumn,
+	column("Type", "string", "How the service is exposed."),
+	column("Cluster-IP", "string", "The address of the service."),
+	column("External-IP", "string", "The addresses it has outside."),
+	column("Port(s)", "string", "The ports of the service."),
+	ageColumn,
+	wide("Selector", "string", "Which pods are behind it."),
+}
+
+func serviceRow(obj api.Object, now time.Time) ([]any, []metav1.TableRowCondition) {
+	s := obj.(*corev1.Service)
+	ports := make([]string, len(s.Spec.Ports))
+	for i, p := range s.Spec.Ports {
+		ports[i] = fmt.Sprintf("%d/%s", p.Port, p.Protocol)
+	}
+	return []any{s.Name, string(s.Spec.Type), orNone(s.Spec.ClusterIP), none, orNone(strings.Join(ports, ",")),
+		age(s.CreationTimestamp, now), selectorText(s.Spec.Selector)}, nil
+}
+
+var podTemplateColumns = []metav1.TableColumnDefinition{
+	nameColumn,
+	column("Containers", "string", "The names of the containers."),
+	column("Images", "string", "The images of the containers."),
+	column("Pod Labels", "string", "The labels of pods made from it."),
+}
+
+func podTemplateRow(obj api.Object, _ time.Time) ([]any, []metav1.TableRowCondition) {
+	t := obj.(*corev1.PodTemplate)
+	var names, images []string
+	for _, c := range t.Template.Spec.Containers {
+		names, images = append(names, c.Name), append(images, c.Image)
+	}
+	return []any{t.Name, strings.Join(names, ","), strings.Join(images, ","), selectorText(t.Template.Labels)}, nil
+}
+
+var runtimeClassColumns = []metav1.TableColumnDefinition{
+	nameColumn, column("Handler", "string", "What runs pods of this class."), ageColumn,
+}
+
+func runtimeClassRow(obj api.Object, now time.Time) ([]any, []metav1.TableRowCondition) {
+	c := obj.(*nodev1.RuntimeClass)
+	return []any{c.Name, c.Handler, age(c.CreationTimestamp, now)}, nil
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return none
+	}
+	return s
+}
+
+// selectorText is how kubectl shows a set of labels.
+func selectorText(set map[string]string) string {
+	if len(set) == 0 {
+		return none
+	}
+	parts := make([]string, 0, len(set))
+	for _, k := range slices.Sorted(maps.Keys(set)) {
+		parts = append(parts, labels.Set{k: set[k]}.String())
+	}
+	return strings.Join(parts, ",")
+}

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// node is a ledge of our own: its directories, bridge and cgroup carry its name, and go with it.
+type node struct {
+	binary, name, dir, run string
+	kubeconfig             string
+	process                *exec.Cmd
+}
+
+func startNode(ctx context.Context, binary, log string) (*node, error) {
+	name := fmt.Sprintf("ledgecf%d", os.Getpid())
+	n := &node{binary: binary, name: name, dir: "/tmp/" + name, run: "/run/" + name}
+	if os.Getuid() != 0 {
+		return nil, errors.New("containers need root: sudo make conformance")
+	}
+	if err := os.MkdirAll(n.dir, 0o700); err != nil {
+		return nil, err
+	}
+	out, err := os.Create(log)
+	if err != nil {
+		return nil, err
+	}
+	defer out.Close()
+	config := filepath.Join(n.dir, "config.yaml")
+	if err := os.WriteFile(config, []byte("shutdownGracePeriod: 30s\nshutdownGracePeriodCriticalPods: 10s\n"), 0o600); err != nil {
+		return nil, err
+	}
+	// Not CommandContext: after an interrupt the node still has its pods to stop. A session of its own keeps the
+	// terminal's Ctrl-C from it.
+	n.process = exec.Command(binary, "--run-dir", n.run, "serve", "--data-dir", filepath.Join(n.dir, "data"), "--config", config,
+		"--listen", "127.0.0.1:0", "--bridge", name, "--cgroup-root", "/"+name, "--on-term=drain")
+	n.process.Stdout, n.process.Stderr = out, out
+	n.process.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGTERM}
+	if err := n.process.Start(); err != nil {
+		return nil, fmt.Errorf("start the node: %w", err)
+	}
+	if err := n.await(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("the node did not get ready, see %s: %w", log, err), n.stop())
+	}
+	return n, nil
+}
+
+// await waits for a Ready node and its kubeconfig.
+func (n *node) await(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	for {
+		out, err := n.ledge(ctx, "get", "nodes")
+		if err == nil && strings.Contains(out, " Ready") {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %s", ctx.Err(), out)
+		case <-time.After(300 * time.Millisecond):
+		}
+	}
+	conf, err := n.ledge(ctx, "kubeconfig")
+	if err != nil {
+		return err
+	}
+	n.kubeconfig = filepath.Join(n.dir, "kubeconfig")
+	return os.WriteFile(n.kubeconfig, []byte(conf), 0o600)
+}
+
+func (n *node) ledge(ctx context.Context, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, n.binary, append([]string{"--run-dir", n.run}, args...)...)
+	out, err := cmd.Output()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		err = fmt.Errorf("ledge %s: %w: %s", strings.Join(args, " "), err, exit.Stderr)
+	}
+	return string(out), err
+}
+
+// stop ends the node with its pods and removes what it had.
+func (n *node) stop() error {
+	err := n.process.Process.Signal(syscall.SIGTERM)
+	done := make(chan error, 1)
+	go func() { done <- n.process.Wait() }()
+	select {
+	case werr := <-done:
+		err = errors.Join(err, werr)
+	case <-time.After(2 * time.Minute):
+		err = errors.Join(err, errors.New("the node did not stop in two minutes"), n.process.Process.Kill())
+		<-done
+	}
+	if _, rerr := n.ledge(context.Background(), "reset", "--data", "--data-dir", filepath.Join(n.dir, "data")); rerr != nil {
+		return errors.Join(err, rerr)
+	}
+	return errors.Join(err, os.RemoveAll(n.dir), os.RemoveAll(n.run))
+}
