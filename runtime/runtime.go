@@ -8,6 +8,7 @@ package runtime
 import (
 	"context"
 	"errors"
+	"io"
 	"syscall"
 	"time"
 )
@@ -17,6 +18,9 @@ var ErrNotFound = errors.New("not found")
 
 // ErrUnavailable says that the engine cannot be reached just now (the keeper restarts); ask again.
 var ErrUnavailable = errors.New("container engine unavailable")
+
+// ErrNotRunning says that a container has ended, so that nothing can be run in it.
+var ErrNotRunning = errors.New("container is not running")
 
 // Engine runs containers. Every method is idempotent: called twice it does what it did once. All of it
 // survives a restart of the caller, and List after one tells what is there.
@@ -43,6 +47,18 @@ type Engine interface {
 	// engine is lost (an error, as is the end of ctx). States that follow each other faster than fn returns may be
 	// told as one, the last. fn must not block for long and must not call the engine.
 	Watch(ctx context.Context, fn func(Status)) error
+	Execer
+}
+
+// Execer runs commands in containers.
+type Execer interface {
+	// Exec runs a command in a running container and tells how it ended; how the command itself fails is no error. It
+	// returns when the command has ended and its output has been written. The command has every bound of the
+	// container: namespaces, cgroup, capabilities, system call filter. When ctx ends, the command and everything that
+	// it started are killed, and the error is ctx's; so too when the engine or its caller dies. What a command leaves
+	// in the background when it ends by itself runs on, as a part of the container; its later output is nobody's.
+	// An unknown container is ErrNotFound, one that has ended ErrNotRunning.
+	Exec(ctx context.Context, x Exec) (Exit, error)
 }
 
 // Limiter is an Engine that can change limits while things run. It is an interface of its own because simulations
@@ -158,6 +174,30 @@ type Mount struct {
 	Propagation    string // "", "rslave", "rshared"
 	Options        []string
 }
+
+// Exec is a command to run in a container.
+type Exec struct {
+	Container string // ID
+	Args      []string
+	Env       []string // beside and over the container's own
+	Cwd       string   // empty: the container's
+	User      *User    // nil: the container's
+
+	// Stdin is read until its end, which the command then sees, or until Exec returns; a Read that is under way then is
+	// not waited for, so whoever owns Stdin closes it. Nil is /dev/null.
+	Stdin io.Reader
+	// Stdout and Stderr get the output; nil throws it away. An error of theirs closes the pipe, so that the command gets
+	// SIGPIPE. How much is kept is for them to decide; a Write must come back when ctx has ended.
+	Stdout, Stderr io.Writer
+
+	// TTY gives the command a terminal. Everything then comes from Stdout, and Resize may be used.
+	TTY    bool
+	Size   Size
+	Resize <-chan Size // nil or open: it need not be closed
+}
+
+// Size is that of a terminal, in characters.
+type Size struct{ Width, Height uint16 }
 
 // Rlimit is one resource limit.
 type Rlimit struct {

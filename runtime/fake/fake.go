@@ -30,6 +30,8 @@ type Behaviour struct {
 	IgnoreTERM bool
 	TermTakes  time.Duration
 	TermCode   int
+	// Exec is what commands run in it do; nil: they exit 0 at once.
+	Exec Command
 }
 
 // For is a Behaviour that exits with code after d.
@@ -67,6 +69,7 @@ type container struct {
 	ready  chan struct{} // closed when Start has come to an end
 	failed error
 	timers []*time.Timer
+	execs  map[*context.CancelCauseFunc]bool // commands that run in it
 }
 
 // New makes an empty engine.
@@ -84,6 +87,9 @@ func (e *Engine) SetAway(away bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.away = away
+	for _, c := range e.cons {
+		c.endExecs(runtime.ErrUnavailable)
+	}
 	for w := range e.watchers {
 		w.poke()
 	}
@@ -106,7 +112,7 @@ func (e *Engine) Reboot() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, c := range e.cons {
-		c.stopTimers()
+		c.halt()
 	}
 	clear(e.pods)
 	clear(e.cons)
@@ -161,7 +167,7 @@ func (e *Engine) RemovePod(_ context.Context, uid string) error {
 	}
 	for id, c := range e.cons {
 		if c.status.PodUID == uid {
-			c.stopTimers()
+			c.halt()
 			delete(e.cons, id)
 		}
 	}
@@ -213,7 +219,7 @@ func (e *Engine) admit(spec runtime.Container) (c *container, mine bool, err err
 	if _, ok := e.pods[spec.PodUID]; !ok {
 		return nil, false, fmt.Errorf("start container %s: pod %s: %w", spec.ID, spec.PodUID, runtime.ErrNotFound)
 	}
-	c = &container{does: e.cfg.Script(spec), ready: make(chan struct{}), status: runtime.Status{ID: spec.ID,
+	c = &container{does: e.cfg.Script(spec), ready: make(chan struct{}), execs: map[*context.CancelCauseFunc]bool{}, status: runtime.Status{ID: spec.ID,
 		PodUID: spec.PodUID, Name: spec.Name, Attempt: spec.Attempt, LogPath: spec.LogPath, Labels: maps.Clone(spec.Labels),
 		Resources: spec.Resources}}
 	e.cons[spec.ID] = c
@@ -254,7 +260,7 @@ func (e *Engine) end(c *container, x runtime.Exit) {
 	if c.status.Phase != runtime.Running || e.cons[c.status.ID] != c {
 		return
 	}
-	c.stopTimers()
+	c.halt()
 	if x.FinishedAt.IsZero() {
 		x.FinishedAt = time.Now()
 	}
@@ -262,7 +268,9 @@ func (e *Engine) end(c *container, x runtime.Exit) {
 	e.changed(c.status.ID)
 }
 
-func (c *container) stopTimers() {
+// halt ends what goes on in a container; called with the lock held.
+func (c *container) halt() {
+	c.endExecs(errEnded)
 	for _, t := range c.timers {
 		t.Stop()
 	}
@@ -343,7 +351,7 @@ func (e *Engine) Remove(_ context.Context, id string) error {
 		return err
 	}
 	if c, ok := e.cons[id]; ok {
-		c.stopTimers()
+		c.halt()
 		delete(e.cons, id)
 	}
 	return nil

@@ -152,6 +152,10 @@ func (e *Engine) adoptRunning(c *container, files map[string]*os.File) error {
 	for _, f := range files { // opened again by name, or copied
 		_ = f.Close()
 	}
+	// Whoever waited for these has been told that they are lost.
+	if err := e.cfg.Runner.EndExecs(c.rec.Pod, id); err != nil {
+		e.log.Warn("commands that ran in a container could not be ended", "container", id, "err", err)
+	}
 	e.follow(c, ended)
 	return nil
 }

@@ -49,7 +49,7 @@ func New(cfg ClientConfig) *Client {
 }
 
 // dial connects and sends a request.
-func (c *Client) dial(ctx context.Context, q request) (*net.UnixConn, error) {
+func (c *Client) dial(ctx context.Context, q request, files ...*os.File) (*net.UnixConn, error) {
 	unavailable := func(err error) error { return fmt.Errorf("keeper: %w: %w", runtime.ErrUnavailable, err) }
 	addr, done, err := socketAddr(c.cfg.RunDir)
 	if err != nil {
@@ -67,7 +67,7 @@ func (c *Client) dial(ctx context.Context, q request) (*net.UnixConn, error) {
 	}
 	uc := conn.(*net.UnixConn)
 	q.Proto = protoVersion
-	if err := send(uc, q); err != nil {
+	if err := send(uc, q, files...); err != nil {
 		_ = uc.Close()
 		return nil, unavailable(err)
 	}

@@ -39,6 +39,13 @@ type Runner interface {
 	// Start runs a container and gives the PID of its first process, a child of this process that nobody has
 	// waited for. With TTY the terminal's master is sent over console. Nothing is left on error.
 	Start(podDir, dir string, p runtime.Pod, c runtime.Container, stdio [3]*os.File, console *os.File) (int, error)
+	// Exec runs a command in a running container: c with the command's words. It gives the PID of a child like Start,
+	// and puts all that the command starts into a group. Nothing is left on error.
+	Exec(dir string, p runtime.Pod, c runtime.Container, size runtime.Size, stdio [3]*os.File, console *os.File, group string) (int, error)
+	// EndExec kills what is left of a group, LeaveExec leaves it to the container, EndExecs kills all groups.
+	EndExec(p runtime.Pod, id, group string) error
+	LeaveExec(p runtime.Pod, id, group string) error
+	EndExecs(p runtime.Pod, id string) error
 	// Kill sends SIGKILL to every process of a container.
 	Kill(p runtime.Pod, id string) error
 	// Unmake removes what Start made, killing what still runs; idempotent; fails if anything is left.

@@ -38,6 +38,7 @@ type Engine struct {
 	pod   map[string]podRecord
 	con   map[string]*container
 	watch map[*watcher]bool
+	execs uint64 // commands run so far; names them
 
 	quit chan struct{}  // closed when Run ends
 	ops  sync.WaitGroup // calls under way
@@ -55,6 +56,8 @@ type container struct {
 	sealed bool          // its streams have been told to stop; guarded by Engine.mu
 	done   chan struct{} // closed when the exit has been recorded
 	swept  chan struct{} // closed when what it had made has been removed, or that has been tried
+	// entering is held for reading while a command enters its namespaces, and for writing while its process is reaped.
+	entering sync.RWMutex
 }
 
 // NewEngine prepares an engine. It answers ErrUnavailable until Run has looked at what is there.

@@ -24,12 +24,13 @@ type shellRunner struct {
 	mu      sync.Mutex
 	pods    map[string]bool // by directory
 	cons    map[string]int  // directory -> PID
+	execs   map[string]int  // group -> PID
 	fail    map[string]error
 	cleared bool
 }
 
 func newShellRunner() *shellRunner {
-	return &shellRunner{pods: map[string]bool{}, cons: map[string]int{}, fail: map[string]error{}}
+	return &shellRunner{pods: map[string]bool{}, cons: map[string]int{}, execs: map[string]int{}, fail: map[string]error{}}
 }
 
 func (r *shellRunner) Enter() (runtime.Info, error) {
@@ -53,7 +54,7 @@ func (r *shellRunner) mend() {
 func (r *shellRunner) made() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return len(r.pods) + len(r.cons)
+	return len(r.pods) + len(r.cons) + len(r.execs)
 }
 
 func (r *shellRunner) MakePod(dir string, _ runtime.Pod) (string, error) {
@@ -122,6 +123,42 @@ func (r *shellRunner) Limit(runtime.Pod, string, runtime.Resources) error {
 }
 
 func (r *shellRunner) LimitGroup(string, runtime.Resources) error { return nil }
+
+func (r *shellRunner) Exec(_ string, _ runtime.Pod, c runtime.Container, _ runtime.Size, stdio [3]*os.File, _ *os.File, group string) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.fail["Exec"]; err != nil {
+		return 0, err
+	}
+	cmd := exec.Command("/bin/sh", "-c", c.Args[0])
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdio[0], stdio[1], stdio[2]
+	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
+	if err := cmd.Start(); err != nil {
+		return 0, err
+	}
+	r.execs[group] = cmd.Process.Pid
+	_ = cmd.Process.Release()
+	return r.execs[group], nil
+}
+
+func (r *shellRunner) EndExec(_ runtime.Pod, _, group string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if pid := r.execs[group]; pid != 0 {
+		_ = unix.Kill(-pid, unix.SIGKILL)
+	}
+	delete(r.execs, group)
+	return nil
+}
+
+func (r *shellRunner) LeaveExec(_ runtime.Pod, _, group string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.execs, group)
+	return nil
+}
+
+func (r *shellRunner) EndExecs(runtime.Pod, string) error { return nil }
 
 func (r *shellRunner) OOMKills(runtime.Pod, string) (uint64, error) { return 0, nil }
 

@@ -66,7 +66,7 @@ func (c *Client) hold(ctx context.Context, held map[string]*os.File) (connected 
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	gone := func(err error) error { return fmt.Errorf("keeper: %w: %w", runtime.ErrUnavailable, err) }
 	for name, f := range held {
-		if err := sendFile(conn, parkFrame{Hold: name}, f); err != nil {
+		if err := send(conn, parkFrame{Hold: name}, f); err != nil {
 			return false, gone(err)
 		}
 	}

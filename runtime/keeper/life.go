@@ -147,11 +147,13 @@ func (e *Engine) follow(c *container, ended *runtime.Exit) {
 	e.mu.Unlock()
 	e.wg.Go(func() {
 		if ended == nil {
-			x, err := c.proc.wait()
-			if err != nil { // told to stop
+			if err := c.proc.ended(); err != nil { // told to stop
 				e.endStreams(c, leave)
 				return
 			}
+			c.entering.Lock()
+			x := c.proc.exit()
+			c.entering.Unlock()
 			e.reaper.gone(c.proc.pid)
 			ended = &x
 		}

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -37,6 +38,7 @@ const (
 	opList      = "list"
 	opWatch     = "watch"
 	opPark      = "park"
+	opExec      = "exec"
 	opShutdown  = "shutdown"
 	opReset     = "reset"
 	opLimit     = "limit"
@@ -51,6 +53,7 @@ type request struct {
 	Container *runtime.Container `json:",omitempty"`
 	Place     *runtime.Place     `json:",omitempty"`
 	Resources *runtime.Resources `json:",omitempty"`
+	Exec      *execSpec          `json:",omitempty"`
 }
 
 type response struct {
@@ -61,6 +64,7 @@ type response struct {
 	Pod    *runtime.PodStatus `json:",omitempty"`
 	Status *runtime.Status    `json:",omitempty"`
 	State  *runtime.State     `json:",omitempty"`
+	Exit   *runtime.Exit      `json:",omitempty"`
 }
 
 // parkFrame goes both ways on a park connection: first the brain gives back what it holds, ending with Synced,
@@ -76,6 +80,7 @@ const (
 	kindNotFound    = "not-found"
 	kindUnavailable = "unavailable"
 	kindProtocol    = "protocol"
+	kindNotRunning  = "not-running"
 )
 
 // ErrProtocol says that brain and keeper are too far apart in version to talk.
@@ -85,6 +90,7 @@ var kinds = map[string]error{
 	kindNotFound:    runtime.ErrNotFound,
 	kindUnavailable: runtime.ErrUnavailable,
 	kindProtocol:    ErrProtocol,
+	kindNotRunning:  runtime.ErrNotRunning,
 }
 
 func failure(err error) response {
@@ -113,11 +119,8 @@ func (r response) err() error {
 	return &remoteError{msg: r.Error, kind: kinds[r.Kind]}
 }
 
-// send writes a frame.
-func send(c *net.UnixConn, v any) error { return sendFile(c, v, nil) }
-
-// sendFile writes a frame that carries a file.
-func sendFile(c *net.UnixConn, v any, f *os.File) error {
+// send writes a frame, with the files it is to carry; nil ones are left out.
+func send(c *net.UnixConn, v any, files ...*os.File) error {
 	body, err := json.Marshal(v)
 	if err != nil {
 		return err
@@ -126,23 +129,36 @@ func sendFile(c *net.UnixConn, v any, f *os.File) error {
 		return fmt.Errorf("frame of %d bytes, the limit is %d", len(body), maxFrame)
 	}
 	frame := append(binary.BigEndian.AppendUint32(nil, uint32(len(body))), body...)
-	if f == nil {
+	files = slices.DeleteFunc(slices.Clone(files), func(f *os.File) bool { return f == nil })
+	if len(files) == 0 {
 		_, err = c.Write(frame)
 		return err
 	}
-	rc, err := f.SyscallConn()
+	var fds []int
+	return withFiles(files, &fds, func() error {
+		n, _, err := c.WriteMsgUnix(frame, unix.UnixRights(fds...), nil)
+		if err == nil && n < len(frame) {
+			_, err = c.Write(frame[n:])
+		}
+		return err
+	})
+}
+
+// withFiles calls fn while the descriptors of all files are held open.
+func withFiles(files []*os.File, fds *[]int, fn func() error) error {
+	if len(files) == 0 {
+		return fn()
+	}
+	rc, err := files[0].SyscallConn() // not Fd(), which would make the file blocking
 	if err != nil {
 		return err
 	}
-	var n int
-	var werr error
-	if err := rc.Control(func(fd uintptr) { n, _, werr = c.WriteMsgUnix(frame, unix.UnixRights(int(fd)), nil) }); err != nil {
-		return err
-	}
-	if werr == nil && n < len(frame) {
-		_, werr = c.Write(frame[n:])
-	}
-	return werr
+	var ferr error
+	err = rc.Control(func(fd uintptr) {
+		*fds = append(*fds, int(fd))
+		ferr = withFiles(files[1:], fds, fn)
+	})
+	return errors.Join(err, ferr)
 }
 
 // receive reads a frame; strict refuses unknown fields.
@@ -173,7 +189,7 @@ type fileReader struct {
 }
 
 func (r *fileReader) Read(p []byte) (int, error) {
-	oob := make([]byte, unix.CmsgSpace(4*4))
+	oob := make([]byte, unix.CmsgSpace(4*maxFiles))
 	n, oobn, _, _, err := r.c.ReadMsgUnix(p, oob)
 	if oobn > 0 {
 		fds, perr := rights(oob[:oobn])
@@ -186,18 +202,44 @@ func (r *fileReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// receiveFile reads a frame and the file it carries, if any.
-func receiveFile(c *net.UnixConn, v any) (*os.File, error) {
+// maxFiles is the most one frame carries: standard input, output and error.
+const maxFiles = 3
+
+// receiveFiles reads a frame and the files it carries.
+func receiveFiles(c *net.UnixConn, v any, strict bool) ([]*os.File, error) {
 	r := &fileReader{c: c}
-	err := receive(r, v, false)
-	if err == nil && len(r.fds) == 1 {
-		return os.NewFile(uintptr(r.fds[0]), "parked"), nil
-	}
-	for _, fd := range r.fds {
-		_ = unix.Close(fd)
-	}
-	if err == nil && len(r.fds) > 1 {
+	err := receive(r, v, strict)
+	if err == nil && len(r.fds) > maxFiles {
 		err = fmt.Errorf("%d files with one frame", len(r.fds))
 	}
-	return nil, err
+	var files []*os.File
+	for _, fd := range r.fds {
+		if err != nil {
+			_ = unix.Close(fd)
+		} else {
+			files = append(files, os.NewFile(uintptr(fd), "received"))
+		}
+	}
+	return files, err
+}
+
+// receiveFile reads a frame that carries one file at the most.
+func receiveFile(c *net.UnixConn, v any) (*os.File, error) {
+	files, err := receiveFiles(c, v, false)
+	if err == nil && len(files) > 1 {
+		err = fmt.Errorf("%d files with one frame", len(files))
+	}
+	if err != nil || len(files) == 0 {
+		closeFiles(files)
+		return nil, err
+	}
+	return files[0], nil
+}
+
+func closeFiles(files []*os.File) {
+	for _, f := range files {
+		if f != nil {
+			_ = f.Close()
+		}
+	}
 }

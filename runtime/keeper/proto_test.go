@@ -47,7 +47,7 @@ func TestFilesTravel(t *testing.T) {
 				if i%3 == 0 {
 					err = send(a, parkFrame{Drop: fmt.Sprint(i)})
 				} else {
-					err = sendFile(a, parkFrame{Hold: fmt.Sprint(i)}, f)
+					err = send(a, parkFrame{Hold: fmt.Sprint(i)}, f)
 				}
 				_ = f.Close()
 				if err != nil {

@@ -123,7 +123,9 @@ func (s *server) handle(ctx context.Context, c *net.UnixConn) {
 	}
 	_ = c.SetReadDeadline(time.Now().Add(requestWithin))
 	var q request
-	if err := receive(c, &q, true); err != nil {
+	files, err := receiveFiles(c, &q, true)
+	defer func() { closeFiles(files) }()
+	if err != nil {
 		if !errors.Is(err, io.EOF) {
 			s.answer(c, failure(fmt.Errorf("read the request: %w: %w", ErrProtocol, err)))
 		}
@@ -139,6 +141,8 @@ func (s *server) handle(ctx context.Context, c *net.UnixConn) {
 		s.watch(ctx, c)
 	case opPark:
 		s.park(ctx, c)
+	case opExec:
+		s.exec(ctx, c, q, files)
 	case opShutdown:
 		s.answer(c, response{Proto: protoVersion})
 		s.stop()
@@ -271,7 +275,7 @@ func sendChanges(c *net.UnixConn, changes map[string]*os.File) bool {
 		case f == nil:
 			ok = send(c, parkFrame{Drop: name}) == nil
 		default:
-			ok = sendFile(c, parkFrame{Hold: name}, f) == nil
+			ok = send(c, parkFrame{Hold: name}, f) == nil
 		}
 		if f != nil {
 			_ = f.Close()

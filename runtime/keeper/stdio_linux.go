@@ -160,21 +160,25 @@ func (s *stdio) close() {
 
 // receiveTTY takes the terminal's master that the starting container sent.
 func (s *stdio) receiveTTY(pair *os.File) error {
-	oob := make([]byte, unix.CmsgSpace(4))
-	_, oobn, _, _, err := unix.Recvmsg(int(pair.Fd()), make([]byte, 4096), oob, unix.MSG_CMSG_CLOEXEC|unix.MSG_DONTWAIT)
-	if err != nil {
-		return fmt.Errorf("receive the terminal: %w", err)
-	}
-	fds, err := rights(oob[:oobn])
-	if err != nil || len(fds) != 1 {
-		return fmt.Errorf("receive the terminal: %d descriptors: %w", len(fds), err)
-	}
-	master, err := pollable(fds[0], nameTTY)
+	master, err := receiveTerminal(pair)
 	if err != nil {
 		return err
 	}
 	s.addTTY(master)
 	return nil
+}
+
+func receiveTerminal(pair *os.File) (*os.File, error) {
+	oob := make([]byte, unix.CmsgSpace(4))
+	_, oobn, _, _, err := unix.Recvmsg(int(pair.Fd()), make([]byte, 4096), oob, unix.MSG_CMSG_CLOEXEC|unix.MSG_DONTWAIT)
+	if err != nil {
+		return nil, fmt.Errorf("receive the terminal: %w", err)
+	}
+	fds, err := rights(oob[:oobn])
+	if err != nil || len(fds) != 1 {
+		return nil, fmt.Errorf("receive the terminal: %d descriptors: %w", len(fds), err)
+	}
+	return pollable(fds[0], nameTTY)
 }
 
 func socketPair() (ours, theirs *os.File, err error) {

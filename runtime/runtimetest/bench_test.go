@@ -90,6 +90,26 @@ func BenchmarkStart(b *testing.B) {
 	b.ReportMetric(float64(running.Microseconds())/1000/float64(b.N), "running-ms")
 }
 
+// BenchmarkExec is one command in a running container, through the socket; the program does nothing.
+func BenchmarkExec(b *testing.B) {
+	k := benchKeeper(b)
+	p := runtimetest.NewPod()
+	if _, err := k.client.EnsurePod(b.Context(), p); err != nil {
+		b.Fatal(err)
+	}
+	c := runtime.Container{ID: runtimetest.Unique("b"), PodUID: p.UID, Rootfs: benchRootfs(b), Args: []string{runtimetest.Program, "ignore"},
+		Capabilities: usualCaps}
+	if _, err := k.client.Start(b.Context(), c); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		x, err := k.client.Exec(b.Context(), runtime.Exec{Container: c.ID, Args: []string{runtimetest.Program, "exit", "0"}})
+		if err != nil || x.Code != 0 {
+			b.Fatal(x, err)
+		}
+	}
+}
+
 // BenchmarkPod is making and removing a pod without containers.
 func BenchmarkPod(b *testing.B) {
 	k := benchKeeper(b)

@@ -3,6 +3,7 @@ package runtimetest_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -248,25 +249,49 @@ func script(t *testing.T, c runtime.Container) fake.Behaviour {
 	if c.Args[0] != runtimetest.Program {
 		return fake.Behaviour{StartErr: fs.ErrNotExist}
 	}
+	does := fake.Behaviour{Exec: command}
 	var code int
 	switch c.Args[1] {
 	case "run":
 		if len(c.Args) > 2 {
 			_, _ = fmt.Sscan(c.Args[2], &code)
 		}
-		return fake.Behaviour{TermCode: code}
+		does.TermCode = code
 	case "ignore":
-		return fake.Behaviour{IgnoreTERM: true}
+		does.IgnoreTERM = true
 	case "exit":
 		after := time.Duration(0)
 		_, _ = fmt.Sscan(c.Args[2], &code)
 		if len(c.Args) > 3 {
 			after, _ = time.ParseDuration(c.Args[3])
 		}
-		return fake.For(after, code)
+		does.ExitAfter, does.Exit = &after, runtime.Exit{Code: code}
+	default:
+		t.Errorf("the fake does not know %v", c.Args)
 	}
-	t.Errorf("the fake does not know %v", c.Args)
-	return fake.Behaviour{}
+	return does
+}
+
+// command is the test program as a command.
+func command(ctx context.Context, x runtime.Exec) (code int, err error) {
+	if x.Args[0] != runtimetest.Program {
+		return 0, fs.ErrNotExist
+	}
+	switch x.Args[1] {
+	case "exit":
+		_, _ = fmt.Sscan(x.Args[2], &code)
+	case "cat":
+		if x.Stdin != nil {
+			_, err = io.Copy(x.Stdout, x.Stdin)
+		}
+		if x.Stderr != nil {
+			_, _ = io.WriteString(x.Stderr, "end\n")
+		}
+		_, _ = fmt.Sscan(x.Args[2], &code)
+	default:
+		<-ctx.Done()
+	}
+	return code, err
 }
 
 func TestLibcontainer(t *testing.T) {

@@ -24,6 +24,7 @@ import (
 //	run [CODE]           runs until SIGTERM, then exits with CODE (0)
 //	ignore               runs and ignores SIGTERM
 //	exit CODE [AFTER]    exits with CODE after a time like 50ms
+//	cat CODE             copies standard input to standard output, says "end" on standard error, exits with CODE
 //
 // and more that only engines with a kernel under them can be asked; see runtime/runtimetest/testprog.
 const Program = "/testprog"
@@ -156,6 +157,11 @@ func Run(t *testing.T, factory func(t *testing.T) Setup) {
 		{"StatusIsACopy", testStatusIsACopy},
 		{"Limit", testLimit},
 		{"LimitUnknown", testLimitUnknown},
+		{"Exec", testExec},
+		{"ExecStreams", testExecStreams},
+		{"ExecWhere", testExecWhere},
+		{"ExecCancelled", testExecCancelled},
+		{"ExecEndsWithContainer", testExecEndsWithContainer},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) { tc.run(t, factory(t)) })

@@ -5,6 +5,7 @@ package rough
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -14,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unsafe"
 )
 
 const usage = `testprog VERB [ARG...]
@@ -29,12 +31,17 @@ const usage = `testprog VERB [ARG...]
   flood                 print numbered lines for ever
   long N                print one line of N bytes and one without an end
   both                  print to standard output and standard error
-  facts                 print what this process is and may do
+  facts [stay]          print what this process is and may do, and stay
+  links DIR             print where the links in a directory lead
   calls                 try system calls and print what came of it
   read PATH...          print what came of reading each
   write PATH...         print what came of writing each
   env                   print the environment
   stdin                 print how standard input ends
+  cat [CODE]            copy standard input to standard output, say "end" on standard error, exit with CODE
+  daemon FILE CODE      leave two children behind, one in a session of its own, that touch FILE; exit with CODE
+  daemons FILE          leave the same children, and run
+  size                  print the size of the terminal at each change, for ever
   asksocket PATH        connect to a unix socket and say what came of it`
 
 // end is how the program ends.
@@ -78,12 +85,17 @@ var verbs = map[string]func(arg argument, rest []string){
 	"flood":     func(arg argument, _ []string) { output("flood", arg) },
 	"long":      func(arg argument, _ []string) { output("long", arg) },
 	"both":      func(arg argument, _ []string) { output("both", arg) },
-	"facts":     func(argument, []string) { facts() },
+	"facts":     whatIs,
+	"links":     func(arg argument, _ []string) { links(arg(1, "")) },
 	"calls":     func(argument, []string) { calls() },
 	"read":      func(_ argument, paths []string) { read(paths) },
 	"write":     func(_ argument, paths []string) { write(paths) },
 	"env":       func(argument, []string) { say(strings.Join(os.Environ(), "\n")) },
 	"stdin":     func(argument, []string) { stdin() },
+	"cat":       cat,
+	"daemon":    func(arg argument, _ []string) { daemons(arg(1, "")); end(number(arg(2, "0"))) },
+	"daemons":   func(arg argument, _ []string) { daemons(arg(1, "")); forever() },
+	"size":      func(argument, []string) { size() },
 	"asksocket": func(arg argument, _ []string) { askSocket(arg(1, "")) },
 }
 
@@ -129,6 +141,50 @@ func orphan(arg argument, _ []string) {
 	check(cmd.Start())
 	say("left", cmd.Process.Pid)
 	time.Sleep(50 * time.Millisecond)
+}
+
+func daemons(path string) {
+	for i, setsid := range []bool{false, true} {
+		cmd := self("touch", path+strconv.Itoa(i))
+		cmd.Stdout = os.Stdout
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: setsid}
+		check(cmd.Start())
+	}
+	say("left")
+}
+
+func whatIs(arg argument, _ []string) {
+	facts()
+	if arg(1, "") == "stay" {
+		forever()
+	}
+}
+
+func links(dir string) {
+	entries, err := os.ReadDir(dir)
+	check(err)
+	for _, e := range entries {
+		to, _ := os.Readlink(dir + "/" + e.Name())
+		say(e.Name(), to)
+	}
+}
+
+func cat(arg argument, _ []string) {
+	_, err := io.Copy(os.Stdout, os.Stdin)
+	check(err)
+	fmt.Fprintln(os.Stderr, "end")
+	end(number(arg(1, "0")))
+}
+
+func size() {
+	change := make(chan os.Signal, 1)
+	signal.Notify(change, syscall.SIGWINCH)
+	for {
+		var s [4]uint16
+		_, _, e := syscall.Syscall(syscall.SYS_IOCTL, 0, syscall.TIOCGWINSZ, uintptr(unsafe.Pointer(&s)))
+		say("size", s[1], s[0], e == 0)
+		<-change
+	}
 }
 
 func touch(path string) {

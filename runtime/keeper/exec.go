@@ -1,0 +1,216 @@
+package keeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"ledge/runtime"
+)
+
+// execSpec is a runtime.Exec without its streams: those travel as files.
+type execSpec struct {
+	Container string
+	Args      []string
+	Env       []string
+	Cwd       string
+	User      *runtime.User `json:",omitempty"`
+	TTY       bool
+	Size      runtime.Size
+	// Files tells which of standard input, output and error come along.
+	Files [3]bool
+}
+
+func specOf(x runtime.Exec) execSpec {
+	return execSpec{Container: x.Container, Args: x.Args, Env: x.Env, Cwd: x.Cwd, User: x.User, TTY: x.TTY, Size: x.Size}
+}
+
+// in gives the container as the command is to find it.
+func (x execSpec) in(c runtime.Container) runtime.Container {
+	c.Args, c.TTY = x.Args, x.TTY
+	c.Env = slices.Concat(c.Env, x.Env)
+	if x.TTY && !slices.ContainsFunc(c.Env, func(kv string) bool { return strings.HasPrefix(kv, "TERM=") }) {
+		c.Env = append(c.Env, "TERM=xterm")
+	}
+	if x.Cwd != "" {
+		c.Cwd = x.Cwd
+	}
+	if x.User != nil {
+		c.User = *x.User
+	}
+	return c
+}
+
+// Exec implements runtime.Engine.
+func (e *Engine) Exec(ctx context.Context, x runtime.Exec) (runtime.Exit, error) {
+	p, err := plumb(x)
+	if err != nil {
+		return runtime.Exit{}, err
+	}
+	defer p.close()
+	exit, err := e.exec(ctx, specOf(x), p.child, func(tty *os.File) error { p.start(tty); return nil })
+	if err != nil {
+		return runtime.Exit{}, err
+	}
+	return exit, p.finish()
+}
+
+// exec runs a command with these files. started is called once it runs, with the terminal if it has one, which is
+// then the callee's.
+func (e *Engine) exec(ctx context.Context, x execSpec, files [3]*os.File, started func(tty *os.File) error) (runtime.Exit, error) {
+	end, err := e.begin()
+	if err != nil {
+		return runtime.Exit{}, err
+	}
+	defer end()
+	e.mu.Lock()
+	c, ok := e.con[x.Container]
+	e.execs++
+	group := strconv.FormatUint(e.execs, 10)
+	e.mu.Unlock()
+	if !ok {
+		return runtime.Exit{}, fmt.Errorf("exec in container %s: %w", x.Container, runtime.ErrNotFound)
+	}
+	select {
+	case e.slots <- struct{}{}:
+	case <-ctx.Done():
+		return runtime.Exit{}, fmt.Errorf("exec in container %s: %w", x.Container, ctx.Err())
+	}
+	proc, tty, err := e.forkExec(c, x, files, group)
+	<-e.slots
+	if err != nil {
+		return runtime.Exit{}, fmt.Errorf("exec in container %s: %w", x.Container, err)
+	}
+	exit, err := e.followExec(ctx, c, proc, group, func() error { return started(tty) })
+	if err != nil {
+		return exit, fmt.Errorf("exec in container %s: %w", x.Container, err)
+	}
+	return exit, nil
+}
+
+// forkExec starts the command and takes hold of it.
+func (e *Engine) forkExec(c *container, x execSpec, files [3]*os.File, group string) (_ *process, tty *os.File, err error) {
+	// The command enters the namespaces of a process number. While it does, nobody may reap that process, or the
+	// number could become another one's.
+	c.entering.RLock()
+	defer c.entering.RUnlock()
+	if !c.alive() || c.proc == nil || c.proc.hasEnded() {
+		return nil, nil, runtime.ErrNotRunning
+	}
+	var pair, console *os.File
+	if x.TTY {
+		if pair, console, err = socketPair(); err != nil {
+			return nil, nil, err
+		}
+		defer pair.Close()
+		defer console.Close()
+	}
+	std, closeNull, err := orNull(files)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer closeNull()
+	e.reaper.begin()
+	owned := 0
+	defer func() { e.reaper.end(owned) }()
+	id := c.rec.Container.ID
+	pid, err := e.cfg.Runner.Exec(c.dir, c.rec.Pod, x.in(c.rec.Container), x.Size, std, console, group)
+	if err != nil {
+		if c.proc.ending() {
+			err = errors.Join(runtime.ErrNotRunning, err)
+		}
+		return nil, nil, err
+	}
+	proc, err := openProcess(pid, 0) // our own child: its number stays its own until we wait for it
+	if err == nil && x.TTY {
+		tty, err = receiveTerminal(pair)
+	}
+	if err != nil {
+		err = errors.Join(err, e.cfg.Runner.EndExec(c.rec.Pod, id, group))
+		if proc != nil {
+			_ = proc.fd.Close()
+		}
+		return nil, nil, err // the reaper takes the child
+	}
+	owned = pid
+	return proc, tty, nil
+}
+
+// followExec waits for the command's end, or brings it about when ctx ends.
+func (e *Engine) followExec(ctx context.Context, c *container, proc *process, group string, started func() error) (runtime.Exit, error) {
+	defer proc.fd.Close()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	// The keeper goes: its successor could not tell anybody how the command ended.
+	left := make(chan struct{})
+	defer close(left)
+	go func() {
+		select {
+		case <-e.quit:
+			cancel(runtime.ErrUnavailable)
+		case <-left:
+		}
+	}()
+	if err := started(); err != nil {
+		cancel(err)
+	}
+	var kerr error
+	killed := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(killed)
+		kerr = e.cfg.Runner.EndExec(c.rec.Pod, c.rec.Container.ID, group)
+	})
+	exit, err := proc.wait()
+	e.reaper.gone(proc.pid)
+	if stop() {
+		return exit, errors.Join(err, e.cfg.Runner.LeaveExec(c.rec.Pod, c.rec.Container.ID, group))
+	}
+	<-killed
+	return runtime.Exit{}, errors.Join(context.Cause(ctx), kerr)
+}
+
+// orNull puts /dev/null where no file is.
+func orNull(files [3]*os.File) (std [3]*os.File, done func(), err error) {
+	var null *os.File
+	for i, f := range files {
+		if f == nil && null == nil {
+			if null, err = openBlocking(os.DevNull, os.O_RDWR); err != nil {
+				return std, nil, err
+			}
+		}
+		if std[i] = f; f == nil {
+			std[i] = null
+		}
+	}
+	return std, func() {
+		if null != nil {
+			_ = null.Close()
+		}
+	}, nil
+}
+
+// hasEnded asks without waiting.
+func (p *process) hasEnded() bool {
+	rc, err := p.fd.SyscallConn()
+	if err != nil {
+		return true
+	}
+	ended := true
+	_ = rc.Control(func(fd uintptr) {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+		ended = n > 0 || err != nil && err != unix.EINTR
+	})
+	return ended
+}
+
+// ending asks too for one that is on its way out: it gives up its namespaces before its end is told.
+func (p *process) ending() bool {
+	_, err := os.Readlink("/proc/" + strconv.Itoa(p.pid) + "/ns/mnt")
+	return err != nil || p.hasEnded()
+}

@@ -1,0 +1,112 @@
+package keeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"ledge/runtime"
+)
+
+// Exec implements runtime.Engine. The streams do not go through the keeper: the command gets the far ends of pipes
+// made here, or we get its terminal.
+func (c *Client) Exec(ctx context.Context, x runtime.Exec) (runtime.Exit, error) {
+	p, err := plumb(x)
+	if err != nil {
+		return runtime.Exit{}, err
+	}
+	defer p.close()
+	spec := specOf(x)
+	for i, f := range p.child {
+		spec.Files[i] = f != nil
+	}
+	conn, err := c.dial(ctx, request{Op: opExec, Exec: &spec}, p.child[:]...)
+	if err != nil {
+		return runtime.Exit{}, err
+	}
+	defer conn.Close()
+	p.closeChild()
+	// The end of our side tells the keeper to kill the command; that done, it answers.
+	defer context.AfterFunc(ctx, func() {
+		_ = conn.CloseWrite()
+		_ = conn.SetReadDeadline(time.Now().Add(diesWithin))
+	})()
+	running, tty, err := c.execAnswer(ctx, conn)
+	if err != nil {
+		return runtime.Exit{}, err
+	}
+	if running.Exit != nil || x.TTY != (tty != nil) {
+		return runtime.Exit{}, fmt.Errorf("keeper: %w: a command runs without its terminal", ErrProtocol)
+	}
+	p.start(tty)
+	ended, _, err := c.execAnswer(ctx, conn)
+	if err != nil {
+		return runtime.Exit{}, err
+	}
+	return value(ended.Exit), p.finish()
+}
+
+func (c *Client) execAnswer(ctx context.Context, conn *net.UnixConn) (response, *os.File, error) {
+	var r response
+	f, err := receiveFile(conn, &r)
+	switch {
+	case err == nil && r.Error == "":
+		if f == nil {
+			return r, nil, nil
+		}
+		tty, err := dupFile(f)
+		return r, tty, errors.Join(err, f.Close())
+	case ctx.Err() != nil:
+		err = ctx.Err()
+	case err != nil:
+		err = fmt.Errorf("keeper: %w: it hung up: %w", runtime.ErrUnavailable, err)
+	default:
+		err = r.err()
+	}
+	if f != nil {
+		_ = f.Close()
+	}
+	return r, nil, err
+}
+
+// exec runs a command for a brain, as long as that listens.
+func (s *server) exec(ctx context.Context, c *net.UnixConn, q request, received []*os.File) {
+	var files [3]*os.File
+	rest := received
+	for i := range files {
+		if q.Exec != nil && q.Exec.Files[i] && len(rest) > 0 {
+			files[i], rest = rest[0], rest[1:]
+		}
+	}
+	if q.Exec == nil || len(rest) > 0 {
+		s.answer(c, failure(fmt.Errorf("%w: exec with %d files", ErrProtocol, len(received))))
+		return
+	}
+	keeper := ctx
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s.wg.Go(func() {
+		defer cancel()
+		_, _ = c.Read(make([]byte, 1)) // ends when the brain has enough, or we close the connection
+	})
+	exit, err := s.e.exec(ctx, *q.Exec, files, func(tty *os.File) error {
+		closeFiles(received) // the command has its own now
+		_ = c.SetWriteDeadline(time.Now().Add(answerWithin))
+		err := send(c, response{Proto: protoVersion}, tty)
+		if tty != nil {
+			_ = tty.Close()
+		}
+		return err
+	})
+	if err != nil {
+		if keeper.Err() != nil {
+			err = errors.Join(runtime.ErrUnavailable, err)
+		}
+		s.answer(c, failure(err))
+		return
+	}
+	s.answer(c, response{Proto: protoVersion, Exit: &exit})
+}
