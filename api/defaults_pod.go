@@ -51,8 +51,38 @@ func defaultVolume(v *corev1.Volume) {
 	if v.VolumeSource == (corev1.VolumeSource{}) {
 		v.EmptyDir = &corev1.EmptyDirVolumeSource{}
 	}
-	if v.HostPath != nil {
+	switch {
+	case v.HostPath != nil:
 		setDefault(&v.HostPath.Type, corev1.HostPathUnset)
+	case v.ConfigMap != nil:
+		setDefault(&v.ConfigMap.DefaultMode, corev1.ConfigMapVolumeSourceDefaultMode)
+	case v.Secret != nil:
+		setDefault(&v.Secret.DefaultMode, corev1.SecretVolumeSourceDefaultMode)
+	case v.DownwardAPI != nil:
+		setDefault(&v.DownwardAPI.DefaultMode, corev1.DownwardAPIVolumeSourceDefaultMode)
+		defaultDownward(v.DownwardAPI.Items)
+	case v.Projected != nil:
+		setDefault(&v.Projected.DefaultMode, corev1.ProjectedVolumeSourceDefaultMode)
+		for i := range v.Projected.Sources {
+			s := &v.Projected.Sources[i]
+			if s.DownwardAPI != nil {
+				defaultDownward(s.DownwardAPI.Items)
+			}
+			if s.ServiceAccountToken != nil {
+				setDefault(&s.ServiceAccountToken.ExpirationSeconds, tokenSeconds)
+			}
+		}
+	}
+}
+
+// tokenSeconds is how long a service-account token is good for unless the pod says so: an hour.
+const tokenSeconds = int64(60 * 60)
+
+func defaultDownward(items []corev1.DownwardAPIVolumeFile) {
+	for i := range items {
+		if items[i].FieldRef != nil {
+			setEmpty(&items[i].FieldRef.APIVersion, "v1")
+		}
 	}
 }
 

@@ -21,9 +21,13 @@ var honoured = strings.Fields(`
 	spec.priorityClassName spec.priority spec.preemptionPolicy spec.enableServiceLinks
 	spec.topologySpreadConstraints spec.setHostnameAsFQDN spec.hostnameOverride spec.hostAliases spec.dnsConfig
 	spec.securityContext.runAsUser spec.securityContext.runAsGroup spec.securityContext.runAsNonRoot
-	spec.securityContext.supplementalGroups
+	spec.securityContext.supplementalGroups spec.securityContext.supplementalGroupsPolicy
+	spec.securityContext.fsGroup spec.securityContext.fsGroupChangePolicy
 	spec.securityContext.seccompProfile.localhostProfile spec.securityContext.appArmorProfile.localhostProfile
-	spec.volumes[*].name spec.volumes[*].hostPath spec.volumes[*].emptyDir.medium`)
+	spec.volumes[*].name spec.volumes[*].hostPath spec.volumes[*].emptyDir.medium
+	spec.volumes[*].configMap spec.volumes[*].secret spec.volumes[*].downwardAPI spec.volumes[*].projected.defaultMode
+	spec.volumes[*].projected.sources[*].configMap spec.volumes[*].projected.sources[*].secret
+	spec.volumes[*].projected.sources[*].downwardAPI`)
 
 var honouredInContainers = strings.Fields(`
 	name image command args workingDir ports env[*].name env[*].value env[*].valueFrom.fieldRef

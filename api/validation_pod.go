@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -87,49 +86,6 @@ func validatePodNames(s *corev1.PodSpec, at *field.Path) field.ErrorList {
 
 func isLabel(name string, at *field.Path) field.ErrorList {
 	return each(validation.IsDNS1123Label(name), func(msg string) *field.Error { return field.Invalid(at, name, msg) })
-}
-
-func validateVolumes(volumes []corev1.Volume, at *field.Path) (names map[string]bool, errs field.ErrorList) {
-	names = map[string]bool{}
-	for i := range volumes {
-		v, at := &volumes[i], at.Index(i)
-		switch {
-		case v.Name == "":
-			errs = append(errs, field.Required(at.Child("name"), ""))
-		case names[v.Name]:
-			errs = append(errs, field.Duplicate(at.Child("name"), v.Name))
-		default:
-			errs = append(errs, isLabel(v.Name, at.Child("name"))...)
-		}
-		names[v.Name] = true
-		if v.HostPath != nil && v.EmptyDir != nil {
-			errs = append(errs, field.Forbidden(at.Child("hostPath"), "may not specify more than 1 volume type"))
-		}
-		if v.EmptyDir != nil && v.EmptyDir.Medium != corev1.StorageMediumDefault && v.EmptyDir.Medium != corev1.StorageMediumMemory {
-			errs = append(errs, field.NotSupported(at.Child("emptyDir", "medium"), v.EmptyDir.Medium,
-				[]corev1.StorageMedium{corev1.StorageMediumDefault, corev1.StorageMediumMemory}))
-		}
-		if v.HostPath != nil {
-			errs = append(errs, validateHostPath(v.HostPath, at.Child("hostPath"))...)
-		}
-	}
-	return names, errs
-}
-
-func validateHostPath(h *corev1.HostPathVolumeSource, at *field.Path) field.ErrorList {
-	if h.Path == "" {
-		return field.ErrorList{field.Required(at.Child("path"), "")}
-	}
-	var errs field.ErrorList
-	if slices.Contains(strings.Split(h.Path, "/"), "..") {
-		errs = append(errs, field.Invalid(at.Child("path"), h.Path, "must not contain '..'"))
-	}
-	if h.Type != nil && *h.Type != corev1.HostPathUnset {
-		errs = append(errs, oneOf(*h.Type, at.Child("type"), corev1.HostPathBlockDev, corev1.HostPathCharDev,
-			corev1.HostPathDirectory, corev1.HostPathDirectoryOrCreate, corev1.HostPathFile, corev1.HostPathFileOrCreate,
-			corev1.HostPathSocket)...)
-	}
-	return errs
 }
 
 const podUpdateForbidden = "pod updates may not change fields other than `spec.containers[*].image`," +

@@ -17,6 +17,14 @@ func validatePodSecurity(sc *corev1.PodSecurityContext, at *field.Path) field.Er
 	for i := range sc.SupplementalGroups {
 		errs = append(errs, isID(&sc.SupplementalGroups[i], at.Child("supplementalGroups").Index(i), validation.IsValidGroupID)...)
 	}
+	errs = append(errs, isID(sc.FSGroup, at.Child("fsGroup"), validation.IsValidGroupID)...)
+	if sc.FSGroupChangePolicy != nil {
+		errs = append(errs, oneOf(*sc.FSGroupChangePolicy, at.Child("fsGroupChangePolicy"), corev1.FSGroupChangeAlways, corev1.FSGroupChangeOnRootMismatch)...)
+	}
+	if sc.SupplementalGroupsPolicy != nil {
+		errs = append(errs, oneOf(*sc.SupplementalGroupsPolicy, at.Child("supplementalGroupsPolicy"),
+			corev1.SupplementalGroupsPolicyMerge, corev1.SupplementalGroupsPolicyStrict)...)
+	}
 	errs = append(errs, validateSeccomp(sc.SeccompProfile, at.Child("seccompProfile"))...)
 	return append(errs, validateAppArmor(sc.AppArmorProfile, at.Child("appArmorProfile"))...)
 }

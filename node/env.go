@@ -12,6 +12,7 @@ import (
 
 	"ledge/images"
 	"ledge/node/downward"
+	"ledge/node/volume"
 )
 
 type envVar struct{ name, value string }
@@ -121,7 +122,7 @@ func asText(data map[string][]byte) map[string]string {
 
 // unlessOptional lets pass that an optional object does not exist.
 func unlessOptional(err error, optional *bool) error {
-	if m := (missing{}); errors.As(err, &m) && optional != nil && *optional {
+	if errors.Is(err, volume.ErrNotFound) && optional != nil && *optional {
 		return nil
 	}
 	return err

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -14,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
+	"ledge/node/downward"
+	"ledge/node/volume"
 )
 
 // sources are the ConfigMaps and Secrets that the pods of this board name: each is followed by one watch of one
@@ -176,12 +179,40 @@ type missing struct{ what, name string }
 
 func (m missing) Error() string { return fmt.Sprintf("%s %q not found", m.what, m.name) }
 
+func (m missing) Is(target error) bool { return target == volume.ErrNotFound }
+
 func plainly(err error, kind *api.Kind, name string) error {
 	if apierrors.IsNotFound(err) {
 		return missing{kind.Singular, name}
 	}
 	return err
 }
+
+// podSource is where the volumes of one pod take their files from.
+type podSource struct {
+	a   *Agent
+	pod *corev1.Pod
+}
+
+var _ volume.Source = podSource{}
+
+// ConfigMap implements volume.Source.
+func (s podSource) ConfigMap(ctx context.Context, name string) (*corev1.ConfigMap, error) {
+	return s.a.sources.configMap(ctx, s.pod.Namespace, name)
+}
+
+// Secret implements volume.Source.
+func (s podSource) Secret(ctx context.Context, name string) (*corev1.Secret, error) {
+	return s.a.sources.secret(ctx, s.pod.Namespace, name)
+}
+
+// Token implements volume.Source.
+func (s podSource) Token(context.Context, *corev1.ServiceAccountTokenProjection) (string, error) {
+	return "", errors.New("service account tokens are not supported by ledge yet")
+}
+
+// Facts implements volume.Source.
+func (s podSource) Facts() downward.Facts { return s.a.facts(s.pod, nil) }
 
 // namedBy are the ConfigMaps and Secrets that a pod names, each once.
 func namedBy(pod *corev1.Pod) []sourceKey {

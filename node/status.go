@@ -99,6 +99,8 @@ func (f facts) fill(node *corev1.Node) {
 		st.NodeInfo.Swap = &corev1.NodeSwapStatus{Capacity: &f.sample.SwapTotal}
 	}
 	st.Images = f.images
+	yes := true
+	st.Features = &corev1.NodeFeatures{SupplementalGroupsPolicy: &yes}
 	f.conditions(st)
 }
 

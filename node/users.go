@@ -56,6 +56,12 @@ func resolveUser(rootfs string, pod *corev1.Pod, c *corev1.Container, imageUser 
 			return out, errRootUser
 		}
 	}
+	if p := psc.SupplementalGroupsPolicy; p != nil && *p == corev1.SupplementalGroupsPolicyStrict {
+		out.Groups = nil // those that the image's /etc/group names do not count
+	}
+	if psc.FSGroup != nil {
+		out.Groups = append(out.Groups, uint32(*psc.FSGroup))
+	}
 	for _, g := range psc.SupplementalGroups {
 		out.Groups = append(out.Groups, uint32(g))
 	}

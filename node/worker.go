@@ -18,6 +18,7 @@ import (
 
 	"ledge/api"
 	"ledge/node/podstate"
+	"ledge/node/volume"
 	"ledge/runtime"
 )
 
@@ -41,6 +42,7 @@ type worker struct {
 	stuck   int           // actions in a row that have to be repeated and have no back-off of their own
 	silence time.Duration // before a status that could not be written is tried again; 0: the last one was written
 	grumble grumble
+	stale   string // why the pod's volumes could not be renewed, as last told
 }
 
 func newWorker(a *Agent, pod *corev1.Pod) *worker {
@@ -59,6 +61,8 @@ func (w *worker) poke() {
 func (w *worker) offer(p *corev1.Pod) {
 	w.mu.Lock()
 	changed := w.pod.ResourceVersion != p.ResourceVersion
+	// A path in a volume may be made of an annotation.
+	w.fresh = w.fresh || !maps.Equal(w.pod.Labels, p.Labels) || !maps.Equal(w.pod.Annotations, p.Annotations)
 	w.pod = p
 	w.mu.Unlock()
 	if changed {
@@ -146,6 +150,7 @@ func (w *worker) step(ctx context.Context) (rest time.Duration, done bool) {
 		in.Stop = why
 		w.stop(*why)
 	}
+	w.refreshVolumes(ctx, in.Pod)
 	out := podstate.Decide(in)
 	if ctx.Err() != nil {
 		return resync, false
@@ -167,6 +172,25 @@ func (w *worker) step(ctx context.Context) (rest time.Duration, done bool) {
 		return 0, true
 	}
 	return w.rest(in, out, again), false
+}
+
+// refreshVolumes brings files made of objects up to date: at every change of one, and each time the pod is looked
+// at. What cannot be renewed stays as it is.
+func (w *worker) refreshVolumes(ctx context.Context, pod *corev1.Pod) {
+	if !w.seen.Sandbox || w.seen.Removed || !slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return volume.OfObjects(&v) }) {
+		return
+	}
+	err := w.a.volumes.Refresh(ctx, pod, podSource{w.a, pod})
+	if ctx.Err() != nil {
+		return
+	}
+	if text := fmt.Sprint(err); err != nil && text != w.stale {
+		w.a.event(pod, corev1.EventTypeWarning, "FailedMount", text)
+		w.stale = text
+	}
+	if err == nil {
+		w.stale = ""
+	}
 }
 
 // rest is how long nothing need be done unless something happens.
@@ -197,11 +221,15 @@ func (w *worker) input() (in podstate.Input, ok bool) {
 	in = podstate.Input{Pod: w.pod, Gone: w.gone, Stop: w.stopw}
 	if w.retry {
 		w.retry = false
-		w.forgetFaults("ErrImagePull", "ErrImageNeverPull")
+		for name, f := range w.seen.Faults {
+			if f.Reason == "ErrImagePull" || f.Reason == "ErrImageNeverPull" {
+				delete(w.seen.Faults, name)
+			}
+		}
 	}
 	if w.fresh {
 		w.fresh = false
-		w.forgetFaults("CreateContainerConfigError", "FailedMount")
+		w.retryFaults("CreateContainerConfigError", "FailedMount")
 	}
 	w.mu.Unlock()
 	w.seen.Containers = containers
@@ -212,9 +240,14 @@ func (w *worker) input() (in podstate.Input, ok bool) {
 	return in, true
 }
 
-// forgetFaults has what failed for one of these reasons tried again at once.
-func (w *worker) forgetFaults(reasons ...string) {
-	maps.DeleteFunc(w.seen.Faults, func(_ string, f podstate.Fault) bool { return slices.Contains(reasons, f.Reason) })
+// retryFaults has what failed for one of these reasons tried again at once, and then from the shortest back-off on.
+func (w *worker) retryFaults(reasons ...string) {
+	for name, f := range w.seen.Faults {
+		if slices.Contains(reasons, f.Reason) {
+			f.At, f.Count = time.Time{}, 0
+			w.seen.Faults[name] = f
+		}
+	}
 }
 
 // markEnd closes ended when the pod has left the board and the API knows.
@@ -340,8 +373,11 @@ type said string
 func (s said) Error() string { return string(s) }
 
 func (f *fault) event() string {
-	if f.reason == "SandboxError" {
+	switch f.reason {
+	case "SandboxError":
 		return "FailedCreatePodSandBox"
+	case "FailedMount":
+		return f.reason
 	}
 	return "Failed"
 }

@@ -38,9 +38,14 @@ func prepareHostPath(src *corev1.HostPathVolumeSource) error {
 		kind = corev1.HostPathFile
 	}
 	if missing || !isKind(st.Mode(), kind) {
-		return fmt.Errorf("hostPath type check failed: %s is not a %s", src.Path, kind)
+		return fmt.Errorf("hostPath type check failed: %s is not %s", src.Path, kindWords[kind])
 	}
 	return nil
+}
+
+var kindWords = map[corev1.HostPathType]string{
+	corev1.HostPathDirectory: "a directory", corev1.HostPathFile: "a file", corev1.HostPathSocket: "a socket file",
+	corev1.HostPathCharDev: "a character device", corev1.HostPathBlockDev: "a block device",
 }
 
 func isKind(mode os.FileMode, kind corev1.HostPathType) bool {

@@ -1,62 +1,152 @@
 // Package volume makes the volumes of a pod: directories of the board (hostPath), the pod's own scratch space
-// (emptyDir, on disk or in memory). Everything it mounts it can find again and unmount, also after a restart.
+// (emptyDir, on disk or in memory), and files made of objects (configMap, secret, downwardAPI, projected), which
+// change while the pod runs. Everything it mounts it can find again and unmount, also after a restart.
 package volume
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
-
-	"ledge/runtime"
 )
 
-// Volumes keeps the volumes of all pods: scratch on disk below DataDir/volumes/<uid>, in memory below
-// RunDir/volumes/<uid>.
+// Volumes keeps the volumes of all pods:
+//
+//	DataDir/volumes/<uid>/<volume>             emptyDir on disk
+//	RunDir/volumes/<uid>/<volume>              emptyDir in memory, a tmpfs each
+//	RunDir/config/<uid>/<volume>               files made of objects, one tmpfs for each pod: secrets never touch the card
+//	RunDir/subpaths/<uid>/<container>/<n>      what a subPath led to when the container started
 type Volumes struct {
-	disk, memory string
+	disk, memory, config, subpaths string
 }
 
-// New prepares the two places volumes live in.
+// New prepares the places volumes live in.
 func New(dataDir, runDir string) (*Volumes, error) {
-	v := &Volumes{disk: filepath.Join(dataDir, "volumes"), memory: filepath.Join(runDir, "volumes")}
-	for _, d := range []string{v.disk, v.memory} {
-		if err := os.MkdirAll(d, 0o711); err != nil {
+	v := &Volumes{}
+	for _, d := range []struct {
+		at        *string
+		dir, name string
+	}{{&v.disk, dataDir, "volumes"}, {&v.memory, runDir, "volumes"}, {&v.config, runDir, "config"}, {&v.subpaths, runDir, "subpaths"}} {
+		if err := os.MkdirAll(filepath.Join(d.dir, d.name), 0o711); err != nil {
 			return nil, fmt.Errorf("make volume directory: %w", err)
 		}
+		real, err := filepath.EvalSymlinks(d.dir) // as the kernel names mount points
+		if err == nil {
+			real, err = filepath.Abs(real)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("make volume directory: %w", err)
+		}
+		*d.at = filepath.Join(real, d.name)
 	}
 	return v, nil
 }
 
-// Prepare makes every volume of the pod. Called again it leaves what is there.
-func (v *Volumes) Prepare(pod *corev1.Pod) error {
+func (v *Volumes) roots() []string { return []string{v.disk, v.memory, v.config, v.subpaths} }
+
+// Prepare makes every volume of the pod. Called again it leaves what is there, but for files made of objects that
+// have changed.
+func (v *Volumes) Prepare(ctx context.Context, pod *corev1.Pod, src Source) error {
 	if err := checkUID(string(pod.UID)); err != nil {
 		return fmt.Errorf("make volumes: %w", err)
 	}
 	for i := range pod.Spec.Volumes {
-		vol := &pod.Spec.Volumes[i]
-		if err := v.prepare(pod, vol); err != nil {
-			return fmt.Errorf("volume %s: %w", vol.Name, err)
+		if err := v.prepare(ctx, pod, &pod.Spec.Volumes[i], src); err != nil {
+			return setUpError(&pod.Spec.Volumes[i], err)
 		}
 	}
 	return nil
 }
 
-func (v *Volumes) prepare(pod *corev1.Pod, vol *corev1.Volume) error {
+// Refresh brings the files made of objects up to date; every volume is tried.
+func (v *Volumes) Refresh(ctx context.Context, pod *corev1.Pod, src Source) error {
+	if err := checkUID(string(pod.UID)); err != nil {
+		return fmt.Errorf("refresh volumes: %w", err)
+	}
+	var errs []error
+	for i := range pod.Spec.Volumes {
+		if vol := &pod.Spec.Volumes[i]; OfObjects(vol) {
+			if err := v.prepare(ctx, pod, vol, src); err != nil {
+				errs = append(errs, setUpError(vol, err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// OfObjects says whether a volume is files made of objects.
+func OfObjects(v *corev1.Volume) bool {
+	return v.ConfigMap != nil || v.Secret != nil || v.DownwardAPI != nil || v.Projected != nil
+}
+
+// setUpError is in the words a kubelet has for it.
+func setUpError(vol *corev1.Volume, err error) error {
+	return fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", vol.Name, err)
+}
+
+func (v *Volumes) prepare(ctx context.Context, pod *corev1.Pod, vol *corev1.Volume, src Source) error {
+	own := ownership{user: userOf(pod), group: fsGroup(pod)}
+	dir := v.path(pod, vol)
 	switch {
 	case vol.HostPath != nil:
 		return prepareHostPath(vol.HostPath)
 	case vol.EmptyDir != nil && vol.EmptyDir.Medium == corev1.StorageMediumMemory:
-		return mountMemory(v.path(pod, vol))
+		return mountTmpfs(dir, tmpfs{mode: scratchMode(own.group) | unix.S_ISVTX, group: own.group})
 	case vol.EmptyDir != nil:
-		return makeScratch(v.path(pod, vol))
+		return makeScratch(dir, own.group)
 	}
-	return errors.New("this type of volume is not supported by ledge yet")
+	files, ok, err := content(ctx, vol, src)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return errors.New("this type of volume is not supported by ledge yet")
+	}
+	if err := mountTmpfs(filepath.Dir(dir), tmpfs{mode: 0o711}); err != nil {
+		return err
+	}
+	if err := makeScratch(dir, own.group); err != nil {
+		return err
+	}
+	if _, err := writeFiles(dir, files, own, time.Now()); err != nil {
+		return writeError(dir, err)
+	}
+	return nil
+}
+
+func fsGroup(pod *corev1.Pod) *int64 {
+	if sc := pod.Spec.SecurityContext; sc != nil {
+		return sc.FSGroup
+	}
+	return nil
+}
+
+// userOf is the one user that all containers run as by the pod's spec; nil when there is none.
+func userOf(pod *corev1.Pod) *int64 {
+	var one *int64
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			var u *int64
+			if sc := pod.Spec.SecurityContext; sc != nil {
+				u = sc.RunAsUser
+			}
+			if sc := list[i].SecurityContext; sc != nil && sc.RunAsUser != nil {
+				u = sc.RunAsUser
+			}
+			if u == nil || one != nil && *u != *one {
+				return nil
+			}
+			one = u
+		}
+	}
+	return one
 }
 
 // checkUID refuses a UID that is a path rather than a name: ".." would be the whole data directory. UIDs come from
@@ -70,27 +160,16 @@ func checkUID(uid string) error {
 
 // path is where a volume stands on the board.
 func (v *Volumes) path(pod *corev1.Pod, vol *corev1.Volume) string {
+	root := v.disk
 	switch {
 	case vol.HostPath != nil:
 		return vol.HostPath.Path
 	case vol.EmptyDir != nil && vol.EmptyDir.Medium == corev1.StorageMediumMemory:
-		return filepath.Join(v.memory, string(pod.UID), vol.Name)
+		root = v.memory
+	case OfObjects(vol):
+		root = v.config
 	}
-	return filepath.Join(v.disk, string(pod.UID), vol.Name)
-}
-
-// Mounts are the volume mounts of one container.
-func (v *Volumes) Mounts(pod *corev1.Pod, c *corev1.Container) ([]runtime.Mount, error) {
-	var out []runtime.Mount
-	for _, m := range c.VolumeMounts {
-		i := slices.IndexFunc(pod.Spec.Volumes, func(vol corev1.Volume) bool { return vol.Name == m.Name })
-		if i < 0 {
-			return nil, fmt.Errorf("container %s mounts volume %q, which the pod does not have", c.Name, m.Name)
-		}
-		out = append(out, runtime.Mount{Source: v.path(pod, &pod.Spec.Volumes[i]), Target: m.MountPath,
-			ReadOnly: m.ReadOnly, Recursive: true})
-	}
-	return out, nil
+	return filepath.Join(root, string(pod.UID), vol.Name)
 }
 
 // Remove unmounts and deletes what was made for a pod. Unmounting is confirmed: if something still stands there
@@ -99,22 +178,14 @@ func (v *Volumes) Remove(uid string) error {
 	if err := checkUID(uid); err != nil {
 		return fmt.Errorf("remove volumes: %w", err)
 	}
-	mem := filepath.Join(v.memory, uid)
-	names, err := os.ReadDir(mem)
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("remove volumes: %w", err)
-	}
-	for _, e := range names {
-		dir := filepath.Join(mem, e.Name())
-		if err := unix.Unmount(dir, unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
-			return fmt.Errorf("unmount volume %s: %w", dir, err)
-		}
-		if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("remove volume: %w", err)
+	// What a subPath led to first: it may stand on one of the others.
+	for _, root := range []string{v.subpaths, v.config, v.memory, v.disk} {
+		if err := unmountBelow(filepath.Join(root, uid)); err != nil {
+			return fmt.Errorf("remove volumes: %w", err)
 		}
 	}
-	for _, dir := range []string{mem, filepath.Join(v.disk, uid)} {
-		if err := os.RemoveAll(dir); err != nil {
+	for _, root := range v.roots() {
+		if err := os.RemoveAll(filepath.Join(root, uid)); err != nil {
 			return fmt.Errorf("remove volumes: %w", err)
 		}
 	}
@@ -124,7 +195,7 @@ func (v *Volumes) Remove(uid string) error {
 // Retain removes the volumes of every pod that is not listed.
 func (v *Volumes) Retain(uids []string) error {
 	var errs []error
-	for _, root := range []string{v.disk, v.memory} {
+	for _, root := range v.roots() {
 		entries, err := os.ReadDir(root)
 		if err != nil {
 			errs = append(errs, err)
@@ -139,34 +210,31 @@ func (v *Volumes) Retain(uids []string) error {
 	return errors.Join(errs...)
 }
 
-func makeScratch(dir string) error {
-	if err := os.MkdirAll(dir, 0o777); err != nil {
+// makeScratch makes a directory for every user of the pod, whatever the umask, and its group's. It appears when it is
+// as it should be, and one that is there is left as the pod has it.
+func makeScratch(dir string, group *int64) error {
+	if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	return os.Chmod(dir, 0o777) // whatever the umask: any user of the pod may write
+	half := dir + ".half" // no name of a volume: those have no dots
+	if err := os.MkdirAll(half, 0o700); err != nil {
+		return err
+	}
+	if group != nil {
+		if err := os.Lchown(half, -1, int(*group)); err != nil {
+			return err
+		}
+	}
+	if err := unix.Chmod(half, scratchMode(group)); err != nil { // os.Chmod has other names for the upper bits
+		return err
+	}
+	return os.Rename(half, dir)
 }
 
-func mountMemory(dir string) error {
-	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return err
+// scratchMode lets everybody in; what is made there is the pod's group's.
+func scratchMode(group *int64) uint32 {
+	if group != nil {
+		return 0o777 | unix.S_ISGID
 	}
-	var here, parent unix.Stat_t
-	if err := unix.Stat(dir, &here); err != nil {
-		return err
-	}
-	if err := unix.Stat(filepath.Dir(dir), &parent); err != nil {
-		return err
-	}
-	if here.Dev != parent.Dev {
-		return nil // mounted already
-	}
-	// noswap (Linux 6.4) keeps what is in memory off the card; older kernels refuse the word.
-	err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=1777,noswap")
-	if errors.Is(err, unix.EINVAL) {
-		err = unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=1777")
-	}
-	if err != nil {
-		return fmt.Errorf("mount tmpfs: %w", err)
-	}
-	return nil
+	return 0o777
 }

@@ -69,7 +69,7 @@ func TestScratch(t *testing.T) {
 	v, data, _ := volumes(t)
 	p := pod("u1", scratch("s"))
 	for range 2 {
-		if err := v.Prepare(p); err != nil {
+		if err := v.Prepare(t.Context(), p, nil); err != nil {
 			t.Fatal(err)
 		}
 		dir := filepath.Join(data, "volumes", "u1", "s")
@@ -102,7 +102,7 @@ func TestMemory(t *testing.T) {
 	v, data, run := volumes(t)
 	p := pod("u1", memory("m"), memory("n"))
 	dir := filepath.Join(run, "volumes", "u1", "m")
-	if err := v.Prepare(p); err != nil {
+	if err := v.Prepare(t.Context(), p, nil); err != nil {
 		t.Fatal(err)
 	}
 	if !isTmpfs(t, dir) || !isTmpfs(t, filepath.Join(filepath.Dir(dir), "n")) {
@@ -119,7 +119,7 @@ func TestMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := again.Prepare(p); err != nil {
+	if err := again.Prepare(t.Context(), p, nil); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "kept")); err != nil {
@@ -165,7 +165,7 @@ func TestMemoryHalfMade(t *testing.T) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := v.Prepare(pod("u1", memory("m"))); err != nil || !isTmpfs(t, dir) {
+	if err := v.Prepare(t.Context(), pod("u1", memory("m")), nil); err != nil || !isTmpfs(t, dir) {
 		t.Errorf("mounted %v, %v", isTmpfs(t, dir), err)
 	}
 }
@@ -177,7 +177,7 @@ func TestRetain(t *testing.T) {
 		vols = append(vols, memory("m"))
 	}
 	for _, uid := range []string{"a", "b", "c"} {
-		if err := v.Prepare(pod(uid, vols...)); err != nil {
+		if err := v.Prepare(t.Context(), pod(uid, vols...), nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -202,14 +202,14 @@ func TestBadUID(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := v.Prepare(pod("good", scratch("s"))); err != nil {
+	if err := v.Prepare(t.Context(), pod("good", scratch("s")), nil); err != nil {
 		t.Fatal(err)
 	}
 	for _, uid := range []string{"", ".", "..", "/", "a/b", "../x", "good/..", "good/../..", "/etc"} {
 		if err := v.Remove(uid); err == nil {
 			t.Errorf("Remove took %q", uid)
 		}
-		if err := v.Prepare(pod(uid, scratch("s"))); err == nil {
+		if err := v.Prepare(t.Context(), pod(uid, scratch("s")), nil); err == nil {
 			t.Errorf("Prepare took %q", uid)
 		}
 	}
@@ -269,7 +269,7 @@ func TestHostPath(t *testing.T) {
 				os.RemoveAll(path)
 				os.MkdirAll(filepath.Dir(path), 0o755)
 			}
-			err := v.Prepare(pod("u1", hostPath("h", path, c.kind)))
+			err := v.Prepare(t.Context(), pod("u1", hostPath("h", path, c.kind)), nil)
 			if (err == nil) != good {
 				t.Errorf("%q of %s: %v", c.kind, path, err)
 			}
@@ -293,7 +293,7 @@ func TestHostPath(t *testing.T) {
 			}
 		}
 	}
-	if err := v.Prepare(pod("u1", hostPath("h", filepath.Join(dir, "no", "such", "file"), corev1.HostPathFileOrCreate))); err == nil {
+	if err := v.Prepare(t.Context(), pod("u1", hostPath("h", filepath.Join(dir, "no", "such", "file"), corev1.HostPathFileOrCreate)), nil); err == nil {
 		t.Error("FileOrCreate made directories")
 	}
 	if err := v.Remove("u1"); err != nil {
@@ -325,7 +325,7 @@ func TestMounts(t *testing.T) {
 	if _, err := v.Mounts(p, c); err == nil {
 		t.Error("a volume the pod does not have was mounted")
 	}
-	if err := v.Prepare(pod("u2", corev1.Volume{Name: "x", VolumeSource: corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{}}})); err == nil {
+	if err := v.Prepare(t.Context(), pod("u2", corev1.Volume{Name: "x", VolumeSource: corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{}}}), nil); err == nil {
 		t.Error("a volume of a kind that is not supported was taken")
 	}
 }

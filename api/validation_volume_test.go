@@ -1,0 +1,119 @@
+package api
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+func vol(s corev1.VolumeSource) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: s}} }
+}
+
+func projected(s ...corev1.VolumeProjection) func(*corev1.Pod) {
+	return vol(corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: s}})
+}
+
+func downwardFiles(items ...corev1.DownwardAPIVolumeFile) func(*corev1.Pod) {
+	return vol(corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: items}})
+}
+
+func fieldRef(path string) *corev1.ObjectFieldSelector {
+	return &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: path}
+}
+
+// TestVolumeRules: volumes made of objects, as Kubernetes checks them.
+func TestVolumeRules(t *testing.T) {
+	const v = "spec.volumes[0]."
+	config := func(items ...corev1.KeyToPath) func(*corev1.Pod) {
+		return vol(corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: locally("c"), Items: items}})
+	}
+	for _, c := range []struct {
+		name        string
+		change      func(*corev1.Pod)
+		field, text string
+	}{
+		{"config", config(corev1.KeyToPath{Key: "k", Path: "a/b/..c", Mode: ptr(int32(0o400))}), "", ""},
+		{"config without a name", vol(corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{}}), v + "configMap.name", "Required"},
+		{"secret", vol(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s"}}), "", ""},
+		{"secret without a name", vol(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{}}), v + "secret.secretName", "Required"},
+		{"mode", vol(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s", DefaultMode: ptr(int32(0o1000))}}), v + "secret.defaultMode", "0777 (octal)"},
+		{"mode of a key", config(corev1.KeyToPath{Key: "k", Path: "p", Mode: ptr(int32(-1))}), v + "configMap.items[0].mode", "0777 (octal)"},
+		{"no key", config(corev1.KeyToPath{Path: "p"}), v + "configMap.items[0].key", "Required"},
+		{"no path", config(corev1.KeyToPath{Key: "k"}), v + "configMap.items[0].path", "Required"},
+		{"absolute", config(corev1.KeyToPath{Key: "k", Path: "/p"}), v + "configMap.items[0].path", "must be a relative path"},
+		{"climbs", config(corev1.KeyToPath{Key: "k", Path: "a/../../p"}), v + "configMap.items[0].path", "must not contain '..'"},
+		{"own name", config(corev1.KeyToPath{Key: "k", Path: "..data"}), v + "configMap.items[0].path", "must not start with '..'"},
+		{"two kinds", vol(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/x", Type: ptr(corev1.HostPathUnset)},
+			Secret: &corev1.SecretVolumeSource{SecretName: "s"}}), v + "secret", "more than 1 volume type"},
+		{"negative size", vol(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: ptr(resource.MustParse("-1"))}}), v + "emptyDir.sizeLimit", "valid resource quantity"},
+
+		{"labels", downwardFiles(corev1.DownwardAPIVolumeFile{Path: "l", FieldRef: fieldRef("metadata.labels")},
+			corev1.DownwardAPIVolumeFile{Path: "a", FieldRef: fieldRef("metadata.annotations['x/y']")}), "", ""},
+		{"no pod IP in files", downwardFiles(corev1.DownwardAPIVolumeFile{Path: "l", FieldRef: fieldRef("status.podIP")}), v + "downwardAPI.items[0].fieldRef.fieldPath", "Unsupported"},
+		{"no field", downwardFiles(corev1.DownwardAPIVolumeFile{Path: "l", FieldRef: fieldRef("")}), v + "downwardAPI.items[0].fieldRef.fieldPath", "Required"},
+		{"other subscript", downwardFiles(corev1.DownwardAPIVolumeFile{Path: "l", FieldRef: fieldRef("metadata.name['x']")}), v + "downwardAPI.items[0].fieldRef.fieldPath", "Unsupported"},
+		{"limit", downwardFiles(corev1.DownwardAPIVolumeFile{Path: "l", ResourceFieldRef: &corev1.ResourceFieldSelector{ContainerName: "c", Resource: "limits.cpu"}}), "", ""},
+		{"limit of nobody", downwardFiles(corev1.DownwardAPIVolumeFile{Path: "l", ResourceFieldRef: &corev1.ResourceFieldSelector{Resource: "limits.cpu"}}),
+			v + "downwardAPI.items[0].resourceFieldRef.containerName", "Required"},
+		{"both", downwardFiles(corev1.DownwardAPIVolumeFile{Path: "l", FieldRef: fieldRef("metadata.name"), ResourceFieldRef: &corev1.ResourceFieldSelector{}}),
+			v + "downwardAPI.items[0]", "simultaneously"},
+		{"neither", downwardFiles(corev1.DownwardAPIVolumeFile{Path: "l"}), v + "downwardAPI.items[0].fieldRef", "Required"},
+
+		{"projected", projected(corev1.VolumeProjection{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: locally("c")}},
+			corev1.VolumeProjection{Secret: &corev1.SecretProjection{LocalObjectReference: locally("s")}},
+			corev1.VolumeProjection{DownwardAPI: &corev1.DownwardAPIProjection{Items: []corev1.DownwardAPIVolumeFile{{Path: "n", FieldRef: fieldRef("metadata.name")}}}}), "", ""},
+		{"projected nothing", projected(corev1.VolumeProjection{}), v + "projected.sources[0]", "Required"},
+		{"projected two", projected(corev1.VolumeProjection{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: locally("c")},
+			Secret: &corev1.SecretProjection{LocalObjectReference: locally("s")}}), v + "projected.sources[0].configMap", "more than 1 volume type"},
+		{"one path twice", projected(
+			corev1.VolumeProjection{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: locally("c"), Items: []corev1.KeyToPath{{Key: "k", Path: "p"}}}},
+			corev1.VolumeProjection{Secret: &corev1.SecretProjection{LocalObjectReference: locally("s"), Items: []corev1.KeyToPath{{Key: "k", Path: "p"}}}}),
+			v + "projected.sources[1].secret.items[0].path", "conflicting duplicate paths"},
+
+		{"groups", func(p *corev1.Pod) {
+			p.Spec.SecurityContext.FSGroup, p.Spec.SecurityContext.FSGroupChangePolicy = ptr(int64(7)), ptr(corev1.FSGroupChangeOnRootMismatch)
+			p.Spec.SecurityContext.SupplementalGroupsPolicy = ptr(corev1.SupplementalGroupsPolicyStrict)
+		}, "", ""},
+		{"bad group", func(p *corev1.Pod) { p.Spec.SecurityContext.FSGroup = ptr(int64(-1)) }, "spec.securityContext.fsGroup", ""},
+		{"bad change policy", func(p *corev1.Pod) {
+			p.Spec.SecurityContext.FSGroupChangePolicy = ptr(corev1.PodFSGroupChangePolicy("x"))
+		}, "spec.securityContext.fsGroupChangePolicy", ""},
+		{"bad groups policy", func(p *corev1.Pod) {
+			p.Spec.SecurityContext.SupplementalGroupsPolicy = ptr(corev1.SupplementalGroupsPolicy("x"))
+		}, "spec.securityContext.supplementalGroupsPolicy", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := validPod()
+			c.change(p)
+			wants(t, Validate(p), c.field, c.text)
+		})
+	}
+}
+
+// TestVolumeDefaults: files are 0644 and tokens good for an hour unless the pod says otherwise.
+func TestVolumeDefaults(t *testing.T) {
+	p := &corev1.Pod{}
+	p.Spec.Volumes = []corev1.Volume{
+		{VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{}}},
+		{VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{DefaultMode: ptr(int32(0o400))}}},
+		{VolumeSource: corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: []corev1.DownwardAPIVolumeFile{{FieldRef: &corev1.ObjectFieldSelector{}}}}}},
+		{VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+			{DownwardAPI: &corev1.DownwardAPIProjection{Items: []corev1.DownwardAPIVolumeFile{{FieldRef: &corev1.ObjectFieldSelector{}}}}},
+			{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{}}}}}},
+	}
+	Default(p)
+	vs := p.Spec.Volumes
+	pr := vs[3].Projected
+	if *vs[0].ConfigMap.DefaultMode != 0o644 || *vs[1].Secret.DefaultMode != 0o400 || *vs[2].DownwardAPI.DefaultMode != 0o644 || *pr.DefaultMode != 0o644 ||
+		vs[2].DownwardAPI.Items[0].FieldRef.APIVersion != "v1" || pr.Sources[0].DownwardAPI.Items[0].FieldRef.APIVersion != "v1" ||
+		*pr.Sources[1].ServiceAccountToken.ExpirationSeconds != 3600 {
+		t.Errorf("%+v", p.Spec.Volumes)
+	}
+	again := p.DeepCopy()
+	if Default(again); !apiequality.Semantic.DeepEqual(p, again) {
+		t.Error("defaults applied twice differ")
+	}
+}

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+const configObjects = `apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+data: {colour: %s, size: "7"}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: hidden}
+stringData: {password: %s}
+---
+`
+
+const configPod = `apiVersion: v1
+kind: Pod
+metadata: {name: web, labels: {app: a}, annotations: {note: n}}
+spec:
+  terminationGracePeriodSeconds: 2
+  hostname: there
+  subdomain: sub
+  hostAliases: [{ip: 192.0.2.9, hostnames: [other]}]
+  dnsPolicy: None
+  dnsConfig: {nameservers: [192.0.2.53], searches: [x.example]}
+  securityContext: {fsGroup: 4321, runAsUser: 1234}
+  volumes:
+  - {name: settings, configMap: {name: settings, items: [{key: colour, path: d/colour, mode: 0440}]}}
+  - {name: hidden, secret: {secretName: hidden, defaultMode: 0400}}
+  - name: all
+    projected:
+      sources:
+      - configMap: {name: settings}
+      - secret: {name: none, optional: true}
+      - downwardAPI: {items: [{path: labels, fieldRef: {fieldPath: metadata.labels}}]}
+  - {name: scratch, emptyDir: {}}
+  - {name: memory, emptyDir: {medium: Memory}}
+  containers:
+  - name: web
+    image: ledge.local/self
+    args: ["httpd", "-p", "8080"]
+    envFrom: [{prefix: S_, configMapRef: {name: settings}}]
+    env:
+    - {name: PASSWORD, valueFrom: {secretKeyRef: {name: hidden, key: password}}}
+    - {name: CPUS, valueFrom: {resourceFieldRef: {resource: limits.cpu, divisor: 1m}}}
+    - {name: SAYS, value: "$(S_size) $(PASSWORD)"}
+    resources: {limits: {cpu: 250m}}
+    volumeMounts:
+    - {name: settings, mountPath: /settings}
+    - {name: hidden, mountPath: /hidden}
+    - {name: all, mountPath: /all}
+    - {name: scratch, mountPath: /scratch}
+    - {name: memory, mountPath: /memory}
+`
+
+// inside reads a file as the process of a container sees it.
+func inside(pid int, path string) string {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/root%s", pid, path))
+	if err != nil {
+		return err.Error()
+	}
+	return string(data)
+}
+
+// insideIs waits for a file in a container to say something.
+func (b *testBoard) insideIs(pid int, path, want string) {
+	b.t.Helper()
+	b.eventually(path, func() error {
+		if got := inside(pid, path); got != want {
+			return fmt.Errorf("%q, want %q", got, want)
+		}
+		return nil
+	})
+}
+
+// TestConfiguredPod: a pod with everything that ConfigMaps, Secrets and the downward API can give it, through updates
+// and a kill of the brain, until nothing of it is left.
+func TestConfiguredPod(t *testing.T) {
+	b := newBoard(t)
+	b.serve()
+	b.apply(configPod)
+	b.eventually("it waits for its configuration", func() error {
+		return contains(b.ledge("get", "events"), `configmap "settings" not found`)
+	})
+	b.apply(fmt.Sprintf(configObjects, "blue", "x1"))
+	pid := b.running("web")
+
+	environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+	must(t, err)
+	all := strings.ReplaceAll(string(environ), "\x00", "\n")
+	for _, want := range []string{"S_colour=blue\n", "S_size=7\n", "PASSWORD=x1\n", "CPUS=250\n", "SAYS=7 x1\n", "HOSTNAME=there\n"} {
+		if !strings.Contains(all, want) {
+			t.Errorf("no %q in %q", want, all)
+		}
+	}
+	for path, want := range map[string]string{"/settings/d/colour": "blue", "/hidden/password": "x1", "/all/size": "7", "/all/labels": `app="a"`,
+		"/etc/hostname": "there\n", "/etc/resolv.conf": "search x.example\nnameserver 192.0.2.53\n"} {
+		if got := inside(pid, path); got != want {
+			t.Errorf("%s: %q, want %q", path, got, want)
+		}
+	}
+	hosts := inside(pid, "/etc/hosts")
+	if !strings.HasPrefix(hosts, "# Kubernetes-managed hosts file.\n") || !strings.Contains(hosts, "\tthere.sub.default.svc.cluster.local\tthere\n") ||
+		!strings.HasSuffix(hosts, "\n# Entries added by HostAliases.\n192.0.2.9\tother\n") {
+		t.Errorf("hosts %q", hosts)
+	}
+	for path, want := range map[string]string{"/settings/d/colour": "-r--r----- 4321", "/hidden/password": "-r--r----- 4321", "/scratch": "dgrwxrwxrwx 4321", "/memory": "dgtrwxrwxrwx 4321"} {
+		st, err := os.Stat(fmt.Sprintf("/proc/%d/root%s", pid, path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprintf("%v %d", st.Mode(), st.Sys().(*syscall.Stat_t).Gid); got != want {
+			t.Errorf("%s: %s, want %s", path, got, want)
+		}
+	}
+	if err := os.WriteFile(fmt.Sprintf("/proc/%d/root/hidden/x", pid), nil, 0o600); !errors.Is(err, syscall.EROFS) {
+		t.Errorf("a Secret's volume can be written to: %v", err)
+	}
+
+	b.apply(fmt.Sprintf(configObjects, "green", "x2"))
+	b.insideIs(pid, "/settings/d/colour", "green")
+	b.insideIs(pid, "/hidden/password", "x2")
+	_ = b.signal(syscall.SIGKILL)
+	b.serve()
+	b.apply(fmt.Sprintf(configObjects, "red", "x3"))
+	b.insideIs(pid, "/settings/d/colour", "red")
+	b.insideIs(pid, "/hidden/password", "x3")
+
+	b.must("delete", "pod", "web")
+	b.noVolumes()
+	b.onDisk("x1", "x2", "x3")
+}
+
+// noVolumes checks that no pod has left a volume, mounted or not.
+func (b *testBoard) noVolumes() {
+	b.t.Helper()
+	for _, dir := range []string{b.data + "/volumes", b.runDir + "/volumes", b.runDir + "/config", b.runDir + "/subpaths"} {
+		if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
+			b.t.Errorf("left in %s: %v %v", dir, entries, err)
+		}
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	must(b.t, err)
+	for line := range strings.Lines(string(mounts)) {
+		for _, dir := range []string{b.data + "/volumes", b.runDir + "/volumes", b.runDir + "/config", b.runDir + "/subpaths"} {
+			if strings.Contains(line, " "+dir+"/") {
+				b.t.Errorf("still mounted: %s", line)
+			}
+		}
+	}
+}
+
+// onDisk checks that no file of a pod on the card holds a secret. The store does, and is closed to all but root.
+func (b *testBoard) onDisk(words ...string) {
+	b.t.Helper()
+	err := filepath.WalkDir(b.data, func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() || strings.Contains(path, "/store/") || strings.Contains(path, "/images/") {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for _, w := range words {
+			if strings.Contains(string(data), w) {
+				b.t.Errorf("%s holds a secret", path)
+			}
+		}
+		return nil
+	})
+	must(b.t, err)
+}

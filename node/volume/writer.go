@@ -1,0 +1,184 @@
+package volume
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A volume of files is replaced as a whole and in one step, as Kubernetes does it, so that a container never sees a
+// part of an update. What it opens are links through one link that is renamed over:
+//
+//	config.yaml     -> ..data/config.yaml
+//	..data          -> ..2026_11_21_20_00_00.123456789
+//	..2026_11_21_20_00_00.123456789/config.yaml
+const (
+	dataLink = "..data"
+	tmpLink  = "..data_tmp"
+)
+
+// ownership is who a volume's files belong to.
+type ownership struct {
+	user  *int64 // of files marked Own
+	group *int64 // fsGroup
+}
+
+// writeFiles makes a directory hold exactly these files. What it holds already is left alone: written says whether
+// anything was done. Everything happens below the directory, whatever links stand in it (os.Root).
+func writeFiles(dir string, files Files, own ownership, now time.Time) (written bool, err error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return false, err
+	}
+	defer root.Close()
+	old, err := root.Readlink(dataLink)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	if old != "" && holds(root, old, files) {
+		return false, errors.Join(linkAll(root, files), removeOthers(root, old, files)) // a crash may have come between
+	}
+	version := now.UTC().Format("..2006_01_02_15_04_05.000000000")
+	if err := writeVersion(root, version, files, own); err != nil {
+		return false, errors.Join(err, root.RemoveAll(version))
+	}
+	if err := root.RemoveAll(tmpLink); err != nil {
+		return false, err
+	}
+	if err := root.Symlink(version, tmpLink); err != nil {
+		return false, err
+	}
+	if err := root.Rename(tmpLink, dataLink); err != nil {
+		return false, err
+	}
+	return true, errors.Join(linkAll(root, files), removeOthers(root, version, files))
+}
+
+// holds says whether a version has exactly these contents.
+func holds(root *os.Root, version string, files Files) bool {
+	n := 0
+	err := fs.WalkDir(root.FS(), version, func(p string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		want, ok := files[strings.TrimPrefix(p, version+"/")]
+		if !ok {
+			return fs.ErrNotExist
+		}
+		have, err := root.ReadFile(p)
+		if err != nil {
+			return err
+		}
+		if !bytes.Equal(have, want.Data) {
+			return fs.ErrInvalid
+		}
+		n++
+		return nil
+	})
+	return err == nil && n == len(files)
+}
+
+func writeVersion(root *os.Root, version string, files Files, own ownership) error {
+	if err := root.Mkdir(version, 0o755); err != nil {
+		return err
+	}
+	for _, p := range slices.Sorted(maps.Keys(files)) {
+		name := path.Join(version, p)
+		if err := root.MkdirAll(path.Dir(name), 0o755); err != nil {
+			return err
+		}
+		if err := root.WriteFile(name, files[p].Data, 0o600); err != nil {
+			return err
+		}
+	}
+	return fs.WalkDir(root.FS(), version, func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		return settle(root, p, d.IsDir(), files[strings.TrimPrefix(p, version+"/")], own)
+	})
+}
+
+// settle gives a file or directory its owner and mode. A pod's fsGroup may read whatever there is, and new files in
+// its directories are the group's too.
+func settle(root *os.Root, p string, isDir bool, f File, own ownership) error {
+	uid, gid := -1, -1
+	if own.user != nil && f.Own {
+		uid = int(*own.user)
+	}
+	if own.group != nil {
+		gid = int(*own.group)
+	}
+	if uid >= 0 || gid >= 0 {
+		if err := root.Chown(p, uid, gid); err != nil {
+			return err
+		}
+	}
+	mode := fs.FileMode(f.Mode & 0o777)
+	if isDir {
+		mode = 0o755
+	}
+	if own.group != nil {
+		mode |= 0o440
+		if isDir {
+			mode |= fs.ModeSetgid | 0o110
+		}
+	}
+	return root.Chmod(p, mode) // after the owner, whose change clears bits
+}
+
+// linkAll makes the names that users see.
+func linkAll(root *os.Root, files Files) error {
+	for name := range topNames(files) {
+		want := path.Join(dataLink, name)
+		if got, err := root.Readlink(name); err == nil && got == want {
+			continue
+		}
+		if err := root.RemoveAll(name); err != nil {
+			return err
+		}
+		if err := root.Symlink(want, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func topNames(files Files) map[string]bool {
+	out := map[string]bool{}
+	for p := range files {
+		top, _, _ := strings.Cut(p, "/")
+		out[top] = true
+	}
+	return out
+}
+
+// removeOthers takes away the names that have gone and every other version.
+func removeOthers(root *os.Root, version string, files Files) error {
+	entries, err := fs.ReadDir(root.FS(), ".")
+	if err != nil {
+		return err
+	}
+	keep := topNames(files)
+	keep[version], keep[dataLink] = true, true
+	var errs []error
+	for _, e := range entries {
+		if !keep[e.Name()] {
+			errs = append(errs, root.RemoveAll(e.Name()))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// writeError says which volume could not be written, without the board's own paths.
+func writeError(dir string, err error) error {
+	return fmt.Errorf("write files: %s", strings.ReplaceAll(err.Error(), filepath.Dir(dir)+"/", ""))
+}

@@ -1,0 +1,130 @@
+package node
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ledge/api"
+)
+
+func needsRoot(t *testing.T) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("needs root: volumes made of objects are in memory")
+	}
+}
+
+func volumeOf(s corev1.VolumeSource) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: s}}
+		p.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPath: "/v"}}
+	}
+}
+
+// holding is what a file in the pod's volume v says; "" when it is not there.
+func (r *rig) holding(pod, file string) string {
+	r.Helper()
+	data, err := os.ReadFile(filepath.Join(r.dir, "run/config", string(r.get(pod).UID), "v", file))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		r.Fatal(err)
+	}
+	return string(data)
+}
+
+// TestVolumesFollow what they are made of while the pod runs, at once.
+func TestVolumesFollow(t *testing.T) {
+	needsRoot(t)
+	with(t, nil, func(r *rig) {
+		r.config("c", map[string]string{"k": "v"})
+		r.begin()
+		r.pod("p", volumeOf(corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: ref("c")}}))
+		r.pod("q", volumeOf(corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: []corev1.DownwardAPIVolumeFile{
+			{Path: "labels", FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.labels"}}}}}))
+		r.pass(time.Second)
+		if r.holding("p", "k") != "v" || r.holding("q", "labels") != "" || r.get("p").Status.Phase != corev1.PodRunning {
+			t.Errorf("%q %q", r.holding("p", "k"), r.holding("q", "labels"))
+		}
+		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "c"}, Data: map[string]string{"k": "w", "l": "x"}}
+		if _, err := api.Update(r.Context(), r.Client, api.ConfigMaps, cm); err != nil {
+			t.Fatal(err)
+		}
+		q := r.get("q")
+		q.Labels = map[string]string{"a": "1"}
+		if _, err := api.Update(r.Context(), r.Client, api.Pods, q); err != nil {
+			t.Fatal(err)
+		}
+		r.pass(10 * time.Millisecond)
+		if r.holding("p", "k") != "w" || r.holding("p", "l") != "x" || r.holding("q", "labels") != `a="1"` {
+			t.Errorf("%q %q %q", r.holding("p", "k"), r.holding("p", "l"), r.holding("q", "labels"))
+		}
+		// What has gone stays in the volume, and the pod's owner is told once.
+		if _, err := r.Delete(r.Context(), api.ConfigMaps, "default", "c", api.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		r.pass(10 * time.Minute)
+		if r.holding("p", "k") != "w" {
+			t.Errorf("%q", r.holding("p", "k"))
+		}
+		r.want("events", r.events.of("FailedMount"), `Warning FailedMount p: MountVolume.SetUp failed for volume "v" : configmap "c" not found`)
+		for _, name := range []string{"p", "q"} {
+			r.delete(name, nil)
+		}
+		r.pass(time.Minute)
+		r.nothingLeft()
+	})
+}
+
+// TestVolumeWaits: a pod whose volume cannot be made waits, says why, and begins as soon as it can.
+func TestVolumeWaits(t *testing.T) {
+	needsRoot(t)
+	with(t, nil, func(r *rig) {
+		r.begin()
+		r.pod("p", volumeOf(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s"}}))
+		r.pass(20 * time.Minute)
+		if r.get("p").Status.Phase != corev1.PodPending || waiting(r.get("p")) != "ContainerCreating: " {
+			t.Errorf("%s %s", r.get("p").Status.Phase, waiting(r.get("p")))
+		}
+		r.want("events", r.events.of("FailedMount"), `Warning FailedMount p: MountVolume.SetUp failed for volume "v" : secret "s" not found`)
+		r.secretOf("s", map[string]string{"k": "v"})
+		r.pass(time.Second)
+		if r.get("p").Status.Phase != corev1.PodRunning || r.holding("p", "k") != "v" {
+			t.Errorf("%s %q", r.get("p").Status.Phase, r.holding("p", "k"))
+		}
+		r.delete("p", nil)
+		r.pass(time.Minute)
+		r.nothingLeft()
+	})
+}
+
+// TestVolumesAfterRestart: an agent that was away brings volumes up to date.
+func TestVolumesAfterRestart(t *testing.T) {
+	needsRoot(t)
+	with(t, nil, func(r *rig) {
+		r.config("c", map[string]string{"k": "v"})
+		r.begin()
+		r.pod("p", volumeOf(corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: ref("c")}}))
+		r.pod("gone", volumeOf(corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: ref("c")}}))
+		r.pass(time.Second)
+		r.end()
+		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "c"}, Data: map[string]string{"k": "w"}}
+		if _, err := api.Update(r.Context(), r.Client, api.ConfigMaps, cm); err != nil {
+			t.Fatal(err)
+		}
+		r.delete("gone", new(int64))
+		before := r.running()
+		r.begin()
+		r.pass(time.Second)
+		if r.holding("p", "k") != "w" || len(before) != 2 || len(r.running()) != 1 {
+			t.Errorf("%q %v %v", r.holding("p", "k"), before, r.running())
+		}
+		r.delete("p", nil)
+		r.pass(time.Minute)
+		r.nothingLeft()
+	})
+}
