@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"ledge/api"
+	"ledge/api/openapi"
 )
 
 // document is an answer that never changes while the server runs.
@@ -22,6 +23,10 @@ type document struct {
 	etag string
 	// aggregated is the other form of /api and /apis, with all resources in one answer; nil elsewhere.
 	aggregated *document
+	// build makes the body anew for each answer, where it is too large to be kept for the few who ask; nil elsewhere.
+	build func() ([]byte, error)
+	// protobuf makes the other form of /openapi/v2; nil elsewhere.
+	protobuf func() ([]byte, error)
 }
 
 // The media type of aggregated discovery, as kubectl asks for it and expects it back (N-11.13).
@@ -69,10 +74,16 @@ func documents() (map[string]*document, error) {
 	}).aggregated = made("/api", core)
 	list := metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}}
 	index := map[string]any{}
+	var v2 []byte // names what is in /openapi/v2
 	for _, gv := range groupVersions() {
 		path := groupPath(gv)
 		add(path, resourceList(gv))
-		spec := add("/openapi/v3"+path, openAPI(gv))
+		paths, _ := openAPI(gv)
+		spec := made(path, paths)
+		spec.etag = newDocument(append([]byte(openapi.Hash()), spec.body...)).etag
+		spec.body, spec.build = nil, func() ([]byte, error) { return documentV3(gv) }
+		docs["/openapi/v3"+path] = spec
+		v2 = append(v2, spec.etag...)
 		index[strings.TrimPrefix(path, "/")] = map[string]string{
 			"serverRelativeURL": "/openapi/v3" + path + "?hash=" + strings.Trim(spec.etag, `"`),
 		}
@@ -85,6 +96,19 @@ func documents() (map[string]*document, error) {
 	}
 	add("/apis", list).aggregated = made("/apis", groups)
 	add("/openapi/v3", map[string]any{"paths": index})
+	docs["/openapi/v2"] = &document{etag: newDocument(v2).etag, build: func() ([]byte, error) {
+		doc, err := documentV2()
+		if err != nil {
+			return nil, err
+		}
+		return json.Marshal(doc)
+	}, protobuf: func() ([]byte, error) {
+		doc, err := documentV2()
+		if err != nil {
+			return nil, err
+		}
+		return openapi.Protobuf(doc)
+	}}
 	return docs, failed
 }
 
@@ -103,7 +127,13 @@ func (h *handler) document(w *response, r *request) error {
 			d, media = d.aggregated, aggregatedType
 		}
 	}
-	head := w.Header()
+	build, head := d.build, w.Header()
+	if d.protobuf != nil {
+		vary = true
+		if t := wantsOpenAPIProtobuf(r.Header.Values("Accept")); t != "" {
+			build, media = d.protobuf, t
+		}
+	}
 	if vary {
 		head.Set("Vary", "Accept")
 	}
@@ -118,8 +148,36 @@ func (h *handler) document(w *response, r *request) error {
 			return nil
 		}
 	}
-	w.body(http.StatusOK, media, d.body)
+	body := d.body
+	if build != nil {
+		var err error
+		if body, err = h.buildDocument(build); err != nil {
+			return err
+		}
+	}
+	w.body(http.StatusOK, media, body)
 	return nil
+}
+
+// buildDocument builds one at a time: from megabytes that are thrown away at once.
+func (h *handler) buildDocument(build func() ([]byte, error)) ([]byte, error) {
+	h.building.Lock()
+	defer h.building.Unlock()
+	return build()
+}
+
+// wantsOpenAPIProtobuf is the media type of a protobuf OpenAPI document, as the client spells it, when it wants that
+// rather than JSON.
+func wantsOpenAPIProtobuf(accept []string) string {
+	for _, o := range offers(accept) {
+		switch o.media {
+		case "application/com.github.proto-openapi.spec.v2@v1.0+protobuf", "application/com.github.proto-openapi.spec.v2.v1.0+protobuf":
+			return o.media
+		case mediaJSON, "application/*", "*/*":
+			return ""
+		}
+	}
+	return ""
 }
 
 // wantsAggregated: only v2 is spoken; who offers v2beta1 or plain JSON first gets plain JSON.

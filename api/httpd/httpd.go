@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"ledge/api"
@@ -48,9 +49,10 @@ type handler struct {
 	stock   bool
 	board   http.Handler
 
-	docs    map[string]*document // discovery and OpenAPI by path, made once
-	limits  limits
-	printer map[*api.Kind]*printer
+	docs     map[string]*document // discovery and OpenAPI by path, made once
+	building sync.Mutex           // one large document at a time
+	limits   limits
+	printer  map[*api.Kind]*printer
 }
 
 // New makes the handler of an API server. The caller of a request is taken from its connection, so it must be

@@ -1,11 +1,15 @@
 package httpd
 
 import (
+	"encoding/json"
+	"maps"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"ledge/api"
+	"ledge/api/openapi"
 )
 
 // The few parts of an OpenAPI v3 document that ledge writes.
@@ -14,7 +18,7 @@ type (
 		OpenAPI    string              `json:"openapi"`
 		Info       map[string]string   `json:"info"`
 		Paths      map[string]pathItem `json:"paths"`
-		Components components          `json:"components"`
+		Components *components         `json:"components,omitempty"`
 	}
 	pathItem struct {
 		Get        *operation  `json:"get,omitempty"`
@@ -28,6 +32,7 @@ type (
 		ID         string                 `json:"operationId"`
 		Parameters []parameter            `json:"parameters,omitempty"`
 		Responses  map[string]responseDoc `json:"responses"`
+		Body       *requestBody           `json:"requestBody,omitempty"`
 		Action     string                 `json:"x-kubernetes-action"`
 		GVK        gvkRef                 `json:"x-kubernetes-group-version-kind"`
 	}
@@ -40,13 +45,11 @@ type (
 		Required bool              `json:"required,omitempty"`
 		Schema   map[string]string `json:"schema"`
 	}
-	components struct {
-		Schemas map[string]openAPISchema `json:"schemas"`
+	requestBody struct {
+		Content map[string]struct{} `json:"content"`
 	}
-	openAPISchema struct {
-		Type        string   `json:"type"`
-		Description string   `json:"description,omitempty"`
-		GVKs        []gvkRef `json:"x-kubernetes-group-version-kind,omitempty"`
+	components struct {
+		Schemas map[string]json.RawMessage `json:"schemas"`
 	}
 	gvkRef struct {
 		Group   string `json:"group"`
@@ -55,31 +58,106 @@ type (
 	}
 )
 
-// openAPI is the document of one group and version. kubectl create and apply look in it for one thing: whether the
-// PATCH of a kind takes fieldValidation, upon which they leave the checking of fields to the server (N-11.15).
-//
-// No operation declares a requestBody. kubectl would take a declared strategic merge patch as an invitation to
-// compute patches from these schemas, which do not carry the patch keys yet: lists would be replaced, not merged.
-// Without the declaration it uses the types it was built with, which do.
-func openAPI(gv schema.GroupVersion) openAPIDoc {
-	doc := openAPIDoc{
-		OpenAPI:    "3.0.0",
-		Info:       map[string]string{"title": "ledge", "version": "v1"},
-		Paths:      map[string]pathItem{},
-		Components: components{Schemas: map[string]openAPISchema{}},
+// openAPI is the document of one group and version, without its schemas: kubectl create and apply look in it whether
+// the PATCH of a kind takes fieldValidation, upon which they leave the checking of fields to the server (N-11.15), and
+// which formats of patches it takes. names are the schemas it needs.
+func openAPI(gv schema.GroupVersion) (doc openAPIDoc, names []string) {
+	doc = openAPIDoc{
+		OpenAPI: "3.0.0",
+		Info:    map[string]string{"title": "ledge", "version": "v1"},
+		Paths:   map[string]pathItem{},
 	}
 	for _, k := range allKinds() {
-		if k.GVK().GroupVersion() == gv {
-			addKind(&doc, k)
+		if k.GVK().GroupVersion() != gv {
+			continue
+		}
+		addKind(&doc, k)
+		list := k.GVK()
+		list.Kind += "List"
+		names = append(names, schemaName(k.GVK()), schemaName(list))
+		for _, sub := range subsOf(k) {
+			names = append(names, schemaName(subKind(k, sub)))
 		}
 	}
 	for _, v := range reviews {
 		if v.gvk.GroupVersion() == gv {
 			doc.Paths[v.path] = pathItem{Post: newOperation("post", v.gvk, writeParameters)}
-			addSchema(&doc, v.gvk, "A question, answered when it is created.")
+			names = append(names, schemaName(v.gvk))
 		}
 	}
-	return doc
+	return doc, append(names, metaSchema+"DeleteOptions", metaSchema+"Status", metaSchema+"APIResourceList")
+}
+
+const metaSchema = "io.k8s.apimachinery.pkg.apis.meta.v1."
+
+// documentV3 completes the document of one group and version.
+func documentV3(gv schema.GroupVersion) ([]byte, error) {
+	all, err := openapi.Schemas()
+	if err != nil {
+		return nil, err
+	}
+	doc, names := openAPI(gv)
+	doc.Components = &components{Schemas: openapi.Select(all, names)}
+	return json.Marshal(doc)
+}
+
+// documentV2 is everything in one document of the older form, for clients before v3.
+func documentV2() (map[string]any, error) {
+	all, err := openapi.Schemas()
+	if err != nil {
+		return nil, err
+	}
+	paths, definitions := map[string]any{}, map[string]any{}
+	var names []string
+	for _, gv := range groupVersions() {
+		doc, more := openAPI(gv)
+		names = append(names, more...)
+		data, err := json.Marshal(doc.Paths)
+		if err != nil {
+			return nil, api.NewInternal("encode the paths of %s: %v", gv, err)
+		}
+		if err := json.Unmarshal(data, &paths); err != nil {
+			return nil, api.NewInternal("decode the paths of %s: %v", gv, err)
+		}
+	}
+	for _, item := range paths {
+		lowerPath(item.(map[string]any))
+	}
+	for name, schema := range openapi.Select(all, names) {
+		if definitions[name], err = openapi.V2(schema); err != nil {
+			return nil, err
+		}
+	}
+	return map[string]any{"swagger": "2.0", "info": map[string]any{"title": "ledge", "version": "v1"},
+		"paths": paths, "definitions": definitions}, nil
+}
+
+// lowerPath turns a path of v3 into one of v2.
+func lowerPath(item map[string]any) {
+	parameters := func(of map[string]any) {
+		list, _ := of["parameters"].([]any)
+		for _, p := range list {
+			p := p.(map[string]any)
+			p["type"] = p["schema"].(map[string]any)["type"]
+			delete(p, "schema")
+		}
+	}
+	parameters(item)
+	for _, op := range item {
+		op, ok := op.(map[string]any)
+		if !ok {
+			continue
+		}
+		parameters(op)
+		if body, ok := op["requestBody"].(map[string]any); ok {
+			delete(op, "requestBody")
+			consumes := []any{}
+			for _, media := range slices.Sorted(maps.Keys(body["content"].(map[string]any))) {
+				consumes = append(consumes, media)
+			}
+			op["consumes"] = consumes
+		}
+	}
 }
 
 func addKind(doc *openAPIDoc, k *api.Kind) {
@@ -107,6 +185,7 @@ func addKind(doc *openAPIDoc, k *api.Kind) {
 		Delete:     newOperation("delete", gvk, deleteParameters),
 		Parameters: inPath,
 	}
+	doc.Paths[base].Patch.Body = patchBody()
 	for _, sub := range subsOf(k) {
 		item := pathItem{Parameters: inPath}
 		for _, verb := range verbsOf(k, sub) {
@@ -117,6 +196,7 @@ func addKind(doc *openAPIDoc, k *api.Kind) {
 			case "update":
 				item.Put = op
 			case "patch":
+				op.Body = patchBody()
 				item.Patch = op
 			case "get":
 				op.Parameters = nil
@@ -125,13 +205,16 @@ func addKind(doc *openAPIDoc, k *api.Kind) {
 		}
 		doc.Paths[base+"/"+sub] = item
 	}
-	addSchema(doc, gvk, "")
 }
 
-func addSchema(doc *openAPIDoc, gvk schema.GroupVersionKind, text string) {
-	doc.Components.Schemas[schemaName(gvk)] = openAPISchema{
-		Type: "object", Description: text, GVKs: []gvkRef{{gvk.Group, gvk.Version, gvk.Kind}},
+// patchBody declares the formats of patches. kubectl apply makes its strategic patches from the schemas when this names
+// that format, and they carry the patch keys.
+func patchBody() *requestBody {
+	content := map[string]struct{}{}
+	for _, t := range patchTypes {
+		content[string(t)] = struct{}{}
 	}
+	return &requestBody{Content: content}
 }
 
 // schemaName is how Kubernetes names the schemas of its own types: io.k8s.api.core.v1.Pod.

@@ -1,0 +1,117 @@
+// Command openapi writes the schemas of everything the API speaks, from the sources of the pinned k8s.io modules: from
+// the types, and from the marker comments beside them (listType, listMapKey, default, enum and so on), which reflection
+// does not see. go generate runs it in api/openapi.
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+
+	"ledge/api"
+)
+
+func main() {
+	if len(os.Args) != 2 {
+		fmt.Fprintln(os.Stderr, "usage: openapi FILE")
+		os.Exit(2)
+	}
+	if err := write(os.Args[1]); err != nil {
+		fmt.Fprintln(os.Stderr, "openapi:", err)
+		os.Exit(1)
+	}
+}
+
+func write(path string) error {
+	data, err := generate()
+	if err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	w, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
+	if err != nil {
+		return err
+	}
+	if _, err := w.Write(data); err != nil {
+		return err
+	}
+	if err := w.Close(); err != nil {
+		return err
+	}
+	return os.WriteFile(path, b.Bytes(), 0o644)
+}
+
+// Where the packages of schemas are, and what their schemas are called.
+const (
+	apiModule       = "k8s.io/api"
+	machineryModule = "k8s.io/apimachinery"
+	meta            = machineryModule + "/pkg/apis/meta/v1"
+)
+
+// others are types that requests and answers have beside those of the kinds.
+var others = []string{
+	apiModule + "/core/v1.Binding", apiModule + "/policy/v1.Eviction",
+	apiModule + "/authentication/v1.SelfSubjectReview", apiModule + "/authentication/v1.TokenRequest",
+	apiModule + "/authentication/v1.TokenReview", apiModule + "/authorization/v1.SelfSubjectAccessReview",
+	apiModule + "/authorization/v1.SelfSubjectRulesReview", apiModule + "/authorization/v1.SubjectAccessReview",
+	apiModule + "/authorization/v1.LocalSubjectAccessReview", apiModule + "/events/v1.Event", apiModule + "/rbac/v1.RoleBinding",
+	apiModule + "/rbac/v1.ClusterRoleBinding", apiModule + "/core/v1.ServiceAccount",
+	meta + ".DeleteOptions", meta + ".Status", meta + ".APIResourceList", meta + ".APIGroup", meta + ".APIGroupList", meta + ".WatchEvent",
+}
+
+func generate() ([]byte, error) {
+	g := &generator{packages: map[string]*source{}, schemas: map[string]map[string]any{}, dirs: map[string]string{}}
+	for _, module := range []string{apiModule, machineryModule} {
+		out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module).Output()
+		if err != nil {
+			return nil, fmt.Errorf("find %s: %w", module, err)
+		}
+		g.dirs[module] = strings.TrimSpace(string(out))
+	}
+	for _, k := range append(append([]*api.Kind{}, api.Kinds...), api.LaterKinds...) {
+		pkg := packageOf(k.Group, k.Version)
+		for _, name := range []string{k.Name, k.Name + "List"} {
+			if err := g.add(pkg, name); err != nil {
+				return nil, err
+			}
+			g.mark(pkg, name, k.Group, k.Version)
+		}
+	}
+	for _, name := range others {
+		i := strings.LastIndex(name, ".")
+		pkg, name := name[:i], name[i+1:]
+		if err := g.add(pkg, name); err != nil {
+			return nil, err
+		}
+		group, version := groupOf(pkg)
+		g.mark(pkg, name, group, version)
+	}
+	return json.Marshal(g.schemas)
+}
+
+// packageOf is where the types of a group and version are declared.
+func packageOf(group, version string) string {
+	first, _, _ := strings.Cut(group, ".")
+	if first == "" {
+		first = "core"
+	}
+	return apiModule + "/" + first + "/" + version
+}
+
+// groupOf is what the objects of a package say in apiVersion.
+func groupOf(pkg string) (group, version string) {
+	parts := strings.Split(strings.TrimPrefix(pkg, apiModule+"/"), "/")
+	if pkg == meta || len(parts) != 2 || parts[0] == "core" {
+		return "", "v1"
+	}
+	for _, full := range []string{"authentication.k8s.io", "authorization.k8s.io", "rbac.authorization.k8s.io", "events.k8s.io"} {
+		if strings.HasPrefix(full, parts[0]+".") {
+			return full, parts[1]
+		}
+	}
+	return parts[0], parts[1]
+}
