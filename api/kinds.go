@@ -49,8 +49,8 @@ type Kind struct {
 // The kinds ledge keeps. A pointer to one of these is the kind's identity.
 var (
 	Nodes = &Kind{Version: "v1", Name: "Node", Resource: "nodes", Singular: "node", Short: []string{"no"},
-		HasStatus: true,
-		New:       func() Object { return &corev1.Node{} }, NewList: func() ListObject { return &corev1.NodeList{} }}
+		HasStatus: true, Subresources: []string{"proxy"},
+		New: func() Object { return &corev1.Node{} }, NewList: func() ListObject { return &corev1.NodeList{} }}
 	Pods = &Kind{Version: "v1", Name: "Pod", Resource: "pods", Singular: "pod", Short: []string{"po"},
 		Categories: []string{"all"}, Namespaced: true, HasStatus: true, Subresources: []string{"binding", "eviction", "log"},
 		New: func() Object { return &corev1.Pod{} }, NewList: func() ListObject { return &corev1.PodList{} }}

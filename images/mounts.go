@@ -165,6 +165,9 @@ func (d *Disk) clear(ctx context.Context, key string) error {
 	return d.cfg.Layers.Remove(d.root(containersDir, key))
 }
 
+// Written is where what container key writes to its root file system ends up, for whoever counts it.
+func (d *Disk) Written(key string) string { return filepath.Join(d.root(containersDir, key), "upper") }
+
 // Unmount implements Store.
 func (d *Disk) Unmount(ctx context.Context, key string) error {
 	if err := ValidKey(key); err != nil {

@@ -24,6 +24,7 @@ import (
 	"ledge/lease"
 	"ledge/network"
 	"ledge/node/podstate"
+	"ledge/node/stats"
 	"ledge/node/volume"
 	"ledge/runtime"
 )
@@ -41,9 +42,11 @@ type Config struct {
 
 	DataDir    string // volumes and logs
 	Logs       LogConfig
-	RunDir     string // files that die with the boot
-	ResolvConf string // the host's resolver configuration
-	HostsFile  string // the host's /etc/hosts; empty: that path
+	Stats      *stats.Collector       // nil: pods are not measured
+	Written    func(id string) string // where what a container writes to its root file system is; may be nil
+	RunDir     string                 // files that die with the boot
+	ResolvConf string                 // the host's resolver configuration
+	HostsFile  string                 // the host's /etc/hosts; empty: that path
 
 	ClusterDNS    []string // asked by pods with dnsPolicy ClusterFirst; none: they ask whom the host asks
 	ClusterDomain string   // "": cluster.local
@@ -131,6 +134,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.postStatus(ctx) })
 	g.Go(func() error { return a.reconcile(ctx, g) })
 	g.Go(func() error { return a.renewLease(ctx) })
+	g.Go(func() error { return a.measure(ctx) })
 	g.Go(func() error { return a.tendGroups(ctx) })
 	return g.Wait()
 }

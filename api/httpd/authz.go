@@ -98,7 +98,7 @@ func allowed(u api.User, a attributes) bool {
 		return true
 	}
 	if a.resource == "" {
-		return a.verb == verbRead // versions, health, discovery: whoever is known
+		return a.verb == verbRead && !isMetricsPath(a.path) // versions, health, discovery: whoever is known
 	}
 	if isReview(a) {
 		return true // questions about oneself

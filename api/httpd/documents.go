@@ -194,8 +194,8 @@ func wantsAggregated(accept []string) bool {
 	return false
 }
 
-// allKinds are the kinds that discovery shows: also those that have no objects yet.
-func allKinds() []*api.Kind { return slices.Concat(api.Kinds, api.LaterKinds) }
+// allKinds are the kinds that discovery shows: also those that have no objects yet, and those that are measured.
+func allKinds() []*api.Kind { return slices.Concat(api.Kinds, api.LaterKinds, api.Measured) }
 
 // groupVersions lists what there is, core first.
 func groupVersions() []schema.GroupVersion {

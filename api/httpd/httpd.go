@@ -20,6 +20,7 @@ import (
 type Config struct {
 	Client  api.Client
 	Streams api.Streams // nil: logs answer 501
+	Metrics api.Metrics // nil: what is measured answers 501
 	Version Version
 	Checks  []Check // what /readyz and /healthz ask
 	// Board answers what stands under /ledge/: what a board can do that Kubernetes has no word for. Only admins get
@@ -44,6 +45,7 @@ type Check struct {
 type handler struct {
 	client  api.Client
 	streams api.Streams
+	metrics api.Metrics
 	checks  []Check
 	version []byte // the body of /version
 	stock   bool
@@ -61,7 +63,7 @@ func New(c Config) (http.Handler, error) {
 	if c.Client == nil {
 		return nil, errors.New("make API handler: no client given")
 	}
-	h := &handler{client: c.Client, streams: c.Streams, checks: c.Checks, stock: c.StockPrinter, board: c.Board}
+	h := &handler{client: c.Client, streams: c.Streams, metrics: c.Metrics, checks: c.Checks, stock: c.StockPrinter, board: c.Board}
 	h.limits = newLimits(c)
 	h.printer = printers(c.StockPrinter)
 	var err error

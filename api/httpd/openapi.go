@@ -170,6 +170,11 @@ func addKind(doc *openAPIDoc, k *api.Kind) {
 		inPath = append(inPath, pathParameter("namespace"))
 	}
 	base += k.Resource
+	if measured(k) {
+		doc.Paths[base] = pathItem{Get: newOperation("list", gvk, listParameters), Parameters: inPath}
+		doc.Paths[base+"/{name}"] = pathItem{Get: newOperation("get", gvk, nil), Parameters: append(inPath, pathParameter("name"))}
+		return
+	}
 	doc.Paths[base] = pathItem{
 		Get:        newOperation("list", gvk, listParameters),
 		Post:       newOperation("post", gvk, writeParameters),

@@ -32,11 +32,12 @@ const (
 	object     = "{kind}/{name}"
 )
 
-func anyKind(k *api.Kind) bool   { return !k.Later }
-func writable(k *api.Kind) bool  { return !k.Later && !k.ServerOnly }
+func anyKind(k *api.Kind) bool   { return !k.Later && !measured(k) }
+func writable(k *api.Kind) bool  { return !k.Later && !k.ServerOnly && !measured(k) }
 func later(k *api.Kind) bool     { return k.Later }
 func hasStatus(k *api.Kind) bool { return k.HasStatus }
 func pods(k *api.Kind) bool      { return k == api.Pods }
+func nodes(k *api.Kind) bool     { return k == api.Nodes }
 
 // routes is the whole API. Access to each line is decided by its verb in authz.go; bodies are limited by kind in
 // limits.go; discovery is made from this table.
@@ -68,6 +69,13 @@ var routes = []route{
 	{"POST", object, "eviction", false, "create", pods, (*handler).evict, ""},
 	{"GET", object, "log", false, "get", pods, (*handler).log, "log"},
 
+	// What is measured, and what a node serves itself.
+	{"GET", collection, "", false, "list", measured, (*handler).listMeasured, ""},
+	{"GET", everywhere, "", false, "list", measured, (*handler).listMeasured, ""},
+	{"GET", object, "", false, "get", measured, (*handler).getMeasured, ""},
+	{"GET", object, "proxy", false, "get", nodes, (*handler).nodeProxy, ""},
+	{"GET", pathResourceMetrics, "", false, verbRead, nil, (*handler).resourceMetrics, ""},
+
 	// Who am I, and what may I.
 	{"POST", pathAccessReview, "", false, "create", nil, (*handler).accessReview, ""},
 	{"POST", pathRulesReview, "", false, "create", nil, (*handler).rulesReview, ""},
@@ -84,6 +92,8 @@ var routes = []route{
 var documentRoute = &route{method: "GET", verb: verbRead, serve: (*handler).document}
 
 const (
+	pathResourceMetrics = "/metrics/resource"
+
 	pathAccessReview = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 	pathRulesReview  = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
 	pathSelfReview   = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
@@ -96,6 +106,7 @@ type target struct {
 	namespace string
 	name      string
 	sub       string
+	rest      string // the path behind a proxy
 }
 
 // find fills in the target and the route of a request, or says why there is none.
@@ -135,7 +146,7 @@ func (h *handler) find(r *request) error {
 	if allowed == nil {
 		return errNoPath()
 	}
-	if isObject && !writable(t.kind) {
+	if isObject && !writable(t.kind) && !measured(t.kind) {
 		return api.NotWritable(t.kind)
 	}
 	slices.Sort(allowed)
@@ -180,12 +191,18 @@ func parseTarget(segments []string) (target, bool) {
 	}
 	// namespaces/x/pods names pods; namespaces/x and namespaces/x/status name the namespace itself.
 	if len(segments) >= 3 && segments[0] == "namespaces" {
-		if k := api.KindFor(group, version, segments[2]); k != nil && k.Namespaced {
+		if k := kindFor(group, version, segments[2]); k != nil && k.Namespaced {
 			t.namespace, segments = segments[1], segments[2:]
 		}
 	}
-	t.kind = api.KindFor(group, version, segments[0])
-	if t.kind == nil || len(segments) > 3 {
+	t.kind = kindFor(group, version, segments[0])
+	if t.kind == nil {
+		return t, false
+	}
+	if t.kind == api.Nodes && len(segments) > 3 && segments[2] == "proxy" {
+		t.rest, segments = strings.Join(segments[3:], "/"), segments[:3]
+	}
+	if len(segments) > 3 {
 		return t, false
 	}
 	switch {

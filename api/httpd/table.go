@@ -90,6 +90,8 @@ func printers(stock bool) map[*api.Kind]*printer {
 		api.Services:       {serviceColumns, serviceRow},
 		api.PodTemplates:   {podTemplateColumns, podTemplateRow},
 		api.RuntimeClasses: {runtimeClassColumns, runtimeClassRow},
+		api.MetricsOfNodes: {measuredColumns, nodeMetricsRow},
+		api.MetricsOfPods:  {measuredColumns, podMetricsRow},
 		api.PriorityClasses: {
 			priorityClassColumns, priorityClassRow,
 		},

@@ -18,6 +18,7 @@ import (
 	"ledge/network/hostnet"
 	"ledge/network/plan"
 	"ledge/node"
+	"ledge/node/stats"
 	"ledge/runtime/keeper"
 	"ledge/storage"
 )
@@ -155,6 +156,7 @@ func (b *board) openAgent() error {
 	machine := host.New(host.Config{})
 	cfg := node.Config{Name: b.name, Version: version, Client: b.client, Engine: b.keeper, Images: b.images, Network: b.network,
 		Board: &sampler{host: machine, dataDir: b.dataDir, bridge: b.bridge}, Events: b.events, DataDir: b.dataDir, RunDir: b.runDir, Logs: logs,
+		Stats: stats.New(stats.Config{}), Written: b.images.Written,
 		ResolvConf: firstNonEmpty(b.file.ResolvConf, machine.ResolvConf()),
 		ClusterDNS: b.file.ClusterDNS, ClusterDomain: b.file.ClusterDomain, Registration: b.reg, Status: b.status, Resources: b.bounds,
 		NoPodNetwork: b.bridge == noBridge, Unconfined: b.file.SeccompDefault != nil && !*b.file.SeccompDefault}
@@ -173,7 +175,7 @@ func firstNonEmpty(of ...string) string {
 
 func (b *board) openServer() error {
 	extra := &boardAPI{images: b.images, agent: b.agent, store: b.store}
-	h, err := httpd.New(httpd.Config{Client: b.client, Streams: b.agent, Version: apiVersion(), Board: extra.Handler(),
+	h, err := httpd.New(httpd.Config{Client: b.client, Streams: b.agent, Metrics: b.agent, Version: apiVersion(), Board: extra.Handler(),
 		Checks: []httpd.Check{{Name: "store", Run: func(context.Context) error { return b.store.Health().LastError }}}})
 	if err != nil {
 		return err

@@ -172,6 +172,17 @@ func (v *Volumes) path(pod *corev1.Pod, vol *corev1.Volume) string {
 	return filepath.Join(root, string(pod.UID), vol.Name)
 }
 
+// Scratch are the places of a pod's own volumes on disk, by name: what it may fill.
+func (v *Volumes) Scratch(pod *corev1.Pod) map[string]string {
+	out := map[string]string{}
+	for i := range pod.Spec.Volumes {
+		if vol := &pod.Spec.Volumes[i]; vol.EmptyDir != nil && vol.EmptyDir.Medium != corev1.StorageMediumMemory {
+			out[vol.Name] = v.path(pod, vol)
+		}
+	}
+	return out
+}
+
 // Remove unmounts and deletes what was made for a pod. Unmounting is confirmed: if something still stands there
 // it is an error and nothing is deleted.
 func (v *Volumes) Remove(uid string) error {

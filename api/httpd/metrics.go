@@ -1,0 +1,132 @@
+package httpd
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ledge/api"
+)
+
+// kindFor finds a kind by its path.
+func kindFor(group, version, resource string) *api.Kind {
+	for _, k := range api.Measured {
+		if k.Group == group && k.Version == version && k.Resource == resource {
+			return k
+		}
+	}
+	return api.KindFor(group, version, resource)
+}
+
+func measured(k *api.Kind) bool { return slices.Contains(api.Measured, k) }
+
+// measurements are the present objects of a measured kind.
+func (h *handler) measurements(ctx context.Context, k *api.Kind) ([]api.Object, error) {
+	if h.metrics == nil {
+		return nil, status(http.StatusNotImplemented, "NotImplemented", "this server measures nothing")
+	}
+	var out []api.Object
+	if k == api.MetricsOfNodes {
+		for _, m := range h.metrics.NodeMetrics(ctx) {
+			out = append(out, m)
+		}
+		return out, nil
+	}
+	for _, m := range h.metrics.PodMetrics(ctx) {
+		out = append(out, m)
+	}
+	return out, nil
+}
+
+// listMeasured answers kubectl top.
+func (h *handler) listMeasured(w *response, r *request) error {
+	sel, err := r.selection()
+	if err != nil {
+		return err
+	}
+	all, err := h.measurements(r.Context(), r.kind)
+	if err != nil {
+		return err
+	}
+	return h.objects(w, r, api.List{Items: slices.DeleteFunc(all, func(o api.Object) bool { return !sel.Matches(o) })})
+}
+
+// getMeasured answers kubectl top with a name.
+func (h *handler) getMeasured(w *response, r *request) error {
+	all, err := h.measurements(r.Context(), r.kind)
+	if err != nil {
+		return err
+	}
+	for _, o := range all {
+		if o.GetNamespace() == r.namespace && o.GetName() == r.name {
+			return h.object(w, r, http.StatusOK, o)
+		}
+	}
+	return apierrors.NewNotFound(r.kind.GR(), r.name)
+}
+
+// nodeProxy answers what a kubelet would, asked through the API: kubectl get --raw /api/v1/nodes/x/proxy/stats/summary.
+// A node of another board has no door yet.
+func (h *handler) nodeProxy(w *response, r *request) error {
+	if h.metrics == nil || r.name != h.metrics.Node() {
+		if _, err := h.client.Get(r.Context(), api.Nodes, "", r.name); err != nil {
+			return err
+		}
+		return status(http.StatusNotImplemented, "NotImplemented", fmt.Sprintf("this server cannot reach node %q", r.name))
+	}
+	return h.page(w, r, "/"+r.rest)
+}
+
+// resourceMetrics is the same page without a node's name.
+func (h *handler) resourceMetrics(w *response, r *request) error {
+	if h.metrics == nil {
+		return errNoPath()
+	}
+	return h.page(w, r, pathResourceMetrics)
+}
+
+func (h *handler) page(w *response, r *request, path string) error {
+	media, data, ok, err := h.metrics.Page(r.Context(), path)
+	switch {
+	case err != nil:
+		return err
+	case !ok:
+		return errNoPath()
+	}
+	w.body(http.StatusOK, media, data)
+	return nil
+}
+
+var (
+	cpuColumn    = column("CPU", "string", "How much of a processor it uses.")
+	memoryColumn = column("Memory", "string", "The memory that it uses and could not be taken from it.")
+	windowColumn = column("Window", "string", "What time this was measured over.")
+)
+
+var measuredColumns = []metav1.TableColumnDefinition{nameColumn, cpuColumn, memoryColumn, windowColumn}
+
+func nodeMetricsRow(obj api.Object, _ time.Time) ([]any, []metav1.TableRowCondition) {
+	m := obj.(*api.NodeMetrics)
+	return []any{m.Name, fmt.Sprintf("%dm", m.Usage.Cpu().MilliValue()), mebibytes(m.Usage.Memory().Value()), m.Window.Duration.String()}, nil
+}
+
+func podMetricsRow(obj api.Object, _ time.Time) ([]any, []metav1.TableRowCondition) {
+	m := obj.(*api.PodMetrics)
+	var cpu, memory int64
+	for _, c := range m.Containers {
+		cpu += c.Usage.Cpu().MilliValue()
+		memory += c.Usage.Memory().Value()
+	}
+	return []any{m.Name, fmt.Sprintf("%dm", cpu), mebibytes(memory), m.Window.Duration.String()}, nil
+}
+
+func mebibytes(n int64) string { return fmt.Sprintf("%dMi", n>>20) }
+
+// isMetricsPath: these pages name every pod, so they are not for whoever is known.
+func isMetricsPath(path string) bool { return strings.HasPrefix(path, "/metrics") }

@@ -1,0 +1,155 @@
+package node
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"ledge/api"
+	"ledge/node/stats"
+	"ledge/runtime"
+)
+
+var _ api.Metrics = (*Agent)(nil)
+
+const (
+	// statsEvery is how often pods are measured: as often as metrics-server asks a kubelet.
+	statsEvery = 15 * time.Second
+	// statsFirst is the time to the second measurement: there is no rate before it.
+	statsFirst = 2 * time.Second
+)
+
+// measure keeps the statistics of the board's pods up to date.
+func (a *Agent) measure(ctx context.Context) error {
+	if a.cfg.Stats == nil {
+		return nil
+	}
+	rest := statsFirst
+	for {
+		if info, err := a.cfg.Engine.Info(ctx); err == nil {
+			a.cfg.Stats.Read(time.Now(), info.CgroupVersion, info.CgroupRoot, a.statsPods())
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(rest):
+		}
+		rest = statsEvery
+	}
+}
+
+// statsPods are the pods that stand on this board.
+func (a *Agent) statsPods() []stats.Pod {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var out []stats.Pod
+	for uid, st := range a.engine.pods {
+		p := stats.Pod{UID: uid, Namespace: st.Pod.Namespace, Name: st.Pod.Name, Cgroup: st.Pod.Cgroup, HostNetwork: st.Pod.HostNetwork,
+			StartedAt: st.CreatedAt}
+		if w := a.workers[types.UID(uid)]; w != nil {
+			p.Labels = w.current().Labels
+		}
+		for id, c := range a.engine.containers[uid] {
+			if c.Phase == runtime.Running {
+				p.Containers = append(p.Containers, stats.Container{ID: id, Name: c.Name, Pid: c.Pid, StartedAt: c.StartedAt})
+			}
+		}
+		slices.SortFunc(p.Containers, func(a, b stats.Container) int { return strings.Compare(a.Name, b.Name) })
+		out = append(out, p)
+	}
+	slices.SortFunc(out, func(a, b stats.Pod) int {
+		return strings.Compare(a.Namespace+"/"+a.Name+"/"+a.UID, b.Namespace+"/"+b.Name+"/"+b.UID)
+	})
+	return out
+}
+
+func (a *Agent) lastPass() stats.Pass {
+	if a.cfg.Stats == nil {
+		return stats.Pass{}
+	}
+	return a.cfg.Stats.Last()
+}
+
+// Node implements api.Metrics.
+func (a *Agent) Node() string { return a.cfg.Name }
+
+// NodeMetrics implements api.Metrics.
+func (a *Agent) NodeMetrics(ctx context.Context) []*api.NodeMetrics {
+	m := stats.NodeMetrics(a.lastPass(), a.cfg.Name)
+	if m == nil {
+		return nil
+	}
+	m.Labels = a.labels(ctx)
+	return []*api.NodeMetrics{m}
+}
+
+// labels are the Node's; a selector may ask for them.
+func (a *Agent) labels(ctx context.Context) map[string]string {
+	n, err := a.cfg.Client.Get(ctx, api.Nodes, "", a.cfg.Name)
+	if err != nil {
+		return nil
+	}
+	return n.GetLabels()
+}
+
+// PodMetrics implements api.Metrics.
+func (a *Agent) PodMetrics(context.Context) []*api.PodMetrics { return stats.PodMetrics(a.lastPass()) }
+
+// Page implements api.Metrics.
+func (a *Agent) Page(_ context.Context, path string) (string, []byte, bool, error) {
+	switch path {
+	case "/metrics/resource":
+		return "text/plain; version=0.0.4; charset=utf-8", stats.ResourceText(a.lastPass()), true, nil
+	case "/stats/summary":
+		data, err := a.summary()
+		return "application/json", data, true, err
+	case "/healthz":
+		return "text/plain; charset=utf-8", []byte("ok"), true, nil
+	}
+	return "", nil, false, nil
+}
+
+func (a *Agent) summary() ([]byte, error) {
+	s, err := a.cfg.Board.Sample()
+	if err != nil {
+		return nil, api.NewInternal("look at the board: %v", err)
+	}
+	pass := a.lastPass()
+	fs := s.NodeFS
+	m := stats.Machine{Node: a.cfg.Name, MemoryAvailable: s.MemoryAvailable, MaxPID: s.PIDMax, CurPID: s.PIDUsed,
+		FS: stats.FSUsage{Time: pass.At, AvailableBytes: fs.Available, CapacityBytes: fs.Capacity, UsedBytes: fs.Capacity - fs.Available,
+			Inodes: fs.Inodes, InodesFree: fs.InodesFree, InodesUsed: fs.Inodes - fs.InodesFree}}
+	data, err := stats.Summary(pass, m, a.places)
+	if err != nil {
+		slog.Debug("summary", "err", err)
+		return nil, api.NewInternal("count the files of pods: %v", err)
+	}
+	return data, nil
+}
+
+// places says where the files are that count as a pod's own.
+func (a *Agent) places(p stats.Pod) stats.Places {
+	out := stats.Places{Rootfs: map[string]string{}, Logs: map[string]string{}, Volumes: map[string]string{}}
+	a.mu.Lock()
+	w := a.workers[types.UID(p.UID)]
+	a.mu.Unlock()
+	if w == nil {
+		return out
+	}
+	pod := w.current()
+	for _, c := range p.Containers {
+		if a.cfg.Written != nil {
+			out.Rootfs[c.Name] = a.cfg.Written(c.ID)
+		}
+		out.Logs[c.Name] = filepath.Dir(a.logFile(pod, c.Name, 0))
+	}
+	for name, dir := range a.volumes.Scratch(pod) {
+		out.Volumes[name] = dir
+	}
+	return out
+}
