@@ -28,7 +28,7 @@ type Client interface {
 	// answer a nil Object.
 	Create(ctx context.Context, kind *Kind, obj Object, opts WriteOptions) (Object, error)
 	// Update replaces spec and metadata, or with Subresource "status" the status (and labels and annotations,
-	// N-1.8). A resourceVersion in obj must match; an empty one is unconditional.
+	// N-1.8), or with "resize" the resources of a pod's containers. A resourceVersion in obj must match; an empty one is unconditional.
 	Update(ctx context.Context, kind *Kind, obj Object, opts WriteOptions) (Object, error)
 	// Patch applies a JSON, merge or strategic merge patch (types.JSONPatchType and siblings).
 	Patch(ctx context.Context, kind *Kind, namespace, name string, patch Patch, opts WriteOptions) (Object, error)
@@ -100,7 +100,7 @@ type List struct {
 
 // WriteOptions modifies a write.
 type WriteOptions struct {
-	Subresource string // "", "status", and for Create "binding" or "eviction"
+	Subresource string // "", "status", "resize", and for Create "binding" or "eviction"
 	DryRun      bool
 	Manager     string
 	// Strict refuses a patch that names fields the kind does not have (fieldValidation=Strict); otherwise

@@ -34,6 +34,37 @@ func defaultPodSpec(s *corev1.PodSpec) {
 	for i := range s.Containers {
 		defaultContainer(&s.Containers[i], s.HostNetwork)
 	}
+	for i := range s.Containers {
+		defaultResizePolicy(&s.Containers[i])
+	}
+	for i := range s.InitContainers {
+		if IsSidecar(&s.InitContainers[i]) {
+			defaultResizePolicy(&s.InitContainers[i])
+		}
+	}
+	defaultPodResources(s)
+}
+
+// defaultPodResources: what a pod with resources of its own does not request is what its containers do, or else what it
+// is limited to.
+func defaultPodResources(s *corev1.PodSpec) {
+	r := s.Resources
+	if r == nil || len(r.Requests) == 0 && len(r.Limits) == 0 {
+		return
+	}
+	roundUp(r.Limits)
+	roundUp(r.Requests)
+	for _, from := range []corev1.ResourceList{ofContainers(s), r.Limits} {
+		for name, q := range from {
+			if _, ok := r.Requests[name]; ok || name != corev1.ResourceCPU && name != corev1.ResourceMemory && !isHugePage(name) {
+				continue
+			}
+			if r.Requests == nil {
+				r.Requests = corev1.ResourceList{}
+			}
+			r.Requests[name] = q.DeepCopy()
+		}
+	}
 }
 
 func defaultPodStatus(s *corev1.PodStatus) {

@@ -36,7 +36,7 @@ var unsupportedInPods = slices.Concat([]refusal{
 	{"spec.schedulingGroup", nil},
 	{"spec.evictionResponders", nil},
 	{"spec.resourceClaims", nil},
-	{"spec.resources", nil},
+	{"spec.resources.claims", nil},
 	{"spec.overhead", nil},
 	{"spec.runtimeClassName", nil},
 	{"spec.os.name", []string{"linux"}},
@@ -95,7 +95,6 @@ func unsupportedInContainers(at string) []refusal {
 		{"stdinOnce", nil},
 		{"tty", nil},
 		{"env[*].valueFrom.fileKeyRef", nil},
-		{"resizePolicy", nil},
 		{"resources.claims", nil},
 		{"volumeDevices", nil},
 		{"volumeMounts[*].subPath", nil},
@@ -153,7 +152,7 @@ func Unsupported(pod *corev1.Pod) field.ErrorList {
 func unsupportedResources(list corev1.ResourceList, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, name := range slices.Sorted(maps.Keys(list)) {
-		if !slices.Contains(supportedResources, name) {
+		if !slices.Contains(supportedResources, name) && !isHugePage(name) {
 			errs = append(errs, field.Forbidden(at.Key(string(name)), notYet))
 		}
 	}

@@ -19,7 +19,7 @@ var honoured = strings.Fields(`
 	spec.nodeSelector spec.serviceAccountName spec.serviceAccount spec.nodeName spec.hostNetwork spec.hostPID
 	spec.hostIPC spec.hostname spec.subdomain spec.affinity spec.schedulerName spec.tolerations
 	spec.priorityClassName spec.priority spec.preemptionPolicy spec.enableServiceLinks
-	spec.topologySpreadConstraints spec.setHostnameAsFQDN spec.hostnameOverride spec.hostAliases spec.dnsConfig
+	spec.topologySpreadConstraints spec.resources.limits spec.resources.requests spec.setHostnameAsFQDN spec.hostnameOverride spec.hostAliases spec.dnsConfig
 	spec.securityContext.runAsUser spec.securityContext.runAsGroup spec.securityContext.runAsNonRoot
 	spec.securityContext.supplementalGroups spec.securityContext.supplementalGroupsPolicy
 	spec.securityContext.fsGroup spec.securityContext.fsGroupChangePolicy
@@ -32,7 +32,7 @@ var honoured = strings.Fields(`
 var honouredInContainers = strings.Fields(`
 	name image command args workingDir ports env[*].name env[*].value env[*].valueFrom.fieldRef
 	env[*].valueFrom.configMapKeyRef env[*].valueFrom.secretKeyRef env[*].valueFrom.resourceFieldRef envFrom
-	resources.limits resources.requests
+	resources.limits resources.requests resizePolicy
 	volumeMounts[*].name volumeMounts[*].readOnly volumeMounts[*].mountPath
 	terminationMessagePath terminationMessagePolicy imagePullPolicy
 	securityContext.capabilities securityContext.privileged securityContext.runAsUser securityContext.runAsGroup
@@ -190,7 +190,7 @@ func TestRefusalOfPointerBool(t *testing.T) {
 func TestUnsupportedOutsideTheTable(t *testing.T) {
 	pod := validPod()
 	pod.Annotations = map[string]string{corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix + "c": "runtime/default"}
-	pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"hugepages-2Mi": resource.MustParse("4Mi")}
+	pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"example.com/gpu": resource.MustParse("4")}
 	if errs := Unsupported(pod); len(errs) != 2 {
 		t.Errorf("got %v", errs)
 	}

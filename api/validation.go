@@ -55,9 +55,12 @@ func ValidateUpdate(obj, old Object, subresource string) error {
 	errs := apivalidation.ValidateObjectMetaAccessorUpdate(obj, old, field.NewPath("metadata"))
 	switch o := obj.(type) {
 	case *corev1.Pod:
-		if subresource == "status" {
+		switch subresource {
+		case "status":
 			errs = append(errs, validatePodStatusUpdate(o, old.(*corev1.Pod))...)
-		} else {
+		case Resize:
+			errs = append(errs, validatePodResize(o, old.(*corev1.Pod))...)
+		default:
 			errs = append(errs, validatePodUpdate(o, old.(*corev1.Pod))...)
 		}
 	case *corev1.Node:

@@ -2,8 +2,6 @@ package api
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,6 +23,7 @@ func validateContainers(s *corev1.PodSpec, volumes map[string]bool, at *field.Pa
 				errs = append(errs, field.Duplicate(at.Child("name"), c.Name))
 			}
 			names.Insert(c.Name)
+			errs = append(errs, validateResizePolicy(c.ResizePolicy, s.RestartPolicy, at.Child("resizePolicy"))...)
 			errs = append(errs, validateContainer(c, volumes, s.HostNetwork, at)...)
 		}
 	}
@@ -193,29 +192,6 @@ func validateMounts(mounts []corev1.VolumeMount, volumes map[string]bool, at *fi
 			errs = append(errs, field.Invalid(at.Child("mountPath"), m.MountPath, "must be unique"))
 		}
 		paths.Insert(m.MountPath)
-	}
-	return errs
-}
-
-func validateResources(r *corev1.ResourceRequirements, at *field.Path) field.ErrorList {
-	errs := validateQuantities(r.Limits, at.Child("limits"))
-	errs = append(errs, validateQuantities(r.Requests, at.Child("requests"))...)
-	for _, name := range slices.Sorted(maps.Keys(r.Requests)) {
-		request := r.Requests[name]
-		if limit, ok := r.Limits[name]; ok && request.Cmp(limit) > 0 {
-			errs = append(errs, field.Invalid(at.Child("requests"), request.String(),
-				fmt.Sprintf("must be less than or equal to %s limit of %s", name, limit.String())))
-		}
-	}
-	return errs
-}
-
-func validateQuantities(list corev1.ResourceList, at *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	for _, name := range slices.Sorted(maps.Keys(list)) {
-		if q := list[name]; q.Sign() < 0 {
-			errs = append(errs, field.Invalid(at.Key(string(name)), q.String(), "must be greater than or equal to 0"))
-		}
 	}
 	return errs
 }

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -57,6 +58,18 @@ const (
 	c0   = "spec.containers[0]."
 )
 
+func amounts(pairs ...string) corev1.ResourceList {
+	out := corev1.ResourceList{}
+	for i := 0; i < len(pairs); i += 2 {
+		out[corev1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
+	}
+	return out
+}
+
+func whole(p *corev1.Pod, requests, limits corev1.ResourceList) {
+	p.Spec.Resources = &corev1.ResourceRequirements{Requests: requests, Limits: limits}
+}
+
 var podRules = []struct {
 	name        string
 	change      func(*corev1.Pod)
@@ -75,6 +88,41 @@ var podRules = []struct {
 	{"pull policy", func(p *corev1.Pod) { first(p).ImagePullPolicy = "x" }, c0 + "imagePullPolicy", `supported values: "Always", "IfNotPresent", "Never"`},
 	{"message policy", func(p *corev1.Pod) { first(p).TerminationMessagePolicy = "x" }, c0 + "terminationMessagePolicy", ""},
 	{"no message path", func(p *corev1.Pod) { first(p).TerminationMessagePath = "" }, c0 + "terminationMessagePath", ""},
+	{"huge pages", func(p *corev1.Pod) { first(p).Resources.Limits = amounts("hugepages-2Mi", "4Mi", "cpu", "1") }, "", ""},
+	{"huge pages alone", func(p *corev1.Pod) { first(p).Resources.Limits = amounts("hugepages-2Mi", "4Mi") }, c0 + "resources", "HugePages require cpu or memory"},
+	{"half a huge page", func(p *corev1.Pod) { first(p).Resources.Limits = amounts("hugepages-2Mi", "3Mi", "cpu", "1") },
+		c0 + "resources.limits[hugepages-2Mi]", "is not positive integer multiple of hugepages-2Mi"},
+	{"huge pages without a limit", func(p *corev1.Pod) { first(p).Resources.Requests = amounts("hugepages-2Mi", "4Mi", "cpu", "1") },
+		c0 + "resources.limits", "Limit must be set for non overcommitable resources"},
+	{"fewer huge pages", func(p *corev1.Pod) {
+		first(p).Resources = corev1.ResourceRequirements{Requests: amounts("hugepages-2Mi", "2Mi", "cpu", "1"), Limits: amounts("hugepages-2Mi", "4Mi")}
+	}, c0 + "resources.requests", "must be equal to hugepages-2Mi limit of 4Mi"},
+	{"whole pod", func(p *corev1.Pod) {
+		first(p).Resources.Requests = amounts("cpu", "1")
+		whole(p, nil, amounts("cpu", "2", "memory", "1Gi"))
+	}, "", ""},
+	{"whole pod of disk", func(p *corev1.Pod) { whole(p, amounts("ephemeral-storage", "1"), nil) }, "spec.resources.requests", `supported values: "cpu", "hugepages-", "memory"`},
+	{"less than its containers", func(p *corev1.Pod) {
+		first(p).Resources.Requests = amounts("cpu", "2")
+		whole(p, amounts("cpu", "1"), nil)
+	}, "spec.resources.requests[cpu]", "greater than or equal to aggregate container requests of 2"},
+	{"a container above the pod", func(p *corev1.Pod) {
+		first(p).Resources.Limits = amounts("cpu", "2")
+		whole(p, amounts("cpu", "3"), amounts("cpu", "1"))
+	}, c0 + "resources.limits[cpu]", "less than or equal to pod limits of 1"},
+	{"resize policy", func(p *corev1.Pod) {
+		first(p).ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: "cpu", RestartPolicy: "RestartContainer"}}
+	}, "", ""},
+	{"resize policy of a disk", func(p *corev1.Pod) {
+		first(p).ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: "ephemeral-storage", RestartPolicy: "NotRequired"}}
+	}, c0 + "resizePolicy[0].resourceName", `supported values: "cpu", "memory"`},
+	{"resize policy twice", func(p *corev1.Pod) {
+		first(p).ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: "cpu", RestartPolicy: "NotRequired"}, {ResourceName: "cpu", RestartPolicy: "NotRequired"}}
+	}, c0 + "resizePolicy[1]", "Duplicate"},
+	{"resize restarts what never restarts", func(p *corev1.Pod) {
+		p.Spec.RestartPolicy = "Never"
+		first(p).ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: "cpu", RestartPolicy: "RestartContainer"}}
+	}, c0 + "resizePolicy[0]", "must be 'NotRequired' when `restartPolicy` is 'Never'"},
 	{"restart policy", func(p *corev1.Pod) { p.Spec.RestartPolicy = "x" }, "spec.restartPolicy", "Unsupported value"},
 	{"dns policy", func(p *corev1.Pod) { p.Spec.DNSPolicy = "x" }, "spec.dnsPolicy", ""},
 	{"dns none", func(p *corev1.Pod) { p.Spec.DNSPolicy = "None" }, "spec.dnsConfig.nameservers", "at least one DNS nameserver"},

@@ -87,14 +87,15 @@ type Agent struct {
 	engine      engineView
 	closing     string // not empty: new pods are refused, the Node is not ready, with this message
 	hostIPs     []string
-	sample      Sample              // the board as last looked at
-	allocatable corev1.ResourceList // of the board
-	everUp      bool                // the engine has been reached once
-	statusCh    chan struct{}       // poked when node status should be looked at now
-	groupsCh    chan struct{}       // poked when what pods stand in should be bounded anew
-	known       chan struct{}       // closed when the API has been seen to have the Node
-	looked      chan struct{}       // closed when the board has been looked at once
-	met         chan struct{}       // closed when the engine has been reached once
+	sample      Sample                            // the board as last looked at
+	allocatable corev1.ResourceList               // of the board
+	holds       map[types.UID]corev1.ResourceList // what each pod has been granted of it
+	everUp      bool                              // the engine has been reached once
+	statusCh    chan struct{}                     // poked when node status should be looked at now
+	groupsCh    chan struct{}                     // poked when what pods stand in should be bounded anew
+	known       chan struct{}                     // closed when the API has been seen to have the Node
+	looked      chan struct{}                     // closed when the board has been looked at once
+	met         chan struct{}                     // closed when the engine has been reached once
 }
 
 // engineView is what the agent knows of the engine's containers.
@@ -118,7 +119,7 @@ func New(cfg Config) (*Agent, error) {
 	}
 	sel := api.Selection{Fields: fields.OneTermEqualSelector("spec.nodeName", cfg.Name)}
 	a := &Agent{cfg: cfg, volumes: vols, pods: api.NewView[*corev1.Pod](cfg.Client, api.Pods, sel),
-		workers: map[types.UID]*worker{}, statusCh: make(chan struct{}, 1),
+		workers: map[types.UID]*worker{}, holds: map[types.UID]corev1.ResourceList{}, statusCh: make(chan struct{}, 1),
 		groupsCh: make(chan struct{}, 1), known: make(chan struct{}), looked: make(chan struct{}), met: make(chan struct{}),
 		engine: engineView{downSince: time.Now()}}
 	a.sources = newSources(cfg.Client, a.sourceChanged)
@@ -293,7 +294,9 @@ func (a *Agent) reconcile(ctx context.Context, g *errgroup.Group) error {
 // dispatch hands every pod to its worker.
 func (a *Agent) dispatch(ctx context.Context, g *errgroup.Group) {
 	live := map[types.UID]bool{}
-	for _, p := range a.pods.List() {
+	pods := a.pods.List()
+	a.holdAll(pods)
+	for _, p := range pods {
 		live[p.UID] = true
 		a.mu.Lock()
 		w := a.workers[p.UID]
@@ -320,6 +323,7 @@ func (a *Agent) workerDone(w *worker) {
 	defer a.mu.Unlock()
 	if a.workers[w.uid] == w {
 		delete(a.workers, w.uid)
+		delete(a.holds, w.uid)
 		a.sources.release(w.uid)
 	}
 }

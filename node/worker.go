@@ -39,7 +39,8 @@ type worker struct {
 	// below: only the worker's own goroutine
 	mem     podstate.Memory
 	seen    podstate.Seen
-	stuck   int           // actions in a row that have to be repeated and have no back-off of their own
+	stuck   int // actions in a row that have to be repeated and have no back-off of their own
+	resize  resizing
 	silence time.Duration // before a status that could not be written is tried again; 0: the last one was written
 	grumble grumble
 	stale   string // why the pod's volumes could not be renewed, as last told
@@ -151,10 +152,13 @@ func (w *worker) step(ctx context.Context) (rest time.Duration, done bool) {
 		w.stop(*why)
 	}
 	w.refreshVolumes(ctx, in.Pod)
+	in.Pod = w.sized(in)
+	w.setSizes(ctx, in.Pod)
 	out := podstate.Decide(in)
 	if ctx.Err() != nil {
 		return resync, false
 	}
+	w.tellSizes(in.Pod, &out.Status)
 	if !in.Gone && !w.report(ctx, in.Pod, out.Status) {
 		return 0, false // the decision was about a pod that has changed
 	}
@@ -198,6 +202,9 @@ func (w *worker) rest(in podstate.Input, out podstate.Output, again bool) time.D
 	rest := resync
 	if w.silence > 0 {
 		rest = w.silence
+	}
+	if w.resize.pending != nil || w.resize.trouble != nil {
+		rest = min(rest, resizeRetry)
 	}
 	switch {
 	case again:

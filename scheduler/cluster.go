@@ -97,7 +97,7 @@ func (c *Cluster) Nominate(pod *corev1.Pod, node string) {
 }
 
 func (n *nodeInfo) add(pod *corev1.Pod) {
-	n.requested.add(amountsOf(api.Requests(pod)))
+	n.requested.add(amountsOf(api.Held(pod)))
 	n.scored.add(amountsOf(scoredRequests(pod)))
 	n.pods = append(n.pods, pod)
 }
@@ -107,7 +107,7 @@ func (n *nodeInfo) remove(pod *corev1.Pod) {
 	if i < 0 {
 		return
 	}
-	n.requested.sub(amountsOf(api.Requests(pod)))
+	n.requested.sub(amountsOf(api.Held(pod)))
 	n.scored.sub(amountsOf(scoredRequests(pod)))
 	n.pods = slices.Delete(n.pods, i, i+1)
 }

@@ -19,6 +19,7 @@ var podCases = []Case{
 	{"PodRefused", testPodRefused},
 	{"PodSpecIsFixed", testPodSpecIsFixed},
 	{"PodStatus", testPodStatus},
+	{"PodResize", testPodResize},
 	{"PodPriority", testPodPriority},
 	{"PodDeleteUnscheduled", testPodDeleteUnscheduled},
 	{"PodDeleteGraceful", testPodDeleteGraceful},

@@ -66,7 +66,8 @@ func path(namespace, name string) string {
 // modify changes one object in one transaction. What change answers becomes the client's.
 func (c *Client) modify(ctx context.Context, kind *api.Kind, namespace, name string, opts api.WriteOptions,
 	change func(old api.Object) (api.Object, error)) (out api.Object, err error) {
-	if opts.Subresource != "" && (opts.Subresource != subStatus || !kind.HasStatus) {
+	resize := opts.Subresource == api.Resize && kind == api.Pods
+	if opts.Subresource != "" && !resize && (opts.Subresource != subStatus || !kind.HasStatus) {
 		return nil, noSubresource(kind, opts.Subresource)
 	}
 	var old api.Object
@@ -155,6 +156,12 @@ func keep(obj, old api.Object, sub string) {
 	if sub == subStatus {
 		obj.SetFinalizers(old.GetFinalizers())
 		obj.SetOwnerReferences(old.GetOwnerReferences())
+	}
+	if sub == api.Resize { // of the metadata nothing may change
+		obj.SetFinalizers(old.GetFinalizers())
+		obj.SetOwnerReferences(old.GetOwnerReferences())
+		obj.SetLabels(old.GetLabels())
+		obj.SetAnnotations(old.GetAnnotations())
 	}
 	switch o := obj.(type) {
 	case *corev1.Pod:

@@ -10,6 +10,9 @@
 package podstate
 
 import (
+	"fmt"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -63,6 +66,23 @@ type Image struct {
 // LabelImage is the container label that carries the image reference it was started with: a pod's image may be
 // changed while it runs, and then the container is replaced (N-7.3).
 const LabelImage = "ledge.image"
+
+// LabelResize is the container label that carries the resources that cannot be changed while it runs (resizePolicy
+// RestartContainer), as it was started with them: with others it is replaced, as for another image.
+const LabelResize = "ledge.resize"
+
+// ResizeKey is what LabelResize holds for a container.
+func ResizeKey(c *corev1.Container) string {
+	var key []string
+	for _, p := range c.ResizePolicy {
+		if p.RestartPolicy == corev1.RestartContainer {
+			request, limit := c.Resources.Requests[p.ResourceName], c.Resources.Limits[p.ResourceName]
+			key = append(key, fmt.Sprintf("%s=%s/%s", p.ResourceName, request.String(), limit.String()))
+		}
+	}
+	slices.Sort(key)
+	return strings.Join(key, " ")
+}
 
 // LabelStopSignal is the container label that carries the image's stop signal. It travels with the container so
 // that a restarted brain stops it the right way.

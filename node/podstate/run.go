@@ -229,9 +229,12 @@ type view struct {
 	past   *corev1.ContainerStatus
 }
 
-// outdated: it was started with another image than the pod now asks for.
+// outdated: it was started with another image than the pod now asks for, or with resources that take a restart to change.
 func (v *view) outdated() bool {
-	return v.latest != nil && !v.init && v.latest.Labels[LabelImage] != "" && v.latest.Labels[LabelImage] != v.spec.Image
+	if v.latest == nil || v.init || v.latest.Labels[LabelImage] == "" {
+		return false
+	}
+	return v.latest.Labels[LabelImage] != v.spec.Image || v.latest.Labels[LabelResize] != ResizeKey(v.spec)
 }
 
 func (v *view) running() bool { return v.latest != nil && v.latest.Phase == runtime.Running }

@@ -1,0 +1,293 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"ledge/api"
+	"ledge/node/podstate"
+	"ledge/runtime"
+)
+
+// A pod may be resized while it runs. What it asks for (spec) is first granted, if the board has it, and then set:
+//
+//	spec  --room on the board?-->  granted  --Engine.Limit, or a restart-->  actual
+//	      PodResizePending                  PodResizeInProgress
+//
+// What is granted stands in the pod's status (allocatedResources), where a restarted brain finds it.
+
+type granted map[string]corev1.ResourceRequirements
+
+// resizeRetry is how soon a resize that had no room, or could not be set, is tried again if nothing else happens.
+const resizeRetry = 5 * time.Second
+
+// resizing is where a pod's resize has got to.
+type resizing struct {
+	granted granted
+	pending *corev1.PodCondition // there is no room for what is asked for
+	trouble error                // what is granted could not be set
+}
+
+// sized is the pod as its resources are granted. Everything about it is computed from that, not from the spec.
+func (w *worker) sized(in podstate.Input) *corev1.Pod {
+	pod := in.Pod
+	if w.resize.granted == nil {
+		w.resize.granted = api.Granted(pod)
+	}
+	want := map[string]corev1.ResourceRequirements{}
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			want[list[i].Name] = list[i].Resources
+		}
+	}
+	w.resize.pending = nil
+	ending := in.Gone || in.Stop != nil || pod.DeletionTimestamp != nil || terminal(pod.Status.Phase)
+	if !equality.Semantic.DeepEqual(map[string]corev1.ResourceRequirements(w.resize.granted), want) {
+		if ending {
+			pod = api.WithResources(pod, w.resize.granted)
+		} else if reason, message := w.a.grant(pod); reason != "" {
+			w.resize.pending = &corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: reason, Message: message}
+			pod = api.WithResources(pod, w.resize.granted)
+		} else {
+			w.resize.granted = want
+		}
+	}
+	w.a.hold(pod)
+	return pod
+}
+
+// grant asks whether the board has room for what a pod asks for beside what the others have been granted, and if so
+// holds it for the pod.
+func (a *Agent) grant(pod *corev1.Pod) (reason, message string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	want := api.Requests(pod)
+	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+		need, have := figure(want, name), figure(a.allocatable, name)
+		if need > have {
+			return corev1.PodReasonInfeasible, fmt.Sprintf("Node didn't have enough capacity: %s, requested: %d, capacity: %d", name, need, have)
+		}
+		used := int64(0)
+		for uid, list := range a.holds {
+			if uid != pod.UID {
+				used += figure(list, name)
+			}
+		}
+		if used+need > have {
+			return corev1.PodReasonDeferred, fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d",
+				name, need, used, have)
+		}
+	}
+	a.holds[pod.UID] = want
+	return "", ""
+}
+
+// figure is an amount as Kubernetes tells it: thousandths of CPUs, bytes.
+func figure(list corev1.ResourceList, name corev1.ResourceName) int64 {
+	q := list[name]
+	if name == corev1.ResourceCPU {
+		return q.MilliValue()
+	}
+	return q.Value()
+}
+
+// hold remembers what a pod has been granted.
+func (a *Agent) hold(pod *corev1.Pod) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if terminal(pod.Status.Phase) {
+		delete(a.holds, pod.UID)
+		return
+	}
+	a.holds[pod.UID] = api.Requests(pod)
+}
+
+// holdAll is hold for every pod that is new here: after a restart none may be granted more before all are counted.
+func (a *Agent) holdAll(pods []*corev1.Pod) {
+	for _, p := range pods {
+		a.mu.Lock()
+		_, known := a.holds[p.UID]
+		a.mu.Unlock()
+		if !known {
+			a.hold(api.WithResources(p, api.Granted(p)))
+		}
+	}
+}
+
+func terminal(p corev1.PodPhase) bool { return p == corev1.PodSucceeded || p == corev1.PodFailed }
+
+// setSizes brings the limits of what runs to what is granted: what grows grows from the outside in, what shrinks from
+// the inside out, so that a container never has more than its pod.
+func (w *worker) setSizes(ctx context.Context, pod *corev1.Pod) {
+	w.resize.trouble = nil
+	l := w.a.limits()
+	w.a.mu.Lock()
+	st, made := w.a.engine.pods[string(w.uid)]
+	w.a.mu.Unlock()
+	have, want := st.Pod.Resources, l.pod(pod)
+	steps := w.containerSizes(l, pod)
+	if !made || !resized(have, want) && len(steps) == 0 {
+		return
+	}
+	outer := want
+	outer.CPUQuotaUS, outer.MemoryBytes = larger(have.CPUQuotaUS, want.CPUQuotaUS), larger(have.MemoryBytes, want.MemoryBytes)
+	set := func(at runtime.Place, r runtime.Resources) bool {
+		err := w.a.cfg.Engine.Limit(ctx, at, r)
+		if err != nil && !errors.Is(err, runtime.ErrNotFound) {
+			w.resize.trouble = err
+		}
+		return err == nil
+	}
+	here := runtime.Place{Pod: string(w.uid)}
+	if resized(have, outer) && !set(here, outer) {
+		return
+	}
+	for _, s := range steps {
+		if !set(runtime.Place{Container: s.Container}, s.want) {
+			return
+		}
+		w.containerSized(s.Container, s.want)
+	}
+	if resized(outer, want) && !set(here, want) {
+		return
+	}
+	w.a.podSized(w.uid, want)
+}
+
+type sizeStep struct {
+	Container string
+	want      runtime.Resources
+}
+
+// containerSizes are the containers that run with other limits than they are granted, and need no restart for them.
+func (w *worker) containerSizes(l limits, pod *corev1.Pod) []sizeStep {
+	var out []sizeStep
+	for i := range w.seen.Containers {
+		st := &w.seen.Containers[i]
+		c := containerNamed(pod, st.Name)
+		if c == nil || st.Phase != runtime.Running || st.Labels[podstate.LabelResize] != podstate.ResizeKey(c) {
+			continue
+		}
+		if want := l.container(pod, c); resized(st.Resources, want) {
+			out = append(out, sizeStep{st.ID, want})
+		}
+	}
+	slices.SortFunc(out, func(a, b sizeStep) int { return cmp.Compare(a.Container, b.Container) })
+	return out
+}
+
+// resized compares what a resize can change. Limits that went from some to none stay: that cannot be asked for.
+func resized(have, want runtime.Resources) bool {
+	return have.CPUShares != want.CPUShares || have.CPUQuotaUS != want.CPUQuotaUS && want.CPUQuotaUS != 0 ||
+		have.MemoryBytes != want.MemoryBytes && want.MemoryBytes != 0
+}
+
+// larger of two limits, of which 0 is none.
+func larger(a, b int64) int64 {
+	if a == 0 || b == 0 {
+		return 0
+	}
+	return max(a, b)
+}
+
+func (a *Agent) podSized(uid types.UID, r runtime.Resources) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if st, ok := a.engine.pods[string(uid)]; ok {
+		st.Pod.Resources = st.Pod.Resources.With(r)
+		a.engine.pods[string(uid)] = st
+	}
+}
+
+func (w *worker) containerSized(id string, r runtime.Resources) {
+	for i := range w.seen.Containers {
+		if st := &w.seen.Containers[i]; st.ID == id {
+			st.Resources = st.Resources.With(r)
+		}
+	}
+	w.a.mu.Lock()
+	defer w.a.mu.Unlock()
+	if st, ok := w.a.engine.containers[string(w.uid)][id]; ok {
+		st.Resources = st.Resources.With(r)
+		w.a.engine.containers[string(w.uid)][id] = st
+	}
+}
+
+// tellSizes puts into a status what is granted, what holds, and how far a resize has got.
+func (w *worker) tellSizes(pod *corev1.Pod, out *corev1.PodStatus) {
+	l, busy := w.a.limits(), false
+	for _, list := range [][]corev1.ContainerStatus{out.InitContainerStatuses, out.ContainerStatuses} {
+		for i := range list {
+			c := containerNamed(pod, list[i].Name)
+			if c == nil {
+				continue
+			}
+			have, was := c.Resources, statusOf(pod, list[i].Name)
+			have.Claims = nil
+			if now := w.running(list[i].ContainerID); now != nil && was != nil && was.Resources != nil && resized(now.Resources, l.container(pod, c)) {
+				have, busy = *was.Resources, true
+			}
+			list[i].AllocatedResources = c.Resources.Requests
+			list[i].Resources = have.DeepCopy()
+		}
+	}
+	if terminal(out.Phase) {
+		busy, w.resize.pending, w.resize.trouble = false, nil, nil
+	}
+	setResize(out, corev1.PodResizePending, w.resize.pending, pod.Generation)
+	var progress *corev1.PodCondition
+	if busy || w.resize.trouble != nil {
+		progress = &corev1.PodCondition{Type: corev1.PodResizeInProgress, Status: corev1.ConditionTrue}
+		if err := w.resize.trouble; err != nil {
+			progress.Reason, progress.Message = corev1.PodReasonError, err.Error()
+		}
+	}
+	setResize(out, corev1.PodResizeInProgress, progress, pod.Generation)
+}
+
+func (w *worker) running(containerID string) *runtime.Status {
+	for i := range w.seen.Containers {
+		if st := &w.seen.Containers[i]; st.Phase == runtime.Running && podstate.IDPrefix+st.ID == containerID {
+			return st
+		}
+	}
+	return nil
+}
+
+func statusOf(pod *corev1.Pod, name string) *corev1.ContainerStatus {
+	for _, list := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+		for i := range list {
+			if list[i].Name == name {
+				return &list[i]
+			}
+		}
+	}
+	return nil
+}
+
+// setResize puts a condition in, or with nil takes it out.
+func setResize(out *corev1.PodStatus, kind corev1.PodConditionType, c *corev1.PodCondition, generation int64) {
+	i := slices.IndexFunc(out.Conditions, func(o corev1.PodCondition) bool { return o.Type == kind })
+	if c == nil {
+		if i >= 0 {
+			out.Conditions = slices.Delete(out.Conditions, i, i+1)
+		}
+		return
+	}
+	c.ObservedGeneration, c.LastTransitionTime = generation, metav1.Time{Time: time.Now().Truncate(time.Second)}
+	if i < 0 {
+		out.Conditions = append(out.Conditions, *c)
+		return
+	}
+	c.LastTransitionTime = out.Conditions[i].LastTransitionTime
+	out.Conditions[i] = *c
+}
