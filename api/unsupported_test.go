@@ -25,6 +25,7 @@ var honoured = strings.Fields(`
 	spec.securityContext.fsGroup spec.securityContext.fsGroupChangePolicy
 	spec.securityContext.seccompProfile.localhostProfile spec.securityContext.appArmorProfile.localhostProfile
 	spec.volumes[*].name spec.volumes[*].hostPath spec.volumes[*].emptyDir.medium
+	spec.volumes[*].emptyDir.sizeLimit
 	spec.volumes[*].configMap spec.volumes[*].secret spec.volumes[*].downwardAPI spec.volumes[*].projected.defaultMode
 	spec.volumes[*].projected.sources[*].configMap spec.volumes[*].projected.sources[*].secret
 	spec.volumes[*].projected.sources[*].downwardAPI`)
@@ -34,6 +35,7 @@ var honouredInContainers = strings.Fields(`
 	env[*].valueFrom.configMapKeyRef env[*].valueFrom.secretKeyRef env[*].valueFrom.resourceFieldRef envFrom
 	resources.limits resources.requests resizePolicy
 	volumeMounts[*].name volumeMounts[*].readOnly volumeMounts[*].mountPath
+	volumeMounts[*].subPath volumeMounts[*].subPathExpr volumeMounts[*].mountPropagation volumeMounts[*].recursiveReadOnly
 	terminationMessagePath terminationMessagePolicy imagePullPolicy
 	securityContext.capabilities securityContext.privileged securityContext.runAsUser securityContext.runAsGroup
 	securityContext.runAsNonRoot securityContext.readOnlyRootFilesystem securityContext.allowPrivilegeEscalation

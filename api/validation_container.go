@@ -50,7 +50,7 @@ func validateContainer(c *corev1.Container, volumes map[string]bool, hostNetwork
 	errs = append(errs, validatePorts(c.Ports, hostNetwork, at.Child("ports"))...)
 	errs = append(errs, validateEnv(c.Env, at.Child("env"))...)
 	errs = append(errs, validateEnvFrom(c.EnvFrom, at.Child("envFrom"))...)
-	errs = append(errs, validateMounts(c.VolumeMounts, volumes, at.Child("volumeMounts"))...)
+	errs = append(errs, validateMounts(c, volumes, at.Child("volumeMounts"))...)
 	errs = append(errs, validateResources(&c.Resources, at.Child("resources"))...)
 	return append(errs, validateSecurity(c.SecurityContext, at.Child("securityContext"))...)
 }
@@ -173,25 +173,4 @@ func SplitSubscript(path string) (what, key string, ok bool) {
 	}
 	key, ok = strings.CutSuffix(rest, "']")
 	return what, key, ok && what != "" && key != ""
-}
-
-func validateMounts(mounts []corev1.VolumeMount, volumes map[string]bool, at *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	paths := sets.New[string]()
-	for i, m := range mounts {
-		at := at.Index(i)
-		if m.Name == "" {
-			errs = append(errs, field.Required(at.Child("name"), ""))
-		} else if !volumes[m.Name] {
-			errs = append(errs, field.NotFound(at.Child("name"), m.Name))
-		}
-		switch {
-		case m.MountPath == "":
-			errs = append(errs, field.Required(at.Child("mountPath"), ""))
-		case paths.Has(m.MountPath):
-			errs = append(errs, field.Invalid(at.Child("mountPath"), m.MountPath, "must be unique"))
-		}
-		paths.Insert(m.MountPath)
-	}
-	return errs
 }

@@ -247,3 +247,67 @@ func validateTokenSeconds(n int64, at *field.Path) field.ErrorList {
 	}
 	return nil
 }
+
+func validateMounts(c *corev1.Container, volumes map[string]bool, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	paths := map[string]bool{}
+	privileged := c.SecurityContext != nil && isTrue(c.SecurityContext.Privileged)
+	for i := range c.VolumeMounts {
+		m, at := &c.VolumeMounts[i], at.Index(i)
+		if m.Name == "" {
+			errs = append(errs, field.Required(at.Child("name"), ""))
+		} else if !volumes[m.Name] {
+			errs = append(errs, field.NotFound(at.Child("name"), m.Name))
+		}
+		switch {
+		case m.MountPath == "":
+			errs = append(errs, field.Required(at.Child("mountPath"), ""))
+		case paths[m.MountPath]:
+			errs = append(errs, field.Invalid(at.Child("mountPath"), m.MountPath, "must be unique"))
+		}
+		paths[m.MountPath] = true
+		if m.SubPath != "" {
+			errs = append(errs, validateDescending(m.SubPath, at.Child("subPath"))...)
+		}
+		if m.SubPathExpr != "" {
+			if m.SubPath != "" {
+				errs = append(errs, field.Invalid(at.Child("subPathExpr"), m.SubPathExpr, "subPathExpr and subPath are mutually exclusive"))
+			}
+			errs = append(errs, validateDescending(m.SubPathExpr, at.Child("subPathExpr"))...)
+		}
+		errs = append(errs, validatePropagation(m, privileged, at)...)
+		errs = append(errs, validateRecursiveReadOnly(m, at)...)
+	}
+	return errs
+}
+
+// validatePropagation: what a container mounts may reach the board only where it may do anything anyway.
+func validatePropagation(m *corev1.VolumeMount, privileged bool, at *field.Path) field.ErrorList {
+	if m.MountPropagation == nil {
+		return nil
+	}
+	at = at.Child("mountPropagation")
+	errs := oneOf(*m.MountPropagation, at, corev1.MountPropagationBidirectional, corev1.MountPropagationHostToContainer, corev1.MountPropagationNone)
+	if *m.MountPropagation == corev1.MountPropagationBidirectional && !privileged {
+		errs = append(errs, field.Forbidden(at, "Bidirectional mount propagation is available only to privileged containers"))
+	}
+	return errs
+}
+
+func validateRecursiveReadOnly(m *corev1.VolumeMount, at *field.Path) field.ErrorList {
+	if m.RecursiveReadOnly == nil {
+		return nil
+	}
+	at = at.Child("recursiveReadOnly")
+	errs := oneOf(*m.RecursiveReadOnly, at, corev1.RecursiveReadOnlyDisabled, corev1.RecursiveReadOnlyIfPossible, corev1.RecursiveReadOnlyEnabled)
+	if *m.RecursiveReadOnly == corev1.RecursiveReadOnlyDisabled {
+		return errs
+	}
+	if !m.ReadOnly {
+		errs = append(errs, field.Forbidden(at, "may only be specified when readOnly is true"))
+	}
+	if p := m.MountPropagation; p != nil && *p != corev1.MountPropagationNone {
+		errs = append(errs, field.Forbidden(at, "may only be specified when mountPropagation is None or not specified"))
+	}
+	return errs
+}

@@ -117,3 +117,46 @@ func TestVolumeDefaults(t *testing.T) {
 		t.Error("defaults applied twice differ")
 	}
 }
+
+// TestMountRules: parts of volumes, and mounts that pass between the board and a container.
+func TestMountRules(t *testing.T) {
+	const m = c0 + "volumeMounts[0]."
+	with := func(mnt corev1.VolumeMount, privileged ...bool) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			mnt.Name, mnt.MountPath = "v", "/v"
+			mount(p, corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}, mnt)
+			for i := range privileged {
+				security(p).Privileged = &privileged[i]
+			}
+		}
+	}
+	for _, c := range []struct {
+		name        string
+		change      func(*corev1.Pod)
+		field, text string
+	}{
+		{"part", with(corev1.VolumeMount{SubPath: "a/..b/c"}), "", ""},
+		{"absolute part", with(corev1.VolumeMount{SubPath: "/a"}), m + "subPath", "must be a relative path"},
+		{"part that climbs", with(corev1.VolumeMount{SubPath: "a/../b"}), m + "subPath", "must not contain '..'"},
+		{"made part", with(corev1.VolumeMount{SubPathExpr: "$(A)/b"}), "", ""},
+		{"made part that climbs", with(corev1.VolumeMount{SubPathExpr: "../$(A)"}), m + "subPathExpr", "must not contain '..'"},
+		{"both parts", with(corev1.VolumeMount{SubPath: "a", SubPathExpr: "b"}), m + "subPathExpr", "mutually exclusive"},
+		{"propagation", with(corev1.VolumeMount{MountPropagation: ptr(corev1.MountPropagationHostToContainer)}), "", ""},
+		{"unknown propagation", with(corev1.VolumeMount{MountPropagation: ptr(corev1.MountPropagationMode("x"))}), m + "mountPropagation", "Unsupported"},
+		{"both ways", with(corev1.VolumeMount{MountPropagation: ptr(corev1.MountPropagationBidirectional)}), m + "mountPropagation", "only to privileged"},
+		{"both ways, not privileged", with(corev1.VolumeMount{MountPropagation: ptr(corev1.MountPropagationBidirectional)}, false), m + "mountPropagation", "only to privileged"},
+		{"both ways, privileged", with(corev1.VolumeMount{MountPropagation: ptr(corev1.MountPropagationBidirectional)}, true), "", ""},
+		{"read-only below", with(corev1.VolumeMount{ReadOnly: true, RecursiveReadOnly: ptr(corev1.RecursiveReadOnlyEnabled), MountPropagation: ptr(corev1.MountPropagationNone)}), "", ""},
+		{"read-only below only", with(corev1.VolumeMount{RecursiveReadOnly: ptr(corev1.RecursiveReadOnlyIfPossible)}), m + "recursiveReadOnly", "when readOnly is true"},
+		{"not read-only below", with(corev1.VolumeMount{RecursiveReadOnly: ptr(corev1.RecursiveReadOnlyDisabled)}), "", ""},
+		{"read-only below and propagation", with(corev1.VolumeMount{ReadOnly: true, RecursiveReadOnly: ptr(corev1.RecursiveReadOnlyEnabled),
+			MountPropagation: ptr(corev1.MountPropagationHostToContainer)}), m + "recursiveReadOnly", "mountPropagation is None"},
+		{"unknown below", with(corev1.VolumeMount{ReadOnly: true, RecursiveReadOnly: ptr(corev1.RecursiveReadOnlyMode("x"))}), m + "recursiveReadOnly", "Unsupported"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := validPod()
+			c.change(p)
+			wants(t, Validate(p), c.field, c.text)
+		})
+	}
+}

@@ -79,6 +79,15 @@ func (m envMaker) environment(ctx context.Context, c *corev1.Container, img imag
 	return env, nil
 }
 
+// expandAll is for what makes no sense with a name left standing in it.
+func (e environ) expandAll(s string) (string, error) {
+	out, unset := expandStrict(s, e.pod)
+	if len(unset) > 0 {
+		return "", fmt.Errorf("missing value for %q", unset[0])
+	}
+	return out, nil
+}
+
 func setEnv(env []envVar, name, value string) []envVar {
 	for i := range env {
 		if env[i].name == name {

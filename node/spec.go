@@ -48,7 +48,7 @@ func (a *Agent) containerSpec(ctx context.Context, pod *corev1.Pod, c *corev1.Co
 	if len(args) == 0 {
 		return none, fmt.Errorf("no command: neither container %s nor its image %q names one", c.Name, c.Image)
 	}
-	mounts, err := a.mounts(pod, c, id)
+	mounts, err := a.mounts(pod, c, id, env)
 	if err != nil {
 		return none, err
 	}
@@ -159,8 +159,8 @@ func first(of ...string) string {
 }
 
 // mounts are the container's volume mounts and the files the agent gives every container.
-func (a *Agent) mounts(pod *corev1.Pod, c *corev1.Container, id string) ([]runtime.Mount, error) {
-	out, err := a.volumes.Mounts(pod, c)
+func (a *Agent) mounts(pod *corev1.Pod, c *corev1.Container, id string, env environ) ([]runtime.Mount, error) {
+	out, err := a.volumes.Mounts(pod, c, env.expandAll)
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/api"
@@ -126,5 +127,47 @@ func TestVolumesAfterRestart(t *testing.T) {
 		r.delete("p", nil)
 		r.pass(time.Minute)
 		r.nothingLeft()
+	})
+}
+
+// TestScratchLimit: a pod whose scratch space on disk outgrows its limit is evicted, others are not (N-6.34).
+func TestScratchLimit(t *testing.T) {
+	with(t, behaviours{"c": {IgnoreTERM: true}}, func(r *rig) {
+		limit := resource.MustParse("1Mi")
+		limited := volumeOf(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: &limit}})
+		r.begin()
+		r.pod("small", limited)
+		r.pod("big", limited)
+		r.pod("mirror", limited, func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"} })
+		r.pod("free", volumeOf(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}))
+		r.pass(time.Minute)
+		fill := func(pod string, n int) {
+			t.Helper()
+			dir := filepath.Join(r.dir, "data/volumes", string(r.get(pod).UID), "v", "deep")
+			if err := os.MkdirAll(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(dir, "f"), make([]byte, n), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		fill("small", 900<<10)
+		for _, name := range []string{"big", "mirror", "free"} {
+			fill(name, 1100<<10)
+		}
+		r.pass(20 * time.Second)
+		for name, want := range map[string]corev1.PodPhase{"small": corev1.PodRunning, "mirror": corev1.PodRunning, "free": corev1.PodRunning, "big": corev1.PodFailed} {
+			if got := r.get(name).Status; got.Phase != want {
+				t.Errorf("%s is %s: %s", name, got.Phase, got.Message)
+			}
+		}
+		const message = `Usage of EmptyDir volume "v" exceeds the limit "1Mi". `
+		if st := r.get("big").Status; st.Reason != "Evicted" || st.Message != message {
+			t.Errorf("%s: %q", st.Reason, st.Message)
+		}
+		r.want("events", r.events.of("Evicted"), "Warning Evicted big: "+message)
+		if exists(filepath.Join(r.dir, "data/volumes", string(r.get("big").UID))) {
+			t.Error("its volumes are still there")
+		}
 	})
 }

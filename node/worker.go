@@ -88,6 +88,13 @@ func (w *worker) stop(s podstate.Stop) {
 	w.poke()
 }
 
+// mayStop says that nobody on the board has asked for the pod's end yet.
+func (w *worker) mayStop() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.stopw == nil
+}
+
 func (w *worker) retryNow() {
 	w.mu.Lock()
 	w.retry = true

@@ -170,7 +170,8 @@ type Mount struct {
 	Source, Target string
 	Type           string // "bind" (also when empty), "tmpfs"
 	ReadOnly       bool
-	Recursive      bool   // bind submounts too; with ReadOnly, read-only as well where the kernel can
+	Recursive      bool   // bind submounts too
+	ReadOnlyBelow  bool   // with ReadOnly and Recursive: submounts are read-only as well, or an error (Linux 5.12)
 	Propagation    string // "", "rslave", "rshared"
 	Options        []string
 }

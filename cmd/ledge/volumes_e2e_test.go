@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
 	"strings"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 const configObjects = `apiVersion: v1
@@ -91,18 +94,18 @@ func TestConfiguredPod(t *testing.T) {
 	b.eventually("it waits for its configuration", func() error {
 		return contains(b.ledge("get", "events"), `configmap "settings" not found`)
 	})
-	b.apply(fmt.Sprintf(configObjects, "blue", "x1"))
+	b.apply(fmt.Sprintf(configObjects, "blue", "first-password"))
 	pid := b.running("web")
 
 	environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
 	must(t, err)
 	all := strings.ReplaceAll(string(environ), "\x00", "\n")
-	for _, want := range []string{"S_colour=blue\n", "S_size=7\n", "PASSWORD=x1\n", "CPUS=250\n", "SAYS=7 x1\n", "HOSTNAME=there\n"} {
+	for _, want := range []string{"S_colour=blue\n", "S_size=7\n", "PASSWORD=first-password\n", "CPUS=250\n", "SAYS=7 first-password\n", "HOSTNAME=there\n"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("no %q in %q", want, all)
 		}
 	}
-	for path, want := range map[string]string{"/settings/d/colour": "blue", "/hidden/password": "x1", "/all/size": "7", "/all/labels": `app="a"`,
+	for path, want := range map[string]string{"/settings/d/colour": "blue", "/hidden/password": "first-password", "/all/size": "7", "/all/labels": `app="a"`,
 		"/etc/hostname": "there\n", "/etc/resolv.conf": "search x.example\nnameserver 192.0.2.53\n"} {
 		if got := inside(pid, path); got != want {
 			t.Errorf("%s: %q, want %q", path, got, want)
@@ -126,18 +129,18 @@ func TestConfiguredPod(t *testing.T) {
 		t.Errorf("a Secret's volume can be written to: %v", err)
 	}
 
-	b.apply(fmt.Sprintf(configObjects, "green", "x2"))
+	b.apply(fmt.Sprintf(configObjects, "green", "second-password"))
 	b.insideIs(pid, "/settings/d/colour", "green")
-	b.insideIs(pid, "/hidden/password", "x2")
+	b.insideIs(pid, "/hidden/password", "second-password")
 	_ = b.signal(syscall.SIGKILL)
 	b.serve()
-	b.apply(fmt.Sprintf(configObjects, "red", "x3"))
+	b.apply(fmt.Sprintf(configObjects, "red", "third-password"))
 	b.insideIs(pid, "/settings/d/colour", "red")
-	b.insideIs(pid, "/hidden/password", "x3")
+	b.insideIs(pid, "/hidden/password", "third-password")
 
 	b.must("delete", "pod", "web")
 	b.noVolumes()
-	b.onDisk("x1", "x2", "x3")
+	b.onDisk("first-password", "second-password", "third-password")
 }
 
 // noVolumes checks that no pod has left a volume, mounted or not.
@@ -178,4 +181,117 @@ func (b *testBoard) onDisk(words ...string) {
 		return nil
 	})
 	must(b.t, err)
+}
+
+const mountsPod = `apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+data: {colour: blue}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: mounts}
+spec:
+  terminationGracePeriodSeconds: 2
+  volumes:
+  - {name: settings, configMap: {name: settings}}
+  - {name: scratch, emptyDir: {sizeLimit: 50Mi}}
+  - {name: memory, emptyDir: {medium: Memory, sizeLimit: 1Mi}}
+  - {name: board, hostPath: {path: %[1]s, type: Directory}}
+  containers:
+  - name: web
+    image: ledge.local/self
+    args: ["httpd", "-p", "8080"]
+    securityContext: {privileged: true}
+    env: [{name: POD, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]
+    volumeMounts:
+    - {name: settings, mountPath: /etc/colour, subPath: colour}
+    - {name: scratch, mountPath: /own, subPathExpr: "logs/$(POD)"}
+    - {name: scratch, mountPath: /scratch}
+    - {name: memory, mountPath: /memory}
+    - {name: board, mountPath: /both, mountPropagation: Bidirectional}
+    - {name: board, mountPath: /in, mountPropagation: HostToContainer}
+    - {name: board, mountPath: /alone}
+    - {name: board, mountPath: /top, readOnly: true}
+    - {name: board, mountPath: /below, readOnly: true, recursiveReadOnly: Enabled}
+`
+
+// inMounts runs f in the mount namespace of a process, on a thread that is then thrown away.
+func inMounts(pid int, f func() error) error {
+	done := make(chan error)
+	go func() {
+		goruntime.LockOSThread()
+		done <- func() error {
+			ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/mnt", pid))
+			if err != nil {
+				return err
+			}
+			defer ns.Close()
+			if err := unix.Unshare(unix.CLONE_FS); err != nil {
+				return err
+			}
+			if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNS); err != nil {
+				return err
+			}
+			return f()
+		}()
+	}()
+	return <-done
+}
+
+// TestVolumeMounts: parts of volumes, limits, read-only trees, and mounts that pass between the board and a
+// container: each way as far as the pod says, and no trace when it has gone.
+func TestVolumeMounts(t *testing.T) {
+	b := newBoard(t)
+	shared := filepath.Join(t.TempDir(), "shared")
+	must(t, os.Mkdir(shared, 0o755))
+	must(t, unix.Mount("tmpfs", shared, "tmpfs", 0, ""))
+	t.Cleanup(func() { must(t, unix.Unmount(shared, unix.MNT_DETACH)) })
+	must(t, unix.Mount("", shared, "", unix.MS_SHARED, ""))
+	for _, d := range []string{"before", "after", "theirs"} {
+		must(t, os.Mkdir(filepath.Join(shared, d), 0o755))
+	}
+	tmpfs := func(dir string) {
+		t.Helper()
+		must(t, unix.Mount("tmpfs", filepath.Join(shared, dir), "tmpfs", 0, ""))
+		must(t, os.WriteFile(filepath.Join(shared, dir, "f"), []byte(dir), 0o600))
+	}
+	tmpfs("before")
+	b.serve()
+	b.apply(fmt.Sprintf(mountsPod, shared))
+	pid := b.running("mounts")
+	tmpfs("after")
+
+	must(t, os.WriteFile(filepath.Join("/proc", fmt.Sprint(pid), "root/own/x"), []byte("own"), 0o600))
+	for path, want := range map[string]string{"/etc/colour": "blue", "/scratch/logs/mounts/x": "own", "/both/before/f": "before", "/in/before/f": "before",
+		"/alone/before/f": "before", "/top/before/f": "before", "/below/before/f": "before", "/both/after/f": "after", "/in/after/f": "after"} {
+		if got := inside(pid, path); got != want {
+			t.Errorf("%s: %q, want %q", path, got, want)
+		}
+	}
+	if got := inside(pid, "/alone/after/f"); !strings.Contains(got, "no such file") {
+		t.Errorf("a mount of the board came where it was not asked for: %q", got)
+	}
+	for path, want := range map[string]error{"/top/x": syscall.EROFS, "/top/before/x": nil, "/below/x": syscall.EROFS, "/below/before/x": syscall.EROFS,
+		"/etc/colour": syscall.EROFS, "/alone/x": nil} {
+		if err := os.WriteFile(fmt.Sprintf("/proc/%d/root%s", pid, path), nil, 0o600); !errors.Is(err, want) {
+			t.Errorf("writing %s: %v", path, err)
+		}
+	}
+	if err := os.WriteFile(fmt.Sprintf("/proc/%d/root/memory/big", pid), make([]byte, 2<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("more than a volume in memory holds: %v", err)
+	}
+	must(t, inMounts(pid, func() error { return unix.Mount("tmpfs", "/both/theirs", "tmpfs", 0, "") }))
+	must(t, inMounts(pid, func() error { return os.WriteFile("/both/theirs/f", []byte("theirs"), 0o600) }))
+	if data, err := os.ReadFile(filepath.Join(shared, "theirs/f")); err != nil || string(data) != "theirs" {
+		t.Errorf("a mount of the container did not come out: %q %v", data, err)
+	}
+
+	_ = b.signal(syscall.SIGKILL)
+	b.serve()
+	b.must("delete", "pod", "mounts")
+	b.noVolumes()
+	for _, d := range []string{"theirs", "after", "before"} {
+		must(t, unix.Unmount(filepath.Join(shared, d), 0))
+	}
 }

@@ -1,25 +1,134 @@
 package volume
 
 import (
+	"errors"
 	"fmt"
+	"path"
+	"path/filepath"
 	"slices"
+	"strings"
+	"sync"
 
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
 	"ledge/runtime"
 )
 
-// Mounts are the volume mounts of one container.
-func (v *Volumes) Mounts(pod *corev1.Pod, c *corev1.Container) ([]runtime.Mount, error) {
+// Expand replaces $(NAME) by what the container's environment has, or fails when it has no such name.
+type Expand func(string) (string, error)
+
+// Mounts are the volume mounts of one container, ready to be mounted.
+func (v *Volumes) Mounts(pod *corev1.Pod, c *corev1.Container, expand Expand) ([]runtime.Mount, error) {
+	if err := checkUID(string(pod.UID)); err != nil {
+		return nil, err
+	}
 	var out []runtime.Mount
-	for _, m := range c.VolumeMounts {
+	for n := range c.VolumeMounts {
+		m := &c.VolumeMounts[n]
 		i := slices.IndexFunc(pod.Spec.Volumes, func(vol corev1.Volume) bool { return vol.Name == m.Name })
 		if i < 0 {
 			return nil, fmt.Errorf("container %s mounts volume %q, which the pod does not have", c.Name, m.Name)
 		}
 		vol := &pod.Spec.Volumes[i]
-		out = append(out, runtime.Mount{Source: v.path(pod, vol), Target: m.MountPath,
-			ReadOnly: m.ReadOnly || OfObjects(vol), Recursive: true})
+		rm, err := plan(vol, m)
+		if err != nil {
+			return nil, err
+		}
+		rm.Source = v.path(pod, vol)
+		if err := checkPropagation(rm); err != nil {
+			return nil, err
+		}
+		sub, err := subPath(m, expand)
+		if err != nil {
+			return nil, err
+		}
+		if sub != "" {
+			if rm.Source, err = v.mountSubpath(pod, c.Name, n, rm.Source, sub); err != nil {
+				return nil, fmt.Errorf("failed to prepare subPath for volumeMount %q of container %q: %w", m.Name, c.Name, err)
+			}
+		}
+		out = append(out, rm)
 	}
 	return out, nil
+}
+
+// plan is a mount but for its source.
+func plan(vol *corev1.Volume, m *corev1.VolumeMount) (runtime.Mount, error) {
+	out := runtime.Mount{Target: m.MountPath, ReadOnly: m.ReadOnly || OfObjects(vol), Recursive: true}
+	if r := m.RecursiveReadOnly; r != nil && m.ReadOnly {
+		out.ReadOnlyBelow = *r == corev1.RecursiveReadOnlyEnabled || *r == corev1.RecursiveReadOnlyIfPossible && canReadOnlyBelow()
+	}
+	if p := m.MountPropagation; p != nil {
+		switch *p {
+		case corev1.MountPropagationNone:
+		case corev1.MountPropagationHostToContainer:
+			out.Propagation = "rslave"
+		case corev1.MountPropagationBidirectional:
+			out.Propagation = "rshared"
+		default:
+			return out, fmt.Errorf("mount propagation %q is not known", *p)
+		}
+	}
+	return out, nil
+}
+
+// canReadOnlyBelow: the kernel has mount_setattr (5.12). One that does refuses a descriptor that is none.
+var canReadOnlyBelow = sync.OnceValue(func() bool {
+	return !errors.Is(unix.MountSetattr(-1, "", unix.AT_EMPTY_PATH, &unix.MountAttr{}), unix.ENOSYS)
+})
+
+// subPath is the part of the volume that is wanted; "" is all of it.
+func subPath(m *corev1.VolumeMount, expand Expand) (string, error) {
+	sub := m.SubPath
+	if m.SubPathExpr != "" {
+		var err error
+		if sub, err = expand(m.SubPathExpr); err != nil {
+			return "", err
+		}
+	}
+	switch {
+	case sub == "":
+		return "", nil
+	case path.IsAbs(sub):
+		return "", fmt.Errorf("error SubPath `%s` must not be an absolute path", sub)
+	case slices.Contains(strings.Split(sub, "/"), ".."):
+		return "", fmt.Errorf("unable to provision SubPath `%s`: must not contain '..'", sub)
+	}
+	return sub, nil
+}
+
+// checkPropagation: mounts pass between the board and a container only through a mount that is shared. On one that is
+// not they would silently stay where they are made.
+func checkPropagation(m runtime.Mount) error {
+	if m.Propagation == "" {
+		return nil
+	}
+	real, err := filepath.EvalSymlinks(m.Source)
+	if err != nil {
+		return err
+	}
+	infos, err := mountinfo.GetMounts(func(i *mountinfo.Info) (skip, stop bool) {
+		return i.Mountpoint != real && !strings.HasPrefix(real, strings.TrimSuffix(i.Mountpoint, "/")+"/"), false
+	})
+	if err != nil {
+		return fmt.Errorf("list mounts: %w", err)
+	}
+	var on *mountinfo.Info
+	for _, i := range infos { // a later one at the same place hides the earlier
+		if on == nil || len(i.Mountpoint) >= len(on.Mountpoint) {
+			on = i
+		}
+	}
+	switch {
+	case on == nil:
+		return fmt.Errorf("no mount has %q on it", m.Source)
+	case strings.Contains(on.Optional, "shared:"):
+	case m.Propagation == "rshared":
+		return fmt.Errorf("path %q is mounted on %q but it is not a shared mount", m.Source, on.Mountpoint)
+	case !strings.Contains(on.Optional, "master:"):
+		return fmt.Errorf("path %q is mounted on %q but it is not a shared or slave mount", m.Source, on.Mountpoint)
+	}
+	return nil
 }

@@ -15,6 +15,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+
+	"ledge/api"
 )
 
 // Volumes keeps the volumes of all pods:
@@ -98,7 +100,7 @@ func (v *Volumes) prepare(ctx context.Context, pod *corev1.Pod, vol *corev1.Volu
 	case vol.HostPath != nil:
 		return prepareHostPath(vol.HostPath)
 	case vol.EmptyDir != nil && vol.EmptyDir.Medium == corev1.StorageMediumMemory:
-		return mountTmpfs(dir, tmpfs{mode: scratchMode(own.group) | unix.S_ISVTX, group: own.group})
+		return mountTmpfs(dir, tmpfs{mode: scratchMode(own.group) | unix.S_ISVTX, group: own.group, size: memorySize(pod, vol, src.Facts().Allocatable)})
 	case vol.EmptyDir != nil:
 		return makeScratch(dir, own.group)
 	}
@@ -147,6 +149,22 @@ func userOf(pod *corev1.Pod) *int64 {
 		}
 	}
 	return one
+}
+
+// memorySize is what the pod asked for, but never more than the pod or the node has; 0 is the kernel's own bound.
+func memorySize(pod *corev1.Pod, vol *corev1.Volume, allocatable corev1.ResourceList) int64 {
+	size := allocatable.Memory().Value()
+	least := func(n int64) {
+		if n > 0 && (size == 0 || n < size) {
+			size = n
+		}
+	}
+	limits := api.Limits(pod)
+	least(limits.Memory().Value())
+	if s := vol.EmptyDir.SizeLimit; s != nil {
+		least(s.Value())
+	}
+	return size
 }
 
 // checkUID refuses a UID that is a path rather than a name: ".." would be the whole data directory. UIDs come from

@@ -69,7 +69,7 @@ func TestScratch(t *testing.T) {
 	v, data, _ := volumes(t)
 	p := pod("u1", scratch("s"))
 	for range 2 {
-		if err := v.Prepare(t.Context(), p, nil); err != nil {
+		if err := v.Prepare(t.Context(), p, aShelf()); err != nil {
 			t.Fatal(err)
 		}
 		dir := filepath.Join(data, "volumes", "u1", "s")
@@ -102,7 +102,7 @@ func TestMemory(t *testing.T) {
 	v, data, run := volumes(t)
 	p := pod("u1", memory("m"), memory("n"))
 	dir := filepath.Join(run, "volumes", "u1", "m")
-	if err := v.Prepare(t.Context(), p, nil); err != nil {
+	if err := v.Prepare(t.Context(), p, aShelf()); err != nil {
 		t.Fatal(err)
 	}
 	if !isTmpfs(t, dir) || !isTmpfs(t, filepath.Join(filepath.Dir(dir), "n")) {
@@ -119,7 +119,7 @@ func TestMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := again.Prepare(t.Context(), p, nil); err != nil {
+	if err := again.Prepare(t.Context(), p, aShelf()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "kept")); err != nil {
@@ -165,7 +165,7 @@ func TestMemoryHalfMade(t *testing.T) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := v.Prepare(t.Context(), pod("u1", memory("m")), nil); err != nil || !isTmpfs(t, dir) {
+	if err := v.Prepare(t.Context(), pod("u1", memory("m")), aShelf()); err != nil || !isTmpfs(t, dir) {
 		t.Errorf("mounted %v, %v", isTmpfs(t, dir), err)
 	}
 }
@@ -177,7 +177,7 @@ func TestRetain(t *testing.T) {
 		vols = append(vols, memory("m"))
 	}
 	for _, uid := range []string{"a", "b", "c"} {
-		if err := v.Prepare(t.Context(), pod(uid, vols...), nil); err != nil {
+		if err := v.Prepare(t.Context(), pod(uid, vols...), aShelf()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -309,7 +309,7 @@ func TestMounts(t *testing.T) {
 	p := pod("u1", scratch("s"), memory("m"), hostPath("h", "/srv"))
 	c := &corev1.Container{Name: "c", VolumeMounts: []corev1.VolumeMount{{Name: "h", MountPath: "/h", ReadOnly: true},
 		{Name: "s", MountPath: "/s"}, {Name: "m", MountPath: "/m"}}}
-	got, err := v.Mounts(p, c)
+	got, err := v.Mounts(p, c, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -322,7 +322,7 @@ func TestMounts(t *testing.T) {
 		}
 	}
 	c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: "none", MountPath: "/x"})
-	if _, err := v.Mounts(p, c); err == nil {
+	if _, err := v.Mounts(p, c, nil); err == nil {
 		t.Error("a volume the pod does not have was mounted")
 	}
 	if err := v.Prepare(t.Context(), pod("u2", corev1.Volume{Name: "x", VolumeSource: corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{}}}), nil); err == nil {

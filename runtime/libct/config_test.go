@@ -130,7 +130,7 @@ func TestNeverAllCaps(t *testing.T) {
 func TestMounts(t *testing.T) {
 	c := runtime.Container{Mounts: []runtime.Mount{
 		{Source: "/h/deep", Target: "/a/b/c"},
-		{Source: "/h/ro", Target: "/a/", ReadOnly: true, Recursive: true, Propagation: "rslave"},
+		{Source: "/h/ro", Target: "/a/", ReadOnly: true, Recursive: true, ReadOnlyBelow: true, Propagation: "rslave"},
 		{Type: "tmpfs", Target: "/dev/shm", Options: []string{"size=5m", "noexec"}},
 		{Source: "/h/x", Target: "/a/x", Options: []string{"nosuid", "nodev"}, Recursive: true},
 	}}
@@ -284,7 +284,7 @@ func TestParseKernel(t *testing.T) {
 
 // TestStateIsJSON: libcontainer writes the configuration to disk for its init, and reads it back there.
 func TestStateIsJSON(t *testing.T) {
-	cfg := compile(t, testRunner(true), runtime.Pod{}, runtime.Container{Mounts: []runtime.Mount{{Source: "/h", Target: "/x", ReadOnly: true, Recursive: true}}})
+	cfg := compile(t, testRunner(true), runtime.Pod{}, runtime.Container{Mounts: []runtime.Mount{{Source: "/h", Target: "/x", ReadOnly: true, Recursive: true, ReadOnlyBelow: true}}})
 	b, err := json.Marshal(cfg)
 	if err != nil {
 		t.Fatal(err)

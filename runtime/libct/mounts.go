@@ -107,7 +107,10 @@ func ownMount(m runtime.Mount, host hostFacts) (*configs.Mount, int, error) {
 	}
 	if m.ReadOnly {
 		cm.Flags |= unix.MS_RDONLY
-		if m.Recursive && cm.Device == "bind" && host.recReadOnly {
+		if m.ReadOnlyBelow && !host.recReadOnly {
+			return nil, 0, fmt.Errorf("read-only below too needs Linux 5.12 (mount_setattr)")
+		}
+		if m.ReadOnlyBelow && cm.Device == "bind" {
 			cm.RecAttr = &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
 		}
 	}

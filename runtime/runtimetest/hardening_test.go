@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"ledge/runtime"
 	"ledge/runtime/runtimetest"
 )
@@ -194,20 +196,34 @@ func TestMaskedPaths(t *testing.T) {
 
 func TestReadonlyRootfs(t *testing.T) {
 	s := inProcess(t)
-	c := s.NewContainer(t, s.Pod(t), "write", "/x", "/data/x", "/tmp/x", "/ro/x", "/deep/down/x")
+	c := s.NewContainer(t, s.Pod(t), "write", "/x", "/data/x", "/tmp/x", "/ro/x", "/deep/down/x", "/top/sub/x", "/tree/sub/x")
 	c.ReadonlyRootfs = true
-	dir, deep := t.TempDir(), t.TempDir()
+	dir, deep, tree := t.TempDir(), t.TempDir(), t.TempDir()
+	sub := filepath.Join(tree, "sub")
+	if err := os.Mkdir(sub, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("tmpfs", sub, "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(sub, unix.MNT_DETACH); err != nil {
+			t.Error(err)
+		}
+	})
 	c.Mounts = []runtime.Mount{
 		{Source: deep, Target: "/deep/down"},
 		{Source: dir, Target: "/data"},
 		{Source: dir, Target: "/ro", ReadOnly: true, Recursive: true},
 		{Type: "tmpfs", Target: "/tmp", Options: []string{"size=1m", "mode=1777"}},
 		{Source: dir, Target: "/deep", ReadOnly: true},
+		{Source: tree, Target: "/top", ReadOnly: true, Recursive: true},
+		{Source: tree, Target: "/tree", ReadOnly: true, Recursive: true, ReadOnlyBelow: true},
 	}
 	if err := os.Mkdir(filepath.Join(dir, "down"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	has(t, output(t, s, c), "/x EROFS", "/data/x ok", "/tmp/x ok", "/ro/x EROFS", "/deep/down/x ok")
+	has(t, output(t, s, c), "/x EROFS", "/data/x ok", "/tmp/x ok", "/ro/x EROFS", "/deep/down/x ok", "/top/sub/x ok", "/tree/sub/x EROFS")
 	if _, err := os.Stat(filepath.Join(deep, "x")); err != nil {
 		t.Errorf("a mount below another one: %v", err)
 	}
