@@ -42,7 +42,6 @@ var unsupportedInPods = slices.Concat([]refusal{
 	{"spec.os.name", []string{"linux"}},
 	// No token is mounted: that is what false means. An explicit true asks for one.
 	{"spec.automountServiceAccountToken", []string{"false"}},
-	{"spec.imagePullSecrets", nil},
 	{"spec.securityContext.seLinuxOptions", nil},
 	{"spec.securityContext.seLinuxChangePolicy", nil},
 	{"spec.securityContext.windowsOptions", nil},

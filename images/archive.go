@@ -43,6 +43,7 @@ type Found struct {
 type FoundLayer struct {
 	File   string // in the archive
 	Digest string // of that file
+	Size   int64  // of that file
 	DiffID string // digest of the layer uncompressed, as the config promises it
 }
 
@@ -205,11 +206,11 @@ func (r *resolver) dockerImage(config string, files, names []string) error {
 	var layers []FoundLayer
 	for _, file := range files {
 		file = path.Clean(file)
-		d, _, ok := r.a.Stat(file)
+		d, size, ok := r.a.Stat(file)
 		if !ok {
 			return fmt.Errorf("archive has no layer %s", file)
 		}
-		layers = append(layers, FoundLayer{File: file, Digest: d})
+		layers = append(layers, FoundLayer{File: file, Digest: d, Size: size})
 	}
 	f, p, err := r.image(config, layers)
 	if err != nil {

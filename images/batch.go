@@ -18,8 +18,9 @@ type batch struct {
 }
 
 type made struct {
-	tmp string
-	row layerRow
+	tmp     string
+	row     layerRow
+	swapped bool // tmp is what the layer replaced, if anything
 }
 
 // opener gives the archive of a layer.
@@ -69,25 +70,24 @@ func (d *Disk) make(ctx context.Context, b *batch, l layerRef, lower []string, o
 	if err != nil {
 		return err
 	}
-	b.made = append(b.made, made{tmp: tmp})
 	u, err := d.cfg.Layers.Unpack(ctx, tmp, archive)
+	if err == nil && u.DiffID != l.DiffID {
+		err = fmt.Errorf("unpacks to %s: %w", u.DiffID, ErrDamaged)
+	}
 	if err != nil {
-		return err
+		return errors.Join(err, d.cfg.Layers.Remove(tmp))
 	}
-	if u.DiffID != l.DiffID {
-		return fmt.Errorf("unpacks to %s: %w", u.DiffID, ErrDamaged)
-	}
-	b.made[len(b.made)-1].row = layerRow{V: rowVersion, Chain: l.Chain, DiffID: l.DiffID, Manifest: u.Manifest,
-		Bytes: u.Bytes, Entries: u.Entries}
+	b.made = append(b.made, made{tmp: tmp, row: layerRow{V: rowVersion, Chain: l.Chain, DiffID: l.DiffID, Manifest: u.Manifest,
+		Bytes: u.Bytes, Entries: u.Entries}})
 	b.dirs[l.Chain] = tmp
 	return nil
 }
 
 // seal makes the layers of a batch READY. The order is the point: content first, all of it with one syncfs, then
-// the names, then the rows.
-func (d *Disk) seal(b *batch) error {
-	if len(b.made) == 0 {
-		return nil
+// the names, then the rows. The caller holds write.
+func (d *Disk) seal(ctx context.Context, b *batch) error {
+	if err := d.skipReady(ctx, b); err != nil || len(b.made) == 0 {
+		return err
 	}
 	for _, m := range b.made {
 		data, err := json.Marshal(m.row)
@@ -101,13 +101,14 @@ func (d *Disk) seal(b *batch) error {
 	if err := d.durable.syncFS(d.root(layersDir)); err != nil {
 		return d.note(err)
 	}
-	for _, m := range b.made {
+	for i, m := range b.made {
 		if err := d.durable.syncFile(filepath.Join(m.tmp, ManifestFile)); err != nil {
 			return d.note(err)
 		}
 		if err := d.durable.replace(m.tmp, d.layerPath(m.row.Chain)); err != nil {
 			return err
 		}
+		b.made[i].swapped = true
 	}
 	if err := d.durable.syncDir(d.root(layersDir)); err != nil {
 		return d.note(err)
@@ -118,6 +119,20 @@ func (d *Disk) seal(b *batch) error {
 		}
 	}
 	return nil
+}
+
+// skipReady drops layers that somebody else made READY meanwhile: containers may stand on those.
+func (d *Disk) skipReady(ctx context.Context, b *batch) error {
+	var errs []error
+	b.made = slices.DeleteFunc(b.made, func(m made) bool {
+		ok, err := d.sound(ctx, m.row.Chain)
+		errs = append(errs, err)
+		if ok {
+			errs = append(errs, d.cfg.Layers.Remove(m.tmp))
+		}
+		return ok
+	})
+	return errors.Join(errs...)
 }
 
 func (d *Disk) putLayer(row layerRow) error {
@@ -135,11 +150,11 @@ func (d *Disk) putLayer(row layerRow) error {
 }
 
 // drop clears away what is left of a batch: after an error everything that has no name yet, else what the new
-// layers replaced. A replaced layer that a container stands on stays until the next boot.
-func (d *Disk) drop(b *batch) error {
+// layers replaced. A replaced layer that a container stands on, or another pull than this one, stays until the next boot.
+func (d *Disk) drop(b *batch, own *pull) error {
 	var errs []error
 	for _, m := range b.made {
-		if d.stoodOn(m.row.Chain) {
+		if m.swapped && (d.mounted(m.row.Chain) || d.pulled(m.row.Chain, own)) {
 			err := os.Rename(m.tmp, d.root(layersDir, oldPrefix+filepath.Base(m.tmp)[len(tmpPrefix):]))
 			if err != nil && !errors.Is(err, os.ErrNotExist) {
 				errs = append(errs, err)
@@ -151,14 +166,26 @@ func (d *Disk) drop(b *batch) error {
 	return errors.Join(errs...)
 }
 
-// stoodOn says whether a container stands on a layer.
-func (d *Disk) stoodOn(chain string) bool {
+// mounted says whether a container stands on a layer.
+func (d *Disk) mounted(chain string) bool {
 	return d.anyMount(func(m mount) bool { return m.mounted && slices.Contains(m.Layers, chain) })
 }
 
-// needed says whether a container stands on a layer or is about to.
+// needed says whether a container or a pull stands on a layer or is about to.
 func (d *Disk) needed(chain string) bool {
-	return d.anyMount(func(m mount) bool { return slices.Contains(m.Layers, chain) })
+	return d.anyMount(func(m mount) bool { return slices.Contains(m.Layers, chain) }) || d.pulled(chain, nil)
+}
+
+// pulled says whether a pull that goes on, other than own, needs a layer.
+func (d *Disk) pulled(chain string, own *pull) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for p := range d.pulls {
+		if p != own && slices.Contains(p.chains, chain) {
+			return true
+		}
+	}
+	return false
 }
 
 func (d *Disk) anyMount(is func(mount) bool) bool {
@@ -184,6 +211,16 @@ func (d *Disk) sound(ctx context.Context, chain string) (bool, error) {
 	row := l.row
 	d.mu.Unlock()
 	return d.verifyLayer(ctx, row, false)
+}
+
+// chainsSound says whether all layers of an image are READY and what their rows say.
+func (d *Disk) chainsSound(ctx context.Context, chains []string) (bool, error) {
+	for _, c := range chains {
+		if ok, err := d.sound(ctx, c); err != nil || !ok {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 // doubt has layers looked at again before they are used: whoever imports an image a second time may do so

@@ -11,13 +11,15 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
 // What lies below StoreConfig.Root, all of it on one file system:
 //
-//	ingest/<random>/        blobs on their way in
+//	ingest/<random>/        an archive on its way in
+//	ingest/<hex>.part       a blob being downloaded, kept until the image is there; .mark: how much of it was synced
 //	blobs/sha256/<hex>      configs, manifests, layers as they came
 //	layers/<hex>/           fs (what containers see), manifest, row.json; named by chain ID
 //	layers/.tmp-*           layers on their way in or out; .old-*: replaced while in use
@@ -48,10 +50,32 @@ type StoreConfig struct {
 	Index  Index  // keeps the READY rows
 	Layers Layers // does the file system work
 
+	// Registry is where Pull gets images from; nil: from nowhere.
+	Registry Registry
+	// MaxPulls is how many images are pulled at the same time, as serializeImagePulls and maxParallelImagePulls of
+	// a kubelet have it; 0: one. MaxLayers is how many layers of each are fetched at the same time; 0: three.
+	MaxPulls, MaxLayers int
+
 	Platform  Platform // zero: of this host
-	MaxImport int64    // bytes in one archive; 0: 64 GiB
-	Log       *slog.Logger
+	MaxImport int64    // bytes in one archive, or in one layer of a registry; 0: 64 GiB
+
+	KeepBlobs KeepBlobs
+
+	RetryPause time.Duration // after the first failure of a download, doubling; 0: half a second
+	MarkEvery  time.Duration // how often a long download is made safe; 0: 30 s
+	Log        *slog.Logger
 }
+
+// KeepBlobs says of which images the compressed layers are kept: a damaged layer is unpacked from them again, without
+// a network, and an archive of the image can be written. They take about half as much of the card as the image.
+type KeepBlobs string
+
+// The choices for KeepBlobs.
+const (
+	KeepPinned KeepBlobs = ""     // of imported images, which no registry may have
+	KeepAll    KeepBlobs = "all"  // of pulled ones too
+	KeepNone   KeepBlobs = "none" // of none
+)
 
 // Disk is the Store of a real board.
 type Disk struct {
@@ -59,6 +83,8 @@ type Disk struct {
 	durable durable
 	lock    *os.File
 	keys    keyLocks
+	parts   keyLocks      // by digest: who downloads it
+	turns   chan struct{} // holds one for each pull that goes on
 
 	write sync.Mutex // held by whoever makes or removes layers, blobs or rows; before mu
 
@@ -66,6 +92,8 @@ type Disk struct {
 	images map[string]*imageRow // by ID; rows are replaced, never changed
 	layers map[string]*layer    // by chain ID
 	mounts map[string]mount     // by key
+	pulls  map[*pull]struct{}   // going on; what they stand on is not removed
+	spare  map[string]bool      // sound layers of lost images: a pull soon wants them
 	seq    uint64
 	failed error  // a sync went wrong: nothing more is written
 	binary string // what Self was last asked for
@@ -90,10 +118,13 @@ func Open(ctx context.Context, cfg StoreConfig) (*Disk, error) {
 	if cfg.MaxImport == 0 {
 		cfg.MaxImport = 64 << 30
 	}
+	cfg.MaxPulls, cfg.MaxLayers = cmp.Or(cfg.MaxPulls, 1), cmp.Or(cfg.MaxLayers, 3)
+	cfg.RetryPause, cfg.MarkEvery = cmp.Or(cfg.RetryPause, 500*time.Millisecond), cmp.Or(cfg.MarkEvery, markEvery)
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	d := &Disk{cfg: cfg, images: map[string]*imageRow{}, layers: map[string]*layer{}, mounts: map[string]mount{}}
+	d := &Disk{cfg: cfg, images: map[string]*imageRow{}, layers: map[string]*layer{}, mounts: map[string]mount{},
+		pulls: map[*pull]struct{}{}, turns: make(chan struct{}, cfg.MaxPulls)}
 	if err := d.open(ctx); err != nil {
 		if d.lock != nil {
 			_ = d.lock.Close()

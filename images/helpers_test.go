@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -136,6 +137,7 @@ type board struct {
 	index images.Index
 	log   bytes.Buffer
 	disk  *images.Disk
+	setup func(*images.StoreConfig) // changes the configuration
 }
 
 func newBoard(t testing.TB) *board {
@@ -158,7 +160,12 @@ func newBoard(t testing.TB) *board {
 
 func (b *board) config() images.StoreConfig {
 	log := slog.New(slog.NewTextHandler(&b.log, nil))
-	return images.StoreConfig{Root: b.root, RunDir: b.run, Index: b.index, Layers: layers.New(layers.Config{Log: log}), Log: log}
+	c := images.StoreConfig{Root: b.root, RunDir: b.run, Index: b.index, Layers: layers.New(layers.Config{Log: log}), Log: log,
+		RetryPause: time.Millisecond}
+	if b.setup != nil {
+		b.setup(&c)
+	}
+	return c
 }
 
 func (b *board) open() {
@@ -237,9 +244,13 @@ func (b *board) tidy() {
 
 func TestSuite(t *testing.T) {
 	needRoot(t)
-	imagestest.Run(t, func(t *testing.T) images.Store {
+	imagestest.Run(t, func(t *testing.T, reg images.Registry) images.Store {
 		b := newBoard(t)
 		t.Cleanup(b.tidy)
+		if reg != nil {
+			b.setup = func(c *images.StoreConfig) { c.Registry, c.MaxPulls = reg, 4 }
+			b.restart()
+		}
 		return b.disk
 	})
 }

@@ -7,6 +7,8 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -33,6 +35,9 @@ type Store interface {
 	// Import reads an OCI layout or docker-archive tar, plain or compressed, and keeps every image in it for
 	// this platform. Imported images are pinned.
 	Import(ctx context.Context, r io.Reader) ([]Image, error)
+	// Pull brings an image from its registry under the name that was asked for. What was downloaded before an error,
+	// a restart or a power cut is not downloaded again.
+	Pull(ctx context.Context, req PullRequest) (Pulled, error)
 	// Remove drops a name, and with its last name the image.
 	Remove(ctx context.Context, ref string) error
 	// Mount gives container key a root file system of its own: the image's layers below, a writable layer of
@@ -72,4 +77,9 @@ type Index interface {
 	Delete(key string) error
 	// All is every row; values whose checksum does not hold are left out and reported by name.
 	All() (rows map[string][]byte, damaged []string, err error)
+}
+
+// IsBuiltIn says whether an image of these names comes with ledge: no registry has it.
+func IsBuiltIn(names []string) bool {
+	return slices.ContainsFunc(names, func(n string) bool { return strings.HasPrefix(n, builtInDomain) })
 }

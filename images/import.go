@@ -1,6 +1,7 @@
 package images
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -105,22 +106,17 @@ func (d *Disk) commit(ctx context.Context, rows []*imageRow, blobs map[string]sp
 		return err
 	}
 	var b batch
-	defer func() { err = errors.Join(err, d.drop(&b)) }()
+	defer func() { err = errors.Join(err, d.drop(&b, nil)) }()
 	d.doubt(rows)
 	for _, row := range rows {
 		if err := d.build(ctx, &b, row.Layers, open); err != nil {
 			return fmt.Errorf("image %s: %w", row.ID, err)
 		}
 	}
-	if err := d.seal(&b); err != nil {
+	if err := d.seal(ctx, &b); err != nil {
 		return err
 	}
-	for _, row := range rows {
-		if err := d.enter(row); err != nil {
-			return err
-		}
-	}
-	return nil
+	return d.enter(rows)
 }
 
 // land moves the wanted blobs from the spool to their place.
@@ -149,8 +145,21 @@ func (d *Disk) land(rows []*imageRow, blobs map[string]spooled) error {
 	return d.note(d.durable.syncDir(d.root(blobsDir)))
 }
 
-// enter makes an image READY, under all names it has and had; another image of one of them loses it.
-func (d *Disk) enter(row *imageRow) error {
+// enter makes images READY. What was spared for a pull is in use now, or not wanted any more.
+func (d *Disk) enter(rows []*imageRow) error {
+	for _, row := range rows {
+		if err := d.enterOne(row); err != nil {
+			return err
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.spare = nil
+	return nil
+}
+
+// enterOne makes an image READY, under all names it has and had; another image of one of them loses it.
+func (d *Disk) enterOne(row *imageRow) error {
 	d.mu.Lock()
 	old := d.images[row.ID]
 	row.Size = 0
@@ -161,7 +170,11 @@ func (d *Disk) enter(row *imageRow) error {
 	if old != nil {
 		row = row.clone()
 		row.Names, row.Digests = mergeNames(row.Names, old.Names), mergeNames(row.Digests, old.Digests)
+		row.Documents = mergeNames(row.Documents, old.Documents)
 		row.CreatedAt, row.Pinned = old.CreatedAt, row.Pinned || old.Pinned
+		for i := range row.Layers { // the same layers, for the config is the same
+			row.Layers[i].Blob = cmp.Or(row.Layers[i].Blob, old.Layers[i].Blob)
+		}
 		if row.Source == nil {
 			row.Source = old.Source
 		}
@@ -241,7 +254,7 @@ func (d *Disk) sweepUnused() error {
 	d.mu.Lock()
 	var gone []string
 	for c := range d.layers {
-		if !chains[c] {
+		if !chains[c] && !d.spare[c] {
 			gone = append(gone, c)
 		}
 	}

@@ -169,6 +169,9 @@ func (r *resolver) blob(d v1.Descriptor) (string, error) {
 		return "", fmt.Errorf("descriptor has no valid sha256 digest: %.100q", d.Digest)
 	}
 	file := path.Join(v1.ImageBlobsDir, "sha256", d.Digest.Encoded())
+	if far, ok := r.a.(*remote); ok {
+		return file, far.expect(file, d)
+	}
 	got, size, ok := r.a.Stat(file)
 	switch {
 	case !ok:
@@ -198,7 +201,7 @@ func (r *resolver) manifest(d v1.Descriptor, raw []byte) (*candidate, error) {
 		if !layerType(l.MediaType) {
 			return nil, fmt.Errorf("manifest %s: layer %s has the unknown type %q", d.Digest, l.Digest, l.MediaType)
 		}
-		layers = append(layers, FoundLayer{Digest: string(l.Digest)})
+		layers = append(layers, FoundLayer{Digest: string(l.Digest), Size: l.Size})
 	}
 	f, p, err := r.image(config, layers)
 	if err != nil {

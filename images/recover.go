@@ -37,6 +37,9 @@ func (d *Disk) recover(ctx context.Context) error {
 	if err := d.clearTemporary(newBoot); err != nil {
 		return err
 	}
+	if err := d.keepParts(suspect); err != nil {
+		return err
+	}
 	rows, err := d.loadRows()
 	if err != nil {
 		return err
@@ -57,7 +60,6 @@ func (d *Disk) recover(ctx context.Context) error {
 // clearTemporary deletes what was on its way when the last process ended.
 func (d *Disk) clearTemporary(newBoot bool) error {
 	for dir, doomed := range map[string]func(name string) bool{
-		ingestDir: func(string) bool { return true },
 		imagesDir: func(name string) bool { return strings.HasPrefix(name, tmpPrefix) },
 		layersDir: func(name string) bool {
 			// A replaced layer may be in use until the machine is booted again.

@@ -167,8 +167,8 @@ func TestBeyondRepair(t *testing.T) {
 	if _, err := b.disk.Get(t.Context(), "app"); !errors.Is(err, images.ErrNotFound) {
 		t.Errorf("get: %v", err)
 	}
-	b.whole("other")
 	b.load(it.OCI(it.Sample("app")))
+	b.whole("app", "other") // and nothing else: the layer that was spared for it is in use, or gone
 	spoil()
 	if rep, err := b.disk.Verify(t.Context()); err != nil || !slices.Equal(rep.Lost, []string{img.ID}) || len(rep.Repaired) != 0 {
 		t.Errorf("%+v, %v", rep, err)

@@ -74,7 +74,8 @@ func (r *imageRow) image() Image {
 // clone is a copy that shares nothing that can be written to.
 func (r *imageRow) clone() *imageRow {
 	c := *r
-	c.Names, c.Digests = slices.Clone(r.Names), slices.Clone(r.Digests)
+	c.Names, c.Digests, c.Documents = slices.Clone(r.Names), slices.Clone(r.Digests), slices.Clone(r.Documents)
+	c.Layers = slices.Clone(r.Layers)
 	return &c
 }
 

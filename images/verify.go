@@ -95,10 +95,10 @@ func (d *Disk) heal(ctx context.Context, row *imageRow) (err error) {
 		return fmt.Errorf("%w: %s", ErrNotFound, row.ID)
 	}
 	var b batch
-	defer func() { err = errors.Join(err, d.drop(&b)) }()
+	defer func() { err = errors.Join(err, d.drop(&b, nil)) }()
 	err = d.build(ctx, &b, row.Layers, d.fromBlob)
 	if err == nil {
-		if err = d.seal(&b); err == nil && len(b.made) > 0 {
+		if err = d.seal(ctx, &b); err == nil && len(b.made) > 0 {
 			d.cfg.Log.Warn("image repaired", "image", row.ID, "names", row.Names, "layers", len(b.made))
 		}
 		return err
@@ -107,7 +107,23 @@ func (d *Disk) heal(ctx context.Context, row *imageRow) (err error) {
 		return fmt.Errorf("repair: %w", err)
 	}
 	d.cfg.Log.Warn("image lost", "image", row.ID, "names", row.Names, "err", err)
-	return errors.Join(fmt.Errorf("%w: %s is damaged beyond repair", ErrNotFound, row.ID), d.forget(row))
+	return errors.Join(fmt.Errorf("%w: %s is damaged beyond repair", ErrNotFound, row.ID), d.lose(row))
+}
+
+// lose drops an image that is damaged beyond repair. What is sound of it stays for a while, so that pulling it again
+// fetches only the rest.
+func (d *Disk) lose(row *imageRow) error {
+	d.mu.Lock()
+	if d.spare == nil {
+		d.spare = map[string]bool{}
+	}
+	for _, l := range row.Layers {
+		if have, ok := d.layers[l.Chain]; ok && !have.damaged {
+			d.spare[l.Chain] = true
+		}
+	}
+	d.mu.Unlock()
+	return d.forget(row)
 }
 
 func (d *Disk) has(id string) bool {

@@ -25,7 +25,7 @@ func (a *Agent) perform(ctx context.Context, w *worker, pod *corev1.Pod, act pod
 	case podstate.Sandbox:
 		return a.makeSandbox(ctx, w, pod)
 	case podstate.Resolve:
-		return a.resolve(ctx, w, pod, act.Container)
+		return a.resolve(ctx, w, pod, act)
 	case podstate.Start:
 		return a.start(ctx, w, pod, act)
 	case podstate.Signal:
@@ -105,30 +105,10 @@ func hostPorts(pod *corev1.Pod) []network.Port {
 	return out
 }
 
-// resolve finds the image of a container. Pulling does not exist yet: what is not here is reported as such.
-func (a *Agent) resolve(ctx context.Context, w *worker, pod *corev1.Pod, name string) error {
-	c := containerNamed(pod, name)
-	img, err := a.cfg.Images.Get(ctx, c.Image)
-	switch {
-	case err == nil:
-		w.seen.Images[name] = podstate.Image{ID: img.ID, Ref: c.Image}
-		a.containerEvent(pod, name, corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present on machine", c.Image))
-		return nil
-	case errors.Is(err, images.ErrInvalidName):
-		return &fault{"InvalidImageName", said(fmt.Sprintf("Failed to apply default image tag %q: %v", c.Image, err))}
-	case !errors.Is(err, images.ErrNotFound):
-		return &fault{"ErrImagePull", fmt.Errorf("find image %q: %w", c.Image, err)}
-	case c.ImagePullPolicy == corev1.PullNever:
-		return &fault{"ErrImageNeverPull", said(fmt.Sprintf("Container image %q is not present with pull policy of Never", c.Image))}
-	}
-	return &fault{"ErrImagePull", fmt.Errorf("image %q is not on this board and this version of ledge does not pull: "+
-		"bring it with 'ledge images import FILE'", c.Image)}
-}
-
 // start makes one attempt of a container run.
 func (a *Agent) start(ctx context.Context, w *worker, pod *corev1.Pod, act podstate.Action) error {
 	c := containerNamed(pod, act.Container)
-	img, err := a.cfg.Images.Get(ctx, c.Image)
+	img, err := a.cfg.Images.Get(ctx, w.seen.Images[act.Container].ID)
 	if err != nil { // removed between Resolve and now: resolve again
 		delete(w.seen.Images, act.Container)
 		return &fault{"CreateContainerError", err}
@@ -136,6 +116,9 @@ func (a *Agent) start(ctx context.Context, w *worker, pod *corev1.Pod, act podst
 	id := containerID(pod, act.Container, act.Attempt)
 	rootfs, err := a.cfg.Images.Mount(ctx, img.ID, id)
 	if err != nil {
+		if errors.Is(err, images.ErrNotFound) { // it was damaged beyond repair: pull it again
+			delete(w.seen.Images, act.Container)
+		}
 		return &fault{"CreateContainerError", fmt.Errorf("make root file system of container %s: %w", c.Name, err)}
 	}
 	if err := a.dropOldLogs(pod, c.Name, act.Attempt); err != nil {

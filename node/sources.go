@@ -222,6 +222,9 @@ func namedBy(pod *corev1.Pod) []sourceKey {
 			out = append(out, key)
 		}
 	}
+	for _, s := range pod.Spec.ImagePullSecrets {
+		add(api.Secrets, s.Name)
+	}
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
 		switch {

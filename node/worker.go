@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -34,7 +33,8 @@ type worker struct {
 	gone  bool
 	stopw *podstate.Stop
 	retry bool
-	fresh bool // something the pod names has changed
+	fresh bool                // something the pod names has changed
+	pulls map[string]*pulling // images on their way, by container name
 
 	// below: only the worker's own goroutine
 	mem     podstate.Memory
@@ -43,11 +43,12 @@ type worker struct {
 	resize  resizing
 	silence time.Duration // before a status that could not be written is tried again; 0: the last one was written
 	grumble grumble
-	stale   string // why the pod's volumes could not be renewed, as last told
+	stale   string         // why the pod's volumes could not be renewed, as last told
+	helpers sync.WaitGroup // pulls
 }
 
 func newWorker(a *Agent, pod *corev1.Pod) *worker {
-	return &worker{a: a, uid: pod.UID, pod: pod, wake: make(chan struct{}, 1), ended: make(chan struct{}),
+	return &worker{a: a, uid: pod.UID, pod: pod, wake: make(chan struct{}, 1), ended: make(chan struct{}), pulls: map[string]*pulling{},
 		seen: podstate.Seen{Images: map[string]podstate.Image{}, Faults: map[string]podstate.Fault{}, Messages: map[string]string{}}}
 }
 
@@ -128,6 +129,9 @@ func (w *worker) isEnded() bool {
 // run decides and acts until the pod is gone or ctx ends. When ctx ends the pod runs on.
 func (w *worker) run(ctx context.Context) {
 	defer w.a.workerDone(w)
+	ctx, stop := context.WithCancel(ctx)
+	defer w.helpers.Wait()
+	defer stop()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
@@ -246,6 +250,7 @@ func (w *worker) input() (in podstate.Input, ok bool) {
 		w.retryFaults("CreateContainerConfigError", "FailedMount")
 	}
 	w.mu.Unlock()
+	w.lookAtPulls(in)
 	w.seen.Containers = containers
 	w.seen.Standing = sandbox
 	w.seen.Sandbox = w.seen.Sandbox && sandbox // an engine that lost it (its run directory was removed) gets it anew
@@ -341,23 +346,16 @@ func (w *worker) act(ctx context.Context, pod *corev1.Pod, act podstate.Action) 
 	}
 	err := w.a.perform(ctx, w, pod, act)
 	if err == nil {
-		delete(w.seen.Faults, key)
+		if act.Verb != podstate.Resolve { // which may only have begun to pull; found tells
+			delete(w.seen.Faults, key)
+		}
 		return act.Verb != podstate.DeletePod // it may be held by a finalizer; when it has gone we are told
 	}
 	w.unmark(act)
 	if ctx.Err() != nil || errors.Is(err, runtime.ErrUnavailable) {
 		return false // not carried out: decide it again when the engine is back
 	}
-	var f *fault
-	if !errors.As(err, &f) {
-		f = &fault{reason: "RunContainerError", err: err}
-	}
-	old := w.seen.Faults[key]
-	w.seen.Faults[key] = podstate.Fault{Reason: f.reason, Message: f.Error(), At: time.Now(), Count: old.Count + 1}
-	if old.Message != f.Error() {
-		w.a.containerEvent(pod, act.Container, corev1.EventTypeWarning, f.event(), f.Error())
-		slog.Warn("pod step failed, it will be tried again", "pod", api.Key(pod), "step", act.Verb, "container", act.Container, "err", err)
-	}
+	w.failed(pod, act.Verb, act.Container, key, err)
 	return patient
 }
 
@@ -370,30 +368,6 @@ func (w *worker) unmark(act podstate.Action) {
 	default:
 		delete(w.mem.Signalled, act.ID)
 	}
-}
-
-// fault is a failed effect with the word Kubernetes has for it.
-type fault struct {
-	reason string
-	err    error
-}
-
-func (f *fault) Error() string { return f.err.Error() }
-func (f *fault) Unwrap() error { return f.err }
-
-// said is a message in Kubernetes' own words, capital letter included.
-type said string
-
-func (s said) Error() string { return string(s) }
-
-func (f *fault) event() string {
-	switch f.reason {
-	case "SandboxError":
-		return "FailedCreatePodSandBox"
-	case "FailedMount":
-		return f.reason
-	}
-	return "Failed"
 }
 
 // refuses is the node's own admission (N-7.4): a pod that has not begun yet may be turned away.

@@ -46,6 +46,7 @@ type fileConfig struct {
 	Logging                   loggingConfig     `json:"logging,omitempty"`
 
 	resourceKeys
+	imageKeys
 
 	ShutdownGracePeriod             metav1.Duration `json:"shutdownGracePeriod,omitempty"`
 	ShutdownGracePeriodCriticalPods metav1.Duration `json:"shutdownGracePeriodCriticalPods,omitempty"`
@@ -123,6 +124,9 @@ func (c fileConfig) check() error {
 		return err
 	}
 	if _, err := thresholds(c.EvictionHard); err != nil {
+		return err
+	}
+	if err := c.imageKeys.check(); err != nil {
 		return err
 	}
 	return c.resourceKeys.check()

@@ -11,19 +11,11 @@ import (
 	"text/tabwriter"
 )
 
-// imageRow is one image as the node lists it at /ledge/v1/images.
-type imageRow struct {
-	ID     string   `json:"id"`
-	Names  []string `json:"names"`
-	Size   int64    `json:"size"`
-	Pinned bool     `json:"pinned"`
-}
-
-const imagesPath = "/ledge/v1/images"
+const imagesUsage = "images: ls, pull NAME, import FILE|- or rm NAME"
 
 func imagesVerb(ctx context.Context, c *command) error {
 	if len(c.args) == 0 {
-		return usagef("images: ls, import FILE|- or rm NAME")
+		return usagef(imagesUsage)
 	}
 	switch sub, args := c.args[0], c.args[1:]; {
 	case sub == "ls" && len(args) == 0:
@@ -33,6 +25,8 @@ func imagesVerb(ctx context.Context, c *command) error {
 		}
 		defer resp.Body.Close()
 		return c.printImages(resp.Body)
+	case sub == "pull" && len(args) == 1:
+		return c.pullImage(ctx, args[0])
 	case sub == "import" && len(args) == 1:
 		return c.importImages(ctx, args[0])
 	case sub == "rm" && len(args) == 1:
@@ -43,7 +37,7 @@ func imagesVerb(ctx context.Context, c *command) error {
 		fmt.Fprintf(c.out, "%s removed\n", args[0])
 		return resp.Body.Close()
 	}
-	return usagef("images: ls, import FILE|- or rm NAME")
+	return usagef(imagesUsage)
 }
 
 func (c *command) importImages(ctx context.Context, file string) error {
@@ -65,13 +59,13 @@ func (c *command) importImages(ctx context.Context, file string) error {
 }
 
 func (c *command) printImages(body io.Reader) error {
-	var rows []imageRow
-	if err := json.NewDecoder(body).Decode(&rows); err != nil {
+	var list imageList
+	if err := json.NewDecoder(body).Decode(&list); err != nil {
 		return fmt.Errorf("read the node's answer: %w", err)
 	}
 	w := tabwriter.NewWriter(c.out, 0, 8, 3, ' ', 0)
 	fmt.Fprintln(w, "NAME\tID\tSIZE\tPINNED")
-	for _, r := range rows {
+	for _, r := range list.Images {
 		id := strings.TrimPrefix(r.ID, "sha256:")
 		for _, n := range r.Names {
 			fmt.Fprintf(w, "%s\t%.12s\t%.1f MB\t%v\n", n, id, float64(r.Size)/1e6, r.Pinned)

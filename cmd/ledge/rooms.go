@@ -33,8 +33,13 @@ func (b *board) openStore(ctx context.Context) error {
 }
 
 func (b *board) openImages(ctx context.Context) (err error) {
+	reg, err := b.file.imageKeys.registry()
+	if err != nil {
+		return err
+	}
 	b.images, err = images.Open(ctx, images.StoreConfig{Root: filepath.Join(b.dataDir, "images"), RunDir: filepath.Join(b.runDir, "images"),
-		Index: b.store.Table("images"), Layers: layers.New(layers.Config{}), Log: slog.Default()})
+		Index: b.store.Table("images"), Layers: layers.New(layers.Config{}), Log: slog.Default(), Registry: reg,
+		MaxPulls: b.file.pulls(), KeepBlobs: b.file.keep()})
 	if err != nil {
 		return err
 	}

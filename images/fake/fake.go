@@ -5,6 +5,7 @@ package fake
 import (
 	"archive/tar"
 	"bufio"
+	"bytes"
 	"cmp"
 	"compress/gzip"
 	"context"
@@ -31,9 +32,11 @@ const maxArchive = 64 << 20
 type Store struct {
 	// Dir is where root file systems pretend to be; empty: /fake/rootfs.
 	Dir string
-	// Fail, when set, is asked before every operation ("import", "mount", "unmount", "remove") with the name or
-	// key it is about; what it returns is what the operation returns.
+	// Fail, when set, is asked before every operation ("import", "pull", "mount", "unmount", "remove") with the name
+	// or key it is about; what it returns is what the operation returns.
 	Fail func(op, what string) error
+	// Registry is where Pull gets images from; nil: from nowhere.
+	Registry images.Registry
 
 	mu     sync.Mutex
 	images map[string]images.Image // by ID
@@ -74,7 +77,7 @@ func (s *Store) enter(img images.Image, docs []string) {
 	}
 	if old, ok := s.images[img.ID]; ok {
 		img.Names, img.Digests = union(img.Names, old.Names), union(img.Digests, old.Digests)
-		img.CreatedAt = old.CreatedAt
+		img.CreatedAt, img.Pinned = old.CreatedAt, img.Pinned || old.Pinned
 	}
 	s.images[img.ID] = clone(img)
 	s.docs[img.ID] = union(s.docs[img.ID], docs)
@@ -195,6 +198,91 @@ func (s *Store) Import(_ context.Context, r io.Reader) ([]images.Image, error) {
 		list = append(list, clone(s.images[f.ID]))
 	}
 	return list, nil
+}
+
+// Pull implements images.Store.
+func (s *Store) Pull(ctx context.Context, req images.PullRequest) (images.Pulled, error) {
+	began := time.Now()
+	if err := s.fail("pull", req.Ref); err != nil {
+		return images.Pulled{}, err
+	}
+	out, err := s.pull(ctx, req)
+	if err != nil {
+		return out, fmt.Errorf("pull %s: %w", req.Ref, err)
+	}
+	out.Took = time.Since(began)
+	return out, nil
+}
+
+func (s *Store) pull(ctx context.Context, req images.PullRequest) (out images.Pulled, err error) {
+	ref, err := images.ParseReference(req.Ref)
+	switch {
+	case err != nil:
+		return out, err
+	case ref.Domain == "ledge.local":
+		return out, images.ErrBuiltIn
+	case s.Registry == nil:
+		return out, images.ErrUnreachable
+	}
+	if out.Image, err = s.Get(ctx, req.Ref); err == nil && (req.IfMissing || ref.Digest != "") {
+		out.Present = true
+		return out, nil
+	} else if err == nil {
+		digest, err := s.Registry.Head(ctx, ref, req.Keys)
+		if out.Present = slices.Contains(out.Image.Digests, ref.Name()+"@"+digest); out.Present || err != nil {
+			return out, err
+		}
+	}
+	f, docs, err := images.ResolveRemote(ctx, s.Registry, ref, req.Keys, images.HostPlatform(), maxArchive)
+	if err != nil {
+		return out, err
+	}
+	a := archive{}
+	for d, data := range docs {
+		a["blobs/sha256/"+strings.TrimPrefix(d, "sha256:")] = data
+	}
+	for _, l := range f.Layers {
+		b, err := s.Registry.Blob(ctx, images.BlobRequest{Ref: ref, Digest: l.Digest, Keys: req.Keys})
+		if err != nil {
+			return out, err
+		}
+		data, err := io.ReadAll(io.LimitReader(b, maxArchive))
+		if err = errors.Join(err, b.Close()); err != nil {
+			return out, err
+		}
+		if err := check(l, data); err != nil {
+			return out, err
+		}
+		a[l.File] = data
+		out.Bytes += l.Size
+	}
+	img, err := a.image(f)
+	if err != nil {
+		return out, err
+	}
+	img.Pinned = false
+	for _, d := range append(slices.Clone(f.Indexes), f.Manifest) {
+		img.Digests = union(img.Digests, []string{ref.Name() + "@" + d})
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.enter(img, f.Documents)
+	out.Image = clone(s.images[f.ID])
+	return out, nil
+}
+
+// check holds a layer against its digests.
+func check(l images.FoundLayer, data []byte) error {
+	plain := data
+	if z, err := gzip.NewReader(bytes.NewReader(data)); err == nil {
+		if plain, err = io.ReadAll(io.LimitReader(z, maxArchive)); err != nil {
+			return fmt.Errorf("layer %s: %w", l.Digest, err)
+		}
+	}
+	if int64(len(data)) != l.Size || digest(data) != l.Digest || digest(plain) != l.DiffID {
+		return fmt.Errorf("layer %s: %w", l.Digest, images.ErrDamaged)
+	}
+	return nil
 }
 
 // archive is the files of one, by name.

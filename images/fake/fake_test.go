@@ -10,7 +10,7 @@ import (
 )
 
 func TestSuite(t *testing.T) {
-	imagestest.Run(t, func(*testing.T) images.Store { return &fake.Store{} })
+	imagestest.Run(t, func(_ *testing.T, reg images.Registry) images.Store { return &fake.Store{Registry: reg} })
 }
 
 func TestAdd(t *testing.T) {

@@ -15,8 +15,9 @@ import (
 	"ledge/images"
 )
 
-// Run runs the suite. open gives an empty store, which is not shared and closed by the caller's own means.
-func Run(t *testing.T, open func(t *testing.T) images.Store) {
+// Run runs the suite. open gives an empty store that pulls from a registry; it is not shared, and closed by the
+// caller's own means.
+func Run(t *testing.T, open func(t *testing.T, reg images.Registry) images.Store) {
 	for _, c := range []struct {
 		name string
 		test func(t *testing.T, s images.Store)
@@ -35,7 +36,23 @@ func Run(t *testing.T, open func(t *testing.T) images.Store) {
 		{"ListIsACopy", testListIsACopy},
 		{"Parallel", testParallel},
 	} {
-		t.Run(c.name, func(t *testing.T) { c.test(t, open(t)) })
+		t.Run(c.name, func(t *testing.T) { c.test(t, open(t, nil)) })
+	}
+	for _, c := range []struct {
+		name string
+		test func(t *testing.T, s images.Store, r *Registry)
+	}{
+		{"Pull", testPull},
+		{"PullAgain", testPullAgain},
+		{"PullPlatform", testPullPlatform},
+		{"PullRefused", testPullRefused},
+		{"PullOverImport", testPullOverImport},
+		{"PullParallel", testPullParallel},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := &Registry{}
+			c.test(t, open(t, r), r)
+		})
 	}
 }
 

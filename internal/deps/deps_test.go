@@ -85,7 +85,7 @@ var thirdParty = map[string][]string{
 	"plugin":                                              {},
 	"unsafe":                                              {"host/...", "runtime/...", "network/bridge/...", "images/layers", "shutdown/...", "cmd/..."},
 	"C":                                                   {"runtime/libct/..."},
-	"net/http":                                            {"api", "api/local", "api/httpd/...", "api/rest/...", "api/apitest", "images/registry/...", "node/probe", "cmd/...", "internal/sim"},
+	"net/http":                                            {"api", "api/local", "api/httpd/...", "api/rest/...", "api/apitest", "images/registry/...", "images/imagestest", "node/probe", "cmd/...", "internal/sim"},
 	"net/http/httptest":                                   {"api/apitest", "internal/sim"},
 	"os/exec":                                             {"cmd/...", "runtime/keeper/...", "runtime/libct/...", "runtime/runtimetest/...", "storage/..."},
 	"github.com/opencontainers/runc/tests":                {},

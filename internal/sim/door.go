@@ -219,6 +219,13 @@ func (i imageDoor) Import(ctx context.Context, r io.Reader) ([]images.Image, err
 	return i.store.Import(ctx, r)
 }
 
+func (i imageDoor) Pull(ctx context.Context, req images.PullRequest) (images.Pulled, error) {
+	if err := i.check(); err != nil {
+		return images.Pulled{}, err
+	}
+	return i.store.Pull(ctx, req)
+}
+
 func (i imageDoor) Remove(ctx context.Context, ref string) error { return i.store.Remove(ctx, ref) }
 
 func (i imageDoor) Mount(ctx context.Context, imageID, key string) (string, error) {

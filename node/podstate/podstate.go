@@ -49,6 +49,8 @@ type Seen struct {
 	IPs        []string // of the pod
 	Containers []runtime.Status
 	Images     map[string]Image // by container name
+	// Pulling are the images on their way, by container name.
+	Pulling map[string]string
 	// Faults are failed attempts to do something, by container name; "" is the sandbox.
 	Faults map[string]Fault
 	// Messages are termination messages, by container ID.
@@ -59,8 +61,9 @@ type Seen struct {
 
 // Image is what is known of the image of a container.
 type Image struct {
-	Ref string // as the pod named it
-	ID  string // empty: not here
+	Ref     string // as the pod named it
+	ID      string // empty: not here
+	Attempt int    // of the container it was looked up for: every attempt asks anew, as its pull policy says
 }
 
 // LabelImage is the container label that carries the image reference it was started with: a pod's image may be
@@ -113,7 +116,7 @@ type Verb string
 // The effects a decision may ask for.
 const (
 	Sandbox   Verb = "sandbox"   // namespaces, cgroup, network, volumes
-	Resolve   Verb = "resolve"   // find (later: pull) the image of Container
+	Resolve   Verb = "resolve"   // find the image of Container for attempt Attempt, or begin to pull it
 	Start     Verb = "start"     // start attempt Attempt of Container
 	Signal    Verb = "signal"    // send Sig to container ID
 	Discard   Verb = "discard"   // forget the exited container ID

@@ -3,6 +3,7 @@ package podstate
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -82,7 +83,7 @@ func (b *board) act(a Action) {
 		if b.in.Seen.Images == nil {
 			b.in.Seen.Images = map[string]Image{}
 		}
-		b.in.Seen.Images[a.Container] = Image{ID: "sha256:1", Ref: b.image(a.Container)}
+		b.in.Seen.Images[a.Container] = Image{ID: "sha256:1", Ref: b.image(a.Container), Attempt: a.Attempt}
 	case Start:
 		id := fmt.Sprintf("u1.%s.%d", a.Container, a.Attempt)
 		b.in.Seen.Containers = append(b.in.Seen.Containers, runtime.Status{ID: id, PodUID: "u1", Name: a.Container,
@@ -443,13 +444,47 @@ func TestFaultsAreReportedAndRetried(t *testing.T) { // N-7.13, N-7.16
 	if w := b.state("a").State.Waiting; w == nil || w.Reason != "ErrImagePull" {
 		t.Fatalf("%+v", b.state("a").State)
 	}
-	if out.Wake.Sub(b.in.Now) != 20*time.Second {
+	if out.Wake.Sub(b.in.Now) != 10*time.Second {
 		t.Fatalf("wakes after %v", out.Wake.Sub(b.in.Now))
 	}
-	b.in.Now = b.in.Now.Add(time.Second)
-	b.settle()
-	if w := b.state("a").State.Waiting; w == nil || w.Reason != "ImagePullBackOff" {
+	b.in.Now = b.in.Now.Add(10 * time.Second)
+	out = b.settle()
+	if w := b.state("a").State.Waiting; w == nil || w.Reason != "ImagePullBackOff" || w.Message != `Back-off pulling image "img": ErrImagePull: no such image` {
 		t.Fatalf("%+v", b.state("a").State)
+	}
+	if out.Wake.Sub(b.in.Now) != 30*time.Second {
+		t.Fatalf("wakes after %v", out.Wake.Sub(b.in.Now))
+	}
+	if want := (EventNote{"a", corev1.EventTypeNormal, "BackOff", `Back-off pulling image "img"`}); len(b.events) != 2 || b.events[0] != want {
+		t.Errorf("told %+v", b.events)
+	}
+}
+
+func TestPullBackOff(t *testing.T) { // N-7.16
+	var got []time.Duration
+	for n := range 8 {
+		got = append(got, pullAgainAfter(n+1)/time.Second)
+	}
+	if want := []time.Duration{10, 20, 40, 80, 160, 300, 300, 300}; !slices.Equal(got, want) {
+		t.Errorf("%v", got)
+	}
+}
+
+// While an image is on its way nothing else is done for its container, and other containers go on.
+func TestPulling(t *testing.T) {
+	b := newBoard(t, pod(corev1.RestartPolicyAlways, "a", "b"))
+	b.in.Seen.Pulling = map[string]string{"a": b.image("a")}
+	b.settle()
+	if s := b.state("a").State; s.Waiting == nil || s.Waiting.Reason != "ContainerCreating" {
+		t.Errorf("%+v", s)
+	}
+	if s := b.state("b").State; s.Running == nil {
+		t.Errorf("%+v", s)
+	}
+	b.in.Seen.Pulling = map[string]string{"a": "what it was before"}
+	b.settle()
+	if s := b.state("a").State; s.Running == nil {
+		t.Errorf("%+v", s)
 	}
 }
 

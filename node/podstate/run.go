@@ -85,9 +85,12 @@ func (d *decision) bring(v *view) {
 	if d.held(v.spec.Name) {
 		return
 	}
+	if ref, ok := d.in.Seen.Pulling[v.spec.Name]; ok && ref == v.spec.Image {
+		return // we are told when it is here
+	}
 	img, ok := d.in.Seen.Images[v.spec.Name]
-	if !ok || img.ID == "" || img.Ref != v.spec.Image {
-		d.do(Action{Verb: Resolve, Container: v.spec.Name})
+	if !ok || img.ID == "" || img.Ref != v.spec.Image || img.Attempt != v.nextAttempt() {
+		d.do(Action{Verb: Resolve, Container: v.spec.Name, Attempt: v.nextAttempt()})
 		return
 	}
 	if v.ended() && !v.outdated() {
@@ -116,19 +119,48 @@ func (d *decision) held(name string) bool {
 		return false
 	}
 	retry := f.At.Add(retryAfter(f.Count))
-	if name != "" {
-		reason, message := f.Reason, f.Message
-		if reason == "ErrImagePull" && d.in.Now.After(f.At) {
-			reason = "ImagePullBackOff"
-			message = "Back-off pulling image: " + f.Message
-		}
-		d.wait(name, reason, message)
+	switch {
+	case f.Reason == "ErrImagePull":
+		retry = f.At.Add(pullAgainAfter(f.Count))
+		d.heldPull(name, f)
+	case name != "":
+		d.wait(name, f.Reason, f.Message)
 	}
 	if d.in.Now.Before(retry) {
 		d.wake(retry)
 		return true
 	}
 	return false
+}
+
+// heldPull reports a failed pull: as the error first, and when it has been that for a while as the wait for the next
+// try, which is how the two follow each other on Kubernetes.
+func (d *decision) heldPull(name string, f Fault) {
+	if next := f.At.Add(backoffFirst); d.in.Now.Before(next) {
+		d.wait(name, f.Reason, f.Message)
+		d.wake(next)
+		return
+	}
+	image := ""
+	for _, v := range d.views.all() {
+		if v.spec.Name == name {
+			image = v.spec.Image
+		}
+	}
+	d.wait(name, "ImagePullBackOff", fmt.Sprintf("Back-off pulling image %q: %s: %s", image, f.Reason, f.Message))
+	if key := "pull " + name; d.in.Now.Before(f.At.Add(pullAgainAfter(f.Count))) && d.mem.Told[key] != f.Count {
+		d.mem.Told[key] = f.Count
+		d.out.Events = append(d.out.Events, EventNote{name, corev1.EventTypeNormal, "BackOff", fmt.Sprintf("Back-off pulling image %q", image)},
+			EventNote{name, corev1.EventTypeWarning, "Failed", "Error: ImagePullBackOff"})
+	}
+}
+
+// pullAgainAfter is the pause after the count-th failed pull of an image (N-7.16).
+func pullAgainAfter(count int) time.Duration {
+	if count > 5 {
+		return backoffMost
+	}
+	return min(backoffFirst<<max(count-1, 0), backoffMost)
 }
 
 // restarts says whether an ended container is to be started again (N-7.9).

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"ledge/images"
+	"ledge/images/registry"
+)
+
+// imageKeys are the configuration of images. The first two are a kubelet's, the others ledge's own words.
+type imageKeys struct {
+	SerializeImagePulls   *bool `json:"serializeImagePulls,omitempty"`
+	MaxParallelImagePulls int   `json:"maxParallelImagePulls,omitempty"`
+
+	// Registries says how registries are reached that need more than their name.
+	Registries []registryConfig `json:"registries,omitempty"`
+	// RegistryCredentials is a file like Docker's config.json; it is read anew when it has changed.
+	RegistryCredentials string `json:"registryCredentials,omitempty"`
+	// KeepBlobs says of which images the compressed layers are kept: pinned (default), all, none.
+	KeepBlobs string `json:"keepBlobs,omitempty"`
+}
+
+type registryConfig struct {
+	Name      string   `json:"name"` // as it stands in image names
+	Mirrors   []string `json:"mirrors,omitempty"`
+	PlainHTTP bool     `json:"plainHTTP,omitempty"`
+	CAFile    string   `json:"caFile,omitempty"`
+}
+
+// mostPulls is more than any board's uplink is good for.
+const mostPulls = 32
+
+func (k imageKeys) check() error {
+	serial := k.SerializeImagePulls == nil || *k.SerializeImagePulls
+	switch {
+	case k.MaxParallelImagePulls < 0 || k.MaxParallelImagePulls > mostPulls:
+		return fmt.Errorf("maxParallelImagePulls must be between 1 and %d", mostPulls)
+	case serial && k.MaxParallelImagePulls > 1: // a kubelet refuses it too
+		return errors.New("maxParallelImagePulls cannot be larger than 1 unless serializeImagePulls is false")
+	case !slices.Contains([]string{"", "pinned", "all", "none"}, k.KeepBlobs):
+		return fmt.Errorf("keepBlobs: %q is none of pinned, all, none", k.KeepBlobs)
+	}
+	_, err := k.registry()
+	return err
+}
+
+// pulls is how many images are pulled at the same time.
+func (k imageKeys) pulls() int {
+	switch {
+	case k.SerializeImagePulls == nil || *k.SerializeImagePulls:
+		return 1
+	case k.MaxParallelImagePulls > 0:
+		return k.MaxParallelImagePulls
+	}
+	return 4 // a kubelet has no bound there; a board has one
+}
+
+func (k imageKeys) keep() images.KeepBlobs {
+	if k.KeepBlobs == "pinned" {
+		return images.KeepPinned
+	}
+	return images.KeepBlobs(k.KeepBlobs)
+}
+
+func (k imageKeys) registry() (*registry.Client, error) {
+	cfg := registry.Config{Hosts: map[string]registry.Host{}, UserAgent: "ledge/" + version}
+	for _, r := range k.Registries {
+		if _, twice := cfg.Hosts[r.Name]; twice {
+			return nil, fmt.Errorf("registries: %q is listed twice", r.Name)
+		}
+		cfg.Hosts[r.Name] = registry.Host{Mirrors: r.Mirrors, PlainHTTP: r.PlainHTTP, CAFile: r.CAFile}
+	}
+	if k.RegistryCredentials != "" {
+		cfg.Keys = (&keyFile{path: k.RegistryCredentials}).keys
+	}
+	c, err := registry.New(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("registries: %w", err)
+	}
+	return c, nil
+}
+
+// keyFile reads the node's own credentials when they have changed.
+type keyFile struct {
+	path string
+
+	mu    sync.Mutex
+	mtime time.Time
+	size  int64
+	ring  images.Keyring
+}
+
+// keys gives what the file holds. One that is not there yet holds nothing.
+func (f *keyFile) keys() (images.Keyring, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	fi, err := os.Stat(f.path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if fi.ModTime().Equal(f.mtime) && fi.Size() == f.size {
+		return f.ring, nil
+	}
+	data, err := os.ReadFile(f.path)
+	if err != nil {
+		return nil, err
+	}
+	ring, err := images.ParseKeyring(data, false)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", f.path, err)
+	}
+	f.mtime, f.size, f.ring = fi.ModTime(), fi.Size(), ring
+	return ring, nil
+}

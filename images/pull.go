@@ -1,0 +1,311 @@
+package images
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// pull is one image on its way from a registry. Layers are fetched side by side and unpacked one after the other,
+// lowest first, each while it is still coming. None of that holds up the store; only at the end, with everything
+// unpacked, is the image made READY in the same steps as an imported one.
+type pull struct {
+	d   *Disk
+	req PullRequest
+	ref Reference
+
+	// guarded by d.mu
+	waiting bool
+	chains  []string // layers that must not go
+	loads   []*download
+}
+
+// Pull implements Store.
+func (d *Disk) Pull(ctx context.Context, req PullRequest) (Pulled, error) {
+	out, err := d.pull(ctx, req)
+	if err != nil {
+		return out, fmt.Errorf("pull %s: %w", req.Ref, err)
+	}
+	return out, nil
+}
+
+func (d *Disk) pull(ctx context.Context, req PullRequest) (out Pulled, err error) {
+	ref, err := ParseReference(req.Ref)
+	if err != nil {
+		return out, err
+	}
+	if strings.HasPrefix(ref.Name(), builtInDomain) {
+		return out, fmt.Errorf("%w: it comes with ledge, from no registry", ErrBuiltIn)
+	}
+	if d.cfg.Registry == nil {
+		return out, fmt.Errorf("%w: this store has none", ErrUnreachable)
+	}
+	p := &pull{d: d, req: req, ref: ref, waiting: true}
+	d.mu.Lock()
+	d.pulls[p] = struct{}{}
+	d.mu.Unlock()
+	defer func() {
+		d.mu.Lock()
+		delete(d.pulls, p)
+		d.mu.Unlock()
+		for _, f := range p.loads {
+			f.close()
+		}
+	}()
+	began := time.Now()
+	select {
+	case d.turns <- struct{}{}:
+		defer func() { <-d.turns }()
+	case <-ctx.Done():
+		return out, ctx.Err()
+	}
+	out.Waited = time.Since(began)
+	d.mu.Lock()
+	p.waiting = false
+	d.mu.Unlock()
+	err = p.run(ctx, &out)
+	out.Took = time.Since(began) - out.Waited
+	return out, err
+}
+
+func (p *pull) run(ctx context.Context, out *Pulled) error {
+	if err := p.d.broken(); err != nil {
+		return err
+	}
+	if img, ok, err := p.here(ctx); err != nil || ok {
+		out.Image, out.Present = img, true
+		return err
+	}
+	found, docs, err := ResolveRemote(ctx, p.d.cfg.Registry, p.ref, p.req.Keys, p.d.cfg.Platform, p.d.cfg.MaxImport)
+	if err != nil {
+		return err
+	}
+	row := rowOf(found)
+	row.Digests = p.digests(found)
+	if err := p.bring(ctx, row, found, docs); err != nil {
+		return err
+	}
+	for _, f := range p.loads {
+		out.Bytes += f.fetched
+	}
+	out.Present = len(p.loads) == 0
+	out.Image, err = p.d.Get(ctx, row.ID)
+	return err
+}
+
+// digests are the names by digest of what was pulled: also when it was asked for without a tag.
+func (p *pull) digests(f Found) []string {
+	out := digestsOf(f)
+	for _, dg := range append(slices.Clone(f.Indexes), f.Manifest) {
+		out = append(out, p.ref.Name()+"@"+dg)
+	}
+	return mergeNames(out, nil)
+}
+
+// here says whether what the reference names is in the store already: by its digest if it has one, else by asking
+// the registry what its tag stands for today.
+func (p *pull) here(ctx context.Context) (Image, bool, error) {
+	img, err := p.d.Get(ctx, p.req.Ref)
+	if err != nil {
+		return img, false, nil
+	}
+	if ok, err := p.d.chainsSound(ctx, img.Layers); err != nil || !ok {
+		return img, false, err // what is damaged is fetched again
+	}
+	if p.req.IfMissing || p.ref.Digest != "" {
+		return img, true, nil
+	}
+	digest, err := p.d.cfg.Registry.Head(ctx, p.ref, p.req.Keys)
+	if errors.Is(err, ErrUnreachable) || ctx.Err() != nil {
+		return img, false, err
+	}
+	return img, slices.Contains(img.Digests, p.ref.Name()+"@"+digest), nil
+}
+
+// bring fetches and unpacks what is missing of an image and makes it READY.
+func (p *pull) bring(ctx context.Context, row *imageRow, found Found, docs map[string][]byte) (err error) {
+	d := p.d
+	d.mu.Lock()
+	for _, l := range row.Layers {
+		p.chains = append(p.chains, l.Chain)
+	}
+	d.mu.Unlock()
+	d.doubt([]*imageRow{row})
+	want, err := p.missing(ctx, row, found)
+	if err != nil {
+		return err
+	}
+	var b batch
+	defer func() { err = errors.Join(err, d.drop(&b, p)) }()
+	if err := p.fetchAndUnpack(ctx, &b, row, want); err != nil {
+		return err
+	}
+	if err := d.commitPull(ctx, row, docs, &b); err != nil {
+		return err
+	}
+	var errs []error
+	for _, f := range p.loads {
+		errs = append(errs, d.dropPart(p, f.req.Digest))
+	}
+	return errors.Join(errs...)
+}
+
+// missing are the downloads of layers that are not here or not sound, by chain ID.
+func (p *pull) missing(ctx context.Context, row *imageRow, found Found) (map[string]*download, error) {
+	want := map[string]*download{}
+	var bytes int64
+	for i, l := range row.Layers {
+		ok, err := p.d.sound(ctx, l.Chain)
+		if err != nil {
+			return nil, err
+		}
+		if ok || want[l.Chain] != nil {
+			continue
+		}
+		f := newDownload(p.d, BlobRequest{Ref: p.ref, Digest: l.Blob, Keys: p.req.Keys}, found.Layers[i].Size)
+		want[l.Chain] = f
+		bytes += f.size
+		if fi, err := os.Lstat(f.path); err == nil {
+			bytes -= min(fi.Size(), f.size)
+		}
+		p.d.mu.Lock()
+		p.loads = append(p.loads, f)
+		p.d.mu.Unlock()
+	}
+	return want, p.d.room(bytes)
+}
+
+// fetchAndUnpack runs the downloads, a few at a time, and unpacks behind them.
+func (p *pull) fetchAndUnpack(ctx context.Context, b *batch, row *imageRow, want map[string]*download) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	g, gctx := errgroup.WithContext(ctx)
+	slots := make(chan struct{}, p.d.cfg.MaxLayers)
+	g.Go(func() error {
+		for _, f := range p.loads { // in this order: the unpacker wants the lowest first
+			select {
+			case slots <- struct{}{}:
+			case <-gctx.Done():
+				return gctx.Err()
+			}
+			g.Go(func() error {
+				defer func() { <-slots }()
+				return f.run(gctx)
+			})
+		}
+		return nil
+	})
+	g.Go(func() error { return p.unpack(gctx, b, row.Layers, want) })
+	return g.Wait()
+}
+
+// unpack makes the layers, each from its download. What goes wrong with one may be the fault of what was sent: then
+// the download begins again, and so does the layer.
+func (p *pull) unpack(ctx context.Context, b *batch, layers []layerRef, want map[string]*download) error {
+	open := func(l layerRef) (LayerArchive, io.Closer, error) {
+		f := want[l.Chain]
+		if f == nil {
+			return LayerArchive{}, nil, fmt.Errorf("layer was damaged while it was pulled: %w", ErrDamaged)
+		}
+		r := f.follow(ctx)
+		return LayerArchive{Tar: r}, r, nil
+	}
+	for i, l := range layers {
+		f := want[l.Chain]
+		for {
+			life := 0
+			if f != nil {
+				life = f.current()
+			}
+			err := p.d.build(ctx, b, layers[:i+1], open)
+			if err == nil {
+				break
+			}
+			if f == nil {
+				return err
+			}
+			if again, cause := f.outcome(ctx, life); cause != nil {
+				return cause
+			} else if !again {
+				return err
+			}
+		}
+		if f != nil {
+			f.unpacked()
+		}
+	}
+	return nil
+}
+
+// commitPull makes a pulled image READY.
+func (d *Disk) commitPull(ctx context.Context, row *imageRow, docs map[string][]byte, b *batch) (err error) {
+	dir, err := os.MkdirTemp(d.root(ingestDir), "")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	blobs := map[string]spooled{}
+	for _, dg := range row.Documents {
+		path := filepath.Join(dir, hexOf(dg))
+		if err := os.WriteFile(path, docs[dg], 0o600); err != nil {
+			return err
+		}
+		blobs[dg] = spooled{path: path, digest: dg}
+	}
+	d.write.Lock()
+	defer d.write.Unlock()
+	if err := d.broken(); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.sweepUnused()) }()
+	d.keepLayers(row, blobs)
+	if err := d.land([]*imageRow{row}, blobs); err != nil {
+		return err
+	}
+	if err := d.seal(ctx, b); err != nil {
+		return err
+	}
+	return d.enter([]*imageRow{row})
+}
+
+// keepLayers decides which layers of a pulled image are kept as they came.
+func (d *Disk) keepLayers(row *imageRow, blobs map[string]spooled) {
+	for i := range row.Layers {
+		l := &row.Layers[i]
+		if d.cfg.KeepBlobs == KeepAll {
+			for _, path := range []string{d.partPath(l.Blob), d.blobPath(l.Blob)} {
+				if _, err := os.Lstat(path); err == nil {
+					blobs[l.Blob] = spooled{path: path, digest: l.Blob}
+					break
+				}
+			}
+		}
+		if _, ok := blobs[l.Blob]; !ok {
+			l.Blob = ""
+		}
+	}
+}
+
+// Pulls are the pulls that go on, by reference.
+func (d *Disk) Pulls() []PullStatus {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	out := make([]PullStatus, 0, len(d.pulls))
+	for p := range d.pulls {
+		st := PullStatus{Ref: p.ref.String(), Waiting: p.waiting}
+		for _, f := range p.loads {
+			st.Layers = append(st.Layers, f.status())
+		}
+		out = append(out, st)
+	}
+	slices.SortFunc(out, func(a, b PullStatus) int { return strings.Compare(a.Ref, b.Ref) })
+	return out
+}

@@ -1,0 +1,172 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"ledge/images"
+	"ledge/node/podstate"
+)
+
+// pulling is an image on its way for one container. It goes on beside the worker, which looks after the rest of the
+// pod meanwhile, and ends when nobody wants it any more.
+type pulling struct {
+	ref     string
+	attempt int
+	stop    context.CancelFunc
+
+	// set by the goroutine that pulls, under worker.mu
+	over bool
+	out  images.Pulled
+	err  error
+}
+
+// resolve finds the image of a container's next attempt, by its pull policy, or begins to pull it.
+func (a *Agent) resolve(ctx context.Context, w *worker, pod *corev1.Pod, act podstate.Action) error {
+	c := containerNamed(pod, act.Container)
+	img, err := a.cfg.Images.Get(ctx, c.Image)
+	switch {
+	case err == nil && (c.ImagePullPolicy != corev1.PullAlways || images.IsBuiltIn(img.Names)):
+		w.found(act.Container, c.Image, act.Attempt, img)
+		a.containerEvent(pod, c.Name, corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present on machine", c.Image))
+		return nil
+	case errors.Is(err, images.ErrInvalidName):
+		return &fault{"InvalidImageName", said(fmt.Sprintf("Failed to apply default image tag %q: %v", c.Image, err))}
+	case err != nil && !errors.Is(err, images.ErrNotFound):
+		return &fault{"ErrImagePull", fmt.Errorf("find image %q: %w", c.Image, err)}
+	case err != nil && c.ImagePullPolicy == corev1.PullNever:
+		return &fault{"ErrImageNeverPull", said(fmt.Sprintf("Container image %q is not present with pull policy of Never", c.Image))}
+	}
+	w.pull(ctx, pod, c, act.Attempt)
+	return nil
+}
+
+func (w *worker) found(container, ref string, attempt int, img images.Image) {
+	delete(w.seen.Faults, container)
+	w.seen.Images[container] = podstate.Image{ID: img.ID, Ref: ref, Attempt: attempt}
+}
+
+// pull begins to pull an image. lookAtPulls sees the end of it.
+func (w *worker) pull(ctx context.Context, pod *corev1.Pod, c *corev1.Container, attempt int) {
+	ctx, stop := context.WithCancel(ctx)
+	p := &pulling{ref: c.Image, attempt: attempt, stop: stop}
+	w.mu.Lock()
+	if old := w.pulls[c.Name]; old != nil {
+		old.stop()
+	}
+	w.pulls[c.Name] = p
+	w.mu.Unlock()
+	w.a.containerEvent(pod, c.Name, corev1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", c.Image))
+	w.helpers.Go(func() {
+		defer stop()
+		out, err := w.a.pullNow(ctx, pod, c)
+		w.mu.Lock()
+		p.over, p.out, p.err = true, out, err
+		w.mu.Unlock()
+		w.poke()
+	})
+}
+
+func (a *Agent) pullNow(ctx context.Context, pod *corev1.Pod, c *corev1.Container) (images.Pulled, error) {
+	keys, err := a.pullSecrets(ctx, pod)
+	if err != nil {
+		return images.Pulled{}, err
+	}
+	return a.cfg.Images.Pull(ctx, images.PullRequest{Ref: c.Image, Keys: keys, IfMissing: c.ImagePullPolicy == corev1.PullIfNotPresent})
+}
+
+// pullSecrets reads the credentials that a pod brings. One that is missing may not be needed; one that cannot be read
+// is a mistake.
+func (a *Agent) pullSecrets(ctx context.Context, pod *corev1.Pod) (images.Keyring, error) {
+	var ring images.Keyring
+	var lost []string
+	for _, ref := range pod.Spec.ImagePullSecrets {
+		if ref.Name == "" {
+			continue
+		}
+		s, err := a.sources.secret(ctx, pod.Namespace, ref.Name)
+		if err != nil {
+			lost = append(lost, ref.Name)
+			continue
+		}
+		data, legacy := s.Data[corev1.DockerConfigJsonKey], false
+		if s.Type == corev1.SecretTypeDockercfg {
+			data, legacy = s.Data[corev1.DockerConfigKey], true
+		}
+		if len(data) == 0 {
+			continue // of a type that holds none, as on Kubernetes
+		}
+		keys, err := images.ParseKeyring(data, legacy)
+		if err != nil {
+			return nil, fmt.Errorf("image pull secret %q: %w", ref.Name, err)
+		}
+		ring = append(ring, keys...)
+	}
+	if len(lost) > 0 {
+		a.event(pod, corev1.EventTypeWarning, "FailedToRetrieveImagePullSecret", fmt.Sprintf("Unable to retrieve some image pull secrets (%s); "+
+			"attempting to pull the image may not succeed.", strings.Join(lost, ", ")))
+	}
+	return ring, nil
+}
+
+// lookAtPulls takes in the pulls that have ended, and ends those that nobody wants.
+func (w *worker) lookAtPulls(in podstate.Input) {
+	unwanted := in.Gone || in.Stop != nil || in.Pod.DeletionTimestamp != nil
+	ended := map[string]*pulling{}
+	w.seen.Pulling = map[string]string{}
+	w.mu.Lock()
+	for name, p := range w.pulls {
+		c := containerNamed(in.Pod, name)
+		switch {
+		case p.over:
+			delete(w.pulls, name)
+			ended[name] = p
+		case unwanted || c == nil || c.Image != p.ref:
+			p.stop()
+		default:
+			w.seen.Pulling[name] = p.ref
+		}
+	}
+	w.mu.Unlock()
+	for name, p := range ended {
+		if c := containerNamed(in.Pod, name); c != nil && c.Image == p.ref && !unwanted {
+			w.pulled(in.Pod, c, p)
+		}
+	}
+}
+
+// pulled takes in the end of a pull. Without a network what is here is good enough, also where a kubelet would insist
+// on asking: a board comes back after a power cut whether or not its uplink does.
+func (w *worker) pulled(pod *corev1.Pod, c *corev1.Container, p *pulling) {
+	switch {
+	case p.err == nil:
+		w.found(c.Name, c.Image, p.attempt, p.out.Image)
+		w.a.containerEvent(pod, c.Name, corev1.EventTypeNormal, "Pulled", pulledText(c.Image, p.out))
+	case errors.Is(p.err, context.Canceled):
+	default:
+		// The context of a pull that has ended is of no more use, and a store looks into memory here.
+		img, err := w.a.cfg.Images.Get(context.Background(), c.Image)
+		if err == nil && errors.Is(p.err, images.ErrUnreachable) {
+			w.found(c.Name, c.Image, p.attempt, img)
+			w.a.containerEvent(pod, c.Name, corev1.EventTypeWarning, "Pulled", fmt.Sprintf("Container image %q already present on machine is used: %s",
+				c.Image, cause(p)))
+			return
+		}
+		w.failed(pod, podstate.Resolve, c.Name, c.Name, &fault{"ErrImagePull", said(cause(p))})
+	}
+}
+
+// cause is why a pull failed, without what everybody who reads it knows.
+func cause(p *pulling) string { return strings.TrimPrefix(p.err.Error(), "pull "+p.ref+": ") }
+
+// pulledText is what a kubelet says after a pull.
+func pulledText(ref string, p images.Pulled) string {
+	short := func(d time.Duration) time.Duration { return d.Truncate(time.Millisecond) }
+	return fmt.Sprintf("Successfully pulled image %q in %v (%v including waiting). Image size: %v bytes.", ref, short(p.Took),
+		short(p.Took+p.Waited), p.Image.Size)
+}

@@ -1,0 +1,280 @@
+package node
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ledge/api"
+	"ledge/images"
+	it "ledge/images/imagestest"
+)
+
+const farImage = "registry.example/far:v1"
+
+// far is a registry with one image, and how often it was asked for what.
+func (r *rig) far() *it.Registry {
+	reg := &it.Registry{}
+	reg.Push(it.Sample(farImage))
+	r.images.Registry = reg
+	return reg
+}
+
+func imageOf(ref string, p corev1.PullPolicy) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		pod.Spec.Containers[0].Image, pod.Spec.Containers[0].ImagePullPolicy = ref, p
+	}
+}
+
+func (r *rig) waiting(pod string) corev1.ContainerStateWaiting {
+	r.Helper()
+	if w := r.get(pod).Status.ContainerStatuses[0].State.Waiting; w != nil {
+		return *w
+	}
+	return corev1.ContainerStateWaiting{}
+}
+
+// TestPullEvents: what kubectl describe shows of a pull is what a kubelet says.
+func TestPullEvents(t *testing.T) {
+	with(t, nil, func(r *rig) {
+		r.far()
+		r.begin()
+		r.pod("p", imageOf(farImage, corev1.PullIfNotPresent))
+		r.pass(time.Second)
+		r.want("running", r.running(), "c.0")
+		size := len("program "+farImage) + len("content")
+		r.want("events", r.events.of("Pulling", "Pulled"), `Normal Pulling p: Pulling image "registry.example/far:v1"`,
+			fmt.Sprintf(`Normal Pulled p: Successfully pulled image "registry.example/far:v1" in 0s (0s including waiting). Image size: %d bytes.`, size))
+		r.pod("q", imageOf(farImage, corev1.PullIfNotPresent))
+		r.pass(time.Second)
+		r.want("second", r.events.of("Pulled")[1:], `Normal Pulled q: Container image "registry.example/far:v1" already present on machine`)
+	})
+}
+
+// TestPullFails: ErrImagePull, then ImagePullBackOff, tried again after 10, 20, 40 ... 300 seconds (N-7.13, N-7.16).
+func TestPullFails(t *testing.T) {
+	with(t, nil, func(r *rig) {
+		reg := r.far()
+		var mu sync.Mutex
+		broken := true
+		var tries []time.Duration
+		began := time.Now()
+		reg.Fail = func(op, _ string) error {
+			mu.Lock()
+			defer mu.Unlock()
+			tries = append(tries, time.Since(began).Round(time.Second))
+			if !broken {
+				return nil
+			}
+			return errors.New("no route")
+		}
+		r.begin()
+		r.pod("p", imageOf(farImage, corev1.PullAlways))
+		r.pass(time.Second)
+		if w := r.waiting("p"); w.Reason != "ErrImagePull" || !strings.Contains(w.Message, "no route") {
+			t.Errorf("%+v", w)
+		}
+		r.pass(24 * time.Second) // the second pause is of 20 seconds; ten of them have passed
+		if w := r.waiting("p"); w.Reason != "ImagePullBackOff" || !strings.HasPrefix(w.Message, `Back-off pulling image "registry.example/far:v1": ErrImagePull: `) {
+			t.Errorf("%+v", w)
+		}
+		r.want("events", r.events.of("Failed", "BackOff"), `Warning Failed p: Failed to pull image "registry.example/far:v1": no route`,
+			"Warning Failed p: Error: ErrImagePull", `Normal BackOff p: Back-off pulling image "registry.example/far:v1"`,
+			"Warning Failed p: Error: ImagePullBackOff")
+		r.pass(15 * time.Minute)
+		mu.Lock()
+		var pauses []time.Duration
+		for i := 1; i < len(tries); i++ {
+			pauses = append(pauses, (tries[i]-tries[i-1])/time.Second)
+		}
+		broken = false
+		mu.Unlock()
+		if want := []time.Duration{10, 20, 40, 80, 160, 300}; len(pauses) < 6 || !slices.Equal(pauses[:6], want) {
+			t.Errorf("pauses %v", pauses)
+		}
+		r.pass(6 * time.Minute)
+		r.want("running", r.running(), "c.0")
+	})
+}
+
+// TestPullPolicies: Always asks the registry for every start, IfNotPresent only for what is not here, Never never.
+func TestPullPolicies(t *testing.T) {
+	with(t, nil, func(r *rig) {
+		reg := r.far()
+		var asked atomic.Int32
+		reg.Fail = func(string, string) error { asked.Add(1); return nil }
+		r.begin()
+		r.pod("never", imageOf(farImage, corev1.PullNever))
+		r.pass(time.Second)
+		if w := r.waiting("never"); w.Reason != "ErrImageNeverPull" || asked.Load() > 0 {
+			t.Errorf("%+v, asked %d times", w, asked.Load())
+		}
+		r.want("never", r.events.of("ErrImageNeverPull", "Failed"),
+			`Warning ErrImageNeverPull never: Container image "registry.example/far:v1" is not present with pull policy of Never`,
+			"Warning Failed never: Error: ErrImageNeverPull")
+		r.pod("missing", imageOf(farImage, corev1.PullIfNotPresent))
+		r.pass(time.Second)
+		first := asked.Load()
+		r.pod("here", imageOf(farImage, corev1.PullIfNotPresent))
+		r.pass(time.Second)
+		if first == 0 || asked.Load() != first {
+			t.Errorf("asked %d times, then %d", first, asked.Load()-first)
+		}
+		// The tag moves on: who asks gets the new one.
+		newer := it.Sample(farImage, "registry.example/far:v2")
+		reg.Push(newer)
+		r.pod("always", imageOf(farImage, corev1.PullAlways))
+		r.pass(time.Second)
+		if got := r.get("always").Status.ContainerStatuses[0].ImageID; got != newer.ID() {
+			t.Errorf("image %s", got)
+		}
+		// A name nobody can read: no registry is asked.
+		r.pod("bad", imageOf("Not A Name", corev1.PullAlways))
+		r.pass(time.Second)
+		if w := r.waiting("bad"); w.Reason != "InvalidImageName" {
+			t.Errorf("%+v", w)
+		}
+	})
+}
+
+// TestPullOffline: a board without an uplink starts what it has, whatever the policy (pain 21), and says so.
+func TestPullOffline(t *testing.T) {
+	with(t, nil, func(r *rig) {
+		r.far().Fail = func(string, string) error { return fmt.Errorf("dial: %w", images.ErrUnreachable) }
+		r.addImage(farImage)
+		r.begin()
+		r.pod("p", imageOf(farImage, corev1.PullAlways))
+		r.pass(time.Second)
+		r.want("running", r.running(), "c.0")
+		if e := r.events.of("Pulled"); len(e) != 1 || !strings.HasPrefix(e[0], "Warning Pulled p: Container image") {
+			t.Errorf("%q", e)
+		}
+	})
+}
+
+// TestPullUnwanted: a pod that goes while its image comes does not wait for it, and neither does the agent.
+func TestPullUnwanted(t *testing.T) {
+	with(t, nil, func(r *rig) {
+		reg := r.far()
+		block := make(chan struct{})
+		reg.Fail = func(op, _ string) error {
+			if op == "blob" {
+				<-block
+			}
+			return nil
+		}
+		r.begin()
+		r.pod("p", imageOf(farImage, corev1.PullAlways), func(p *corev1.Pod) {
+			p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "d", Image: image, Command: []string{"x"}})
+		})
+		r.pass(time.Second)
+		r.want("the other container runs", r.running(), "d.0")
+		if w := r.waiting("p"); w.Reason != "ContainerCreating" {
+			t.Errorf("%+v", w)
+		}
+		r.delete("p", nil)
+		close(block)
+		r.pass(time.Minute)
+		if !r.gone("p") {
+			t.Error("the pod is still there")
+		}
+		r.nothingLeft()
+	})
+}
+
+// TestPullSecrets: the credentials a pod names are read, of both kinds; one that is missing is told and not fatal.
+func TestPullSecrets(t *testing.T) {
+	with(t, nil, func(r *rig) {
+		keys := &keySpy{Registry: r.far()}
+		r.images.Registry = keys
+		auth := base64.StdEncoding.EncodeToString([]byte("me:pw"))
+		for name, s := range map[string]corev1.Secret{
+			"new": {Type: corev1.SecretTypeDockerConfigJson, Data: map[string][]byte{corev1.DockerConfigJsonKey: []byte(`{"auths":{"registry.example":{"auth":"` + auth + `"}}}`)}},
+			"old": {Type: corev1.SecretTypeDockercfg, Data: map[string][]byte{corev1.DockerConfigKey: []byte(`{"https://registry.example/v1/":{"username":"him","password":"x"}}`)}},
+			"bad": {Type: corev1.SecretTypeOpaque, Data: map[string][]byte{corev1.DockerConfigJsonKey: []byte("secret text")}},
+		} {
+			s.ObjectMeta = metav1.ObjectMeta{Namespace: "default", Name: name}
+			if _, err := api.Create(r.Context(), r.Client, api.Secrets, &s); err != nil {
+				t.Fatal(err)
+			}
+		}
+		with := func(names ...string) func(*corev1.Pod) {
+			return func(p *corev1.Pod) {
+				for _, n := range names {
+					p.Spec.ImagePullSecrets = append(p.Spec.ImagePullSecrets, corev1.LocalObjectReference{Name: n})
+				}
+			}
+		}
+		r.begin()
+		r.pod("p", imageOf(farImage, corev1.PullAlways), with("new", "none", "old"))
+		r.pass(time.Minute)
+		r.want("running", r.running(), "c.0")
+		want := []images.Credential{{Username: "me", Password: "pw"}, {Username: "him", Password: "x"}}
+		if got := keys.last().For("registry.example", "far"); !slices.Equal(got, want) {
+			t.Errorf("%d credentials", len(got))
+		}
+		r.want("told", r.events.of("FailedToRetrieveImagePullSecret"), "Warning FailedToRetrieveImagePullSecret p: Unable to retrieve some image pull secrets (none); "+
+			"attempting to pull the image may not succeed.")
+		r.pod("q", imageOf(farImage, corev1.PullAlways), with("bad"))
+		r.pass(time.Second)
+		if w := r.waiting("q"); w.Reason != "ErrImagePull" || !strings.Contains(w.Message, `image pull secret "bad"`) || strings.Contains(w.Message, "secret text") {
+			t.Errorf("%+v", w)
+		}
+	})
+}
+
+type keySpy struct {
+	images.Registry
+	mu   sync.Mutex
+	keys images.Keyring
+}
+
+func (k *keySpy) last() images.Keyring {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.keys
+}
+
+func (k *keySpy) Manifest(ctx context.Context, ref images.Reference, keys images.Keyring) (images.Document, error) {
+	k.mu.Lock()
+	k.keys = keys
+	k.mu.Unlock()
+	return k.Registry.Manifest(ctx, ref, keys)
+}
+
+// TestPullAgainAfterLoss: an image that turns out damaged when it is mounted is pulled again by itself.
+func TestPullAgainAfterLoss(t *testing.T) {
+	with(t, nil, func(r *rig) {
+		r.far()
+		lost := false
+		r.images.Fail = func(op, _ string) error {
+			if op == "mount" && !lost {
+				lost = true
+				if err := r.images.Remove(r.Context(), farImage); err != nil {
+					t.Error(err)
+				}
+				return images.ErrNotFound
+			}
+			return nil
+		}
+		r.begin()
+		r.pod("p", imageOf(farImage, corev1.PullIfNotPresent))
+		r.pass(time.Minute)
+		synctest.Wait()
+		r.want("running", r.running(), "c.0")
+		if n := len(r.events.of("Pulling")); n != 2 {
+			t.Errorf("pulled %d times", n)
+		}
+	})
+}
