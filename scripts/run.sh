@@ -73,7 +73,7 @@ printf 'shutdownGracePeriod: 30s\nshutdownGracePeriodCriticalPods: 10s\nfailSwap
 
 # A session of its own: Ctrl-C reaches only this script, which then stops the node in order.
 setsid bin/ledge serve --run-dir "$rundir" --data-dir "$dir/data" --config "$dir/config.yaml" \
-	--listen "127.0.0.1:$port" --bridge "$name" --cgroup-root "/$name" --on-term=drain &
+	--listen "127.0.0.1:$port" --bridge "$name" --cgroup-root "/$name" --on-term=drain --power-backend=none &
 node=$!
 
 until_true() { # SECONDS WHAT COMMAND...: wait until the command succeeds or the node has ended

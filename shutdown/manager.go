@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -52,12 +53,25 @@ type ManagerConfig struct {
 	Shutdown Config // when it asks for nothing and an event comes all the same, Default counts
 	Sources  []Source
 	Events   Recorder // may be nil
+	Record   string   // file that keeps when the last shutdown began and ended; empty keeps it nowhere
 }
 
 // Manager waits for power events from all sources and runs one shutdown at a time.
 type Manager struct {
 	cfg    ManagerConfig
 	events chan Event // bounded: sources are few and slow
+
+	mu     sync.Mutex
+	status Status
+}
+
+// Status is what a person wants to know of shutdowns.
+type Status struct {
+	Running bool
+	Stopped bool      // the pods have been stopped and the node is closed
+	Source  string    // of the shutdown that runs or ran
+	Until   time.Time // when the time granted is over; zero: it takes what it takes
+	Last    Record
 }
 
 // NewManager prepares a Manager; Run waits for events.
@@ -71,7 +85,45 @@ func NewManager(cfg ManagerConfig) (*Manager, error) {
 	if len(cfg.Shutdown.Periods()) == 0 {
 		cfg.Shutdown = Default
 	}
-	return &Manager{cfg: cfg, events: make(chan Event, 16)}, nil
+	m := &Manager{cfg: cfg, events: make(chan Event, 16)}
+	if cfg.Record != "" {
+		last, err := LoadRecord(cfg.Record)
+		if err != nil { // nothing hangs on it but two figures and a message
+			slog.Warn("the last shutdown is not known", "err", err)
+		}
+		m.status.Last = last
+	}
+	return m, nil
+}
+
+// Status is how things stand.
+func (m *Manager) Status() Status {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.status
+}
+
+// Plan is who would stop when, if a shutdown began now, or what is left of the one that runs.
+func (m *Manager) Plan() Plan {
+	budget := Unlimited
+	if s := m.Status(); s.Running && !s.Until.IsZero() {
+		budget = time.Until(s.Until)
+	}
+	return Make(m.cfg.Node.Pods(), m.cfg.Shutdown, budget)
+}
+
+// note changes the status, and the record with it where that changes.
+func (m *Manager) note(change func(*Status)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	before := m.status.Last
+	change(&m.status)
+	if m.cfg.Record == "" || m.status.Last == before {
+		return
+	}
+	if err := m.status.Last.save(m.cfg.Record); err != nil {
+		slog.Warn("cannot record the shutdown", "err", err)
+	}
 }
 
 // Run follows the sources until ctx ends. A shutdown that is running then is broken off; pods run on.
@@ -134,6 +186,11 @@ func (m *Manager) loop(ctx context.Context) {
 			case cur == nil:
 				m.say("Shutdown manager detected shutdown event")
 				slog.Info("stopping the pods of this board", "source", e.Source)
+				m.note(func(s *Status) {
+					if !s.Stopped { // SIGTERM after logind's word is the same shutdown
+						s.Last = Record{Begun: time.Now()}
+					}
+				})
 				cur = m.begin(ctx, nil, e)
 			default:
 				cur = m.again(ctx, cur, e)
@@ -153,6 +210,7 @@ func (m *Manager) begin(ctx context.Context, earlier []func(), e Event) *current
 	if e.Done != nil {
 		cur.done = append(cur.done, e.Done)
 	}
+	m.note(func(s *Status) { s.Running, s.Source, s.Until = true, e.Source, cur.until })
 	go func() {
 		defer close(cur.ended)
 		_, cur.err = Run(run, m.cfg.Node, m.cfg.Shutdown, budget)
@@ -188,6 +246,7 @@ func (m *Manager) finish(cur *current) {
 	if cur.err != nil {
 		slog.Error("shutdown did not complete", "err", cur.err)
 	}
+	m.note(func(s *Status) { s.Running, s.Stopped, s.Last.Ended = false, true, time.Now() }) // before the lock is let go
 	for _, done := range cur.done {
 		done()
 	}
@@ -205,6 +264,7 @@ func (m *Manager) cancel(cur *current, closed bool) {
 		<-cur.ended
 	}
 	m.cfg.Node.Close("")
+	m.note(func(s *Status) { *s = Status{Last: Record{Begun: s.Last.Begun, Ended: time.Now()}} })
 }
 
 // say records an event on the Node; its UID is the node's name, as describe looks for it (N-11.38).

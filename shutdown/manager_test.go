@@ -2,6 +2,7 @@ package shutdown
 
 import (
 	"context"
+	"path/filepath"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -32,16 +33,22 @@ func (n *news) Event(o api.Object, _, reason, message string) {
 
 // managing runs a Manager with a scripted source.
 func managing(t *testing.T, b func() *board, fn func(b *board, tell script, n *news)) {
+	managingWith(t, func(*ManagerConfig) {}, b, func(_ *Manager, b *board, tell script, n *news) { fn(b, tell, n) })
+}
+
+func managingWith(t *testing.T, edit func(*ManagerConfig), b func() *board, fn func(m *Manager, b *board, tell script, n *news)) {
 	synctest.Test(t, func(t *testing.T) {
 		bd, src, n := b(), make(script), &news{}
-		m, err := NewManager(ManagerConfig{Node: bd, NodeName: "n", Sources: []Source{src}, Events: n})
+		cfg := ManagerConfig{Node: bd, NodeName: "n", Sources: []Source{src}, Events: n}
+		edit(&cfg)
+		m, err := NewManager(cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error)
 		go func() { ended <- m.Run(ctx) }()
-		fn(bd, src, n)
+		fn(m, bd, src, n)
 		cancel()
 		if err := <-ended; err != nil {
 			t.Errorf("Run: %v", err)
@@ -137,5 +144,99 @@ func TestManagerEnds(t *testing.T) {
 	managing(t, func() *board { b := newBoard(pod("a", 0, 30)); b.takes["a"] = time.Hour; return b }, func(_ *board, tell script, _ *news) {
 		tell <- Event{Kind: Down}
 		synctest.Wait()
+	})
+}
+
+// TestManagerStatus: what is said of a shutdown before, during and after it, and what is left on disk (N-5.33, N-5.34).
+func TestManagerStatus(t *testing.T) {
+	path := filepath.Join(t.TempDir(), RecordName)
+	onDisk := func() Record {
+		r, err := LoadRecord(path)
+		if err != nil {
+			t.Error(err)
+		}
+		return r
+	}
+	managingWith(t, func(c *ManagerConfig) { c.Record = path }, func() *board {
+		b := newBoard(pod("a", 0, 30), pod("b", 2000000000, 30))
+		b.takes["a"] = 5 * sec
+		b.takes["b"] = 2 * sec
+		return b
+	}, func(m *Manager, b *board, tell script, _ *news) {
+		if s := m.Status(); s.Running || s.Stopped || s.Last != (Record{}) {
+			t.Errorf("before: %+v", s)
+		}
+		if p := m.Plan(); len(p.Stages) != 2 || p.Total() != 30*sec {
+			t.Errorf("plan before: %+v", p)
+		}
+		tell <- Event{Kind: Down, Source: "script", Budget: 20 * sec, Done: func() {
+			if onDisk().Unfinished() {
+				t.Error("the lock is let go before the end is on disk")
+			}
+		}}
+		time.Sleep(6 * sec)
+		if s := m.Status(); !s.Running || s.Source != "script" || !s.Until.Equal(b.began.Add(20*sec)) || !onDisk().Unfinished() {
+			t.Errorf("during: %+v, on disk %+v", s, onDisk())
+		}
+		if p := m.Plan(); len(p.Stages) != 1 || p.Budget != 14*sec {
+			t.Errorf("plan during: %+v", p)
+		}
+		time.Sleep(time.Minute)
+		s := m.Status()
+		if s.Running || !s.Stopped || !s.Last.Ended.Equal(b.began.Add(7*sec)) || !onDisk().Ended.Equal(s.Last.Ended) {
+			t.Errorf("after: %+v, on disk %+v", s, onDisk())
+		}
+		tell <- Event{Kind: Down, Source: "signal"} // the same shutdown
+		synctest.Wait()
+		if r := onDisk(); !r.Begun.Equal(b.began) || r.Unfinished() {
+			t.Errorf("after a second word: %+v", r)
+		}
+		tell <- Event{Kind: Cancelled}
+		synctest.Wait()
+		if s := m.Status(); s.Running || s.Stopped {
+			t.Errorf("after a cancellation: %+v", s)
+		}
+	})
+}
+
+// TestRequests: a wait, a second request in its place, a cancellation before and after the begin.
+func TestRequests(t *testing.T) {
+	var off []bool
+	var src *Requests
+	managingWith(t, func(c *ManagerConfig) {
+		src = NewRequests(func(reboot bool) { off = append(off, reboot) })
+		c.Sources = append(c.Sources, src)
+	}, func() *board { return newBoard(pod("a", 0, 30)) }, func(m *Manager, b *board, _ script, _ *news) {
+		ask := func(err error) {
+			t.Helper()
+			synctest.Wait()
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		ask(src.Ask(time.Hour, false))
+		if d := src.Due(); !d.Equal(b.began.Add(time.Hour)) {
+			t.Errorf("due %s", d)
+		}
+		time.Sleep(time.Minute)
+		ask(src.Cancel())
+		time.Sleep(2 * time.Hour)
+		if s := m.Status(); !src.Due().IsZero() || s.Stopped || len(b.lines()) > 0 {
+			t.Errorf("cancelled in time: %+v %q", s, b.lines())
+		}
+		ask(src.Ask(time.Hour, false))
+		ask(src.Ask(time.Minute, true))
+		time.Sleep(2 * time.Minute)
+		if s := m.Status(); !s.Stopped || s.Source != "request" || !slices.Equal(off, []bool{true}) {
+			t.Errorf("%+v, off %v", s, off)
+		}
+		ask(src.Cancel())
+		if m.Status().Stopped || b.closed != "" {
+			t.Error("still closed")
+		}
+		time.Sleep(2 * time.Hour)
+		if len(off) != 1 {
+			t.Errorf("the request that was replaced came all the same: %v", off)
+		}
 	})
 }

@@ -17,6 +17,7 @@ type boardAPI struct {
 	images *images.Disk
 	agent  *node.Agent
 	store  *storage.Store
+	power  powerControl
 }
 
 const backupPath = "/ledge/v1/backup"
@@ -30,6 +31,10 @@ func (b *boardAPI) Handler() http.Handler {
 		"DELETE " + imagesPath: b.removeImage,
 		"POST " + pullPath:     b.pullImage,
 		"GET " + backupPath:    b.backup,
+
+		"GET " + shutdownPath:    b.showShutdown,
+		"POST " + shutdownPath:   b.askShutdown,
+		"DELETE " + shutdownPath: b.cancelShutdown,
 	} {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			if err := fn(w, r); err != nil {

@@ -19,6 +19,7 @@ import (
 
 	"ledge/node"
 	"ledge/node/pressure"
+	"ledge/shutdown"
 )
 
 // fileConfig is the configuration file. Keys are spelt as in KubeletConfiguration (N-0.4); one that is not
@@ -48,8 +49,9 @@ type fileConfig struct {
 	resourceKeys
 	imageKeys
 
-	ShutdownGracePeriod             metav1.Duration `json:"shutdownGracePeriod,omitempty"`
-	ShutdownGracePeriodCriticalPods metav1.Duration `json:"shutdownGracePeriodCriticalPods,omitempty"`
+	ShutdownGracePeriod              metav1.Duration  `json:"shutdownGracePeriod,omitempty"`
+	ShutdownGracePeriodCriticalPods  metav1.Duration  `json:"shutdownGracePeriodCriticalPods,omitempty"`
+	ShutdownGracePeriodByPodPriority []shutdownPeriod `json:"shutdownGracePeriodByPodPriority,omitempty"`
 	// ResumePods starts pods again that a power-off stopped; ledge's own word. Default true.
 	ResumePods *bool `json:"resumePods,omitempty"`
 }
@@ -85,6 +87,20 @@ func loadConfig(path string) (fileConfig, error) {
 	return cfg, nil
 }
 
+// shutdownPeriod is an entry of shutdownGracePeriodByPodPriority (N-5.4).
+type shutdownPeriod struct {
+	Priority                   int32 `json:"priority"`
+	ShutdownGracePeriodSeconds int64 `json:"shutdownGracePeriodSeconds"`
+}
+
+func (c fileConfig) shutdown() shutdown.Config {
+	out := shutdown.Config{GracePeriod: c.ShutdownGracePeriod.Duration, GracePeriodCriticalPods: c.ShutdownGracePeriodCriticalPods.Duration}
+	for _, p := range c.ShutdownGracePeriodByPodPriority {
+		out.ByPodPriority = append(out.ByPodPriority, shutdown.Period{Priority: p.Priority, Grace: time.Duration(p.ShutdownGracePeriodSeconds) * time.Second})
+	}
+	return out
+}
+
 func writeFirstConfig(path string) error {
 	if err := os.MkdirAll("/etc/ledge", 0o755); err != nil && !readOnly(err) {
 		return err
@@ -101,13 +117,8 @@ func readOnly(err error) bool {
 }
 
 func (c fileConfig) check() error {
-	if c.ShutdownGracePeriodCriticalPods.Duration > c.ShutdownGracePeriod.Duration { // N-12.24: equal is accepted
-		return errors.New("shutdownGracePeriodCriticalPods must not be longer than shutdownGracePeriod")
-	}
-	for _, d := range []time.Duration{c.ShutdownGracePeriod.Duration, c.ShutdownGracePeriodCriticalPods.Duration} {
-		if d < 0 || d > 0 && d < time.Second {
-			return errors.New("shutdown grace periods must be 0 or at least 1s")
-		}
+	if err := c.shutdown().Validate(); err != nil {
+		return err
 	}
 	for _, s := range c.ClusterDNS {
 		if _, err := netip.ParseAddr(s); err != nil {

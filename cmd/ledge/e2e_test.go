@@ -116,7 +116,7 @@ func (b *testBoard) serve(args ...string) {
 func (b *testBoard) start(args ...string) {
 	b.t.Helper()
 	all := append([]string{"--run-dir", b.runDir, "serve", "--data-dir", b.data, "--config", b.config, "--bridge", b.name,
-		"--cgroup-root", "/" + b.name, "--hostname-override", b.name, "--listen", fmt.Sprintf("127.0.0.1:%d", b.port)}, args...)
+		"--cgroup-root", "/" + b.name, "--hostname-override", b.name, "--listen", fmt.Sprintf("127.0.0.1:%d", b.port), "--power-backend=none"}, args...)
 	b.cmd = exec.Command(ledgeBin, all...)
 	b.cmd.Stdout, b.cmd.Stderr = b.log, b.log
 	b.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

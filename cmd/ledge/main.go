@@ -54,6 +54,7 @@ func verbs() []verb {
 		{name: "doctor", help: "check this board and say what to do", run: doctor, flags: doctorFlags},
 		{name: "kubeconfig", help: "print a kubeconfig for kubectl", run: kubeconfig},
 		{name: "backup", args: "save FILE | verify FILE | restore FILE", help: "save and restore the store", run: backup, flags: backupFlags},
+		{name: "shutdown", args: "--now | --in 5m | --cancel | --plan", help: "stop the pods in order and switch the board off", run: shutdownVerb, flags: shutdownFlags},
 		{name: "reset", help: "stop every pod and remove all run state", run: reset, flags: resetFlags},
 		{name: "version", help: "print versions", run: versionVerb, flags: versionFlags},
 		{name: "keeper", hidden: true, help: "hold the containers (started by serve or systemd)", run: keeperVerb, flags: keeperFlags},

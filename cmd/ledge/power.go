@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"log/slog"
+	"path/filepath"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,3 +28,72 @@ func (n powerNode) StopPod(ctx context.Context, uid types.UID, grace time.Durati
 }
 
 func (n powerNode) Flush(context.Context) error { return n.b.store.Flush() }
+
+// ending is why a board stops serving.
+type ending int
+
+const (
+	detached  ending = iota + 1 // the pods run on
+	drained                     // they have been stopped
+	poweroff                    // and the machine is to be switched off
+	rebooting                   // or started again
+)
+
+// openPower prepares what ends a board: signals, requests, and under systemd logind, whose shutdown is held up while
+// pods stop.
+func (b *board) openPower() error {
+	b.end = make(chan ending, 1)
+	tell := func(why ending) func() {
+		return func() {
+			select {
+			case b.end <- why:
+			default: // told already
+			}
+		}
+	}
+	cfg := b.file.shutdown()
+	b.requests = shutdown.NewRequests(func(reboot bool) { b.requested(reboot, tell) })
+	sources := []shutdown.Source{&shutdown.Signals{Drain: b.onTerm == "drain", Detach: tell(detached), Exit: tell(drained)}, b.requests}
+	if underSystemd() {
+		b.logind = &shutdown.Logind{Want: cfg.Total()}
+		sources = append(sources, b.logind)
+	}
+	var err error
+	b.power, err = shutdown.NewManager(shutdown.ManagerConfig{Node: powerNode{b}, NodeName: b.name, Shutdown: cfg, Sources: sources,
+		Events: b.events, Record: filepath.Join(b.dataDir, shutdown.RecordName)})
+	return err
+}
+
+// requested is what follows a shutdown that somebody asked for. logind ends this process in its own time; the direct way
+// has to wait until the store is closed; with none the board stays as it is until the request is taken back.
+func (b *board) requested(reboot bool, tell func(ending) func()) {
+	if b.powerBackend == shutdown.None {
+		slog.Info("the pods are stopped; the machine stays on (--power-backend=none)")
+		return
+	}
+	if b.powerBackend != shutdown.Direct {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		err := shutdown.ByLogind.Off(ctx, reboot)
+		if err == nil {
+			return
+		}
+		if b.powerBackend == shutdown.ByLogind {
+			slog.Error("the pods are stopped, but the machine stays on; switch it off by hand", "err", err)
+			return
+		}
+	}
+	if reboot {
+		tell(rebooting)()
+		return
+	}
+	tell(poweroff)()
+}
+
+// switchOff is the last thing a board does that was told to.
+func (b *board) switchOff(ctx context.Context) error {
+	if b.off != poweroff && b.off != rebooting {
+		return nil
+	}
+	return shutdown.Direct.Off(ctx, b.off == rebooting)
+}

@@ -179,7 +179,7 @@ func firstNonEmpty(of ...string) string {
 }
 
 func (b *board) openServer() error {
-	extra := &boardAPI{images: b.images, agent: b.agent, store: b.store}
+	extra := &boardAPI{images: b.images, agent: b.agent, store: b.store, power: b}
 	h, err := httpd.New(httpd.Config{Client: b.client, Streams: b.agent, Metrics: b.agent, Version: apiVersion(), Board: extra.Handler(),
 		Checks: []httpd.Check{{Name: "store", Run: func(context.Context) error { return b.store.Health().LastError }}}})
 	if err != nil {

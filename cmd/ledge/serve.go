@@ -41,7 +41,7 @@ func serve(ctx context.Context, c *command) error {
 	if err := b.open(ctx); err != nil {
 		return errors.Join(err, b.close())
 	}
-	return errors.Join(b.run(ctx), b.close())
+	return errors.Join(b.run(ctx), b.close(), b.switchOff(ctx))
 }
 
 // logTo sends the log to standard error; under systemd the journal adds the time itself.
@@ -76,6 +76,12 @@ type board struct {
 	events   *api.Recorder
 	server   *httpd.Server
 	listener net.Listener
+
+	power    *shutdown.Manager
+	requests *shutdown.Requests
+	logind   *shutdown.Logind // nil without systemd
+	end      chan ending
+	off      ending // why run returned
 }
 
 // open makes ready what a board stands on, in the order of need. What it opened before an error is closed by close.
@@ -111,6 +117,9 @@ func (b *board) open(ctx context.Context) (err error) {
 		return err
 	}
 	if err := b.openAgent(); err != nil {
+		return err
+	}
+	if err := b.openPower(); err != nil {
 		return err
 	}
 	if err := b.openServer(); err != nil {
@@ -170,25 +179,21 @@ func (b *board) run(ctx context.Context) error {
 	for _, j := range jobs {
 		work.Go(func() error { return j(workCtx) })
 	}
-	end := make(chan bool, 1) // the verdict: are the pods gone?
-	power, err := b.power(end)
-	if err != nil {
-		return err
-	}
-	work.Go(func() error { return power.Run(workCtx) })
+	work.Go(func() error { return b.power.Run(workCtx) })
 	b.tellRestored()
 	slog.Info("serving", "node", b.name, "version", version, "socket", socketPath(b.runDir), "listen", b.listenAt)
 	b.notifyReady()
 
-	drained := false
+	why := ending(0)
 	select {
 	case <-workCtx.Done():
-	case drained = <-end:
+	case why = <-b.end:
 	}
-	goingDown := drained && shutdown.MachineGoingDown(ctx)
+	stay := why == drained && !shutdown.MachineGoingDown(ctx)
 	stopWork()
-	err = work.Wait()
-	if drained && !goingDown && err == nil {
+	err := work.Wait()
+	b.off = why
+	if stay && err == nil {
 		err = b.clear(ctx)
 	}
 	stopAPI()
@@ -211,25 +216,6 @@ func (b *board) notifyReady() {
 	if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {
 		slog.Warn("cannot tell systemd that the board is ready", "err", err)
 	}
-}
-
-// power is what ends a board: signals, and under systemd logind, whose shutdown is held up while pods stop.
-func (b *board) power(end chan<- bool) (*shutdown.Manager, error) {
-	tell := func(drained bool) func() {
-		return func() {
-			select {
-			case end <- drained:
-			default: // told already
-			}
-		}
-	}
-	cfg := shutdown.Config{GracePeriod: b.file.ShutdownGracePeriod.Duration,
-		GracePeriodCriticalPods: b.file.ShutdownGracePeriodCriticalPods.Duration}
-	sources := []shutdown.Source{&shutdown.Signals{Drain: b.onTerm == "drain", Detach: tell(false), Exit: tell(true)}}
-	if underSystemd() {
-		sources = append(sources, &shutdown.Logind{Want: cfg.Total()})
-	}
-	return shutdown.NewManager(shutdown.ManagerConfig{Node: powerNode{b}, NodeName: b.name, Shutdown: cfg, Sources: sources, Events: b.events})
 }
 
 // clear removes what pods stood on, once none is left: a drained node leaves the machine as it found it.

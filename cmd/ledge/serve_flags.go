@@ -15,13 +15,14 @@ import (
 
 	"ledge/host"
 	"ledge/node"
+	"ledge/shutdown"
 )
 
 // serveOpts are the flags of serve.
 type serveOpts struct {
 	dataDir, config, listen, manifests string
 	bridge, podCIDR, cgroupRoot        string
-	onTerm                             string
+	onTerm, powerOff                   string
 	verbose                            bool
 
 	// Kubernetes' own names (node-semantics 1.2). A flag beats the file.
@@ -37,6 +38,8 @@ type serveOpts struct {
 	reregister         bool
 	failSwapOn         bool
 	swapCompat         string
+	shutdownGrace      time.Duration
+	shutdownCritical   time.Duration
 	set                map[string]bool
 }
 
@@ -51,6 +54,7 @@ func serveFlags(c *command) {
 	f.StringVar(&o.podCIDR, "pod-cidr", "", "pod addresses; a free /24 is chosen and remembered if unset")
 	f.StringVar(&o.cgroupRoot, "cgroup-root", "", "cgroup below which kubepods stands; empty: the one systemd delegated, else the top")
 	f.StringVar(&o.onTerm, "on-term", "detach", "on SIGTERM or SIGINT: detach leaves the pods running, drain stops them first")
+	f.StringVar(&o.powerOff, "power-backend", "", "how a requested shutdown ends: logind, direct (reboot(2)) or none; empty: logind where it answers, else direct")
 	f.BoolVar(&o.verbose, "v", false, "log more")
 
 	f.BoolVar(&o.registerNode, "register-node", true, "make the Node object")
@@ -65,6 +69,8 @@ func serveFlags(c *command) {
 	f.BoolVar(&o.failSwapOn, "fail-swap-on", true, "refuse to start while swap is on")
 	f.StringVar(&o.swapCompat, "swap-compat", "current", "what memorySwap.swapBehavior means: as in Kubernetes 1.24, 1.28 or current")
 	f.BoolVar(&o.reregister, "reregister-on-delete", false, "make the Node again when somebody deletes it")
+	f.DurationVar(&o.shutdownGrace, "shutdown-grace-period", 0, "time for all pods to stop when the machine goes down")
+	f.DurationVar(&o.shutdownCritical, "shutdown-grace-period-critical-pods", 0, "the part of it that is kept for critical pods")
 	c.opts = o
 }
 
@@ -77,7 +83,9 @@ type settings struct {
 	status   node.StatusConfig
 	bounds   node.ResourceConfig
 	listenAt string
-	cidr     netip.Prefix
+
+	powerBackend shutdown.Backend
+	cidr         netip.Prefix
 }
 
 func (o *serveOpts) settings(c *command) (settings, error) {
@@ -98,6 +106,9 @@ func (o *serveOpts) settings(c *command) (settings, error) {
 		return s, err
 	}
 	if err := s.node(); err != nil {
+		return s, err
+	}
+	if err := s.power(); err != nil {
 		return s, err
 	}
 	if err := s.resources(host.New(host.Config{})); err != nil {
@@ -173,6 +184,20 @@ func (s *settings) node() error {
 	}
 	s.status, err = s.file.status()
 	return err
+}
+
+// power reads how the board goes down (N-5.7).
+func (s *settings) power() (err error) {
+	if s.powerBackend, err = shutdown.ParseBackend(s.powerOff); err != nil {
+		return usagef("--power-backend: %v", err)
+	}
+	if s.set["shutdown-grace-period"] {
+		s.file.ShutdownGracePeriod.Duration = s.shutdownGrace
+	}
+	if s.set["shutdown-grace-period-critical-pods"] {
+		s.file.ShutdownGracePeriodCriticalPods.Duration = s.shutdownCritical
+	}
+	return s.file.shutdown().Validate()
 }
 
 // resources reads what bounds pods, and refuses a machine whose swap is not to be used (N-8.4).

@@ -1,0 +1,258 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"ledge/shutdown"
+)
+
+const shutdownPath = "/ledge/v1/shutdown"
+
+// powerControl is the board as the requests about shutdowns see it.
+type powerControl interface {
+	shutdownReport() shutdownReport
+	ask(in time.Duration, reboot bool) error
+	takeBack() error
+}
+
+// shutdownReport is the answer of GET /ledge/v1/shutdown.
+type shutdownReport struct {
+	Running bool         `json:"running"`
+	Stopped bool         `json:"stopped"` // the pods have been stopped, the board takes no new ones
+	Source  string       `json:"source,omitempty"`
+	Due     *metav1.Time `json:"due,omitempty"` // a shutdown is asked for
+	Until   *metav1.Time `json:"until,omitempty"`
+	Backend string       `json:"backend"`
+	Lock    lockReport   `json:"lock"`
+	Last    struct {
+		Begun *metav1.Time `json:"begun,omitempty"`
+		Ended *metav1.Time `json:"ended,omitempty"`
+	} `json:"last"`
+	Plan planReport `json:"plan"`
+}
+
+// lockReport says whether logind really waits: elsewhere this fails in silence (N-5.39).
+type lockReport struct {
+	Held           bool   `json:"held"`
+	GrantedSeconds int64  `json:"grantedSeconds"`
+	WantedSeconds  int64  `json:"wantedSeconds"`
+	Error          string `json:"error,omitempty"`
+}
+
+type planReport struct {
+	TotalSeconds  float64       `json:"totalSeconds"`
+	WantedSeconds float64       `json:"wantedSeconds"`
+	Stages        []stageReport `json:"stages"`
+}
+
+type stageReport struct {
+	Priority int32       `json:"priority"`
+	Seconds  float64     `json:"seconds"`
+	Pods     []podReport `json:"pods"`
+}
+
+type podReport struct {
+	Pod      string  `json:"pod"`
+	Priority int32   `json:"priority"`
+	Seconds  float64 `json:"seconds"`
+}
+
+func (b *board) shutdownReport() shutdownReport {
+	st := b.power.Status()
+	out := shutdownReport{Running: st.Running, Stopped: st.Stopped, Source: st.Source, Due: optionalTime(b.requests.Due()),
+		Until: optionalTime(st.Until), Backend: string(b.powerBackend)}
+	if out.Backend == "" {
+		out.Backend = "logind, else direct"
+	}
+	out.Lock.Error = "this machine has no systemd: a shutdown is noticed by SIGTERM, or asked for by 'ledge shutdown'"
+	out.Lock.WantedSeconds = int64(b.file.shutdown().Total().Seconds())
+	if b.logind != nil {
+		l := b.logind.Status()
+		out.Lock.Held, out.Lock.GrantedSeconds, out.Lock.Error = l.Held, int64(l.Granted.Seconds()), ""
+		if l.Err != nil {
+			out.Lock.Error = l.Err.Error()
+		}
+	}
+	out.Last.Begun, out.Last.Ended = optionalTime(st.Last.Begun), optionalTime(st.Last.Ended)
+	out.Plan = reportPlan(b.power.Plan())
+	return out
+}
+
+func reportPlan(p shutdown.Plan) planReport {
+	out := planReport{TotalSeconds: p.Total().Seconds(), WantedSeconds: p.Wanted.Seconds(), Stages: []stageReport{}}
+	for _, s := range p.Stages {
+		stage := stageReport{Priority: s.Priority, Seconds: s.Period.Seconds()}
+		for _, p := range s.Pods {
+			stage.Pods = append(stage.Pods, podReport{Pod: p.Namespace + "/" + p.Name, Priority: p.Priority, Seconds: p.Grace.Seconds()})
+		}
+		out.Stages = append(out.Stages, stage)
+	}
+	return out
+}
+
+func optionalTime(t time.Time) *metav1.Time {
+	if t.IsZero() {
+		return nil
+	}
+	return &metav1.Time{Time: t}
+}
+
+func (b *board) ask(in time.Duration, reboot bool) error { return b.requests.Ask(in, reboot) }
+
+// takeBack refuses what it cannot do: a machine that is going down on another's word goes on doing so.
+func (b *board) takeBack() error {
+	if st := b.power.Status(); st.Running && st.Source != "request" {
+		return fmt.Errorf("this shutdown came from %s and can only be cancelled there", st.Source)
+	}
+	return b.requests.Cancel()
+}
+
+var shutdownResource = schema.GroupResource{Group: "ledge", Resource: "shutdown"}
+
+func (b *boardAPI) showShutdown(w http.ResponseWriter, _ *http.Request) error {
+	w.Header().Set("Content-Type", "application/json")
+	return json.NewEncoder(w).Encode(b.power.shutdownReport())
+}
+
+func (b *boardAPI) askShutdown(w http.ResponseWriter, r *http.Request) error {
+	q := r.URL.Query()
+	in, err := time.ParseDuration(q.Get("in"))
+	if err != nil || in < 0 {
+		return apierrors.NewBadRequest("in: how long to wait, such as 0s or 5m")
+	}
+	if err := b.power.ask(in, q.Get("reboot") == "true"); err != nil {
+		return apierrors.NewConflict(shutdownResource, "", err)
+	}
+	w.WriteHeader(http.StatusAccepted)
+	return nil
+}
+
+func (b *boardAPI) cancelShutdown(w http.ResponseWriter, _ *http.Request) error {
+	if err := b.power.takeBack(); err != nil {
+		return apierrors.NewConflict(shutdownResource, "", err)
+	}
+	w.WriteHeader(http.StatusAccepted)
+	return nil
+}
+
+type shutdownOpts struct {
+	now, cancel, plan, reboot bool
+	in                        time.Duration
+}
+
+func shutdownFlags(c *command) {
+	o := &shutdownOpts{}
+	c.flags.BoolVar(&o.now, "now", false, "begin at once")
+	c.flags.DurationVar(&o.in, "in", 0, "begin after this time")
+	c.flags.BoolVar(&o.cancel, "cancel", false, "take a request back, and break off a shutdown that has begun")
+	c.flags.BoolVar(&o.plan, "plan", false, "show who would stop when, and stop nothing")
+	c.flags.BoolVar(&o.reboot, "reboot", false, "start the machine again afterwards")
+	c.opts = o
+}
+
+func shutdownVerb(ctx context.Context, c *command) error {
+	o := c.opts.(*shutdownOpts)
+	asked := 0
+	for _, yes := range []bool{o.now, o.in > 0, o.cancel, o.plan} {
+		if yes {
+			asked++
+		}
+	}
+	if asked != 1 || len(c.args) > 0 || o.in < 0 || o.reboot && (o.cancel || o.plan) {
+		return usagef("shutdown: say one of --now, --in 5m (both with --reboot or not), --cancel, --plan")
+	}
+	method, query := "POST", url.Values{"in": {o.in.String()}, "reboot": {fmt.Sprint(o.reboot)}}
+	switch {
+	case o.plan:
+		method, query = "GET", nil
+	case o.cancel:
+		method, query = "DELETE", nil
+	}
+	resp, err := c.raw(ctx, method, shutdownPath, query, "", nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if !o.plan {
+		return nil
+	}
+	var report shutdownReport
+	if err := json.NewDecoder(resp.Body).Decode(&report); err != nil {
+		return fmt.Errorf("read the node's answer: %w", err)
+	}
+	return report.print(c.out, time.Now())
+}
+
+// print shows the report as a table with a bar for every pod: from when to when it may take to stop.
+func (r *shutdownReport) print(out io.Writer, now time.Time) error {
+	switch {
+	case r.Running:
+		fmt.Fprintf(out, "A shutdown is running (%s). What is left of it:\n", r.Source)
+	case r.Stopped:
+		fmt.Fprintf(out, "The pods have been stopped (%s).\n", r.Source)
+	case r.Due != nil:
+		fmt.Fprintf(out, "A shutdown is asked for and begins in %s.\n", r.Due.Sub(now).Round(time.Second))
+	}
+	total := r.Plan.TotalSeconds
+	tw := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
+	fmt.Fprintf(tw, "STAGE\tPOD\tPRIORITY\tFROM\tAT MOST\t0s%s\n", rightAlign(seconds(total), chartWidth-2))
+	from := 0.0
+	for i, s := range r.Plan.Stages {
+		for _, p := range s.Pods {
+			fmt.Fprintf(tw, "%d\t%s\t%d\t%s\t%s\t%s\n", i+1, p.Pod, p.Priority, seconds(from), seconds(p.Seconds), bar(from, p.Seconds, s.Seconds, total))
+		}
+		from += s.Seconds
+	}
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	if len(r.Plan.Stages) == 0 {
+		fmt.Fprintln(out, "No pod runs here.")
+	}
+	if r.Plan.WantedSeconds > total {
+		fmt.Fprintf(out, "There is less time than the configuration wants (%s): the lowest priorities are cut.\n", seconds(r.Plan.WantedSeconds))
+	}
+	switch {
+	case r.Lock.Held && r.Lock.GrantedSeconds >= r.Lock.WantedSeconds:
+		fmt.Fprintf(out, "logind holds up a shutdown for %ds.\n", r.Lock.GrantedSeconds)
+	case r.Lock.Held:
+		fmt.Fprintf(out, "logind holds up a shutdown for %ds only, %ds are wanted: look for InhibitDelayMaxSec in /etc/systemd/logind.conf.d.\n",
+			r.Lock.GrantedSeconds, r.Lock.WantedSeconds)
+	default:
+		fmt.Fprintf(out, "logind does not hold up a shutdown: %s\n", r.Lock.Error)
+	}
+	return nil
+}
+
+const chartWidth = 40
+
+// bar is where a pod's time lies in the whole: '#' what it may take itself, '.' the rest of its stage.
+func bar(from, takes, stage, total float64) string {
+	if total == 0 {
+		return ""
+	}
+	col := func(at float64) int { return int(at / total * chartWidth) }
+	own := max(col(from+takes)-col(from), 1)
+	rest := max(col(from+stage)-col(from)-own, 0)
+	return strings.Repeat(" ", min(col(from), chartWidth-1)) + strings.Repeat("#", own) + strings.Repeat(".", rest)
+}
+
+func seconds(s float64) string {
+	return time.Duration(s * float64(time.Second)).Round(100 * time.Millisecond).String()
+}
+
+func rightAlign(s string, width int) string {
+	return strings.Repeat(" ", max(width-len(s), 1)) + s
+}

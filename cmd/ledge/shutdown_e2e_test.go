@@ -1,0 +1,116 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"ledge/shutdown"
+)
+
+const graded = `
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {name: important}
+value: 1000
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: low}
+spec:
+  terminationGracePeriodSeconds: 5
+  containers: [{name: c, image: ledge.local/self, args: ["sleep", "1h"]}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: high}
+spec:
+  priorityClassName: important
+  terminationGracePeriodSeconds: 20
+  containers: [{name: c, image: ledge.local/self, args: ["sleep", "1h"]}]
+`
+
+// TestShutdownAsked: a plan that stops nothing, a wait that is taken back, a shutdown in order, and the way back
+// (N-5.8, N-5.10, N-5.18, N-5.22, N-5.34).
+func TestShutdownAsked(t *testing.T) {
+	onHost(t)
+	b := newBoard(t)
+	must(t, os.WriteFile(b.config, []byte("shutdownGracePeriodByPodPriority:\n- {priority: 0, shutdownGracePeriodSeconds: 10}\n"+
+		"- {priority: 1000, shutdownGracePeriodSeconds: 30}\nfailSwapOn: false\n"), 0o600))
+	b.serve()
+	b.apply(graded)
+	b.running("low")
+	b.running("high")
+
+	plan := b.must("shutdown", "--plan")
+	for _, line := range []string{"1 default/low 0 0s 5s #####.....", "2 default/high 1000 10s 20s ####################.........."} {
+		if !strings.Contains(strings.Join(strings.Fields(plan), " "), line) {
+			t.Errorf("no line %q in\n%s", line, plan)
+		}
+	}
+	b.must("shutdown", "--in", "1h", "--reboot")
+	if out := b.must("shutdown", "--plan"); !strings.Contains(out, "asked for and begins in") {
+		t.Error(out)
+	}
+	b.must("shutdown", "--cancel")
+	b.eventually("the request is gone", func() error {
+		if out := b.ledge("shutdown", "--plan"); strings.Contains(out, "begins in") {
+			return errors.New(out)
+		}
+		return nil
+	})
+	b.running("low")
+
+	b.must("shutdown", "--now")
+	b.eventually("the pods are stopped", func() error { return contains(b.ledge("shutdown", "--plan"), "have been stopped (request)") })
+	if left := b.processes("/kubepods/"); len(left) > 0 {
+		t.Errorf("still there: %v", left)
+	}
+	for _, pod := range []string{"low", "high"} {
+		if out := b.must("get", "pod", pod); !strings.Contains(out, "Terminated") {
+			t.Error(out)
+		}
+	}
+	if out := b.must("get", "node", b.name, "-o", "yaml"); !strings.Contains(out, "node is shutting down") {
+		t.Error(out)
+	}
+	record, err := shutdown.LoadRecord(b.data + "/" + shutdown.RecordName)
+	if err != nil || record.Begun.IsZero() || record.Unfinished() || time.Since(record.Begun) > 10*time.Minute {
+		t.Errorf("record %+v %v", record, err)
+	}
+	b.must("shutdown", "--cancel")
+	b.eventually("the node is Ready again", func() error { return contains(b.ledge("get", "nodes"), " Ready ") })
+	b.apply(webPod)
+	b.running("web")
+	for _, bad := range [][]string{{"shutdown"}, {"shutdown", "--now", "--cancel"}, {"shutdown", "--plan", "--reboot"}} {
+		if out, err := b.try(bad...); err == nil {
+			t.Errorf("%v was accepted: %s", bad, out)
+		}
+	}
+}
+
+func TestPlanChart(t *testing.T) {
+	var r shutdownReport
+	if err := json.Unmarshal([]byte(`{"lock":{"held":true,"grantedSeconds":5,"wantedSeconds":30},"plan":{"totalSeconds":5,"wantedSeconds":30,"stages":[
+		{"priority":0,"seconds":0,"pods":[{"pod":"default/a","priority":0,"seconds":0}]},
+		{"priority":2000000000,"seconds":5,"pods":[{"pod":"kube-system/b","priority":2000000000,"seconds":2.5}]}]}}`), &r); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := r.print(&out, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	const want = `STAGE   POD             PRIORITY     FROM   AT MOST   0s                                    5s
+1       default/a       0            0s     0s        #
+2       kube-system/b   2000000000   0s     2.5s      ####################....................
+There is less time than the configuration wants (30s): the lowest priorities are cut.
+logind holds up a shutdown for 5s only, 30s are wanted: look for InhibitDelayMaxSec in /etc/systemd/logind.conf.d.
+`
+	if out.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
+	}
+}

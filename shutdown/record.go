@@ -1,0 +1,60 @@
+package shutdown
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// RecordName is the file beside the store that keeps the Record (N-5.34).
+const RecordName = "graceful_node_shutdown_state"
+
+// Record is when the last orderly shutdown began and when it ended; the zero time is never.
+type Record struct {
+	Begun time.Time `json:"startTime"`
+	Ended time.Time `json:"endTime"`
+}
+
+// Unfinished says that a shutdown began and the power went before it was through (N-5.35).
+func (r Record) Unfinished() bool { return !r.Begun.IsZero() && r.Ended.IsZero() }
+
+// LoadRecord reads the record of the last shutdown. There is none on a new board.
+func LoadRecord(path string) (Record, error) {
+	var r Record
+	data, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return r, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(data, &r)
+	}
+	if err != nil {
+		return Record{}, fmt.Errorf("read the record of the last shutdown: %w", err)
+	}
+	return r, nil
+}
+
+// save replaces the file whole or not at all: the moment it is written is the moment power goes.
+func (r Record) save(path string) error {
+	data, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
+	if err != nil {
+		return fmt.Errorf("record the shutdown: %w", err)
+	}
+	defer os.Remove(f.Name()) // gone by then if all went well
+	_, err = f.Write(data)
+	err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return fmt.Errorf("record the shutdown: %w", err)
+	}
+	return nil
+}
