@@ -137,6 +137,7 @@ func defaultContainer(c *corev1.Container, hostNetwork bool) {
 			setEmpty(&f.FieldRef.APIVersion, "v1")
 		}
 	}
+	defaultLife(c)
 	roundUp(c.Resources.Limits)
 	roundUp(c.Resources.Requests)
 	for name, q := range c.Resources.Limits {

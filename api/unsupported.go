@@ -31,7 +31,6 @@ var unsupportedInPods = slices.Concat([]refusal{
 	{"spec.ephemeralContainers", nil},
 	{"spec.shareProcessNamespace", []string{"false"}},
 	{"spec.hostUsers", []string{"true"}},
-	{"spec.readinessGates", nil},
 	{"spec.schedulingGates", nil},
 	{"spec.schedulingGroup", nil},
 	{"spec.evictionResponders", nil},
@@ -83,12 +82,7 @@ var unsupportedInPods = slices.Concat([]refusal{
 
 func unsupportedInContainers(at string) []refusal {
 	list := []refusal{
-		{"restartPolicy", nil}, // sidecars, N-7.20
-		{"restartPolicyRules", nil},
-		{"livenessProbe", nil},
-		{"readinessProbe", nil},
-		{"startupProbe", nil},
-		{"lifecycle", nil},
+		{"restartPolicyRules[*].action", []string{"Restart"}},
 		{"stdin", nil},
 		{"stdinOnce", nil},
 		{"tty", nil},

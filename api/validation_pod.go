@@ -46,6 +46,7 @@ func validatePodSpec(s *corev1.PodSpec, at *field.Path) field.ErrorList {
 	errs = append(errs, more...)
 	errs = append(errs, validateContainers(s, volumes, at)...)
 	errs = append(errs, validatePodResources(s, at.Child("resources"))...)
+	errs = append(errs, validateLife(s, at)...)
 	errs = append(errs, validatePodNames(s, at)...)
 	errs = append(errs, validatePodSecurity(s.SecurityContext, at.Child("securityContext"))...)
 	errs = append(errs, metav1validation.ValidateLabels(s.NodeSelector, at.Child("nodeSelector"))...)

@@ -215,7 +215,7 @@ var podRules = []struct {
 	}, "spec.tolerations[0].effect", "NoExecute"},
 	{"preemption policy", func(p *corev1.Pod) { p.Spec.PreemptionPolicy = ptr(corev1.PreemptionPolicy("x")) }, "spec.preemptionPolicy", ""},
 	{"mirror without node", func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"} }, "metadata.annotations[kubernetes.io/config.mirror]", "must set spec.nodeName"},
-	{"not yet", func(p *corev1.Pod) { first(p).LivenessProbe = &corev1.Probe{} }, c0 + "livenessProbe", notYet},
+	{"not yet", func(p *corev1.Pod) { p.Spec.RuntimeClassName = ptr("x") }, "spec.runtimeClassName", notYet},
 }
 
 func TestValidatePod(t *testing.T) {

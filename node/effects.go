@@ -35,6 +35,9 @@ func (a *Agent) perform(ctx context.Context, w *worker, pod *corev1.Pod, act pod
 			return nil
 		}
 		return err
+	case podstate.RunHook:
+		w.runHook(ctx, pod, act)
+		return nil
 	case podstate.Discard:
 		return a.discard(ctx, w, act.ID)
 	case podstate.Teardown:
@@ -215,6 +218,11 @@ func containerNamed(pod *corev1.Pod, name string) *corev1.Container {
 			if list[i].Name == name {
 				return &list[i]
 			}
+		}
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		if c := corev1.Container(pod.Spec.EphemeralContainers[i].EphemeralContainerCommon); c.Name == name {
+			return &c
 		}
 	}
 	return nil

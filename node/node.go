@@ -24,6 +24,7 @@ import (
 	"ledge/lease"
 	"ledge/network"
 	"ledge/node/podstate"
+	"ledge/node/probe"
 	"ledge/node/stats"
 	"ledge/node/volume"
 	"ledge/runtime"
@@ -80,6 +81,7 @@ type Agent struct {
 	cfg     Config
 	pods    *api.View[*corev1.Pod]
 	volumes *volume.Volumes
+	prober  *probe.Prober
 	sources *sources
 
 	mu          sync.Mutex
@@ -118,7 +120,7 @@ func New(cfg Config) (*Agent, error) {
 		return nil, err
 	}
 	sel := api.Selection{Fields: fields.OneTermEqualSelector("spec.nodeName", cfg.Name)}
-	a := &Agent{cfg: cfg, volumes: vols, pods: api.NewView[*corev1.Pod](cfg.Client, api.Pods, sel),
+	a := &Agent{cfg: cfg, volumes: vols, prober: probe.New(cfg.Engine, cfg.Version), pods: api.NewView[*corev1.Pod](cfg.Client, api.Pods, sel),
 		workers: map[types.UID]*worker{}, holds: map[types.UID]corev1.ResourceList{}, statusCh: make(chan struct{}, 1),
 		groupsCh: make(chan struct{}, 1), known: make(chan struct{}), looked: make(chan struct{}), met: make(chan struct{}),
 		engine: engineView{downSince: time.Now()}}

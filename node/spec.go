@@ -56,10 +56,18 @@ func (a *Agent) containerSpec(ctx context.Context, pod *corev1.Pod, c *corev1.Co
 		Args: args, Env: env.list(), Cwd: first(c.WorkingDir, img.Config.WorkingDir, "/"), User: user,
 		Mounts: mounts, LogPath: a.logFile(pod, c.Name, attempt), LogBytes: a.cfg.Logs.MaxBytes, LogFiles: a.cfg.Logs.MaxFiles,
 		LogRate: a.cfg.Logs.Rate, LogRoot: a.logRoots()[0], LogTotal: a.cfg.Logs.Total, Resources: a.limits().container(pod, c),
-		Labels: map[string]string{podstate.LabelStopSignal: img.Config.StopSignal, podstate.LabelImage: c.Image,
+		Labels: map[string]string{podstate.LabelStopSignal: stopSignal(c, img), podstate.LabelImage: c.Image,
 			podstate.LabelResize: podstate.ResizeKey(c)}}
 	a.secure(&out, pod, c)
 	return out, nil
+}
+
+// stopSignal is the container's own, else its image's.
+func stopSignal(c *corev1.Container, img images.Image) string {
+	if c.Lifecycle != nil && c.Lifecycle.StopSignal != nil {
+		return string(*c.Lifecycle.StopSignal)
+	}
+	return img.Config.StopSignal
 }
 
 func (a *Agent) environment(ctx context.Context, pod *corev1.Pod, c *corev1.Container, img images.Image, ips []string) (environ, error) {

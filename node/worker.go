@@ -17,6 +17,7 @@ import (
 
 	"ledge/api"
 	"ledge/node/podstate"
+	"ledge/node/probe"
 	"ledge/node/volume"
 	"ledge/runtime"
 )
@@ -35,6 +36,10 @@ type worker struct {
 	retry bool
 	fresh bool                // something the pod names has changed
 	pulls map[string]*pulling // images on their way, by container name
+	// hooked are the lifecycle hooks that have come to their end, by podstate.HookKey.
+	hooked map[string]podstate.HookEnd
+
+	probes *probe.Set
 
 	// below: only the worker's own goroutine
 	mem     podstate.Memory
@@ -44,12 +49,16 @@ type worker struct {
 	silence time.Duration // before a status that could not be written is tried again; 0: the last one was written
 	grumble grumble
 	stale   string         // why the pod's volumes could not be renewed, as last told
-	helpers sync.WaitGroup // pulls
+	helpers sync.WaitGroup // pulls, lifecycle hooks
 }
 
 func newWorker(a *Agent, pod *corev1.Pod) *worker {
-	return &worker{a: a, uid: pod.UID, pod: pod, wake: make(chan struct{}, 1), ended: make(chan struct{}), pulls: map[string]*pulling{},
+	w := &worker{a: a, uid: pod.UID, pod: pod, wake: make(chan struct{}, 1), ended: make(chan struct{}), pulls: map[string]*pulling{}, hooked: map[string]podstate.HookEnd{},
 		seen: podstate.Seen{Images: map[string]podstate.Image{}, Faults: map[string]podstate.Fault{}, Messages: map[string]string{}}}
+	w.probes = a.prober.NewSet(w.poke, func(container, eventType, reason, message string) {
+		a.containerEvent(w.current(), container, eventType, reason, message)
+	})
+	return w
 }
 
 func (w *worker) poke() {
@@ -131,6 +140,7 @@ func (w *worker) run(ctx context.Context) {
 	defer w.a.workerDone(w)
 	ctx, stop := context.WithCancel(ctx)
 	defer w.helpers.Wait()
+	defer w.probes.Close()
 	defer stop()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -165,7 +175,7 @@ func (w *worker) step(ctx context.Context) (rest time.Duration, done bool) {
 	w.refreshVolumes(ctx, in.Pod)
 	in.Pod = w.sized(in)
 	w.setSizes(ctx, in.Pod)
-	out := podstate.Decide(in)
+	out := w.decide(in)
 	if ctx.Err() != nil {
 		return resync, false
 	}
@@ -252,6 +262,7 @@ func (w *worker) input() (in podstate.Input, ok bool) {
 	w.mu.Unlock()
 	w.lookAtPulls(in)
 	w.seen.Containers = containers
+	w.seen.Hooks, w.seen.Health = w.hookEnds(containers), w.health()
 	w.seen.Standing = sandbox
 	w.seen.Sandbox = w.seen.Sandbox && sandbox // an engine that lost it (its run directory was removed) gets it anew
 	w.readMessages(in.Pod)
@@ -341,7 +352,7 @@ func (w *worker) act(ctx context.Context, pod *corev1.Pod, act podstate.Action) 
 	}
 	key, patient := act.Container, true
 	switch act.Verb {
-	case podstate.Signal, podstate.Discard, podstate.DeletePod:
+	case podstate.Signal, podstate.RunHook, podstate.Discard, podstate.DeletePod:
 		key, patient = string(act.Verb)+":"+act.ID, false
 	}
 	err := w.a.perform(ctx, w, pod, act)
@@ -361,13 +372,16 @@ func (w *worker) act(ctx context.Context, pod *corev1.Pod, act podstate.Action) 
 
 // unmark takes back that a signal was sent.
 func (w *worker) unmark(act podstate.Action) {
-	switch {
-	case act.Verb != podstate.Signal:
-	case act.Sig == syscall.SIGKILL:
-		delete(w.mem.Killed, act.ID)
-	default:
-		delete(w.mem.Signalled, act.ID)
+	if act.Verb != podstate.Signal {
+		return
 	}
+	end := w.mem.Ends[act.ID]
+	if act.Sig == syscall.SIGKILL {
+		end.Killed = time.Time{}
+	} else {
+		end.Signalled = time.Time{}
+	}
+	w.mem.Ends[act.ID] = end
 }
 
 // refuses is the node's own admission (N-7.4): a pod that has not begun yet may be turned away.
@@ -397,8 +411,13 @@ func (a *Agent) containerEvent(pod *corev1.Pod, name, eventType, reason, message
 	}
 	list := "containers"
 	for i := range pod.Spec.InitContainers {
-		if c == &pod.Spec.InitContainers[i] {
+		if name == pod.Spec.InitContainers[i].Name {
 			list = "initContainers"
+		}
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		if name == pod.Spec.EphemeralContainers[i].Name {
+			list = "ephemeralContainers"
 		}
 	}
 	a.cfg.Events.EventOn(corev1.ObjectReference{Kind: api.Pods.Name, APIVersion: api.Pods.APIVersion(), Namespace: pod.Namespace,

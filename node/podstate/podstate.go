@@ -3,10 +3,10 @@
 // worker's (package node), all of them idempotent, so a decision may be taken again at any time, also by a
 // brain that has just been restarted and remembers nothing.
 //
-//	            +--> sandbox --> init containers, in order --> main containers --+
-//	pod bound --+                    | failed for good            | all ended     |
-//	            |                    v                            v               |
-//	            +---- stop ----> signal, wait, kill ----> final status ----> remove sandbox --> done
+//	            +--> sandbox --> init containers and sidecars, in order --> main containers --+
+//	pod bound --+                    | failed for good                        | all ended     |
+//	            |                    v                                        v               |
+//	            +---- stop ----> preStop, signal, wait, kill ----> final status ----> remove sandbox --> done
 package podstate
 
 import (
@@ -53,11 +53,34 @@ type Seen struct {
 	Pulling map[string]string
 	// Faults are failed attempts to do something, by container name; "" is the sandbox.
 	Faults map[string]Fault
+	// Health is what probes have found, by container ID, for containers that have one.
+	Health map[string]Health
+	// Hooks are lifecycle hooks that have come to their end, by HookKey.
+	Hooks map[string]HookEnd
 	// Messages are termination messages, by container ID.
 	Messages map[string]string
 	// Removed: the sandbox and every container record have been removed and nothing is mounted.
 	Removed bool
 }
+
+// Health is what the probes of one instance of a container have found.
+type Health struct {
+	Started bool   // the startup probe passed, or there is none
+	Ready   bool   // so does the readiness probe, or there is none
+	Failed  string // "liveness" or "startup": the probe because of which it has to be restarted
+}
+
+// The lifecycle hooks.
+const (
+	PostStart = "postStart"
+	PreStop   = "preStop"
+)
+
+// HookKey names one run of a hook: that of one instance of a container.
+func HookKey(hook, id string) string { return hook + "/" + id }
+
+// HookEnd is how a hook ended.
+type HookEnd struct{ Failed bool }
 
 // Image is what is known of the image of a container.
 type Image struct {
@@ -104,10 +127,17 @@ type Fault struct {
 type Memory struct {
 	StopBegan time.Time
 	Grace     time.Duration
-	Signalled map[string]time.Time // container ID -> SIGTERM or stop signal sent
-	Killed    map[string]time.Time // container ID -> last SIGKILL
-	Backoff   map[string]Backoff   // by container name
-	Told      map[string]int       // container name -> attempt whose back-off was told
+	Ends      map[string]Ending  // by container ID
+	Hooked    map[string]bool    // hooks that were begun, by HookKey
+	Backoff   map[string]Backoff // by container name
+	Told      map[string]int     // container name -> attempt whose back-off was told
+}
+
+// Ending is how far the end of one instance of a container has been brought.
+type Ending struct {
+	Began     time.Time // it was decided and told
+	Signalled time.Time // SIGTERM or the stop signal was sent
+	Killed    time.Time // SIGKILL was sent last
 }
 
 // Verb names an effect.
@@ -119,6 +149,7 @@ const (
 	Resolve   Verb = "resolve"   // find the image of Container for attempt Attempt, or begin to pull it
 	Start     Verb = "start"     // start attempt Attempt of Container
 	Signal    Verb = "signal"    // send Sig to container ID
+	RunHook   Verb = "hook"      // begin the hook Hook of container ID, which ends at Until at the latest
 	Discard   Verb = "discard"   // forget the exited container ID
 	Teardown  Verb = "teardown"  // remove containers, network, sandbox, volumes
 	DeletePod Verb = "deletepod" // the object may go: DELETE with grace 0
@@ -131,6 +162,8 @@ type Action struct {
 	Attempt   int
 	ID        string
 	Sig       syscall.Signal
+	Hook      string
+	Until     time.Time  // zero: no end
 	Event     *EventNote // to record when the effect is carried out
 }
 
@@ -146,6 +179,8 @@ type Output struct {
 	Status corev1.PodStatus
 	Mem    Memory
 	Events []EventNote
+	Probe  []string  // IDs of containers that may be probed: they run, and their postStart hook is done
+	Ending bool      // the pod is on its way out: of its probes only readiness goes on (N-7.36)
 	Wake   time.Time // ask again then at the latest; zero: nothing to wait for but events
 	Done   bool      // the worker may end
 }
@@ -158,6 +193,12 @@ func Decide(in Input) Output {
 		d.stop()
 	default:
 		d.run()
+	}
+	d.out.Ending = d.stopping() || d.ended()
+	for _, v := range d.views.all() {
+		if v.running() && d.begun(v) {
+			d.out.Probe = append(d.out.Probe, v.latest.ID)
+		}
 	}
 	d.out.Mem = d.mem
 	d.out.Status = d.status()

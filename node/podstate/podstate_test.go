@@ -24,6 +24,12 @@ type board struct {
 	deaf   map[string]bool                                              // ignores everything but SIGKILL
 	due    map[string]due
 	events []EventNote
+	hook   map[string]hookPlay // by hook/container; others end well at once
+}
+
+// hookPlay is what a hook does.
+type hookPlay struct {
+	fails, hangs bool
 }
 
 type due struct {
@@ -62,6 +68,11 @@ func (b *board) settle() Output {
 		same := equality.Semantic.DeepEqual(b.in.Pod.Status, out.Status)
 		b.in.Mem = out.Mem
 		b.events = append(b.events, out.Events...)
+		for _, a := range out.Do {
+			if a.Event != nil {
+				b.events = append(b.events, *a.Event)
+			}
+		}
 		b.in.Pod.Status = out.Status
 		if len(out.Do) == 0 && same {
 			return out
@@ -84,7 +95,20 @@ func (b *board) act(a Action) {
 			b.in.Seen.Images = map[string]Image{}
 		}
 		b.in.Seen.Images[a.Container] = Image{ID: "sha256:1", Ref: b.image(a.Container), Attempt: a.Attempt}
+	case RunHook:
+		play := b.hook[a.Hook+"/"+a.Container]
+		if b.in.Seen.Hooks == nil {
+			b.in.Seen.Hooks = map[string]HookEnd{}
+		}
+		if !play.hangs {
+			b.in.Seen.Hooks[HookKey(a.Hook, a.ID)] = HookEnd{Failed: play.fails}
+		}
 	case Start:
+		for _, c := range b.in.Seen.Containers {
+			if c.Name == a.Container && (c.Phase == runtime.Running || c.Attempt >= a.Attempt) {
+				b.t.Fatalf("attempt %d of %s is started beside %+v: %v", a.Attempt, a.Container, c, b.log)
+			}
+		}
 		id := fmt.Sprintf("u1.%s.%d", a.Container, a.Attempt)
 		b.in.Seen.Containers = append(b.in.Seen.Containers, runtime.Status{ID: id, PodUID: "u1", Name: a.Container,
 			Attempt: a.Attempt, Phase: runtime.Running, StartedAt: b.in.Now, Labels: map[string]string{LabelImage: b.image(a.Container)}})
@@ -109,12 +133,12 @@ func (b *board) act(a Action) {
 }
 
 func (b *board) image(name string) string {
-	for _, c := range append(b.in.Pod.Spec.InitContainers, b.in.Pod.Spec.Containers...) {
+	for _, c := range slices.Concat(b.in.Pod.Spec.InitContainers, b.in.Pod.Spec.Containers) {
 		if c.Name == name {
 			return c.Image
 		}
 	}
-	return ""
+	return "img"
 }
 
 func (b *board) end(id string, code int) {
@@ -163,7 +187,8 @@ func (b *board) next(out Output) bool {
 }
 
 func (b *board) state(name string) corev1.ContainerStatus {
-	for _, s := range append(b.in.Pod.Status.InitContainerStatuses, b.in.Pod.Status.ContainerStatuses...) {
+	st := b.in.Pod.Status
+	for _, s := range slices.Concat(st.InitContainerStatuses, st.ContainerStatuses, st.EphemeralContainerStatuses) {
 		if s.Name == name {
 			return s
 		}

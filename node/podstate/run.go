@@ -2,16 +2,14 @@ package podstate
 
 import (
 	"fmt"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
-
-	"ledge/runtime"
 )
 
-// run brings the pod forward: sandbox, init containers one by one, then all main containers.
+// run brings the pod forward: sandbox, init containers and sidecars one by one, then all main containers.
 func (d *decision) run() {
 	if d.ended() {
+		d.stop() // sidecars, and what somebody runs there to look
 		return
 	}
 	if !d.in.Seen.Sandbox {
@@ -21,6 +19,11 @@ func (d *decision) run() {
 		d.do(Action{Verb: Sandbox})
 		return
 	}
+	for _, v := range d.views.ephemeral {
+		if v.running() || !v.ended() {
+			d.bring(v)
+		}
+	}
 	if !d.runInit() {
 		return
 	}
@@ -29,23 +32,42 @@ func (d *decision) run() {
 	}
 }
 
-// runInit starts init containers in order; true when all have succeeded (N-7.19).
+// runInit starts init containers and sidecars in order, each when the one before has succeeded or started; true when
+// all have (N-7.19, N-7.20). Sidecars behind that point are kept running and hold up nobody.
 func (d *decision) runInit() bool {
-	if d.views.mainStarted() {
-		return true // init ran before; its records may have been cleared
-	}
-	for _, v := range d.views.init {
-		if v.succeeded() {
-			continue
+	at := d.initAt()
+	for i, v := range d.views.init {
+		switch {
+		case v.role == sidecarRole:
+			d.bring(v)
+			if i >= at && !d.started(v) {
+				return false
+			}
+		case i >= at && !v.succeeded():
+			d.bring(v)
+			return false
 		}
-		d.bring(v)
-		return false
 	}
 	return true
 }
 
-// ended says that nothing of the pod will ever run again: an init container failed for good, or every main
-// container ended and none is to be restarted.
+// initAt is the place of the furthest init container or sidecar that has run in this sandbox. Everything before it is
+// done or has started once; the records of that may have been cleared.
+func (d *decision) initAt() int {
+	if d.views.mainStarted() {
+		return len(d.views.init)
+	}
+	at := 0
+	for i, v := range d.views.init {
+		if v.latest != nil {
+			at = i
+		}
+	}
+	return at
+}
+
+// ended says that nothing of the pod will ever run again but sidecars: an init container failed for good, or every
+// main container ended and none is to be restarted.
 func (d *decision) ended() bool {
 	if !d.views.mainStarted() {
 		for _, v := range d.views.init {
@@ -62,13 +84,57 @@ func (d *decision) ended() bool {
 	return len(d.views.main) > 0
 }
 
+// begun: the container runs and its postStart hook is done. The API knows it as running only from then on; after a
+// restart of the brain, what the API knows is taken for it.
+func (d *decision) begun(v *view) bool {
+	return v.running() && (v.hook(PostStart) == nil || v.reported() || d.hookDone(PostStart, v))
+}
+
+func (d *decision) hookDone(hook string, v *view) bool {
+	end, done := d.in.Seen.Hooks[HookKey(hook, v.latest.ID)]
+	return done && !(hook == PostStart && end.Failed)
+}
+
+// started: it has begun, and passed its startup probe if it has one.
+func (d *decision) started(v *view) bool {
+	return d.begun(v) && (v.spec.StartupProbe == nil || d.in.Seen.Health[v.latest.ID].Started)
+}
+
+// ready: it has started, and its readiness probe says so if it has one.
+func (d *decision) ready(v *view) bool {
+	return d.started(v) && (v.spec.ReadinessProbe == nil || d.in.Seen.Health[v.latest.ID].Ready)
+}
+
+// tend looks after a container that runs: its postStart hook, and its end when that or a probe has failed.
+func (d *decision) tend(v *view) {
+	id := v.latest.ID
+	key := HookKey(PostStart, id)
+	_, hookOver := d.in.Seen.Hooks[key]
+	health := d.in.Seen.Health[id]
+	switch _, ending := d.mem.Ends[id]; {
+	case v.outdated():
+		d.kill(v, d.grace(), fmt.Sprintf("Container %s definition changed, will be restarted", v.spec.Name))
+	case health.Failed != "":
+		why := fmt.Sprintf("Container %s failed %s probe", v.spec.Name, health.Failed)
+		if d.mayRestart(v) {
+			why += ", will be restarted"
+		}
+		d.kill(v, d.probeGrace(v, health.Failed), why)
+	case !d.begun(v) && hookOver:
+		d.kill(v, d.grace(), "FailedPostStartHook")
+	case ending:
+		d.kill(v, d.grace(), "") // whatever it was for
+	case !d.begun(v) && !d.mem.Hooked[key]:
+		d.mem.Hooked[key] = true
+		d.do(Action{Verb: RunHook, Container: v.spec.Name, ID: id, Hook: PostStart})
+	}
+}
+
 // bring starts or restarts one container if it is time to.
 func (d *decision) bring(v *view) {
 	switch {
-	case v.running() && v.outdated():
-		d.replace(v)
-		return
 	case v.running():
+		d.tend(v)
 		return
 	case v.ended() && !d.restarts(v):
 		return
@@ -155,82 +221,16 @@ func (d *decision) heldPull(name string, f Fault) {
 	}
 }
 
-// pullAgainAfter is the pause after the count-th failed pull of an image (N-7.16).
-func pullAgainAfter(count int) time.Duration {
-	if count > 5 {
-		return backoffMost
-	}
-	return min(backoffFirst<<max(count-1, 0), backoffMost)
-}
-
-// restarts says whether an ended container is to be started again (N-7.9).
-func (d *decision) restarts(v *view) bool {
-	if v.outdated() {
-		return true
-	}
-	switch d.in.Pod.Spec.RestartPolicy {
-	case corev1.RestartPolicyNever:
-		return false
-	case corev1.RestartPolicyOnFailure:
-		return !v.succeeded()
-	}
-	return !v.init || !v.succeeded()
-}
-
 // podID is how Kubernetes' messages name a pod: name_namespace(uid).
 func (d *decision) podID() string {
 	p := d.in.Pod
 	return fmt.Sprintf("%s_%s(%s)", p.Name, p.Namespace, p.UID)
 }
 
-// Backoff is the restart delay of one container.
-type Backoff struct {
-	Delay time.Duration
-	Last  time.Time // when Delay was last advanced: the last restart
-}
-
-const (
-	backoffFirst = 10 * time.Second
-	backoffMost  = 300 * time.Second
-)
-
-// fresh says that the container ran long enough for the past to be forgotten (N-7.15).
-func (b Backoff) fresh(finished time.Time) bool {
-	return b.Delay == 0 || finished.Sub(b.Last) > 2*backoffMost
-}
-
-// until is when a container that finished then may start again.
-func (b Backoff) until(finished time.Time) (time.Time, time.Duration) {
-	if b.fresh(finished) {
-		return time.Time{}, 0
-	}
-	return finished.Add(b.Delay), b.Delay
-}
-
-// next advances the back-off at a restart: the first restart is at once and arms 10 s (N-7.14).
-func (b Backoff) next(finished, now time.Time) Backoff {
-	if b.fresh(finished) {
-		return Backoff{Delay: backoffFirst, Last: now}
-	}
-	return Backoff{Delay: min(2*b.Delay, backoffMost), Last: now}
-}
-
-// retryAfter is the pause after the count-th failure of an effect: 10 s doubling to 5 min (N-7.16). The first
-// retry of a sandbox or start comes sooner, since on a booting board the cause is often just order.
-func retryAfter(count int) time.Duration {
-	switch {
-	case count <= 1:
-		return 2 * time.Second
-	case count > 6:
-		return backoffMost
-	}
-	return min(backoffFirst<<(count-2), backoffMost)
-}
-
 func (m Memory) clone() Memory {
 	out := m
-	out.Signalled = cloneMap(m.Signalled)
-	out.Killed = cloneMap(m.Killed)
+	out.Ends = cloneMap(m.Ends)
+	out.Hooked = cloneMap(m.Hooked)
 	out.Backoff = cloneMap(m.Backoff)
 	out.Told = cloneMap(m.Told)
 	return out
@@ -249,132 +249,4 @@ func cloneMap[K comparable, V any](m map[K]V) map[K]V {
 		out[k] = v
 	}
 	return out
-}
-
-// view is one container of the pod: its spec, what the engine holds of it, and what the API last said.
-type view struct {
-	spec   *corev1.Container
-	init   bool
-	latest *runtime.Status  // highest attempt
-	prev   *runtime.Status  // the one before
-	older  []runtime.Status // everything before latest
-	past   *corev1.ContainerStatus
-}
-
-// outdated: it was started with another image than the pod now asks for, or with resources that take a restart to change.
-func (v *view) outdated() bool {
-	if v.latest == nil || v.init || v.latest.Labels[LabelImage] == "" {
-		return false
-	}
-	return v.latest.Labels[LabelImage] != v.spec.Image || v.latest.Labels[LabelResize] != ResizeKey(v.spec)
-}
-
-func (v *view) running() bool { return v.latest != nil && v.latest.Phase == runtime.Running }
-
-// lost: the API says it ran, the engine knows nothing of it: a reboot, or a keeper that lost its records.
-func (v *view) lost() bool {
-	return v.latest == nil && v.past != nil && v.past.ContainerID != "" && v.past.State.Terminated == nil
-}
-
-// ended: it ran and does not run any more. What the API says of an init container's end counts only while its
-// sandbox lives: after a boot init containers run again.
-func (v *view) ended() bool {
-	return v.latest != nil && v.latest.Phase == runtime.Exited || v.lost() || v.endKnown()
-}
-
-// endKnown: it ended for good earlier, its record is gone, the API still tells how.
-func (v *view) endKnown() bool {
-	return !v.init && v.latest == nil && v.past != nil && v.past.State.Terminated != nil
-}
-
-func (v *view) succeeded() bool {
-	if v.endKnown() {
-		return v.past.State.Terminated.ExitCode == 0
-	}
-	return v.latest != nil && v.latest.Phase == runtime.Exited && v.latest.Exit != nil &&
-		v.latest.Exit.Code == 0 && !v.latest.Exit.Unknown
-}
-
-func (v *view) finishedAt() time.Time {
-	switch {
-	case v.latest != nil && v.latest.Exit != nil:
-		return v.latest.Exit.FinishedAt
-	case v.endKnown():
-		return v.past.State.Terminated.FinishedAt.Time
-	}
-	return time.Time{}
-}
-
-func (v *view) nextAttempt() int {
-	switch {
-	case v.latest != nil:
-		return v.latest.Attempt + 1
-	case v.past != nil && v.past.ContainerID != "":
-		return int(v.past.RestartCount) + 1
-	case v.past != nil:
-		return int(v.past.RestartCount)
-	}
-	return 0
-}
-
-type views struct{ init, main []*view }
-
-func (vs views) all() []*view { return append(append([]*view(nil), vs.init...), vs.main...) }
-
-func (vs views) anyRunning() bool {
-	for _, v := range vs.all() {
-		if v.running() {
-			return true
-		}
-	}
-	return false
-}
-
-// mainStarted: some main container of this sandbox has run, so init is behind us.
-func (vs views) mainStarted() bool {
-	for _, v := range vs.main {
-		if v.latest != nil {
-			return true
-		}
-	}
-	return false
-}
-
-func viewsOf(in Input) views {
-	var out views
-	for i := range in.Pod.Spec.InitContainers {
-		out.init = append(out.init, viewOf(in, &in.Pod.Spec.InitContainers[i], in.Pod.Status.InitContainerStatuses, true))
-	}
-	for i := range in.Pod.Spec.Containers {
-		out.main = append(out.main, viewOf(in, &in.Pod.Spec.Containers[i], in.Pod.Status.ContainerStatuses, false))
-	}
-	return out
-}
-
-func viewOf(in Input, c *corev1.Container, past []corev1.ContainerStatus, init bool) *view {
-	v := &view{spec: c, init: init}
-	for i := range past {
-		if past[i].Name == c.Name {
-			v.past = &past[i]
-		}
-	}
-	for i := range in.Seen.Containers {
-		s := &in.Seen.Containers[i]
-		if s.Name != c.Name {
-			continue
-		}
-		switch {
-		case v.latest == nil || s.Attempt > v.latest.Attempt:
-			if v.latest != nil {
-				v.older = append(v.older, *v.latest)
-			}
-			v.prev, v.latest = v.latest, s
-		default:
-			v.older = append(v.older, *s)
-			if v.prev == nil || s.Attempt > v.prev.Attempt {
-				v.prev = s
-			}
-		}
-	}
-	return v
 }

@@ -25,6 +25,7 @@ func (d *decision) status() corev1.PodStatus {
 	}
 	out.InitContainerStatuses = d.containerStatuses(d.views.init)
 	out.ContainerStatuses = d.containerStatuses(d.views.main)
+	out.EphemeralContainerStatuses = d.containerStatuses(d.views.ephemeral)
 	out.Phase = d.phase()
 	out.ObservedGeneration = pod.Generation
 	if out.StartTime == nil {
@@ -63,26 +64,38 @@ func (d *decision) phase() corev1.PodPhase {
 	if d.stopping() {
 		return d.stoppedPhase()
 	}
-	if d.ended() {
+	switch {
+	case d.ended() && d.views.anyRunning(): // sidecars
+		return d.phaseBefore()
+	case d.ended():
 		return d.verdict()
-	}
-	if !d.initDone() {
+	case !d.initDone():
 		return corev1.PodPending
 	}
 	for _, v := range d.views.main {
-		if !v.running() && !v.ended() {
-			return corev1.PodPending
+		if !d.begun(v) && !v.ended() && (v.prev == nil && v.nextAttempt() <= 1) {
+			return corev1.PodPending // it never ran
 		}
 	}
 	return corev1.PodRunning
 }
 
-func (d *decision) initDone() bool {
-	if d.views.mainStarted() {
-		return true
+// phaseBefore is the phase of a pod that is over but for what still runs.
+func (d *decision) phaseBefore() corev1.PodPhase {
+	if p := d.in.Pod.Status.Phase; p != "" {
+		return p
 	}
-	for _, v := range d.views.init {
-		if !v.succeeded() {
+	return corev1.PodRunning
+}
+
+// initDone: every init container has succeeded and every sidecar has started. Once a main container has run it stays
+// so.
+func (d *decision) initDone() bool {
+	at := d.initAt()
+	for i, v := range d.views.init {
+		switch {
+		case i < at:
+		case v.role == sidecarRole && !d.started(v), v.role == initRole && !v.succeeded():
 			return false
 		}
 	}
@@ -92,10 +105,7 @@ func (d *decision) initDone() bool {
 // stoppedPhase: a terminal phase only once nothing runs (N-5.28, N-7.31).
 func (d *decision) stoppedPhase() corev1.PodPhase {
 	if d.views.anyRunning() {
-		if p := d.in.Pod.Status.Phase; p != "" {
-			return p
-		}
-		return corev1.PodRunning
+		return d.phaseBefore()
 	}
 	if d.in.Stop != nil && !d.ended() {
 		return corev1.PodFailed
@@ -131,16 +141,19 @@ func (d *decision) containerStatus(v *view) corev1.ContainerStatus {
 	}
 	st.LastTerminationState = d.lastState(v)
 	switch {
+	case v.running() && !d.begun(v) && !d.stopping():
+		d.wait(v.spec.Name, "ContainerCreating", "") // until its hook is done, as on Kubernetes
 	case v.running():
 		st.State.Running = &corev1.ContainerStateRunning{StartedAt: stamp(v.latest.StartedAt)}
-		st.Ready = !v.init
+		st.Ready = (v.role == mainRole || v.role == sidecarRole) && d.ready(v)
 	case v.latest != nil:
-		st.Ready = v.init && v.succeeded()
+		st.Ready = v.role == initRole && v.succeeded()
 		st.State.Terminated = d.terminated(v.latest)
 	}
 	if v.latest != nil {
 		st.ContainerID = IDPrefix + v.latest.ID
 		st.RestartCount = int32(v.latest.Attempt)
+		st.StopSignal = d.reportedSignal(v)
 	} else if v.past != nil {
 		// kept while the next attempt waits: it is how attempts are counted across a boot
 		st.RestartCount, st.ContainerID = v.past.RestartCount, v.past.ContainerID
@@ -149,16 +162,24 @@ func (d *decision) containerStatus(v *view) corev1.ContainerStatus {
 		}
 	}
 	d.waitingState(v, &st)
-	started := v.running()
+	started := d.started(v)
 	st.Started = &started
 	return st
+}
+
+// reportedSignal is the stop signal of a container that chose one.
+func (d *decision) reportedSignal(v *view) *corev1.Signal {
+	if l := v.spec.Lifecycle; l != nil {
+		return l.StopSignal
+	}
+	return nil
 }
 
 // waitingState fills State for a container that neither runs nor rests for good.
 func (d *decision) waitingState(v *view, st *corev1.ContainerStatus) {
 	w, waits := d.waiting[v.spec.Name]
 	switch {
-	case v.running():
+	case st.State.Running != nil:
 	case waits:
 		if t := st.State.Terminated; t != nil {
 			st.LastTerminationState = corev1.ContainerState{Terminated: t}
@@ -170,7 +191,7 @@ func (d *decision) waitingState(v *view, st *corev1.ContainerStatus) {
 			Message: "The container could not be located when the pod was terminated"}
 	case v.lost() && !d.restarts(v):
 		st.State.Terminated = unknownEnd(v.past)
-	case !d.initDone() && !v.init:
+	case !d.initDone() && v.role == mainRole:
 		st.State.Waiting = &corev1.ContainerStateWaiting{Reason: "PodInitializing"}
 	default:
 		st.State.Waiting = &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}
@@ -246,20 +267,23 @@ func (d *decision) conditions(out *corev1.PodStatus) {
 	if d.in.Seen.Sandbox || over || !d.in.Seen.Standing || !has(out, corev1.PodReadyToStartContainers) {
 		d.condition(out, corev1.PodReadyToStartContainers, d.in.Seen.Sandbox && !over, "", "")
 	} // else a brain that has just begun would write "no" and then "yes" for every pod
-	initOK, initMsg := true, ""
-	if names := unready(out.InitContainerStatuses); len(names) > 0 && !d.initDone() && out.Phase != corev1.PodSucceeded {
-		initOK, initMsg = false, fmt.Sprintf("containers with incomplete status: %s", names)
-		d.condition(out, corev1.PodInitialized, initOK, "ContainersNotInitialized", initMsg)
+	if names := d.uninitialized(out); len(names) > 0 && !d.initDone() && out.Phase != corev1.PodSucceeded {
+		d.condition(out, corev1.PodInitialized, false, "ContainersNotInitialized", fmt.Sprintf("containers with incomplete status: %s", names))
 	} else {
 		d.condition(out, corev1.PodInitialized, true, pick(out.Phase == corev1.PodSucceeded, "PodCompleted"), "")
 	}
-	names := unready(out.ContainerStatuses)
+	names := d.unready(out)
 	ready, msg := len(names) == 0 && !over, ""
 	if !ready && !over {
 		reason, msg = "ContainersNotReady", fmt.Sprintf("containers with unready status: %s", names)
 	}
-	d.condition(out, corev1.PodReady, ready, reason, msg)
 	d.condition(out, corev1.ContainersReady, ready, reason, msg)
+	if ready {
+		if shut := gatesShut(d.in.Pod.Spec.ReadinessGates, out.Conditions); len(shut) > 0 {
+			ready, reason, msg = false, "ReadinessGatesNotReady", strings.Join(shut, ", ")
+		}
+	}
+	d.condition(out, corev1.PodReady, ready, reason, msg)
 	if s := d.in.Stop; s != nil && s.Disruption != "" {
 		d.condition(out, corev1.DisruptionTarget, true, s.Disruption, s.Message)
 	}
@@ -276,14 +300,46 @@ func pick(yes bool, s string) string {
 	return ""
 }
 
-func unready(sts []corev1.ContainerStatus) names {
-	var out names
-	for _, s := range sts {
-		if !s.Ready {
-			out = append(out, s.Name)
+// unready names the main containers and sidecars that are not ready.
+func (d *decision) unready(out *corev1.PodStatus) names {
+	var list names
+	for i, s := range out.InitContainerStatuses {
+		if d.views.init[i].role == sidecarRole && !s.Ready {
+			list = append(list, s.Name)
 		}
 	}
-	return out
+	for _, s := range out.ContainerStatuses {
+		if !s.Ready {
+			list = append(list, s.Name)
+		}
+	}
+	return list
+}
+
+// uninitialized names the init containers that have not succeeded and the sidecars that have not started.
+func (d *decision) uninitialized(out *corev1.PodStatus) names {
+	var list names
+	for i, s := range out.InitContainerStatuses {
+		if sidecar := d.views.init[i].role == sidecarRole; sidecar && !*s.Started || !sidecar && !s.Ready {
+			list = append(list, s.Name)
+		}
+	}
+	return list
+}
+
+// gatesShut says which conditions that others have to set keep a pod from being ready (N-7.12).
+func gatesShut(gates []corev1.PodReadinessGate, have []corev1.PodCondition) []string {
+	var list []string
+	for _, g := range gates {
+		i := slices.IndexFunc(have, func(c corev1.PodCondition) bool { return c.Type == g.ConditionType })
+		switch {
+		case i < 0:
+			list = append(list, fmt.Sprintf("corresponding condition of pod readiness gate %q does not exist.", g.ConditionType))
+		case have[i].Status != corev1.ConditionTrue:
+			list = append(list, fmt.Sprintf("the status of pod readiness gate %q is not \"True\", but %s", g.ConditionType, have[i].Status))
+		}
+	}
+	return list
 }
 
 // names prints as Kubernetes' messages do: [a b].

@@ -1,7 +1,7 @@
 package podstate
 
 import (
-	"fmt"
+	"slices"
 	"syscall"
 	"time"
 
@@ -40,7 +40,8 @@ func (d *decision) deadline() {
 		Message: "Pod was active on the node longer than the specified deadline"}
 }
 
-// stop signals what runs, and kills it when the grace is over.
+// stop ends what runs: main containers together, then sidecars in the reverse of their order, each when those after
+// it have ended (N-7.22). All of it has one grace; when that is over nobody waits for anybody.
 func (d *decision) stop() {
 	if !d.views.anyRunning() {
 		return
@@ -49,39 +50,87 @@ func (d *decision) stop() {
 		d.mem.StopBegan = d.in.Now
 	}
 	d.mem.Grace = d.grace()
-	end := d.mem.StopBegan.Add(max(d.mem.Grace, minRest))
-	for _, v := range d.views.all() {
-		if v.running() {
-			d.stopOne(v, end, fmt.Sprintf("Stopping container %s", v.spec.Name))
+	until := d.mem.StopBegan.Add(d.mem.Grace)
+	turn := true
+	for _, v := range slices.Concat(d.views.main, d.views.ephemeral, d.views.init) {
+		if v.running() && v.role != sidecarRole {
+			d.end(v, until, true, "Stopping container "+v.spec.Name)
+			turn = turn && v.role != mainRole
+		}
+	}
+	for _, v := range slices.Backward(d.views.init) {
+		if v.running() && v.role == sidecarRole {
+			d.end(v, until, turn, "Stopping container "+v.spec.Name)
+			turn = false
 		}
 	}
 }
 
-// replace stops a container whose image was changed; once it has ended, bring starts the new one at once.
-func (d *decision) replace(v *view) {
-	began, ok := d.mem.Signalled[v.latest.ID]
-	if !ok {
+// kill ends one container of a pod that goes on.
+func (d *decision) kill(v *view, grace time.Duration, why string) {
+	began := d.mem.Ends[v.latest.ID].Began
+	if began.IsZero() {
 		began = d.in.Now
 	}
-	d.stopOne(v, began.Add(max(d.grace(), minRest)), fmt.Sprintf("Container %s definition changed, will be restarted", v.spec.Name))
+	d.end(v, began.Add(grace), true, why)
 }
 
-func (d *decision) stopOne(v *view, end time.Time, why string) {
+// end brings a container to its end: preStop hook, stop signal, SIGKILL (N-7.27 to N-7.29). until is the end of its
+// grace. Before its turn it gets no signal, but its hook runs like all others.
+func (d *decision) end(v *view, until time.Time, turn bool, why string) {
 	id := v.latest.ID
-	if _, done := d.mem.Signalled[id]; !done {
-		d.mem.Signalled[id] = d.in.Now
-		d.do(Action{Verb: Signal, Container: v.spec.Name, ID: id, Sig: d.stopSignal(v),
-			Event: &EventNote{v.spec.Name, corev1.EventTypeNormal, "Killing", why}})
+	e, known := d.mem.Ends[id]
+	var event *EventNote
+	if !known {
+		e.Began = d.in.Now
+		event = &EventNote{v.spec.Name, corev1.EventTypeNormal, "Killing", why}
+	}
+	defer func() {
+		d.mem.Ends[id] = e
+		if event != nil { // nothing was done yet that it could go with
+			d.out.Events = append(d.out.Events, *event)
+		}
+	}()
+	if e.Signalled.IsZero() {
+		hook := v.hook(PreStop) != nil && !d.hookDone(PreStop, v)
+		if key := HookKey(PreStop, id); hook && !d.mem.Hooked[key] {
+			d.mem.Hooked[key] = true
+			d.do(Action{Verb: RunHook, Container: v.spec.Name, ID: id, Hook: PreStop, Until: until, Event: event})
+			event = nil
+		}
+		if (hook || !turn) && d.in.Now.Before(until) {
+			d.wake(until)
+			return
+		}
+		e.Signalled = d.in.Now
+		d.do(Action{Verb: Signal, Container: v.spec.Name, ID: id, Sig: d.stopSignal(v), Event: event})
+		event = nil
+	}
+	end := until
+	if least := e.Signalled.Add(minRest); end.Before(least) {
+		end = least
 	}
 	if d.in.Now.Before(end) {
 		d.wake(end)
 		return
 	}
-	if last, done := d.mem.Killed[id]; !done || !d.in.Now.Before(last.Add(rekill)) {
-		d.mem.Killed[id] = d.in.Now
+	if e.Killed.IsZero() || !d.in.Now.Before(e.Killed.Add(rekill)) {
+		e.Killed = d.in.Now
 		d.do(Action{Verb: Signal, Container: v.spec.Name, ID: id, Sig: syscall.SIGKILL})
 	}
-	d.wake(d.mem.Killed[id].Add(rekill))
+	d.wake(e.Killed.Add(rekill))
+}
+
+// probeGrace is what a container gets that a probe has failed (N-7.30).
+func (d *decision) probeGrace(v *view, failed string) time.Duration {
+	p := v.spec.LivenessProbe
+	if failed == "startup" {
+		p = v.spec.StartupProbe
+	}
+	if p != nil && p.TerminationGracePeriodSeconds != nil {
+		return max(time.Duration(*p.TerminationGracePeriodSeconds)*time.Second, time.Second)
+	}
+	return d.grace()
 }
 
 // grace is the shortest of all that apply, never under a second, and never grows while stopping (N-7.26).

@@ -74,19 +74,20 @@ func (p *Prober) NewSet(changed func(), tell func(container, eventType, reason, 
 	return s
 }
 
-// Sync makes the set that of these instances. When the pod is stopping only readiness goes on (N-7.36).
-func (s *Set) Sync(ip string, targets []Target, stopping bool) {
+// Sync makes the set that of these instances, and says whether there is a new one among them. When the pod is stopping
+// only readiness goes on (N-7.36).
+func (s *Set) Sync(ip string, targets []Target, stopping bool) (added bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ctx.Err() != nil {
-		return
+		return false
 	}
 	s.ip = ip
 	live := map[string]bool{}
 	for _, t := range targets {
 		live[t.ID] = true
 		if s.runs[t.ID] == nil {
-			s.runs[t.ID] = s.add(t)
+			s.runs[t.ID], added = newRuns(t), true
 		}
 	}
 	for id, kinds := range s.runs {
@@ -104,9 +105,10 @@ func (s *Set) Sync(ip string, targets []Target, stopping bool) {
 			s.arm(kinds)
 		}
 	}
+	return added
 }
 
-func (s *Set) add(t Target) map[Kind]*run {
+func newRuns(t Target) map[Kind]*run {
 	kinds := map[Kind]*run{}
 	for kind, was := range map[Kind]bool{Startup: t.Was.Started, Liveness: false, Readiness: t.Was.Ready} {
 		if spec := probeOf(kind, t.Spec); spec != nil {

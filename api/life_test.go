@@ -1,0 +1,123 @@
+package api
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+func goodProbe() *corev1.Probe {
+	return &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/", Port: intstr.FromInt32(80), Scheme: "HTTP"}},
+		TimeoutSeconds: 1, PeriodSeconds: 10, SuccessThreshold: 1, FailureThreshold: 3}
+}
+
+// probing gives the first container a liveness probe.
+func probing(edit func(*corev1.Probe)) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		first(p).LivenessProbe = goodProbe()
+		edit(first(p).LivenessProbe)
+	}
+}
+
+// sidecar gives the pod an init container that stays.
+func sidecar(edit func(*corev1.Container)) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		c := first(p).DeepCopy()
+		c.Name, c.RestartPolicy = "side", ptr(corev1.ContainerRestartPolicyAlways)
+		edit(c)
+		p.Spec.InitContainers = []corev1.Container{*c}
+	}
+}
+
+// ruling gives the first container a rule for its exit codes.
+func ruling(edit func(*corev1.Container, *corev1.ContainerRestartRule)) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		c := first(p)
+		c.RestartPolicy = ptr(corev1.ContainerRestartPolicyNever)
+		r := corev1.ContainerRestartRule{Action: "Restart", ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{Operator: "In", Values: []int32{1}}}
+		edit(c, &r)
+		c.RestartPolicyRules = append(c.RestartPolicyRules, r)
+	}
+}
+
+func hooked(h corev1.LifecycleHandler) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { first(p).Lifecycle = &corev1.Lifecycle{PreStop: &h} }
+}
+
+// TestValidateLife: what Kubernetes refuses of probes, hooks and restart policies, in its words (N-7.2, N-7.9, N-7.20).
+func TestValidateLife(t *testing.T) {
+	const live = c0 + "livenessProbe"
+	for _, tc := range []struct {
+		name        string
+		change      func(*corev1.Pod)
+		field, text string
+	}{
+		{"probe", probing(func(*corev1.Probe) {}), "", ""},
+		{"probe without handler", probing(func(p *corev1.Probe) { p.HTTPGet = nil }), live, "must specify a handler type"},
+		{"two handlers", probing(func(p *corev1.Probe) { p.TCPSocket = &corev1.TCPSocketAction{Port: intstr.FromInt32(1)} }), live + ".tcpSocket", "may not specify more than 1"},
+		{"path", probing(func(p *corev1.Probe) { p.HTTPGet.Path = "" }), live + ".httpGet.path", "Required"},
+		{"scheme", probing(func(p *corev1.Probe) { p.HTTPGet.Scheme = "FTP" }), live + ".httpGet.scheme", "Unsupported"},
+		{"port", probing(func(p *corev1.Probe) { p.HTTPGet.Port = intstr.FromInt32(0) }), live + ".httpGet.port", "between 1 and 65535"},
+		{"port name", probing(func(p *corev1.Probe) { p.HTTPGet.Port = intstr.FromString("a b") }), live + ".httpGet.port", ""},
+		{"header", probing(func(p *corev1.Probe) { p.HTTPGet.HTTPHeaders = []corev1.HTTPHeader{{Name: "a b"}} }), live + ".httpGet.httpHeaders[0].name", ""},
+		{"command", probing(func(p *corev1.Probe) { p.ProbeHandler = corev1.ProbeHandler{Exec: &corev1.ExecAction{}} }), live + ".exec.command", "Required"},
+		{"grpc port", probing(func(p *corev1.Probe) { p.ProbeHandler = corev1.ProbeHandler{GRPC: &corev1.GRPCAction{}} }), live + ".grpc.port", ""},
+		{"period", probing(func(p *corev1.Probe) { p.PeriodSeconds = -1 }), live + ".periodSeconds", "greater than or equal to 0"},
+		{"success threshold", probing(func(p *corev1.Probe) { p.SuccessThreshold = 2 }), live + ".successThreshold", "must be 1"},
+		{"probe grace", probing(func(p *corev1.Probe) { p.TerminationGracePeriodSeconds = ptr(int64(0)) }), live + ".terminationGracePeriodSeconds", "must be greater than 0"},
+		{"readiness grace", func(p *corev1.Pod) {
+			first(p).ReadinessProbe = goodProbe()
+			first(p).ReadinessProbe.TerminationGracePeriodSeconds = ptr(int64(1))
+		}, c0 + "readinessProbe.terminationGracePeriodSeconds", "must not be set for readinessProbes"},
+		{"readiness threshold", func(p *corev1.Pod) {
+			first(p).ReadinessProbe = goodProbe()
+			first(p).ReadinessProbe.SuccessThreshold = 2
+		}, "", ""},
+		{"sidecar", sidecar(func(c *corev1.Container) { c.StartupProbe = goodProbe() }), "", ""},
+		{"probe of an init container", sidecar(func(c *corev1.Container) { c.RestartPolicy, c.StartupProbe = nil, goodProbe() }),
+			"spec.initContainers[0].startupProbe", "may not be set for init containers without restartPolicy=Always"},
+		{"rules of a sidecar", sidecar(func(c *corev1.Container) {
+			c.RestartPolicyRules = []corev1.ContainerRestartRule{{Action: "Restart", ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{Operator: "In", Values: []int32{1}}}}
+		}), "spec.initContainers[0].restartPolicyRules", "not allowed for sidecar"},
+		{"container policy", func(p *corev1.Pod) { first(p).RestartPolicy = ptr(corev1.ContainerRestartPolicy("x")) }, c0 + "restartPolicy", "Unsupported"},
+		{"rule", ruling(func(*corev1.Container, *corev1.ContainerRestartRule) {}), "", ""},
+		{"rule without policy", ruling(func(c *corev1.Container, _ *corev1.ContainerRestartRule) { c.RestartPolicy = nil }), c0 + "restartPolicy", "must specify restartPolicy"},
+		{"rule without codes", ruling(func(_ *corev1.Container, r *corev1.ContainerRestartRule) { r.ExitCodes = nil }), c0 + "restartPolicyRules[0].exitCodes", "Required"},
+		{"rule of all", ruling(func(_ *corev1.Container, r *corev1.ContainerRestartRule) { r.Action = "RestartAllContainers" }), c0 + "restartPolicyRules[0].action", "not supported by ledge yet"},
+		{"hook", hooked(corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 30}}), "", ""},
+		{"long sleep", hooked(corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 31}}), c0 + "lifecycle.preStop.sleep.seconds", "must be non-negative and less than terminationGracePeriodSeconds (30)"},
+		{"no hook", hooked(corev1.LifecycleHandler{}), c0 + "lifecycle.preStop", "must specify a handler type"},
+		{"stop signal", func(p *corev1.Pod) {
+			p.Spec.OS = &corev1.PodOS{Name: "linux"}
+			first(p).Lifecycle = &corev1.Lifecycle{StopSignal: ptr(corev1.Signal("SIGRTMIN+3"))}
+		}, "", ""},
+		{"stop signal of no system", func(p *corev1.Pod) { first(p).Lifecycle = &corev1.Lifecycle{StopSignal: ptr(corev1.SIGUSR1)} }, c0 + "lifecycle.stopSignal", "empty `spec.os.name`"},
+		{"unknown stop signal", func(p *corev1.Pod) {
+			p.Spec.OS = &corev1.PodOS{Name: "linux"}
+			first(p).Lifecycle = &corev1.Lifecycle{StopSignal: ptr(corev1.Signal("SIGNOPE"))}
+		}, c0 + "lifecycle.stopSignal", "Unsupported"},
+		{"readiness gate", func(p *corev1.Pod) { p.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: "a b"}} }, "spec.readinessGates[0].conditionType", ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p := validPod()
+			tc.change(p)
+			wants(t, Validate(p), tc.field, tc.text)
+		})
+	}
+}
+
+func TestLifeDefaults(t *testing.T) { // N-7.2
+	p := validPod()
+	c := first(p)
+	c.LivenessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Port: intstr.FromInt32(1)}}}
+	c.ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{GRPC: &corev1.GRPCAction{Port: 1}}, FailureThreshold: 7}
+	c.Lifecycle = &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{HTTPGet: &corev1.HTTPGetAction{}}}
+	Default(p)
+	l, r := c.LivenessProbe, c.ReadinessProbe
+	if l.TimeoutSeconds != 1 || l.PeriodSeconds != 10 || l.SuccessThreshold != 1 || l.FailureThreshold != 3 || l.InitialDelaySeconds != 0 ||
+		l.HTTPGet.Path != "/" || l.HTTPGet.Scheme != "HTTP" || r.FailureThreshold != 7 || r.GRPC.Service == nil ||
+		c.Lifecycle.PostStart.HTTPGet.Scheme != "HTTP" {
+		t.Errorf("%+v %+v %+v", l, r, c.Lifecycle.PostStart.HTTPGet)
+	}
+}

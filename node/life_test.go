@@ -1,0 +1,228 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"ledge/runtime"
+	enginefake "ledge/runtime/fake"
+)
+
+// clinic plays the commands that probes and hooks run in containers: each answers with the code set for it, 0 at first.
+type clinic struct {
+	mu    sync.Mutex
+	codes map[string]int
+	hangs map[string]bool
+	asked map[string]int
+}
+
+func newClinic() *clinic {
+	return &clinic{codes: map[string]int{}, hangs: map[string]bool{}, asked: map[string]int{}}
+}
+
+func (c *clinic) run(ctx context.Context, x runtime.Exec) (int, error) {
+	c.mu.Lock()
+	c.asked[x.Args[0]]++
+	code, hangs := c.codes[x.Args[0]], c.hangs[x.Args[0]]
+	c.mu.Unlock()
+	if hangs {
+		<-ctx.Done()
+		return 0, ctx.Err()
+	}
+	if code != 0 {
+		fmt.Fprint(x.Stderr, "sick")
+	}
+	return code, nil
+}
+
+func (c *clinic) set(command string, code int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.codes[command] = code
+}
+
+func (c *clinic) count(command string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.asked[command]
+}
+
+func execProbe(command string) *corev1.Probe {
+	return &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{command}}}, PeriodSeconds: 5, FailureThreshold: 2}
+}
+
+func execHook(command string) *corev1.LifecycleHandler {
+	return &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: []string{command}}}
+}
+
+func (r *rig) readyOf(name string) corev1.ConditionStatus {
+	r.Helper()
+	for _, c := range r.get(name).Status.Conditions {
+		if c.Type == corev1.PodReady {
+			return c.Status
+		}
+	}
+	return ""
+}
+
+// TestProbes: what a pod's probes find is what the API shows, and what the board does about it (N-7.33 to N-7.36).
+func TestProbes(t *testing.T) {
+	c := newClinic()
+	with(t, behaviours{"c": {Exec: c.run, TermCode: 143}}, func(r *rig) {
+		r.begin()
+		r.pass(time.Minute)
+		c.set("started", 1)
+		r.pod("p", func(p *corev1.Pod) {
+			k := &p.Spec.Containers[0]
+			k.StartupProbe, k.LivenessProbe, k.ReadinessProbe = execProbe("started"), execProbe("alive"), execProbe("ready")
+			k.StartupProbe.FailureThreshold = 10
+		})
+		r.pass(12 * time.Second)
+		if s := r.get("p").Status.ContainerStatuses[0]; *s.Started || s.Ready || s.State.Running == nil || c.count("ready")+c.count("alive") != 0 {
+			t.Errorf("before the startup probe passes: %+v", s)
+		}
+		c.set("started", 0)
+		r.pass(5 * time.Second)
+		if s := r.get("p").Status.ContainerStatuses[0]; !*s.Started || !s.Ready || r.readyOf("p") != corev1.ConditionTrue {
+			t.Errorf("after it has passed: %+v", s)
+		}
+		c.set("ready", 1)
+		r.pass(12 * time.Second)
+		if r.readyOf("p") != corev1.ConditionFalse {
+			t.Error("ready though its probe fails")
+		}
+		c.set("ready", 0)
+		c.set("alive", 1)
+		r.pass(10 * time.Second)
+		c.set("alive", 0)
+		r.pass(30 * time.Second)
+		if s := r.get("p").Status.ContainerStatuses[0]; s.RestartCount != 1 || !s.Ready || s.LastTerminationState.Terminated.ExitCode != 143 {
+			t.Errorf("after the liveness probe failed: %+v", s)
+		}
+		r.want("events", r.events.of("Unhealthy", "Killing"),
+			"Warning Unhealthy p: Startup probe failed: sick", "Warning Unhealthy p: Startup probe failed: sick",
+			"Warning Unhealthy p: Readiness probe failed: sick", "Warning Unhealthy p: Readiness probe failed: sick",
+			"Warning Unhealthy p: Liveness probe failed: sick", "Warning Unhealthy p: Liveness probe failed: sick",
+			"Normal Killing p: Container c failed liveness probe, will be restarted")
+
+		// A new brain finds the pod ready and says nothing else (DESIGN 2.7).
+		rev, before := r.get("p").ResourceVersion, c.count("started")
+		r.begin()
+		r.pass(time.Minute)
+		if p := r.get("p"); p.ResourceVersion != rev || c.count("started") != before {
+			t.Errorf("the pod was written, or asked whether it had started, by a brain that found it running: %s, was %s", p.ResourceVersion, rev)
+		}
+		r.delete("p", nil)
+		r.pass(time.Minute)
+		r.nothingLeft()
+	})
+}
+
+// TestHooks: postStart holds the container back, preStop runs inside the grace; failures are told without what the hook
+// said (N-7.27).
+func TestHooks(t *testing.T) {
+	c := newClinic()
+	c.hangs["slow"] = true
+	with(t, behaviours{"c": {Exec: c.run, TermCode: 143}}, func(r *rig) {
+		r.begin()
+		hooked := func(start, stop string) func(*corev1.Pod) {
+			return func(p *corev1.Pod) {
+				p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PostStart: execHook(start), PreStop: execHook(stop)}
+			}
+		}
+		r.pod("waits", hooked("slow", "bye"))
+		r.pass(time.Minute)
+		if s := r.get("waits").Status; s.Phase != corev1.PodPending || s.ContainerStatuses[0].State.Waiting == nil {
+			t.Errorf("while postStart runs: %+v", s)
+		}
+		c.set("bad", 1)
+		r.pod("fails", hooked("bad", "bye"), policy(corev1.RestartPolicyNever))
+		r.pass(time.Second)
+		if s := r.get("fails").Status; s.Phase != corev1.PodFailed || c.count("bye") != 1 {
+			t.Errorf("after postStart failed: %+v, preStop ran %d times", s, c.count("bye"))
+		}
+		r.pod("goes", hooked("hello", "slow"))
+		grace := int64(7)
+		r.delete("goes", &grace)
+		r.pass(6900 * time.Millisecond)
+		if r.gone("goes") || c.count("slow") != 2 {
+			t.Errorf("preStop was not waited for, or did not run: %d", c.count("slow"))
+		}
+		r.pass(200 * time.Millisecond)
+		if !r.gone("goes") {
+			t.Error("the pod outlives its grace")
+		}
+		r.pod("sulks", hooked("hello", "bad"))
+		r.delete("sulks", &grace)
+		r.pass(time.Second)
+		if !r.gone("sulks") {
+			t.Error("a preStop hook that fails holds up the end")
+		}
+		r.want("events", r.events.of("FailedPostStartHook", "FailedPreStopHook"),
+			"Warning FailedPostStartHook fails: PostStartHook failed", "Warning FailedPreStopHook sulks: PreStopHook failed")
+	})
+}
+
+// TestHookWhileKeeperAway: a keeper that restarts is no reason to take a container for broken.
+func TestHookWhileKeeperAway(t *testing.T) {
+	c := newClinic()
+	c.hangs["hello"] = true
+	with(t, behaviours{"c": {Exec: c.run}}, func(r *rig) {
+		r.begin()
+		r.pod("p", func(p *corev1.Pod) { p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PostStart: execHook("hello")} })
+		r.engine.SetAway(true)
+		r.pass(10 * time.Second)
+		c.mu.Lock()
+		c.hangs["hello"] = false
+		c.mu.Unlock()
+		r.engine.SetAway(false)
+		r.pass(5 * time.Second)
+		if s := r.get("p").Status; s.Phase != corev1.PodRunning || s.ContainerStatuses[0].RestartCount != 0 || len(r.events.of("FailedPostStartHook")) > 0 {
+			t.Errorf("%+v %v", s, r.events.of("FailedPostStartHook"))
+		}
+	})
+}
+
+// TestSidecars: a job with a sidecar ends when the job is done (N-7.20, N-7.21).
+func TestSidecars(t *testing.T) {
+	with(t, behaviours{"c": enginefake.For(20*time.Second, 0), "side": {TermCode: 1}}, func(r *rig) {
+		r.begin()
+		always := corev1.ContainerRestartPolicyAlways
+		r.pod("job", policy(corev1.RestartPolicyNever), func(p *corev1.Pod) {
+			p.Spec.InitContainers = []corev1.Container{{Name: "side", Image: image, Command: []string{"x"}, RestartPolicy: &always}}
+		})
+		r.pass(10 * time.Second)
+		r.want("running", r.running(), "c.0", "side.0")
+		r.pass(20 * time.Second)
+		if p := r.get("job"); p.Status.Phase != corev1.PodSucceeded || p.Status.InitContainerStatuses[0].State.Terminated.ExitCode != 1 {
+			t.Errorf("%+v", p.Status)
+		}
+		r.want("running", r.running())
+	})
+}
+
+// TestStopSignal: the container's own beats its image's, and is shown.
+func TestStopSignal(t *testing.T) {
+	with(t, behaviours{"c": {TermCode: 7}}, func(r *rig) {
+		r.begin()
+		sig := corev1.Signal("SIGQUIT")
+		r.pod("p", func(p *corev1.Pod) {
+			p.Spec.OS = &corev1.PodOS{Name: corev1.Linux}
+			p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{StopSignal: &sig}
+		})
+		r.pass(time.Second)
+		if s := r.get("p").Status.ContainerStatuses[0].StopSignal; s == nil || *s != sig {
+			t.Errorf("shown as %v", s)
+		}
+		st, err := r.engine.List(t.Context())
+		if err != nil || len(st.Containers) != 1 || !strings.Contains(fmt.Sprint(st.Containers[0].Labels), "SIGQUIT") {
+			t.Errorf("%+v, %v", st.Containers, err)
+		}
+	})
+}
