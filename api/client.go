@@ -30,7 +30,8 @@ type Client interface {
 	// Update replaces spec and metadata, or with Subresource "status" the status (and labels and annotations,
 	// N-1.8), or with "resize" the resources of a pod's containers. A resourceVersion in obj must match; an empty one is unconditional.
 	Update(ctx context.Context, kind *Kind, obj Object, opts WriteOptions) (Object, error)
-	// Patch applies a JSON, merge or strategic merge patch (types.JSONPatchType and siblings).
+	// Patch applies a JSON, merge or strategic merge patch, or by types.ApplyYAMLPatchType a manager's configuration
+	// (server-side apply, as JSON), which also makes an object that is not there.
 	Patch(ctx context.Context, kind *Kind, namespace, name string, patch Patch, opts WriteOptions) (Object, error)
 	// Delete removes an object, or for a pod with grace marks it (N-7.23). It answers the object as it is
 	// after the call while it still exists, and its last state when it is gone.
@@ -103,6 +104,8 @@ type WriteOptions struct {
 	Subresource string // "", "status", "resize", and for Create "binding" or "eviction"
 	DryRun      bool
 	Manager     string
+	Force       bool  // of an apply: take over fields that others manage
+	Made        *bool // where not nil, Patch says there whether it made the object
 	// Strict refuses a patch that names fields the kind does not have (fieldValidation=Strict); otherwise
 	// they are dropped with a Warn. Bodies of create and update are decoded by the caller.
 	Strict bool

@@ -73,6 +73,13 @@ var (
 )
 
 // kubectlCases are run one after the other, on the same store.
+const mapYAML = `
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: applied}
+data: {k: v}
+`
+
 var kubectlCases = []struct {
 	command string
 	stdin   string
@@ -93,7 +100,12 @@ var kubectlCases = []struct {
 	{"apply -f -", changedYAML, "pod/web unchanged"},
 	{"get pod web -o jsonpath={.spec.containers[*].image}", "", "ledge.local/self ledge.local/self:2"},
 	{"get pod web -o jsonpath={.spec.containers[0].env[0].value}", "", "red"}, // merged, not replaced
-	{"apply --server-side -f -", podYAML, "!apply-patch+yaml"},
+	{"apply --server-side -f - --dry-run=server", changedYAML, "pod/web serverside-applied (server dry run)"},
+	{"apply --server-side -f -", changedYAML, "pod/web serverside-applied"},
+	{"apply --server-side -f -", changedYAML, "pod/web serverside-applied"},
+	{"apply --server-side --field-manager=other -f -", strings.Replace(changedYAML, "self:2", "self:3", 1), "!Apply failed with|conflict"},
+	{"get pod web -o yaml --show-managed-fields", "", "manager: kubectl|operation: Apply"},
+	{"apply --server-side -f -", mapYAML, "configmap/applied serverside-applied"},
 	{"get pods", "", "NAME|READY|web    0/2     Pending   0"},
 	{"get pods -A -o wide", "", "NAMESPACE|default|NOMINATED NODE"},
 	{"get pods -o yaml", "", "kind: List|kind: Pod|name: side"},

@@ -21,6 +21,7 @@ const (
 	jsonPatch      = "application/json-patch+json"
 	mergePatch     = "application/merge-patch+json"
 	strategicPatch = "application/strategic-merge-patch+json"
+	applyPatch     = "application/apply-patch+yaml"
 	protobufType   = "application/vnd.kubernetes.protobuf"
 )
 
@@ -185,7 +186,12 @@ func TestBodiesRefused(t *testing.T) {
 		{"broken media type", "POST", mapsPath, "{}", []string{"Content-Type", "a/b/c;="}, 415, "UnsupportedMediaType"},
 		{"cbor", "POST", mapsPath, "{}", []string{"Content-Type", "application/cbor"}, 415, "UnsupportedMediaType"},
 		{"patch without type", "PATCH", mapsPath + "/m", "{}", nil, 415, "UnsupportedMediaType"},
-		{"server-side apply", "PATCH", mapsPath + "/m?fieldManager=x", "{}", []string{"Content-Type", "application/apply-patch+yaml"}, 415, "UnsupportedMediaType"},
+		{"apply of nothing", "PATCH", mapsPath + "/m?fieldManager=x", "{}", []string{"Content-Type", applyPatch}, 400, "BadRequest"},
+		{"apply without manager", "PATCH", mapsPath + "/m", "{}", []string{"Content-Type", applyPatch}, 422, "Invalid"},
+		{"apply with aliases", "PATCH", mapsPath + "/m?fieldManager=x", "a: &a {}\nb: *a\n", []string{"Content-Type", applyPatch}, 400, "BadRequest"},
+		{"apply, strict", "PATCH", mapsPath + "/m?fieldManager=x&fieldValidation=Strict", `{"kind":"ConfigMap","apiVersion":"v1","data":{"a":"1","a":"2"}}`,
+			[]string{"Content-Type", applyPatch}, 400, "BadRequest"},
+		{"force without apply", "PATCH", mapsPath + "/m?force=true", "{}", []string{"Content-Type", mergePatch}, 422, "Invalid"},
 		{"compressed", "POST", mapsPath, "\x1f\x8b", []string{"Content-Encoding", "gzip"}, 415, "UnsupportedMediaType"},
 		{"impersonation", "GET", mapsPath, "", []string{"Impersonate-User", "root"}, 403, "Forbidden"},
 		{"impersonation of a group", "GET", mapsPath, "", []string{"Impersonate-Extra-Scopes", "x"}, 403, "Forbidden"},
@@ -370,5 +376,26 @@ func TestKindsThatComeLater(t *testing.T) {
 	a := f.must(200, "GET", "/apis/apps/v1/deployments?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=1", "")
 	if !strings.Contains(a.body, `"BOOKMARK"`) || !strings.Contains(a.body, metav1.InitialEventsAnnotationKey) || !strings.Contains(a.body, `"kind":"Deployment"`) {
 		t.Errorf("watch: %s", a.body)
+	}
+}
+
+// Server-side apply on the wire: 201 when it makes the object, YAML or JSON, 409 with the fields and their managers.
+func TestApply(t *testing.T) {
+	f := serve(t, httpd.Config{})
+	config := "kind: ConfigMap\napiVersion: v1\nmetadata: {name: m}\ndata: {k: one}\n"
+	var m corev1.ConfigMap
+	f.must(201, "PATCH", mapsPath+"/m?fieldManager=a", config, "Content-Type", applyPatch).into(t, &m)
+	if m.Data["k"] != "one" || len(m.ManagedFields) != 1 || m.ManagedFields[0].Manager != "a" {
+		t.Errorf("%+v", m)
+	}
+	f.must(200, "PATCH", mapsPath+"/m?fieldManager=a", config, "Content-Type", applyPatch)
+	other := `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"m"},"data":{"k":"two"}}`
+	s := f.must(409, "PATCH", mapsPath+"/m?fieldManager=b", other, "Content-Type", applyPatch).status(t)
+	if s.Reason != metav1.StatusReasonConflict || len(s.Details.Causes) != 1 || s.Details.Causes[0].Field != ".data.k" {
+		t.Errorf("%+v", s)
+	}
+	f.must(200, "PATCH", mapsPath+"/m?fieldManager=b&force=true", other, "Content-Type", applyPatch).into(t, &m)
+	if m.Data["k"] != "two" {
+		t.Errorf("%+v", m.Data)
 	}
 }

@@ -161,6 +161,10 @@ func (r *request) watchOptions() (o api.WatchOptions, fromNow bool, err error) {
 // writeOptions reads dryRun and fieldManager.
 func (r *request) writeOptions() (api.WriteOptions, error) {
 	o := api.WriteOptions{Subresource: r.sub, Manager: r.query.Get("fieldManager")}
+	if o.Manager == "" { // as on Kubernetes: the program that sends it
+		o.Manager, _, _ = strings.Cut(r.UserAgent(), "/")
+		o.Manager = o.Manager[:min(len(o.Manager), maxFieldOwner)]
+	}
 	var err error
 	if o.DryRun, err = dryRun(r.query["dryRun"]); err != nil {
 		return o, err

@@ -1,6 +1,7 @@
 package httpd
 
 import (
+	"encoding/json"
 	"errors"
 	"net/http"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"ledge/api"
 )
@@ -62,8 +64,8 @@ func (r *request) adopt(obj metav1.Object) error {
 	return nil
 }
 
-// The patch formats, by the media type that announces them. Server-side apply is not among them (N-11.33).
-var patchTypes = []types.PatchType{types.JSONPatchType, types.MergePatchType, types.StrategicMergePatchType}
+// The patch formats, by the media type that announces them (N-11.33).
+var patchTypes = []types.PatchType{types.JSONPatchType, types.MergePatchType, types.StrategicMergePatchType, types.ApplyYAMLPatchType}
 
 func (h *handler) patch(w *response, r *request) error {
 	opts, err := r.writeOptions()
@@ -83,7 +85,8 @@ func (h *handler) patch(w *response, r *request) error {
 	}
 	patch := api.Patch{Type: types.PatchType(media)}
 	if !slices.Contains(patchTypes, patch.Type) {
-		w.Header().Set("Accept-Patch", "application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json")
+		w.Header().Set("Accept-Patch", "application/json-patch+json, application/merge-patch+json, "+
+			"application/strategic-merge-patch+json, application/apply-patch+yaml")
 		return errMediaType("the patch format %q is not supported, only %v", media, patchTypes)
 	}
 	b := boundOf(r.kind)
@@ -97,8 +100,14 @@ func (h *handler) patch(w *response, r *request) error {
 		return err
 	}
 	defer done()
+	if patch.Type == types.ApplyYAMLPatchType {
+		return h.apply(w, r, data, b, opts, fields)
+	}
 	if err := prescan(data, b.elements); err != nil {
 		return badRequest("error decoding patch: %v", err)
+	}
+	if r.query.Has("force") {
+		return invalidOption("PatchOptions", field.Forbidden(field.NewPath("force"), "may not be specified for non-apply patch"))
 	}
 	patch.Data = data
 	if err := h.checkPatch(w, r, patch, fields); err != nil {
@@ -109,6 +118,44 @@ func (h *handler) patch(w *response, r *request) error {
 		return err
 	}
 	return h.object(w, r, http.StatusOK, made)
+}
+
+// apply is a server-side apply. Its configuration may be YAML or JSON; fields that do not exist are always refused, by
+// the schema, and what else is odd about it by fieldValidation.
+func (h *handler) apply(w *response, r *request, data []byte, b bound, opts api.WriteOptions, fields strictness) error {
+	var err error
+	if opts.Force, err = queryBool(r.query, "force"); err != nil {
+		return err
+	}
+	if r.query.Get("fieldManager") == "" {
+		return invalidOption("PatchOptions", field.Required(field.NewPath("fieldManager"), "is required for apply patch"))
+	}
+	var config map[string]any
+	decodeConfig := decodeJSON
+	if !json.Valid(data) {
+		decodeConfig = decodeYAML
+	}
+	duplicates, err := decodeConfig(data, b.elements, &config)
+	if err != nil {
+		return badRequest("error decoding the applied configuration: %v", err)
+	}
+	if err := judge(w, fields, duplicates, r.kind.GVK()); err != nil {
+		return err
+	}
+	patch := api.Patch{Type: types.ApplyYAMLPatchType}
+	if patch.Data, err = json.Marshal(config); err != nil {
+		return badRequest("error decoding the applied configuration: %v", err)
+	}
+	made := false
+	opts.Made = &made
+	obj, err := h.client.Patch(r.Context(), r.kind, r.namespace, r.name, patch, opts)
+	if err != nil {
+		return err
+	}
+	if made {
+		return h.object(w, r, http.StatusCreated, obj)
+	}
+	return h.object(w, r, http.StatusOK, obj)
 }
 
 // checkPatch finds the fields of a patch that do not exist, by trying it on a copy: the patch itself is applied by

@@ -43,7 +43,7 @@ func (c *Client) Create(ctx context.Context, kind *api.Kind, obj api.Object, opt
 	}
 	obj = clone(obj)
 	c.prepare(obj)
-	err := c.write(ctx, opts.DryRun, func(tx *storage.Tx) error { return c.create(ctx, tx, kind, obj) })
+	err := c.write(ctx, opts.DryRun, func(tx *storage.Tx) error { return c.create(ctx, tx, kind, obj, how{manager: opts.Manager}) })
 	if err != nil {
 		return nil, status(err, "create %s %q", kind.Singular, obj.GetName())
 	}
@@ -82,11 +82,16 @@ func (c *Client) prepare(obj api.Object) {
 	}
 }
 
-func (c *Client) create(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj api.Object) error {
+func (c *Client) create(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj api.Object, ch how) error {
 	if err := generateName(tx, kind, obj); err != nil {
 		return err
 	}
 	api.Default(obj)
+	if !ch.applied {
+		if err := c.fields.Create(kind, obj, ch.manager); err != nil {
+			return err
+		}
+	}
 	if kind.Namespaced {
 		if err := c.admitNamespace(tx, kind, obj); err != nil {
 			return err

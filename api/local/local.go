@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"ledge/api"
+	"ledge/api/managed"
 	"ledge/storage"
 )
 
@@ -46,6 +47,8 @@ type Config struct {
 type Client struct {
 	cfg   Config
 	store *storage.Store
+
+	fields managed.Fields // who set what
 
 	mu     sync.Mutex
 	events int // about how many there are

@@ -11,6 +11,7 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
 	"ledge/storage"
@@ -34,6 +35,9 @@ func (c *Client) Update(ctx context.Context, kind *api.Kind, obj api.Object, opt
 
 // Patch implements api.Client.
 func (c *Client) Patch(ctx context.Context, kind *api.Kind, namespace, name string, patch api.Patch, opts api.WriteOptions) (api.Object, error) {
+	if patch.Type == types.ApplyYAMLPatchType {
+		return c.apply(ctx, kind, namespace, name, patch.Data, opts)
+	}
 	return c.modify(ctx, kind, namespace, name, opts, func(old api.Object) (api.Object, error) {
 		obj, dropped, err := api.ApplyPatch(kind, old, patch)
 		if err != nil {
@@ -79,7 +83,7 @@ func (c *Client) modify(ctx context.Context, kind *api.Kind, namespace, name str
 		if err != nil {
 			return err
 		}
-		out, err = c.update(ctx, tx, kind, obj, old, opts.Subresource)
+		out, err = c.update(ctx, tx, kind, obj, old, how{sub: opts.Subresource, manager: opts.Manager})
 		return err
 	})
 	if err != nil {
@@ -91,9 +95,17 @@ func (c *Client) modify(ctx context.Context, kind *api.Kind, namespace, name str
 	return out, nil
 }
 
+// how says what kind of update this is.
+type how struct {
+	sub     string // the subresource
+	manager string // who changes
+	applied bool   // by server-side apply, which has noted already who set what
+}
+
 // update admits obj in the place of old and stores it, unless nothing changed: then nothing is written and
 // nobody is told, which is what keeps a board that only repeats itself off its flash.
-func (c *Client) update(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj, old api.Object, sub string) (api.Object, error) {
+func (c *Client) update(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj, old api.Object, ch how) (api.Object, error) {
+	sub := ch.sub
 	if err := precondition(kind, obj, old); err != nil {
 		return nil, err
 	}
@@ -107,6 +119,11 @@ func (c *Client) update(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj
 	}
 	if err := api.ValidateUpdate(obj, old, sub); err != nil {
 		return nil, err
+	}
+	if !ch.applied {
+		if err := c.fields.Update(kind, old, obj, sub, ch.manager); err != nil {
+			return nil, err
+		}
 	}
 	kind.Stamp(obj)
 	if finished(obj) {
@@ -152,7 +169,6 @@ func keep(obj, old api.Object, sub string) {
 	}
 	obj.SetGeneration(old.GetGeneration())
 	obj.SetSelfLink("")
-	obj.SetManagedFields(nil)
 	if sub == subStatus {
 		obj.SetFinalizers(old.GetFinalizers())
 		obj.SetOwnerReferences(old.GetOwnerReferences())

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -110,7 +111,17 @@ func (c *Client) Patch(ctx context.Context, kind *api.Kind, namespace, name stri
 	}
 	req.SetHeader("Content-Type", string(patch.Type)).Body(patch.Data)
 	writeParams(req, opts)
-	return c.doObject(ctx, req, kind)
+	if opts.Force {
+		req.Param("force", "true")
+	}
+	data, code, err := c.doCode(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	if opts.Made != nil {
+		*opts.Made = code == http.StatusCreated
+	}
+	return decode(kind, data)
 }
 
 // Delete removes an object, or begins to.
@@ -254,13 +265,20 @@ func (c *Client) doObject(ctx context.Context, req *clientrest.Request, kind *ap
 
 // do sends a request and reads the whole answer.
 func (c *Client) do(ctx context.Context, req *clientrest.Request) ([]byte, error) {
+	data, _, err := c.doCode(ctx, req)
+	return data, err
+}
+
+// doCode is do for whom 200 and 201 are not the same.
+func (c *Client) doCode(ctx context.Context, req *clientrest.Request) (data []byte, code int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	result := req.Do(ctx)
-	if err := result.Error(); err != nil {
-		return nil, asStatus(err)
+	if err := result.StatusCode(&code).Error(); err != nil {
+		return nil, code, asStatus(err)
 	}
-	return result.Raw()
+	data, err = result.Raw()
+	return data, code, err
 }
 
 func decode(kind *api.Kind, data []byte) (api.Object, error) {

@@ -1,0 +1,106 @@
+package local
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kjson "sigs.k8s.io/json"
+
+	"ledge/api"
+	"ledge/storage"
+)
+
+// apply is a server-side apply: it merges a manager's configuration into the object, or makes the object from it, in
+// one transaction (N-11.33).
+func (c *Client) apply(ctx context.Context, kind *api.Kind, namespace, name string, data []byte, opts api.WriteOptions) (out api.Object, err error) {
+	config, err := readConfiguration(kind, namespace, name, data, opts)
+	if err != nil {
+		return nil, err
+	}
+	if kind.ServerOnly {
+		return nil, api.NotWritable(kind)
+	}
+	if opts.Subresource != "" && (opts.Subresource != subStatus || !kind.HasStatus) {
+		return nil, noSubresource(kind, opts.Subresource)
+	}
+	made := false
+	revision := ""
+	err = c.write(ctx, opts.DryRun, func(tx *storage.Tx) error {
+		old, err := get(tx, kind, namespace, name)
+		if made = apierrors.IsNotFound(err) && opts.Subresource == ""; made {
+			out, err = c.applyNew(ctx, tx, kind, config, opts)
+			return err
+		}
+		if err != nil {
+			return err
+		}
+		revision = old.GetResourceVersion()
+		obj, err := c.fields.Apply(kind, old, config, opts.Subresource, opts.Manager, opts.Force)
+		if err != nil {
+			return err
+		}
+		out, err = c.update(ctx, tx, kind, obj, old, how{sub: opts.Subresource, manager: opts.Manager, applied: true})
+		return err
+	})
+	if err != nil {
+		return nil, status(err, "apply %s %q", kind.Singular, name)
+	}
+	if opts.DryRun {
+		out.SetResourceVersion(revision)
+	}
+	if made && !opts.DryRun && kind == api.Events {
+		c.countEvents(1)
+	}
+	if opts.Made != nil {
+		*opts.Made = made
+	}
+	return out, nil
+}
+
+// applyNew makes an object out of a configuration.
+func (c *Client) applyNew(ctx context.Context, tx *storage.Tx, kind *api.Kind, config map[string]any, opts api.WriteOptions) (api.Object, error) {
+	if meta, ok := config["metadata"].(map[string]any); ok && meta["uid"] != nil {
+		return nil, conflict(kind, opts.Manager, "uid mismatch: the provided object specified uid %v, and no existing object was found", meta["uid"])
+	}
+	obj, err := c.fields.Apply(kind, kind.New(), config, "", opts.Manager, opts.Force)
+	if err != nil {
+		return nil, err
+	}
+	managers := obj.GetManagedFields()
+	c.prepare(obj)
+	obj.SetManagedFields(managers)
+	return obj, c.create(ctx, tx, kind, obj, how{manager: opts.Manager, applied: true})
+}
+
+// readConfiguration reads an applied configuration and checks that it is about the object it was sent to.
+func readConfiguration(kind *api.Kind, namespace, name string, data []byte, opts api.WriteOptions) (map[string]any, error) {
+	if opts.Manager == "" {
+		return nil, apierrors.NewInvalid(metav1.SchemeGroupVersion.WithKind("PatchOptions").GroupKind(), "", field.ErrorList{
+			field.Required(field.NewPath("fieldManager"), "is required for apply patch")})
+	}
+	var config map[string]any
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(data, &config); err != nil || config == nil {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding the applied configuration: %v", err))
+	}
+	if config["apiVersion"] != kind.APIVersion() || config["kind"] != kind.Name {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the applied configuration is a %v of %v, a %s of %s was expected",
+			config["kind"], config["apiVersion"], kind.Name, kind.APIVersion()))
+	}
+	meta, ok := config["metadata"].(map[string]any)
+	if !ok {
+		meta = map[string]any{}
+		config["metadata"] = meta
+	}
+	for _, m := range []struct{ key, want string }{{"name", name}, {"namespace", namespace}} {
+		switch got, set := meta[m.key]; {
+		case !set && m.want != "":
+			meta[m.key] = m.want
+		case set && got != m.want:
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("the %s of the object (%v) does not match the %s on the URL (%s)", m.key, got, m.key, m.want))
+		}
+	}
+	return config, nil
+}
