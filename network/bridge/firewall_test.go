@@ -243,10 +243,15 @@ func TestForwarding(t *testing.T) {
 // Nothing of this process is left open by working Setups.
 func TestNoDescriptorsLeak(t *testing.T) {
 	l := newLab(t)
-	count := func() int {
+	open := func() (files []string) {
 		entries, err := os.ReadDir("/proc/self/fd")
 		l.must(err)
-		return len(entries)
+		for _, e := range entries {
+			if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil {
+				files = append(files, e.Name()+" "+to)
+			}
+		}
+		return files
 	}
 	ns := l.netns("a")
 	round := func() {
@@ -264,11 +269,11 @@ func TestNoDescriptorsLeak(t *testing.T) {
 		l.must(s.Close(t.Context()))
 	}
 	round()
-	before := count()
+	before := open()
 	for range 4 {
 		round()
 	}
-	if after := count(); after > before {
-		t.Errorf("%d descriptors before, %d after", before, after)
+	if after := open(); len(after) > len(before) {
+		t.Errorf("descriptors before: %q, after: %q", before, after)
 	}
 }

@@ -87,23 +87,26 @@ func within(fd int, f func() error) error {
 	done := make(chan error)
 	go func() {
 		goruntime.LockOSThread()
-		home, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		if err != nil {
-			done <- fmt.Errorf("open own network namespace: %w", err)
-			return
-		}
-		defer unix.Close(home)
-		if err := unix.Setns(fd, unix.CLONE_NEWNET); err != nil {
-			done <- fmt.Errorf("enter network namespace: %w", err)
-			return
-		}
-		err = f()
-		if unix.Setns(home, unix.CLONE_NEWNET) == nil {
-			goruntime.UnlockOSThread()
-		}
-		done <- err
+		done <- visit(fd, f) // by then nothing of the visit is open any more
 	}()
 	return <-done
+}
+
+// visit is called with the thread locked, and unlocks it if it is back.
+func visit(fd int, f func() error) error {
+	home, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fmt.Errorf("open own network namespace: %w", err)
+	}
+	defer unix.Close(home)
+	if err := unix.Setns(fd, unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("enter network namespace: %w", err)
+	}
+	err = f()
+	if unix.Setns(home, unix.CLONE_NEWNET) == nil {
+		goruntime.UnlockOSThread()
+	}
+	return err
 }
 
 // sysctl reads a setting of the network namespace the thread is in; missing is "".
