@@ -3,10 +3,13 @@ package main
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,17 +20,13 @@ import (
 	"testing"
 	"time"
 
-	"ledge/runtime/runtimetest/rough"
+	"ledge/internal/testrun"
 )
 
 // ledgeBin is the real, static binary: LEDGE_BIN, or one built here.
 var ledgeBin string
 
 func TestMain(m *testing.M) {
-	if os.Args[0] == "/testprog" { // inside a container
-		rough.Main(os.Args[1:], os.Exit)
-		os.Exit(0)
-	}
 	code, err := setUp(m)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -55,8 +54,14 @@ func setUp(m *testing.M) (int, error) {
 // onHost leaves out of the emulated guest what another kernel does not change.
 func onHost(t *testing.T) {
 	t.Helper()
+	testrun.OnHost(t)
+}
+
+// needGo leaves out of the guest what builds kubectl.
+func needGo(t *testing.T) {
+	t.Helper()
 	if os.Getenv("LEDGE_VM") != "" {
-		t.Skip("the same in the guest as on the host, and six times slower")
+		t.Skip("there is no Go in the guest")
 	}
 }
 
@@ -81,7 +86,7 @@ func newBoard(t *testing.T) *testBoard {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
 	}
-	name := fmt.Sprintf("lt%x-%d", os.Getpid()&0xffffff, boards.Add(1))
+	name := fmt.Sprintf("%s-%d", testrun.Mark(), boards.Add(1))
 	dir := t.TempDir()
 	b := &testBoard{t: t, name: name, runDir: "/run/" + name, data: filepath.Join(dir, "data"),
 		config: filepath.Join(dir, "config.yaml"), port: freePort(t)}
@@ -139,7 +144,7 @@ func (b *testBoard) signal(sig syscall.Signal) error {
 	case err := <-b.done:
 		b.cmd = nil
 		return err
-	case <-time.After(60 * time.Second):
+	case <-time.After(testrun.Patience(60 * time.Second)):
 		b.t.Fatalf("the brain did not end after %v", sig)
 		return nil
 	}
@@ -165,7 +170,7 @@ func (b *testBoard) must(args ...string) string {
 }
 
 func (b *testBoard) try(args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 90*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), testrun.Patience(90*time.Second))
 	defer cancel()
 	out, err := exec.CommandContext(ctx, ledgeBin, append([]string{"--run-dir", b.runDir}, args...)...).CombinedOutput()
 	return string(out), err
@@ -183,7 +188,7 @@ func (b *testBoard) apply(yaml string) {
 func (b *testBoard) eventually(what string, f func() error) {
 	b.t.Helper()
 	var err error
-	for end := time.Now().Add(90 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(testrun.Patience(90 * time.Second)); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		if err = f(); err == nil {
 			return
 		}
@@ -283,7 +288,7 @@ func (b *testBoard) finish() {
 func tail(s string, n int) string { return s[max(0, len(s)-n):] }
 
 func (b *testBoard) leftovers() (left []string) {
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+	for end := time.Now().Add(testrun.Patience(10 * time.Second)); ; time.Sleep(100 * time.Millisecond) {
 		if left = b.look(); len(left) == 0 || time.Now().After(end) {
 			return left
 		}
@@ -360,11 +365,14 @@ func TestPodLife(t *testing.T) {
 		t.Fatalf("%v %+v", err, pod)
 	}
 	b.eventually("the pod answers", func() error {
-		out, err := exec.Command("curl", "-s", "-m", "5", "http://"+pod.Status.PodIP+":8080/").CombinedOutput()
+		c := http.Client{Timeout: testrun.Patience(5 * time.Second)}
+		answer, err := c.Get("http://" + pod.Status.PodIP + ":8080/")
 		if err != nil {
 			return err
 		}
-		return contains(string(out), "web "+pod.Status.PodIP)
+		defer answer.Body.Close()
+		body, err := io.ReadAll(answer.Body)
+		return errors.Join(err, contains(string(body), "web "+pod.Status.PodIP))
 	})
 	b.apply(logPod("speaker"))
 	b.eventually("it has ended", func() error { return contains(b.ledge("get", "pod", "speaker"), "Completed") })
@@ -603,7 +611,7 @@ func TestBadStarts(t *testing.T) {
 			select {
 			case err = <-b.done:
 				b.cmd = nil
-			case <-time.After(30 * time.Second):
+			case <-time.After(testrun.Patience(30 * time.Second)):
 				t.Fatal("it started")
 			}
 			data, rerr := os.ReadFile(b.log.Name())
@@ -621,7 +629,7 @@ func TestBadStarts(t *testing.T) {
 	}
 	t.Run("missing kernel feature", func(t *testing.T) {
 		b := fresh(t)
-		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), testrun.Patience(30*time.Second))
 		defer cancel()
 		out, err := exec.CommandContext(ctx, "setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin",
 			ledgeBin, "--run-dir", b.runDir, "serve", "--data-dir", b.data, "--config", b.config, "--bridge", b.name,
@@ -646,7 +654,7 @@ func must(t *testing.T, err error) {
 
 // The real kubectl, over TLS with the kubeconfig that ledge prints.
 func TestKubectl(t *testing.T) {
-	onHost(t)
+	needGo(t)
 	b := newBoard(t)
 	out, err := exec.Command("../../scripts/kubectl/build.sh").Output()
 	if err != nil {
@@ -690,8 +698,10 @@ func TestKubectl(t *testing.T) {
 		}
 	}
 	// Without the client certificate there is no way in.
-	anonymous, err := exec.Command("curl", "-sk", "-m", "5", fmt.Sprintf("https://127.0.0.1:%d/api/v1/nodes", b.port)).CombinedOutput()
-	if err == nil {
-		t.Errorf("anonymous request answered: %s", anonymous)
+	anonymous := http.Client{Timeout: testrun.Patience(5 * time.Second),
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	if answer, err := anonymous.Get(fmt.Sprintf("https://127.0.0.1:%d/api/v1/nodes", b.port)); err == nil {
+		answer.Body.Close()
+		t.Errorf("anonymous request answered: %s", answer.Status)
 	}
 }

@@ -19,12 +19,11 @@ import (
 )
 
 // roughProgram is a static program that does what no one should do on a host (runtime/runtimetest/rough): built
-// here, or in the guest, where there is no Go, this test binary itself.
+// here, or brought along where there is no Go, in the guest.
 func roughProgram(t *testing.T) []byte {
 	t.Helper()
-	bin, err := os.Executable()
-	must(t, err)
-	if os.Getenv("LEDGE_VM") == "" {
+	bin := os.Getenv("LEDGE_TESTPROG")
+	if bin == "" {
 		bin = filepath.Join(t.TempDir(), "rough")
 		build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", bin, "../../runtime/runtimetest/testprog")
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"ledge/internal/testrun"
 )
 
 // configure adds to the board's configuration before it is served.
@@ -38,7 +40,7 @@ func (b *testBoard) ends(what string, done chan error) {
 	select {
 	case err := <-done:
 		must(b.t, err)
-	case <-time.After(2 * time.Minute):
+	case <-time.After(testrun.Patience(2 * time.Minute)):
 		b.t.Fatalf("%s does not end", what)
 	}
 }
@@ -63,6 +65,7 @@ func numbered(n int) string {
 // TestLogsAcrossRotationAndRestart: whoever follows a real container reads each of its lines once, over many
 // rotations, a kill of the brain's and the container's next instances.
 func TestLogsAcrossRotationAndRestart(t *testing.T) {
+	onHost(t)
 	b := newBoard(t)
 	b.configure("containerLogMaxSize: 64Ki\ncontainerLogMaxFiles: 200\nlogging: {rate: '0', totalSize: '0'}\n")
 	b.serve()
@@ -118,6 +121,7 @@ func TestLogsAcrossRotationAndRestart(t *testing.T) {
 
 // TestLogBounds: floods stay within their rate and all logs within the total, in memory, and cost nobody else a line.
 func TestLogBounds(t *testing.T) {
+	onHost(t)
 	b := newBoard(t)
 	b.configure("logging: {medium: memory, totalSize: 1Mi, rate: 100Ki}\n")
 	b.serve()

@@ -29,7 +29,7 @@ func (b *testBoard) kubectl() func(args ...string) (string, error) {
 
 // TestStats: what real pods use, as kubectl top shows it and as a kubelet would serve it.
 func TestStats(t *testing.T) {
-	onHost(t)
+	needGo(t)
 	b := newBoard(t)
 	b.serve()
 	b.importRough()

@@ -14,6 +14,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 
 	"ledge/images"
+	"ledge/internal/testrun"
 )
 
 const memoryChild = "LEDGE_TEST_UNPACK_INTO"
@@ -22,6 +23,7 @@ const memoryChild = "LEDGE_TEST_UNPACK_INTO"
 // depend on the layer's size.
 func TestMemory(t *testing.T) {
 	needRoot(t)
+	testrun.OnHost(t)
 	if dir := os.Getenv(memoryChild); dir != "" {
 		unpackLarge(t, dir)
 		return

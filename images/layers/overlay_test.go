@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	it "ledge/images/imagestest"
+	"ledge/internal/testrun"
 )
 
 // stack unpacks archives one over the other.
@@ -240,6 +241,7 @@ func TestBusyIsDetached(t *testing.T) {
 // TestRemoveDeep: a container can make a tree deeper than there are descriptors.
 func TestRemoveDeep(t *testing.T) {
 	needRoot(t)
+	testrun.OnHost(t)
 	base := t.TempDir()
 	fd, err := unix.Open(base, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {

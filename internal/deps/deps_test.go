@@ -60,6 +60,10 @@ var table = map[string][]string{
 	"internal/sim":   {"everything"},
 	"internal/deps":  {},
 	"scripts/...":    {"everything"},
+
+	// Only tests import these.
+	"internal/testrun":        {},
+	"runtime/runtimetest/...": {"runtime/...", "internal/testrun"},
 }
 
 // thirdParty says which rooms may import a module (or standard package) that brings weight or power with it.

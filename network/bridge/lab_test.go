@@ -17,6 +17,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"ledge/internal/testrun"
 	"ledge/network"
 	"ledge/network/networktest"
 )
@@ -217,13 +218,14 @@ func (l *lab) serve(ns, who, proto, addr string) {
 func (l *lab) ask(ns, proto, addr string) string {
 	l.t.Helper()
 	var answer string
+	within := testrun.Patience(700 * time.Millisecond)
 	err := l.try(ns, func() error {
-		c, err := net.DialTimeout(proto+"4", addr, 700*time.Millisecond)
+		c, err := net.DialTimeout(proto+"4", addr, within)
 		if err != nil {
 			return err
 		}
 		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(700 * time.Millisecond))
+		_ = c.SetDeadline(time.Now().Add(within))
 		if proto == "udp" {
 			if _, err := c.Write([]byte("?")); err != nil {
 				return err
@@ -253,7 +255,7 @@ func (l *lab) udpClient(ns, addr string) func() string {
 		buf := make([]byte, 100)
 		var last error
 		for range 3 { // an ICMP error of the last question may answer the next
-			_ = c.SetDeadline(time.Now().Add(300 * time.Millisecond))
+			_ = c.SetDeadline(time.Now().Add(testrun.Patience(300 * time.Millisecond)))
 			if _, last = c.Write([]byte("?")); last != nil {
 				continue
 			}

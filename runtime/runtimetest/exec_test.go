@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	goruntime "runtime"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"ledge/internal/testrun"
 	"ledge/runtime"
 	"ledge/runtime/runtimetest"
 )
@@ -38,7 +38,7 @@ func (s *sink) String() string {
 
 func (s *sink) await(t *testing.T, text string) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(testrun.Patience(30 * time.Second)); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if strings.Contains(s.String(), text) {
 			return
 		}
@@ -91,6 +91,7 @@ func TestExecFacts(t *testing.T) {
 // TestExecOpenFiles: a command has its three standard files and none of the keeper's (CVE-2024-21626), and cannot begin
 // in one of them.
 func TestExecOpenFiles(t *testing.T) {
+	testrun.OnHost(t)
 	s := inProcess(t)
 	c := s.NewContainer(t, s.Pod(t), "ignore")
 	s.Start(t, c)
@@ -159,7 +160,7 @@ func TestExecLeavesDaemons(t *testing.T) {
 	c := s.NewContainer(t, s.Pod(t), "ignore")
 	s.Start(t, c)
 	var out sink
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), testrun.Patience(30*time.Second))
 	defer cancel()
 	x, err := s.Engine.Exec(ctx, runtime.Exec{Container: c.ID, Args: []string{runtimetest.Program, "daemon", "/beat", "4"}, Stdout: &out})
 	if err != nil || x.Code != 4 || out.String() != "left\n" {
@@ -182,7 +183,7 @@ func TestExecLeavesDaemons(t *testing.T) {
 
 func awaitBeat(t *testing.T, file string) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(testrun.Patience(30 * time.Second)); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if _, err := os.Stat(file); err == nil {
 			return
 		}
@@ -196,8 +197,8 @@ func beats(t *testing.T, file string) bool {
 	if err := os.Remove(file); err != nil && !os.IsNotExist(err) {
 		t.Fatal(err)
 	}
-	for range 40 { // a process that lives writes it every 10 ms
-		time.Sleep(10 * time.Millisecond)
+	// A process that lives writes it every 10 ms.
+	for end := time.Now().Add(testrun.Patience(400 * time.Millisecond)); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if _, err := os.Stat(file); err == nil {
 			return true
 		}
@@ -290,10 +291,11 @@ func TestKillKeeperDuringExec(t *testing.T) {
 
 // TestExecNothingGrows: a hundred commands that end, fail, are killed and flood leave nothing behind.
 func TestExecNothingGrows(t *testing.T) {
+	testrun.OnHost(t)
 	s := inProcess(t)
 	c := s.NewContainer(t, s.Pod(t), "ignore")
 	s.Start(t, c)
-	round := func(n int) (fds, goroutines int) {
+	round := func(n int) {
 		for i := range n {
 			var out sink
 			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
@@ -311,18 +313,11 @@ func TestExecNothingGrows(t *testing.T) {
 				t.Errorf("a writer that fails: %+v, %v", x, err)
 			}
 		}
-		time.Sleep(50 * time.Millisecond)
-		list, err := os.ReadDir("/proc/self/fd")
-		if err != nil {
-			t.Fatal(err)
-		}
-		return len(list), goruntime.NumGoroutine()
 	}
-	fds, goroutines := round(3)
-	fds2, goroutines2 := round(20)
-	if fds2 > fds+3 || goroutines2 > goroutines+3 {
-		t.Errorf("descriptors %d, then %d; goroutines %d, then %d", fds, fds2, goroutines, goroutines2)
-	}
+	round(3)
+	before := held()
+	round(20)
+	before.stays(t)
 	noExecGroups(t)
 }
 

@@ -16,21 +16,17 @@ import (
 	"testing"
 	"time"
 
+	"ledge/internal/testrun"
 	"ledge/runtime"
 	"ledge/runtime/fake"
 	"ledge/runtime/keeper"
 	"ledge/runtime/libct"
 	"ledge/runtime/runtimetest"
-	"ledge/runtime/runtimetest/rough"
 )
 
 // The test binary is also a container's init, a keeper and a brain: what cmd/ledge is outside of tests.
 func TestMain(m *testing.M) {
 	libct.Init()
-	if os.Args[0] == runtimetest.Program {
-		rough.Main(os.Args[1:], os.Exit)
-		os.Exit(0)
-	}
 	switch os.Getenv("LEDGE_TEST_ROLE") {
 	case "keeper":
 		os.Exit(keeperMain())
@@ -54,9 +50,13 @@ func testMain(m *testing.M) (int, error) {
 	}
 	defer os.RemoveAll(dir)
 	testprog = filepath.Join(dir, "testprog")
-	if _, err := exec.LookPath("go"); err != nil {
-		// In the test VM there is no Go; there this binary is static and can stand in.
-		if testprog, err = os.Executable(); err != nil {
+	if made := os.Getenv("LEDGE_TESTPROG"); made != "" { // the guest has no Go
+		data, err := os.ReadFile(made)
+		if err != nil {
+			return 1, err
+		}
+		// A copy, so that root file systems can link to it.
+		if err := os.WriteFile(testprog, data, 0o755); err != nil {
 			return 1, err
 		}
 		return m.Run(), nil
@@ -77,7 +77,7 @@ func needRoot(t *testing.T) {
 }
 
 // cgroupRoot is this process's own.
-func cgroupRoot() string { return fmt.Sprintf("/ledge-test-%d", os.Getpid()) }
+func cgroupRoot() string { return "/ledge-test-" + testrun.Mark() }
 
 // rootfs is a fresh root file system with nothing in it but the test program.
 func rootfs(t *testing.T) string {
@@ -213,11 +213,10 @@ func inProcessDir(t *testing.T) (runtimetest.Setup, string) {
 
 func waitReady(t *testing.T, e runtime.Engine) runtime.Info {
 	t.Helper()
-	for range 2000 {
+	for end := time.Now().Add(testrun.Patience(20 * time.Second)); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if info, err := e.Info(context.Background()); err == nil {
 			return info
 		}
-		time.Sleep(5 * time.Millisecond)
 	}
 	info, err := e.Info(context.Background())
 	t.Fatalf("the engine does not get ready: %+v %v", info, err)

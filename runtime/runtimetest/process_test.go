@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ledge/internal/testrun"
 	"ledge/runtime"
 	"ledge/runtime/keeper"
 	"ledge/runtime/runtimetest"
@@ -51,7 +52,7 @@ func newKeeperFrom(t *testing.T, k *keeperProc) *keeperProc {
 		if k.cmd == nil {
 			k.start(t)
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), testrun.Patience(30*time.Second))
 		defer cancel()
 		if err := k.client.Reset(ctx); err != nil {
 			t.Errorf("Reset: %v", err)
@@ -144,7 +145,7 @@ func TestKeeperAway(t *testing.T) {
 		if !errors.Is(err, runtime.ErrUnavailable) {
 			t.Errorf("Watch: %v", err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(testrun.Patience(10 * time.Second)):
 		t.Error("Watch goes on without a keeper")
 	}
 	if _, err := k.client.List(t.Context()); !errors.Is(err, runtime.ErrUnavailable) {
@@ -176,7 +177,7 @@ func sequence(t *testing.T, path string) []int {
 
 func awaitSequence(t *testing.T, path string, beyond int) []int {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); time.Sleep(30 * time.Millisecond) {
+	for end := time.Now().Add(testrun.Patience(30 * time.Second)); time.Now().Before(end); time.Sleep(30 * time.Millisecond) {
 		if got := sequence(t, path); len(got) > 0 && got[len(got)-1] > beyond {
 			return got
 		}
@@ -362,7 +363,7 @@ func TestAdoptedExit(t *testing.T) {
 	if err := syscall.Kill(dead.Pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(10 * time.Second); syscall.Kill(dead.Pid, 0) == nil; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(testrun.Patience(10 * time.Second)); syscall.Kill(dead.Pid, 0) == nil; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Skip("nobody reaps the orphans of this machine")
 		}
@@ -419,6 +420,21 @@ func TestShutdownKeepsContainers(t *testing.T) {
 	}
 }
 
+// awaitHeld waits until the brain, which is this process, holds a container's file of that name. A keeper that is
+// killed before it has passed a terminal on takes it along, and the container with it.
+func awaitHeld(t *testing.T, name string) {
+	t.Helper()
+	for end := time.Now().Add(testrun.Patience(10 * time.Second)); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		fds, _ := filepath.Glob("/proc/self/fd/*")
+		for _, fd := range fds {
+			if to, _ := os.Readlink(fd); strings.HasSuffix(to, name) {
+				return
+			}
+		}
+	}
+	t.Fatalf("the brain holds no %s", name)
+}
+
 // TestTTYSurvives: a terminal has no name; the brain gives it back.
 func TestTTYSurvives(t *testing.T) {
 	k := newKeeper(t)
@@ -427,6 +443,7 @@ func TestTTYSurvives(t *testing.T) {
 	c := s.NewContainer(t, s.Pod(t), "lines", "100000", "5ms")
 	c.TTY, c.LogPath = true, filepath.Join(t.TempDir(), "log")
 	st := s.Start(t, c)
+	awaitHeld(t, "ptmx")
 	got := awaitSequence(t, c.LogPath, 10)
 	k.kill(t)
 	k.start(t)
@@ -497,7 +514,7 @@ func TestSocket(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+		_ = c.SetDeadline(time.Now().Add(testrun.Patience(10 * time.Second)))
 		frame := append([]byte{0, 0, byte(len(body) >> 8), byte(len(body))}, body...)
 		if _, err := c.Write(frame); err != nil {
 			t.Fatal(err)
@@ -571,7 +588,7 @@ func TestClientStartsKeeper(t *testing.T) {
 	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(testrun.Patience(20 * time.Second)); ; time.Sleep(20 * time.Millisecond) {
 		if again, err := c.List(t.Context()); err == nil && len(again.Containers) == 1 && again.Containers[0].Pid == st.Pid {
 			break
 		}

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"ledge/internal/testrun"
 	"ledge/runtime"
 )
 
@@ -38,8 +39,8 @@ type Setup struct {
 	Left func(t *testing.T)
 }
 
-// patience is how long the suite waits for what must come soon. The machines it runs on are busy.
-const patience = 30 * time.Second
+// within is how long the suite waits for what must come soon. The machines it runs on are busy.
+var within = testrun.Patience(30 * time.Second)
 
 var serial atomic.Int64
 
@@ -113,7 +114,7 @@ func (s Setup) Find(t *testing.T, id string) (runtime.Status, bool) {
 // Exit waits for a container's end.
 func (s Setup) Exit(t *testing.T, id string) runtime.Exit {
 	t.Helper()
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(within); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		st, ok := s.Find(t, id)
 		if !ok {
 			t.Fatalf("container %s is not listed", id)
@@ -125,7 +126,7 @@ func (s Setup) Exit(t *testing.T, id string) runtime.Exit {
 			return *st.Exit
 		}
 	}
-	t.Fatalf("container %s has not ended within %s", id, patience)
+	t.Fatalf("container %s has not ended within %s", id, within)
 	return runtime.Exit{}
 }
 
@@ -325,7 +326,7 @@ func (s Setup) signalAfter(t *testing.T, id string, wait time.Duration) {
 // untilListening tries with ever longer waits: an engine cannot say when a program has got to its signals.
 func untilListening(t *testing.T, try func(wait time.Duration) (runtime.Exit, bool)) runtime.Exit {
 	t.Helper()
-	for wait := 50 * time.Millisecond; wait < patience; wait *= 2 {
+	for wait := 50 * time.Millisecond; wait < within; wait *= 2 {
 		if x, ok := try(wait); ok {
 			return x
 		}
@@ -489,7 +490,7 @@ func (r *recorder) see(st runtime.Status) {
 
 func (r *recorder) await(t *testing.T, id string, ok func(runtime.Status) bool) {
 	t.Helper()
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+	for end := time.Now().Add(within); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
 		r.mu.Lock()
 		st, seen := r.last[id]
 		r.mu.Unlock()
@@ -525,7 +526,7 @@ func testWatch(t *testing.T, s Setup) {
 	cancel()
 	select {
 	case <-done:
-	case <-time.After(patience):
+	case <-time.After(within):
 		t.Error("Watch goes on after its context has ended")
 	}
 }

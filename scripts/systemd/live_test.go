@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"ledge/internal/testrun"
 )
 
 // TestUnitsUnderSystemd installs both units and proves that a pod outlives every restart of either, with the same
@@ -230,14 +232,14 @@ func contains(have, want string) error {
 	return nil
 }
 
-// eventually waits long enough for an emulated CPU.
 func eventually(t *testing.T, what string, f func() error) {
 	t.Helper()
 	var err error
-	for end := time.Now().Add(60 * time.Second); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+	within := testrun.Patience(30 * time.Second)
+	for end := time.Now().Add(within); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
 		if err = f(); err == nil {
 			return
 		}
 	}
-	t.Fatalf("not after 60 s: %s: %v", what, err)
+	t.Fatalf("not after %s: %s: %v", within, what, err)
 }

@@ -28,19 +28,25 @@ type suite struct {
 // The guest shares no glibc with the machine that builds, so test binaries are static like ledge itself.
 const buildTags = "netgo osusergo seccomp runc_nocriu"
 
+// prologue begins what the guest runs. The emulated CPU is some six times slower than the host's, and a busy host makes
+// that worse: LEDGE_PATIENCE stretches the limits of tests.
 const prologue = `#!/bin/sh
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8
-export LEDGE_VM=1 LEDGE_BIN=/payload/bin/ledge
-echo "guest: $(uname -r), $(stat -fc %T /sys/fs/cgroup): $(cat /sys/fs/cgroup/cgroup.controllers)"
+export LEDGE_VM=1 LEDGE_PATIENCE=5 LEDGE_BIN=/payload/bin/ledge LEDGE_TESTPROG=/payload/bin/testprog
+export LEDGE_LONG='%s' LEDGE_SEED='%s'
+echo "guest: $(uname -r), $(stat -fc %%T /sys/fs/cgroup): $(cat /sys/fs/cgroup/cgroup.controllers)"
 `
 
+func begin() string { return fmt.Sprintf(prologue, os.Getenv("LEDGE_LONG"), os.Getenv("LEDGE_SEED")) }
+
 // one runs the tests of one package and prints all of it at once, between marks: two packages run at a time.
-// -test.v, because the report counts tests and names the skipped ones.
+// -test.v, because the report counts tests and names the skipped ones. A test that is late is ended by its own package,
+// with all stacks; one whose Go runtime is stuck, from outside.
 const one = `#!/bin/sh
 cd "/payload/src/$1" || exit 0
 exec 9>/tmp/one.lock
 begin=$(date +%%s%%N)
-timeout -s QUIT -k 10 %[1]d "/payload/tests/$2" -test.v -test.run='%[2]s' -test.timeout=%[1]ds >"/tmp/$2.out" 2>&1 9>&-
+timeout -s QUIT -k 30 $((%[1]d + 20)) "/payload/tests/$2" -test.v -test.run='%[2]s' -test.timeout=%[1]ds >"/tmp/$2.out" 2>&1 9>&-
 code=$?
 flock 9
 echo "@@begin $1"
@@ -65,6 +71,9 @@ func runTests(ctx context.Context, s suite) error {
 	if err != nil {
 		return err
 	}
+	if err := compileProgram(ctx, filepath.Join(tree, "bin", "testprog")); err != nil {
+		return err
+	}
 	if len(packages)+broken == 0 {
 		return errors.New("no package with tests among " + strings.Join(s.packages, " "))
 	}
@@ -74,7 +83,7 @@ func runTests(ctx context.Context, s suite) error {
 	var script strings.Builder
 	// Shortly before the host gives up: who is still there, for its report.
 	fmt.Fprintf(&script, "%s(sleep %d; echo unfinished:; ps -eo pid,ppid,stat,wchan,etimes,args; tail -n 40 /tmp/*.out) &\n",
-		prologue, int(s.limit.Seconds())*9/10)
+		begin(), int(s.limit.Seconds())*9/10)
 	script.WriteString("xargs -P 2 -n 2 /payload/one <<END\n")
 	for _, p := range packages {
 		if p != alone {
@@ -105,7 +114,7 @@ func runShell(ctx context.Context, s suite, command string) error {
 	}
 	defer os.RemoveAll(work)
 	code := -1
-	err = s.boot(ctx, work, prologue+"cd /root\n("+command+"\n)\necho \"@@end shell $?\"\n", func(text string) bool {
+	err = s.boot(ctx, work, begin()+"cd /root\n("+command+"\n)\necho \"@@end shell $?\"\n", func(text string) bool {
 		if rest, ok := strings.CutPrefix(text, "@@end shell "); ok {
 			code, _ = strconv.Atoi(rest)
 		}
@@ -205,6 +214,16 @@ func compile(ctx context.Context, patterns []string, tree string) (packages []st
 		packages = append(packages, name)
 	}
 	return packages, broken, nil
+}
+
+// compileProgram builds what runs in the containers of the tests.
+func compileProgram(ctx context.Context, to string) error {
+	build := command(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", to, "./runtime/runtimetest/testprog")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("build the test program: %w\n%s", err, out)
+	}
+	return nil
 }
 
 func testName(pkg string) string { return strings.ReplaceAll(pkg, "/", "_") + ".test" }

@@ -1,0 +1,39 @@
+// Package testrun is what tests know of the run they are part of: how fast the machine is, and what tells their things
+// from those of other runs beside it.
+package testrun
+
+import (
+	"os"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// Patience is d, or LEDGE_PATIENCE times d where the CPU is emulated. It is for limits that only something broken
+// reaches; what a test measures, or lets pass on purpose, stays as it is.
+func Patience(d time.Duration) time.Duration {
+	if factor, err := strconv.Atoi(os.Getenv("LEDGE_PATIENCE")); err == nil && factor > 1 {
+		return time.Duration(factor) * d
+	}
+	return d
+}
+
+// OnHost leaves a test out of the emulated guest, where it takes minutes to find what it finds on the host too. The
+// long runs have it in both places.
+func OnHost(t testing.TB) {
+	t.Helper()
+	if os.Getenv("LEDGE_VM") != "" && os.Getenv("LEDGE_LONG") == "" {
+		t.Skip("on the host, and in the long runs")
+	}
+}
+
+// Mark stands in the name of everything that a test leaves visible to the whole machine: interfaces, cgroups, files
+// outside of t.TempDir. No other process has the same, and scripts/leaks.sh knows its beginning, LEDGE_RUN.
+// It has at most 11 letters and digits: an interface has room for four more.
+func Mark() string {
+	run := os.Getenv("LEDGE_RUN")
+	if run == "" {
+		run = "lt"
+	}
+	return run + strconv.FormatInt(int64(os.Getpid()), 36)
+}
