@@ -26,7 +26,7 @@ cross: setup ## bin/ledge-linux-{amd64,arm64,armv7}
 run: setup ## build, start a throw-away node with a sample pod; Ctrl-C removes it
 	@exec scripts/run.sh
 
-test: ## what CI runs: everything but the long runs and the guest
+test: ## what CI runs: everything but the long runs
 	@exec scripts/test.sh
 
 test-all: ## the same with the long runs; writes docs/test-all.txt

@@ -20,6 +20,7 @@ import (
 	"ledge/images"
 	"ledge/images/applet"
 	it "ledge/images/imagestest"
+	"ledge/internal/testrun"
 )
 
 // TestMain is also the program in the self image, where the test binary is static.
@@ -265,7 +266,7 @@ func TestSelfIsShared(t *testing.T) {
 		t.Errorf("%v, %v", fi, err)
 	}
 	// Another file system: a copy.
-	shm, err := os.MkdirTemp("/dev/shm", "ledge-test-")
+	shm, err := os.MkdirTemp("/dev/shm", "ledge-test-"+testrun.Mark()+"-")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,6 +18,8 @@ import (
 	"github.com/coreos/go-systemd/v22/util"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"ledge/internal/testrun"
 )
 
 // probeEnv makes the test binary play ledge as a service inside the container.
@@ -189,7 +191,7 @@ func ownCgroups(t *testing.T) (procs []string) {
 		if _, err := os.Stat(filepath.Join(parent, "cgroup.procs")); err != nil {
 			continue
 		}
-		dir := filepath.Join(parent, fmt.Sprintf("ledge-shutdown-%d", os.Getpid()))
+		dir := filepath.Join(parent, "ledge-shutdown-"+testrun.Mark())
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -230,7 +232,7 @@ func boot(t *testing.T, driver string) (diary []string, out string) {
 	args := []string{"-c", `for p; do case $p in --) shift; break;; esac; echo $$ > $p || exit 1; shift; done; exec "$@"`, "sh"}
 	args = append(args, ownCgroups(t)...)
 	args = append(args, "--", nspawn, "-D", root, "--bind-ro=/usr", "--bind="+out+":/out", "--boot", "--register=no", "--keep-unit",
-		"--private-network", fmt.Sprintf("--machine=ledge-shutdown-%d", os.Getpid()), "--console=read-only", "systemd.unit=test.target")
+		"--private-network", "--machine=ledge-shutdown-"+testrun.Mark(), "--console=read-only", "systemd.unit=test.target")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "/bin/sh", args...)
