@@ -41,12 +41,7 @@ var unsupportedInPods = slices.Concat([]refusal{
 	{"spec.os.name", []string{"linux"}},
 	// No token is mounted: that is what false means. An explicit true asks for one.
 	{"spec.automountServiceAccountToken", []string{"false"}},
-	{"spec.securityContext.seLinuxOptions", nil},
-	{"spec.securityContext.seLinuxChangePolicy", nil},
 	{"spec.securityContext.windowsOptions", nil},
-	{"spec.securityContext.sysctls", nil},
-	{"spec.securityContext.seccompProfile.type", []string{"RuntimeDefault", "Unconfined"}},
-	{"spec.securityContext.appArmorProfile.type", []string{"Unconfined"}},
 	{"spec.volumes[*].emptyDir.mode", nil},
 	{"spec.volumes[*].awsElasticBlockStore", nil},
 	{"spec.volumes[*].azureDisk", nil},
@@ -90,10 +85,7 @@ func unsupportedInContainers(at string) []refusal {
 		{"resources.claims", nil},
 		{"volumeDevices", nil},
 		{"volumeMounts[*].bindMountOptions", nil},
-		{"securityContext.seLinuxOptions", nil},
 		{"securityContext.windowsOptions", nil},
-		{"securityContext.seccompProfile.type", []string{"RuntimeDefault", "Unconfined"}},
-		{"securityContext.appArmorProfile.type", []string{"Unconfined"}},
 	}
 	for i := range list {
 		list[i].path = at + list[i].path
@@ -123,13 +115,6 @@ var (
 // is handed one by another control plane must refuse it too.
 func Unsupported(pod *corev1.Pod) field.ErrorList {
 	errs := refuse(pod, podRefusals())
-	for _, key := range slices.Sorted(maps.Keys(pod.Annotations)) {
-		// The annotation of older Kubernetes that became the field appArmorProfile.
-		if strings.HasPrefix(key, corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix) &&
-			pod.Annotations[key] != corev1.DeprecatedAppArmorBetaProfileNameUnconfined {
-			errs = append(errs, field.Forbidden(field.NewPath("metadata", "annotations").Key(key), notYet))
-		}
-	}
 	eachContainer(pod, func(c *corev1.Container, at *field.Path) {
 		errs = append(errs, unsupportedResources(c.Resources.Limits, at.Child("resources", "limits"))...)
 		errs = append(errs, unsupportedResources(c.Resources.Requests, at.Child("resources", "requests"))...)

@@ -24,7 +24,8 @@ var honoured = strings.Fields(`
 	spec.securityContext.runAsUser spec.securityContext.runAsGroup spec.securityContext.runAsNonRoot
 	spec.securityContext.supplementalGroups spec.securityContext.supplementalGroupsPolicy
 	spec.securityContext.fsGroup spec.securityContext.fsGroupChangePolicy
-	spec.securityContext.seccompProfile.localhostProfile spec.securityContext.appArmorProfile.localhostProfile
+	spec.securityContext.seccompProfile spec.securityContext.appArmorProfile spec.securityContext.sysctls
+	spec.securityContext.seLinuxOptions spec.securityContext.seLinuxChangePolicy
 	spec.volumes[*].name spec.volumes[*].hostPath spec.volumes[*].emptyDir.medium
 	spec.volumes[*].emptyDir.sizeLimit
 	spec.volumes[*].configMap spec.volumes[*].secret spec.volumes[*].downwardAPI spec.volumes[*].projected.defaultMode
@@ -42,7 +43,7 @@ var honouredInContainers = strings.Fields(`
 	securityContext.capabilities securityContext.privileged securityContext.runAsUser securityContext.runAsGroup
 	securityContext.runAsNonRoot securityContext.readOnlyRootFilesystem securityContext.allowPrivilegeEscalation
 	securityContext.procMount
-	securityContext.seccompProfile.localhostProfile securityContext.appArmorProfile.localhostProfile`)
+	securityContext.seccompProfile securityContext.appArmorProfile securityContext.seLinuxOptions`)
 
 func TestEveryFieldIsAccountedFor(t *testing.T) {
 	known := map[string]bool{}
@@ -193,9 +194,8 @@ func TestRefusalOfPointerBool(t *testing.T) {
 
 func TestUnsupportedOutsideTheTable(t *testing.T) {
 	pod := validPod()
-	pod.Annotations = map[string]string{corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix + "c": "runtime/default"}
 	pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"example.com/gpu": resource.MustParse("4")}
-	if errs := Unsupported(pod); len(errs) != 2 {
+	if errs := Unsupported(pod); len(errs) != 1 {
 		t.Errorf("got %v", errs)
 	}
 }

@@ -49,6 +49,10 @@ func validatePodSpec(s *corev1.PodSpec, at *field.Path) field.ErrorList {
 	errs = append(errs, validateLife(s, at)...)
 	errs = append(errs, validatePodNames(s, at)...)
 	errs = append(errs, validatePodSecurity(s.SecurityContext, at.Child("securityContext"))...)
+	if s.SecurityContext != nil {
+		errs = append(errs, validateSysctls(s.SecurityContext.Sysctls, s, at.Child("securityContext", "sysctls"))...)
+	}
+	errs = append(errs, validateProcMount(s)...)
 	errs = append(errs, metav1validation.ValidateLabels(s.NodeSelector, at.Child("nodeSelector"))...)
 	errs = append(errs, validateAffinity(s.Affinity, at.Child("affinity"))...)
 	errs = append(errs, validateTolerations(s.Tolerations, at.Child("tolerations"))...)

@@ -26,6 +26,9 @@ func validatePodSecurity(sc *corev1.PodSecurityContext, at *field.Path) field.Er
 			corev1.SupplementalGroupsPolicyMerge, corev1.SupplementalGroupsPolicyStrict)...)
 	}
 	errs = append(errs, validateSeccomp(sc.SeccompProfile, at.Child("seccompProfile"))...)
+	if p := sc.SELinuxChangePolicy; p != nil {
+		errs = append(errs, oneOf(*p, at.Child("seLinuxChangePolicy"), corev1.SELinuxChangePolicyRecursive, corev1.SELinuxChangePolicyMountOption)...)
+	}
 	return append(errs, validateAppArmor(sc.AppArmorProfile, at.Child("appArmorProfile"))...)
 }
 
@@ -65,7 +68,21 @@ func validateSeccomp(p *corev1.SeccompProfile, at *field.Path) field.ErrorList {
 	}
 	errs := oneOf(p.Type, at.Child("type"), corev1.SeccompProfileTypeLocalhost, corev1.SeccompProfileTypeRuntimeDefault,
 		corev1.SeccompProfileTypeUnconfined)
+	if p.Type == corev1.SeccompProfileTypeLocalhost && p.LocalhostProfile != nil {
+		errs = append(errs, validateDescending(*p.LocalhostProfile, at.Child("localhostProfile"))...)
+	}
 	return append(errs, validateLocalhost(p.LocalhostProfile, p.Type == corev1.SeccompProfileTypeLocalhost, at)...)
+}
+
+// validateProcMount: all of /proc would be the host's to change, were it not for a user namespace.
+func validateProcMount(s *corev1.PodSpec) field.ErrorList {
+	var errs field.ErrorList
+	eachContainer(&corev1.Pod{Spec: *s}, func(c *corev1.Container, at *field.Path) {
+		if sc := c.SecurityContext; sc != nil && sc.ProcMount != nil && *sc.ProcMount == corev1.UnmaskedProcMount && (s.HostUsers == nil || *s.HostUsers) {
+			errs = append(errs, field.Invalid(at.Child("securityContext", "procMount"), *sc.ProcMount, "`hostUsers` must be false to use `Unmasked`"))
+		}
+	})
+	return errs
 }
 
 func validateAppArmor(p *corev1.AppArmorProfile, at *field.Path) field.ErrorList {

@@ -66,6 +66,17 @@ func amounts(pairs ...string) corev1.ResourceList {
 	return out
 }
 
+func localSeccomp(path string) *corev1.SeccompProfile {
+	return &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeLocalhost, LocalhostProfile: &path}
+}
+
+func withSysctls(p *corev1.Pod, names ...string) {
+	p.Spec.SecurityContext = &corev1.PodSecurityContext{}
+	for _, n := range names {
+		p.Spec.SecurityContext.Sysctls = append(p.Spec.SecurityContext.Sysctls, corev1.Sysctl{Name: n, Value: "1"})
+	}
+}
+
 func whole(p *corev1.Pod, requests, limits corev1.ResourceList) {
 	p.Spec.Resources = &corev1.ResourceRequirements{Requests: requests, Limits: limits}
 }
@@ -188,7 +199,28 @@ var podRules = []struct {
 		s.AllowPrivilegeEscalation, s.Capabilities = ptr(false), &corev1.Capabilities{Add: []corev1.Capability{"CAP_SYS_ADMIN"}}
 	}, c0 + "securityContext", "CAP_SYS_ADMIN"},
 	{"procMount", func(p *corev1.Pod) { security(p).ProcMount = ptr(corev1.ProcMountType("x")) }, c0 + "securityContext.procMount", ""},
-	{"procMount unmasked", func(p *corev1.Pod) { security(p).ProcMount = ptr(corev1.UnmaskedProcMount) }, "", ""},
+	{"procMount unmasked", func(p *corev1.Pod) { security(p).ProcMount = ptr(corev1.UnmaskedProcMount) }, c0 + "securityContext.procMount", "`hostUsers` must be false to use `Unmasked`"},
+	{"seccomp of the board", func(p *corev1.Pod) { security(p).SeccompProfile = localSeccomp("profiles/a.json") }, "", ""},
+	{"seccomp from above", func(p *corev1.Pod) { security(p).SeccompProfile = localSeccomp("../a.json") },
+		c0 + "securityContext.seccompProfile.localhostProfile", "must not contain '..'"},
+	{"seccomp from anywhere", func(p *corev1.Pod) { security(p).SeccompProfile = localSeccomp("/etc/a.json") },
+		c0 + "securityContext.seccompProfile.localhostProfile", "must be a relative path"},
+	{"sysctl", func(p *corev1.Pod) { withSysctls(p, "net.ipv4.tcp_syncookies", "kernel/shm_rmid_forced") }, "", ""},
+	{"sysctl without a name", func(p *corev1.Pod) { withSysctls(p, "") }, "spec.securityContext.sysctls[0].name", "Required"},
+	{"sysctl of no form", func(p *corev1.Pod) { withSysctls(p, "net..x") }, "spec.securityContext.sysctls[0].name", "match regex"},
+	{"sysctl twice", func(p *corev1.Pod) { withSysctls(p, "net.core.x", "net/core/x") }, "spec.securityContext.sysctls[1].name", "Duplicate"},
+	{"sysctl of the host's network", func(p *corev1.Pod) {
+		withSysctls(p, "net/core/x")
+		p.Spec.HostNetwork = true
+	}, "spec.securityContext.sysctls[0].name", "may not be specified when 'hostNetwork' is true"},
+	{"sysctl of the host's IPC", func(p *corev1.Pod) {
+		withSysctls(p, "kernel.msgmax")
+		p.Spec.HostIPC = true
+	}, "spec.securityContext.sysctls[0].name", "may not be specified when 'hostIPC' is true"},
+	{"SELinux", func(p *corev1.Pod) { security(p).SELinuxOptions = &corev1.SELinuxOptions{Level: "s0"} }, "", ""},
+	{"SELinux change policy", func(p *corev1.Pod) {
+		p.Spec.SecurityContext = &corev1.PodSecurityContext{SELinuxChangePolicy: ptr(corev1.PodSELinuxChangePolicy("x"))}
+	}, "spec.securityContext.seLinuxChangePolicy", "Unsupported value"},
 	{"seccomp profile", func(p *corev1.Pod) {
 		security(p).SeccompProfile = &corev1.SeccompProfile{Type: "RuntimeDefault", LocalhostProfile: ptr("x")}
 	}, c0 + "securityContext.seccompProfile.localhostProfile", "can only be set"},

@@ -55,6 +55,7 @@ type Config struct {
 	Registration Registration
 	Status       StatusConfig
 	Resources    ResourceConfig
+	Sysctls      Sysctls // that pods may set besides the safe ones
 
 	// NoPodNetwork puts every pod on the host's network, whatever it asks for: a board without bridges.
 	NoPodNetwork bool

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"path"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -24,7 +23,7 @@ func (a *Agent) podSpec(pod *corev1.Pod) (runtime.Pod, error) {
 	}
 	return runtime.Pod{UID: string(pod.UID), Namespace: pod.Namespace, Name: pod.Name, Hostname: n.kernel,
 		HostNetwork: a.onHostNetwork(pod), HostPID: pod.Spec.HostPID, HostIPC: pod.Spec.HostIPC,
-		Cgroup: podCgroup(pod), Resources: a.limits().pod(pod)}, nil
+		Cgroup: podCgroup(pod), Resources: a.limits().pod(pod), Sysctls: sysctls(pod)}, nil
 }
 
 // onHostNetwork: the pod asked for it, or this board has nothing else to give.
@@ -58,8 +57,7 @@ func (a *Agent) containerSpec(ctx context.Context, pod *corev1.Pod, c *corev1.Co
 		LogRate: a.cfg.Logs.Rate, LogRoot: a.logRoots()[0], LogTotal: a.cfg.Logs.Total, Resources: a.limits().container(pod, c),
 		Labels: map[string]string{podstate.LabelStopSignal: stopSignal(c, img), podstate.LabelImage: c.Image,
 			podstate.LabelResize: podstate.ResizeKey(c)}}
-	a.secure(&out, pod, c)
-	return out, nil
+	return out, a.secure(&out, pod, c)
 }
 
 // stopSignal is the container's own, else its image's.
@@ -83,66 +81,6 @@ func (a *Agent) facts(pod *corev1.Pod, ips []string) downward.Facts {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return downward.Facts{Pod: pod, HostIPs: a.hostIPs, PodIPs: ips, Allocatable: a.allocatable}
-}
-
-// secure applies the security contexts; the container's beats the pod's.
-func (a *Agent) secure(out *runtime.Container, pod *corev1.Pod, c *corev1.Container) {
-	sc := c.SecurityContext
-	if sc == nil {
-		sc = &corev1.SecurityContext{}
-	}
-	out.Privileged = sc.Privileged != nil && *sc.Privileged
-	out.ReadonlyRootfs = sc.ReadOnlyRootFilesystem != nil && *sc.ReadOnlyRootFilesystem
-	out.NoNewPrivs = sc.AllowPrivilegeEscalation != nil && !*sc.AllowPrivilegeEscalation
-	if sc.ProcMount != nil {
-		out.ProcMount = string(*sc.ProcMount)
-	}
-	out.Capabilities = capabilities(sc.Capabilities)
-	profile := sc.SeccompProfile
-	if profile == nil && pod.Spec.SecurityContext != nil {
-		profile = pod.Spec.SecurityContext.SeccompProfile
-	}
-	switch {
-	case out.Privileged:
-		out.Seccomp.Unconfined = true
-	case profile == nil:
-		out.Seccomp.Unconfined = a.cfg.Unconfined
-	default:
-		out.Seccomp.Unconfined = profile.Type == corev1.SeccompProfileTypeUnconfined
-	}
-}
-
-// defaultCaps is what a container gets without asking: the set Docker and containerd give.
-var defaultCaps = []string{"AUDIT_WRITE", "CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD",
-	"NET_BIND_SERVICE", "NET_RAW", "SETFCAP", "SETGID", "SETPCAP", "SETUID", "SYS_CHROOT"}
-
-// capabilities adds and drops; "ALL" is passed on and means what the engine knows.
-func capabilities(want *corev1.Capabilities) []string {
-	have := map[string]bool{}
-	for _, c := range defaultCaps {
-		have[c] = true
-	}
-	if want != nil {
-		if slices.Contains(want.Drop, "ALL") {
-			clear(have)
-		}
-		for _, c := range want.Add {
-			have[trimCap(c)] = true
-		}
-		for _, c := range want.Drop {
-			delete(have, trimCap(c))
-		}
-	}
-	var out []string
-	for c := range have {
-		out = append(out, "CAP_"+c)
-	}
-	slices.Sort(out)
-	return out
-}
-
-func trimCap(c corev1.Capability) string {
-	return strings.TrimPrefix(strings.ToUpper(string(c)), "CAP_")
 }
 
 // command follows Kubernetes: command replaces ENTRYPOINT and CMD, args alone replaces CMD.

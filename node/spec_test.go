@@ -114,7 +114,9 @@ func TestSecure(t *testing.T) {
 	} {
 		a := &Agent{cfg: Config{Unconfined: c.unconfined}}
 		var got runtime.Container
-		a.secure(&got, &corev1.Pod{Spec: corev1.PodSpec{SecurityContext: c.pod}}, &corev1.Container{SecurityContext: c.con})
+		if err := a.secure(&got, &corev1.Pod{Spec: corev1.PodSpec{SecurityContext: c.pod}}, &corev1.Container{SecurityContext: c.con}); err != nil {
+			t.Errorf("%s: %v", c.what, err)
+		}
 		if got.Privileged != c.want.Privileged || got.ReadonlyRootfs != c.want.ReadonlyRootfs || got.NoNewPrivs != c.want.NoNewPrivs ||
 			got.ProcMount != c.want.ProcMount || got.Seccomp.Unconfined != c.want.Seccomp.Unconfined {
 			t.Errorf("%s: %+v", c.what, got)
@@ -150,12 +152,19 @@ func TestCapabilities(t *testing.T) {
 		{nil, caps{"ALL"}, nil},
 		{caps{"NET_BIND_SERVICE"}, caps{"ALL"}, []string{"CAP_NET_BIND_SERVICE"}},
 		{caps{"SYS_TIME"}, caps{"SYS_TIME"}, all("")},
-		{caps{"ALL"}, nil, all("", "CAP_ALL")},
+		{caps{"ALL"}, nil, []string{"ALL"}},
+		{caps{"all"}, caps{"NET_RAW"}, []string{"ALL"}},
 		{caps{"ALL"}, caps{"ALL"}, nil},
+		{caps{"ALL", "KILL"}, caps{"ALL"}, []string{"CAP_KILL"}},
 	} {
-		got := capabilities(&corev1.Capabilities{Add: c.add, Drop: c.drop})
+		got, drop := capabilities(&corev1.Capabilities{Add: c.add, Drop: c.drop})
 		if !slices.Equal(got, c.want) {
 			t.Errorf("add %v drop %v: %v, want %v", c.add, c.drop, got, c.want)
+		}
+		for _, d := range c.drop {
+			if name := "CAP_" + trimCap(d); name != "CAP_ALL" && !slices.Contains(drop, name) {
+				t.Errorf("drop %v: %v", c.drop, drop)
+			}
 		}
 	}
 }

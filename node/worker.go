@@ -393,6 +393,9 @@ func (a *Agent) refuses(pod *corev1.Pod, seen podstate.Seen) *podstate.Stop {
 		a.event(pod, corev1.EventTypeWarning, "NodeShutdown", "Pod was rejected as the node is shutting down.")
 		return &podstate.Stop{Reason: "NodeShutdown", Message: "Pod was rejected: Pod was rejected as the node is shutting down."}
 	}
+	if why := a.admit(pod); why != nil {
+		return a.turnAway(pod, why)
+	}
 	return nil
 }
 

@@ -85,6 +85,8 @@ type Info struct {
 	CgroupVersion int    // 1 or 2
 	CgroupRoot    string // where kubepods stands
 	Seccomp       bool
+	AppArmor      bool // the kernel enforces it
+	SELinux       bool
 }
 
 // Pod is what the containers of one pod share.
@@ -127,8 +129,10 @@ type Container struct {
 	ReadonlyRootfs bool
 	Privileged     bool
 	NoNewPrivs     bool
-	Capabilities   []string // the final set, "CAP_NET_BIND_SERVICE"; ignored when Privileged
+	Capabilities   []string // "CAP_NET_BIND_SERVICE"; "ALL" is every one there is; ignored when Privileged
+	DropCaps       []string // taken off Capabilities again
 	Seccomp        Seccomp
+	AppArmor       string   // a profile the kernel has loaded; empty: none
 	ProcMount      string   // "" or "Default": masked and read-only paths; "Unmasked"
 	Mounts         []Mount  // beside /proc, /dev, /sys and the rest of the default set
 	Rlimits        []Rlimit // beside what the engine inherits

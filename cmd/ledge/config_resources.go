@@ -28,6 +28,8 @@ type resourceKeys struct {
 	MemoryThrottlingFactor  *float64        `json:"memoryThrottlingFactor,omitempty"`
 	MemoryReservationPolicy string          `json:"memoryReservationPolicy,omitempty"`
 	FeatureGates            map[string]bool `json:"featureGates,omitempty"`
+
+	AllowedUnsafeSysctls []string `json:"allowedUnsafeSysctls,omitempty"`
 }
 
 func (k resourceKeys) check() error {
@@ -57,6 +59,9 @@ func (k resourceKeys) check() error {
 	}
 	if p := k.CPUCFSQuotaPeriod; p != nil && (p.Duration < time.Millisecond || p.Duration > time.Second) {
 		return errors.New("cpuCFSQuotaPeriod must be between 1ms and 1s")
+	}
+	if _, err := node.NewSysctls(k.AllowedUnsafeSysctls); err != nil {
+		return fmt.Errorf("allowedUnsafeSysctls: %w", err)
 	}
 	_, err := node.NewSwapRule(k.MemorySwap.SwapBehavior, "", true)
 	return err

@@ -163,7 +163,7 @@ func (b *board) openAgent() error {
 		Board: &sampler{host: machine, dataDir: b.dataDir, bridge: b.bridge}, Events: b.events, DataDir: b.dataDir, RunDir: b.runDir, Logs: logs,
 		Stats: stats.New(stats.Config{}), Written: b.images.Written,
 		ResolvConf: firstNonEmpty(b.file.ResolvConf, machine.ResolvConf()),
-		ClusterDNS: b.file.ClusterDNS, ClusterDomain: b.file.ClusterDomain, Registration: b.reg, Status: b.status, Resources: b.bounds,
+		ClusterDNS: b.file.ClusterDNS, ClusterDomain: b.file.ClusterDomain, Registration: b.reg, Status: b.status, Resources: b.bounds, Sysctls: b.sysctls,
 		NoPodNetwork: b.bridge == noBridge, Unconfined: b.file.SeccompDefault != nil && !*b.file.SeccompDefault}
 	b.agent, err = node.New(cfg)
 	return err

@@ -40,6 +40,7 @@ type serveOpts struct {
 	swapCompat         string
 	shutdownGrace      time.Duration
 	shutdownCritical   time.Duration
+	unsafeSysctls      string
 	set                map[string]bool
 }
 
@@ -68,6 +69,7 @@ func serveFlags(c *command) {
 	f.DurationVar(&o.nodeStatusUpdate, "node-status-update-frequency", 10*time.Second, "how often the Node's status is computed")
 	f.BoolVar(&o.failSwapOn, "fail-swap-on", true, "refuse to start while swap is on")
 	f.StringVar(&o.swapCompat, "swap-compat", "current", "what memorySwap.swapBehavior means: as in Kubernetes 1.24, 1.28 or current")
+	f.StringVar(&o.unsafeSysctls, "allowed-unsafe-sysctls", "", "sysctls that pods may set besides the safe ones: names or patterns that end in *, separated by commas")
 	f.BoolVar(&o.reregister, "reregister-on-delete", false, "make the Node again when somebody deletes it")
 	f.DurationVar(&o.shutdownGrace, "shutdown-grace-period", 0, "time for all pods to stop when the machine goes down")
 	f.DurationVar(&o.shutdownCritical, "shutdown-grace-period-critical-pods", 0, "the part of it that is kept for critical pods")
@@ -82,6 +84,7 @@ type settings struct {
 	reg      node.Registration
 	status   node.StatusConfig
 	bounds   node.ResourceConfig
+	sysctls  node.Sysctls
 	listenAt string
 
 	powerBackend shutdown.Backend
@@ -207,6 +210,13 @@ func (s *settings) resources(machine *host.Host) (err error) {
 	}
 	if s.bounds, err = s.file.resources(s.swapCompat, machine.Cgroups().Mode); err != nil {
 		return err
+	}
+	unsafe := s.file.AllowedUnsafeSysctls
+	if s.set["allowed-unsafe-sysctls"] {
+		unsafe = splitList(s.unsafeSysctls)
+	}
+	if s.sysctls, err = node.NewSysctls(unsafe); err != nil {
+		return usagef("--allowed-unsafe-sysctls: %v", err)
 	}
 	swaps, err := machine.Swaps()
 	if err != nil {

@@ -43,6 +43,8 @@ func For(d time.Duration, code int) Behaviour {
 type Config struct {
 	// Script says how a container behaves. Nil: it runs until it is told to stop, and then exits 143.
 	Script func(runtime.Container) Behaviour
+	// AppArmor and SELinux are what the machine has.
+	AppArmor, SELinux bool
 }
 
 // Engine is the fake. Its timers are those of package time; it has no goroutine of its own.
@@ -134,7 +136,8 @@ func (e *Engine) check() error {
 func (e *Engine) Info(context.Context) (runtime.Info, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return runtime.Info{Name: "fake", Version: "v0", CgroupVersion: 2, CgroupRoot: "/", Seccomp: true}, e.check()
+	return runtime.Info{Name: "fake", Version: "v0", CgroupVersion: 2, CgroupRoot: "/", Seccomp: true,
+		AppArmor: e.cfg.AppArmor, SELinux: e.cfg.SELinux}, e.check()
 }
 
 // EnsurePod implements runtime.Engine.

@@ -26,13 +26,13 @@ var capNumbers = sync.OnceValue(func() map[string]int {
 func capSets(c runtime.Container, host hostFacts) (*configs.Capabilities, error) {
 	var list []string
 	if c.Privileged {
-		for name, n := range capNumbers() {
-			if host.hasCap(n) {
-				list = append(list, name)
-			}
-		}
+		list = allCaps(host)
 	} else {
 		for _, name := range c.Capabilities {
+			if name == "ALL" {
+				list = append(list, allCaps(host)...)
+				continue
+			}
 			n, ok := capNumbers()[name]
 			if !ok {
 				return nil, fmt.Errorf("capability %q is not known", name)
@@ -43,7 +43,21 @@ func capSets(c runtime.Container, host hostFacts) (*configs.Capabilities, error)
 			list = append(list, name)
 		}
 	}
+	if !c.Privileged {
+		list = slices.DeleteFunc(list, func(name string) bool { return slices.Contains(c.DropCaps, name) })
+	}
 	slices.Sort(list)
 	list = slices.Compact(list)
 	return &configs.Capabilities{Bounding: list, Effective: list, Permitted: list}, nil
+}
+
+// allCaps are those that the kernel knows and this process has.
+func allCaps(host hostFacts) []string {
+	var list []string
+	for name, n := range capNumbers() {
+		if host.hasCap(n) {
+			list = append(list, name)
+		}
+	}
+	return list
 }

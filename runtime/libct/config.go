@@ -27,6 +27,9 @@ var readonlyPaths = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", 
 // compile translates a container into libcontainer's terms. It looks at nothing but its arguments and the host's
 // device nodes (for a privileged container).
 func (r *Runner) compile(podDir string, p runtime.Pod, c runtime.Container) (*configs.Config, error) {
+	if err := r.checkAppArmor(c.AppArmor); err != nil {
+		return nil, err
+	}
 	caps, err := capSets(c, r.host)
 	if err != nil {
 		return nil, err
@@ -57,6 +60,7 @@ func (r *Runner) compile(podDir string, p runtime.Pod, c runtime.Container) (*co
 		NoNewPrivileges: c.NoNewPrivs,
 		Mounts:          mounts,
 		Rlimits:         limits,
+		AppArmorProfile: c.AppArmor,
 		OomScoreAdj:     r.oomScoreAdj(c.Resources.OOMScoreAdj),
 		Cgroups:         &cgroups.Cgroup{Path: r.containerCgroup(p, c.ID), Resources: res},
 		Devices:         defaultDevices(),
@@ -73,7 +77,8 @@ func (r *Runner) compile(podDir string, p runtime.Pod, c runtime.Container) (*co
 	case c.ProcMount != "" && c.ProcMount != "Default" && c.ProcMount != "Unmasked":
 		return nil, fmt.Errorf("procMount %q is neither Default nor Unmasked", c.ProcMount)
 	case !c.Privileged && c.ProcMount != "Unmasked":
-		cfg.MaskPaths, cfg.ReadonlyPaths = maskedPaths, readonlyPaths
+		// How hot a CPU gets tells what others compute on it.
+		cfg.MaskPaths, cfg.ReadonlyPaths = slices.Concat(maskedPaths, r.host.throttle), readonlyPaths
 	}
 	if !c.Privileged && !r.unified {
 		// On v1 the controllers are mounted read-only below a tmpfs that would not be.

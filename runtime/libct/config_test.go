@@ -121,7 +121,11 @@ func TestNeverAllCaps(t *testing.T) {
 	if c := cfg.Capabilities; !slices.Equal(c.Bounding, []string{"CAP_CHOWN", "CAP_KILL"}) || c.Inheritable != nil || c.Ambient != nil {
 		t.Errorf("two asked for: %+v", c)
 	}
-	cfg = compile(t, testRunner(true), runtime.Pod{}, runtime.Container{Privileged: true})
+	cfg = compile(t, testRunner(true), runtime.Pod{}, runtime.Container{Capabilities: []string{"ALL"}, DropCaps: []string{"CAP_KILL"}})
+	if c := cfg.Capabilities; len(c.Bounding) != 40 || slices.Contains(c.Bounding, "CAP_KILL") || c.Inheritable != nil || c.Ambient != nil {
+		t.Errorf("all but one: %+v", c)
+	}
+	cfg = compile(t, testRunner(true), runtime.Pod{}, runtime.Container{Privileged: true, DropCaps: []string{"CAP_KILL"}})
 	if c := cfg.Capabilities; len(c.Bounding) != 41 || c.Inheritable != nil || c.Ambient != nil || cfg.Seccomp != nil || cfg.MaskPaths != nil {
 		t.Errorf("privileged: %d capabilities, %+v", len(c.Bounding), cfg)
 	}
@@ -295,5 +299,25 @@ func TestStateIsJSON(t *testing.T) {
 	}
 	if !regexp.MustCompile(`"Attr_set":1\b`).Match(b) {
 		t.Errorf("the recursive read-only attribute is lost")
+	}
+}
+
+// TestAppArmorRefused: a profile that is not enforced is not forgotten.
+func TestAppArmorRefused(t *testing.T) {
+	if _, err := testRunner(true).compile("/run/pods/u", runtime.Pod{Cgroup: "kubepods/podu"}, runtime.Container{ID: "c", AppArmor: "x"}); err == nil ||
+		!strings.Contains(err.Error(), "AppArmor is not enabled on the host") {
+		t.Error(err)
+	}
+}
+
+// TestHottestPaths are hidden wherever this machine has them.
+func TestHottestPaths(t *testing.T) {
+	r := testRunner(true)
+	r.host.throttle = []string{"/sys/devices/system/cpu/cpu0/thermal_throttle"}
+	if cfg := compile(t, r, runtime.Pod{}, runtime.Container{}); !slices.Contains(cfg.MaskPaths, r.host.throttle[0]) || !slices.Contains(cfg.MaskPaths, "/proc/kcore") {
+		t.Errorf("%v", cfg.MaskPaths)
+	}
+	if cfg := compile(t, r, runtime.Pod{}, runtime.Container{ProcMount: "Unmasked"}); len(cfg.MaskPaths) > 0 {
+		t.Errorf("%v", cfg.MaskPaths)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -21,6 +22,9 @@ type hostFacts struct {
 	mqueue      bool
 	cgroupNS    bool
 	recReadOnly bool // mount_setattr(2), kernel 5.12
+	apparmor    bool
+	selinux     bool
+	throttle    []string // files below /sys that tell when a CPU got too hot
 }
 
 func readHostFacts() (hostFacts, error) {
@@ -57,6 +61,11 @@ func readHostFacts() (hostFacts, error) {
 	if fs, err := os.ReadFile("/proc/filesystems"); err == nil {
 		f.mqueue = strings.Contains(string(fs), "\tmqueue\n")
 	}
+	on, _ := os.ReadFile("/sys/module/apparmor/parameters/enabled")
+	f.apparmor = strings.HasPrefix(string(on), "Y")
+	_, err = os.Stat("/sys/fs/selinux/enforce")
+	f.selinux = err == nil
+	f.throttle, _ = filepath.Glob("/sys/devices/system/cpu/cpu*/thermal_throttle")
 	_, err = os.Stat("/proc/self/ns/cgroup")
 	f.cgroupNS = err == nil
 	// A bad descriptor is refused with EBADF by a kernel that knows the call.

@@ -95,7 +95,7 @@ func (r *Runner) info() runtime.Info {
 		v = 2
 	}
 	return runtime.Info{Name: "libcontainer", Version: Version, CgroupVersion: v, CgroupRoot: r.root,
-		Seccomp: seccomp.Enabled && r.host.seccomp}
+		Seccomp: seccomp.Enabled && r.host.seccomp, AppArmor: r.host.apparmor, SELinux: r.host.selinux}
 }
 
 // warn tells of a degradation, once.

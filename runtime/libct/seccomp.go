@@ -31,6 +31,9 @@ func seccompFor(c runtime.Container, caps []string, host hostFacts) (*configs.Se
 	if err := json.Unmarshal(c.Seccomp.Profile, &spec); err != nil {
 		return nil, fmt.Errorf("read the seccomp profile: %w", err)
 	}
+	if err := plainProfile(c.Seccomp.Profile); err != nil {
+		return nil, fmt.Errorf("read the seccomp profile: %w", err)
+	}
 	if spec.DefaultAction == "" {
 		return nil, fmt.Errorf("read the seccomp profile: no defaultAction")
 	}
@@ -114,4 +117,33 @@ func sortedKeys(m map[string]bool) []string {
 	}
 	slices.Sort(keys)
 	return keys
+}
+
+// plainProfile refuses what Docker's own format has beyond the runtime-spec's: rules that hold only with certain
+// capabilities or architectures. Left out, they would let through too much or too little, and nobody would know.
+func plainProfile(text []byte) error {
+	type condition struct {
+		Caps, Arches []string
+		MinKernel    string
+	}
+	some := func(c condition) bool { return len(c.Caps)+len(c.Arches) > 0 || c.MinKernel != "" }
+	var p struct {
+		ArchMap  []json.RawMessage
+		Syscalls []struct {
+			Names              []string
+			Includes, Excludes condition
+		}
+	}
+	if err := json.Unmarshal(text, &p); err != nil {
+		return err
+	}
+	if len(p.ArchMap) > 0 {
+		return fmt.Errorf("archMap is Docker's own; name the architectures under architectures")
+	}
+	for _, s := range p.Syscalls {
+		if some(s.Includes) || some(s.Excludes) {
+			return fmt.Errorf("the rule for %v has includes or excludes, which are Docker's own", s.Names)
+		}
+	}
+	return nil
 }

@@ -155,7 +155,9 @@ func TestSeccompChoice(t *testing.T) {
 		{"names":["getpid"],"action":"SCMP_ACT_ERRNO","errnoRet":38}]}`)
 	has(t, output(t, s, c), "call getpid ENOSYS", "done")
 	for _, bad := range []string{`{`, `{}`, `{"defaultAction":"X"}`,
-		`{"defaultAction":"SCMP_ACT_ALLOW","listenerPath":"/run/x"}`} {
+		`{"defaultAction":"SCMP_ACT_ALLOW","listenerPath":"/run/x"}`,
+		`{"defaultAction":"SCMP_ACT_ERRNO","syscalls":[{"names":["mount"],"action":"SCMP_ACT_ALLOW","includes":{"caps":["CAP_SYS_ADMIN"]}}]}`,
+		`{"defaultAction":"SCMP_ACT_ERRNO","archMap":[{"architecture":"SCMP_ARCH_X86_64"}]}`} {
 		c := s.NewContainer(t, p, "calls")
 		c.Seccomp.Profile = []byte(bad)
 		if _, err := s.Engine.Start(t.Context(), c); err == nil {

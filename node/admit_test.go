@@ -1,0 +1,176 @@
+package node
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"ledge/api"
+	"ledge/runtime"
+	enginefake "ledge/runtime/fake"
+)
+
+func withSysctl(names ...string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Spec.SecurityContext = &corev1.PodSecurityContext{}
+		for _, n := range names {
+			p.Spec.SecurityContext.Sysctls = append(p.Spec.SecurityContext.Sysctls, corev1.Sysctl{Name: n, Value: "1"})
+		}
+	}
+}
+
+func withAppArmor(kind corev1.AppArmorProfileType, name string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		profile := &corev1.AppArmorProfile{Type: kind}
+		if name != "" {
+			profile.LocalhostProfile = &name
+		}
+		p.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{AppArmorProfile: profile}
+	}
+}
+
+// TestAdmission (N-7.4, N-7.7): what the board cannot enforce, it refuses for good, in Kubernetes' words.
+func TestAdmission(t *testing.T) {
+	plain, armed := runtime.Info{}, runtime.Info{AppArmor: true}
+	annotated := func(value string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Annotations = map[string]string{corev1.DeprecatedAppArmorBetaContainerAnnotationKeyPrefix + "c": value}
+		}
+	}
+	selinux := func(p *corev1.Pod) {
+		p.Spec.SecurityContext = &corev1.PodSecurityContext{SELinuxOptions: &corev1.SELinuxOptions{Level: "s0"}}
+	}
+	const off = "Cannot enforce AppArmor: AppArmor is not enabled on the host"
+	for _, c := range []struct {
+		what            string
+		info            runtime.Info
+		edit            func(*corev1.Pod)
+		reason, message string
+	}{
+		{"nothing asked for", plain, func(*corev1.Pod) {}, "", ""},
+		{"safe sysctls", plain, withSysctl(safeSysctls...), "", ""},
+		{"a safe sysctl with slashes", plain, withSysctl("net/ipv4/tcp_syncookies"), "", ""},
+		{"an unsafe sysctl", plain, withSysctl("net.core.somaxconn"), "SysctlForbidden", `forbidden sysctl: "net.core.somaxconn" not allowlisted`},
+		{"an allowed one", plain, withSysctl("kernel.msgmax", "net.ipv4.route.min_pmtu"), "", ""},
+		{"one like an allowed one", plain, withSysctl("kernel.msgmaxi"), "SysctlForbidden", `forbidden sysctl: "kernel.msgmaxi" not allowlisted`},
+		{"AppArmor where there is none", plain, withAppArmor("RuntimeDefault", ""), "AppArmor", off},
+		{"a profile where there is none", plain, withAppArmor("Localhost", "x"), "AppArmor", off},
+		{"by annotation", plain, annotated("localhost/x"), "AppArmor", off},
+		{"default by annotation", plain, annotated("runtime/default"), "AppArmor", off},
+		{"unconfined", plain, withAppArmor("Unconfined", ""), "", ""},
+		{"unconfined by annotation", plain, annotated("unconfined"), "", ""},
+		{"a profile", armed, withAppArmor("Localhost", "x"), "", ""},
+		{"SELinux where there is none", plain, selinux, "", ""},
+		{"SELinux", runtime.Info{SELinux: true}, selinux, "UnexpectedAdmissionError", "Unexpected error seLinuxOptions: this board enforces SELinux and ledge cannot label containers yet"},
+	} {
+		allowed, err := NewSysctls([]string{"kernel/msgmax", "net.ipv4.route.*"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := &Agent{cfg: Config{Sysctls: allowed}, engine: engineView{info: c.info}}
+		got := a.admit(aPod("p", c.edit))
+		if got == nil {
+			got = &refusal{}
+		}
+		if got.reason != c.reason || got.message != c.message {
+			t.Errorf("%s: %+v", c.what, got)
+		}
+	}
+	host := withSysctl("kernel.shm_rmid_forced", "net.ipv4.tcp_syncookies")
+	for want, edit := range map[string]func(*corev1.Pod){
+		`"net.ipv4.tcp_syncookies" not allowed with host net enabled`: func(p *corev1.Pod) { p.Spec.HostNetwork = true },
+		`"kernel.shm_rmid_forced" not allowed with host ipc enabled`:  func(p *corev1.Pod) { p.Spec.HostIPC = true },
+	} {
+		if err := (Sysctls{}).check(aPod("p", host, edit)); err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	for _, bad := range []string{"kernel.core_pattern", "vm.*", "*", "fs.file-max", "kernel.*"} {
+		if _, err := NewSysctls([]string{bad}); err == nil || !strings.Contains(err.Error(), "are not known to be namespaced") {
+			t.Errorf("%s: %v", bad, err)
+		}
+	}
+}
+
+// TestRefusedPod: a refused pod fails, is not tried again, and takes nothing.
+func TestRefusedPod(t *testing.T) {
+	with(t, nil, func(r *rig) {
+		r.begin()
+		r.pod("p", withSysctl("net.core.somaxconn"))
+		r.pass(time.Minute)
+		if s := r.get("p").Status; s.Phase != corev1.PodFailed || s.Reason != "SysctlForbidden" ||
+			s.Message != `Pod was rejected: forbidden sysctl: "net.core.somaxconn" not allowlisted` {
+			t.Errorf("%+v", s)
+		}
+		r.want("events", r.events.of("SysctlForbidden"), `Warning SysctlForbidden p: forbidden sysctl: "net.core.somaxconn" not allowlisted`)
+		r.pod("q", withSysctl("net.ipv4.tcp_syncookies"))
+		r.pass(time.Second)
+		st, err := r.engine.List(r.Context())
+		if err != nil || len(st.Pods) != 1 || st.Pods[0].Pod.Sysctls["net.ipv4.tcp_syncookies"] != "1" {
+			t.Errorf("%+v %v", st.Pods, err)
+		}
+	})
+}
+
+// TestAppArmorName: the name of a profile that the kernel holds goes to the engine.
+func TestAppArmorName(t *testing.T) {
+	a := &Agent{}
+	pod := aPod("p", withAppArmor("Localhost", "mine"))
+	var got runtime.Container
+	if err := a.secure(&got, pod, &pod.Spec.Containers[0]); err != nil || got.AppArmor != "mine" {
+		t.Errorf("%q %v", got.AppArmor, err)
+	}
+	e := enginefake.New(enginefake.Config{AppArmor: true})
+	if info, err := e.Info(t.Context()); err != nil || !info.AppArmor {
+		t.Errorf("%+v %v", info, err)
+	}
+}
+
+// TestSeccompFile: a profile of the board is read below its directory and from nowhere else.
+func TestSeccompFile(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) {
+		p := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(p), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(p, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("seccomp/profiles/a.json", `{"defaultAction":"SCMP_ACT_ALLOW"}`)
+	write("seccomp/empty.json", "")
+	write("seccomp/large.json", strings.Repeat(" ", maxSeccompFile+1))
+	write("outside.json", "{}")
+	if err := os.Symlink("../outside.json", filepath.Join(dir, "seccomp", "link.json")); err != nil {
+		t.Fatal(err)
+	}
+	a := &Agent{cfg: Config{DataDir: dir}}
+	for name, want := range map[string]string{"profiles/a.json": `{"defaultAction":"SCMP_ACT_ALLOW"}`, "none.json": "", "empty.json": "",
+		"large.json": "", "link.json": "", "../outside.json": "", "profiles": ""} {
+		pod := aPod("p", func(p *corev1.Pod) {
+			p.Spec.SecurityContext = &corev1.PodSecurityContext{SeccompProfile: &corev1.SeccompProfile{Type: "Localhost", LocalhostProfile: &name}}
+		})
+		var got runtime.Container
+		err := a.secure(&got, pod, &pod.Spec.Containers[0])
+		if string(got.Seccomp.Profile) != want || got.Seccomp.Unconfined {
+			t.Errorf("%s: %q", name, got.Seccomp.Profile)
+		}
+		if (err == nil) != (want != "") || err != nil && !strings.Contains(err.Error(), "cannot load seccomp profile") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestSysctlName(t *testing.T) {
+	for in, want := range map[string]string{"net.ipv4.x": "net.ipv4.x", "net/ipv4/x": "net.ipv4.x", "net/ipv4/conf/eth0.1/x": "net.ipv4.conf.eth0/1.x",
+		"net.ipv4.conf.eth0/1.x": "net.ipv4.conf.eth0/1.x", "x": "x"} {
+		if got := api.SysctlName(in); got != want {
+			t.Errorf("%s: %s, want %s", in, got, want)
+		}
+	}
+}
