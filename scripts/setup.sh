@@ -8,7 +8,7 @@ build="gcc libc6-dev pkg-config libseccomp-dev make binutils git ca-certificates
 cross="gcc-aarch64-linux-gnu libc6-dev-arm64-cross gcc-arm-linux-gnueabihf libc6-dev-armhf-cross \
 	gcc-x86-64-linux-gnu libc6-dev-amd64-cross debian-archive-keyring qemu-user-static"
 vm="qemu-system-x86 qemu-system-arm mmdebstrap e2fsprogs kmod lz4 xz-utils debian-archive-keyring \
-	systemd-container dbus nftables iproute2"
+	systemd-container dbus nftables iproute2 nut-server"
 
 self=$(dpkg --print-architecture 2>/dev/null || true)
 [ -n "$self" ] || { echo "setup.sh: no dpkg here: install by hand what the lists in this file name" >&2; exit 1; }

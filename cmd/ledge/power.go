@@ -54,14 +54,31 @@ func (b *board) openPower() error {
 	cfg := b.file.shutdown()
 	b.requests = shutdown.NewRequests(func(reboot bool) { b.requested(reboot, tell) })
 	sources := []shutdown.Source{&shutdown.Signals{Drain: b.onTerm == "drain", Detach: tell(detached), Exit: tell(drained)}, b.requests}
+	off := func() { b.requested(false, tell) }
+	sources = append(sources, b.supplies(cfg.Total(), off)...)
 	if underSystemd() {
 		b.logind = &shutdown.Logind{Want: cfg.Total()}
 		sources = append(sources, b.logind)
+	} else {
+		sources = append(sources, &shutdown.PowerKey{Off: off})
 	}
 	var err error
 	b.power, err = shutdown.NewManager(shutdown.ManagerConfig{Node: powerNode{b}, NodeName: b.name, Shutdown: cfg, Sources: sources,
 		Events: b.events, Record: filepath.Join(b.dataDir, shutdown.RecordName)})
 	return err
+}
+
+// supplies are the batteries of the machine and the UPS of the configuration.
+func (b *board) supplies(total time.Duration, off func()) []shutdown.Source {
+	c := b.file.Power
+	limits := shutdown.Limits{Charge: c.BatteryLow, Reserve: c.Reserve.Duration}
+	out := []shutdown.Source{&shutdown.Watch{Name: "battery", Supply: &shutdown.Batteries{Root: c.Supplies}, Limits: limits, Total: total, Off: off}}
+	if c.UPS == "" {
+		return out
+	}
+	ups, _ := shutdown.ParseUPS(c.UPS) // checked when the configuration was read
+	ups.User, ups.Password = c.UPSUser, c.UPSPassword
+	return append(out, &shutdown.Watch{Name: "ups", Supply: &ups, Limits: limits, Total: total, Off: off})
 }
 
 // requested is what follows a shutdown that somebody asked for. logind ends this process in its own time; the direct way

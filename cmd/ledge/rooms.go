@@ -126,6 +126,7 @@ func (b *board) resumePods() error {
 	if err != nil || string(rows[bootIDKey]) == info.BootID {
 		return err
 	}
+	b.cut = len(rows[bootIDKey]) > 0 && b.store.Health().Unclean
 	if b.file.ResumePods == nil || *b.file.ResumePods {
 		if _, err := b.client.Resume(b.name); err != nil {
 			return err

@@ -82,6 +82,7 @@ type board struct {
 	logind   *shutdown.Logind // nil without systemd
 	end      chan ending
 	off      ending // why run returned
+	cut      bool   // the boot before this one ended without a clean end of the store
 }
 
 // open makes ready what a board stands on, in the order of need. What it opened before an error is closed by close.
@@ -180,7 +181,7 @@ func (b *board) run(ctx context.Context) error {
 		work.Go(func() error { return j(workCtx) })
 	}
 	work.Go(func() error { return b.power.Run(workCtx) })
-	b.tellRestored()
+	b.tellStart()
 	slog.Info("serving", "node", b.name, "version", version, "socket", socketPath(b.runDir), "listen", b.listenAt)
 	b.notifyReady()
 
@@ -200,13 +201,21 @@ func (b *board) run(ctx context.Context) error {
 	return errors.Join(err, base.Wait())
 }
 
-// tellRestored makes a restore seen where people look: in the node's events.
-func (b *board) tellRestored() {
+// tellStart makes seen where people look, in the node's events, what this start found.
+func (b *board) tellStart() {
+	ref := corev1.ObjectReference{Kind: api.Nodes.Name, APIVersion: api.Nodes.APIVersion(), Name: b.name, UID: types.UID(b.name)}
 	if h := b.store.Health(); h.Restored != "" {
-		b.events.EventOn(corev1.ObjectReference{Kind: api.Nodes.Name, APIVersion: api.Nodes.APIVersion(), Name: b.name, UID: types.UID(b.name)},
-			corev1.EventTypeWarning, "StoreRestored", fmt.Sprintf("The store was damaged (kept as %s) and replaced by the snapshot %s; "+
-				"what was written after it is lost", h.Damaged, h.Restored))
+		b.events.EventOn(ref, corev1.EventTypeWarning, "StoreRestored", fmt.Sprintf("The store was damaged (kept as %s) and replaced by the snapshot %s; "+
+			"what was written after it is lost", h.Damaged, h.Restored))
 	}
+	if !b.cut { // N-4.11
+		return
+	}
+	message := "The machine went down without an orderly shutdown"
+	if b.power.Status().Last.Unfinished() { // N-5.35
+		message = "The machine went down before an orderly shutdown had ended; give it more time (shutdownGracePeriod, or the UPS's)"
+	}
+	b.events.EventOn(ref, corev1.EventTypeWarning, "UncleanShutdown", message)
 }
 
 // closed tells the scheduler that this board takes no more pods, before its Node says so.

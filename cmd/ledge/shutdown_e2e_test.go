@@ -5,11 +5,15 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"ledge/shutdown"
+	"ledge/storage"
 )
 
 const graded = `
@@ -113,4 +117,59 @@ logind holds up a shutdown for 5s only, 30s are wanted: look for InhibitDelayMax
 	if out.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
 	}
+}
+
+// TestBatteryRunsOut: a board whose battery is nearly empty stops its pods, and goes on when the mains are back (N-5.22).
+func TestBatteryRunsOut(t *testing.T) {
+	onHost(t)
+	b := newBoard(t)
+	bat := filepath.Join(t.TempDir(), "BAT0")
+	must(t, os.Mkdir(bat, 0o755))
+	says := func(status, capacity string) {
+		for name, text := range map[string]string{"type": "Battery", "present": "1", "capacity": capacity, "status": status} {
+			must(t, os.WriteFile(filepath.Join(bat, name), []byte(text+"\n"), 0o644))
+		}
+	}
+	says("Charging", "80")
+	b.configure("power: {supplies: " + filepath.Dir(bat) + ", batteryLow: 15}\n")
+	b.serve()
+	b.apply(webPod)
+	b.running("web")
+	says("Discharging", "15")
+	b.eventually("the pods are stopped", func() error { return contains(b.ledge("shutdown", "--plan"), "have been stopped (battery)") })
+	if left := b.processes("/kubepods/"); len(left) > 0 {
+		t.Errorf("still there: %v", left)
+	}
+	says("Charging", "16")
+	b.eventually("the node is Ready again", func() error { return contains(b.ledge("get", "nodes"), " Ready ") })
+}
+
+// TestPowerCut: after a boot that nobody ended in order the node says so (N-4.11, N-5.35); after any other start it does not.
+func TestPowerCut(t *testing.T) {
+	onHost(t)
+	b := newBoard(t)
+	told := func() string { return b.must("get", "events") }
+	b.serve()
+	_ = b.signal(syscall.SIGKILL)
+	b.serve()
+	if out := told(); strings.Contains(out, "UncleanShutdown") {
+		t.Errorf("the process was killed, the machine ran on: %s", out)
+	}
+	_ = b.signal(syscall.SIGKILL)
+	b.asIfRebooted()
+	b.serve()
+	b.eventually("the node tells", func() error { return contains(told(), "UncleanShutdown") })
+}
+
+// asIfRebooted writes another boot id into the store of a killed board, and leaves it as little closed as it was.
+func (b *testBoard) asIfRebooted() {
+	b.t.Helper()
+	dir, aside := filepath.Join(b.data, "store"), filepath.Join(b.t.TempDir(), "store")
+	must(b.t, exec.Command("cp", "-a", dir, aside).Run())
+	s, err := storage.Open(b.t.Context(), storage.Config{Dir: aside, Check: storage.CheckChild(ledgeBin, "check-db")})
+	must(b.t, err)
+	must(b.t, s.Table("settings").Put(bootIDKey, []byte("an earlier boot")))
+	must(b.t, os.RemoveAll(dir))
+	must(b.t, exec.Command("cp", "-a", aside, dir).Run())
+	must(b.t, s.Close())
 }
