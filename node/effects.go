@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"ledge/api"
 	"ledge/images"
@@ -43,7 +42,7 @@ func (a *Agent) perform(ctx context.Context, w *worker, pod *corev1.Pod, act pod
 	case podstate.Teardown:
 		return a.teardown(ctx, w, pod)
 	case podstate.DeletePod:
-		return a.deletePod(ctx, pod)
+		return w.let(ctx, pod)
 	}
 	return fmt.Errorf("ledge bug: unknown action %q", act.Verb)
 }
@@ -190,14 +189,13 @@ func (a *Agent) teardown(ctx context.Context, w *worker, pod *corev1.Pod) error 
 	return nil
 }
 
-// deletePod lets the object go: its containers are gone and its last status is in the API (N-7.31).
-func (a *Agent) deletePod(ctx context.Context, pod *corev1.Pod) error {
-	zero := int64(0)
-	_, err := a.cfg.Client.Delete(ctx, api.Pods, pod.Namespace, pod.Name, api.DeleteOptions{Grace: &zero, UID: &pod.UID})
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		return fmt.Errorf("delete pod object: %w", err)
+// let lets the object go. A static pod has none that anybody would tell us about.
+func (w *worker) let(ctx context.Context, pod *corev1.Pod) error {
+	err := w.home.Delete(ctx, pod)
+	if err == nil && w.static {
+		w.vanished()
 	}
-	return nil
+	return err
 }
 
 func (w *worker) forgetFiles(pod *corev1.Pod) {

@@ -44,7 +44,7 @@ func (a *Agent) tendGroups(ctx context.Context) error {
 
 func (a *Agent) setGroups(ctx context.Context) error {
 	var active []*corev1.Pod
-	for _, p := range a.pods.List() {
+	for _, p := range a.bound() {
 		if p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
 			active = append(active, p)
 		}

@@ -22,7 +22,7 @@ var _ api.Streams = (*Agent)(nil)
 
 // Logs reads what a container wrote, from the files the keeper keeps.
 func (a *Agent) Logs(ctx context.Context, namespace, name string, opts api.LogOptions) (io.ReadCloser, error) {
-	pod, err := api.Get[*corev1.Pod](ctx, a.cfg.Client, api.Pods, namespace, name)
+	pod, err := a.podNamed(ctx, namespace, name)
 	if err != nil {
 		return nil, err
 	}

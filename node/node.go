@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -43,6 +44,7 @@ type Config struct {
 
 	DataDir    string // volumes and logs
 	Logs       LogConfig
+	Static     StaticConfig
 	Stats      *stats.Collector       // nil: pods are not measured
 	Written    func(id string) string // where what a container writes to its root file system is; may be nil
 	RunDir     string                 // files that die with the boot
@@ -83,6 +85,7 @@ type Agent struct {
 	pods    *api.View[*corev1.Pod]
 	volumes *volume.Volumes
 	prober  *probe.Prober
+	statics *statics
 	sources *sources
 
 	mu          sync.Mutex
@@ -95,6 +98,7 @@ type Agent struct {
 	holds       map[types.UID]corev1.ResourceList // what each pod has been granted of it
 	everUp      bool                              // the engine has been reached once
 	statusCh    chan struct{}                     // poked when node status should be looked at now
+	mirrorCh    chan struct{}                     // poked when mirrors of static pods should be looked at now
 	groupsCh    chan struct{}                     // poked when what pods stand in should be bounded anew
 	known       chan struct{}                     // closed when the API has been seen to have the Node
 	looked      chan struct{}                     // closed when the board has been looked at once
@@ -123,8 +127,9 @@ func New(cfg Config) (*Agent, error) {
 	sel := api.Selection{Fields: fields.OneTermEqualSelector("spec.nodeName", cfg.Name)}
 	a := &Agent{cfg: cfg, volumes: vols, prober: probe.New(cfg.Engine, cfg.Version), pods: api.NewView[*corev1.Pod](cfg.Client, api.Pods, sel),
 		workers: map[types.UID]*worker{}, holds: map[types.UID]corev1.ResourceList{}, statusCh: make(chan struct{}, 1),
-		groupsCh: make(chan struct{}, 1), known: make(chan struct{}), looked: make(chan struct{}), met: make(chan struct{}),
+		groupsCh: make(chan struct{}, 1), mirrorCh: make(chan struct{}, 1), statics: newStatics(cfg), known: make(chan struct{}), looked: make(chan struct{}), met: make(chan struct{}),
 		engine: engineView{downSince: time.Now()}}
+	a.statics.complain = a.nodeWarning
 	a.sources = newSources(cfg.Client, a.sourceChanged)
 	return a, nil
 }
@@ -140,6 +145,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.reconcile(ctx, g) })
 	g.Go(func() error { return a.renewLease(ctx) })
 	g.Go(func() error { return a.measure(ctx) })
+	g.Go(func() error { return a.showStatics(ctx) })
 	g.Go(func() error { return a.tendGroups(ctx) })
 	return g.Wait()
 }
@@ -270,11 +276,21 @@ func (a *Agent) held(uid types.UID) (cs []runtime.Status, sandbox, ok bool) {
 // reconcile keeps one worker per pod bound here, and sweeps what no pod stands for. It begins when the board's
 // addresses and memory are known: pods carry them, and would be written twice after each start.
 func (a *Agent) reconcile(ctx context.Context, g *errgroup.Group) error {
-	for _, ready := range []<-chan struct{}{a.pods.Synced(), a.looked} {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-a.looked:
+	}
+	a.statics.scan() // before anything is swept
+	g.Go(func() error { return a.statics.Run(ctx, a.cfg.Static.Changed) })
+	for synced := false; !synced; {
+		a.dispatchStatic(ctx, g) // they wait for no API
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-ready:
+		case <-a.pods.Synced():
+			synced = true
+		case <-a.statics.changed:
 		}
 	}
 	for !a.sweep(ctx) {
@@ -287,18 +303,57 @@ func (a *Agent) reconcile(ctx context.Context, g *errgroup.Group) error {
 	for {
 		a.dispatch(ctx, g)
 		a.pokeGroups()
+		a.pokeMirrors()
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-a.pods.Changed():
+		case <-a.statics.changed:
+		}
+	}
+}
+
+// dispatchStatic hands every static pod to its worker. A file that was changed makes another pod: the old one ends
+// first (N-7.50).
+func (a *Agent) dispatchStatic(ctx context.Context, g *errgroup.Group) {
+	pods := a.statics.list()
+	wanted := map[types.UID]bool{}
+	for _, p := range pods {
+		wanted[p.UID] = true
+	}
+	busy := map[string]bool{}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for uid, w := range a.workers {
+		switch {
+		case !w.static:
+		case !wanted[uid]:
+			busy[api.Key(w.current()).String()] = true
+			w.retire(time.Now())
+		case w.stoppedForNothing() && a.closing == "":
+			a.statics.restart(uid)
+			w.vanished()
+		}
+	}
+	for _, p := range pods {
+		w := a.workers[p.UID]
+		if w == nil && !busy[api.Key(p).String()] {
+			w = newWorker(a, p)
+			w.static, w.home = true, a.statics
+			a.workers[p.UID] = w
+			g.Go(func() error { w.run(ctx); return nil })
+		}
+		if w != nil {
+			w.offer(p)
 		}
 	}
 }
 
 // dispatch hands every pod to its worker.
 func (a *Agent) dispatch(ctx context.Context, g *errgroup.Group) {
+	a.dispatchStatic(ctx, g)
 	live := map[types.UID]bool{}
-	pods := a.pods.List()
+	pods := slices.DeleteFunc(a.pods.List(), api.IsMirror)
 	a.holdAll(pods)
 	for _, p := range pods {
 		live[p.UID] = true
@@ -316,9 +371,17 @@ func (a *Agent) dispatch(ctx context.Context, g *errgroup.Group) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for uid, w := range a.workers {
-		if !live[uid] {
+		if !live[uid] && !w.static {
 			w.vanished()
 		}
+	}
+}
+
+// nodeWarning tells of something wrong with the board itself.
+func (a *Agent) nodeWarning(reason, message string) {
+	if a.cfg.Events != nil {
+		a.cfg.Events.EventOn(corev1.ObjectReference{Kind: api.Nodes.Name, APIVersion: api.Nodes.APIVersion(), Name: a.cfg.Name, UID: types.UID(a.cfg.Name)},
+			corev1.EventTypeWarning, reason, message)
 	}
 }
 
@@ -329,6 +392,9 @@ func (a *Agent) workerDone(w *worker) {
 		delete(a.workers, w.uid)
 		delete(a.holds, w.uid)
 		a.sources.release(w.uid)
+		if w.static {
+			a.statics.poke() // what waited for its end may begin
+		}
 	}
 }
 
@@ -347,6 +413,7 @@ func (a *Agent) Close(message string) {
 	a.mu.Lock()
 	a.closing = message
 	a.mu.Unlock()
+	a.statics.poke()
 	a.pokeStatus()
 }
 

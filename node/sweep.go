@@ -16,7 +16,7 @@ import (
 func (a *Agent) sweep(ctx context.Context) bool {
 	known := map[string]bool{}
 	var uids, keys []string
-	for _, p := range a.pods.List() {
+	for _, p := range a.bound() {
 		known[string(p.UID)] = true
 		uids = append(uids, string(p.UID))
 	}

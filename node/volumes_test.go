@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -135,15 +136,20 @@ func TestScratchLimit(t *testing.T) {
 	with(t, behaviours{"c": {IgnoreTERM: true}}, func(r *rig) {
 		limit := resource.MustParse("1Mi")
 		limited := volumeOf(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: &limit}})
+		put, _ := r.statics()
+		put("s.yaml", strings.Replace(staticPod, "spec:\n", "spec:\n  volumes: [{name: v, emptyDir: {sizeLimit: 1Mi}}]\n", 1))
 		r.begin()
 		r.pod("small", limited)
 		r.pod("big", limited)
-		r.pod("mirror", limited, func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"} })
 		r.pod("free", volumeOf(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}))
 		r.pass(time.Minute)
 		fill := func(pod string, n int) {
 			t.Helper()
-			dir := filepath.Join(r.dir, "data/volumes", string(r.get(pod).UID), "v", "deep")
+			p, err := r.agent.podNamed(r.Context(), "default", pod)
+			if err != nil {
+				t.Fatal(err)
+			}
+			dir := filepath.Join(r.dir, "data/volumes", string(p.UID), "v", "deep")
 			if err := os.MkdirAll(dir, 0o755); err != nil {
 				t.Fatal(err)
 			}
@@ -152,11 +158,11 @@ func TestScratchLimit(t *testing.T) {
 			}
 		}
 		fill("small", 900<<10)
-		for _, name := range []string{"big", "mirror", "free"} {
+		for _, name := range []string{"big", "s-n", "free"} {
 			fill(name, 1100<<10)
 		}
 		r.pass(20 * time.Second)
-		for name, want := range map[string]corev1.PodPhase{"small": corev1.PodRunning, "mirror": corev1.PodRunning, "free": corev1.PodRunning, "big": corev1.PodFailed} {
+		for name, want := range map[string]corev1.PodPhase{"small": corev1.PodRunning, "s-n": corev1.PodRunning, "free": corev1.PodRunning, "big": corev1.PodFailed} {
 			if got := r.get(name).Status; got.Phase != want {
 				t.Errorf("%s is %s: %s", name, got.Phase, got.Message)
 			}

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
@@ -24,10 +25,12 @@ import (
 
 // worker owns one pod: nothing else acts on it.
 type worker struct {
-	a     *Agent
-	uid   types.UID
-	wake  chan struct{} // capacity 1
-	ended chan struct{} // closed once nothing of the pod is left on the board and its end is in the API
+	a      *Agent
+	uid    types.UID
+	home   podHome
+	static bool
+	wake   chan struct{} // capacity 1
+	ended  chan struct{} // closed once nothing of the pod is left on the board and its end is in the API
 
 	mu    sync.Mutex
 	pod   *corev1.Pod // latest; shared, read-only
@@ -53,7 +56,7 @@ type worker struct {
 }
 
 func newWorker(a *Agent, pod *corev1.Pod) *worker {
-	w := &worker{a: a, uid: pod.UID, pod: pod, wake: make(chan struct{}, 1), ended: make(chan struct{}), pulls: map[string]*pulling{}, hooked: map[string]podstate.HookEnd{},
+	w := &worker{a: a, uid: pod.UID, home: apiPods{a.cfg.Client}, pod: pod, wake: make(chan struct{}, 1), ended: make(chan struct{}), pulls: map[string]*pulling{}, hooked: map[string]podstate.HookEnd{},
 		seen: podstate.Seen{Images: map[string]podstate.Image{}, Faults: map[string]podstate.Fault{}, Messages: map[string]string{}}}
 	w.probes = a.prober.NewSet(w.poke, func(container, eventType, reason, message string) {
 		a.containerEvent(w.current(), container, eventType, reason, message)
@@ -103,6 +106,28 @@ func (w *worker) mayStop() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.stopw == nil
+}
+
+// retire ends a static pod whose file is gone, as a deletion would.
+func (w *worker) retire(now time.Time) {
+	w.mu.Lock()
+	already := w.pod.DeletionTimestamp != nil
+	if !already {
+		w.pod = w.pod.DeepCopy()
+		w.pod.DeletionTimestamp = &metav1.Time{Time: now}
+		w.pod.DeletionGracePeriodSeconds = w.pod.Spec.TerminationGracePeriodSeconds
+	}
+	w.mu.Unlock()
+	if !already {
+		w.poke()
+	}
+}
+
+// stoppedForNothing: the pod was stopped from the board's side, and the board is still there.
+func (w *worker) stoppedForNothing() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.stopw != nil && !w.gone && w.isEnded()
 }
 
 func (w *worker) retryNow() {
@@ -308,9 +333,9 @@ func (w *worker) report(ctx context.Context, pod *corev1.Pod, status corev1.PodS
 	}
 	next := pod.DeepCopy()
 	next.Status = status
-	got, err := api.UpdateStatus(ctx, w.a.cfg.Client, api.Pods, next)
+	got, err := w.home.UpdateStatus(ctx, next)
 	if apierrors.IsConflict(err) {
-		fresh, gerr := api.Get[*corev1.Pod](ctx, w.a.cfg.Client, api.Pods, pod.Namespace, pod.Name)
+		fresh, gerr := w.home.Get(ctx, pod.Namespace, pod.Name)
 		switch {
 		case gerr != nil:
 			err = gerr

@@ -42,6 +42,7 @@ type fileConfig struct {
 	ResolvConf                string            `json:"resolvConf,omitempty"`
 	ClusterDNS                []string          `json:"clusterDNS,omitempty"`
 	ClusterDomain             string            `json:"clusterDomain,omitempty"`
+	StaticPodPath             string            `json:"staticPodPath,omitempty"`
 	ContainerLogMaxSize       string            `json:"containerLogMaxSize,omitempty"`
 	ContainerLogMaxFiles      *int32            `json:"containerLogMaxFiles,omitempty"`
 	Logging                   loggingConfig     `json:"logging,omitempty"`

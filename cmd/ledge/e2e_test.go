@@ -536,22 +536,6 @@ func TestDamagedStore(t *testing.T) {
 	b.eventually("the node tells", func() error { return contains(b.ledge("get", "events"), "StoreRestored") })
 }
 
-func TestManifests(t *testing.T) {
-	onHost(t)
-	b := newBoard(t)
-	dir := t.TempDir()
-	file := filepath.Join(dir, "web.yaml")
-	if err := os.WriteFile(file, []byte(webPod), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	b.serve("--manifests", dir)
-	b.running("web")
-	if err := os.Remove(file); err != nil {
-		t.Fatal(err)
-	}
-	b.eventually("the pod of the removed file is gone", func() error { return contains(b.ledge("get", "pods"), "No resources") })
-}
-
 func TestRefusals(t *testing.T) {
 	onHost(t)
 	b := newBoard(t)

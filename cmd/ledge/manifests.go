@@ -20,7 +20,7 @@ import (
 )
 
 // manifests keeps the objects of a directory applied: what stands in a file is created or changed, and what a
-// removed file had made is deleted. An object carries the name of its file as a label, so that this holds over
+// removed file had made is deleted. Pods are left out: there they are static pods, which the agent runs itself. An object carries the name of its file as a label, so that this holds over
 // restarts.
 type manifests struct {
 	dir    string
@@ -82,6 +82,7 @@ func (m *manifests) file(ctx context.Context, name string) (map[string]bool, err
 	if err != nil {
 		return nil, err
 	}
+	objs = slices.DeleteFunc(objs, func(o manifest) bool { return o.kind == api.Pods })
 	ids := map[string]bool{}
 	for _, o := range objs {
 		ids[identity(o.kind, o)] = true
@@ -106,19 +107,11 @@ func (m *manifests) apply(ctx context.Context, o manifest, label string) error {
 		return err
 	}
 	what, err := applyOne(ctx, m.client, o)
-	if apierrors.IsInvalid(err) && o.kind == api.Pods {
-		if _, derr := m.client.Delete(ctx, o.kind, o.GetNamespace(), o.GetName(), api.DeleteOptions{}); derr != nil && !apierrors.IsNotFound(derr) {
-			return derr
-		}
-		return fmt.Errorf("pod %s/%s is replaced: %w", o.GetNamespace(), o.GetName(), errReplacing)
-	}
 	if err == nil && what != "unchanged" {
 		slog.Info("applied manifest", "kind", o.kind.Name, "name", api.Key(o), "result", what)
 	}
 	return err
 }
-
-var errReplacing = errors.New("the old one is ending")
 
 func (m *manifests) prune(ctx context.Context, present map[string]map[string]bool) error {
 	sel, err := labels.Parse(manifestLabel)

@@ -162,7 +162,8 @@ func (b *board) openAgent() error {
 	machine := host.New(host.Config{})
 	cfg := node.Config{Name: b.name, Version: version, Client: b.client, Engine: b.keeper, Images: b.images, Network: b.network,
 		Board: &sampler{host: machine, dataDir: b.dataDir, bridge: b.bridge}, Events: b.events, DataDir: b.dataDir, RunDir: b.runDir, Logs: logs,
-		Stats: stats.New(stats.Config{}), Written: b.images.Written,
+		Static: node.StaticConfig{Dirs: b.statics, Changed: b.staticsChanged},
+		Stats:  stats.New(stats.Config{}), Written: b.images.Written,
 		ResolvConf: firstNonEmpty(b.file.ResolvConf, machine.ResolvConf()),
 		ClusterDNS: b.file.ClusterDNS, ClusterDomain: b.file.ClusterDomain, Registration: b.reg, Status: b.status, Resources: b.bounds, Sysctls: b.sysctls,
 		NoPodNetwork: b.bridge == noBridge, Unconfined: b.file.SeccompDefault != nil && !*b.file.SeccompDefault}

@@ -20,6 +20,7 @@ import (
 	"ledge/api/httpd"
 	"ledge/api/local"
 	"ledge/controller"
+	"ledge/host"
 	"ledge/images"
 	"ledge/network"
 	"ledge/node"
@@ -37,7 +38,7 @@ func serve(ctx context.Context, c *command) error {
 		return err
 	}
 	logTo(c, s.verbose)
-	b := &board{settings: s, runDir: c.runDir}
+	b := &board{settings: s, runDir: c.runDir, staticsChanged: make(chan struct{}, 1)}
 	if err := b.open(ctx); err != nil {
 		return errors.Join(err, b.close())
 	}
@@ -65,6 +66,8 @@ func logTo(c *command, verbose bool) {
 type board struct {
 	settings
 	runDir string
+
+	staticsChanged chan struct{} // capacity 1
 
 	store    *storage.Store
 	client   *local.Client
@@ -177,6 +180,9 @@ func (b *board) run(ctx context.Context) error {
 	if b.manifests != "" {
 		jobs = append(jobs, (&manifests{dir: b.manifests, client: b.client}).Run)
 	}
+	if len(b.statics) > 0 {
+		jobs = append(jobs, b.watchStatics)
+	}
 	for _, j := range jobs {
 		work.Go(func() error { return j(workCtx) })
 	}
@@ -199,6 +205,24 @@ func (b *board) run(ctx context.Context) error {
 	}
 	stopAPI()
 	return errors.Join(err, base.Wait())
+}
+
+// watchStatics tells the agent of files that change. Without inotify it finds out in its own time.
+func (b *board) watchStatics(ctx context.Context) error {
+	var dirs []string
+	for _, d := range b.statics {
+		dirs = append(dirs, d.Path)
+	}
+	err := host.WatchDirs(ctx, dirs, func() {
+		select {
+		case b.staticsChanged <- struct{}{}:
+		default:
+		}
+	})
+	if err != nil {
+		slog.Warn("changes of static pods are seen every 20 seconds only", "err", err)
+	}
+	return nil
 }
 
 // tellStart makes seen where people look, in the node's events, what this start found.

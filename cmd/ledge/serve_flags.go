@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 // serveOpts are the flags of serve.
 type serveOpts struct {
 	dataDir, config, listen, manifests string
+	staticPods                         string
 	bridge, podCIDR, cgroupRoot        string
 	onTerm, powerOff                   string
 	verbose                            bool
@@ -50,7 +52,7 @@ func serveFlags(c *command) {
 	f.StringVar(&o.dataDir, "data-dir", "/var/lib/ledge", "everything that must survive a power cut")
 	f.StringVar(&o.config, "config", defaultConfigPath, "configuration file; written at the first start if missing")
 	f.StringVar(&o.listen, "listen", "127.0.0.1:6443", "address of the TLS API for kubectl; empty for none")
-	f.StringVar(&o.manifests, "manifests", "", "directory of YAML to keep applied")
+	f.StringVar(&o.manifests, "manifests", "", "directory of YAML: pods in it are static pods, other objects are kept applied")
 	f.StringVar(&o.bridge, "bridge", "ledge0", "network bridge of the pods; 'none' gives every pod the host's network")
 	f.StringVar(&o.podCIDR, "pod-cidr", "", "pod addresses; a free /24 is chosen and remembered if unset")
 	f.StringVar(&o.cgroupRoot, "cgroup-root", "", "cgroup below which kubepods stands; empty: the one systemd delegated, else the top")
@@ -58,6 +60,7 @@ func serveFlags(c *command) {
 	f.StringVar(&o.powerOff, "power-backend", "", "how a requested shutdown ends: logind, direct (reboot(2)) or none; empty: logind where it answers, else direct")
 	f.BoolVar(&o.verbose, "v", false, "log more")
 
+	f.StringVar(&o.staticPods, "pod-manifest-path", "", "directory of static pods")
 	f.BoolVar(&o.registerNode, "register-node", true, "make the Node object")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "join another control plane (not yet)")
 	f.StringVar(&o.cloudProvider, "cloud-provider", "", "empty or external")
@@ -86,6 +89,7 @@ type settings struct {
 	bounds   node.ResourceConfig
 	sysctls  node.Sysctls
 	listenAt string
+	statics  []node.StaticDir
 
 	powerBackend shutdown.Backend
 	cidr         netip.Prefix
@@ -114,6 +118,9 @@ func (o *serveOpts) settings(c *command) (settings, error) {
 	if err := s.power(); err != nil {
 		return s, err
 	}
+	if err := s.static(); err != nil {
+		return s, err
+	}
 	if err := s.resources(host.New(host.Config{})); err != nil {
 		return s, err
 	}
@@ -136,6 +143,26 @@ func (o *serveOpts) settings(c *command) (settings, error) {
 		return s, usagef("--cgroup-root: %q must begin with /", o.cgroupRoot)
 	}
 	return s, nil
+}
+
+// static settles where static pods come from. Relative paths are where this process was started.
+func (s *settings) static() (err error) {
+	if !s.set["pod-manifest-path"] {
+		s.staticPods = s.file.StaticPodPath
+	}
+	for path, mixed := range map[*string]bool{&s.manifests: true, &s.staticPods: false} {
+		if *path == "" {
+			continue
+		}
+		if *path, err = filepath.Abs(*path); err != nil {
+			return fmt.Errorf("find %s: %w", *path, err)
+		}
+		s.statics = append(s.statics, node.StaticDir{Path: *path, Mixed: mixed})
+	}
+	if len(s.statics) == 2 && s.manifests == s.staticPods {
+		return usagef("--manifests and --pod-manifest-path are the same directory: give it to one of them")
+	}
+	return nil
 }
 
 // node reads what concerns the Node object.

@@ -1,0 +1,374 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"ledge/api"
+)
+
+// StaticConfig says where static pods come from. Without directories there are none.
+type StaticConfig struct {
+	Dirs []StaticDir
+	// Changed is poked when something in a directory may have changed; nil: they are only read now and then.
+	Changed <-chan struct{}
+}
+
+// StaticDir is a directory of files that hold pods.
+type StaticDir struct {
+	Path string
+	// Mixed: objects of other kinds stand there too, for somebody else; only files named .yaml, .yml and .json are read.
+	Mixed bool
+}
+
+// poweredOff is the reason of a pod that a shutdown stopped (N-5.27).
+const poweredOff = "Terminated"
+
+const (
+	staticScan = 20 * time.Second // N-7.49
+	// settleTime lets a file that is being written be written to its end.
+	settleTime = 100 * time.Millisecond
+	// maxManifest is the longest file that is read.
+	maxManifest = 1 << 20
+)
+
+// statics are the pods that come from files and run without any API. Their objects are here: the API only gets to see
+// a mirror of each. The last good content of every file is kept in the data directory, so that a file that is broken
+// later does not end its pods, not even at a boot; statuses are kept in the run directory and end with the boot.
+type statics struct {
+	node     string
+	dirs     []StaticDir
+	keep     string // copies of the last good files
+	statuses string
+	complain func(reason, message string)
+	changed  chan struct{} // capacity 1: the pods or a status have changed
+
+	mu    sync.Mutex
+	files map[string]*staticFile // by path
+	pods  map[types.UID]*corev1.Pod
+	seq   int
+}
+
+// staticFile is one file as it was last read.
+type staticFile struct {
+	data []byte // that the pods are from
+	bad  string // complaint about what stands there now
+	pods []*corev1.Pod
+}
+
+func newStatics(cfg Config) *statics {
+	return &statics{node: cfg.Name, dirs: cfg.Static.Dirs, keep: filepath.Join(cfg.DataDir, "static"), statuses: filepath.Join(cfg.RunDir, "static"),
+		changed: make(chan struct{}, 1), files: map[string]*staticFile{}, pods: map[types.UID]*corev1.Pod{}}
+}
+
+// Run reads the directories again and again.
+func (s *statics) Run(ctx context.Context, poked <-chan struct{}) error {
+	for {
+		s.scan()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-poked:
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(settleTime):
+			}
+		case <-time.After(staticScan):
+		}
+	}
+}
+
+func (s *statics) poke() {
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
+// scan reads every file and settles which pods there are to be.
+func (s *statics) scan() {
+	if len(s.dirs) == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	present := map[string]bool{}
+	for _, dir := range s.dirs {
+		entries, err := os.ReadDir(dir.Path)
+		if err != nil {
+			// Nothing is stopped because a directory cannot be read; one that is not there holds nothing.
+			if !errors.Is(err, fs.ErrNotExist) {
+				slog.Warn("cannot read the directory of static pods; those that run stay", "dir", dir.Path, "err", err)
+				for path := range s.files {
+					present[path] = present[path] || filepath.Dir(path) == filepath.Clean(dir.Path)
+				}
+			}
+			continue
+		}
+		for _, e := range entries {
+			if !e.IsDir() && manifestName(e.Name(), !dir.Mixed) {
+				path := filepath.Join(dir.Path, e.Name())
+				present[path] = true
+				s.read(path, dir.Mixed)
+			}
+		}
+	}
+	for path := range s.files {
+		if !present[path] {
+			delete(s.files, path)
+			_ = os.Remove(s.copyOf(path))
+		}
+	}
+	s.settle()
+}
+
+// read takes a file if it is good; else what was good last stays.
+func (s *statics) read(path string, mixed bool) {
+	data, err := readManifest(path)
+	f := s.files[path]
+	if err == nil && f != nil && f.bad == "" && string(f.data) == string(data) {
+		return
+	}
+	var pods []*corev1.Pod
+	if err == nil {
+		pods, err = parseStatic(path, data, s.node, mixed)
+	}
+	if f == nil {
+		f = &staticFile{}
+		s.files[path] = f
+		if err != nil { // it was good once, before this process
+			if old, oerr := os.ReadFile(s.copyOf(path)); oerr == nil {
+				if f.pods, oerr = parseStatic(path, old, s.node, mixed); oerr == nil {
+					f.data = old
+				}
+			}
+		}
+	}
+	if err != nil {
+		if text := err.Error(); f.bad != text {
+			f.bad = text
+			rest := "it is not run"
+			if len(f.pods) > 0 {
+				rest = "what was there before runs on"
+			}
+			s.tell(fmt.Sprintf("Static pod file %s is refused, %s: %s", path, rest, text))
+		}
+		return
+	}
+	f.data, f.pods, f.bad = data, pods, ""
+	if len(pods) == 0 {
+		return
+	}
+	if err := keepCopy(s.copyOf(path), data); err != nil {
+		slog.Warn("the copy of a static pod's file cannot be kept; should the file break, its pod ends at the next boot", "file", path, "err", err)
+	}
+}
+
+func (s *statics) tell(message string) {
+	slog.Warn("static pod refused", "why", message)
+	if s.complain != nil {
+		s.complain("FailedStaticPod", message)
+	}
+}
+
+func readManifest(path string) ([]byte, error) {
+	st, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !st.Mode().IsRegular() || st.Size() > maxManifest {
+		return nil, fmt.Errorf("it is no regular file of at most %d bytes", maxManifest)
+	}
+	return os.ReadFile(path)
+}
+
+// copyOf is where the last good content of a file is kept.
+func (s *statics) copyOf(path string) string {
+	return filepath.Join(s.keep, strings.ReplaceAll(strings.ReplaceAll(path, "%", "%25"), "/", "%2f"))
+}
+
+// keepCopy replaces a file for good; the same content is not written again.
+func keepCopy(path string, data []byte) error {
+	if old, err := os.ReadFile(path); err == nil && string(old) == string(data) {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path+".tmp", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(path+".tmp", path)
+}
+
+// settle makes the set of pods that the files ask for. Of two with one name the first file's is taken.
+func (s *statics) settle() {
+	var paths []string
+	for path := range s.files {
+		paths = append(paths, path)
+	}
+	slices.Sort(paths)
+	next, names := map[types.UID]*corev1.Pod{}, map[string]string{}
+	for _, path := range paths {
+		f := s.files[path]
+		for _, p := range f.pods {
+			if other, taken := names[api.Key(p).String()]; taken || next[p.UID] != nil {
+				if text := "the name or uid of its pod is that of " + other; f.bad != text {
+					f.bad = text
+					s.tell(fmt.Sprintf("Static pod file %s is refused: %s", path, text))
+				}
+				continue
+			}
+			names[api.Key(p).String()] = path
+			if have := s.pods[p.UID]; have != nil {
+				next[p.UID] = have
+				continue
+			}
+			next[p.UID] = s.begin(p)
+		}
+	}
+	same := len(next) == len(s.pods)
+	for uid := range next {
+		same = same && s.pods[uid] != nil
+	}
+	for uid := range s.pods {
+		if next[uid] == nil {
+			_ = os.Remove(s.statusFile(uid))
+		}
+	}
+	s.pods = next
+	if !same {
+		s.poke()
+	}
+}
+
+// begin gives a pod its first status: that which it had, should this be the same boot.
+func (s *statics) begin(p *corev1.Pod) *corev1.Pod {
+	p = p.DeepCopy()
+	now := metav1.Now().Rfc3339Copy()
+	p.CreationTimestamp = now
+	p.Annotations[annotationSeen] = now.Format(time.RFC3339Nano)
+	if data, err := os.ReadFile(s.statusFile(p.UID)); err == nil {
+		var kept corev1.Pod
+		if json.Unmarshal(data, &kept) == nil && kept.UID == p.UID {
+			p.CreationTimestamp = kept.CreationTimestamp
+			// One that a stop of this board ended comes back.
+			if kept.Status.Phase != corev1.PodFailed || kept.Status.Reason != poweredOff {
+				p.Status = kept.Status
+			}
+			p.Annotations[annotationSeen] = kept.Annotations[annotationSeen]
+		}
+	}
+	s.number(p)
+	return p
+}
+
+func (s *statics) number(p *corev1.Pod) {
+	s.seq++
+	p.ResourceVersion = strconv.Itoa(s.seq)
+}
+
+func (s *statics) statusFile(uid types.UID) string {
+	return filepath.Join(s.statuses, string(uid)+".json")
+}
+
+// list is what there is to be.
+func (s *statics) list() []*corev1.Pod {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []*corev1.Pod
+	for _, p := range s.pods {
+		out = append(out, p)
+	}
+	slices.SortFunc(out, func(a, b *corev1.Pod) int { return strings.Compare(api.Key(a).String(), api.Key(b).String()) })
+	return out
+}
+
+// named finds a static pod by the name its mirror has; nil if there is none.
+func (s *statics) named(namespace, name string) *corev1.Pod {
+	for _, p := range s.list() {
+		if p.Namespace == namespace && p.Name == name {
+			return p
+		}
+	}
+	return nil
+}
+
+// UpdateStatus implements podHome.
+func (s *statics) UpdateStatus(_ context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	have := s.pods[pod.UID]
+	if have == nil { // its file is gone: it is being stopped, and nobody looks
+		out := pod.DeepCopy()
+		s.number(out)
+		return out, nil
+	}
+	out := have.DeepCopy()
+	out.Status = *pod.Status.DeepCopy()
+	s.number(out)
+	s.pods[pod.UID] = out
+	data, err := json.Marshal(out)
+	if err == nil {
+		if err = os.MkdirAll(s.statuses, 0o700); err == nil {
+			err = os.WriteFile(s.statusFile(pod.UID)+".tmp", data, 0o600)
+		}
+	}
+	if err == nil {
+		err = os.Rename(s.statusFile(pod.UID)+".tmp", s.statusFile(pod.UID))
+	}
+	if err != nil {
+		slog.Warn("the status of a static pod cannot be kept; a restart of this process begins it anew", "pod", api.Key(pod), "err", err)
+	}
+	s.poke()
+	return out, nil
+}
+
+// Get implements podHome.
+func (s *statics) Get(_ context.Context, namespace, name string) (*corev1.Pod, error) {
+	if p := s.named(namespace, name); p != nil {
+		return p, nil
+	}
+	return nil, apierrors.NewNotFound(api.Pods.GR(), name)
+}
+
+// Delete implements podHome: a static pod that was to end has ended.
+func (s *statics) Delete(context.Context, *corev1.Pod) error { return nil }
+
+// restart begins a pod anew that ended with a shutdown which then did not happen.
+func (s *statics) restart(uid types.UID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.pods[uid]
+	if p == nil {
+		return
+	}
+	_ = os.Remove(s.statusFile(uid))
+	p = p.DeepCopy()
+	p.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: p.Status.QOSClass}
+	s.number(p)
+	s.pods[uid] = p
+	s.poke()
+}

@@ -1,0 +1,401 @@
+package node
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ledge/api"
+	"ledge/node/podstate"
+	"ledge/runtime"
+	enginefake "ledge/runtime/fake"
+)
+
+const staticPod = `apiVersion: v1
+kind: Pod
+metadata: {name: s}
+spec:
+  containers: [{name: c, image: "example.com/app:v1", command: [app]}]
+`
+
+// statics makes the rig's agent read a directory, and gives what replaces and removes files of it.
+func (r *rig) statics(dirs ...StaticDir) (put func(name, text string), remove func(name string)) {
+	r.Helper()
+	dir := filepath.Join(r.dir, "manifests")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		r.Fatal(err)
+	}
+	r.cfg.Static.Dirs = append([]StaticDir{{Path: dir}}, dirs...)
+	put = func(name, text string) {
+		r.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			r.Fatal(err)
+		}
+	}
+	return put, func(name string) {
+		r.Helper()
+		if err := os.Remove(filepath.Join(dir, name)); err != nil {
+			r.Fatal(err)
+		}
+	}
+}
+
+// boot is the board's power going off and on.
+func (r *rig) boot() {
+	r.Helper()
+	r.end()
+	r.engine = enginefake.New(enginefake.Config{})
+	r.cfg.Engine = r.engine
+	if err := os.RemoveAll(r.cfg.RunDir); err != nil {
+		r.Fatal(err)
+	}
+	r.begin()
+}
+
+// scanned is long enough for a change of a file to be seen and acted on.
+const scanned = staticScan + 5*time.Second
+
+// TestStaticPod: N-7.49 and N-7.50, what it is and what is shown of it.
+func TestStaticPod(t *testing.T) {
+	with(t, nil, func(r *rig) {
+		put, _ := r.statics()
+		put("s.yaml", staticPod)
+		put(".hidden.yaml", strings.Replace(staticPod, "name: s", "name: hidden", 1))
+		r.begin()
+		r.pass(5 * time.Second)
+		r.want("running", r.running(), "c.0")
+		m := r.get("s-n")
+		own := r.agent.statics.named("default", "s-n")
+		owner := metav1.GetControllerOf(m)
+		if m.Annotations["kubernetes.io/config.mirror"] != string(own.UID) || m.Annotations["kubernetes.io/config.hash"] != string(own.UID) ||
+			m.Annotations["kubernetes.io/config.source"] != "file" || m.Annotations["kubernetes.io/config.seen"] == "" || m.UID == own.UID ||
+			owner == nil || owner.Kind != "Node" || owner.Name != "n" || owner.UID != r.node().UID || m.Spec.NodeName != "n" {
+			t.Errorf("mirror %+v", m.ObjectMeta)
+		}
+		if !slices.ContainsFunc(m.Spec.Tolerations, func(t corev1.Toleration) bool {
+			return t.Operator == corev1.TolerationOpExists && t.Effect == corev1.TaintEffectNoExecute && t.Key == ""
+		}) {
+			t.Errorf("tolerations %+v", m.Spec.Tolerations)
+		}
+		if m.Status.Phase != corev1.PodRunning || len(m.Status.ContainerStatuses) != 1 || m.Status.PodIP == "" {
+			t.Errorf("the mirror's status is %+v", m.Status)
+		}
+		if list, err := r.List(r.Context(), api.Pods, api.ListOptions{}); err != nil || len(list.Items) != 1 {
+			t.Errorf("%d pods, %v", len(list.Items), err)
+		}
+		writeLog(t, r.agent.logFile(own, "c", 0), second(1)+" stdout F hello")
+		in, err := r.agent.Logs(r.Context(), "default", "s-n", api.LogOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out, err := io.ReadAll(in); err != nil || string(out) != "hello\n" {
+			t.Errorf("log %q %v", out, err)
+		}
+		in.Close()
+
+		// Who deletes the mirror does not stop the pod, and sees it again.
+		for _, grace := range []*int64{nil, new(int64(0))} {
+			r.delete("s-n", grace)
+			r.pass(5 * time.Second)
+			again := r.get("s-n")
+			if again.UID == m.UID || again.DeletionTimestamp != nil || again.Status.Phase != corev1.PodRunning {
+				t.Errorf("after the mirror was deleted: %+v", again.ObjectMeta)
+			}
+			m = again
+			r.want("running", r.running(), "c.0")
+		}
+		r.engine.End(containerID(own, "c", 0), runtime.Exit{Code: 1})
+		r.pass(time.Second)
+		if n := r.get("s-n").Status.ContainerStatuses[0].RestartCount; n != 1 {
+			t.Errorf("%d restarts are shown", n)
+		}
+		// A restart of the agent finds it as it was.
+		r.begin()
+		r.pass(5 * time.Second)
+		r.want("running after a restart", r.running(), "c.1")
+		if got := r.get("s-n"); got.UID != m.UID || got.Status.ContainerStatuses[0].RestartCount != 1 {
+			t.Errorf("after a restart: %+v", got.Status)
+		}
+		// And after a boot it begins anew.
+		r.boot()
+		r.pass(5 * time.Second)
+		r.want("running after a boot", r.running(), "c.0")
+		if got := r.get("s-n"); got.Status.ContainerStatuses[0].RestartCount != 0 || got.Status.Phase != corev1.PodRunning {
+			t.Errorf("after a boot: %+v", got.Status)
+		}
+	})
+}
+
+// TestStaticPodWithoutAPI: it starts, restarts and ends while the API is away all the time.
+func TestStaticPodWithoutAPI(t *testing.T) {
+	with(t, nil, func(r *rig) {
+		put, remove := r.statics()
+		put("s.yaml", staticPod)
+		r.via.breaks(down)
+		r.begin()
+		r.pass(5 * time.Second)
+		r.want("running", r.running(), "c.0")
+		own := r.agent.statics.named("default", "s-n")
+		r.engine.End(containerID(own, "c", 0), runtime.Exit{Code: 1})
+		r.pass(time.Second)
+		r.want("running again", r.running(), "c.1")
+		put("second.yaml", strings.Replace(staticPod, "name: s", "name: t", 1))
+		r.pass(scanned)
+		two := r.running()
+		slices.Sort(two)
+		r.want("two", two, "c.0", "c.1")
+		remove("s.yaml")
+		r.pass(2 * scanned)
+		r.want("one", r.running(), "c.0")
+		r.via.breaks(nil)
+		r.pass(2 * time.Minute)
+		if p := r.get("t-n"); p.Status.Phase != corev1.PodRunning {
+			t.Errorf("when the API is there: %+v", p.Status)
+		}
+		if !r.gone("s-n") {
+			t.Error("a pod is shown that ended before")
+		}
+	})
+}
+
+// TestStaticPodChanges: a changed file is another pod, and the old one ends first; a removed file is the end.
+func TestStaticPodChanges(t *testing.T) {
+	with(t, nil, func(r *rig) {
+		put, remove := r.statics()
+		put("s.yaml", staticPod)
+		r.begin()
+		r.pass(5 * time.Second)
+		old := r.agent.statics.named("default", "s-n")
+		put("s.yaml", strings.Replace(staticPod, "name: c,", "name: d,", 1))
+		r.pass(scanned)
+		r.want("running", r.running(), "d.0")
+		now := r.get("s-n")
+		if uid := now.Annotations["kubernetes.io/config.mirror"]; uid == string(old.UID) || uid != string(r.agent.statics.named("default", "s-n").UID) {
+			t.Errorf("the mirror shows %s, the old one was %s", uid, old.UID)
+		}
+		if now.Status.ContainerStatuses[0].Name != "d" {
+			t.Errorf("%+v", now.Status)
+		}
+		remove("s.yaml")
+		r.pass(2 * scanned)
+		if !r.gone("s-n") {
+			t.Errorf("still shown: %+v", r.get("s-n").ObjectMeta)
+		}
+		r.nothingLeft()
+		for _, dir := range []string{r.agent.statics.keep, r.agent.statics.statuses} {
+			if left, err := os.ReadDir(dir); err == nil && len(left) > 0 {
+				t.Errorf("left: %v", left)
+			}
+		}
+	})
+}
+
+// TestBrokenStaticPod: a file that breaks is refused with an event and what was good runs on, also after a restart
+// and a boot; one that was never good is not run.
+func TestBrokenStaticPod(t *testing.T) {
+	with(t, nil, func(r *rig) {
+		put, remove := r.statics()
+		put("s.yaml", staticPod)
+		put("never.yaml", "kind: [")
+		r.begin()
+		r.pass(5 * time.Second)
+		uid := r.agent.statics.named("default", "s-n").UID
+		put("s.yaml", staticPod+"  hostname: Not_A_Name\n")
+		r.pass(2 * scanned)
+		r.want("running", r.running(), "c.0")
+		events := r.events.of("FailedStaticPod")
+		if len(events) != 2 || !strings.Contains(events[0], "never.yaml is refused, it is not run") ||
+			!strings.Contains(events[1], "s.yaml is refused, what was there before runs on") || !strings.Contains(events[1], "spec.hostname") {
+			t.Errorf("events %q", events)
+		}
+		for what, again := range map[string]func(){"a restart": r.begin, "a boot": r.boot} {
+			again()
+			r.pass(5 * time.Second)
+			r.want("running after "+what, r.running(), "c.0")
+			if got := r.agent.statics.named("default", "s-n"); got == nil || got.UID != uid {
+				t.Errorf("after %s: %+v", what, got)
+			}
+		}
+		put("s.yaml", strings.Replace(staticPod, "name: c,", "name: mended,", 1))
+		r.pass(scanned)
+		r.want("running when mended", r.running(), "mended.0")
+		// Two of one name: the first file's.
+		put("z.yaml", strings.Replace(staticPod, "name: c,", "name: other,", 1))
+		r.pass(scanned)
+		r.want("running of two", r.running(), "mended.0")
+		if events := r.events.of("FailedStaticPod"); !strings.Contains(events[len(events)-1], "z.yaml is refused: the name or uid of its pod is that of ") {
+			t.Errorf("events %q", events)
+		}
+		remove("s.yaml")
+		r.pass(2 * scanned)
+		r.want("the other one's turn", r.running(), "other.0")
+	})
+}
+
+// TestStaticPodAndShutdown: it ends with a shutdown, and comes back if that does not happen, or with the next start.
+func TestStaticPodAndShutdown(t *testing.T) {
+	with(t, nil, func(r *rig) {
+		put, _ := r.statics()
+		put("s.yaml", staticPod)
+		put("once.yaml", "apiVersion: v1\nkind: Pod\nmetadata: {name: once}\nspec: {restartPolicy: Never, "+
+			"containers: [{name: once, image: 'example.com/app:v1', command: [app]}]}\n")
+		r.begin()
+		r.pass(5 * time.Second)
+		once := r.agent.statics.named("default", "once-n")
+		r.engine.End(containerID(once, "once", 0), runtime.Exit{})
+		r.pass(5 * time.Second)
+		if p := r.get("once-n"); p.Status.Phase != corev1.PodSucceeded {
+			t.Errorf("%+v", p.Status)
+		}
+		r.begin()
+		r.pass(5 * time.Second)
+		r.want("what had its one run has had it", r.running(), "c.0")
+
+		off := podstate.Stop{Reason: poweredOff, Message: "Pod was terminated in response to imminent node shutdown."}
+		stopped := func() {
+			t.Helper()
+			r.agent.Close("node is shutting down")
+			if err := r.agent.StopPod(r.Context(), r.agent.statics.named("default", "s-n").UID, off); err != nil {
+				t.Fatal(err)
+			}
+			r.pass(30 * time.Second)
+			r.want("running", r.running())
+			if p := r.get("s-n"); p.Status.Phase != corev1.PodFailed || p.Status.Reason != poweredOff {
+				t.Errorf("%+v", p.Status)
+			}
+		}
+		stopped()
+		r.agent.Close("")
+		r.pass(30 * time.Second)
+		r.want("running after all", r.running(), "c.0")
+		stopped()
+		r.begin()
+		r.pass(5 * time.Second)
+		r.want("running after a start", r.running(), "c.0")
+		if p := r.get("s-n"); p.Status.Phase != corev1.PodRunning {
+			t.Errorf("%+v", p.Status)
+		}
+	})
+}
+
+// TestStaticPodNameTaken: a pod of the API with the name of a static one is left alone, and the static one runs.
+func TestStaticPodNameTaken(t *testing.T) {
+	with(t, nil, func(r *rig) {
+		put, _ := r.statics()
+		r.begin()
+		r.pod("s-n", func(p *corev1.Pod) { p.Spec.Containers[0].Name = "theirs" })
+		put("s.yaml", staticPod)
+		r.pass(scanned)
+		got := r.running()
+		slices.Sort(got)
+		r.want("running", got, "c.0", "theirs.0")
+		if api.IsMirror(r.get("s-n")) {
+			t.Error("it was replaced by a mirror")
+		}
+		r.delete("s-n", new(int64(0)))
+		r.pass(time.Minute)
+		if !api.IsMirror(r.get("s-n")) {
+			t.Error("there is no mirror when the name is free")
+		}
+	})
+}
+
+// TestMirrorOfNothing: one whose file went while nobody was there is taken away.
+func TestMirrorOfNothing(t *testing.T) {
+	with(t, nil, func(r *rig) {
+		put, remove := r.statics()
+		put("s.yaml", staticPod)
+		r.begin()
+		r.pass(5 * time.Second)
+		r.get("s-n")
+		r.end()
+		remove("s.yaml")
+		r.begin()
+		r.pass(10 * time.Second)
+		if !r.gone("s-n") {
+			t.Error("it is still shown")
+		}
+		r.nothingLeft()
+	})
+}
+
+func TestParseStatic(t *testing.T) {
+	parse := func(text string, others bool) ([]*corev1.Pod, error) {
+		return parseStatic("/m/f", []byte(text), "node1", others)
+	}
+	pods, err := parse(staticPod, false)
+	if err != nil || len(pods) != 1 || pods[0].Name != "s-node1" || pods[0].Namespace != "default" || len(pods[0].UID) != 32 ||
+		pods[0].Status.QOSClass != corev1.PodQOSBestEffort || *pods[0].Spec.TerminationGracePeriodSeconds != 30 {
+		t.Fatalf("%+v %v", pods, err)
+	}
+	again, _ := parse(staticPod, false)
+	other, _ := parseStatic("/m/g", []byte(staticPod), "node1", false)
+	if again[0].UID != pods[0].UID || other[0].UID == pods[0].UID {
+		t.Errorf("uids %s %s %s", pods[0].UID, again[0].UID, other[0].UID)
+	}
+	pods, err = parse(staticPod+"---\n# nothing\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n---\n"+strings.Replace(staticPod, "name: s", "name: t", 1), true)
+	if err != nil || len(pods) != 2 || pods[1].Name != "t-node1" || pods[0].UID == pods[1].UID {
+		t.Errorf("several: %+v %v", pods, err)
+	}
+	pods, err = parse(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"j","uid":"abc-1","namespace":"kube-system"},`+
+		`"spec":{"priorityClassName":"system-node-critical","containers":[{"name":"c","image":"x"}]}}`, false)
+	if err != nil || pods[0].UID != "abc-1" || *pods[0].Spec.Priority != 2000001000 || pods[0].Namespace != "kube-system" {
+		t.Errorf("JSON: %+v %v", pods, err)
+	}
+	if pods, err := parse("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n", true); err != nil || len(pods) != 0 {
+		t.Errorf("other things only: %v %v", pods, err)
+	}
+	spec := func(text string) string { return staticPod + "  " + text + "\n" }
+	for text, want := range map[string]string{
+		"":                             "no pod",
+		"# nothing\n":                  "no pod",
+		"a: [":                         "yaml",
+		"kind: Pod\n":                  `not a "Pod" of ""`,
+		"apiVersion: v1\nkind: Node\n": `not a "Node"`,
+		strings.Replace(staticPod, "{name: s}", "{}", 1):                  "metadata.name is missing",
+		strings.Replace(staticPod, "name: s", "name: s, uid: ../../x", 1): "metadata.uid",
+		strings.Replace(staticPod, "name: s", "name: S", 1):               "metadata.name",
+		spec("colour: red"):                                                                                "colour",
+		spec("serviceAccountName: x"):                                                                      "service accounts",
+		spec("priorityClassName: mine"):                                                                    "priorityClassName",
+		spec("imagePullSecrets: [{name: x}]"):                                                              "",
+		spec("volumes: [{name: v, configMap: {name: x}}]"):                                                 "ConfigMaps or Secrets",
+		spec("volumes: [{name: v, secret: {secretName: x}}]"):                                              "ConfigMaps or Secrets",
+		spec("volumes: [{name: v, projected: {sources: [{secret: {name: x}}]}}]"):                          "refer to",
+		spec("volumes: [{name: v, persistentVolumeClaim: {claimName: x}}]"):                                "persistent volume claims",
+		strings.Replace(staticPod, "command:", "envFrom: [{secretRef: {name: x}}], command:", 1):           "ConfigMaps or Secrets",
+		strings.Replace(staticPod, "name: s", "name: s, annotations: {kubernetes.io/config.mirror: x}", 1): "config.mirror",
+	} {
+		pods, err := parse(text, false)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v %v, want %q", text, pods, err, want)
+		}
+	}
+}
+
+func FuzzParseStatic(f *testing.F) {
+	f.Add(staticPod)
+	f.Add("---\n---\nkind: Pod\napiVersion: v1\n")
+	f.Add(`{"apiVersion":"v1","kind":"Pod"}`)
+	f.Fuzz(func(t *testing.T, text string) {
+		pods, err := parseStatic("/m/f", []byte(text), "n", false)
+		if err != nil {
+			return
+		}
+		for _, p := range pods {
+			if p.UID == "" || strings.ContainsAny(string(p.UID), "/.") || !strings.HasSuffix(p.Name, "-n") || p.Spec.NodeName != "n" {
+				t.Errorf("%q gives %+v", text, p.ObjectMeta)
+			}
+			if err := api.Validate(p); err != nil {
+				t.Errorf("%q: %v", text, err)
+			}
+		}
+	})
+}
