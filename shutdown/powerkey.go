@@ -79,7 +79,7 @@ func (k *PowerKey) Run(ctx context.Context, tell func(Event)) error {
 				defer f.Close()
 				stop := context.AfterFunc(ctx, func() { _ = f.SetReadDeadline(time.Now()) })
 				defer stop()
-				if err := readPresses(f, press); err != nil && ctx.Err() == nil {
+				if err := readPresses(f, press); ctx.Err() == nil {
 					slog.Warn("the power key is gone", "device", path, "err", err)
 					mu.Lock()
 					delete(open, path) // it may come back under the same name
@@ -127,7 +127,7 @@ func openPowerKey(path string) (*os.File, error) {
 	return f, nil
 }
 
-// readPresses calls press for every time the key goes down, until the stream ends. An event is a time of two words of
+// readPresses calls press for every time the key goes down, until the stream ends or breaks, and says how. An event is a time of two words of
 // the machine, then type, code and value.
 func readPresses(in io.Reader, press func()) error {
 	const stamp = 2 * strconv.IntSize / 8
