@@ -134,7 +134,7 @@ func (d *Disk) room(bytes int64) error {
 	if err := unix.Statfs(d.cfg.Root, &st); err != nil {
 		return &fs.PathError{Op: "statfs", Path: d.cfg.Root, Err: err}
 	}
-	if free := int64(st.Bavail) * st.Bsize; bytes > free {
+	if free := int64(st.Bavail) * int64(st.Bsize); bytes > free {
 		return fmt.Errorf("%d MB are to be downloaded and only %d MB are free on the disk of %s: %w", bytes>>20, free>>20,
 			filepath.Clean(d.cfg.Root), unix.ENOSPC)
 	}
