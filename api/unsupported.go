@@ -29,7 +29,6 @@ type refusal struct {
 
 var unsupportedInPods = slices.Concat([]refusal{
 	{"spec.ephemeralContainers", nil},
-	{"spec.shareProcessNamespace", []string{"false"}},
 	{"spec.hostUsers", []string{"true"}},
 	{"spec.schedulingGates", nil},
 	{"spec.schedulingGroup", nil},

@@ -17,7 +17,7 @@ import (
 var honoured = strings.Fields(`
 	spec.imagePullSecrets[*].name
 	spec.restartPolicy spec.readinessGates spec.terminationGracePeriodSeconds spec.activeDeadlineSeconds spec.dnsPolicy
-	spec.nodeSelector spec.serviceAccountName spec.serviceAccount spec.nodeName spec.hostNetwork spec.hostPID
+	spec.nodeSelector spec.serviceAccountName spec.serviceAccount spec.nodeName spec.hostNetwork spec.shareProcessNamespace spec.hostPID
 	spec.hostIPC spec.hostname spec.subdomain spec.affinity spec.schedulerName spec.tolerations
 	spec.priorityClassName spec.priority spec.preemptionPolicy spec.enableServiceLinks
 	spec.topologySpreadConstraints spec.resources.limits spec.resources.requests spec.setHostnameAsFQDN spec.hostnameOverride spec.hostAliases spec.dnsConfig

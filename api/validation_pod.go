@@ -53,6 +53,9 @@ func validatePodSpec(s *corev1.PodSpec, at *field.Path) field.ErrorList {
 		errs = append(errs, validateSysctls(s.SecurityContext.Sysctls, s, at.Child("securityContext", "sysctls"))...)
 	}
 	errs = append(errs, validateProcMount(s)...)
+	if s.ShareProcessNamespace != nil && *s.ShareProcessNamespace && s.HostPID {
+		errs = append(errs, field.Invalid(at.Child("shareProcessNamespace"), true, "ShareProcessNamespace and HostPID cannot both be enabled"))
+	}
 	errs = append(errs, metav1validation.ValidateLabels(s.NodeSelector, at.Child("nodeSelector"))...)
 	errs = append(errs, validateAffinity(s.Affinity, at.Child("affinity"))...)
 	errs = append(errs, validateTolerations(s.Tolerations, at.Child("tolerations"))...)

@@ -107,10 +107,10 @@ func TestRefusedPod(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 		r.want("events", r.events.of("SysctlForbidden"), `Warning SysctlForbidden p: forbidden sysctl: "net.core.somaxconn" not allowlisted`)
-		r.pod("q", withSysctl("net.ipv4.tcp_syncookies"))
+		r.pod("q", withSysctl("net.ipv4.tcp_syncookies"), func(p *corev1.Pod) { p.Spec.ShareProcessNamespace = new(true) })
 		r.pass(time.Second)
 		st, err := r.engine.List(r.Context())
-		if err != nil || len(st.Pods) != 1 || st.Pods[0].Pod.Sysctls["net.ipv4.tcp_syncookies"] != "1" {
+		if err != nil || len(st.Pods) != 1 || st.Pods[0].Pod.Sysctls["net.ipv4.tcp_syncookies"] != "1" || !st.Pods[0].Pod.ShareProcess {
 			t.Errorf("%+v %v", st.Pods, err)
 		}
 	})

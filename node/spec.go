@@ -23,7 +23,8 @@ func (a *Agent) podSpec(pod *corev1.Pod) (runtime.Pod, error) {
 	}
 	return runtime.Pod{UID: string(pod.UID), Namespace: pod.Namespace, Name: pod.Name, Hostname: n.kernel,
 		HostNetwork: a.onHostNetwork(pod), HostPID: pod.Spec.HostPID, HostIPC: pod.Spec.HostIPC,
-		Cgroup: podCgroup(pod), Resources: a.limits().pod(pod), Sysctls: sysctls(pod)}, nil
+		ShareProcess: pod.Spec.ShareProcessNamespace != nil && *pod.Spec.ShareProcessNamespace,
+		Cgroup:       podCgroup(pod), Resources: a.limits().pod(pod), Sysctls: sysctls(pod)}, nil
 }
 
 // onHostNetwork: the pod asked for it, or this board has nothing else to give.

@@ -98,6 +98,8 @@ type Pod struct {
 	HostNetwork     bool
 	HostPID         bool
 	HostIPC         bool
+	// ShareProcess gives the containers one PID namespace, whose first process belongs to the pod. Not with HostPID.
+	ShareProcess bool
 	// Cgroup below the engine's root (Info.CgroupRoot), e.g. "kubepods/burstable/pod<uid>". The cgroup of a container
 	// stands in it and has the container's ID as its name.
 	Cgroup    string

@@ -167,7 +167,11 @@ func (e *Engine) EnsurePod(ctx context.Context, p runtime.Pod) (runtime.PodStatu
 	if err := writeJSON(filepath.Join(dir, "pod.json"), rec); err != nil {
 		return fail(err)
 	}
-	if rec.Status.NetNS, err = e.cfg.Runner.MakePod(dir, p); err != nil {
+	// Making it may take processes, and one of them may stay: nobody waits for that one.
+	e.reaper.begin()
+	rec.Status.NetNS, err = e.cfg.Runner.MakePod(dir, p)
+	e.reaper.end(0)
+	if err != nil {
 		return fail(err)
 	}
 	rec.Made = true

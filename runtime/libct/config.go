@@ -90,7 +90,10 @@ func (r *Runner) compile(podDir string, p runtime.Pod, c runtime.Container) (*co
 // namespaces: those of the pod are joined where they are pinned, the container's own are new.
 func (r *Runner) namespaces(podDir string, p runtime.Pod, c runtime.Container) configs.Namespaces {
 	ns := configs.Namespaces{{Type: configs.NEWNS}}
-	if !p.HostPID {
+	switch {
+	case p.ShareProcess:
+		ns.Add(configs.NEWPID, filepath.Join(podDir, "ns", "pid"))
+	case !p.HostPID:
 		ns.Add(configs.NEWPID, "")
 	}
 	for _, kind := range pinned(p) {

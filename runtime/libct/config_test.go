@@ -1,6 +1,8 @@
 package libct
 
 import (
+	"bytes"
+	"debug/elf"
 	"encoding/json"
 	"os"
 	"regexp"
@@ -99,11 +101,12 @@ func TestNamespaces(t *testing.T) {
 		p runtime.Pod
 		c runtime.Container
 	}{
-		"CGROUP: IPC:ns/ipc NET:ns/net NS: PID: UTS:ns/uts": {},
-		"CGROUP: IPC:ns/ipc NS: PID:":                       {p: runtime.Pod{HostNetwork: true}},
-		"CGROUP: NET:ns/net NS: PID: UTS:ns/uts":            {p: runtime.Pod{HostIPC: true}},
-		"CGROUP: IPC:ns/ipc NET:ns/net NS: UTS:ns/uts":      {p: runtime.Pod{HostPID: true}},
-		"IPC:ns/ipc NET:ns/net NS: PID: UTS:ns/uts":         {c: runtime.Container{Privileged: true}},
+		"CGROUP: IPC:ns/ipc NET:ns/net NS: PID: UTS:ns/uts":       {},
+		"CGROUP: IPC:ns/ipc NS: PID:":                             {p: runtime.Pod{HostNetwork: true}},
+		"CGROUP: NET:ns/net NS: PID: UTS:ns/uts":                  {p: runtime.Pod{HostIPC: true}},
+		"CGROUP: IPC:ns/ipc NET:ns/net NS: UTS:ns/uts":            {p: runtime.Pod{HostPID: true}},
+		"CGROUP: IPC:ns/ipc NET:ns/net NS: PID:ns/pid UTS:ns/uts": {p: runtime.Pod{ShareProcess: true}},
+		"IPC:ns/ipc NET:ns/net NS: PID: UTS:ns/uts":               {c: runtime.Container{Privileged: true}},
 	} {
 		if got := list(in.p, in.c); got != want {
 			t.Errorf("%+v %v: %s, want %s", in.p, in.c.Privileged, got, want)
@@ -320,4 +323,21 @@ func TestHottestPaths(t *testing.T) {
 	if cfg := compile(t, r, runtime.Pod{}, runtime.Container{ProcMount: "Unmasked"}); len(cfg.MaskPaths) > 0 {
 		t.Errorf("%v", cfg.MaskPaths)
 	}
+}
+
+// TestInitProgram: small, and a file that a kernel would run.
+func TestInitProgram(t *testing.T) {
+	b, err := initProgram()
+	if err != nil || len(b) > 1024 {
+		t.Fatalf("%d bytes, %v", len(b), err)
+	}
+	f, err := elf.NewFile(bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.Type != elf.ET_EXEC || len(f.Progs) != 1 || f.Progs[0].Type != elf.PT_LOAD || f.Progs[0].Flags != elf.PF_R|elf.PF_X ||
+		f.Entry <= initBase || f.Entry >= initBase+f.Progs[0].Filesz || f.Progs[0].Filesz != uint64(len(b)) {
+		t.Errorf("%+v %+v", f.FileHeader, f.Progs[0].ProgHeader)
+	}
+	t.Logf("%d bytes", len(b))
 }

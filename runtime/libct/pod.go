@@ -39,7 +39,7 @@ func pinned(p runtime.Pod) []nsKind {
 // MakePod makes what the containers of a pod share and gives the path of its network namespace ("" if it has
 // none). What is there already is left alone. After an error nothing is left.
 func (r *Runner) MakePod(podDir string, p runtime.Pod) (netns string, err error) {
-	if err := errors.Join(checkID("pod", p.UID), checkCgroup(p.Cgroup), checkSysctls(p)); err != nil {
+	if err := errors.Join(checkID("pod", p.UID), checkCgroup(p.Cgroup), checkSysctls(p), checkSharing(p)); err != nil {
 		return "", err
 	}
 	defer func() {
@@ -56,6 +56,9 @@ func (r *Runner) MakePod(podDir string, p runtime.Pod) (netns string, err error)
 	if err := makeShm(podDir, p); err != nil {
 		return "", fmt.Errorf("make the pod's shared memory: %w", err)
 	}
+	if err := r.ensureInit(podDir, p); err != nil {
+		return "", err
+	}
 	if p.HostNetwork {
 		return "", nil
 	}
@@ -65,12 +68,15 @@ func (r *Runner) MakePod(podDir string, p runtime.Pod) (netns string, err error)
 // UnmakePod undoes MakePod, also a half-finished one, and fails if anything is left.
 func (r *Runner) UnmakePod(podDir string, p runtime.Pod) error {
 	var errs []error
+	if checkCgroup(p.Cgroup) == nil {
+		errs = append(errs, r.dropInit(podDir, p))
+	}
 	for _, name := range []string{"shm", "ns/net", "ns/uts", "ns/ipc"} {
 		if err := unmountAll(filepath.Join(podDir, name)); err != nil {
 			errs = append(errs, err)
 		}
 	}
-	if len(errs) == 0 {
+	if errors.Join(errs...) == nil {
 		errs = append(errs, os.RemoveAll(filepath.Join(podDir, "ns")), os.RemoveAll(filepath.Join(podDir, "shm")))
 	}
 	if checkCgroup(p.Cgroup) == nil {
@@ -216,4 +222,11 @@ func unmountAll(p string) error {
 		}
 	}
 	return fmt.Errorf("unmount %s: still mounted", p)
+}
+
+func checkSharing(p runtime.Pod) error {
+	if p.ShareProcess && p.HostPID {
+		return errors.New("a pod with the host's processes cannot share its own")
+	}
+	return nil
 }

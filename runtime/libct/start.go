@@ -26,6 +26,9 @@ func (r *Runner) Start(podDir, dir string, p runtime.Pod, c runtime.Container, s
 		return 0, fmt.Errorf("rootfs: %w", err)
 	}
 	c.Rootfs = rootfs
+	if err := r.ensureInit(podDir, p); err != nil {
+		return 0, err
+	}
 	if err := checkRootfs(c.Rootfs); err != nil {
 		return 0, err
 	}
