@@ -8,6 +8,19 @@ import (
 	"strings"
 )
 
+// CheckID refuses what cannot name a pod or a container: it becomes the name of a directory and of a cgroup, and must
+// not lead out of theirs.
+func CheckID(what, id string) error {
+	ok := id != "" && len(id) <= 200 && id != "." && id != ".."
+	for _, c := range []byte(id) {
+		ok = ok && ('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '_' || c == '.' || c == '-')
+	}
+	if !ok {
+		return fmt.Errorf("%s %q: only letters, digits, _ . - and at most 200 of them", what, id)
+	}
+	return nil
+}
+
 // Check refuses a place that is not exactly one, and a group that is not one of pods.
 func (p Place) Check() error {
 	n := 0

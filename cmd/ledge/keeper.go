@@ -46,6 +46,7 @@ func keeperVerb(ctx context.Context, c *command) error {
 		cfg.Park = func(name string, f *os.File) error { return fdStore("FDSTORE=1\nFDPOLL=0\nFDNAME="+name, f) }
 		cfg.Unpark = func(name string) error { return fdStore("FDSTOREREMOVE=1\nFDNAME="+name, nil) }
 	}
+	go settle(ctx)
 	return keeper.Run(ctx, cfg)
 }
 

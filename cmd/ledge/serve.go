@@ -187,6 +187,7 @@ func (b *board) run(ctx context.Context) error {
 		work.Go(func() error { return j(workCtx) })
 	}
 	work.Go(func() error { return b.power.Run(workCtx) })
+	go settle(workCtx)
 	b.tellStart()
 	slog.Info("serving", "node", b.name, "version", version, "socket", socketPath(b.runDir), "listen", b.listenAt)
 	b.notifyReady()

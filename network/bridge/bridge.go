@@ -62,18 +62,20 @@ type Setup struct {
 
 var _ network.Setup = (*Setup)(nil)
 
+// The lengths are checked apart: {1,128} compiles to 128 states, which every start of this binary would pay for.
+
 // nameShape keeps names that are good as interface, file, sysctl and (with - as .) nftables table name.
-var nameShape = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,14}$`)
+var nameShape = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]*$`)
 
 // uidShape is what fits in an interface's alias, beside the address.
-var uidShape = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
+var uidShape = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
 
 // New reads what an earlier process of this boot recorded. It changes nothing.
 func New(cfg Config) (*Setup, error) {
 	if cfg.Bridge == "" {
 		cfg.Bridge = "ledge0"
 	}
-	if !nameShape.MatchString(cfg.Bridge) {
+	if !nameShape.MatchString(cfg.Bridge) || len(cfg.Bridge) > 15 {
 		return nil, fmt.Errorf("bridge %q: want a letter, then up to 14 letters, digits, - or _", cfg.Bridge)
 	}
 	if cfg.RunDir == "" {
@@ -187,7 +189,7 @@ func (s *Setup) Attach(ctx context.Context, pod network.Pod) ([]netip.Addr, erro
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if !uidShape.MatchString(pod.UID) {
+	if !uidShape.MatchString(pod.UID) || len(pod.UID) > 128 {
 		return nil, fmt.Errorf("connect pod %s/%s: %q is no UID", pod.Namespace, pod.Name, pod.UID)
 	}
 	s.mu.Lock()

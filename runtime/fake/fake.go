@@ -8,7 +8,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"sync"
 	"syscall"
@@ -147,7 +146,7 @@ func (e *Engine) EnsurePod(_ context.Context, p runtime.Pod) (runtime.PodStatus,
 	if err := e.check(); err != nil {
 		return runtime.PodStatus{}, err
 	}
-	if err := checkID("pod", p.UID); err != nil {
+	if err := runtime.CheckID("pod", p.UID); err != nil {
 		return runtime.PodStatus{}, err
 	}
 	if st, ok := e.pods[p.UID]; ok {
@@ -213,7 +212,7 @@ func (e *Engine) admit(spec runtime.Container) (c *container, mine bool, err err
 	if err := e.check(); err != nil {
 		return nil, false, err
 	}
-	if err := checkID("container", spec.ID); err != nil {
+	if err := runtime.CheckID("container", spec.ID); err != nil {
 		return nil, false, err
 	}
 	if c, ok := e.cons[spec.ID]; ok {
@@ -467,13 +466,4 @@ func (e *Engine) news(w *watcher) ([]runtime.Status, error) {
 	}
 	w.dirty = map[string]bool{}
 	return list, nil
-}
-
-var validID = regexp.MustCompile(`^[a-zA-Z0-9_.-]{1,200}$`)
-
-func checkID(what, id string) error {
-	if !validID.MatchString(id) || id == "." || id == ".." {
-		return fmt.Errorf("%s %q: only letters, digits, _ . - and at most 200 of them", what, id)
-	}
-	return nil
 }

@@ -9,7 +9,6 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	"regexp"
 	goruntime "runtime"
 	"slices"
 	"sync"
@@ -141,7 +140,7 @@ func (e *Engine) EnsurePod(ctx context.Context, p runtime.Pod) (runtime.PodStatu
 		return runtime.PodStatus{}, err
 	}
 	defer end()
-	if err := checkID("pod", p.UID); err != nil {
+	if err := runtime.CheckID("pod", p.UID); err != nil {
 		return runtime.PodStatus{}, err
 	}
 	unlock, err := e.pods.lock(ctx, p.UID)
@@ -364,14 +363,4 @@ func (c *container) alive() bool {
 func (e *Engine) podDir(uid string) string { return filepath.Join(podsDir(e.cfg.RunDir), uid) }
 func (e *Engine) containerDir(id string) string {
 	return filepath.Join(containersDir(e.cfg.RunDir), id)
-}
-
-var validID = regexp.MustCompile(`^[a-zA-Z0-9_.-]{1,200}$`)
-
-// checkID refuses what could leave the directory it is to name.
-func checkID(what, id string) error {
-	if !validID.MatchString(id) || id == "." || id == ".." {
-		return fmt.Errorf("%s %q: only letters, digits, _ . - and at most 200 of them", what, id)
-	}
-	return nil
 }

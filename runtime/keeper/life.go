@@ -19,7 +19,7 @@ func (e *Engine) Start(ctx context.Context, c runtime.Container) (runtime.Status
 		return runtime.Status{}, err
 	}
 	defer end()
-	if err := checkID("container", c.ID); err != nil {
+	if err := runtime.CheckID("container", c.ID); err != nil {
 		return runtime.Status{}, err
 	}
 	unlock, err := e.pods.lock(ctx, c.PodUID)

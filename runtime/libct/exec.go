@@ -25,7 +25,7 @@ const execPrefix = "exec-"
 // for. group names its processes for EndExec and LeaveExec; nothing of it is left after an error. c is the container
 // as it was started, with Args, Env, Cwd, User and TTY those of the command.
 func (r *Runner) Exec(dir string, p runtime.Pod, c runtime.Container, size runtime.Size, stdio [3]*os.File, console *os.File, group string) (int, error) {
-	if err := errors.Join(check(c), checkID("group", group)); err != nil {
+	if err := errors.Join(check(c), runtime.CheckID("group", group)); err != nil {
 		return 0, err
 	}
 	lc, err := libcontainer.Load(stateRoot(dir), c.ID)
@@ -56,7 +56,7 @@ func (r *Runner) Exec(dir string, p runtime.Pod, c runtime.Container, size runti
 
 // execGroup says in which hierarchy the commands of a container are kept apart, and where.
 func (r *Runner) execGroup(p runtime.Pod, id, group string) (controller, dir string, err error) {
-	if err := errors.Join(checkID("container", id), checkCgroup(p.Cgroup)); err != nil {
+	if err := errors.Join(runtime.CheckID("container", id), checkCgroup(p.Cgroup)); err != nil {
 		return "", "", err
 	}
 	m, err := r.open(r.containerCgroup(p, id), nil)

@@ -23,7 +23,6 @@ import (
 	"fmt"
 	"os"
 	"path"
-	"regexp"
 	goruntime "runtime"
 	"sync"
 
@@ -107,16 +106,6 @@ func (r *Runner) warn(msg string) {
 	if !seen && r.cfg.Warn != nil {
 		r.cfg.Warn(msg)
 	}
-}
-
-var validID = regexp.MustCompile(`^[a-zA-Z0-9_.-]{1,200}$`)
-
-// checkID refuses what cannot be the name of a directory and of a cgroup.
-func checkID(what, id string) error {
-	if !validID.MatchString(id) || id == "." || id == ".." {
-		return fmt.Errorf("%s %q: only letters, digits, _ . - and at most 200 of them", what, id)
-	}
-	return nil
 }
 
 // checkCgroup refuses a cgroup path that leaves the root.

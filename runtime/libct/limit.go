@@ -13,7 +13,7 @@ func (r *Runner) Limit(p runtime.Pod, id string, in runtime.Resources) error {
 	}
 	cg := r.podCgroup(p)
 	if id != "" {
-		if err := checkID("container", id); err != nil {
+		if err := runtime.CheckID("container", id); err != nil {
 			return err
 		}
 		cg = r.containerCgroup(p, id)

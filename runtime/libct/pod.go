@@ -39,7 +39,7 @@ func pinned(p runtime.Pod) []nsKind {
 // MakePod makes what the containers of a pod share and gives the path of its network namespace ("" if it has
 // none). What is there already is left alone. After an error nothing is left.
 func (r *Runner) MakePod(podDir string, p runtime.Pod) (netns string, err error) {
-	if err := errors.Join(checkID("pod", p.UID), checkCgroup(p.Cgroup), checkSysctls(p), checkSharing(p)); err != nil {
+	if err := errors.Join(runtime.CheckID("pod", p.UID), checkCgroup(p.Cgroup), checkSysctls(p), checkSharing(p)); err != nil {
 		return "", err
 	}
 	defer func() {

@@ -52,7 +52,7 @@ func (r *Runner) Start(podDir, dir string, p runtime.Pod, c runtime.Container, s
 }
 
 func check(c runtime.Container) error {
-	if err := checkID("container", c.ID); err != nil {
+	if err := runtime.CheckID("container", c.ID); err != nil {
 		return err
 	}
 	if len(c.Args) == 0 || c.Args[0] == "" {
@@ -119,7 +119,7 @@ func (r *Runner) Kill(p runtime.Pod, id string) error {
 // Unmake removes what Start made, after killing whatever still runs there, and fails if anything is left. A
 // container that is not there is not an error.
 func (r *Runner) Unmake(dir string, p runtime.Pod, id string) error {
-	if err := errors.Join(checkID("container", id), checkCgroup(p.Cgroup)); err != nil {
+	if err := errors.Join(runtime.CheckID("container", id), checkCgroup(p.Cgroup)); err != nil {
 		return err
 	}
 	if err := r.removeCgroup(r.containerCgroup(p, id)); err != nil {

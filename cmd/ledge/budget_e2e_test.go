@@ -1,0 +1,102 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The binary starts anew for every container, and for every look at the store: what its packages make before main is
+// paid each time, and stays in both long-lived processes. GODEBUG=inittrace=1 counts it exactly.
+func TestInitBudget(t *testing.T) {
+	cmd := exec.Command(ledgeBin, "version")
+	cmd.Env = append(os.Environ(), "GODEBUG=inittrace=1")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	all, ours := 0, 0
+	for line := range strings.Lines(string(out)) {
+		var pkg, at, took string
+		var bytes int
+		if n, _ := fmt.Sscanf(line, "init %s @%s ms, %s ms clock, %d bytes", &pkg, &at, &took, &bytes); n < 4 {
+			continue
+		}
+		all += bytes
+		if strings.HasPrefix(pkg, "ledge/") || pkg == "main" {
+			ours += bytes
+			if bytes > 16<<10 {
+				t.Errorf("%s makes %d bytes before main; 16 KiB is the limit", pkg, bytes)
+			}
+		}
+	}
+	if all == 0 {
+		t.Fatalf("no init trace in:\n%s", out)
+	}
+	t.Logf("%d bytes, %d of them ours", all, ours)
+	if all > 1200<<10 {
+		t.Errorf("the packages make %d bytes before main, the limit is 1200 KiB", all)
+	}
+}
+
+// The memory of a node without pods: PSS 32 MB, of it anonymous 12 MB (DESIGN 7).
+func TestIdleMemory(t *testing.T) {
+	onHost(t)
+	evict(t, ledgeBin)
+	b := newBoard(t)
+	b.serve()
+	time.Sleep(settleFirst + 30*time.Second) // beats and reports go on, and bring back what they need
+	var all, anonymous int
+	for _, pid := range []int{b.cmd.Process.Pid, b.keeperPID()} {
+		p, a := pss(t, pid)
+		t.Logf("%d: PSS %d KiB, of it anonymous %d KiB", pid, p, a)
+		all, anonymous = all+p, anonymous+a
+	}
+	if all > 32<<10 || anonymous > 12<<10 {
+		t.Errorf("brain and keeper at rest: PSS %d KiB, budget 32 MiB; of it anonymous %d KiB, budget 12 MiB", all, anonymous)
+	}
+}
+
+// evict takes a file out of the page cache, as a boot does. Kernels from 6.18 map whole folios of the page cache: of a
+// file just written those are up to 2 MB, and a single touched byte counts as so much.
+func evict(t *testing.T, path string) {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.Sync(); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func pss(t *testing.T, pid int) (all, anonymous int) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("/proc", fmt.Sprint(pid), "smaps_rollup"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		var kb int
+		if n, _ := fmt.Sscanf(line, "Pss: %d kB", &kb); n == 1 {
+			all = kb
+		}
+		if n, _ := fmt.Sscanf(line, "Pss_Anon: %d kB", &kb); n == 1 {
+			anonymous = kb
+		}
+	}
+	if all == 0 {
+		t.Fatalf("no PSS of process %d", pid)
+	}
+	return all, anonymous
+}
