@@ -42,6 +42,9 @@ const usage = `testprog VERB [ARG...]
   daemon FILE CODE      leave two children behind, one in a session of its own, that touch FILE; exit with CODE
   daemons FILE          leave the same children, and run
   size                  print the size of the terminal at each change, for ever
+  openexe               try for ever to open the programs of others for writing
+  swap A B              exchange two names for ever
+  device PATH           make a block device and open it
   asksocket PATH        connect to a unix socket and say what came of it`
 
 // end is how the program ends.
@@ -96,6 +99,9 @@ var verbs = map[string]func(arg argument, rest []string){
 	"daemon":    func(arg argument, _ []string) { daemons(arg(1, "")); end(number(arg(2, "0"))) },
 	"daemons":   func(arg argument, _ []string) { daemons(arg(1, "")); forever() },
 	"size":      func(argument, []string) { size() },
+	"openexe":   func(argument, []string) { openExecutables() },
+	"swap":      func(arg argument, _ []string) { swap(arg(1, ""), arg(2, "")) },
+	"device":    func(arg argument, _ []string) { device(arg(1, "")) },
 	"asksocket": func(arg argument, _ []string) { askSocket(arg(1, "")) },
 }
 

@@ -1,0 +1,64 @@
+package rough
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// openExecutables tries for ever to get hold of the programs of others for writing, as CVE-2019-5736 did, and says so
+// when it has.
+func openExecutables() {
+	say("ready")
+	for {
+		exes, _ := filepath.Glob("/proc/[0-9]*/exe")
+		for _, exe := range exes {
+			name, _ := os.Readlink(exe)
+			if name == os.Args[0] {
+				continue
+			}
+			if f, err := os.OpenFile(exe, os.O_WRONLY, 0); err == nil {
+				say("opened", name)
+				_ = f.Close()
+			}
+			// Held open, and opened again when the program has ended and is not busy any more.
+			f, err := os.Open(exe)
+			if err != nil {
+				continue
+			}
+			for range 3 {
+				if again, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", f.Fd()), os.O_WRONLY, 0); err == nil {
+					say("opened", name)
+					_ = again.Close()
+				}
+				time.Sleep(time.Millisecond)
+			}
+			_ = f.Close()
+		}
+	}
+}
+
+// swap exchanges two names for ever.
+func swap(a, b string) {
+	say("ready")
+	for {
+		check(unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE))
+	}
+}
+
+// device makes a node of the first memory disk, or whatever has that number, and tries to open it.
+func device(path string) {
+	err := unix.Mknod(path, unix.S_IFBLK|0o600, int(unix.Mkdev(1, 0)))
+	say("mknod", word(err))
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err == nil || errors.Is(err, unix.ENXIO) {
+		say("open allowed")
+		_ = f.Close()
+		return
+	}
+	say("open", word(err))
+}
