@@ -25,6 +25,7 @@ import (
 //	layers/.tmp-*           layers on their way in or out; .old-*: replaced while in use
 //	images/<hex>.json       a second copy of each image row
 //	containers/<key>/       the writable layer of a container; does not outlive the boot
+//	uses.json               in which order images were used, as of the last clean stop
 //	clean                   there after a clean stop only
 //
 // and below StoreConfig.RunDir: rootfs/<key> (mount points), mounts/<key>.json (what is mounted there), boot.
@@ -60,6 +61,9 @@ type StoreConfig struct {
 	MaxImport int64    // bytes in one archive, or in one layer of a registry; 0: 64 GiB
 
 	KeepBlobs KeepBlobs
+	GC        GCPolicy
+	// Statfs may change what the file system says of itself; for tests.
+	Statfs func(*unix.Statfs_t)
 
 	RetryPause time.Duration // after the first failure of a download, doubling; 0: half a second
 	MarkEvery  time.Duration // how often a long download is made safe; 0: 30 s
@@ -88,15 +92,19 @@ type Disk struct {
 
 	write sync.Mutex // held by whoever makes or removes layers, blobs or rows; before mu
 
-	mu     sync.Mutex
-	images map[string]*imageRow // by ID; rows are replaced, never changed
-	layers map[string]*layer    // by chain ID
-	mounts map[string]mount     // by key
-	pulls  map[*pull]struct{}   // going on; what they stand on is not removed
-	spare  map[string]bool      // sound layers of lost images: a pull soon wants them
-	seq    uint64
-	failed error  // a sync went wrong: nothing more is written
-	binary string // what Self was last asked for
+	mu        sync.Mutex
+	images    map[string]*imageRow // by ID; rows are replaced, never changed
+	layers    map[string]*layer    // by chain ID
+	mounts    map[string]mount     // by key
+	pulls     map[*pull]struct{}   // going on; what they stand on is not removed
+	spare     map[string]bool      // sound layers of lost images: a pull soon wants them
+	seq       uint64
+	uses      map[string]use // by image ID
+	useOrder  uint64
+	opened    time.Time // zero while it is being opened
+	collected Collected
+	failed    error  // a sync went wrong: nothing more is written
+	binary    string // what Self was last asked for
 }
 
 // layer is a READY layer.
@@ -124,13 +132,14 @@ func Open(ctx context.Context, cfg StoreConfig) (*Disk, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	d := &Disk{cfg: cfg, images: map[string]*imageRow{}, layers: map[string]*layer{}, mounts: map[string]mount{},
-		pulls: map[*pull]struct{}{}, turns: make(chan struct{}, cfg.MaxPulls)}
+		uses: map[string]use{}, pulls: map[*pull]struct{}{}, turns: make(chan struct{}, cfg.MaxPulls)}
 	if err := d.open(ctx); err != nil {
 		if d.lock != nil {
 			_ = d.lock.Close()
 		}
 		return nil, fmt.Errorf("open image store %s: %w", cfg.Root, err)
 	}
+	d.opened = time.Now()
 	return d, nil
 }
 
@@ -172,7 +181,9 @@ func (d *Disk) Close() error {
 	defer d.write.Unlock()
 	var err error
 	if d.broken() == nil {
-		err = d.durable.writeJSON(d.root(cleanFile), "clean")
+		if err = d.saveUses(); err == nil {
+			err = d.durable.writeJSON(d.root(cleanFile), "clean")
+		}
 	}
 	if err = errors.Join(err, d.lock.Close()); err != nil {
 		return fmt.Errorf("close image store: %w", err)
@@ -215,7 +226,42 @@ func (d *Disk) Get(_ context.Context, ref string) (Image, error) {
 	if err != nil {
 		return Image{}, err
 	}
-	return row.image(), nil
+	return d.describe(row, d.layerUsers()), nil
+}
+
+// layerUsers is how many images have each layer; mu is held.
+func (d *Disk) layerUsers() map[string]int {
+	n := map[string]int{}
+	for _, row := range d.images {
+		seen := map[string]bool{}
+		for _, l := range row.Layers {
+			if !seen[l.Chain] {
+				n[l.Chain]++
+			}
+			seen[l.Chain] = true
+		}
+	}
+	return n
+}
+
+// describe is an image with what is known of it besides its row; mu is held.
+func (d *Disk) describe(row *imageRow, users map[string]int) Image {
+	img := row.image()
+	for _, l := range row.Layers {
+		if have := d.layers[l.Chain]; have != nil && users[l.Chain] > 1 {
+			img.Shared += have.row.Bytes
+		}
+		if l.Blob != "" {
+			img.Kept = true
+		}
+	}
+	for key, m := range d.mounts {
+		if m.Image == row.ID {
+			img.UsedBy = append(img.UsedBy, key)
+		}
+	}
+	slices.Sort(img.UsedBy)
+	return img
 }
 
 // find is Get; mu is held.
@@ -253,9 +299,9 @@ func (d *Disk) find(ref string) (*imageRow, error) {
 func (d *Disk) List(context.Context) ([]Image, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	list := make([]Image, 0, len(d.images))
+	list, users := make([]Image, 0, len(d.images)), d.layerUsers()
 	for _, row := range d.images {
-		list = append(list, row.image())
+		list = append(list, d.describe(row, users))
 	}
 	slices.SortFunc(list, func(a, b Image) int {
 		return cmp.Or(slices.Compare(a.Names, b.Names), strings.Compare(a.ID, b.ID))

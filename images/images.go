@@ -55,8 +55,11 @@ type Image struct {
 	Names     []string // "docker.io/library/busybox:1.37"
 	Digests   []string // "docker.io/library/busybox@sha256:..."
 	Layers    []string // chain IDs, lowest first
-	Size      int64
+	Size      int64    // of the files in its layers
+	Shared    int64    // of Size, in layers that other images have too
+	Kept      bool     // its compressed layers are here as well
 	Pinned    bool
+	UsedBy    []string  // keys of root file systems that stand on it
 	CreatedAt time.Time // when it came here
 	Config    Config
 }

@@ -49,7 +49,11 @@ func (d *Disk) importArchive(ctx context.Context, r io.Reader) (list []Image, er
 		row.Pinned = true // nobody can bring it again; never collected
 		rows = append(rows, row)
 	}
-	if err := d.commit(ctx, rows, s.byDigest(), d.fromBlob); err != nil {
+	blobs, open := s.byDigest(), d.fromBlob
+	if d.cfg.KeepBlobs == KeepNone {
+		open = fromSpool(rows, blobs)
+	}
+	if err := d.commit(ctx, rows, blobs, open); err != nil {
 		return nil, err
 	}
 	for _, row := range rows {
@@ -60,6 +64,21 @@ func (d *Disk) importArchive(ctx context.Context, r io.Reader) (list []Image, er
 		list = append(list, img)
 	}
 	return list, nil
+}
+
+// fromSpool unpacks layers from where they were spooled, and keeps none of them.
+func fromSpool(rows []*imageRow, blobs map[string]spooled) opener {
+	files := map[string]string{} // by chain
+	for _, row := range rows {
+		for i := range row.Layers {
+			l := &row.Layers[i]
+			files[l.Chain], l.Blob = blobs[l.Blob].path, ""
+		}
+	}
+	return func(l layerRef) (LayerArchive, io.Closer, error) {
+		f, err := os.Open(files[l.Chain])
+		return LayerArchive{Tar: f}, f, err
+	}
 }
 
 // rowOf makes a row of a resolved image; sizes are not known yet.
@@ -236,6 +255,9 @@ func (d *Disk) putImage(row *imageRow) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if _, ok := d.images[row.ID]; !ok && !d.opened.IsZero() {
+		d.arrived(row.ID)
+	}
 	d.images[row.ID] = row
 	return nil
 }

@@ -78,7 +78,7 @@ func globHost(pattern, host string) bool {
 		return false
 	}
 	for i := range ps {
-		if ok, err := path.Match(ps[i], hs[i]); err != nil || !ok {
+		if ok, err := path.Match(ps[i], hs[i]); ps[i] != hs[i] && (err != nil || !ok) {
 			return false
 		}
 	}

@@ -84,6 +84,7 @@ func (d *Disk) reserve(imageID, key string) (row *imageRow, there bool, err erro
 	if !ok {
 		return nil, false, fmt.Errorf("%w: %s", ErrNotFound, imageID)
 	}
+	d.touch(imageID)
 	m = mount{Image: imageID, mounted: m.mounted}
 	for _, l := range row.Layers {
 		m.Layers = append(m.Layers, l.Chain)
@@ -189,6 +190,9 @@ func (d *Disk) unmount(ctx context.Context, key string) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if m, ok := d.mounts[key]; ok {
+		d.touch(m.Image)
+	}
 	delete(d.mounts, key)
 	return nil
 }

@@ -89,6 +89,7 @@ func (p *pull) run(ctx context.Context, out *Pulled) error {
 		return err
 	}
 	row := rowOf(found)
+	row.Pinned = p.req.Pin
 	row.Digests = p.digests(found)
 	if err := p.bring(ctx, row, found, docs); err != nil {
 		return err
@@ -120,6 +121,9 @@ func (p *pull) here(ctx context.Context) (Image, bool, error) {
 	if ok, err := p.d.chainsSound(ctx, img.Layers); err != nil || !ok {
 		return img, false, err // what is damaged is fetched again
 	}
+	if p.req.Pin && (!img.Pinned || !img.Kept && p.keeps()) {
+		return img, false, nil
+	}
 	if p.req.IfMissing || p.ref.Digest != "" {
 		return img, true, nil
 	}
@@ -128,6 +132,11 @@ func (p *pull) here(ctx context.Context) (Image, bool, error) {
 		return img, false, err
 	}
 	return img, slices.Contains(img.Digests, p.ref.Name()+"@"+digest), nil
+}
+
+// keeps says whether the image's compressed layers are to stay.
+func (p *pull) keeps() bool {
+	return p.d.cfg.KeepBlobs == KeepAll || p.req.Pin && p.d.cfg.KeepBlobs == KeepPinned
 }
 
 // bring fetches and unpacks what is missing of an image and makes it READY.
@@ -148,7 +157,7 @@ func (p *pull) bring(ctx context.Context, row *imageRow, found Found, docs map[s
 	if err := p.fetchAndUnpack(ctx, &b, row, want); err != nil {
 		return err
 	}
-	if err := d.commitPull(ctx, row, docs, &b); err != nil {
+	if err := d.commitPull(ctx, row, docs, &b, p.keeps()); err != nil {
 		return err
 	}
 	var errs []error
@@ -166,6 +175,10 @@ func (p *pull) missing(ctx context.Context, row *imageRow, found Found) (map[str
 		ok, err := p.d.sound(ctx, l.Chain)
 		if err != nil {
 			return nil, err
+		}
+		if p.keeps() && ok { // unpacked, but to be kept as it came too
+			_, err := os.Lstat(p.d.blobPath(l.Blob))
+			ok = err == nil
 		}
 		if ok || want[l.Chain] != nil {
 			continue
@@ -246,7 +259,7 @@ func (p *pull) unpack(ctx context.Context, b *batch, layers []layerRef, want map
 }
 
 // commitPull makes a pulled image READY.
-func (d *Disk) commitPull(ctx context.Context, row *imageRow, docs map[string][]byte, b *batch) (err error) {
+func (d *Disk) commitPull(ctx context.Context, row *imageRow, docs map[string][]byte, b *batch, keep bool) (err error) {
 	dir, err := os.MkdirTemp(d.root(ingestDir), "")
 	if err != nil {
 		return err
@@ -266,7 +279,7 @@ func (d *Disk) commitPull(ctx context.Context, row *imageRow, docs map[string][]
 		return err
 	}
 	defer func() { err = errors.Join(err, d.sweepUnused()) }()
-	d.keepLayers(row, blobs)
+	d.keepLayers(row, blobs, keep)
 	if err := d.land([]*imageRow{row}, blobs); err != nil {
 		return err
 	}
@@ -277,10 +290,10 @@ func (d *Disk) commitPull(ctx context.Context, row *imageRow, docs map[string][]
 }
 
 // keepLayers decides which layers of a pulled image are kept as they came.
-func (d *Disk) keepLayers(row *imageRow, blobs map[string]spooled) {
+func (d *Disk) keepLayers(row *imageRow, blobs map[string]spooled, keep bool) {
 	for i := range row.Layers {
 		l := &row.Layers[i]
-		if d.cfg.KeepBlobs == KeepAll {
+		if keep {
 			for _, path := range []string{d.partPath(l.Blob), d.blobPath(l.Blob)} {
 				if _, err := os.Lstat(path); err == nil {
 					blobs[l.Blob] = spooled{path: path, digest: l.Blob}

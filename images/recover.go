@@ -50,6 +50,9 @@ func (d *Disk) recover(ctx context.Context) error {
 	if err := d.loadImages(rows); err != nil {
 		return err
 	}
+	if err := d.loadUses(); err != nil {
+		return err
+	}
 	if err := d.sweepUnused(); err != nil {
 		return err
 	}
@@ -189,7 +192,7 @@ func (d *Disk) loadImages(rows rowSet) error {
 	for id, row := range rows.images {
 		if !d.whole(row) {
 			d.cfg.Log.Warn("image lost", "image", id, "names", row.Names)
-			if err := d.forgetRow(row); err != nil {
+			if err := d.dropRow(row); err != nil {
 				return err
 			}
 			continue
@@ -210,16 +213,6 @@ func (d *Disk) loadImages(rows rowSet) error {
 		}
 	}
 	return d.settleNames()
-}
-
-func (d *Disk) forgetRow(row *imageRow) error {
-	if err := d.durable.unlink(d.copyPath(row.ID)); err != nil {
-		return err
-	}
-	if err := d.cfg.Index.Delete(imageKey + row.ID); err != nil {
-		return fmt.Errorf("drop row of image %s: %w", row.ID, err)
-	}
-	return nil
 }
 
 func (d *Disk) readCopies() (map[string]*imageRow, error) {

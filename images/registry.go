@@ -53,6 +53,8 @@ type PullRequest struct {
 	Keys Keyring
 	// IfMissing is content with what is here when its turn comes: another pull may have brought it.
 	IfMissing bool
+	// Pin keeps the image for good, and its compressed layers as an imported one's.
+	Pin bool
 }
 
 // Pulled is what came of a pull.

@@ -53,9 +53,16 @@ func (d *Disk) inUse(id string) bool {
 	return d.anyMount(func(m mount) bool { return m.Image == id })
 }
 
-// forget drops an image: the copy of its row first, so that a cut in between leaves it whole, then the row, then
-// what only it needed. write is held.
+// forget drops an image and what only it needed. write is held.
 func (d *Disk) forget(row *imageRow) error {
+	if err := d.dropRow(row); err != nil {
+		return err
+	}
+	return d.sweepUnused()
+}
+
+// dropRow drops an image: the copy of its row first, so that a cut in between leaves it whole, then the row.
+func (d *Disk) dropRow(row *imageRow) error {
 	if err := d.durable.unlink(d.copyPath(row.ID)); err != nil {
 		return d.note(err)
 	}
@@ -63,7 +70,8 @@ func (d *Disk) forget(row *imageRow) error {
 		return fmt.Errorf("drop row of image %s: %w", row.ID, err)
 	}
 	d.mu.Lock()
+	defer d.mu.Unlock()
 	delete(d.images, row.ID)
-	d.mu.Unlock()
-	return d.sweepUnused()
+	delete(d.uses, row.ID)
+	return nil
 }

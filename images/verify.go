@@ -13,46 +13,54 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Report is what Verify found.
+// Report is what Verify or Check found.
 type Report struct {
 	Layers   int      // looked at
-	Repaired []string // layers unpacked again from their blobs, by chain ID
+	Damaged  []string // layers that were not in order, by chain ID
+	Repaired []string // of Damaged: unpacked again from their blobs
 	Lost     []string // images that cannot be repaired here and must be pulled or imported again, by ID
+	Names    []string // of Lost
 }
 
 // Verify compares every layer, byte for byte, with what was unpacked once, and repairs what is damaged from the
 // kept blobs. It takes as long as the card takes to read; pods may start and stop meanwhile.
-func (d *Disk) Verify(ctx context.Context) (Report, error) {
+func (d *Disk) Verify(ctx context.Context) (Report, error) { return d.inspect(ctx, d.heal) }
+
+// Check is Verify without the repair. What it finds damaged is repaired before it is used next.
+func (d *Disk) Check(ctx context.Context) (Report, error) {
+	return d.inspect(ctx, func(context.Context, *imageRow) error { return nil })
+}
+
+func (d *Disk) inspect(ctx context.Context, repair func(context.Context, *imageRow) error) (Report, error) {
 	var rep Report
-	seen := map[string]bool{}
+	seen := map[string]bool{} // chain: is sound
 	for _, row := range d.rows() {
 		bad := false
 		for _, l := range row.Layers {
-			if seen[l.Chain] {
-				continue
+			sound, known := seen[l.Chain]
+			if !known {
+				rep.Layers++
+				var err error
+				if sound, err = d.verifyChain(ctx, l.Chain); err != nil {
+					return rep, fmt.Errorf("verify images: %w", err)
+				}
+				if seen[l.Chain] = sound; !sound {
+					rep.Damaged = append(rep.Damaged, l.Chain)
+				}
 			}
-			seen[l.Chain] = true
-			rep.Layers++
-			ok, err := d.verifyChain(ctx, l.Chain)
-			if err != nil {
-				return rep, fmt.Errorf("verify images: %w", err)
-			}
-			if !ok {
-				bad = true
-				rep.Repaired = append(rep.Repaired, l.Chain)
-			}
+			bad = bad || !sound
 		}
 		if !bad || !d.has(row.ID) {
 			continue
 		}
-		err := d.heal(ctx, row)
+		err := repair(ctx, row)
 		if errors.Is(err, ErrNotFound) {
-			rep.Lost = append(rep.Lost, row.ID)
+			rep.Lost, rep.Names = append(rep.Lost, row.ID), append(rep.Names, row.Names...)
 		} else if err != nil {
 			return rep, fmt.Errorf("verify images: %w", err)
 		}
 	}
-	rep.Repaired = d.present(rep.Repaired)
+	rep.Repaired = d.present(rep.Damaged)
 	return rep, nil
 }
 

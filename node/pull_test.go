@@ -278,3 +278,34 @@ func TestPullAgainAfterLoss(t *testing.T) {
 		}
 	})
 }
+
+// TestDiskPressureFreesImages of N-6.23: unused images go when the disk is short, those in use and pinned ones stay.
+func TestDiskPressureFreesImages(t *testing.T) {
+	with(t, nil, func(r *rig) {
+		reg := r.far()
+		r.begin()
+		r.pod("p", imageOf(farImage, corev1.PullIfNotPresent))
+		r.pass(time.Second)
+		other := it.Sample(farImage)
+		other.Config.Cmd = []string{"other"}
+		other.Names = []string{"registry.example/unused:v1"}
+		reg.Push(other)
+		if _, err := r.images.Pull(r.Context(), images.PullRequest{Ref: other.Names[0]}); err != nil {
+			t.Fatal(err)
+		}
+		r.pass(time.Minute)
+		has := func(ref string) bool {
+			_, err := r.images.Get(r.Context(), ref)
+			return err == nil
+		}
+		if !has(other.Names[0]) {
+			t.Fatal("removed without need")
+		}
+		r.board.change(func(s *Sample) { s.ImageFS.Available = s.ImageFS.Capacity / 100; s.NodeFS.Available = s.ImageFS.Available })
+		r.pass(time.Minute)
+		if has(other.Names[0]) || !has(farImage) || !has(image) {
+			t.Errorf("unused %v, in use %v, pinned %v", has(other.Names[0]), has(farImage), has(image))
+		}
+		r.want("running", r.running(), "c.0")
+	})
+}

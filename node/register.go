@@ -72,6 +72,7 @@ type poster struct {
 	unschedulable *bool // as last seen
 	grumble       grumble
 	noAddress     grumble
+	reclaim       reclaim
 	wrong         error // a configuration that this board cannot have: the agent ends
 }
 
@@ -180,6 +181,9 @@ func (p *poster) look(ctx context.Context) (facts, error) {
 	f := facts{name: a.cfg.Name, sample: sample, cfg: a.cfg.Status, reg: a.cfg.Registration, version: a.cfg.Version,
 		engine: "libcontainer://Unknown", now: now}
 	p.pressure, f.pressure = pressure.Step(p.pressure, f.cfg.EvictionHard, sample.readings(), now)
+	if f.pressure[corev1.NodeDiskPressure] {
+		p.reclaim.run(ctx, a.cfg.Images, now)
+	}
 	if info, err := a.cfg.Engine.Info(ctx); err == nil {
 		f.engine = info.Name + "://" + info.Version
 	}

@@ -1,5 +1,5 @@
 #!/bin/sh
-# setup.sh [build] [cross] [vm]: install the Debian packages that are missing, and nothing else.
+# setup.sh [build] [cross] [vm] [images]: install the Debian packages that are missing, and nothing else.
 # Without an argument: build. When everything is there it only says so.
 set -eu
 
@@ -9,6 +9,8 @@ cross="gcc-aarch64-linux-gnu libc6-dev-arm64-cross gcc-arm-linux-gnueabihf libc6
 	gcc-x86-64-linux-gnu libc6-dev-amd64-cross debian-archive-keyring qemu-user-static"
 vm="qemu-system-x86 qemu-system-arm mmdebstrap e2fsprogs kmod lz4 xz-utils debian-archive-keyring \
 	systemd-container dbus nftables iproute2 nut-server"
+# A real registry, and programs that make and send images.
+images="docker-registry skopeo umoci"
 
 self=$(dpkg --print-architecture 2>/dev/null || true)
 [ -n "$self" ] || { echo "setup.sh: no dpkg here: install by hand what the lists in this file name" >&2; exit 1; }
@@ -19,7 +21,8 @@ for group in "${@:-build}"; do
 	build) want="$want $build" ;;
 	cross) want="$want $cross" ;;
 	vm) want="$want $vm" ;;
-	*) echo "setup.sh: unknown group $group (build, cross, vm)" >&2; exit 2 ;;
+	images) want="$want $images" ;;
+	*) echo "setup.sh: unknown group $group (build, cross, vm, images)" >&2; exit 2 ;;
 	esac
 done
 
@@ -43,6 +46,10 @@ if [ -n "$missing" ]; then
 	apt-get -qq update >&2 || echo "setup.sh: apt-get update failed, trying with the old lists" >&2
 	# shellcheck disable=SC2086 # a list of names
 	apt-get -qq -y -o Dpkg::Use-Pty=0 install --no-install-recommends $missing >&2
+	# The tests start registries of their own; the packaged service would only listen for strangers.
+	case " $missing " in *" docker-registry "*)
+		[ -d /run/systemd/system ] && systemctl disable --now docker-registry >&2 || true ;;
+	esac
 fi
 
 command -v go >/dev/null || PATH=$PATH:/usr/local/go/bin

@@ -74,7 +74,7 @@ fuzz_one() {
 	grep -qx '    context deadline exceeded' "$work/fuzz" && ! grep -q panic "$work/fuzz"
 }
 
-step "set up" scripts/setup.sh build cross vm || exit 1
+step "set up" scripts/setup.sh build cross vm images || exit 1
 step "build" make -s build || exit 1
 cp bin/ledge "$LEDGE_BIN"
 step "cross build" make -s cross || exit 1

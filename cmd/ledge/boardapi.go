@@ -30,6 +30,9 @@ func (b *boardAPI) Handler() http.Handler {
 		"POST " + imagesPath:   b.importImages,
 		"DELETE " + imagesPath: b.removeImage,
 		"POST " + pullPath:     b.pullImage,
+		"GET " + exportPath:    b.exportImages,
+		"POST " + verifyPath:   b.verifyImages,
+		"POST " + prunePath:    b.pruneImages,
 		"GET " + backupPath:    b.backup,
 
 		"GET " + shutdownPath:    b.showShutdown,

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -8,14 +9,20 @@ import (
 	"sync"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"ledge/images"
 	"ledge/images/registry"
 )
 
-// imageKeys are the configuration of images. The first two are a kubelet's, the others ledge's own words.
+// imageKeys are the configuration of images. The first six are a kubelet's, the others ledge's own words.
 type imageKeys struct {
-	SerializeImagePulls   *bool `json:"serializeImagePulls,omitempty"`
-	MaxParallelImagePulls int   `json:"maxParallelImagePulls,omitempty"`
+	SerializeImagePulls         *bool           `json:"serializeImagePulls,omitempty"`
+	MaxParallelImagePulls       int             `json:"maxParallelImagePulls,omitempty"`
+	ImageGCHighThresholdPercent *int            `json:"imageGCHighThresholdPercent,omitempty"`
+	ImageGCLowThresholdPercent  *int            `json:"imageGCLowThresholdPercent,omitempty"`
+	ImageMinimumGCAge           metav1.Duration `json:"imageMinimumGCAge,omitempty"`
+	ImageMaximumGCAge           metav1.Duration `json:"imageMaximumGCAge,omitempty"`
 
 	// Registries says how registries are reached that need more than their name.
 	Registries []registryConfig `json:"registries,omitempty"`
@@ -45,8 +52,45 @@ func (k imageKeys) check() error {
 	case !slices.Contains([]string{"", "pinned", "all", "none"}, k.KeepBlobs):
 		return fmt.Errorf("keepBlobs: %q is none of pinned, all, none", k.KeepBlobs)
 	}
+	if err := k.checkGC(); err != nil {
+		return err
+	}
 	_, err := k.registry()
 	return err
+}
+
+// checkGC has a kubelet's rules.
+func (k imageKeys) checkGC() error {
+	high, low := k.thresholds()
+	switch {
+	case high < 0 || high > 100:
+		return errors.New("imageGCHighThresholdPercent must be between 0 and 100")
+	case low < 0 || low > 100:
+		return errors.New("imageGCLowThresholdPercent must be between 0 and 100")
+	case low >= high:
+		return errors.New("imageGCLowThresholdPercent must be less than imageGCHighThresholdPercent")
+	case k.ImageMinimumGCAge.Duration < 0 || k.ImageMaximumGCAge.Duration < 0:
+		return errors.New("imageMinimumGCAge and imageMaximumGCAge must not be negative")
+	case k.ImageMaximumGCAge.Duration > 0 && k.ImageMaximumGCAge.Duration <= k.gc().MinAge:
+		return errors.New("imageMaximumGCAge must be longer than imageMinimumGCAge")
+	}
+	return nil
+}
+
+func (k imageKeys) thresholds() (high, low int) {
+	high, low = 85, 80
+	if k.ImageGCHighThresholdPercent != nil {
+		high = *k.ImageGCHighThresholdPercent
+	}
+	if k.ImageGCLowThresholdPercent != nil {
+		low = *k.ImageGCLowThresholdPercent
+	}
+	return high, low
+}
+
+func (k imageKeys) gc() images.GCPolicy {
+	high, low := k.thresholds()
+	return images.GCPolicy{High: high, Low: max(low, 1), MinAge: cmp.Or(k.ImageMinimumGCAge.Duration, 2*time.Minute), MaxIdle: k.ImageMaximumGCAge.Duration}
 }
 
 // pulls is how many images are pulled at the same time.

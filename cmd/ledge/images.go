@@ -3,41 +3,115 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"text/tabwriter"
+
+	"ledge/images"
 )
 
-const imagesUsage = "images: ls, pull NAME, import FILE|- or rm NAME"
+const imagesUsage = "images: ls, pull [--pin] NAME, import FILE|-, export NAME... > FILE, verify [--repair], prune or rm NAME"
+
+type imagesOpts struct{ pin, repair bool }
+
+func imagesFlags(c *command) {
+	o := &imagesOpts{}
+	c.flags.BoolVar(&o.pin, "pin", false, "pull: keep the image for good, and its compressed layers for export and repair")
+	c.flags.BoolVar(&o.repair, "repair", false, "verify: mend what is damaged, from what is kept here or else from the registry")
+	c.opts = o
+}
 
 func imagesVerb(ctx context.Context, c *command) error {
 	if len(c.args) == 0 {
 		return usagef(imagesUsage)
 	}
-	switch sub, args := c.args[0], c.args[1:]; {
+	o := c.opts.(*imagesOpts)
+	sub, args := c.args[0], c.args[1:]
+	if o.pin && sub != "pull" || o.repair && sub != "verify" {
+		return usagef(imagesUsage)
+	}
+	switch {
 	case sub == "ls" && len(args) == 0:
-		resp, err := c.raw(ctx, "GET", imagesPath, nil, "", nil)
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		return c.printImages(resp.Body)
+		return c.ask(ctx, "GET", imagesPath, nil, c.printImages)
 	case sub == "pull" && len(args) == 1:
-		return c.pullImage(ctx, args[0])
+		return c.pullImage(ctx, args[0], o.pin)
 	case sub == "import" && len(args) == 1:
 		return c.importImages(ctx, args[0])
+	case sub == "export" && len(args) > 0:
+		return c.exportImages(ctx, args)
+	case sub == "verify" && len(args) == 0:
+		return c.ask(ctx, "POST", verifyPath, url.Values{"repair": {strconv.FormatBool(o.repair)}}, c.printVerified)
+	case sub == "prune" && len(args) == 0:
+		return c.ask(ctx, "POST", prunePath, nil, c.printPruned)
 	case sub == "rm" && len(args) == 1:
-		resp, err := c.raw(ctx, "DELETE", imagesPath, url.Values{"name": {args[0]}}, "", nil)
-		if err != nil {
-			return err
-		}
-		fmt.Fprintf(c.out, "%s removed\n", args[0])
-		return resp.Body.Close()
+		return c.ask(ctx, "DELETE", imagesPath, url.Values{"name": {args[0]}}, func(io.Reader) error {
+			fmt.Fprintf(c.out, "%s removed\n", args[0])
+			return nil
+		})
 	}
 	return usagef(imagesUsage)
+}
+
+// ask makes a request and prints the answer.
+func (c *command) ask(ctx context.Context, method, path string, query url.Values, print func(io.Reader) error) error {
+	resp, err := c.raw(ctx, method, path, query, "", nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	return print(resp.Body)
+}
+
+// exportImages writes an archive to standard output, which must lead to a file or another program.
+func (c *command) exportImages(ctx context.Context, names []string) error {
+	if _, terminal := terminalWidth(c.out); terminal {
+		return usagef("an archive does not go to a terminal: ledge images export NAME > FILE")
+	}
+	return c.ask(ctx, "GET", exportPath, url.Values{"name": names}, func(r io.Reader) error {
+		if _, err := io.Copy(c.out, r); err != nil {
+			return fmt.Errorf("export images: %w", err)
+		}
+		return nil
+	})
+}
+
+func decode[T any](r io.Reader) (v T, err error) {
+	if err := json.NewDecoder(r).Decode(&v); err != nil {
+		return v, fmt.Errorf("read the node's answer: %w", err)
+	}
+	return v, nil
+}
+
+// printVerified fails when something is damaged still.
+func (c *command) printVerified(body io.Reader) error {
+	v, err := decode[verified](body)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(c.out, "%d layers read, %d damaged, %d repaired, %d images pulled again\n", v.Layers, len(v.Damaged), len(v.Repaired), len(v.Pulled))
+	for _, f := range v.Failed {
+		fmt.Fprintln(c.out, f)
+	}
+	switch {
+	case len(v.Failed) > 0:
+		return errors.New("images were lost: pull or import them again")
+	case len(v.Damaged) > len(v.Repaired) && len(v.Lost) == 0:
+		return errors.New("run with --repair to mend what is damaged")
+	}
+	return nil
+}
+
+func (c *command) printPruned(body io.Reader) error {
+	v, err := decode[images.Collected](body)
+	if err == nil {
+		fmt.Fprintf(c.out, "%d unused images removed, %s freed\n", v.Images, megabytes(v.Bytes+v.Parts))
+	}
+	return err
 }
 
 func (c *command) importImages(ctx context.Context, file string) error {
@@ -59,17 +133,37 @@ func (c *command) importImages(ctx context.Context, file string) error {
 }
 
 func (c *command) printImages(body io.Reader) error {
-	var list imageList
-	if err := json.NewDecoder(body).Decode(&list); err != nil {
-		return fmt.Errorf("read the node's answer: %w", err)
+	list, err := decode[imageList](body)
+	if err != nil {
+		return err
 	}
 	w := tabwriter.NewWriter(c.out, 0, 8, 3, ' ', 0)
-	fmt.Fprintln(w, "NAME\tID\tSIZE\tPINNED")
+	fmt.Fprintln(w, "NAME\tDIGEST\tID\tSIZE\tSHARED\tPINNED\tIN USE BY")
 	for _, r := range list.Images {
-		id := strings.TrimPrefix(r.ID, "sha256:")
-		for _, n := range r.Names {
-			fmt.Fprintf(w, "%s\t%.12s\t%.1f MB\t%v\n", n, id, float64(r.Size)/1e6, r.Pinned)
+		names := r.Names
+		if len(names) == 0 {
+			names = []string{"<none>"}
+		}
+		for _, n := range names {
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%v\t%s\n", n, r.digest(n), short(r.ID), megabytes(r.Size), megabytes(r.Shared), r.Pinned,
+				strings.Join(r.InUse, ","))
 		}
 	}
-	return w.Flush()
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for _, p := range list.Pulls {
+		fmt.Fprintln(c.out, summary(p))
+	}
+	return nil
+}
+
+// digest is the manifest's that a name stands for, shortened.
+func (r imageRow) digest(name string) string {
+	for _, d := range r.Digests {
+		if repo, digest, ok := strings.Cut(d, "@"); ok && (strings.HasPrefix(name, repo+":") || name == "<none>") {
+			return short(digest)
+		}
+	}
+	return "<none>"
 }

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,6 +18,9 @@ import (
 const (
 	imagesPath = "/ledge/v1/images"
 	pullPath   = imagesPath + "/pull"
+	exportPath = imagesPath + "/export"
+	verifyPath = imagesPath + "/verify"
+	prunePath  = imagesPath + "/prune"
 )
 
 // imageList is the answer of GET /ledge/v1/images.
@@ -26,10 +31,14 @@ type imageList struct {
 
 // imageRow is one image of it.
 type imageRow struct {
-	ID     string   `json:"id"`
-	Names  []string `json:"names"`
-	Size   int64    `json:"size"`
-	Pinned bool     `json:"pinned"`
+	ID      string   `json:"id"`
+	Names   []string `json:"names"`
+	Digests []string `json:"digests,omitempty"`
+	Size    int64    `json:"size"`             // on disk, unpacked
+	Shared  int64    `json:"shared,omitempty"` // of size, with other images
+	Pinned  bool     `json:"pinned"`
+	Kept    bool     `json:"kept,omitempty"`  // its compressed layers are here too
+	InUse   []string `json:"inUse,omitempty"` // by these pods
 }
 
 // pullNews is a line of the answer of POST /ledge/v1/images/pull. The last one has an image or an error.
@@ -42,16 +51,32 @@ type pullNews struct {
 	Error   string             `json:"error,omitempty"`
 }
 
-func imageRows(list []images.Image) []imageRow {
+func (b *boardAPI) imageRows(list []images.Image) []imageRow {
+	pods := map[string]string{}
+	for _, p := range b.agent.Pods() {
+		pods[string(p.UID)] = p.Namespace + "/" + p.Name
+	}
 	rows := make([]imageRow, 0, len(list))
 	for _, i := range list {
-		rows = append(rows, rowOf(i))
+		rows = append(rows, rowOf(i, pods))
 	}
 	return rows
 }
 
-func rowOf(i images.Image) imageRow {
-	return imageRow{ID: i.ID, Names: i.Names, Size: i.Size, Pinned: i.Pinned}
+// rowOf names the pods by the keys of their root file systems, which begin with the pod's UID.
+func rowOf(i images.Image, pods map[string]string) imageRow {
+	row := imageRow{ID: i.ID, Names: i.Names, Digests: i.Digests, Size: i.Size, Shared: i.Shared, Pinned: i.Pinned, Kept: i.Kept}
+	for _, key := range i.UsedBy {
+		uid, _, _ := strings.Cut(key, ".")
+		if name := pods[uid]; name != "" {
+			row.InUse = append(row.InUse, name)
+		} else {
+			row.InUse = append(row.InUse, key) // what is left of a pod that has just gone
+		}
+	}
+	slices.Sort(row.InUse)
+	row.InUse = slices.Compact(row.InUse)
+	return row
 }
 
 func (b *boardAPI) listImages(w http.ResponseWriter, r *http.Request) error {
@@ -60,7 +85,7 @@ func (b *boardAPI) listImages(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	w.Header().Set("Content-Type", "application/json")
-	return json.NewEncoder(w).Encode(imageList{Images: imageRows(list), Pulls: b.images.Pulls()})
+	return json.NewEncoder(w).Encode(imageList{Images: b.imageRows(list), Pulls: b.images.Pulls()})
 }
 
 func (b *boardAPI) importImages(w http.ResponseWriter, r *http.Request) error {
@@ -70,7 +95,7 @@ func (b *boardAPI) importImages(w http.ResponseWriter, r *http.Request) error {
 	}
 	b.agent.ImagesChanged()
 	w.Header().Set("Content-Type", "application/json")
-	return json.NewEncoder(w).Encode(imageList{Images: imageRows(list)})
+	return json.NewEncoder(w).Encode(imageList{Images: b.imageRows(list)})
 }
 
 func (b *boardAPI) removeImage(w http.ResponseWriter, r *http.Request) error {
@@ -107,7 +132,7 @@ func (b *boardAPI) pullImage(w http.ResponseWriter, r *http.Request) error {
 	}
 	done := make(chan result, 1)
 	go func() {
-		out, err := b.images.Pull(ctx, images.PullRequest{Ref: ref.String()})
+		out, err := b.images.Pull(ctx, images.PullRequest{Ref: ref.String(), Pin: r.URL.Query().Get("pin") == "true"})
 		done <- result{out, err}
 	}()
 	w.Header().Set("Content-Type", "application/jsonl")
@@ -121,7 +146,7 @@ func (b *boardAPI) pullImage(w http.ResponseWriter, r *http.Request) error {
 			if news = (pullNews{Bytes: res.Bytes, Took: res.Took, Present: res.Present}); res.err != nil {
 				news.Error = res.err.Error()
 			} else {
-				row := rowOf(res.Image)
+				row := rowOf(res.Image, nil)
 				news.Image = &row
 				b.agent.ImagesChanged()
 			}
@@ -147,4 +172,74 @@ func (b *boardAPI) pullOf(ref string) *images.PullStatus {
 		}
 	}
 	return nil
+}
+
+func (b *boardAPI) exportImages(w http.ResponseWriter, r *http.Request) error {
+	names := r.URL.Query()["name"]
+	begun := &firstWrite{ResponseWriter: w}
+	err := b.images.Export(r.Context(), begun, names)
+	switch {
+	case err == nil:
+		return nil
+	case begun.done:
+		panic(http.ErrAbortHandler) // headers are out: cut the connection, so that the file is not taken for whole
+	case errors.Is(err, images.ErrNotFound):
+		return apierrors.NewNotFound(schema.GroupResource{Resource: "images"}, strings.Join(names, ", "))
+	case errors.Is(err, images.ErrNotKept), errors.Is(err, images.ErrBuiltIn), errors.Is(err, images.ErrInvalidName):
+		return apierrors.NewBadRequest(err.Error())
+	}
+	return err
+}
+
+// firstWrite sets the type of an archive when it begins, and not of an error.
+type firstWrite struct {
+	http.ResponseWriter
+	done bool
+}
+
+func (f *firstWrite) Write(p []byte) (int, error) {
+	if !f.done {
+		f.done = true
+		f.Header().Set("Content-Type", "application/x-tar")
+	}
+	return f.ResponseWriter.Write(p)
+}
+
+// verifyImages reads every layer. What cannot be repaired here is pulled again.
+func (b *boardAPI) verifyImages(w http.ResponseWriter, r *http.Request) error {
+	check := b.images.Check
+	if r.URL.Query().Get("repair") == "true" {
+		check = b.images.Verify
+	}
+	rep, err := check(r.Context())
+	if err != nil {
+		return err
+	}
+	out := verified{Report: rep}
+	for _, name := range rep.Names {
+		if _, err := b.images.Pull(r.Context(), images.PullRequest{Ref: name, IfMissing: true}); err != nil {
+			out.Failed = append(out.Failed, err.Error())
+		} else {
+			out.Pulled = append(out.Pulled, name)
+		}
+	}
+	b.agent.ImagesChanged()
+	w.Header().Set("Content-Type", "application/json")
+	return json.NewEncoder(w).Encode(out)
+}
+
+// verified is the answer of POST /ledge/v1/images/verify.
+type verified struct {
+	images.Report
+	Pulled []string // names of lost images that are here again
+	Failed []string // why others are not
+}
+
+func (b *boardAPI) pruneImages(w http.ResponseWriter, r *http.Request) error {
+	out, err := b.images.Collect(r.Context(), true)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	return json.NewEncoder(w).Encode(out)
 }

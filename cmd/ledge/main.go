@@ -50,7 +50,7 @@ func verbs() []verb {
 		{name: "apply", args: "-f FILE", help: "create or change objects from YAML or JSON", run: apply, flags: applyFlags},
 		{name: "delete", args: "KIND NAME... | -f FILE", help: "delete objects", run: del, flags: deleteFlags},
 		{name: "logs", args: "POD", help: "show what a container wrote", run: logs, flags: logsFlags},
-		{name: "images", args: "ls | pull NAME | import FILE|- | rm NAME", help: "images on this board", run: imagesVerb},
+		{name: "images", args: "ls | pull | import | export | verify | prune | rm", help: "images on this board", run: imagesVerb, flags: imagesFlags},
 		{name: "doctor", help: "check this board and say what to do", run: doctor, flags: doctorFlags},
 		{name: "kubeconfig", help: "print a kubeconfig for kubectl", run: kubeconfig},
 		{name: "backup", args: "save FILE | verify FILE | restore FILE", help: "save and restore the store", run: backup, flags: backupFlags},

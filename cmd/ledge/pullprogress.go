@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -17,8 +18,8 @@ import (
 )
 
 // pullImage pulls an image and shows how it goes: bars on a terminal, lines elsewhere.
-func (c *command) pullImage(ctx context.Context, name string) error {
-	resp, err := c.raw(ctx, "POST", pullPath, url.Values{"name": {name}}, "", nil)
+func (c *command) pullImage(ctx context.Context, name string, pin bool) error {
+	resp, err := c.raw(ctx, "POST", pullPath, url.Values{"name": {name}, "pin": {strconv.FormatBool(pin)}}, "", nil)
 	if err != nil {
 		return err
 	}

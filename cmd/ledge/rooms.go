@@ -39,7 +39,7 @@ func (b *board) openImages(ctx context.Context) (err error) {
 	}
 	b.images, err = images.Open(ctx, images.StoreConfig{Root: filepath.Join(b.dataDir, "images"), RunDir: filepath.Join(b.runDir, "images"),
 		Index: b.store.Table("images"), Layers: layers.New(layers.Config{}), Log: slog.Default(), Registry: reg,
-		MaxPulls: b.file.pulls(), KeepBlobs: b.file.keep()})
+		MaxPulls: b.file.pulls(), KeepBlobs: b.file.keep(), GC: b.file.gc()})
 	if err != nil {
 		return err
 	}
@@ -53,18 +53,31 @@ func (b *board) openImages(ctx context.Context) (err error) {
 	return nil
 }
 
-// verifyImages reads every layer again after a power cut; those that pods stand on were looked at before they started.
+// verifyImages reads every layer again after a power cut, when nobody else wants the disk; those that pods stand on were
+// looked at before they started. What cannot be repaired from the card is pulled again, if there is somebody to ask.
 func (b *board) verifyImages(ctx context.Context) error {
+	if err := host.IdleThread(); err != nil {
+		slog.Debug("images are checked at ordinary priority", "err", err)
+	}
 	r, err := b.images.Verify(ctx)
 	switch {
 	case ctx.Err() != nil:
+		return nil
 	case err != nil:
 		slog.Warn("cannot check the images after an unclean stop", "err", err)
-	case len(r.Repaired)+len(r.Lost) > 0:
-		slog.Error("images were damaged", "repaired", r.Repaired, "lost", r.Lost)
+	case len(r.Damaged) > 0:
+		slog.Error("images were damaged", "damaged", r.Damaged, "repaired", r.Repaired, "lost", r.Lost)
 	default:
 		slog.Debug("images are whole", "layers", r.Layers)
 	}
+	for _, name := range r.Names {
+		if _, err := b.images.Pull(ctx, images.PullRequest{Ref: name, IfMissing: true}); err != nil {
+			slog.Warn("cannot bring back a damaged image", "err", err)
+			continue
+		}
+		slog.Info("damaged image pulled again", "image", name)
+	}
+	b.agent.ImagesChanged()
 	return nil
 }
 

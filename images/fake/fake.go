@@ -44,7 +44,10 @@ type Store struct {
 	mounts map[string]string       // image ID by key
 }
 
-var _ images.Store = (*Store)(nil)
+var (
+	_ images.Store     = (*Store)(nil)
+	_ images.Collector = (*Store)(nil)
+)
 
 // Add puts an image there without an archive, pinned, under the given names. Its ID is made of its names when it
 // has none.
@@ -124,7 +127,19 @@ func (s *Store) Get(_ context.Context, ref string) (images.Image, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	img, err := s.find(ref)
-	return clone(img), err
+	return s.describe(img), err
+}
+
+// describe is a copy with who uses it; mu is held.
+func (s *Store) describe(img images.Image) images.Image {
+	img = clone(img)
+	for key, id := range s.mounts {
+		if id == img.ID {
+			img.UsedBy = append(img.UsedBy, key)
+		}
+	}
+	slices.Sort(img.UsedBy)
+	return img
 }
 
 func (s *Store) find(ref string) (images.Image, error) {
@@ -158,7 +173,7 @@ func (s *Store) List(context.Context) ([]images.Image, error) {
 	defer s.mu.Unlock()
 	var list []images.Image
 	for _, img := range s.images {
-		list = append(list, clone(img))
+		list = append(list, s.describe(img))
 	}
 	slices.SortFunc(list, func(a, b images.Image) int {
 		return cmp.Or(slices.Compare(a.Names, b.Names), strings.Compare(a.ID, b.ID))
@@ -427,6 +442,25 @@ func (s *Store) Retain(_ context.Context, keys []string) error {
 	defer s.mu.Unlock()
 	maps.DeleteFunc(s.mounts, func(key, _ string) bool { return !slices.Contains(keys, key) })
 	return nil
+}
+
+// Collect implements images.Collector: everything unused goes, and only when all is asked for, since there is no disk
+// here that could be too full.
+func (s *Store) Collect(_ context.Context, all bool) (out images.Collected, err error) {
+	if err := s.fail("collect", ""); err != nil || !all {
+		return out, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, img := range s.images {
+		if img.Pinned || slices.Contains(slices.Collect(maps.Values(s.mounts)), id) {
+			continue
+		}
+		delete(s.images, id)
+		delete(s.docs, id)
+		out.Images, out.Bytes = out.Images+1, out.Bytes+img.Size
+	}
+	return out, nil
 }
 
 // Mounts is the image ID of every key that is mounted.

@@ -339,8 +339,14 @@ func testRetain(t *testing.T, s images.Store) {
 			t.Fatal(err)
 		}
 	}
+	if got := mustGet(t, s, "app").UsedBy; !slices.Equal(got, []string{"a", "b", "c"}) {
+		t.Errorf("used by %q", got)
+	}
 	if err := s.Retain(t.Context(), []string{"b", "unknown"}); err != nil {
 		t.Fatal(err)
+	}
+	if list, err := s.List(t.Context()); err != nil || !slices.Equal(list[0].UsedBy, []string{"b"}) {
+		t.Errorf("used by %q, %v", list[0].UsedBy, err)
 	}
 	wantErr(t, "remove while b is kept", s.Remove(t.Context(), "app"), images.ErrInUse)
 	if err := s.Retain(t.Context(), nil); err != nil {

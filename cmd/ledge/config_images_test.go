@@ -1,0 +1,75 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"ledge/images"
+)
+
+func imageKeysOf(t *testing.T, text string) (imageKeys, error) {
+	t.Helper()
+	var c fileConfig
+	must(t, yaml.UnmarshalStrict([]byte(text), &c))
+	return c.imageKeys, c.imageKeys.check()
+}
+
+func TestImageConfig(t *testing.T) {
+	for text, ok := range map[string]bool{
+		"":                           true,
+		"serializeImagePulls: false": true,
+		"serializeImagePulls: false\nmaxParallelImagePulls: 3":  true,
+		"maxParallelImagePulls: 1":                              true,
+		"maxParallelImagePulls: 2":                              false,
+		"serializeImagePulls: true\nmaxParallelImagePulls: 2":   false,
+		"serializeImagePulls: false\nmaxParallelImagePulls: -1": false,
+		"keepBlobs: all":                   true,
+		"keepBlobs: some":                  false,
+		"imageGCHighThresholdPercent: 80":  false, // not above the low one
+		"imageGCHighThresholdPercent: 101": false,
+		"imageGCLowThresholdPercent: -1":   false,
+		"imageGCHighThresholdPercent: 100": true,
+		"imageMaximumGCAge: 1m":            false, // shorter than the minimum
+		"imageMaximumGCAge: 24h":           true,
+		"imageMinimumGCAge: -1s":           false,
+		"registries: [{name: docker.io, mirrors: ['http://10.0.0.1:5000']}]": true,
+		"registries: [{name: 'r:5000', plainHTTP: true}, {name: 'r:5000'}]":  false,
+		"registries: [{name: 'https://r'}]":                                  false,
+		"registries: [{name: r.example, caFile: /nowhere}]":                  false,
+	} {
+		if _, err := imageKeysOf(t, text); (err == nil) != ok {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	k, _ := imageKeysOf(t, "")
+	if k.pulls() != 1 || k.keep() != images.KeepPinned || k.gc() != (images.GCPolicy{High: 85, Low: 80, MinAge: 2 * time.Minute}) { // N-6.24
+		t.Errorf("defaults: %d, %q, %+v", k.pulls(), k.keep(), k.gc())
+	}
+	if k, _ := imageKeysOf(t, "serializeImagePulls: false\nkeepBlobs: pinned"); k.pulls() != 4 || k.keep() != images.KeepPinned {
+		t.Errorf("%d, %q", k.pulls(), k.keep())
+	}
+}
+
+// The node's credentials are read anew when the file has changed, and only then.
+func TestKeyFile(t *testing.T) {
+	f := &keyFile{path: filepath.Join(t.TempDir(), "keys")}
+	if ring, err := f.keys(); err != nil || len(ring) != 0 {
+		t.Errorf("%d, %v", len(ring), err)
+	}
+	must(t, os.WriteFile(f.path, []byte(`{"auths":{"a.example":{"username":"u","password":"p"}}}`), 0o600))
+	if ring, err := f.keys(); err != nil || len(ring.For("a.example", "x")) != 1 {
+		t.Errorf("%d, %v", len(ring), err)
+	}
+	must(t, os.WriteFile(f.path, []byte(`{"auths":{}}`), 0o600))
+	if ring, err := f.keys(); err != nil || len(ring) != 0 {
+		t.Errorf("%d, %v", len(ring), err)
+	}
+	must(t, os.WriteFile(f.path, []byte(`password: p`), 0o600))
+	if _, err := f.keys(); err == nil {
+		t.Error("read what is not a Docker configuration")
+	}
+}
