@@ -121,3 +121,52 @@ func TestLifeDefaults(t *testing.T) { // N-7.2
 		t.Errorf("%+v %+v %+v", l, r, c.Lifecycle.PostStart.HTTPGet)
 	}
 }
+
+// TestGates: scheduling gates may go and never come; behind them a pod's place may be narrowed (N-10.4).
+func TestGates(t *testing.T) {
+	gated := func() *corev1.Pod {
+		p := validPod()
+		p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.com/a"}, {Name: "example.com/b"}}
+		p.Spec.NodeSelector = map[string]string{"a": "b"}
+		affinity(p, corev1.NodeSelectorRequirement{Key: "k", Operator: "Exists"})
+		return p
+	}
+	required := func(p *corev1.Pod) *corev1.NodeSelectorTerm { return &requiredTerms(&p.Spec)[0] }
+	for _, tc := range []struct {
+		name        string
+		change      func(p, old *corev1.Pod)
+		field, text string
+	}{
+		{"nothing", func(_, _ *corev1.Pod) {}, "", ""},
+		{"one opens", func(p, _ *corev1.Pod) { p.Spec.SchedulingGates = p.Spec.SchedulingGates[1:] }, "", ""},
+		{"all open", func(p, _ *corev1.Pod) { p.Spec.SchedulingGates = nil }, "", ""},
+		{"a new one", func(p, _ *corev1.Pod) { p.Spec.SchedulingGates[0].Name = "example.com/c" }, "spec.schedulingGates", "only deletion is allowed, but found new scheduling gate 'example.com/c'"},
+		{"selector narrower", func(p, _ *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"a": "b", "c": "d"} }, "", ""},
+		{"selector other", func(p, _ *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"a": "c"} }, "spec.nodeSelector", "only additions"},
+		{"selector after the gates", func(p, old *corev1.Pod) {
+			old.Spec.SchedulingGates, p.Spec.SchedulingGates, p.Spec.NodeSelector = nil, nil, map[string]string{"a": "b", "c": "d"}
+		}, "spec", "pod updates may not change fields"},
+		{"affinity narrower", func(p, _ *corev1.Pod) {
+			required(p).MatchExpressions = append(required(p).MatchExpressions, corev1.NodeSelectorRequirement{Key: "l", Operator: "Exists"})
+		}, "", ""},
+		{"affinity other", func(p, _ *corev1.Pod) { required(p).MatchExpressions[0].Key = "l" },
+			"spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms", "only additions"},
+		{"affinity gone", func(p, _ *corev1.Pod) { p.Spec.Affinity = nil },
+			"spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms", "only additions"},
+		{"other affinity", func(p, _ *corev1.Pod) { p.Spec.Affinity.PodAffinity = &corev1.PodAffinity{} }, "spec.affinity", "may not change"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			old := gated()
+			p := gated()
+			old.ResourceVersion, p.ResourceVersion = "1", "1"
+			tc.change(p, old)
+			wants(t, ValidateUpdate(p, old, ""), tc.field, tc.text)
+		})
+	}
+	p := gated()
+	p.Spec.NodeName = "n"
+	wants(t, Validate(p), "spec.nodeName", "cannot be set until all schedulingGates have been cleared")
+	p = gated()
+	p.Spec.SchedulingGates[1] = p.Spec.SchedulingGates[0]
+	wants(t, Validate(p), "spec.schedulingGates[1]", "Duplicate")
+}

@@ -30,7 +30,6 @@ type refusal struct {
 var unsupportedInPods = slices.Concat([]refusal{
 	{"spec.ephemeralContainers", nil},
 	{"spec.hostUsers", []string{"true"}},
-	{"spec.schedulingGates", nil},
 	{"spec.schedulingGroup", nil},
 	{"spec.evictionResponders", nil},
 	{"spec.resourceClaims", nil},

@@ -16,7 +16,7 @@ import (
 // neither here nor in the table of refusals fails the test: a new version of Kubernetes has brought it.
 var honoured = strings.Fields(`
 	spec.imagePullSecrets[*].name
-	spec.restartPolicy spec.readinessGates spec.terminationGracePeriodSeconds spec.activeDeadlineSeconds spec.dnsPolicy
+	spec.restartPolicy spec.readinessGates spec.schedulingGates spec.terminationGracePeriodSeconds spec.activeDeadlineSeconds spec.dnsPolicy
 	spec.nodeSelector spec.serviceAccountName spec.serviceAccount spec.nodeName spec.hostNetwork spec.shareProcessNamespace spec.hostPID
 	spec.hostIPC spec.hostname spec.subdomain spec.affinity spec.schedulerName spec.tolerations
 	spec.priorityClassName spec.priority spec.preemptionPolicy spec.enableServiceLinks

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -40,7 +41,21 @@ func validateLife(s *corev1.PodSpec, at *field.Path) field.ErrorList {
 			return field.Invalid(at.Child("readinessGates").Index(i).Child("conditionType"), string(g.ConditionType), msg)
 		})...)
 	}
-	return append(errs, validateSchedulingGates(s.SchedulingGates, at.Child("schedulingGates"))...)
+	errs = append(errs, validateSchedulingGates(s.SchedulingGates, at.Child("schedulingGates"))...)
+	if s.NodeName != "" && len(s.SchedulingGates) > 0 {
+		errs = append(errs, field.Forbidden(at.Child("nodeName"), "cannot be set until all schedulingGates have been cleared"))
+	}
+	return errs
+}
+
+// gatesOnlyOpen: a pod's scheduling gates may go and never come (N-10.4).
+func gatesOnlyOpen(now, old []corev1.PodSchedulingGate, at *field.Path) field.ErrorList {
+	for _, g := range now {
+		if !slices.Contains(old, g) {
+			return field.ErrorList{field.Forbidden(at, fmt.Sprintf("only deletion is allowed, but found new scheduling gate '%s'", g.Name))}
+		}
+	}
+	return nil
 }
 
 func validateSchedulingGates(gates []corev1.PodSchedulingGate, at *field.Path) field.ErrorList {
@@ -241,4 +256,55 @@ func stopSignals() []string {
 		list = append(list, fmt.Sprintf("SIGRTMAX-%d", i))
 	}
 	return list
+}
+
+// placementOnlyNarrower: of a pod behind scheduling gates the node selector may get more keys, and required node affinity
+// may be added, or its terms get more requirements. Anything else of the affinity has to stay.
+func placementOnlyNarrower(s, old *corev1.PodSpec, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for k, v := range old.NodeSelector {
+		if s.NodeSelector[k] != v {
+			errs = append(errs, field.Invalid(at.Child("nodeSelector"), s.NodeSelector, "only additions to spec.nodeSelector are allowed (no mutations or deletions)"))
+			break
+		}
+	}
+	now, was := requiredTerms(s), requiredTerms(old)
+	ok := len(was) == 0 || len(now) == len(was)
+	for i := 0; ok && i < len(was); i++ {
+		ok = holdsAll(now[i].MatchExpressions, was[i].MatchExpressions) && holdsAll(now[i].MatchFields, was[i].MatchFields)
+	}
+	if !ok {
+		errs = append(errs, field.Invalid(at.Child("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"),
+			now, "only additions are allowed (no mutations or deletions)"))
+	}
+	if !apiequality.Semantic.DeepEqual(withoutRequired(s.Affinity), withoutRequired(old.Affinity)) {
+		errs = append(errs, field.Forbidden(at.Child("affinity"), podUpdateForbidden))
+	}
+	return errs
+}
+
+func requiredTerms(s *corev1.PodSpec) []corev1.NodeSelectorTerm {
+	if s.Affinity == nil || s.Affinity.NodeAffinity == nil || s.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return nil
+	}
+	return s.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
+}
+
+// holdsAll: list begins with all of old.
+func holdsAll(list, old []corev1.NodeSelectorRequirement) bool {
+	return len(list) >= len(old) && apiequality.Semantic.DeepEqual(list[:len(old)], old)
+}
+
+// withoutRequired is an affinity without its required node affinity; what is then empty is nothing.
+func withoutRequired(a *corev1.Affinity) corev1.Affinity {
+	var out corev1.Affinity
+	if a != nil {
+		a.DeepCopyInto(&out)
+	}
+	if n := out.NodeAffinity; n != nil {
+		if n.RequiredDuringSchedulingIgnoredDuringExecution = nil; len(n.PreferredDuringSchedulingIgnoredDuringExecution) == 0 {
+			out.NodeAffinity = nil
+		}
+	}
+	return out
 }

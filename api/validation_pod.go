@@ -132,6 +132,12 @@ func validatePodUpdate(p, old *corev1.Pod) field.ErrorList {
 	for i := range same.InitContainers {
 		same.InitContainers[i].Image = o.InitContainers[i].Image
 	}
+	errs = append(errs, gatesOnlyOpen(s.SchedulingGates, o.SchedulingGates, at.Child("schedulingGates"))...)
+	same.SchedulingGates = o.SchedulingGates
+	if len(o.SchedulingGates) > 0 { // nobody has placed it yet: where it may go may still be narrowed
+		errs = append(errs, placementOnlyNarrower(s, o, at)...)
+		same.NodeSelector, same.Affinity = o.NodeSelector, o.Affinity
+	}
 	same.Tolerations, same.ActiveDeadlineSeconds = o.Tolerations, o.ActiveDeadlineSeconds
 	if g := same.TerminationGracePeriodSeconds; g != nil && *g == 1 && o.TerminationGracePeriodSeconds != nil && *o.TerminationGracePeriodSeconds < 0 {
 		same.TerminationGracePeriodSeconds = o.TerminationGracePeriodSeconds

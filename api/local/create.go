@@ -138,6 +138,10 @@ func (c *Client) admitCreate(tx *storage.Tx, obj api.Object) error {
 			o.Spec.DeprecatedServiceAccount = "default"
 		}
 		o.Status.QOSClass = api.QOSClass(o)
+		if len(o.Spec.SchedulingGates) > 0 { // N-10.4
+			o.Status.Conditions = setCondition(nil, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionFalse,
+				Reason: corev1.PodReasonSchedulingGated, Message: "Scheduling is blocked due to non-empty scheduling gates"}, c.now())
+		}
 	case *schedulingv1.PriorityClass:
 		return oneDefault(tx, o)
 	}

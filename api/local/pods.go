@@ -41,7 +41,7 @@ func (c *Client) bind(ctx context.Context, b *corev1.Binding, opts api.WriteOpti
 			return err
 		}
 		pod.Spec.NodeName = b.Target.Name
-		pod.Generation++
+		// Not a change of what was asked for: the generation stays, as on Kubernetes.
 		if pod.Annotations == nil && len(b.Annotations) > 0 {
 			pod.Annotations = map[string]string{}
 		}
@@ -66,6 +66,8 @@ func bindable(pod *corev1.Pod, b *corev1.Binding) error {
 		return refuse("pod %s is being deleted, cannot be assigned to a host", pod.Name)
 	case pod.Spec.NodeName != "":
 		return refuse("pod %s is already assigned to node %q", pod.Name, pod.Spec.NodeName)
+	case len(pod.Spec.SchedulingGates) > 0:
+		return refuse("pod %s has non-empty .spec.schedulingGates", pod.Name)
 	}
 	return nil
 }

@@ -89,7 +89,7 @@ func TestBinding(t *testing.T) { // N-10.2
 		t.Fatal(err)
 	}
 	cond := got.Status.Conditions[0]
-	if got.Annotations["a"] != "b" || got.Generation != p.Generation+1 || cond.Reason != "" || !cond.LastTransitionTime.Time.Equal(at.Time) {
+	if got.Annotations["a"] != "b" || got.Generation != p.Generation || cond.Reason != "" || !cond.LastTransitionTime.Time.Equal(at.Time) {
 		t.Errorf("got %+v", got)
 	}
 	list := setCondition(got.Status.Conditions, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}, metav1.NewTime(at.Add(time.Hour)))
@@ -152,5 +152,32 @@ func TestCancelledRequestsWriteNothing(t *testing.T) {
 	wantCode(t, err, 504, "canceled")
 	if c.store.Revision() != rev {
 		t.Error("something was written")
+	}
+}
+
+// TestGatedPod: a pod behind scheduling gates says so from the beginning and cannot be given a node (N-10.4).
+func TestGatedPod(t *testing.T) {
+	c := open(t, Config{})
+	p := newPod("p", "")
+	p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.com/wait"}}
+	got, err := api.Create(t.Context(), c, api.Pods, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cond := got.Status.Conditions; len(cond) != 1 || cond[0].Type != corev1.PodScheduled || cond[0].Reason != corev1.PodReasonSchedulingGated {
+		t.Errorf("conditions %+v", cond)
+	}
+	bind := func() error {
+		_, err := c.Create(t.Context(), api.Pods, &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p"},
+			Target: corev1.ObjectReference{Name: "n"}}, api.WriteOptions{Subresource: "binding"})
+		return err
+	}
+	wantCode(t, bind(), 409, "has non-empty .spec.schedulingGates")
+	got.Spec.SchedulingGates = nil
+	if got, err = api.Update(t.Context(), c, api.Pods, got); err != nil || got.Generation != 2 {
+		t.Fatalf("generation %d, %v", got.Generation, err)
+	}
+	if err := bind(); err != nil {
+		t.Error(err)
 	}
 }
