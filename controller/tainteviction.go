@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
-	"ledge/scheduler"
 )
 
 // How a deletion that failed is tried again (N-3.26), and how long one that succeeded may take to be seen.
@@ -138,7 +137,7 @@ func (t timers) step(taints map[string][]corev1.Taint, pods []*corev1.Pod, now t
 func tolerates(p *corev1.Pod, taints []corev1.Taint) (wait time.Duration, never bool) {
 	never = true
 	for i := range taints {
-		used := scheduler.Tolerated(p.Spec.Tolerations, &taints[i])
+		used := api.Tolerated(p.Spec.Tolerations, &taints[i])
 		if used == nil {
 			return 0, false
 		}

@@ -99,7 +99,9 @@ func (w *worker) runHook(ctx context.Context, pod *corev1.Pod, act podstate.Acti
 			return // the brain goes; the next one begins the hook again
 		}
 		end := podstate.HookEnd{Failed: err != nil}
-		if err != nil && hctx.Err() == nil { // one that used up the grace is given up without a word
+		// One that used up the grace is given up without a word; its container may then end before it does.
+		late := !act.Until.IsZero() && !time.Now().Before(act.Until)
+		if err != nil && !late {
 			// What the hook answered stays on the board: it may hold secrets.
 			slog.Warn("lifecycle hook failed", "pod", api.Key(pod), "container", c.Name, "hook", act.Hook, "err", err)
 			w.a.containerEvent(pod, c.Name, corev1.EventTypeWarning, reason, words)

@@ -42,6 +42,9 @@ type worker struct {
 	// hooked are the lifecycle hooks that have come to their end, by podstate.HookKey.
 	hooked map[string]podstate.HookEnd
 
+	// settled: the board has decided whether it takes the pod; counted: it does. Both guarded by the agent's mu.
+	settled, counted bool
+
 	probes *probe.Set
 
 	// below: only the worker's own goroutine
@@ -193,7 +196,11 @@ func (w *worker) step(ctx context.Context) (rest time.Duration, done bool) {
 	if !ok {
 		return resync, false // poked when the engine is back
 	}
-	if why := w.a.refuses(in.Pod, in.Seen); why != nil && in.Stop == nil {
+	why, later := w.admission(ctx, in)
+	if later {
+		return resync, false // poked when it is its turn
+	}
+	if why != nil && in.Stop == nil {
 		in.Stop = why
 		w.stop(*why)
 	}
@@ -313,6 +320,7 @@ func (w *worker) markEnd(in podstate.Input, out podstate.Output) {
 	}
 	if over && !w.isEnded() {
 		close(w.ended)
+		w.a.pokeUnsettled()
 	}
 }
 
@@ -407,21 +415,6 @@ func (w *worker) unmark(act podstate.Action) {
 		end.Signalled = time.Time{}
 	}
 	w.mem.Ends[act.ID] = end
-}
-
-// refuses is the node's own admission (N-7.4): a pod that has not begun yet may be turned away.
-func (a *Agent) refuses(pod *corev1.Pod, seen podstate.Seen) *podstate.Stop {
-	if pod.Status.StartTime != nil || len(seen.Containers) > 0 || pod.DeletionTimestamp != nil {
-		return nil
-	}
-	if a.closed() != "" { // N-5.30
-		a.event(pod, corev1.EventTypeWarning, "NodeShutdown", "Pod was rejected as the node is shutting down.")
-		return &podstate.Stop{Reason: "NodeShutdown", Message: "Pod was rejected: Pod was rejected as the node is shutting down."}
-	}
-	if why := a.admit(pod); why != nil {
-		return a.turnAway(pod, why)
-	}
-	return nil
 }
 
 func (a *Agent) event(pod *corev1.Pod, eventType, reason, message string) {

@@ -2,7 +2,6 @@ package scheduler
 
 import (
 	"slices"
-	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -40,9 +39,9 @@ func (c *Cluster) filter(pod *corev1.Pod, n *nodeInfo, requests amounts) *refusa
 		return refuse(reasonName)
 	case !toleratesAll(pod.Spec.Tolerations, spec.Taints, hard):
 		return refuse(reasonTaint)
-	case !matchesAffinity(pod, n.node):
+	case !api.MatchesNode(pod, n.node):
 		return refuse(reasonAffinity)
-	case portsTaken(pod, n.pods):
+	case api.PortsTaken(pod, n.pods):
 		return &refusal{reasons: []string{reasonPorts}, curable: true}
 	}
 	return n.fits(requests)
@@ -88,157 +87,11 @@ func sortedNames(a amounts) []corev1.ResourceName {
 	return out
 }
 
-// Tolerates says whether one toleration covers one taint (N-3.31).
-func Tolerates(t *corev1.Toleration, taint *corev1.Taint) bool {
-	if t.Effect != "" && t.Effect != taint.Effect {
-		return false
-	}
-	if t.Key != "" && t.Key != taint.Key {
-		return false
-	}
-	switch t.Operator {
-	case "", corev1.TolerationOpEqual:
-		return t.Key != "" && t.Value == taint.Value
-	case corev1.TolerationOpExists:
-		return true
-	}
-	return false // Lt and Gt are alpha
-}
-
-// Tolerated finds the first toleration that covers a taint (N-3.22), nil when none does.
-func Tolerated(tolerations []corev1.Toleration, taint *corev1.Taint) *corev1.Toleration {
-	for i := range tolerations {
-		if Tolerates(&tolerations[i], taint) {
-			return &tolerations[i]
-		}
-	}
-	return nil
-}
-
 func toleratesAll(tolerations []corev1.Toleration, taints []corev1.Taint, effect func(corev1.TaintEffect) bool) bool {
 	for i := range taints {
-		if effect(taints[i].Effect) && Tolerated(tolerations, &taints[i]) == nil {
+		if effect(taints[i].Effect) && api.Tolerated(tolerations, &taints[i]) == nil {
 			return false
 		}
 	}
 	return true
-}
-
-// matchesAffinity is nodeSelector and the required terms of node affinity together (N-10.6).
-func matchesAffinity(pod *corev1.Pod, node *corev1.Node) bool {
-	for k, v := range pod.Spec.NodeSelector {
-		if have, ok := node.Labels[k]; !ok || have != v {
-			return false
-		}
-	}
-	if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil {
-		if req := a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution; req != nil {
-			return slices.ContainsFunc(req.NodeSelectorTerms, func(t corev1.NodeSelectorTerm) bool { return matchesTerm(&t, node) })
-		}
-	}
-	return true
-}
-
-// matchesTerm: all expressions and fields of a term; an empty or malformed term matches nothing.
-func matchesTerm(t *corev1.NodeSelectorTerm, node *corev1.Node) bool {
-	if len(t.MatchExpressions) == 0 && len(t.MatchFields) == 0 {
-		return false
-	}
-	for i := range t.MatchExpressions {
-		if !matches(&t.MatchExpressions[i], node.Labels) {
-			return false
-		}
-	}
-	for i := range t.MatchFields {
-		f := &t.MatchFields[i]
-		if f.Key != "metadata.name" || !matches(f, map[string]string{"metadata.name": node.Name}) {
-			return false
-		}
-	}
-	return true
-}
-
-func matches(r *corev1.NodeSelectorRequirement, set map[string]string) bool {
-	have, ok := set[r.Key]
-	switch r.Operator {
-	case corev1.NodeSelectorOpIn:
-		return ok && slices.Contains(r.Values, have)
-	case corev1.NodeSelectorOpNotIn:
-		return !ok || !slices.Contains(r.Values, have)
-	case corev1.NodeSelectorOpExists:
-		return ok
-	case corev1.NodeSelectorOpDoesNotExist:
-		return !ok
-	case corev1.NodeSelectorOpGt, corev1.NodeSelectorOpLt:
-		if len(r.Values) != 1 {
-			return false
-		}
-		a, errA := strconv.ParseInt(have, 10, 64)
-		b, errB := strconv.ParseInt(r.Values[0], 10, 64)
-		if !ok || errA != nil || errB != nil {
-			return false
-		}
-		return (r.Operator == corev1.NodeSelectorOpGt && a > b) || (r.Operator == corev1.NodeSelectorOpLt && a < b)
-	}
-	return false
-}
-
-// hostPort is one port a pod takes on its node.
-type hostPort struct {
-	ip       string
-	protocol corev1.Protocol
-	port     int32
-}
-
-func hostPorts(pod *corev1.Pod) []hostPort {
-	var out []hostPort
-	collect := func(cs []corev1.Container) {
-		for i := range cs {
-			for _, p := range cs[i].Ports {
-				if p.HostPort > 0 {
-					out = append(out, hostPort{ip: wildcard(p.HostIP), protocol: tcp(p.Protocol), port: p.HostPort})
-				}
-			}
-		}
-	}
-	collect(pod.Spec.Containers)
-	for i := range pod.Spec.InitContainers {
-		if api.IsSidecar(&pod.Spec.InitContainers[i]) {
-			collect(pod.Spec.InitContainers[i : i+1])
-		}
-	}
-	return out
-}
-
-func wildcard(ip string) string {
-	if ip == "" {
-		return "0.0.0.0"
-	}
-	return ip
-}
-
-func tcp(p corev1.Protocol) corev1.Protocol {
-	if p == "" {
-		return corev1.ProtocolTCP
-	}
-	return p
-}
-
-// portsTaken: N-10.11.
-func portsTaken(pod *corev1.Pod, on []*corev1.Pod) bool {
-	want := hostPorts(pod)
-	if len(want) == 0 {
-		return false
-	}
-	for _, p := range on {
-		for _, have := range hostPorts(p) {
-			for _, w := range want {
-				if w.port == have.port && w.protocol == have.protocol &&
-					(w.ip == have.ip || w.ip == "0.0.0.0" || have.ip == "0.0.0.0") {
-					return true
-				}
-			}
-		}
-	}
-	return false
 }

@@ -12,7 +12,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"k8s.io/apimachinery/pkg/types"
+	"ledge/api"
 )
 
 func resources(cpu, memory string, pods int64) corev1.ResourceList {
@@ -199,7 +201,7 @@ func TestTolerates(t *testing.T) {
 		{corev1.Toleration{Value: "v"}, false}, // an empty key needs Exists
 		{corev1.Toleration{Key: "k", Value: "v", Operator: corev1.TolerationOpGt}, false},
 	} {
-		if got := Tolerates(&tt.tol, &tn); got != tt.want {
+		if got := api.Tolerates(&tt.tol, &tn); got != tt.want {
 			t.Errorf("%+v: %v, want %v", tt.tol, got, tt.want)
 		}
 	}
@@ -315,7 +317,7 @@ func TestProperties(t *testing.T) {
 			ports := 0
 			for _, p := range n.pods {
 				used.add(amountsOf(p.Spec.Containers[0].Resources.Requests))
-				ports += len(hostPorts(p))
+				ports += len(api.HostPorts(p))
 				count++
 			}
 			if int64(count) > n.allocatable[corev1.ResourcePods] || ports > 1 {

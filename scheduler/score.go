@@ -53,7 +53,7 @@ func leastAllocated(requests amounts, n *nodeInfo) int64 {
 func disliked(tolerations []corev1.Toleration, taints []corev1.Taint) int64 {
 	var n int64
 	for i := range taints {
-		if soft(taints[i].Effect) && Tolerated(tolerations, &taints[i]) == nil {
+		if soft(taints[i].Effect) && api.Tolerated(tolerations, &taints[i]) == nil {
 			n++
 		}
 	}
@@ -71,7 +71,7 @@ func preferred(pod *corev1.Pod, node *corev1.Node) int64 {
 		t := &a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution[i]
 		// Unlike a required term, an empty preferred term matches every node.
 		empty := len(t.Preference.MatchExpressions) == 0 && len(t.Preference.MatchFields) == 0
-		if empty || matchesTerm(&t.Preference, node) {
+		if empty || api.MatchesTerm(&t.Preference, node) {
 			sum += int64(t.Weight)
 		}
 	}

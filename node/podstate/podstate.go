@@ -38,8 +38,9 @@ type Stop struct {
 	Reason  string
 	Message string
 	Grace   *time.Duration // nil: the pod's own
-	// Disruption, when set, is the reason of a DisruptionTarget condition.
+	// Disruption, when set, is the reason of a DisruptionTarget condition, with Says, or Message, as its words.
 	Disruption string
+	Says       string
 }
 
 // Seen is the pod as it is on the board.

@@ -1,6 +1,7 @@
 package podstate
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -285,7 +286,7 @@ func (d *decision) conditions(out *corev1.PodStatus) {
 	}
 	d.condition(out, corev1.PodReady, ready, reason, msg)
 	if s := d.in.Stop; s != nil && s.Disruption != "" {
-		d.condition(out, corev1.DisruptionTarget, true, s.Disruption, s.Message)
+		d.condition(out, corev1.DisruptionTarget, true, s.Disruption, cmp.Or(s.Says, s.Message))
 	}
 }
 

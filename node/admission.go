@@ -1,0 +1,139 @@
+package node
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"ledge/api"
+	"ledge/node/podstate"
+)
+
+// nodeReadWithin bounds the look at the Node's labels and taints: a pod must not wait for an API that does not answer.
+const nodeReadWithin = 2 * time.Second
+
+// admission is the node's own word on a pod (N-7.4): one that has not begun yet may be turned away, and is never tried
+// again (N-7.7). Pods are asked for oldest first; later says that it is not this one's turn, or that others have to go
+// first.
+func (w *worker) admission(ctx context.Context, in podstate.Input) (why *podstate.Stop, later bool) {
+	a, pod := w.a, in.Pod
+	a.mu.Lock()
+	settled, turn := w.settled, a.turnOf(w)
+	a.mu.Unlock()
+	begun := pod.Status.StartTime != nil || len(in.Seen.Containers) > 0
+	switch {
+	case settled:
+		return nil, false
+	case begun || in.Gone || in.Stop != nil || pod.DeletionTimestamp != nil:
+		a.settle(w, true)
+		return nil, false
+	case !turn:
+		return nil, true
+	}
+	refused := a.admit(pod)
+	if a.closed() != "" { // N-5.30
+		refused = &refusal{"NodeShutdown", "Pod was rejected as the node is shutting down."}
+	}
+	if refused == nil {
+		if errs := api.Unsupported(pod); len(errs) > 0 { // another control plane may have let it through
+			refused = &refusal{"PodFeatureUnsupported", errs.ToAggregate().Error()}
+		}
+	}
+	if refused == nil {
+		r := a.room(ctx, w)
+		var lack map[corev1.ResourceName]int64
+		if refused, lack = r.refuses(pod); refused != nil {
+			if victims := r.victims(pod, lack); len(victims) > 0 {
+				a.preempt(victims)
+				return nil, true
+			}
+		}
+	}
+	if ctx.Err() != nil {
+		return nil, true
+	}
+	a.settle(w, refused == nil)
+	if refused == nil {
+		return nil, false
+	}
+	return a.turnAway(pod, refused), false
+}
+
+// turnOf: nobody older waits for the board's word. Called with the lock held.
+func (a *Agent) turnOf(w *worker) bool {
+	mine := w.current()
+	for _, o := range a.workers {
+		if o != w && !o.settled && !o.isEnded() && olderThan(o.current(), mine) {
+			return false
+		}
+	}
+	return true
+}
+
+func olderThan(a, b *corev1.Pod) bool {
+	if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
+		return a.CreationTimestamp.Before(&b.CreationTimestamp)
+	}
+	return a.UID < b.UID
+}
+
+// settle ends the wait of a pod, and lets the next one be asked for.
+func (a *Agent) settle(w *worker, counted bool) {
+	a.mu.Lock()
+	w.settled, w.counted = true, counted
+	a.mu.Unlock()
+	a.pokeUnsettled()
+}
+
+// pokeUnsettled has waiting pods asked for again.
+func (a *Agent) pokeUnsettled() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, w := range a.workers {
+		if !w.settled {
+			w.poke()
+		}
+	}
+}
+
+// room is what there is beside w.
+func (a *Agent) room(ctx context.Context, w *worker) room {
+	ctx, cancel := context.WithTimeout(ctx, nodeReadWithin)
+	defer cancel()
+	var r room
+	if n, err := api.Get[*corev1.Node](ctx, a.cfg.Client, api.Nodes, "", a.cfg.Name); err == nil {
+		r.node = n
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	r.allocatable = a.allocatable
+	for _, o := range a.workers {
+		if p := o.current(); o != w && o.counted && !o.isEnded() && !terminal(p.Status.Phase) {
+			r.pods = append(r.pods, p)
+		}
+	}
+	return r
+}
+
+// preempt puts an end to pods in favour of a critical one, which is asked for again when they have gone (N-7.6).
+func (a *Agent) preempt(victims []*corev1.Pod) {
+	const words = "Preempted in order to admit critical pod"
+	for _, p := range victims {
+		a.mu.Lock()
+		w := a.workers[p.UID]
+		a.mu.Unlock()
+		if w == nil || w.isStopped() {
+			continue
+		}
+		a.event(p, corev1.EventTypeWarning, "Preempting", words)
+		w.stop(podstate.Stop{Reason: "Preempting", Message: words, Disruption: corev1.PodReasonTerminationByKubelet,
+			Says: "Pod was preempted by Kubelet to accommodate a critical pod."})
+	}
+}
+
+func (w *worker) isStopped() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.stopw != nil
+}
