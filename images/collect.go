@@ -121,7 +121,7 @@ func (d *Disk) gcInput(all bool) (GCInput, error) {
 	if d.cfg.Statfs != nil {
 		d.cfg.Statfs(&st)
 	}
-	in := GCInput{All: all, Layers: map[string]int64{}, Capacity: int64(st.Blocks) * st.Bsize, Available: int64(st.Bavail) * st.Bsize}
+	in := GCInput{All: all, Layers: map[string]int64{}, Capacity: int64(st.Blocks) * int64(st.Bsize), Available: int64(st.Bavail) * int64(st.Bsize)}
 	rows := d.rows()
 	d.mu.Lock()
 	defer d.mu.Unlock()
