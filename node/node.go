@@ -453,6 +453,18 @@ func (a *Agent) StopPod(ctx context.Context, uid types.UID, stop podstate.Stop) 
 	}
 }
 
+// Stopping says whether pods that were stopped from the board's side have not ended yet.
+func (a *Agent) Stopping() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, w := range a.workers {
+		if w.toldToStop() && !w.isEnded() {
+			return true
+		}
+	}
+	return false
+}
+
 // Pods are the pods that still have something on this board.
 func (a *Agent) Pods() []*corev1.Pod {
 	var out []*corev1.Pod

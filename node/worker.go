@@ -126,6 +126,12 @@ func (w *worker) retire(now time.Time) {
 	}
 }
 
+func (w *worker) toldToStop() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.stopw != nil
+}
+
 // stoppedForNothing: the pod was stopped from the board's side, and the board is still there.
 func (w *worker) stoppedForNothing() bool {
 	w.mu.Lock()

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"sigs.k8s.io/yaml"
 
 	"ledge/node"
 	"ledge/node/pressure"
@@ -71,7 +70,7 @@ const defaultConfigPath = "/etc/ledge/config.yaml"
 
 // loadConfig reads the file. The default path may be missing: it is then written, or where that cannot be (a
 // read-only root) taken as if it had been.
-func loadConfig(path string) (fileConfig, error) {
+func loadConfig(path, dir string) (fileConfig, error) {
 	var cfg fileConfig
 	data, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) && path == defaultConfigPath {
@@ -80,8 +79,8 @@ func loadConfig(path string) (fileConfig, error) {
 	if err != nil {
 		return cfg, fmt.Errorf("read configuration: %w", err)
 	}
-	if err := yaml.UnmarshalStrict(data, &cfg); err != nil {
-		return cfg, fmt.Errorf("configuration %s: %w", path, err)
+	if cfg, err = withDropIns(path, data, dir); err != nil {
+		return cfg, err
 	}
 	if err := cfg.check(); err != nil {
 		return cfg, fmt.Errorf("configuration %s: %w", path, err)

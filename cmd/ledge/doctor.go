@@ -26,7 +26,7 @@ func doctor(_ context.Context, c *command) error {
 	if len(c.args) > 0 {
 		return usagef("doctor: unexpected %q", c.args[0])
 	}
-	cfg := host.DoctorConfig{DataDir: *c.opts.(*string), Floor: buildFloor(), Now: time.Now()}
+	cfg := host.DoctorConfig{DataDir: *c.opts.(*string), Floor: clockFloor(*c.opts.(*string)), Now: time.Now()}
 	if os.Geteuid() == 0 { // trying says more than looking, and needs root
 		for _, t := range bridge.Try() {
 			cfg.Probes = append(cfg.Probes, host.Probe{Name: t.Name, Err: t.Err, Remedy: t.Remedy, Fatal: t.Name != "connection tracking"})

@@ -26,6 +26,7 @@ func keeperFlags(c *command) {
 // keeperVerb is the process that holds the containers. It ends on SIGTERM; they do not.
 func keeperVerb(ctx context.Context, c *command) error {
 	logTo(c, false)
+	spareFromOOM()
 	if len(c.args) > 0 {
 		return usagef("keeper: unexpected %q", c.args[0])
 	}

@@ -18,7 +18,15 @@ type powerNode struct{ b *board }
 
 var _ shutdown.Node = powerNode{}
 
-func (n powerNode) Close(message string) { n.b.agent.Close(message) }
+func (n powerNode) Close(message string) {
+	n.b.agent.Close(message)
+	if message == "" {
+		select {
+		case n.b.cancelled <- struct{}{}:
+		default: // told already
+		}
+	}
+}
 
 func (n powerNode) Pods() []*corev1.Pod { return n.b.agent.Pods() }
 

@@ -14,7 +14,7 @@ var needed = []string{"kernel", "privileges", "namespaces", "cgroups", "overlayf
 
 // preflight refuses to start on a machine that cannot run a pod, in one line and before anything is made.
 func (b *board) preflight() error {
-	checks := host.New(host.Config{}).Doctor(host.DoctorConfig{DataDir: b.dataDir, Floor: buildFloor(), Now: time.Now()})
+	checks := host.New(host.Config{}).Doctor(host.DoctorConfig{DataDir: b.dataDir, Floor: clockFloor(b.dataDir), Now: time.Now()})
 	for _, c := range checks {
 		if c.Verdict == host.Fail && slices.Contains(needed, c.Name) {
 			return fmt.Errorf("this machine cannot run pods: %s: %s; %s", c.Name, c.Detail, c.Remedy)

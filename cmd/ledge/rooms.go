@@ -126,28 +126,6 @@ func (b *board) podNetwork() (netip.Prefix, error) {
 	return cidr, table.Put(podCIDRKey, []byte(cidr.String()))
 }
 
-const bootIDKey = "bootID"
-
-// resumePods brings back what an orderly power-off stopped, once in each boot.
-func (b *board) resumePods() error {
-	info, err := host.New(host.Config{}).Info()
-	if err != nil {
-		return err
-	}
-	table := b.store.Table("settings")
-	rows, _, err := table.All()
-	if err != nil || string(rows[bootIDKey]) == info.BootID {
-		return err
-	}
-	b.cut = len(rows[bootIDKey]) > 0 && b.store.Health().Unclean
-	if b.file.ResumePods == nil || *b.file.ResumePods {
-		if _, err := b.client.Resume(b.name); err != nil {
-			return err
-		}
-	}
-	return table.Put(bootIDKey, []byte(info.BootID))
-}
-
 // keeperCommand starts a keeper for this board when none answers; under systemd its unit does.
 func (b *board) keeperCommand() ([]string, error) {
 	if underSystemd() {

@@ -38,7 +38,8 @@ func serve(ctx context.Context, c *command) error {
 		return err
 	}
 	logTo(c, s.verbose)
-	b := &board{settings: s, runDir: c.runDir, staticsChanged: make(chan struct{}, 1)}
+	spareFromOOM()
+	b := &board{settings: s, runDir: c.runDir, staticsChanged: make(chan struct{}, 1), cancelled: make(chan struct{}, 1)}
 	if err := b.open(ctx); err != nil {
 		return errors.Join(err, b.close())
 	}
@@ -68,6 +69,7 @@ type board struct {
 	runDir string
 
 	staticsChanged chan struct{} // capacity 1
+	cancelled      chan struct{} // capacity 1: a shutdown was
 
 	store    *storage.Store
 	client   *local.Client
@@ -108,7 +110,7 @@ func (b *board) open(ctx context.Context) (err error) {
 		return err
 	}
 	b.events = api.NewRecorder(b.client, "kubelet", b.name)
-	if b.ca, err = pki.Open(pki.Config{Dir: filepath.Join(b.dataDir, "pki"), Floor: buildFloor()}); err != nil {
+	if b.ca, err = pki.Open(pki.Config{Dir: filepath.Join(b.dataDir, "pki"), Floor: clockFloor(b.dataDir)}); err != nil {
 		return err
 	}
 	if err := b.openImages(ctx); err != nil {
@@ -171,7 +173,7 @@ func (b *board) run(ctx context.Context) error {
 	workCtx, stopWork := context.WithCancel(apiCtx)
 	defer stopWork()
 	work, workCtx := errgroup.WithContext(workCtx)
-	jobs := []func(context.Context) error{b.agent.Run, b.keeper.Run, b.images.Run, func(ctx context.Context) error {
+	jobs := []func(context.Context) error{b.resumeCancelled, b.keepClock, b.agent.Run, b.keeper.Run, b.images.Run, func(ctx context.Context) error {
 		return controller.Run(ctx, controller.Config{Client: b.client, Schedule: scheduler.Config{Closed: b.closed}})
 	}}
 	if b.store.Health().Unclean {

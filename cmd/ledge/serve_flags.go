@@ -22,6 +22,7 @@ import (
 // serveOpts are the flags of serve.
 type serveOpts struct {
 	dataDir, config, listen, manifests string
+	configDir                          string
 	staticPods                         string
 	bridge, podCIDR, cgroupRoot        string
 	onTerm, powerOff                   string
@@ -51,6 +52,7 @@ func serveFlags(c *command) {
 	f := c.flags
 	f.StringVar(&o.dataDir, "data-dir", "/var/lib/ledge", "everything that must survive a power cut")
 	f.StringVar(&o.config, "config", defaultConfigPath, "configuration file; written at the first start if missing")
+	f.StringVar(&o.configDir, "config-dir", defaultConfigDir, "directory of .conf files that override the configuration; empty for none")
 	f.StringVar(&o.listen, "listen", "127.0.0.1:6443", "address of the TLS API for kubectl; empty for none")
 	f.StringVar(&o.manifests, "manifests", "", "directory of YAML: pods in it are static pods, other objects are kept applied")
 	f.StringVar(&o.bridge, "bridge", "ledge0", "network bridge of the pods; 'none' gives every pod the host's network")
@@ -109,7 +111,7 @@ func (o *serveOpts) settings(c *command) (settings, error) {
 		return s, usagef("--on-term: %q is neither detach nor drain", o.onTerm)
 	}
 	var err error
-	if s.file, err = loadConfig(o.config); err != nil {
+	if s.file, err = loadConfig(o.config, o.configDir); err != nil {
 		return s, err
 	}
 	if err := s.node(); err != nil {

@@ -96,6 +96,25 @@ func TestProcess(t *testing.T) {
 	}
 }
 
+// TestExitNotRemembered: on a kernel without PIDFD_GET_INFO, or when it does not know, an exit code is not invented.
+func TestExitNotRemembered(t *testing.T) {
+	old, err := os.Open(os.DevNull) // answers the call as an old kernel's pidfd does: with ENOTTY
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer old.Close()
+	closed, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Close()
+	for what, p := range map[string]*process{"old kernel": {pid: 1, fd: old}, "closed": {pid: 1, fd: closed}} {
+		if x := p.remembered(); !x.Unknown || x.Code != 137 || x.FinishedAt.IsZero() {
+			t.Errorf("%s: %+v", what, x)
+		}
+	}
+}
+
 func TestWaitStops(t *testing.T) {
 	pid := child(t, "/bin/sleep", "100")
 	p, err := openProcess(pid, 0)

@@ -108,7 +108,10 @@ func (r *Runner) namespaces(podDir string, p runtime.Pod, c runtime.Container) c
 
 // oomScoreAdj degrades where the process may not lower it (no CAP_SYS_RESOURCE): the nearest that is allowed.
 func (r *Runner) oomScoreAdj(want *int) *int {
-	if want == nil || *want >= r.host.oomScoreAdj || r.host.hasCap(capSysResource) {
+	if want == nil {
+		want = new(0) // what the keeper has for itself is not for containers
+	}
+	if *want >= r.host.oomScoreAdj || r.host.hasCap(capSysResource) {
 		return want
 	}
 	r.warn("oom_score_adj cannot be lowered without CAP_SYS_RESOURCE: important pods are not protected from the OOM killer")

@@ -42,6 +42,7 @@ func TestUnitFiles(t *testing.T) {
 		"Service.Restart":                  "always",
 		"Service.KillMode":                 "process",
 		"Service.OOMPolicy":                "continue",
+		"Service.OOMScoreAdjust":           "-999",
 		"Service.TasksMax":                 "infinity",
 		"Service.RuntimeDirectory":         "ledge",
 		"Service.RuntimeDirectoryPreserve": "yes",
@@ -58,6 +59,9 @@ func TestUnitFiles(t *testing.T) {
 					t.Errorf("%s: %s is %q, want %q", file, key, have[key], value)
 				}
 			}
+		}
+		if m := have["Service.MemoryMin"]; len(m) != 1 || m[0] == "0" {
+			t.Errorf("%s: MemoryMin is %q: under pressure it would be paged out before the pods", file, m)
 		}
 		if len(have["Service.RestartSec"]) != 1 {
 			t.Errorf("%s: no RestartSec: systemd's 100 ms would spin", file)

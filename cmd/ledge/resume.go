@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+	"time"
+
+	"ledge/api/local"
+	"ledge/host"
+	"ledge/storage"
+)
+
+const bootIDKey = "bootID"
+
+// resumer brings back what an orderly power-off stopped (DESIGN 6.11).
+type resumer struct {
+	client   *local.Client
+	settings *storage.Table
+	node     string
+	off      bool // resumePods: false
+}
+
+func (b *board) resumer() resumer {
+	return resumer{client: b.client, settings: b.store.Table("settings"), node: b.name, off: b.file.ResumePods != nil && !*b.file.ResumePods}
+}
+
+// booted resumes once in each boot. first is true for the first start of a boot that is not the board's first.
+func (r resumer) booted(bootID string) (first bool, err error) {
+	rows, _, err := r.settings.All()
+	if err != nil || string(rows[bootIDKey]) == bootID {
+		return false, err
+	}
+	if !r.off {
+		if _, err := r.client.Resume(r.node); err != nil {
+			return false, err
+		}
+	}
+	return len(rows[bootIDKey]) > 0, r.settings.Put(bootIDKey, []byte(bootID))
+}
+
+// resumePods is done at every start.
+func (b *board) resumePods() error {
+	info, err := host.New(host.Config{}).Info()
+	if err != nil {
+		return err
+	}
+	again, err := b.resumer().booted(info.BootID)
+	b.cut = again && b.store.Health().Unclean
+	return err
+}
+
+// resumeCancelled brings back what a shutdown had stopped that did not happen. Pods that were told to end while it was
+// taken back still do, so it looks until there are none.
+func (b *board) resumeCancelled(ctx context.Context) error {
+	r := b.resumer()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-b.cancelled:
+		}
+		for !r.off && ctx.Err() == nil && !b.agent.Closed() {
+			stopping := b.agent.Stopping() // before the look: what ends after it is seen next time
+			if _, err := r.client.Resume(b.name); err != nil {
+				slog.Error("pods that a cancelled shutdown stopped cannot be started again", "err", err)
+				break
+			}
+			if !stopping {
+				break
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Second):
+			}
+		}
+	}
+}
+
+// Clocks. A board without a battery for its clock boots in the past; the floor keeps its certificates good until the
+// network tells the time (DESIGN 6.6).
+
+func clockFile(dataDir string) string { return filepath.Join(dataDir, "clock") }
+
+// clockFloor is a moment known to have passed: this program was built, and the clock was right when it was saved.
+func clockFloor(dataDir string) time.Time {
+	saved, err := host.SavedClock(clockFile(dataDir))
+	if err != nil {
+		slog.Warn("the saved clock cannot be read", "err", err)
+	}
+	return host.Floor(buildFloor(), saved)
+}
+
+const (
+	clockLook = time.Minute
+	// clockKeep is how old a saved clock may get: each time costs the card a block.
+	clockKeep = 24 * time.Hour
+)
+
+// keepClock saves the clock once a day, and at the end, if something that knows the time keeps it.
+func (b *board) keepClock(ctx context.Context) error {
+	saved := clockFloor(b.dataDir)
+	save := func(old time.Duration) {
+		now := time.Now()
+		if now.Sub(saved) < old {
+			return
+		}
+		if synced, err := host.New(host.Config{}).ClockSynced(); err != nil || !synced {
+			return
+		}
+		if err := host.SaveClock(clockFile(b.dataDir), now); err != nil {
+			slog.Warn("the clock cannot be saved; without a network the next boot may take an older time for the right one", "err", err)
+		}
+		saved = now
+	}
+	for {
+		save(clockKeep)
+		select {
+		case <-ctx.Done():
+			save(time.Hour)
+			return nil
+		case <-time.After(clockLook):
+		}
+	}
+}

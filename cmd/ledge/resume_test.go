@@ -1,0 +1,199 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ledge/api"
+	"ledge/api/local"
+	"ledge/host"
+	"ledge/shutdown"
+	"ledge/storage"
+)
+
+// TestResumeOncePerBoot: DESIGN 6.11 and N-5.32. With resumePods: false pods stay as the shutdown left them.
+func TestResumeOncePerBoot(t *testing.T) {
+	for _, off := range []bool{false, true} {
+		s, err := storage.Open(t.Context(), storage.Config{Dir: filepath.Join(t.TempDir(), "store"), NoSync: true})
+		must(t, err)
+		defer s.Close()
+		client, err := local.New(local.Config{Store: s})
+		must(t, err)
+		r := resumer{client: client, settings: s.Table("settings"), node: "n", off: off}
+		if again, err := r.booted("boot 1"); err != nil || again {
+			t.Fatalf("the first boot of all: %v %v", again, err)
+		}
+		stop := func(name string) {
+			t.Helper()
+			p, err := api.Get[*corev1.Pod](t.Context(), client, api.Pods, "default", name)
+			must(t, err)
+			p.Status.Phase, p.Status.Reason, p.Status.Message = corev1.PodFailed, shutdown.StopReason, shutdown.StopMessage
+			_, err = api.UpdateStatus(t.Context(), client, api.Pods, p)
+			must(t, err)
+		}
+		phase := func() corev1.PodPhase {
+			t.Helper()
+			p, err := api.Get[*corev1.Pod](t.Context(), client, api.Pods, "default", "p")
+			must(t, err)
+			return p.Status.Phase
+		}
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default"}}
+		p.Spec.NodeName, p.Spec.Containers = "n", []corev1.Container{{Name: "c", Image: "i"}}
+		_, err = api.Create(t.Context(), client, api.Pods, p)
+		must(t, err)
+		stop("p")
+		back := map[bool]corev1.PodPhase{false: corev1.PodPending, true: corev1.PodFailed}[off]
+		for i, step := range []struct {
+			boot  string
+			again bool
+			want  corev1.PodPhase
+		}{{"boot 1", false, corev1.PodFailed}, {"boot 2", true, back}, {"boot 2", false, back}} {
+			if again, err := r.booted(step.boot); err != nil || again != step.again || phase() != step.want {
+				t.Errorf("resumePods %v, step %d: %v %v, the pod is %s, want %s", !off, i, again, err, phase(), step.want)
+			}
+		}
+		stop("p")
+		if _, err := r.booted("boot 2"); err != nil || phase() != corev1.PodFailed {
+			t.Errorf("another start of the same boot: %v, %s", err, phase())
+		}
+	}
+}
+
+func TestClockFloor(t *testing.T) {
+	dir := t.TempDir()
+	if got := clockFloor(dir); !got.Equal(buildFloor()) {
+		t.Errorf("without a saved clock %s", got)
+	}
+	later := buildFloor().Add(100 * 24 * time.Hour).Truncate(time.Second)
+	if later.Year() < 2026 {
+		later = time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
+	}
+	must(t, host.SaveClock(clockFile(dir), later))
+	if got := clockFloor(dir); buildFloor().Year() >= 2026 && !got.Equal(later) {
+		t.Errorf("with a saved clock of %s: %s", later, got)
+	}
+}
+
+// TestDropIns: N-0.4.
+func TestDropIns(t *testing.T) {
+	dir := t.TempDir()
+	put := func(name, text string) {
+		t.Helper()
+		must(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755))
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	main := written(t, "maxPods: 5\nshutdownGracePeriod: 30s\nresolvConf: /a\nevictionHard: {memory.available: 1Gi, nodefs.available: 5%}\n"+
+		"registerWithTaints: [{key: a, effect: NoSchedule, value: x}, {key: b, effect: NoSchedule}]\n")
+	load := func() (fileConfig, error) { return loadConfig(main, dir) }
+	if cfg, err := load(); err != nil || cfg.MaxPods != 5 {
+		t.Fatalf("with an empty directory: %+v %v", cfg, err)
+	}
+	put("20-b.conf", "maxPods: 20\n")
+	put("10-a.conf", "maxPods: 10\nevictionHard: {memory.available: 2Gi}\nregisterWithTaints: [{key: c, effect: NoExecute}]\n")
+	put("15-deep/z.conf", "resolvConf: null\nshutdownGracePeriod: 40s\n")
+	put("30-not.yaml", "maxPods: 30\n")
+	put("40-nor.conf.bak", "maxPods: [\n")
+	cfg, err := load()
+	if err != nil || cfg.MaxPods != 20 || cfg.ResolvConf != "" || cfg.ShutdownGracePeriod.Duration != 40*time.Second ||
+		fmt.Sprint(cfg.EvictionHard) != "map[memory.available:2Gi nodefs.available:5%]" ||
+		len(cfg.RegisterWithTaints) != 1 || cfg.RegisterWithTaints[0] != (corev1.Taint{Key: "c", Effect: corev1.TaintEffectNoExecute}) {
+		t.Errorf("%+v %v", cfg, err)
+	}
+	for text, want := range map[string]string{"maxPodz: 1": "maxPodz", "maxPods: [": "50-bad.conf", "containerLogMaxFiles: 1": "greater than 1"} {
+		put("50-bad.conf", text)
+		if _, err := load(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", text, err, want)
+		}
+	}
+	if _, err := loadConfig(main, filepath.Join(dir, "none")); err == nil {
+		t.Error("a directory that was named and is not there is passed over")
+	}
+}
+
+// TestSpared: the kernel kills pods before the brain and the keeper (N-7.38).
+func TestSpared(t *testing.T) {
+	b := newBoard(t)
+	var have uint64
+	status, err := os.ReadFile("/proc/self/status")
+	must(t, err)
+	if _, line, ok := strings.Cut(string(status), "CapEff:"); ok {
+		_, err := fmt.Sscanf(line, "%x", &have)
+		must(t, err)
+	}
+	const capSysResource = 24
+	if have>>capSysResource&1 == 0 {
+		t.Skip("this machine's root may not lower oom_score_adj; TestNotSpared shows what is said then")
+	}
+	b.serve()
+	b.importRough()
+	b.apply(roughPod("free", `"run"`, "") + "\n---\n" + roughPod("sure", `"run"`, "    resources: {limits: {cpu: 100m, memory: 64Mi}}\n"))
+	b.eventually("both run", func() error {
+		return errors.Join(contains(b.ledge("get", "pod", "free"), "Running"), contains(b.ledge("get", "pod", "sure"), "Running"))
+	})
+	score := func(pid int) string {
+		t.Helper()
+		data, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/oom_score_adj")
+		must(t, err)
+		return strings.TrimSpace(string(data))
+	}
+	for what, pid := range map[string]int{"brain": b.cmd.Process.Pid, "keeper": b.keeperPID()} {
+		if got := score(pid); got != "-999" {
+			t.Errorf("the %s has %s", what, got)
+		}
+	}
+	scores := map[string]int{}
+	for _, pid := range b.processes("/kubepods/") {
+		scores[score(pid)]++
+	}
+	if scores["1000"] != 1 || scores["-997"] != 1 || len(scores) != 2 {
+		t.Errorf("pods have %v", scores)
+	}
+}
+
+// TestNotSpared: where that cannot be, one line says so and the node works all the same.
+func TestNotSpared(t *testing.T) {
+	onHost(t)
+	b := newBoard(t)
+	cmd := exec.Command("setpriv", "--bounding-set=-sys_resource", "--inh-caps=-sys_resource",
+		ledgeBin, "--run-dir", b.runDir, "serve", "--data-dir", b.data, "--config", b.config, "--bridge", b.name,
+		"--cgroup-root", "/"+b.name, "--hostname-override", b.name, "--listen", "")
+	cmd.Stdout, cmd.Stderr = b.log, b.log
+	must(t, cmd.Start())
+	done := make(chan error, 1)
+	b.cmd, b.done = cmd, done
+	go func() { done <- cmd.Wait() }()
+	b.eventually("the node is Ready all the same", func() error { return contains(b.ledge("get", "nodes"), " Ready ") })
+	data, err := os.ReadFile(b.log.Name())
+	must(t, err)
+	if n := strings.Count(string(data), "not spared when memory runs out"); n != 1 {
+		t.Errorf("said %d times:\n%s", n, data)
+	}
+}
+
+// TestCancelledAndNotResumed: with resumePods: false a shutdown that was taken back leaves the pods as it stopped them.
+func TestCancelledAndNotResumed(t *testing.T) {
+	onHost(t)
+	b := newBoard(t)
+	b.configure("resumePods: false\n")
+	b.serve("--power-backend", "none")
+	b.apply(webPod)
+	b.running("web")
+	b.must("shutdown", "--now")
+	b.eventually("the pod is stopped", func() error { return contains(b.ledge("get", "pod", "web"), "Terminated") })
+	b.must("shutdown", "--cancel")
+	b.eventually("the node is Ready again", func() error { return contains(b.ledge("get", "nodes"), " Ready ") })
+	time.Sleep(2 * time.Second)
+	if out := b.must("get", "pod", "web"); !strings.Contains(out, "Terminated") {
+		t.Error(out)
+	}
+}
