@@ -4,12 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"reflect"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
 )
@@ -93,17 +93,9 @@ func messages(errs []error) []string {
 	return out
 }
 
-func strategic(kind *Kind, doc, patch map[string]any) (out map[string]any, err error) {
-	defer func() {
-		// apimachinery 0.37 panics on patches of the wrong shape, such as a list where a merge key belongs
-		// (found by FuzzApplyPatch). One request must not take the control plane down.
-		if r := recover(); r != nil {
-			out, err = nil, apierrors.NewBadRequest(fmt.Sprintf("cannot apply strategic merge patch to %s: %v", kind.Singular, r))
-		}
-	}()
-	out, err = strategicpatch.StrategicMergeMapPatch(doc, patch, kind.New())
-	if err != nil {
-		// A patch that does not fit the type is the caller's mistake, whichever way the library words it.
+func strategic(kind *Kind, doc, patch map[string]any) (map[string]any, error) {
+	out, err := mergeStrategic(reflect.TypeOf(kind.New()), doc, patch)
+	if err != nil { // whoever asks so made the mistake
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("cannot apply strategic merge patch to %s: %v", kind.Singular, err))
 	}
 	return out, nil

@@ -13,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	k8syaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
@@ -29,8 +28,8 @@ func applyFlags(c *command) {
 	c.opts = o
 }
 
-// lastApplied is kubectl's own annotation, so that the two can take turns on an object.
-const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
+// applyManager owns what ledge apply sets: a field that is gone from the file goes from the object.
+const applyManager = "ledge-apply"
 
 func apply(ctx context.Context, c *command) error {
 	o := c.opts.(*applyOpts)
@@ -61,7 +60,7 @@ func apply(ctx context.Context, c *command) error {
 type manifest struct {
 	api.Object
 	kind *api.Kind
-	raw  []byte // JSON, with the annotation
+	raw  []byte // JSON
 }
 
 // readObjects reads every document of a YAML or JSON file. A field the API does not know is an error.
@@ -128,7 +127,6 @@ func parseManifest(doc []byte, namespace string) (*manifest, error) {
 	if kind.Namespaced && obj.GetNamespace() == "" {
 		obj.SetNamespace(namespace)
 	}
-	// As kubectl does: the object without the annotation is what the annotation holds.
 	var plain map[string]any
 	if err := json.Unmarshal(raw, &plain); err != nil {
 		return nil, err
@@ -140,59 +138,31 @@ func parseManifest(doc []byte, namespace string) (*manifest, error) {
 	if kind.Namespaced {
 		meta["namespace"] = obj.GetNamespace()
 	}
-	applied, err := json.Marshal(plain)
-	if err != nil {
-		return nil, err
-	}
-	ann, ok := meta["annotations"].(map[string]any)
-	if !ok {
-		ann = map[string]any{}
-	}
-	ann[lastApplied] = string(applied) + "\n"
-	meta["annotations"] = ann
 	if raw, err = json.Marshal(plain); err != nil {
 		return nil, err
 	}
-	a := obj.GetAnnotations()
-	if a == nil {
-		a = map[string]string{}
-	}
-	a[lastApplied] = string(applied) + "\n"
-	obj.SetAnnotations(a)
 	return &manifest{Object: obj, kind: kind, raw: raw}, nil
 }
 
+// applyOne applies on the server's side: what others have set there meanwhile is taken over where the file says it too.
 func applyOne(ctx context.Context, cl api.Client, m manifest) (string, error) {
 	id := fmt.Sprintf("%s/%s", m.kind.Singular, m.GetName())
-	live, err := cl.Get(ctx, m.kind, m.GetNamespace(), m.GetName())
-	if apierrors.IsNotFound(err) {
-		if _, err := cl.Create(ctx, m.kind, m.Object, api.WriteOptions{Manager: "ledge-apply"}); err != nil {
-			return "", fmt.Errorf("create %s: %w", id, err)
-		}
-		return "created", nil
-	}
-	if err != nil {
+	before := ""
+	switch live, err := cl.Get(ctx, m.kind, m.GetNamespace(), m.GetName()); {
+	case err == nil:
+		before = live.GetResourceVersion()
+	case !apierrors.IsNotFound(err):
 		return "", fmt.Errorf("read %s: %w", id, err)
 	}
-	liveJSON, err := json.Marshal(live)
-	if err != nil {
-		return "", err
-	}
-	meta, err := strategicpatch.NewPatchMetaFromStruct(m.kind.New())
-	if err != nil {
-		return "", err
-	}
-	patch, err := strategicpatch.CreateThreeWayMergePatch([]byte(live.GetAnnotations()[lastApplied]), m.raw, liveJSON, meta, true)
-	if err != nil {
-		return "", fmt.Errorf("compare %s: %w", id, err)
-	}
-	if string(patch) == "{}" {
+	after, err := cl.Patch(ctx, m.kind, m.GetNamespace(), m.GetName(), api.Patch{Type: types.ApplyPatchType, Data: m.raw},
+		api.WriteOptions{Manager: applyManager, Force: true, Strict: true})
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("apply %s: %w", id, err)
+	case before == "":
+		return "created", nil
+	case before == after.GetResourceVersion():
 		return "unchanged", nil
-	}
-	_, err = cl.Patch(ctx, m.kind, m.GetNamespace(), m.GetName(), api.Patch{Type: types.StrategicMergePatchType, Data: patch},
-		api.WriteOptions{Manager: "ledge-apply"})
-	if err != nil {
-		return "", fmt.Errorf("change %s: %w", id, err)
 	}
 	return "configured", nil
 }
