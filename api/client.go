@@ -25,7 +25,8 @@ type Client interface {
 
 	// Create makes an object; the namespace is the object's own. With Subresource "binding" obj is a
 	// *corev1.Binding, with "eviction" a *policyv1.Eviction: these act on the pod of that name and may
-	// answer a nil Object.
+	// answer a nil Object. With "token" it is a *authenticationv1.TokenRequest for the service account of that
+	// name, and so is the answer.
 	Create(ctx context.Context, kind *Kind, obj Object, opts WriteOptions) (Object, error)
 	// Update replaces spec and metadata, or with Subresource "status" the status (and labels and annotations,
 	// N-1.8), or with "resize" the resources of a pod's containers. A resourceVersion in obj must match; an empty one is unconditional.
@@ -101,7 +102,7 @@ type List struct {
 
 // WriteOptions modifies a write.
 type WriteOptions struct {
-	Subresource string // "", "status", "resize", and for Create "binding" or "eviction"
+	Subresource string // "", "status", "resize", and for Create "binding", "eviction" or "token"
 	DryRun      bool
 	Manager     string
 	Force       bool  // of an apply: take over fields that others manage
@@ -146,6 +147,8 @@ type LogOptions struct {
 type User struct {
 	Name   string
 	Groups []string
+	UID    string
+	Extra  map[string][]string
 }
 
 // AdminGroup may do everything, as on Kubernetes.

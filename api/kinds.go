@@ -84,6 +84,9 @@ var (
 	Services = &Kind{Version: "v1", Name: "Service", Resource: "services", Singular: "service", Short: []string{"svc"},
 		Categories: []string{"all"}, Namespaced: true, ServerOnly: true,
 		New: func() Object { return &corev1.Service{} }, NewList: func() ListObject { return &corev1.ServiceList{} }}
+	ServiceAccounts = &Kind{Version: "v1", Name: "ServiceAccount", Resource: "serviceaccounts", Singular: "serviceaccount", Short: []string{"sa"},
+		Namespaced: true, Subresources: []string{"token"},
+		New: func() Object { return &corev1.ServiceAccount{} }, NewList: func() ListObject { return &corev1.ServiceAccountList{} }}
 	RuntimeClasses = &Kind{Group: "node.k8s.io", Version: "v1", Name: "RuntimeClass", Resource: "runtimeclasses",
 		Singular: "runtimeclass",
 		New:      func() Object { return &nodev1.RuntimeClass{} },
@@ -91,7 +94,7 @@ var (
 )
 
 // Kinds lists every kind that has objects, in the order discovery shows them.
-var Kinds = []*Kind{ConfigMaps, Events, Namespaces, Nodes, Pods, PodTemplates, Secrets, Services, Leases, RuntimeClasses, PriorityClasses}
+var Kinds = []*Kind{ConfigMaps, Events, Namespaces, Nodes, Pods, PodTemplates, Secrets, ServiceAccounts, Services, Leases, RuntimeClasses, PriorityClasses}
 
 // GVK is the kind's group, version and kind.
 func (k *Kind) GVK() schema.GroupVersionKind {
@@ -126,6 +129,8 @@ func KindOf(obj k8sruntime.Object) (*Kind, error) {
 		return ConfigMaps, nil
 	case *corev1.Secret:
 		return Secrets, nil
+	case *corev1.ServiceAccount:
+		return ServiceAccounts, nil
 	case *coordinationv1.Lease:
 		return Leases, nil
 	case *schedulingv1.PriorityClass:

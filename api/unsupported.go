@@ -37,8 +37,6 @@ var unsupportedInPods = slices.Concat([]refusal{
 	{"spec.overhead", nil},
 	{"spec.runtimeClassName", nil},
 	{"spec.os.name", []string{"linux"}},
-	// No token is mounted: that is what false means. An explicit true asks for one.
-	{"spec.automountServiceAccountToken", []string{"false"}},
 	{"spec.securityContext.windowsOptions", nil},
 	{"spec.volumes[*].emptyDir.mode", nil},
 	{"spec.volumes[*].awsElasticBlockStore", nil},
@@ -63,7 +61,6 @@ var unsupportedInPods = slices.Concat([]refusal{
 	{"spec.volumes[*].projected.defaultUser", nil},
 	{"spec.volumes[*].projected.sources[*].clusterTrustBundle", nil},
 	{"spec.volumes[*].projected.sources[*].podCertificate", nil},
-	{"spec.volumes[*].projected.sources[*].serviceAccountToken", nil},
 	{"spec.volumes[*].quobyte", nil},
 	{"spec.volumes[*].rbd", nil},
 	{"spec.volumes[*].scaleIO", nil},

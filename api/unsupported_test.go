@@ -30,7 +30,8 @@ var honoured = strings.Fields(`
 	spec.volumes[*].emptyDir.sizeLimit
 	spec.volumes[*].configMap spec.volumes[*].secret spec.volumes[*].downwardAPI spec.volumes[*].projected.defaultMode
 	spec.volumes[*].projected.sources[*].configMap spec.volumes[*].projected.sources[*].secret
-	spec.volumes[*].projected.sources[*].downwardAPI`)
+	spec.volumes[*].projected.sources[*].downwardAPI spec.volumes[*].projected.sources[*].serviceAccountToken
+	spec.automountServiceAccountToken`)
 
 var honouredInContainers = strings.Fields(`
 	name image command args workingDir ports env[*].name env[*].value env[*].valueFrom.fieldRef
@@ -173,22 +174,17 @@ func set(v reflect.Value, path []string, value string) {
 	}
 }
 
-// A default of Kubernetes that says "false" aloud asks for nothing, and must pass when allowed to.
+// A default of Kubernetes that says "true" aloud asks for nothing, and must pass when allowed to.
 func TestRefusalOfPointerBool(t *testing.T) {
 	yes, no := true, false
 	pod := validPod()
-	pod.Spec.AutomountServiceAccountToken, pod.Spec.HostUsers = &no, &yes
+	pod.Spec.HostUsers = &yes
 	if errs := Unsupported(pod); len(errs) > 0 {
 		t.Errorf("%v", errs)
 	}
-	pod.Spec.AutomountServiceAccountToken, pod.Spec.HostUsers = &yes, &no
-	var got []string
-	for _, e := range Unsupported(pod) {
-		got = append(got, e.Field)
-	}
-	slices.Sort(got)
-	if want := []string{"spec.automountServiceAccountToken", "spec.hostUsers"}; !slices.Equal(got, want) {
-		t.Errorf("got %v", got)
+	pod.Spec.HostUsers = &no
+	if errs := Unsupported(pod); len(errs) != 1 || errs[0].Field != "spec.hostUsers" {
+		t.Errorf("got %v", errs)
 	}
 }
 

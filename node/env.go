@@ -47,16 +47,20 @@ type configs interface {
 type envMaker struct {
 	downward.Facts
 	hostname string
+	server   []envVar // where the API is
 	from     configs
 }
 
-// environment is PATH and HOSTNAME, then the image's, then what envFrom brings, then the container's own; later ones
-// win.
+// environment is PATH and HOSTNAME, then the image's, then where the API is, then what envFrom brings, then the
+// container's own; later ones win.
 func (m envMaker) environment(ctx context.Context, c *corev1.Container, img images.Image) (environ, error) {
 	env := environ{all: []envVar{{"PATH", defaultPath}, {"HOSTNAME", m.hostname}}}
 	for _, kv := range img.Config.Env {
 		name, value, _ := strings.Cut(kv, "=")
 		env.all = setEnv(env.all, name, value)
+	}
+	for _, v := range m.server {
+		env.set(v.name, v.value)
 	}
 	for i := range c.EnvFrom {
 		if err := m.addAll(ctx, &env, &c.EnvFrom[i]); err != nil {

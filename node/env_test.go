@@ -87,7 +87,7 @@ func TestEnvironment(t *testing.T) {
 		field("LABEL", "metadata.labels['x/y']"), field("NOLABEL", "metadata.labels['none']"), field("NOTE", "metadata.annotations['note']"),
 		{Name: "REF", Value: "$(NAME)"}, {Name: "NOVALUE", Value: "$(NOVALUE)"},
 	}, Args: []string{"$(NAME)", "$(IMAGE)", "$(PATH)", "$(HOSTNAME)", "$$(NAME)"}}
-	maker := envMaker{downward.Facts{Pod: pod, HostIPs: []string{"192.0.2.1"}, PodIPs: []string{"10.0.0.2"}}, "web", nil}
+	maker := envMaker{downward.Facts{Pod: pod, HostIPs: []string{"192.0.2.1"}, PodIPs: []string{"10.0.0.2"}}, "web", nil, nil}
 	env, err := maker.environment(t.Context(), c, img)
 	if err != nil {
 		t.Fatal(err)

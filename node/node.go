@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -51,6 +52,10 @@ type Config struct {
 	ResolvConf string                 // the host's resolver configuration
 	HostsFile  string                 // the host's /etc/hosts; empty: that path
 
+	// APIServer is where pods find the API that their tokens are for; not valid: nowhere. An unspecified address is
+	// the node's own.
+	APIServer netip.AddrPort
+
 	ClusterDNS    []string // asked by pods with dnsPolicy ClusterFirst; none: they ask whom the host asks
 	ClusterDomain string   // "": cluster.local
 
@@ -87,6 +92,7 @@ type Agent struct {
 	prober  *probe.Prober
 	statics *statics
 	sources *sources
+	tokens  *tokens
 
 	mu          sync.Mutex
 	workers     map[types.UID]*worker
@@ -130,7 +136,7 @@ func New(cfg Config) (*Agent, error) {
 		groupsCh: make(chan struct{}, 1), mirrorCh: make(chan struct{}, 1), statics: newStatics(cfg), known: make(chan struct{}), looked: make(chan struct{}), met: make(chan struct{}),
 		engine: engineView{downSince: time.Now()}}
 	a.statics.complain = a.nodeWarning
-	a.sources = newSources(cfg.Client, a.sourceChanged)
+	a.sources, a.tokens = newSources(cfg.Client, a.sourceChanged), newTokens(cfg.Client)
 	return a, nil
 }
 
@@ -392,6 +398,7 @@ func (a *Agent) workerDone(w *worker) {
 		delete(a.workers, w.uid)
 		delete(a.holds, w.uid)
 		a.sources.release(w.uid)
+		a.tokens.release(w.uid)
 		if w.static {
 			a.statics.poke() // what waited for its end may begin
 		}

@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -207,8 +206,8 @@ func (s podSource) Secret(ctx context.Context, name string) (*corev1.Secret, err
 }
 
 // Token implements volume.Source.
-func (s podSource) Token(context.Context, *corev1.ServiceAccountTokenProjection) (string, error) {
-	return "", errors.New("service account tokens are not supported by ledge yet")
+func (s podSource) Token(ctx context.Context, p *corev1.ServiceAccountTokenProjection) (string, error) {
+	return s.a.tokens.get(ctx, s.pod, p)
 }
 
 // Facts implements volume.Source.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -74,7 +75,29 @@ func (a *Agent) environment(ctx context.Context, pod *corev1.Pod, c *corev1.Cont
 	if err != nil {
 		return environ{}, err
 	}
-	return envMaker{a.facts(pod, ips), n.kernel, a.sources}.environment(ctx, c, img)
+	return envMaker{a.facts(pod, ips), n.kernel, a.apiServer(pod), a.sources}.environment(ctx, c, img)
+}
+
+// apiServer tells a pod where the API is, by the variables that client libraries look for. A loopback address is of
+// use only on the host's network.
+func (a *Agent) apiServer(pod *corev1.Pod) []envVar {
+	at := a.cfg.APIServer
+	if !at.IsValid() {
+		return nil
+	}
+	host := at.Addr().String()
+	switch {
+	case at.Addr().IsUnspecified():
+		ips := a.nodeIPs()
+		if len(ips) == 0 {
+			return nil
+		}
+		host = ips[0]
+	case at.Addr().IsLoopback() && !a.onHostNetwork(pod):
+		return nil
+	}
+	port := strconv.Itoa(int(at.Port()))
+	return []envVar{{"KUBERNETES_SERVICE_HOST", host}, {"KUBERNETES_SERVICE_PORT", port}, {"KUBERNETES_SERVICE_PORT_HTTPS", port}}
 }
 
 // facts is what the downward API may tell of a pod.

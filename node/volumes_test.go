@@ -1,13 +1,17 @@
 package node
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -176,4 +180,113 @@ func TestScratchLimit(t *testing.T) {
 			t.Error("its volumes are still there")
 		}
 	})
+}
+
+// tokenPod has a token of its own in its volume v.
+func tokenPod(p *corev1.Pod) {
+	seconds := int64(600)
+	volumeOf(corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
+		{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token", Audience: "vault", ExpirationSeconds: &seconds}}}}})(p)
+}
+
+// tokenOffice answers requests for tokens, and counts them; the rest is the API's.
+type tokenOffice struct {
+	api.Client
+	asked []authenticationv1.TokenRequest
+	err   error
+}
+
+func (o *tokenOffice) Create(ctx context.Context, k *api.Kind, obj api.Object, opts api.WriteOptions) (api.Object, error) {
+	r, ok := obj.(*authenticationv1.TokenRequest)
+	if !ok {
+		return o.Client.Create(ctx, k, obj, opts)
+	}
+	if o.err != nil {
+		return nil, o.err
+	}
+	o.asked = append(o.asked, *r)
+	out := r.DeepCopy()
+	out.Status.Token = fmt.Sprint("token ", len(o.asked))
+	out.Status.ExpirationTimestamp = metav1.NewTime(time.Now().Add(time.Duration(*r.Spec.ExpirationSeconds) * time.Second))
+	return out, nil
+}
+
+// TestTokenRenewal: a token is asked for once, for its pod and audience, and again when four fifths of its life are
+// over; while the API is away the old one stays for as long as it is good.
+func TestTokenRenewal(t *testing.T) {
+	needsRoot(t)
+	with(t, nil, func(r *rig) {
+		office := &tokenOffice{Client: r.cfg.Client}
+		r.cfg.Client = office
+		r.begin()
+		p := r.pod("p", tokenPod)
+		r.pass(7*time.Minute + 50*time.Second)
+		if r.holding("p", "token") != "token 1" || len(office.asked) != 1 {
+			t.Errorf("%q after %d requests", r.holding("p", "token"), len(office.asked))
+		}
+		if a := office.asked[0]; a.Namespace != "default" || a.Name != "default" || a.Spec.BoundObjectRef.UID != p.UID || a.Spec.BoundObjectRef.Name != "p" ||
+			len(a.Spec.Audiences) != 1 || a.Spec.Audiences[0] != "vault" {
+			t.Errorf("%+v", a)
+		}
+		r.pass(90 * time.Second) // it is looked at each minute, and renewed after eight
+		if r.holding("p", "token") != "token 2" || len(office.asked) != 2 {
+			t.Errorf("%q after %d requests", r.holding("p", "token"), len(office.asked))
+		}
+		office.err = errors.New("away")
+		r.pass(8 * time.Minute)
+		r.want("events while the old one is good", r.events.of("FailedMount"))
+		r.pass(2 * time.Minute)
+		r.want("events", r.events.of("FailedMount"), `Warning FailedMount p: MountVolume.SetUp failed for volume "v" : failed to fetch token: away`)
+		if r.holding("p", "token") != "token 2" || r.get("p").Status.Phase != corev1.PodRunning {
+			t.Errorf("%q", r.holding("p", "token"))
+		}
+		office.err = nil
+		r.pass(time.Minute + time.Second)
+		if r.holding("p", "token") != "token 3" {
+			t.Errorf("%q", r.holding("p", "token"))
+		}
+		r.delete("p", nil)
+		r.pass(time.Minute)
+		if n := len(r.agent.tokens.held); n != 0 {
+			t.Errorf("%d tokens are still held", n)
+		}
+		r.nothingLeft()
+	})
+}
+
+// TestTokenFresh: renewed in time, and when the clock was set.
+func TestTokenFresh(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	for _, c := range []struct {
+		left time.Duration
+		want bool
+	}{{time.Hour, true}, {13 * time.Minute, true}, {12 * time.Minute, false}, {0, false}, {-time.Hour, false}, {50 * 365 * 24 * time.Hour, false}} {
+		if got := (heldToken{life: time.Hour, expires: now.Add(c.left)}).fresh(now); got != c.want {
+			t.Errorf("with %v left: %v", c.left, got)
+		}
+	}
+}
+
+// TestAPIServerEnv: pods are told where the API is if they can get there.
+func TestAPIServerEnv(t *testing.T) {
+	for _, c := range []struct {
+		at     string
+		onHost bool
+		want   string
+	}{
+		{"", false, ""}, {"127.0.0.1:6443", false, ""}, {"127.0.0.1:6443", true, "127.0.0.1 6443"}, {"0.0.0.0:6443", false, "192.0.2.10 6443"},
+		{"[::]:6443", false, "192.0.2.10 6443"}, {"192.0.2.77:1", false, "192.0.2.77 1"}, {"[2001:db8::1]:1", false, "2001:db8::1 1"},
+	} {
+		a := &Agent{hostIPs: []string{"192.0.2.10"}}
+		if c.at != "" {
+			a.cfg.APIServer = netip.MustParseAddrPort(c.at)
+		}
+		got := ""
+		if env := a.apiServer(aPod("p", func(p *corev1.Pod) { p.Spec.HostNetwork = c.onHost })); env != nil {
+			got = env[0].value + " " + env[1].value
+		}
+		if got != c.want {
+			t.Errorf("%s on host %v: %q, want %q", c.at, c.onHost, got, c.want)
+		}
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"net"
 	"net/http"
+	"strings"
 
 	"ledge/api"
 )
@@ -16,14 +17,37 @@ func withCaller(ctx context.Context, u api.User) context.Context {
 	return context.WithValue(ctx, callerKey{}, u)
 }
 
-// callerOf is who sent a request: the subject of a verified client certificate, or the caller of the connection.
-// A TLS connection has no other identity than its certificate.
-func callerOf(r *http.Request) (api.User, bool) {
+// Authenticate says whose a bearer token is, if it is one of ours for one of these audiences (none: this API) and
+// still counts.
+type Authenticate func(token string, audiences ...string) (api.User, error)
+
+// callerOf is who sent a request: the subject of a verified client certificate, who a token belongs to, or the caller
+// of the connection. A TLS connection has no other identity than these.
+func (h *handler) callerOf(r *http.Request) (api.User, bool) {
 	if r.TLS != nil {
-		return userOfCertificate(r.TLS)
+		if len(r.TLS.PeerCertificates) > 0 {
+			return userOfCertificate(r.TLS)
+		}
+		return h.userOfToken(r)
 	}
 	u, ok := r.Context().Value(callerKey{}).(api.User)
 	return u, ok
+}
+
+// userOfToken looks at few tokens at once: who sends them is not known, and each costs a signature to check.
+func (h *handler) userOfToken(r *http.Request) (api.User, bool) {
+	scheme, token, found := strings.Cut(r.Header.Get("Authorization"), " ")
+	if h.authenticate == nil || !found || !strings.EqualFold(scheme, "bearer") || len(r.Header.Values("Authorization")) != 1 {
+		return api.User{}, false
+	}
+	select {
+	case h.limits.tokens <- struct{}{}:
+		defer func() { <-h.limits.tokens }()
+	case <-r.Context().Done():
+		return api.User{}, false
+	}
+	u, err := h.authenticate(token)
+	return u, err == nil
 }
 
 func userOfCertificate(state *tls.ConnectionState) (api.User, bool) {

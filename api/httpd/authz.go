@@ -60,6 +60,7 @@ var nodeRules = []rule{
 	{api.ConfigMaps, "", []string{"get", "list", "watch"}, namedOnly},
 	{api.Secrets, "", []string{"get", "list", "watch"}, namedOnly},
 	{api.Events, "", []string{"create", "update", "patch"}, anywhere},
+	{api.ServiceAccounts, "token", []string{"create"}, anywhere}, // for pods on it: api/local looks
 }
 
 // authorize says whether a user may do something; the error is a 403 that names all of it.
@@ -98,7 +99,7 @@ func allowed(u api.User, a attributes) bool {
 		return true
 	}
 	if a.resource == "" {
-		return a.verb == verbRead && !isMetricsPath(a.path) // versions, health, discovery: whoever is known
+		return a.verb == verbRead && isOpen(a.path)
 	}
 	if isReview(a) {
 		return true // questions about oneself
@@ -107,9 +108,16 @@ func allowed(u api.User, a attributes) bool {
 	return ok && slices.ContainsFunc(nodeRules, func(r rule) bool { return r.allows(node, a) })
 }
 
+// openPaths are what whoever is known may read: versions, health, discovery. What is below them is open too.
+var openPaths = []string{"/version", "/healthz", "/livez", "/readyz", "/api", "/apis", "/openapi"}
+
+func isOpen(path string) bool {
+	return slices.ContainsFunc(openPaths, func(p string) bool { return path == p || strings.HasPrefix(path, p+"/") })
+}
+
 func isReview(a attributes) bool {
 	return a.verb == "create" && slices.ContainsFunc(reviews, func(v review) bool {
-		return v.gvk.Group == a.group && v.resource() == a.resource && a.sub == ""
+		return !v.admin && v.gvk.Group == a.group && v.resource() == a.resource && a.sub == ""
 	})
 }
 

@@ -14,22 +14,25 @@ import (
 // is forbidden. "own" is the node's own name, its lease, its pods (by field selector), or one named object.
 var mayDo = map[string]map[string][2]string{
 	"node": {
-		"nodes":         {"get list watch create update patch", "create"},
-		"nodes/status":  {"get update patch", ""},
-		"leases":        {"get create update patch", ""},
-		"pods":          {"get list watch create delete", "get create delete"},
-		"pods/status":   {"get update patch", "get update patch"},
-		"pods/eviction": {"create", "create"},
-		"configmaps":    {"get list watch", "get"},
-		"secrets":       {"get list watch", "get"},
-		"events":        {"create update patch", "create update patch"},
-		"review":        {"create", "create"},
-		"path":          {"get", "get"},
+		"nodes":                 {"get list watch create update patch", "create"},
+		"nodes/status":          {"get update patch", ""},
+		"leases":                {"get create update patch", ""},
+		"pods":                  {"get list watch create delete", "get create delete"},
+		"pods/status":           {"get update patch", "get update patch"},
+		"pods/eviction":         {"create", "create"},
+		"configmaps":            {"get list watch", "get"},
+		"secrets":               {"get list watch", "get"},
+		"events":                {"create update patch", "create update patch"},
+		"serviceaccounts/token": {"create", "create"},
+		"review":                {"create", "create"},
+		"path":                  {"get", "get"},
 	},
 	// A node's name without the group, the group without the name, and somebody else.
 	"impostor": {"review": {"create", "create"}, "path": {"get", "get"}},
 	"stranded": {"review": {"create", "create"}, "path": {"get", "get"}},
 	"stranger": {"review": {"create", "create"}, "path": {"get", "get"}},
+	// A pod with a token: who it is, what there is, and nothing else.
+	"account": {"review": {"create", "create"}, "path": {"get", "get"}},
 }
 
 var identities = map[string]api.User{
@@ -38,6 +41,7 @@ var identities = map[string]api.User{
 	"impostor": {Name: "system:node:a", Groups: []string{"system:authenticated"}},
 	"stranded": {Name: "a", Groups: []string{"system:nodes"}},
 	"stranger": {Name: "bob"},
+	"account":  {Name: "system:serviceaccount:default:default", Groups: []string{"system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"}},
 }
 
 var allVerbs = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
@@ -107,6 +111,8 @@ func TestAuthorizationMatrix(t *testing.T) {
 				check("deployments", attributes{verb: verb, group: "apps", resource: "deployments", namespace: "default", name: "a"})
 				check("review", attributes{verb: verb, group: "authorization.k8s.io", resource: "selfsubjectaccessreviews"})
 				check("path", attributes{verb: verb, path: "/version"})
+				check("others", attributes{verb: verb, group: "authentication.k8s.io", resource: "tokenreviews"})
+				check("others", attributes{verb: verb, path: "/apisx"})
 			}
 		}
 	}

@@ -42,12 +42,15 @@ const aggregatedType = mediaJSON + ";g=" + aggregatedGroup + ";v=" + aggregatedV
 type review struct {
 	path string
 	gvk  schema.GroupVersionKind
+	// admin: it is about others, and not everybody's to ask.
+	admin bool
 }
 
 var reviews = []review{
-	{pathSelfReview, schema.GroupVersionKind{Group: "authentication.k8s.io", Version: "v1", Kind: "SelfSubjectReview"}},
-	{pathAccessReview, schema.GroupVersionKind{Group: "authorization.k8s.io", Version: "v1", Kind: "SelfSubjectAccessReview"}},
-	{pathRulesReview, schema.GroupVersionKind{Group: "authorization.k8s.io", Version: "v1", Kind: "SelfSubjectRulesReview"}},
+	{pathSelfReview, schema.GroupVersionKind{Group: "authentication.k8s.io", Version: "v1", Kind: "SelfSubjectReview"}, false},
+	{pathTokenReview, schema.GroupVersionKind{Group: "authentication.k8s.io", Version: "v1", Kind: "TokenReview"}, true},
+	{pathAccessReview, schema.GroupVersionKind{Group: "authorization.k8s.io", Version: "v1", Kind: "SelfSubjectAccessReview"}, false},
+	{pathRulesReview, schema.GroupVersionKind{Group: "authorization.k8s.io", Version: "v1", Kind: "SelfSubjectRulesReview"}, false},
 }
 
 func (v review) resource() string { return v.path[strings.LastIndex(v.path, "/")+1:] }
@@ -230,6 +233,8 @@ func subKind(k *api.Kind, sub string) schema.GroupVersionKind {
 		return schema.GroupVersionKind{Version: "v1", Kind: "Binding"}
 	case "eviction":
 		return schema.GroupVersionKind{Group: "policy", Version: "v1", Kind: "Eviction"}
+	case "token":
+		return tokenRequestKind
 	}
 	return k.GVK()
 }

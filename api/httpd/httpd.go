@@ -30,6 +30,8 @@ type Config struct {
 	StockPrinter bool
 	// MaxInFlight caps the requests being answered at once, watches and followed logs aside; 0 is 64.
 	MaxInFlight int
+	// Authenticate knows the bearers of tokens, on listeners that let them in (WithTokens); nil: there are none.
+	Authenticate Authenticate
 	// MaxWatches and MaxLogs cap the watches and followed logs of one identity; 0 is 32 and 16.
 	MaxWatches int
 	MaxLogs    int
@@ -54,7 +56,9 @@ type handler struct {
 	docs     map[string]*document // discovery and OpenAPI by path, made once
 	building sync.Mutex           // one large document at a time
 	limits   limits
-	printer  map[*api.Kind]*printer
+	// authenticate knows the bearers of tokens; nil: there are none.
+	authenticate Authenticate
+	printer      map[*api.Kind]*printer
 }
 
 // New makes the handler of an API server. The caller of a request is taken from its connection, so it must be
@@ -64,7 +68,7 @@ func New(c Config) (http.Handler, error) {
 		return nil, errors.New("make API handler: no client given")
 	}
 	h := &handler{client: c.Client, streams: c.Streams, metrics: c.Metrics, checks: c.Checks, stock: c.StockPrinter, board: c.Board}
-	h.limits = newLimits(c)
+	h.limits, h.authenticate = newLimits(c), c.Authenticate
 	h.printer = printers(c.StockPrinter)
 	var err error
 	if h.version, err = c.Version.encode(); err != nil {
@@ -120,7 +124,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *handler) serve(w *response, hr *http.Request) error {
-	user, ok := callerOf(hr)
+	user, ok := h.callerOf(hr)
 	if !ok {
 		return errUnauthorized()
 	}

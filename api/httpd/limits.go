@@ -15,6 +15,7 @@ import (
 // by few at once.
 const (
 	maxDepth      = 32        // of nesting; encoding/json alone allows 10,000
+	maxTokens     = 4         // tokens being checked at once
 	maxDecodes    = 8         // bodies being decoded at once
 	maxBodies     = 8 << 20   // bytes of bodies held at once, small ones aside
 	smallBody     = 16 << 10  // heartbeats and the like need no place among them
@@ -51,6 +52,7 @@ func boundOf(k *api.Kind) bound {
 type limits struct {
 	calls   chan struct{} // requests of everybody
 	nodes   chan struct{} // the lane of the nodes: a flood of others must not delay a heartbeat
+	tokens  chan struct{} // being checked, of callers who are not known yet
 	decodes chan struct{}
 	bodies  *semaphore.Weighted
 	watches *perUser
@@ -68,6 +70,7 @@ func newLimits(c Config) limits {
 	return limits{
 		calls:   make(chan struct{}, calls),
 		nodes:   make(chan struct{}, calls),
+		tokens:  make(chan struct{}, maxTokens),
 		decodes: make(chan struct{}, maxDecodes),
 		bodies:  semaphore.NewWeighted(maxBodies),
 		watches: &perUser{each: or(c.MaxWatches, 32), total: 8 * or(c.MaxWatches, 32)},

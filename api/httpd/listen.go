@@ -101,7 +101,7 @@ func removeDeadSocket(path string) error {
 }
 
 // ListenTLS opens a TCP address for TLS. The configuration must demand verified client certificates: there is no
-// other way in.
+// other way in, but for WithTokens.
 func ListenTLS(address string, conf *tls.Config) (*Listener, error) {
 	if err := checkTLS(conf); err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", address, err)
@@ -119,6 +119,16 @@ func WrapTLS(l net.Listener, conf *tls.Config) (*Listener, error) {
 		return nil, err
 	}
 	return &Listener{Listener: newCapped(l), tls: conf}, nil
+}
+
+// WithTokens lets those in who have no certificate but may have a token. Without a good one they are answered 401;
+// a certificate, if there is one, must still be good.
+func (l *Listener) WithTokens() *Listener {
+	if l.tls != nil {
+		l.tls = l.tls.Clone()
+		l.tls.ClientAuth = tls.VerifyClientCertIfGiven
+	}
+	return l
 }
 
 func checkTLS(conf *tls.Config) error {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -127,6 +126,3 @@ func podMetricsRow(obj api.Object, _ time.Time) ([]any, []metav1.TableRowConditi
 }
 
 func mebibytes(n int64) string { return fmt.Sprintf("%dMi", n>>20) }
-
-// isMetricsPath: these pages name every pod, so they are not for whoever is known.
-func isMetricsPath(path string) bool { return strings.HasPrefix(path, "/metrics") }

@@ -88,6 +88,65 @@ func (h *handler) selfReview(w *response, r *request) error {
 	}
 	v.SetGroupVersionKind(kind)
 	v.CreationTimestamp = metav1.Time{}
-	v.Status.UserInfo = authenticationv1.UserInfo{Username: r.user.Name, Groups: r.user.Groups}
+	v.Status.UserInfo = userInfo(r.user)
 	return w.json(http.StatusCreated, v, false)
+}
+
+func userInfo(u api.User) authenticationv1.UserInfo {
+	out := authenticationv1.UserInfo{Username: u.Name, UID: u.UID, Groups: u.Groups}
+	for k, v := range u.Extra {
+		if out.Extra == nil {
+			out.Extra = map[string]authenticationv1.ExtraValue{}
+		}
+		out.Extra[k] = v
+	}
+	return out
+}
+
+// tokenReview says whose a token is, to those who may ask about others.
+func (h *handler) tokenReview(w *response, r *request) error {
+	var v authenticationv1.TokenReview
+	kind := authenticationv1.SchemeGroupVersion.WithKind("TokenReview")
+	if err := h.readObject(w, r, boundSmall, &v, kind); err != nil {
+		return err
+	}
+	if v.Spec.Token == "" {
+		return badRequest("token is required for TokenReview in authentication")
+	}
+	v.SetGroupVersionKind(kind)
+	v.Status = authenticationv1.TokenReviewStatus{Error: "invalid bearer token"}
+	if h.authenticate != nil {
+		if u, err := h.authenticate(v.Spec.Token, v.Spec.Audiences...); err == nil {
+			v.Status = authenticationv1.TokenReviewStatus{Authenticated: true, User: userInfo(u), Audiences: v.Spec.Audiences}
+		}
+	}
+	v.Spec.Token = "" // not back to where it may be logged
+	return w.json(http.StatusCreated, v, false)
+}
+
+var tokenRequestKind = authenticationv1.SchemeGroupVersion.WithKind("TokenRequest")
+
+// token makes a token of a service account.
+func (h *handler) token(w *response, r *request) error {
+	opts, err := r.writeOptions()
+	if err != nil {
+		return err
+	}
+	t := &authenticationv1.TokenRequest{}
+	if err := h.readObject(w, r, boundSmall, t, tokenRequestKind); err != nil {
+		return err
+	}
+	if err := r.adopt(t); err != nil {
+		return err
+	}
+	if t.Name != "" && t.Name != r.name {
+		return badRequest("name in URL does not match name in TokenRequest object")
+	}
+	t.Name = r.name
+	out, err := h.client.Create(r.Context(), r.kind, t, opts)
+	if err != nil {
+		return err
+	}
+	out.GetObjectKind().SetGroupVersionKind(tokenRequestKind)
+	return w.json(http.StatusCreated, out, false)
 }

@@ -33,6 +33,7 @@ const (
 )
 
 func anyKind(k *api.Kind) bool   { return !k.Later && !measured(k) }
+func accounts(k *api.Kind) bool  { return k == api.ServiceAccounts }
 func writable(k *api.Kind) bool  { return !k.Later && !k.ServerOnly && !measured(k) }
 func later(k *api.Kind) bool     { return k.Later }
 func hasStatus(k *api.Kind) bool { return k.HasStatus }
@@ -71,6 +72,7 @@ var routes = []route{
 	{"POST", object, "binding", false, "create", pods, (*handler).bind, ""},
 	{"POST", object, "eviction", false, "create", pods, (*handler).evict, ""},
 	{"GET", object, "log", false, "get", pods, (*handler).log, "log"},
+	{"POST", object, "token", false, "create", accounts, (*handler).token, ""},
 
 	// What is measured, and what a node serves itself.
 	{"GET", collection, "", false, "list", measured, (*handler).listMeasured, ""},
@@ -83,6 +85,7 @@ var routes = []route{
 	{"POST", pathAccessReview, "", false, "create", nil, (*handler).accessReview, ""},
 	{"POST", pathRulesReview, "", false, "create", nil, (*handler).rulesReview, ""},
 	{"POST", pathSelfReview, "", false, "create", nil, (*handler).selfReview, ""},
+	{"POST", pathTokenReview, "", false, "create", nil, (*handler).tokenReview, ""},
 
 	// What there is. The paths of discovery and OpenAPI (documents.go) come on top of these.
 	{"GET", "/version", "", false, verbRead, nil, (*handler).serveVersion, ""},
@@ -100,6 +103,7 @@ const (
 	pathAccessReview = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 	pathRulesReview  = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
 	pathSelfReview   = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+	pathTokenReview  = "/apis/authentication.k8s.io/v1/tokenreviews"
 )
 
 // target is what a path names. kind is nil for paths that are no object's.

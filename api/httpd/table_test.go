@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -89,6 +90,7 @@ func samples() map[*api.Kind][]api.Object {
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "x"}, {Name: "b", Image: "y"}}}}}
 	return map[*api.Kind][]api.Object{
 		api.Services:        {service, &corev1.Service{}},
+		api.ServiceAccounts: {&corev1.ServiceAccount{ObjectMeta: named("default", time.Hour), Secrets: []corev1.ObjectReference{{Name: "s"}}}},
 		api.PodTemplates:    {template, &corev1.PodTemplate{}},
 		api.RuntimeClasses:  {&nodev1.RuntimeClass{ObjectMeta: named("r", time.Hour), Handler: "ledge"}},
 		api.Nodes:           {node, lost, down, &corev1.Node{}},
@@ -141,7 +143,7 @@ func TestTables(t *testing.T) {
 		for _, row := range table.Rows {
 			for i, cell := range row.Cells {
 				if table.ColumnDefinitions[i].Type == "string" {
-					if _, ok := cell.(string); !ok && table.ColumnDefinitions[i].Name != "Data" && table.ColumnDefinitions[i].Name != "Count" {
+					if _, ok := cell.(string); !ok && !slices.Contains([]string{"Data", "Count", "Secrets"}, table.ColumnDefinitions[i].Name) {
 						t.Errorf("%s: cell %d is a %T", k, i, cell)
 					}
 				}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
@@ -32,6 +33,11 @@ func (c *Client) Create(ctx context.Context, kind *api.Kind, obj api.Object, opt
 			return nil, c.evict(ctx, e, opts)
 		}
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("got %T where an Eviction was expected", obj))
+	case kind == api.ServiceAccounts && opts.Subresource == "token":
+		if r, ok := obj.(*authenticationv1.TokenRequest); ok {
+			return c.token(ctx, r)
+		}
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("got %T where a TokenRequest was expected", obj))
 	default:
 		return nil, noSubresource(kind, opts.Subresource)
 	}
@@ -120,7 +126,23 @@ func (c *Client) create(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj
 	for _, text := range api.Warnings(obj) {
 		api.Warn(ctx, text)
 	}
-	return put(tx, kind, obj, kind == api.Events)
+	if err := put(tx, kind, obj, kind == api.Events); err != nil {
+		return err
+	}
+	if kind == api.Namespaces {
+		return c.furnish(tx, obj.GetName())
+	}
+	return nil
+}
+
+// furnish puts into a new namespace what every namespace has.
+func (c *Client) furnish(tx *storage.Tx, namespace string) error {
+	for _, o := range c.namespaceObjects(namespace) {
+		if err := c.makeSystem(tx, o); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // admitCreate is the admission of N-1.6, N-3.29, N-10.16 and N-10.17.
@@ -133,9 +155,8 @@ func (c *Client) admitCreate(tx *storage.Tx, obj api.Object) error {
 			return err
 		}
 		c.addTolerations(o)
-		if !api.IsMirror(o) && o.Spec.ServiceAccountName == "" {
-			o.Spec.ServiceAccountName = "default"
-			o.Spec.DeprecatedServiceAccount = "default"
+		if err := c.admitAccount(tx, o); err != nil {
+			return err
 		}
 		o.Status.QOSClass = api.QOSClass(o)
 		if len(o.Spec.SchedulingGates) > 0 { // N-10.4
@@ -171,6 +192,9 @@ func (c *Client) admitNamespace(tx *storage.Tx, kind *api.Kind, obj api.Object) 
 	return nil
 }
 
+// nameLetters spell no words.
+const nameLetters = "bcdfghjklmnpqrstvwxz2456789"
+
 // generateName makes a name nobody has from a prefix, as Kubernetes does: five letters and digits that spell
 // no words.
 func generateName(tx *storage.Tx, kind *api.Kind, obj api.Object) error {
@@ -178,7 +202,7 @@ func generateName(tx *storage.Tx, kind *api.Kind, obj api.Object) error {
 	if obj.GetName() != "" || base == "" {
 		return nil
 	}
-	const letters, suffix, longest, tries = "bcdfghjklmnpqrstvwxz2456789", 5, 63, 8
+	const suffix, longest, tries = 5, 63, 8
 	base = base[:min(len(base), longest-suffix)]
 	for range tries {
 		random := make([]byte, suffix)
@@ -186,7 +210,7 @@ func generateName(tx *storage.Tx, kind *api.Kind, obj api.Object) error {
 			return api.NewInternal("make a name: %w", err)
 		}
 		for i := range random {
-			random[i] = letters[int(random[i])%len(letters)]
+			random[i] = nameLetters[int(random[i])%len(nameLetters)]
 		}
 		obj.SetName(base + string(random))
 		if _, err := tx.Get(kind, obj.GetNamespace(), obj.GetName()); errors.Is(err, storage.ErrNotFound) {

@@ -21,10 +21,22 @@ func (c *Client) Delete(ctx context.Context, kind *api.Kind, namespace, name str
 	if err != nil {
 		return nil, status(err, "delete %s %q", kind.Singular, name)
 	}
-	if kind == api.Events && !opts.DryRun {
+	switch {
+	case opts.DryRun:
+	case kind == api.Events:
 		c.countEvents(-1)
+	case isNamespaceObject(kind, name):
+		c.restoreSoon()
 	}
 	return out, nil
+}
+
+// restoreSoon has Run put back what every namespace has.
+func (c *Client) restoreSoon() {
+	select {
+	case c.restore <- struct{}{}:
+	default:
+	}
 }
 
 func (c *Client) delete(ctx context.Context, tx *storage.Tx, kind *api.Kind, namespace, name string, opts api.DeleteOptions) (api.Object, error) {

@@ -38,6 +38,8 @@ type Config struct {
 	// Address is where clients on this board find the API: what the service default/kubernetes says.
 	Address netip.AddrPort
 
+	Tokens *Tokens // nil: there are no service-account tokens
+
 	EventTTL  time.Duration // 0: 1 hour (N-11.39)
 	MaxEvents int           // 0: 1000; beyond it the oldest go
 	Bookmarks time.Duration // how often a quiet watch says where it is; 0: 1 minute (N-11.31)
@@ -49,6 +51,8 @@ type Client struct {
 	store *storage.Store
 
 	fields managed.Fields // who set what
+
+	restore chan struct{} // capacity 1: something of the system's was deleted
 
 	mu     sync.Mutex
 	events int // about how many there are
@@ -77,7 +81,7 @@ func New(cfg Config) (*Client, error) {
 	if cfg.Bookmarks == 0 {
 		cfg.Bookmarks = time.Minute
 	}
-	c := &Client{cfg: cfg, store: cfg.Store}
+	c := &Client{cfg: cfg, store: cfg.Store, restore: make(chan struct{}, 1)}
 	if err := c.EnsureSystem(); err != nil {
 		return nil, fmt.Errorf("make the system's objects: %w", err)
 	}
@@ -94,6 +98,7 @@ func (c *Client) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
+		case <-c.restore:
 		}
 		// A full or failing disk must not end the process: what could not be done now is done a minute later.
 		if err := errors.Join(c.EnsureSystem(), c.Expire(c.cfg.Now())); err != nil {

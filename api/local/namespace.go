@@ -57,7 +57,17 @@ func (c *Client) EnsureSystem() error {
 
 func (c *Client) missing(tx *storage.Tx) ([]api.Object, error) {
 	var out []api.Object
-	for _, want := range c.systemObjects() {
+	all := c.systemObjects()
+	namespaces, err := list(tx, api.Namespaces, "")
+	if err != nil {
+		return nil, err
+	}
+	for _, ns := range namespaces {
+		if ns.GetDeletionTimestamp() == nil {
+			all = append(all, c.namespaceObjects(ns.GetName())...)
+		}
+	}
+	for _, want := range all {
 		kind, err := api.KindOf(want)
 		if err != nil {
 			return nil, err
@@ -68,6 +78,8 @@ func (c *Client) missing(tx *storage.Tx) ([]api.Object, error) {
 			out = append(out, want)
 		case err != nil:
 			return nil, storeError(err, kind, want.GetNamespace(), want.GetName())
+		case c.otherCA(have):
+			out = append(out, want)
 		case kind == api.Services && moved(have.(*corev1.Service), want.(*corev1.Service)):
 			out = append(out, want)
 		}
@@ -83,7 +95,10 @@ func (c *Client) makeSystem(tx *storage.Tx, obj api.Object) error {
 	}
 	c.prepare(obj)
 	api.Default(obj)
-	return put(tx, kind, obj, false)
+	if err := put(tx, kind, obj, false); err != nil || kind != api.Namespaces {
+		return err
+	}
+	return c.furnish(tx, obj.GetName())
 }
 
 func (c *Client) makeNamespace(tx *storage.Tx, name string) error {

@@ -221,6 +221,11 @@ func (c *Client) admitUpdate(tx *storage.Tx, obj, old api.Object, sub string) er
 		if o.Spec.PreemptionPolicy == nil {
 			o.Spec.PreemptionPolicy = was.PreemptionPolicy
 		}
+		keepToken(&o.Spec, was)
+	case *corev1.ConfigMap:
+		if c.isRootCA(o) {
+			o.Data, o.BinaryData = map[string]string{rootCAKey: string(c.cfg.Tokens.RootCA)}, nil
+		}
 	case *schedulingv1.PriorityClass:
 		return oneDefault(tx, o)
 	}

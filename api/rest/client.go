@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strconv"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -86,6 +87,9 @@ func (c *Client) Create(ctx context.Context, kind *api.Kind, obj api.Object, opt
 	if opts.Subresource == "binding" || opts.Subresource == "eviction" {
 		_, err := c.do(ctx, req) // the answer is a Status
 		return nil, err
+	}
+	if opts.Subresource == "token" {
+		return c.doToken(ctx, req)
 	}
 	return c.doObject(ctx, req, kind)
 }
@@ -244,6 +248,8 @@ func body(req *clientrest.Request, kind *api.Kind, obj api.Object) error {
 		copied.GetObjectKind().SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Binding"))
 	case *policyv1.Eviction:
 		copied.GetObjectKind().SetGroupVersionKind(policyv1.SchemeGroupVersion.WithKind("Eviction"))
+	case *authenticationv1.TokenRequest:
+		copied.GetObjectKind().SetGroupVersionKind(authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"))
 	default:
 		kind.Stamp(copied)
 	}
@@ -253,6 +259,19 @@ func body(req *clientrest.Request, kind *api.Kind, obj api.Object) error {
 	}
 	req.SetHeader("Content-Type", "application/json").Body(data)
 	return nil
+}
+
+// doToken reads the answer to a request for a token.
+func (c *Client) doToken(ctx context.Context, req *clientrest.Request) (api.Object, error) {
+	data, err := c.do(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	out := &authenticationv1.TokenRequest{}
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(data, out); err != nil {
+		return nil, badAnswer(api.ServiceAccounts, err)
+	}
+	return out, nil
 }
 
 func (c *Client) doObject(ctx context.Context, req *clientrest.Request, kind *api.Kind) (api.Object, error) {

@@ -156,7 +156,7 @@ func (b *board) openAgent() error {
 		Static: node.StaticConfig{Dirs: b.statics, Changed: b.staticsChanged},
 		Stats:  stats.New(stats.Config{}), Written: b.images.Written,
 		ResolvConf: firstNonEmpty(b.file.ResolvConf, machine.ResolvConf()),
-		ClusterDNS: b.file.ClusterDNS, ClusterDomain: b.file.ClusterDomain, Registration: b.reg, Status: b.status, Resources: b.bounds, Sysctls: b.sysctls,
+		APIServer:  b.listenAddress(), ClusterDNS: b.file.ClusterDNS, ClusterDomain: b.file.ClusterDomain, Registration: b.reg, Status: b.status, Resources: b.bounds, Sysctls: b.sysctls,
 		NoPodNetwork: b.bridge == noBridge, Unconfined: b.file.SeccompDefault != nil && !*b.file.SeccompDefault}
 	b.agent, err = node.New(cfg)
 	return err
@@ -173,7 +173,7 @@ func firstNonEmpty(of ...string) string {
 
 func (b *board) openServer() error {
 	extra := &boardAPI{images: b.images, agent: b.agent, store: b.store, power: b}
-	h, err := httpd.New(httpd.Config{Client: b.client, Streams: b.agent, Metrics: b.agent, Version: apiVersion(), Board: extra.Handler(),
+	h, err := httpd.New(httpd.Config{Client: b.client, Authenticate: b.client.Authenticate, Streams: b.agent, Metrics: b.agent, Version: apiVersion(), Board: extra.Handler(),
 		Checks: []httpd.Check{{Name: "store", Run: func(context.Context) error { return b.store.Health().LastError }}}})
 	if err != nil {
 		return err
@@ -195,7 +195,7 @@ func (b *board) openServer() error {
 	if err != nil {
 		return err
 	}
-	b.server.Listeners = append(b.server.Listeners, l)
+	b.server.Listeners = append(b.server.Listeners, l.WithTokens())
 	return b.ca.WriteKubeconfig(filepath.Join(b.runDir, "admin.kubeconfig"), b.url())
 }
 
@@ -204,6 +204,15 @@ func (b *board) url() string { return "https://" + b.address().String() }
 
 // address is the same without the scheme; invalid when the API has no TLS address.
 func (b *board) address() netip.AddrPort {
+	at := b.listenAddress()
+	if at.IsValid() && at.Addr().IsUnspecified() {
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), at.Port())
+	}
+	return at
+}
+
+// listenAddress is where the API listens, which may be everywhere.
+func (b *board) listenAddress() netip.AddrPort {
 	if b.listener == nil {
 		return netip.AddrPort{}
 	}
@@ -211,11 +220,7 @@ func (b *board) address() netip.AddrPort {
 	if err != nil {
 		return netip.AddrPort{}
 	}
-	ip := at.Addr().Unmap()
-	if ip.IsUnspecified() {
-		ip = netip.AddrFrom4([4]byte{127, 0, 0, 1})
-	}
-	return netip.AddrPortFrom(ip.WithZone(""), at.Port())
+	return netip.AddrPortFrom(at.Addr().Unmap().WithZone(""), at.Port())
 }
 
 // serverNames are what the API's certificate is good for.

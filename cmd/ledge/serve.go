@@ -106,11 +106,7 @@ func (b *board) open(ctx context.Context) (err error) {
 	if err := b.openStore(ctx); err != nil {
 		return err
 	}
-	if b.client, err = local.New(local.Config{Store: b.store, Address: b.address()}); err != nil {
-		return err
-	}
-	b.events = api.NewRecorder(b.client, "kubelet", b.name)
-	if b.ca, err = pki.Open(pki.Config{Dir: filepath.Join(b.dataDir, "pki"), Floor: clockFloor(b.dataDir)}); err != nil {
+	if err := b.openAPI(); err != nil {
 		return err
 	}
 	if err := b.openImages(ctx); err != nil {
@@ -132,6 +128,23 @@ func (b *board) open(ctx context.Context) (err error) {
 		return err
 	}
 	return b.writeRunInfo()
+}
+
+// openAPI makes the API over the store, and the keys by which it and its callers know each other.
+func (b *board) openAPI() (err error) {
+	if b.ca, err = pki.Open(pki.Config{Dir: filepath.Join(b.dataDir, "pki"), Floor: clockFloor(b.dataDir)}); err != nil {
+		return err
+	}
+	keys, err := b.ca.Tokens()
+	if err != nil {
+		return err
+	}
+	tokens := &local.Tokens{Keys: keys, RootCA: b.ca.CA(), Now: b.ca.Now}
+	if b.client, err = local.New(local.Config{Store: b.store, Address: b.address(), Tokens: tokens}); err != nil {
+		return err
+	}
+	b.events = api.NewRecorder(b.client, "kubelet", b.name)
+	return nil
 }
 
 // makeDir makes a directory only root can enter, and says in one line why it cannot.

@@ -1,8 +1,12 @@
 package main
 
 import (
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	goruntime "runtime"
@@ -294,4 +298,72 @@ func TestVolumeMounts(t *testing.T) {
 	for _, d := range []string{"theirs", "after", "before"} {
 		must(t, unix.Unmount(filepath.Join(shared, d), 0))
 	}
+}
+
+// TestServiceAccounts: a pod's token is its own: it says who the pod is to the API, opens nothing else, and is worth
+// nothing once the pod has gone.
+func TestServiceAccounts(t *testing.T) {
+	b := newBoard(t)
+	b.serve()
+	b.apply(strings.Replace(webPod, "spec:\n", "spec:\n  securityContext: {runAsUser: 1234, fsGroup: 4321}\n", 1))
+	pid := b.running("web")
+	const dir = "/var/run/secrets/kubernetes.io/serviceaccount/"
+	token, ca := inside(pid, dir+"token"), inside(pid, dir+"ca.crt")
+	if got := inside(pid, dir+"namespace"); got != "default" || strings.Count(token, ".") != 2 {
+		t.Fatalf("namespace %q, token %q", got, token)
+	}
+	if st, err := os.Stat(fmt.Sprintf("/proc/%d/root%stoken", pid, dir)); err != nil || st.Mode() != 0o640 || st.Sys().(*syscall.Stat_t).Uid != 1234 {
+		t.Errorf("the token is %v %v", st, err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM([]byte(ca)) {
+		t.Fatalf("ca.crt %q", ca)
+	}
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}}
+	ask := func(method, path, token, body string) (int, string) {
+		t.Helper()
+		req, err := http.NewRequest(method, fmt.Sprintf("https://127.0.0.1:%d%s", b.port, path), strings.NewReader(body))
+		must(t, err)
+		req.Header.Set("Content-Type", "application/json")
+		if token != "" {
+			req.Header.Set("Authorization", "Bearer "+token)
+		}
+		resp, err := client.Do(req)
+		must(t, err)
+		defer resp.Body.Close()
+		data, err := io.ReadAll(resp.Body)
+		must(t, err)
+		return resp.StatusCode, string(data)
+	}
+	const review = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+	code, who := ask("POST", review, token, `{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1"}`)
+	if code != 201 || !strings.Contains(who, `"username":"system:serviceaccount:default:default"`) || !strings.Contains(who, `"authentication.kubernetes.io/pod-name":["web"]`) {
+		t.Errorf("who am I: %d %s", code, who)
+	}
+	for _, c := range []struct {
+		method, path, token string
+		want                int
+	}{
+		{"GET", "/version", token, 200}, {"GET", "/api/v1", token, 200}, {"GET", "/version", "", 401}, {"GET", "/version", "x.y.z", 401},
+		{"GET", "/version", token[:len(token)-4] + "AAAA", 401},
+		{"GET", "/api/v1/namespaces/default/pods", token, 403}, {"GET", "/api/v1/namespaces/default/pods/web", token, 403},
+		{"GET", "/api/v1/namespaces/default/secrets", token, 403}, {"GET", "/api/v1/namespaces/default/pods/web/log", token, 403},
+		{"POST", "/api/v1/namespaces/default/serviceaccounts/default/token", token, 403},
+		{"DELETE", "/api/v1/namespaces/default/pods/web", token, 403}, {"GET", "/metrics/resource", token, 403}, {"GET", "/ledge/v1/images", token, 403},
+	} {
+		if code, body := ask(c.method, c.path, c.token, ""); code != c.want {
+			t.Errorf("%s %s: %d %s, want %d", c.method, c.path, code, body, c.want)
+		}
+	}
+	_ = b.signal(syscall.SIGKILL)
+	b.serve()
+	if code, body := ask("GET", "/version", token, ""); code != 200 {
+		t.Errorf("after a restart of the brain: %d %s", code, body)
+	}
+	b.must("delete", "pod", "web")
+	if code, body := ask("GET", "/version", token, ""); code != 401 {
+		t.Errorf("after the end of its pod: %d %s", code, body)
+	}
+	b.noVolumes()
+	b.onDisk(token)
 }
