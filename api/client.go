@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"io"
+	"net"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -130,6 +131,36 @@ type DeleteOptions struct {
 type Streams interface {
 	// Logs reads a container's log. With Follow the reader goes on until the container has ended or ctx has.
 	Logs(ctx context.Context, namespace, pod string, opts LogOptions) (io.ReadCloser, error)
+}
+
+// Execer runs commands in containers.
+type Execer interface {
+	// Exec runs a command in a running container until it ends and tells its exit code. When ctx ends the command is
+	// ended too.
+	Exec(ctx context.Context, namespace, pod string, x Exec) (code int, err error)
+}
+
+// Exec is a command to run in a container.
+type Exec struct {
+	Container string // may be empty when the pod has one container
+	Command   []string
+	// Stdin is read until its end; nil: there is none. Stdout and Stderr take the output; nil throws it away. With TTY
+	// everything comes from Stdout, and Resize tells the size of the terminal.
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+	TTY            bool
+	Resize         <-chan TerminalSize
+}
+
+// TerminalSize is that of a terminal, in characters.
+type TerminalSize struct {
+	Width, Height uint16
+}
+
+// Forwarder connects to ports inside pods.
+type Forwarder interface {
+	// Dial connects to a port of a pod as from inside of it.
+	Dial(ctx context.Context, namespace, pod string, port uint16) (net.Conn, error)
 }
 
 // LogOptions says which part of which log.

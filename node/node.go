@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"slices"
 	"sync"
@@ -64,6 +65,8 @@ type Config struct {
 	Resources    ResourceConfig
 	Sysctls      Sysctls // that pods may set besides the safe ones
 
+	// Dial connects to a loopback port in a network namespace, for port-forward.
+	Dial func(ctx context.Context, netns string, port uint16) (net.Conn, error)
 	// NoPodNetwork puts every pod on the host's network, whatever it asks for: a board without bridges.
 	NoPodNetwork bool
 	// Unconfined runs containers without the default system call filter unless they ask for it, as a kubelet

@@ -301,7 +301,10 @@ func TestDiskPressureFreesImages(t *testing.T) {
 		if !has(other.Names[0]) {
 			t.Fatal("removed without need")
 		}
-		r.board.change(func(s *Sample) { s.ImageFS.Available = s.ImageFS.Capacity / 100; s.NodeFS.Available = s.ImageFS.Available })
+		r.board.change(func(s *Sample) {
+			s.ImageFS.Available = s.ImageFS.Capacity / 100
+			s.NodeFS.Available = s.ImageFS.Available
+		})
 		r.pass(time.Minute)
 		if has(other.Names[0]) || !has(farImage) || !has(image) {
 			t.Errorf("unused %v, in use %v, pinned %v", has(other.Names[0]), has(farImage), has(image))

@@ -19,8 +19,10 @@ import (
 // Config is what a Handler serves. Only Client is required.
 type Config struct {
 	Client  api.Client
-	Streams api.Streams // nil: logs answer 501
-	Metrics api.Metrics // nil: what is measured answers 501
+	Streams api.Streams   // nil: logs answer 501
+	Exec    api.Execer    // nil: exec answers 501
+	Forward api.Forwarder // nil: portforward answers 501
+	Metrics api.Metrics   // nil: what is measured answers 501
 	Version Version
 	Checks  []Check // what /readyz and /healthz ask
 	// Board answers what stands under /ledge/: what a board can do that Kubernetes has no word for. Only admins get
@@ -32,9 +34,11 @@ type Config struct {
 	MaxInFlight int
 	// Authenticate knows the bearers of tokens, on listeners that let them in (WithTokens); nil: there are none.
 	Authenticate Authenticate
-	// MaxWatches and MaxLogs cap the watches and followed logs of one identity; 0 is 32 and 16.
-	MaxWatches int
-	MaxLogs    int
+	// MaxWatches, MaxLogs and MaxSessions cap the watches, the followed logs and the sessions (exec, port-forward) of one
+	// identity; 0 is 32, 16 and 16.
+	MaxWatches  int
+	MaxLogs     int
+	MaxSessions int
 }
 
 // Check is one thing that must work for the server to call itself ready.
@@ -47,6 +51,8 @@ type Check struct {
 type handler struct {
 	client  api.Client
 	streams api.Streams
+	execer  api.Execer
+	forward api.Forwarder
 	metrics api.Metrics
 	checks  []Check
 	version []byte // the body of /version
@@ -67,7 +73,7 @@ func New(c Config) (http.Handler, error) {
 	if c.Client == nil {
 		return nil, errors.New("make API handler: no client given")
 	}
-	h := &handler{client: c.Client, streams: c.Streams, metrics: c.Metrics, checks: c.Checks, stock: c.StockPrinter, board: c.Board}
+	h := &handler{client: c.Client, streams: c.Streams, execer: c.Exec, forward: c.Forward, metrics: c.Metrics, checks: c.Checks, stock: c.StockPrinter, board: c.Board}
 	h.limits, h.authenticate = newLimits(c), c.Authenticate
 	h.printer = printers(c.StockPrinter)
 	var err error

@@ -24,6 +24,7 @@ type kubectl struct {
 	bin        string
 	home       string
 	kubeconfig string
+	env        []string // more of it
 }
 
 func newKubectl(t *testing.T, a *pki.Authority, url string) *kubectl {
@@ -51,6 +52,7 @@ func (k *kubectl) run(stdin string, args ...string) (string, error) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, k.bin, args...)
 	cmd.Env = []string{"HOME=" + k.home, "KUBECONFIG=" + k.kubeconfig, "PATH=" + os.Getenv("PATH"), "EDITOR=sed -i s/red/blue/"}
+	cmd.Env = append(cmd.Env, k.env...)
 	cmd.Stdin = strings.NewReader(stdin)
 	out, err := cmd.CombinedOutput()
 	return string(out), err

@@ -50,13 +50,14 @@ func boundOf(k *api.Kind) bound {
 
 // limits counts what is going on at this moment.
 type limits struct {
-	calls   chan struct{} // requests of everybody
-	nodes   chan struct{} // the lane of the nodes: a flood of others must not delay a heartbeat
-	tokens  chan struct{} // being checked, of callers who are not known yet
-	decodes chan struct{}
-	bodies  *semaphore.Weighted
-	watches *perUser
-	logs    *perUser
+	calls    chan struct{} // requests of everybody
+	nodes    chan struct{} // the lane of the nodes: a flood of others must not delay a heartbeat
+	tokens   chan struct{} // being checked, of callers who are not known yet
+	decodes  chan struct{}
+	bodies   *semaphore.Weighted
+	watches  *perUser
+	logs     *perUser
+	sessions *perUser
 }
 
 func newLimits(c Config) limits {
@@ -68,13 +69,14 @@ func newLimits(c Config) limits {
 	}
 	calls := or(c.MaxInFlight, 64)
 	return limits{
-		calls:   make(chan struct{}, calls),
-		nodes:   make(chan struct{}, calls),
-		tokens:  make(chan struct{}, maxTokens),
-		decodes: make(chan struct{}, maxDecodes),
-		bodies:  semaphore.NewWeighted(maxBodies),
-		watches: &perUser{each: or(c.MaxWatches, 32), total: 8 * or(c.MaxWatches, 32)},
-		logs:    &perUser{each: or(c.MaxLogs, 16), total: 4 * or(c.MaxLogs, 16)},
+		calls:    make(chan struct{}, calls),
+		nodes:    make(chan struct{}, calls),
+		tokens:   make(chan struct{}, maxTokens),
+		decodes:  make(chan struct{}, maxDecodes),
+		bodies:   semaphore.NewWeighted(maxBodies),
+		watches:  &perUser{each: or(c.MaxWatches, 32), total: 8 * or(c.MaxWatches, 32)},
+		logs:     &perUser{each: or(c.MaxLogs, 16), total: 4 * or(c.MaxLogs, 16)},
+		sessions: &perUser{each: or(c.MaxSessions, 16), total: 2 * or(c.MaxSessions, 16)},
 	}
 }
 
@@ -84,6 +86,8 @@ func (l *limits) enter(r *request) (done func(), err error) {
 	switch {
 	case r.route.long == "watch":
 		return l.watches.enter(r.user.Name, "watches")
+	case r.route.long == "session":
+		return l.sessions.enter(r.user.Name, "exec and port-forward sessions")
 	case r.route.long == "log" && follows(r):
 		return l.logs.enter(r.user.Name, "followed logs")
 	}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"ledge/api"
+	"ledge/api/websocket"
 )
 
 func isGone(err error) bool { return apierrors.IsNotFound(err) }
@@ -70,6 +71,9 @@ func (h *handler) log(w *response, r *request) error {
 		return err
 	}
 	defer log.Close()
+	if websocket.Wanted(r.Request) {
+		return logMessages(w, r, log, cancel)
+	}
 	w.Header().Set("Content-Type", "text/plain")
 	w.Header().Set("Cache-Control", "no-cache, private")
 	w.extend()
@@ -91,6 +95,36 @@ func (h *handler) log(w *response, r *request) error {
 			return nil
 		case err != nil:
 			return err // cuts the connection: the text is not complete
+		}
+	}
+}
+
+// logMessages sends a log over a WebSocket, as binary messages.
+func logMessages(w *response, r *request, log io.Reader, cancel func()) error {
+	protocol, err := agree(r, "binary.k8s.io", "")
+	if err != nil {
+		return err
+	}
+	w.begun = true
+	conn, err := websocket.Accept(w.ResponseWriter, r.Request, protocol)
+	if err != nil {
+		return nil //nolint:nilerr // the connection is gone: there is nobody to tell
+	}
+	defer conn.Close()
+	go func() { // the client has nothing to say but that it leaves
+		defer cancel()
+		buf := make([]byte, 512)
+		for {
+			if _, _, _, err := conn.Next(buf); err != nil {
+				return
+			}
+		}
+	}()
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := log.Read(buf)
+		if n > 0 && conn.WriteMessage(buf[:n]) != nil || err != nil {
+			return nil //nolint:nilerr // the end of the log is the end of the connection
 		}
 	}
 }

@@ -73,6 +73,11 @@ var routes = []route{
 	{"POST", object, "eviction", false, "create", pods, (*handler).evict, ""},
 	{"GET", object, "log", false, "get", pods, (*handler).log, "log"},
 	{"POST", object, "token", false, "create", accounts, (*handler).token, ""},
+	// Whatever the method, these let their caller do something in the pod.
+	{"GET", object, "exec", false, "create", pods, (*handler).exec, "session"},
+	{"POST", object, "exec", false, "create", pods, (*handler).exec, "session"},
+	{"GET", object, "portforward", false, "create", pods, (*handler).portForward, "session"},
+	{"POST", object, "portforward", false, "create", pods, (*handler).portForward, "session"},
 
 	// What is measured, and what a node serves itself.
 	{"GET", collection, "", false, "list", measured, (*handler).listMeasured, ""},

@@ -60,7 +60,7 @@ var routeCases = []struct{ line, want string }{
 	{"POST /api/v1/namespaces/x/pods/p/binding", "create pods/binding p in x"},
 	{"POST /api/v1/namespaces/x/pods/p/eviction", "create pods/eviction p in x"},
 	{"PATCH /api/v1/namespaces/x/pods/p/status", "patch pods/status p in x"},
-	{"GET /api/v1/namespaces/x/pods/p/exec", "404"},
+	{"GET /api/v1/namespaces/x/pods/p/exec", "create pods/exec p in x"}, {"POST /api/v1/namespaces/x/pods/p/portforward", "create pods/portforward p in x"}, {"GET /api/v1/namespaces/x/pods/p/attach", "404"},
 	{"GET /api/v1/namespaces/x/pods/p/proxy/a", "404"},
 	{"GET /api/v1/namespaces", "list namespaces"},
 	{"GET /api/v1/namespaces/x", "get namespaces x"},

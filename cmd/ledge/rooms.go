@@ -157,7 +157,7 @@ func (b *board) openAgent() error {
 		Stats:  stats.New(stats.Config{}), Written: b.images.Written,
 		ResolvConf: firstNonEmpty(b.file.ResolvConf, machine.ResolvConf()),
 		APIServer:  b.listenAddress(), ClusterDNS: b.file.ClusterDNS, ClusterDomain: b.file.ClusterDomain, Registration: b.reg, Status: b.status, Resources: b.bounds, Sysctls: b.sysctls,
-		NoPodNetwork: b.bridge == noBridge, Unconfined: b.file.SeccompDefault != nil && !*b.file.SeccompDefault}
+		Dial: host.DialIn, NoPodNetwork: b.bridge == noBridge, Unconfined: b.file.SeccompDefault != nil && !*b.file.SeccompDefault}
 	b.agent, err = node.New(cfg)
 	return err
 }
@@ -173,7 +173,7 @@ func firstNonEmpty(of ...string) string {
 
 func (b *board) openServer() error {
 	extra := &boardAPI{images: b.images, agent: b.agent, store: b.store, power: b}
-	h, err := httpd.New(httpd.Config{Client: b.client, Authenticate: b.client.Authenticate, Streams: b.agent, Metrics: b.agent, Version: apiVersion(), Board: extra.Handler(),
+	h, err := httpd.New(httpd.Config{Client: b.client, Authenticate: b.client.Authenticate, Streams: b.agent, Exec: b.agent, Forward: b.agent, Metrics: b.agent, Version: apiVersion(), Board: extra.Handler(),
 		Checks: []httpd.Check{{Name: "store", Run: func(context.Context) error { return b.store.Health().LastError }}}})
 	if err != nil {
 		return err

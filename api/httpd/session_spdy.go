@@ -1,0 +1,190 @@
+package httpd
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/moby/spdystream"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ledge/api"
+)
+
+// SPDY/3.1 is what kubectl spoke before WebSocket, and what port-forward speaks still.
+const (
+	spdyUpgrade      = "SPDY/3.1"
+	headerProtocol   = "X-Stream-Protocol-Version"
+	headerStreamType = "Streamtype"
+	openTime         = 30 * time.Second // for a client to open the streams it announced
+	maxSPDYStreams   = 256              // open at once on one connection
+)
+
+// wantsSPDY says whether a request asks for SPDY.
+func wantsSPDY(r *http.Request) bool {
+	return strings.EqualFold(r.Header.Get("Upgrade"), spdyUpgrade) && strings.Contains(strings.ToLower(r.Header.Get("Connection")), "upgrade")
+}
+
+// agreeSPDY picks the protocol to speak inside of SPDY.
+func agreeSPDY(r *request, ours ...string) (string, error) {
+	if !wantsSPDY(r.Request) {
+		return "", badRequest("unable to upgrade: a WebSocket or an Upgrade to %s is needed here", spdyUpgrade)
+	}
+	var offered []string
+	for _, line := range r.Header.Values(headerProtocol) {
+		for _, p := range strings.Split(line, ",") {
+			offered = append(offered, strings.TrimSpace(p))
+		}
+	}
+	for _, p := range ours {
+		if slices.Contains(offered, p) {
+			return p, nil
+		}
+	}
+	return "", status(http.StatusForbidden, metav1.StatusReasonForbidden, "none of the offered protocols is spoken here, only "+strings.Join(ours, ", "))
+}
+
+// acceptSPDY answers the upgrade and takes over the connection.
+func acceptSPDY(w *response, protocol string) (net.Conn, error) {
+	w.begun = true
+	conn, buf, err := http.NewResponseController(w.ResponseWriter).Hijack()
+	if err != nil {
+		return nil, err
+	}
+	head := "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + spdyUpgrade + "\r\n"
+	if protocol != "" {
+		head += headerProtocol + ": " + protocol + "\r\n"
+	}
+	if err = conn.SetDeadline(time.Time{}); err == nil {
+		_, err = io.WriteString(conn, head+"\r\n")
+	}
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return &bufferedConn{conn, buf.Reader}, nil
+}
+
+// bufferedConn is a connection of which some bytes have been read already.
+type bufferedConn struct {
+	net.Conn
+	in *bufio.Reader
+}
+
+func (c *bufferedConn) Read(p []byte) (int, error) { return c.in.Read(p) }
+
+// serveSPDY speaks SPDY on a connection; each new stream is answered and handed to opened. It comes back at once.
+func serveSPDY(conn net.Conn, opened func(*spdystream.Stream)) (*spdystream.Connection, error) {
+	spdy, err := spdystream.NewConnection(conn, true)
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	var mu sync.Mutex
+	open := 0
+	go spdy.Serve(func(s *spdystream.Stream) {
+		mu.Lock()
+		open++
+		full := open > maxSPDYStreams
+		mu.Unlock()
+		if full || s.SendReply(http.Header{}, false) != nil {
+			s.Reset()
+			return
+		}
+		opened(s)
+	})
+	return spdy, nil
+}
+
+func openSPDYSession(w *response, r *request, o execOptions) (*session, error) {
+	protocol, err := agreeSPDY(r, protocolV4, "v3.channel.k8s.io", "v2.channel.k8s.io", protocolV1)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := acceptSPDY(w, protocol)
+	if err != nil {
+		return nil, nil //nolint:nilerr // the connection is gone: there is nobody to tell
+	}
+	wanted := map[string]bool{"error": true, "stdin": o.stdin, "stdout": o.stdout, "stderr": o.stderr,
+		"resize": o.tty && (protocol == protocolV4 || protocol == "v3.channel.k8s.io")}
+	streams, spdy := collect(conn, wanted)
+	if streams == nil {
+		return nil, nil
+	}
+	s := &session{gone: make(chan struct{}), resize: make(chan api.TerminalSize, 1)}
+	if st := streams["stdin"]; st != nil {
+		s.stdin = st
+	}
+	if st := streams["stdout"]; st != nil {
+		s.stdout = st
+	}
+	if st := streams["stderr"]; st != nil {
+		s.stderr = st
+	}
+	if st := streams["resize"]; st != nil {
+		go readSizes(st, s.resize)
+	}
+	go func() {
+		<-spdy.CloseChan()
+		s.left()
+	}()
+	s.finish = func(end metav1.Status) {
+		if text := errorText(protocol, end); text != nil {
+			streams["error"].Write(text)
+		}
+		for _, name := range []string{"stdout", "stderr", "error"} {
+			if st := streams[name]; st != nil {
+				st.Close()
+			}
+		}
+		// The client closes when it has read everything; one that does not is cut off.
+		select {
+		case <-spdy.CloseChan():
+		case <-time.After(lingerTime):
+		}
+		spdy.Close()
+		conn.Close()
+	}
+	return s, nil
+}
+
+// collect waits for the streams that a client announced; nil when they do not all come.
+func collect(conn net.Conn, wanted map[string]bool) (map[string]*spdystream.Stream, *spdystream.Connection) {
+	missing := 0
+	for _, is := range wanted {
+		if is {
+			missing++
+		}
+	}
+	arrived := make(chan *spdystream.Stream, maxSPDYStreams)
+	spdy, err := serveSPDY(conn, func(s *spdystream.Stream) { arrived <- s })
+	if err != nil {
+		return nil, nil
+	}
+	late := time.After(openTime)
+	streams := map[string]*spdystream.Stream{}
+	for missing > 0 {
+		select {
+		case s := <-arrived:
+			kind := s.Headers().Get(headerStreamType)
+			if !wanted[kind] || streams[kind] != nil {
+				s.Reset()
+				continue
+			}
+			streams[kind] = s
+			missing--
+		case <-spdy.CloseChan():
+			return nil, nil
+		case <-late:
+			spdy.Close()
+			conn.Close()
+			return nil, nil
+		}
+	}
+	return streams, spdy
+}

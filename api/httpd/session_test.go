@@ -1,0 +1,298 @@
+package httpd_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"ledge/api"
+	"ledge/api/httpd"
+)
+
+// commands runs what is asked for as a process of this machine, in a directory of its own.
+type commands struct {
+	dir     string
+	running atomic.Int32
+	sizes   chan api.TerminalSize
+}
+
+func (c *commands) Exec(ctx context.Context, _, _ string, x api.Exec) (int, error) {
+	c.running.Add(1)
+	defer c.running.Add(-1)
+	if x.Command[0] == "size" { // what the client says its terminal is
+		select {
+		case s := <-x.Resize:
+			c.sizes <- s
+		case <-ctx.Done():
+		}
+		return 0, nil
+	}
+	cmd := exec.CommandContext(ctx, x.Command[0], x.Command[1:]...)
+	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = c.dir, x.Stdin, x.Stdout, x.Stderr, time.Second
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		return exit.ExitCode(), nil
+	}
+	return 0, err
+}
+
+// ports dials this machine.
+type ports struct{}
+
+func (ports) Dial(ctx context.Context, _, _ string, port uint16) (net.Conn, error) {
+	var d net.Dialer
+	return d.DialContext(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", port))
+}
+
+// withRunningPod makes a pod whose container says that it runs.
+func (f *fixture) withRunningPod(name string) {
+	f.t.Helper()
+	f.must(201, "POST", podsPath, pod(name))
+	p, err := api.Get[*corev1.Pod](f.t.Context(), f.store, api.Pods, "default", name)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	p.Status.Phase = corev1.PodRunning
+	p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: p.Spec.Containers[0].Name,
+		State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
+	if _, err := api.UpdateStatus(f.t.Context(), f.store, api.Pods, p); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// Commands, copies and forwarded ports by the real kubectl, over WebSocket and over SPDY.
+func TestKubectlSessions(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds and runs kubectl")
+	}
+	c := &commands{dir: t.TempDir()}
+	f := serve(t, httpd.Config{})
+	h, err := httpd.New(httpd.Config{Client: f.store, Exec: c, Forward: ports{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	url, a, _ := secured(t, h)
+	f.withRunningPod("web")
+	if err := os.WriteFile(filepath.Join(c.dir, "file"), []byte(strings.Repeat("0123456789abcdef", 1<<16)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	big := strings.Repeat("all work and no play ", 50_000)
+	for _, transport := range []string{"websocket", "spdy"} {
+		t.Run(transport, func(t *testing.T) {
+			k := newKubectl(t, a, url)
+			if transport == "spdy" {
+				k.env = []string{"KUBECTL_REMOTE_COMMAND_WEBSOCKETS=false", "KUBECTL_PORT_FORWARD_WEBSOCKETS=false"}
+			}
+			if out, err := k.run("", "exec", "web", "--", "sh", "-c", "echo out; echo err >&2"); err != nil || !strings.Contains(out, "out\n") || !strings.Contains(out, "err\n") {
+				t.Errorf("exec: %q, %v", out, err)
+			}
+			if out, err := k.run(big, "exec", "-i", "web", "--", "cat"); err != nil || out != big {
+				t.Errorf("exec -i: %d bytes came back of %d, %v", len(out), len(big), err)
+			}
+			out, err := k.run("", "exec", "web", "--", "sh", "-c", "exit 7")
+			var exit *exec.ExitError
+			if !errors.As(err, &exit) || exit.ExitCode() != 7 || !strings.Contains(out, "exit code 7") {
+				t.Errorf("exit code: %q, %v", out, err)
+			}
+			if out, err := k.run("", "exec", "web", "-c", "none", "--", "true"); err == nil || !strings.Contains(out, "container none is not valid for pod web") {
+				t.Errorf("no such container: %q, %v", out, err)
+			}
+			if out, err := k.run("", "exec", "web", "--", "no-such-program"); err == nil || !strings.Contains(out, "no-such-program") {
+				t.Errorf("no such program: %q, %v", out, err)
+			}
+			to := filepath.Join(t.TempDir(), "copy")
+			if out, err := k.run("", "cp", "default/web:file", to); err != nil {
+				t.Errorf("cp: %q, %v", out, err)
+			} else if got, err := os.ReadFile(to); err != nil || len(got) != 1<<20 {
+				t.Errorf("cp: %d bytes, %v", len(got), err)
+			}
+			if out, err := k.run("", "cp", to, "default/web:back"); err != nil {
+				t.Errorf("cp back: %q, %v", out, err)
+			} else if got, err := os.ReadFile(filepath.Join(c.dir, "back")); err != nil || len(got) != 1<<20 {
+				t.Errorf("cp back: %d bytes, %v", len(got), err)
+			}
+			k.forward(t)
+		})
+	}
+	if n := c.running.Load(); n != 0 {
+		t.Errorf("%d commands still run", n)
+	}
+}
+
+// forward talks through port-forward to a server that answers in capitals.
+func (k *kubectl) forward(t *testing.T) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		w.Write(bytes.ToUpper(body))
+	}))
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	cmd := exec.CommandContext(t.Context(), k.bin, "port-forward", "pod/web", ":"+port)
+	cmd.Env = append([]string{"HOME=" + k.home, "KUBECONFIG=" + k.kubeconfig}, k.env...)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var complaints bytes.Buffer
+	cmd.Stderr = &complaints
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Wait()
+	defer cmd.Process.Kill()
+	line, err := bufio.NewReader(out).ReadString('\n') // Forwarding from 127.0.0.1:N -> M
+	if err != nil {
+		t.Fatalf("port-forward: %v, %s", err, &complaints)
+	}
+	at := strings.Fields(line)[2]
+	client := http.Client{Timeout: 20 * time.Second}
+	for i := range 5 {
+		text := strings.Repeat(fmt.Sprint("hello ", i), 20_000)
+		resp, err := client.Post("http://"+at, "text/plain", strings.NewReader(text))
+		if err != nil {
+			t.Fatalf("through port-forward: %v", err)
+		}
+		got, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if err != nil || string(got) != strings.ToUpper(text) {
+			t.Errorf("through port-forward: %d bytes of %d, %v", len(got), len(text), err)
+		}
+	}
+}
+
+// What is asked of a session is checked before the connection is taken over, and who may not is told on every transport.
+func TestSessionsRefused(t *testing.T) {
+	c := &commands{dir: t.TempDir()}
+	f := serve(t, httpd.Config{Exec: c, Forward: ports{}})
+	f.withRunningPod("web")
+	f.must(201, "POST", podsPath, pod("waiting"))
+	ws := []string{"Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13",
+		"Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="}
+	v5 := append([]string{"Sec-WebSocket-Protocol", "v5.channel.k8s.io"}, ws...)
+	spdy := []string{"Connection", "Upgrade", "Upgrade", "SPDY/3.1", "X-Stream-Protocol-Version", "v4.channel.k8s.io"}
+	exec := podsPath + "/web/exec?command=true&stdout=1"
+	for _, tc := range []struct {
+		name, method, path string
+		head               []string
+		code               int
+		word               string
+	}{
+		{"no upgrade", "POST", exec, nil, 400, "unable to upgrade"},
+		{"no command", "GET", podsPath + "/web/exec?stdout=1", v5, 400, "at least one command"},
+		{"no stream", "GET", podsPath + "/web/exec?command=true", v5, 400, "at least one of"},
+		{"terminal with stderr", "GET", exec + "&tty=1&stderr=1", v5, 400, "tty and stderr"},
+		{"no pod", "GET", podsPath + "/none/exec?command=true&stdout=1", v5, 404, "not found"},
+		{"not running", "GET", podsPath + "/waiting/exec?command=true&stdout=1", v5, 500, "not running"},
+		{"no container", "GET", exec + "&container=x", v5, 400, "not valid"},
+		{"another protocol", "GET", exec, append([]string{"Sec-WebSocket-Protocol", "chat"}, ws...), 400, "chat"},
+		{"another origin", "GET", exec, append([]string{"Origin", "https://evil.example"}, v5...), 400, "Origin"},
+		{"another version", "GET", exec, append([]string{"Sec-WebSocket-Version", "8"}, v5[:len(v5)-4]...), 400, "Version"},
+		{"SPDY of another protocol", "POST", exec, append([]string{}, append(spdy[:4:4], "X-Stream-Protocol-Version", "v9")...), 403, "v4.channel"},
+		{"forward to what does not run", "GET", podsPath + "/waiting/portforward", ws, 400, "not running"},
+		{"forward without tunnel", "GET", podsPath + "/web/portforward", v5, 400, "portforward"},
+	} {
+		a := f.do(admin, tc.method, tc.path, "", tc.head...)
+		if s := a.status(t); a.code != tc.code || !strings.Contains(s.Message, tc.word) {
+			t.Errorf("%s: %d %q, want %d with %q", tc.name, a.code, s.Message, tc.code, tc.word)
+		}
+	}
+	for _, u := range []api.User{bob, nodeA} {
+		for _, sub := range []string{"exec?command=true&stdout=1", "portforward?ports=80"} {
+			for _, head := range [][]string{v5, spdy} {
+				method := "GET"
+				if len(head) == len(spdy) {
+					method = "POST"
+				}
+				if a := f.do(u, method, podsPath+"/web/"+sub, "", head...); a.code != 403 {
+					t.Errorf("%s may %s %s: %d", u.Name, method, sub, a.code)
+				}
+			}
+		}
+	}
+	if n := c.running.Load(); n != 0 {
+		t.Errorf("%d commands were run", n)
+	}
+}
+
+// A client that goes away takes its command with it, and what a session holds is free again.
+func TestSessionsEnd(t *testing.T) {
+	c := &commands{dir: t.TempDir(), sizes: make(chan api.TerminalSize, 1)}
+	f := serve(t, httpd.Config{Exec: c, MaxSessions: 2})
+	f.withRunningPod("web")
+	upgrade := "GET " + podsPath + "/web/exec?command=sleep&command=1000&stdout=1 HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\n" +
+		"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: v5.channel.k8s.io\r\n\r\n"
+	until := func(what string, is func() bool) {
+		t.Helper()
+		for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("not in time: %s", what)
+			}
+		}
+	}
+	begin := func() (net.Conn, string) {
+		conn, in := f.raw(upgrade)
+		line, err := in.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		go io.Copy(io.Discard, in)
+		return conn, line
+	}
+	one, line := begin()
+	if !strings.Contains(line, "101") {
+		t.Fatal(line)
+	}
+	two, _ := begin()
+	until("two commands run", func() bool { return c.running.Load() == 2 })
+	three, line := begin()
+	if !strings.Contains(line, "429") {
+		t.Errorf("a third session of one identity: %s", line)
+	}
+	three.Close()
+	one.Close()
+	until("the first has ended", func() bool { return c.running.Load() == 1 })
+	// What is no frame ends a session too.
+	two.Write([]byte{0xff, 0xff, 0xff, 0xff})
+	until("the second has ended", func() bool { return c.running.Load() == 0 })
+	two.Close()
+	four, line := begin()
+	if !strings.Contains(line, "101") {
+		t.Errorf("a session after others: %s", line)
+	}
+	four.Close()
+
+	sized, _ := f.raw(strings.Replace(upgrade, "command=sleep&command=1000&stdout=1", "command=size&stdin=1&stdout=1&tty=1", 1))
+	message := append([]byte{4}, `{"Width":80,"Height":24}`...)
+	frame := append([]byte{0x82, 0x80 | byte(len(message)), 0, 0, 0, 0}, message...)
+	go io.Copy(io.Discard, sized)
+	sized.Write(frame)
+	select {
+	case s := <-c.sizes:
+		if s.Width != 80 || s.Height != 24 {
+			t.Errorf("size %+v", s)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("the size of the terminal did not come through")
+	}
+	sized.Close()
+}

@@ -1,0 +1,104 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"ledge/api"
+	"ledge/runtime"
+)
+
+var (
+	_ api.Execer    = (*Agent)(nil)
+	_ api.Forwarder = (*Agent)(nil)
+)
+
+// here reads a pod that must be on this node.
+func (a *Agent) here(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
+	pod, err := api.Get[*corev1.Pod](ctx, a.cfg.Client, api.Pods, namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	if pod.Spec.NodeName != a.cfg.Name {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("pod %s is on node %q, not on %q", name, pod.Spec.NodeName, a.cfg.Name))
+	}
+	return pod, nil
+}
+
+// Exec runs a command in a container of a pod of this node.
+func (a *Agent) Exec(ctx context.Context, namespace, name string, x api.Exec) (int, error) {
+	pod, err := a.here(ctx, namespace, name)
+	if err != nil {
+		return 0, err
+	}
+	container, err := logContainer(pod, x.Container)
+	if err != nil {
+		return 0, err
+	}
+	id := ""
+	cs, _, _ := a.held(pod.UID)
+	for _, s := range cs {
+		if s.Name == container && s.Phase == runtime.Running {
+			id = s.ID
+		}
+	}
+	if id == "" {
+		return 0, notRunning(container)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	sizes := make(chan runtime.Size)
+	go func() {
+		for {
+			select {
+			case s := <-x.Resize:
+				select {
+				case sizes <- runtime.Size{Width: s.Width, Height: s.Height}:
+				case <-ctx.Done():
+					return
+				}
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	exit, err := a.cfg.Engine.Exec(ctx, runtime.Exec{Container: id, Args: x.Command, Stdin: x.Stdin, Stdout: x.Stdout, Stderr: x.Stderr,
+		TTY: x.TTY, Resize: sizes})
+	switch {
+	case errors.Is(err, runtime.ErrNotFound), errors.Is(err, runtime.ErrNotRunning):
+		return 0, notRunning(container)
+	case err != nil:
+		return 0, fmt.Errorf("run %q in container %s of pod %s: %w", x.Command, container, name, err)
+	}
+	return exit.Code, nil
+}
+
+func notRunning(container string) error {
+	return apierrors.NewInternalError(fmt.Errorf("container %q is not running", container))
+}
+
+// Dial connects to a port of a pod of this node: to its loopback address, where also those listen who do not want to
+// be reached from outside.
+func (a *Agent) Dial(ctx context.Context, namespace, name string, port uint16) (net.Conn, error) {
+	pod, err := a.here(ctx, namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	if a.onHostNetwork(pod) {
+		var d net.Dialer
+		return d.DialContext(ctx, "tcp", net.JoinHostPort("localhost", strconv.Itoa(int(port))))
+	}
+	a.mu.Lock()
+	st, ok := a.engine.pods[string(pod.UID)]
+	a.mu.Unlock()
+	if !ok || st.NetNS == "" {
+		return nil, apierrors.NewInternalError(fmt.Errorf("pod %s has no network now", name))
+	}
+	return a.cfg.Dial(ctx, st.NetNS, port)
+}
