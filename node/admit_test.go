@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"ledge/api"
 	"ledge/runtime"
@@ -71,7 +72,7 @@ func TestAdmission(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a := &Agent{cfg: Config{Sysctls: allowed}, engine: engineView{info: c.info}}
+		a := &Agent{cfg: Config{Sysctls: allowed}, engine: engineView{info: c.info}, allocatable: corev1.ResourceList{"pods": resource.MustParse("1")}}
 		got := a.admit(aPod("p", c.edit))
 		if got == nil {
 			got = &refusal{}
@@ -173,4 +174,54 @@ func TestSysctlName(t *testing.T) {
 			t.Errorf("%s: %s, want %s", in, got, want)
 		}
 	}
+}
+
+// TestOutOf (N-7.5): what does not fit beside the others is refused, whoever put it here; of two that come together the
+// older one stays, and a restarted brain refuses nothing that it has taken.
+func TestOutOf(t *testing.T) {
+	with(t, nil, func(r *rig) {
+		r.cfg.Status.MaxPods = 4
+		cpu := func(n string) func(*corev1.Pod) { return sizedPod(n, "-", "-", "-") }
+		r.pod("first", cpu("3"))
+		r.pass(time.Second) // they are told apart by the second
+		r.pod("second", cpu("2"))
+		r.begin()
+		r.pass(time.Second)
+		r.pod("large", cpu("5"))
+		r.pod("fits", cpu("1"))
+		r.pod("memory", sizedPod("-", "-", "5Gi", "-"))
+		r.pass(time.Second)
+		for name, want := range map[string]string{"first": "", "fits": "",
+			"second": "OutOfcpu Pod was rejected: Node didn't have enough resource: cpu, requested: 2000, used: 3000, capacity: 4000",
+			"large":  "OutOfcpu Pod was rejected: Node didn't have enough resource: cpu, requested: 5000, used: 3000, capacity: 4000",
+			"memory": "OutOfmemory Pod was rejected: Node didn't have enough resource: memory, requested: 5368709120, used: 0, capacity: 4190109696",
+		} {
+			s := r.get(name).Status
+			if got := strings.TrimSpace(s.Reason + " " + s.Message); got != want || (s.Phase == corev1.PodFailed) != (want != "") {
+				t.Errorf("%s: %s %q, want %q", name, s.Phase, got, want)
+			}
+		}
+		r.begin()
+		r.pass(time.Minute)
+		for _, name := range []string{"first", "fits"} {
+			if s := r.get(name).Status; s.Phase != corev1.PodRunning {
+				t.Errorf("%s after a restart: %s %s", name, s.Phase, s.Message)
+			}
+		}
+		r.pod("third")
+		r.pod("fourth")
+		r.pod("fifth")
+		r.pass(time.Second)
+		if s := r.get("fourth").Status; s.Phase != corev1.PodRunning {
+			t.Errorf("the fourth pod: %s %s", s.Phase, s.Message)
+		}
+		if s := r.get("fifth").Status; s.Reason != "OutOfpods" {
+			t.Errorf("one pod more than the board takes: %s %s", s.Phase, s.Reason)
+		}
+		r.pod("critical", cpu("4"), func(p *corev1.Pod) { p.Spec.PriorityClassName = "system-node-critical" })
+		r.pass(time.Second)
+		if s := r.get("critical").Status; s.Phase != corev1.PodRunning {
+			t.Errorf("a critical pod: %s %s", s.Phase, s.Message)
+		}
+	})
 }

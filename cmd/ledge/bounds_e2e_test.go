@@ -1,0 +1,107 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const boundPod = `apiVersion: v1
+kind: Pod
+metadata: {name: bound}
+spec:
+  shareProcessNamespace: true
+  securityContext:
+    sysctls: [{name: net.ipv4.ip_unprivileged_port_start, value: "80"}]
+    seccompProfile: {type: Localhost, localhostProfile: mine.json}
+  containers:
+  - name: web
+    image: ledge.local/self
+    args: ["httpd", "-p", "8080"]
+    resources: {requests: {cpu: 50m, memory: 16Mi}, limits: {memory: 64Mi}}
+  - name: beside
+    image: ledge.local/self
+    args: ["pause"]
+    resources: {requests: {cpu: 10m, memory: 16Mi}, limits: {memory: 64Mi}}
+`
+
+// memoryLimit reads what the kernel bounds a cgroup of this board to.
+func (b *testBoard) memoryLimit(cgroup string) string {
+	for _, file := range []string{filepath.Join("/sys/fs/cgroup/memory", b.name, cgroup, "memory.limit_in_bytes"),
+		filepath.Join("/sys/fs/cgroup", b.name, cgroup, "memory.max")} {
+		if v, err := os.ReadFile(file); err == nil {
+			return strings.TrimSpace(string(v))
+		}
+	}
+	return "no such cgroup"
+}
+
+// TestBounds: what a pod is bound by stands in the kernel, can be changed while it runs, and holds over a restart of the
+// brain; what the board cannot give is refused in words.
+func TestBounds(t *testing.T) {
+	onHost(t)
+	needGo(t)
+	b := newBoard(t)
+	b.configure("podPidsLimit: 300\nsystemReserved: {memory: 100Mi}\n")
+	must(t, os.MkdirAll(filepath.Join(b.data, "seccomp"), 0o700))
+	must(t, os.WriteFile(filepath.Join(b.data, "seccomp", "mine.json"), []byte(`{"defaultAction":"SCMP_ACT_ALLOW","syscalls":[
+		{"names":["chroot"],"action":"SCMP_ACT_ERRNO"}]}`), 0o600))
+	b.serve()
+	b.apply(boundPod)
+	pid := b.running("bound")
+	ns, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid))
+	must(t, err)
+	if own, _ := os.Readlink("/proc/self/ns/pid"); ns == own {
+		t.Error("the pod sees the host's processes")
+	}
+	pod := b.pod("bound")
+	group := "kubepods/burstable/pod" + string(pod.UID)
+	container := filepath.Join(group, string(pod.UID)+".web.0")
+	limit := func(cgroup, want string) func() error {
+		return func() error {
+			if got := b.memoryLimit(cgroup); got != want {
+				return fmt.Errorf("%s is bound to %s, want %s", cgroup, got, want)
+			}
+			return nil
+		}
+	}
+	b.eventually("the container is bound", limit(container, "67108864"))
+	b.eventually("the pod is bound", limit(group, "134217728"))
+	if all := b.memoryLimit("kubepods"); len(all) > 15 || all == "max" || all == "no such cgroup" {
+		t.Errorf("all pods together are bound to %s", all)
+	}
+	kubectl := b.kubectl()
+	resize := func(memory string) (string, error) {
+		return kubectl("patch", "pod", "bound", "--subresource", "resize", "-p",
+			`{"spec":{"containers":[{"name":"web","resources":{"requests":{"cpu":"100m"},"limits":{"memory":"`+memory+`"}}}]}}`)
+	}
+	if out, err := resize("96Mi"); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	b.eventually("the container has more", limit(container, "100663296"))
+	b.eventually("the pod has more", limit(group, "167772160"))
+	b.eventually("the status says so", func() error {
+		st := b.pod("bound").Status.ContainerStatuses
+		for _, c := range st {
+			if c.Name == "web" && c.Resources != nil && c.Resources.Limits.Memory().String() == "96Mi" && c.AllocatedResources.Cpu().String() == "100m" && c.RestartCount == 0 {
+				return nil
+			}
+		}
+		return fmt.Errorf("%+v", st)
+	})
+	if b.running("bound") != pid {
+		t.Error("the container was restarted")
+	}
+	b.apply(strings.NewReplacer("name: bound", "name: unsafe", "net.ipv4.ip_unprivileged_port_start", "net.core.somaxconn").Replace(boundPod))
+	b.apply(strings.NewReplacer("name: bound", "name: large", "cpu: 50m", "cpu: 500").Replace(strings.Replace(boundPod, "spec:\n", "spec:\n  nodeName: "+b.name+"\n", 1)))
+	for name, want := range map[string]string{"unsafe": "SysctlForbidden", "large": "OutOfcpu"} {
+		b.eventually(name+" is refused", func() error {
+			if s := b.pod(name).Status; s.Reason != want || !strings.HasPrefix(s.Message, "Pod was rejected: ") {
+				return fmt.Errorf("%s %q", s.Reason, s.Message)
+			}
+			return nil
+		})
+	}
+}
