@@ -77,7 +77,7 @@ func runTests(ctx context.Context, s suite) error {
 	if len(packages)+broken == 0 {
 		return errors.New("no package with tests among " + strings.Join(s.packages, " "))
 	}
-	if err := os.WriteFile(filepath.Join(tree, "one"), fmt.Appendf(nil, one, int(s.limit.Seconds())/2, s.filter), 0o755); err != nil {
+	if err := os.WriteFile(filepath.Join(tree, "one"), fmt.Appendf(nil, one, int(s.limit.Seconds())*3/4, s.filter), 0o755); err != nil {
 		return err
 	}
 	var script strings.Builder
