@@ -1,10 +1,13 @@
 package images_test
 
 import (
+	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io"
 	"io/fs"
 	"slices"
 	"strings"
@@ -363,4 +366,53 @@ func FuzzResolve(f *testing.F) {
 			}
 		}
 	})
+}
+
+// FuzzRemote: whatever a registry says of an image, reading it ends, and what it gives could have been an image.
+func FuzzRemote(f *testing.F) {
+	im := it.Sample("app")
+	files, _ := it.OCIFiles(im)
+	for _, text := range files {
+		f.Add([]byte(text), v1.MediaTypeImageManifest, []byte(files[it.BlobPath(im.ID())]))
+		f.Add([]byte(text), v1.MediaTypeImageIndex, []byte(text))
+	}
+	f.Fuzz(func(t *testing.T, top []byte, typ string, blob []byte) {
+		reg := &anything{top: images.Document{Digest: it.Digest(top), MediaType: typ, Content: top}, blob: blob}
+		got, docs, err := images.ResolveRemote(t.Context(), reg, images.Reference{Domain: "r.example", Path: "app", Tag: "1"}, nil, images.HostPlatform(), 1<<40)
+		if err != nil {
+			return
+		}
+		if !images.ValidDigest(got.ID) || docs[got.ID] == nil || docs[got.Manifest] == nil || len(got.Layers) > 128 {
+			t.Errorf("%+v", got)
+		}
+		for _, l := range got.Layers {
+			if !images.ValidDigest(l.Digest) || !images.ValidDigest(l.DiffID) || l.Size < 0 {
+				t.Errorf("%+v", l)
+			}
+		}
+	})
+}
+
+// anything is a registry that has one document and one blob for every question.
+type anything struct {
+	top  images.Document
+	blob []byte
+}
+
+func (a *anything) Head(context.Context, images.Reference, images.Keyring) (string, error) {
+	return a.top.Digest, nil
+}
+
+func (a *anything) Manifest(_ context.Context, ref images.Reference, _ images.Keyring) (images.Document, error) {
+	if ref.Digest != "" && ref.Digest != a.top.Digest {
+		return images.Document{Digest: it.Digest(a.blob), MediaType: a.top.MediaType, Content: a.blob}, nil
+	}
+	return a.top, nil
+}
+
+func (a *anything) Blob(_ context.Context, req images.BlobRequest) (images.BlobStream, error) {
+	if len(req.Avoid) > 0 {
+		return images.BlobStream{}, images.ErrDamaged
+	}
+	return images.BlobStream{ReadCloser: io.NopCloser(bytes.NewReader(a.blob)), Place: "here"}, nil
 }

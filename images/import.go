@@ -89,7 +89,7 @@ func rowOf(f Found) *imageRow {
 		diffs = append(diffs, l.DiffID)
 	}
 	for i, c := range chains(diffs) {
-		row.Layers = append(row.Layers, layerRef{Chain: c, DiffID: diffs[i], Blob: f.Layers[i].Digest})
+		row.Layers = append(row.Layers, layerRef{Chain: c, DiffID: diffs[i], Blob: f.Layers[i].Digest, From: f.Layers[i].Digest})
 	}
 	row.Digests = digestsOf(f)
 	return row

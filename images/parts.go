@@ -85,6 +85,19 @@ func (d *Disk) keepParts(suspect bool) error {
 	return nil
 }
 
+// dropDone forgets parts of images that are READY: the last process ended between the two.
+func (d *Disk) dropDone() error {
+	var errs []error
+	for _, row := range d.rows() {
+		for _, l := range row.Layers {
+			if l.From != "" {
+				errs = append(errs, removeFile(d.partPath(l.From)), removeFile(d.markPath(l.From)))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
 func readMark(path string) int64 {
 	text, err := os.ReadFile(path)
 	if err != nil {

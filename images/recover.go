@@ -50,6 +50,9 @@ func (d *Disk) recover(ctx context.Context) error {
 	if err := d.loadImages(rows); err != nil {
 		return err
 	}
+	if err := d.dropDone(); err != nil {
+		return err
+	}
 	if err := d.loadUses(); err != nil {
 		return err
 	}

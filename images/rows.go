@@ -42,7 +42,8 @@ type imageRow struct {
 type layerRef struct {
 	Chain  string `json:"chain"` // names the layer: this one over those below it
 	DiffID string `json:"diffID"`
-	Blob   string `json:"blob,omitempty"` // what it can be unpacked from again; none in a built-in image
+	Blob   string `json:"blob,omitempty"` // what it can be unpacked from again, if that was kept
+	From   string `json:"from,omitempty"` // the blob it was unpacked from, kept or not
 }
 
 // layerRow says that a layer is READY. The same bytes lie beside the layer's tree, for the day the row is lost.
@@ -107,7 +108,7 @@ func (r *imageRow) check(key string) error {
 		ok = ok && ValidDigest(b)
 	}
 	for _, l := range r.Layers {
-		ok = ok && ValidDigest(l.Chain) && ValidDigest(l.DiffID)
+		ok = ok && ValidDigest(l.Chain) && ValidDigest(l.DiffID) && (l.From == "" || ValidDigest(l.From))
 	}
 	if !ok {
 		return fmt.Errorf("image row %s is not sound", key)
