@@ -85,6 +85,8 @@ func defaultVolume(v *corev1.Volume) {
 	switch {
 	case v.HostPath != nil:
 		setDefault(&v.HostPath.Type, corev1.HostPathUnset)
+	case v.Image != nil:
+		setEmpty(&v.Image.PullPolicy, pullPolicyOf(v.Image.Reference))
 	case v.ConfigMap != nil:
 		setDefault(&v.ConfigMap.DefaultMode, corev1.ConfigMapVolumeSourceDefaultMode)
 	case v.Secret != nil:
@@ -118,12 +120,7 @@ func defaultDownward(items []corev1.DownwardAPIVolumeFile) {
 }
 
 func defaultContainer(c *corev1.Container, hostNetwork bool) {
-	if c.ImagePullPolicy == "" {
-		c.ImagePullPolicy = corev1.PullIfNotPresent
-		if imageTag(c.Image) == "latest" {
-			c.ImagePullPolicy = corev1.PullAlways
-		}
-	}
+	setEmpty(&c.ImagePullPolicy, pullPolicyOf(c.Image))
 	setEmpty(&c.TerminationMessagePath, corev1.TerminationMessagePathDefault)
 	setEmpty(&c.TerminationMessagePolicy, corev1.TerminationMessageReadFile)
 	for i := range c.Ports {
@@ -149,6 +146,14 @@ func defaultContainer(c *corev1.Container, hostNetwork bool) {
 		}
 		c.Resources.Requests[name] = q.DeepCopy()
 	}
+}
+
+// pullPolicyOf an image that nobody said more about: the latest may be another tomorrow.
+func pullPolicyOf(image string) corev1.PullPolicy {
+	if imageTag(image) == "latest" {
+		return corev1.PullAlways
+	}
+	return corev1.PullIfNotPresent
 }
 
 // imageTag is the tag of an image reference: "latest" when it has none, "" when a digest pins it.

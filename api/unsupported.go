@@ -52,7 +52,6 @@ var unsupportedInPods = slices.Concat([]refusal{
 	{"spec.volumes[*].gcePersistentDisk", nil},
 	{"spec.volumes[*].gitRepo", nil},
 	{"spec.volumes[*].glusterfs", nil},
-	{"spec.volumes[*].image", nil},
 	{"spec.volumes[*].iscsi", nil},
 	{"spec.volumes[*].nfs", nil},
 	{"spec.volumes[*].persistentVolumeClaim", nil},

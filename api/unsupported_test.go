@@ -31,7 +31,8 @@ var honoured = strings.Fields(`
 	spec.volumes[*].configMap spec.volumes[*].secret spec.volumes[*].downwardAPI spec.volumes[*].projected.defaultMode
 	spec.volumes[*].projected.sources[*].configMap spec.volumes[*].projected.sources[*].secret
 	spec.volumes[*].projected.sources[*].downwardAPI spec.volumes[*].projected.sources[*].serviceAccountToken
-	spec.automountServiceAccountToken`)
+	spec.automountServiceAccountToken
+	spec.volumes[*].image`)
 
 var honouredInContainers = strings.Fields(`
 	name image command args workingDir ports env[*].name env[*].value env[*].valueFrom.fieldRef

@@ -53,6 +53,10 @@ func validateVolumeSource(v *corev1.VolumeSource, at *field.Path) field.ErrorLis
 		errs = append(errs, validateMode(s.DefaultMode, at.Child("defaultMode"))...)
 		errs = append(errs, validateDownwardFiles(s.Items, at.Child("items"))...)
 	}
+	if s := v.Image; s != nil {
+		errs = append(errs, required(s.Reference, at.Child("image", "reference"))...)
+		errs = append(errs, oneOf(s.PullPolicy, at.Child("image", "pullPolicy"), corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)...)
+	}
 	if s := v.Projected; s != nil {
 		errs = append(errs, validateProjected(s, at.Child("projected"))...)
 	}

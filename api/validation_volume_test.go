@@ -73,6 +73,10 @@ func TestVolumeRules(t *testing.T) {
 			corev1.VolumeProjection{Secret: &corev1.SecretProjection{LocalObjectReference: locally("s"), Items: []corev1.KeyToPath{{Key: "k", Path: "p"}}}}),
 			v + "projected.sources[1].secret.items[0].path", "conflicting duplicate paths"},
 
+		{"image", vol(corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: "a:1", PullPolicy: corev1.PullNever}}), "", ""},
+		{"image of nothing", vol(corev1.VolumeSource{Image: &corev1.ImageVolumeSource{PullPolicy: corev1.PullNever}}), v + "image.reference", "Required"},
+		{"image policy", vol(corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: "a:1", PullPolicy: "x"}}), v + "image.pullPolicy", "Unsupported"},
+
 		{"groups", func(p *corev1.Pod) {
 			p.Spec.SecurityContext.FSGroup, p.Spec.SecurityContext.FSGroupChangePolicy = ptr(int64(7)), ptr(corev1.FSGroupChangeOnRootMismatch)
 			p.Spec.SecurityContext.SupplementalGroupsPolicy = ptr(corev1.SupplementalGroupsPolicyStrict)
@@ -104,8 +108,13 @@ func TestVolumeDefaults(t *testing.T) {
 			{DownwardAPI: &corev1.DownwardAPIProjection{Items: []corev1.DownwardAPIVolumeFile{{FieldRef: &corev1.ObjectFieldSelector{}}}}},
 			{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{}}}}}},
 	}
+	p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: "a:1"}}},
+		corev1.Volume{VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: "a"}}})
 	Default(p)
 	vs := p.Spec.Volumes
+	if vs[4].Image.PullPolicy != corev1.PullIfNotPresent || vs[5].Image.PullPolicy != corev1.PullAlways {
+		t.Errorf("image volumes: %+v", vs[4:])
+	}
 	pr := vs[3].Projected
 	if *vs[0].ConfigMap.DefaultMode != 0o644 || *vs[1].Secret.DefaultMode != 0o400 || *vs[2].DownwardAPI.DefaultMode != 0o644 || *pr.DefaultMode != 0o644 ||
 		vs[2].DownwardAPI.Items[0].FieldRef.APIVersion != "v1" || pr.Sources[0].DownwardAPI.Items[0].FieldRef.APIVersion != "v1" ||

@@ -52,6 +52,9 @@ func (a *Agent) makeSandbox(ctx context.Context, w *worker, pod *corev1.Pod) err
 	if err := a.volumes.Prepare(ctx, pod, podSource{a, pod}); err != nil {
 		return &fault{"FailedMount", err}
 	}
+	if err := w.mountImages(ctx, pod); err != nil {
+		return err
+	}
 	spec, err := a.podSpec(pod)
 	if err != nil {
 		return &fault{"SandboxError", err}
@@ -126,7 +129,7 @@ func (a *Agent) start(ctx context.Context, w *worker, pod *corev1.Pod, act podst
 	if err := a.dropOldLogs(pod, c.Name, act.Attempt); err != nil {
 		slog.Warn("old logs cannot be removed", "pod", api.Key(pod), "container", c.Name, "err", err)
 	}
-	spec, err := a.containerSpec(ctx, pod, c, id, act.Attempt, rootfs, img, w.seen.IPs)
+	spec, err := a.containerSpec(ctx, pod, c, id, act.Attempt, rootfs, img, place{w.seen.IPs, w.images.roots})
 	if err != nil {
 		return a.undoStart(ctx, pod, id, &fault{"CreateContainerConfigError", err})
 	}
@@ -179,6 +182,9 @@ func (a *Agent) teardown(ctx context.Context, w *worker, pod *corev1.Pod) error 
 		return &fault{"SandboxError", fmt.Errorf("disconnect pod: %w", err)}
 	}
 	if err := a.volumes.Remove(uid); err != nil {
+		return &fault{"SandboxError", err}
+	}
+	if err := w.unmountImages(ctx, pod); err != nil {
 		return &fault{"SandboxError", err}
 	}
 	if err := os.RemoveAll(a.podRunDir(uid)); err != nil {

@@ -33,15 +33,21 @@ func (a *Agent) onHostNetwork(pod *corev1.Pod) bool {
 	return pod.Spec.HostNetwork || a.cfg.NoPodNetwork
 }
 
+// place is what a pod was given before its first container.
+type place struct {
+	ips    []string
+	images map[string]string // where the images stand that are volumes
+}
+
 // containerSpec turns a container of a pod, with its image, into what the engine runs.
 func (a *Agent) containerSpec(ctx context.Context, pod *corev1.Pod, c *corev1.Container, id string, attempt int, rootfs string,
-	img images.Image, ips []string) (runtime.Container, error) {
+	img images.Image, at place) (runtime.Container, error) {
 	var none runtime.Container
 	user, err := resolveUser(rootfs, pod, c, img.Config.User)
 	if err != nil {
 		return none, err
 	}
-	env, err := a.environment(ctx, pod, c, img, ips)
+	env, err := a.environment(ctx, pod, c, img, at.ips)
 	if err != nil {
 		return none, err
 	}
@@ -49,7 +55,7 @@ func (a *Agent) containerSpec(ctx context.Context, pod *corev1.Pod, c *corev1.Co
 	if len(args) == 0 {
 		return none, fmt.Errorf("no command: neither container %s nor its image %q names one", c.Name, c.Image)
 	}
-	mounts, err := a.mounts(pod, c, id, env)
+	mounts, err := a.mounts(pod, c, id, env, at.images)
 	if err != nil {
 		return none, err
 	}
@@ -129,8 +135,8 @@ func first(of ...string) string {
 }
 
 // mounts are the container's volume mounts and the files the agent gives every container.
-func (a *Agent) mounts(pod *corev1.Pod, c *corev1.Container, id string, env environ) ([]runtime.Mount, error) {
-	out, err := a.volumes.Mounts(pod, c, env.expandAll)
+func (a *Agent) mounts(pod *corev1.Pod, c *corev1.Container, id string, env environ, roots map[string]string) ([]runtime.Mount, error) {
+	out, err := a.volumes.Mounts(pod, c, env.expandAll, roots)
 	if err != nil {
 		return nil, err
 	}

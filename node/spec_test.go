@@ -42,7 +42,7 @@ func TestContainerSpec(t *testing.T) {
 		c.SecurityContext = &corev1.SecurityContext{ReadOnlyRootFilesystem: &yes}
 	})
 	img := images.Image{Config: images.Config{WorkingDir: "/srv", StopSignal: "SIGINT", User: "5:6"}}
-	got, err := a.containerSpec(t.Context(), pod, &pod.Spec.Containers[0], "u1.c.3", 3, t.TempDir(), img, []string{"10.0.0.2"})
+	got, err := a.containerSpec(t.Context(), pod, &pod.Spec.Containers[0], "u1.c.3", 3, t.TempDir(), img, place{ips: []string{"10.0.0.2"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,15 +73,15 @@ func TestContainerSpec(t *testing.T) {
 	}
 
 	pod.Spec.Containers[0].WorkingDir, img.Config.User = "/w", "nobody"
-	if _, err := a.containerSpec(t.Context(), pod, &pod.Spec.Containers[0], "u1.c.3", 3, t.TempDir(), img, nil); err == nil {
+	if _, err := a.containerSpec(t.Context(), pod, &pod.Spec.Containers[0], "u1.c.3", 3, t.TempDir(), img, place{}); err == nil {
 		t.Error("a user that is not there was taken")
 	}
 	img.Config.User, img.Config.WorkingDir = "", ""
-	if got, err = a.containerSpec(t.Context(), pod, &pod.Spec.Containers[0], "u1.c.3", 3, t.TempDir(), img, nil); err != nil || got.Cwd != "/w" {
+	if got, err = a.containerSpec(t.Context(), pod, &pod.Spec.Containers[0], "u1.c.3", 3, t.TempDir(), img, place{}); err != nil || got.Cwd != "/w" {
 		t.Errorf("%q %v", got.Cwd, err)
 	}
 	pod.Spec.Containers[0].WorkingDir, pod.Spec.Containers[0].Command = "", nil
-	if _, err := a.containerSpec(t.Context(), pod, &pod.Spec.Containers[0], "u1.c.3", 3, t.TempDir(), img, nil); err == nil || !strings.Contains(err.Error(), "no command") {
+	if _, err := a.containerSpec(t.Context(), pod, &pod.Spec.Containers[0], "u1.c.3", 3, t.TempDir(), img, place{}); err == nil || !strings.Contains(err.Error(), "no command") {
 		t.Errorf("without a command: %v", err)
 	}
 }

@@ -19,6 +19,11 @@ func (a *Agent) sweep(ctx context.Context) bool {
 	for _, p := range a.bound() {
 		known[string(p.UID)] = true
 		uids = append(uids, string(p.UID))
+		for i := range p.Spec.Volumes {
+			if v := &p.Spec.Volumes[i]; v.Image != nil {
+				keys = append(keys, imageVolumeKey(p, v.Name))
+			}
+		}
 	}
 	a.mu.Lock()
 	up := a.engine.up

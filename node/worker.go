@@ -54,7 +54,8 @@ type worker struct {
 	resize  resizing
 	silence time.Duration // before a status that could not be written is tried again; 0: the last one was written
 	grumble grumble
-	stale   string         // why the pod's volumes could not be renewed, as last told
+	stale   string // why the pod's volumes could not be renewed, as last told
+	images  imageVolumes
 	helpers sync.WaitGroup // pulls, lifecycle hooks
 }
 
@@ -402,8 +403,8 @@ func (w *worker) act(ctx context.Context, pod *corev1.Pod, act podstate.Action) 
 		return act.Verb != podstate.DeletePod // it may be held by a finalizer; when it has gone we are told
 	}
 	w.unmark(act)
-	if ctx.Err() != nil || errors.Is(err, runtime.ErrUnavailable) {
-		return false // not carried out: decide it again when the engine is back
+	if ctx.Err() != nil || errors.Is(err, runtime.ErrUnavailable) || errors.Is(err, errOnItsWay) {
+		return false // not carried out: decide it again when the engine is back, or what it needs has come
 	}
 	w.failed(pod, act.Verb, act.Container, key, err)
 	return patient

@@ -31,7 +31,7 @@ stringData: {password: %s}
 
 const configPod = `apiVersion: v1
 kind: Pod
-metadata: {name: web, labels: {app: a}, annotations: {note: n}}
+metadata: {name: web, labels: {app: a}, annotations: {note: hello}}
 spec:
   terminationGracePeriodSeconds: 2
   hostname: there
@@ -366,4 +366,48 @@ func TestServiceAccounts(t *testing.T) {
 	}
 	b.noVolumes()
 	b.onDisk(token)
+}
+
+const imagePod = `apiVersion: v1
+kind: Pod
+metadata: {name: image}
+spec:
+  terminationGracePeriodSeconds: 2
+  volumes: [{name: rough, image: {reference: ` + roughImage + `, pullPolicy: Never}}]
+  containers:
+  - name: web
+    image: ledge.local/self
+    args: ["httpd", "-p", "8080"]
+    volumeMounts: [{name: rough, mountPath: /rough}, {name: rough, mountPath: /one, subPath: testprog}]
+`
+
+// TestImageVolumes: the files of an image in another's container, to be read and nothing else.
+func TestImageVolumes(t *testing.T) {
+	b := newBoard(t)
+	b.serve()
+	b.importRough()
+	b.apply(imagePod)
+	pid := b.running("image")
+	whole, part := inside(pid, "/rough/testprog"), inside(pid, "/one")
+	if len(whole) < 1000 || whole != part {
+		t.Errorf("%d and %d bytes", len(whole), len(part))
+	}
+	if err := os.WriteFile(fmt.Sprintf("/proc/%d/root/rough/x", pid), nil, 0o600); !errors.Is(err, syscall.EROFS) {
+		t.Errorf("writing: %v", err)
+	}
+	if data, err := os.ReadFile(fmt.Sprintf("/proc/%d/mounts", pid)); err != nil || !strings.Contains(string(data), " /rough overlay ro,nosuid,nodev,noexec,") {
+		t.Errorf("mounted otherwise: %v\n%s", err, data)
+	}
+	_ = b.signal(syscall.SIGKILL)
+	b.serve()
+	if got := inside(pid, "/rough/testprog"); got != whole {
+		t.Error("it is not there after a restart of the brain")
+	}
+	b.must("delete", "pod", "image")
+	b.noVolumes()
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	must(t, err)
+	if strings.Contains(string(mounts), b.name+"/images/rootfs/") {
+		t.Errorf("still mounted:\n%s", mounts)
+	}
 }

@@ -19,8 +19,9 @@ import (
 // Expand replaces $(NAME) by what the container's environment has, or fails when it has no such name.
 type Expand func(string) (string, error)
 
-// Mounts are the volume mounts of one container, ready to be mounted.
-func (v *Volumes) Mounts(pod *corev1.Pod, c *corev1.Container, expand Expand) ([]runtime.Mount, error) {
+// Mounts are the volume mounts of one container, ready to be mounted. images says where the images stand that are
+// volumes, by the volume's name.
+func (v *Volumes) Mounts(pod *corev1.Pod, c *corev1.Container, expand Expand, images map[string]string) ([]runtime.Mount, error) {
 	if err := checkUID(string(pod.UID)); err != nil {
 		return nil, err
 	}
@@ -37,6 +38,11 @@ func (v *Volumes) Mounts(pod *corev1.Pod, c *corev1.Container, expand Expand) ([
 			return nil, err
 		}
 		rm.Source = v.path(pod, vol)
+		if vol.Image != nil {
+			if rm.Source = images[vol.Name]; rm.Source == "" {
+				return nil, fmt.Errorf("volume %s: its image is not mounted", vol.Name)
+			}
+		}
 		if err := checkPropagation(rm); err != nil {
 			return nil, err
 		}
@@ -57,6 +63,9 @@ func (v *Volumes) Mounts(pod *corev1.Pod, c *corev1.Container, expand Expand) ([
 // plan is a mount but for its source.
 func plan(vol *corev1.Volume, m *corev1.VolumeMount) (runtime.Mount, error) {
 	out := runtime.Mount{Target: m.MountPath, ReadOnly: m.ReadOnly || OfObjects(vol), Recursive: true}
+	if vol.Image != nil { // to be read, not run, as on Kubernetes
+		out.ReadOnly, out.Options = true, []string{"noexec", "nosuid", "nodev"}
+	}
 	if r := m.RecursiveReadOnly; r != nil && m.ReadOnly {
 		out.ReadOnlyBelow = *r == corev1.RecursiveReadOnlyEnabled || *r == corev1.RecursiveReadOnlyIfPossible && canReadOnlyBelow()
 	}

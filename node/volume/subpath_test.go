@@ -23,7 +23,7 @@ func (v *Volumes) subMounts(p *corev1.Pod, subs ...string) ([]string, error) {
 	for i, s := range subs {
 		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: p.Spec.Volumes[0].Name, MountPath: fmt.Sprint("/m", i), SubPath: s})
 	}
-	mounts, err := v.Mounts(p, c, asIs)
+	mounts, err := v.Mounts(p, c, asIs, nil)
 	var out []string
 	for _, m := range mounts {
 		out = append(out, m.Source)
@@ -214,7 +214,7 @@ func TestSubPathExpr(t *testing.T) {
 				return "", errors.New(want)
 			}
 			return map[string]string{"good": "made/of/it", "absolute": "/tmp", "climbs": "a/../../x"}[s], nil
-		})
+		}, nil)
 		switch expr {
 		case "good":
 			if st, serr := os.Stat(filepath.Join(data, "volumes/u1/s", want)); err != nil || serr != nil || !st.IsDir() {
@@ -286,7 +286,7 @@ func TestPropagationNeedsShared(t *testing.T) {
 	p := pod("u1", hostPath("h", sub))
 	try := func(how corev1.MountPropagationMode) error {
 		c := &corev1.Container{Name: "c", VolumeMounts: []corev1.VolumeMount{{Name: "h", MountPath: "/h", MountPropagation: &how}}}
-		_, err := v.Mounts(p, c, asIs)
+		_, err := v.Mounts(p, c, asIs, nil)
 		return err
 	}
 	for _, step := range []struct {

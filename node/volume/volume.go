@@ -99,6 +99,8 @@ func (v *Volumes) prepare(ctx context.Context, pod *corev1.Pod, vol *corev1.Volu
 	switch {
 	case vol.HostPath != nil:
 		return prepareHostPath(vol.HostPath)
+	case vol.Image != nil:
+		return nil // the agent's: images are another room
 	case vol.EmptyDir != nil && vol.EmptyDir.Medium == corev1.StorageMediumMemory:
 		return mountTmpfs(dir, tmpfs{mode: scratchMode(own.group) | unix.S_ISVTX, group: own.group, size: memorySize(pod, vol, src.Facts().Allocatable)})
 	case vol.EmptyDir != nil:
