@@ -34,6 +34,9 @@ func defaultPodSpec(s *corev1.PodSpec) {
 	for i := range s.Containers {
 		defaultContainer(&s.Containers[i], s.HostNetwork)
 	}
+	for i := range s.EphemeralContainers {
+		defaultContainer(asContainer(&s.EphemeralContainers[i]), false)
+	}
 	for i := range s.Containers {
 		defaultResizePolicy(&s.Containers[i])
 	}

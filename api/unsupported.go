@@ -28,7 +28,6 @@ type refusal struct {
 }
 
 var unsupportedInPods = slices.Concat([]refusal{
-	{"spec.ephemeralContainers", nil},
 	{"spec.hostUsers", []string{"true"}},
 	{"spec.schedulingGroup", nil},
 	{"spec.evictionResponders", nil},
@@ -67,7 +66,8 @@ var unsupportedInPods = slices.Concat([]refusal{
 	{"spec.volumes[*].vsphereVolume", nil},
 },
 	unsupportedInContainers("spec.initContainers[*]."),
-	unsupportedInContainers("spec.containers[*]."))
+	unsupportedInContainers("spec.containers[*]."),
+	unsupportedInContainers("spec.ephemeralContainers[*]."))
 
 func unsupportedInContainers(at string) []refusal {
 	list := []refusal{
@@ -277,5 +277,8 @@ func eachContainer(pod *corev1.Pod, fn func(c *corev1.Container, at *field.Path)
 	}
 	for i := range pod.Spec.Containers {
 		fn(&pod.Spec.Containers[i], spec.Child("containers").Index(i))
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		fn(asContainer(&pod.Spec.EphemeralContainers[i]), spec.Child("ephemeralContainers").Index(i))
 	}
 }

@@ -16,7 +16,7 @@ import (
 // neither here nor in the table of refusals fails the test: a new version of Kubernetes has brought it.
 var honoured = strings.Fields(`
 	spec.imagePullSecrets[*].name
-	spec.restartPolicy spec.readinessGates spec.schedulingGates spec.terminationGracePeriodSeconds spec.activeDeadlineSeconds spec.dnsPolicy
+	spec.ephemeralContainers[*].targetContainerName spec.restartPolicy spec.readinessGates spec.schedulingGates spec.terminationGracePeriodSeconds spec.activeDeadlineSeconds spec.dnsPolicy
 	spec.nodeSelector spec.serviceAccountName spec.serviceAccount spec.nodeName spec.hostNetwork spec.shareProcessNamespace spec.hostPID
 	spec.hostIPC spec.hostname spec.subdomain spec.affinity spec.schedulerName spec.tolerations
 	spec.priorityClassName spec.priority spec.preemptionPolicy spec.enableServiceLinks
@@ -52,7 +52,7 @@ func TestEveryFieldIsAccountedFor(t *testing.T) {
 	for _, p := range honoured {
 		known[p] = true
 	}
-	for _, list := range []string{"containers", "initContainers"} {
+	for _, list := range []string{"containers", "initContainers", "ephemeralContainers"} {
 		for _, p := range honouredInContainers {
 			known["spec."+list+"[*]."+p] = true
 		}

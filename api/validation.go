@@ -60,6 +60,8 @@ func ValidateUpdate(obj, old Object, subresource string) error {
 			errs = append(errs, validatePodStatusUpdate(o, old.(*corev1.Pod))...)
 		case Resize:
 			errs = append(errs, validatePodResize(o, old.(*corev1.Pod))...)
+		case Ephemeral:
+			errs = append(errs, validateEphemeral(o, old.(*corev1.Pod))...)
 		default:
 			errs = append(errs, validatePodUpdate(o, old.(*corev1.Pod))...)
 		}

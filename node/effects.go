@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -133,6 +134,9 @@ func (a *Agent) start(ctx context.Context, w *worker, pod *corev1.Pod, act podst
 	if err != nil {
 		return a.undoStart(ctx, pod, id, &fault{"CreateContainerConfigError", err})
 	}
+	if spec.ProcessesOf, err = a.targetOf(w, pod, c.Name); err != nil {
+		return a.undoStart(ctx, pod, id, &fault{"CreateContainerError", err})
+	}
 	st, err := a.cfg.Engine.Start(ctx, spec)
 	if err != nil {
 		if errors.Is(err, runtime.ErrUnavailable) {
@@ -224,12 +228,38 @@ func containerNamed(pod *corev1.Pod, name string) *corev1.Container {
 			}
 		}
 	}
-	for i := range pod.Spec.EphemeralContainers {
-		if c := corev1.Container(pod.Spec.EphemeralContainers[i].EphemeralContainerCommon); c.Name == name {
+	for _, c := range ephemeral(pod) {
+		if c.Name == name {
 			return &c
 		}
 	}
 	return nil
+}
+
+// ephemeral are the pod's ephemeral containers, as the containers they nearly are.
+func ephemeral(pod *corev1.Pod) []corev1.Container {
+	var out []corev1.Container
+	for i := range pod.Spec.EphemeralContainers {
+		out = append(out, corev1.Container(pod.Spec.EphemeralContainers[i].EphemeralContainerCommon))
+	}
+	return out
+}
+
+// targetOf finds the running container whose processes an ephemeral one is to see; "" when it asks for none, or sees
+// them anyway.
+func (a *Agent) targetOf(w *worker, pod *corev1.Pod, name string) (string, error) {
+	i := slices.IndexFunc(pod.Spec.EphemeralContainers, func(e corev1.EphemeralContainer) bool { return e.Name == name })
+	shared := pod.Spec.ShareProcessNamespace != nil && *pod.Spec.ShareProcessNamespace
+	if i < 0 || pod.Spec.EphemeralContainers[i].TargetContainerName == "" || shared || pod.Spec.HostPID {
+		return "", nil
+	}
+	target := pod.Spec.EphemeralContainers[i].TargetContainerName
+	for _, s := range w.seen.Containers {
+		if s.Name == target && s.Phase == runtime.Running {
+			return s.ID, nil
+		}
+	}
+	return "", fmt.Errorf("unable to find target container %s: it does not run", target)
 }
 
 func (a *Agent) podRunDir(uid string) string { return filepath.Join(a.cfg.RunDir, "podfiles", uid) }

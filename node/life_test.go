@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"ledge/api"
 	"ledge/runtime"
 	enginefake "ledge/runtime/fake"
 )
@@ -224,5 +225,35 @@ func TestStopSignal(t *testing.T) {
 		if err != nil || len(st.Containers) != 1 || !strings.Contains(fmt.Sprint(st.Containers[0].Labels), "SIGQUIT") {
 			t.Errorf("%+v, %v", st.Containers, err)
 		}
+	})
+}
+
+// TestEphemeralContainer: it runs in a pod that runs, beside the container it is to look at, and ends without a trace in
+// the pod's own state.
+func TestEphemeralContainer(t *testing.T) {
+	with(t, behaviours{"c": {TermCode: 143}, "debug": enginefake.For(10*time.Second, 3)}, func(r *rig) {
+		r.begin()
+		r.pod("p")
+		r.pass(time.Second)
+		p := r.get("p")
+		p.Spec.EphemeralContainers = append(p.Spec.EphemeralContainers, corev1.EphemeralContainer{TargetContainerName: "c",
+			EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug", Image: image, Command: []string{"sh"}}})
+		if _, err := r.Update(r.Context(), api.Pods, p, api.WriteOptions{Subresource: api.Ephemeral}); err != nil {
+			t.Fatal(err)
+		}
+		r.pass(time.Second)
+		r.want("running", r.running(), "c.0", "debug.0")
+		r.pass(time.Minute)
+		p = r.get("p")
+		if s := p.Status.EphemeralContainerStatuses; len(s) != 1 || s[0].State.Terminated == nil || s[0].State.Terminated.ExitCode != 3 ||
+			p.Status.Phase != corev1.PodRunning || r.readyOf("p") != corev1.ConditionTrue {
+			t.Errorf("%+v", p.Status)
+		}
+		r.begin() // a new brain does not start it again
+		r.pass(time.Minute)
+		r.want("running", r.running(), "c.0")
+		r.delete("p", nil)
+		r.pass(time.Minute)
+		r.nothingLeft()
 	})
 }

@@ -242,7 +242,7 @@ func namedBy(pod *corev1.Pod) []sourceKey {
 			}
 		}
 	}
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers, ephemeral(pod)} {
 		for i := range list {
 			for _, from := range list[i].EnvFrom {
 				if from.ConfigMapRef != nil {

@@ -49,11 +49,11 @@ func resolveUser(rootfs string, pod *corev1.Pod, c *corev1.Container, imageUser 
 	if nonRoot != nil && *nonRoot {
 		switch {
 		case named:
-			return out, fmt.Errorf("container has runAsNonRoot and image has non-numeric user (%s), cannot verify user is non-root", imageUser)
+			return out, fmt.Errorf("container has runAsNonRoot and image has non-numeric user (%s), cannot verify user is non-root %s", imageUser, whose(pod, c))
 		case out.UID == 0 && uid != nil:
-			return out, errRootAsked
+			return out, fmt.Errorf("%w %s", errRootAsked, whose(pod, c))
 		case out.UID == 0:
-			return out, errRootUser
+			return out, fmt.Errorf("%w %s", errRootUser, whose(pod, c))
 		}
 	}
 	if p := psc.SupplementalGroupsPolicy; p != nil && *p == corev1.SupplementalGroupsPolicyStrict {
@@ -68,6 +68,11 @@ func resolveUser(rootfs string, pod *corev1.Pod, c *corev1.Container, imageUser 
 	slices.Sort(out.Groups)
 	out.Groups = slices.Compact(out.Groups)
 	return out, nil
+}
+
+// whose ends these messages on Kubernetes.
+func whose(pod *corev1.Pod, c *corev1.Container) string {
+	return fmt.Sprintf("(pod: \"%s_%s(%s)\", container: %s)", pod.Name, pod.Namespace, pod.UID, c.Name)
 }
 
 func pickID(of ...*int64) *int64 {

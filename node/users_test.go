@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/runtime"
 )
@@ -159,13 +160,13 @@ func TestSecurityContextUser(t *testing.T) {
 		{"not root: image of root", &corev1.PodSecurityContext{RunAsNonRoot: &yes}, nil, "", runtime.User{}, "container has runAsNonRoot and image will run as root"},
 		{"not root: image says 0", &corev1.PodSecurityContext{RunAsNonRoot: &yes}, nil, "0:5", runtime.User{}, "image will run as root"},
 		{"not root: root asked for", &corev1.PodSecurityContext{RunAsNonRoot: &yes, RunAsUser: id(0)}, nil, "33", runtime.User{},
-			"container's runAsUser breaks non-root policy"},
+			`container's runAsUser breaks non-root policy (pod: "p_ns(u)", container: c)`},
 		{"not root: not here", &corev1.PodSecurityContext{RunAsNonRoot: &yes}, &corev1.SecurityContext{RunAsNonRoot: &no}, "",
 			runtime.User{Groups: []uint32{50}}, ""},
 		{"not root: only here", nil, &corev1.SecurityContext{RunAsNonRoot: &yes}, "", runtime.User{}, "image will run as root"},
 	} {
-		pod := &corev1.Pod{Spec: corev1.PodSpec{SecurityContext: c.pod}}
-		got, err := resolveUser(root, pod, &corev1.Container{SecurityContext: c.con}, c.image)
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "ns", UID: "u"}, Spec: corev1.PodSpec{SecurityContext: c.pod}}
+		got, err := resolveUser(root, pod, &corev1.Container{Name: "c", SecurityContext: c.con}, c.image)
 		switch {
 		case c.failed != "":
 			if err == nil || !strings.Contains(err.Error(), c.failed) {

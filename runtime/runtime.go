@@ -139,6 +139,10 @@ type Container struct {
 	Mounts         []Mount  // beside /proc, /dev, /sys and the rest of the default set
 	Rlimits        []Rlimit // beside what the engine inherits
 
+	// ProcessesOf is the ID of a running container of the pod: this one then has its PID namespace, sees its processes and
+	// ends with it.
+	ProcessesOf string
+
 	Stdin bool // keep a stdin open; else /dev/null
 	TTY   bool
 	// LogPath is the file that gets stdout and stderr in CRI log format; empty: nobody wants them. A full one is renamed

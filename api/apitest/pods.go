@@ -20,6 +20,7 @@ var podCases = []Case{
 	{"PodSpecIsFixed", testPodSpecIsFixed},
 	{"PodStatus", testPodStatus},
 	{"PodResize", testPodResize},
+	{"PodEphemeral", testPodEphemeral},
 	{"PodPriority", testPodPriority},
 	{"PodDeleteUnscheduled", testPodDeleteUnscheduled},
 	{"PodDeleteGraceful", testPodDeleteGraceful},

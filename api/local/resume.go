@@ -60,6 +60,7 @@ func resumable(p *corev1.Pod) bool {
 // again is a pod as it was first made. It stays on its node, as it does after a power cut.
 func (c *Client) again(old *corev1.Pod) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: *old.ObjectMeta.DeepCopy(), Spec: *old.Spec.DeepCopy()}
+	p.Spec.EphemeralContainers = nil // they came later, to look at what is no more
 	c.prepare(p)
 	p.ResourceVersion = ""
 	p.Status.QOSClass = old.Status.QOSClass

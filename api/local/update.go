@@ -70,8 +70,8 @@ func path(namespace, name string) string {
 // modify changes one object in one transaction. What change answers becomes the client's.
 func (c *Client) modify(ctx context.Context, kind *api.Kind, namespace, name string, opts api.WriteOptions,
 	change func(old api.Object) (api.Object, error)) (out api.Object, err error) {
-	resize := opts.Subresource == api.Resize && kind == api.Pods
-	if opts.Subresource != "" && !resize && (opts.Subresource != subStatus || !kind.HasStatus) {
+	ofPods := kind == api.Pods && (opts.Subresource == api.Resize || opts.Subresource == api.Ephemeral)
+	if opts.Subresource != "" && !ofPods && (opts.Subresource != subStatus || !kind.HasStatus) {
 		return nil, noSubresource(kind, opts.Subresource)
 	}
 	var old api.Object
@@ -173,7 +173,7 @@ func keep(obj, old api.Object, sub string) {
 		obj.SetFinalizers(old.GetFinalizers())
 		obj.SetOwnerReferences(old.GetOwnerReferences())
 	}
-	if sub == api.Resize { // of the metadata nothing may change
+	if sub == api.Resize || sub == api.Ephemeral { // of the metadata nothing may change
 		obj.SetFinalizers(old.GetFinalizers())
 		obj.SetOwnerReferences(old.GetOwnerReferences())
 		obj.SetLabels(old.GetLabels())
@@ -182,6 +182,11 @@ func keep(obj, old api.Object, sub string) {
 	switch o := obj.(type) {
 	case *corev1.Pod:
 		was := old.(*corev1.Pod)
+		if sub == api.Ephemeral { // nothing else of the spec
+			come := o.Spec.EphemeralContainers
+			was.Spec.DeepCopyInto(&o.Spec)
+			o.Spec.EphemeralContainers = come
+		}
 		if sub == subStatus {
 			was.Spec.DeepCopyInto(&o.Spec)
 			if o.Status.QOSClass == "" {

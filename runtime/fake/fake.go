@@ -71,6 +71,8 @@ type container struct {
 	failed error
 	timers []*time.Timer
 	execs  map[*context.CancelCauseFunc]bool // commands that run in it
+
+	processesOf string
 }
 
 // New makes an empty engine.
@@ -224,6 +226,7 @@ func (e *Engine) admit(spec runtime.Container) (c *container, mine bool, err err
 	c = &container{does: e.cfg.Script(spec), ready: make(chan struct{}), execs: map[*context.CancelCauseFunc]bool{}, status: runtime.Status{ID: spec.ID,
 		PodUID: spec.PodUID, Name: spec.Name, Attempt: spec.Attempt, LogPath: spec.LogPath, Labels: maps.Clone(spec.Labels),
 		Resources: spec.Resources}}
+	c.processesOf = spec.ProcessesOf
 	e.cons[spec.ID] = c
 	return c, true, nil
 }
@@ -232,6 +235,11 @@ func (e *Engine) admit(spec runtime.Container) (c *container, mine bool, err err
 func (e *Engine) begin(id string, c *container) (runtime.Status, error) {
 	if e.cons[id] != c { // removed, or the power went
 		c.failed = fmt.Errorf("start container %s: %w", id, runtime.ErrNotFound)
+		return runtime.Status{}, c.failed
+	}
+	if of := c.processesOf; of != "" && (e.cons[of] == nil || e.cons[of].status.Phase != runtime.Running) {
+		delete(e.cons, id)
+		c.failed = fmt.Errorf("start container %s: enter the processes of container %s: %w", id, of, runtime.ErrNotRunning)
 		return runtime.Status{}, c.failed
 	}
 	if c.does.StartErr != nil {
@@ -268,6 +276,11 @@ func (e *Engine) end(c *container, x runtime.Exit) {
 	}
 	c.status.Phase, c.status.Exit = runtime.Exited, &x
 	e.changed(c.status.ID)
+	for _, guest := range e.cons {
+		if guest.processesOf == c.status.ID {
+			e.end(guest, runtime.Exit{Code: 137, Signal: 9})
+		}
+	}
 }
 
 // halt ends what goes on in a container; called with the lock held.

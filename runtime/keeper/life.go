@@ -108,6 +108,13 @@ func (e *Engine) start(p runtime.Pod, spec runtime.Container) (_ runtime.Status,
 
 // fork starts the process and takes hold of it. The reaper keeps its hands off meanwhile.
 func (e *Engine) fork(c *container, child *childFiles) error {
+	if of := c.rec.Container.ProcessesOf; of != "" {
+		leave, err := e.enterBeside(c, of)
+		if err != nil {
+			return err
+		}
+		defer leave()
+	}
 	e.reaper.begin()
 	owned := 0
 	defer func() { e.reaper.end(owned) }()
@@ -125,6 +132,22 @@ func (e *Engine) fork(c *container, child *childFiles) error {
 	}
 	c.rec.Status.Pid, owned = pid, pid
 	return nil
+}
+
+// enterBeside keeps the first process of another container of the pod from being reaped, while one enters its processes.
+func (e *Engine) enterBeside(c *container, id string) (leave func(), err error) {
+	e.mu.Lock()
+	target, ok := e.con[id]
+	e.mu.Unlock()
+	if !ok || target.rec.Container.PodUID != c.rec.Container.PodUID {
+		return nil, fmt.Errorf("enter the processes of container %s: %w", id, runtime.ErrNotFound)
+	}
+	target.entering.RLock()
+	if !target.alive() || target.proc == nil || target.proc.hasEnded() {
+		target.entering.RUnlock()
+		return nil, fmt.Errorf("enter the processes of container %s: %w", id, runtime.ErrNotRunning)
+	}
+	return target.entering.RUnlock, nil
 }
 
 // discard ends a container whose start failed after its process was there.

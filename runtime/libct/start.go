@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"github.com/opencontainers/runc/libcontainer"
+	"github.com/opencontainers/runc/libcontainer/configs"
 	"golang.org/x/sys/unix"
 
 	"ledge/runtime"
@@ -36,6 +37,13 @@ func (r *Runner) Start(podDir, dir string, p runtime.Pod, c runtime.Container, s
 	if err != nil {
 		return 0, err
 	}
+	if c.ProcessesOf != "" {
+		ns, err := processesOf(dir, c.ProcessesOf)
+		if err != nil {
+			return 0, err
+		}
+		cfg.Namespaces.Add(configs.NEWPID, ns)
+	}
 	lc, err := libcontainer.Create(stateRoot(dir), c.ID, cfg)
 	if err != nil {
 		return 0, errors.Join(fmt.Errorf("create: %w", err), os.RemoveAll(stateRoot(dir)))
@@ -49,6 +57,19 @@ func (r *Runner) Start(podDir, dir string, p runtime.Pod, c runtime.Container, s
 		return 0, errors.Join(err, r.abandon(dir, p, c.ID, proc))
 	}
 	return pid, nil
+}
+
+// processesOf finds the PID namespace of a container that stands beside this one. The caller keeps it from being reaped.
+func processesOf(dir, id string) (string, error) {
+	lc, err := libcontainer.Load(stateRoot(filepath.Join(filepath.Dir(dir), id)), id)
+	if err != nil {
+		return "", fmt.Errorf("find the processes of container %s: %w", id, err)
+	}
+	state, err := lc.State()
+	if err != nil {
+		return "", fmt.Errorf("find the processes of container %s: %w", id, err)
+	}
+	return fmt.Sprintf("/proc/%d/ns/pid", state.InitProcessPid), nil
 }
 
 func check(c runtime.Container) error {

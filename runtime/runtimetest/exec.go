@@ -116,3 +116,28 @@ func testExecEndsWithContainer(t *testing.T, s Setup) {
 		t.Error("a command outlives its container")
 	}
 }
+
+// testProcessesOf: a container that shares the processes of another ends with it.
+func testProcessesOf(t *testing.T, s Setup) {
+	p := s.Pod(t)
+	target := s.NewContainer(t, p, "ignore")
+	guest := s.NewContainer(t, p, "ignore")
+	guest.ProcessesOf = target.ID
+	if _, err := s.Engine.Start(t.Context(), guest); err == nil {
+		t.Fatal("started beside a container that is not there")
+	}
+	s.Start(t, target)
+	s.Start(t, guest)
+	if err := s.Engine.Signal(t.Context(), target.ID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	s.Exit(t, target.ID)
+	if x := s.Exit(t, guest.ID); x.Code != 137 {
+		t.Errorf("the guest: %+v", x)
+	}
+	late := s.NewContainer(t, p, "ignore")
+	late.ProcessesOf = target.ID
+	if _, err := s.Engine.Start(t.Context(), late); err == nil {
+		t.Error("started beside a container that has ended")
+	}
+}

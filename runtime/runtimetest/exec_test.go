@@ -358,3 +358,24 @@ func TestExecWhileEnding(t *testing.T) {
 	}
 	noExecGroups(t)
 }
+
+// TestSeesProcesses: with ProcessesOf a container sees the other's first process as number 1, in file systems of its own.
+func TestSeesProcesses(t *testing.T) {
+	s := inProcess(t)
+	p := s.Pod(t)
+	target := s.NewContainer(t, p, "ignore")
+	st := s.Start(t, target)
+	theirs, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", st.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	guest := s.NewContainer(t, p, "facts")
+	guest.ProcessesOf, guest.Capabilities = target.ID, usualCaps
+	out := output(t, s, guest)
+	if !strings.Contains(out, "ns pid "+theirs) || strings.Contains(out, "\npid 1 ") {
+		t.Errorf("not in %s:\n%s", theirs, out)
+	}
+	if again, ok := s.Find(t, target.ID); !ok || again.Phase != runtime.Running {
+		t.Errorf("the target afterwards: %+v", again)
+	}
+}

@@ -158,6 +158,7 @@ func Run(t *testing.T, factory func(t *testing.T) Setup) {
 		{"StatusIsACopy", testStatusIsACopy},
 		{"Limit", testLimit},
 		{"LimitUnknown", testLimitUnknown},
+		{"ProcessesOf", testProcessesOf},
 		{"Exec", testExec},
 		{"ExecStreams", testExecStreams},
 		{"ExecWhere", testExecWhere},
