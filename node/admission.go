@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -107,7 +108,7 @@ func (a *Agent) room(ctx context.Context, w *worker) room {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	r.allocatable = a.allocatable
+	r.allocatable, r.held = a.allocatable, maps.Clone(a.holds)
 	for _, o := range a.workers {
 		if p := o.current(); o != w && o.counted && !o.isEnded() && !terminal(p.Status.Phase) {
 			r.pods = append(r.pods, p)

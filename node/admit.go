@@ -3,12 +3,10 @@ package node
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"ledge/api"
 	"ledge/node/podstate"
@@ -27,9 +25,6 @@ func (a *Agent) admit(pod *corev1.Pod) *refusal {
 	if err := a.cfg.Sysctls.check(pod); err != nil {
 		return &refusal{"SysctlForbidden", "forbidden sysctl: " + err.Error()}
 	}
-	if why := a.lacks(pod); why != nil {
-		return why
-	}
 	if err := admitAppArmor(pod, info); err != nil {
 		return &refusal{"AppArmor", "Cannot enforce AppArmor: " + err.Error()}
 	}
@@ -37,48 +32,6 @@ func (a *Agent) admit(pod *corev1.Pod) *refusal {
 		return &refusal{"UnexpectedAdmissionError", "Unexpected error seLinuxOptions: this board enforces SELinux and ledge cannot label containers yet"}
 	}
 	return nil
-}
-
-// lacks asks whether a new pod fits beside those that are here, and those that were here before it (N-7.5): whoever puts
-// a pod on this board need not be a scheduler. A critical pod is taken in any case: nobody makes room for it yet.
-func (a *Agent) lacks(pod *corev1.Pod) *refusal {
-	if isCritical(pod) {
-		return nil
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.allocatable == nil {
-		return nil // not looked at yet
-	}
-	used := map[corev1.ResourceName]int64{}
-	for uid, w := range a.workers {
-		p := w.current()
-		if uid == pod.UID || terminal(p.Status.Phase) || p.Status.StartTime == nil && !before(p, pod) {
-			continue
-		}
-		used[corev1.ResourcePods]++
-		for name := range a.holds[uid] {
-			used[name] += figure(a.holds[uid], name)
-		}
-	}
-	want := api.Requests(pod)
-	want[corev1.ResourcePods] = *resource.NewQuantity(1, resource.DecimalSI)
-	for _, name := range slices.Sorted(maps.Keys(want)) {
-		need, have := figure(want, name), figure(a.allocatable, name)
-		if need > 0 && used[name]+need > have {
-			return &refusal{"OutOf" + string(name), fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d",
-				name, need, used[name], have)}
-		}
-	}
-	return nil
-}
-
-// before: the older one is admitted first (N-7.4).
-func before(p, q *corev1.Pod) bool {
-	if !p.CreationTimestamp.Equal(&q.CreationTimestamp) {
-		return p.CreationTimestamp.Before(&q.CreationTimestamp)
-	}
-	return p.UID < q.UID
 }
 
 func (a *Agent) turnAway(pod *corev1.Pod, why *refusal) *podstate.Stop {

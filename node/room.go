@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
 )
@@ -17,6 +18,8 @@ type room struct {
 	node        *corev1.Node // nil: it cannot be read just now; then only the board's own knowledge counts
 	allocatable corev1.ResourceList
 	pods        []*corev1.Pod // admitted and not over
+	// held is what pods have been granted, where that is not what they ask for: one that is being resized.
+	held map[types.UID]corev1.ResourceList
 }
 
 // refuses asks for what a kubelet asks for, in its order and words (N-7.5); nil means that the pod fits. With lack it is
@@ -38,7 +41,7 @@ func (r room) resources(pod *corev1.Pod) (why *refusal, lack map[corev1.Resource
 	if r.allocatable == nil {
 		return nil, nil
 	}
-	want := asked(pod)
+	want := room{}.takes(pod)
 	lack = map[corev1.ResourceName]int64{}
 	names := slices.SortedFunc(maps.Keys(want), func(a, b corev1.ResourceName) int {
 		return cmp.Or(cmp.Compare(resourceRank(a), resourceRank(b)), cmp.Compare(a, b))
@@ -46,7 +49,7 @@ func (r room) resources(pod *corev1.Pod) (why *refusal, lack map[corev1.Resource
 	for _, name := range names {
 		need, have, used := want[name], figure(r.allocatable, name), int64(0)
 		for _, p := range r.pods {
-			used += asked(p)[name]
+			used += r.takes(p)[name]
 		}
 		if need == 0 || used+need <= have {
 			continue
@@ -68,11 +71,15 @@ func resourceRank(name corev1.ResourceName) int {
 	return len(order)
 }
 
-// asked is what a pod takes, itself as one pod among it.
-func asked(pod *corev1.Pod) map[corev1.ResourceName]int64 {
+// takes is what a pod takes, itself as one pod among it.
+func (r room) takes(pod *corev1.Pod) map[corev1.ResourceName]int64 {
+	list, ok := r.held[pod.UID]
+	if !ok {
+		list = api.Requests(pod)
+	}
 	out := map[corev1.ResourceName]int64{corev1.ResourcePods: 1}
-	for name := range api.Requests(pod) {
-		out[name] = figure(api.Requests(pod), name)
+	for name := range list {
+		out[name] = figure(list, name)
 	}
 	return out
 }
@@ -111,7 +118,7 @@ func (r room) predicates(pod *corev1.Pod) *refusal {
 // victims chooses the pods that a critical one that lacks only resources may put an end to (N-7.6): as few as can be, of
 // the lowest class that has them. nil: there is no way.
 func (r room) victims(pod *corev1.Pod, lack map[corev1.ResourceName]int64) []*corev1.Pod {
-	if !critical(pod) || len(lack) == 0 {
+	if !isCritical(pod) || len(lack) == 0 {
 		return nil
 	}
 	var out []*corev1.Pod
@@ -120,15 +127,15 @@ func (r room) victims(pod *corev1.Pod, lack map[corev1.ResourceName]int64) []*co
 			out = append(out, p)
 		}
 	}
-	if !covers(out, lack) {
+	if !r.covers(out, lack) {
 		return nil
 	}
 	// Spare whom one can, the most valuable first: what is left is needed.
 	slices.SortStableFunc(out, func(a, b *corev1.Pod) int {
-		return cmp.Or(cmp.Compare(classRank(b), classRank(a)), cmp.Compare(priorityOf(b), priorityOf(a)), cmp.Compare(weight(b), weight(a)))
+		return cmp.Or(cmp.Compare(classRank(b), classRank(a)), cmp.Compare(priorityOf(b), priorityOf(a)), cmp.Compare(r.weight(b), r.weight(a)))
 	})
 	for i := 0; i < len(out); {
-		if without := slices.Concat(out[:i], out[i+1:]); covers(without, lack) {
+		if without := slices.Concat(out[:i], out[i+1:]); r.covers(without, lack) {
 			out = without
 		} else {
 			i++
@@ -138,10 +145,10 @@ func (r room) victims(pod *corev1.Pod, lack map[corev1.ResourceName]int64) []*co
 }
 
 // covers says whether the end of these pods frees all that lacks.
-func covers(pods []*corev1.Pod, lack map[corev1.ResourceName]int64) bool {
+func (r room) covers(pods []*corev1.Pod, lack map[corev1.ResourceName]int64) bool {
 	for name, need := range lack {
 		for _, p := range pods {
-			need -= asked(p)[name]
+			need -= r.takes(p)[name]
 		}
 		if need > 0 {
 			return false
@@ -151,7 +158,7 @@ func covers(pods []*corev1.Pod, lack map[corev1.ResourceName]int64) bool {
 }
 
 // weight orders pods of one class and priority: memory counts, since it cannot be shared in time.
-func weight(p *corev1.Pod) int64 { return asked(p)[corev1.ResourceMemory] }
+func (r room) weight(p *corev1.Pod) int64 { return r.takes(p)[corev1.ResourceMemory] }
 
 func classRank(p *corev1.Pod) int {
 	return slices.Index([]corev1.PodQOSClass{corev1.PodQOSBestEffort, corev1.PodQOSBurstable, corev1.PodQOSGuaranteed}, p.Status.QOSClass)
@@ -164,9 +171,6 @@ func priorityOf(p *corev1.Pod) int32 {
 	return *p.Spec.Priority
 }
 
-// critical: static pods, and those of system priority.
-func critical(p *corev1.Pod) bool { return api.IsMirror(p) || priorityOf(p) >= systemCritical }
-
 func mayPreempt(by, p *corev1.Pod) bool {
-	return critical(by) && !critical(p) || priorityOf(by) > priorityOf(p)
+	return isCritical(by) && !isCritical(p) || priorityOf(by) > priorityOf(p)
 }
