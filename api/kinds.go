@@ -147,7 +147,7 @@ func KindOf(obj k8sruntime.Object) (*Kind, error) {
 
 // KindFor finds a kind by group, version and plural resource, also one that comes later; nil when there is none.
 func KindFor(group, version, resource string) *Kind {
-	for _, k := range slices.Concat(Kinds, LaterKinds) {
+	for _, k := range slices.Concat(Kinds, LaterKinds, AbsentKinds) {
 		if k.Group == group && k.Version == version && k.Resource == resource {
 			return k
 		}

@@ -26,6 +26,22 @@ var LaterKinds = []*Kind{
 	later("storage.k8s.io", "v1", "StorageClass", "storageclasses", false, "sc"),
 }
 
+// AbsentKinds are kinds that a board does not have, and whose schemas it does not carry. Clients look for some of them
+// in discovery and list them; they find that there are none.
+var AbsentKinds = []*Kind{
+	later("admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", false),
+	later("admissionregistration.k8s.io", "v1", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", false),
+	later("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", false, "crd", "crds"),
+	later("apiregistration.k8s.io", "v1", "APIService", "apiservices", false),
+	later("autoscaling", "v1", "HorizontalPodAutoscaler", "horizontalpodautoscalers", true, "hpa"),
+	later("certificates.k8s.io", "v1", "CertificateSigningRequest", "certificatesigningrequests", false, "csr"),
+	later("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", true),
+	later("networking.k8s.io", "v1", "Ingress", "ingresses", true, "ing"),
+	later("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", true, "netpol"),
+	later("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", true, "pdb"),
+	later("storage.k8s.io", "v1", "CSINode", "csinodes", false),
+}
+
 func later(group, version, name, resource string, namespaced bool, short ...string) *Kind {
 	return &Kind{Group: group, Version: version, Name: name, Resource: resource, Singular: strings.ToLower(name),
 		Namespaced: namespaced, Short: short, Later: true}

@@ -61,7 +61,7 @@ func TestOpenAPI(t *testing.T) {
 		Paths map[string]struct{ ServerRelativeURL string }
 	}
 	f.must(200, "GET", "/openapi/v3", "").into(t, &index)
-	if len(index.Paths) != 11 {
+	if len(index.Paths) != 19 {
 		t.Errorf("index %v", index.Paths)
 	}
 	type op struct {
@@ -93,7 +93,7 @@ func TestOpenAPI(t *testing.T) {
 			}
 		}
 	}
-	for _, k := range slices.Concat(api.Kinds, api.LaterKinds) {
+	for _, k := range slices.Concat(api.Kinds, api.LaterKinds, api.AbsentKinds) {
 		if !found[k.Group+"/"+k.Version+" "+k.Name] {
 			t.Errorf("%s: no PATCH with fieldValidation", k.Name)
 		}

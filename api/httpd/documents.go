@@ -44,13 +44,17 @@ type review struct {
 	gvk  schema.GroupVersionKind
 	// admin: it is about others, and not everybody's to ask.
 	admin bool
+	// namespaced: it stands in a namespace, and is about that one only.
+	namespaced bool
 }
 
 var reviews = []review{
-	{pathSelfReview, schema.GroupVersionKind{Group: "authentication.k8s.io", Version: "v1", Kind: "SelfSubjectReview"}, false},
-	{pathTokenReview, schema.GroupVersionKind{Group: "authentication.k8s.io", Version: "v1", Kind: "TokenReview"}, true},
-	{pathAccessReview, schema.GroupVersionKind{Group: "authorization.k8s.io", Version: "v1", Kind: "SelfSubjectAccessReview"}, false},
-	{pathRulesReview, schema.GroupVersionKind{Group: "authorization.k8s.io", Version: "v1", Kind: "SelfSubjectRulesReview"}, false},
+	{pathSelfReview, schema.GroupVersionKind{Group: "authentication.k8s.io", Version: "v1", Kind: "SelfSubjectReview"}, false, false},
+	{pathTokenReview, schema.GroupVersionKind{Group: "authentication.k8s.io", Version: "v1", Kind: "TokenReview"}, true, false},
+	{pathAccessReview, schema.GroupVersionKind{Group: "authorization.k8s.io", Version: "v1", Kind: "SelfSubjectAccessReview"}, false, false},
+	{pathRulesReview, schema.GroupVersionKind{Group: "authorization.k8s.io", Version: "v1", Kind: "SelfSubjectRulesReview"}, false, false},
+	{pathSubjectReview, schema.GroupVersionKind{Group: "authorization.k8s.io", Version: "v1", Kind: "SubjectAccessReview"}, true, false},
+	{pathLocalReview, schema.GroupVersionKind{Group: "authorization.k8s.io", Version: "v1", Kind: "LocalSubjectAccessReview"}, true, true},
 }
 
 func (v review) resource() string { return v.path[strings.LastIndex(v.path, "/")+1:] }
@@ -90,8 +94,8 @@ func documents() (map[string]*document, error) {
 		index[strings.TrimPrefix(path, "/")] = map[string]string{
 			"serverRelativeURL": "/openapi/v3" + path + "?hash=" + strings.Trim(spec.etag, `"`),
 		}
-		if gv.Group != "" {
-			g := apiGroup(gv)
+		if docs["/apis/"+gv.Group] == nil && gv.Group != "" {
+			g := apiGroup(gv.Group)
 			list.Groups = append(list.Groups, g)
 			g.TypeMeta = metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}
 			add("/apis/"+gv.Group, g)
@@ -198,9 +202,11 @@ func wantsAggregated(accept []string) bool {
 }
 
 // allKinds are the kinds that discovery shows: also those that have no objects yet, and those that are measured.
-func allKinds() []*api.Kind { return slices.Concat(api.Kinds, api.LaterKinds, api.Measured) }
+func allKinds() []*api.Kind {
+	return slices.Concat(api.Kinds, api.LaterKinds, api.AbsentKinds, api.Measured)
+}
 
-// groupVersions lists what there is, core first.
+// groupVersions lists what there is, core first, and of each group the newest version first: it is the preferred one.
 func groupVersions() []schema.GroupVersion {
 	var out []schema.GroupVersion
 	for _, k := range allKinds() {
@@ -209,8 +215,12 @@ func groupVersions() []schema.GroupVersion {
 	for _, v := range reviews {
 		out = append(out, v.gvk.GroupVersion())
 	}
-	slices.SortFunc(out, func(a, b schema.GroupVersion) int { return strings.Compare(a.String(), b.String()) })
-	slices.SortStableFunc(out, func(a, b schema.GroupVersion) int { return min(1, len(a.Group)) - min(1, len(b.Group)) })
+	slices.SortFunc(out, func(a, b schema.GroupVersion) int {
+		if a.Group != b.Group {
+			return strings.Compare(a.Group, b.Group)
+		}
+		return strings.Compare(b.Version, a.Version)
+	})
 	return slices.Compact(out)
 }
 
@@ -221,9 +231,15 @@ func groupPath(gv schema.GroupVersion) string {
 	return "/apis/" + gv.Group + "/" + gv.Version
 }
 
-func apiGroup(gv schema.GroupVersion) metav1.APIGroup {
-	v := metav1.GroupVersionForDiscovery{GroupVersion: gv.String(), Version: gv.Version}
-	return metav1.APIGroup{Name: gv.Group, Versions: []metav1.GroupVersionForDiscovery{v}, PreferredVersion: v}
+func apiGroup(group string) metav1.APIGroup {
+	g := metav1.APIGroup{Name: group}
+	for _, gv := range groupVersions() {
+		if gv.Group == group {
+			g.Versions = append(g.Versions, metav1.GroupVersionForDiscovery{GroupVersion: gv.String(), Version: gv.Version})
+		}
+	}
+	g.PreferredVersion = g.Versions[0]
+	return g
 }
 
 // subKind is the kind that a subresource takes or answers.
@@ -264,7 +280,8 @@ func resourceList(gv schema.GroupVersion) metav1.APIResourceList {
 	for _, v := range reviews {
 		if v.gvk.GroupVersion() == gv {
 			out.APIResources = append(out.APIResources, metav1.APIResource{
-				Name: v.resource(), SingularName: strings.ToLower(v.gvk.Kind), Kind: v.gvk.Kind, Verbs: metav1.Verbs{"create"},
+				Name: v.resource(), SingularName: strings.ToLower(v.gvk.Kind), Namespaced: v.namespaced, Kind: v.gvk.Kind,
+				Verbs: metav1.Verbs{"create"},
 			})
 		}
 	}
@@ -276,17 +293,19 @@ func aggregate() (core, groups discoveryv2.APIGroupDiscoveryList) {
 	head := metav1.TypeMeta{Kind: aggregatedKind, APIVersion: aggregatedGroup + "/" + aggregatedVersion}
 	core.TypeMeta, groups.TypeMeta = head, head
 	for _, gv := range groupVersions() {
-		g := discoveryv2.APIGroupDiscovery{
-			ObjectMeta: metav1.ObjectMeta{Name: gv.Group},
-			Versions: []discoveryv2.APIVersionDiscovery{{
-				Version: gv.Version, Freshness: discoveryv2.DiscoveryFreshnessCurrent, Resources: aggregateResources(gv),
-			}},
+		v := discoveryv2.APIVersionDiscovery{
+			Version: gv.Version, Freshness: discoveryv2.DiscoveryFreshnessCurrent, Resources: aggregateResources(gv),
 		}
+		in := &groups
 		if gv.Group == "" {
-			core.Items = append(core.Items, g)
-		} else {
-			groups.Items = append(groups.Items, g)
+			in = &core
 		}
+		if n := len(in.Items); n > 0 && in.Items[n-1].Name == gv.Group { // another version of the same group
+			in.Items[n-1].Versions = append(in.Items[n-1].Versions, v)
+			continue
+		}
+		in.Items = append(in.Items, discoveryv2.APIGroupDiscovery{
+			ObjectMeta: metav1.ObjectMeta{Name: gv.Group}, Versions: []discoveryv2.APIVersionDiscovery{v}})
 	}
 	return core, groups
 }
@@ -316,10 +335,14 @@ func aggregateResources(gv schema.GroupVersion) []discoveryv2.APIResourceDiscove
 	}
 	for _, v := range reviews {
 		if v.gvk.GroupVersion() == gv {
-			out = append(out, discoveryv2.APIResourceDiscovery{
+			r := discoveryv2.APIResourceDiscovery{
 				Resource: v.resource(), ResponseKind: wire(v.gvk), Scope: discoveryv2.ScopeCluster,
 				SingularResource: strings.ToLower(v.gvk.Kind), Verbs: []string{"create"},
-			})
+			}
+			if v.namespaced {
+				r.Scope = discoveryv2.ScopeNamespace
+			}
+			out = append(out, r)
 		}
 	}
 	return out

@@ -35,7 +35,7 @@ type Config struct {
 	// Authenticate knows the bearers of tokens, on listeners that let them in (WithTokens); nil: there are none.
 	Authenticate Authenticate
 	// MaxWatches, MaxLogs and MaxSessions cap the watches, the followed logs and the sessions (exec, port-forward) of one
-	// identity; 0 is 32, 16 and 16.
+	// identity; 0 is 32 (128 for an administrator), 16 and 16.
 	MaxWatches  int
 	MaxLogs     int
 	MaxSessions int
@@ -104,7 +104,7 @@ func (r *request) attributes() attributes {
 	}
 	for _, v := range reviews {
 		if v.path == r.route.on {
-			a.group, a.resource = v.gvk.Group, v.resource()
+			a.group, a.resource, a.namespace = v.gvk.Group, v.resource(), r.namespace
 		}
 	}
 	return a
@@ -158,6 +158,12 @@ func (h *handler) serve(w *response, hr *http.Request) error {
 	defer done()
 	if err := h.mayRead(r); err != nil {
 		return err
+	}
+	if slices.ContainsFunc(reviews, func(v review) bool { return v.path == r.route.on }) {
+		// An answer to a question has no metadata of an object, so it is no row of a table either.
+		if form, err := r.form(); err != nil || form.as != asObject {
+			return errNotAcceptable(r.Header.Get("Accept"))
+		}
 	}
 	return r.route.serve(h, w, r)
 }

@@ -2,6 +2,7 @@ package httpd
 
 import (
 	"net/http"
+	"slices"
 	"sync"
 
 	"golang.org/x/sync/semaphore"
@@ -50,14 +51,15 @@ func boundOf(k *api.Kind) bound {
 
 // limits counts what is going on at this moment.
 type limits struct {
-	calls    chan struct{} // requests of everybody
-	nodes    chan struct{} // the lane of the nodes: a flood of others must not delay a heartbeat
-	tokens   chan struct{} // being checked, of callers who are not known yet
-	decodes  chan struct{}
-	bodies   *semaphore.Weighted
-	watches  *perUser
-	logs     *perUser
-	sessions *perUser
+	calls        chan struct{} // requests of everybody
+	nodes        chan struct{} // the lane of the nodes: a flood of others must not delay a heartbeat
+	tokens       chan struct{} // being checked, of callers who are not known yet
+	decodes      chan struct{}
+	bodies       *semaphore.Weighted
+	watches      *perUser
+	logs         *perUser
+	sessions     *perUser
+	adminWatches int // of one administrator
 }
 
 func newLimits(c Config) limits {
@@ -69,14 +71,15 @@ func newLimits(c Config) limits {
 	}
 	calls := or(c.MaxInFlight, 64)
 	return limits{
-		calls:    make(chan struct{}, calls),
-		nodes:    make(chan struct{}, calls),
-		tokens:   make(chan struct{}, maxTokens),
-		decodes:  make(chan struct{}, maxDecodes),
-		bodies:   semaphore.NewWeighted(maxBodies),
-		watches:  &perUser{each: or(c.MaxWatches, 32), total: 8 * or(c.MaxWatches, 32)},
-		logs:     &perUser{each: or(c.MaxLogs, 16), total: 4 * or(c.MaxLogs, 16)},
-		sessions: &perUser{each: or(c.MaxSessions, 16), total: 2 * or(c.MaxSessions, 16)},
+		calls:        make(chan struct{}, calls),
+		nodes:        make(chan struct{}, calls),
+		tokens:       make(chan struct{}, maxTokens),
+		decodes:      make(chan struct{}, maxDecodes),
+		bodies:       semaphore.NewWeighted(maxBodies),
+		watches:      &perUser{each: or(c.MaxWatches, 32), total: 8 * or(c.MaxWatches, 32)},
+		logs:         &perUser{each: or(c.MaxLogs, 16), total: 4 * or(c.MaxLogs, 16)},
+		sessions:     &perUser{each: or(c.MaxSessions, 16), total: 2 * or(c.MaxSessions, 16)},
+		adminWatches: or(c.MaxWatches, 128),
 	}
 }
 
@@ -85,6 +88,10 @@ func newLimits(c Config) limits {
 func (l *limits) enter(r *request) (done func(), err error) {
 	switch {
 	case r.route.long == "watch":
+		// Administrators run many tools under one name; still, they leave half to the others.
+		if slices.Contains(r.user.Groups, api.AdminGroup) {
+			return l.watches.enterUpTo(l.adminWatches, r.user.Name, "watches")
+		}
 		return l.watches.enter(r.user.Name, "watches")
 	case r.route.long == "session":
 		return l.sessions.enter(r.user.Name, "exec and port-forward sessions")
@@ -118,9 +125,14 @@ type perUser struct {
 }
 
 func (p *perUser) enter(user, what string) (done func(), err error) {
+	return p.enterUpTo(p.each, user, what)
+}
+
+// enterUpTo is enter with another limit for this user.
+func (p *perUser) enterUpTo(most int, user, what string) (done func(), err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.users[user] >= p.each || p.all >= p.total {
+	if p.users[user] >= most || p.all >= p.total {
 		return nil, apierrors.NewTooManyRequests("too many "+what+" at once, please close some", 5)
 	}
 	if p.users == nil {

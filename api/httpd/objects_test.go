@@ -399,3 +399,42 @@ func TestApply(t *testing.T) {
 		t.Errorf("%+v", m.Data)
 	}
 }
+
+// Reviews about others are for administrators, in one namespace or all; an answer is no row of a table.
+func TestSubjectReviews(t *testing.T) {
+	f := serve(t, httpd.Config{})
+	const all, local = "/apis/authorization.k8s.io/v1/subjectaccessreviews", "/apis/authorization.k8s.io/v1/namespaces/default/localsubjectaccessreviews"
+	ask := func(user, group, verb, resource string) string {
+		return fmt.Sprintf(`{"spec":{"user":%q,"groups":[%q],"resourceAttributes":{"verb":%q,"resource":%q,"namespace":"default"}}}`, user, group, verb, resource)
+	}
+	for _, path := range []string{all, local} {
+		for _, tc := range []struct {
+			body    string
+			allowed bool
+		}{
+			{ask("x", "system:masters", "delete", "pods"), true},
+			{ask("x", "people", "delete", "pods"), false},
+			{ask("system:node:a", "system:nodes", "get", "pods"), true},
+			{ask("system:node:a", "system:nodes", "update", "secrets"), false},
+		} {
+			var v struct {
+				Kind   string
+				Status struct {
+					Allowed bool
+					Reason  string
+				}
+			}
+			f.must(201, "POST", path, tc.body).into(t, &v)
+			if v.Status.Allowed != tc.allowed || !tc.allowed && v.Status.Reason == "" || !strings.HasSuffix(v.Kind, "SubjectAccessReview") {
+				t.Errorf("%s %s: %+v", path, tc.body, v)
+			}
+		}
+		if a := f.do(nodeA, "POST", path, ask("x", "y", "get", "pods")); a.code != 403 {
+			t.Errorf("a node may ask about others: %d", a.code)
+		}
+		f.must(406, "POST", path, ask("x", "y", "get", "pods"), "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
+		f.must(400, "POST", path, `{"spec":{"user":"x"}}`)
+	}
+	f.must(400, "POST", all, `{"spec":{"resourceAttributes":{"verb":"get","resource":"pods"}}}`)
+	f.must(400, "POST", local, strings.Replace(ask("x", "y", "get", "pods"), `"default"`, `"other"`, 1))
+}

@@ -18,28 +18,83 @@ func (h *handler) accessReview(w *response, r *request) error {
 		return err
 	}
 	v.SetGroupVersionKind(kind)
-	var a attributes
-	res, path := v.Spec.ResourceAttributes, v.Spec.NonResourceAttributes
-	switch {
-	case (res == nil) == (path == nil):
-		return badRequest("exactly one of resourceAttributes and nonResourceAttributes must be given")
-	case path != nil:
-		a = attributes{verb: path.Verb, path: path.Path}
-	default:
-		a = attributes{verb: res.Verb, group: res.Group, resource: res.Resource, sub: res.Subresource,
-			namespace: res.Namespace, name: res.Name}
-		if f := res.FieldSelector; f != nil {
-			a.fields = f.RawSelector
-		}
-		if a.resource == "" {
-			return badRequest("resourceAttributes.resource is missing")
-		}
+	a, err := attributesOf(v.Spec.ResourceAttributes, v.Spec.NonResourceAttributes)
+	if err != nil {
+		return err
 	}
-	v.Status = authorizationv1.SubjectAccessReviewStatus{Allowed: true}
-	if err := authorize(r.user, a); err != nil {
-		v.Status = authorizationv1.SubjectAccessReviewStatus{Reason: err.Error()}
+	v.Status = verdict(r.user, a)
+	return w.json(http.StatusCreated, v, false)
+}
+
+// subjectReview answers "may they", to those who may ask about others.
+func (h *handler) subjectReview(w *response, r *request) error {
+	var v authorizationv1.SubjectAccessReview
+	kind := authorizationv1.SchemeGroupVersion.WithKind("SubjectAccessReview")
+	if err := h.readObject(w, r, boundSmall, &v, kind); err != nil {
+		return err
+	}
+	v.SetGroupVersionKind(kind)
+	var err error
+	if v.Status, err = answerAbout(v.Spec); err != nil {
+		return err
 	}
 	return w.json(http.StatusCreated, v, false)
+}
+
+// localReview is subjectReview for one namespace.
+func (h *handler) localReview(w *response, r *request) error {
+	var v authorizationv1.LocalSubjectAccessReview
+	kind := authorizationv1.SchemeGroupVersion.WithKind("LocalSubjectAccessReview")
+	if err := h.readObject(w, r, boundSmall, &v, kind); err != nil {
+		return err
+	}
+	v.SetGroupVersionKind(kind)
+	if err := r.adopt(&v); err != nil {
+		return err
+	}
+	if res := v.Spec.ResourceAttributes; res == nil || v.Spec.NonResourceAttributes != nil || res.Namespace != r.namespace {
+		return badRequest("spec.resourceAttributes must be given and be about the namespace %s", r.namespace)
+	}
+	var err error
+	if v.Status, err = answerAbout(v.Spec); err != nil {
+		return err
+	}
+	return w.json(http.StatusCreated, v, false)
+}
+
+func answerAbout(s authorizationv1.SubjectAccessReviewSpec) (authorizationv1.SubjectAccessReviewStatus, error) {
+	if s.User == "" && len(s.Groups) == 0 {
+		return authorizationv1.SubjectAccessReviewStatus{}, badRequest("at least one of user or group must be specified")
+	}
+	a, err := attributesOf(s.ResourceAttributes, s.NonResourceAttributes)
+	if err != nil {
+		return authorizationv1.SubjectAccessReviewStatus{}, err
+	}
+	return verdict(api.User{Name: s.User, Groups: s.Groups}, a), nil
+}
+
+func attributesOf(res *authorizationv1.ResourceAttributes, path *authorizationv1.NonResourceAttributes) (attributes, error) {
+	switch {
+	case (res == nil) == (path == nil):
+		return attributes{}, badRequest("exactly one of resourceAttributes and nonResourceAttributes must be given")
+	case path != nil:
+		return attributes{verb: path.Verb, path: path.Path}, nil
+	case res.Resource == "":
+		return attributes{}, badRequest("resourceAttributes.resource is missing")
+	}
+	a := attributes{verb: res.Verb, group: res.Group, resource: res.Resource, sub: res.Subresource,
+		namespace: res.Namespace, name: res.Name}
+	if f := res.FieldSelector; f != nil {
+		a.fields = f.RawSelector
+	}
+	return a, nil
+}
+
+func verdict(u api.User, a attributes) authorizationv1.SubjectAccessReviewStatus {
+	if err := authorize(u, a); err != nil {
+		return authorizationv1.SubjectAccessReviewStatus{Reason: err.Error()}
+	}
+	return authorizationv1.SubjectAccessReviewStatus{Allowed: true}
 }
 
 // rulesReview answers "what may I" (kubectl auth can-i --list).

@@ -93,6 +93,8 @@ var routes = []route{
 	{"POST", pathAccessReview, "", false, "create", nil, (*handler).accessReview, ""},
 	{"POST", pathRulesReview, "", false, "create", nil, (*handler).rulesReview, ""},
 	{"POST", pathSelfReview, "", false, "create", nil, (*handler).selfReview, ""},
+	{"POST", pathSubjectReview, "", false, "create", nil, (*handler).subjectReview, ""},
+	{"POST", pathLocalReview, "", false, "create", nil, (*handler).localReview, ""},
 	{"POST", pathTokenReview, "", false, "create", nil, (*handler).tokenReview, ""},
 
 	// What there is. The paths of discovery and OpenAPI (documents.go) come on top of these.
@@ -108,10 +110,12 @@ var documentRoute = &route{method: "GET", verb: verbRead, serve: (*handler).docu
 const (
 	pathResourceMetrics = "/metrics/resource"
 
-	pathAccessReview = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-	pathRulesReview  = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
-	pathSelfReview   = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
-	pathTokenReview  = "/apis/authentication.k8s.io/v1/tokenreviews"
+	pathAccessReview  = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+	pathRulesReview   = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
+	pathSelfReview    = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+	pathSubjectReview = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+	pathLocalReview   = "/apis/authorization.k8s.io/v1/namespaces/{namespace}/localsubjectaccessreviews"
+	pathTokenReview   = "/apis/authentication.k8s.io/v1/tokenreviews"
 )
 
 // target is what a path names. kind is nil for paths that are no object's.
@@ -134,8 +138,8 @@ func (h *handler) find(r *request) error {
 	if !ok {
 		return errNoPath()
 	}
-	fixed := "/" + strings.Join(segments, "/")
 	t, isObject := parseTarget(segments)
+	fixed := fixedPath(segments, &t, isObject)
 	var allowed []string
 	for i := range routes {
 		c := &routes[i]
@@ -166,6 +170,15 @@ func (h *handler) find(r *request) error {
 	}
 	slices.Sort(allowed)
 	return errMethod(r.Method, slices.Compact(allowed))
+}
+
+// fixedPath is a path that is no object's, with {namespace} in the place of the one namespace there may be in it.
+func fixedPath(segments []string, t *target, isObject bool) string {
+	path := slices.Clone(segments)
+	if !isObject && len(path) == 6 && path[0] == "apis" && path[3] == "namespaces" {
+		t.namespace, path[4] = path[4], "{namespace}"
+	}
+	return "/" + strings.Join(path, "/")
 }
 
 // watchable: elsewhere a watch parameter means nothing, as on Kubernetes.

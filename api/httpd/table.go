@@ -2,6 +2,7 @@ package httpd
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -97,7 +98,7 @@ func printers(stock bool) map[*api.Kind]*printer {
 			priorityClassColumns, priorityClassRow,
 		},
 	}
-	for _, k := range api.LaterKinds {
+	for _, k := range slices.Concat(api.LaterKinds, api.AbsentKinds) {
 		all[k] = &printer{columns: []metav1.TableColumnDefinition{nameColumn, ageColumn}}
 	}
 	return all
