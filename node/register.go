@@ -19,6 +19,7 @@ import (
 
 	"ledge/api"
 	"ledge/node/pressure"
+	"ledge/node/volume"
 )
 
 // Registration says how the Node object is made.
@@ -135,6 +136,7 @@ func (p *poster) sync(ctx context.Context) error {
 	case <-p.a.looked:
 	default:
 		close(p.a.looked)
+		p.a.warnOfSwap(volume.CanKeepOffSwap())
 	}
 	if err != nil {
 		return err
@@ -413,5 +415,16 @@ func (a *Agent) nodeEvent(eventType, reason, message string) {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: a.cfg.Name, UID: types.UID(a.cfg.Name)}}
 		api.Nodes.Stamp(n)
 		a.cfg.Events.Event(n, eventType, reason, message)
+	}
+}
+
+// warnOfSwap is N-8.14: secrets in memory may reach the card after all.
+func (a *Agent) warnOfSwap(canKeepOff bool) {
+	a.mu.Lock()
+	swap := a.sample.SwapTotal
+	a.mu.Unlock()
+	if swap > 0 && !canKeepOff {
+		a.nodeWarning("PossibleMemoryBackedVolumesOnDisk", "The tmpfs noswap option is not supported. Memory-backed volumes (e.g. secrets, emptyDirs, etc.) "+
+			"might be swapped to disk and should no longer be considered secure.")
 	}
 }

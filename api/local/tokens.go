@@ -127,8 +127,12 @@ func bindToken(ctx context.Context, tx *storage.Tx, r *authenticationv1.TokenReq
 		return apierrors.NewBadRequest(fmt.Sprintf("cannot bind token for serviceaccount %q to pod running with different serviceaccount name.", r.Name))
 	}
 	into.Pod = &reference{pod.Name, pod.UID}
-	if pod.Spec.NodeName != "" {
-		into.Node = &reference{Name: pod.Spec.NodeName}
+	if pod.Spec.NodeName == "" {
+		return nil
+	}
+	into.Node = &reference{Name: pod.Spec.NodeName} // said, not checked: a pod that is there is on its node
+	if n, err := tx.Get(api.Nodes, "", pod.Spec.NodeName); err == nil {
+		into.Node.UID = n.GetUID()
 	}
 	return nil
 }
@@ -187,6 +191,9 @@ func (c *Client) Authenticate(token string, audiences ...string) (api.User, erro
 	}
 	if n := cl.Bound.Node; n != nil {
 		user.Extra["authentication.kubernetes.io/node-name"] = []string{n.Name}
+		if n.UID != "" {
+			user.Extra["authentication.kubernetes.io/node-uid"] = []string{string(n.UID)}
+		}
 	}
 	return user, nil
 }

@@ -83,7 +83,13 @@ var withToken = api.WriteOptions{Subresource: "token"}
 // TestTokenLife: a token says who its pod is, until its time is over, or the pod or its account have gone.
 func TestTokenLife(t *testing.T) {
 	c, now := accounts(t)
-	pod := c.mustPod(t, aPod("p"))
+	node, err := api.Create(t.Context(), c, api.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := aPod("p")
+	p.Spec.NodeName = "a"
+	pod := c.mustPod(t, p)
 	make := func(r *authenticationv1.TokenRequest) string {
 		t.Helper()
 		obj, err := c.Create(t.Context(), api.ServiceAccounts, r, withToken)
@@ -100,6 +106,7 @@ func TestTokenLife(t *testing.T) {
 	u, err := c.Authenticate(bound)
 	if err != nil || u.Name != "system:serviceaccount:default:default" || u.UID == "" ||
 		!slices.Equal(u.Groups, []string{"system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"}) ||
+		u.Extra["authentication.kubernetes.io/node-name"][0] != "a" || u.Extra["authentication.kubernetes.io/node-uid"][0] != string(node.UID) ||
 		u.Extra["authentication.kubernetes.io/pod-name"][0] != "p" || u.Extra["authentication.kubernetes.io/pod-uid"][0] != string(pod.UID) {
 		t.Errorf("%+v %v", u, err)
 	}
@@ -127,7 +134,7 @@ func TestTokenLife(t *testing.T) {
 	*now = now.Add(2 * clockSkew)
 
 	// Another pod of that name is another pod.
-	if _, err := c.Delete(t.Context(), api.Pods, "default", "p", api.DeleteOptions{}); err != nil {
+	if _, err := c.Delete(t.Context(), api.Pods, "default", "p", api.DeleteOptions{Grace: new(int64)}); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -409,5 +410,74 @@ func TestImageVolumes(t *testing.T) {
 	must(t, err)
 	if strings.Contains(string(mounts), b.name+"/images/rootfs/") {
 		t.Errorf("still mounted:\n%s", mounts)
+	}
+}
+
+const churnPod = `---
+apiVersion: v1
+kind: Pod
+metadata: {name: churn-%[1]d}
+spec:
+  terminationGracePeriodSeconds: 1
+  volumes:
+  - {name: settings, configMap: {name: settings}}
+  - {name: hidden, secret: {secretName: hidden}}
+  - {name: scratch, emptyDir: {}}
+  - {name: memory, emptyDir: {medium: Memory, sizeLimit: 1Mi}}
+  - {name: self, image: {reference: ledge.local/self}}
+  containers:
+  - name: web
+    image: ledge.local/self
+    args: ["pause"]
+    volumeMounts:
+    - {name: settings, mountPath: /settings}
+    - {name: hidden, mountPath: /password, subPath: password}
+    - {name: scratch, mountPath: /scratch, subPath: a/b}
+    - {name: memory, mountPath: /memory, subPathExpr: c}
+    - {name: self, mountPath: /self}
+`
+
+// TestVolumesThroughKills: whenever the brain is killed, while pods come or while they go, nothing of theirs stays
+// mounted once they have gone.
+func TestVolumesThroughKills(t *testing.T) {
+	onHost(t)
+	b := newBoard(t)
+	b.serve()
+	const pods = 5
+	all, names := fmt.Sprintf(configObjects, "blue", "a-password"), []string{"delete", "pod"}
+	for i := range pods {
+		all += fmt.Sprintf(churnPod, i)
+		names = append(names, fmt.Sprint("churn-", i))
+	}
+	for round := range 4 {
+		b.apply(all)
+		time.Sleep(time.Duration(round) * 60 * time.Millisecond) // each round finds them further on
+		_ = b.signal(syscall.SIGKILL)
+		b.serve()
+		b.eventually("all pods run", func() error {
+			if n := strings.Count(b.ledge("get", "pods"), " Running "); n != pods {
+				return fmt.Errorf("%d of %d", n, pods)
+			}
+			return nil
+		})
+		deleted := make(chan string, 1)
+		go func() {
+			out, err := b.try(names...)
+			deleted <- fmt.Sprint(out, err)
+		}()
+		time.Sleep(time.Duration(900+round*80) * time.Millisecond) // their grace ends at one second
+		_ = b.signal(syscall.SIGKILL)
+		<-deleted
+		b.serve()
+		if out, err := b.try(names...); err != nil && !strings.Contains(out, "not found") {
+			t.Errorf("delete: %v %s", err, out)
+		}
+		b.eventually("all pods have gone", func() error { return contains(b.ledge("get", "pods"), "No resources found") })
+		b.noVolumes()
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	must(t, err)
+	if n := strings.Count(string(mounts), b.name+"/images/rootfs/"); n > 0 {
+		t.Errorf("%d root file systems are still mounted", n)
 	}
 }

@@ -462,3 +462,28 @@ func TestRemoveTakesStrangers(t *testing.T) {
 		}
 	}
 }
+
+// TestKeepOffSwap: what the kernel says it can do is what it does (N-8.14).
+func TestKeepOffSwap(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	dir := filepath.Join(t.TempDir(), "m")
+	if err := mountTmpfs(dir, tmpfs{mode: 0o700}); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := unmountBelow(dir); err != nil {
+			t.Error(err)
+		}
+	}()
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if strings.Contains(line, " "+dir+" ") && strings.Contains(line, "noswap") != CanKeepOffSwap() {
+			t.Errorf("can: %v, %s", CanKeepOffSwap(), line)
+		}
+	}
+}

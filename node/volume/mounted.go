@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/moby/sys/mountinfo"
@@ -108,3 +109,14 @@ func mountsBelow(dir string) ([]string, error) {
 	slices.SortStableFunc(out, func(a, b string) int { return strings.Count(b, "/") - strings.Count(a, "/") })
 	return out, nil
 }
+
+// CanKeepOffSwap says whether memory can be mounted so that it never reaches a swap file (Linux 6.4). It asks the
+// kernel without mounting anything.
+var CanKeepOffSwap = sync.OnceValue(func() bool {
+	fd, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return false
+	}
+	defer unix.Close(fd)
+	return unix.FsconfigSetFlag(fd, "noswap") == nil
+})
