@@ -14,6 +14,9 @@ import (
 
 // FieldsOf is what a field selector can see of an object (N-11.35).
 func FieldsOf(obj Object) fields.Set {
+	if k := viewOf(obj); k != nil {
+		return fieldsOfView(k.View, obj)
+	}
 	set := fields.Set{"metadata.name": obj.GetName(), "metadata.namespace": obj.GetNamespace()}
 	switch o := obj.(type) {
 	case *corev1.Pod:

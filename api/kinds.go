@@ -42,6 +42,9 @@ type Kind struct {
 	Later        bool
 	Subresources []string
 
+	// View is set when the objects are those of another kind in another form.
+	View *Form
+
 	New     func() Object
 	NewList func() ListObject
 }
@@ -142,12 +145,15 @@ func KindOf(obj k8sruntime.Object) (*Kind, error) {
 	case *nodev1.RuntimeClass:
 		return RuntimeClasses, nil
 	}
+	if k := viewOf(obj); k != nil {
+		return k, nil
+	}
 	return nil, fmt.Errorf("no kind for %T", obj)
 }
 
 // KindFor finds a kind by group, version and plural resource, also one that comes later; nil when there is none.
 func KindFor(group, version, resource string) *Kind {
-	for _, k := range slices.Concat(Kinds, LaterKinds, AbsentKinds) {
+	for _, k := range slices.Concat(Kinds, Views, LaterKinds, AbsentKinds) {
 		if k.Group == group && k.Version == version && k.Resource == resource {
 			return k
 		}

@@ -37,7 +37,7 @@ func ApplyPatch(kind *Kind, obj Object, p Patch) (patched Object, dropped []stri
 			result, err = strategic(kind, doc, patch)
 		}
 	default:
-		return nil, nil, unsupportedPatch(p.Type)
+		return nil, nil, UnsupportedPatch(p.Type)
 	}
 	if err != nil {
 		return nil, nil, err
@@ -121,7 +121,8 @@ func mergeJSON(target any, patch any) any {
 	return out
 }
 
-func unsupportedPatch(t types.PatchType) error {
+// UnsupportedPatch is the 415 of a patch format that is not spoken here.
+func UnsupportedPatch(t types.PatchType) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure,
 		Code:   http.StatusUnsupportedMediaType,

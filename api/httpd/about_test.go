@@ -61,7 +61,7 @@ func TestOpenAPI(t *testing.T) {
 		Paths map[string]struct{ ServerRelativeURL string }
 	}
 	f.must(200, "GET", "/openapi/v3", "").into(t, &index)
-	if len(index.Paths) != 19 {
+	if len(index.Paths) != 20 {
 		t.Errorf("index %v", index.Paths)
 	}
 	type op struct {

@@ -203,7 +203,7 @@ func wantsAggregated(accept []string) bool {
 
 // allKinds are the kinds that discovery shows: also those that have no objects yet, and those that are measured.
 func allKinds() []*api.Kind {
-	return slices.Concat(api.Kinds, api.LaterKinds, api.AbsentKinds, api.Measured)
+	return slices.Concat(api.Kinds, api.Views, api.LaterKinds, api.AbsentKinds, api.Measured)
 }
 
 // groupVersions lists what there is, core first, and of each group the newest version first: it is the preferred one.

@@ -438,3 +438,46 @@ func TestSubjectReviews(t *testing.T) {
 	f.must(400, "POST", all, `{"spec":{"resourceAttributes":{"verb":"get","resource":"pods"}}}`)
 	f.must(400, "POST", local, strings.Replace(ask("x", "y", "get", "pods"), `"default"`, `"other"`, 1))
 }
+
+// The newer form of events: the same objects under other names of their fields, with everything that can be done to them.
+func TestEventsV1(t *testing.T) {
+	f := serve(t, httpd.Config{})
+	const path, old = "/apis/events.k8s.io/v1/namespaces/default/events", "/api/v1/namespaces/default/events"
+	event := `{"metadata":{"name":"e","labels":{"a":"b"}},"eventTime":"2026-11-20T10:00:00.000000Z","reportingController":"c",
+		"reportingInstance":"i","action":"Do","reason":"Why","type":"Normal","note":"hello","regarding":{"kind":"Pod","name":"p","namespace":"default"}}`
+	var v map[string]any
+	f.must(201, "POST", path, event).into(t, &v)
+	if v["apiVersion"] != "events.k8s.io/v1" || v["note"] != "hello" {
+		t.Errorf("%v", v)
+	}
+	var core corev1.Event
+	f.must(200, "GET", old+"/e", "").into(t, &core)
+	if core.Message != "hello" || core.InvolvedObject.Name != "p" || core.ReportingController != "c" || core.APIVersion != "v1" {
+		t.Errorf("%+v", core)
+	}
+	f.must(200, "PATCH", path+"/e", `{"note":"bye","series":{"count":2,"lastObservedTime":"2026-11-20T10:00:01.000000Z"}}`, "Content-Type", strategicPatch).into(t, &v)
+	if v["note"] != "bye" {
+		t.Errorf("patched: %v", v)
+	}
+	f.must(415, "PATCH", path+"/e?fieldManager=x", event, "Content-Type", applyPatch)
+	var list struct{ Items []map[string]any }
+	for query, n := range map[string]int{"": 1, "?fieldSelector=regarding.name%3Dp,reportingController%3Dc": 1, "?fieldSelector=regarding.name%3Dq": 0,
+		"?labelSelector=a%3Db": 1} {
+		f.must(200, "GET", path+query, "").into(t, &list)
+		if len(list.Items) != n {
+			t.Errorf("%q: %d", query, len(list.Items))
+		}
+	}
+	f.must(400, "GET", path+"?fieldSelector=involvedObject.name%3Dp", "")
+	w := f.must(200, "GET", path+"?watch=1&timeoutSeconds=1", "")
+	if !strings.Contains(w.body, `"note":"bye"`) || !strings.Contains(w.body, `"apiVersion":"events.k8s.io/v1"`) {
+		t.Errorf("watch: %s", w.body)
+	}
+	var table metav1.Table
+	f.must(200, "GET", path, "", "Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").into(t, &table)
+	if len(table.Rows) != 1 || !strings.Contains(fmt.Sprint(table.Rows[0].Cells), "pod/p") {
+		t.Errorf("table: %v", table.Rows)
+	}
+	f.must(200, "DELETE", path+"?labelSelector=a%3Db", "")
+	f.must(404, "GET", old+"/e", "")
+}

@@ -98,6 +98,12 @@ func printers(stock bool) map[*api.Kind]*printer {
 			priorityClassColumns, priorityClassRow,
 		},
 	}
+	for _, k := range api.Views {
+		of := all[k.View.Of]
+		all[k] = &printer{of.columns, func(obj api.Object, now time.Time) ([]any, []metav1.TableRowCondition) {
+			return of.row(k.View.Read(obj), now)
+		}}
+	}
 	for _, k := range slices.Concat(api.LaterKinds, api.AbsentKinds) {
 		all[k] = &printer{columns: []metav1.TableColumnDefinition{nameColumn, ageColumn}}
 	}

@@ -21,6 +21,13 @@ import (
 
 // Create implements api.Client.
 func (c *Client) Create(ctx context.Context, kind *api.Kind, obj api.Object, opts api.WriteOptions) (api.Object, error) {
+	if kind.View != nil {
+		if err := checkKind(kind, obj); err != nil {
+			return nil, err
+		}
+		out, err := c.Create(ctx, kind.View.Of, kind.View.Read(obj), opts)
+		return show(kind, out, err)
+	}
 	switch {
 	case opts.Subresource == "":
 	case kind == api.Pods && opts.Subresource == "binding":

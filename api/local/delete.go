@@ -14,6 +14,10 @@ import (
 
 // Delete implements api.Client.
 func (c *Client) Delete(ctx context.Context, kind *api.Kind, namespace, name string, opts api.DeleteOptions) (out api.Object, err error) {
+	if kind.View != nil {
+		out, err := c.Delete(ctx, kind.View.Of, namespace, name, opts)
+		return show(kind, out, err)
+	}
 	err = c.write(ctx, opts.DryRun, func(tx *storage.Tx) error {
 		out, err = c.delete(ctx, tx, kind, namespace, name, opts)
 		return err

@@ -41,6 +41,9 @@ func readToken(s string) (p page, err error) {
 // List implements api.Client. All pages of a list show one moment: what changed since is undone from the
 // store's ring of changes, and when that no longer reaches back the answer is 410 (N-11.29).
 func (c *Client) List(ctx context.Context, kind *api.Kind, opts api.ListOptions) (api.List, error) {
+	if kind.View != nil {
+		return c.listView(ctx, kind, opts)
+	}
 	if err := ctx.Err(); err != nil {
 		return api.List{}, timeout(err)
 	}

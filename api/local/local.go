@@ -109,6 +109,10 @@ func (c *Client) Run(ctx context.Context) error {
 
 // Get implements api.Client.
 func (c *Client) Get(ctx context.Context, kind *api.Kind, namespace, name string) (obj api.Object, err error) {
+	if kind.View != nil {
+		out, err := c.Get(ctx, kind.View.Of, namespace, name)
+		return show(kind, out, err)
+	}
 	if err := ctx.Err(); err != nil {
 		return nil, timeout(err)
 	}

@@ -24,6 +24,10 @@ func (c *Client) Update(ctx context.Context, kind *api.Kind, obj api.Object, opt
 	if err := checkKind(kind, obj); err != nil {
 		return nil, err
 	}
+	if kind.View != nil {
+		out, err := c.Update(ctx, kind.View.Of, kind.View.Read(obj), opts)
+		return show(kind, out, err)
+	}
 	obj = clone(obj)
 	return c.modify(ctx, kind, obj.GetNamespace(), obj.GetName(), opts, func(old api.Object) (api.Object, error) {
 		if uid := obj.GetUID(); uid != "" && uid != old.GetUID() { // in a patch it is a change, which validation refuses
@@ -35,29 +39,37 @@ func (c *Client) Update(ctx context.Context, kind *api.Kind, obj api.Object, opt
 
 // Patch implements api.Client.
 func (c *Client) Patch(ctx context.Context, kind *api.Kind, namespace, name string, patch api.Patch, opts api.WriteOptions) (api.Object, error) {
+	if kind.View != nil {
+		return c.patchView(ctx, kind, namespace, name, patch, opts)
+	}
 	if patch.Type == types.ApplyYAMLPatchType {
 		return c.apply(ctx, kind, namespace, name, patch.Data, opts)
 	}
 	return c.modify(ctx, kind, namespace, name, opts, func(old api.Object) (api.Object, error) {
-		obj, dropped, err := api.ApplyPatch(kind, old, patch)
-		if err != nil {
-			return nil, err
-		}
-		if opts.Strict && len(dropped) > 0 {
-			return nil, apierrors.NewBadRequest(fmt.Sprintf("strict decoding error: %s", dropped[0]))
-		}
-		for _, text := range dropped {
-			api.Warn(ctx, text)
-		}
-		if err := checkKind(kind, obj); err != nil {
-			return nil, err
-		}
-		if obj.GetName() != name || obj.GetNamespace() != namespace {
-			return nil, apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)",
-				path(obj.GetNamespace(), obj.GetName()), path(namespace, name)))
-		}
-		return obj, nil
+		return patched(ctx, kind, namespace, name, old, patch, opts)
 	})
+}
+
+// patched is what a patch makes of an object, if it is still the same object.
+func patched(ctx context.Context, kind *api.Kind, namespace, name string, old api.Object, patch api.Patch, opts api.WriteOptions) (api.Object, error) {
+	obj, dropped, err := api.ApplyPatch(kind, old, patch)
+	if err != nil {
+		return nil, err
+	}
+	if opts.Strict && len(dropped) > 0 {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("strict decoding error: %s", dropped[0]))
+	}
+	for _, text := range dropped {
+		api.Warn(ctx, text)
+	}
+	if err := checkKind(kind, obj); err != nil {
+		return nil, err
+	}
+	if obj.GetName() != name || obj.GetNamespace() != namespace {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)",
+			path(obj.GetNamespace(), obj.GetName()), path(namespace, name)))
+	}
+	return obj, nil
 }
 
 func path(namespace, name string) string {

@@ -15,6 +15,9 @@ import (
 
 // Watch implements api.Client.
 func (c *Client) Watch(ctx context.Context, kind *api.Kind, opts api.WatchOptions) (api.Watch, error) {
+	if kind.View != nil {
+		return c.watchView(ctx, kind, opts)
+	}
 	if err := ctx.Err(); err != nil {
 		return nil, timeout(err)
 	}

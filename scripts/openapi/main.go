@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 
 	"ledge/api"
@@ -58,7 +59,7 @@ var others = []string{
 	apiModule + "/authentication/v1.SelfSubjectReview", apiModule + "/authentication/v1.TokenRequest",
 	apiModule + "/authentication/v1.TokenReview", apiModule + "/authorization/v1.SelfSubjectAccessReview",
 	apiModule + "/authorization/v1.SelfSubjectRulesReview", apiModule + "/authorization/v1.SubjectAccessReview",
-	apiModule + "/authorization/v1.LocalSubjectAccessReview", apiModule + "/events/v1.Event", apiModule + "/rbac/v1.RoleBinding",
+	apiModule + "/authorization/v1.LocalSubjectAccessReview", apiModule + "/rbac/v1.RoleBinding",
 	apiModule + "/rbac/v1.ClusterRoleBinding", apiModule + "/core/v1.ServiceAccount",
 	meta + ".DeleteOptions", meta + ".Status", meta + ".APIResourceList", meta + ".APIGroup", meta + ".APIGroupList", meta + ".WatchEvent",
 }
@@ -72,7 +73,7 @@ func generate() ([]byte, error) {
 		}
 		g.dirs[module] = strings.TrimSpace(string(out))
 	}
-	for _, k := range append(append([]*api.Kind{}, api.Kinds...), api.LaterKinds...) {
+	for _, k := range slices.Concat(api.Kinds, api.Views, api.LaterKinds) {
 		pkg := packageOf(k.Group, k.Version)
 		for _, name := range []string{k.Name, k.Name + "List"} {
 			if err := g.add(pkg, name); err != nil {

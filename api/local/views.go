@@ -1,0 +1,85 @@
+package local
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"ledge/api"
+)
+
+// Kinds that show the objects of another kind: what comes in is turned into that, and what goes out back.
+
+func show(kind *api.Kind, obj api.Object, err error) (api.Object, error) {
+	if err != nil || obj == nil {
+		return nil, err
+	}
+	out := kind.View.Show(obj)
+	kind.Stamp(out)
+	return out, nil
+}
+
+func viewSelection(kind *api.Kind, s api.Selection) (api.Selection, error) {
+	if err := api.CheckFields(kind, s.Fields); err != nil || s.Fields == nil {
+		return s, err
+	}
+	var err error
+	s.Fields, err = s.Fields.Transform(func(field, value string) (string, string, error) { return kind.View.Field(field), value, nil })
+	return s, err
+}
+
+func (c *Client) listView(ctx context.Context, kind *api.Kind, opts api.ListOptions) (list api.List, err error) {
+	if opts.Selection, err = viewSelection(kind, opts.Selection); err != nil {
+		return list, err
+	}
+	if list, err = c.List(ctx, kind.View.Of, opts); err != nil {
+		return list, err
+	}
+	for i, obj := range list.Items {
+		list.Items[i] = kind.View.Show(obj)
+		kind.Stamp(list.Items[i])
+	}
+	return list, nil
+}
+
+func (c *Client) watchView(ctx context.Context, kind *api.Kind, opts api.WatchOptions) (api.Watch, error) {
+	var err error
+	if opts.Selection, err = viewSelection(kind, opts.Selection); err != nil {
+		return nil, err
+	}
+	w, err := c.Watch(ctx, kind.View.Of, opts)
+	if err != nil {
+		return nil, err
+	}
+	return viewWatch{w, kind}, nil
+}
+
+// viewWatch shows each event's object; a bookmark's carries nothing but its metadata.
+type viewWatch struct {
+	api.Watch
+	kind *api.Kind
+}
+
+func (w viewWatch) Next() (api.Event, error) {
+	e, err := w.Watch.Next()
+	if err == nil && e.Object != nil {
+		e.Object = w.kind.View.Show(e.Object)
+		w.kind.Stamp(e.Object)
+	}
+	return e, err
+}
+
+func (c *Client) patchView(ctx context.Context, kind *api.Kind, namespace, name string, patch api.Patch, opts api.WriteOptions) (api.Object, error) {
+	of := kind.View.Of
+	if patch.Type == types.ApplyYAMLPatchType {
+		return nil, api.UnsupportedPatch(patch.Type)
+	}
+	obj, err := c.modify(ctx, of, namespace, name, opts, func(old api.Object) (api.Object, error) {
+		obj, err := patched(ctx, kind, namespace, name, kind.View.Show(old), patch, opts)
+		if err != nil {
+			return nil, err
+		}
+		return kind.View.Read(obj), nil
+	})
+	return show(kind, obj, err)
+}
