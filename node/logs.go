@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
+	"ledge/node/podstate"
 	"ledge/runtime"
 )
 
@@ -170,21 +171,18 @@ func (a *Agent) exitCode(pod *corev1.Pod, name string, attempt int) int {
 
 // startsAgain follows the restart policy (N-7.9, N-7.19, N-7.20).
 func startsAgain(pod *corev1.Pod, name string, code int) bool {
-	c := containerNamed(pod, name)
-	if c == nil {
-		return false
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
+		if c.Name == name {
+			return api.IsSidecar(c) || code != 0 && podstate.Restarts(pod, c, int32(code))
+		}
 	}
-	if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
-		return true
+	for i := range pod.Spec.Containers {
+		if c := &pod.Spec.Containers[i]; c.Name == name {
+			return podstate.Restarts(pod, c, int32(code))
+		}
 	}
-	init := slices.ContainsFunc(pod.Spec.InitContainers, func(i corev1.Container) bool { return i.Name == name })
-	switch pod.Spec.RestartPolicy {
-	case corev1.RestartPolicyNever:
-		return false
-	case corev1.RestartPolicyOnFailure:
-		return code != 0
-	}
-	return !init || code != 0
+	return false // an ephemeral one, or none
 }
 
 // waitingFor is the reason for which a container does not run, or "" when it does or is done.

@@ -421,6 +421,9 @@ func TestDeadline(t *testing.T) { // N-7.17
 	out := b.settle()
 	b.next(out)
 	b.settle()
+	if b.events[0] != (EventNote{"", "Normal", "DeadlineExceeded", "Pod was active on the node longer than the specified deadline"}) {
+		t.Errorf("events %v", b.events)
+	}
 	if b.in.Now.Sub(began) != time.Minute || b.in.Pod.Status.Reason != DeadlineExceeded {
 		t.Fatalf("after %v: %+v", b.in.Now.Sub(began), b.in.Pod.Status)
 	}

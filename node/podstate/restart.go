@@ -17,9 +17,15 @@ func (d *decision) restarts(v *view) bool {
 	case v.role == sidecarRole:
 		return true // as long as the pod lives (N-7.20)
 	}
-	policy := d.in.Pod.Spec.RestartPolicy
-	if own := v.spec.RestartPolicy; own != nil {
-		if ruled(v.spec.RestartPolicyRules, v.exitCode()) {
+	return Restarts(d.in.Pod, v.spec, v.exitCode())
+}
+
+// Restarts is the restart policy for a main container, or an init container that has failed: its own, with its rules for
+// exit codes, else the pod's.
+func Restarts(pod *corev1.Pod, c *corev1.Container, code int32) bool {
+	policy := pod.Spec.RestartPolicy
+	if own := c.RestartPolicy; own != nil {
+		if ruled(c.RestartPolicyRules, code) {
 			return true
 		}
 		policy = corev1.RestartPolicy(*own)
@@ -28,7 +34,7 @@ func (d *decision) restarts(v *view) bool {
 	case corev1.RestartPolicyNever:
 		return false
 	case corev1.RestartPolicyOnFailure:
-		return !v.succeeded()
+		return code != 0
 	}
 	return true
 }

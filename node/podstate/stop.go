@@ -36,8 +36,12 @@ func (d *decision) deadline() {
 		d.wake(at)
 		return
 	}
-	d.in.Stop = &Stop{Reason: DeadlineExceeded,
-		Message: "Pod was active on the node longer than the specified deadline"}
+	const words = "Pod was active on the node longer than the specified deadline"
+	d.in.Stop = &Stop{Reason: DeadlineExceeded, Message: words}
+	if d.mem.Told[DeadlineExceeded] == 0 { // no container has such a name
+		d.mem.Told[DeadlineExceeded] = 1
+		d.out.Events = append(d.out.Events, EventNote{"", corev1.EventTypeNormal, DeadlineExceeded, words})
+	}
 }
 
 // stop ends what runs: main containers together, then sidecars in the reverse of their order, each when those after

@@ -2,6 +2,7 @@ package probe
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -189,6 +190,7 @@ func (s *Set) fire(r *run) {
 	}
 	r.stop()
 	switch {
+	case untold(out.Err):
 	case out.Err != nil:
 		s.tell(r.t.Spec.Name, corev1.EventTypeWarning, "Unhealthy", fmt.Sprintf("%s probe errored and resulted in unknown state: %v", r.kind, out.Err))
 	case out.Result == Failure:
@@ -199,6 +201,11 @@ func (s *Set) fire(r *run) {
 	if changed {
 		s.changed()
 	}
+}
+
+// untold: the keeper restarts, or the container has just ended; neither says anything to the pod's owner.
+func untold(err error) bool {
+	return errors.Is(err, runtime.ErrUnavailable) || errors.Is(err, runtime.ErrNotRunning) || errors.Is(err, runtime.ErrNotFound)
 }
 
 func (s *Set) enter(r *run) (ctx context.Context, ip string, ok bool) {

@@ -2,6 +2,7 @@ package probe
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http/httptest"
 	goruntime "runtime"
@@ -56,6 +57,8 @@ func (b *bench) Exec(ctx context.Context, x runtime.Exec) (runtime.Exit, error) 
 	b.mu.Unlock()
 	switch next {
 	case '?':
+		return runtime.Exit{}, errors.New("no such command")
+	case 'u':
 		return runtime.Exit{}, runtime.ErrUnavailable
 	case '.':
 		<-ctx.Done()
@@ -177,7 +180,11 @@ func TestCannotAsk(t *testing.T) {
 		defer b.set.Close()
 		b.set.Sync("", []Target{{Spec: spec(Readiness), ID: "1", StartedAt: time.Now()}}, false)
 		time.Sleep(time.Minute)
-		if _, events := b.said(); !b.set.Health()["1"].Ready || !strings.HasPrefix(events[0], "c Warning Unhealthy: Readiness probe errored and resulted in unknown state: ") {
+		b.mu.Lock()
+		b.does["Readiness"] = "u"
+		b.mu.Unlock()
+		time.Sleep(time.Minute) // the keeper is away: nobody need hear of it
+		if _, events := b.said(); len(events) != 5 || !b.set.Health()["1"].Ready || !strings.HasPrefix(events[0], "c Warning Unhealthy: Readiness probe errored and resulted in unknown state: ") {
 			t.Errorf("%+v %q", b.set.Health(), events)
 		}
 	})
