@@ -45,8 +45,9 @@ lint: setup ## gofmt, vet, staticcheck, house rules
 sim: setup ## the simulated fleet
 	@$(GOTEST) -count=1 -v ./internal/sim/...
 
-bench: build ## measure against other runtimes; a table, and bin/bench.json
+bench: build ## measure against other runtimes; tables, and bin/bench*.json
 	@go run ./scripts/bench -o bin/bench.json
+	@go run ./scripts/bench/pull -o bin/bench-pull.json
 
 conformance: build ## Kubernetes' own tests; FOCUS=regexp GROUP=ABD PROCS=4 KEEP=1 narrow, see scripts/conformance
 	@scripts/setup.sh vm

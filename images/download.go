@@ -33,6 +33,8 @@ type download struct {
 	req  BlobRequest
 	size int64
 	path string // of the file that holds it: in ingest/, or the blob that is here already
+	// marked: it took so long that some of it has been synced. For the goroutine that downloads, and after it.
+	marked bool
 
 	mu      sync.Mutex
 	file    *os.File // at path, for followers; set before n grows

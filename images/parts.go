@@ -53,7 +53,7 @@ func (w *partWriter) mark() error {
 	if err := d.durable.writeJSON(d.markPath(w.f.req.Digest), w.f.n); err != nil {
 		return d.note(err)
 	}
-	w.marked, w.safe = time.Now(), w.f.n
+	w.marked, w.safe, w.f.marked = time.Now(), w.f.n, true
 	return nil
 }
 

@@ -157,7 +157,7 @@ func (p *pull) bring(ctx context.Context, row *imageRow, found Found, docs map[s
 	if err := p.fetchAndUnpack(ctx, &b, row, want); err != nil {
 		return err
 	}
-	if err := d.commitPull(ctx, row, docs, &b, p.keeps()); err != nil {
+	if err := p.commit(ctx, row, docs, &b); err != nil {
 		return err
 	}
 	var errs []error
@@ -258,8 +258,9 @@ func (p *pull) unpack(ctx context.Context, b *batch, layers []layerRef, want map
 	return nil
 }
 
-// commitPull makes a pulled image READY.
-func (d *Disk) commitPull(ctx context.Context, row *imageRow, docs map[string][]byte, b *batch, keep bool) (err error) {
+// commit makes a pulled image READY.
+func (p *pull) commit(ctx context.Context, row *imageRow, docs map[string][]byte, b *batch) (err error) {
+	d := p.d
 	dir, err := os.MkdirTemp(d.root(ingestDir), "")
 	if err != nil {
 		return err
@@ -279,14 +280,31 @@ func (d *Disk) commitPull(ctx context.Context, row *imageRow, docs map[string][]
 		return err
 	}
 	defer func() { err = errors.Join(err, d.sweepUnused()) }()
-	d.keepLayers(row, blobs, keep)
+	d.keepLayers(row, blobs, p.keeps())
 	if err := d.land([]*imageRow{row}, blobs); err != nil {
+		return err
+	}
+	if err := p.spareCard(); err != nil {
 		return err
 	}
 	if err := d.seal(ctx, b); err != nil {
 		return err
 	}
 	return d.enter([]*imageRow{row})
+}
+
+// spareCard forgets parts that came quickly and are not wanted any more, before everything is written out: they would
+// be too, only to be deleted. Losing them to a cut in that moment costs less than half a minute of downloading.
+func (p *pull) spareCard() error {
+	var errs []error
+	for _, f := range p.loads {
+		if f.marked {
+			continue
+		}
+		f.close() // an open file is written out even without a name
+		errs = append(errs, p.d.dropPart(p, f.req.Digest))
+	}
+	return errors.Join(errs...)
 }
 
 // keepLayers decides which layers of a pulled image are kept as they came.

@@ -1,0 +1,263 @@
+// Command pull measures how images come onto a board, ledge beside what Debian has: ctr (containerd), podman and skopeo
+// pull the same images from the same registry on this machine, each onto an ext4 file system of its own. It prints a
+// table and writes the same as JSON: time until the image can be run, peak memory, and what arrived at the disk for
+// each byte of the image as it is unpacked. What cannot run is named, not guessed.
+//
+//	go run ./scripts/bench/pull [-n 3] [-binary bin/ledge] [-o bin/bench-pull.json]
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+)
+
+// row is one image pulled by one program: the medians of a few pulls.
+type row struct {
+	Image   string  `json:"image"`
+	Program string  `json:"program"`
+	MS      float64 `json:"ms"`
+	PeakMiB float64 `json:"peakMiB"`
+	Written float64 `json:"writtenPerByte"` // at the block device, for each byte of the unpacked image
+	Note    string  `json:"note,omitempty"`
+}
+
+type bench struct {
+	rounds  int
+	ledge   string
+	dir     string
+	debian  string // packages unpacked there; nothing is installed
+	addr    string // of the registry
+	rows    []row
+	skipped []string
+}
+
+func main() {
+	runtime.LockOSThread() // children die with the thread that started them
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	b := &bench{}
+	flag.IntVar(&b.rounds, "n", 3, "pulls for each median")
+	flag.StringVar(&b.ledge, "binary", "bin/ledge", "ledge to measure")
+	out := flag.String("o", "bin/bench-pull.json", "where the JSON goes")
+	make := flag.String("make", "", "only write this image's archive to standard output")
+	flag.Parse()
+	if *make != "" {
+		if err := writeSample(*make); err != nil {
+			fmt.Fprintln(os.Stderr, "bench pull:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	if err := b.run(ctx, *out); err != nil {
+		fmt.Fprintln(os.Stderr, "bench pull:", err)
+		os.Exit(1)
+	}
+}
+
+func (b *bench) run(ctx context.Context, out string) (err error) {
+	if os.Getuid() != 0 {
+		return errors.New("mounts need root")
+	}
+	if b.ledge, err = filepath.Abs(b.ledge); err != nil {
+		return err
+	}
+	if b.dir, err = os.MkdirTemp("", "ledge-bench-pull-"); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(b.dir)) }()
+	b.unpackDebian(ctx)
+	stop, err := b.registry(ctx)
+	if err != nil {
+		return fmt.Errorf("start a registry: %w", err)
+	}
+	defer stop()
+	list := samples()
+	for i := range list {
+		if err := b.push(ctx, &list[i]); err != nil {
+			return fmt.Errorf("make the image %s: %w", list[i].name, err)
+		}
+	}
+	for _, p := range []struct {
+		name string
+		open func(context.Context, string) (puller, error)
+	}{{"ledge", b.openLedge}, {"ctr (containerd)", b.openContainerd}, {"podman", b.openPodman}, {"skopeo", b.openSkopeo}} {
+		if err := b.measure(ctx, p.name, p.open, list); err != nil {
+			if p.name == "ledge" {
+				return err
+			}
+			b.skipped = append(b.skipped, fmt.Sprintf("%s: %v", p.name, err))
+		}
+	}
+	b.print(list)
+	text, err := json.MarshalIndent(map[string]any{"time": time.Now().UTC(), "cores": runtime.NumCPU(), "arch": runtime.GOARCH,
+		"rows": b.rows, "skipped": b.skipped}, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(out, append(text, '\n'), 0o644)
+}
+
+// puller is one program that pulls.
+type puller struct {
+	pull   func(ref string) (peakKiB int64, err error)
+	remove func(ref string) error
+	close  func() error
+	note   string
+}
+
+func (b *bench) measure(ctx context.Context, name string, open func(context.Context, string) (puller, error), list []sample) (err error) {
+	d, err := newDisk(ctx, b.dir, strings.Fields(name)[0])
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, d.close()) }()
+	p, err := open(ctx, d.mount)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, p.close()) }()
+	for _, s := range list {
+		var ms, peak, written []float64
+		for range b.rounds {
+			before, err := d.sectors()
+			if err != nil {
+				return err
+			}
+			begin := time.Now()
+			kib, err := p.pull(b.addr + "/" + s.name + ":1")
+			if err != nil {
+				return fmt.Errorf("%s: %w", s.name, err)
+			}
+			ms = append(ms, float64(time.Since(begin).Microseconds())/1000)
+			after, err := d.sectors()
+			if err != nil {
+				return err
+			}
+			peak = append(peak, float64(kib)/1024)
+			written = append(written, float64(after-before)*512/float64(s.unpacked))
+			if err := p.remove(b.addr + "/" + s.name + ":1"); err != nil {
+				return err
+			}
+		}
+		r := row{s.name, name, middle(ms), middle(peak), middle(written), p.note}
+		b.rows = append(b.rows, r)
+		fmt.Fprintf(os.Stderr, "  %s: %s %.0f ms, %.0f MiB, %.2f bytes written a byte\n", r.Image, r.Program, r.MS, r.PeakMiB, r.Written)
+	}
+	return nil
+}
+
+func middle(v []float64) float64 {
+	slices.Sort(v)
+	return v[len(v)/2]
+}
+
+func (b *bench) print(list []sample) {
+	w := tabwriter.NewWriter(os.Stdout, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(w, "IMAGE\tPROGRAM\tTIME ms\tPEAK MiB\tWRITTEN / BYTE\tNOTE")
+	for _, s := range list {
+		for _, r := range b.rows {
+			if r.Image == s.name {
+				fmt.Fprintf(w, "%s (%.0f MB, %.0f MB packed)\t%s\t%.0f\t%.0f\t%.2f\t%s\n", s.name, float64(s.unpacked)/1e6, float64(s.packed)/1e6,
+					r.Program, r.MS, r.PeakMiB, r.Written, r.Note)
+			}
+		}
+	}
+	_ = w.Flush() // standard output
+	for _, s := range b.skipped {
+		fmt.Println("skipped:", s)
+	}
+}
+
+// unpackDebian fetches what this machine lacks of the other programs.
+func (b *bench) unpackDebian(ctx context.Context) {
+	b.debian = filepath.Join(b.dir, "debian")
+	arch := map[string]string{"amd64": "amd64", "arm64": "arm64", "arm": "armhf"}[runtime.GOARCH]
+	args := []string{arch, b.debian, "runc", "containerd", "podman", "conmon", "libyajl2", "libgpgme11", "libassuan0", "libsubid4",
+		"libdevmapper1.02.1", "libglib2.0-0", "skopeo", "docker-registry"}
+	if err := quiet(exec.CommandContext(ctx, "scripts/debs.sh", args...)); err != nil {
+		b.skipped = append(b.skipped, fmt.Sprintf("packages that are not installed: %v", err))
+	}
+}
+
+// command is a program of Debian's, from the packages unpacked here if they have it.
+func (b *bench) command(ctx context.Context, name string, args ...string) *exec.Cmd {
+	path := name
+	for _, dir := range []string{"usr/bin", "usr/sbin"} {
+		if p := filepath.Join(b.debian, dir, name); isFile(p) {
+			path = p
+		}
+	}
+	cmd := exec.CommandContext(ctx, path, args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	triple := map[string]string{"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu", "arm": "arm-linux-gnueabihf"}[runtime.GOARCH]
+	cmd.Env = append(os.Environ(), "PATH="+filepath.Join(b.debian, "usr/bin")+":"+filepath.Join(b.debian, "usr/sbin")+":"+os.Getenv("PATH"),
+		"LD_LIBRARY_PATH="+filepath.Join(b.debian, "usr/lib", triple)+":"+filepath.Join(b.debian, "lib", triple))
+	return cmd
+}
+
+func isFile(path string) bool {
+	fi, err := os.Stat(path)
+	return err == nil && fi.Mode().IsRegular()
+}
+
+// registry is Debian's docker-registry on loopback.
+func (b *bench) registry(ctx context.Context) (stop func(), err error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	b.addr = l.Addr().String()
+	_ = l.Close()
+	config := filepath.Join(b.dir, "registry.yml")
+	text := fmt.Sprintf("version: 0.1\nlog: {level: error}\nstorage:\n  filesystem: {rootdirectory: %s}\nhttp: {addr: %s}\n", filepath.Join(b.dir, "registry"), b.addr)
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		return nil, err
+	}
+	cmd := b.command(ctx, "docker-registry", "serve", config)
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	stop = func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+	return stop, wait(10*time.Second, func() error {
+		conn, err := net.Dial("tcp", b.addr)
+		if err == nil {
+			err = conn.Close()
+		}
+		return err
+	})
+}
+
+func wait(limit time.Duration, f func() error) error {
+	var err error
+	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if err = f(); err == nil {
+			return nil
+		}
+	}
+	return fmt.Errorf("not within %s: %w", limit, err)
+}
+
+func quiet(cmd *exec.Cmd) error {
+	if out, err := cmd.CombinedOutput(); err != nil {
+		lines := strings.Split(strings.TrimSpace(string(out)), "\n")
+		return fmt.Errorf("%s: %w: %s", filepath.Base(cmd.Path), err, lines[len(lines)-1])
+	}
+	return nil
+}
