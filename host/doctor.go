@@ -42,15 +42,20 @@ type DoctorConfig struct {
 	Probes []Probe
 }
 
+// Essentials are the checks without which no pod can run, whatever else is right. What pods can do without (a bridge, if
+// none is wanted) is not among them. They take no time worth speaking of: every start makes them.
+func (h *Host) Essentials(dataDir string) []Check {
+	return []Check{h.checkKernel(), h.checkPrivileges(), h.checkNamespaces(), h.checkCgroups(), h.checkOverlay(dataDir)}
+}
+
 // Doctor looks the machine over. It leaves nothing behind and runs no program.
 func (h *Host) Doctor(c DoctorConfig) []Check {
-	all := []Check{
-		h.checkKernel(), h.checkPrivileges(), h.checkNamespaces(), h.checkSeccomp(),
-		h.checkCgroups(), h.checkControllers(), h.checkPressure(), h.checkMemory(), h.checkSwap(), h.checkPIDs(),
-		h.checkDataDir(c.DataDir), h.checkOverlay(c.DataDir),
+	all := append(h.Essentials(c.DataDir),
+		h.checkSeccomp(), h.checkControllers(), h.checkPressure(), h.checkMemory(), h.checkSwap(), h.checkPIDs(),
+		h.checkDataDir(c.DataDir),
 		h.checkModule("bridge", "BRIDGE"), h.checkModule("veth", "VETH"), h.checkNFTables(),
 		h.checkResolver(), h.checkAddress(), h.checkClock(c.Now, c.Floor),
-	}
+	)
 	for _, p := range c.Probes {
 		all = replace(all, p.check())
 	}

@@ -70,6 +70,8 @@ func OverlayCapable(dir string) error {
 			return fmt.Errorf("set %s of overlayfs: %w", key, err)
 		}
 	}
+	// Without this letting go of it syncs the whole file system below. Kernels before 5.10 do not know it.
+	_ = unix.FsconfigSetFlag(fd, "volatile")
 	if err := unix.FsconfigCreate(fd); err != nil {
 		return fmt.Errorf("make overlayfs: %w", err)
 	}

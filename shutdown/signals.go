@@ -23,15 +23,23 @@ type Signals struct {
 	// Exit is called once the pods have been stopped.
 	Exit func()
 
-	incoming chan os.Signal // for tests
+	// Incoming brings the signals; nil: Run asks for them. A program that is told to end while it still starts has
+	// asked before.
+	Incoming chan os.Signal
+}
+
+// Incoming asks for the signals that Signals listens to; from then on they do not end the process.
+func Incoming() chan os.Signal {
+	ch := make(chan os.Signal, 4)
+	signal.Notify(ch, syscall.SIGTERM, syscall.SIGINT, syscall.SIGPWR)
+	return ch
 }
 
 // Run listens until ctx ends. A further signal during the shutdown asks for speed.
 func (s *Signals) Run(ctx context.Context, tell func(Event)) error {
-	ch := s.incoming
+	ch := s.Incoming
 	if ch == nil {
-		ch = make(chan os.Signal, 4)
-		signal.Notify(ch, syscall.SIGTERM, syscall.SIGINT, syscall.SIGPWR)
+		ch = Incoming()
 		defer signal.Stop(ch)
 	}
 	draining := false

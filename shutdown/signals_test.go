@@ -33,7 +33,7 @@ func TestSignals(t *testing.T) {
 			detached := 0
 			var budgets []time.Duration
 			s := &Signals{Drain: tt.drain, GoingDown: func(context.Context) bool { return tt.goingDown }, Detach: func() { detached++ },
-				incoming: make(chan os.Signal, 2)}
+				Incoming: make(chan os.Signal, 2)}
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error)
 			go func() {
@@ -45,7 +45,7 @@ func TestSignals(t *testing.T) {
 				})
 			}()
 			for _, sig := range tt.signals {
-				s.incoming <- sig
+				s.Incoming <- sig
 			}
 			synctest.Wait()
 			cancel()

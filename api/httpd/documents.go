@@ -126,7 +126,11 @@ func newDocument(body []byte) *document {
 
 // document answers one of the documents, or 304 when the client has it already.
 func (h *handler) document(w *response, r *request) error {
-	d := h.docs[r.name]
+	docs, err := h.docs()
+	if err != nil {
+		return fmt.Errorf("make the documents of the API: %w", err)
+	}
+	d := docs[r.name]
 	media, vary := mediaJSON, false
 	if d.aggregated != nil {
 		vary = true

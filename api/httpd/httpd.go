@@ -59,8 +59,9 @@ type handler struct {
 	stock   bool
 	board   http.Handler
 
-	docs     map[string]*document // discovery and OpenAPI by path, made once
-	building sync.Mutex           // one large document at a time
+	// docs are discovery and OpenAPI by path, made when one is first asked for: it takes longer than the rest of a start.
+	docs     func() (map[string]*document, error)
+	building sync.Mutex // one large document at a time
 	limits   limits
 	// authenticate knows the bearers of tokens; nil: there are none.
 	authenticate Authenticate
@@ -80,9 +81,7 @@ func New(c Config) (http.Handler, error) {
 	if h.version, err = c.Version.encode(); err != nil {
 		return nil, fmt.Errorf("make API handler: %w", err)
 	}
-	if h.docs, err = documents(); err != nil {
-		return nil, fmt.Errorf("make API handler: %w", err)
-	}
+	h.docs = sync.OnceValues(documents)
 	return h, nil
 }
 

@@ -1,6 +1,7 @@
 package httpd
 
 import (
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -155,7 +156,11 @@ func (h *handler) find(r *request) error {
 		}
 		allowed = append(allowed, c.method)
 	}
-	if h.docs[fixed] != nil {
+	docs, err := h.docs()
+	if err != nil {
+		return fmt.Errorf("make the documents of the API: %w", err)
+	}
+	if docs[fixed] != nil {
 		if r.Method == documentRoute.method {
 			r.target, r.route = target{name: fixed}, documentRoute
 			return nil

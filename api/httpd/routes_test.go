@@ -5,6 +5,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 
 	"ledge/api"
@@ -13,11 +14,10 @@ import (
 // bare is a handler that can find routes and no more.
 func bare(t testing.TB) *handler {
 	t.Helper()
-	docs, err := documents()
-	if err != nil {
+	if _, err := documents(); err != nil {
 		t.Fatal(err)
 	}
-	return &handler{docs: docs}
+	return &handler{docs: sync.OnceValues(documents)}
 }
 
 // routeOf finds the route of a request line.

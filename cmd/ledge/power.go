@@ -61,7 +61,7 @@ func (b *board) openPower() error {
 	}
 	cfg := b.file.shutdown()
 	b.requests = shutdown.NewRequests(func(reboot bool) { b.requested(reboot, tell) })
-	sources := []shutdown.Source{&shutdown.Signals{Drain: b.onTerm == "drain", Detach: tell(detached), Exit: tell(drained)}, b.requests}
+	sources := []shutdown.Source{&shutdown.Signals{Incoming: b.signals, Drain: b.onTerm == "drain", Detach: tell(detached), Exit: tell(drained)}, b.requests}
 	off := func() { b.requested(false, tell) }
 	sources = append(sources, b.supplies(cfg.Total(), off)...)
 	if underSystemd() {

@@ -39,7 +39,8 @@ func serve(ctx context.Context, c *command) error {
 	}
 	logTo(c, s.verbose)
 	spareFromOOM()
-	b := &board{settings: s, runDir: c.runDir, staticsChanged: make(chan struct{}, 1), cancelled: make(chan struct{}, 1)}
+	b := &board{settings: s, runDir: c.runDir, staticsChanged: make(chan struct{}, 1), cancelled: make(chan struct{}, 1),
+		signals: shutdown.Incoming()}
 	if err := b.open(ctx); err != nil {
 		return errors.Join(err, b.close())
 	}
@@ -70,6 +71,7 @@ type board struct {
 
 	staticsChanged chan struct{} // capacity 1
 	cancelled      chan struct{} // capacity 1: a shutdown was
+	signals        chan os.Signal
 
 	store    *storage.Store
 	client   *local.Client
