@@ -9,12 +9,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// GiveBack takes the pages of files that this process only reads out of its memory: mostly code and tables that a
+// GiveBack takes the unchanged pages of this process's own binary out of its memory: mostly code and tables that a
 // start needed and nothing needs again. They stay in the page cache for as long as the kernel has room, and what is
 // touched again comes back by itself, a few microseconds for each 64 KiB. It returns how many bytes were mapped.
 //
 // The kernel counts such pages to the process, and takes them last when memory is short, because they are mapped.
 func GiveBack() (int64, error) {
+	exe, err := os.Readlink("/proc/self/exe")
+	if err != nil {
+		return 0, fmt.Errorf("give memory back: %w", err)
+	}
+	return giveBack(exe)
+}
+
+// giveBack does that with the mappings of one file, which must not be unmapped meanwhile: what another thread maps in
+// their place would be lost. The binary never is; a mapped store may be.
+func giveBack(file string) (int64, error) {
+	file = strings.TrimSuffix(file, gone)
 	f, err := os.Open("/proc/self/smaps")
 	if err != nil {
 		return 0, fmt.Errorf("give memory back: %w", err)
@@ -30,7 +41,7 @@ func GiveBack() (int64, error) {
 		case "Anonymous":
 			m.anonymous = kilobytes(value)
 		case "VmFlags": // the last line of a mapping
-			if !m.droppable() {
+			if m.path != file || !m.droppable() {
 				continue
 			}
 			if _, _, errno := unix.Syscall(unix.SYS_MADVISE, m.from, m.to-m.from, unix.MADV_DONTNEED); errno != 0 {
@@ -46,6 +57,9 @@ func GiveBack() (int64, error) {
 	return sum, nil
 }
 
+// gone is what the kernel appends to the name of a file that was removed or replaced.
+const gone = " (deleted)"
+
 // mapping is one range of addresses.
 type mapping struct {
 	from, to       uintptr
@@ -60,7 +74,7 @@ func parseMapping(line string) (m mapping, ok bool) {
 		return m, false
 	}
 	n, err := fmt.Sscanf(f[0], "%x-%x", &m.from, &m.to)
-	m.perms, m.path = f[1], f[5]
+	m.perms, m.path = f[1], strings.TrimSuffix(strings.Join(f[5:], " "), gone)
 	return m, n == 2 && err == nil
 }
 
