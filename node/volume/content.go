@@ -30,18 +30,16 @@ type Source interface {
 type File struct {
 	Data []byte
 	Mode uint32
-	// Own: the file belongs to the one user that all of the pod's containers run as, if there is one.
+	// Own: the file is for the pod's user and group alone, where they are known: the one user that all of its
+	// containers run as, its fsGroup. Otherwise everybody in the pod must be able to read it.
 	Own bool
 }
 
 // Files are the files of a volume by their paths.
 type Files map[string]File
 
-// The mode of files when a pod does not say.
-const (
-	defaultMode = 0o644
-	tokenMode   = 0o600
-)
+// defaultMode is that of files when a pod does not say.
+const defaultMode = 0o644
 
 // content is what a volume made of objects holds; ok is false for a volume of another kind.
 func content(ctx context.Context, v *corev1.Volume, src Source) (files Files, ok bool, err error) {
@@ -78,7 +76,7 @@ func (f Files) addSource(ctx context.Context, src Source, p *corev1.VolumeProjec
 		if err != nil {
 			return err
 		}
-		return f.put(p.ServiceAccountToken.Path, File{Data: []byte(token), Mode: tokenMode, Own: true})
+		return f.put(p.ServiceAccountToken.Path, File{Data: []byte(token), Mode: mode, Own: true})
 	}
 	return errors.New("this source of a projected volume is not supported by ledge yet")
 }

@@ -118,7 +118,7 @@ func TestContent(t *testing.T) {
 			{Secret: &corev1.SecretProjection{LocalObjectReference: local("s"), Items: items("p", "two/three")}},
 			{DownwardAPI: &corev1.DownwardAPIProjection{Items: []corev1.DownwardAPIVolumeFile{fieldFile("name", "metadata.name")}}},
 			{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token", Audience: "vault"}}}}},
-			"name:444=web one:444=v token:600=token for vault two/three:444=hidden", ""},
+			"name:444=web one:444=v token:444=token for vault two/three:444=hidden", ""},
 		{"projected, missing", corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
 			{Secret: &corev1.SecretProjection{LocalObjectReference: local("none"), Optional: &yes}}, {ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: local("none")}}}}},
 			"", `configmap "none": not found`},
@@ -326,7 +326,19 @@ func TestOwners(t *testing.T) {
 		t.Skip("needs root")
 	}
 	dir := t.TempDir()
-	files := Files{"a": file("1", 0o400), "d/token": {Data: []byte("t"), Mode: 0o600, Own: true}}
+	files := Files{"a": file("1", 0o400), "d/token": {Data: []byte("t"), Mode: 0o644, Own: true}}
+	for _, c := range []struct {
+		own  ownership
+		want os.FileMode
+	}{{ownership{}, 0o644}, {ownership{user: number(int64(1000))}, 0o600}, {ownership{group: number(int64(2000))}, 0o640}} {
+		alone := t.TempDir()
+		if _, err := writeFiles(alone, files, c.own, time.Unix(1, 0)); err != nil {
+			t.Fatal(err)
+		}
+		if st, err := os.Stat(filepath.Join(alone, "d/token")); err != nil || st.Mode().Perm() != c.want {
+			t.Errorf("a token of %+v: %v %v", c.own, st, err)
+		}
+	}
 	if _, err := writeFiles(dir, files, ownership{user: number(int64(1000)), group: number(int64(2000))}, time.Unix(1, 0)); err != nil {
 		t.Fatal(err)
 	}

@@ -123,8 +123,11 @@ func settle(root *os.Root, p string, isDir bool, f File, own ownership) error {
 		}
 	}
 	mode := fs.FileMode(f.Mode & 0o777)
-	if isDir {
+	switch {
+	case isDir:
 		mode = 0o755
+	case f.Own && (own.user != nil || own.group != nil):
+		mode = 0o600
 	}
 	if own.group != nil {
 		mode |= 0o440
