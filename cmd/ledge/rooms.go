@@ -90,40 +90,49 @@ func (b *board) openNetwork() (err error) {
 		b.network, err = hostnet.New(hostnet.Config{Addresses: func() ([]netip.Addr, error) { return host.Addresses() }})
 		return err
 	}
-	cidr, err := b.podNetwork()
+	cidr, cidr6, err := b.podNetwork()
 	if err != nil {
 		return err
 	}
-	b.network, err = bridge.New(bridge.Config{Bridge: b.bridge, PodCIDR: cidr, RunDir: filepath.Join(b.runDir, "network")})
+	b.network, err = bridge.New(bridge.Config{Bridge: b.bridge, PodCIDR: cidr, PodCIDR6: cidr6, RunDir: filepath.Join(b.runDir, "network")})
 	return err
 }
 
 const podCIDRKey = "podCIDR"
 
-func (b *board) podNetwork() (netip.Prefix, error) {
+// podNetwork settles the networks of the pods. What was chosen once is kept: pods' addresses are known elsewhere.
+func (b *board) podNetwork() (cidr, cidr6 netip.Prefix, err error) {
 	table := b.store.Table("settings")
 	rows, _, err := table.All()
 	if err != nil {
-		return netip.Prefix{}, err
+		return cidr, cidr6, err
 	}
-	cidr := b.cidr
+	cidr, cidr6 = b.cidr, b.cidr6
+	old, old6, oldErr := parseCIDRs(string(rows[podCIDRKey]))
+	if b.podCIDR == "" && oldErr == nil {
+		cidr6 = old6
+	}
+	if !cidr.IsValid() && oldErr == nil {
+		cidr = old
+	}
 	if !cidr.IsValid() {
-		if cidr, err = netip.ParsePrefix(string(rows[podCIDRKey])); err == nil {
-			return cidr, nil
-		}
 		used, err := host.Prefixes()
 		if err != nil {
-			return cidr, fmt.Errorf("look for a free pod network: %w", err)
+			return cidr, cidr6, fmt.Errorf("look for a free pod network: %w", err)
 		}
 		if cidr = plan.ChooseCIDR(used); !cidr.IsValid() {
-			return cidr, errors.New("no free network for pods was found; choose one with --pod-cidr")
+			return cidr, cidr6, errors.New("no free network for pods was found; choose one with --pod-cidr")
 		}
 	}
-	if string(rows[podCIDRKey]) == cidr.String() {
-		return cidr, nil
+	text := cidr.String()
+	if cidr6.IsValid() {
+		text += "," + cidr6.String()
 	}
-	slog.Info("pod network", "cidr", cidr)
-	return cidr, table.Put(podCIDRKey, []byte(cidr.String()))
+	if string(rows[podCIDRKey]) == text {
+		return cidr, cidr6, nil
+	}
+	slog.Info("pod network", "cidr", text)
+	return cidr, cidr6, table.Put(podCIDRKey, []byte(text))
 }
 
 // keeperCommand starts a keeper for this board when none answers; under systemd its unit does.

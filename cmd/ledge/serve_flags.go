@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/host"
+	"ledge/network/plan"
 	"ledge/node"
 	"ledge/shutdown"
 )
@@ -56,7 +57,7 @@ func serveFlags(c *command) {
 	f.StringVar(&o.listen, "listen", "127.0.0.1:6443", "address of the TLS API for kubectl; empty for none")
 	f.StringVar(&o.manifests, "manifests", "", "directory of YAML: pods in it are static pods, other objects are kept applied")
 	f.StringVar(&o.bridge, "bridge", "ledge0", "network bridge of the pods; 'none' gives every pod the host's network")
-	f.StringVar(&o.podCIDR, "pod-cidr", "", "pod addresses; a free /24 is chosen and remembered if unset")
+	f.StringVar(&o.podCIDR, "pod-cidr", "", "pod addresses: an IPv4 network, an IPv6 one, or both with a comma; a free IPv4 /24 is chosen and remembered if there is none")
 	f.StringVar(&o.cgroupRoot, "cgroup-root", "", "cgroup below which kubepods stands; empty: the one systemd delegated, else the top")
 	f.StringVar(&o.onTerm, "on-term", "detach", "on SIGTERM or SIGINT: detach leaves the pods running, drain stops them first")
 	f.StringVar(&o.powerOff, "power-backend", "", "how a requested shutdown ends: logind, direct (reboot(2)) or none; empty: logind where it answers, else direct")
@@ -94,7 +95,8 @@ type settings struct {
 	statics  []node.StaticDir
 
 	powerBackend shutdown.Backend
-	cidr         netip.Prefix
+	cidr         netip.Prefix // zero: to be chosen
+	cidr6        netip.Prefix // zero: pods have no IPv6 addresses
 }
 
 func (o *serveOpts) settings(c *command) (settings, error) {
@@ -133,10 +135,9 @@ func (o *serveOpts) settings(c *command) (settings, error) {
 		s.listenAt = o.listen
 	}
 	if o.podCIDR != "" {
-		if s.cidr, err = netip.ParsePrefix(o.podCIDR); err != nil || !s.cidr.Addr().Is4() || s.cidr.Bits() > 29 {
-			return s, usagef("--pod-cidr: %q is not an IPv4 network of at least 8 addresses, such as 10.42.0.0/24", o.podCIDR)
+		if s.cidr, s.cidr6, err = parseCIDRs(o.podCIDR); err != nil {
+			return s, usagef("--pod-cidr: %v", err)
 		}
-		s.cidr = s.cidr.Masked()
 	}
 	if len(o.bridge) > 15 || strings.ContainsAny(o.bridge, "/ :") || o.bridge == "" {
 		return s, usagef("--bridge: %q is not an interface name (1 to 15 letters)", o.bridge)
@@ -145,6 +146,29 @@ func (o *serveOpts) settings(c *command) (settings, error) {
 		return s, usagef("--cgroup-root: %q must begin with /", o.cgroupRoot)
 	}
 	return s, nil
+}
+
+// parseCIDRs reads one network of each family at most.
+func parseCIDRs(text string) (cidr, cidr6 netip.Prefix, err error) {
+	for _, item := range splitList(text) {
+		p, err := netip.ParsePrefix(item)
+		if err != nil {
+			return cidr, cidr6, fmt.Errorf("%q is no network such as 10.42.0.0/24 or fd42:1:2:3::/64", item)
+		}
+		to := &cidr
+		if p.Addr().Is6() {
+			to = &cidr6
+		}
+		if to.IsValid() {
+			return cidr, cidr6, fmt.Errorf("%q: two networks of one family", text)
+		}
+		*to = p.Masked()
+	}
+	whole := cidr
+	if !whole.IsValid() {
+		whole = netip.MustParsePrefix("10.0.0.0/24") // one is chosen later
+	}
+	return cidr, cidr6, plan.CheckCIDRs(whole, cidr6)
 }
 
 // static settles where static pods come from. Relative paths are where this process was started.

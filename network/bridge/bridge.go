@@ -34,6 +34,8 @@ type Config struct {
 	// PodCIDR is the IPv4 network of the pods; its first address is the board's. It may be zero to take down, with
 	// Retain or Close, what an earlier process recorded under RunDir.
 	PodCIDR netip.Prefix
+	// PodCIDR6 is the IPv6 network of the pods; zero: they have no IPv6 addresses.
+	PodCIDR6 netip.Prefix
 	// RunDir is a directory on tmpfs: the records in it die with the boot.
 	RunDir string
 	// MTU of bridge and pods; if zero that of the default route's interface, or 1500.
@@ -53,8 +55,10 @@ type Setup struct {
 	book      *plan.Book // nil: no pod CIDR is known
 	rec       records
 	forwarded []string // interfaces this node switched forwarding on for
-	applied   uint32   // nftables generation at which the kernel's table was have; 0: unknown
-	have      table
+	forward6  bool     // this node switched on the forwarding of IPv6
+	uplinks6  []string // interfaces that forward IPv6 since then
+	applied   uint32   // nftables generation at which the kernel's tables were have; 0: unknown
+	have      []table
 	made      bool
 	nft       nftConn
 	warned    bool // of conntrack
@@ -104,15 +108,15 @@ func New(cfg Config) (*Setup, error) {
 // load makes the book from the records and from the kernel: the alias of a pod's interface carries UID and address.
 func (s *Setup) load() error {
 	shared, found := s.rec.readShared()
-	s.forwarded = shared.Forwarding
+	s.forwarded, s.forward6, s.uplinks6 = shared.Forwarding, shared.Forward6, shared.Uplinks6
 	if !s.cfg.PodCIDR.IsValid() {
-		s.cfg.PodCIDR = shared.CIDR
+		s.cfg.PodCIDR, s.cfg.PodCIDR6 = shared.CIDR, shared.CIDR6
 	}
 	if !s.cfg.PodCIDR.IsValid() {
 		return nil
 	}
 	var err error
-	if s.book, err = plan.NewBook(s.cfg.PodCIDR); err != nil {
+	if s.book, err = plan.NewBook(s.cfg.PodCIDR, s.cfg.PodCIDR6); err != nil {
 		return err
 	}
 	known, err := s.rec.readPods()
@@ -128,13 +132,13 @@ func (s *Setup) load() error {
 			return err // a bridge of others is refused when it matters
 		}
 		if !found {
-			if s.forwarded, err = h.uplinks(s.table); err != nil {
+			if err := s.recallForwarding(h); err != nil {
 				return err
 			}
 		}
 		ports, err := h.podLinks(link)
 		for _, p := range ports {
-			known = append(known, plan.Entry{Pod: network.Pod{UID: p.uid}, Addr: p.addr})
+			known = append(known, plan.Entry{Pod: network.Pod{UID: p.uid}, Addr: p.addr, Addr6: p.addr6})
 		}
 		return err
 	})
@@ -176,6 +180,9 @@ func (s *Setup) share() error {
 		if err := s.ensureForwarding(h); err != nil {
 			return fmt.Errorf("bridge %s: forward packets: %w", s.cfg.Bridge, err)
 		}
+		if err := s.ensureForwarding6(h); err != nil {
+			return fmt.Errorf("bridge %s: forward IPv6 packets: %w", s.cfg.Bridge, err)
+		}
 		if err := s.ensureRules(h); err != nil {
 			return fmt.Errorf("bridge %s: %w", s.cfg.Bridge, err)
 		}
@@ -211,7 +218,7 @@ func (s *Setup) Attach(ctx context.Context, pod network.Pod) ([]netip.Addr, erro
 		}
 		return nil, errors.Join(err, s.book.Restore(old))
 	}
-	return []netip.Addr{e.Addr}, nil
+	return e.Addrs(), nil
 }
 
 // connect makes true what the book says of a pod; old is what it said before.
@@ -225,13 +232,13 @@ func (s *Setup) connect(e, old plan.Entry) error {
 		if err := notHost(ns); err != nil {
 			return err
 		}
-		if err := h.portsFree(newPorts(e, old)); err != nil {
+		if err := h.portsFree(newPorts(e, old), s.book.Dual()); err != nil {
 			return err
 		}
 		if err := s.ensureLink(h, e, ns); err != nil {
 			return err
 		}
-		if err := configurePod(ns, netip.PrefixFrom(e.Addr, s.book.CIDR().Bits()), s.book.Gateway()); err != nil {
+		if err := configurePod(ns, e, s.book); err != nil {
 			return fmt.Errorf("inside %s: %w", e.Pod.NetNS, err)
 		}
 		if err := h.waitCarrier(linkName(s.cfg.Bridge, e.Pod.UID)); err != nil {
@@ -311,7 +318,7 @@ func (s *Setup) disconnect(uids []string) error {
 				errs = append(errs, fmt.Errorf("disconnect pod %s: %w", e.Pod.UID, err), s.book.Restore(e))
 				continue
 			}
-			stale.addrs = append(stale.addrs, e.Addr)
+			stale.addrs = append(stale.addrs, e.Addrs()...)
 			stale.addPorts(e.Pod.Ports)
 			errs = append(errs, s.rec.removePod(e.Pod.UID))
 		}
@@ -352,7 +359,7 @@ func (s *Setup) removeAll(h *host) error {
 				continue
 			}
 			s.book.Release(e.Pod.UID)
-			stale.addrs = append(stale.addrs, e.Addr)
+			stale.addrs = append(stale.addrs, e.Addrs()...)
 			stale.addPorts(e.Pod.Ports)
 		}
 	}
@@ -361,5 +368,5 @@ func (s *Setup) removeAll(h *host) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	return s.restoreForwarding(h)
+	return errors.Join(s.restoreForwarding(h), s.restoreForwarding6(h))
 }

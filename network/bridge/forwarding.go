@@ -24,7 +24,7 @@ func (s *Setup) ensureForwarding(h *host) error {
 	}
 	if !slices.Equal(ours, s.forwarded) {
 		// Recorded first: a crash in between must not make us forget to switch it off.
-		if err := s.rec.writeShared(sharedRecord{CIDR: s.book.CIDR(), Forwarding: ours}); err != nil {
+		if err := s.rec.writeShared(s.sharedWith(ours)); err != nil {
 			return err
 		}
 		s.forwarded = ours

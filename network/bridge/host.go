@@ -155,7 +155,7 @@ func notFound(err error) bool {
 
 // portsFree tells whether a process of the machine listens on a port that pods want: translating it would take it
 // over without a word, be it sshd's or ledge's own.
-func (h *host) portsFree(ports []network.Port) error {
+func (h *host) portsFree(ports []network.Port, dual bool) error {
 	if len(ports) == 0 {
 		return nil
 	}
@@ -167,6 +167,17 @@ func (h *host) portsFree(ports []network.Port) error {
 	for _, a := range addrs {
 		if ip, ok := netip.AddrFromSlice(a.IP.To4()); ok && !ip.IsLoopback() {
 			all = append(all, ip)
+		}
+	}
+	if dual {
+		addrs, err := dump(func() ([]netlink.Addr, error) { return h.AddrList(nil, netlink.FAMILY_V6) })
+		if err != nil {
+			return fmt.Errorf("list addresses: %w", err)
+		}
+		for _, a := range addrs {
+			if ip, ok := netip.AddrFromSlice(a.IP); ok && !ip.IsLoopback() && !ip.IsLinkLocalUnicast() {
+				all = append(all, ip)
+			}
 		}
 	}
 	for _, p := range ports {
@@ -195,7 +206,11 @@ func tryBind(ip netip.Addr, p network.Port) error {
 	case "SCTP": // no sockets of it without a module that is seldom there
 		return nil
 	}
-	fd, err := unix.Socket(unix.AF_INET, kind|unix.SOCK_CLOEXEC, 0)
+	family := unix.AF_INET
+	if ip.Is6() {
+		family = unix.AF_INET6
+	}
+	fd, err := unix.Socket(family, kind|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
 	}
@@ -204,6 +219,9 @@ func tryBind(ip netip.Addr, p network.Port) error {
 		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
 			return err
 		}
+	}
+	if ip.Is6() {
+		return unix.Bind(fd, &unix.SockaddrInet6{Port: int(p.HostPort), Addr: ip.As16()})
 	}
 	return unix.Bind(fd, &unix.SockaddrInet4{Port: int(p.HostPort), Addr: ip.As4()})
 }
@@ -214,7 +232,7 @@ func (s *Setup) forget(h *host, f staleFlows) {
 	if len(f.addrs) == 0 && len(f.udp) == 0 {
 		return
 	}
-	if err := h.deleteFlows(f); err != nil && !s.warned {
+	if err := h.deleteFlows(f, s.book != nil && s.book.Dual()); err != nil && !s.warned {
 		s.warned = true
 		slog.Warn("cannot forget old connections; UDP clients of a moved host port may hang", "bridge", s.cfg.Bridge, "err", err)
 	}
@@ -248,10 +266,18 @@ func (f staleFlows) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
 	return false
 }
 
-func (h *host) deleteFlows(f staleFlows) error {
-	_, err := h.ConntrackDeleteFilters(netlink.ConntrackTable, unix.AF_INET, f)
-	if errors.Is(err, netlink.ErrDumpInterrupted) {
-		_, err = h.ConntrackDeleteFilters(netlink.ConntrackTable, unix.AF_INET, f)
+func (h *host) deleteFlows(f staleFlows, dual bool) error {
+	families := []netlink.InetFamily{unix.AF_INET}
+	if dual {
+		families = append(families, unix.AF_INET6)
 	}
-	return err
+	var errs []error
+	for _, family := range families {
+		_, err := h.ConntrackDeleteFilters(netlink.ConntrackTable, family, f)
+		if errors.Is(err, netlink.ErrDumpInterrupted) {
+			_, err = h.ConntrackDeleteFilters(netlink.ConntrackTable, family, f)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }

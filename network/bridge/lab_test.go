@@ -34,8 +34,10 @@ type lab struct {
 }
 
 const (
-	hostIP    = "192.0.2.1"
-	outsideIP = "192.0.2.2"
+	hostIP     = "192.0.2.1"
+	outsideIP  = "192.0.2.2"
+	hostIP6    = "2001:db8::1"
+	outsideIP6 = "2001:db8::2"
 )
 
 func newLab(t *testing.T) *lab {
@@ -54,10 +56,12 @@ func newLab(t *testing.T) *lab {
 		a := netlink.NewLinkAttrs()
 		a.Name = "uplink0"
 		l.must(netlink.LinkAdd(&netlink.Veth{LinkAttrs: a, PeerName: "cable", PeerNamespace: netlink.NsFd(out)}))
+		l.must(giveAddress("uplink0", hostIP6+"/64"))
 		return giveAddress("uplink0", hostIP+"/24")
 	})
 	l.in(l.outside, func() error {
 		up("lo")
+		l.must(giveAddress("cable", outsideIP6+"/64"))
 		return giveAddress("cable", outsideIP+"/24")
 	})
 	// Both ends have the same index: the kernel may let the first packets through a second later.
@@ -81,6 +85,7 @@ func giveAddress(name, cidr string) error {
 	if err != nil {
 		return err
 	}
+	a.Flags = unix.IFA_F_NODAD
 	if err := netlink.AddrAdd(link, a); err != nil {
 		return err
 	}
@@ -123,6 +128,8 @@ func (l *lab) netns(name string) string {
 			l.t.Error("unpin", path, err)
 		}
 	})
+	// Without it what is forwarded gets out only after a second, in which others may object to the address.
+	l.in(path, func() error { return setSysctl("0", "ipv6", "conf", "default", "accept_dad") })
 	return path
 }
 
@@ -142,7 +149,12 @@ func (l *lab) try(ns string, f func() error) error {
 }
 
 func (l *lab) config(bridge, cidr string) Config {
-	return Config{Bridge: bridge, PodCIDR: netip.MustParsePrefix(cidr), RunDir: filepath.Join(l.dir, "run-"+bridge), NetNS: l.host}
+	v4, v6, dual := strings.Cut(cidr, ",")
+	c := Config{Bridge: bridge, PodCIDR: netip.MustParsePrefix(v4), RunDir: filepath.Join(l.dir, "run-"+bridge), NetNS: l.host}
+	if dual {
+		c.PodCIDR6 = netip.MustParsePrefix(v6)
+	}
+	return c
 }
 
 func (l *lab) setup(cfg Config) *Setup {
@@ -167,7 +179,7 @@ func (l *lab) node(bridge, cidr string) *Setup {
 
 type testPod struct {
 	network.Pod
-	ip string
+	ip, ip6 string
 }
 
 func (l *lab) pod(s *Setup, uid string, ports ...network.Port) testPod {
@@ -175,7 +187,19 @@ func (l *lab) pod(s *Setup, uid string, ports ...network.Port) testPod {
 	p := network.Pod{UID: uid, Namespace: "default", Name: uid, NetNS: l.netns(uid), Ports: ports}
 	addrs, err := s.Attach(l.t.Context(), p)
 	l.must(err)
-	return testPod{p, addrs[0].String()}
+	out := testPod{Pod: p, ip: addrs[0].String()}
+	if len(addrs) > 1 {
+		out.ip6 = addrs[1].String()
+	}
+	return out
+}
+
+// netOf is a protocol in the family of an address.
+func netOf(proto, addr string) string {
+	if strings.HasPrefix(addr, "[") {
+		return proto + "6"
+	}
+	return proto + "4"
 }
 
 // serve answers, in a namespace, every TCP connection and every UDP packet with who it is and who asks.
@@ -183,7 +207,7 @@ func (l *lab) serve(ns, who, proto, addr string) {
 	l.t.Helper()
 	if proto == "udp" {
 		var c net.PacketConn
-		l.in(ns, func() (err error) { c, err = net.ListenPacket("udp4", addr); return err })
+		l.in(ns, func() (err error) { c, err = net.ListenPacket(netOf("udp", addr), addr); return err })
 		l.t.Cleanup(func() { c.Close() })
 		go func() {
 			buf := make([]byte, 100)
@@ -199,7 +223,7 @@ func (l *lab) serve(ns, who, proto, addr string) {
 		return
 	}
 	var ln net.Listener
-	l.in(ns, func() (err error) { ln, err = net.Listen("tcp4", addr); return err })
+	l.in(ns, func() (err error) { ln, err = net.Listen(netOf("tcp", addr), addr); return err })
 	l.t.Cleanup(func() { ln.Close() })
 	go func() {
 		for {
@@ -220,7 +244,7 @@ func (l *lab) ask(ns, proto, addr string) string {
 	var answer string
 	within := testrun.Patience(700 * time.Millisecond)
 	err := l.try(ns, func() error {
-		c, err := net.DialTimeout(proto+"4", addr, within)
+		c, err := net.DialTimeout(netOf(proto, addr), addr, within)
 		if err != nil {
 			return err
 		}
@@ -249,7 +273,7 @@ func (l *lab) ask(ns, proto, addr string) string {
 func (l *lab) udpClient(ns, addr string) func() string {
 	l.t.Helper()
 	var c net.Conn
-	l.in(ns, func() (err error) { c, err = net.Dial("udp4", addr); return err })
+	l.in(ns, func() (err error) { c, err = net.Dial(netOf("udp", addr), addr); return err })
 	l.t.Cleanup(func() { c.Close() })
 	return func() string {
 		buf := make([]byte, 100)
@@ -309,6 +333,9 @@ func (l *lab) left(dirs ...string) []string {
 			if err != nil || v != "0" {
 				out = append(out, "forwarding of "+name)
 			}
+			if v, err := sysctl("ipv6", "conf", name, "forwarding"); err != nil || v != "0" {
+				out = append(out, "forwarding of IPv6 of "+name)
+			}
 		}
 		return err
 	})
@@ -321,9 +348,10 @@ func (l *lab) left(dirs ...string) []string {
 }
 
 func TestSuite(t *testing.T) {
-	networktest.Run(t, func(t *testing.T, cidr netip.Prefix) networktest.Machine {
+	networktest.Run(t, func(t *testing.T, cidr, cidr6 netip.Prefix) networktest.Machine {
 		l := newLab(t)
 		cfg := l.config("ledge0", cidr.String())
+		cfg.PodCIDR6 = cidr6
 		return networktest.Machine{
 			Start: func(t *testing.T) network.Setup { return l.setup(cfg) },
 			NetNS: func(t *testing.T, name string) string { return l.netns(name) },

@@ -60,7 +60,7 @@ func (s *Setup) ensureBridge(h *host) error {
 	}
 	if link.Attrs().Alias != s.mark() {
 		if strings.HasPrefix(link.Attrs().Alias, bridgeMark) { // of a node that is gone: its duties come with it
-			if s.forwarded, err = h.uplinks(s.table); err != nil {
+			if err := s.recallForwarding(h); err != nil {
 				return err
 			}
 		}
@@ -68,8 +68,13 @@ func (s *Setup) ensureBridge(h *host) error {
 			return fmt.Errorf("mark as ours: %w", err)
 		}
 	}
-	if err := quietIPv6(name); err != nil {
-		return fmt.Errorf("switch IPv6 off: %w", err)
+	if s.book.Dual() {
+		err = errors.Join(ownIPv6(name), h.floodMulticast(link))
+	} else {
+		err = quietIPv6(name)
+	}
+	if err != nil {
+		return fmt.Errorf("set up IPv6: %w", err)
 	}
 	// 127.0.0.1 reaches host ports only so; the guard chain keeps pods from using it.
 	if err := setSysctl("1", "ipv4", "conf", name, "route_localnet"); err != nil {
@@ -81,8 +86,16 @@ func (s *Setup) ensureBridge(h *host) error {
 	if err := h.up(link); err != nil {
 		return err
 	}
+	if s.book.Dual() { // an interface that goes down loses these
+		if err := h.onlyAddress(link, netip.PrefixFrom(s.book.Gateway6(), s.book.CIDR6().Bits())); err != nil {
+			return err
+		}
+	}
 	if err := s.ensureAnchor(h, link); err != nil {
 		return fmt.Errorf("make anchor: %w", err)
+	}
+	if s.book.Dual() {
+		return errors.Join(waitHeard(name, s.book.Gateway6()), h.waitLinkLocal(link))
 	}
 	return nil
 }
@@ -146,9 +159,14 @@ func (s *Setup) makeBridge(h *host) (netlink.Link, error) {
 	if err := h.overlap(s.book.CIDR()); err != nil {
 		return nil, err
 	}
+	if s.book.Dual() {
+		if err := h.overlap(s.book.CIDR6()); err != nil {
+			return nil, err
+		}
+	}
 	a := netlink.NewLinkAttrs()
 	a.Name, a.HardwareAddr = s.cfg.Bridge, mac(s.book.Gateway())
-	if err := s.rec.writeShared(sharedRecord{CIDR: s.book.CIDR(), Forwarding: s.forwarded}); err != nil {
+	if err := s.rec.writeShared(s.sharedWith(s.forwarded)); err != nil {
 		return nil, err
 	}
 	if err := h.LinkAdd(&netlink.Bridge{LinkAttrs: a}); err != nil {
@@ -168,7 +186,7 @@ func (s *Setup) makeBridge(h *host) (netlink.Link, error) {
 // overlap looks for an address or a route of the host inside the pods' network. A wider route is fine: the
 // bridge's own is more specific.
 func (h *host) overlap(cidr netip.Prefix) error {
-	used, err := h.prefixes("")
+	used, err := h.prefixes("", familyOf(cidr.Addr()))
 	if err != nil {
 		return err
 	}
@@ -186,8 +204,8 @@ type usedPrefix struct {
 	isAddr bool
 }
 
-// prefixes are the IPv4 networks the host knows, by addresses and by routes; not those of the interface except.
-func (h *host) prefixes(except string) ([]usedPrefix, error) {
+// prefixes are the networks of a family that the host knows, by addresses and by routes; not those of the interface except.
+func (h *host) prefixes(except string, family int) ([]usedPrefix, error) {
 	links, err := dump(h.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("list interfaces: %w", err)
@@ -203,14 +221,14 @@ func (h *host) prefixes(except string) ([]usedPrefix, error) {
 			out = append(out, usedPrefix{prefix: p, link: names[index], isAddr: isAddr})
 		}
 	}
-	addrs, err := dump(func() ([]netlink.Addr, error) { return h.AddrList(nil, netlink.FAMILY_V4) })
+	addrs, err := dump(func() ([]netlink.Addr, error) { return h.AddrList(nil, family) })
 	if err != nil {
 		return nil, fmt.Errorf("list addresses: %w", err)
 	}
 	for _, a := range addrs {
 		add(a.IPNet, a.LinkIndex, true)
 	}
-	routes, err := dump(func() ([]netlink.Route, error) { return h.RouteList(nil, netlink.FAMILY_V4) })
+	routes, err := dump(func() ([]netlink.Route, error) { return h.RouteList(nil, family) })
 	if err != nil {
 		return nil, fmt.Errorf("list routes: %w", err)
 	}
@@ -224,9 +242,10 @@ func toPrefix(n *net.IPNet) (netip.Prefix, bool) {
 	if n == nil {
 		return netip.Prefix{}, false
 	}
-	ip, ok := netip.AddrFromSlice(n.IP.To4())
+	ip, ok := netip.AddrFromSlice(n.IP)
+	ip = ip.Unmap()
 	ones, bits := n.Mask.Size()
-	return netip.PrefixFrom(ip, ones), ok && bits == 32
+	return netip.PrefixFrom(ip, ones), ok && bits == ip.BitLen()
 }
 
 // UsedPrefixes are the IPv4 networks of the machine that pods must stay out of, for plan.ChooseCIDR; what belongs
@@ -235,7 +254,7 @@ func UsedPrefixes(cfg Config) ([]netip.Prefix, error) {
 	var out []netip.Prefix
 	s := &Setup{cfg: cfg}
 	err := s.onHost(func(h *host) error {
-		used, err := h.prefixes(cfg.Bridge)
+		used, err := h.prefixes(cfg.Bridge, netlink.FAMILY_V4)
 		for _, u := range used {
 			out = append(out, u.prefix.Masked())
 		}
@@ -264,9 +283,9 @@ func (s *Setup) mtu(h *host) int {
 	return 1500
 }
 
-// onlyAddress makes p the one IPv4 address of a link.
+// onlyAddress makes p the one address of its family of a link, beside what IPv6 gives every link.
 func (h *host) onlyAddress(link netlink.Link, p netip.Prefix) error {
-	have, err := dump(func() ([]netlink.Addr, error) { return h.AddrList(link, netlink.FAMILY_V4) })
+	have, err := dump(func() ([]netlink.Addr, error) { return h.AddrList(link, familyOf(p.Addr())) })
 	if err != nil {
 		return fmt.Errorf("list addresses of %s: %w", link.Attrs().Name, err)
 	}
@@ -276,6 +295,9 @@ func (h *host) onlyAddress(link netlink.Link, p netip.Prefix) error {
 			found = true
 			continue
 		}
+		if a.IP.IsLinkLocalUnicast() && p.Addr().Is6() {
+			continue
+		}
 		if err := h.AddrDel(link, &a); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
 			return fmt.Errorf("remove address %s from %s: %w", a.IPNet, link.Attrs().Name, err)
 		}
@@ -283,14 +305,18 @@ func (h *host) onlyAddress(link netlink.Link, p netip.Prefix) error {
 	if found {
 		return nil
 	}
-	if err := h.AddrReplace(link, &netlink.Addr{IPNet: ipNet(p)}); err != nil {
+	a := &netlink.Addr{IPNet: ipNet(p)}
+	if p.Addr().Is6() {
+		a.Flags = unix.IFA_F_NODAD // nobody else gives out these, and a second's wait for nothing would be every pod's
+	}
+	if err := h.AddrReplace(link, a); err != nil {
 		return fmt.Errorf("give %s to %s: %w", p, link.Attrs().Name, err)
 	}
 	return nil
 }
 
 func ipNet(p netip.Prefix) *net.IPNet {
-	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), 32)}
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
 // removeBridge takes the bridge away, with what of ours is still on it.

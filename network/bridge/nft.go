@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -17,39 +19,75 @@ import (
 
 const tablePrefix = "ledge_"
 
-// ensureRules makes the kernel's table what it should be, if it is not.
-func (s *Setup) ensureRules(h *host) error {
+// wanted are the tables of this node.
+func (s *Setup) wanted() []table {
 	_, anchor := s.anchor()
-	want := compile(s.table, s.cfg.Bridge, anchor, s.book.CIDR(), s.book.Entries(), s.forwarded)
+	out := []table{compile(s.table, s.cfg.Bridge, anchor, s.book.CIDR(), s.book.Entries(), s.forwarded)}
+	if s.book.Dual() {
+		out = append(out, compile6(s.table, s.cfg.Bridge, anchor, s.book.CIDR6(), s.book.Entries(), s.uplinks6))
+	}
+	return out
+}
+
+// ensureRules makes the kernel's tables what they should be, if they are not.
+func (s *Setup) ensureRules(h *host) error {
+	want := s.wanted()
 	gen, err := generation()
 	if err != nil {
 		return fmt.Errorf("ask for the state of nftables: %w", err)
 	}
-	var stale []change
-	whole := false
-	// The kernel counts the changes anyone makes: the same count means that the table is as we left it.
-	if gen == s.applied && s.applied != 0 {
-		stale = want.changes(s.have)
-	} else if stale, whole, err = h.staleChains(want); err != nil {
-		return fmt.Errorf("read nftables table %s: %w", want.name, err)
-	}
+	known := gen == s.applied && s.applied != 0 && len(s.have) == len(want)
 	s.applied = 0
-	if whole {
-		err = h.replaceTable(want)
-	} else if len(stale) > 0 {
-		err = h.changeChains(want.name, stale)
+	writes := uint32(0)
+	for i, w := range want {
+		var have *table
+		if known {
+			have = &s.have[i]
+		}
+		wrote, err := h.ensureTable(w, have)
+		if err != nil {
+			return err
+		}
+		if wrote {
+			writes++
+		}
 	}
-	if err != nil {
-		return fmt.Errorf("write nftables table %s: %w", want.name, explain(err))
-	}
-	if whole || len(stale) > 0 {
+	if writes > 0 {
 		before := gen
-		if gen, err = generation(); err != nil || gen != before+1 {
+		if gen, err = generation(); err != nil || gen != before+writes {
 			gen = 0 // somebody else changed rules meanwhile: read next time
 		}
 	}
 	s.applied, s.have = gen, want
 	return nil
+}
+
+// ensureTable makes one table what it should be. have is what is known to be in the kernel; nil: it is read.
+func (h *host) ensureTable(want table, have *table) (wrote bool, err error) {
+	var stale []change
+	whole := false
+	// The kernel counts the changes anyone makes: the same count means that the table is as we left it.
+	if have != nil {
+		stale = want.changes(*have)
+	} else if stale, whole, err = h.staleChains(want); err != nil {
+		return false, fmt.Errorf("read nftables table %s: %w", want.name, err)
+	}
+	if whole {
+		err = h.replaceTable(want)
+	} else if len(stale) > 0 {
+		err = h.changeChains(want, stale)
+	}
+	if err != nil {
+		return false, fmt.Errorf("write nftables table %s: %w", want.name, explain(err))
+	}
+	return whole || len(stale) > 0, nil
+}
+
+func (t table) family() nftables.TableFamily {
+	if t.v6 {
+		return nftables.TableFamilyIPv6
+	}
+	return nftables.TableFamilyIPv4
 }
 
 // generation is the kernel's count of nftables transactions in this network namespace.
@@ -116,7 +154,7 @@ func (h *host) staleChains(want table) (stale []change, whole bool, err error) {
 	if err != nil {
 		return nil, false, err
 	}
-	all, err := c.ListChainsOfTableFamily(nftables.TableFamilyIPv4)
+	all, err := c.ListChainsOfTableFamily(want.family())
 	if err != nil {
 		return nil, false, err
 	}
@@ -129,7 +167,7 @@ func (h *host) staleChains(want table) (stale []change, whole bool, err error) {
 	if len(have) != len(want.chains) {
 		return nil, true, nil
 	}
-	t := &nftables.Table{Name: want.name, Family: nftables.TableFamilyIPv4}
+	t := &nftables.Table{Name: want.name, Family: want.family()}
 	for _, ch := range want.chains {
 		if !have[ch.name] {
 			return nil, true, nil
@@ -147,18 +185,18 @@ func (h *host) staleChains(want table) (stale []change, whole bool, err error) {
 }
 
 // uplinks reads back, from the table itself, which interfaces an earlier process made forward packets.
-func (h *host) uplinks(name string) ([]string, error) {
+func (h *host) uplinks(t table) ([]string, error) {
 	c, err := h.nft.get()
 	if err != nil {
 		return nil, err
 	}
-	tables, err := h.tables()
-	if err != nil || !slices.Contains(tables, name) {
+	tables, err := h.tablesOf(t.family())
+	if err != nil || !slices.Contains(tables, t.name) {
 		return nil, err
 	}
-	rules, err := c.GetRules(&nftables.Table{Name: name, Family: nftables.TableFamilyIPv4}, &nftables.Chain{Name: chainUplinks})
+	rules, err := c.GetRules(&nftables.Table{Name: t.name, Family: t.family()}, &nftables.Chain{Name: chainUplinks})
 	if err != nil {
-		return nil, fmt.Errorf("read nftables table %s: %w", name, err)
+		return nil, fmt.Errorf("read nftables table %s: %w", t.name, err)
 	}
 	var out []string
 	for _, r := range rules {
@@ -190,7 +228,7 @@ func (h *host) replaceTable(want table) error {
 	if err != nil {
 		return err
 	}
-	t := &nftables.Table{Name: want.name, Family: nftables.TableFamilyIPv4}
+	t := &nftables.Table{Name: want.name, Family: want.family()}
 	c.AddTable(t) // so that there is one to delete
 	c.DelTable(t)
 	c.AddTable(t)
@@ -211,12 +249,12 @@ func (h *host) replaceTable(want table) error {
 
 // changeChains changes only the rules of some chains, also in one transaction. It is ten times as fast as the whole
 // table, whose hooks the kernel takes out and puts in.
-func (h *host) changeChains(name string, changes []change) error {
+func (h *host) changeChains(of table, changes []change) error {
 	c, err := h.nft.get()
 	if err != nil {
 		return err
 	}
-	t := &nftables.Table{Name: name, Family: nftables.TableFamilyIPv4}
+	t := &nftables.Table{Name: of.name, Family: of.family()}
 	for _, ch := range changes {
 		if ch.flush {
 			c.FlushChain(&nftables.Chain{Name: ch.chain, Table: t})
@@ -238,38 +276,44 @@ func hooks() map[string]*nftables.ChainHook {
 		"postrouting": nftables.ChainHookPostrouting, "forward": nftables.ChainHookForward}
 }
 
-// deleteTable removes a table; none is fine, also where the kernel has no nftables at all.
+// deleteTable removes the tables of a name; none is fine, also where the kernel has no nftables at all.
 func (h *host) deleteTable(name string) error {
-	others, err := h.tables()
-	if err != nil {
-		if errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EINVAL) {
-			return nil
+	return h.deleteTables(table{name: name}, table{name: name, v6: true})
+}
+
+func (h *host) deleteTables(tables ...table) error {
+	for _, t := range tables {
+		others, err := h.tablesOf(t.family())
+		if err != nil {
+			if errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EINVAL) {
+				continue
+			}
+			return fmt.Errorf("list nftables tables: %w", err)
 		}
-		return fmt.Errorf("list nftables tables: %w", err)
-	}
-	for _, have := range others {
-		if have != name {
+		if !slices.Contains(others, t.name) {
 			continue
 		}
 		c, err := h.nft.get()
 		if err != nil {
 			return err
 		}
-		c.DelTable(&nftables.Table{Name: name, Family: nftables.TableFamilyIPv4})
+		c.DelTable(&nftables.Table{Name: t.name, Family: t.family()})
 		if err := c.Flush(); err != nil && !errors.Is(err, unix.ENOENT) {
-			return fmt.Errorf("delete nftables table %s: %w", name, err)
+			return fmt.Errorf("delete nftables table %s: %w", t.name, err)
 		}
 	}
 	return nil
 }
 
-// tables are the names of all tables that instances of ledge made.
-func (h *host) tables() ([]string, error) {
+// tables are the names of all tables that instances of ledge made. Each has one of IPv4.
+func (h *host) tables() ([]string, error) { return h.tablesOf(nftables.TableFamilyIPv4) }
+
+func (h *host) tablesOf(family nftables.TableFamily) ([]string, error) {
 	c, err := h.nft.get()
 	if err != nil {
 		return nil, err
 	}
-	tables, err := c.ListTablesOfFamily(nftables.TableFamilyIPv4)
+	tables, err := c.ListTablesOfFamily(family)
 	var out []string
 	for _, t := range tables {
 		if strings.HasPrefix(t.Name, tablePrefix) {
@@ -294,15 +338,14 @@ func (r rule) exprs() []expr.Any {
 	if r.notOIF != "" {
 		meta(expr.MetaKeyOIFNAME, expr.CmpOpNeq, ifname(r.notOIF))
 	}
-	const srcOffset, dstOffset = 12, 16 // in the IPv4 header
 	if r.src.IsValid() {
-		out = append(out, address(srcOffset, r.src.Bits(), expr.CmpOpEq, r.src.Masked().Addr().As4())...)
+		out = append(out, address(source, r.src, expr.CmpOpEq)...)
 	}
 	if r.dst.IsValid() {
-		out = append(out, address(dstOffset, r.dst.Bits(), expr.CmpOpEq, r.dst.Masked().Addr().As4())...)
+		out = append(out, address(destination, r.dst, expr.CmpOpEq)...)
 	}
 	if r.notDst.IsValid() {
-		out = append(out, address(dstOffset, r.notDst.Bits(), expr.CmpOpNeq, r.notDst.Masked().Addr().As4())...)
+		out = append(out, address(destination, r.notDst, expr.CmpOpNeq)...)
 	}
 	if r.dstLocal {
 		out = append(out, &expr.Fib{Register: 1, ResultADDRTYPE: true, FlagDADDR: true},
@@ -331,21 +374,32 @@ func (r rule) action() []expr.Any {
 	case jump:
 		return []expr.Any{&expr.Verdict{Kind: expr.VerdictJump, Chain: r.chain}}
 	case dnat:
-		to := r.to.Addr().As4()
-		return []expr.Any{&expr.Immediate{Register: 1, Data: to[:]},
+		family := uint32(unix.NFPROTO_IPV4)
+		if r.to.Addr().Is6() {
+			family = unix.NFPROTO_IPV6
+		}
+		return []expr.Any{&expr.Immediate{Register: 1, Data: r.to.Addr().AsSlice()},
 			&expr.Immediate{Register: 2, Data: binaryutil.BigEndian.PutUint16(r.to.Port())},
-			&expr.NAT{Type: expr.NATTypeDestNAT, Family: unix.NFPROTO_IPV4, RegAddrMin: 1, RegProtoMin: 2}}
+			&expr.NAT{Type: expr.NATTypeDestNAT, Family: family, RegAddrMin: 1, RegProtoMin: 2}}
 	}
 	return []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}}
 }
 
-func address(offset uint32, bits int, op expr.CmpOp, want [4]byte) []expr.Any {
-	out := []expr.Any{&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: 4}}
-	if bits < 32 {
-		mask := binaryutil.BigEndian.PutUint32(^uint32(0) << (32 - bits))
-		out = append(out, &expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: mask, Xor: make([]byte, 4)})
+// Where the addresses stand in a packet's header.
+type where struct{ v4, v6 uint32 }
+
+var source, destination = where{12, 8}, where{16, 24}
+
+func address(at where, want netip.Prefix, op expr.CmpOp) []expr.Any {
+	offset, n := at.v4, 4
+	if want.Addr().Is6() {
+		offset, n = at.v6, 16
 	}
-	return append(out, &expr.Cmp{Op: op, Register: 1, Data: want[:]})
+	out := []expr.Any{&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: uint32(n)}}
+	if want.Bits() < 8*n {
+		out = append(out, &expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: uint32(n), Mask: net.CIDRMask(want.Bits(), 8*n), Xor: make([]byte, n)})
+	}
+	return append(out, &expr.Cmp{Op: op, Register: 1, Data: want.Masked().Addr().AsSlice()})
 }
 
 // ifname is an interface name as the kernel compares it: all 16 bytes.

@@ -33,9 +33,9 @@ func mac(a netip.Addr) net.HardwareAddr {
 }
 
 type podLink struct {
-	uid  string
-	addr netip.Addr
-	link netlink.Link
+	uid         string
+	addr, addr6 netip.Addr
+	link        netlink.Link
 }
 
 // podLinks are the ports of a bridge that carry our mark.
@@ -50,10 +50,12 @@ func (h *host) podLinks(bridge netlink.Link) ([]podLink, error) {
 			continue
 		}
 		rest, ours := strings.CutPrefix(l.Attrs().Alias, podMark)
-		uid, ip, ok := strings.Cut(rest, " ")
+		uid, ips, ok := strings.Cut(rest, " ")
+		ip, ip6, _ := strings.Cut(ips, ",")
 		addr, err := netip.ParseAddr(ip)
 		if ours && ok && err == nil {
-			out = append(out, podLink{uid: uid, addr: addr, link: l})
+			addr6, _ := netip.ParseAddr(ip6) // mostly there is none
+			out = append(out, podLink{uid: uid, addr: addr, addr6: addr6, link: l})
 		}
 	}
 	return out, nil
@@ -67,6 +69,9 @@ func (s *Setup) ensureLink(h *host, e plan.Entry, ns int) error {
 		return fmt.Errorf("find bridge %s: %w", s.cfg.Bridge, err)
 	}
 	alias, name := podMark+e.Pod.UID+" "+e.Addr.String(), linkName(s.cfg.Bridge, e.Pod.UID)
+	if e.Addr6.IsValid() {
+		alias += "," + e.Addr6.String()
+	}
 	link, err := h.LinkByName(name)
 	if err == nil && (!ours(link, e.Pod.UID) || !paired(link, ns)) {
 		// It leads to a namespace the pod no longer has.
@@ -133,8 +138,8 @@ func paired(link netlink.Link, ns int) bool {
 	return same
 }
 
-// configurePod sets up a pod's side: loopback, its one address, the way out.
-func configurePod(ns int, addr netip.Prefix, gateway netip.Addr) error {
+// configurePod sets up a pod's side: loopback, its addresses, the way out.
+func configurePod(ns int, e plan.Entry, book *plan.Book) error {
 	return within(ns, func() error {
 		nh, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 		if err != nil {
@@ -153,22 +158,43 @@ func configurePod(ns int, addr netip.Prefix, gateway netip.Addr) error {
 		if err != nil {
 			return fmt.Errorf("find %s: %w", podInterface, err)
 		}
-		if err := h.onlyAddress(eth, addr); err != nil {
+		if err := h.onlyAddress(eth, netip.PrefixFrom(e.Addr, book.CIDR().Bits())); err != nil {
 			return err
 		}
 		if err := refuseRouters(); err != nil {
 			return err
 		}
+		if book.Dual() {
+			if err := ownIPv6(podInterface); err != nil {
+				return err
+			}
+		}
 		if err := h.up(eth); err != nil {
 			return err
 		}
-		all := &net.IPNet{IP: net.IPv4zero.To4(), Mask: net.CIDRMask(0, 32)}
-		route := netlink.Route{LinkIndex: eth.Attrs().Index, Gw: gateway.AsSlice(), Dst: all}
-		if err := h.RouteReplace(&route); err != nil {
-			return fmt.Errorf("set default route: %w", err)
+		if err := h.defaultRoute(eth, book.Gateway()); err != nil || !book.Dual() {
+			return err
 		}
-		return nil
+		if err := h.onlyAddress(eth, netip.PrefixFrom(e.Addr6, book.CIDR6().Bits())); err != nil {
+			return err
+		}
+		if err := waitHeard(podInterface, e.Addr6); err != nil {
+			return err
+		}
+		return h.defaultRoute(eth, book.Gateway6())
 	})
+}
+
+func (h *host) defaultRoute(link netlink.Link, gateway netip.Addr) error {
+	all := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+	if gateway.Is6() {
+		all = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+	}
+	route := netlink.Route{LinkIndex: link.Attrs().Index, Gw: gateway.AsSlice(), Dst: ipNet(all)}
+	if err := h.RouteReplace(&route); err != nil {
+		return fmt.Errorf("set default route: %w", err)
+	}
+	return nil
 }
 
 // refuseRouters keeps another pod from becoming the IPv6 router of this one (CVE-2020-10749).

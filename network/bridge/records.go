@@ -25,7 +25,10 @@ type podRecord struct {
 type sharedRecord struct {
 	Boot       string
 	CIDR       netip.Prefix
+	CIDR6      netip.Prefix
 	Forwarding []string // interfaces that forward only because of us
+	Forward6   bool     // IPv6 is forwarded only because of us
+	Uplinks6   []string // by these interfaces
 }
 
 func (r records) shared() string { return filepath.Join(r.dir, "shared.json") }

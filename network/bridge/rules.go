@@ -14,7 +14,7 @@ import (
 type rule struct {
 	iif, oif string       // interface names
 	notOIF   string       // not this outgoing interface
-	src, dst netip.Prefix // IPv4
+	src, dst netip.Prefix // of the table's family
 	notDst   netip.Prefix
 	dstLocal bool  // the destination is an address of the host
 	dnated   bool  // the connection's destination was translated
@@ -45,6 +45,7 @@ type chain struct {
 // table is everything an instance wants of nftables.
 type table struct {
 	name   string
+	v6     bool
 	chains []chain
 }
 
@@ -65,29 +66,13 @@ var (
 
 // compile says what the table must be. anchor is the interface that hears broadcasts twice, uplinks are the interfaces that this node made forward packets.
 func compile(name, bridge, anchor string, cidr netip.Prefix, entries []plan.Entry, uplinks []string) table {
-	toPods := chain{name: "hostports"}
-	for _, e := range entries {
-		for _, p := range e.Pod.Ports {
-			r := rule{proto: protocols[p.Protocol], dport: p.HostPort, verdict: dnat,
-				to: netip.AddrPortFrom(e.Addr, p.ContainerPort), note: e.Pod.Namespace + "/" + e.Pod.Name}
-			if p.HostIP.IsValid() {
-				r.dst = netip.PrefixFrom(p.HostIP, 32)
-			}
-			toPods.rules = append(toPods.rules, r)
-		}
-	}
+	toPods := hostPorts(entries, false)
 	toLocal := rule{dstLocal: true, verdict: jump, chain: toPods.name}
 	// Of the loopback network only 127.0.0.1 is translated: 127.0.0.53 and the like are the host's own resolvers,
 	// and a DNS pod on port 53 must not take them over.
 	toLocalhost, toOther := rule{dst: localhost, verdict: jump, chain: toPods.name}, toLocal
 	toOther.notDst = loopback
-	stay := chain{name: "stay"}
-	uplink := chain{name: chainUplinks, kind: "filter", hook: "forward", priority: priorityFilter}
-	for _, u := range uplinks {
-		// Forwarding is needed between these interfaces and pods. Among themselves they keep not forwarding.
-		uplink.rules = append(uplink.rules, rule{iif: u, verdict: jump, chain: stay.name})
-		stay.rules = append(stay.rules, rule{oif: u, verdict: drop, note: "was not forwarding before"})
-	}
+	stay, uplink := keepApart(uplinks)
 	return table{name: name, chains: []chain{
 		toPods, stay,
 		// route_localnet on the bridge, without which 127.0.0.1 cannot reach host ports, would let pods reach what
@@ -105,6 +90,40 @@ func compile(name, bridge, anchor string, cidr netip.Prefix, entries []plan.Entr
 	}}
 }
 
+// hostPorts are the translations to pods, in one family.
+func hostPorts(entries []plan.Entry, v6 bool) chain {
+	out := chain{name: "hostports"}
+	for _, e := range entries {
+		to := e.Addr
+		if v6 {
+			to = e.Addr6
+		}
+		for _, p := range e.Pod.Ports {
+			if !to.IsValid() || p.HostIP.IsValid() && p.HostIP.Is6() != v6 {
+				continue
+			}
+			r := rule{proto: protocols[p.Protocol], dport: p.HostPort, verdict: dnat,
+				to: netip.AddrPortFrom(to, p.ContainerPort), note: e.Pod.Namespace + "/" + e.Pod.Name}
+			if p.HostIP.IsValid() {
+				r.dst = netip.PrefixFrom(p.HostIP, p.HostIP.BitLen())
+			}
+			out.rules = append(out.rules, r)
+		}
+	}
+	return out
+}
+
+// keepApart: forwarding is needed between these interfaces and pods. Among themselves they keep not forwarding.
+func keepApart(uplinks []string) (stay, uplink chain) {
+	stay = chain{name: "stay"}
+	uplink = chain{name: chainUplinks, kind: "filter", hook: "forward", priority: priorityFilter}
+	for _, u := range uplinks {
+		uplink.rules = append(uplink.rules, rule{iif: u, verdict: jump, chain: stay.name})
+		stay.rules = append(stay.rules, rule{oif: u, verdict: drop, note: "was not forwarding before"})
+	}
+	return stay, uplink
+}
+
 var protocols = map[string]uint8{"TCP": 6, "UDP": 17, "SCTP": 132}
 
 // match is the left half of the rule, in nft's words.
@@ -118,14 +137,22 @@ func (r rule) match() string {
 	add(r.iif != "", "iifname %s", r.iif)
 	add(r.oif != "", "oifname %s", r.oif)
 	add(r.notOIF != "", "oifname != %s", r.notOIF)
-	add(r.src.IsValid(), "ip saddr %s", r.src)
-	add(r.dst.IsValid(), "ip daddr %s", r.dst)
-	add(r.notDst.IsValid(), "ip daddr != %s", r.notDst)
+	add(r.src.IsValid(), ipOf(r.src)+" saddr %s", r.src)
+	add(r.dst.IsValid(), ipOf(r.dst)+" daddr %s", r.dst)
+	add(r.notDst.IsValid(), ipOf(r.notDst)+" daddr != %s", r.notDst)
 	add(r.dstLocal, "fib daddr type local")
 	add(r.dnated, "ct status dnat")
 	add(r.proto != 0, "ip protocol %d", r.proto)
 	add(r.dport != 0, "th dport %d", r.dport)
 	return strings.Join(out, " ")
+}
+
+// ipOf is nft's word for a family.
+func ipOf(p netip.Prefix) string {
+	if p.Addr().Is6() {
+		return "ip6"
+	}
+	return "ip"
 }
 
 func (r rule) String() string {
@@ -175,7 +202,11 @@ func (t table) changes(old table) []change {
 
 func (t table) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "table ip %s\n", t.name)
+	family := "ip"
+	if t.v6 {
+		family = "ip6"
+	}
+	fmt.Fprintf(&b, "table %s %s\n", family, t.name)
 	for _, c := range t.chains {
 		fmt.Fprintf(&b, "chain %s", c.name)
 		if c.hook != "" {

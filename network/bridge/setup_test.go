@@ -150,8 +150,8 @@ func TestFiftyPods(t *testing.T) {
 	l.in(l.host, func() error { // what was added bit by bit is what is wanted
 		h := &host{nft: &nftConn{}}
 		defer h.nft.drop()
-		stale, whole, err := h.staleChains(s.have)
-		if len(stale) > 0 || whole || len(s.have.chains[0].rules) != 2*pods {
+		stale, whole, err := h.staleChains(s.have[0])
+		if len(stale) > 0 || whole || len(s.have[0].chains[0].rules) != 2*pods {
 			t.Error("the kernel's rules differ:", whole, stale)
 		}
 		return err

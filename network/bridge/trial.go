@@ -95,5 +95,5 @@ func tryRules(h *host) error {
 }
 
 func tryFlows(h *host) error {
-	return h.deleteFlows(staleFlows{addrs: []netip.Addr{netip.MustParseAddr("10.42.0.2")}})
+	return h.deleteFlows(staleFlows{addrs: []netip.Addr{netip.MustParseAddr("10.42.0.2")}}, false)
 }

@@ -19,8 +19,8 @@ type Machine struct {
 }
 
 // NewMachine begins a machine without pods.
-func NewMachine(cidr netip.Prefix) (*Machine, error) {
-	b, err := plan.NewBook(cidr)
+func NewMachine(cidr netip.Prefix, cidr6 ...netip.Prefix) (*Machine, error) {
+	b, err := plan.NewBook(cidr, append(cidr6, netip.Prefix{})[0])
 	return &Machine{book: b}, err
 }
 
@@ -68,7 +68,7 @@ func (s *Setup) Attach(ctx context.Context, pod network.Pod) ([]netip.Addr, erro
 	if err != nil {
 		return nil, err
 	}
-	return []netip.Addr{e.Addr}, nil
+	return e.Addrs(), nil
 }
 
 // Detach forgets a pod.

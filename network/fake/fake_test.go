@@ -11,8 +11,8 @@ import (
 )
 
 func TestSuite(t *testing.T) {
-	networktest.Run(t, func(t *testing.T, cidr netip.Prefix) networktest.Machine {
-		m, err := NewMachine(cidr)
+	networktest.Run(t, func(t *testing.T, cidr, cidr6 netip.Prefix) networktest.Machine {
+		m, err := NewMachine(cidr, cidr6)
 		if err != nil {
 			t.Fatal(err)
 		}

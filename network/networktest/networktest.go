@@ -23,8 +23,8 @@ type Machine struct {
 	Left func(t *testing.T) []string
 }
 
-// Run tries everything. fresh makes a machine whose pods get addresses of cidr.
-func Run(t *testing.T, fresh func(t *testing.T, cidr netip.Prefix) Machine) {
+// Run tries everything. fresh makes a machine whose pods get addresses of cidr, and of cidr6 if that is valid.
+func Run(t *testing.T, fresh func(t *testing.T, cidr, cidr6 netip.Prefix) Machine) {
 	for _, c := range []struct {
 		name string
 		cidr string
@@ -42,8 +42,73 @@ func Run(t *testing.T, fresh func(t *testing.T, cidr netip.Prefix) Machine) {
 		{"AtOnce", "10.77.0.0/24", atOnce},
 		{"BadPods", "10.77.0.0/24", badPods},
 	} {
-		t.Run(c.name, func(t *testing.T) { c.try(t, fresh(t, netip.MustParsePrefix(c.cidr))) })
+		t.Run(c.name, func(t *testing.T) { c.try(t, fresh(t, netip.MustParsePrefix(c.cidr), netip.Prefix{})) })
 	}
+	t.Run("DualStack", func(t *testing.T) {
+		dualStack(t, fresh(t, netip.MustParsePrefix("10.77.0.0/24"), cidr6))
+	})
+	t.Run("DualStackExhaustion", func(t *testing.T) {
+		dualExhaustion(t, fresh(t, netip.MustParsePrefix("10.77.0.0/24"), netip.MustParsePrefix("fd77::/125")))
+	})
+}
+
+var cidr6 = netip.MustParsePrefix("fd77:0:0:1::/64")
+
+// dualStack: two addresses, IPv4 first, the same again, also by the next process; ports by address of either family.
+func dualStack(t *testing.T, m Machine) {
+	s := m.Start(t)
+	ready(t, s)
+	both := func(s network.Setup, p network.Pod) [2]netip.Addr {
+		t.Helper()
+		got, err := s.Attach(t.Context(), p)
+		if err != nil || len(got) != 2 || !cidrOf.Contains(got[0]) || !cidr6.Contains(got[1]) {
+			t.Fatalf("Attach %s: %v %v", p.UID, got, err)
+		}
+		return [2]netip.Addr(got)
+	}
+	port := network.Port{HostPort: 18080, ContainerPort: 80, Protocol: "TCP"}
+	a, b := pod(t, m, "a", port), pod(t, m, "b")
+	had, other := both(s, a), both(s, b)
+	if had[0] == other[0] || had[1] == other[1] {
+		t.Errorf("shared: %v %v", had, other)
+	}
+	s = m.Start(t)
+	ready(t, s)
+	if again := both(s, a); again != had {
+		t.Errorf("%v before a restart, %v after", had, again)
+	}
+	if fresh := both(s, pod(t, m, "c")); fresh[1] == had[1] || fresh[1] == other[1] {
+		t.Errorf("%v was given out twice", fresh)
+	}
+	port.HostIP = netip.MustParseAddr("fd99::1")
+	if _, err := s.Attach(t.Context(), pod(t, m, "d", port)); !errors.Is(err, network.ErrPortInUse) {
+		t.Error("a port of all addresses is one of each:", err)
+	}
+	must(t, "Detach", s.Detach(t.Context(), "d"))
+	must(t, "Retain", s.Retain(t.Context(), []string{"b"}))
+	both(s, pod(t, m, "e"))
+	must(t, "Close", s.Close(t.Context()))
+	gone(t, m)
+}
+
+func dualExhaustion(t *testing.T, m Machine) {
+	s := m.Start(t)
+	ready(t, s)
+	for i := range 5 {
+		if _, err := s.Attach(t.Context(), pod(t, m, fmt.Sprint("u", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	last := pod(t, m, "last")
+	if _, err := s.Attach(t.Context(), last); !errors.Is(err, network.ErrExhausted) {
+		t.Fatal("a sixth address of five:", err)
+	}
+	must(t, "Detach", s.Detach(t.Context(), "u3"))
+	if got, err := s.Attach(t.Context(), last); err != nil || len(got) != 2 {
+		t.Errorf("%v %v", got, err)
+	}
+	must(t, "Close", s.Close(t.Context()))
+	gone(t, m)
 }
 
 // cidrOf is large enough for what all tests check.

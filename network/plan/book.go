@@ -13,22 +13,51 @@ import (
 
 // Entry is a pod with its address. Its ports are normalized: protocol in capitals, HostIP zero for every address.
 type Entry struct {
-	Pod  network.Pod
-	Addr netip.Addr
+	Pod   network.Pod
+	Addr  netip.Addr // IPv4
+	Addr6 netip.Addr // IPv6; zero where pods have none
+}
+
+// Addrs are a pod's addresses, IPv4 first.
+func (e Entry) Addrs() []netip.Addr {
+	out := []netip.Addr{e.Addr}
+	if e.Addr6.IsValid() {
+		out = append(out, e.Addr6)
+	}
+	return out
 }
 
 // Book knows who has what. It is not safe for concurrent use.
 type Book struct {
-	pool    pool
+	pool    *pool
+	pool6   *pool            // nil: IPv4 only
 	entries map[string]Entry // by pod UID
 }
 
-// NewBook begins an empty book for the pods of one IPv4 network.
-func NewBook(cidr netip.Prefix) (*Book, error) {
-	if !cidr.IsValid() || !cidr.Addr().Is4() || cidr.Bits() < 8 || cidr.Bits() > 29 {
-		return nil, fmt.Errorf("pod CIDR %s: want an IPv4 network between /8 and /29", cidr)
+// NewBook begins an empty book for the pods of one IPv4 network and, where there is one, an IPv6 network.
+func NewBook(cidr, cidr6 netip.Prefix) (*Book, error) {
+	if err := CheckCIDRs(cidr, cidr6); err != nil {
+		return nil, err
 	}
-	return &Book{pool: pool{cidr: cidr.Masked(), used: map[netip.Addr]string{}}, entries: map[string]Entry{}}, nil
+	b := &Book{pool: newPool(cidr), entries: map[string]Entry{}}
+	if cidr6.IsValid() {
+		b.pool6 = newPool(cidr6)
+	}
+	return b, nil
+}
+
+// CheckCIDRs says whether pods can be given addresses of these networks.
+func CheckCIDRs(cidr, cidr6 netip.Prefix) error {
+	if !cidr.IsValid() || !cidr.Addr().Is4() || cidr.Bits() < 8 || cidr.Bits() > 29 {
+		return fmt.Errorf("pod CIDR %s: want an IPv4 network between /8 and /29", cidr)
+	}
+	if !cidr6.IsValid() {
+		return nil
+	}
+	if a := cidr6.Addr(); !a.Is6() || a.Is4In6() || a.IsLinkLocalUnicast() || a.IsMulticast() || cidr6.Bits() < 48 || cidr6.Bits() > 125 {
+		return fmt.Errorf("pod CIDR %s: want an IPv6 network between /48 and /125, such as fd42:1:2:3::/64", cidr6)
+	}
+	return nil
 }
 
 // CIDR is the network of the pods.
@@ -36,6 +65,25 @@ func (b *Book) CIDR() netip.Prefix { return b.pool.cidr }
 
 // Gateway is the board's own address in that network: the first one.
 func (b *Book) Gateway() netip.Addr { return b.pool.at(1) }
+
+// CIDR6 is the IPv6 network of the pods; zero if they have none.
+func (b *Book) CIDR6() netip.Prefix {
+	if b.pool6 == nil {
+		return netip.Prefix{}
+	}
+	return b.pool6.cidr
+}
+
+// Gateway6 is the board's address in that.
+func (b *Book) Gateway6() netip.Addr {
+	if b.pool6 == nil {
+		return netip.Addr{}
+	}
+	return b.pool6.at(1)
+}
+
+// Dual says whether pods have IPv6 addresses too.
+func (b *Book) Dual() bool { return b.pool6 != nil }
 
 // Get finds a pod.
 func (b *Book) Get(uid string) (Entry, bool) {
@@ -55,11 +103,12 @@ func (b *Book) Entries() []Entry {
 
 // Restore enters a pod known from before, with the address it has. What contradicts the book is refused.
 func (b *Book) Restore(e Entry) error {
-	if !b.pool.usable(e.Addr) {
-		return fmt.Errorf("restore %s: %s is no pod address of %s", describe(e.Pod), e.Addr, b.pool.cidr)
+	if err := b.pool.check(e.Addr, e.Pod.UID); err != nil {
+		return fmt.Errorf("restore %s: %w", describe(e.Pod), err)
 	}
-	if owner, taken := b.pool.used[e.Addr]; taken && owner != e.Pod.UID {
-		return fmt.Errorf("restore %s: %s belongs to pod %s", describe(e.Pod), e.Addr, owner)
+	// An IPv6 address that it had under another network, or not at all, it is given when it is attached again.
+	if b.pool6 == nil || e.Addr6.IsValid() && b.pool6.check(e.Addr6, e.Pod.UID) != nil {
+		e.Addr6 = netip.Addr{}
 	}
 	if old, had := b.entries[e.Pod.UID]; had && old.Addr != e.Addr {
 		return fmt.Errorf("restore %s: it already has %s", describe(e.Pod), old.Addr)
@@ -69,8 +118,14 @@ func (b *Book) Restore(e Entry) error {
 		return err
 	}
 	e.Pod.Ports = ports
-	b.pool.used[e.Addr], b.entries[e.Pod.UID] = e.Pod.UID, e
-	b.pool.last = max(b.pool.last, b.pool.offset(e.Addr))
+	if old, had := b.entries[e.Pod.UID]; had && old.Addr6.IsValid() && old.Addr6 != e.Addr6 {
+		delete(b.pool6.used, old.Addr6)
+	}
+	b.entries[e.Pod.UID] = e
+	b.pool.enter(e.Addr, e.Pod.UID)
+	if e.Addr6.IsValid() {
+		b.pool6.enter(e.Addr6, e.Pod.UID)
+	}
 	return nil
 }
 
@@ -92,6 +147,14 @@ func (b *Book) Claim(pod network.Pod) (e Entry, fresh bool, err error) {
 			return Entry{}, false, fmt.Errorf("connect %s: %w", describe(pod), err)
 		}
 	}
+	if b.pool6 != nil && !e.Addr6.IsValid() {
+		if e.Addr6, err = b.pool6.take(pod.UID); err != nil {
+			if !known {
+				delete(b.pool.used, e.Addr)
+			}
+			return Entry{}, false, fmt.Errorf("connect %s: %w", describe(pod), err)
+		}
+	}
 	b.entries[pod.UID] = e
 	return e, !known, nil
 }
@@ -100,6 +163,9 @@ func (b *Book) Claim(pod network.Pod) (e Entry, fresh bool, err error) {
 func (b *Book) Release(uid string) {
 	if e, ok := b.entries[uid]; ok {
 		delete(b.pool.used, e.Addr)
+		if e.Addr6.IsValid() {
+			delete(b.pool6.used, e.Addr6)
+		}
 		delete(b.entries, uid)
 	}
 }
@@ -117,6 +183,11 @@ func (b *Book) Others(keep []string) []string {
 }
 
 func (b *Book) checkPorts(pod network.Pod) ([]network.Port, error) {
+	for _, p := range pod.Ports {
+		if b.pool6 == nil && p.HostIP.Is6() && !p.HostIP.Is4In6() && !p.HostIP.IsUnspecified() {
+			return nil, fmt.Errorf("connect %s: host port %d on %s: pods have IPv4 addresses only", describe(pod), p.HostPort, p.HostIP)
+		}
+	}
 	others := make([]network.Pod, 0, len(b.entries))
 	for _, e := range b.entries {
 		others = append(others, e.Pod)
@@ -165,8 +236,6 @@ func normal(p network.Port) (network.Port, error) {
 		return p, fmt.Errorf("host port %d to container port %d: both must be 1 to 65535", p.HostPort, p.ContainerPort)
 	case p.Protocol != "TCP" && p.Protocol != "UDP" && p.Protocol != "SCTP":
 		return p, fmt.Errorf("host port %d: unknown protocol %q", p.HostPort, p.Protocol)
-	case p.HostIP.IsValid() && !p.HostIP.Is4():
-		return p, fmt.Errorf("host port %d on %s: pods have IPv4 addresses only", p.HostPort, p.HostIP)
 	}
 	return p, nil
 }
@@ -179,7 +248,7 @@ func collide(a, b network.Port) bool {
 // PortString names a host port for people: 8080/TCP, or 192.0.2.1:8080/TCP.
 func PortString(p network.Port) string {
 	if p.HostIP.IsValid() {
-		return fmt.Sprintf("%s:%d/%s", p.HostIP, p.HostPort, p.Protocol)
+		return netip.AddrPortFrom(p.HostIP, p.HostPort).String() + "/" + p.Protocol
 	}
 	return fmt.Sprintf("%d/%s", p.HostPort, p.Protocol)
 }

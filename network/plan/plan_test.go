@@ -14,7 +14,7 @@ import (
 
 func book(t *testing.T, cidr string) *Book {
 	t.Helper()
-	b, err := NewBook(netip.MustParsePrefix(cidr))
+	b, err := NewBook(netip.MustParsePrefix(cidr), netip.Prefix{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,7 +23,7 @@ func book(t *testing.T, cidr string) *Book {
 
 func TestNewBookRefuses(t *testing.T) {
 	for _, c := range []netip.Prefix{{}, netip.MustParsePrefix("fd00::/64"), netip.MustParsePrefix("10.0.0.0/30"), netip.MustParsePrefix("0.0.0.0/0")} {
-		if _, err := NewBook(c); err == nil {
+		if _, err := NewBook(c, netip.Prefix{}); err == nil {
 			t.Errorf("%s was accepted", c)
 		}
 	}
@@ -239,6 +239,48 @@ func TestChooseCIDR(t *testing.T) {
 		}
 		if got := ChooseCIDR(used).String(); got != c.want {
 			t.Errorf("used %v: %s, want %s", c.used, got, c.want)
+		}
+	}
+}
+
+// TestDualBook: a second address from a second network, with the same care.
+func TestDualBook(t *testing.T) {
+	b, err := NewBook(netip.MustParsePrefix("10.42.0.0/24"), netip.MustParsePrefix("fd42:0:0:7::99/64"))
+	if err != nil || b.Gateway6() != netip.MustParseAddr("fd42:0:0:7::1") || b.CIDR6() != netip.MustParsePrefix("fd42:0:0:7::/64") || !b.Dual() {
+		t.Fatalf("%v %v %v", b.Gateway6(), b.CIDR6(), err)
+	}
+	first, _, err := b.Claim(network.Pod{UID: "a"})
+	if err != nil || first.Addr6 != netip.MustParseAddr("fd42:0:0:7::2") || len(first.Addrs()) != 2 {
+		t.Fatalf("%+v %v", first, err)
+	}
+	// Restored from before there was IPv6, from another network, and whole.
+	for uid, six := range map[string]string{"old": "", "moved": "fd99::5", "whole": "fd42:0:0:7::abc", "taken": "fd42:0:0:7::2", "far": "fd42:0:0:7:1::2"} {
+		e := Entry{Pod: network.Pod{UID: uid}, Addr: b.pool.at(uint32(100 + len(b.entries)))}
+		if six != "" {
+			e.Addr6 = netip.MustParseAddr(six)
+		}
+		if err := b.Restore(e); err != nil {
+			t.Errorf("%s: %v", uid, err)
+		}
+		again, fresh, err := b.Claim(network.Pod{UID: uid})
+		if err != nil || fresh || again.Addr != e.Addr || !b.CIDR6().Contains(again.Addr6) || (again.Addr6 == e.Addr6) != (uid == "whole") {
+			t.Errorf("%s: %+v %v", uid, again, err)
+		}
+	}
+	seen := map[netip.Addr]bool{}
+	for _, e := range b.Entries() {
+		if seen[e.Addr6] {
+			t.Errorf("%s is given out twice", e.Addr6)
+		}
+		seen[e.Addr6] = true
+		b.Release(e.Pod.UID)
+	}
+	if len(b.pool6.used)+len(b.pool.used) != 0 {
+		t.Errorf("still used: %v %v", b.pool.used, b.pool6.used)
+	}
+	for _, bad := range []string{"10.0.0.0/24", "fe80::/64", "fd42::/126", "fd42::/40", "ff02::/64", "::ffff:10.0.0.0/120"} {
+		if _, err := NewBook(netip.MustParsePrefix("10.42.0.0/24"), netip.MustParsePrefix(bad)); err == nil {
+			t.Errorf("%s was accepted", bad)
 		}
 	}
 }

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func TestParseCIDRs(t *testing.T) {
+	for text, want := range map[string]string{
+		"10.42.0.7/24": "10.42.0.0/24 invalid Prefix", "fd42::1/64": "invalid Prefix fd42::/64",
+		"10.42.0.0/24, fd42::/64": "10.42.0.0/24 fd42::/64", "fd42::/64,10.42.0.0/24": "10.42.0.0/24 fd42::/64", "": "invalid Prefix invalid Prefix",
+	} {
+		if a, b, err := parseCIDRs(text); err != nil || fmt.Sprint(a, b) != want {
+			t.Errorf("%q: %s %s %v, want %s", text, a, b, err, want)
+		}
+	}
+	for _, bad := range []string{"x", "10.42.0.0", "10.42.0.0/30", "10.0.0.0/24,10.1.0.0/24", "fd42::/126", "fe80::/64", "fd42::/16"} {
+		if a, b, err := parseCIDRs(bad); err == nil {
+			t.Errorf("%q: %s %s", bad, a, b)
+		}
+	}
+}
+
+// TestDualStack: a pod with an address of each family, shown in its status, reached by both, and the same after a
+// restart without the flag.
+func TestDualStack(t *testing.T) {
+	onHost(t)
+	if v, err := os.ReadFile("/proc/sys/net/ipv6/conf/default/disable_ipv6"); err != nil || strings.TrimSpace(string(v)) != "0" {
+		t.Skip("this machine has no IPv6")
+	}
+	b := newBoard(t)
+	cidr6 := netip.MustParsePrefix(fmt.Sprintf("fd4c:%x:%x::/64", os.Getpid()&0xffff, boards.Load()))
+	b.serve("--pod-cidr", cidr6.String())
+	b.apply(strings.Replace(webPod, `"8080"]`, fmt.Sprintf(`"8080"]
+    ports: [{containerPort: 8080, hostPort: %d}]`, freePort(t)), 1))
+	b.running("web")
+	look := func() (four, six string) {
+		t.Helper()
+		st := b.pod("web").Status
+		if len(st.PodIPs) != 2 || st.PodIP != st.PodIPs[0].IP {
+			t.Fatalf("addresses %+v", st.PodIPs)
+		}
+		four, six = st.PodIPs[0].IP, st.PodIPs[1].IP
+		if !netip.MustParseAddr(four).Is4() || !cidr6.Contains(netip.MustParseAddr(six)) {
+			t.Errorf("addresses %s %s", four, six)
+		}
+		for _, url := range []string{"http://" + four + ":8080/", "http://[" + six + "]:8080/"} {
+			b.eventually(url, func() error {
+				out, err := exec.Command("curl", "-s", "-m", "5", url).CombinedOutput()
+				if err != nil {
+					return err
+				}
+				return contains(string(out), "web ")
+			})
+		}
+		return four, six
+	}
+	four, six := look()
+	_ = b.signal(syscall.SIGKILL)
+	b.serve()
+	if a, c := look(); a != four || c != six {
+		t.Errorf("%s %s before a restart, %s %s after", four, six, a, c)
+	}
+	b.must("delete", "pod", "web")
+}
