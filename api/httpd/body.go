@@ -1,9 +1,9 @@
 package httpd
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"mime"
 	"net/http"
 	"os"
@@ -49,10 +49,12 @@ func (h *handler) readBody(w http.ResponseWriter, r *request, limit int64) (data
 		}
 		done = func() { h.limits.bodies.Release(reserve) }
 	}
-	data, err = io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	var buf bytes.Buffer
+	buf.Grow(int(max(0, r.ContentLength)) + bytes.MinRead) // growing step by step leaves twice as much behind
+	_, err = buf.ReadFrom(http.MaxBytesReader(w, r.Body, limit))
 	if err == nil {
 		http.NewResponseController(w).SetReadDeadline(time.Time{})
-		return data, done, nil
+		return buf.Bytes(), done, nil
 	}
 	done()
 	var max *http.MaxBytesError

@@ -3,6 +3,7 @@ package httpd
 import (
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 
 	"golang.org/x/sync/semaphore"
@@ -17,8 +18,9 @@ import (
 const (
 	maxDepth      = 32        // of nesting; encoding/json alone allows 10,000
 	maxTokens     = 4         // tokens being checked at once
-	maxDecodes    = 8         // bodies being decoded at once
-	maxBodies     = 8 << 20   // bytes of bodies held at once, small ones aside
+	maxDecoding   = 512 << 10 // bytes being decoded at once, those of YAML counted yamlWeight times; more only alone
+	yamlWeight    = 16        // a node of YAML is as large as dozens of its bytes
+	maxBodies     = 4 << 20   // bytes of bodies held at once, small ones aside
 	smallBody     = 16 << 10  // heartbeats and the like need no place among them
 	maxYAML       = 128 << 10 // of a body in YAML, whose parser builds a node for every other byte
 	maxFieldOwner = 128       // characters of fieldManager, as on Kubernetes
@@ -51,10 +53,10 @@ func boundOf(k *api.Kind) bound {
 
 // limits counts what is going on at this moment.
 type limits struct {
-	calls        chan struct{} // requests of everybody
-	nodes        chan struct{} // the lane of the nodes: a flood of others must not delay a heartbeat
-	tokens       chan struct{} // being checked, of callers who are not known yet
-	decodes      chan struct{}
+	calls        chan struct{}       // requests of everybody
+	nodes        chan struct{}       // the lane of the nodes: a flood of others must not delay a heartbeat
+	tokens       chan struct{}       // being checked, of callers who are not known yet
+	decodes      *semaphore.Weighted // of maxDecoding
 	bodies       *semaphore.Weighted
 	watches      *perUser
 	logs         *perUser
@@ -74,7 +76,7 @@ func newLimits(c Config) limits {
 		calls:        make(chan struct{}, calls),
 		nodes:        make(chan struct{}, calls),
 		tokens:       make(chan struct{}, maxTokens),
-		decodes:      make(chan struct{}, maxDecodes),
+		decodes:      semaphore.NewWeighted(maxDecoding),
 		bodies:       semaphore.NewWeighted(maxBodies),
 		watches:      &perUser{each: or(c.MaxWatches, 32), total: 8 * or(c.MaxWatches, 32)},
 		logs:         &perUser{each: or(c.MaxLogs, 16), total: 4 * or(c.MaxLogs, 16)},
@@ -152,12 +154,15 @@ func (p *perUser) leave(user string) {
 	}
 }
 
-// decoding waits for one of the places where bodies are decoded.
-func (l *limits) decoding(r *http.Request) (done func(), err error) {
-	select {
-	case l.decodes <- struct{}{}:
-		return func() { <-l.decodes }, nil
-	case <-r.Context().Done():
-		return nil, r.Context().Err()
+// decoding waits until a body of n bytes may be decoded.
+func (l *limits) decoding(r *http.Request, n int, media string) (done func(), err error) {
+	weight := int64(n)
+	if strings.HasSuffix(media, "yaml") {
+		weight *= yamlWeight
 	}
+	weight = min(weight, maxDecoding)
+	if err := l.decodes.Acquire(r.Context(), weight); err != nil {
+		return nil, err
+	}
+	return func() { l.decodes.Release(weight) }, nil
 }

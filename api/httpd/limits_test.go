@@ -10,26 +10,36 @@ import (
 	"ledge/api"
 )
 
-// No more than eight bodies are decoded at once, and nobody waits longer than it wants.
+// The bytes of bodies that are decoded at once are bounded, those of YAML more tightly, and nobody waits longer than it
+// wants.
 func TestDecodesAreCounted(t *testing.T) {
-	l := newLimits(Config{})
-	ctx, cancel := context.WithCancel(t.Context())
-	r := httptest.NewRequest("POST", "/", nil).WithContext(ctx)
-	var leave []func()
-	for range maxDecodes {
-		done, err := l.decoding(r)
-		if err != nil {
-			t.Fatal(err)
+	for media, n := range map[string]int{mediaJSON: maxDecoding / 4, mediaYAML: maxDecoding / 4 / yamlWeight, "application/apply-patch+yaml": maxDecoding / 4 / yamlWeight} {
+		l := newLimits(Config{})
+		ctx, cancel := context.WithCancel(t.Context())
+		r := httptest.NewRequest("POST", "/", nil).WithContext(ctx)
+		var leave []func()
+		for range 4 {
+			done, err := l.decoding(r, n, media)
+			if err != nil {
+				t.Fatal(err)
+			}
+			leave = append(leave, done)
 		}
-		leave = append(leave, done)
-	}
-	cancel()
-	if _, err := l.decoding(r); !errors.Is(err, context.Canceled) {
-		t.Errorf("one more: %v", err)
-	}
-	leave[0]()
-	if _, err := l.decoding(httptest.NewRequest("POST", "/", nil)); err != nil {
-		t.Errorf("after one left: %v", err)
+		cancel()
+		if _, err := l.decoding(r, n, media); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: one more: %v", media, err)
+		}
+		leave[0]()
+		done, err := l.decoding(httptest.NewRequest("POST", "/", nil), n, media)
+		if err != nil {
+			t.Errorf("%s: after one left: %v", media, err)
+		}
+		for _, done := range append(leave[1:], done) {
+			done()
+		}
+		if _, err := l.decoding(httptest.NewRequest("POST", "/", nil), 100*maxDecoding, media); err != nil {
+			t.Errorf("%s: a large one alone: %v", media, err)
+		}
 	}
 }
 

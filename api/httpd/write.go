@@ -95,7 +95,7 @@ func (h *handler) patch(w *response, r *request) error {
 		return err
 	}
 	defer free()
-	done, err := h.limits.decoding(r.Request)
+	done, err := h.limits.decoding(r.Request, len(data), media)
 	if err != nil {
 		return err
 	}
