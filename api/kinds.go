@@ -58,8 +58,8 @@ var (
 		Categories: []string{"all"}, Namespaced: true, HasStatus: true, Subresources: []string{"binding", Ephemeral, "eviction", "exec", "log", "portforward", Resize},
 		New: func() Object { return &corev1.Pod{} }, NewList: func() ListObject { return &corev1.PodList{} }}
 	Namespaces = &Kind{Version: "v1", Name: "Namespace", Resource: "namespaces", Singular: "namespace", Short: []string{"ns"},
-		HasStatus: true,
-		New:       func() Object { return &corev1.Namespace{} }, NewList: func() ListObject { return &corev1.NamespaceList{} }}
+		HasStatus: true, Subresources: []string{"finalize"},
+		New: func() Object { return &corev1.Namespace{} }, NewList: func() ListObject { return &corev1.NamespaceList{} }}
 	Events = &Kind{Version: "v1", Name: "Event", Resource: "events", Singular: "event", Short: []string{"ev"},
 		Namespaced: true,
 		New:        func() Object { return &corev1.Event{} }, NewList: func() ListObject { return &corev1.EventList{} }}

@@ -106,8 +106,13 @@ func validatePriorityClassUpdate(pc, old *schedulingv1.PriorityClass) field.Erro
 func validateNamespace(ns *corev1.Namespace) field.ErrorList {
 	var errs field.ErrorList
 	for i, f := range ns.Spec.Finalizers {
-		if f != corev1.FinalizerKubernetes {
-			errs = append(errs, field.Forbidden(field.NewPath("spec", "finalizers").Index(i), fmt.Sprintf("%q is %s", f, notYet)))
+		if f == corev1.FinalizerKubernetes {
+			continue
+		}
+		at := field.NewPath("spec", "finalizers").Index(i)
+		errs = append(errs, apivalidation.ValidateFinalizerName(string(f), at)...)
+		if !strings.Contains(string(f), "/") {
+			errs = append(errs, field.Invalid(at, f, "name is neither a standard finalizer name nor is it fully qualified"))
 		}
 	}
 	return errs

@@ -361,7 +361,7 @@ func TestValidateRest(t *testing.T) {
 		field, text string
 	}{
 		{"namespace", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a.b"}}, "metadata.name", ""},
-		{"namespace finalizer", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{"x"}}}, "spec.finalizers[0]", notYet},
+		{"namespace finalizer", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{"x"}}}, "spec.finalizers[0]", "fully qualified"},
 		{"config key", &corev1.ConfigMap{ObjectMeta: meta, Data: map[string]string{"a/b": ""}}, "data[a/b]", ""},
 		{"config both", &corev1.ConfigMap{ObjectMeta: meta, Data: map[string]string{"a": ""}, BinaryData: map[string][]byte{"a": nil}}, "data[a]", "binaryData"},
 		{"config size", &corev1.ConfigMap{ObjectMeta: meta, Data: map[string]string{"a": big}}, "data", "Too long"},

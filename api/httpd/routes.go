@@ -33,13 +33,14 @@ const (
 	object     = "{kind}/{name}"
 )
 
-func anyKind(k *api.Kind) bool   { return !k.Later && !measured(k) }
-func accounts(k *api.Kind) bool  { return k == api.ServiceAccounts }
-func writable(k *api.Kind) bool  { return !k.Later && !k.ServerOnly && !measured(k) }
-func later(k *api.Kind) bool     { return k.Later }
-func hasStatus(k *api.Kind) bool { return k.HasStatus }
-func pods(k *api.Kind) bool      { return k == api.Pods }
-func nodes(k *api.Kind) bool     { return k == api.Nodes }
+func anyKind(k *api.Kind) bool    { return !k.Later && !measured(k) }
+func accounts(k *api.Kind) bool   { return k == api.ServiceAccounts }
+func writable(k *api.Kind) bool   { return !k.Later && !k.ServerOnly && !measured(k) }
+func later(k *api.Kind) bool      { return k.Later }
+func hasStatus(k *api.Kind) bool  { return k.HasStatus }
+func namespaces(k *api.Kind) bool { return k == api.Namespaces }
+func pods(k *api.Kind) bool       { return k == api.Pods }
+func nodes(k *api.Kind) bool      { return k == api.Nodes }
 
 // routes is the whole API. Access to each line is decided by its verb in authz.go; bodies are limited by kind in
 // limits.go; discovery is made from this table.
@@ -73,6 +74,7 @@ var routes = []route{
 	{"GET", object, api.Ephemeral, false, "get", pods, (*handler).get, ""},
 	{"PUT", object, api.Ephemeral, false, "update", pods, (*handler).update, ""},
 	{"PATCH", object, api.Ephemeral, false, "patch", pods, (*handler).patch, ""},
+	{"PUT", object, "finalize", false, "update", namespaces, (*handler).update, ""},
 	{"POST", object, "binding", false, "create", pods, (*handler).bind, ""},
 	{"POST", object, "eviction", false, "create", pods, (*handler).evict, ""},
 	{"GET", object, "log", false, "get", pods, (*handler).log, "log"},

@@ -65,7 +65,7 @@ var routeCases = []struct{ line, want string }{
 	{"GET /api/v1/namespaces", "list namespaces"},
 	{"GET /api/v1/namespaces/x", "get namespaces x"},
 	{"GET /api/v1/namespaces/x/status", "get namespaces/status x"},
-	{"PUT /api/v1/namespaces/x/finalize", "404"},
+	{"PUT /api/v1/namespaces/x/finalize", "update namespaces/finalize x"}, {"PUT /api/v1/nodes/x/finalize", "404"},
 	{"GET /api/v1/namespaces/x/nodes", "404"},
 	{"GET /api/v1/nodes/n", "get nodes n"},
 	{"PATCH /api/v1/nodes/n/status", "patch nodes/status n"},

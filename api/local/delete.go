@@ -77,7 +77,7 @@ func (c *Client) delete(ctx context.Context, tx *storage.Tx, kind *api.Kind, nam
 	if err := c.markOrDrop(tx, kind, obj, opts.Grace); err != nil {
 		return nil, err
 	}
-	return obj, leaveNamespace(tx, kind, obj)
+	return obj, c.leaveNamespace(tx, kind, obj)
 }
 
 // deletePreconditions is N-7.25.

@@ -3,9 +3,12 @@ package local
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -143,25 +146,11 @@ func (c *Client) deleteNamespace(tx *storage.Tx, ns *corev1.Namespace) error {
 			return err
 		}
 	}
-	for _, kind := range api.Kinds {
-		if !kind.Namespaced {
-			continue
-		}
-		objs, err := list(tx, kind, ns.Name)
-		if err != nil {
-			return err
-		}
-		for _, obj := range objs {
-			if err := c.markOrDrop(tx, kind, obj, nil); err != nil {
-				return fmt.Errorf("delete %s %s/%s: %w", kind.Singular, ns.Name, obj.GetName(), err)
-			}
-		}
-	}
-	return finishNamespace(tx, ns)
+	return c.terminate(tx, ns)
 }
 
 // leaveNamespace is called when an object may have gone: the namespace it left may be waiting for that.
-func leaveNamespace(tx *storage.Tx, kind *api.Kind, obj api.Object) error {
+func (c *Client) leaveNamespace(tx *storage.Tx, kind *api.Kind, obj api.Object) error {
 	if !kind.Namespaced {
 		return nil
 	}
@@ -169,22 +158,118 @@ func leaveNamespace(tx *storage.Tx, kind *api.Kind, obj api.Object) error {
 	if err != nil || found.GetDeletionTimestamp() == nil {
 		return nil //nolint:nilerr // an object may outlive a damaged namespace
 	}
-	return finishNamespace(tx, found.(*corev1.Namespace))
+	return c.terminate(tx, found.(*corev1.Namespace))
 }
 
-// finishNamespace removes a namespace that is going and has nothing left in it.
-func finishNamespace(tx *storage.Tx, ns *corev1.Namespace) error {
-	if ns.DeletionTimestamp == nil || len(ns.Finalizers) > 0 {
+// terminate goes on with the end of a namespace that is going: its pods first, which may still need the rest, then the
+// rest, then itself. What it waits for stands in its conditions.
+func (c *Client) terminate(tx *storage.Tx, ns *corev1.Namespace) error {
+	if ns.DeletionTimestamp == nil {
 		return nil
 	}
+	left, err := c.deleteAll(tx, api.Pods, ns.Name)
+	if err != nil {
+		return err
+	}
 	for _, kind := range api.Kinds {
-		if !kind.Namespaced {
+		if !kind.Namespaced || kind == api.Pods {
 			continue
 		}
-		objs, err := list(tx, kind, ns.Name)
-		if err != nil || len(objs) > 0 {
+		var objs []api.Object
+		if len(left) > 0 && left[0].kind == api.Pods {
+			objs, err = list(tx, kind, ns.Name) // not yet
+			left = append(left, remainder(kind, objs)...)
+		} else {
+			var more []remains
+			more, err = c.deleteAll(tx, kind, ns.Name)
+			left = append(left, more...)
+		}
+		if err != nil {
 			return err
 		}
 	}
-	return drop(tx, api.Namespaces, ns)
+	held := slices.ContainsFunc(ns.Spec.Finalizers, func(f corev1.FinalizerName) bool { return f != corev1.FinalizerKubernetes })
+	if len(left) == 0 && len(ns.Finalizers) == 0 && !held {
+		return drop(tx, api.Namespaces, ns)
+	}
+	was := ns.DeepCopy()
+	c.tellRemains(ns, left)
+	if apiequality.Semantic.DeepEqual(was, ns) {
+		return nil
+	}
+	return put(tx, api.Namespaces, ns, false)
+}
+
+// remains is what is left of one kind in a namespace that is going.
+type remains struct {
+	kind       *api.Kind
+	count      int
+	finalizers map[string]int
+}
+
+func remainder(kind *api.Kind, objs []api.Object) []remains {
+	if len(objs) == 0 {
+		return nil
+	}
+	r := remains{kind, len(objs), map[string]int{}}
+	for _, o := range objs {
+		for _, f := range o.GetFinalizers() {
+			r.finalizers[f]++
+		}
+	}
+	return []remains{r}
+}
+
+// deleteAll deletes the objects of a kind in a namespace, as far as grace and finalizers let it, and tells what is left.
+func (c *Client) deleteAll(tx *storage.Tx, kind *api.Kind, namespace string) ([]remains, error) {
+	objs, err := list(tx, kind, namespace)
+	if err != nil {
+		return nil, err
+	}
+	for _, obj := range objs {
+		if err := c.markOrDrop(tx, kind, obj, nil); err != nil {
+			return nil, fmt.Errorf("delete %s %s/%s: %w", kind.Singular, namespace, obj.GetName(), err)
+		}
+	}
+	objs, err = list(tx, kind, namespace)
+	return remainder(kind, objs), err
+}
+
+// tellRemains writes into a namespace's conditions what its end waits for, in Kubernetes' words.
+func (c *Client) tellRemains(ns *corev1.Namespace, left []remains) {
+	var content, finalizers []string
+	byFinalizer := map[string]int{}
+	for _, r := range left {
+		content = append(content, fmt.Sprintf("%s has %d resource instances", r.kind.GR(), r.count))
+		for f, n := range r.finalizers {
+			byFinalizer[f] += n
+		}
+	}
+	for _, f := range slices.Sorted(maps.Keys(byFinalizer)) {
+		finalizers = append(finalizers, fmt.Sprintf("%s in %d resource instances", f, byFinalizer[f]))
+	}
+	set := func(kind corev1.NamespaceConditionType, is bool, good, goodText, bad, badText string) {
+		cond := corev1.NamespaceCondition{Type: kind, Status: corev1.ConditionFalse, Reason: good, Message: goodText, LastTransitionTime: c.now()}
+		if is {
+			cond.Status, cond.Reason, cond.Message = corev1.ConditionTrue, bad, badText
+		}
+		for i, have := range ns.Status.Conditions {
+			if have.Type == kind {
+				if have.Status == cond.Status {
+					cond.LastTransitionTime = have.LastTransitionTime
+				}
+				ns.Status.Conditions[i] = cond
+				return
+			}
+		}
+		ns.Status.Conditions = append(ns.Status.Conditions, cond)
+	}
+	set(corev1.NamespaceDeletionDiscoveryFailure, false, "ResourcesDiscovered", "All resources successfully discovered", "", "")
+	set(corev1.NamespaceDeletionGVParsingFailure, false, "ParsedGroupVersions", "All legacy kube types successfully parsed", "", "")
+	set(corev1.NamespaceDeletionContentFailure, false, "ContentDeleted",
+		"All content successfully deleted, may be waiting on finalization", "", "")
+	set(corev1.NamespaceContentRemaining, len(content) > 0, "ContentRemoved", "All content successfully removed",
+		"SomeResourcesRemain", "Some resources are remaining: "+strings.Join(content, ", "))
+	set(corev1.NamespaceFinalizersRemaining, len(finalizers) > 0, "ContentHasNoFinalizers", "All content-preserving finalizers finished",
+		"SomeFinalizersRemain", "Some content in the namespace has finalizers remaining: "+strings.Join(finalizers, ", "))
 }

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -37,8 +38,17 @@ func TestNamespaceGoesWithItsLastPod(t *testing.T) {
 		}
 		return len(l.Items)
 	}
-	if left(api.ConfigMaps) != 0 || left(api.Pods) != 2 {
+	// Pods go first: what they use is there until they have ended.
+	if left(api.ConfigMaps) == 0 || left(api.Pods) != 2 {
 		t.Errorf("%d config maps, %d pods", left(api.ConfigMaps), left(api.Pods))
+	}
+	waits := map[corev1.NamespaceConditionType]string{}
+	for _, cond := range out.(*corev1.Namespace).Status.Conditions {
+		waits[cond.Type] = string(cond.Status) + " " + cond.Message
+	}
+	if got := waits[corev1.NamespaceContentRemaining]; !strings.HasPrefix(got, "True ") || !strings.Contains(got, "pods has 2 resource instances") ||
+		!strings.HasPrefix(waits[corev1.NamespaceDeletionContentFailure], "False ") {
+		t.Errorf("conditions %v", waits)
 	}
 	if _, err := c.Delete(t.Context(), api.Namespaces, "", "x", api.DeleteOptions{}); err != nil {
 		t.Errorf("a second delete: %v", err)
@@ -117,4 +127,48 @@ func TestUpdateKeepsPriority(t *testing.T) {
 	}
 	_, err = c.Patch(t.Context(), api.Pods, "default", "p", api.Patch{Type: types.MergePatchType, Data: []byte(`{"spec":{"priority":5}}`)}, api.WriteOptions{})
 	wantCode(t, err, 422, "pod updates may not change fields")
+}
+
+// The finalizers of a namespace's spec are changed through their own door, and hold the namespace when it is empty.
+func TestNamespaceFinalize(t *testing.T) {
+	c := open(t, Config{})
+	create(t, c, &corev1.Namespace{ObjectMeta: metav1Name("x")})
+	finalize := func(names ...corev1.FinalizerName) *corev1.Namespace {
+		t.Helper()
+		ns, err := api.Get[*corev1.Namespace](t.Context(), c, api.Namespaces, "", "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ns.Spec.Finalizers = names
+		ns.Labels["not"] = "taken"
+		out, err := c.Update(t.Context(), api.Namespaces, ns, api.WriteOptions{Subresource: "finalize"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out.(*corev1.Namespace)
+	}
+	if ns := finalize(corev1.FinalizerKubernetes, "a.b/c"); len(ns.Spec.Finalizers) != 2 || ns.Labels["not"] != "" {
+		t.Errorf("%+v", ns)
+	}
+	ns, err := api.Get[*corev1.Namespace](t.Context(), c, api.Namespaces, "", "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns.Spec.Finalizers = nil // by the common door it is not heard
+	if out, err := c.Update(t.Context(), api.Namespaces, ns, api.WriteOptions{}); err != nil || len(out.(*corev1.Namespace).Spec.Finalizers) != 2 {
+		t.Errorf("%+v, %v", out, err)
+	}
+	if _, err := c.Delete(t.Context(), api.Namespaces, "", "x", api.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if ns, err := api.Get[*corev1.Namespace](t.Context(), c, api.Namespaces, "", "x"); err != nil || ns.DeletionTimestamp == nil {
+		t.Fatalf("gone in spite of a finalizer: %+v, %v", ns, err)
+	}
+	finalize(corev1.FinalizerKubernetes)
+	if _, err := c.Get(t.Context(), api.Namespaces, "", "x"); !apierrors.IsNotFound(err) {
+		t.Errorf("want 404, got %v", err)
+	}
+	if _, err := c.Update(t.Context(), api.Nodes, &corev1.Node{ObjectMeta: metav1Name("x")}, api.WriteOptions{Subresource: "finalize"}); err == nil {
+		t.Error("a node can be finalized")
+	}
 }

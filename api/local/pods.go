@@ -110,7 +110,7 @@ func (c *Client) evict(ctx context.Context, e *policyv1.Eviction, opts api.Write
 		if err := c.markOrDrop(tx, api.Pods, pod, del.Grace); err != nil {
 			return err
 		}
-		return leaveNamespace(tx, api.Pods, pod)
+		return c.leaveNamespace(tx, api.Pods, pod)
 	})
 	return status(err, "evict pod %q", e.Name)
 }

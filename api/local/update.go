@@ -17,7 +17,10 @@ import (
 	"ledge/storage"
 )
 
-const subStatus = "status"
+const (
+	subStatus   = "status"
+	subFinalize = "finalize" // of a namespace: who holds it
+)
 
 // Update implements api.Client.
 func (c *Client) Update(ctx context.Context, kind *api.Kind, obj api.Object, opts api.WriteOptions) (api.Object, error) {
@@ -83,7 +86,8 @@ func path(namespace, name string) string {
 func (c *Client) modify(ctx context.Context, kind *api.Kind, namespace, name string, opts api.WriteOptions,
 	change func(old api.Object) (api.Object, error)) (out api.Object, err error) {
 	ofPods := kind == api.Pods && (opts.Subresource == api.Resize || opts.Subresource == api.Ephemeral)
-	if opts.Subresource != "" && !ofPods && (opts.Subresource != subStatus || !kind.HasStatus) {
+	ofNamespaces := kind == api.Namespaces && opts.Subresource == subFinalize
+	if opts.Subresource != "" && !ofPods && !ofNamespaces && (opts.Subresource != subStatus || !kind.HasStatus) {
 		return nil, noSubresource(kind, opts.Subresource)
 	}
 	var old api.Object
@@ -142,7 +146,7 @@ func (c *Client) update(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj
 		if err := drop(tx, kind, obj); err != nil {
 			return nil, err
 		}
-		return obj, leaveNamespace(tx, kind, obj)
+		return obj, c.leaveNamespace(tx, kind, obj)
 	}
 	if apiequality.Semantic.DeepEqual(obj, old) {
 		return old, nil
@@ -154,7 +158,7 @@ func (c *Client) update(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj
 		return nil, err
 	}
 	if ns, ok := obj.(*corev1.Namespace); ok {
-		return ns, finishNamespace(tx, ns) // its last finalizer may just have gone
+		return ns, c.terminate(tx, ns) // its last finalizer may just have gone
 	}
 	return obj, nil
 }
@@ -216,7 +220,13 @@ func keep(obj, old api.Object, sub string) {
 		}
 	case *corev1.Namespace:
 		was := old.(*corev1.Namespace)
-		o.Spec.Finalizers = slices.Clone(was.Spec.Finalizers) // only emptying the namespace removes these
+		if sub == subFinalize {
+			mine := o.Spec.Finalizers
+			was.DeepCopyInto(o)
+			o.Spec.Finalizers = mine
+			break
+		}
+		o.Spec.Finalizers = slices.Clone(was.Spec.Finalizers)
 		if sub != subStatus {
 			was.Status.DeepCopyInto(&o.Status)
 		}
