@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -215,52 +214,13 @@ func (s podSource) Facts() downward.Facts { return s.a.facts(s.pod, nil) }
 
 // namedBy are the ConfigMaps and Secrets that a pod names, each once.
 func namedBy(pod *corev1.Pod) []sourceKey {
+	configMaps, secrets := api.References(pod)
 	var out []sourceKey
-	add := func(kind *api.Kind, name string) {
-		if key := (sourceKey{kind, pod.Namespace, name}); name != "" && !slices.Contains(out, key) {
-			out = append(out, key)
-		}
+	for _, name := range configMaps {
+		out = append(out, sourceKey{api.ConfigMaps, pod.Namespace, name})
 	}
-	for _, s := range pod.Spec.ImagePullSecrets {
-		add(api.Secrets, s.Name)
-	}
-	for i := range pod.Spec.Volumes {
-		v := &pod.Spec.Volumes[i]
-		switch {
-		case v.ConfigMap != nil:
-			add(api.ConfigMaps, v.ConfigMap.Name)
-		case v.Secret != nil:
-			add(api.Secrets, v.Secret.SecretName)
-		case v.Projected != nil:
-			for _, s := range v.Projected.Sources {
-				if s.ConfigMap != nil {
-					add(api.ConfigMaps, s.ConfigMap.Name)
-				}
-				if s.Secret != nil {
-					add(api.Secrets, s.Secret.Name)
-				}
-			}
-		}
-	}
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers, ephemeral(pod)} {
-		for i := range list {
-			for _, from := range list[i].EnvFrom {
-				if from.ConfigMapRef != nil {
-					add(api.ConfigMaps, from.ConfigMapRef.Name)
-				}
-				if from.SecretRef != nil {
-					add(api.Secrets, from.SecretRef.Name)
-				}
-			}
-			for _, e := range list[i].Env {
-				if e.ValueFrom != nil && e.ValueFrom.ConfigMapKeyRef != nil {
-					add(api.ConfigMaps, e.ValueFrom.ConfigMapKeyRef.Name)
-				}
-				if e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil {
-					add(api.Secrets, e.ValueFrom.SecretKeyRef.Name)
-				}
-			}
-		}
+	for _, name := range secrets {
+		out = append(out, sourceKey{api.Secrets, pod.Namespace, name})
 	}
 	return out
 }

@@ -212,7 +212,7 @@ func TestNamedBy(t *testing.T) {
 		}
 		got = append(got, k.name)
 	}
-	if want := strings.Fields("c1 s1 c2 s2 c4 s4 c3 s3 c5 s5"); !slices.Equal(got, want) {
+	if want := strings.Fields("c1 c2 c4 c3 c5 s1 s2 s4 s3 s5"); !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 }

@@ -55,55 +55,9 @@ func (h *handler) mayRead(r *request) error {
 
 // refersTo says whether a pod names a ConfigMap or Secret anywhere in its spec.
 func refersTo(pod *corev1.Pod, k *api.Kind, name string) bool {
-	var configs, secrets []string
-	for _, v := range pod.Spec.Volumes {
-		if v.ConfigMap != nil {
-			configs = append(configs, v.ConfigMap.Name)
-		}
-		if v.Secret != nil {
-			secrets = append(secrets, v.Secret.SecretName)
-		}
-		if v.Projected == nil {
-			continue
-		}
-		for _, s := range v.Projected.Sources {
-			if s.ConfigMap != nil {
-				configs = append(configs, s.ConfigMap.Name)
-			}
-			if s.Secret != nil {
-				secrets = append(secrets, s.Secret.Name)
-			}
-		}
-	}
-	for _, s := range pod.Spec.ImagePullSecrets {
-		secrets = append(secrets, s.Name)
-	}
-	environment := func(env []corev1.EnvVar, from []corev1.EnvFromSource) {
-		for _, e := range env {
-			if e.ValueFrom != nil && e.ValueFrom.ConfigMapKeyRef != nil {
-				configs = append(configs, e.ValueFrom.ConfigMapKeyRef.Name)
-			}
-			if e.ValueFrom != nil && e.ValueFrom.SecretKeyRef != nil {
-				secrets = append(secrets, e.ValueFrom.SecretKeyRef.Name)
-			}
-		}
-		for _, e := range from {
-			if e.ConfigMapRef != nil {
-				configs = append(configs, e.ConfigMapRef.Name)
-			}
-			if e.SecretRef != nil {
-				secrets = append(secrets, e.SecretRef.Name)
-			}
-		}
-	}
-	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-		environment(c.Env, c.EnvFrom)
-	}
-	for _, c := range pod.Spec.EphemeralContainers {
-		environment(c.Env, c.EnvFrom)
-	}
+	configMaps, secrets := api.References(pod)
 	if k == api.ConfigMaps {
-		return slices.Contains(configs, name)
+		return slices.Contains(configMaps, name)
 	}
 	return slices.Contains(secrets, name)
 }

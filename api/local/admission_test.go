@@ -269,8 +269,20 @@ func TestNodeRestrictionOfPods(t *testing.T) { // N-1.40
 		"must not set blockOwner":     func(p *corev1.Pod) { p.OwnerReferences[0].BlockOwnerDeletion = ptr(true) },
 		"not known under the UID":     func(p *corev1.Pod) { p.OwnerReferences[0].UID = "other" },
 		"reference a service account": func(p *corev1.Pod) { p.Spec.ServiceAccountName = "x" },
-		"that reference API objects": func(p *corev1.Pod) {
-			p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{}}}}
+		"that reference secrets": func(p *corev1.Pod) {
+			p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s"}}}}
+		},
+		// A secret in the environment is as good as one in a volume.
+		"pods that reference secrets": func(p *corev1.Pod) {
+			p.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "A", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{
+				LocalObjectReference: corev1.LocalObjectReference{Name: "s"}, Key: "k"}}}}
+		},
+		"that reference configmaps": func(p *corev1.Pod) {
+			p.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "c"}}}}
+		},
+		"that reference a service account": func(p *corev1.Pod) {
+			p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
+				Sources: []corev1.VolumeProjection{{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "t"}}}}}}}
 		},
 	} {
 		p := mirror()

@@ -105,10 +105,20 @@ func ownMirror(tx *storage.Tx, node string, p *corev1.Pod) error {
 	if p.Spec.ServiceAccountName != "" {
 		return refuse("node %q can not create pods that reference a service account", node)
 	}
-	for i := range p.Spec.Volumes { // references that the API refuses to everybody today
+	// A node may read what its pods name: it must not name anything itself.
+	switch configMaps, secrets := api.References(p); {
+	case len(secrets) > 0:
+		return refuse("node %q can not create pods that reference secrets", node)
+	case len(configMaps) > 0:
+		return refuse("node %q can not create pods that reference configmaps", node)
+	}
+	for i := range p.Spec.Volumes {
 		v := &p.Spec.Volumes[i]
-		if v.Secret != nil || v.ConfigMap != nil || v.Projected != nil || v.PersistentVolumeClaim != nil {
-			return refuse("node %q can not create pods that reference API objects", node)
+		if v.PersistentVolumeClaim != nil {
+			return refuse("node %q can not create pods that reference persistentvolumeclaims", node)
+		}
+		if v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool { return s.ServiceAccountToken != nil }) {
+			return refuse("node %q can not create pods that reference a service account", node)
 		}
 	}
 	return nil
