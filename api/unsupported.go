@@ -28,7 +28,6 @@ type refusal struct {
 }
 
 var unsupportedInPods = slices.Concat([]refusal{
-	{"spec.hostUsers", []string{"true"}},
 	{"spec.schedulingGroup", nil},
 	{"spec.evictionResponders", nil},
 	{"spec.resourceClaims", nil},

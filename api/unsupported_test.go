@@ -17,7 +17,7 @@ import (
 var honoured = strings.Fields(`
 	spec.imagePullSecrets[*].name
 	spec.ephemeralContainers[*].targetContainerName spec.restartPolicy spec.readinessGates spec.schedulingGates spec.terminationGracePeriodSeconds spec.activeDeadlineSeconds spec.dnsPolicy
-	spec.nodeSelector spec.serviceAccountName spec.serviceAccount spec.nodeName spec.hostNetwork spec.shareProcessNamespace spec.hostPID
+	spec.nodeSelector spec.serviceAccountName spec.serviceAccount spec.nodeName spec.hostNetwork spec.hostUsers spec.shareProcessNamespace spec.hostPID
 	spec.hostIPC spec.hostname spec.subdomain spec.affinity spec.schedulerName spec.tolerations
 	spec.priorityClassName spec.priority spec.preemptionPolicy spec.enableServiceLinks
 	spec.topologySpreadConstraints spec.resources.limits spec.resources.requests spec.setHostnameAsFQDN spec.hostnameOverride spec.hostAliases spec.dnsConfig
@@ -175,16 +175,15 @@ func set(v reflect.Value, path []string, value string) {
 	}
 }
 
-// A default of Kubernetes that says "true" aloud asks for nothing, and must pass when allowed to.
-func TestRefusalOfPointerBool(t *testing.T) {
-	yes, no := true, false
+// What Kubernetes sets by default, said aloud, asks for nothing, and must pass when allowed to.
+func TestRefusalOfDefaults(t *testing.T) {
 	pod := validPod()
-	pod.Spec.HostUsers = &yes
+	pod.Spec.OS = &corev1.PodOS{Name: corev1.Linux}
 	if errs := Unsupported(pod); len(errs) > 0 {
 		t.Errorf("%v", errs)
 	}
-	pod.Spec.HostUsers = &no
-	if errs := Unsupported(pod); len(errs) != 1 || errs[0].Field != "spec.hostUsers" {
+	pod.Spec.OS.Name = corev1.Windows
+	if errs := Unsupported(pod); len(errs) != 1 || errs[0].Field != "spec.os.name" {
 		t.Errorf("got %v", errs)
 	}
 }

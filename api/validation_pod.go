@@ -54,6 +54,7 @@ func validatePodSpec(s *corev1.PodSpec, at *field.Path) field.ErrorList {
 		errs = append(errs, validateSysctls(s.SecurityContext.Sysctls, s, at.Child("securityContext", "sysctls"))...)
 	}
 	errs = append(errs, validateProcMount(s)...)
+	errs = append(errs, validateHostUsers(s, at)...)
 	if s.ShareProcessNamespace != nil && *s.ShareProcessNamespace && s.HostPID {
 		errs = append(errs, field.Invalid(at.Child("shareProcessNamespace"), true, "ShareProcessNamespace and HostPID cannot both be enabled"))
 	}

@@ -85,6 +85,23 @@ func validateProcMount(s *corev1.PodSpec) field.ErrorList {
 	return errs
 }
 
+// validateHostUsers: what belongs to the board's users cannot be shared by who has users of its own.
+func validateHostUsers(s *corev1.PodSpec, at *field.Path) field.ErrorList {
+	if s.HostUsers == nil || *s.HostUsers {
+		return nil
+	}
+	var errs field.ErrorList
+	for _, x := range []struct {
+		child string
+		on    bool
+	}{{"hostNetwork", s.HostNetwork}, {"hostPID", s.HostPID}, {"hostIPC", s.HostIPC}} {
+		if x.on {
+			errs = append(errs, field.Forbidden(at.Child(x.child), "when `hostUsers` is false"))
+		}
+	}
+	return errs
+}
+
 func validateAppArmor(p *corev1.AppArmorProfile, at *field.Path) field.ErrorList {
 	if p == nil {
 		return nil

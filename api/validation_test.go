@@ -205,6 +205,13 @@ var podRules = []struct {
 		c0 + "securityContext.seccompProfile.localhostProfile", "must not contain '..'"},
 	{"seccomp from anywhere", func(p *corev1.Pod) { security(p).SeccompProfile = localSeccomp("/etc/a.json") },
 		c0 + "securityContext.seccompProfile.localhostProfile", "must be a relative path"},
+	{"users of its own", func(p *corev1.Pod) {
+		p.Spec.HostUsers = ptr(false)
+		security(p).ProcMount = ptr(corev1.UnmaskedProcMount)
+	}, "", ""},
+	{"users of its own on the host's network", func(p *corev1.Pod) { p.Spec.HostUsers, p.Spec.HostNetwork = ptr(false), true }, "spec.hostNetwork", "when `hostUsers` is false"},
+	{"users of its own and the host's processes", func(p *corev1.Pod) { p.Spec.HostUsers, p.Spec.HostPID = ptr(false), true }, "spec.hostPID", "when `hostUsers` is false"},
+	{"users of its own and the host's IPC", func(p *corev1.Pod) { p.Spec.HostUsers, p.Spec.HostIPC = ptr(false), true }, "spec.hostIPC", "when `hostUsers` is false"},
 	{"shared processes", func(p *corev1.Pod) { p.Spec.ShareProcessNamespace = ptr(true) }, "", ""},
 	{"shared and the host's processes", func(p *corev1.Pod) { p.Spec.ShareProcessNamespace, p.Spec.HostPID = ptr(true), true },
 		"spec.shareProcessNamespace", "ShareProcessNamespace and HostPID cannot both be enabled"},

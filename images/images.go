@@ -49,6 +49,12 @@ type Store interface {
 	Retain(ctx context.Context, keys []string) error
 }
 
+// UserStore is a Store that can mount for a pod with a user namespace.
+type UserStore interface {
+	// MountFor is Mount for a container whose users 0 and on are host and on of the board, size of them.
+	MountFor(ctx context.Context, imageID, key string, host, size uint32) (rootfs string, err error)
+}
+
 // Image is one image for this platform.
 type Image struct {
 	ID        string   // digest of its config: "sha256:..."

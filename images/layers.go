@@ -30,6 +30,12 @@ type Layers interface {
 	Remove(dir string) error
 }
 
+// UserLayers are Layers that can mount for a user namespace.
+type UserLayers interface {
+	// MountFor is Mount for users 0 and on that are host and on of the board, size of them.
+	MountFor(target, dir string, lower []string, host, size uint32) error
+}
+
 // LayerArchive is a layer as it came.
 type LayerArchive struct {
 	Tar io.Reader // plain, gzip or zstd

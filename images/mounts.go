@@ -33,6 +33,21 @@ func ValidKey(key string) error {
 
 // Mount implements Store.
 func (d *Disk) Mount(ctx context.Context, imageID, key string) (rootfs string, err error) {
+	return d.mountWith(ctx, imageID, key, d.cfg.Layers.Mount)
+}
+
+// MountFor implements UserStore.
+func (d *Disk) MountFor(ctx context.Context, imageID, key string, host, size uint32) (rootfs string, err error) {
+	layers, ok := d.cfg.Layers.(UserLayers)
+	if !ok {
+		return "", errors.New("mount image: layers cannot be mounted for a user namespace")
+	}
+	return d.mountWith(ctx, imageID, key, func(target, dir string, lower []string) error {
+		return layers.MountFor(target, dir, lower, host, size)
+	})
+}
+
+func (d *Disk) mountWith(ctx context.Context, imageID, key string, how func(target, dir string, lower []string) error) (rootfs string, err error) {
 	if err := ValidKey(key); err != nil {
 		return "", err
 	}
@@ -51,7 +66,7 @@ func (d *Disk) Mount(ctx context.Context, imageID, key string) (rootfs string, e
 			return target, nil
 		}
 	}
-	if err := d.mountNew(ctx, row, key, target); err != nil {
+	if err := d.mountNew(ctx, row, key, target, how); err != nil {
 		// A layer that broke must not hold the image in use, nor a half-made mount the key.
 		err = errors.Join(err, d.giveUp(context.WithoutCancel(ctx), key))
 		return "", fmt.Errorf("mount image %s for %s: %w", imageID, key, err)
@@ -93,7 +108,7 @@ func (d *Disk) reserve(imageID, key string) (row *imageRow, there bool, err erro
 	return row, there, nil
 }
 
-func (d *Disk) mountNew(ctx context.Context, row *imageRow, key, target string) error {
+func (d *Disk) mountNew(ctx context.Context, row *imageRow, key, target string, how func(target, dir string, lower []string) error) error {
 	if row == nil {
 		return ErrNotFound
 	}
@@ -129,7 +144,7 @@ func (d *Disk) mountNew(ctx context.Context, row *imageRow, key, target string) 
 	for i, c := range m.Layers {
 		lower[i] = d.layerPath(c)
 	}
-	if err := d.cfg.Layers.Mount(target, dir, lower); err != nil {
+	if err := how(target, dir, lower); err != nil {
 		return err
 	}
 	m.mounted = true

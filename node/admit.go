@@ -25,6 +25,9 @@ func (a *Agent) admit(pod *corev1.Pod) *refusal {
 	if err := a.cfg.Sysctls.check(pod); err != nil {
 		return &refusal{"SysctlForbidden", "forbidden sysctl: " + err.Error()}
 	}
+	if ownUsers(pod) && a.onHostNetwork(pod) {
+		return &refusal{"UnexpectedAdmissionError", "Unexpected error hostUsers: this board has all pods on its own network, where a pod with users of its own cannot be"}
+	}
 	if err := admitAppArmor(pod, info); err != nil {
 		return &refusal{"AppArmor", "Cannot enforce AppArmor: " + err.Error()}
 	}

@@ -225,3 +225,54 @@ func TestOutOf(t *testing.T) {
 		}
 	})
 }
+
+// TestUsersOfPods: each pod with users of its own has a block that no other has, also after the brain has restarted.
+func TestUsersOfPods(t *testing.T) {
+	with(t, nil, func(r *rig) {
+		own := func(p *corev1.Pod) { p.Spec.HostUsers = new(false) }
+		blocks := func() map[string]runtime.IDRange {
+			st, err := r.engine.List(r.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			out := map[string]runtime.IDRange{}
+			for _, p := range st.Pods {
+				if p.Pod.Users != nil {
+					out[p.Pod.Name] = *p.Pod.Users
+				}
+			}
+			return out
+		}
+		r.begin()
+		r.pod("plain")
+		for _, name := range []string{"a", "b", "c"} {
+			r.pod(name, own)
+		}
+		r.pass(time.Second)
+		first := blocks()
+		hosts := map[uint32]bool{}
+		for _, b := range first {
+			hosts[b.Host] = true
+			if b.Size != 65536 || b.Host < usersFirst || b.Host%65536 != 0 {
+				t.Errorf("%+v", b)
+			}
+		}
+		if len(first) != 3 || len(hosts) != 3 {
+			t.Fatalf("blocks: %v", first)
+		}
+		r.begin()
+		r.delete("b", new(int64))
+		r.pass(time.Minute)
+		r.pod("d", own)
+		r.pod("e", own)
+		r.pass(time.Second)
+		now := blocks()
+		if now["a"] != first["a"] || now["c"] != first["c"] || now["d"] == now["e"] || len(now) != 4 || now["d"] == now["a"] || now["e"] == now["c"] {
+			t.Errorf("blocks: %v, were %v", now, first)
+		}
+	})
+	a := &Agent{cfg: Config{NoPodNetwork: true}}
+	if why := a.admit(aPod("p", func(p *corev1.Pod) { p.Spec.HostUsers = new(false) })); why == nil {
+		t.Error("users of its own and the board's network")
+	}
+}

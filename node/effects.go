@@ -120,7 +120,7 @@ func (a *Agent) start(ctx context.Context, w *worker, pod *corev1.Pod, act podst
 		return &fault{"CreateContainerError", err}
 	}
 	id := containerID(pod, act.Container, act.Attempt)
-	rootfs, err := a.cfg.Images.Mount(ctx, img.ID, id)
+	rootfs, err := a.mountRoot(ctx, pod, img.ID, id)
 	if err != nil {
 		if errors.Is(err, images.ErrNotFound) { // it was damaged beyond repair: pull it again
 			delete(w.seen.Images, act.Container)

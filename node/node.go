@@ -104,6 +104,7 @@ type Agent struct {
 	hostIPs     []string
 	sample      Sample                            // the board as last looked at
 	allocatable corev1.ResourceList               // of the board
+	blocks      map[types.UID]runtime.IDRange     // of users, for pods that the engine does not hold yet
 	holds       map[types.UID]corev1.ResourceList // what each pod has been granted of it
 	everUp      bool                              // the engine has been reached once
 	statusCh    chan struct{}                     // poked when node status should be looked at now
@@ -135,7 +136,7 @@ func New(cfg Config) (*Agent, error) {
 	}
 	sel := api.Selection{Fields: fields.OneTermEqualSelector("spec.nodeName", cfg.Name)}
 	a := &Agent{cfg: cfg, volumes: vols, prober: probe.New(cfg.Engine, cfg.Version), pods: api.NewView[*corev1.Pod](cfg.Client, api.Pods, sel),
-		workers: map[types.UID]*worker{}, holds: map[types.UID]corev1.ResourceList{}, statusCh: make(chan struct{}, 1),
+		workers: map[types.UID]*worker{}, holds: map[types.UID]corev1.ResourceList{}, blocks: map[types.UID]runtime.IDRange{}, statusCh: make(chan struct{}, 1),
 		groupsCh: make(chan struct{}, 1), mirrorCh: make(chan struct{}, 1), statics: newStatics(cfg), known: make(chan struct{}), looked: make(chan struct{}), met: make(chan struct{}),
 		engine: engineView{downSince: time.Now()}}
 	a.statics.complain = a.nodeWarning
@@ -400,6 +401,7 @@ func (a *Agent) workerDone(w *worker) {
 	if a.workers[w.uid] == w {
 		delete(a.workers, w.uid)
 		delete(a.holds, w.uid)
+		a.freeUsers(w.uid)
 		a.sources.release(w.uid)
 		a.tokens.release(w.uid)
 		if w.static {

@@ -22,7 +22,11 @@ func (a *Agent) podSpec(pod *corev1.Pod) (runtime.Pod, error) {
 	if err != nil {
 		return runtime.Pod{}, err
 	}
-	return runtime.Pod{UID: string(pod.UID), Namespace: pod.Namespace, Name: pod.Name, Hostname: n.kernel,
+	users, err := a.usersOf(pod)
+	if err != nil {
+		return runtime.Pod{}, err
+	}
+	return runtime.Pod{UID: string(pod.UID), Users: users, Namespace: pod.Namespace, Name: pod.Name, Hostname: n.kernel,
 		HostNetwork: a.onHostNetwork(pod), HostPID: pod.Spec.HostPID, HostIPC: pod.Spec.HostIPC,
 		ShareProcess: pod.Spec.ShareProcessNamespace != nil && *pod.Spec.ShareProcessNamespace,
 		Cgroup:       podCgroup(pod), Resources: a.limits().pod(pod), Sysctls: sysctls(pod)}, nil
@@ -141,7 +145,8 @@ func (a *Agent) mounts(pod *corev1.Pod, c *corev1.Container, id string, env envi
 		return nil, err
 	}
 	taken := map[string]bool{}
-	for _, m := range out {
+	for i, m := range out {
+		out[i].Mapped = ownUsers(pod) // the agent's own files are for everybody to read, and on a tmpfs
 		taken[path.Clean(m.Target)] = true
 	}
 	dir := a.podRunDir(string(pod.UID))

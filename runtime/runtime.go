@@ -100,12 +100,17 @@ type Pod struct {
 	HostIPC         bool
 	// ShareProcess gives the containers one PID namespace, whose first process belongs to the pod. Not with HostPID.
 	ShareProcess bool
+	// Users gives the pod a user namespace, to which all its other namespaces belong. Nil: the board's users.
+	Users *IDRange
 	// Cgroup below the engine's root (Info.CgroupRoot), e.g. "kubepods/burstable/pod<uid>". The cgroup of a container
 	// stands in it and has the container's ID as its name.
 	Cgroup    string
 	Resources Resources
 	Sysctls   map[string]string
 }
+
+// IDRange is the users and groups of a user namespace: 0 and on inside are Host and on outside.
+type IDRange struct{ Host, Size uint32 }
 
 // PodStatus is a pod as the engine holds it.
 type PodStatus struct {
@@ -180,10 +185,13 @@ type Mount struct {
 	Source, Target string
 	Type           string // "bind" (also when empty), "tmpfs"
 	ReadOnly       bool
-	Recursive      bool   // bind submounts too
-	ReadOnlyBelow  bool   // with ReadOnly and Recursive: submounts are read-only as well, or an error (Linux 5.12)
-	Propagation    string // "", "rslave", "rshared"
-	Options        []string
+	Recursive      bool // bind submounts too
+	ReadOnlyBelow  bool // with ReadOnly and Recursive: submounts are read-only as well, or an error (Linux 5.12)
+	// Mapped has the file system's own users appear in a pod with a user namespace, as they do in one without. Else
+	// what belongs to the board's users belongs to nobody there.
+	Mapped      bool
+	Propagation string // "", "rslave", "rshared"
+	Options     []string
 }
 
 // Exec is a command to run in a container.

@@ -105,3 +105,48 @@ func TestBounds(t *testing.T) {
 		})
 	}
 }
+
+// TestUsersOfItsOwn: root in a pod with hostUsers: false is nobody on the board, and still root of its files, its volumes
+// and its network.
+func TestUsersOfItsOwn(t *testing.T) {
+	onHost(t)
+	b := newBoard(t)
+	b.serve()
+	b.importRough()
+	b.apply(roughPod("mapped", `"write", "/x", "/v/x", "/etc/deep", "/dev/termination-log"`,
+		"    volumeMounts: [{name: v, mountPath: /v}]\n  hostUsers: false\n  volumes: [{name: v, emptyDir: {}}]\n"))
+	b.eventually("it has ended", func() error {
+		if p := b.pod("mapped"); p.Status.Phase != "Succeeded" {
+			return fmt.Errorf("%s: %+v", p.Status.Phase, p.Status.ContainerStatuses)
+		}
+		return nil
+	})
+	out := b.must("logs", "mapped")
+	for _, path := range []string{"/x", "/v/x", "/dev/termination-log"} {
+		if !strings.Contains(out, path+" ok\n") {
+			t.Errorf("root of the pod cannot write to %s:\n%s", path, out)
+		}
+	}
+	b.apply(roughPod("stays", `"ignore"`, "  hostUsers: false\n  shareProcessNamespace: true\n"))
+	b.running("stays")
+	for _, pid := range b.processes("/kubepods/") {
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		if err != nil {
+			continue
+		}
+		_, after, _ := strings.Cut(string(status), "\nUid:\t")
+		var uid int
+		if _, err := fmt.Sscan(after, &uid); err != nil || uid < 0x70000000 {
+			t.Errorf("a process of the pod is user %d on the board: %v", uid, err)
+		}
+	}
+	b.must("delete", "pod", "stays")
+	if _, err := os.Stat("/run/ledge-roots"); !os.IsNotExist(err) {
+		entries, _ := os.ReadDir("/run/ledge-roots")
+		for _, e := range entries {
+			if strings.Contains(e.Name(), string(b.pod("mapped").UID)) {
+				t.Errorf("still shown: %s", e.Name())
+			}
+		}
+	}
+}

@@ -425,6 +425,11 @@ func (s *Store) Mount(_ context.Context, imageID, key string) (string, error) {
 	return path.Join(cmp.Or(s.Dir, "/fake/rootfs"), key), nil
 }
 
+// MountFor implements images.UserStore.
+func (s *Store) MountFor(ctx context.Context, imageID, key string, _, _ uint32) (string, error) {
+	return s.Mount(ctx, imageID, key)
+}
+
 // Unmount implements images.Store.
 func (s *Store) Unmount(_ context.Context, key string) error {
 	if err := s.fail("unmount", key); err != nil {

@@ -95,7 +95,7 @@ func emptyDir(dir string) error {
 	}
 	for _, e := range entries {
 		p := filepath.Join(dir, e.Name())
-		for _, sub := range []string{"shm", "ns/net", "ns/uts", "ns/ipc", "ns/pid", "init/rootfs"} {
+		for _, sub := range []string{"shm", "ns/net", "ns/uts", "ns/ipc", "ns/pid", "ns/user", "init/rootfs"} {
 			_ = unix.Unmount(filepath.Join(p, sub), unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 		}
 		if err := os.RemoveAll(p); err != nil {

@@ -64,6 +64,8 @@ func (r *Runner) compile(podDir string, p runtime.Pod, c runtime.Container) (*co
 		OomScoreAdj:     r.oomScoreAdj(c.Resources.OOMScoreAdj),
 		Cgroups:         &cgroups.Cgroup{Path: r.containerCgroup(p, c.ID), Resources: res},
 		Devices:         defaultDevices(),
+		UIDMappings:     idMappings(p),
+		GIDMappings:     idMappings(p),
 		Version:         "1.3.0",
 	}
 	res.Devices = defaultRules()
@@ -95,6 +97,9 @@ func (r *Runner) namespaces(podDir string, p runtime.Pod, c runtime.Container) c
 		ns.Add(configs.NEWPID, filepath.Join(podDir, "ns", "pid"))
 	case !p.HostPID:
 		ns.Add(configs.NEWPID, "")
+	}
+	if p.Users != nil {
+		ns.Add(configs.NEWUSER, filepath.Join(podDir, "ns", "user"))
 	}
 	for _, kind := range pinned(p) {
 		ns.Add(kind.libct, filepath.Join(podDir, "ns", kind.name))

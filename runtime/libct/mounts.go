@@ -17,7 +17,7 @@ const quiet = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 // mountsFor gives the default file systems and then the container's own, parents before children. A mount of the
 // container's replaces a default one at the same place.
 func mountsFor(p runtime.Pod, c runtime.Container, podDir string, host hostFacts) ([]*configs.Mount, int, error) {
-	own, propagation, err := ownMounts(c.Mounts, host)
+	own, propagation, err := ownMounts(p, c.Mounts, host)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -60,7 +60,7 @@ func defaultMounts(p runtime.Pod, c runtime.Container, podDir string, host hostF
 }
 
 // ownMounts compiles the mounts a container asks for; the second result is the propagation its root needs.
-func ownMounts(list []runtime.Mount, host hostFacts) ([]*configs.Mount, int, error) {
+func ownMounts(p runtime.Pod, list []runtime.Mount, host hostFacts) ([]*configs.Mount, int, error) {
 	list = slices.Clone(list)
 	slices.SortStableFunc(list, func(a, b runtime.Mount) int { return depth(a.Target) - depth(b.Target) })
 	var out []*configs.Mount
@@ -69,6 +69,9 @@ func ownMounts(list []runtime.Mount, host hostFacts) ([]*configs.Mount, int, err
 		cm, prop, err := ownMount(m, host)
 		if err != nil {
 			return nil, 0, fmt.Errorf("mount %s: %w", m.Target, err)
+		}
+		if m.Mapped && p.Users != nil && cm.Device == "bind" {
+			cm.IDMapping = &configs.MountIDMapping{UIDMappings: idMappings(p), GIDMappings: idMappings(p), Recursive: m.Recursive}
 		}
 		switch {
 		case prop&unix.MS_SHARED != 0:

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	goruntime "runtime"
 
 	"github.com/opencontainers/runc/libcontainer/configs"
 	"golang.org/x/sys/unix"
@@ -39,7 +38,7 @@ func pinned(p runtime.Pod) []nsKind {
 // MakePod makes what the containers of a pod share and gives the path of its network namespace ("" if it has
 // none). What is there already is left alone. After an error nothing is left.
 func (r *Runner) MakePod(podDir string, p runtime.Pod) (netns string, err error) {
-	if err := errors.Join(runtime.CheckID("pod", p.UID), checkCgroup(p.Cgroup), checkSysctls(p), checkSharing(p)); err != nil {
+	if err := errors.Join(runtime.CheckID("pod", p.UID), checkCgroup(p.Cgroup), checkSysctls(p), checkSharing(p), checkUsers(p)); err != nil {
 		return "", err
 	}
 	defer func() {
@@ -71,7 +70,7 @@ func (r *Runner) UnmakePod(podDir string, p runtime.Pod) error {
 	if checkCgroup(p.Cgroup) == nil {
 		errs = append(errs, r.dropInit(podDir, p))
 	}
-	for _, name := range []string{"shm", "ns/net", "ns/uts", "ns/ipc"} {
+	for _, name := range []string{"shm", "ns/net", "ns/uts", "ns/ipc", "ns/user"} {
 		if err := unmountAll(filepath.Join(podDir, name)); err != nil {
 			errs = append(errs, err)
 		}
@@ -96,6 +95,12 @@ func makeNamespaces(podDir string, p runtime.Pod) error {
 	flags, have := 0, 0
 	for _, k := range kinds {
 		flags |= k.flag
+	}
+	names := kinds
+	if p.Users != nil {
+		names = append([]nsKind{{name: "user"}}, kinds...)
+	}
+	for _, k := range names {
 		f := filepath.Join(dir, k.name)
 		if isNamespace(f) {
 			have++
@@ -105,35 +110,30 @@ func makeNamespaces(podDir string, p runtime.Pod) error {
 			return err
 		}
 	}
-	if have == len(kinds) {
+	if have == len(names) {
 		return nil
 	}
 	if have > 0 {
-		return fmt.Errorf("%s: %d of %d are there; some were unmounted by somebody else", dir, have, len(kinds))
+		return fmt.Errorf("%s: %d of %d are there; some were unmounted by somebody else", dir, have, len(names))
 	}
-	done := make(chan error)
-	go func() {
-		goruntime.LockOSThread()
-		done <- func() error {
-			if unix.Gettid() == unix.Getpid() {
-				return errors.New("ledge bug: the main thread must not enter other namespaces")
+	if p.Users != nil {
+		return makeUserNamespaces(dir, kinds, p)
+	}
+	return inside(func() error {
+		if err := unix.Unshare(flags); err != nil {
+			return fmt.Errorf("unshare: %w", err)
+		}
+		if err := setUp(p); err != nil {
+			return err
+		}
+		for _, k := range kinds {
+			src := "/proc/thread-self/ns/" + k.name
+			if err := unix.Mount(src, filepath.Join(dir, k.name), "", unix.MS_BIND, ""); err != nil {
+				return fmt.Errorf("pin %s: %w", k.name, err)
 			}
-			if err := unix.Unshare(flags); err != nil {
-				return fmt.Errorf("unshare: %w", err)
-			}
-			if err := setUp(p); err != nil {
-				return err
-			}
-			for _, k := range kinds {
-				src := "/proc/thread-self/ns/" + k.name
-				if err := unix.Mount(src, filepath.Join(dir, k.name), "", unix.MS_BIND, ""); err != nil {
-					return fmt.Errorf("pin %s: %w", k.name, err)
-				}
-			}
-			return nil
-		}()
-	}()
-	return <-done
+		}
+		return nil
+	})
 }
 
 // setUp runs on a thread inside the new namespaces.
@@ -149,7 +149,7 @@ func setUp(p runtime.Pod) error {
 			return fmt.Errorf("bring lo up: %w", err)
 		}
 	}
-	return writeSysctls(p.Sysctls)
+	return writeSysctls(p.Sysctls, p.Users)
 }
 
 func loopbackUp() error {
@@ -181,7 +181,11 @@ func makeShm(podDir string, p runtime.Pod) error {
 	if mounted, err := isMountPoint(dir); err != nil || mounted {
 		return err
 	}
-	return unix.Mount("shm", dir, "tmpfs", quiet, "mode=1777,size=64m")
+	options := "mode=1777,size=64m"
+	if p.Users != nil {
+		options += fmt.Sprintf(",uid=%d,gid=%d", p.Users.Host, p.Users.Host)
+	}
+	return unix.Mount("shm", dir, "tmpfs", quiet, options)
 }
 
 func isNamespace(file string) bool {

@@ -90,7 +90,7 @@ func (r *Runner) ensureInit(podDir string, p runtime.Pod) (err error) {
 		return err
 	}
 	// The run directory is often mounted so that nothing can be executed.
-	if err := unix.Mount("init", root, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=755,size=64k"); err != nil {
+	if err := unix.Mount("init", root, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, initOptions(p)); err != nil {
 		return fmt.Errorf("mount its root: %w", err)
 	}
 	program, err := initProgram()
@@ -121,6 +121,15 @@ func (r *Runner) ensureInit(podDir string, p runtime.Pod) (err error) {
 		return fmt.Errorf("pin pid: %w", err)
 	}
 	return nil
+}
+
+// initOptions: whoever starts it has to make mount points in its root.
+func initOptions(p runtime.Pod) string {
+	options := "mode=755,size=64k"
+	if p.Users != nil {
+		options += fmt.Sprintf(",uid=%d,gid=%d", p.Users.Host, p.Users.Host)
+	}
+	return options
 }
 
 func (r *Runner) initRuns(p runtime.Pod) bool {

@@ -33,6 +33,14 @@ func (r *Runner) Start(podDir, dir string, p runtime.Pod, c runtime.Container, s
 	if err := checkRootfs(c.Rootfs); err != nil {
 		return 0, err
 	}
+	if p.Users != nil {
+		shown, hide, err := r.showRoot(p, c)
+		if err != nil {
+			return 0, err
+		}
+		defer hide()
+		c.Rootfs = shown
+	}
 	cfg, err := r.compile(podDir, p, c)
 	if err != nil {
 		return 0, err

@@ -53,16 +53,25 @@ func checkSysctls(p runtime.Pod) error {
 }
 
 // writeSysctls runs on a thread inside the pod's namespaces: /proc/sys shows the values of who opens it.
-func writeSysctls(list map[string]string) error {
+func writeSysctls(list map[string]string, users *runtime.IDRange) error {
 	for _, name := range slices.Sorted(maps.Keys(list)) {
-		f, err := os.OpenFile("/proc/sys/"+sysctlKey(name), os.O_WRONLY, 0)
-		if err != nil {
-			return fmt.Errorf("sysctl %s: %w", name, err)
+		write := func() error { return writeSysctl(sysctlKey(name), list[name]) }
+		err := write()
+		if errors.Is(err, os.ErrPermission) && users != nil {
+			err = as(users.Host, write)
 		}
-		_, err = f.WriteString(list[name])
-		if err := errors.Join(err, f.Close()); err != nil {
+		if err != nil {
 			return fmt.Errorf("sysctl %s: %w", name, err)
 		}
 	}
 	return nil
+}
+
+func writeSysctl(key, value string) error {
+	f, err := os.OpenFile("/proc/sys/"+key, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(value)
+	return errors.Join(err, f.Close())
 }

@@ -1,0 +1,76 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"ledge/images"
+	"ledge/runtime"
+)
+
+// A pod with hostUsers: false has users of its own: a block of the board's numbers that no other pod has. The engine
+// remembers whose is whose, as long as the pod stands; nothing on disk carries these numbers.
+const (
+	usersEach  = 1 << 16
+	usersFirst = 0x70000000 // above those that distributions and other managers of containers hand out
+	usersLast  = 1<<31 - 2*usersEach
+)
+
+func ownUsers(pod *corev1.Pod) bool { return pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers }
+
+var errNoUsers = errors.New("no block of users is left for a pod with hostUsers: false")
+
+// usersOf gives a pod its block: that which it has, or the first that is free.
+func (a *Agent) usersOf(pod *corev1.Pod) (*runtime.IDRange, error) {
+	if !ownUsers(pod) {
+		return nil, nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if st, ok := a.engine.pods[string(pod.UID)]; ok && st.Pod.Users != nil {
+		return st.Pod.Users, nil
+	}
+	if r, ok := a.blocks[pod.UID]; ok {
+		return &r, nil
+	}
+	taken := map[uint32]bool{}
+	for _, st := range a.engine.pods {
+		if st.Pod.Users != nil {
+			taken[st.Pod.Users.Host] = true
+		}
+	}
+	for _, r := range a.blocks {
+		taken[r.Host] = true
+	}
+	for host := uint32(usersFirst); host <= usersLast; host += usersEach {
+		if !taken[host] {
+			r := runtime.IDRange{Host: host, Size: usersEach}
+			a.blocks[pod.UID] = r // until the engine has it
+			return &r, nil
+		}
+	}
+	return nil, errNoUsers
+}
+
+// freeUsers gives a block back; called with the lock held.
+func (a *Agent) freeUsers(uid types.UID) { delete(a.blocks, uid) }
+
+// mountRoot makes the root file system of a container, for the users of its pod.
+func (a *Agent) mountRoot(ctx context.Context, pod *corev1.Pod, imageID, key string) (string, error) {
+	users, err := a.usersOf(pod)
+	if err != nil {
+		return "", err
+	}
+	if users == nil {
+		return a.cfg.Images.Mount(ctx, imageID, key)
+	}
+	store, ok := a.cfg.Images.(images.UserStore)
+	if !ok {
+		return "", fmt.Errorf("ledge bug: the image store %T cannot mount for a user namespace", a.cfg.Images)
+	}
+	return store.MountFor(ctx, imageID, key, users.Host, users.Size)
+}
