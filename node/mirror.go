@@ -55,10 +55,14 @@ func (a *Agent) bound() []*corev1.Pod {
 
 // podNamed finds a pod as it runs here by the name that the API has for it.
 func (a *Agent) podNamed(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
+	pod, err := api.Get[*corev1.Pod](ctx, a.cfg.Client, api.Pods, namespace, name)
+	if err == nil && !api.IsMirror(pod) {
+		return pod, nil // and be it one that took the name of a static pod
+	}
 	if p := a.statics.named(namespace, name); p != nil {
 		return p, nil
 	}
-	return api.Get[*corev1.Pod](ctx, a.cfg.Client, api.Pods, namespace, name)
+	return pod, err
 }
 
 // mirrorEvery is how often mirrors are looked at when nothing is heard.

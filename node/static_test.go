@@ -100,6 +100,10 @@ func TestStaticPod(t *testing.T) {
 		}
 		in.Close()
 
+		if p, err := r.agent.here(r.Context(), "default", "s-n"); err != nil || p.UID != own.UID {
+			t.Errorf("a command would run in %+v, %v", p, err)
+		}
+
 		// Who deletes the mirror does not stop the pod, and sees it again.
 		for _, grace := range []*int64{nil, new(int64(0))} {
 			r.delete("s-n", grace)
@@ -298,6 +302,9 @@ func TestStaticPodNameTaken(t *testing.T) {
 		r.want("running", got, "c.0", "theirs.0")
 		if api.IsMirror(r.get("s-n")) {
 			t.Error("it was replaced by a mirror")
+		}
+		if p, err := r.agent.here(r.Context(), "default", "s-n"); err != nil || p.UID != r.get("s-n").UID {
+			t.Errorf("the name means %+v, %v", p, err)
 		}
 		r.delete("s-n", new(int64(0)))
 		r.pass(time.Minute)

@@ -21,7 +21,7 @@ var (
 
 // here reads a pod that must be on this node.
 func (a *Agent) here(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
-	pod, err := api.Get[*corev1.Pod](ctx, a.cfg.Client, api.Pods, namespace, name)
+	pod, err := a.podNamed(ctx, namespace, name)
 	if err != nil {
 		return nil, err
 	}
