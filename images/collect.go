@@ -21,10 +21,10 @@ type Collector interface {
 
 // Collected is what was freed, at once or since the store was opened.
 type Collected struct {
-	Images int   // removed
-	Bytes  int64 // of layers and blobs
-	Parts  int64 // bytes of downloads that had been given up
-	Short  int64 // bytes that should have been freed too, and could not be
+	Images int   `json:"images"` // removed
+	Bytes  int64 `json:"bytes"`  // of layers and blobs
+	Parts  int64 `json:"parts"`  // bytes of downloads that had been given up
+	Short  int64 `json:"short"`  // bytes that should have been freed too, and could not be
 }
 
 func (c *Collected) add(o Collected) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -30,6 +31,8 @@ type imageKeys struct {
 	RegistryCredentials string `json:"registryCredentials,omitempty"`
 	// KeepBlobs says of which images the compressed layers are kept: pinned (default), all, none.
 	KeepBlobs string `json:"keepBlobs,omitempty"`
+	// ImageArchives is a directory of archives to import at the start, such as /boot/firmware/images.
+	ImageArchives string `json:"imageArchives,omitempty"`
 }
 
 type registryConfig struct {
@@ -49,6 +52,8 @@ func (k imageKeys) check() error {
 		return fmt.Errorf("maxParallelImagePulls must be between 1 and %d", mostPulls)
 	case serial && k.MaxParallelImagePulls > 1: // a kubelet refuses it too
 		return errors.New("maxParallelImagePulls cannot be larger than 1 unless serializeImagePulls is false")
+	case k.ImageArchives != "" && !filepath.IsAbs(k.ImageArchives):
+		return fmt.Errorf("imageArchives: %q must be an absolute path", k.ImageArchives)
 	case !slices.Contains([]string{"", "pinned", "all", "none"}, k.KeepBlobs):
 		return fmt.Errorf("keepBlobs: %q is none of pinned, all, none", k.KeepBlobs)
 	}

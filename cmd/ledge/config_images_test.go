@@ -28,6 +28,8 @@ func TestImageConfig(t *testing.T) {
 		"serializeImagePulls: true\nmaxParallelImagePulls: 2":   false,
 		"serializeImagePulls: false\nmaxParallelImagePulls: -1": false,
 		"keepBlobs: all":                   true,
+		"imageArchives: images":            false,
+		"imageArchives: /boot/images":      true,
 		"keepBlobs: some":                  false,
 		"imageGCHighThresholdPercent: 80":  false, // not above the low one
 		"imageGCHighThresholdPercent: 101": false,

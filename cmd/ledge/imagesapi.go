@@ -27,6 +27,8 @@ const (
 type imageList struct {
 	Images []imageRow          `json:"images"`
 	Pulls  []images.PullStatus `json:"pulls,omitempty"` // going on
+	// Collected is what has been removed as unused since the start.
+	Collected images.Collected `json:"collected,omitzero"`
 }
 
 // imageRow is one image of it.
@@ -85,7 +87,7 @@ func (b *boardAPI) listImages(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	w.Header().Set("Content-Type", "application/json")
-	return json.NewEncoder(w).Encode(imageList{Images: b.imageRows(list), Pulls: b.images.Pulls()})
+	return json.NewEncoder(w).Encode(imageList{Images: b.imageRows(list), Pulls: b.images.Pulls(), Collected: b.images.Collected()})
 }
 
 func (b *boardAPI) importImages(w http.ResponseWriter, r *http.Request) error {

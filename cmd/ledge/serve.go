@@ -194,6 +194,9 @@ func (b *board) run(ctx context.Context) error {
 	if b.store.Health().Unclean {
 		jobs = append(jobs, b.verifyImages)
 	}
+	if b.file.ImageArchives != "" {
+		jobs = append(jobs, b.importArchives)
+	}
 	if b.manifests != "" {
 		jobs = append(jobs, (&manifests{dir: b.manifests, client: b.client}).Run)
 	}
