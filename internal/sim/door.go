@@ -110,6 +110,13 @@ func (e engineDoor) Remove(ctx context.Context, id string) error {
 	return e.Engine.Remove(ctx, id)
 }
 
+func (e engineDoor) Exec(ctx context.Context, x runtime.Exec) (runtime.Exit, error) {
+	if err := e.check(); err != nil {
+		return runtime.Exit{}, err
+	}
+	return e.Engine.Exec(ctx, x)
+}
+
 func (e engineDoor) List(ctx context.Context) (runtime.State, error) {
 	if err := e.check(); err != nil {
 		return runtime.State{}, err

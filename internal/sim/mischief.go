@@ -200,7 +200,17 @@ func (b *Board) stock(n int) {
 
 // somePod is one of the sorts of pods that boards run.
 func (b *Board) somePod(name string) *corev1.Pod {
-	switch b.Rand.IntN(10) {
+	switch b.Rand.IntN(13) {
+	case 8:
+		return probed(Pod(name, WantSteady, corev1.RestartPolicyAlways, "run", "stop=1s"))
+	case 9:
+		p := Pod(name, WantSteady, corev1.RestartPolicyAlways, "run")
+		p.Spec.InitContainers = []corev1.Container{sidecar("first"), {Name: "second", Image: ImageTwo, Command: []string{"exit=1s:0"}}, sidecar("third")}
+		return probed(p)
+	case 10:
+		p := Pod(name, WantEnd, corev1.RestartPolicyOnFailure, fmt.Sprintf("exit=%s:0", b.upTo(time.Hour)))
+		p.Spec.InitContainers = []corev1.Container{sidecar("side")}
+		return p
 	case 0:
 		return Pod(name, WantCrash, corev1.RestartPolicyAlways, fmt.Sprintf("exit=%s:1", b.upTo(time.Minute)))
 	case 1:
@@ -228,4 +238,25 @@ func (b *Board) somePod(name string) *corev1.Pod {
 		return p
 	}
 	return Pod(name, WantSteady, corev1.RestartPolicyAlways, "run", "stop=500ms")
+}
+
+func sidecar(name string) corev1.Container {
+	always := corev1.ContainerRestartPolicyAlways
+	return corev1.Container{Name: name, Image: ImageOne, Command: []string{"run", "stop=2s"}, RestartPolicy: &always,
+		StartupProbe: &corev1.Probe{ProbeHandler: runs("100ms:0"), PeriodSeconds: 1}}
+}
+
+func runs(command string) corev1.ProbeHandler {
+	return corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{command}}}
+}
+
+// probed gives a pod probes that pass, and hooks.
+func probed(p *corev1.Pod) *corev1.Pod {
+	c := &p.Spec.Containers[0]
+	c.StartupProbe = &corev1.Probe{ProbeHandler: runs("200ms:0"), PeriodSeconds: 2}
+	c.LivenessProbe = &corev1.Probe{ProbeHandler: runs("100ms:0"), PeriodSeconds: 600}
+	c.ReadinessProbe = &corev1.Probe{ProbeHandler: runs("100ms:0"), PeriodSeconds: 300}
+	c.Lifecycle = &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{Exec: runs("300ms:0").Exec},
+		PreStop: &corev1.LifecycleHandler{Exec: runs("2s:0").Exec}}
+	return p
 }

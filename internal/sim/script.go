@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"context"
 	"strconv"
 	"strings"
 	"time"
@@ -19,7 +20,7 @@ import (
 //
 // It stands in the pod's spec, so that it outlives brains and boots.
 func Script(c runtime.Container) enginefake.Behaviour {
-	does := enginefake.Behaviour{}
+	does := enginefake.Behaviour{Exec: command}
 	for _, word := range c.Args {
 		key, value, _ := strings.Cut(word, "=")
 		switch key {
@@ -43,6 +44,23 @@ func Script(c runtime.Container) enginefake.Behaviour {
 		}
 	}
 	return does
+}
+
+// command does what a probe or a hook says: it takes a time and ends with a code.
+func command(ctx context.Context, x runtime.Exec) (int, error) {
+	takes, code, _ := strings.Cut(x.Args[0], ":")
+	n, err := strconv.Atoi(code)
+	if err != nil {
+		panic("sim: bad command: " + x.Args[0])
+	}
+	t := time.NewTimer(duration(takes))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return n, nil
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
 }
 
 func duration(s string) time.Duration {

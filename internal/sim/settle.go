@@ -160,10 +160,16 @@ func (b *Board) wrongWith(p *corev1.Pod, running []runtime.Status) error {
 		return nil
 	}
 	if !isTrue(p, corev1.PodReady) || p.Status.Phase != corev1.PodRunning {
-		return fmt.Errorf("is %s (%s), not running and ready: %+v", p.Status.Phase, p.Status.Reason, p.Status.ContainerStatuses)
+		return fmt.Errorf("is %s (%s), not running and ready: %+v %+v", p.Status.Phase, p.Status.Reason, p.Status.InitContainerStatuses, p.Status.ContainerStatuses)
 	}
-	if len(running) != len(p.Spec.Containers) {
-		return fmt.Errorf("has %d containers, %d run", len(p.Spec.Containers), len(running))
+	want := len(p.Spec.Containers)
+	for i := range p.Spec.InitContainers {
+		if api.IsSidecar(&p.Spec.InitContainers[i]) {
+			want++
+		}
+	}
+	if len(running) != want {
+		return fmt.Errorf("has %d containers that stay, %d run", want, len(running))
 	}
 	for _, c := range p.Status.ContainerStatuses {
 		if c.State.Running == nil || c.Image != imageOf(p, c.Name) {

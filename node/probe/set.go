@@ -125,8 +125,10 @@ func (s *Set) arm(kinds map[Kind]*run) {
 	if up := kinds[Startup]; up != nil {
 		switch {
 		case up.state.result == Success:
+			if up.timer != nil { // else it was known from an earlier brain
+				began = time.Now()
+			}
 			up.end()
-			began = time.Now()
 		case up.timer == nil && !up.over:
 			s.schedule(up, firstRun(Startup, up.spec, up.t.StartedAt))
 			return
@@ -154,12 +156,16 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
+// spread is the longest time over which a brain that has just begun asks the containers it finds.
+const spread = 10 * time.Second
+
 // schedule sets the timer for the first run. A brain that has just begun finds many containers whose time has come;
-// it spreads them over a period (N-7.34).
+// it asks them at a random part of a period (N-7.34), of which only the beginning counts when it is long: one that was not
+// ready should not wait for it.
 func (s *Set) schedule(r *run, at time.Time) {
 	wait := max(0, time.Until(at))
 	if per := period(r.spec); r.t.StartedAt.Before(s.p.began) && wait < per && time.Since(s.p.began) < per {
-		wait = max(wait, rand.N(per))
+		wait = max(wait, rand.N(min(per, spread)))
 	}
 	r.timer = time.AfterFunc(wait, func() { s.fire(r) })
 }
@@ -184,11 +190,10 @@ func (s *Set) fire(r *run) {
 	defer s.wg.Done()
 	began := time.Now()
 	out := s.p.ask(ctx, r.spec, r.t.Spec, r.t.ID, ip)
-	changed := s.leave(r, out, began)
-	if ctx.Err() != nil {
-		return // stopped meanwhile: nobody wants to know
+	changed, wanted := s.leave(r, out, began)
+	if !wanted {
+		return
 	}
-	r.stop()
 	switch {
 	case untold(out.Err):
 	case out.Err != nil:
@@ -219,12 +224,14 @@ func (s *Set) enter(r *run) (ctx context.Context, ip string, ok bool) {
 	return ctx, s.ip, true
 }
 
-// leave takes the outcome into account; true when that changes what counts.
-func (s *Set) leave(r *run, out Outcome, began time.Time) bool {
+// leave takes the outcome into account, and says whether that changes what counts. What was stopped meanwhile nobody
+// wants to know.
+func (s *Set) leave(r *run, out Outcome, began time.Time) (changed, wanted bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	r.stop()
 	if r.over {
-		return false
+		return false, false
 	}
 	was := r.state.result
 	if out.Err == nil { // else the result is thrown away (N-7.33)
@@ -236,7 +243,7 @@ func (s *Set) leave(r *run, out Outcome, began time.Time) bool {
 	} else {
 		r.timer.Reset(max(0, time.Until(began.Add(period(r.spec)))))
 	}
-	return r.state.result != was
+	return r.state.result != was, true
 }
 
 // Health is what is known of each instance that has a probe, by container ID.

@@ -123,6 +123,9 @@ func TestOrder(t *testing.T) {
 		if h := b.set.Health()["1"]; !h.Started || !h.Ready || h.Failed != "" {
 			t.Errorf("at last: %+v", h)
 		}
+		if b.pokes != 2 {
+			t.Errorf("told %d times that something changed: it started, it was ready", b.pokes)
+		}
 	})
 }
 
@@ -179,7 +182,7 @@ func TestCannotAsk(t *testing.T) {
 		b := newBench(t, map[string]string{"Readiness": "+?"})
 		defer b.set.Close()
 		b.set.Sync("", []Target{{Spec: spec(Readiness), ID: "1", StartedAt: time.Now()}}, false)
-		time.Sleep(time.Minute)
+		time.Sleep(55 * time.Second)
 		b.mu.Lock()
 		b.does["Readiness"] = "u"
 		b.mu.Unlock()
