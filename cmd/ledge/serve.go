@@ -38,12 +38,12 @@ func serve(ctx context.Context, c *command) error {
 		return err
 	}
 	logTo(c, s.verbose)
-	spareFromOOM()
 	b := &board{settings: s, runDir: c.runDir, staticsChanged: make(chan struct{}, 1), cancelled: make(chan struct{}, 1),
 		signals: shutdown.Incoming()}
 	if err := b.open(ctx); err != nil {
 		return errors.Join(err, b.close())
 	}
+	spareFromOOM() // not before it is known that there is something to spare
 	return errors.Join(b.run(ctx), b.close(), b.switchOff(ctx))
 }
 
