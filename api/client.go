@@ -121,10 +121,13 @@ type Patch struct {
 
 // DeleteOptions modifies a delete.
 type DeleteOptions struct {
-	Grace    *int64 // seconds; nil: the object's own
-	UID      *types.UID
-	Revision *string
-	DryRun   bool
+	Grace *int64 // seconds; nil: the object's own
+	// Propagation is what becomes of objects that belong to this one: they go soon after (also when empty), before it
+	// (Foreground), or stay (Orphan).
+	Propagation metav1.DeletionPropagation
+	UID         *types.UID
+	Revision    *string
+	DryRun      bool
 }
 
 // Streams carries bytes to and from containers, beside the object Client.

@@ -206,13 +206,9 @@ func (r *request) deleteOptions(body *metav1.DeleteOptions) (api.DeleteOptions, 
 		return o, err
 	}
 	if orphan {
-		return o, invalidOption("DeleteOptions", errOrphan())
+		body.OrphanDependents = &orphan //lint:ignore SA1019 old clients still send it
 	}
 	return deleteOptions(body)
-}
-
-func errOrphan() *field.Error {
-	return field.Forbidden(field.NewPath("orphanDependents"), "not supported by ledge")
 }
 
 func deleteOptions(body *metav1.DeleteOptions) (api.DeleteOptions, error) {
@@ -222,14 +218,22 @@ func deleteOptions(body *metav1.DeleteOptions) (api.DeleteOptions, error) {
 	if p := body.Preconditions; p != nil {
 		o.UID, o.Revision = (*types.UID)(p.UID), p.ResourceVersion
 	}
-	// There are no dependents to collect yet, so background is what happens; the other two promise something.
-	if p := body.PropagationPolicy; p != nil && *p != metav1.DeletePropagationBackground {
-		errs = append(errs, field.NotSupported(field.NewPath("propagationPolicy"), *p,
-			[]metav1.DeletionPropagation{metav1.DeletePropagationBackground}))
+	policies := []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan}
+	if p := body.PropagationPolicy; p != nil {
+		o.Propagation = *p
+		if !slices.Contains(policies, *p) {
+			errs = append(errs, field.NotSupported(field.NewPath("propagationPolicy"), *p, policies))
+		}
 	}
-	//lint:ignore SA1019 old clients still send it, and what is not honoured must be refused
-	if v := body.OrphanDependents; v != nil && *v {
-		errs = append(errs, errOrphan())
+	//lint:ignore SA1019 old clients still send it
+	if v := body.OrphanDependents; v != nil {
+		if body.PropagationPolicy != nil {
+			errs = append(errs, field.Invalid(field.NewPath("propagationPolicy"), *body.PropagationPolicy,
+				"orphanDependents and deletionPropagation cannot be both set"))
+		}
+		if *v {
+			o.Propagation = metav1.DeletePropagationOrphan
+		}
 	}
 	if v := body.IgnoreStoreReadErrorWithClusterBreakingPotential; v != nil && *v {
 		errs = append(errs, field.Forbidden(field.NewPath("ignoreStoreReadErrorWithClusterBreakingPotential"), "not supported by ledge"))

@@ -25,6 +25,9 @@ func (c *Client) Delete(ctx context.Context, kind *api.Kind, namespace, name str
 	if err != nil {
 		return nil, status(err, "delete %s %q", kind.Singular, name)
 	}
+	if !opts.DryRun && kind != api.Events {
+		c.collectSoon()
+	}
 	switch {
 	case opts.DryRun:
 	case kind == api.Events:
@@ -73,6 +76,9 @@ func (c *Client) delete(ctx context.Context, tx *storage.Tx, kind *api.Kind, nam
 	}
 	if kind == api.PriorityClasses && (name == api.SystemNodeCritical || name == api.SystemClusterCritical) {
 		return nil, forbidden(kind, name, "this is a system priority class and cannot be deleted")
+	}
+	if err := propagate(tx, kind, obj, opts.Propagation); err != nil {
+		return nil, err
 	}
 	if err := c.markOrDrop(tx, kind, obj, opts.Grace); err != nil {
 		return nil, err

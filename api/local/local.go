@@ -53,6 +53,7 @@ type Client struct {
 	fields managed.Fields // who set what
 
 	restore chan struct{} // capacity 1: something of the system's was deleted
+	collect chan struct{} // capacity 1: something was deleted that others may have belonged to
 
 	mu     sync.Mutex
 	events int // about how many there are
@@ -81,7 +82,7 @@ func New(cfg Config) (*Client, error) {
 	if cfg.Bookmarks == 0 {
 		cfg.Bookmarks = time.Minute
 	}
-	c := &Client{cfg: cfg, store: cfg.Store, restore: make(chan struct{}, 1)}
+	c := &Client{cfg: cfg, store: cfg.Store, restore: make(chan struct{}, 1), collect: make(chan struct{}, 1)}
 	if err := c.EnsureSystem(); err != nil {
 		return nil, fmt.Errorf("make the system's objects: %w", err)
 	}
@@ -99,11 +100,30 @@ func (c *Client) Run(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		case <-c.restore:
+		case <-c.collect:
+			if !pause(ctx, collectWait) {
+				return nil
+			}
+			if err := c.Collect(ctx); err != nil {
+				slog.Warn("cannot delete what belonged to deleted objects; trying again with the next deletion", "err", err)
+			}
+			continue
 		}
 		// A full or failing disk must not end the process: what could not be done now is done a minute later.
 		if err := errors.Join(c.EnsureSystem(), c.Expire(c.cfg.Now())); err != nil {
 			slog.Warn("cannot keep the system's objects and events in order; trying again", "err", err)
 		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
 	}
 }
 

@@ -146,6 +146,7 @@ func (c *Client) update(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj
 		if err := drop(tx, kind, obj); err != nil {
 			return nil, err
 		}
+		c.collectSoon()
 		return obj, c.leaveNamespace(tx, kind, obj)
 	}
 	if apiequality.Semantic.DeepEqual(obj, old) {

@@ -140,6 +140,9 @@ func (c *Client) Delete(ctx context.Context, kind *api.Kind, namespace, name str
 	if opts.UID != nil || opts.Revision != nil {
 		del.Preconditions = &metav1.Preconditions{UID: opts.UID, ResourceVersion: opts.Revision}
 	}
+	if opts.Propagation != "" {
+		del.PropagationPolicy = &opts.Propagation
+	}
 	if opts.DryRun {
 		del.DryRun = []string{metav1.DryRunAll}
 	}

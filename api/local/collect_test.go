@@ -1,0 +1,143 @@
+package local
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ledge/api"
+)
+
+// ownedMap is a ConfigMap that belongs to others.
+func ownedMap(t *testing.T, c *Client, name string, block bool, owners ...api.Object) *corev1.ConfigMap {
+	t.Helper()
+	m := &corev1.ConfigMap{ObjectMeta: in("default", name)}
+	for _, o := range owners {
+		kind, err := api.KindOf(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.OwnerReferences = append(m.OwnerReferences, metav1.OwnerReference{APIVersion: kind.APIVersion(), Kind: kind.Name,
+			Name: o.GetName(), UID: o.GetUID(), BlockOwnerDeletion: &block})
+	}
+	out, err := api.Create(t.Context(), c, api.ConfigMaps, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func (c *Client) has(t *testing.T, name string) bool {
+	t.Helper()
+	_, err := c.Get(t.Context(), api.ConfigMaps, "default", name)
+	if err != nil && !apierrors.IsNotFound(err) {
+		t.Fatal(err)
+	}
+	return err == nil
+}
+
+func (c *Client) remove(t *testing.T, name string, how metav1.DeletionPropagation) {
+	t.Helper()
+	if _, err := c.Delete(t.Context(), api.ConfigMaps, "default", name, api.DeleteOptions{Propagation: how}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Collect(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What belongs to an object goes with it, and what belongs to that too; an object with another owner left stays.
+func TestCollectInTheBackground(t *testing.T) {
+	c := open(t, Config{})
+	one, two := ownedMap(t, c, "one", false), ownedMap(t, c, "two", false)
+	child := ownedMap(t, c, "child", false, one)
+	ownedMap(t, c, "grandchild", false, child)
+	ownedMap(t, c, "shared", false, one, two)
+	stranger := &corev1.ConfigMap{ObjectMeta: in("default", "stranger")}
+	stranger.OwnerReferences = []metav1.OwnerReference{{APIVersion: "example.com/v1", Kind: "Thing", Name: "x", UID: "elsewhere"}}
+	create(t, c, stranger)
+	c.remove(t, "one", "")
+	if err := c.Collect(t.Context()); err != nil { // the grandchild lost its owner by the first
+		t.Fatal(err)
+	}
+	for name, want := range map[string]bool{"child": false, "grandchild": false, "shared": true, "two": true, "stranger": true} {
+		if c.has(t, name) != want {
+			t.Errorf("%s is there: %v, want %v", name, !want, want)
+		}
+	}
+	c.remove(t, "two", metav1.DeletePropagationBackground)
+	if c.has(t, "shared") {
+		t.Error("an object without any owner left stays")
+	}
+}
+
+// An owner of the same name made anew is another owner.
+func TestCollectByUID(t *testing.T) {
+	c := open(t, Config{})
+	one := ownedMap(t, c, "one", false)
+	ownedMap(t, c, "child", false, one)
+	if _, err := c.Delete(t.Context(), api.ConfigMaps, "default", "one", api.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	ownedMap(t, c, "one", false)
+	if err := c.Collect(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if c.has(t, "child") || !c.has(t, "one") {
+		t.Error("the child of the first became the second's")
+	}
+}
+
+// Orphans lose the reference and stay.
+func TestCollectOrphans(t *testing.T) {
+	c := open(t, Config{})
+	one := ownedMap(t, c, "one", false)
+	ownedMap(t, c, "child", false, one)
+	c.remove(t, "one", metav1.DeletePropagationOrphan)
+	m, err := api.Get[*corev1.ConfigMap](t.Context(), c, api.ConfigMaps, "default", "child")
+	if err != nil || len(m.OwnerReferences) != 0 || c.has(t, "one") {
+		t.Errorf("%+v, %v", m, err)
+	}
+}
+
+// In the foreground the owner stays until those that block it are gone.
+func TestCollectInTheForeground(t *testing.T) {
+	c := open(t, Config{})
+	one := ownedMap(t, c, "one", false)
+	child := ownedMap(t, c, "child", true, one)
+	child.Finalizers = []string{"a.b/c"}
+	if _, err := api.Update(t.Context(), c, api.ConfigMaps, child); err != nil {
+		t.Fatal(err)
+	}
+	ownedMap(t, c, "other", false, one)
+	c.remove(t, "one", metav1.DeletePropagationForeground)
+	m, err := api.Get[*corev1.ConfigMap](t.Context(), c, api.ConfigMaps, "default", "one")
+	if err != nil || m.DeletionTimestamp == nil || len(m.Finalizers) != 1 || m.Finalizers[0] != metav1.FinalizerDeleteDependents {
+		t.Fatalf("%+v, %v", m, err)
+	}
+	if c.has(t, "other") || !c.has(t, "child") {
+		t.Error("what does not wait stays, or what waits went")
+	}
+	child, err = api.Get[*corev1.ConfigMap](t.Context(), c, api.ConfigMaps, "default", "child")
+	if err != nil || child.DeletionTimestamp == nil {
+		t.Fatalf("%+v, %v", child, err)
+	}
+	child.Finalizers = nil
+	if _, err := api.Update(t.Context(), c, api.ConfigMaps, child); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Collect(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if c.has(t, "child") || c.has(t, "one") {
+		t.Error("the owner did not go with the last that blocked it")
+	}
+	// Without dependents there is nothing to wait for.
+	ownedMap(t, c, "alone", false)
+	c.remove(t, "alone", metav1.DeletePropagationForeground)
+	if c.has(t, "alone") {
+		t.Error("waits for nobody")
+	}
+}
