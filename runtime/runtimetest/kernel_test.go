@@ -499,3 +499,36 @@ func (h holdings) stays(t *testing.T) {
 	}
 	t.Errorf("this process had %+v, then %+v", h, now)
 }
+
+// TestHugePageFiles: the sizes that are asked for are bounded by that, all others to nothing.
+func TestHugePageFiles(t *testing.T) {
+	s := inProcess(t)
+	needController(t, s, "hugetlb")
+	sizes, err := filepath.Glob("/sys/kernel/mm/hugepages/hugepages-*kB")
+	if err != nil || len(sizes) == 0 {
+		t.Skip("this kernel has no huge pages")
+	}
+	p := s.Pod(t)
+	c := s.NewContainer(t, p, "ignore")
+	c.Resources.HugePages = map[int64]int64{2 << 20: 4 << 20}
+	s.Start(t, c)
+	root := "/sys/fs/cgroup/hugetlb"
+	file := func(size string) string { return "hugetlb." + size + ".limit_in_bytes" }
+	if waitReady(t, s.Engine).CgroupVersion == 2 {
+		root, file = "/sys/fs/cgroup", func(size string) string { return "hugetlb." + size + ".max" }
+	}
+	for size, want := range map[string]string{"2MB": "4194304", "1GB": "0"} {
+		b, err := os.ReadFile(filepath.Join(root, cgroupRoot(), p.Cgroup, c.ID, file(size)))
+		if os.IsNotExist(err) {
+			continue // not of this architecture
+		}
+		if err != nil || strings.TrimSpace(string(b)) != want {
+			t.Errorf("%s: %q %v, want %s", file(size), b, err, want)
+		}
+	}
+	odd := s.NewContainer(t, p, "exit", "0")
+	odd.Resources.HugePages = map[int64]int64{3 << 20: 6 << 20}
+	if _, err := s.Engine.Start(t.Context(), odd); err == nil {
+		t.Error("huge pages of 3 MiB: started")
+	}
+}
