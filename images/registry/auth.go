@@ -161,6 +161,8 @@ func (a *asking) bearer(ctx context.Context, params map[string]string, cred imag
 	if scope == "" {
 		scope = "repository:" + a.repository + ":pull"
 	}
+	ctx, cancel := a.c.soon(ctx)
+	defer cancel()
 	q, err := tokenRequest(ctx, realm, params["service"], scope, cred)
 	if err != nil {
 		return token{}, &permanent{err}

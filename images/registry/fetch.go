@@ -16,15 +16,17 @@ import (
 	"ledge/images"
 )
 
-// accept is everything that images.Resolve knows, and nothing older.
-var accept = []string{
+// accept is everything that images.Resolve knows, and nothing older. It is one line: some registries read no second.
+var accept = strings.Join([]string{
 	"application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json",
 	"application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json",
-}
+}, ", ")
 
 // Head implements images.Registry.
 func (c *Client) Head(ctx context.Context, ref images.Reference, keys images.Keyring) (digest string, err error) {
 	err = c.each(ref, nil, func(p place) error {
+		ctx, cancel := c.soon(ctx)
+		defer cancel()
 		resp, err := c.do(ctx, p, ref, keys, http.MethodHead, "manifests/"+tagOrDigest(ref), 0)
 		if err != nil {
 			return err
@@ -37,6 +39,11 @@ func (c *Client) Head(ctx context.Context, ref images.Reference, keys images.Key
 	return digest, err
 }
 
+// soon bounds a question with a short answer: one that never ends would hold up every other pull.
+func (c *Client) soon(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, c.cfg.StallAfter, fmt.Errorf("%w: no answer within %v", images.ErrUnreachable, c.cfg.StallAfter))
+}
+
 func tagOrDigest(ref images.Reference) string {
 	if ref.Digest != "" {
 		return ref.Digest
@@ -47,6 +54,8 @@ func tagOrDigest(ref images.Reference) string {
 // Manifest implements images.Registry.
 func (c *Client) Manifest(ctx context.Context, ref images.Reference, keys images.Keyring) (doc images.Document, err error) {
 	err = c.each(ref, nil, func(p place) error {
+		ctx, cancel := c.soon(ctx)
+		defer cancel()
 		resp, err := c.do(ctx, p, ref, keys, http.MethodGet, "manifests/"+tagOrDigest(ref), 0)
 		if err != nil {
 			return err
@@ -205,7 +214,7 @@ func (r request) send(ctx context.Context, hc *http.Client, agent, authorization
 	if err != nil {
 		return nil, &permanent{err}
 	}
-	q.Header["Accept"] = accept
+	q.Header.Set("Accept", accept)
 	q.Header.Set("User-Agent", agent)
 	if authorization != "" {
 		q.Header.Set("Authorization", authorization)

@@ -161,12 +161,17 @@ func (c *Client) newCaller(roots *x509.CertPool, local bool) *caller {
 		// A layer is compressed already, and its digest is of the bytes as they are.
 		DisableCompression: true}
 	own := &http.Client{Transport: t, CheckRedirect: stay}
-	if local {
+	// A proxy may be anywhere, and decides itself where it goes.
+	if local || proxied() {
 		return &caller{own: own, foreign: own}
 	}
 	ft := t.Clone()
 	ft.DialContext = (&net.Dialer{Timeout: 15 * time.Second, Control: notLocal}).DialContext
 	return &caller{own: own, foreign: &http.Client{Transport: ft, CheckRedirect: stay}}
+}
+
+func proxied() bool {
+	return slices.ContainsFunc([]string{"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy"}, func(name string) bool { return os.Getenv(name) != "" })
 }
 
 // stay hands redirects to us.

@@ -282,6 +282,31 @@ func TestStall(t *testing.T) {
 	_ = s.Close()
 }
 
+// A manifest or a token that never ends is given up too: pulls wait for each other.
+func TestStalledAnswers(t *testing.T) {
+	for _, word := range []string{"/manifests/", "/token"} {
+		r := newRig(t)
+		r.Push(it.Sample(r.name + "/app"))
+		release := make(chan struct{})
+		t.Cleanup(func() { close(release) })
+		r.answer(func(w http.ResponseWriter, q *http.Request, next http.Handler) {
+			if word == "/token" && !strings.Contains(q.URL.Path, word) {
+				w.Header().Set("WWW-Authenticate", it.BearerRealm(r.srv.URL+word, "s", "x"))
+				w.WriteHeader(http.StatusUnauthorized)
+				return
+			}
+			w.Header().Set("Content-Length", "1000")
+			_, _ = w.Write([]byte("{"))
+			_ = http.NewResponseController(w).Flush()
+			<-release
+		})
+		c := newClient(t, registry.Config{StallAfter: 100 * time.Millisecond})
+		if err := read(t.Context(), c, ref(t, r.name+"/app"), nil); !errors.Is(err, images.ErrUnreachable) {
+			t.Errorf("%s: %v", word, err)
+		}
+	}
+}
+
 const secret = "s3cret"
 
 // tokenServer gives tokens for a name and password, or to anybody.
