@@ -7,7 +7,9 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -192,8 +194,23 @@ func tokenPod(p *corev1.Pod) {
 // tokenOffice answers requests for tokens, and counts them; the rest is the API's.
 type tokenOffice struct {
 	api.Client
+
+	mu    sync.Mutex
 	asked []authenticationv1.TokenRequest
 	err   error
+}
+
+// closes has requests fail, or with nil be answered again.
+func (o *tokenOffice) closes(err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.err = err
+}
+
+func (o *tokenOffice) requests() []authenticationv1.TokenRequest {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.asked)
 }
 
 func (o *tokenOffice) Create(ctx context.Context, k *api.Kind, obj api.Object, opts api.WriteOptions) (api.Object, error) {
@@ -201,6 +218,8 @@ func (o *tokenOffice) Create(ctx context.Context, k *api.Kind, obj api.Object, o
 	if !ok {
 		return o.Client.Create(ctx, k, obj, opts)
 	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	if o.err != nil {
 		return nil, o.err
 	}
@@ -221,18 +240,18 @@ func TestTokenRenewal(t *testing.T) {
 		r.begin()
 		p := r.pod("p", tokenPod)
 		r.pass(7*time.Minute + 50*time.Second)
-		if r.holding("p", "token") != "token 1" || len(office.asked) != 1 {
-			t.Errorf("%q after %d requests", r.holding("p", "token"), len(office.asked))
+		if r.holding("p", "token") != "token 1" || len(office.requests()) != 1 {
+			t.Errorf("%q after %d requests", r.holding("p", "token"), len(office.requests()))
 		}
-		if a := office.asked[0]; a.Namespace != "default" || a.Name != "default" || a.Spec.BoundObjectRef.UID != p.UID || a.Spec.BoundObjectRef.Name != "p" ||
+		if a := office.requests()[0]; a.Namespace != "default" || a.Name != "default" || a.Spec.BoundObjectRef.UID != p.UID || a.Spec.BoundObjectRef.Name != "p" ||
 			len(a.Spec.Audiences) != 1 || a.Spec.Audiences[0] != "vault" {
 			t.Errorf("%+v", a)
 		}
 		r.pass(90 * time.Second) // it is looked at each minute, and renewed after eight
-		if r.holding("p", "token") != "token 2" || len(office.asked) != 2 {
-			t.Errorf("%q after %d requests", r.holding("p", "token"), len(office.asked))
+		if r.holding("p", "token") != "token 2" || len(office.requests()) != 2 {
+			t.Errorf("%q after %d requests", r.holding("p", "token"), len(office.requests()))
 		}
-		office.err = errors.New("away")
+		office.closes(errors.New("away"))
 		r.pass(8 * time.Minute)
 		r.want("events while the old one is good", r.events.of("FailedMount"))
 		r.pass(2 * time.Minute)
@@ -240,7 +259,7 @@ func TestTokenRenewal(t *testing.T) {
 		if r.holding("p", "token") != "token 2" || r.get("p").Status.Phase != corev1.PodRunning {
 			t.Errorf("%q", r.holding("p", "token"))
 		}
-		office.err = nil
+		office.closes(nil)
 		r.pass(time.Minute + time.Second)
 		if r.holding("p", "token") != "token 3" {
 			t.Errorf("%q", r.holding("p", "token"))
