@@ -11,6 +11,7 @@ import (
 // TestProbedLife: probes of three kinds, hooks and a sidecar, by the real binary in real containers.
 func TestProbedLife(t *testing.T) {
 	onHost(t)
+	needGo(t)
 	b := newBoard(t)
 	b.serve()
 	b.apply(`apiVersion: v1
@@ -86,6 +87,17 @@ spec:
 	if p := b.pod("alive"); p.Status.ContainerStatuses[0].RestartCount+p.Status.InitContainerStatuses[0].RestartCount > 0 {
 		t.Errorf("the healthy pod was restarted: %+v", p.Status)
 	}
+	kubectl := b.kubectl()
+	if out, err := kubectl("debug", "alive", "-q", "--image=ledge.local/self", "--target=web", "--container=look", "--", "sleep", "600"); err != nil {
+		t.Fatalf("kubectl debug: %v: %s", err, out)
+	}
+	b.eventually("somebody looks at the pod", func() error {
+		p := b.pod("alive")
+		if s := p.Status.EphemeralContainerStatuses; len(s) == 1 && s[0].State.Running != nil {
+			return ready("alive", corev1.ConditionTrue)()
+		}
+		return fmt.Errorf("%+v", p.Status)
+	})
 	b.must("delete", "pod", "alive")
 	b.must("delete", "pod", "sick")
 	b.eventually("both are gone", func() error { return contains(b.ledge("get", "pods"), "No resources") })
