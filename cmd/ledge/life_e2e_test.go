@@ -8,13 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// TestProbedLife: probes of three kinds, hooks and a sidecar, by the real binary in real containers.
-func TestProbedLife(t *testing.T) {
-	onHost(t)
-	needGo(t)
-	b := newBoard(t)
-	b.serve()
-	b.apply(`apiVersion: v1
+const alivePod = `apiVersion: v1
 kind: Pod
 metadata: {name: alive}
 spec:
@@ -35,7 +29,28 @@ spec:
     lifecycle:
       postStart: {exec: {command: ["/bin/echo", "hello"]}}
       preStop: {sleep: {seconds: 2}}
-`)
+`
+
+const sickPod = `apiVersion: v1
+kind: Pod
+metadata: {name: sick}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+  - name: web
+    image: ledge.local/self
+    args: ["httpd", "-p", "8080"]
+    livenessProbe: {httpGet: {port: 8081}, periodSeconds: 1, failureThreshold: 2, timeoutSeconds: 10}
+    readinessProbe: {exec: {command: ["/no/such/program"]}, periodSeconds: 1}
+`
+
+// TestProbedLife: probes of three kinds, hooks and a sidecar, by the real binary in real containers.
+func TestProbedLife(t *testing.T) {
+	onHost(t)
+	needGo(t)
+	b := newBoard(t)
+	b.serve()
+	b.apply(alivePod)
 	ready := func(name string, want corev1.ConditionStatus) func() error {
 		return func() error {
 			p := b.pod(name)
@@ -48,18 +63,7 @@ spec:
 		}
 	}
 	b.eventually("the pod is ready", ready("alive", corev1.ConditionTrue))
-	b.apply(`apiVersion: v1
-kind: Pod
-metadata: {name: sick}
-spec:
-  terminationGracePeriodSeconds: 1
-  containers:
-  - name: web
-    image: ledge.local/self
-    args: ["httpd", "-p", "8080"]
-    livenessProbe: {httpGet: {port: 8081}, periodSeconds: 1, failureThreshold: 2, timeoutSeconds: 10}
-    readinessProbe: {exec: {command: ["/no/such/program"]}, periodSeconds: 1}
-`)
+	b.apply(sickPod)
 	b.eventually("the sick container is restarted", func() error {
 		p := b.pod("sick")
 		if len(p.Status.ContainerStatuses) == 1 && p.Status.ContainerStatuses[0].RestartCount > 0 {
