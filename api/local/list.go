@@ -7,6 +7,7 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,10 +17,26 @@ import (
 	"ledge/storage"
 )
 
-// page is what a continue token holds: the moment that the list shows, and the last key that was given.
+// page is what a continue token holds: the moment that the list shows, when that was, and the last key that was given.
+// Without a revision it goes on in whatever there is then.
 type page struct {
-	Revision uint64 `json:"rev"`
+	Revision uint64 `json:"rev,omitempty"`
+	Time     int64  `json:"time,omitempty"`
 	After    string `json:"after"`
+}
+
+// pageTime is how long a list may take to be paged through: as on Kubernetes, where older revisions are compacted away.
+const pageTime = 5 * time.Minute
+
+// tooOld is the answer to a page of a moment that is gone. The token in it goes on after the same key in what there is
+// now, for who prefers an inconsistent list to a new one.
+func (p page) tooOld() error {
+	err := apierrors.NewResourceExpired("The provided continue parameter is too old to display a consistent list result. " +
+		"You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder " +
+		"of the results. Continuing with the provided token results in an inconsistent list - objects that were created, " +
+		"modified, or deleted between the time the first chunk was returned and now may show up in the list.")
+	err.ErrStatus.ListMeta.Continue = page{After: p.After}.token()
+	return err
 }
 
 func (p page) token() string {
@@ -32,7 +49,7 @@ func readToken(s string) (p page, err error) {
 	if err == nil {
 		err = json.Unmarshal(data, &p)
 	}
-	if err != nil || p.Revision == 0 || p.After == "" {
+	if err != nil || p.After == "" || p.Revision != 0 && p.Time == 0 {
 		return page{}, apierrors.NewBadRequest("continue key is not valid")
 	}
 	return p, nil
@@ -64,13 +81,24 @@ func (c *Client) List(ctx context.Context, kind *api.Kind, opts api.ListOptions)
 	if from.Revision > rev {
 		return api.List{}, tooLarge(from.Revision, rev)
 	}
+	now := c.cfg.Now()
+	if exact && from.After != "" && now.Sub(time.Unix(from.Time, 0)) > pageTime {
+		return api.List{}, from.tooOld()
+	}
 	if exact && from.Revision < rev {
-		if objs, err = c.rewind(kind, objs, from.Revision, rev); err != nil {
+		objs, err = c.rewind(kind, objs, from.Revision, rev)
+		switch {
+		case err != nil && from.After != "" && apierrors.IsResourceExpired(err):
+			return api.List{}, from.tooOld()
+		case err != nil:
 			return api.List{}, err
 		}
 		rev = from.Revision
 	}
-	return cut(kind, objs, rev, from.After, opts), nil
+	if from.Time == 0 {
+		from.Time = now.Unix()
+	}
+	return cut(kind, objs, page{rev, from.Time, from.After}, opts), nil
 }
 
 // moment reads which state of the store is asked for: at least, or exactly, a revision.
@@ -80,7 +108,7 @@ func moment(opts api.ListOptions) (from page, exact bool, err error) {
 			return page{}, false, apierrors.NewBadRequest("specifying resource version is not allowed when using continue")
 		}
 		from, err = readToken(opts.Continue)
-		return from, true, err
+		return from, from.Revision > 0, err
 	}
 	if from.Revision, err = revision(opts.Revision); err != nil {
 		return page{}, false, err
@@ -167,14 +195,14 @@ func compareKeys(a, b string) int {
 }
 
 // cut picks one page out of what there was at a revision.
-func cut(kind *api.Kind, objs []api.Object, rev uint64, after string, opts api.ListOptions) api.List {
-	out := api.List{Items: []api.Object{}, Revision: strconv.FormatUint(rev, 10)}
+func cut(kind *api.Kind, objs []api.Object, at page, opts api.ListOptions) api.List {
+	out := api.List{Items: []api.Object{}, Revision: strconv.FormatUint(at.Revision, 10)}
 	for i, o := range objs {
-		if after != "" && keyOf(o) <= after || !opts.Matches(o) {
+		if at.After != "" && keyOf(o) <= at.After || !opts.Matches(o) {
 			continue
 		}
 		if opts.Limit > 0 && int64(len(out.Items)) == opts.Limit {
-			out.Continue = page{Revision: rev, After: keyOf(out.Items[len(out.Items)-1])}.token()
+			out.Continue = page{at.Revision, at.Time, keyOf(out.Items[len(out.Items)-1])}.token()
 			if (opts.Labels == nil || opts.Labels.Empty()) && (opts.Fields == nil || opts.Fields.Empty()) {
 				left := int64(0)
 				for _, o := range objs[i:] {

@@ -2,6 +2,7 @@ package local
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -260,5 +261,50 @@ func drain(t *testing.T, w *watch, have map[types.NamespacedName]api.Object) {
 		} else {
 			have[k] = e.Object
 		}
+	}
+}
+
+// A token that has become too old is refused with another, which goes on in what there is now (N-11.29).
+func TestPagesGrowOld(t *testing.T) {
+	now := time.Unix(1_800_000_000, 0)
+	c := open(t, Config{Now: func() time.Time { return now }})
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		create(t, c, &corev1.PodTemplate{ObjectMeta: in("default", name), Template: corev1.PodTemplateSpec{
+			Spec: newPod("x", "").Spec}})
+	}
+	list := func(token string) (api.List, error) {
+		return c.List(t.Context(), api.PodTemplates, api.ListOptions{Selection: api.Selection{Namespace: "default"}, Limit: 2, Continue: token})
+	}
+	first, err := list("")
+	if err != nil || len(first.Items) != 2 {
+		t.Fatalf("%d items, %v", len(first.Items), err)
+	}
+	now = now.Add(4 * time.Minute)
+	if second, err := list(first.Continue); err != nil || second.Revision != first.Revision {
+		t.Errorf("in time: %+v, %v", second, err)
+	}
+	create(t, c, &corev1.PodTemplate{ObjectMeta: in("default", "f"), Template: corev1.PodTemplateSpec{Spec: newPod("x", "").Spec}})
+	now = now.Add(2 * time.Minute)
+	_, err = list(first.Continue)
+	var s apierrors.APIStatus
+	if !apierrors.IsResourceExpired(err) || !errors.As(err, &s) || s.Status().ListMeta.Continue == "" {
+		t.Fatalf("want 410 with a token, got %v", err)
+	}
+	var names []string
+	for token := s.Status().ListMeta.Continue; token != ""; {
+		page, err := list(token)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if page.Revision == first.Revision {
+			t.Error("shows the old moment")
+		}
+		for _, o := range page.Items {
+			names = append(names, o.GetName())
+		}
+		token = page.Continue
+	}
+	if strings.Join(names, "") != "cdef" {
+		t.Errorf("went on with %v", names)
 	}
 }
