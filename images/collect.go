@@ -9,8 +9,6 @@ import (
 	"os"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 // Collector frees disk space that images take and nobody needs.
@@ -114,14 +112,11 @@ func (d *Disk) collectOne(r GCRemoval) (bool, error) {
 }
 
 func (d *Disk) gcInput(all bool) (GCInput, error) {
-	var st unix.Statfs_t
-	if err := unix.Statfs(d.cfg.Root, &st); err != nil {
-		return GCInput{}, &fs.PathError{Op: "statfs", Path: d.cfg.Root, Err: err}
+	capacity, free, err := d.space()
+	if err != nil {
+		return GCInput{}, err
 	}
-	if d.cfg.Statfs != nil {
-		d.cfg.Statfs(&st)
-	}
-	in := GCInput{All: all, Layers: map[string]int64{}, Capacity: int64(st.Blocks) * int64(st.Bsize), Available: int64(st.Bavail) * int64(st.Bsize)}
+	in := GCInput{All: all, Layers: map[string]int64{}, Capacity: capacity, Available: free}
 	rows := d.rows()
 	d.mu.Lock()
 	defer d.mu.Unlock()

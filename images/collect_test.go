@@ -340,3 +340,39 @@ func TestCheck(t *testing.T) {
 	}
 	b.whole("app:1")
 }
+
+// A pull that does not fit makes room first, and says so when there is none to be made.
+func TestPullMakesRoom(t *testing.T) {
+	r := &it.Registry{}
+	old, big := it.Sample("old:1"), bigImage("big:1", 1<<20)
+	r.Push(old, big)
+	b := newBoard(t)
+	fits := false
+	b.setup = func(c *images.StoreConfig) {
+		c.Registry = r
+		c.GC.MinAge = time.Nanosecond
+		c.Statfs = func(st *unix.Statfs_t) {
+			if len(b.files("images/*.json")) > 0 || !fits { // the old image is in the way
+				st.Bavail = 1
+			}
+		}
+	}
+	b.restart()
+	if _, err := b.pull("old:1"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.pull("big:1"); !errors.Is(err, unix.ENOSPC) || !strings.Contains(err.Error(), "are free on the disk") {
+		t.Errorf("%v", err)
+	}
+	fits = true
+	if _, err := b.pull("old:1"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.pull("big:1"); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.names(); !slices.Equal(got, []string{"big:1"}) {
+		t.Errorf("%q", got)
+	}
+	b.mustRun(big)
+}

@@ -43,7 +43,7 @@ func crashPullConfig(t testing.TB, dir string, r *it.Registry) images.StoreConfi
 	c := crashConfig(t, dir)
 	c.Registry, c.MaxPulls, c.MarkEvery = r, 2, time.Nanosecond
 	c.GC.MinAge = time.Nanosecond
-	c.Statfs = func(st *unix.Statfs_t) { st.Bavail = 0 } // everything unused is to go
+	c.Statfs = func(st *unix.Statfs_t) { st.Blocks, st.Bavail = 1<<30, 1<<20 } // everything unused is to go
 	return c
 }
 

@@ -141,17 +141,32 @@ func removeFile(path string) error {
 	return nil
 }
 
-// room says whether that many bytes more fit on the disk.
-func (d *Disk) room(bytes int64) error {
+// room says whether that many bytes more fit on the disk. If not, what nobody uses has to go.
+func (d *Disk) room(ctx context.Context, bytes int64) error {
+	_, free, err := d.space()
+	if err != nil || bytes <= free {
+		return err
+	}
+	if _, err := d.Collect(ctx, true); err != nil {
+		return err
+	}
+	if _, free, err = d.space(); err != nil || bytes <= free {
+		return err
+	}
+	return fmt.Errorf("%d MB are to be downloaded and only %d MB are free on the disk of %s: %w", bytes>>20, free>>20,
+		filepath.Clean(d.cfg.Root), unix.ENOSPC)
+}
+
+// space is how large the disk is and what is free of it.
+func (d *Disk) space() (capacity, free int64, err error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(d.cfg.Root, &st); err != nil {
-		return &fs.PathError{Op: "statfs", Path: d.cfg.Root, Err: err}
+		return 0, 0, &fs.PathError{Op: "statfs", Path: d.cfg.Root, Err: err}
 	}
-	if free := int64(st.Bavail) * int64(st.Bsize); bytes > free {
-		return fmt.Errorf("%d MB are to be downloaded and only %d MB are free on the disk of %s: %w", bytes>>20, free>>20,
-			filepath.Clean(d.cfg.Root), unix.ENOSPC)
+	if d.cfg.Statfs != nil {
+		d.cfg.Statfs(&st)
 	}
-	return nil
+	return int64(st.Blocks) * int64(st.Bsize), int64(st.Bavail) * int64(st.Bsize), nil
 }
 
 func pause(ctx context.Context, d time.Duration) error {

@@ -193,7 +193,7 @@ func (p *pull) missing(ctx context.Context, row *imageRow, found Found) (map[str
 		p.loads = append(p.loads, f)
 		p.d.mu.Unlock()
 	}
-	return want, p.d.room(bytes)
+	return want, p.d.room(ctx, bytes)
 }
 
 // fetchAndUnpack runs the downloads, a few at a time, and unpacks behind them.
