@@ -77,6 +77,10 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	whole := o.focus == "" && o.groups == ""
+	tested := o.binary
+	if o.kubeconfig != "" {
+		tested = "" // a server of somebody else's
+	}
 	ctx, cancel := context.WithTimeout(ctx, o.limit)
 	defer cancel()
 	if o.logs == "" {
@@ -101,7 +105,7 @@ func run(ctx context.Context, args []string) error {
 	fmt.Println("output:", o.logs)
 	if whole || o.keep {
 		version, _ := os.ReadFile(filepath.Join(suite, "version"))
-		if err := keepScore(o.report, strings.TrimSpace(string(version)), all, results); err != nil {
+		if err := keepScore(o.report, strings.TrimSpace(string(version)), tested, all, results); err != nil {
 			return err
 		}
 		fmt.Println("kept in", o.report)

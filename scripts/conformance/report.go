@@ -133,18 +133,24 @@ func count(results []result) string {
 	return fmt.Sprintf("%d passed, %d failed, %d not run", n[passed], n[failed], n[notRun])
 }
 
-// keepScore writes the report: the results of this run, and for the other tests what the report had.
-func keepScore(path, version string, all []test, results []result) error {
+// keepScore writes the report: the results of this run of a binary, and for the other tests what the report had.
+func keepScore(path, version, binary string, all []test, results []result) error {
 	old, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	commit := "unknown"
-	if out, err := exec.Command("git", "describe", "--always", "--dirty").Output(); err == nil {
-		commit = strings.TrimSpace(string(out))
-	}
-	text := score(string(old), version, time.Now().UTC().Format(time.DateOnly)+" "+commit, all, results)
+	text := score(string(old), version, time.Now().UTC().Format(time.DateOnly)+" "+commitOf(binary), all, results)
 	return os.WriteFile(path, []byte(text), 0o644)
+}
+
+// commitOf is what a binary was built from: the work tree may have gone on since.
+func commitOf(binary string) string {
+	var v struct{ Commit string }
+	out, err := exec.Command(binary, "version", "-o", "json").Output()
+	if err != nil || json.Unmarshal(out, &v) != nil || len(v.Commit) < 7 {
+		return "unknown"
+	}
+	return v.Commit[:7]
 }
 
 // score merges results into the lines of a report. stamp says when and on what this run was.
