@@ -7,7 +7,9 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -45,45 +47,42 @@ func TestJudge(t *testing.T) {
 
 // readings is a supply that says what it is told to.
 type readings struct {
-	s   Supply
+	mu  sync.Mutex
+	now Supply
 	err error
 }
 
-func (r *readings) Read(context.Context) (Supply, error) { return r.s, r.err }
+func (r *readings) Read(context.Context) (Supply, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.now, r.err
+}
+
+func (r *readings) says(s Supply, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.now, r.err = s, err
+}
 
 func TestWatch(t *testing.T) {
-	watch := func(t *testing.T, fn func(r *readings, heard func() []Event)) {
-		synctest.Test(t, func(t *testing.T) {
-			r := &readings{s: Supply{Charge: 100, Runtime: time.Hour}}
-			w := &Watch{Name: "ups", Supply: r, Total: 30 * sec, Off: func() {}}
-			var events []Event
-			ctx, cancel := context.WithCancel(t.Context())
-			ended := make(chan error)
-			go func() { ended <- w.Run(ctx, func(e Event) { events = append(events, e) }) }()
-			fn(r, func() []Event { time.Sleep(askOnMains); synctest.Wait(); return events })
-			cancel()
-			if err := <-ended; err != nil {
-				t.Error(err)
-			}
-		})
-	}
 	onBattery := Supply{OnBattery: true, Charge: 60, Runtime: 20 * time.Minute}
+	lasting := func(d time.Duration) Supply { s := onBattery; s.Runtime = d; return s }
 	t.Run("down once, then faster, then mains", func(t *testing.T) {
 		watch(t, func(r *readings, heard func() []Event) {
-			r.s = onBattery
+			r.says(onBattery, nil)
 			if e := heard(); len(e) != 0 {
 				t.Fatalf("%+v", e)
 			}
-			r.s.Runtime = 55 * sec
+			r.says(lasting(55*sec), nil)
 			if e := heard(); len(e) != 1 || e[0].Kind != Down || e[0].Budget != 25*sec || e[0].Done == nil || e[0].Source != "ups" {
 				t.Fatalf("%+v", e)
 			}
-			r.s.Runtime = 34 * sec
+			r.says(lasting(34*sec), nil)
 			e := heard()
 			if len(e) < 2 || e[1].Budget != 4*sec || e[1].Done != nil {
 				t.Fatalf("%+v", e)
 			}
-			r.s = Supply{Charge: 50}
+			r.says(Supply{Charge: 50}, nil)
 			if e := heard(); e[len(e)-1].Kind != Cancelled {
 				t.Errorf("%+v", e)
 			}
@@ -91,19 +90,20 @@ func TestWatch(t *testing.T) {
 	})
 	t.Run("runtime that falls with the clock is no news", func(t *testing.T) {
 		watch(t, func(r *readings, heard func() []Event) {
-			r.s = Supply{OnBattery: true, Charge: 50, Runtime: 60 * sec}
+			r.says(lasting(60*sec), nil)
 			heard()
-			r.s.Runtime -= askOnMains
+			r.says(lasting(60*sec-askOnMains), nil)
 			if e := heard(); len(e) != 1 {
 				t.Errorf("%+v", e)
 			}
 		})
 	})
+	gone := errors.New("gone")
 	t.Run("silence on battery is the end", func(t *testing.T) {
 		watch(t, func(r *readings, heard func() []Event) {
-			r.s = onBattery
+			r.says(onBattery, nil)
 			heard()
-			r.err = errors.New("gone")
+			r.says(Supply{}, gone)
 			if e := heard(); len(e) != 0 {
 				t.Fatalf("at once: %+v", e)
 			}
@@ -115,13 +115,39 @@ func TestWatch(t *testing.T) {
 	t.Run("silence on mains is not", func(t *testing.T) {
 		watch(t, func(r *readings, heard func() []Event) {
 			heard()
-			r.err = errors.New("gone")
+			r.says(Supply{}, gone)
 			for range 10 {
 				if e := heard(); len(e) != 0 {
 					t.Fatalf("%+v", e)
 				}
 			}
 		})
+	})
+}
+
+// watch runs a Watch; heard waits for a look and returns all that was told.
+func watch(t *testing.T, fn func(r *readings, heard func() []Event)) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &readings{now: Supply{Charge: 100, Runtime: time.Hour}}
+		w := &Watch{Name: "ups", Supply: r, Total: 30 * sec, Off: func() {}}
+		var mu sync.Mutex
+		var events []Event
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error)
+		go func() {
+			ended <- w.Run(ctx, func(e Event) { mu.Lock(); defer mu.Unlock(); events = append(events, e) })
+		}()
+		fn(r, func() []Event {
+			time.Sleep(askOnMains)
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			return slices.Clone(events)
+		})
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
 	})
 }
 
