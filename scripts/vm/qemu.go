@@ -30,7 +30,11 @@ func (g guest) args() []string {
 	// One thread for all CPUs. With a thread each, QEMU 7.2 can go on executing an instruction that another CPU has patched
 	// meanwhile: the kernel switches a jump label (the first CPU quota of a cgroup does), and both CPUs trap at its
 	// breakpoint for ever, although it is long gone.
-	a := []string{"-accel", "tcg,thread=single", "-smp", "2", "-m", strconv.Itoa(g.memory), "-nodefaults", "-no-user-config",
+	cpus := "2"
+	if g.arch == "arm" { // two of them in one thread wait for each other while the kernel comes up
+		cpus = "1"
+	}
+	a := []string{"-accel", "tcg,thread=single", "-smp", cpus, "-m", strconv.Itoa(g.memory), "-nodefaults", "-no-user-config",
 		"-display", "none", "-no-reboot", "-kernel", g.kernel}
 	line := "panic=-1 quiet "
 	switch g.arch {
