@@ -296,7 +296,7 @@ func (n *node) engine(ctx context.Context) error {
 func (n *node) own() []int { return processes(n.run, filepath.Base(n.b.ledge)) }
 
 func (n *node) memory(ctx context.Context) error {
-	if err := sleep(ctx, 10*time.Second); err != nil { // what the starts left behind is collected
+	if err := sleep(ctx, 75*time.Second); err != nil { // both processes give back once a minute what the starts left behind
 		return err
 	}
 	empty, anonymous, err := pss(n.own()...)
