@@ -20,7 +20,8 @@ const (
 	None     Backend = "none"
 )
 
-// ParseBackend reads the word of a flag; empty stands for logind where it answers and direct elsewhere.
+// ParseBackend reads the word of a flag. Empty stays empty: whoever carries it out tries logind first and then the
+// direct way, which has to wait until the store is closed.
 func ParseBackend(word string) (Backend, error) {
 	switch b := Backend(word); b {
 	case "", ByLogind, Direct, None:
@@ -40,10 +41,7 @@ func (b Backend) Off(ctx context.Context, reboot bool) error {
 	case ByLogind:
 		return offByLogind(ctx, reboot)
 	}
-	if err := offByLogind(ctx, reboot); err == nil {
-		return nil
-	}
-	return offDirect(reboot)
+	return fmt.Errorf("switch the machine off: %q is no way to do it", string(b))
 }
 
 func offDirect(reboot bool) error {
