@@ -3,14 +3,17 @@ package node
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
+	"ledge/node/podstate"
 	"ledge/runtime"
 	enginefake "ledge/runtime/fake"
 )
@@ -167,6 +170,57 @@ func TestHooks(t *testing.T) {
 		}
 		r.want("events", r.events.of("FailedPostStartHook", "FailedPreStopHook"),
 			"Warning FailedPostStartHook fails: PostStartHook failed", "Warning FailedPreStopHook sulks: PreStopHook failed")
+	})
+}
+
+// TestStoppedByShutdown: all that has something here is stopped, also who is leaving, ended or static (N-5.29); hooks run
+// inside the grace that is given (N-5.24), and no end is told before it has come (N-5.28).
+func TestStoppedByShutdown(t *testing.T) {
+	c := newClinic()
+	c.hangs["slow"] = true
+	with(t, behaviours{"c": {Exec: c.run, TermCode: 143}, "deaf": {IgnoreTERM: true}}, func(r *rig) {
+		put, _ := r.statics()
+		put("s.yaml", staticPod)
+		r.begin()
+		r.pass(5 * time.Second)
+		p := r.pod("hooked", func(p *corev1.Pod) {
+			p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: execHook("slow")}
+		})
+		leaving := r.pod("leaving", func(p *corev1.Pod) { p.Spec.Containers[0].Name = "deaf" })
+		r.pod("over", policy(corev1.RestartPolicyNever))
+		r.pass(time.Second)
+		r.engine.End(containerID(r.get("over"), "c", 0), runtime.Exit{})
+		long := int64(600)
+		r.delete("leaving", &long)
+		r.pass(time.Second)
+		var names []string
+		for _, p := range r.agent.Pods() {
+			names = append(names, p.Name)
+		}
+		slices.Sort(names)
+		r.want("pods that a shutdown stops", names, "hooked", "leaving", "s-n")
+
+		r.agent.Close("node is shutting down")
+		grace := 5 * time.Second
+		ended := make(chan error, 2)
+		for _, uid := range []types.UID{p.UID, leaving.UID} {
+			go func() {
+				ended <- r.agent.StopPod(r.Context(), uid, podstate.Stop{Reason: "Terminated", Message: "why", Grace: &grace})
+			}()
+		}
+		r.pass(4900 * time.Millisecond)
+		if s := r.get("hooked").Status; c.count("slow") != 1 || s.Phase != corev1.PodRunning || s.Reason != "" || len(ended) > 1 {
+			t.Errorf("while its hook runs: %d, %+v", c.count("slow"), s)
+		}
+		r.pass(200 * time.Millisecond)
+		for range 2 {
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		}
+		if s := r.get("hooked").Status; s.Phase != corev1.PodFailed || s.Reason != "Terminated" || !r.gone("leaving") {
+			t.Errorf("after its grace: %+v", s)
+		}
 	})
 }
 

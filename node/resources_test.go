@@ -271,7 +271,7 @@ func TestGroups(t *testing.T) {
 		t.Errorf("not enforced: %+v", all)
 	}
 	l.MemoryQoS = MemoryQoS{On: true, Protected: true}
-	if g := l.groups(pods); g[0].want.Unified["memory.min"] != fmt.Sprint(2<<30) || g[1].want.Unified["memory.low"] != fmt.Sprint(1<<30) {
+	if g := l.groups(pods); g[0].want.Unified["memory.min"] != fmt.Sprint(int64(2<<30)) || g[1].want.Unified["memory.low"] != fmt.Sprint(1<<30) {
 		t.Errorf("protected: %+v", g)
 	}
 }

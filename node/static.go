@@ -37,8 +37,8 @@ type StaticDir struct {
 	Mixed bool
 }
 
-// poweredOff is the reason of a pod that a shutdown stopped (N-5.27).
-const poweredOff = "Terminated"
+// poweredOff says whether that is the reason of a pod that a shutdown stopped (N-5.27, N-5.37).
+func poweredOff(reason string) bool { return reason == "Terminated" || reason == "Shutdown" }
 
 const (
 	staticScan = 20 * time.Second // N-7.49
@@ -275,7 +275,7 @@ func (s *statics) begin(p *corev1.Pod) *corev1.Pod {
 		if json.Unmarshal(data, &kept) == nil && kept.UID == p.UID {
 			p.CreationTimestamp = kept.CreationTimestamp
 			// One that a stop of this board ended comes back.
-			if kept.Status.Phase != corev1.PodFailed || kept.Status.Reason != poweredOff {
+			if kept.Status.Phase != corev1.PodFailed || !poweredOff(kept.Status.Reason) {
 				p.Status = kept.Status
 			}
 			p.Annotations[annotationSeen] = kept.Annotations[annotationSeen]

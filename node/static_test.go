@@ -262,7 +262,7 @@ func TestStaticPodAndShutdown(t *testing.T) {
 		r.pass(5 * time.Second)
 		r.want("what had its one run has had it", r.running(), "c.0")
 
-		off := podstate.Stop{Reason: poweredOff, Message: "Pod was terminated in response to imminent node shutdown."}
+		off := podstate.Stop{Reason: "Terminated", Message: "Pod was terminated in response to imminent node shutdown."}
 		stopped := func() {
 			t.Helper()
 			r.agent.Close("node is shutting down")
@@ -271,7 +271,7 @@ func TestStaticPodAndShutdown(t *testing.T) {
 			}
 			r.pass(30 * time.Second)
 			r.want("running", r.running())
-			if p := r.get("s-n"); p.Status.Phase != corev1.PodFailed || p.Status.Reason != poweredOff {
+			if p := r.get("s-n"); p.Status.Phase != corev1.PodFailed || p.Status.Reason != off.Reason {
 				t.Errorf("%+v", p.Status)
 			}
 		}
@@ -279,6 +279,7 @@ func TestStaticPodAndShutdown(t *testing.T) {
 		r.agent.Close("")
 		r.pass(30 * time.Second)
 		r.want("running after all", r.running(), "c.0")
+		off.Reason, off.Message = "Shutdown", "Node is shutting, evicting pods" // N-5.37
 		stopped()
 		r.begin()
 		r.pass(5 * time.Second)

@@ -36,6 +36,9 @@ type Logind struct {
 	Want time.Duration
 	// DropIn is the file that raises logind's maximum; empty is LogindDropIn.
 	DropIn string
+	// Strict takes no lock when logind will not wait as long as is wanted, as a kubelet does; else the plan shrinks
+	// (N-5.14).
+	Strict bool
 
 	mu     sync.Mutex
 	lock   *os.File // the inhibitor: closing it lets the shutdown go on
@@ -111,6 +114,10 @@ func (l *Logind) session(ctx context.Context, tell func(Event), up func()) error
 	granted, err := l.raise(ctx, conn)
 	if err != nil {
 		return err
+	}
+	if l.Strict && granted < l.Want { // N-5.13
+		return fmt.Errorf("node shutdown manager was timed out after %d attempts waiting for logind InhibitDelayMaxSec to update to %s "+
+			"(ShutdownGracePeriod), current value is %s", raiseLooks, l.Want, granted)
 	}
 	if err := l.inhibit(ctx, conn, granted); err != nil {
 		return err
@@ -227,12 +234,14 @@ func (l *Logind) raise(ctx context.Context, conn *dbus.Conn) (time.Duration, err
 		slog.Warn("cannot make logind read its configuration", "granted", granted, "wanted", l.Want, "err", err)
 		return granted, nil
 	}
-	for wait := 100 * time.Millisecond; wait <= 1600*time.Millisecond; wait *= 2 { // reloading takes its time
+	wait := 100 * time.Millisecond
+	for range raiseLooks { // reloading takes its time
 		select {
 		case <-ctx.Done():
 			return 0, ctx.Err()
 		case <-time.After(wait):
 		}
+		wait *= 2
 		if granted, err = maxDelay(ctx, conn); err != nil || granted >= l.Want {
 			return granted, err
 		}
@@ -240,6 +249,9 @@ func (l *Logind) raise(ctx context.Context, conn *dbus.Conn) (time.Duration, err
 	slog.Warn("logind waits less than the configuration wants, does a later file in logind.conf.d win?", "granted", granted, "wanted", l.Want)
 	return granted, nil
 }
+
+// raiseLooks is how often the delay is read again after it was raised, at doubling intervals (N-5.13).
+const raiseLooks = 5
 
 func maxDelay(ctx context.Context, conn *dbus.Conn) (time.Duration, error) {
 	var v dbus.Variant

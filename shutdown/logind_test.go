@@ -193,7 +193,8 @@ func next(t *testing.T, events chan Event) Event {
 	}
 }
 
-// TestLogind: the delay is raised, the lock taken and let go when the pods have stopped (N-5.11 to N-5.17).
+// TestLogind: the delay is raised, the lock taken and let go when the pods have stopped (N-5.11, N-5.12, N-5.13,
+// N-5.15, N-5.16, N-5.17).
 func TestLogind(t *testing.T) {
 	address, _ := bus(t)
 	dropIn := filepath.Join(t.TempDir(), "logind.conf.d", "99-ledge.conf")
@@ -204,8 +205,11 @@ func TestLogind(t *testing.T) {
 	if s := l.Status(); s.Granted != 30*time.Second || s.Err != nil {
 		t.Errorf("status %+v", s)
 	}
-	if got := fake.calls()[0]; got[0] != "shutdown" || got[1] != "ledge" || got[3] != "delay" {
+	if got := fake.calls()[0]; got[0] != "shutdown" || got[1] != "ledge" || got[2] == "" || got[3] != "delay" { // N-5.15
 		t.Errorf("asked for %q", got)
+	}
+	if data, err := os.ReadFile(dropIn); err != nil || string(data) != "[Login]\nInhibitDelayMaxSec=30\n" { // N-5.12
+		t.Errorf("drop-in %q, %v", data, err)
 	}
 	info, err := os.Stat(dropIn)
 	if err != nil || info.Mode().Perm() != 0o644 {
@@ -249,6 +253,29 @@ func TestLogindShort(t *testing.T) {
 	fake.prepare(t, true)
 	if e := next(t, events); e.Budget != 5*time.Second {
 		t.Errorf("event %+v", e)
+	}
+}
+
+// TestLogindStrict: as a kubelet has it, less than wanted holds up nothing, and is tried again (N-5.13, N-5.14, N-5.21).
+func TestLogindStrict(t *testing.T) {
+	address, _ := bus(t)
+	fake := playLogind(t, address, filepath.Join(t.TempDir(), "x"), 5*time.Second)
+	fake.mu.Lock()
+	fake.obeys = false
+	fake.mu.Unlock()
+	l := &Logind{Want: 30 * time.Second, DropIn: fake.dropIn, Strict: true}
+	following(t, l)
+	until(t, "the failure to show", func() bool { return l.Status().Err != nil })
+	const want = "node shutdown manager was timed out after 5 attempts waiting for logind InhibitDelayMaxSec to update to 30s (ShutdownGracePeriod), current value is 5s"
+	if s := l.Status(); s.Held || s.Err.Error() != want || len(fake.calls()) != 0 {
+		t.Errorf("%+v, asked %q", s, fake.calls())
+	}
+	fake.mu.Lock()
+	fake.obeys = true
+	fake.mu.Unlock()
+	until(t, "the lock", func() bool { return l.Status().Held })
+	if s := l.Status(); s.Granted != 30*time.Second || s.Err != nil {
+		t.Errorf("%+v", s)
 	}
 }
 

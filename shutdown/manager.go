@@ -53,7 +53,9 @@ type ManagerConfig struct {
 	Shutdown Config // when it asks for nothing and an event comes all the same, Default counts
 	Sources  []Source
 	Events   Recorder // may be nil
-	Record   string   // file that keeps when the last shutdown began and ended; empty keeps it nowhere
+	// FinishFirst lets the stopping end before a cancellation counts, as a kubelet does (N-5.19).
+	FinishFirst bool
+	Record      string // file that keeps when the last shutdown began and ended; empty keeps it nowhere
 }
 
 // Manager waits for power events from all sources and runs one shutdown at a time.
@@ -157,6 +159,7 @@ type current struct {
 	err    error         // valid after ended
 	until  time.Time
 	done   []func() // Done of every event that asked for it
+	undone bool     // cancelled, and heard of only when it has ended
 }
 
 func (m *Manager) loop(ctx context.Context) {
@@ -175,11 +178,18 @@ func (m *Manager) loop(ctx context.Context) {
 			}
 			return
 		case <-ended:
+			if cur.undone {
+				m.cancel(cur, closed)
+				cur, closed = nil, false
+				continue
+			}
 			closed = cur.err == nil || closed
 			m.finish(cur)
 			cur = nil
 		case e := <-m.events:
 			switch {
+			case e.Kind == Cancelled && cur != nil && m.cfg.FinishFirst:
+				cur.undone, cur.done = true, nil
 			case e.Kind == Cancelled:
 				m.cancel(cur, closed)
 				cur, closed = nil, false
@@ -228,6 +238,7 @@ func deadline(budget time.Duration) time.Time {
 // again handles a second event during a shutdown: one with less time replaces the plan at once, any other only waits
 // for the end with the first.
 func (m *Manager) again(ctx context.Context, cur *current, e Event) *current {
+	cur.undone = false
 	until := deadline(e.Budget)
 	if until.IsZero() || (!cur.until.IsZero() && !until.Before(cur.until)) {
 		if e.Done != nil {

@@ -26,10 +26,22 @@ func (s script) Run(ctx context.Context, tell func(Event)) error {
 	}
 }
 
-type news struct{ messages []string }
+type news struct {
+	mu   sync.Mutex
+	list []string
+}
+
+func (n *news) messages() []string {
+	synctest.Wait()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.list)
+}
 
 func (n *news) Event(o api.Object, _, reason, message string) {
-	n.messages = append(n.messages, o.GetName()+"/"+string(o.GetUID())+" "+reason+": "+message)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.list = append(n.list, o.GetName()+"/"+string(o.GetUID())+" "+reason+": "+message)
 }
 
 // managing runs a Manager with a scripted source.
@@ -67,7 +79,7 @@ func TestManagerDown(t *testing.T) {
 		if released != 2*sec {
 			t.Errorf("released at %s", released)
 		}
-		wantLog(t, n.messages, "n/n Shutdown: Shutdown manager detected shutdown event")
+		wantLog(t, n.messages(), "n/n Shutdown: Shutdown manager detected shutdown event")
 		// SIGTERM follows when systemd goes on: nothing is left to do, and nobody waits for it.
 		again := false
 		tell <- Event{Kind: Down, Done: func() { again = true }}
@@ -90,13 +102,49 @@ func TestManagerCancel(t *testing.T) {
 		tell <- Event{Kind: Cancelled}
 		time.Sleep(time.Minute)
 		wantLog(t, b.lines(), `0s close "node is shutting down"`, "0s stop a 20s", `4s close ""`)
-		if len(n.messages) != 2 || n.messages[1] != "n/n Shutdown: Shutdown manager detected shutdown cancellation" {
-			t.Errorf("events %q", n.messages)
+		if len(n.messages()) != 2 || n.messages()[1] != "n/n Shutdown: Shutdown manager detected shutdown cancellation" {
+			t.Errorf("events %q", n.messages())
 		}
 		tell <- Event{Kind: Cancelled} // nothing to cancel
 		synctest.Wait()
-		if len(n.messages) != 2 {
-			t.Errorf("events %q", n.messages)
+		if len(n.messages()) != 2 {
+			t.Errorf("events %q", n.messages())
+		}
+	})
+}
+
+// TestManagerFinishFirst: as a kubelet has it, the stopping ends before a cancellation counts; nobody is let go then
+// (N-5.19).
+func TestManagerFinishFirst(t *testing.T) {
+	managingWith(t, func(c *ManagerConfig) { c.FinishFirst = true }, func() *board {
+		b := newBoard(pod("a", 0, 30), pod("b", 2000000000, 30))
+		b.takes["a"] = 15 * sec
+		return b
+	}, func(m *Manager, b *board, tell script, n *news) {
+		tell <- Event{Kind: Down, Done: func() { t.Error("released though cancelled") }}
+		time.Sleep(4 * sec)
+		tell <- Event{Kind: Cancelled}
+		synctest.Wait()
+		if s := m.Status(); !s.Running || len(n.messages()) != 1 {
+			t.Errorf("%+v, events %q", s, n.messages())
+		}
+		time.Sleep(time.Minute)
+		wantLog(t, b.lines(), `0s close "node is shutting down"`, "0s stop a 20s", "15s stop b 10s", "15s flush", `15s close ""`)
+		if s := m.Status(); s.Running || s.Stopped || len(n.messages()) != 2 {
+			t.Errorf("%+v, events %q", s, n.messages())
+		}
+		down := 0 // a word after the cancellation counts again
+		b.mu.Lock()
+		clear(b.stopped)
+		b.mu.Unlock()
+		tell <- Event{Kind: Down}
+		time.Sleep(sec)
+		tell <- Event{Kind: Cancelled}
+		tell <- Event{Kind: Down, Done: func() { down++ }}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if s := m.Status(); !s.Stopped || down != 1 {
+			t.Errorf("%+v, %d released", s, down)
 		}
 	})
 }

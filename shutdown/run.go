@@ -17,6 +17,10 @@ const (
 	StopReason     = "Terminated"
 	StopMessage    = "Pod was terminated in response to imminent node shutdown."
 	StopDisruption = "TerminationByKubelet" // reason of the DisruptionTarget condition
+
+	// What Kubernetes 1.21 said instead (N-5.37).
+	StopReasonOld  = "Shutdown"
+	StopMessageOld = "Node is shutting, evicting pods"
 )
 
 // Node is what a shutdown needs of a board.

@@ -303,6 +303,10 @@ var podStatusCases = []struct {
 		p.Status.Phase, p.Status.Reason = corev1.PodFailed, "Evicted"
 		mainStates(p, ended(137, "Error", 0))
 	}, "0/3 Evicted 0"},
+	{"N-5.37 shut down as 1.21 said it", func(p *corev1.Pod) {
+		p.Status.Phase, p.Status.Reason = corev1.PodFailed, "Shutdown"
+		mainStates(p, ended(0, "Completed", 0)) // N-5.36: stock printing lets this win
+	}, "0/3 Shutdown 0"},
 	{"N-11.26 shut down", func(p *corev1.Pod) {
 		p.Status.Phase, p.Status.Reason = corev1.PodFailed, "Terminated"
 		initStates(p, waiting("PodInitializing"))

@@ -10,11 +10,12 @@ import (
 	"ledge/storage"
 )
 
-// How the agent marks a pod that a power-off stopped (N-5.27).
-const (
-	poweredOffReason  = "Terminated"
-	poweredOffMessage = "Pod was terminated in response to imminent node shutdown."
-)
+// poweredOff is how the agent marks a pod that a power-off stopped: reason and message, today's and those of Kubernetes
+// 1.21, which can be asked for (N-5.27, N-5.37).
+var poweredOff = map[string]string{
+	"Terminated": "Pod was terminated in response to imminent node shutdown.",
+	"Shutdown":   "Node is shutting, evicting pods",
+}
 
 // Resume makes anew the pods of a node that an orderly power-off stopped: the old object goes, one of the same name
 // and spec comes, under a new uid, in one transaction, so that no power cut can lose a pod in between. Nobody else
@@ -52,7 +53,8 @@ func (c *Client) Resume(node string) (n int, err error) {
 }
 
 func resumable(p *corev1.Pod) bool {
-	return p.Status.Phase == corev1.PodFailed && p.Status.Reason == poweredOffReason && p.Status.Message == poweredOffMessage &&
+	message, ok := poweredOff[p.Status.Reason]
+	return p.Status.Phase == corev1.PodFailed && ok && p.Status.Message == message &&
 		p.Spec.RestartPolicy != corev1.RestartPolicyNever && p.DeletionTimestamp == nil &&
 		!api.IsMirror(p) && metav1.GetControllerOf(p) == nil
 }

@@ -25,7 +25,8 @@ func TestResume(t *testing.T) {
 	}
 	yes := true
 	owner := []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "r", UID: "u", Controller: &yes}}
-	const message = "Pod was terminated in response to imminent node shutdown."
+	messages := map[string]string{"Terminated": "Pod was terminated in response to imminent node shutdown.",
+		"Shutdown": "Node is shutting, evicting pods", "Evicted": "Pod was terminated in response to imminent node shutdown."}
 	uids := map[string]string{}
 	for name, tc := range map[string]struct {
 		node, reason string
@@ -34,6 +35,7 @@ func TestResume(t *testing.T) {
 	}{
 		"always":    {"n", "Terminated", corev1.RestartPolicyAlways, nil},
 		"onfailure": {"n", "Terminated", corev1.RestartPolicyOnFailure, nil},
+		"as-1.21":   {"n", "Shutdown", corev1.RestartPolicyAlways, nil}, // N-5.37
 		"never":     {"n", "Terminated", corev1.RestartPolicyNever, nil},
 		"owned":     {"n", "Terminated", corev1.RestartPolicyAlways, owner},
 		"elsewhere": {"m", "Terminated", corev1.RestartPolicyAlways, nil},
@@ -46,12 +48,12 @@ func TestResume(t *testing.T) {
 			t.Fatal(err)
 		}
 		uids[name] = string(p.UID)
-		p.Status.Phase, p.Status.Reason, p.Status.Message, p.Status.PodIP = corev1.PodFailed, tc.reason, message, "10.0.0.1"
+		p.Status.Phase, p.Status.Reason, p.Status.Message, p.Status.PodIP = corev1.PodFailed, tc.reason, messages[tc.reason], "10.0.0.1"
 		if _, err := api.UpdateStatus(t.Context(), c, api.Pods, p); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for round, want := range []int{2, 0} {
+	for round, want := range []int{3, 0} {
 		if n, err := c.Resume("n"); err != nil || n != want {
 			t.Fatalf("round %d: %d resumed, %v", round, n, err)
 		}
@@ -61,7 +63,7 @@ func TestResume(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		again := name == "always" || name == "onfailure"
+		again := name == "always" || name == "onfailure" || name == "as-1.21"
 		if (string(p.UID) != uid) != again || (p.Status.Phase == corev1.PodPending) != again {
 			t.Errorf("%s: uid %s was %s, phase %s", name, p.UID, uid, p.Status.Phase)
 		}

@@ -18,7 +18,6 @@ import (
 
 	"ledge/node"
 	"ledge/node/pressure"
-	"ledge/shutdown"
 )
 
 // fileConfig is the configuration file. Keys are spelt as in KubeletConfiguration (N-0.4); one that is not
@@ -49,12 +48,7 @@ type fileConfig struct {
 	resourceKeys
 	imageKeys
 
-	ShutdownGracePeriod              metav1.Duration  `json:"shutdownGracePeriod,omitempty"`
-	ShutdownGracePeriodCriticalPods  metav1.Duration  `json:"shutdownGracePeriodCriticalPods,omitempty"`
-	ShutdownGracePeriodByPodPriority []shutdownPeriod `json:"shutdownGracePeriodByPodPriority,omitempty"`
-	Power                            powerConfig      `json:"power,omitempty"`
-	// ResumePods starts pods again that a power-off stopped; ledge's own word. Default true.
-	ResumePods *bool `json:"resumePods,omitempty"`
+	powerKeys
 }
 
 // firstConfig is written at the first start if there is no file: an empty file means no grace at all (N-5.7),
@@ -88,51 +82,6 @@ func loadConfig(path, dir string) (fileConfig, error) {
 	return cfg, nil
 }
 
-// powerConfig is ledge's own: what keeps the board alive without mains, and when to give in.
-type powerConfig struct {
-	UPS         string          `json:"ups,omitempty"` // ups@host, at a server of Network UPS Tools
-	UPSUser     string          `json:"upsUser,omitempty"`
-	UPSPassword string          `json:"upsPassword,omitempty"`
-	Supplies    string          `json:"supplies,omitempty"`   // instead of /sys/class/power_supply
-	BatteryLow  int             `json:"batteryLow,omitempty"` // percent
-	Reserve     metav1.Duration `json:"reserve,omitempty"`
-}
-
-func (c powerConfig) check() error {
-	if c.UPS != "" {
-		if _, err := shutdown.ParseUPS(c.UPS); err != nil {
-			return fmt.Errorf("power.ups: %w", err)
-		}
-	}
-	if (c.UPSUser == "") != (c.UPSPassword == "") || c.UPSUser != "" && c.UPS == "" {
-		return errors.New("power: upsUser and upsPassword go together, and with ups")
-	}
-	if strings.ContainsAny(c.UPSUser+c.UPSPassword, " \t\n\"\\") {
-		return errors.New("power: upsUser and upsPassword cannot have spaces, quotes or backslashes")
-	}
-	if c.BatteryLow < 0 || c.BatteryLow > 99 {
-		return fmt.Errorf("power.batteryLow: %d is not a percentage from 0 to 99", c.BatteryLow)
-	}
-	if c.Reserve.Duration < 0 {
-		return errors.New("power.reserve must not be negative")
-	}
-	return nil
-}
-
-// shutdownPeriod is an entry of shutdownGracePeriodByPodPriority (N-5.4).
-type shutdownPeriod struct {
-	Priority                   int32 `json:"priority"`
-	ShutdownGracePeriodSeconds int64 `json:"shutdownGracePeriodSeconds"`
-}
-
-func (c fileConfig) shutdown() shutdown.Config {
-	out := shutdown.Config{GracePeriod: c.ShutdownGracePeriod.Duration, GracePeriodCriticalPods: c.ShutdownGracePeriodCriticalPods.Duration}
-	for _, p := range c.ShutdownGracePeriodByPodPriority {
-		out.ByPodPriority = append(out.ByPodPriority, shutdown.Period{Priority: p.Priority, Grace: time.Duration(p.ShutdownGracePeriodSeconds) * time.Second})
-	}
-	return out
-}
-
 func writeFirstConfig(path string) error {
 	if err := os.MkdirAll("/etc/ledge", 0o755); err != nil && !readOnly(err) {
 		return err
@@ -149,10 +98,7 @@ func readOnly(err error) bool {
 }
 
 func (c fileConfig) check() error {
-	if err := c.shutdown().Validate(); err != nil {
-		return err
-	}
-	if err := c.Power.check(); err != nil {
+	if err := c.powerKeys.check(c.FeatureGates); err != nil {
 		return err
 	}
 	for _, s := range c.ClusterDNS {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -41,8 +42,8 @@ func (k resourceKeys) check() error {
 		}
 	}
 	for gate := range k.FeatureGates {
-		if gate != "MemoryQoS" && gate != "NodeSwap" {
-			return fmt.Errorf("featureGates: %q is not a gate of ledge; it has MemoryQoS and NodeSwap", gate)
+		if known := []string{"MemoryQoS", "NodeSwap", gateShutdown, gatePriority}; !slices.Contains(known, gate) {
+			return fmt.Errorf("featureGates: %q is not a gate of ledge; it has %s", gate, strings.Join(known, ", "))
 		}
 	}
 	if on, set := k.FeatureGates["NodeSwap"]; set && !on && k.MemorySwap.SwapBehavior != "" { // N-8.6

@@ -31,8 +31,11 @@ func (n powerNode) Close(message string) {
 func (n powerNode) Pods() []*corev1.Pod { return n.b.agent.Pods() }
 
 func (n powerNode) StopPod(ctx context.Context, uid types.UID, grace time.Duration) error {
-	return n.b.agent.StopPod(ctx, uid, podstate.Stop{Reason: shutdown.StopReason, Message: shutdown.StopMessage,
-		Disruption: shutdown.StopDisruption, Grace: &grace})
+	stop := podstate.Stop{Reason: shutdown.StopReason, Message: shutdown.StopMessage, Disruption: shutdown.StopDisruption, Grace: &grace}
+	if n.b.podReason == shutdown.StopReasonOld {
+		stop.Reason, stop.Message = shutdown.StopReasonOld, shutdown.StopMessageOld
+	}
+	return n.b.agent.StopPod(ctx, uid, stop)
 }
 
 func (n powerNode) Flush(context.Context) error { return n.b.store.Flush() }
@@ -65,14 +68,14 @@ func (b *board) openPower() error {
 	off := func() { b.requested(false, tell) }
 	sources = append(sources, b.supplies(cfg.Total(), off)...)
 	if underSystemd() {
-		b.logind = &shutdown.Logind{Want: cfg.Total()}
+		b.logind = &shutdown.Logind{Want: cfg.Total(), Strict: b.shortfall == "fail"}
 		sources = append(sources, b.logind)
 	} else {
 		sources = append(sources, &shutdown.PowerKey{Off: off})
 	}
 	var err error
 	b.power, err = shutdown.NewManager(shutdown.ManagerConfig{Node: powerNode{b}, NodeName: b.name, Shutdown: cfg, Sources: sources,
-		Events: b.events, Record: filepath.Join(b.dataDir, shutdown.RecordName)})
+		Events: b.events, FinishFirst: !b.cancelStopsKill, Record: filepath.Join(b.dataDir, shutdown.RecordName)})
 	return err
 }
 

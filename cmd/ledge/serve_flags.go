@@ -44,6 +44,9 @@ type serveOpts struct {
 	swapCompat         string
 	shutdownGrace      time.Duration
 	shutdownCritical   time.Duration
+	shortfall          string
+	cancelStopsKill    bool
+	podReason          string
 	unsafeSysctls      string
 	set                map[string]bool
 }
@@ -79,6 +82,9 @@ func serveFlags(c *command) {
 	f.BoolVar(&o.reregister, "reregister-on-delete", false, "make the Node again when somebody deletes it")
 	f.DurationVar(&o.shutdownGrace, "shutdown-grace-period", 0, "time for all pods to stop when the machine goes down")
 	f.DurationVar(&o.shutdownCritical, "shutdown-grace-period-critical-pods", 0, "the part of it that is kept for critical pods")
+	f.StringVar(&o.shortfall, "inhibit-shortfall", "shrink", "when logind waits less than the configuration wants: shrink the plan, or fail and hold up nothing, as a kubelet does")
+	f.BoolVar(&o.cancelStopsKill, "cancel-stops-kill", true, "a cancelled shutdown stops no further pod; false: the stopping is finished first, as a kubelet does")
+	f.StringVar(&o.podReason, "shutdown-pod-reason", shutdown.StopReason, "reason in the status of pods that a shutdown stopped: Terminated, or Shutdown as in Kubernetes 1.21")
 	c.opts = o
 }
 
@@ -240,20 +246,6 @@ func (s *settings) node() error {
 	}
 	s.status, err = s.file.status()
 	return err
-}
-
-// power reads how the board goes down (N-5.7).
-func (s *settings) power() (err error) {
-	if s.powerBackend, err = shutdown.ParseBackend(s.powerOff); err != nil {
-		return usagef("--power-backend: %v", err)
-	}
-	if s.set["shutdown-grace-period"] {
-		s.file.ShutdownGracePeriod.Duration = s.shutdownGrace
-	}
-	if s.set["shutdown-grace-period-critical-pods"] {
-		s.file.ShutdownGracePeriodCriticalPods.Duration = s.shutdownCritical
-	}
-	return s.file.shutdown().Validate()
 }
 
 // resources reads what bounds pods, and refuses a machine whose swap is not to be used (N-8.4).
