@@ -54,7 +54,10 @@ func (r *logReader) open() (err error) {
 	var lines int64
 	// One line more than asked for: it shows where the first one begins, which may be in an older file.
 	for i := len(r.then) - 1; i >= 0; i-- {
-		lines += countLines(r.then[i], r.opts.Since)
+		n, open := countLines(r.then[i], r.opts.Since)
+		if lines += n; open && i == len(r.then)-1 {
+			lines++ // the last one has no end: not yet, or never
+		}
 		if _, err := r.then[i].Seek(0, io.SeekStart); err != nil {
 			return errors.Join(api.NewInternal("read log: %v", err), r.Close())
 		}
@@ -141,15 +144,21 @@ func closeAll(files []*os.File) {
 	}
 }
 
-func countLines(f io.Reader, since time.Time) (n int64) {
+// countLines also says whether the last line is only part of one.
+func countLines(f io.Reader, since time.Time) (n int64, open bool) {
 	in := bufio.NewReader(f)
 	for {
 		line, err := in.ReadBytes('\n')
 		if err != nil {
-			return n
+			return n, open
 		}
-		if l, ok := parseLine(line); ok && !l.partial && !l.at.Before(since) {
-			n++
+		l, ok := parseLine(line)
+		switch {
+		case !ok || l.at.Before(since):
+		case l.partial:
+			open = true
+		default:
+			n, open = n+1, false
 		}
 	}
 }

@@ -68,6 +68,29 @@ func TestLogOptions(t *testing.T) {
 	}
 }
 
+// TestLogWithoutEnd: a container that ends without a last newline is not given one, and its last line counts as one.
+func TestLogWithoutEnd(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "0.log")
+	writeLog(t, path, second(1)+" stdout F one", second(2)+" stdout P tw", second(3)+" stdout P o")
+	n := func(n int64) *int64 { return &n }
+	for _, c := range []struct {
+		opts api.LogOptions
+		want string
+	}{
+		{api.LogOptions{}, "one\ntwo"},
+		{api.LogOptions{TailLines: n(0)}, ""},
+		{api.LogOptions{TailLines: n(1)}, "two"},
+		{api.LogOptions{TailLines: n(2)}, "one\ntwo"},
+	} {
+		if got := readLog(t, path, c.opts); got != c.want {
+			t.Errorf("%+v: %q, want %q", c.opts, got, c.want)
+		}
+	}
+	if got := lastLines(path, 1, maxFallback); got != "two" {
+		t.Errorf("last line %q", got)
+	}
+}
+
 // follow reads a log while fn writes it; fn also ends the container.
 func follow(t *testing.T, opts api.LogOptions, fn func(path string, end func())) string {
 	t.Helper()

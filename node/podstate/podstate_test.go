@@ -311,7 +311,12 @@ func TestInitOrder(t *testing.T) { // N-7.19
 	ok := func(int) (time.Duration, int) { return time.Second, 0 }
 	b.exit["i1"], b.exit["i2"] = ok, ok
 	out := b.settle()
-	if b.in.Pod.Status.Phase != corev1.PodPending || b.state("main").State.Waiting.Reason != "PodInitializing" {
+	for _, name := range []string{"i2", "main"} { // N-7.13: of those that wait for init, init containers are no exception
+		if w := b.state(name).State.Waiting; w == nil || w.Reason != "PodInitializing" {
+			t.Errorf("%s while i1 runs: %+v", name, b.state(name).State)
+		}
+	}
+	if b.in.Pod.Status.Phase != corev1.PodPending {
 		t.Fatalf("while init runs: %+v", b.in.Pod.Status)
 	}
 	for b.in.Pod.Status.Phase == corev1.PodPending && b.next(out) {
@@ -622,6 +627,47 @@ func TestParseSignal(t *testing.T) {
 	for _, s := range []string{"", "SIGNOPE", "0", "65", "SIGRTMIN+99"} {
 		if got, ok := ParseSignal(s); ok {
 			t.Errorf("%q accepted as %v", s, got)
+		}
+	}
+}
+
+// TestNeverTheirTurn: of a pod that is ended while one container waits for its image, those whose turn had not come go on
+// waiting, as on Kubernetes. The others have failed, for all anyone knows.
+func TestNeverTheirTurn(t *testing.T) {
+	const unknown = "ContainerStatusUnknown"
+	for name, c := range map[string]struct {
+		init  []string
+		stuck string
+		want  []string // of each container: why it ended; "" waits
+	}{
+		"no init containers":       {nil, "main", []string{unknown}},
+		"at the first of them":     {[]string{"i1", "i2"}, "i1", []string{unknown, "", ""}},
+		"at another":               {[]string{"i1", "i2", "i3"}, "i2", []string{"Completed", "", "", ""}},
+		"when init has come about": {[]string{"i1"}, "main", []string{"Completed", unknown}},
+	} {
+		b := newBoard(t, withInit(pod(corev1.RestartPolicyAlways, "main"), c.init...))
+		for _, i := range c.init {
+			b.exit[i] = func(int) (time.Duration, int) { return time.Second, 0 }
+		}
+		b.in.Seen.Pulling = map[string]string{c.stuck: b.image(c.stuck)}
+		for out := b.settle(); b.next(out); {
+			out = b.settle()
+		}
+		b.in.Pod.DeletionTimestamp = &metav1.Time{Time: b.in.Now}
+		b.settle()
+		var got []string
+		for _, name := range append(c.init, "main") {
+			st := b.state(name).State
+			if st.Waiting == nil && st.Terminated == nil {
+				t.Fatalf("%s: %s is %+v", name, name, st)
+			}
+			if st.Terminated == nil {
+				st.Terminated = &corev1.ContainerStateTerminated{}
+			}
+			got = append(got, st.Terminated.Reason)
+		}
+		if !slices.Equal(got, c.want) || b.in.Pod.Status.Phase != corev1.PodFailed || !b.in.Gone {
+			t.Errorf("%s: %s, %q, want %q", name, b.in.Pod.Status.Phase, got, c.want)
 		}
 	}
 }

@@ -143,7 +143,7 @@ func (d *decision) containerStatus(v *view) corev1.ContainerStatus {
 	st.LastTerminationState = d.lastState(v)
 	switch {
 	case v.running() && !d.begun(v) && !d.stopping():
-		d.wait(v.spec.Name, "ContainerCreating", "") // until its hook is done, as on Kubernetes
+		d.wait(v.spec.Name, d.notYet(), "") // until its hook is done, as on Kubernetes
 	case v.running():
 		st.State.Running = &corev1.ContainerStateRunning{StartedAt: stamp(v.latest.StartedAt)}
 		st.Ready = (v.role == mainRole || v.role == sidecarRole) && d.ready(v)
@@ -187,16 +187,38 @@ func (d *decision) waitingState(v *view, st *corev1.ContainerStatus) {
 		}
 		st.State = corev1.ContainerState{Waiting: &w}
 	case st.State.Terminated != nil:
-	case d.stopping() && !d.views.anyRunning():
+	case d.stopping() && !d.views.anyRunning() && d.hadItsTurn(v):
 		st.State.Terminated = &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "ContainerStatusUnknown",
 			Message: "The container could not be located when the pod was terminated"}
 	case v.lost() && !d.restarts(v):
 		st.State.Terminated = unknownEnd(v.past)
-	case !d.initDone() && v.role == mainRole:
-		st.State.Waiting = &corev1.ContainerStateWaiting{Reason: "PodInitializing"}
 	default:
-		st.State.Waiting = &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}
+		st.State.Waiting = &corev1.ContainerStateWaiting{Reason: d.notYet()}
 	}
+}
+
+// notYet is why a container waits that nothing is wrong with: Kubernetes says the same of all containers of a pod,
+// init containers included (N-7.13).
+func (d *decision) notYet() string {
+	if len(d.views.init) > 0 {
+		return "PodInitializing"
+	}
+	return "ContainerCreating"
+}
+
+// hadItsTurn: of a pod that is over, this container would have run. A main container's turn never comes when init was
+// not finished, an init container's only if it or one after it ran; the first one's always does.
+func (d *decision) hadItsTurn(v *view) bool {
+	if v.role != initRole && v.role != sidecarRole {
+		return len(d.views.init) == 0 || slices.ContainsFunc(d.views.main, (*view).everRan) || d.initDone()
+	}
+	last := 0
+	for i, o := range d.views.init {
+		if o.everRan() {
+			last = i
+		}
+	}
+	return slices.Index(d.views.init, v) <= last
 }
 
 // lastState is how the attempt before the one in State ended.

@@ -45,6 +45,11 @@ func (v *view) lost() bool {
 	return v.latest == nil && v.past != nil && v.past.ContainerID != "" && v.past.State.Terminated == nil
 }
 
+// everRan: some attempt of it was started, by what the engine or the API knows.
+func (v *view) everRan() bool {
+	return v.latest != nil || v.past != nil && (v.past.ContainerID != "" || v.past.LastTerminationState.Terminated != nil)
+}
+
 // ended: it ran and does not run any more. What the API says of an init container's end counts only while its
 // sandbox lives: after a boot init containers run again.
 func (v *view) ended() bool {

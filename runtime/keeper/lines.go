@@ -39,12 +39,13 @@ func (s *splitter) feed(dst []byte, now time.Time, p []byte) []byte {
 	return dst
 }
 
-// flush ends an unfinished line: as full at the end of the stream, as part of one if another keeper will go on.
-func (s *splitter) flush(dst []byte, now time.Time, tag byte) []byte {
+// flush writes what there is of an unfinished line, as part of one: another keeper will go on, or the container has
+// ended without a last newline, and then nobody is to read one that it did not write.
+func (s *splitter) flush(dst []byte, now time.Time) []byte {
 	if len(s.tail) == 0 {
 		return dst
 	}
-	return s.line(dst, now, tag, nil)
+	return s.line(dst, now, 'P', nil)
 }
 
 func (s *splitter) line(dst []byte, now time.Time, tag byte, rest []byte) []byte {

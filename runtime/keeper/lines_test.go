@@ -27,9 +27,9 @@ func TestSplitter(t *testing.T) {
 		tail string // what flush adds
 	}{
 		"a line":                   {[]string{"a\n"}, []string{"F a"}, ""},
-		"in pieces":                {[]string{"a", "b", "c\nd"}, []string{"F abc"}, "F d"},
+		"in pieces":                {[]string{"a", "b", "c\nd"}, []string{"F abc"}, "P d"},
 		"empty lines":              {[]string{"\n\n"}, []string{"F ", "F "}, ""},
-		"no end":                   {[]string{"a"}, nil, "F a"},
+		"no end":                   {[]string{"a"}, nil, "P a"},
 		"nothing":                  {nil, nil, ""},
 		"exactly full":             {[]string{x + "\n"}, []string{"F " + x}, ""},
 		"one too long":             {[]string{x + "y\n"}, []string{"P " + x, "F y"}, ""},
@@ -52,7 +52,7 @@ func TestSplitter(t *testing.T) {
 		if tc.tail != "" {
 			tc.tail = stamp + tc.tail + "\n"
 		}
-		if rest := s.flush(nil, at, 'F'); string(rest) != tc.tail {
+		if rest := s.flush(nil, at); string(rest) != tc.tail {
 			t.Errorf("%s: flush gives %.80q, want %.80q", name, rest, tc.tail)
 		}
 	}
@@ -70,7 +70,7 @@ func FuzzSplitter(f *testing.F) {
 			log = s.feed(log, at, rest[:n])
 			rest = rest[n:]
 		}
-		log = s.flush(log, at, 'P')
+		log = s.flush(log, at)
 		var back []byte
 		for line := range bytes.Lines(log) {
 			body, ok := bytes.CutPrefix(line, []byte(stamp))

@@ -62,7 +62,11 @@ func (m *limiter) pass(stream string, now time.Time, lines []byte) ([]byte, time
 func (m *limiter) end(now time.Time) []byte {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.note(now)
+	note := m.note(now)
+	if note != nil && m.open[nameStderr] {
+		note = append(appendLine(nil, now, nameStderr, ""), note...)
+	}
+	return note
 }
 
 func (m *limiter) take(now time.Time, n int) bool {

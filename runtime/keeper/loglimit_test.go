@@ -74,6 +74,21 @@ func TestLimiterEndsLines(t *testing.T) {
 	}
 }
 
+// TestLimiterEndNote: nor does the last note run into a line that has no end.
+func TestLimiterEndNote(t *testing.T) {
+	m := limiter{rate: 10}
+	onStderr := func(s string) string { return strings.Replace(stamp, "stdout", "stderr", 1) + s + "\n" }
+	part := []byte(onStderr("P " + strings.Repeat("x", 20)))
+	if got, _ := m.pass("stderr", at, part); !bytes.Equal(got, part) {
+		t.Fatalf("%q", got)
+	}
+	flood := []byte(onStderr("F " + strings.Repeat("x", 80)))
+	m.pass("stdout", at, flood)
+	if got, want := string(m.end(at)), onStderr("F ")+onStderr(said(1, len(flood), 10)); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
 // TestLimiterRate: whatever comes when, no more passes in any time than the rate and a burst, and nothing is lost
 // without being counted.
 func TestLimiterRate(t *testing.T) {

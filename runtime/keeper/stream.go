@@ -46,12 +46,8 @@ func (s *stream) run() {
 			_ = rc.Control(func(fd uintptr) { s.drain(int(fd)) })
 		}
 	}
-	tag := byte('F')
-	if s.told.Load() == leave {
-		tag = 'P'
-	}
 	now := time.Now()
-	s.log.put(s.split.stream, now, s.split.flush(nil, now, tag))
+	s.log.put(s.split.stream, now, s.split.flush(nil, now))
 }
 
 // drain reads what there is, and reports whether the stream has ended.
