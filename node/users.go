@@ -67,6 +67,10 @@ func resolveUser(rootfs string, pod *corev1.Pod, c *corev1.Container, imageUser 
 	}
 	slices.Sort(out.Groups)
 	out.Groups = slices.Compact(out.Groups)
+	// The primary group is one of them, as with other runtimes: a process that gives it up by a set-group-ID program
+	// must not lose what is denied to that group (CVE-2022-36109).
+	out.Groups = slices.DeleteFunc(out.Groups, func(g uint32) bool { return g == out.GID })
+	out.Groups = slices.Insert(out.Groups, 0, out.GID)
 	return out, nil
 }
 

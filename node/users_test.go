@@ -89,7 +89,7 @@ func TestImageUser(t *testing.T) {
 			}
 		case err != nil:
 			t.Errorf("%q: %v", c.spec, err)
-		case got.UID != c.want.UID || got.GID != c.want.GID || !slices.Equal(got.Groups, c.want.Groups):
+		case got.UID != c.want.UID || got.GID != c.want.GID || !slices.Equal(got.Groups, append([]uint32{c.want.GID}, c.want.Groups...)):
 			t.Errorf("%q: %+v, want %+v", c.spec, got, c.want)
 		}
 	}
@@ -128,7 +128,8 @@ func TestHostileAccountFiles(t *testing.T) {
 	}
 }
 
-// TestSecurityContextUser: the container's beats the pod's, the pod's the image's.
+// TestSecurityContextUser: the container's beats the pod's, the pod's the image's. The primary group is always the first
+// of the others.
 func TestSecurityContextUser(t *testing.T) {
 	root := rootfs(t, map[string]string{"passwd": passwd, "group": group})
 	id := func(n int64) *int64 { return &n }
@@ -152,6 +153,8 @@ func TestSecurityContextUser(t *testing.T) {
 		{"an image's user that nobody asks for", &corev1.PodSecurityContext{RunAsUser: id(1000)}, nil, "nosuchuser", runtime.User{UID: 1000}, ""},
 		{"supplemental groups", &corev1.PodSecurityContext{RunAsUser: id(33), SupplementalGroups: []int64{900, 40, 800, 900}}, nil, "",
 			runtime.User{UID: 33, GID: 34, Groups: []uint32{40, 50, 800, 900}}, ""},
+		{"the primary group again", &corev1.PodSecurityContext{RunAsUser: id(1000), RunAsGroup: id(7), FSGroup: id(7), SupplementalGroups: []int64{7, 5}},
+			nil, "", runtime.User{UID: 1000, GID: 7, Groups: []uint32{5}}, ""},
 
 		{"not root: named", &corev1.PodSecurityContext{RunAsNonRoot: &yes}, nil, "web", runtime.User{},
 			"container has runAsNonRoot and image has non-numeric user (web), cannot verify user is non-root"},
@@ -174,7 +177,7 @@ func TestSecurityContextUser(t *testing.T) {
 			}
 		case err != nil:
 			t.Errorf("%s: %v", c.what, err)
-		case got.UID != c.want.UID || got.GID != c.want.GID || !slices.Equal(got.Groups, c.want.Groups):
+		case got.UID != c.want.UID || got.GID != c.want.GID || !slices.Equal(got.Groups, append([]uint32{c.want.GID}, c.want.Groups...)):
 			t.Errorf("%s: %+v, want %+v", c.what, got, c.want)
 		}
 	}

@@ -219,6 +219,7 @@ func (w *worker) step(ctx context.Context) (rest time.Duration, done bool) {
 		return resync, false
 	}
 	w.tellSizes(in.Pod, &out.Status)
+	tellMounts(in.Pod, &out.Status)
 	if !in.Gone && !w.report(ctx, in.Pod, out.Status) {
 		return 0, false // the decision was about a pod that has changed
 	}

@@ -155,6 +155,7 @@ func (d *decision) containerStatus(v *view) corev1.ContainerStatus {
 		st.ContainerID = IDPrefix + v.latest.ID
 		st.RestartCount = int32(v.latest.Attempt)
 		st.StopSignal = d.reportedSignal(v)
+		st.User = user(v.latest)
 	} else if v.past != nil {
 		// kept while the next attempt waits: it is how attempts are counted across a boot
 		st.RestartCount, st.ContainerID = v.past.RestartCount, v.past.ContainerID

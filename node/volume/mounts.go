@@ -66,9 +66,7 @@ func plan(vol *corev1.Volume, m *corev1.VolumeMount) (runtime.Mount, error) {
 	if vol.Image != nil { // to be read, not run, as on Kubernetes
 		out.ReadOnly, out.Options = true, []string{"noexec", "nosuid", "nodev"}
 	}
-	if r := m.RecursiveReadOnly; r != nil && m.ReadOnly {
-		out.ReadOnlyBelow = *r == corev1.RecursiveReadOnlyEnabled || *r == corev1.RecursiveReadOnlyIfPossible && canReadOnlyBelow()
-	}
+	out.ReadOnlyBelow = readOnlyBelow(m)
 	if p := m.MountPropagation; p != nil {
 		switch *p {
 		case corev1.MountPropagationNone:
@@ -81,6 +79,31 @@ func plan(vol *corev1.Volume, m *corev1.VolumeMount) (runtime.Mount, error) {
 		}
 	}
 	return out, nil
+}
+
+// readOnlyBelow: what is mounted below the volume is read-only as well.
+func readOnlyBelow(m *corev1.VolumeMount) bool {
+	r := m.RecursiveReadOnly
+	return m.ReadOnly && r != nil &&
+		(*r == corev1.RecursiveReadOnlyEnabled || *r == corev1.RecursiveReadOnlyIfPossible && canReadOnlyBelow())
+}
+
+// MountStatuses are what a status says of the volume mounts of a container.
+func MountStatuses(c *corev1.Container) []corev1.VolumeMountStatus {
+	var out []corev1.VolumeMountStatus
+	for i := range c.VolumeMounts {
+		m := &c.VolumeMounts[i]
+		st := corev1.VolumeMountStatus{Name: m.Name, MountPath: m.MountPath, ReadOnly: m.ReadOnly}
+		if m.ReadOnly {
+			mode := corev1.RecursiveReadOnlyDisabled
+			if readOnlyBelow(m) {
+				mode = corev1.RecursiveReadOnlyEnabled
+			}
+			st.RecursiveReadOnly = &mode
+		}
+		out = append(out, st)
+	}
+	return out
 }
 
 // canReadOnlyBelow: the kernel has mount_setattr (5.12). One that does refuses a descriptor that is none.

@@ -258,6 +258,11 @@ func TestPlan(t *testing.T) {
 		if err != nil || got.ReadOnly != c.ro || got.ReadOnlyBelow != c.below || got.Propagation != c.prop || !got.Recursive {
 			t.Errorf("%s: %+v %v", c.what, got, err)
 		}
+		told := MountStatuses(&corev1.Container{VolumeMounts: []corev1.VolumeMount{c.mount}})[0]
+		if told.ReadOnly != c.mount.ReadOnly || (told.RecursiveReadOnly != nil) != c.mount.ReadOnly ||
+			c.mount.ReadOnly && (*told.RecursiveReadOnly == corev1.RecursiveReadOnlyEnabled) != c.below {
+			t.Errorf("%s: told %+v", c.what, told)
+		}
 	}
 	if _, err := plan(&s, &corev1.VolumeMount{MountPropagation: number(corev1.MountPropagationMode("x"))}); err == nil {
 		t.Error("an unknown propagation was taken")

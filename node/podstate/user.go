@@ -1,0 +1,35 @@
+package podstate
+
+import (
+	"encoding/json"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"ledge/runtime"
+)
+
+// LabelUser is the container label that carries the user it was started as. Nobody but the image may know that, so it
+// travels with the container for a restarted brain to report.
+const LabelUser = "ledge.user"
+
+// UserKey is what LabelUser holds for a user.
+func UserKey(u runtime.User) string {
+	text, err := json.Marshal(u)
+	if err != nil {
+		panic("ledge bug: " + err.Error()) // three kinds of numbers
+	}
+	return string(text)
+}
+
+// user is what the status says of the user a container was started as; nil when it is not on record.
+func user(s *runtime.Status) *corev1.ContainerUser {
+	var u runtime.User
+	if err := json.Unmarshal([]byte(s.Labels[LabelUser]), &u); err != nil {
+		return nil
+	}
+	out := &corev1.LinuxContainerUser{UID: int64(u.UID), GID: int64(u.GID)}
+	for _, g := range u.Groups {
+		out.SupplementalGroups = append(out.SupplementalGroups, int64(g))
+	}
+	return &corev1.ContainerUser{Linux: out}
+}
