@@ -92,7 +92,7 @@ func TestWatch(t *testing.T) {
 		watch(t, func(r *readings, heard func() []Event) {
 			r.says(lasting(60*sec), nil)
 			heard()
-			r.says(lasting(60*sec-askOnMains), nil)
+			r.says(lasting(60*sec-askOnBattery), nil) // so says the next look, and the four after it say more
 			if e := heard(); len(e) != 1 {
 				t.Errorf("%+v", e)
 			}
@@ -137,6 +137,7 @@ func watch(t *testing.T, fn func(r *readings, heard func() []Event)) {
 		go func() {
 			ended <- w.Run(ctx, func(e Event) { mu.Lock(); defer mu.Unlock(); events = append(events, e) })
 		}()
+		synctest.Wait() // the first look is on mains: from then on all looks fall on known seconds
 		fn(r, func() []Event {
 			time.Sleep(askOnMains)
 			synctest.Wait()

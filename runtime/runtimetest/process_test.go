@@ -420,19 +420,24 @@ func TestShutdownKeepsContainers(t *testing.T) {
 	}
 }
 
-// awaitHeld waits until the brain, which is this process, holds a container's file of that name. A keeper that is
-// killed before it has passed a terminal on takes it along, and the container with it.
-func awaitHeld(t *testing.T, name string) {
+// awaitTerminalHeld waits until the brain, which is this process, holds the terminal of that container: each container
+// has a devpts of its own, so its device number tells the terminal from those of tests before. A keeper that is killed
+// before it has passed the terminal on takes it along, and the container with it.
+func awaitTerminalHeld(t *testing.T, pid int) {
 	t.Helper()
+	var want, have unix.Stat_t
+	if err := unix.Stat(fmt.Sprintf("/proc/%d/root/dev/pts", pid), &want); err != nil {
+		t.Fatal(err)
+	}
 	for end := time.Now().Add(testrun.Patience(10 * time.Second)); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		fds, _ := filepath.Glob("/proc/self/fd/*")
 		for _, fd := range fds {
-			if to, _ := os.Readlink(fd); strings.HasSuffix(to, name) {
+			if unix.Stat(fd, &have) == nil && have.Dev == want.Dev {
 				return
 			}
 		}
 	}
-	t.Fatalf("the brain holds no %s", name)
+	t.Fatalf("the brain does not hold the terminal of process %d", pid)
 }
 
 // TestTTYSurvives: a terminal has no name; the brain gives it back.
@@ -443,7 +448,7 @@ func TestTTYSurvives(t *testing.T) {
 	c := s.NewContainer(t, s.Pod(t), "lines", "100000", "5ms")
 	c.TTY, c.LogPath = true, filepath.Join(t.TempDir(), "log")
 	st := s.Start(t, c)
-	awaitHeld(t, "ptmx")
+	awaitTerminalHeld(t, st.Pid)
 	got := awaitSequence(t, c.LogPath, 10)
 	k.kill(t)
 	k.start(t)
