@@ -7,6 +7,7 @@ set -eu
 cd "$(dirname "$0")/.."
 arch=$1
 shift
+gotest=${GOTEST:-go test} # scripts/again in whole runs
 tags="netgo osusergo seccomp runc_nocriu"
 case $arch in
 arm64)
@@ -30,7 +31,8 @@ trap 'rm -rf "$probe"' EXIT
 printf 'package main\nfunc main() {}\n' >"$probe/main.go"
 go build -o "$probe/main" "$probe/main.go"
 
-test_all() { go test -tags "$tags" -timeout 15m "$@"; }
+# shellcheck disable=SC2086 # two words
+test_all() { $gotest -tags "$tags" -timeout 15m "$@"; }
 
 if "$probe/main" 2>/dev/null; then
 	test_all "$@"
@@ -38,7 +40,7 @@ elif unshare -U -m --map-users=0,0,65536 --map-groups=0,0,65536 \
 	sh -c "mount -t binfmt_misc ledge $misc && printf '%s' '$rule' >$misc/register && $probe/main" 2>/dev/null; then
 	unshare -U -m --map-users=0,0,65536 --map-groups=0,0,65536 \
 		sh -c "mount -t binfmt_misc ledge $misc && printf '%s' '$rule' >$misc/register && exec \"\$@\"" \
-		foreign go test -tags "$tags" -timeout 15m "$@"
+		foreign $gotest -tags "$tags" -timeout 15m "$@"
 else
 	[ -e $misc/register ] || mount -t binfmt_misc binfmt_misc $misc
 	printf '%s' "$rule" >$misc/register

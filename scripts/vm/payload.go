@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -13,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"ledge/internal/testrun"
 )
 
 // suite is one run of the Debian guest.
@@ -77,8 +80,42 @@ func runTests(ctx context.Context, s suite) error {
 	if len(packages)+broken == 0 {
 		return errors.New("no package with tests among " + strings.Join(s.packages, " "))
 	}
-	if err := os.WriteFile(filepath.Join(tree, "one"), fmt.Appendf(nil, one, int(s.limit.Seconds())*3/4, s.filter), 0o755); err != nil {
+	r, err := s.try(ctx, work, packages)
+	if err != nil {
 		return err
+	}
+	if r.failed > 0 && len(r.again) == r.failed && r.waiting+broken == 0 {
+		if r, err = s.tryAgain(ctx, work, r.again); err != nil {
+			return err
+		}
+	}
+	if r.failed+r.waiting+broken > 0 {
+		return fmt.Errorf("of %d packages %d failed in the guest, %d did not end; %d more did not build",
+			len(packages), r.failed, r.waiting, broken)
+	}
+	return nil
+}
+
+// tryAgain runs once more what may have failed by chance.
+func (s suite) tryAgain(ctx context.Context, work string, failed map[string][]string) (*report, error) {
+	s.filter = testrun.Filter(slices.Concat(slices.Collect(maps.Values(failed))...))
+	r, err := s.try(ctx, work, slices.Sorted(maps.Keys(failed)))
+	if err != nil || r.failed+r.waiting > 0 {
+		return r, err
+	}
+	for pkg, tests := range failed {
+		if err := testrun.Note("guest", pkg, tests); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// try boots the guest with these packages.
+func (s suite) try(ctx context.Context, work string, packages []string) (*report, error) {
+	one := fmt.Appendf(nil, one, int(s.limit.Seconds())*3/4, s.filter)
+	if err := os.WriteFile(filepath.Join(work, "payload", "one"), one, 0o755); err != nil {
+		return nil, err
 	}
 	var script strings.Builder
 	// Shortly before the host gives up: who is still there, for its report.
@@ -94,16 +131,12 @@ func runTests(ctx context.Context, s suite) error {
 	if slices.Contains(packages, alone) {
 		fmt.Fprintln(&script, "/payload/one", alone, testName(alone))
 	}
-	r := report{out: os.Stdout, verbose: s.verbose, waiting: len(packages)}
+	r := &report{out: os.Stdout, verbose: s.verbose, waiting: len(packages), again: map[string][]string{}}
 	if err := s.boot(ctx, work, script.String(), r.line); err != nil {
 		r.dump()
-		return err
+		return nil, err
 	}
-	if r.failed+r.waiting+broken > 0 {
-		return fmt.Errorf("of %d packages %d failed in the guest, %d did not end; %d more did not build",
-			len(packages), r.failed, r.waiting, broken)
-	}
-	return nil
+	return r, nil
 }
 
 // runShell runs one command in the guest.

@@ -5,14 +5,17 @@ import (
 	"io"
 	"strconv"
 	"strings"
+
+	"ledge/internal/testrun"
 )
 
-// report turns what the guest prints into go test's own lines. The zero value of the unexported rest is ready.
+// report turns what the guest prints into go test's own lines.
 type report struct {
 	out     io.Writer
 	verbose bool
 	waiting int // packages that have not ended
 	failed  int
+	again   map[string][]string // of the failed packages, those whose tests may have failed by chance
 
 	lines   []string // of the package that runs now, or of the guest before the first
 	passed  int
@@ -58,6 +61,9 @@ func (r *report) end(name, code, millis string) {
 	seconds := float64(ms) / 1000
 	if code != "0" {
 		r.failed++
+		if tests := testrun.Again(r.lines); len(tests) > 0 {
+			r.again[name] = tests
+		}
 		r.dump()
 		fmt.Fprintf(r.out, "FAIL\t%s\t%.3fs\t[guest, exit code %s]\n", name, seconds, code)
 		return

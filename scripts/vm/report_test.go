@@ -2,13 +2,14 @@ package main
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 )
 
 func TestReportOfAGuest(t *testing.T) {
 	var out bytes.Buffer
-	r := report{out: &out, waiting: 3}
+	r := report{out: &out, waiting: 3, again: map[string][]string{}}
 	lines := strings.Split(`guest: up
 @@begin a/good
 === RUN   TestX
@@ -29,6 +30,9 @@ PASS
 	}
 	if r.failed != 1 || r.waiting != 1 {
 		t.Errorf("failed %d, waiting %d; want 1 and 1: the third package never ended", r.failed, r.waiting)
+	}
+	if got := r.again["b/bad"]; !slices.Equal(got, []string{"TestZ"}) {
+		t.Errorf("to be tried again: %q", got)
 	}
 	text := out.String()
 	for _, want := range []string{"ok  \ta/good\t1.500s\t[guest: 1 passed, 1 skipped]", "TestX (x_test.go:7: no such device)",

@@ -1,0 +1,58 @@
+package testrun
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+)
+
+// mostAgain is how many failed tests of a package may be chance.
+const mostAgain = 3
+
+var (
+	failedTest = regexp.MustCompile(`^--- FAIL: (\w+) \(`)
+	// What no second run makes good: found once, it is there.
+	neverChance = regexp.MustCompile(`^(WARNING: DATA RACE|panic: |fatal error: |SIG[A-Z]+: |\*\*\* Test killed)`)
+)
+
+// Again reads what the tests of a package that failed have printed, and names those whose failure may be the machine's:
+// a starved process, a late timer. A package that raced, panicked, hung, failed as a whole or in many tests gives none.
+func Again(output []string) []string {
+	var tests []string
+	for _, line := range output {
+		if neverChance.MatchString(line) {
+			return nil
+		}
+		if m := failedTest.FindStringSubmatch(line); m != nil {
+			tests = append(tests, m[1])
+		}
+	}
+	if len(tests) > mostAgain {
+		return nil
+	}
+	return tests
+}
+
+// Filter is the -run argument for exactly these tests.
+func Filter(tests []string) string { return "^(" + strings.Join(tests, "|") + ")$" }
+
+// Note says that a failure was not seen again: on the terminal, and in the file that LEDGE_AGAIN names, which the run's
+// report quotes. A test that is named there often is broken.
+func Note(where, pkg string, tests []string) error {
+	note := fmt.Sprintf("failed once, passed alone (%s): %s %s\n", where, pkg, strings.Join(tests, " "))
+	fmt.Print(note)
+	path := os.Getenv("LEDGE_AGAIN")
+	if path == "" {
+		return nil
+	}
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	if _, err := f.WriteString(note); err != nil {
+		_ = f.Close()
+		return err
+	}
+	return f.Close()
+}
