@@ -85,9 +85,7 @@ func (a *Agent) postStatus(ctx context.Context) error {
 	if cfg.MaxPods == 0 {
 		cfg.MaxPods = 110
 	}
-	if cfg.EvictionHard == nil {
-		cfg.EvictionHard = pressure.DefaultHard()
-	}
+	cfg.Eviction = cfg.Eviction.WithDefaults()
 	p := &poster{a: a, began: time.Now()}
 	begin := time.Now()
 	for {
@@ -182,7 +180,10 @@ func (p *poster) look(ctx context.Context) (facts, error) {
 	now := time.Now()
 	f := facts{name: a.cfg.Name, sample: sample, cfg: a.cfg.Status, reg: a.cfg.Registration, version: a.cfg.Version,
 		engine: "libcontainer://Unknown", now: now}
-	p.pressure, f.pressure = pressure.Step(p.pressure, f.cfg.EvictionHard, sample.readings(), now)
+	policy := f.cfg.Eviction
+	var found pressure.Verdict
+	p.pressure, found = policy.Step(p.pressure, policy.All(pressure.OneDisk, false), sample.readings(now), now)
+	f.pressure = found.Conditions
 	if f.pressure[corev1.NodeDiskPressure] {
 		p.reclaim.run(ctx, a.cfg.Images, now)
 	}

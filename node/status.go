@@ -24,7 +24,7 @@ type StatusConfig struct {
 	PodsPerCore   int64         // 0: no such bound
 	KubeReserved  corev1.ResourceList
 	SysReserved   corev1.ResourceList
-	EvictionHard  map[pressure.Signal]pressure.Threshold
+	Eviction      pressure.Policy
 }
 
 // Board is what the agent asks of the machine it runs on.
@@ -55,11 +55,11 @@ type Sample struct {
 type Filesystem struct{ Capacity, Available, Inodes, InodesFree int64 }
 
 // readings turns a sample into signals.
-func (s Sample) readings() pressure.Readings {
+func (s Sample) readings(now time.Time) pressure.Readings {
 	out := pressure.Readings{}
 	put := func(sig pressure.Signal, avail, total int64) {
 		if total > 0 {
-			out[sig] = pressure.Reading{Available: avail, Capacity: total}
+			out[sig] = pressure.Reading{Available: avail, Capacity: total, At: now}
 		}
 	}
 	put(pressure.MemoryAvailable, s.MemoryAvailable, s.MemoryTotal)
@@ -175,8 +175,8 @@ func take(from corev1.ResourceList, name corev1.ResourceName, q resource.Quantit
 // allocatable follows N-1.56 to N-1.58.
 func (f facts) allocatable() corev1.ResourceList {
 	out := f.forPods(false)
-	take(out, corev1.ResourceMemory, bytesOf(f.cfg.EvictionHard[pressure.MemoryAvailable].Of(f.sample.MemoryTotal)))
-	take(out, corev1.ResourceEphemeralStorage, bytesOf(f.cfg.EvictionHard[pressure.NodeFSAvailable].Of(f.sample.NodeFS.Capacity)))
+	take(out, corev1.ResourceMemory, bytesOf(f.cfg.Eviction.Hard(pressure.MemoryAvailable).Of(f.sample.MemoryTotal)))
+	take(out, corev1.ResourceEphemeralStorage, bytesOf(f.cfg.Eviction.Hard(pressure.NodeFSAvailable).Of(f.sample.NodeFS.Capacity)))
 	for _, n := range f.sample.HugePages {
 		take(out, corev1.ResourceMemory, bytesOf(n))
 	}

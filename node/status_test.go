@@ -17,7 +17,7 @@ import (
 
 func someFacts(edit ...func(*facts)) facts {
 	f := facts{name: "n", sample: sampleBoard(), engine: "libcontainer://v1", version: "v1.2.3", now: time.Unix(1e9, 5e8),
-		cfg: StatusConfig{MaxPods: 110, EvictionHard: pressure.DefaultHard()}}
+		cfg: StatusConfig{MaxPods: 110, Eviction: pressure.Default()}}
 	for _, e := range edit {
 		e(&f)
 	}
@@ -76,8 +76,8 @@ func TestAllocatable(t *testing.T) {
 		{"many pods per core", func(f *facts) { f.cfg.PodsPerCore = 50 }, []string{"cpu", "4", "memory", "4Gi", "ephemeral-storage", "32Gi", "pods", "110"},
 			[]string{"cpu", "4", "memory", "3996Mi", "ephemeral-storage", "30923764480", "pods", "110"}},
 		{"own thresholds", func(f *facts) {
-			f.cfg.EvictionHard = map[pressure.Signal]pressure.Threshold{pressure.MemoryAvailable: {Percent: 0.25}, pressure.ImageFSAvailable: {Percent: 0.5},
-				pressure.PIDAvailable: {Amount: 5}}
+			f.cfg.Eviction = pressure.Policy{Thresholds: []pressure.Threshold{{Signal: pressure.MemoryAvailable, Below: pressure.Limit{Percent: 0.25}},
+				{Signal: pressure.ImageFSAvailable, Below: pressure.Limit{Percent: 0.5}}, {Signal: pressure.PIDAvailable, Below: pressure.Limit{Amount: 5}}}}
 		}, []string{"cpu", "4", "memory", "4Gi", "ephemeral-storage", "32Gi", "pods", "110"},
 			[]string{"cpu", "4", "memory", "3Gi", "ephemeral-storage", "32Gi", "pods", "110"}}, // N-1.57: imagefs and pid do not count
 		{"never below nought", func(f *facts) {
@@ -230,11 +230,12 @@ func TestReadings(t *testing.T) {
 	s := sampleBoard()
 	s.ImageFS = Filesystem{}
 	s.NodeFS.Inodes = 0 // btrfs and others have none to count
-	got := s.readings()
+	now := time.Unix(5, 0)
+	got := s.readings(now)
 	for sig, want := range map[pressure.Signal]pressure.Reading{
 		pressure.MemoryAvailable: {Available: 3 << 30, Capacity: 4 << 30}, pressure.NodeFSAvailable: {Available: 20 << 30, Capacity: 32 << 30},
 		pressure.PIDAvailable: {Available: 32668, Capacity: 32768}} {
-		if got[sig] != want {
+		if want.At = now; got[sig] != want {
 			t.Errorf("%s: %+v, want %+v", sig, got[sig], want)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -17,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"ledge/node"
-	"ledge/node/pressure"
 )
 
 // fileConfig is the configuration file. Keys are spelt as in KubeletConfiguration (N-0.4); one that is not
@@ -35,7 +33,6 @@ type fileConfig struct {
 	PodsPerCore               int64             `json:"podsPerCore,omitempty"`
 	KubeReserved              map[string]string `json:"kubeReserved,omitempty"`
 	SystemReserved            map[string]string `json:"systemReserved,omitempty"`
-	EvictionHard              map[string]string `json:"evictionHard,omitempty"`
 	SeccompDefault            *bool             `json:"seccompDefault,omitempty"`
 	ResolvConf                string            `json:"resolvConf,omitempty"`
 	ClusterDNS                []string          `json:"clusterDNS,omitempty"`
@@ -47,6 +44,7 @@ type fileConfig struct {
 
 	resourceKeys
 	imageKeys
+	evictionKeys
 
 	powerKeys
 }
@@ -115,7 +113,7 @@ func (c fileConfig) check() error {
 	if _, err := c.logs(); err != nil {
 		return err
 	}
-	if _, err := thresholds(c.EvictionHard); err != nil {
+	if _, _, err := c.evictionKeys.policy(); err != nil {
 		return err
 	}
 	if err := c.imageKeys.check(); err != nil {
@@ -138,46 +136,6 @@ func reserved(in map[string]string) (corev1.ResourceList, error) {
 		out[corev1.ResourceName(name)] = q
 	}
 	return out, nil
-}
-
-// thresholds reads evictionHard (N-6.11). Nil means the defaults.
-func thresholds(in map[string]string) (map[pressure.Signal]pressure.Threshold, error) {
-	if in == nil {
-		return nil, nil
-	}
-	out := map[pressure.Signal]pressure.Threshold{}
-	for name, text := range in {
-		sig := pressure.Signal(name)
-		if _, ok := pressure.Conditions[sig]; !ok {
-			return nil, fmt.Errorf("evictionHard: unknown signal %q", name)
-		}
-		t, err := threshold(text)
-		if err != nil {
-			return nil, fmt.Errorf("evictionHard: %s: %w", name, err)
-		}
-		if t != (pressure.Threshold{}) {
-			out[sig] = t
-		}
-	}
-	return out, nil
-}
-
-func threshold(text string) (pressure.Threshold, error) {
-	if p, ok := strings.CutSuffix(text, "%"); ok {
-		f, err := strconv.ParseFloat(p, 32)
-		if err != nil || f < 0 || f > 100 {
-			return pressure.Threshold{}, fmt.Errorf("%q is not a percentage between 0%% and 100%%", text)
-		}
-		if f == 0 || f == 100 { // both mean: no threshold for this signal
-			return pressure.Threshold{}, nil
-		}
-		return pressure.Threshold{Percent: float32(f) / 100}, nil
-	}
-	q, err := resource.ParseQuantity(text)
-	if err != nil || q.Sign() <= 0 {
-		return pressure.Threshold{}, fmt.Errorf("%q is not a positive quantity", text)
-	}
-	return pressure.Threshold{Amount: q.Value()}, nil
 }
 
 // parseTaints reads --register-with-taints: key=value:effect or key:effect, separated by commas (N-1.18).
@@ -301,6 +259,6 @@ func (c fileConfig) status() (node.StatusConfig, error) {
 	if out.SysReserved, err = reserved(c.SystemReserved); err != nil {
 		return out, err
 	}
-	out.EvictionHard, err = thresholds(c.EvictionHard)
+	out.Eviction, _, err = c.evictionKeys.policy()
 	return out, err
 }

@@ -48,6 +48,7 @@ type serveOpts struct {
 	cancelStopsKill    bool
 	podReason          string
 	unsafeSysctls      string
+	evict              evictionOpts
 	set                map[string]bool
 }
 
@@ -85,6 +86,7 @@ func serveFlags(c *command) {
 	f.StringVar(&o.shortfall, "inhibit-shortfall", "shrink", "when logind waits less than the configuration wants: shrink the plan, or fail and hold up nothing, as a kubelet does")
 	f.BoolVar(&o.cancelStopsKill, "cancel-stops-kill", true, "a cancelled shutdown stops no further pod; false: the stopping is finished first, as a kubelet does")
 	f.StringVar(&o.podReason, "shutdown-pod-reason", shutdown.StopReason, "reason in the status of pods that a shutdown stopped: Terminated, or Shutdown as in Kubernetes 1.21")
+	evictionFlags(c, &o.evict)
 	c.opts = o
 }
 
@@ -120,6 +122,9 @@ func (o *serveOpts) settings(c *command) (settings, error) {
 	}
 	var err error
 	if s.file, err = loadConfig(o.config, o.configDir); err != nil {
+		return s, err
+	}
+	if err := s.eviction(); err != nil {
 		return s, err
 	}
 	if err := s.node(); err != nil {

@@ -23,6 +23,7 @@ import (
 	"ledge/controller"
 	networkfake "ledge/network/fake"
 	"ledge/node"
+	"ledge/node/pressure"
 	"ledge/scheduler"
 	"ledge/storage"
 )
@@ -92,6 +93,15 @@ func (b *Board) start() (*brain, error) {
 	return x, nil
 }
 
+// patient raises the conditions of a full disk and lets no pod go for it: what fills the disk here is none of theirs.
+func patient() pressure.Policy {
+	p := pressure.Default()
+	for i := range p.Thresholds {
+		p.Thresholds[i].Soft, p.Thresholds[i].Grace = true, 1000*time.Hour
+	}
+	return p
+}
+
 // resume brings back what an orderly power-off stopped, once in each boot.
 func (x *brain) resume() error {
 	sample, err := x.b.Machine.Sample()
@@ -127,7 +137,7 @@ func (x *brain) join() error {
 		Engine:  engineDoor{door: x.door, Engine: b.engine, starts: b.starts},
 		Images:  imageDoor{door: x.door, store: b.images},
 		Network: networkDoor{door: x.door, Setup: networkfake.New(b.network)},
-		Board:   b.Machine, Events: x.events, DataDir: b.disk, RunDir: b.run,
+		Board:   b.Machine, Events: x.events, DataDir: b.disk, RunDir: b.run, Status: node.StatusConfig{Eviction: patient()},
 		ResolvConf: filepath.Join(filepath.Dir(b.disk), "resolv.conf")})
 	if err != nil {
 		return err

@@ -1,45 +1,150 @@
 package pressure
 
 import (
+	"maps"
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 )
 
-func TestStep(t *testing.T) { // N-6.8, N-6.11, N-6.19
-	now := time.Unix(1000, 0)
-	mem := func(avail int64) Readings { return Readings{MemoryAvailable: {avail, 1 << 30}} }
-	s, got := Step(State{}, DefaultHard(), mem(100<<20), now)
-	if got[corev1.NodeMemoryPressure] {
-		t.Fatal("equal to the threshold is not less")
+var epoch = time.Unix(1000, 0)
+
+// looks takes one look after the other, as the agent does.
+type looks struct {
+	Policy
+	all   []Threshold
+	state State
+	at    time.Time
+}
+
+func newLooks(p Policy) *looks {
+	p = p.WithDefaults()
+	return &looks{Policy: p, all: p.All(OneDisk, true), at: epoch}
+}
+
+// look is one pass, d after the one before.
+func (l *looks) look(d time.Duration, seen Readings) Verdict {
+	l.at = l.at.Add(d)
+	fresh := Readings{}
+	for s, r := range seen {
+		if r.At.IsZero() {
+			r.At = l.at
+		}
+		fresh[s] = r
 	}
-	s, got = Step(s, DefaultHard(), mem(100<<20-1), now)
-	if !got[corev1.NodeMemoryPressure] || got[corev1.NodeDiskPressure] || got[corev1.NodePIDPressure] {
-		t.Fatalf("%v", got)
+	var v Verdict
+	l.state, v = l.Step(l.state, l.all, fresh, l.at)
+	return v
+}
+
+func mem(available int64) Readings {
+	return Readings{MemoryAvailable: {Available: available, Capacity: 1 << 30}}
+}
+
+func due(v Verdict) (out []Signal) {
+	for _, t := range v.Due {
+		out = append(out, t.Signal)
 	}
-	s, got = Step(s, DefaultHard(), mem(1<<29), now.Add(Transition-time.Second))
-	if !got[corev1.NodeMemoryPressure] {
-		t.Fatal("cleared before the transition period was over")
+	return out
+}
+
+func TestHard(t *testing.T) { // N-6.8, N-6.11, N-6.18, N-6.19
+	l := newLooks(Policy{})
+	if v := l.look(0, mem(100<<20)); v.Conditions[corev1.NodeMemoryPressure] || len(v.Due) > 0 {
+		t.Fatalf("equal to the threshold is not less: %v", v)
 	}
-	_, got = Step(s, DefaultHard(), mem(1<<29), now.Add(Transition))
-	if got[corev1.NodeMemoryPressure] {
+	v := l.look(time.Second, mem(100<<20-1))
+	if !v.Conditions[corev1.NodeMemoryPressure] || v.Conditions[corev1.NodeDiskPressure] || v.Conditions[corev1.NodePIDPressure] {
+		t.Fatalf("%v", v)
+	}
+	if got := due(v); !slices.Equal(got, []Signal{MemoryAvailable}) {
+		t.Fatalf("a hard threshold is answered at once, got %v", got)
+	}
+	if v = l.look(Transition-time.Second, mem(1<<29)); !v.Conditions[corev1.NodeMemoryPressure] || len(v.Due) > 0 {
+		t.Fatalf("before the transition period was over: %v", v)
+	}
+	if v = l.look(time.Second, mem(1<<29)); v.Conditions[corev1.NodeMemoryPressure] {
 		t.Fatal("still raised")
 	}
 }
 
-func TestStepLeavesItsInputAlone(t *testing.T) {
-	in := State{Last: map[corev1.NodeConditionType]time.Time{}}
-	Step(in, DefaultHard(), Readings{PIDAvailable: {1, 1000}}, time.Unix(1, 0))
-	if len(in.Last) != 0 {
-		t.Fatal("Step changed the state it was given")
+func TestSoft(t *testing.T) { // N-6.12, N-6.18, N-6.19
+	l := newLooks(Policy{Thresholds: []Threshold{{Signal: MemoryAvailable, Below: Limit{Amount: 1 << 28}, Soft: true, Grace: time.Minute}}})
+	if v := l.look(0, mem(0)); !v.Conditions[corev1.NodeMemoryPressure] || len(v.Due) > 0 {
+		t.Fatalf("the condition is raised at once, nobody goes yet: %v", v)
+	}
+	if v := l.look(time.Minute-1, mem(0)); len(v.Due) > 0 {
+		t.Fatalf("before the end of the grace: %v", v)
+	}
+	l.look(time.Millisecond, mem(1<<29)) // it was over for a moment: the grace begins again
+	l.look(time.Millisecond, mem(0))
+	if v := l.look(time.Minute-1, mem(0)); len(v.Due) > 0 {
+		t.Fatalf("the grace did not begin again: %v", v)
+	}
+	if v := l.look(1, mem(0)); len(v.Due) != 1 {
+		t.Fatalf("after the grace: %v", v)
 	}
 }
 
-func TestDiskAndPID(t *testing.T) {
+func TestMinimumReclaim(t *testing.T) { // N-6.13, N-6.18
+	l := newLooks(Policy{Thresholds: []Threshold{{Signal: NodeFSAvailable, Below: Limit{Amount: 100}, Reclaim: Limit{Percent: 0.05}}}})
+	disk := func(n int64) Readings { return Readings{NodeFSAvailable: {Available: n, Capacity: 1000}} }
+	if v := l.look(0, disk(120)); len(v.Due) > 0 {
+		t.Fatal("the reclaim counts only for a threshold that was met")
+	}
+	for _, c := range []struct{ available, due int64 }{{99, 1}, {100, 1}, {149, 1}, {150, 0}, {149, 0}} {
+		if v := l.look(time.Second, disk(c.available)); int64(len(v.Due)) != c.due {
+			t.Fatalf("%d available: due %v", c.available, due(v))
+		}
+		if Short(l.all, disk(c.available)) != (c.available < 150) {
+			t.Fatalf("%d available: short or not", c.available)
+		}
+	}
+}
+
+func TestOnlyNewReadingsAreAnswered(t *testing.T) { // N-6.18, 7
+	l := newLooks(Policy{})
+	old := Readings{MemoryAvailable: {Available: 0, Capacity: 1 << 30, At: epoch.Add(-time.Second)}}
+	if v := l.look(0, old); len(v.Due) != 1 {
+		t.Fatalf("%v", v)
+	}
+	if v := l.look(time.Second, old); len(v.Due) != 0 || !v.Conditions[corev1.NodeMemoryPressure] {
+		t.Fatalf("the same reading was answered twice: %v", v)
+	}
+}
+
+func TestUnreadableSignalDecidesNothing(t *testing.T) { // N-6.7
+	l := newLooks(Policy{Thresholds: []Threshold{{Signal: MemoryAvailable, Below: Limit{Amount: 100}, Soft: true, Grace: time.Minute}}})
+	if v := l.look(0, nil); v.Conditions[corev1.NodeMemoryPressure] {
+		t.Fatal("raised without a reading")
+	}
+	l.look(0, mem(1))
+	if v := l.look(30*time.Second, nil); !v.Conditions[corev1.NodeMemoryPressure] || len(v.Due) > 0 {
+		t.Fatalf("%v", v)
+	}
+	if v := l.look(30*time.Second, mem(1)); len(v.Due) != 1 {
+		t.Fatal("a reading that failed began the grace again")
+	}
+}
+
+func TestOrder(t *testing.T) { // N-6.18, 9
+	l := newLooks(Policy{})
+	seen := Readings{}
+	for _, s := range Signals {
+		seen[s] = Reading{Available: 0, Capacity: 1 << 40}
+	}
+	if got := due(l.look(0, seen)); !slices.Equal(got, Signals) {
+		t.Fatalf("%v", got)
+	}
+}
+
+func TestConditionOfEachSignal(t *testing.T) { // N-6.1
 	for sig, cond := range Conditions {
-		_, got := Step(State{}, DefaultHard(), Readings{sig: {0, 1 << 40}}, time.Unix(1, 0))
-		for c, on := range got {
+		v := newLooks(Policy{}).look(0, Readings{sig: {Available: 0, Capacity: 1 << 40}})
+		for c, on := range v.Conditions {
 			if on != (c == cond) {
 				t.Errorf("%s: %s is %v", sig, c, on)
 			}
@@ -47,14 +152,123 @@ func TestDiskAndPID(t *testing.T) {
 	}
 }
 
-func TestUnreadableSignalDecidesNothing(t *testing.T) { // N-6.7
-	if _, got := Step(State{}, DefaultHard(), nil, time.Unix(1, 0)); got[corev1.NodeMemoryPressure] {
-		t.Fatal("raised without a reading")
+func TestDerivedThresholds(t *testing.T) { // N-6.15, N-6.16, N-6.17
+	p := Policy{Thresholds: []Threshold{
+		{Signal: MemoryAvailable, Below: Limit{Amount: 7}, Reclaim: Limit{Amount: 3}},
+		{Signal: MemoryAvailable, Below: Limit{Amount: 9}, Soft: true, Grace: time.Second},
+		{Signal: NodeFSAvailable, Below: Limit{Amount: 1}},
+		{Signal: ImageFSAvailable, Below: Limit{Amount: 2}},
+		{Signal: ImageFSInodesFree, Below: Limit{Amount: 3}},
+	}}
+	find := func(all []Threshold, s Signal) (out []Threshold) {
+		for _, t := range all {
+			if t.Signal == s {
+				out = append(out, t)
+			}
+		}
+		return out
+	}
+	got := find(p.All(OneDisk, true), AllocatableMemory)
+	if len(got) != 1 || got[0].Below.Amount != 7 || got[0].Reclaim.Amount != 3 || got[0].Soft {
+		t.Errorf("all pods together: %v", got)
+	}
+	if got := find(p.All(OneDisk, false), AllocatableMemory); len(got) != 0 {
+		t.Errorf("pods are not bounded together, and yet %v", got)
+	}
+	for layout, want := range map[Layout]map[Signal]int64{OneDisk: {ContainerFSAvailable: 1},
+		ImageDisk: {ContainerFSAvailable: 2, ContainerFSInodesFree: 3}} {
+		for _, s := range []Signal{ContainerFSAvailable, ContainerFSInodesFree} {
+			got := find(p.All(layout, true), s)
+			if len(got) != min(1, int(want[s])) || len(got) == 1 && got[0].Below.Amount != want[s] {
+				t.Errorf("layout %d: %s is %v", layout, s, got)
+			}
+		}
 	}
 }
 
-func TestPercentKeepsKubernetesRounding(t *testing.T) { // N-1.59
-	if got := (Threshold{Percent: 0.10}).Of(34359738368); got != 3435973888 {
+func TestLimit(t *testing.T) {
+	if got := (Limit{Percent: 0.10}).Of(34359738368); got != 3435973888 { // N-1.59
 		t.Fatalf("%d, want 3435973888", got)
 	}
+	line := Default().Hard(MemoryAvailable)
+	for ram, want := range map[int64]int64{232 << 20: 23, 480 << 20: 48, 1000 << 20: 100, 1900 << 20: 100, 8 << 30: 100} {
+		if got := line.Of(ram) >> 20; got != want && got != want-1 { // a tenth is no exact float
+			t.Errorf("%d MB of RAM: the line is %d MB, want %d", ram>>20, got, want)
+		}
+	}
+	if Short([]Threshold{{Signal: MemoryAvailable, Below: Limit{Amount: 1<<63 - 1}, Reclaim: Limit{Amount: 1<<63 - 1}}}, mem(5)) != true {
+		t.Error("the sum of threshold and reclaim ran over")
+	}
+}
+
+// TestStepProperties: for whatever sequence of readings, the more is short the more is answered, no condition ends before
+// the transition period is over, and a state that was given is left alone.
+func TestStepProperties(t *testing.T) {
+	for seed := range uint64(300) {
+		rnd := rand.New(rand.NewPCG(seed, 6))
+		p := Policy{Thresholds: []Threshold{}, Transition: time.Duration(rnd.IntN(400)+1) * time.Second}
+		for _, s := range []Signal{MemoryAvailable, NodeFSAvailable, NodeFSInodesFree, PIDAvailable} {
+			if rnd.IntN(4) > 0 {
+				p.Thresholds = append(p.Thresholds, Threshold{Signal: s, Below: Limit{Amount: rnd.Int64N(100)}, Reclaim: Limit{Amount: rnd.Int64N(50)}})
+			}
+			if rnd.IntN(2) > 0 {
+				p.Thresholds = append(p.Thresholds, Threshold{Signal: s, Below: Limit{Percent: rnd.Float32()}, Soft: true,
+					Grace: time.Duration(rnd.IntN(60)) * time.Second})
+			}
+		}
+		rich, poor := newLooks(p), newLooks(p)
+		lastShort := map[corev1.NodeConditionType]time.Time{}
+		var before Verdict
+		for range 60 {
+			d := time.Duration(rnd.IntN(90)) * time.Second
+			seen, less := Readings{}, Readings{}
+			for _, s := range []Signal{MemoryAvailable, AllocatableMemory, NodeFSAvailable, NodeFSInodesFree, ContainerFSAvailable, PIDAvailable} {
+				if rnd.IntN(8) == 0 {
+					continue
+				}
+				r := Reading{Available: rnd.Int64N(150), Capacity: 150}
+				seen[s] = r
+				r.Available -= rnd.Int64N(50)
+				less[s] = r
+			}
+			old := clone(rich.state)
+			given := rich.state
+			v := rich.look(d, seen)
+			if !same(old, given) {
+				t.Fatalf("seed %d: Step changed the state it was given", seed)
+			}
+			w := poor.look(d, less)
+			for _, x := range v.Due {
+				if !slices.ContainsFunc(w.Due, func(y Threshold) bool { return y.key() == x.key() }) {
+					t.Fatalf("seed %d: %v is due, with less available it is not", seed, x)
+				}
+			}
+			for _, x := range rich.all {
+				if r, ok := seen[x.Signal]; ok && (x.Met(r) || given.Due[x.key()] && x.Unresolved(r)) {
+					lastShort[Conditions[x.Signal]] = rich.at
+				}
+			}
+			for c, on := range v.Conditions {
+				last, was := lastShort[c]
+				if want := was && rich.at.Sub(last) < p.Transition; on != want {
+					t.Fatalf("seed %d: %s is %v, last seen %v ago, the transition takes %v", seed, c, on, rich.at.Sub(last), p.Transition)
+				}
+				if on && !w.Conditions[c] {
+					t.Fatalf("seed %d: %s holds, with less available it does not", seed, c)
+				}
+				if on && before.Conditions[c] && !rich.state.Since[c].Equal(given.Since[c]) {
+					t.Fatalf("seed %d: %s began anew", seed, c)
+				}
+			}
+			before = v
+		}
+	}
+}
+
+func clone(s State) State {
+	return State{maps.Clone(s.First), maps.Clone(s.Due), maps.Clone(s.Last), maps.Clone(s.Since), maps.Clone(s.Read)}
+}
+
+func same(a, b State) bool {
+	return maps.Equal(a.First, b.First) && maps.Equal(a.Due, b.Due) && maps.Equal(a.Last, b.Last) && maps.Equal(a.Since, b.Since) && maps.Equal(a.Read, b.Read)
 }

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"flag"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"ledge/node/pressure"
+)
+
+// evictionOf is the policy that a file and flags make together.
+func evictionOf(t *testing.T, file string, args ...string) (pressure.Policy, error) {
+	t.Helper()
+	cfg, err := loadConfig(written(t, file), t.TempDir())
+	if err != nil {
+		return pressure.Policy{}, err
+	}
+	c := &command{flags: flag.NewFlagSet("serve", flag.ContinueOnError)}
+	c.flags.SetOutput(io.Discard)
+	serveFlags(c)
+	if err := c.flags.Parse(args); err != nil {
+		return pressure.Policy{}, err
+	}
+	s := settings{serveOpts: c.opts.(*serveOpts), file: cfg}
+	s.set = map[string]bool{}
+	c.flags.Visit(func(f *flag.Flag) { s.set[f.Name] = true })
+	if err := s.eviction(); err != nil {
+		return pressure.Policy{}, err
+	}
+	st, err := s.file.status()
+	return st.Eviction, err
+}
+
+func TestEvictionSettings(t *testing.T) { // N-6.8 to N-6.14
+	file := "evictionHard: {memory.available: 200Mi}\nevictionSoft: {nodefs.available: 20%}\nevictionSoftGracePeriod: {nodefs.available: 1m}\n" +
+		"evictionMinimumReclaim: {nodefs.available: 1Gi}\nevictionMaxPodGracePeriod: 20\nevictionPressureTransitionPeriod: 30s\n"
+	p, err := evictionOf(t, file)
+	must(t, err)
+	if p.Hard(pressure.MemoryAvailable).Amount != 200<<20 || p.Hard(pressure.PIDAvailable) != pressure.Default().Hard(pressure.PIDAvailable) ||
+		p.MaxPodGrace != 20*time.Second || p.Transition != 30*time.Second || !slices.ContainsFunc(p.Thresholds, func(t pressure.Threshold) bool {
+		return t.Soft && t.Signal == pressure.NodeFSAvailable && t.Grace == time.Minute && t.Reclaim.Amount == 1<<30
+	}) {
+		t.Errorf("%+v", p)
+	}
+	p, err = evictionOf(t, file+"mergeDefaultEvictionSettings: false\n", "--eviction-hard", "pid.available<10%", "--eviction-soft=", "--eviction-minimum-reclaim", "pid.available=5",
+		"--eviction-soft-grace-period", "pid.available=1s", "--eviction-max-pod-grace-period", "7", "--eviction-pressure-transition-period", "1m")
+	must(t, err)
+	if len(p.Thresholds) != 1 || p.Thresholds[0] != (pressure.Threshold{Signal: pressure.PIDAvailable, Below: pressure.Limit{Percent: 0.1},
+		Reclaim: p.Thresholds[0].Reclaim}) || p.Thresholds[0].Reclaim.Amount != 5 || p.MaxPodGrace != 7*time.Second || p.Transition != time.Minute {
+		t.Errorf("a flag beats the file: %+v", p)
+	}
+	for want, bad := range map[string][]string{
+		"unknown signal":                 {"evictionHard: {memory: 1Gi}\n"},
+		"grace period must be specified": {"evictionSoft: {memory.available: 1Gi}\n"},
+		`--eviction-hard: "memory.available>1Gi": write signal<value`: {"", "--eviction-hard", "memory.available>1Gi"},
+		"is not a positive quantity":                                  {"", "--eviction-hard", "memory.available<-1Gi"},
+	} {
+		if _, err := evictionOf(t, bad[0], bad[1:]...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}

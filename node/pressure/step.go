@@ -1,0 +1,84 @@
+package pressure
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// State is what Step remembers from one look to the next.
+type State struct {
+	First map[key]time.Time                      // since when a threshold has been met
+	Due   map[key]bool                           // it was, for its whole grace, at the last look
+	Last  map[corev1.NodeConditionType]time.Time // when a condition was last seen
+	Since map[corev1.NodeConditionType]time.Time // since when it holds
+	Read  map[Signal]time.Time                   // the newest readings that were looked at
+}
+
+// Verdict is what one look has found.
+type Verdict struct {
+	Conditions map[corev1.NodeConditionType]bool
+	// Due are the thresholds that are to be answered now, the one that goes first at the front.
+	Due []Threshold
+}
+
+// Step takes one look: N-6.18, 1 to 7 and 9. all is from Policy.All.
+func (p Policy) Step(s State, all []Threshold, seen Readings, now time.Time) (State, Verdict) {
+	next := State{First: map[key]time.Time{}, Due: map[key]bool{}, Last: map[corev1.NodeConditionType]time.Time{},
+		Since: map[corev1.NodeConditionType]time.Time{}, Read: map[Signal]time.Time{}}
+	out := Verdict{Conditions: map[corev1.NodeConditionType]bool{}}
+	for c, at := range s.Last {
+		next.Last[c] = at
+	}
+	for _, t := range all {
+		k := t.key()
+		first, known := s.First[k]
+		r, read := seen[t.Signal]
+		if !read || r.Capacity <= 0 { // it decides nothing, and what was decided stays (N-6.7)
+			if known {
+				next.First[k], next.Due[k] = first, s.Due[k]
+			}
+			continue
+		}
+		next.Read[t.Signal] = r.At
+		if !t.Met(r) && !(s.Due[k] && t.Unresolved(r)) {
+			continue
+		}
+		if !known {
+			first = now
+		}
+		next.First[k] = first
+		next.Last[Conditions[t.Signal]] = now
+		if now.Sub(first) < t.Grace {
+			continue
+		}
+		next.Due[k] = true
+		if old, ok := s.Read[t.Signal]; !ok || r.At.After(old) {
+			out.Due = append(out.Due, t)
+		}
+	}
+	for _, c := range Conditions {
+		last, known := next.Last[c]
+		if out.Conditions[c] = known && now.Sub(last) < p.Transition; !out.Conditions[c] {
+			delete(next.Last, c)
+			continue
+		}
+		if next.Since[c] = now; !s.Since[c].IsZero() {
+			next.Since[c] = s.Since[c]
+		}
+	}
+	return next, out
+}
+
+// MetSince says since when a threshold has been met; zero: it is not.
+func (s State) MetSince(t Threshold) time.Time { return s.First[t.key()] }
+
+// Short says whether any threshold is met, minimum reclaim included: what was freed is not enough yet (N-6.18, 11).
+func Short(all []Threshold, seen Readings) bool {
+	for _, t := range all {
+		if r, ok := seen[t.Signal]; ok && r.Capacity > 0 && t.Unresolved(r) {
+			return true
+		}
+	}
+	return false
+}
