@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 )
@@ -24,6 +25,10 @@ func Default(obj Object) {
 		defaultPodSpec(&o.Template.Spec)
 	case *corev1.Service:
 		defaultService(o)
+	case *rbacv1.RoleBinding:
+		defaultBinding(&o.RoleRef, o.Subjects)
+	case *rbacv1.ClusterRoleBinding:
+		defaultBinding(&o.RoleRef, o.Subjects)
 	case *schedulingv1.PriorityClass:
 		setDefault(&o.PreemptionPolicy, corev1.PreemptLowerPriority)
 	}

@@ -23,6 +23,7 @@ var LaterKinds = []*Kind{
 	inAll(later("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", true, "hpa")),
 	inAll(later("batch", "v1", "CronJob", "cronjobs", true, "cj")),
 	inAll(later("batch", "v1", "Job", "jobs", true)),
+	later("rbac.authorization.k8s.io", "v1", "Role", "roles", true),
 	later("storage.k8s.io", "v1", "StorageClass", "storageclasses", false, "sc"),
 }
 
@@ -55,8 +56,12 @@ func inAll(k *Kind) *Kind {
 // NotWritable is the refusal of a write to a kind that is the server's own, or not there yet.
 func NotWritable(k *Kind) error {
 	text := k.GR().String() + " are not supported by ledge yet: there are none, and none can be made"
-	if k == Services {
+	switch {
+	case k == Services:
 		text = "services are not supported by ledge: there is only default/kubernetes, which the server keeps"
+	case k.Group == ClusterRoles.Group:
+		text = k.GR().String() + " of one's own are not supported by ledge: bind one of the built-in ClusterRoles, which the server keeps: " +
+			strings.Join(RoleNames, ", ")
 	}
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusMethodNotAllowed, Reason: metav1.StatusReasonMethodNotAllowed, Message: text,

@@ -4,6 +4,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
@@ -41,6 +42,10 @@ func Validate(obj Object) error {
 		errs = append(errs, validatePodTemplate(o)...)
 	case *nodev1.RuntimeClass:
 		errs = append(errs, validateRuntimeClass(o)...)
+	case *rbacv1.RoleBinding:
+		errs = append(errs, validateBinding(o.RoleRef, o.Subjects)...)
+	case *rbacv1.ClusterRoleBinding:
+		errs = append(errs, validateBinding(o.RoleRef, o.Subjects)...)
 	}
 	return invalid(kind, obj, errs)
 }
@@ -88,6 +93,8 @@ func ValidateUpdate(obj, old Object, subresource string) error {
 	case *nodev1.RuntimeClass:
 		errs = append(errs, validateRuntimeClass(o)...)
 		errs = append(errs, apivalidation.ValidateImmutableField(o.Handler, old.(*nodev1.RuntimeClass).Handler, field.NewPath("handler"))...)
+	case *rbacv1.RoleBinding, *rbacv1.ClusterRoleBinding:
+		errs = append(errs, validateBindingUpdate(obj, old)...)
 	}
 	return invalid(kind, obj, errs)
 }
@@ -101,8 +108,11 @@ func invalid(kind *Kind, obj metav1.Object, errs field.ErrorList) error {
 
 // nameRule is what the names of a kind must look like.
 func nameRule(kind *Kind) apivalidation.ValidateNameFunc {
-	if kind == Namespaces {
+	switch kind {
+	case Namespaces:
 		return apivalidation.ValidateNamespaceName
+	case RoleBindings, ClusterRoleBindings, ClusterRoles:
+		return roleName
 	}
 	return apivalidation.NameIsDNSSubdomain
 }

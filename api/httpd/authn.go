@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 
 	"ledge/api"
@@ -24,6 +25,14 @@ type Authenticate func(token string, audiences ...string) (api.User, error)
 // callerOf is who sent a request: the subject of a verified client certificate, who a token belongs to, or the caller
 // of the connection. A TLS connection has no other identity than these.
 func (h *handler) callerOf(r *http.Request) (api.User, bool) {
+	u, ok := h.caller(r)
+	if ok && !slices.Contains(u.Groups, api.AuthenticatedGroup) {
+		u.Groups = append(slices.Clone(u.Groups), api.AuthenticatedGroup)
+	}
+	return u, ok
+}
+
+func (h *handler) caller(r *http.Request) (api.User, bool) {
 	if r.TLS != nil {
 		if len(r.TLS.PeerCertificates) > 0 {
 			return userOfCertificate(r.TLS)

@@ -1,6 +1,7 @@
 package httpd
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -48,7 +49,7 @@ const (
 	namedOnly       // a list selects one name: no browsing
 )
 
-// nodeRules is everything a node may do with objects. An administrator may do everything, others nothing.
+// nodeRules is everything a node may do with objects. An administrator may do everything, others what bindings say.
 var nodeRules = []rule{
 	{api.Nodes, "", []string{"get", "list", "watch", "create", "update", "patch"}, ownName},
 	{api.Nodes, "status", []string{"get", "update", "patch"}, ownName},
@@ -64,11 +65,15 @@ var nodeRules = []rule{
 }
 
 // authorize says whether a user may do something; the error is a 403 that names all of it.
-func authorize(u api.User, a attributes) error {
+func (h *handler) authorize(ctx context.Context, u api.User, a attributes) error {
 	if allowed(u, a) {
 		return nil
 	}
-	return forbidden(u, a, "")
+	g, err := h.granted(ctx, u, a)
+	if err == nil && g == nil {
+		err = forbidden(u, a, "")
+	}
+	return err
 }
 
 // forbidden is a 403, worded as Kubernetes words it. why is added where there is more to say.
@@ -94,6 +99,7 @@ func forbidden(u api.User, a attributes, why string, args ...any) error {
 	return apierrors.NewForbidden(gr, a.name, errors.New(message))
 }
 
+// allowed is what users may do without a binding.
 func allowed(u api.User, a attributes) bool {
 	if slices.Contains(u.Groups, api.AdminGroup) {
 		return true

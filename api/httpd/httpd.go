@@ -100,6 +100,9 @@ func (r *request) attributes() attributes {
 	if k := r.kind; k != nil {
 		a.group, a.resource, a.sub, a.namespace, a.name = k.Group, k.Resource, r.sub, r.namespace, r.name
 		a.fields = r.query.Get("fieldSelector")
+		if k == api.Namespaces && a.name != "" {
+			a.namespace = a.name // as on Kubernetes: rights in a namespace say that one may see it
+		}
 	}
 	for _, v := range reviews {
 		if v.path == r.route.on {
@@ -147,7 +150,7 @@ func (h *handler) serve(w *response, hr *http.Request) error {
 	if err := refuseHeaders(hr.Header); err != nil {
 		return err
 	}
-	if err := authorize(user, r.attributes()); err != nil {
+	if err := h.authorize(r.Context(), user, r.attributes()); err != nil {
 		return err
 	}
 	done, err := h.limits.enter(r)
@@ -173,8 +176,8 @@ const boardPrefix = "/ledge/"
 // serveBoard hands an admin's request on. Its body is not an object: it may be a whole image, so none of the limits
 // of objects apply, and who may send it is decided first.
 func (h *handler) serveBoard(w *response, r *http.Request, user api.User) error {
-	if !slices.Contains(user.Groups, api.AdminGroup) {
-		return errForbidden("user %q may not use %s: only members of %s may", user.Name, r.URL.Path, api.AdminGroup)
+	if err := h.authorize(r.Context(), user, attributes{verb: strings.ToLower(r.Method), path: r.URL.Path}); err != nil {
+		return err
 	}
 	if err := refuseHeaders(r.Header); err != nil {
 		return err

@@ -1,10 +1,12 @@
 package httpd
 
 import (
+	"context"
 	"net/http"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/api"
@@ -22,7 +24,9 @@ func (h *handler) accessReview(w *response, r *request) error {
 	if err != nil {
 		return err
 	}
-	v.Status = verdict(r.user, a)
+	if v.Status, err = h.verdict(r.Context(), r.user, a); err != nil {
+		return err
+	}
 	return w.json(http.StatusCreated, v, false)
 }
 
@@ -35,7 +39,7 @@ func (h *handler) subjectReview(w *response, r *request) error {
 	}
 	v.SetGroupVersionKind(kind)
 	var err error
-	if v.Status, err = answerAbout(v.Spec); err != nil {
+	if v.Status, err = h.answerAbout(r.Context(), v.Spec); err != nil {
 		return err
 	}
 	return w.json(http.StatusCreated, v, false)
@@ -56,13 +60,13 @@ func (h *handler) localReview(w *response, r *request) error {
 		return badRequest("spec.resourceAttributes must be given and be about the namespace %s", r.namespace)
 	}
 	var err error
-	if v.Status, err = answerAbout(v.Spec); err != nil {
+	if v.Status, err = h.answerAbout(r.Context(), v.Spec); err != nil {
 		return err
 	}
 	return w.json(http.StatusCreated, v, false)
 }
 
-func answerAbout(s authorizationv1.SubjectAccessReviewSpec) (authorizationv1.SubjectAccessReviewStatus, error) {
+func (h *handler) answerAbout(ctx context.Context, s authorizationv1.SubjectAccessReviewSpec) (authorizationv1.SubjectAccessReviewStatus, error) {
 	if s.User == "" && len(s.Groups) == 0 {
 		return authorizationv1.SubjectAccessReviewStatus{}, badRequest("at least one of user or group must be specified")
 	}
@@ -70,7 +74,7 @@ func answerAbout(s authorizationv1.SubjectAccessReviewSpec) (authorizationv1.Sub
 	if err != nil {
 		return authorizationv1.SubjectAccessReviewStatus{}, err
 	}
-	return verdict(api.User{Name: s.User, Groups: s.Groups}, a), nil
+	return h.verdict(ctx, api.User{Name: s.User, Groups: s.Groups}, a)
 }
 
 func attributesOf(res *authorizationv1.ResourceAttributes, path *authorizationv1.NonResourceAttributes) (attributes, error) {
@@ -84,17 +88,27 @@ func attributesOf(res *authorizationv1.ResourceAttributes, path *authorizationv1
 	}
 	a := attributes{verb: res.Verb, group: res.Group, resource: res.Resource, sub: res.Subresource,
 		namespace: res.Namespace, name: res.Name}
+	if a.group == api.Namespaces.Group && a.resource == api.Namespaces.Resource && a.name != "" {
+		a.namespace = a.name
+	}
 	if f := res.FieldSelector; f != nil {
 		a.fields = f.RawSelector
 	}
 	return a, nil
 }
 
-func verdict(u api.User, a attributes) authorizationv1.SubjectAccessReviewStatus {
-	if err := authorize(u, a); err != nil {
-		return authorizationv1.SubjectAccessReviewStatus{Reason: err.Error()}
+func (h *handler) verdict(ctx context.Context, u api.User, a attributes) (authorizationv1.SubjectAccessReviewStatus, error) {
+	if allowed(u, a) {
+		return authorizationv1.SubjectAccessReviewStatus{Allowed: true}, nil
 	}
-	return authorizationv1.SubjectAccessReviewStatus{Allowed: true}
+	g, err := h.granted(ctx, u, a)
+	switch {
+	case err != nil:
+		return authorizationv1.SubjectAccessReviewStatus{}, err
+	case g == nil:
+		return authorizationv1.SubjectAccessReviewStatus{Reason: forbidden(u, a, "").Error()}, nil
+	}
+	return authorizationv1.SubjectAccessReviewStatus{Allowed: true, Reason: grantText(*g)}, nil
 }
 
 // rulesReview answers "what may I" (kubectl auth can-i --list).
@@ -105,31 +119,57 @@ func (h *handler) rulesReview(w *response, r *request) error {
 		return err
 	}
 	v.SetGroupVersionKind(kind)
-	v.Status = rulesOf(r.user)
+	held, err := h.grants(r.Context(), r.user, v.Spec.Namespace)
+	if err != nil {
+		return err
+	}
+	v.Status = rulesOf(r.user, held)
 	return w.json(http.StatusCreated, v, false)
 }
 
-func rulesOf(u api.User) authorizationv1.SubjectRulesReviewStatus {
-	out := authorizationv1.SubjectRulesReviewStatus{
-		ResourceRules:    []authorizationv1.ResourceRule{},
-		NonResourceRules: []authorizationv1.NonResourceRule{{Verbs: []string{verbRead}, NonResourceURLs: []string{"*"}}},
+// rulesOf is everything that a user may do: by who it is, and by the bindings that it is a subject of.
+func rulesOf(u api.User, held []api.Grant) authorizationv1.SubjectRulesReviewStatus {
+	var out authorizationv1.SubjectRulesReviewStatus
+	resource := func(verbs, groups, resources []string, names ...string) {
+		out.ResourceRules = append(out.ResourceRules, authorizationv1.ResourceRule{Verbs: verbs, APIGroups: groups, Resources: resources, ResourceNames: names})
 	}
-	node, isNode := nodeName(u)
-	switch all := []string{"*"}; {
-	case allowed(u, attributes{verb: "*", resource: "*"}):
-		out.ResourceRules = append(out.ResourceRules, authorizationv1.ResourceRule{Verbs: all, APIGroups: all, Resources: all})
-	case isNode:
-		for _, rule := range nodeRules {
-			resource := rule.kind.Resource
-			if rule.sub != "" {
-				resource += "/" + rule.sub
+	rules := func(list []rbacv1.PolicyRule) {
+		for _, r := range list {
+			if len(r.NonResourceURLs) > 0 {
+				out.NonResourceRules = append(out.NonResourceRules, authorizationv1.NonResourceRule{Verbs: r.Verbs, NonResourceURLs: r.NonResourceURLs})
+				continue
 			}
-			line := authorizationv1.ResourceRule{Verbs: rule.verbs, APIGroups: []string{rule.kind.Group}, Resources: []string{resource}}
-			if rule.where == ownName || rule.where == ownLease {
-				line.ResourceNames = []string{node}
-			}
-			out.ResourceRules = append(out.ResourceRules, line)
+			resource(r.Verbs, r.APIGroups, r.Resources)
 		}
+	}
+	for _, v := range reviews {
+		if !v.admin {
+			resource([]string{"create"}, []string{v.gvk.Group}, []string{v.resource()})
+		}
+	}
+	var open []string
+	for _, p := range openPaths {
+		open = append(open, p, p+"/*")
+	}
+	out.NonResourceRules = []authorizationv1.NonResourceRule{{Verbs: []string{verbRead}, NonResourceURLs: open}}
+	if allowed(u, attributes{verb: "*", resource: "*"}) {
+		rules(api.RulesOf(api.RoleClusterAdmin))
+	}
+	if node, ok := nodeName(u); ok {
+		for _, rule := range nodeRules {
+			kind := rule.kind.Resource
+			if rule.sub != "" {
+				kind += "/" + rule.sub
+			}
+			var names []string
+			if rule.where == ownName || rule.where == ownLease {
+				names = []string{node}
+			}
+			resource(rule.verbs, []string{rule.kind.Group}, []string{kind}, names...)
+		}
+	}
+	for _, g := range held {
+		rules(api.RulesOf(g.Role))
 	}
 	return out
 }

@@ -14,6 +14,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -100,6 +101,11 @@ func samples() map[*api.Kind][]api.Object {
 		api.ConfigMaps:      {&corev1.ConfigMap{ObjectMeta: named("c", time.Hour), Data: map[string]string{"a": ""}, BinaryData: map[string][]byte{"b": nil}}, &corev1.ConfigMap{}},
 		api.Secrets:         {&corev1.Secret{ObjectMeta: named("s", time.Hour), Type: corev1.SecretTypeOpaque, Data: map[string][]byte{"a": nil}}},
 		api.Leases:          {&coordinationv1.Lease{ObjectMeta: named("board", time.Hour), Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr("board")}}, &coordinationv1.Lease{}},
+		api.ClusterRoles:    {&rbacv1.ClusterRole{ObjectMeta: named("view", time.Hour)}},
+		api.RoleBindings: {&rbacv1.RoleBinding{ObjectMeta: named("b", time.Hour), RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "view"},
+			Subjects: []rbacv1.Subject{{Kind: "User", Name: "bob"}, {Kind: "User", Name: "eve"}, {Kind: "ServiceAccount", Namespace: "n", Name: "a"}}}},
+		api.ClusterRoleBindings: {&rbacv1.ClusterRoleBinding{ObjectMeta: named("b", time.Hour), RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "admin"},
+			Subjects: []rbacv1.Subject{{Kind: "Group", Name: "ops"}}}},
 		api.PriorityClasses: {&schedulingv1.PriorityClass{ObjectMeta: named("high", time.Hour), Value: 1000, GlobalDefault: true, PreemptionPolicy: ptr(corev1.PreemptNever)}, &schedulingv1.PriorityClass{}},
 	}
 }

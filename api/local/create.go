@@ -113,6 +113,9 @@ func (c *Client) create(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj
 	if err := restrictCreate(ctx, tx, kind, obj); err != nil {
 		return err
 	}
+	if err := admitBinding(ctx, tx, obj, nil); err != nil {
+		return err
+	}
 	if err := c.admitCreate(tx, obj); err != nil {
 		return err
 	}

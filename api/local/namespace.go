@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -29,6 +30,9 @@ func (c *Client) systemObjects() []api.Object {
 	}
 	for _, pc := range api.SystemPriorityClasses() {
 		all = append(all, pc)
+	}
+	for _, role := range api.BuiltinRoles() {
+		all = append(all, role)
 	}
 	return append(all, c.apiService())
 }
@@ -83,6 +87,8 @@ func (c *Client) missing(tx *storage.Tx) ([]api.Object, error) {
 			return nil, storeError(err, kind, want.GetNamespace(), want.GetName())
 		case c.otherCA(have):
 			out = append(out, want)
+		case kind == api.ClusterRoles && !apiequality.Semantic.DeepEqual(have.(*rbacv1.ClusterRole).Rules, want.(*rbacv1.ClusterRole).Rules):
+			out = append(out, want) // of another version of ledge
 		case kind == api.Services && moved(have.(*corev1.Service), want.(*corev1.Service)):
 			out = append(out, want)
 		}

@@ -130,6 +130,9 @@ func (c *Client) update(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj
 	if err := restrictUpdate(ctx, kind, obj, old, sub); err != nil {
 		return nil, err
 	}
+	if err := admitBinding(ctx, tx, obj, old); err != nil {
+		return nil, err
+	}
 	if err := c.admitUpdate(tx, obj, old, sub); err != nil {
 		return nil, err
 	}

@@ -1,0 +1,178 @@
+package httpd_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"ledge/api/httpd"
+)
+
+// The whole of authorisation: who may do what with which resource. A letter is a verb: g get, l list, w watch,
+// c create, u update, p patch, d delete, D deletecollection. "has" is what the API has, and so what members of
+// system:masters and those who are bound to cluster-admin may do. admin, edit and view are who is bound to that role in
+// the namespace that is asked about; a node asks about what is its own; anybody is whoever is known, among them service
+// accounts without a binding or with one elsewhere. Who is not known may do nothing.
+const matrix = `
+resource                                                       has      admin    edit     view  node   anybody
+configmaps                                                     glwcupdD glwcupdD glwcupdD glw   glw    -
+events                                                         glwcupdD glwcupdD glwcupdD glw   cup    -
+namespaces                                                     glwcupdD g        g        g     -      -
+namespaces/finalize                                            u        -        -        -     -      -
+namespaces/status                                              gup      g        g        g     -      -
+nodes                                                          glwcupdD -        -        -     glwcup -
+nodes/proxy                                                    g        -        -        -     -      -
+nodes/status                                                   gup      -        -        -     gup    -
+pods                                                           glwcupdD glwcupdD glwcupdD glw   glwcd  -
+pods/binding                                                   c        -        -        -     -      -
+pods/ephemeralcontainers                                       gup      -        -        -     -      -
+pods/eviction                                                  c        c        c        -     c      -
+pods/exec                                                      c        c        c        -     -      -
+pods/log                                                       g        g        g        g     -      -
+pods/portforward                                               c        c        c        -     -      -
+pods/resize                                                    gup      -        -        -     -      -
+pods/status                                                    gup      g        g        g     gup    -
+podtemplates                                                   glwcupdD -        -        -     -      -
+secrets                                                        glwcupdD glwcupdD glwcupdD -     glw    -
+serviceaccounts                                                glwcupdD glwcupdD glwcupdD glw   -      -
+serviceaccounts/token                                          c        c        c        -     c      -
+services                                                       glw      glw      glw      glw   -      -
+limitranges                                                    glw      glw      glw      glw   -      -
+persistentvolumes                                              glw      -        -        -     -      -
+persistentvolumeclaims                                         glw      glw      glw      glw   -      -
+replicationcontrollers                                         glw      glw      glw      glw   -      -
+resourcequotas                                                 glw      glw      glw      glw   -      -
+mutatingwebhookconfigurations.admissionregistration.k8s.io     glw      -        -        -     -      -
+validatingwebhookconfigurations.admissionregistration.k8s.io   glw      -        -        -     -      -
+customresourcedefinitions.apiextensions.k8s.io                 glw      -        -        -     -      -
+apiservices.apiregistration.k8s.io                             glw      -        -        -     -      -
+daemonsets.apps                                                glw      glw      glw      glw   -      -
+deployments.apps                                               glw      glw      glw      glw   -      -
+replicasets.apps                                               glw      glw      glw      glw   -      -
+statefulsets.apps                                              glw      glw      glw      glw   -      -
+selfsubjectreviews.authentication.k8s.io                       c        c        c        c     c      c
+tokenreviews.authentication.k8s.io                             c        -        -        -     -      -
+selfsubjectaccessreviews.authorization.k8s.io                  c        c        c        c     c      c
+selfsubjectrulesreviews.authorization.k8s.io                   c        c        c        c     c      c
+subjectaccessreviews.authorization.k8s.io                      c        -        -        -     -      -
+localsubjectaccessreviews.authorization.k8s.io                 c        c        -        -     -      -
+horizontalpodautoscalers.autoscaling                           glw      glw      glw      glw   -      -
+cronjobs.batch                                                 glw      glw      glw      glw   -      -
+jobs.batch                                                     glw      glw      glw      glw   -      -
+certificatesigningrequests.certificates.k8s.io                 glw      -        -        -     -      -
+leases.coordination.k8s.io                                     glwcupdD glwcupdD glwcupdD -     gcup   -
+endpointslices.discovery.k8s.io                                glw      glw      glw      glw   -      -
+events.events.k8s.io                                           glwcupdD glwcupdD glwcupdD glw   -      -
+nodes.metrics.k8s.io                                           gl       -        -        -     -      -
+pods.metrics.k8s.io                                            gl       gl       gl       gl    -      -
+ingresses.networking.k8s.io                                    glw      glw      glw      glw   -      -
+networkpolicies.networking.k8s.io                              glw      glw      glw      glw   -      -
+runtimeclasses.node.k8s.io                                     glwcupdD -        -        -     -      -
+poddisruptionbudgets.policy                                    glw      glw      glw      glw   -      -
+clusterrolebindings.rbac.authorization.k8s.io                  glwcupdD -        -        -     -      -
+clusterroles.rbac.authorization.k8s.io                         glw      -        -        -     -      -
+rolebindings.rbac.authorization.k8s.io                         glwcupdD glwcupdD -        -     -      -
+roles.rbac.authorization.k8s.io                                glw      glw      -        -     -      -
+priorityclasses.scheduling.k8s.io                              glwcupdD -        -        -     -      -
+storageclasses.storage.k8s.io                                  glw      -        -        -     -      -
+csinodes.storage.k8s.io                                        glw      -        -        -     -      -
+`
+
+// matrixPaths are the paths that are no object's. Rights in a namespace say nothing about them.
+const matrixPaths = `
+path                    has  admin edit view node anybody
+GET:/version            yes  yes   yes  yes  yes  yes
+GET:/healthz            yes  yes   yes  yes  yes  yes
+GET:/readyz             yes  yes   yes  yes  yes  yes
+GET:/livez              yes  yes   yes  yes  yes  yes
+GET:/api                yes  yes   yes  yes  yes  yes
+GET:/apis               yes  yes   yes  yes  yes  yes
+GET:/openapi/v2         yes  yes   yes  yes  yes  yes
+GET:/openapi/v3         yes  yes   yes  yes  yes  yes
+GET:/metrics/resource   yes  -     -    -    -    -
+GET:/ledge/v1/status    yes  -     -    -    -    -
+POST:/ledge/v1/shutdown yes  -     -    -    -    -
+`
+
+var letters = map[string]string{"get": "g", "list": "l", "watch": "w", "create": "c", "update": "u", "patch": "p", "delete": "d", "deletecollection": "D"}
+
+// TestMatrix holds the table against the handler: every resource that discovery shows, with every verb it has, asked by
+// everybody, in the namespace they have rights in, in another one, and in all at once.
+func TestMatrix(t *testing.T) {
+	base, callers := theatre(t)
+	want := lines(matrix)
+	seen := map[string]bool{}
+	asked := 0
+	for _, r := range discovered(t, base, callers[0]) {
+		name := r.String()
+		if seen[name] { // another version of the same
+			continue
+		}
+		seen[name] = true
+		row, ok := want[name]
+		if !ok {
+			t.Errorf("%s has no line in the matrix: who may do what with it?", name)
+			continue
+		}
+		for verb, letter := range letters {
+			if slices.Contains(r.Verbs, verb) != strings.Contains(row["has"], letter) {
+				t.Errorf("%s has %v, the matrix says %s", name, r.Verbs, row["has"])
+			}
+			if !slices.Contains(r.Verbs, verb) {
+				continue
+			}
+			for _, c := range callers {
+				for _, ns := range namespacesFor(c, r, verb) {
+					asked++
+					column := c.column
+					if ns != "team" {
+						column = "anybody" // rights in one namespace are none in another, and none in all of them
+					}
+					may, wanted := c.ask(t, base, r, verb, ns), c.column != "" && strings.Contains(row[column], letter)
+					if may != wanted {
+						t.Errorf("%s: may %s %s in namespace %q: %v, want %v", c.name, verb, name, ns, may, wanted)
+					}
+				}
+			}
+		}
+	}
+	for name := range want {
+		if !seen[name] {
+			t.Errorf("%s has a line in the matrix, but there is no such resource", name)
+		}
+	}
+	if asked < 2500 {
+		t.Errorf("only %d requests were asked", asked)
+	}
+}
+
+// namespacesFor are those that a subject is asked about.
+func namespacesFor(c *caller, r discoveredResource, verb string) []string {
+	in := []string{"team"}
+	if slices.Contains([]string{"admin", "edit", "view"}, c.column) {
+		in = append(in, "other")
+		if r.Namespaced && (verb == "list" || verb == "watch") {
+			in = append(in, "")
+		}
+	}
+	return in
+}
+
+// TestMatrixOfPaths: the same for what is no object's.
+func TestMatrixOfPaths(t *testing.T) {
+	base, callers := theatre(t)
+	want := lines(matrixPaths)
+	for _, path := range httpd.FixedPaths() {
+		if want[path] == nil {
+			t.Errorf("%s has no line in the matrix: who may do that?", path)
+		}
+	}
+	for path, row := range want {
+		method, path, _ := strings.Cut(path, ":")
+		for _, c := range callers {
+			if may, wanted := c.do(t, method, base+path, ""), row[c.column] == "yes"; may != wanted {
+				t.Errorf("%s: may %s %s: %v, want %v", c.name, method, path, may, wanted)
+			}
+		}
+	}
+}

@@ -1,0 +1,75 @@
+package httpd_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"ledge/api"
+)
+
+// TestKubectlRights: rights are given, looked at and used with a real kubectl, by an admin and by a service account.
+func TestKubectlRights(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds and runs kubectl")
+	}
+	s := newStage(t)
+	k := newKubectl(t, s.authority, s.base)
+	s.make(s.add("root", "", "", "root", api.AdminGroup), "/api/v1/namespaces/default/serviceaccounts", `{"metadata":{"name":"robot"}}`)
+	ca := filepath.Join(t.TempDir(), "ca.crt")
+	if err := os.WriteFile(ca, s.authority.CA(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	robot := &kubectl{t: t, bin: k.bin, home: t.TempDir(), kubeconfig: "/dev/null"}
+	as := "--server=" + s.base + " --certificate-authority=" + ca + " --token=" + s.tokenOf("default", "robot") + " "
+	for _, tc := range []struct {
+		who           *kubectl
+		command, want string // as in kubectlCases
+	}{
+		{k, "get clusterroles", "CREATED AT|cluster-admin|admin|edit|view"},
+		{k, "describe clusterrole edit", "PolicyRule:|pods/exec|secrets"},
+		{k, "get roles -A", "No resources found"},
+		{k, "create role r --verb=get --resource=pods", "!of one's own are not supported by ledge: bind one of the built-in ClusterRoles"},
+		{k, "create clusterrole r --verb=get --resource=pods", "!of one's own are not supported by ledge"},
+		{k, "delete clusterrole view", "!of one's own are not supported by ledge"},
+		{k, "create rolebinding b --clusterrole=pod-reader --user=bob", "!only the built-in ClusterRoles can be bound"},
+		{k, "create rolebinding b --role=view --user=bob", "!there are no Roles"},
+		{robot, "auth can-i list pods", "!no - |cannot list resource"},
+		{robot, "get pods", `!User "system:serviceaccount:default:robot" cannot list resource "pods" in API group "" in the namespace "default"`},
+		{k, "create rolebinding see --clusterrole=view --serviceaccount=default:robot --user=bob --group=ops", "rolebinding.rbac.authorization.k8s.io/see created"},
+		{k, "get rolebindings -o wide", "ROLE|USERS|GROUPS|SERVICEACCOUNTS|see|ClusterRole/view|bob|ops|default/robot"},
+		{k, "describe rolebinding see", "Kind:  ClusterRole|Name:  view|ServiceAccount  robot  default"},
+		{robot, "auth can-i list pods", "yes"},
+		{robot, "auth can-i list pods -n kube-system", "!no"},
+		{robot, "auth can-i --list", "pods|pods/log|[get list watch]|selfsubjectreviews"},
+		{robot, "get pods", "No resources found"},
+		{robot, "get namespace default", "Active"},
+		{robot, "get secrets", "!Forbidden"},
+		{robot, "create rolebinding more --clusterrole=edit --serviceaccount=default:robot", "!cannot create resource"},
+		{k, "create clusterrolebinding all --clusterrole=admin --serviceaccount=default:robot", "clusterrolebinding.rbac.authorization.k8s.io/all created"},
+		{robot, "get pods -A", "No resources found"},
+		{robot, "create rolebinding more --clusterrole=admin --user=eve -n kube-system", "created"},
+		{robot, "create rolebinding most --clusterrole=cluster-admin --user=eve", "!attempting to grant RBAC permissions not currently held"},
+		{robot, "create clusterrolebinding most --clusterrole=view --user=eve", "!cannot create resource"},
+		{k, "patch rolebinding see --type=merge -p {\"roleRef\":{\"name\":\"edit\"}}", "!cannot change roleRef"},
+		{k, "delete clusterrolebinding all", "deleted"},
+		{robot, "get pods -A", "!Forbidden"},
+	} {
+		command := tc.command
+		if tc.who == robot {
+			command = as + command
+		}
+		out, err := tc.who.run("", strings.Fields(command)...)
+		want, fails := strings.CutPrefix(tc.want, "!")
+		if (err != nil) != fails {
+			t.Errorf("kubectl %s: %v\n%s", tc.command, err, out)
+			continue
+		}
+		for _, part := range strings.Split(want, "|") {
+			if !strings.Contains(out, part) {
+				t.Errorf("kubectl %s: no %q in\n%s", tc.command, part, out)
+			}
+		}
+	}
+}
