@@ -23,6 +23,14 @@ type made struct {
 	swapped bool // tmp is what the layer replaced, if anything
 }
 
+func (b *batch) add(m made) {
+	if b.dirs == nil {
+		b.dirs = map[string]string{}
+	}
+	b.made = append(b.made, m)
+	b.dirs[m.row.Chain] = m.tmp
+}
+
 // opener gives the archive of a layer.
 type opener func(layerRef) (LayerArchive, io.Closer, error)
 
@@ -77,9 +85,8 @@ func (d *Disk) make(ctx context.Context, b *batch, l layerRef, lower []string, o
 	if err != nil {
 		return errors.Join(err, d.cfg.Layers.Remove(tmp))
 	}
-	b.made = append(b.made, made{tmp: tmp, row: layerRow{V: rowVersion, Chain: l.Chain, DiffID: l.DiffID, Manifest: u.Manifest,
+	b.add(made{tmp: tmp, row: layerRow{V: rowVersion, Chain: l.Chain, DiffID: l.DiffID, Manifest: u.Manifest,
 		Bytes: u.Bytes, Entries: u.Entries}})
-	b.dirs[l.Chain] = tmp
 	return nil
 }
 

@@ -20,19 +20,19 @@ type Collector interface {
 // Collected is what was freed, at once or since the store was opened.
 type Collected struct {
 	Images int   `json:"images"` // removed
+	Aged   int   `json:"aged"`   // of Images: they had been idle for too long
 	Bytes  int64 `json:"bytes"`  // of layers and blobs
-	Parts  int64 `json:"parts"`  // bytes of downloads that had been given up
+	Parts  int64 `json:"parts"`  // bytes of downloads that had been given up, and of layers made of them
 	Short  int64 `json:"short"`  // bytes that should have been freed too, and could not be
 }
 
 func (c *Collected) add(o Collected) {
-	c.Images, c.Bytes, c.Parts, c.Short = c.Images+o.Images, c.Bytes+o.Bytes, c.Parts+o.Parts, o.Short
+	c.Images, c.Aged, c.Bytes, c.Parts, c.Short = c.Images+o.Images, c.Aged+o.Aged, c.Bytes+o.Bytes, c.Parts+o.Parts, o.Short
 }
 
 const (
-	usesFile    = "uses.json"
-	collectEach = 5 * time.Minute     // N-6.24
-	partsStay   = 14 * 24 * time.Hour // a download that nobody has gone on with for so long is given up
+	usesFile  = "uses.json"
+	partsStay = 14 * 24 * time.Hour // a download that nobody has gone on with for so long is given up
 )
 
 // use is when an image was last used and since when it is known. Times are of this process only: a board's clock may
@@ -44,22 +44,6 @@ type use struct {
 }
 
 var _ Collector = (*Disk)(nil)
-
-// Run removes unused images from time to time until ctx ends.
-func (d *Disk) Run(ctx context.Context) error {
-	tick := time.NewTicker(collectEach)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
-		if _, err := d.Collect(ctx, false); err != nil && ctx.Err() == nil {
-			d.cfg.Log.Warn("cannot remove unused images", "err", err)
-		}
-	}
-}
 
 // Collect implements Collector.
 func (d *Disk) Collect(ctx context.Context, all bool) (out Collected, err error) {
@@ -83,19 +67,21 @@ func (d *Disk) Collect(ctx context.Context, all bool) (out Collected, err error)
 		errs = append(errs, err)
 		if gone {
 			out.Images, out.Bytes = out.Images+1, out.Bytes+r.Bytes
+			if r.Aged {
+				out.Aged++
+			}
 		}
 	}
 	if len(plan) > 0 {
 		errs = append(errs, d.sweepUnused())
 	}
 	parts, err := d.dropParts(all || short > 0)
-	out.Parts = parts
+	made, herr := d.dropHalfway(all || short > 0)
+	out.Parts, err = parts+made, errors.Join(err, herr)
 	if out.Images > 0 || out.Parts > 0 || short > 0 {
 		d.cfg.Log.Info("unused images removed", "images", out.Images, "bytes", out.Bytes, "givenUpBytes", out.Parts, "short", short, "all", all)
 	}
-	d.mu.Lock()
-	d.collected.add(out)
-	d.mu.Unlock()
+	d.tally.Collected(out)
 	return out, errors.Join(append(errs, err)...)
 }
 
@@ -215,13 +201,6 @@ func (d *Disk) loading(digest string) bool {
 		}
 	}
 	return false
-}
-
-// Collected is what has been freed since the store was opened.
-func (d *Disk) Collected() Collected {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.collected
 }
 
 // loadUses reads in which order images were used before. Losing that is harmless.

@@ -84,7 +84,7 @@ func TestCollect(t *testing.T) {
 	if n := b.names(); !slices.Equal(n, []string{"b:1", "pinned:1"}) {
 		t.Errorf("left: %q", n)
 	}
-	if total := b.disk.Collected(); total != got {
+	if total := b.disk.Counts().Collected; total != got {
 		t.Errorf("counted %+v, freed %+v", total, got)
 	}
 	if !strings.Contains(b.log.String(), "unused images removed") {

@@ -87,24 +87,25 @@ type Disk struct {
 	durable durable
 	lock    *os.File
 	keys    keyLocks
-	parts   keyLocks      // by digest: who downloads it
+	parts   keyLocks // by digest: who downloads it
+	tally   Tally
 	turns   chan struct{} // holds one for each pull that goes on
 
 	write sync.Mutex // held by whoever makes or removes layers, blobs or rows; before mu
 
-	mu        sync.Mutex
-	images    map[string]*imageRow // by ID; rows are replaced, never changed
-	layers    map[string]*layer    // by chain ID
-	mounts    map[string]mount     // by key
-	pulls     map[*pull]struct{}   // going on; what they stand on is not removed
-	spare     map[string]bool      // sound layers of lost images: a pull soon wants them
-	seq       uint64
-	uses      map[string]use // by image ID
-	useOrder  uint64
-	opened    time.Time // zero while it is being opened
-	collected Collected
-	failed    error  // a sync went wrong: nothing more is written
-	binary    string // what Self was last asked for
+	mu       sync.Mutex
+	images   map[string]*imageRow // by ID; rows are replaced, never changed
+	layers   map[string]*layer    // by chain ID
+	mounts   map[string]mount     // by key
+	pulls    map[*pull]struct{}   // going on; what they stand on is not removed
+	halfway  map[string]halfway   // by chain ID: what pulls made before they failed
+	spare    map[string]bool      // sound layers of lost images: a pull soon wants them
+	seq      uint64
+	uses     map[string]use // by image ID
+	useOrder uint64
+	opened   time.Time // zero while it is being opened
+	failed   error     // a sync went wrong: nothing more is written
+	binary   string    // what Self was last asked for
 }
 
 // layer is a READY layer.
@@ -132,7 +133,7 @@ func Open(ctx context.Context, cfg StoreConfig) (*Disk, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	d := &Disk{cfg: cfg, images: map[string]*imageRow{}, layers: map[string]*layer{}, mounts: map[string]mount{},
-		uses: map[string]use{}, pulls: map[*pull]struct{}{}, turns: make(chan struct{}, cfg.MaxPulls)}
+		uses: map[string]use{}, halfway: map[string]halfway{}, pulls: map[*pull]struct{}{}, turns: make(chan struct{}, cfg.MaxPulls)}
 	if err := d.open(ctx); err != nil {
 		if d.lock != nil {
 			_ = d.lock.Close()

@@ -42,6 +42,7 @@ type GCImage struct {
 type GCRemoval struct {
 	ID    string
 	Bytes int64 // that this frees, with those before it gone
+	Aged  bool  // it has been idle for too long; else the space is needed
 }
 
 // PlanGC says which images go, in order: those idle for too long, and then, if the disk is too full, the least
@@ -60,8 +61,9 @@ func PlanGC(in GCInput, p GCPolicy) (plan []GCRemoval, short int64) {
 	if in.Capacity > 0 && in.Capacity-in.Available >= in.Capacity/100*int64(p.High) {
 		need = max(in.Capacity/100*int64(100-p.Low)-in.Available, 0)
 	}
+	stale := func(img GCImage) bool { return p.MaxIdle > 0 && img.Idle > p.MaxIdle }
 	remove := func(img GCImage) {
-		r := GCRemoval{ID: img.ID, Bytes: img.Blobs}
+		r := GCRemoval{ID: img.ID, Bytes: img.Blobs, Aged: stale(img)}
 		for _, l := range distinct(img.Layers) {
 			if refs[l]--; refs[l] == 0 {
 				r.Bytes += in.Layers[l]
@@ -70,7 +72,6 @@ func PlanGC(in GCInput, p GCPolicy) (plan []GCRemoval, short int64) {
 		freed += r.Bytes
 		plan = append(plan, r)
 	}
-	stale := func(img GCImage) bool { return p.MaxIdle > 0 && img.Idle > p.MaxIdle }
 	var rest []GCImage
 	for _, img := range list {
 		switch {

@@ -18,9 +18,10 @@ import (
 // lowest first, each while it is still coming. None of that holds up the store; only at the end, with everything
 // unpacked, is the image made READY in the same steps as an imported one.
 type pull struct {
-	d   *Disk
-	req PullRequest
-	ref Reference
+	d    *Disk
+	req  PullRequest
+	ref  Reference
+	took int // layers that an earlier try had made
 
 	// guarded by d.mu
 	waiting bool
@@ -32,8 +33,10 @@ type pull struct {
 func (d *Disk) Pull(ctx context.Context, req PullRequest) (Pulled, error) {
 	out, err := d.pull(ctx, req)
 	if err != nil {
+		d.tally.Failed(out.Bytes, ctx.Err() == nil)
 		return out, fmt.Errorf("pull %s: %w", req.Ref, err)
 	}
+	d.tally.Pulled(out)
 	return out, nil
 }
 
@@ -91,16 +94,20 @@ func (p *pull) run(ctx context.Context, out *Pulled) error {
 	row := rowOf(found)
 	row.Pinned = p.req.Pin
 	row.Digests = p.digests(found)
-	if err := p.bring(ctx, row, found, docs); err != nil {
-		return err
-	}
+	err = p.bring(ctx, row, found, docs)
 	for _, f := range p.loads {
 		out.Bytes += f.fetched
 	}
-	out.Present = len(p.loads) == 0
+	if err != nil {
+		return err
+	}
+	out.Present = len(p.loads)+p.took == 0
 	out.Image, err = p.d.Get(ctx, row.ID)
 	return err
 }
+
+// Counts implements Meter.
+func (d *Disk) Counts() Counts { return d.tally.Counts() }
 
 // digests are the names by digest of what was pulled: also when it was asked for without a tag.
 func (p *pull) digests(f Found) []string {
@@ -148,12 +155,13 @@ func (p *pull) bring(ctx context.Context, row *imageRow, found Found, docs map[s
 	}
 	d.mu.Unlock()
 	d.doubt([]*imageRow{row})
-	want, err := p.missing(ctx, row, found)
+	var b batch
+	defer func() { err = errors.Join(err, d.leave(&b, p, err)) }()
+	p.took = d.takeUp(&b, row.Layers)
+	want, err := p.missing(ctx, &b, row, found)
 	if err != nil {
 		return err
 	}
-	var b batch
-	defer func() { err = errors.Join(err, d.drop(&b, p)) }()
 	if err := p.fetchAndUnpack(ctx, &b, row, want); err != nil {
 		return err
 	}
@@ -161,20 +169,23 @@ func (p *pull) bring(ctx context.Context, row *imageRow, found Found, docs map[s
 		return err
 	}
 	var errs []error
-	for _, f := range p.loads {
-		errs = append(errs, d.dropPart(p, f.req.Digest))
+	for _, l := range row.Layers {
+		errs = append(errs, d.dropPart(p, l.From))
 	}
 	return errors.Join(errs...)
 }
 
 // missing are the downloads of layers that are not here or not sound, by chain ID.
-func (p *pull) missing(ctx context.Context, row *imageRow, found Found) (map[string]*download, error) {
+func (p *pull) missing(ctx context.Context, b *batch, row *imageRow, found Found) (map[string]*download, error) {
 	want := map[string]*download{}
 	var bytes int64
 	for i, l := range row.Layers {
-		ok, err := p.d.sound(ctx, l.Chain)
-		if err != nil {
-			return nil, err
+		_, ok := b.dirs[l.Chain]
+		if !ok {
+			var err error
+			if ok, err = p.d.sound(ctx, l.Chain); err != nil {
+				return nil, err
+			}
 		}
 		if p.keeps() && ok { // unpacked, but to be kept as it came too
 			_, err := os.Lstat(p.d.blobPath(l.Blob))

@@ -157,6 +157,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.measure(ctx) })
 	g.Go(func() error { return a.showStatics(ctx) })
 	g.Go(func() error { return a.tendGroups(ctx) })
+	g.Go(func() error { return a.collectImages(ctx) })
 	return g.Wait()
 }
 

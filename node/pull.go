@@ -30,10 +30,16 @@ type pulling struct {
 func (a *Agent) resolve(ctx context.Context, w *worker, pod *corev1.Pod, act podstate.Action) error {
 	c := containerNamed(pod, act.Container)
 	img, err := a.cfg.Images.Get(ctx, c.Image)
+	silent := w.silent[c.Image]
 	switch {
 	case err == nil && (c.ImagePullPolicy != corev1.PullAlways || images.IsBuiltIn(img.Names)):
 		w.found(act.Container, c.Image, act.Attempt, img)
 		a.containerEvent(pod, c.Name, corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present on machine", c.Image))
+		return nil
+	case err == nil && time.Now().Before(silent.until()):
+		w.found(act.Container, c.Image, act.Attempt, img)
+		a.containerEvent(pod, c.Name, corev1.EventTypeNormal, "BackOff", fmt.Sprintf("Back-off pulling image %q", c.Image))
+		a.usedAnyway(pod, c, silent.why)
 		return nil
 	case errors.Is(err, images.ErrInvalidName):
 		return &fault{"InvalidImageName", said(fmt.Sprintf("Failed to apply default image tag %q: %v", c.Image, err))}
@@ -146,6 +152,7 @@ func (w *worker) pulled(pod *corev1.Pod, c *corev1.Container, p *pulling) {
 	switch {
 	case p.err == nil:
 		w.found(c.Name, c.Image, p.attempt, p.out.Image)
+		delete(w.silent, c.Image)
 		w.a.containerEvent(pod, c.Name, corev1.EventTypeNormal, "Pulled", pulledText(c.Image, p.out))
 	case errors.Is(p.err, context.Canceled):
 	default:
@@ -153,12 +160,47 @@ func (w *worker) pulled(pod *corev1.Pod, c *corev1.Container, p *pulling) {
 		img, err := w.a.cfg.Images.Get(context.Background(), c.Image)
 		if err == nil && errors.Is(p.err, images.ErrUnreachable) {
 			w.found(c.Name, c.Image, p.attempt, img)
-			w.a.containerEvent(pod, c.Name, corev1.EventTypeWarning, "Pulled", fmt.Sprintf("Container image %q already present on machine is used: %s",
-				c.Image, cause(p)))
+			w.silent[c.Image] = w.silent[c.Image].again(time.Now(), cause(p))
+			w.a.usedAnyway(pod, c, cause(p))
 			return
 		}
 		w.failed(pod, podstate.Resolve, c.Name, c.Name, &fault{"ErrImagePull", said(cause(p))})
 	}
+}
+
+func (a *Agent) usedAnyway(pod *corev1.Pod, c *corev1.Container, why string) {
+	a.containerEvent(pod, c.Name, corev1.EventTypeWarning, "Pulled", fmt.Sprintf("Container image %q already present on machine is used: %s", c.Image, why))
+}
+
+// silence is a registry that did not answer while the image was here. For some time the pod's containers are started
+// without asking it again: each try may take as long as a connection takes to fail, and a container in a crash loop is
+// started for ever. Another pod asks at once.
+type silence struct {
+	count int
+	at    time.Time
+	why   string
+}
+
+// The pause is four times the one before: it grows faster than those between the starts of a crash loop, so that there
+// are always some starts between two tries.
+const (
+	silenceFirst = time.Minute
+	silenceMost  = 30 * time.Minute
+)
+
+func (s silence) until() time.Time {
+	if s.count == 0 {
+		return time.Time{}
+	}
+	return s.at.Add(min(silenceFirst<<min(2*(s.count-1), 10), silenceMost))
+}
+
+// again notes one more try. What was long ago is forgotten.
+func (s silence) again(now time.Time, why string) silence {
+	if now.Sub(s.at) > 2*silenceMost {
+		s.count = 0
+	}
+	return silence{s.count + 1, now, why}
 }
 
 // cause is why a pull failed, without what everybody who reads it knows.

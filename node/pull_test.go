@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,6 +20,8 @@ import (
 	"ledge/api"
 	"ledge/images"
 	it "ledge/images/imagestest"
+	"ledge/runtime"
+	enginefake "ledge/runtime/fake"
 )
 
 const farImage = "registry.example/far:v1"
@@ -159,6 +162,51 @@ func TestPullOffline(t *testing.T) {
 		r.want("running", r.running(), "c.0")
 		if e := r.events.of("Pulled"); len(e) != 1 || !strings.HasPrefix(e[0], "Warning Pulled p: Container image") {
 			t.Errorf("%q", e)
+		}
+	})
+}
+
+// TestPullOfflineLoop: a registry that does not answer is not asked again at each start of a crash loop, at any stage of
+// it. When it answers again the new image comes, and another pod asks at once.
+func TestPullOfflineLoop(t *testing.T) {
+	soon := time.Second
+	with(t, map[string]enginefake.Behaviour{"c": {ExitAfter: &soon, Exit: runtime.Exit{Code: 1}}}, func(r *rig) {
+		reg := r.far()
+		var asked, answers atomic.Int32
+		reg.Fail = func(string, string) error {
+			asked.Add(1)
+			if answers.Load() > 0 {
+				return nil
+			}
+			return fmt.Errorf("dial: %w", images.ErrUnreachable)
+		}
+		r.addImage(farImage)
+		r.begin()
+		r.pod("p", imageOf(farImage, corev1.PullAlways))
+		var before, began int32
+		for _, stage := range []time.Duration{5 * time.Minute, 2 * time.Hour, 6 * time.Hour} {
+			r.pass(stage)
+			starts := r.get("p").Status.ContainerStatuses[0].RestartCount + 1
+			if a, s := asked.Load()-before, starts-began; a == 0 || s < 2*a {
+				t.Errorf("in %s it was asked %d times for %d starts", stage, a, s)
+			}
+			before, began = asked.Load(), starts
+		}
+		const backoff = `Normal BackOff p: Back-off pulling image "registry.example/far:v1"`
+		told := r.events.of("BackOff", "Pulled")
+		if at := slices.Index(told, backoff); at < 0 || !strings.HasPrefix(told[at+1], "Warning Pulled p: Container image") || !strings.Contains(told[at+1], "dial: ") {
+			t.Errorf("%q", told)
+		}
+		before = asked.Load()
+		r.pod("q", imageOf(farImage, corev1.PullAlways))
+		r.pass(time.Second / 2)
+		if asked.Load() != before+1 {
+			t.Error("another pod did not ask")
+		}
+		answers.Store(1)
+		r.pass(time.Hour)
+		if got := r.get("p").Status.ContainerStatuses[0].ImageID; got != it.Sample(farImage).ID() {
+			t.Errorf("image %s", got)
 		}
 	})
 }
@@ -310,5 +358,90 @@ func TestDiskPressureFreesImages(t *testing.T) {
 			t.Errorf("unused %v, in use %v, pinned %v", has(other.Names[0]), has(farImage), has(image))
 		}
 		r.want("running", r.running(), "c.0")
+	})
+}
+
+// TestCollectTells of N-6.24: when unused images are not enough, the Node's events say so in a kubelet's words, each time.
+func TestCollectTells(t *testing.T) {
+	with(t, nil, func(r *rig) {
+		r.begin()
+		r.pass(12 * time.Minute)
+		if got := r.events.of("FreeDiskSpaceFailed"); len(got) > 0 {
+			t.Errorf("with room: %q", got)
+		}
+		r.end()
+		r.images.Short = 1000
+		r.begin()
+		r.pass(12 * time.Minute)
+		const says = "Warning FreeDiskSpaceFailed n: Failed to garbage collect required amount of images. Attempted to free 1000 bytes, " +
+			"but only found 0 bytes eligible to free."
+		r.want("full", r.events.of("FreeDiskSpaceFailed"), says, says)
+	})
+}
+
+// slowRegistry takes seven seconds for each blob.
+type slowRegistry struct{ images.Registry }
+
+func (s slowRegistry) Blob(ctx context.Context, req images.BlobRequest) (images.BlobStream, error) {
+	time.Sleep(7 * time.Second)
+	return s.Registry.Blob(ctx, req)
+}
+
+// TestImageMetrics: what /metrics says of images has a kubelet's names and labels.
+func TestImageMetrics(t *testing.T) {
+	with(t, nil, func(r *rig) {
+		reg := r.far()
+		r.begin()
+		page := func() map[string]string {
+			media, text, ok, err := r.agent.Page(r.Context(), "/metrics")
+			if !ok || err != nil || !strings.HasPrefix(media, "text/plain; version=0.0.4") {
+				t.Fatalf("%s, %v, %v", media, ok, err)
+			}
+			out := map[string]string{}
+			for line := range strings.Lines(string(text)) {
+				name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+				out[name] = value
+			}
+			return out
+		}
+		if _, ok := page()["kubelet_image_pull_duration_seconds_count"]; ok {
+			t.Error("pulls before the first")
+		}
+		r.images.Registry = slowRegistry{reg}
+		r.pod("p", imageOf(farImage, corev1.PullAlways))
+		r.pod("bad", imageOf("registry.example/none:v1", corev1.PullAlways))
+		r.pass(time.Minute)
+		r.want("running", r.running(), "c.0")
+		r.board.change(func(s *Sample) {
+			s.ImageFS.Available = s.ImageFS.Capacity / 100
+			s.NodeFS.Available = s.ImageFS.Available
+		})
+		other := it.Sample("registry.example/unused:v1")
+		other.Config.Cmd = []string{"other"}
+		reg.Push(other)
+		if _, err := r.images.Pull(r.Context(), images.PullRequest{Ref: other.Names[0]}); err != nil {
+			t.Fatal(err)
+		}
+		r.pass(time.Minute)
+		got := page()
+		failed, _ := strconv.Atoi(got[`kubelet_runtime_operations_errors_total{operation_type="pull_image"}`])
+		for name, want := range map[string]string{
+			`kubelet_image_pull_duration_seconds_bucket{image_size_in_bytes="0-10MB",le="10"}`:   "0",
+			`kubelet_image_pull_duration_seconds_bucket{image_size_in_bytes="0-10MB",le="60"}`:   "2",
+			`kubelet_image_pull_duration_seconds_bucket{image_size_in_bytes="0-10MB",le="3600"}`: "2",
+			`kubelet_image_pull_duration_seconds_bucket{image_size_in_bytes="0-10MB",le="+Inf"}`: "2",
+			`kubelet_image_pull_duration_seconds_count{image_size_in_bytes="0-10MB"}`:            "2",
+			`kubelet_image_pull_duration_seconds_sum{image_size_in_bytes="0-10MB"}`:              "42", // three blobs each: the config and two layers
+			`kubelet_runtime_operations_total{operation_type="pull_image"}`:                      strconv.Itoa(2 + failed),
+			`kubelet_image_garbage_collected_total{reason="age"}`:                                "0",
+			`kubelet_image_garbage_collected_total{reason="space"}`:                              "1",
+		} {
+			if got[name] != want {
+				t.Errorf("%s is %q, want %q", name, got[name], want)
+			}
+		}
+		if failed < 2 || got["ledge_image_pull_bytes_total"] == "0" || got["ledge_image_garbage_collected_bytes_total"] == "0" {
+			t.Errorf("%d failed; %v", failed, got)
+		}
 	})
 }

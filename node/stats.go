@@ -102,9 +102,12 @@ func (a *Agent) PodMetrics(context.Context) []*api.PodMetrics { return stats.Pod
 
 // Page implements api.Metrics.
 func (a *Agent) Page(_ context.Context, path string) (string, []byte, bool, error) {
+	const text = "text/plain; version=0.0.4; charset=utf-8"
 	switch path {
+	case "/metrics":
+		return text, a.metricsText(), true, nil
 	case "/metrics/resource":
-		return "text/plain; version=0.0.4; charset=utf-8", stats.ResourceText(a.lastPass()), true, nil
+		return text, stats.ResourceText(a.lastPass()), true, nil
 	case "/stats/summary":
 		data, err := a.summary()
 		return "application/json", data, true, err

@@ -56,11 +56,12 @@ type worker struct {
 	grumble grumble
 	stale   string // why the pod's volumes could not be renewed, as last told
 	images  imageVolumes
-	helpers sync.WaitGroup // pulls, lifecycle hooks
+	silent  map[string]silence // registries that did not answer, by image
+	helpers sync.WaitGroup     // pulls, lifecycle hooks
 }
 
 func newWorker(a *Agent, pod *corev1.Pod) *worker {
-	w := &worker{a: a, uid: pod.UID, home: apiPods{a.cfg.Client}, pod: pod, wake: make(chan struct{}, 1), ended: make(chan struct{}), pulls: map[string]*pulling{}, hooked: map[string]podstate.HookEnd{},
+	w := &worker{a: a, uid: pod.UID, home: apiPods{a.cfg.Client}, pod: pod, wake: make(chan struct{}, 1), ended: make(chan struct{}), pulls: map[string]*pulling{}, hooked: map[string]podstate.HookEnd{}, silent: map[string]silence{},
 		seen: podstate.Seen{Images: map[string]podstate.Image{}, Faults: map[string]podstate.Fault{}, Messages: map[string]string{}}}
 	w.probes = a.prober.NewSet(w.poke, func(container, eventType, reason, message string) {
 		a.containerEvent(w.current(), container, eventType, reason, message)

@@ -82,12 +82,12 @@ func (h *handler) nodeProxy(w *response, r *request) error {
 	return h.page(w, r, "/"+r.rest)
 }
 
-// resourceMetrics is the same page without a node's name.
-func (h *handler) resourceMetrics(w *response, r *request) error {
+// ownPage is the same page without a node's name.
+func (h *handler) ownPage(w *response, r *request) error {
 	if h.metrics == nil {
 		return errNoPath()
 	}
-	return h.page(w, r, pathResourceMetrics)
+	return h.page(w, r, r.route.on)
 }
 
 func (h *handler) page(w *response, r *request, path string) error {

@@ -32,7 +32,7 @@ func (measuredBoard) PodMetrics(context.Context) []*api.PodMetrics {
 }
 
 func (measuredBoard) Page(_ context.Context, path string) (string, []byte, bool, error) {
-	return "text/x", []byte("page of " + path), path == "/metrics/resource" || path == "/stats/summary", nil
+	return "text/x", []byte("page of " + path), path == "/metrics" || path == "/metrics/resource" || path == "/stats/summary", nil
 }
 
 func usage(cpu, memory string) corev1.ResourceList {
@@ -91,7 +91,7 @@ func TestMetrics(t *testing.T) {
 
 	for path, want := range map[string]string{
 		"/metrics/resource": "page of /metrics/resource", "/api/v1/nodes/a/proxy/metrics/resource": "page of /metrics/resource",
-		"/api/v1/nodes/a/proxy/stats/summary": "page of /stats/summary",
+		"/api/v1/nodes/a/proxy/stats/summary": "page of /stats/summary", "/metrics": "page of /metrics", "/api/v1/nodes/a/proxy/metrics": "page of /metrics",
 	} {
 		if got := f.must(200, "GET", path, ""); got.body != want || got.head.Get("Content-Type") != "text/x" {
 			t.Errorf("%s: %q", path, got.body)
@@ -106,7 +106,7 @@ func TestMetrics(t *testing.T) {
 
 	// They name every pod there is: not for nodes, and not for whoever is known.
 	for _, who := range []api.User{nodeA, bob} {
-		for _, path := range []string{base + "pods", base + "nodes", "/metrics/resource", "/api/v1/nodes/a/proxy/stats/summary"} {
+		for _, path := range []string{base + "pods", base + "nodes", "/metrics", "/metrics/resource", "/api/v1/nodes/a/proxy/stats/summary"} {
 			if got := f.do(who, "GET", path, ""); got.code != 403 {
 				t.Errorf("%s as %s: %d", path, who.Name, got.code)
 			}
@@ -117,5 +117,6 @@ func TestMetrics(t *testing.T) {
 func TestNoMetrics(t *testing.T) {
 	f := serve(t, httpd.Config{})
 	f.must(501, "GET", "/apis/metrics.k8s.io/v1beta1/pods", "")
+	f.must(404, "GET", "/metrics", "")
 	f.must(404, "GET", "/metrics/resource", "")
 }

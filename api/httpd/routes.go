@@ -90,7 +90,8 @@ var routes = []route{
 	{"GET", everywhere, "", false, "list", measured, (*handler).listMeasured, ""},
 	{"GET", object, "", false, "get", measured, (*handler).getMeasured, ""},
 	{"GET", object, "proxy", false, "get", nodes, (*handler).nodeProxy, ""},
-	{"GET", pathResourceMetrics, "", false, verbRead, nil, (*handler).resourceMetrics, ""},
+	{"GET", "/metrics", "", false, verbRead, nil, (*handler).ownPage, ""},
+	{"GET", "/metrics/resource", "", false, verbRead, nil, (*handler).ownPage, ""},
 
 	// Who am I, and what may I.
 	{"POST", pathAccessReview, "", false, "create", nil, (*handler).accessReview, ""},
@@ -111,8 +112,6 @@ var routes = []route{
 var documentRoute = &route{method: "GET", verb: verbRead, serve: (*handler).document}
 
 const (
-	pathResourceMetrics = "/metrics/resource"
-
 	pathAccessReview  = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 	pathRulesReview   = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews"
 	pathSelfReview    = "/apis/authentication.k8s.io/v1/selfsubjectreviews"

@@ -98,7 +98,7 @@ var routeCases = []struct{ line, want string }{
 	{"GET /api%3Faggregated", "404"},
 	{"GET /openapi/v3", "get"}, {"GET /openapi/v3/api/v1?hash=0", "get"}, {"GET /openapi/v2", "get"},
 	{"DELETE /api/v1", "405 GET"},
-	{"GET /", "404"}, {"GET /metrics", "404"}, {"GET /api/v1/watch/pods", "404"},
+	{"GET /", "404"}, {"GET /metrics", "get"}, {"GET /metrics/resource", "get"}, {"POST /metrics", "405 GET"}, {"GET /metrics/x", "404"}, {"GET /api/v1/watch/pods", "404"},
 	// What would mean something else further down.
 	{"GET //api/v1/pods", "404"},
 	{"GET /api/v1//pods", "404"},

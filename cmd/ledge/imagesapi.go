@@ -87,7 +87,7 @@ func (b *boardAPI) listImages(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	w.Header().Set("Content-Type", "application/json")
-	return json.NewEncoder(w).Encode(imageList{Images: b.imageRows(list), Pulls: b.images.Pulls(), Collected: b.images.Collected()})
+	return json.NewEncoder(w).Encode(imageList{Images: b.imageRows(list), Pulls: b.images.Pulls(), Collected: b.images.Counts().Collected})
 }
 
 func (b *boardAPI) importImages(w http.ResponseWriter, r *http.Request) error {

@@ -188,7 +188,7 @@ func (b *board) run(ctx context.Context) error {
 	workCtx, stopWork := context.WithCancel(apiCtx)
 	defer stopWork()
 	work, workCtx := errgroup.WithContext(workCtx)
-	jobs := []func(context.Context) error{b.resumeCancelled, b.keepClock, b.agent.Run, b.keeper.Run, b.images.Run, func(ctx context.Context) error {
+	jobs := []func(context.Context) error{b.resumeCancelled, b.keepClock, b.agent.Run, b.keeper.Run, func(ctx context.Context) error {
 		return controller.Run(ctx, controller.Config{Client: b.client, Schedule: scheduler.Config{Closed: b.closed}})
 	}}
 	if b.store.Health().Unclean {

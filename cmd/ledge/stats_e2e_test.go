@@ -67,6 +67,8 @@ func TestStats(t *testing.T) {
 	must(t, has([]string{`container_memory_working_set_bytes{container="main",namespace="default",pod="eats"}`, "node_cpu_usage_seconds_total ",
 		"resource_scrape_error 0"}, "get", "--raw", "/api/v1/nodes/"+b.name+"/proxy/metrics/resource"))
 	must(t, has([]string{"resource_scrape_error 0"}, "get", "--raw", "/metrics/resource"))
+	must(t, has([]string{`kubelet_runtime_operations_total{operation_type="pull_image"} 0`, `kubelet_image_garbage_collected_total{reason="space"} 0`},
+		"get", "--raw", "/metrics"))
 	out, err = kubectl("get", "--raw", "/api/v1/nodes/"+b.name+"/proxy/stats/summary")
 	var s struct {
 		Pods []struct {

@@ -37,7 +37,10 @@ type Store struct {
 	Fail func(op, what string) error
 	// Registry is where Pull gets images from; nil: from nowhere.
 	Registry images.Registry
+	// Short is what the disk lacks: what Collect cannot free of what it should. It is read by Collect without all.
+	Short int64
 
+	tally  images.Tally
 	mu     sync.Mutex
 	images map[string]images.Image // by ID
 	docs   map[string][]string     // further digests of an image
@@ -47,6 +50,7 @@ type Store struct {
 var (
 	_ images.Store     = (*Store)(nil)
 	_ images.Collector = (*Store)(nil)
+	_ images.Meter     = (*Store)(nil)
 )
 
 // Add puts an image there without an archive, pinned, under the given names. Its ID is made of its names when it
@@ -223,9 +227,11 @@ func (s *Store) Pull(ctx context.Context, req images.PullRequest) (images.Pulled
 	}
 	out, err := s.pull(ctx, req)
 	if err != nil {
+		s.tally.Failed(out.Bytes, ctx.Err() == nil)
 		return out, fmt.Errorf("pull %s: %w", req.Ref, err)
 	}
 	out.Took = time.Since(began)
+	s.tally.Pulled(out)
 	return out, nil
 }
 
@@ -452,11 +458,16 @@ func (s *Store) Retain(_ context.Context, keys []string) error {
 // Collect implements images.Collector: everything unused goes, and only when all is asked for, since there is no disk
 // here that could be too full.
 func (s *Store) Collect(_ context.Context, all bool) (out images.Collected, err error) {
-	if err := s.fail("collect", ""); err != nil || !all {
+	if err := s.fail("collect", ""); err != nil {
 		return out, err
 	}
+	defer func() { s.tally.Collected(out) }()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if !all {
+		out.Short = s.Short
+		return out, nil
+	}
 	for id, img := range s.images {
 		if img.Pinned || slices.Contains(slices.Collect(maps.Values(s.mounts)), id) {
 			continue
@@ -467,6 +478,9 @@ func (s *Store) Collect(_ context.Context, all bool) (out images.Collected, err 
 	}
 	return out, nil
 }
+
+// Counts implements images.Meter.
+func (s *Store) Counts() images.Counts { return s.tally.Counts() }
 
 // Mounts is the image ID of every key that is mounted.
 func (s *Store) Mounts() map[string]string {

@@ -1,6 +1,7 @@
 package imagestest
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -182,5 +183,34 @@ func testPullParallel(t *testing.T, s images.Store, r *Registry) {
 	wg.Wait()
 	if n := count(t, s); n != 4 {
 		t.Errorf("%d images", n)
+	}
+}
+
+func testCounts(t *testing.T, s images.Store, r *Registry) {
+	m, ok := s.(images.Meter)
+	if !ok {
+		t.Fatal("it counts nothing")
+	}
+	if c := m.Counts(); c.Pulls != nil || c.Failed != 0 || c.Bytes != 0 {
+		t.Errorf("before the first: %+v", c)
+	}
+	im := Sample("app:1")
+	r.Push(im)
+	p := mustPull(t, s, "app:1")
+	mustPull(t, s, "app:1")
+	if _, err := s.Pull(t.Context(), images.PullRequest{Ref: "none:1"}); err == nil {
+		t.Error("pulled")
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	r.Fail = func(string, string) error { cancel(); return gone.Err() }
+	if _, err := s.Pull(gone, images.PullRequest{Ref: "app:1"}); err == nil {
+		t.Error("pulled")
+	}
+	c := m.Counts()
+	if len(c.Pulls) != 1 || c.Pulls[0].Size != "0-10MB" || c.Pulls[0].Count != 2 || c.Failed != 1 || c.Bytes != p.Bytes || p.Bytes == 0 {
+		t.Errorf("%+v", c)
+	}
+	if last := len(images.PullDurations) - 1; c.Pulls[0].Within[last] != 2 || c.Pulls[0].Took < p.Took {
+		t.Errorf("%+v", c.Pulls[0])
 	}
 }

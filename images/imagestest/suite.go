@@ -48,6 +48,7 @@ func Run(t *testing.T, open func(t *testing.T, reg images.Registry) images.Store
 		{"PullRefused", testPullRefused},
 		{"PullOverImport", testPullOverImport},
 		{"PullParallel", testPullParallel},
+		{"Counts", testCounts},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := &Registry{}

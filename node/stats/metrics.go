@@ -61,7 +61,7 @@ func quantities(u Usage) corev1.ResourceList {
 // ResourceText is a kubelet's /metrics/resource: its names, help texts and labels, which metrics-server and others
 // read. Times are in milliseconds.
 func ResourceText(p Pass) []byte {
-	t := &text{at: p.At}
+	t := &Text{At: p.At}
 	every := func(fn func(pod, container string, c ContainerUsage, p PodUsage)) {
 		for _, pod := range p.Pods {
 			for _, c := range pod.Containers {
@@ -70,25 +70,25 @@ func ResourceText(p Pass) []byte {
 		}
 	}
 	container := func(name, kind, help string, value func(ContainerUsage) (float64, bool)) {
-		t.head(name, kind, help)
+		t.Head(name, kind, help)
 		every(func(pod, container string, c ContainerUsage, p PodUsage) {
 			if v, ok := value(c); ok {
-				t.line(name, v, "container", container, "namespace", p.Namespace, "pod", pod)
+				t.Line(name, v, "container", container, "namespace", p.Namespace, "pod", pod)
 			}
 		})
 	}
 	pod := func(name, kind, help string, value func(Usage) (float64, bool)) {
-		t.head(name, kind, help)
+		t.Head(name, kind, help)
 		for _, p := range p.Pods {
 			if v, ok := value(p.Usage); ok {
-				t.line(name, v, "namespace", p.Namespace, "pod", p.Name)
+				t.Line(name, v, "namespace", p.Namespace, "pod", p.Name)
 			}
 		}
 	}
 	node := func(name, kind, help string, value func(Usage) (float64, bool)) {
-		t.head(name, kind, help)
+		t.Head(name, kind, help)
 		if v, ok := value(p.Node); ok {
-			t.line(name, v)
+			t.Line(name, v)
 		}
 	}
 	of := func(value func(Usage) (float64, bool)) func(ContainerUsage) (float64, bool) {
@@ -96,9 +96,9 @@ func ResourceText(p Pass) []byte {
 	}
 	container("container_cpu_usage_seconds_total", "counter", "[STABLE] Cumulative cpu time consumed by the container in core-seconds", of(cpuSeconds))
 	container("container_memory_working_set_bytes", "gauge", "[STABLE] Current working set of the container in bytes", of(workingSet))
-	t.head("container_start_time_seconds", "gauge", "[STABLE] Start time of the container since unix epoch in seconds")
+	t.Head("container_start_time_seconds", "gauge", "[STABLE] Start time of the container since unix epoch in seconds")
 	every(func(pod, container string, c ContainerUsage, p PodUsage) {
-		t.line("container_start_time_seconds", float64(c.StartedAt.UnixMilli())/1000, "container", container, "namespace", p.Namespace, "pod", pod)
+		t.Line("container_start_time_seconds", float64(c.StartedAt.UnixMilli())/1000, "container", container, "namespace", p.Namespace, "pod", pod)
 	})
 	container("container_swap_limit_bytes", "gauge", "[ALPHA] Current amount of the container swap limit in bytes. Reported only on non-windows systems", of(swapLimit))
 	container("container_swap_usage_bytes", "gauge", "[ALPHA] Current amount of the container swap usage in bytes. Reported only on non-windows systems", of(swap))
@@ -112,9 +112,9 @@ func ResourceText(p Pass) []byte {
 	if p.At.IsZero() || p.Node.CPU == nil || p.Node.Memory == nil {
 		failed = 1
 	}
-	t.head("resource_scrape_error", "gauge", "[STABLE] 1 if there was an error while getting container metrics, 0 otherwise")
-	t.at = time.Time{}
-	t.line("resource_scrape_error", failed)
+	t.Head("resource_scrape_error", "gauge", "[STABLE] 1 if there was an error while getting container metrics, 0 otherwise")
+	t.At = time.Time{}
+	t.Line("resource_scrape_error", failed)
 	return []byte(t.String())
 }
 
@@ -146,19 +146,20 @@ func swapLimit(u Usage) (float64, bool) {
 	return float64(*u.Memory.SwapLimit), true
 }
 
-// text is Prometheus' text format. A name without a line is left out, as there.
-type text struct {
+// Text is Prometheus' text format. A name without a line is left out, as there.
+type Text struct {
 	strings.Builder
-	at      time.Time
+	At      time.Time // of the values; zero: of now
 	pending string
 }
 
-func (t *text) head(name, kind, help string) {
+// Head begins a metric.
+func (t *Text) Head(name, kind, help string) {
 	t.pending = fmt.Sprintf("# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
 }
 
-// line adds one value with its labels, sorted by name as given.
-func (t *text) line(name string, v float64, labels ...string) {
+// Line adds one value with its labels, sorted by name as given.
+func (t *Text) Line(name string, v float64, labels ...string) {
 	t.WriteString(t.pending)
 	t.pending = ""
 	t.WriteString(name)
@@ -173,8 +174,8 @@ func (t *text) line(name string, v float64, labels ...string) {
 		t.WriteByte('}')
 	}
 	fmt.Fprintf(t, " %g", v)
-	if !t.at.IsZero() {
-		fmt.Fprintf(t, " %d", t.at.UnixMilli())
+	if !t.At.IsZero() {
+		fmt.Fprintf(t, " %d", t.At.UnixMilli())
 	}
 	t.WriteByte('\n')
 }

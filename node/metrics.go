@@ -1,0 +1,45 @@
+package node
+
+import (
+	"fmt"
+
+	"ledge/images"
+	"ledge/node/stats"
+)
+
+// metricsText is what a kubelet's /metrics says of images, under its names; what it has no name for is ledge's.
+func (a *Agent) metricsText() []byte {
+	t := &stats.Text{}
+	m, ok := a.cfg.Images.(images.Meter)
+	if !ok {
+		return nil
+	}
+	c := m.Counts()
+	const pulls = "kubelet_image_pull_duration_seconds"
+	total := c.Failed
+	t.Head(pulls, "histogram", "[ALPHA] Duration in seconds to pull an image.")
+	for _, p := range c.Pulls {
+		for i, most := range images.PullDurations {
+			t.Line(pulls+"_bucket", float64(p.Within[i]), "image_size_in_bytes", p.Size, "le", fmt.Sprint(most.Seconds()))
+		}
+		t.Line(pulls+"_bucket", float64(p.Count), "image_size_in_bytes", p.Size, "le", "+Inf")
+		t.Line(pulls+"_sum", p.Took.Seconds(), "image_size_in_bytes", p.Size)
+		t.Line(pulls+"_count", float64(p.Count), "image_size_in_bytes", p.Size)
+		total += p.Count
+	}
+	count := func(name, help string, v float64, labels ...string) {
+		t.Head(name, "counter", help)
+		t.Line(name, v, labels...)
+	}
+	count("kubelet_runtime_operations_total", "[ALPHA] Cumulative number of runtime operations by operation type.", float64(total), "operation_type", "pull_image")
+	count("kubelet_runtime_operations_errors_total", "[ALPHA] Cumulative number of runtime operation errors by operation type.", float64(c.Failed),
+		"operation_type", "pull_image")
+	const gone = "kubelet_image_garbage_collected_total"
+	t.Head(gone, "counter", "[ALPHA] Total number of images garbage collected by the kubelet, whether through disk usage or image age.")
+	t.Line(gone, float64(c.Collected.Aged), "reason", "age")
+	t.Line(gone, float64(c.Collected.Images-c.Collected.Aged), "reason", "space")
+	count("ledge_image_pull_bytes_total", "Bytes of layers downloaded from registries.", float64(c.Bytes))
+	count("ledge_image_garbage_collected_bytes_total", "Bytes freed by removing unused images and downloads that were given up.",
+		float64(c.Collected.Bytes+c.Collected.Parts))
+	return []byte(t.String())
+}
