@@ -2,6 +2,7 @@ package testrun
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"regexp"
 	"strings"
@@ -37,14 +38,13 @@ func Again(output []string) []string {
 // Filter is the -run argument for exactly these tests.
 func Filter(tests []string) string { return "^(" + strings.Join(tests, "|") + ")$" }
 
-// Note says that a failure was not seen again: on the terminal, and in the file that LEDGE_AGAIN names, which the run's
-// report quotes. A test that is named there often is broken.
-func Note(where, pkg string, tests []string) error {
+// Note says that a failure was not seen again: to out, and in the file that LEDGE_AGAIN names, which the run's report
+// quotes. A test that is named there often is broken.
+func Note(out io.Writer, where, pkg string, tests []string) error {
 	note := fmt.Sprintf("failed once, passed alone (%s): %s %s\n", where, pkg, strings.Join(tests, " "))
-	fmt.Print(note)
 	path := os.Getenv("LEDGE_AGAIN")
-	if path == "" {
-		return nil
+	if _, err := io.WriteString(out, note); err != nil || path == "" {
+		return err
 	}
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {

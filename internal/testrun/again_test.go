@@ -33,14 +33,15 @@ func TestAgain(t *testing.T) {
 func TestNote(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "again")
 	t.Setenv("LEDGE_AGAIN", file)
+	var out strings.Builder
 	for _, test := range []string{"TestA", "TestB"} {
-		if err := Note("here", "ledge/x", []string{test}); err != nil {
+		if err := Note(&out, "here", "ledge/x", []string{test}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	b, err := os.ReadFile(file)
 	want := "failed once, passed alone (here): ledge/x TestA\nfailed once, passed alone (here): ledge/x TestB\n"
-	if err != nil || string(b) != want {
-		t.Errorf("%q %v", b, err)
+	if err != nil || string(b) != want || out.String() != want {
+		t.Errorf("%q %q %v", b, &out, err)
 	}
 }

@@ -122,7 +122,7 @@ func again(flags []string, failed []failure) error {
 		if where == "" {
 			where = runtime.GOARCH
 		}
-		if err := testrun.Note(where, f.pkg, f.tests); err != nil {
+		if err := testrun.Note(os.Stdout, where, f.pkg, f.tests); err != nil {
 			return err
 		}
 	}

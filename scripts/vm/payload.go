@@ -104,7 +104,7 @@ func (s suite) tryAgain(ctx context.Context, work string, failed map[string][]st
 		return r, err
 	}
 	for pkg, tests := range failed {
-		if err := testrun.Note("guest", pkg, tests); err != nil {
+		if err := testrun.Note(os.Stdout, "guest", pkg, tests); err != nil {
 			return nil, err
 		}
 	}
