@@ -89,6 +89,7 @@ GET:/api                yes  yes   yes  yes  yes  yes
 GET:/apis               yes  yes   yes  yes  yes  yes
 GET:/openapi/v2         yes  yes   yes  yes  yes  yes
 GET:/openapi/v3         yes  yes   yes  yes  yes  yes
+GET:/metrics            yes  -     -    -    -    -
 GET:/metrics/resource   yes  -     -    -    -    -
 GET:/ledge/v1/status    yes  -     -    -    -    -
 POST:/ledge/v1/shutdown yes  -     -    -    -    -
