@@ -28,7 +28,8 @@ type Check struct {
 // Probe is a check that another room makes, by trying.
 type Probe struct {
 	Name   string
-	Err    error // nil: it works
+	Err    error  // nil: it works
+	Detail string // how; may be empty
 	Remedy string
 	Fatal  bool // Fail and not Warn if it does not work
 }
@@ -64,6 +65,8 @@ func (h *Host) Doctor(c DoctorConfig) []Check {
 
 func (p Probe) check() Check {
 	switch {
+	case p.Err == nil && p.Detail != "":
+		return ok(p.Name, p.Detail)
 	case p.Err == nil:
 		return ok(p.Name, "works")
 	case p.Fatal:

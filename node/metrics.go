@@ -2,17 +2,43 @@ package node
 
 import (
 	"fmt"
+	"time"
 
 	"ledge/images"
 	"ledge/node/stats"
 )
 
-// metricsText is what a kubelet's /metrics says of images, under its names; what it has no name for is ledge's.
+// metricsText is the page of a kubelet's own metrics, those that are kept here.
 func (a *Agent) metricsText() []byte {
 	t := &stats.Text{}
+	a.pullMetrics(t)
+	a.shutdownMetrics(t)
+	return []byte(t.String())
+}
+
+// shutdownMetrics of N-5.33.
+func (a *Agent) shutdownMetrics(t *stats.Text) {
+	if a.cfg.Shutdowns == nil {
+		return
+	}
+	gauge := func(name, help string, at time.Time) {
+		seconds := 0.0
+		if !at.IsZero() {
+			seconds = float64(at.UnixMilli()) / 1e3
+		}
+		t.Head(name, "gauge", help)
+		t.Line(name, seconds)
+	}
+	begun, ended := a.cfg.Shutdowns()
+	gauge("kubelet_graceful_shutdown_start_time_seconds", "[ALPHA] When the last graceful shutdown began, in seconds since 1970.", begun)
+	gauge("kubelet_graceful_shutdown_end_time_seconds", "[ALPHA] When the last graceful shutdown ended; 0 while it goes on.", ended)
+}
+
+// pullMetrics tell of images.
+func (a *Agent) pullMetrics(t *stats.Text) {
 	m, ok := a.cfg.Images.(images.Meter)
 	if !ok {
-		return nil
+		return
 	}
 	c := m.Counts()
 	const pulls = "kubelet_image_pull_duration_seconds"
@@ -41,5 +67,4 @@ func (a *Agent) metricsText() []byte {
 	count("ledge_image_pull_bytes_total", "Bytes of layers downloaded from registries.", float64(c.Bytes))
 	count("ledge_image_garbage_collected_bytes_total", "Bytes freed by removing unused images and downloads that were given up.",
 		float64(c.Collected.Bytes+c.Collected.Parts))
-	return []byte(t.String())
 }

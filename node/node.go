@@ -65,6 +65,12 @@ type Config struct {
 	Resources    ResourceConfig
 	Sysctls      Sysctls // that pods may set besides the safe ones
 
+	// Conditions are shown on the Node beside Kubernetes' own; one without a status is taken away, one that is left out
+	// stays as it was. May be nil.
+	Conditions func() []corev1.NodeCondition
+	// Shutdowns is when the last orderly shutdown began and when it ended, for the metrics. May be nil.
+	Shutdowns func() (begun, ended time.Time)
+
 	// Dial connects to a loopback port in a network namespace, for port-forward.
 	Dial func(ctx context.Context, netns string, port uint16) (net.Conn, error)
 	// NoPodNetwork puts every pod on the host's network, whatever it asks for: a board without bridges.

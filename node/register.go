@@ -200,6 +200,9 @@ func (p *poster) look(ctx context.Context) (facts, error) {
 		f.faults = append(f.faults, msg)
 	}
 	f.images = a.imageList(ctx)
+	if a.cfg.Conditions != nil {
+		f.extra = a.cfg.Conditions()
+	}
 	var ips []string
 	for _, ip := range f.reg.pickIPs(sample.Addresses) {
 		ips = append(ips, ip.String())

@@ -82,6 +82,7 @@ type facts struct {
 	pressure map[corev1.NodeConditionType]bool
 	faults   []string // why the Node is not ready
 	images   []corev1.ContainerImage
+	extra    []corev1.NodeCondition // beside Kubernetes' own
 	now      time.Time
 }
 
@@ -227,6 +228,13 @@ func (f facts) conditions(st *corev1.NodeStatus) {
 		f.condition(st, corev1.NodeReady, corev1.ConditionFalse, "KubeletNotReady", faults[0])
 	default:
 		f.condition(st, corev1.NodeReady, corev1.ConditionFalse, "KubeletNotReady", "["+strings.Join(faults, ", ")+"]")
+	}
+	for _, c := range f.extra {
+		if c.Status == "" {
+			st.Conditions = slices.DeleteFunc(st.Conditions, func(o corev1.NodeCondition) bool { return o.Type == c.Type })
+			continue
+		}
+		f.condition(st, c.Type, c.Status, c.Reason, c.Message)
 	}
 }
 

@@ -158,6 +158,33 @@ func TestConditions(t *testing.T) {
 	}
 }
 
+// TestExtraConditions: others' conditions come after Ready; one is taken away only when that is said.
+func TestExtraConditions(t *testing.T) {
+	var n corev1.Node
+	show := func(extra ...corev1.NodeCondition) string {
+		f := someFacts(func(f *facts) { f.extra = extra })
+		f.fill(&n)
+		var got []string
+		for _, c := range n.Status.Conditions[4:] {
+			got = append(got, fmt.Sprintf("%s=%s %s", c.Type, c.Status, c.Message))
+		}
+		return strings.Join(got, ", ")
+	}
+	a := corev1.NodeCondition{Type: "A", Status: "True", Message: "a"}
+	b := corev1.NodeCondition{Type: "B", Status: "False", Message: "b"}
+	for _, step := range []struct {
+		extra []corev1.NodeCondition
+		want  string
+	}{
+		{nil, ""}, {[]corev1.NodeCondition{a, b}, "A=True a, B=False b"}, {nil, "A=True a, B=False b"},
+		{[]corev1.NodeCondition{{Type: "A"}, b}, "B=False b"}, {[]corev1.NodeCondition{{Type: "A"}}, "B=False b"},
+	} {
+		if got := show(step.extra...); got != step.want {
+			t.Errorf("%v: %s, want %s", step.extra, got, step.want)
+		}
+	}
+}
+
 // TestNodeInfo of N-1.63.
 func TestNodeInfo(t *testing.T) {
 	var n corev1.Node

@@ -27,7 +27,7 @@ func (b *Batteries) Read(context.Context) (Supply, error) {
 	}
 	entries, err := os.ReadDir(root)
 	if errors.Is(err, os.ErrNotExist) { // a kernel without them
-		return Supply{Charge: -1}, nil
+		return Supply{Absent: true, Charge: -1}, nil
 	}
 	if err != nil {
 		return Supply{}, fmt.Errorf("read batteries: %w", err)
@@ -59,7 +59,7 @@ func (b *Batteries) Read(context.Context) (Supply, error) {
 		out.Runtime += runtimeLeft(a)
 	}
 	if batteries == 0 {
-		return Supply{Charge: -1}, nil
+		return Supply{Absent: true, Charge: -1}, nil
 	}
 	// A battery that feeds a load bigger than its charger discharges on mains too: the charger has the last word.
 	out.OnBattery = out.OnBattery && (!mains || !online)

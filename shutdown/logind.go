@@ -47,6 +47,7 @@ type Logind struct {
 
 // LogindStatus is what a person must be able to see of it (N-5.39).
 type LogindStatus struct {
+	Tried   bool          // it has been found, or found missing
 	Held    bool          // the lock is held
 	Granted time.Duration // how long logind will really wait
 	Err     error         // why there is no lock
@@ -57,6 +58,14 @@ func (l *Logind) Status() LogindStatus {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.status
+}
+
+// Live implements Liver.
+func (l *Logind) Live() string {
+	if s := l.Status(); s.Held && s.Err == nil {
+		return "logind"
+	}
+	return ""
 }
 
 // Run follows logind until ctx ends, and lets go of the lock then.
@@ -192,7 +201,7 @@ func (l *Logind) inhibit(ctx context.Context, conn *dbus.Conn, granted time.Dura
 	syscall.CloseOnExec(int(fd)) // a container that inherits it would hold up every shutdown
 	l.release(os.NewFile(uintptr(fd), "inhibitor"))
 	l.mu.Lock()
-	l.status = LogindStatus{Held: true, Granted: granted}
+	l.status = LogindStatus{Tried: true, Held: true, Granted: granted}
 	l.mu.Unlock()
 	slog.Info("a shutdown will wait for the pods", "granted", granted)
 	return nil
@@ -214,7 +223,7 @@ func (l *Logind) release(next *os.File) {
 func (l *Logind) failed(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.status.Err = err
+	l.status.Tried, l.status.Err = true, err
 }
 
 // raise sees to it that logind waits as long as is wanted, and says how long it really will (N-5.12, N-5.13). Less than
@@ -252,6 +261,18 @@ func (l *Logind) raise(ctx context.Context, conn *dbus.Conn) (time.Duration, err
 
 // raiseLooks is how often the delay is read again after it was raised, at doubling intervals (N-5.13).
 const raiseLooks = 5
+
+// AskLogind is how long logind would hold up a shutdown as it is set up now.
+func AskLogind(ctx context.Context) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	conn, err := dbus.ConnectSystemBus(dbus.WithContext(ctx), dbus.WithAuth(dbus.AuthExternal(strconv.Itoa(os.Geteuid()))))
+	if err != nil {
+		return 0, fmt.Errorf("connect to the system bus: %w", err)
+	}
+	defer conn.Close()
+	return maxDelay(ctx, conn)
+}
 
 func maxDelay(ctx context.Context, conn *dbus.Conn) (time.Duration, error) {
 	var v dbus.Variant

@@ -199,6 +199,9 @@ func TestLogind(t *testing.T) {
 	address, _ := bus(t)
 	dropIn := filepath.Join(t.TempDir(), "logind.conf.d", "99-ledge.conf")
 	fake := playLogind(t, address, dropIn, 5*time.Second)
+	if d, err := AskLogind(t.Context()); err != nil || d != 5*time.Second {
+		t.Errorf("as it is set up: %s %v", d, err)
+	}
 	l := &Logind{Want: 30 * time.Second, DropIn: dropIn}
 	events, stop := following(t, l)
 	until(t, "the lock", func() bool { return l.Status().Held })

@@ -41,6 +41,10 @@ type Source interface {
 	Run(ctx context.Context, tell func(Event)) error
 }
 
+// Liver is a Source that can say whether it hears anything at all: its name, or nothing. Elsewhere such things fail in
+// silence (N-5.39).
+type Liver interface{ Live() string }
+
 // Recorder takes events for users to read; *api.Recorder is one.
 type Recorder interface {
 	Event(object api.Object, eventType, reason, message string)
@@ -103,6 +107,16 @@ func (m *Manager) Status() Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.status
+}
+
+// Live names the sources that would hear of a shutdown now.
+func (m *Manager) Live() (names []string) {
+	for _, s := range m.cfg.Sources {
+		if l, ok := s.(Liver); ok && l.Live() != "" {
+			names = append(names, l.Live())
+		}
+	}
+	return names
 }
 
 // Plan is who would stop when, if a shutdown began now, or what is left of the one that runs.

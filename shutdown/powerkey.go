@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 	"unsafe"
@@ -20,6 +21,16 @@ import (
 type PowerKey struct {
 	Dir string // of the event devices; empty is /dev/input
 	Off func() // called once the pods have stopped
+
+	listening atomic.Int32 // to so many devices
+}
+
+// Live implements Liver.
+func (k *PowerKey) Live() string {
+	if k.listening.Load() == 0 {
+		return ""
+	}
+	return "power key"
 }
 
 // Of linux/input-event-codes.h.
@@ -75,7 +86,9 @@ func (k *PowerKey) Run(ctx context.Context, tell func(Event)) error {
 				continue
 			}
 			slog.Info("listening to the power key", "device", path)
+			k.listening.Add(1)
 			listeners.Go(func() {
+				defer k.listening.Add(-1)
 				defer f.Close()
 				stop := context.AfterFunc(ctx, func() { _ = f.SetReadDeadline(time.Now()) })
 				defer stop()

@@ -28,6 +28,9 @@ func NewRequests(off func(reboot bool)) *Requests {
 	return &Requests{off: off, asked: make(chan request, 4)}
 }
 
+// Live implements Liver.
+func (r *Requests) Live() string { return "requests" }
+
 // Ask has the board shut down after a wait. It takes the place of an earlier request.
 func (r *Requests) Ask(in time.Duration, reboot bool) error {
 	return r.send(request{at: time.Now().Add(in), reboot: reboot})

@@ -28,6 +28,9 @@ type Signals struct {
 	Incoming chan os.Signal
 }
 
+// Live implements Liver.
+func (s *Signals) Live() string { return "signals" }
+
 // Incoming asks for the signals that Signals listens to; from then on they do not end the process.
 func Incoming() chan os.Signal {
 	ch := make(chan os.Signal, 4)

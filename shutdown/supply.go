@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 )
 
 // Supply is what a battery or a UPS says about itself.
 type Supply struct {
+	Absent    bool // there is none: the board lives on mains alone
 	OnBattery bool
 	Low       bool          // it says that the end is near
 	Forced    bool          // somebody who decides for all boards on it says: down, now
@@ -71,6 +73,16 @@ type Watch struct {
 	Limits Limits
 	Total  time.Duration // what an unhurried shutdown takes: Config.Total()
 	Off    func()        // called once the pods have stopped
+
+	live atomic.Bool // it is there and answers
+}
+
+// Live implements Liver.
+func (w *Watch) Live() string {
+	if !w.live.Load() {
+		return ""
+	}
+	return w.Name
 }
 
 // How often it is asked. Who falls silent while on battery is taken for empty after a while, as NUT does.
@@ -97,6 +109,7 @@ func (w *Watch) Run(ctx context.Context, tell func(Event)) error {
 		if ctx.Err() != nil {
 			return nil
 		}
+		w.live.Store(err == nil && !s.Absent)
 		w.look(&st, s, err, time.Now(), tell)
 		rest := askOnMains
 		if st.last.OnBattery {

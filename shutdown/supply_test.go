@@ -167,8 +167,8 @@ func TestBatteries(t *testing.T) {
 		tree tree
 		want Supply
 	}{
-		"none":                      {tree{}, Supply{Charge: -1}},
-		"mains only":                {tree{"AC": on}, Supply{Charge: -1}},
+		"none":                      {tree{}, Supply{Absent: true, Charge: -1}},
+		"mains only":                {tree{"AC": on}, Supply{Absent: true, Charge: -1}},
 		"discharging":               {tree{"BAT": battery()}, Supply{OnBattery: true, Charge: 40}},
 		"charger unplugged":         {tree{"BAT": battery(), "AC": off}, Supply{OnBattery: true, Charge: 40}},
 		"a load beyond the charger": {tree{"BAT": battery(), "AC": off, "USB": on}, Supply{Charge: 40}},
@@ -177,8 +177,8 @@ func TestBatteries(t *testing.T) {
 		"critical but on mains":     {tree{"BAT": battery("capacity_level", "Critical", "status", "Charging")}, Supply{Charge: 40}},
 		"one of two is empty": {tree{"BAT0": battery("capacity_level", "Critical", "capacity", "1", "time_to_empty_now", "30"),
 			"BAT1": battery("time_to_empty_avg", "600")}, Supply{OnBattery: true, Charge: 40, Runtime: 630 * sec}},
-		"taken out":         {tree{"BAT": battery("present", "0")}, Supply{Charge: -1}},
-		"of a mouse":        {tree{"hid": battery("scope", "Device", "capacity", "2")}, Supply{Charge: -1}},
+		"taken out":         {tree{"BAT": battery("present", "0")}, Supply{Absent: true, Charge: -1}},
+		"of a mouse":        {tree{"hid": battery("scope", "Device", "capacity", "2")}, Supply{Absent: true, Charge: -1}},
 		"a UPS by USB":      {tree{"ups": battery("type", "UPS")}, Supply{OnBattery: true, Charge: 40}},
 		"says little":       {tree{"BAT": {"type": "Battery", "status": "Discharging"}}, Supply{OnBattery: true, Charge: -1}},
 		"nonsense in files": {tree{"BAT": battery("capacity", "?", "time_to_empty_now", "-1")}, Supply{OnBattery: true, Charge: -1}},

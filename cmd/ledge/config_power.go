@@ -80,6 +80,7 @@ type powerConfig struct {
 	UPSUser     string          `json:"upsUser,omitempty"`
 	UPSPassword string          `json:"upsPassword,omitempty"`
 	Supplies    string          `json:"supplies,omitempty"`   // instead of /sys/class/power_supply
+	Sensors     string          `json:"sensors,omitempty"`    // instead of /sys/class/hwmon
 	BatteryLow  int             `json:"batteryLow,omitempty"` // percent
 	Reserve     metav1.Duration `json:"reserve,omitempty"`
 }

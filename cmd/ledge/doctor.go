@@ -22,7 +22,7 @@ func doctorFlags(c *command) {
 var errUnfit = errors.New("this board lacks something ledge needs; see FAIL above")
 
 // doctor prints every check, and what to do about those that did not pass.
-func doctor(_ context.Context, c *command) error {
+func doctor(ctx context.Context, c *command) error {
 	if len(c.args) > 0 {
 		return usagef("doctor: unexpected %q", c.args[0])
 	}
@@ -32,6 +32,7 @@ func doctor(_ context.Context, c *command) error {
 			cfg.Probes = append(cfg.Probes, host.Probe{Name: t.Name, Err: t.Err, Remedy: t.Remedy, Fatal: t.Name != "connection tracking"})
 		}
 	}
+	cfg.Probes = append(cfg.Probes, c.shutdownProbe(ctx, "/"))
 	checks := host.New(host.Config{}).Doctor(cfg)
 	w := tabwriter.NewWriter(c.out, 0, 8, 2, ' ', 0)
 	failed := false

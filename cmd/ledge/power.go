@@ -66,6 +66,8 @@ func (b *board) openPower() error {
 	b.requests = shutdown.NewRequests(func(reboot bool) { b.requested(reboot, tell) })
 	sources := []shutdown.Source{&shutdown.Signals{Incoming: b.signals, Drain: b.onTerm == "drain", Detach: tell(detached), Exit: tell(drained)}, b.requests}
 	off := func() { b.requested(false, tell) }
+	b.voltage.Root, b.voltage.Changed = b.file.Power.Sensors, b.voltageChanged
+	sources = append(sources, &b.voltage)
 	sources = append(sources, b.supplies(cfg.Total(), off)...)
 	if underSystemd() {
 		b.logind = &shutdown.Logind{Want: cfg.Total(), Strict: b.shortfall == "fail"}

@@ -87,6 +87,7 @@ type board struct {
 	power    *shutdown.Manager
 	requests *shutdown.Requests
 	logind   *shutdown.Logind // nil without systemd
+	voltage  shutdown.Voltage
 	end      chan ending
 	off      ending // why run returned
 	cut      bool   // the boot before this one ended without a clean end of the store

@@ -36,6 +36,7 @@ type shutdownReport struct {
 	Until   *metav1.Time `json:"until,omitempty"`
 	Backend string       `json:"backend"`
 	Lock    lockReport   `json:"lock"`
+	Sources []string     `json:"sources"` // that would hear of a shutdown
 	Last    struct {
 		Begun *metav1.Time `json:"begun,omitempty"`
 		Ended *metav1.Time `json:"ended,omitempty"`
@@ -45,6 +46,7 @@ type shutdownReport struct {
 
 // lockReport says whether logind really waits: elsewhere this fails in silence (N-5.39).
 type lockReport struct {
+	Unit           bool   `json:"unit"` // the node runs as a unit of systemd
 	Held           bool   `json:"held"`
 	GrantedSeconds int64  `json:"grantedSeconds"`
 	WantedSeconds  int64  `json:"wantedSeconds"`
@@ -76,9 +78,11 @@ func (b *board) shutdownReport() shutdownReport {
 	if out.Backend == "" {
 		out.Backend = "logind, else direct"
 	}
-	out.Lock.Error = "this machine has no systemd: a shutdown is noticed by SIGTERM, or asked for by 'ledge shutdown'"
+	out.Sources = b.power.Live()
+	out.Lock.Error = "this node is no unit of systemd: a shutdown is noticed by SIGTERM, or asked for by 'ledge shutdown'"
 	out.Lock.WantedSeconds = int64(b.file.shutdown().Total().Seconds())
 	if b.logind != nil {
+		out.Lock.Unit = true
 		l := b.logind.Status()
 		out.Lock.Held, out.Lock.GrantedSeconds, out.Lock.Error = l.Held, int64(l.Granted.Seconds()), ""
 		if l.Err != nil {
@@ -232,6 +236,9 @@ func (r *shutdownReport) print(out io.Writer, now time.Time) error {
 			r.Lock.GrantedSeconds, r.Lock.WantedSeconds)
 	default:
 		fmt.Fprintf(out, "logind does not hold up a shutdown: %s\n", r.Lock.Error)
+	}
+	if len(r.Sources) > 0 {
+		fmt.Fprintf(out, "Shutdowns are heard of from: %s.\n", strings.Join(r.Sources, ", "))
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -121,7 +122,8 @@ logind holds up a shutdown for 5s only, 30s are wanted: look for InhibitDelayMax
 	}
 }
 
-// TestBatteryRunsOut: a board whose battery is nearly empty stops its pods, and goes on when the mains are back (N-5.22).
+// TestBatteryRunsOut: a board whose battery is nearly empty stops its pods, and goes on when the mains are back (N-5.22);
+// a supply that sags and what hears of shutdowns are on its Node, the times of the shutdown among its metrics (N-5.33).
 func TestBatteryRunsOut(t *testing.T) {
 	onHost(t)
 	b := newBoard(t)
@@ -133,17 +135,45 @@ func TestBatteryRunsOut(t *testing.T) {
 		}
 	}
 	says("Charging", "80")
-	b.configure("power: {supplies: " + filepath.Dir(bat) + ", batteryLow: 15}\n")
+	alarm := filepath.Join(t.TempDir(), "hwmon0", "in0_lcrit_alarm")
+	must(t, os.Mkdir(filepath.Dir(alarm), 0o755))
+	must(t, os.WriteFile(alarm, []byte("1\n"), 0o644))
+	b.configure("power: {supplies: " + filepath.Dir(bat) + ", batteryLow: 15, sensors: " + filepath.Dir(filepath.Dir(alarm)) + "}\n")
 	b.serve()
 	b.apply(webPod)
 	b.running("web")
+	b.eventually("the weak supply is told", func() error { return contains(b.ledge("get", "events"), "LowVoltage") })
+	b.eventually("the Node tells", func() error {
+		out := b.ledge("get", "node", b.name, "-o", "json")
+		return errors.Join(contains(out, "SupplySags"), contains(out, "heard of from: signals, requests, battery"))
+	})
+	if out := b.ledge("doctor", "--data-dir", b.data); !strings.Contains(out, "orderly shutdown") {
+		t.Error(out)
+	}
+	const begun, ended = "kubelet_graceful_shutdown_start_time_seconds ", "kubelet_graceful_shutdown_end_time_seconds "
+	if out := b.page("/metrics"); !strings.Contains(out, begun+"0\n") || !strings.Contains(out, ended+"0\n") {
+		t.Error(out)
+	}
 	says("Discharging", "15")
 	b.eventually("the pods are stopped", func() error { return contains(b.ledge("shutdown", "--plan"), "have been stopped (battery)") })
 	if left := b.processes("/kubepods/"); len(left) > 0 {
 		t.Errorf("still there: %v", left)
 	}
+	if out := b.page("/metrics"); !strings.Contains(out, begun+"1") && !strings.Contains(out, begun+"2") || strings.Contains(out, ended+"0\n") {
+		t.Error(out)
+	}
 	says("Charging", "16")
 	b.eventually("the node is Ready again", func() error { return contains(b.ledge("get", "nodes"), " Ready ") })
+}
+
+// page is what the node serves at a path.
+func (b *testBoard) page(path string) string {
+	b.t.Helper()
+	resp, err := (&command{runDir: b.runDir}).raw(b.t.Context(), "GET", path, nil, "", nil)
+	must(b.t, err)
+	data, err := io.ReadAll(resp.Body)
+	must(b.t, errors.Join(err, resp.Body.Close()))
+	return string(data)
 }
 
 // TestPowerCut: after a boot that nobody ended in order the node says so (N-4.11, N-5.35); after any other start it does not.
