@@ -34,7 +34,7 @@ func (a *Agent) shutdownMetrics(t *stats.Text) {
 	gauge("kubelet_graceful_shutdown_end_time_seconds", "[ALPHA] When the last graceful shutdown ended; 0 while it goes on.", ended)
 }
 
-// pullMetrics tell of images.
+// pullMetrics are what a kubelet says of images, under its names; what it has no name for is ledge's.
 func (a *Agent) pullMetrics(t *stats.Text) {
 	m, ok := a.cfg.Images.(images.Meter)
 	if !ok {
