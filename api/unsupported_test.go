@@ -27,7 +27,7 @@ var honoured = strings.Fields(`
 	spec.securityContext.seccompProfile spec.securityContext.appArmorProfile spec.securityContext.sysctls
 	spec.securityContext.seLinuxOptions spec.securityContext.seLinuxChangePolicy
 	spec.volumes[*].name spec.volumes[*].hostPath spec.volumes[*].emptyDir.medium
-	spec.volumes[*].emptyDir.sizeLimit
+	spec.volumes[*].emptyDir.sizeLimit spec.volumes[*].emptyDir.mode
 	spec.volumes[*].configMap spec.volumes[*].secret spec.volumes[*].downwardAPI spec.volumes[*].projected.defaultMode
 	spec.volumes[*].projected.sources[*].configMap spec.volumes[*].projected.sources[*].secret
 	spec.volumes[*].projected.sources[*].downwardAPI spec.volumes[*].projected.sources[*].serviceAccountToken
@@ -36,7 +36,7 @@ var honoured = strings.Fields(`
 
 var honouredInContainers = strings.Fields(`
 	name image command args workingDir ports env[*].name env[*].value env[*].valueFrom.fieldRef
-	env[*].valueFrom.configMapKeyRef env[*].valueFrom.secretKeyRef env[*].valueFrom.resourceFieldRef envFrom
+	env[*].valueFrom.configMapKeyRef env[*].valueFrom.secretKeyRef env[*].valueFrom.resourceFieldRef env[*].valueFrom.fileKeyRef envFrom
 	resources.limits resources.requests resizePolicy
 	volumeMounts[*].name volumeMounts[*].readOnly volumeMounts[*].mountPath
 	volumeMounts[*].subPath volumeMounts[*].subPathExpr volumeMounts[*].mountPropagation volumeMounts[*].recursiveReadOnly

@@ -30,15 +30,55 @@ func validateEnvSource(s *corev1.EnvVarSource, at *field.Path) field.ErrorList {
 		n++
 		errs = append(errs, validateKeyRef(r.Name, r.Key, at.Child("secretKeyRef"))...)
 	}
-	if s.FileKeyRef != nil {
-		n++ // refused elsewhere
+	if r := s.FileKeyRef; r != nil {
+		n++
+		errs = append(errs, validateFileKeyRef(r, at.Child("fileKeyRef"))...)
 	}
 	switch {
 	case n == 0:
-		errs = append(errs, field.Invalid(at, "", "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`"))
+		errs = append(errs, field.Invalid(at, "", "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"))
 	case n > 1:
 		errs = append(errs, field.Invalid(at, "", "may not have more than one field specified at a time"))
 	}
+	return errs
+}
+
+func validateFileKeyRef(r *corev1.FileKeySelector, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if r.Key == "" {
+		errs = append(errs, field.Required(at.Child("key"), ""))
+	} else {
+		errs = append(errs, each(validation.IsRelaxedEnvVarName(r.Key), func(msg string) *field.Error {
+			return field.Invalid(at.Child("key"), r.Key, msg)
+		})...)
+	}
+	errs = append(errs, required(r.VolumeName, at.Child("volumeName"))...)
+	if r.Path == "" {
+		return append(errs, field.Required(at.Child("path"), ""))
+	}
+	return append(errs, validateDescending(r.Path, at.Child("path"))...)
+}
+
+// validateFileVolumes: a file that variables are taken from stands in an emptyDir of the pod, where another container
+// can have written it.
+func validateFileVolumes(s *corev1.PodSpec) field.ErrorList {
+	var errs field.ErrorList
+	eachContainer(&corev1.Pod{Spec: *s}, func(c *corev1.Container, at *field.Path) {
+		for i := range c.Env {
+			from := c.Env[i].ValueFrom
+			if from == nil || from.FileKeyRef == nil || from.FileKeyRef.VolumeName == "" {
+				continue
+			}
+			name, at := from.FileKeyRef.VolumeName, at.Child("env").Index(i).Child("valueFrom", "fileKeyRef", "volumeName")
+			n := slices.IndexFunc(s.Volumes, func(v corev1.Volume) bool { return v.Name == name })
+			switch {
+			case n < 0:
+				errs = append(errs, field.NotFound(at, name))
+			case s.Volumes[n].EmptyDir == nil:
+				errs = append(errs, field.Invalid(at, name, "referenced volume must be of type emptyDir"))
+			}
+		}
+	})
 	return errs
 }
 

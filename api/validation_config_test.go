@@ -17,6 +17,15 @@ func envFrom(s corev1.EnvFromSource) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { first(p).EnvFrom = []corev1.EnvFromSource{s} }
 }
 
+// fromFile takes a variable from a file in a volume; v is an emptyDir, c is not.
+func fromFile(volume, path, key string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+			{Name: "c", VolumeSource: corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{DefaultMode: ptr(int32(0o644))}}}}
+		fromEnv(corev1.EnvVarSource{FileKeyRef: &corev1.FileKeySelector{VolumeName: volume, Path: path, Key: key}})(p)
+	}
+}
+
 func locally(name string) corev1.LocalObjectReference { return corev1.LocalObjectReference{Name: name} }
 
 func dns(c corev1.PodDNSConfig) func(*corev1.Pod) {
@@ -48,6 +57,15 @@ func TestConfigRules(t *testing.T) {
 		{"bad config key", fromEnv(corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{LocalObjectReference: locally("c"), Key: "a/b"}}), from + ".configMapKeyRef.key", ""},
 		{"secret key", fromEnv(corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: locally("s"), Key: "k"}}), "", ""},
 		{"bad secret key", fromEnv(corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: locally("s"), Key: ".."}}), from + ".secretKeyRef.key", ""},
+		{"key of a file", fromFile("v", "d/f", "A.b-c"), "", ""},
+		{"key of a file of nowhere", fromFile("", "f", "A"), from + ".fileKeyRef.volumeName", "Required"},
+		{"key of a file of another pod", fromFile("w", "f", "A"), from + ".fileKeyRef.volumeName", "Not found"},
+		{"key of a file that is an object", fromFile("c", "f", "A"), from + ".fileKeyRef.volumeName", "must be of type emptyDir"},
+		{"key of no file", fromFile("v", "", "A"), from + ".fileKeyRef.path", "Required"},
+		{"key of a file above", fromFile("v", "a/../../f", "A"), from + ".fileKeyRef.path", "'..'"},
+		{"key of a file elsewhere", fromFile("v", "/f", "A"), from + ".fileKeyRef.path", "relative"},
+		{"no key of a file", fromFile("v", "f", ""), from + ".fileKeyRef.key", "Required"},
+		{"bad key of a file", fromFile("v", "f", "A="), from + ".fileKeyRef.key", ""},
 		{"from nowhere", fromEnv(corev1.EnvVarSource{}), from, "must specify one of"},
 		{"from two places", fromEnv(corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.name"},
 			SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: locally("s"), Key: "k"}}), from, "more than one"},

@@ -45,6 +45,7 @@ func validatePodSpec(s *corev1.PodSpec, at *field.Path) field.ErrorList {
 	volumes, more := validateVolumes(s.Volumes, at.Child("volumes"))
 	errs = append(errs, more...)
 	errs = append(errs, validateContainers(s, volumes, at)...)
+	errs = append(errs, validateFileVolumes(s)...)
 	errs = append(errs, validatePodResources(s, at.Child("resources"))...)
 	errs = append(errs, validateLife(s, at)...)
 	errs = append(errs, validateNewEphemeral(s, at)...)

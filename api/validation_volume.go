@@ -95,6 +95,9 @@ func validateEmptyDir(s *corev1.EmptyDirVolumeSource, at *field.Path) field.Erro
 	if s.SizeLimit != nil && s.SizeLimit.Sign() < 0 {
 		errs = append(errs, field.Forbidden(at.Child("sizeLimit"), "SizeLimit field must be a valid resource quantity"))
 	}
+	if m := s.Mode; m != nil && (*m < 0 || *m > 0o1777) {
+		errs = append(errs, field.Invalid(at.Child("mode"), *m, "must be a number between 0 and 01777 (octal), both inclusive"))
+	}
 	return errs
 }
 

@@ -48,6 +48,9 @@ func TestVolumeRules(t *testing.T) {
 		{"own name", config(corev1.KeyToPath{Key: "k", Path: "..data"}), v + "configMap.items[0].path", "must not start with '..'"},
 		{"two kinds", vol(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/x", Type: ptr(corev1.HostPathUnset)},
 			Secret: &corev1.SecretVolumeSource{SecretName: "s"}}), v + "secret", "more than 1 volume type"},
+		{"mode", vol(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Mode: ptr(int32(0o1777))}}), "", ""},
+		{"mode of a program", vol(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Mode: ptr(int32(0o4755))}}), v + "emptyDir.mode", "01777"},
+		{"negative mode", vol(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Mode: ptr(int32(-1))}}), v + "emptyDir.mode", "01777"},
 		{"negative size", vol(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: ptr(resource.MustParse("-1"))}}), v + "emptyDir.sizeLimit", "valid resource quantity"},
 
 		{"labels", downwardFiles(corev1.DownwardAPIVolumeFile{Path: "l", FieldRef: fieldRef("metadata.labels")},

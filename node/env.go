@@ -49,6 +49,7 @@ type envMaker struct {
 	hostname string
 	server   []envVar // where the API is
 	from     configs
+	files    func(volume, path string) ([]byte, error) // of the pod's volumes
 }
 
 // environment is PATH and HOSTNAME, then the image's, then where the API is, then what envFrom brings, then the
@@ -162,6 +163,8 @@ func (m envMaker) value(ctx context.Context, from *corev1.EnvVarSource, containe
 			return "", false, unlessOptional(err, ref.Optional)
 		}
 		return key(asText(s.Data), ref.Key, ref.Optional, "Secret", m.Pod.Namespace, ref.Name)
+	case from.FileKeyRef != nil:
+		return m.fileKey(from.FileKeyRef)
 	default:
 		return "", false, errors.New("this source of a variable is not supported by ledge yet")
 	}

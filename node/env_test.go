@@ -87,7 +87,7 @@ func TestEnvironment(t *testing.T) {
 		field("LABEL", "metadata.labels['x/y']"), field("NOLABEL", "metadata.labels['none']"), field("NOTE", "metadata.annotations['note']"),
 		{Name: "REF", Value: "$(NAME)"}, {Name: "NOVALUE", Value: "$(NOVALUE)"},
 	}, Args: []string{"$(NAME)", "$(IMAGE)", "$(PATH)", "$(HOSTNAME)", "$$(NAME)"}}
-	maker := envMaker{downward.Facts{Pod: pod, HostIPs: []string{"192.0.2.1"}, PodIPs: []string{"10.0.0.2"}}, "web", nil, nil}
+	maker := envMaker{downward.Facts{Pod: pod, HostIPs: []string{"192.0.2.1"}, PodIPs: []string{"10.0.0.2"}}, "web", nil, nil, nil}
 	env, err := maker.environment(t.Context(), c, img)
 	if err != nil {
 		t.Fatal(err)
@@ -101,7 +101,7 @@ func TestEnvironment(t *testing.T) {
 	if got, want := command(c, img, env), []string{"web", "$(IMAGE)", "$(PATH)", "$(HOSTNAME)", "$(NAME)"}; !slices.Equal(got, want) {
 		t.Errorf("args %q, want %q", got, want)
 	}
-	for _, bad := range []corev1.EnvVar{field("X", "status.phase"), {Name: "X", ValueFrom: &corev1.EnvVarSource{FileKeyRef: &corev1.FileKeySelector{}}}} {
+	for _, bad := range []corev1.EnvVar{field("X", "status.phase"), {Name: "X", ValueFrom: &corev1.EnvVarSource{}}} {
 		if _, err := maker.environment(t.Context(), &corev1.Container{Name: "c", Env: []corev1.EnvVar{bad}}, img); err == nil {
 			t.Errorf("%+v was taken", bad.ValueFrom)
 		}

@@ -85,7 +85,8 @@ func (a *Agent) environment(ctx context.Context, pod *corev1.Pod, c *corev1.Cont
 	if err != nil {
 		return environ{}, err
 	}
-	return envMaker{a.facts(pod, ips), n.kernel, a.apiServer(pod), a.sources}.environment(ctx, c, img)
+	files := func(name, path string) ([]byte, error) { return a.volumes.ReadFile(pod, name, path, maxEnvFile) }
+	return envMaker{a.facts(pod, ips), n.kernel, a.apiServer(pod), a.sources, files}.environment(ctx, c, img)
 }
 
 // apiServer tells a pod where the API is, by the variables that client libraries look for. A loopback address is of

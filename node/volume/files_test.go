@@ -361,14 +361,23 @@ func TestOwners(t *testing.T) {
 			t.Errorf("%s: %s, want %s", path, got, want)
 		}
 	}
-	for group, want := range map[*int64]uint32{nil: 0o40777, number(int64(2000)): 0o42777} {
+	for _, c := range []struct{ mode, group, want int64 }{
+		{-1, -1, 0o777}, {-1, 2000, 0o2777}, {0o1750, -1, 0o1750}, {0, -1, 0}, {0o705, 2000, 0o2775},
+	} {
+		vol, group := corev1.Volume{VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}, (*int64)(nil)
+		if c.mode >= 0 {
+			vol.EmptyDir.Mode = number(int32(c.mode))
+		}
+		if c.group >= 0 {
+			group = &c.group
+		}
 		d := filepath.Join(t.TempDir(), "s")
-		if err := makeScratch(d, group); err != nil {
+		if err := makeScratch(d, scratchMode(&vol, group), group); err != nil {
 			t.Fatal(err)
 		}
 		st, err := os.Stat(d)
-		if err != nil || st.Sys().(*syscall.Stat_t).Mode != want {
-			t.Errorf("scratch of group %v: %v %v", group, st, err)
+		if err != nil || st.Sys().(*syscall.Stat_t).Mode != syscall.S_IFDIR|uint32(c.want) {
+			t.Errorf("scratch of %+v: %v %v", c, st, err)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -102,9 +103,9 @@ func (v *Volumes) prepare(ctx context.Context, pod *corev1.Pod, vol *corev1.Volu
 	case vol.Image != nil:
 		return nil // the agent's: images are another room
 	case vol.EmptyDir != nil && vol.EmptyDir.Medium == corev1.StorageMediumMemory:
-		return mountTmpfs(dir, tmpfs{mode: scratchMode(own.group) | unix.S_ISVTX, group: own.group, size: memorySize(pod, vol, src.Facts().Allocatable)})
+		return mountTmpfs(dir, tmpfs{mode: scratchMode(vol, own.group), group: own.group, size: memorySize(pod, vol, src.Facts().Allocatable)})
 	case vol.EmptyDir != nil:
-		return makeScratch(dir, own.group)
+		return makeScratch(dir, scratchMode(vol, own.group), own.group)
 	}
 	files, ok, err := content(ctx, vol, src)
 	if err != nil {
@@ -116,7 +117,7 @@ func (v *Volumes) prepare(ctx context.Context, pod *corev1.Pod, vol *corev1.Volu
 	if err := mountTmpfs(filepath.Dir(dir), tmpfs{mode: 0o711}); err != nil {
 		return err
 	}
-	if err := makeScratch(dir, own.group); err != nil {
+	if err := makeScratch(dir, scratchMode(vol, own.group), own.group); err != nil {
 		return err
 	}
 	if _, err := writeFiles(dir, files, own, time.Now()); err != nil {
@@ -241,9 +242,9 @@ func (v *Volumes) Retain(uids []string) error {
 	return errors.Join(errs...)
 }
 
-// makeScratch makes a directory for every user of the pod, whatever the umask, and its group's. It appears when it is
-// as it should be, and one that is there is left as the pod has it.
-func makeScratch(dir string, group *int64) error {
+// makeScratch makes a directory of a mode, whatever the umask, and of the pod's group. It appears when it is as it
+// should be, and one that is there is left as the pod has it.
+func makeScratch(dir string, mode uint32, group *int64) error {
 	if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
@@ -256,16 +257,58 @@ func makeScratch(dir string, group *int64) error {
 			return err
 		}
 	}
-	if err := unix.Chmod(half, scratchMode(group)); err != nil { // os.Chmod has other names for the upper bits
+	if err := unix.Chmod(half, mode); err != nil { // os.Chmod has other names for the upper bits
 		return err
 	}
 	return os.Rename(half, dir)
 }
 
-// scratchMode lets everybody in; what is made there is the pod's group's.
-func scratchMode(group *int64) uint32 {
-	if group != nil {
-		return 0o777 | unix.S_ISGID
+// scratchMode is what the pod asks for, or lets everybody in. The pod's group gets in all the same, and what is made
+// there is its own.
+func scratchMode(vol *corev1.Volume, group *int64) uint32 {
+	mode := uint32(0o777)
+	if e := vol.EmptyDir; e != nil {
+		switch {
+		case e.Mode != nil:
+			mode = uint32(*e.Mode)
+		case e.Medium == corev1.StorageMediumMemory:
+			mode |= unix.S_ISVTX // as a kubelet leaves what it mounts
+		}
 	}
-	return 0o777
+	if group != nil {
+		mode |= 0o770 | unix.S_ISGID
+	}
+	return mode
+}
+
+// ReadFile reads a file that the pod has in one of its volumes. Links lead nowhere else, and what is no file, or larger
+// than most, is an error.
+func (v *Volumes) ReadFile(pod *corev1.Pod, volume, path string, most int64) ([]byte, error) {
+	if err := checkUID(string(pod.UID)); err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(pod.Spec.Volumes, func(vol corev1.Volume) bool { return vol.Name == volume })
+	if i < 0 || pod.Spec.Volumes[i].EmptyDir == nil {
+		return nil, fmt.Errorf("the pod has no emptyDir volume %q", volume)
+	}
+	root, err := os.OpenRoot(v.path(pod, &pod.Spec.Volumes[i]))
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	f, err := root.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a FIFO would block
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if st, err := f.Stat(); err != nil {
+		return nil, err
+	} else if !st.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s in volume %s is no file", path, volume)
+	}
+	data, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && int64(len(data)) > most {
+		err = fmt.Errorf("%s in volume %s is larger than %d bytes", path, volume, most)
+	}
+	return data, err
 }

@@ -329,3 +329,40 @@ func TestMounts(t *testing.T) {
 		t.Error("a volume of a kind that is not supported was taken")
 	}
 }
+
+// TestReadFile: what a pod may have put where a file is expected.
+func TestReadFile(t *testing.T) {
+	v, data, _ := volumes(t)
+	p := pod("u1", scratch("s"), corev1.Volume{Name: "h", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/etc"}}})
+	if err := v.Prepare(t.Context(), p, aShelf()); err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(data, "volumes", "u1", "s")
+	for _, err := range []error{
+		os.Mkdir(filepath.Join(dir, "d"), 0o700), os.WriteFile(filepath.Join(dir, "d/f"), []byte("12345"), 0o600),
+		os.Symlink("d/f", filepath.Join(dir, "in")), os.Symlink("/etc/hostname", filepath.Join(dir, "out")),
+		os.Symlink("../../../..", filepath.Join(dir, "up")), unix.Mkfifo(filepath.Join(dir, "fifo"), 0o600),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, path := range []string{"d/f", "in", "./d/../d/f"} {
+		if got, err := v.ReadFile(p, "s", path, 5); err != nil || string(got) != "12345" {
+			t.Errorf("%s: %q %v", path, got, err)
+		}
+	}
+	for _, path := range []string{"out", "up/x", "fifo", "d", "none", "d/f/x", "../s/d/f", "/etc/hostname", ""} {
+		if got, err := v.ReadFile(p, "s", path, 5); err == nil {
+			t.Errorf("%s: %q", path, got)
+		}
+	}
+	if got, err := v.ReadFile(p, "s", "d/f", 4); err == nil {
+		t.Errorf("too large: %q", got)
+	}
+	for _, name := range []string{"h", "none"} {
+		if got, err := v.ReadFile(p, name, "hostname", 5000); err == nil {
+			t.Errorf("volume %s: %q", name, got)
+		}
+	}
+}
