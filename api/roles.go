@@ -2,6 +2,7 @@ package api
 
 import (
 	"slices"
+	"sync"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,62 +34,61 @@ const (
 // RoleNames are the built-in roles, the least first.
 var RoleNames = []string{RoleView, RoleEdit, RoleAdmin, RoleClusterAdmin}
 
-var (
-	readVerbs  = []string{"get", "list", "watch"}
-	writeVerbs = []string{"create", "delete", "deletecollection", "patch", "update"}
-	allVerbs   = slices.Concat(readVerbs, writeVerbs)
-)
-
 func rule(group string, verbs []string, resources ...string) rbacv1.PolicyRule {
 	return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: resources, Verbs: verbs}
 }
 
-// What the roles may do is what they may on Kubernetes with the resources that a board has or answers for. What is not
+// ownRules are what each role adds to the one before, made when somebody first asks. It is what they may on Kubernetes with the resources that a board has or answers for. What is not
 // here (nodes, namespaces beyond a look, pods/resize, pods/binding, the other bindings) takes a cluster-admin.
-var ownRules = map[string][]rbacv1.PolicyRule{
-	RoleView: {
-		rule("", readVerbs, "configmaps", "events", "limitranges", "namespaces", "namespaces/status", "persistentvolumeclaims", "pods",
-			"pods/log", "pods/status", "replicationcontrollers", "resourcequotas", "serviceaccounts", "services"),
-		rule("apps", readVerbs, "daemonsets", "deployments", "replicasets", "statefulsets"),
-		rule("autoscaling", readVerbs, "horizontalpodautoscalers"),
-		rule("batch", readVerbs, "cronjobs", "jobs"),
-		rule("discovery.k8s.io", readVerbs, "endpointslices"),
-		rule("events.k8s.io", readVerbs, "events"),
-		rule("metrics.k8s.io", readVerbs, "nodes", "pods"),
-		rule("networking.k8s.io", readVerbs, "ingresses", "networkpolicies"),
-		rule("policy", readVerbs, "poddisruptionbudgets"),
-	},
-	RoleEdit: {
-		rule("", readVerbs, "pods/attach", "pods/exec", "pods/portforward", "pods/proxy", "secrets"),
-		rule("", writeVerbs, "configmaps", "events", "persistentvolumeclaims", "pods", "pods/attach", "pods/exec", "pods/portforward",
-			"pods/proxy", "replicationcontrollers", "secrets", "serviceaccounts", "services"),
-		rule("", []string{"create"}, "pods/eviction", "serviceaccounts/token"),
-		rule("apps", writeVerbs, "daemonsets", "deployments", "replicasets", "statefulsets"),
-		rule("autoscaling", writeVerbs, "horizontalpodautoscalers"),
-		rule("batch", writeVerbs, "cronjobs", "jobs"),
-		rule("coordination.k8s.io", allVerbs, "leases"),
-		rule("events.k8s.io", writeVerbs, "events"),
-		rule("networking.k8s.io", writeVerbs, "ingresses", "networkpolicies"),
-		rule("policy", writeVerbs, "poddisruptionbudgets"),
-	},
-	RoleAdmin: {
-		rule("authorization.k8s.io", []string{"create"}, "localsubjectaccessreviews"),
-		rule(rbacv1.GroupName, allVerbs, "rolebindings", "roles"),
-	},
-	RoleClusterAdmin: {
-		rule(rbacv1.APIGroupAll, []string{rbacv1.VerbAll}, rbacv1.ResourceAll),
-		{NonResourceURLs: []string{rbacv1.NonResourceAll}, Verbs: []string{rbacv1.VerbAll}},
-	},
-}
+var ownRules = sync.OnceValue(func() map[string][]rbacv1.PolicyRule {
+	readVerbs := []string{"get", "list", "watch"}
+	writeVerbs := []string{"create", "delete", "deletecollection", "patch", "update"}
+	allVerbs := slices.Concat(readVerbs, writeVerbs)
+	return map[string][]rbacv1.PolicyRule{
+		RoleView: {
+			rule("", readVerbs, "configmaps", "events", "limitranges", "namespaces", "namespaces/status", "persistentvolumeclaims", "pods",
+				"pods/log", "pods/status", "replicationcontrollers", "resourcequotas", "serviceaccounts", "services"),
+			rule("apps", readVerbs, "daemonsets", "deployments", "replicasets", "statefulsets"),
+			rule("autoscaling", readVerbs, "horizontalpodautoscalers"),
+			rule("batch", readVerbs, "cronjobs", "jobs"),
+			rule("discovery.k8s.io", readVerbs, "endpointslices"),
+			rule("events.k8s.io", readVerbs, "events"),
+			rule("metrics.k8s.io", readVerbs, "nodes", "pods"),
+			rule("networking.k8s.io", readVerbs, "ingresses", "networkpolicies"),
+			rule("policy", readVerbs, "poddisruptionbudgets"),
+		},
+		RoleEdit: {
+			rule("", readVerbs, "pods/attach", "pods/exec", "pods/portforward", "pods/proxy", "secrets"),
+			rule("", writeVerbs, "configmaps", "events", "persistentvolumeclaims", "pods", "pods/attach", "pods/exec", "pods/portforward",
+				"pods/proxy", "replicationcontrollers", "secrets", "serviceaccounts", "services"),
+			rule("", []string{"create"}, "pods/eviction", "serviceaccounts/token"),
+			rule("apps", writeVerbs, "daemonsets", "deployments", "replicasets", "statefulsets"),
+			rule("autoscaling", writeVerbs, "horizontalpodautoscalers"),
+			rule("batch", writeVerbs, "cronjobs", "jobs"),
+			rule("coordination.k8s.io", allVerbs, "leases"),
+			rule("events.k8s.io", writeVerbs, "events"),
+			rule("networking.k8s.io", writeVerbs, "ingresses", "networkpolicies"),
+			rule("policy", writeVerbs, "poddisruptionbudgets"),
+		},
+		RoleAdmin: {
+			rule("authorization.k8s.io", []string{"create"}, "localsubjectaccessreviews"),
+			rule(rbacv1.GroupName, allVerbs, "rolebindings", "roles"),
+		},
+		RoleClusterAdmin: {
+			rule(rbacv1.APIGroupAll, []string{rbacv1.VerbAll}, rbacv1.ResourceAll),
+			{NonResourceURLs: []string{rbacv1.NonResourceAll}, Verbs: []string{rbacv1.VerbAll}},
+		},
+	}
+})
 
 // RulesOf are all the rules of a built-in role; nil when there is no such role.
 func RulesOf(role string) []rbacv1.PolicyRule {
 	if role == RoleClusterAdmin {
-		return ownRules[role]
+		return ownRules()[role]
 	}
 	var out []rbacv1.PolicyRule
 	for _, name := range RoleNames[:slices.Index(RoleNames, role)+1] {
-		out = append(out, ownRules[name]...)
+		out = append(out, ownRules()[name]...)
 	}
 	return out
 }

@@ -45,7 +45,7 @@ func TestRolesNameWhatThereIs(t *testing.T) {
 		return resource == "localsubjectaccessreviews"
 	}
 	for _, name := range RoleNames[:3] {
-		for _, r := range ownRules[name] {
+		for _, r := range ownRules()[name] {
 			for _, resource := range r.Resources {
 				if !known(r.APIGroups[0], resource) {
 					t.Errorf("%s: there is no %s in group %q", name, resource, r.APIGroups[0])

@@ -27,7 +27,7 @@ type refusal struct {
 	allow []string
 }
 
-var unsupportedInPods = slices.Concat([]refusal{
+var refusedInPods = []refusal{
 	{"spec.schedulingGroup", nil},
 	{"spec.evictionResponders", nil},
 	{"spec.resourceClaims", nil},
@@ -62,10 +62,13 @@ var unsupportedInPods = slices.Concat([]refusal{
 	{"spec.volumes[*].scaleIO", nil},
 	{"spec.volumes[*].storageos", nil},
 	{"spec.volumes[*].vsphereVolume", nil},
-},
-	unsupportedInContainers("spec.initContainers[*]."),
-	unsupportedInContainers("spec.containers[*]."),
-	unsupportedInContainers("spec.ephemeralContainers[*]."))
+}
+
+// unsupportedInPods is made when the first pod is looked at: what is made before main is paid for every container.
+var unsupportedInPods = sync.OnceValue(func() []refusal {
+	return slices.Concat(refusedInPods, unsupportedInContainers("spec.initContainers[*]."),
+		unsupportedInContainers("spec.containers[*]."), unsupportedInContainers("spec.ephemeralContainers[*]."))
+})
 
 func unsupportedInContainers(at string) []refusal {
 	list := []refusal{
@@ -136,7 +139,7 @@ type step struct {
 }
 
 var (
-	podRefusals   = sync.OnceValue(func() []lookup { return resolve(reflect.TypeFor[corev1.Pod](), unsupportedInPods) })
+	podRefusals   = sync.OnceValue(func() []lookup { return resolve(reflect.TypeFor[corev1.Pod](), unsupportedInPods()) })
 	nodeRefusals  = sync.OnceValue(func() []lookup { return resolve(reflect.TypeFor[corev1.Node](), unsupportedInNodes) })
 	leaseRefusals = sync.OnceValue(func() []lookup { return resolve(reflect.TypeFor[coordinationv1.Lease](), unsupportedInLeases) })
 )
