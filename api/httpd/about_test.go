@@ -117,6 +117,32 @@ func TestVersion(t *testing.T) {
 	}
 }
 
+// Clients before 1.25 know OpenAPI in protobuf by a name that is no media type; it must not be taken for no wish at all,
+// nor the one form for the other in a cache.
+func TestOpenAPIForms(t *testing.T) {
+	f := serve(t, httpd.Config{})
+	const new, old = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf", "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+	tags := map[string]string{}
+	for accept, want := range map[string]string{old: new, new: new, new + ",application/json": new, "application/json": "application/json",
+		"application/json," + old: "application/json", "": "application/json"} {
+		a := f.must(200, "GET", "/openapi/v2", "", "Accept", accept)
+		media := a.head.Get("Content-Type")
+		if media != want || strings.HasPrefix(a.body, "{") != (want == "application/json") || a.head.Get("Vary") != "Accept" {
+			t.Errorf("Accept %q: %s %.20q", accept, media, a.body)
+		}
+		if tag := a.head.Get("Etag"); tags[media] == "" {
+			tags[media] = tag
+		} else if tags[media] != tag {
+			t.Errorf("%s has two tags", media)
+		}
+	}
+	if tags[new] == tags["application/json"] {
+		t.Errorf("one tag for both forms: %s", tags[new])
+	}
+	f.must(304, "GET", "/openapi/v2", "", "Accept", old, "If-None-Match", tags[new])
+	f.must(200, "GET", "/openapi/v2", "", "Accept", old, "If-None-Match", tags["application/json"])
+}
+
 // N-11.17.
 func TestHealth(t *testing.T) {
 	var broken error

@@ -25,8 +25,8 @@ type document struct {
 	aggregated *document
 	// build makes the body anew for each answer, where it is too large to be kept for the few who ask; nil elsewhere.
 	build func() ([]byte, error)
-	// protobuf makes the other form of /openapi/v2; nil elsewhere.
-	protobuf func() ([]byte, error)
+	// protobuf is the other form of /openapi/v2; nil elsewhere.
+	protobuf *document
 }
 
 // The media type of aggregated discovery, as kubectl asks for it and expects it back (N-11.13).
@@ -109,7 +109,9 @@ func documents() (map[string]*document, error) {
 			return nil, err
 		}
 		return json.Marshal(doc)
-	}, protobuf: func() ([]byte, error) {
+	}}
+	// A tag of its own: a client that has the one form must not take it for the other.
+	docs["/openapi/v2"].protobuf = &document{etag: newDocument(append(v2, openAPIProtobuf...)).etag, build: func() ([]byte, error) {
 		doc, err := documentV2()
 		if err != nil {
 			return nil, err
@@ -138,13 +140,13 @@ func (h *handler) document(w *response, r *request) error {
 			d, media = d.aggregated, aggregatedType
 		}
 	}
-	build, head := d.build, w.Header()
 	if d.protobuf != nil {
 		vary = true
-		if t := wantsOpenAPIProtobuf(r.Header.Values("Accept")); t != "" {
-			build, media = d.protobuf, t
+		if wantsOpenAPIProtobuf(r.Header.Values("Accept")) {
+			d, media = d.protobuf, openAPIProtobuf
 		}
 	}
+	head := w.Header()
 	if vary {
 		head.Set("Vary", "Accept")
 	}
@@ -160,9 +162,9 @@ func (h *handler) document(w *response, r *request) error {
 		}
 	}
 	body := d.body
-	if build != nil {
+	if d.build != nil {
 		var err error
-		if body, err = h.buildDocument(build); err != nil {
+		if body, err = h.buildDocument(d.build); err != nil {
 			return err
 		}
 	}
@@ -177,18 +179,21 @@ func (h *handler) buildDocument(build func() ([]byte, error)) ([]byte, error) {
 	return build()
 }
 
-// wantsOpenAPIProtobuf is the media type of a protobuf OpenAPI document, as the client spells it, when it wants that
-// rather than JSON.
-func wantsOpenAPIProtobuf(accept []string) string {
+// openAPIProtobuf is the media type of an OpenAPI document in protobuf. Clients before 1.25 know it only with an @ for
+// the last dot but one, which is no character of a media type: offers reads both.
+const openAPIProtobuf = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+
+// wantsOpenAPIProtobuf: rather than JSON.
+func wantsOpenAPIProtobuf(accept []string) bool {
 	for _, o := range offers(accept) {
 		switch o.media {
-		case "application/com.github.proto-openapi.spec.v2@v1.0+protobuf", "application/com.github.proto-openapi.spec.v2.v1.0+protobuf":
-			return o.media
+		case openAPIProtobuf:
+			return true
 		case mediaJSON, "application/*", "*/*":
-			return ""
+			return false
 		}
 	}
-	return ""
+	return false
 }
 
 // wantsAggregated: only v2 is spoken; who offers v2beta1 or plain JSON first gets plain JSON.

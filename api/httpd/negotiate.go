@@ -62,7 +62,7 @@ type offer struct {
 func offers(accept []string) []offer {
 	var out []offer
 	for _, part := range strings.Split(strings.Join(accept, ","), ",") {
-		media, params, err := mime.ParseMediaType(part)
+		media, params, err := mime.ParseMediaType(strings.Replace(part, "@v", ".v", 1)) // see openAPIProtobuf
 		if err != nil {
 			continue
 		}

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -633,61 +632,5 @@ func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
-	}
-}
-
-// The real kubectl, over TLS with the kubeconfig that ledge prints.
-func TestKubectl(t *testing.T) {
-	needGo(t)
-	b := newBoard(t)
-	out, err := exec.Command("../../scripts/kubectl/build.sh").Output()
-	if err != nil {
-		t.Fatalf("build kubectl: %v", err)
-	}
-	bin := strings.TrimSpace(string(out))
-	b.serve()
-	conf := filepath.Join(t.TempDir(), "kubeconfig")
-	must(t, os.WriteFile(conf, []byte(b.must("kubeconfig")), 0o600))
-	pod := filepath.Join(t.TempDir(), "pod.yaml")
-	must(t, os.WriteFile(pod, []byte(webPod), 0o600))
-	for _, step := range []struct{ args, want string }{
-		{"version", "Server Version"},
-		{"get nodes -o wide", " Ready "},
-		{"api-resources", "priorityclasses"},
-		{"create namespace shed", "created"},
-		{"create configmap c --from-literal=a=b -n shed", "created"},
-		{"apply -f " + pod, "created"},
-		{"wait --for=condition=Ready pod/web --timeout=60s", "condition met"},
-		{"apply -f " + pod, "unchanged"},
-		{"label pod web tier=front", "labeled"},
-		{"get pods -l tier=front -A", "web"},
-		{"describe pod web", "Started"},
-		{"describe node " + b.name, "web"},
-		{"logs web", ""},
-		{"cordon " + b.name, "cordoned"},
-		{"get nodes", "SchedulingDisabled"},
-		{"uncordon " + b.name, "uncordoned"},
-		{"get events", "Scheduled"},
-		{"get leases -n kube-node-lease", b.name},
-		{"auth can-i create pods", "yes"},
-		{"drain " + b.name + " --force --timeout=60s", "drained"},
-		{"get pods", "No resources"},
-		{"uncordon " + b.name, "uncordoned"},
-		{"delete namespace shed", "deleted"},
-	} {
-		cmd := exec.Command(bin, append([]string{"--kubeconfig", conf, "--cache-dir", t.TempDir()}, strings.Fields(step.args)...)...)
-		out, err := cmd.CombinedOutput()
-		if err != nil || !strings.Contains(string(out), step.want) {
-			t.Errorf("kubectl %s: %v\n%s", step.args, err, out)
-		}
-	}
-	// Without a client certificate or a token there is no way in.
-	anonymous := http.Client{Timeout: testrun.Patience(5 * time.Second),
-		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
-	answer, err := anonymous.Get(fmt.Sprintf("https://127.0.0.1:%d/version", b.port))
-	must(t, err)
-	defer answer.Body.Close()
-	if answer.StatusCode != http.StatusUnauthorized {
-		t.Errorf("anonymous request answered: %s", answer.Status)
 	}
 }

@@ -4,28 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 )
-
-// kubectl runs the real one against the board.
-func (b *testBoard) kubectl() func(args ...string) (string, error) {
-	b.t.Helper()
-	out, err := exec.Command("../../scripts/kubectl/build.sh").Output()
-	if err != nil {
-		b.t.Fatalf("build kubectl: %v", err)
-	}
-	conf := filepath.Join(b.t.TempDir(), "kubeconfig")
-	must(b.t, os.WriteFile(conf, []byte(b.must("kubeconfig")), 0o600))
-	cache := b.t.TempDir()
-	return func(args ...string) (string, error) {
-		out, err := exec.Command(strings.TrimSpace(string(out)), append([]string{"--kubeconfig", conf, "--cache-dir", cache}, args...)...).CombinedOutput()
-		return string(out), err
-	}
-}
 
 // TestStats: what real pods use, as kubectl top shows it and as a kubelet would serve it.
 func TestStats(t *testing.T) {
@@ -51,6 +32,7 @@ func TestStats(t *testing.T) {
 	b.eventually("kubectl top pods", func() error { return has([]string{"eats", "web"}, "top", "pods") })
 	must(t, has([]string{b.name, "%"}, "top", "nodes"))
 	must(t, has([]string{"main"}, "top", "pod", "eats", "--containers"))
+	must(t, b.client("old", "default").try("kubectl top node && kubectl top pod eats --containers", "MEMORY%|main"))
 	out, err := kubectl("top", "pods", "-l", "tier=front", "--no-headers")
 	if err != nil || !strings.HasPrefix(out, "web ") || strings.Count(out, "\n") != 1 {
 		t.Errorf("by label: %v %s", err, out)

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Builds the real kubectl of this directory's go.mod and prints where it is.
+# build.sh [old]: builds the real kubectl of this directory's go.mod, or the one of old/, and prints where it is.
 # The binary is kept outside the work tree and built again only when go.mod or main.go changed.
 set -eu
-cd "$(dirname "$0")"
+cd "$(dirname "$0")/${1:-.}"
 
 key=$(cat go.mod go.sum main.go | sha256sum | cut -c1-16)
 dir=${XDG_CACHE_HOME:-$HOME/.cache}/ledge/kubectl
