@@ -58,7 +58,12 @@ func (u *unpacker) mkdir(p place, m meta) error {
 	if err := unix.Mkdirat(p.fd, p.base, 0o700); err != nil {
 		return err
 	}
-	if err := u.dirMeta(p.path, m); err != nil {
+	fd, err := unix.Openat(p.fd, p.base, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	u.t.adopt(fd, p.path) // what comes next is in it, as a rule
+	if err := u.describe(fd, p.path, m); err != nil {
 		return err
 	}
 	if before == wasOther {
@@ -81,6 +86,10 @@ func (u *unpacker) dirMeta(path string, m meta) error {
 		return err
 	}
 	defer unix.Close(fd)
+	return u.describe(fd, path, m)
+}
+
+func (u *unpacker) describe(fd int, path string, m meta) error {
 	if err := m.apply(fd); err != nil {
 		return err
 	}
@@ -134,20 +143,32 @@ func (u *unpacker) whiteout(hdr *tar.Header, p place) error {
 }
 
 func (u *unpacker) file(p place, m meta, r io.Reader) error {
-	if _, err := u.clear(p, false); err != nil {
-		return err
-	}
-	fd, err := unix.Openat(p.fd, p.base, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	f, err := u.newFile(p)
 	if err != nil {
 		return err
 	}
-	f := os.NewFile(uintptr(fd), p.base)
 	defer f.Close()
 	size, crc, err := u.copy(f, r)
 	if err != nil {
 		return err
 	}
 	return u.closeFile(p, f, m, size, crc)
+}
+
+// newFile makes an empty file. What stands there already, which is rare, is cleared away first.
+func (u *unpacker) newFile(p place) (*os.File, error) {
+	const flags = unix.O_CREAT | unix.O_EXCL | unix.O_WRONLY | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	fd, err := unix.Openat(p.fd, p.base, flags, 0o600)
+	if errors.Is(err, unix.EEXIST) {
+		if _, err := u.clear(p, false); err != nil {
+			return nil, err
+		}
+		fd, err = unix.Openat(p.fd, p.base, flags, 0o600)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), p.base), nil
 }
 
 func (u *unpacker) closeFile(p place, f *os.File, m meta, size int64, crc uint32) error {
@@ -189,20 +210,16 @@ func (u *unpacker) copy(w io.Writer, r io.Reader) (size int64, crc uint32, err e
 // share makes a file of content that is on disk already: a clone where the file system can, a further name where
 // owner and mode are right, else a copy. The archive is read all the same, for its digest.
 func (u *unpacker) share(p place, m meta, same *os.File, r io.Reader) error {
-	if _, err := u.clear(p, false); err != nil {
-		return err
-	}
 	var st unix.Stat_t
 	if err := unix.Fstat(int(same.Fd()), &st); err != nil {
 		return err
 	}
-	fd, err := unix.Openat(p.fd, p.base, unix.O_CREAT|unix.O_EXCL|unix.O_WRONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	f, err := u.newFile(p)
 	if err != nil {
 		return err
 	}
-	f := os.NewFile(uintptr(fd), p.base)
 	defer f.Close()
-	if unix.IoctlFileClone(fd, int(same.Fd())) == nil {
+	if unix.IoctlFileClone(int(f.Fd()), int(same.Fd())) == nil {
 		size, crc, err := u.copy(io.Discard, r)
 		if err != nil {
 			return err

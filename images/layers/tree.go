@@ -95,9 +95,14 @@ func (t *tree) open(dir string) (int, error) {
 	if err != nil {
 		return -1, err
 	}
+	t.adopt(fd, dir)
+	return fd, nil
+}
+
+// adopt makes an open directory the cached one.
+func (t *tree) adopt(fd int, dir string) {
 	t.forget()
 	t.fd, t.dir = fd, dir
-	return fd, nil
 }
 
 // statAt looks at path without following links; ok is false when nothing is there.
@@ -134,7 +139,7 @@ func (t *tree) look(path string) (seen, error) {
 	if err == nil && ok {
 		return seen{st: st, found: !isWhiteout(&st), own: true, root: t.root}, nil
 	}
-	if hides(t.root, path) {
+	if len(t.lower) == 0 || hides(t.root, path) {
 		return seen{}, nil
 	}
 	for _, fd := range t.lower {
@@ -185,11 +190,18 @@ func isOpaque(root int, dir string) bool {
 // resolve gives the path of a directory free of links: those of this layer and the layers below are followed
 // inside the tree, as a container would see them. What does not exist yet is taken as it is.
 func (t *tree) resolve(dir string, maxDepth int) (string, error) {
-	if t.fd >= 0 && t.dir == dir {
-		return dir, nil // a cached directory had no links in its path
+	if _, err := t.open(dir); err == nil {
+		return dir, nil // a directory of this layer, without a link in its path
 	}
-	var cur []string
-	todo := splitPath(dir)
+	own := dir // as far as that is true of it
+	for err := error(unix.ENOENT); err != nil; {
+		if own == "" {
+			return "", fmt.Errorf("open the layer: %w", err)
+		}
+		own, _ = split(own)
+		_, err = t.open(own)
+	}
+	cur, todo := splitPath(own), splitPath(dir[len(own):])
 	for links := 0; len(todo) > 0; {
 		part := todo[0]
 		todo = todo[1:]

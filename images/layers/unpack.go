@@ -247,15 +247,9 @@ func (u *unpacker) place(dir, base string) (place, error) {
 	if err != nil {
 		return place{}, err
 	}
-	fd, err := u.t.open(dir)
-	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
-		if err := u.parents(dir); err != nil {
-			return place{}, err
-		}
-		fd, err = u.t.open(dir)
-	}
+	fd, err := u.parents(dir)
 	if err != nil {
-		return place{}, fmt.Errorf("open %q: %w", dir, err)
+		return place{}, err
 	}
 	return place{fd: fd, base: base, path: join(dir, base)}, nil
 }
@@ -267,33 +261,33 @@ func join(dir, base string) string {
 	return dir + "/" + base
 }
 
-// parents makes the missing directories of a path, each with the owner and mode it has in the layers below:
-// a layer that holds only tmp/x must not take the sticky bit from /tmp.
-func (u *unpacker) parents(dir string) error {
-	for i := 1; i <= len(dir); i++ {
-		if i < len(dir) && dir[i] != '/' {
-			continue
-		}
-		path := dir[:i]
-		s, err := u.t.look(path)
-		if err != nil {
-			return fmt.Errorf("look at %q: %w", path, err)
-		}
-		if s.found && s.own {
-			continue // a directory, or resolve would have complained
-		}
-		m := meta{mode: 0o755}
-		if s.found && kind(&s.st) == unix.S_IFDIR {
-			m = metaOf(&s.st)
-		}
-		up, base := split(path)
-		fd, err := u.t.open(up)
-		if err != nil {
-			return fmt.Errorf("open %q: %w", up, err)
-		}
-		if err := u.mkdir(place{fd: fd, base: base, path: path}, m); err != nil {
-			return err
-		}
+// parents opens a directory and makes what is missing of its path, each with the owner and mode it has in the layers
+// below: a layer that holds only tmp/x must not take the sticky bit from /tmp.
+func (u *unpacker) parents(dir string) (fd int, err error) {
+	fd, err = u.t.open(dir)
+	if err == nil {
+		return fd, nil
 	}
-	return nil
+	if dir == "" || !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR) {
+		return -1, fmt.Errorf("open %q: %w", dir, err)
+	}
+	s, err := u.t.look(dir)
+	if err != nil {
+		return -1, fmt.Errorf("look at %q: %w", dir, err)
+	}
+	m := meta{mode: 0o755}
+	if s.found && kind(&s.st) == unix.S_IFDIR {
+		m = metaOf(&s.st)
+	}
+	up, base := split(dir)
+	if fd, err = u.parents(up); err != nil {
+		return -1, err
+	}
+	if err := u.mkdir(place{fd: fd, base: base, path: dir}, m); err != nil {
+		return -1, err
+	}
+	if fd, err = u.t.open(dir); err != nil {
+		return -1, fmt.Errorf("open %q: %w", dir, err)
+	}
+	return fd, nil
 }
