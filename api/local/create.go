@@ -122,6 +122,9 @@ func (c *Client) create(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj
 	if err := api.Validate(obj); err != nil {
 		return err
 	}
+	if err := c.admitSecurity(ctx, tx, obj, nil, ""); err != nil {
+		return err
+	}
 	switch _, err := tx.Get(kind, obj.GetNamespace(), obj.GetName()); {
 	case err == nil:
 		return apierrors.NewAlreadyExists(kind.GR(), obj.GetName())

@@ -38,6 +38,10 @@ type Config struct {
 	// Address is where clients on this board find the API: what the service default/kubernetes says.
 	Address netip.AddrPort
 
+	// PodSecurity is the level that namespaces without a label of their own are held to, kube-system aside: privileged,
+	// baseline or restricted; "" is privileged, as on Kubernetes.
+	PodSecurity string
+
 	Tokens *Tokens // nil: there are no service-account tokens
 
 	EventTTL  time.Duration // 0: 1 hour (N-11.39)
@@ -81,6 +85,9 @@ func New(cfg Config) (*Client, error) {
 	}
 	if cfg.Bookmarks == 0 {
 		cfg.Bookmarks = time.Minute
+	}
+	if err := checkPodSecurity(cfg.PodSecurity); err != nil {
+		return nil, err
 	}
 	c := &Client{cfg: cfg, store: cfg.Store, restore: make(chan struct{}, 1), collect: make(chan struct{}, 1)}
 	if err := c.EnsureSystem(); err != nil {

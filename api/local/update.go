@@ -139,6 +139,9 @@ func (c *Client) update(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj
 	if err := api.ValidateUpdate(obj, old, sub); err != nil {
 		return nil, err
 	}
+	if err := c.admitSecurity(ctx, tx, obj, old, sub); err != nil {
+		return nil, err
+	}
 	if !ch.applied {
 		if err := c.fields.Update(kind, old, obj, sub, ch.manager); err != nil {
 			return nil, err

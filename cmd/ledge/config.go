@@ -43,6 +43,7 @@ type fileConfig struct {
 	Logging                   loggingConfig     `json:"logging,omitempty"`
 
 	resourceKeys
+	securityKeys
 	imageKeys
 	evictionKeys
 
@@ -103,6 +104,9 @@ func (c fileConfig) check() error {
 		if _, err := netip.ParseAddr(s); err != nil {
 			return fmt.Errorf("clusterDNS: %q is not an address", s)
 		}
+	}
+	if err := c.securityKeys.check(); err != nil {
+		return err
 	}
 	if _, err := reserved(c.KubeReserved); err != nil {
 		return fmt.Errorf("kubeReserved: %w", err)

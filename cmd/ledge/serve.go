@@ -143,7 +143,7 @@ func (b *board) openAPI() (err error) {
 		return err
 	}
 	tokens := &local.Tokens{Keys: keys, RootCA: b.ca.CA(), Now: b.ca.Now}
-	if b.client, err = local.New(local.Config{Store: b.store, Address: b.address(), Tokens: tokens}); err != nil {
+	if b.client, err = local.New(local.Config{Store: b.store, Address: b.address(), Tokens: tokens, PodSecurity: b.file.PodSecurity}); err != nil {
 		return err
 	}
 	b.events = api.NewRecorder(b.client, "kubelet", b.name)

@@ -98,6 +98,7 @@ var thirdParty = map[string][]string{
 	"k8s.io/apimachinery/pkg/util/wait":                   {}, // its timers do not sit well in a synctest bubble
 	"github.com/moby/spdystream":                          {"api/httpd/..."},
 	"k8s.io/kubernetes":                                   {},
+	"k8s.io/pod-security-admission":                       {"api/local"},
 	"k8s.io/component-base":                               {},
 	"github.com/prometheus/client_golang":                 {},
 	"github.com/spf13":                                    {},
