@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/url"
 	"runtime/debug"
@@ -23,6 +24,8 @@ type Config struct {
 	Exec    api.Execer    // nil: exec answers 501
 	Forward api.Forwarder // nil: portforward answers 501
 	Metrics api.Metrics   // nil: what is measured answers 501
+	// DialPod connects to the address of a pod, for requests that are handed on to it; nil: as this machine does.
+	DialPod func(ctx context.Context, network, address string) (net.Conn, error)
 	Version Version
 	Checks  []Check // what /readyz and /healthz ask
 	// Board answers what stands under /ledge/: what a board can do that Kubernetes has no word for. Only admins get
@@ -54,6 +57,7 @@ type handler struct {
 	execer  api.Execer
 	forward api.Forwarder
 	metrics api.Metrics
+	dialPod func(ctx context.Context, network, address string) (net.Conn, error)
 	checks  []Check
 	version []byte // the body of /version
 	stock   bool
@@ -75,7 +79,10 @@ func New(c Config) (http.Handler, error) {
 		return nil, errors.New("make API handler: no client given")
 	}
 	h := &handler{client: c.Client, streams: c.Streams, execer: c.Exec, forward: c.Forward, metrics: c.Metrics, checks: c.Checks, stock: c.StockPrinter, board: c.Board}
-	h.limits, h.authenticate = newLimits(c), c.Authenticate
+	h.limits, h.authenticate, h.dialPod = newLimits(c), c.Authenticate, c.DialPod
+	if h.dialPod == nil {
+		h.dialPod = (&net.Dialer{Timeout: 10 * time.Second}).DialContext
+	}
 	h.printer = printers(c.StockPrinter)
 	var err error
 	if h.version, err = c.Version.encode(); err != nil {

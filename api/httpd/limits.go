@@ -96,7 +96,7 @@ func (l *limits) enter(r *request) (done func(), err error) {
 		}
 		return l.watches.enter(r.user.Name, "watches")
 	case r.route.long == "session":
-		return l.sessions.enter(r.user.Name, "exec and port-forward sessions")
+		return l.sessions.enter(r.user.Name, "sessions (exec, port-forward, proxy)")
 	case r.route.long == "log" && follows(r):
 		return l.logs.enter(r.user.Name, "followed logs")
 	}

@@ -30,6 +30,7 @@ pods/eviction                                                  c        c       
 pods/exec                                                      c        c        c        -     -      -
 pods/log                                                       g        g        g        g     -      -
 pods/portforward                                               c        c        c        -     -      -
+pods/proxy                                                     gcupd    gcupd    gcupd    -     -      -
 pods/resize                                                    gup      -        -        -     -      -
 pods/status                                                    gup      g        g        g     gup    -
 podtemplates                                                   glwcupdD -        -        -     -      -

@@ -84,6 +84,13 @@ var routes = []route{
 	{"POST", object, "exec", false, "create", pods, (*handler).exec, "session"},
 	{"GET", object, "portforward", false, "create", pods, (*handler).portForward, "session"},
 	{"POST", object, "portforward", false, "create", pods, (*handler).portForward, "session"},
+	{"GET", object, "proxy", false, "get", pods, (*handler).podProxy, "session"},
+	{"HEAD", object, "proxy", false, "get", pods, (*handler).podProxy, "session"},
+	{"OPTIONS", object, "proxy", false, "get", pods, (*handler).podProxy, "session"},
+	{"POST", object, "proxy", false, "create", pods, (*handler).podProxy, "session"},
+	{"PUT", object, "proxy", false, "update", pods, (*handler).podProxy, "session"},
+	{"PATCH", object, "proxy", false, "patch", pods, (*handler).podProxy, "session"},
+	{"DELETE", object, "proxy", false, "delete", pods, (*handler).podProxy, "session"},
 
 	// What is measured, and what a node serves itself.
 	{"GET", collection, "", false, "list", measured, (*handler).listMeasured, ""},
@@ -132,15 +139,22 @@ type target struct {
 
 // find fills in the target and the route of a request, or says why there is none.
 func (h *handler) find(r *request) error {
+	ours, rest, ok := cutProxy(r.URL.EscapedPath())
+	if !ok {
+		return errNoPath()
+	}
 	watch, err := queryBool(r.query, "watch")
-	if err != nil {
+	if err != nil && rest == "" {
 		return err
 	}
-	segments, ok := splitPath(r.URL)
+	segments, ok := splitPath(ours)
 	if !ok {
 		return errNoPath()
 	}
 	t, isObject := parseTarget(segments)
+	if rest != "" {
+		t.rest = rest
+	}
 	fixed := fixedPath(segments, &t, isObject)
 	var allowed []string
 	for i := range routes {
@@ -192,9 +206,8 @@ func watchable(t target) bool { return t.shape == collection || t.shape == every
 
 // splitPath cuts a path into its decoded segments. It refuses what could mean something else further down: empty
 // segments, dots, and slashes or percent signs smuggled in by escaping.
-func splitPath(u *url.URL) ([]string, bool) {
-	path := strings.TrimPrefix(u.EscapedPath(), "/")
-	path = strings.TrimSuffix(path, "/")
+func splitPath(path string) ([]string, bool) {
+	path = strings.TrimSuffix(strings.TrimPrefix(path, "/"), "/")
 	segments := strings.Split(path, "/")
 	if len(segments) > 8 {
 		return nil, false

@@ -220,6 +220,7 @@ var besideSteps = []step{
 	{"script -qec \"kubectl exec -it web -- sh -c 'tty && stty size'\" /dev/null", "/dev/pts/", ""},
 	{"kubectl cp pod.yaml web:/tmp/there && kubectl cp web:/tmp/there back && cmp pod.yaml back && echo same", "same", ""},
 	{"kubectl get --raw /api/v1/namespaces/$NS/pods/web/log", "it started", ""},
+	{"kubectl get --raw /api/v1/namespaces/$NS/pods/web:http/proxy/index.html", "this is the index", ""},
 	{"kubectl run once --image=" + busyboxImage + " --restart=Never --command -- echo said once", "pod/once created", ""},
 	{"kubectl wait --for=jsonpath={.status.phase}=Succeeded pod/once --timeout=60s && kubectl logs -f --since=1h once", "said once", "new"},
 	{"kubectl create deployment d --image=x", "!deployments.apps are not supported by ledge yet", ""},
@@ -324,6 +325,12 @@ func TestKubectl(t *testing.T) {
 // streams are the commands that go on until they are ended.
 func (k *client) streams() {
 	k.t.Helper()
+	var ns string
+	for _, e := range k.env {
+		if name, ok := strings.CutPrefix(e, "NS="); ok {
+			ns = name
+		}
+	}
 	answers := func(url, want string) {
 		k.t.Helper()
 		c := http.Client{Timeout: testrun.Patience(30 * time.Second)}
@@ -343,6 +350,7 @@ func (k *client) streams() {
 	})
 	k.until("kubectl proxy --port=0", `Starting to serve on (127\.0\.0\.1:\d+)`, func(m []string) {
 		answers("http://"+m[1]+"/version", "gitVersion")
+		answers("http://"+m[1]+"/api/v1/namespaces/"+ns+"/pods/web:8080/proxy/", "this is the index")
 	})
 	k.until("kubectl get pods -w", `^web .* Running`, func([]string) {})
 	k.until("kubectl logs -f --since=1h web", "it started", func([]string) {})

@@ -1,0 +1,192 @@
+package httpd
+
+import (
+	"crypto/tls"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"ledge/api"
+	"ledge/api/websocket"
+)
+
+// podProxy hands a request on to a port of a pod: /api/v1/namespaces/x/pods/web:8080/proxy/any/thing. What the pod
+// answers goes back as it is, but for redirects to itself.
+func (h *handler) podProxy(w *response, r *request) error {
+	scheme, name, port, err := splitProxyName(r.name)
+	if err != nil {
+		return err
+	}
+	if r.rest == "" && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
+		// Links in a page are relative to its directory: the pod's root is one.
+		to := r.URL.EscapedPath() + "/"
+		if r.URL.RawQuery != "" {
+			to += "?" + r.URL.RawQuery
+		}
+		w.Header().Set("Location", to)
+		w.WriteHeader(http.StatusMovedPermanently)
+		return nil
+	}
+	if websocket.Wanted(r.Request) {
+		if err := websocket.Check(r.Request); err != nil {
+			return badRequest("%v", err)
+		}
+	}
+	pod, err := api.Get[*corev1.Pod](r.Context(), h.client, api.Pods, r.namespace, name)
+	if err != nil {
+		return err
+	}
+	host, err := proxyHost(pod, scheme, port)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := untilStopping(r.Context())
+	defer cancel()
+	// A body may take its time: what it holds is one of its caller's few sessions, and nothing else.
+	http.NewResponseController(w.ResponseWriter).SetReadDeadline(time.Time{})
+	defer awaitBody(w.ResponseWriter, r.Request) // the rest that nobody reads
+	p := podRequest{scheme: scheme, host: host, rest: r.rest, from: r.Request}
+	p.prefix = strings.TrimSuffix(r.URL.EscapedPath(), r.rest)
+	proxy := httputil.ReverseProxy{Rewrite: p.rewrite, ModifyResponse: p.answered, Transport: h.podTransport(),
+		ErrorLog:     log.New(io.Discard, "", 0), // what goes wrong is answered, or cuts the connection
+		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, e error) { err = e }}
+	proxy.ServeHTTP(flushing{w}, r.WithContext(ctx))
+	if err != nil {
+		return status(http.StatusServiceUnavailable, "ServiceUnavailable",
+			fmt.Sprintf("error trying to reach pod %q at %s: %v", name, host, err))
+	}
+	return nil
+}
+
+// splitProxyName reads what stands in the place of a pod's name: web, web:8080 or https:web:8443.
+func splitProxyName(s string) (scheme, name, port string, err error) {
+	parts := strings.Split(s, ":")
+	switch len(parts) {
+	case 1:
+		return "http", parts[0], "", nil
+	case 2:
+		return "http", parts[0], parts[1], nil
+	case 3:
+		if scheme = parts[0]; scheme == "" {
+			scheme = "http"
+		}
+		if scheme == "http" || scheme == "https" {
+			return scheme, parts[1], parts[2], nil
+		}
+	}
+	return "", "", "", badRequest("invalid pod request %q: it is NAME, NAME:PORT or SCHEME:NAME:PORT, with the scheme http or https", s)
+}
+
+// proxyHost is the address of a port of a pod: by number, by name, or the first one that the pod declares.
+func proxyHost(pod *corev1.Pod, scheme, port string) (string, error) {
+	var declared []corev1.ContainerPort
+	for _, c := range pod.Spec.Containers {
+		declared = append(declared, c.Ports...)
+	}
+	if port == "" && len(declared) > 0 {
+		port = strconv.Itoa(int(declared[0].ContainerPort))
+	}
+	if i := slices.IndexFunc(declared, func(p corev1.ContainerPort) bool { return p.Name == port }); port != "" && i >= 0 {
+		port = strconv.Itoa(int(declared[i].ContainerPort))
+	}
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[scheme]
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return "", badRequest("pod %q has no port %q", pod.Name, port)
+	}
+	addr, err := netip.ParseAddr(pod.Status.PodIP)
+	switch {
+	case pod.Status.PodIP == "":
+		return "", status(http.StatusServiceUnavailable, "ServiceUnavailable",
+			fmt.Sprintf("pod %q has no address: its phase is %s", pod.Name, pod.Status.Phase))
+	case err != nil || addr.IsLoopback() || addr.IsUnspecified() || addr.IsMulticast() || addr.IsLinkLocalUnicast():
+		// The address is what a node says of its pod: it must not lead to the server itself.
+		return "", badRequest("address not allowed: %s", pod.Status.PodIP)
+	}
+	return net.JoinHostPort(addr.String(), port), nil
+}
+
+// podTransport makes connections that serve one request. A pod's certificate names nobody that could be checked.
+func (h *handler) podTransport() *http.Transport {
+	return &http.Transport{DialContext: h.dialPod, DisableKeepAlives: true, DisableCompression: true,
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+}
+
+// podRequest is a request on its way to a pod.
+type podRequest struct {
+	scheme, host string
+	rest         string // the path that the pod sees, as it was escaped
+	prefix       string // what stands before it on this server
+	from         *http.Request
+}
+
+func (p *podRequest) rewrite(to *httputil.ProxyRequest) {
+	to.SetXForwarded()
+	to.Out.Header.Set("X-Forwarded-Uri", p.from.URL.EscapedPath())
+	to.Out.Header.Del("Authorization") // it is for this server, and would be the pod's to use
+	to.Out.Host = ""
+	u := to.Out.URL
+	u.Scheme, u.Host, u.RawPath = p.scheme, p.host, p.rest
+	u.Path, _ = url.PathUnescape(p.rest) // find has done it before
+	if u.Path == "" {
+		u.Path, u.RawPath = "/", ""
+	}
+}
+
+// answered leads a redirect to the pod itself back through this server.
+func (p *podRequest) answered(answer *http.Response) error {
+	location := answer.Header.Get("Location")
+	u, err := url.Parse(location)
+	if location == "" || err != nil {
+		return nil //nolint:nilerr // not ours to judge
+	}
+	if u.Host != "" && u.Host != p.host && u.Host != p.from.Host || !strings.HasPrefix(u.Path, "/") || strings.HasPrefix(u.EscapedPath(), p.prefix+"/") {
+		return nil
+	}
+	to := p.prefix + u.EscapedPath()
+	if u.RawQuery != "" {
+		to += "?" + u.RawQuery
+	}
+	if f := u.EscapedFragment(); f != "" {
+		to += "#" + f
+	}
+	answer.Header.Set("Location", to)
+	return nil
+}
+
+// flushing sends every piece at once, and gives each its own time.
+type flushing struct{ *response }
+
+func (f flushing) Write(p []byte) (int, error) {
+	f.extend()
+	n, err := f.response.Write(p)
+	if err == nil {
+		err = f.flush()
+	}
+	return n, err
+}
+
+// cutProxy takes what a pod is asked for off a path, so that it is not read as one of ours. It must lead nowhere but
+// down, for those in between who clean paths.
+func cutProxy(path string) (ours, rest string, ok bool) {
+	parts := strings.SplitN(strings.TrimPrefix(path, "/"), "/", 8) // api v1 namespaces X pods Y proxy REST
+	if len(parts) < 8 || parts[0] != "api" || parts[2] != "namespaces" || parts[4] != "pods" || parts[6] != "proxy" {
+		return path, "", true
+	}
+	rest = "/" + parts[7]
+	decoded, err := url.PathUnescape(rest)
+	up := slices.ContainsFunc(strings.Split(decoded, "/"), func(s string) bool { return s == "." || s == ".." })
+	return strings.TrimSuffix(path, rest), rest, err == nil && !up
+}
