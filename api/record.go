@@ -159,7 +159,7 @@ func (r *Recorder) remove(e *eventEntry) {
 func (r *Recorder) Run(ctx context.Context) error {
 	const firstRetry, longestRetry = time.Second, 30 * time.Second
 	retry := firstRetry
-	timer := time.NewTimer(0)
+	timer := time.NewTimer(longestRetry) // what came before Run has left its mark in wake
 	defer timer.Stop()
 	for {
 		select {

@@ -148,7 +148,7 @@ func loop(ctx context.Context, w *World, nodes, pods <-chan struct{}, pass func(
 	if !w.ready(ctx) {
 		return nil
 	}
-	timer := time.NewTimer(0)
+	timer := time.NewTimer(pass(ctx, time.Now()))
 	defer timer.Stop()
 	for {
 		select {

@@ -210,6 +210,14 @@ func (b *testBoard) running(pod string) int {
 	if len(pids) == 0 {
 		b.t.Fatalf("no process of %s", pod)
 	}
+	// A container runs from the moment it is let go, a little before its program has taken the place of its beginning.
+	b.eventually(pod+" runs its own program", func() error {
+		environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pids[0]))
+		if bytes.Contains(environ, []byte("_LIBCONTAINER_")) {
+			return errors.New("still beginning")
+		}
+		return err
+	})
 	return pids[0]
 }
 

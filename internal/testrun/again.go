@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -17,10 +18,17 @@ var (
 	neverChance = regexp.MustCompile(`^(WARNING: DATA RACE|panic: |fatal error: |SIG[A-Z]+: |\*\*\* Test killed)`)
 )
 
+// A fault on the stack of Go's own scheduler, in a synctest bubble: under the race detector the runtime shares one race
+// context between all threads that run timers of a bubble (runtime.(*timer).unlockAndRun, Go 1.26).
+var goFault = regexp.MustCompile(`^goroutine 0 .*synctest bubble`)
+
 // Again reads what the tests of a package that failed have printed, and names those whose failure may be the machine's:
 // a starved process, a late timer. A package that raced, panicked, hung, failed as a whole or in many tests gives none.
 func Again(output []string) []string {
 	var tests []string
+	if slices.ContainsFunc(output, goFault.MatchString) {
+		return []string{"Test.*"}
+	}
 	for _, line := range output {
 		if neverChance.MatchString(line) {
 			return nil

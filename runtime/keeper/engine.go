@@ -39,9 +39,10 @@ type Engine struct {
 	watch map[*watcher]bool
 	execs uint64 // commands run so far; names them
 
-	quit chan struct{}  // closed when Run ends
-	ops  sync.WaitGroup // calls under way
-	wg   sync.WaitGroup // goroutines that follow containers
+	adopted chan struct{}  // closed when Run has taken over what an earlier keeper left
+	quit    chan struct{}  // closed when Run ends
+	ops     sync.WaitGroup // calls under way
+	wg      sync.WaitGroup // goroutines that follow containers
 }
 
 var _ runtime.Engine = (*Engine)(nil)
@@ -71,7 +72,7 @@ func NewEngine(cfg Config) (*Engine, error) {
 		budgets: budgets{log: cfg.log()},
 		slots:   make(chan struct{}, max(2, goruntime.NumCPU())),
 		pod:     map[string]podRecord{}, con: map[string]*container{}, watch: map[*watcher]bool{},
-		quit: make(chan struct{})}, nil
+		adopted: make(chan struct{}), quit: make(chan struct{})}, nil
 }
 
 // Run adopts what an earlier keeper left and follows all containers until ctx ends. It ends none of them.
@@ -89,6 +90,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	e.mu.Lock()
 	e.info, e.ready = info, true
 	e.mu.Unlock()
+	close(e.adopted)
 	if e.cfg.Ready != nil {
 		e.cfg.Ready()
 	}

@@ -2,13 +2,17 @@ package keeper
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"ledge/runtime"
 )
@@ -112,4 +116,36 @@ func FuzzReceive(f *testing.F) {
 			t.Errorf("a frame of %d bytes was read", size)
 		}
 	})
+}
+
+// TestParkWaits: a brain that is there before the containers have been adopted is not heard before that.
+func TestParkWaits(t *testing.T) {
+	e, err := NewEngine(Config{RunDir: t.TempDir(), Runner: newShellRunner(), BootID: "boot", Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	brain, keeper := pair(t)
+	s := &server{e: e, log: e.log}
+	running.Go(func() { s.park(ctx, keeper) })
+	if err := send(brain, parkFrame{Synced: true}); err != nil {
+		t.Fatal(err)
+	}
+	var fr parkFrame
+	_ = brain.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+	if _, err := receiveFile(brain, &fr); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatalf("before it is ready: %+v %v", fr, err)
+	}
+	running.Go(func() {
+		if err := e.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	_ = brain.SetReadDeadline(time.Now().Add(time.Minute))
+	if _, err := receiveFile(brain, &fr); err != nil || !fr.Synced {
+		t.Errorf("%+v %v", fr, err)
+	}
 }

@@ -226,8 +226,14 @@ func (s *server) watch(ctx context.Context, c *net.UnixConn) {
 	})
 }
 
-// park has a brain hold the files of containers.
+// park has a brain hold the files of containers. What it gives back belongs to containers that have been adopted: a
+// terminal that came earlier would find nobody, and the brain would be told to let it go too.
 func (s *server) park(ctx context.Context, c *net.UnixConn) {
+	select {
+	case <-s.e.adopted:
+	case <-ctx.Done():
+		return
+	}
 	_ = c.SetReadDeadline(time.Now().Add(requestWithin))
 	for {
 		var fr parkFrame
