@@ -54,6 +54,7 @@ type eventEntry struct {
 	key         eventKey
 	ref         corev1.ObjectReference
 	message     string
+	annotations map[string]string
 	count       int32
 	first, last time.Time
 	written     string    // name of the Event, once there is one
@@ -88,8 +89,13 @@ func (r *Recorder) Eventf(object Object, eventType, reason, format string, args 
 
 // EventOn records an event on whatever ref names, such as one container of a pod by FieldPath.
 func (r *Recorder) EventOn(ref corev1.ObjectReference, eventType, reason, message string) {
+	r.Annotated(ref, nil, eventType, reason, message)
+}
+
+// Annotated is EventOn with annotations, which programs can read more easily than the message.
+func (r *Recorder) Annotated(ref corev1.ObjectReference, annotations map[string]string, eventType, reason, message string) {
 	r.mu.Lock()
-	r.add(ref, eventType, reason, clip(message, eventMessageMax), time.Now())
+	r.add(ref, eventType, reason, clip(message, eventMessageMax), time.Now()).annotations = annotations
 	r.mu.Unlock()
 	select {
 	case r.wake <- struct{}{}:
@@ -97,7 +103,7 @@ func (r *Recorder) EventOn(ref corev1.ObjectReference, eventType, reason, messag
 	}
 }
 
-func (r *Recorder) add(ref corev1.ObjectReference, eventType, reason, message string, now time.Time) {
+func (r *Recorder) add(ref corev1.ObjectReference, eventType, reason, message string, now time.Time) *eventEntry {
 	k := eventKey{namespace: ref.Namespace, kind: ref.Kind, name: ref.Name, fieldPath: ref.FieldPath, uid: ref.UID,
 		eventType: eventType, reason: reason}
 	if seen := r.similar[k]; slices.Contains(seen, message) {
@@ -124,6 +130,7 @@ func (r *Recorder) add(ref corev1.ObjectReference, eventType, reason, message st
 	}
 	e.ref, e.message, e.last = ref, message, now
 	e.count++
+	return e
 }
 
 func clip(s string, most int) string {
@@ -285,7 +292,7 @@ func (r *Recorder) write(ctx context.Context, e *eventEntry) (name string, err e
 
 func (r *Recorder) event(e *eventEntry, namespace, name string) *corev1.Event {
 	return &corev1.Event{
-		ObjectMeta:          metav1.ObjectMeta{Namespace: namespace, Name: name},
+		ObjectMeta:          metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: e.annotations},
 		InvolvedObject:      e.ref,
 		Type:                e.key.eventType,
 		Reason:              e.key.reason,

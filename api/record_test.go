@@ -144,6 +144,16 @@ func TestEventFields(t *testing.T) {
 	})
 }
 
+func TestEventAnnotations(t *testing.T) { // N-6.32
+	recording(t, func(s *eventServer, r *Recorder) {
+		r.Annotated(corev1.ObjectReference{Kind: "Pod", Namespace: "ns", Name: "p"}, map[string]string{"starved_resource": "memory"}, corev1.EventTypeWarning, "Evicted", "m")
+		synctest.Wait()
+		if e := s.only(t); e.Annotations["starved_resource"] != "memory" || e.Message != "m" {
+			t.Errorf("event %+v", e)
+		}
+	})
+}
+
 // TestEventsAggregate: N-11.39. The count is exact in the end, and the writes are few.
 func TestEventsAggregate(t *testing.T) {
 	recording(t, func(s *eventServer, r *Recorder) {

@@ -26,6 +26,12 @@ func (h *Host) Filesystem(path string) (Filesystem, error) {
 		Inodes: int64(st.Files), InodesFree: int64(st.Ffree), Type: int64(uint32(st.Type))}, nil
 }
 
+// Apart says whether two directories are on different file systems (N-6.17).
+func Apart(a, b string) bool {
+	var x, y unix.Stat_t
+	return unix.Stat(a, &x) == nil && unix.Stat(b, &y) == nil && x.Dev != y.Dev
+}
+
 const (
 	exfatMagic = 0x2011bab0
 	ntfsMagic  = 0x5346544e

@@ -9,6 +9,7 @@ import (
 
 	"ledge/api"
 	"ledge/node/podstate"
+	"ledge/node/pressure"
 )
 
 // nodeReadWithin bounds the look at the Node's labels and taints: a pod must not wait for an API that does not answer.
@@ -32,7 +33,10 @@ func (w *worker) admission(ctx context.Context, in podstate.Input) (why *podstat
 	case !turn:
 		return nil, true
 	}
-	refused := a.admit(pod)
+	refused := a.admitShort(pod)
+	if refused == nil {
+		refused = a.admit(pod)
+	}
 	if a.closed() != "" { // N-5.30
 		refused = &refusal{"NodeShutdown", "Pod was rejected as the node is shutting down."}
 	}
@@ -59,6 +63,17 @@ func (w *worker) admission(ctx context.Context, in podstate.Input) (why *podstat
 		return nil, false
 	}
 	return a.turnAway(pod, refused), false
+}
+
+// admitShort turns away what would make it worse (N-6.35).
+func (a *Agent) admitShort(pod *corev1.Pod) *refusal {
+	if isCritical(pod) {
+		return nil
+	}
+	if why := pressure.Admit(pod, a.shortOf()); why != "" {
+		return &refusal{Evicted, why}
+	}
+	return nil
 }
 
 // turnOf: nobody older waits for the board's word. Called with the lock held.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"ledge/images"
+	"ledge/node/pressure"
 	"ledge/node/stats"
 )
 
@@ -13,6 +14,7 @@ func (a *Agent) metricsText() []byte {
 	t := &stats.Text{}
 	a.pullMetrics(t)
 	a.shutdownMetrics(t)
+	a.evictionMetrics(t)
 	return []byte(t.String())
 }
 
@@ -67,4 +69,17 @@ func (a *Agent) pullMetrics(t *stats.Text) {
 	count("ledge_image_pull_bytes_total", "Bytes of layers downloaded from registries.", float64(c.Bytes))
 	count("ledge_image_garbage_collected_bytes_total", "Bytes freed by removing unused images and downloads that were given up.",
 		float64(c.Collected.Bytes+c.Collected.Parts))
+}
+
+// evictionMetrics of N-6.37: how many pods had to go for each signal.
+func (a *Agent) evictionMetrics(t *stats.Text) {
+	const name = "kubelet_evictions"
+	t.Head(name, "counter", "[ALPHA] Cumulative number of pod evictions by eviction signal")
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, s := range pressure.Signals {
+		if n := a.evictions[s]; n > 0 {
+			t.Line(name, float64(n), "eviction_signal", string(s))
+		}
+	}
 }

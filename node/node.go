@@ -27,6 +27,7 @@ import (
 	"ledge/lease"
 	"ledge/network"
 	"ledge/node/podstate"
+	"ledge/node/pressure"
 	"ledge/node/probe"
 	"ledge/node/stats"
 	"ledge/node/volume"
@@ -91,6 +92,8 @@ type Recorder interface {
 	Event(object api.Object, eventType, reason, message string)
 	// EventOn speaks of a part of an object, such as one container of a pod.
 	EventOn(ref corev1.ObjectReference, eventType, reason, message string)
+	// Annotated is EventOn with annotations.
+	Annotated(ref corev1.ObjectReference, annotations map[string]string, eventType, reason, message string)
 }
 
 // Agent runs the pods of one board.
@@ -118,6 +121,9 @@ type Agent struct {
 	groupsCh    chan struct{}                     // poked when what pods stand in should be bounded anew
 	known       chan struct{}                     // closed when the API has been seen to have the Node
 	looked      chan struct{}                     // closed when the board has been looked at once
+	weighed     chan struct{}                     // closed when it has been decided once what the board is short of
+	short       map[corev1.NodeConditionType]bool // what it is short of
+	evictions   map[pressure.Signal]int64         // since the start
 	met         chan struct{}                     // closed when the engine has been reached once
 }
 
@@ -136,6 +142,7 @@ func New(cfg Config) (*Agent, error) {
 	if cfg.Name == "" || cfg.Client == nil || cfg.Engine == nil || cfg.Images == nil || cfg.Network == nil || cfg.Board == nil {
 		return nil, errors.New("node: Name, Client, Engine, Images, Network and Board are required")
 	}
+	cfg.Status.Eviction = cfg.Status.Eviction.WithDefaults()
 	vols, err := volume.New(cfg.DataDir, cfg.RunDir)
 	if err != nil {
 		return nil, err
@@ -143,7 +150,7 @@ func New(cfg Config) (*Agent, error) {
 	sel := api.Selection{Fields: fields.OneTermEqualSelector("spec.nodeName", cfg.Name)}
 	a := &Agent{cfg: cfg, volumes: vols, prober: probe.New(cfg.Engine, cfg.Version), pods: api.NewView[*corev1.Pod](cfg.Client, api.Pods, sel),
 		workers: map[types.UID]*worker{}, holds: map[types.UID]corev1.ResourceList{}, blocks: map[types.UID]runtime.IDRange{}, statusCh: make(chan struct{}, 1),
-		groupsCh: make(chan struct{}, 1), mirrorCh: make(chan struct{}, 1), statics: newStatics(cfg), known: make(chan struct{}), looked: make(chan struct{}), met: make(chan struct{}),
+		groupsCh: make(chan struct{}, 1), mirrorCh: make(chan struct{}, 1), statics: newStatics(cfg), known: make(chan struct{}), looked: make(chan struct{}), weighed: make(chan struct{}), evictions: map[pressure.Signal]int64{}, met: make(chan struct{}),
 		engine: engineView{downSince: time.Now()}}
 	a.statics.complain = a.nodeWarning
 	a.sources, a.tokens = newSources(cfg.Client, a.sourceChanged), newTokens(cfg.Client)
@@ -157,6 +164,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.followEngine(ctx) })
 	g.Go(func() error { return a.sources.Run(ctx) })
 	g.Go(func() error { return a.boundVolumes(ctx) })
+	g.Go(func() error { return a.relieve(ctx) })
 	g.Go(func() error { return a.postStatus(ctx) })
 	g.Go(func() error { return a.reconcile(ctx, g) })
 	g.Go(func() error { return a.renewLease(ctx) })

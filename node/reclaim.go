@@ -2,62 +2,139 @@ package node
 
 import (
 	"context"
-	"fmt"
+	"errors"
+	"io/fs"
 	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"ledge/images"
+	"ledge/node/pressure"
+	"ledge/node/stats"
 )
 
-// reclaim removes unused images while the board is short of disk, before any pod would have to go (N-6.23, pain 12).
-type reclaim struct {
-	last    time.Time
-	grumble grumble
+// free removes what nobody needs, the least missed first, until the board is not short any more (N-6.23, pain 12): old
+// parts of logs, the files of containers that have ended, unused images. It gives what is to be seen afterwards. For
+// memory and process numbers there is nothing to remove.
+func (e *evictor) free(ctx context.Context, s pressure.Signal, seen pressure.Readings, layout pressure.Layout) (pressure.Readings, pressure.Layout) {
+	if !s.Disk() {
+		return seen, layout
+	}
+	steps := []func(context.Context) (freed bool, err error){e.a.dropFullLogs, e.dropEnded, e.dropImages}
+	if layout == pressure.ImageDisk {
+		steps = steps[1:] // what stands on the disk of images
+		if s == pressure.NodeFSAvailable || s == pressure.NodeFSInodesFree {
+			steps = []func(context.Context) (bool, error){e.a.dropFullLogs}
+		}
+	}
+	var errs []error
+	for _, step := range steps {
+		freed, err := step(ctx)
+		errs = append(errs, err)
+		if !freed || ctx.Err() != nil {
+			continue
+		}
+		for _, wait := range []time.Duration{0, freedWithin} {
+			select {
+			case <-ctx.Done():
+				return seen, layout
+			case <-time.After(wait):
+			}
+			if now, l, err := e.look(); err == nil {
+				seen, layout = now, l
+			}
+			if !pressure.Short(e.all, seen) {
+				return seen, layout
+			}
+		}
+	}
+	if ctx.Err() == nil {
+		e.dirty.about("cannot remove everything that nobody needs although the disk is nearly full", errors.Join(errs...))
+	}
+	return seen, layout
 }
 
-// reclaimEach is how long the disk is left alone after it: what was freed shows only then.
-const reclaimEach = 30 * time.Second
+// dropFullLogs removes the parts of logs that were full and set aside. What a container writes now, and what one before
+// it wrote last, stays.
+func (a *Agent) dropFullLogs(ctx context.Context) (freed bool, err error) {
+	err = filepath.WalkDir(filepath.Join(a.cfg.DataDir, "logs"), func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, os.ErrNotExist):
+			return nil
+		case err != nil:
+			return err
+		}
+		if _, part, ok := strings.Cut(d.Name(), ".log."); !ok || part == "" || !d.Type().IsRegular() {
+			return nil
+		}
+		freed = true
+		return os.Remove(path)
+	})
+	if freed {
+		slog.Warn("disk nearly full, old parts of logs removed")
+	}
+	return freed, err
+}
 
-func (r *reclaim) run(ctx context.Context, store images.Store, now time.Time) {
-	c, ok := store.(images.Collector)
-	if !ok || !r.last.IsZero() && now.Sub(r.last) < reclaimEach {
-		return
+// dropEnded removes what ended containers have written. Their records and logs stay, for those who ask what happened.
+func (e *evictor) dropEnded(ctx context.Context) (freed bool, err error) {
+	var errs []error
+	for _, id := range e.a.endedContainers() {
+		if e.bare[id] {
+			continue
+		}
+		if err := e.a.cfg.Images.Unmount(ctx, id); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		e.bare[id], freed = true, true
 	}
-	r.last = now
+	return freed, errors.Join(errs...)
+}
+
+// dropImages removes every image that no container stands on, but those that were imported or pinned.
+func (e *evictor) dropImages(ctx context.Context) (freed bool, err error) {
+	c, ok := e.a.cfg.Images.(images.Collector)
+	if !ok {
+		return false, nil
+	}
 	out, err := c.Collect(ctx, true)
-	if ctx.Err() == nil {
-		r.grumble.about("cannot remove unused images although the disk is nearly full", err)
-	}
 	if out.Images > 0 || out.Parts > 0 {
 		slog.Warn("disk nearly full, unused images removed", "images", out.Images, "bytes", out.Bytes+out.Parts)
 	}
+	return out.Images > 0 || out.Parts > 0, err
 }
 
-// collectEach is how often unused images are looked for without any need (N-6.24).
-const collectEach = 5 * time.Minute
-
-// collectImages removes from time to time images that nobody has used for long, and others while the disk is too full.
-func (a *Agent) collectImages(ctx context.Context) error {
-	c, ok := a.cfg.Images.(images.Collector)
-	if !ok {
-		return nil
+// filesOf measures what the files of a pod take.
+func (a *Agent) filesOf(p stats.Pod) (*pressure.Usage, error) {
+	at := a.places(p)
+	out := &pressure.Usage{}
+	count := func(to *pressure.Files, dir string) (int64, error) {
+		d, err := stats.DiskUsage(dir)
+		*to = to.Plus(pressure.Files{Bytes: d.Bytes, Inodes: d.Inodes})
+		return d.Bytes, err
 	}
-	tick := time.NewTicker(collectEach)
-	defer tick.Stop()
-	var trouble grumble
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
+	for _, c := range p.Containers {
+		var root, logs int64
+		var err error
+		if dir := at.Rootfs[c.Name]; dir != "" {
+			if root, err = count(&out.Rootfs, dir); err != nil {
+				return nil, err
+			}
 		}
-		out, err := c.Collect(ctx, false)
-		if ctx.Err() == nil {
-			trouble.about("cannot remove unused images", err)
+		if logs, err = count(&out.Logs, at.Logs[c.Name]); err != nil {
+			return nil, err
 		}
-		if out.Short > 0 {
-			a.nodeWarning("FreeDiskSpaceFailed", fmt.Sprintf("Failed to garbage collect required amount of images. Attempted to free %d bytes, "+
-				"but only found %d bytes eligible to free.", out.Bytes+out.Short, out.Bytes))
+		out.Containers = append(out.Containers, pressure.ContainerUsage{Name: c.Name, Storage: root + logs})
+	}
+	for _, dir := range at.Volumes {
+		if _, err := count(&out.Volumes, dir); err != nil {
+			return nil, err
 		}
 	}
+	return out, nil
 }

@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
-	"ledge/node/pressure"
 	"ledge/node/volume"
 )
 
@@ -66,14 +65,12 @@ type poster struct {
 	a             *Agent
 	began         time.Time
 	registered    bool
-	pressure      pressure.State
 	lastSent      time.Time
 	delay         time.Duration // on top of the report period (N-2.13)
 	ready         bool
 	unschedulable *bool // as last seen
 	grumble       grumble
 	noAddress     grumble
-	reclaim       reclaim
 	wrong         error // a configuration that this board cannot have: the agent ends
 }
 
@@ -85,9 +82,13 @@ func (a *Agent) postStatus(ctx context.Context) error {
 	if cfg.MaxPods == 0 {
 		cfg.MaxPods = 110
 	}
-	cfg.Eviction = cfg.Eviction.WithDefaults()
 	p := &poster{a: a, began: time.Now()}
 	begin := time.Now()
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-a.weighed:
+	}
 	for {
 		rest := time.Duration(float64(cfg.UpdateEvery) * (1 + 0.04*rand.Float64())) // N-2.11
 		if err := p.sync(ctx); ctx.Err() == nil {
@@ -180,13 +181,7 @@ func (p *poster) look(ctx context.Context) (facts, error) {
 	now := time.Now()
 	f := facts{name: a.cfg.Name, sample: sample, cfg: a.cfg.Status, reg: a.cfg.Registration, version: a.cfg.Version,
 		engine: "libcontainer://Unknown", now: now}
-	policy := f.cfg.Eviction
-	var found pressure.Verdict
-	p.pressure, found = policy.Step(p.pressure, policy.All(pressure.OneDisk, false), sample.readings(now), now)
-	f.pressure = found.Conditions
-	if f.pressure[corev1.NodeDiskPressure] {
-		p.reclaim.run(ctx, a.cfg.Images, now)
-	}
+	f.pressure = a.shortOf()
 	if info, err := a.cfg.Engine.Info(ctx); err == nil {
 		f.engine = info.Name + "://" + info.Version
 	}

@@ -345,6 +345,10 @@ func (e *playedEvents) EventOn(ref corev1.ObjectReference, eventType, reason, me
 	e.note(ref.Name, eventType, reason, message)
 }
 
+func (e *playedEvents) Annotated(ref corev1.ObjectReference, annotations map[string]string, eventType, reason, message string) {
+	e.note(ref.Name, eventType, reason, fmt.Sprint(message, annotations))
+}
+
 func (e *playedEvents) note(name, eventType, reason, message string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

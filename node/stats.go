@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"log/slog"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
+	"ledge/node/pressure"
 	"ledge/node/stats"
 	"ledge/runtime"
 )
@@ -31,9 +33,7 @@ func (a *Agent) measure(ctx context.Context) error {
 	}
 	rest := statsFirst
 	for {
-		if info, err := a.cfg.Engine.Info(ctx); err == nil {
-			a.cfg.Stats.Read(time.Now(), info.CgroupVersion, info.CgroupRoot, a.statsPods())
-		}
+		a.readStats()
 		select {
 		case <-ctx.Done():
 			return nil
@@ -41,6 +41,37 @@ func (a *Agent) measure(ctx context.Context) error {
 		}
 		rest = statsEvery
 	}
+}
+
+// readStats measures the pods now; while the engine is away, what was measured last must do.
+func (a *Agent) readStats() stats.Pass {
+	a.mu.Lock()
+	info := a.engine.info
+	a.mu.Unlock()
+	if info.CgroupVersion == 0 {
+		return a.cfg.Stats.Last()
+	}
+	return a.cfg.Stats.Read(time.Now(), info.CgroupVersion, info.CgroupRoot, a.statsPods())
+}
+
+// podMemory is what is left of the memory that all pods may have together (N-6.1, N-6.5). Page cache that the kernel could
+// take back is left, as in the board's own figure.
+func (a *Agent) podMemory(now time.Time) (pressure.Reading, bool) {
+	a.mu.Lock()
+	info := a.engine.info
+	a.mu.Unlock()
+	if a.cfg.Stats == nil || info.CgroupVersion == 0 {
+		return pressure.Reading{}, false
+	}
+	m, limit, ok := a.cfg.Stats.Group(info.CgroupVersion, path.Join("/", info.CgroupRoot, allPods))
+	if !ok {
+		return pressure.Reading{}, false
+	}
+	used := m.Needed
+	if a.cfg.Status.WorkingSet {
+		used = m.WorkingSet
+	}
+	return pressure.Reading{Available: limit - used, Capacity: limit, At: now}, true
 }
 
 // statsPods are the pods that stand on this board.

@@ -25,6 +25,7 @@ type StatusConfig struct {
 	KubeReserved  corev1.ResourceList
 	SysReserved   corev1.ResourceList
 	Eviction      pressure.Policy
+	WorkingSet    bool // memory in use is what Kubernetes calls so, page cache in use included
 }
 
 // Board is what the agent asks of the machine it runs on.
@@ -46,6 +47,7 @@ type Sample struct {
 	MemoryAvailable int64
 	SwapTotal       int64
 	NodeFS, ImageFS Filesystem
+	ImageDisk       bool // images have a disk of their own
 	PIDMax, PIDUsed int64
 	Addresses       []netip.Addr // usable ones, the default route's first
 	HugePages       map[string]int64
@@ -65,10 +67,23 @@ func (s Sample) readings(now time.Time) pressure.Readings {
 	put(pressure.MemoryAvailable, s.MemoryAvailable, s.MemoryTotal)
 	put(pressure.NodeFSAvailable, s.NodeFS.Available, s.NodeFS.Capacity)
 	put(pressure.NodeFSInodesFree, s.NodeFS.InodesFree, s.NodeFS.Inodes)
+	containers := s.NodeFS
+	if s.layout() == pressure.ImageDisk {
+		containers = s.ImageFS
+	}
+	put(pressure.ContainerFSAvailable, containers.Available, containers.Capacity)
+	put(pressure.ContainerFSInodesFree, containers.InodesFree, containers.Inodes)
 	put(pressure.ImageFSAvailable, s.ImageFS.Available, s.ImageFS.Capacity)
 	put(pressure.ImageFSInodesFree, s.ImageFS.InodesFree, s.ImageFS.Inodes)
 	put(pressure.PIDAvailable, s.PIDMax-s.PIDUsed, s.PIDMax)
 	return out
+}
+
+func (s Sample) layout() pressure.Layout {
+	if s.ImageDisk {
+		return pressure.ImageDisk
+	}
+	return pressure.OneDisk
 }
 
 // facts is everything a status is made of.

@@ -263,6 +263,7 @@ func (c fileConfig) status() (node.StatusConfig, error) {
 	if out.SysReserved, err = reserved(c.SystemReserved); err != nil {
 		return out, err
 	}
+	out.WorkingSet = c.EvictionMemorySignal == workingSet
 	out.Eviction, _, err = c.evictionKeys.policy()
 	return out, err
 }

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,13 +21,21 @@ type evictionKeys struct {
 	EvictionMaxPodGracePeriod        int32             `json:"evictionMaxPodGracePeriod,omitempty"`
 	EvictionPressureTransitionPeriod metav1.Duration   `json:"evictionPressureTransitionPeriod,omitempty"`
 	MergeDefaultEvictionSettings     *bool             `json:"mergeDefaultEvictionSettings,omitempty"`
+	// EvictionMemorySignal says what memory.available is: MemAvailable (default) is the kernel's word, WorkingSet what a
+	// kubelet reckons. Ledge's own key.
+	EvictionMemorySignal string `json:"evictionMemorySignal,omitempty"`
 }
 
 func (k evictionKeys) policy() (pressure.Policy, []string, error) {
+	if !slices.Contains([]string{"", "MemAvailable", workingSet}, k.EvictionMemorySignal) {
+		return pressure.Policy{}, nil, fmt.Errorf("evictionMemorySignal: %q is neither MemAvailable nor WorkingSet", k.EvictionMemorySignal)
+	}
 	return pressure.Parse(pressure.Settings{Hard: k.EvictionHard, Soft: k.EvictionSoft, SoftGrace: k.EvictionSoftGracePeriod,
 		MinReclaim: k.EvictionMinimumReclaim, Bare: k.MergeDefaultEvictionSettings != nil && !*k.MergeDefaultEvictionSettings,
 		Transition: k.EvictionPressureTransitionPeriod.Duration, MaxPodGrace: int64(k.EvictionMaxPodGracePeriod)})
 }
+
+const workingSet = "WorkingSet"
 
 // evictionOpts are the same as flags.
 type evictionOpts struct {

@@ -53,6 +53,7 @@ func TestEvictionSettings(t *testing.T) { // N-6.8 to N-6.14
 		t.Errorf("a flag beats the file: %+v", p)
 	}
 	for want, bad := range map[string][]string{
+		"neither MemAvailable nor":       {"evictionMemorySignal: x\n"},
 		"unknown signal":                 {"evictionHard: {memory: 1Gi}\n"},
 		"grace period must be specified": {"evictionSoft: {memory.available: 1Gi}\n"},
 		`--eviction-hard: "memory.available>1Gi": write signal<value`: {"", "--eviction-hard", "memory.available>1Gi"},

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"path/filepath"
+
 	"ledge/host"
 	"ledge/node"
 )
@@ -10,6 +12,23 @@ type sampler struct {
 	host    *host.Host
 	dataDir string
 	bridge  string
+	// workingSet: memory in use is what Kubernetes calls so.
+	workingSet bool
+}
+
+var _ node.Glancer = (*sampler)(nil)
+
+// MemoryAvailable implements node.Glancer.
+func (s *sampler) MemoryAvailable() (available, total int64, err error) {
+	mem, err := s.host.Memory()
+	if err != nil {
+		return 0, 0, err
+	}
+	if !s.workingSet {
+		return mem.Available, mem.Total, nil
+	}
+	used, err := s.host.WorkingSet()
+	return mem.Total - used, mem.Total, err
 }
 
 // Sample implements node.Board.
@@ -22,7 +41,16 @@ func (s *sampler) Sample() (node.Sample, error) {
 	if err != nil {
 		return node.Sample{}, err
 	}
-	disk, err := s.host.Filesystem(s.dataDir) // objects, images, volumes and logs are all on this one
+	available, _, err := s.MemoryAvailable()
+	if err != nil {
+		return node.Sample{}, err
+	}
+	fs, err := s.filesystem(s.dataDir) // objects, volumes and logs
+	if err != nil {
+		return node.Sample{}, err
+	}
+	images := filepath.Join(s.dataDir, "images") // and writable layers
+	imageFS, err := s.filesystem(images)
 	if err != nil {
 		return node.Sample{}, err
 	}
@@ -34,9 +62,13 @@ func (s *sampler) Sample() (node.Sample, error) {
 	if err != nil {
 		return node.Sample{}, err
 	}
-	fs := node.Filesystem{Capacity: disk.Capacity, Available: disk.Available, Inodes: disk.Inodes, InodesFree: disk.InodesFree}
 	return node.Sample{Hostname: info.Hostname, MachineID: info.MachineID, SystemUUID: info.SystemUUID, BootID: info.BootID,
 		KernelVersion: info.KernelVersion, OSImage: info.OSImage, OS: info.OS, Arch: info.Arch, CPUs: int64(info.CPUs),
-		MemoryTotal: mem.Total, MemoryAvailable: mem.Available, SwapTotal: mem.SwapTotal, NodeFS: fs, ImageFS: fs,
+		MemoryTotal: mem.Total, MemoryAvailable: available, SwapTotal: mem.SwapTotal, NodeFS: fs, ImageFS: imageFS, ImageDisk: host.Apart(s.dataDir, images),
 		PIDMax: most, PIDUsed: used, Addresses: addrs, HugePages: s.host.HugePages()}, nil
+}
+
+func (s *sampler) filesystem(dir string) (node.Filesystem, error) {
+	disk, err := s.host.Filesystem(dir)
+	return node.Filesystem{Capacity: disk.Capacity, Available: disk.Available, Inodes: disk.Inodes, InodesFree: disk.InodesFree}, err
 }

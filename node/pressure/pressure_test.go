@@ -141,6 +141,26 @@ func TestOrder(t *testing.T) { // N-6.18, 9
 	}
 }
 
+func TestGlance(t *testing.T) {
+	l := newLooks(Policy{Thresholds: []Threshold{{Signal: MemoryAvailable, Below: Limit{Amount: 100 << 20}}}})
+	for _, c := range []struct {
+		available int64
+		news      bool
+		again     time.Duration
+	}{{1 << 30, false, GlanceEvery}, {200 << 20, false, GlanceEvery}, {200<<20 - 1, false, GlanceWhenIn}, {100<<20 - 1, true, GlanceWhenIn}} {
+		if news, again := News(l.all, l.state, mem(c.available)), GlanceAgain(l.all, mem(c.available)); news != c.news || again != c.again {
+			t.Errorf("%d available: %v %v", c.available, news, again)
+		}
+	}
+	l.look(0, mem(0))
+	if News(l.all, l.state, mem(0)) {
+		t.Error("what is known is no news")
+	}
+	if News(l.all, State{}, nil) || GlanceAgain(l.all, nil) != GlanceEvery {
+		t.Error("news out of nothing")
+	}
+}
+
 func TestConditionOfEachSignal(t *testing.T) { // N-6.1
 	for sig, cond := range Conditions {
 		v := newLooks(Policy{}).look(0, Readings{sig: {Available: 0, Capacity: 1 << 40}})

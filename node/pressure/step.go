@@ -82,3 +82,29 @@ func Short(all []Threshold, seen Readings) bool {
 	}
 	return false
 }
+
+// How often memory is glanced at between two looks.
+const (
+	GlanceEvery  = time.Second
+	GlanceWhenIn = 250 * time.Millisecond // a threshold is near
+)
+
+// News says whether a threshold is met that was not at the last look: then the next look shall not wait.
+func News(all []Threshold, s State, seen Readings) bool {
+	for _, t := range all {
+		if r, ok := seen[t.Signal]; ok && r.Capacity > 0 && t.Met(r) && s.MetSince(t).IsZero() {
+			return true
+		}
+	}
+	return false
+}
+
+// GlanceAgain is how long a glance is good for: less when there is less than twice what a threshold asks for.
+func GlanceAgain(all []Threshold, seen Readings) time.Duration {
+	for _, t := range all {
+		if r, ok := seen[t.Signal]; ok && r.Capacity > 0 && r.Available/2 < t.Below.Of(r.Capacity) {
+			return GlanceWhenIn
+		}
+	}
+	return GlanceEvery
+}

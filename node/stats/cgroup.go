@@ -73,7 +73,7 @@ func (r *reader) cpu(dir string) (time.Duration, bool) {
 // memory reads memory.stat once. The root cgroup of v2 has no memory.current: there the sum of its parts is taken.
 func (r *reader) memory(dir string) *Memory {
 	var m Memory
-	var anon, file, inactive int64
+	var anon, file, inactive, active int64
 	stat := r.file(r.path("memory", dir, "memory.stat"))
 	if stat == nil {
 		return nil
@@ -90,6 +90,12 @@ func (r *reader) memory(dir string) *Memory {
 			}
 		case "total_inactive_file":
 			inactive = n
+		case "active_file":
+			if r.v2 {
+				active = n
+			}
+		case "total_active_file":
+			active = n
 		case "pgfault", "total_pgfault":
 			m.PageFaults = n
 		case "pgmajfault", "total_pgmajfault":
@@ -112,7 +118,7 @@ func (r *reader) memory(dir string) *Memory {
 			m.SwapLimit = &n
 		}
 	}
-	m.RSS, m.WorkingSet = anon, max(0, m.Usage-inactive)
+	m.RSS, m.WorkingSet, m.Needed = anon, max(0, m.Usage-inactive), max(0, m.Usage-inactive-active)
 	return &m
 }
 

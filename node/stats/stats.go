@@ -44,6 +44,7 @@ type CPU struct {
 // Memory is in bytes. WorkingSet is what Kubernetes calls memory in use: without inactive file pages (N-6.4).
 type Memory struct {
 	Usage, WorkingSet, RSS  int64
+	Needed                  int64 // without any file pages: what cannot be had by dropping page cache
 	PageFaults, MajorFaults int64
 	Swap, SwapLimit         *int64
 }
@@ -144,6 +145,30 @@ func (c *Collector) Read(now time.Time, version int, root string, pods []Pod) Pa
 	c.buf = r.buf
 	c.last = out
 	return out
+}
+
+// unlimited is from where on a limit is none (N-6.5).
+const unlimited = 1 << 62
+
+// Group reads the memory of one cgroup now, and how much it may have; false where there is no limit, or no such cgroup.
+func (c *Collector) Group(version int, dir string) (m Memory, limit int64, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := reader{mount: c.cfg.Mount, proc: c.cfg.Proc, v2: version == 2, buf: c.buf}
+	defer func() { c.buf = r.buf }()
+	file := "memory.max"
+	if !r.v2 {
+		file = "memory.limit_in_bytes"
+	}
+	limit, ok = r.number(r.path("memory", dir, file)) // "max" is no number
+	if !ok || limit <= 0 || limit > unlimited {
+		return Memory{}, 0, false
+	}
+	found := r.memory(dir)
+	if found == nil {
+		return Memory{}, 0, false
+	}
+	return *found, limit, true
 }
 
 func (c *Collector) usage(r *reader, now time.Time, dir string, before map[string]mark) Usage {

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// memTotal is the machine's memory in MB.
+func memTotal(t *testing.T) (mb int64) {
+	t.Helper()
+	data, err := os.ReadFile("/proc/meminfo")
+	must(t, err)
+	if _, err := fmt.Sscanf(string(data), "MemTotal: %d kB", &mb); err != nil {
+		t.Fatal(err)
+	}
+	return mb >> 10
+}
+
+func (b *testBoard) condition(kind corev1.NodeConditionType) string {
+	b.t.Helper()
+	var n corev1.Node
+	must(b.t, json.Unmarshal([]byte(b.must("get", "node", b.name, "-o", "json")), &n))
+	for _, c := range n.Status.Conditions {
+		if c.Type == kind {
+			return string(c.Status)
+		}
+	}
+	return ""
+}
+
+// TestEviction: a pod that eats what all pods have together goes before the kernel has to choose, and in Kubernetes' words;
+// its neighbour, within what it asked for, notices nothing. Pods have 300 MB here, so that it matters to nobody else what
+// they do.
+func TestEviction(t *testing.T) { // N-6.15, N-6.25, N-6.32, N-6.33, N-6.35
+	b := newBoard(t)
+	b.configure(fmt.Sprintf("systemReserved: {memory: %dMi}\nevictionHard: {memory.available: 100Mi}\nevictionPressureTransitionPeriod: 3s\n", memTotal(t)-300))
+	b.serve()
+	b.importRough()
+	b.apply(strings.Replace(webPod, "image:", "resources: {requests: {memory: 64Mi}}\n    image:", 1))
+	web := b.running("web")
+	begun := time.Now()
+	b.apply(roughPod("eater", `"eat", "220"`, ""))
+	b.eventually("the eater is evicted", func() error {
+		if s := b.pod("eater").Status; s.Phase != corev1.PodFailed || s.Reason != "Evicted" {
+			return fmt.Errorf("%s %s %q", s.Phase, s.Reason, s.Message)
+		}
+		return nil
+	})
+	t.Logf("evicted %v after it was asked for", time.Since(begun).Round(100*time.Millisecond))
+	s := b.pod("eater").Status
+	if !strings.HasPrefix(s.Message, "The node was low on resource: memory. Threshold quantity: 100Mi, available: ") ||
+		!strings.Contains(s.Message, "Container main was using ") || !strings.HasSuffix(s.Message, ", request is 0, has larger consumption of memory. ") {
+		t.Errorf("message %q", s.Message)
+	}
+	for _, c := range s.ContainerStatuses {
+		if c.State.Terminated == nil || c.State.Terminated.Reason == "OOMKilled" {
+			t.Errorf("the kernel was faster: %+v", c.State)
+		}
+	}
+	if pids := b.processes("/kubepods/"); len(pids) != 1 || pids[0] != web {
+		t.Errorf("what runs is %v, want %d, which was there before", pids, web)
+	}
+	if out := b.must("get", "events"); contains(out, "EvictionThresholdMet") != nil || contains(out, "Evicted") != nil {
+		t.Errorf("events:\n%s", out)
+	}
+	b.eventually("the board is well again", func() error {
+		if got := b.condition(corev1.NodeMemoryPressure); got != "False" {
+			return errors.New("MemoryPressure is " + got)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,284 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"ledge/api"
+	"ledge/node/podstate"
+	"ledge/node/pressure"
+	"ledge/runtime"
+)
+
+// evictor watches what the board is short of, and answers: first with what nobody needs, then with one pod at a time,
+// looking again before the next.
+type evictor struct {
+	a      *Agent
+	policy pressure.Policy
+	all    []pressure.Threshold
+	state  pressure.State
+	bare   map[string]bool // ended containers whose files have been removed
+	blind  grumble
+	stuck  grumble
+	dirty  grumble
+}
+
+// Evicted is the reason of a pod that had to go.
+const Evicted = "Evicted"
+
+const (
+	// evictWithin is how long the next pod waits for the one before it to be gone (N-6.20).
+	evictWithin = 30 * time.Second
+	// freedWithin is how long a file system may take to own up to what was removed.
+	freedWithin = 2 * time.Second
+)
+
+// relieve takes a look every few seconds until ctx ends.
+func (a *Agent) relieve(ctx context.Context) error {
+	e := &evictor{a: a, policy: a.cfg.Status.Eviction, bare: map[string]bool{}}
+	for {
+		if e.pass(ctx) && ctx.Err() == nil {
+			continue
+		}
+		for next := time.Now().Add(pressure.MonitorPeriod); time.Now().Before(next); {
+			seen := e.glance()
+			if pressure.News(e.all, e.state, seen) {
+				break
+			}
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(min(pressure.GlanceAgain(e.all, seen), time.Until(next))):
+			}
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+	}
+}
+
+// Glancer is a Board that can tell its available memory at little cost: memory is used up faster than anything else.
+type Glancer interface {
+	MemoryAvailable() (available, total int64, err error)
+}
+
+// glance reads memory only.
+func (e *evictor) glance() pressure.Readings {
+	now := time.Now()
+	seen := pressure.Readings{}
+	if g, ok := e.a.cfg.Board.(Glancer); ok {
+		if n, total, err := g.MemoryAvailable(); err == nil {
+			seen[pressure.MemoryAvailable] = pressure.Reading{Available: n, Capacity: total, At: now}
+		}
+	}
+	if r, ok := e.a.podMemory(now); ok {
+		seen[pressure.AllocatableMemory] = r
+	}
+	return seen
+}
+
+// pass is one look and its answer (N-6.18). True: a pod has gone, look again at once.
+func (e *evictor) pass(ctx context.Context) bool {
+	seen, layout, err := e.look()
+	e.blind.about("cannot see what the board is short of; nothing is decided until it can be", err)
+	if err != nil { // N-6.21
+		e.weighed()
+		return false
+	}
+	e.all = e.policy.All(layout, !e.a.cfg.Resources.Unenforced)
+	var found pressure.Verdict
+	e.state, found = e.policy.Step(e.state, e.all, seen, time.Now())
+	e.publish(found)
+	e.weighed()
+	if len(found.Due) == 0 {
+		e.stuck.about("", nil)
+		clear(e.bare)
+		return false
+	}
+	t := found.Due[0]
+	what := t.Signal.Resource()
+	e.a.nodeEvent(corev1.EventTypeWarning, "EvictionThresholdMet", fmt.Sprintf("Attempting to reclaim %s", what))
+	if seen, layout = e.free(ctx, t.Signal, seen, layout); !pressure.Short(e.all, seen) || ctx.Err() != nil {
+		return false
+	}
+	for _, c := range pressure.Rank(t.Signal, layout, e.a.candidates(t.Signal)) {
+		if e.evict(ctx, t, seen[t.Signal], c) {
+			e.stuck.about("", nil)
+			return true
+		}
+	}
+	e.stuck.about("the board is short, and no pod is left that may be evicted", errors.New(string(what)), "signal", t.Signal)
+	return false
+}
+
+// look reads every signal.
+func (e *evictor) look() (pressure.Readings, pressure.Layout, error) {
+	s, err := e.a.cfg.Board.Sample()
+	if err != nil {
+		return nil, 0, err
+	}
+	now := time.Now()
+	seen := s.readings(now)
+	if r, ok := e.a.podMemory(now); ok {
+		seen[pressure.AllocatableMemory] = r
+	}
+	return seen, s.layout(), nil
+}
+
+// publish tells the rest of the agent.
+func (e *evictor) publish(found pressure.Verdict) {
+	a := e.a
+	a.mu.Lock()
+	changed := !maps.Equal(a.short, found.Conditions)
+	a.short = found.Conditions
+	a.mu.Unlock()
+	if changed {
+		a.pokeStatus()
+	}
+}
+
+// weighed lets the Node be posted: the first status shall not call a board well that is not.
+func (e *evictor) weighed() {
+	select {
+	case <-e.a.weighed:
+	default:
+		close(e.a.weighed)
+	}
+}
+
+// shortOf are the pressure conditions of the board, as last decided.
+func (a *Agent) shortOf() map[corev1.NodeConditionType]bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.short
+}
+
+// evict puts an end to one pod and waits until it is gone. False: this one cannot be evicted.
+func (e *evictor) evict(ctx context.Context, t pressure.Threshold, r pressure.Reading, c pressure.Candidate) bool {
+	message, offences := pressure.Message(t, r, c)
+	grace := time.Second // N-6.31
+	if t.Soft {
+		grace = e.policy.MaxPodGrace
+	}
+	if !e.a.mayEvict(c.Pod.UID) {
+		return false
+	}
+	slog.Warn("evicting a pod", "pod", api.Key(c.Pod), "signal", t.Signal, "available", r.Available, "threshold", t.Below.Of(r.Capacity))
+	e.a.tellEvicted(c.Pod, message, t.Signal.Resource(), offences)
+	e.a.countEviction(t.Signal)
+	wait, cancel := context.WithTimeout(ctx, evictWithin)
+	defer cancel()
+	err := e.a.StopPod(wait, c.Pod.UID, podstate.Stop{Reason: Evicted, Message: message, Grace: &grace, Disruption: corev1.PodReasonTerminationByKubelet})
+	if err != nil && !errors.Is(err, ErrUnknownPod) && ctx.Err() == nil { // N-6.20
+		slog.Warn("an evicted pod takes long to end; the next one does not wait for it", "pod", api.Key(c.Pod), "err", err)
+	}
+	return true
+}
+
+// mayEvict: the pod is here, and nobody has put an end to it yet.
+func (a *Agent) mayEvict(uid types.UID) bool {
+	a.mu.Lock()
+	w := a.workers[uid]
+	a.mu.Unlock()
+	return w != nil && w.mayStop() && !w.isEnded()
+}
+
+// tellEvicted is the event of N-6.32.
+func (a *Agent) tellEvicted(pod *corev1.Pod, message string, what corev1.ResourceName, offences []pressure.Offence) {
+	if a.cfg.Events == nil {
+		return
+	}
+	var containers, usage []string
+	for _, o := range offences {
+		containers, usage = append(containers, o.Container), append(usage, o.Usage)
+	}
+	notes := map[string]string{"starved_resource": string(what)}
+	if len(offences) > 0 {
+		notes["offending_containers"], notes["offending_containers_usage"] = strings.Join(containers, ","), strings.Join(usage, ",")
+	}
+	a.cfg.Events.Annotated(corev1.ObjectReference{Kind: api.Pods.Name, APIVersion: api.Pods.APIVersion(), Namespace: pod.Namespace,
+		Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion}, notes, corev1.EventTypeWarning, Evicted, message)
+}
+
+func (a *Agent) countEviction(s pressure.Signal) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.evictions[s]++
+}
+
+// candidates are the pods that stand on the board and may be evicted, measured anew. One that has nothing there yet would
+// free nothing.
+func (a *Agent) candidates(s pressure.Signal) []pressure.Candidate {
+	var out []pressure.Candidate
+	usage := a.usageNow(s)
+	for _, pod := range a.Pods() {
+		if isCritical(pod) || terminal(pod.Status.Phase) || !a.mayEvict(pod.UID) { // N-6.30
+			continue
+		}
+		if _, stands, _ := a.held(pod.UID); stands {
+			out = append(out, pressure.Candidate{Pod: pod, Used: usage[string(pod.UID)]})
+		}
+	}
+	return out
+}
+
+// usageNow measures what a signal is about, by the UID of pods.
+func (a *Agent) usageNow(s pressure.Signal) map[string]*pressure.Usage {
+	out := map[string]*pressure.Usage{}
+	if a.cfg.Stats == nil {
+		return out
+	}
+	pass := a.readStats()
+	for i := range pass.Pods {
+		p := &pass.Pods[i]
+		if s.Disk() {
+			if u, err := a.filesOf(p.Pod); err == nil {
+				out[p.UID] = u
+			} else {
+				slog.Warn("cannot measure the files of a pod", "pod", p.Namespace+"/"+p.Name, "err", err)
+			}
+			continue
+		}
+		u := &pressure.Usage{}
+		if p.Memory != nil {
+			u.Memory = p.Memory.WorkingSet
+		}
+		if p.Pids != nil {
+			u.Processes = *p.Pids
+		}
+		if p.Memory == nil && s.Resource() == pressure.Memory || p.Pids == nil && s.Resource() == pressure.PIDs {
+			continue // the kernel does not count it: not measured
+		}
+		for _, c := range p.Containers {
+			if c.Memory != nil {
+				u.Containers = append(u.Containers, pressure.ContainerUsage{Name: c.Name, Memory: c.Memory.WorkingSet})
+			}
+		}
+		out[p.UID] = u
+	}
+	return out
+}
+
+// endedContainers are those that nothing will run in again.
+func (a *Agent) endedContainers() (ids []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, cs := range a.engine.containers {
+		for id, c := range cs {
+			if c.Phase == runtime.Exited {
+				ids = append(ids, id)
+			}
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}

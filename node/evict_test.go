@@ -1,0 +1,340 @@
+package node
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"ledge/images"
+	it "ledge/images/imagestest"
+	"ledge/node/pressure"
+	"ledge/node/stats"
+	"ledge/runtime"
+	enginefake "ledge/runtime/fake"
+)
+
+const mi = 1 << 20
+
+// livingBoard is a board whose readings follow from what runs on it.
+type livingBoard struct {
+	*rig
+	edit func(s *Sample, running map[string]bool)
+}
+
+func (b *livingBoard) Sample() (Sample, error) {
+	s := sampleBoard()
+	st, err := b.engine.List(b.Context())
+	if err != nil {
+		return s, err
+	}
+	names := map[string]string{}
+	for _, p := range st.Pods {
+		names[p.Pod.UID] = p.Pod.Name
+	}
+	running := map[string]bool{}
+	for _, c := range st.Containers {
+		if c.Phase == runtime.Running {
+			running[names[c.PodUID]] = true
+		}
+	}
+	b.edit(&s, running)
+	return s, nil
+}
+
+// glancingBoard can tell its memory alone.
+type glancingBoard struct{ *livingBoard }
+
+func (b glancingBoard) MemoryAvailable() (available, total int64, err error) {
+	s, err := b.Sample()
+	return s.MemoryAvailable, s.MemoryTotal, err
+}
+
+// TestGlance: memory that is used up between two looks is seen within a second.
+func TestGlance(t *testing.T) { // N-6.22: polling is the contract, and more than it is allowed
+	with(t, nil, func(r *rig) {
+		r.measured(func(s *Sample, running map[string]bool) {
+			if running["eater"] {
+				s.MemoryAvailable = 0
+			}
+		})
+		r.cfg.Board = glancingBoard{r.cfg.Board.(*livingBoard)}
+		r.begin()
+		r.pass(3 * time.Second)
+		r.uses(r.pod("eater"), 300*mi, 1)
+		r.pass(2 * time.Second)
+		r.evicted("eater")
+	})
+}
+
+// uses writes what the kernel counts for a pod of one container: memory and processes.
+func (r *rig) uses(p *corev1.Pod, memory, tasks int64) {
+	r.Helper()
+	pod := filepath.Join(r.dir, "cgroup", podCgroup(p))
+	for _, dir := range []string{pod, filepath.Join(pod, containerID(p, "c", 0))} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			r.Fatal(err)
+		}
+		for file, n := range map[string]int64{"memory.current": memory, "pids.current": tasks} {
+			if err := os.WriteFile(filepath.Join(dir, file), fmt.Appendln(nil, n), 0o600); err != nil {
+				r.Fatal(err)
+			}
+		}
+		if err := os.WriteFile(filepath.Join(dir, "memory.stat"), fmt.Appendf(nil, "anon %d\nfile 0\ninactive_file 0\n", memory), 0o600); err != nil {
+			r.Fatal(err)
+		}
+	}
+}
+
+// measured gives the agent a kernel to read, and a board that lives.
+func (r *rig) measured(edit func(s *Sample, running map[string]bool)) {
+	r.cfg.Stats = stats.New(stats.Config{Mount: filepath.Join(r.dir, "cgroup"), Proc: r.dir})
+	r.cfg.Board = &livingBoard{rig: r, edit: edit}
+}
+
+func asks(memory string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse(memory)}
+	}
+}
+
+func class(name string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.Spec.PriorityClassName = name }
+}
+
+func (r *rig) evicted(names ...string) {
+	r.Helper()
+	for _, name := range names {
+		p := r.get(name)
+		if p.Status.Phase != corev1.PodFailed || p.Status.Reason != "Evicted" {
+			r.Errorf("%s is %s %s", name, p.Status.Phase, p.Status.Reason)
+		}
+	}
+}
+
+// TestEvictsForMemory: the pod goes that is furthest above its request, with Kubernetes' words, and nobody else.
+func TestEvictsForMemory(t *testing.T) { // N-6.18, N-6.25, N-6.30 to N-6.33
+	with(t, nil, func(r *rig) {
+		r.measured(func(s *Sample, running map[string]bool) {
+			if running["eater"] {
+				s.MemoryAvailable = 40 * mi
+			}
+		})
+		r.begin()
+		r.uses(r.pod("within", asks("100Mi")), 90*mi, 1)
+		r.uses(r.pod("small"), 10*mi, 1)
+		r.uses(r.pod("critical", class("system-node-critical")), 900*mi, 1)
+		r.uses(r.pod("eater", asks("16Mi")), 300*mi, 1)
+		r.pass(pressure.MonitorPeriod + time.Second)
+		r.evicted("eater")
+		const why = "The node was low on resource: memory. Threshold quantity: 100Mi, available: 40Mi. " +
+			"Container c was using 300Mi, request is 16Mi, has larger consumption of memory. "
+		p := r.get("eater")
+		if p.Status.Message != why {
+			t.Errorf("message %q", p.Status.Message)
+		}
+		found := false
+		for _, c := range p.Status.Conditions {
+			found = found || c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue && c.Reason == "TerminationByKubelet" && c.Message == why
+		}
+		if !found {
+			t.Errorf("no condition DisruptionTarget: %+v", p.Status.Conditions)
+		}
+		r.want("running", sortedNames(r), "critical", "small", "within")
+		r.want("events", r.events.of("Evicted", "EvictionThresholdMet"), "Warning EvictionThresholdMet n: Attempting to reclaim memory", "Warning Evicted eater: "+why+
+			"map[offending_containers:c offending_containers_usage:300Mi starved_resource:memory]")
+		if nodeCondition(r.node(), corev1.NodeMemoryPressure).Status != corev1.ConditionTrue {
+			t.Error("the condition was not posted")
+		}
+		if _, text, _, err := r.agent.Page(r.Context(), "/metrics"); err != nil || !strings.Contains(string(text), "kubelet_evictions{eviction_signal=\"memory.available\"} 1\n") { // N-6.37
+			t.Errorf("%v: %s", err, text)
+		}
+		r.pass(pressure.Transition + 20*time.Second)
+		if c := nodeCondition(r.node(), corev1.NodeMemoryPressure); c.Status != corev1.ConditionFalse {
+			t.Errorf("it is over: %+v", c)
+		}
+		r.want("running at the end", sortedNames(r), "critical", "small", "within")
+	})
+}
+
+// sortedNames are the pods that run something.
+func sortedNames(r *rig) []string {
+	b := &livingBoard{rig: r, edit: func(s *Sample, running map[string]bool) {}}
+	var out []string
+	b.edit = func(_ *Sample, running map[string]bool) { out = slices.Sorted(maps.Keys(running)) }
+	if _, err := b.Sample(); err != nil {
+		r.Fatal(err)
+	}
+	return out
+}
+
+// TestEvictsOneByOne: the next pod goes only when the one before it is gone and it was not enough; a hard threshold leaves
+// a second, and the two of N-7.29.
+func TestEvictsOneByOne(t *testing.T) { // N-6.18, N-6.20, N-6.31
+	with(t, map[string]enginefake.Behaviour{"c": {IgnoreTERM: true}}, func(r *rig) {
+		r.measured(func(s *Sample, running map[string]bool) {
+			if running["a"] && running["b"] && running["c"] || running["b"] && running["c"] {
+				s.MemoryAvailable = 0
+			}
+		})
+		r.begin()
+		for i, name := range []string{"a", "b", "c"} {
+			r.uses(r.pod(name), int64(300-100*i)*mi, 1)
+		}
+		r.pass(pressure.MonitorPeriod)
+		r.want("events of the first", r.events.of("Evicted"), "Warning Evicted a: The node was low on resource: memory. Threshold quantity: 100Mi, available: 0. "+
+			"Container c was using 300Mi, request is 0, has larger consumption of memory. map[offending_containers:c offending_containers_usage:300Mi starved_resource:memory]")
+		r.pass(time.Second)
+		r.want("the first is still there", sortedNames(r), "a", "b", "c")
+		r.pass(4 * time.Second)
+		r.evicted("a", "b")
+		r.pass(time.Minute)
+		r.want("who is left", sortedNames(r), "c")
+	})
+}
+
+// TestSoftEviction: after its grace, and a pod gets what it asks for, within what the board allows.
+func TestSoftEviction(t *testing.T) { // N-6.12, N-6.19, N-6.31
+	with(t, map[string]enginefake.Behaviour{"c": {IgnoreTERM: true}}, func(r *rig) {
+		r.cfg.Status.Eviction = pressure.Policy{MaxPodGrace: 20 * time.Second, Thresholds: []pressure.Threshold{
+			{Signal: pressure.MemoryAvailable, Below: pressure.Limit{Amount: 1 << 30}, Soft: true, Grace: time.Minute}}}
+		r.measured(func(s *Sample, running map[string]bool) { s.MemoryAvailable = 500 * mi })
+		r.begin()
+		r.pass(30 * time.Second)
+		r.pod("p", asks("1Mi"))
+		if c := nodeCondition(r.node(), corev1.NodeMemoryPressure); c.Status != corev1.ConditionTrue {
+			t.Errorf("not raised at once: %+v", c)
+		}
+		r.pass(25 * time.Second)
+		r.want("events before the grace is over", r.events.of("Evicted", "EvictionThresholdMet"))
+		r.pass(20 * time.Second)
+		r.want("it has its 20 seconds", sortedNames(r), "p")
+		r.pass(16 * time.Second)
+		r.evicted("p")
+	})
+}
+
+// TestNobodyToEvict: critical pods stay whatever happens.
+func TestNobodyToEvict(t *testing.T) { // N-6.30
+	with(t, nil, func(r *rig) {
+		r.measured(func(s *Sample, _ map[string]bool) { s.MemoryAvailable, s.PIDUsed = 0, s.PIDMax })
+		r.begin()
+		r.pod("p", class("system-cluster-critical"))
+		r.pass(5 * time.Minute)
+		r.want("running", sortedNames(r), "p")
+	})
+}
+
+func TestEvictsForProcesses(t *testing.T) { // N-6.6, N-6.27
+	with(t, nil, func(r *rig) {
+		r.measured(func(s *Sample, running map[string]bool) {
+			if running["bomb"] {
+				s.PIDUsed = s.PIDMax - 10
+			}
+		})
+		r.begin()
+		r.uses(r.pod("many", asks("1Mi")), 900*mi, 20)
+		r.uses(r.pod("bomb", asks("1Gi")), mi, 3000)
+		r.pass(pressure.MonitorPeriod + time.Second)
+		r.evicted("bomb")
+		if m := r.get("bomb").Status.Message; m != "The node was low on resource: pids. Threshold quantity: 1638, available: 10. " {
+			t.Errorf("message %q", m)
+		}
+		r.want("running", sortedNames(r), "many")
+	})
+}
+
+// TestDiskOrder: what nobody needs goes first, the least missed of it at the front, and only as much as has to.
+func TestDiskOrder(t *testing.T) { // N-6.23, N-6.26, pain 12
+	for enough, want := range map[string]string{"logs": "", "dead": "logs", "image": "logs dead", "pod": "logs dead image"} {
+		with(t, map[string]enginefake.Behaviour{"c": {}, "dies": enginefake.For(time.Second, 1)}, func(r *rig) {
+			reg := r.far()
+			old, written := filepath.Join(r.dir, "data/logs/x/c/0.log.3"), filepath.Join(r.dir, "data/volumes")
+			there := map[string]func(running map[string]bool) bool{
+				"logs": func(map[string]bool) bool { return exists(old) },
+				"dead": func(map[string]bool) bool {
+					return slices.ContainsFunc(slices.Collect(maps.Keys(r.images.Mounts())), func(key string) bool { return strings.HasSuffix(key, ".dies.0") })
+				},
+				"image": func(map[string]bool) bool {
+					_, err := r.images.Get(r.Context(), "registry.example/unused:v1")
+					return err == nil
+				},
+				"pod": func(running map[string]bool) bool { return running["p"] },
+			}
+			r.cfg.Written = func(id string) string { return filepath.Join(r.dir, "roots", id) }
+			var short atomic.Bool
+			r.measured(func(s *Sample, running map[string]bool) {
+				if short.Load() && there[enough](running) {
+					s.NodeFS.Available = s.NodeFS.Capacity / 100
+					s.ImageFS = s.NodeFS
+				}
+			})
+			r.begin()
+			unused := it.Sample(farImage)
+			unused.Names = []string{"registry.example/unused:v1"}
+			reg.Push(unused)
+			if _, err := r.images.Pull(r.Context(), images.PullRequest{Ref: unused.Names[0]}); err != nil {
+				t.Fatal(err)
+			}
+			p := r.pod("p", policy(corev1.RestartPolicyNever), func(p *corev1.Pod) {
+				p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "dies", Image: image, Command: []string{"x"}})
+				p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+			})
+			r.uses(p, mi, 1)
+			for _, file := range []string{old, filepath.Join(written, string(p.UID), "v", "big")} {
+				if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(file, make([]byte, 8<<10), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			r.pass(2 * time.Second)
+			short.Store(true)
+			r.pass(20 * time.Second)
+			for what, f := range there {
+				gone := !f(map[string]bool{"p": len(sortedNames(r)) > 0})
+				should := what == enough || strings.Contains(want, what)
+				if gone != should {
+					t.Errorf("enough is %s: %s gone: %v", enough, what, gone)
+				}
+			}
+			if enough == "pod" {
+				r.evicted("p")
+			}
+		})
+	}
+}
+
+// TestAdmissionUnderPressure: a board that is short takes nothing that would make it worse.
+func TestAdmissionUnderPressure(t *testing.T) { // N-6.35
+	with(t, nil, func(r *rig) {
+		r.measured(func(s *Sample, _ map[string]bool) { s.MemoryAvailable = mi })
+		r.begin()
+		r.pod("besteffort")
+		r.pod("critical", class("system-node-critical"))
+		r.pass(time.Second)
+		r.evicted("besteffort")
+		if m := r.get("besteffort").Status.Message; m != "Pod was rejected: The node had condition: [MemoryPressure]. " {
+			t.Errorf("message %q", m)
+		}
+		r.want("running", sortedNames(r), "critical")
+	})
+	with(t, nil, func(r *rig) {
+		r.measured(func(s *Sample, _ map[string]bool) { s.NodeFS.InodesFree = 0 })
+		r.begin()
+		r.pod("burstable", asks("1Mi"))
+		r.pass(time.Second)
+		if m := r.get("burstable").Status.Message; m != "Pod was rejected: The node had condition: [DiskPressure]. " {
+			t.Errorf("message %q", m)
+		}
+	})
+}
