@@ -216,6 +216,20 @@ func Warn(ctx context.Context, text string) {
 	}
 }
 
+type noteKey struct{}
+
+// WithNotes attaches a receiver of what is worth a note in the audit log, by Kubernetes' keys, to a context.
+func WithNotes(ctx context.Context, note func(key, text string)) context.Context {
+	return context.WithValue(ctx, noteKey{}, note)
+}
+
+// Note tells the receiver of a context, if there is one.
+func Note(ctx context.Context, key, text string) {
+	if note, ok := ctx.Value(noteKey{}).(func(string, string)); ok {
+		note(key, text)
+	}
+}
+
 // Get is Client.Get with the caller's type.
 func Get[T Object](ctx context.Context, c Client, kind *Kind, namespace, name string) (T, error) {
 	return as[T](c.Get(ctx, kind, namespace, name))

@@ -76,7 +76,7 @@ type emptyBody struct{ error }
 func (e *emptyBody) Unwrap() error { return e.error }
 
 // judge does with unknown and duplicate fields what the caller asked for.
-func judge(w http.ResponseWriter, fields strictness, problems []string, kind schema.GroupVersionKind) error {
+func judge(w *response, fields strictness, problems []string, kind schema.GroupVersionKind) error {
 	if len(problems) == 0 {
 		return nil
 	}
@@ -85,6 +85,7 @@ func judge(w http.ResponseWriter, fields strictness, problems []string, kind sch
 		return badRequest("%s in version %q cannot be handled as a %s: strict decoding error: %s",
 			kind.Kind, kind.GroupVersion(), kind.Kind, strings.Join(problems, ", "))
 	case warn:
+		w.warned = append(w.warned, problems...)
 		addWarnings(w.Header(), problems)
 	}
 	return nil
@@ -98,13 +99,15 @@ func addWarnings(head http.Header, problems []string) {
 			head.Add("Warning", fmt.Sprintf(`299 - "and %d more"`, len(problems)-most))
 			return
 		}
-		head.Add("Warning", "299 - "+quoteWarning(p))
+		head.Add("Warning", "299 - "+quoteWarning(p, 256))
 	}
 }
 
+// maxWarning is the length of a warning of ours. Those that a client writes itself are shorter.
+const maxWarning = 1024
+
 // quoteWarning makes a quoted-string of a text that may hold anything the client sent.
-func quoteWarning(s string) string {
-	const most = 256
+func quoteWarning(s string, most int) string {
 	var b strings.Builder
 	b.WriteByte('"')
 	for _, c := range s {

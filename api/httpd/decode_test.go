@@ -156,11 +156,11 @@ func TestQuoteWarning(t *testing.T) {
 		"a\r\nX-Evil: 1":    `"a  X-Evil: 1"`,
 		`back\slash`:        `"back\\slash"`,
 	} {
-		if got := quoteWarning(in); got != want {
+		if got := quoteWarning(in, 256); got != want {
 			t.Errorf("%q: %s, want %s", in, got, want)
 		}
 	}
-	if got := quoteWarning(strings.Repeat("é", 1000)); len(got) > 300 || !strings.HasSuffix(got, `..."`) {
+	if got := quoteWarning(strings.Repeat("é", 1000), 256); len(got) > 300 || !strings.HasSuffix(got, `..."`) {
 		t.Errorf("%d bytes: %s", len(got), got)
 	}
 	head := http.Header{}

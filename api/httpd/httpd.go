@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -31,6 +32,8 @@ type Config struct {
 	// Board answers what stands under /ledge/: what a board can do that Kubernetes has no word for. Only admins get
 	// there. It may be nil.
 	Board http.Handler
+	// Audit takes a line of JSON for each request that changes something, in one Write; nil: there is no log.
+	Audit io.Writer
 	// StockPrinter prints a failed pod's containers instead of its reason (N-11.26).
 	StockPrinter bool
 	// MaxInFlight caps the requests being answered at once, watches and followed logs aside; 0 is 64.
@@ -59,6 +62,7 @@ type handler struct {
 	metrics api.Metrics
 	dialPod func(ctx context.Context, network, address string) (net.Conn, error)
 	checks  []Check
+	audit   io.Writer
 	version []byte // the body of /version
 	stock   bool
 	board   http.Handler
@@ -79,7 +83,7 @@ func New(c Config) (http.Handler, error) {
 		return nil, errors.New("make API handler: no client given")
 	}
 	h := &handler{client: c.Client, streams: c.Streams, execer: c.Exec, forward: c.Forward, metrics: c.Metrics, checks: c.Checks, stock: c.StockPrinter, board: c.Board}
-	h.limits, h.authenticate, h.dialPod = newLimits(c), c.Authenticate, c.DialPod
+	h.limits, h.authenticate, h.audit, h.dialPod = newLimits(c), c.Authenticate, c.Audit, c.DialPod
 	if h.dialPod == nil {
 		h.dialPod = (&net.Dialer{Timeout: 10 * time.Second}).DialContext
 	}
@@ -99,6 +103,7 @@ type request struct {
 	query url.Values
 	target
 	route *route
+	audit *audit
 }
 
 // attributes is what authorisation looks at.
@@ -122,6 +127,7 @@ func (r *request) attributes() attributes {
 // ServeHTTP answers one request.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	out := &response{ResponseWriter: w}
+	defer func() { out.audit.end(out.status()) }()
 	defer func() {
 		switch p := recover(); {
 		case p == nil:
@@ -157,9 +163,18 @@ func (h *handler) serve(w *response, hr *http.Request) error {
 	if err := refuseHeaders(hr.Header); err != nil {
 		return err
 	}
-	if err := h.authorize(r.Context(), user, r.attributes()); err != nil {
+	a, version := r.attributes(), ""
+	if r.kind != nil {
+		version = r.kind.Version
+	}
+	r.audit = h.beginAudit(hr, user, a, version)
+	w.audit = r.audit
+	err = h.authorize(r.Context(), user, a)
+	r.audit.decided(err)
+	if err != nil {
 		return err
 	}
+	r.Request = r.WithContext(api.WithWarnings(r.audit.notes(r.Context()), w.warn))
 	done, err := h.limits.enter(r)
 	if err != nil {
 		return err
@@ -174,6 +189,9 @@ func (h *handler) serve(w *response, hr *http.Request) error {
 			return errNotAcceptable(r.Header.Get("Accept"))
 		}
 	}
+	if r.route.long == "session" {
+		r.audit.begin()
+	}
 	return r.route.serve(h, w, r)
 }
 
@@ -183,7 +201,11 @@ const boardPrefix = "/ledge/"
 // serveBoard hands an admin's request on. Its body is not an object: it may be a whole image, so none of the limits
 // of objects apply, and who may send it is decided first.
 func (h *handler) serveBoard(w *response, r *http.Request, user api.User) error {
-	if err := h.authorize(r.Context(), user, attributes{verb: strings.ToLower(r.Method), path: r.URL.Path}); err != nil {
+	a := attributes{verb: strings.ToLower(r.Method), path: r.URL.Path}
+	w.audit = h.beginAudit(r, user, a, "")
+	err := h.authorize(r.Context(), user, a)
+	w.audit.decided(err)
+	if err != nil {
 		return err
 	}
 	if err := refuseHeaders(r.Header); err != nil {

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -24,15 +26,47 @@ const writeTime = 30 * time.Second
 type response struct {
 	http.ResponseWriter
 	begun bool
+	code  int    // 0: none was written
+	audit *audit // nil: no line in the log
+
+	warned []string
+	quiet  bool // about unknown fields: the client asked for that
+}
+
+// status is what the answer came to.
+func (w *response) status() int {
+	switch {
+	case w.code != 0:
+		return w.code
+	case w.begun: // the connection was taken over
+		return http.StatusSwitchingProtocols
+	}
+	return http.StatusOK
+}
+
+// warn adds what the client was granted without to its answer, as kubectl prints it.
+func (w *response) warn(text string) {
+	const most = 16
+	if w.begun || len(w.warned) >= most || slices.Contains(w.warned, text) || w.quiet && strings.HasPrefix(text, "unknown field ") {
+		return
+	}
+	w.warned = append(w.warned, text)
+	w.Header().Add("Warning", "299 - "+quoteWarning(text, maxWarning))
 }
 
 func (w *response) WriteHeader(code int) {
 	w.begun = true
+	if w.code == 0 {
+		w.code = code
+	}
 	w.ResponseWriter.WriteHeader(code)
 }
 
 func (w *response) Write(p []byte) (int, error) {
 	w.begun = true
+	if w.code == 0 {
+		w.code = http.StatusOK
+	}
 	return w.ResponseWriter.Write(p)
 }
 

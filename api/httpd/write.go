@@ -26,10 +26,12 @@ func (h *handler) create(w *response, r *request) error {
 	if err := r.adopt(obj); err != nil {
 		return err
 	}
+	r.audit.named(obj.GetName())
 	made, err := h.client.Create(r.Context(), r.kind, obj, opts)
 	if err != nil {
 		return err
 	}
+	r.audit.named(made.GetName())
 	return h.object(w, r, http.StatusCreated, made)
 }
 
@@ -76,6 +78,7 @@ func (h *handler) patch(w *response, r *request) error {
 	if err != nil {
 		return err
 	}
+	w.quiet = fields == ignore
 	if _, err := r.form(); err != nil {
 		return err
 	}

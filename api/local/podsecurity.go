@@ -97,11 +97,19 @@ func (c *Client) holdToPolicy(ctx context.Context, tx *storage.Tx, kind *api.Kin
 		if err != nil {
 			return err
 		}
+		api.Note(ctx, "pod-security.kubernetes.io/enforce-policy", p.Enforce.String())
 		if bad != "" {
 			return forbidden(kind, of.Name, "violates PodSecurity %q: %s", p.Enforce.String(), bad)
 		}
 	}
-	bad, err := violations(p.Warn, meta, spec, true)
+	bad, err := violations(p.Audit, meta, spec, true)
+	if err != nil {
+		return err
+	}
+	if bad != "" {
+		api.Note(ctx, "pod-security.kubernetes.io/audit-violations", fmt.Sprintf("would violate PodSecurity %q: %s", p.Audit.String(), bad))
+	}
+	bad, err = violations(p.Warn, meta, spec, true)
 	if err == nil && bad != "" {
 		api.Warn(ctx, fmt.Sprintf("would violate PodSecurity %q: %s", p.Warn.String(), bad))
 	}

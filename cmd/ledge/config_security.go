@@ -10,11 +10,14 @@ import (
 type securityKeys struct {
 	// PodSecurity is the level of namespaces that have no label of their own.
 	PodSecurity string `json:"podSecurity,omitempty"`
+	// Audit says where it is written down who changed what.
+	Audit auditConfig `json:"audit,omitempty"`
 }
 
 func (k securityKeys) check() error {
 	if levels := []string{"privileged", "baseline", "restricted"}; k.PodSecurity != "" && !slices.Contains(levels, k.PodSecurity) {
 		return fmt.Errorf("podSecurity: %q must be one of %s", k.PodSecurity, strings.Join(levels, ", "))
 	}
-	return nil
+	_, err := k.Audit.log("", "")
+	return err
 }

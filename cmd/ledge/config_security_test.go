@@ -13,7 +13,14 @@ func TestSecurityKeys(t *testing.T) {
 		"{}":                    "",
 		firstConfig:             "",
 		"podSecurity: baseline": "",
-		"podSecurity: strict":   `podSecurity: "strict" must be one of privileged, baseline, restricted`,
+		"audit: {medium: disk}": "",
+		"audit: {medium: memory, totalSize: 2Mi}": "",
+		"audit: {medium: paper}":                  `audit.medium: "paper" is neither disk nor memory`,
+		"audit: {totalSize: 2Mi}":                 "audit.totalSize says nothing without audit.medium",
+		"audit: {medium: disk, totalSize: 64Ki}":  "audit.totalSize must be at least 128Ki",
+		"audit: {medium: disk, totalSize: much}":  `audit.totalSize: "much" is not a size`,
+		"audit: {medium: disk, level: Request}":   "level",
+		"podSecurity: strict":                     `podSecurity: "strict" must be one of privileged, baseline, restricted`,
 	} {
 		var c fileConfig
 		err := yaml.UnmarshalStrict([]byte(text), &c)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -182,7 +183,15 @@ func firstNonEmpty(of ...string) string {
 
 func (b *board) openServer() error {
 	extra := &boardAPI{images: b.images, agent: b.agent, store: b.store, power: b}
-	h, err := httpd.New(httpd.Config{Client: b.client, Authenticate: b.client.Authenticate, Streams: b.agent, Exec: b.agent, Forward: b.agent, Metrics: b.agent, Version: apiVersion(), Board: extra.Handler(),
+	var err error
+	if b.audit, err = b.file.Audit.log(b.dataDir, b.runDir); err != nil {
+		return err
+	}
+	var audit io.Writer
+	if b.audit != nil { // a nil *auditLog in it would not be nil
+		audit = b.audit
+	}
+	h, err := httpd.New(httpd.Config{Audit: audit, Client: b.client, Authenticate: b.client.Authenticate, Streams: b.agent, Exec: b.agent, Forward: b.agent, Metrics: b.agent, Version: apiVersion(), Board: extra.Handler(),
 		Checks: []httpd.Check{{Name: "store", Run: func(context.Context) error { return b.store.Health().LastError }}}})
 	if err != nil {
 		return err

@@ -82,6 +82,7 @@ type board struct {
 	agent    *node.Agent
 	events   *api.Recorder
 	server   *httpd.Server
+	audit    *auditLog // nil: there is none
 	listener net.Listener
 
 	power    *shutdown.Manager
@@ -186,6 +187,9 @@ func (b *board) run(ctx context.Context) error {
 	for _, r := range []func(context.Context) error{b.store.Run, b.client.Run, b.server.Run, b.events.Run} {
 		base.Go(func() error { return r(apiCtx) })
 	}
+	if b.audit != nil {
+		base.Go(func() error { return b.audit.Run(apiCtx) })
+	}
 	workCtx, stopWork := context.WithCancel(apiCtx)
 	defer stopWork()
 	work, workCtx := errgroup.WithContext(workCtx)
@@ -226,7 +230,7 @@ func (b *board) run(ctx context.Context) error {
 		err = b.clear(ctx)
 	}
 	stopAPI()
-	return errors.Join(err, base.Wait())
+	return errors.Join(err, base.Wait(), b.audit.Close())
 }
 
 // watchStatics tells the agent of files that change. Without inotify it finds out in its own time.
