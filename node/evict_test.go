@@ -314,6 +314,36 @@ func TestDiskOrder(t *testing.T) { // N-6.23, N-6.26, pain 12
 	}
 }
 
+// TestStorageLimit: a container that writes more than it may goes, on a board that is short of nothing.
+func TestStorageLimit(t *testing.T) { // N-6.34
+	with(t, nil, func(r *rig) {
+		r.cfg.Written = func(id string) string { return filepath.Join(r.dir, "written", id) }
+		r.begin()
+		limit := func(p *corev1.Pod) {
+			p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceEphemeralStorage: resource.MustParse("64Ki")}
+		}
+		for _, name := range []string{"fits", "over"} {
+			dir := r.cfg.Written(containerID(r.pod(name, limit), "c", 0))
+			if err := os.MkdirAll(dir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			size := map[string]int{"fits": 16 << 10, "over": 256 << 10}[name]
+			if err := os.WriteFile(filepath.Join(dir, "f"), make([]byte, size), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.pass(measureEvery + 5*time.Second)
+		r.evicted("over")
+		const why = "Pod ephemeral local storage usage exceeds the total limit of containers 64Ki. "
+		p := r.get("over")
+		if p.Status.Message != why || slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.DisruptionTarget }) {
+			t.Errorf("%q %+v", p.Status.Message, p.Status.Conditions)
+		}
+		r.want("events", r.events.of("Evicted", "EvictionThresholdMet"), "Warning Evicted over: "+why)
+		r.want("running", sortedNames(r), "fits")
+	})
+}
+
 // TestAdmissionUnderPressure: a board that is short takes nothing that would make it worse.
 func TestAdmissionUnderPressure(t *testing.T) { // N-6.35
 	with(t, nil, func(r *rig) {

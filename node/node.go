@@ -163,7 +163,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.pods.Run(ctx) })
 	g.Go(func() error { return a.followEngine(ctx) })
 	g.Go(func() error { return a.sources.Run(ctx) })
-	g.Go(func() error { return a.boundVolumes(ctx) })
+	g.Go(func() error { return a.boundStorage(ctx) })
 	g.Go(func() error { return a.relieve(ctx) })
 	g.Go(func() error { return a.postStatus(ctx) })
 	g.Go(func() error { return a.reconcile(ctx, g) })

@@ -10,15 +10,16 @@ import (
 
 	"ledge/api"
 	"ledge/node/podstate"
+	"ledge/node/pressure"
 	"ledge/node/volume"
 )
 
-// measureEvery is how often scratch space with a limit is measured, as a kubelet looks at it.
+// measureEvery is how often files with a limit are measured, as a kubelet looks at them.
 const measureEvery = 10 * time.Second
 
-// boundVolumes evicts pods whose scratch space on disk has grown beyond its limit (N-6.34). Only pods that have such
-// a limit cost anything.
-func (a *Agent) boundVolumes(ctx context.Context) error {
+// boundStorage evicts pods whose files on disk have grown beyond their limits (N-6.34). Only pods that have such a limit
+// cost anything.
+func (a *Agent) boundStorage(ctx context.Context) error {
 	tick := time.NewTicker(measureEvery)
 	defer tick.Stop()
 	for {
@@ -28,29 +29,55 @@ func (a *Agent) boundVolumes(ctx context.Context) error {
 		case <-tick.C:
 		}
 		for _, pod := range a.Pods() {
-			if volume.Measured(pod) && !isCritical(pod) && pod.Status.StartTime != nil {
-				a.boundVolumesOf(ctx, pod)
+			if isCritical(pod) || pod.Status.StartTime == nil || !a.mayEvict(pod.UID) {
+				continue
+			}
+			message, err := a.overLimit(ctx, pod)
+			if err != nil && ctx.Err() == nil {
+				slog.Warn("cannot measure the files of a pod", "pod", api.Key(pod), "err", err)
+			}
+			if message != "" {
+				a.evictForLimit(pod, message)
 			}
 		}
 	}
 }
 
-func (a *Agent) boundVolumesOf(ctx context.Context, pod *corev1.Pod) {
-	over, err := a.volumes.Overfull(ctx, pod)
-	if err != nil && ctx.Err() == nil {
-		slog.Warn("cannot measure the volumes of a pod", "pod", api.Key(pod), "err", err)
+// overLimit is which of its limits a pod exceeds, in Kubernetes' words and order: that of a volume, of all of it, of a
+// container.
+func (a *Agent) overLimit(ctx context.Context, pod *corev1.Pod) (message string, err error) {
+	if volume.Measured(pod) {
+		over, err := a.volumes.Overfull(ctx, pod)
+		switch {
+		case err != nil:
+			return "", err
+		case over != nil:
+			return fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", over.Volume, over.Limit.String()), nil
+		}
 	}
-	if over == nil {
-		return
+	if !pressure.StorageLimited(pod) {
+		return "", nil
 	}
+	for _, p := range a.statsPods() {
+		if p.UID == string(pod.UID) {
+			used, err := a.filesOf(p)
+			if err != nil {
+				return "", err
+			}
+			return pressure.StorageOver(pod, used), nil
+		}
+	}
+	return "", nil
+}
+
+func (a *Agent) evictForLimit(pod *corev1.Pod, message string) {
 	a.mu.Lock()
 	w := a.workers[pod.UID]
 	a.mu.Unlock()
-	if w == nil || !w.mayStop() {
+	if w == nil {
 		return
 	}
-	message := fmt.Sprintf("Usage of EmptyDir volume %q exceeds the limit %q. ", over.Volume, over.Limit.String())
-	a.event(pod, corev1.EventTypeWarning, "Evicted", message)
+	a.event(pod, corev1.EventTypeWarning, Evicted, message)
 	grace := time.Second
-	w.stop(podstate.Stop{Reason: "Evicted", Message: message, Grace: &grace})
+	w.stop(podstate.Stop{Reason: Evicted, Message: message, Grace: &grace})
 }
