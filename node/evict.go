@@ -57,6 +57,7 @@ func (a *Agent) relieve(ctx context.Context) error {
 			select {
 			case <-ctx.Done():
 				return nil
+			case <-a.stalled:
 			case <-time.After(min(pressure.GlanceAgain(e.all, seen), time.Until(next))):
 			}
 		}
@@ -64,6 +65,24 @@ func (a *Agent) relieve(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// followStalls has a glance taken whenever the kernel says that tasks wait for memory. Without a kernel that tells there are
+// the glances of the clock.
+func (a *Agent) followStalls(ctx context.Context) error {
+	if a.cfg.Stalled == nil {
+		return nil
+	}
+	err := a.cfg.Stalled(ctx, func() {
+		select {
+		case a.stalled <- struct{}{}:
+		default:
+		}
+	})
+	if err != nil && ctx.Err() == nil {
+		slog.Info("the kernel does not tell when tasks wait for memory; it is looked at each second", "err", err)
+	}
+	return nil
 }
 
 // Glancer is a Board that can tell its available memory at little cost: memory is used up faster than anything else.

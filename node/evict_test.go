@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -71,6 +73,40 @@ func TestGlance(t *testing.T) { // N-6.22: polling is the contract, and more tha
 		r.pass(3 * time.Second)
 		r.uses(r.pod("eater"), 300*mi, 1)
 		r.pass(2 * time.Second)
+		r.evicted("eater")
+	})
+}
+
+// TestStall: when the kernel says that tasks wait for memory, nobody waits for the clock.
+func TestStall(t *testing.T) {
+	with(t, nil, func(r *rig) {
+		r.measured(func(s *Sample, running map[string]bool) {
+			if running["eater"] {
+				s.MemoryAvailable = 0
+			}
+		})
+		r.cfg.Board = glancingBoard{r.cfg.Board.(*livingBoard)}
+		kernel := make(chan struct{})
+		r.cfg.Stalled = func(ctx context.Context, fn func()) error {
+			for {
+				select {
+				case <-ctx.Done():
+					return nil
+				case <-kernel:
+					fn()
+				}
+			}
+		}
+		r.begin()
+		r.pass(3500 * time.Millisecond)
+		r.uses(r.pod("eater"), 300*mi, 1)
+		r.want("not seen yet", r.events.of("Evicted"))
+		kernel <- struct{}{}
+		synctest.Wait() // no time has passed
+		if n := len(r.events.of("Evicted")); n != 1 {
+			t.Errorf("%d evicted", n)
+		}
+		r.pass(time.Second)
 		r.evicted("eater")
 	})
 }

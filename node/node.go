@@ -45,6 +45,9 @@ type Config struct {
 	Board   Board
 	Events  Recorder
 
+	// Stalled calls its argument whenever tasks have to wait for memory, until ctx ends. Nil: nobody can tell.
+	Stalled func(ctx context.Context, fn func()) error
+
 	DataDir    string // volumes and logs
 	Logs       LogConfig
 	Static     StaticConfig
@@ -122,6 +125,7 @@ type Agent struct {
 	known       chan struct{}                     // closed when the API has been seen to have the Node
 	looked      chan struct{}                     // closed when the board has been looked at once
 	weighed     chan struct{}                     // closed when it has been decided once what the board is short of
+	stalled     chan struct{}                     // poked when tasks have to wait for memory
 	short       map[corev1.NodeConditionType]bool // what it is short of
 	evictions   map[pressure.Signal]int64         // since the start
 	met         chan struct{}                     // closed when the engine has been reached once
@@ -150,7 +154,7 @@ func New(cfg Config) (*Agent, error) {
 	sel := api.Selection{Fields: fields.OneTermEqualSelector("spec.nodeName", cfg.Name)}
 	a := &Agent{cfg: cfg, volumes: vols, prober: probe.New(cfg.Engine, cfg.Version), pods: api.NewView[*corev1.Pod](cfg.Client, api.Pods, sel),
 		workers: map[types.UID]*worker{}, holds: map[types.UID]corev1.ResourceList{}, blocks: map[types.UID]runtime.IDRange{}, statusCh: make(chan struct{}, 1),
-		groupsCh: make(chan struct{}, 1), mirrorCh: make(chan struct{}, 1), statics: newStatics(cfg), known: make(chan struct{}), looked: make(chan struct{}), weighed: make(chan struct{}), evictions: map[pressure.Signal]int64{}, met: make(chan struct{}),
+		groupsCh: make(chan struct{}, 1), mirrorCh: make(chan struct{}, 1), statics: newStatics(cfg), known: make(chan struct{}), looked: make(chan struct{}), weighed: make(chan struct{}), stalled: make(chan struct{}, 1), evictions: map[pressure.Signal]int64{}, met: make(chan struct{}),
 		engine: engineView{downSince: time.Now()}}
 	a.statics.complain = a.nodeWarning
 	a.sources, a.tokens = newSources(cfg.Client, a.sourceChanged), newTokens(cfg.Client)
@@ -165,6 +169,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.sources.Run(ctx) })
 	g.Go(func() error { return a.boundStorage(ctx) })
 	g.Go(func() error { return a.relieve(ctx) })
+	g.Go(func() error { return a.followStalls(ctx) })
 	g.Go(func() error { return a.postStatus(ctx) })
 	g.Go(func() error { return a.reconcile(ctx, g) })
 	g.Go(func() error { return a.renewLease(ctx) })

@@ -162,7 +162,8 @@ func (b *board) openAgent() error {
 	b.keeper = keeper.New(keeper.ClientConfig{RunDir: b.runDir, Command: cmd})
 	machine := host.New(host.Config{})
 	cfg := node.Config{Name: b.name, Version: version, Client: b.client, Engine: b.keeper, Images: b.images, Network: b.network,
-		Board: &sampler{host: machine, dataDir: b.dataDir, bridge: b.bridge, workingSet: b.status.WorkingSet}, Events: b.events, DataDir: b.dataDir, RunDir: b.runDir, Logs: logs,
+		Board:   &sampler{host: machine, dataDir: b.dataDir, bridge: b.bridge, workingSet: b.status.WorkingSet},
+		Stalled: func(ctx context.Context, fn func()) error { return machine.WatchStalls(ctx, "memory", fn) }, Events: b.events, DataDir: b.dataDir, RunDir: b.runDir, Logs: logs,
 		Static: node.StaticConfig{Dirs: b.statics, Changed: b.staticsChanged},
 		Stats:  stats.New(stats.Config{}), Written: b.images.Written,
 		ResolvConf: firstNonEmpty(b.file.ResolvConf, machine.ResolvConf()),
