@@ -311,6 +311,7 @@ func TestKubectl(t *testing.T) {
 			k.steps(version, nodeSteps)
 		})
 	}
+	b.ownVerbs()
 	// Without a client certificate or a token there is no way in.
 	anonymous := http.Client{Timeout: testrun.Patience(5 * time.Second),
 		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}

@@ -38,24 +38,39 @@ func main() {
 type verb struct {
 	name, args, help string
 	hidden           bool
+	words            string // what its words are, for completion: themselves, or one of the below
 	run              func(ctx context.Context, c *command) error
 	flags            func(c *command)
 }
+
+// What a verb's words may be.
+const (
+	wordsObject = "KIND NAME"
+	wordsPod    = "POD"
+	wordsNode   = "NODE"
+)
 
 // verbs is filled in the files of the verbs.
 func verbs() []verb {
 	return []verb{
 		{name: "serve", help: "run this board: control plane and agent", run: serve, flags: serveFlags},
-		{name: "get", args: "KIND [NAME]", help: "list or show objects", run: get, flags: getFlags},
+		{name: "get", args: "KIND [NAME]", help: "list or show objects", words: wordsObject, run: get, flags: getFlags},
+		{name: "describe", args: "KIND NAME", help: "tell all about an object, with its events", words: wordsObject, run: describe, flags: describeFlags},
 		{name: "apply", args: "-f FILE", help: "create or change objects from YAML or JSON", run: apply, flags: applyFlags},
-		{name: "delete", args: "KIND NAME... | -f FILE", help: "delete objects", run: del, flags: deleteFlags},
-		{name: "logs", args: "POD", help: "show what a container wrote", run: logs, flags: logsFlags},
-		{name: "images", args: "ls | pull | import | export | verify | prune | rm", help: "images on this board", run: imagesVerb, flags: imagesFlags},
+		{name: "delete", args: "KIND NAME... | -f FILE", help: "delete objects", words: wordsObject, run: del, flags: deleteFlags},
+		{name: "logs", args: "POD", help: "show what a container wrote", words: wordsPod, run: logs, flags: logsFlags},
+		{name: "exec", args: "POD -- COMMAND", help: "run a command in a container", words: wordsPod, run: execVerb, flags: execFlags},
+		{name: "top", args: "nodes | pods [NAME]", help: "show what nodes or pods use", words: "nodes pods", run: top, flags: topFlags},
+		{name: "cordon", args: "[NODE]", help: "let no new pods come to a node", words: wordsNode, run: cordon},
+		{name: "uncordon", args: "[NODE]", help: "let pods come again", words: wordsNode, run: uncordon},
+		{name: "drain", args: "[NODE]", help: "cordon a node and evict its pods", words: wordsNode, run: drain, flags: drainFlags},
+		{name: "images", args: "ls | pull | import | export | verify | prune | rm", help: "images on this board", words: "ls pull import export verify prune rm", run: imagesVerb, flags: imagesFlags},
 		{name: "doctor", help: "check this board and say what to do", run: doctor, flags: doctorFlags},
 		{name: "kubeconfig", help: "print a kubeconfig for kubectl", run: kubeconfig},
-		{name: "backup", args: "save FILE | verify FILE | restore FILE", help: "save and restore the store", run: backup, flags: backupFlags},
+		{name: "backup", args: "save FILE | verify FILE | restore FILE", help: "save and restore the store", words: "save verify restore", run: backup, flags: backupFlags},
 		{name: "shutdown", args: "--now | --in 5m | --cancel | --plan", help: "stop the pods in order and switch the board off", run: shutdownVerb, flags: shutdownFlags},
 		{name: "reset", help: "stop every pod and remove all run state", run: reset, flags: resetFlags},
+		{name: "completion", args: "bash | zsh | fish", help: "print a script that completes words for a shell", words: "bash zsh fish", run: completion},
 		{name: "version", help: "print versions", run: versionVerb, flags: versionFlags},
 		{name: "keeper", hidden: true, help: "hold the containers (started by serve or systemd)", run: keeperVerb, flags: keeperFlags},
 		{name: "check-db", args: "FILE", hidden: true, help: "check a store in a process of its own", run: checkDB},
@@ -83,13 +98,21 @@ func usagef(format string, args ...any) error {
 func run(args []string, stdout, stderr io.Writer) int {
 	ctx := context.Background()
 	c := &command{out: stdout, err: stderr, runDir: envOr("LEDGE_RUN_DIR", defaultRunDir)}
+	if len(args) > 0 && args[0] == "__complete" {
+		c.complete(ctx, args[1:])
+		return 0
+	}
 	name, rest, err := c.globals(args)
 	if err == nil {
 		err = c.dispatch(ctx, name, rest)
 	}
+	var code exitCode
 	switch {
 	case err == nil, errors.Is(err, flag.ErrHelp):
 		return 0
+	case errors.As(err, &code):
+		fmt.Fprintln(stderr, code)
+		return int(code)
 	case errors.Is(err, errUsage):
 		fmt.Fprintf(stderr, "ledge: %s\n", strings.TrimPrefix(err.Error(), "usage: "))
 		return 2
@@ -147,20 +170,30 @@ func (c *command) dispatch(ctx context.Context, name string, args []string) erro
 		return usagef("there is no verb %q; 'ledge help' lists them", name)
 	}
 	v := all[i]
-	c.flags = flag.NewFlagSet(v.name, flag.ContinueOnError)
-	c.flags.SetOutput(io.Discard)
-	c.flags.StringVar(&c.runDir, "run-dir", c.runDir, "where the node's sockets and run state are (or LEDGE_RUN_DIR)")
-	if v.flags != nil {
-		v.flags(c)
-	}
+	c.prepare(v)
 	if err := c.parse(v, args); err != nil {
 		return err
 	}
 	return v.run(ctx, c)
 }
 
-// parse reads flags anywhere between the words, as people type them.
+// prepare makes the flags of a verb.
+func (c *command) prepare(v verb) {
+	c.flags = flag.NewFlagSet(v.name, flag.ContinueOnError)
+	c.flags.SetOutput(io.Discard)
+	c.flags.StringVar(&c.runDir, "run-dir", c.runDir, "where the node's sockets and run state are (or LEDGE_RUN_DIR)")
+	if v.flags != nil {
+		v.flags(c)
+	}
+}
+
+// parse reads flags anywhere between the words, as people type them. What stands behind -- are words.
 func (c *command) parse(v verb, args []string) error {
+	if i := slices.Index(args, "--"); i >= 0 {
+		words := args[i+1:]
+		defer func() { c.args = append(c.args, words...) }()
+		args = args[:i]
+	}
 	for {
 		switch err := c.flags.Parse(args); {
 		case errors.Is(err, flag.ErrHelp):

@@ -33,6 +33,9 @@ func TestStats(t *testing.T) {
 	must(t, has([]string{b.name, "%"}, "top", "nodes"))
 	must(t, has([]string{"main"}, "top", "pod", "eats", "--containers"))
 	must(t, b.client("old", "default").try("kubectl top node && kubectl top pod eats --containers", "MEMORY%|main"))
+	for _, want := range []string{"eats", b.name} {
+		must(t, contains(b.must("top", "pods")+b.must("top", "nodes", b.name)+b.must("top", "pods", "eats", "--containers"), want))
+	}
 	out, err := kubectl("top", "pods", "-l", "tier=front", "--no-headers")
 	if err != nil || !strings.HasPrefix(out, "web ") || strings.Count(out, "\n") != 1 {
 		t.Errorf("by label: %v %s", err, out)

@@ -1,0 +1,35 @@
+package main
+
+import (
+	"context"
+	"net/url"
+)
+
+type execOpts struct {
+	namespace, container string
+	stdin, tty, both     bool
+}
+
+func execFlags(c *command) {
+	o := &execOpts{}
+	namespaceFlag(c, &o.namespace)
+	c.flags.StringVar(&o.container, "c", "", "container")
+	c.flags.BoolVar(&o.stdin, "i", false, "hand on standard input")
+	c.flags.BoolVar(&o.tty, "t", false, "with a terminal")
+	c.flags.BoolVar(&o.both, "it", false, "both")
+	c.opts = o
+}
+
+// execVerb runs a command in a container; its exit code is the command's.
+func execVerb(ctx context.Context, c *command) error {
+	o := c.opts.(*execOpts)
+	if len(c.args) < 2 {
+		return usagef("exec: write ledge exec POD -- COMMAND ARGUMENTS")
+	}
+	q := url.Values{"command": c.args[1:]}
+	if o.container != "" {
+		q.Set("container", o.container)
+	}
+	path := "/api/v1/namespaces/" + url.PathEscape(o.namespace) + "/pods/" + url.PathEscape(c.args[0]) + "/exec"
+	return c.session(ctx, path, q, o.stdin || o.both, o.tty || o.both)
+}

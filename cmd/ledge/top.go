@@ -1,0 +1,133 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"text/tabwriter"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"ledge/api"
+)
+
+type topOpts struct {
+	namespace       string
+	all, containers bool
+}
+
+func topFlags(c *command) {
+	o := &topOpts{}
+	namespaceFlag(c, &o.namespace)
+	c.flags.BoolVar(&o.all, "A", false, "all namespaces")
+	c.flags.BoolVar(&o.containers, "containers", false, "each container of a pod")
+	c.opts = o
+}
+
+// top shows what nodes or pods use, those that use most CPU first.
+func top(ctx context.Context, c *command) error {
+	o := c.opts.(*topOpts)
+	if len(c.args) < 1 || len(c.args) > 2 {
+		return usagef("top: write nodes or pods, and maybe a name")
+	}
+	kind := api.KindByAnyName(c.args[0])
+	if kind != api.Nodes && kind != api.Pods {
+		return usagef("top: %q is neither nodes nor pods", c.args[0])
+	}
+	measured := api.MetricsOfNodes
+	var opts api.ListOptions
+	if kind == api.Pods {
+		measured = api.MetricsOfPods
+		if !o.all {
+			opts.Namespace = o.namespace
+		}
+	}
+	cl, err := c.client()
+	if err != nil {
+		return err
+	}
+	list, err := cl.List(ctx, measured, opts)
+	if err != nil {
+		return err
+	}
+	items := list.Items
+	if len(c.args) == 2 {
+		items = slices.DeleteFunc(items, func(m api.Object) bool { return m.GetName() != c.args[1] })
+		if len(items) == 0 {
+			return fmt.Errorf("%s %q has not been measured: it is not there, does not run, or has only just begun to", kind.Singular, c.args[1])
+		}
+	}
+	w := tabwriter.NewWriter(c.out, 0, 8, 3, ' ', 0)
+	if kind == api.Nodes {
+		nodes, err := cl.List(ctx, api.Nodes, api.ListOptions{})
+		if err != nil {
+			return err
+		}
+		topNodes(w, items, nodes.Items)
+	} else {
+		topPods(w, items, *o)
+	}
+	return w.Flush()
+}
+
+func topNodes(w *tabwriter.Writer, items, nodes []api.Object) {
+	fmt.Fprintln(w, "NAME\tCPU(cores)\tCPU(%)\tMEMORY(bytes)\tMEMORY(%)")
+	for _, obj := range items {
+		m := obj.(*api.NodeMetrics)
+		var whole corev1.ResourceList
+		if i := slices.IndexFunc(nodes, func(n api.Object) bool { return n.GetName() == m.Name }); i >= 0 {
+			whole = nodes[i].(*corev1.Node).Status.Allocatable
+		}
+		fmt.Fprintf(w, "%s\t%dm\t%s\t%dMi\t%s\n", m.Name, m.Usage.Cpu().MilliValue(), percent(m.Usage.Cpu().MilliValue(), whole.Cpu().MilliValue()),
+			m.Usage.Memory().Value()>>20, percent(m.Usage.Memory().Value(), whole.Memory().Value()))
+	}
+}
+
+// percent is a part of what there is, as kubectl rounds it.
+func percent(part, whole int64) string {
+	if whole <= 0 {
+		return "<unknown>"
+	}
+	return fmt.Sprintf("%d%%", int64(float64(part)/float64(whole)*100))
+}
+
+func topPods(w *tabwriter.Writer, items []api.Object, o topOpts) {
+	type line struct {
+		head        string
+		cpu, memory int64
+	}
+	var lines []line
+	for _, obj := range items {
+		m := obj.(*api.PodMetrics)
+		head := m.Name
+		if o.all {
+			head = m.Namespace + "\t" + head
+		}
+		sum := line{head: head}
+		for _, c := range m.Containers {
+			cpu, memory := c.Usage.Cpu().MilliValue(), c.Usage.Memory().Value()
+			if o.containers {
+				lines = append(lines, line{head + "\t" + c.Name, cpu, memory})
+			}
+			sum.cpu, sum.memory = sum.cpu+cpu, sum.memory+memory
+		}
+		if !o.containers {
+			lines = append(lines, sum)
+		}
+	}
+	slices.SortStableFunc(lines, func(a, b line) int {
+		return cmp.Or(cmp.Compare(b.cpu, a.cpu), cmp.Compare(b.memory, a.memory), cmp.Compare(a.head, b.head))
+	})
+	head := "NAME"
+	if o.containers {
+		head = "POD\tNAME"
+	}
+	if o.all {
+		head = "NAMESPACE\t" + head
+	}
+	fmt.Fprintln(w, head+"\tCPU(cores)\tMEMORY(bytes)")
+	for _, l := range lines {
+		fmt.Fprintf(w, "%s\t%dm\t%dMi\n", l.head, l.cpu, l.memory>>20)
+	}
+}

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"errors"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// ownVerbs are what a board without kubectl has, on a board that has the image with a shell.
+func (b *testBoard) ownVerbs() {
+	b.t.Helper()
+	b.apply(kubectlPod)
+	b.running("web")
+	has := func(out string, want ...string) {
+		b.t.Helper()
+		for _, w := range want {
+			if err := contains(out, w); err != nil {
+				b.t.Error(err)
+			}
+		}
+	}
+	has(b.must("describe", "pod", "web"), "Status:       Running", "Running for", "Started", "Containers:")
+	has(b.must("describe", "node"), "Ready", "web", "memory", "NodeReady")
+	has(b.must("describe", "cm/kube-root-ca.crt"), "BEGIN CERTIFICATE")
+	has(b.must("exec", "web", "--", "echo", "-n", "said inside"), "said inside")
+	bin, err := filepath.Abs(ledgeBin)
+	must(b.t, err)
+	k := &client{t: b.t, home: b.t.TempDir(), env: []string{"PATH=" + filepath.Dir(bin) + ":/usr/bin:/bin", "LEDGE_RUN_DIR=" + b.runDir, "TERM=dumb"}}
+	for _, s := range []step{
+		{"ledge exec web -c main -- sh -c 'echo bad >&2; exit 7'; echo code $?", "bad|code 7", ""},
+		{"ledge exec web -- /no/such/program", "!no such", ""},
+		{"ledge exec nosuch -- true", `!pods "nosuch" not found`, ""},
+		{"head -c 300000 /dev/zero | ledge exec -i web -- cat | wc -c", "300000", ""},
+		{`script -qec "stty rows 33 cols 77; ledge exec -it web -- sh -c 'tty; until stty size 2>&1 | grep 33.77; do sleep 0.1; done'" /dev/null`, "/dev/pts/|33 77", ""},
+		{`bash -c 'source <(ledge completion bash); COMP_WORDS=(ledge exec w); COMP_CWORD=2; _ledge; echo "${COMPREPLY[@]}"'`, "web", ""},
+		{"ledge top pods nosuch", "!has not been measured", ""},
+		{"ledge cordon && ledge cordon && ledge get nodes", "cordoned|already cordoned|SchedulingDisabled", ""},
+		{"ledge uncordon", "uncordoned", ""},
+		{"ledge drain", "!has no controller that would make it again (--force)", ""},
+		{"ledge drain --force --timeout 60s", "already cordoned|evicting pod default/web|drained", ""},
+		{"ledge get pods", "No resources found", ""},
+		{"ledge uncordon " + b.name, "uncordoned", ""},
+	} {
+		if err := k.try(s.line, s.want); err != nil {
+			b.t.Error(err)
+		}
+	}
+	var exit *exec.ExitError
+	if _, err := b.try("drain", "nosuch"); !errors.As(err, &exit) || exit.ExitCode() != 1 {
+		b.t.Errorf("drain of a node that is not there: %v", err)
+	}
+	if out, err := b.try("exec", "web"); !errors.As(err, &exit) || exit.ExitCode() != 2 || !strings.Contains(out, "--") {
+		b.t.Errorf("exec without a command: %v %s", err, out)
+	}
+}
