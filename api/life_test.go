@@ -79,12 +79,13 @@ func TestValidateLife(t *testing.T) {
 			"spec.initContainers[0].startupProbe", "may not be set for init containers without restartPolicy=Always"},
 		{"rules of a sidecar", sidecar(func(c *corev1.Container) {
 			c.RestartPolicyRules = []corev1.ContainerRestartRule{{Action: "Restart", ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{Operator: "In", Values: []int32{1}}}}
-		}), "spec.initContainers[0].restartPolicyRules", "not allowed for sidecar"},
+		}), "", ""},
 		{"container policy", func(p *corev1.Pod) { first(p).RestartPolicy = ptr(corev1.ContainerRestartPolicy("x")) }, c0 + "restartPolicy", "Unsupported"},
 		{"rule", ruling(func(*corev1.Container, *corev1.ContainerRestartRule) {}), "", ""},
 		{"rule without policy", ruling(func(c *corev1.Container, _ *corev1.ContainerRestartRule) { c.RestartPolicy = nil }), c0 + "restartPolicy", "must specify restartPolicy"},
 		{"rule without codes", ruling(func(_ *corev1.Container, r *corev1.ContainerRestartRule) { r.ExitCodes = nil }), c0 + "restartPolicyRules[0].exitCodes", "Required"},
-		{"rule of all", ruling(func(_ *corev1.Container, r *corev1.ContainerRestartRule) { r.Action = "RestartAllContainers" }), c0 + "restartPolicyRules[0].action", "not supported by ledge yet"},
+		{"rule of all", ruling(func(_ *corev1.Container, r *corev1.ContainerRestartRule) { r.Action = "RestartAllContainers" }), "", ""},
+		{"rule of none", ruling(func(_ *corev1.Container, r *corev1.ContainerRestartRule) { r.Action = "Stop" }), c0 + "restartPolicyRules[0].action", "Unsupported"},
 		{"hook", hooked(corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 30}}), "", ""},
 		{"long sleep", hooked(corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 31}}), c0 + "lifecycle.preStop.sleep.seconds", "must be non-negative and less than terminationGracePeriodSeconds (30)"},
 		{"no hook", hooked(corev1.LifecycleHandler{}), c0 + "lifecycle.preStop", "must specify a handler type"},

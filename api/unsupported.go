@@ -72,7 +72,6 @@ var unsupportedInPods = sync.OnceValue(func() []refusal {
 
 func unsupportedInContainers(at string) []refusal {
 	list := []refusal{
-		{"restartPolicyRules[*].action", []string{"Restart"}},
 		{"stdin", nil},
 		{"stdinOnce", nil},
 		{"tty", nil},

@@ -41,7 +41,7 @@ var honouredInContainers = strings.Fields(`
 	volumeMounts[*].name volumeMounts[*].readOnly volumeMounts[*].mountPath
 	volumeMounts[*].subPath volumeMounts[*].subPathExpr volumeMounts[*].mountPropagation volumeMounts[*].recursiveReadOnly
 	terminationMessagePath terminationMessagePolicy imagePullPolicy
-	livenessProbe readinessProbe startupProbe lifecycle restartPolicy restartPolicyRules[*].exitCodes
+	livenessProbe readinessProbe startupProbe lifecycle restartPolicy restartPolicyRules
 	securityContext.capabilities securityContext.privileged securityContext.runAsUser securityContext.runAsGroup
 	securityContext.runAsNonRoot securityContext.readOnlyRootFilesystem securityContext.allowPrivilegeEscalation
 	securityContext.procMount

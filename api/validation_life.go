@@ -18,7 +18,7 @@ func validateLife(s *corev1.PodSpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range s.InitContainers {
 		c, at := &s.InitContainers[i], at.Child("initContainers").Index(i)
-		errs = append(errs, validateRestarts(c, IsSidecar(c), at)...)
+		errs = append(errs, validateRestarts(c, at)...)
 		if IsSidecar(c) {
 			errs = append(errs, validateProbesAndHooks(c, s, at)...)
 			continue
@@ -33,7 +33,7 @@ func validateLife(s *corev1.PodSpec, at *field.Path) field.ErrorList {
 	}
 	for i := range s.Containers {
 		c, at := &s.Containers[i], at.Child("containers").Index(i)
-		errs = append(errs, validateRestarts(c, false, at)...)
+		errs = append(errs, validateRestarts(c, at)...)
 		errs = append(errs, validateProbesAndHooks(c, s, at)...)
 	}
 	for i, g := range s.ReadinessGates {
@@ -77,7 +77,7 @@ const (
 	maxExitCodes    = 255
 )
 
-func validateRestarts(c *corev1.Container, sidecar bool, at *field.Path) field.ErrorList {
+func validateRestarts(c *corev1.Container, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if c.RestartPolicy != nil {
 		errs = append(errs, oneOf(*c.RestartPolicy, at.Child("restartPolicy"), corev1.ContainerRestartPolicyAlways,
@@ -89,15 +89,14 @@ func validateRestarts(c *corev1.Container, sidecar bool, at *field.Path) field.E
 		return errs
 	case c.RestartPolicy == nil:
 		errs = append(errs, field.Required(at.Child("restartPolicy"), "must specify restartPolicy when restart rules are used"))
-	case sidecar:
-		errs = append(errs, field.Forbidden(rules, "restart rules are not allowed for sidecar containers"))
 	}
 	if len(c.RestartPolicyRules) > maxRestartRules {
 		errs = append(errs, field.TooMany(rules, len(c.RestartPolicyRules), maxRestartRules))
 	}
 	for i, r := range c.RestartPolicyRules {
 		at := rules.Index(i)
-		errs = append(errs, oneOf(r.Action, at.Child("action"), corev1.ContainerRestartRuleActionRestart)...)
+		errs = append(errs, oneOf(r.Action, at.Child("action"), corev1.ContainerRestartRuleActionRestart,
+			corev1.ContainerRestartRuleActionRestartAllContainers)...)
 		if r.ExitCodes == nil {
 			errs = append(errs, field.Required(at.Child("exitCodes"), "must be specified"))
 			continue

@@ -311,3 +311,45 @@ func TestEphemeralContainer(t *testing.T) {
 		r.nothingLeft()
 	})
 }
+
+// TestRestartAllContainers: the records of all containers go and their numbers go on, in the sandbox that was there.
+func TestRestartAllContainers(t *testing.T) {
+	with(t, nil, func(r *rig) {
+		r.begin()
+		p := r.pod("p", policy(corev1.RestartPolicyNever), func(p *corev1.Pod) {
+			p.Spec.InitContainers = []corev1.Container{*p.Spec.Containers[0].DeepCopy()}
+			p.Spec.InitContainers[0].Name = "i"
+			p.Spec.Containers = append(p.Spec.Containers, *p.Spec.Containers[0].DeepCopy())
+			never := corev1.ContainerRestartPolicyNever
+			p.Spec.Containers[1].Name, p.Spec.Containers[1].RestartPolicy = "d", &never
+			p.Spec.Containers[1].RestartPolicyRules = []corev1.ContainerRestartRule{{Action: corev1.ContainerRestartRuleActionRestartAllContainers,
+				ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{Operator: corev1.ContainerRestartRuleOnExitCodesOpNotIn, Values: []int32{0}}}}
+		})
+		r.pass(time.Second)
+		r.engine.End(containerID(p, "i", 0), runtime.Exit{})
+		r.pass(time.Second)
+		ip := r.get("p").Status.PodIP
+		r.engine.End(containerID(p, "d", 0), runtime.Exit{Code: 3})
+		r.pass(time.Second)
+		r.engine.End(containerID(p, "i", 1), runtime.Exit{})
+		r.pass(time.Second)
+		st := r.get("p").Status
+		for _, c := range append(st.InitContainerStatuses, st.ContainerStatuses...) {
+			if want := podstate.IDPrefix + containerID(p, c.Name, 1); c.ContainerID != want || c.RestartCount != 1 || c.LastTerminationState.Terminated == nil {
+				t.Errorf("%s: %+v", c.Name, c)
+			}
+		}
+		if st.Phase != corev1.PodRunning || st.PodIP != ip || ip == "" {
+			t.Errorf("%s at %s, was at %s", st.Phase, st.PodIP, ip)
+		}
+		r.engine.End(containerID(p, "c", 1), runtime.Exit{})
+		r.engine.End(containerID(p, "d", 1), runtime.Exit{})
+		r.pass(time.Second)
+		if st := r.get("p").Status; st.Phase != corev1.PodSucceeded {
+			t.Errorf("at the end: %s", st.Phase)
+		}
+		r.delete("p", nil)
+		r.pass(time.Minute)
+		r.nothingLeft()
+	})
+}

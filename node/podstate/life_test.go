@@ -429,10 +429,12 @@ func randomPod(r *rand.Rand) *corev1.Pod {
 		if r.IntN(3) == 0 {
 			c.LivenessProbe, c.ReadinessProbe = &corev1.Probe{}, &corev1.Probe{}
 		}
-		if name == "a" && r.IntN(4) == 0 {
-			own := corev1.ContainerRestartPolicy(policies[r.IntN(3)])
-			c.RestartPolicy = &own
-			c.RestartPolicyRules = []corev1.ContainerRestartRule{{Action: "Restart", ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{Operator: "In", Values: []int32{1}}}}
+		if r.IntN(6) == 0 {
+			if own := corev1.ContainerRestartPolicy(policies[r.IntN(3)]); c.RestartPolicy == nil {
+				c.RestartPolicy = &own
+			}
+			action := []corev1.ContainerRestartRuleAction{"Restart", "RestartAllContainers"}[r.IntN(2)]
+			c.RestartPolicyRules = []corev1.ContainerRestartRule{{Action: action, ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{Operator: "In", Values: []int32{1}}}}
 		}
 	}
 	if r.IntN(4) == 0 {

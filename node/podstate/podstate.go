@@ -132,6 +132,10 @@ type Memory struct {
 	Hooked    map[string]bool    // hooks that were begun, by HookKey
 	Backoff   map[string]Backoff // by container name
 	Told      map[string]int     // container name -> attempt whose back-off was told
+	// Restarting: all containers are on their way to begin again. Reset are the statuses that those had at that point
+	// which had run, by name; nil if this has not been through it.
+	Restarting bool
+	Reset      map[string]corev1.ContainerStatus
 }
 
 // Ending is how far the end of one instance of a container has been brought.
@@ -188,10 +192,12 @@ type Output struct {
 
 // Decide says what to do about the pod.
 func Decide(in Input) Output {
-	d := &decision{in: in, mem: in.Mem.clone(), views: viewsOf(in)}
+	d := &decision{in: in, mem: in.Mem.clone(), views: viewsOf(in, in.Mem.Reset)}
 	switch {
 	case d.stopping():
 		d.stop()
+	case d.restartsAll():
+		d.restartAll()
 	default:
 		d.run()
 	}

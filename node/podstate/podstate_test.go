@@ -25,6 +25,8 @@ type board struct {
 	due    map[string]due
 	events []EventNote
 	hook   map[string]hookPlay // by hook/container; others end well at once
+
+	forgets bool // the brain, whom it has killed
 }
 
 // hookPlay is what a hook does.

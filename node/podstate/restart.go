@@ -25,7 +25,7 @@ func (d *decision) restarts(v *view) bool {
 func Restarts(pod *corev1.Pod, c *corev1.Container, code int32) bool {
 	policy := pod.Spec.RestartPolicy
 	if own := c.RestartPolicy; own != nil {
-		if ruled(c.RestartPolicyRules, code) {
+		if _, ok := ruled(c.RestartPolicyRules, code); ok {
 			return true
 		}
 		policy = corev1.RestartPolicy(*own)
@@ -39,18 +39,18 @@ func Restarts(pod *corev1.Pod, c *corev1.Container, code int32) bool {
 	return true
 }
 
-// ruled says whether the first rule that an exit code matches restarts the container.
-func ruled(rules []corev1.ContainerRestartRule, code int32) bool {
+// ruled is what the first rule that an exit code matches has done about it.
+func ruled(rules []corev1.ContainerRestartRule, code int32) (action corev1.ContainerRestartRuleAction, ok bool) {
 	for _, r := range rules {
 		if r.ExitCodes == nil {
 			continue
 		}
 		in := slices.Contains(r.ExitCodes.Values, code)
 		if in == (r.ExitCodes.Operator == corev1.ContainerRestartRuleOnExitCodesOpIn) {
-			return r.Action == corev1.ContainerRestartRuleActionRestart
+			return r.Action, true
 		}
 	}
-	return false
+	return "", false
 }
 
 // mayRestart says whether a running container that is killed because of a probe comes back.

@@ -2,6 +2,7 @@ package podstate
 
 import (
 	"fmt"
+	"maps"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -69,6 +70,9 @@ func (d *decision) initAt() int {
 // ended says that nothing of the pod will ever run again but sidecars: an init container failed for good, or every
 // main container ended and none is to be restarted.
 func (d *decision) ended() bool {
+	if d.mem.Restarting {
+		return false // whatever the policy says of those that are killed for it
+	}
 	if !d.views.mainStarted() {
 		for _, v := range d.views.init {
 			if v.ended() && !v.succeeded() && !d.restarts(v) {
@@ -139,8 +143,9 @@ func (d *decision) bring(v *view) {
 	case v.ended() && !d.restarts(v):
 		return
 	}
-	if v.ended() && !v.outdated() {
-		if at, delay := d.mem.Backoff[v.spec.Name].until(v.finishedAt()); d.in.Now.Before(at) {
+	finished, again := v.endBefore()
+	if again {
+		if at, delay := d.mem.Backoff[v.spec.Name].until(finished); d.in.Now.Before(at) {
 			d.wait(v.spec.Name, "CrashLoopBackOff", fmt.Sprintf("back-off %s restarting failed container=%s pod=%s",
 				delay, v.spec.Name, d.podID()))
 			d.tellBackoff(v)
@@ -159,8 +164,8 @@ func (d *decision) bring(v *view) {
 		d.do(Action{Verb: Resolve, Container: v.spec.Name, Attempt: v.nextAttempt()})
 		return
 	}
-	if v.ended() && !v.outdated() {
-		b := d.mem.Backoff[v.spec.Name].next(v.finishedAt(), d.in.Now)
+	if again {
+		b := d.mem.Backoff[v.spec.Name].next(finished, d.in.Now)
 		d.mem.setBackoff(v.spec.Name, b)
 	}
 	for _, old := range v.older { // one dead instance is kept, for lastState and logs --previous (N-6.24)
@@ -233,6 +238,7 @@ func (m Memory) clone() Memory {
 	out.Hooked = cloneMap(m.Hooked)
 	out.Backoff = cloneMap(m.Backoff)
 	out.Told = cloneMap(m.Told)
+	out.Reset = maps.Clone(m.Reset) // nil stays nil
 	return out
 }
 

@@ -74,7 +74,7 @@ func (d *decision) phase() corev1.PodPhase {
 		return corev1.PodPending
 	}
 	for _, v := range d.views.main {
-		if !d.begun(v) && !v.ended() && (v.prev == nil && v.nextAttempt() <= 1) {
+		if !d.begun(v) && !v.ended() && !v.anew() && (v.prev == nil && v.nextAttempt() <= 1) {
 			return corev1.PodPending // it never ran
 		}
 	}
@@ -193,6 +193,8 @@ func (d *decision) waitingState(v *view, st *corev1.ContainerStatus) {
 			Message: "The container could not be located when the pod was terminated"}
 	case v.lost() && !d.restarts(v):
 		st.State.Terminated = unknownEnd(v.past)
+	case v.anew() && d.mem.Restarting:
+		st.State.Waiting = &corev1.ContainerStateWaiting{Reason: restartingAll}
 	default:
 		st.State.Waiting = &corev1.ContainerStateWaiting{Reason: d.notYet()}
 	}
@@ -291,7 +293,7 @@ func (d *decision) conditions(out *corev1.PodStatus) {
 	if d.in.Seen.Sandbox || over || !d.in.Seen.Standing || !has(out, corev1.PodReadyToStartContainers) {
 		d.condition(out, corev1.PodReadyToStartContainers, d.in.Seen.Sandbox && !over, "", "")
 	} // else a brain that has just begun would write "no" and then "yes" for every pod
-	if names := d.uninitialized(out); len(names) > 0 && !d.initDone() && out.Phase != corev1.PodSucceeded {
+	if names := d.uninitialized(out); len(names) > 0 && !d.initDone() && out.Phase != corev1.PodSucceeded && !d.staysInitialized(out) {
 		d.condition(out, corev1.PodInitialized, false, "ContainersNotInitialized", fmt.Sprintf("containers with incomplete status: %s", names))
 	} else {
 		d.condition(out, corev1.PodInitialized, true, pick(out.Phase == corev1.PodSucceeded, "PodCompleted"), "")
@@ -308,9 +310,23 @@ func (d *decision) conditions(out *corev1.PodStatus) {
 		}
 	}
 	d.condition(out, corev1.PodReady, ready, reason, msg)
+	if d.canRestartAll() {
+		if busy := d.mem.Restarting && !over; busy {
+			d.condition(out, corev1.AllContainersRestarting, true, "RestartAllContainersStarted", "container exited with restart policy rule")
+		} else {
+			d.condition(out, corev1.AllContainersRestarting, false, pick(out.Phase == corev1.PodFailed, "PodFailed"), "")
+		}
+	}
 	if s := d.in.Stop; s != nil && s.Disruption != "" {
 		d.condition(out, corev1.DisruptionTarget, true, s.Disruption, cmp.Or(s.Says, s.Message))
 	}
+}
+
+// staysInitialized: a pod that begins again in place does not lose that condition, as on Kubernetes.
+func (d *decision) staysInitialized(out *corev1.PodStatus) bool {
+	return d.canRestartAll() && slices.ContainsFunc(out.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodInitialized && c.Status == corev1.ConditionTrue
+	})
 }
 
 func has(out *corev1.PodStatus, t corev1.PodConditionType) bool {

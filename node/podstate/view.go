@@ -84,6 +84,15 @@ func (v *view) finishedAt() time.Time {
 	return time.Time{}
 }
 
+// endBefore is when the attempt before the next one ended by itself, if there was one: what the back-off counts from.
+func (v *view) endBefore() (time.Time, bool) {
+	if v.anew() { // only who has brought that about is held back
+		t := v.past.LastTerminationState.Terminated
+		return t.FinishedAt.Time, v.restartsAll(t.ExitCode)
+	}
+	return v.finishedAt(), v.ended() && !v.outdated()
+}
+
 func (v *view) nextAttempt() int {
 	switch {
 	case v.latest != nil:
@@ -125,7 +134,12 @@ func (vs views) mainStarted() bool {
 	return slices.ContainsFunc(vs.main, func(v *view) bool { return v.latest != nil })
 }
 
-func viewsOf(in Input) views {
+// ofPod are those that make up the pod; ephemeral ones only visit.
+func (vs views) ofPod() []*view { return slices.Concat(vs.init, vs.main) }
+
+// viewsOf looks at a pod's containers. reset holds what is true of those that were restarted with all others, where the
+// API does not know yet.
+func viewsOf(in Input, reset map[string]corev1.ContainerStatus) views {
 	var out views
 	spec, status := &in.Pod.Spec, &in.Pod.Status
 	for i := range spec.InitContainers {
@@ -141,6 +155,13 @@ func viewsOf(in Input) views {
 	for i := range spec.EphemeralContainers {
 		c := corev1.Container(spec.EphemeralContainers[i].EphemeralContainerCommon)
 		out.ephemeral = append(out.ephemeral, viewOf(in, &c, status.EphemeralContainerStatuses, ephemeralRole))
+	}
+	for _, v := range out.ofPod() {
+		r, ok := reset[v.spec.Name]
+		since := v.latest == nil || v.latest.Attempt >= int(r.RestartCount)
+		if ok && since && (v.past == nil || v.past.RestartCount < r.RestartCount || v.past.RestartCount == r.RestartCount && v.past.ContainerID == "") {
+			v.past = &r
+		}
 	}
 	return out
 }

@@ -1,0 +1,139 @@
+package podstate
+
+import (
+	"slices"
+	"syscall"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// A container may end in a way that has the whole pod begin again (restartPolicyRules with RestartAllContainers): what
+// runs is killed, all records go, and init containers are first again. Sandbox, addresses, volumes and ephemeral
+// containers stay.
+//
+//	a container ended so --> kill the others --> discard all records, the culprit's last --> begin again
+//	AllContainersRestarting: True                                                            False
+//
+// The condition in the API is how a restarted brain goes on. From the last step on a container counts as one that waits
+// and never ran in this sandbox, with the numbers of its attempts going on: that is Memory.Reset, until the API knows.
+
+// restartingAll is the reason of containers that were ended for others.
+const restartingAll = "RestartingAllContainers"
+
+// anew: it ran before all containers were restarted, and not since.
+func (v *view) anew() bool {
+	return v.latest == nil && v.past != nil && v.past.ContainerID == "" && v.past.LastTerminationState.Terminated != nil
+}
+
+// canRestartAll: some container has such a rule.
+func (d *decision) canRestartAll() bool {
+	return slices.ContainsFunc(d.views.ofPod(), func(v *view) bool {
+		return slices.ContainsFunc(v.spec.RestartPolicyRules, func(r corev1.ContainerRestartRule) bool {
+			return r.Action == corev1.ContainerRestartRuleActionRestartAllContainers
+		})
+	})
+}
+
+// restartsAll: such an end of this container has the pod begin again.
+func (v *view) restartsAll(code int32) bool {
+	action, ok := ruled(v.spec.RestartPolicyRules, code)
+	return ok && action == corev1.ContainerRestartRuleActionRestartAllContainers
+}
+
+func (v *view) culprit() bool { return v.ended() && v.restartsAll(v.exitCode()) }
+
+// restartsAll says whether the pod is on its way to begin again.
+func (d *decision) restartsAll() bool {
+	if d.mem.Restarting || !d.canRestartAll() {
+		return d.mem.Restarting
+	}
+	// What the API says counts for a brain that has not been through it itself.
+	begun := d.mem.Reset == nil && slices.ContainsFunc(d.in.Pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.AllContainersRestarting && c.Status == corev1.ConditionTrue
+	})
+	d.mem.Restarting = begun || slices.ContainsFunc(d.views.ofPod(), (*view).culprit)
+	return d.mem.Restarting
+}
+
+// restartAll takes the next step of that.
+func (d *decision) restartAll() {
+	var culprits, others []string
+	for _, v := range slices.Concat(d.views.main, d.views.init) {
+		if v.running() {
+			d.destroy(v)
+		}
+		if v.latest == nil {
+			continue
+		}
+		list := &others
+		if v.culprit() {
+			list = &culprits
+		}
+		for _, s := range append(slices.Clone(v.older), *v.latest) {
+			*list = append(*list, s.ID)
+		}
+	}
+	switch ids := append(others, culprits...); {
+	case slices.ContainsFunc(d.views.ofPod(), (*view).running):
+	case len(ids) > 0:
+		d.noteEnds()
+		for _, id := range ids {
+			d.do(Action{Verb: Discard, ID: id})
+		}
+	default:
+		d.noteEnds()
+		d.mem.Restarting = false
+		d.views = viewsOf(d.in, d.mem.Reset)
+		d.run()
+	}
+}
+
+// destroy kills a container at once: what begins again has nothing to bring to an end.
+func (d *decision) destroy(v *view) {
+	id := v.latest.ID
+	e, known := d.mem.Ends[id]
+	if known && !e.Killed.IsZero() && d.in.Now.Before(e.Killed.Add(rekill)) {
+		d.wake(e.Killed.Add(rekill))
+		return
+	}
+	var event *EventNote
+	if !known {
+		e.Began = d.in.Now
+		event = &EventNote{v.spec.Name, corev1.EventTypeNormal, "Killing", "Stopping container " + v.spec.Name}
+	}
+	e.Signalled, e.Killed = d.in.Now, d.in.Now
+	d.mem.Ends[id] = e
+	d.do(Action{Verb: Signal, Container: v.spec.Name, ID: id, Sig: syscall.SIGKILL, Event: event})
+	d.wake(e.Killed.Add(rekill))
+}
+
+// noteEnds keeps of each container that ran what its status is to say once its records are gone.
+func (d *decision) noteEnds() {
+	if d.mem.Reset == nil {
+		d.mem.Reset = map[string]corev1.ContainerStatus{}
+	}
+	for _, v := range d.views.ofPod() {
+		next := int32(v.nextAttempt())
+		if was, noted := d.mem.Reset[v.spec.Name]; noted && was.RestartCount >= next || !v.everRan() || v.latest == nil && v.past.State.Waiting != nil {
+			continue
+		}
+		end := &corev1.ContainerStateTerminated{ExitCode: 137, Reason: restartingAll,
+			Message: "The container was ended to restart all containers of the pod", FinishedAt: metav1.Time{Time: d.in.Now}}
+		switch {
+		case v.latest == nil && v.past.State.Terminated != nil:
+			end = v.past.State.Terminated.DeepCopy()
+		case v.latest != nil && v.latest.Exit != nil && d.mem.Ends[v.latest.ID].Killed.IsZero():
+			end = d.terminated(v.latest)
+		}
+		var st corev1.ContainerStatus
+		if v.past != nil {
+			st = *v.past.DeepCopy()
+		}
+		st.Name, st.Image, st.ContainerID, st.RestartCount = v.spec.Name, v.spec.Image, "", next
+		st.State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: restartingAll}}
+		st.LastTerminationState = corev1.ContainerState{Terminated: end}
+		st.Ready, st.Started, st.User, st.StopSignal = false, new(bool), nil, nil
+		d.mem.Reset[v.spec.Name] = st
+	}
+}
