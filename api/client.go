@@ -136,11 +136,14 @@ type Streams interface {
 	Logs(ctx context.Context, namespace, pod string, opts LogOptions) (io.ReadCloser, error)
 }
 
-// Execer runs commands in containers.
+// Execer runs commands in containers, and joins those that run.
 type Execer interface {
 	// Exec runs a command in a running container until it ends and tells its exit code. When ctx ends the command is
 	// ended too.
 	Exec(ctx context.Context, namespace, pod string, x Exec) (code int, err error)
+	// Attach carries what a running container reads and writes from now on, until it ends, until Stdin does and the
+	// container's stays open, or until ctx ends; the container goes on then.
+	Attach(ctx context.Context, namespace, pod string, x Attach) error
 }
 
 // Exec is a command to run in a container.
@@ -152,6 +155,16 @@ type Exec struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	TTY            bool
+	Resize         <-chan TerminalSize
+}
+
+// Attach is somebody who joins the streams of a container.
+type Attach struct {
+	Container string // may be empty when the pod has one container
+	// Stdin is read until its end, and the container must have one; nil: nothing is written to it. Stdout and Stderr take
+	// the output; nil throws it away. From a terminal everything comes from Stdout, and Resize tells its size.
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
 	Resize         <-chan TerminalSize
 }
 

@@ -56,7 +56,7 @@ var (
 		HasStatus: true, Subresources: []string{"proxy"},
 		New: func() Object { return &corev1.Node{} }, NewList: func() ListObject { return &corev1.NodeList{} }}
 	Pods = &Kind{Version: "v1", Name: "Pod", Resource: "pods", Singular: "pod", Short: []string{"po"},
-		Categories: []string{"all"}, Namespaced: true, HasStatus: true, Subresources: []string{"binding", Ephemeral, "eviction", "exec", "log", "portforward", "proxy", Resize},
+		Categories: []string{"all"}, Namespaced: true, HasStatus: true, Subresources: []string{"attach", "binding", Ephemeral, "eviction", "exec", "log", "portforward", "proxy", Resize},
 		New: func() Object { return &corev1.Pod{} }, NewList: func() ListObject { return &corev1.PodList{} }}
 	Namespaces = &Kind{Version: "v1", Name: "Namespace", Resource: "namespaces", Singular: "namespace", Short: []string{"ns"},
 		HasStatus: true, Subresources: []string{"finalize"},

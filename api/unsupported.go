@@ -72,9 +72,6 @@ var unsupportedInPods = sync.OnceValue(func() []refusal {
 
 func unsupportedInContainers(at string) []refusal {
 	list := []refusal{
-		{"stdin", nil},
-		{"stdinOnce", nil},
-		{"tty", nil},
 		{"resources.claims", nil},
 		{"volumeDevices", nil},
 		{"volumeMounts[*].bindMountOptions", nil},

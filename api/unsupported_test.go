@@ -35,7 +35,7 @@ var honoured = strings.Fields(`
 	spec.volumes[*].image`)
 
 var honouredInContainers = strings.Fields(`
-	name image command args workingDir ports env[*].name env[*].value env[*].valueFrom.fieldRef
+	name image command args workingDir stdin stdinOnce tty ports env[*].name env[*].value env[*].valueFrom.fieldRef
 	env[*].valueFrom.configMapKeyRef env[*].valueFrom.secretKeyRef env[*].valueFrom.resourceFieldRef env[*].valueFrom.fileKeyRef envFrom
 	resources.limits resources.requests resizePolicy
 	volumeMounts[*].name volumeMounts[*].readOnly volumeMounts[*].mountPath

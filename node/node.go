@@ -88,6 +88,7 @@ type Config struct {
 type Engine interface {
 	runtime.Engine
 	runtime.Limiter
+	runtime.Attacher
 }
 
 // Recorder takes events for users to read. It never blocks.

@@ -194,7 +194,6 @@ func TestUnsupportedFromElsewhere(t *testing.T) {
 	p := aPod("p")
 	class := "gvisor"
 	p.Spec.RuntimeClassName = &class
-	p.Spec.Containers[0].StdinOnce = true
 	if len(api.Unsupported(p)) == 0 {
 		t.Skip("all of it is supported")
 	}

@@ -33,15 +33,50 @@ func (a *Agent) here(ctx context.Context, namespace, name string) (*corev1.Pod, 
 
 // Exec runs a command in a container of a pod of this node.
 func (a *Agent) Exec(ctx context.Context, namespace, name string, x api.Exec) (int, error) {
+	container, id, err := a.runs(ctx, namespace, name, x.Container)
+	if err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	exit, err := a.cfg.Engine.Exec(ctx, runtime.Exec{Container: id, Args: x.Command, Stdin: x.Stdin, Stdout: x.Stdout, Stderr: x.Stderr,
+		TTY: x.TTY, Resize: sizes(ctx, x.Resize)})
+	switch {
+	case errors.Is(err, runtime.ErrNotFound), errors.Is(err, runtime.ErrNotRunning):
+		return 0, notRunning(container)
+	case err != nil:
+		return 0, fmt.Errorf("run %q in container %s of pod %s: %w", x.Command, container, name, err)
+	}
+	return exit.Code, nil
+}
+
+// Attach joins the streams of a container of a pod of this node.
+func (a *Agent) Attach(ctx context.Context, namespace, name string, x api.Attach) error {
+	container, id, err := a.runs(ctx, namespace, name, x.Container)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	err = a.cfg.Engine.Attach(ctx, runtime.Attach{Container: id, Stdin: x.Stdin, Stdout: x.Stdout, Stderr: x.Stderr, Resize: sizes(ctx, x.Resize)})
+	switch {
+	case errors.Is(err, runtime.ErrNotFound), errors.Is(err, runtime.ErrNotRunning):
+		return notRunning(container)
+	case err != nil:
+		return fmt.Errorf("attach to container %s of pod %s: %w", container, name, err)
+	}
+	return nil
+}
+
+// runs finds a container that runs, and the engine's name for it.
+func (a *Agent) runs(ctx context.Context, namespace, name, container string) (_, id string, err error) {
 	pod, err := a.here(ctx, namespace, name)
 	if err != nil {
-		return 0, err
+		return "", "", err
 	}
-	container, err := logContainer(pod, x.Container)
-	if err != nil {
-		return 0, err
+	if container, err = logContainer(pod, container); err != nil {
+		return "", "", err
 	}
-	id := ""
 	cs, _, _ := a.held(pod.UID)
 	for _, s := range cs {
 		if s.Name == container && s.Phase == runtime.Running {
@@ -49,17 +84,20 @@ func (a *Agent) Exec(ctx context.Context, namespace, name string, x api.Exec) (i
 		}
 	}
 	if id == "" {
-		return 0, notRunning(container)
+		return "", "", notRunning(container)
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	sizes := make(chan runtime.Size)
+	return container, id, nil
+}
+
+// sizes are those of a terminal in the engine's words, until ctx ends.
+func sizes(ctx context.Context, from <-chan api.TerminalSize) <-chan runtime.Size {
+	to := make(chan runtime.Size)
 	go func() {
 		for {
 			select {
-			case s := <-x.Resize:
+			case s := <-from:
 				select {
-				case sizes <- runtime.Size{Width: s.Width, Height: s.Height}:
+				case to <- runtime.Size{Width: s.Width, Height: s.Height}:
 				case <-ctx.Done():
 					return
 				}
@@ -68,15 +106,7 @@ func (a *Agent) Exec(ctx context.Context, namespace, name string, x api.Exec) (i
 			}
 		}
 	}()
-	exit, err := a.cfg.Engine.Exec(ctx, runtime.Exec{Container: id, Args: x.Command, Stdin: x.Stdin, Stdout: x.Stdout, Stderr: x.Stderr,
-		TTY: x.TTY, Resize: sizes})
-	switch {
-	case errors.Is(err, runtime.ErrNotFound), errors.Is(err, runtime.ErrNotRunning):
-		return 0, notRunning(container)
-	case err != nil:
-		return 0, fmt.Errorf("run %q in container %s of pod %s: %w", x.Command, container, name, err)
-	}
-	return exit.Code, nil
+	return to
 }
 
 func notRunning(container string) error {

@@ -22,6 +22,12 @@ var ErrUnavailable = errors.New("container engine unavailable")
 // ErrNotRunning says that a container has ended, so that nothing can be run in it.
 var ErrNotRunning = errors.New("container is not running")
 
+// ErrNoStdin says that a container was started without a standard input.
+var ErrNoStdin = errors.New("container has no stdin")
+
+// ErrTooSlow says that an attacher did not take a container's output as fast as it came.
+var ErrTooSlow = errors.New("the output comes faster than it is taken")
+
 // Engine runs containers. Every method is idempotent: called twice it does what it did once. All of it
 // survives a restart of the caller, and List after one tells what is there.
 type Engine interface {
@@ -59,6 +65,17 @@ type Execer interface {
 	// in the background when it ends by itself runs on, as a part of the container; its later output is nobody's.
 	// An unknown container is ErrNotFound, one that has ended ErrNotRunning.
 	Exec(ctx context.Context, x Exec) (Exit, error)
+}
+
+// Attacher joins the streams of running containers. It is an interface of its own for the same reason as Limiter.
+type Attacher interface {
+	// Attach carries what a container reads and writes from now on, beside its log, which loses nothing by it. It ends
+	// without an error when the container has ended and its output has been written, or when Stdin has ended and the
+	// container's is to stay open (see Container.StdinOnce). When ctx ends the error is ctx's; the container goes on then,
+	// as it does when the engine or the caller dies. Whoever takes output too slowly may hold the container up for a
+	// moment, and then gets ErrTooSlow. An unknown container is ErrNotFound, one that has ended ErrNotRunning, and one
+	// without a standard input ErrNoStdin where there is a Stdin.
+	Attach(ctx context.Context, x Attach) error
 }
 
 // Limiter is an Engine that can change limits while things run. It is an interface of its own because simulations
@@ -148,8 +165,11 @@ type Container struct {
 	// ends with it.
 	ProcessesOf string
 
-	Stdin bool // keep a stdin open; else /dev/null
-	TTY   bool
+	// Stdin keeps a standard input open for attachers; else it is /dev/null. With StdinOnce it ends for good with the
+	// input of the first attacher that has one, or when that attacher leaves. A terminal does not end so.
+	Stdin     bool
+	StdinOnce bool
+	TTY       bool // a terminal, and TERM=xterm unless Env has another
 	// LogPath is the file that gets stdout and stderr in CRI log format; empty: nobody wants them. A full one is renamed
 	// to LogPath.N, N counting up from 1, and a new one begins: a name, once given, is never another file's. The log of
 	// an exited container is complete. The engine removes LogPath only to stay within LogTotal: it belongs to the caller.
@@ -213,6 +233,20 @@ type Exec struct {
 	TTY    bool
 	Size   Size
 	Resize <-chan Size // nil or open: it need not be closed
+}
+
+// Attach is somebody who joins the streams of a container.
+type Attach struct {
+	Container string // ID
+
+	// Stdin goes to the container's standard input, which others may write to as well; nil: nothing does. A Read that is
+	// under way when Attach returns is not waited for, so whoever owns Stdin closes it.
+	Stdin io.Reader
+	// Stdout and Stderr get the output; nil throws it away. With a terminal everything comes from Stdout. An error of
+	// theirs ends the attachment and is its error; a Write must come back when ctx has ended.
+	Stdout, Stderr io.Writer
+
+	Resize <-chan Size // of the container's terminal, if it has one; nil or open: it need not be closed
 }
 
 // Size is that of a terminal, in characters.

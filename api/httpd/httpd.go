@@ -22,7 +22,7 @@ import (
 type Config struct {
 	Client  api.Client
 	Streams api.Streams   // nil: logs answer 501
-	Exec    api.Execer    // nil: exec answers 501
+	Exec    api.Execer    // nil: exec and attach answer 501
 	Forward api.Forwarder // nil: portforward answers 501
 	Metrics api.Metrics   // nil: what is measured answers 501
 	// DialPod connects to the address of a pod, for requests that are handed on to it; nil: as this machine does.
@@ -40,7 +40,7 @@ type Config struct {
 	MaxInFlight int
 	// Authenticate knows the bearers of tokens, on listeners that let them in (WithTokens); nil: there are none.
 	Authenticate Authenticate
-	// MaxWatches, MaxLogs and MaxSessions cap the watches, the followed logs and the sessions (exec, port-forward) of one
+	// MaxWatches, MaxLogs and MaxSessions cap the watches, the followed logs and the sessions (exec, attach, port-forward) of one
 	// identity; 0 is 32 (128 for an administrator), 16 and 16.
 	MaxWatches  int
 	MaxLogs     int

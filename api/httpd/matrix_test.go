@@ -24,6 +24,7 @@ nodes                                                          glwcupdD -       
 nodes/proxy                                                    g        -        -        -     -      -
 nodes/status                                                   gup      -        -        -     gup    -
 pods                                                           glwcupdD glwcupdD glwcupdD glw   glwcd  -
+pods/attach                                                    c        c        c        -     -      -
 pods/binding                                                   c        -        -        -     -      -
 pods/ephemeralcontainers                                       gup      -        -        -     -      -
 pods/eviction                                                  c        c        c        -     c      -

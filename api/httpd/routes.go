@@ -82,6 +82,8 @@ var routes = []route{
 	// Whatever the method, these let their caller do something in the pod.
 	{"GET", object, "exec", false, "create", pods, (*handler).exec, "session"},
 	{"POST", object, "exec", false, "create", pods, (*handler).exec, "session"},
+	{"GET", object, "attach", false, "create", pods, (*handler).attach, "session"},
+	{"POST", object, "attach", false, "create", pods, (*handler).attach, "session"},
 	{"GET", object, "portforward", false, "create", pods, (*handler).portForward, "session"},
 	{"POST", object, "portforward", false, "create", pods, (*handler).portForward, "session"},
 	{"GET", object, "proxy", false, "get", pods, (*handler).podProxy, "session"},

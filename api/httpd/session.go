@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -37,7 +36,7 @@ const (
 	channelClose = 255
 )
 
-// session is a running exec as its client sees it, over either transport. The writers and readers end when it does.
+// session is a running exec or attach as its client sees it, over either transport. The writers and readers end when it does.
 type session struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
@@ -51,32 +50,23 @@ type session struct {
 
 func (s *session) left() { s.once.Do(func() { close(s.gone) }) }
 
-// execOptions are what a client asks of an exec.
-type execOptions struct {
+// sessionOptions are what a client asks of a session.
+type sessionOptions struct {
 	container             string
-	command               []string
 	stdin, stdout, stderr bool
-	tty                   bool
+	tty                   bool // the client has one
 }
 
 const maxCommand = 64 << 10 // bytes of a command and its arguments
 
-func (r *request) execOptions() (o execOptions, err error) {
-	o.container, o.command = r.query.Get("container"), r.query["command"]
+func (r *request) sessionOptions() (o sessionOptions, err error) {
+	o.container = r.query.Get("container")
 	for name, to := range map[string]*bool{"stdin": &o.stdin, "stdout": &o.stdout, "stderr": &o.stderr, "tty": &o.tty} {
 		if *to, err = queryBool(r.query, name); err != nil {
 			return o, err
 		}
 	}
-	length := 0
-	for _, c := range o.command {
-		length += len(c)
-	}
 	switch {
-	case len(o.command) == 0:
-		return o, badRequest("you must specify at least one command for the container")
-	case length > maxCommand:
-		return o, badRequest("the command may have %d bytes", maxCommand)
 	case o.tty && o.stderr:
 		return o, badRequest("tty and stderr cannot both be true: a terminal has one output")
 	case !o.stdin && !o.stdout && !o.stderr:
@@ -85,18 +75,48 @@ func (r *request) execOptions() (o execOptions, err error) {
 	return o, nil
 }
 
-// exec runs a command in a container, over WebSocket or SPDY.
+// exec runs a command in a container.
 func (h *handler) exec(w *response, r *request) error {
-	o, err := r.execOptions()
+	command, length := r.query["command"], 0
+	for _, c := range command {
+		length += len(c)
+	}
+	switch {
+	case len(command) == 0:
+		return badRequest("you must specify at least one command for the container")
+	case length > maxCommand:
+		return badRequest("the command may have %d bytes", maxCommand)
+	}
+	return h.session(w, r, "exec into", func(ctx context.Context, o sessionOptions, s *session) (int, error) {
+		return h.execer.Exec(ctx, r.namespace, r.name, api.Exec{Container: o.container, Command: command,
+			Stdin: s.stdin, Stdout: s.stdout, Stderr: s.stderr, TTY: o.tty, Resize: s.resize})
+	})
+}
+
+// attach joins the streams of a container. How the container ends is for its status to tell.
+func (h *handler) attach(w *response, r *request) error {
+	return h.session(w, r, "attach", func(ctx context.Context, o sessionOptions, s *session) (int, error) {
+		return 0, h.execer.Attach(ctx, r.namespace, r.name, api.Attach{Container: o.container,
+			Stdin: s.stdin, Stdout: s.stdout, Stderr: s.stderr, Resize: s.resize})
+	})
+}
+
+// session carries the streams between a client and a container, over WebSocket or SPDY.
+func (h *handler) session(w *response, r *request, doing string, do func(context.Context, sessionOptions, *session) (code int, err error)) error {
+	o, err := r.sessionOptions()
 	if err != nil {
 		return err
 	}
 	if h.execer == nil {
-		return status(http.StatusNotImplemented, "NotImplemented", "this server cannot run commands in containers")
+		return status(http.StatusNotImplemented, "NotImplemented", "this server cannot "+doing+" containers")
 	}
 	// What can be wrong is said now, as a Status: after the upgrade there is only text.
-	if o.container, err = h.running(r, o.container); err != nil {
+	c, err := h.running(r, o.container, doing)
+	if err != nil {
 		return err
+	}
+	if o.container = c.Name; doing == "attach" && o.stdin && !c.Stdin {
+		return badRequest("container %s of pod %s has no stdin to attach to: its spec does not say stdin: true", c.Name, r.name)
 	}
 	ctx, cancel := untilStopping(r.Context())
 	defer cancel()
@@ -109,60 +129,71 @@ func (h *handler) exec(w *response, r *request) error {
 		<-s.gone
 		cancel()
 	}()
-	code, err := h.execer.Exec(ctx, r.namespace, r.name, api.Exec{Container: o.container, Command: o.command,
-		Stdin: s.stdin, Stdout: s.stdout, Stderr: s.stderr, TTY: o.tty, Resize: s.resize})
+	code, err := do(ctx, o, s)
 	s.finish(exitStatus(code, err))
 	s.left()
 	return nil
 }
 
 // openSession upgrades the connection to what the client asks for. An error is answered in place of the upgrade.
-func openSession(w *response, r *request, o execOptions) (*session, error) {
+func openSession(w *response, r *request, o sessionOptions) (*session, error) {
 	if websocket.Wanted(r.Request) {
 		return openWebSocketSession(w, r, o)
 	}
 	return openSPDYSession(w, r, o)
 }
 
-// running checks that a pod has a container that a command can be run in, and picks the one that is meant.
-func (h *handler) running(r *request, name string) (string, error) {
+// running checks that a pod has a container that runs, and picks the one that is meant.
+func (h *handler) running(r *request, name, doing string) (*corev1.Container, error) {
 	pod, err := api.Get[*corev1.Pod](r.Context(), h.client, api.Pods, r.namespace, r.name)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
-		return "", badRequest("cannot exec into a container in a completed pod; current phase is %s", pod.Status.Phase)
+		return nil, badRequest("cannot %s a container in a completed pod; current phase is %s", doing, pod.Status.Phase)
 	}
-	var all []string
-	for _, c := range pod.Spec.Containers {
-		all = append(all, c.Name)
-	}
-	if name == "" {
-		name = pod.Annotations["kubectl.kubernetes.io/default-container"]
-		if name == "" && len(all) != 1 {
-			return "", badRequest("a container name must be specified for pod %s, choose one of: %v", pod.Name, all)
-		}
-		if name == "" {
-			name = all[0]
-		}
-	}
-	for _, c := range pod.Spec.InitContainers {
-		all = append(all, c.Name)
-	}
-	for _, c := range pod.Spec.EphemeralContainers {
-		all = append(all, c.Name)
-	}
-	if !slices.Contains(all, name) {
-		return "", badRequest("container %s is not valid for pod %s", name, pod.Name)
+	c, err := containerIn(pod, name)
+	if err != nil {
+		return nil, err
 	}
 	for _, list := range [][]corev1.ContainerStatus{pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses, pod.Status.EphemeralContainerStatuses} {
-		for _, c := range list {
-			if c.Name == name && c.State.Running != nil {
-				return name, nil
+		for _, st := range list {
+			if st.Name == c.Name && st.State.Running != nil {
+				return c, nil
 			}
 		}
 	}
-	return "", apierrors.NewInternalError(fmt.Errorf("unable to upgrade connection: container not found (%q): it is not running", name))
+	return nil, apierrors.NewInternalError(fmt.Errorf("unable to upgrade connection: container not found (%q): it is not running", c.Name))
+}
+
+// containerIn finds a container of a pod; without a name the one that its annotation says, or the only one.
+func containerIn(pod *corev1.Pod, name string) (*corev1.Container, error) {
+	if name == "" {
+		name = pod.Annotations["kubectl.kubernetes.io/default-container"]
+	}
+	if name == "" && len(pod.Spec.Containers) == 1 {
+		name = pod.Spec.Containers[0].Name
+	}
+	if name == "" {
+		var all []string
+		for _, c := range pod.Spec.Containers {
+			all = append(all, c.Name)
+		}
+		return nil, badRequest("a container name must be specified for pod %s, choose one of: %v", pod.Name, all)
+	}
+	for _, list := range [][]corev1.Container{pod.Spec.Containers, pod.Spec.InitContainers} {
+		for i := range list {
+			if list[i].Name == name {
+				return &list[i], nil
+			}
+		}
+	}
+	for i := range pod.Spec.EphemeralContainers {
+		if e := &pod.Spec.EphemeralContainers[i]; e.Name == name {
+			return (*corev1.Container)(&e.EphemeralContainerCommon), nil
+		}
+	}
+	return nil, badRequest("container %s is not valid for pod %s", name, pod.Name)
 }
 
 // exitStatus is what the error channel says at the end.

@@ -101,7 +101,7 @@ func serveSPDY(conn net.Conn, opened func(*spdystream.Stream)) (*spdystream.Conn
 	return spdy, nil
 }
 
-func openSPDYSession(w *response, r *request, o execOptions) (*session, error) {
+func openSPDYSession(w *response, r *request, o sessionOptions) (*session, error) {
 	protocol, err := agreeSPDY(r, protocolV4, "v3.channel.k8s.io", "v2.channel.k8s.io", protocolV1)
 	if err != nil {
 		return nil, err

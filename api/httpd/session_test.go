@@ -51,6 +51,21 @@ func (c *commands) Exec(ctx context.Context, _, _ string, x api.Exec) (int, erro
 	return 0, err
 }
 
+// Attach is to a container that repeats what it reads, and says nothing else.
+func (c *commands) Attach(ctx context.Context, _, _ string, x api.Attach) error {
+	c.running.Add(1)
+	defer c.running.Add(-1)
+	if x.Stdin == nil {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	_, err := io.Copy(x.Stdout, x.Stdin)
+	if err == nil && x.Stderr != nil {
+		_, err = io.WriteString(x.Stderr, "end\n")
+	}
+	return err
+}
+
 // ports dials this machine.
 type ports struct{}
 
@@ -62,7 +77,12 @@ func (ports) Dial(ctx context.Context, _, _ string, port uint16) (net.Conn, erro
 // withRunningPod makes a pod whose container says that it runs.
 func (f *fixture) withRunningPod(name string) {
 	f.t.Helper()
-	f.must(201, "POST", podsPath, pod(name))
+	f.withRunning(name, pod(name))
+}
+
+func (f *fixture) withRunning(name, json string) {
+	f.t.Helper()
+	f.must(201, "POST", podsPath, json)
 	p, err := api.Get[*corev1.Pod](f.t.Context(), f.store, api.Pods, "default", name)
 	if err != nil {
 		f.t.Fatal(err)
@@ -88,6 +108,7 @@ func TestKubectlSessions(t *testing.T) {
 	}
 	url, a, _ := secured(t, h)
 	f.withRunningPod("web")
+	f.withRunning("open", strings.Replace(pod("open"), `"image"`, `"stdin":true,"image"`, 1))
 	if err := os.WriteFile(filepath.Join(c.dir, "file"), []byte(strings.Repeat("0123456789abcdef", 1<<16)), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -114,6 +135,12 @@ func TestKubectlSessions(t *testing.T) {
 			}
 			if out, err := k.run("", "exec", "web", "--", "no-such-program"); err == nil || !strings.Contains(out, "no-such-program") {
 				t.Errorf("no such program: %q, %v", out, err)
+			}
+			if out, err := k.run("typed\n", "attach", "-i", "open"); err != nil || !strings.Contains(out, "\ntyped\n") || !strings.Contains(out, "\nend\n") {
+				t.Errorf("attach -i: %q, %v", out, err)
+			}
+			if out, err := k.run("typed\n", "attach", "-i", "web"); err == nil || !strings.Contains(out, "container c of pod web has no stdin to attach to") {
+				t.Errorf("attach -i to a container without: %q, %v", out, err)
 			}
 			to := filepath.Join(t.TempDir(), "copy")
 			if out, err := k.run("", "cp", "default/web:file", to); err != nil {
@@ -203,6 +230,11 @@ func TestSessionsRefused(t *testing.T) {
 		{"terminal with stderr", "GET", exec + "&tty=1&stderr=1", v5, 400, "tty and stderr"},
 		{"no pod", "GET", podsPath + "/none/exec?command=true&stdout=1", v5, 404, "not found"},
 		{"not running", "GET", podsPath + "/waiting/exec?command=true&stdout=1", v5, 500, "not running"},
+		{"attach to no stream", "GET", podsPath + "/web/attach", v5, 400, "at least one of"},
+		{"attach to what does not run", "GET", podsPath + "/waiting/attach?stdout=1", v5, 500, "not running"},
+		{"attach to no container", "GET", podsPath + "/web/attach?stdout=1&container=x", v5, 400, "not valid"},
+		{"attach to no stdin", "GET", podsPath + "/web/attach?stdin=1", v5, 400, "no stdin"},
+		{"attach by SPDY to no stdin", "POST", podsPath + "/web/attach?stdin=1", spdy, 400, "no stdin"},
 		{"no container", "GET", exec + "&container=x", v5, 400, "not valid"},
 		{"another protocol", "GET", exec, append([]string{"Sec-WebSocket-Protocol", "chat"}, ws...), 400, "chat"},
 		{"another origin", "GET", exec, append([]string{"Origin", "https://evil.example"}, v5...), 400, "Origin"},
@@ -217,7 +249,7 @@ func TestSessionsRefused(t *testing.T) {
 		}
 	}
 	for _, u := range []api.User{bob, nodeA} {
-		for _, sub := range []string{"exec?command=true&stdout=1", "portforward?ports=80"} {
+		for _, sub := range []string{"exec?command=true&stdout=1", "attach?stdout=1", "portforward?ports=80"} {
 			for _, head := range [][]string{v5, spdy} {
 				method := "GET"
 				if len(head) == len(spdy) {
@@ -280,6 +312,16 @@ func TestSessionsEnd(t *testing.T) {
 		t.Errorf("a session after others: %s", line)
 	}
 	four.Close()
+	until("the fourth has ended", func() bool { return c.running.Load() == 0 })
+	for range 20 { // attachers come and go
+		a, in := f.raw(strings.Replace(upgrade, "exec?command=sleep&command=1000&", "attach?", 1))
+		if line, err := in.ReadString('\n'); err != nil || !strings.Contains(line, "101") {
+			t.Fatalf("attach: %s, %v", line, err)
+		}
+		until("it is attached", func() bool { return c.running.Load() == 1 })
+		a.Close()
+		until("it has left", func() bool { return c.running.Load() == 0 })
+	}
 
 	sized, _ := f.raw(strings.Replace(upgrade, "command=sleep&command=1000&stdout=1", "command=size&stdin=1&stdout=1&tty=1", 1))
 	message := append([]byte{4}, `{"Width":80,"Height":24}`...)

@@ -25,7 +25,7 @@ func agree(r *request, ours ...string) (string, error) {
 	return "", badRequest("none of the offered protocols %q is spoken here, only %q", offered, ours)
 }
 
-func openWebSocketSession(w *response, r *request, o execOptions) (*session, error) {
+func openWebSocketSession(w *response, r *request, o sessionOptions) (*session, error) {
 	protocol, err := agree(r, protocolV5, protocolV4, protocolV1, "")
 	if err != nil {
 		return nil, err

@@ -150,9 +150,10 @@ func TestRefusedUnderAnotherName(t *testing.T) {
 func TestUnsupportedPodIsRefusedInWords(t *testing.T) {
 	c := open(t, Config{})
 	p := newPod("p", "")
-	p.Spec.Containers[0].TTY = true
+	class := "gvisor"
+	p.Spec.RuntimeClassName = &class
 	_, err := c.Create(t.Context(), api.Pods, p, api.WriteOptions{})
-	wantCode(t, err, 422, "spec.containers[0].tty: Forbidden: true is not supported by ledge yet")
+	wantCode(t, err, 422, `spec.runtimeClassName: Forbidden: "gvisor" is not supported by ledge yet`)
 }
 
 func TestPatchSaysWhatItDropped(t *testing.T) { // N-11.15

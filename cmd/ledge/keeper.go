@@ -32,8 +32,9 @@ func keeperVerb(ctx context.Context, c *command) error {
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM)
 	defer stop()
-	// Ctrl-C in the terminal of a serve that started this keeper is meant for that serve.
-	signal.Ignore(syscall.SIGINT, syscall.SIGHUP)
+	// Ctrl-C in the terminal of a serve that started this keeper is meant for that serve. It is taken and dropped, not
+	// ignored: containers would inherit that, and not end on a Ctrl-C in terminals of their own.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGINT, syscall.SIGHUP)
 	runner, err := libct.New(libct.Config{CgroupRoot: *c.opts.(*string), Warn: func(msg string) { slog.Warn(msg) }})
 	if err != nil {
 		return err

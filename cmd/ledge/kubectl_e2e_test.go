@@ -285,6 +285,7 @@ func TestKubectl(t *testing.T) {
 	b := newBoard(t)
 	b.serve()
 	b.importBusybox()
+	b.importRough()
 	clients := map[string]*client{}
 	for _, version := range []string{"new", "old"} {
 		k := b.client(strings.TrimPrefix(version, "new"), "side-"+version)
@@ -299,6 +300,7 @@ func TestKubectl(t *testing.T) {
 				k := &client{t: t, home: clients[version].home, env: clients[version].env}
 				k.steps(version, besideSteps)
 				k.streams()
+				k.attaching()
 				if os.Getenv("LEDGE_LONG") != "" {
 					k.steps(version, longSteps)
 				}

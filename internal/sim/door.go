@@ -117,6 +117,13 @@ func (e engineDoor) Exec(ctx context.Context, x runtime.Exec) (runtime.Exit, err
 	return e.Engine.Exec(ctx, x)
 }
 
+func (e engineDoor) Attach(ctx context.Context, x runtime.Attach) error {
+	if err := e.check(); err != nil {
+		return err
+	}
+	return e.Engine.Attach(ctx, x)
+}
+
 func (e engineDoor) List(ctx context.Context) (runtime.State, error) {
 	if err := e.check(); err != nil {
 		return runtime.State{}, err

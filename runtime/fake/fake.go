@@ -31,6 +31,9 @@ type Behaviour struct {
 	TermCode   int
 	// Exec is what commands run in it do; nil: they exit 0 at once.
 	Exec Command
+	// Main is the program itself, where it reads or writes; nil: it is silent. When it returns the container ends with
+	// that code.
+	Main Program
 }
 
 // For is a Behaviour that exits with code after d.
@@ -46,7 +49,7 @@ type Config struct {
 	AppArmor, SELinux bool
 }
 
-// Engine is the fake. Its timers are those of package time; it has no goroutine of its own.
+// Engine is the fake. Its timers are those of package time; it has no goroutines of its own but those of Program.
 type Engine struct {
 	cfg Config
 
@@ -60,8 +63,9 @@ type Engine struct {
 }
 
 var (
-	_ runtime.Engine  = (*Engine)(nil)
-	_ runtime.Limiter = (*Engine)(nil)
+	_ runtime.Engine   = (*Engine)(nil)
+	_ runtime.Limiter  = (*Engine)(nil)
+	_ runtime.Attacher = (*Engine)(nil)
 )
 
 type container struct {
@@ -70,7 +74,8 @@ type container struct {
 	ready  chan struct{} // closed when Start has come to an end
 	failed error
 	timers []*time.Timer
-	execs  map[*context.CancelCauseFunc]bool // commands that run in it
+	execs  map[*context.CancelCauseFunc]bool // commands that run in it, and attachers
+	main   *program
 
 	processesOf string
 }
@@ -226,7 +231,7 @@ func (e *Engine) admit(spec runtime.Container) (c *container, mine bool, err err
 	c = &container{does: e.cfg.Script(spec), ready: make(chan struct{}), execs: map[*context.CancelCauseFunc]bool{}, status: runtime.Status{ID: spec.ID,
 		PodUID: spec.PodUID, Name: spec.Name, Attempt: spec.Attempt, LogPath: spec.LogPath, Labels: maps.Clone(spec.Labels),
 		Resources: spec.Resources}}
-	c.processesOf = spec.ProcessesOf
+	c.processesOf, c.main = spec.ProcessesOf, newProgram(spec)
 	e.cons[spec.ID] = c
 	return c, true, nil
 }
@@ -251,6 +256,9 @@ func (e *Engine) begin(id string, c *container) (runtime.Status, error) {
 	c.status.Phase, c.status.Pid, c.status.StartedAt = runtime.Running, e.nextPid, time.Now()
 	if d := c.does.ExitAfter; d != nil {
 		e.endLater(c, *d, c.does.Exit)
+	}
+	if c.does.Main != nil {
+		go e.runMain(c)
 	}
 	st := copyStatus(c.status)
 	e.changed(id)
@@ -286,6 +294,7 @@ func (e *Engine) end(c *container, x runtime.Exit) {
 // halt ends what goes on in a container; called with the lock held.
 func (c *container) halt() {
 	c.endExecs(errEnded)
+	c.main.stop()
 	for _, t := range c.timers {
 		t.Stop()
 	}

@@ -149,9 +149,13 @@ func (e *Engine) adoptRunning(c *container, files map[string]*os.File) error {
 	} else {
 		e.lot.add(parkName(id, namePid), c.proc.fd, files[namePid] != nil)
 	}
-	for _, f := range files { // opened again by name, or copied
-		_ = f.Close()
+	for name, f := range files {
+		if name == namePid || c.stdio.files[name] != nil {
+			_ = f.Close() // opened again by name, or copied
+			delete(files, name)
+		}
 	}
+	e.release(id, files)
 	// Whoever waited for these has been told that they are lost.
 	if err := e.cfg.Runner.EndExecs(c.rec.Pod, id); err != nil {
 		e.log.Warn("commands that ran in a container could not be ended", "container", id, "err", err)

@@ -35,8 +35,8 @@ func specOf(x runtime.Exec) execSpec {
 func (x execSpec) in(c runtime.Container) runtime.Container {
 	c.Args, c.TTY = x.Args, x.TTY
 	c.Env = slices.Concat(c.Env, x.Env)
-	if x.TTY && !slices.ContainsFunc(c.Env, func(kv string) bool { return strings.HasPrefix(kv, "TERM=") }) {
-		c.Env = append(c.Env, "TERM=xterm")
+	if x.TTY {
+		c.Env = withTerm(c.Env)
 	}
 	if x.Cwd != "" {
 		c.Cwd = x.Cwd
@@ -45,6 +45,14 @@ func (x execSpec) in(c runtime.Container) runtime.Container {
 		c.User = *x.User
 	}
 	return c
+}
+
+// withTerm names a terminal, unless one is named already.
+func withTerm(env []string) []string {
+	if slices.ContainsFunc(env, func(kv string) bool { return strings.HasPrefix(kv, "TERM=") }) {
+		return env
+	}
+	return append(slices.Clip(env), "TERM=xterm")
 }
 
 // Exec implements runtime.Engine.

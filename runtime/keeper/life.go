@@ -59,6 +59,9 @@ func (e *Engine) Start(ctx context.Context, c runtime.Container) (runtime.Status
 // start makes the container or leaves nothing. From here on the caller's context counts no more: half a container
 // is worse than a late answer.
 func (e *Engine) start(p runtime.Pod, spec runtime.Container) (_ runtime.Status, err error) {
+	if spec.TTY {
+		spec.Env = withTerm(spec.Env)
+	}
 	c := &container{dir: e.containerDir(spec.ID), done: make(chan struct{}), swept: make(chan struct{}),
 		rec: containerRecord{Container: spec, Pod: p, Status: runtime.Status{ID: spec.ID, PodUID: spec.PodUID,
 			Name: spec.Name, Attempt: spec.Attempt, LogPath: spec.LogPath, Labels: spec.Labels, Resources: spec.Resources}}}

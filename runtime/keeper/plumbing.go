@@ -96,6 +96,42 @@ func (p *plumbing) start(tty *os.File) {
 	}
 }
 
+// join is start for somebody who attaches: the pipes are made by now for the output of a terminal too. in is where
+// input goes, nil when nowhere; ended is called when there is no more of it.
+func (p *plumbing) join(in *os.File, tty bool, ended func()) {
+	p.closeChild()
+	if p.stdin = in; tty {
+		p.tty = in
+		if p.x.Resize != nil {
+			go p.resize()
+		}
+	}
+	p.started = true
+	for _, o := range p.outs {
+		go o.run()
+	}
+	if p.x.Stdin == nil {
+		return
+	}
+	go func() {
+		if in != nil {
+			p.feed()
+		}
+		_, _ = io.Copy(io.Discard, p.x.Stdin) // the container reads no more
+		ended()
+	}()
+}
+
+// drain waits for the end of all output and says whether a writer failed.
+func (p *plumbing) drain() error {
+	var errs []error
+	for _, o := range p.outs {
+		<-o.done
+		errs = append(errs, o.err)
+	}
+	return errors.Join(errs...)
+}
+
 func (p *plumbing) feed() {
 	_, _ = io.Copy(p.stdin, p.x.Stdin) // the command need not read it
 	if p.tty == nil {
@@ -147,7 +183,7 @@ func (p *plumbing) finish() error {
 func (o *outlet) run() {
 	defer close(o.done)
 	if _, err := io.Copy(marked{o}, o.from); o.err != nil {
-		o.err = fmt.Errorf("write the output of a command: %w", err)
+		o.err = fmt.Errorf("write the output of a container: %w", err)
 		_ = o.from.Close()
 	}
 }

@@ -39,6 +39,7 @@ const (
 	opWatch     = "watch"
 	opPark      = "park"
 	opExec      = "exec"
+	opAttach    = "attach"
 	opShutdown  = "shutdown"
 	opReset     = "reset"
 	opLimit     = "limit"
@@ -54,6 +55,7 @@ type request struct {
 	Place     *runtime.Place     `json:",omitempty"`
 	Resources *runtime.Resources `json:",omitempty"`
 	Exec      *execSpec          `json:",omitempty"`
+	Attach    *attachSpec        `json:",omitempty"`
 }
 
 type response struct {
@@ -65,6 +67,7 @@ type response struct {
 	Status *runtime.Status    `json:",omitempty"`
 	State  *runtime.State     `json:",omitempty"`
 	Exit   *runtime.Exit      `json:",omitempty"`
+	TTY    bool               `json:",omitempty"` // what was attached to is a terminal
 }
 
 // parkFrame goes both ways on a park connection: first the brain gives back what it holds, ending with Synced,
@@ -81,6 +84,8 @@ const (
 	kindUnavailable = "unavailable"
 	kindProtocol    = "protocol"
 	kindNotRunning  = "not-running"
+	kindNoStdin     = "no-stdin"
+	kindTooSlow     = "too-slow"
 )
 
 // ErrProtocol says that brain and keeper are too far apart in version to talk.
@@ -91,6 +96,8 @@ var kinds = map[string]error{
 	kindUnavailable: runtime.ErrUnavailable,
 	kindProtocol:    ErrProtocol,
 	kindNotRunning:  runtime.ErrNotRunning,
+	kindNoStdin:     runtime.ErrNoStdin,
+	kindTooSlow:     runtime.ErrTooSlow,
 }
 
 func failure(err error) response {

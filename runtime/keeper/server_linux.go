@@ -143,6 +143,8 @@ func (s *server) handle(ctx context.Context, c *net.UnixConn) {
 		s.park(ctx, c)
 	case opExec:
 		s.exec(ctx, c, q, files)
+	case opAttach:
+		s.attach(ctx, c, q, files)
 	case opShutdown:
 		s.answer(c, response{Proto: protoVersion})
 		s.stop()

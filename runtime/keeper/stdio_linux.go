@@ -3,6 +3,7 @@ package keeper
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -137,6 +138,9 @@ func reopenStdio(dir string, c runtime.Container, log *logFile, parked map[strin
 	}
 	if c.Stdin {
 		f, err := openFIFO(filepath.Join(dir, nameStdin), os.O_RDWR)
+		if c.StdinOnce && errors.Is(err, fs.ErrNotExist) {
+			return s, nil // it has had its one attacher
+		}
 		if err != nil {
 			s.close()
 			return nil, err

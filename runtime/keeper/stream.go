@@ -24,6 +24,7 @@ type stream struct {
 	log   *logFile
 	told  atomic.Int32
 	done  chan struct{}
+	taps  taps // who is attached
 }
 
 func newStream(name string, f *os.File, log *logFile) *stream {
@@ -65,6 +66,7 @@ func (s *stream) drain(fd int) bool {
 		default:
 			now := time.Now()
 			rest := s.log.put(s.split.stream, now, s.split.feed(b.out[:0], now, b.in[:n]))
+			s.taps.give(b.in[:n])
 			if rest > 0 && s.told.Load() == follow {
 				time.Sleep(rest)
 			}

@@ -1,7 +1,6 @@
 package runtimetest_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -18,34 +17,6 @@ import (
 	"ledge/runtime/runtimetest"
 )
 
-// sink collects output and may be looked at meanwhile.
-type sink struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (s *sink) Write(b []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.buf.Write(b)
-}
-
-func (s *sink) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.buf.String()
-}
-
-func (s *sink) await(t *testing.T, text string) {
-	t.Helper()
-	for end := time.Now().Add(testrun.Patience(30 * time.Second)); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		if strings.Contains(s.String(), text) {
-			return
-		}
-	}
-	t.Fatalf("%q does not appear in:\n%s", text, s.String())
-}
-
 // TestExecFacts: a command in a container is and may what the container is and may, whoever it runs as
 // (reliability B2: CVE-2022-29162).
 func TestExecFacts(t *testing.T) {
@@ -59,7 +30,7 @@ func TestExecFacts(t *testing.T) {
 	c.LogPath = filepath.Join(t.TempDir(), "log")
 	s.Start(t, c)
 	awaitLog(t, c.LogPath, "done")
-	var out sink
+	var out runtimetest.Sink
 	x, err := s.Engine.Exec(t.Context(), runtime.Exec{Container: c.ID, Args: []string{runtimetest.Program, "facts"}, Stdout: &out})
 	if err != nil || x.Code != 0 {
 		t.Fatalf("%+v, %v", x, err)
@@ -79,7 +50,7 @@ func TestExecFacts(t *testing.T) {
 	if !strings.Contains(out.String(), "uid 0 gid 0 host web-0 cwd /work") {
 		t.Errorf("who and where:\n%s", out.String())
 	}
-	var other sink
+	var other runtimetest.Sink
 	x, err = s.Engine.Exec(t.Context(), runtime.Exec{Container: c.ID, Args: []string{runtimetest.Program, "facts"}, Stdout: &other,
 		Cwd: "/dev", User: &runtime.User{UID: 1000, GID: 2000, Groups: []uint32{3000}}})
 	if err != nil || x.Code != 0 || !strings.Contains(other.String(), "uid 1000 gid 2000 host web-0 cwd /dev") {
@@ -95,7 +66,7 @@ func TestExecOpenFiles(t *testing.T) {
 	s := inProcess(t)
 	c := s.NewContainer(t, s.Pod(t), "ignore")
 	s.Start(t, c)
-	var out sink
+	var out runtimetest.Sink
 	x, err := s.Engine.Exec(t.Context(), runtime.Exec{Container: c.ID, Args: []string{runtimetest.Program, "links", "/proc/self/fd"}, Stdout: &out})
 	if err != nil || x.Code != 0 {
 		t.Fatalf("%+v, %v", x, err)
@@ -127,7 +98,7 @@ func TestExecKillsAll(t *testing.T) {
 			c := s.NewContainer(t, s.Pod(t), "ignore")
 			st := s.Start(t, c)
 			ctx, cancel := context.WithCancel(t.Context())
-			var out sink
+			var out runtimetest.Sink
 			done := make(chan error, 1)
 			go func() {
 				_, err := s.Engine.Exec(ctx, runtime.Exec{Container: c.ID, Args: []string{runtimetest.Program, "daemons", "/beat"}, Stdout: &out})
@@ -159,7 +130,7 @@ func TestExecLeavesDaemons(t *testing.T) {
 	s := inProcess(t)
 	c := s.NewContainer(t, s.Pod(t), "ignore")
 	s.Start(t, c)
-	var out sink
+	var out runtimetest.Sink
 	ctx, cancel := context.WithTimeout(t.Context(), testrun.Patience(30*time.Second))
 	defer cancel()
 	x, err := s.Engine.Exec(ctx, runtime.Exec{Container: c.ID, Args: []string{runtimetest.Program, "daemon", "/beat", "4"}, Stdout: &out})
@@ -224,7 +195,7 @@ func TestExecTTY(t *testing.T) {
 			s := factory(t)
 			c := s.NewContainer(t, s.Pod(t), "ignore")
 			s.Start(t, c)
-			var out sink
+			var out runtimetest.Sink
 			resize := make(chan runtime.Size)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
@@ -240,16 +211,16 @@ func TestExecTTY(t *testing.T) {
 					Size: runtime.Size{Width: 81, Height: 25}, Resize: resize, Stdin: in, Stdout: &out})
 				done <- err
 			}()
-			out.await(t, "size 81 25 true")
+			out.Await(t, "size 81 25 true")
 			resize <- runtime.Size{Width: 120, Height: 40}
-			out.await(t, "size 120 40 true")
+			out.Await(t, "size 120 40 true")
 			fmt.Fprint(type_, "typed\n")
-			out.await(t, "typed\r\n") // the terminal echoes
+			out.Await(t, "typed\r\n") // the terminal echoes
 			fmt.Fprint(type_, "\x03") // and Ctrl-C is a signal
 			if err := <-done; err != nil {
 				t.Errorf("after Ctrl-C: %v", err)
 			}
-			var facts sink
+			var facts runtimetest.Sink
 			x, err := s.Engine.Exec(t.Context(), runtime.Exec{Container: c.ID, Args: []string{runtimetest.Program, "facts"}, TTY: true, Stdout: &facts})
 			if err != nil || x.Code != 0 {
 				t.Errorf("%+v, %v", x, err)
@@ -297,7 +268,7 @@ func TestExecNothingGrows(t *testing.T) {
 	s.Start(t, c)
 	round := func(n int) {
 		for i := range n {
-			var out sink
+			var out runtimetest.Sink
 			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 			_, _ = s.Engine.Exec(ctx, runtime.Exec{Container: c.ID, Args: []string{runtimetest.Program, "flood"}, Stdout: &out})
 			cancel()

@@ -265,6 +265,13 @@ func script(t *testing.T, c runtime.Container) fake.Behaviour {
 			after, _ = time.ParseDuration(c.Args[3])
 		}
 		does.ExitAfter, does.Exit = &after, runtime.Exit{Code: code}
+	case "cat":
+		does.Main = func(_ context.Context, stdin io.Reader, stdout, stderr io.Writer) (code int) {
+			_, _ = io.Copy(stdout, stdin)
+			_, _ = io.WriteString(stderr, "end\n")
+			_, _ = fmt.Sscan(c.Args[2], &code)
+			return code
+		}
 	default:
 		t.Errorf("the fake does not know %v", c.Args)
 	}

@@ -164,6 +164,11 @@ func Run(t *testing.T, factory func(t *testing.T) Setup) {
 		{"ExecWhere", testExecWhere},
 		{"ExecCancelled", testExecCancelled},
 		{"ExecEndsWithContainer", testExecEndsWithContainer},
+		{"AttachOnce", testAttachOnce},
+		{"AttachOnceLeaves", testAttachOnceLeaves},
+		{"AttachAgain", testAttachAgain},
+		{"AttachWhere", testAttachWhere},
+		{"AttachBadWriter", testAttachBadWriter},
 	}
 	for _, tc := range tests {
 		t.Run(tc.name, func(t *testing.T) { tc.run(t, factory(t)) })

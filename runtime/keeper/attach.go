@@ -1,0 +1,191 @@
+package keeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+
+	"ledge/runtime"
+)
+
+var _ runtime.Attacher = (*Engine)(nil)
+
+// attachSpec is a runtime.Attach without its streams: pipes for the output travel as files, and the container's input
+// comes back as one, so that only output goes through the keeper, which must read it anyway.
+type attachSpec struct {
+	Container string
+	Stdin     bool
+	// Files tells which of standard output and error come along.
+	Files [2]bool
+}
+
+// Attach implements runtime.Attacher.
+func (e *Engine) Attach(ctx context.Context, x runtime.Attach) error {
+	p, err := plumb(runtime.Exec{Stdout: x.Stdout, Stderr: x.Stderr, Resize: x.Resize})
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	p.x.Stdin = x.Stdin
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	ended := make(chan struct{})
+	err = e.attach(ctx, attachSpec{Container: x.Container, Stdin: x.Stdin != nil}, [2]*os.File(p.child[1:]), ended,
+		func(in *os.File, tty bool) error {
+			p.join(in, tty, func() { close(ended) })
+			p.onError(cancel)
+			return nil
+		})
+	if err != nil {
+		return err
+	}
+	return p.drain()
+}
+
+// onError has fn called with the first error of a writer.
+func (p *plumbing) onError(fn func(error)) {
+	for _, o := range p.outs {
+		go func() {
+			if <-o.done; o.err != nil {
+				fn(o.err)
+			}
+		}()
+	}
+}
+
+// attach joins files to the output of a container. joined is called when that is done, with where input is to go (nil:
+// nowhere), which is then the callee's; a terminal comes also when there is no input, for its size. ended says that
+// there is no more input.
+func (e *Engine) attach(ctx context.Context, x attachSpec, files [2]*os.File, ended <-chan struct{}, joined func(in *os.File, tty bool) error) error {
+	end, err := e.begin()
+	if err != nil {
+		return err
+	}
+	defer end()
+	fail := func(err error) error { return fmt.Errorf("attach to container %s: %w", x.Container, err) }
+	e.mu.Lock()
+	c, ok := e.con[x.Container]
+	e.mu.Unlock()
+	if !ok {
+		return fail(runtime.ErrNotFound)
+	}
+	spec := c.rec.Container
+	if x.Stdin && !spec.Stdin {
+		return fail(runtime.ErrNoStdin)
+	}
+	slow := make(chan struct{})
+	in, leave, err := e.join(c, files, x.Stdin, sync.OnceFunc(func() { close(slow) }))
+	if err != nil {
+		return fail(err)
+	}
+	defer leave()
+	if err := joined(in, spec.TTY); err != nil {
+		return fail(err)
+	}
+	once := spec.StdinOnce && !spec.TTY
+	if x.Stdin && once {
+		defer e.endStdin(c)
+	}
+	for {
+		select {
+		case <-c.done: // and its output has been passed on
+			return nil
+		case <-ended:
+			if !once {
+				return nil
+			}
+			e.endStdin(c)
+			ended = nil
+		case <-slow:
+			return fail(runtime.ErrTooSlow)
+		case <-e.quit:
+			return fail(runtime.ErrUnavailable)
+		case <-ctx.Done():
+			return fail(context.Cause(ctx))
+		}
+	}
+}
+
+// join gives copies of a container's output to files from now on, and opens its input.
+func (e *Engine) join(c *container, files [2]*os.File, stdin bool, slow func()) (in *os.File, leave func(), err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if c.sealed || !c.alive() {
+		return nil, nil, runtime.ErrNotRunning
+	}
+	if in, err = c.input(stdin); err != nil {
+		return nil, nil, err
+	}
+	var leaves []func()
+	leave = func() {
+		for _, l := range leaves {
+			l()
+		}
+	}
+	for i, s := range c.stdio.streams { // a terminal has one, which is standard output
+		if files[i] == nil {
+			continue
+		}
+		f, err := dupFile(files[i])
+		if err != nil {
+			leave()
+			if in != nil {
+				err = errors.Join(err, in.Close())
+			}
+			return nil, nil, err
+		}
+		t := &tap{f: f, slow: slow}
+		s.taps.add(t)
+		leaves = append(leaves, func() { s.taps.remove(t) })
+	}
+	return in, leave, nil
+}
+
+// input opens what an attacher writes to. It is called with Engine.mu held.
+func (c *container) input(wanted bool) (*os.File, error) {
+	if c.rec.Container.TTY {
+		master := c.stdio.files[nameTTY]
+		if master == nil {
+			return nil, fmt.Errorf("%w: whoever holds its terminal has not given it back", runtime.ErrUnavailable)
+		}
+		return dupFile(master)
+	}
+	f := c.stdio.files[nameStdin]
+	if !wanted || f == nil { // nil: it has ended
+		return nil, nil
+	}
+	if c.rec.Container.StdinOnce {
+		// Without the name a next keeper cannot open it: this attacher is the only one there will be.
+		if err := os.Remove(filepath.Join(c.dir, nameStdin)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+	}
+	rc, err := f.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	var in *os.File
+	var oerr error
+	// To write only: the container must see the end when it is closed.
+	err = rc.Control(func(fd uintptr) { in, oerr = openFIFO("/proc/self/fd/"+strconv.Itoa(int(fd)), os.O_WRONLY) })
+	return in, errors.Join(err, oerr)
+}
+
+// endStdin lets go of a container's input, so that it ends when the attacher has let go of it too.
+func (e *Engine) endStdin(c *container) {
+	e.mu.Lock()
+	f := c.stdio.files[nameStdin]
+	if c.sealed || f == nil {
+		e.mu.Unlock()
+		return
+	}
+	delete(c.stdio.files, nameStdin)
+	e.mu.Unlock()
+	e.lot.remove(parkName(c.rec.Container.ID, nameStdin))
+	_ = f.Close()
+}
