@@ -116,7 +116,7 @@ func (e *evictor) pass(ctx context.Context) bool {
 	e.all = e.policy.All(layout, !e.a.cfg.Resources.Unenforced)
 	var found pressure.Verdict
 	e.state, found = e.policy.Step(e.state, e.all, seen, time.Now())
-	e.publish(found)
+	e.publish(found, seen)
 	e.weighed()
 	if len(found.Due) == 0 {
 		e.stuck.about("", nil)
@@ -154,15 +154,23 @@ func (e *evictor) look() (pressure.Readings, pressure.Layout, error) {
 }
 
 // publish tells the rest of the agent.
-func (e *evictor) publish(found pressure.Verdict) {
+func (e *evictor) publish(found pressure.Verdict, seen pressure.Readings) {
 	a := e.a
+	report := pressure.Describe(e.all, e.state, found, seen, time.Now())
 	a.mu.Lock()
 	changed := !maps.Equal(a.short, found.Conditions)
-	a.short = found.Conditions
+	a.short, a.pressure = found.Conditions, report
 	a.mu.Unlock()
 	if changed {
 		a.pokeStatus()
 	}
+}
+
+// Pressure is what the last look has found.
+func (a *Agent) Pressure() pressure.Report {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.pressure
 }
 
 // weighed lets the Node be posted: the first status shall not call a board well that is not.

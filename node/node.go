@@ -128,6 +128,7 @@ type Agent struct {
 	weighed     chan struct{}                     // closed when it has been decided once what the board is short of
 	stalled     chan struct{}                     // poked when tasks have to wait for memory
 	short       map[corev1.NodeConditionType]bool // what it is short of
+	pressure    pressure.Report                   // the same in full
 	evictions   map[pressure.Signal]int64         // since the start
 	met         chan struct{}                     // closed when the engine has been reached once
 }

@@ -34,6 +34,7 @@ func (b *boardAPI) Handler() http.Handler {
 		"POST " + verifyPath:   b.verifyImages,
 		"POST " + prunePath:    b.pruneImages,
 		"GET " + backupPath:    b.backup,
+		"GET " + pressurePath:  b.showPressure,
 
 		"GET " + shutdownPath:    b.showShutdown,
 		"POST " + shutdownPath:   b.askShutdown,

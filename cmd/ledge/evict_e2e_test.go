@@ -40,7 +40,7 @@ func (b *testBoard) condition(kind corev1.NodeConditionType) string {
 // they do.
 func TestEviction(t *testing.T) { // N-6.15, N-6.25, N-6.32, N-6.33, N-6.35
 	b := newBoard(t)
-	b.configure(fmt.Sprintf("systemReserved: {memory: %dMi}\nevictionHard: {memory.available: 100Mi}\nevictionPressureTransitionPeriod: 3s\n", memTotal(t)-300))
+	b.configure(fmt.Sprintf("systemReserved: {memory: %dMi}\nevictionHard: {memory.available: 100Mi}\nevictionPressureTransitionPeriod: 5s\n", memTotal(t)-300))
 	b.serve()
 	b.importRough()
 	b.apply(strings.Replace(webPod, "image:", "resources: {requests: {memory: 64Mi}}\n    image:", 1))
@@ -69,6 +69,9 @@ func TestEviction(t *testing.T) { // N-6.15, N-6.25, N-6.32, N-6.33, N-6.35
 	}
 	if out := b.must("get", "events"); contains(out, "EvictionThresholdMet") != nil || contains(out, "Evicted") != nil {
 		t.Errorf("events:\n%s", out)
+	}
+	if out := b.must("status"); contains(out, "allocatableMemory.available") != nil || contains(out, "MemoryPressure for ") != nil || contains(out, "<100Mi") != nil {
+		t.Errorf("status:\n%s", out)
 	}
 	b.eventually("the board is well again", func() error {
 		if got := b.condition(corev1.NodeMemoryPressure); got != "False" {

@@ -65,6 +65,7 @@ func verbs() []verb {
 		{name: "uncordon", args: "[NODE]", help: "let pods come again", words: wordsNode, run: uncordon},
 		{name: "drain", args: "[NODE]", help: "cordon a node and evict its pods", words: wordsNode, run: drain, flags: drainFlags},
 		{name: "images", args: "ls | pull | import | export | verify | prune | rm", help: "images on this board", words: "ls pull import export verify prune rm", run: imagesVerb, flags: imagesFlags},
+		{name: "status", help: "what the board is short of, and how far from that it is", run: status},
 		{name: "doctor", help: "check this board and say what to do", run: doctor, flags: doctorFlags},
 		{name: "kubeconfig", help: "print a kubeconfig for kubectl", run: kubeconfig},
 		{name: "backup", args: "save FILE | verify FILE | restore FILE", help: "save and restore the store", words: "save verify restore", run: backup, flags: backupFlags},

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"ledge/node/pressure"
+)
+
+const pressurePath = "/ledge/v1/pressure"
+
+func (b *boardAPI) showPressure(w http.ResponseWriter, _ *http.Request) error {
+	w.Header().Set("Content-Type", "application/json")
+	return json.NewEncoder(w).Encode(b.agent.Pressure())
+}
+
+// status shows what the board is short of, and how far it is from that.
+func status(ctx context.Context, c *command) error {
+	if len(c.args) > 0 {
+		return usagef("status: unexpected %q", c.args[0])
+	}
+	resp, err := c.raw(ctx, "GET", pressurePath, nil, "", nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	var r pressure.Report
+	if err := json.NewDecoder(resp.Body).Decode(&r); err != nil {
+		return fmt.Errorf("read the node's answer: %w", err)
+	}
+	return printPressure(c.out, r, time.Now())
+}
+
+func printPressure(out io.Writer, r pressure.Report, now time.Time) error {
+	for _, c := range r.Conditions {
+		switch {
+		case c.Status && c.Since != nil:
+			fmt.Fprintf(out, "%s for %s\n", c.Type, now.Sub(*c.Since).Round(time.Second))
+		case c.Status:
+			fmt.Fprintln(out, c.Type)
+		}
+	}
+	tw := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
+	fmt.Fprintln(tw, "SIGNAL\tAVAILABLE\tOF\tTHRESHOLD\tMET")
+	for _, s := range r.Signals {
+		available, capacity := "unknown", ""
+		if s.Available != nil {
+			available, capacity = amount(s.Signal, *s.Available), amount(s.Signal, *s.Capacity)
+		}
+		var lines, met []string
+		for _, t := range s.Thresholds {
+			line := "<" + amount(s.Signal, t.Below)
+			if t.Soft {
+				line += " for " + t.Grace
+			}
+			lines = append(lines, line)
+			if t.Met != nil {
+				met = append(met, "for "+now.Sub(*t.Met).Round(time.Second).String())
+			}
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", s.Signal, available, capacity, strings.Join(lines, ", "), strings.Join(met, ", "))
+	}
+	return tw.Flush()
+}
+
+// amount is rounded to what people compare: whole MB, or plain numbers where there are no bytes.
+func amount(s pressure.Signal, n int64) string {
+	if what := s.Resource(); what == pressure.Inodes || what == pressure.PIDs {
+		return fmt.Sprint(n)
+	}
+	return resource.NewQuantity(n>>20<<20, resource.BinarySI).String()
+}
