@@ -101,7 +101,11 @@ func RestoreDir(ctx context.Context, dir, backup string, check func(context.Cont
 	if _, err := o.keepEvidence(); err != nil {
 		return wrap("restore", err)
 	}
-	return wrap("restore", copyFile(backup, o.path(dbName), false))
+	// The log would lead away from the backup again.
+	if err := os.RemoveAll(o.path(redoDir)); err != nil {
+		return wrap("restore", err)
+	}
+	return wrap("restore", errors.Join(syncDir(dir), copyFile(backup, o.path(dbName), false)))
 }
 
 // copyFile copies so that after a power cut the target is whole or as it was.

@@ -22,7 +22,6 @@ func (s *Store) commit(tx *Tx) error {
 	}
 	lazy := s.lazyCopy()
 	if tx.durable {
-		// Between commit and publish, in settle, is the place of the redo log (see doc.go).
 		return s.write(tx.grows(), func(w *writer) error { return tx.apply(w, lazy) }, func() {
 			clear(lazy) // what was lazy went along
 			s.publish(tx, lazy)
@@ -96,7 +95,7 @@ func (st *stagedWrite) apply(w *writer) error {
 // could not even be emptied.
 const reserve = 8
 
-// write is one bbolt transaction: fn, the tally, the ceiling, commit, and then, for all readers at once, what follows
+// write is one bbolt transaction: fn, the tally, the ceiling, commit, the log, and then, for all readers at once, what follows
 // from it. The caller holds writing.
 func (s *Store) write(grows bool, fn func(*writer) error, then func()) (err error) {
 	s.db.MaxSize = s.cfg.MaxSize
@@ -125,12 +124,16 @@ func (s *Store) write(grows bool, fn func(*writer) error, then func()) (err erro
 		err = fn(w)
 	}
 	if err == nil {
-		err = w.finish(s.ceiling)
+		err = w.finish(s.ceiling, s.log.at())
 	}
 	if err != nil {
 		return errors.Join(s.explain(err), b.Rollback())
 	}
-	return s.explain(b.Commit())
+	if err := s.explain(b.Commit()); err != nil {
+		return err
+	}
+	s.log.append(w.record())
+	return nil
 }
 
 // settle notes which bbolt transaction is the true one now and lets waiting readers go on. When a commit failed

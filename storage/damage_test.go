@@ -101,6 +101,11 @@ func filled(t *testing.T, dir string) map[string]string {
 	if err == nil {
 		err = s.Snapshot(t.Context())
 	}
+	for i := 0; err == nil && i < 20; i++ { // what only state.db and the log have
+		name := "k" + strconv.Itoa(i*20)
+		want[name] = "later " + strconv.Itoa(i)
+		put(t, s, name, want[name])
+	}
 	if err == nil {
 		err = s.Close()
 	}
@@ -171,6 +176,9 @@ func survive(t *testing.T, dir string, want map[string]string, trial int) int {
 		if got := value(t, s, name); got != v {
 			t.Fatalf("trial %d: %s is %.20q, want %.20q", trial, name, got, v)
 		}
+	}
+	if h := s.Health(); h.Restored != "" && !h.Complete {
+		t.Fatalf("trial %d: %+v", trial, h)
 	}
 	put(t, s, "after", "damage")
 	if s.Health().Restored != "" {

@@ -9,6 +9,7 @@
 //	DIR/clean           the last shutdown was in order
 //	DIR/lock            held while a ledge has the store open
 //	DIR/snapshots/      the two newest verified copies
+//	DIR/redo/           what was committed since these: files of frames (redo.go)
 //	DIR/damaged/        the last two files that failed their check, kept as evidence
 //
 // Invariants: a change is committed, then published; revisions never go back, over crash, restore and repair;
@@ -17,10 +18,8 @@
 // process of its own before this one maps it, since a damaged page can kill the process that walks it; only a check
 // that found damage may replace a file, never one that could not be made.
 //
-// What is found is answered by how much is lost: single values are put back from a snapshot that has exactly them,
-// or left out (Health.Quarantined); anything else brings back the newest sound snapshot (Health.Restored).
-//
-// The redo log of acknowledged transactions since the last snapshot has its place in (*Store).settle, where a
-// commit is on disk and not yet published, and is replayed in (*opener).restore; it does not exist yet, so a
-// restore from a snapshot loses what came after it.
+// What is found is answered by how much is lost: single values are put back from a snapshot or the log that has exactly
+// them, or left out (Health.Quarantined); anything else brings back the newest sound snapshot (Health.Restored), and the
+// log everything after it (Health.Complete). A transaction is committed, then logged, then acknowledged. The log also
+// shows what no checksum can: a whole file that is an older one, because the disk forgot what it had acknowledged.
 package storage

@@ -116,12 +116,14 @@ func TestChildTellsWhatItFound(t *testing.T) {
 	}
 }
 
-// Damage to one value is put right exactly when a snapshot has that version, and costs that object only when not.
+// Damage to one value is put right exactly when a snapshot or the log has that version, and costs that object only when
+// not.
 func TestDamageToOneValue(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
 		snapshot bool
-	}{{"in a snapshot", true}, {"nowhere else", false}} {
+		log      bool
+	}{{"in a snapshot", true, false}, {"in the log", false, true}, {"nowhere else", false, false}} {
 		t.Run(tc.name, func(t *testing.T) {
 			dir := t.TempDir()
 			s := open(t, dir)
@@ -139,12 +141,17 @@ func TestDamageToOneValue(t *testing.T) {
 			put(t, s, "after", "the snapshot")
 			mustClose(t, s)
 			flip(t, dir, "MARKsick")
+			if !tc.log {
+				if err := os.RemoveAll(filepath.Join(dir, redoDir)); err != nil {
+					t.Fatal(err)
+				}
+			}
 			s = mustOpen(t, dir)
 			h := s.Health()
 			if h.Restored != "" || value(t, s, "after") != "the snapshot" {
 				t.Fatalf("writes after the snapshot are lost: %+v", h)
 			}
-			if tc.snapshot {
+			if tc.snapshot || tc.log {
 				if len(h.Repaired) != 1 || len(h.Quarantined) != 0 || value(t, s, "sick") != "MARKsick" {
 					t.Fatalf("%+v", h)
 				}

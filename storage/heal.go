@@ -24,6 +24,7 @@ func (o *opener) heal(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	findInLog(o.segments, bad)
 	snaps, err := o.snapshots()
 	if err != nil {
 		return err

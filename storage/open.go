@@ -63,7 +63,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	o := &opener{Store: s}
 	if err := o.run(ctx); err != nil {
 		if s.db != nil {
-			err = errors.Join(err, s.closeFile())
+			err = errors.Join(err, s.closeFile(), s.log.close())
 		}
 		return nil, errors.Join(fmt.Errorf("open store %s: %w", cfg.Dir, err), lock.Close())
 	}
@@ -73,7 +73,9 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 // opener is the one-time work of opening.
 type opener struct {
 	*Store
-	sick bool // single values of the file are damaged
+	sick     bool      // single values of the file are damaged
+	segments []segment // of the log, as found
+	stale    bool      // no snapshot leads to where the log begins
 }
 
 func (o *opener) run(ctx context.Context) error {
@@ -95,6 +97,13 @@ func (o *opener) run(ctx context.Context) error {
 	if err := o.resume(); err != nil {
 		return err
 	}
+	err := o.openLog()
+	if errors.Is(err, errForgot) {
+		err = o.replace(ctx, err)
+	}
+	if err != nil {
+		return err
+	}
 	if o.sick {
 		if err := o.heal(ctx); err != nil {
 			return err
@@ -105,7 +114,7 @@ func (o *opener) run(ctx context.Context) error {
 
 // sweepTemp removes what an interrupted write left.
 func (o *opener) sweepTemp() error {
-	for _, dir := range []string{o.path(), o.path(snapshotDir), o.path(damagedDir)} {
+	for _, dir := range []string{o.path(), o.path(snapshotDir), o.path(damagedDir), o.path(redoDir)} {
 		entries, err := os.ReadDir(dir)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
@@ -265,8 +274,7 @@ func (o *opener) restore(ctx context.Context, why error) error {
 	if err != nil {
 		return fmt.Errorf("restore %s: %w", snap, err)
 	}
-	slog.Error("the store was damaged and replaced by its newest snapshot; what was written after it is lost",
-		"cause", why, "snapshot", snap, "kept", kept)
+	slog.Error("the store was damaged and replaced by its newest snapshot", "cause", why, "snapshot", snap, "kept", kept)
 	o.health.Damaged, o.health.Restored = kept, snap
 	return nil
 }

@@ -23,6 +23,7 @@ var (
 	ceilingKey = []byte("ceiling")
 	idKey      = []byte("id")
 	tallyKey   = []byte("tally")
+	logKey     = []byte("log") // number of the file of the log that the last commit went to
 )
 
 // resume chooses the first revision, above everything that was ever handed out, and makes buckets for kinds that

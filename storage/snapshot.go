@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -25,7 +26,7 @@ func (s *Store) Snapshot(ctx context.Context) error {
 	if !due || s.failure() != nil {
 		return nil
 	}
-	tx, err := s.begin()
+	tx, err := s.beginSnapshot()
 	if err != nil {
 		return fmt.Errorf("snapshot: %w", err)
 	}
@@ -42,6 +43,22 @@ func (s *Store) Snapshot(ctx context.Context) error {
 	defer s.ill.Unlock()
 	s.health.Snapshot = time.Now()
 	return nil
+}
+
+// beginSnapshot pairs what the snapshot will have with a new file of the log: no commit comes between.
+func (s *Store) beginSnapshot() (*Tx, error) {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	tx, err := s.begin()
+	if err != nil {
+		return nil, err
+	}
+	now, err := readTally(tx.b)
+	if err != nil {
+		return nil, errors.Join(err, tx.b.Rollback())
+	}
+	s.log.rotate(now)
+	return tx, nil
 }
 
 // snapshot copies what tx sees, ends tx, and keeps the copy if it passes its check.
@@ -64,7 +81,26 @@ func (s *Store) snapshot(ctx context.Context, tx *Tx) error {
 	if err != nil {
 		return errors.Join(err, removeIfThere(tmp))
 	}
-	return s.pruneSnapshots()
+	if err := s.pruneSnapshots(); err != nil {
+		return err
+	}
+	return s.pruneLog()
+}
+
+// pruneLog keeps what the snapshots need.
+func (s *Store) pruneLog() error {
+	snaps, err := s.snapshots()
+	if err != nil {
+		return err
+	}
+	var sums []uint64
+	for _, snap := range snaps {
+		_, text, _ := strings.Cut(strings.TrimSuffix(filepath.Base(snap), ".db"), "-")
+		if n, err := strconv.ParseUint(text, 16, 64); err == nil {
+			sums = append(sums, n)
+		}
+	}
+	return s.log.prune(sums)
 }
 
 // snapshotName sorts by revision and ends in the tally, which says what is inside.
@@ -134,11 +170,22 @@ func (o *opener) noteSnapshots(ctx context.Context) error {
 		return err
 	}
 	name, err := snapshotName(tx)
-	if err := errors.Join(err, tx.b.Rollback()); err != nil {
+	t, terr := readTally(tx.b)
+	if err := errors.Join(err, terr, tx.b.Rollback()); err != nil {
 		return err
 	}
 	_, now, _ := strings.Cut(name, "-")
 	o.changed = !strings.HasSuffix(snaps[0], "-"+now)
+	switch {
+	case !o.stale:
+	case o.changed: // a log that no snapshot leads to is none
+		if err := o.Snapshot(ctx); err != nil {
+			slog.Warn("could not make a snapshot for the log", "err", err)
+		}
+		return nil
+	default:
+		o.log.rotate(t)
+	}
 	st, err := os.Stat(snaps[0])
 	if err != nil {
 		return err

@@ -84,7 +84,8 @@ type Store struct {
 
 	writing sync.Mutex
 	ceiling uint64 // no revision above it may be handed out before it is raised on disk
-	wedged  bool   // bbolt panicked in a write and still holds its locks
+	log     *redoLog
+	wedged  bool // bbolt panicked in a write and still holds its locks
 
 	mu      sync.Mutex
 	settled sync.Cond            // on mu: a commit has ended
@@ -110,7 +111,9 @@ type lazyWrite struct {
 // Health is what an operator should know of the store.
 type Health struct {
 	Unclean     bool      // the store before this opening was not closed
-	Restored    string    // the snapshot that replaced a damaged file; writes after it are lost
+	Restored    string    // the snapshot that replaced a damaged file
+	Replayed    int       // transactions that were put back from the log
+	Complete    bool      // after Restored: nothing that was acknowledged is lost
 	Damaged     string    // where the damaged file was kept
 	Repaired    []string  // values that were damaged and were put back, exactly, from a snapshot
 	Quarantined []string  // values whose checksum did not hold
@@ -272,11 +275,15 @@ func (s *Store) Run(ctx context.Context) error {
 			if err := s.Flush(); err != nil {
 				s.note(err)
 			}
+		case <-s.log.full:
+			snap.Reset(0)
 		case <-snap.C:
+			next := s.cfg.SnapshotInterval
 			if err := s.Snapshot(ctx); err != nil && ctx.Err() == nil {
 				s.note(err)
+				next = min(first, next)
 			}
-			snap.Reset(s.cfg.SnapshotInterval)
+			snap.Reset(next)
 		}
 	}
 }
@@ -308,7 +315,7 @@ func (s *Store) Close() error {
 		return nil
 	}
 	s.ring.close()
-	err = errors.Join(err, s.closeFile())
+	err = errors.Join(err, s.closeFile(), s.log.close())
 	if err == nil && s.failure() == nil {
 		err = writeFile(s.path(cleanName), nil, s.cfg.NoSync)
 	}

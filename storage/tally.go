@@ -45,13 +45,15 @@ func readTally(tx *bolt.Tx) (tally, error) {
 
 // writer is the one way to change values: it keeps the tally.
 type writer struct {
-	tx *bolt.Tx
-	t  tally
+	tx     *bolt.Tx
+	t      tally
+	before tally
+	done   []change // for the log
 }
 
 func newWriter(tx *bolt.Tx) (*writer, error) {
 	t, err := readTally(tx)
-	return &writer{tx: tx, t: t}, err
+	return &writer{tx: tx, t: t, before: t}, err
 }
 
 func (w *writer) put(bucket, key, raw []byte) error {
@@ -63,6 +65,7 @@ func (w *writer) put(bucket, key, raw []byte) error {
 		w.t.drop(bucket, key, old)
 	}
 	w.t.add(bucket, key, raw)
+	w.done = append(w.done, change{bucket, key, raw})
 	return b.Put(key, raw)
 }
 
@@ -76,12 +79,21 @@ func (w *writer) delete(bucket, key []byte) error {
 		return nil
 	}
 	w.t.drop(bucket, key, old)
+	w.done = append(w.done, change{bucket, key, nil})
 	return b.Delete(key)
 }
 
+// record is the transaction as the log has it.
+func (w *writer) record() record { return record{before: w.before, after: w.t, changes: w.done} }
+
 // finish writes what stands beside the values.
-func (w *writer) finish(ceiling uint64) error {
+func (w *writer) finish(ceiling, log uint64) error {
 	meta := w.tx.Bucket(metaBucket)
+	if log > 0 {
+		if err := meta.Put(logKey, seal(metaBucket, logKey, number(log))); err != nil {
+			return err
+		}
+	}
 	if err := meta.Put(ceilingKey, seal(metaBucket, ceilingKey, number(ceiling))); err != nil {
 		return err
 	}

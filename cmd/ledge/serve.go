@@ -255,8 +255,15 @@ func (b *board) watchStatics(ctx context.Context) error {
 func (b *board) tellStart() {
 	ref := corev1.ObjectReference{Kind: api.Nodes.Name, APIVersion: api.Nodes.APIVersion(), Name: b.name, UID: types.UID(b.name)}
 	if h := b.store.Health(); h.Restored != "" {
-		b.events.EventOn(ref, corev1.EventTypeWarning, "StoreRestored", fmt.Sprintf("The store was damaged (kept as %s) and replaced by the snapshot %s; "+
-			"what was written after it is lost", h.Damaged, h.Restored))
+		end := "what was written after it and is not in the log is lost"
+		if h.Complete {
+			end = "the log had everything after it: nothing is lost"
+		}
+		b.events.EventOn(ref, corev1.EventTypeWarning, "StoreRestored",
+			fmt.Sprintf("The store was damaged (kept as %s) and replaced by the snapshot %s; %s", h.Damaged, h.Restored, end))
+	} else if h.Replayed > 0 {
+		b.events.EventOn(ref, corev1.EventTypeWarning, "StoreRestored",
+			fmt.Sprintf("The disk had forgotten %d writes that it had acknowledged; they were put back from the log", h.Replayed))
 	}
 	if !b.cut { // N-4.11
 		return
