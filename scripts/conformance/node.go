@@ -39,8 +39,9 @@ func startNode(ctx context.Context, binary, log string) (*node, error) {
 	}
 	// Not CommandContext: after an interrupt the node still has its pods to stop. A session of its own keeps the
 	// terminal's Ctrl-C from it.
+	// It listens everywhere, so that pods are told where the API is: some of the suite's programs do not start without.
 	n.process = exec.Command(binary, "--run-dir", n.run, "serve", "--data-dir", filepath.Join(n.dir, "data"), "--config", config,
-		"--listen", "127.0.0.1:0", "--bridge", name, "--cgroup-root", "/"+name, "--on-term=drain", "--power-backend=none")
+		"--listen", "0.0.0.0:0", "--bridge", name, "--cgroup-root", "/"+name, "--on-term=drain", "--power-backend=none")
 	n.process.Stdout, n.process.Stderr = out, out
 	n.process.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGTERM}
 	if err := n.process.Start(); err != nil {
