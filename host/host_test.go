@@ -113,6 +113,9 @@ func TestMemory(t *testing.T) {
 	if want := (Memory{1000 << 10, 600 << 10, 50 << 10, 40 << 10}); err != nil || m != want {
 		t.Errorf("%+v %v", m, err)
 	}
+	if available, total, err := h.MemoryAvailable(); err != nil || available != 600<<10 || total != 1000<<10 {
+		t.Errorf("%d of %d, %v", available, total, err)
+	}
 	swaps, err := h.Swaps()
 	if want := []Swap{{"/dev/zram0", 2 << 20}, {"/var/swap", 1 << 20}}; err != nil || !slices.Equal(swaps, want) {
 		t.Errorf("%+v %v", swaps, err)
@@ -123,6 +126,11 @@ func TestMemory(t *testing.T) {
 	empty := machine(t, map[string]string{"proc/meminfo": ""})
 	if _, err := empty.Memory(); err == nil {
 		t.Error("memory out of nothing")
+	}
+	for _, text := range []string{"", "MemTotal: 1000 kB\n", "MemAvailable: 5 kB\n", "MemTotal: x kB\n"} {
+		if n, _, err := machine(t, map[string]string{"proc/meminfo": text}).MemoryAvailable(); err == nil {
+			t.Errorf("%d available out of %q", n, text)
+		}
 	}
 	if s, err := empty.Swaps(); err != nil || s != nil {
 		t.Error(s, err)

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -30,6 +31,37 @@ func (h *Host) Memory() (Memory, error) {
 		return Memory{}, errors.New("read memory: meminfo has no MemTotal")
 	}
 	return Memory{Total: int64(m.Total), Available: int64(m.Available), SwapTotal: int64(m.SwapTotal), SwapFree: int64(m.SwapFree)}, nil
+}
+
+// MemoryAvailable is Total and Available of Memory alone, at a tenth of the cost: it is asked for each second.
+func (h *Host) MemoryAvailable() (available, total int64, err error) {
+	data, err := os.ReadFile(filepath.Join(h.cfg.Proc, "meminfo"))
+	if err != nil {
+		return 0, 0, fmt.Errorf("read memory: %w", err)
+	}
+	available = -1
+	for len(data) > 0 && (available < 0 || total == 0) {
+		var line []byte
+		line, data, _ = bytes.Cut(data, []byte{'\n'})
+		name, rest, _ := bytes.Cut(line, []byte{':'})
+		to := &total
+		switch string(name) {
+		case "MemTotal":
+		case "MemAvailable":
+			to = &available
+		default:
+			continue
+		}
+		kb, err := strconv.ParseInt(string(bytes.TrimSpace(bytes.TrimSuffix(rest, []byte("kB")))), 10, 64)
+		if err != nil {
+			return 0, 0, fmt.Errorf("read memory: %w", err)
+		}
+		*to = kb << 10
+	}
+	if total == 0 || available < 0 {
+		return 0, 0, errors.New("read memory: meminfo has no MemTotal or no MemAvailable")
+	}
+	return available, total, nil
 }
 
 // WorkingSet is what Kubernetes calls the memory in use: that of the root cgroup without inactive file pages

@@ -20,15 +20,12 @@ var _ node.Glancer = (*sampler)(nil)
 
 // MemoryAvailable implements node.Glancer.
 func (s *sampler) MemoryAvailable() (available, total int64, err error) {
-	mem, err := s.host.Memory()
-	if err != nil {
-		return 0, 0, err
-	}
-	if !s.workingSet {
-		return mem.Available, mem.Total, nil
+	available, total, err = s.host.MemoryAvailable()
+	if err != nil || !s.workingSet {
+		return available, total, err
 	}
 	used, err := s.host.WorkingSet()
-	return mem.Total - used, mem.Total, err
+	return total - used, total, err
 }
 
 // Sample implements node.Board.
