@@ -32,8 +32,6 @@ var refusedInPods = []refusal{
 	{"spec.evictionResponders", nil},
 	{"spec.resourceClaims", nil},
 	{"spec.resources.claims", nil},
-	{"spec.overhead", nil},
-	{"spec.runtimeClassName", nil},
 	{"spec.os.name", []string{"linux"}},
 	{"spec.securityContext.windowsOptions", nil},
 	{"spec.volumes[*].awsElasticBlockStore", nil},
@@ -105,6 +103,7 @@ var (
 // is handed one by another control plane must refuse it too.
 func Unsupported(pod *corev1.Pod) field.ErrorList {
 	errs := refuse(pod, podRefusals())
+	errs = append(errs, unsupportedResources(pod.Spec.Overhead, field.NewPath("spec", "overhead"))...)
 	eachContainer(pod, func(c *corev1.Container, at *field.Path) {
 		errs = append(errs, unsupportedResources(c.Resources.Limits, at.Child("resources", "limits"))...)
 		errs = append(errs, unsupportedResources(c.Resources.Requests, at.Child("resources", "requests"))...)

@@ -15,7 +15,7 @@ import (
 // effect there either on one board (N-10.5, with a warning). A subtree is named by its root. A field that is
 // neither here nor in the table of refusals fails the test: a new version of Kubernetes has brought it.
 var honoured = strings.Fields(`
-	spec.imagePullSecrets[*].name
+	spec.imagePullSecrets[*].name spec.runtimeClassName spec.overhead
 	spec.ephemeralContainers[*].targetContainerName spec.restartPolicy spec.readinessGates spec.schedulingGates spec.terminationGracePeriodSeconds spec.activeDeadlineSeconds spec.dnsPolicy
 	spec.nodeSelector spec.serviceAccountName spec.serviceAccount spec.nodeName spec.hostNetwork spec.hostUsers spec.shareProcessNamespace spec.hostPID
 	spec.hostIPC spec.hostname spec.subdomain spec.affinity spec.schedulerName spec.tolerations

@@ -47,6 +47,7 @@ func validatePodSpec(s *corev1.PodSpec, at *field.Path) field.ErrorList {
 	errs = append(errs, validateContainers(s, volumes, at)...)
 	errs = append(errs, validateFileVolumes(s)...)
 	errs = append(errs, validatePodResources(s, at.Child("resources"))...)
+	errs = append(errs, validateClass(s, at)...)
 	errs = append(errs, validateLife(s, at)...)
 	errs = append(errs, validateNewEphemeral(s, at)...)
 	errs = append(errs, validatePodNames(s, at)...)

@@ -57,17 +57,31 @@ func validateRuntimeClass(c *nodev1.RuntimeClass) field.ErrorList {
 		return field.Invalid(field.NewPath("handler"), c.Handler, msg)
 	})
 	if c.Overhead != nil {
-		at := field.NewPath("overhead", "podFixed")
-		for _, name := range slices.Sorted(maps.Keys(c.Overhead.PodFixed)) {
-			if q := c.Overhead.PodFixed[name]; q.Sign() < 0 {
-				errs = append(errs, field.Invalid(at.Key(string(name)), q.String(), "must be greater than or equal to 0"))
-			}
-		}
+		errs = append(errs, validateOverhead(c.Overhead.PodFixed, field.NewPath("overhead", "podFixed"))...)
 	}
 	if s := c.Scheduling; s != nil {
 		at := field.NewPath("scheduling")
 		errs = append(errs, metav1validation.ValidateLabels(s.NodeSelector, at.Child("nodeSelector"))...)
 		errs = append(errs, validateTolerations(s.Tolerations, at.Child("tolerations"))...)
+	}
+	return errs
+}
+
+func validateOverhead(list corev1.ResourceList, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, name := range slices.Sorted(maps.Keys(list)) {
+		if q := list[name]; q.Sign() < 0 {
+			errs = append(errs, field.Invalid(at.Key(string(name)), q.String(), "must be greater than or equal to 0"))
+		}
+	}
+	return errs
+}
+
+// validateClass looks at the RuntimeClass that a pod names, and what it adds to the pod.
+func validateClass(s *corev1.PodSpec, at *field.Path) field.ErrorList {
+	errs := validateOverhead(s.Overhead, at.Child("overhead"))
+	if s.RuntimeClassName != nil {
+		errs = append(errs, isName(*s.RuntimeClassName, at.Child("runtimeClassName"))...)
 	}
 	return errs
 }

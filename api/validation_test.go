@@ -257,7 +257,11 @@ var podRules = []struct {
 	}, "spec.tolerations[0].effect", "NoExecute"},
 	{"preemption policy", func(p *corev1.Pod) { p.Spec.PreemptionPolicy = ptr(corev1.PreemptionPolicy("x")) }, "spec.preemptionPolicy", ""},
 	{"mirror without node", func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"} }, "metadata.annotations[kubernetes.io/config.mirror]", "must set spec.nodeName"},
-	{"not yet", func(p *corev1.Pod) { p.Spec.RuntimeClassName = ptr("x") }, "spec.runtimeClassName", notYet},
+	{"not yet", func(p *corev1.Pod) { p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "x"}} }, "spec.resourceClaims", notYet},
+	{"runtime class", func(p *corev1.Pod) { p.Spec.RuntimeClassName = ptr("a.b") }, "", ""},
+	{"runtime class of an odd name", func(p *corev1.Pod) { p.Spec.RuntimeClassName = ptr("A") }, "spec.runtimeClassName", "RFC 1123"},
+	{"overhead below nothing", func(p *corev1.Pod) { p.Spec.Overhead = corev1.ResourceList{"cpu": resource.MustParse("-1")} }, "spec.overhead[cpu]", "greater than or equal to 0"},
+	{"overhead of what is not there", func(p *corev1.Pod) { p.Spec.Overhead = corev1.ResourceList{"x.io/y": resource.MustParse("1")} }, "spec.overhead[x.io/y]", notYet},
 }
 
 func TestValidatePod(t *testing.T) {

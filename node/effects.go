@@ -50,6 +50,9 @@ func (a *Agent) perform(ctx context.Context, w *worker, pod *corev1.Pod, act pod
 
 // makeSandbox prepares everything the pod's containers share: files, volumes, namespaces, cgroup, addresses.
 func (a *Agent) makeSandbox(ctx context.Context, w *worker, pod *corev1.Pod) error {
+	if err := a.canHandle(ctx, pod); err != nil {
+		return err
+	}
 	if err := a.volumes.Prepare(ctx, pod, podSource{a, pod}); err != nil {
 		return &fault{"FailedMount", err}
 	}

@@ -192,8 +192,7 @@ func TestCriticalMakesRoom(t *testing.T) {
 // TestUnsupportedFromElsewhere: a pod that another API let through is refused rather than half obeyed (DESIGN 2.2).
 func TestUnsupportedFromElsewhere(t *testing.T) {
 	p := aPod("p")
-	class := "gvisor"
-	p.Spec.RuntimeClassName = &class
+	p.Spec.OS = &corev1.PodOS{Name: corev1.Windows}
 	if len(api.Unsupported(p)) == 0 {
 		t.Skip("all of it is supported")
 	}
@@ -206,7 +205,7 @@ func TestUnsupportedFromElsewhere(t *testing.T) {
 	in, _ := w.input()
 	in.Pod = p
 	why, later := w.admission(t.Context(), in)
-	if later || why == nil || why.Reason != "PodFeatureUnsupported" || !strings.Contains(why.Message, "spec.runtimeClassName") {
+	if later || why == nil || why.Reason != "PodFeatureUnsupported" || !strings.Contains(why.Message, "spec.os.name") {
 		t.Errorf("%+v %v", why, later)
 	}
 }

@@ -61,6 +61,7 @@ var nodeRules = []rule{
 	{api.ConfigMaps, "", []string{"get", "list", "watch"}, namedOnly},
 	{api.Secrets, "", []string{"get", "list", "watch"}, namedOnly},
 	{api.Events, "", []string{"create", "update", "patch"}, anywhere},
+	{api.RuntimeClasses, "", []string{"get", "list", "watch"}, anywhere},
 	{api.ServiceAccounts, "token", []string{"create"}, anywhere}, // for pods on it: api/local looks
 }
 

@@ -24,6 +24,7 @@ var mayDo = map[string]map[string][2]string{
 		"secrets":               {"get list watch", "get"},
 		"events":                {"create update patch", "create update patch"},
 		"serviceaccounts/token": {"create", "create"},
+		"runtimeclasses":        {"get list watch", "get list watch"},
 		"review":                {"create", "create"},
 		"path":                  {"get", "get"},
 	},

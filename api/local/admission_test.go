@@ -150,10 +150,9 @@ func TestRefusedUnderAnotherName(t *testing.T) {
 func TestUnsupportedPodIsRefusedInWords(t *testing.T) {
 	c := open(t, Config{})
 	p := newPod("p", "")
-	class := "gvisor"
-	p.Spec.RuntimeClassName = &class
+	p.Spec.OS = &corev1.PodOS{Name: corev1.Windows}
 	_, err := c.Create(t.Context(), api.Pods, p, api.WriteOptions{})
-	wantCode(t, err, 422, `spec.runtimeClassName: Forbidden: "gvisor" is not supported by ledge yet`)
+	wantCode(t, err, 422, `spec.os.name: Forbidden: "windows" is not supported by ledge yet`)
 }
 
 func TestPatchSaysWhatItDropped(t *testing.T) { // N-11.15

@@ -168,6 +168,9 @@ func (c *Client) admitCreate(tx *storage.Tx, obj api.Object) error {
 			return err
 		}
 		c.addTolerations(o)
+		if err := admitRuntimeClass(tx, o); err != nil {
+			return err
+		}
 		if err := c.admitAccount(tx, o); err != nil {
 			return err
 		}

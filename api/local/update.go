@@ -252,6 +252,9 @@ func (c *Client) admitUpdate(tx *storage.Tx, obj, old api.Object, sub string) er
 		if o.Spec.Priority == nil {
 			o.Spec.Priority = was.Priority
 		}
+		if o.Spec.Overhead == nil {
+			o.Spec.Overhead = was.Overhead.DeepCopy()
+		}
 		if o.Spec.PreemptionPolicy == nil {
 			o.Spec.PreemptionPolicy = was.PreemptionPolicy
 		}

@@ -1,0 +1,34 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+
+	"ledge/api"
+)
+
+// handlers are what a RuntimeClass may name: there is one way to run a container here, and these are its names.
+var handlers = []string{"ledge", "runc"}
+
+// canHandle says whether this board has the handler of a pod's class. A class that is made or mended later counts with
+// the next try.
+func (a *Agent) canHandle(ctx context.Context, pod *corev1.Pod) error {
+	name := pod.Spec.RuntimeClassName
+	if name == nil || *name == "" {
+		return nil
+	}
+	class, err := api.Get[*nodev1.RuntimeClass](ctx, a.cfg.Client, api.RuntimeClasses, "", *name)
+	if err != nil {
+		return &fault{"SandboxError", fmt.Errorf("look for the RuntimeClass %q: %w", *name, err)}
+	}
+	if !slices.Contains(handlers, class.Handler) {
+		return &fault{"SandboxError", said(fmt.Sprintf("Failed to create pod sandbox: no runtime for %q is configured: the handlers of this board are %s",
+			class.Handler, strings.Join(handlers, " and ")))}
+	}
+	return nil
+}
