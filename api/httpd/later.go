@@ -2,11 +2,15 @@ package httpd
 
 import (
 	"context"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"sigs.k8s.io/yaml"
+
 	"ledge/api"
+	"ledge/api/openapi"
 )
 
 // listNone answers the list of a kind that has no objects yet: empty, at the revision the store is at.
@@ -24,6 +28,62 @@ func (h *handler) listNone(w *response, r *request) error {
 // getNone answers that there is no such object.
 func (h *handler) getNone(_ *response, r *request) error {
 	return apierrors.NewNotFound(r.kind.GR(), r.name)
+}
+
+// refuse says that no such object can be made. Who asked for unknown fields to be refused hears of those first, as on
+// Kubernetes: a file can be checked although it cannot be applied.
+func (h *handler) refuse(w *response, r *request) error {
+	fields, err := strictnessOf(r)
+	if err != nil {
+		return err
+	}
+	media, err := mediaType(r.Header)
+	if err != nil {
+		return err
+	}
+	if fields == strict && (media == mediaJSON || media == mediaYAML) && slices.Contains(api.LaterKinds, r.kind) {
+		if err := h.checkFields(w, r, media); err != nil {
+			return err
+		}
+	}
+	return api.NotWritable(r.kind)
+}
+
+// checkFields reads a body by the schema of its kind, whose Go type is not linked.
+func (h *handler) checkFields(w *response, r *request, media string) error {
+	b, gvk := boundOf(r.kind), r.kind.GVK()
+	data, free, err := h.readBody(w, r, b.bytes)
+	if err != nil {
+		return err
+	}
+	defer free()
+	done, err := h.limits.decoding(r.Request, len(data), media)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if media == mediaYAML {
+		if err = checkYAML(data, b.elements); err == nil {
+			data, err = yaml.YAMLToJSON(data)
+		}
+	}
+	if err == nil {
+		err = prescan(data, b.elements)
+	}
+	if err != nil {
+		return badRequest("%s in version %q cannot be handled: %v", gvk.Kind, gvk.GroupVersion(), err)
+	}
+	h.building.Lock() // the schemas are megabytes
+	defer h.building.Unlock()
+	all, err := openapi.Schemas()
+	if err != nil {
+		return err
+	}
+	problems, err := openapi.Unknown(all, schemaName(gvk), data)
+	if err != nil {
+		return badRequest("%s in version %q cannot be handled: %v", gvk.Kind, gvk.GroupVersion(), err)
+	}
+	return judge(w, strict, problems, gvk)
 }
 
 // watchNone is a watch in which nothing ever happens.

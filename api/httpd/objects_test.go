@@ -367,6 +367,24 @@ func TestKindsThatComeLater(t *testing.T) {
 			t.Errorf("%s %s: %+v", c.method, c.path, s)
 		}
 	}
+	const deployments = "/apis/apps/v1/namespaces/default/deployments"
+	f.must(405, "POST", deployments+"?fieldValidation=Strict", `{"kind":"Deployment","apiVersion":"apps/v1","metadata":{"name":"d"},"spec":{"replicas":1}}`)
+	f.must(405, "POST", deployments, `{"spec":{"colour":"red"}}`)
+	f.must(405, "POST", "/apis/policy/v1/namespaces/default/poddisruptionbudgets?fieldValidation=Strict", `{"x":1}`) // no schema of it
+	for body, want := range map[string]string{
+		`{"metadata":{"a":1},"spec":{"replicas":1,"replicas":2}}`: `Deployment in version "apps/v1" cannot be handled as a Deployment: strict decoding error: unknown field "metadata.a", duplicate field "spec.replicas"`,
+		`{"spec":`: "cannot be handled: ",
+	} {
+		if s := f.must(400, "POST", deployments+"?fieldValidation=Strict", body).status(t); !strings.Contains(s.Message, want) {
+			t.Errorf("%s: %s", body, s.Message)
+		}
+	}
+	if s := f.must(400, "POST", deployments+"?fieldValidation=Strict", "spec: {colour: red}", "Content-Type", "application/yaml").status(t); !strings.Contains(s.Message, `"spec.colour"`) {
+		t.Error(s.Message)
+	}
+	if a := f.do(bob, "POST", deployments, "{}"); a.code != 403 {
+		t.Errorf("who may not make any: %d", a.code)
+	}
 	var service corev1.Service
 	f.must(200, "GET", "/api/v1/namespaces/default/services/kubernetes", "").into(t, &service)
 	if len(service.Spec.Ports) != 1 || service.Spec.Ports[0].Name != "https" {

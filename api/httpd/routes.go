@@ -117,6 +117,9 @@ var routes = []route{
 	{"GET", "/livez", "", false, verbRead, nil, (*handler).live, ""},
 }
 
+// refusalRoute answers who would make an object of a kind that has none. It is not in discovery.
+var refusalRoute = &route{method: "POST", on: collection, verb: "create", serve: (*handler).refuse}
+
 // documentRoute answers the generated paths: discovery and OpenAPI.
 var documentRoute = &route{method: "GET", verb: verbRead, serve: (*handler).document}
 
@@ -188,6 +191,10 @@ func (h *handler) find(r *request) error {
 		return errNoPath()
 	}
 	if isObject && !writable(t.kind) && !measured(t.kind) {
+		if r.Method == refusalRoute.method && t.kind.Later && t.shape == collection {
+			r.target, r.route = t, refusalRoute
+			return nil
+		}
 		return api.NotWritable(t.kind)
 	}
 	slices.Sort(allowed)
