@@ -45,9 +45,9 @@ lint: setup ## gofmt, vet, staticcheck, house rules
 sim: setup ## the simulated fleet
 	@$(GOTEST) -count=1 -v ./internal/sim/...
 
-bench: build ## measure against other runtimes; tables, and bin/bench*.json
-	@go run ./scripts/bench -o bin/bench.json
-	@go run ./scripts/bench/pull -o bin/bench-pull.json
+bench: build ## measure against other runtimes; tables, and bin/bench*.json; PAGE=docs/bench.md puts the tables there
+	@go run ./scripts/bench -o bin/bench.json -page '$(PAGE)'
+	@go run ./scripts/bench/pull -o bin/bench-pull.json -page '$(PAGE)'
 
 conformance: build ## Kubernetes' own tests; FOCUS=regexp GROUP=ABD PROCS=4 KEEP=1 narrow, see scripts/conformance
 	@scripts/setup.sh vm

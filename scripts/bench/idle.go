@@ -13,7 +13,10 @@ import (
 
 // idle watches a node that has nothing to do.
 func (n *node) idle(ctx context.Context) error {
-	if err := sleep(ctx, min(30*time.Second, n.b.idle)); err != nil { // let it settle
+	if err := n.firstSnapshot(ctx); err != nil {
+		return err
+	}
+	if err := sleep(ctx, atRest); err != nil {
 		return err
 	}
 	before, err := n.effort()
@@ -35,6 +38,24 @@ func (n *node) idle(ctx context.Context) error {
 	}
 	n.b.add("idle CPU", "ledge", 100*(after.cpu-before.cpu)/n.b.idle.Seconds(), "% of a core", note)
 	return nil
+}
+
+// atRest is how long brain and keeper take to give back what they had while they worked: they do so once a minute.
+const atRest = 75 * time.Second
+
+// firstSnapshot waits until the store has been copied for the first time, some minutes after its start. The next copies
+// are made hours later and only of what has changed, so one of them in the few minutes that are watched is no idle day.
+func (n *node) firstSnapshot(ctx context.Context) error {
+	for end := time.Now().Add(15 * time.Minute); time.Now().Before(end); {
+		list, err := filepath.Glob(filepath.Join(n.data, "store", "snapshots", "[^.]*"))
+		if err != nil || len(list) > 0 {
+			return err
+		}
+		if err := sleep(ctx, time.Second); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("the store in %s had no snapshot within 15 minutes", n.data)
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

@@ -2,7 +2,7 @@
 // container takes to start, what memory twenty cost, how soon the API answers, what an idle node writes, and how large
 // the binaries are. It prints a table with ratios and writes the same as JSON. What cannot run is named, not guessed.
 //
-//	go run ./scripts/bench [-n 20] [-pods 20] [-idle 2m] [-o bin/bench.json]
+//	go run ./scripts/bench [-n 20] [-pods 20] [-idle 2m] [-only memory,idle] [-o bin/bench.json] [-page docs/bench.md]
 package main
 
 import (
@@ -22,6 +22,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"ledge/scripts/bench/report"
 )
 
 // row is one measurement. Ratio is to ledge's own row of the same metric: 2 means twice ledge's value.
@@ -45,8 +47,10 @@ const (
 type bench struct {
 	runs, pods int
 	idle       time.Duration
+	only       string // parts to measure, with commas between; "": all
 	ledge      string // binary
 	dir        string // everything of this run
+	load       string // of the machine before
 	rows       []row
 	skipped    []string
 }
@@ -60,18 +64,26 @@ func main() {
 	flag.IntVar(&b.pods, "pods", 20, "containers for the memory rows")
 	flag.DurationVar(&b.idle, "idle", 2*time.Minute, "how long to watch what an idle node writes")
 	flag.StringVar(&b.ledge, "binary", "bin/ledge", "ledge to measure")
+	flag.StringVar(&b.only, "only", "", "parts to measure: "+strings.Join(append(slices.Clone(parts), "others"), ", ")+"; all if empty")
 	out := flag.String("o", "bin/bench.json", "where the JSON goes")
+	page := flag.String("page", "", "a page whose table of these rows is to be written anew")
 	flag.Parse()
-	if err := b.run(ctx, *out); err != nil {
+	if err := b.run(ctx, *out, *page); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func (b *bench) run(ctx context.Context, out string) error {
+// wants says whether a part is to be measured.
+func (b *bench) wants(part string) bool {
+	return b.only == "" || slices.Contains(strings.Split(b.only, ","), part)
+}
+
+func (b *bench) run(ctx context.Context, out, page string) error {
 	if os.Getuid() != 0 {
 		return fmt.Errorf("containers need root")
 	}
+	b.load = load()
 	dir, err := os.MkdirTemp("", "ledge-bench-")
 	if err != nil {
 		return err
@@ -87,13 +99,36 @@ func (b *bench) run(ctx context.Context, out string) error {
 	if err := b.ours(ctx); err != nil {
 		return fmt.Errorf("measure ledge: %w", err)
 	}
-	b.others(ctx)
+	if b.wants("others") {
+		b.others(ctx)
+	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
 	b.ratios()
 	b.print()
-	return b.write(out)
+	if err := b.write(out); err != nil || page == "" {
+		return err
+	}
+	return report.Replace(page, "runtimes", b.table())
+}
+
+// table is what print shows, for a page.
+func (b *bench) table() string {
+	var rows [][]string
+	for _, r := range b.rows {
+		ratio := ""
+		if r.Ratio > 0 {
+			ratio = fmt.Sprintf("%.2f", r.Ratio)
+		}
+		rows = append(rows, []string{r.Metric, r.What, fmt.Sprintf("%.4g %s", r.Value, r.Unit), ratio, r.Note})
+	}
+	text := fmt.Sprintf("%s, %d cores, %s; load before: %s\n\n", time.Now().UTC().Format(time.DateOnly), runtime.NumCPU(), runtime.GOARCH, b.load) +
+		report.Table([]string{"metric", "what", "value", "times ledge", "note"}, rows)
+	for _, s := range b.skipped {
+		text += "\nSkipped: " + s + "\n"
+	}
+	return text
 }
 
 func (b *bench) add(metric, what string, value float64, unit, note string) {
@@ -156,7 +191,7 @@ func (b *bench) write(out string) error {
 		Rows    []row     `json:"rows"`
 		Skipped []string  `json:"skipped"`
 	}{time.Now().UTC(), strings.TrimSpace(string(commit)), runtime.GOARCH, runtime.NumCPU(),
-		unix.ByteSliceToString(uts.Release[:]), load(), b.rows, b.skipped}, "", "  ")
+		unix.ByteSliceToString(uts.Release[:]), b.load, b.rows, b.skipped}, "", "  ")
 	if err != nil {
 		return err
 	}

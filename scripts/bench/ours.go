@@ -32,6 +32,9 @@ type node struct {
 	http   *http.Client
 }
 
+// parts are the names of what ours measures, in this order.
+var parts = []string{"starts", "engine", "memory", "idle", "restarts"}
+
 // ours measures ledge.
 func (b *bench) ours(ctx context.Context) (err error) {
 	n := &node{b: b, name: fmt.Sprintf("lb%d", os.Getpid())}
@@ -57,7 +60,10 @@ func (b *bench) ours(ctx context.Context) (err error) {
 	if err := quiet(command(ctx, b.ledge, "--run-dir", n.run, "images", "import", b.archive())); err != nil {
 		return err
 	}
-	for _, f := range []func(context.Context) error{n.starts, n.engine, n.memory, n.idle, n.restarts} {
+	for i, f := range []func(context.Context) error{n.starts, n.engine, n.memory, n.idle, n.restarts} {
+		if !b.wants(parts[i]) {
+			continue
+		}
 		if err := f(ctx); err != nil {
 			return err
 		}
@@ -296,7 +302,7 @@ func (n *node) engine(ctx context.Context) error {
 func (n *node) own() []int { return processes(n.run, filepath.Base(n.b.ledge)) }
 
 func (n *node) memory(ctx context.Context) error {
-	if err := sleep(ctx, 75*time.Second); err != nil { // both processes give back once a minute what the starts left behind
+	if err := sleep(ctx, atRest); err != nil {
 		return err
 	}
 	empty, anonymous, err := pss(n.own()...)
@@ -309,7 +315,7 @@ func (n *node) memory(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := sleep(ctx, 10*time.Second); err != nil {
+	if err := sleep(ctx, atRest); err != nil {
 		return err
 	}
 	full, anonymous, err := pss(n.own()...)

@@ -23,6 +23,8 @@ import (
 	"syscall"
 	"text/tabwriter"
 	"time"
+
+	"ledge/scripts/bench/report"
 )
 
 // row is one image pulled by one program: the medians of a few pulls.
@@ -53,6 +55,7 @@ func main() {
 	flag.IntVar(&b.rounds, "n", 3, "pulls for each median")
 	flag.StringVar(&b.ledge, "binary", "bin/ledge", "ledge to measure")
 	out := flag.String("o", "bin/bench-pull.json", "where the JSON goes")
+	page := flag.String("page", "", "a page whose table of these rows is to be written anew")
 	make := flag.String("make", "", "only write this image's archive to standard output")
 	flag.Parse()
 	if *make != "" {
@@ -62,13 +65,13 @@ func main() {
 		}
 		return
 	}
-	if err := b.run(ctx, *out); err != nil {
+	if err := b.run(ctx, *out, *page); err != nil {
 		fmt.Fprintln(os.Stderr, "bench pull:", err)
 		os.Exit(1)
 	}
 }
 
-func (b *bench) run(ctx context.Context, out string) (err error) {
+func (b *bench) run(ctx context.Context, out, page string) (err error) {
 	if os.Getuid() != 0 {
 		return errors.New("mounts need root")
 	}
@@ -108,7 +111,29 @@ func (b *bench) run(ctx context.Context, out string) (err error) {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(out, append(text, '\n'), 0o644)
+	if err := os.WriteFile(out, append(text, '\n'), 0o644); err != nil || page == "" {
+		return err
+	}
+	return report.Replace(page, "pulls", b.table(list))
+}
+
+// table is what print shows, for a page.
+func (b *bench) table(list []sample) string {
+	var rows [][]string
+	for _, s := range list {
+		for _, r := range b.rows {
+			if r.Image == s.name {
+				rows = append(rows, []string{fmt.Sprintf("%s (%.0f MB, %.0f MB packed)", s.name, float64(s.unpacked)/1e6, float64(s.packed)/1e6), r.Program,
+					fmt.Sprintf("%.0f", r.MS), fmt.Sprintf("%.0f", r.PeakMiB), fmt.Sprintf("%.2f", r.Written), r.Note})
+			}
+		}
+	}
+	text := fmt.Sprintf("%s, %d cores, %s\n\n", time.Now().UTC().Format(time.DateOnly), runtime.NumCPU(), runtime.GOARCH) +
+		report.Table([]string{"image", "program", "time ms", "peak MiB", "written / byte", "note"}, rows)
+	for _, s := range b.skipped {
+		text += "\nSkipped: " + s + "\n"
+	}
+	return text
 }
 
 // puller is one program that pulls.
