@@ -44,6 +44,10 @@ func validatePodResize(p, old *corev1.Pod) field.ErrorList {
 	errs = append(errs, validatePodResources(s, at.Child("resources"))...)
 	check(s.Containers, o.Containers, at.Child("containers"), func(*corev1.Container) bool { return true })
 	check(s.InitContainers, o.InitContainers, at.Child("initContainers"), IsSidecar)
+	if !apiequality.Semantic.DeepEqual(s.Resources, o.Resources) {
+		errs = append(errs, field.Forbidden(at.Child("resources"), "a resize of the whole pod's resources is "+notYet))
+		s.Resources = o.Resources
+	}
 	if !apiequality.Semantic.DeepEqual(s, o) {
 		errs = append(errs, field.Forbidden(at, onlyResize))
 	}

@@ -2,6 +2,7 @@ package api
 
 import (
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -149,5 +150,20 @@ func TestRequestsProperties(t *testing.T) {
 		if before.String() != p.String() {
 			t.Fatal("the pod was changed")
 		}
+	}
+}
+
+// TestResizeOfWhole: it is refused for what it is, and nothing else is said.
+func TestResizeOfWhole(t *testing.T) {
+	old := validPod()
+	old.Spec.Resources = &corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}}
+	pod := old.DeepCopy()
+	pod.Spec.Resources.Limits[corev1.ResourceCPU] = resource.MustParse("2")
+	errs := validatePodResize(pod, old)
+	if len(errs) != 1 || errs[0].Field != "spec.resources" || !strings.Contains(errs[0].Detail, "a resize of the whole pod's resources is not supported by ledge") {
+		t.Errorf("%v", errs)
+	}
+	if errs := validatePodResize(old.DeepCopy(), old); len(errs) > 0 {
+		t.Errorf("unchanged: %v", errs)
 	}
 }
