@@ -60,6 +60,7 @@ func verbs() []verb {
 		{name: "delete", args: "KIND NAME... | -f FILE", help: "delete objects", words: wordsObject, run: del, flags: deleteFlags},
 		{name: "logs", args: "POD", help: "show what a container wrote", words: wordsPod, run: logs, flags: logsFlags},
 		{name: "exec", args: "POD -- COMMAND", help: "run a command in a container", words: wordsPod, run: execVerb, flags: execFlags},
+		{name: "attach", args: "POD", help: "join what a container reads and writes", words: wordsPod, run: attach, flags: execFlags},
 		{name: "top", args: "nodes | pods [NAME]", help: "show what nodes or pods use", words: "nodes pods", run: top, flags: topFlags},
 		{name: "cordon", args: "[NODE]", help: "let no new pods come to a node", words: wordsNode, run: cordon},
 		{name: "uncordon", args: "[NODE]", help: "let pods come again", words: wordsNode, run: uncordon},

@@ -27,7 +27,12 @@ func (b *testBoard) ownVerbs() {
 	bin, err := filepath.Abs(ledgeBin)
 	must(b.t, err)
 	k := &client{t: b.t, home: b.t.TempDir(), env: []string{"PATH=" + filepath.Dir(bin) + ":/usr/bin:/bin", "LEDGE_RUN_DIR=" + b.runDir, "TERM=dumb"}}
+	k.write("typed.yaml", strings.ReplaceAll(typedPod, "$IMAGE", busyboxImage))
 	for _, s := range []step{
+		{"ledge apply -f typed.yaml; until ledge get pod typed | grep ' 1/1 '; do sleep 0.1; done", "Running", ""},
+		{"head -c 300000 /dev/zero | ledge attach -i typed | wc -c", "300000", ""},
+		{"ledge attach -it web", "!container main of pod web has no stdin", ""},
+		{"ledge delete pod typed", "deleted", ""},
 		{"ledge exec web -c main -- sh -c 'echo bad >&2; exit 7'; echo code $?", "bad|code 7", ""},
 		{"ledge exec web -- /no/such/program", "!no such", ""},
 		{"ledge exec nosuch -- true", `!pods "nosuch" not found`, ""},
@@ -54,3 +59,11 @@ func (b *testBoard) ownVerbs() {
 		b.t.Errorf("exec without a command: %v %s", err, out)
 	}
 }
+
+const typedPod = `apiVersion: v1
+kind: Pod
+metadata: {name: typed}
+spec:
+  restartPolicy: Never
+  containers: [{name: main, image: $IMAGE, command: [cat], stdin: true, stdinOnce: true}]
+`
