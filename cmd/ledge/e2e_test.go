@@ -548,7 +548,7 @@ func TestRefusals(t *testing.T) {
 	b := newBoard(t)
 	b.serve()
 	for want, yaml := range map[string]string{
-		"not supported by ledge yet": strings.Replace(webPod, "containers:", "runtimeClassName: gvisor\n  containers:", 1),
+		"not supported by ledge yet": strings.Replace(webPod, "containers:", "os: {name: windows}\n  containers:", 1),
 		"unknown field":              strings.Replace(webPod, "args:", "argz:", 1),
 		"does not know objects":      "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}\n",
 	} {
