@@ -69,7 +69,13 @@ trap finish EXIT
 trap 'exit 0' INT TERM HUP
 
 mkdir -p "$dir/data" "$rundir"
-printf 'shutdownGracePeriod: 30s\nshutdownGracePeriodCriticalPods: 10s\nfailSwapOn: false\n' >"$dir/config.yaml"
+# A developer's disk may be fuller than a board's should be.
+cat >"$dir/config.yaml" <<END
+shutdownGracePeriod: 30s
+shutdownGracePeriodCriticalPods: 10s
+failSwapOn: false
+evictionHard: {nodefs.available: 100Mi, imagefs.available: 100Mi}
+END
 
 # A session of its own: Ctrl-C reaches only this script, which then stops the node in order.
 setsid bin/ledge serve --run-dir "$rundir" --data-dir "$dir/data" --config "$dir/config.yaml" \

@@ -80,6 +80,13 @@ type testBoard struct {
 	over   bool // finished already
 }
 
+// boardConfig: how full the disk of the machine is that runs the tests must not matter to them.
+const boardConfig = `shutdownGracePeriod: 30s
+shutdownGracePeriodCriticalPods: 10s
+failSwapOn: false
+evictionHard: {nodefs.available: 16Mi, nodefs.inodesFree: 1%, imagefs.available: 16Mi, imagefs.inodesFree: 1%}
+`
+
 func newBoard(t *testing.T) *testBoard {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -89,7 +96,7 @@ func newBoard(t *testing.T) *testBoard {
 	dir := t.TempDir()
 	b := &testBoard{t: t, name: name, runDir: "/run/" + name, data: filepath.Join(dir, "data"),
 		config: filepath.Join(dir, "config.yaml"), port: freePort(t)}
-	if err := os.WriteFile(b.config, []byte("shutdownGracePeriod: 30s\nshutdownGracePeriodCriticalPods: 10s\nfailSwapOn: false\n"), 0o600); err != nil {
+	if err := os.WriteFile(b.config, []byte(boardConfig), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	var err error

@@ -40,8 +40,8 @@ func (b *testBoard) condition(kind corev1.NodeConditionType) string {
 // they do.
 func TestEviction(t *testing.T) { // N-6.15, N-6.25, N-6.32, N-6.33, N-6.35
 	b := newBoard(t)
-	b.configure(fmt.Sprintf("systemReserved: {memory: %dMi}\nevictionHard: {memory.available: 100Mi}\nevictionPressureTransitionPeriod: 5s\n", memTotal(t)-300))
-	b.serve()
+	b.configure(fmt.Sprintf("systemReserved: {memory: %dMi}\nevictionPressureTransitionPeriod: 5s\n", memTotal(t)-300))
+	b.serve("--eviction-hard", "memory.available<100Mi,nodefs.available<16Mi,imagefs.available<16Mi")
 	b.importRough()
 	b.apply(strings.Replace(webPod, "image:", "resources: {requests: {memory: 64Mi}}\n    image:", 1))
 	web := b.running("web")
