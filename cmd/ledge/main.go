@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"ledge/images/applet"
 	"ledge/runtime/libct"
 )
@@ -25,13 +27,25 @@ var (
 	buildTime = "1970-01-01T00:00:00Z"
 )
 
+// drainConsole waits until a serial console has sent what was written: when process 1 ends the kernel panics, and what
+// still stands in the line's buffer is lost.
+func drainConsole() {
+	for _, f := range []*os.File{os.Stdout, os.Stderr} {
+		_ = unix.IoctlSetInt(int(f.Fd()), unix.TCSBRK, 1) // fails for what is no terminal
+	}
+}
+
 func main() {
 	// libcontainer starts this binary again inside every new container; that start must do nothing else.
 	libct.Init()
 	if code, ok := applet.Dispatch(os.Args); ok { // it is a container of ledge.local/self
 		os.Exit(code)
 	}
-	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+	code := run(os.Args[1:], os.Stdout, os.Stderr)
+	if os.Getpid() == 1 {
+		drainConsole()
+	}
+	os.Exit(code)
 }
 
 // verb is one thing ledge can be told to do.
