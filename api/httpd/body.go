@@ -31,6 +31,20 @@ func awaitBody(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// readToDecode takes in a body of at most limit bytes and waits until it may be decoded. done gives back both grants.
+func (h *handler) readToDecode(w http.ResponseWriter, r *request, limit int64, media string) (data []byte, done func(), err error) {
+	data, free, err := h.readBody(w, r, limit)
+	if err != nil {
+		return nil, nil, err
+	}
+	decoded, err := h.limits.decoding(r.Request, len(data), media)
+	if err != nil {
+		free()
+		return nil, nil, err
+	}
+	return data, func() { decoded(); free() }, nil
+}
+
 // readBody takes in a body of at most limit bytes. done gives back the memory it was granted; call it when the
 // bytes are no longer needed.
 func (h *handler) readBody(w http.ResponseWriter, r *request, limit int64) (data []byte, done func(), err error) {

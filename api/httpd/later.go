@@ -52,12 +52,7 @@ func (h *handler) refuse(w *response, r *request) error {
 // checkFields reads a body by the schema of its kind, whose Go type is not linked.
 func (h *handler) checkFields(w *response, r *request, media string) error {
 	b, gvk := boundOf(r.kind), r.kind.GVK()
-	data, free, err := h.readBody(w, r, b.bytes)
-	if err != nil {
-		return err
-	}
-	defer free()
-	done, err := h.limits.decoding(r.Request, len(data), media)
+	data, done, err := h.readToDecode(w, r, b.bytes, media)
 	if err != nil {
 		return err
 	}

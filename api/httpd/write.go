@@ -93,12 +93,7 @@ func (h *handler) patch(w *response, r *request) error {
 		return errMediaType("the patch format %q is not supported, only %v", media, patchTypes)
 	}
 	b := boundOf(r.kind)
-	data, free, err := h.readBody(w, r, b.bytes)
-	if err != nil {
-		return err
-	}
-	defer free()
-	done, err := h.limits.decoding(r.Request, len(data), media)
+	data, done, err := h.readToDecode(w, r, b.bytes, media)
 	if err != nil {
 		return err
 	}

@@ -2,11 +2,9 @@ package keeper
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
-	"time"
 
 	"ledge/runtime"
 )
@@ -57,13 +55,7 @@ func (c *Client) Attach(ctx context.Context, x runtime.Attach) error {
 // attach has a brain join a container's streams, as long as that listens.
 func (s *server) attach(ctx context.Context, c *net.UnixConn, q request, received []*os.File) {
 	var files [2]*os.File
-	rest := received
-	for i := range files {
-		if q.Attach != nil && q.Attach.Files[i] && len(rest) > 0 {
-			files[i], rest = rest[0], rest[1:]
-		}
-	}
-	if q.Attach == nil || len(rest) > 0 {
+	if q.Attach == nil || !deal(files[:], q.Attach.Files[:], received) {
 		s.answer(c, failure(fmt.Errorf("%w: attach with %d files", ErrProtocol, len(received))))
 		return
 	}
@@ -81,18 +73,10 @@ func (s *server) attach(ctx context.Context, c *net.UnixConn, q request, receive
 	})
 	err := s.e.attach(ctx, *q.Attach, files, ended, func(in *os.File, tty bool) error {
 		closeFiles(received) // the streams have copies
-		_ = c.SetWriteDeadline(time.Now().Add(answerWithin))
-		err := send(c, response{Proto: protoVersion, TTY: tty}, in)
-		if in != nil {
-			_ = in.Close()
-		}
-		return err
+		return begun(c, response{Proto: protoVersion, TTY: tty}, in)
 	})
 	if err != nil {
-		if keeper.Err() != nil {
-			err = errors.Join(runtime.ErrUnavailable, err)
-		}
-		s.answer(c, failure(err))
+		s.fail(keeper, c, err)
 		return
 	}
 	s.answer(c, response{Proto: protoVersion})

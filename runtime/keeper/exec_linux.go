@@ -75,13 +75,7 @@ func (c *Client) execAnswer(ctx context.Context, conn *net.UnixConn) (response, 
 // exec runs a command for a brain, as long as that listens.
 func (s *server) exec(ctx context.Context, c *net.UnixConn, q request, received []*os.File) {
 	var files [3]*os.File
-	rest := received
-	for i := range files {
-		if q.Exec != nil && q.Exec.Files[i] && len(rest) > 0 {
-			files[i], rest = rest[0], rest[1:]
-		}
-	}
-	if q.Exec == nil || len(rest) > 0 {
+	if q.Exec == nil || !deal(files[:], q.Exec.Files[:], received) {
 		s.answer(c, failure(fmt.Errorf("%w: exec with %d files", ErrProtocol, len(received))))
 		return
 	}
@@ -94,18 +88,10 @@ func (s *server) exec(ctx context.Context, c *net.UnixConn, q request, received 
 	})
 	exit, err := s.e.exec(ctx, *q.Exec, files, func(tty *os.File) error {
 		closeFiles(received) // the command has its own now
-		_ = c.SetWriteDeadline(time.Now().Add(answerWithin))
-		err := send(c, response{Proto: protoVersion}, tty)
-		if tty != nil {
-			_ = tty.Close()
-		}
-		return err
+		return begun(c, response{Proto: protoVersion}, tty)
 	})
 	if err != nil {
-		if keeper.Err() != nil {
-			err = errors.Join(runtime.ErrUnavailable, err)
-		}
-		s.answer(c, failure(err))
+		s.fail(keeper, c, err)
 		return
 	}
 	s.answer(c, response{Proto: protoVersion, Exit: &exit})

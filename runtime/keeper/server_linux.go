@@ -172,6 +172,34 @@ func (s *server) answer(c *net.UnixConn, r response) {
 	_ = send(c, r) // the caller went away: it will ask again
 }
 
+// fail answers that an exec or an attach went wrong; ctx is the keeper's own.
+func (s *server) fail(ctx context.Context, c *net.UnixConn, err error) {
+	if ctx.Err() != nil {
+		err = errors.Join(runtime.ErrUnavailable, err)
+	}
+	s.answer(c, failure(err))
+}
+
+// deal gives each place that wants a file the next one received, and reports whether none is left over.
+func deal(files []*os.File, wanted []bool, received []*os.File) bool {
+	for i := range files {
+		if wanted[i] && len(received) > 0 {
+			files[i], received = received[0], received[1:]
+		}
+	}
+	return len(received) == 0
+}
+
+// begun says that an exec or an attach runs, and hands over its file, if it has one.
+func begun(c *net.UnixConn, r response, f *os.File) error {
+	_ = c.SetWriteDeadline(time.Now().Add(answerWithin))
+	err := send(c, r, f)
+	if f != nil {
+		_ = f.Close()
+	}
+	return err
+}
+
 func (s *server) call(ctx context.Context, q request) (r response, err error) {
 	switch {
 	case q.Op == opInfo:
