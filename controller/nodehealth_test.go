@@ -40,6 +40,7 @@ func TestFreshNode(t *testing.T) {
 }
 
 // TestLostNode, from silence to the last pod: N-3.8, N-3.12, N-3.14, N-3.16, N-3.22, N-3.24, N-3.26, N-3.33.
+// Conditions are written before taints, and no new pod comes (N-3.3, N-3.21); it is an ordinary DELETE (N-3.27).
 func TestLostNode(t *testing.T) {
 	plane(t, Config{}, func(r *rig) {
 		r.node("a")
@@ -127,6 +128,7 @@ func TestNodeReturns(t *testing.T) {
 }
 
 // TestLoneBoard: N-3.43. One node that is lost keeps its pods, for ever.
+// A Node that nobody backs is kept (N-1.5).
 func TestLoneBoard(t *testing.T) {
 	plane(t, Config{}, func(r *rig) {
 		r.node("n")

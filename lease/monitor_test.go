@@ -121,6 +121,7 @@ func (f *fleet) taintsOf(name string) []string {
 }
 
 // TestSilenceAfterGrace: N-3.1, N-3.2, N-3.8, N-3.10, N-3.11.
+// All that is remembered is in memory (N-3.5); it is the control plane that says Unknown (N-1.53).
 func TestSilenceAfterGrace(t *testing.T) {
 	f := newFleet(Settings{})
 	f.add("n", nil, corev1.ConditionTrue)

@@ -10,6 +10,7 @@ import (
 )
 
 // TestNoScheduleTable: N-3.14, N-3.15, N-3.18, N-1.68.
+// Same key and effect is replaced, not doubled (N-3.19).
 func TestNoScheduleTable(t *testing.T) {
 	set := func(ct corev1.NodeConditionType, s corev1.ConditionStatus) func(*corev1.Node) {
 		return func(n *corev1.Node) {

@@ -53,7 +53,7 @@ func TestLife(t *testing.T) {
 	})
 }
 
-// TestOrphans: what pods left that were deleted while no agent was there to see it (N-7.32).
+// TestOrphans: what pods left that were deleted while no agent was there to see it (N-7.32, N-3.51).
 func TestOrphans(t *testing.T) {
 	with(t, nil, func(r *rig) {
 		r.begin()

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -68,9 +69,12 @@ type poster struct {
 	lastSent      time.Time
 	delay         time.Duration // on top of the report period (N-2.13)
 	ready         bool
-	unschedulable *bool // as last seen
+	unschedulable *bool         // as last seen
+	nextTry       time.Time     // to register, after a failure
+	pause         time.Duration // before that
 	grumble       grumble
 	noAddress     grumble
+	refused       error // why the last try to register failed
 	wrong         error // a configuration that this board cannot have: the agent ends
 }
 
@@ -99,6 +103,9 @@ func (a *Agent) postStatus(ctx context.Context) error {
 		}
 		if !p.ready && time.Since(begin) < 120*time.Second {
 			rest = 100 * time.Millisecond // N-2.16: do not let the first pods wait
+		}
+		if !p.registered && p.pause > 0 {
+			rest = min(rest, max(time.Until(p.nextTry), 0))
 		}
 		select {
 		case <-ctx.Done():
@@ -141,8 +148,11 @@ func (p *poster) sync(ctx context.Context) error {
 		return err
 	}
 	if !p.registered && !p.a.cfg.Registration.Off {
-		if err := p.register(ctx, f); err != nil {
-			return fmt.Errorf("register node %s: %w", f.name, err)
+		if f.now.Before(p.nextTry) {
+			return p.refused
+		}
+		if p.refused = p.tryRegister(ctx, f); p.refused != nil {
+			return p.refused
 		}
 	}
 	if early {
@@ -158,7 +168,27 @@ func (p *poster) sync(ctx context.Context) error {
 	if apierrors.IsNotFound(err) && p.a.cfg.Registration.Again {
 		p.registered = false
 	}
+	if apierrors.IsConflict(err) {
+		return fmt.Errorf("update node status exceeds retry count: %w", err)
+	}
 	return err
+}
+
+// How registration is tried again (N-1.27): a control plane that is away is not asked ten times a second by a fleet.
+const (
+	firstRegisterPause = 100 * time.Millisecond
+	mostRegisterPause  = 7 * time.Second
+)
+
+func (p *poster) tryRegister(ctx context.Context, f facts) error {
+	err := p.register(ctx, f)
+	if err == nil {
+		p.pause = 0
+		return nil
+	}
+	p.pause = min(max(2*p.pause, firstRegisterPause), mostRegisterPause)
+	p.nextTry = time.Now().Add(p.pause)
+	return fmt.Errorf("register node %s: %w", f.name, err)
 }
 
 // settling is how long a restarted brain may take to find its keeper before its Node is called not ready: a restart
@@ -260,6 +290,11 @@ func (p *poster) register(ctx context.Context, f facts) error {
 			return err
 		}
 	}
+	if id := old.Status.NodeInfo.MachineID; id != "" && f.sample.MachineID != "" && id != f.sample.MachineID { // N-1.4
+		slog.Warn("another machine had this name; delete the node first to replace one", "node", f.name, "was", id, "is", f.sample.MachineID)
+		p.a.nodeEvent(corev1.EventTypeWarning, "MachineChanged",
+			fmt.Sprintf("Node %s was the machine %s and is %s now", f.name, id, f.sample.MachineID))
+	}
 	if b := old.Status.NodeInfo.BootID; b != "" && b != f.sample.BootID { // N-1.51
 		p.a.nodeEvent(corev1.EventTypeWarning, "Rebooted", fmt.Sprintf("Node %s has been rebooted, boot id: %s", f.name, f.sample.BootID))
 	}
@@ -280,7 +315,33 @@ func (f facts) object() *corev1.Node {
 			Value: "true", Effect: corev1.TaintEffectNoSchedule})
 	}
 	f.fill(n)
+	f.tellIPs(n)
 	return n
+}
+
+// providedIPs tells a cloud's controller which addresses this board was given (N-1.44).
+const providedIPs = "alpha.kubernetes.io/provided-node-ip"
+
+// tellIPs puts that annotation right; it says whether it changed.
+func (f facts) tellIPs(n *corev1.Node) bool {
+	var want []string
+	if f.reg.External {
+		for _, ip := range f.reg.NodeIPs {
+			want = append(want, ip.String())
+		}
+	}
+	have, is := n.Annotations[providedIPs]
+	if text := strings.Join(want, ","); text != "" && have != text {
+		if n.Annotations == nil {
+			n.Annotations = map[string]string{}
+		}
+		n.Annotations[providedIPs] = text
+		return true
+	} else if text == "" && is {
+		delete(n.Annotations, providedIPs)
+		return true
+	}
+	return false
 }
 
 // reconciledLabels are the label keys a restart puts right (N-1.31).
@@ -325,6 +386,7 @@ func (p *poster) send(ctx context.Context, f facts) error {
 	f.fill(next)
 	fixed := reconcileLabels(next, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{ // N-1.33
 		corev1.LabelOSStable: f.sample.OS, corev1.LabelArchStable: f.sample.Arch}}})
+	fixed = f.tellIPs(next) || fixed
 	changed := fixed || !sameStatus(&old.Status, &next.Status)
 	p.ready = isReady(next)
 	now := time.Now()

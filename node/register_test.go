@@ -2,10 +2,12 @@ package node
 
 import (
 	"maps"
+	"net/netip"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -125,4 +127,121 @@ func TestSameStatus(t *testing.T) {
 			t.Errorf("%s: comparing changed it", what)
 		}
 	}
+}
+
+// TestRegisterAgain: a failing registration is tried after 100 ms, then twice as long each time, at most 7 s, without end
+// (N-1.27), whatever the failure is (N-1.29).
+func TestRegisterAgain(t *testing.T) {
+	with(t, nil, func(r *rig) {
+		r.via.breaks(failing("create nodes", errBoom))
+		r.begin()
+		r.pass(13 * time.Second)
+		if n := r.via.count("create nodes"); n < 7 || n > 9 { // 0, 0.1, 0.3, 0.7, 1.5, 3.1, 6.3, 12.7 s
+			t.Errorf("%d tries in 13 s", n)
+		}
+		before := r.via.count("create nodes")
+		r.pass(5 * time.Minute)
+		if n := r.via.count("create nodes") - before; n < 29 || n > 44 { // every 7 s, and 10 s and a bit once the fast start is over
+			t.Errorf("%d tries in 5 min", n)
+		}
+		r.via.breaks(nil)
+		r.pass(11 * time.Second)
+		if !isReady(r.node()) {
+			t.Error("not registered when the way was free")
+		}
+	})
+}
+
+// TestExternalAddresses: with a cloud's controller the addresses are its own, and it is told what the board was given
+// (N-1.44); an ExternalIP of one's own comes after the InternalIP (N-1.45).
+func TestExternalAddresses(t *testing.T) {
+	ip := netip.MustParseAddr("192.0.2.10")
+	external := func(ips ...netip.Addr) func(*facts) {
+		return func(f *facts) { f.reg = Registration{External: true, NodeIPs: ips} }
+	}
+	n := someFacts(external(ip)).object()
+	if n.Annotations[providedIPs] != "192.0.2.10" || len(n.Status.Addresses) != 2 {
+		t.Errorf("%v %v", n.Annotations, n.Status.Addresses)
+	}
+	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeExternalIP, Address: "198.51.100.1"}}
+	f := someFacts(external(ip))
+	if f.fill(n); len(n.Status.Addresses) != 1 || f.tellIPs(n) {
+		t.Errorf("what the cloud wrote was touched: %v", n.Status.Addresses)
+	}
+	if n = someFacts(external()).object(); len(n.Status.Addresses) != 1 || n.Status.Addresses[0].Type != corev1.NodeHostName || n.Annotations[providedIPs] != "" {
+		t.Errorf("without --node-ip: %v %v", n.Annotations, n.Status.Addresses)
+	}
+	n.Annotations = map[string]string{providedIPs: "192.0.2.10"}
+	if f = someFacts(); !f.tellIPs(n) || len(n.Annotations) > 0 {
+		t.Errorf("the annotation outlives the cloud: %v", n.Annotations)
+	}
+	n = someFacts(func(f *facts) { f.reg.ExternalIP = netip.MustParseAddr("198.51.100.9") }).object()
+	if a := n.Status.Addresses; len(a) != 3 || a[1].Type != corev1.NodeExternalIP || a[1].Address != "198.51.100.9" {
+		t.Errorf("--node-external-ip: %v", a)
+	}
+}
+
+// TestAnotherMachine under a name that is taken is the same Node, and is told of (N-1.4); what it has is read at every
+// look (N-1.62).
+func TestAnotherMachine(t *testing.T) {
+	with(t, nil, func(r *rig) {
+		r.board.change(func(s *Sample) { s.MachineID = "one" })
+		r.begin()
+		r.pass(time.Minute)
+		uid := r.node().UID
+		r.board.change(func(s *Sample) { s.CPUs = 8 })
+		r.pass(11 * time.Second)
+		if cpu := r.node().Status.Capacity.Cpu().Value(); cpu != 8 {
+			t.Errorf("%d cores", cpu)
+		}
+		r.begin()
+		r.pass(time.Minute)
+		r.want("the same machine", r.events.of("MachineChanged"))
+		r.board.change(func(s *Sample) { s.MachineID = "two" })
+		r.begin()
+		r.pass(time.Minute)
+		r.want("another machine", r.events.of("MachineChanged"), "Warning MachineChanged n: Node n was the machine one and is two now")
+		if r.node().UID != uid || r.node().Status.NodeInfo.MachineID != "two" {
+			t.Errorf("%s %+v", r.node().UID, r.node().Status.NodeInfo)
+		}
+	})
+}
+
+// TestLeaseGoesOnInShutdown: the heart beats as long as the process lives (N-2.8).
+func TestLeaseGoesOnInShutdown(t *testing.T) {
+	with(t, nil, func(r *rig) {
+		r.begin()
+		r.pass(time.Minute)
+		r.agent.Close("node is shutting down")
+		before := r.via.count("update leases")
+		r.pass(time.Minute)
+		if n := r.via.count("update leases") - before; n < 5 || n > 7 {
+			t.Errorf("%d renewals in a minute of shutting down", n)
+		}
+	})
+}
+
+// TestStatusTries: a status that meets newer ones is written over them, up to five times a look (N-2.14), as a whole:
+// a Node keeps both its InternalIPs (N-2.15).
+func TestStatusTries(t *testing.T) {
+	with(t, nil, func(r *rig) {
+		r.begin()
+		r.pass(time.Minute)
+		conflict := apierrors.NewConflict(api.Nodes.GR(), "n", errBoom)
+		r.via.breaks(failing("update nodes", conflict))
+		two := []netip.Addr{netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("2001:db8::10")}
+		r.board.change(func(s *Sample) { s.Addresses, s.KernelVersion = two, "6.13" })
+		before := r.via.count("get nodes")
+		r.pass(11 * time.Second)
+		if n := r.via.count("get nodes") - before; n != 5 && n != 10 { // one look, or two that are 10 s apart
+			t.Errorf("%d tries", n)
+		}
+		r.via.breaks(nil)
+		r.cfg.Registration.NodeIPs = two
+		r.begin()
+		r.pass(time.Minute)
+		if a := r.node().Status.Addresses; len(a) != 3 || a[0].Type != a[1].Type || a[1].Address != "2001:db8::10" {
+			t.Errorf("addresses %v", a)
+		}
+	})
 }

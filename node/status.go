@@ -104,9 +104,13 @@ type facts struct {
 // fill writes the status of the Node: pure, but for the object it is given.
 func (f facts) fill(node *corev1.Node) {
 	st := &node.Status
-	if ips := f.reg.pickIPs(f.sample.Addresses); len(ips) > 0 || len(st.Addresses) == 0 {
+	switch ips := f.reg.pickIPs(f.sample.Addresses); {
+	case f.reg.External && len(st.Addresses) > 0: // the cloud's controller owns them (N-1.44)
+	case f.reg.External && len(f.reg.NodeIPs) == 0:
+		st.Addresses = f.addresses(nil)
+	case len(ips) > 0 || len(st.Addresses) == 0: // else they stay as they were (N-1.22)
 		st.Addresses = f.addresses(ips)
-	} // else they stay as they were (N-1.22)
+	}
 	st.Capacity, st.Allocatable = f.capacity(), f.allocatable()
 	st.NodeInfo = corev1.NodeSystemInfo{MachineID: f.sample.MachineID, SystemUUID: f.sample.SystemUUID, BootID: f.sample.BootID,
 		KernelVersion: f.sample.KernelVersion, OSImage: f.sample.OSImage, ContainerRuntimeVersion: f.engine,

@@ -96,6 +96,7 @@ func TestAllocatable(t *testing.T) {
 }
 
 // TestConditions: order, words and times (N-1.46 to N-1.48).
+// A board that is shutting down says so in the message (N-1.49).
 func TestConditions(t *testing.T) {
 	var n corev1.Node
 	f := someFacts()
@@ -186,6 +187,7 @@ func TestExtraConditions(t *testing.T) {
 }
 
 // TestNodeInfo of N-1.63.
+// No kube-proxy is reported (N-1.64).
 func TestNodeInfo(t *testing.T) {
 	var n corev1.Node
 	f := someFacts()

@@ -92,6 +92,7 @@ func field(k string, op corev1.NodeSelectorOperator, v ...string) corev1.NodeSel
 }
 
 // TestFilters asks one node for one pod: N-10.3, N-10.5 to N-10.11.
+// Labels of nodes are there to be selected by (N-1.69).
 func TestFilters(t *testing.T) {
 	ended := func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }
 	mirror := func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"} }

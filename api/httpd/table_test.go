@@ -123,6 +123,7 @@ func ended(code int32, reason string, d time.Duration) corev1.ContainerState {
 }
 
 // N-11.18 to N-11.21: the columns of every kind and what stands in them, the wide ones in brackets.
+// Roles and cordon are only shown (N-1.52, N-1.67).
 func TestTables(t *testing.T) {
 	var b strings.Builder
 	all := samples()

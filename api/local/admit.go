@@ -3,6 +3,7 @@ package local
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
@@ -36,6 +37,31 @@ func (c *Client) addTolerations(p *corev1.Pod) {
 			p.Spec.Tolerations = append(p.Spec.Tolerations, corev1.Toleration{Key: t.key, Operator: corev1.TolerationOpExists,
 				Effect: corev1.TaintEffectNoExecute, TolerationSeconds: &seconds})
 		}
+	}
+}
+
+// nodeLocal marks a pod that belongs to its board as a daemon's would (N-10.25).
+const nodeLocal = "ledge.dev/node-local"
+
+// tolerateBoard gives such a pod the tolerations of a DaemonSet's: it runs on a cordoned board, and on one that is in
+// trouble or not heard (N-10.24).
+func tolerateBoard(p *corev1.Pod) {
+	if p.Annotations[nodeLocal] != "true" {
+		return
+	}
+	tolerate := func(effect corev1.TaintEffect, keys ...string) {
+		for _, key := range keys {
+			t := corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: effect}
+			if !slices.ContainsFunc(p.Spec.Tolerations, func(o corev1.Toleration) bool { return o.MatchToleration(&t) }) {
+				p.Spec.Tolerations = append(p.Spec.Tolerations, t)
+			}
+		}
+	}
+	tolerate(corev1.TaintEffectNoExecute, corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable)
+	tolerate(corev1.TaintEffectNoSchedule, corev1.TaintNodeDiskPressure, corev1.TaintNodeMemoryPressure,
+		corev1.TaintNodePIDPressure, corev1.TaintNodeUnschedulable)
+	if p.Spec.HostNetwork {
+		tolerate(corev1.TaintEffectNoSchedule, corev1.TaintNodeNetworkUnavailable)
 	}
 }
 

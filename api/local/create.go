@@ -142,8 +142,11 @@ func (c *Client) create(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj
 	if err := put(tx, kind, obj, kind == api.Events); err != nil {
 		return err
 	}
-	if kind == api.Namespaces {
-		return c.furnish(tx, obj.GetName())
+	switch o := obj.(type) {
+	case *corev1.Namespace:
+		return c.furnish(tx, o.Name)
+	case *corev1.Node:
+		return c.buryFormer(tx, o)
 	}
 	return nil
 }
@@ -167,6 +170,7 @@ func (c *Client) admitCreate(tx *storage.Tx, obj api.Object) error {
 		if err := admitPriority(tx, o); err != nil {
 			return err
 		}
+		tolerateBoard(o)
 		c.addTolerations(o)
 		if err := admitRuntimeClass(tx, o); err != nil {
 			return err

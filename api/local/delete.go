@@ -83,6 +83,11 @@ func (c *Client) delete(ctx context.Context, tx *storage.Tx, kind *api.Kind, nam
 	if err := c.markOrDrop(tx, kind, obj, opts.Grace); err != nil {
 		return nil, err
 	}
+	if n, ok := obj.(*corev1.Node); ok {
+		if err := c.dropLease(tx, n); err != nil {
+			return nil, err
+		}
+	}
 	return obj, c.leaveNamespace(tx, kind, obj)
 }
 

@@ -58,14 +58,7 @@ func TestShutdownKeys(t *testing.T) {
 // TestShutdownFlags: a flag beats the file, and what is wrong with one is said with its name (N-5.7, N-5.14, N-5.19, N-5.22,
 // N-5.37).
 func TestShutdownFlags(t *testing.T) {
-	config := filepath.Join(t.TempDir(), "config.yaml")
-	must(t, os.WriteFile(config, []byte(firstConfig), 0o600))
-	settle := func(args ...string) (settings, error) {
-		c := &command{flags: flag.NewFlagSet("serve", flag.ContinueOnError)}
-		serveFlags(c)
-		must(t, c.flags.Parse(append([]string{"--config", config, "--config-dir", ""}, args...)))
-		return c.opts.(*serveOpts).settings(c)
-	}
+	settle := func(args ...string) (settings, error) { return settled(t, args...) }
 	s, err := settle()
 	must(t, err)
 	if got := s.file.shutdown(); got.GracePeriod != 30*time.Second || got.GracePeriodCriticalPods != 10*time.Second || s.shortfall != "shrink" || !s.cancelStopsKill || s.podReason != shutdown.StopReason {
@@ -85,4 +78,15 @@ func TestShutdownFlags(t *testing.T) {
 	if _, err := settle("--shutdown-grace-period-critical-pods", "1m"); err == nil || !strings.Contains(err.Error(), "longer") {
 		t.Errorf("more for critical pods than for all: %v", err)
 	}
+}
+
+// settled are the settings that serve works with, given these flags and the first configuration.
+func settled(t *testing.T, args ...string) (settings, error) {
+	t.Helper()
+	config := filepath.Join(t.TempDir(), "config.yaml")
+	must(t, os.WriteFile(config, []byte(firstConfig), 0o600))
+	c := &command{flags: flag.NewFlagSet("serve", flag.ContinueOnError)}
+	serveFlags(c)
+	must(t, c.flags.Parse(append([]string{"--config", config, "--config-dir", ""}, args...)))
+	return c.opts.(*serveOpts).settings(c)
 }
