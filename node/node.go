@@ -123,6 +123,7 @@ type Agent struct {
 	statusCh    chan struct{}                     // poked when node status should be looked at now
 	mirrorCh    chan struct{}                     // poked when mirrors of static pods should be looked at now
 	groupsCh    chan struct{}                     // poked when what pods stand in should be bounded anew
+	turns       chan struct{}                     // taken by the loop of reconcile whenever it comes round
 	known       chan struct{}                     // closed when the API has been seen to have the Node
 	looked      chan struct{}                     // closed when the board has been looked at once
 	weighed     chan struct{}                     // closed when it has been decided once what the board is short of
@@ -156,7 +157,7 @@ func New(cfg Config) (*Agent, error) {
 	sel := api.Selection{Fields: fields.OneTermEqualSelector("spec.nodeName", cfg.Name)}
 	a := &Agent{cfg: cfg, volumes: vols, prober: probe.New(cfg.Engine, cfg.Version), pods: api.NewView[*corev1.Pod](cfg.Client, api.Pods, sel),
 		workers: map[types.UID]*worker{}, holds: map[types.UID]corev1.ResourceList{}, blocks: map[types.UID]runtime.IDRange{}, statusCh: make(chan struct{}, 1),
-		groupsCh: make(chan struct{}, 1), mirrorCh: make(chan struct{}, 1), statics: newStatics(cfg), known: make(chan struct{}), looked: make(chan struct{}), weighed: make(chan struct{}), stalled: make(chan struct{}, 1), evictions: map[pressure.Signal]int64{}, met: make(chan struct{}),
+		groupsCh: make(chan struct{}, 1), mirrorCh: make(chan struct{}, 1), statics: newStatics(cfg), turns: make(chan struct{}), known: make(chan struct{}), looked: make(chan struct{}), weighed: make(chan struct{}), stalled: make(chan struct{}, 1), evictions: map[pressure.Signal]int64{}, met: make(chan struct{}),
 		engine: engineView{downSince: time.Now()}}
 	a.statics.complain = a.nodeWarning
 	a.sources, a.tokens = newSources(cfg.Client, a.sourceChanged), newTokens(cfg.Client)
@@ -322,6 +323,7 @@ func (a *Agent) reconcile(ctx context.Context, g *errgroup.Group) error {
 			return nil
 		case <-a.pods.Synced():
 			synced = true
+		case <-a.turns:
 		case <-a.statics.changed:
 		}
 	}
@@ -329,6 +331,7 @@ func (a *Agent) reconcile(ctx context.Context, g *errgroup.Group) error {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-a.turns:
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
@@ -336,12 +339,28 @@ func (a *Agent) reconcile(ctx context.Context, g *errgroup.Group) error {
 		a.dispatch(ctx, g)
 		a.pokeGroups()
 		a.pokeMirrors()
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-a.pods.Changed():
-		case <-a.statics.changed:
+		for changed := false; !changed; {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-a.turns:
+			case <-a.pods.Changed():
+				changed = true
+			case <-a.statics.changed:
+				changed = true
+			}
 		}
+	}
+}
+
+// Turn comes back when the loop that hands pods to their workers has come round, which it does all the time unless it
+// hangs: a sign of life for a watchdog.
+func (a *Agent) Turn(ctx context.Context) error {
+	select {
+	case a.turns <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 

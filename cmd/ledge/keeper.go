@@ -40,8 +40,10 @@ func keeperVerb(ctx context.Context, c *command) error {
 		return err
 	}
 	cfg := keeper.Config{RunDir: c.runDir, Runner: runner, Parked: activation.Files(true), Ready: func() {
-		if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {
-			slog.Warn("cannot tell systemd that the keeper is ready", "err", err)
+		tellManager(daemon.SdNotifyReady)
+		// Through its own socket, as the brain speaks to it.
+		if w := bySystemd(answers(keeper.New(keeper.ClientConfig{RunDir: c.runDir}))); w != nil {
+			go func() { _ = w.Run(ctx) }() // it only ever ends with ctx, and without an error
 		}
 	}}
 	if os.Getenv("NOTIFY_SOCKET") != "" {

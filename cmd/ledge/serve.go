@@ -89,6 +89,7 @@ type board struct {
 	requests *shutdown.Requests
 	logind   *shutdown.Logind // nil without systemd
 	voltage  shutdown.Voltage
+	dog      *host.Watchdog // of the machine; nil: not asked for
 	end      chan ending
 	off      ending // why run returned
 	cut      bool   // the boot before this one ended without a clean end of the store
@@ -129,6 +130,9 @@ func (b *board) open(ctx context.Context) (err error) {
 		return err
 	}
 	if err := b.openServer(); err != nil {
+		return err
+	}
+	if err := b.openWatchdog(); err != nil {
 		return err
 	}
 	return b.writeRunInfo()
@@ -212,10 +216,13 @@ func (b *board) run(ctx context.Context) error {
 		work.Go(func() error { return j(workCtx) })
 	}
 	work.Go(func() error { return b.power.Run(workCtx) })
+	for _, w := range b.watchdogs() {
+		work.Go(func() error { return w.Run(workCtx) })
+	}
 	go settle(workCtx)
 	b.tellStart()
 	slog.Info("serving", "node", b.name, "version", version, "socket", socketPath(b.runDir), "listen", b.listenAt)
-	b.notifyReady()
+	tellManager(daemon.SdNotifyReady)
 
 	why := ending(0)
 	select {
@@ -223,6 +230,7 @@ func (b *board) run(ctx context.Context) error {
 	case why = <-b.end:
 	}
 	stay := why == drained && !shutdown.MachineGoingDown(ctx)
+	tellManager(daemon.SdNotifyStopping)
 	stopWork()
 	err := work.Wait()
 	b.off = why
@@ -278,12 +286,6 @@ func (b *board) tellStart() {
 // closed tells the scheduler that this board takes no more pods, before its Node says so.
 func (b *board) closed(node string) bool { return node == b.name && b.agent.Closed() }
 
-func (b *board) notifyReady() {
-	if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {
-		slog.Warn("cannot tell systemd that the board is ready", "err", err)
-	}
-}
-
 // clear removes what pods stood on, once none is left: a drained node leaves the machine as it found it.
 func (b *board) clear(ctx context.Context) error {
 	if n := len(b.agent.Pods()); n > 0 {
@@ -310,7 +312,7 @@ func (b *board) close() error {
 			errs = append(errs, err)
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, b.closeWatchdog())...)
 }
 
 // buildFloor is when this binary was made: no clock is believed before that (DESIGN 6.6).

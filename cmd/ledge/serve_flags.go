@@ -26,7 +26,7 @@ type serveOpts struct {
 	configDir                          string
 	staticPods                         string
 	bridge, podCIDR, cgroupRoot        string
-	onTerm, powerOff                   string
+	onTerm, powerOff, watchdogDevice   string
 	verbose                            bool
 
 	// Kubernetes' own names (node-semantics 1.2). A flag beats the file.
@@ -65,6 +65,7 @@ func serveFlags(c *command) {
 	f.StringVar(&o.cgroupRoot, "cgroup-root", "", "cgroup below which kubepods stands; empty: the one systemd delegated, else the top")
 	f.StringVar(&o.onTerm, "on-term", "detach", "on SIGTERM or SIGINT: detach leaves the pods running, drain stops them first")
 	f.StringVar(&o.powerOff, "power-backend", "", "how a requested shutdown ends: logind, direct (reboot(2)) or none; empty: logind where it answers, else direct")
+	f.StringVar(&o.watchdogDevice, "watchdog", "", "device such as /dev/watchdog that resets the machine when this process hangs or dies; not beside systemd's RuntimeWatchdogSec")
 	f.BoolVar(&o.verbose, "v", false, "log more")
 
 	f.StringVar(&o.staticPods, "pod-manifest-path", "", "directory of static pods")

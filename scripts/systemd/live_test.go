@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -53,6 +54,8 @@ func TestUnitsUnderSystemd(t *testing.T) {
 		{"kill -9 of the brain", func() { kill(t, "ledge.service") }},
 		{"kill -9 of the keeper", func() { kill(t, "ledge-keeper.service") }},
 		{"kill -9 of both", func() { kill(t, "ledge-keeper.service"); kill(t, "ledge.service") }},
+		{"hang of the brain", func() { hang(t, "ledge.service") }},
+		{"hang of the keeper", func() { hang(t, "ledge-keeper.service") }},
 		{"stop of both, reload, start", func() {
 			run(t, "systemctl", "stop", "ledge.service", "ledge-keeper.service")
 			if got, err := podProcess(); err != nil || got != pid {
@@ -109,6 +112,7 @@ func install(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		text = regexp.MustCompile(`(?m)^WatchdogSec=.*`).ReplaceAll(text, []byte("WatchdogSec=10")) // not to wait for longer
 		if err := os.WriteFile(filepath.Join("/etc/systemd/system", unit), text, 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -190,11 +194,26 @@ func podProcess() (int, error) {
 
 func kill(t *testing.T, unit string) {
 	t.Helper()
+	replaced(t, unit, syscall.SIGKILL)
+}
+
+// hang stops a unit's process, which then does not say that it is alive; systemd has to end it and start another.
+func hang(t *testing.T, unit string) {
+	t.Helper()
+	replaced(t, unit, syscall.SIGSTOP)
+	if err := contains(run(t, "journalctl", "--no-pager", "-q", "-o", "cat", "-u", unit), "Watchdog timeout"); err != nil {
+		t.Error(err)
+	}
+}
+
+// replaced sends a signal to the main process of a unit and waits until there is another.
+func replaced(t *testing.T, unit string, sig syscall.Signal) {
+	t.Helper()
 	pid, err := strconv.Atoi(strings.TrimSpace(run(t, "systemctl", "show", "-p", "MainPID", "--value", unit)))
 	if err != nil || pid < 2 {
 		t.Fatalf("main process of %s: %d, %v", unit, pid, err)
 	}
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+	if err := syscall.Kill(pid, sig); err != nil {
 		t.Fatal(err)
 	}
 	// Do not take the dead one's state for the new one's.

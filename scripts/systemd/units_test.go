@@ -66,6 +66,9 @@ func TestUnitFiles(t *testing.T) {
 		if len(have["Service.RestartSec"]) != 1 {
 			t.Errorf("%s: no RestartSec: systemd's 100 ms would spin", file)
 		}
+		if w := have["Service.WatchdogSec"]; len(w) != 1 {
+			t.Errorf("%s: no WatchdogSec: what hangs would hang for ever", file)
+		}
 		for key := range have {
 			// Each of these gives the process a mount namespace of its own, where the pods' mounts would be invisible.
 			for _, prefix := range []string{"Private", "Protect", "ReadOnlyPaths", "ReadWritePaths", "InaccessiblePaths",
