@@ -37,19 +37,11 @@ func defaultPodSpec(s *corev1.PodSpec) {
 	for i := range s.EphemeralContainers {
 		defaultContainer(asContainer(&s.EphemeralContainers[i]), false)
 	}
-	for i := range s.Containers {
-		defaultResizePolicy(&s.Containers[i])
-	}
-	for i := range s.InitContainers {
-		if IsSidecar(&s.InitContainers[i]) {
-			defaultResizePolicy(&s.InitContainers[i])
-		}
-	}
 	defaultPodResources(s)
 }
 
-// defaultPodResources: what a pod with resources of its own does not request is what its containers do, or else what it
-// is limited to.
+// defaultPodResources: a pod with resources of its own is limited to the huge pages of its containers, and what a pod
+// with limits does not request is what its containers do, or else what it is limited to.
 func defaultPodResources(s *corev1.PodSpec) {
 	r := s.Resources
 	if r == nil || len(r.Requests) == 0 && len(r.Limits) == 0 {
@@ -57,17 +49,28 @@ func defaultPodResources(s *corev1.PodSpec) {
 	}
 	roundUp(r.Limits)
 	roundUp(r.Requests)
-	for _, from := range []corev1.ResourceList{ofContainers(s), r.Limits} {
+	fill := func(to *corev1.ResourceList, from corev1.ResourceList, may func(corev1.ResourceName) bool) {
 		for name, q := range from {
-			if _, ok := r.Requests[name]; ok || name != corev1.ResourceCPU && name != corev1.ResourceMemory && !isHugePage(name) {
-				continue
+			if _, ok := (*to)[name]; !ok && may(name) {
+				if *to == nil {
+					*to = corev1.ResourceList{}
+				}
+				(*to)[name] = q.DeepCopy()
 			}
-			if r.Requests == nil {
-				r.Requests = corev1.ResourceList{}
-			}
-			r.Requests[name] = q.DeepCopy()
 		}
 	}
+	amount := func(name corev1.ResourceName) bool {
+		return name == corev1.ResourceCPU || name == corev1.ResourceMemory
+	}
+	fill(&r.Limits, ofContainers(s, limitsOf), func(name corev1.ResourceName) bool {
+		_, asked := r.Requests[name]
+		return isHugePage(name) && !asked
+	})
+	if len(r.Limits) == 0 {
+		return
+	}
+	fill(&r.Requests, ofContainers(s, requestsOf), amount)
+	fill(&r.Requests, r.Limits, func(name corev1.ResourceName) bool { return amount(name) || isHugePage(name) })
 }
 
 func defaultPodStatus(s *corev1.PodStatus) {

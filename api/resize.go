@@ -29,25 +29,19 @@ func validatePodResize(p, old *corev1.Pod) field.ErrorList {
 	if len(s.Containers) != len(o.Containers) || len(s.InitContainers) != len(o.InitContainers) {
 		return append(errs, field.Forbidden(at, "pod updates may not add or remove containers"))
 	}
-	check := func(list, was []corev1.Container, at *field.Path, can func(*corev1.Container) bool) {
+	errs = append(errs, validatePodResources(s, at.Child("resources"))...)
+	errs = append(errs, validatePodResized(s.Resources, o.Resources, at.Child("resources"))...)
+	s.Resources = o.Resources
+	check := func(list, was []corev1.Container, at *field.Path) {
 		for i := range list {
 			at := at.Index(i).Child("resources")
-			if can(&was[i]) {
-				errs = append(errs, validateResources(&list[i].Resources, at)...)
-				errs = append(errs, validateResized(list[i].Resources, was[i].Resources, at)...)
-			} else if !apiequality.Semantic.DeepEqual(list[i].Resources, was[i].Resources) {
-				errs = append(errs, field.Forbidden(at, "resources of non-sidecar init containers are immutable"))
-			}
+			errs = append(errs, validateResources(&list[i].Resources, at)...)
+			errs = append(errs, validateResized(list[i].Resources, was[i].Resources, at)...)
 			list[i].Resources = was[i].Resources
 		}
 	}
-	errs = append(errs, validatePodResources(s, at.Child("resources"))...)
-	check(s.Containers, o.Containers, at.Child("containers"), func(*corev1.Container) bool { return true })
-	check(s.InitContainers, o.InitContainers, at.Child("initContainers"), IsSidecar)
-	if !apiequality.Semantic.DeepEqual(s.Resources, o.Resources) {
-		errs = append(errs, field.Forbidden(at.Child("resources"), "a resize of the whole pod's resources is "+notYet))
-		s.Resources = o.Resources
-	}
+	check(s.Containers, o.Containers, at.Child("containers"))
+	check(s.InitContainers, o.InitContainers, at.Child("initContainers"))
 	if !apiequality.Semantic.DeepEqual(s, o) {
 		errs = append(errs, field.Forbidden(at, onlyResize))
 	}
@@ -55,6 +49,19 @@ func validatePodResize(p, old *corev1.Pod) field.ErrorList {
 		errs = append(errs, field.Invalid(at, qos, "Pod QOS Class may not change as a result of resizing"))
 	}
 	return errs
+}
+
+// validatePodResized: the pod as a whole may be given resources while it runs, and other amounts of them, but not lose them.
+func validatePodResized(r, was *corev1.ResourceRequirements, at *field.Path) field.ErrorList {
+	switch {
+	case r == nil && was == nil:
+		return nil
+	case r == nil:
+		return field.ErrorList{field.Forbidden(at, "pod-level resources cannot be removed")}
+	case was == nil:
+		was = &corev1.ResourceRequirements{}
+	}
+	return validateResized(*r, *was, at)
 }
 
 func validateResized(r, was corev1.ResourceRequirements, at *field.Path) field.ErrorList {
@@ -107,27 +114,13 @@ func validateResizePolicy(list []corev1.ContainerResizePolicy, restart corev1.Re
 	return errs
 }
 
-// defaultResizePolicy: what a container asks for can be changed without a restart unless it says otherwise.
-func defaultResizePolicy(c *corev1.Container) {
-	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-		_, asked := c.Resources.Requests[name]
-		_, limited := c.Resources.Limits[name]
-		known := slices.ContainsFunc(c.ResizePolicy, func(p corev1.ContainerResizePolicy) bool { return p.ResourceName == name })
-		if (asked || limited) && !known {
-			c.ResizePolicy = append(c.ResizePolicy, corev1.ContainerResizePolicy{ResourceName: name, RestartPolicy: corev1.NotRequired})
-		}
-	}
-}
+// WholePod is the name under which Granted has what a pod has been given as a whole. No container has it.
+const WholePod = ""
 
-// Granted is what each container of a pod has been given by its node, by name: what its status says, and where it says
-// nothing yet, what the spec asks for.
+// Granted is what the containers of a pod, and the pod itself, have been given by their node, by name: what the status
+// says, and where it says nothing yet, what the spec asks for.
 func Granted(pod *corev1.Pod) map[string]corev1.ResourceRequirements {
-	out := map[string]corev1.ResourceRequirements{}
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			out[list[i].Name] = list[i].Resources
-		}
-	}
+	out := Wanted(pod)
 	for _, list := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
 		for i := range list {
 			if have, ok := out[list[i].Name]; ok && list[i].Resources != nil {
@@ -136,10 +129,43 @@ func Granted(pod *corev1.Pod) map[string]corev1.ResourceRequirements {
 			}
 		}
 	}
+	if whole, ok := out[WholePod]; ok && pod.Status.Resources != nil {
+		out[WholePod] = corev1.ResourceRequirements{Requests: given(whole.Requests, pod.Status.AllocatedResources, pod.Spec.Overhead),
+			Limits: given(whole.Limits, pod.Status.Resources.Limits, pod.Spec.Overhead)}
+	}
 	return out
 }
 
-// WithResources is a copy of the pod whose containers ask for the given resources.
+// Wanted is what a pod's spec asks for, by the same names.
+func Wanted(pod *corev1.Pod) map[string]corev1.ResourceRequirements {
+	out := map[string]corev1.ResourceRequirements{}
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			out[list[i].Name] = list[i].Resources
+		}
+	}
+	if pod.Spec.Resources != nil {
+		out[WholePod] = *pod.Spec.Resources
+	}
+	return out
+}
+
+// given is what a status tells of the resources that a pod asks for as a whole, without the overhead that is told with it.
+func given(asked, told, overhead corev1.ResourceList) corev1.ResourceList {
+	out := corev1.ResourceList{}
+	for name := range asked {
+		if q, ok := told[name]; ok {
+			q = q.DeepCopy()
+			if more, ok := overhead[name]; ok {
+				q.Sub(more)
+			}
+			out[name] = q
+		}
+	}
+	return out
+}
+
+// WithResources is a copy of the pod that asks for the given resources, as a whole and in its containers.
 func WithResources(pod *corev1.Pod, of map[string]corev1.ResourceRequirements) *corev1.Pod {
 	out := pod.DeepCopy()
 	for _, list := range [][]corev1.Container{out.Spec.InitContainers, out.Spec.Containers} {
@@ -149,7 +175,31 @@ func WithResources(pod *corev1.Pod, of map[string]corev1.ResourceRequirements) *
 			}
 		}
 	}
+	out.Spec.Resources = nil
+	if r, ok := of[WholePod]; ok {
+		out.Spec.Resources = r.DeepCopy()
+	}
 	return out
+}
+
+// WithPodLimits is what bounds a container: what the pod is limited to as a whole limits each container that has no limit
+// of its own.
+func WithPodLimits(c *corev1.Container, pod *corev1.Pod) *corev1.Container {
+	if pod.Spec.Resources == nil {
+		return c
+	}
+	limits := maps.Clone(c.Resources.Limits)
+	for name, q := range pod.Spec.Resources.Limits {
+		if own, ok := limits[name]; !ok || own.IsZero() {
+			if limits == nil {
+				limits = corev1.ResourceList{}
+			}
+			limits[name] = q
+		}
+	}
+	out := *c
+	out.Resources.Limits = limits
+	return &out
 }
 
 // Held is what a pod that has a node takes from it while it is being resized: the larger of what it has and what it

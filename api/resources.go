@@ -55,7 +55,7 @@ func qosOnly(list corev1.ResourceList) corev1.ResourceList {
 // Requests is what a pod asks of a node: containers run side by side, init containers one after the other
 // beside the sidecars already started, and the larger need counts (N-10.9).
 func Requests(pod *corev1.Pod) corev1.ResourceList {
-	out := aggregate(pod, func(r *corev1.ResourceRequirements) corev1.ResourceList { return r.Requests })
+	out := aggregate(pod, requestsOf)
 	add(out, pod.Spec.Overhead)
 	return out
 }
@@ -63,7 +63,7 @@ func Requests(pod *corev1.Pod) corev1.ResourceList {
 // Limits is the same sum over limits. A resource that some container leaves unlimited has no entry: what the
 // others are limited to does not bound the pod.
 func Limits(pod *corev1.Pod) corev1.ResourceList {
-	out := aggregate(pod, func(r *corev1.ResourceRequirements) corev1.ResourceList { return r.Limits })
+	out := aggregate(pod, limitsOf)
 	for name := range out {
 		if pod.Spec.Resources != nil {
 			if _, ok := pod.Spec.Resources.Limits[name]; ok {
@@ -86,6 +86,9 @@ func Limits(pod *corev1.Pod) corev1.ResourceList {
 	}
 	return out
 }
+
+func requestsOf(r *corev1.ResourceRequirements) corev1.ResourceList { return r.Requests }
+func limitsOf(r *corev1.ResourceRequirements) corev1.ResourceList   { return r.Limits }
 
 func aggregate(pod *corev1.Pod, of func(*corev1.ResourceRequirements) corev1.ResourceList) corev1.ResourceList {
 	total := corev1.ResourceList{}

@@ -1,12 +1,15 @@
 package api
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 func res(cpu, mem string) corev1.ResourceList {
@@ -153,17 +156,117 @@ func TestRequestsProperties(t *testing.T) {
 	}
 }
 
-// TestResizeOfWhole: it is refused for what it is, and nothing else is said.
+// TestResizeOfWhole: a pod may be given resources as a whole and other amounts of them, and loses none.
 func TestResizeOfWhole(t *testing.T) {
-	old := validPod()
-	old.Spec.Resources = &corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}}
-	pod := old.DeepCopy()
-	pod.Spec.Resources.Limits[corev1.ResourceCPU] = resource.MustParse("2")
-	errs := validatePodResize(pod, old)
-	if len(errs) != 1 || errs[0].Field != "spec.resources" || !strings.Contains(errs[0].Detail, "a resize of the whole pod's resources is not supported by ledge") {
-		t.Errorf("%v", errs)
+	sized := func(r *corev1.ResourceRequirements) *corev1.Pod {
+		p := validPod()
+		p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{"cpu": resource.MustParse("100m")}
+		p.Spec.Resources = r
+		defaultPodResources(&p.Spec)
+		p.Status.QOSClass = QOSClass(p)
+		return p
 	}
-	if errs := validatePodResize(old.DeepCopy(), old); len(errs) > 0 {
-		t.Errorf("unchanged: %v", errs)
+	cpu := func(request, limit string) *corev1.ResourceRequirements {
+		r := &corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse(request)}}
+		if limit != "" {
+			r.Limits = corev1.ResourceList{"cpu": resource.MustParse(limit)}
+		}
+		return r
+	}
+	pages := cpu("200m", "1")
+	pages.Limits["memory"], pages.Limits["hugepages-2Mi"] = resource.MustParse("1Gi"), resource.MustParse("2Mi")
+	for _, c := range []struct {
+		what     string
+		was, now *corev1.ResourceRequirements
+		want     string
+	}{
+		{"unchanged", cpu("200m", "1"), cpu("200m", "1"), ""},
+		{"more", cpu("200m", "1"), cpu("300m", "2"), ""},
+		{"for the first time", nil, cpu("200m", "1"), ""},
+		{"all removed", cpu("200m", "1"), nil, "spec.resources: Forbidden: pod-level resources cannot be removed"},
+		{"limit removed", cpu("200m", "1"), cpu("200m", ""), "spec.resources.limits: Forbidden: resource limits cannot be removed"},
+		{"below the containers", cpu("200m", "1"), cpu("50m", "1"), "must be greater than or equal to aggregate container requests of 100m"},
+		{"another class", cpu("200m", "1"), &corev1.ResourceRequirements{
+			Limits: corev1.ResourceList{"cpu": resource.MustParse("1"), "memory": resource.MustParse("1Gi")}, Requests: corev1.ResourceList{
+				"cpu": resource.MustParse("1"), "memory": resource.MustParse("1Gi")}}, "Pod QOS Class may not change"},
+		{"huge pages", cpu("200m", "1"), pages, "only cpu and memory resources are mutable"},
+	} {
+		errs := validatePodResize(sized(c.now), sized(c.was)).ToAggregate()
+		if got := fmt.Sprint(errs); c.want == "" && errs != nil || !strings.Contains(got, c.want) && c.want != "" {
+			t.Errorf("%s: %s, want %q", c.what, got, c.want)
+		}
+	}
+}
+
+// TestResizeOfInit: init containers that end can be resized too, in place only.
+func TestResizeOfInit(t *testing.T) {
+	old := validPod()
+	old.Spec.InitContainers = []corev1.Container{*old.Spec.Containers[0].DeepCopy()}
+	old.Spec.InitContainers[0].Name = "i"
+	old.Spec.InitContainers[0].Resources.Requests = corev1.ResourceList{"cpu": resource.MustParse("100m")}
+	pod := old.DeepCopy()
+	pod.Spec.InitContainers[0].Resources.Requests["cpu"] = resource.MustParse("200m")
+	if errs := validatePodResize(pod, old); len(errs) > 0 {
+		t.Errorf("resized: %v", errs)
+	}
+	old.Spec.InitContainers[0].ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: "cpu", RestartPolicy: corev1.RestartContainer}}
+	errs := validatePodSpec(&old.Spec, field.NewPath("spec"))
+	if len(errs) != 1 || errs[0].Field != "spec.initContainers[0].resizePolicy[0].restartPolicy" {
+		t.Errorf("an init container that would be restarted: %v", errs)
+	}
+}
+
+// TestGrantedWhole: what a pod was given as a whole is read back from its status.
+func TestGrantedWhole(t *testing.T) {
+	list := func(cpu string) corev1.ResourceList { return corev1.ResourceList{"cpu": resource.MustParse(cpu)} }
+	p := validPod()
+	p.Spec.Overhead = list("50m")
+	p.Spec.Resources = &corev1.ResourceRequirements{Requests: list("2"), Limits: list("4")}
+	if got := Granted(p)[WholePod]; got.Requests.Cpu().String() != "2" || got.Limits.Cpu().String() != "4" {
+		t.Errorf("nothing told yet: %+v", got)
+	}
+	p.Status.AllocatedResources, p.Status.Resources = list("1050m"), &corev1.ResourceRequirements{Limits: list("3050m")}
+	if got := Granted(p)[WholePod]; got.Requests.Cpu().String() != "1" || got.Limits.Cpu().String() != "3" {
+		t.Errorf("told: %+v", got)
+	}
+	p.Spec.Resources = nil
+	if _, ok := Granted(p)[WholePod]; ok {
+		t.Error("given to a pod that asks for nothing as a whole")
+	}
+}
+
+// TestPodLevelDefaults are Kubernetes' own (setting requests takes a limit; huge pages are limits first).
+func TestPodLevelDefaults(t *testing.T) {
+	list := func(pairs ...string) corev1.ResourceList {
+		var out corev1.ResourceList
+		for i := 0; i < len(pairs); i += 2 {
+			if out == nil {
+				out = corev1.ResourceList{}
+			}
+			out[corev1.ResourceName(pairs[i])] = resource.MustParse(pairs[i+1])
+		}
+		return out
+	}
+	own := corev1.ResourceRequirements{Requests: list("cpu", "100m", "hugepages-2Mi", "4Mi"), Limits: list("hugepages-2Mi", "4Mi")}
+	for _, c := range []struct {
+		what           string
+		req, lim       corev1.ResourceList
+		wantReq, wantL corev1.ResourceList
+	}{
+		{"a limit", nil, list("cpu", "1"), list("cpu", "100m", "hugepages-2Mi", "4Mi"), list("cpu", "1", "hugepages-2Mi", "4Mi")},
+		{"a limit of what no container asks for", nil, list("memory", "1Gi"),
+			list("cpu", "100m", "memory", "1Gi", "hugepages-2Mi", "4Mi"), list("memory", "1Gi", "hugepages-2Mi", "4Mi")},
+		{"a request of pages without a limit", list("hugepages-2Mi", "4Mi"), nil, list("hugepages-2Mi", "4Mi"), nil},
+	} {
+		s := &corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Resources: own}}, Resources: &corev1.ResourceRequirements{Requests: c.req, Limits: c.lim}}
+		defaultPodResources(s)
+		if !apiequality.Semantic.DeepEqual(s.Resources.Requests, c.wantReq) || !apiequality.Semantic.DeepEqual(s.Resources.Limits, c.wantL) {
+			t.Errorf("%s: %+v", c.what, s.Resources)
+		}
+	}
+	plain := &corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Requests: list("memory", "1Mi")}}},
+		Resources: &corev1.ResourceRequirements{Requests: list("cpu", "1")}}
+	if defaultPodResources(plain); len(plain.Resources.Requests) != 1 {
+		t.Errorf("without a limit nothing is added: %v", plain.Resources.Requests)
 	}
 }

@@ -29,6 +29,14 @@ func validateContainers(s *corev1.PodSpec, volumes map[string]bool, at *field.Pa
 	}
 	check(s.Containers, at.Child("containers"))
 	check(s.InitContainers, at.Child("initContainers"))
+	for i := range s.InitContainers {
+		for j, p := range s.InitContainers[i].ResizePolicy {
+			if p.RestartPolicy == corev1.RestartContainer && !IsSidecar(&s.InitContainers[i]) {
+				errs = append(errs, field.Invalid(at.Child("initContainers").Index(i).Child("resizePolicy").Index(j).Child("restartPolicy"),
+					p.RestartPolicy, "must not be set to 'RestartContainer' for non-sidecar initContainers"))
+			}
+		}
+	}
 	return append(errs, hostPortsOnce(s.Containers, at.Child("containers"))...)
 }
 

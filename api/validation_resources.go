@@ -76,9 +76,8 @@ func validateQuantities(list corev1.ResourceList, at *field.Path) field.ErrorLis
 // podLevel are the resources a pod may have as a whole.
 var podLevel = []string{"cpu", "hugepages-", "memory"}
 
-func ofContainers(s *corev1.PodSpec) corev1.ResourceList {
-	return aggregate(&corev1.Pod{Spec: corev1.PodSpec{Containers: s.Containers, InitContainers: s.InitContainers}},
-		func(r *corev1.ResourceRequirements) corev1.ResourceList { return r.Requests })
+func ofContainers(s *corev1.PodSpec, of func(*corev1.ResourceRequirements) corev1.ResourceList) corev1.ResourceList {
+	return aggregate(&corev1.Pod{Spec: corev1.PodSpec{Containers: s.Containers, InitContainers: s.InitContainers}}, of)
 }
 
 // validatePodResources checks what a pod asks for as a whole against what its containers do.
@@ -95,7 +94,7 @@ func validatePodResources(s *corev1.PodSpec, at *field.Path) field.ErrorList {
 			}
 		}
 	}
-	sum := ofContainers(s)
+	sum := ofContainers(s, requestsOf)
 	for _, name := range slices.Sorted(maps.Keys(r.Requests)) {
 		if q, all := r.Requests[name], sum[name]; all.Cmp(q) > 0 {
 			errs = append(errs, field.Invalid(at.Child("requests").Key(string(name)), q.String(),

@@ -43,15 +43,10 @@ func (w *worker) sized(in podstate.Input) *corev1.Pod {
 	if w.resize.granted == nil {
 		w.resize.granted = api.Granted(pod)
 	}
-	want := map[string]corev1.ResourceRequirements{}
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			want[list[i].Name] = list[i].Resources
-		}
-	}
+	want := granted(api.Wanted(pod))
 	w.resize.pending = nil
 	ending := in.Gone || in.Stop != nil || pod.DeletionTimestamp != nil || terminal(pod.Status.Phase)
-	if !equality.Semantic.DeepEqual(map[string]corev1.ResourceRequirements(w.resize.granted), want) {
+	if !equality.Semantic.DeepEqual(w.resize.granted, want) {
 		if ending {
 			pod = api.WithResources(pod, w.resize.granted)
 		} else if reason, message := w.a.grant(pod); reason != "" {
@@ -174,7 +169,7 @@ func (w *worker) containerSizes(l limits, pod *corev1.Pod) []sizeStep {
 	for i := range w.seen.Containers {
 		st := &w.seen.Containers[i]
 		c := containerNamed(pod, st.Name)
-		if c == nil || st.Phase != runtime.Running || st.Labels[podstate.LabelResize] != podstate.ResizeKey(c) {
+		if c == nil || st.Phase != runtime.Running || st.Labels[podstate.LabelResize] != podstate.ResizeKey(pod, c) {
 			continue
 		}
 		if want := l.container(pod, c); resized(st.Resources, want) {
@@ -224,7 +219,8 @@ func (w *worker) containerSized(id string, r runtime.Resources) {
 
 // tellSizes puts into a status what is granted, what holds, and how far a resize has got.
 func (w *worker) tellSizes(pod *corev1.Pod, out *corev1.PodStatus) {
-	l, busy := w.a.limits(), false
+	l := w.a.limits()
+	busy := w.tellPodSize(l, pod, out)
 	for _, list := range [][]corev1.ContainerStatus{out.InitContainerStatuses, out.ContainerStatuses} {
 		for i := range list {
 			c := containerNamed(pod, list[i].Name)
@@ -252,6 +248,22 @@ func (w *worker) tellSizes(pod *corev1.Pod, out *corev1.PodStatus) {
 		}
 	}
 	setResize(out, corev1.PodResizeInProgress, progress, pod.Generation)
+}
+
+// tellPodSize does so for the pod as a whole; busy means that its cgroup is not there yet.
+func (w *worker) tellPodSize(l limits, pod *corev1.Pod, out *corev1.PodStatus) (busy bool) {
+	out.AllocatedResources = api.Requests(pod)
+	out.Resources = &corev1.ResourceRequirements{Requests: api.Requests(pod), Limits: api.Limits(pod)}
+	w.a.mu.Lock()
+	st, made := w.a.engine.pods[string(w.uid)]
+	w.a.mu.Unlock()
+	if !made || !resized(st.Pod.Resources, l.pod(pod)) || terminal(out.Phase) {
+		return false
+	}
+	if was := pod.Status.Resources; was != nil {
+		out.Resources = was.DeepCopy()
+	}
+	return true
 }
 
 func (w *worker) running(containerID string) *runtime.Status {

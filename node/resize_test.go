@@ -184,3 +184,72 @@ func (e *tightEngine) Limit(ctx context.Context, at runtime.Place, r runtime.Res
 	}
 	return e.Engine.Limit(ctx, at, r)
 }
+
+// TestResizeOfPod: what a pod has as a whole changes while it runs, and with it what bounds a container that has no limit of
+// its own; a restarted brain knows what was granted.
+func TestResizeOfPod(t *testing.T) {
+	with(t, nil, func(r *rig) {
+		r.begin()
+		whole := func(r corev1.ResourceRequirements) func(*corev1.Pod) {
+			return func(p *corev1.Pod) { p.Spec.Resources = &r }
+		}
+		r.pod("p", sizedPod("100m", "-", "10Mi", "-"), whole(needs("200m", "500m", "20Mi", "40Mi")))
+		r.pass(time.Second)
+		r.wantSizes("p", "0: 102 50000 40", "204 50000 40")
+		resize := func(to corev1.ResourceRequirements) {
+			p := r.get("p")
+			p.Spec.Resources = &to
+			if _, err := r.Update(r.Context(), api.Pods, p, api.WriteOptions{Subresource: api.Resize}); err != nil {
+				r.Fatal(err)
+			}
+			r.pass(time.Second)
+		}
+		told := func(want string) {
+			r.Helper()
+			st := r.get("p").Status
+			got := fmt.Sprint(st.AllocatedResources.Cpu(), " ", st.AllocatedResources.Memory(), ", ", st.Resources.Limits.Cpu(), " ", st.Resources.Limits.Memory())
+			for _, c := range st.Conditions {
+				if c.Type == corev1.PodResizePending || c.Type == corev1.PodResizeInProgress {
+					got += fmt.Sprint("; ", c.Type, " ", c.Reason)
+				}
+			}
+			if got != want {
+				r.Errorf("told %q, want %q", got, want)
+			}
+		}
+		told("200m 20Mi, 500m 40Mi")
+		resize(needs("1", "2", "60Mi", "80Mi"))
+		r.wantSizes("p", "0: 102 200000 80", "1024 200000 80")
+		told("1 60Mi, 2 80Mi")
+		resize(needs("9", "9", "60Mi", "80Mi")) // the board has 4
+		told("1 60Mi, 2 80Mi; PodResizePending Infeasible")
+		r.begin()
+		r.pass(time.Second)
+		told("1 60Mi, 2 80Mi; PodResizePending Infeasible")
+		r.wantSizes("p", "0: 102 200000 80", "1024 200000 80")
+		if held := api.Held(r.get("p")); held.Cpu().String() != "1" {
+			t.Errorf("the scheduler counts %s CPUs", held.Cpu())
+		}
+		resize(needs("100m", "300m", "20Mi", "30Mi"))
+		r.wantSizes("p", "0: 102 30000 30", "102 30000 30")
+		told("100m 20Mi, 300m 30Mi")
+	})
+}
+
+// TestResizeWithoutAny: a pod that had no resources as a whole is given some.
+func TestResizeWithoutAny(t *testing.T) {
+	with(t, nil, func(r *rig) {
+		r.begin()
+		r.pod("p", sizedPod("100m", "-", "10Mi", "-"))
+		r.pass(time.Second)
+		r.wantSizes("p", "0: 102 0 0", "102 0 0")
+		p := r.get("p")
+		whole := needs("200m", "500m", "20Mi", "40Mi")
+		p.Spec.Resources = &whole
+		if _, err := r.Update(r.Context(), api.Pods, p, api.WriteOptions{Subresource: api.Resize}); err != nil {
+			t.Fatal(err)
+		}
+		r.pass(time.Second)
+		r.wantSizes("p", "0: 102 50000 40", "204 50000 40")
+	})
+}

@@ -116,19 +116,19 @@ func (l limits) pod(pod *corev1.Pod) runtime.Resources {
 	return out
 }
 
-// container follows N-7.38, N-7.40 and N-7.44.
+// container follows N-7.38, N-7.40 and N-7.44. Huge pages are limited to what is requested (that is validated).
 func (l limits) container(pod *corev1.Pod, c *corev1.Container) runtime.Resources {
 	adj := oomScoreAdj(pod, c, l.memory)
-	need, most := c.Resources.Requests, c.Resources.Limits
+	need, most := c.Resources.Requests, api.WithPodLimits(c, pod).Resources.Limits
 	out := runtime.Resources{MemoryBytes: most.Memory().Value(), OOMScoreAdj: &adj, KillAllOnOOM: !l.OneByOne,
-		SwapBytes: l.swapOf(pod, c), HugePages: hugePages(need)}
+		SwapBytes: l.swapOf(pod, c), HugePages: hugePages(most)}
 	request := need.Cpu().MilliValue()
 	if _, ok := need[corev1.ResourceCPU]; !ok {
 		request = most.Cpu().MilliValue()
 	}
 	l.cpu(&out, request, most.Cpu().MilliValue())
 	l.protect(&out, pod.Status.QOSClass, need.Memory().Value())
-	l.throttle(&out, need.Memory().Value(), out.MemoryBytes)
+	l.throttle(&out, need.Memory().Value(), c.Resources.Limits.Memory().Value())
 	return out
 }
 

@@ -214,8 +214,16 @@ func TestPodLevelResources(t *testing.T) {
 	if p.Status.QOSClass != corev1.PodQOSBurstable || got.CPUShares != 512 || got.CPUQuotaUS != 100_000 || got.MemoryBytes != 512<<20 || got.PidsLimit != 77 {
 		t.Errorf("%s: %+v", p.Status.QOSClass, got)
 	}
-	if c := (limits{}).container(p, &p.Spec.Containers[1]); c.CPUShares != 2 || c.MemoryBytes != 0 || c.CPUQuotaUS != 0 {
-		t.Errorf("a container that asks for nothing: %+v", c)
+	if c := (limits{}).container(p, &p.Spec.Containers[1]); c.CPUShares != 1024 || c.MemoryBytes != 512<<20 || c.CPUQuotaUS != 100_000 {
+		t.Errorf("a container that asks for nothing has the pod's limits: %+v", c)
+	}
+	whole.Limits["hugepages-2Mi"] = resource.MustParse("4Mi")
+	p.Spec.Containers[0].Resources = needs("100m", "500m", "-", "-")
+	if c := (limits{}).container(p, &p.Spec.Containers[0]); c.CPUShares != 102 || c.MemoryBytes != 512<<20 || c.CPUQuotaUS != 50_000 || c.HugePages[2<<20] != 4<<20 {
+		t.Errorf("a container with a limit of its own: %+v", c)
+	}
+	if len(p.Spec.Containers[0].Resources.Limits) != 1 {
+		t.Errorf("the pod was changed: %v", p.Spec.Containers[0].Resources.Limits)
 	}
 }
 

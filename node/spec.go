@@ -68,7 +68,7 @@ func (a *Agent) containerSpec(ctx context.Context, pod *corev1.Pod, c *corev1.Co
 		Mounts: mounts, LogPath: a.logFile(pod, c.Name, attempt), LogBytes: a.cfg.Logs.MaxBytes, LogFiles: a.cfg.Logs.MaxFiles,
 		LogRate: a.cfg.Logs.Rate, LogRoot: a.logRoots()[0], LogTotal: a.cfg.Logs.Total, Resources: a.limits().container(pod, c),
 		Labels: map[string]string{podstate.LabelStopSignal: stopSignal(c, img), podstate.LabelImage: c.Image,
-			podstate.LabelResize: podstate.ResizeKey(c), podstate.LabelUser: podstate.UserKey(user)}}
+			podstate.LabelResize: podstate.ResizeKey(pod, c), podstate.LabelUser: podstate.UserKey(user)}}
 	return out, a.secure(&out, pod, c)
 }
 

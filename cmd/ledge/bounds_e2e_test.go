@@ -91,6 +91,11 @@ func TestBounds(t *testing.T) {
 		}
 		return fmt.Errorf("%+v", st)
 	})
+	if out, err := kubectl("patch", "pod", "bound", "--subresource", "resize", "-p", `{"spec":{"resources":{"limits":{"memory":"192Mi"}}}}`); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	b.eventually("the pod has more as a whole", limit(group, "201326592"))
+	b.eventually("the container has what it had", limit(container, "100663296"))
 	if b.running("bound") != pid {
 		t.Error("the container was restarted")
 	}

@@ -99,13 +99,16 @@ func (f Facts) Resource(ref *corev1.ResourceFieldSelector, container string) (st
 	return fmt.Sprint(divide(q, ref.Divisor, name == string(corev1.ResourceCPU))), nil
 }
 
-// limit is the container's own, or all that the node has to give.
+// limit is the container's own, else its pod's, or all that the node has to give.
 func (f Facts) limit(c *corev1.Container, name corev1.ResourceName) resource.Quantity {
 	if q, ok := c.Resources.Limits[name]; ok && !q.IsZero() {
 		return q
 	}
 	switch name {
 	case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage:
+		if q, ok := api.WithPodLimits(c, f.Pod).Resources.Limits[name]; ok && !q.IsZero() {
+			return q
+		}
 		return f.Allocatable[name]
 	}
 	return resource.Quantity{}

@@ -72,6 +72,11 @@ func TestResource(t *testing.T) { // N-7.47
 			t.Errorf("%+v: %q %v", c, got, err)
 		}
 	}
+	whole := facts()
+	whole.Pod.Spec.Resources = &corev1.ResourceRequirements{Limits: corev1.ResourceList{"cpu": resource.MustParse("3")}}
+	if got, err := whole.Resource(&corev1.ResourceFieldSelector{ContainerName: "open", Resource: "limits.cpu"}, "c"); got != "3" || err != nil {
+		t.Errorf("a limit of the whole pod: %q %v", got, err)
+	}
 	for _, ref := range []corev1.ResourceFieldSelector{{ContainerName: "none", Resource: "limits.cpu"}, {Resource: "cpu"}, {Resource: "wishes.cpu"}} {
 		if got, err := facts().Resource(&ref, "c"); err == nil {
 			t.Errorf("%+v was taken: %q", ref, got)

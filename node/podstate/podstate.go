@@ -18,6 +18,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"ledge/api"
 	"ledge/runtime"
 )
 
@@ -99,8 +100,9 @@ const LabelImage = "ledge.image"
 const LabelResize = "ledge.resize"
 
 // ResizeKey is what LabelResize holds for a container.
-func ResizeKey(c *corev1.Container) string {
+func ResizeKey(pod *corev1.Pod, c *corev1.Container) string {
 	var key []string
+	c = api.WithPodLimits(c, pod)
 	for _, p := range c.ResizePolicy {
 		if p.RestartPolicy == corev1.RestartContainer {
 			request, limit := c.Resources.Requests[p.ResourceName], c.Resources.Limits[p.ResourceName]

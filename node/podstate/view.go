@@ -22,6 +22,7 @@ const (
 
 // view is one container of the pod: its spec, what the engine holds of it, and what the API last said.
 type view struct {
+	pod    *corev1.Pod
 	spec   *corev1.Container
 	role   role
 	latest *runtime.Status  // highest attempt
@@ -35,7 +36,7 @@ func (v *view) outdated() bool {
 	if v.latest == nil || v.role != mainRole && v.role != sidecarRole || v.latest.Labels[LabelImage] == "" {
 		return false
 	}
-	return v.latest.Labels[LabelImage] != v.spec.Image || v.latest.Labels[LabelResize] != ResizeKey(v.spec)
+	return v.latest.Labels[LabelImage] != v.spec.Image || v.latest.Labels[LabelResize] != ResizeKey(v.pod, v.spec)
 }
 
 func (v *view) running() bool { return v.latest != nil && v.latest.Phase == runtime.Running }
@@ -167,7 +168,7 @@ func viewsOf(in Input, reset map[string]corev1.ContainerStatus) views {
 }
 
 func viewOf(in Input, c *corev1.Container, past []corev1.ContainerStatus, r role) *view {
-	v := &view{spec: c, role: r}
+	v := &view{pod: in.Pod, spec: c, role: r}
 	for i := range past {
 		if past[i].Name == c.Name {
 			v.past = &past[i]
