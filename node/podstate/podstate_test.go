@@ -26,7 +26,6 @@ type board struct {
 	events []EventNote
 	hook   map[string]hookPlay // by hook/container; others end well at once
 
-	forgets bool // the brain, whom it has killed
 }
 
 // hookPlay is what a hook does.
@@ -147,7 +146,7 @@ func (b *board) end(id string, code int) {
 	for i := range b.in.Seen.Containers {
 		c := &b.in.Seen.Containers[i]
 		if c.ID == id && c.Phase == runtime.Running {
-			c.Phase, c.Exit = runtime.Exited, &runtime.Exit{Code: code, FinishedAt: b.in.Now}
+			c.Phase, c.Exit = runtime.Exited, &runtime.Exit{Code: code, Signal: max(0, code-128), FinishedAt: b.in.Now}
 		}
 	}
 	delete(b.due, id)

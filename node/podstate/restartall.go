@@ -6,6 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ledge/runtime"
 )
 
 // A container may end in a way that has the whole pod begin again (restartPolicyRules with RestartAllContainers): what
@@ -18,8 +20,11 @@ import (
 // The condition in the API is how a restarted brain goes on. From the last step on a container counts as one that waits
 // and never ran in this sandbox, with the numbers of its attempts going on: that is Memory.Reset, until the API knows.
 
-// restartingAll is the reason of containers that were ended for others.
-const restartingAll = "RestartingAllContainers"
+// The reason and message of containers that were ended for others.
+const (
+	restartingAll = "RestartingAllContainers"
+	endedForAll   = "The container was ended to restart all containers of the pod"
+)
 
 // anew: it ran before all containers were restarted, and not since.
 func (v *view) anew() bool {
@@ -108,6 +113,19 @@ func (d *decision) destroy(v *view) {
 	d.wake(e.Killed.Add(rekill))
 }
 
+// endedForOthers: it was killed so that all can begin again, by this brain or by the one before it. That one told the API
+// what it was about before it killed anything.
+func (d *decision) endedForOthers(s *runtime.Status) bool {
+	if !d.mem.Restarting || d.stopping() {
+		return false
+	}
+	return !d.mem.Ends[s.ID].Killed.IsZero() || s.Exit.Signal == int(syscall.SIGKILL) &&
+		slices.ContainsFunc(d.in.Pod.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == corev1.AllContainersRestarting && c.Status == corev1.ConditionTrue &&
+				!s.Exit.FinishedAt.Before(c.LastTransitionTime.Time)
+		})
+}
+
 // noteEnds keeps of each container that ran what its status is to say once its records are gone.
 func (d *decision) noteEnds() {
 	if d.mem.Reset == nil {
@@ -118,12 +136,11 @@ func (d *decision) noteEnds() {
 		if was, noted := d.mem.Reset[v.spec.Name]; noted && was.RestartCount >= next || !v.everRan() || v.latest == nil && v.past.State.Waiting != nil {
 			continue
 		}
-		end := &corev1.ContainerStateTerminated{ExitCode: 137, Reason: restartingAll,
-			Message: "The container was ended to restart all containers of the pod", FinishedAt: metav1.Time{Time: d.in.Now}}
+		end := &corev1.ContainerStateTerminated{ExitCode: 137, Reason: restartingAll, Message: endedForAll, FinishedAt: metav1.Time{Time: d.in.Now}}
 		switch {
 		case v.latest == nil && v.past.State.Terminated != nil:
 			end = v.past.State.Terminated.DeepCopy()
-		case v.latest != nil && v.latest.Exit != nil && d.mem.Ends[v.latest.ID].Killed.IsZero():
+		case v.latest != nil && v.latest.Exit != nil:
 			end = d.terminated(v.latest)
 		}
 		var st corev1.ContainerStatus

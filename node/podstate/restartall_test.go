@@ -9,6 +9,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ledge/runtime"
 )
 
 // beginsAgain has the end of a container with code 42 restart the whole pod.
@@ -45,9 +47,6 @@ func (b *board) told() string {
 		last := ""
 		if t := s.LastTerminationState.Terminated; t != nil {
 			last = fmt.Sprintf("(%s %d)", t.Reason, t.ExitCode)
-			if b.forgets {
-				last = strings.Replace(last, "Error 137", "RestartingAllContainers 137", 1)
-			}
 		}
 		out = append(out, fmt.Sprintf("%s %s %d%s", name, state, s.RestartCount, last))
 	}
@@ -154,12 +153,45 @@ func TestRestartAllAnywhere(t *testing.T) {
 				}
 				continue
 			}
-			if how == "forgets" { // whom it killed, too
-				b.forgets = true
-			}
 			if b.run(want); b.in.Mem.Restarting {
 				t.Errorf("%s after %d steps: still at it", how, steps)
 			}
+		}
+	}
+}
+
+// TestRestartAllForgetsNobody: a brain that takes over in the middle tells whom the one before it killed from who ended by
+// themselves.
+func TestRestartAllForgetsNobody(t *testing.T) {
+	for what, c := range map[string]struct {
+		at   time.Duration // of b's end, from the moment all are restarted
+		exit runtime.Exit
+		want string
+	}{
+		"killed for it": {0, runtime.Exit{Code: 137, Signal: 9}, "RestartingAllContainers 137"},
+		"killed before": {-2 * time.Second, runtime.Exit{Code: 137, Signal: 9}, "Error 137"},
+		"out of memory": {0, runtime.Exit{Code: 137, Signal: 9, OOMKilled: true}, "OOMKilled 137"},
+		"by itself":     {0, runtime.Exit{Code: 3}, "Error 3"},
+	} {
+		b := troupe(t)
+		b.run(troupeRuns)
+		b.end("u1.a.0", 42)
+		out := Decide(b.in)
+		b.in.Pod.Status = out.Status // told, and then the brain was gone
+		for _, id := range []string{"u1.b.0", "u1.side.0"} {
+			b.end(id, 137)
+		}
+		for i := range b.in.Seen.Containers {
+			if s := &b.in.Seen.Containers[i]; s.ID == "u1.b.0" {
+				s.Exit = &c.exit
+				s.Exit.FinishedAt = b.in.Now.Add(c.at)
+			}
+		}
+		b.in.Mem = Memory{}
+		b.in.Now = b.in.Now.Add(time.Minute)
+		b.run(strings.Replace(troupeAgain, "b running 1(RestartingAllContainers 137)", "b running 1("+c.want+")", 1))
+		if t.Failed() {
+			t.Fatal(what)
 		}
 	}
 }

@@ -269,6 +269,8 @@ func (d *decision) terminated(s *runtime.Status) *corev1.ContainerStateTerminate
 		t.Message = "The container ended while the keeper was away; how is not known"
 	case s.Exit.OOMKilled:
 		t.Reason = "OOMKilled"
+	case d.endedForOthers(s):
+		t.Reason, t.Message = restartingAll, endedForAll
 	case s.Exit.Code == 0:
 		t.Reason = "Completed"
 	default:
