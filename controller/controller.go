@@ -39,6 +39,16 @@ type Config struct {
 	Schedule scheduler.Config
 	// TerminatedPods is how many ended pods are kept per board; zero is 100 (N-3.46), negative keeps all.
 	TerminatedPods int
+	OutOfService   OutOfService
+	Metrics        *Metrics // nil: nobody asks
+}
+
+// OutOfService says what the taint of that name does (section 4).
+type OutOfService struct {
+	// Ignored: nothing beyond what any taint does (N-4.10).
+	Ignored bool
+	// NoScheduleEvicts treats its effect NoSchedule like NoExecute (N-4.5).
+	NoScheduleEvicts bool
 }
 
 // Run runs all loops until ctx ends.
@@ -46,15 +56,19 @@ func Run(ctx context.Context, cfg Config) error {
 	if cfg.Client == nil {
 		return errors.New("controller: no client")
 	}
+	if cfg.Metrics == nil {
+		cfg.Metrics = NewMetrics()
+	}
 	w := NewWorld(cfg.Client)
 	record := func(component string) *api.Recorder { return api.NewRecorder(cfg.Client, component, "") }
 	placed, health, evicted := record(scheduler.DefaultName), record("node-controller"), record("taint-eviction-controller")
+	collected := record("pod-garbage-collector")
 	loops := []interface{ Run(context.Context) error }{
-		placed, health, evicted,
+		placed, health, evicted, collected,
 		NewSchedule(w, placed, cfg.Schedule),
-		NewNodeHealth(w, health, cfg.Health),
-		NewTaintEviction(w, evicted),
-		NewPodGC(w, cfg.TerminatedPods),
+		NewNodeHealth(w, health, cfg),
+		NewTaintEviction(w, evicted, cfg),
+		NewPodGC(w, collected, cfg),
 		w, // last: the others have told it by now what they want to hear of
 	}
 	g, ctx := errgroup.WithContext(ctx)

@@ -9,6 +9,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/lease"
 )
@@ -20,19 +21,29 @@ type NodeHealth struct {
 	monitor *lease.Monitor
 	nodes   <-chan struct{}
 
-	lost    map[string]bool // nodes whose pods are still to be marked not ready
+	lost    map[string]bool    // nodes whose pods are still to be marked not ready
+	bound   map[types.UID]bool // pods that were seen on a node; nil before the first look
+	late    map[types.UID]bool // pods bound to a node that was not ready, still to be marked
+	metrics *Metrics
 	grumble grumble
 }
 
 // NewNodeHealth prepares the loop; call it before the World runs.
-func NewNodeHealth(w *World, events Recorder, s lease.Settings) *NodeHealth {
-	return &NodeHealth{w: w, events: events, monitor: lease.NewMonitor(s), nodes: w.Nodes.Listen(), lost: map[string]bool{}}
+func NewNodeHealth(w *World, events Recorder, cfg Config) *NodeHealth {
+	return &NodeHealth{w: w, events: events, monitor: lease.NewMonitor(cfg.Health), nodes: w.Nodes.Listen(), lost: map[string]bool{},
+		late: map[types.UID]bool{}, metrics: cfg.Metrics}
 }
 
 // Run watches until ctx ends. Renewals do not wake it: it looks at leases when it looks at all.
 func (h *NodeHealth) Run(ctx context.Context) error { return loop(ctx, h.w, h.nodes, nil, h.pass) }
 
-func (h *NodeHealth) pass(ctx context.Context, now time.Time) time.Duration {
+func (h *NodeHealth) pass(ctx context.Context, now time.Time) (wake time.Duration) {
+	took, _ := timed(func() error { wake = h.look(ctx, now); return nil })
+	h.metrics.note(func(m *Metrics) { m.all.Saw(took) })
+	return wake
+}
+
+func (h *NodeHealth) look(ctx context.Context, now time.Time) time.Duration {
 	leases := map[string]*coordinationv1.Lease{}
 	for _, l := range h.w.Leases.List() {
 		leases[l.Name] = l
@@ -45,8 +56,11 @@ func (h *NodeHealth) pass(ctx context.Context, now time.Time) time.Duration {
 	}
 	var failed []error
 	for i := range pass.Changes {
-		failed = append(failed, h.write(ctx, &pass.Changes[i], now))
+		took, err := timed(func() error { return h.write(ctx, &pass.Changes[i], now) })
+		h.metrics.note(func(m *Metrics) { m.node.Saw(took) })
+		failed = append(failed, err)
 	}
+	h.metrics.note(func(m *Metrics) { m.zones = pass.Zones })
 	for _, z := range pass.Zones {
 		if z.State != z.Was && z.Was != lease.ZoneInitial && z.Ready+z.NotReady > 1 { // of one node its own log says it
 			slog.Info("zone changed state", "zone", z.Zone, "state", z.State, "ready", z.Ready, "not ready", z.NotReady)
@@ -80,19 +94,48 @@ func (h *NodeHealth) write(ctx context.Context, c *lease.Change, now time.Time) 
 		}
 		node = fresh
 	}
-	_, _, err := amend(ctx, h.w.Client, node, "", func(n *corev1.Node) bool { return c.Apply(n, now) })
+	before := len(noExecute(node))
+	fresh, changed, err := amend(ctx, h.w.Client, node, "", func(n *corev1.Node) bool { return c.Apply(n, now) })
+	if changed && (c.Execute == lease.ExecuteNotReady || c.Execute == lease.ExecuteUnreachable) && len(noExecute(fresh)) > before {
+		h.metrics.note(func(m *Metrics) { m.tainted[lease.ZoneOf(fresh)]++ })
+	}
 	return err
+}
+
+// newcomers finds pods that were bound to a node that is not ready (N-3.13). The first look after a start counts only
+// those on nodes that nobody hears: an agent that lives has said of its pods what there is to say.
+func (h *NodeHealth) newcomers() {
+	down := map[string]bool{}
+	for _, n := range h.w.Nodes.List() {
+		for _, c := range n.Status.Conditions {
+			if c.Type == corev1.NodeReady && (c.Status == corev1.ConditionUnknown || c.Status == corev1.ConditionFalse && h.bound != nil) {
+				down[n.Name] = true
+			}
+		}
+	}
+	seen := map[types.UID]bool{}
+	for _, p := range h.w.Pods.List() {
+		if p.Spec.NodeName == "" {
+			continue
+		}
+		if seen[p.UID] = true; !h.bound[p.UID] && down[p.Spec.NodeName] {
+			h.late[p.UID] = true
+		}
+	}
+	h.bound = seen
 }
 
 // markPods turns the Ready condition of the pods on lost nodes False (N-3.12). What fails is left to the next pass.
 func (h *NodeHealth) markPods(ctx context.Context, now time.Time) error {
-	if len(h.lost) == 0 {
+	h.newcomers()
+	if len(h.lost)+len(h.late) == 0 {
 		return nil
 	}
 	var errs []error
-	failed := map[string]bool{}
+	failed, late := map[string]bool{}, h.late
+	h.late = map[types.UID]bool{}
 	for _, p := range h.w.Pods.List() {
-		if !h.lost[p.Spec.NodeName] {
+		if !h.lost[p.Spec.NodeName] && !late[p.UID] {
 			continue
 		}
 		_, marked, err := amend(ctx, h.w.Client, p, "status", func(p *corev1.Pod) bool {
@@ -110,7 +153,9 @@ func (h *NodeHealth) markPods(ctx context.Context, now time.Time) error {
 		}
 		if err != nil {
 			errs = append(errs, err)
-			failed[p.Spec.NodeName] = true
+			if h.late[p.UID] = late[p.UID]; !late[p.UID] {
+				failed[p.Spec.NodeName] = true
+			}
 		}
 	}
 	h.lost = failed

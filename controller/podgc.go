@@ -27,18 +27,31 @@ const (
 	reasonDeletedByGC = "DeletionByPodGC"
 )
 
-// PodGC removes pods that nobody will remove otherwise: ended ones beyond a number, those of nodes that no longer
-// exist, and those that were deleted before they had a node. Leases of vanished nodes go too.
+// Why a pod is deleted by force, as the metrics of N-3.49 tell it.
+const (
+	causeTerminated   = "terminated"
+	causeOutOfService = "out-of-service"
+	causeOrphaned     = "orphaned"
+	causeUnscheduled  = "unscheduled"
+)
+
+// PodGC removes pods that nobody will remove otherwise: ended ones beyond a number, those on nodes that an operator has
+// declared out of service, those of nodes that no longer exist, and those that were deleted before they had a node.
+// Leases of vanished nodes go too.
 type PodGC struct {
 	w       *World
+	events  Recorder
+	metrics *Metrics
+	ignore  bool // the taint out-of-service
 	keep    int
 	missing map[string]time.Time // node names that pods have and no Node has, since when
 	grumble grumble
 }
 
-// NewPodGC prepares the loop. keep is how many ended pods stay per board: zero is 100, negative all.
-func NewPodGC(w *World, keep int) *PodGC {
-	return &PodGC{w: w, keep: cmp.Or(keep, keptPodsPerBoard), missing: map[string]time.Time{}}
+// NewPodGC prepares the loop.
+func NewPodGC(w *World, events Recorder, cfg Config) *PodGC {
+	return &PodGC{w: w, events: events, metrics: cfg.Metrics, ignore: cfg.OutOfService.Ignored,
+		keep: cmp.Or(cfg.TerminatedPods, keptPodsPerBoard), missing: map[string]time.Time{}}
 }
 
 // Run collects until ctx ends.
@@ -56,21 +69,28 @@ func (g *PodGC) pass(ctx context.Context, now time.Time) error {
 		nodes[n.Name] = n
 	}
 	for _, p := range surplus(pods, g.keep) {
-		if err := remove(ctx, g.w.Client, p, force()); err != nil {
+		if err := g.remove(ctx, p, causeTerminated); err != nil {
 			return err
 		}
+	}
+	if err := g.outOfService(ctx, nodes, pods, now); err != nil {
+		return err
 	}
 	gone, err := g.vanished(ctx, nodes, pods, now)
 	if err != nil {
 		return err
 	}
 	for _, p := range pods {
-		orphaned := gone[p.Spec.NodeName]
-		unscheduled := p.Spec.NodeName == "" && p.DeletionTimestamp != nil
-		if !orphaned && !unscheduled {
+		var cause string
+		switch {
+		case gone[p.Spec.NodeName]:
+			cause = causeOrphaned
+		case p.Spec.NodeName == "" && p.DeletionTimestamp != nil:
+			cause = causeUnscheduled
+		default:
 			continue
 		}
-		if err := g.bury(ctx, p, orphaned, now); err != nil {
+		if err := g.bury(ctx, p, cause, now); err != nil {
 			return err
 		}
 	}
@@ -142,12 +162,12 @@ func (g *PodGC) vanished(ctx context.Context, nodes map[string]*corev1.Node, pod
 	return gone, nil
 }
 
-// bury marks a pod as failed, if it has not ended, and deletes it at once (N-3.47, N-3.48).
-func (g *PodGC) bury(ctx context.Context, p *corev1.Pod, orphaned bool, now time.Time) error {
+// bury marks a pod as failed, if it has not ended, and deletes it at once (N-3.47, N-3.48, N-4.3).
+func (g *PodGC) bury(ctx context.Context, p *corev1.Pod, cause string, now time.Time) error {
 	if !scheduler.Terminal(p) {
 		_, _, err := amend(ctx, g.w.Client, p, "status", func(p *corev1.Pod) bool {
 			p.Status.Phase = corev1.PodFailed
-			if orphaned {
+			if cause == causeOrphaned {
 				setCondition(p, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue,
 					Reason: reasonDeletedByGC, Message: "PodGC: node no longer exists"}, now)
 			}
@@ -157,8 +177,14 @@ func (g *PodGC) bury(ctx context.Context, p *corev1.Pod, orphaned bool, now time
 			return err
 		}
 	}
-	slog.Info("removing a pod that no board will ever finish", "pod", api.Key(p).String(), "node", p.Spec.NodeName)
-	return remove(ctx, g.w.Client, p, force())
+	slog.Info("removing a pod that no board will ever finish", "pod", api.Key(p).String(), "node", p.Spec.NodeName, "cause", cause)
+	return g.remove(ctx, p, cause)
+}
+
+func (g *PodGC) remove(ctx context.Context, p *corev1.Pod, cause string) error {
+	err := remove(ctx, g.w.Client, p, force())
+	g.metrics.forcedDelete(p.Namespace, cause, err)
+	return err
 }
 
 // leases removes those whose Node is gone, or is another one by now (N-2.3, N-3.50).

@@ -28,12 +28,15 @@ type TaintEviction struct {
 	events      Recorder
 	nodes, pods <-chan struct{}
 	timers      timers
+	cfg         OutOfService
+	metrics     *Metrics
 	grumble     grumble
 }
 
 // NewTaintEviction prepares the loop; call it before the World runs.
-func NewTaintEviction(w *World, events Recorder) *TaintEviction {
-	return &TaintEviction{w: w, events: events, nodes: w.Nodes.Listen(), pods: w.Pods.Listen(), timers: timers{}}
+func NewTaintEviction(w *World, events Recorder, cfg Config) *TaintEviction {
+	return &TaintEviction{w: w, events: events, nodes: w.Nodes.Listen(), pods: w.Pods.Listen(), timers: timers{},
+		cfg: cfg.OutOfService, metrics: cfg.Metrics}
 }
 
 // Run evicts until ctx ends. A restart restarts the waits (N-3.24).
@@ -44,7 +47,7 @@ func (e *TaintEviction) Run(ctx context.Context) error {
 func (e *TaintEviction) pass(ctx context.Context, now time.Time) time.Duration {
 	taints := map[string][]corev1.Taint{}
 	for _, n := range e.w.Nodes.List() {
-		if t := noExecute(n); len(t) > 0 {
+		if t := e.cfg.evicting(n); len(t) > 0 {
 			taints[n.Name] = t
 		}
 	}
@@ -58,7 +61,11 @@ func (e *TaintEviction) pass(ctx context.Context, now time.Time) time.Duration {
 	var failed []error
 	for _, p := range evict {
 		e.events.Event(p, corev1.EventTypeNormal, "TaintManagerEviction", fmt.Sprintf("Marking for deletion Pod %s", api.Key(p)))
-		failed = append(failed, e.delete(ctx, p))
+		took, err := timed(func() error { return e.delete(ctx, p) })
+		if err == nil {
+			e.metrics.note(func(m *Metrics) { m.evicted++; m.evict.Saw(took) })
+		}
+		failed = append(failed, err)
 	}
 	if len(evict) > 0 {
 		e.grumble.about(ctx, "cannot evict pods", errors.Join(failed...))
@@ -75,6 +82,17 @@ func (e *TaintEviction) delete(ctx context.Context, p *corev1.Pod) (err error) {
 		}
 	}
 	return err
+}
+
+// evicting is the taints that no pod may ignore without tolerating them.
+func (o OutOfService) evicting(n *corev1.Node) []corev1.Taint {
+	out := noExecute(n)
+	for _, t := range n.Spec.Taints {
+		if o.NoScheduleEvicts && t.Key == corev1.TaintNodeOutOfService && t.Effect == corev1.TaintEffectNoSchedule {
+			out = append(out, t)
+		}
+	}
+	return out
 }
 
 func noExecute(n *corev1.Node) []corev1.Taint {

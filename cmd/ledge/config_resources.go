@@ -42,7 +42,7 @@ func (k resourceKeys) check() error {
 		}
 	}
 	for gate := range k.FeatureGates {
-		if known := []string{"MemoryQoS", "NodeSwap", gateShutdown, gatePriority}; !slices.Contains(known, gate) {
+		if known := []string{"MemoryQoS", "NodeSwap", gateOutOfService, gateShutdown, gatePriority}; !slices.Contains(known, gate) {
 			return fmt.Errorf("featureGates: %q is not a gate of ledge; it has %s", gate, strings.Join(known, ", "))
 		}
 	}

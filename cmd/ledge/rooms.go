@@ -192,7 +192,7 @@ func (b *board) openServer() error {
 	if b.audit != nil { // a nil *auditLog in it would not be nil
 		audit = b.audit
 	}
-	h, err := httpd.New(httpd.Config{Audit: audit, Client: b.client, Authenticate: b.client.Authenticate, Streams: b.agent, Exec: b.agent, Forward: b.agent, Metrics: b.agent, Version: apiVersion(), Board: extra.Handler(),
+	h, err := httpd.New(httpd.Config{Audit: audit, Client: b.client, Authenticate: b.client.Authenticate, Streams: b.agent, Exec: b.agent, Forward: b.agent, Metrics: pages{b.agent, b.plane.Metrics}, Version: apiVersion(), Board: extra.Handler(),
 		Checks: []httpd.Check{{Name: "store", Run: func(context.Context) error { return b.store.Health().LastError }}}})
 	if err != nil {
 		return err

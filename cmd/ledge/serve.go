@@ -26,7 +26,6 @@ import (
 	"ledge/node"
 	"ledge/pki"
 	"ledge/runtime/keeper"
-	"ledge/scheduler"
 	"ledge/shutdown"
 	"ledge/storage"
 )
@@ -81,6 +80,7 @@ type board struct {
 	network  network.Setup
 	agent    *node.Agent
 	events   *api.Recorder
+	plane    controller.Config
 	server   *httpd.Server
 	audit    *auditLog // nil: there is none
 	listener net.Listener
@@ -148,10 +148,12 @@ func (b *board) openAPI() (err error) {
 		return err
 	}
 	tokens := &local.Tokens{Keys: keys, RootCA: b.ca.CA(), Now: b.ca.Now}
-	if b.client, err = local.New(local.Config{Store: b.store, Address: b.address(), Tokens: tokens, PodSecurity: b.file.PodSecurity}); err != nil {
+	if b.client, err = local.New(b.admission(local.Config{Store: b.store, Address: b.address(), Tokens: tokens, PodSecurity: b.file.PodSecurity})); err != nil {
 		return err
 	}
 	b.events = api.NewRecorder(b.client, "kubelet", b.name)
+	b.plane = b.controllers()
+	b.plane.Client, b.plane.Schedule.Closed = b.client, b.closed
 	return nil
 }
 
@@ -197,9 +199,7 @@ func (b *board) run(ctx context.Context) error {
 	workCtx, stopWork := context.WithCancel(apiCtx)
 	defer stopWork()
 	work, workCtx := errgroup.WithContext(workCtx)
-	jobs := []func(context.Context) error{b.resumeCancelled, b.keepClock, b.agent.Run, b.keeper.Run, func(ctx context.Context) error {
-		return controller.Run(ctx, controller.Config{Client: b.client, Schedule: scheduler.Config{Closed: b.closed}})
-	}}
+	jobs := []func(context.Context) error{b.resumeCancelled, b.keepClock, b.agent.Run, b.keeper.Run, func(ctx context.Context) error { return controller.Run(ctx, b.plane) }}
 	if b.store.Health().Unclean {
 		jobs = append(jobs, b.verifyImages)
 	}

@@ -49,7 +49,8 @@ type serveOpts struct {
 	podReason          string
 	unsafeSysctls      string
 	evict              evictionOpts
-	set                map[string]bool
+	planeOpts
+	set map[string]bool
 }
 
 func serveFlags(c *command) {
@@ -88,6 +89,7 @@ func serveFlags(c *command) {
 	f.BoolVar(&o.cancelStopsKill, "cancel-stops-kill", true, "a cancelled shutdown stops no further pod; false: the stopping is finished first, as a kubelet does")
 	f.StringVar(&o.podReason, "shutdown-pod-reason", shutdown.StopReason, "reason in the status of pods that a shutdown stopped: Terminated, or Shutdown as in Kubernetes 1.21")
 	evictionFlags(c, &o.evict)
+	planeFlags(c, &o.planeOpts)
 	c.opts = o
 }
 
@@ -132,6 +134,9 @@ func (o *serveOpts) settings(c *command) (settings, error) {
 		return s, err
 	}
 	if err := s.power(); err != nil {
+		return s, err
+	}
+	if err := s.checkPlane(); err != nil {
 		return s, err
 	}
 	if err := s.static(); err != nil {

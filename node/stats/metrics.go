@@ -1,8 +1,6 @@
 package stats
 
 import (
-	"fmt"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -146,36 +144,5 @@ func swapLimit(u Usage) (float64, bool) {
 	return float64(*u.Memory.SwapLimit), true
 }
 
-// Text is Prometheus' text format. A name without a line is left out, as there.
-type Text struct {
-	strings.Builder
-	At      time.Time // of the values; zero: of now
-	pending string
-}
-
-// Head begins a metric.
-func (t *Text) Head(name, kind, help string) {
-	t.pending = fmt.Sprintf("# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
-}
-
-// Line adds one value with its labels, sorted by name as given.
-func (t *Text) Line(name string, v float64, labels ...string) {
-	t.WriteString(t.pending)
-	t.pending = ""
-	t.WriteString(name)
-	for i := 0; i < len(labels); i += 2 {
-		sep := ","
-		if i == 0 {
-			sep = "{"
-		}
-		fmt.Fprintf(t, "%s%s=%q", sep, labels[i], labels[i+1]) // names of pods and containers need no escaping
-	}
-	if len(labels) > 0 {
-		t.WriteByte('}')
-	}
-	fmt.Fprintf(t, " %g", v)
-	if !t.At.IsZero() {
-		fmt.Fprintf(t, " %d", t.At.UnixMilli())
-	}
-	t.WriteByte('\n')
-}
+// Text is Prometheus' text format.
+type Text = api.MetricText

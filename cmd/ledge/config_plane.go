@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"ledge/api/local"
+	"ledge/controller"
+	"ledge/lease"
+	"ledge/node"
+	"ledge/scheduler"
+)
+
+// planeOpts are the control plane's flags, under the names of kube-controller-manager, kube-apiserver and kube-scheduler.
+type planeOpts struct {
+	health lease.Settings
+
+	notReady, unreachable int64
+	podEviction           time.Duration
+	terminatedPods        int
+	scheduleAgainst       string
+	noScheduleEvicts      bool
+}
+
+// gateOutOfService has been true for good since Kubernetes 1.28; false is still heard (N-4.10).
+const gateOutOfService = "NodeOutOfServiceVolumeDetach"
+
+func planeFlags(c *command, o *planeOpts) {
+	f := c.flags
+	h := &o.health
+	f.DurationVar(&h.Period, "node-monitor-period", 5*time.Second, "how often the control plane looks at its nodes")
+	f.DurationVar(&h.Grace, "node-monitor-grace-period", 40*time.Second, "how long a node may be silent before its state is Unknown")
+	f.DurationVar(&h.StartupGrace, "node-startup-grace-period", time.Minute, "the same for a node that has never been heard")
+	f.Float64Var(&h.EvictionRate, "node-eviction-rate", 0.1, "nodes per second and zone that are given up, when the zone is well or all of it is silent")
+	f.Float64Var(&h.SecondaryEvictionRate, "secondary-node-eviction-rate", 0.01, "the same in a large zone that is partly down; in a small one it is 0")
+	f.IntVar(&h.LargeZone, "large-cluster-size-threshold", 50, "more nodes than this make a zone large")
+	f.Float64Var(&h.UnhealthyThreshold, "unhealthy-zone-threshold", 0.55, "part of a zone's nodes that must be silent for it to be partly down")
+	f.BoolVar(&h.FullDisruptionEvictions, "full-disruption-evictions", false, "give up nodes although every one of them is silent")
+	f.Int64Var(&o.notReady, "default-not-ready-toleration-seconds", 300, "how long pods stay on a node that is not ready, unless they say so themselves")
+	f.Int64Var(&o.unreachable, "default-unreachable-toleration-seconds", 300, "the same on a node that is not heard")
+	f.DurationVar(&o.podEviction, "pod-eviction-timeout", 0, "old name of the two together")
+	f.IntVar(&o.terminatedPods, "terminated-pod-gc-threshold", 100, "ended pods that are kept per board; 0 keeps all")
+	f.StringVar(&o.scheduleAgainst, "schedule-against", "allocatable", "what the scheduler fills nodes up to: allocatable or capacity")
+	f.BoolVar(&o.noScheduleEvicts, "out-of-service-noschedule-evicts", false, "the taint node.kubernetes.io/out-of-service evicts with the effect NoSchedule too")
+}
+
+// checkPlane checks what the flags say together.
+func (s *settings) checkPlane() error {
+	h := s.health
+	for name, d := range map[string]time.Duration{"node-monitor-period": h.Period, "node-monitor-grace-period": h.Grace,
+		"node-startup-grace-period": h.StartupGrace} {
+		if d < time.Second {
+			return usagef("--%s: %s is less than a second", name, d)
+		}
+	}
+	for name, v := range map[string]float64{"node-eviction-rate": h.EvictionRate, "secondary-node-eviction-rate": h.SecondaryEvictionRate,
+		"unhealthy-zone-threshold": h.UnhealthyThreshold} {
+		if v < 0 {
+			return usagef("--%s: %g is less than nothing", name, v)
+		}
+	}
+	if s.scheduleAgainst != "allocatable" && s.scheduleAgainst != "capacity" {
+		return usagef("--schedule-against: %q is neither allocatable nor capacity", s.scheduleAgainst)
+	}
+	if s.set["pod-eviction-timeout"] { // N-3.30
+		slog.Warn("--pod-eviction-timeout is an old name: say --default-not-ready-toleration-seconds and --default-unreachable-toleration-seconds")
+		s.notReady, s.unreachable = int64(s.podEviction.Seconds()), int64(s.podEviction.Seconds())
+	}
+	if s.notReady < 0 || s.unreachable < 0 {
+		return usagef("--default-not-ready-toleration-seconds, --default-unreachable-toleration-seconds: less than nothing")
+	}
+	return nil
+}
+
+// controllers is the control plane's loops as configured. Zero means never in a flag, and the default in a Config.
+func (s *settings) controllers() controller.Config {
+	never := func(v float64) float64 {
+		if v == 0 {
+			return -1
+		}
+		return v
+	}
+	h := s.health
+	h.EvictionRate, h.SecondaryEvictionRate = never(h.EvictionRate), never(h.SecondaryEvictionRate)
+	keep := s.terminatedPods
+	if keep == 0 {
+		keep = -1
+	}
+	on, said := s.file.FeatureGates[gateOutOfService]
+	if said && !on {
+		slog.Warn(fmt.Sprintf("featureGates: %s=false: pods on nodes that are out of service stay until their node is deleted", gateOutOfService))
+	}
+	return controller.Config{Health: h, TerminatedPods: keep, Metrics: controller.NewMetrics(),
+		Schedule:     scheduler.Config{AgainstCapacity: s.scheduleAgainst == "capacity"},
+		OutOfService: controller.OutOfService{Ignored: said && !on, NoScheduleEvicts: s.noScheduleEvicts}}
+}
+
+// admission is what the API does to pods as configured.
+func (s *settings) admission(cfg local.Config) local.Config {
+	cfg.NotReadySeconds, cfg.UnreachableSeconds = &s.notReady, &s.unreachable
+	return cfg
+}
+
+// pages are what the board tells of itself: the agent's numbers and the control plane's.
+type pages struct {
+	*node.Agent
+	plane *controller.Metrics
+}
+
+// Page implements api.Metrics.
+func (p pages) Page(ctx context.Context, path string) (string, []byte, bool, error) {
+	media, text, ok, err := p.Agent.Page(ctx, path)
+	if path == "/metrics" && ok && err == nil {
+		text = append(text, p.plane.Text()...)
+	}
+	return media, text, ok, err
+}

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"ledge/api/local"
+)
+
+// TestPlaneFlags: the control plane's numbers reach it, under the names of N-3.1, N-3.2, N-3.29, N-3.30, N-3.38, N-3.43,
+// N-3.46, N-4.5, N-4.10 and N-10.8.
+func TestPlaneFlags(t *testing.T) {
+	s, err := settled(t)
+	must(t, err)
+	if c := s.controllers(); c.Health.Grace != 40*time.Second || c.Health.EvictionRate != 0.1 || c.TerminatedPods != 100 ||
+		c.Schedule.AgainstCapacity || c.OutOfService.Ignored || c.OutOfService.NoScheduleEvicts || *s.admission(local.Config{}).NotReadySeconds != 300 {
+		t.Errorf("%+v", c)
+	}
+	s, err = settled(t, "--node-monitor-period=2s", "--node-monitor-grace-period=50s", "--node-startup-grace-period=2m", "--node-eviction-rate=0",
+		"--secondary-node-eviction-rate=0.5", "--large-cluster-size-threshold=7", "--unhealthy-zone-threshold=0.7", "--full-disruption-evictions",
+		"--pod-eviction-timeout=90s", "--terminated-pod-gc-threshold=0", "--schedule-against=capacity", "--out-of-service-noschedule-evicts")
+	must(t, err)
+	s.file.FeatureGates = map[string]bool{gateOutOfService: false}
+	c := s.controllers()
+	if h := c.Health; h.Period != 2*time.Second || h.Grace != 50*time.Second || h.StartupGrace != 2*time.Minute || h.EvictionRate >= 0 ||
+		h.SecondaryEvictionRate != 0.5 || h.LargeZone != 7 || h.UnhealthyThreshold != 0.7 || !h.FullDisruptionEvictions {
+		t.Errorf("%+v", h)
+	}
+	if c.TerminatedPods >= 0 || !c.Schedule.AgainstCapacity || !c.OutOfService.Ignored || !c.OutOfService.NoScheduleEvicts {
+		t.Errorf("%+v", c)
+	}
+	if a := s.admission(local.Config{}); *a.NotReadySeconds != 90 || *a.UnreachableSeconds != 90 {
+		t.Errorf("%d %d", *a.NotReadySeconds, *a.UnreachableSeconds)
+	}
+	s, err = settled(t, "--default-unreachable-toleration-seconds=7")
+	must(t, err)
+	if a := s.admission(local.Config{}); *a.NotReadySeconds != 300 || *a.UnreachableSeconds != 7 {
+		t.Errorf("%d %d", *a.NotReadySeconds, *a.UnreachableSeconds)
+	}
+	for _, bad := range []string{"--node-monitor-period=0s", "--node-eviction-rate=-1", "--schedule-against=hope", "--default-not-ready-toleration-seconds=-1"} {
+		if _, err := settled(t, bad); err == nil || !strings.Contains(err.Error(), strings.Split(bad, "=")[0]) {
+			t.Errorf("%s: %v", bad, err)
+		}
+	}
+}
