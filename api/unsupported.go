@@ -114,7 +114,7 @@ func Unsupported(pod *corev1.Pod) field.ErrorList {
 func unsupportedResources(list corev1.ResourceList, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, name := range slices.Sorted(maps.Keys(list)) {
-		if !slices.Contains(supportedResources, name) && !isHugePage(name) {
+		if !slices.Contains(supportedResources, name) && !isHugePage(name) && !IsExtended(name) {
 			errs = append(errs, field.Forbidden(at.Key(string(name)), notYet))
 		}
 	}

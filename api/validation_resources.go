@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -18,10 +19,10 @@ func validateResources(r *corev1.ResourceRequirements, at *field.Path) field.Err
 		request := r.Requests[name]
 		limit, limited := r.Limits[name]
 		switch {
-		case !limited && isHugePage(name):
+		case !limited && scarce(name):
 			errs = append(errs, field.Required(at.Child("limits"), "Limit must be set for non overcommitable resources"))
 		case !limited:
-		case isHugePage(name) && request.Cmp(limit) != 0:
+		case scarce(name) && request.Cmp(limit) != 0:
 			errs = append(errs, field.Invalid(at.Child("requests"), request.String(),
 				fmt.Sprintf("must be equal to %s limit of %s", name, limit.String())))
 		case request.Cmp(limit) > 0:
@@ -34,6 +35,28 @@ func validateResources(r *corev1.ResourceRequirements, at *field.Path) field.Err
 
 func isHugePage(name corev1.ResourceName) bool {
 	return strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
+}
+
+// IsExtended tells the resources that somebody has added to a node beside those that Kubernetes knows: example.com/radio.
+// They are counted, and given to pods whole.
+func IsExtended(name corev1.ResourceName) bool {
+	s := string(name)
+	return strings.Contains(s, "/") && !strings.Contains(s, "kubernetes.io/") && !strings.HasPrefix(s, corev1.DefaultResourceRequestsPrefix) &&
+		len(validation.IsQualifiedName(corev1.DefaultResourceRequestsPrefix+s)) == 0
+}
+
+// scarce resources are not given to more pods than there are: their limit is what is requested.
+func scarce(name corev1.ResourceName) bool { return isHugePage(name) || IsExtended(name) }
+
+// ExtendedOf are the extended resources of a list.
+func ExtendedOf(list corev1.ResourceList) corev1.ResourceList {
+	out := corev1.ResourceList{}
+	for name, q := range list {
+		if IsExtended(name) {
+			out[name] = q
+		}
+	}
+	return out
 }
 
 // hugePagesNeedMore: a container of nothing but huge pages would be of the best effort class and be bounded.
@@ -57,6 +80,9 @@ func validateQuantities(list corev1.ResourceList, at *field.Path) field.ErrorLis
 		q := list[name]
 		if q.Sign() < 0 {
 			errs = append(errs, field.Invalid(at.Key(string(name)), q.String(), "must be greater than or equal to 0"))
+		}
+		if IsExtended(name) && q.MilliValue()%1000 != 0 {
+			errs = append(errs, field.Invalid(at.Key(string(name)), q.String(), "must be an integer"))
 		}
 		if !isHugePage(name) {
 			continue

@@ -112,6 +112,16 @@ var podRules = []struct {
 		first(p).Resources.Requests = amounts("cpu", "1")
 		whole(p, nil, amounts("cpu", "2", "memory", "1Gi"))
 	}, "", ""},
+	{"extended", func(p *corev1.Pod) { first(p).Resources.Limits = amounts("example.com/radio", "2") }, "", ""},
+	{"half of an extended one", func(p *corev1.Pod) { first(p).Resources.Limits = amounts("example.com/radio", "500m") },
+		c0 + "resources.limits[example.com/radio]", "must be an integer"},
+	{"extended without a limit", func(p *corev1.Pod) { first(p).Resources.Requests = amounts("example.com/radio", "2") },
+		c0 + "resources.limits", "Limit must be set for non overcommitable resources"},
+	{"fewer extended than the limit", func(p *corev1.Pod) {
+		first(p).Resources = corev1.ResourceRequirements{Requests: amounts("example.com/radio", "1"), Limits: amounts("example.com/radio", "2")}
+	}, c0 + "resources.requests", "must be equal to example.com/radio limit of 2"},
+	{"a resource of Kubernetes' that is none", func(p *corev1.Pod) { first(p).Resources.Limits = amounts("kubernetes.io/radio", "2") },
+		c0 + "resources.limits[kubernetes.io/radio]", "not supported by ledge yet"},
 	{"whole pod of disk", func(p *corev1.Pod) { whole(p, amounts("ephemeral-storage", "1"), nil) }, "spec.resources.requests", `supported values: "cpu", "hugepages-", "memory"`},
 	{"less than its containers", func(p *corev1.Pod) {
 		first(p).Resources.Requests = amounts("cpu", "2")
@@ -261,7 +271,7 @@ var podRules = []struct {
 	{"runtime class", func(p *corev1.Pod) { p.Spec.RuntimeClassName = ptr("a.b") }, "", ""},
 	{"runtime class of an odd name", func(p *corev1.Pod) { p.Spec.RuntimeClassName = ptr("A") }, "spec.runtimeClassName", "RFC 1123"},
 	{"overhead below nothing", func(p *corev1.Pod) { p.Spec.Overhead = corev1.ResourceList{"cpu": resource.MustParse("-1")} }, "spec.overhead[cpu]", "greater than or equal to 0"},
-	{"overhead of what is not there", func(p *corev1.Pod) { p.Spec.Overhead = corev1.ResourceList{"x.io/y": resource.MustParse("1")} }, "spec.overhead[x.io/y]", notYet},
+	{"overhead of what is not there", func(p *corev1.Pod) { p.Spec.Overhead = corev1.ResourceList{"kubernetes.io/y": resource.MustParse("1")} }, "spec.overhead[kubernetes.io/y]", notYet},
 }
 
 func TestValidatePod(t *testing.T) {

@@ -48,6 +48,12 @@ func (r room) resources(pod *corev1.Pod) (why *refusal, lack map[corev1.Resource
 	})
 	for _, name := range names {
 		need, have, used := want[name], figure(r.allocatable, name), int64(0)
+		if api.IsExtended(name) {
+			if r.node == nil || !has(r.node.Status.Allocatable, name) {
+				continue // as on Kubernetes: it may be gone only for a while
+			}
+			have = figure(r.node.Status.Allocatable, name)
+		}
 		for _, p := range r.pods {
 			used += r.takes(p)[name]
 		}
@@ -69,6 +75,11 @@ func resourceRank(name corev1.ResourceName) int {
 		return i
 	}
 	return len(order)
+}
+
+func has(list corev1.ResourceList, name corev1.ResourceName) bool {
+	_, ok := list[name]
+	return ok
 }
 
 // takes is what a pod takes, itself as one pod among it.

@@ -14,8 +14,10 @@ import (
 )
 
 func asking(name, cpu, memory string, edit ...func(*corev1.Pod)) *corev1.Pod {
-	p := aPod(name, edit...)
-	p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{"cpu": resource.MustParse(cpu), "memory": resource.MustParse(memory)}
+	requests := func(p *corev1.Pod) {
+		p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{"cpu": resource.MustParse(cpu), "memory": resource.MustParse(memory)}
+	}
+	p := aPod(name, append([]func(*corev1.Pod){requests}, edit...)...)
 	p.Status.QOSClass = api.QOSClass(p)
 	return p
 }
@@ -28,6 +30,10 @@ func TestRoom(t *testing.T) {
 	node.Spec.Taints = []corev1.Taint{{Key: "quiet", Effect: corev1.TaintEffectNoSchedule}, {Key: "out", Effect: corev1.TaintEffectNoExecute}}
 	tolerant := func(p *corev1.Pod) {
 		p.Spec.Tolerations = []corev1.Toleration{{Key: "out", Operator: corev1.TolerationOpExists}}
+	}
+	node.Status.Allocatable = corev1.ResourceList{"example.com/radio": resource.MustParse("2")}
+	extended := func(name corev1.ResourceName, n string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.Spec.Containers[0].Resources.Requests[name] = resource.MustParse(n) }
 	}
 	onPort := func(p *corev1.Pod) {
 		p.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80}}
@@ -45,10 +51,10 @@ func TestRoom(t *testing.T) {
 			asking("p", "1m", "1", tolerant, func(p *corev1.Pod) {
 				p.Spec.Overhead = corev1.ResourceList{"ephemeral-storage": resource.MustParse("2Gi")}
 			})},
-		{"unknown device", "OutOfexample.com/gpu", "Node didn't have enough resource: example.com/gpu, requested: 1, used: 0, capacity: 0",
-			asking("p", "1m", "1", tolerant, func(p *corev1.Pod) {
-				p.Spec.Overhead = corev1.ResourceList{"example.com/gpu": resource.MustParse("1")}
-			})},
+		{"extended", "OutOfexample.com/radio", "Node didn't have enough resource: example.com/radio, requested: 3, used: 0, capacity: 2",
+			asking("p", "1m", "1", tolerant, extended("example.com/radio", "3"))},
+		{"extended and there", "", "", asking("p", "1m", "1", tolerant, extended("example.com/radio", "2"))},
+		{"extended and not there any more", "", "", asking("p", "1m", "1", tolerant, extended("example.com/gpu", "1"))},
 		{"selector", "NodeAffinity", "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector",
 			asking("p", "1m", "1", tolerant, func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "hdd"} })},
 		{"system", "PodOSSelectorNodeLabelDoesNotMatch", "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label",

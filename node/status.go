@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"ledge/api"
 	"ledge/node/pressure"
 )
 
@@ -111,7 +112,10 @@ func (f facts) fill(node *corev1.Node) {
 	case len(ips) > 0 || len(st.Addresses) == 0: // else they stay as they were (N-1.22)
 		st.Addresses = f.addresses(ips)
 	}
+	others := api.ExtendedOf(st.Capacity) // whoever added them keeps them
 	st.Capacity, st.Allocatable = f.capacity(), f.allocatable()
+	maps.Copy(st.Capacity, others)
+	maps.Copy(st.Allocatable, others)
 	st.NodeInfo = corev1.NodeSystemInfo{MachineID: f.sample.MachineID, SystemUUID: f.sample.SystemUUID, BootID: f.sample.BootID,
 		KernelVersion: f.sample.KernelVersion, OSImage: f.sample.OSImage, ContainerRuntimeVersion: f.engine,
 		KubeletVersion: f.version, OperatingSystem: f.sample.OS, Architecture: f.sample.Arch}

@@ -45,6 +45,19 @@ func wantAmounts(t *testing.T, what string, got corev1.ResourceList, pairs ...st
 	}
 }
 
+// TestExtendedResources: what somebody has added to the Node stays and can be had; what is no longer there goes.
+func TestExtendedResources(t *testing.T) {
+	f := someFacts()
+	var n corev1.Node
+	n.Status.Capacity = amounts("example.com/radio", "2", "cpu", "64", "hugepages-1Gi", "1Gi", "kubernetes.io/own", "1")
+	n.Status.Allocatable = amounts("example.com/radio", "1", "example.com/gone", "1")
+	f.fill(&n)
+	wantAmounts(t, "capacity", n.Status.Capacity, "cpu", "4", "memory", "4Gi", "ephemeral-storage", "32Gi", "pods", "110", "example.com/radio", "2")
+	if q := n.Status.Allocatable["example.com/radio"]; q.String() != "2" || len(n.Status.Allocatable) != 5 {
+		t.Errorf("allocatable: %v", n.Status.Allocatable)
+	}
+}
+
 // TestWorkedExample of N-1.59, to the byte.
 func TestWorkedExample(t *testing.T) {
 	f := someFacts(func(f *facts) {
