@@ -124,6 +124,7 @@ type Agent struct {
 	mirrorCh    chan struct{}                     // poked when mirrors of static pods should be looked at now
 	groupsCh    chan struct{}                     // poked when what pods stand in should be bounded anew
 	turns       chan struct{}                     // taken by the loop of reconcile whenever it comes round
+	handed      chan struct{}                     // closed when every pod has been handed to a worker once
 	known       chan struct{}                     // closed when the API has been seen to have the Node
 	looked      chan struct{}                     // closed when the board has been looked at once
 	weighed     chan struct{}                     // closed when it has been decided once what the board is short of
@@ -157,7 +158,7 @@ func New(cfg Config) (*Agent, error) {
 	sel := api.Selection{Fields: fields.OneTermEqualSelector("spec.nodeName", cfg.Name)}
 	a := &Agent{cfg: cfg, volumes: vols, prober: probe.New(cfg.Engine, cfg.Version), pods: api.NewView[*corev1.Pod](cfg.Client, api.Pods, sel),
 		workers: map[types.UID]*worker{}, holds: map[types.UID]corev1.ResourceList{}, blocks: map[types.UID]runtime.IDRange{}, statusCh: make(chan struct{}, 1),
-		groupsCh: make(chan struct{}, 1), mirrorCh: make(chan struct{}, 1), statics: newStatics(cfg), turns: make(chan struct{}), known: make(chan struct{}), looked: make(chan struct{}), weighed: make(chan struct{}), stalled: make(chan struct{}, 1), evictions: map[pressure.Signal]int64{}, met: make(chan struct{}),
+		groupsCh: make(chan struct{}, 1), mirrorCh: make(chan struct{}, 1), statics: newStatics(cfg), turns: make(chan struct{}), handed: make(chan struct{}), known: make(chan struct{}), looked: make(chan struct{}), weighed: make(chan struct{}), stalled: make(chan struct{}, 1), evictions: map[pressure.Signal]int64{}, met: make(chan struct{}),
 		engine: engineView{downSince: time.Now()}}
 	a.statics.complain = a.nodeWarning
 	a.sources, a.tokens = newSources(cfg.Client, a.sourceChanged), newTokens(cfg.Client)
@@ -335,8 +336,11 @@ func (a *Agent) reconcile(ctx context.Context, g *errgroup.Group) error {
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
-	for {
+	for first := true; ; first = false {
 		a.dispatch(ctx, g)
+		if first {
+			close(a.handed)
+		}
 		a.pokeGroups()
 		a.pokeMirrors()
 		for changed := false; !changed; {
@@ -517,6 +521,9 @@ func (a *Agent) Stopping() bool {
 	}
 	return false
 }
+
+// Handed is closed once Pods has all of them: a moment after a start it does not know them yet.
+func (a *Agent) Handed() <-chan struct{} { return a.handed }
 
 // Pods are the pods that still have something on this board.
 func (a *Agent) Pods() []*corev1.Pod {

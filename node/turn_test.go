@@ -36,8 +36,22 @@ func TestTurn(t *testing.T) {
 		if err := turn(); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("it hangs, and says %v", err)
 		}
+		handed := func() bool {
+			select {
+			case <-r.agent.Handed():
+				return true
+			default:
+				return false
+			}
+		}
+		if handed() {
+			t.Error("the pods are said to be known before they are")
+		}
 		close(let)
 		synctest.Wait()
+		if !handed() {
+			t.Error("the pods are not said to be known")
+		}
 		for i := range 50 {
 			r.pod(fmt.Sprint("p", i))
 			if err := turn(); err != nil {

@@ -58,16 +58,24 @@ foreign_version() {
 	"$2" "bin/ledge-linux-$1" version
 }
 
-# appliance ARCHITECTURE BINARY: an emulated boot gets a second try too, and is named for it.
-appliance() {
+# emulated NAME ARGUMENT...: an emulated boot gets a second try too, and is named for it.
+emulated() {
+	name=$1
+	shift
 	for try in 1 2; do
-		if go run ./scripts/vm appliance -arch "$1" -memory 256 -timeout 3m -binary "$2" -- doctor; then
-			[ $try = 1 ] || echo "failed once, passed again: appliance $1" | tee -a "$LEDGE_AGAIN"
+		if go run ./scripts/vm "$@"; then
+			[ $try = 1 ] || echo "failed once, passed again: $name" | tee -a "$LEDGE_AGAIN"
 			return 0
 		fi
 	done
 	return 1
 }
+
+# appliance ARCHITECTURE BINARY
+appliance() { emulated "appliance $1" appliance -arch "$1" -memory 256 -timeout 3m -binary "$2" -- doctor; }
+
+# board ARCHITECTURE
+board() { emulated "board $1" board -arch "$1" -memory 320 -timeout 5m -binary "bin/ledge-linux-$1"; }
 
 # Every fuzz target, found in the sources: listing them by the go command would build every test once more.
 fuzz() {
@@ -107,9 +115,11 @@ step "arm64 binary starts" foreign_version arm64 qemu-aarch64-static
 step "armv7 binary starts" foreign_version armv7 qemu-arm-static
 step "guest: root tests and units on cgroup v2" \
 	go run ./scripts/vm test -timeout $guestlimit -binary "$LEDGE_BIN" $(scripts/packages.sh guest)
-for a in amd64:amd64 arm64:arm64 arm:armv7; do
+step "a board whose process 1 is ledge, amd64" board amd64
+for a in ${LEDGE_LONG:+amd64:amd64} arm64:arm64 arm:armv7; do
 	step "appliance ${a#*:}" appliance "${a%:*}" "bin/ledge-linux-${a#*:}"
 done
+[ "$mode" = all ] && step "a board whose process 1 is ledge, arm64" board arm64
 step "nothing left behind" scripts/leaks.sh check "$LEDGE_RUN" "$TMPDIR" "$work/before"
 # Only here: a machine that has not built the suite yet needs minutes for it.
 [ "$mode" = all ] && step "Kubernetes' own tests: kubectl, identities" go run ./scripts/conformance -group FG -procs 4 -timeout 15m

@@ -14,7 +14,7 @@ import (
 
 func doctorFlags(c *command) {
 	var dataDir string
-	c.flags.StringVar(&dataDir, "data-dir", "/var/lib/ledge", "where the node would keep its data")
+	c.flags.StringVar(&dataDir, "data-dir", defaultDataDir, "where the node would keep its data")
 	c.opts = &dataDir
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ledge/host"
 	"ledge/images/applet"
 	"ledge/runtime/libct"
 )
@@ -41,7 +42,13 @@ func main() {
 	if code, ok := applet.Dispatch(os.Args); ok { // it is a container of ledge.local/self
 		os.Exit(code)
 	}
-	code := run(os.Args[1:], os.Stdout, os.Stderr)
+	code, done := 0, false
+	if host.IsInit() {
+		code, done = asInit(os.Args[1:])
+	}
+	if !done {
+		code = run(os.Args[1:], os.Stdout, os.Stderr)
+	}
 	if os.Getpid() == 1 {
 		drainConsole()
 	}
@@ -123,9 +130,12 @@ func run(args []string, stdout, stderr io.Writer) int {
 		err = c.dispatch(ctx, name, rest)
 	}
 	var code exitCode
+	var word initCode
 	switch {
 	case err == nil, errors.Is(err, flag.ErrHelp):
 		return 0
+	case errors.As(err, &word):
+		return int(word)
 	case errors.As(err, &code):
 		fmt.Fprintln(stderr, code)
 		return int(code)
@@ -137,8 +147,11 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return 1
 }
 
-// defaultRunDir is the machine's own node.
-const defaultRunDir = "/run/ledge"
+// The machine's own node.
+const (
+	defaultRunDir  = "/run/ledge"
+	defaultDataDir = "/var/lib/ledge"
+)
 
 func envOr(key, def string) string {
 	if v := os.Getenv(key); v != "" {

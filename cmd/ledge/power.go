@@ -18,6 +18,9 @@ type powerNode struct{ b *board }
 
 var _ shutdown.Node = powerNode{}
 
+// startsWithin bounds how long a shutdown waits for a node that has just begun to find its pods.
+const startsWithin = 10 * time.Second
+
 func (n powerNode) Close(message string) {
 	n.b.agent.Close(message)
 	if message == "" {
@@ -25,6 +28,12 @@ func (n powerNode) Close(message string) {
 		case n.b.cancelled <- struct{}{}:
 		default: // told already
 		}
+		return
+	}
+	select {
+	case <-n.b.agent.Handed():
+	case <-time.After(startsWithin):
+		slog.Warn("the node has not found its pods; what runs is not stopped in order")
 	}
 }
 

@@ -38,12 +38,24 @@ func serve(ctx context.Context, c *command) error {
 	}
 	logTo(c, s.verbose)
 	b := &board{settings: s, runDir: c.runDir, staticsChanged: make(chan struct{}, 1), cancelled: make(chan struct{}, 1),
-		signals: shutdown.Incoming()}
+		signals: shutdown.Incoming(), underInit: startedByInit()}
+	if b.underInit {
+		if err := host.SetClock(clockFloor(b.dataDir)); err != nil { // DESIGN 6.6
+			slog.Warn("the clock stays behind the time", "err", err)
+		}
+	}
 	if err := b.open(ctx); err != nil {
 		return errors.Join(err, b.close())
 	}
 	spareFromOOM() // not before it is known that there is something to spare
-	return errors.Join(b.run(ctx), b.close(), b.switchOff(ctx))
+	err = errors.Join(b.run(ctx), b.close())
+	if b.underInit && (b.off == poweroff || b.off == rebooting) {
+		if err != nil {
+			slog.Error("the node did not end well", "err", err)
+		}
+		return initCodeOf(b.off)
+	}
+	return errors.Join(err, b.switchOff(ctx))
 }
 
 // logTo sends the log to standard error; under systemd the journal adds the time itself.
@@ -92,7 +104,10 @@ type board struct {
 	dog      *host.Watchdog // of the machine; nil: not asked for
 	end      chan ending
 	off      ending // why run returned
-	cut      bool   // the boot before this one ended without a clean end of the store
+
+	underInit bool // ledge is process 1, and this its child
+
+	cut bool // the boot before this one ended without a clean end of the store
 }
 
 // open makes ready what a board stands on, in the order of need. What it opened before an error is closed by close.
@@ -229,7 +244,7 @@ func (b *board) run(ctx context.Context) error {
 	case <-workCtx.Done():
 	case why = <-b.end:
 	}
-	stay := why == drained && !shutdown.MachineGoingDown(ctx)
+	stay := why == drained && !b.underInit && !shutdown.MachineGoingDown(ctx)
 	tellManager(daemon.SdNotifyStopping)
 	stopWork()
 	err := work.Wait()

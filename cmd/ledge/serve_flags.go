@@ -56,7 +56,7 @@ type serveOpts struct {
 func serveFlags(c *command) {
 	o := &serveOpts{}
 	f := c.flags
-	f.StringVar(&o.dataDir, "data-dir", "/var/lib/ledge", "everything that must survive a power cut")
+	f.StringVar(&o.dataDir, "data-dir", defaultDataDir, "everything that must survive a power cut")
 	f.StringVar(&o.config, "config", defaultConfigPath, "configuration file; written at the first start if missing")
 	f.StringVar(&o.configDir, "config-dir", defaultConfigDir, "directory of .conf files that override the configuration; empty for none")
 	f.StringVar(&o.listen, "listen", "127.0.0.1:6443", "address of the TLS API for kubectl; empty for none")

@@ -31,18 +31,19 @@ type watchdog struct {
 
 // Run goes round until ctx ends.
 func (w *watchdog) Run(ctx context.Context) error {
-	for ctx.Err() == nil {
-		if w.round(ctx) {
-			if err := w.alive(); err != nil {
-				slog.Error("cannot tell the watchdog that this process is alive", "err", err)
-			}
-		}
+	for {
 		select {
 		case <-ctx.Done():
+			return nil
 		case <-time.After(w.patience / 4):
 		}
+		if !w.round(ctx) {
+			continue
+		}
+		if err := w.alive(); err != nil {
+			slog.Error("cannot tell the watchdog that this process is alive", "err", err)
+		}
 	}
-	return nil
 }
 
 // round looks for every sign, and says whether all were seen. One that is awaited for long is named in the log, since
@@ -132,7 +133,7 @@ func (b *board) openWatchdog() (err error) {
 
 // closeWatchdog lets go of it, unless the machine is to go down or to start anew: then it sees to it that the machine does.
 func (b *board) closeWatchdog() error {
-	if b.dog == nil || b.off == poweroff || b.off == rebooting || os.Getpid() == 1 {
+	if b.dog == nil || b.off == poweroff || b.off == rebooting || b.underInit {
 		return nil
 	}
 	return b.dog.Disarm()

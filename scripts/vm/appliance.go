@@ -15,6 +15,7 @@ import (
 // crc32c_generic is what libcrc32c wants at its load without saying so in modules.dep.
 var applianceModules = []string{"crc32c_generic", "overlay", "loop", "veth", "bridge", "br_netfilter", "nf_tables", "nf_conntrack",
 	"nf_conntrack_netlink", "nf_nat",
+	"button", "evdev", "virtio_blk", "softdog",
 	"nft_ct", "nft_chain_nat", "nft_nat", "nft_masq", "nft_redir", "nft_fib_inet", "nft_reject_inet"}
 
 // runAppliance boots a kernel with nothing but ledge: ledge is the first process, with args as its command line.
@@ -34,7 +35,7 @@ func runAppliance(ctx context.Context, arch, ledge string, memory int, limit tim
 	}
 	defer os.RemoveAll(work)
 	initrd := filepath.Join(work, "appliance.cpio")
-	if err := applianceRoot(ctx, arch, dir, ledge, work, initrd); err != nil {
+	if err := applianceRoot(ctx, arch, dir, ledge, work, initrd, nil); err != nil {
 		return err
 	}
 	kernel := filepath.Join(dir, "vmlinuz")
@@ -82,8 +83,8 @@ func runAppliance(ctx context.Context, arch, ledge string, memory int, limit tim
 	return nil
 }
 
-// applianceRoot writes the initramfs: an init of a page that mounts and loads modules, ledge, and the modules.
-func applianceRoot(ctx context.Context, arch, dir, ledge, work, to string) error {
+// applianceRoot writes the initramfs: an init of a page that loads modules, ledge, the modules, and manifests.
+func applianceRoot(ctx context.Context, arch, dir, ledge, work, to string, more map[string]string) error {
 	init := filepath.Join(work, "init")
 	build := command(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", init, "./scripts/vm/init")
 	build.Env = append(os.Environ(), "GOOS=linux", "GOARCH="+arch, "GOARM=7", "CGO_ENABLED=0")
@@ -95,7 +96,7 @@ func applianceRoot(ctx context.Context, arch, dir, ledge, work, to string) error
 		return err
 	}
 	var a archive
-	for _, d := range []string{"dev", "proc", "sys", "run", "tmp", "etc", "var", "var/lib", "modules"} {
+	for _, d := range []string{"dev", "proc", "etc", "modules"} {
 		a.directory(d)
 	}
 	a.console("dev/console")
@@ -109,6 +110,12 @@ func applianceRoot(ctx context.Context, arch, dir, ledge, work, to string) error
 		if err := a.file(name, from, 0o755); err != nil {
 			return err
 		}
+	}
+	if len(more) > 0 {
+		a.directory("manifests")
+	}
+	for name, text := range more {
+		a.entry("manifests/"+name, modeFile|0o644, 0, 0, []byte(text))
 	}
 	return os.WriteFile(to, a.bytes(), 0o644)
 }

@@ -5,6 +5,7 @@
 //	go run ./scripts/vm test [flags] PACKAGE...      run these packages' tests in the guest
 //	go run ./scripts/vm sh [flags] COMMAND           run one shell command in the guest
 //	go run ./scripts/vm appliance -arch arm64 -binary bin/ledge-linux-arm64 -- doctor
+//	go run ./scripts/vm board -arch amd64            a node as process 1: pods, a killed brain, the power button
 package main
 
 import (
@@ -36,7 +37,7 @@ func main() {
 	}
 }
 
-var errUsage = errors.New("usage: vm prepare | test [flags] PACKAGE | sh [flags] COMMAND | appliance [flags] -- ARG")
+var errUsage = errors.New("usage: vm prepare | test [flags] PACKAGE | sh [flags] COMMAND | appliance [flags] -- ARG | board [flags]")
 
 func run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
@@ -62,6 +63,8 @@ func run(ctx context.Context, args []string) error {
 			memory: *memory, limit: *limit})
 	case verb == "sh" && fs.NArg() == 1:
 		return runShell(ctx, suite{binary: *binary, verbose: true, memory: *memory, limit: *limit}, fs.Arg(0))
+	case verb == "board" && fs.NArg() == 0:
+		return runBoard(ctx, *arch, *binary, *memory, *limit)
 	case verb == "appliance" && fs.NArg() > 0:
 		return runAppliance(ctx, *arch, *binary, *memory, *limit, fs.Args())
 	}

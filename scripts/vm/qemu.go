@@ -19,6 +19,7 @@ type guest struct {
 	arch   string   // Go's name
 	kernel string   // vmlinux or Image
 	initrd string   // instead of a root disk
+	qmp    string   // socket to listen on for QEMU's monitor
 	disks  []string // raw images; the first is the root. Writes go to a throw-away overlay
 	append string   // more kernel arguments
 	memory int      // MiB
@@ -56,6 +57,9 @@ func (g guest) args() []string {
 		id := "d" + strconv.Itoa(i)
 		a = append(a, "-drive", "file="+d+",format=raw,cache=unsafe,snapshot=on,if=none,id="+id,
 			"-device", "nvme,serial="+id+",drive="+id)
+	}
+	if g.qmp != "" {
+		a = append(a, "-qmp", "unix:"+g.qmp+",server=on,wait=off")
 	}
 	if len(g.disks) > 0 {
 		line += "root=/dev/nvme0n1 rw rootwait "

@@ -1,23 +1,20 @@
-// Command init is the first process of the appliance guest: it mounts what every Linux program expects, loads the
-// modules of the initramfs, and becomes ledge, which so is process 1.
+// Command init is the first process of the appliance guest: it loads the modules of the initramfs, which a board's own
+// kernel would have, and becomes ledge, which so is process 1. Asked to, it leaves a child behind that watches the node.
 package main
 
 import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
 
 func main() {
-	for _, m := range []struct{ kind, at string }{
-		{"devtmpfs", "/dev"}, {"proc", "/proc"}, {"sysfs", "/sys"}, {"tmpfs", "/run"}, {"tmpfs", "/tmp"},
-		{"cgroup2", "/sys/fs/cgroup"},
-	} {
-		if err := unix.Mount(m.kind, m.at, m.kind, 0, ""); err != nil {
-			fmt.Printf("init: mount %s: %v\n", m.at, err)
-		}
+	if len(os.Args) == 3 && os.Args[1] == "watch" {
+		watch(strings.HasSuffix(os.Args[2], "off"))
+		return
 	}
 	modules, err := filepath.Glob("/modules/*.ko")
 	if err != nil {
@@ -26,6 +23,11 @@ func main() {
 	for _, m := range modules { // Glob sorts, and the names begin with their turn
 		if err := load(m); err != nil {
 			fmt.Printf("init: load %s: %v\n", m, err)
+		}
+	}
+	if what := os.Getenv("watch"); what != "" { // the kernel makes variables of words it does not know
+		if _, err := os.StartProcess("/init", []string{"/init", "watch", what}, &os.ProcAttr{Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}}); err != nil {
+			fmt.Println("init: watch:", err)
 		}
 	}
 	fmt.Println("@@ledge")

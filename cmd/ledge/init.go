@@ -1,0 +1,271 @@
+package main
+
+import (
+	"errors"
+	"log/slog"
+	"maps"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"ledge/host"
+)
+
+// On a board without an init system ledge is process 1: it mounts what programs expect, starts the brain, reaps what
+// nobody else does, and ends the machine. It does nothing that could fail later, since its end is the kernel's.
+
+// underInit tells a brain that process 1 started it.
+const underInit = "LEDGE_INIT"
+
+// How a brain under process 1 says that the machine is to be ended; the pods have stopped and the store is closed.
+const (
+	exitPowerOff initCode = 120
+	exitReboot   initCode = 121
+)
+
+// initCode is an exit code that is a word to process 1.
+type initCode int
+
+func (initCode) Error() string { return "the machine is to be ended" }
+
+func initCodeOf(why ending) initCode {
+	if why == rebooting {
+		return exitReboot
+	}
+	return exitPowerOff
+}
+
+// bootWords are ledge's own among the kernel's arguments.
+type bootWords struct {
+	data string // device of the data partition; empty: it is not one of its own
+	name string
+}
+
+func readBootWords(cmdline string) (w bootWords) {
+	for _, word := range strings.Fields(cmdline) {
+		key, value, _ := strings.Cut(word, "=")
+		switch key {
+		case "ledge.data":
+			w.data = value
+		case "ledge.name":
+			w.name = value
+		}
+	}
+	return w
+}
+
+// asInit prepares the machine for args. Only a brain is kept going; any other verb is this process's own.
+func asInit(args []string) (code int, done bool) {
+	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, nil)))
+	problem := func(err error) {
+		if err != nil {
+			slog.Error("the machine is not quite set up", "err", err)
+		}
+	}
+	problem(host.MountSystem())
+	line, err := os.ReadFile("/proc/cmdline")
+	problem(err)
+	words := readBootWords(string(line))
+	if words.name == "" {
+		file, _ := os.ReadFile("/etc/hostname") // most have none
+		words.name = firstNonEmpty(strings.TrimSpace(string(file)), "ledge")
+	}
+	problem(host.SetUpMachine(words.name))
+	if words.data != "" {
+		mountData(words.data, dataDirOf(args))
+	}
+	if !slices.Contains(args, "serve") {
+		return 0, false
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		problem(err)
+		return 1, true
+	}
+	s := &supervisor{start: func() (int, error) { return startBrain(exe, args) }}
+	endMachine(s.run(), words.data != "", dataDirOf(args))
+	return 1, true // only if the machine does not let itself be ended
+}
+
+// mountData waits for the data partition for as long as it takes: cards and USB disks come late, and a node on an empty
+// directory would be another node.
+func mountData(device, at string) {
+	for tries := 0; ; tries++ {
+		err := host.MountData(device, at)
+		if err == nil {
+			return
+		}
+		if tries%60 == 20 {
+			slog.Error("waiting for the data partition", "err", err)
+		}
+		time.Sleep(100 * time.Millisecond << min(tries/20, 3))
+	}
+}
+
+// dataDirOf is where the brain will have its data.
+func dataDirOf(args []string) string {
+	for i, a := range args {
+		name, value, given := strings.Cut(strings.TrimLeft(a, "-"), "=")
+		switch {
+		case name != "data-dir" || !strings.HasPrefix(a, "-"):
+		case given:
+			return filepath.Clean(value)
+		case i+1 < len(args):
+			return filepath.Clean(args[i+1])
+		}
+	}
+	return defaultDataDir
+}
+
+func startBrain(exe string, args []string) (int, error) {
+	env := append(os.Environ(), underInit+"=1")
+	return syscall.ForkExec(exe, append([]string{exe}, args...), &syscall.ProcAttr{Dir: "/", Env: env,
+		Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setsid: true}})
+}
+
+// startedByInit says once whether this process is the brain of a machine whose process 1 is ledge; children do not
+// inherit the word.
+func startedByInit() bool {
+	yes := os.Getenv(underInit) != "" && os.Getppid() == 1
+	_ = os.Unsetenv(underInit) // it fails for impossible names only
+	return yes
+}
+
+// supervisor keeps a brain going until the machine is to end.
+type supervisor struct {
+	start func() (pid int, err error)
+
+	pid     int // of the brain; 0: none
+	begun   time.Time
+	wait    time.Duration // before the next start
+	restart <-chan time.Time
+	asked   ending // by a signal; 0: not
+}
+
+// What signals to process 1 mean: as with busybox's init, and SIGPWR as with every other.
+var initSignals = map[os.Signal]ending{
+	syscall.SIGPWR: poweroff, syscall.SIGUSR1: poweroff, syscall.SIGUSR2: poweroff,
+	syscall.SIGINT: rebooting, syscall.SIGTERM: rebooting, // Ctrl-Alt-Del is SIGINT
+}
+
+func (s *supervisor) run() ending {
+	children, signals := make(chan os.Signal, 1), make(chan os.Signal, 4)
+	signal.Notify(children, syscall.SIGCHLD)
+	signal.Notify(signals, slices.Collect(maps.Keys(initSignals))...)
+	s.launch()
+	for {
+		select {
+		case <-s.restart:
+			s.restart = nil
+			s.launch()
+		case <-children:
+			if why := s.reap(); why != 0 {
+				return why
+			}
+		case sig := <-signals:
+			s.asked = initSignals[sig]
+			if s.pid == 0 {
+				return s.asked
+			}
+			_ = unix.Kill(s.pid, unix.SIGPWR) // whatever was meant, the pods stop first
+		}
+	}
+}
+
+func (s *supervisor) launch() {
+	s.begun = time.Now()
+	pid, err := s.start()
+	if err != nil {
+		slog.Error("cannot start the node", "err", err)
+		s.again()
+		return
+	}
+	s.pid = pid
+}
+
+// Between starts of a brain that ends by itself.
+const (
+	firstRestart = time.Second
+	lastRestart  = time.Minute
+	steady       = 10 * time.Minute // one that ran for so long was no failure of the start
+)
+
+// again has the brain started after a while, a longer one each time.
+func (s *supervisor) again() {
+	s.wait = nextWait(s.wait, time.Since(s.begun))
+	s.restart = time.After(s.wait)
+}
+
+func nextWait(last, ran time.Duration) time.Duration {
+	if last == 0 || ran >= steady {
+		return firstRestart
+	}
+	return min(2*last, lastRestart)
+}
+
+// reap takes every process that has ended and says, when the brain was one, whether that ends the machine.
+func (s *supervisor) reap() ending {
+	for {
+		var status unix.WaitStatus
+		pid, err := unix.Wait4(-1, &status, unix.WNOHANG, nil)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil || pid <= 0:
+			return 0
+		case pid != s.pid:
+			continue // an orphan
+		}
+		s.pid = 0
+		if why := verdict(status, s.asked); why != 0 {
+			return why
+		}
+		s.again()
+		slog.Error("the node ended; it is started again, its pods run on", "code", status.ExitStatus(), "signal", status.Signal(), "in", s.wait)
+	}
+}
+
+// verdict is what the end of the brain means: 0, that another one is needed.
+func verdict(status unix.WaitStatus, asked ending) ending {
+	switch {
+	case asked != 0:
+		return asked
+	case status.Exited() && status.ExitStatus() == int(exitPowerOff):
+		return poweroff
+	case status.Exited() && status.ExitStatus() == int(exitReboot):
+		return rebooting
+	}
+	return 0
+}
+
+// endMachine ends what is left, puts everything on disk and switches off.
+func endMachine(why ending, data bool, at string) {
+	_ = unix.Kill(-1, unix.SIGTERM) // the keeper; nothing else is left that was not told
+	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil)
+		if pid <= 0 && errors.Is(err, unix.ECHILD) {
+			break
+		}
+	}
+	_ = unix.Kill(-1, unix.SIGKILL)
+	unix.Sync()
+	if data { // a file system that is not written any more needs no repair
+		if err := unix.Mount("", at, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+			slog.Warn("the data partition cannot be made read-only; its journal is replayed at the next boot", "err", err)
+		}
+	}
+	cmd := unix.LINUX_REBOOT_CMD_POWER_OFF
+	if why == rebooting {
+		cmd = unix.LINUX_REBOOT_CMD_RESTART
+	}
+	drainConsole()
+	if err := unix.Reboot(cmd); err != nil {
+		slog.Error("the machine does not let itself be ended", "err", err)
+	}
+}

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestBootWords(t *testing.T) {
+	for line, want := range map[string]bootWords{
+		"":                                 {},
+		"quiet root=/dev/sda1 ledge.datax": {},
+		"console=ttyS0 ledge.data=/dev/mmcblk0p3 ledge.name=shed panic=5 -- serve\n": {data: "/dev/mmcblk0p3", name: "shed"},
+	} {
+		if got := readBootWords(line); got != want {
+			t.Errorf("%q: %+v, want %+v", line, got, want)
+		}
+	}
+}
+
+func TestDataDirOf(t *testing.T) {
+	for args, want := range map[string]string{
+		"serve":                                  defaultDataDir,
+		"serve --data-dir":                       defaultDataDir,
+		"serve --data-dir /data/ --listen :6443": "/data",
+		"--run-dir /r serve -data-dir=/d":        "/d",
+		"serve --name data-dir":                  defaultDataDir,
+	} {
+		if got := dataDirOf(strings.Fields(args)); got != want {
+			t.Errorf("%q: %s, want %s", args, got, want)
+		}
+	}
+}
+
+// TestBrainsEnd: what a brain's end is to process 1. A signal of somebody's beats every other reason.
+func TestBrainsEnd(t *testing.T) {
+	exit := func(code int) unix.WaitStatus { return unix.WaitStatus(code << 8) }
+	for _, c := range []struct {
+		status unix.WaitStatus
+		asked  ending
+		want   ending
+	}{
+		{exit(0), 0, 0}, {exit(1), 0, 0}, {exit(2), 0, 0}, {unix.WaitStatus(unix.SIGKILL), 0, 0},
+		{exit(int(exitPowerOff)), 0, poweroff}, {exit(int(exitReboot)), 0, rebooting},
+		{exit(0), poweroff, poweroff}, {exit(1), rebooting, rebooting}, {unix.WaitStatus(unix.SIGSEGV), poweroff, poweroff},
+		{exit(int(exitPowerOff)), rebooting, rebooting},
+	} {
+		if got := verdict(c.status, c.asked); got != c.want {
+			t.Errorf("status %#x, asked %d: %d, want %d", c.status, c.asked, got, c.want)
+		}
+	}
+}
+
+func TestRestarts(t *testing.T) {
+	wait := time.Duration(0)
+	for i, want := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
+		if wait = nextWait(wait, time.Second); wait != want*time.Second {
+			t.Errorf("start %d: %s", i, wait)
+		}
+	}
+	if wait = nextWait(wait, steady); wait != firstRestart {
+		t.Errorf("after a long run: %s", wait)
+	}
+}
+
+// TestSupervisor: process 1 starts a brain again that ends by itself, takes it along when told to end, and leaves no
+// other process unreaped. It waits for all children of this test's process, so it is a process of its own.
+func TestSupervisor(t *testing.T) {
+	const word = "LEDGE_SUPERVISED"
+	if os.Getenv(word) == "" {
+		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestSupervisor$", "-test.timeout=1m")
+		cmd.Env = append(os.Environ(), word+"=1", "LEDGE_BIN="+ledgeBin)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return
+	}
+	starts := 0
+	s := &supervisor{wait: time.Millisecond / 2, start: func() (int, error) {
+		if starts++; starts == 3 {
+			go func() { _ = syscall.Kill(os.Getpid(), syscall.SIGPWR) }()
+		}
+		script := []string{"exit 1", "sh -c 'exit 3' & kill -9 $$", "trap 'exit 0' PWR; while :; do sleep 0.01; done"}[starts-1]
+		return syscall.ForkExec("/bin/sh", []string{"sh", "-c", script}, &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2}})
+	}}
+	if why := s.run(); why != poweroff || starts != 3 {
+		t.Errorf("%d after %d starts", why, starts)
+	}
+}

@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// boardPods are static pods of two priorities.
+var boardPods = map[string]string{
+	"low.yaml":  boardPod("low", ""),
+	"high.yaml": boardPod("high", "system-node-critical"),
+}
+
+func boardPod(name, class string) string {
+	return `apiVersion: v1
+kind: Pod
+metadata: {name: ` + name + `, namespace: kube-system}
+spec:
+  priorityClassName: "` + class + `"
+  containers:
+  - name: main
+    image: ledge.local/self
+    args: [httpd, -p, "8080"]
+`
+}
+
+// runBoard boots ledge as the whole user space of a board: its data on a partition, pods from files, nothing else. The
+// brain is killed and the pods must not notice; the power button, pressed when the next one has just begun, must end them
+// in order and the machine after them.
+func runBoard(ctx context.Context, arch, ledge string, memory int, limit time.Duration) error {
+	dir, err := prepare(ctx, arch)
+	if err != nil {
+		return err
+	}
+	work, err := os.MkdirTemp("", "ledge-vm-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(work)
+	initrd, data := filepath.Join(work, "board.cpio"), filepath.Join(work, "data.img")
+	if err := applianceRoot(ctx, arch, dir, ledge, work, initrd, boardPods); err != nil {
+		return err
+	}
+	if out, err := command(ctx, "mke2fs", "-q", "-t", "ext4", data, "256M").CombinedOutput(); err != nil {
+		return fmt.Errorf("make the data partition: %w: %s", err, out)
+	}
+	kernel, watch := filepath.Join(dir, "vmlinux"), "pods"
+	if arch != "amd64" { // Debian's kernel has no driver for the button of QEMU's other boards
+		kernel, watch = filepath.Join(dir, "vmlinuz"), "pods,off"
+	}
+	g := guest{arch: arch, kernel: kernel, initrd: initrd, memory: memory, disks: []string{data}, qmp: filepath.Join(work, "qmp"),
+		append: "rdinit=/init watch=" + watch + " ledge.data=/dev/nvme0n1 ledge.name=board -- serve --manifests /manifests --watchdog /dev/watchdog"}
+	b := &boardBoot{qmp: g.qmp, button: arch == "amd64", began: time.Now()}
+	err = g.boot(ctx, limit, b.line)
+	if !errors.Is(err, errGuestEnded) || b.fault != nil || !slices.Equal(b.stages, []string{"0", "2000000000"}) || b.kernel != "Power down" {
+		return fmt.Errorf("%s: ended with %w, fault %v, stages %v, the kernel said %q; its console:\n%s", arch, err, b.fault, b.stages, b.kernel,
+			strings.Join(b.all, "\n"))
+	}
+	fmt.Printf("ok  \tboard %s\t%.3fs\n", arch, time.Since(b.began).Seconds())
+	return nil
+}
+
+// boardBoot is what is seen of one boot.
+type boardBoot struct {
+	qmp    string
+	button bool // the guest has one; else it goes down by itself
+	began  time.Time
+	all    []string
+	stages []string // priorities of the stages that are over
+	kernel string   // its last word on the end
+	fault  error
+}
+
+func (b *boardBoot) line(text string) bool {
+	b.all = append(b.all, text)
+	say := func() { fmt.Printf("vm: %5.1f s: %s\n", time.Since(b.began).Seconds(), text) }
+	switch word, rest, _ := strings.Cut(text, " "); {
+	case word == "@@fault:" || strings.Contains(text, "Kernel panic"):
+		b.fault = errors.New(rest)
+		return true
+	case word == "@@running" && rest != "2":
+		b.fault = fmt.Errorf("%s containers run, not 2", rest)
+		return true
+	case word == "@@again":
+		say()
+		if b.button {
+			b.fault = pressPowerButton(b.qmp)
+		}
+		return b.fault != nil
+	case strings.HasPrefix(word, "@@"):
+		say()
+	case strings.Contains(text, "shutdown stage over"):
+		say()
+		_, rest, _ := strings.Cut(text, "priority=")
+		priority, rest, _ := strings.Cut(rest, " ")
+		b.stages = append(b.stages, priority)
+		if !strings.Contains(rest, "pods=1 late=0") {
+			b.fault = errors.New(text)
+		}
+	case strings.HasSuffix(text, "reboot: Power down"):
+		say()
+		b.kernel = "Power down"
+	}
+	return false
+}
+
+// pressPowerButton does what a person would.
+func pressPowerButton(qmp string) error {
+	conn, err := net.Dial("unix", qmp)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	_, err = conn.Write([]byte(`{"execute":"qmp_capabilities"}{"execute":"system_powerdown"}` + "\n"))
+	answers := make([]byte, 4096)
+	for said := ""; err == nil && strings.Count(said, `"return"`) < 2; {
+		var n int
+		n, err = conn.Read(answers)
+		said += string(answers[:n])
+	}
+	return err
+}
