@@ -23,9 +23,6 @@ var errUnfit = errors.New("this board lacks something ledge needs; see FAIL abov
 
 // doctor prints every check, and what to do about those that did not pass.
 func doctor(ctx context.Context, c *command) error {
-	if len(c.args) > 0 {
-		return usagef("doctor: unexpected %q", c.args[0])
-	}
 	cfg := host.DoctorConfig{DataDir: *c.opts.(*string), Floor: clockFloor(*c.opts.(*string)), Now: time.Now()}
 	if os.Geteuid() == 0 { // trying says more than looking, and needs root
 		for _, t := range bridge.Try() {

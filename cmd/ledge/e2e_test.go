@@ -623,6 +623,11 @@ func TestBadStarts(t *testing.T) {
 			if err == nil || len(lines) != 1 || !strings.Contains(lines[0], tc.want) {
 				t.Fatalf("%v\n%s", err, data)
 			}
+			for _, dir := range []string{b.data, b.runDir} {
+				if info, err := os.Lstat(dir); err == nil && info.IsDir() {
+					t.Errorf("it left %s", dir)
+				}
+			}
 		})
 	}
 	t.Run("missing kernel feature", func(t *testing.T) {

@@ -27,9 +27,6 @@ func keeperFlags(c *command) {
 func keeperVerb(ctx context.Context, c *command) error {
 	logTo(c, false)
 	spareFromOOM()
-	if len(c.args) > 0 {
-		return usagef("keeper: unexpected %q", c.args[0])
-	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM)
 	defer stop()
 	// Ctrl-C in the terminal of a serve that started this keeper is meant for that serve. It is taken and dropped, not

@@ -203,6 +203,9 @@ func (c *command) dispatch(ctx context.Context, name string, args []string) erro
 	if err := c.parse(v, args); err != nil {
 		return err
 	}
+	if v.args == "" && len(c.args) > 0 {
+		return usagef("%s: unexpected %q", v.name, c.args[0])
+	}
 	return v.run(ctx, c)
 }
 

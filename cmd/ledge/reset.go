@@ -37,9 +37,6 @@ func resetFlags(c *command) {
 func reset(ctx context.Context, c *command) error {
 	logTo(c, false)
 	o := c.opts.(*resetOpts)
-	if len(c.args) > 0 {
-		return usagef("reset: unexpected %q", c.args[0])
-	}
 	if c.reachable() == nil {
 		return fmt.Errorf("a node runs on %s: stop it first (systemctl stop ledge, or Ctrl-C)", c.runDir)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"os"
@@ -32,11 +33,12 @@ import (
 
 // serve runs a board until it is told to stop.
 func serve(ctx context.Context, c *command) error {
-	s, err := c.opts.(*serveOpts).settings(c)
+	opts := c.opts.(*serveOpts)
+	logTo(c, opts.verbose)
+	s, err := opts.settings(c)
 	if err != nil {
 		return err
 	}
-	logTo(c, s.verbose)
 	b := &board{settings: s, runDir: c.runDir, staticsChanged: make(chan struct{}, 1), cancelled: make(chan struct{}, 1),
 		signals: shutdown.Incoming(), underInit: startedByInit()}
 	if b.underInit {
@@ -111,13 +113,22 @@ type board struct {
 }
 
 // open makes ready what a board stands on, in the order of need. What it opened before an error is closed by close.
-func (b *board) open(ctx context.Context) (err error) {
+func (b *board) open(ctx context.Context) (failed error) {
 	if err := b.preflight(); err != nil {
 		return err
 	}
 	for _, dir := range []string{b.dataDir, b.runDir} {
-		if err := makeDir(dir); err != nil {
+		made, err := makeDir(dir)
+		if err != nil {
 			return err
+		}
+		if made {
+			// Who cannot start leaves nothing behind. What has something in it already stays.
+			defer func() {
+				if failed != nil {
+					_ = os.Remove(dir)
+				}
+			}()
 		}
 	}
 	if err := b.listen(ctx); err != nil {
@@ -172,20 +183,26 @@ func (b *board) openAPI() (err error) {
 	return nil
 }
 
-// makeDir makes a directory only root can enter, and says in one line why it cannot.
-func makeDir(dir string) error {
+// makeDir makes a directory only root can enter if there is none, and says in one line why it cannot.
+func makeDir(dir string) (made bool, err error) {
+	_, err = os.Lstat(dir)
+	made = errors.Is(err, fs.ErrNotExist)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("cannot make %s: %w", dir, err)
+		return false, fmt.Errorf("cannot make %s: %w", dir, err)
 	}
 	probe := filepath.Join(dir, fmt.Sprintf(".probe-%d", os.Getpid()))
 	if err := os.WriteFile(probe, nil, 0o600); err != nil {
-		return fmt.Errorf("cannot write to %s: %w", dir, err)
+		return made, fmt.Errorf("cannot write to %s: %w", dir, err)
 	}
-	return os.Remove(probe)
+	return made, os.Remove(probe)
 }
 
-// listen takes the TLS address first: if it is taken nothing else is begun.
+// listen takes the TLS address first: if it is taken, or the socket is, nothing else is begun.
 func (b *board) listen(ctx context.Context) error {
+	if conn, err := net.DialTimeout("unix", socketPath(b.runDir), time.Second); err == nil {
+		_ = conn.Close()
+		return fmt.Errorf("--run-dir %s: another ledge answers there; stop it, or give another directory", b.runDir)
+	}
 	if b.listenAt == "" {
 		return nil
 	}

@@ -114,9 +114,6 @@ func (o *serveOpts) settings(c *command) (settings, error) {
 	s := settings{serveOpts: o}
 	o.set = map[string]bool{}
 	c.flags.Visit(func(f *flag.Flag) { o.set[f.Name] = true })
-	if len(c.args) > 0 {
-		return s, usagef("serve: unexpected %q", c.args[0])
-	}
 	if o.kubeconfig != "" {
 		return s, usagef("--kubeconfig: joining another control plane is not there yet; leave it out to run this board on its own")
 	}

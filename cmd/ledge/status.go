@@ -24,9 +24,6 @@ func (b *boardAPI) showPressure(w http.ResponseWriter, _ *http.Request) error {
 
 // status shows what the board is short of, and how far it is from that.
 func status(ctx context.Context, c *command) error {
-	if len(c.args) > 0 {
-		return usagef("status: unexpected %q", c.args[0])
-	}
 	resp, err := c.raw(ctx, "GET", pressurePath, nil, "", nil)
 	if err != nil {
 		return err

@@ -218,3 +218,16 @@ func TestDescribe(t *testing.T) {
 		t.Errorf("a pod that holds nothing any more:\n%s", text)
 	}
 }
+
+// A verb that takes no words is not run with one: nothing is ignored.
+func TestUnexpectedWords(t *testing.T) {
+	for _, v := range verbs() {
+		if v.args != "" {
+			continue
+		}
+		var out, errs bytes.Buffer
+		if code := run([]string{"--run-dir", t.TempDir(), v.name, "zzz"}, &out, &errs); code != 2 || !strings.Contains(errs.String(), `unexpected "zzz"`) {
+			t.Errorf("ledge %s zzz: %d\n%s%s", v.name, code, &out, &errs)
+		}
+	}
+}
