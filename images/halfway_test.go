@@ -67,6 +67,7 @@ func halfwayBoard(t *testing.T, setup func(*images.StoreConfig)) (*board, *it.Re
 	w := &workedLayers{Overlay: layers.New(layers.Config{}), each: make(chan struct{}, 1)}
 	b, r := pullBoard(t, im, func(c *images.StoreConfig) {
 		c.Layers = w
+		c.Statfs = func(st *unix.Statfs_t) { st.Blocks, st.Bavail = 1<<30, 1<<29 } // room, however full this machine's disk is
 		if setup != nil {
 			setup(c)
 		}

@@ -63,6 +63,7 @@ func (u *unpacker) mkdir(p place, m meta) error {
 		return err
 	}
 	u.t.adopt(fd, p.path) // what comes next is in it, as a rule
+	u.t.mtime = m.mtime
 	if err := u.describe(fd, p.path, m); err != nil {
 		return err
 	}
@@ -147,12 +148,12 @@ func (u *unpacker) file(p place, m meta, r io.Reader) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	defer u.out.take(f)
 	size, crc, err := u.copy(f, r)
 	if err != nil {
 		return err
 	}
-	return u.closeFile(p, f, m, size, crc)
+	return u.describeFile(p, f, m, size, crc)
 }
 
 // newFile makes an empty file. What stands there already, which is rare, is cleared away first.
@@ -171,11 +172,9 @@ func (u *unpacker) newFile(p place) (*os.File, error) {
 	return os.NewFile(uintptr(fd), p.base), nil
 }
 
-func (u *unpacker) closeFile(p place, f *os.File, m meta, size int64, crc uint32) error {
+// describeFile gives a file that has its content the rest.
+func (u *unpacker) describeFile(p place, f *os.File, m meta, size int64, crc uint32) error {
 	if err := m.apply(int(f.Fd())); err != nil {
-		return err
-	}
-	if err := f.Close(); err != nil {
 		return err
 	}
 	if err := setTimesAt(p.fd, p.base, m.mtime); err != nil {
@@ -218,13 +217,13 @@ func (u *unpacker) share(p place, m meta, same *os.File, r io.Reader) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	defer u.out.take(f)
 	if unix.IoctlFileClone(int(f.Fd()), int(same.Fd())) == nil {
 		size, crc, err := u.copy(io.Discard, r)
 		if err != nil {
 			return err
 		}
-		return u.closeFile(p, f, m, size, crc)
+		return u.describeFile(p, f, m, size, crc)
 	}
 	if st.Mode == unix.S_IFREG|m.mode && st.Uid == m.uid && st.Gid == m.gid && len(m.xattrs) == 0 && u.link(p, same) {
 		size, crc, err := u.copy(io.Discard, r)
@@ -237,7 +236,7 @@ func (u *unpacker) share(p place, m meta, same *os.File, r io.Reader) error {
 	if err != nil {
 		return err
 	}
-	return u.closeFile(p, f, m, size, crc)
+	return u.describeFile(p, f, m, size, crc)
 }
 
 // link replaces the empty file at p by a further name of an open one. On another file system it cannot.

@@ -194,13 +194,17 @@ func (j *journal) close() {
 	_ = os.Remove(j.f.Name())
 }
 
-// setTimes sets the modification time of a directory.
+// setTimes sets the modification time of a directory that does not have it.
 func (t *tree) setTimes(dir string, sec int64) error {
 	fd, err := openAt(t.root, dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil || int64(st.Mtim.Sec) == sec && st.Mtim.Nsec == 0 {
+		return err
+	}
 	return setTimesAt(fd, ".", sec)
 }
 

@@ -23,12 +23,13 @@ type tree struct {
 	root  int   // our directory
 	lower []int // highest first
 
-	dir string // the directory opened last: archives come in order
-	fd  int    // of dir, or -1
+	dir   string // the directory opened last: archives come in order
+	fd    int    // of dir, or -1
+	mtime int64  // what dir is to have when it has been filled, if it was made just now; else negative
 }
 
 func openTree(root string, lower []string) (*tree, error) {
-	t := &tree{fd: -1, root: -1}
+	t := &tree{fd: -1, mtime: -1, root: -1}
 	fd, err := openPathDir(root)
 	if err != nil {
 		return nil, err
@@ -64,11 +65,18 @@ func (t *tree) close() {
 
 // forget drops the cached directory. It need not be dropped when an entry is replaced: it is then that entry's
 // parent.
+//
+// A directory that was made just now gets its time here, while its inode is in the file system's current transaction. As a
+// rule it is then right, and finish, much later, need not change it: each of those changes is written to the card twice,
+// in the journal and in place. So nothing hangs on whether it works.
 func (t *tree) forget() {
 	if t.fd >= 0 {
+		if t.mtime >= 0 {
+			_ = setTimesAt(t.fd, ".", t.mtime)
+		}
 		_ = unix.Close(t.fd)
 	}
-	t.fd, t.dir = -1, ""
+	t.fd, t.dir, t.mtime = -1, "", -1
 }
 
 // openAt opens path below a directory. path "" is the directory itself.

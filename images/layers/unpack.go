@@ -61,14 +61,15 @@ func (o *Overlay) unpack(ctx context.Context, dir string, a images.LayerArchive)
 	b := &budget{in: in, cfg: &o.cfg}
 	h := sha256.New()
 	content := io.TeeReader(&stream{r: plain, b: b}, h)
-	u := &unpacker{cfg: &o.cfg, t: t, j: j, b: b, same: a.Same, buf: make([]byte, 128<<10)}
-	if err := u.run(tar.NewReader(content)); err != nil {
+	u := &unpacker{cfg: &o.cfg, t: t, j: j, b: b, same: a.Same, out: newWriteback(), buf: make([]byte, 128<<10)}
+	if err := errors.Join(u.run(tar.NewReader(content)), u.out.wait()); err != nil {
 		return out, err
 	}
 	// What follows the end of the archive belongs to its digest.
 	if _, err := io.CopyBuffer(onlyWriter{io.Discard}, content, u.buf); err != nil {
 		return out, err
 	}
+	t.forget() // it may know of an older time than the journal
 	out.Manifest, err = j.finish(filepath.Join(dir, images.ManifestFile), t)
 	out.DiffID, out.Bytes, out.Entries = sum(h), b.spent, u.entries
 	return out, err
@@ -83,6 +84,7 @@ type unpacker struct {
 	j       *journal
 	b       *budget
 	same    map[string]*os.File
+	out     *writeback
 	buf     []byte
 	entries int
 }

@@ -3,6 +3,8 @@ package layers
 import (
 	"archive/tar"
 	"bytes"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -164,6 +166,97 @@ func TestXattrsAndTimes(t *testing.T) {
 	}
 	if fi, _ := os.Lstat(filepath.Join(dir, "fs/old")); fi.ModTime().Unix() != 0 {
 		t.Errorf("a time before 1970 became %v", fi.ModTime())
+	}
+}
+
+// TestDirTimes: directories have the times of their last entries whatever is put into them afterwards, and those that were
+// filled in one go have them before the manifest is made.
+func TestDirTimes(t *testing.T) {
+	needRoot(t)
+	at := func(e it.Entry, sec int64) it.Entry {
+		e.ModTime = time.Unix(sec, 0)
+		return e
+	}
+	entries := []it.Entry{
+		at(it.Dir("one"), 1000), it.File("one/f", "x"), it.File("one/g", "y"), // in one go
+		at(it.Dir("nested"), 1001), at(it.Dir("nested/deep"), 1002), it.File("nested/deep/f", "x"),
+		at(it.Dir("back"), 1003), it.File("one/deep/h", "z"), it.File("back/late", "x"), // come back to
+		at(it.Dir("twice"), 1004), at(it.Dir("twice"), 1005),
+		at(it.Dir("last"), 1006), at(it.Dir("last"), 1007), // still open when all is read
+	}
+	want := map[string]int64{"one": 1000, "nested": 1001, "nested/deep": 1002, "back": 1003, "twice": 1005, "last": 1007}
+	base := t.TempDir()
+	dir, _, err := unpackInto(t, New(Config{}), base, "l", it.Layer(entries...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, sec := range want {
+		if got := mtime(t, filepath.Join(dir, treeDir, name)); got != sec {
+			t.Errorf("%s has the time %d, not %d", name, got, sec)
+		}
+	}
+
+	root := filepath.Join(base, "bare")
+	if err := os.Mkdir(root, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	tr, err := openTree(root, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tr.close()
+	j, err := newJournal(filepath.Join(base, "journal"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer j.close()
+	o := New(Config{})
+	archive := bytes.NewReader(it.Layer(entries[:6]...))
+	u := &unpacker{cfg: &o.cfg, t: tr, j: j, b: &budget{in: &meter{r: archive, ctx: t.Context()}, cfg: &o.cfg}, out: newWriteback(), buf: make([]byte, 512)}
+	if err := errors.Join(u.run(tar.NewReader(archive)), u.out.wait()); err != nil {
+		t.Fatal(err)
+	}
+	if got := mtime(t, filepath.Join(root, "one")); got != 1000 {
+		t.Errorf("a directory that was left has the time %d", got)
+	}
+}
+
+func mtime(t *testing.T, path string) int64 {
+	t.Helper()
+	fi, err := os.Lstat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fi.ModTime().Unix()
+}
+
+// TestWriteback: everything that is handed over is closed, and trouble with that is told.
+func TestWriteback(t *testing.T) {
+	w := newWriteback()
+	var files []*os.File
+	for i := range 3 * waiting {
+		f, err := os.Create(filepath.Join(t.TempDir(), "f"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := fmt.Fprint(f, i); err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, f)
+		w.take(f)
+	}
+	if err := w.wait(); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if err := f.Close(); !errors.Is(err, os.ErrClosed) {
+			t.Fatalf("a file is still open: %v", err)
+		}
+	}
+	w = newWriteback()
+	w.take(files[0])
+	if err := w.wait(); !errors.Is(err, os.ErrClosed) {
+		t.Errorf("a file that cannot be closed: %v", err)
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"ledge/scripts/bench/measure"
 )
 
 // idle watches a node that has nothing to do.
@@ -16,14 +18,14 @@ func (n *node) idle(ctx context.Context) error {
 	if err := n.firstSnapshot(ctx); err != nil {
 		return err
 	}
-	if err := sleep(ctx, atRest); err != nil {
+	if err := measure.Rest(ctx); err != nil {
 		return err
 	}
 	before, err := n.effort()
 	if err != nil {
 		return err
 	}
-	if err := sleep(ctx, n.b.idle); err != nil {
+	if err := measure.Sleep(ctx, n.b.idle); err != nil {
 		return err
 	}
 	after, err := n.effort()
@@ -40,9 +42,6 @@ func (n *node) idle(ctx context.Context) error {
 	return nil
 }
 
-// atRest is how long brain and keeper take to give back what they had while they worked: they do so once a minute.
-const atRest = 75 * time.Second
-
 // firstSnapshot waits until the store has been copied for the first time, some minutes after its start. The next copies
 // are made hours later and only of what has changed, so one of them in the few minutes that are watched is no idle day.
 func (n *node) firstSnapshot(ctx context.Context) error {
@@ -51,20 +50,11 @@ func (n *node) firstSnapshot(ctx context.Context) error {
 		if err != nil || len(list) > 0 {
 			return err
 		}
-		if err := sleep(ctx, time.Second); err != nil {
+		if err := measure.Sleep(ctx, time.Second); err != nil {
 			return err
 		}
 	}
 	return fmt.Errorf("the store in %s had no snapshot within 15 minutes", n.data)
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
-	}
 }
 
 // effort is what brain and keeper have done so far.

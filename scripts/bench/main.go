@@ -221,26 +221,6 @@ func median(n int, f func(i int) (time.Duration, error)) (float64, error) {
 	return float64(all[len(all)/2].Microseconds()) / 1000, nil
 }
 
-// pss is the proportional memory of processes in MiB, all of it and the anonymous part.
-func pss(pids ...int) (all, anonymous float64, err error) {
-	for _, pid := range pids {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
-		if err != nil {
-			return 0, 0, err
-		}
-		for line := range strings.Lines(string(text)) {
-			var kb float64
-			if n, _ := fmt.Sscanf(line, "Pss: %f kB", &kb); n == 1 {
-				all += kb / 1024
-			}
-			if n, _ := fmt.Sscanf(line, "Pss_Anon: %f kB", &kb); n == 1 {
-				anonymous += kb / 1024
-			}
-		}
-	}
-	return all, anonymous, nil
-}
-
 // processes are the PIDs whose executable's base name is one of names and whose command line has word in it.
 func processes(word string, names ...string) []int {
 	entries, err := os.ReadDir("/proc")

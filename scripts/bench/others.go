@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"ledge/scripts/bench/measure"
 )
 
 // debian is a tree of unpacked packages: nothing is installed, no service starts.
@@ -176,7 +178,7 @@ address = %q
 		return err
 	}
 	b.add(startAll, "ctr run -d (containerd)", ms, "ms", "no network")
-	empty, _, err := pss(daemon.Process.Pid)
+	empty, _, err := measure.PSS(daemon.Process.Pid)
 	if err != nil {
 		return err
 	}
@@ -189,7 +191,7 @@ address = %q
 		defer func() { _ = remove(id) }()
 	}
 	pids := append(processes(home, "containerd-shim-runc-v2"), daemon.Process.Pid)
-	all, _, err := pss(pids...)
+	all, _, err := measure.PSS(pids...)
 	if err != nil {
 		return err
 	}

@@ -16,10 +16,9 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"ledge/runtime"
 	"ledge/runtime/keeper"
+	"ledge/scripts/bench/measure"
 )
 
 // node is a ledge of our own: directories, bridge and cgroup named after this process.
@@ -50,10 +49,10 @@ func (b *bench) ours(ctx context.Context) (err error) {
 	if err := n.disk(ctx); err != nil {
 		b.skip("bytes at the block device", err)
 	}
-	if err := os.WriteFile(filepath.Join(b.dir, "config.yaml"), nil, 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(b.dir, "config.yaml"), []byte(measure.NodeConfig), 0o644); err != nil {
 		return err
 	}
-	if err := forget(b.ledge); err != nil {
+	if err := measure.Forget(b.ledge); err != nil {
 		return fmt.Errorf("take %s out of the page cache: %w", b.ledge, err)
 	}
 	if _, err := n.start(ctx); err != nil {
@@ -106,17 +105,6 @@ func (n *node) disk(ctx context.Context) error {
 	}
 	n.device = filepath.Base(strings.TrimSpace(string(out)))
 	return nil
-}
-
-// forget takes a file out of the page cache, as a boot does: of a file just written the cache holds pieces of up to 2 MB,
-// and a process that touches one byte of such a piece is counted with all of it.
-func forget(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	return errors.Join(f.Sync(), unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED))
 }
 
 // start runs the brain and returns how long its API took to answer.
@@ -318,10 +306,10 @@ func (n *node) engine(ctx context.Context) error {
 func (n *node) own() []int { return processes(n.run, filepath.Base(n.b.ledge)) }
 
 func (n *node) memory(ctx context.Context) error {
-	if err := sleep(ctx, atRest); err != nil {
+	if err := measure.Rest(ctx); err != nil {
 		return err
 	}
-	empty, anonymous, err := pss(n.own()...)
+	empty, anonymous, err := measure.PSS(n.own()...)
 	if err != nil {
 		return err
 	}
@@ -331,10 +319,10 @@ func (n *node) memory(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := sleep(ctx, atRest); err != nil {
+	if err := measure.Rest(ctx); err != nil {
 		return err
 	}
-	full, anonymous, err := pss(n.own()...)
+	full, anonymous, err := measure.PSS(n.own()...)
 	if err != nil {
 		return err
 	}

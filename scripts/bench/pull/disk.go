@@ -67,18 +67,3 @@ func (d *disk) sectors() (int64, error) {
 }
 
 func (d *disk) close() error { return quiet(exec.Command("umount", d.mount)) }
-
-// resetPeak and peak are about the largest memory a running process has had.
-func resetPeak(pid int) error {
-	return os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0)
-}
-
-func peak(pid int) (kib int64, err error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0, err
-	}
-	_, rest, _ := strings.Cut(string(text), "VmHWM:")
-	_, err = fmt.Sscan(rest, &kib)
-	return kib, err
-}

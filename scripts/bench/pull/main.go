@@ -1,12 +1,13 @@
 // Command pull measures how images come onto a board, ledge beside what Debian has: ctr (containerd), podman and skopeo
 // pull the same images from the same registry on this machine, each onto an ext4 file system of its own. It prints a
-// table and writes the same as JSON: time until the image can be run, peak memory, and what arrived at the disk for
-// each byte of the image as it is unpacked. What cannot run is named, not guessed.
+// table and writes the same as JSON: time until the image can be run, the most memory that all of its processes had
+// together (PSS, looked at every millisecond; a daemon has rested before), and what arrived at the disk for each byte of the image as it is unpacked. What cannot run is named, not guessed.
 //
 //	go run ./scripts/bench/pull [-n 3] [-binary bin/ledge] [-o bin/bench-pull.json]
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,10 +25,11 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"ledge/scripts/bench/measure"
 	"ledge/scripts/bench/report"
 )
 
-// row is one image pulled by one program: the medians of a few pulls.
+// row is one image pulled by one program: the medians of a few pulls, and the memory of one by programs that were at rest.
 type row struct {
 	Image   string  `json:"image"`
 	Program string  `json:"program"`
@@ -97,7 +99,8 @@ func (b *bench) run(ctx context.Context, out, page string) (err error) {
 	for _, p := range []struct {
 		name string
 		open func(context.Context, string) (puller, error)
-	}{{"ledge", b.openLedge}, {"ctr (containerd)", b.openContainerd}, {"podman", b.openPodman}, {"skopeo", b.openSkopeo}} {
+	}{{"ledge", b.openLedge}, {"ctr (containerd)", b.openContainerd}, {"podman", b.openPodman}, {"skopeo", b.openSkopeo},
+		{"download (skopeo to files)", b.openDownload}} {
 		if err := b.measure(ctx, p.name, p.open, list); err != nil {
 			if p.name == "ledge" {
 				return err
@@ -129,7 +132,7 @@ func (b *bench) table(list []sample) string {
 		}
 	}
 	text := fmt.Sprintf("%s, %d cores, %s\n\n", time.Now().UTC().Format(time.DateOnly), runtime.NumCPU(), runtime.GOARCH) +
-		report.Table([]string{"image", "program", "time ms", "peak MiB", "written / byte", "note"}, rows)
+		report.Table([]string{"image", "program", "time ms", "peak PSS MiB", "written / byte", "note"}, rows)
 	for _, s := range b.skipped {
 		text += "\nSkipped: " + s + "\n"
 	}
@@ -138,7 +141,8 @@ func (b *bench) table(list []sample) string {
 
 // puller is one program that pulls.
 type puller struct {
-	pull   func(ref string) (peakKiB int64, err error)
+	pull   func(ref string) *exec.Cmd // the client, or all there is
+	daemon *exec.Cmd                  // if it has one
 	remove func(ref string) error
 	close  func() error
 	note   string
@@ -156,33 +160,74 @@ func (b *bench) measure(ctx context.Context, name string, open func(context.Cont
 	}
 	defer func() { err = errors.Join(err, p.close()) }()
 	for _, s := range list {
-		var ms, peak, written []float64
-		for range b.rounds {
-			before, err := d.sectors()
-			if err != nil {
-				return err
-			}
-			begin := time.Now()
-			kib, err := p.pull(b.addr + "/" + s.name + ":1")
-			if err != nil {
-				return fmt.Errorf("%s: %w", s.name, err)
-			}
-			ms = append(ms, float64(time.Since(begin).Microseconds())/1000)
-			after, err := d.sectors()
-			if err != nil {
-				return err
-			}
-			peak = append(peak, float64(kib)/1024)
-			written = append(written, float64(after-before)*512/float64(s.unpacked))
-			if err := p.remove(b.addr + "/" + s.name + ":1"); err != nil {
-				return err
-			}
+		r, err := p.row(ctx, d, b.addr+"/"+s.name+":1", s, b.rounds)
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
 		}
-		r := row{s.name, name, middle(ms), middle(peak), middle(written), p.note}
+		r.Program = name
 		b.rows = append(b.rows, r)
 		fmt.Fprintf(os.Stderr, "  %s: %s %.0f ms, %.0f MiB, %.2f bytes written a byte\n", r.Image, r.Program, r.MS, r.PeakMiB, r.Written)
 	}
 	return nil
+}
+
+// row pulls an image a few times for time and bytes, and once more for memory: looking at that costs time.
+func (p puller) row(ctx context.Context, d *disk, ref string, s sample, rounds int) (row, error) {
+	var ms, written []float64
+	for range rounds {
+		before, err := d.sectors()
+		if err != nil {
+			return row{}, err
+		}
+		begin := time.Now()
+		if err := quiet(p.pull(ref)); err != nil {
+			return row{}, err
+		}
+		ms = append(ms, float64(time.Since(begin).Microseconds())/1000)
+		after, err := d.sectors()
+		if err != nil {
+			return row{}, err
+		}
+		written = append(written, float64(after-before)*512/float64(s.unpacked))
+		if err := p.remove(ref); err != nil {
+			return row{}, err
+		}
+	}
+	if p.daemon != nil {
+		if err := measure.Rest(ctx); err != nil {
+			return row{}, err
+		}
+	}
+	mib, err := p.peak(ref)
+	if err != nil {
+		return row{}, err
+	}
+	return row{Image: s.name, MS: middle(ms), PeakMiB: mib, Written: middle(written), Note: p.note}, p.remove(ref)
+}
+
+// peak pulls an image and gives the most memory that all processes of the program had together meanwhile.
+func (p puller) peak(ref string) (mib float64, err error) {
+	cmd := p.pull(ref)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		return 0, err
+	}
+	pids := []int{cmd.Process.Pid}
+	if p.daemon != nil {
+		pids = append(pids, p.daemon.Process.Pid)
+	}
+	over, stop := context.WithCancel(context.Background())
+	waited := make(chan error, 1)
+	go func() {
+		waited <- cmd.Wait()
+		stop()
+	}()
+	mib, err = measure.Peak(over, pids...)
+	if werr := <-waited; werr != nil {
+		return 0, fmt.Errorf("%w: %s", werr, out.String())
+	}
+	return mib, err
 }
 
 func middle(v []float64) float64 {

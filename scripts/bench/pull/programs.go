@@ -9,20 +9,11 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
+
+	"ledge/scripts/bench/measure"
 )
 
 func nothing() error { return nil }
-
-// spend runs a command and gives the largest memory of it or a child of it.
-func spend(cmd *exec.Cmd) (kib int64, err error) {
-	if err := quiet(cmd); err != nil {
-		return 0, err
-	}
-	if u, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
-		kib = int64(u.Maxrss)
-	}
-	return kib, nil
-}
 
 // end stops a daemon in order.
 func end(cmd *exec.Cmd) error {
@@ -36,7 +27,7 @@ func (b *bench) openLedge(ctx context.Context, dir string) (puller, error) {
 	name := fmt.Sprintf("lq%d", os.Getpid())
 	run := filepath.Join("/run", name)
 	config := filepath.Join(b.dir, "config.yaml")
-	if err := os.WriteFile(config, nil, 0o600); err != nil {
+	if err := os.WriteFile(config, []byte(measure.NodeConfig), 0o600); err != nil {
 		return puller{}, err
 	}
 	log, err := os.Create(filepath.Join(b.dir, "ledge.log"))
@@ -55,24 +46,15 @@ func (b *bench) openLedge(ctx context.Context, dir string) (puller, error) {
 		return exec.CommandContext(ctx, b.ledge, append([]string{"--run-dir", run, "images"}, args...)...)
 	}
 	p := puller{
-		pull: func(ref string) (int64, error) {
-			if err := resetPeak(brain.Process.Pid); err != nil {
-				return 0, err
-			}
-			cli, err := spend(verb("pull", ref))
-			if err != nil {
-				return 0, err
-			}
-			all, err := peak(brain.Process.Pid)
-			return all + cli, err
-		},
+		pull:   func(ref string) *exec.Cmd { return verb("pull", ref) },
+		daemon: brain,
 		remove: func(ref string) error { return quiet(verb("rm", ref)) },
 		close: func() error {
 			err := end(brain)
 			reset := exec.Command(b.ledge, "--run-dir", run, "reset", "--data", "--data-dir", filepath.Join(dir, "data"))
 			return errors.Join(err, quiet(reset), os.RemoveAll(run))
 		},
-		note: "the whole node and the client",
+		note: "brain, keeper and client",
 	}
 	if err := wait(20*time.Second, func() error { return quiet(verb("ls")) }); err != nil {
 		text, _ := os.ReadFile(log.Name())
@@ -96,17 +78,10 @@ func (b *bench) openContainerd(ctx context.Context, dir string) (puller, error) 
 		return b.command(ctx, "ctr", append([]string{"-a", socket}, args...)...)
 	}
 	p := puller{
-		pull: func(ref string) (int64, error) {
-			if err := resetPeak(daemon.Process.Pid); err != nil {
-				return 0, err
-			}
-			cli, err := spend(ctr("images", "pull", "--plain-http", "--snapshotter", "overlayfs", ref))
-			if err != nil {
-				return 0, err
-			}
-			all, err := peak(daemon.Process.Pid)
-			return all + cli, err
+		pull: func(ref string) *exec.Cmd {
+			return ctr("images", "pull", "--plain-http", "--snapshotter", "overlayfs", ref)
 		},
+		daemon: daemon,
 		remove: func(ref string) error { return quiet(ctr("images", "rm", "--sync", ref)) },
 		close:  func() error { return end(daemon) },
 		note:   "daemon and client; files are not synced",
@@ -135,26 +110,52 @@ func (b *bench) openPodman(ctx context.Context, dir string) (puller, error) {
 		return cmd
 	}
 	return puller{
-		pull: func(ref string) (int64, error) {
-			return spend(podman("pull", "-q", "--tls-verify=false", "--signature-policy", policy, ref))
+		pull: func(ref string) *exec.Cmd {
+			return podman("pull", "-q", "--tls-verify=false", "--signature-policy", policy, ref)
 		},
 		remove: func(ref string) error { return quiet(podman("rmi", "-f", ref)) },
 		close: func() error {
 			_ = syscall.Unmount(filepath.Join(dir, "root/overlay"), syscall.MNT_DETACH) // it mounts its storage over itself
 			return nil
 		},
-		note: "its largest process; files are not synced",
+		note: "files are not synced",
 	}, nil
 }
 
+// openSkopeo unpacks as the others do, into the storage that podman and CRI-O have.
 func (b *bench) openSkopeo(ctx context.Context, dir string) (puller, error) {
+	tmp := filepath.Join(dir, "tmp")
+	if err := os.Mkdir(tmp, 0o700); err != nil {
+		return puller{}, err
+	}
+	storage := fmt.Sprintf("containers-storage:[overlay@%s+%s]", filepath.Join(dir, "root"), filepath.Join(b.dir, "skopeo-run"))
+	skopeo := func(args ...string) *exec.Cmd {
+		cmd := b.command(ctx, "skopeo", append([]string{"--insecure-policy"}, args...)...)
+		cmd.Env = append(cmd.Env, "TMPDIR="+tmp)
+		return cmd
+	}
+	return puller{
+		pull: func(ref string) *exec.Cmd {
+			return skopeo("copy", "--src-tls-verify=false", "docker://"+ref, storage+ref)
+		},
+		remove: func(ref string) error { return quiet(skopeo("delete", storage+ref)) },
+		close: func() error {
+			_ = syscall.Unmount(filepath.Join(dir, "root/overlay"), syscall.MNT_DETACH) // as podman's
+			return nil
+		},
+		note: "into containers-storage; files are not synced",
+	}, nil
+}
+
+// openDownload does half of the work: what it fetches cannot be run.
+func (b *bench) openDownload(ctx context.Context, dir string) (puller, error) {
 	out := filepath.Join(dir, "copy")
 	return puller{
-		pull: func(ref string) (int64, error) {
-			return spend(b.command(ctx, "skopeo", "--insecure-policy", "copy", "--src-tls-verify=false", "docker://"+ref, "dir:"+out))
+		pull: func(ref string) *exec.Cmd {
+			return b.command(ctx, "skopeo", "--insecure-policy", "copy", "--src-tls-verify=false", "docker://"+ref, "dir:"+out)
 		},
 		remove: func(string) error { return os.RemoveAll(out) },
 		close:  nothing,
-		note:   "downloads only, unpacks nothing",
+		note:   "unpacks nothing",
 	}, nil
 }

@@ -1,0 +1,23 @@
+package measure
+
+import (
+	"context"
+	"time"
+)
+
+// NodeConfig is the configuration of a node that is measured: a developer's disk may be fuller than a board's should be,
+// and what frees it then would be measured too.
+const NodeConfig = "evictionHard: {nodefs.available: 100Mi, imagefs.available: 100Mi}\n"
+
+// Rest waits as long as brain and keeper take to give back what they had while they worked: they do so once a minute.
+func Rest(ctx context.Context) error { return Sleep(ctx, 75*time.Second) }
+
+// Sleep waits, unless the context ends.
+func Sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
