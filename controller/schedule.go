@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
@@ -64,18 +66,33 @@ func (s *Schedule) pass(ctx context.Context, now time.Time) time.Duration {
 	if len(due) == 0 {
 		return wake
 	}
-	cluster := scheduler.NewCluster(nodes, s.assumed(pods), s.cfg)
+	cfg := s.cfg
+	cfg.Namespaces = func() map[string]labels.Set { return s.namespaces(ctx) }
+	cluster := scheduler.NewCluster(nodes, s.assumed(pods), cfg)
 	for _, pod := range due {
 		if ctx.Err() != nil {
 			return idle
 		}
 		w := s.waiting[pod.UID]
-		w.tries, w.hope, w.asks = w.tries+1, s.hope.level, pod.Spec.Tolerations
+		w.tries, w.hope, w.asks = w.tries+1, s.hope.of(pod), pod.Spec.Tolerations
 		s.place(ctx, cluster, pod, w)
 		w.last = time.Now()
 	}
 	_, wake = s.queue(pods, time.Now())
 	return wake
+}
+
+// namespaces are the labels that affinity terms may select namespaces by.
+func (s *Schedule) namespaces(ctx context.Context) map[string]labels.Set {
+	out := map[string]labels.Set{}
+	list, err := s.w.Client.List(ctx, api.Namespaces, api.ListOptions{})
+	if err != nil {
+		s.grumble.about(ctx, "cannot read namespaces; affinity by their labels finds nobody", err)
+	}
+	for _, n := range list.Items {
+		out[n.GetName()] = n.GetLabels()
+	}
+	return out
 }
 
 // queue is the pods to place now, in order (N-10.1), and when the next one will be due.
@@ -95,7 +112,7 @@ func (s *Schedule) queue(pods []*corev1.Pod, now time.Time) (due []*corev1.Pod, 
 			w = &waiting{since: now}
 			s.waiting[p.UID] = w
 		}
-		if wait := w.wait(p, s.hope.level, now); wait > 0 {
+		if wait := w.wait(p, s.hope.of(p), now); wait > 0 {
 			wake = min(wake, wait)
 		} else {
 			due = append(due, p)
@@ -238,8 +255,17 @@ func (s *Schedule) explain(ctx context.Context, pod *corev1.Pod, nominated, reas
 // bound pod that ended.
 type hope struct {
 	level int
+	came  int // pods that were bound, or whose labels changed: company for those that want some
 	nodes map[string]*corev1.Node
-	held  map[types.UID]bool
+	held  map[types.UID]map[string]string // their labels
+}
+
+// of is how much hope there is for a pod.
+func (h *hope) of(p *corev1.Pod) int {
+	if a := p.Spec.Affinity; len(p.Spec.TopologySpreadConstraints) > 0 || a != nil && (a.PodAffinity != nil || a.PodAntiAffinity != nil) {
+		return h.level + h.came
+	}
+	return h.level
 }
 
 func (h *hope) look(nodes []*corev1.Node, pods []*corev1.Pod) {
@@ -251,14 +277,20 @@ func (h *hope) look(nodes []*corev1.Node, pods []*corev1.Pod) {
 			better = true
 		}
 	}
-	held := make(map[types.UID]bool, len(pods))
+	held, came := make(map[types.UID]map[string]string, len(pods)), false
 	for _, p := range pods {
 		if p.Spec.NodeName != "" && !scheduler.Terminal(p) {
-			held[p.UID] = true
+			held[p.UID] = p.Labels
+			was, known := h.held[p.UID]
+			came = came || !known || !maps.Equal(was, p.Labels)
 		}
 	}
 	for uid := range h.held {
-		better = better || !held[uid]
+		_, stays := held[uid]
+		better = better || !stays
+	}
+	if came {
+		h.came++
 	}
 	h.nodes, h.held = seen, held
 	if better {

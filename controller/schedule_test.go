@@ -247,3 +247,29 @@ func TestPreemption(t *testing.T) {
 		}
 	})
 }
+
+// TestCompanyComes: a pod that wants others near is placed when they come (N-10.3), also others of a namespace that is
+// chosen by its labels.
+func TestCompanyComes(t *testing.T) {
+	plane(t, Config{}, func(r *rig) {
+		r.node("a", func(n *corev1.Node) { n.Labels = map[string]string{"zone": "attic"} })
+		defer r.alive("a")()
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team", Labels: map[string]string{"kind": "team"}}}
+		if _, err := api.Create(r.ctx, r.Client, api.Namespaces, ns); err != nil {
+			t.Fatal(err)
+		}
+		r.pod("p", func(p *corev1.Pod) {
+			p.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
+				TopologyKey: "zone", LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}},
+				NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kind": "team"}}}}}}
+		})
+		r.pass(time.Minute)
+		r.want("events", r.events("FailedScheduling"), "default-scheduler Warning FailedScheduling p: 0/1 nodes are available: "+
+			"1 node(s) didn't match pod affinity rules. preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.")
+		r.pod("db", func(p *corev1.Pod) { p.Namespace, p.Labels = "team", map[string]string{"app": "db"} })
+		r.pass(11 * time.Second)
+		if r.getPod("p").Spec.NodeName != "a" {
+			t.Error("still waiting")
+		}
+	})
+}

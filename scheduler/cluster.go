@@ -12,6 +12,8 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
 )
@@ -26,6 +28,9 @@ type Config struct {
 	// Closed names nodes that take no pods at all right now, whatever the pod tolerates, such as a board that is
 	// shutting down and has not told the store yet (N-5.31). Nil closes none.
 	Closed func(node string) bool
+	// Namespaces gives the labels of namespaces, for affinity terms that select by them. It is asked once at most, and
+	// only when there is such a term; nil: none has labels.
+	Namespaces func() map[string]labels.Set
 }
 
 // Cluster is what decisions are made from: nodes and the pods that hold resources on them. It is a snapshot of one
@@ -34,6 +39,9 @@ type Cluster struct {
 	cfg    Config
 	nodes  []*nodeInfo // by name
 	byName map[string]*nodeInfo
+
+	namespaces map[string]labels.Set // nil: not asked for
+	wishes     map[types.UID]*wishes // of pods that are there, made when first asked for
 }
 
 // nodeInfo is a node with the sums of the pods on it.
@@ -43,13 +51,15 @@ type nodeInfo struct {
 	requested   amounts // what counts against allocatable (N-10.9)
 	scored      amounts // the same with defaults for missing requests (N-10.12)
 	pods        []*corev1.Pod
+	related     []*corev1.Pod // those of pods that have a wish about others
+	sizes       map[string]int64
 	nominated   []*corev1.Pod // unbound pods that others made way for
 }
 
 // NewCluster takes a snapshot. Pods that are bound and not terminal count on their node, static ones too (N-10.10);
 // unbound pods count only where they are nominated.
 func NewCluster(nodes []*corev1.Node, pods []*corev1.Pod, cfg Config) *Cluster {
-	c := &Cluster{cfg: cfg, byName: make(map[string]*nodeInfo, len(nodes))}
+	c := &Cluster{cfg: cfg, byName: make(map[string]*nodeInfo, len(nodes)), wishes: map[types.UID]*wishes{}}
 	for _, n := range nodes {
 		res := n.Status.Allocatable
 		if cfg.AgainstCapacity {
@@ -100,6 +110,9 @@ func (n *nodeInfo) add(pod *corev1.Pod) {
 	n.requested.add(amountsOf(api.Held(pod)))
 	n.scored.add(amountsOf(scoredRequests(pod)))
 	n.pods = append(n.pods, pod)
+	if hasPodTerms(pod) {
+		n.related = append(n.related, pod)
+	}
 }
 
 func (n *nodeInfo) remove(pod *corev1.Pod) {
@@ -110,32 +123,58 @@ func (n *nodeInfo) remove(pod *corev1.Pod) {
 	n.requested.sub(amountsOf(api.Held(pod)))
 	n.scored.sub(amountsOf(scoredRequests(pod)))
 	n.pods = slices.Delete(n.pods, i, i+1)
+	n.related = slices.DeleteFunc(n.related, func(p *corev1.Pod) bool { return same(p, pod) })
+}
+
+// wishesOf is made once for each pod that is there.
+func (c *Cluster) wishesOf(p *corev1.Pod) *wishes {
+	w := c.wishes[p.UID]
+	if w == nil {
+		w = wishesOf(p)
+		c.wishes[p.UID] = w
+	}
+	return w
 }
 
 // clone copies what add and remove change.
 func (n *nodeInfo) clone() *nodeInfo {
 	out := *n
 	out.requested, out.scored = n.requested.clone(), n.scored.clone()
-	out.pods = slices.Clone(n.pods)
+	out.pods, out.related = slices.Clone(n.pods), slices.Clone(n.related)
 	return &out
 }
 
-// expecting is the node as pod must see it: with the room that is kept for others of its own or a higher priority.
-func (n *nodeInfo) expecting(pod *corev1.Pod) *nodeInfo {
-	var out *nodeInfo
+// expecting is the node as pod must see it: with the room that is kept for others of its own or a higher priority. look
+// is what the pod sees there.
+func (n *nodeInfo) expecting(l *look) (*nodeInfo, *look) {
+	var guests []*corev1.Pod
 	for _, p := range n.nominated {
-		if same(p, pod) || Priority(p) < Priority(pod) {
-			continue
+		if !same(p, l.pod) && Priority(p) >= Priority(l.pod) {
+			guests = append(guests, p)
 		}
-		if out == nil {
-			out = n.clone()
-		}
+	}
+	if len(guests) == 0 {
+		return n, l
+	}
+	out := n.clone()
+	for _, p := range guests {
 		out.add(p)
 	}
-	if out == nil {
-		return n
-	}
-	return out
+	return out, &look{pod: l.pod, requests: l.requests, names: l.names, relations: l.relations.with(n, guests, 1)}
+}
+
+// look is one pod's view of the cluster, made once for all nodes.
+type look struct {
+	pod       *corev1.Pod
+	requests  amounts
+	names     []corev1.ResourceName // of requests, sorted
+	relations *relations
+}
+
+func (c *Cluster) look(pod *corev1.Pod) *look {
+	l := &look{pod: pod, requests: amountsOf(api.Requests(pod)), relations: c.relate(pod)}
+	l.names = sortedNames(l.requests)
+	return l
 }
 
 // Priority is a pod's priority; none means 0.

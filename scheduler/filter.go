@@ -16,6 +16,11 @@ const (
 	reasonAffinity      = "node(s) didn't match Pod's node affinity/selector"
 	reasonPorts         = "node(s) didn't have free ports for the requested pod ports"
 	reasonPods          = "Too many pods"
+	reasonNear          = "node(s) didn't match pod affinity rules"
+	reasonApart         = "node(s) didn't match pod anti-affinity rules"
+	reasonRepelled      = "node(s) didn't satisfy existing pods anti-affinity rules"
+	reasonSpread        = "node(s) didn't match pod topology spread constraints"
+	reasonNoDomain      = reasonSpread + " (missing required label)"
 )
 
 // refusal is why one node does not take one pod.
@@ -27,9 +32,10 @@ type refusal struct {
 
 func refuse(reason string) *refusal { return &refusal{reasons: []string{reason}} }
 
-// filter asks one node for one pod; nil means it fits. The first filter that refuses speaks, in the order of N-10.5.
-func (c *Cluster) filter(pod *corev1.Pod, n *nodeInfo, requests amounts) *refusal {
-	spec := &n.node.Spec
+// filter asks one node for one pod; nil means it fits. The first filter that refuses speaks, in the order of N-10.5, and
+// last the pods that are there already.
+func (c *Cluster) filter(l *look, n *nodeInfo) *refusal {
+	spec, pod := &n.node.Spec, l.pod
 	switch {
 	case c.cfg.Closed != nil && c.cfg.Closed(n.node.Name):
 		return refuse(reasonUnschedulable)
@@ -44,7 +50,10 @@ func (c *Cluster) filter(pod *corev1.Pod, n *nodeInfo, requests amounts) *refusa
 	case api.PortsTaken(pod, n.pods):
 		return &refusal{reasons: []string{reasonPorts}, curable: true}
 	}
-	return n.fits(requests)
+	if r := n.fits(l); r != nil {
+		return r
+	}
+	return l.relations.refuse(n.node)
 }
 
 var cordon = corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}
@@ -56,7 +65,7 @@ func hard(e corev1.TaintEffect) bool {
 func soft(e corev1.TaintEffect) bool { return e == corev1.TaintEffectPreferNoSchedule }
 
 // fits sums resources (N-10.8). All that is short is named, not only the first.
-func (n *nodeInfo) fits(requests amounts) *refusal {
+func (n *nodeInfo) fits(l *look) *refusal {
 	var out refusal
 	lack := func(reason string, want, total int64) {
 		out.reasons = append(out.reasons, reason)
@@ -66,8 +75,8 @@ func (n *nodeInfo) fits(requests amounts) *refusal {
 	if int64(len(n.pods))+1 > n.allocatable[corev1.ResourcePods] {
 		lack(reasonPods, 1, n.allocatable[corev1.ResourcePods])
 	}
-	for _, name := range sortedNames(requests) {
-		want, total := requests[name], n.allocatable[name]
+	for _, name := range l.names {
+		want, total := l.requests[name], n.allocatable[name]
 		if want > 0 && name != corev1.ResourcePods && want > total-n.requested[name] {
 			lack("Insufficient "+string(name), want, total)
 		}

@@ -7,8 +7,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-
-	"ledge/api"
 )
 
 // FitError says that no node takes a pod, and why, node by node.
@@ -52,11 +50,12 @@ func unavailable(nodes int, reasons []string) string {
 
 // Place picks the node for a pod: the best scored of those that take it (N-10.2). The error is a *FitError.
 func (c *Cluster) Place(pod *corev1.Pod) (string, error) {
-	requests := amountsOf(api.Requests(pod))
+	l := c.look(pod)
 	fit := &FitError{NumNodes: len(c.nodes), refused: map[string]*refusal{}}
 	var feasible []*nodeInfo
 	for _, n := range c.nodes {
-		if r := c.filter(pod, n.expecting(pod), requests); r != nil {
+		asked, seen := n.expecting(l)
+		if r := c.filter(seen, asked); r != nil {
 			fit.refused[n.node.Name] = r
 		} else {
 			feasible = append(feasible, n)
@@ -69,18 +68,18 @@ func (c *Cluster) Place(pod *corev1.Pod) (string, error) {
 	if i := slices.IndexFunc(feasible, func(n *nodeInfo) bool { return n.node.Name == pod.Status.NominatedNodeName }); i >= 0 {
 		return feasible[i].node.Name, nil
 	}
-	return best(pod, feasible), nil
+	return c.best(l, feasible), nil
 }
 
 // best is the node of the highest score. Among equals a hash of pod and node decides: as good as a random choice at
 // spreading (N-10.2), and the same every time it is asked.
-func best(pod *corev1.Pod, nodes []*nodeInfo) string {
-	scores := score(pod, nodes)
+func (c *Cluster) best(l *look, nodes []*nodeInfo) string {
+	scores := c.score(l, nodes)
 	var winner string
 	var top int64 = -1
 	var topHash uint64
 	for i, n := range nodes {
-		h := tie(pod, n.node.Name)
+		h := tie(l.pod, n.node.Name)
 		if scores[i] > top || (scores[i] == top && h > topHash) {
 			winner, top, topHash = n.node.Name, scores[i], h
 		}

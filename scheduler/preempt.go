@@ -33,7 +33,7 @@ func (c *Cluster) Victims(pod *corev1.Pod, fit *FitError) Preemption {
 	if c.makingRoom(pod, fit) {
 		return Preemption{Ineligible: true, Why: "preemption: not eligible due to terminating pod on the nominated node."}
 	}
-	requests := amountsOf(api.Requests(pod))
+	l := c.look(pod)
 	var ways []Preemption
 	var reasons []string
 	for _, n := range c.nodes {
@@ -42,7 +42,7 @@ func (c *Cluster) Victims(pod *corev1.Pod, fit *FitError) Preemption {
 			reasons = append(reasons, notHelpful)
 			continue
 		}
-		victims, still := c.victimsOn(pod, n.expecting(pod), requests)
+		victims, still := c.victimsOn(n.expecting(l))
 		if len(victims) == 0 {
 			reasons = append(reasons, still...)
 			continue
@@ -73,10 +73,10 @@ func (c *Cluster) makingRoom(pod *corev1.Pod, fit *FitError) bool {
 }
 
 // victimsOn takes all lower pods off one node and puts back as many as still fit, the most important first (N-10.20).
-func (c *Cluster) victimsOn(pod *corev1.Pod, n *nodeInfo, requests amounts) (victims []*corev1.Pod, still []string) {
+func (c *Cluster) victimsOn(n *nodeInfo, l *look) (victims []*corev1.Pod, still []string) {
 	var lower []*corev1.Pod
 	for _, p := range n.pods {
-		if Priority(p) < Priority(pod) && !api.IsMirror(p) {
+		if Priority(p) < Priority(l.pod) && !api.IsMirror(p) {
 			lower = append(lower, p)
 		}
 	}
@@ -87,14 +87,18 @@ func (c *Cluster) victimsOn(pod *corev1.Pod, n *nodeInfo, requests amounts) (vic
 	for _, p := range lower {
 		trial.remove(p)
 	}
-	if r := c.filter(pod, trial, requests); r != nil {
+	seen := &look{pod: l.pod, requests: l.requests, names: l.names, relations: l.relations.with(n, lower, -1)}
+	if r := c.filter(seen, trial); r != nil {
 		return nil, r.reasons
 	}
 	slices.SortFunc(lower, moreImportant)
 	for _, p := range lower {
+		back := []*corev1.Pod{p}
 		trial.add(p)
-		if c.filter(pod, trial, requests) != nil {
+		seen.relations.change(n, back, 1)
+		if c.filter(seen, trial) != nil {
 			trial.remove(p)
+			seen.relations.change(n, back, -1)
 			victims = append(victims, p)
 		}
 	}

@@ -12,8 +12,10 @@ import (
 // maxScore is the best a node can get from one scorer, before its weight.
 const maxScore = 100
 
-// score sums LeastAllocated (weight 1), NodeAffinity (2) and TaintToleration (3) (N-10.12, N-10.13).
-func score(pod *corev1.Pod, nodes []*nodeInfo) []int64 {
+// score sums LeastAllocated and ImageLocality (weight 1), NodeAffinity, InterPodAffinity and PodTopologySpread (2), and
+// TaintToleration (3) (N-10.12, N-10.13).
+func (c *Cluster) score(l *look, nodes []*nodeInfo) []int64 {
+	pod := l.pod
 	requests := amountsOf(scoredRequests(pod))
 	taints := make([]int64, len(nodes))
 	affinity := make([]int64, len(nodes))
@@ -23,9 +25,10 @@ func score(pod *corev1.Pod, nodes []*nodeInfo) []int64 {
 	}
 	normalise(taints, true)
 	normalise(affinity, false)
+	company, even, present := c.companyOf(l.relations, nodes), c.evenness(l.relations, nodes), c.imagesPresent(pod, nodes)
 	out := make([]int64, len(nodes))
 	for i, n := range nodes {
-		out[i] = leastAllocated(requests, n) + 2*affinity[i] + 3*taints[i]
+		out[i] = leastAllocated(requests, n) + present[i] + 2*(affinity[i]+company[i]+even[i]) + 3*taints[i]
 	}
 	return out
 }

@@ -11,6 +11,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -167,9 +168,9 @@ func TestPatchSaysWhatItDropped(t *testing.T) { // N-11.15
 	_, err := c.Patch(ctx, api.ConfigMaps, "default", "a", patch, api.WriteOptions{Strict: true})
 	wantCode(t, err, 400, `strict decoding error: unknown field "spec"`)
 	p := newPod("p", "")
-	p.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{}}
+	p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{"memory": resource.MustParse("100m")}
 	heard = nil
-	if _, err := c.Create(ctx, api.Pods, p, api.WriteOptions{}); err != nil || len(heard) != 1 { // N-10.5
+	if _, err := c.Create(ctx, api.Pods, p, api.WriteOptions{}); err != nil || len(heard) != 1 {
 		t.Errorf("heard %q, %v", heard, err)
 	}
 }
