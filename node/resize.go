@@ -180,8 +180,17 @@ func (w *worker) containerSizes(l limits, pod *corev1.Pod) []sizeStep {
 	return out
 }
 
-// resized compares what a resize can change. Limits that went from some to none stay: that cannot be asked for.
+// resized compares what a resize can change: what follows from requests too. Limits that went from some to none stay: that
+// cannot be asked for.
 func resized(have, want runtime.Resources) bool {
+	for file, value := range want.Unified {
+		if have.Unified[file] != value {
+			return true
+		}
+	}
+	if h, w := have.SwapBytes, want.SwapBytes; h != nil && w != nil && *h != *w {
+		return true
+	}
 	return have.CPUShares != want.CPUShares || have.CPUQuotaUS != want.CPUQuotaUS && want.CPUQuotaUS != 0 ||
 		have.MemoryBytes != want.MemoryBytes && want.MemoryBytes != 0
 }

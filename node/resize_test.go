@@ -172,6 +172,44 @@ func TestResizeFails(t *testing.T) {
 	})
 }
 
+// TestResizeOfShares: what a container may swap, and where it is slowed down, follow from its request and change with it.
+func TestResizeOfShares(t *testing.T) {
+	with(t, nil, func(r *rig) {
+		rule, err := NewSwapRule("LimitedSwap", "", true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.cfg.Resources.Swap, r.cfg.Resources.MemoryQoS = rule, MemoryQoS{On: true}
+		r.board.sample.SwapTotal = 2 << 30
+		r.begin()
+		r.pod("p", sizedPod("100m", "-", "64Mi", "128Mi"))
+		r.pass(time.Second)
+		l := r.agent.limits()
+		if l.memory == 0 || l.swap == 0 || !l.v2 {
+			t.Fatalf("the board has no swap to share: %+v", l)
+		}
+		check := func(request, limit int64) {
+			r.Helper()
+			st, err := r.engine.List(r.Context())
+			if err != nil || len(st.Containers) != 1 {
+				t.Fatalf("%+v %v", st, err)
+			}
+			res := st.Containers[0].Resources
+			if want := int64(float64(request) / float64(l.memory) * float64(l.swap)); *res.SwapBytes != want {
+				r.Errorf("may swap %d, want %d", *res.SwapBytes, want)
+			}
+			if want := fmt.Sprint(int64(float64(request)+0.9*float64(limit-request)) / 4096 * 4096); res.Unified["memory.high"] != want {
+				r.Errorf("slowed down at %s, want %s", res.Unified["memory.high"], want)
+			}
+		}
+		check(64<<20, 128<<20)
+		r.resize("p", "100m", "-", "96Mi", "128Mi")
+		r.pass(time.Second)
+		check(96<<20, 128<<20)
+		r.wantTold("p", "100m 96Mi, 0 128Mi")
+	})
+}
+
 // tightEngine refuses to limit containers.
 type tightEngine struct {
 	Engine

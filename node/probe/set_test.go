@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -255,6 +256,57 @@ func BenchmarkProbes(b *testing.B) {
 		b.ReportMetric((heap()-before)/150, "B/probe")
 		b.ReportMetric(float64(goruntime.NumGoroutine()-goroutines), "goroutines")
 		for _, s := range sets {
+			s.Close()
+		}
+	}
+}
+
+// BenchmarkFifty is fifty pods with three probes each (httpGet, tcpSocket and grpc, every ten seconds) for half a minute:
+// "%core" is the processor time of it all, the server's part included.
+func BenchmarkFifty(b *testing.B) {
+	const length = 30 * time.Second
+	web, health := httptest.NewServer(webServer(nil)), healthServer(b)
+	defer web.Close()
+	defer health.Close()
+	ip, c := listening(b, web.URL)
+	_, h := listening(b, health.URL)
+	var three []*corev1.Container
+	for name, p := range map[string]*corev1.Probe{
+		"a": httpProbe("/code/200"),
+		"b": {ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromString("web")}}},
+		"c": {ProbeHandler: corev1.ProbeHandler{GRPC: &corev1.GRPCAction{Port: h.Ports[0].ContainerPort}}},
+	} {
+		p.PeriodSeconds, p.TimeoutSeconds, p.FailureThreshold, p.SuccessThreshold = 10, 5, 3, 1
+		three = append(three, &corev1.Container{Name: name, Ports: c.Ports, ReadinessProbe: p})
+	}
+	spent := func() time.Duration {
+		var u syscall.Rusage
+		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+			b.Fatal(err)
+		}
+		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	}
+	for b.Loop() {
+		p := New(execer(func(context.Context, runtime.Exec) (runtime.Exit, error) { return runtime.Exit{}, nil }), "1")
+		var sets []*Set
+		before := spent()
+		for i := range 50 {
+			s := p.NewSet(func() {}, func(string, string, string, string) {})
+			var targets []Target
+			for _, c := range three {
+				targets = append(targets, Target{Spec: c, ID: fmt.Sprint(i, c.Name), StartedAt: time.Now()})
+			}
+			s.Sync(ip, targets, false)
+			sets = append(sets, s)
+		}
+		time.Sleep(length)
+		b.ReportMetric(100*(spent()-before).Seconds()/length.Seconds(), "%core")
+		for _, s := range sets {
+			for id, h := range s.Health() {
+				if !h.Ready {
+					b.Fatalf("%s was not answered", id)
+				}
+			}
 			s.Close()
 		}
 	}
