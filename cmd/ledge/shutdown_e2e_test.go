@@ -45,7 +45,7 @@ func TestShutdownAsked(t *testing.T) {
 	onHost(t)
 	b := newBoard(t)
 	must(t, os.WriteFile(b.config, []byte("shutdownGracePeriodByPodPriority:\n- {priority: 0, shutdownGracePeriodSeconds: 10}\n"+
-		"- {priority: 1000, shutdownGracePeriodSeconds: 30}\nfailSwapOn: false\n"), 0o600))
+		"- {priority: 1000, shutdownGracePeriodSeconds: 30}\n"+anyMachine), 0o600))
 	b.serve()
 	b.apply(graded)
 	b.running("low")
