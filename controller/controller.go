@@ -4,6 +4,7 @@
 //	Schedule       unbound pods -> scheduler.Place -> bind, or say why not and make room
 //	NodeHealth     nodes, leases -> lease.Monitor -> Unknown conditions, taints, labels
 //	TaintEviction  pods on nodes with NoExecute taints -> delete, now or when tolerated long enough
+//	Machines       nodes that are not ready -> a list of machines -> delete the Node, or a taint
 //	PodGC          ended pods beyond a number, pods and leases of nodes that are gone
 //
 // They share one copy of the objects (World) and nothing else: they meet only in the store. Every loop works on what
@@ -40,6 +41,7 @@ type Config struct {
 	// TerminatedPods is how many ended pods are kept per board; zero is 100 (N-3.46), negative keeps all.
 	TerminatedPods int
 	OutOfService   OutOfService
+	Machines       Lister   // nil: there is no list of machines (N-3.62)
 	Metrics        *Metrics // nil: nobody asks
 }
 
@@ -69,8 +71,12 @@ func Run(ctx context.Context, cfg Config) error {
 		NewNodeHealth(w, health, cfg),
 		NewTaintEviction(w, evicted, cfg),
 		NewPodGC(w, collected, cfg),
-		w, // last: the others have told it by now what they want to hear of
 	}
+	if cfg.Machines != nil {
+		machines := record("cloud-node-lifecycle-controller")
+		loops = append(loops, machines, NewMachines(w, machines, cfg))
+	}
+	loops = append(loops, w) // last: the others have told it by now what they want to hear of
 	g, ctx := errgroup.WithContext(ctx)
 	for _, l := range loops {
 		g.Go(func() error { return l.Run(ctx) })

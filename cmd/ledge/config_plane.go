@@ -22,6 +22,7 @@ type planeOpts struct {
 	terminatedPods        int
 	scheduleAgainst       string
 	noScheduleEvicts      bool
+	machineLister         string
 }
 
 // gateOutOfService has been true for good since Kubernetes 1.28; false is still heard (N-4.10).
@@ -43,6 +44,7 @@ func planeFlags(c *command, o *planeOpts) {
 	f.DurationVar(&o.podEviction, "pod-eviction-timeout", 0, "old name of the two together")
 	f.IntVar(&o.terminatedPods, "terminated-pod-gc-threshold", 100, "ended pods that are kept per board; 0 keeps all")
 	f.StringVar(&o.scheduleAgainst, "schedule-against", "allocatable", "what the scheduler fills nodes up to: allocatable or capacity")
+	f.StringVar(&o.machineLister, "machine-lister", "", "who knows the machines behind the nodes: a URL, or a program with arguments, such as 'ledge machines FILE'; empty: nobody")
 	f.BoolVar(&o.noScheduleEvicts, "out-of-service-noschedule-evicts", false, "the taint node.kubernetes.io/out-of-service evicts with the effect NoSchedule too")
 }
 
@@ -68,6 +70,10 @@ func (s *settings) checkPlane() error {
 		slog.Warn("--pod-eviction-timeout is an old name: say --default-not-ready-toleration-seconds and --default-unreachable-toleration-seconds")
 		s.notReady, s.unreachable = int64(s.podEviction.Seconds()), int64(s.podEviction.Seconds())
 	}
+	var err error
+	if s.machines, err = machineLister(s.planeOpts.machineLister); err != nil {
+		return err
+	}
 	if s.notReady < 0 || s.unreachable < 0 {
 		return usagef("--default-not-ready-toleration-seconds, --default-unreachable-toleration-seconds: less than nothing")
 	}
@@ -92,7 +98,7 @@ func (s *settings) controllers() controller.Config {
 	if said && !on {
 		slog.Warn(fmt.Sprintf("featureGates: %s=false: pods on nodes that are out of service stay until their node is deleted", gateOutOfService))
 	}
-	return controller.Config{Health: h, TerminatedPods: keep, Metrics: controller.NewMetrics(),
+	return controller.Config{Health: h, TerminatedPods: keep, Machines: s.machines, Metrics: controller.NewMetrics(),
 		Schedule:     scheduler.Config{AgainstCapacity: s.scheduleAgainst == "capacity"},
 		OutOfService: controller.OutOfService{Ignored: said && !on, NoScheduleEvicts: s.noScheduleEvicts}}
 }

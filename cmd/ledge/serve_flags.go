@@ -14,6 +14,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"ledge/controller"
 	"ledge/host"
 	"ledge/network/plan"
 	"ledge/node"
@@ -104,6 +105,7 @@ type settings struct {
 	sysctls  node.Sysctls
 	listenAt string
 	statics  []node.StaticDir
+	machines controller.Lister // nil: nobody knows
 
 	powerBackend shutdown.Backend
 	cidr         netip.Prefix // zero: to be chosen

@@ -1,0 +1,75 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestMachineListers: by a program and by a URL, they answer with a word or not at all (N-3.62).
+func TestMachineListers(t *testing.T) {
+	dir := t.TempDir()
+	program := filepath.Join(dir, "lister")
+	must(t, os.WriteFile(program, []byte("#!/bin/sh\n[ \"$1\" = --fleet ] || exit 9\ncase $2:$3 in\n"+
+		"a:id) echo shutdown;;\nb:) echo gone;;\nlong:) head -c 100000 /dev/zero | tr '\\0' x;;\nword:) echo perhaps;;\n*) echo 'no idea' >&2; exit 1;;\nesac\n"), 0o700))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch q := r.URL.Query(); q.Get("fleet") + " " + q.Get("node") + ":" + q.Get("providerID") {
+		case "1 a:id":
+			fmt.Fprintln(w, "shutdown")
+		case "1 b:":
+			fmt.Fprint(w, "gone")
+		case "1 long:":
+			fmt.Fprint(w, strings.Repeat("x", 100000))
+		case "1 word:":
+			fmt.Fprint(w, "perhaps")
+		default:
+			http.Error(w, "no idea", http.StatusNotFound)
+		}
+	}))
+	defer server.Close()
+	for _, text := range []string{program + " --fleet", server.URL + "/machines?fleet=1"} {
+		l, err := machineLister(text)
+		must(t, err)
+		for _, c := range []struct{ node, id, want, wrong string }{
+			{"a", "id", "shutdown", ""}, {"b", "", "gone", ""}, {"long", "", "", "a machine is"}, {"word", "", "", `not "perhaps"`}, {"c", "", "", " "},
+		} {
+			got, err := l.Machine(t.Context(), c.node, c.id)
+			if string(got) != c.want || (err != nil) != (c.wrong != "") || err != nil && !strings.Contains(err.Error(), c.wrong) {
+				t.Errorf("%s %s: %q %v, want %q %s", text, c.node, got, err, c.want, c.wrong)
+			}
+		}
+	}
+	for text, want := range map[string]bool{"": true, "http://": false, filepath.Join(dir, "none"): false} {
+		if _, err := machineLister(text); (err == nil) != want {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	if _, err := settled(t, "--machine-lister", filepath.Join(dir, "none")); err == nil {
+		t.Error("a lister that is not there is accepted")
+	}
+}
+
+// TestInventory is the lister that comes with ledge.
+func TestInventory(t *testing.T) {
+	file := written(t, "- name: a\n- {name: b, state: shutdown}\n- {name: c, providerID: 'x://1'}\n")
+	for args, want := range map[string]string{
+		file: "a exists\nb shutdown\nc exists\n", file + " a": "exists\n", file + " a any": "exists\n", file + " b": "shutdown\n", file + " d": "gone\n",
+		file + " c x://1": "exists\n", file + " c x://2": "gone\n", file + " c": "exists\n",
+	} {
+		var out bytes.Buffer
+		if err := machines(t.Context(), &command{args: strings.Fields(args), out: &out}); err != nil || out.String() != want {
+			t.Errorf("%s: %q %v, want %q", args, out.String(), err, want)
+		}
+	}
+	for text, wrong := range map[string]string{"": "no machines", "[]": "no machines", "- name: a\n- name: a": "name of its own", "- state: exists": "name of its own",
+		"- {name: a, state: asleep}": "asleep", "- {name: a, color: red}": "color", "x": "cannot unmarshal"} {
+		if err := machines(t.Context(), &command{args: []string{written(t, text), "a"}}); err == nil || !strings.Contains(err.Error(), wrong) {
+			t.Errorf("%q: %v, want %s", text, err, wrong)
+		}
+	}
+}
