@@ -51,28 +51,37 @@ func (r request) fits(leaf, ca *x509.Certificate, now time.Time) bool {
 		slices.Contains(leaf.ExtKeyUsage, r.usage)
 }
 
-// sign makes the certificate. It is valid from the CA's beginning on, so that a board that has lost its clock
-// can use it; its end is counted from now.
+// sign makes a key and its certificate.
 func (r request) sign(ca tls.Certificate, now time.Time) (*pair, error) {
+	template, err := r.template(ca.Leaf, now)
+	if err != nil {
+		return nil, err
+	}
+	return makePair(template, ca.Leaf, ca.PrivateKey)
+}
+
+// template is what the certificate says. It is valid from the CA's beginning on, so that a board that has lost its clock
+// can use it; its end is counted from now.
+func (r request) template(ca *x509.Certificate, now time.Time) (*x509.Certificate, error) {
 	serial, err := newSerial()
 	if err != nil {
 		return nil, err
 	}
 	end := now.Add(r.life)
-	if end.After(ca.Leaf.NotAfter) {
-		end = ca.Leaf.NotAfter
+	if end.After(ca.NotAfter) {
+		end = ca.NotAfter
 	}
-	return makePair(&x509.Certificate{
+	return &x509.Certificate{
 		SerialNumber:          serial,
 		Subject:               pkix.Name{CommonName: r.user, Organization: r.groups},
-		NotBefore:             ca.Leaf.NotBefore,
+		NotBefore:             ca.NotBefore,
 		NotAfter:              end,
 		DNSNames:              r.names,
 		IPAddresses:           r.ips,
 		KeyUsage:              x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:           []x509.ExtKeyUsage{r.usage},
 		BasicConstraintsValid: true,
-	}, ca.Leaf, ca.PrivateKey)
+	}, nil
 }
 
 func newCA(start time.Time) (*pair, error) {

@@ -13,6 +13,7 @@
 package pki
 
 import (
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -160,6 +161,9 @@ func (a *Authority) Pool() *x509.CertPool {
 // CA is the CA's certificate in PEM.
 func (a *Authority) CA() []byte { return encodeCert(a.ca.Certificate[0]) }
 
+// Pin is what tokens name the CA by.
+func (a *Authority) Pin() Pin { return sha256.Sum256(a.ca.Certificate[0]) }
+
 // Server is the server's certificate for exactly these names and addresses. It is kept on disk and made again
 // when they differ, when a third of its life is left, when it has expired and when it is damaged.
 func (a *Authority) Server(names []string, ips []net.IP) (tls.Certificate, error) {
@@ -209,6 +213,8 @@ func (a *Authority) ServerTLS(names []string, ips []net.IP) (*tls.Config, error)
 			if err != nil {
 				return nil, err
 			}
+			// The CA comes along, for boards that know no more of it than its hash.
+			cert.Certificate = [][]byte{cert.Certificate[0], a.ca.Certificate[0]}
 			return &cert, nil
 		},
 	}, nil

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"ledge/api"
 )
 
@@ -24,12 +26,20 @@ type Authenticate func(token string, audiences ...string) (api.User, error)
 
 // callerOf is who sent a request: the subject of a verified client certificate, who a token belongs to, or the caller
 // of the connection. A TLS connection has no other identity than these.
-func (h *handler) callerOf(r *http.Request) (api.User, bool) {
+func (h *handler) callerOf(r *http.Request) (api.User, error) {
+	if h.known != nil && r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
+		if err := h.known(r.TLS.PeerCertificates[0]); err != nil {
+			return api.User{}, apierrors.NewUnauthorized(err.Error())
+		}
+	}
 	u, ok := h.caller(r)
-	if ok && !slices.Contains(u.Groups, api.AuthenticatedGroup) {
+	if !ok {
+		return u, errUnauthorized()
+	}
+	if !slices.Contains(u.Groups, api.AuthenticatedGroup) {
 		u.Groups = append(slices.Clone(u.Groups), api.AuthenticatedGroup)
 	}
-	return u, ok
+	return u, nil
 }
 
 func (h *handler) caller(r *http.Request) (api.User, bool) {

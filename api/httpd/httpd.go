@@ -2,6 +2,7 @@ package httpd
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -40,6 +41,11 @@ type Config struct {
 	MaxInFlight int
 	// Authenticate knows the bearers of tokens, on listeners that let them in (WithTokens); nil: there are none.
 	Authenticate Authenticate
+	// Join answers boards that are not known yet; nil: none may join.
+	Join Join
+	// Known says whether a client's certificate, which is of our CA and has not ended, still counts; the error is for its
+	// owner. Nil: each does.
+	Known func(leaf *x509.Certificate) error
 	// MaxWatches, MaxLogs and MaxSessions cap the watches, the followed logs and the sessions (exec, attach, port-forward) of one
 	// identity; 0 is 32 (128 for an administrator), 16 and 16.
 	MaxWatches  int
@@ -73,6 +79,8 @@ type handler struct {
 	limits   limits
 	// authenticate knows the bearers of tokens; nil: there are none.
 	authenticate Authenticate
+	join         Join
+	known        func(leaf *x509.Certificate) error
 	printer      map[*api.Kind]*printer
 }
 
@@ -83,6 +91,7 @@ func New(c Config) (http.Handler, error) {
 		return nil, errors.New("make API handler: no client given")
 	}
 	h := &handler{client: c.Client, streams: c.Streams, execer: c.Exec, forward: c.Forward, metrics: c.Metrics, checks: c.Checks, stock: c.StockPrinter, board: c.Board}
+	h.join, h.known = c.Join, c.Known
 	h.limits, h.authenticate, h.audit, h.dialPod = newLimits(c), c.Authenticate, c.Audit, c.DialPod
 	if h.dialPod == nil {
 		h.dialPod = (&net.Dialer{Timeout: 10 * time.Second}).DialContext
@@ -145,9 +154,12 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *handler) serve(w *response, hr *http.Request) error {
-	user, ok := h.callerOf(hr)
-	if !ok {
-		return errUnauthorized()
+	if h.join != nil && hr.URL.Path == JoinPath {
+		return h.serveJoin(w, hr)
+	}
+	user, err := h.callerOf(hr)
+	if err != nil {
+		return err
 	}
 	if h.board != nil && strings.HasPrefix(hr.URL.Path, boardPrefix) {
 		return h.serveBoard(w, hr, user)

@@ -28,8 +28,10 @@ import (
 	"ledge/api"
 )
 
-// Config says where the server is. Exactly one of Server and Dial is required.
+// Config says where the server is. Exactly one of Servers, Server and Dial is required.
 type Config struct {
+	// Servers are the addresses of a ledge control plane.
+	Servers *Servers
 	// Server is a server as client-go describes it.
 	Server *clientrest.Config
 	// Dial reaches a server that takes the connection itself as proof of who is calling: a unix socket, a pipe.
@@ -49,16 +51,25 @@ type Client struct {
 
 // New makes a client. Nothing is sent yet.
 func New(c Config) (*Client, error) {
-	if (c.Server == nil) == (c.Dial == nil) {
-		return nil, errors.New("make API client: either a server or a dialer must be given")
+	given := 0
+	for _, is := range []bool{c.Servers != nil, c.Server != nil, c.Dial != nil} {
+		if is {
+			given++
+		}
+	}
+	if given != 1 {
+		return nil, errors.New("make API client: one of servers, a server and a dialer must be given")
 	}
 	out := &Client{timeout: c.Timeout}
 	if out.timeout == 0 {
 		out.timeout = 30 * time.Second
 	}
 	conf := &clientrest.Config{Host: "http://ledge"}
-	if c.Server != nil {
+	switch {
+	case c.Server != nil:
 		conf = clientrest.CopyConfig(c.Server)
+	case c.Servers != nil:
+		conf = &clientrest.Config{Host: c.Servers.URL(), Transport: c.Servers.Transport()}
 	}
 	if conf.QPS == 0 {
 		conf.QPS = -1 // client-go would hold us to 5 a second; servers refuse what is too much for them

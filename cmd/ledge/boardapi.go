@@ -18,6 +18,7 @@ type boardAPI struct {
 	agent  *node.Agent
 	store  *storage.Store
 	power  powerControl
+	plane  *plane // nil: it is elsewhere
 }
 
 const backupPath = "/ledge/v1/backup"
@@ -25,7 +26,7 @@ const backupPath = "/ledge/v1/backup"
 // Handler is the table of requests.
 func (b *boardAPI) Handler() http.Handler {
 	mux := http.NewServeMux()
-	for pattern, fn := range map[string]func(http.ResponseWriter, *http.Request) error{
+	routes := map[string]func(http.ResponseWriter, *http.Request) error{
 		"GET " + imagesPath:    b.listImages,
 		"POST " + imagesPath:   b.importImages,
 		"DELETE " + imagesPath: b.removeImage,
@@ -39,7 +40,15 @@ func (b *boardAPI) Handler() http.Handler {
 		"GET " + shutdownPath:    b.showShutdown,
 		"POST " + shutdownPath:   b.askShutdown,
 		"DELETE " + shutdownPath: b.cancelShutdown,
-	} {
+
+		"GET " + tokensPath:    b.noPlane,
+		"POST " + tokensPath:   b.noPlane,
+		"DELETE " + tokensPath: b.noPlane,
+	}
+	if p := b.plane; p != nil {
+		routes["GET "+tokensPath], routes["POST "+tokensPath], routes["DELETE "+tokensPath] = p.listTokens, p.createToken, p.deleteToken
+	}
+	for pattern, fn := range routes {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			if err := fn(w, r); err != nil {
 				writeStatus(w, err)
@@ -47,6 +56,11 @@ func (b *boardAPI) Handler() http.Handler {
 		})
 	}
 	return mux
+}
+
+// noPlane answers what only a control plane can do.
+func (b *boardAPI) noPlane(http.ResponseWriter, *http.Request) error {
+	return apierrors.NewBadRequest("this board has joined another: ask the board where 'ledge serve' runs")
 }
 
 func (b *boardAPI) backup(w http.ResponseWriter, _ *http.Request) error {

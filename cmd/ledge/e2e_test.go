@@ -77,7 +77,8 @@ type testBoard struct {
 	cmd    *exec.Cmd
 	log    *os.File
 	done   chan error
-	over   bool // finished already
+	over   bool   // finished already
+	netns  string // of the network that the board stands in; empty: the machine's
 }
 
 // anyMachine: how full the disk of the machine is that runs the tests must not matter to them, nor its swap.
@@ -126,9 +127,15 @@ func (b *testBoard) serve(args ...string) {
 
 func (b *testBoard) start(args ...string) {
 	b.t.Helper()
-	all := append([]string{"--run-dir", b.runDir, "serve", "--data-dir", b.data, "--config", b.config, "--bridge", b.name,
-		"--cgroup-root", "/" + b.name, "--hostname-override", b.name, "--listen", fmt.Sprintf("127.0.0.1:%d", b.port), "--power-backend=none"}, args...)
-	b.cmd = exec.Command(ledgeBin, all...)
+	b.launch("serve", append([]string{"--listen", fmt.Sprintf("127.0.0.1:%d", b.port)}, args...)...)
+}
+
+// launch starts a brain that serves, or an agent.
+func (b *testBoard) launch(verb string, args ...string) {
+	b.t.Helper()
+	all := append([]string{"--run-dir", b.runDir, verb, "--data-dir", b.data, "--config", b.config, "--bridge", b.name,
+		"--cgroup-root", "/" + b.name, "--hostname-override", b.name, "--power-backend=none"}, args...)
+	b.cmd = b.command(context.Background(), all...)
 	b.cmd.Stdout, b.cmd.Stderr = b.log, b.log
 	b.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := b.cmd.Start(); err != nil {
@@ -178,8 +185,16 @@ func (b *testBoard) must(args ...string) string {
 func (b *testBoard) try(args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), testrun.Patience(90*time.Second))
 	defer cancel()
-	out, err := exec.CommandContext(ctx, ledgeBin, append([]string{"--run-dir", b.runDir}, args...)...).CombinedOutput()
+	out, err := b.command(ctx, append([]string{"--run-dir", b.runDir}, args...)...).CombinedOutput()
 	return string(out), err
+}
+
+// command is ledge in the network that the board stands in.
+func (b *testBoard) command(ctx context.Context, args ...string) *exec.Cmd {
+	if b.netns == "" {
+		return exec.CommandContext(ctx, ledgeBin, args...)
+	}
+	return exec.CommandContext(ctx, "nsenter", append([]string{"--net=/run/netns/" + b.netns, ledgeBin}, args...)...)
 }
 
 func (b *testBoard) apply(yaml string) {
@@ -598,7 +613,7 @@ func TestBadStarts(t *testing.T) {
 		"bad label":       {func(b *testBoard) []string { return []string{"--node-labels", "kubernetes.io/x=y"} }, "reserved"},
 		"bad taint":       {func(b *testBoard) []string { return []string{"--register-with-taints", "a=b"} }, "effect"},
 		"cloud provider":  {func(b *testBoard) []string { return []string{"--cloud-provider", "aws"} }, "external"},
-		"kubeconfig":      {func(b *testBoard) []string { return []string{"--kubeconfig", "/x"} }, "not there yet"},
+		"kubeconfig":      {func(b *testBoard) []string { return []string{"--kubeconfig", "/x"} }, "ledge agent"},
 		"unknown flag":    {func(b *testBoard) []string { return []string{"--frobnicate"} }, "frobnicate"},
 		"bad name":        {func(b *testBoard) []string { return []string{"--hostname-override", "a_b"} }, "hostname-override"},
 	} {

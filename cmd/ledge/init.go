@@ -80,7 +80,7 @@ func asInit(args []string) (code int, done bool) {
 	if words.data != "" {
 		mountData(words.data, dataDirOf(args))
 	}
-	if !slices.Contains(args, "serve") {
+	if !slices.Contains(args, "serve") && !slices.Contains(args, "agent") {
 		return 0, false
 	}
 	exe, err := os.Executable()

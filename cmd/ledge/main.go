@@ -75,6 +75,8 @@ const (
 func verbs() []verb {
 	return []verb{
 		{name: "serve", help: "run this board: control plane and agent", run: serve, flags: serveFlags},
+		{name: "agent", help: "run this board for a control plane elsewhere", run: agent, flags: agentFlags},
+		{name: "token", args: "create | list | delete ID", help: "what boards join this control plane with", words: "create list delete", run: tokenVerb, flags: tokenFlags},
 		{name: "get", args: "KIND [NAME]", help: "list or show objects", words: wordsObject, run: get, flags: getFlags},
 		{name: "describe", args: "KIND NAME", help: "tell all about an object, with its events", words: wordsObject, run: describe, flags: describeFlags},
 		{name: "apply", args: "-f FILE", help: "create or change objects from YAML or JSON", run: apply, flags: applyFlags},

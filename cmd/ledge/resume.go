@@ -15,28 +15,34 @@ const bootIDKey = "bootID"
 
 // resumer brings back what an orderly power-off stopped (DESIGN 6.11).
 type resumer struct {
-	client   *local.Client
-	settings *storage.Table
-	node     string
-	off      bool // resumePods: false
+	client *local.Client
+	node   string
+	off    bool // resumePods: false
 }
 
 func (b *board) resumer() resumer {
-	return resumer{client: b.client, settings: b.store.Table("settings"), node: b.name, off: b.file.ResumePods != nil && !*b.file.ResumePods}
+	return resumer{client: b.plane.client, node: b.name, off: b.file.ResumePods != nil && !*b.file.ResumePods}
 }
 
-// booted resumes once in each boot. first is true for the first start of a boot that is not the board's first.
-func (r resumer) booted(bootID string) (first bool, err error) {
-	rows, _, err := r.settings.All()
+// resume brings back what can be.
+func (r resumer) resume() error {
+	if r.off {
+		return nil
+	}
+	_, err := r.client.Resume(r.node)
+	return err
+}
+
+// booted calls begin once in each boot. first is true for the first start of a boot that is not the board's first.
+func booted(settings *storage.Table, bootID string, begin func() error) (first bool, err error) {
+	rows, _, err := settings.All()
 	if err != nil || string(rows[bootIDKey]) == bootID {
 		return false, err
 	}
-	if !r.off {
-		if _, err := r.client.Resume(r.node); err != nil {
-			return false, err
-		}
+	if err := begin(); err != nil {
+		return false, err
 	}
-	return len(rows[bootIDKey]) > 0, r.settings.Put(bootIDKey, []byte(bootID))
+	return len(rows[bootIDKey]) > 0, settings.Put(bootIDKey, []byte(bootID))
 }
 
 // resumePods is done at every start.
@@ -45,7 +51,12 @@ func (b *board) resumePods() error {
 	if err != nil {
 		return err
 	}
-	again, err := b.resumer().booted(info.BootID)
+	again, err := booted(b.store.Table("settings"), info.BootID, func() error {
+		if b.plane == nil {
+			return nil // the control plane does it
+		}
+		return b.resumer().resume()
+	})
 	b.cut = again && b.store.Health().Unclean
 	return err
 }
@@ -62,7 +73,7 @@ func (b *board) resumeCancelled(ctx context.Context) error {
 		}
 		for !r.off && ctx.Err() == nil && !b.agent.Closed() {
 			stopping := b.agent.Stopping() // before the look: what ends after it is seen next time
-			if _, err := r.client.Resume(b.name); err != nil {
+			if err := r.resume(); err != nil {
 				slog.Error("pods that a cancelled shutdown stopped cannot be started again", "err", err)
 				break
 			}

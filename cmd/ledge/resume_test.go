@@ -29,8 +29,9 @@ func TestResumeOncePerBoot(t *testing.T) {
 		defer s.Close()
 		client, err := local.New(local.Config{Store: s})
 		must(t, err)
-		r := resumer{client: client, settings: s.Table("settings"), node: "n", off: off}
-		if again, err := r.booted("boot 1"); err != nil || again {
+		r := resumer{client: client, node: "n", off: off}
+		boot := func(id string) (bool, error) { return booted(s.Table("settings"), id, r.resume) }
+		if again, err := boot("boot 1"); err != nil || again {
 			t.Fatalf("the first boot of all: %v %v", again, err)
 		}
 		stop := func(name string) {
@@ -58,12 +59,12 @@ func TestResumeOncePerBoot(t *testing.T) {
 			again bool
 			want  corev1.PodPhase
 		}{{"boot 1", false, corev1.PodFailed}, {"boot 2", true, back}, {"boot 2", false, back}} {
-			if again, err := r.booted(step.boot); err != nil || again != step.again || phase() != step.want {
+			if again, err := boot(step.boot); err != nil || again != step.again || phase() != step.want {
 				t.Errorf("resumePods %v, step %d: %v %v, the pod is %s, want %s", !off, i, again, err, phase(), step.want)
 			}
 		}
 		stop("p")
-		if _, err := r.booted("boot 2"); err != nil || phase() != corev1.PodFailed {
+		if _, err := boot("boot 2"); err != nil || phase() != corev1.PodFailed {
 			t.Errorf("another start of the same boot: %v, %s", err, phase())
 		}
 	}

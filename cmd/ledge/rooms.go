@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -167,7 +165,7 @@ func (b *board) openAgent() error {
 		Static: node.StaticConfig{Dirs: b.statics, Changed: b.staticsChanged},
 		Stats:  stats.New(stats.Config{}), Written: b.images.Written,
 		ResolvConf: firstNonEmpty(b.file.ResolvConf, machine.ResolvConf()),
-		APIServer:  b.listenAddress(), ClusterDNS: b.file.ClusterDNS, ClusterDomain: b.file.ClusterDomain, Registration: b.reg, Status: b.status, Resources: b.bounds, Sysctls: b.sysctls,
+		APIServer:  b.podsAPI(), ClusterDNS: b.file.ClusterDNS, ClusterDomain: b.file.ClusterDomain, Registration: b.reg, Status: b.status, Resources: b.bounds, Sysctls: b.sysctls,
 		Conditions: b.conditions, Shutdowns: b.lastShutdown, Dial: host.DialIn, NoPodNetwork: b.bridge == noBridge, Unconfined: b.file.SeccompDefault != nil && !*b.file.SeccompDefault}
 	b.agent, err = node.New(cfg)
 	return err
@@ -183,17 +181,20 @@ func firstNonEmpty(of ...string) string {
 }
 
 func (b *board) openServer() error {
-	extra := &boardAPI{images: b.images, agent: b.agent, store: b.store, power: b}
-	var err error
-	if b.audit, err = b.file.Audit.log(b.dataDir, b.runDir); err != nil {
-		return err
+	extra := &boardAPI{images: b.images, agent: b.agent, store: b.store, power: b, plane: b.plane}
+	cfg := httpd.Config{Client: b.client, Streams: b.agent, Exec: b.agent, Forward: b.agent, Metrics: b.agent, Version: apiVersion(), Board: extra.Handler(),
+		Checks: []httpd.Check{{Name: "store", Run: func(context.Context) error { return b.store.Health().LastError }}}}
+	if p := b.plane; p != nil {
+		cfg.Authenticate, cfg.Join, cfg.Known, cfg.Metrics = p.client.Authenticate, p.join, p.known, pages{b.agent, p.loops.Metrics}
+		var err error
+		if p.audit, err = b.file.Audit.log(b.dataDir, b.runDir); err != nil {
+			return err
+		}
+		if p.audit != nil { // a nil *auditLog in it would not be nil
+			cfg.Audit = p.audit
+		}
 	}
-	var audit io.Writer
-	if b.audit != nil { // a nil *auditLog in it would not be nil
-		audit = b.audit
-	}
-	h, err := httpd.New(httpd.Config{Audit: audit, Client: b.client, Authenticate: b.client.Authenticate, Streams: b.agent, Exec: b.agent, Forward: b.agent, Metrics: pages{b.agent, b.plane.Metrics}, Version: apiVersion(), Board: extra.Handler(),
-		Checks: []httpd.Check{{Name: "store", Run: func(context.Context) error { return b.store.Health().LastError }}}})
+	h, err := httpd.New(cfg)
 	if err != nil {
 		return err
 	}
@@ -202,61 +203,16 @@ func (b *board) openServer() error {
 		return err
 	}
 	b.server = &httpd.Server{Handler: h, Listeners: []*httpd.Listener{unix}}
-	if b.listener == nil {
+	if b.plane == nil {
 		return nil
 	}
-	names, ips := b.serverNames()
-	tls, err := b.ca.ServerTLS(names, ips)
-	if err != nil {
-		return err
-	}
-	l, err := httpd.WrapTLS(b.listener, tls)
-	if err != nil {
-		return err
-	}
-	b.server.Listeners = append(b.server.Listeners, l.WithTokens())
-	return b.ca.WriteKubeconfig(filepath.Join(b.runDir, "admin.kubeconfig"), b.url())
+	return b.plane.openServer(b.server)
 }
 
-// url is where kubectl on this board finds the API.
-func (b *board) url() string { return "https://" + b.address().String() }
-
-// address is the same without the scheme; invalid when the API has no TLS address.
-func (b *board) address() netip.AddrPort {
-	at := b.listenAddress()
-	if at.IsValid() && at.Addr().IsUnspecified() {
-		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), at.Port())
+// podsAPI is where pods find the API that their tokens are for.
+func (b *board) podsAPI() netip.AddrPort {
+	if b.plane != nil {
+		return b.plane.listenAddress()
 	}
-	return at
-}
-
-// listenAddress is where the API listens, which may be everywhere.
-func (b *board) listenAddress() netip.AddrPort {
-	if b.listener == nil {
-		return netip.AddrPort{}
-	}
-	at, err := netip.ParseAddrPort(b.listener.Addr().String())
-	if err != nil {
-		return netip.AddrPort{}
-	}
-	return netip.AddrPortFrom(at.Addr().Unmap().WithZone(""), at.Port())
-}
-
-// serverNames are what the API's certificate is good for.
-func (b *board) serverNames() ([]string, []net.IP) {
-	names := []string{b.name, "localhost"}
-	ips := []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
-	if h, _, err := net.SplitHostPort(b.listener.Addr().String()); err == nil {
-		if ip := net.ParseIP(h); ip != nil && !ip.IsUnspecified() {
-			ips = append(ips, ip)
-		}
-	}
-	have, err := host.Addresses()
-	if err != nil {
-		slog.Warn("cannot list this board's addresses; its certificate is good for the local ones only", "err", err)
-	}
-	for _, a := range have {
-		ips = append(ips, net.IP(a.AsSlice()))
-	}
-	return names, ips
+	return b.uplink.address()
 }

@@ -9,7 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"syscall"
+	"strings"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -19,20 +19,22 @@ import (
 
 	"ledge/api"
 	"ledge/api/httpd"
-	"ledge/api/local"
-	"ledge/controller"
 	"ledge/host"
 	"ledge/images"
 	"ledge/network"
 	"ledge/node"
-	"ledge/pki"
 	"ledge/runtime/keeper"
 	"ledge/shutdown"
 	"ledge/storage"
 )
 
-// serve runs a board until it is told to stop.
+// serve runs a board with its own control plane until it is told to stop.
 func serve(ctx context.Context, c *command) error {
+	return runBoard(ctx, c, func(b *board) { b.plane = &plane{b: b} })
+}
+
+// runBoard runs a board until it is told to stop. where says where its control plane is.
+func runBoard(ctx context.Context, c *command, where func(b *board)) error {
 	opts := c.opts.(*serveOpts)
 	logTo(c, opts.verbose)
 	s, err := opts.settings(c)
@@ -41,6 +43,7 @@ func serve(ctx context.Context, c *command) error {
 	}
 	b := &board{settings: s, runDir: c.runDir, staticsChanged: make(chan struct{}, 1), cancelled: make(chan struct{}, 1),
 		signals: shutdown.Incoming(), underInit: startedByInit()}
+	where(b)
 	if b.underInit {
 		if err := host.SetClock(clockFloor(b.dataDir)); err != nil { // DESIGN 6.6
 			slog.Warn("the clock stays behind the time", "err", err)
@@ -86,18 +89,17 @@ type board struct {
 	cancelled      chan struct{} // capacity 1: a shutdown was
 	signals        chan os.Signal
 
-	store    *storage.Store
-	client   *local.Client
-	ca       *pki.Authority
-	images   *images.Disk
-	keeper   *keeper.Client
-	network  network.Setup
-	agent    *node.Agent
-	events   *api.Recorder
-	plane    controller.Config
-	server   *httpd.Server
-	audit    *auditLog // nil: there is none
-	listener net.Listener
+	plane  *plane  // nil: the control plane is elsewhere
+	uplink *uplink // nil: it is here
+	client api.Client
+
+	store   *storage.Store
+	images  *images.Disk
+	keeper  *keeper.Client
+	network network.Setup
+	agent   *node.Agent
+	events  *api.Recorder
+	server  *httpd.Server
 
 	power    *shutdown.Manager
 	requests *shutdown.Requests
@@ -137,7 +139,7 @@ func (b *board) open(ctx context.Context) (failed error) {
 	if err := b.openStore(ctx); err != nil {
 		return err
 	}
-	if err := b.openAPI(); err != nil {
+	if err := b.openAPI(ctx); err != nil {
 		return err
 	}
 	if err := b.openImages(ctx); err != nil {
@@ -164,22 +166,16 @@ func (b *board) open(ctx context.Context) (failed error) {
 	return b.writeRunInfo()
 }
 
-// openAPI makes the API over the store, and the keys by which it and its callers know each other.
-func (b *board) openAPI() (err error) {
-	if b.ca, err = pki.Open(pki.Config{Dir: filepath.Join(b.dataDir, "pki"), Floor: clockFloor(b.dataDir)}); err != nil {
-		return err
+// openAPI makes the API, or finds it.
+func (b *board) openAPI(ctx context.Context) error {
+	open := b.openPlane
+	if b.uplink != nil {
+		open = b.openUplink
 	}
-	keys, err := b.ca.Tokens()
-	if err != nil {
-		return err
-	}
-	tokens := &local.Tokens{Keys: keys, RootCA: b.ca.CA(), Now: b.ca.Now}
-	if b.client, err = local.New(b.admission(local.Config{Store: b.store, Address: b.address(), Tokens: tokens, PodSecurity: b.file.PodSecurity})); err != nil {
+	if err := open(ctx); err != nil {
 		return err
 	}
 	b.events = api.NewRecorder(b.client, "kubelet", b.name)
-	b.plane = b.controllers()
-	b.plane.Client, b.plane.Schedule.Closed = b.client, b.closed
 	return nil
 }
 
@@ -203,18 +199,10 @@ func (b *board) listen(ctx context.Context) error {
 		_ = conn.Close()
 		return fmt.Errorf("--run-dir %s: another ledge answers there; stop it, or give another directory", b.runDir)
 	}
-	if b.listenAt == "" {
+	if b.plane == nil || b.listenAt == "" {
 		return nil
 	}
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", b.listenAt)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("--listen %s: the address is taken by another program; give another one", b.listenAt)
-	}
-	if err != nil {
-		return fmt.Errorf("--listen %s: %w", b.listenAt, err)
-	}
-	b.listener = l
-	return nil
+	return b.plane.listen(ctx, b.listenAt)
 }
 
 // run works until a signal or an error ends it. The API outlives the agent, so that last statuses are written.
@@ -222,24 +210,27 @@ func (b *board) run(ctx context.Context) error {
 	apiCtx, stopAPI := context.WithCancel(ctx)
 	defer stopAPI()
 	base, apiCtx := errgroup.WithContext(apiCtx)
-	for _, r := range []func(context.Context) error{b.store.Run, b.client.Run, b.server.Run, b.events.Run} {
-		base.Go(func() error { return r(apiCtx) })
+	below := []func(context.Context) error{b.store.Run, b.server.Run, b.events.Run}
+	if b.plane != nil {
+		below = append(below, b.plane.below()...)
 	}
-	if b.audit != nil {
-		base.Go(func() error { return b.audit.Run(apiCtx) })
+	for _, r := range below {
+		base.Go(func() error { return r(apiCtx) })
 	}
 	workCtx, stopWork := context.WithCancel(apiCtx)
 	defer stopWork()
 	work, workCtx := errgroup.WithContext(workCtx)
-	jobs := []func(context.Context) error{b.resumeCancelled, b.keepClock, b.agent.Run, b.keeper.Run, func(ctx context.Context) error { return controller.Run(ctx, b.plane) }}
+	jobs := []func(context.Context) error{b.keepClock, b.agent.Run, b.keeper.Run}
+	if b.plane != nil {
+		jobs = append(jobs, b.plane.jobs()...)
+	} else {
+		jobs = append(jobs, b.uplink.Run)
+	}
 	if b.store.Health().Unclean {
 		jobs = append(jobs, b.verifyImages)
 	}
 	if b.file.ImageArchives != "" {
 		jobs = append(jobs, b.importArchives)
-	}
-	if b.manifests != "" {
-		jobs = append(jobs, (&manifests{dir: b.manifests, client: b.client}).Run)
 	}
 	if len(b.statics) > 0 {
 		jobs = append(jobs, b.watchStatics)
@@ -253,7 +244,11 @@ func (b *board) run(ctx context.Context) error {
 	}
 	go settle(workCtx)
 	b.tellStart()
-	slog.Info("serving", "node", b.name, "version", version, "socket", socketPath(b.runDir), "listen", b.listenAt)
+	where := []any{"listen", b.listenAt}
+	if b.plane == nil {
+		where = []any{"server", firstNonEmpty(b.kubeconfig, strings.Join(b.servers, ","))}
+	}
+	slog.Info("serving", append([]any{"node", b.name, "version", version, "socket", socketPath(b.runDir)}, where...)...)
 	tellManager(daemon.SdNotifyReady)
 
 	why := ending(0)
@@ -270,7 +265,11 @@ func (b *board) run(ctx context.Context) error {
 		err = b.clear(ctx)
 	}
 	stopAPI()
-	return errors.Join(err, base.Wait(), b.audit.Close())
+	err = errors.Join(err, base.Wait())
+	if b.plane != nil {
+		err = errors.Join(err, b.plane.audit.Close())
+	}
+	return err
 }
 
 // watchStatics tells the agent of files that change. Without inotify it finds out in its own time.
@@ -339,8 +338,8 @@ func (b *board) close() error {
 	if b.store != nil {
 		errs = append(errs, b.store.Close())
 	}
-	if b.listener != nil {
-		if err := b.listener.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+	if b.plane != nil && b.plane.listener != nil {
+		if err := b.plane.listener.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 			errs = append(errs, err)
 		}
 	}

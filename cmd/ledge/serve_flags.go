@@ -18,10 +18,11 @@ import (
 	"ledge/host"
 	"ledge/network/plan"
 	"ledge/node"
+	"ledge/pki"
 	"ledge/shutdown"
 )
 
-// serveOpts are the flags of serve.
+// serveOpts are the flags of serve and agent.
 type serveOpts struct {
 	dataDir, config, listen, manifests string
 	configDir                          string
@@ -51,17 +52,29 @@ type serveOpts struct {
 	unsafeSysctls      string
 	evict              evictionOpts
 	planeOpts
+
+	// Of agent: where the control plane is.
+	servers []string
+	token   string
+
 	set map[string]bool
 }
 
 func serveFlags(c *command) {
+	o := boardFlags(c)
+	c.flags.StringVar(&o.listen, "listen", "127.0.0.1:6443", "address of the TLS API for kubectl and other boards; empty for none")
+	c.flags.StringVar(&o.manifests, "manifests", "", "directory of YAML: pods in it are static pods, other objects are kept applied")
+	planeFlags(c, &o.planeOpts)
+	c.opts = o
+}
+
+// boardFlags are those of every board, wherever its control plane is.
+func boardFlags(c *command) *serveOpts {
 	o := &serveOpts{}
 	f := c.flags
 	f.StringVar(&o.dataDir, "data-dir", defaultDataDir, "everything that must survive a power cut")
 	f.StringVar(&o.config, "config", defaultConfigPath, "configuration file; written at the first start if missing")
 	f.StringVar(&o.configDir, "config-dir", defaultConfigDir, "directory of .conf files that override the configuration; empty for none")
-	f.StringVar(&o.listen, "listen", "127.0.0.1:6443", "address of the TLS API for kubectl; empty for none")
-	f.StringVar(&o.manifests, "manifests", "", "directory of YAML: pods in it are static pods, other objects are kept applied")
 	f.StringVar(&o.bridge, "bridge", "ledge0", "network bridge of the pods; 'none' gives every pod the host's network")
 	f.StringVar(&o.podCIDR, "pod-cidr", "", "pod addresses: an IPv4 network, an IPv6 one, or both with a comma; a free IPv4 /24 is chosen and remembered if there is none")
 	f.StringVar(&o.cgroupRoot, "cgroup-root", "", "cgroup below which kubepods stands; empty: the one systemd delegated, else the top")
@@ -72,7 +85,7 @@ func serveFlags(c *command) {
 
 	f.StringVar(&o.staticPods, "pod-manifest-path", "", "directory of static pods")
 	f.BoolVar(&o.registerNode, "register-node", true, "make the Node object")
-	f.StringVar(&o.kubeconfig, "kubeconfig", "", "join another control plane (not yet)")
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "agent: join the control plane of this file, such as a kube-apiserver")
 	f.StringVar(&o.cloudProvider, "cloud-provider", "", "empty or external")
 	f.StringVar(&o.hostnameOverride, "hostname-override", "", "name of the Node instead of the host's")
 	f.StringVar(&o.registerWithTaints, "register-with-taints", "", "key=value:effect,...")
@@ -90,8 +103,7 @@ func serveFlags(c *command) {
 	f.BoolVar(&o.cancelStopsKill, "cancel-stops-kill", true, "a cancelled shutdown stops no further pod; false: the stopping is finished first, as a kubelet does")
 	f.StringVar(&o.podReason, "shutdown-pod-reason", shutdown.StopReason, "reason in the status of pods that a shutdown stopped: Terminated, or Shutdown as in Kubernetes 1.21")
 	evictionFlags(c, &o.evict)
-	planeFlags(c, &o.planeOpts)
-	c.opts = o
+	return o
 }
 
 // settings are flags and file together, checked: everything that can be wrong is said before anything is made.
@@ -107,6 +119,8 @@ type settings struct {
 	statics  []node.StaticDir
 	machines controller.Lister // nil: nobody knows
 
+	joinToken *pki.JoinToken // nil: none was given
+
 	powerBackend shutdown.Backend
 	cidr         netip.Prefix // zero: to be chosen
 	cidr6        netip.Prefix // zero: pods have no IPv6 addresses
@@ -116,8 +130,15 @@ func (o *serveOpts) settings(c *command) (settings, error) {
 	s := settings{serveOpts: o}
 	o.set = map[string]bool{}
 	c.flags.Visit(func(f *flag.Flag) { o.set[f.Name] = true })
-	if o.kubeconfig != "" {
-		return s, usagef("--kubeconfig: joining another control plane is not there yet; leave it out to run this board on its own")
+	check := s.checkPlane
+	switch {
+	case c.flags.Name() == "agent":
+		check = s.where
+	case o.kubeconfig != "":
+		return s, usagef("--kubeconfig: 'ledge agent' joins another control plane; serve brings its own")
+	}
+	if err := check(); err != nil {
+		return s, err
 	}
 	if o.onTerm != "detach" && o.onTerm != "drain" {
 		return s, usagef("--on-term: %q is neither detach nor drain", o.onTerm)
@@ -133,9 +154,6 @@ func (o *serveOpts) settings(c *command) (settings, error) {
 		return s, err
 	}
 	if err := s.power(); err != nil {
-		return s, err
-	}
-	if err := s.checkPlane(); err != nil {
 		return s, err
 	}
 	if err := s.static(); err != nil {

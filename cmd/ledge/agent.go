@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+
+	"ledge/api/rest"
+	"ledge/pki"
+)
+
+// listFlag is a flag that may be given more than once, or with commas.
+type listFlag []string
+
+func (l *listFlag) String() string { return "" }
+
+func (l *listFlag) Set(text string) error {
+	*l = append(*l, splitList(text)...)
+	return nil
+}
+
+func agentFlags(c *command) {
+	o := boardFlags(c)
+	c.flags.Var((*listFlag)(&o.servers), "server", "https://ADDRESS:PORT of the control plane; several are tried in turn")
+	c.flags.StringVar(&o.token, "token", "", "what 'ledge token create' printed there; needed once")
+	c.opts = o
+}
+
+// agent runs a board whose control plane is elsewhere until it is told to stop.
+func agent(ctx context.Context, c *command) error {
+	return runBoard(ctx, c, func(b *board) { b.uplink = &uplink{renew: make(chan struct{}, 1)} })
+}
+
+// where reads where the control plane is.
+func (s *settings) where() error {
+	o := s.serveOpts
+	switch {
+	case o.kubeconfig != "" && (len(o.servers) > 0 || o.token != ""):
+		return usagef("agent: --kubeconfig says all of it: leave --server and --token out")
+	case o.kubeconfig != "":
+		return nil
+	case len(o.servers) == 0:
+		return usagef("agent: say where the control plane is: --server https://ADDRESS:6443, or --kubeconfig FILE")
+	}
+	if _, err := rest.NewServers(o.servers, &tls.Config{}, nil); err != nil {
+		return usagef("--server: %v", err)
+	}
+	if o.token == "" {
+		return nil
+	}
+	t, err := pki.ParseJoinToken(o.token)
+	if err != nil {
+		return usagef("--token: %v", err)
+	}
+	s.joinToken = &t
+	return nil
+}

@@ -1,0 +1,242 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"path/filepath"
+	"sync"
+	"syscall"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ledge/api"
+	"ledge/api/httpd"
+	"ledge/api/local"
+	"ledge/controller"
+	"ledge/host"
+	"ledge/pki"
+)
+
+// plane is the control plane: what a board that serves has and an agent alone has not.
+type plane struct {
+	b        *board
+	client   *local.Client
+	ca       *pki.Authority
+	joins    *pki.Joins
+	loops    controller.Config
+	audit    *auditLog    // nil: there is none
+	listener net.Listener // nil: there is no TLS address
+
+	mu       sync.Mutex
+	stranger []byte // the last certificate that was turned away
+}
+
+// openPlane makes the API over the store, and the keys by which it and its callers know each other.
+func (b *board) openPlane(ctx context.Context) (err error) {
+	p := b.plane
+	if p.ca, err = pki.Open(pki.Config{Dir: filepath.Join(b.dataDir, "pki"), Floor: clockFloor(b.dataDir)}); err != nil {
+		return err
+	}
+	keys, err := p.ca.Tokens()
+	if err != nil {
+		return err
+	}
+	if p.joins, err = p.ca.Joins(pki.JoinsConfig{Tokens: b.store.Table("joinTokens"), Boards: b.store.Table("boards"), Own: b.name}); err != nil {
+		return err
+	}
+	tokens := &local.Tokens{Keys: keys, RootCA: p.ca.CA(), Now: p.ca.Now}
+	if p.client, err = local.New(b.admission(local.Config{Store: b.store, Address: p.address(), Tokens: tokens, PodSecurity: b.file.PodSecurity})); err != nil {
+		return err
+	}
+	b.client = p.client
+	p.loops = b.controllers()
+	p.loops.Client, p.loops.Schedule.Closed = p.client, b.closed
+	return nil
+}
+
+func (p *plane) listen(ctx context.Context, at string) error {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", at)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("--listen %s: the address is taken by another program; give another one", at)
+	}
+	if err != nil {
+		return fmt.Errorf("--listen %s: %w", at, err)
+	}
+	p.listener = l
+	return nil
+}
+
+// below is what runs as long as the API does.
+func (p *plane) below() []func(context.Context) error {
+	out := []func(context.Context) error{p.client.Run}
+	if p.audit != nil {
+		out = append(out, p.audit.Run)
+	}
+	return out
+}
+
+// jobs is what a control plane does.
+func (p *plane) jobs() []func(context.Context) error {
+	out := []func(context.Context) error{p.b.resumeCancelled, p.resumeBoards, func(ctx context.Context) error { return controller.Run(ctx, p.loops) }}
+	if p.b.manifests != "" {
+		out = append(out, (&manifests{dir: p.b.manifests, client: p.client}).Run)
+	}
+	return out
+}
+
+// openServer adds the TLS address to the doors of the API.
+func (p *plane) openServer(s *httpd.Server) error {
+	if p.listener == nil {
+		return nil
+	}
+	names, ips := p.serverNames()
+	tls, err := p.ca.ServerTLS(names, ips)
+	if err != nil {
+		return err
+	}
+	l, err := httpd.WrapTLS(p.listener, tls)
+	if err != nil {
+		return err
+	}
+	s.Listeners = append(s.Listeners, l.WithTokens())
+	return p.ca.WriteKubeconfig(filepath.Join(p.b.runDir, "admin.kubeconfig"), p.url())
+}
+
+// url is where kubectl on this board finds the API.
+func (p *plane) url() string { return "https://" + p.address().String() }
+
+// address is the same without the scheme; invalid when the API has no TLS address.
+func (p *plane) address() netip.AddrPort {
+	at := p.listenAddress()
+	if at.IsValid() && at.Addr().IsUnspecified() {
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), at.Port())
+	}
+	return at
+}
+
+// listenAddress is where the API listens, which may be everywhere.
+func (p *plane) listenAddress() netip.AddrPort {
+	if p.listener == nil {
+		return netip.AddrPort{}
+	}
+	at, err := netip.ParseAddrPort(p.listener.Addr().String())
+	if err != nil {
+		return netip.AddrPort{}
+	}
+	return netip.AddrPortFrom(at.Addr().Unmap().WithZone(""), at.Port())
+}
+
+// reachableAt is where other boards find the API; local says that none does.
+func (p *plane) reachableAt() (urls []string, local bool) {
+	at := p.listenAddress()
+	if !at.Addr().IsUnspecified() {
+		return []string{"https://" + at.String()}, at.Addr().IsLoopback()
+	}
+	have, err := host.Addresses(p.b.bridge)
+	if err != nil || len(have) == 0 {
+		slog.Warn("cannot find this board's addresses", "err", err)
+		return []string{p.url()}, true
+	}
+	return []string{"https://" + netip.AddrPortFrom(have[0], at.Port()).String()}, false
+}
+
+// serverNames are what the API's certificate is good for.
+func (p *plane) serverNames() ([]string, []net.IP) {
+	names := []string{p.b.name, "localhost", pki.ServerIdentity}
+	ips := []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
+	if h, _, err := net.SplitHostPort(p.listener.Addr().String()); err == nil {
+		if ip := net.ParseIP(h); ip != nil && !ip.IsUnspecified() {
+			ips = append(ips, ip)
+		}
+	}
+	have, err := host.Addresses()
+	if err != nil {
+		slog.Warn("cannot list this board's addresses; its certificate is good for the local ones only", "err", err)
+	}
+	for _, a := range have {
+		ips = append(ips, net.IP(a.AsSlice()))
+	}
+	return names, ips
+}
+
+// join answers a board that wants a certificate. Both sides log a refusal in the same words.
+func (p *plane) join(ctx context.Context, remote string, request []byte, token string) ([]byte, error) {
+	taken := func(node string) (bool, error) {
+		_, err := p.client.Get(ctx, api.Nodes, "", node)
+		if apierrors.IsNotFound(err) {
+			return false, nil
+		}
+		return err == nil, err
+	}
+	cert, node, err := p.joins.Sign(request, token, taken)
+	if r, ok := errors.AsType[*pki.Refusal](err); ok {
+		slog.Warn("a board was not let in", "node", node, "from", remote, "why", r.Why)
+		return nil, &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 403, Reason: metav1.StatusReasonForbidden, Message: r.Why}}
+	}
+	if err != nil {
+		return nil, api.NewInternal("sign the certificate of board %q: %w", node, err)
+	}
+	slog.Info("a board has a new certificate", "node", node, "from", remote, "joined", token != "")
+	return cert, nil
+}
+
+// known turns boards away whose place has been taken, and says so once for each.
+func (p *plane) known(leaf *x509.Certificate) error {
+	err := p.joins.Known(leaf)
+	if err == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !bytes.Equal(p.stranger, leaf.Raw) {
+		p.stranger = leaf.Raw
+		slog.Warn("a board is turned away", "user", leaf.Subject.CommonName, "why", err)
+	}
+	return err
+}
+
+// resumeBoards brings back what an orderly power-off of another board stopped, once that board takes pods again: after its
+// boot, or when the power-off did not happen (DESIGN 6.11).
+func (p *plane) resumeBoards(ctx context.Context) error {
+	nodes := api.NewView[*corev1.Node](p.client, api.Nodes, api.Selection{})
+	done := make(chan error, 1)
+	go func() { done <- nodes.Run(ctx) }()
+	ready := map[string]bool{}
+	for {
+		select {
+		case <-ctx.Done():
+			return <-done
+		case <-nodes.Changed():
+		}
+		for _, n := range nodes.List() {
+			is := nodeReady(n)
+			if n.Name == p.b.name || is == ready[n.Name] {
+				continue
+			}
+			ready[n.Name] = is
+			if !is {
+				continue
+			}
+			if _, err := p.client.Resume(n.Name); err != nil {
+				slog.Error("pods that a power-off stopped cannot be started again", "node", n.Name, "err", err)
+			}
+		}
+	}
+}
+
+func nodeReady(n *corev1.Node) bool {
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}

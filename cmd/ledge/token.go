@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"text/tabwriter"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"ledge/pki"
+)
+
+const (
+	tokensPath = "/ledge/v1/tokens"
+	tokenUsage = "token: create [--ttl 1h] [--uses 1] [--node NAME], list, or delete ID"
+)
+
+type tokenOpts struct {
+	ttl  time.Duration
+	uses int
+	node string
+}
+
+func tokenFlags(c *command) {
+	o := &tokenOpts{}
+	c.flags.DurationVar(&o.ttl, "ttl", time.Hour, "create: how long it is good for")
+	c.flags.IntVar(&o.uses, "uses", 1, "create: how many boards may join with it")
+	c.flags.StringVar(&o.node, "node", "", "create: the only board that may; empty: any")
+	c.opts = o
+}
+
+// tokenVerb makes, lists and deletes what boards join with.
+func tokenVerb(ctx context.Context, c *command) error {
+	o := c.opts.(*tokenOpts)
+	switch {
+	case len(c.args) == 1 && c.args[0] == "create":
+		q := url.Values{"ttl": {o.ttl.String()}, "uses": {strconv.Itoa(o.uses)}, "node": {o.node}}
+		return c.ask(ctx, http.MethodPost, tokensPath, q, c.printToken)
+	case len(c.args) == 1 && c.args[0] == "list":
+		return c.ask(ctx, http.MethodGet, tokensPath, nil, c.printTokens)
+	case len(c.args) == 2 && c.args[0] == "delete":
+		return c.ask(ctx, http.MethodDelete, tokensPath, url.Values{"id": {c.args[1]}}, func(io.Reader) error {
+			_, err := fmt.Fprintf(c.out, "token %s deleted\n", c.args[1])
+			return err
+		})
+	}
+	return usagef(tokenUsage)
+}
+
+// newToken is the answer of POST /ledge/v1/tokens.
+type newToken struct {
+	Token  string   `json:"token"`
+	Server []string `json:"server"` // where boards reach this control plane
+	Local  bool     `json:"local"`  // nobody but this board does
+}
+
+func (c *command) printToken(r io.Reader) error {
+	var t newToken
+	if err := json.NewDecoder(r).Decode(&t); err != nil {
+		return fmt.Errorf("read the node's answer: %w", err)
+	}
+	if t.Local {
+		fmt.Fprintln(c.err, "ledge: this control plane listens on this board alone: start it with --listen 0.0.0.0:6443 before others join")
+	}
+	line := "ledge agent"
+	for _, s := range t.Server {
+		line += " --server " + s
+	}
+	_, err := fmt.Fprintln(c.out, line+" --token "+t.Token)
+	return err
+}
+
+func (c *command) printTokens(r io.Reader) error {
+	var list []pki.TokenInfo
+	if err := json.NewDecoder(r).Decode(&list); err != nil {
+		return fmt.Errorf("read the node's answer: %w", err)
+	}
+	tw := tabwriter.NewWriter(c.out, 0, 8, 3, ' ', 0)
+	fmt.Fprintln(tw, "ID\tNODE\tUSED\tEXPIRES")
+	for _, t := range list {
+		when := "in " + duration.HumanDuration(time.Until(t.Expires))
+		if t.Over != "" {
+			when = "over"
+			if !time.Now().Before(t.Expires) {
+				when = "expired"
+			}
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%d/%d\t%s\n", t.ID, firstNonEmpty(t.Node, "any"), t.Used, t.Uses, when)
+	}
+	return tw.Flush()
+}
+
+func (p *plane) listTokens(w http.ResponseWriter, _ *http.Request) error {
+	list, err := p.joins.List()
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	return json.NewEncoder(w).Encode(list)
+}
+
+func (p *plane) createToken(w http.ResponseWriter, r *http.Request) error {
+	if p.listener == nil {
+		return apierrors.NewBadRequest("this node has no TLS address: start it with --listen 0.0.0.0:6443")
+	}
+	q := r.URL.Query()
+	ttl, err := time.ParseDuration(q.Get("ttl"))
+	if err != nil {
+		return apierrors.NewBadRequest("ttl: how long the token is good for, such as 1h")
+	}
+	uses, err := strconv.Atoi(q.Get("uses"))
+	if err != nil {
+		return apierrors.NewBadRequest("uses: how many boards may join")
+	}
+	t, err := p.joins.Create(pki.TokenTerms{TTL: ttl, Uses: uses, Node: q.Get("node")})
+	if err != nil {
+		return refused(err)
+	}
+	urls, local := p.reachableAt()
+	w.Header().Set("Content-Type", "application/json")
+	return json.NewEncoder(w).Encode(newToken{Token: t.String(), Server: urls, Local: local})
+}
+
+func (p *plane) deleteToken(w http.ResponseWriter, r *http.Request) error {
+	if err := p.joins.Delete(r.URL.Query().Get("id")); err != nil {
+		return refused(err)
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// refused makes what the authority refuses a caller's mistake, and leaves everything else ours.
+func refused(err error) error {
+	if r, ok := errors.AsType[*pki.Refusal](err); ok {
+		return apierrors.NewBadRequest(r.Why)
+	}
+	return err
+}
