@@ -179,6 +179,7 @@ func (l *Logind) heard(ctx context.Context, conn *dbus.Conn, sig *dbus.Signal, g
 		return nil
 	}
 	if begins {
+		granted = l.grantedNow(ctx, conn, granted)
 		e := Event{Kind: Down, Source: "logind", Done: func() { l.release(nil) }}
 		if granted < l.Want {
 			e.Budget = granted
@@ -188,6 +189,21 @@ func (l *Logind) heard(ctx context.Context, conn *dbus.Conn, sig *dbus.Signal, g
 	}
 	tell(Event{Kind: Cancelled, Source: "logind"})
 	return l.inhibit(ctx, conn, granted) // N-5.18
+}
+
+// grantedNow: a file that came to logind.conf.d after the lock was taken counts as well, and nobody tells of it.
+func (l *Logind) grantedNow(ctx context.Context, conn *dbus.Conn, before time.Duration) time.Duration {
+	ctx, cancel := context.WithTimeout(ctx, time.Second) // of the time that is granted
+	defer cancel()
+	now, err := maxDelay(ctx, conn)
+	if err != nil || now == before {
+		return before
+	}
+	slog.Warn("logind's delay has been changed since the lock was taken", "granted", now, "before", before)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.status.Granted = now
+	return now
 }
 
 // inhibit takes the lock (N-5.15); one that is still held is let go only then.

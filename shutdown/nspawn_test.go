@@ -2,6 +2,7 @@ package shutdown
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -215,6 +216,19 @@ func ownCgroups(t *testing.T) (procs []string) {
 	return procs
 }
 
+// wantsReboot is what nspawn says of a machine that is to be started again, to what would be its unit.
+const wantsReboot = 133
+
+func spawn(ctx context.Context, args []string) (console []byte, err error) {
+	cmd := exec.CommandContext(ctx, "/bin/sh", args...)
+	cmd.Env = append(os.Environ(), "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=yes", "SYSTEMD_NSPAWN_API_VFS_WRITABLE=yes")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	// SIGTERM asks nspawn to power the container off; killing it outright would leave mounts behind.
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 10 * time.Second
+	return cmd.CombinedOutput()
+}
+
 // boot runs a small machine under real systemd until it has powered itself off, and gives what it wrote down.
 func boot(t *testing.T, driver string) (diary []string, out string) {
 	t.Helper()
@@ -235,13 +249,12 @@ func boot(t *testing.T, driver string) (diary []string, out string) {
 		"--private-network", "--machine=ledge-shutdown-"+testrun.Mark(), "--console=read-only", "systemd.unit=test.target")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "/bin/sh", args...)
-	cmd.Env = append(os.Environ(), "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=yes", "SYSTEMD_NSPAWN_API_VFS_WRITABLE=yes")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	// SIGTERM asks nspawn to power the container off; killing it outright would leave mounts behind.
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = 10 * time.Second
-	console, err := cmd.CombinedOutput()
+	console, err := spawn(ctx, args)
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == wantsReboot {
+		var more []byte
+		more, err = spawn(ctx, args)
+		console = append(console, more...)
+	}
 	data, _ := os.ReadFile(filepath.Join(out, "log"))
 	if err != nil {
 		t.Fatalf("%v\n%s\nconsole:\n%s", err, data, console)
@@ -288,15 +301,62 @@ systemctl poweroff
 	}
 }
 
-// TestPowerOffAroundLogind: inhibitors bypassed, as shutdown -h now did on older systemd (N-5.38): SIGTERM still stops
-// the pods in order, because the machine is going down.
+// TestPowerOffAroundLogind: inhibitors bypassed, by a job for the target as shutdown -h now made it on older systemd, or
+// because logind is not there when somebody says shutdown -h now (N-5.38): SIGTERM still stops the pods in order, because
+// the machine is going down.
 func TestPowerOffAroundLogind(t *testing.T) {
+	for name, down := range map[string]string{
+		"by the target":  "systemctl start --no-block poweroff.target",
+		"without logind": "systemctl mask --quiet --runtime --now systemd-logind; shutdown -h now",
+	} {
+		t.Run(name, func(t *testing.T) {
+			log, _ := boot(t, driverBegin+"wait_for held 1\n"+down+"\n")
+			want := []string{"held 30s", `close "node is shutting down"`, "stop low 20s", "stopped low", "stop high 10s", "stopped high", "flush", "exit"}
+			if !slices.Equal(log, want) {
+				t.Errorf("got  %q\nwant %q", log, want)
+			}
+		})
+	}
+}
+
+// TestRebootThroughLogind: a reboot is waited for like a power-off, and the machine that comes back holds the lock again.
+// A shutdown in a minute that is taken back in time stops nothing (N-5.14, N-5.15).
+func TestRebootThroughLogind(t *testing.T) {
 	log, _ := boot(t, driverBegin+`
+if [ -e /out/again ]; then
+	wait_for held 2
+	exec systemctl poweroff
+fi
 wait_for held 1
-systemctl start --no-block poweroff.target
+shutdown +1 && sleep 1 && shutdown -c && sleep 0.5 && echo "taken back" >> /out/log
+touch /out/again
+systemctl reboot
 `)
-	want := []string{"held 30s", `close "node is shutting down"`, "stop low 20s", "stopped low", "stop high 10s", "stopped high", "flush", "exit"}
+	down := []string{`close "node is shutting down"`, "stop low 20s", "stopped low", "stop high 10s", "stopped high", "flush",
+		`close "node is shutting down"`, "flush", "exit"}
+	want := slices.Concat([]string{"held 30s", "taken back"}, down, []string{"held 30s"}, down)
 	if !slices.Equal(log, want) {
 		t.Errorf("got  %q\nwant %q", log, want)
+	}
+}
+
+// TestDelayForcedLow: a later file in logind.conf.d wins over ledge's, before the lock is taken or after. The plan keeps to
+// what is granted then, and the highest priority keeps its time (N-5.13).
+func TestDelayForcedLow(t *testing.T) {
+	const low = "mkdir -p /etc/systemd/logind.conf.d; printf '[Login]\nInhibitDelayMaxSec=4\n' > /etc/systemd/logind.conf.d/zz-late.conf\n" +
+		"systemctl kill -s HUP systemd-logind\n"
+	for name, c := range map[string]struct{ driver, held string }{
+		"before": {"wait_for held 1; systemctl stop probe; " + low + "systemctl start probe; wait_for held 2; systemctl poweroff", "held 4s"},
+		"after":  {"wait_for held 1; " + low + "sleep 0.5; systemctl poweroff", "held 30s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			log, _ := boot(t, driverBegin+c.driver)
+			// Nothing is left for the lower one, so both get their signal at once.
+			for _, line := range []string{c.held, "stop low 0s", "stop high 4s", "stopped high"} {
+				if !slices.Contains(log, line) {
+					t.Errorf("no %q in %q", line, log)
+				}
+			}
+		})
 	}
 }
