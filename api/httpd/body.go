@@ -58,7 +58,7 @@ func (h *handler) readBody(w http.ResponseWriter, r *request, limit int64) (data
 		reserve = limit
 	}
 	if reserve > smallBody {
-		if err := h.limits.bodies.Acquire(r.Context(), reserve); err != nil {
+		if err := h.limits.acquire(r.Context(), h.limits.bodies, reserve); err != nil {
 			return nil, nil, err
 		}
 		done = func() { h.limits.bodies.Release(reserve) }

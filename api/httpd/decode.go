@@ -62,7 +62,7 @@ func (h *handler) readObject(w *response, r *request, b bound, obj runtime.Objec
 	if err != nil {
 		return err
 	}
-	defer done()
+	w.hold(done)
 	problems, err := decode(data, media, b, obj, kinds)
 	if err != nil {
 		return badRequest("%s in version %q cannot be handled: %v", kinds[0].Kind, kinds[0].GroupVersion(), err)

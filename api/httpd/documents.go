@@ -23,8 +23,8 @@ type document struct {
 	etag string
 	// aggregated is the other form of /api and /apis, with all resources in one answer; nil elsewhere.
 	aggregated *document
-	// build makes the body anew for each answer, where it is too large to be kept for the few who ask; nil elsewhere.
-	build func() ([]byte, error)
+	// large is a body that is too large to be kept for the few who ask; nil elsewhere.
+	large *largeDocument
 	// protobuf is the other form of /openapi/v2; nil elsewhere.
 	protobuf *document
 }
@@ -88,7 +88,7 @@ func documents() (map[string]*document, error) {
 		paths, _ := openAPI(gv)
 		spec := made(path, paths)
 		spec.etag = newDocument(append([]byte(openapi.Hash()), spec.body...)).etag
-		spec.body, spec.build = nil, func() ([]byte, error) { return documentV3(gv) }
+		spec.body, spec.large = nil, &largeDocument{build: func() ([]byte, error) { return documentV3(gv) }}
 		docs["/openapi/v3"+path] = spec
 		v2 = append(v2, spec.etag...)
 		index[strings.TrimPrefix(path, "/")] = map[string]string{
@@ -103,21 +103,21 @@ func documents() (map[string]*document, error) {
 	}
 	add("/apis", list).aggregated = made("/apis", groups)
 	add("/openapi/v3", map[string]any{"paths": index})
-	docs["/openapi/v2"] = &document{etag: newDocument(v2).etag, build: func() ([]byte, error) {
+	docs["/openapi/v2"] = &document{etag: newDocument(v2).etag, large: &largeDocument{build: func() ([]byte, error) {
 		doc, err := documentV2()
 		if err != nil {
 			return nil, err
 		}
 		return json.Marshal(doc)
-	}}
+	}}}
 	// A tag of its own: a client that has the one form must not take it for the other.
-	docs["/openapi/v2"].protobuf = &document{etag: newDocument(append(v2, openAPIProtobuf...)).etag, build: func() ([]byte, error) {
+	docs["/openapi/v2"].protobuf = &document{etag: newDocument(append(v2, openAPIProtobuf...)).etag, large: &largeDocument{build: func() ([]byte, error) {
 		doc, err := documentV2()
 		if err != nil {
 			return nil, err
 		}
 		return openapi.Protobuf(doc)
-	}}
+	}}}
 	return docs, failed
 }
 
@@ -161,22 +161,11 @@ func (h *handler) document(w *response, r *request) error {
 			return nil
 		}
 	}
-	body := d.body
-	if d.build != nil {
-		var err error
-		if body, err = h.buildDocument(d.build); err != nil {
-			return err
-		}
+	if d.large != nil {
+		return d.large.serve(w, r, media, &h.limits)
 	}
-	w.body(http.StatusOK, media, body)
+	w.body(http.StatusOK, media, d.body)
 	return nil
-}
-
-// buildDocument builds one at a time: from megabytes that are thrown away at once.
-func (h *handler) buildDocument(build func() ([]byte, error)) ([]byte, error) {
-	h.building.Lock()
-	defer h.building.Unlock()
-	return build()
 }
 
 // openAPIProtobuf is the media type of an OpenAPI document in protobuf. Clients before 1.25 know it only with an @ for

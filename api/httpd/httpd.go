@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"ledge/api"
@@ -75,8 +76,9 @@ type handler struct {
 
 	// docs are discovery and OpenAPI by path, made when one is first asked for: it takes longer than the rest of a start.
 	docs     func() (map[string]*document, error)
-	building sync.Mutex // one large document at a time
+	building sync.Mutex // one at a time works with the schemas, which are megabytes
 	limits   limits
+	large    map[*api.Kind]*atomic.Bool // whether a list of all was large the last time
 	// authenticate knows the bearers of tokens; nil: there are none.
 	authenticate Authenticate
 	join         Join
@@ -97,6 +99,10 @@ func New(c Config) (http.Handler, error) {
 		h.dialPod = (&net.Dialer{Timeout: 10 * time.Second}).DialContext
 	}
 	h.printer = printers(c.StockPrinter)
+	h.large = map[*api.Kind]*atomic.Bool{}
+	for k := range h.printer {
+		h.large[k] = new(atomic.Bool)
+	}
 	var err error
 	if h.version, err = c.Version.encode(); err != nil {
 		return nil, fmt.Errorf("make API handler: %w", err)
@@ -135,8 +141,9 @@ func (r *request) attributes() attributes {
 
 // ServeHTTP answers one request.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	out := &response{ResponseWriter: w}
+	out := &response{ResponseWriter: w, places: h.limits.answers}
 	defer func() { out.audit.end(out.status()) }()
+	defer out.finish()
 	defer func() {
 		switch p := recover(); {
 		case p == nil:

@@ -1,6 +1,7 @@
 package httpd
 
 import (
+	"context"
 	"net/http"
 	"slices"
 	"strings"
@@ -16,14 +17,14 @@ import (
 // {"containers":[{},{}...]} cost 346 MB), so what is let in is small, counted before it is decoded, and decoded
 // by few at once.
 const (
-	maxDepth      = 32        // of nesting; encoding/json alone allows 10,000
-	maxTokens     = 4         // tokens being checked at once
-	maxDecoding   = 512 << 10 // bytes being decoded at once, those of YAML counted yamlWeight times; more only alone
-	yamlWeight    = 16        // a node of YAML is as large as dozens of its bytes
-	maxBodies     = 4 << 20   // bytes of bodies held at once, small ones aside
-	smallBody     = 16 << 10  // heartbeats and the like need no place among them
-	maxYAML       = 128 << 10 // of a body in YAML, whose parser builds a node for every other byte
-	maxFieldOwner = 128       // characters of fieldManager, as on Kubernetes
+	maxDepth      = 32         // of nesting; encoding/json alone allows 10,000
+	maxTokens     = 4          // tokens being checked at once
+	maxDecoding   = 512 << 10  // bytes being decoded at once, those of YAML counted yamlWeight times; more only alone
+	yamlWeight    = 16         // a node of YAML is as large as dozens of its bytes
+	maxBodies     = 1536 << 10 // bytes of bodies held at once, small ones aside
+	smallBody     = 16 << 10   // heartbeats and the like need no place among them
+	maxYAML       = 64 << 10   // of a body in YAML, whose parser builds a node for every other byte
+	maxFieldOwner = 128        // characters of fieldManager, as on Kubernetes
 )
 
 // bound is what a body may have: bytes, and elements (objects, lists and what they separate by commas; fields in
@@ -57,7 +58,10 @@ type limits struct {
 	nodes        chan struct{}       // the lane of the nodes: a flood of others must not delay a heartbeat
 	tokens       chan struct{}       // being checked, of callers who are not known yet
 	decodes      *semaphore.Weighted // of maxDecoding
+	looks        chan struct{}       // lists being read from the store
+	answers      *answers
 	bodies       *semaphore.Weighted
+	queue        chan struct{} // who waits for one of the two
 	watches      *perUser
 	logs         *perUser
 	sessions     *perUser
@@ -78,6 +82,9 @@ func newLimits(c Config) limits {
 		tokens:       make(chan struct{}, maxTokens),
 		decodes:      semaphore.NewWeighted(maxDecoding),
 		bodies:       semaphore.NewWeighted(maxBodies),
+		queue:        make(chan struct{}, max(1, calls/2)),
+		looks:        make(chan struct{}, maxAnswers),
+		answers:      newAnswers(maxAnswers),
 		watches:      &perUser{each: or(c.MaxWatches, 32), total: 8 * or(c.MaxWatches, 32)},
 		logs:         &perUser{each: or(c.MaxLogs, 16), total: 4 * or(c.MaxLogs, 16)},
 		sessions:     &perUser{each: or(c.MaxSessions, 16), total: 2 * or(c.MaxSessions, 16)},
@@ -154,6 +161,16 @@ func (p *perUser) leave(user string) {
 	}
 }
 
+// looking waits until a list may be read from the store.
+func (l *limits) looking(ctx context.Context) (done func(), err error) {
+	select {
+	case l.looks <- struct{}{}:
+		return func() { <-l.looks }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
 // decoding waits until a body of n bytes may be decoded.
 func (l *limits) decoding(r *http.Request, n int, media string) (done func(), err error) {
 	weight := int64(n)
@@ -161,8 +178,28 @@ func (l *limits) decoding(r *http.Request, n int, media string) (done func(), er
 		weight *= yamlWeight
 	}
 	weight = min(weight, maxDecoding)
-	if err := l.decodes.Acquire(r.Context(), weight); err != nil {
+	if err := l.acquire(r.Context(), l.decodes, weight); err != nil {
 		return nil, err
 	}
 	return func() { l.decodes.Release(weight) }, nil
+}
+
+// acquire waits for part of what is shared by bodies. Half of the requests at most wait there, nodes aside: otherwise those
+// who send large ones would take the places of all others too.
+func (l *limits) acquire(ctx context.Context, s *semaphore.Weighted, n int64) error {
+	if s.TryAcquire(n) {
+		return nil
+	}
+	if u, ok := api.UserFrom(ctx); ok {
+		if _, node := nodeName(u); node {
+			return s.Acquire(ctx, n)
+		}
+	}
+	select {
+	case l.queue <- struct{}{}:
+		defer func() { <-l.queue }()
+		return s.Acquire(ctx, n)
+	default:
+		return apierrors.NewTooManyRequests("too many bodies at once, please try again", 1)
+	}
 }

@@ -2,6 +2,7 @@ package httpd
 
 import (
 	"net/http"
+	"sync/atomic"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,7 +17,10 @@ func (h *handler) get(w *response, r *request) error {
 		return err
 	}
 	if revision == "" || revision == "0" {
-		obj, err := h.client.Get(r.Context(), r.kind, r.namespace, r.name)
+		obj, err := readInPlace(r.Context(), h.limits.answers, w, new(atomic.Bool),
+			func() (api.Object, error) { return h.client.Get(r.Context(), r.kind, r.namespace, r.name) },
+			func(o api.Object) int { return sizeOf(o) },
+			func(api.Object) {})
 		if err != nil {
 			return err
 		}
@@ -44,7 +48,17 @@ func (h *handler) list(w *response, r *request) error {
 	if _, err := r.form(); err != nil {
 		return err
 	}
-	list, err := h.client.List(r.Context(), r.kind, opts)
+	list, err := readInPlace(r.Context(), h.limits.answers, w, h.largeBefore(r.kind, opts.Selection),
+		func() (api.List, error) {
+			done, err := h.limits.looking(r.Context())
+			if err != nil {
+				return api.List{}, err
+			}
+			defer done()
+			return h.client.List(r.Context(), r.kind, opts)
+		},
+		func(l api.List) int { return sizeOf(l.Items...) },
+		func(api.List) {})
 	if err != nil {
 		return err
 	}

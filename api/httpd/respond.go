@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -31,6 +32,12 @@ type response struct {
 
 	warned []string
 	quiet  bool // about unknown fields: the client asked for that
+
+	places *answers // where large answers wait; nil: nowhere
+	done   func()   // gives back what its request was granted to be decoded; nil: nothing
+
+	mu      sync.Mutex
+	writing bool // a piece of the answer has a deadline
 }
 
 // status is what the answer came to.
@@ -54,6 +61,33 @@ func (w *response) warn(text string) {
 	w.Header().Add("Warning", "299 - "+quoteWarning(text, maxWarning))
 }
 
+// hold keeps what a request was granted until its answer begins: what is made of a body costs more than the body.
+func (w *response) hold(done func()) { w.done = done }
+
+// release gives that back. An answer is written at its reader's pace, and must not hold up others meanwhile.
+func (w *response) release() {
+	if w.done != nil {
+		w.done()
+		w.done = nil
+	}
+}
+
+// finish ends an answer, however it went.
+func (w *response) finish() {
+	w.release()
+	w.idle()
+	if w.places != nil {
+		w.places.leave(w)
+	}
+}
+
+// idle says that nothing is being written.
+func (w *response) idle() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.writing = false
+}
+
 func (w *response) WriteHeader(code int) {
 	w.begun = true
 	if w.code == 0 {
@@ -73,9 +107,20 @@ func (w *response) Write(p []byte) (int, error) {
 // Unwrap lets http.ResponseController reach the connection.
 func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// extend gives the client another writeTime. Connections without deadlines have none to set.
+// extend gives the client time for another piece. Connections without deadlines have none to set.
 func (w *response) extend() {
-	http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(writeTime))
+	limit := writeTime
+	if w.places != nil {
+		w.places.mu.Lock()
+		defer w.places.mu.Unlock()
+		if w.places.waiting > 0 && w.places.holders[w] {
+			limit = hurryTime
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.writing = true
+	http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(limit))
 }
 
 // flush sends what was written so far. Afterwards the client may be idle for as long as it likes: an HTTP/2 stream
@@ -83,6 +128,7 @@ func (w *response) extend() {
 func (w *response) flush() error {
 	c := http.NewResponseController(w.ResponseWriter)
 	err := c.Flush()
+	w.idle()
 	c.SetWriteDeadline(time.Time{})
 	return err
 }
@@ -116,15 +162,23 @@ func (w *response) json(code int, v any, pretty bool) error {
 
 // body writes a finished answer. An error of the connection is nobody's to handle: the client is gone.
 func (w *response) body(code int, media string, data []byte) {
+	w.head(code, media, len(data))
+	(&pacer{w}).Write(data)
+}
+
+// head begins an answer; a length below 0 is not known yet.
+func (w *response) head(code int, media string, length int) {
+	w.release()
 	head := w.Header()
 	head.Set("Content-Type", media)
-	head.Set("Content-Length", strconv.Itoa(len(data)))
+	if length >= 0 {
+		head.Set("Content-Length", strconv.Itoa(length))
+	}
 	if head.Get("Cache-Control") == "" {
 		head.Set("Cache-Control", "no-cache, private")
 	}
 	w.extend()
 	w.WriteHeader(code)
-	w.Write(data)
 }
 
 func encode(v any, pretty bool) ([]byte, error) {
@@ -148,6 +202,12 @@ func (h *handler) object(w *response, r *request, code int, obj api.Object) erro
 		return err
 	}
 	r.kind.Stamp(obj)
+	large := sizeOf(obj) >= largeAnswer
+	if large {
+		// What its body was granted keeps the number of those who wait here down. Who wrote something is told so in any case.
+		_ = h.limits.answers.enter(r.Context(), w)
+	}
+	w.release()
 	v, err := h.shape(form, r.kind, obj, true)
 	if err != nil {
 		return err
@@ -155,6 +215,10 @@ func (h *handler) object(w *response, r *request, code int, obj api.Object) erro
 	pretty, err := queryBool(r.query, "pretty")
 	if err != nil {
 		return err
+	}
+	if large && !pretty {
+		w.head(code, form.contentType(), -1)
+		return json.NewEncoder(&pacer{w}).Encode(v)
 	}
 	data, err := encode(v, pretty)
 	if err != nil {
@@ -178,6 +242,7 @@ func (h *handler) shape(form form, k *api.Kind, obj api.Object, header bool) (an
 
 // objects answers with a list. It is written item by item: a thousand pods in one buffer are megabytes.
 func (h *handler) objects(w *response, r *request, list api.List) error {
+	w.release()
 	form, err := r.form()
 	if err != nil {
 		return err
@@ -221,18 +286,17 @@ func writeList(w *response, head any, key string, n int, item func(int) any) err
 	}
 	// The table's own null rows would be a second key of that name.
 	start = bytes.TrimSuffix(bytes.Replace(start, []byte(`,"rows":null`), nil, 1), []byte("}"))
-	out := bufio.NewWriterSize(&pacer{w: w}, 32<<10)
+	out := bufio.NewWriterSize(&pacer{w: w}, pieceSize)
 	out.Write(start)
 	out.WriteString(`,"` + key + `":[`)
+	items := json.NewEncoder(out) // unlike Marshal, it makes no second copy of a large one
 	for i := range n {
-		data, err := json.Marshal(item(i))
-		if err != nil {
-			return api.NewInternal("encode item of a list: %v", err)
-		}
 		if i > 0 {
 			out.WriteByte(',')
 		}
-		out.Write(data)
+		if err := items.Encode(item(i)); err != nil {
+			return api.NewInternal("encode item of a list: %v", err)
+		}
 	}
 	out.WriteString("]}\n")
 	return out.Flush()
@@ -241,9 +305,16 @@ func writeList(w *response, head any, key string, n int, item func(int) any) err
 // pacer gives each piece of a long answer its own time.
 type pacer struct{ w *response }
 
-func (p *pacer) Write(data []byte) (int, error) {
-	p.w.extend()
-	return p.w.Write(data)
+const pieceSize = 32 << 10
+
+func (p *pacer) Write(data []byte) (n int, err error) {
+	for first := true; first || n < len(data) && err == nil; first = false {
+		var m int
+		p.w.extend()
+		m, err = p.w.Write(data[n:min(n+pieceSize, len(data))])
+		n += m
+	}
+	return n, err
 }
 
 var _ io.Writer = (*pacer)(nil)

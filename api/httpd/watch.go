@@ -44,7 +44,7 @@ func (h *handler) watch(w *response, r *request) error {
 		}
 		opts.Revision = here.Revision
 	}
-	events, err := h.client.Watch(ctx, r.kind, opts)
+	events, err := h.lookFrom(ctx, w, r, opts)
 	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
 		events, err = failedWatch{err}, nil // said inside the watch, as Kubernetes does
 	}
@@ -56,6 +56,39 @@ func (h *handler) watch(w *response, r *request) error {
 	return h.pump(ctx, w, r.kind, form, events)
 }
 
+// lookFrom begins a watch. One that begins with much of a present state holds it until it is written, and needs a place
+// for that, as a list does.
+func (h *handler) lookFrom(ctx context.Context, w *response, r *request, opts api.WatchOptions) (api.Watch, error) {
+	begin := func() (api.Watch, error) {
+		done, err := h.limits.looking(ctx)
+		if err != nil {
+			return nil, err
+		}
+		defer done()
+		return h.client.Watch(ctx, r.kind, opts)
+	}
+	if opts.Revision != "" && opts.Revision != "0" && !opts.InitialEvents {
+		return h.client.Watch(ctx, r.kind, opts)
+	}
+	return readInPlace(ctx, h.limits.answers, w, h.largeBefore(r.kind, opts.Selection), begin, stateSize, api.Watch.Close)
+}
+
+// stateSize is about how long the present state is that a watch begins with and has not told yet.
+func stateSize(w api.Watch) (n int) {
+	if s, ok := w.(interface{ State() []api.Event }); ok {
+		for _, e := range s.State() {
+			n += sizeOf(e.Object)
+		}
+	}
+	return n
+}
+
+// hasState is stateSize in short.
+func hasState(w api.Watch) bool {
+	s, ok := w.(interface{ State() []api.Event })
+	return ok && len(s.State()) > 0
+}
+
 // pump writes the events of a watch, one line each, until either end has had enough.
 func (h *handler) pump(ctx context.Context, w *response, kind *api.Kind, form form, events api.Watch) error {
 	w.Header().Set("Content-Type", form.contentType())
@@ -65,7 +98,7 @@ func (h *handler) pump(ctx context.Context, w *response, kind *api.Kind, form fo
 	if err := w.flush(); err != nil {
 		return nil // the client is gone
 	}
-	out := json.NewEncoder(w)
+	out := json.NewEncoder(&pacer{w})
 	for first := true; ; first = false {
 		e, err := events.Next()
 		if ctx.Err() != nil {
@@ -75,15 +108,20 @@ func (h *handler) pump(ctx context.Context, w *response, kind *api.Kind, form fo
 		if err != nil {
 			line.Object = statusOf(err)
 		} else {
+			if sizeOf(e.Object) >= largeAnswer && h.limits.answers.enter(ctx, w) != nil {
+				return nil // as if it had not read in time: it begins again
+			}
 			line.Type = string(e.Type)
 			kind.Stamp(e.Object)
 			if line.Object, err = h.shape(form, kind, e.Object, first); err != nil {
 				return err
 			}
 		}
-		w.extend()
 		if out.Encode(line) != nil || w.flush() != nil || line.Type == "ERROR" {
 			return nil
+		}
+		if !hasState(events) {
+			h.limits.answers.leave(w)
 		}
 	}
 }

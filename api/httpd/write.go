@@ -97,7 +97,7 @@ func (h *handler) patch(w *response, r *request) error {
 	if err != nil {
 		return err
 	}
-	defer done()
+	w.hold(done)
 	if patch.Type == types.ApplyYAMLPatchType {
 		return h.apply(w, r, data, b, opts, fields)
 	}

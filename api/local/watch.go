@@ -88,6 +88,9 @@ func (w *watch) bookmark(rev uint64) api.Event {
 	return api.Event{Type: api.Bookmark, Object: obj}
 }
 
+// State is what is still to be told of the present state that the watch began with.
+func (w *watch) State() []api.Event { return w.first }
+
 // Next implements api.Watch.
 func (w *watch) Next() (api.Event, error) {
 	for {
