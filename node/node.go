@@ -64,6 +64,10 @@ type Config struct {
 	ClusterDNS    []string // asked by pods with dnsPolicy ClusterFirst; none: they ask whom the host asks
 	ClusterDomain string   // "": cluster.local
 
+	// Hold leaves the pods as they are until Release, and the Node not ready with this message. Empty: they are looked
+	// after at once.
+	Hold string
+
 	Registration Registration
 	Status       StatusConfig
 	Resources    ResourceConfig
@@ -124,6 +128,7 @@ type Agent struct {
 	mirrorCh    chan struct{}                     // poked when mirrors of static pods should be looked at now
 	groupsCh    chan struct{}                     // poked when what pods stand in should be bounded anew
 	turns       chan struct{}                     // taken by the loop of reconcile whenever it comes round
+	released    chan struct{}                     // closed when pods are not held, or no longer
 	handed      chan struct{}                     // closed when every pod has been handed to a worker once
 	known       chan struct{}                     // closed when the API has been seen to have the Node
 	looked      chan struct{}                     // closed when the board has been looked at once
@@ -158,9 +163,12 @@ func New(cfg Config) (*Agent, error) {
 	sel := api.Selection{Fields: fields.OneTermEqualSelector("spec.nodeName", cfg.Name)}
 	a := &Agent{cfg: cfg, volumes: vols, prober: probe.New(cfg.Engine, cfg.Version), pods: api.NewView[*corev1.Pod](cfg.Client, api.Pods, sel),
 		workers: map[types.UID]*worker{}, holds: map[types.UID]corev1.ResourceList{}, blocks: map[types.UID]runtime.IDRange{}, statusCh: make(chan struct{}, 1),
-		groupsCh: make(chan struct{}, 1), mirrorCh: make(chan struct{}, 1), statics: newStatics(cfg), turns: make(chan struct{}), handed: make(chan struct{}), known: make(chan struct{}), looked: make(chan struct{}), weighed: make(chan struct{}), stalled: make(chan struct{}, 1), evictions: map[pressure.Signal]int64{}, met: make(chan struct{}),
+		groupsCh: make(chan struct{}, 1), mirrorCh: make(chan struct{}, 1), statics: newStatics(cfg), turns: make(chan struct{}), released: make(chan struct{}), handed: make(chan struct{}), known: make(chan struct{}), looked: make(chan struct{}), weighed: make(chan struct{}), stalled: make(chan struct{}, 1), evictions: map[pressure.Signal]int64{}, met: make(chan struct{}),
 		engine: engineView{downSince: time.Now()}}
 	a.statics.complain = a.nodeWarning
+	if cfg.Hold == "" {
+		close(a.released)
+	}
 	a.sources, a.tokens = newSources(cfg.Client, a.sourceChanged), newTokens(cfg.Client)
 	return a, nil
 }
@@ -314,6 +322,15 @@ func (a *Agent) reconcile(ctx context.Context, g *errgroup.Group) error {
 	case <-ctx.Done():
 		return nil
 	case <-a.looked:
+	}
+	for held := true; held; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-a.turns:
+		case <-a.released:
+			held = false
+		}
 	}
 	a.statics.scan() // before anything is swept
 	g.Go(func() error { return a.statics.Run(ctx, a.cfg.Static.Changed) })
@@ -520,6 +537,32 @@ func (a *Agent) Stopping() bool {
 		}
 	}
 	return false
+}
+
+// Release lets the pods go that were held from the start.
+func (a *Agent) Release() {
+	a.mu.Lock()
+	if a.heldLocked() != "" {
+		close(a.released)
+	}
+	a.mu.Unlock()
+	a.pokeStatus()
+}
+
+// Held is why pods are left as they are; empty when they are not.
+func (a *Agent) Held() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.heldLocked()
+}
+
+func (a *Agent) heldLocked() string {
+	select {
+	case <-a.released:
+		return ""
+	default:
+		return a.cfg.Hold
+	}
 }
 
 // Handed is closed once Pods has all of them: a moment after a start it does not know them yet.

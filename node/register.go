@@ -224,6 +224,9 @@ func (p *poster) look(ctx context.Context) (facts, error) {
 	if msg := a.closed(); msg != "" {
 		f.faults = append(f.faults, msg)
 	}
+	if msg := a.Held(); msg != "" {
+		f.faults = append(f.faults, msg)
+	}
 	f.images = a.imageList(ctx)
 	if a.cfg.Conditions != nil {
 		f.extra = a.cfg.Conditions()

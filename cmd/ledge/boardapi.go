@@ -37,6 +37,9 @@ func (b *boardAPI) Handler() http.Handler {
 		"GET " + backupPath:    b.backup,
 		"GET " + pressurePath:  b.showPressure,
 
+		"GET " + safeModePath:    b.showSafeMode,
+		"DELETE " + safeModePath: b.endSafeMode,
+
 		"GET " + shutdownPath:    b.showShutdown,
 		"POST " + shutdownPath:   b.askShutdown,
 		"DELETE " + shutdownPath: b.cancelShutdown,

@@ -134,7 +134,8 @@ func (b *testBoard) start(args ...string) {
 func (b *testBoard) launch(verb string, args ...string) {
 	b.t.Helper()
 	all := append([]string{"--run-dir", b.runDir, verb, "--data-dir", b.data, "--config", b.config, "--bridge", b.name,
-		"--cgroup-root", "/" + b.name, "--hostname-override", b.name, "--power-backend=none"}, args...)
+		"--cgroup-root", "/" + b.name, "--hostname-override", b.name, "--power-backend=none",
+		"--safe-mode-after=0"}, args...)
 	b.cmd = b.command(context.Background(), all...)
 	b.cmd.Stdout, b.cmd.Stderr = b.log, b.log
 	b.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

@@ -30,6 +30,7 @@ func (n powerNode) Close(message string) {
 		}
 		return
 	}
+	n.b.guard.resume() // a shutdown stops what runs, held or not
 	select {
 	case <-n.b.agent.Handed():
 	case <-time.After(startsWithin):

@@ -11,9 +11,7 @@ import (
 
 	"github.com/coreos/go-systemd/v22/util"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
-	"ledge/api"
 	"ledge/host"
 	"ledge/shutdown"
 )
@@ -30,7 +28,7 @@ func (b *board) conditions() []corev1.NodeCondition {
 	if b.logind == nil || b.logind.Status().Tried { // before it is known, what was said last stays
 		out = append(out, b.shutdownReport().condition())
 	}
-	return append(out, voltageCondition(b.voltage.Now()))
+	return append(out, voltageCondition(b.voltage.Now()), b.safeModeCondition())
 }
 
 // condition is the report in a line. Upstream such a lock fails in silence (N-5.39).
@@ -69,8 +67,7 @@ func (b *board) voltageChanged(low bool) {
 		kind, reason = corev1.EventTypeWarning, "LowVoltage"
 	}
 	c := voltageCondition(b.voltage.Now())
-	b.events.EventOn(corev1.ObjectReference{Kind: api.Nodes.Name, APIVersion: api.Nodes.APIVersion(), Name: b.name, UID: types.UID(b.name)},
-		kind, reason, c.Message)
+	b.events.EventOn(b.ref(), kind, reason, c.Message)
 }
 
 func (b *board) lastShutdown() (begun, ended time.Time) {

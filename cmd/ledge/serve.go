@@ -15,7 +15,6 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
 	"ledge/api/httpd"
@@ -53,7 +52,13 @@ func runBoard(ctx context.Context, c *command, where func(b *board)) error {
 		return errors.Join(err, b.close())
 	}
 	spareFromOOM() // not before it is known that there is something to spare
+	if err := b.guard.begun(); err != nil {
+		return errors.Join(err, b.close())
+	}
 	err = errors.Join(b.run(ctx), b.close())
+	if b.off != 0 {
+		err = errors.Join(err, b.guard.inOrder())
+	}
 	if b.underInit && (b.off == poweroff || b.off == rebooting) {
 		if err != nil {
 			slog.Error("the node did not end well", "err", err)
@@ -109,6 +114,8 @@ type board struct {
 	end      chan ending
 	off      ending // why run returned
 
+	guard *guard
+
 	underInit bool // ledge is process 1, and this its child
 
 	cut bool // the boot before this one ended without a clean end of the store
@@ -149,6 +156,10 @@ func (b *board) open(ctx context.Context) (failed error) {
 		return err
 	}
 	if err := b.resumePods(); err != nil {
+		return err
+	}
+	var err error
+	if b.guard, err = newGuard(b.runDir, b.safeAfter); err != nil {
 		return err
 	}
 	if err := b.openAgent(); err != nil {
@@ -220,7 +231,7 @@ func (b *board) run(ctx context.Context) error {
 	workCtx, stopWork := context.WithCancel(apiCtx)
 	defer stopWork()
 	work, workCtx := errgroup.WithContext(workCtx)
-	jobs := []func(context.Context) error{b.keepClock, b.agent.Run, b.keeper.Run}
+	jobs := []func(context.Context) error{b.keepClock, b.guardPods, b.agent.Run, b.keeper.Run}
 	if b.plane != nil {
 		jobs = append(jobs, b.plane.jobs()...)
 	} else {
@@ -292,7 +303,11 @@ func (b *board) watchStatics(ctx context.Context) error {
 
 // tellStart makes seen where people look, in the node's events, what this start found.
 func (b *board) tellStart() {
-	ref := corev1.ObjectReference{Kind: api.Nodes.Name, APIVersion: api.Nodes.APIVersion(), Name: b.name, UID: types.UID(b.name)}
+	ref := b.ref()
+	if why := b.guard.holding(); why != "" {
+		slog.Error(why)
+		b.events.EventOn(ref, corev1.EventTypeWarning, "SafeMode", why)
+	}
 	if h := b.store.Health(); h.Restored != "" {
 		end := "what was written after it and is not in the log is lost"
 		if h.Complete {
@@ -315,7 +330,9 @@ func (b *board) tellStart() {
 }
 
 // closed tells the scheduler that this board takes no more pods, before its Node says so.
-func (b *board) closed(node string) bool { return node == b.name && b.agent.Closed() }
+func (b *board) closed(node string) bool {
+	return node == b.name && (b.agent.Closed() || b.agent.Held() != "")
+}
 
 // clear removes what pods stood on, once none is left: a drained node leaves the machine as it found it.
 func (b *board) clear(ctx context.Context) error {

@@ -30,6 +30,7 @@ type serveOpts struct {
 	bridge, podCIDR, cgroupRoot        string
 	onTerm, powerOff, watchdogDevice   string
 	verbose                            bool
+	safeAfter                          int
 
 	// Kubernetes' own names (node-semantics 1.2). A flag beats the file.
 	registerNode       bool
@@ -81,6 +82,7 @@ func boardFlags(c *command) *serveOpts {
 	f.StringVar(&o.onTerm, "on-term", "detach", "on SIGTERM or SIGINT: detach leaves the pods running, drain stops them first")
 	f.StringVar(&o.powerOff, "power-backend", "", "how a requested shutdown ends: logind, direct (reboot(2)) or none; empty: logind where it answers, else direct")
 	f.StringVar(&o.watchdogDevice, "watchdog", "", "device such as /dev/watchdog that resets the machine when this process hangs or dies; not beside systemd's RuntimeWatchdogSec")
+	f.IntVar(&o.safeAfter, "safe-mode-after", safeModeAfter, "after so many ends in a row that nobody ordered, the API answers and pods are left as they are for a while; 0: never")
 	f.BoolVar(&o.verbose, "v", false, "log more")
 
 	f.StringVar(&o.staticPods, "pod-manifest-path", "", "directory of static pods")

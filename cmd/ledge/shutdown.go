@@ -25,6 +25,8 @@ type powerControl interface {
 	shutdownReport() shutdownReport
 	ask(in time.Duration, reboot bool) error
 	takeBack() error
+	safeModeReport() safeModeReport
+	leaveSafeMode()
 }
 
 // shutdownReport is the answer of GET /ledge/v1/shutdown.

@@ -24,6 +24,11 @@ func (b *boardAPI) showPressure(w http.ResponseWriter, _ *http.Request) error {
 
 // status shows what the board is short of, and how far it is from that.
 func status(ctx context.Context, c *command) error {
+	safe, err := c.safeMode(ctx)
+	if err != nil {
+		return err
+	}
+	safe.sayIfHeld(c.out)
 	resp, err := c.raw(ctx, "GET", pressurePath, nil, "", nil)
 	if err != nil {
 		return err

@@ -117,7 +117,8 @@ func install(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if out := run(t, "systemd-analyze", "verify", "/etc/systemd/system/ledge-keeper.service", "/etc/systemd/system/ledge.service"); out != "" {
+	newer := regexp.MustCompile(`(?m)^.*Unknown key name '(RestartSteps|RestartMaxDelaySec)' in section 'Service', ignoring\.\n`)
+	if out := newer.ReplaceAllString(run(t, "systemd-analyze", "verify", "/etc/systemd/system/ledge-keeper.service", "/etc/systemd/system/ledge.service"), ""); out != "" {
 		t.Errorf("systemd-analyze verify: %s", out)
 	}
 	run(t, "systemctl", "daemon-reload")
