@@ -191,8 +191,14 @@ var podRules = []struct {
 	{"hostPath type", func(p *corev1.Pod) {
 		mount(p, corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/a", Type: ptr(corev1.HostPathType("x"))}}})
 	}, "spec.volumes[0].hostPath.type", ""},
+	{"medium of huge pages", func(p *corev1.Pod) {
+		p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: "HugePages-2Mi"}}}}
+	}, "", ""},
+	{"medium of odd pages", func(p *corev1.Pod) {
+		p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: "HugePages-x"}}}}
+	}, "spec.volumes[0].emptyDir.medium", "must name a page size"},
 	{"medium", func(p *corev1.Pod) {
-		mount(p, corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: "HugePages"}}})
+		mount(p, corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: "Other"}}})
 	}, "spec.volumes[0].emptyDir.medium", ""},
 	{"request over limit", func(p *corev1.Pod) {
 		first(p).Resources = corev1.ResourceRequirements{Limits: res("1", ""), Requests: res("2", "")}

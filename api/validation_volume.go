@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -88,9 +89,14 @@ func required(name string, at *field.Path) field.ErrorList {
 
 func validateEmptyDir(s *corev1.EmptyDirVolumeSource, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	if s.Medium != corev1.StorageMediumDefault && s.Medium != corev1.StorageMediumMemory {
+	switch size, sized := strings.CutPrefix(string(s.Medium), string(corev1.StorageMediumHugePagesPrefix)); {
+	case sized:
+		if q, err := resource.ParseQuantity(size); err != nil || q.Sign() <= 0 {
+			errs = append(errs, field.Invalid(at.Child("medium"), s.Medium, "must name a page size, such as HugePages-2Mi"))
+		}
+	case s.Medium != corev1.StorageMediumDefault && s.Medium != corev1.StorageMediumMemory && s.Medium != corev1.StorageMediumHugePages:
 		errs = append(errs, field.NotSupported(at.Child("medium"), s.Medium,
-			[]corev1.StorageMedium{corev1.StorageMediumDefault, corev1.StorageMediumMemory}))
+			[]corev1.StorageMedium{corev1.StorageMediumDefault, corev1.StorageMediumMemory, corev1.StorageMediumHugePages}))
 	}
 	if s.SizeLimit != nil && s.SizeLimit.Sign() < 0 {
 		errs = append(errs, field.Forbidden(at.Child("sizeLimit"), "SizeLimit field must be a valid resource quantity"))

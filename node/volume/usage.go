@@ -34,7 +34,7 @@ func Measured(pod *corev1.Pod) bool {
 }
 
 func limited(v *corev1.Volume) bool {
-	return v.EmptyDir != nil && v.EmptyDir.Medium != corev1.StorageMediumMemory && v.EmptyDir.SizeLimit != nil && v.EmptyDir.SizeLimit.Sign() > 0
+	return onDisk(v) && v.EmptyDir.SizeLimit != nil && v.EmptyDir.SizeLimit.Sign() > 0
 }
 
 // Overfull measures the pod's volumes and gives the first that is beyond its limit.

@@ -102,6 +102,8 @@ func (v *Volumes) prepare(ctx context.Context, pod *corev1.Pod, vol *corev1.Volu
 		return prepareHostPath(vol.HostPath)
 	case vol.Image != nil:
 		return nil // the agent's: images are another room
+	case ofHugePages(vol):
+		return mountHugePages(dir, pod, vol.EmptyDir.Medium, scratchMode(vol, own.group), own.group)
 	case vol.EmptyDir != nil && vol.EmptyDir.Medium == corev1.StorageMediumMemory:
 		return mountTmpfs(dir, tmpfs{mode: scratchMode(vol, own.group), group: own.group, size: memorySize(pod, vol, src.Facts().Allocatable)})
 	case vol.EmptyDir != nil:
@@ -185,7 +187,7 @@ func (v *Volumes) path(pod *corev1.Pod, vol *corev1.Volume) string {
 	switch {
 	case vol.HostPath != nil:
 		return vol.HostPath.Path
-	case vol.EmptyDir != nil && vol.EmptyDir.Medium == corev1.StorageMediumMemory:
+	case vol.EmptyDir != nil && !onDisk(vol):
 		root = v.memory
 	case OfObjects(vol):
 		root = v.config
@@ -193,11 +195,16 @@ func (v *Volumes) path(pod *corev1.Pod, vol *corev1.Volume) string {
 	return filepath.Join(root, string(pod.UID), vol.Name)
 }
 
+// onDisk tells the scratch volumes that fill the disk.
+func onDisk(vol *corev1.Volume) bool {
+	return vol.EmptyDir != nil && vol.EmptyDir.Medium == corev1.StorageMediumDefault
+}
+
 // Scratch are the places of a pod's own volumes on disk, by name: what it may fill.
 func (v *Volumes) Scratch(pod *corev1.Pod) map[string]string {
 	out := map[string]string{}
 	for i := range pod.Spec.Volumes {
-		if vol := &pod.Spec.Volumes[i]; vol.EmptyDir != nil && vol.EmptyDir.Medium != corev1.StorageMediumMemory {
+		if vol := &pod.Spec.Volumes[i]; onDisk(vol) {
 			out[vol.Name] = v.path(pod, vol)
 		}
 	}
@@ -271,7 +278,7 @@ func scratchMode(vol *corev1.Volume, group *int64) uint32 {
 		switch {
 		case e.Mode != nil:
 			mode = uint32(*e.Mode)
-		case e.Medium == corev1.StorageMediumMemory:
+		case !onDisk(vol):
 			mode |= unix.S_ISVTX // as a kubelet leaves what it mounts
 		}
 	}
