@@ -1,15 +1,19 @@
 package shutdown
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
 // upsd is a real server of Network UPS Tools with a UPS made of a file, on loopback.
@@ -143,6 +147,54 @@ func TestNUT(t *testing.T) {
 	if _, err := nobody.Read(t.Context()); err == nil {
 		t.Error("nobody listens there")
 	}
+}
+
+// TestNUTRunsOut goes the whole way from a real upsd to the pods: on battery with time enough nothing happens; low with a
+// short runtime the pods stop in what is left of it, the highest priority keeping its time; with the mains the node opens.
+func TestNUTRunsOut(t *testing.T) {
+	u := newUPSD(t, "ups.status: OB DISCHRG\nbattery.charge: 80\nbattery.runtime: 1200")
+	path := filepath.Join(t.TempDir(), "log")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	off := make(chan struct{}, 1)
+	n := &pretend{diary: &diary{f: f}, left: map[string]*corev1.Pod{"low": pod("low", 0, 30), "high": pod("high", criticalPriority, 30)}}
+	m, err := NewManager(ManagerConfig{Node: n, NodeName: "n", Sources: []Source{
+		&Watch{Name: "ups", Supply: u.nut(), Total: Default.Total(), Off: func() { off <- struct{}{} }}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- m.Run(ctx) }()
+	defer func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	log := func() string {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	u.until("the UPS is heard", func() bool { return slices.Equal(m.Live(), []string{"ups"}) })
+	if got := log(); got != "" {
+		t.Fatalf("with 20 minutes left: %s", got)
+	}
+	u.set("ups.status: OB DISCHRG LB\nbattery.charge: 12\nbattery.runtime: 34")
+	u.until("the pods are stopped", func() bool { return len(off) == 1 })
+	for _, line := range []string{"close \"node is shutting down\"\n", "stop low 0s\n", "stop high 4s\n", "stopped low\n", "stopped high\n", "flush\n"} {
+		if !strings.Contains(log(), line) {
+			t.Errorf("no %q in %s", line, log())
+		}
+	}
+	u.set("ups.status: OL CHRG\nbattery.charge: 13\nbattery.runtime: 40")
+	u.until("the node is open again", func() bool { return strings.HasSuffix(log(), "close \"\"\n") })
 }
 
 func TestParseUPS(t *testing.T) {
