@@ -8,7 +8,6 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
-	"golang.org/x/sys/unix"
 )
 
 // commit makes a transaction true: on disk if any of its writes asks for that, in memory, and in the ring. The
@@ -95,9 +94,14 @@ func (st *stagedWrite) apply(w *writer) error {
 // could not even be emptied.
 const reserve = 8
 
-// write is one bbolt transaction: fn, the tally, the ceiling, commit, the log, and then, for all readers at once, what follows
+// write is writeOnce, with what the ballast has when the disk is full. The caller holds writing.
+func (s *Store) write(grows bool, fn func(*writer) error, then func()) error {
+	return s.roomy(func() error { return s.writeOnce(grows, fn, then) })
+}
+
+// writeOnce is one bbolt transaction: fn, the tally, the ceiling, commit, the log, and then, for all readers at once, what follows
 // from it. The caller holds writing.
-func (s *Store) write(grows bool, fn func(*writer) error, then func()) (err error) {
+func (s *Store) writeOnce(grows bool, fn func(*writer) error, then func()) (err error) {
 	s.db.MaxSize = s.cfg.MaxSize
 	if grows {
 		s.db.MaxSize -= s.cfg.MaxSize / reserve
@@ -170,11 +174,10 @@ func dbTxID(db *bolt.DB) (id int, err error) {
 // them: the store is as it was and may go on. The same errno from a sync is no such promise, nor is anything else.
 func (s *Store) explain(err error) error {
 	var perr *os.PathError
-	full := errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)
 	switch {
 	case err == nil:
 		return nil
-	case full && errors.As(err, &perr) && perr.Op == "write":
+	case full(err) && errors.As(err, &perr) && perr.Op == "write":
 		return fmt.Errorf("write %s: the disk is full; free some space there: %w", s.path(dbName), err)
 	case errors.Is(err, berrors.ErrMaxSizeReached):
 		return fmt.Errorf("write %s: the store has reached its size limit of %d MiB; delete objects: %w",

@@ -379,13 +379,13 @@ func TestFullDisk(t *testing.T) {
 }
 
 // loopFS makes a small ext4 file system of its own.
-func loopFS(t *testing.T, size int64) string {
+func loopFS(t *testing.T, size int64, more ...string) string {
 	t.Helper()
 	img, dir := filepath.Join(t.TempDir(), "img"), t.TempDir()
 	if err := errors.Join(os.WriteFile(img, nil, 0o600), os.Truncate(img, size)); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{{"mkfs.ext4", "-q", "-m", "0", img}, {"mount", "-o", "loop", img, dir}} {
+	for _, args := range [][]string{append([]string{"mkfs.ext4", "-q", "-m", "0", img}, more...), {"mount", "-o", "loop", img, dir}} {
 		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %v %s", args, err, out)
 		}

@@ -60,6 +60,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	}
 	s := &Store{cfg: cfg, lock: lock, lazy: map[string]lazyWrite{}, quarantined: map[string]bool{}, failed: make(chan struct{})}
 	s.settled.L = &s.mu
+	s.light.Store(true)
 	o := &opener{Store: s}
 	if err := o.run(ctx); err != nil {
 		if s.db != nil {
@@ -109,7 +110,11 @@ func (o *opener) run(ctx context.Context) error {
 			return err
 		}
 	}
-	return o.noteSnapshots(ctx)
+	if err := o.noteSnapshots(ctx); err != nil {
+		return err
+	}
+	o.tryTakeIn("")
+	return nil
 }
 
 // sweepTemp removes what an interrupted write left.
@@ -234,7 +239,7 @@ func (o *opener) mark() error {
 	if there, err := exists(o.path(provisionedName)); err != nil || there {
 		return err
 	}
-	return writeFile(o.path(provisionedName), []byte("store "+o.id+"\n"), o.cfg.NoSync)
+	return o.roomy(func() error { return writeFile(o.path(provisionedName), []byte("store "+o.id+"\n"), o.cfg.NoSync) })
 }
 
 // open opens the sound file and compacts it if it is mostly air.

@@ -33,7 +33,8 @@ type redoLog struct {
 	dir    string
 	store  string
 	noSync bool
-	full   chan struct{} // capacity 1: a snapshot is due
+	full   chan struct{}            // capacity 1: a snapshot is due
+	roomy  func(func() error) error // Store.roomy
 
 	file   *os.File
 	number uint64
@@ -50,7 +51,7 @@ func (l *redoLog) append(r record) {
 		return
 	}
 	f := frame(l.number, encodeRecord(r))
-	if err := l.write(f); err != nil {
+	if err := l.roomy(func() error { return l.write(f) }); err != nil {
 		l.fail(err)
 		return
 	}
@@ -106,7 +107,8 @@ func (l *redoLog) begin(start tally) error {
 	number := l.number + 1
 	head := frame(number, encodeHead(l.store, start))
 	path := filepath.Join(l.dir, redoName(number))
-	if err := writeFile(path, append(head, make([]byte, redoChunk)...), l.noSync); err != nil {
+	data := append(head[:len(head):len(head)], make([]byte, redoChunk)...)
+	if err := l.roomy(func() error { return writeFile(path, data, l.noSync) }); err != nil {
 		return err
 	}
 	f, err := os.OpenFile(path, os.O_RDWR, 0)

@@ -8,7 +8,6 @@ import (
 	"os"
 
 	bolt "go.etcd.io/bbolt"
-	"golang.org/x/sys/unix"
 
 	"ledge/api"
 )
@@ -86,7 +85,7 @@ func (s *Store) raiseCeiling(rev uint64) error {
 	next := rev + ceilingStep
 	if err := s.writeCeiling(next); err != nil {
 		s.note(err)
-		if errors.Is(err, unix.ENOSPC) {
+		if full(err) {
 			return fmt.Errorf("write %s: the disk is full; free some space there: %w", s.path(ceilingName), err)
 		}
 		return fmt.Errorf("write %s: %w", s.path(ceilingName), err)
@@ -97,7 +96,7 @@ func (s *Store) raiseCeiling(rev uint64) error {
 
 func (s *Store) writeCeiling(n uint64) error {
 	k := []byte(ceilingName)
-	return writeFile(s.path(ceilingName), seal(k, k, number(n)), s.cfg.NoSync)
+	return s.roomy(func() error { return writeFile(s.path(ceilingName), seal(k, k, number(n)), s.cfg.NoSync) })
 }
 
 // readCeiling reads the ceiling file; ok is false when it is missing or damaged.
@@ -141,69 +140,9 @@ func metaNumber(tx *bolt.Tx, key []byte) (uint64, error) {
 	return binary.BigEndian.Uint64(payload), nil
 }
 
-// A file is compacted at open when it is large and much of it is free.
-const (
-	compactFrom  = 4 << 20
-	compactShare = 4 // a quarter
-)
-
-func (o *opener) compact() error {
-	st := o.db.Stats()
-	size := usedSize(o.db)
-	free := int64(st.FreePageN+st.PendingPageN) * int64(o.db.Info().PageSize)
-	if size < compactFrom || free < size/compactShare {
-		return nil
-	}
-	tmp := o.path(dbName + tempSuffix)
-	if err := o.compactTo(tmp); err != nil { // it is only housekeeping, and a full disk has no room for it
-		slog.Warn("could not compact the store", "err", err)
-		return removeIfThere(tmp)
-	}
-	db, path := o.db, o.path(dbName)
-	o.db = nil
-	err := db.Close()
-	if err == nil {
-		err = move(tmp, path, o.cfg.NoSync)
-	}
-	if err == nil {
-		o.db, o.file, err = o.cfg.openFile(path)
-	}
-	if err == nil {
-		slog.Info("compacted the store", "from", size, "to", usedSize(o.db))
-	}
-	return err
-}
-
-func (o *opener) compactTo(tmp string) error {
-	dst, _, err := o.cfg.openFile(tmp)
-	if err != nil {
-		return err
-	}
-	err = bolt.Compact(dst, o.db, 1<<20)
-	if err == nil {
-		err = dst.Sync()
-	}
-	if cerr := dst.Close(); err == nil {
-		err = cerr
-	}
-	return err
-}
-
 func removeIfThere(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	return nil
-}
-
-// usedSize is what of the file has ever been used; the file itself is longer, and sparse.
-func usedSize(db *bolt.DB) (n int64) {
-	err := db.View(func(tx *bolt.Tx) error {
-		n = tx.Size()
-		return nil
-	})
-	if err != nil {
-		return 0
-	}
-	return n
 }

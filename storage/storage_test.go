@@ -484,32 +484,6 @@ func TestTable(t *testing.T) {
 	}
 }
 
-func TestCompactsWhatIsMostlyAir(t *testing.T) {
-	dir := t.TempDir()
-	s, err := Open(t.Context(), Config{Dir: dir, NoSync: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	big := strings.Repeat("x", 16<<10)
-	for i := range 600 {
-		put(t, s, "k"+strconv.Itoa(i), big)
-	}
-	for i := range 590 {
-		if err := s.Update(func(tx *Tx) error {
-			_, err := tx.Delete(api.ConfigMaps, "ns", "k"+strconv.Itoa(i))
-			return err
-		}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	before := usedSize(s.db)
-	s.Close()
-	s = open(t, dir)
-	if after := usedSize(s.db); after > before/2 || value(t, s, "k599") != big {
-		t.Fatalf("%d before, %d after", before, after)
-	}
-}
-
 func FuzzUnseal(f *testing.F) {
 	f.Add([]byte("b"), []byte("k"), seal([]byte("b"), []byte("k"), []byte(`{"a":1}`)))
 	f.Add([]byte("b"), []byte("k"), []byte{})

@@ -85,7 +85,8 @@ type Store struct {
 	writing sync.Mutex
 	ceiling uint64 // no revision above it may be handed out before it is raised on disk
 	log     *redoLog
-	wedged  bool // bbolt panicked in a write and still holds its locks
+	light   atomic.Bool // the ballast is not known to be whole
+	wedged  bool        // bbolt panicked in a write and still holds its locks
 
 	mu      sync.Mutex
 	settled sync.Cond            // on mu: a commit has ended
@@ -258,13 +259,16 @@ func (tx *Tx) run(fn func(*Tx) error) (err error) {
 	return fn(tx)
 }
 
-// Run flushes lazy writes and takes snapshots until ctx ends. It returns an error when the store is broken: the
+// Run flushes lazy writes, takes snapshots and keeps the ballast until ctx ends. It returns an error when the store is broken: the
 // process should end then, and be started again.
 func (s *Store) Run(ctx context.Context) error {
 	const first = time.Minute // most damage is found at boot: the copy must not wait for hours
 	flush, snap := time.NewTicker(s.cfg.LazyInterval), time.NewTimer(min(first, s.cfg.SnapshotInterval))
+	ballast := time.NewTicker(ballastEvery)
 	defer flush.Stop()
 	defer snap.Stop()
+	defer ballast.Stop()
+	var last string
 	for {
 		select {
 		case <-ctx.Done():
@@ -275,6 +279,8 @@ func (s *Store) Run(ctx context.Context) error {
 			if err := s.Flush(); err != nil {
 				s.note(err)
 			}
+		case <-ballast.C:
+			last = s.tryTakeIn(last)
 		case <-s.log.full:
 			snap.Reset(0)
 		case <-snap.C:

@@ -1,0 +1,104 @@
+package storage
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// The ballast is what the store keeps for itself on a disk that others may fill: empty files with room behind them. When
+// a write finds no room, or no inode, one of them goes and the write is tried again. One at a time: whoever fills the disk
+// takes what is free at once, and the next write needs room as well.
+const (
+	ballastDir    = "ballast"
+	ballastPieces = 16
+	ballastPiece  = 256 << 10
+	// ballastShare is the part of what is available that all of it may be: it must not be what makes a disk full.
+	ballastShare = 16
+	// ballastEvery is how often what was thrown off is looked for again.
+	ballastEvery = time.Minute
+)
+
+// full says that a disk has no room left, for files or for what is in them.
+func full(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
+
+// roomy calls fn, and again with a piece of the ballast less for as long as the disk is full. fn must leave everything as it
+// was when it fails so.
+func (s *Store) roomy(fn func() error) error {
+	for {
+		err := fn()
+		if !full(err) || s.failure() != nil || !s.throwOff(err) {
+			return err
+		}
+	}
+}
+
+// throwOff removes one piece; false: there is none.
+func (s *Store) throwOff(why error) bool {
+	pieces, err := os.ReadDir(s.path(ballastDir))
+	if err != nil || len(pieces) == 0 {
+		return false
+	}
+	if err := os.Remove(s.path(ballastDir, pieces[len(pieces)-1].Name())); err != nil {
+		return false
+	}
+	s.light.Store(true)
+	slog.Warn("the disk is full; the store lives on what it has kept for this", "pieces", len(pieces)-1, "bytes", (len(pieces)-1)*ballastPiece, "cause", why)
+	return true
+}
+
+// takeIn makes the ballast whole when there is room for it again.
+func (s *Store) takeIn() error {
+	if s.cfg.NoSync || !s.light.Load() { // a simulation has no card to fill
+		return nil
+	}
+	dir := s.path(ballastDir)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("keep room for a full disk: %w", err)
+	}
+	for i := range ballastPieces {
+		path := s.path(ballastDir, strconv.Itoa(10+i))
+		if there, err := exists(path); err != nil || there {
+			continue
+		}
+		var fs unix.Statfs_t
+		if err := unix.Statfs(dir, &fs); err != nil {
+			return fmt.Errorf("keep room for a full disk: %w", err)
+		}
+		if free := int64(fs.Bavail) * int64(fs.Bsize); free/ballastShare < ballastPieces*ballastPiece || fs.Files > 0 && fs.Ffree < ballastShare*ballastPieces {
+			return nil
+		}
+		if err := reserveFile(path, ballastPiece); err != nil {
+			return fmt.Errorf("keep room for a full disk: %w", errors.Join(err, removeIfThere(path)))
+		}
+	}
+	s.light.Store(false)
+	return nil
+}
+
+// tryTakeIn tells of a failure once; last is the one before.
+func (s *Store) tryTakeIn(last string) string {
+	err := s.takeIn()
+	if err == nil || full(err) {
+		return ""
+	}
+	if err.Error() != last {
+		slog.Warn("a full disk would stop the store at once", "err", err)
+	}
+	return err.Error()
+}
+
+// reserveFile makes a file with room behind it. Nothing is written into that, so it wears no card.
+func reserveFile(path string, size int64) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	err = unix.Fallocate(int(f.Fd()), 0, 0, size)
+	return errors.Join(err, f.Close())
+}
