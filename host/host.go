@@ -1,5 +1,5 @@
 // Package host reads the machine: /proc, /sys, file systems, addresses, the clock. It imports nothing of ledge and
-// changes nothing (the file of the saved clock apart). Where the agent needs it, cmd/ledge joins the two.
+// changes nothing (but the file of the saved clock, and what Reclaim takes). Where the agent needs it, cmd/ledge joins the two.
 package host
 
 import (
@@ -29,7 +29,10 @@ type Config struct {
 }
 
 // Host reads one machine.
-type Host struct{ cfg Config }
+type Host struct {
+	cfg     Config
+	meminfo gauge
+}
 
 // New prepares a Host; it reads nothing yet.
 func New(cfg Config) *Host {

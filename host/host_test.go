@@ -116,6 +116,12 @@ func TestMemory(t *testing.T) {
 	if available, total, err := h.MemoryAvailable(); err != nil || available != 600<<10 || total != 1000<<10 {
 		t.Errorf("%d of %d, %v", available, total, err)
 	}
+	if err := os.WriteFile(filepath.Join(h.cfg.Proc, "meminfo"), []byte("MemTotal: 1000 kB\nMemAvailable: 7 kB\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if available, _, err := h.MemoryAvailable(); err != nil || available != 7<<10 {
+		t.Errorf("not what is so now: %d, %v", available, err)
+	}
 	swaps, err := h.Swaps()
 	if want := []Swap{{"/dev/zram0", 2 << 20}, {"/var/swap", 1 << 20}}; err != nil || !slices.Equal(swaps, want) {
 		t.Errorf("%+v %v", swaps, err)

@@ -5,10 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/shirou/gopsutil/v3/common"
@@ -33,9 +35,9 @@ func (h *Host) Memory() (Memory, error) {
 	return Memory{Total: int64(m.Total), Available: int64(m.Available), SwapTotal: int64(m.SwapTotal), SwapFree: int64(m.SwapFree)}, nil
 }
 
-// MemoryAvailable is Total and Available of Memory alone, at a tenth of the cost: it is asked for each second.
+// MemoryAvailable is Total and Available of Memory alone, at a tenth of the cost: it is asked for again and again.
 func (h *Host) MemoryAvailable() (available, total int64, err error) {
-	data, err := os.ReadFile(filepath.Join(h.cfg.Proc, "meminfo"))
+	data, err := h.meminfo.read(filepath.Join(h.cfg.Proc, "meminfo"))
 	if err != nil {
 		return 0, 0, fmt.Errorf("read memory: %w", err)
 	}
@@ -62,6 +64,33 @@ func (h *Host) MemoryAvailable() (available, total int64, err error) {
 		return 0, 0, errors.New("read memory: meminfo has no MemTotal or no MemAvailable")
 	}
 	return available, total, nil
+}
+
+// gauge is a file of the kernel that is kept open: reading it anew gives what is so now.
+type gauge struct {
+	mu   sync.Mutex
+	file *os.File
+}
+
+// read gives its beginning: what matters stands there.
+func (g *gauge) read(path string) ([]byte, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.file == nil {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		g.file = f
+	}
+	data := make([]byte, 512)
+	n, err := g.file.ReadAt(data, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		_ = g.file.Close() // opened anew the next time
+		g.file = nil
+		return nil, err
+	}
+	return data[:n], nil
 }
 
 // WorkingSet is what Kubernetes calls the memory in use: that of the root cgroup without inactive file pages

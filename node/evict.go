@@ -30,6 +30,9 @@ type evictor struct {
 	blind  grumble
 	stuck  grumble
 	dirty  grumble
+	tight  grumble
+	// podLimit is how much memory all pods may have together; 0: that is not known, or not bounded.
+	podLimit int64
 }
 
 // Evicted is the reason of a pod that had to go.
@@ -50,7 +53,7 @@ func (a *Agent) relieve(ctx context.Context) error {
 			continue
 		}
 		for next := time.Now().Add(pressure.MonitorPeriod); time.Now().Before(next); {
-			seen := e.glance()
+			seen, again := e.glance()
 			if pressure.News(e.all, e.state, seen) {
 				break
 			}
@@ -58,7 +61,7 @@ func (a *Agent) relieve(ctx context.Context) error {
 			case <-ctx.Done():
 				return nil
 			case <-a.stalled:
-			case <-time.After(min(pressure.GlanceAgain(e.all, seen), time.Until(next))):
+			case <-time.After(min(again, time.Until(next))):
 			}
 		}
 		if ctx.Err() != nil {
@@ -73,6 +76,8 @@ func (a *Agent) followStalls(ctx context.Context) error {
 	if a.cfg.Stalled == nil {
 		return nil
 	}
+	a.told.Store(true)
+	defer a.told.Store(false)
 	err := a.cfg.Stalled(ctx, func() {
 		select {
 		case a.stalled <- struct{}{}:
@@ -85,13 +90,29 @@ func (a *Agent) followStalls(ctx context.Context) error {
 	return nil
 }
 
+// followOOMs tells, in a kubelet's words, of every process that the kernel killed because the board was out of memory: each
+// is an eviction that came too late.
+func (a *Agent) followOOMs(ctx context.Context) error {
+	if a.cfg.OOMs == nil {
+		return nil
+	}
+	err := a.cfg.OOMs(ctx, func(name string, pid int) {
+		a.nodeWarning("SystemOOM", fmt.Sprintf("System OOM encountered, victim process: %s, pid: %d", name, pid))
+	})
+	if err != nil && ctx.Err() == nil {
+		slog.Info("what the kernel kills for want of memory is not told as events of the Node", "err", err)
+	}
+	return nil
+}
+
 // Glancer is a Board that can tell its available memory at little cost: memory is used up faster than anything else.
 type Glancer interface {
 	MemoryAvailable() (available, total int64, err error)
 }
 
-// glance reads memory only.
-func (e *evictor) glance() pressure.Readings {
+// glance reads memory only, and says how long that is good for. What the pods have left of theirs is read when it may
+// matter: to have a kernel add up the memory of a cgroup costs as much as all the rest.
+func (e *evictor) glance() (pressure.Readings, time.Duration) {
 	now := time.Now()
 	seen := pressure.Readings{}
 	if g, ok := e.a.cfg.Board.(Glancer); ok {
@@ -99,10 +120,21 @@ func (e *evictor) glance() pressure.Readings {
 			seen[pressure.MemoryAvailable] = pressure.Reading{Available: n, Capacity: total, At: now}
 		}
 	}
-	if r, ok := e.a.podMemory(now); ok {
-		seen[pressure.AllocatableMemory] = r
+	most := pressure.GlanceMost
+	if e.a.told.Load() {
+		most = pressure.GlanceMostTold
 	}
-	return seen
+	if board, ok := seen[pressure.MemoryAvailable]; ok && e.podLimit > 0 {
+		seen[pressure.AllocatableMemory] = pressure.PodsAtLeast(board, e.podLimit)
+		if pressure.GlanceAgain(e.all, seen, most) == most {
+			return seen, most
+		}
+		delete(seen, pressure.AllocatableMemory)
+	}
+	if r, ok := e.a.podMemory(now); ok {
+		seen[pressure.AllocatableMemory], e.podLimit = r, r.Capacity
+	}
+	return seen, pressure.GlanceAgain(e.all, seen, most)
 }
 
 // pass is one look and its answer (N-6.18). True: a pod has gone, look again at once.
@@ -129,7 +161,15 @@ func (e *evictor) pass(ctx context.Context) bool {
 	if seen, layout = e.free(ctx, t.Signal, seen, layout); !pressure.Short(e.all, seen) || ctx.Err() != nil {
 		return false
 	}
-	for _, c := range pressure.Rank(t.Signal, layout, e.a.candidates(t.Signal)) {
+	candidates := e.a.candidates(t.Signal)
+	if c, above, ok := pressure.Fattest(t.Signal, candidates); ok && e.squeeze(ctx, c, above) {
+		now, l, err := e.look()
+		if err != nil || ctx.Err() != nil || !pressure.Short(e.all, now) {
+			return false
+		}
+		seen, layout, candidates = now, l, e.a.candidates(t.Signal)
+	}
+	for _, c := range pressure.Rank(t.Signal, layout, candidates) {
 		if e.evict(ctx, t, seen[t.Signal], c) {
 			e.stuck.about("", nil)
 			return true
@@ -147,8 +187,9 @@ func (e *evictor) look() (pressure.Readings, pressure.Layout, error) {
 	}
 	now := time.Now()
 	seen := s.readings(now)
+	e.podLimit = 0
 	if r, ok := e.a.podMemory(now); ok {
-		seen[pressure.AllocatableMemory] = r
+		seen[pressure.AllocatableMemory], e.podLimit = r, r.Capacity
 	}
 	return seen, s.layout(), nil
 }

@@ -290,11 +290,14 @@ func TestEvictsForProcesses(t *testing.T) { // N-6.6, N-6.27
 
 // TestDiskOrder: what nobody needs goes first, the least missed of it at the front, and only as much as has to.
 func TestDiskOrder(t *testing.T) { // N-6.23, N-6.26, pain 12
-	for enough, want := range map[string]string{"logs": "", "dead": "logs", "image": "logs dead", "pod": "logs dead image"} {
+	for enough, want := range map[string]string{"logs": "", "own": "logs", "dead": "logs own", "image": "logs own dead", "pod": "logs own dead image"} {
 		with(t, map[string]enginefake.Behaviour{"c": {}, "dies": enginefake.For(time.Second, 1)}, func(r *rig) {
 			reg := r.far()
 			old, written := filepath.Join(r.dir, "data/logs/x/c/0.log.3"), filepath.Join(r.dir, "data/volumes")
+			var shrunk atomic.Bool
+			r.cfg.Shrink = func(context.Context) (bool, error) { return !shrunk.Swap(true), nil }
 			there := map[string]func(running map[string]bool) bool{
+				"own":  func(map[string]bool) bool { return !shrunk.Load() },
 				"logs": func(map[string]bool) bool { return exists(old) },
 				"dead": func(map[string]bool) bool {
 					return slices.ContainsFunc(slices.Collect(maps.Keys(r.images.Mounts())), func(key string) bool { return strings.HasSuffix(key, ".dies.0") })

@@ -15,6 +15,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -47,11 +48,19 @@ type Config struct {
 
 	// Stalled calls its argument whenever tasks have to wait for memory, until ctx ends. Nil: nobody can tell.
 	Stalled func(ctx context.Context, fn func()) error
+	// OOMs calls its argument for each process that the kernel kills because the board is out of memory, until ctx ends. Nil:
+	// nobody can tell.
+	OOMs func(ctx context.Context, fn func(name string, pid int)) error
+	// Reclaim takes memory back from a cgroup and gives how much it was; fs.ErrNotExist where the kernel cannot. Nil: pods
+	// are evicted without it.
+	Reclaim func(ctx context.Context, cgroup string, bytes int64) (int64, error)
 
-	DataDir    string // volumes and logs
-	Logs       LogConfig
-	Static     StaticConfig
-	Stats      *stats.Collector       // nil: pods are not measured
+	DataDir string // volumes and logs
+	Logs    LogConfig
+	Static  StaticConfig
+	Stats   *stats.Collector // nil: pods are not measured
+	// Shrink gives back room on the disk that ledge's own files hold for nothing; false: none. May be nil.
+	Shrink     func(ctx context.Context) (freed bool, err error)
 	Written    func(id string) string // where what a container writes to its root file system is; may be nil
 	RunDir     string                 // files that die with the boot
 	ResolvConf string                 // the host's resolver configuration
@@ -134,6 +143,7 @@ type Agent struct {
 	looked      chan struct{}                     // closed when the board has been looked at once
 	weighed     chan struct{}                     // closed when it has been decided once what the board is short of
 	stalled     chan struct{}                     // poked when tasks have to wait for memory
+	told        atomic.Bool                       // the kernel does that
 	short       map[corev1.NodeConditionType]bool // what it is short of
 	pressure    pressure.Report                   // the same in full
 	evictions   map[pressure.Signal]int64         // since the start
@@ -182,6 +192,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.boundStorage(ctx) })
 	g.Go(func() error { return a.relieve(ctx) })
 	g.Go(func() error { return a.followStalls(ctx) })
+	g.Go(func() error { return a.followOOMs(ctx) })
 	g.Go(func() error { return a.postStatus(ctx) })
 	g.Go(func() error { return a.reconcile(ctx, g) })
 	g.Go(func() error { return a.renewLease(ctx) })

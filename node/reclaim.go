@@ -6,27 +6,30 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 	"time"
 
+	"ledge/api"
 	"ledge/images"
 	"ledge/node/pressure"
 	"ledge/node/stats"
 )
 
 // free removes what nobody needs, the least missed first, until the board is not short any more (N-6.23, pain 12): old
-// parts of logs, the files of containers that have ended, unused images. It gives what is to be seen afterwards. For
+// parts of logs, what the agent's own files hold for nothing, the files of containers that have ended, unused images. It gives what is to be seen afterwards. For
 // memory and process numbers there is nothing to remove.
 func (e *evictor) free(ctx context.Context, s pressure.Signal, seen pressure.Readings, layout pressure.Layout) (pressure.Readings, pressure.Layout) {
 	if !s.Disk() {
 		return seen, layout
 	}
-	steps := []func(context.Context) (freed bool, err error){e.a.dropFullLogs, e.dropEnded, e.dropImages}
+	own := []func(context.Context) (freed bool, err error){e.a.dropFullLogs, e.a.shrink}
+	steps := append(own, e.dropEnded, e.dropImages)
 	if layout == pressure.ImageDisk {
-		steps = steps[1:] // what stands on the disk of images
+		steps = steps[len(own):] // what stands on the disk of images
 		if s == pressure.NodeFSAvailable || s == pressure.NodeFSInodesFree {
-			steps = []func(context.Context) (bool, error){e.a.dropFullLogs}
+			steps = own
 		}
 	}
 	var errs []error
@@ -80,6 +83,14 @@ func (a *Agent) dropFullLogs(ctx context.Context) (freed bool, err error) {
 	return freed, err
 }
 
+// shrink gives back what the agent's own files hold for nothing.
+func (a *Agent) shrink(ctx context.Context) (freed bool, err error) {
+	if a.cfg.Shrink == nil {
+		return false, nil
+	}
+	return a.cfg.Shrink(ctx)
+}
+
 // dropEnded removes what ended containers have written. Their records and logs stay, for those who ask what happened.
 func (e *evictor) dropEnded(ctx context.Context) (freed bool, err error) {
 	var errs []error
@@ -107,6 +118,29 @@ func (e *evictor) dropImages(ctx context.Context) (freed bool, err error) {
 		slog.Warn("disk nearly full, unused images removed", "images", out.Images, "bytes", out.Bytes+out.Parts)
 	}
 	return out.Images > 0 || out.Parts > 0, err
+}
+
+// squeeze has the kernel take from one pod what it uses beyond its request, before any pod has to go. It is more than a
+// kubelet does (N-6.23), which has nothing to free where memory is short.
+func (e *evictor) squeeze(ctx context.Context, c pressure.Candidate, above int64) bool {
+	a := e.a
+	a.mu.Lock()
+	info, stands := a.engine.info, a.engine.pods[string(c.Pod.UID)]
+	a.mu.Unlock()
+	if a.cfg.Reclaim == nil || info.CgroupVersion != 2 || stands.Pod.Cgroup == "" {
+		return false
+	}
+	freed, err := a.cfg.Reclaim(ctx, path.Join("/", info.CgroupRoot, stands.Pod.Cgroup), above)
+	if errors.Is(err, os.ErrNotExist) { // a kernel before 5.19
+		return false
+	}
+	if ctx.Err() == nil {
+		e.tight.about("cannot take memory back from a pod before one is evicted", err, "pod", api.Key(c.Pod))
+	}
+	if freed > 0 {
+		slog.Info("memory taken back from a pod", "pod", api.Key(c.Pod), "bytes", freed, "aboveItsRequest", above)
+	}
+	return freed > 0
 }
 
 // filesOf measures what the files of a pod take.

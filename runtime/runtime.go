@@ -308,9 +308,17 @@ type Exit struct {
 	Code      int // 128+signal when a signal ended it
 	Signal    int
 	OOMKilled bool
+	// With OOMKilled: how much memory it has used at the most, and its limit or that of its pod. 0: not known, or no limit.
+	MemoryPeak, MemoryLimit int64
 	// Unknown: the exit was not seen and could not be recovered; Code is then 137 and not to be trusted.
 	Unknown    bool
 	FinishedAt time.Time
+}
+
+// OOM is what the kernel has counted of a container.
+type OOM struct {
+	Kills       uint64 // processes killed for want of memory
+	Peak, Limit int64  // as in Exit
 }
 
 // State is everything an engine holds at one moment.

@@ -24,6 +24,9 @@ type evictionKeys struct {
 	// EvictionMemorySignal says what memory.available is: MemAvailable (default) is the kernel's word, WorkingSet what a
 	// kubelet reckons. Ledge's own key.
 	EvictionMemorySignal string `json:"evictionMemorySignal,omitempty"`
+	// ReclaimBeforeEvict has the kernel take memory back from the pod that is furthest above its request before one is
+	// evicted (default true). Ledge's own key.
+	ReclaimBeforeEvict *bool `json:"reclaimBeforeEvict,omitempty"`
 }
 
 func (k evictionKeys) policy() (pressure.Policy, []string, error) {
@@ -42,6 +45,7 @@ type evictionOpts struct {
 	hard, soft, softGrace, minReclaim string
 	maxPodGrace                       int
 	transition                        time.Duration
+	reclaim                           bool
 }
 
 func evictionFlags(c *command, o *evictionOpts) {
@@ -51,6 +55,7 @@ func evictionFlags(c *command, o *evictionOpts) {
 	f.StringVar(&o.softGrace, "eviction-soft-grace-period", "", "how long, such as memory.available=1m30s")
 	f.StringVar(&o.minReclaim, "eviction-minimum-reclaim", "", "how much more than the threshold is to be freed, such as nodefs.available=500Mi")
 	f.IntVar(&o.maxPodGrace, "eviction-max-pod-grace-period", 0, "seconds that a pod gets at most which goes for a soft threshold")
+	f.BoolVar(&o.reclaim, "reclaim-before-evict", true, "take memory back from the pod that is furthest above its request, for a second at most, before one is evicted; cgroup v2")
 	f.DurationVar(&o.transition, "eviction-pressure-transition-period", pressure.Transition, "how long a pressure condition of the Node outlasts its cause")
 }
 
@@ -77,6 +82,9 @@ func (s *settings) eviction() (err error) {
 	}
 	if s.set["eviction-pressure-transition-period"] {
 		keys.EvictionPressureTransitionPeriod.Duration = s.evict.transition
+	}
+	if s.set["reclaim-before-evict"] {
+		keys.ReclaimBeforeEvict = &s.evict.reclaim
 	}
 	_, ignored, err := keys.policy()
 	for _, what := range ignored { // N-6.16

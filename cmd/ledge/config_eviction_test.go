@@ -4,6 +4,7 @@ import (
 	"flag"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -11,27 +12,54 @@ import (
 	"ledge/node/pressure"
 )
 
-// evictionOf is the policy that a file and flags make together.
-func evictionOf(t *testing.T, file string, args ...string) (pressure.Policy, error) {
+// evictionSettings are what a file and flags make together.
+func evictionSettings(t *testing.T, file string, args ...string) (settings, error) {
 	t.Helper()
 	cfg, err := loadConfig(written(t, file), t.TempDir())
 	if err != nil {
-		return pressure.Policy{}, err
+		return settings{}, err
 	}
 	c := &command{flags: flag.NewFlagSet("serve", flag.ContinueOnError)}
 	c.flags.SetOutput(io.Discard)
 	serveFlags(c)
 	if err := c.flags.Parse(args); err != nil {
-		return pressure.Policy{}, err
+		return settings{}, err
 	}
 	s := settings{serveOpts: c.opts.(*serveOpts), file: cfg}
 	s.set = map[string]bool{}
 	c.flags.Visit(func(f *flag.Flag) { s.set[f.Name] = true })
-	if err := s.eviction(); err != nil {
+	return s, s.eviction()
+}
+
+// evictionOf is the policy of these.
+func evictionOf(t *testing.T, file string, args ...string) (pressure.Policy, error) {
+	t.Helper()
+	s, err := evictionSettings(t, file, args...)
+	if err != nil {
 		return pressure.Policy{}, err
 	}
 	st, err := s.file.status()
 	return st.Eviction, err
+}
+
+// TestReclaimSetting: the flag beats the file.
+func TestReclaimSetting(t *testing.T) {
+	for _, c := range []struct {
+		file string
+		args []string
+		want string
+	}{{"", nil, "unset"}, {"reclaimBeforeEvict: false\n", nil, "false"}, {"reclaimBeforeEvict: true\n", []string{"--reclaim-before-evict=false"}, "false"},
+		{"reclaimBeforeEvict: false\n", []string{"--reclaim-before-evict"}, "true"}} {
+		s, err := evictionSettings(t, c.file, c.args...)
+		must(t, err)
+		got := "unset"
+		if r := s.file.ReclaimBeforeEvict; r != nil {
+			got = strconv.FormatBool(*r)
+		}
+		if got != c.want {
+			t.Errorf("%q %v: %s, want %s", c.file, c.args, got, c.want)
+		}
+	}
 }
 
 func TestEvictionSettings(t *testing.T) { // N-6.8 to N-6.14

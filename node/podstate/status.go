@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/runtime"
@@ -269,6 +270,9 @@ func (d *decision) terminated(s *runtime.Status) *corev1.ContainerStateTerminate
 		t.Message = "The container ended while the keeper was away; how is not known"
 	case s.Exit.OOMKilled:
 		t.Reason = "OOMKilled"
+		if t.Message == "" { // the container's own word goes first
+			t.Message = oomMessage(s.Exit)
+		}
 	case d.endedForOthers(s):
 		t.Reason, t.Message = restartingAll, endedForAll
 	case s.Exit.Code == 0:
@@ -277,6 +281,18 @@ func (d *decision) terminated(s *runtime.Status) *corev1.ContainerStateTerminate
 		t.Reason = "Error"
 	}
 	return t
+}
+
+// oomMessage says how much memory there was: whoever sets limits has to know.
+func oomMessage(x *runtime.Exit) string {
+	used, limit := "", "The board, or all pods together, ran out of memory"
+	if x.MemoryPeak > 0 {
+		used = fmt.Sprintf(", and it had used up to %s", resource.NewQuantity(x.MemoryPeak, resource.BinarySI))
+	}
+	if x.MemoryLimit > 0 {
+		limit = fmt.Sprintf("The kernel killed it at its memory limit of %s", resource.NewQuantity(x.MemoryLimit, resource.BinarySI))
+	}
+	return limit + used
 }
 
 func stamp(t time.Time) metav1.Time { return metav1.Time{Time: t.Truncate(time.Second)} }

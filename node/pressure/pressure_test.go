@@ -141,23 +141,69 @@ func TestOrder(t *testing.T) { // N-6.18, 9
 	}
 }
 
-func TestGlance(t *testing.T) {
+func TestGlance(t *testing.T) { // N-6.22
 	l := newLooks(Policy{Thresholds: []Threshold{{Signal: MemoryAvailable, Below: Limit{Amount: 100 << 20}}}})
 	for _, c := range []struct {
-		available int64
-		news      bool
-		again     time.Duration
-	}{{1 << 30, false, GlanceEvery}, {200 << 20, false, GlanceEvery}, {200<<20 - 1, false, GlanceWhenIn}, {100<<20 - 1, true, GlanceWhenIn}} {
-		if news, again := News(l.all, l.state, mem(c.available)), GlanceAgain(l.all, mem(c.available)); news != c.news || again != c.again {
-			t.Errorf("%d available: %v %v", c.available, news, again)
+		available   int64
+		news        bool
+		again, told time.Duration
+	}{
+		{2 << 30, false, GlanceMost, GlanceMostTold},
+		{(200 + 256) << 20, false, GlanceMost, 2 * time.Second},
+		{(200 + 64) << 20, false, time.Second / 2, time.Second / 2},
+		{200 << 20, false, GlanceLeast, GlanceLeast},
+		{100<<20 - 1, true, GlanceLeast, GlanceLeast},
+	} {
+		seen := mem(c.available)
+		if news, again, told := News(l.all, l.state, seen), GlanceAgain(l.all, seen, GlanceMost), GlanceAgain(l.all, seen, GlanceMostTold); news != c.news || again != c.again || told != c.told {
+			t.Errorf("%d available: %v %v %v", c.available, news, again, told)
 		}
 	}
 	l.look(0, mem(0))
 	if News(l.all, l.state, mem(0)) {
 		t.Error("what is known is no news")
 	}
-	if News(l.all, State{}, nil) || GlanceAgain(l.all, nil) != GlanceEvery {
+	if News(l.all, State{}, nil) || GlanceAgain(l.all, nil, GlanceMost) != GlanceMost {
 		t.Error("news out of nothing")
+	}
+}
+
+// TestGlanceProperties: the less there is the sooner the next glance, and who uses up memory no faster than GlanceRate is
+// glanced at before less than twice a threshold is there, or 250 ms after at the latest.
+func TestGlanceProperties(t *testing.T) {
+	for seed := range uint64(500) {
+		rnd := rand.New(rand.NewPCG(seed, 22))
+		ram := int64(1) << (27 + rnd.IntN(9))
+		l := newLooks(Policy{})
+		at := func(available int64) Readings {
+			board := Reading{Available: available, Capacity: ram}
+			return Readings{MemoryAvailable: board, AllocatableMemory: PodsAtLeast(board, ram-ram/16)}
+		}
+		most := []time.Duration{GlanceMost, GlanceMostTold}[rnd.IntN(2)]
+		before := most
+		rate := rnd.Int64N(GlanceRate) + 1
+		twice := 2*l.all[0].Below.Of(ram) + ram/16 // for the pods together, who have a sixteenth less
+		for available := ram; available > 0; {
+			again := GlanceAgain(l.all, at(available), most)
+			if again > before || again < GlanceLeast || again > most {
+				t.Fatalf("seed %d: %d available of %d: %v after %v", seed, available, ram, again, before)
+			}
+			next := available - int64(float64(rate)*again.Seconds())
+			if late := twice - next; available > twice && late > rate/4+1 {
+				t.Fatalf("seed %d: at %d a second from %d to %d in %v, which is %d too far", seed, rate, available, next, again, late)
+			}
+			before, available = again, next
+		}
+	}
+}
+
+// TestPodsAtLeast: what the board tells of the pods is never more than what they have left.
+func TestPodsAtLeast(t *testing.T) { // N-6.15
+	board := Reading{Available: 600, Capacity: 1000, At: epoch}
+	for _, c := range []struct{ limit, want int64 }{{1000, 600}, {700, 300}, {300, -100}} {
+		if got := PodsAtLeast(board, c.limit); got != (Reading{Available: c.want, Capacity: c.limit, At: epoch}) {
+			t.Errorf("limit %d: %+v", c.limit, got)
+		}
 	}
 }
 

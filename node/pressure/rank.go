@@ -110,6 +110,23 @@ func Rank(s Signal, layout Layout, pods []Candidate) []Candidate {
 	return out
 }
 
+// Fattest is the pod that uses most memory beyond its request, and how much that is; false: none does, or what is short is
+// not memory.
+func Fattest(s Signal, pods []Candidate) (fattest Candidate, above int64, ok bool) {
+	if s.Resource() != Memory {
+		return Candidate{}, 0, false
+	}
+	for _, c := range pods {
+		if c.Used == nil {
+			continue
+		}
+		if n := c.Used.Memory - request(c.Pod, s); n > above {
+			fattest, above = c, n
+		}
+	}
+	return fattest, above, above > 0
+}
+
 // first puts before what is so.
 func first(a, b bool) int {
 	switch {

@@ -182,3 +182,18 @@ func TestAdmit(t *testing.T) { // N-6.35
 		}
 	}
 }
+
+func TestFattest(t *testing.T) { // beyond N-6.23
+	ram := func(n int64) *Usage { return &Usage{Memory: n * mi} }
+	pods := []Candidate{candidate("within", 0, amounts("memory", "900Mi"), ram(800)), candidate("unknown", 0, nil, nil),
+		candidate("above", 0, amounts("memory", "10Mi"), ram(60)), candidate("little", -5, nil, ram(20))}
+	if c, n, ok := Fattest(AllocatableMemory, pods); !ok || c.Pod.Name != "above" || n != 50*mi {
+		t.Errorf("%v %d", c.Pod, n)
+	}
+	if _, _, ok := Fattest(MemoryAvailable, pods[:2]); ok {
+		t.Error("one within its request has nothing to give")
+	}
+	if _, _, ok := Fattest(PIDAvailable, pods); ok {
+		t.Error("memory is not what is short")
+	}
+}

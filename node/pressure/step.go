@@ -85,8 +85,12 @@ func Short(all []Threshold, seen Readings) bool {
 
 // How often memory is glanced at between two looks.
 const (
-	GlanceEvery  = time.Second
-	GlanceWhenIn = 250 * time.Millisecond // a threshold is near
+	GlanceMost     = time.Second            // when no threshold is near
+	GlanceMostTold = 5 * time.Second        // the same where the kernel tells when tasks wait for memory
+	GlanceLeast    = 250 * time.Millisecond // when less than twice what a threshold asks for is there
+	// GlanceRate is how many bytes a second may be used up without a glance being missed on the way from twice a threshold
+	// to it: more than a pod can use up and still be evicted before the kernel has to kill.
+	GlanceRate = 128 << 20
 )
 
 // News says whether a threshold is met that was not at the last look: then the next look shall not wait.
@@ -99,12 +103,24 @@ func News(all []Threshold, s State, seen Readings) bool {
 	return false
 }
 
-// GlanceAgain is how long a glance is good for: less when there is less than twice what a threshold asks for.
-func GlanceAgain(all []Threshold, seen Readings) time.Duration {
+// GlanceAgain is how long a glance is good for, at most most: what GlanceRate takes until there is but twice what a
+// threshold asks for.
+func GlanceAgain(all []Threshold, seen Readings, most time.Duration) time.Duration {
+	again := most
 	for _, t := range all {
-		if r, ok := seen[t.Signal]; ok && r.Capacity > 0 && r.Available/2 < t.Below.Of(r.Capacity) {
-			return GlanceWhenIn
+		r, ok := seen[t.Signal]
+		if !ok || r.Capacity <= 0 {
+			continue
+		}
+		if spare := float64(r.Available) - 2*float64(t.Below.Of(r.Capacity)); spare < again.Seconds()*GlanceRate {
+			again = max(GlanceLeast, time.Duration(spare/GlanceRate*float64(time.Second)))
 		}
 	}
-	return GlanceEvery
+	return again
+}
+
+// PodsAtLeast is what all pods together have left of their limit at the least, going by the board alone: they cannot have
+// used more of it than is used of all memory.
+func PodsAtLeast(board Reading, limit int64) Reading {
+	return Reading{Available: limit - (board.Capacity - board.Available), Capacity: limit, At: board.At}
 }

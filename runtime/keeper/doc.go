@@ -54,8 +54,8 @@ type Runner interface {
 	Limit(p runtime.Pod, id string, r runtime.Resources) error
 	// LimitGroup sets a cgroup above the pods' and makes it if it is not there.
 	LimitGroup(cgroup string, r runtime.Resources) error
-	// OOMKills is the kernel's count of processes of the container killed for want of memory.
-	OOMKills(p runtime.Pod, id string) (uint64, error)
+	// OOM is what the kernel has counted of the container's memory.
+	OOM(p runtime.Pod, id string) (runtime.OOM, error)
 	// Clear removes what Enter and the pods left above the pods' cgroups.
 	Clear() error
 }

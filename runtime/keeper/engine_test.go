@@ -160,7 +160,7 @@ func (r *shellRunner) LeaveExec(_ runtime.Pod, _, group string) error {
 
 func (r *shellRunner) EndExecs(runtime.Pod, string) error { return nil }
 
-func (r *shellRunner) OOMKills(runtime.Pod, string) (uint64, error) { return 0, nil }
+func (r *shellRunner) OOM(runtime.Pod, string) (runtime.OOM, error) { return runtime.OOM{}, nil }
 
 func (r *shellRunner) Clear() error {
 	r.cleared = true

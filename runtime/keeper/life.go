@@ -197,10 +197,10 @@ func (e *Engine) finish(c *container, x runtime.Exit) {
 	if err := e.cfg.Runner.Kill(c.rec.Pod, id); err != nil {
 		log.Warn("the rest of an ended container could not be killed", "err", err)
 	}
-	if n, err := e.cfg.Runner.OOMKills(c.rec.Pod, id); err != nil {
+	if oom, err := e.cfg.Runner.OOM(c.rec.Pod, id); err != nil {
 		log.Warn("OOM kills of a container could not be counted", "err", err)
-	} else {
-		x.OOMKilled = n > 0 && x.Code != 0
+	} else if oom.Kills > 0 && x.Code != 0 {
+		x.OOMKilled, x.MemoryPeak, x.MemoryLimit = true, oom.Peak, oom.Limit
 	}
 	e.endStreams(c, finish)
 	e.unpark(c)

@@ -8,6 +8,7 @@ import (
 	"path"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -269,17 +270,47 @@ func allPids(paths []string) ([]int, error) {
 	return slices.Compact(all), nil
 }
 
-// OOMKills is how many processes of a container the kernel killed for want of memory, by its own count.
-func (r *Runner) OOMKills(p runtime.Pod, id string) (uint64, error) {
+// OOM is how many processes of a container the kernel killed for want of memory, by its own count, and how much there was.
+func (r *Runner) OOM(p runtime.Pod, id string) (out runtime.OOM, err error) {
 	m, err := r.open(r.containerCgroup(p, id), nil)
 	if err != nil {
-		return 0, err
+		return out, err
 	}
-	n, err := m.OOMKillCount()
+	out.Kills, err = m.OOMKillCount()
 	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil // no memory controller, or the cgroup is gone
+		return out, nil // no memory controller, or the cgroup is gone
 	}
-	return n, err
+	if err != nil || out.Kills == 0 {
+		return out, err
+	}
+	own := m.Path("memory")
+	if r.unified {
+		own = m.Path("")
+	}
+	out.Peak = r.memoryFigure(own, "memory.peak", "memory.max_usage_in_bytes") // the first since Linux 5.19
+	for _, dir := range []string{own, filepath.Dir(own)} {
+		if out.Limit = r.memoryFigure(dir, "memory.max", "memory.limit_in_bytes"); out.Limit > 0 {
+			break
+		}
+	}
+	return out, nil
+}
+
+// memoryFigure reads one number of a cgroup; 0 where there is none, and for no limit, which v1 writes as a huge one.
+func (r *Runner) memoryFigure(dir, v2, v1 string) int64 {
+	file := v1
+	if r.unified {
+		file = v2
+	}
+	data, err := os.ReadFile(filepath.Join(dir, file))
+	if err != nil {
+		return 0
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
+	if err != nil || n > 1<<62 {
+		return 0
+	}
+	return n
 }
 
 // Clear removes the empty cgroups that stand above the pods', and the keeper's own. It kills nothing: with the

@@ -241,8 +241,12 @@ func TestOOM(t *testing.T) {
 	c := s.NewContainer(t, p, "eat", "200")
 	c.Resources = limit
 	s.Start(t, c)
-	if x := s.Exit(t, c.ID); !x.OOMKilled || x.Code != 137 || x.Signal != 9 {
+	x := s.Exit(t, c.ID)
+	if !x.OOMKilled || x.Code != 137 || x.Signal != 9 {
 		t.Errorf("eating more than there is: %+v", x)
+	}
+	if x.MemoryLimit != 48<<20 || x.MemoryPeak > 48<<20 || x.MemoryPeak < 40<<20 && x.MemoryPeak != 0 { // a kernel before 5.19 does not tell
+		t.Errorf("it had %d of %d", x.MemoryPeak, x.MemoryLimit)
 	}
 	killed := s.NewContainer(t, p, "ignore")
 	killed.Resources = limit
@@ -250,7 +254,7 @@ func TestOOM(t *testing.T) {
 	if err := s.Engine.Signal(t.Context(), killed.ID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	if x := s.Exit(t, killed.ID); x.OOMKilled || x.Code != 137 {
+	if x := s.Exit(t, killed.ID); x.OOMKilled || x.Code != 137 || x.MemoryLimit != 0 {
 		t.Errorf("SIGKILL without want of memory: %+v", x)
 	}
 }
@@ -265,7 +269,7 @@ func TestPodMemory(t *testing.T) {
 	s.Ensure(t, p)
 	c := s.NewContainer(t, p, "eat", "200")
 	s.Start(t, c)
-	if x := s.Exit(t, c.ID); !x.OOMKilled || x.Code != 137 {
+	if x := s.Exit(t, c.ID); !x.OOMKilled || x.Code != 137 || x.MemoryLimit != 48<<20 {
 		t.Errorf("eating more than the pod has: %+v", x)
 	}
 }

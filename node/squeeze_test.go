@@ -1,0 +1,91 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"ledge/node/pressure"
+)
+
+// TestReclaimBeforeEvict: what the pod furthest above its request has too much is taken from it first. Only when that is not
+// enough, or cannot be, a pod goes.
+func TestReclaimBeforeEvict(t *testing.T) { // beyond N-6.23
+	for name, c := range map[string]struct {
+		frees  int64
+		err    error
+		evicts bool
+	}{
+		"enough": {frees: 200 * mi}, "not enough": {frees: 10 * mi, evicts: true}, "nothing": {evicts: true}, "an old kernel": {err: fs.ErrNotExist, evicts: true},
+	} {
+		with(t, nil, func(r *rig) {
+			var freed atomic.Int64
+			var asked []string
+			r.cfg.Reclaim = func(_ context.Context, cgroup string, bytes int64) (int64, error) {
+				asked = append(asked, fmt.Sprintf("%s %d", cgroup, bytes/mi))
+				freed.Store(c.frees)
+				return c.frees, c.err
+			}
+			r.measured(func(s *Sample, running map[string]bool) {
+				if running["fat"] {
+					s.MemoryAvailable = 40*mi + freed.Load()
+				}
+			})
+			r.begin()
+			r.uses(r.pod("within", asks("500Mi")), 400*mi, 1)
+			r.uses(r.pod("critical", class("system-node-critical")), 900*mi, 1)
+			fat := r.pod("fat", asks("16Mi"))
+			r.uses(fat, 300*mi, 1)
+			r.uses(r.pod("small"), 10*mi, 1)
+			r.pass(pressure.MonitorPeriod + time.Second)
+			if want := fmt.Sprintf("/%s 284", podCgroup(fat)); len(asked) != 1 || asked[0] != want {
+				t.Errorf("%s: asked for %q, want %q", name, asked, want)
+			}
+			if n := len(r.events.of("Evicted")); (n == 1) != c.evicts {
+				t.Errorf("%s: %d evicted", name, n)
+			}
+			if c.evicts {
+				r.evicted("fat")
+				r.want("running", sortedNames(r), "critical", "small", "within")
+			} else {
+				r.want("running", sortedNames(r), "critical", "fat", "small", "within")
+			}
+		})
+	}
+}
+
+// TestReclaimIsForMemory: nothing is taken from a pod because the disk is full.
+func TestReclaimIsForMemory(t *testing.T) { // N-6.23
+	with(t, nil, func(r *rig) {
+		r.cfg.Reclaim = func(context.Context, string, int64) (int64, error) {
+			t.Error("asked")
+			return 0, nil
+		}
+		r.measured(func(s *Sample, running map[string]bool) {
+			if running["p"] {
+				s.PIDUsed = s.PIDMax
+			}
+		})
+		r.begin()
+		r.uses(r.pod("p"), 300*mi, 1)
+		r.pass(pressure.MonitorPeriod + time.Second)
+		r.evicted("p")
+	})
+}
+
+// TestSystemOOM: a process that the kernel had to kill is told of on the Node, in a kubelet's words.
+func TestSystemOOM(t *testing.T) {
+	with(t, nil, func(r *rig) {
+		r.cfg.OOMs = func(ctx context.Context, fn func(string, int)) error {
+			fn("eat", 4711)
+			<-ctx.Done()
+			return nil
+		}
+		r.begin()
+		r.pass(time.Second)
+		r.want("events", r.events.of("SystemOOM"), "Warning SystemOOM n: System OOM encountered, victim process: eat, pid: 4711")
+	})
+}
