@@ -58,8 +58,7 @@ func TestPullFromRegistry(t *testing.T) {
 	b := newBoard(t)
 	reg := newFarRegistry(t)
 	keys := filepath.Join(t.TempDir(), "keys.json")
-	config := fmt.Sprintf("failSwapOn: false\nshutdownGracePeriod: 30s\nshutdownGracePeriodCriticalPods: 10s\nregistryCredentials: %s\n", keys)
-	must(t, os.WriteFile(b.config, []byte(config), 0o600))
+	b.configure("registryCredentials: " + keys + "\n")
 	b.serve()
 	if out, err := b.try("images", "pull", reg.ref); err == nil || !strings.Contains(out, "no credential") {
 		t.Fatalf("pulled without a password: %s", out)
