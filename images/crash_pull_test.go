@@ -153,8 +153,42 @@ func TestPowerCutPull(t *testing.T) {
 	}
 }
 
-// TestPullOrder records what a pull makes durable, in order: A2's six steps. Content before names, names before rows,
-// and the image's row last of all.
+// pullSteps are what a pull makes durable, in order: A2's six steps. Content before names, names before rows, and the
+// image's row last of all.
+var pullSteps = []string{
+	"fsync ingest/DIR/HEX", "rename blobs/sha256/HEX", "fsync ingest/DIR/HEX", "rename blobs/sha256/HEX", "fsync blobs/sha256", // config, manifest
+	"syncfs layers", // every file of both layers
+	"fsync layers/TMP/manifest", "rename layers/HEX", "fsync layers/TMP/manifest", "rename layers/HEX", "fsync layers",
+	"row layer", "row layer",
+	"fsync images/TMP", "rename images/HEX", "fsync images",
+	"row image",
+}
+
+// stepPath is a path below the store's without the names that differ from time to time.
+func stepPath(root, path string) string {
+	parts := strings.Split(strings.TrimPrefix(strings.TrimPrefix(path, root), "/"), "/")
+	for i, p := range parts {
+		switch {
+		case strings.HasPrefix(p, ".tmp-"):
+			parts[i] = "TMP"
+		case len(p) >= 64:
+			parts[i] = "HEX"
+		}
+	}
+	if len(parts) > 1 && parts[0] == "ingest" {
+		parts[1] = "DIR"
+	}
+	return strings.Join(parts, "/")
+}
+
+func checkSteps(t *testing.T, steps []string) {
+	t.Helper()
+	if !slices.Equal(steps, pullSteps) {
+		t.Errorf("got\n  %s\nwant\n  %s", strings.Join(steps, "\n  "), strings.Join(pullSteps, "\n  "))
+	}
+}
+
+// TestPullOrder hears from the store what it makes durable, and lets each step fail.
 func TestPullOrder(t *testing.T) {
 	im := it.Sample("app")
 	rows := &tellingIndex{}
@@ -167,38 +201,14 @@ func TestPullOrder(t *testing.T) {
 	var steps []string
 	note := func(step, what string) { steps = append(steps, step+" "+what) }
 	b.disk.Watch(func(step, path string) error {
-		rel := strings.TrimPrefix(strings.TrimPrefix(path, b.root), "/")
-		var parts []string
-		for p := range strings.SplitSeq(rel, "/") { // names that differ from time to time
-			switch {
-			case strings.HasPrefix(p, ".tmp-"):
-				p = "TMP"
-			case len(p) >= 64:
-				p = "HEX"
-			}
-			parts = append(parts, p)
-		}
-		if len(parts) > 1 && parts[0] == "ingest" {
-			parts[1] = "DIR"
-		}
-		note(step, strings.Join(parts, "/"))
+		note(step, stepPath(b.root, path))
 		return nil
 	})
 	rows.tell = func(key string) { note("row", strings.Split(key, "/")[0]) }
 	if _, err := b.pull("app"); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{
-		"fsync ingest/DIR/HEX", "rename blobs/sha256/HEX", "fsync ingest/DIR/HEX", "rename blobs/sha256/HEX", "fsync blobs/sha256", // config, manifest
-		"syncfs layers", // every file of both layers
-		"fsync layers/TMP/manifest", "rename layers/HEX", "fsync layers/TMP/manifest", "rename layers/HEX", "fsync layers",
-		"row layer", "row layer",
-		"fsync images/TMP", "rename images/HEX", "fsync images",
-		"row image",
-	}
-	if !slices.Equal(steps, want) {
-		t.Errorf("got\n  %s\nwant\n  %s", strings.Join(steps, "\n  "), strings.Join(want, "\n  "))
-	}
+	checkSteps(t, steps)
 	// One that a step fails for is absent, and the next one comes whole.
 	for i := range steps {
 		t.Run(fmt.Sprint(i, " ", filepath.Base(steps[i])), func(t *testing.T) {

@@ -9,8 +9,8 @@ cross="gcc-aarch64-linux-gnu libc6-dev-arm64-cross gcc-arm-linux-gnueabihf libc6
 	gcc-x86-64-linux-gnu libc6-dev-amd64-cross debian-archive-keyring qemu-user-static"
 vm="qemu-system-x86 qemu-system-arm mmdebstrap e2fsprogs kmod lz4 xz-utils debian-archive-keyring \
 	systemd-container dbus nftables iproute2 nut-server"
-# A real registry, programs that make and send images, and what stands in an image that has a shell.
-images="docker-registry skopeo umoci busybox-static"
+# A real registry, programs that make and send images, what stands in an image that has a shell, and what sees system calls.
+images="docker-registry skopeo umoci buildah busybox-static strace"
 
 self=$(dpkg --print-architecture 2>/dev/null || true)
 [ -n "$self" ] || { echo "setup.sh: no dpkg here: install by hand what the lists in this file name" >&2; exit 1; }

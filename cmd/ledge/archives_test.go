@@ -1,6 +1,8 @@
 package main
 
 import (
+	"archive/tar"
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -22,6 +24,45 @@ type rowsOf map[string][]byte
 func (r rowsOf) Put(k string, v []byte) error              { r[k] = v; return nil }
 func (r rowsOf) Delete(k string) error                     { delete(r, k); return nil }
 func (r rowsOf) All() (map[string][]byte, []string, error) { return maps.Clone(r), nil, nil }
+
+// What is imported may be an archive, or an OCI layout as other programs leave it: a directory.
+func TestOpenArchive(t *testing.T) {
+	archive := it.OCI(it.Sample("a:1"))
+	dir := t.TempDir()
+	file, layout := filepath.Join(dir, "a.tar"), filepath.Join(dir, "layout")
+	must(t, os.WriteFile(file, archive, 0o600))
+	for r := tar.NewReader(bytes.NewReader(archive)); ; {
+		hdr, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		must(t, err)
+		data, err := io.ReadAll(r)
+		must(t, err)
+		path := filepath.Join(layout, hdr.Name)
+		must(t, os.MkdirAll(filepath.Dir(path), 0o700))
+		must(t, os.WriteFile(path, data, 0o600))
+	}
+	for _, path := range []string{file, layout} {
+		r, err := openArchive(path)
+		must(t, err)
+		list, err := (&fake.Store{}).Import(t.Context(), r)
+		if err != nil || len(list) != 1 || !slices.Equal(list[0].Names, []string{"docker.io/library/a:1"}) {
+			t.Errorf("%s: %+v, %v", path, list, err)
+		}
+		must(t, r.Close())
+	}
+	if _, err := openArchive(filepath.Join(dir, "none")); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+	must(t, os.Mkdir(filepath.Join(dir, "empty"), 0o700))
+	r, err := openArchive(filepath.Join(dir, "empty"))
+	must(t, err)
+	if _, err := (&fake.Store{}).Import(t.Context(), r); err == nil {
+		t.Error("an empty directory was imported")
+	}
+	must(t, r.Close())
+}
 
 // Archives of a directory are imported once, and again when they have changed; one that is broken stops no other.
 func TestArchives(t *testing.T) {

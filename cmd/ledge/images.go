@@ -1,6 +1,7 @@
 package main
 
 import (
+	"archive/tar"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,7 +16,7 @@ import (
 	"ledge/images"
 )
 
-const imagesUsage = "images: ls, pull [--pin] NAME, import FILE|-, export NAME... > FILE, verify [--repair], prune or rm NAME"
+const imagesUsage = "images: ls, pull [--pin] NAME, import FILE|DIRECTORY|-, export NAME... > FILE, verify [--repair], prune or rm NAME"
 
 type imagesOpts struct{ pin, repair bool }
 
@@ -114,16 +115,36 @@ func (c *command) printPruned(body io.Reader) error {
 	return err
 }
 
-func (c *command) importImages(ctx context.Context, file string) error {
-	in := os.Stdin
-	if file != "-" {
-		f, err := os.Open(file)
-		if err != nil {
-			return fmt.Errorf("import images: %w", err)
-		}
-		defer f.Close()
-		in = f
+// openArchive reads an archive. A directory, such as an OCI layout that skopeo or umoci made, becomes one on the way.
+func openArchive(file string) (io.ReadCloser, error) {
+	if file == "-" {
+		return io.NopCloser(os.Stdin), nil
 	}
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err != nil || !info.IsDir() {
+		return f, err
+	}
+	if err := f.Close(); err != nil {
+		return nil, err
+	}
+	r, w := io.Pipe()
+	go func() {
+		tw := tar.NewWriter(w)
+		_ = w.CloseWithError(errors.Join(tw.AddFS(os.DirFS(file)), tw.Close()))
+	}()
+	return r, nil
+}
+
+func (c *command) importImages(ctx context.Context, file string) error {
+	in, err := openArchive(file)
+	if err != nil {
+		return fmt.Errorf("import images: %w", err)
+	}
+	defer in.Close()
 	resp, err := c.raw(ctx, "POST", imagesPath, nil, "", in)
 	if err != nil {
 		return fmt.Errorf("import images from %s: %w", file, err)

@@ -34,7 +34,7 @@ type real struct {
 // newReal starts one; with a password for "me" if it is given as a line of htpasswd.
 func newReal(t *testing.T, htpasswd string) *real {
 	t.Helper()
-	for _, tool := range []string{"docker-registry", "skopeo", "umoci"} {
+	for _, tool := range []string{"docker-registry", "skopeo", "umoci", "buildah"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			t.Skipf("needs %s: scripts/setup.sh images", tool)
 		}
@@ -230,6 +230,45 @@ func TestRealUmoci(t *testing.T) {
 	list, err := filepath.Glob(filepath.Join(root, "etc/*"))
 	if err != nil || len(list) != 2 {
 		t.Errorf("%q, %v", list, err)
+	}
+}
+
+// An image that buildah made, and sent by itself.
+func TestRealBuildah(t *testing.T) {
+	r := newReal(t, "")
+	dir := t.TempDir()
+	buildah := func(args ...string) string {
+		t.Helper()
+		cmd := exec.Command("buildah", append([]string{"--root", filepath.Join(dir, "root"), "--runroot", filepath.Join(dir, "run"), "--storage-driver", "vfs"}, args...)...)
+		var errs strings.Builder
+		cmd.Stderr = &errs
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("buildah %q: %v\n%s", args, err, &errs)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	file := filepath.Join(dir, "made")
+	if err := os.WriteFile(file, []byte("by buildah"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	box := buildah("from", "scratch")
+	buildah("copy", box, file, "/etc/made")
+	buildah("config", "--entrypoint", `["/bin/thing"]`, "--user", "3:4", "--env", "A=b", box)
+	d := newStore(t, registry.Config{})
+	for _, format := range []string{"oci", "docker"} {
+		ref := r.addr + "/buildah:" + format
+		buildah("commit", "--format", format, "--tls-verify=false", box, "docker://"+ref)
+		p, err := d.Pull(t.Context(), images.PullRequest{Ref: ref})
+		if err != nil {
+			t.Fatalf("%s: %v", format, err)
+		}
+		if c := p.Image.Config; !slices.Equal(c.Entrypoint, []string{"/bin/thing"}) || c.User != "3:4" || !slices.Contains(c.Env, "A=b") {
+			t.Errorf("%s: %+v", format, c)
+		}
+		if got := content(t, d, p.Image.ID, "etc/made"); got != "by buildah" {
+			t.Errorf("%s: %q", format, got)
+		}
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ledge/scripts/bench/measure"
 	"ledge/scripts/bench/report"
 )
 
@@ -83,7 +84,7 @@ func (b *bench) run(ctx context.Context, out, page string) error {
 	if os.Getuid() != 0 {
 		return fmt.Errorf("containers need root")
 	}
-	b.load = load()
+	b.load = measure.Load()
 	dir, err := os.MkdirTemp("", "ledge-bench-")
 	if err != nil {
 		return err
@@ -196,15 +197,6 @@ func (b *bench) write(out string) error {
 		return err
 	}
 	return os.WriteFile(out, append(text, '\n'), 0o644)
-}
-
-// load says how busy the machine is: a figure from a busy one means little.
-func load() string {
-	text, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(text))
 }
 
 // median runs f n times and returns the middle duration in milliseconds.

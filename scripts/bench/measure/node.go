@@ -2,6 +2,8 @@ package measure
 
 import (
 	"context"
+	"os"
+	"strings"
 	"time"
 )
 
@@ -20,4 +22,13 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	case <-time.After(d):
 		return nil
 	}
+}
+
+// Load says how busy the machine is: a figure from a busy one means little.
+func Load() string {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(text))
 }

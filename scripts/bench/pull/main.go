@@ -46,6 +46,7 @@ type bench struct {
 	debian  string // packages unpacked there; nothing is installed
 	addr    string // of the registry
 	rows    []row
+	load    string // before it began
 	skipped []string
 }
 
@@ -53,7 +54,7 @@ func main() {
 	runtime.LockOSThread() // children die with the thread that started them
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	b := &bench{}
+	b := &bench{load: measure.Load()}
 	flag.IntVar(&b.rounds, "n", 3, "pulls for each median")
 	flag.StringVar(&b.ledge, "binary", "bin/ledge", "ledge to measure")
 	out := flag.String("o", "bin/bench-pull.json", "where the JSON goes")
@@ -85,6 +86,9 @@ func (b *bench) run(ctx context.Context, out, page string) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(b.dir)) }()
 	b.unpackDebian(ctx)
+	if err := b.forget(); err != nil {
+		return err
+	}
 	stop, err := b.registry(ctx)
 	if err != nil {
 		return fmt.Errorf("start a registry: %w", err)
@@ -109,7 +113,7 @@ func (b *bench) run(ctx context.Context, out, page string) (err error) {
 		}
 	}
 	b.print(list)
-	text, err := json.MarshalIndent(map[string]any{"time": time.Now().UTC(), "cores": runtime.NumCPU(), "arch": runtime.GOARCH,
+	text, err := json.MarshalIndent(map[string]any{"time": time.Now().UTC(), "cores": runtime.NumCPU(), "arch": runtime.GOARCH, "load": b.load,
 		"rows": b.rows, "skipped": b.skipped}, "", "  ")
 	if err != nil {
 		return err
@@ -131,7 +135,7 @@ func (b *bench) table(list []sample) string {
 			}
 		}
 	}
-	text := fmt.Sprintf("%s, %d cores, %s\n\n", time.Now().UTC().Format(time.DateOnly), runtime.NumCPU(), runtime.GOARCH) +
+	text := fmt.Sprintf("%s, %d cores, %s; load before: %s\n\n", time.Now().UTC().Format(time.DateOnly), runtime.NumCPU(), runtime.GOARCH, b.load) +
 		report.Table([]string{"image", "program", "time ms", "peak PSS MiB", "written / byte", "note"}, rows)
 	for _, s := range b.skipped {
 		text += "\nSkipped: " + s + "\n"
@@ -261,6 +265,22 @@ func (b *bench) unpackDebian(ctx context.Context) {
 	if err := quiet(exec.CommandContext(ctx, "scripts/debs.sh", args...)); err != nil {
 		b.skipped = append(b.skipped, fmt.Sprintf("packages that are not installed: %v", err))
 	}
+}
+
+// forget reads all programs from the disk, as after a boot.
+func (b *bench) forget() error {
+	programs, err := filepath.Glob(filepath.Join(b.debian, "usr/*bin/*"))
+	if err != nil {
+		return err
+	}
+	for _, p := range append(programs, b.ledge) {
+		if isFile(p) {
+			if err := measure.Forget(p); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // command is a program of Debian's, from the packages unpacked here if they have it.
