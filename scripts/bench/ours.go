@@ -34,7 +34,7 @@ type node struct {
 }
 
 // parts are the names of what ours measures, in this order.
-var parts = []string{"starts", "engine", "memory", "idle", "restarts"}
+var parts = []string{"starts", "engine", "memory", "idle", "calls", "restarts"}
 
 // ours measures ledge.
 func (b *bench) ours(ctx context.Context) (err error) {
@@ -42,9 +42,7 @@ func (b *bench) ours(ctx context.Context) (err error) {
 	n.run = filepath.Join("/run", n.name)
 	n.mount = filepath.Join(b.dir, "data")
 	n.data = filepath.Join(n.mount, "ledge") // not the mount point: reset removes it
-	n.http = &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(n.run, "ledge.sock"))
-	}}}
+	n.http = &http.Client{Transport: &http.Transport{DialContext: n.dial}}
 	defer func() { err = errors.Join(err, n.remove()) }()
 	if err := n.disk(ctx); err != nil {
 		b.skip("bytes at the block device", err)
@@ -64,7 +62,7 @@ func (b *bench) ours(ctx context.Context) (err error) {
 	if err := quiet(command(ctx, b.ledge, "--run-dir", n.run, "images", "import", b.archive())); err != nil {
 		return err
 	}
-	for i, f := range []func(context.Context) error{n.starts, n.engine, n.memory, n.idle, n.restarts} {
+	for i, f := range []func(context.Context) error{n.starts, n.engine, n.memory, n.idle, n.calls, n.restarts} {
 		if !b.wants(parts[i]) {
 			continue
 		}
@@ -78,6 +76,10 @@ func (b *bench) ours(ctx context.Context) (err error) {
 	}
 	b.add("binary size", "ledge", float64(info.Size())/1e6, "MB", "everything: API, store, agent, runtime")
 	return nil
+}
+
+func (n *node) dial(ctx context.Context, _, _ string) (net.Conn, error) {
+	return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(n.run, "ledge.sock"))
 }
 
 // disk puts the data on a file system of its own, so that its writes can be counted where they arrive.
