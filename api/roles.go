@@ -2,6 +2,7 @@ package api
 
 import (
 	"slices"
+	"strings"
 	"sync"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -158,10 +159,23 @@ func BindingOf(obj Object) (rbacv1.RoleRef, []rbacv1.Subject) {
 	return rbacv1.RoleRef{}, nil
 }
 
-// AuthenticatedGroup has every caller in it whose name is known.
-const AuthenticatedGroup = "system:authenticated"
+// AuthenticatedGroup has every caller in it whose name is known, UnauthenticatedGroup the others.
+const (
+	AuthenticatedGroup   = "system:authenticated"
+	UnauthenticatedGroup = "system:unauthenticated"
+)
 
 const accountUserPrefix = "system:serviceaccount:"
+
+// AccountOf is the service account that a user is, if it is one.
+func AccountOf(user string) (namespace, name string, ok bool) {
+	rest, ok := strings.CutPrefix(user, accountUserPrefix)
+	if !ok {
+		return "", "", false
+	}
+	namespace, name, ok = strings.Cut(rest, ":")
+	return namespace, name, ok && namespace != "" && name != "" && !strings.Contains(name, ":")
+}
 
 func isSubject(s rbacv1.Subject, u User) bool {
 	switch s.Kind {

@@ -3,6 +3,7 @@ package httpd
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	goruntime "runtime"
@@ -62,6 +63,9 @@ func (h *handler) health(w *response, r *request, checks []Check) error {
 	for _, c := range checks {
 		if err := c.Run(ctx); err != nil {
 			code = http.StatusInternalServerError
+			if isAnonymous(r.user) {
+				err = errors.New("reason withheld")
+			}
 			fmt.Fprintf(&report, "[-]%s failed: %v\n", c.Name, err)
 			continue
 		}

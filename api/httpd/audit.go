@@ -26,6 +26,7 @@ type audited struct {
 	Path        string            `json:"requestURI"`
 	Verb        string            `json:"verb"`
 	User        auditedUser       `json:"user"`
+	As          *auditedUser      `json:"impersonatedUser,omitempty"`
 	Sources     []string          `json:"sourceIPs,omitempty"`
 	Agent       string            `json:"userAgent,omitempty"`
 	Object      *auditedObject    `json:"objectRef,omitempty"`
@@ -79,9 +80,10 @@ func (h *handler) beginAudit(r *http.Request, u api.User, a attributes, version 
 		path = path[:at+len("/proxy")] // what is behind it is between the caller and the pod
 	}
 	e := audited{Kind: "Event", APIVersion: "audit.k8s.io/v1", Level: "Metadata", ID: rand.Text(), Path: short(path), Verb: a.verb,
-		User: auditedUser{Name: short(u.Name)}, Agent: short(r.UserAgent()), Received: now, At: now}
-	for _, g := range u.Groups[:min(len(u.Groups), maxAuditGroups)] {
-		e.User.Groups = append(e.User.Groups, short(g))
+		User: auditUser(u), Agent: short(r.UserAgent()), Received: now, At: now}
+	if actor, ok := r.Context().Value(actorKey{}).(api.User); ok {
+		as := e.User
+		e.User, e.As = auditUser(actor), &as
 	}
 	if host, _, err := net.SplitHostPort(r.RemoteAddr); err == nil {
 		e.Sources = []string{host}
@@ -90,6 +92,17 @@ func (h *handler) beginAudit(r *http.Request, u api.User, a attributes, version 
 		e.Object = &auditedObject{Resource: a.resource, Namespace: a.namespace, Name: a.name, Group: a.group, Version: version, Subresource: a.sub}
 	}
 	return &audit{h: h, event: e}
+}
+
+// actorKey marks a request that is made as somebody else with who really sent it.
+type actorKey struct{}
+
+func auditUser(u api.User) auditedUser {
+	out := auditedUser{Name: short(u.Name)}
+	for _, g := range u.Groups[:min(len(u.Groups), maxAuditGroups)] {
+		out.Groups = append(out.Groups, short(g))
+	}
+	return out
 }
 
 // isWrite says whether a request changes something or lets its caller act in a pod.

@@ -33,14 +33,29 @@ func (h *handler) callerOf(r *http.Request) (api.User, error) {
 		}
 	}
 	u, ok := h.caller(r)
+	if !ok && isPublic(r) {
+		u, ok = api.User{Name: anonymousUser}, true
+	}
 	if !ok {
 		return u, errUnauthorized()
 	}
-	if !slices.Contains(u.Groups, api.AuthenticatedGroup) {
-		u.Groups = append(slices.Clone(u.Groups), api.AuthenticatedGroup)
-	}
+	u.Groups = withKnown(u)
 	return u, nil
 }
+
+// anonymousUser is who has shown nothing that says who it is.
+const anonymousUser = "system:anonymous"
+
+// publicPaths are what anybody may read over TLS: load balancers, and those who look for a server.
+var publicPaths = []string{"/livez", "/readyz", "/version"}
+
+// isPublic says whether a request needs no name. Whoever does claim to be somebody must be that.
+func isPublic(r *http.Request) bool {
+	return r.TLS != nil && len(r.TLS.PeerCertificates) == 0 && len(r.Header.Values("Authorization")) == 0 &&
+		r.Method == http.MethodGet && slices.Contains(publicPaths, r.URL.Path)
+}
+
+func isAnonymous(u api.User) bool { return slices.Contains(u.Groups, api.UnauthenticatedGroup) }
 
 func (h *handler) caller(r *http.Request) (api.User, bool) {
 	if r.TLS != nil {

@@ -105,6 +105,9 @@ func allowed(u api.User, a attributes) bool {
 	if slices.Contains(u.Groups, api.AdminGroup) {
 		return true
 	}
+	if isAnonymous(u) {
+		return a.resource == "" && a.verb == verbRead && slices.Contains(publicPaths, a.path)
+	}
 	if a.resource == "" {
 		return a.verb == verbRead && isOpen(a.path)
 	}

@@ -31,10 +31,6 @@ func errNoPath() error {
 	return status(http.StatusNotFound, metav1.StatusReasonNotFound, "the server could not find the requested resource")
 }
 
-func errForbidden(format string, args ...any) error {
-	return status(http.StatusForbidden, metav1.StatusReasonForbidden, fmt.Sprintf(format, args...))
-}
-
 func errMediaType(format string, args ...any) error {
 	return status(http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType, fmt.Sprintf(format, args...))
 }

@@ -164,9 +164,16 @@ func (h *handler) serve(w *response, hr *http.Request) error {
 	if h.join != nil && hr.URL.Path == JoinPath {
 		return h.serveJoin(w, hr)
 	}
-	user, err := h.callerOf(hr)
+	caller, err := h.callerOf(hr)
 	if err != nil {
 		return err
+	}
+	user, err := h.impersonated(hr.Context(), caller, hr.Header)
+	if err != nil {
+		return err
+	}
+	if user.Name != caller.Name {
+		hr = hr.WithContext(context.WithValue(hr.Context(), actorKey{}, caller))
 	}
 	if h.board != nil && strings.HasPrefix(hr.URL.Path, boardPrefix) {
 		return h.serveBoard(w, hr, user)
@@ -235,13 +242,8 @@ func (h *handler) serveBoard(w *response, r *http.Request, user api.User) error 
 	return nil
 }
 
-// refuseHeaders turns down what would otherwise be ignored in silence, and bodies that could unfold.
+// refuseHeaders turns down bodies that could unfold.
 func refuseHeaders(head http.Header) error {
-	for name := range head {
-		if strings.HasPrefix(name, "Impersonate-") {
-			return errForbidden("impersonation (%s) is not supported by ledge", name)
-		}
-	}
 	if enc := head.Get("Content-Encoding"); enc != "" && enc != "identity" {
 		return errMediaType("the body's Content-Encoding %q is not supported: send it as it is", enc)
 	}

@@ -157,7 +157,7 @@ var kubectlCases = []struct {
 	{"auth can-i delete pods", "", "yes"},
 	{"auth can-i --list", "", "*.*"},
 	{"auth whoami", "", "ledge-admin|system:masters"},
-	{"auth can-i get pods --as=bob", "", "!impersonation"},
+	{"auth can-i get pods --as=bob", "", "!no"},
 	{"get --raw /readyz?verbose", "", "[+]ping ok"},
 	{"wait --for=jsonpath={.status.phase}=Pending pod/web --timeout=10s", "", "condition met"},
 	{"wait --for=delete pod/none --timeout=10s", "", ""},

@@ -19,6 +19,7 @@ import (
 const (
 	maxDepth      = 32         // of nesting; encoding/json alone allows 10,000
 	maxTokens     = 4          // tokens being checked at once
+	maxStrangers  = 4          // requests of those who do not say who they are
 	maxDecoding   = 512 << 10  // bytes being decoded at once, those of YAML counted yamlWeight times; more only alone
 	yamlWeight    = 16         // a node of YAML is as large as dozens of its bytes
 	maxBodies     = 1536 << 10 // bytes of bodies held at once, small ones aside
@@ -57,6 +58,7 @@ type limits struct {
 	calls        chan struct{}       // requests of everybody
 	nodes        chan struct{}       // the lane of the nodes: a flood of others must not delay a heartbeat
 	tokens       chan struct{}       // being checked, of callers who are not known yet
+	strangers    chan struct{}       // the lane of those who do not say who they are
 	decodes      *semaphore.Weighted // of maxDecoding
 	looks        chan struct{}       // lists being read from the store
 	answers      *answers
@@ -80,6 +82,7 @@ func newLimits(c Config) limits {
 		calls:        make(chan struct{}, calls),
 		nodes:        make(chan struct{}, calls),
 		tokens:       make(chan struct{}, maxTokens),
+		strangers:    make(chan struct{}, maxStrangers),
 		decodes:      semaphore.NewWeighted(maxDecoding),
 		bodies:       semaphore.NewWeighted(maxBodies),
 		queue:        make(chan struct{}, max(1, calls/2)),
@@ -110,6 +113,8 @@ func (l *limits) enter(r *request) (done func(), err error) {
 	lane := l.calls
 	if _, ok := nodeName(r.user); ok {
 		lane = l.nodes
+	} else if isAnonymous(r.user) {
+		lane = l.strangers
 	}
 	select {
 	case lane <- struct{}{}:

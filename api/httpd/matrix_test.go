@@ -82,19 +82,19 @@ csinodes.storage.k8s.io                                        glw      -       
 
 // matrixPaths are the paths that are no object's. Rights in a namespace say nothing about them.
 const matrixPaths = `
-path                    has  admin edit view node anybody
-GET:/version            yes  yes   yes  yes  yes  yes
-GET:/healthz            yes  yes   yes  yes  yes  yes
-GET:/readyz             yes  yes   yes  yes  yes  yes
-GET:/livez              yes  yes   yes  yes  yes  yes
-GET:/api                yes  yes   yes  yes  yes  yes
-GET:/apis               yes  yes   yes  yes  yes  yes
-GET:/openapi/v2         yes  yes   yes  yes  yes  yes
-GET:/openapi/v3         yes  yes   yes  yes  yes  yes
-GET:/metrics            yes  -     -    -    -    -
-GET:/metrics/resource   yes  -     -    -    -    -
-GET:/ledge/v1/status    yes  -     -    -    -    -
-POST:/ledge/v1/shutdown yes  -     -    -    -    -
+path                    has  admin edit view node anybody nobody
+GET:/version            yes  yes   yes  yes  yes  yes     yes
+GET:/healthz            yes  yes   yes  yes  yes  yes     -
+GET:/readyz             yes  yes   yes  yes  yes  yes     yes
+GET:/livez              yes  yes   yes  yes  yes  yes     yes
+GET:/api                yes  yes   yes  yes  yes  yes     -
+GET:/apis               yes  yes   yes  yes  yes  yes     -
+GET:/openapi/v2         yes  yes   yes  yes  yes  yes     -
+GET:/openapi/v3         yes  yes   yes  yes  yes  yes     -
+GET:/metrics            yes  -     -    -    -    -       -
+GET:/metrics/resource   yes  -     -    -    -    -       -
+GET:/ledge/v1/status    yes  -     -    -    -    -       -
+POST:/ledge/v1/shutdown yes  -     -    -    -    -       -
 `
 
 var letters = map[string]string{"get": "g", "list": "l", "watch": "w", "create": "c", "update": "u", "patch": "p", "delete": "d", "deletecollection": "D"}

@@ -53,6 +53,11 @@ func TestKubectlRights(t *testing.T) {
 		{robot, "create rolebinding most --clusterrole=cluster-admin --user=eve", "!attempting to grant RBAC permissions not currently held"},
 		{robot, "create clusterrolebinding most --clusterrole=view --user=eve", "!cannot create resource"},
 		{k, "patch rolebinding see --type=merge -p {\"roleRef\":{\"name\":\"edit\"}}", "!cannot change roleRef"},
+		{k, "auth whoami --as=eve --as-group=ops", "eve|[ops system:authenticated]"},
+		{k, "auth can-i list secrets --as=system:serviceaccount:default:robot", "yes"},
+		{k, "auth can-i list nodes --as=system:serviceaccount:default:robot", "!no"},
+		{k, "get nodes --as=eve", `!User "eve" cannot list resource "nodes"`},
+		{robot, "get pods --as=eve", `!cannot impersonate resource "users" in API group "" at the cluster scope`},
 		{k, "delete clusterrolebinding all", "deleted"},
 		{robot, "get pods -A", "!Forbidden"},
 	} {

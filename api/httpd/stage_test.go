@@ -27,7 +27,7 @@ import (
 // caller is one subject: how it shows who it is.
 type caller struct {
 	name   string
-	column string // of the table; "" for nobody
+	column string // of the table
 	client *http.Client
 	token  string
 }
@@ -64,7 +64,7 @@ func (c *caller) do(t *testing.T, method, url, body string) (allowed bool) {
 		t.Fatalf("%s: %s %s: %v", c.name, method, url, err)
 	}
 	switch {
-	case resp.StatusCode == http.StatusUnauthorized && c.column == "":
+	case resp.StatusCode == http.StatusUnauthorized && c.column == "nobody":
 		return false
 	case resp.StatusCode == http.StatusForbidden && cannot.Match(data):
 		return false
@@ -287,7 +287,7 @@ func theatre(t *testing.T) (base string, callers []*caller) {
 	s.add("node", "node", "", "system:node:a", "system:nodes")
 	s.add("service account without a binding", "anybody", s.tokenOf("team", "default"), "")
 	s.add("service account bound in another namespace", "anybody", s.tokenOf("other", "robot"), "")
-	s.add("nobody", "", "", "")
+	s.add("nobody", "nobody", "", "")
 	return s.base, s.callers
 }
 

@@ -314,14 +314,16 @@ func TestKubectl(t *testing.T) {
 		})
 	}
 	b.ownVerbs()
-	// Without a client certificate or a token there is no way in.
+	// Without a client certificate or a token there is no way in but to what anybody may see.
 	anonymous := http.Client{Timeout: testrun.Patience(5 * time.Second),
 		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
-	answer, err := anonymous.Get(fmt.Sprintf("https://127.0.0.1:%d/version", b.port))
-	must(t, err)
-	defer answer.Body.Close()
-	if answer.StatusCode != http.StatusUnauthorized {
-		t.Errorf("anonymous request answered: %s", answer.Status)
+	for path, want := range map[string]int{"/version": http.StatusOK, "/api": http.StatusUnauthorized} {
+		answer, err := anonymous.Get(fmt.Sprintf("https://127.0.0.1:%d%s", b.port, path))
+		must(t, err)
+		answer.Body.Close()
+		if answer.StatusCode != want {
+			t.Errorf("anonymous request for %s answered: %s", path, answer.Status)
+		}
 	}
 }
 
