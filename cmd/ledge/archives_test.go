@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -56,12 +57,9 @@ func TestOpenArchive(t *testing.T) {
 		t.Error(err)
 	}
 	must(t, os.Mkdir(filepath.Join(dir, "empty"), 0o700))
-	r, err := openArchive(filepath.Join(dir, "empty"))
-	must(t, err)
-	if _, err := (&fake.Store{}).Import(t.Context(), r); err == nil {
-		t.Error("an empty directory was imported")
+	if _, err := openArchive(filepath.Join(dir, "empty")); err == nil || !strings.Contains(err.Error(), "is no image") {
+		t.Errorf("an empty directory: %v", err)
 	}
-	must(t, r.Close())
 }
 
 // Archives of a directory are imported once, and again when they have changed; one that is broken stops no other.

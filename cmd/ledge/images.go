@@ -9,6 +9,8 @@ import (
 	"io"
 	"net/url"
 	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -130,6 +132,12 @@ func openArchive(file string) (io.ReadCloser, error) {
 	}
 	if err := f.Close(); err != nil {
 		return nil, err
+	}
+	if !slices.ContainsFunc([]string{"index.json", "manifest.json"}, func(name string) bool {
+		_, err := os.Lstat(filepath.Join(file, name))
+		return err == nil
+	}) { // said before all that is below it has been sent
+		return nil, fmt.Errorf("directory %s is no image: neither index.json nor manifest.json in it", file)
 	}
 	r, w := io.Pipe()
 	go func() {
