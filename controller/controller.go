@@ -5,6 +5,7 @@
 //	NodeHealth     nodes, leases -> lease.Monitor -> Unknown conditions, taints, labels
 //	TaintEviction  pods on nodes with NoExecute taints -> delete, now or when tolerated long enough
 //	Machines       nodes that are not ready -> a list of machines -> delete the Node, or a taint
+//	CIDRs          nodes without a pod network -> a free part of the cluster's -> write it
 //	PodGC          ended pods beyond a number, pods and leases of nodes that are gone
 //
 // They share one copy of the objects (World) and nothing else: they meet only in the store. Every loop works on what
@@ -41,6 +42,7 @@ type Config struct {
 	// TerminatedPods is how many ended pods are kept per board; zero is 100 (N-3.46), negative keeps all.
 	TerminatedPods int
 	OutOfService   OutOfService
+	NodeCIDRs      NodeCIDRs
 	Machines       Lister   // nil: there is no list of machines (N-3.62)
 	Metrics        *Metrics // nil: nobody asks
 }
@@ -71,6 +73,14 @@ func Run(ctx context.Context, cfg Config) error {
 		NewNodeHealth(w, health, cfg),
 		NewTaintEviction(w, evicted, cfg),
 		NewPodGC(w, collected, cfg),
+	}
+	if len(cfg.NodeCIDRs.Clusters) > 0 {
+		given := record("cidrAllocator")
+		cidrs, err := NewCIDRs(w, given, cfg.NodeCIDRs)
+		if err != nil {
+			return err
+		}
+		loops = append(loops, given, cidrs)
 	}
 	if cfg.Machines != nil {
 		machines := record("cloud-node-lifecycle-controller")

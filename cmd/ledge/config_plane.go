@@ -23,6 +23,9 @@ type planeOpts struct {
 	scheduleAgainst       string
 	noScheduleEvicts      bool
 	machineLister         string
+	allocateCIDRs         bool
+	clusterCIDR, services string
+	mask, mask4, mask6    int
 }
 
 // gateOutOfService has been true for good since Kubernetes 1.28; false is still heard (N-4.10).
@@ -44,6 +47,12 @@ func planeFlags(c *command, o *planeOpts) {
 	f.DurationVar(&o.podEviction, "pod-eviction-timeout", 0, "old name of the two together")
 	f.IntVar(&o.terminatedPods, "terminated-pod-gc-threshold", 100, "ended pods that are kept per board; 0 keeps all")
 	f.StringVar(&o.scheduleAgainst, "schedule-against", "allocatable", "what the scheduler fills nodes up to: allocatable or capacity")
+	f.BoolVar(&o.allocateCIDRs, "allocate-node-cidrs", false, "give every node a part of --cluster-cidr for its pods")
+	f.StringVar(&o.clusterCIDR, "cluster-cidr", "", "the network of all pods: one, or one of each family with a comma")
+	f.StringVar(&o.services, "service-cluster-ip-range", "", "networks of which nodes get no part")
+	f.IntVar(&o.mask, "node-cidr-mask-size", 0, "bits of a node's part, where there is one family; 0: 24, or 64 for IPv6")
+	f.IntVar(&o.mask4, "node-cidr-mask-size-ipv4", 0, "bits of a node's IPv4 part; 0: 24")
+	f.IntVar(&o.mask6, "node-cidr-mask-size-ipv6", 0, "bits of a node's IPv6 part; 0: 64")
 	f.StringVar(&o.machineLister, "machine-lister", "", "who knows the machines behind the nodes: a URL, or a program with arguments, such as 'ledge machines FILE'; empty: nobody")
 	f.BoolVar(&o.noScheduleEvicts, "out-of-service-noschedule-evicts", false, "the taint node.kubernetes.io/out-of-service evicts with the effect NoSchedule too")
 }
@@ -74,6 +83,9 @@ func (s *settings) checkPlane() error {
 	if s.machines, err = machineLister(s.planeOpts.machineLister); err != nil {
 		return err
 	}
+	if s.cidrs, err = s.planeOpts.nodeCIDRs(); err != nil {
+		return err
+	}
 	if s.notReady < 0 || s.unreachable < 0 {
 		return usagef("--default-not-ready-toleration-seconds, --default-unreachable-toleration-seconds: less than nothing")
 	}
@@ -98,7 +110,7 @@ func (s *settings) controllers() controller.Config {
 	if said && !on {
 		slog.Warn(fmt.Sprintf("featureGates: %s=false: pods on nodes that are out of service stay until their node is deleted", gateOutOfService))
 	}
-	return controller.Config{Health: h, TerminatedPods: keep, Machines: s.machines, Metrics: controller.NewMetrics(),
+	return controller.Config{Health: h, TerminatedPods: keep, Machines: s.machines, NodeCIDRs: s.cidrs, Metrics: controller.NewMetrics(),
 		Schedule:     scheduler.Config{AgainstCapacity: s.scheduleAgainst == "capacity"},
 		OutOfService: controller.OutOfService{Ignored: said && !on, NoScheduleEvicts: s.noScheduleEvicts}}
 }

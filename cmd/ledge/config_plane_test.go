@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -41,6 +42,37 @@ func TestPlaneFlags(t *testing.T) {
 	for _, bad := range []string{"--node-monitor-period=0s", "--node-eviction-rate=-1", "--schedule-against=hope", "--default-not-ready-toleration-seconds=-1"} {
 		if _, err := settled(t, bad); err == nil || !strings.Contains(err.Error(), strings.Split(bad, "=")[0]) {
 			t.Errorf("%s: %v", bad, err)
+		}
+	}
+}
+
+// TestCIDRFlags: N-3.52, N-3.53.
+func TestCIDRFlags(t *testing.T) {
+	for args, want := range map[string]string{
+		"": "", "--allocate-node-cidrs --cluster-cidr=10.0.0.0/16": "[10.0.0.0/16] [24]",
+		"--allocate-node-cidrs --cluster-cidr=10.0.0.0/16 --node-cidr-mask-size=26":                                              "[10.0.0.0/16] [26]",
+		"--allocate-node-cidrs --cluster-cidr=10.0.0.0/16 --node-cidr-mask-size-ipv4=25":                                         "[10.0.0.0/16] [25]",
+		"--allocate-node-cidrs --cluster-cidr=fd00::/56":                                                                         "[fd00::/56] [64]",
+		"--allocate-node-cidrs --cluster-cidr=fd00::/56,10.0.0.0/16 --node-cidr-mask-size-ipv4=20 --node-cidr-mask-size-ipv6=60": "[fd00::/56 10.0.0.0/16] [60 20]",
+		"--allocate-node-cidrs":                                                                                   "!--cluster-cidr",
+		"--cluster-cidr=10.0.0.0/16":                                                                              "!--allocate-node-cidrs",
+		"--allocate-node-cidrs --cluster-cidr=10.0.0":                                                             "!is no network",
+		"--allocate-node-cidrs --cluster-cidr=10.0.0.0/16,10.1.0.0/16":                                            "!one of each family",
+		"--allocate-node-cidrs --cluster-cidr=10.0.0.0/16,fd00::/56 --node-cidr-mask-size=24":                     "!--node-cidr-mask-size-ipv4",
+		"--allocate-node-cidrs --cluster-cidr=10.0.0.0/16 --node-cidr-mask-size=24 --node-cidr-mask-size-ipv4=24": "!cannot be used together",
+		"--allocate-node-cidrs --cluster-cidr=10.0.0.0/16 --node-cidr-mask-size-ipv6=64":                          "!no network of that family",
+		"--allocate-node-cidrs --cluster-cidr=10.0.0.0/25":                                                        "!shorter",
+		"--allocate-node-cidrs --cluster-cidr=fd00::/40":                                                          "!the node CIDR size is too big",
+	} {
+		s, err := settled(t, strings.Fields(args)...)
+		if wrong, bad := strings.CutPrefix(want, "!"); bad {
+			if err == nil || !strings.Contains(err.Error(), wrong) {
+				t.Errorf("%s: %v, want %s", args, err, wrong)
+			}
+			continue
+		}
+		if got := fmt.Sprint(s.cidrs.Clusters, " ", s.cidrs.Bits); err != nil || want != "" && got != want || want == "" && len(s.cidrs.Clusters) > 0 {
+			t.Errorf("%s: %s %v, want %s", args, got, err, want)
 		}
 	}
 }

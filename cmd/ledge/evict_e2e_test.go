@@ -23,11 +23,16 @@ func memTotal(t *testing.T) (mb int64) {
 	return mb >> 10
 }
 
-func (b *testBoard) condition(kind corev1.NodeConditionType) string {
+func (b *testBoard) node() *corev1.Node {
 	b.t.Helper()
 	var n corev1.Node
 	must(b.t, json.Unmarshal([]byte(b.must("get", "node", b.name, "-o", "json")), &n))
-	for _, c := range n.Status.Conditions {
+	return &n
+}
+
+func (b *testBoard) condition(kind corev1.NodeConditionType) string {
+	b.t.Helper()
+	for _, c := range b.node().Status.Conditions {
 		if c.Type == kind {
 			return string(c.Status)
 		}

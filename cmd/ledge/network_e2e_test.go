@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
 func TestParseCIDRs(t *testing.T) {
@@ -65,6 +67,27 @@ func TestDualStack(t *testing.T) {
 	b.serve()
 	if a, c := look(); a != four || c != six {
 		t.Errorf("%s %s before a restart, %s %s after", four, six, a, c)
+	}
+	b.must("delete", "pod", "web")
+
+	// N-1.54, N-3.56, N-3.60: the network that the control plane gives is taken over once no pod stands in the old one.
+	_ = b.signal(syscall.SIGTERM)
+	cluster := fmt.Sprintf("10.%d.%d.0/22", 200+os.Getpid()%50, 4*(boards.Load()%64))
+	cluster6 := netip.MustParsePrefix(fmt.Sprintf("fd4d:%x:%x::/63", os.Getpid()&0xffff, boards.Load()))
+	b.serve("--allocate-node-cidrs", "--cluster-cidr", cluster+","+cluster6.String())
+	b.eventually("the pod network of the node", func() error {
+		if b.condition(corev1.NodeNetworkUnavailable) == string(corev1.ConditionFalse) {
+			return nil
+		}
+		return fmt.Errorf("%v %+v", b.node().Spec.PodCIDRs, b.node().Status.Conditions)
+	})
+	b.apply(webPod)
+	b.running("web")
+	given := b.node().Spec.PodCIDRs
+	for i, ip := range b.pod("web").Status.PodIPs {
+		if len(given) != 2 || !netip.MustParsePrefix(given[i]).Contains(netip.MustParseAddr(ip.IP)) {
+			t.Errorf("the pod has %s, the node %v", ip.IP, given)
+		}
 	}
 	b.must("delete", "pod", "web")
 }

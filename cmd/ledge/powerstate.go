@@ -28,6 +28,11 @@ func (b *board) conditions() []corev1.NodeCondition {
 	if b.logind == nil || b.logind.Status().Tried { // before it is known, what was said last stays
 		out = append(out, b.shutdownReport().condition())
 	}
+	if b.given != nil {
+		if c, ok := b.given.condition(); ok {
+			out = append(out, c)
+		}
+	}
 	return append(out, voltageCondition(b.voltage.Now()), b.safeModeCondition())
 }
 

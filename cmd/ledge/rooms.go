@@ -13,6 +13,7 @@ import (
 	"ledge/host"
 	"ledge/images"
 	"ledge/images/layers"
+	"ledge/network"
 	"ledge/network/bridge"
 	"ledge/network/hostnet"
 	"ledge/network/plan"
@@ -93,8 +94,22 @@ func (b *board) openNetwork() (err error) {
 	if err != nil {
 		return err
 	}
-	b.network, err = bridge.New(bridge.Config{Bridge: b.bridge, PodCIDR: cidr, PodCIDR6: cidr6, RunDir: filepath.Join(b.runDir, "network")})
-	return err
+	open := func(cidr, cidr6 netip.Prefix) (network.Setup, error) {
+		return bridge.New(bridge.Config{Bridge: b.bridge, PodCIDR: cidr, PodCIDR6: cidr6, RunDir: filepath.Join(b.runDir, "network")})
+	}
+	first, err := open(cidr, cidr6)
+	if err != nil {
+		return err
+	}
+	b.giveNetwork(first, cidrText(cidr, cidr6), open)
+	return nil
+}
+
+func cidrText(cidr, cidr6 netip.Prefix) string {
+	if !cidr6.IsValid() {
+		return cidr.String()
+	}
+	return cidr.String() + "," + cidr6.String()
 }
 
 const podCIDRKey = "podCIDR"
@@ -123,10 +138,7 @@ func (b *board) podNetwork() (cidr, cidr6 netip.Prefix, err error) {
 			return cidr, cidr6, errors.New("no free network for pods was found; choose one with --pod-cidr")
 		}
 	}
-	text := cidr.String()
-	if cidr6.IsValid() {
-		text += "," + cidr6.String()
-	}
+	text := cidrText(cidr, cidr6)
 	if string(rows[podCIDRKey]) == text {
 		return cidr, cidr6, nil
 	}

@@ -102,6 +102,7 @@ type board struct {
 	images  *images.Disk
 	keeper  *keeper.Client
 	network network.Setup
+	given   *podNetwork // nil: pods have the host's network
 	agent   *node.Agent
 	events  *api.Recorder
 	server  *httpd.Server

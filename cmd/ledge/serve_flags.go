@@ -120,6 +120,7 @@ type settings struct {
 	listenAt string
 	statics  []node.StaticDir
 	machines controller.Lister // nil: nobody knows
+	cidrs    controller.NodeCIDRs
 
 	joinToken *pki.JoinToken // nil: none was given
 
