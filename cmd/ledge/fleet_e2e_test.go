@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -10,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"ledge/internal/testrun"
 )
@@ -160,7 +163,52 @@ func TestFleet(t *testing.T) {
 	s.ready(one.name)
 	s.plane.apply(fleetPod("p4", one.name))
 	s.says("p4", " Running ", s.pods)
+	s.island(two, "p2")
 	s.replaced(two)
+}
+
+// island cuts a board off, ends its container, and then all that a reboot ends; the pod runs all the same, and the control
+// plane hears of it when the cable is plugged in again.
+func (s *shed) island(b *testBoard, pod string) {
+	s.t.Helper()
+	container := func() string {
+		var p corev1.Pod
+		if json.Unmarshal([]byte(s.plane.ledge("get", "pod", pod, "-o", "json")), &p) != nil || len(p.Status.ContainerStatuses) == 0 {
+			return ""
+		}
+		return p.Status.ContainerStatuses[0].ContainerID
+	}
+	before, pid := container(), b.running(pod)
+	other := func(than int) func() error {
+		return func() error {
+			if now := b.processes("/kubepods/"); len(now) != 1 || now[0] == than {
+				return fmt.Errorf("processes %v, was %d", now, than)
+			}
+			return nil
+		}
+	}
+	if os.Getenv("LEDGE_LONG") != "" { // a cable that is cut under a connection is noticed after 15 seconds
+		ip(s.t, "link", "set", b.link(), "down")
+		must(s.t, syscall.Kill(pid, syscall.SIGKILL))
+		b.eventually("the container is started again when the cable was just cut", other(pid))
+	}
+	_ = b.signal(syscall.SIGKILL)
+	ip(s.t, "link", "set", b.link(), "down")
+	b.must("reset")
+	b.join("--server", "https://"+s.plane.address(1))
+	b.eventually("the pod is made anew without a control plane", other(pid))
+	if now := b.processes("/kubepods/"); os.Getenv("LEDGE_LONG") != "" && len(now) == 1 {
+		must(s.t, syscall.Kill(now[0], syscall.SIGKILL))
+		b.eventually("and started again", other(now[0]))
+	}
+	ip(s.t, "link", "set", b.link(), "up")
+	ip(s.t, "-n", b.netns, "route", "replace", "default", "via", "10.99.0.254")
+	s.plane.eventually("the control plane hears of it", func() error {
+		if now := container(); now == before || now == "" {
+			return fmt.Errorf("it still says %q", now)
+		}
+		return contains(s.plane.ledge("get", "pod", pod), " Running ")
+	})
 }
 
 // strangers are those who may not join, in words that both sides read.

@@ -19,7 +19,9 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"ledge/api"
 	"ledge/api/httpd"
+	"ledge/api/mirror"
 	"ledge/api/rest"
 	"ledge/pki"
 )
@@ -36,8 +38,10 @@ func (b *board) openUplink(ctx context.Context) error {
 	u := b.uplink
 	if b.kubeconfig != "" {
 		client, err := rest.FromKubeconfig(b.kubeconfig)
-		b.client = client
-		return err
+		if err != nil {
+			return err
+		}
+		return b.remember(client)
 	}
 	var err error
 	u.identity, err = pki.OpenIdentity(pki.IdentityConfig{Dir: filepath.Join(b.dataDir, "board"), Node: b.name, Floor: clockFloor(b.dataDir)})
@@ -56,7 +60,16 @@ func (b *board) openUplink(ctx context.Context) error {
 	if u.servers, err = rest.NewServers(b.servers, u.identity.Client(), u.refused); err != nil {
 		return err
 	}
-	b.client, err = rest.New(rest.Config{Servers: u.servers})
+	client, err := rest.New(rest.Config{Servers: u.servers})
+	if err != nil {
+		return err
+	}
+	return b.remember(client)
+}
+
+// remember puts the mirror before the control plane: pods come back after a reboot while it cannot be reached.
+func (b *board) remember(behind api.Client) (err error) {
+	b.client, err = mirror.New(mirror.Config{Client: behind, Table: b.store.Table("mirror")})
 	return err
 }
 
