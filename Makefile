@@ -7,7 +7,7 @@ export PATH
 TAGS := netgo osusergo seccomp runc_nocriu
 GOTEST := go test -tags "$(TAGS)" -timeout 10m
 
-.PHONY: help setup build cross run test test-all test-vm test-root lint sim bench conformance licenses clean
+.PHONY: help setup build cross run test test-all test-vm test-root lint sim power bench conformance licenses clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -44,6 +44,10 @@ lint: setup ## gofmt, vet, staticcheck, house rules
 
 sim: setup ## the simulated fleet
 	@$(GOTEST) -count=1 -v ./internal/sim/...
+
+power: build ## end a node in a guest by its button, a reboot and CUTS=100 power cuts; bin/power.json; SEED=n repeats a run
+	@scripts/setup.sh vm
+	@go run ./scripts/vm power -cuts $(or $(CUTS),100) -early -lie -ends button,reboot,poweroff -timeout 15m $(if $(SEED),-seed $(SEED)) -o bin/power.json
 
 bench: build ## measure against other runtimes; tables, and bin/bench*.json; PAGE=docs/bench.md puts the tables there
 	@go run ./scripts/bench -o bin/bench.json -page '$(PAGE)'

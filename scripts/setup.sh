@@ -7,7 +7,7 @@ build="gcc libc6-dev pkg-config libseccomp-dev make binutils git ca-certificates
 # armhf has its own compiler; the libseccomp of other architectures comes by debs.sh, never by dpkg --add-architecture.
 cross="gcc-aarch64-linux-gnu libc6-dev-arm64-cross gcc-arm-linux-gnueabihf libc6-dev-armhf-cross \
 	gcc-x86-64-linux-gnu libc6-dev-amd64-cross debian-archive-keyring qemu-user-static"
-vm="qemu-system-x86 qemu-system-arm mmdebstrap e2fsprogs kmod lz4 xz-utils debian-archive-keyring \
+vm="qemu-system-x86 qemu-system-arm qemu-utils mmdebstrap e2fsprogs kmod lz4 xz-utils debian-archive-keyring \
 	systemd-container dbus nftables iproute2 nut-server"
 # A real registry, programs that make and send images, what stands in an image that has a shell, and what sees system calls.
 images="docker-registry skopeo umoci buildah busybox-static strace"

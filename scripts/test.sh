@@ -96,6 +96,11 @@ step "arm64 binary starts" foreign_version arm64 qemu-aarch64-static
 step "armv7 binary starts" foreign_version armv7 qemu-arm-static
 step "guest: root tests and units on cgroup v2" \
 	go run ./scripts/vm test -timeout $guestlimit -binary "$LEDGE_BIN" $(scripts/packages.sh guest)
+# One disk, many boots: a power button, then the plug.
+cuts="-cuts 2 -o bin/power.json"
+[ "$mode" = all ] && cuts="-cuts 100 -early -lie -ends button,reboot,poweroff -o docs/power.json"
+step "guest: power button, order of the pods, power cuts" \
+	go run ./scripts/vm power -timeout 15m -seed "$LEDGE_SEED" -binary "$LEDGE_BIN" $cuts
 step "a board whose process 1 is ledge, amd64" board amd64
 for a in ${LEDGE_LONG:+amd64:amd64} arm64:arm64 arm:armv7; do
 	step "appliance ${a#*:}" appliance "${a%:*}" "bin/ledge-linux-${a#*:}"

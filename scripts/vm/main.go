@@ -4,6 +4,7 @@
 //	go run ./scripts/vm prepare                      build the cached guest image (amd64)
 //	go run ./scripts/vm test [flags] PACKAGE...      run these packages' tests in the guest
 //	go run ./scripts/vm sh [flags] COMMAND           run one shell command in the guest
+//	go run ./scripts/vm power -cuts 3 -o FILE        end a node in order and by power cuts, and look at the next boot
 //	go run ./scripts/vm appliance -arch arm64 -binary bin/ledge-linux-arm64 -- doctor
 //	go run ./scripts/vm board -arch amd64            a node as process 1: pods, a killed brain, the power button
 package main
@@ -16,6 +17,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -37,7 +39,7 @@ func main() {
 	}
 }
 
-var errUsage = errors.New("usage: vm prepare | test [flags] PACKAGE | sh [flags] COMMAND | appliance [flags] -- ARG | board [flags]")
+var errUsage = errors.New("usage: vm prepare | test [flags] PACKAGE | sh [flags] COMMAND | power [flags] | appliance [flags] -- ARG | board [flags]")
 
 func run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
@@ -51,6 +53,13 @@ func run(ctx context.Context, args []string) error {
 	filter := fs.String("run", "", "only tests that match, as go test -run")
 	verbose := fs.Bool("v", false, "print everything the guest prints")
 	arch := fs.String("arch", "arm64", "appliance: amd64, arm64 or arm")
+	p := power{}
+	fs.IntVar(&p.cuts, "cuts", 2, "power: how often to pull the plug")
+	ends := fs.String("ends", "button", "power: orderly ends before that: button, poweroff, reboot")
+	fs.BoolVar(&p.early, "early", false, "power: some cuts while the guest boots")
+	fs.BoolVar(&p.lie, "lie", false, "power: at the end a disk that lies about flushes, which must be found out")
+	fs.Uint64Var(&p.seed, "seed", uint64(time.Now().Unix()), "power: seed of moments and losses")
+	fs.StringVar(&p.to, "o", "", "power: report, as JSON")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
@@ -65,6 +74,10 @@ func run(ctx context.Context, args []string) error {
 		return runShell(ctx, suite{binary: *binary, verbose: true, memory: *memory, limit: *limit}, fs.Arg(0))
 	case verb == "board" && fs.NArg() == 0:
 		return runBoard(ctx, *arch, *binary, *memory, *limit)
+	case verb == "power" && fs.NArg() == 0:
+		p.ends = strings.Fields(strings.ReplaceAll(*ends, ",", " "))
+		p.binary, p.memory, p.limit = *binary, *memory, *limit
+		return runPower(ctx, &p)
 	case verb == "appliance" && fs.NArg() > 0:
 		return runAppliance(ctx, *arch, *binary, *memory, *limit, fs.Args())
 	}

@@ -177,21 +177,8 @@ func (s suite) boot(ctx context.Context, work, script string, line func(string) 
 	if err := os.WriteFile(filepath.Join(tree, "run"), []byte(script+"echo @@done\nsleep 60\n"), 0o755); err != nil {
 		return err
 	}
-	size := int64(64 << 20)
-	err := filepath.WalkDir(tree, func(_ string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		info, err := d.Info()
-		size += info.Size() + 4096
+	if err := payloadDisk(ctx, tree, disk); err != nil {
 		return err
-	})
-	if err != nil {
-		return err
-	}
-	if out, err := command(ctx, "mke2fs", "-q", "-t", "ext4", "-O", "^metadata_csum", "-E", "root_owner=0:0", "-m", "0",
-		"-L", "payload", "-d", tree, disk, strconv.FormatInt(size>>20, 10)+"M").CombinedOutput(); err != nil {
-		return fmt.Errorf("make the payload disk: %w: %s", err, out)
 	}
 	g, err := debian(ctx, disk, s.memory)
 	if err != nil {
@@ -209,6 +196,27 @@ func (s suite) boot(ctx context.Context, work, script string, line func(string) 
 	})
 	if err != nil {
 		return fmt.Errorf("%w; its console:\n%s", err, g.console())
+	}
+	return nil
+}
+
+// payloadDisk packs a tree as the disk that the guest mounts at /payload.
+func payloadDisk(ctx context.Context, tree, disk string) error {
+	size := int64(64 << 20)
+	err := filepath.WalkDir(tree, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		size += info.Size() + 4096
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if out, err := command(ctx, "mke2fs", "-q", "-t", "ext4", "-O", "^metadata_csum", "-E", "root_owner=0:0", "-m", "0",
+		"-L", "payload", "-d", tree, disk, strconv.FormatInt(size>>20, 10)+"M").CombinedOutput(); err != nil {
+		return fmt.Errorf("make the payload disk: %w: %s", err, out)
 	}
 	return nil
 }

@@ -19,8 +19,9 @@ type guest struct {
 	arch   string   // Go's name
 	kernel string   // vmlinux or Image
 	initrd string   // instead of a root disk
+	root   string   // the root disk as QEMU's -drive takes it, before disks; what is written to it stays
 	qmp    string   // socket to listen on for QEMU's monitor
-	disks  []string // raw images; the first is the root. Writes go to a throw-away overlay
+	disks  []string // raw images; the first is the root if root does not say another. Writes go to a throw-away overlay
 	append string   // more kernel arguments
 	memory int      // MiB
 	log    string   // where the kernel's console goes when the guest talks on a second port; "" = one port for both
@@ -53,15 +54,21 @@ func (g guest) args() []string {
 		a = append(a, "-M", "virt", "-cpu", "cortex-a15")
 		line += "console=ttyAMA0 "
 	}
-	for i, d := range g.disks {
+	var drives []string
+	if g.root != "" {
+		drives = append(drives, g.root)
+	}
+	for _, d := range g.disks {
+		drives = append(drives, "file="+d+",format=raw,cache=unsafe,snapshot=on")
+	}
+	for i, d := range drives {
 		id := "d" + strconv.Itoa(i)
-		a = append(a, "-drive", "file="+d+",format=raw,cache=unsafe,snapshot=on,if=none,id="+id,
-			"-device", "nvme,serial="+id+",drive="+id)
+		a = append(a, "-drive", d+",if=none,id="+id, "-device", "nvme,serial="+id+",drive="+id)
 	}
 	if g.qmp != "" {
 		a = append(a, "-qmp", "unix:"+g.qmp+",server=on,wait=off")
 	}
-	if len(g.disks) > 0 {
+	if len(drives) > 0 {
 		line += "root=/dev/nvme0n1 rw rootwait "
 	}
 	if g.initrd != "" {

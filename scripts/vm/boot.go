@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+var errCut = errors.New("the power is cut")
+
+// boot is one boot under way.
+type boot struct {
+	bootReport
+	*power
+	guest  guest
+	do, by string
+	off    context.CancelCauseFunc
+	timer  *time.Timer
+	full   int        // cut when so many changes are acknowledged; 0: not yet
+	kept   chan error // the result of the cut
+	began  time.Time  // of the end
+	told   bool       // what the node has
+	notes  []string
+	logs   podLogs
+}
+
+// boot starts the machine, does one thing with it, and keeps what it told. last is how it ended before; with "" nothing is
+// expected of that.
+func (p *power) boot(ctx context.Context, do, by, last string) error {
+	p.disk.On()
+	p.ledger.boot()
+	b := &boot{power: p, do: do, by: by, kept: make(chan error, 1), logs: podLogs{}}
+	b.guest = guest{arch: "amd64", kernel: filepath.Join(p.dir, "vmlinux"), disks: []string{filepath.Join(p.work, "payload.img")},
+		root:   "file=nbd+unix:///?socket=" + p.socket() + ",format=raw,cache=writeback",
+		memory: p.memory, log: filepath.Join(p.work, "console.log"), qmp: filepath.Join(p.work, "qmp"),
+		append: fmt.Sprintf("ledge.do=%s ledge.by=%s ledge.seed=%d", do, by, p.random.Uint64())}
+	b.Do, b.Millis = strings.TrimSpace(do+" "+by), map[string]int{}
+	running, off := context.WithCancelCause(ctx)
+	defer off(nil)
+	b.off = off
+	if do == "busy" && p.early && p.random.IntN(4) == 0 {
+		b.Do = "boot"
+		b.cutWithin(time.Second, 14*time.Second)
+	}
+	err := b.guest.boot(running, p.limit, b.line)
+	if !b.began.IsZero() {
+		b.EndMillis = time.Since(b.began).Milliseconds()
+	}
+	if b.timer != nil && !b.timer.Stop() {
+		err = errors.Join(err, <-b.kept)
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	b.Acknowledged, b.Open = p.ledger.acked, len(p.ledger.open)
+	b.judge(err, last)
+	p.report.Boots = append(p.report.Boots, b.bootReport)
+	p.report.Acknowledged += b.Acknowledged
+	p.report.Wrong += len(b.Wrong)
+	if b.Loss != nil {
+		p.report.Cuts++
+	}
+	b.print(len(p.report.Boots))
+	if len(b.Wrong) > 0 && !b.told {
+		return errors.New("the board does not come up")
+	}
+	return nil
+}
+
+// cutWithin cuts the power at some moment between the two, mostly at the next flush: between flushes there is often
+// nothing to lose.
+func (b *boot) cutWithin(least, most time.Duration) {
+	b.began = time.Now()
+	wait := least + time.Duration(b.random.Int64N(int64(most-least)))
+	atFlush := b.random.IntN(4) > 0
+	b.timer = time.AfterFunc(wait, func() {
+		if atFlush {
+			b.disk.AwaitFlush(2 * time.Second)
+		}
+		loss, err := b.disk.Cut(b.random)
+		b.Loss = &loss
+		b.kept <- err
+		b.off(errCut)
+	})
+}
+
+// line takes one line of the guest's; true ends the boot.
+func (b *boot) line(text string) bool {
+	word, ours := strings.CutPrefix(text, "@")
+	word, rest, _ := strings.Cut(word, " ")
+	args := strings.Fields(rest)
+	if !ours {
+		return false
+	}
+	if b.ledger.line(word, args) {
+		if b.full > 0 && b.ledger.acked >= b.full && b.timer == nil {
+			b.cutWithin(0, 400*time.Millisecond)
+		}
+		return false
+	}
+	switch {
+	case word == "at" && len(args) == 2:
+		b.Millis[args[0]], _ = strconv.Atoi(args[1]) // a number, or the console is broken and the rest will tell
+	case word == "state":
+		b.told = true
+		b.Wrong = append(b.Wrong, b.ledger.settle()...)
+		return b.do == "look"
+	case word == "busy": // counted in changes, not in seconds: the emulated machine may be slow
+		b.full = b.ledger.acked + 10 + b.random.IntN(50)
+	case word == "down":
+		b.began = time.Now()
+		if b.by == "button" {
+			if err := pressPowerButton(b.guest.qmp); err != nil {
+				b.Wrong = append(b.Wrong, "the power button: "+err.Error())
+				return true
+			}
+		}
+	case word == "event" && len(args) == 1:
+		b.Events = append(b.Events, args[0])
+	case word == "log" && len(args) == 3:
+		b.logs.add(args[0], args[1], args[2])
+	case word == "ended":
+		b.logs.end(args)
+	case word == "fault":
+		b.Wrong = append(b.Wrong, rest)
+	case word == "note":
+		b.notes = append(b.notes, rest)
+	case word == "done":
+		return true
+	}
+	return false
+}
+
+// judge says what is wrong with a boot, given how it ended and how the one before did.
+func (b *boot) judge(err error, last string) {
+	wrong := func(format string, args ...any) { b.Wrong = append(b.Wrong, fmt.Sprintf(format, args...)) }
+	switch {
+	case b.do == "busy" && errors.Is(err, errCut):
+	case b.do == "look" && err == nil:
+	case b.do == "order" && err == errGuestEnded && !b.began.IsZero(): // the machine has switched itself off
+	default:
+		wrong("%s did not end as it should: %v", b.Do, err)
+	}
+	if !b.told {
+		return
+	}
+	slices.Sort(b.Events)
+	b.Events = slices.Compact(b.Events)
+	switch unclean := slices.Contains(b.Events, "UncleanShutdown"); {
+	case last == "":
+	case last == "cut" && !unclean:
+		wrong("the power was cut and no event says so")
+	case last != "cut" && unclean:
+		wrong("an orderly end (%s) counts as a power cut", last)
+	}
+	if last != "" && last != "cut" {
+		var faults []string
+		b.Stages, faults = b.logs.stages()
+		b.Wrong = append(b.Wrong, faults...)
+	}
+}
+
+func (b *boot) print(n int) {
+	fmt.Printf("vm: boot %d: %s; API %d, first pod %d, all %d ms; end after %d ms; %d acknowledged, %d open; %v", n, b.Do, b.Millis["api"],
+		b.Millis["pod"], b.Millis["settled"], b.EndMillis, b.Acknowledged, b.Open, b.Events)
+	if b.Loss != nil {
+		fmt.Printf("; cut: %d of %d sectors lost", b.Loss.Lost, b.Loss.Pending)
+	}
+	fmt.Println()
+	for _, s := range b.Stages {
+		fmt.Printf("vm:   priority %d: %d pods, %d ms after the first signal, for %d ms\n", s.Priority, s.Pods, s.From, s.Took)
+	}
+	for _, w := range b.Wrong {
+		fmt.Println("vm:   WRONG:", w)
+	}
+	if len(b.Wrong) > 0 {
+		for _, n := range b.notes {
+			fmt.Println("vm:     ", n)
+		}
+		fmt.Println(b.guest.console())
+	}
+}
