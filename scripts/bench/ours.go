@@ -34,7 +34,7 @@ type node struct {
 }
 
 // parts are the names of what ours measures, in this order.
-var parts = []string{"starts", "engine", "memory", "idle", "calls", "restarts"}
+var parts = []string{"starts", "engine", "memory", "idle", "calls", "restarts", "shutdown"}
 
 // ours measures ledge.
 func (b *bench) ours(ctx context.Context) (err error) {
@@ -62,7 +62,7 @@ func (b *bench) ours(ctx context.Context) (err error) {
 	if err := quiet(command(ctx, b.ledge, "--run-dir", n.run, "images", "import", b.archive())); err != nil {
 		return err
 	}
-	for i, f := range []func(context.Context) error{n.starts, n.engine, n.memory, n.idle, n.calls, n.restarts} {
+	for i, f := range []func(context.Context) error{n.starts, n.engine, n.memory, n.idle, n.calls, n.restarts, n.shutdown} {
 		if !b.wants(parts[i]) {
 			continue
 		}
@@ -117,7 +117,7 @@ func (n *node) start(ctx context.Context) (time.Duration, error) {
 	}
 	defer log.Close()
 	n.brain = command(ctx, n.b.ledge, "--run-dir", n.run, "serve", "--data-dir", n.data, "--config", filepath.Join(n.b.dir, "config.yaml"),
-		"--listen", "", "--bridge", n.name, "--cgroup-root", "/"+n.name)
+		"--listen", "", "--bridge", n.name, "--cgroup-root", "/"+n.name, "--power-backend=none")
 	n.brain.Stdout, n.brain.Stderr = log, log
 	n.brain.Cancel = func() error { return n.brain.Process.Signal(syscall.SIGTERM) }
 	begin := time.Now()
