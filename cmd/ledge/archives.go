@@ -86,9 +86,24 @@ func isArchive(name string) bool {
 	})
 }
 
+// archiveDir is where archives lie: as configured, else the folder images/ of a boot partition, which every computer with a
+// card reader can write, if there is one. Boot partitions are mounted at either of these.
+func archiveDir(configured, root string) string {
+	if configured != "" {
+		return configured
+	}
+	for _, boot := range []string{"boot/firmware", "boot"} {
+		dir := filepath.Join(root, boot, "images")
+		if info, err := os.Stat(dir); err == nil && info.IsDir() {
+			return dir
+		}
+	}
+	return ""
+}
+
 // importArchives is archives for this board.
-func (b *board) importArchives(ctx context.Context) error {
-	a := &archives{dir: b.file.ImageArchives, rows: b.store.Table("archives"), load: func(ctx context.Context, r io.Reader) ([]images.Image, error) {
+func (b *board) importArchives(ctx context.Context, dir string) error {
+	a := &archives{dir: dir, rows: b.store.Table("archives"), load: func(ctx context.Context, r io.Reader) ([]images.Image, error) {
 		list, err := b.images.Import(ctx, r)
 		if err == nil {
 			b.agent.ImagesChanged()

@@ -62,6 +62,28 @@ func TestOpenArchive(t *testing.T) {
 	}
 }
 
+// Without a word in the configuration archives are looked for on the boot partition.
+func TestArchiveDir(t *testing.T) {
+	root := t.TempDir()
+	check := func(configured, want string) {
+		t.Helper()
+		if got := archiveDir(configured, root); got != want {
+			t.Errorf("archives of %q are in %q, not in %q", configured, got, want)
+		}
+	}
+	check("", "")
+	old, today := filepath.Join(root, "boot/images"), filepath.Join(root, "boot/firmware/images")
+	must(t, os.MkdirAll(filepath.Dir(today), 0o700))
+	must(t, os.WriteFile(today, nil, 0o600))
+	check("", "")
+	must(t, os.Mkdir(old, 0o700))
+	check("", old)
+	must(t, os.Remove(today))
+	must(t, os.Mkdir(today, 0o700))
+	check("", today)
+	check("/else", "/else")
+}
+
 // Archives of a directory are imported once, and again when they have changed; one that is broken stops no other.
 func TestArchives(t *testing.T) {
 	dir := t.TempDir()

@@ -31,7 +31,7 @@ type imageKeys struct {
 	RegistryCredentials string `json:"registryCredentials,omitempty"`
 	// KeepBlobs says of which images the compressed layers are kept: pinned (default), all, none.
 	KeepBlobs string `json:"keepBlobs,omitempty"`
-	// ImageArchives is a directory of archives to import at the start, such as /boot/firmware/images.
+	// ImageArchives is a directory of archives to import at the start; empty: images/ on the boot partition.
 	ImageArchives string `json:"imageArchives,omitempty"`
 }
 

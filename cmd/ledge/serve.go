@@ -241,8 +241,8 @@ func (b *board) run(ctx context.Context) error {
 	if b.store.Health().Unclean {
 		jobs = append(jobs, b.verifyImages)
 	}
-	if b.file.ImageArchives != "" {
-		jobs = append(jobs, b.importArchives)
+	if dir := archiveDir(b.file.ImageArchives, "/"); dir != "" {
+		jobs = append(jobs, func(ctx context.Context) error { return b.importArchives(ctx, dir) })
 	}
 	if len(b.statics) > 0 {
 		jobs = append(jobs, b.watchStatics)

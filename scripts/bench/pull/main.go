@@ -29,7 +29,7 @@ import (
 	"ledge/scripts/bench/report"
 )
 
-// row is one image pulled by one program: the medians of a few pulls, and the memory of one by programs that were at rest.
+// row is one image pulled by one program: the medians of a few pulls; of memory one by daemons that were at rest.
 type row struct {
 	Image   string  `json:"image"`
 	Program string  `json:"program"`
@@ -175,7 +175,7 @@ func (b *bench) measure(ctx context.Context, name string, open func(context.Cont
 	return nil
 }
 
-// row pulls an image a few times for time and bytes, and once more for memory: looking at that costs time.
+// row pulls an image a few times for time and bytes, and again for memory: looking at that costs time.
 func (p puller) row(ctx context.Context, d *disk, ref string, s sample, rounds int) (row, error) {
 	var ms, written []float64
 	for range rounds {
@@ -197,16 +197,26 @@ func (p puller) row(ctx context.Context, d *disk, ref string, s sample, rounds i
 			return row{}, err
 		}
 	}
-	if p.daemon != nil {
-		if err := measure.Rest(ctx); err != nil {
+	var peak []float64
+	for range rounds {
+		if p.daemon != nil {
+			if err := measure.Rest(ctx); err != nil {
+				return row{}, err
+			}
+		}
+		mib, err := p.peak(ref)
+		if err != nil {
 			return row{}, err
 		}
+		peak = append(peak, mib)
+		if err := p.remove(ref); err != nil {
+			return row{}, err
+		}
+		if p.daemon != nil {
+			break // a rest takes longer than everything else, and what comes after it differs little
+		}
 	}
-	mib, err := p.peak(ref)
-	if err != nil {
-		return row{}, err
-	}
-	return row{Image: s.name, MS: middle(ms), PeakMiB: mib, Written: middle(written), Note: p.note}, p.remove(ref)
+	return row{Image: s.name, MS: middle(ms), PeakMiB: middle(peak), Written: middle(written), Note: p.note}, nil
 }
 
 // peak pulls an image and gives the most memory that all processes of the program had together meanwhile.
