@@ -242,7 +242,7 @@ func (e *evictor) evict(ctx context.Context, t pressure.Threshold, r pressure.Re
 	}
 	slog.Warn("evicting a pod", "pod", api.Key(c.Pod), "signal", t.Signal, "available", r.Available, "threshold", t.Below.Of(r.Capacity))
 	e.a.tellEvicted(c.Pod, message, t.Signal.Resource(), offences)
-	e.a.countEviction(t.Signal)
+	e.a.countEviction(t.Signal, time.Since(r.At))
 	wait, cancel := context.WithTimeout(ctx, evictWithin)
 	defer cancel()
 	err := e.a.StopPod(wait, c.Pod.UID, podstate.Stop{Reason: Evicted, Message: message, Grace: &grace, Disruption: corev1.PodReasonTerminationByKubelet})
@@ -277,10 +277,28 @@ func (a *Agent) tellEvicted(pod *corev1.Pod, message string, what corev1.Resourc
 		Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion}, notes, corev1.EventTypeWarning, Evicted, message)
 }
 
-func (a *Agent) countEviction(s pressure.Signal) {
+// evicted counts what one signal has cost, and how old what was decided on had become by then.
+type evicted struct {
+	pods   int64
+	age    time.Duration // of all together
+	within [len(ageBuckets)]int64
+}
+
+// ageBuckets are Kubernetes' usual ones, in seconds.
+var ageBuckets = [...]float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
+
+func (a *Agent) countEviction(s pressure.Signal, age time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.evictions[s]++
+	n := a.evictions[s]
+	n.pods++
+	n.age += age
+	for i, most := range ageBuckets {
+		if age.Seconds() <= most {
+			n.within[i]++
+		}
+	}
+	a.evictions[s] = n
 }
 
 // candidates are the pods that stand on the board and may be evicted, measured anew. One that has nothing there yet would

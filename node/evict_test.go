@@ -190,8 +190,12 @@ func TestEvictsForMemory(t *testing.T) { // N-6.18, N-6.25, N-6.30 to N-6.33
 		if nodeCondition(r.node(), corev1.NodeMemoryPressure).Status != corev1.ConditionTrue {
 			t.Error("the condition was not posted")
 		}
-		if _, text, _, err := r.agent.Page(r.Context(), "/metrics"); err != nil || !strings.Contains(string(text), "kubelet_evictions{eviction_signal=\"memory.available\"} 1\n") { // N-6.37
-			t.Errorf("%v: %s", err, text)
+		_, text, _, err := r.agent.Page(r.Context(), "/metrics") // N-6.37
+		for _, line := range []string{"kubelet_evictions{eviction_signal=\"memory.available\"} 1\n", "kubelet_eviction_stats_age_seconds_bucket{eviction_signal=\"memory.available\",le=\"0.005\"} 1\n",
+			"kubelet_eviction_stats_age_seconds_count{eviction_signal=\"memory.available\"} 1\n"} {
+			if err != nil || !strings.Contains(string(text), line) {
+				t.Errorf("no %q, %v: %s", line, err, text)
+			}
 		}
 		r.pass(pressure.Transition + 20*time.Second)
 		if c := nodeCondition(r.node(), corev1.NodeMemoryPressure); c.Status != corev1.ConditionFalse {

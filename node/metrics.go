@@ -71,15 +71,28 @@ func (a *Agent) pullMetrics(t *stats.Text) {
 		float64(c.Collected.Bytes+c.Collected.Parts))
 }
 
-// evictionMetrics of N-6.37: how many pods had to go for each signal.
+// evictionMetrics of N-6.37: how many pods had to go for each signal, and how old the figures were on which that was decided.
 func (a *Agent) evictionMetrics(t *stats.Text) {
-	const name = "kubelet_evictions"
-	t.Head(name, "counter", "[ALPHA] Cumulative number of pod evictions by eviction signal")
+	const name, age = "kubelet_evictions", "kubelet_eviction_stats_age_seconds"
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	t.Head(name, "counter", "[ALPHA] Cumulative number of pod evictions by eviction signal")
 	for _, s := range pressure.Signals {
-		if n := a.evictions[s]; n > 0 {
+		if n := a.evictions[s].pods; n > 0 {
 			t.Line(name, float64(n), "eviction_signal", string(s))
 		}
+	}
+	t.Head(age, "histogram", "[ALPHA] Time between when stats are collected, and when pod is evicted based on those stats by eviction signal")
+	for _, s := range pressure.Signals {
+		n := a.evictions[s]
+		if n.pods == 0 {
+			continue
+		}
+		for i, most := range ageBuckets {
+			t.Line(age+"_bucket", float64(n.within[i]), "eviction_signal", string(s), "le", fmt.Sprint(most))
+		}
+		t.Line(age+"_bucket", float64(n.pods), "eviction_signal", string(s), "le", "+Inf")
+		t.Line(age+"_sum", n.age.Seconds(), "eviction_signal", string(s))
+		t.Line(age+"_count", float64(n.pods), "eviction_signal", string(s))
 	}
 }

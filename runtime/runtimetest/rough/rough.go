@@ -80,6 +80,7 @@ var verbs = map[string]func(arg argument, rest []string){
 	"exit":      exit,
 	"kill":      kill,
 	"eat":       func(arg argument, _ []string) { eat(number(arg(1, "1"))) },
+	"fill":      func(arg argument, _ []string) { fill(arg(1, "/tmp"), arg(2, "bytes")) },
 	"eatchild":  func(arg argument, _ []string) { say("child:", self("eat", arg(1, "1")).Run()) },
 	"forkbomb":  func(argument, []string) { forkbomb() },
 	"orphan":    orphan,
