@@ -1,0 +1,159 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ledge/api"
+	"ledge/api/httpd"
+	"ledge/api/local"
+	"ledge/api/rest"
+	"ledge/internal/testrun"
+	"ledge/pki"
+	"ledge/storage"
+)
+
+// joined is a board and its control plane in one process, with settable clocks.
+type joined struct {
+	t             *testing.T
+	server, board atomic.Int64 // clocks
+	u             *uplink
+	client        *rest.Client
+	urls          []string
+	token         pki.JoinToken
+	ctx           context.Context
+	done          chan error
+	running       int
+}
+
+func newJoined(t *testing.T, begin time.Time) *joined {
+	j := &joined{t: t, done: make(chan error, 3), u: &uplink{renew: make(chan struct{}, 1)}}
+	j.set(begin, begin)
+	at := func(c *atomic.Int64) func() time.Time { return func() time.Time { return time.Unix(c.Load(), 0) } }
+	db, err := storage.Open(t.Context(), storage.Config{Dir: t.TempDir(), NoSync: true})
+	must(t, err)
+	t.Cleanup(func() { must(t, db.Close()) })
+	p := &plane{}
+	p.client, err = local.New(local.Config{Store: db})
+	must(t, err)
+	p.ca, err = pki.Open(pki.Config{Dir: t.TempDir(), Now: at(&j.server)})
+	must(t, err)
+	p.joins, err = p.ca.Joins(pki.JoinsConfig{Tokens: db.Table("t"), Boards: db.Table("b")})
+	must(t, err)
+	h, err := httpd.New(httpd.Config{Client: p.client, Join: p.join, Known: p.known})
+	must(t, err)
+	conf, err := p.ca.ServerTLS([]string{pki.ServerIdentity}, nil)
+	must(t, err)
+	l, err := httpd.ListenTLS("127.0.0.1:0", conf)
+	must(t, err)
+	var cancel context.CancelFunc
+	j.ctx, cancel = context.WithCancel(context.Background())
+	j.run((&httpd.Server{Handler: h, Listeners: []*httpd.Listener{l.WithTokens()}}).Run)
+	t.Cleanup(func() {
+		cancel()
+		for range j.running {
+			must(t, <-j.done)
+		}
+	})
+	j.urls = []string{"https://" + l.Addr().String()}
+	j.u.identity, err = pki.OpenIdentity(pki.IdentityConfig{Dir: filepath.Join(t.TempDir(), "board"), Node: "pi1", Now: at(&j.board)})
+	must(t, err)
+	j.token, err = p.joins.Create(pki.TokenTerms{TTL: time.Hour, Uses: 1})
+	must(t, err)
+	must(t, askCertificate(t.Context(), j.u.identity, j.urls, j.token.CA, j.token.Proof()))
+	j.u.servers, err = rest.NewServers(j.urls, j.u.identity.Client(), j.u.refused)
+	must(t, err)
+	j.client, err = rest.New(rest.Config{Servers: j.u.servers})
+	must(t, err)
+	t.Cleanup(j.client.Close)
+	_, err = api.Create(t.Context(), j.client, api.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "pi1"}})
+	must(t, err)
+	return j
+}
+
+func (j *joined) run(f func(context.Context) error) {
+	j.running++
+	go func() { j.done <- f(j.ctx) }()
+}
+
+// set puts both clocks right or wrong; the next request makes a new connection.
+func (j *joined) set(server, board time.Time) {
+	j.server.Store(server.Unix())
+	j.board.Store(board.Unix())
+	if j.client != nil {
+		j.client.Close()
+	}
+}
+
+func (j *joined) look() error {
+	_, err := j.client.Get(j.t.Context(), api.Nodes, "", "pi1")
+	return err
+}
+
+// renewed waits until a certificate that has ended is a good one.
+func (j *joined) renewed(what string, u *uplink) {
+	j.t.Helper()
+	err := j.look()
+	if err == nil {
+		j.t.Fatalf("%s: an expired certificate was let in", what)
+	}
+	j.run(u.Run)
+	for end := time.Now().Add(testrun.Patience(60 * time.Second)); err != nil; time.Sleep(50 * time.Millisecond) {
+		if err = j.look(); err != nil && time.Now().After(end) {
+			j.t.Fatalf("%s: %v", what, err)
+		}
+	}
+}
+
+// TestUplinkRenews: a board whose certificate has ended while it was off gets the next one by its key, at once; so does one
+// whose own clock does not know that it has ended.
+func TestUplinkRenews(t *testing.T) {
+	begin := time.Now()
+	j := newJoined(t, begin)
+	j.set(begin.AddDate(1, 1, 0), begin)
+	j.renewed("a board that does not know what day it is", j.u)
+	late := begin.AddDate(2, 3, 0)
+	j.set(late, late)
+	j.renewed("a board that was off for long", &uplink{identity: j.u.identity, servers: j.u.servers, renew: make(chan struct{}, 1)})
+
+	// Another board, another key: it has no token, and the line says so.
+	other, err := pki.OpenIdentity(pki.IdentityConfig{Dir: filepath.Join(t.TempDir(), "board"), Node: "pi1"})
+	must(t, err)
+	err = askCertificate(t.Context(), other, j.urls, j.token.CA, "")
+	if r, ok := errors.AsType[*refusal](err); !ok || r.code != 403 || !strings.Contains(r.Error(), `another board has joined as "pi1"`) {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestAgentFlags say where the control plane is, in one way.
+func TestAgentFlags(t *testing.T) {
+	tok := pki.JoinToken{}.String()
+	for _, c := range []struct {
+		o    serveOpts
+		want string
+	}{
+		{serveOpts{}, "--server"},
+		{serveOpts{servers: []string{"10.0.0.1"}}, "no server such as"},
+		{serveOpts{servers: []string{"https://10.0.0.1"}, token: "x"}, "begins with"},
+		{serveOpts{servers: []string{"https://10.0.0.1"}, kubeconfig: "/x"}, "leave --server and --token out"},
+		{serveOpts{kubeconfig: "/x"}, ""},
+		{serveOpts{servers: []string{"https://10.0.0.1"}}, ""},
+		{serveOpts{servers: []string{"https://10.0.0.1", "https://[fd00::1]:7000"}, token: tok}, ""},
+	} {
+		s := settings{serveOpts: &c.o}
+		if err := s.where(); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v, want %q", c.o.servers, err, c.want)
+		}
+		if (s.joinToken != nil) != (c.o.token == tok) {
+			t.Errorf("token %v", s.joinToken)
+		}
+	}
+}
