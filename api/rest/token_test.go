@@ -126,7 +126,7 @@ func TestTokens(t *testing.T) {
 		{"a token", bearer, 200}, {"small letters", []string{"bearer " + got.Status.Token}, 200}, {"nothing", nil, 401}, {"an empty one", []string{"Bearer "}, 401},
 		{"two", []string{bearer[0], bearer[0]}, 401}, {"basic", []string{"Basic YTpi"}, 401}, {"no scheme", []string{got.Status.Token}, 401},
 	} {
-		if code, body, err := ask("GET", "/version", "", c.auth); code != c.code {
+		if code, body, err := ask("GET", "/api", "", c.auth); code != c.code {
 			t.Errorf("%s: %d %s %v", c.what, code, body, err)
 		}
 	}
