@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"path/filepath"
 	"time"
@@ -21,6 +22,9 @@ var _ shutdown.Node = powerNode{}
 // startsWithin bounds how long a shutdown waits for a node that has just begun to find its pods.
 const startsWithin = 10 * time.Second
 
+// stopReserve is what a brain needs beside the pods' time to end in order.
+const stopReserve = 15 * time.Second
+
 func (n powerNode) Close(message string) {
 	n.b.agent.Close(message)
 	if message == "" {
@@ -30,6 +34,8 @@ func (n powerNode) Close(message string) {
 		}
 		return
 	}
+	// The unit's TimeoutStopSec may be less than the configuration wants; it counts from systemd's SIGTERM.
+	tellManager(fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", (n.b.file.shutdown().Total() + stopReserve).Microseconds()))
 	n.b.guard.resume() // a shutdown stops what runs, held or not
 	select {
 	case <-n.b.agent.Handed():

@@ -55,13 +55,14 @@ func (m *serviceManager) hears(word string) {
 	}
 }
 
-// TestWatchdog: the brain says that it is alive until the keeper hangs, again when that goes on, and that it stops.
+// TestWatchdog: the brain says that it is alive until the keeper hangs, again when that goes on, how long it takes
+// to stop the pods, and that it stops.
 func TestWatchdog(t *testing.T) {
 	onHost(t)
 	m := newServiceManager(t)
 	t.Setenv("WATCHDOG_USEC", "2000000")
 	b := newBoard(t)
-	b.serve()
+	b.serve("--on-term=drain")
 	for _, word := range []string{"READY=1", "WATCHDOG=1", "WATCHDOG=1"} {
 		m.hears(word)
 	}
@@ -83,8 +84,12 @@ func TestWatchdog(t *testing.T) {
 		t.Error(err)
 	}
 	var last string
+	extended := false
 	for word := m.next(time.Second); word != ""; word = m.next(time.Millisecond) {
-		last = word
+		last, extended = word, extended || word == "EXTEND_TIMEOUT_USEC=45000000"
+	}
+	if !extended { // 30 s for the pods, as configured, and 15 s for the brain
+		t.Error("systemd is not asked for the time that a shutdown takes")
 	}
 	if !strings.HasPrefix(last, "STOPPING=1") {
 		t.Errorf("its last word is %q", last)
