@@ -24,9 +24,10 @@ import (
 	"ledge/storage"
 )
 
-// Config says what stands behind the mirror and where it is kept. Both are required.
+// Config says what stands behind the mirror, whose pods are remembered, and where. All three are required.
 type Config struct {
 	Client api.Client
+	Node   string
 	Table  *storage.Table
 	// Retry is how long a remembered answer stands before the server is asked again; 0 is 5 s.
 	Retry time.Duration
@@ -48,8 +49,8 @@ var _ api.Client = (*Client)(nil)
 
 // New reads what is remembered.
 func New(cfg Config) (*Client, error) {
-	if cfg.Client == nil || cfg.Table == nil {
-		return nil, errors.New("make mirror: a client and a table are required")
+	if cfg.Client == nil || cfg.Table == nil || cfg.Node == "" {
+		return nil, errors.New("make mirror: a client, a node and a table are required")
 	}
 	if cfg.Retry == 0 {
 		cfg.Retry = 5 * time.Second
@@ -61,6 +62,19 @@ func New(cfg Config) (*Client, error) {
 // mirrored are the kinds without which no pod can be made anew.
 func mirrored(kind *api.Kind) bool {
 	return kind == api.Pods || kind == api.ConfigMaps || kind == api.Secrets
+}
+
+// ours: the pods of this board, and single objects that they name. What somebody on the board looks at besides is his.
+func (c *Client) ours(kind *api.Kind, sel api.Selection) bool {
+	if sel.Fields == nil || sel.Labels != nil {
+		return false
+	}
+	if kind == api.Pods {
+		node, ok := sel.Fields.RequiresExactMatch("spec.nodeName")
+		return ok && node == c.cfg.Node && sel.Namespace == "" && len(sel.Fields.Requirements()) == 1
+	}
+	name, ok := sel.Fields.RequiresExactMatch("metadata.name")
+	return ok && sel.Namespace != "" && len(sel.Fields.Requirements()) == 1 && c.named()[kind.Resource+sel.Namespace+"/"+name]
 }
 
 // remembered is the revision of an answer from memory. A watch from it waits for the server.
@@ -75,6 +89,9 @@ func (c *Client) List(ctx context.Context, kind *api.Kind, opts api.ListOptions)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if !c.ours(kind, opts.Selection) {
+		return out, err
+	}
 	if err == nil {
 		c.heard()
 		return c.replace(kind, opts.Selection, out), nil

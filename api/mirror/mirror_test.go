@@ -106,7 +106,7 @@ func newRig(t *testing.T) *rig {
 func (r *rig) reboot() {
 	r.t.Helper()
 	var err error
-	r.m, err = New(Config{Client: r.cable, Table: r.db.Table("mirror"), Retry: 10 * time.Millisecond})
+	r.m, err = New(Config{Client: r.cable, Node: "pi1", Table: r.db.Table("mirror"), Retry: 10 * time.Millisecond})
 	must(r.t, err)
 }
 
@@ -272,6 +272,15 @@ func TestSecretsGoWithTheirPod(t *testing.T) {
 	sel := api.Selection{Namespace: "default", Fields: fields.OneTermEqualSelector("metadata.name", "s")}
 	r.says("at first", "a")
 	r.list(api.Secrets, sel)
+	for _, other := range []api.Selection{{}, {Namespace: "default"}, {Fields: sel.Fields}} { // a person looks around
+		_, err := r.m.List(t.Context(), api.Secrets, api.ListOptions{Selection: other})
+		must(t, err)
+		_, err = r.m.List(t.Context(), api.Pods, api.ListOptions{Selection: other})
+		must(t, err)
+	}
+	if len(r.m.shelves) != 2 {
+		t.Errorf("%d answers are remembered, want that about the pods and that about their secret", len(r.m.shelves))
+	}
 	r.cable.down(uplinkDown)
 	r.reboot()
 	if got, _ := r.list(api.Secrets, sel); got != "s" {
@@ -361,7 +370,7 @@ func TestDamagedRow(t *testing.T) {
 
 func TestConformance(t *testing.T) {
 	apitest.Run(t, func(t *testing.T) api.Client {
-		m, err := New(Config{Client: mustLocal(t), Table: openStore(t).Table("mirror")})
+		m, err := New(Config{Client: mustLocal(t), Node: "pi1", Table: openStore(t).Table("mirror")})
 		must(t, err)
 		return m
 	})

@@ -122,9 +122,9 @@ func restarts(p *corev1.Pod) (out []corev1.ContainerStatus) {
 	return out
 }
 
-// tidy forgets what no pod of this board names any more, secrets above all.
-func (c *Client) tidy() {
-	named := map[string]bool{}
+// named is what the pods of this board name.
+func (c *Client) named() map[string]bool {
+	out := map[string]bool{}
 	for _, s := range c.shelves {
 		if s.kind != api.Pods {
 			continue
@@ -132,13 +132,19 @@ func (c *Client) tidy() {
 		for _, r := range s.rows {
 			configMaps, secrets := api.References(r.obj.(*corev1.Pod))
 			for _, n := range configMaps {
-				named[api.ConfigMaps.Resource+r.obj.GetNamespace()+"/"+n] = true
+				out[api.ConfigMaps.Resource+r.obj.GetNamespace()+"/"+n] = true
 			}
 			for _, n := range secrets {
-				named[api.Secrets.Resource+r.obj.GetNamespace()+"/"+n] = true
+				out[api.Secrets.Resource+r.obj.GetNamespace()+"/"+n] = true
 			}
 		}
 	}
+	return out
+}
+
+// tidy forgets what no pod of this board names any more, secrets above all.
+func (c *Client) tidy() {
+	named := c.named()
 	c.tidyTokens()
 	for key, s := range c.shelves {
 		if s.kind == api.Pods || len(s.rows) == 0 {

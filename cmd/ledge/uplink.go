@@ -69,7 +69,7 @@ func (b *board) openUplink(ctx context.Context) error {
 
 // remember puts the mirror before the control plane: pods come back after a reboot while it cannot be reached.
 func (b *board) remember(behind api.Client) (err error) {
-	b.client, err = mirror.New(mirror.Config{Client: behind, Table: b.store.Table("mirror")})
+	b.client, err = mirror.New(mirror.Config{Client: behind, Node: b.name, Table: b.store.Table("mirror")})
 	return err
 }
 
