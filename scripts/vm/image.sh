@@ -34,7 +34,7 @@ mmdebstrap --quiet --mode=root --variant=essential --skip=check/empty --architec
 	--aptopt='Acquire::Languages "none"' --aptopt='Acquire::Retries "3"' --aptopt='APT::Install-Recommends "false"' \
 	--dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
 	--dpkgopt='path-exclude=/usr/share/locale/*' \
-	--include=systemd,systemd-sysv,dbus,udev,kmod,libpam-systemd,iproute2,nftables,e2fsprogs,procps \
+	--include=apparmor,systemd,systemd-sysv,dbus,udev,kmod,libpam-systemd,iproute2,nftables,e2fsprogs,procps \
 	bookworm "$root" "${mirror:-http://deb.debian.org/debian}"
 
 rm -rf "$root/lib/modules"
