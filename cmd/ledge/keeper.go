@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"os/signal"
 	"syscall"
@@ -51,18 +50,19 @@ func keeperVerb(ctx context.Context, c *command) error {
 	return keeper.Run(ctx, cfg)
 }
 
-// fdStore speaks to the service manager's file descriptor store.
+// fdStore speaks to the service manager's file descriptor store. Not through net: a connected datagram socket of Go's sends
+// no files.
 func fdStore(message string, f *os.File) error {
-	conn, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: os.Getenv("NOTIFY_SOCKET"), Net: "unixgram"})
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("speak to systemd: %w", err)
 	}
-	defer conn.Close()
+	defer unix.Close(fd)
 	var rights []byte
 	if f != nil {
 		rights = unix.UnixRights(int(f.Fd()))
 	}
-	if _, _, err := conn.WriteMsgUnix([]byte(message), rights, nil); err != nil {
+	if err := unix.Sendmsg(fd, []byte(message), rights, &unix.SockaddrUnix{Name: os.Getenv("NOTIFY_SOCKET")}, 0); err != nil {
 		return fmt.Errorf("speak to systemd: %w", err)
 	}
 	return nil

@@ -72,6 +72,11 @@ func TestUnitsUnderSystemd(t *testing.T) {
 	if strings.Contains(log, "219/CGROUP") {
 		t.Error("systemd could not put a unit's process into its cgroup")
 	}
+	for _, bad := range []string{"could not be parked", "could not be taken back"} {
+		if strings.Contains(log, bad) {
+			t.Errorf("systemd's file descriptor store was not used: a file %s", bad)
+		}
+	}
 
 	run(t, "ledge", "delete", "pod", "units")
 	eventually(t, "the pod's process is gone", func() error {
@@ -117,7 +122,7 @@ func install(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	newer := regexp.MustCompile(`(?m)^.*Unknown key name '(RestartSteps|RestartMaxDelaySec)' in section 'Service', ignoring\.\n`)
+	newer := regexp.MustCompile(`(?m)^.*Unknown key (name )?'(RestartSteps|RestartMaxDelaySec)' in section ['\[]Service['\]], ignoring\.\n`)
 	if out := newer.ReplaceAllString(run(t, "systemd-analyze", "verify", "/etc/systemd/system/ledge-keeper.service", "/etc/systemd/system/ledge.service"), ""); out != "" {
 		t.Errorf("systemd-analyze verify: %s", out)
 	}
