@@ -209,27 +209,37 @@ func (p *plane) resumeBoards(ctx context.Context) error {
 	nodes := api.NewView[*corev1.Node](p.client, api.Nodes, api.Selection{})
 	done := make(chan error, 1)
 	go func() { done <- nodes.Run(ctx) }()
-	ready := map[string]bool{}
+	boards := readiness{}
 	for {
 		select {
 		case <-ctx.Done():
 			return <-done
 		case <-nodes.Changed():
 		}
-		for _, n := range nodes.List() {
-			is := nodeReady(n)
-			if n.Name == p.b.name || is == ready[n.Name] {
+		for _, name := range boards.turned(nodes.List()) {
+			if name == p.b.name {
 				continue
 			}
-			ready[n.Name] = is
-			if !is {
-				continue
-			}
-			if _, err := p.client.Resume(n.Name); err != nil {
-				slog.Error("pods that a power-off stopped cannot be started again", "node", n.Name, "err", err)
+			if err := p.b.resumer(name).resume(); err != nil {
+				slog.Error("pods that a power-off stopped cannot be started again", "node", name, "err", err)
 			}
 		}
 	}
+}
+
+// readiness is which boards took pods at the last look.
+type readiness map[string]bool
+
+// turned are the boards that did not take pods at the last look and do now.
+func (r readiness) turned(nodes []*corev1.Node) (names []string) {
+	for _, n := range nodes {
+		is := nodeReady(n)
+		if is && !r[n.Name] {
+			names = append(names, n.Name)
+		}
+		r[n.Name] = is
+	}
+	return names
 }
 
 func nodeReady(n *corev1.Node) bool {

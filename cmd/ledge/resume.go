@@ -20,8 +20,8 @@ type resumer struct {
 	off    bool // resumePods: false
 }
 
-func (b *board) resumer() resumer {
-	return resumer{client: b.plane.client, node: b.name, off: b.file.ResumePods != nil && !*b.file.ResumePods}
+func (b *board) resumer(node string) resumer {
+	return resumer{client: b.plane.client, node: node, off: b.file.ResumePods != nil && !*b.file.ResumePods}
 }
 
 // resume brings back what can be.
@@ -55,7 +55,7 @@ func (b *board) resumePods() error {
 		if b.plane == nil {
 			return nil // the control plane does it
 		}
-		return b.resumer().resume()
+		return b.resumer(b.name).resume()
 	})
 	b.cut = again && b.store.Health().Unclean
 	return err
@@ -64,7 +64,7 @@ func (b *board) resumePods() error {
 // resumeCancelled brings back what a shutdown had stopped that did not happen. Pods that were told to end while it was
 // taken back still do, so it looks until there are none.
 func (b *board) resumeCancelled(ctx context.Context) error {
-	r := b.resumer()
+	r := b.resumer(b.name)
 	for {
 		select {
 		case <-ctx.Done():

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -66,6 +67,34 @@ func TestResumeOncePerBoot(t *testing.T) {
 		stop("p")
 		if _, err := boot("boot 2"); err != nil || phase() != corev1.PodFailed {
 			t.Errorf("another start of the same boot: %v, %s", err, phase())
+		}
+	}
+}
+
+// TestBoardsTurnReady: pods of another board come back once each time it turns Ready, and a look that changes nothing else is
+// none; whether they do at all is the configuration's to say.
+func TestBoardsTurnReady(t *testing.T) {
+	node := func(name string, ready corev1.ConditionStatus) *corev1.Node {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}
+		return n
+	}
+	const yes, no, unknown = corev1.ConditionTrue, corev1.ConditionFalse, corev1.ConditionUnknown
+	boards := readiness{}
+	for i, look := range []struct {
+		a, b corev1.ConditionStatus
+		want []string
+	}{{yes, no, []string{"a"}}, {yes, yes, []string{"b"}}, {yes, yes, nil}, {unknown, no, nil}, {yes, yes, []string{"a", "b"}}} {
+		if got := boards.turned([]*corev1.Node{node("a", look.a), node("b", look.b)}); !slices.Equal(got, look.want) {
+			t.Errorf("look %d: %v, want %v", i, got, look.want)
+		}
+	}
+	off := false
+	for _, set := range []*bool{nil, &off} {
+		b := &board{plane: &plane{}}
+		b.file.ResumePods = set
+		if r := b.resumer("far"); r.node != "far" || r.off != (set == &off) {
+			t.Errorf("%+v", r)
 		}
 	}
 }

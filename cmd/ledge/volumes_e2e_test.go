@@ -345,7 +345,7 @@ func TestServiceAccounts(t *testing.T) {
 		method, path, token string
 		want                int
 	}{
-		{"GET", "/version", token, 200}, {"GET", "/api/v1", token, 200}, {"GET", "/version", "", 401}, {"GET", "/version", "x.y.z", 401},
+		{"GET", "/version", token, 200}, {"GET", "/api/v1", token, 200}, {"GET", "/version", "", 200}, {"GET", "/api", "", 401}, {"GET", "/version", "x.y.z", 401},
 		{"GET", "/version", token[:len(token)-4] + "AAAA", 401},
 		{"GET", "/api/v1/namespaces/default/pods", token, 403}, {"GET", "/api/v1/namespaces/default/pods/web", token, 403},
 		{"GET", "/api/v1/namespaces/default/secrets", token, 403}, {"GET", "/api/v1/namespaces/default/pods/web/log", token, 403},
