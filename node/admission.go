@@ -136,20 +136,9 @@ func (a *Agent) room(ctx context.Context, w *worker) room {
 func (a *Agent) preempt(victims []*corev1.Pod) {
 	const words = "Preempted in order to admit critical pod"
 	for _, p := range victims {
-		a.mu.Lock()
-		w := a.workers[p.UID]
-		a.mu.Unlock()
-		if w == nil || w.isStopped() {
-			continue
+		if a.claim(p.UID, podstate.Stop{Reason: "Preempting", Message: words, Disruption: corev1.PodReasonTerminationByKubelet,
+			Says: "Pod was preempted by Kubelet to accommodate a critical pod."}) {
+			a.event(p, corev1.EventTypeWarning, "Preempting", words)
 		}
-		a.event(p, corev1.EventTypeWarning, "Preempting", words)
-		w.stop(podstate.Stop{Reason: "Preempting", Message: words, Disruption: corev1.PodReasonTerminationByKubelet,
-			Says: "Pod was preempted by Kubelet to accommodate a critical pod."})
 	}
-}
-
-func (w *worker) isStopped() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.stopw != nil
 }

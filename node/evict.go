@@ -169,11 +169,10 @@ func (e *evictor) pass(ctx context.Context) bool {
 		}
 		seen, layout, candidates = now, l, e.a.candidates(t.Signal)
 	}
-	for _, c := range pressure.Rank(t.Signal, layout, candidates) {
-		if e.evict(ctx, t, seen[t.Signal], c) {
-			e.stuck.about("", nil)
-			return true
-		}
+	if ranked := pressure.Rank(t.Signal, layout, candidates); len(ranked) > 0 {
+		e.evict(ctx, t, seen[t.Signal], ranked[0])
+		e.stuck.about("", nil)
+		return true
 	}
 	e.stuck.about("the board is short, and no pod is left that may be evicted", errors.New(string(what)), "signal", t.Signal)
 	return false
@@ -230,26 +229,27 @@ func (a *Agent) shortOf() map[corev1.NodeConditionType]bool {
 	return a.short
 }
 
-// evict puts an end to one pod and waits until it is gone. False: this one cannot be evicted.
-func (e *evictor) evict(ctx context.Context, t pressure.Threshold, r pressure.Reading, c pressure.Candidate) bool {
+// evict puts an end to one pod and waits until it is gone. Its end comes before all that is told about it: on a board that is
+// out of memory even a line of log can take longer than the pod lives.
+func (e *evictor) evict(ctx context.Context, t pressure.Threshold, r pressure.Reading, c pressure.Candidate) {
 	message, offences := pressure.Message(t, r, c)
 	grace := time.Second // N-6.31
 	if t.Soft {
 		grace = e.policy.MaxPodGrace
 	}
-	if !e.a.mayEvict(c.Pod.UID) {
-		return false
+	stop := podstate.Stop{Reason: Evicted, Message: message, Grace: &grace, Disruption: corev1.PodReasonTerminationByKubelet}
+	if !e.a.claim(c.Pod.UID, stop) { // it goes on its own, or for another reason: what that frees is to be seen first
+		return
 	}
 	slog.Warn("evicting a pod", "pod", api.Key(c.Pod), "signal", t.Signal, "available", r.Available, "threshold", t.Below.Of(r.Capacity))
 	e.a.tellEvicted(c.Pod, message, t.Signal.Resource(), offences)
 	e.a.countEviction(t.Signal, time.Since(r.At))
 	wait, cancel := context.WithTimeout(ctx, evictWithin)
 	defer cancel()
-	err := e.a.StopPod(wait, c.Pod.UID, podstate.Stop{Reason: Evicted, Message: message, Grace: &grace, Disruption: corev1.PodReasonTerminationByKubelet})
+	err := e.a.StopPod(wait, c.Pod.UID, stop)
 	if err != nil && !errors.Is(err, ErrUnknownPod) && ctx.Err() == nil { // N-6.20
 		slog.Warn("an evicted pod takes long to end; the next one does not wait for it", "pod", api.Key(c.Pod), "err", err)
 	}
-	return true
 }
 
 // mayEvict: the pod is here, and nobody has put an end to it yet.

@@ -71,13 +71,8 @@ func (a *Agent) overLimit(ctx context.Context, pod *corev1.Pod) (message string,
 }
 
 func (a *Agent) evictForLimit(pod *corev1.Pod, message string) {
-	a.mu.Lock()
-	w := a.workers[pod.UID]
-	a.mu.Unlock()
-	if w == nil {
-		return
-	}
-	a.event(pod, corev1.EventTypeWarning, Evicted, message)
 	grace := time.Second
-	w.stop(podstate.Stop{Reason: Evicted, Message: message, Grace: &grace})
+	if a.claim(pod.UID, podstate.Stop{Reason: Evicted, Message: message, Grace: &grace}) {
+		a.event(pod, corev1.EventTypeWarning, Evicted, message)
+	}
 }

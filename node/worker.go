@@ -36,6 +36,7 @@ type worker struct {
 	pod   *corev1.Pod // latest; shared, read-only
 	gone  bool
 	stopw *podstate.Stop
+	over  bool // it has come to its end without being told to, whether the API knows yet or not
 	retry bool
 	fresh bool                // something the pod names has changed
 	pulls map[string]*pulling // images on their way, by container name
@@ -97,20 +98,6 @@ func (w *worker) vanished() {
 	if first {
 		w.poke()
 	}
-}
-
-func (w *worker) stop(s podstate.Stop) {
-	w.mu.Lock()
-	w.stopw = &s
-	w.mu.Unlock()
-	w.poke()
-}
-
-// mayStop says that nobody on the board has asked for the pod's end yet.
-func (w *worker) mayStop() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.stopw == nil
 }
 
 // retire ends a static pod whose file is gone, as a deletion would.
@@ -209,8 +196,7 @@ func (w *worker) step(ctx context.Context) (rest time.Duration, done bool) {
 		return resync, false // poked when it is its turn
 	}
 	if why != nil && in.Stop == nil {
-		in.Stop = why
-		w.stop(*why)
+		in.Stop = w.stop(*why)
 	}
 	w.refreshVolumes(ctx, in.Pod)
 	in.Pod = w.sized(in)
@@ -218,6 +204,9 @@ func (w *worker) step(ctx context.Context) (rest time.Duration, done bool) {
 	out := w.decide(in)
 	if ctx.Err() != nil {
 		return resync, false
+	}
+	if !w.settle(in, out) {
+		return 0, false
 	}
 	w.tellSizes(in.Pod, &out.Status)
 	tellMounts(in.Pod, &out.Status)

@@ -39,9 +39,20 @@ type Stop struct {
 	Reason  string
 	Message string
 	Grace   *time.Duration // nil: the pod's own
+	// At is when it was asked for: what had ended by itself before that has not ended because of it.
+	At time.Time
 	// Disruption, when set, is the reason of a DisruptionTarget condition, with Says, or Message, as its words.
 	Disruption string
 	Says       string
+}
+
+// Joined is what holds when the same pod is asked to stop once more: the first to ask is why it ends, and its grace can
+// only become shorter (N-7.26).
+func (s Stop) Joined(later Stop) Stop {
+	if later.Grace != nil && (s.Grace == nil || *later.Grace < *s.Grace) {
+		s.Grace = later.Grace
+	}
+	return s
 }
 
 // Seen is the pod as it is on the board.

@@ -418,6 +418,92 @@ func TestStopGivesReason(t *testing.T) { // N-5.27, N-5.28
 	}
 }
 
+// TestStoppedHasItsReason: whatever a pod dies of once it was told to stop, that is why it ended. What ended by itself before
+// keeps its own end.
+func TestStoppedHasItsReason(t *testing.T) { // N-5.27, N-6.32, N-7.6
+	const before, after = -time.Second, time.Second
+	for _, tc := range []struct {
+		name   string
+		policy corev1.RestartPolicy
+		ends   time.Duration // of the container, from when the pod is told to stop; 0: at its signal
+		code   int
+		phase  corev1.PodPhase
+		reason string
+	}{
+		{"exits 0 at its signal", corev1.RestartPolicyNever, 0, 0, corev1.PodFailed, "Evicted"},
+		{"the same, to be restarted", corev1.RestartPolicyAlways, 0, 0, corev1.PodFailed, "Evicted"},
+		{"is done in its grace", corev1.RestartPolicyOnFailure, after, 0, corev1.PodFailed, "Evicted"},
+		{"is killed by another", corev1.RestartPolicyNever, after, 137, corev1.PodFailed, "Evicted"},
+		{"fails in its grace", corev1.RestartPolicyOnFailure, after, 1, corev1.PodFailed, "Evicted"},
+		{"was killed before anybody saw", corev1.RestartPolicyNever, before, 137, corev1.PodFailed, "Evicted"},
+		{"was done before anybody saw", corev1.RestartPolicyNever, before, 0, corev1.PodSucceeded, ""},
+		{"was done once more", corev1.RestartPolicyAlways, before, 0, corev1.PodFailed, "Evicted"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			b := newBoard(t, pod(tc.policy, "a"))
+			b.settle()
+			end := func() {
+				c := &b.in.Seen.Containers[0]
+				c.Phase, c.Exit = runtime.Exited, &runtime.Exit{Code: tc.code, FinishedAt: b.in.Now}
+			}
+			b.in.Now = b.in.Now.Add(time.Minute)
+			if tc.ends < 0 {
+				end()
+				b.in.Now = b.in.Now.Add(-tc.ends)
+			}
+			b.in.Stop = &Stop{Reason: "Evicted", Message: "why", At: b.in.Now}
+			b.deaf["a"] = true
+			if tc.ends >= 0 {
+				b.settle()
+				b.in.Now = b.in.Now.Add(tc.ends)
+				end()
+			}
+			b.settle()
+			if st := b.in.Pod.Status; st.Phase != tc.phase || st.Reason != tc.reason || tc.reason != "" && st.Message != "why" {
+				t.Errorf("%s %q %q", st.Phase, st.Reason, st.Message)
+			}
+		})
+	}
+}
+
+// TestDoneInTime: a deadline that passes later takes nothing away from a job that was done, and one that exits well because of
+// it was not.
+func TestDoneInTime(t *testing.T) { // N-7.17
+	for ended, want := range map[time.Duration]corev1.PodPhase{59 * time.Second: corev1.PodSucceeded, 61 * time.Second: corev1.PodFailed} {
+		p := pod(corev1.RestartPolicyNever, "a")
+		secs := int64(60)
+		p.Spec.ActiveDeadlineSeconds = &secs
+		b := newBoard(t, p)
+		b.deaf["a"] = true
+		b.settle()
+		began := b.in.Now
+		b.in.Now = began.Add(time.Minute)
+		c := &b.in.Seen.Containers[0]
+		if ended > time.Minute {
+			b.settle()
+		}
+		c.Phase, c.Exit = runtime.Exited, &runtime.Exit{FinishedAt: began.Add(ended)}
+		b.in.Now = began.Add(2 * time.Minute)
+		b.settle()
+		if st := b.in.Pod.Status; st.Phase != want || (st.Reason == DeadlineExceeded) != (want == corev1.PodFailed) {
+			t.Errorf("ended after %v: %s %q", ended, st.Phase, st.Reason)
+		}
+	}
+}
+
+// TestStopJoined: who asks first says why; a grace only becomes shorter.
+func TestStopJoined(t *testing.T) { // N-7.26
+	long, short := 5*time.Second, time.Second
+	for _, tc := range []struct{ first, later, want *time.Duration }{
+		{nil, nil, nil}, {nil, &long, &long}, {&short, nil, &short}, {&long, &short, &short}, {&short, &long, &short},
+	} {
+		got := Stop{Reason: "Evicted", Message: "m", Grace: tc.first}.Joined(Stop{Reason: "Terminated", Grace: tc.later})
+		if got.Reason != "Evicted" || got.Message != "m" || got.Grace != tc.want {
+			t.Errorf("%+v", got)
+		}
+	}
+}
+
 func TestDeadline(t *testing.T) { // N-7.17
 	p := pod(corev1.RestartPolicyAlways, "a")
 	secs := int64(60)

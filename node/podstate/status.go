@@ -109,10 +109,16 @@ func (d *decision) stoppedPhase() corev1.PodPhase {
 	if d.views.anyRunning() {
 		return d.phaseBefore()
 	}
-	if d.in.Stop != nil && !d.ended() {
+	if s := d.in.Stop; s != nil && !d.endedBefore(s.At) {
 		return corev1.PodFailed
 	}
 	return d.verdict()
+}
+
+// endedBefore: the pod had come to its end by itself. One that was told to stop has not done its work, whatever code its
+// containers choose to exit with.
+func (d *decision) endedBefore(at time.Time) bool {
+	return d.ended() && !slices.ContainsFunc(d.views.main, func(v *view) bool { return !v.finishedAt().Before(at) })
 }
 
 // verdict: every main container ended with 0, or not.

@@ -37,7 +37,7 @@ func (d *decision) deadline() {
 		return
 	}
 	const words = "Pod was active on the node longer than the specified deadline"
-	d.in.Stop = &Stop{Reason: DeadlineExceeded, Message: words}
+	d.in.Stop = &Stop{Reason: DeadlineExceeded, Message: words, At: at}
 	if d.mem.Told[DeadlineExceeded] == 0 { // no container has such a name
 		d.mem.Told[DeadlineExceeded] = 1
 		d.out.Events = append(d.out.Events, EventNote{"", corev1.EventTypeNormal, DeadlineExceeded, words})

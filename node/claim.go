@@ -1,0 +1,64 @@
+package node
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"ledge/node/podstate"
+)
+
+// claim has a pod end for a reason of the board's, if it does not already for another.
+func (a *Agent) claim(uid types.UID, stop podstate.Stop) bool {
+	a.mu.Lock()
+	w := a.workers[uid]
+	a.mu.Unlock()
+	return w != nil && w.claim(stop)
+}
+
+// stop asks for the pod's end, and gives what holds now that it has been.
+func (w *worker) stop(s podstate.Stop) *podstate.Stop {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.stopLocked(s)
+}
+
+func (w *worker) stopLocked(s podstate.Stop) *podstate.Stop {
+	s.At = time.Now()
+	if w.stopw != nil {
+		s = w.stopw.Joined(s)
+	}
+	w.stopw = &s
+	w.poke()
+	return &s
+}
+
+// claim is stop for who comes first: false, and nothing is asked for, if the pod is ending or has ended. After true its end
+// is the claimant's doing, whatever a container dies of first.
+func (w *worker) claim(s podstate.Stop) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.stopw != nil || w.over || w.isEnded() {
+		return false
+	}
+	w.stopLocked(s)
+	return true
+}
+
+// settle notes whether the pod has come to its end by itself. False: it was asked to stop since that was decided.
+func (w *worker) settle(in podstate.Input, out podstate.Output) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if in.Stop == nil && w.stopw != nil {
+		return false
+	}
+	w.over = terminal(out.Status.Phase)
+	return true
+}
+
+// mayStop says that nobody on the board has asked for the pod's end yet, and that it has not ended by itself.
+func (w *worker) mayStop() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.stopw == nil && !w.over
+}
