@@ -84,7 +84,7 @@ func (c *Client) delete(ctx context.Context, tx *storage.Tx, kind *api.Kind, nam
 		return nil, err
 	}
 	if n, ok := obj.(*corev1.Node); ok {
-		if err := c.dropLease(tx, n); err != nil {
+		if err := errors.Join(c.dropLease(tx, n), c.orphan(tx, n)); err != nil {
 			return nil, err
 		}
 	}

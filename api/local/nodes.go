@@ -1,29 +1,43 @@
 package local
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"ledge/api"
 	"ledge/storage"
 )
 
-// buryFormer ends the pods that the agent of a former Node of this name had taken up: what they ran stood on a machine
-// that may not be this one (N-1.35). A pod that no agent had touched has lost nothing and stays bound.
+// The words of the collector of pods, which ends them too when no Node of that name comes back.
+const (
+	orphanReason  = "DeletionByPodGC"
+	orphanMessage = "PodGC: node no longer exists"
+)
+
+// orphan marks the pods that the agent of a deleted Node had taken up: what they ran stood on a machine that the next Node
+// of this name may not be. A pod that no agent had touched has lost nothing.
+func (c *Client) orphan(tx *storage.Tx, n *corev1.Node) error {
+	return eachPodOf(tx, n, func(p *corev1.Pod) error {
+		if p.Status.StartTime == nil {
+			return nil
+		}
+		p.Status.Conditions = setCondition(p.Status.Conditions, corev1.PodCondition{Type: corev1.DisruptionTarget,
+			Status: corev1.ConditionTrue, Reason: orphanReason, Message: orphanMessage}, c.now())
+		return put(tx, api.Pods, p, false)
+	})
+}
+
+// buryFormer ends the pods of a former Node of this name (N-1.35). Those that an agent has taken up before it had its Node
+// are not: it can run pods while the API is away.
 func (c *Client) buryFormer(tx *storage.Tx, n *corev1.Node) error {
-	pods, err := list(tx, api.Pods, "")
-	if err != nil {
-		return err
-	}
 	now := int64(0)
-	for _, o := range pods {
-		p := o.(*corev1.Pod)
-		if p.Spec.NodeName != n.Name || p.Status.StartTime == nil {
-			continue
+	return eachPodOf(tx, n, func(p *corev1.Pod) error {
+		if !slices.ContainsFunc(p.Status.Conditions, isOrphan) {
+			return nil
 		}
 		if p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
 			p.Status.Phase = corev1.PodFailed
-			p.Status.Conditions = setCondition(p.Status.Conditions, corev1.PodCondition{Type: corev1.DisruptionTarget,
-				Status: corev1.ConditionTrue, Reason: "DeletionByPodGC", Message: "PodGC: node no longer exists"}, c.now())
 		}
 		if err := put(tx, api.Pods, p, false); err != nil {
 			return err
@@ -31,8 +45,24 @@ func (c *Client) buryFormer(tx *storage.Tx, n *corev1.Node) error {
 		if err := c.markOrDrop(tx, api.Pods, p, &now); err != nil {
 			return err
 		}
-		if err := c.leaveNamespace(tx, api.Pods, p); err != nil {
-			return err
+		return c.leaveNamespace(tx, api.Pods, p)
+	})
+}
+
+func isOrphan(c corev1.PodCondition) bool {
+	return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue && c.Reason == orphanReason
+}
+
+func eachPodOf(tx *storage.Tx, n *corev1.Node, do func(*corev1.Pod) error) error {
+	pods, err := list(tx, api.Pods, "")
+	if err != nil {
+		return err
+	}
+	for _, o := range pods {
+		if p := o.(*corev1.Pod); p.Spec.NodeName == n.Name {
+			if err := do(p); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

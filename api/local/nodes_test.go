@@ -108,6 +108,15 @@ func TestNodeReplaced(t *testing.T) {
 			t.Errorf("%+v", p)
 		}
 	}
+	early := create(t, c, newPod("early", "later")) // by an agent that could not make its Node yet
+	early.Status.StartTime, early.Status.Phase = ptr(metav1.Now()), corev1.PodRunning
+	if _, err := api.UpdateStatus(t.Context(), c, api.Pods, early); err != nil {
+		t.Fatal(err)
+	}
+	create(t, c, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "later"}})
+	if _, err := api.Get[*corev1.Pod](t.Context(), c, api.Pods, "default", "early"); err != nil {
+		t.Error(err)
+	}
 	if slices.Sort(left); !slices.Equal(left, []string{"elsewhere", "fresh", "held"}) {
 		t.Errorf("left: %v", left)
 	}
