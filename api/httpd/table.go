@@ -161,7 +161,7 @@ var priorityClassColumns = []metav1.TableColumnDefinition{
 	column("Value", "integer", "The priority that pods of this class get."),
 	column("Global-Default", "boolean", "Whether pods that name no class get this one."),
 	ageColumn,
-	wide("PreemptionPolicy", "string", "Whether pods of this class may push out others."),
+	column("PreemptionPolicy", "string", "Whether pods of this class may push out others."),
 }
 
 func priorityClassRow(obj api.Object, now time.Time) ([]any, []metav1.TableRowCondition) {
