@@ -89,14 +89,18 @@ type forwarding struct {
 	pairs map[string]*streamPair // by request, until both have come
 }
 
-type streamPair struct{ data, fail *spdystream.Stream }
+type streamPair struct {
+	data, fail *spdystream.Stream
+	done       []func()
+}
 
 // opened takes in a stream; with its partner it becomes a connection.
-func (f *forwarding) opened(s *spdystream.Stream) {
+func (f *forwarding) opened(s *spdystream.Stream, done func()) {
 	head := s.Headers()
 	id, kind := head.Get("Requestid"), head.Get(headerStreamType)
 	port, err := strconv.ParseUint(head.Get("Port"), 10, 16)
 	if err != nil || port == 0 || id == "" || kind != "data" && kind != "error" {
+		done()
 		s.Reset()
 		return
 	}
@@ -111,6 +115,7 @@ func (f *forwarding) opened(s *spdystream.Stream) {
 	} else {
 		p.fail = s
 	}
+	p.done = append(p.done, done)
 	whole := p.data != nil && p.fail != nil
 	if whole {
 		delete(f.pairs, id)
@@ -123,6 +128,11 @@ func (f *forwarding) opened(s *spdystream.Stream) {
 
 // connect joins a pair of streams and a port of the pod until one of them ends.
 func (f *forwarding) connect(p *streamPair, port uint16) {
+	defer func() {
+		for _, done := range p.done {
+			done()
+		}
+	}()
 	defer p.fail.Close()
 	defer p.data.Reset()
 	conn, err := f.to.Dial(f.ctx, f.namespace, f.pod, port)

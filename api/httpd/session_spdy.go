@@ -78,26 +78,63 @@ type bufferedConn struct {
 
 func (c *bufferedConn) Read(p []byte) (int, error) { return c.in.Read(p) }
 
-// serveSPDY speaks SPDY on a connection; each new stream is answered and handed to opened. It comes back at once.
-func serveSPDY(conn net.Conn, opened func(*spdystream.Stream)) (*spdystream.Connection, error) {
+// spdyStreams are the streams that are open on one connection.
+type spdyStreams struct {
+	mu    sync.Mutex
+	open  map[*spdystream.Stream]bool
+	ended bool
+}
+
+// enter takes a stream in, unless there are too many or the connection has ended.
+func (o *spdyStreams) enter(s *spdystream.Stream) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.ended || len(o.open) == maxSPDYStreams {
+		return false
+	}
+	o.open[s] = true
+	return true
+}
+
+// leave makes room for another stream.
+func (o *spdyStreams) leave(s *spdystream.Stream) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.open, s)
+}
+
+// end lets go of what came for streams that nobody reads any more: the library would wait for a reader for ever.
+func (o *spdyStreams) end() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.ended = true
+	for s := range o.open {
+		s.Reset()
+	}
+}
+
+// serveSPDY speaks SPDY on a connection; each new stream is answered and handed to opened, with what is to be called
+// when it is done with. It comes back at once, and closes the connection when the client is gone or not understood.
+func serveSPDY(conn net.Conn, opened func(s *spdystream.Stream, done func())) (*spdystream.Connection, error) {
 	spdy, err := spdystream.NewConnection(conn, true)
 	if err != nil {
 		conn.Close()
 		return nil, err
 	}
-	var mu sync.Mutex
-	open := 0
+	streams := &spdyStreams{open: map[*spdystream.Stream]bool{}}
 	go spdy.Serve(func(s *spdystream.Stream) {
-		mu.Lock()
-		open++
-		full := open > maxSPDYStreams
-		mu.Unlock()
-		if full || s.SendReply(http.Header{}, false) != nil {
+		if !streams.enter(s) || s.SendReply(http.Header{}, false) != nil {
+			streams.leave(s)
 			s.Reset()
 			return
 		}
-		opened(s)
+		opened(s, func() { streams.leave(s) })
 	})
+	go func() {
+		<-spdy.CloseChan()
+		conn.Close() // first: nothing more can be told to the client, and nothing shall wait for it
+		streams.end()
+	}()
 	return spdy, nil
 }
 
@@ -133,24 +170,30 @@ func openSPDYSession(w *response, r *request, o sessionOptions) (*session, error
 		<-spdy.CloseChan()
 		s.left()
 	}()
-	s.finish = func(end metav1.Status) {
-		if text := errorText(protocol, end); text != nil {
-			streams["error"].Write(text)
-		}
-		for _, name := range []string{"stdout", "stderr", "error"} {
-			if st := streams[name]; st != nil {
-				st.Close()
-			}
-		}
-		// The client closes when it has read everything; one that does not is cut off.
-		select {
-		case <-spdy.CloseChan():
-		case <-time.After(lingerTime):
-		}
-		spdy.Close()
-		conn.Close()
-	}
+	s.finish = func(end metav1.Status) { finishSPDY(conn, spdy, streams, errorText(protocol, end)) }
 	return s, nil
+}
+
+// finishSPDY tells the client how its session ended, and waits until it has read everything and closes; one that does
+// not is cut off.
+func finishSPDY(conn net.Conn, spdy *spdystream.Connection, streams map[string]*spdystream.Stream, text []byte) {
+	if text != nil {
+		streams["error"].Write(text)
+	}
+	if st := streams["stdin"]; st != nil {
+		st.Reset() // what nobody has read stands before the client's leaving
+	}
+	for _, name := range []string{"stdout", "stderr", "error"} {
+		if st := streams[name]; st != nil {
+			st.Close()
+		}
+	}
+	select {
+	case <-spdy.CloseChan():
+	case <-time.After(lingerTime):
+	}
+	spdy.Close()
+	conn.Close()
 }
 
 // collect waits for the streams that a client announced; nil when they do not all come.
@@ -162,7 +205,7 @@ func collect(conn net.Conn, wanted map[string]bool) (map[string]*spdystream.Stre
 		}
 	}
 	arrived := make(chan *spdystream.Stream, maxSPDYStreams)
-	spdy, err := serveSPDY(conn, func(s *spdystream.Stream) { arrived <- s })
+	spdy, err := serveSPDY(conn, func(s *spdystream.Stream, _ func()) { arrived <- s })
 	if err != nil {
 		return nil, nil
 	}

@@ -205,6 +205,14 @@ func (k *kubectl) forward(t *testing.T) {
 			t.Errorf("through port-forward: %d bytes of %d, %v", len(got), len(text), err)
 		}
 	}
+	short := http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	for i := range 200 { // more than may be open at once
+		resp, err := short.Get("http://" + at)
+		if err != nil {
+			t.Fatalf("connection %d through port-forward: %v", i, err)
+		}
+		resp.Body.Close()
+	}
 }
 
 // What is asked of a session is checked before the connection is taken over, and who may not is told on every transport.
