@@ -9,7 +9,7 @@ import (
 )
 
 // open makes a client over a fresh store. Nothing is synced: these tests cut no power.
-func open(t *testing.T, cfg Config) *Client {
+func open(t testing.TB, cfg Config) *Client {
 	t.Helper()
 	s, err := storage.Open(t.Context(), storage.Config{Dir: t.TempDir(), NoSync: true, RingSize: 512})
 	if err != nil {
