@@ -51,6 +51,9 @@ type Setup struct {
 	cfg   Config
 	table string
 
+	queue   sync.Mutex  // of leaving; taken last
+	leaving []departure // who waits for mu
+
 	mu        sync.Mutex
 	book      *plan.Book // nil: no pod CIDR is known
 	rec       records
@@ -272,14 +275,38 @@ func newPorts(e, old plan.Entry) []network.Port {
 	return out
 }
 
-// Detach disconnects a pod.
+// departure is a pod that is to be disconnected.
+type departure struct {
+	uid  string
+	done chan error // capacity 1
+}
+
+// Detach disconnects a pod, and in the same go those that came to the lock meanwhile: when a board goes down many do, and the
+// kernel is asked for all tracked connections each time. A failure is told to all of them: who is off already finds nothing to
+// do at the next try.
 func (s *Setup) Detach(ctx context.Context, uid string) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	own := departure{uid, make(chan error, 1)}
+	s.queue.Lock()
+	s.leaving = append(s.leaving, own)
+	s.queue.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.disconnect([]string{uid})
+	s.queue.Lock()
+	all := s.leaving
+	s.leaving = nil
+	s.queue.Unlock()
+	uids := make([]string, len(all))
+	for i, d := range all {
+		uids[i] = d.uid
+	}
+	err := s.disconnect(uids)
+	for _, d := range all {
+		d.done <- err
+	}
+	return <-own.done // filled by now: by whoever held the lock before, or here
 }
 
 // Retain detaches every pod that is not listed.

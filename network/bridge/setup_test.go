@@ -5,7 +5,9 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -162,6 +164,18 @@ func TestFiftyPods(t *testing.T) {
 	}
 	ready := time.Since(begin) / 100
 	begin = time.Now()
+	var together sync.WaitGroup
+	for i := range pods { // as when a board goes down
+		together.Go(func() {
+			if err := s.Detach(t.Context(), fmt.Sprint("p", i)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	together.Wait()
+	if left := s.book.Others(nil); !slices.Equal(left, []string{"plain"}) {
+		t.Errorf("left: %q", left)
+	}
 	l.must(s.Retain(t.Context(), nil))
 	t.Logf("%d pods with 2 host ports each: attached in %v (slowest %v), Ready %v, all detached in %v", pods, attached, slowest, ready, time.Since(begin))
 	if attached > time.Minute { // emulated guests on busy machines are slow
