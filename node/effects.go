@@ -87,6 +87,11 @@ func (a *Agent) makeSandbox(ctx context.Context, w *worker, pod *corev1.Pod) err
 	if err != nil {
 		return &fault{"SandboxError", err}
 	}
+	if a.cfg.Line != "" && !w.static {
+		if err := a.record(pod); err != nil {
+			return &fault{"SandboxError", fmt.Errorf("record the pod: %w", err)}
+		}
+	}
 	for _, text := range notes {
 		a.event(pod, corev1.EventTypeWarning, "DNSConfigForming", text)
 	}

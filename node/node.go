@@ -77,6 +77,13 @@ type Config struct {
 	// after at once.
 	Hold string
 
+	// Line names the unbroken line of what the store behind the API knows: another one says that it may have lost pods.
+	// Restore puts such a pod back, uid and all; false: there is a newer one of that name. Deleted says that one was not
+	// lost but deleted. All three, or none: the API is elsewhere, and what it has forgotten is told by its client.
+	Line    string
+	Restore func(context.Context, *corev1.Pod) (bool, error)
+	Deleted func(namespace, name string) bool
+
 	Registration Registration
 	Status       StatusConfig
 	Resources    ResourceConfig

@@ -8,15 +8,31 @@ import (
 	"path/filepath"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
 // sweep runs once, when both the API and the engine are known: pods that were deleted while no brain was
 // there to see it are removed, with their mounts and addresses. False: the engine is not there yet.
 func (a *Agent) sweep(ctx context.Context) bool {
+	a.mu.Lock()
+	up := a.engine.up
+	a.mu.Unlock()
+	if !up {
+		return false
+	}
+	bound := a.bound()
+	if a.cfg.Line != "" {
+		lost, err := a.takeBack(ctx, a.unknown(bound))
+		if err != nil {
+			slog.Warn("cannot tell pods that were deleted from others", "err", err)
+			return false
+		}
+		bound = append(bound, lost...)
+	}
 	known := map[string]bool{}
 	var uids, keys []string
-	for _, p := range a.bound() {
+	for _, p := range bound {
 		known[string(p.UID)] = true
 		uids = append(uids, string(p.UID))
 		for i := range p.Spec.Volumes {
@@ -26,13 +42,6 @@ func (a *Agent) sweep(ctx context.Context) bool {
 		}
 	}
 	a.mu.Lock()
-	up := a.engine.up
-	var orphans []string
-	for uid := range a.engine.pods {
-		if !known[uid] {
-			orphans = append(orphans, uid)
-		}
-	}
 	for uid, cs := range a.engine.containers {
 		for id := range cs {
 			if known[uid] {
@@ -41,10 +50,7 @@ func (a *Agent) sweep(ctx context.Context) bool {
 		}
 	}
 	a.mu.Unlock()
-	if !up {
-		return false
-	}
-	for _, uid := range orphans {
+	for _, uid := range a.unknown(bound) {
 		slog.Info("removing a pod that was deleted while ledge was away", "uid", uid)
 		if err := a.cfg.Engine.RemovePod(ctx, uid); err != nil {
 			slog.Warn("cannot remove orphaned pod", "uid", uid, "err", err)
@@ -63,6 +69,22 @@ func (a *Agent) sweep(ctx context.Context) bool {
 		}
 	}
 	return true
+}
+
+// unknown are the pods that the engine holds beside these.
+func (a *Agent) unknown(pods []*corev1.Pod) (uids []string) {
+	known := map[string]bool{}
+	for _, p := range pods {
+		known[string(p.UID)] = true
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for uid := range a.engine.pods {
+		if !known[uid] {
+			uids = append(uids, uid)
+		}
+	}
+	return uids
 }
 
 // retainFiles removes the files and logs of every pod that is not known: its object went while nobody was there to

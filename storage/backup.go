@@ -101,6 +101,9 @@ func RestoreDir(ctx context.Context, dir, backup string, check func(context.Cont
 	if _, err := o.keepEvidence(); err != nil {
 		return wrap("restore", err)
 	}
+	if err := o.breakLine(); err != nil {
+		return wrap("restore", err)
+	}
 	// The log would lead away from the backup again.
 	if err := os.RemoveAll(o.path(redoDir)); err != nil {
 		return wrap("restore", err)

@@ -6,6 +6,7 @@
 //	                    "table.<name>": raw rows (Table), framed the same way
 //	DIR/provisioned     the store has existed: a missing or empty state.db is damage, never a new node
 //	DIR/ceiling         no revision above it was ever handed out
+//	DIR/line            a name that changes when acknowledged writes may have been lost
 //	DIR/clean           the last shutdown was in order
 //	DIR/lock            held while a ledge has the store open
 //	DIR/snapshots/      the two newest verified copies

@@ -110,6 +110,9 @@ func (o *opener) run(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := o.takeLine(); err != nil {
+		return err
+	}
 	if err := o.noteSnapshots(ctx); err != nil {
 		return err
 	}

@@ -80,7 +80,10 @@ type Store struct {
 	db   *bolt.DB
 	file *os.File // that db works on
 	id   string
+	line string
 	rev  atomic.Uint64 // last handed out and published
+
+	deleted map[string]bool // of objects, by bucket and key, where the log of a broken line says so
 
 	writing sync.Mutex
 	ceiling uint64 // no revision above it may be handed out before it is raised on disk

@@ -1,6 +1,8 @@
 package local
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 
 	corev1 "k8s.io/api/core/v1"
@@ -72,4 +74,32 @@ func (c *Client) again(old *corev1.Pod) *corev1.Pod {
 		}
 	}
 	return p
+}
+
+// Restore puts a pod back that runs and that the store has lost, under its own uid. It is false when there is a newer pod
+// of that name; an older one gives way.
+func (c *Client) Restore(_ context.Context, pod *corev1.Pod) (taken bool, err error) {
+	err = c.store.Update(func(tx *storage.Tx) error {
+		taken = false
+		o, err := tx.Get(api.Pods, pod.Namespace, pod.Name)
+		if err != nil && !errors.Is(err, storage.ErrNotFound) {
+			return err
+		}
+		if have, ok := o.(*corev1.Pod); err == nil && ok {
+			if pod.CreationTimestamp.Before(&have.CreationTimestamp) {
+				return nil
+			}
+			if _, err := tx.Delete(api.Pods, pod.Namespace, pod.Name); err != nil {
+				return err
+			}
+		}
+		again := pod.DeepCopy()
+		again.ResourceVersion = ""
+		taken = true
+		return tx.Put(api.Pods, again)
+	})
+	if err != nil {
+		return false, status(err, "restore pod %q", pod.Name)
+	}
+	return taken, nil
 }

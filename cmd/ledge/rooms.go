@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"ledge/api"
 	"ledge/api/httpd"
 	"ledge/host"
 	"ledge/images"
@@ -180,6 +181,10 @@ func (b *board) openAgent() error {
 		APIServer:  b.podsAPI(), ClusterDNS: b.file.ClusterDNS, ClusterDomain: b.file.ClusterDomain, Registration: b.reg, Status: b.status, Resources: b.bounds, Sysctls: b.sysctls,
 		Hold: b.guard.holding(), Conditions: b.conditions, Shutdowns: b.lastShutdown, Dial: host.DialIn, NoPodNetwork: b.bridge == noBridge, Unconfined: b.file.SeccompDefault != nil && !*b.file.SeccompDefault}
 	b.relief(&cfg, machine)
+	if b.plane != nil {
+		cfg.Line, cfg.Restore = b.store.Line(), b.plane.client.Restore
+		cfg.Deleted = func(namespace, name string) bool { return b.store.LogDeleted(api.Pods, namespace, name) }
+	}
 	b.agent, err = node.New(cfg)
 	return err
 }

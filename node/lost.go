@@ -1,0 +1,93 @@
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"ledge/api"
+)
+
+// A pod that runs and that the API does not know was deleted while nobody was there to see it, or the store behind the API
+// was put back to an older state and has lost it. So every pod is recorded, beside what dies with the boot, together with
+// the line of the store. Where the API is elsewhere all of this is the mirror's business: what a server has forgotten it
+// still says.
+
+// podRecord is podfiles/UID/pod.json.
+type podRecord struct {
+	Line string      `json:"line"` // of the store when it knew the pod; see Config.Line
+	Pod  *corev1.Pod `json:"pod"`
+}
+
+func (a *Agent) recordFile(uid string) string { return filepath.Join(a.podRunDir(uid), "pod.json") }
+
+// record keeps a pod for the case that the API loses it. Each start of the brain does so again, since every worker makes
+// sure of its sandbox first: then the record has the present line. Nothing of it is shown to containers.
+func (a *Agent) record(pod *corev1.Pod) error {
+	data, err := json.Marshal(podRecord{Line: a.cfg.Line, Pod: pod})
+	if err != nil {
+		return err
+	}
+	file := a.recordFile(string(pod.UID))
+	if err := os.WriteFile(file+".tmp", data, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(file+".tmp", file)
+}
+
+// recorded is what was kept of a pod; nil when nothing was.
+func (a *Agent) recorded(uid string) *podRecord {
+	data, err := os.ReadFile(a.recordFile(uid))
+	var rec podRecord
+	if err == nil {
+		err = json.Unmarshal(data, &rec)
+	}
+	if err != nil || rec.Pod == nil || string(rec.Pod.UID) != uid {
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			slog.Warn("what was kept of a pod cannot be read", "uid", uid, "err", err)
+		}
+		return nil
+	}
+	return &rec
+}
+
+// takeBack finds pods among what runs and is not known that the API has lost, and gives them back to it. Those that its log
+// says were deleted are not among them.
+func (a *Agent) takeBack(ctx context.Context, orphans []string) (pods []*corev1.Pod, err error) {
+	for _, uid := range orphans {
+		rec := a.recorded(uid)
+		if rec == nil || rec.Line == a.cfg.Line {
+			continue
+		}
+		say := func(reason, words string) {
+			slog.Warn(words, "pod", api.Key(rec.Pod), "uid", uid)
+			if a.cfg.Events != nil {
+				ref := corev1.ObjectReference{Kind: api.Nodes.Name, APIVersion: api.Nodes.APIVersion(), Name: a.cfg.Name, UID: types.UID(a.cfg.Name)}
+				a.cfg.Events.EventOn(ref, corev1.EventTypeWarning, reason, fmt.Sprintf("Pod %s: %s", api.Key(rec.Pod), words))
+			}
+		}
+		if a.cfg.Deleted(rec.Pod.Namespace, rec.Pod.Name) {
+			say("PodStopped", "the store was put back to an older state that does not have it, and the log says that it was deleted; it is stopped")
+			continue
+		}
+		taken, err := a.cfg.Restore(ctx, rec.Pod)
+		if err != nil {
+			return nil, fmt.Errorf("give pod %s back to the API: %w", api.Key(rec.Pod), err)
+		}
+		if !taken {
+			say("PodStopped", "the store was put back to an older state that has a newer pod of that name; it is stopped")
+			continue
+		}
+		say("PodRestored", "it runs, and the store was put back to an older state that does not have it; it was made again")
+		pods = append(pods, rec.Pod)
+	}
+	return pods, nil
+}

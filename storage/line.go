@@ -1,0 +1,59 @@
+package storage
+
+import (
+	"crypto/rand"
+	"errors"
+	"os"
+
+	"ledge/api"
+)
+
+// lineName is the file that names the line of a store.
+const lineName = "line"
+
+// Line names the unbroken line of writes that the store goes on with. Another name means that writes may be missing which
+// had been acknowledged: what somebody remembers under the old name, and the store does not know, was lost or deleted.
+func (s *Store) Line() string { return s.line }
+
+// LogDeleted says whether the log, of a store whose line was broken at this opening, has the deletion of an object.
+func (s *Store) LogDeleted(kind *api.Kind, namespace, name string) bool {
+	return s.deleted[string(bucketName(kind))+"\x00"+string(keyOf(namespace, name))]
+}
+
+// takeLine reads the name of the line, and gives a new one where the line was broken.
+func (o *opener) takeLine() error {
+	broken := o.health.Restored != "" && !o.health.Complete || len(o.quarantined) > 0
+	data, err := os.ReadFile(o.path(lineName))
+	if err == nil && len(data) > 0 && !broken {
+		o.line = string(data)
+		return nil
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if broken {
+		o.readDeletions()
+	}
+	o.line = rand.Text()
+	return writeFile(o.path(lineName), []byte(o.line), o.cfg.NoSync)
+}
+
+// breakLine has the next opening begin another.
+func (o *opener) breakLine() error {
+	if err := removeIfThere(o.path(lineName)); err != nil {
+		return err
+	}
+	return syncDir(o.cfg.Dir)
+}
+
+// readDeletions notes what the log says last of each object.
+func (o *opener) readDeletions() {
+	o.deleted = map[string]bool{}
+	for _, s := range o.segments {
+		for _, r := range s.records {
+			for _, c := range r.changes {
+				o.deleted[string(c.bucket)+"\x00"+string(c.key)] = c.raw == nil
+			}
+		}
+	}
+}
