@@ -108,7 +108,9 @@ func (b *boot) line(text string) bool {
 		b.Millis[args[0]], _ = strconv.Atoi(args[1]) // a number, or the console is broken and the rest will tell
 	case word == "state":
 		b.told = true
-		b.Wrong = append(b.Wrong, b.ledger.settle()...)
+		lost := b.ledger.settle()
+		b.Wrong = append(b.Wrong, lost...)
+		b.report.Lost += len(lost)
 		return b.do == "look"
 	case word == "busy": // counted in changes, not in seconds: the emulated machine may be slow
 		b.full = b.ledger.acked + 10 + b.random.IntN(50)

@@ -84,7 +84,7 @@ func TestStages(t *testing.T) {
 		"was not stopped in order":         func(l podLogs) { delete(l["order-100-c"], "terminated") },
 		"19 pods in 4 priorities":          func(l podLogs) { delete(l, "order-100-c") },
 		"before the end of priority 0":     func(l podLogs) { l["order-10-b"]["term"] = 1000 },
-		"killed before its time":           func(l podLogs) { l["order-0-a"]["here"] = 1500 },
+		"killed before its time":           func(l podLogs) { l["order-0-a"]["here"] = 1400 },
 		"as if its pods were stopped one ": func(l podLogs) { l["order-1000-d"]["end"] = 36000 },
 	} {
 		l := orderly()

@@ -60,6 +60,7 @@ func run(ctx context.Context, args []string) error {
 	fs.BoolVar(&p.lie, "lie", false, "power: at the end a disk that lies about flushes, which must be found out")
 	fs.Uint64Var(&p.seed, "seed", uint64(time.Now().Unix()), "power: seed of moments and losses")
 	fs.StringVar(&p.to, "o", "", "power: report, as JSON")
+	twice := fs.Bool("twice", false, "power: a run that has lost nothing may be late once")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
@@ -77,6 +78,9 @@ func run(ctx context.Context, args []string) error {
 	case verb == "power" && fs.NArg() == 0:
 		p.ends = strings.Fields(strings.ReplaceAll(*ends, ",", " "))
 		p.binary, p.memory, p.limit = *binary, *memory, *limit
+		if *twice {
+			return runPowerTwice(ctx, &p)
+		}
 		return runPower(ctx, &p)
 	case verb == "appliance" && fs.NArg() > 0:
 		return runAppliance(ctx, *arch, *binary, *memory, *limit, fs.Args())

@@ -68,7 +68,8 @@ func (l podLogs) stages() (out []stage, wrong []string) {
 		last := words["end"]
 		if last == 0 {
 			s.Deaf++
-			if last = words["here"]; last < words["term"]+deafGrace*8/10 {
+			// Half of it: on an emulated machine under load a pod may not get to say a word for a while.
+			if last = words["here"]; last < words["term"]+deafGrace/2 {
 				wrong = append(wrong, fmt.Sprintf("%s was killed before its time: %v", pod, words))
 			}
 		}
