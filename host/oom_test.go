@@ -43,7 +43,8 @@ func TestWatchLog(t *testing.T) {
 	defer log.Close()
 	ctx, cancel := context.WithTimeout(t.Context(), testrun.Patience(30*time.Second))
 	defer cancel()
-	say := func(when string) { fmt.Fprintf(log, "ledge test %d %s", os.Getpid(), when) }
+	// A record without an end of line may still grow, and is not counted as written until the next one comes.
+	say := func(when string) { fmt.Fprintf(log, "ledge test %d %s\n", os.Getpid(), when) }
 	say("before")
 	found, ended := make(chan string, 100), make(chan error)
 	go func() {
