@@ -74,8 +74,17 @@ type boardBoot struct {
 	began  time.Time
 	all    []string
 	stages []string // priorities of the stages that are over
+	again  bool     // the killed brain is back
 	kernel string   // its last word on the end
 	fault  error
+}
+
+// press presses the button; true if that cannot be done.
+func (b *boardBoot) press() bool {
+	if b.button {
+		b.fault = pressPowerButton(b.qmp)
+	}
+	return b.fault != nil
 }
 
 func (b *boardBoot) line(text string) bool {
@@ -90,10 +99,10 @@ func (b *boardBoot) line(text string) bool {
 		return true
 	case word == "@@again":
 		say()
-		if b.button {
-			b.fault = pressPowerButton(b.qmp)
-		}
-		return b.fault != nil
+		b.again = true
+		return b.press()
+	case b.again && strings.Contains(text, "listening to the power key"): // a press that nobody heard is made once more
+		return b.press()
 	case strings.HasPrefix(word, "@@"):
 		say()
 	case strings.Contains(text, "shutdown stage over"):
