@@ -64,12 +64,14 @@ func (d *Durations) Saw(took time.Duration) {
 	d.sum += s
 }
 
-// Histogram adds what was counted; nothing when nothing was.
-func (t *MetricText) Histogram(name, help string, d *Durations, labels ...string) {
+// Count is how often.
+func (d *Durations) Count() int64 { return d.count }
+
+// Histogram adds what was counted to the metric that Head began; nothing when nothing was.
+func (t *MetricText) Histogram(name string, d *Durations, labels ...string) {
 	if d.count == 0 {
 		return
 	}
-	t.Head(name, "histogram", help)
 	for i, b := range d.Bounds {
 		t.Line(name+"_bucket", float64(d.within[i]), append(slices.Clone(labels), "le", fmt.Sprint(b))...)
 	}

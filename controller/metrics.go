@@ -60,11 +60,15 @@ func (m *Metrics) Text() string {
 	t.Head("taint_eviction_controller_pod_deletions_total", "counter",
 		"[ALPHA] Total number of Pods deleted by TaintEvictionController since its start.")
 	t.Line("taint_eviction_controller_pod_deletions_total", float64(m.evicted))
-	t.Histogram("taint_eviction_controller_pod_deletion_duration_seconds",
+	histogram := func(name, help string, d *api.Durations) {
+		t.Head(name, "histogram", help)
+		t.Histogram(name, d)
+	}
+	histogram("taint_eviction_controller_pod_deletion_duration_seconds",
 		"[ALPHA] Latency, in seconds, between the time when a taint effect has been activated for the Pod and its deletion via TaintEvictionController.", &m.evict)
 	m.zoneText(&t)
-	t.Histogram("node_collector_update_node_health_duration_seconds", "[ALPHA] Duration in seconds for NodeController to update the health of a single node.", &m.node)
-	t.Histogram("node_collector_update_all_nodes_health_duration_seconds", "[ALPHA] Duration in seconds for NodeController to update the health of all nodes.", &m.all)
+	histogram("node_collector_update_node_health_duration_seconds", "[ALPHA] Duration in seconds for NodeController to update the health of a single node.", &m.node)
+	histogram("node_collector_update_all_nodes_health_duration_seconds", "[ALPHA] Duration in seconds for NodeController to update the health of all nodes.", &m.all)
 	for name, counts := range map[string]map[forced]int64{"pods_total": m.forced, "pod_errors_total": m.failed} {
 		name = "pod_gc_collector_force_delete_" + name
 		t.Head(name, "counter", "[ALPHA] Forced deletions of pods, by namespace and reason, since the start.")

@@ -277,28 +277,19 @@ func (a *Agent) tellEvicted(pod *corev1.Pod, message string, what corev1.Resourc
 		Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion}, notes, corev1.EventTypeWarning, Evicted, message)
 }
 
-// evicted counts what one signal has cost, and how old what was decided on had become by then.
-type evicted struct {
-	pods   int64
-	age    time.Duration // of all together
-	within [len(ageBuckets)]int64
-}
-
 // ageBuckets are Kubernetes' usual ones, in seconds.
-var ageBuckets = [...]float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
+var ageBuckets = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
 
+// countEviction counts what a signal has cost, and how old what was decided on had become by then.
 func (a *Agent) countEviction(s pressure.Signal, age time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	n := a.evictions[s]
-	n.pods++
-	n.age += age
-	for i, most := range ageBuckets {
-		if age.Seconds() <= most {
-			n.within[i]++
-		}
+	d := a.evictions[s]
+	if d == nil {
+		d = &api.Durations{Bounds: ageBuckets}
+		a.evictions[s] = d
 	}
-	a.evictions[s] = n
+	d.Saw(age)
 }
 
 // candidates are the pods that stand on the board and may be evicted, measured anew. One that has nothing there yet would

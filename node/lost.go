@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
 )
@@ -36,11 +35,7 @@ func (a *Agent) record(pod *corev1.Pod) error {
 	if err != nil {
 		return err
 	}
-	file := a.recordFile(string(pod.UID))
-	if err := os.WriteFile(file+".tmp", data, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(file+".tmp", file)
+	return replaceFile(a.recordFile(string(pod.UID)), data)
 }
 
 // recorded is what was kept of a pod; nil when nothing was.
@@ -69,10 +64,7 @@ func (a *Agent) takeBack(ctx context.Context, orphans []string) (pods []*corev1.
 		}
 		say := func(reason, words string) {
 			slog.Warn(words, "pod", api.Key(rec.Pod), "uid", uid)
-			if a.cfg.Events != nil {
-				ref := corev1.ObjectReference{Kind: api.Nodes.Name, APIVersion: api.Nodes.APIVersion(), Name: a.cfg.Name, UID: types.UID(a.cfg.Name)}
-				a.cfg.Events.EventOn(ref, corev1.EventTypeWarning, reason, fmt.Sprintf("Pod %s: %s", api.Key(rec.Pod), words))
-			}
+			a.nodeWarning(reason, fmt.Sprintf("Pod %s: %s", api.Key(rec.Pod), words))
 		}
 		if a.cfg.Deleted(rec.Pod.Namespace, rec.Pod.Name) {
 			say("PodStopped", "the store was put back to an older state that does not have it, and the log says that it was deleted; it is stopped")

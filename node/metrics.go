@@ -78,21 +78,14 @@ func (a *Agent) evictionMetrics(t *stats.Text) {
 	defer a.mu.Unlock()
 	t.Head(name, "counter", "[ALPHA] Cumulative number of pod evictions by eviction signal")
 	for _, s := range pressure.Signals {
-		if n := a.evictions[s].pods; n > 0 {
-			t.Line(name, float64(n), "eviction_signal", string(s))
+		if d := a.evictions[s]; d != nil {
+			t.Line(name, float64(d.Count()), "eviction_signal", string(s))
 		}
 	}
 	t.Head(age, "histogram", "[ALPHA] Time between when stats are collected, and when pod is evicted based on those stats by eviction signal")
 	for _, s := range pressure.Signals {
-		n := a.evictions[s]
-		if n.pods == 0 {
-			continue
+		if d := a.evictions[s]; d != nil {
+			t.Histogram(age, d, "eviction_signal", string(s))
 		}
-		for i, most := range ageBuckets {
-			t.Line(age+"_bucket", float64(n.within[i]), "eviction_signal", string(s), "le", fmt.Sprint(most))
-		}
-		t.Line(age+"_bucket", float64(n.pods), "eviction_signal", string(s), "le", "+Inf")
-		t.Line(age+"_sum", n.age.Seconds(), "eviction_signal", string(s))
-		t.Line(age+"_count", float64(n.pods), "eviction_signal", string(s))
 	}
 }

@@ -135,26 +135,26 @@ type Agent struct {
 	engine      engineView
 	closing     string // not empty: new pods are refused, the Node is not ready, with this message
 	hostIPs     []string
-	sample      Sample                            // the board as last looked at
-	allocatable corev1.ResourceList               // of the board
-	blocks      map[types.UID]runtime.IDRange     // of users, for pods that the engine does not hold yet
-	holds       map[types.UID]corev1.ResourceList // what each pod has been granted of it
-	everUp      bool                              // the engine has been reached once
-	statusCh    chan struct{}                     // poked when node status should be looked at now
-	mirrorCh    chan struct{}                     // poked when mirrors of static pods should be looked at now
-	groupsCh    chan struct{}                     // poked when what pods stand in should be bounded anew
-	turns       chan struct{}                     // taken by the loop of reconcile whenever it comes round
-	released    chan struct{}                     // closed when pods are not held, or no longer
-	handed      chan struct{}                     // closed when every pod has been handed to a worker once
-	known       chan struct{}                     // closed when the API has been seen to have the Node
-	looked      chan struct{}                     // closed when the board has been looked at once
-	weighed     chan struct{}                     // closed when it has been decided once what the board is short of
-	stalled     chan struct{}                     // poked when tasks have to wait for memory
-	told        atomic.Bool                       // the kernel does that
-	short       map[corev1.NodeConditionType]bool // what it is short of
-	pressure    pressure.Report                   // the same in full
-	evictions   map[pressure.Signal]evicted       // since the start
-	met         chan struct{}                     // closed when the engine has been reached once
+	sample      Sample                             // the board as last looked at
+	allocatable corev1.ResourceList                // of the board
+	blocks      map[types.UID]runtime.IDRange      // of users, for pods that the engine does not hold yet
+	holds       map[types.UID]corev1.ResourceList  // what each pod has been granted of it
+	everUp      bool                               // the engine has been reached once
+	statusCh    chan struct{}                      // poked when node status should be looked at now
+	mirrorCh    chan struct{}                      // poked when mirrors of static pods should be looked at now
+	groupsCh    chan struct{}                      // poked when what pods stand in should be bounded anew
+	turns       chan struct{}                      // taken by the loop of reconcile whenever it comes round
+	released    chan struct{}                      // closed when pods are not held, or no longer
+	handed      chan struct{}                      // closed when every pod has been handed to a worker once
+	known       chan struct{}                      // closed when the API has been seen to have the Node
+	looked      chan struct{}                      // closed when the board has been looked at once
+	weighed     chan struct{}                      // closed when it has been decided once what the board is short of
+	stalled     chan struct{}                      // poked when tasks have to wait for memory
+	told        atomic.Bool                        // the kernel does that
+	short       map[corev1.NodeConditionType]bool  // what it is short of
+	pressure    pressure.Report                    // the same in full
+	evictions   map[pressure.Signal]*api.Durations // since the start
+	met         chan struct{}                      // closed when the engine has been reached once
 }
 
 // engineView is what the agent knows of the engine's containers.
@@ -180,7 +180,7 @@ func New(cfg Config) (*Agent, error) {
 	sel := api.Selection{Fields: fields.OneTermEqualSelector("spec.nodeName", cfg.Name)}
 	a := &Agent{cfg: cfg, volumes: vols, prober: probe.New(cfg.Engine, cfg.Version), pods: api.NewView[*corev1.Pod](cfg.Client, api.Pods, sel),
 		workers: map[types.UID]*worker{}, holds: map[types.UID]corev1.ResourceList{}, blocks: map[types.UID]runtime.IDRange{}, statusCh: make(chan struct{}, 1),
-		groupsCh: make(chan struct{}, 1), mirrorCh: make(chan struct{}, 1), statics: newStatics(cfg), turns: make(chan struct{}), released: make(chan struct{}), handed: make(chan struct{}), known: make(chan struct{}), looked: make(chan struct{}), weighed: make(chan struct{}), stalled: make(chan struct{}, 1), evictions: map[pressure.Signal]evicted{}, met: make(chan struct{}),
+		groupsCh: make(chan struct{}, 1), mirrorCh: make(chan struct{}, 1), statics: newStatics(cfg), turns: make(chan struct{}), released: make(chan struct{}), handed: make(chan struct{}), known: make(chan struct{}), looked: make(chan struct{}), weighed: make(chan struct{}), stalled: make(chan struct{}, 1), evictions: map[pressure.Signal]*api.Durations{}, met: make(chan struct{}),
 		engine: engineView{downSince: time.Now()}}
 	a.statics.complain = a.nodeWarning
 	if cfg.Hold == "" {

@@ -204,6 +204,14 @@ func (s *statics) copyOf(path string) string {
 	return filepath.Join(s.keep, strings.ReplaceAll(strings.ReplaceAll(path, "%", "%25"), "/", "%2f"))
 }
 
+// replaceFile replaces one that dies with the boot, in one step: who reads it finds the old content or the new.
+func replaceFile(path string, data []byte) error {
+	if err := os.WriteFile(path+".tmp", data, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".tmp", path)
+}
+
 // keepCopy replaces a file for good; the same content is not written again.
 func keepCopy(path string, data []byte) error {
 	if old, err := os.ReadFile(path); err == nil && string(old) == string(data) {
@@ -333,11 +341,8 @@ func (s *statics) UpdateStatus(_ context.Context, pod *corev1.Pod) (*corev1.Pod,
 	data, err := json.Marshal(out)
 	if err == nil {
 		if err = os.MkdirAll(s.statuses, 0o700); err == nil {
-			err = os.WriteFile(s.statusFile(pod.UID)+".tmp", data, 0o600)
+			err = replaceFile(s.statusFile(pod.UID), data)
 		}
-	}
-	if err == nil {
-		err = os.Rename(s.statusFile(pod.UID)+".tmp", s.statusFile(pod.UID))
 	}
 	if err != nil {
 		slog.Warn("the status of a static pod cannot be kept; a restart of this process begins it anew", "pod", api.Key(pod), "err", err)

@@ -2,7 +2,6 @@ package pki
 
 import (
 	"bytes"
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -370,26 +369,7 @@ func meet(t *testing.T, a *Authority, board *tls.Config) (tls.ConnectionState, e
 		t.Fatal(err)
 	}
 	conf.ClientAuth = tls.VerifyClientCertIfGiven // as behind httpd's WithTokens
-	l, err := tls.Listen("tcp", "127.0.0.1:0", conf)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	go func() {
-		conn, err := l.Accept()
-		if err != nil {
-			return
-		}
-		defer conn.Close()
-		conn.Write([]byte{1})
-	}()
-	conn, err := (&tls.Dialer{Config: board}).DialContext(context.Background(), "tcp", l.Addr().String())
-	if err != nil {
-		return tls.ConnectionState{}, err
-	}
-	defer conn.Close()
-	_, err = conn.Read(make([]byte, 1))
-	return conn.(*tls.Conn).ConnectionState(), err
+	return connect(t, conf, board)
 }
 
 func TestPinnedHandshake(t *testing.T) {

@@ -190,14 +190,21 @@ func TestCASurvivesDamage(t *testing.T) {
 	})
 }
 
-// handshake connects a client to a server of authority a; the error is the client's, after one byte each way.
+// handshake connects a client to a server of authority a; the error is the client's, after a byte.
 func handshake(t *testing.T, a *Authority, client *tls.Config) error {
 	t.Helper()
 	conf, err := a.ServerTLS([]string{"board"}, loopback)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := tls.Listen("tcp", "127.0.0.1:0", conf)
+	_, err = connect(t, conf, client)
+	return err
+}
+
+// connect lets a client connect to a server and says what it found.
+func connect(t *testing.T, server, client *tls.Config) (tls.ConnectionState, error) {
+	t.Helper()
+	l, err := tls.Listen("tcp", "127.0.0.1:0", server)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,12 +219,12 @@ func handshake(t *testing.T, a *Authority, client *tls.Config) error {
 	}()
 	conn, err := (&tls.Dialer{Config: client}).DialContext(context.Background(), "tcp", l.Addr().String())
 	if err != nil {
-		return err
+		return tls.ConnectionState{}, err
 	}
 	defer conn.Close()
 	// In TLS 1.3 the client learns of a refused certificate only when it reads.
 	_, err = io.ReadFull(conn, make([]byte, 1))
-	return err
+	return conn.(*tls.Conn).ConnectionState(), err
 }
 
 func TestHandshake(t *testing.T) {

@@ -74,6 +74,12 @@ func (b *boardAPI) backup(w http.ResponseWriter, _ *http.Request) error {
 	return nil
 }
 
+// answer is 200 with v as JSON.
+func answer(w http.ResponseWriter, v any) error {
+	w.Header().Set("Content-Type", "application/json")
+	return json.NewEncoder(w).Encode(v)
+}
+
 func writeStatus(w http.ResponseWriter, err error) {
 	var st apierrors.APIStatus
 	if !errors.As(err, &st) {

@@ -86,8 +86,7 @@ func (b *boardAPI) listImages(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	w.Header().Set("Content-Type", "application/json")
-	return json.NewEncoder(w).Encode(imageList{Images: b.imageRows(list), Pulls: b.images.Pulls(), Collected: b.images.Counts().Collected})
+	return answer(w, imageList{Images: b.imageRows(list), Pulls: b.images.Pulls(), Collected: b.images.Counts().Collected})
 }
 
 func (b *boardAPI) importImages(w http.ResponseWriter, r *http.Request) error {
@@ -96,8 +95,7 @@ func (b *boardAPI) importImages(w http.ResponseWriter, r *http.Request) error {
 		return apierrors.NewBadRequest(err.Error())
 	}
 	b.agent.ImagesChanged()
-	w.Header().Set("Content-Type", "application/json")
-	return json.NewEncoder(w).Encode(imageList{Images: b.imageRows(list)})
+	return answer(w, imageList{Images: b.imageRows(list)})
 }
 
 func (b *boardAPI) removeImage(w http.ResponseWriter, r *http.Request) error {
@@ -226,8 +224,7 @@ func (b *boardAPI) verifyImages(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	b.agent.ImagesChanged()
-	w.Header().Set("Content-Type", "application/json")
-	return json.NewEncoder(w).Encode(out)
+	return answer(w, out)
 }
 
 // verified is the answer of POST /ledge/v1/images/verify.
@@ -242,6 +239,5 @@ func (b *boardAPI) pruneImages(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	w.Header().Set("Content-Type", "application/json")
-	return json.NewEncoder(w).Encode(out)
+	return answer(w, out)
 }

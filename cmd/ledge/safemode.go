@@ -168,8 +168,7 @@ func (b *board) safeModeReport() safeModeReport { return safeModeReport{Why: b.g
 func (b *board) leaveSafeMode()                 { b.guard.resume() }
 
 func (b *boardAPI) showSafeMode(w http.ResponseWriter, _ *http.Request) error {
-	w.Header().Set("Content-Type", "application/json")
-	return json.NewEncoder(w).Encode(b.power.safeModeReport())
+	return answer(w, b.power.safeModeReport())
 }
 
 func (b *boardAPI) endSafeMode(w http.ResponseWriter, _ *http.Request) error {

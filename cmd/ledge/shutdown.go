@@ -128,8 +128,7 @@ func (b *board) takeBack() error {
 var shutdownResource = schema.GroupResource{Group: "ledge", Resource: "shutdown"}
 
 func (b *boardAPI) showShutdown(w http.ResponseWriter, _ *http.Request) error {
-	w.Header().Set("Content-Type", "application/json")
-	return json.NewEncoder(w).Encode(b.power.shutdownReport())
+	return answer(w, b.power.shutdownReport())
 }
 
 func (b *boardAPI) askShutdown(w http.ResponseWriter, r *http.Request) error {

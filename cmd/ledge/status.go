@@ -18,8 +18,7 @@ import (
 const pressurePath = "/ledge/v1/pressure"
 
 func (b *boardAPI) showPressure(w http.ResponseWriter, _ *http.Request) error {
-	w.Header().Set("Content-Type", "application/json")
-	return json.NewEncoder(w).Encode(b.agent.Pressure())
+	return answer(w, b.agent.Pressure())
 }
 
 // status shows what the board is short of, and how far it is from that.

@@ -103,8 +103,7 @@ func (p *plane) listTokens(w http.ResponseWriter, _ *http.Request) error {
 	if err != nil {
 		return err
 	}
-	w.Header().Set("Content-Type", "application/json")
-	return json.NewEncoder(w).Encode(list)
+	return answer(w, list)
 }
 
 func (p *plane) createToken(w http.ResponseWriter, r *http.Request) error {
@@ -125,8 +124,7 @@ func (p *plane) createToken(w http.ResponseWriter, r *http.Request) error {
 		return refused(err)
 	}
 	urls, local := p.reachableAt()
-	w.Header().Set("Content-Type", "application/json")
-	return json.NewEncoder(w).Encode(newToken{Token: t.String(), Server: urls, Local: local})
+	return answer(w, newToken{Token: t.String(), Server: urls, Local: local})
 }
 
 func (p *plane) deleteToken(w http.ResponseWriter, r *http.Request) error {
