@@ -29,7 +29,7 @@ run: setup ## build, start a throw-away node with a sample pod; Ctrl-C removes i
 test: ## what CI runs: everything but the long runs
 	@exec scripts/test.sh
 
-test-all: ## the same with the long runs; writes docs/test-all.txt
+test-all: ## the same with the long runs; writes docs/test-all.txt; ONLY=regexp runs some steps
 	@exec scripts/test.sh all
 
 test-vm: build ## the root tests and the systemd units in a guest with cgroup v2

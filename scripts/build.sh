@@ -41,9 +41,14 @@ epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
 built=$(date -u -d "@$epoch" +%Y-%m-%dT%H:%M:%SZ)
 
 # seccomp links libseccomp in; runc_nocriu leaves CRIU's protobuf out; netgo and osusergo keep glibc's NSS, which
-# cannot be linked statically, away. -static comes through gcc, hence the external linker. Kubernetes' packages are
-# generated code that copies and encodes: not inlining in them saves a megabyte (docs/decisions/0029).
-go build -trimpath -buildvcs=false -tags "netgo osusergo seccomp runc_nocriu" -gcflags='k8s.io/...=-l' \
+# cannot be linked statically, away. -static comes through gcc, hence the external linker. Not inlining in packages that
+# are mostly generated, or run once for each container, saves more than a megabyte (docs/decisions/0029).
+lean=
+for p in k8s.io go.yaml.in github.com/cilium github.com/godbus github.com/google github.com/opencontainers; do
+	lean="$lean -gcflags=$p/...=-l"
+done
+# shellcheck disable=SC2086 # flags
+go build -trimpath -buildvcs=false -tags "netgo osusergo seccomp runc_nocriu" $lean \
 	-ldflags "-s -w -linkmode external -extldflags -static -X main.version=$version -X main.commit=$commit -X main.buildTime=$built" \
 	-o "$out" "$pkg"
 

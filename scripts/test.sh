@@ -1,7 +1,9 @@
 #!/bin/sh
 # test.sh [all]: set up, build for every board, and run every test; go on after a failure, fail at the end.
-# "all" adds the long runs and writes docs/test-all.txt.
+# "all" adds the long runs and writes docs/test-all.txt, where each step keeps when, at which commit and with which seed
+# it ran last.
 #
+#   ONLY=regexp  only the steps whose names match, and what they need: a long run need not be one sitting
 #   SEED=n       seed of the simulations and fault scripts (tests read LEDGE_SEED); printed, so that a run can be repeated
 #   FUZZTIME=5s  time for each fuzz target (all: 1m)
 set -u
@@ -36,21 +38,54 @@ trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 : >"$work/summary"
+: >"$work/names"
+: >"$work/ran"
+stamp="$(date -u +%Y-%m-%d)  $(git describe --always --dirty --exclude '*' 2>/dev/null || echo unknown)  seed $LEDGE_SEED"
 : >"$LEDGE_AGAIN"
 failed=0
 
-# step NAME COMMAND...: run it, say how long it took, remember whether it failed.
+# step NAME COMMAND...: run it unless ONLY leaves it out, say how long it took, remember whether it failed.
 step() {
+	name=$1
+	shift
+	printf '%s\n' "$name" >>"$work/names"
+	printf '%s\n' "$name" | grep -Eq -e "${ONLY:-}" || return 0
+	need "$name" "$@"
+}
+
+# need NAME COMMAND...: a step that others stand on, which ONLY does not leave out.
+need() {
 	name=$1
 	shift
 	echo "==> $name"
 	begin=$(date +%s)
+	notes=$(wc -l <"$LEDGE_AGAIN")
 	if "$@"; then result=ok; else
 		result=FAIL
 		failed=1
 	fi
 	printf '%-5s %4d s  %s\n' "$result" $(($(date +%s) - begin)) "$name" | tee -a "$work/summary"
+	{
+		printf '%s\t%-5s %5d s  %s  %s\n' "$name" "$result" $(($(date +%s) - begin)) "$stamp" "$name"
+		tail -n "+$((notes + 1))" "$LEDGE_AGAIN" | awk -v name="$name" '{ print name "\t        " $0 }'
+	} >>"$work/ran"
 	[ "$result" = ok ]
+}
+
+# page FILE: docs/test-all.txt as it is to be: the steps in their order, each as it ran now or, if ONLY left it out, as FILE
+# has it. A step's notes stand below it.
+page() {
+	echo "make test-all, step by step: result, duration, day, commit, seed; $(nproc) cores."
+	echo
+	awk -F '\t' -v page="$1" '
+		FILENAME == ARGV[1] { now[$1] = now[$1] $2 "\n"; next }
+		FILENAME == page {
+			if (match($0, /^(ok|FAIL) .*  seed [0-9]+  /)) { name = substr($0, RLENGTH + 1); old[name] = $0 "\n" }
+			else if (/^        / && name != "") old[name] = old[name] $0 "\n"
+			next
+		}
+		{ printf "%s", $0 in now ? now[$0] : $0 in old ? old[$0] : "not run yet: " $0 "\n" }
+	' "$work/ran" "$1" "$work/names"
 }
 
 # A cross-built binary starts.
@@ -77,10 +112,10 @@ appliance() { emulated "appliance $1" appliance -arch "$1" -memory 256 -timeout 
 # board ARCHITECTURE
 board() { emulated "board $1" board -arch "$1" -memory 320 -timeout 5m -binary "bin/ledge-linux-$1"; }
 
-step "set up" scripts/setup.sh build cross vm images || exit 1
-step "build" make -s build || exit 1
+need "set up" scripts/setup.sh build cross vm images || exit 1
+need "build" make -s build || exit 1
 cp bin/ledge "$LEDGE_BIN"
-step "cross build" make -s cross || exit 1
+need "cross build" make -s cross || exit 1
 step "lint" scripts/lint.sh
 # A program of its own: `go run` under another GOARCH would build it for that.
 go build -o "$work/bin/again" ./scripts/again || exit 1
@@ -118,6 +153,9 @@ step "nothing left behind" scripts/leaks.sh check "$LEDGE_RUN" "$TMPDIR" "$work/
 } >"$work/report"
 echo
 cat "$work/report"
-[ "$mode" = all ] && cp "$work/report" docs/test-all.txt
+if [ "$mode" = all ]; then
+	touch docs/test-all.txt
+	page docs/test-all.txt >"$work/page" && cp "$work/page" docs/test-all.txt
+fi
 [ $failed = 0 ] || { echo FAIL; exit 1; }
 echo PASS
