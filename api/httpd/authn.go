@@ -3,6 +3,7 @@ package httpd
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"net"
 	"net/http"
 	"slices"
@@ -27,12 +28,15 @@ type Authenticate func(token string, audiences ...string) (api.User, error)
 // callerOf is who sent a request: the subject of a verified client certificate, who a token belongs to, or the caller
 // of the connection. A TLS connection has no other identity than these.
 func (h *handler) callerOf(r *http.Request) (api.User, error) {
-	if h.known != nil && r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
-		if err := h.known(r.TLS.PeerCertificates[0]); err != nil {
-			return api.User{}, apierrors.NewUnauthorized(err.Error())
-		}
+	if err := h.stillKnown(r); err != nil {
+		return api.User{}, err
 	}
 	u, ok := h.caller(r)
+	if conn := connOf(r.Context()); ok && conn != nil {
+		if err := h.countConn(conn, u, r); err != nil {
+			return u, err
+		}
+	}
 	if !ok && isPublic(r) {
 		u, ok = api.User{Name: anonymousUser}, true
 	}
@@ -41,6 +45,30 @@ func (h *handler) callerOf(r *http.Request) (api.User, error) {
 	}
 	u.Groups = withKnown(u)
 	return u, nil
+}
+
+// stillKnown asks whether a certificate counts that has not ended.
+func (h *handler) stillKnown(r *http.Request) error {
+	if h.known == nil || r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
+		return nil
+	}
+	if err := h.known(r.TLS.PeerCertificates[0]); err != nil {
+		return apierrors.NewUnauthorized(err.Error())
+	}
+	return nil
+}
+
+// countConn counts a connection for its user from the first good request on. Who is sent away at that moment is either found
+// among the user's connections or finds out here.
+func (h *handler) countConn(conn *cappedConn, u api.User, r *http.Request) error {
+	fresh, ok := conn.known(u.Name)
+	if !ok {
+		return apierrors.NewTooManyRequests(fmt.Sprintf("%q has %d connections already, please close some", u.Name, maxConnsPerUser), 5)
+	}
+	if !fresh {
+		return nil
+	}
+	return h.stillKnown(r)
 }
 
 // anonymousUser is who has shown nothing that says who it is.

@@ -8,11 +8,13 @@ import (
 	"ledge/api"
 )
 
-// Connections that may be open at once on a TLS listener, in all and from one address. The peers are not known
-// yet when they connect, so this is all that can be counted.
+// Connections that may be open at once on a TLS listener. Who connects is not known at first, and many boards may stand
+// behind one address: until a connection's first good request it counts for its address, from then on for who made it.
 const (
-	maxConns        = 512
-	maxConnsPerHost = 128
+	maxConns        = 512 // in all
+	maxNewConns     = 256 // whose peers are not known yet
+	maxConnsPerHost = 128 // of these, from one address
+	maxConnsPerUser = 128 // of one peer that is known
 )
 
 // capped turns away connections above the caps.
@@ -21,10 +23,14 @@ type capped struct {
 
 	mu    sync.Mutex
 	all   int
-	hosts map[string]int
+	fresh int            // not known yet
+	hosts map[string]int // of these, by address
+	users map[string]int // of the others, by name
 }
 
-func newCapped(l net.Listener) *capped { return &capped{Listener: l, hosts: map[string]int{}} }
+func newCapped(l net.Listener) *capped {
+	return &capped{Listener: l, hosts: map[string]int{}, users: map[string]int{}}
+}
 
 func (l *capped) Accept() (net.Conn, error) {
 	for {
@@ -37,7 +43,7 @@ func (l *capped) Accept() (net.Conn, error) {
 			host = conn.RemoteAddr().String()
 		}
 		if l.enter(host) {
-			return &cappedConn{Conn: conn, leave: func() { l.leave(host) }}, nil
+			return &cappedConn{Conn: conn, of: l, host: host}, nil
 		}
 		conn.Close()
 	}
@@ -46,32 +52,75 @@ func (l *capped) Accept() (net.Conn, error) {
 func (l *capped) enter(host string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.all >= maxConns || l.hosts[host] >= maxConnsPerHost {
+	if l.all >= maxConns || l.fresh >= maxNewConns || l.hosts[host] >= maxConnsPerHost {
 		return false
 	}
 	l.all++
+	l.fresh++
 	l.hosts[host]++
 	return true
 }
 
-func (l *capped) leave(host string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.all--
+// leaveHost and leaveUser: the caller holds mu.
+func (l *capped) leaveHost(host string) {
+	l.fresh--
 	if l.hosts[host]--; l.hosts[host] == 0 {
 		delete(l.hosts, host)
 	}
 }
 
+func (l *capped) leaveUser(user string) {
+	if l.users[user]--; l.users[user] == 0 {
+		delete(l.users, user)
+	}
+}
+
+// cappedConn is counted for its address, or for its user once that is known.
 type cappedConn struct {
 	net.Conn
-	once  sync.Once
-	leave func()
+	of         *capped
+	host, user string
+	closed     bool
+}
+
+// known says whose a connection is. fresh: it was not known before; !ok: there are too many of that name.
+func (c *cappedConn) known(user string) (fresh, ok bool) {
+	l := c.of
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case c.closed || c.user != "":
+		return false, true
+	case l.users[user] >= maxConnsPerUser:
+		return false, false
+	}
+	l.leaveHost(c.host)
+	c.user = user
+	l.users[user]++
+	return true, true
 }
 
 func (c *cappedConn) Close() error {
-	c.once.Do(c.leave)
+	c.of.mu.Lock()
+	if !c.closed {
+		c.closed = true
+		c.of.all--
+		if c.user == "" {
+			c.of.leaveHost(c.host)
+		} else {
+			c.of.leaveUser(c.user)
+		}
+	}
+	c.of.mu.Unlock()
 	return c.Conn.Close()
+}
+
+type connKey struct{}
+
+// connOf is the connection that brought a request; nil where connections are not counted.
+func connOf(ctx context.Context) *cappedConn {
+	c, _ := ctx.Value(connKey{}).(*cappedConn)
+	return c
 }
 
 // Pipe is a listener inside this process, and the way to connect to it. Every peer is the given user. It works

@@ -17,6 +17,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"ledge/api"
 )
 
@@ -166,6 +168,9 @@ func (h *handler) serve(w *response, hr *http.Request) error {
 	}
 	caller, err := h.callerOf(hr)
 	if err != nil {
+		if apierrors.IsTooManyRequests(err) {
+			w.Header().Set("Connection", "close") // it is what there is too much of
+		}
 		return err
 	}
 	user, err := h.impersonated(hr.Context(), caller, hr.Header)

@@ -155,6 +155,11 @@ func unwrapOp(err error) error {
 // connContext puts the peer of a connection into the context of its requests.
 func (l *Listener) connContext(ctx context.Context, conn net.Conn) context.Context {
 	if l.tls != nil {
+		if t, ok := conn.(*tls.Conn); ok {
+			if c, ok := t.NetConn().(*cappedConn); ok {
+				return context.WithValue(ctx, connKey{}, c)
+			}
+		}
 		return ctx
 	}
 	u, ok := l.caller(conn)

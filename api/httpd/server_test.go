@@ -168,8 +168,8 @@ func TestRunReportsABrokenListener(t *testing.T) {
 	}
 }
 
-// secured is a server with TLS on loopback, and its authority.
-func secured(t *testing.T, h http.Handler) (url string, a *pki.Authority, stop func()) {
+// authority makes a CA, and how a server of it listens on loopback.
+func authority(t *testing.T) (*pki.Authority, *tls.Config) {
 	t.Helper()
 	a, err := pki.Open(pki.Config{Dir: t.TempDir()})
 	if err != nil {
@@ -179,6 +179,13 @@ func secured(t *testing.T, h http.Handler) (url string, a *pki.Authority, stop f
 	if err != nil {
 		t.Fatal(err)
 	}
+	return a, conf
+}
+
+// secured is a server with TLS on loopback, and its authority.
+func secured(t *testing.T, h http.Handler) (url string, a *pki.Authority, stop func()) {
+	t.Helper()
+	a, conf := authority(t)
 	l, err := httpd.ListenTLS("127.0.0.1:0", conf)
 	if err != nil {
 		t.Fatal(err)
