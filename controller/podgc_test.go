@@ -12,7 +12,7 @@ import (
 	"ledge/api"
 )
 
-// TestSurplus: N-3.46, per board.
+// TestSurplus: N-3.46 and N-6.36, per board.
 func TestSurplus(t *testing.T) {
 	ended := func(name, node string, age int, reason string) *corev1.Pod {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(time.Unix(int64(1000-age), 0))}}
@@ -34,13 +34,14 @@ func TestSurplus(t *testing.T) {
 	}
 }
 
-// TestTerminatedPods: ended pods do not pile up on the card (N-3.45, N-3.46).
+// TestTerminatedPods: ended pods do not pile up on the card, those that a shutdown or an eviction has ended among them
+// (N-3.45, N-3.46, N-5.43, N-6.36).
 func TestTerminatedPods(t *testing.T) {
 	plane(t, Config{TerminatedPods: 3}, func(r *rig) {
 		r.node("n")
 		for i := range 6 {
 			r.pod(fmt.Sprint("p", i))
-			r.report(fmt.Sprint("p", i), corev1.PodSucceeded)
+			r.report(fmt.Sprint("p", i), []corev1.PodPhase{corev1.PodSucceeded, corev1.PodFailed}[i%2])
 			r.pass(2 * time.Second)
 		}
 		r.pass(20 * time.Second)

@@ -101,6 +101,7 @@ func TestPIDs(t *testing.T) {
 	}
 }
 
+// TestMemory: RAM is MemTotal (N-6.5), and what can be had of it is the kernel's word.
 func TestMemory(t *testing.T) {
 	h := machine(t, map[string]string{
 		"proc/meminfo": "MemTotal: 1000 kB\nMemFree: 100 kB\nMemAvailable: 600 kB\nSwapTotal: 50 kB\nSwapFree: 40 kB\n",

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestNoScheduleTable: N-3.14, N-3.15, N-3.18, N-1.68.
+// TestNoScheduleTable: N-3.14, N-3.15, N-3.18, N-1.68, N-6.36.
 // Same key and effect is replaced, not doubled (N-3.19).
 func TestNoScheduleTable(t *testing.T) {
 	set := func(ct corev1.NodeConditionType, s corev1.ConditionStatus) func(*corev1.Node) {

@@ -202,6 +202,7 @@ func TestEvictsForMemory(t *testing.T) { // N-6.18, N-6.25, N-6.30 to N-6.33
 			t.Errorf("it is over: %+v", c)
 		}
 		r.want("running at the end", sortedNames(r), "critical", "small", "within")
+		r.evicted("eater") // its record stays (N-6.36)
 	})
 }
 
@@ -239,6 +240,51 @@ func TestEvictsOneByOne(t *testing.T) { // N-6.18, N-6.20, N-6.31
 		r.pass(time.Minute)
 		r.want("who is left", sortedNames(r), "c")
 	})
+}
+
+// TestBlind: while the board cannot be read nothing is decided, and what was decided holds.
+func TestBlind(t *testing.T) { // N-6.21
+	with(t, nil, func(r *rig) {
+		var short, blind atomic.Bool
+		r.measured(func(s *Sample, _ map[string]bool) {
+			if short.Load() {
+				s.MemoryAvailable = mi
+			}
+		})
+		r.cfg.Board = blindBoard{r.cfg.Board, &blind}
+		r.begin()
+		r.uses(r.pod("p"), 300*mi, 1)
+		blind.Store(true)
+		short.Store(true)
+		r.pass(time.Minute)
+		r.want("events while it is blind", r.events.of("Evicted", "EvictionThresholdMet"))
+		r.want("running while it is blind", sortedNames(r), "p")
+		if report := r.agent.Pressure(); report.Conditions[0].Status || time.Since(report.At) < 50*time.Second {
+			t.Errorf("decided while it is blind: %+v", report)
+		}
+		blind.Store(false)
+		r.pass(pressure.MonitorPeriod + time.Second)
+		r.evicted("p")
+		blind.Store(true)
+		short.Store(false)
+		r.pass(2 * pressure.Transition)
+		if !r.agent.Pressure().Conditions[0].Status {
+			t.Error("the condition was taken back without a look")
+		}
+	})
+}
+
+// blindBoard cannot always be read.
+type blindBoard struct {
+	Board
+	blind *atomic.Bool
+}
+
+func (b blindBoard) Sample() (Sample, error) {
+	if b.blind.Load() {
+		return Sample{}, fmt.Errorf("input/output error")
+	}
+	return b.Board.Sample()
 }
 
 // TestSoftEviction: after its grace, and a pod gets what it asks for, within what the board allows.

@@ -324,7 +324,7 @@ var podStatusCases = []struct {
 	}, "0/3 Error 0"},
 }
 
-// N-11.22 to N-11.26: the Status, Ready and Restarts columns of pods.
+// TestPodStatus: N-11.22 to N-11.26, the Status, Ready and Restarts columns of pods.
 func TestPodStatus(t *testing.T) {
 	for _, tc := range podStatusCases {
 		t.Run(tc.name, func(t *testing.T) {
@@ -334,11 +334,16 @@ func TestPodStatus(t *testing.T) {
 			}
 		})
 	}
-	evicted := podWith(func(p *corev1.Pod) {
-		p.Status.Phase, p.Status.Reason = corev1.PodFailed, "Evicted"
-		mainStates(p, ended(137, "Error", 0))
-	})
-	if got := (podPrinter{stock: true}).status(evicted); got != "Error" {
-		t.Errorf("N-11.26 stock: %s, want Error", got)
+	for _, c := range []struct{ reason, last string }{{"Evicted", "Error"}, {"Terminated", "OOMKilled"}, {"Shutdown", "Completed"}} { // N-5.36
+		gone := podWith(func(p *corev1.Pod) {
+			p.Status.Phase, p.Status.Reason = corev1.PodFailed, c.reason
+			mainStates(p, ended(137, c.last, 0))
+		})
+		if got := (podPrinter{stock: true}).status(gone); got != c.last {
+			t.Errorf("N-11.26 stock: %s, want %s", got, c.last)
+		}
+		if got := (podPrinter{}).status(gone); got != c.reason {
+			t.Errorf("N-11.26: %s, want %s", got, c.reason)
+		}
 	}
 }

@@ -15,8 +15,9 @@ import (
 	"testing"
 )
 
-// sections of the rules that docs/rules.md accounts for, and how many rules each has.
-var sections = map[int]int{1: 69, 2: 18, 3: 62, 4: 11, 10: 26}
+// sections of the rules that docs/rules.md accounts for, and how many rules each has. What stands at the end of section 5 is
+// only where its issue numbers are from.
+var sections = map[int]int{1: 69, 2: 18, 3: 62, 4: 11, 5: 44, 6: 37, 10: 26}
 
 var (
 	ruleRow   = regexp.MustCompile(`^\| (N-\d+\.\d+) \| ([^|]*) \| ([^|]*)\|$`)

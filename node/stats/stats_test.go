@@ -116,6 +116,29 @@ func TestRead(t *testing.T) {
 	}
 }
 
+// TestGroup: a cgroup without a limit, or with one that nobody means, has nothing available of it.
+func TestGroup(t *testing.T) { // N-6.5
+	for version, file := range map[int]string{1: "memory/top/kubepods/memory.limit_in_bytes", 2: "top/kubepods/memory.max"} {
+		for text, want := range map[string]int64{"1000000\n": 1000000, "4611686018427387904\n": 1 << 62, "4611686018427387905\n": 0,
+			"9223372036854771712\n": 0, "max\n": 0, "0\n": 0, "": 0} {
+			root := t.TempDir()
+			usage, stat := "top/kubepods/memory.current", "top/kubepods/memory.stat"
+			if version == 1 {
+				usage, stat = "memory/top/kubepods/memory.usage_in_bytes", "memory/top/kubepods/memory.stat"
+			}
+			files := map[string]string{file: text, usage: "5000\n", stat: "inactive_file 2000\ntotal_inactive_file 2000\n"}
+			write(t, files, root)
+			m, limit, ok := New(Config{Mount: root}).Group(version, "/top/kubepods")
+			if ok != (want > 0) || limit != want || ok && m.WorkingSet != 3000 {
+				t.Errorf("v%d, %q: %+v of %d, %v", version, text, m, limit, ok)
+			}
+		}
+		if _, _, ok := New(Config{Mount: t.TempDir()}).Group(version, "/top/kubepods"); ok {
+			t.Errorf("v%d: there is no such cgroup", version)
+		}
+	}
+}
+
 // TestRate: what a pass tells of the time since the one before it, and never of a cgroup that is not the same.
 func TestRate(t *testing.T) {
 	c, pods := machine(t, 1, 10*time.Second)
