@@ -21,6 +21,13 @@ func withCaller(ctx context.Context, u api.User) context.Context {
 	return context.WithValue(ctx, callerKey{}, u)
 }
 
+type refusalKey struct{}
+
+// withoutCaller marks a connection whose requests are answered with an error only.
+func withoutCaller(ctx context.Context, why error) context.Context {
+	return context.WithValue(ctx, refusalKey{}, why)
+}
+
 // Authenticate says whose a bearer token is, if it is one of ours for one of these audiences (none: this API) and
 // still counts.
 type Authenticate func(token string, audiences ...string) (api.User, error)
@@ -39,6 +46,9 @@ func (h *handler) callerOf(r *http.Request) (api.User, error) {
 	}
 	if !ok && isPublic(r) {
 		u, ok = api.User{Name: anonymousUser}, true
+	}
+	if why, refused := r.Context().Value(refusalKey{}).(error); refused {
+		return u, why
 	}
 	if !ok {
 		return u, errUnauthorized()
@@ -123,11 +133,17 @@ func userOfCertificate(state *tls.ConnectionState) (api.User, bool) {
 	return api.User{Name: subject.CommonName, Groups: subject.Organization}, true
 }
 
-// peerUser is the caller behind a unix socket: the kernel says who connected. Only root may.
-func peerUser(conn net.Conn) (api.User, bool) {
+// peerUser is the caller behind a unix socket: the kernel says who connected. Only root may, and only one that is
+// trusted.
+func peerUser(conn net.Conn, trust func(net.Conn) error) (api.User, error) {
 	uid, ok := peerUID(conn)
 	if !ok || uid != 0 {
-		return api.User{}, false
+		return api.User{}, errUnauthorized()
 	}
-	return api.User{Name: "root", Groups: []string{api.AdminGroup}}, true
+	if trust != nil {
+		if err := trust(conn); err != nil {
+			return api.User{}, errNotOfBoard(err)
+		}
+	}
+	return api.User{Name: "root", Groups: []string{api.AdminGroup}}, nil
 }

@@ -128,7 +128,7 @@ func connOf(ctx context.Context) *cappedConn {
 func Pipe(u api.User) (l *Listener, dial func(ctx context.Context) (net.Conn, error)) {
 	p := &pipe{conns: make(chan net.Conn), closed: make(chan struct{})}
 	p.close = sync.OnceFunc(func() { close(p.closed) })
-	return &Listener{Listener: p, caller: func(net.Conn) (api.User, bool) { return u, true }}, p.dial
+	return &Listener{Listener: p, caller: func(net.Conn) (api.User, error) { return u, nil }}, p.dial
 }
 
 type pipe struct {

@@ -20,13 +20,14 @@ import (
 type Listener struct {
 	net.Listener
 	tls *tls.Config // nil where caller names the peer
-	// caller names the peer of a connection without TLS; !ok turns it away.
-	caller func(net.Conn) (api.User, bool)
+	// caller names the peer of a connection without TLS, or says why it is turned away.
+	caller func(net.Conn) (api.User, error)
 }
 
 // ListenUnix opens a unix socket that only root can use: its file is 0600, and whoever connects is asked for by
-// the kernel besides (SO_PEERCRED). A socket that a dead process left is replaced; one that answers is not.
-func ListenUnix(path string) (*Listener, error) {
+// the kernel besides (SO_PEERCRED). trust may turn more away, with the reason that they are told; nil: every root is
+// answered, that of a container too. A socket that a dead process left is replaced; one that answers is not.
+func ListenUnix(path string, trust func(net.Conn) error) (*Listener, error) {
 	if err := removeDeadSocket(path); err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
@@ -34,7 +35,7 @@ func ListenUnix(path string) (*Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
-	return &Listener{Listener: l, caller: peerUser}, nil
+	return &Listener{Listener: l, caller: func(conn net.Conn) (api.User, error) { return peerUser(conn, trust) }}, nil
 }
 
 // listenClosed makes the socket under another name and moves it to its place when its mode is right, so that
@@ -162,9 +163,9 @@ func (l *Listener) connContext(ctx context.Context, conn net.Conn) context.Conte
 		}
 		return ctx
 	}
-	u, ok := l.caller(conn)
-	if !ok {
-		return ctx // its requests have no caller and are answered 401
+	u, err := l.caller(conn)
+	if err != nil {
+		return withoutCaller(ctx, err)
 	}
 	return withCaller(ctx, u)
 }

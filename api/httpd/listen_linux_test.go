@@ -37,7 +37,7 @@ func TestSocket(t *testing.T) {
 	}
 	dir := t.TempDir()
 	path := filepath.Join(dir, "api.sock")
-	l, err := httpd.ListenUnix(path)
+	l, err := httpd.ListenUnix(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,12 +71,36 @@ func TestSocket(t *testing.T) {
 		t.Errorf("somebody else: %v %v, want 401", resp, err)
 	}
 
-	if _, err := httpd.ListenUnix(path); !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), path) {
+	if _, err := httpd.ListenUnix(path, nil); !errors.Is(err, syscall.EADDRINUSE) || !strings.Contains(err.Error(), path) {
 		t.Errorf("a socket in use: %v", err)
 	}
 	stop()
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the socket is left behind: %v", err)
+	}
+}
+
+// Root may be turned away all the same, and is told why.
+func TestSocketTrust(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	path := filepath.Join(t.TempDir(), "api.sock")
+	l, err := httpd.ListenUnix(path, func(conn net.Conn) error {
+		if _, ok := conn.(*net.UnixConn); !ok {
+			t.Errorf("asked about %T", conn)
+		}
+		return errors.New("it comes from elsewhere")
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, &httpd.Server{Handler: handler(t), Listeners: []*httpd.Listener{l}})
+	for _, page := range []string{"/api/v1/nodes", "/livez", "/version", "/ledge/v1/pressure"} {
+		code, body, err := get(overSocket(path), "http://x"+page)
+		if err != nil || code != 403 || !strings.Contains(body, "it comes from elsewhere") || !strings.Contains(body, `"reason":"Forbidden"`) {
+			t.Errorf("%s: %d %s %v", page, code, body, err)
+		}
 	}
 }
 
@@ -123,7 +147,7 @@ func TestSocketOfADeadProcess(t *testing.T) {
 	}
 	dead.SetUnlinkOnClose(false)
 	dead.Close()
-	l, err := httpd.ListenUnix(path)
+	l, err := httpd.ListenUnix(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +155,7 @@ func TestSocketOfADeadProcess(t *testing.T) {
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := httpd.ListenUnix(path); err == nil || !strings.Contains(err.Error(), "no socket") {
+	if _, err := httpd.ListenUnix(path, nil); err == nil || !strings.Contains(err.Error(), "no socket") {
 		t.Errorf("a file in the way: %v", err)
 	}
 	if _, err := os.Stat(path); err != nil {

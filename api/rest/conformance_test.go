@@ -116,7 +116,7 @@ func overTLS(t *testing.T, h http.Handler) *rest.Client {
 
 func TestConformanceOverSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "api.sock")
-	l, err := httpd.ListenUnix(path)
+	l, err := httpd.ListenUnix(path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

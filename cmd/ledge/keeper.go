@@ -12,6 +12,7 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sys/unix"
 
+	"ledge/host"
 	"ledge/runtime/keeper"
 	"ledge/runtime/libct"
 )
@@ -35,7 +36,7 @@ func keeperVerb(ctx context.Context, c *command) error {
 	if err != nil {
 		return err
 	}
-	cfg := keeper.Config{RunDir: c.runDir, Runner: runner, Parked: activation.Files(true), Ready: func() {
+	cfg := keeper.Config{RunDir: c.runDir, Runner: runner, Trust: host.TrustPeer, Parked: activation.Files(true), Ready: func() {
 		tellManager(daemon.SdNotifyReady)
 		// Through its own socket, as the brain speaks to it.
 		if w := bySystemd(answers(keeper.New(keeper.ClientConfig{RunDir: c.runDir}))); w != nil {

@@ -216,7 +216,7 @@ func (b *board) openServer() error {
 	if err != nil {
 		return err
 	}
-	unix, err := httpd.ListenUnix(socketPath(b.runDir))
+	unix, err := httpd.ListenUnix(socketPath(b.runDir), host.TrustPeer)
 	if err != nil {
 		return err
 	}

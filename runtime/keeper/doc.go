@@ -22,6 +22,7 @@ package keeper
 
 import (
 	"log/slog"
+	"net"
 	"os"
 
 	"ledge/runtime"
@@ -72,6 +73,9 @@ type Config struct {
 	Unpark func(name string) error
 	// Parked are the files an earlier keeper parked, with the same names; they are closed.
 	Parked []*os.File
+
+	// Trust says why whoever connected may not be answered though it is root, as a container's is; nil: every root is.
+	Trust func(net.Conn) error
 
 	// Ready is called when the keeper answers.
 	Ready func()

@@ -43,7 +43,7 @@ func Run(ctx context.Context, cfg Config) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var cleared atomic.Bool
-	s := &server{e: e, log: cfg.log(), stop: stop, reset: func() { cleared.Store(true) },
+	s := &server{e: e, log: cfg.log(), trust: cfg.Trust, stop: stop, reset: func() { cleared.Store(true) },
 		slots: make(chan struct{}, maxConns)}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { e.reaper.run(ctx); return nil })

@@ -30,8 +30,9 @@ const (
 type server struct {
 	e     *Engine
 	log   *slog.Logger
-	stop  func() // ends the keeper
-	reset func() // remembers that everything is to be removed at the end
+	trust func(net.Conn) error // nil: every root
+	stop  func()               // ends the keeper
+	reset func()               // remembers that everything is to be removed at the end
 	slots chan struct{}
 	wg    sync.WaitGroup
 }
@@ -120,6 +121,12 @@ func (s *server) handle(ctx context.Context, c *net.UnixConn) {
 	if !peerIsRoot(c) {
 		s.log.Warn("somebody who is not root was turned away")
 		return
+	}
+	if s.trust != nil {
+		if err := s.trust(c); err != nil {
+			s.log.Warn("somebody who is root, but not of this board, was turned away", "err", err)
+			return
+		}
 	}
 	_ = c.SetReadDeadline(time.Now().Add(requestWithin))
 	var q request
