@@ -7,6 +7,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -99,7 +100,7 @@ var (
 
 // Kinds lists every kind that has objects, in the order discovery shows them.
 var Kinds = []*Kind{ConfigMaps, Events, Namespaces, Nodes, Pods, PodTemplates, Secrets, ServiceAccounts, Services, Leases, RuntimeClasses,
-	ClusterRoleBindings, ClusterRoles, RoleBindings, PriorityClasses}
+	PodDisruptionBudgets, ClusterRoleBindings, ClusterRoles, RoleBindings, PriorityClasses}
 
 // GVK is the kind's group, version and kind.
 func (k *Kind) GVK() schema.GroupVersionKind {
@@ -146,6 +147,8 @@ func KindOf(obj k8sruntime.Object) (*Kind, error) {
 		return Services, nil
 	case *nodev1.RuntimeClass:
 		return RuntimeClasses, nil
+	case *policyv1.PodDisruptionBudget:
+		return PodDisruptionBudgets, nil
 	case *rbacv1.ClusterRole:
 		return ClusterRoles, nil
 	case *rbacv1.ClusterRoleBinding:

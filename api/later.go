@@ -39,7 +39,6 @@ var AbsentKinds = []*Kind{
 	later("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", true),
 	later("networking.k8s.io", "v1", "Ingress", "ingresses", true, "ing"),
 	later("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", true, "netpol"),
-	later("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", true, "pdb"),
 	later("storage.k8s.io", "v1", "CSINode", "csinodes", false),
 }
 

@@ -56,7 +56,7 @@ var ownRules = sync.OnceValue(func() map[string][]rbacv1.PolicyRule {
 			rule("events.k8s.io", readVerbs, "events"),
 			rule("metrics.k8s.io", readVerbs, "nodes", "pods"),
 			rule("networking.k8s.io", readVerbs, "ingresses", "networkpolicies"),
-			rule("policy", readVerbs, "poddisruptionbudgets"),
+			rule("policy", readVerbs, "poddisruptionbudgets", "poddisruptionbudgets/status"),
 		},
 		RoleEdit: {
 			rule("", readVerbs, "pods/attach", "pods/exec", "pods/portforward", "pods/proxy", "secrets"),

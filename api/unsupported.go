@@ -11,6 +11,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
@@ -237,6 +238,9 @@ func visit(v reflect.Value, path []step, at []string, fn func(reflect.Value, []s
 
 // Warnings says in words what an accepted object will not get as it is written, for the Warning header of its answer.
 func Warnings(obj Object) []string {
+	if b, ok := obj.(*policyv1.PodDisruptionBudget); ok {
+		return budgetWarnings(b)
+	}
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
 		return nil

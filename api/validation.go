@@ -4,6 +4,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -42,6 +43,8 @@ func Validate(obj Object) error {
 		errs = append(errs, validatePodTemplate(o)...)
 	case *nodev1.RuntimeClass:
 		errs = append(errs, validateRuntimeClass(o)...)
+	case *policyv1.PodDisruptionBudget:
+		errs = append(errs, validateBudget(o)...)
 	case *rbacv1.RoleBinding:
 		errs = append(errs, validateBinding(o.RoleRef, o.Subjects)...)
 	case *rbacv1.ClusterRoleBinding:
@@ -93,6 +96,12 @@ func ValidateUpdate(obj, old Object, subresource string) error {
 	case *nodev1.RuntimeClass:
 		errs = append(errs, validateRuntimeClass(o)...)
 		errs = append(errs, apivalidation.ValidateImmutableField(o.Handler, old.(*nodev1.RuntimeClass).Handler, field.NewPath("handler"))...)
+	case *policyv1.PodDisruptionBudget:
+		if subresource == "" {
+			errs = append(errs, validateBudget(o)...)
+		} else {
+			errs = append(errs, validateBudgetStatus(&o.Status)...)
+		}
 	case *rbacv1.RoleBinding, *rbacv1.ClusterRoleBinding:
 		errs = append(errs, validateBindingUpdate(obj, old)...)
 	}

@@ -6,6 +6,7 @@
 //	TaintEviction  pods on nodes with NoExecute taints -> delete, now or when tolerated long enough
 //	Machines       nodes that are not ready -> a list of machines -> delete the Node, or a taint
 //	CIDRs          nodes without a pod network -> a free part of the cluster's -> write it
+//	Budgets        disruption budgets, pods -> how many may be evicted -> the budget's status
 //	PodGC          ended pods beyond a number, pods and leases of nodes that are gone
 //
 // They share one copy of the objects (World) and nothing else: they meet only in the store. Every loop works on what
@@ -26,6 +27,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -66,13 +68,14 @@ func Run(ctx context.Context, cfg Config) error {
 	w := NewWorld(cfg.Client)
 	record := func(component string) *api.Recorder { return api.NewRecorder(cfg.Client, component, "") }
 	placed, health, evicted := record(scheduler.DefaultName), record("node-controller"), record("taint-eviction-controller")
-	collected := record("pod-garbage-collector")
+	collected, budgets := record("pod-garbage-collector"), record("controllermanager")
 	loops := []interface{ Run(context.Context) error }{
-		placed, health, evicted, collected,
+		placed, health, evicted, collected, budgets,
 		NewSchedule(w, placed, cfg.Schedule),
 		NewNodeHealth(w, health, cfg),
 		NewTaintEviction(w, evicted, cfg),
 		NewPodGC(w, collected, cfg),
+		NewBudgets(w, budgets),
 	}
 	if len(cfg.NodeCIDRs.Clusters) > 0 {
 		given := record("cidrAllocator")
@@ -101,19 +104,21 @@ type Recorder interface {
 
 // World is what the loops look at, followed once for all of them.
 type World struct {
-	Client api.Client
-	Nodes  *Follow[*corev1.Node]
-	Pods   *Follow[*corev1.Pod]
-	Leases *Follow[*coordinationv1.Lease]
+	Client  api.Client
+	Nodes   *Follow[*corev1.Node]
+	Pods    *Follow[*corev1.Pod]
+	Leases  *Follow[*coordinationv1.Lease]
+	Budgets *Follow[*policyv1.PodDisruptionBudget]
 }
 
 // NewWorld prepares a World; Run fills it.
 func NewWorld(c api.Client) *World {
 	leases := api.Selection{Namespace: corev1.NamespaceNodeLease}
 	return &World{Client: c,
-		Nodes:  &Follow[*corev1.Node]{View: api.NewView[*corev1.Node](c, api.Nodes, api.Selection{})},
-		Pods:   &Follow[*corev1.Pod]{View: api.NewView[*corev1.Pod](c, api.Pods, api.Selection{})},
-		Leases: &Follow[*coordinationv1.Lease]{View: api.NewView[*coordinationv1.Lease](c, api.Leases, leases)},
+		Nodes:   &Follow[*corev1.Node]{View: api.NewView[*corev1.Node](c, api.Nodes, api.Selection{})},
+		Pods:    &Follow[*corev1.Pod]{View: api.NewView[*corev1.Pod](c, api.Pods, api.Selection{})},
+		Leases:  &Follow[*coordinationv1.Lease]{View: api.NewView[*coordinationv1.Lease](c, api.Leases, leases)},
+		Budgets: &Follow[*policyv1.PodDisruptionBudget]{View: api.NewView[*policyv1.PodDisruptionBudget](c, api.PodDisruptionBudgets, api.Selection{})},
 	}
 }
 
@@ -123,12 +128,13 @@ func (w *World) Run(ctx context.Context) error {
 	g.Go(func() error { return w.Nodes.Run(ctx) })
 	g.Go(func() error { return w.Pods.Run(ctx) })
 	g.Go(func() error { return w.Leases.Run(ctx) })
+	g.Go(func() error { return w.Budgets.Run(ctx) })
 	return g.Wait()
 }
 
 // ready waits until everything has been seen once; false means ctx ended first.
 func (w *World) ready(ctx context.Context) bool {
-	for _, synced := range []<-chan struct{}{w.Nodes.Synced(), w.Pods.Synced(), w.Leases.Synced()} {
+	for _, synced := range []<-chan struct{}{w.Nodes.Synced(), w.Pods.Synced(), w.Leases.Synced(), w.Budgets.Synced()} {
 		select {
 		case <-ctx.Done():
 			return false
@@ -173,8 +179,8 @@ func (f *Follow[T]) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// loop calls pass at each change of pods or nodes and whenever it asked to be woken, until ctx ends.
-func loop(ctx context.Context, w *World, nodes, pods <-chan struct{}, pass func(context.Context, time.Time) time.Duration) error {
+// loop calls pass at each change of the two kinds it listens to and whenever it asked to be woken, until ctx ends.
+func loop(ctx context.Context, w *World, one, other <-chan struct{}, pass func(context.Context, time.Time) time.Duration) error {
 	if !w.ready(ctx) {
 		return nil
 	}
@@ -184,8 +190,8 @@ func loop(ctx context.Context, w *World, nodes, pods <-chan struct{}, pass func(
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-nodes:
-		case <-pods:
+		case <-one:
+		case <-other:
 		case <-timer.C:
 		}
 		timer.Reset(pass(ctx, time.Now()))

@@ -68,6 +68,7 @@ func (s *Schedule) pass(ctx context.Context, now time.Time) time.Duration {
 	}
 	cfg := s.cfg
 	cfg.Namespaces = func() map[string]labels.Set { return s.namespaces(ctx) }
+	cfg.Budgets = s.w.Budgets.List()
 	cluster := scheduler.NewCluster(nodes, s.assumed(pods), cfg)
 	for _, pod := range due {
 		if ctx.Err() != nil {

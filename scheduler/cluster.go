@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -31,6 +32,8 @@ type Config struct {
 	// Namespaces gives the labels of namespaces, for affinity terms that select by them. It is asked once at most, and
 	// only when there is such a term; nil: none has labels.
 	Namespaces func() map[string]labels.Set
+	// Budgets are what victims should not be taken from (N-10.20, N-10.21).
+	Budgets []*policyv1.PodDisruptionBudget
 }
 
 // Cluster is what decisions are made from: nodes and the pods that hold resources on them. It is a snapshot of one

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"ledge/api"
 )
@@ -14,6 +16,8 @@ import (
 type Preemption struct {
 	Node    string
 	Victims []*corev1.Pod // most important first
+	// Violations is how many of them go although their budget does not allow it.
+	Violations int
 	// Why there is no way, in the words that follow FitError's in an event (N-10.23).
 	Why string
 	// Ineligible: no way was looked for, so that an earlier nomination stands.
@@ -33,7 +37,7 @@ func (c *Cluster) Victims(pod *corev1.Pod, fit *FitError) Preemption {
 	if c.makingRoom(pod, fit) {
 		return Preemption{Ineligible: true, Why: "preemption: not eligible due to terminating pod on the nominated node."}
 	}
-	l := c.look(pod)
+	l, budgets := c.look(pod), c.budgets()
 	var ways []Preemption
 	var reasons []string
 	for _, n := range c.nodes {
@@ -42,12 +46,13 @@ func (c *Cluster) Victims(pod *corev1.Pod, fit *FitError) Preemption {
 			reasons = append(reasons, notHelpful)
 			continue
 		}
-		victims, still := c.victimsOn(n.expecting(l))
-		if len(victims) == 0 {
+		asked, seen := n.expecting(l)
+		way, still := c.victimsOn(asked, seen, budgets)
+		if len(way.Victims) == 0 {
 			reasons = append(reasons, still...)
 			continue
 		}
-		ways = append(ways, Preemption{Node: n.node.Name, Victims: victims})
+		ways = append(ways, way)
 	}
 	switch {
 	case len(ways) > 0:
@@ -72,8 +77,10 @@ func (c *Cluster) makingRoom(pod *corev1.Pod, fit *FitError) bool {
 	})
 }
 
-// victimsOn takes all lower pods off one node and puts back as many as still fit, the most important first (N-10.20).
-func (c *Cluster) victimsOn(n *nodeInfo, l *look) (victims []*corev1.Pod, still []string) {
+// victimsOn takes all lower pods off one node and puts back as many as still fit: those that a budget holds before the
+// others, and the most important first (N-10.20).
+func (c *Cluster) victimsOn(n *nodeInfo, l *look, budgets []budget) (way Preemption, still []string) {
+	way.Node = n.node.Name
 	var lower []*corev1.Pod
 	for _, p := range n.pods {
 		if Priority(p) < Priority(l.pod) && !api.IsMirror(p) {
@@ -81,7 +88,7 @@ func (c *Cluster) victimsOn(n *nodeInfo, l *look) (victims []*corev1.Pod, still 
 		}
 	}
 	if len(lower) == 0 {
-		return nil, []string{noVictims}
+		return way, []string{noVictims}
 	}
 	trial := n.clone()
 	for _, p := range lower {
@@ -89,24 +96,70 @@ func (c *Cluster) victimsOn(n *nodeInfo, l *look) (victims []*corev1.Pod, still 
 	}
 	seen := &look{pod: l.pod, requests: l.requests, names: l.names, relations: l.relations.with(n, lower, -1)}
 	if r := c.filter(seen, trial); r != nil {
-		return nil, r.reasons
+		return way, r.reasons
 	}
 	slices.SortFunc(lower, moreImportant)
-	for _, p := range lower {
+	held, free := sortByBudget(lower, budgets)
+	for i, p := range slices.Concat(held, free) {
 		back := []*corev1.Pod{p}
 		trial.add(p)
 		seen.relations.change(n, back, 1)
 		if c.filter(seen, trial) != nil {
 			trial.remove(p)
 			seen.relations.change(n, back, -1)
-			victims = append(victims, p)
+			way.Victims = append(way.Victims, p)
+			if i < len(held) {
+				way.Violations++
+			}
 		}
 	}
-	if len(victims) == 0 {
+	if len(way.Victims) == 0 {
 		// All fit beside it after all; that cannot be, since Place refused the node.
-		return nil, []string{noVictims}
+		return way, []string{noVictims}
 	}
-	return victims, nil
+	slices.SortFunc(way.Victims, moreImportant)
+	return way, nil
+}
+
+// budget is a disruption budget as preemption sees it.
+type budget struct {
+	of       *policyv1.PodDisruptionBudget
+	selector labels.Selector
+}
+
+// budgets are those that hold anybody. An empty selector holds nobody here, although it does for evictions: Kubernetes'
+// scheduler has it so.
+func (c *Cluster) budgets() []budget {
+	var out []budget
+	for _, b := range c.cfg.Budgets {
+		if s := api.BudgetSelector(b); !s.Empty() {
+			out = append(out, budget{b, s})
+		}
+	}
+	return out
+}
+
+// sortByBudget parts pods, in their order, into those whose end more would be disrupted by than their budgets allow, and
+// the others.
+func sortByBudget(pods []*corev1.Pod, budgets []budget) (held, free []*corev1.Pod) {
+	spent := make([]int32, len(budgets))
+	for _, p := range pods {
+		over := false
+		for i, b := range budgets {
+			_, leaving := b.of.Status.DisruptedPods[p.Name] // and counted already
+			if len(p.Labels) == 0 || b.of.Namespace != p.Namespace || leaving || !b.selector.Matches(labels.Set(p.Labels)) {
+				continue
+			}
+			spent[i]++
+			over = over || spent[i] > b.of.Status.DisruptionsAllowed
+		}
+		if over {
+			held = append(held, p)
+		} else {
+			free = append(free, p)
+		}
+	}
+	return held, free
 }
 
 // moreImportant orders higher priority first, then the one that has run longer, then by name.
@@ -126,6 +179,7 @@ func started(p *corev1.Pod) time.Time {
 // cheaper orders ways by what they cost, in the order of N-10.21.
 func cheaper(a, b Preemption) int {
 	return cmp.Or(
+		cmp.Compare(a.Violations, b.Violations),
 		cmp.Compare(Priority(a.Victims[0]), Priority(b.Victims[0])),
 		cmp.Compare(weight(a), weight(b)),
 		cmp.Compare(len(a.Victims), len(b.Victims)),

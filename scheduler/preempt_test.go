@@ -2,11 +2,13 @@ package scheduler
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -91,6 +93,66 @@ func TestVictims(t *testing.T) {
 				t.Fatalf("got %q %q\nwant %q %q", got, way.Why, tt.want, tt.why)
 			}
 		})
+	}
+}
+
+// TestVictimsOfBudgets: whom a budget holds is spared while others will do, and goes when nobody else will (N-10.20,
+// N-10.21).
+func TestVictimsOfBudgets(t *testing.T) {
+	two := func(n *corev1.Node) { n.Status.Allocatable = resources("2", "4Gi", 110) }
+	web := app("web")
+	held := func(allowed int32, edit ...func(*policyv1.PodDisruptionBudget)) *policyv1.PodDisruptionBudget {
+		b := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "b"}}
+		b.Spec.Selector, b.Status.DisruptionsAllowed = of("web"), allowed
+		for _, f := range edit {
+			f(b)
+		}
+		return b
+	}
+	elsewhere := func(b *policyv1.PodDisruptionBudget) { b.Namespace = "other" }
+	everybody := func(b *policyv1.PodDisruptionBudget) { b.Spec.Selector = &metav1.LabelSelector{} }
+	leaving := func(b *policyv1.PodDisruptionBudget) { b.Status.DisruptedPods = map[string]metav1.Time{"x": {}} }
+	one := []*corev1.Node{node("a", two)}
+	// y is the more important of the two, x is held.
+	pair := []*corev1.Pod{pod("x", on("a"), asks("1", "1"), web), pod("y", on("a"), prio(1), asks("1", "1"))}
+	for _, tt := range []struct {
+		name    string
+		nodes   []*corev1.Node
+		on      []*corev1.Pod
+		budgets []*policyv1.PodDisruptionBudget
+		cpu     string
+		want    string // node: victims, violations
+	}{
+		{"no budget", one, pair, nil, "1", "a: x, 0"},
+		{"the held one stays", one, pair, []*policyv1.PodDisruptionBudget{held(0)}, "1", "a: y, 0"},
+		{"one may go", one, pair, []*policyv1.PodDisruptionBudget{held(1)}, "1", "a: x, 0"},
+		{"going already", one, pair, []*policyv1.PodDisruptionBudget{held(0, leaving)}, "1", "a: x, 0"},
+		{"another namespace", one, pair, []*policyv1.PodDisruptionBudget{held(0, elsewhere)}, "1", "a: x, 0"},
+		{"an empty selector", one, pair, []*policyv1.PodDisruptionBudget{held(0, everybody)}, "1", "a: x, 0"},
+		{"both are needed", one, pair, []*policyv1.PodDisruptionBudget{held(0)}, "2", "a: y x, 1"},
+		{"of two budgets one says no", one, pair, []*policyv1.PodDisruptionBudget{held(1), held(0)}, "1", "a: y, 0"},
+		{"a node without violations before lower victims", []*corev1.Node{node("a", two), node("b", two)},
+			[]*corev1.Pod{pod("x", on("a"), asks("2", "1"), web), pod("y", on("b"), prio(3), asks("2", "1"))},
+			[]*policyv1.PodDisruptionBudget{held(0)}, "1", "b: y, 0"},
+		{"fewest violations", []*corev1.Node{node("a", two), node("b", two)},
+			[]*corev1.Pod{pod("x", on("a"), asks("1", "1"), web), pod("y", on("a"), asks("1", "1"), web), pod("z", on("b"), prio(3), asks("2", "1"), web)},
+			[]*policyv1.PodDisruptionBudget{held(0)}, "2", "b: z, 1"},
+	} {
+		c := NewCluster(tt.nodes, tt.on, Config{Budgets: tt.budgets})
+		p := pod("p", prio(5), asks(tt.cpu, "1"))
+		_, err := c.Place(p)
+		var fit *FitError
+		if !errors.As(err, &fit) {
+			t.Fatalf("%s: fits without victims: %v", tt.name, err)
+		}
+		way := c.Victims(p, fit)
+		got := way.Node + ":"
+		for _, v := range way.Victims {
+			got += " " + v.Name
+		}
+		if got = fmt.Sprintf("%s, %d", got, way.Violations); got != tt.want {
+			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
+		}
 	}
 }
 

@@ -370,7 +370,7 @@ func TestKindsThatComeLater(t *testing.T) {
 	const deployments = "/apis/apps/v1/namespaces/default/deployments"
 	f.must(405, "POST", deployments+"?fieldValidation=Strict", `{"kind":"Deployment","apiVersion":"apps/v1","metadata":{"name":"d"},"spec":{"replicas":1}}`)
 	f.must(405, "POST", deployments, `{"spec":{"colour":"red"}}`)
-	f.must(405, "POST", "/apis/policy/v1/namespaces/default/poddisruptionbudgets?fieldValidation=Strict", `{"x":1}`) // no schema of it
+	f.must(405, "POST", "/apis/networking.k8s.io/v1/namespaces/default/ingresses?fieldValidation=Strict", `{"x":1}`) // no schema of it
 	for body, want := range map[string]string{
 		`{"metadata":{"a":1},"spec":{"replicas":1,"replicas":2}}`: `Deployment in version "apps/v1" cannot be handled as a Deployment: strict decoding error: unknown field "metadata.a", duplicate field "spec.replicas"`,
 		`{"spec":`: "cannot be handled: ",

@@ -9,8 +9,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"ledge/api"
 )
@@ -67,6 +69,26 @@ var runtimeClassColumns = []metav1.TableColumnDefinition{
 func runtimeClassRow(obj api.Object, now time.Time) ([]any, []metav1.TableRowCondition) {
 	c := obj.(*nodev1.RuntimeClass)
 	return []any{c.Name, c.Handler, age(c.CreationTimestamp, now)}, nil
+}
+
+var budgetColumns = []metav1.TableColumnDefinition{
+	nameColumn,
+	column("Min Available", "string", "How many pods must go on."),
+	column("Max Unavailable", "string", "How many pods may be missing."),
+	column("Allowed Disruptions", "integer", "How many pods may be evicted now."),
+	ageColumn,
+}
+
+func budgetRow(obj api.Object, now time.Time) ([]any, []metav1.TableRowCondition) {
+	b := obj.(*policyv1.PodDisruptionBudget)
+	amount := func(v *intstr.IntOrString) string {
+		if v == nil {
+			return "N/A"
+		}
+		return v.String()
+	}
+	return []any{b.Name, amount(b.Spec.MinAvailable), amount(b.Spec.MaxUnavailable), int64(b.Status.DisruptionsAllowed),
+		age(b.CreationTimestamp, now)}, nil
 }
 
 func orNone(s string) string {

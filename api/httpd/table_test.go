@@ -14,9 +14,11 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"ledge/api"
 )
@@ -93,15 +95,19 @@ func samples() map[*api.Kind][]api.Object {
 		api.Services:        {service, &corev1.Service{}},
 		api.ServiceAccounts: {&corev1.ServiceAccount{ObjectMeta: named("default", time.Hour), Secrets: []corev1.ObjectReference{{Name: "s"}}}},
 		api.PodTemplates:    {template, &corev1.PodTemplate{}},
-		api.RuntimeClasses:  {&nodev1.RuntimeClass{ObjectMeta: named("r", time.Hour), Handler: "ledge"}},
-		api.Nodes:           {node, lost, down, &corev1.Node{}},
-		api.Pods:            {pod, gone, &corev1.Pod{}},
-		api.Events:          {old, newer, &corev1.Event{}},
-		api.Namespaces:      {&corev1.Namespace{ObjectMeta: named("default", time.Hour), Status: corev1.NamespaceStatus{Phase: corev1.NamespaceActive}}},
-		api.ConfigMaps:      {&corev1.ConfigMap{ObjectMeta: named("c", time.Hour), Data: map[string]string{"a": ""}, BinaryData: map[string][]byte{"b": nil}}, &corev1.ConfigMap{}},
-		api.Secrets:         {&corev1.Secret{ObjectMeta: named("s", time.Hour), Type: corev1.SecretTypeOpaque, Data: map[string][]byte{"a": nil}}},
-		api.Leases:          {&coordinationv1.Lease{ObjectMeta: named("board", time.Hour), Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr("board")}}, &coordinationv1.Lease{}},
-		api.ClusterRoles:    {&rbacv1.ClusterRole{ObjectMeta: named("view", time.Hour)}},
+		api.PodDisruptionBudgets: {
+			&policyv1.PodDisruptionBudget{ObjectMeta: named("web", time.Hour), Spec: policyv1.PodDisruptionBudgetSpec{MinAvailable: ptr(intstr.FromInt32(2))},
+				Status: policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: 1}},
+			&policyv1.PodDisruptionBudget{Spec: policyv1.PodDisruptionBudgetSpec{MaxUnavailable: ptr(intstr.FromString("25%"))}}},
+		api.RuntimeClasses: {&nodev1.RuntimeClass{ObjectMeta: named("r", time.Hour), Handler: "ledge"}},
+		api.Nodes:          {node, lost, down, &corev1.Node{}},
+		api.Pods:           {pod, gone, &corev1.Pod{}},
+		api.Events:         {old, newer, &corev1.Event{}},
+		api.Namespaces:     {&corev1.Namespace{ObjectMeta: named("default", time.Hour), Status: corev1.NamespaceStatus{Phase: corev1.NamespaceActive}}},
+		api.ConfigMaps:     {&corev1.ConfigMap{ObjectMeta: named("c", time.Hour), Data: map[string]string{"a": ""}, BinaryData: map[string][]byte{"b": nil}}, &corev1.ConfigMap{}},
+		api.Secrets:        {&corev1.Secret{ObjectMeta: named("s", time.Hour), Type: corev1.SecretTypeOpaque, Data: map[string][]byte{"a": nil}}},
+		api.Leases:         {&coordinationv1.Lease{ObjectMeta: named("board", time.Hour), Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr("board")}}, &coordinationv1.Lease{}},
+		api.ClusterRoles:   {&rbacv1.ClusterRole{ObjectMeta: named("view", time.Hour)}},
 		api.RoleBindings: {&rbacv1.RoleBinding{ObjectMeta: named("b", time.Hour), RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "view"},
 			Subjects: []rbacv1.Subject{{Kind: "User", Name: "bob"}, {Kind: "User", Name: "eve"}, {Kind: "ServiceAccount", Namespace: "n", Name: "a"}}}},
 		api.ClusterRoleBindings: {&rbacv1.ClusterRoleBinding{ObjectMeta: named("b", time.Hour), RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "admin"},

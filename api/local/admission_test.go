@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"ledge/api"
 )
@@ -358,3 +359,62 @@ func TestNodeRestrictionOfTheRest(t *testing.T) {
 }
 
 func metav1Name(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }
+
+// TestBudgetSpent: an eviction is taken off the budget in the same step, and one that its controller has not looked at
+// yet lets nobody go (N-11.3).
+func TestBudgetSpent(t *testing.T) {
+	c := open(t, Config{})
+	least := intstr.FromInt32(1)
+	var warned []string
+	ctx := api.WithWarnings(t.Context(), func(text string) { warned = append(warned, text) })
+	b := &policyv1.PodDisruptionBudget{ObjectMeta: meta("b"), Spec: policyv1.PodDisruptionBudgetSpec{MinAvailable: &least, Selector: &metav1.LabelSelector{}}}
+	b, err := api.Create(ctx, c, api.PodDisruptionBudgets, b)
+	if err != nil || len(warned) != 0 {
+		t.Fatal(err, warned)
+	}
+	p := create(t, c, newPod("p", "n"))
+	p.Status.Phase = corev1.PodRunning
+	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	p, err = api.UpdateStatus(ctx, c, api.Pods, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	evict := func(uid types.UID) error {
+		_, err := c.Create(ctx, api.Pods, &policyv1.Eviction{ObjectMeta: meta("p"), DeleteOptions: &metav1.DeleteOptions{
+			Preconditions: &metav1.Preconditions{UID: &uid}}}, api.WriteOptions{Subresource: "eviction"})
+		return err
+	}
+	err = evict(p.UID)
+	wantCode(t, err, 429, "Cannot evict pod")
+	if s := err.(apierrors.APIStatus).Status(); s.Details.RetryAfterSeconds != 10 || !strings.Contains(s.Details.Causes[0].Message, "still being processed") {
+		t.Errorf("details: %+v", s.Details)
+	}
+	b.Status = policyv1.PodDisruptionBudgetStatus{ObservedGeneration: 1, DisruptionsAllowed: 1, CurrentHealthy: 2, DesiredHealthy: 1, ExpectedPods: 2}
+	if _, err := api.UpdateStatus(ctx, c, api.PodDisruptionBudgets, b); err != nil {
+		t.Fatal(err)
+	}
+	spent := func() policyv1.PodDisruptionBudgetStatus {
+		b, err := api.Get[*policyv1.PodDisruptionBudget](ctx, c, api.PodDisruptionBudgets, "default", "b")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b.Status
+	}
+	wantCode(t, evict("other"), 409, "")
+	if s := spent(); s.DisruptionsAllowed != 1 {
+		t.Errorf("an eviction that failed cost something: %+v", s)
+	}
+	if err := evict(p.UID); err != nil {
+		t.Fatal(err)
+	}
+	s := spent()
+	if _, listed := s.DisruptedPods["p"]; s.DisruptionsAllowed != 0 || !listed || len(s.Conditions) != 1 ||
+		s.Conditions[0].Reason != policyv1.InsufficientPodsReason || s.Conditions[0].Status != metav1.ConditionFalse {
+		t.Errorf("status: %+v", s)
+	}
+	half := intstr.FromString("50%")
+	_, err = api.Create(ctx, c, api.PodDisruptionBudgets, &policyv1.PodDisruptionBudget{ObjectMeta: meta("half"), Spec: policyv1.PodDisruptionBudgetSpec{MinAvailable: &half}})
+	if err != nil || len(warned) != 1 || !strings.Contains(warned[0], "set an integer minAvailable") {
+		t.Errorf("%v, warnings %q", err, warned)
+	}
+}

@@ -92,6 +92,8 @@ func (c *Client) prepare(obj api.Object) {
 		}
 	case *schedulingv1.PriorityClass:
 		o.Generation = 1
+	case *policyv1.PodDisruptionBudget:
+		o.Generation, o.Status = 1, policyv1.PodDisruptionBudgetStatus{}
 	}
 }
 

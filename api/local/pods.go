@@ -72,8 +72,8 @@ func bindable(pod *corev1.Pod, b *corev1.Binding) error {
 	return nil
 }
 
-// evict deletes a pod on request of a drain: the same as a delete, but said in its conditions (N-11.1 to
-// N-11.4). There are no disruption budgets, so nothing ever holds an eviction up (N-11.3).
+// evict deletes a pod on request of a drain, if its budget lets it go: the same as a delete, but said in its conditions
+// (N-11.1 to N-11.4).
 func (c *Client) evict(ctx context.Context, e *policyv1.Eviction, opts api.WriteOptions) error {
 	del := api.DeleteOptions{DryRun: opts.DryRun}
 	if o := e.DeleteOptions; o != nil {
@@ -101,6 +101,9 @@ func (c *Client) evict(ctx context.Context, e *policyv1.Eviction, opts api.Write
 			return err
 		}
 		pod := obj.(*corev1.Pod)
+		if err := c.spend(tx, pod); err != nil {
+			return err
+		}
 		pod.Status.Conditions = setCondition(pod.Status.Conditions, corev1.PodCondition{
 			Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue,
 			Reason: "EvictionByEvictionAPI", Message: "Eviction API: evicting"}, c.now())

@@ -7,11 +7,13 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"ledge/api"
 	"ledge/storage"
@@ -33,6 +35,10 @@ func (c *Client) Update(ctx context.Context, kind *api.Kind, obj api.Object, opt
 	}
 	obj = clone(obj)
 	return c.modify(ctx, kind, obj.GetNamespace(), obj.GetName(), opts, func(old api.Object) (api.Object, error) {
+		if kind == api.PodDisruptionBudgets && obj.GetResourceVersion() == "" { // its status is counted on: nobody writes blindly
+			return nil, apierrors.NewInvalid(kind.GVK().GroupKind(), old.GetName(), field.ErrorList{
+				field.Invalid(field.NewPath("metadata", "resourceVersion"), 0, "must be specified for an update")})
+		}
 		if uid := obj.GetUID(); uid != "" && uid != old.GetUID() { // in a patch it is a change, which validation refuses
 			return nil, conflict(kind, old.GetName(), "Precondition failed: UID in precondition: %s, UID in object meta: %s", uid, old.GetUID())
 		}
@@ -158,8 +164,8 @@ func (c *Client) update(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj
 	if apiequality.Semantic.DeepEqual(obj, old) {
 		return old, nil
 	}
-	if pod, ok := obj.(*corev1.Pod); ok && !apiequality.Semantic.DeepEqual(pod.Spec, old.(*corev1.Pod).Spec) {
-		pod.Generation++
+	if otherSpec(obj, old) {
+		obj.SetGeneration(obj.GetGeneration() + 1)
 	}
 	if err := put(tx, kind, obj, isHeartbeat(obj, old)); err != nil {
 		return nil, err
@@ -168,6 +174,17 @@ func (c *Client) update(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj
 		return ns, c.terminate(tx, ns) // its last finalizer may just have gone
 	}
 	return obj, nil
+}
+
+// otherSpec says that somebody wants something else of an object whose generation counts that.
+func otherSpec(obj, old api.Object) bool {
+	switch o := obj.(type) {
+	case *corev1.Pod:
+		return !apiequality.Semantic.DeepEqual(o.Spec, old.(*corev1.Pod).Spec)
+	case *policyv1.PodDisruptionBudget:
+		return !apiequality.Semantic.DeepEqual(o.Spec, old.(*policyv1.PodDisruptionBudget).Spec)
+	}
+	return false
 }
 
 // precondition is the compare of compare-and-swap (N-11.32).
@@ -220,6 +237,13 @@ func keep(obj, old api.Object, sub string) {
 		}
 	case *corev1.Node:
 		was := old.(*corev1.Node)
+		if sub == subStatus {
+			was.Spec.DeepCopyInto(&o.Spec)
+		} else {
+			was.Status.DeepCopyInto(&o.Status)
+		}
+	case *policyv1.PodDisruptionBudget:
+		was := old.(*policyv1.PodDisruptionBudget)
 		if sub == subStatus {
 			was.Spec.DeepCopyInto(&o.Spec)
 		} else {

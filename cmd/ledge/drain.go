@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
@@ -63,16 +64,7 @@ func drain(ctx context.Context, c *command) error {
 	for _, p := range evict {
 		fmt.Fprintf(c.out, "evicting pod %s/%s\n", p.Namespace, p.Name)
 	}
-	var errs []error
-	for _, p := range evict { // all are told before any is waited for
-		errs = append(errs, evictPod(ctx, cl, p, o.grace))
-	}
-	for i, p := range evict {
-		if errs[i] == nil {
-			errs[i] = goneBy(ctx, cl, p)
-		}
-	}
-	if err := errors.Join(errs...); err != nil {
+	if err := evictAll(ctx, cl, evict, *o, c.out); err != nil {
 		return fmt.Errorf("drain node %s: %w", node.Name, err)
 	}
 	_, err = fmt.Fprintf(c.out, "node/%s drained\n", node.Name)
@@ -118,27 +110,73 @@ func hasEmptyDir(p *corev1.Pod) bool {
 	return false
 }
 
-// evictPod asks for an eviction until it is granted: a budget may say "not now".
+// againAfter is how long a drain leaves a budget that said "not now" alone (N-11.10).
+const againAfter = 5 * time.Second
+
+// evictAll asks for the eviction of all pods, and again for those that a budget keeps, until all are gone. Nobody waits for
+// another's turn: what keeps one pod may be the place that the next one frees.
+func evictAll(ctx context.Context, cl api.Client, pods []*corev1.Pod, o drainOpts, out io.Writer) error {
+	var errs []error
+	var going []*corev1.Pod
+	for {
+		var kept []*corev1.Pod
+		var why error
+		for _, p := range pods { // all are told before any is waited for
+			err := evictPod(ctx, cl, p, o.grace)
+			switch {
+			case err == nil:
+				going = append(going, p)
+			case apierrors.IsTooManyRequests(err):
+				kept, why = append(kept, p), err
+				fmt.Fprintf(out, "pod %s/%s stays for now, asking again in %s: %s\n", p.Namespace, p.Name, againAfter, refusalOf(err))
+			default:
+				errs = append(errs, fmt.Errorf("evict pod %s/%s: %w", p.Namespace, p.Name, err))
+			}
+		}
+		if pods = kept; len(pods) == 0 {
+			break
+		}
+		select {
+		case <-time.After(againAfter):
+			continue
+		case <-ctx.Done():
+		}
+		for _, p := range pods {
+			errs = append(errs, fmt.Errorf("evict pod %s/%s: %s: %w", p.Namespace, p.Name, refusalOf(why), ctx.Err()))
+		}
+		break
+	}
+	for _, p := range going {
+		errs = append(errs, goneBy(ctx, cl, p))
+	}
+	return errors.Join(errs...)
+}
+
+// refusalOf is why a pod may not go, in the words that name the budget.
+func refusalOf(err error) string {
+	var s apierrors.APIStatus
+	if errors.As(err, &s) && s.Status().Details != nil {
+		for _, c := range s.Status().Details.Causes {
+			if c.Type == policyv1.DisruptionBudgetCause {
+				return c.Message
+			}
+		}
+	}
+	return err.Error()
+}
+
+// evictPod asks once for an eviction. A pod that has gone by itself is fine.
 func evictPod(ctx context.Context, cl api.Client, p *corev1.Pod, grace int64) error {
 	e := &policyv1.Eviction{TypeMeta: metav1.TypeMeta{Kind: "Eviction", APIVersion: "policy/v1"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}, DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(p.UID))}}
 	if grace >= 0 {
 		e.DeleteOptions.GracePeriodSeconds = &grace
 	}
-	for {
-		_, err := cl.Create(ctx, api.Pods, e, api.WriteOptions{Subresource: "eviction"})
-		switch {
-		case apierrors.IsNotFound(err) || apierrors.IsConflict(err): // it has gone by itself
-			return nil
-		case !apierrors.IsTooManyRequests(err):
-			return err
-		}
-		select {
-		case <-time.After(5 * time.Second):
-		case <-ctx.Done():
-			return fmt.Errorf("evict pod %s/%s: %w", p.Namespace, p.Name, err)
-		}
+	_, err := cl.Create(ctx, api.Pods, e, api.WriteOptions{Subresource: "eviction"})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
 	}
+	return err
 }
 
 // goneBy waits until a pod is gone.

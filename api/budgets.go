@@ -1,0 +1,129 @@
+package api
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// PodDisruptionBudgets say how many of some pods must go on when others are evicted.
+var PodDisruptionBudgets = &Kind{Group: "policy", Version: "v1", Name: "PodDisruptionBudget", Resource: "poddisruptionbudgets",
+	Singular: "poddisruptionbudget", Short: []string{"pdb"}, Namespaced: true, HasStatus: true,
+	New: func() Object { return &policyv1.PodDisruptionBudget{} }, NewList: func() ListObject { return &policyv1.PodDisruptionBudgetList{} }}
+
+// PodReady says that a pod is what budgets call healthy.
+func PodReady(p *corev1.Pod) bool {
+	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// BudgetSelector is what picks the pods of a budget. Without a selector it is about none, with an empty one about all of
+// its namespace; one that cannot be read picks none.
+func BudgetSelector(b *policyv1.PodDisruptionBudget) labels.Selector {
+	s, err := metav1.LabelSelectorAsSelector(b.Spec.Selector)
+	if err != nil {
+		return labels.Nothing()
+	}
+	return s
+}
+
+// BudgetsOf picks the budgets that are about a pod.
+func BudgetsOf(pod *corev1.Pod, budgets []*policyv1.PodDisruptionBudget) []*policyv1.PodDisruptionBudget {
+	var out []*policyv1.PodDisruptionBudget
+	for _, b := range budgets {
+		if b.Namespace == pod.Namespace && BudgetSelector(b).Matches(labels.Set(pod.Labels)) {
+			out = append(out, b)
+		}
+	}
+	return out
+}
+
+// SetDisruptionAllowed says in a budget's condition what its numbers come to.
+func SetDisruptionAllowed(s *policyv1.PodDisruptionBudgetStatus, now time.Time) {
+	c := metav1.Condition{Type: policyv1.DisruptionAllowedCondition, Status: metav1.ConditionFalse, Reason: policyv1.InsufficientPodsReason,
+		ObservedGeneration: s.ObservedGeneration, LastTransitionTime: metav1.NewTime(now)}
+	if s.DisruptionsAllowed > 0 {
+		c.Status, c.Reason = metav1.ConditionTrue, policyv1.SufficientPodsReason
+	}
+	meta.SetStatusCondition(&s.Conditions, c)
+}
+
+func validateBudget(b *policyv1.PodDisruptionBudget) field.ErrorList {
+	at, s := field.NewPath("spec"), &b.Spec
+	var errs field.ErrorList
+	if s.MinAvailable != nil && s.MaxUnavailable != nil {
+		errs = append(errs, field.Invalid(at, *s, "minAvailable and maxUnavailable cannot be both set"))
+	}
+	errs = append(errs, validateAmount(s.MinAvailable, at.Child("minAvailable"))...)
+	errs = append(errs, validateAmount(s.MaxUnavailable, at.Child("maxUnavailable"))...)
+	errs = append(errs, metav1validation.ValidateLabelSelector(s.Selector, metav1validation.LabelSelectorValidationOptions{}, at.Child("selector"))...)
+	if p := s.UnhealthyPodEvictionPolicy; p != nil && *p != policyv1.AlwaysAllow && *p != policyv1.IfHealthyBudget {
+		errs = append(errs, field.NotSupported(at.Child("unhealthyPodEvictionPolicy"), *p,
+			[]policyv1.UnhealthyPodEvictionPolicyType{policyv1.AlwaysAllow, policyv1.IfHealthyBudget}))
+	}
+	return errs
+}
+
+var isPercent = regexp.MustCompile(`^[0-9]+%$`).MatchString
+
+// validateAmount: a number of pods, or a part of them in percent.
+func validateAmount(v *intstr.IntOrString, at *field.Path) field.ErrorList {
+	switch {
+	case v == nil:
+		return nil
+	case v.Type == intstr.Int:
+		return notNegative(v.IntVal, at)
+	case !isPercent(v.StrVal):
+		return field.ErrorList{field.Invalid(at, v.StrVal, "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')")}
+	}
+	if n, err := strconv.Atoi(strings.TrimSuffix(v.StrVal, "%")); err != nil || n > 100 {
+		return field.ErrorList{field.Invalid(at, v.StrVal, "must not be greater than 100%")}
+	}
+	return nil
+}
+
+func notNegative(n int32, at *field.Path) field.ErrorList {
+	if n >= 0 {
+		return nil
+	}
+	return field.ErrorList{field.Invalid(at, n, "must be greater than or equal to 0")}
+}
+
+func validateBudgetStatus(s *policyv1.PodDisruptionBudgetStatus) field.ErrorList {
+	at := field.NewPath("status")
+	errs := metav1validation.ValidateConditions(s.Conditions, at.Child("conditions"))
+	errs = append(errs, notNegative(s.DisruptionsAllowed, at.Child("disruptionsAllowed"))...)
+	errs = append(errs, notNegative(s.CurrentHealthy, at.Child("currentHealthy"))...)
+	errs = append(errs, notNegative(s.DesiredHealthy, at.Child("desiredHealthy"))...)
+	return append(errs, notNegative(s.ExpectedPods, at.Child("expectedPods"))...)
+}
+
+// ByScale says that a budget counts by what controllers want, and so knows nothing of pods that have none.
+func ByScale(b *policyv1.PodDisruptionBudget) bool {
+	return b.Spec.MaxUnavailable != nil || b.Spec.MinAvailable != nil && b.Spec.MinAvailable.Type == intstr.String
+}
+
+// budgetWarnings: without workload controllers such a budget lets no pod go, which nobody expects who writes one.
+func budgetWarnings(b *policyv1.PodDisruptionBudget) []string {
+	if !ByScale(b) {
+		return nil
+	}
+	name := "maxUnavailable"
+	if b.Spec.MaxUnavailable == nil {
+		name = "a percentage of minAvailable"
+	}
+	return []string{fmt.Sprintf("%s counts by the scale of controllers, and none of these pods will be evicted that has no controller: set an integer minAvailable for them", name)}
+}
