@@ -217,7 +217,7 @@ func UserFrom(ctx context.Context) (u User, ok bool) {
 type warnKey struct{}
 
 // WithWarnings attaches a receiver of warnings to a context: what a request was granted without, in words for
-// the person who sent it. On HTTP they become Warning headers.
+// the person who sent it. On HTTP they become Warning headers. It may hear the same twice: a transaction may be run again.
 func WithWarnings(ctx context.Context, warn func(text string)) context.Context {
 	return context.WithValue(ctx, warnKey{}, warn)
 }

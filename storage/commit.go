@@ -58,7 +58,7 @@ func (s *Store) heard(tx *Tx) {
 // grows tells a transaction that needs room from one that only makes some.
 func (tx *Tx) grows() bool {
 	for _, w := range tx.staged {
-		if w.obj != nil {
+		if w.raw != nil {
 			return true
 		}
 	}
@@ -84,10 +84,10 @@ func (tx *Tx) apply(w *writer, lazy map[string]lazyWrite) error {
 }
 
 func (st *stagedWrite) apply(w *writer) error {
-	if st.obj == nil {
-		return w.delete(bucketName(st.kind), st.key)
+	if st.raw == nil {
+		return w.delete(st.bucket, st.key)
 	}
-	return w.put(bucketName(st.kind), st.key, st.raw)
+	return w.put(st.bucket, st.key, st.raw)
 }
 
 // reserve is what of MaxSize only deletions may use: bbolt copies on write, so without it a store that is full

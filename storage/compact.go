@@ -77,7 +77,7 @@ func (s *Store) Compact() (freed int64, err error) {
 
 // swapCompacted puts a compacted copy in the place of the file, and gives the database that was there.
 func (s *Store) swapCompacted() (old *bolt.DB, freed int64, err error) {
-	s.writing.Lock()
+	s.lockAlone()
 	defer s.writing.Unlock()
 	if s.isClosed() || s.failure() != nil || !s.airy() {
 		return nil, 0, nil

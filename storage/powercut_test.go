@@ -257,22 +257,30 @@ func pullThePlug(t *testing.T, r *rand.Rand, lies bool) (out outcome) {
 	disk.mu.Unlock()
 	var acked [20]atomic.Int64
 	var over atomic.Bool
-	var writer sync.WaitGroup
-	writer.Go(func() {
-		for i := int64(1); !over.Load(); i++ {
-			k := i % int64(len(acked))
-			err := s.Update(func(tx *Tx) error {
-				return tx.Put(api.ConfigMaps, cm("k"+strconv.Itoa(int(k)), strconv.FormatInt(i, 10)))
-			})
-			if err == nil && i%30 == 0 {
-				err = s.Snapshot(t.Context())
+	var writing sync.WaitGroup
+	begun := make(chan struct{})
+	begin := sync.OnceFunc(func() { close(begun) })
+	const writers = 4 // who commit together, each with its own keys
+	for w := range int64(writers) {
+		writing.Go(func() {
+			defer begin()
+			for i := int64(1); !over.Load(); i++ {
+				k := (i*writers + w) % int64(len(acked))
+				err := s.Update(func(tx *Tx) error {
+					return tx.Put(api.ConfigMaps, cm("k"+strconv.Itoa(int(k)), strconv.FormatInt(i, 10)))
+				})
+				if err == nil && w == 0 && i%30 == 0 {
+					err = s.Snapshot(t.Context())
+				}
+				if err != nil {
+					return // what is not acknowledged may be missing
+				}
+				acked[k].Store(i)
+				begin()
 			}
-			if err != nil {
-				return // what is not acknowledged may be missing
-			}
-			acked[k].Store(i)
-		}
-	})
+		})
+	}
+	<-begun
 	time.Sleep(time.Duration(50+r.IntN(300)) * time.Millisecond) // any moment will do
 	var want [20]int64
 	for k := range acked {
@@ -280,7 +288,7 @@ func pullThePlug(t *testing.T, r *rand.Rand, lies bool) (out outcome) {
 	}
 	image := disk.cut(r)
 	over.Store(true)
-	writer.Wait()
+	writing.Wait()
 	_ = s.Close()
 	unmount()
 

@@ -47,7 +47,7 @@ func (s *Store) Snapshot(ctx context.Context) error {
 
 // beginSnapshot pairs what the snapshot will have with a new file of the log: no commit comes between.
 func (s *Store) beginSnapshot() (*Tx, error) {
-	s.writing.Lock()
+	s.lockAlone()
 	defer s.writing.Unlock()
 	tx, err := s.begin()
 	if err != nil {

@@ -43,6 +43,8 @@ type Config struct {
 	RingBytes        int           // and what they may weigh as JSON; 0: 4 MiB
 	LazyInterval     time.Duration // lazy writes reach the disk at least this often; 0: 1 h
 	SnapshotInterval time.Duration // 0: 6 h
+	// Rehearse is for tests: every function of an Update is run once for nothing before it counts, which must not show.
+	Rehearse bool
 	// Check verifies a file before it is opened. It should do so in another process (CheckChild); nil checks in
 	// this one.
 	Check func(ctx context.Context, path string) error
@@ -70,7 +72,7 @@ func (c *Config) setDefaults() error {
 
 // Store is an open store.
 //
-// Locks: writing orders writers and is held over a whole transaction, its disk writes included. mu guards what a
+// Locks: writing orders writers, who take it by queue or lockAlone (group.go), and is held over the disk writes. mu guards what a
 // transaction begins from, and is never held over a disk write or a wait, so that readers do not wait for the
 // disk. The ring and the health have their own. Order: writing, mu, ring.
 type Store struct {
@@ -85,7 +87,9 @@ type Store struct {
 
 	deleted map[string]bool // of objects, by bucket and key, where the log of a broken line says so
 
+	waiting atomic.Int32 // for writing
 	writing sync.Mutex
+	open    *group // in which the next writer joins; nil: it begins one
 	ceiling uint64 // no revision above it may be handed out before it is raised on disk
 	log     *redoLog
 	light   atomic.Bool // the ballast is not known to be whole
@@ -232,36 +236,6 @@ func (s *Store) writable() error {
 	return nil
 }
 
-// Update changes the store: fn's writes are committed together, then published. If fn or the commit fails nothing
-// has happened. fn must not begin another transaction.
-func (s *Store) Update(fn func(*Tx) error) error {
-	s.writing.Lock()
-	defer s.writing.Unlock()
-	if err := s.writable(); err != nil {
-		return err
-	}
-	tx, err := s.begin()
-	if err != nil {
-		return fmt.Errorf("write store: %w", err)
-	}
-	if err := tx.run(fn); err != nil {
-		return err
-	}
-	return s.commit(tx)
-}
-
-// run calls fn on the state as it was and collects its writes.
-func (tx *Tx) run(fn func(*Tx) error) (err error) {
-	defer func() {
-		tx.writable = false
-		if rerr := tx.b.Rollback(); err == nil && rerr != nil {
-			err = fmt.Errorf("write store: %w", rerr)
-		}
-	}()
-	tx.writable, tx.staged = true, map[string]*stagedWrite{}
-	return fn(tx)
-}
-
 // Run flushes lazy writes, takes snapshots and keeps the ballast until ctx ends. It returns an error when the store is broken: the
 // process should end then, and be started again.
 func (s *Store) Run(ctx context.Context) error {
@@ -299,7 +273,7 @@ func (s *Store) Run(ctx context.Context) error {
 
 // Flush commits the lazy writes.
 func (s *Store) Flush() error {
-	s.writing.Lock()
+	s.lockAlone()
 	defer s.writing.Unlock()
 	return s.flush()
 }
@@ -313,7 +287,7 @@ func (s *Store) flush() error {
 
 // Close flushes, closes and marks the shutdown as clean. Watches end.
 func (s *Store) Close() error {
-	s.writing.Lock()
+	s.lockAlone()
 	defer s.writing.Unlock()
 	err := s.flush()
 	s.mu.Lock()

@@ -16,31 +16,19 @@ func (s *Store) Table(name string) *Table { return &Table{s: s, bucket: []byte("
 
 // Put writes a row; it is on disk when Put returns.
 func (t *Table) Put(key string, value []byte) error {
-	return t.write(key, true, func(w *writer) error {
-		return w.put(t.bucket, []byte(key), seal(t.bucket, []byte(key), value))
-	})
+	return t.write(&stagedWrite{bucket: t.bucket, key: []byte(key), raw: seal(t.bucket, []byte(key), value)})
 }
 
 // Delete removes a row; one that is not there is not an error.
 func (t *Table) Delete(key string) error {
-	return t.write(key, false, func(w *writer) error { return w.delete(t.bucket, []byte(key)) })
+	return t.write(&stagedWrite{bucket: t.bucket, key: []byte(key)})
 }
 
-func (t *Table) write(key string, grows bool, fn func(*writer) error) error {
-	s := t.s
-	s.writing.Lock()
-	defer s.writing.Unlock()
-	if err := s.writable(); err != nil {
-		return err
-	}
-	if s.isClosed() {
-		return errClosed
-	}
-	return s.write(grows, fn, func() {
-		s.changed = true
-		s.ill.Lock()
-		defer s.ill.Unlock()
-		delete(s.quarantined, string(t.bucket)+"\x00"+key)
+func (t *Table) write(w *stagedWrite) error {
+	return t.s.Update(func(tx *Tx) error {
+		tx.durable = true
+		tx.stage(w)
+		return nil
 	})
 }
 

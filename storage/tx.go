@@ -24,15 +24,38 @@ type Tx struct {
 	writable bool
 	durable  bool // some write must be on disk before it is acknowledged
 	staged   map[string]*stagedWrite
+	before   map[string]*stagedWrite // by those who were in the same group earlier
 	changes  []Change
+	weight   int // of the values staged
 }
 
 // stagedWrite is a write of this transaction: the last one of each key counts.
 type stagedWrite struct {
-	kind *api.Kind
-	key  []byte
-	obj  api.Object // nil: deleted
-	raw  []byte     // obj as it goes to disk
+	bucket, key []byte
+	kind        *api.Kind  // nil: a row of a table
+	obj         api.Object // nil: deleted, or a row
+	raw         []byte     // what goes to disk; nil: deleted
+}
+
+// stage keeps a write for the commit.
+func (tx *Tx) stage(w *stagedWrite) {
+	tx.staged[string(w.bucket)+"\x00"+string(w.key)] = w
+	tx.weight += len(w.key) + len(w.raw)
+}
+
+// stagedFor is what this transaction, or one it will be committed with, has done to a key.
+func (tx *Tx) stagedFor(slot string) (w *stagedWrite, ok bool) {
+	if w, ok = tx.staged[slot]; !ok {
+		w, ok = tx.before[slot]
+	}
+	return w, ok
+}
+
+// take adds what another transaction did after this one.
+func (tx *Tx) take(next *Tx) {
+	maps.Copy(tx.staged, next.staged)
+	tx.changes = append(tx.changes, next.changes...)
+	tx.rev, tx.durable, tx.weight = next.rev, tx.durable || next.durable, tx.weight+next.weight
 }
 
 // Revision is the newest revision this transaction sees, its own writes included.
@@ -69,7 +92,7 @@ func (tx *Tx) read(kind *api.Kind, key []byte) (api.Object, error) {
 
 // peek finds an object, shared, and its size.
 func (tx *Tx) peek(kind *api.Kind, key []byte) (obj api.Object, size int, err error) {
-	if w, ok := tx.staged[slot(kind, key)]; ok {
+	if w, ok := tx.stagedFor(slot(kind, key)); ok {
 		if w.obj == nil {
 			return nil, 0, ErrNotFound
 		}
@@ -166,7 +189,7 @@ func (tx *Tx) scan(kind *api.Kind, prefix []byte, found map[string]api.Object) (
 
 // covered says that a newer value than the file's stands in memory.
 func (tx *Tx) covered(kind *api.Kind, key []byte) bool {
-	if _, ok := tx.staged[slot(kind, key)]; ok {
+	if _, ok := tx.stagedFor(slot(kind, key)); ok {
 		return true
 	}
 	_, ok := tx.lazy[slot(kind, key)]
@@ -182,14 +205,16 @@ func (tx *Tx) overlay(kind *api.Kind) map[string]api.Object {
 			out[key] = w.obj
 		}
 	}
-	for k, w := range tx.staged {
-		key, ok := strings.CutPrefix(k, mine)
-		switch {
-		case !ok:
-		case w.obj == nil:
-			delete(out, key)
-		default:
-			out[key] = w.obj
+	for _, staged := range []map[string]*stagedWrite{tx.before, tx.staged} {
+		for k, w := range staged {
+			key, ok := strings.CutPrefix(k, mine)
+			switch {
+			case !ok:
+			case w.obj == nil:
+				delete(out, key)
+			default:
+				out[key] = w.obj
+			}
 		}
 	}
 	return out
@@ -224,7 +249,7 @@ func (tx *Tx) put(kind *api.Kind, obj api.Object) error {
 		return err
 	}
 	tx.rev++
-	tx.staged[slot(kind, key)] = &stagedWrite{kind: kind, key: key, obj: kept, raw: raw}
+	tx.stage(&stagedWrite{bucket: bucketName(kind), key: key, kind: kind, obj: kept, raw: raw})
 	ch := Change{Rev: tx.rev, Kind: kind, Type: api.Added, Object: kept, size: len(raw)}
 	if old != nil {
 		ch.Type, ch.Old, ch.size = api.Modified, old, ch.size+oldSize
@@ -254,7 +279,7 @@ func (tx *Tx) Delete(kind *api.Kind, namespace, name string) (api.Object, error)
 		kind.Stamp(gone)
 	}
 	tx.durable = true
-	tx.staged[slot(kind, key)] = &stagedWrite{kind: kind, key: key}
+	tx.stage(&stagedWrite{bucket: bucketName(kind), key: key, kind: kind})
 	tx.rev++
 	gone.SetResourceVersion(strconv.FormatUint(tx.rev, 10))
 	tx.changes = append(tx.changes, Change{Rev: tx.rev, Kind: kind, Type: api.Deleted, Object: gone, Old: old, size: 2 * size})

@@ -161,7 +161,7 @@ func TestPatchSaysWhatItDropped(t *testing.T) { // N-11.15
 	c := open(t, Config{})
 	create(t, c, &corev1.ConfigMap{ObjectMeta: meta("a")})
 	var heard []string
-	ctx := api.WithWarnings(t.Context(), func(text string) { heard = append(heard, text) })
+	ctx := api.WithWarnings(t.Context(), once(&heard))
 	patch := api.Patch{Type: types.MergePatchType, Data: []byte(`{"spec":1}`)}
 	if _, err := c.Patch(ctx, api.ConfigMaps, "default", "a", patch, api.WriteOptions{}); err != nil || len(heard) != 1 {
 		t.Errorf("heard %q, %v", heard, err)

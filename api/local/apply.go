@@ -26,12 +26,13 @@ func (c *Client) apply(ctx context.Context, kind *api.Kind, namespace, name stri
 	if opts.Subresource != "" && (opts.Subresource != subStatus || !kind.HasStatus) {
 		return nil, noSubresource(kind, opts.Subresource)
 	}
-	made := false
+	made, events := false, 0
 	revision := ""
 	err = c.write(ctx, opts.DryRun, func(tx *storage.Tx) error {
 		old, err := get(tx, kind, namespace, name)
 		if made = apierrors.IsNotFound(err) && opts.Subresource == ""; made {
-			out, err = c.applyNew(ctx, tx, kind, config, opts)
+			events = 0
+			out, err = c.applyNew(ctx, tx, kind, config, opts, &events)
 			return err
 		}
 		if err != nil {
@@ -52,7 +53,7 @@ func (c *Client) apply(ctx context.Context, kind *api.Kind, namespace, name stri
 		out.SetResourceVersion(revision)
 	}
 	if made && !opts.DryRun && kind == api.Events {
-		c.countEvents(1)
+		c.eventMade(events)
 	}
 	if opts.Made != nil {
 		*opts.Made = made
@@ -61,7 +62,7 @@ func (c *Client) apply(ctx context.Context, kind *api.Kind, namespace, name stri
 }
 
 // applyNew makes an object out of a configuration.
-func (c *Client) applyNew(ctx context.Context, tx *storage.Tx, kind *api.Kind, config map[string]any, opts api.WriteOptions) (api.Object, error) {
+func (c *Client) applyNew(ctx context.Context, tx *storage.Tx, kind *api.Kind, config map[string]any, opts api.WriteOptions, events *int) (api.Object, error) {
 	if meta, ok := config["metadata"].(map[string]any); ok && meta["uid"] != nil {
 		return nil, conflict(kind, opts.Manager, "uid mismatch: the provided object specified uid %v, and no existing object was found", meta["uid"])
 	}
@@ -72,7 +73,7 @@ func (c *Client) applyNew(ctx context.Context, tx *storage.Tx, kind *api.Kind, c
 	managers := obj.GetManagedFields()
 	c.prepare(obj)
 	obj.SetManagedFields(managers)
-	return obj, c.create(ctx, tx, kind, obj, how{manager: opts.Manager, applied: true})
+	return obj, c.create(ctx, tx, kind, obj, how{manager: opts.Manager, applied: true, events: events})
 }
 
 // readConfiguration reads an applied configuration and checks that it is about the object it was sent to.

@@ -54,20 +54,20 @@ func (c *Client) Create(ctx context.Context, kind *api.Kind, obj api.Object, opt
 	if obj.GetResourceVersion() != "" {
 		return nil, apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
 	}
-	obj = clone(obj)
-	c.prepare(obj)
-	err := c.write(ctx, opts.DryRun, func(tx *storage.Tx) error { return c.create(ctx, tx, kind, obj, how{manager: opts.Manager}) })
+	given, events := obj, 0
+	err := c.write(ctx, opts.DryRun, func(tx *storage.Tx) error {
+		obj, events = clone(given), 0
+		c.prepare(obj)
+		return c.create(ctx, tx, kind, obj, how{manager: opts.Manager, events: &events})
+	})
 	if err != nil {
 		return nil, status(err, "create %s %q", kind.Singular, obj.GetName())
 	}
 	switch {
 	case opts.DryRun:
 		obj.SetResourceVersion("")
-		if kind == api.Events {
-			c.setEvents(c.cfg.MaxEvents) // room may have been made and taken back: count again
-		}
 	case kind == api.Events:
-		c.countEvents(1)
+		c.eventMade(events)
 	}
 	return obj, nil
 }
@@ -127,14 +127,15 @@ func (c *Client) create(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj
 	if err := c.admitSecurity(ctx, tx, obj, nil, ""); err != nil {
 		return err
 	}
-	switch _, err := tx.Get(kind, obj.GetNamespace(), obj.GetName()); {
+	_, err := tx.Get(kind, obj.GetNamespace(), obj.GetName())
+	switch {
 	case err == nil:
 		return apierrors.NewAlreadyExists(kind.GR(), obj.GetName())
 	case !errors.Is(err, storage.ErrNotFound):
 		return storeError(err, kind, obj.GetNamespace(), obj.GetName())
 	}
 	if kind == api.Events {
-		if err := c.makeRoom(tx); err != nil {
+		if *ch.events, err = c.makeRoom(tx); err != nil {
 			return err
 		}
 	}

@@ -37,6 +37,7 @@ func (c *Client) old(now time.Time) (old []*corev1.Event, err error) {
 func (c *Client) forget(old []*corev1.Event) error {
 	removed := 0
 	err := c.store.Update(func(tx *storage.Tx) error {
+		removed = 0
 		for _, e := range old {
 			found, err := tx.Get(api.Events, e.Namespace, e.Name)
 			if err != nil || found.GetResourceVersion() != e.ResourceVersion {
@@ -56,26 +57,25 @@ func (c *Client) forget(old []*corev1.Event) error {
 }
 
 // makeRoom keeps a burst of events below the cap between two sweeps. It removes more than one, so that it
-// need not look again at every event that follows.
-func (c *Client) makeRoom(tx *storage.Tx) error {
+// need not look again at every event that follows. When it looked it says how many there will be with the new one.
+func (c *Client) makeRoom(tx *storage.Tx) (events int, err error) {
 	c.mu.Lock()
 	full := c.events >= c.cfg.MaxEvents
 	c.mu.Unlock()
 	if !full {
-		return nil
+		return 0, nil
 	}
-	events, err := c.byAge(tx)
+	all, err := c.byAge(tx)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	old := c.surplus(events, c.cfg.Now(), c.cfg.MaxEvents-max(1, c.cfg.MaxEvents/10))
+	old := c.surplus(all, c.cfg.Now(), c.cfg.MaxEvents-max(1, c.cfg.MaxEvents/10))
 	for _, e := range old {
 		if err := drop(tx, api.Events, e); err != nil {
-			return err
+			return 0, err
 		}
 	}
-	c.setEvents(len(events) - len(old))
-	return nil
+	return len(all) - len(old) + 1, nil
 }
 
 // byAge lists all events, the one longest silent first.
@@ -112,6 +112,15 @@ func lastTold(e *corev1.Event) time.Time {
 		last = e.Series.LastObservedTime.Time
 	}
 	return last
+}
+
+// eventMade notes a new event, and how many there are if that was counted.
+func (c *Client) eventMade(counted int) {
+	if counted > 0 {
+		c.setEvents(counted)
+		return
+	}
+	c.countEvents(1)
 }
 
 func (c *Client) countEvents(by int) {

@@ -20,7 +20,7 @@ func heardBy(t *testing.T, c *Client, obj api.Object) ([]string, error) {
 		t.Fatal(err)
 	}
 	var heard []string
-	ctx := api.WithWarnings(t.Context(), func(text string) { heard = append(heard, text) })
+	ctx := api.WithWarnings(t.Context(), once(&heard))
 	_, err = c.Create(ctx, kind, obj, api.WriteOptions{})
 	return heard, err
 }
@@ -136,7 +136,7 @@ func TestPodSecurityOfChanges(t *testing.T) {
 	create(t, c, podIn("ns", "good", hardened))
 	label := func(data string) ([]string, error) {
 		var heard []string
-		ctx := api.WithWarnings(t.Context(), func(text string) { heard = append(heard, text) })
+		ctx := api.WithWarnings(t.Context(), once(&heard))
 		_, err := c.Patch(ctx, api.Namespaces, "", "ns", api.Patch{Type: types.MergePatchType, Data: []byte(`{"metadata":{"labels":` + data + `}}`)}, api.WriteOptions{})
 		return heard, err
 	}

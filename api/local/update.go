@@ -33,7 +33,6 @@ func (c *Client) Update(ctx context.Context, kind *api.Kind, obj api.Object, opt
 		out, err := c.Update(ctx, kind.View.Of, kind.View.Read(obj), opts)
 		return show(kind, out, err)
 	}
-	obj = clone(obj)
 	return c.modify(ctx, kind, obj.GetNamespace(), obj.GetName(), opts, func(old api.Object) (api.Object, error) {
 		if kind == api.PodDisruptionBudgets && obj.GetResourceVersion() == "" { // its status is counted on: nobody writes blindly
 			return nil, apierrors.NewInvalid(kind.GVK().GroupKind(), old.GetName(), field.ErrorList{
@@ -42,7 +41,7 @@ func (c *Client) Update(ctx context.Context, kind *api.Kind, obj api.Object, opt
 		if uid := obj.GetUID(); uid != "" && uid != old.GetUID() { // in a patch it is a change, which validation refuses
 			return nil, conflict(kind, old.GetName(), "Precondition failed: UID in precondition: %s, UID in object meta: %s", uid, old.GetUID())
 		}
-		return obj, nil
+		return clone(obj), nil
 	})
 }
 
@@ -122,6 +121,7 @@ type how struct {
 	sub     string // the subresource
 	manager string // who changes
 	applied bool   // by server-side apply, which has noted already who set what
+	events  *int   // of a creation: how many there are with this one, 0 when they were not counted
 }
 
 // update admits obj in the place of old and stores it, unless nothing changed: then nothing is written and
