@@ -2,7 +2,11 @@ package systemd_test
 
 import (
 	"bytes"
+	"context"
+	"encoding/json"
 	"fmt"
+	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/coreos/go-systemd/v22/dbus"
 
 	"ledge/internal/testrun"
 )
@@ -23,15 +29,17 @@ func TestUnitsUnderSystemd(t *testing.T) {
 		t.Skip("takes a whole machine with systemd: make test-vm runs it")
 	}
 	install(t)
+	m := machine{t: t, bus: bus(t)}
 	run(t, "systemctl", "start", "ledge.service")
-	for _, unit := range []string{"ledge-keeper.service", "ledge.service"} {
-		if state := strings.TrimSpace(run(t, "systemctl", "is-active", unit)); state != "active" {
-			t.Fatalf("%s is %s", unit, state)
+	for _, unit := range units {
+		if err := m.active(unit); err != nil {
+			t.Fatal(unit, err)
 		}
 	}
-	eventually(t, "the node is Ready", func() error {
-		return contains(output("ledge", "get", "nodes"), " Ready ")
-	})
+	eventually(t, "the node is Ready", nodeReady)
+	if err := contains(run(t, "ledge", "get", "nodes"), " Ready "); err != nil {
+		t.Error(err)
+	}
 
 	if err := os.WriteFile("/tmp/units.yaml", []byte(pod), 0o644); err != nil {
 		t.Fatal(err)
@@ -43,7 +51,7 @@ func TestUnitsUnderSystemd(t *testing.T) {
 		return err
 	})
 	eventually(t, "the pod is reported Running", running)
-	steadyPod(t, "start", pid)
+	m.steadyPod("start", pid)
 
 	for _, c := range []struct {
 		name string
@@ -51,11 +59,11 @@ func TestUnitsUnderSystemd(t *testing.T) {
 	}{
 		{"restart of the brain", func() { run(t, "systemctl", "restart", "ledge.service") }},
 		{"restart of the keeper", func() { run(t, "systemctl", "restart", "ledge-keeper.service") }},
-		{"kill -9 of the brain", func() { kill(t, "ledge.service") }},
-		{"kill -9 of the keeper", func() { kill(t, "ledge-keeper.service") }},
-		{"kill -9 of both", func() { kill(t, "ledge-keeper.service"); kill(t, "ledge.service") }},
-		{"hang of the brain", func() { hang(t, "ledge.service") }},
-		{"hang of the keeper", func() { hang(t, "ledge-keeper.service") }},
+		{"kill -9 of the brain", func() { m.kill("ledge.service") }},
+		{"kill -9 of the keeper", func() { m.kill("ledge-keeper.service") }},
+		{"kill -9 of both", func() { m.kill("ledge-keeper.service"); m.kill("ledge.service") }},
+		{"hang of the brain", func() { m.hang("ledge.service") }},
+		{"hang of the keeper", func() { m.hang("ledge-keeper.service") }},
 		{"stop of both, reload, start", func() {
 			run(t, "systemctl", "stop", "ledge.service", "ledge-keeper.service")
 			if got, err := podProcess(); err != nil || got != pid {
@@ -66,11 +74,16 @@ func TestUnitsUnderSystemd(t *testing.T) {
 		}},
 	} {
 		c.do()
-		steadyPod(t, c.name, pid)
+		m.steadyPod(c.name, pid)
 	}
 	log := run(t, "journalctl", "--no-pager", "-q", "-o", "cat", "-u", "ledge.service", "-u", "ledge-keeper.service")
 	if strings.Contains(log, "219/CGROUP") {
 		t.Error("systemd could not put a unit's process into its cgroup")
+	}
+	for _, unit := range units { // that hung: it was their silence that ended them
+		if err := contains(log, unit+": Watchdog timeout"); err != nil {
+			t.Error(err)
+		}
 	}
 	for _, bad := range []string{"could not be parked", "could not be taken back"} {
 		if strings.Contains(log, bad) {
@@ -102,6 +115,8 @@ spec:
     args: ["sleep", "` + marker + `"]
 `
 
+var units = []string{"ledge-keeper.service", "ledge.service"}
+
 func install(t *testing.T) {
 	t.Helper()
 	binary, err := os.ReadFile(os.Getenv("LEDGE_BIN"))
@@ -111,13 +126,12 @@ func install(t *testing.T) {
 	if err := os.WriteFile("/usr/local/bin/ledge", binary, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	units := []string{"ledge-keeper.service", "ledge.service"}
 	for _, unit := range units {
 		text, err := os.ReadFile(unit)
 		if err != nil {
 			t.Fatal(err)
 		}
-		text = regexp.MustCompile(`(?m)^WatchdogSec=.*`).ReplaceAll(text, []byte("WatchdogSec=10")) // not to wait for longer
+		text = regexp.MustCompile(`(?m)^WatchdogSec=.*`).ReplaceAll(text, []byte("WatchdogSec=15")) // not to wait for longer, and enough for a busy emulated CPU
 		if err := os.WriteFile(filepath.Join("/etc/systemd/system", unit), text, 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -142,30 +156,115 @@ func install(t *testing.T) {
 	})
 }
 
-// steadyPod holds what no restart may change: the process, and in the end a Ready node that reports the pod Running
-// with no restart counted.
-func steadyPod(t *testing.T, after string, pid int) {
-	t.Helper()
-	for _, unit := range []string{"ledge-keeper.service", "ledge.service"} {
-		eventually(t, unit+" is active after "+after, func() error {
-			if state := output("systemctl", "is-active", unit); state != "active\n" {
-				return fmt.Errorf("it is %q", state)
-			}
-			return nil
-		})
-	}
-	eventually(t, "after "+after+" the API answers and the pod is Running", running)
-	got, err := podProcess()
-	if err != nil || got != pid {
-		t.Fatalf("after %s: the pod's process is %d (%v), was %d", after, got, err, pid)
-	}
-	if err := contains(output("ledge", "get", "pod", "units", "-o", "yaml"), "restartCount: 0"); err != nil {
-		t.Errorf("after %s: %v", after, err)
-	}
-	t.Logf("after %s: process %d goes on", after, pid)
+// machine is systemd, asked over its bus: a process for each question would cost the emulated guest most of the test.
+type machine struct {
+	t   *testing.T
+	bus *dbus.Conn
 }
 
-func running() error { return contains(output("ledge", "get", "pod", "units"), "Running") }
+func bus(t *testing.T) *dbus.Conn {
+	t.Helper()
+	c, err := dbus.NewSystemConnectionContext(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+func (m machine) active(unit string) error {
+	p, err := m.bus.GetUnitPropertyContext(m.t.Context(), unit, "ActiveState")
+	if err != nil {
+		return err
+	}
+	if state := p.Value.Value(); state != "active" {
+		return fmt.Errorf("it is %q", state)
+	}
+	return nil
+}
+
+// mainPID is 0 where there is none.
+func (m machine) mainPID(unit string) (int, error) {
+	p, err := m.bus.GetUnitTypePropertyContext(m.t.Context(), unit, "Service", "MainPID")
+	if err != nil {
+		return 0, err
+	}
+	pid, _ := p.Value.Value().(uint32)
+	return int(pid), nil
+}
+
+// steadyPod holds what no restart may change: the process, and in the end a Ready node that reports the pod Running
+// with no restart counted.
+func (m machine) steadyPod(after string, pid int) {
+	m.t.Helper()
+	for _, unit := range units {
+		eventually(m.t, unit+" is active after "+after, func() error { return m.active(unit) })
+	}
+	eventually(m.t, "after "+after+" the API answers, the node is Ready and the pod Running", func() error {
+		if err := nodeReady(); err != nil {
+			return err
+		}
+		return running()
+	})
+	got, err := podProcess()
+	if err != nil || got != pid {
+		m.t.Fatalf("after %s: the pod's process is %d (%v), was %d", after, got, err, pid)
+	}
+	m.t.Logf("%s: after %s: process %d goes on", time.Now().Format(time.TimeOnly), after, pid)
+}
+
+// object is what is looked at of a Node and a Pod.
+type object struct {
+	Status struct {
+		Phase             string
+		Conditions        []struct{ Type, Status string }
+		ContainerStatuses []struct{ RestartCount int }
+	}
+}
+
+var client = http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true,
+	DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", "/run/ledge/ledge.sock")
+	}}}
+
+func ask(path string, to any) error {
+	resp, err := client.Get("http://ledge" + path)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", path, resp.Status)
+	}
+	return json.NewDecoder(resp.Body).Decode(to)
+}
+
+func nodeReady() error {
+	var list struct{ Items []object }
+	if err := ask("/api/v1/nodes", &list); err != nil {
+		return err
+	}
+	for _, n := range list.Items {
+		for _, c := range n.Status.Conditions {
+			if c.Type == "Ready" && c.Status == "True" {
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("no Ready node in %+v", list)
+}
+
+// running fails for a pod that does not run, or that was started more than once.
+func running() error {
+	var o object
+	if err := ask("/api/v1/namespaces/default/pods/units", &o); err != nil {
+		return err
+	}
+	if s := o.Status; s.Phase != "Running" || len(s.ContainerStatuses) != 1 || s.ContainerStatuses[0].RestartCount != 0 {
+		return fmt.Errorf("the pod is %+v", s)
+	}
+	return nil
+}
 
 // podProcess finds the one process with the pod's command line, below kubepods.
 func podProcess() (int, error) {
@@ -198,35 +297,31 @@ func podProcess() (int, error) {
 	return found, nil
 }
 
-func kill(t *testing.T, unit string) {
-	t.Helper()
-	replaced(t, unit, syscall.SIGKILL)
+func (m machine) kill(unit string) {
+	m.t.Helper()
+	m.replaced(unit, syscall.SIGKILL)
 }
 
 // hang stops a unit's process, which then does not say that it is alive; systemd has to end it and start another.
-func hang(t *testing.T, unit string) {
-	t.Helper()
-	replaced(t, unit, syscall.SIGSTOP)
-	if err := contains(run(t, "journalctl", "--no-pager", "-q", "-o", "cat", "-u", unit), "Watchdog timeout"); err != nil {
-		t.Error(err)
-	}
+func (m machine) hang(unit string) {
+	m.t.Helper()
+	m.replaced(unit, syscall.SIGSTOP)
 }
 
 // replaced sends a signal to the main process of a unit and waits until there is another.
-func replaced(t *testing.T, unit string, sig syscall.Signal) {
-	t.Helper()
-	pid, err := strconv.Atoi(strings.TrimSpace(run(t, "systemctl", "show", "-p", "MainPID", "--value", unit)))
+func (m machine) replaced(unit string, sig syscall.Signal) {
+	m.t.Helper()
+	pid, err := m.mainPID(unit)
 	if err != nil || pid < 2 {
-		t.Fatalf("main process of %s: %d, %v", unit, pid, err)
+		m.t.Fatalf("main process of %s: %d, %v", unit, pid, err)
 	}
 	if err := syscall.Kill(pid, sig); err != nil {
-		t.Fatal(err)
+		m.t.Fatal(err)
 	}
 	// Do not take the dead one's state for the new one's.
-	eventually(t, unit+" has a new process", func() error {
-		now := strings.TrimSpace(output("systemctl", "show", "-p", "MainPID", "--value", unit))
-		if now == strconv.Itoa(pid) || now == "0" {
-			return fmt.Errorf("main process %s", now)
+	eventually(m.t, unit+" has a new process", func() error {
+		if now, err := m.mainPID(unit); err != nil || now == pid || now == 0 {
+			return fmt.Errorf("main process %d, %w", now, err)
 		}
 		return nil
 	})
@@ -261,7 +356,7 @@ func eventually(t *testing.T, what string, f func() error) {
 	t.Helper()
 	var err error
 	within := testrun.Patience(30 * time.Second)
-	for end := time.Now().Add(within); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+	for end := time.Now().Add(within); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		if err = f(); err == nil {
 			return
 		}

@@ -121,7 +121,7 @@ func (s suite) try(ctx context.Context, work string, packages []string) (*report
 	// Shortly before the host gives up: who is still there, for its report.
 	fmt.Fprintf(&script, "%s(sleep %d; echo unfinished:; ps -eo pid,ppid,stat,wchan,etimes,args; tail -n 40 /tmp/*.out) &\n",
 		begin(), int(s.limit.Seconds())*9/10)
-	script.WriteString("xargs -P 2 -n 2 /payload/one <<END\n")
+	script.WriteString("xargs -r -P 2 -n 2 /payload/one <<END\n")
 	for _, p := range packages {
 		if p != alone {
 			fmt.Fprintln(&script, p, testName(p))
