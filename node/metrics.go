@@ -15,6 +15,7 @@ func (a *Agent) metricsText() []byte {
 	a.pullMetrics(t)
 	a.shutdownMetrics(t)
 	a.evictionMetrics(t)
+	a.oomMetrics(t)
 	return []byte(t.String())
 }
 

@@ -32,8 +32,13 @@ func (a *Agent) measure(ctx context.Context) error {
 		return nil
 	}
 	rest := statsFirst
+	var killed survivors
 	for {
-		a.readStats()
+		if pass := a.readStats(); !pass.At.IsZero() {
+			var news []survival
+			killed, news = killed.look(pass)
+			a.tellSurvivals(news)
+		}
 		select {
 		case <-ctx.Done():
 			return nil

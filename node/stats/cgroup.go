@@ -122,6 +122,19 @@ func (r *reader) memory(dir string) *Memory {
 	return &m
 }
 
+func (r *reader) oomKills(dir string) (kills int64) {
+	file := "memory.events"
+	if !r.v2 {
+		file = "memory.oom_control"
+	}
+	pairs(r.file(r.path("memory", dir, file)), func(key []byte, n int64) {
+		if string(key) == "oom_kill" {
+			kills = n
+		}
+	})
+	return kills
+}
+
 func (r *reader) pids(dir string) *int64 {
 	if n, ok := r.number(r.path("pids", dir, "pids.current")); ok {
 		return &n

@@ -106,6 +106,52 @@ func TestRealCgroup(t *testing.T) {
 	}
 }
 
+// TestRealOOMKill: a process that the kernel kills in a container is counted while the container goes on.
+func TestRealOOMKill(t *testing.T) {
+	version, root, pods := realPods(t, 1)
+	limit := "/sys/fs/cgroup" + root + "/pod0/c/memory.max"
+	procs := []string{"/sys/fs/cgroup" + root}
+	if version == 1 {
+		limit = "/sys/fs/cgroup/memory" + root + "/pod0/c/memory.limit_in_bytes"
+		procs = []string{"/sys/fs/cgroup/cpuacct" + root, "/sys/fs/cgroup/memory" + root, "/sys/fs/cgroup/pids" + root}
+	}
+	if err := os.WriteFile(limit, []byte("16777216"), 0); err != nil {
+		t.Fatal(err)
+	}
+	// tail keeps a line without an end in memory.
+	cmd := exec.Command("/bin/sh", "-c", "read go; head -c 64000000 /dev/zero | tail >/dev/null; echo on; read end")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
+	for _, d := range procs {
+		if err := os.WriteFile(filepath.Join(d, "pod0/c/cgroup.procs"), []byte(strconv.Itoa(cmd.Process.Pid)), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := New(Config{})
+	if p := c.Read(time.Now(), version, root, pods); len(p.Pods) != 1 || p.Pods[0].Containers[0].OOMKills != 0 {
+		t.Fatalf("before: %+v", p.Pods)
+	}
+	if _, err := in.Write([]byte("go\n")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := out.Read(make([]byte, 3)); err != nil {
+		t.Fatal(err)
+	}
+	if p := c.Read(time.Now(), version, root, pods); len(p.Pods) != 1 || p.Pods[0].Containers[0].OOMKills != 1 {
+		t.Errorf("after: %+v", p.Pods)
+	}
+}
+
 // BenchmarkPass50 is one pass over 50 pods of one container each: what is paid each 15 seconds. A budget of 0.2 % of a
 // core (DESIGN 7) would be 30 ms.
 func BenchmarkPass50(b *testing.B) {

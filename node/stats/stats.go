@@ -67,6 +67,8 @@ type PodUsage struct {
 type ContainerUsage struct {
 	Container
 	Usage
+	// OOMKills is how many of its processes the kernel has killed for want of memory since it began.
+	OOMKills int64
 }
 
 // Pass is everything of one moment.
@@ -132,7 +134,7 @@ func (c *Collector) Read(now time.Time, version int, root string, pods []Pod) Pa
 			if u.CPU == nil && u.Memory == nil {
 				continue // gone
 			}
-			pu.Containers = append(pu.Containers, ContainerUsage{Container: k, Usage: u})
+			pu.Containers = append(pu.Containers, ContainerUsage{Container: k, Usage: u, OOMKills: r.oomKills(path.Join(dir, k.ID))})
 			if pu.Network == nil && !p.HostNetwork {
 				pu.Network = r.traffic(k.Pid)
 			}
