@@ -159,12 +159,17 @@ func (e *evictor) pass(ctx context.Context) bool {
 	what := t.Signal.Resource()
 	e.a.nodeEvent(corev1.EventTypeWarning, "EvictionThresholdMet", fmt.Sprintf("Attempting to reclaim %s", what))
 	if seen, layout = e.free(ctx, t.Signal, seen, layout); !pressure.Short(e.all, seen) || ctx.Err() != nil {
+		e.eased(seen)
 		return false
 	}
 	candidates := e.a.candidates(t.Signal)
 	if c, above, ok := pressure.Fattest(t.Signal, candidates); ok && e.squeeze(ctx, c, above) {
 		now, l, err := e.look()
-		if err != nil || ctx.Err() != nil || !pressure.Short(e.all, now) {
+		if err != nil || ctx.Err() != nil {
+			return false
+		}
+		if !pressure.Short(e.all, now) {
+			e.eased(now)
 			return false
 		}
 		seen, layout, candidates = now, l, e.a.candidates(t.Signal)
@@ -191,6 +196,14 @@ func (e *evictor) look() (pressure.Readings, pressure.Layout, error) {
 		seen[pressure.AllocatableMemory], e.podLimit = r, r.Capacity
 	}
 	return seen, s.layout(), nil
+}
+
+// eased takes what was seen after something was freed for a look too: what is met from now on is news, and does not wait for
+// the clock.
+func (e *evictor) eased(seen pressure.Readings) {
+	var found pressure.Verdict
+	e.state, found = e.policy.Step(e.state, e.all, seen, time.Now())
+	e.publish(found, seen)
 }
 
 // publish tells the rest of the agent.

@@ -89,3 +89,45 @@ func TestSystemOOM(t *testing.T) {
 		r.want("events", r.events.of("SystemOOM"), "Warning SystemOOM n: System OOM encountered, victim process: eat, pid: 4711")
 	})
 }
+
+// reclaimOnce gives back a part, the first time only.
+func reclaimOnce(left *atomic.Int64) func(context.Context, string, int64) (int64, error) {
+	var done bool
+	return func(context.Context, string, int64) (int64, error) {
+		if done {
+			return 0, nil
+		}
+		done = true
+		left.Store(300 * mi)
+		return 260 * mi, nil
+	}
+}
+
+// TestReclaimIsALook: what is crossed again after memory was taken back does not wait for the next look of the clock.
+func TestReclaimIsALook(t *testing.T) { // beyond N-6.23
+	with(t, nil, func(r *rig) {
+		var left atomic.Int64
+		left.Store(600 * mi)
+		r.measured(func(s *Sample, running map[string]bool) {
+			if running["leak"] {
+				s.MemoryAvailable = left.Load()
+			}
+		})
+		r.cfg.Board = glancingBoard{r.cfg.Board.(*livingBoard)}
+		r.cfg.Reclaim = reclaimOnce(&left)
+		r.begin()
+		r.uses(r.pod("leak"), 300*mi, 1)
+		r.pass(11500 * time.Millisecond) // a look has just been
+		left.Store(40 * mi)
+		r.pass(1100 * time.Millisecond)
+		r.want("it was enough", r.events.of("Evicted"))
+		if n := left.Load(); n != 300*mi {
+			t.Fatalf("nothing was taken back: %d", n)
+		}
+		left.Store(40 * mi)
+		r.pass(1100 * time.Millisecond)
+		if n := len(r.events.of("Evicted")); n != 1 {
+			t.Errorf("%d evicted a second after the line was crossed again", n)
+		}
+	})
+}
