@@ -18,6 +18,7 @@ type boardAPI struct {
 	agent  *node.Agent
 	store  *storage.Store
 	power  powerControl
+	writes *writesMeter
 	plane  *plane // nil: it is elsewhere
 }
 
@@ -36,6 +37,7 @@ func (b *boardAPI) Handler() http.Handler {
 		"POST " + prunePath:    b.pruneImages,
 		"GET " + backupPath:    b.backup,
 		"GET " + pressurePath:  b.showPressure,
+		"GET " + statusPath:    b.showStatus,
 
 		"GET " + safeModePath:    b.showSafeMode,
 		"DELETE " + safeModePath: b.endSafeMode,

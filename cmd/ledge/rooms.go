@@ -172,6 +172,7 @@ func (b *board) openAgent() error {
 	}
 	b.keeper = keeper.New(keeper.ClientConfig{RunDir: b.runDir, Command: cmd})
 	machine := host.New(host.Config{})
+	b.writes = newWritesMeter(machine, b.runDir, b.dataDir, b.keeper.Process)
 	cfg := node.Config{Name: b.name, Version: version, Client: b.client, Engine: b.keeper, Images: b.images, Network: b.network,
 		Board:   &sampler{host: machine, dataDir: b.dataDir, bridge: b.bridge, workingSet: b.status.WorkingSet},
 		Stalled: func(ctx context.Context, fn func()) error { return machine.WatchStalls(ctx, "memory", fn) }, Events: b.events, DataDir: b.dataDir, RunDir: b.runDir, Logs: logs,
@@ -199,7 +200,7 @@ func firstNonEmpty(of ...string) string {
 }
 
 func (b *board) openServer() error {
-	extra := &boardAPI{images: b.images, agent: b.agent, store: b.store, power: b, plane: b.plane}
+	extra := &boardAPI{images: b.images, agent: b.agent, store: b.store, power: b, writes: b.writes, plane: b.plane}
 	cfg := httpd.Config{Client: b.client, Streams: b.agent, Exec: b.agent, Forward: b.agent, Metrics: b.agent, Version: apiVersion(), Board: extra.Handler(),
 		Checks: []httpd.Check{{Name: "store", Run: func(context.Context) error { return b.store.Health().LastError }}}}
 	if p := b.plane; p != nil {

@@ -104,6 +104,7 @@ type board struct {
 	network network.Setup
 	given   *podNetwork // nil: pods have the host's network
 	agent   *node.Agent
+	writes  *writesMeter
 	events  *api.Recorder
 	server  *httpd.Server
 
@@ -232,7 +233,7 @@ func (b *board) run(ctx context.Context) error {
 	workCtx, stopWork := context.WithCancel(apiCtx)
 	defer stopWork()
 	work, workCtx := errgroup.WithContext(workCtx)
-	jobs := []func(context.Context) error{b.keepClock, b.guardPods, b.agent.Run, b.keeper.Run}
+	jobs := []func(context.Context) error{b.keepClock, b.guardPods, b.agent.Run, b.keeper.Run, b.writes.Run}
 	if b.plane != nil {
 		jobs = append(jobs, b.plane.jobs()...)
 	} else {

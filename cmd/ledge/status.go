@@ -21,23 +21,27 @@ func (b *boardAPI) showPressure(w http.ResponseWriter, _ *http.Request) error {
 	return answer(w, b.agent.Pressure())
 }
 
-// status shows what the board is short of, and how far it is from that.
+// status shows what the board is short of, how far it is from that, and what wears its disk.
 func status(ctx context.Context, c *command) error {
 	safe, err := c.safeMode(ctx)
 	if err != nil {
 		return err
 	}
 	safe.sayIfHeld(c.out)
-	resp, err := c.raw(ctx, "GET", pressurePath, nil, "", nil)
+	resp, err := c.raw(ctx, "GET", statusPath, nil, "", nil)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
-	var r pressure.Report
+	var r boardStatus
 	if err := json.NewDecoder(resp.Body).Decode(&r); err != nil {
 		return fmt.Errorf("read the node's answer: %w", err)
 	}
-	return printPressure(c.out, r, time.Now())
+	if err := printPressure(c.out, r.Pressure, time.Now()); err != nil {
+		return err
+	}
+	fmt.Fprintln(c.out)
+	return printWrites(c.out, r.Writes)
 }
 
 func printPressure(out io.Writer, r pressure.Report, now time.Time) error {

@@ -201,6 +201,14 @@ func (c *Client) end(ctx context.Context, op string) error {
 
 // peerProcess takes hold of the process that listens at the other end.
 func peerProcess(conn *net.UnixConn) (*process, error) {
+	cred, err := peerOf(conn)
+	if err != nil {
+		return nil, err
+	}
+	return openProcess(int(cred.Pid), 0)
+}
+
+func peerOf(conn *net.UnixConn) (*unix.Ucred, error) {
 	rc, err := conn.SyscallConn()
 	if err != nil {
 		return nil, err
@@ -208,10 +216,26 @@ func peerProcess(conn *net.UnixConn) (*process, error) {
 	var cred *unix.Ucred
 	var gerr error
 	err = rc.Control(func(fd uintptr) { cred, gerr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
-	if err := errors.Join(err, gerr); err != nil {
-		return nil, err
+	return cred, errors.Join(err, gerr)
+}
+
+// Process says which process the keeper is, and what its engine says of itself.
+func (c *Client) Process(ctx context.Context) (pid int, info runtime.Info, err error) {
+	conn, err := c.dial(ctx, request{Op: opInfo})
+	if err != nil {
+		return 0, runtime.Info{}, err
 	}
-	return openProcess(int(cred.Pid), 0)
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	cred, err := peerOf(conn)
+	if err != nil {
+		return 0, runtime.Info{}, err
+	}
+	var r response
+	if err := receive(conn, &r, false); err != nil {
+		return 0, runtime.Info{}, fmt.Errorf("keeper: %w: it hung up: %w", runtime.ErrUnavailable, err)
+	}
+	return int(cred.Pid), value(r.Info), r.err()
 }
 
 // WaitReady waits until a keeper answers.
