@@ -8,27 +8,43 @@ import (
 	k8sruntime "k8s.io/apimachinery/pkg/runtime"
 )
 
-// NodeMetrics is what a node uses, as metrics.k8s.io/v1beta1 has it.
+// The comments of these types and fields are what kubectl explain says of them. Their schemas are called as Kubernetes
+// calls its own.
+//
+// +k8s:openapi-model-package=io.k8s.metrics.pkg.apis.metrics.v1beta1
+
+// NodeMetrics is what a node uses, as measured last.
 type NodeMetrics struct {
-	metav1.TypeMeta   `json:",inline"`
+	metav1.TypeMeta `json:",inline"`
+	// Standard metadata: the name is the node's.
 	metav1.ObjectMeta `json:"metadata,omitempty"`
-	Timestamp         metav1.Time         `json:"timestamp"`
-	Window            metav1.Duration     `json:"window"`
-	Usage             corev1.ResourceList `json:"usage"`
+	// When it was measured.
+	Timestamp metav1.Time `json:"timestamp"`
+	// How long before that rates, such as those of cpu, were measured over.
+	Window metav1.Duration `json:"window"`
+	// What is used of each resource: of memory the working set.
+	Usage corev1.ResourceList `json:"usage"`
 }
 
-// PodMetrics is what a pod uses, as metrics.k8s.io/v1beta1 has it.
+// PodMetrics is what a pod uses, as measured last.
 type PodMetrics struct {
-	metav1.TypeMeta   `json:",inline"`
+	metav1.TypeMeta `json:",inline"`
+	// Standard metadata: name and namespace are the pod's.
 	metav1.ObjectMeta `json:"metadata,omitempty"`
-	Timestamp         metav1.Time        `json:"timestamp"`
-	Window            metav1.Duration    `json:"window"`
-	Containers        []ContainerMetrics `json:"containers"`
+	// When it was measured.
+	Timestamp metav1.Time `json:"timestamp"`
+	// How long before that rates, such as those of cpu, were measured over.
+	Window metav1.Duration `json:"window"`
+	// What each of its containers uses, all over the same time.
+	// +listType=atomic
+	Containers []ContainerMetrics `json:"containers"`
 }
 
 // ContainerMetrics is what one container of a pod uses.
 type ContainerMetrics struct {
-	Name  string              `json:"name"`
+	// The container's name in the pod.
+	Name string `json:"name"`
+	// What is used of each resource: of memory the working set.
 	Usage corev1.ResourceList `json:"usage"`
 }
 

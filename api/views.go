@@ -22,9 +22,13 @@ type Form struct {
 	Read func(Object) Object // and back
 	// Field is the name that a field has in a selector over Of.
 	Field func(string) string
+	// Renamed are the fields of an object that are called otherwise in one of Of, by their names there.
+	Renamed map[string]string
 }
 
-var eventView = &Form{Of: Events, Show: showEvent, Read: readEvent, Field: eventField}
+var eventView = &Form{Of: Events, Show: showEvent, Read: readEvent, Field: eventField, Renamed: map[string]string{
+	"regarding": "involvedObject", "note": "message", "reportingController": "reportingComponent", "deprecatedSource": "source",
+	"deprecatedFirstTimestamp": "firstTimestamp", "deprecatedLastTimestamp": "lastTimestamp", "deprecatedCount": "count"}}
 
 func showEvent(obj Object) Object {
 	e := obj.(*corev1.Event)

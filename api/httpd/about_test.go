@@ -102,6 +102,11 @@ func TestOpenAPI(t *testing.T) {
 	if cc := stale.head.Get("Cache-Control"); strings.Contains(cc, "immutable") {
 		t.Errorf("a stale hash is cached for ever: %q", cc)
 	}
+	for _, want := range []string{`"io.k8s.metrics.pkg.apis.metrics.v1beta1.PodMetrics":{`, `"io.k8s.metrics.pkg.apis.metrics.v1beta1.NodeMetricsList":{`} {
+		if w := f.must(200, "GET", "/openapi/v3/apis/metrics.k8s.io/v1beta1", ""); !strings.Contains(w.body, want) {
+			t.Errorf("no %s in the schemas of what is measured", want)
+		}
+	}
 	golden(t, "openapi-scheduling-v1.json", []byte(f.must(200, "GET", "/openapi/v3/apis/scheduling.k8s.io/v1", "").body))
 }
 

@@ -122,6 +122,8 @@ var kubectlCases = []struct {
 	{"create deployment d --image=x", "", "!deployments.apps are not supported by ledge yet"},
 	{"get deployments", "", "No resources found"},
 	{"explain pod.spec.containers.livenessProbe", "", "KIND:       Pod|FIELD: livenessProbe <Probe>|failureThreshold	<integer>"},
+	{"explain podmetrics.containers", "", "GROUP:      metrics.k8s.io|KIND:       PodMetrics|FIELD: containers <[]ContainerMetrics>|usage"},
+	{"explain nodemetrics --api-version=metrics.k8s.io/v1beta1", "", "KIND:       NodeMetrics|window"},
 	{"explain pod.spec.restartPolicy", "", "Restart policy for all containers|Always"},
 	{"explain deployment.spec.template", "", "GROUP:      apps|FIELD: template <PodTemplateSpec>"},
 	{"get pod none", "", `!Error from server (NotFound): pods "none" not found`},

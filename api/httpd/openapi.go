@@ -225,8 +225,11 @@ func patchBody() *requestBody {
 // schemaName is how Kubernetes names the schemas of its own types: io.k8s.api.core.v1.Pod.
 func schemaName(gvk schema.GroupVersionKind) string {
 	group, _, _ := strings.Cut(gvk.Group, ".")
-	if group == "" {
+	switch group {
+	case "":
 		group = "core"
+	case "metrics": // has a module of its own
+		return "io.k8s.metrics.pkg.apis.metrics." + gvk.Version + "." + gvk.Kind
 	}
 	return "io.k8s.api." + group + "." + gvk.Version + "." + gvk.Kind
 }

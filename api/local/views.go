@@ -2,7 +2,10 @@ package local
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
@@ -72,7 +75,7 @@ func (w viewWatch) Next() (api.Event, error) {
 func (c *Client) patchView(ctx context.Context, kind *api.Kind, namespace, name string, patch api.Patch, opts api.WriteOptions) (api.Object, error) {
 	of := kind.View.Of
 	if patch.Type == types.ApplyYAMLPatchType {
-		return nil, api.UnsupportedPatch(patch.Type)
+		return c.applyView(ctx, kind, namespace, name, patch.Data, opts)
 	}
 	obj, err := c.modify(ctx, of, namespace, name, opts, func(old api.Object) (api.Object, error) {
 		obj, err := patched(ctx, kind, namespace, name, kind.View.Show(old), patch, opts)
@@ -81,5 +84,32 @@ func (c *Client) patchView(ctx context.Context, kind *api.Kind, namespace, name 
 		}
 		return kind.View.Read(obj), nil
 	})
+	return show(kind, obj, err)
+}
+
+// applyView applies a configuration under the names that its fields have in the object that is kept. Managers own fields
+// under those names, as those of the other version.
+func (c *Client) applyView(ctx context.Context, kind *api.Kind, namespace, name string, data []byte, opts api.WriteOptions) (api.Object, error) {
+	config, err := readConfiguration(kind, namespace, name, data, opts)
+	if err != nil {
+		return nil, err
+	}
+	of := kind.View.Of
+	for _, old := range kind.View.Renamed {
+		if _, there := config[old]; there {
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("the applied configuration does not fit: .%s: field not declared in schema", old))
+		}
+	}
+	for is, was := range kind.View.Renamed {
+		if v, there := config[is]; there {
+			config[was] = v
+			delete(config, is)
+		}
+	}
+	config["apiVersion"], config["kind"] = of.APIVersion(), of.Name
+	if data, err = json.Marshal(config); err != nil {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding the applied configuration: %v", err))
+	}
+	obj, err := c.apply(ctx, of, namespace, name, data, opts)
 	return show(kind, obj, err)
 }

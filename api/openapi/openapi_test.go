@@ -76,6 +76,29 @@ func TestMarkers(t *testing.T) {
 	}
 }
 
+// What is measured is described too, under the names of Kubernetes' own module for it.
+func TestMeasuredSchemas(t *testing.T) {
+	const metrics = "io.k8s.metrics.pkg.apis.metrics.v1beta1."
+	pod := named(t, metrics+"PodMetrics")
+	if p := pod.Properties["containers"]; p.ListType != "atomic" || p.Items == nil || len(p.Items.AllOf) != 1 || p.Items.AllOf[0].Ref != refV3+metrics+"ContainerMetrics" {
+		t.Errorf("containers %+v", p)
+	}
+	for _, name := range []string{"PodMetrics", "NodeMetrics", "PodMetricsList", "NodeMetricsList", "ContainerMetrics"} {
+		s := named(t, metrics+name)
+		if !strings.HasPrefix(s.Description, name+" is ") {
+			t.Errorf("%s: description %q", name, s.Description)
+		}
+		for field, p := range s.Properties {
+			if p.Description == "" {
+				t.Errorf("%s.%s has no description", name, field)
+			}
+		}
+	}
+	if list := named(t, metrics+"NodeMetricsList"); strings.Join(list.Required, " ") != "items" || len(list.Properties) != 4 {
+		t.Errorf("list: %+v", list)
+	}
+}
+
 // Every reference leads somewhere.
 func TestReferences(t *testing.T) {
 	all := schemas(t)

@@ -51,6 +51,8 @@ const (
 	apiModule       = "k8s.io/api"
 	machineryModule = "k8s.io/apimachinery"
 	meta            = machineryModule + "/pkg/apis/meta/v1"
+	// own has the kinds that are measured: their module, k8s.io/metrics, would be a dependency for two types.
+	own = "ledge/api"
 )
 
 // others are types that requests and answers have beside those of the kinds.
@@ -66,7 +68,7 @@ var others = []string{
 
 func generate() ([]byte, error) {
 	g := &generator{packages: map[string]*source{}, schemas: map[string]map[string]any{}, dirs: map[string]string{}}
-	for _, module := range []string{apiModule, machineryModule} {
+	for _, module := range []string{apiModule, machineryModule, "ledge"} {
 		out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module).Output()
 		if err != nil {
 			return nil, fmt.Errorf("find %s: %w", module, err)
@@ -81,6 +83,16 @@ func generate() ([]byte, error) {
 			}
 			g.mark(pkg, name, k.Group, k.Version)
 		}
+	}
+	for _, k := range api.Measured {
+		if err := g.add(own, k.Name); err != nil {
+			return nil, err
+		}
+		if err := g.addList(own, k.Name); err != nil {
+			return nil, err
+		}
+		g.mark(own, k.Name, k.Group, k.Version)
+		g.mark(own, k.Name+"List", k.Group, k.Version)
 	}
 	for _, name := range others {
 		i := strings.LastIndex(name, ".")

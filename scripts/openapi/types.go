@@ -236,6 +236,28 @@ func (g *generator) add(pkg, name string) error {
 	return nil
 }
 
+// addList makes the schema of a list of a type that has none in its package.
+func (g *generator) addList(pkg, item string) error {
+	s, err := g.load(pkg)
+	if err != nil {
+		return err
+	}
+	m, err := g.load(meta)
+	if err != nil {
+		return err
+	}
+	items := map[string]any{"type": "array", "description": "List of " + item + ".",
+		"items": map[string]any{"allOf": []any{map[string]any{"$ref": refPrefix + s.model + "." + item}}, "default": map[string]any{}}}
+	schema := map[string]any{"type": "object", "description": item + "List is a list of " + item + ".", "required": []string{"items"},
+		"properties": map[string]any{"items": items, "metadata": map[string]any{"description": "Standard list metadata.", "default": map[string]any{},
+			"allOf": []any{map[string]any{"$ref": refPrefix + m.model + ".ListMeta"}}}}}
+	g.schemas[s.model+"."+item+"List"] = schema
+	if err := g.add(meta, "ListMeta"); err != nil {
+		return err
+	}
+	return g.fields(m, m.files["TypeMeta"], m.types["TypeMeta"].Type.(*ast.StructType), schema)
+}
+
 func (g *generator) fields(s *source, file string, st *ast.StructType, schema map[string]any) error {
 	for _, f := range st.Fields.List {
 		if f.Tag == nil {
