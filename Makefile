@@ -45,9 +45,9 @@ lint: setup ## gofmt, vet, staticcheck, house rules
 sim: setup ## the simulated fleet
 	@$(GOTEST) -count=1 -v ./internal/sim/...
 
-power: build ## end a node in a guest by its button, a reboot and CUTS=100 power cuts; bin/power.json; SEED=n repeats a run
+power: build ## end a node in a guest by its button, a reboot and CUTS=100 power cuts, on DISKS=2 at a time; bin/power.json; SEED=n repeats a run
 	@scripts/setup.sh vm
-	@go run ./scripts/vm power -cuts $(or $(CUTS),100) -early -lie -ends button,reboot,poweroff -timeout 15m $(if $(SEED),-seed $(SEED)) -o bin/power.json
+	@go run ./scripts/vm power -cuts $(or $(CUTS),100) -disks $(or $(DISKS),2) -keep bin/power -early -lie -ends button,reboot,poweroff -timeout 15m $(if $(SEED),-seed $(SEED)) -o bin/power.json
 
 bench: build ## measure against other runtimes; tables, and bin/bench*.json; PAGE=docs/bench.md puts the tables there
 	@go run ./scripts/bench -o bin/bench.json -page '$(PAGE)'

@@ -133,7 +133,7 @@ step "guest: root tests and units on cgroup v2" \
 	go run ./scripts/vm test -timeout $guestlimit -binary "$LEDGE_BIN" $(scripts/packages.sh guest)
 # One disk, many boots: a power button, then the plug.
 cuts="-cuts 1 -twice -timeout 6m -o bin/power.json"
-[ "$mode" = all ] && cuts="-cuts 100 -early -lie -ends button,reboot,poweroff -timeout 15m -o docs/power.json"
+[ "$mode" = all ] && cuts="-cuts 100 -disks 2 -keep bin/power -early -lie -ends button,reboot,poweroff -timeout 15m -o docs/power.json"
 # shellcheck disable=SC2086 # flags
 step "guest: power button, order of the pods, power cuts" \
 	go run ./scripts/vm power -seed "$LEDGE_SEED" -binary "$LEDGE_BIN" $cuts

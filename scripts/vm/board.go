@@ -121,18 +121,29 @@ func (b *boardBoot) line(text string) bool {
 }
 
 // pressPowerButton does what a person would.
-func pressPowerButton(qmp string) error {
+func pressPowerButton(qmp string) error { return monitor(qmp, `{"execute":"system_powerdown"}`) }
+
+// pressSysRq asks the kernel something over its keyboard.
+func pressSysRq(qmp, key string) error {
+	return monitor(qmp, `{"execute":"send-key","arguments":{"keys":[{"type":"qcode","data":"alt"},{"type":"qcode","data":"sysrq"},{"type":"qcode","data":"`+key+`"}]}}`)
+}
+
+// monitor gives QEMU a command and waits for its answer.
+func monitor(qmp, command string) error {
 	conn, err := net.Dial("unix", qmp)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	_, err = conn.Write([]byte(`{"execute":"qmp_capabilities"}{"execute":"system_powerdown"}` + "\n"))
+	_, err = conn.Write([]byte(`{"execute":"qmp_capabilities"}` + command + "\n"))
 	answers := make([]byte, 4096)
 	for said := ""; err == nil && strings.Count(said, `"return"`) < 2; {
 		var n int
 		n, err = conn.Read(answers)
 		said += string(answers[:n])
+		if strings.Contains(said, `"error"`) {
+			return errors.New(said)
+		}
 	}
 	return err
 }

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -23,8 +25,9 @@ type boot struct {
 	timer  *time.Timer
 	full   int        // cut when so many changes are acknowledged; 0: not yet
 	kept   chan error // the result of the cut
-	began  time.Time  // of the end
-	told   bool       // what the node has
+	on     time.Time
+	began  time.Time   // of the end
+	told   atomic.Bool // what the node has
 	notes  []string
 	logs   podLogs
 }
@@ -35,19 +38,23 @@ func (p *power) boot(ctx context.Context, do, by, last string) error {
 	p.disk.On()
 	p.ledger.boot()
 	b := &boot{power: p, do: do, by: by, kept: make(chan error, 1), logs: podLogs{}}
-	b.guest = guest{arch: "amd64", kernel: filepath.Join(p.dir, "vmlinux"), disks: []string{filepath.Join(p.work, "payload.img")},
+	b.guest = guest{arch: "amd64", kernel: filepath.Join(p.dir, "vmlinux"), disks: []string{p.payload},
 		root:   "file=nbd+unix:///?socket=" + p.socket() + ",format=raw,cache=writeback",
 		memory: p.memory, log: filepath.Join(p.work, "console.log"), qmp: filepath.Join(p.work, "qmp"),
-		append: fmt.Sprintf("ledge.do=%s ledge.by=%s ledge.seed=%d", do, by, p.random.Uint64())}
-	b.Do, b.Millis = strings.TrimSpace(do+" "+by), map[string]int{}
+		// What the kernel says of CPUs that stand still is about the machine that emulates them, not about ledge.
+		append: fmt.Sprintf("sysrq_always_enabled nosoftlockup rcupdate.rcu_cpu_stall_suppress=1 ledge.do=%s ledge.by=%s ledge.seed=%d", do, by, p.random.Uint64())}
+	b.Disk, b.Do, b.Millis = p.number, strings.TrimSpace(do+" "+by), map[string]int{}
 	running, off := context.WithCancelCause(ctx)
 	defer off(nil)
 	b.off = off
-	if do == "busy" && p.early && p.random.IntN(4) == 0 {
+	if do == "busy" && p.early && len(p.report.Boots) > 0 && p.random.IntN(4) == 0 {
 		b.Do = "boot"
-		b.cutWithin(time.Second, 14*time.Second)
+		b.cutWithin(time.Second, max(p.took, 2*time.Second))
 	}
+	b.on = time.Now()
+	stuck := time.AfterFunc(p.limit*3/4, b.inspect)
 	err := b.guest.boot(running, p.limit, b.line)
+	stuck.Stop()
 	if !b.began.IsZero() {
 		b.EndMillis = time.Since(b.began).Milliseconds()
 	}
@@ -66,21 +73,53 @@ func (p *power) boot(ctx context.Context, do, by, last string) error {
 		p.report.Cuts++
 	}
 	b.print(len(p.report.Boots))
-	if len(b.Wrong) > 0 && !b.told {
-		return errors.New("the board does not come up")
+	if len(b.Wrong) > 0 && !b.told.Load() {
+		return errors.Join(errors.New("the board does not come up"), p.preserve(ctx))
 	}
 	return nil
 }
 
-// cutWithin cuts the power at some moment between the two, mostly at the next flush: between flushes there is often
-// nothing to lose.
+// inspect asks the kernel of a board that has told nothing for long what everybody waits for.
+func (b *boot) inspect() {
+	if b.told.Load() {
+		return
+	}
+	for _, key := range []string{"9", "w", "t", "l"} { // print all; who is blocked; all tasks; what the CPUs do
+		if err := pressSysRq(b.guest.qmp, key); err != nil {
+			fmt.Println("vm: cannot ask the kernel:", err)
+			return
+		}
+		time.Sleep(time.Second)
+	}
+}
+
+// preserve keeps the disk as it was before the boot that failed, and the console of that.
+func (p *power) preserve(ctx context.Context) error {
+	if p.keep == "" {
+		return nil
+	}
+	to := filepath.Join(p.keep, fmt.Sprintf("disk%d-boot%d", p.number, len(p.report.Boots)))
+	err := errors.Join(os.MkdirAll(to, 0o755), p.disk.Rewind())
+	if err != nil {
+		return err
+	}
+	out, err := command(ctx, "cp", "--sparse=always", filepath.Join(p.work, "root.img"), filepath.Join(p.work, "console.log"), to).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("keep the disk: %w: %s", err, out)
+	}
+	fmt.Println("vm: the disk as it was before that boot, and its console, are in", to)
+	return nil
+}
+
+// cutWithin cuts the power at some moment between the two, mostly at the next flush of some size: between flushes there is
+// often nothing to lose, and most of them are small.
 func (b *boot) cutWithin(least, most time.Duration) {
 	b.began = time.Now()
 	wait := least + time.Duration(b.random.Int64N(int64(most-least)))
-	atFlush := b.random.IntN(4) > 0
+	atFlush, sectors := b.random.IntN(4) > 0, 1<<b.random.IntN(12)
 	b.timer = time.AfterFunc(wait, func() {
 		if atFlush {
-			b.disk.AwaitFlush(2 * time.Second)
+			b.disk.AwaitFlush(sectors, 15*time.Second)
 		}
 		loss, err := b.disk.Cut(b.random)
 		b.Loss = &loss
@@ -107,7 +146,8 @@ func (b *boot) line(text string) bool {
 	case word == "at" && len(args) == 2:
 		b.Millis[args[0]], _ = strconv.Atoi(args[1]) // a number, or the console is broken and the rest will tell
 	case word == "state":
-		b.told = true
+		b.told.Store(true)
+		b.took = time.Since(b.on)
 		lost := b.ledger.settle()
 		b.Wrong = append(b.Wrong, lost...)
 		b.report.Lost += len(lost)
@@ -148,7 +188,7 @@ func (b *boot) judge(err error, last string) {
 	default:
 		wrong("%s did not end as it should: %v", b.Do, err)
 	}
-	if !b.told {
+	if !b.told.Load() {
 		return
 	}
 	slices.Sort(b.Events)
@@ -168,22 +208,24 @@ func (b *boot) judge(err error, last string) {
 }
 
 func (b *boot) print(n int) {
-	fmt.Printf("vm: boot %d: %s; API %d, first pod %d, all %d ms; end after %d ms; %d acknowledged, %d open; %v", n, b.Do, b.Millis["api"],
-		b.Millis["pod"], b.Millis["settled"], b.EndMillis, b.Acknowledged, b.Open, b.Events)
+	var out strings.Builder
+	fmt.Fprintf(&out, "vm: disk %d boot %d: %s; API %d, first pod %d, all %d ms; end after %d ms; %d acknowledged, %d open; %v", b.Disk, n, b.Do,
+		b.Millis["api"], b.Millis["pod"], b.Millis["settled"], b.EndMillis, b.Acknowledged, b.Open, b.Events)
 	if b.Loss != nil {
-		fmt.Printf("; cut: %d of %d sectors lost", b.Loss.Lost, b.Loss.Pending)
+		fmt.Fprintf(&out, "; cut: %d of %d sectors lost, the largest flush had %d", b.Loss.Lost, b.Loss.Pending, b.Loss.Largest)
 	}
-	fmt.Println()
+	fmt.Fprintln(&out)
 	for _, s := range b.Stages {
-		fmt.Printf("vm:   priority %d: %d pods, %d ms after the first signal, for %d ms\n", s.Priority, s.Pods, s.From, s.Took)
+		fmt.Fprintf(&out, "vm:   priority %d: %d pods, %d ms after the first signal, for %d ms\n", s.Priority, s.Pods, s.From, s.Took)
 	}
 	for _, w := range b.Wrong {
-		fmt.Println("vm:   WRONG:", w)
+		fmt.Fprintln(&out, "vm:   WRONG:", w)
 	}
 	if len(b.Wrong) > 0 {
 		for _, n := range b.notes {
-			fmt.Println("vm:     ", n)
+			fmt.Fprintln(&out, "vm:     ", n)
 		}
-		fmt.Println(b.guest.console())
+		fmt.Fprintln(&out, b.guest.console())
 	}
+	fmt.Print(out.String()) // at once: another disk prints too
 }

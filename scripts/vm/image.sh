@@ -43,7 +43,9 @@ cp -a "$dest/lib/modules" "$root/usr/lib/modules"
 printf '%s\n' overlay br_netfilter nf_conntrack_netlink loop evdev button >"$root/etc/modules-load.d/ledge.conf"
 echo ledge-guest >"$root/etc/hostname"
 printf '127.0.0.1 localhost ledge-guest\n::1 localhost\n' >"$root/etc/hosts"
-echo 'LABEL=payload /payload ext4 defaults 0 0' >"$root/etc/fstab"
+# A busy machine may take minutes to find the disk. Without these systemd gives up on it and stands still in emergency mode,
+# where it waits for a key; the harness waits for the mount anyway.
+echo 'LABEL=payload /payload ext4 nofail,x-systemd.device-timeout=0 0 0' >"$root/etc/fstab"
 mkdir "$root/payload"
 # What the guest does is in the payload; the image only knows where to find it. An OOM kill or a fork bomb inside a
 # test's cgroup must not stop the harness: OOMPolicy, TasksMax. No input: the port must not become a controlling

@@ -6,7 +6,7 @@
 //	go run ./scripts/vm sh [flags] COMMAND           run one shell command in the guest
 //	go run ./scripts/vm power -cuts 3 -o FILE        end a node in order and by power cuts, and look at the next boot
 //	go run ./scripts/vm appliance -arch arm64 -binary bin/ledge-linux-arm64 -- doctor
-//	go run ./scripts/vm board -arch amd64            a node as process 1: pods, a killed brain, the power button
+//	go run ./scripts/vm board -arch amd64            a node as process 1: pods, killed brains, the power button
 package main
 
 import (
@@ -53,8 +53,10 @@ func run(ctx context.Context, args []string) error {
 	filter := fs.String("run", "", "only tests that match, as go test -run")
 	verbose := fs.Bool("v", false, "print everything the guest prints")
 	arch := fs.String("arch", "arm64", "appliance: amd64, arm64 or arm")
-	p := power{}
+	p := powerFlags{}
 	fs.IntVar(&p.cuts, "cuts", 2, "power: how often to pull the plug")
+	fs.IntVar(&p.disks, "disks", 1, "power: so many disks at a time, each in a machine of its own, share the boots")
+	fs.StringVar(&p.keep, "keep", "", "power: directory for a disk whose board does not come up")
 	ends := fs.String("ends", "button", "power: orderly ends before that: button, poweroff, reboot")
 	fs.BoolVar(&p.early, "early", false, "power: some cuts while the guest boots")
 	fs.BoolVar(&p.lie, "lie", false, "power: at the end a disk that lies about flushes, which must be found out")
@@ -75,13 +77,14 @@ func run(ctx context.Context, args []string) error {
 		return runShell(ctx, suite{binary: *binary, verbose: true, memory: *memory, limit: *limit}, fs.Arg(0))
 	case verb == "board" && fs.NArg() == 0:
 		return runBoard(ctx, *arch, *binary, *memory, *limit)
-	case verb == "power" && fs.NArg() == 0:
+	case verb == "power" && fs.NArg() == 0 && p.disks > 0:
 		p.ends = strings.Fields(strings.ReplaceAll(*ends, ",", " "))
 		p.binary, p.memory, p.limit = *binary, *memory, *limit
 		if *twice {
-			return runPowerTwice(ctx, &p)
+			return runPowerTwice(ctx, p)
 		}
-		return runPower(ctx, &p)
+		_, err := runPower(ctx, p)
+		return err
 	case verb == "appliance" && fs.NArg() > 0:
 		return runAppliance(ctx, *arch, *binary, *memory, *limit, fs.Args())
 	}

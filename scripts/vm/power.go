@@ -9,36 +9,70 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
+	"slices"
+	"strconv"
+	"sync"
 	"time"
 
 	"ledge/internal/testrun"
 	"ledge/scripts/vm/flash"
 )
 
-// power is a run of boots of one disk, which forgets what it was not told to flush: orderly ends, whose order the pods'
-// own logs tell after the next boot, and cuts. No boot is told anything of those before, and none gets a hand.
-type power struct {
+// powerFlags say what a run of boots and power cuts is.
+type powerFlags struct {
 	ends   []string // orderly ends before the cuts: button, or a verb of systemctl
 	cuts   int
-	early  bool // some cuts fall into the boot
-	lie    bool // two boots more, with a disk that lies about flushes
-	seed   uint64
+	disks  int    // so many at a time, each in a machine of its own, share the work
+	early  bool   // some cuts fall into the boot
+	lie    bool   // two boots more, with a disk that lies about flushes
+	seed   uint64 // of the first disk; the others' follow from it
 	binary string
 	to     string // report
+	keep   string // where a disk whose board does not come up is kept; "" = nowhere
 	memory int
 	limit  time.Duration // of one boot
+}
 
-	dir, work string
-	disk      *flash.Disk
-	ledger    *ledger
-	random    *rand.Rand
-	report    powerReport
+// share is what falls to the disk i of so many: with the others it makes up the whole.
+func (f powerFlags) share(i int) powerFlags {
+	mine := f
+	mine.cuts, mine.ends, mine.lie = 0, nil, f.lie && i == f.disks-1 // orderly ends take longest, and begin with the first
+	for n := range f.cuts {
+		if f.disks-1-n%f.disks == i {
+			mine.cuts++
+		}
+	}
+	for n, end := range f.ends {
+		if n%f.disks == i {
+			mine.ends = append(mine.ends, end)
+		}
+	}
+	return mine
+}
+
+// power is the boots of one disk, which forgets what it was not told to flush: orderly ends, whose order the pods'
+// own logs tell after the next boot, and cuts. No boot is told anything of those before, and none gets a hand.
+type power struct {
+	powerFlags
+	number       int
+	dir, payload string // of all disks
+	work         string
+	disk         *flash.Disk
+	ledger       *ledger
+	random       *rand.Rand
+	took         time.Duration // the last boot, until it had told what it has
+	report       powerReport
 }
 
 // powerReport is the run as JSON.
 type powerReport struct {
 	Seed         uint64       `json:"seed"`
+	Disks        int          `json:"disks"`
+	Seconds      int          `json:"seconds"`
 	Cuts         int          `json:"cuts"`
+	Early        int          `json:"cutsInTheBoot"`
+	Sectors      sectors      `json:"sectorsOfACut"`
 	Acknowledged int          `json:"acknowledged"`
 	Wrong        int          `json:"wrong"` // of which Lost were acknowledged and are not there
 	Lost         int          `json:"lost"`
@@ -46,8 +80,48 @@ type powerReport struct {
 	Boots        []bootReport `json:"boots"`
 }
 
+// sectors tells how much the cuts had to take: half of them found at least Median in the disk's cache.
+type sectors struct {
+	Median int `json:"medianPending"`
+	Most   int `json:"mostPending"`
+	Lost   int `json:"lostOfAll"`
+}
+
+// add counts in what another disk has seen.
+func (r *powerReport) add(o powerReport) {
+	r.Cuts += o.Cuts
+	r.Acknowledged += o.Acknowledged
+	r.Wrong += o.Wrong
+	r.Lost += o.Lost
+	if o.LieFound != nil {
+		r.LieFound = o.LieFound
+	}
+	r.Boots = append(r.Boots, o.Boots...)
+}
+
+// count sums up the cuts of all boots.
+func (r *powerReport) count() {
+	r.Early, r.Sectors = 0, sectors{}
+	var pending []int
+	for _, b := range r.Boots {
+		if b.Loss == nil {
+			continue
+		}
+		if b.Do == "boot" {
+			r.Early++
+		}
+		pending = append(pending, b.Loss.Pending)
+		r.Sectors.Lost += b.Loss.Lost
+	}
+	if len(pending) > 0 {
+		slices.Sort(pending)
+		r.Sectors.Median, r.Sectors.Most = pending[len(pending)/2], pending[len(pending)-1]
+	}
+}
+
 // bootReport is one boot. Millis are times since the kernel's start.
 type bootReport struct {
+	Disk         int            `json:"disk"`
 	Do           string         `json:"do"`
 	Millis       map[string]int `json:"ms"`    // until the API answers, a first pod runs, all do (settled), the 20 do (full)
 	EndMillis    int64          `json:"endMs"` // from the power event to the machine's end, or from the load's begin to the cut
@@ -61,35 +135,76 @@ type bootReport struct {
 
 // runPowerTwice gives an emulated machine that is late, or whose pods had no time to say their word, a second try. What was
 // acknowledged and lost is never excused.
-func runPowerTwice(ctx context.Context, p *power) error {
-	again := *p
-	err := runPower(ctx, p)
-	if err == nil || p.report.Lost > 0 || ctx.Err() != nil {
+func runPowerTwice(ctx context.Context, f powerFlags) error {
+	lost, err := runPower(ctx, f)
+	if err == nil || lost > 0 || ctx.Err() != nil {
 		return err
 	}
 	fmt.Println("vm: nothing that was acknowledged is lost, once more:", err)
-	if err := runPower(ctx, &again); err != nil {
+	if _, err := runPower(ctx, f); err != nil {
 		return err
 	}
 	return testrun.Note(os.Stdout, "vm", "power", []string{err.Error()})
 }
 
-func runPower(ctx context.Context, p *power) error {
-	var err error
-	if p.dir, err = prepare(ctx, "amd64"); err != nil {
-		return err
+// runPower runs all disks and says how much that was acknowledged is lost.
+func runPower(ctx context.Context, f powerFlags) (lost int, err error) {
+	dir, err := prepare(ctx, "amd64")
+	if err != nil {
+		return 0, err
 	}
-	if p.work, err = os.MkdirTemp("", "ledge-vm-"); err != nil {
-		return err
+	work, err := os.MkdirTemp("", "ledge-vm-")
+	if err != nil {
+		return 0, err
 	}
-	defer os.RemoveAll(p.work)
-	if err := p.payload(ctx); err != nil {
-		return err
+	defer os.RemoveAll(work)
+	payload, err := powerPayload(ctx, work, f.binary)
+	if err != nil {
+		return 0, err
 	}
+	fmt.Printf("vm: seed %d, %d disks\n", f.seed, f.disks)
+	begin := time.Now()
+	disks, errs := make([]*power, f.disks), make([]error, f.disks)
+	var running sync.WaitGroup
+	for i := range disks {
+		p := &power{powerFlags: f.share(i), number: i + 1, dir: dir, payload: payload, work: filepath.Join(work, strconv.Itoa(i+1)),
+			ledger: newLedger(), random: rand.New(rand.NewPCG(f.seed, uint64(i+1))), took: 14 * time.Second}
+		disks[i] = p
+		running.Go(func() {
+			goruntime.LockOSThread() // a guest dies with the thread that started it
+			if err := p.run(ctx); err != nil {
+				errs[i] = fmt.Errorf("disk %d: %w", p.number, err)
+			}
+		})
+	}
+	running.Wait()
+	sum := powerReport{Seed: f.seed, Disks: f.disks, Seconds: int(time.Since(begin).Seconds())}
+	for _, p := range disks {
+		sum.add(p.report)
+	}
+	sum.count()
+	fmt.Printf("vm: %d cuts (%d in the boot) in %d s; sectors in the cache: median %d, most %d; %d acknowledged, %d lost, %d wrong\n",
+		sum.Cuts, sum.Early, sum.Seconds, sum.Sectors.Median, sum.Sectors.Most, sum.Acknowledged, sum.Lost, sum.Wrong)
+	err = errors.Join(append(errs, sum.write(f.to))...)
+	if err == nil && sum.Wrong > 0 {
+		err = fmt.Errorf("%d things are wrong", sum.Wrong)
+	}
+	if err != nil {
+		return sum.Lost, fmt.Errorf("seed %d: %w", f.seed, err)
+	}
+	return 0, nil
+}
+
+// run makes the disk and boots it.
+func (p *power) run(ctx context.Context) error {
 	path := filepath.Join(p.work, "root.img")
+	if err := os.Mkdir(p.work, 0o755); err != nil {
+		return err
+	}
 	if out, err := command(ctx, "cp", "--sparse=always", filepath.Join(p.dir, "root.img"), path).CombinedOutput(); err != nil {
 		return fmt.Errorf("copy the root disk: %w: %s", err, out)
 	}
+	var err error
 	if p.disk, err = flash.Open(path); err != nil {
 		return err
 	}
@@ -100,15 +215,7 @@ func runPower(ctx context.Context, p *power) error {
 	}
 	served := make(chan error, 1)
 	go func() { served <- p.disk.Serve(l) }()
-	p.ledger, p.random, p.report.Seed = newLedger(), rand.New(rand.NewPCG(p.seed, 1)), p.seed
-	err = errors.Join(p.boots(ctx), l.Close(), <-served, p.write())
-	if err == nil && p.report.Wrong > 0 {
-		err = fmt.Errorf("%d things are wrong", p.report.Wrong)
-	}
-	if err != nil {
-		return fmt.Errorf("seed %d: %w", p.seed, err)
-	}
-	return nil
+	return errors.Join(p.boots(ctx), l.Close(), <-served)
 }
 
 func (p *power) socket() string { return filepath.Join(p.work, "nbd") }
@@ -146,30 +253,31 @@ func (p *power) boots(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// payload makes the disk with ledge and the programs of the guest.
-func (p *power) payload(ctx context.Context) error {
-	tree := filepath.Join(p.work, "payload")
+// powerPayload makes the disk with ledge and the programs of the guest, which no guest writes to.
+func powerPayload(ctx context.Context, work, ledge string) (image string, err error) {
+	tree := filepath.Join(work, "payload")
 	bin := filepath.Join(tree, "bin")
 	if err := os.MkdirAll(bin, 0o755); err != nil {
-		return err
+		return "", err
 	}
 	for name, pkg := range map[string]string{"load": "./scripts/vm/load", "pod": "./scripts/vm/load/pod"} {
 		build := command(ctx, "go", "build", "-trimpath", "-ldflags", "-s -w", "-o", filepath.Join(bin, name), pkg)
 		build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOARCH=amd64")
 		if out, err := build.CombinedOutput(); err != nil {
-			return fmt.Errorf("build %s: %w\n%s", pkg, err, out)
+			return "", fmt.Errorf("build %s: %w\n%s", pkg, err, out)
 		}
 	}
-	for from, to := range map[string]string{p.binary: "bin/ledge", "scripts/systemd/ledge.service": "ledge.service",
+	for from, to := range map[string]string{ledge: "bin/ledge", "scripts/systemd/ledge.service": "ledge.service",
 		"scripts/systemd/ledge-keeper.service": "ledge-keeper.service"} {
 		if err := copyFile(from, filepath.Join(tree, to)); err != nil {
-			return err
+			return "", err
 		}
 	}
 	if err := os.WriteFile(filepath.Join(tree, "run"), []byte(powerScript), 0o755); err != nil {
-		return err
+		return "", err
 	}
-	return payloadDisk(ctx, tree, filepath.Join(p.work, "payload.img"))
+	image = filepath.Join(work, "payload.img")
+	return image, payloadDisk(ctx, tree, image)
 }
 
 // powerScript installs ledge in the first boot as its README says; in all others the board has to come up by itself.
@@ -186,6 +294,7 @@ shutdownGracePeriodByPodPriority:
 - {priority: 100, shutdownGracePeriodSeconds: 20}
 - {priority: 1000, shutdownGracePeriodSeconds: 20}
 END
+	sync # what is enabled below is there whenever the power goes
 	systemctl daemon-reload
 	systemctl enable --now --quiet ledge-keeper.service ledge.service
 	sync
@@ -193,10 +302,10 @@ fi
 exec /payload/bin/load
 `
 
-func (p *power) write() error {
-	data, err := json.MarshalIndent(p.report, "", "  ")
-	if err != nil || p.to == "" {
+func (r powerReport) write(to string) error {
+	data, err := json.MarshalIndent(r, "", "  ")
+	if err != nil || to == "" {
 		return err
 	}
-	return os.WriteFile(p.to, append(data, '\n'), 0o644)
+	return os.WriteFile(to, append(data, '\n'), 0o644)
 }

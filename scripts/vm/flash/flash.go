@@ -24,7 +24,10 @@ type Disk struct {
 	off     bool
 	lies    bool
 	flushes int
-	flushed chan struct{} // AwaitFlush listens
+	largest int              // flush, in sectors
+	before  map[int64][]byte // by sector number: what was there when the disk was switched on, where that has changed
+	flushed chan struct{}    // AwaitFlush listens
+	least   int              // for flushes of so many sectors
 }
 
 // Open makes a disk of a file. Its size must be a multiple of 512.
@@ -41,7 +44,7 @@ func Open(path string) (*Disk, error) {
 		f.Close()
 		return nil, err
 	}
-	return &Disk{file: f, size: info.Size(), pending: map[int64][][]byte{}}, nil
+	return &Disk{file: f, size: info.Size(), pending: map[int64][][]byte{}, before: map[int64][]byte{}}, nil
 }
 
 // Close lets go of the file. What has not been flushed is lost.
@@ -80,8 +83,7 @@ func (d *Disk) write(p []byte, at int64, fua bool) error {
 		for i := range int64(len(p)) / sector {
 			delete(d.pending, at/sector+i)
 		}
-		_, err := d.file.WriteAt(p, at)
-		return err
+		return d.last(p, at)
 	}
 	p = slices.Clone(p)
 	for i := int64(0); i < int64(len(p)); i += sector {
@@ -90,11 +92,28 @@ func (d *Disk) write(p []byte, at int64, fua bool) error {
 	return nil
 }
 
+// last makes p last.
+func (d *Disk) last(p []byte, at int64) error {
+	for n := at / sector; n < (at+int64(len(p)))/sector; n++ {
+		if d.before[n] != nil {
+			continue
+		}
+		old := make([]byte, sector)
+		if _, err := d.file.ReadAt(old, n*sector); err != nil {
+			return err
+		}
+		d.before[n] = old
+	}
+	_, err := d.file.WriteAt(p, at)
+	return err
+}
+
 func (d *Disk) flush() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.flushes++
-	if d.flushed != nil && len(d.pending) > 0 {
+	d.largest = max(d.largest, len(d.pending))
+	if d.flushed != nil && len(d.pending) >= d.least {
 		close(d.flushed)
 		d.flushed, d.off = nil, true
 	}
@@ -102,7 +121,7 @@ func (d *Disk) flush() error {
 		return nil
 	}
 	for n, writes := range d.pending {
-		if _, err := d.file.WriteAt(writes[len(writes)-1], n*sector); err != nil {
+		if err := d.last(writes[len(writes)-1], n*sector); err != nil {
 			return err
 		}
 	}
@@ -114,7 +133,8 @@ func (d *Disk) flush() error {
 type Loss struct {
 	Pending int `json:"pendingSectors"`
 	Lost    int `json:"lostSectors"` // where not the last write got there
-	Flushes int `json:"flushes"`     // since the last cut
+	Flushes int `json:"flushes"`     // since the disk was switched on
+	Largest int `json:"largestFlush"`
 }
 
 // Cut is the moment the power goes. Each sector of the cache holds afterwards what it held before any of the writes to it
@@ -123,7 +143,7 @@ func (d *Disk) Cut(r *rand.Rand) (Loss, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.off = true
-	loss := Loss{Pending: len(d.pending), Flushes: d.flushes}
+	loss := Loss{Pending: len(d.pending), Flushes: d.flushes, Largest: d.largest}
 	kept := []float64{0, 0.1, 0.5, 0.9, 1}[r.IntN(5)] // the share of the cache that got there
 	if d.lies {
 		kept = 0
@@ -141,7 +161,7 @@ func (d *Disk) Cut(r *rand.Rand) (Loss, error) {
 		if which < len(writes)-1 {
 			loss.Lost++
 		}
-		if _, err := d.file.WriteAt(writes[which], n*sector); err != nil {
+		if err := d.last(writes[which], n*sector); err != nil {
 			return loss, err
 		}
 	}
@@ -154,15 +174,31 @@ func (d *Disk) On() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	clear(d.pending) // a cache is empty then
-	d.off, d.flushes, d.flushed = false, 0, nil
+	clear(d.before)
+	d.off, d.flushes, d.largest, d.flushed = false, 0, 0, nil
 }
 
-// AwaitFlush lets the disk work until it is told to flush what it has in its cache, or for the time, and not a moment
-// longer: a Cut that follows finds the cache as full as it gets.
-func (d *Disk) AwaitFlush(most time.Duration) {
+// Rewind makes the disk what it was when it was switched on, for a look at what a boot could not cope with. It is off then.
+func (d *Disk) Rewind() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.off = true
+	clear(d.pending)
+	for n, old := range d.before {
+		if _, err := d.file.WriteAt(old, n*sector); err != nil {
+			return err
+		}
+	}
+	clear(d.before)
+	return nil
+}
+
+// AwaitFlush lets the disk work until it is told to flush at least so many sectors (and one) of its cache, or for the time,
+// and not a moment longer: a Cut that follows finds them in the cache.
+func (d *Disk) AwaitFlush(least int, most time.Duration) {
 	told := make(chan struct{})
 	d.mu.Lock()
-	d.flushed = told
+	d.flushed, d.least = told, max(least, 1)
 	d.mu.Unlock()
 	select {
 	case <-told:
