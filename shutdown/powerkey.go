@@ -21,16 +21,39 @@ import (
 type PowerKey struct {
 	Dir string // of the event devices; empty is /dev/input
 	Off func() // called once the pods have stopped
+	// From brings the presses, a byte each, where another process holds the devices: process 1, which hears the key while
+	// there is no brain. Its reader ends at a deadline.
+	From *os.File
 
 	listening atomic.Int32 // to so many devices
 }
 
 // Live implements Liver.
 func (k *PowerKey) Live() string {
-	if k.listening.Load() == 0 {
+	if k.listening.Load() == 0 && (k.From == nil || !k.there()) {
 		return ""
 	}
 	return "power key"
+}
+
+// there looks whether the machine has such a key.
+func (k *PowerKey) there() bool {
+	paths, _ := k.devices() // no pattern is bad here
+	for _, path := range paths {
+		if f, err := openPowerKey(path); err == nil {
+			f.Close()
+			return true
+		}
+	}
+	return false
+}
+
+func (k *PowerKey) devices() ([]string, error) {
+	dir := k.Dir
+	if dir == "" {
+		dir = "/dev/input"
+	}
+	return filepath.Glob(filepath.Join(dir, "event*"))
 }
 
 // Of linux/input-event-codes.h.
@@ -48,10 +71,6 @@ const impatient = 10 * time.Second
 
 // Run listens to every device that has a power key, until ctx ends.
 func (k *PowerKey) Run(ctx context.Context, tell func(Event)) error {
-	dir := k.Dir
-	if dir == "" {
-		dir = "/dev/input"
-	}
 	var listeners sync.WaitGroup
 	defer listeners.Wait()
 	var mu sync.Mutex
@@ -66,9 +85,12 @@ func (k *PowerKey) Run(ctx context.Context, tell func(Event)) error {
 		last = time.Now()
 		tell(e)
 	}
+	if k.From != nil {
+		return k.relayed(ctx, press)
+	}
 	open := map[string]bool{}
 	for {
-		paths, err := filepath.Glob(filepath.Join(dir, "event*"))
+		paths, err := k.devices()
 		if err != nil {
 			return fmt.Errorf("look for a power key: %w", err)
 		}
@@ -105,6 +127,22 @@ func (k *PowerKey) Run(ctx context.Context, tell func(Event)) error {
 			return nil
 		case <-time.After(keyRescan):
 		}
+	}
+}
+
+// relayed calls press for every byte of From until ctx ends.
+func (k *PowerKey) relayed(ctx context.Context, press func()) error {
+	stop := context.AfterFunc(ctx, func() { _ = k.From.SetReadDeadline(time.Now()) })
+	defer stop()
+	for {
+		_, err := k.From.Read(make([]byte, 1))
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			return fmt.Errorf("hear of the power key: %w", err)
+		}
+		press()
 	}
 }
 

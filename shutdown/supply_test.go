@@ -227,3 +227,37 @@ func TestReadPresses(t *testing.T) {
 		t.Error("/dev/null has a power key")
 	}
 }
+
+// TestRelayedPresses: what was pressed before anybody listened counts, and a second press in haste asks for speed.
+func TestRelayedPresses(t *testing.T) {
+	out, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	defer out.Close()
+	if _, err := in.Write([]byte("p")); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	heard, ended := make(chan Event), make(chan error, 1)
+	k := &PowerKey{From: out, Off: func() {}, Dir: t.TempDir()}
+	go func() { ended <- k.Run(ctx, func(e Event) { heard <- e }) }()
+	if e := <-heard; e.Kind != Down || e.Budget != 0 || e.Done == nil {
+		t.Errorf("%+v", e)
+	}
+	if _, err := in.Write([]byte("p")); err != nil {
+		t.Fatal(err)
+	}
+	if e := <-heard; e.Kind != Down || e.Budget != hurry || e.Done != nil {
+		t.Errorf("again: %+v", e)
+	}
+	if live := k.Live(); live != "" {
+		t.Errorf("%q is there, without a device", live)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"os"
@@ -15,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ledge/host"
+	"ledge/shutdown"
 )
 
 // On a board without an init system ledge is process 1: it mounts what programs expect, starts the brain, reaps what
@@ -88,7 +91,14 @@ func asInit(args []string) (code int, done bool) {
 		problem(err)
 		return 1, true
 	}
-	s := &supervisor{start: func() (int, error) { return startBrain(exe, args) }}
+	keys, err := newPresses()
+	problem(err)
+	s := &supervisor{presses: keys, start: func() (int, error) { return startBrain(exe, args, keys) }}
+	if keys != nil {
+		go func() {
+			problem((&shutdown.PowerKey{}).Run(context.Background(), func(shutdown.Event) { keys.press() }))
+		}()
+	}
 	endMachine(s.run(), words.data != "", dataDirOf(args))
 	return 1, true // only if the machine does not let itself be ended
 }
@@ -123,10 +133,70 @@ func dataDirOf(args []string) string {
 	return defaultDataDir
 }
 
-func startBrain(exe string, args []string) (int, error) {
+func startBrain(exe string, args []string, keys *presses) (int, error) {
+	files := []uintptr{0, 1, 2}
+	if keys != nil {
+		files = append(files, keys.fd) // pressesFD
+	}
 	env := append(os.Environ(), underInit+"=1")
 	return syscall.ForkExec(exe, append([]string{exe}, args...), &syscall.ProcAttr{Dir: "/", Env: env,
-		Files: []uintptr{0, 1, 2}, Sys: &syscall.SysProcAttr{Setsid: true}})
+		Files: files, Sys: &syscall.SysProcAttr{Setsid: true}})
+}
+
+// presses are those of the power key, and what else asks for an orderly end while there is no brain. They wait in a pipe,
+// a byte each, so that a brain finds what came before it.
+type presses struct {
+	in    *os.File
+	fd    uintptr       // of the end that brains read
+	heard chan struct{} // there has been one
+}
+
+// pressesFD is where a brain finds them.
+const pressesFD = 3
+
+func newPresses() (*presses, error) {
+	out, in, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("no brain will hear of the power key: %w", err)
+	}
+	// A descriptor of its own, which no finalizer closes.
+	fd, err := unix.FcntlInt(out.Fd(), unix.F_DUPFD_CLOEXEC, pressesFD+1)
+	if err = errors.Join(err, out.Close()); err != nil {
+		return nil, errors.Join(err, in.Close())
+	}
+	return &presses{in: in, fd: uintptr(fd), heard: make(chan struct{}, 1)}, nil
+}
+
+func (p *presses) press() {
+	if _, err := p.in.Write([]byte("p")); err != nil {
+		slog.Error("a press of the power key is lost", "err", err)
+	}
+	select {
+	case p.heard <- struct{}{}:
+	default: // told already
+	}
+}
+
+// waiting says whether there are any that no brain has read.
+func (p *presses) waiting() bool {
+	if p == nil {
+		return false
+	}
+	n, err := unix.IoctlGetInt(int(p.fd), unix.TIOCINQ)
+	return err == nil && n > 0
+}
+
+// pressesFromInit is the brain's end; nil if process 1 has given none.
+func pressesFromInit() *os.File {
+	var st unix.Stat_t
+	if err := unix.Fstat(pressesFD, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFIFO {
+		return nil
+	}
+	unix.CloseOnExec(pressesFD)
+	if err := unix.SetNonblock(pressesFD, true); err != nil { // for deadlines
+		return nil
+	}
+	return os.NewFile(pressesFD, "power key")
 }
 
 // startedByInit says once whether this process is the brain of a machine whose process 1 is ledge; children do not
@@ -139,7 +209,8 @@ func startedByInit() bool {
 
 // supervisor keeps a brain going until the machine is to end.
 type supervisor struct {
-	start func() (pid int, err error)
+	start   func() (pid int, err error)
+	presses *presses // nil: of the power key nothing is heard here
 
 	pid     int // of the brain; 0: none
 	begun   time.Time
@@ -158,35 +229,54 @@ func (s *supervisor) run() ending {
 	children, signals := make(chan os.Signal, 1), make(chan os.Signal, 4)
 	signal.Notify(children, syscall.SIGCHLD)
 	signal.Notify(signals, slices.Collect(maps.Keys(initSignals))...)
-	s.launch()
-	for {
+	var pressed chan struct{}
+	if s.presses != nil {
+		pressed = s.presses.heard
+	}
+	why := s.launch()
+	for why == 0 {
 		select {
 		case <-s.restart:
-			s.restart = nil
-			s.launch()
-		case <-children:
-			if why := s.reap(); why != 0 {
-				return why
+			why = s.launch()
+		case <-pressed:
+			if s.pid == 0 && s.presses.waiting() {
+				s.asked = poweroff
+				why = s.launch()
 			}
+		case <-children:
+			why = s.reap()
 		case sig := <-signals:
 			s.asked = initSignals[sig]
-			if s.pid == 0 {
-				return s.asked
-			}
-			_ = unix.Kill(s.pid, unix.SIGPWR) // whatever was meant, the pods stop first
+			why = s.end()
 		}
 	}
+	return why
 }
 
-func (s *supervisor) launch() {
-	s.begun = time.Now()
+// end has the pods stopped by the brain, or by another one if there is none now. Whatever was meant, they stop first.
+func (s *supervisor) end() ending {
+	switch {
+	case s.pid != 0:
+		_ = unix.Kill(s.pid, unix.SIGPWR)
+		return 0
+	case s.presses == nil:
+		return s.asked
+	}
+	s.presses.press()
+	return s.launch()
+}
+
+// launch starts a brain. One that does not let itself be started is tried again, unless it is only to end the machine.
+func (s *supervisor) launch() ending {
+	s.begun, s.restart = time.Now(), nil
 	pid, err := s.start()
 	if err != nil {
 		slog.Error("cannot start the node", "err", err)
 		s.again()
-		return
+		return s.asked
 	}
 	s.pid = pid
+	return 0
 }
 
 // Between starts of a brain that ends by itself.
@@ -225,6 +315,10 @@ func (s *supervisor) reap() ending {
 		s.pid = 0
 		if why := verdict(status, s.asked); why != 0 {
 			return why
+		}
+		if s.presses.waiting() { // it has not heard of that
+			s.asked = poweroff
+			return s.launch()
 		}
 		s.again()
 		slog.Error("the node ended; it is started again, its pods run on", "code", status.ExitStatus(), "signal", status.Signal(), "in", s.wait)

@@ -71,13 +71,7 @@ func TestRestarts(t *testing.T) {
 // TestSupervisor: process 1 starts a brain again that ends by itself, takes it along when told to end, and leaves no
 // other process unreaped. It waits for all children of this test's process, so it is a process of its own.
 func TestSupervisor(t *testing.T) {
-	const word = "LEDGE_SUPERVISED"
-	if os.Getenv(word) == "" {
-		cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestSupervisor$", "-test.timeout=1m")
-		cmd.Env = append(os.Environ(), word+"=1", "LEDGE_BIN="+ledgeBin)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
+	if !ofItsOwn(t) {
 		return
 	}
 	starts := 0
@@ -90,5 +84,76 @@ func TestSupervisor(t *testing.T) {
 	}}
 	if why := s.run(); why != poweroff || starts != 3 {
 		t.Errorf("%d after %d starts", why, starts)
+	}
+}
+
+// ofItsOwn runs the test in a process of its own, and is true in that.
+func ofItsOwn(t *testing.T) bool {
+	t.Helper()
+	const word = "LEDGE_SUPERVISED"
+	if os.Getenv(word) != "" {
+		return true
+	}
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.timeout=1m")
+	cmd.Env = append(os.Environ(), word+"=1", "LEDGE_BIN="+ledgeBin)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return false
+}
+
+// TestPressBetweenBrains: the power key, and a signal that asks for the same, count while there is no brain. The next one
+// is started at once, hears of it, and is the last, however it ends.
+func TestPressBetweenBrains(t *testing.T) {
+	if !ofItsOwn(t) {
+		return
+	}
+	const read = "test $(dd bs=1 count=1 <&3 2>/dev/null) = p || exit 9;"
+	for name, c := range map[string]struct {
+		ask    func(*presses)
+		second string
+		want   ending
+	}{
+		"the key":           {(*presses).press, read + "exit 120", poweroff},
+		"the key, twice":    {func(p *presses) { p.press(); p.press() }, read + read + "exit 120", poweroff},
+		"a brain that dies": {(*presses).press, "kill -9 $$", poweroff},
+		"a signal":          {func(*presses) { _ = syscall.Kill(os.Getpid(), syscall.SIGTERM) }, read + "exit 120", rebooting},
+		"no brain at all":   {(*presses).press, "", poweroff},
+	} {
+		for _, when := range []string{"before its end", "after it"} { // or thereabouts: each order must do
+			if name == "a signal" && when == "before its end" {
+				continue // that brain is told itself
+			}
+			keys, err := newPresses()
+			if err != nil {
+				t.Fatal(err)
+			}
+			starts := 0
+			s := &supervisor{presses: keys, wait: lastRestart}
+			s.start = func() (int, error) {
+				starts++
+				script := "exit 1"
+				switch {
+				case starts == 1 && when == "after it":
+					go func() { // its end is followed by a minute without one
+						time.Sleep(100 * time.Millisecond)
+						c.ask(keys)
+					}()
+				case starts == 1:
+					c.ask(keys)
+				default:
+					script = c.second
+				}
+				if script == "" {
+					return 0, os.ErrNotExist
+				}
+				return syscall.ForkExec("/bin/sh", []string{"sh", "-c", script}, &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2, keys.fd}})
+			}
+			began := time.Now()
+			why := s.run()
+			if why != c.want || time.Since(began) > lastRestart/2 {
+				t.Errorf("%s, %s: %d after %d starts, %s", name, when, why, starts, time.Since(began))
+			}
+		}
 	}
 }

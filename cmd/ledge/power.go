@@ -89,7 +89,7 @@ func (b *board) openPower() error {
 		b.logind = &shutdown.Logind{Want: cfg.Total(), Strict: b.shortfall == "fail"}
 		sources = append(sources, b.logind)
 	} else {
-		sources = append(sources, &shutdown.PowerKey{Off: off})
+		sources = append(sources, &shutdown.PowerKey{Off: off, From: b.presses})
 	}
 	var err error
 	b.power, err = shutdown.NewManager(shutdown.ManagerConfig{Node: powerNode{b}, NodeName: b.name, Shutdown: cfg, Sources: sources,

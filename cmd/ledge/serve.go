@@ -44,6 +44,7 @@ func runBoard(ctx context.Context, c *command, where func(b *board)) error {
 		signals: shutdown.Incoming(), underInit: startedByInit()}
 	where(b)
 	if b.underInit {
+		b.presses = pressesFromInit()
 		if err := host.SetClock(clockFloor(b.dataDir)); err != nil { // DESIGN 6.6
 			slog.Warn("the clock stays behind the time", "err", err)
 		}
@@ -118,7 +119,8 @@ type board struct {
 
 	guard *guard
 
-	underInit bool // ledge is process 1, and this its child
+	underInit bool     // ledge is process 1, and this its child
+	presses   *os.File // of the power key, where process 1 hears them
 
 	cut bool // the boot before this one ended without a clean end of the store
 }

@@ -32,8 +32,8 @@ spec:
 }
 
 // runBoard boots ledge as the whole user space of a board: its data on a partition, pods from files, nothing else. The
-// brain is killed and the pods must not notice; the power button, pressed when the next one has just begun, must end them
-// in order and the machine after them.
+// brain is killed and the pods must not notice; the power button, pressed when the next one has been killed too and there is
+// none, must end them in order and the machine after them.
 func runBoard(ctx context.Context, arch, ledge string, memory int, limit time.Duration) error {
 	dir, err := prepare(ctx, arch)
 	if err != nil {
@@ -74,17 +74,8 @@ type boardBoot struct {
 	began  time.Time
 	all    []string
 	stages []string // priorities of the stages that are over
-	again  bool     // the killed brain is back
 	kernel string   // its last word on the end
 	fault  error
-}
-
-// press presses the button; true if that cannot be done.
-func (b *boardBoot) press() bool {
-	if b.button {
-		b.fault = pressPowerButton(b.qmp)
-	}
-	return b.fault != nil
 }
 
 func (b *boardBoot) line(text string) bool {
@@ -97,12 +88,12 @@ func (b *boardBoot) line(text string) bool {
 	case word == "@@running" && rest != "2":
 		b.fault = fmt.Errorf("%s containers run, not 2", rest)
 		return true
-	case word == "@@again":
+	case word == "@@gone":
 		say()
-		b.again = true
-		return b.press()
-	case b.again && strings.Contains(text, "listening to the power key"): // a press that nobody heard is made once more
-		return b.press()
+		if b.button {
+			b.fault = pressPowerButton(b.qmp)
+		}
+		return b.fault != nil
 	case strings.HasPrefix(word, "@@"):
 		say()
 	case strings.Contains(text, "shutdown stage over"):

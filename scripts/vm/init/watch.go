@@ -19,7 +19,8 @@ import (
 )
 
 // watch looks at the node through its socket and says on the console when its pods run; then it kills the brain, and says
-// when another one has the same containers. With off it then asks for the end of the machine.
+// when another one has the same containers. With off it then asks for the end of the machine; else it kills that one too,
+// for a power key that is pressed while there is none.
 func watch(off bool) {
 	before := awaitPods(nil)
 	fmt.Println("@@running", len(before))
@@ -34,6 +35,11 @@ func watch(off bool) {
 	}
 	fmt.Println("@@again", len(after))
 	if !off {
+		if err := killBrain(); err != nil {
+			fmt.Println("@@fault:", err)
+			return
+		}
+		fmt.Println("@@gone")
 		return
 	}
 	resp, err := client.Post("http://ledge/ledge/v1/shutdown?in=0s", "", nil)
