@@ -52,6 +52,16 @@ if [ -n "$missing" ]; then
 	esac
 fi
 
+# OpenRC is unpacked and not installed: it would take the place of the init scripts of this machine.
+case " $* " in *" vm "*)
+	openrc=${LEDGE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/ledge}/openrc
+	if [ ! -e "$openrc/.done" ]; then
+		"$(dirname "$0")/debs.sh" "$self" "$openrc.tmp$$" openrc librc1 libeinfo1 >&2
+		touch "$openrc.tmp$$/.done"
+		mv -T "$openrc.tmp$$" "$openrc" 2>/dev/null || rm -rf "$openrc.tmp$$"
+	fi ;;
+esac
+
 command -v go >/dev/null || PATH=$PATH:/usr/local/go/bin
 command -v go >/dev/null || { echo "setup.sh: Go is not installed (see https://go.dev/dl; go.mod names the version)" >&2; exit 1; }
 echo "setup: ${*:-build} ready (installed:${missing:- nothing, all present})"

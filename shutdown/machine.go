@@ -12,14 +12,15 @@ import (
 )
 
 // MachineGoingDown says whether the machine, and not just this process, is on its way down: systemd is stopping or has
-// a job that leads there, or this process is PID 1. When systemd cannot be asked the answer is no: pods that run on
+// a job that leads there, OpenRC has left for a runlevel that ends there, or this process is PID 1. When systemd cannot be asked the answer is no: pods that run on
 // can still be stopped by whoever ends the machine, but pods stopped at a mere restart of ledge were stopped for nothing.
 func MachineGoingDown(ctx context.Context) bool {
 	if os.Getpid() == 1 {
 		return true
 	}
 	if !util.IsRunningSystemd() {
-		return false
+		level, _ := os.ReadFile(openrcLevel) // without OpenRC there is none
+		return endLevels[strings.TrimSpace(string(level))]
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -42,6 +43,12 @@ func MachineGoingDown(ctx context.Context) bool {
 	// A property's text is a D-Bus variant, in quotes.
 	return goingDown(strings.Trim(state.Value.String(), `"`), jobs)
 }
+
+// openrcLevel is where OpenRC says which runlevel it is in, or on its way to.
+const openrcLevel = "/run/openrc/softlevel"
+
+// endLevels are OpenRC's runlevels that end the machine; Debian stops its services on the way to off.
+var endLevels = map[string]bool{"shutdown": true, "reboot": true, "off": true}
 
 // endTargets are the units whose start is the end of the machine.
 var endTargets = map[string]bool{

@@ -147,9 +147,9 @@ func (b *board) podNetwork() (cidr, cidr6 netip.Prefix, err error) {
 	return cidr, cidr6, table.Put(podCIDRKey, []byte(text))
 }
 
-// keeperCommand starts a keeper for this board when none answers; under systemd its unit does.
+// keeperCommand starts a keeper for this board when none answers; under systemd its unit does, elsewhere maybe another service.
 func (b *board) keeperCommand() ([]string, error) {
-	if underSystemd() {
+	if underSystemd() || !b.startKeeper {
 		return nil, nil
 	}
 	exe, err := os.Executable()

@@ -29,7 +29,7 @@ type serveOpts struct {
 	staticPods                         string
 	bridge, podCIDR, cgroupRoot        string
 	onTerm, powerOff, watchdogDevice   string
-	verbose                            bool
+	startKeeper, verbose               bool
 	safeAfter                          int
 
 	// Kubernetes' own names (node-semantics 1.2). A flag beats the file.
@@ -81,6 +81,7 @@ func boardFlags(c *command) *serveOpts {
 	f.StringVar(&o.cgroupRoot, "cgroup-root", "", "cgroup below which kubepods stands; empty: the one systemd delegated, else the top")
 	f.StringVar(&o.onTerm, "on-term", "detach", "on SIGTERM or SIGINT: detach leaves the pods running, drain stops them first")
 	f.StringVar(&o.powerOff, "power-backend", "", "how a requested shutdown ends: logind, direct (reboot(2)) or none; empty: logind where it answers, else direct")
+	f.BoolVar(&o.startKeeper, "start-keeper", true, "start a keeper when none answers; false where a service of its own does (with systemd that is known)")
 	f.StringVar(&o.watchdogDevice, "watchdog", "", "device such as /dev/watchdog that resets the machine when this process hangs or dies; not beside systemd's RuntimeWatchdogSec")
 	f.IntVar(&o.safeAfter, "safe-mode-after", safeModeAfter, "after so many ends in a row that nobody ordered, the API answers and pods are left as they are for a while; 0: never")
 	f.BoolVar(&o.verbose, "v", false, "log more")
