@@ -124,6 +124,8 @@ export GOTEST
 scripts/leaks.sh save "$LEDGE_RUN" "$TMPDIR" "$work/before"
 step "unit, simulation, conformance (race)" "$GOTEST" -race -tags "$tags" -timeout 15m $(scripts/packages.sh race)
 step "processes, containers, budgets" "$GOTEST" -count=1 -tags "$tags" -timeout 15m $(scripts/packages.sh norace)
+# More than the race detector lets through in that time.
+[ "$mode" = all ] && step "damaged stores" "$GOTEST" -count=1 -tags "$tags" -timeout 30m -run '^TestDamage$' ledge/storage
 step "fuzz $fuzztime a target" scripts/fuzz.sh "$fuzztime"
 step "arm64 under qemu-user" scripts/foreign.sh arm64 $(scripts/packages.sh foreign)
 step "armv7 under qemu-user" scripts/foreign.sh arm $(scripts/packages.sh foreign)

@@ -198,7 +198,7 @@ func TestNothingIsLost(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, seed(t)))
 	want := map[string]string{}
 	old := []byte(nil)
-	rounds := 6 + trials()/6
+	rounds := 6 + trials(300)/6
 	for round := range rounds {
 		s, err := Open(t.Context(), Config{Dir: dir, Check: checker(t)})
 		if err != nil {
@@ -257,7 +257,7 @@ func TestLogIsDamagedToo(t *testing.T) {
 	}
 	mustClose(t, s)
 	complete := 0
-	for trial := range 2 * trials() {
+	for trial := range 2 * trials(300) {
 		dir := t.TempDir()
 		if err := os.CopyFS(dir, os.DirFS(master)); err != nil {
 			t.Fatal(err)
@@ -315,7 +315,7 @@ func TestLogIsDamagedToo(t *testing.T) {
 		}
 		mustClose(t, s)
 	}
-	t.Logf("%d of %d were whole all the same", complete, 2*trials())
+	t.Logf("%d of %d were whole all the same", complete, 2*trials(300))
 }
 
 // TestLogCannotBeWritten: the store goes on without, and the next snapshot begins a new log.
