@@ -144,6 +144,17 @@ func TestMemory(t *testing.T) {
 	}
 }
 
+// BenchmarkGlance is what a glance at the board's memory reads.
+func BenchmarkGlance(b *testing.B) {
+	h := New(Config{})
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, _, err := h.MemoryAvailable(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 // N-6.2 to N-6.4.
 func TestWorkingSet(t *testing.T) {
 	v2 := machine(t, map[string]string{"sys/fs/cgroup/memory.stat": "anon 500\nfile 300\ninactive_file 100\nother x\n"})
