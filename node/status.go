@@ -26,7 +26,8 @@ type StatusConfig struct {
 	KubeReserved  corev1.ResourceList
 	SysReserved   corev1.ResourceList
 	Eviction      pressure.Policy
-	WorkingSet    bool // memory in use is what Kubernetes calls so, page cache in use included
+	Port          uint16 // where the control plane reaches this board; 0: nowhere
+	WorkingSet    bool   // memory in use is what Kubernetes calls so, page cache in use included
 }
 
 // Board is what the agent asks of the machine it runs on.
@@ -122,6 +123,7 @@ func (f facts) fill(node *corev1.Node) {
 	if f.sample.SwapTotal > 0 {
 		st.NodeInfo.Swap = &corev1.NodeSwapStatus{Capacity: &f.sample.SwapTotal}
 	}
+	st.DaemonEndpoints.KubeletEndpoint.Port = int32(f.cfg.Port) // N-1.66
 	st.Images = f.images
 	yes := true
 	st.Features = &corev1.NodeFeatures{SupplementalGroupsPolicy: &yes}

@@ -217,6 +217,18 @@ func TestNodeInfo(t *testing.T) {
 	}
 }
 
+// TestDaemonEndpoints of N-1.66: the Node names the port where the control plane reaches this board, or none.
+func TestDaemonEndpoints(t *testing.T) {
+	var n corev1.Node
+	for _, port := range []uint16{10250, 0} {
+		f := someFacts(func(f *facts) { f.cfg.Port = port })
+		f.fill(&n)
+		if got := n.Status.DaemonEndpoints.KubeletEndpoint.Port; got != int32(port) {
+			t.Errorf("port %d, want %d", got, port)
+		}
+	}
+}
+
 // TestAddresses of N-1.42, N-1.20 to N-1.22.
 func TestAddresses(t *testing.T) {
 	addrs := func(text ...string) (out []netip.Addr) {

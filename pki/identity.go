@@ -271,6 +271,30 @@ func (i *Identity) Client() *tls.Config {
 	return conf
 }
 
+// Server is how a board that has joined listens on its own port: its control plane gets in, and nobody else whom the same CA
+// knows.
+func (i *Identity) Server() *tls.Config {
+	roots := x509.NewCertPool()
+	i.mu.Lock()
+	if i.ca != nil {
+		roots.AddCert(i.ca)
+	}
+	i.mu.Unlock()
+	return &tls.Config{
+		MinVersion:     tls.VersionTLS12,
+		ClientAuth:     tls.RequireAndVerifyClientCert,
+		ClientCAs:      roots,
+		Time:           i.now,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return i.current(), nil },
+		VerifyConnection: func(state tls.ConnectionState) error {
+			if user := state.PeerCertificates[0].Subject.CommonName; user != PlaneUser {
+				return fmt.Errorf("%q is not this board's control plane", user)
+			}
+			return nil
+		},
+	}
+}
+
 func (i *Identity) verify(pin Pin, peers []*x509.Certificate) error {
 	ca := pin.find(peers)
 	if ca == nil {

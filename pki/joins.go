@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"errors"
@@ -24,6 +25,9 @@ const (
 	nodeUserPrefix = "system:node:"
 	nodesGroup     = "system:nodes"
 )
+
+// PlaneUser is who a control plane is to its boards. The name has no rights on the API.
+const PlaneUser = "system:ledge:control-plane"
 
 // Names in certificates that no host can have: an underscore is not allowed in those of hosts, so that nobody who may
 // choose the name of a board can become another machine by it.
@@ -369,3 +373,19 @@ func parseRequest(der []byte) (*x509.CertificateRequest, string, error) {
 }
 
 func badName(node string) string { return strings.Join(validation.IsDNS1123Subdomain(node), "; ") }
+
+// BoardTLS is how a control plane talks to the port of one board, and to no other machine. It may be used for long.
+func (j *Joins) BoardTLS(node string) *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		RootCAs:    j.a.Pool(),
+		ServerName: boardPrefix + node,
+		Time:       j.a.Now,
+		NextProtos: []string{"http/1.1"}, // what is asked there is mostly an upgrade
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			cert, err := j.a.Client(PlaneUser, nil)
+			return &cert, err
+		},
+		VerifyConnection: func(state tls.ConnectionState) error { return j.Known(state.PeerCertificates[0]) },
+	}
+}

@@ -36,6 +36,7 @@ type fixture struct {
 	store *local.Client
 	as    map[string]*http.Client
 	dial  map[string]func(context.Context) (net.Conn, error)
+	node  string // where running pods are; "": on none
 	stop  func() // ends the server and waits for it
 }
 

@@ -31,8 +31,11 @@ type Config struct {
 	Metrics api.Metrics   // nil: what is measured answers 501
 	// DialPod connects to the address of a pod, for requests that are handed on to it; nil: as this machine does.
 	DialPod func(ctx context.Context, network, address string) (net.Conn, error)
-	Version Version
-	Checks  []Check // what /readyz and /healthz ask
+	// DialBoard connects to the port of another board than Node, for pods that run there; nil: there are no others.
+	DialBoard func(ctx context.Context, node string) (net.Conn, error)
+	Node      string
+	Version   Version
+	Checks    []Check // what /readyz and /healthz ask
 	// Board answers what stands under /ledge/: what a board can do that Kubernetes has no word for. Only admins get
 	// there. It may be nil.
 	Board http.Handler
@@ -70,6 +73,11 @@ type handler struct {
 	forward api.Forwarder
 	metrics api.Metrics
 	dialPod func(ctx context.Context, network, address string) (net.Conn, error)
+
+	dialBoard func(ctx context.Context, node string) (net.Conn, error)
+	node      string // whose pods Streams, Exec, Forward and Metrics are of
+	measuring measuring
+
 	checks  []Check
 	audit   io.Writer
 	version []byte // the body of /version
@@ -90,12 +98,14 @@ type handler struct {
 
 // New makes the handler of an API server. The caller of a request is taken from its connection, so it must be
 // served by a Server of this package.
-func New(c Config) (http.Handler, error) {
+func New(c Config) (http.Handler, error) { return newHandler(c) }
+
+func newHandler(c Config) (*handler, error) {
 	if c.Client == nil {
 		return nil, errors.New("make API handler: no client given")
 	}
 	h := &handler{client: c.Client, streams: c.Streams, execer: c.Exec, forward: c.Forward, metrics: c.Metrics, checks: c.Checks, stock: c.StockPrinter, board: c.Board}
-	h.join, h.known = c.Join, c.Known
+	h.join, h.known, h.dialBoard, h.node = c.Join, c.Known, c.DialBoard, c.Node
 	h.limits, h.authenticate, h.audit, h.dialPod = newLimits(c), c.Authenticate, c.Audit, c.DialPod
 	if h.dialPod == nil {
 		h.dialPod = (&net.Dialer{Timeout: 10 * time.Second}).DialContext
@@ -142,7 +152,10 @@ func (r *request) attributes() attributes {
 }
 
 // ServeHTTP answers one request.
-func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.answer(w, r, h.serve) }
+
+// answer is what is around every request, whoever serves it.
+func (h *handler) answer(w http.ResponseWriter, r *http.Request, serve func(*response, *http.Request) error) {
 	out := &response{ResponseWriter: w, places: h.limits.answers}
 	defer func() { out.audit.end(out.status()) }()
 	defer out.finish()
@@ -157,7 +170,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}()
 	awaitBody(w, r)
-	if err := h.serve(out, r); err != nil {
+	if err := serve(out, r); err != nil {
 		out.fail(err)
 	}
 }

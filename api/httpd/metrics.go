@@ -30,14 +30,18 @@ func (h *handler) measurements(ctx context.Context, k *api.Kind) ([]api.Object, 
 	if h.metrics == nil {
 		return nil, status(http.StatusNotImplemented, "NotImplemented", "this server measures nothing")
 	}
+	others, err := h.measuredElsewhere(ctx)
+	if err != nil {
+		return nil, err
+	}
 	var out []api.Object
 	if k == api.MetricsOfNodes {
-		for _, m := range h.metrics.NodeMetrics(ctx) {
+		for _, m := range slices.Concat(h.metrics.NodeMetrics(ctx), others.Nodes) {
 			out = append(out, m)
 		}
 		return out, nil
 	}
-	for _, m := range h.metrics.PodMetrics(ctx) {
+	for _, m := range slices.Concat(h.metrics.PodMetrics(ctx), others.Pods) {
 		out = append(out, m)
 	}
 	return out, nil
@@ -71,13 +75,19 @@ func (h *handler) getMeasured(w *response, r *request) error {
 }
 
 // nodeProxy answers what a kubelet would, asked through the API: kubectl get --raw /api/v1/nodes/x/proxy/stats/summary.
-// A node of another board has no door yet.
 func (h *handler) nodeProxy(w *response, r *request) error {
 	if h.metrics == nil || r.name != h.metrics.Node() {
 		if _, err := h.client.Get(r.Context(), api.Nodes, "", r.name); err != nil {
 			return err
 		}
-		return status(http.StatusNotImplemented, "NotImplemented", fmt.Sprintf("this server cannot reach node %q", r.name))
+		switch path := "/" + r.rest; {
+		case h.dialBoard == nil:
+			return status(http.StatusNotImplemented, "NotImplemented", fmt.Sprintf("this server cannot reach node %q", r.name))
+		case !slices.Contains(boardPages, path):
+			return errNoPath()
+		default:
+			return h.handOver(w, r, r.name, path, nil)
+		}
 	}
 	return h.page(w, r, "/"+r.rest)
 }

@@ -64,6 +64,15 @@ func (h *handler) log(w *response, r *request) error {
 	if h.streams == nil {
 		return status(http.StatusNotImplemented, "NotImplemented", "this server has no access to container logs")
 	}
+	if h.dialBoard != nil {
+		pod, err := api.Get[*corev1.Pod](r.Context(), h.client, api.Pods, r.namespace, r.name)
+		if err != nil {
+			return err
+		}
+		if h.elsewhere(pod) {
+			return h.logElsewhere(w, r, pod, opts.Container)
+		}
+	}
 	ctx, cancel := untilStopping(r.Context())
 	defer cancel()
 	log, err := h.streams.Logs(ctx, r.namespace, r.name, opts)

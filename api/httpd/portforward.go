@@ -36,6 +36,9 @@ func (h *handler) portForward(w *response, r *request) error {
 	if pod.Status.Phase != corev1.PodRunning {
 		return badRequest("unable to forward port because pod is not running. Current status=%v", pod.Status.Phase)
 	}
+	if h.elsewhere(pod) {
+		return h.forwardElsewhere(w, r, pod)
+	}
 	conn, err := openTunnel(w, r)
 	if err != nil || conn == nil {
 		return err

@@ -1,6 +1,7 @@
 package httpd
 
 import (
+	"context"
 	"crypto/tls"
 	"fmt"
 	"io"
@@ -58,7 +59,7 @@ func (h *handler) podProxy(w *response, r *request) error {
 	defer awaitBody(w.ResponseWriter, r.Request) // the rest that nobody reads
 	p := podRequest{scheme: scheme, host: host, rest: r.rest, from: r.Request}
 	p.prefix = strings.TrimSuffix(r.URL.EscapedPath(), r.rest)
-	proxy := httputil.ReverseProxy{Rewrite: p.rewrite, ModifyResponse: p.answered, Transport: h.podTransport(),
+	proxy := httputil.ReverseProxy{Rewrite: p.rewrite, ModifyResponse: p.answered, Transport: podTransport(h.dialPodOf(pod)),
 		ErrorLog:     log.New(io.Discard, "", 0), // what goes wrong is answered, or cuts the connection
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, e error) { err = e }}
 	proxy.ServeHTTP(flushing{w}, r.WithContext(ctx))
@@ -119,8 +120,8 @@ func proxyHost(pod *corev1.Pod, scheme, port string) (string, error) {
 }
 
 // podTransport makes connections that serve one request. A pod's certificate names nobody that could be checked.
-func (h *handler) podTransport() *http.Transport {
-	return &http.Transport{DialContext: h.dialPod, DisableKeepAlives: true, DisableCompression: true,
+func podTransport(dial func(ctx context.Context, network, address string) (net.Conn, error)) *http.Transport {
+	return &http.Transport{DialContext: dial, DisableKeepAlives: true, DisableCompression: true,
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 }
 

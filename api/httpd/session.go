@@ -111,12 +111,15 @@ func (h *handler) session(w *response, r *request, doing string, do func(context
 		return status(http.StatusNotImplemented, "NotImplemented", "this server cannot "+doing+" containers")
 	}
 	// What can be wrong is said now, as a Status: after the upgrade there is only text.
-	c, err := h.running(r, o.container, doing)
+	pod, c, err := h.running(r, o.container, doing)
 	if err != nil {
 		return err
 	}
 	if o.container = c.Name; doing == "attach" && o.stdin && !c.Stdin {
 		return badRequest("container %s of pod %s has no stdin to attach to: its spec does not say stdin: true", c.Name, r.name)
+	}
+	if h.elsewhere(pod) {
+		return h.sessionElsewhere(w, r, pod, o)
 	}
 	ctx, cancel := untilStopping(r.Context())
 	defer cancel()
@@ -144,26 +147,26 @@ func openSession(w *response, r *request, o sessionOptions) (*session, error) {
 }
 
 // running checks that a pod has a container that runs, and picks the one that is meant.
-func (h *handler) running(r *request, name, doing string) (*corev1.Container, error) {
+func (h *handler) running(r *request, name, doing string) (*corev1.Pod, *corev1.Container, error) {
 	pod, err := api.Get[*corev1.Pod](r.Context(), h.client, api.Pods, r.namespace, r.name)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
-		return nil, badRequest("cannot %s a container in a completed pod; current phase is %s", doing, pod.Status.Phase)
+		return nil, nil, badRequest("cannot %s a container in a completed pod; current phase is %s", doing, pod.Status.Phase)
 	}
 	c, err := containerIn(pod, name)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for _, list := range [][]corev1.ContainerStatus{pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses, pod.Status.EphemeralContainerStatuses} {
 		for _, st := range list {
 			if st.Name == c.Name && st.State.Running != nil {
-				return c, nil
+				return pod, c, nil
 			}
 		}
 	}
-	return nil, apierrors.NewInternalError(fmt.Errorf("unable to upgrade connection: container not found (%q): it is not running", c.Name))
+	return nil, nil, apierrors.NewInternalError(fmt.Errorf("unable to upgrade connection: container not found (%q): it is not running", c.Name))
 }
 
 // containerIn finds a container of a pod; without a name the one that its annotation says, or the only one.

@@ -51,12 +51,17 @@ func agreeSPDY(r *request, ours ...string) (string, error) {
 
 // acceptSPDY answers the upgrade and takes over the connection.
 func acceptSPDY(w *response, protocol string) (net.Conn, error) {
+	return acceptUpgrade(w, spdyUpgrade, protocol)
+}
+
+// acceptUpgrade does so for any upgrade; protocol is what is spoken inside of it, if there is more to say.
+func acceptUpgrade(w *response, upgrade, protocol string) (net.Conn, error) {
 	w.begun = true
 	conn, buf, err := http.NewResponseController(w.ResponseWriter).Hijack()
 	if err != nil {
 		return nil, err
 	}
-	head := "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + spdyUpgrade + "\r\n"
+	head := "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + upgrade + "\r\n"
 	if protocol != "" {
 		head += headerProtocol + ": " + protocol + "\r\n"
 	}

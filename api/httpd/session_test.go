@@ -82,6 +82,9 @@ func (f *fixture) withRunningPod(name string) {
 
 func (f *fixture) withRunning(name, json string) {
 	f.t.Helper()
+	if f.node != "" {
+		json = strings.Replace(json, `"spec":{`, `"spec":{"nodeName":"`+f.node+`",`, 1)
+	}
 	f.must(201, "POST", podsPath, json)
 	p, err := api.Get[*corev1.Pod](f.t.Context(), f.store, api.Pods, "default", name)
 	if err != nil {
@@ -95,14 +98,28 @@ func (f *fixture) withRunning(name, json string) {
 	}
 }
 
-// Commands, copies and forwarded ports by the real kubectl, over WebSocket and over SPDY.
+// Commands, copies and forwarded ports by the real kubectl, over WebSocket and over SPDY, with a pod of the server's own board and
+// with one of another.
 func TestKubectlSessions(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds and runs kubectl")
 	}
-	c := &commands{dir: t.TempDir()}
-	f := serve(t, httpd.Config{})
-	h, err := httpd.New(httpd.Config{Client: f.store, Exec: c, Forward: ports{}})
+	t.Run("here", func(t *testing.T) {
+		c := &commands{dir: t.TempDir()}
+		f := serve(t, httpd.Config{})
+		f.kubectlSessions(t, c, httpd.Config{Client: f.store, Exec: c, Forward: ports{}})
+	})
+	t.Run("elsewhere", func(t *testing.T) {
+		c := &commands{dir: t.TempDir()}
+		f := serve(t, httpd.Config{})
+		f.node = "b"
+		dial := f.board(httpd.Config{Exec: c, Forward: ports{}})
+		f.kubectlSessions(t, c, httpd.Config{Client: f.store, Exec: none{}, Forward: ports{}, Node: "a", DialBoard: dial})
+	})
+}
+
+func (f *fixture) kubectlSessions(t *testing.T, c *commands, conf httpd.Config) {
+	h, err := httpd.New(conf)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,10 +232,18 @@ func (k *kubectl) forward(t *testing.T) {
 	}
 }
 
-// What is asked of a session is checked before the connection is taken over, and who may not is told on every transport.
+// What is asked of a session is checked before the connection is taken over, and who may not is told on every transport,
+// wherever the pod is.
 func TestSessionsRefused(t *testing.T) {
 	c := &commands{dir: t.TempDir()}
-	f := serve(t, httpd.Config{Exec: c, Forward: ports{}})
+	t.Run("here", func(t *testing.T) { serve(t, httpd.Config{Exec: c, Forward: ports{}}).sessionsRefused(t, c) })
+	t.Run("elsewhere", func(t *testing.T) {
+		f := elsewhere(t, httpd.Config{Exec: none{}, Forward: ports{}}, httpd.Config{Exec: c, Forward: ports{}})
+		f.sessionsRefused(t, c)
+	})
+}
+
+func (f *fixture) sessionsRefused(t *testing.T, c *commands) {
 	f.withRunningPod("web")
 	f.must(201, "POST", podsPath, pod("waiting"))
 	ws := []string{"Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13",
@@ -277,7 +302,13 @@ func TestSessionsRefused(t *testing.T) {
 // A client that goes away takes its command with it, and what a session holds is free again.
 func TestSessionsEnd(t *testing.T) {
 	c := &commands{dir: t.TempDir(), sizes: make(chan api.TerminalSize, 1)}
-	f := serve(t, httpd.Config{Exec: c, MaxSessions: 2})
+	t.Run("here", func(t *testing.T) { serve(t, httpd.Config{Exec: c, MaxSessions: 2}).sessionsEnd(t, c) })
+	t.Run("elsewhere", func(t *testing.T) {
+		elsewhere(t, httpd.Config{Exec: none{}, MaxSessions: 2}, httpd.Config{Exec: c}).sessionsEnd(t, c)
+	})
+}
+
+func (f *fixture) sessionsEnd(t *testing.T, c *commands) {
 	f.withRunningPod("web")
 	upgrade := "GET " + podsPath + "/web/exec?command=sleep&command=1000&stdout=1 HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\n" +
 		"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: v5.channel.k8s.io\r\n\r\n"
@@ -331,10 +362,13 @@ func TestSessionsEnd(t *testing.T) {
 		until("it has left", func() bool { return c.running.Load() == 0 })
 	}
 
-	sized, _ := f.raw(strings.Replace(upgrade, "command=sleep&command=1000&stdout=1", "command=size&stdin=1&stdout=1&tty=1", 1))
+	sized, in := f.raw(strings.Replace(upgrade, "command=sleep&command=1000&stdout=1", "command=size&stdin=1&stdout=1&tty=1", 1))
 	message := append([]byte{4}, `{"Width":80,"Height":24}`...)
 	frame := append([]byte{0x82, 0x80 | byte(len(message)), 0, 0, 0, 0}, message...)
-	go io.Copy(io.Discard, sized)
+	if line, err := in.ReadString('\n'); err != nil || !strings.Contains(line, "101") { // a client speaks when it is answered
+		t.Fatalf("a terminal: %s, %v", line, err)
+	}
+	go io.Copy(io.Discard, in)
 	sized.Write(frame)
 	select {
 	case s := <-c.sizes:

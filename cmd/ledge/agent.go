@@ -22,6 +22,7 @@ func agentFlags(c *command) {
 	o := boardFlags(c)
 	c.flags.Var((*listFlag)(&o.servers), "server", "https://ADDRESS:PORT of the control plane; several are tried in turn")
 	c.flags.StringVar(&o.token, "token", "", "what 'ledge token create' printed there; needed once")
+	c.flags.IntVar(&o.doorPort, "port", doorPort, "where the control plane, and nobody else, reaches this board for logs, exec and the like; 0: nowhere")
 	c.opts = o
 }
 
@@ -34,6 +35,8 @@ func agent(ctx context.Context, c *command) error {
 func (s *settings) where() error {
 	o := s.serveOpts
 	switch {
+	case o.doorPort < 0 || o.doorPort > 65535:
+		return usagef("--port: %d is no port", o.doorPort)
 	case o.kubeconfig != "" && (len(o.servers) > 0 || o.token != ""):
 		return usagef("agent: --kubeconfig says all of it: leave --server and --token out")
 	case o.kubeconfig != "":

@@ -34,6 +34,7 @@ type plane struct {
 	loops    controller.Config
 	audit    *auditLog    // nil: there is none
 	listener net.Listener // nil: there is no TLS address
+	boards   fleet
 
 	mu       sync.Mutex
 	stranger []byte // the last certificate that was turned away
@@ -57,6 +58,7 @@ func (b *board) openPlane(ctx context.Context) (err error) {
 		return err
 	}
 	b.client = p.client
+	p.boards.client, p.boards.tls = p.client, p.joins.BoardTLS
 	p.loops = b.controllers()
 	p.loops.Client, p.loops.Schedule.Closed = p.client, b.closed
 	return nil
@@ -85,7 +87,7 @@ func (p *plane) below() []func(context.Context) error {
 
 // jobs is what a control plane does.
 func (p *plane) jobs() []func(context.Context) error {
-	out := []func(context.Context) error{p.b.resumeCancelled, p.resumeBoards, func(ctx context.Context) error { return controller.Run(ctx, p.loops) }}
+	out := []func(context.Context) error{p.b.resumeCancelled, p.followBoards, func(ctx context.Context) error { return controller.Run(ctx, p.loops) }}
 	if p.b.manifests != "" {
 		out = append(out, (&manifests{dir: p.b.manifests, client: p.client}).Run)
 	}
@@ -203,20 +205,22 @@ func (p *plane) known(leaf *x509.Certificate) error {
 	return err
 }
 
-// resumeBoards brings back what an orderly power-off of another board stopped, once that board takes pods again: after its
-// boot, or when the power-off did not happen (DESIGN 6.11).
-func (p *plane) resumeBoards(ctx context.Context) error {
+// followBoards ends the streams to boards that are gone, and brings back what an orderly power-off of another board stopped,
+// once that board takes pods again: after its boot, or when the power-off did not happen (DESIGN 6.11).
+func (p *plane) followBoards(ctx context.Context) error {
 	nodes := api.NewView[*corev1.Node](p.client, api.Nodes, api.Selection{})
 	done := make(chan error, 1)
 	go func() { done <- nodes.Run(ctx) }()
-	boards := readiness{}
+	ready := readiness{}
 	for {
 		select {
 		case <-ctx.Done():
 			return <-done
 		case <-nodes.Changed():
 		}
-		for _, name := range boards.turned(nodes.List()) {
+		list := nodes.List()
+		p.boards.look(list)
+		for _, name := range ready.turned(list) {
 			if name == p.b.name {
 				continue
 			}

@@ -214,7 +214,10 @@ func (b *board) listen(ctx context.Context) error {
 		_ = conn.Close()
 		return fmt.Errorf("--run-dir %s: another ledge answers there; stop it, or give another directory", b.runDir)
 	}
-	if b.plane == nil || b.listenAt == "" {
+	if b.plane == nil {
+		return b.uplink.listen(ctx, b)
+	}
+	if b.listenAt == "" {
 		return nil
 	}
 	return b.plane.listen(ctx, b.listenAt)
@@ -228,6 +231,8 @@ func (b *board) run(ctx context.Context) error {
 	below := []func(context.Context) error{b.store.Run, b.server.Run, b.events.Run}
 	if b.plane != nil {
 		below = append(below, b.plane.below()...)
+	} else if b.uplink.door != nil {
+		below = append(below, b.uplink.door.Run)
 	}
 	for _, r := range below {
 		base.Go(func() error { return r(apiCtx) })
@@ -359,12 +364,20 @@ func (b *board) close() error {
 	if b.store != nil {
 		errs = append(errs, b.store.Close())
 	}
-	if b.plane != nil && b.plane.listener != nil {
-		if err := b.plane.listener.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+	if l := b.port(); l != nil {
+		if err := l.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
 			errs = append(errs, err)
 		}
 	}
 	return errors.Join(append(errs, b.closeWatchdog())...)
+}
+
+// port is the address of this board that others reach over the network; nil: there is none.
+func (b *board) port() net.Listener {
+	if b.plane != nil {
+		return b.plane.listener
+	}
+	return b.uplink.port
 }
 
 // buildFloor is when this binary was made: no clock is believed before that (DESIGN 6.6).

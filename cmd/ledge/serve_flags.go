@@ -55,8 +55,9 @@ type serveOpts struct {
 	planeOpts
 
 	// Of agent: where the control plane is.
-	servers []string
-	token   string
+	servers  []string
+	token    string
+	doorPort int
 
 	set map[string]bool
 }

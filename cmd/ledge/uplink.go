@@ -31,6 +31,9 @@ type uplink struct {
 	identity *pki.Identity // nil: a kubeconfig says who we are
 	servers  *rest.Servers // likewise
 	renew    chan struct{} // capacity 1: a server does not take our certificate
+
+	port net.Listener  // for the control plane; nil: there is none
+	door *httpd.Server // on it; nil likewise
 }
 
 // openUplink finds out who this board is, and joins if it has not yet.

@@ -25,6 +25,7 @@ import (
 type joined struct {
 	t             *testing.T
 	server, board atomic.Int64 // clocks
+	p             *plane
 	u             *uplink
 	client        *rest.Client
 	urls          []string
@@ -35,13 +36,14 @@ type joined struct {
 }
 
 func newJoined(t *testing.T, begin time.Time) *joined {
-	j := &joined{t: t, done: make(chan error, 3), u: &uplink{renew: make(chan struct{}, 1)}}
+	j := &joined{t: t, done: make(chan error, 5), u: &uplink{renew: make(chan struct{}, 1)}}
 	j.set(begin, begin)
 	at := func(c *atomic.Int64) func() time.Time { return func() time.Time { return time.Unix(c.Load(), 0) } }
 	db, err := storage.Open(t.Context(), storage.Config{Dir: t.TempDir(), NoSync: true})
 	must(t, err)
 	t.Cleanup(func() { must(t, db.Close()) })
 	p := &plane{}
+	j.p = p
 	p.client, err = local.New(local.Config{Store: db})
 	must(t, err)
 	p.ca, err = pki.Open(pki.Config{Dir: t.TempDir(), Now: at(&j.server)})
@@ -144,6 +146,7 @@ func TestAgentFlags(t *testing.T) {
 		{serveOpts{servers: []string{"10.0.0.1"}}, "no server such as"},
 		{serveOpts{servers: []string{"https://10.0.0.1"}, token: "x"}, "begins with"},
 		{serveOpts{servers: []string{"https://10.0.0.1"}, kubeconfig: "/x"}, "leave --server and --token out"},
+		{serveOpts{servers: []string{"https://10.0.0.1"}, doorPort: 70000}, "70000 is no port"},
 		{serveOpts{kubeconfig: "/x"}, ""},
 		{serveOpts{servers: []string{"https://10.0.0.1"}}, ""},
 		{serveOpts{servers: []string{"https://10.0.0.1", "https://[fd00::1]:7000"}, token: tok}, ""},

@@ -1,0 +1,163 @@
+package httpd
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ledge/api"
+)
+
+// door is what a board serves to its control plane, and to nobody else: a kubelet's port.
+type door struct {
+	h      *handler
+	caller string
+	node   string
+}
+
+// The paths that a control plane of ledge asks for besides a kubelet's.
+const (
+	measuredPath   = "/ledge/measured"
+	podAddressPath = "podAddress"
+)
+
+// doorSessions is how many sessions, and how many followed logs, a board bears.
+const doorSessions = 64
+
+// NewDoor makes the handler of a board's port. caller is the only one who is let in; its certificate's name, or the user of the
+// listener.
+func NewDoor(c Config, caller string) (http.Handler, error) {
+	if c.Metrics == nil || caller == "" {
+		return nil, errors.New("make the board's port: nobody would be let in, or find nothing")
+	}
+	c.MaxSessions, c.MaxLogs = doorSessions, doorSessions
+	h, err := newHandler(c)
+	if err != nil {
+		return nil, err
+	}
+	return &door{h: h, caller: caller, node: c.Metrics.Node()}, nil
+}
+
+// ServeHTTP answers one request.
+func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) { d.h.answer(w, r, d.serve) }
+
+// doorRoutes are the paths below which a pod's name follows, by their first word.
+var doorRoutes = map[string]struct {
+	methods []string
+	long    string
+	serve   func(*handler, *response, *request) error
+}{
+	"containerLogs": {[]string{"GET"}, "log", (*handler).log},
+	"exec":          {[]string{"GET", "POST"}, "session", (*handler).exec},
+	"attach":        {[]string{"GET", "POST"}, "session", (*handler).attach},
+	"portForward":   {[]string{"GET", "POST"}, "session", (*handler).portForward},
+}
+
+func (d *door) serve(w *response, hr *http.Request) error {
+	u, err := d.h.callerOf(hr)
+	if err != nil {
+		return err
+	}
+	if u.Name != d.caller {
+		return status(http.StatusForbidden, metav1.StatusReasonForbidden, fmt.Sprintf("this port of board %s is its control plane's alone", d.node))
+	}
+	query, err := url.ParseQuery(hr.URL.RawQuery)
+	if err != nil {
+		return badRequest("the query of the URL cannot be parsed: %v", err)
+	}
+	r := &request{Request: hr, user: u, query: query, route: &route{}}
+	segments, ok := splitPath(hr.URL.EscapedPath())
+	if !ok {
+		return errNoPath()
+	}
+	to, isPod := doorRoutes[segments[0]]
+	switch {
+	case isPod:
+	case segments[0] == podAddressPath && len(segments) == 4:
+		return d.podAddress(w, r, segments[1], segments[2], segments[3])
+	case hr.Method != http.MethodGet:
+		return errMethod(hr.Method, []string{http.MethodGet})
+	case hr.URL.Path == measuredPath:
+		return d.measured(w, r)
+	default:
+		return d.h.page(w, r, hr.URL.Path)
+	}
+	switch {
+	case !slices.Contains(to.methods, hr.Method):
+		return errMethod(hr.Method, to.methods)
+	case len(segments) == 3 && segments[0] == "portForward":
+	case len(segments) == 4 && segments[0] != "portForward":
+		query.Set("container", segments[3])
+	default:
+		return errNoPath()
+	}
+	// A kubelet's words for what kubectl calls stdin, stdout and stderr.
+	for theirs, ours := range map[string]string{"input": "stdin", "output": "stdout", "error": "stderr"} {
+		if v, ok := query[theirs]; ok {
+			query[ours] = v
+		}
+	}
+	r.target = target{kind: api.Pods, shape: object, namespace: segments[1], name: segments[2]}
+	r.route = &route{long: to.long}
+	done, err := d.h.limits.enter(r)
+	if err != nil {
+		return err
+	}
+	defer done()
+	return to.serve(d.h, w, r)
+}
+
+// measured is what this board uses, in the forms in which the control plane is asked for it.
+type measuredPage struct {
+	Nodes []*api.NodeMetrics `json:"nodes"`
+	Pods  []*api.PodMetrics  `json:"pods"`
+}
+
+func (d *door) measured(w *response, r *request) error {
+	m := d.h.metrics
+	return w.json(http.StatusOK, measuredPage{m.NodeMetrics(r.Context()), m.PodMetrics(r.Context())}, false)
+}
+
+// podAddress connects to the address of a pod of this board, for those who have no way there.
+func (d *door) podAddress(w *response, r *request, namespace, name, port string) error {
+	if r.Method != http.MethodGet || !strings.EqualFold(r.Header.Get("Upgrade"), upgradeTCP) {
+		return badRequest("unable to upgrade: a GET with an Upgrade to %s is needed here", upgradeTCP)
+	}
+	r.route = &route{long: "session"}
+	done, err := d.h.limits.enter(r)
+	if err != nil {
+		return err
+	}
+	defer done()
+	pod, err := api.Get[*corev1.Pod](r.Context(), d.h.client, api.Pods, namespace, name)
+	if err != nil {
+		return err
+	}
+	if pod.Spec.NodeName != d.node {
+		return badRequest("pod %s is on node %q, not on %q", name, pod.Spec.NodeName, d.node)
+	}
+	host, err := proxyHost(pod, "http", port)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := untilStopping(r.Context())
+	defer cancel()
+	there, err := d.h.dialPod(ctx, "tcp", host)
+	if err != nil {
+		return status(http.StatusServiceUnavailable, "ServiceUnavailable", err.Error())
+	}
+	defer there.Close()
+	here, err := acceptUpgrade(w, upgradeTCP, "")
+	if err != nil {
+		return nil //nolint:nilerr // the connection is gone
+	}
+	defer here.Close()
+	splice(ctx, here, there)
+	return nil
+}

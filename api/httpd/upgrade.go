@@ -1,0 +1,97 @@
+package httpd
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// upgradeTCP asks for a connection as it is, between the parts of ledge.
+const upgradeTCP = "tcp"
+
+// Upgrade asks at the other end of a connection for a connection to what a path names. What is answered instead comes back as
+// an error with its Status; the connection is closed then.
+func Upgrade(ctx context.Context, conn net.Conn, path string) (_ net.Conn, err error) {
+	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
+	defer func() {
+		if !stop() && err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			conn.Close()
+		}
+	}()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://board"+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Connection", "Upgrade")
+	req.Header.Set("Upgrade", upgradeTCP)
+	if err := req.Write(conn); err != nil {
+		return nil, err
+	}
+	in := bufio.NewReader(conn)
+	answer, err := http.ReadResponse(in, req)
+	if err != nil {
+		return nil, err
+	}
+	if answer.StatusCode != http.StatusSwitchingProtocols {
+		return nil, answered(answer)
+	}
+	return &bufferedConn{conn, in}, nil
+}
+
+// answered is the error in an answer.
+func answered(a *http.Response) error {
+	defer a.Body.Close()
+	s := metav1.Status{Message: a.Status}
+	data, err := io.ReadAll(io.LimitReader(a.Body, 64<<10))
+	if err != nil || json.Unmarshal(data, &s) != nil || s.Message == "" {
+		s = metav1.Status{Message: a.Status}
+	}
+	s.Status, s.Code = metav1.StatusFailure, int32(a.StatusCode)
+	if s.Reason == "" && a.StatusCode == http.StatusNotFound {
+		s.Reason = metav1.StatusReasonNotFound
+	}
+	return &apierrors.StatusError{ErrStatus: s}
+}
+
+// CloseWrite says that no more will be written, where that can be said.
+func (c *bufferedConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return fmt.Errorf("end one direction: %w", errors.ErrUnsupported)
+}
+
+// splice carries bytes between two connections until both directions have ended, one fails or ctx ends.
+func splice(ctx context.Context, a, b net.Conn) {
+	stop := context.AfterFunc(ctx, func() { a.Close(); b.Close() })
+	defer stop()
+	ends := make(chan error, 2)
+	carry := func(to, from net.Conn) {
+		_, err := io.Copy(to, from)
+		if half, ok := to.(interface{ CloseWrite() error }); err == nil && ok {
+			err = half.CloseWrite()
+		} else if err == nil {
+			err = errors.ErrUnsupported // then the end of one direction is the end
+		}
+		ends <- err
+	}
+	go carry(a, b)
+	go carry(b, a)
+	if <-ends == nil {
+		<-ends
+	}
+	a.Close()
+	b.Close()
+}

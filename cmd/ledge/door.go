@@ -1,0 +1,51 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"syscall"
+
+	"ledge/api/httpd"
+	"ledge/pki"
+)
+
+// doorPort is where a kubelet serves its control plane.
+const doorPort = 10250
+
+// listen takes this board's port. A board that joins by a kubeconfig has none: there is nothing that says who its control plane
+// is.
+func (u *uplink) listen(ctx context.Context, b *board) error {
+	if b.kubeconfig != "" || b.doorPort == 0 {
+		b.status.Port = 0
+		return nil
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", ":"+strconv.Itoa(b.doorPort))
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("--port %d: it is taken by another program, maybe a kubelet; give another one, or 0 for none", b.doorPort)
+	}
+	if err != nil {
+		return fmt.Errorf("--port %d: %w", b.doorPort, err)
+	}
+	u.port, b.status.Port = l, uint16(b.doorPort)
+	return nil
+}
+
+// openDoor lets the control plane, and nobody else, reach the pods of this board: logs, exec, attach, forwarded ports, figures.
+func (u *uplink) openDoor(b *board, like httpd.Config) error {
+	if u.port == nil {
+		return nil
+	}
+	h, err := httpd.NewDoor(httpd.Config{Client: like.Client, Streams: like.Streams, Exec: like.Exec, Forward: like.Forward, Metrics: like.Metrics}, pki.PlaneUser)
+	if err != nil {
+		return err
+	}
+	l, err := httpd.WrapTLS(u.port, u.identity.Server())
+	if err != nil {
+		return err
+	}
+	u.door = &httpd.Server{Handler: h, Listeners: []*httpd.Listener{l}}
+	return nil
+}

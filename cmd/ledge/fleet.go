@@ -1,0 +1,203 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"ledge/api"
+)
+
+// fleet is the ways from a control plane to the ports of the boards that have joined it.
+type fleet struct {
+	client api.Client
+	tls    func(node string) *tls.Config
+
+	mu   sync.Mutex
+	open map[string]map[*boardConn]bool // by board
+}
+
+const (
+	boardStreams  = 64               // at once to one board
+	boardDialTime = 6 * time.Second  // for one address
+	boardSilence  = 30 * time.Second // after which what is sent to a board and not acknowledged ends the connection
+)
+
+// Dial connects to a board's port.
+func (b *fleet) Dial(ctx context.Context, name string) (net.Conn, error) {
+	node, err := api.Get[*corev1.Node](ctx, b.client, api.Nodes, "", name)
+	if err != nil {
+		return nil, err
+	}
+	out := &boardConn{of: b, node: name}
+	if !b.enter(out) {
+		return nil, apierrors.NewTooManyRequests(fmt.Sprintf("too many streams to board %s at once, please close some", name), 5)
+	}
+	conn, err := b.reach(ctx, node)
+	if err == nil && !out.begin(conn) {
+		err = errors.Join(errors.New("it was lost just now"), conn.Close())
+	}
+	if err != nil {
+		b.leave(out)
+		return nil, err
+	}
+	return out, nil
+}
+
+// reach tries the addresses of a board one after the other.
+func (b *fleet) reach(ctx context.Context, node *corev1.Node) (net.Conn, error) {
+	addresses := boardAddresses(node)
+	if len(addresses) == 0 {
+		return nil, errors.New("its Node names no port and no address")
+	}
+	var errs []error
+	for _, address := range addresses {
+		conn, err := b.dialOne(ctx, node.Name, address)
+		if err == nil {
+			return conn, nil
+		}
+		errs = append(errs, err)
+	}
+	return nil, errors.Join(errs...)
+}
+
+func (b *fleet) dialOne(ctx context.Context, name, address string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, boardDialTime)
+	defer cancel()
+	d := tls.Dialer{Config: b.tls(name), NetDialer: &net.Dialer{
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: boardSilence / 3, Interval: boardSilence / 6, Count: 4},
+		Control:         func(_, _ string, c syscall.RawConn) error { return endSilence(c) }}}
+	return d.DialContext(ctx, "tcp", address)
+}
+
+// endSilence ends a connection when the other side does not acknowledge for a while: a keepalive does not, as long as there is
+// something to send.
+func endSilence(c syscall.RawConn) error {
+	var err error
+	cerr := c.Control(func(fd uintptr) {
+		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(boardSilence.Milliseconds()))
+	})
+	return errors.Join(cerr, err)
+}
+
+// boardAddresses are where a board's port is, as its Node says.
+func boardAddresses(node *corev1.Node) (out []string) {
+	port := node.Status.DaemonEndpoints.KubeletEndpoint.Port
+	if port == 0 {
+		return nil
+	}
+	for _, kind := range []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP} {
+		for _, a := range node.Status.Addresses {
+			if a.Type == kind {
+				out = append(out, net.JoinHostPort(a.Address, strconv.Itoa(int(port))))
+			}
+		}
+	}
+	return out
+}
+
+// look ends the streams of boards that are gone: deleted, or not heard of for so long that nobody knows what they do.
+func (b *fleet) look(nodes []*corev1.Node) {
+	there := map[string]bool{}
+	for _, n := range nodes {
+		there[n.Name] = !unheard(n)
+	}
+	b.end(func(name string) bool { return !there[name] })
+}
+
+func unheard(n *corev1.Node) bool {
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status == corev1.ConditionUnknown
+		}
+	}
+	return false
+}
+
+// end ends the streams to some boards.
+func (b *fleet) end(which func(name string) bool) {
+	var ended []net.Conn
+	b.mu.Lock()
+	for name, conns := range b.open {
+		if which(name) {
+			for c := range conns {
+				c.ended = true
+				if c.Conn != nil { // else Dial finds out
+					ended = append(ended, c.Conn)
+				}
+			}
+			delete(b.open, name)
+		}
+	}
+	b.mu.Unlock()
+	for _, c := range ended {
+		_ = c.Close() // who uses it finds out
+	}
+}
+
+func (b *fleet) enter(c *boardConn) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.open[c.node]) >= boardStreams {
+		return false
+	}
+	if b.open == nil {
+		b.open = map[string]map[*boardConn]bool{}
+	}
+	if b.open[c.node] == nil {
+		b.open[c.node] = map[*boardConn]bool{}
+	}
+	b.open[c.node][c] = true
+	return true
+}
+
+func (b *fleet) leave(c *boardConn) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.open[c.node], c)
+	if len(b.open[c.node]) == 0 {
+		delete(b.open, c.node)
+	}
+}
+
+// boardConn is a stream to a board.
+type boardConn struct {
+	net.Conn
+	of    *fleet
+	node  string
+	ended bool
+}
+
+// begin gives a stream its connection, unless it has been ended meanwhile.
+func (c *boardConn) begin(conn net.Conn) bool {
+	c.of.mu.Lock()
+	defer c.of.mu.Unlock()
+	if c.ended {
+		return false
+	}
+	c.Conn = conn
+	return true
+}
+
+func (c *boardConn) Close() error {
+	c.of.leave(c)
+	return c.Conn.Close()
+}
+
+// CloseWrite says that there is no more to come.
+func (c *boardConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
