@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -63,11 +64,11 @@ func mountTmpfs(dir string, t tmpfs) error {
 	return nil
 }
 
-// unmountBelow takes down everything mounted at or below a directory, deepest first, and looks again: nothing may be
-// left. Containers with Bidirectional mounts may have left some of their own.
-func unmountBelow(dir string) error {
+// unmountBelow takes down everything mounted at or below directories, those of the first one first and in each the deepest,
+// and looks again: nothing may be left. Containers with Bidirectional mounts may have left some of their own.
+func unmountBelow(dirs ...string) error {
 	for try := 0; ; try++ {
-		list, err := mountsBelow(dir)
+		list, err := mountsBelow(dirs...)
 		if err != nil {
 			return err
 		}
@@ -87,26 +88,36 @@ func unmountBelow(dir string) error {
 		case err != nil:
 			return err
 		case try > 32:
-			return fmt.Errorf("unmount volumes below %s: %d mounts are left", dir, len(list))
+			return fmt.Errorf("unmount volumes below %s: %d mounts are left", strings.Join(dirs, ", "), len(list))
 		}
 	}
 }
 
-// mountsBelow lists mount points at or below a directory, deepest and latest first.
-func mountsBelow(dir string) ([]string, error) {
-	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
+// mountsBelow lists mount points at or below directories, by directory and in each deepest and latest first. The kernel's list
+// is long where there are many pods, and holds up whoever mounts: it is read once for all.
+func mountsBelow(dirs ...string) ([]string, error) {
+	dirs = slices.DeleteFunc(slices.Clone(dirs), func(dir string) bool {
+		_, err := os.Lstat(dir)
+		return errors.Is(err, fs.ErrNotExist)
+	})
+	if len(dirs) == 0 {
 		return nil, nil
 	}
-	infos, err := mountinfo.GetMounts(mountinfo.PrefixFilter(dir))
+	under := func(m *mountinfo.Info) int {
+		return slices.IndexFunc(dirs, func(dir string) bool { return m.Mountpoint == dir || strings.HasPrefix(m.Mountpoint, dir+"/") })
+	}
+	infos, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) { return under(m) < 0, false })
 	if err != nil {
 		return nil, fmt.Errorf("list mounts: %w", err)
 	}
+	slices.Reverse(infos) // of two at one place the later hides the earlier
+	slices.SortStableFunc(infos, func(a, b *mountinfo.Info) int {
+		return cmp.Or(cmp.Compare(under(a), under(b)), strings.Count(b.Mountpoint, "/")-strings.Count(a.Mountpoint, "/"))
+	})
 	var out []string
 	for _, m := range infos {
 		out = append(out, m.Mountpoint)
 	}
-	slices.Reverse(out) // of two at one place the later hides the earlier
-	slices.SortStableFunc(out, func(a, b string) int { return strings.Count(b, "/") - strings.Count(a, "/") })
 	return out, nil
 }
 

@@ -218,10 +218,12 @@ func (v *Volumes) Remove(uid string) error {
 		return fmt.Errorf("remove volumes: %w", err)
 	}
 	// What a subPath led to first: it may stand on one of the others.
+	var dirs []string
 	for _, root := range []string{v.subpaths, v.config, v.memory, v.disk} {
-		if err := unmountBelow(filepath.Join(root, uid)); err != nil {
-			return fmt.Errorf("remove volumes: %w", err)
-		}
+		dirs = append(dirs, filepath.Join(root, uid))
+	}
+	if err := unmountBelow(dirs...); err != nil {
+		return fmt.Errorf("remove volumes: %w", err)
 	}
 	for _, root := range v.roots() {
 		if err := os.RemoveAll(filepath.Join(root, uid)); err != nil {
