@@ -93,6 +93,15 @@ foreign_version() {
 	"$2" "bin/ledge-linux-$1" version
 }
 
+# A package of each architecture holds the binary of that one.
+debs() {
+	for pair in amd64:amd64 arm64:arm64 armhf:armv7; do
+		deb=$(COMPRESS=gzip scripts/deb/build.sh "${pair%:*}" "bin/ledge-linux-${pair#*:}" "$work") || return 1
+		[ "$(dpkg-deb -f "$deb" Architecture)" = "${pair%:*}" ] || return 1
+		dpkg-deb --fsys-tarfile "$deb" | tar -xO ./usr/bin/ledge | cmp - "bin/ledge-linux-${pair#*:}" || return 1
+	done
+}
+
 # emulated NAME ARGUMENT...: an emulated boot gets a second try too, and is named for it.
 emulated() {
 	name=$1
@@ -131,7 +140,8 @@ step "arm64 under qemu-user" scripts/foreign.sh arm64 $(scripts/packages.sh fore
 step "armv7 under qemu-user" scripts/foreign.sh arm $(scripts/packages.sh foreign)
 step "arm64 binary starts" foreign_version arm64 qemu-aarch64-static
 step "armv7 binary starts" foreign_version armv7 qemu-arm-static
-step "guest: root tests and units on cgroup v2" \
+step "debs" debs
+step "guest: root tests, units and packages on cgroup v2" \
 	go run ./scripts/vm test -timeout $guestlimit -binary "$LEDGE_BIN" $(scripts/packages.sh guest)
 # One disk, many boots: a power button, then the plug.
 cuts="-cuts 1 -twice -timeout 6m -o bin/power.json"

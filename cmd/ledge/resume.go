@@ -2,7 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -33,17 +36,23 @@ func (r resumer) resume() error {
 	return err
 }
 
-// booted calls begin once in each boot. first is true for the first start of a boot that is not the board's first.
-func booted(settings *storage.Table, bootID string, begin func() error) (first bool, err error) {
+// booted calls begin once in each boot, and anew when the run state is. first is true for the first start of a boot that is
+// not the board's first.
+func booted(settings *storage.Table, bootID string, anew bool, begin func() error) (first bool, err error) {
 	rows, _, err := settings.All()
-	if err != nil || string(rows[bootIDKey]) == bootID {
+	if err != nil || string(rows[bootIDKey]) == bootID && !anew {
 		return false, err
 	}
 	if err := begin(); err != nil {
 		return false, err
 	}
-	return len(rows[bootIDKey]) > 0, settings.Put(bootIDKey, []byte(bootID))
+	first = len(rows[bootIDKey]) > 0 && string(rows[bootIDKey]) != bootID
+	return first, settings.Put(bootIDKey, []byte(bootID))
 }
+
+// begunName is a file in the run directory. A reset takes it away with all else there, so that a node that begins after one
+// (such as an installed package that was removed before) gets the pods back that were stopped for it.
+const begunName = "begun"
 
 // resumePods is done at every start.
 func (b *board) resumePods() error {
@@ -51,14 +60,19 @@ func (b *board) resumePods() error {
 	if err != nil {
 		return err
 	}
-	again, err := booted(b.store.Table("settings"), info.BootID, func() error {
+	begun := filepath.Join(b.runDir, begunName)
+	_, err = os.Stat(begun)
+	again, err := booted(b.store.Table("settings"), info.BootID, errors.Is(err, fs.ErrNotExist), func() error {
 		if b.plane == nil {
 			return nil // the control plane does it
 		}
 		return b.resumer(b.name).resume()
 	})
 	b.cut = again && b.store.Health().Unclean
-	return err
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(begun, nil, 0o600)
 }
 
 // resumeCancelled brings back what a shutdown had stopped that did not happen. Pods that were told to end while it was

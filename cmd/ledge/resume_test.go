@@ -31,7 +31,8 @@ func TestResumeOncePerBoot(t *testing.T) {
 		client, err := local.New(local.Config{Store: s})
 		must(t, err)
 		r := resumer{client: client, node: "n", off: off}
-		boot := func(id string) (bool, error) { return booted(s.Table("settings"), id, r.resume) }
+		anew := false
+		boot := func(id string) (bool, error) { return booted(s.Table("settings"), id, anew, r.resume) }
 		if again, err := boot("boot 1"); err != nil || again {
 			t.Fatalf("the first boot of all: %v %v", again, err)
 		}
@@ -67,6 +68,10 @@ func TestResumeOncePerBoot(t *testing.T) {
 		stop("p")
 		if _, err := boot("boot 2"); err != nil || phase() != corev1.PodFailed {
 			t.Errorf("another start of the same boot: %v, %s", err, phase())
+		}
+		anew = true
+		if again, err := boot("boot 2"); err != nil || again || phase() != back {
+			t.Errorf("resumePods %v, after a reset in the same boot: %v %v, the pod is %s, want %s", !off, again, err, phase(), back)
 		}
 	}
 }

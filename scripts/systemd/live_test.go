@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -22,20 +21,15 @@ import (
 	"ledge/internal/testrun"
 )
 
-// TestUnitsUnderSystemd installs both units and proves that a pod outlives every restart of either, with the same
-// process. It takes the machine over (paths, port 6443), so it runs only in the guest, which is thrown away.
+// TestUnitsUnderSystemd installs the package and proves that a pod outlives every restart of either unit and an upgrade,
+// with the same process, and what a removal and a purge leave. It takes the machine over (paths, port 6443), so it runs
+// only in the guest, which is thrown away.
 func TestUnitsUnderSystemd(t *testing.T) {
 	if os.Getenv("LEDGE_VM") == "" {
 		t.Skip("takes a whole machine with systemd: make test-vm runs it")
 	}
-	install(t)
 	m := machine{t: t, bus: bus(t)}
-	run(t, "systemctl", "start", "ledge.service")
-	for _, unit := range units {
-		if err := m.active(unit); err != nil {
-			t.Fatal(unit, err)
-		}
-	}
+	m.install()
 	eventually(t, "the node is Ready", nodeReady)
 	if err := contains(run(t, "ledge", "get", "nodes"), " Ready "); err != nil {
 		t.Error(err)
@@ -91,13 +85,10 @@ func TestUnitsUnderSystemd(t *testing.T) {
 		}
 	}
 
-	run(t, "ledge", "delete", "pod", "units")
-	eventually(t, "the pod's process is gone", func() error {
-		if got, err := podProcess(); err == nil {
-			return fmt.Errorf("process %d is still there", got)
-		}
-		return nil
-	})
+	m.upgrade(pid)
+	run(t, "ledge", "delete", "pod", "later")
+	removeAndInstall(t, pid)
+	purge(t)
 }
 
 const marker = "86399" // seconds of sleep: how the pod's process is found from outside
@@ -114,47 +105,6 @@ spec:
     image: ledge.local/self
     args: ["sleep", "` + marker + `"]
 `
-
-var units = []string{"ledge-keeper.service", "ledge.service"}
-
-func install(t *testing.T) {
-	t.Helper()
-	binary, err := os.ReadFile(os.Getenv("LEDGE_BIN"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile("/usr/local/bin/ledge", binary, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for _, unit := range units {
-		text, err := os.ReadFile(unit)
-		if err != nil {
-			t.Fatal(err)
-		}
-		text = regexp.MustCompile(`(?m)^WatchdogSec=.*`).ReplaceAll(text, []byte("WatchdogSec=15")) // not to wait for longer, and enough for a busy emulated CPU
-		if err := os.WriteFile(filepath.Join("/etc/systemd/system", unit), text, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	newer := regexp.MustCompile(`(?m)^.*Unknown key (name )?'(RestartSteps|RestartMaxDelaySec)' in section ['\[]Service['\]], ignoring\.\n`)
-	if out := newer.ReplaceAllString(run(t, "systemd-analyze", "verify", "/etc/systemd/system/ledge-keeper.service", "/etc/systemd/system/ledge.service"), ""); out != "" {
-		t.Errorf("systemd-analyze verify: %s", out)
-	}
-	run(t, "systemctl", "daemon-reload")
-	t.Cleanup(func() {
-		if t.Failed() {
-			t.Log(output("journalctl", "--no-pager", "-q", "-n", "80", "-u", "ledge.service", "-u", "ledge-keeper.service"))
-			t.Log(output("systemctl", "status", "--no-pager", "ledge.service", "ledge-keeper.service"))
-		}
-		output("systemctl", "stop", "ledge.service", "ledge-keeper.service")
-		t.Log(output("ledge", "reset", "--data"))
-		for _, unit := range units {
-			if err := os.Remove(filepath.Join("/etc/systemd/system", unit)); err != nil {
-				t.Error(err)
-			}
-		}
-	})
-}
 
 // machine is systemd, asked over its bus: a process for each question would cost the emulated guest most of the test.
 type machine struct {

@@ -35,7 +35,7 @@ const buildTags = "netgo osusergo seccomp runc_nocriu"
 // that worse: LEDGE_PATIENCE stretches the limits of tests.
 const prologue = `#!/bin/sh
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8
-export LEDGE_VM=1 LEDGE_PATIENCE=5 LEDGE_BIN=/payload/bin/ledge LEDGE_TESTPROG=/payload/bin/testprog
+export LEDGE_VM=1 LEDGE_PATIENCE=5 LEDGE_BIN=/payload/bin/ledge LEDGE_TESTPROG=/payload/bin/testprog LEDGE_DEBS=/payload/debs
 export LEDGE_LONG='%s' LEDGE_SEED='%s'
 echo "guest: $(uname -r), $(stat -fc %%T /sys/fs/cgroup): $(cat /sys/fs/cgroup/cgroup.controllers)"
 `
@@ -76,6 +76,11 @@ func runTests(ctx context.Context, s suite) error {
 	}
 	if err := compileProgram(ctx, filepath.Join(tree, "bin", "testprog")); err != nil {
 		return err
+	}
+	if slices.Contains(packages, alone) {
+		if err := packDebs(ctx, s.binary, filepath.Join(tree, "debs")); err != nil {
+			return err
+		}
 	}
 	if len(packages)+broken == 0 {
 		return errors.New("no package with tests among " + strings.Join(s.packages, " "))
@@ -263,6 +268,21 @@ func compileProgram(ctx context.Context, to string) error {
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the test program: %w\n%s", err, out)
+	}
+	return nil
+}
+
+// packDebs makes two Debian packages of the binary: one to install and one to upgrade to.
+func packDebs(ctx context.Context, binary, to string) error {
+	if err := os.Mkdir(to, 0o755); err != nil {
+		return err
+	}
+	for _, version := range []string{"v0.0.1", "v0.0.2"} {
+		pack := command(ctx, "scripts/deb/build.sh", "amd64", binary, to)
+		pack.Env = append(os.Environ(), "VERSION="+version, "COMPRESS=gzip", "LEDGE_BIN="+binary)
+		if out, err := pack.CombinedOutput(); err != nil {
+			return fmt.Errorf("pack ledge for Debian: %w\n%s", err, out)
+		}
 	}
 	return nil
 }
