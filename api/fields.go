@@ -95,6 +95,11 @@ func CheckFields(kind *Kind, sel fields.Selector) error {
 
 // Matches says whether a selection picks an object.
 func (s *Selection) Matches(obj Object) bool {
+	if s.Fields != nil { // every watch by name sees every change of its kind: the name is there without making a set of fields
+		if name, one := s.Fields.RequiresExactMatch("metadata.name"); one && name != obj.GetName() {
+			return false
+		}
+	}
 	return (s.Namespace == "" || obj.GetNamespace() == s.Namespace) &&
 		(s.Labels == nil || s.Labels.Empty() || s.Labels.Matches(labels.Set(obj.GetLabels()))) &&
 		(s.Fields == nil || s.Fields.Empty() || s.Fields.Matches(FieldsOf(obj)))

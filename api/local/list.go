@@ -74,7 +74,7 @@ func (c *Client) List(ctx context.Context, kind *api.Kind, opts api.ListOptions)
 	if err != nil {
 		return api.List{}, err
 	}
-	objs, rev, err := c.read(kind, opts.Namespace)
+	objs, rev, err := c.read(kind, opts.Selection)
 	if err != nil {
 		return api.List{}, err
 	}
@@ -131,13 +131,31 @@ func revision(s string) (uint64, error) {
 	return n, nil
 }
 
-func (c *Client) read(kind *api.Kind, namespace string) (objs []api.Object, rev uint64, err error) {
+// read gives the objects that a selection may pick, and the revision that they are of. Who asks for one by its name (kubectl
+// get -w of a pod, kubectl wait) does not have all others decoded.
+func (c *Client) read(kind *api.Kind, sel api.Selection) (objs []api.Object, rev uint64, err error) {
 	err = c.store.View(func(tx *storage.Tx) error {
 		rev = tx.Revision()
-		objs, err = list(tx, kind, namespace)
+		if name, one := oneOf(kind, sel); one {
+			obj, err := get(tx, kind, sel.Namespace, name)
+			if apierrors.IsNotFound(err) {
+				return nil
+			}
+			objs = []api.Object{obj}
+			return err
+		}
+		objs, err = list(tx, kind, sel.Namespace)
 		return err
 	})
 	return objs, rev, status(err, "list %s", kind)
+}
+
+// oneOf says whether a selection can pick only one object, and which.
+func oneOf(kind *api.Kind, sel api.Selection) (name string, one bool) {
+	if sel.Fields == nil || kind.Namespaced && sel.Namespace == "" {
+		return "", false
+	}
+	return sel.Fields.RequiresExactMatch("metadata.name")
 }
 
 // rewind undoes, on what was read at revision now, every change after revision then.

@@ -4,11 +4,14 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"slices"
+	"strconv"
 	"testing"
 
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 
 	"ledge/api"
 )
@@ -67,4 +70,73 @@ func FuzzContinue(f *testing.F) {
 			t.Fatalf("%q: goes on after %q, the last is %q: %v", token, next.After, last, err)
 		}
 	})
+}
+
+// A list and a watch by name answer what is picked out of all, at any revision, and cost what one object costs.
+func TestByName(t *testing.T) {
+	c := open(t, Config{})
+	for i := range 200 {
+		create(t, c, newPod(fmt.Sprintf("p%03d", i), "n"))
+	}
+	other := newPod("p007", "n")
+	other.Namespace = "kube-system"
+	create(t, c, other)
+	before := strconv.FormatUint(c.store.Revision(), 10)
+	create(t, c, newPod("late", "n"))
+	for _, name := range []string{"p001", "p002"} {
+		zero := int64(0)
+		if _, err := c.Delete(t.Context(), api.Pods, "default", name, api.DeleteOptions{Grace: &zero}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	create(t, c, newPod("p002", "m"))
+	by := func(selector, namespace string) api.Selection {
+		sel, err := fields.ParseSelector(selector)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return api.Selection{Namespace: namespace, Fields: sel}
+	}
+	for _, namespace := range []string{"default", "kube-system", "none", ""} {
+		for _, opts := range []api.ListOptions{{}, {Revision: "0"}, {Revision: before, Match: metav1.ResourceVersionMatchExact}} {
+			opts.Namespace = namespace
+			all, err := c.List(t.Context(), api.Pods, opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, selector := range []string{"metadata.name=p000", "metadata.name=p001", "metadata.name=p002", "metadata.name=late", "metadata.name=none",
+				"metadata.name=", "metadata.name=p007,spec.nodeName=n", "metadata.name=p002,spec.nodeName=m", "metadata.name!=p000", "metadata.name=p000,metadata.name=p003"} {
+				sel := by(selector, namespace)
+				want := slices.DeleteFunc(slices.Clone(all.Items), func(o api.Object) bool { return !sel.Fields.Matches(api.FieldsOf(o)) })
+				opts.Selection = sel
+				got, err := c.List(t.Context(), api.Pods, opts)
+				if err != nil || summary(got.Items) != summary(want) {
+					t.Errorf("%q in %q at %+v: %s %v, want %s", selector, namespace, opts, summary(got.Items), err, summary(want))
+				}
+				if opts.Match != "" {
+					continue
+				}
+				w, err := c.Watch(t.Context(), api.Pods, api.WatchOptions{Selection: sel, InitialEvents: true})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if state := w.(*watch).State(); len(state) != len(want)+1 {
+					t.Errorf("watch %q in %q begins with %d objects, want %d", selector, namespace, len(state)-1, len(want))
+				}
+				w.Close()
+			}
+		}
+	}
+	cost := func(sel api.Selection) float64 {
+		return testing.AllocsPerRun(5, func() {
+			w, err := c.Watch(t.Context(), api.Pods, api.WatchOptions{Selection: sel})
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.Close()
+		})
+	}
+	if one, all := cost(by("metadata.name=p005", "default")), cost(by("spec.nodeName=n", "default")); one > all/20 {
+		t.Errorf("a watch by name allocates %.0f times, one of all %.0f times", one, all)
+	}
 }

@@ -36,7 +36,7 @@ func (c *Client) Watch(ctx context.Context, kind *api.Kind, opts api.WatchOption
 		return nil, tooLarge(from, now)
 	}
 	if from == 0 || opts.InitialEvents {
-		objs, rev, err := c.read(kind, opts.Namespace)
+		objs, rev, err := c.read(kind, opts.Selection)
 		if err != nil {
 			return nil, err
 		}

@@ -139,7 +139,7 @@ func TestRewindStopsWhereTheListWasRead(t *testing.T) {
 	create(t, c, &corev1.ConfigMap{ObjectMeta: meta("a")})
 	then := c.store.Revision()
 	create(t, c, &corev1.ConfigMap{ObjectMeta: meta("b")})
-	objs, now, err := c.read(api.ConfigMaps, "")
+	objs, now, err := c.read(api.ConfigMaps, api.Selection{})
 	if err != nil {
 		t.Fatal(err)
 	}
