@@ -20,21 +20,44 @@ type Change struct {
 }
 
 // ring keeps the last changes, up to a number and a weight. Readers hold a position; there is no queue per reader,
-// so a slow one costs nothing and is told when it has been lapped.
+// so a slow one costs nothing and is told when it has been lapped. Readers of one kind are not woken for another: most changes
+// are renewals of leases, one for each board every ten seconds, and most readers are boards that follow their pods.
 type ring struct {
 	mu     sync.Mutex
 	buf    []Change
-	next   uint64        // position of the next change; buf holds [first, next)
-	first  uint64        // oldest position still held
-	floor  uint64        // changes up to this revision are not held
-	size   int           // weight of what is held
-	limit  int           // of size; the newest change stays whatever it weighs
-	wake   chan struct{} // closed and replaced at every publish
+	next   uint64 // position of the next change; buf holds [first, next)
+	first  uint64 // oldest position still held
+	floor  uint64 // changes up to this revision are not held
+	size   int    // weight of what is held
+	limit  int    // of size; the newest change stays whatever it weighs
+	kinds  map[*api.Kind]*waiters
 	closed bool
 }
 
+// waiters are the readers of a kind.
+type waiters struct {
+	wake chan struct{} // closed at the next change of the kind; nil while nobody waits
+	lost uint64        // every change of the kind before this position is not held
+}
+
 func newRing(entries, bytes int, floor uint64) *ring {
-	return &ring{buf: make([]Change, entries), limit: bytes, floor: floor, wake: make(chan struct{})}
+	return &ring{buf: make([]Change, entries), limit: bytes, floor: floor, kinds: map[*api.Kind]*waiters{}}
+}
+
+func (r *ring) of(kind *api.Kind) *waiters {
+	w := r.kinds[kind]
+	if w == nil {
+		w = &waiters{}
+		r.kinds[kind] = w
+	}
+	return w
+}
+
+func (w *waiters) rouse() {
+	if w.wake != nil {
+		close(w.wake)
+		w.wake = nil
+	}
 }
 
 func (r *ring) at(pos uint64) *Change { return &r.buf[pos%uint64(len(r.buf))] }
@@ -52,14 +75,14 @@ func (r *ring) publish(changes []Change) {
 		for r.size > r.limit && r.next-r.first > 1 {
 			r.drop()
 		}
+		r.of(c.Kind).rouse()
 	}
-	close(r.wake)
-	r.wake = make(chan struct{})
 }
 
 func (r *ring) drop() {
 	oldest := r.at(r.first)
 	r.floor, r.size = oldest.Rev, r.size-oldest.size
+	r.of(oldest.Kind).lost = r.first + 1
 	*oldest = Change{} // let go of the objects
 	r.first++
 }
@@ -69,7 +92,9 @@ func (r *ring) close() {
 	defer r.mu.Unlock()
 	if !r.closed {
 		r.closed = true
-		close(r.wake)
+		for _, w := range r.kinds {
+			w.rouse()
+		}
 	}
 }
 
@@ -115,9 +140,11 @@ func (w *Watch) poll() (Change, <-chan struct{}, error) {
 	r := w.ring
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if w.pos < r.first {
+	of := r.of(w.kind)
+	if w.pos < of.lost {
 		return Change{}, nil, ErrGone
 	}
+	w.pos = max(w.pos, r.first)
 	for w.pos < r.next {
 		c := *r.at(w.pos)
 		w.pos++
@@ -128,7 +155,10 @@ func (w *Watch) poll() (Change, <-chan struct{}, error) {
 	if r.closed {
 		return Change{}, nil, ErrGone
 	}
-	return Change{}, r.wake, nil
+	if of.wake == nil {
+		of.wake = make(chan struct{})
+	}
+	return Change{}, of.wake, nil
 }
 
 // Close ends the watch. It holds nothing that needs freeing; the method is here so that callers need not know.

@@ -296,6 +296,59 @@ func TestLappedReaderIsTold(t *testing.T) {
 	}
 }
 
+// TestReaderOfAnotherKind is not woken by what does not concern it, and not lapped by it either.
+func TestReaderOfAnotherKind(t *testing.T) {
+	s, err := Open(t.Context(), Config{Dir: t.TempDir(), RingSize: 8, NoSync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	w, err := s.Watch(api.Secrets, s.Revision())
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, wake, err := w.poll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	woken := func() bool {
+		select {
+		case <-wake:
+			return true
+		default:
+			return false
+		}
+	}
+	for i := range 20 {
+		put(t, s, "a", strconv.Itoa(i))
+	}
+	if woken() {
+		t.Error("woken for another kind")
+	}
+	secret := &corev1.Secret{}
+	secret.Namespace, secret.Name = "default", "s"
+	if err := s.Update(func(tx *Tx) error { return tx.Put(api.Secrets, secret) }); err != nil {
+		t.Fatal(err)
+	}
+	if !woken() {
+		t.Error("not woken for its own kind")
+	}
+	if c, err := w.Next(t.Context()); err != nil || c.Object.GetName() != "s" {
+		t.Errorf("%+v %v", c, err)
+	}
+	for i := range 20 {
+		put(t, s, "a", strconv.Itoa(i))
+	}
+	for range 9 {
+		if err := s.Update(func(tx *Tx) error { return tx.Put(api.Secrets, secret.DeepCopy()) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := w.Next(t.Context()); !errors.Is(err, ErrGone) {
+		t.Errorf("lapped by its own kind: %v", err)
+	}
+}
+
 func TestWatchInBubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := Open(t.Context(), Config{Dir: t.TempDir(), NoSync: true})

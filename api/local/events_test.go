@@ -130,7 +130,7 @@ func TestRun(t *testing.T) {
 		if len(eventNames(t, c)) != 1 {
 			t.Error("the event is gone too soon")
 		}
-		time.Sleep(time.Hour)
+		time.Sleep(time.Hour + expireEvery)
 		if _, err := c.Get(t.Context(), api.Events, "default", "old"); !apierrors.IsNotFound(err) {
 			t.Errorf("want 404, got %v", err)
 		}

@@ -132,16 +132,19 @@ func revision(s string) (uint64, error) {
 }
 
 // read gives the objects that a selection may pick, and the revision that they are of. Who asks for one by its name (kubectl
-// get -w of a pod, kubectl wait) does not have all others decoded.
+// get -w of a pod, a board that follows its Node and what its pods name) does not have all others decoded.
 func (c *Client) read(kind *api.Kind, sel api.Selection) (objs []api.Object, rev uint64, err error) {
 	err = c.store.View(func(tx *storage.Tx) error {
 		rev = tx.Revision()
 		if name, one := oneOf(kind, sel); one {
-			obj, err := get(tx, kind, sel.Namespace, name)
-			if apierrors.IsNotFound(err) {
+			obj, err := tx.Get(kind, sel.Namespace, name)
+			if errors.Is(err, storage.ErrNotFound) || errors.Is(err, storage.ErrDamaged) { // left out, as in a list of all
 				return nil
 			}
-			objs = []api.Object{obj}
+			if err == nil {
+				kind.Stamp(obj)
+				objs = []api.Object{obj}
+			}
 			return err
 		}
 		objs, err = list(tx, kind, sel.Namespace)

@@ -96,17 +96,27 @@ func New(cfg Config) (*Client, error) {
 	return c, c.Expire(cfg.Now())
 }
 
+// expireEvery is how often expired events are removed: each time costs a look at all of them and, where one has expired, a
+// commit. A cap holds meanwhile.
+const expireEvery = 5 * time.Minute
+
 // Run does what an API server does without being asked, until ctx ends: expire events and put back what
 // someone deleted of the system's objects.
 func (c *Client) Run(ctx context.Context) error {
-	tick := time.NewTicker(time.Minute)
+	tick, sweep := time.NewTicker(time.Minute), time.NewTicker(expireEvery)
 	defer tick.Stop()
+	defer sweep.Stop()
 	for {
+		var err error
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
+			err = c.EnsureSystem()
 		case <-c.restore:
+			err = c.EnsureSystem()
+		case <-sweep.C:
+			err = c.Expire(c.cfg.Now())
 		case <-c.collect:
 			if !pause(ctx, collectWait) {
 				return nil
@@ -117,7 +127,7 @@ func (c *Client) Run(ctx context.Context) error {
 			continue
 		}
 		// A full or failing disk must not end the process: what could not be done now is done a minute later.
-		if err := errors.Join(c.EnsureSystem(), c.Expire(c.cfg.Now())); err != nil {
+		if err != nil {
 			slog.Warn("cannot keep the system's objects and events in order; trying again", "err", err)
 		}
 	}
