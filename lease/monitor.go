@@ -2,6 +2,7 @@ package lease
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -114,8 +115,9 @@ func (m *Monitor) Step(nodes []*corev1.Node, leases map[string]*coordinationv1.L
 	out.Zones = m.disruption(sights, now)
 	out.Wake = m.release(present, now)
 	for _, s := range sights {
-		scratch := s.after.DeepCopy()
-		if s.change.Added || s.change.Silent || s.change.Apply(scratch, now) {
+		scratch := *s.after // of the rest of it, images and all, nothing is changed
+		scratch.Labels, scratch.Spec.Taints = maps.Clone(scratch.Labels), slices.Clone(scratch.Spec.Taints)
+		if s.change.Added || s.change.Silent || s.change.Apply(&scratch, now) {
 			out.Changes = append(out.Changes, s.change)
 		}
 	}

@@ -124,6 +124,7 @@ type Recorder interface {
 type Agent struct {
 	cfg     Config
 	pods    *api.View[*corev1.Pod]
+	self    *api.View[*corev1.Node] // this board's Node
 	volumes *volume.Volumes
 	prober  *probe.Prober
 	statics *statics
@@ -179,6 +180,7 @@ func New(cfg Config) (*Agent, error) {
 	}
 	sel := api.Selection{Fields: fields.OneTermEqualSelector("spec.nodeName", cfg.Name)}
 	a := &Agent{cfg: cfg, volumes: vols, prober: probe.New(cfg.Engine, cfg.Version), pods: api.NewView[*corev1.Pod](cfg.Client, api.Pods, sel),
+		self:    api.NewView[*corev1.Node](cfg.Client, api.Nodes, api.Selection{Fields: fields.OneTermEqualSelector("metadata.name", cfg.Name)}),
 		workers: map[types.UID]*worker{}, holds: map[types.UID]corev1.ResourceList{}, blocks: map[types.UID]runtime.IDRange{}, statusCh: make(chan struct{}, 1),
 		groupsCh: make(chan struct{}, 1), mirrorCh: make(chan struct{}, 1), statics: newStatics(cfg), turns: make(chan struct{}), released: make(chan struct{}), handed: make(chan struct{}), known: make(chan struct{}), looked: make(chan struct{}), weighed: make(chan struct{}), stalled: make(chan struct{}, 1), evictions: map[pressure.Signal]*api.Durations{}, met: make(chan struct{}),
 		engine: engineView{downSince: time.Now()}}
@@ -194,6 +196,7 @@ func New(cfg Config) (*Agent, error) {
 func (a *Agent) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return a.pods.Run(ctx) })
+	g.Go(func() error { return a.self.Run(ctx) })
 	g.Go(func() error { return a.followEngine(ctx) })
 	g.Go(func() error { return a.sources.Run(ctx) })
 	g.Go(func() error { return a.boundStorage(ctx) })

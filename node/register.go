@@ -74,6 +74,7 @@ type poster struct {
 	pause         time.Duration // before that
 	grumble       grumble
 	noAddress     grumble
+	wrote         written
 	refused       error // why the last try to register failed
 	wrong         error // a configuration that this board cannot have: the agent ends
 }
@@ -159,7 +160,7 @@ func (p *poster) sync(ctx context.Context) error {
 		return nil
 	}
 	for try := range 5 { // N-2.14
-		err = p.send(ctx, f)
+		err = p.send(ctx, f, try > 0)
 		if err == nil || !apierrors.IsConflict(err) || ctx.Err() != nil {
 			break
 		}
@@ -373,9 +374,28 @@ func reconcileLabels(old, fresh *corev1.Node) (changed bool) {
 	return changed
 }
 
+// written is what the last write answered, and what it was written over.
+type written struct {
+	over string // a resource version
+	node *corev1.Node
+}
+
+// recall is the Node as it is followed, shared. It is asked for only when that does not know it, or when a write has shown
+// that it lags: a fleet that asks every ten seconds for what it is told anyway is half of what a control plane does.
+func (p *poster) recall(ctx context.Context, anew bool) (*corev1.Node, error) {
+	n, ok := p.a.self.Get("", p.a.cfg.Name)
+	switch {
+	case !ok || anew:
+		return api.Get[*corev1.Node](ctx, p.a.cfg.Client, api.Nodes, "", p.a.cfg.Name)
+	case n.ResourceVersion == p.wrote.over: // our own write has not come round yet
+		return p.wrote.node, nil
+	}
+	return n, nil
+}
+
 // send posts the status if it changed or has not been heard of for long (N-2.12).
-func (p *poster) send(ctx context.Context, f facts) error {
-	old, err := api.Get[*corev1.Node](ctx, p.a.cfg.Client, api.Nodes, "", f.name)
+func (p *poster) send(ctx context.Context, f facts, anew bool) error {
+	old, err := p.recall(ctx, anew)
 	if err != nil {
 		return err
 	}
@@ -396,9 +416,11 @@ func (p *poster) send(ctx context.Context, f facts) error {
 	if !changed && now.Sub(p.lastSent) < p.a.cfg.Status.ReportEvery+p.delay {
 		return nil
 	}
-	if _, err := api.UpdateStatus(ctx, p.a.cfg.Client, api.Nodes, next); err != nil {
+	got, err := api.UpdateStatus(ctx, p.a.cfg.Client, api.Nodes, next)
+	if err != nil {
 		return err
 	}
+	p.wrote = written{over: old.ResourceVersion, node: got}
 	if changed || p.lastSent.IsZero() {
 		p.delay = p.spread()
 	} else {
@@ -417,13 +439,14 @@ func (p *poster) spread() time.Duration {
 
 // sameStatus compares all but heartbeat times.
 func sameStatus(a, b *corev1.NodeStatus) bool {
-	x, y := a.DeepCopy(), b.DeepCopy()
-	for _, s := range []*corev1.NodeStatus{x, y} {
+	x, y := *a, *b
+	for _, s := range []*corev1.NodeStatus{&x, &y} {
+		s.Conditions = slices.Clone(s.Conditions)
 		for i := range s.Conditions {
 			s.Conditions[i].LastHeartbeatTime = metav1.Time{}
 		}
 	}
-	return equality.Semantic.DeepEqual(x, y)
+	return equality.Semantic.DeepEqual(&x, &y)
 }
 
 func isReady(n *corev1.Node) bool { return conditionOf(n, corev1.NodeReady) == corev1.ConditionTrue }

@@ -231,9 +231,9 @@ func TestStatusTries(t *testing.T) {
 		r.via.breaks(failing("update nodes", conflict))
 		two := []netip.Addr{netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("2001:db8::10")}
 		r.board.change(func(s *Sample) { s.Addresses, s.KernelVersion = two, "6.13" })
-		before := r.via.count("get nodes")
+		before := r.via.count("update nodes")
 		r.pass(11 * time.Second)
-		if n := r.via.count("get nodes") - before; n != 5 && n != 10 { // one look, or two that are 10 s apart
+		if n := r.via.count("update nodes") - before; n != 5 && n != 10 { // one look, or two that are 10 s apart
 			t.Errorf("%d tries", n)
 		}
 		r.via.breaks(nil)
