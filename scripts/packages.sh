@@ -9,7 +9,7 @@ tags="netgo osusergo seccomp runc_nocriu"
 root="./runtime/... ./network/... ./images/... ./storage/... ./host/... ./node/... ./cmd/ledge/... ./scripts/systemd/..."
 # What another kernel with cgroup v2 may do differently; the rest of root says the same there, six times slower.
 # Two run at a time: the longest come first.
-guest="./runtime/runtimetest ./cmd/ledge/... ./network/bridge/... ./images/layers/... ./node/volume ./runtime/... ./scripts/systemd/..."
+guest="./runtime/runtimetest ./cmd/ledge/... ./network/bridge/... ./images/layers/... ./node/volume ./node/stats ./host ./runtime/... ./scripts/systemd/..."
 # Pure code and the store: they run as arm64 and armv7 under qemu-user, without cgo. Nothing that makes namespaces or
 # speaks netlink: qemu-user does not carry that.
 foreign="./api ./api/local/... ./storage/... ./scheduler/... ./lease/... ./controller/... ./node/podstate/... \
