@@ -366,7 +366,7 @@ func TestBudgetSpent(t *testing.T) {
 	c := open(t, Config{})
 	least := intstr.FromInt32(1)
 	var warned []string
-	ctx := api.WithWarnings(t.Context(), func(text string) { warned = append(warned, text) })
+	ctx := api.WithWarnings(t.Context(), once(&warned))
 	b := &policyv1.PodDisruptionBudget{ObjectMeta: meta("b"), Spec: policyv1.PodDisruptionBudgetSpec{MinAvailable: &least, Selector: &metav1.LabelSelector{}}}
 	b, err := api.Create(ctx, c, api.PodDisruptionBudgets, b)
 	if err != nil || len(warned) != 0 {
