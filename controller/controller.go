@@ -7,6 +7,7 @@
 //	Machines       nodes that are not ready -> a list of machines -> delete the Node, or a taint
 //	CIDRs          nodes without a pod network -> a free part of the cluster's -> write it
 //	Budgets        disruption budgets, pods -> how many may be evicted -> the budget's status
+//	Networks       nodes with pod networks -> a ConfigMap that boards read
 //	PodGC          ended pods beyond a number, pods and leases of nodes that are gone
 //
 // They share one copy of the objects (World) and nothing else: they meet only in the store. Every loop works on what
@@ -83,7 +84,7 @@ func Run(ctx context.Context, cfg Config) error {
 		if err != nil {
 			return err
 		}
-		loops = append(loops, given, cidrs)
+		loops = append(loops, given, cidrs, NewNetworks(w))
 	}
 	if cfg.Machines != nil {
 		machines := record("cloud-node-lifecycle-controller")

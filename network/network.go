@@ -34,6 +34,27 @@ type Setup interface {
 	Close(ctx context.Context) error
 }
 
+// Router is a Setup that can lead to the pods of other machines.
+type Router interface {
+	// Reach makes the ways to exactly these, by their own addresses where these are neighbours', and takes back those it
+	// made before to others. What was made by others is never touched. It tells whose pods cannot be reached, and why.
+	Reach(ctx context.Context, peers []Peer) ([]Missed, error)
+}
+
+// Peer is another machine with pods.
+type Peer struct {
+	Name      string
+	CIDRs     []netip.Prefix // of its pods
+	Addresses []netip.Addr   // its own
+}
+
+// Missed is a network of pods that there is no way to.
+type Missed struct {
+	Peer string
+	CIDR netip.Prefix
+	Why  string
+}
+
 // Pod is what the network needs to know of a pod.
 type Pod struct {
 	UID             string

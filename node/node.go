@@ -92,6 +92,8 @@ type Config struct {
 	// Conditions are shown on the Node beside Kubernetes' own; one without a status is taken away, one that is left out
 	// stays as it was. May be nil.
 	Conditions func() []corev1.NodeCondition
+	// Seen is shown the Node as the API has it, at each look at its status; true asks for another look at once. May be nil.
+	Seen func(*corev1.Node) bool
 	// Shutdowns is when the last orderly shutdown began and when it ended, for the metrics. May be nil.
 	Shutdowns func() (begun, ended time.Time)
 

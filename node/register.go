@@ -405,6 +405,9 @@ func (p *poster) send(ctx context.Context, f facts, anew bool) error {
 		close(p.a.known)
 	}
 	p.tellCordon(old.Spec.Unschedulable)
+	if p.a.cfg.Seen != nil && p.a.cfg.Seen(old) {
+		p.a.pokeStatus()
+	}
 	next := old.DeepCopy()
 	f.fill(next)
 	fixed := reconcileLabels(next, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{ // N-1.33

@@ -180,3 +180,27 @@ func TestMatrixOfPaths(t *testing.T) {
 		}
 	}
 }
+
+// A node may look at where other boards' pods are, which no pod of its names, and at nothing beside it.
+func TestNodeReadsPodNetworks(t *testing.T) {
+	f := serve(t, httpd.Config{})
+	for _, c := range []struct {
+		path string
+		code int
+	}{
+		{"/api/v1/namespaces/kube-system/configmaps/ledge-pod-networks", 404}, // allowed: there is none
+		{"/api/v1/namespaces/kube-system/configmaps?fieldSelector=metadata.name%3Dledge-pod-networks", 200},
+		{"/api/v1/namespaces/kube-system/configmaps", 403},
+		{"/api/v1/namespaces/kube-system/configmaps?fieldSelector=metadata.name%3Dother", 403},
+		{"/api/v1/namespaces/kube-system/configmaps/other", 403},
+		{"/api/v1/namespaces/default/configmaps/ledge-pod-networks", 403},
+		{"/api/v1/namespaces/kube-system/secrets/ledge-pod-networks", 403},
+	} {
+		if a := f.do(nodeA, "GET", c.path, ""); a.code != c.code {
+			t.Errorf("%s: %d, want %d: %s", c.path, a.code, c.code, a.body)
+		}
+	}
+	if a := f.do(nodeA, "PATCH", "/api/v1/namespaces/kube-system/configmaps/ledge-pod-networks", `{"data":{"a":"b"}}`, "Content-Type", "application/merge-patch+json"); a.code != 403 {
+		t.Errorf("a node writes it: %d", a.code)
+	}
+}

@@ -375,3 +375,28 @@ func TestConformance(t *testing.T) {
 		return m
 	})
 }
+
+// TestBoardsAreRemembered: a board that comes back without the control plane still knows where others' pods are.
+func TestBoardsAreRemembered(t *testing.T) {
+	r := newRig(t)
+	sel := api.Selection{Namespace: "kube-system", Fields: fields.OneTermEqualSelector("metadata.name", api.PodNetworksName)}
+	look := func() string {
+		t.Helper()
+		out, err := r.m.List(t.Context(), api.ConfigMaps, api.ListOptions{Selection: sel})
+		if err != nil || len(out.Items) != 1 {
+			return fmt.Sprint(out.Items, err)
+		}
+		return out.Items[0].(*corev1.ConfigMap).Data["there"]
+	}
+	_, err := api.Create(t.Context(), r.server, api.ConfigMaps, &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: api.PodNetworksName}, Data: map[string]string{"there": "10.42.2.0/24 via 10.99.0.2"}})
+	must(t, err)
+	want := look()
+	r.pod("a")
+	r.list(api.Pods, mine) // and what no pod names is forgotten
+	r.cable.down(uplinkDown)
+	r.reboot()
+	if got := look(); got != want || got != "10.42.2.0/24 via 10.99.0.2" {
+		t.Errorf("%q, was %q", got, want)
+	}
+}

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/api"
 )
@@ -124,7 +125,7 @@ func restarts(p *corev1.Pod) (out []corev1.ContainerStatus) {
 
 // named is what the pods of this board name.
 func (c *Client) named() map[string]bool {
-	out := map[string]bool{}
+	out := map[string]bool{api.ConfigMaps.Resource + metav1.NamespaceSystem + "/" + api.PodNetworksName: true}
 	for _, s := range c.shelves {
 		if s.kind != api.Pods {
 			continue

@@ -6,11 +6,14 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
-	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 
 	"ledge/api"
 	"ledge/network"
@@ -20,20 +23,31 @@ import (
 // until the Node says which it has.
 type podNetwork struct {
 	open func(cidr, cidr6 netip.Prefix) (network.Setup, error)
-	keep func(text string) error                     // for the next start
-	node func(context.Context) (*corev1.Node, error) // as the API has it
-	busy func() bool                                 // pods have addresses
+	keep func(text string) error // for the next start
+	busy func() bool             // pods have addresses
+	name string                  // of the board
 
 	mu     sync.Mutex
 	inner  network.Setup
-	uses   string // "10.0.1.0/24,fd00::/64"
-	given  string // to the Node; "" none
-	expect bool   // the control plane is here and gives networks
-	fault  error  // of the last look
+	uses   string           // "10.0.1.0/24,fd00::/64"
+	given  string           // to the Node; "" none
+	expect bool             // the control plane is here and gives networks
+	fault  error            // of the last look
+	boards []api.PodNetwork // of the whole shed, this one too; nil: not heard of yet, and routes stay as they are
+	astray error            // why there may be no routes to other boards' pods
+	missed []network.Missed
 }
 
-// askNode is how long a look at the network waits for the API: a board without its uplink keeps what it has.
-const askNode = 2 * time.Second
+// saw takes note of the Node as the API has it; true: what it says of the network is new. A board without its uplink keeps
+// what it has.
+func (p *podNetwork) saw(n *corev1.Node) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	given := strings.Join(n.Spec.PodCIDRs, ",")
+	other := given != p.given
+	p.given = given
+	return other
+}
 
 // now is the network in use.
 func (p *podNetwork) now() network.Setup {
@@ -47,6 +61,9 @@ func (p *podNetwork) Ready(ctx context.Context) error {
 	err := p.follow(ctx)
 	if err == nil {
 		err = p.now().Ready(ctx)
+	}
+	if err == nil {
+		p.reach(ctx) // a board that others cannot be reached from is ready all the same
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -73,15 +90,8 @@ func (p *podNetwork) Close(ctx context.Context) error { return p.now().Close(ctx
 // follow takes over the network that the Node was given, when no pod stands in the old one: pods keep their addresses for
 // life.
 func (p *podNetwork) follow(ctx context.Context) error {
-	ask, cancel := context.WithTimeout(ctx, askNode)
-	defer cancel()
-	n, err := p.node(ask)
-	if err != nil {
-		return nil //nolint:nilerr // what cannot be asked changes nothing
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.given = strings.Join(n.Spec.PodCIDRs, ",")
 	if p.given == "" || p.given == p.uses || p.busy() {
 		return nil
 	}
@@ -102,6 +112,89 @@ func (p *podNetwork) follow(ctx context.Context) error {
 	return p.keep(p.given)
 }
 
+// watch follows what the control plane says of all boards' pods, until ctx ends.
+func (p *podNetwork) watch(ctx context.Context, client api.Client) error {
+	sel := api.Selection{Namespace: metav1.NamespaceSystem, Fields: fields.OneTermEqualSelector("metadata.name", api.PodNetworksName)}
+	view := api.NewView[*corev1.ConfigMap](client, api.ConfigMaps, sel)
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return view.Run(ctx) })
+	g.Go(func() error {
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-view.Changed():
+			}
+			boards := []api.PodNetwork{}
+			if c, ok := view.Get(metav1.NamespaceSystem, api.PodNetworksName); ok {
+				boards = append(boards, api.ParsePodNetworks(c.Data)...)
+			}
+			p.mu.Lock()
+			p.boards = boards
+			p.mu.Unlock()
+			p.reach(ctx)
+		}
+	})
+	return g.Wait()
+}
+
+// reach makes the routes to other boards' pods, and takes back those to boards that are gone. While this board's own pods
+// have other addresses than the shed knows, nobody could answer them: there are none then.
+func (p *podNetwork) reach(ctx context.Context) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	router, ok := p.inner.(network.Router)
+	if !ok || p.boards == nil {
+		return
+	}
+	var peers []network.Peer
+	known := false
+	for _, b := range p.boards {
+		if b.Node == p.name {
+			known = prefixTexts(b.CIDRs) == p.uses
+			continue
+		}
+		peers = append(peers, network.Peer{Name: b.Node, CIDRs: b.CIDRs, Addresses: b.Addresses})
+	}
+	if !known {
+		peers = nil
+	}
+	missed, err := router.Reach(ctx, peers)
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil && (p.astray == nil || p.astray.Error() != err.Error()) {
+		slog.Warn("cannot make the routes to the pods of other boards; trying again at each look", "err", err)
+	}
+	if !slices.Equal(missed, p.missed) && len(missed) > 0 {
+		slog.Warn("pods of some boards cannot be reached from this one", "boards", missedText(missed))
+	}
+	p.astray, p.missed = err, missed
+}
+
+func prefixTexts(list []netip.Prefix) string {
+	out := make([]string, len(list))
+	for i, c := range list {
+		out[i] = c.String()
+	}
+	return strings.Join(out, ",")
+}
+
+// mostMissed bounds how many boards a condition names.
+const mostMissed = 5
+
+func missedText(missed []network.Missed) string {
+	var out []string
+	for i, m := range missed {
+		if i == mostMissed {
+			out = append(out, fmt.Sprintf("and %d more", len(missed)-i))
+			break
+		}
+		out = append(out, m.Peer+" ("+m.Why+")")
+	}
+	return strings.Join(out, ", ")
+}
+
 var errNoIPv4 = errors.New("a board's pods have IPv4 addresses, and IPv6 ones beside them")
 
 // condition tells the truth about the network of pods (N-1.54): it is there when the bridge stands on what the node was
@@ -119,8 +212,13 @@ func (p *podNetwork) condition() (corev1.NodeCondition, bool) {
 		c.Message = fmt.Sprintf("the node was given %s; pods that run have addresses of %s, and it is taken over when they are gone", p.given, p.uses)
 	case p.fault != nil:
 		c.Message = "the network of pods is not ready: " + p.fault.Error()
+	case p.astray != nil:
+		c.Message = p.astray.Error()
 	default:
 		c.Status, c.Reason, c.Message = corev1.ConditionFalse, "RouteCreated", "pods have addresses of "+p.uses
+		if len(p.missed) > 0 { // a board elsewhere must not keep pods off this one
+			c.Message += "; pods of these boards cannot be reached: " + missedText(p.missed)
+		}
 	}
 	return c, true
 }
@@ -129,10 +227,7 @@ func (p *podNetwork) condition() (corev1.NodeCondition, bool) {
 func (b *board) giveNetwork(first network.Setup, uses string, open func(cidr, cidr6 netip.Prefix) (network.Setup, error)) {
 	b.given = &podNetwork{open: open, inner: first, uses: uses, expect: b.plane != nil && len(b.cidrs.Clusters) > 0,
 		keep: func(text string) error { return b.store.Table("settings").Put(podCIDRKey, []byte(text)) },
-		node: func(ctx context.Context) (*corev1.Node, error) {
-			return api.Get[*corev1.Node](ctx, b.client, api.Nodes, "", b.name)
-		},
-		busy: b.podsHaveAddresses}
+		busy: b.podsHaveAddresses, name: b.name}
 	b.network = b.given
 }
 

@@ -3,14 +3,22 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"ledge/api"
+	"ledge/api/local"
+	"ledge/internal/testrun"
 	"ledge/network"
 	networkfake "ledge/network/fake"
+	"ledge/storage"
 )
 
 // TestGivenNetwork: a board takes over the pod network its Node was given when no pod stands in the old one (N-3.60), and
@@ -31,11 +39,13 @@ func TestGivenNetwork(t *testing.T) {
 	first, err := open(netip.MustParsePrefix("10.42.0.0/24"), netip.Prefix{})
 	must(t, err)
 	n, busy, kept := &corev1.Node{}, false, ""
-	var away error
 	p := &podNetwork{open: open, inner: first, uses: "10.42.0.0/24", keep: func(text string) error { kept = text; return nil },
-		node: func(context.Context) (*corev1.Node, error) { return n, away }, busy: func() bool { return busy }}
+		busy: func() bool { return busy }, name: "here"}
 	want := func(what, status, message string) {
 		t.Helper()
+		if n != nil && p.saw(n) && p.saw(n) {
+			t.Errorf("%s: new twice", what)
+		}
 		_ = p.Ready(t.Context()) // what it says is in the condition
 		c, ok := p.condition()
 		if ok != (status != "") || string(c.Status) != status || !strings.Contains(c.Message, message) {
@@ -52,9 +62,7 @@ func TestGivenNetwork(t *testing.T) {
 	n.Spec.PodCIDRs, busy = []string{"10.0.3.0/24"}, true
 	want("pods in the old one", "True", "taken over when they are gone")
 	must(t, p.Detach(t.Context(), "u"))
-	busy, away = false, errors.New("no uplink")
-	want("without the API nothing changes", "True", "10.42.0.0/24")
-	away = nil
+	busy = false
 	want("taken over", "False", "10.0.3.0/24")
 	addrs, err = p.Attach(t.Context(), network.Pod{UID: "v"})
 	if err != nil || !strings.HasPrefix(addrs[0].String(), "10.0.3.") || kept != "10.0.3.0/24" {
@@ -66,4 +74,92 @@ func TestGivenNetwork(t *testing.T) {
 	want("mended", "False", "10.0.3.0/24")
 	n.Spec.PodCIDRs = []string{"fd00::/64"}
 	want("a network no board has", "True", "fd00::/64")
+}
+
+// guide is a network that notes where it was to lead.
+type guide struct {
+	network.Setup
+	led    string
+	missed []network.Missed
+	err    error
+}
+
+func (g *guide) Ready(context.Context) error { return nil }
+func (g *guide) Reach(_ context.Context, peers []network.Peer) ([]network.Missed, error) {
+	g.led = fmt.Sprint(peers)
+	return g.missed, g.err
+}
+
+// TestRoutesToBoards: a board leads to the pods of others when the shed knows its own, takes nothing back before it has
+// heard anything, and its condition says whom it cannot reach (N-1.54).
+func TestRoutesToBoards(t *testing.T) {
+	store, err := storage.Open(t.Context(), storage.Config{Dir: t.TempDir(), NoSync: true})
+	must(t, err)
+	defer store.Close()
+	c, err := local.New(local.Config{Store: store})
+	must(t, err)
+	g := &guide{}
+	p := &podNetwork{inner: g, uses: "10.42.1.0/24", given: "10.42.1.0/24", name: "here", busy: func() bool { return true }}
+	must(t, p.Ready(t.Context()))
+	if g.led != "" {
+		t.Errorf("led to %s before anything was heard", g.led)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var jobs errgroup.Group
+	jobs.Go(func() error { return p.watch(ctx, c) })
+	defer func() { cancel(); must(t, jobs.Wait()) }()
+	leads := func(want string) {
+		t.Helper()
+		for end := time.Now().Add(testrun.Patience(10 * time.Second)); ; time.Sleep(time.Millisecond) {
+			p.mu.Lock()
+			got := g.led
+			p.mu.Unlock()
+			if got == want {
+				return
+			}
+			if time.Now().After(end) {
+				t.Fatalf("leads to %s, want %s", got, want)
+			}
+		}
+	}
+	says := func(status, message string) {
+		t.Helper()
+		if c, ok := p.condition(); !ok || string(c.Status) != status || c.Message != message {
+			t.Errorf("%v %s %q, want %s %q", ok, c.Status, c.Message, status, message)
+		}
+	}
+	leads("[]")
+	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: api.PodNetworksName},
+		Data: map[string]string{"there": "10.42.2.0/24 via 10.99.0.2"}}
+	m, err = api.Create(ctx, c, api.ConfigMaps, m)
+	must(t, err)
+	m.Data["here"] = "10.42.1.0/24 via 10.99.0.1"
+	m, err = api.Update(ctx, c, api.ConfigMaps, m)
+	must(t, err)
+	leads("[{there [10.42.2.0/24] [10.99.0.2]}]")
+	says("False", "pods have addresses of 10.42.1.0/24")
+	p.mu.Lock()
+	g.missed = []network.Missed{{Peer: "there", Why: "10.99.0.2 is on no network of this board"}}
+	p.mu.Unlock()
+	must(t, p.Ready(ctx))
+	says("False", "pods have addresses of 10.42.1.0/24; pods of these boards cannot be reached: there (10.99.0.2 is on no network of this board)")
+	p.mu.Lock()
+	g.err = errors.New("routes: no memory")
+	p.mu.Unlock()
+	must(t, p.Ready(ctx)) // the board is ready all the same
+	says("True", "routes: no memory")
+	p.mu.Lock()
+	g.err, g.missed = nil, nil
+	p.mu.Unlock()
+	m.Data["here"] = "10.42.7.0/24 via 10.99.0.1" // given, and not taken over yet: nobody could answer
+	_, err = api.Update(ctx, c, api.ConfigMaps, m)
+	must(t, err)
+	leads("[]")
+	says("False", "pods have addresses of 10.42.1.0/24")
+	for i := range 9 {
+		g.missed = append(g.missed, network.Missed{Peer: fmt.Sprint("b", i), Why: "far"})
+	}
+	if got := missedText(g.missed); got != "b0 (far), b1 (far), b2 (far), b3 (far), b4 (far), and 4 more" {
+		t.Error(got)
+	}
 }

@@ -181,6 +181,9 @@ func (b *board) openAgent() error {
 		ResolvConf: firstNonEmpty(b.file.ResolvConf, machine.ResolvConf()),
 		APIServer:  b.podsAPI(), ClusterDNS: b.file.ClusterDNS, ClusterDomain: b.file.ClusterDomain, Registration: b.reg, Status: b.status, Resources: b.bounds, Sysctls: b.sysctls,
 		Hold: b.guard.holding(), Conditions: b.conditions, Shutdowns: b.lastShutdown, Dial: host.DialIn, NoPodNetwork: b.bridge == noBridge, Unconfined: b.file.SeccompDefault != nil && !*b.file.SeccompDefault}
+	if b.given != nil {
+		cfg.Seen = b.given.saw
+	}
 	b.relief(&cfg, machine)
 	if b.plane != nil {
 		cfg.Line, cfg.Restore = b.store.Line(), b.plane.client.Restore

@@ -255,6 +255,9 @@ func (b *board) run(ctx context.Context) error {
 	if len(b.statics) > 0 {
 		jobs = append(jobs, b.watchStatics)
 	}
+	if b.given != nil && (b.plane == nil || b.given.expect) { // elsewhere nobody gives networks
+		jobs = append(jobs, func(ctx context.Context) error { return b.given.watch(ctx, b.client) })
+	}
 	for _, j := range jobs {
 		work.Go(func() error { return j(workCtx) })
 	}

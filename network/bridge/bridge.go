@@ -57,10 +57,12 @@ type Setup struct {
 	mu        sync.Mutex
 	book      *plan.Book // nil: no pod CIDR is known
 	rec       records
-	forwarded []string // interfaces this node switched forwarding on for
-	forward6  bool     // this node switched on the forwarding of IPv6
-	uplinks6  []string // interfaces that forward IPv6 since then
-	applied   uint32   // nftables generation at which the kernel's tables were have; 0: unknown
+	forwarded []string       // interfaces this node switched forwarding on for
+	forward6  bool           // this node switched on the forwarding of IPv6
+	uplinks6  []string       // interfaces that forward IPv6 since then
+	routed    []netip.Prefix // other boards' pod networks that routes of ours may lead to
+	reached   []netip.Prefix // and those that some route leads to: what goes there keeps its address
+	applied   uint32         // nftables generation at which the kernel's tables were have; 0: unknown
 	have      []table
 	made      bool
 	nft       nftConn
@@ -112,6 +114,7 @@ func New(cfg Config) (*Setup, error) {
 func (s *Setup) load() error {
 	shared, found := s.rec.readShared()
 	s.forwarded, s.forward6, s.uplinks6 = shared.Forwarding, shared.Forward6, shared.Uplinks6
+	s.routed, s.reached = shared.Routes, shared.Routes
 	if !s.cfg.PodCIDR.IsValid() {
 		s.cfg.PodCIDR, s.cfg.PodCIDR6 = shared.CIDR, shared.CIDR6
 	}
@@ -390,7 +393,7 @@ func (s *Setup) removeAll(h *host) error {
 			stale.addPorts(e.Pod.Ports)
 		}
 	}
-	errs = append(errs, s.removeBridge(h), h.deleteTable(s.table))
+	errs = append(errs, s.removeRoutesOf(h), s.removeBridge(h), h.deleteTable(s.table))
 	s.forget(h, stale)
 	if err := errors.Join(errs...); err != nil {
 		return err

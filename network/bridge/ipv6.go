@@ -96,11 +96,11 @@ func (h *host) waitLinkLocal(link netlink.Link) error {
 
 // compile6 is the table of IPv6. What is reached by 127.0.0.1 has no counterpart: the kernel takes nothing from or to
 // ::1 that is not of the loopback.
-func compile6(name, bridge, anchor string, cidr netip.Prefix, entries []plan.Entry, uplinks []string) table {
-	toPods := hostPorts(entries, true)
+func compile6(name, bridge, anchor string, cidr netip.Prefix, entries []plan.Entry, uplinks []string, peers []netip.Prefix) table {
+	toPods, toPeers := hostPorts(entries, true), keepAddress(peers, true)
 	stay, uplink := keepApart(uplinks)
 	return table{name: name, v6: true, chains: []chain{
-		toPods, stay,
+		toPods, stay, toPeers,
 		{name: "guard", kind: "filter", hook: "prerouting", priority: priorityRaw, rules: []rule{
 			{iif: anchor, verdict: drop, note: "only keeps the bridge's carrier"}}},
 		{name: "prerouting", kind: "nat", hook: "prerouting", priority: priorityDestNAT, rules: []rule{
@@ -108,6 +108,7 @@ func compile6(name, bridge, anchor string, cidr netip.Prefix, entries []plan.Ent
 		{name: "output", kind: "nat", hook: "output", priority: priorityDestNAT, rules: []rule{
 			{notDst: localhost6, dstLocal: true, verdict: jump, chain: toPods.name}}},
 		{name: "postrouting", kind: "nat", hook: "postrouting", priority: prioritySrcNAT, rules: []rule{
+			{src: cidr, notOIF: bridge, verdict: jump, chain: toPeers.name},
 			{src: cidr, notOIF: bridge, verdict: masquerade, note: "pods to elsewhere"},
 			{src: cidr, oif: bridge, dnated: true, verdict: masquerade, note: "pods to host ports"}}},
 		uplink,
@@ -117,7 +118,8 @@ func compile6(name, bridge, anchor string, cidr netip.Prefix, entries []plan.Ent
 var localhost6 = netip.MustParsePrefix("::1/128")
 
 func (s *Setup) sharedWith(forwarding []string) sharedRecord {
-	return sharedRecord{CIDR: s.book.CIDR(), CIDR6: s.book.CIDR6(), Forwarding: forwarding, Forward6: s.forward6, Uplinks6: s.uplinks6}
+	return sharedRecord{CIDR: s.book.CIDR(), CIDR6: s.book.CIDR6(), Forwarding: forwarding, Forward6: s.forward6, Uplinks6: s.uplinks6,
+		Routes: s.routed}
 }
 
 // recallForwarding reads back from the tables what an earlier process switched on.

@@ -227,13 +227,16 @@ func TestCompile6(t *testing.T) {
 		network.Port{HostIP: netip.MustParseAddr("2001:db8::1"), HostPort: 53, ContainerPort: 5353, Protocol: "UDP"})
 	e.Addr6 = netip.MustParseAddr("fd42::2")
 	entries := []plan.Entry{e, entry("old", "10.42.0.3", tcp(1, 1))}
-	got := compile6("ledge_ledge0", "ledge0", "lvanchor", netip.MustParsePrefix("fd42::/64"), entries, []string{"eth0"}).String()
+	got := compile6("ledge_ledge0", "ledge0", "lvanchor", netip.MustParsePrefix("fd42::/64"), entries, []string{"eth0"},
+		[]netip.Prefix{netip.MustParsePrefix("10.42.1.0/24"), netip.MustParsePrefix("fd42:1::/64")}).String()
 	want := `table ip6 ledge_ledge0
 chain hostports
 	ip protocol 6 th dport 8080 dnat to [fd42::2]:80
 	ip6 daddr 2001:db8::1/128 ip protocol 17 th dport 53 dnat to [fd42::2]:5353
 chain stay
 	oifname eth0 drop
+chain peers
+	ip6 daddr fd42:1::/64 accept
 chain guard type filter hook prerouting priority -300
 	iifname lvanchor drop
 chain prerouting type nat hook prerouting priority -100
@@ -241,6 +244,7 @@ chain prerouting type nat hook prerouting priority -100
 chain output type nat hook output priority -100
 	ip6 daddr != ::1/128 fib daddr type local jump hostports
 chain postrouting type nat hook postrouting priority 100
+	oifname != ledge0 ip6 saddr fd42::/64 jump peers
 	oifname != ledge0 ip6 saddr fd42::/64 masquerade
 	oifname ledge0 ip6 saddr fd42::/64 ct status dnat masquerade
 chain uplinks type filter hook forward priority 0

@@ -22,9 +22,9 @@ const tablePrefix = "ledge_"
 // wanted are the tables of this node.
 func (s *Setup) wanted() []table {
 	_, anchor := s.anchor()
-	out := []table{compile(s.table, s.cfg.Bridge, anchor, s.book.CIDR(), s.book.Entries(), s.forwarded)}
+	out := []table{compile(s.table, s.cfg.Bridge, anchor, s.book.CIDR(), s.book.Entries(), s.forwarded, s.reached)}
 	if s.book.Dual() {
-		out = append(out, compile6(s.table, s.cfg.Bridge, anchor, s.book.CIDR6(), s.book.Entries(), s.uplinks6))
+		out = append(out, compile6(s.table, s.cfg.Bridge, anchor, s.book.CIDR6(), s.book.Entries(), s.uplinks6, s.reached))
 	}
 	return out
 }
@@ -369,6 +369,8 @@ func (r rule) exprs() []expr.Any {
 
 func (r rule) action() []expr.Any {
 	switch r.verdict {
+	case pass:
+		return []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}}
 	case masquerade:
 		return []expr.Any{&expr.Masq{}}
 	case jump:

@@ -26,9 +26,10 @@ type sharedRecord struct {
 	Boot       string
 	CIDR       netip.Prefix
 	CIDR6      netip.Prefix
-	Forwarding []string // interfaces that forward only because of us
-	Forward6   bool     // IPv6 is forwarded only because of us
-	Uplinks6   []string // by these interfaces
+	Forwarding []string       // interfaces that forward only because of us
+	Forward6   bool           // IPv6 is forwarded only because of us
+	Uplinks6   []string       // by these interfaces
+	Routes     []netip.Prefix `json:",omitempty"` // to other boards' pods
 }
 
 func (r records) shared() string { return filepath.Join(r.dir, "shared.json") }

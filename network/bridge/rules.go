@@ -29,6 +29,7 @@ type rule struct {
 type verdict string
 
 const (
+	pass       verdict = "accept"
 	drop       verdict = "drop"
 	masquerade verdict = "masquerade"
 	dnat       verdict = "dnat"
@@ -64,9 +65,10 @@ var (
 	localhost = netip.MustParsePrefix("127.0.0.1/32")
 )
 
-// compile says what the table must be. anchor is the interface that hears broadcasts twice, uplinks are the interfaces that this node made forward packets.
-func compile(name, bridge, anchor string, cidr netip.Prefix, entries []plan.Entry, uplinks []string) table {
-	toPods := hostPorts(entries, false)
+// compile says what the table must be. anchor is the interface that hears broadcasts twice, uplinks are the interfaces
+// that this node made forward packets, peers the pod networks of other boards that there are ways to.
+func compile(name, bridge, anchor string, cidr netip.Prefix, entries []plan.Entry, uplinks []string, peers []netip.Prefix) table {
+	toPods, toPeers := hostPorts(entries, false), keepAddress(peers, false)
 	toLocal := rule{dstLocal: true, verdict: jump, chain: toPods.name}
 	// Of the loopback network only 127.0.0.1 is translated: 127.0.0.53 and the like are the host's own resolvers,
 	// and a DNS pod on port 53 must not take them over.
@@ -74,7 +76,7 @@ func compile(name, bridge, anchor string, cidr netip.Prefix, entries []plan.Entr
 	toOther.notDst = loopback
 	stay, uplink := keepApart(uplinks)
 	return table{name: name, chains: []chain{
-		toPods, stay,
+		toPods, stay, toPeers,
 		// route_localnet on the bridge, without which 127.0.0.1 cannot reach host ports, would let pods reach what
 		// listens on the host's loopback only (CVE-2020-8558).
 		{name: "guard", kind: "filter", hook: "prerouting", priority: priorityRaw, rules: []rule{
@@ -83,6 +85,7 @@ func compile(name, bridge, anchor string, cidr netip.Prefix, entries []plan.Entr
 		{name: "prerouting", kind: "nat", hook: "prerouting", priority: priorityDestNAT, rules: []rule{toLocal}},
 		{name: "output", kind: "nat", hook: "output", priority: priorityDestNAT, rules: []rule{toLocalhost, toOther}},
 		{name: "postrouting", kind: "nat", hook: "postrouting", priority: prioritySrcNAT, rules: []rule{
+			{src: cidr, notOIF: bridge, verdict: jump, chain: toPeers.name},
 			{src: cidr, notOIF: bridge, verdict: masquerade, note: "pods to elsewhere"},
 			{src: loopback, oif: bridge, verdict: masquerade, note: "127.0.0.1 to host ports"},
 			{src: cidr, oif: bridge, dnated: true, verdict: masquerade, note: "pods to host ports"}}},
@@ -122,6 +125,17 @@ func keepApart(uplinks []string) (stay, uplink chain) {
 		stay.rules = append(stay.rules, rule{oif: u, verdict: drop, note: "was not forwarding before"})
 	}
 	return stay, uplink
+}
+
+// keepAddress: pods of other boards see who talks to them.
+func keepAddress(peers []netip.Prefix, v6 bool) chain {
+	out := chain{name: "peers"}
+	for _, p := range peers {
+		if p.Addr().Is6() == v6 {
+			out.rules = append(out.rules, rule{dst: p, verdict: pass, note: "pods of another board"})
+		}
+	}
+	return out
 }
 
 var protocols = map[string]uint8{"TCP": 6, "UDP": 17, "SCTP": 132}

@@ -17,7 +17,8 @@ func TestCompile(t *testing.T) {
 	one := network.Port{HostIP: netip.MustParseAddr("192.0.2.1"), HostPort: 53, ContainerPort: 5353, Protocol: "UDP"}
 	got := compile("ledge_ledge0", "ledge0", "lvanchor", netip.MustParsePrefix("10.42.0.0/24"),
 		[]plan.Entry{entry("web", "10.42.0.2", tcp(8080, 80), network.Port{HostPort: 9, ContainerPort: 9, Protocol: "SCTP"}),
-			entry("dns", "10.42.0.3", one), entry("none", "10.42.0.4")}, []string{"eth0", "wlan0"}).String()
+			entry("dns", "10.42.0.3", one), entry("none", "10.42.0.4")}, []string{"eth0", "wlan0"},
+		[]netip.Prefix{netip.MustParsePrefix("10.42.1.0/24"), netip.MustParsePrefix("fd42:1::/64")}).String()
 	want := `table ip ledge_ledge0
 chain hostports
 	ip protocol 6 th dport 8080 dnat to 10.42.0.2:80
@@ -26,6 +27,8 @@ chain hostports
 chain stay
 	oifname eth0 drop
 	oifname wlan0 drop
+chain peers
+	ip daddr 10.42.1.0/24 accept
 chain guard type filter hook prerouting priority -300
 	iifname ledge0 ip daddr 127.0.0.0/8 drop
 	iifname lvanchor drop
@@ -35,6 +38,7 @@ chain output type nat hook output priority -100
 	ip daddr 127.0.0.1/32 jump hostports
 	ip daddr != 127.0.0.0/8 fib daddr type local jump hostports
 chain postrouting type nat hook postrouting priority 100
+	oifname != ledge0 ip saddr 10.42.0.0/24 jump peers
 	oifname != ledge0 ip saddr 10.42.0.0/24 masquerade
 	oifname ledge0 ip saddr 127.0.0.0/8 masquerade
 	oifname ledge0 ip saddr 10.42.0.0/24 ct status dnat masquerade
@@ -55,7 +59,7 @@ func TestCommentsTellRulesApart(t *testing.T) {
 		func(r *rule) { r.iif = "a" }, func(r *rule) { r.oif = "a" }, func(r *rule) { r.notOIF = "a" },
 		func(r *rule) { r.src = localhost }, func(r *rule) { r.dst = localhost }, func(r *rule) { r.notDst = localhost },
 		func(r *rule) { r.dstLocal = true }, func(r *rule) { r.dnated = true }, func(r *rule) { r.proto = 6 },
-		func(r *rule) { r.dport = 6 }, func(r *rule) { r.verdict = drop },
+		func(r *rule) { r.dport = 6 }, func(r *rule) { r.verdict = drop }, func(r *rule) { r.verdict = pass },
 		func(r *rule) { r.verdict, r.chain = jump, "a" }, func(r *rule) { r.verdict, r.chain = jump, "b" },
 		func(r *rule) { r.to = netip.MustParseAddrPort("10.42.0.3:80") }, func(r *rule) { r.to = netip.MustParseAddrPort("10.42.0.2:81") },
 		func(r *rule) { r.note = "default/other" },
@@ -88,7 +92,7 @@ func TestChanges(t *testing.T) {
 		for _, p := range n {
 			ports = append(ports, tcp(p, p))
 		}
-		return compile("t", "ledge0", "lva", netip.MustParsePrefix("10.42.0.0/24"), []plan.Entry{entry("a", "10.42.0.2", ports...)}, nil)
+		return compile("t", "ledge0", "lva", netip.MustParsePrefix("10.42.0.0/24"), []plan.Entry{entry("a", "10.42.0.2", ports...)}, nil, nil)
 	}
 	for _, c := range []struct {
 		name      string

@@ -91,7 +91,8 @@ func tryRules(h *host) error {
 	cidr := netip.MustParsePrefix("10.42.0.0/24")
 	e := plan.Entry{Addr: cidr.Addr().Next().Next(), Pod: network.Pod{UID: "try", Ports: []network.Port{
 		{HostIP: localhost.Addr(), HostPort: 1, ContainerPort: 1, Protocol: "TCP"}}}}
-	return h.replaceTable(compile(tablePrefix+"try", "ledgetry", "ledgetry0", cidr, []plan.Entry{e}, []string{"lo"}))
+	return h.replaceTable(compile(tablePrefix+"try", "ledgetry", "ledgetry0", cidr, []plan.Entry{e}, []string{"lo"},
+		[]netip.Prefix{netip.MustParsePrefix("10.43.0.0/24")}))
 }
 
 func tryFlows(h *host) error {
