@@ -19,26 +19,27 @@ import (
 
 // shed is a control plane and the boards that have joined it, each in a network namespace of its own on one cable.
 type shed struct {
-	t     *testing.T
-	cable string
-	plane *testBoard
-	next  int
+	t      *testing.T
+	cable  string
+	plane  *testBoard
+	next   int
+	config string // of each board, beside what all test boards have
 }
 
 const shedPort = 6443
 
-func newShed(t *testing.T) *shed {
+func newShed(t *testing.T, config string, flags ...string) *shed {
 	t.Helper()
 	onHost(t)
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
 	}
-	s := &shed{t: t, cable: testrun.Mark() + "-c"}
+	s := &shed{t: t, config: config, cable: testrun.Mark() + "-c"}
 	ip(t, "link", "add", s.cable, "type", "bridge")
 	t.Cleanup(func() { ip(t, "link", "del", s.cable) })
 	ip(t, "link", "set", s.cable, "up")
 	s.plane = s.board()
-	s.plane.launch("serve", "--listen", fmt.Sprintf("0.0.0.0:%d", shedPort))
+	s.plane.launch("serve", append([]string{"--listen", fmt.Sprintf("0.0.0.0:%d", shedPort)}, flags...)...)
 	s.ready(s.plane.name)
 	return s
 }
@@ -60,6 +61,7 @@ func (s *shed) board() *testBoard {
 	s.t.Cleanup(func() { ip(s.t, "netns", "del", ns) })
 	b := newBoard(s.t) // after: it ends before its network does
 	b.netns = ns
+	b.configure(s.config)
 	ip(s.t, "link", "add", b.link(), "type", "veth", "peer", "name", "eth0", "netns", ns)
 	ip(s.t, "link", "set", b.link(), "master", s.cable, "up")
 	for _, args := range []string{"link set lo up", "link set eth0 up", "addr add " + b.address(n) + "/24 dev eth0", "route add default via 10.99.0.254"} {
@@ -129,7 +131,7 @@ func fleetPod(name, node string) string {
 // TestFleet: boards join, work, are killed, come back and are replaced, in real networks with real pods. One shed serves
 // the whole of it.
 func TestFleet(t *testing.T) {
-	s := newShed(t)
+	s := newShed(t, "")
 	one, two := s.board(), s.board()
 	line := s.line("--uses", "2", "--ttl", "10m")
 
