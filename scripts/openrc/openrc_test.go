@@ -1,4 +1,4 @@
-// Package openrc_test runs the services under a real OpenRC, as the first process of a PID namespace.
+// Package openrc_test runs the services under a real OpenRC and a real init of busybox, each the first process of a PID namespace.
 package openrc_test
 
 import (
@@ -23,7 +23,7 @@ import (
 )
 
 // world makes a machine of this one's files below $1 and OpenRC's ($2), with a network, a /run and a data directory ($3) of
-// its own, and starts OpenRC. Nothing of it is seen from outside.
+// its own, and starts what $3/init says. Nothing of it is seen from outside.
 const world = `set -eu
 mount -t tmpfs none "$1"
 mkdir -p "$1/upper/usr" "$1/work" "$1/root"
@@ -42,13 +42,18 @@ ip link add eth0 type veth peer name eth1
 ip addr add 192.0.2.1/24 dev eth0
 ip link set eth0 up
 ip link set eth1 up
+mkdir -p etc/ledge
+cp "$3/config.yaml" etc/ledge/
+. "$3/init"
+`
+
+// asOpenRC makes OpenRC the init of the world.
+const asOpenRC = `
 find etc/runlevels -type l -delete
 rm -rf etc/init.d etc/conf.d
-mkdir -p etc/init.d etc/conf.d etc/ledge
+mkdir -p etc/init.d etc/conf.d
 cp "$4/ledge" "$4/ledge-keeper" etc/init.d/
-cp "$4"/conf.d/* etc/conf.d/
 cp "$3"/conf.d/* etc/conf.d/
-cp "$3/config.yaml" etc/ledge/
 # OpenRC mounts a sysfs over ours.
 printf '#!/sbin/openrc-run\nstart() { umount /sys; }\n' >etc/init.d/localmount
 chmod 755 etc/init.d/*
@@ -57,6 +62,19 @@ touch etc/insserv.conf
 ln -s /etc/init.d/localmount etc/runlevels/boot/
 ln -s /etc/init.d/ledge /etc/init.d/ledge-keeper etc/runlevels/default/
 exec chroot . /sbin/openrc-init
+`
+
+// asBusybox makes busybox's init that of the world; the flags of $3/conf.d stand for those of the example.
+const asBusybox = `
+. "$3/conf.d/ledge"
+. "$3/conf.d/ledge-keeper"
+mkdir -p usr/local/bin
+ln -sf /var/lib/ledge/bin usr/local/bin/ledge
+cp "$4/ledge-stop" usr/local/bin/
+sed -e "s|^\(.* serve .*\)|::respawn:/bin/sh -c 'exec /usr/local/bin/ledge serve --start-keeper=false $LEDGE_ARGS >>$LEDGE_LOG 2>\&1'|" \
+	-e "s|^\(.*keeper --cgroup-root.*\)|::respawn:/usr/local/bin/ledge keeper $LEDGE_KEEPER_ARGS|" "$4/busybox-inittab" >etc/inittab
+cp "$(command -v busybox)" init
+exec chroot . /init
 `
 
 const manifests = `apiVersion: v1
@@ -91,15 +109,50 @@ type machine struct {
 // TestServices: OpenRC starts keeper and brain in their order with the flags of conf.d; pods outlive every restart and
 // every stop of either; what dies is started again; and a power-off stops the pods by priority, the brain, then the keeper.
 func TestServices(t *testing.T) {
-	m := start(t)
-	m.eventually("both pods run", m.running)
-	pods := m.processes("applet", "sleep", "86396")
-	if len(pods) != 2 {
-		t.Fatalf("the pods' processes are %v", pods)
+	m := start(t, asOpenRC, "openrc-init")
+	pods, steady := m.pods()
+	m.sh("rc-service ledge restart")
+	steady("restart of the brain")
+	m.sh("rc-service ledge-keeper restart")
+	steady("restart of the keeper")
+	m.killEach(steady)
+	m.sh("rc-service ledge stop && rc-service ledge-keeper stop")
+	if now := m.processes("applet", "sleep", "86396"); !slices.Equal(now, pods) || len(m.processes("serve"))+len(m.processes("keeper")) > 0 {
+		t.Fatalf("with both stopped: pods %v, were %v, brains %v, keepers %v", now, pods, m.processes("serve"), m.processes("keeper"))
 	}
-	// A pod that still runs when the brain comes back has been taken over when its keeper is known too.
-	steady := func(after string) {
-		t.Helper()
+	m.sh("rc-service ledge start") // which brings the keeper
+	steady("stop and start")
+
+	m.sh("openrc-shutdown --poweroff now")
+	m.inOrder()
+	said := m.out.String()
+	brain, keeper := strings.LastIndex(said, "Stopping ledge ..."), strings.LastIndex(said, "Stopping ledge keeper")
+	if brain < 0 || keeper < brain {
+		t.Errorf("the keeper was not stopped after the brain:\n%s", said)
+	}
+}
+
+// TestInittab: the same as far as busybox's init goes, which only starts, restarts and ends.
+func TestInittab(t *testing.T) {
+	if _, err := exec.LookPath("busybox"); err != nil {
+		t.Skip("needs busybox")
+	}
+	m := start(t, asBusybox, "init")
+	_, steady := m.pods()
+	m.killEach(steady)
+	m.sh("kill -USR2 1") // power off
+	m.inOrder()
+}
+
+// pods waits until both pods run, and gives their processes and what holds after every step.
+func (m *machine) pods() (pods []int, steady func(after string)) {
+	m.t.Helper()
+	m.eventually("both pods run", m.running)
+	if pods = m.processes("applet", "sleep", "86396"); len(pods) != 2 {
+		m.t.Fatalf("the pods' processes are %v", pods)
+	}
+	steady = func(after string) {
+		m.t.Helper()
 		m.eventually(after+": one keeper, one brain, both pods run", func() error {
 			if keepers, brains := m.processes("keeper"), m.processes("serve"); len(keepers) != 1 || len(brains) != 1 {
 				return fmt.Errorf("keepers %v, brains %v", keepers, brains)
@@ -107,19 +160,21 @@ func TestServices(t *testing.T) {
 			return m.running()
 		})
 		if now := m.processes("applet", "sleep", "86396"); !slices.Equal(now, pods) {
-			t.Fatalf("after %s the pods' processes are %v, were %v", after, now, pods)
+			m.t.Fatalf("after %s the pods' processes are %v, were %v", after, now, pods)
 		}
 	}
 	steady("start")
-	m.sh("rc-service ledge restart")
-	steady("restart of the brain")
-	m.sh("rc-service ledge-keeper restart")
-	steady("restart of the keeper")
+	return pods, steady
+}
+
+// killEach kills brain and keeper, of which another is started each time.
+func (m *machine) killEach(steady func(after string)) {
+	m.t.Helper()
 	for _, verb := range []string{"serve", "keeper"} {
 		was := m.processes(verb)
 		for _, pid := range was {
 			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-				t.Fatal(err)
+				m.t.Fatal(err)
 			}
 		}
 		m.eventually("another "+verb, func() error {
@@ -130,34 +185,26 @@ func TestServices(t *testing.T) {
 		})
 		steady("kill -9 of " + verb)
 	}
-	m.sh("rc-service ledge stop && rc-service ledge-keeper stop")
-	if now := m.processes("applet", "sleep", "86396"); !slices.Equal(now, pods) || len(m.processes("serve"))+len(m.processes("keeper")) > 0 {
-		t.Fatalf("with both stopped: pods %v, were %v, brains %v, keepers %v", now, pods, m.processes("serve"), m.processes("keeper"))
-	}
-	m.sh("rc-service ledge start") // which brings the keeper
-	steady("stop and start")
+}
 
-	m.sh("openrc-shutdown --poweroff now")
+// inOrder waits for the end of the machine; the pods must have been stopped by priority.
+func (m *machine) inOrder() {
+	m.t.Helper()
 	select {
 	case <-m.ended:
 	case <-time.After(testrun.Patience(2 * time.Minute)):
-		t.Fatal("the machine does not go down")
+		m.t.Fatal("the machine does not go down")
 	}
 	log, err := os.ReadFile(filepath.Join(m.data, "ledge.log"))
 	if err != nil {
-		t.Fatal(err)
+		m.t.Fatal(err)
 	}
 	var stages []string
 	for _, found := range regexp.MustCompile(`shutdown stage over" priority=(\d+ pods=\d+ late=\d+)`).FindAllSubmatch(log, -1) {
 		stages = append(stages, string(found[1]))
 	}
 	if want := []string{"0 pods=1 late=0", "2000000000 pods=1 late=0"}; !slices.Equal(stages, want) {
-		t.Errorf("stages %q, want %q", stages, want)
-	}
-	said := m.out.String()
-	brain, keeper := strings.LastIndex(said, "Stopping ledge ..."), strings.LastIndex(said, "Stopping ledge keeper")
-	if brain < 0 || keeper < brain {
-		t.Errorf("the keeper was not stopped after the brain:\n%s", said)
+		m.t.Errorf("stages %q, want %q", stages, want)
 	}
 }
 
@@ -184,7 +231,8 @@ func needs(t *testing.T) (openrc, ledge string) {
 	return openrc, ledge
 }
 
-func start(t *testing.T) *machine {
+// start boots a world with this init, whose process then has this name.
+func start(t *testing.T, init, name string) *machine {
 	t.Helper()
 	openrc, ledge := needs(t)
 	here, err := os.Getwd()
@@ -204,6 +252,7 @@ func start(t *testing.T) *machine {
 		"config.yaml":         "shutdownGracePeriod: 60s\nshutdownGracePeriodCriticalPods: 30s\n",
 		"manifests/pods.yaml": manifests,
 		"../world":            world,
+		"init":                init,
 	} {
 		path := filepath.Join(m.data, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -241,11 +290,11 @@ func start(t *testing.T) *machine {
 		if t.Failed() {
 			log, _ := os.ReadFile(filepath.Join(m.data, "ledge.log"))
 			keeper, _ := os.ReadFile(filepath.Join(m.data, "keeper.log"))
-			t.Logf("OpenRC:\n%s\nledge:\n%s\nkeeper:\n%s", m.out.String(), log, keeper)
+			t.Logf("init:\n%s\nledge:\n%s\nkeeper:\n%s", m.out.String(), log, keeper)
 		}
 		removeCgroups(t, mark)
 	})
-	m.eventually("OpenRC runs", func() error {
+	m.eventually(name+" runs", func() error {
 		children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", m.cmd.Process.Pid))
 		if err != nil {
 			return err
@@ -254,7 +303,7 @@ func start(t *testing.T) *machine {
 		if err != nil {
 			return err
 		}
-		if comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", m.init)); err != nil || string(comm) != "openrc-init\n" {
+		if comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", m.init)); err != nil || string(comm) != name+"\n" {
 			return fmt.Errorf("%q, %w", comm, err)
 		}
 		return nil
