@@ -26,3 +26,14 @@ func fill(dir, what string) {
 		}
 	}
 }
+
+// bomb starts children that do the same, again and again.
+func bomb() {
+	for {
+		if cmd := self("bomb"); cmd.Start() == nil {
+			go func() { _ = cmd.Wait() }()
+		}
+		for end := time.Now().Add(10 * time.Millisecond); time.Now().Before(end); { // no sleep: others shall have to wait for it
+		}
+	}
+}

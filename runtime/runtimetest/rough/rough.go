@@ -26,6 +26,7 @@ const usage = `testprog VERB [ARG...]
   eat MIB               allocate and touch memory, then run
   eatchild MIB          have a child do that, report its end, exit 0
   forkbomb              start children until it fails; report how many
+  bomb                  start children that do the same, for ever, and leave the CPU to nobody
   orphan FILE           leave a child behind in the background that touches FILE for ever, and exit
   lines N [EVERY]       print N numbered lines
   flood                 print numbered lines for ever
@@ -83,6 +84,7 @@ var verbs = map[string]func(arg argument, rest []string){
 	"fill":      func(arg argument, _ []string) { fill(arg(1, "/tmp"), arg(2, "bytes")) },
 	"eatchild":  func(arg argument, _ []string) { say("child:", self("eat", arg(1, "1")).Run()) },
 	"forkbomb":  func(argument, []string) { forkbomb() },
+	"bomb":      func(argument, []string) { bomb() },
 	"orphan":    orphan,
 	"touch":     func(arg argument, _ []string) { touch(arg(1, "")) },
 	"lines":     func(arg argument, _ []string) { output("lines", arg) },
