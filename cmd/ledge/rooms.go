@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"time"
 
 	"ledge/api"
 	"ledge/api/httpd"
@@ -85,13 +86,24 @@ func (b *board) verifyImages(ctx context.Context) error {
 // noBridge as --bridge gives every pod the host's network.
 const noBridge = "none"
 
+// networkPatience is how long a board waits for others on the same machine that choose their networks.
+const networkPatience = 5 * time.Second
+
 // openNetwork chooses how pods are connected. A network chosen once is kept: pods' addresses are known elsewhere.
-func (b *board) openNetwork() (err error) {
+func (b *board) openNetwork(ctx context.Context) (err error) {
 	if b.bridge == noBridge {
 		b.network, err = hostnet.New(hostnet.Config{Addresses: func() ([]netip.Addr, error) { return host.Addresses() }})
 		return err
 	}
-	cidr, cidr6, err := b.podNetwork()
+	waiting, cancel := context.WithTimeout(ctx, networkPatience)
+	defer cancel()
+	release, err := host.HoldNetwork(waiting)
+	if err != nil {
+		slog.Warn("another node that starts now may choose the same pod network", "err", err)
+		release = func() {}
+	}
+	defer release()
+	cidr, cidr6, chosen, err := b.podNetwork()
 	if err != nil {
 		return err
 	}
@@ -101,6 +113,11 @@ func (b *board) openNetwork() (err error) {
 	first, err := open(cidr, cidr6)
 	if err != nil {
 		return err
+	}
+	if chosen { // from now on others see it
+		if err := first.Ready(ctx); err != nil {
+			slog.Debug("the bridge is not ready yet", "err", err) // the Node's condition says it until it is
+		}
 	}
 	b.giveNetwork(first, cidrText(cidr, cidr6), open)
 	return nil
@@ -116,11 +133,12 @@ func cidrText(cidr, cidr6 netip.Prefix) string {
 const podCIDRKey = "podCIDR"
 
 // podNetwork settles the networks of the pods. What was chosen once is kept: pods' addresses are known elsewhere.
-func (b *board) podNetwork() (cidr, cidr6 netip.Prefix, err error) {
+// chosen: it is new, and nobody asked for it.
+func (b *board) podNetwork() (cidr, cidr6 netip.Prefix, chosen bool, err error) {
 	table := b.store.Table("settings")
 	rows, _, err := table.All()
 	if err != nil {
-		return cidr, cidr6, err
+		return cidr, cidr6, false, err
 	}
 	cidr, cidr6 = b.cidr, b.cidr6
 	old, old6, oldErr := parseCIDRs(string(rows[podCIDRKey]))
@@ -133,18 +151,19 @@ func (b *board) podNetwork() (cidr, cidr6 netip.Prefix, err error) {
 	if !cidr.IsValid() {
 		used, err := host.Prefixes()
 		if err != nil {
-			return cidr, cidr6, fmt.Errorf("look for a free pod network: %w", err)
+			return cidr, cidr6, false, fmt.Errorf("look for a free pod network: %w", err)
 		}
 		if cidr = plan.ChooseCIDR(used); !cidr.IsValid() {
-			return cidr, cidr6, errors.New("no free network for pods was found; choose one with --pod-cidr")
+			return cidr, cidr6, false, errors.New("no free network for pods was found; choose one with --pod-cidr")
 		}
+		chosen = true
 	}
 	text := cidrText(cidr, cidr6)
 	if string(rows[podCIDRKey]) == text {
-		return cidr, cidr6, nil
+		return cidr, cidr6, chosen, nil
 	}
 	slog.Info("pod network", "cidr", text)
-	return cidr, cidr6, table.Put(podCIDRKey, []byte(text))
+	return cidr, cidr6, chosen, table.Put(podCIDRKey, []byte(text))
 }
 
 // keeperCommand starts a keeper for this board when none answers; under systemd its unit does, elsewhere maybe another service.

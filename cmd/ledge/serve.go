@@ -156,7 +156,7 @@ func (b *board) open(ctx context.Context) (failed error) {
 	if err := b.openImages(ctx); err != nil {
 		return err
 	}
-	if err := b.openNetwork(); err != nil {
+	if err := b.openNetwork(ctx); err != nil {
 		return err
 	}
 	if err := b.resumePods(); err != nil {

@@ -56,7 +56,7 @@ func (s *Setup) addresses() ([]netip.Addr, error) {
 		return nil, fmt.Errorf("find the host's addresses: %w", err)
 	}
 	if len(addrs) == 0 {
-		return nil, errors.New("the host has no address")
+		return nil, errors.New("this machine has no address, and with --bridge none pods have no others: connect it to a network, or start it without --bridge none")
 	}
 	return addrs, nil
 }
