@@ -44,7 +44,7 @@ spec:
 // of the tunnel that the board has opened; and who else tries the port.
 func TestFleetStreams(t *testing.T) {
 	needGo(t)
-	s := newShed(t)
+	s := newShed(t, "")
 	b := s.board()
 	b.join(s.line()...)
 	s.ready(b.name)

@@ -187,13 +187,12 @@ spec:
   selector: {matchLabels: {app: web}}
 `
 
-// kubectl runs today's against the control plane.
-func (s *shed) kubectl() func(args ...string) *exec.Cmd {
+// kubectlCommand runs kubectl's words one by one, where its output is read while it goes on.
+func (s *shed) kubectlCommand() func(args ...string) *exec.Cmd {
 	s.t.Helper()
-	k := s.plane.client("", "default")
-	k.write("config", strings.ReplaceAll(s.plane.must("kubeconfig"), fmt.Sprintf("127.0.0.1:%d", s.plane.port), fmt.Sprintf("127.0.0.1:%d", shedPort)))
+	k := s.kubectl()
 	return func(args ...string) *exec.Cmd {
-		cmd := exec.Command("nsenter", append([]string{"--net=/run/netns/" + s.plane.netns, filepath.Join(k.home, "kubectl")}, args...)...)
+		cmd := exec.Command(filepath.Join(k.home, "kubectl"), args...)
 		cmd.Env = k.env
 		return cmd
 	}
@@ -202,7 +201,7 @@ func (s *shed) kubectl() func(args ...string) *exec.Cmd {
 // drained empties a board with kubectl from elsewhere; a budget holds its pod until there is another.
 func (s *shed) drained(b *testBoard) {
 	s.t.Helper()
-	kubectl := s.kubectl()
+	kubectl := s.kubectlCommand()
 	s.plane.apply(shedBudget)
 	s.plane.eventually("the budget has been counted", func() error { return contains(s.plane.ledge("get", "pdb", "web", "-o", "json"), `"currentHealthy": 3`) })
 	if err := contains(s.plane.ledge("get", "pdb"), "3               N/A               0 "); err != nil {
@@ -243,7 +242,7 @@ func (s *shed) givenUp(dead, replaced *testBoard) {
 	_ = dead.signal(syscall.SIGKILL)
 	s.replaced(replaced)
 	s.unknown(dead.name)
-	if out, err := s.kubectl()("taint", "node", dead.name, corev1.TaintNodeOutOfService+"=nodeshutdown:NoExecute").CombinedOutput(); err != nil {
+	if out, err := s.kubectlCommand()("taint", "node", dead.name, corev1.TaintNodeOutOfService+"=nodeshutdown:NoExecute").CombinedOutput(); err != nil {
 		s.t.Fatalf("%v\n%s", err, out)
 	}
 	s.plane.eventually("its pod is given up", func() error {
