@@ -47,8 +47,8 @@ test-root: build ## the root tests on this machine
 lint: setup ## gofmt, vet, staticcheck, house rules
 	@exec scripts/lint.sh
 
-sim: setup ## the simulated fleet
-	@$(GOTEST) -count=1 -v ./internal/sim/...
+sim: setup ## the simulated boards and fleets; LEDGE_HOURS=n for how long, LEDGE_LONG=1 for a hundred, LEDGE_SEED=n repeats a run
+	@$(GOTEST) -count=1 -v -timeout 8h ./internal/sim/...
 
 power: build ## end a node in a guest by its button, a reboot and CUTS=100 power cuts, on DISKS=2 at a time; bin/power.json; SEED=n repeats a run
 	@scripts/setup.sh vm
@@ -57,6 +57,7 @@ power: build ## end a node in a guest by its button, a reboot and CUTS=100 power
 bench: build ## measure against other runtimes; tables, and bin/bench*.json; PAGE=docs/bench.md puts the tables there
 	@go run ./scripts/bench -o bin/bench.json -page '$(PAGE)'
 	@go run ./scripts/bench/pull -o bin/bench-pull.json -page '$(PAGE)'
+	@go run ./scripts/bench/fleet -o bin/bench-fleet.json -page '$(PAGE)'
 
 conformance: build ## Kubernetes' own tests; FOCUS=regexp GROUP=ABD PROCS=4 KEEP=1 narrow, see scripts/conformance
 	@scripts/setup.sh vm

@@ -5,6 +5,7 @@
 #
 #   ONLY=regexp  only the steps whose names match, and what they need: a long run need not be one sitting
 #   SEED=n       seed of the simulations and fault scripts (tests read LEDGE_SEED); printed, so that a run can be repeated
+#   LEDGE_HOURS=n  how long the simulated fleets live (a day; all: also a week)
 #   FUZZTIME=5s  time for each fuzz target (all: 1m)
 set -u
 cd "$(dirname "$0")/.."
@@ -132,6 +133,9 @@ GOTEST=$work/bin/again
 export GOTEST
 scripts/leaks.sh save "$LEDGE_RUN" "$TMPDIR" "$work/before"
 step "unit, simulation, conformance (race)" "$GOTEST" -race -tags "$tags" -timeout 15m $(scripts/packages.sh race)
+step "a fleet of ten boards for a day" "$GOTEST" -count=1 -tags "$tags" -timeout 15m -run '^TestFleetDay$' ./internal/sim
+[ "$mode" = all ] && step "a fleet of a hundred boards for a week" \
+	"$GOTEST" -count=1 -tags "$tags" -timeout 8h -run '^TestFleetWeek$' ./internal/sim
 step "processes, containers, budgets" "$GOTEST" -count=1 -tags "$tags" -timeout 15m $(scripts/packages.sh norace)
 # More than the race detector lets through in that time.
 [ "$mode" = all ] && step "damaged stores" "$GOTEST" -count=1 -tags "$tags" -timeout 30m -run '^TestDamage$' ledge/storage

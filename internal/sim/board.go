@@ -11,6 +11,9 @@
 // writes (DESIGN 6.10), the witness what watchers see, the door what is asked of the board.
 //
 // A seed replays the script of what is done to the board, not the order of goroutines.
+//
+// A fleet (fleet_test.go) is many such boards with one control plane: their agents are real, each on a link of its own that
+// may be cut or slow, with a clock of its own and a card that may stall. docs/decisions/0052-fleets.md
 package sim
 
 import (

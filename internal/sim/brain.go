@@ -268,6 +268,7 @@ type uplink struct {
 
 	mu    sync.Mutex
 	cut   bool
+	slow  time.Duration // that each piece takes either way
 	conns map[net.Conn]bool
 }
 
@@ -303,9 +304,36 @@ func (u *uplink) set(cut bool) {
 	}
 }
 
+// lag makes everything on the uplink take that long.
+func (u *uplink) lag(slow time.Duration) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.slow = slow
+}
+
 type linked struct {
 	net.Conn
 	up *uplink
+}
+
+func (l *linked) delay() {
+	l.up.mu.Lock()
+	slow := l.up.slow
+	l.up.mu.Unlock()
+	if slow > 0 {
+		time.Sleep(slow)
+	}
+}
+
+func (l *linked) Read(p []byte) (int, error) {
+	n, err := l.Conn.Read(p)
+	l.delay()
+	return n, err
+}
+
+func (l *linked) Write(p []byte) (int, error) {
+	l.delay()
+	return l.Conn.Write(p)
 }
 
 func (l *linked) Close() error {

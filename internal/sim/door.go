@@ -207,6 +207,26 @@ func (s *starts) signalled(id string, sig syscall.Signal) {
 	s.polite[id] = true
 }
 
+// forget lets go of a container that is removed.
+func (s *starts) forget(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.polite, id)
+	for key, ids := range s.ids {
+		if slices.Contains(ids, id) {
+			delete(s.ids, key)
+		}
+	}
+}
+
+// restart forgets everything: so did the machine.
+func (s *starts) restart() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.ids)
+	clear(s.polite)
+}
+
 // asked says whether a container was told to stop.
 func (s *starts) asked(id string) bool {
 	s.mu.Lock()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,6 +21,7 @@ var journal = &journalHandler{count: map[string]int{}}
 
 func TestMain(m *testing.M) {
 	slog.SetDefault(slog.New(journal))
+	debug.SetGCPercent(400) // much is thrown away and little is kept
 	os.Exit(m.Run())
 }
 
