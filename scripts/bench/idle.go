@@ -67,33 +67,9 @@ type effort struct {
 func (n *node) effort() (effort, error) {
 	var e effort
 	syscall.Sync()
-	for _, pid := range n.own() {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/io", pid))
-		if err != nil {
-			return e, err
-		}
-		for line := range strings.Lines(string(text)) {
-			var bytes int64
-			if n, _ := fmt.Sscanf(line, "write_bytes: %d", &bytes); n == 1 {
-				e.written += bytes
-			}
-		}
-		text, err = os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil {
-			return e, err
-		}
-		_, rest, _ := strings.Cut(string(text), ") ")
-		fields := strings.Fields(rest)
-		if len(fields) < 13 {
-			return e, fmt.Errorf("/proc/%d/stat is short", pid)
-		}
-		for _, f := range fields[11:13] { // utime, stime, in hundredths
-			ticks, err := strconv.ParseFloat(f, 64)
-			if err != nil {
-				return e, err
-			}
-			e.cpu += ticks / 100
-		}
+	var err error
+	if e.written, e.cpu, err = measure.Spent(n.own()...); err != nil {
+		return e, err
 	}
 	if n.device == "" {
 		return e, nil
