@@ -288,3 +288,35 @@ func TestRemoveDeep(t *testing.T) {
 		t.Errorf("a second time: %v", err)
 	}
 }
+
+// Whatever stands at a target or in it goes: one mount above another, one inside, and one in a directory that is none itself.
+func TestUnmountTakesAll(t *testing.T) {
+	needRoot(t)
+	testrun.OnHost(t)
+	for name, below := range map[string][]string{
+		"one": {"."}, "none": nil, "stacked": {".", "."}, "inside": {".", "in"}, "only inside": {"in"}, "deep": {".", "in", "in/deeper"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			target := filepath.Join(t.TempDir(), "root")
+			if err := os.MkdirAll(target, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			for _, at := range below {
+				at = filepath.Join(target, at)
+				if err := os.MkdirAll(at, 0o700); err != nil {
+					t.Fatal(err)
+				}
+				if err := unix.Mount("test", at, "tmpfs", 0, "size=64k"); err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { _ = unix.Unmount(at, unix.MNT_DETACH) })
+			}
+			if err := New(Config{}).Unmount(t.Context(), target); err != nil {
+				t.Fatal(err)
+			}
+			if left, err := mountinfo.GetMounts(mountinfo.PrefixFilter(target)); err != nil || len(left) > 0 {
+				t.Errorf("%d mounts are left, %v", len(left), err)
+			}
+		})
+	}
+}
