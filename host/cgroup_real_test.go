@@ -24,6 +24,7 @@ func realCgroup(t *testing.T, script string) (name string, figure func(string) i
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err != nil {
 		t.Skip("needs cgroup v2")
 	}
+	_ = os.WriteFile("/sys/fs/cgroup/cgroup.subtree_control", []byte("+memory"), 0) // as systemd has it
 	name = "/" + testrun.Mark() + "host"
 	dir := "/sys/fs/cgroup" + name
 	if err := os.Mkdir(dir, 0o755); err != nil {

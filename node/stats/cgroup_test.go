@@ -21,6 +21,7 @@ func realPods(t testing.TB, n int) (version int, root string, pods []Pod) {
 	version = 1
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
 		version = 2
+		_ = os.WriteFile("/sys/fs/cgroup/cgroup.subtree_control", []byte("+cpu +memory +pids"), 0) // as systemd has it
 	}
 	root = "/ledge-stats-" + strconv.Itoa(os.Getpid())
 	trees := []string{"/sys/fs/cgroup" + root}
