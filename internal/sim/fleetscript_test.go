@@ -128,10 +128,11 @@ func TestScript(t *testing.T) {
 		}
 		return out
 	}
-	if text(7) != text(7) {
+	one, again := text(7), text(7)
+	if one != again {
 		t.Error("one seed, two scripts")
 	}
-	if text(7) == text(8) {
+	if one == text(8) {
 		t.Error("two seeds, one script")
 	}
 	seen, s := map[string]int{}, newScript(7, 10)
