@@ -121,10 +121,8 @@ const boardTime = 20 * time.Second
 
 // boardError is a board's silence in words for who asked.
 func boardError(node string, err error) error {
-	if err == nil {
-		return nil
-	}
-	if s := statusOf(err); s.Code != http.StatusInternalServerError {
+	var said apierrors.APIStatus
+	if err == nil || errors.As(err, &said) {
 		return err
 	}
 	return status(http.StatusServiceUnavailable, "ServiceUnavailable", fmt.Sprintf("board %s does not answer: %v", node, err))

@@ -62,6 +62,9 @@ func (f *fixture) board(c httpd.Config) (dial func(context.Context, string) (net
 	l, pipe := httpd.Pipe(plane)
 	run(f.t, &httpd.Server{Handler: h, Listeners: []*httpd.Listener{l}})
 	return func(ctx context.Context, node string) (net.Conn, error) {
+		if node == "d" {
+			return nil, context.DeadlineExceeded
+		}
 		if node != "b" {
 			return nil, fmt.Errorf("nobody is at %s", node)
 		}
@@ -139,6 +142,11 @@ func TestBoardsThatFail(t *testing.T) {
 		if s := a.status(t); a.code != 503 || s.Message != "board c does not answer: nobody is at c" {
 			t.Errorf("%s: %d %q", path, a.code, s.Message)
 		}
+	}
+	f.node = "d"
+	f.withRunningPod("slow")
+	if a := f.do(admin, "GET", podsPath+"/slow/log", ""); a.code != 503 || a.status(t).Message != "board d does not answer: context deadline exceeded" {
+		t.Errorf("a board that takes too long: %d %s", a.code, a.body)
 	}
 	f.node = "b"
 	f.withRunningPod("web")

@@ -100,6 +100,9 @@ func (c *cappedConn) known(user string) (fresh, ok bool) {
 	return true, true
 }
 
+// NetConn is the connection underneath.
+func (c *cappedConn) NetConn() net.Conn { return c.Conn }
+
 func (c *cappedConn) Close() error {
 	c.of.mu.Lock()
 	if !c.closed {

@@ -34,8 +34,10 @@ type Config struct {
 	// DialBoard connects to the port of another board than Node, for pods that run there; nil: there are no others.
 	DialBoard func(ctx context.Context, node string) (net.Conn, error)
 	Node      string
-	Version   Version
-	Checks    []Check // what /readyz and /healthz ask
+	// Calls joins calls to boards with their answers; nil: boards are not called.
+	Calls   Switchboard
+	Version Version
+	Checks  []Check // what /readyz and /healthz ask
 	// Board answers what stands under /ledge/: what a board can do that Kubernetes has no word for. Only admins get
 	// there. It may be nil.
 	Board http.Handler
@@ -77,6 +79,7 @@ type handler struct {
 	dialBoard func(ctx context.Context, node string) (net.Conn, error)
 	node      string // whose pods Streams, Exec, Forward and Metrics are of
 	measuring measuring
+	calls     Switchboard
 
 	checks  []Check
 	audit   io.Writer
@@ -105,7 +108,7 @@ func newHandler(c Config) (*handler, error) {
 		return nil, errors.New("make API handler: no client given")
 	}
 	h := &handler{client: c.Client, streams: c.Streams, execer: c.Exec, forward: c.Forward, metrics: c.Metrics, checks: c.Checks, stock: c.StockPrinter, board: c.Board}
-	h.join, h.known, h.dialBoard, h.node = c.Join, c.Known, c.DialBoard, c.Node
+	h.join, h.known, h.dialBoard, h.node, h.calls = c.Join, c.Known, c.DialBoard, c.Node, c.Calls
 	h.limits, h.authenticate, h.audit, h.dialPod = newLimits(c), c.Authenticate, c.Audit, c.DialPod
 	if h.dialPod == nil {
 		h.dialPod = (&net.Dialer{Timeout: 10 * time.Second}).DialContext
@@ -192,6 +195,9 @@ func (h *handler) serve(w *response, hr *http.Request) error {
 	}
 	if user.Name != caller.Name {
 		hr = hr.WithContext(context.WithValue(hr.Context(), actorKey{}, caller))
+	}
+	if h.calls != nil && hr.URL.Path == TunnelPath {
+		return h.serveTunnel(w, hr, caller, user)
 	}
 	if h.board != nil && strings.HasPrefix(hr.URL.Path, boardPrefix) {
 		return h.serveBoard(w, hr, user)

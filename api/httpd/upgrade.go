@@ -73,6 +73,9 @@ func (c *bufferedConn) CloseWrite() error {
 	return fmt.Errorf("end one direction: %w", errors.ErrUnsupported)
 }
 
+// NetConn is the connection underneath.
+func (c *bufferedConn) NetConn() net.Conn { return c.Conn }
+
 // splice carries bytes between two connections until both directions have ended, one fails or ctx ends.
 func splice(ctx context.Context, a, b net.Conn) {
 	stop := context.AfterFunc(ctx, func() { a.Close(); b.Close() })

@@ -93,14 +93,16 @@ func (t *serversTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // dial tries every server once.
-func (s *Servers) dial(ctx context.Context) (net.Conn, error) {
+func (s *Servers) dial(ctx context.Context) (net.Conn, error) { return s.dialWith(ctx, s.tls) }
+
+func (s *Servers) dialWith(ctx context.Context, conf *tls.Config) (net.Conn, error) {
 	s.mu.Lock()
 	first := s.at
 	s.mu.Unlock()
 	var errs []error
 	for n := range s.hosts {
 		i := (first + n) % len(s.hosts)
-		conn, err := s.dialOne(ctx, s.hosts[i])
+		conn, err := s.dialOne(ctx, conf, s.hosts[i])
 		if err == nil {
 			s.mu.Lock()
 			s.at = i
@@ -115,10 +117,17 @@ func (s *Servers) dial(ctx context.Context) (net.Conn, error) {
 	return nil, &dialError{errs}
 }
 
-func (s *Servers) dialOne(ctx context.Context, host string) (net.Conn, error) {
+// Connect makes a connection of HTTP/1.1, for who wants to make something else of it.
+func (s *Servers) Connect(ctx context.Context) (net.Conn, error) {
+	plain := s.tls.Clone()
+	plain.NextProtos = []string{"http/1.1"}
+	return s.dialWith(ctx, plain)
+}
+
+func (s *Servers) dialOne(ctx context.Context, conf *tls.Config, host string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTime)
 	defer cancel()
-	return (&tls.Dialer{Config: s.tls}).DialContext(ctx, "tcp", host)
+	return (&tls.Dialer{Config: conf}).DialContext(ctx, "tcp", host)
 }
 
 // dialError tells of all servers on one line.

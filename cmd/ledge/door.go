@@ -35,17 +35,22 @@ func (u *uplink) listen(ctx context.Context, b *board) error {
 
 // openDoor lets the control plane, and nobody else, reach the pods of this board: logs, exec, attach, forwarded ports, figures.
 func (u *uplink) openDoor(b *board, like httpd.Config) error {
-	if u.port == nil {
+	if u.identity == nil {
 		return nil
 	}
 	h, err := httpd.NewDoor(httpd.Config{Client: like.Client, Streams: like.Streams, Exec: like.Exec, Forward: like.Forward, Metrics: like.Metrics}, pki.PlaneUser)
 	if err != nil {
 		return err
 	}
+	called, hand := httpd.Handed(planeUser)
+	u.door, u.hand = &httpd.Server{Handler: h, Listeners: []*httpd.Listener{called}}, hand
+	if u.port == nil {
+		return nil
+	}
 	l, err := httpd.WrapTLS(u.port, u.identity.Server())
 	if err != nil {
 		return err
 	}
-	u.door = &httpd.Server{Handler: h, Listeners: []*httpd.Listener{l}}
+	u.door.Listeners = append(u.door.Listeners, l)
 	return nil
 }

@@ -23,15 +23,20 @@ type fleet struct {
 	client api.Client
 	tls    func(node string) *tls.Config
 
-	mu   sync.Mutex
-	open map[string]map[*boardConn]bool // by board
+	mu    sync.Mutex
+	open  map[string]map[*boardConn]bool // by board
+	lines map[string]*line               // likewise: those who wait for calls
+	calls map[string]*call               // by id: those that wait for an answer
 }
 
 const (
-	boardStreams  = 64               // at once to one board
-	boardDialTime = 6 * time.Second  // for one address
-	boardSilence  = 30 * time.Second // after which what is sent to a board and not acknowledged ends the connection
+	boardStreams  = 64                     // at once to one board
+	boardDialTime = 6 * time.Second        // for one address
+	headStart     = 300 * time.Millisecond // of the direct way before the board is called
+	boardSilence  = 30 * time.Second       // after which what is sent to a board and not acknowledged ends the connection
 )
+
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: boardSilence / 3, Interval: boardSilence / 6, Count: 4}
 
 // Dial connects to a board's port.
 func (b *fleet) Dial(ctx context.Context, name string) (net.Conn, error) {
@@ -54,8 +59,59 @@ func (b *fleet) Dial(ctx context.Context, name string) (net.Conn, error) {
 	return out, nil
 }
 
-// reach tries the addresses of a board one after the other.
+// way is how a try to reach a board went.
+type way struct {
+	conn net.Conn
+	err  error
+}
+
+// reach connects to a board's port, or has the board connect to here if that is not quick; the first that works is taken.
 func (b *fleet) reach(ctx context.Context, node *corev1.Node) (net.Conn, error) {
+	l := b.lineOf(node.Name)
+	if l == nil {
+		return b.direct(ctx, node)
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTime)
+	defer cancel()
+	ways := make(chan way, 2)
+	try := func(f func() (net.Conn, error)) {
+		conn, err := f()
+		ways <- way{conn, err}
+	}
+	go try(func() (net.Conn, error) { return b.direct(ctx, node) })
+	var errs []error
+	pending, called := 1, false
+	late := time.After(headStart)
+	for pending > 0 {
+		select {
+		case w := <-ways:
+			pending--
+			if w.err == nil {
+				go closeLate(ways, pending)
+				return w.conn, nil
+			}
+			errs = append(errs, w.err)
+		case <-late:
+		}
+		if !called {
+			pending, called = pending+1, true
+			go try(func() (net.Conn, error) { return b.call(ctx, node.Name, l) })
+		}
+	}
+	return nil, errors.Join(errs...)
+}
+
+// closeLate lets go of what comes after the first.
+func closeLate(ways <-chan way, n int) {
+	for range n {
+		if w := <-ways; w.err == nil {
+			_ = w.conn.Close()
+		}
+	}
+}
+
+// direct tries the addresses of a board one after the other.
+func (b *fleet) direct(ctx context.Context, node *corev1.Node) (net.Conn, error) {
 	addresses := boardAddresses(node)
 	if len(addresses) == 0 {
 		return nil, errors.New("its Node names no port and no address")
@@ -75,7 +131,7 @@ func (b *fleet) dialOne(ctx context.Context, name, address string) (net.Conn, er
 	ctx, cancel := context.WithTimeout(ctx, boardDialTime)
 	defer cancel()
 	d := tls.Dialer{Config: b.tls(name), NetDialer: &net.Dialer{
-		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: boardSilence / 3, Interval: boardSilence / 6, Count: 4},
+		KeepAliveConfig: keepAlive,
 		Control:         func(_, _ string, c syscall.RawConn) error { return endSilence(c) }}}
 	return d.DialContext(ctx, "tcp", address)
 }
@@ -88,6 +144,26 @@ func endSilence(c syscall.RawConn) error {
 		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(boardSilence.Milliseconds()))
 	})
 	return errors.Join(cerr, err)
+}
+
+// quietEnd is endSilence for a connection that came in, with whatever is around it.
+func quietEnd(conn net.Conn) error {
+	for {
+		inner, ok := conn.(interface{ NetConn() net.Conn })
+		if !ok {
+			break
+		}
+		conn = inner.NetConn()
+	}
+	tcp, ok := conn.(*net.TCPConn)
+	if !ok {
+		return nil
+	}
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return err
+	}
+	return errors.Join(endSilence(raw), tcp.SetKeepAliveConfig(keepAlive))
 }
 
 // boardAddresses are where a board's port is, as its Node says.

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -61,6 +62,10 @@ func TestFleetStreams(t *testing.T) {
 	must(t, k.try("kubectl --server "+port+" --tls-server-name node_"+b.name+" get --raw /containerLogs/default/far/main", "!Unable to connect"))
 	must(t, k.try(fmt.Sprintf("nsenter --net=/run/netns/%s curl -sSk -m 20 %s/metrics", s.plane.netns, port), "!curl:"))
 
+	// Something before the board lets nothing in, and says nothing of it.
+	b.shut(10250)
+	k.farSteps(s, b, "by the tunnel")
+
 	// Who follows a log hears of it when the board's agent dies.
 	follow, ended := k.sh(t.Context(), "kubectl logs -f far"), make(chan error, 1)
 	follow.Stdout = &strings.Builder{}
@@ -73,6 +78,17 @@ func TestFleetStreams(t *testing.T) {
 		t.Error("a log is followed on a board whose agent has died")
 	}
 	must(t, k.try("kubectl exec far -- true", "!board "+b.name+" does not answer"))
+}
+
+// shut drops what others send to a port of a board.
+func (b *testBoard) shut(port int) {
+	b.t.Helper()
+	rules := fmt.Sprintf("add table inet shut\nadd chain inet shut in { type filter hook input priority 0; }\nadd rule inet shut in iifname eth0 tcp dport %d drop\n", port)
+	cmd := exec.CommandContext(b.t.Context(), "nsenter", "--net=/run/netns/"+b.netns, "nft", "-f", "-")
+	cmd.Stdin = strings.NewReader(rules)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		b.t.Fatalf("nft: %v\n%s", err, out)
+	}
 }
 
 // farSteps are what everybody does every day.

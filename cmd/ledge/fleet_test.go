@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -160,4 +161,96 @@ func TestStreamsToBoards(t *testing.T) {
 	if _, err := dial(t.Context()); err == nil || !strings.Contains(err.Error(), "names no port") {
 		t.Errorf("no port: %v", err)
 	}
+}
+
+// TestTunnel: a board that cannot be reached is called, and answers with a connection of its own; the port is taken where it
+// works. Nobody can hear or answer calls in a board's name.
+func TestTunnel(t *testing.T) {
+	j := newJoined(t, time.Now())
+	h, err := httpd.NewDoor(httpd.Config{Client: j.client, Metrics: nothing{}}, pki.PlaneUser)
+	must(t, err)
+	b := &j.p.boards
+	l, hand := httpd.Handed(planeUser)
+	j.run((&httpd.Server{Handler: h, Listeners: []*httpd.Listener{l}}).Run)
+	j.say(1, corev1.ConditionTrue) // nobody listens there
+	dial := func(ctx context.Context) (net.Conn, error) { return b.Dial(ctx, "pi1") }
+	if err := healthOf(dial); err == nil || !strings.Contains(err.Error(), "connection refused") {
+		t.Errorf("before the board waits for calls: %v", err)
+	}
+	j.u.hand = hand
+	j.run(j.u.answerCalls)
+	for end := time.Now().Add(testrun.Patience(20 * time.Second)); b.lineOf("pi1") == nil; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the board does not wait for calls")
+		}
+	}
+	for range 3 {
+		must(t, healthOf(dial))
+	}
+	j.say(0, corev1.ConditionTrue) // no port at all
+	must(t, healthOf(dial))
+
+	cert, err := j.p.ca.Client("admin", []string{api.AdminGroup})
+	must(t, err)
+	admin := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: j.p.ca.Pool(), ServerName: pki.ServerIdentity,
+		Certificates: []tls.Certificate{cert}}}}
+	defer admin.CloseIdleConnections()
+	for _, as := range []string{"", "system:node:pi1"} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, j.urls[0]+httpd.TunnelPath, nil)
+		must(t, err)
+		if as != "" {
+			req.Header.Set("Impersonate-User", as)
+			req.Header.Set("Impersonate-Group", "system:nodes")
+		}
+		resp, err := admin.Do(req)
+		must(t, err)
+		if resp.Body.Close(); resp.StatusCode != http.StatusForbidden {
+			t.Errorf("an administrator as %q hears calls: %s", as, resp.Status)
+		}
+	}
+	b.mu.Lock()
+	b.calls["theirs"] = &call{node: "pi2", got: make(chan net.Conn, 1)}
+	b.mu.Unlock()
+	for _, id := range []string{"theirs", "none"} {
+		conn, err := j.u.servers.Connect(t.Context())
+		must(t, err)
+		if _, err := httpd.Upgrade(t.Context(), conn, httpd.TunnelPath+"?call="+id); !apierrors.IsNotFound(err) {
+			t.Errorf("a call %q is answered by pi1: %v", id, err)
+		}
+	}
+}
+
+// TestCallWithoutAnswer: who waits for a board that does not answer is told, and nothing is kept of it; a board that comes anew
+// takes the place of what it left.
+func TestCallWithoutAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &fleet{}
+		ctx, cancel := context.WithCancel(t.Context())
+		heard := make(chan string, 2)
+		wait := func() { b.Wait(ctx, "x", func(id string) error { heard <- id; return nil }) }
+		go wait()
+		synctest.Wait()
+		old := b.lineOf("x")
+		go wait()
+		synctest.Wait()
+		if l := b.lineOf("x"); l == nil || l == old {
+			t.Error("a board that came anew does not take its place")
+		}
+		short, stop := context.WithTimeout(ctx, time.Second)
+		defer stop()
+		if _, err := b.call(short, "x", b.lineOf("x")); err == nil || !strings.Contains(err.Error(), "does not answer a call") {
+			t.Errorf("%v", err)
+		}
+		if _, ok := b.Claim("x", <-heard); ok || len(b.calls) != 0 {
+			t.Error("a call that was given up is still waited for")
+		}
+		if _, err := b.call(ctx, "x", old); err == nil { // a line that was cut
+			t.Error("a call on a line that was cut succeeds")
+		}
+		cancel()
+		synctest.Wait()
+		if b.lineOf("x") != nil {
+			t.Error("a line is left")
+		}
+	})
 }

@@ -226,7 +226,7 @@ func (b *board) openServer() error {
 	cfg := httpd.Config{Client: b.client, Streams: b.agent, Exec: b.agent, Forward: b.agent, Metrics: b.agent, Version: apiVersion(), Board: extra.Handler(),
 		Checks: []httpd.Check{{Name: "store", Run: func(context.Context) error { return b.store.Health().LastError }}}}
 	if p := b.plane; p != nil {
-		cfg.DialBoard, cfg.Node = p.boards.Dial, b.name
+		cfg.DialBoard, cfg.Node, cfg.Calls = p.boards.Dial, b.name, &p.boards
 		cfg.Authenticate, cfg.Join, cfg.Known, cfg.Metrics = p.client.Authenticate, p.join, p.known, pages{b.agent, p.loops.Metrics}
 		var err error
 		if p.audit, err = b.file.Audit.log(b.dataDir, b.runDir); err != nil {

@@ -244,7 +244,7 @@ func (b *board) run(ctx context.Context) error {
 	if b.plane != nil {
 		jobs = append(jobs, b.plane.jobs()...)
 	} else {
-		jobs = append(jobs, b.uplink.Run)
+		jobs = append(jobs, b.uplink.Run, b.uplink.answerCalls)
 	}
 	if b.store.Health().Unclean {
 		jobs = append(jobs, b.verifyImages)

@@ -32,8 +32,9 @@ type uplink struct {
 	servers  *rest.Servers // likewise
 	renew    chan struct{} // capacity 1: a server does not take our certificate
 
-	port net.Listener  // for the control plane; nil: there is none
-	door *httpd.Server // on it; nil likewise
+	port net.Listener        // for the control plane; nil: there is none
+	door *httpd.Server       // on it, and behind answered calls; nil: the control plane gets in nowhere
+	hand func(net.Conn) bool // serves a connection that answers a call; nil likewise
 }
 
 // openUplink finds out who this board is, and joins if it has not yet.

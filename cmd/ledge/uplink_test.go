@@ -50,7 +50,8 @@ func newJoined(t *testing.T, begin time.Time) *joined {
 	must(t, err)
 	p.joins, err = p.ca.Joins(pki.JoinsConfig{Tokens: db.Table("t"), Boards: db.Table("b")})
 	must(t, err)
-	h, err := httpd.New(httpd.Config{Client: p.client, Join: p.join, Known: p.known})
+	p.boards.client, p.boards.tls = p.client, p.joins.BoardTLS
+	h, err := httpd.New(httpd.Config{Client: p.client, Join: p.join, Known: p.known, Calls: &p.boards})
 	must(t, err)
 	conf, err := p.ca.ServerTLS([]string{pki.ServerIdentity}, nil)
 	must(t, err)
