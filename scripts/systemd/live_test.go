@@ -51,11 +51,12 @@ func TestUnitsUnderSystemd(t *testing.T) {
 		name string
 		do   func()
 	}{
-		{"restart of the brain", func() { run(t, "systemctl", "restart", "ledge.service") }},
 		{"restart of the keeper", func() { run(t, "systemctl", "restart", "ledge-keeper.service") }},
 		{"kill -9 of the brain", func() { m.kill("ledge.service") }},
 		{"kill -9 of the keeper", func() { m.kill("ledge-keeper.service") }},
 		{"kill -9 of both", func() { m.kill("ledge-keeper.service"); m.kill("ledge.service") }},
+		// It also ends the row of deaths: the third would bring safe mode, in which the node is not Ready.
+		{"restart of the brain", func() { run(t, "systemctl", "restart", "ledge.service") }},
 		{"hang of the brain", func() { m.hang("ledge.service") }},
 		{"hang of the keeper", func() { m.hang("ledge-keeper.service") }},
 		{"stop of both, reload, start", func() {
