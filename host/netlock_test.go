@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 )
 
 // One at a time, and whoever waits too long is told.
 func TestHoldNetwork(t *testing.T) {
 	var wg sync.WaitGroup
-	var inside int // the race detector would see two
+	var inside atomic.Int32
 	for range 4 {
 		wg.Go(func() {
 			for range 5 {
@@ -19,10 +20,10 @@ func TestHoldNetwork(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				if inside++; inside != 1 {
-					t.Errorf("%d hold it", inside)
+				if n := inside.Add(1); n != 1 {
+					t.Errorf("%d hold it", n)
 				}
-				inside--
+				inside.Add(-1)
 				release()
 			}
 		})

@@ -68,9 +68,10 @@ func (a *Agent) podNamed(ctx context.Context, namespace, name string) (*corev1.P
 // mirrorEvery is how often mirrors are looked at when nothing is heard.
 const mirrorEvery = time.Minute
 
-// showStatics keeps a mirror of every static pod in the API (N-7.50). It begins when the Node is there to own them.
+// showStatics keeps a mirror of every static pod in the API (N-7.50). It begins when the Node is there to own them, and when the
+// files have been read: else it would take mirrors for those of files that are gone.
 func (a *Agent) showStatics(ctx context.Context) error {
-	for _, ready := range []<-chan struct{}{a.known, a.pods.Synced()} {
+	for _, ready := range []<-chan struct{}{a.known, a.pods.Synced(), a.statics.scanned} {
 		select {
 		case <-ctx.Done():
 			return nil

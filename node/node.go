@@ -355,7 +355,7 @@ func (a *Agent) reconcile(ctx context.Context, g *errgroup.Group) error {
 			held = false
 		}
 	}
-	a.statics.scan() // before anything is swept
+	a.statics.readFirst() // before anything is swept
 	g.Go(func() error { return a.statics.Run(ctx, a.cfg.Static.Changed) })
 	for synced := false; !synced; {
 		a.dispatchStatic(ctx, g) // they wait for no API

@@ -58,6 +58,7 @@ type statics struct {
 	statuses string
 	complain func(reason, message string)
 	changed  chan struct{} // capacity 1: the pods or a status have changed
+	scanned  chan struct{} // closed when the files have been read for the first time
 
 	mu    sync.Mutex
 	files map[string]*staticFile // by path
@@ -74,7 +75,7 @@ type staticFile struct {
 
 func newStatics(cfg Config) *statics {
 	return &statics{node: cfg.Name, dirs: cfg.Static.Dirs, keep: filepath.Join(cfg.DataDir, "static"), statuses: filepath.Join(cfg.RunDir, "static"),
-		changed: make(chan struct{}, 1), files: map[string]*staticFile{}, pods: map[types.UID]*corev1.Pod{}}
+		changed: make(chan struct{}, 1), scanned: make(chan struct{}), files: map[string]*staticFile{}, pods: map[types.UID]*corev1.Pod{}}
 }
 
 // Run reads the directories again and again.
@@ -93,6 +94,12 @@ func (s *statics) Run(ctx context.Context, poked <-chan struct{}) error {
 		case <-time.After(staticScan):
 		}
 	}
+}
+
+// readFirst reads the files for the first time: before it there are no static pods, and nobody may think that there are none.
+func (s *statics) readFirst() {
+	s.scan()
+	close(s.scanned)
 }
 
 func (s *statics) poke() {
