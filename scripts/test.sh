@@ -136,7 +136,7 @@ step "unit, simulation, conformance (race)" "$GOTEST" -race -tags "$tags" -timeo
 step "a fleet of ten boards for a day" "$GOTEST" -count=1 -tags "$tags" -timeout 15m -run '^TestFleetDay$' ./internal/sim
 [ "$mode" = all ] && step "a fleet of a hundred boards for a week" \
 	"$GOTEST" -count=1 -tags "$tags" -timeout 8h -run '^TestFleetWeek$' ./internal/sim
-step "processes, containers, budgets" "$GOTEST" -count=1 -tags "$tags" -timeout 15m $(scripts/packages.sh norace)
+step "processes, containers, budgets" "$GOTEST" -count=1 -tags "$tags" -timeout 25m $(scripts/packages.sh norace)
 # More than the race detector lets through in that time.
 [ "$mode" = all ] && step "damaged stores" "$GOTEST" -count=1 -tags "$tags" -timeout 30m -run '^TestDamage$' ledge/storage
 step "fuzz $fuzztime a target" scripts/fuzz.sh "$fuzztime"
