@@ -72,7 +72,7 @@ func TestComplete(t *testing.T) {
 		"des":                     "describe",
 		"co":                      "cordon completion",
 		"--run-dir /none dr":      "drain",
-		"get po":                  "pods pod podtemplates podtemplate",
+		"get po":                  "pods pod podtemplates podtemplate poddisruptionbudgets poddisruptionbudget",
 		"get -n x no":             "nodes node",
 		"images pu":               "pull",
 		"completion z":            "zsh",

@@ -3,11 +3,8 @@ package openrc_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -97,13 +94,12 @@ spec:
 
 // machine is one that OpenRC runs.
 type machine struct {
-	t      *testing.T
-	data   string
-	cmd    *exec.Cmd
-	ended  chan struct{}
-	out    bytes.Buffer
-	init   int // OpenRC's process, as seen from here
-	client http.Client
+	t     *testing.T
+	data  string
+	cmd   *exec.Cmd
+	ended chan struct{}
+	out   bytes.Buffer
+	init  int // OpenRC's process, as seen from here
 }
 
 // TestServices: OpenRC starts keeper and brain in their order with the flags of conf.d; pods outlive every restart and
@@ -241,10 +237,6 @@ func start(t *testing.T, init, name string) *machine {
 	}
 	dir, mark := t.TempDir(), testrun.Mark()
 	m := &machine{t: t, data: filepath.Join(dir, "data"), ended: make(chan struct{})}
-	m.client = http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", fmt.Sprintf("/proc/%d/root/run/ledge/ledge.sock", m.init))
-		}}}
 	for name, text := range map[string]string{
 		"conf.d/ledge": fmt.Sprintf("LEDGE=/var/lib/ledge/bin\nLEDGE_LOG=/var/lib/ledge/ledge.log\n"+
 			"LEDGE_ARGS='--cgroup-root /%s --manifests /var/lib/ledge/manifests --hostname-override openrc'\n", mark),
@@ -332,23 +324,26 @@ func removeCgroups(t *testing.T, mark string) {
 	}
 }
 
+// inside is a command in the machine.
+func (m *machine) inside(command string) *exec.Cmd {
+	return exec.Command("nsenter", "--target", strconv.Itoa(m.init), "--mount", "--pid", "--net", "--ipc", "--uts", "--root", "--wd",
+		"/bin/sh", "-c", "PATH=/usr/sbin:/usr/bin:/sbin:/bin; "+command)
+}
+
 // sh runs a command in the machine.
 func (m *machine) sh(command string) {
 	m.t.Helper()
-	out, err := exec.Command("nsenter", "--target", strconv.Itoa(m.init), "--mount", "--pid", "--net", "--ipc", "--uts", "--root", "--wd",
-		"/bin/sh", "-c", "PATH=/usr/sbin:/usr/bin:/sbin:/bin; "+command).CombinedOutput()
-	if err != nil {
+	if out, err := m.inside(command).CombinedOutput(); err != nil {
 		m.t.Fatalf("%s: %v\n%s", command, err, out)
 	}
 }
 
 // running fails unless both pods run and none was started again.
 func (m *machine) running() error {
-	resp, err := m.client.Get("http://ledge/api/v1/pods")
+	out, err := m.inside("/var/lib/ledge/bin get pods -A -o json").Output()
 	if err != nil {
 		return err
 	}
-	defer resp.Body.Close()
 	var list struct {
 		Items []struct {
 			Status struct {
@@ -357,7 +352,7 @@ func (m *machine) running() error {
 			}
 		}
 	}
-	if err := json.NewDecoder(resp.Body).Decode(&list); err != nil {
+	if err := json.Unmarshal(out, &list); err != nil {
 		return err
 	}
 	if len(list.Items) != 2 {
