@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 // TestStats: what real pods use, as kubectl top shows it and as a kubelet would serve it.
@@ -45,8 +47,8 @@ func TestStats(t *testing.T) {
 		Containers []struct{ Usage struct{ CPU, Memory string } }
 	}
 	must(t, errors.Join(err, json.Unmarshal([]byte(out), &m)))
-	var kib int
-	if _, err := fmt.Sscanf(m.Containers[0].Usage.Memory, "%dKi", &kib); err != nil || kib < 40<<10 || kib > 120<<10 {
+	used, err := resource.ParseQuantity(m.Containers[0].Usage.Memory)
+	if err != nil || used.Value() < 40<<20 || used.Value() > 120<<20 {
 		t.Errorf("a container that holds 40 MiB: %s", out)
 	}
 	must(t, has([]string{`container_memory_working_set_bytes{container="main",namespace="default",pod="eats"}`, "node_cpu_usage_seconds_total ",
