@@ -23,7 +23,7 @@ func TrustPeer(conn net.Conn) error {
 		return err
 	}
 	var pid int32
-	pidfd, hasFD := -1, false
+	pidfd := -1
 	var failed error
 	err = raw.Control(func(fd uintptr) {
 		cred, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
@@ -32,8 +32,10 @@ func TrustPeer(conn net.Conn) error {
 			return
 		}
 		pid = cred.Pid
-		pidfd, err = unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PEERPIDFD)
-		if hasFD = !errors.Is(err, unix.ENOPROTOOPT); hasFD { // before Linux 6.5
+		switch got, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_PEERPIDFD); {
+		case err == nil:
+			pidfd = got
+		case !errors.Is(err, unix.ENOPROTOOPT): // that is Linux before 6.5
 			failed = err
 		}
 	})
@@ -50,7 +52,7 @@ func TrustPeer(conn net.Conn) error {
 		return err
 	}
 	// As long as it lives, what was read under its number was its own.
-	if hasFD {
+	if pidfd >= 0 {
 		if err := unix.PidfdSendSignal(pidfd, 0, nil, 0); err != nil {
 			return fmt.Errorf("process %d has ended: %w", pid, err)
 		}

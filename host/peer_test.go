@@ -79,6 +79,15 @@ func TestTrustPeer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
+	var stdin, after unix.Stat_t
+	if err := unix.Fstat(0, &stdin); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { // a kernel that knows no SO_PEERPIDFD gives none to close
+		if err := unix.Fstat(0, &after); err != nil || after.Ino != stdin.Ino || after.Dev != stdin.Dev {
+			t.Errorf("standard input was closed: %v", err)
+		}
+	}()
 	for _, tc := range []struct {
 		name, job string
 		flags     uintptr
