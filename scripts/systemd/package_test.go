@@ -119,7 +119,7 @@ func removeAndInstall(t *testing.T, pid int) {
 	if err := contains(output("journalctl", "--no-pager", "-q", "-o", "cat", "-u", "ledge.service"), "shutdown stage over"); err != nil {
 		t.Errorf("the pods were not stopped in order: %v", err)
 	}
-	for _, left := range []string{"/usr/bin/ledge", "/run/ledge", "/sys/fs/cgroup/kubepods", "/sys/class/net/ledge0", "/run/systemd/system/ledge.service.d"} {
+	for _, left := range []string{"/usr/bin/ledge", "/run/ledge", "/sys/class/net/ledge0", "/run/systemd/system/ledge.service.d"} {
 		if _, err := os.Lstat(left); err == nil {
 			t.Errorf("%s is left after the removal", left)
 		}
