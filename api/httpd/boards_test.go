@@ -287,17 +287,7 @@ func elsewhereOf(f *fixture, n *podNet) *http.Client {
 // onBoard is podAt on a node.
 func (f *fixture) onBoard(name, ip, node string) {
 	f.t.Helper()
-	p := &corev1.Pod{}
-	p.Namespace, p.Name, p.Spec.NodeName = "default", name, node
-	p.Spec.Containers = []corev1.Container{{Name: "c", Image: "ledge.local/self"}}
-	made, err := api.Create(f.t.Context(), f.store, api.Pods, p)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	made.Status.PodIP = ip
-	if _, err := api.UpdateStatus(f.t.Context(), f.store, api.Pods, made); err != nil {
-		f.t.Fatal(err)
-	}
+	f.addressed(name, ip, corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "ledge.local/self"}}})
 }
 
 // A board's port answers its control plane alone, and only what it has.

@@ -55,9 +55,14 @@ func proxied(t *testing.T, c httpd.Config, pod http.HandlerFunc, secure bool) (*
 
 func (f *fixture) podAt(name, ip string, ports ...corev1.ContainerPort) {
 	f.t.Helper()
-	p := &corev1.Pod{}
+	f.addressed(name, ip, corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "ledge.local/self", Ports: ports}}})
+}
+
+// addressed makes a pod that has this address.
+func (f *fixture) addressed(name, ip string, spec corev1.PodSpec) {
+	f.t.Helper()
+	p := &corev1.Pod{Spec: spec}
 	p.Namespace, p.Name = "default", name
-	p.Spec.Containers = []corev1.Container{{Name: "c", Image: "ledge.local/self", Ports: ports}}
 	made, err := api.Create(f.t.Context(), f.store, api.Pods, p)
 	if err != nil {
 		f.t.Fatal(err)
