@@ -93,7 +93,8 @@ func newBoard(t *testing.T) *testBoard {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
 	}
-	name := fmt.Sprintf("%s-%d", testrun.Mark(), boards.Add(1))
+	// Two digits, for as many as there are: no name is the beginning of another's.
+	name := testrun.Mark() + "-" + strconv.FormatInt(int64(36+boards.Add(1)), 36)
 	dir := t.TempDir()
 	b := &testBoard{t: t, name: name, runDir: "/run/" + name, data: filepath.Join(dir, "data"),
 		config: filepath.Join(dir, "config.yaml"), port: freePort(t)}

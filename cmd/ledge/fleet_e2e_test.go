@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -22,11 +23,13 @@ type shed struct {
 	t      *testing.T
 	cable  string
 	plane  *testBoard
-	next   int
+	boards []*testBoard
 	config string // of each board, beside what all test boards have
 }
 
 const shedPort = 6443
+
+var sheds atomic.Int32
 
 func newShed(t *testing.T, config string, flags ...string) *shed {
 	t.Helper()
@@ -34,7 +37,7 @@ func newShed(t *testing.T, config string, flags ...string) *shed {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
 	}
-	s := &shed{t: t, config: config, cable: testrun.Mark() + "-c"}
+	s := &shed{t: t, config: config, cable: fmt.Sprintf("%sc%d", testrun.Mark(), sheds.Add(1))}
 	ip(t, "link", "add", s.cable, "type", "bridge")
 	t.Cleanup(func() { ip(t, "link", "del", s.cable) })
 	ip(t, "link", "set", s.cable, "up")
@@ -54,12 +57,12 @@ func ip(t *testing.T, args ...string) {
 // board is one with a cable of its own; nothing runs on it yet.
 func (s *shed) board() *testBoard {
 	s.t.Helper()
-	s.next++
-	n := s.next
-	ns := fmt.Sprintf("%s-n%d", testrun.Mark(), n)
+	n := len(s.boards) + 1
+	ns := fmt.Sprintf("%s-%d", s.cable, n)
 	ip(s.t, "netns", "add", ns)
 	s.t.Cleanup(func() { ip(s.t, "netns", "del", ns) })
 	b := newBoard(s.t) // after: it ends before its network does
+	s.boards = append(s.boards, b)
 	b.netns = ns
 	b.configure(s.config)
 	ip(s.t, "link", "add", b.link(), "type", "veth", "peer", "name", "eth0", "netns", ns)
@@ -131,6 +134,7 @@ func fleetPod(name, node string) string {
 // TestFleet: boards join, work, are killed, come back and are replaced, in real networks with real pods. One shed serves
 // the whole of it.
 func TestFleet(t *testing.T) {
+	t.Parallel()
 	s := newShed(t, "")
 	one, two := s.board(), s.board()
 	line := s.line("--uses", "2", "--ttl", "10m")
@@ -227,7 +231,7 @@ func (s *shed) strangers(used []string) {
 	s.refused(b, "--token of 'ledge token create' is needed", "--server", used[1])
 	s.refused(b, `for a board named "other"`, s.line("--node", "other")...)
 	s.refused(b, "control plane's own board", append(s.line(), "--hostname-override", s.plane.name)...)
-	s.refused(b, "another board has joined as", append(s.line(), "--hostname-override", b.sibling(-1))...)
+	s.refused(b, "another board has joined as", append(s.line(), "--hostname-override", s.boards[len(s.boards)-2].name)...)
 	brief := s.line("--ttl", "1ms")
 	s.refused(b, "expired at", brief...)
 	log, err := os.ReadFile(s.plane.log.Name())
@@ -249,16 +253,6 @@ func (s *shed) kubeconfigured() {
 	s.ready(b.name)
 	must(s.t, contains(s.plane.ledge("get", "node", b.name, "-o", "json"), `"by": "hand"`))
 	must(s.t, b.signal(syscall.SIGTERM))
-}
-
-// sibling is the name of a board that was made before this one.
-func (b *testBoard) sibling(n int) string {
-	at := strings.LastIndexByte(b.name, '-')
-	var i int
-	if _, err := fmt.Sscanf(b.name[at+1:], "%d", &i); err != nil {
-		b.t.Fatal(err)
-	}
-	return fmt.Sprintf("%s-%d", b.name[:at], i+n)
 }
 
 // replaced puts another board in the place of one: its Node is deleted, and who had the name is turned away.

@@ -44,6 +44,7 @@ spec:
 // TestFleetStreams: what kubectl does with a pod on another board, to the board's port and, when that cannot be reached, by way
 // of the tunnel that the board has opened; and who else tries the port.
 func TestFleetStreams(t *testing.T) {
+	t.Parallel()
 	needGo(t)
 	s := newShed(t, "")
 	b := s.board()

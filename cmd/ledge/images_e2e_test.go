@@ -75,6 +75,7 @@ spec:
 
 // What a container may do to itself, and how it is told afterwards.
 func TestRoughContainers(t *testing.T) {
+	t.Parallel()
 	b := newBoard(t)
 	b.serve()
 	b.apply(roughPod("early", `"exit", "0"`, ""))

@@ -46,6 +46,7 @@ spec:
 
 // TestProbedLife: probes of three kinds, hooks and a sidecar, by the real binary in real containers.
 func TestProbedLife(t *testing.T) {
+	t.Parallel()
 	onHost(t)
 	needGo(t)
 	b := newBoard(t)

@@ -65,6 +65,7 @@ func numbered(n int) string {
 // TestLogsAcrossRotationAndRestart: whoever follows a real container reads each of its lines once, over many
 // rotations, a kill of the brain's and the container's next instances.
 func TestLogsAcrossRotationAndRestart(t *testing.T) {
+	t.Parallel()
 	onHost(t)
 	b := newBoard(t)
 	b.configure("containerLogMaxSize: 64Ki\ncontainerLogMaxFiles: 200\nlogging: {rate: '0', totalSize: '0'}\n")
@@ -121,6 +122,7 @@ func TestLogsAcrossRotationAndRestart(t *testing.T) {
 
 // TestLogBounds: floods stay within their rate and all logs within the total, in memory, and cost nobody else a line.
 func TestLogBounds(t *testing.T) {
+	t.Parallel()
 	onHost(t)
 	b := newBoard(t)
 	b.configure("logging: {medium: memory, totalSize: 1Mi, rate: 100Ki}\n")

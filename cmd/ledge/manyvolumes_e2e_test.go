@@ -9,6 +9,7 @@ import (
 // TestManyVolumes is Kubernetes' test of wrapped volumes without the ReplicationController that it makes its pods with: five
 // pods at once, each with the same fifty volumes made of ConfigMaps. Each volume of each pod has what is its own.
 func TestManyVolumes(t *testing.T) {
+	t.Parallel()
 	onHost(t)
 	b := newBoard(t)
 	b.serve()

@@ -60,6 +60,7 @@ func (b *testBoard) well(kind corev1.NodeConditionType) {
 // TestFullCard: a pod that fills the disk, or takes every inode, goes; the API answers and takes writes all the while, nothing
 // that was acknowledged is lost, and the board is well again by itself.
 func TestFullCard(t *testing.T) { // N-6.1, N-6.23, N-6.26
+	t.Parallel()
 	testrun.OnHost(t)
 	if os.Getuid() != 0 {
 		t.Skip("needs root")

@@ -23,6 +23,7 @@ const quickLease = "nodeLeaseDurationSeconds: 4\n"
 // TestShed: boards of one shed whose pods talk to each other, and what becomes of them when a link is cut, a board is
 // killed, drained, replaced and given up, with real pods in real networks: N-1.54, N-3.8, N-3.12, N-3.14, N-3.16, N-4.3.
 func TestShed(t *testing.T) {
+	t.Parallel()
 	s := newShed(t, quickLease, "--allocate-node-cidrs", "--cluster-cidr", "10.142.0.0/20", "--node-monitor-period=1s",
 		"--node-monitor-grace-period=6s", "--node-eviction-rate=100")
 	one, two := s.board(), s.board()

@@ -125,6 +125,7 @@ logind holds up a shutdown for 5s only, 30s are wanted: look for InhibitDelayMax
 // TestBatteryRunsOut: a board whose battery is nearly empty stops its pods, and goes on when the mains are back (N-5.22);
 // a supply that sags and what hears of shutdowns are on its Node, the times of the shutdown among its metrics (N-5.33).
 func TestBatteryRunsOut(t *testing.T) {
+	t.Parallel()
 	onHost(t)
 	b := newBoard(t)
 	bat := filepath.Join(t.TempDir(), "BAT0")

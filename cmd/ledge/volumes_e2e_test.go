@@ -440,6 +440,7 @@ spec:
 // TestVolumesThroughKills: whenever the brain is killed, while pods come or while they go, nothing of theirs stays
 // mounted once they have gone.
 func TestVolumesThroughKills(t *testing.T) {
+	t.Parallel()
 	onHost(t)
 	b := newBoard(t)
 	b.serve()

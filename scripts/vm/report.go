@@ -1,8 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -20,14 +23,26 @@ type report struct {
 	lines   []string // of the package that runs now, or of the guest before the first
 	passed  int
 	skipped []string
+	slow    []slow
 }
+
+// slow is a test that took long, as go test says it: "TestX (12.50s)".
+type slow struct {
+	seconds float64
+	test    string
+}
+
+const longTest = 15 // seconds; what takes longer is named
+
+// result is the line of a whole test, not of a part of it.
+var result = regexp.MustCompile(`^--- (?:PASS|FAIL): (\w+) \((\d+\.\d+)s\)$`)
 
 // line takes one line; true means the last package has ended.
 func (r *report) line(text string) bool {
 	verb, rest, marked := strings.Cut(text, " ")
 	switch {
 	case marked && verb == "@@begin":
-		r.lines, r.passed, r.skipped = nil, 0, nil
+		r.lines, r.passed, r.skipped, r.slow = nil, 0, nil, nil
 		return false
 	case marked && verb == "@@end":
 		if fields := strings.Fields(rest); len(fields) == 3 {
@@ -41,6 +56,11 @@ func (r *report) line(text string) bool {
 		fmt.Fprintln(r.out, text)
 	}
 	r.lines = append(r.lines, text)
+	if m := result.FindStringSubmatch(text); m != nil {
+		if seconds, err := strconv.ParseFloat(m[2], 64); err == nil && seconds > longTest {
+			r.slow = append(r.slow, slow{seconds, m[1]})
+		}
+	}
 	switch trimmed := strings.TrimSpace(text); {
 	case strings.HasPrefix(trimmed, "--- PASS"):
 		r.passed++
@@ -69,6 +89,10 @@ func (r *report) end(name, code, millis string) {
 		return
 	}
 	fmt.Fprintf(r.out, "ok  \t%s\t%.3fs\t[guest: %d passed, %d skipped]\n", name, seconds, r.passed, len(r.skipped))
+	slices.SortFunc(r.slow, func(a, b slow) int { return cmp.Compare(b.seconds, a.seconds) })
+	for _, s := range r.slow {
+		fmt.Fprintf(r.out, "    %4.0f s in the guest: %s\n", s.seconds, s.test)
+	}
 	for _, s := range r.skipped {
 		fmt.Fprintf(r.out, "    skipped in the guest: %s\n", s)
 	}

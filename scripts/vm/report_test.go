@@ -16,6 +16,9 @@ func TestReportOfAGuest(t *testing.T) {
     x_test.go:7: no such device
 --- SKIP: TestX (0.00s)
 --- PASS: TestY (0.00s)
+--- PASS: TestLong (16.25s)
+    --- PASS: TestLong/part (16.00s)
+--- PASS: TestLongest (61.00s)
 PASS
 @@end a/good 0 1500
 @@begin b/bad
@@ -35,7 +38,7 @@ PASS
 		t.Errorf("to be tried again: %q", got)
 	}
 	text := out.String()
-	for _, want := range []string{"ok  \ta/good\t1.500s\t[guest: 1 passed, 1 skipped]", "TestX (x_test.go:7: no such device)",
+	for _, want := range []string{"ok  \ta/good\t1.500s\t[guest: 4 passed, 1 skipped]\n      61 s in the guest: TestLongest\n      16 s in the guest: TestLong\n", "TestX (x_test.go:7: no such device)",
 		"z_test.go:9: broken", "FAIL\tb/bad\t0.020s\t[guest, exit code 1]"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in:\n%s", want, text)
