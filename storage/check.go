@@ -9,10 +9,12 @@ import (
 	"os/exec"
 	"runtime/debug"
 	"strings"
+	"syscall"
 	"time"
 
 	bolt "go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
+	"golang.org/x/sys/unix"
 )
 
 // Check reads a whole file: bbolt's structure, the checksum of every value, and the tally over all of them. It
@@ -124,20 +126,35 @@ func eachValue(tx *bolt.Tx, fn func(bucket, key, raw []byte) error) error {
 	})
 }
 
-// checkLimit is how long a check may take: a damaged file can also send a walk in circles.
-const checkLimit = 10 * time.Second
+// A damaged file can also send a walk in circles: what needs that much of a CPU, many times what 64 MB take on a slow
+// board, is damaged. The time on the wall tells nothing about a file: a board that boots from a bad card has little to
+// give, and a file must not be replaced by an older one for it.
+const (
+	checkCPU  = 30 * time.Second
+	checkWall = time.Minute // less than systemd waits for a start; the next one finds the file in memory
+)
 
 // CheckChild is a Config.Check that runs "exe args... PATH", which must call Check, print its error on standard
 // error and exit with 1. A child that crashes has found damage; one that could not be started or was refused has
 // found nothing, and the file stays as it is.
 func CheckChild(exe string, args ...string) func(ctx context.Context, path string) error {
+	return checkChild(checkCPU, checkWall, exe, args...)
+}
+
+func checkChild(cpu, wall time.Duration, exe string, args ...string) func(ctx context.Context, path string) error {
 	return func(ctx context.Context, path string) error {
-		limited, cancel := context.WithTimeout(ctx, checkLimit)
+		limited, cancel := context.WithTimeout(ctx, wall)
 		defer cancel()
 		cmd := exec.CommandContext(limited, exe, append(args[:len(args):len(args)], path)...)
 		var out bytes.Buffer
 		cmd.Stderr = &out
-		err := cmd.Run()
+		err := cmd.Start()
+		if err == nil {
+			seconds := uint64(cpu / time.Second)
+			// Without the limit it is the wall's that holds.
+			_ = unix.Prlimit(cmd.Process.Pid, unix.RLIMIT_CPU, &unix.Rlimit{Cur: seconds, Max: seconds + 1}, nil)
+			err = cmd.Wait()
+		}
 		var exit *exec.ExitError
 		switch {
 		case err == nil:
@@ -145,7 +162,7 @@ func CheckChild(exe string, args ...string) func(ctx context.Context, path strin
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case limited.Err() != nil:
-			return fmt.Errorf("check %s: %w: the check did not end within %s", path, ErrDamaged, checkLimit)
+			return fmt.Errorf("check %s: it did not end within %s and tells nothing about the file: is the card dying, or the board very busy?", path, wall)
 		case errors.As(err, &exit):
 			return verdict(path, out.String(), exit)
 		}
@@ -161,6 +178,9 @@ func verdict(path, said string, exit *exec.ExitError) error {
 		if _, rest, ok := strings.Cut(first, known.Error()); ok {
 			return fmt.Errorf("check %s: %w%s", path, known, rest)
 		}
+	}
+	if status, ok := exit.Sys().(syscall.WaitStatus); ok && status.Signal() == unix.SIGXCPU || strings.Contains(said, "SIGXCPU") {
+		return fmt.Errorf("check %s: %w: reading it does not end", path, ErrDamaged)
 	}
 	for _, crash := range []string{"panic:", "fatal error:", "unexpected fault address", "SIGBUS", "SIGSEGV"} {
 		if strings.Contains(said, crash) {

@@ -116,6 +116,18 @@ func TestChildTellsWhatItFound(t *testing.T) {
 	}
 }
 
+// TestSlowCheckIsNoDamage: a starved board must not take its file for a bad one; a walk in circles is one.
+func TestSlowCheckIsNoDamage(t *testing.T) {
+	err := checkChild(time.Hour, 50*time.Millisecond, "/bin/sleep")(t.Context(), "60")
+	if err == nil || errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "tells nothing about the file") {
+		t.Errorf("a check that did not get its time: %v", err)
+	}
+	err = checkChild(time.Second, time.Hour, "/bin/sh", "-c", "while :; do :; done")(t.Context(), "x")
+	if !errors.Is(err, ErrDamaged) {
+		t.Errorf("a check that goes in circles: %v", err)
+	}
+}
+
 // Damage to one value is put right exactly when a snapshot or the log has that version, and costs that object only when
 // not.
 func TestDamageToOneValue(t *testing.T) {
