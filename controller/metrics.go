@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 	"time"
@@ -72,9 +73,11 @@ func (m *Metrics) Text() string {
 	for name, counts := range map[string]map[forced]int64{"pods_total": m.forced, "pod_errors_total": m.failed} {
 		name = "pod_gc_collector_force_delete_" + name
 		t.Head(name, "counter", "[ALPHA] Forced deletions of pods, by namespace and reason, since the start.")
-		for _, key := range slices.SortedFunc(maps.Keys(counts), func(a, b forced) int {
-			return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.reason, b.reason))
-		}) {
+		keys := slices.Collect(maps.Keys(counts))
+		sort.Slice(keys, func(i, j int) bool {
+			return cmp.Or(cmp.Compare(keys[i].namespace, keys[j].namespace), cmp.Compare(keys[i].reason, keys[j].reason)) < 0
+		})
+		for _, key := range keys {
 			t.Line(name, float64(counts[key]), "namespace", key.namespace, "reason", key.reason)
 		}
 	}

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 )
@@ -92,8 +94,9 @@ func order(ifaces []Interface, defaults map[string]uint32, passing map[netip.Add
 			all = append(all, r)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b ranked) int {
-		return slices.Compare([]uint32{a.kind, a.metric, a.version}, []uint32{b.kind, b.metric, b.version})
+	sort.SliceStable(all, func(i, j int) bool {
+		a, b := all[i], all[j]
+		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.metric, b.metric), cmp.Compare(a.version, b.version)) < 0
 	})
 	var out []netip.Addr
 	for _, r := range all {
@@ -224,11 +227,9 @@ func (h *Host) Prefixes() ([]netip.Prefix, error) {
 			out = append(out, r.prefix.Masked())
 		}
 	}
-	slices.SortFunc(out, func(a, b netip.Prefix) int {
-		if c := a.Addr().Compare(b.Addr()); c != 0 {
-			return c
-		}
-		return a.Bits() - b.Bits()
+	sort.Slice(out, func(i, j int) bool {
+		a, b := out[i], out[j]
+		return cmp.Or(a.Addr().Compare(b.Addr()), a.Bits()-b.Bits()) < 0
 	})
 	return slices.Compact(out), nil
 }

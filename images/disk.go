@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 	"time"
@@ -304,8 +305,8 @@ func (d *Disk) List(context.Context) ([]Image, error) {
 	for _, row := range d.images {
 		list = append(list, d.describe(row, users))
 	}
-	slices.SortFunc(list, func(a, b Image) int {
-		return cmp.Or(slices.Compare(a.Names, b.Names), strings.Compare(a.ID, b.ID))
+	sort.Slice(list, func(i, j int) bool {
+		return cmp.Or(slices.Compare(list[i].Names, list[j].Names), strings.Compare(list[i].ID, list[j].ID)) < 0
 	})
 	return list, nil
 }

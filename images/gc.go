@@ -3,6 +3,7 @@ package images
 import (
 	"cmp"
 	"slices"
+	"sort"
 	"time"
 )
 
@@ -56,7 +57,9 @@ func PlanGC(in GCInput, p GCPolicy) (plan []GCRemoval, short int64) {
 		}
 	}
 	list := slices.Clone(in.Images)
-	slices.SortFunc(list, func(a, b GCImage) int { return cmp.Or(cmp.Compare(a.LastUsed, b.LastUsed), cmp.Compare(a.ID, b.ID)) })
+	sort.Slice(list, func(i, j int) bool {
+		return cmp.Or(cmp.Compare(list[i].LastUsed, list[j].LastUsed), cmp.Compare(list[i].ID, list[j].ID)) < 0
+	})
 	var need, freed int64
 	if in.Capacity > 0 && in.Capacity-in.Available >= in.Capacity/100*int64(p.High) {
 		need = max(in.Capacity/100*int64(100-p.Low)-in.Available, 0)

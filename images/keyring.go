@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"path"
 	"slices"
+	"sort"
 	"strings"
 )
 
@@ -43,8 +44,9 @@ func (k Keyring) For(host, repository string) []Credential {
 			fits = append(fits, key)
 		}
 	}
-	slices.SortStableFunc(fits, func(a, b Key) int {
-		return cmp.Or(cmp.Compare(len(b.Path), len(a.Path)), cmp.Compare(strings.Count(a.Host, "*"), strings.Count(b.Host, "*")))
+	sort.SliceStable(fits, func(i, j int) bool {
+		a, b := fits[i], fits[j]
+		return cmp.Or(cmp.Compare(len(b.Path), len(a.Path)), cmp.Compare(strings.Count(a.Host, "*"), strings.Count(b.Host, "*"))) < 0
 	})
 	var out []Credential
 	for _, key := range fits {
@@ -125,8 +127,9 @@ func ParseKeyring(data []byte, legacy bool) (Keyring, error) {
 		}
 		ring = append(ring, key)
 	}
-	slices.SortFunc(ring, func(a, b Key) int {
-		return cmp.Or(cmp.Compare(a.Host, b.Host), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Path, b.Path))
+	sort.Slice(ring, func(i, j int) bool {
+		a, b := ring[i], ring[j]
+		return cmp.Or(cmp.Compare(a.Host, b.Host), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Path, b.Path)) < 0
 	})
 	return ring, nil
 }

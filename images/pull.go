@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 
@@ -348,6 +349,6 @@ func (d *Disk) Pulls() []PullStatus {
 		}
 		out = append(out, st)
 	}
-	slices.SortFunc(out, func(a, b PullStatus) int { return strings.Compare(a.Ref, b.Ref) })
+	sort.Slice(out, func(i, j int) bool { return out[i].Ref < out[j].Ref })
 	return out
 }

@@ -2,6 +2,7 @@ package node
 
 import (
 	"slices"
+	"sort"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -14,14 +15,11 @@ const maxImages, maxImageNames = 50, 5
 // nodeImages is the list for the Node's status: largest first, digests before tags.
 func nodeImages(list []images.Image) []corev1.ContainerImage {
 	list = slices.Clone(list)
-	slices.SortStableFunc(list, func(a, b images.Image) int {
-		switch {
-		case a.Size != b.Size:
-			return int(min(max(b.Size-a.Size, -1), 1))
-		case a.ID < b.ID:
-			return -1
+	sort.SliceStable(list, func(i, j int) bool {
+		if a, b := list[i], list[j]; a.Size != b.Size {
+			return a.Size > b.Size
 		}
-		return 1
+		return list[i].ID < list[j].ID
 	})
 	var out []corev1.ContainerImage
 	for _, img := range list[:min(len(list), maxImages)] {

@@ -1,11 +1,11 @@
 package node
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"sort"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -176,7 +176,7 @@ func (w *worker) containerSizes(l limits, pod *corev1.Pod) []sizeStep {
 			out = append(out, sizeStep{st.ID, want})
 		}
 	}
-	slices.SortFunc(out, func(a, b sizeStep) int { return cmp.Compare(a.Container, b.Container) })
+	sort.Slice(out, func(i, j int) bool { return out[i].Container < out[j].Container })
 	return out
 }
 

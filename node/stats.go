@@ -5,8 +5,7 @@ import (
 	"log/slog"
 	"path"
 	"path/filepath"
-	"slices"
-	"strings"
+	"sort"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -95,11 +94,12 @@ func (a *Agent) statsPods() []stats.Pod {
 				p.Containers = append(p.Containers, stats.Container{ID: id, Name: c.Name, Pid: c.Pid, StartedAt: c.StartedAt})
 			}
 		}
-		slices.SortFunc(p.Containers, func(a, b stats.Container) int { return strings.Compare(a.Name, b.Name) })
+		sort.Slice(p.Containers, func(i, j int) bool { return p.Containers[i].Name < p.Containers[j].Name })
 		out = append(out, p)
 	}
-	slices.SortFunc(out, func(a, b stats.Pod) int {
-		return strings.Compare(a.Namespace+"/"+a.Name+"/"+a.UID, b.Namespace+"/"+b.Name+"/"+b.UID)
+	sort.Slice(out, func(i, j int) bool {
+		a, b := out[i], out[j]
+		return a.Namespace+"/"+a.Name+"/"+a.UID < b.Namespace+"/"+b.Name+"/"+b.UID
 	})
 	return out
 }

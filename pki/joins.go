@@ -12,7 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
+	"sort"
 	"strings"
 	"sync"
 	"time"
@@ -171,7 +171,7 @@ func (j *Joins) List() ([]TokenInfo, error) {
 		}
 		out = append(out, info)
 	}
-	slices.SortFunc(out, func(a, b TokenInfo) int { return b.Created.Compare(a.Created) })
+	sort.Slice(out, func(i, j int) bool { return out[j].Created.Before(out[i].Created) })
 	return out, nil
 }
 

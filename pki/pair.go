@@ -16,6 +16,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 )
@@ -205,7 +206,7 @@ func sortedIPs(in []net.IP) []net.IP {
 		}
 		out = append(out, ip)
 	}
-	slices.SortFunc(out, func(a, b net.IP) int { return bytes.Compare(a, b) })
+	sort.Slice(out, func(i, j int) bool { return bytes.Compare(out[i], out[j]) < 0 })
 	return slices.CompactFunc(out, net.IP.Equal)
 }
 

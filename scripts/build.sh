@@ -44,7 +44,9 @@ built=$(date -u -d "@$epoch" +%Y-%m-%dT%H:%M:%SZ)
 # cannot be linked statically, away. -static comes through gcc, hence the external linker. Not inlining in packages that
 # are mostly generated, or run once for each container, saves more than a megabyte (docs/decisions/0029).
 lean=
-for p in k8s.io go.yaml.in github.com/cilium github.com/godbus github.com/google github.com/opencontainers; do
+for p in k8s.io go.yaml.in crypto/x509 encoding/asn1 debug \
+	github.com/cilium github.com/containerd github.com/coreos github.com/cyphar github.com/godbus github.com/google \
+	github.com/mdlayher github.com/moby github.com/opencontainers github.com/shirou github.com/vishvananda; do
 	lean="$lean -gcflags=$p/...=-l"
 done
 # shellcheck disable=SC2086 # flags

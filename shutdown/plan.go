@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sort"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -76,7 +77,7 @@ func (c Config) Validate() error {
 func (c Config) Periods() []Period {
 	if len(c.ByPodPriority) > 0 {
 		out := slices.Clone(c.ByPodPriority)
-		slices.SortFunc(out, func(a, b Period) int { return cmp.Compare(a.Priority, b.Priority) })
+		sort.Slice(out, func(i, j int) bool { return out[i].Priority < out[j].Priority })
 		return out
 	}
 	total, critical := c.GracePeriod.Truncate(time.Second), c.GracePeriodCriticalPods.Truncate(time.Second)
@@ -157,8 +158,9 @@ func Make(pods []*corev1.Pod, cfg Config, budget time.Duration) Plan {
 		if len(g) == 0 {
 			continue
 		}
-		slices.SortFunc(g, func(a, b PodStop) int {
-			return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+		sort.Slice(g, func(i, j int) bool {
+			a, b := g[i], g[j]
+			return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID)) < 0
 		})
 		plan.Stages = append(plan.Stages, Stage{Priority: periods[i].Priority, Period: periods[i].Grace, Pods: g})
 	}

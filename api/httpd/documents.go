@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"sort"
 	"strings"
 
 	discoveryv2 "k8s.io/api/apidiscovery/v2"
@@ -213,11 +214,11 @@ func groupVersions() []schema.GroupVersion {
 	for _, v := range reviews {
 		out = append(out, v.gvk.GroupVersion())
 	}
-	slices.SortFunc(out, func(a, b schema.GroupVersion) int {
-		if a.Group != b.Group {
-			return strings.Compare(a.Group, b.Group)
+	sort.Slice(out, func(i, j int) bool {
+		if a, b := out[i], out[j]; a.Group != b.Group {
+			return a.Group < b.Group
 		}
-		return strings.Compare(b.Version, a.Version)
+		return out[i].Version > out[j].Version
 	})
 	return slices.Compact(out)
 }

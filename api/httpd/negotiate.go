@@ -3,6 +3,7 @@ package httpd
 import (
 	"mime"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 )
@@ -77,14 +78,6 @@ func offers(accept []string) []offer {
 	if out == nil && strings.TrimSpace(strings.Join(accept, "")) == "" {
 		return []offer{{media: "*/*", q: 1}}
 	}
-	slices.SortStableFunc(out, func(a, b offer) int {
-		switch {
-		case a.q > b.q:
-			return -1
-		case a.q < b.q:
-			return 1
-		}
-		return 0
-	})
+	sort.SliceStable(out, func(i, j int) bool { return out[i].q > out[j].q })
 	return out
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"sort"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,11 +17,12 @@ import (
 
 // conflictError is the 409 of an apply, which names each field and whose it is, as Kubernetes words it.
 func conflictError(conflicts merge.Conflicts) error {
-	slices.SortFunc(conflicts, func(a, b merge.Conflict) int {
+	sort.Slice(conflicts, func(i, j int) bool {
+		a, b := conflicts[i], conflicts[j]
 		if a.Manager != b.Manager {
-			return strings.Compare(a.Manager, b.Manager)
+			return a.Manager < b.Manager
 		}
-		return a.Path.Compare(b.Path)
+		return a.Path.Compare(b.Path) < 0
 	})
 	var causes []metav1.StatusCause
 	var lines []string

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sort"
 	"strings"
 	"time"
 
@@ -77,11 +78,12 @@ func (o owners) close() ([]metav1.ManagedFieldsEntry, error) {
 		}
 		out = append(out, e)
 	}
-	slices.SortStableFunc(out, func(a, b metav1.ManagedFieldsEntry) int {
+	sort.SliceStable(out, func(i, j int) bool {
+		a, b := out[i], out[j]
 		if a.Operation != b.Operation {
-			return strings.Compare(string(a.Operation), string(b.Operation))
+			return a.Operation < b.Operation
 		}
-		return timeOf(a).Compare(timeOf(b))
+		return timeOf(a).Before(timeOf(b))
 	})
 	return out, nil
 }

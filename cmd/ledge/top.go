@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sort"
 	"text/tabwriter"
 
 	corev1 "k8s.io/api/core/v1"
@@ -116,8 +117,9 @@ func topPods(w *tabwriter.Writer, items []api.Object, o topOpts) {
 			lines = append(lines, sum)
 		}
 	}
-	slices.SortStableFunc(lines, func(a, b line) int {
-		return cmp.Or(cmp.Compare(b.cpu, a.cpu), cmp.Compare(b.memory, a.memory), cmp.Compare(a.head, b.head))
+	sort.SliceStable(lines, func(i, j int) bool {
+		a, b := lines[i], lines[j]
+		return cmp.Or(cmp.Compare(b.cpu, a.cpu), cmp.Compare(b.memory, a.memory), cmp.Compare(a.head, b.head)) < 0
 	})
 	head := "NAME"
 	if o.containers {

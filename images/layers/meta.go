@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
+	"sort"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -53,7 +53,7 @@ func headerMeta(hdr *tar.Header) (meta, error) {
 	if len(m.xattrs) > maxXattrs || size > maxXattrBytes {
 		return meta{}, errors.New("too many extended attributes")
 	}
-	slices.SortFunc(m.xattrs, func(a, b xattr) int { return strings.Compare(a.name, b.name) })
+	sort.Slice(m.xattrs, func(i, j int) bool { return m.xattrs[i].name < m.xattrs[j].name })
 	return m, nil
 }
 

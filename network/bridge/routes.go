@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -226,7 +227,7 @@ func (s *Setup) recordRoutes(all []netip.Prefix) error {
 
 func union(a, b []netip.Prefix) []netip.Prefix {
 	out := slices.Concat(a, b)
-	slices.SortFunc(out, func(x, y netip.Prefix) int { return strings.Compare(x.String(), y.String()) })
+	sort.Slice(out, func(i, j int) bool { return out[i].String() < out[j].String() })
 	return slices.Compact(out)
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sort"
 	"strings"
 
 	"ledge/network"
@@ -97,7 +98,7 @@ func (b *Book) Entries() []Entry {
 	for _, e := range b.entries {
 		out = append(out, e)
 	}
-	slices.SortFunc(out, func(x, y Entry) int { return x.Addr.Compare(y.Addr) })
+	sort.Slice(out, func(i, j int) bool { return out[i].Addr.Less(out[j].Addr) })
 	return out
 }
 

@@ -3,7 +3,7 @@ package pressure
 import (
 	"cmp"
 	"fmt"
-	"slices"
+	"sort"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -95,13 +95,14 @@ func Rank(s Signal, layout Layout, pods []Candidate) []Candidate {
 		}
 		list = append(list, e)
 	}
-	slices.SortStableFunc(list, func(a, b entry) int {
+	sort.SliceStable(list, func(i, j int) bool {
+		a, b := list[i], list[j]
 		measured := first(a.Used == nil, b.Used == nil)
 		priority, above := cmp.Compare(a.priority, b.priority), cmp.Compare(b.above, a.above)
 		if s.Resource() == PIDs {
-			return cmp.Or(priority, measured, above, younger(a.Pod, b.Pod))
+			return cmp.Or(priority, measured, above, younger(a.Pod, b.Pod)) < 0
 		}
-		return cmp.Or(measured, first(a.above > 0, b.above > 0), priority, above, younger(a.Pod, b.Pod))
+		return cmp.Or(measured, first(a.above > 0, b.above > 0), priority, above, younger(a.Pod, b.Pod)) < 0
 	})
 	out := make([]Candidate, len(list))
 	for i, e := range list {

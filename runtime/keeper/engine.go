@@ -1,7 +1,6 @@
 package keeper
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,7 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	goruntime "runtime"
-	"slices"
+	"sort"
 	"sync"
 	"syscall"
 	"time"
@@ -337,8 +336,8 @@ func (e *Engine) List(context.Context) (runtime.State, error) {
 	for _, c := range e.con {
 		s.Containers = append(s.Containers, copyStatus(c.rec.Status))
 	}
-	slices.SortFunc(s.Pods, func(a, b runtime.PodStatus) int { return cmp.Compare(a.Pod.UID, b.Pod.UID) })
-	slices.SortFunc(s.Containers, func(a, b runtime.Status) int { return cmp.Compare(a.ID, b.ID) })
+	sort.Slice(s.Pods, func(i, j int) bool { return s.Pods[i].Pod.UID < s.Pods[j].Pod.UID })
+	sort.Slice(s.Containers, func(i, j int) bool { return s.Containers[i].ID < s.Containers[j].ID })
 	return s, nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sort"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -148,14 +149,12 @@ func tooMuch(files []logInfo, goal int64) (out []logInfo) {
 	var names []string
 	for name, fs := range held {
 		names = append(names, name)
-		slices.SortFunc(fs, func(a, b logInfo) int {
+		sort.Slice(fs, func(i, j int) bool {
+			a, b := fs[i], fs[j]
 			if a.live != b.live {
-				if b.live {
-					return -1
-				}
-				return 1
+				return b.live
 			}
-			return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.path, b.path))
+			return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.path, b.path)) < 0
 		})
 	}
 	slices.Sort(names)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/opencontainers/runc/libcontainer/configs"
@@ -62,7 +63,7 @@ func defaultMounts(p runtime.Pod, c runtime.Container, podDir string, host hostF
 // ownMounts compiles the mounts a container asks for; the second result is the propagation its root needs.
 func ownMounts(p runtime.Pod, list []runtime.Mount, host hostFacts) ([]*configs.Mount, int, error) {
 	list = slices.Clone(list)
-	slices.SortStableFunc(list, func(a, b runtime.Mount) int { return depth(a.Target) - depth(b.Target) })
+	sort.SliceStable(list, func(i, j int) bool { return depth(list[i].Target) < depth(list[j].Target) })
 	var out []*configs.Mount
 	root := 0
 	for _, m := range list {
