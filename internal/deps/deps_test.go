@@ -57,6 +57,7 @@ var table = map[string][]string{
 	"images/...":     {"images/..."},
 	"network/...":    {"network/..."},
 	"host/...":       {},
+	"firstboot":      {},
 	"cmd/...":        {"everything"},
 	"internal/sim":   {"everything"},
 	"internal/deps":  {},

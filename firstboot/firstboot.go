@@ -1,0 +1,237 @@
+// Package firstboot reads what people write on a board's boot partition with a laptop: ledge.yaml, and the names of what lies
+// beside it. It decides only: Parse says what the board is to be, and what in the file is a mistake, and where. A mistake takes
+// nothing else with it, and no key is accepted that has no effect: what this board cannot do is a mistake that says so.
+//
+// It may import nothing of ledge; who knows more (the configuration, what a token looks like) is asked through Machine.
+package firstboot
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// File is one of the boot partition.
+type File struct {
+	Name string
+	Data []byte
+}
+
+// Mistake is something that cannot be done as it was written.
+type Mistake struct {
+	File   string
+	Line   int // 0: the file as a whole
+	What   string
+	Remedy string
+}
+
+func (m Mistake) String() string {
+	where := m.File
+	if m.Line > 0 {
+		where = fmt.Sprintf("%s, line %d", m.File, m.Line)
+	}
+	if m.Remedy == "" {
+		return where + ": " + m.What
+	}
+	return where + ": " + m.What + ". " + m.Remedy
+}
+
+// Plan is what a board is to be. What is empty nobody asked for.
+type Plan struct {
+	Hostname string
+	Network  Network
+	WiFi     WiFi
+	SSHKeys  []string
+
+	Listen  string   // where the control plane of this board answers others
+	Servers []string // the control plane is there, not here
+	Token   string   // to join it with; empty: this board has joined
+
+	Configuration []byte // YAML: keys of the configuration file
+}
+
+// Network is the wired one.
+type Network struct {
+	Interface string       // empty: the first with a plug
+	Address   netip.Prefix // zero: DHCP
+	Gateway   netip.Addr
+	DNS       []netip.Addr
+}
+
+// Static says whether the addresses are given, rather than asked for.
+func (n Network) Static() bool { return n.Address.IsValid() }
+
+// WiFi is the network to be joined by radio; without an SSID there is none.
+type WiFi struct {
+	SSID, Password, Country string
+}
+
+// Machine is what is known of the board that the file is for. Functions may be nil: then nothing is found wrong.
+type Machine struct {
+	NoWiFi, NoSSH string // why it has neither; empty: it has
+
+	Joined  bool     // it has been taken into the fleet of a control plane
+	Servers []string // that it had last: a mistake made later does not make a lone board of it
+
+	Keys   []string                 // that a configuration may have
+	Config func(yaml []byte) error  // whether the board would start with it
+	Server func(url string) error   // whether it is one
+	Token  func(token string) error // likewise; it must not quote it
+}
+
+// maxFile is far more than any honest file has.
+const maxFile = 64 << 10
+
+// Parse reads the configuration among files: ledge.yaml, or what laptops make of that name.
+func Parse(files []File, m Machine) (Plan, []Mistake) {
+	r := reader{machine: m}
+	slices.SortStableFunc(files, func(a, b File) int { return cmp.Compare(rank(a.Name), rank(b.Name)) })
+	files = slices.DeleteFunc(files, func(f File) bool { return rank(f.Name) == none })
+	for i, f := range files {
+		r.file = f.Name
+		switch {
+		case i > 0:
+			r.mistake(0, "is not read: there is also "+files[0].Name, "Remove one of the two")
+		case len(f.Data) > maxFile:
+			r.mistake(0, fmt.Sprintf("has %d bytes and is not read; %d are the most", len(f.Data), maxFile), "")
+		default:
+			r.read(f.Data)
+		}
+	}
+	Sort(r.mistakes)
+	return r.plan, r.mistakes
+}
+
+// Sort puts mistakes in the order in which people look for them.
+func Sort(list []Mistake) {
+	slices.SortStableFunc(list, func(a, b Mistake) int { return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line)) })
+}
+
+// names are those that the file may have, the best first. A laptop that hides what stands behind the dot adds a .txt.
+var names = []string{"ledge.yaml", "ledge.yml", "ledge.yaml.txt", "ledge.yml.txt", "ledge.txt"}
+
+const none = 1 << 10
+
+func rank(name string) int {
+	if i := slices.Index(names, strings.ToLower(name)); i >= 0 {
+		return i
+	}
+	return none
+}
+
+// IsConfig says whether Parse would look at a file of that name.
+func IsConfig(name string) bool { return rank(name) != none }
+
+// reader is one reading.
+type reader struct {
+	machine  Machine
+	plan     Plan
+	file     string
+	lines    []string
+	mistakes []Mistake
+}
+
+func (r *reader) mistake(line int, what, remedy string) {
+	r.mistakes = append(r.mistakes, Mistake{File: r.file, Line: line, What: what, Remedy: remedy})
+}
+
+// read takes the keys in turn. What concerns more than one of them is settled at the end.
+func (r *reader) read(data []byte) {
+	var fleet fleet
+	r.fields("", r.document(clean(data)), map[string]func(*yaml.Node){
+		"hostname":      r.hostname,
+		"network":       r.network,
+		"wifi":          r.wifi,
+		"ssh":           r.ssh,
+		"serve":         func(n *yaml.Node) { fleet.serve = n },
+		"server":        func(n *yaml.Node) { fleet.server = n },
+		"token":         func(n *yaml.Node) { fleet.token = n },
+		"configuration": r.configuration,
+	})
+	r.role(fleet)
+}
+
+// elsewhere says of keys that people look for here where they stand.
+var elsewhere = map[string]string{
+	"manifests": "Put the files into the folder manifests of this partition",
+	"images":    "Put the archives into the folder images of this partition",
+	"address":   "It belongs below network:",
+	"gateway":   "It belongs below network:",
+	"dns":       "It belongs below network:",
+	"ssid":      "It belongs below wifi:",
+	"password":  "It belongs below wifi:",
+	"country":   "It belongs below wifi:",
+	"listen":    "It belongs below serve:",
+}
+
+// fields hands each value of a mapping to the one who knows its key.
+func (r *reader) fields(section string, list []field, known map[string]func(*yaml.Node)) {
+	seen := map[string]int{}
+	for _, f := range list {
+		take := known[f.key]
+		switch before := seen[f.key]; {
+		case take == nil:
+			remedy := suggest(f.key, known)
+			if section == "" && elsewhere[f.key] != "" {
+				remedy = elsewhere[f.key]
+			}
+			r.mistake(f.line, fmt.Sprintf("there is no key %q%s", brief(f.key), inSection(section)), remedy)
+			continue
+		case before > 0:
+			r.mistake(f.line, fmt.Sprintf("%s stands here again; line %d counts", f.key, before), "Remove one of the two")
+			continue
+		case isEmpty(f.value):
+			r.mistake(f.line, f.key+" has no value", "Give it one, or remove the line")
+			continue
+		}
+		seen[f.key] = f.line
+		take(f.value)
+	}
+}
+
+func inSection(name string) string {
+	if name == "" {
+		return ""
+	}
+	return " below " + name + ":"
+}
+
+// Report is the text that lies on the boot partition while there are mistakes; nil without any. Lines end as in files of
+// every laptop.
+func Report(list []Mistake) []byte {
+	if len(list) == 0 {
+		return nil
+	}
+	var b bytes.Buffer
+	b.WriteString(reportHead)
+	for _, m := range list {
+		b.WriteString(m.String() + "\n")
+	}
+	return bytes.ReplaceAll(b.Bytes(), []byte("\n"), []byte("\r\n"))
+}
+
+const reportHead = `This is what the board could not do as it was written. The rest of it works.
+Change the files, put the card back and switch the board on again; this file goes when all is well.
+
+`
+
+// brief keeps what is quoted on a line, and a console clean.
+func brief(text string) string { return short(text, 60) }
+
+func short(text string, most int) string {
+	text = strings.Map(func(c rune) rune {
+		if c < ' ' || c == 0x7f {
+			return '?'
+		}
+		return c
+	}, text)
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most-3], "") + "..."
+	}
+	return text
+}

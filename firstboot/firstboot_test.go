@@ -1,0 +1,305 @@
+package firstboot
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/netip"
+	"reflect"
+	"strings"
+	"testing"
+	"unicode/utf16"
+)
+
+const key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f me@laptop"
+
+// able is a board that can do everything. Its configuration has three keys: low must be below high, which is 5 if it is
+// not given, and word takes no space.
+func able() Machine {
+	return Machine{Keys: []string{"low", "high", "word"},
+		Config: func(data []byte) error {
+			low, high := 0, 5
+			for line := range strings.Lines(string(data)) {
+				key, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
+				switch key {
+				case "low":
+					if _, err := fmt.Sscan(value, &low); err != nil {
+						return err
+					}
+				case "high":
+					if _, err := fmt.Sscan(value, &high); err != nil {
+						return err
+					}
+				case "word":
+					if strings.Contains(value, " ") {
+						return errors.New("word has a space")
+					}
+				}
+			}
+			if low > high {
+				return errors.New("low is above high")
+			}
+			return nil
+		},
+		Server: func(url string) error {
+			if !strings.HasPrefix(url, "https://") {
+				return errors.New("not https")
+			}
+			return nil
+		},
+		Token: func(token string) error {
+			if !strings.HasPrefix(token, "ledge1.") {
+				return errors.New("it does not begin with ledge1")
+			}
+			return nil
+		}}
+}
+
+// parse gives the mistakes one a line.
+func parse(m Machine, text string) (Plan, string) {
+	plan, list := Parse([]File{{"ledge.yaml", []byte(text)}}, m)
+	var lines []string
+	for _, one := range list {
+		lines = append(lines, strings.TrimPrefix(one.String(), "ledge.yaml, "))
+	}
+	return plan, strings.Join(lines, "\n")
+}
+
+const whole = `# a comment
+hostname: Shed-1
+network:
+  interface: eth0
+  address: 192.168.1.20/24
+  gateway: 192.168.1.1
+  dns: [192.168.1.1, 9.9.9.9]
+wifi:
+  ssid: Shed
+  password: 12345678
+  country: DE
+ssh:
+- ` + key + `
+server: https://10.0.0.1:6443
+token: ledge1.abc
+configuration:
+  low: 7   # needs the next
+  high: 9
+`
+
+var wholePlan = Plan{Hostname: "shed-1",
+	Network: Network{Interface: "eth0", Address: netip.MustParsePrefix("192.168.1.20/24"), Gateway: netip.MustParseAddr("192.168.1.1"),
+		DNS: []netip.Addr{netip.MustParseAddr("192.168.1.1"), netip.MustParseAddr("9.9.9.9")}},
+	WiFi:    WiFi{SSID: "Shed", Password: "12345678", Country: "DE"},
+	SSHKeys: []string{key}, Servers: []string{"https://10.0.0.1:6443"}, Token: "ledge1.abc",
+	Configuration: []byte("  low: 7   # needs the next\n  high: 9\n")}
+
+// TestLaptops: whatever an editor makes of a file, it says the same.
+func TestLaptops(t *testing.T) {
+	crlf := strings.ReplaceAll(whole, "\n", "\r\n")
+	var wide, big []byte
+	for _, u := range utf16.Encode([]rune("\ufeff" + crlf)) {
+		wide, big = append(wide, byte(u), byte(u>>8)), append(big, byte(u>>8), byte(u))
+	}
+	for name, data := range map[string][]byte{"as it is": []byte(whole), "CRLF": []byte(crlf), "CR": []byte(strings.ReplaceAll(whole, "\n", "\r")),
+		"BOM": []byte("\ufeff" + crlf), "UTF-16": wide, "UTF-16 of another end": big, "document": []byte("---\n" + whole + "...\n")} {
+		for _, file := range []string{"ledge.yaml", "LEDGE.YAML", "Ledge.yml", "ledge.yaml.txt", "ledge.txt"} {
+			plan, mistakes := Parse([]File{{"cmdline.txt", nil}, {file, bytes.Clone(data)}}, able())
+			plan.Configuration = bytes.TrimRight(plan.Configuration, "\n")
+			want := wholePlan
+			want.Configuration = bytes.TrimRight(want.Configuration, "\n")
+			if !reflect.DeepEqual(plan, want) || len(mistakes) > 0 {
+				t.Errorf("%s, %s: %+v, %v", name, file, plan, mistakes)
+			}
+		}
+	}
+	plan, mistakes := Parse([]File{{"ledge.yaml.txt", []byte("hostname: b")}, {"ledge.yaml", []byte("hostname: a")}}, able())
+	if plan.Hostname != "a" || len(mistakes) != 1 || mistakes[0].File != "ledge.yaml.txt" {
+		t.Error("two files:", plan, mistakes)
+	}
+	if plan, mistakes := Parse([]File{{"ledge.yaml", make([]byte, maxFile+1)}}, able()); !reflect.DeepEqual(plan, Plan{}) || len(mistakes) != 1 {
+		t.Error("a long file:", plan, mistakes)
+	}
+}
+
+func TestMistakes(t *testing.T) {
+	for text, want := range map[string]string{
+		"": "", "# nothing\n": "", "---\n": "", "\n\n": "",
+		"hostnam: a":                        `line 1: there is no key "hostnam". Did you mean hostname?`,
+		"Hostname: a":                       `line 1: there is no key "Hostname". Did you mean hostname?`,
+		"hostname: a\nhostname: b":          `line 2: hostname stands here again; line 1 counts. Remove one of the two`,
+		"hostname:":                         `line 1: hostname has no value. Give it one, or remove the line`,
+		"hostname: [a]":                     `line 1: hostname is one value, not a list or a mapping`,
+		"hostname: \"garden shed\"":         `line 1: "garden shed" is no name for a board. Did you mean garden-shed?`,
+		"hostname: “shed”":                  "line 1: hostname has typographic quotes. Write straight ones (\") or none",
+		"hostname: ä":                       `line 1: "ä" is no name for a board. Take letters, digits and dashes, 63 at most`,
+		"hostname: &a b":                    `line 1: an anchor (&a) is not taken here. Write the value out`,
+		"hostname: !x b":                    `line 1: a tag (!x) is not taken here. Write the value out`,
+		"hostname shed":                     `line 1: a line such as "hostname: shed" is expected. Put a colon and a space behind the key`,
+		"- hostname: a":                     `line 1: a line such as "hostname: shed" is expected. Put a colon and a space behind the key`,
+		"zzz: 1":                            `line 1: there is no key "zzz". There are configuration, hostname, network, serve, server, ssh, token, wifi`,
+		"manifests: x":                      `line 1: there is no key "manifests". Put the files into the folder manifests of this partition`,
+		"ssid: x":                           `line 1: there is no key "ssid". It belongs below wifi:`,
+		"network:\n\taddress: dhcp":         `line 2: this line begins with a tab, which YAML does not allow. Put spaces there instead`,
+		"hostname: a\n b: c":                `line 2: this is no YAML, and is left out: mapping values are not allowed in this context. Look for a missing quote, colon or space`,
+		"hostname: a\n---\nhostname: b":     `line 3: hostname stands here again; line 1 counts. Remove one of the two`,
+		"hostname: a\n---\nnetwork: dhcp": "",
+		"network: dhcp":                     "",
+		"network: {address: dhcp}":          "",
+		"network: static":                   `line 1: network is either dhcp, or has address:, gateway:, dns: and interface: below it`,
+		"network: {adress: 10.0.0.2/24}":    `line 1: there is no key "adress" below network:. Did you mean address?`,
+		"network: {address: 10.0.0.2}":      `line 1: "10.0.0.2" is no address of a board; it asks for one by DHCP. Did you mean 10.0.0.2/24?`,
+		"network: {address: 10.0.0.0/24}":   `line 1: 10.0.0.0/24 is no address that a board may have; it asks for one by DHCP. Take another one of that network`,
+		"network: {address: 10.0.0.255/24}": `line 1: 10.0.0.255/24 is no address that a board may have; it asks for one by DHCP. Take another one of that network`,
+		"network: {address: 127.0.0.1/8}":   `line 1: 127.0.0.1/8 is no address that a board may have; it asks for one by DHCP. Take another one of that network`,
+		"network: {address: 10.0.0.256/24}": `line 1: "10.0.0.256/24" is no address of a board; it asks for one by DHCP. Write an address and the length of the network's part, as in 192.168.1.20/24, or dhcp`,
+		"network: {gateway: 10.0.0.1}":      `line 1: gateway comes from DHCP, unless there is an address:. Give an address, or remove this line`,
+		"network:\n  dns: 9.9.9.9":          `line 2: dns comes from DHCP, unless there is an address:. Give an address, or remove this line`,
+		"network: {address: 10.0.0.2/24, gateway: 10.0.1.1}":                        `line 1: 10.0.1.1 is not in the network 10.0.0.0/24. Look whether address and gateway are right`,
+		"network: {address: 10.0.0.2/24, gateway: 10.0.0.2}":                        `line 1: 10.0.0.2 is the address of the board itself. Write that of the router`,
+		"network: {address: 10.0.0.2/24, gateway: 10.0.0.1/24}":                     `line 1: "10.0.0.1/24" is no address of a gateway. Write the address of the router alone, as in 10.0.0.1`,
+		"network: {address: 10.0.0.2/24, dns: [fritz.box]}":                         `line 1: "fritz.box" is no address of a name server. Write its address, as in 192.168.1.1`,
+		"network: {address: 10.0.0.2/24, dns: \"1.1.1.1 1.1.1.2,1.1.1.3 1.1.1.4\"}": `line 1: more than three name servers are not asked. Remove this one`,
+		"network: {address: 10.0.0.2/24, interface: a/b}":                           `line 1: "a/b" is no interface. Write eth0 or the like, or leave it out: then it is the first one`,
+		"network: {address: \"fd00::2/64\", gateway: fe80::1}":                      "",
+		"wifi: {ssid: a, password: secret1}":                                        `line 1: this is no password of a Wi-Fi. It has 8 to 63 letters, digits and signs`,
+		"wifi: {ssid: a, country: Germany}":                                         `line 1: this is no country of a Wi-Fi. Write two capitals, as in DE`,
+		"wifi:\n  password: secret123":                                              `line 2: wifi has no ssid. Write the name of the Wi-Fi`,
+		"wifi: shed":                                                                `line 1: wifi has ssid:, password: and country: below it`,
+		"ssh: {keys: [ssh-ed25519 AAAA]}":                                           `line 1: this is no public key of ssh. Take the whole line of the file that ends in .pub; it begins with ssh-ed25519 or the like`,
+		"ssh: |\n  -----BEGIN OPENSSH PRIVATE KEY-----":                             `line 1: this is a private key, which belongs on no card. Make a new pair, and take the line of the file that ends in .pub`,
+		"serve: https://10.0.0.1:6443":                                              `line 1: serve has listen: below it. Did you mean server?`,
+		"serve: {listen: 6443}":                                                     `line 1: "6443" is no address to answer at. Write one as in 0.0.0.0:6443`,
+		"serve: {listen: \"0.0.0.0:6443\"}\nserver: https://a\ntoken: ledge1.a":     `line 1: serve has no effect beside server, which says that the control plane is elsewhere. Remove one of the two`,
+		"server: 10.0.0.1\ntoken: ledge1.a":                                         `line 1: "10.0.0.1" is no URL of a control plane. Did you mean https://10.0.0.1:6443?`,
+		"server: http://10.0.0.1:80\ntoken: ledge1.a":                               `line 1: "http://10.0.0.1:80" is no URL of a control plane: not https. Write one as in https://10.0.0.1:6443`,
+		"server: https://10.0.0.1:6443":                                             `line 1: server has no effect without token; the board is a control plane of its own meanwhile. Put what 'ledge token create' prints there behind token:`,
+		"server: https://a\ntoken: secret":                                          `line 2: this is no token to join with: it does not begin with ledge1. Take all of what 'ledge token create' printed there`,
+		"token: ledge1.a":                                                           `line 1: token has no effect without server. Say with server: where the control plane is`,
+		"configuration: 5":                                                          `line 1: configuration has keys of the configuration file below it. Write each on a line of its own, as in maxPods: 20`,
+		"configuration: {low: 1}":                                                   `line 1: configuration has keys of the configuration file below it. Write each on a line of its own, as in maxPods: 20`,
+		"configuration:\n  lwo: 1":                                                  `line 2: there is no key "lwo" below configuration:. Did you mean low?`,
+		"configuration:\n  low: 7":                                                  `line 2: low is left out: low is above high`,
+		"configuration:\n  low: x\n  high: 3":                                       `line 2: low is left out: expected integer`,
+		"hostname: \xff\n":                                                          "line 1: this line is not in UTF-8, and is left out. Save the file as UTF-8",
+	} {
+		if _, got := parse(able(), text); got != want {
+			t.Errorf("%q:\n  %s\nwant\n  %s", text, got, want)
+		}
+	}
+}
+
+// TestUnable: a key without an effect on this board is a mistake that says why.
+func TestUnable(t *testing.T) {
+	m := able()
+	m.NoWiFi, m.NoSSH = "nothing runs it", "there is no login"
+	plan, got := parse(m, "wifi:\n  ssid: a\nssh: ["+key+"]\nhostname: a")
+	want := "line 2: Wi-Fi has no effect here: nothing runs it. Remove wifi:\nline 3: ssh has no effect here: there is no login. Remove ssh:"
+	if got != want || !reflect.DeepEqual(plan, Plan{Hostname: "a"}) {
+		t.Errorf("%+v\n%s\nwant\n%s", plan, got, want)
+	}
+}
+
+// TestJoined: what is wrong later does not take a board out of its fleet.
+func TestJoined(t *testing.T) {
+	m := able()
+	m.Joined, m.Servers = true, []string{"https://old"}
+	for text, want := range map[string][]string{
+		"server: https://new":                   {"https://new"},
+		"server: https://new\ntoken: nonsense":  {"https://new"},
+		"server: nonsense":                      {"https://old"},
+		"server: [https://a, nonsense]\ntoken:": {"https://a"},
+		"hostname: a":                           nil,
+	} {
+		if plan, got := parse(m, text); !reflect.DeepEqual(plan.Servers, want) {
+			t.Errorf("%q: %v, want %v; %s", text, plan.Servers, want, got)
+		}
+	}
+}
+
+// TestPartial: a mistake in one place takes nothing else with it, whether it is one of meaning or of YAML.
+func TestPartial(t *testing.T) {
+	lines := strings.SplitAfter(whole, "\n")
+	parts := parts(whole)
+	for i, p := range parts[1:] {
+		end := len(lines) - 1
+		if i+2 < len(parts) {
+			end = parts[i+2].line - 1
+		}
+		for _, bad := range []string{"what: [\n", "\"\n", "x: 'a\n", "a: b: c\n", "@\n", "x:\n\t- a\n", "? [a\n", "%z\n", "{\n"} {
+			text := strings.Join(lines[:p.line-1], "") + bad + strings.Join(lines[end:], "")
+			plan, got := parse(able(), text)
+			want := wholePlan
+			switch strings.Split(lines[p.line-1], ":")[0] {
+			case "hostname":
+				want.Hostname = ""
+			case "network":
+				want.Network = Network{}
+			case "wifi":
+				want.WiFi = WiFi{}
+			case "ssh":
+				want.SSHKeys = nil
+			case "server", "token":
+				want.Servers, want.Token = nil, ""
+			case "configuration":
+				want.Configuration = nil
+			default:
+				t.Fatalf("%q", lines[p.line-1])
+			}
+			plan.Configuration, want.Configuration = bytes.TrimSpace(plan.Configuration), bytes.TrimSpace(want.Configuration)
+			if len(want.Configuration) == 0 {
+				plan.Configuration, want.Configuration = nil, nil
+			}
+			if !reflect.DeepEqual(plan, want) {
+				t.Errorf("%q in place of %q:\n%+v, want\n%+v", bad, lines[p.line-1], plan, want)
+			}
+			if at := fmt.Sprintf("line %d: ", p.line); !strings.Contains(got, at) && !strings.Contains(got, fmt.Sprintf("line %d: ", p.line+1)) {
+				t.Errorf("%q in place of %q: not at %s\n%s", bad, lines[p.line-1], at, got)
+			}
+		}
+	}
+}
+
+// TestSecrets: no mistake quotes what nobody else may read; the console may be a screen in a hall.
+func TestSecrets(t *testing.T) {
+	for _, text := range []string{"wifi: {ssid: a, password: hunter2}", "token: hunter2\nserver: https://a", "wifi:\n  ssid: a\n  password: [hunter2]",
+		"wifi:\n  passwrd: hunter2", "token: hunter2 hunter2"} {
+		if _, got := parse(able(), text); got == "" || strings.Contains(got, "hunter2") {
+			t.Errorf("%q: %s", text, got)
+		}
+	}
+}
+
+func TestReport(t *testing.T) {
+	if Report(nil) != nil {
+		t.Error("a report of nothing")
+	}
+	got := string(Report([]Mistake{{"ledge.yaml", 3, "a", "b"}, {"images/x.tar", 0, "c", ""}}))
+	if !strings.HasSuffix(got, "\r\nledge.yaml, line 3: a. b\r\nimages/x.tar: c\r\n") || strings.Contains(strings.ReplaceAll(got, "\r\n", ""), "\n") {
+		t.Errorf("%q", got)
+	}
+}
+
+// FuzzParse: nothing that lies on a card stops the board, and mistakes stand in lines that there are.
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(whole))
+	f.Add([]byte("\xff\xfea\x00"))
+	f.Add([]byte("a: &a [*a]\n<<: *a\n? {\n\t- b\n---\n..."))
+	f.Add([]byte("configuration:\n  low: |\n    a\n\n  high: 3\nhostname: [\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		plan, mistakes := Parse([]File{{"ledge.yaml", data}}, able())
+		lines := 1 + strings.Count(clean(data), "\n")
+		for _, m := range mistakes {
+			if m.Line < 0 || m.Line > lines || m.What == "" || strings.ContainsAny(m.String(), "\n\r\x1b") {
+				t.Errorf("%q of %d lines", m.String(), lines)
+			}
+		}
+		if len(plan.Configuration) > 0 && able().Config(plan.Configuration) != nil {
+			t.Errorf("it would not start with %q", plan.Configuration)
+		}
+		if label(plan.Hostname) != plan.Hostname {
+			t.Errorf("hostname %q", plan.Hostname)
+		}
+		if len(plan.Servers) > 0 && plan.Token == "" {
+			t.Error("no token to join with")
+		}
+	})
+}
