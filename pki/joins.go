@@ -54,8 +54,9 @@ type Joins struct {
 	a   *Authority
 	cfg JoinsConfig
 
-	mu     sync.Mutex
-	boards map[string]boardRow
+	mu      sync.Mutex
+	boards  map[string]boardRow
+	revoked []revocation
 }
 
 // tokenRow is a token at rest. Its secret has 128 random bits, so a plain hash of it tells nothing.
@@ -74,6 +75,8 @@ type boardRow struct {
 	Token string    `json:"token"`
 	Since time.Time `json:"since"`
 	Until time.Time `json:"until"` // of its last certificate
+
+	Revoked time.Time `json:"revoked,omitzero"`
 }
 
 // How long a used or expired token is still remembered, so that who tries it is told what is wrong with it, and how long
@@ -126,7 +129,7 @@ func (a *Authority) Joins(c JoinsConfig) (*Joins, error) {
 	if len(damaged) > 0 {
 		slog.Error("what is kept of some boards is damaged: they have to join again, with a new token", "boards", damaged)
 	}
-	return j, nil
+	return j, j.loadRevoked()
 }
 
 // Create makes a token. It cannot be shown again.
@@ -189,15 +192,19 @@ func (j *Joins) Delete(id string) error {
 	return j.cfg.Tokens.Delete(id)
 }
 
-// Known says whether a client's certificate still counts: that of a board does as long as no other board has its name.
+// Known says whether a client's certificate still counts: that of a board does as long as no other board has its name and
+// nobody has revoked it.
 func (j *Joins) Known(leaf *x509.Certificate) error {
 	name, ok := strings.CutPrefix(leaf.Subject.CommonName, nodeUserPrefix)
 	if !ok {
 		return nil
 	}
 	j.mu.Lock()
+	defer j.mu.Unlock()
+	if err := j.spent(leaf.RawSubjectPublicKeyInfo); err != nil {
+		return err
+	}
 	row, found := j.boards[name]
-	j.mu.Unlock()
 	switch {
 	case !found:
 		return refuse("no board named %q has joined this control plane: it needs a new token", name)
@@ -220,6 +227,9 @@ func (j *Joins) Sign(request []byte, proof string, taken func(node string) (bool
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	if err := j.spent(req.RawSubjectPublicKeyInfo); err != nil {
+		return nil, node, err
+	}
 	now := j.a.Now()
 	row, known := j.boards[node]
 	count := func() error { return nil }

@@ -69,14 +69,17 @@ func (h *handler) stillKnown(r *http.Request) error {
 }
 
 // countConn counts a connection for its user from the first good request on. Who is sent away at that moment is either found
-// among the user's connections or finds out here.
+// among the connections of its board or finds out here.
 func (h *handler) countConn(conn *cappedConn, u api.User, r *http.Request) error {
-	fresh, ok := conn.known(u.Name)
+	fresh, ok := conn.known(u)
 	if !ok {
 		return apierrors.NewTooManyRequests(fmt.Sprintf("%q has %d connections already, please close some", u.Name, maxConnsPerUser), 5)
 	}
 	if !fresh {
 		return nil
+	}
+	if _, ok := h.caller(r); !ok {
+		return errUnauthorized()
 	}
 	return h.stillKnown(r)
 }

@@ -3,6 +3,7 @@ package httpd
 import (
 	"context"
 	"net"
+	"slices"
 	"sync"
 
 	"ledge/api"
@@ -26,11 +27,45 @@ type capped struct {
 	fresh int            // not known yet
 	hosts map[string]int // of these, by address
 	users map[string]int // of the others, by name
+
+	boards map[string]map[*cappedConn]bool // those on which a board or one of its pods has shown itself
 }
 
 func newCapped(l net.Listener) *capped {
-	return &capped{Listener: l, hosts: map[string]int{}, users: map[string]int{}}
+	return &capped{Listener: l, hosts: map[string]int{}, users: map[string]int{}, boards: map[string]map[*cappedConn]bool{}}
 }
+
+// CloseBoard ends the connections of a board, and those of its pods by the tokens that were made for them: what is being answered
+// there, watches, logs and tunnels. Whether they may come again is not its business.
+func (l *Listener) CloseBoard(node string) {
+	c, ok := l.Listener.(*capped)
+	if !ok {
+		return
+	}
+	var conns []*cappedConn
+	c.mu.Lock()
+	for conn := range c.boards[node] {
+		conns = append(conns, conn)
+	}
+	c.mu.Unlock()
+	for _, conn := range conns {
+		conn.Close()
+	}
+}
+
+// boardOf is the board that a user is, or that the user's token was made on; empty: none.
+func boardOf(u api.User) string {
+	if name, ok := nodeName(u); ok {
+		return name
+	}
+	if on := u.Extra[nodeNameExtra]; len(on) == 1 {
+		return on[0]
+	}
+	return ""
+}
+
+// nodeNameExtra says in a user on which node the pod is that its token was made for.
+const nodeNameExtra = "authentication.kubernetes.io/node-name"
 
 func (l *capped) Accept() (net.Conn, error) {
 	for {
@@ -80,24 +115,35 @@ type cappedConn struct {
 	net.Conn
 	of         *capped
 	host, user string
+	boards     []string // that have shown themselves on it: one, or none
 	closed     bool
 }
 
 // known says whose a connection is. fresh: it was not known before; !ok: there are too many of that name.
-func (c *cappedConn) known(user string) (fresh, ok bool) {
+func (c *cappedConn) known(u api.User) (fresh, ok bool) {
 	l := c.of
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case c.closed || c.user != "":
+	case c.closed:
 		return false, true
-	case l.users[user] >= maxConnsPerUser:
+	case c.user == "" && l.users[u.Name] >= maxConnsPerUser:
 		return false, false
+	case c.user == "":
+		l.leaveHost(c.host)
+		c.user = u.Name
+		l.users[u.Name]++
+		fresh = true
 	}
-	l.leaveHost(c.host)
-	c.user = user
-	l.users[user]++
-	return true, true
+	if board := boardOf(u); board != "" && !slices.Contains(c.boards, board) {
+		c.boards = append(c.boards, board)
+		if l.boards[board] == nil {
+			l.boards[board] = map[*cappedConn]bool{}
+		}
+		l.boards[board][c] = true
+		fresh = true
+	}
+	return fresh, true
 }
 
 // NetConn is the connection underneath.
@@ -112,6 +158,11 @@ func (c *cappedConn) Close() error {
 			c.of.leaveHost(c.host)
 		} else {
 			c.of.leaveUser(c.user)
+		}
+		for _, board := range c.boards {
+			if delete(c.of.boards[board], c); len(c.of.boards[board]) == 0 {
+				delete(c.of.boards, board)
+			}
 		}
 	}
 	c.of.mu.Unlock()

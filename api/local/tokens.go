@@ -27,6 +27,8 @@ type Tokens struct {
 	}
 	RootCA []byte           // by which pods know this API, in PEM
 	Now    func() time.Time // nil: the client's clock. A board without one should give one that has a floor
+	// Revoked says whether a board of that name was ever revoked, and whether no other has its place since; nil: none was.
+	Revoked func(node string) (ever, still bool)
 }
 
 // tokenIssuer is who signs, and whom tokens are for unless they say otherwise. Nobody resolves it: it is a name.
@@ -130,7 +132,7 @@ func bindToken(ctx context.Context, tx *storage.Tx, r *authenticationv1.TokenReq
 	if pod.Spec.NodeName == "" {
 		return nil
 	}
-	into.Node = &reference{Name: pod.Spec.NodeName} // said, not checked: a pod that is there is on its node
+	into.Node = &reference{Name: pod.Spec.NodeName} // checked only where boards were revoked: a pod that is there is on its node
 	if n, err := tx.Get(api.Nodes, "", pod.Spec.NodeName); err == nil {
 		into.Node.UID = n.GetUID()
 	}
@@ -178,7 +180,10 @@ func (c *Client) Authenticate(token string, audiences ...string) (api.User, erro
 		if err := unchanged(tx, api.ServiceAccounts, ns, &cl.Bound.Account); err != nil {
 			return err
 		}
-		return unchanged(tx, api.Pods, ns, cl.Bound.Pod)
+		if err := unchanged(tx, api.Pods, ns, cl.Bound.Pod); err != nil {
+			return err
+		}
+		return c.trusted(tx, cl.Bound.Node)
 	})
 	if err != nil {
 		return user, fmt.Errorf("%w: %w", ErrToken, err)
@@ -214,6 +219,21 @@ func (cl claims) check(now time.Time, audiences []string) error {
 		return errors.New("expired")
 	case now.Add(clockSkew).Unix() < cl.From:
 		return errors.New("not valid yet")
+	}
+	return nil
+}
+
+// trusted refuses what a board has got that was revoked since. Another can have its name only after its Node was deleted, so the
+// UID of that tells its tokens from those of the one before; of boards that never were revoked it is not asked.
+func (c *Client) trusted(tx *storage.Tx, node *reference) error {
+	if node == nil || c.cfg.Tokens.Revoked == nil {
+		return nil
+	}
+	switch ever, still := c.cfg.Tokens.Revoked(node.Name); {
+	case still:
+		return errors.New("its node is revoked")
+	case ever:
+		return unchanged(tx, api.Nodes, "", node)
 	}
 	return nil
 }

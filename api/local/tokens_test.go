@@ -383,3 +383,61 @@ func TestAccountAdmission(t *testing.T) {
 		t.Errorf("without keys: %+v", got.Spec.Volumes)
 	}
 }
+
+// TestTokensOfRevokedBoards: what a board has got counts no more once it is revoked, nor when another has its name; what that one
+// gets, and what others have, does.
+func TestTokensOfRevokedBoards(t *testing.T) {
+	c, _ := accounts(t)
+	ever, still := map[string]bool{}, map[string]bool{}
+	c.cfg.Tokens.Revoked = func(node string) (bool, bool) { return ever[node], still[node] }
+	node := func(name string) {
+		t.Helper()
+		if _, err := api.Create(t.Context(), c, api.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tokenOn := func(pod *corev1.Pod) string {
+		t.Helper()
+		obj, err := c.Create(t.Context(), api.ServiceAccounts, askToken("default", pod, 600), withToken)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return obj.(*authenticationv1.TokenRequest).Status.Token
+	}
+	on := func(name, node string) *corev1.Pod {
+		p := aPod(name)
+		p.Spec.NodeName = node
+		return c.mustPod(t, p)
+	}
+	counts := func(when, token string, want bool) {
+		t.Helper()
+		if _, err := c.Authenticate(token); (err == nil) != want {
+			t.Errorf("%s: %v, want %v", when, err, want)
+		}
+	}
+	nameless := on("early", "a")
+	early := tokenOn(nameless) // there is no Node yet
+	node("a")
+	node("b")
+	pod := on("p", "a")
+	stolen, elsewhere, free := tokenOn(pod), tokenOn(on("q", "b")), tokenOn(nil)
+	for _, token := range []string{early, stolen, elsewhere, free} {
+		counts("nothing is revoked", token, true)
+	}
+	ever["a"], still["a"] = true, true
+	counts("it is revoked", stolen, false)
+	counts("it is revoked", early, false)
+	counts("of another board", elsewhere, true)
+	counts("of none", free, true)
+	counts("asked for afterwards", tokenOn(pod), false)
+
+	if _, err := c.Delete(t.Context(), api.Nodes, "", "a", api.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	still["a"] = false
+	counts("another has joined, and has no Node yet", stolen, false)
+	node("a")
+	counts("another has its place", stolen, false)
+	counts("another has its place", early, false)
+	counts("what that one gets", tokenOn(pod), true)
+}

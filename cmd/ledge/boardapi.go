@@ -49,9 +49,12 @@ func (b *boardAPI) Handler() http.Handler {
 		"GET " + tokensPath:    b.noPlane,
 		"POST " + tokensPath:   b.noPlane,
 		"DELETE " + tokensPath: b.noPlane,
+		"GET " + boardsPath:    b.noPlane,
+		"DELETE " + boardsPath: b.noPlane,
 	}
 	if p := b.plane; p != nil {
 		routes["GET "+tokensPath], routes["POST "+tokensPath], routes["DELETE "+tokensPath] = p.listTokens, p.createToken, p.deleteToken
+		routes["GET "+boardsPath], routes["DELETE "+boardsPath] = p.listBoards, p.revokeBoard
 	}
 	for pattern, fn := range routes {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {

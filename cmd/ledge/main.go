@@ -77,6 +77,7 @@ func verbs() []verb {
 		{name: "serve", help: "run this board: control plane and agent", run: serve, flags: serveFlags},
 		{name: "agent", help: "run this board for a control plane elsewhere", run: agent, flags: agentFlags},
 		{name: "token", args: "create | list | delete ID", help: "what boards join this control plane with", words: "create list delete", run: tokenVerb, flags: tokenFlags},
+		{name: "node", args: "ls | revoke NAME", help: "boards that have joined, and letting one in no more that was stolen", words: "ls revoke", run: nodeVerb},
 		{name: "get", args: "KIND [NAME]", help: "list or show objects", words: wordsObject, run: get, flags: getFlags},
 		{name: "describe", args: "KIND NAME", help: "tell all about an object, with its events", words: wordsObject, run: describe, flags: describeFlags},
 		{name: "apply", args: "-f FILE", help: "create or change objects from YAML or JSON", run: apply, flags: applyFlags},

@@ -32,8 +32,9 @@ type plane struct {
 	ca       *pki.Authority
 	joins    *pki.Joins
 	loops    controller.Config
-	audit    *auditLog    // nil: there is none
-	listener net.Listener // nil: there is no TLS address
+	audit    *auditLog       // nil: there is none
+	listener net.Listener    // nil: there is no TLS address
+	door     *httpd.Listener // on it, once the server is open
 	boards   fleet
 
 	mu       sync.Mutex
@@ -53,7 +54,7 @@ func (b *board) openPlane(ctx context.Context) (err error) {
 	if p.joins, err = p.ca.Joins(pki.JoinsConfig{Tokens: b.store.Table("joinTokens"), Boards: b.store.Table("boards"), Own: b.name}); err != nil {
 		return err
 	}
-	tokens := &local.Tokens{Keys: keys, RootCA: p.ca.CA(), Now: p.ca.Now}
+	tokens := &local.Tokens{Keys: keys, RootCA: p.ca.CA(), Now: p.ca.Now, Revoked: p.joins.Revoked}
 	if p.client, err = local.New(b.admission(local.Config{Store: b.store, Address: p.address(), Tokens: tokens, PodSecurity: b.file.PodSecurity})); err != nil {
 		return err
 	}
@@ -108,7 +109,8 @@ func (p *plane) openServer(s *httpd.Server) error {
 	if err != nil {
 		return err
 	}
-	s.Listeners = append(s.Listeners, l.WithTokens())
+	p.door = l.WithTokens()
+	s.Listeners = append(s.Listeners, p.door)
 	return p.ca.WriteKubeconfig(filepath.Join(p.b.runDir, "admin.kubeconfig"), p.url())
 }
 
@@ -187,6 +189,9 @@ func (p *plane) join(ctx context.Context, remote string, request []byte, token s
 		return nil, api.NewInternal("sign the certificate of board %q: %w", node, err)
 	}
 	slog.Info("a board has a new certificate", "node", node, "from", remote, "joined", token != "")
+	if token != "" {
+		p.cut(node) // of another that had the name
+	}
 	return cert, nil
 }
 

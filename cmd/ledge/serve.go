@@ -343,7 +343,11 @@ func (b *board) tellStart() {
 
 // closed tells the scheduler that this board takes no more pods, before its Node says so.
 func (b *board) closed(node string) bool {
-	return node == b.name && (b.agent.Closed() || b.agent.Held() != "")
+	if node != b.name {
+		_, revoked := b.plane.joins.Revoked(node)
+		return revoked
+	}
+	return b.agent.Closed() || b.agent.Held() != ""
 }
 
 // clear removes what pods stood on, once none is left: a drained node leaves the machine as it found it.

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"ledge/api"
+	"ledge/pki"
+)
+
+const boardsPath = "/ledge/v1/boards"
+
+// nodeVerb lists the boards that have joined, and turns out one that was stolen.
+func nodeVerb(ctx context.Context, c *command) error {
+	switch {
+	case len(c.args) == 1 && c.args[0] == "ls":
+		return c.ask(ctx, http.MethodGet, boardsPath, nil, c.printBoards)
+	case len(c.args) == 2 && c.args[0] == "revoke":
+		return c.ask(ctx, http.MethodDelete, boardsPath, url.Values{"name": {c.args[1]}}, c.printRevoked)
+	}
+	return usagef("node: ls, or revoke NAME; 'ledge get nodes' shows their state")
+}
+
+func (c *command) printBoards(r io.Reader) error {
+	list, err := decode[[]pki.BoardInfo](r)
+	if err != nil {
+		return err
+	}
+	ago := func(t time.Time) string {
+		if t.IsZero() {
+			return "<unknown>"
+		}
+		return duration.HumanDuration(time.Since(t))
+	}
+	tw := tabwriter.NewWriter(c.out, 0, 8, 3, ' ', 0)
+	fmt.Fprintln(tw, "NAME\tSTATUS\tJOINED\tCERTIFICATE UNTIL")
+	for _, b := range list {
+		status, until := "Joined", "<none>"
+		if !b.Revoked.IsZero() {
+			status = "Revoked " + ago(b.Revoked) + " ago"
+		} else {
+			until = b.Until.UTC().Format(time.DateOnly)
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\n", b.Name, status, ago(b.Since), until)
+	}
+	return tw.Flush()
+}
+
+// revoked is the answer of DELETE /ledge/v1/boards.
+type revoked struct {
+	Board   pki.BoardInfo `json:"board"`
+	Secrets []string      `json:"secrets,omitempty"` // that its pods name
+}
+
+func (c *command) printRevoked(r io.Reader) error {
+	said, err := decode[revoked](r)
+	if err != nil {
+		return err
+	}
+	b := said.Board
+	fmt.Fprintf(c.out, "node/%s revoked\n", b.Name)
+	if len(said.Secrets) > 0 {
+		fmt.Fprintln(c.err, "ledge: its pods name these secrets, which lie on its card: change them:", strings.Join(said.Secrets, ", "))
+	}
+	fmt.Fprintf(c.err, "ledge: its pods are lost with it. 'ledge delete node %s' gives them up, and lets another board have the name\n", b.Name)
+	return nil
+}
+
+func (p *plane) listBoards(w http.ResponseWriter, _ *http.Request) error {
+	return answer(w, p.joins.Boards())
+}
+
+// revokeBoard lets a board in no more, and ends what it has open: nothing that comes after this answer is the board's.
+func (p *plane) revokeBoard(w http.ResponseWriter, r *http.Request) error {
+	name := r.URL.Query().Get("name")
+	board, err := p.joins.Revoke(name)
+	if ever, still := p.joins.Revoked(name); ever && still { // it may be, and not be kept everywhere
+		p.cut(name)
+	}
+	if err != nil {
+		return refused(err)
+	}
+	user, _ := api.UserFrom(r.Context())
+	slog.Warn("a board is revoked", "node", name, "by", user.Name)
+	p.b.events.EventOn(corev1.ObjectReference{Kind: api.Nodes.Name, APIVersion: api.Nodes.APIVersion(), Name: name, UID: types.UID(name)},
+		corev1.EventTypeWarning, "Revoked", "The key of this board was revoked: it is let in no more, and its pods are lost")
+	secrets, err := p.secretsOn(r.Context(), name)
+	if err != nil {
+		return fmt.Errorf("%s is revoked, but what its pods name cannot be said: %w", name, err)
+	}
+	return answer(w, revoked{Board: board, Secrets: secrets})
+}
+
+// secretsOn is what the pods of a board name, which it may have read.
+func (p *plane) secretsOn(ctx context.Context, node string) ([]string, error) {
+	list, err := p.client.List(ctx, api.Pods, api.ListOptions{Selection: api.Selection{Fields: fields.OneTermEqualSelector("spec.nodeName", node)}})
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, o := range list.Items {
+		_, secrets := api.References(o.(*corev1.Pod))
+		for _, s := range secrets {
+			out = append(out, o.GetNamespace()+"/"+s)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out), nil
+}
+
+// cut ends all that a board has open, and all that is open to it.
+func (p *plane) cut(node string) {
+	if p.door != nil {
+		p.door.CloseBoard(node)
+	}
+	p.boards.end(func(name string) bool { return name == node })
+	p.boards.mu.Lock()
+	defer p.boards.mu.Unlock()
+	p.boards.hangUp(node)
+}
