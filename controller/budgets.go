@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -25,12 +26,13 @@ const (
 )
 
 // Budgets keeps the status of disruption budgets: how many of their pods may be evicted now. Evictions (api/local) spend
-// what it says.
+// what it says. It also takes back marks of disruptions that have not come.
 type Budgets struct {
 	w             *World
 	events        Recorder
 	budgets, pods <-chan struct{}
 	told          map[types.UID]string // the last event about each
+	doubles       map[types.UID]string // pods that more than one is about, with the one that was named
 	grumble       grumble
 }
 
@@ -53,23 +55,26 @@ func (b *Budgets) pass(ctx context.Context, now time.Time) time.Duration {
 			delete(b.told, uid)
 		}
 	}
-	if len(budgets) == 0 {
-		return idle
+	all := b.w.Pods.List()
+	wake, failed := b.unmark(ctx, all, now)
+	if failed != nil {
+		wake = budgetRetry
 	}
 	pods := map[string][]*corev1.Pod{}
-	for _, p := range b.w.Pods.List() {
-		pods[p.Namespace] = append(pods[p.Namespace], p)
+	if len(budgets) > 0 {
+		for _, p := range all {
+			pods[p.Namespace] = append(pods[p.Namespace], p)
+		}
 	}
-	wake := idle
-	var failed error
+	b.tellDoubles(budgets, pods)
 	for _, one := range budgets {
 		again, err := b.settle(ctx, one, pods[one.Namespace], now)
 		if err != nil {
-			failed, again = err, budgetRetry
+			failed, again = errors.Join(failed, err), budgetRetry
 		}
 		wake = min(wake, again)
 	}
-	b.grumble.about(ctx, "cannot write how many pods may be evicted", failed)
+	b.grumble.about(ctx, "cannot write which pods may be evicted", failed)
 	return wake
 }
 
