@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"crypto/tls"
 
 	"ledge/api/rest"
@@ -26,11 +25,6 @@ func agentFlags(c *command) {
 	c.opts = o
 }
 
-// agent runs a board whose control plane is elsewhere until it is told to stop.
-func agent(ctx context.Context, c *command) error {
-	return runBoard(ctx, c, func(b *board) { b.uplink = &uplink{renew: make(chan struct{}, 1)} })
-}
-
 // where reads where the control plane is.
 func (s *settings) where() error {
 	o := s.serveOpts
@@ -42,7 +36,7 @@ func (s *settings) where() error {
 	case o.kubeconfig != "":
 		return nil
 	case len(o.servers) == 0:
-		return usagef("agent: say where the control plane is: --server https://ADDRESS:6443, or --kubeconfig FILE")
+		return usagef("agent: say where the control plane is: --server https://ADDRESS:6443 (server in the configuration), or --kubeconfig FILE")
 	}
 	if _, err := rest.NewServers(o.servers, &tls.Config{}, nil); err != nil {
 		return usagef("--server: %v", err)
@@ -52,7 +46,7 @@ func (s *settings) where() error {
 	}
 	t, err := pki.ParseJoinToken(o.token)
 	if err != nil {
-		return usagef("--token: %v", err)
+		return usagef("%s: %v", firstNonEmpty(o.tokenFile, "--token"), err)
 	}
 	s.joinToken = &t
 	return nil

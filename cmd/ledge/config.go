@@ -42,6 +42,7 @@ type fileConfig struct {
 	ContainerLogMaxFiles      *int32            `json:"containerLogMaxFiles,omitempty"`
 	Logging                   loggingConfig     `json:"logging,omitempty"`
 
+	placeKeys
 	resourceKeys
 	securityKeys
 	imageKeys
@@ -98,6 +99,9 @@ func readOnly(err error) bool {
 
 func (c fileConfig) check() error {
 	if err := c.powerKeys.check(c.FeatureGates); err != nil {
+		return err
+	}
+	if err := c.placeKeys.check(); err != nil {
 		return err
 	}
 	for _, s := range c.ClusterDNS {

@@ -74,8 +74,8 @@ const (
 // verbs is filled in the files of the verbs.
 func verbs() []verb {
 	return []verb{
-		{name: "serve", help: "run this board: control plane and agent", run: serve, flags: serveFlags},
-		{name: "agent", help: "run this board for a control plane elsewhere", run: agent, flags: agentFlags},
+		{name: "serve", help: "run this board: control plane and agent, or the agent alone if the configuration names a server", run: serve, flags: serveFlags},
+		{name: "agent", help: "run this board for a control plane elsewhere", run: serve, flags: agentFlags},
 		{name: "token", args: "create | list | delete ID", help: "what boards join this control plane with", words: "create list delete", run: tokenVerb, flags: tokenFlags},
 		{name: "node", args: "ls | revoke NAME", help: "boards that have joined, and letting one in no more that was stolen", words: "ls revoke", run: nodeVerb},
 		{name: "get", args: "KIND [NAME]", help: "list or show objects", words: wordsObject, run: get, flags: getFlags},

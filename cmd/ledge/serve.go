@@ -27,13 +27,8 @@ import (
 	"ledge/storage"
 )
 
-// serve runs a board with its own control plane until it is told to stop.
+// serve runs a board until it is told to stop, with its own control plane or, as agent, for one elsewhere.
 func serve(ctx context.Context, c *command) error {
-	return runBoard(ctx, c, func(b *board) { b.plane = &plane{b: b} })
-}
-
-// runBoard runs a board until it is told to stop. where says where its control plane is.
-func runBoard(ctx context.Context, c *command, where func(b *board)) error {
 	opts := c.opts.(*serveOpts)
 	logTo(c, opts.verbose)
 	s, err := opts.settings(c)
@@ -42,7 +37,11 @@ func runBoard(ctx context.Context, c *command, where func(b *board)) error {
 	}
 	b := &board{settings: s, runDir: c.runDir, staticsChanged: make(chan struct{}, 1), cancelled: make(chan struct{}, 1),
 		signals: shutdown.Incoming(), underInit: startedByInit()}
-	where(b)
+	if b.joins {
+		b.uplink = &uplink{renew: make(chan struct{}, 1)}
+	} else {
+		b.plane = &plane{b: b}
+	}
 	if b.underInit {
 		b.presses = pressesFromInit()
 		if err := host.SetClock(clockFloor(b.dataDir)); err != nil { // DESIGN 6.6

@@ -55,9 +55,11 @@ type serveOpts struct {
 	planeOpts
 
 	// Of agent: where the control plane is.
-	servers  []string
-	token    string
-	doorPort int
+	servers   []string
+	token     string
+	tokenFile string // that the token is from, and is no more in once the board has joined; empty: it is from elsewhere
+	doorPort  int
+	joins     bool // the control plane is elsewhere
 
 	set map[string]bool
 }
@@ -135,21 +137,17 @@ func (o *serveOpts) settings(c *command) (settings, error) {
 	s := settings{serveOpts: o}
 	o.set = map[string]bool{}
 	c.flags.Visit(func(f *flag.Flag) { o.set[f.Name] = true })
-	check := s.checkPlane
-	switch {
-	case c.flags.Name() == "agent":
-		check = s.where
-	case o.kubeconfig != "":
+	if o.joins = c.flags.Name() == "agent"; !o.joins && o.kubeconfig != "" {
 		return s, usagef("--kubeconfig: 'ledge agent' joins another control plane; serve brings its own")
-	}
-	if err := check(); err != nil {
-		return s, err
 	}
 	if o.onTerm != "detach" && o.onTerm != "drain" {
 		return s, usagef("--on-term: %q is neither detach nor drain", o.onTerm)
 	}
 	var err error
 	if s.file, err = loadConfig(o.config, o.configDir); err != nil {
+		return s, err
+	}
+	if err := s.place(c); err != nil {
 		return s, err
 	}
 	if err := s.eviction(); err != nil {

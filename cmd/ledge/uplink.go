@@ -61,6 +61,11 @@ func (b *board) openUplink(ctx context.Context) error {
 	} else if err := b.join(ctx); err != nil {
 		return err
 	}
+	if b.tokenFile != "" {
+		if err := wipe(b.tokenFile); err != nil {
+			slog.Warn("the token is not needed any more and cannot be removed; do it, for others may join with it", "path", b.tokenFile, "err", err)
+		}
+	}
 	if u.servers, err = rest.NewServers(b.servers, u.identity.Client(), u.refused); err != nil {
 		return err
 	}
@@ -92,7 +97,7 @@ var errStopped = errors.New("told to end before this board had joined")
 func (b *board) join(ctx context.Context) error {
 	id := b.uplink.identity
 	if b.joinToken == nil {
-		return errors.Join(usagef("agent: this board has not joined yet: --token of 'ledge token create' is needed once"), id.Forget())
+		return errors.Join(usagef("agent: this board has not joined yet: --token of 'ledge token create' is needed once (or in %s)", tokenPath(b.config, b.file.TokenFile)), id.Forget())
 	}
 	said := ""
 	for wait := time.Second; ; wait = min(2*wait, 30*time.Second) {
