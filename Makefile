@@ -7,7 +7,7 @@ export PATH
 TAGS := netgo osusergo seccomp runc_nocriu
 GOTEST := go test -tags "$(TAGS)" -timeout 10m
 
-.PHONY: help setup build cross deb run test test-all test-vm test-root lint sim power bench conformance licenses clean
+.PHONY: help setup build cross deb image run test test-all test-vm test-root lint sim power bench conformance licenses clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -27,6 +27,11 @@ deb: build cross ## bin/ledge_VERSION_{amd64,arm64,armhf}.deb
 	@scripts/deb/build.sh amd64 bin/ledge-linux-amd64 bin
 	@scripts/deb/build.sh arm64 bin/ledge-linux-arm64 bin
 	@scripts/deb/build.sh armhf bin/ledge-linux-armv7 bin
+
+image: ## a card for BOARD=generic-amd64, generic-arm64 or rpi: bin/ledge-BOARD-appliance-VERSION.img.xz, checksum, bmap, SBOM
+	@scripts/setup.sh build board
+	@GOARCH=$(if $(filter generic-amd64,$(BOARD)),amd64,arm64) scripts/build.sh bin/ledge-linux-$(if $(filter generic-amd64,$(BOARD)),amd64,arm64)
+	@go run ./scripts/image -board '$(BOARD)' -flavour $(or $(FLAVOUR),appliance)
 
 run: setup ## build, start a throw-away node with a sample pod; Ctrl-C removes it
 	@exec scripts/run.sh

@@ -5,13 +5,17 @@
 # is global, and one stale index of one architecture makes every later apt-get update on the machine fail.
 # Nothing is installed and no maintainer script runs. A package name ending in '+' stands for the one concrete package
 # it depends on (linux-image-cloud-amd64+ -> linux-image-6.1.0-NN-cloud-amd64: the ABI number changes with each update).
+#
+#   DEBS_RELEASE=1  what goes into something that is handed out: with Debian's security updates, and with firmware that is
+#                   not free; tests take what is the same for a month
 set -eu
 
 arch=$1 dest=$2
 shift 2
 cache=${LEDGE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/ledge}
 suite=bookworm
-root=$cache/apt/$suite-$arch
+root=$cache/apt/$suite-$arch${DEBS_RELEASE:+-release}
+components=main${DEBS_RELEASE:+ non-free-firmware}
 
 mkdir -p "$root/etc/apt/apt.conf.d" "$root/etc/apt/preferences.d" "$root/var/lib/apt/lists/partial" \
 	"$root/var/cache/apt/archives/partial" "$root/var/lib/dpkg"
@@ -39,7 +43,11 @@ Acquire::Retries "3";
 CONF
 # Proxies and certificates of the host apply here too.
 cp -f /etc/apt/apt.conf.d/*proxy* "$root/etc/apt/apt.conf.d/" 2>/dev/null || true
-echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror $suite main" >"$root/etc/apt/sources.list"
+signed="deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg]"
+echo "$signed $mirror $suite $components" >"$root/etc/apt/sources.list"
+if [ -n "${DEBS_RELEASE:-}" ]; then
+	echo "$signed ${mirror%/debian*}/debian-security $suite-security $components" >>"$root/etc/apt/sources.list"
+fi
 
 APT_CONFIG=$root/apt.conf
 export APT_CONFIG

@@ -1,5 +1,5 @@
 #!/bin/sh
-# setup.sh [build] [cross] [vm] [images]: install the Debian packages that are missing, and nothing else.
+# setup.sh [build] [cross] [vm] [images] [board]: install the Debian packages that are missing, and nothing else.
 # Without an argument: build. When everything is there it only says so.
 set -eu
 
@@ -11,6 +11,8 @@ vm="qemu-system-x86 qemu-system-arm qemu-utils mmdebstrap e2fsprogs kmod lz4 xz-
 	systemd-container dbus nftables iproute2 nut-server"
 # A real registry, programs that make and send images, what stands in an image that has a shell, and what sees system calls.
 images="docker-registry skopeo umoci buildah busybox-static strace"
+# Images of boards, and what boots them as boards do. The boot loaders themselves come by debs.sh.
+board="mtools dosfstools e2fsprogs grub-common xz-utils zstd kmod debian-archive-keyring ovmf qemu-efi-aarch64"
 
 self=$(dpkg --print-architecture 2>/dev/null || true)
 [ -n "$self" ] || { echo "setup.sh: no dpkg here: install by hand what the lists in this file name" >&2; exit 1; }
@@ -22,7 +24,8 @@ for group in "${@:-build}"; do
 	cross) want="$want $cross" ;;
 	vm) want="$want $vm" ;;
 	images) want="$want $images" ;;
-	*) echo "setup.sh: unknown group $group (build, cross, vm, images)" >&2; exit 2 ;;
+	board) want="$want $board" ;;
+	*) echo "setup.sh: unknown group $group (build, cross, vm, images, board)" >&2; exit 2 ;;
 	esac
 done
 

@@ -46,7 +46,7 @@ func initCodeOf(why ending) initCode {
 
 // bootWords are ledge's own among the kernel's arguments.
 type bootWords struct {
-	data string // device of the data partition; empty: it is not one of its own
+	data string // device of the data partition, or LABEL=...; empty: it is not one of its own
 	name string
 }
 
@@ -80,12 +80,14 @@ func asInit(args []string) (code int, done bool) {
 		words.name = firstNonEmpty(strings.TrimSpace(string(file)), "ledge")
 	}
 	problem(host.SetUpMachine(words.name))
+	loadDrivers()
 	if words.data != "" {
-		mountData(words.data, dataDirOf(args))
+		mountDisks(words.data, dataDirOf(args))
 	}
 	if !slices.Contains(args, "serve") && !slices.Contains(args, "agent") {
 		return 0, false
 	}
+	go keepNetwork()
 	exe, err := os.Executable()
 	if err != nil {
 		problem(err)
@@ -103,12 +105,24 @@ func asInit(args []string) (code int, done bool) {
 	return 1, true // only if the machine does not let itself be ended
 }
 
-// mountData waits for the data partition for as long as it takes: cards and USB disks come late, and a node on an empty
-// directory would be another node.
-func mountData(device, at string) {
+// firmwareDir is where the partition is mounted that the machine's firmware reads and people write.
+const firmwareDir = "/boot/firmware"
+
+// mountDisks waits for the data partition for as long as it takes: cards and USB disks come late, and a node on an empty
+// directory would be another node. Without the firmware's partition, which comes before it on the same disk, it can do.
+func mountDisks(data, at string) {
 	for tries := 0; ; tries++ {
-		err := host.MountData(device, at)
+		device, firmware, err := host.Disks(data)
 		if err == nil {
+			err = host.MountData(device, at)
+		}
+		if err == nil {
+			if firmware != "" {
+				err = host.MountFirmware(firmware, firmwareDir)
+			}
+			if err != nil {
+				slog.Error("nothing is read from the firmware's partition", "err", err)
+			}
 			return
 		}
 		if tries%60 == 20 {

@@ -6,17 +6,15 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
+
+	"ledge/scripts/initramfs"
 )
 
-// What the containers, the bridge and the firewall need and Debian's kernels build as modules. Names that a kernel has
-// built in or lacks are passed over; ledge doctor in the guest says what is missing.
-// crc32c_generic is what libcrc32c wants at its load without saying so in modules.dep.
-var applianceModules = []string{"crc32c_generic", "overlay", "loop", "veth", "bridge", "br_netfilter", "nf_tables", "nf_conntrack",
-	"nf_conntrack_netlink", "nf_nat",
-	"button", "evdev", "virtio_blk", "softdog",
-	"nft_ct", "nft_chain_nat", "nft_nat", "nft_masq", "nft_redir", "nft_fib_inet", "nft_reject_inet"}
+// What the guest's own disks, button and watchdog need besides.
+var applianceModules = append(slices.Clone(initramfs.PodModules), "button", "evdev", "virtio_blk", "softdog")
 
 // runAppliance boots a kernel with nothing but ledge: ledge is the first process, with args as its command line.
 // When it exits the kernel panics, which names the exit code and ends QEMU.
@@ -91,64 +89,28 @@ func applianceRoot(ctx context.Context, arch, dir, ledge, work, to string, more 
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the appliance's init: %w: %s", err, out)
 	}
-	modules, err := modulesInOrder(filepath.Join(dir, "lib", "modules"), applianceModules)
+	modules, err := initramfs.ReadModules(filepath.Join(dir, "lib", "modules"))
 	if err != nil {
 		return err
 	}
-	var a archive
+	var a initramfs.Archive
 	for _, d := range []string{"dev", "proc", "etc", "modules"} {
-		a.directory(d)
+		a.Directory(d)
 	}
-	a.console("dev/console")
-	for i, m := range modules {
+	a.Console("dev/console")
+	for i, m := range modules.InOrder(applianceModules) {
 		// The number keeps the order: a module comes after those it needs.
-		if err := a.file(fmt.Sprintf("modules/%03d-%s", i, filepath.Base(m)), m, 0o644); err != nil {
+		if err := a.File(fmt.Sprintf("modules/%03d-%s", i, filepath.Base(m)), filepath.Join(modules.Top, m), 0o644); err != nil {
 			return err
 		}
 	}
 	for name, from := range map[string]string{"init": init, "ledge": ledge} {
-		if err := a.file(name, from, 0o755); err != nil {
+		if err := a.File(name, from, 0o755); err != nil {
 			return err
 		}
 	}
-	if len(more) > 0 {
-		a.directory("manifests")
-	}
 	for name, text := range more {
-		a.entry("manifests/"+name, modeFile|0o644, 0, 0, []byte(text))
+		a.Text("manifests/"+name, 0o644, []byte(text))
 	}
-	return os.WriteFile(to, a.bytes(), 0o644)
-}
-
-// modulesInOrder resolves names through modules.dep, dependencies first, each once.
-func modulesInOrder(top string, names []string) ([]string, error) {
-	versions, err := os.ReadDir(top)
-	if err != nil {
-		return nil, err
-	}
-	if len(versions) != 1 {
-		return nil, fmt.Errorf("%d kernels in %s, want 1", len(versions), top)
-	}
-	top = filepath.Join(top, versions[0].Name())
-	text, err := os.ReadFile(filepath.Join(top, "modules.dep"))
-	if err != nil {
-		return nil, err
-	}
-	rows := map[string][]string{} // name -> its file, then its dependencies, nearest first
-	for row := range strings.Lines(string(text)) {
-		file, needs, _ := strings.Cut(strings.TrimSpace(row), ":")
-		rows[strings.TrimSuffix(filepath.Base(file), ".ko")] = append([]string{file}, strings.Fields(needs)...)
-	}
-	var order []string
-	seen := map[string]bool{}
-	for _, name := range names {
-		files := rows[name]
-		for i := len(files) - 1; i >= 0; i-- {
-			if !seen[files[i]] {
-				seen[files[i]] = true
-				order = append(order, filepath.Join(top, files[i]))
-			}
-		}
-	}
-	return order, nil
+	return os.WriteFile(to, a.Bytes(), 0o644)
 }

@@ -7,6 +7,8 @@
 //	go run ./scripts/vm power -cuts 3 -o FILE        end a node in order and by power cuts, and look at the next boot
 //	go run ./scripts/vm appliance -arch arm64 -binary bin/ledge-linux-arm64 -- doctor
 //	go run ./scripts/vm board -arch amd64            a node as process 1: pods, killed brains, the power button
+//	go run ./scripts/vm flashed -firmware uefi -board generic-amd64 IMAGE.img.xz
+//	                                                 an image as it was made, by its own boot loader, twice
 package main
 
 import (
@@ -39,7 +41,7 @@ func main() {
 	}
 }
 
-var errUsage = errors.New("usage: vm prepare | test [flags] PACKAGE | sh [flags] COMMAND | power [flags] | appliance [flags] -- ARG | board [flags]")
+var errUsage = errors.New("usage: vm prepare | test [flags] PACKAGE | sh [flags] COMMAND | power [flags] | appliance [flags] -- ARG | board [flags] | flashed [flags] IMAGE")
 
 func run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
@@ -61,7 +63,9 @@ func run(ctx context.Context, args []string) error {
 	fs.BoolVar(&p.early, "early", false, "power: some cuts while the guest boots")
 	fs.BoolVar(&p.lie, "lie", false, "power: at the end a disk that lies about flushes, which must be found out")
 	fs.Uint64Var(&p.seed, "seed", uint64(time.Now().Unix()), "power: seed of moments and losses")
-	fs.StringVar(&p.to, "o", "", "power: report, as JSON")
+	fs.StringVar(&p.to, "o", "", "power, flashed: report, as JSON")
+	model := fs.String("board", "generic-amd64", "flashed: what the image is for")
+	firmware := fs.String("firmware", "uefi", "flashed: uefi, bios or pi")
 	twice := fs.Bool("twice", false, "power: a run that has lost nothing may be late once")
 	if err := fs.Parse(args); err != nil {
 		return err
@@ -77,6 +81,8 @@ func run(ctx context.Context, args []string) error {
 		return runShell(ctx, suite{binary: *binary, verbose: true, memory: *memory, limit: *limit}, fs.Arg(0))
 	case verb == "board" && fs.NArg() == 0:
 		return runBoard(ctx, *arch, *binary, *memory, *limit)
+	case verb == "flashed" && fs.NArg() == 1:
+		return runFlashed(ctx, *model, fs.Arg(0), *firmware, p.to, *memory, *limit)
 	case verb == "power" && fs.NArg() == 0 && p.disks > 0:
 		p.ends = strings.Fields(strings.ReplaceAll(*ends, ",", " "))
 		p.binary, p.memory, p.limit = *binary, *memory, *limit

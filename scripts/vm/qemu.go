@@ -23,12 +23,20 @@ type guest struct {
 	qmp    string   // socket to listen on for QEMU's monitor
 	disks  []string // raw images; the first is the root if root does not say another. Writes go to a throw-away overlay
 	append string   // more kernel arguments
-	memory int      // MiB
-	log    string   // where the kernel's console goes when the guest talks on a second port; "" = one port for both
+
+	firmware string // bios, uefi or pi: the disk is a board's own, and boots as it does there; forward is a port of QEMU's user network
+	forward  string
+	dtb      string
+	memory   int    // MiB
+	dir      string // of files of this run
+	log      string // where the kernel's console goes when the guest talks on a second port; "" = one port for both
 }
 
-// args is the QEMU command line. No variant has a network: what a guest needs is on its disks.
+// args is the QEMU command line. What a guest needs is on its disks; only a board that boots by its own firmware has a network.
 func (g guest) args() []string {
+	if g.firmware != "" {
+		return g.boardArgs()
+	}
 	// One thread for all CPUs. With a thread each, QEMU 7.2 can go on executing an instruction that another CPU has patched
 	// meanwhile: the kernel switches a jump label (the first CPU quota of a cgroup does), and both CPUs trap at its
 	// breakpoint for ever, although it is long gone.
@@ -78,6 +86,24 @@ func (g guest) args() []string {
 		a = append(a, "-serial", "file:"+g.log)
 	}
 	return append(a, "-serial", "stdio", "-append", line+g.append)
+}
+
+// boardArgs is the command line of a machine that boots as a board would, with nothing but its disk.
+func (g guest) boardArgs() []string {
+	a := []string{"-accel", "tcg,thread=single", "-m", strconv.Itoa(g.memory), "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+		"-serial", "stdio", "-qmp", "unix:" + g.qmp + ",server=on,wait=off", "-netdev", "user,id=net,restrict=on,hostfwd=" + g.forward}
+	if g.firmware == "pi" {
+		return append(a, "-M", "raspi3b", "-serial", "null", "-kernel", g.kernel, "-initrd", g.initrd, "-dtb", g.dtb, "-append", g.append,
+			"-drive", g.root+",if=sd", "-device", "usb-net,netdev=net")
+	}
+	a = append(a, "-smp", "2", "-drive", g.root+",if=none,id=disk", "-device", "virtio-blk-pci,drive=disk,bootindex=0", "-device", "virtio-net-pci,netdev=net,romfile=")
+	switch {
+	case g.arch == "arm64":
+		return append(a, "-M", "virt", "-cpu", "cortex-a72", "-bios", "/usr/share/qemu-efi-aarch64/QEMU_EFI.fd")
+	case g.firmware == "uefi":
+		a = append(a, "-drive", "if=pflash,format=raw,unit=0,readonly=on,file=/usr/share/OVMF/OVMF_CODE.fd")
+	}
+	return append(a, "-M", "q35", "-cpu", "Nehalem")
 }
 
 // hostTSC tells a guest the frequency of the time stamp counter it will read (under emulation: the host's).

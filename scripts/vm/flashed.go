@@ -1,0 +1,222 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+)
+
+// flashedPod is what a person would put on the boot partition: a pod that answers on a port of the board.
+const flashedPod = `apiVersion: v1
+kind: Pod
+metadata: {name: web, namespace: default}
+spec:
+  containers:
+  - name: main
+    image: ledge.local/self
+    args: [httpd, -p, "8080"]
+    ports: [{containerPort: 8080, hostPort: 8080}]
+`
+
+// flashedReport is what is known of one image under one firmware.
+type flashedReport struct {
+	Image    string        `json:"image"`
+	Firmware string        `json:"firmware"`
+	Memory   int           `json:"memoryMiB"`
+	Boots    []flashedBoot `json:"boots"`
+}
+
+type flashedBoot struct {
+	KernelMillis  int64 `json:"kernelMillis,omitempty"` // the first word on the console
+	AddressMillis int64 `json:"addressMillis,omitempty"`
+	ServingMillis int64 `json:"servingMillis,omitempty"`
+	PodMillis     int64 `json:"podMillis"` // the pod of manifests/ answers over the network
+	OffMillis     int64 `json:"offMillis"` // from the power button to the end of the machine
+}
+
+// runFlashed takes an image as it was made, puts a manifest on its boot partition as a person would, and boots it twice the way a
+// board's firmware does: by its own boot loader from its own disk. The pod has to answer over the network, and the power button has
+// to end the machine in order.
+func runFlashed(ctx context.Context, board, image, firmware, report string, memory int, limit time.Duration) error {
+	work, err := os.MkdirTemp("", "ledge-vm-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(work)
+	disk := filepath.Join(work, "disk.img")
+	if err := unpackImage(ctx, image, disk, work); err != nil {
+		return err
+	}
+	r := flashedReport{Image: filepath.Base(image), Firmware: firmware, Memory: memory}
+	g := guest{arch: "amd64", memory: memory, firmware: firmware, root: "file=" + disk + ",format=raw,cache=unsafe", qmp: filepath.Join(work, "qmp"), dir: work}
+	if board != "generic-amd64" {
+		g.arch = "arm64"
+	}
+	if firmware == "pi" {
+		if err := piBoot(ctx, &g, disk); err != nil {
+			return err
+		}
+	}
+	for n := range 2 {
+		port, err := freePort()
+		if err != nil {
+			return err
+		}
+		g.forward = fmt.Sprintf("tcp:127.0.0.1:%d-:8080", port)
+		b := &flashed{guest: g, url: fmt.Sprintf("http://127.0.0.1:%d/", port), began: time.Now()}
+		if err := b.run(ctx, limit); err != nil {
+			return fmt.Errorf("%s, boot %d: %w; its console:\n%s", r.Image, n+1, err, strings.Join(b.all, "\n"))
+		}
+		r.Boots = append(r.Boots, b.flashedBoot)
+		fmt.Printf("vm: %s by %s, boot %d: kernel %d, address %d, serving %d, pod answers %d ms; off %d ms after the button\n", r.Image, firmware, n+1,
+			b.KernelMillis, b.AddressMillis, b.ServingMillis, b.PodMillis, b.OffMillis)
+	}
+	if report == "" {
+		return nil
+	}
+	text, err := json.MarshalIndent(r, "", " ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(report, append(text, '\n'), 0o644)
+}
+
+func unpackImage(ctx context.Context, image, disk, work string) error {
+	out, err := os.Create(disk)
+	if err != nil {
+		return err
+	}
+	unpack := command(ctx, "xz", "-dc", image)
+	unpack.Stdout, unpack.Stderr = out, os.Stderr
+	if err := errors.Join(unpack.Run(), out.Close()); err != nil {
+		return fmt.Errorf("unpack %s: %w", image, err)
+	}
+	pod := filepath.Join(work, "web.yaml")
+	if err := os.WriteFile(pod, []byte(flashedPod), 0o644); err != nil {
+		return err
+	}
+	if out, err := command(ctx, "mcopy", "-i", disk+"@@1M", pod, "::/manifests/").CombinedOutput(); err != nil {
+		return fmt.Errorf("write onto the boot partition: %w: %s", err, out)
+	}
+	return nil
+}
+
+// piBoot does what a Raspberry Pi's firmware would, which QEMU has not: it reads kernel, initramfs, description and command line
+// from the card's first partition. QEMU's board wants a card whose size is a power of two.
+func piBoot(ctx context.Context, g *guest, disk string) error {
+	for _, name := range []string{"vmlinuz", "initrd.img", "bcm2837-rpi-3-b.dtb", "cmdline.txt", "config.txt"} {
+		if out, err := command(ctx, "mcopy", "-n", "-i", disk+"@@1M", "::/"+name, g.dir).CombinedOutput(); err != nil {
+			return fmt.Errorf("read %s from the boot partition: %w: %s", name, err, out)
+		}
+	}
+	line, err := os.ReadFile(filepath.Join(g.dir, "cmdline.txt"))
+	if err != nil {
+		return err
+	}
+	// The board always has four CPUs, and those of no use spin.
+	g.kernel, g.initrd, g.dtb, g.append = filepath.Join(g.dir, "vmlinuz"), filepath.Join(g.dir, "initrd.img"), filepath.Join(g.dir, "bcm2837-rpi-3-b.dtb"),
+		"nr_cpus=1 "+strings.Replace(strings.TrimSpace(string(line)), "console=tty0", "", 1)
+	return os.Truncate(disk, 1<<30)
+}
+
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	return l.Addr().(*net.TCPAddr).Port, l.Close()
+}
+
+// flashed is one boot under way.
+type flashed struct {
+	flashedBoot
+	guest guest
+	url   string
+	began time.Time
+	all   []string
+
+	mu     sync.Mutex
+	off    time.Time // of the button
+	failed error
+}
+
+func (b *flashed) run(ctx context.Context, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	go b.ask(ctx)
+	err := b.guest.boot(ctx, limit, b.line)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.failed != nil:
+		return b.failed
+	case b.off.IsZero() || !errors.Is(err, errGuestEnded) || ctx.Err() != nil:
+		return errors.Join(err, errors.New("no pod answered"), ctx.Err())
+	case !b.said("reboot: Power down") && !b.said("Power down"):
+		return errors.New("the machine ended, and not by switching off")
+	}
+	b.OffMillis = time.Since(b.off).Milliseconds()
+	return nil
+}
+
+func (b *flashed) said(what string) bool {
+	for _, l := range b.all {
+		if strings.Contains(l, what) {
+			return true
+		}
+	}
+	return false
+}
+
+// ask waits until the pod answers, and presses the power button.
+func (b *flashed) ask(ctx context.Context) {
+	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	for ctx.Err() == nil {
+		if resp, err := client.Get(b.url); err == nil {
+			_, _ = io.Copy(io.Discard, resp.Body)
+			resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				break
+			}
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.PodMillis, b.off = time.Since(b.began).Milliseconds(), time.Now()
+	if ctx.Err() == nil {
+		b.failed = pressPowerButton(b.guest.qmp)
+	}
+}
+
+func (b *flashed) line(text string) bool {
+	b.all = append(b.all, text)
+	first := func(at *int64) {
+		if *at == 0 {
+			*at = time.Since(b.began).Milliseconds()
+		}
+	}
+	switch {
+	case strings.Contains(text, "Kernel panic"):
+		b.mu.Lock()
+		b.failed = errors.New(text)
+		b.mu.Unlock()
+		return true
+	case strings.Contains(text, "listening to the power key"):
+		first(&b.KernelMillis)
+	case strings.HasPrefix(text, "network: "):
+		first(&b.AddressMillis)
+	case strings.Contains(text, "msg=serving"):
+		first(&b.ServingMillis)
+	}
+	return false
+}
