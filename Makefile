@@ -7,7 +7,7 @@ export PATH
 TAGS := netgo osusergo seccomp runc_nocriu
 GOTEST := go test -tags "$(TAGS)" -timeout 10m
 
-.PHONY: help setup build cross deb image run test test-all test-vm test-root lint sim power bench conformance licenses clean
+.PHONY: help setup build cross deb image run test test-all test-vm test-root lint sim power bench conformance original licenses clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -67,6 +67,9 @@ bench: build ## measure against other runtimes; tables, and bin/bench*.json; PAG
 conformance: build ## Kubernetes' own tests; FOCUS=regexp GROUP=ABD PROCS=4 KEEP=1 narrow, see scripts/conformance
 	@scripts/setup.sh vm
 	@go run ./scripts/conformance -focus '$(FOCUS)' -group '$(GROUP)' -procs $(or $(PROCS),4) $(if $(KEEP),-keep) $(if $(E2E_KUBECONFIG),-kubeconfig $(E2E_KUBECONFIG))
+
+original: build ## hold the API and the agent against Kubernetes' own control plane, which is built once (minutes)
+	@LEDGE_ORIGINAL=1 LEDGE_BIN=$(CURDIR)/bin/ledge $(GOTEST) -count=1 -v -timeout 60m -run 'OfTheOriginal$$' ./api/rest ./cmd/ledge
 
 licenses: setup ## write NOTICE from what is linked
 	@go run ./scripts/licenses >NOTICE.new && mv NOTICE.new NOTICE && wc -l NOTICE

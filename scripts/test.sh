@@ -35,7 +35,8 @@ TMPDIR=$work/t
 # What failed once and passed alone: a busy machine, or a test that is not worth its name. The report quotes it.
 LEDGE_AGAIN=$work/again
 export LEDGE_SEED LEDGE_BIN LEDGE_LONG LEDGE_RUN LEDGE_AGAIN TMPDIR
-trap 'rm -rf "$work"' EXIT
+aside_pid=
+trap '[ -z "$aside_pid" ] || { kill "$aside_pid"; wait "$aside_pid"; }; rm -rf "$work"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM HUP
 : >"$work/summary"
@@ -61,16 +62,44 @@ need() {
 	echo "==> $name"
 	begin=$(date +%s)
 	notes=$(wc -l <"$LEDGE_AGAIN")
-	if "$@"; then result=ok; else
-		result=FAIL
-		failed=1
-	fi
+	if "$@"; then result=ok; else result=FAIL; fi
+	ended
+}
+
+# ended: note the result of the step NAME, which began at BEGIN, when there were NOTES lines about second tries.
+ended() {
+	[ "$result" = ok ] || failed=1
 	printf '%-5s %4d s  %s\n' "$result" $(($(date +%s) - begin)) "$name" | tee -a "$work/summary"
 	{
 		printf '%s\t%-5s %5d s  %s  %s\n' "$name" "$result" $(($(date +%s) - begin)) "$stamp" "$name"
 		tail -n "+$((notes + 1))" "$LEDGE_AGAIN" | awk -v name="$name" '{ print name "\t        " $0 }'
 	} >>"$work/ran"
 	[ "$result" = ok ]
+}
+
+# beside NAME COMMAND...: a step that leaves a core free; others run meanwhile, until `together` waits for it.
+beside() {
+	printf '%s\n' "$1" >>"$work/names"
+	printf '%s\n' "$1" | grep -Eq -e "${ONLY:-}" || return 0
+	aside=$1
+	shift
+	echo "==> $aside (others go on)"
+	aside_began=$(date +%s)
+	LEDGE_AGAIN=$work/again.aside "$@" >"$work/aside.log" 2>&1 &
+	aside_pid=$!
+}
+
+together() {
+	[ -n "$aside_pid" ] || return 0
+	if wait "$aside_pid"; then result=ok; else result=FAIL; fi
+	aside_pid=
+	echo "==> $aside"
+	cat "$work/aside.log"
+	notes=$(wc -l <"$LEDGE_AGAIN")
+	[ ! -e "$work/again.aside" ] || cat "$work/again.aside" >>"$LEDGE_AGAIN"
+	rm -f "$work/again.aside"
+	name=$aside begin=$aside_began
+	ended
 }
 
 # page FILE: docs/test-all.txt as it is to be: the steps in their order, each as it ran now or, if ONLY left it out, as FILE
@@ -105,11 +134,11 @@ debs() {
 
 # emulated NAME ARGUMENT...: an emulated boot gets a second try too, and is named for it.
 emulated() {
-	name=$1
+	what=$1
 	shift
 	for try in 1 2; do
 		if go run ./scripts/vm "$@"; then
-			[ $try = 1 ] || echo "failed once, passed again: $name" | tee -a "$LEDGE_AGAIN"
+			[ $try = 1 ] || echo "failed once, passed again: $what" | tee -a "$LEDGE_AGAIN"
 			return 0
 		fi
 	done
@@ -139,14 +168,18 @@ step "a fleet of ten boards for a day" "$GOTEST" -count=1 -tags "$tags" -timeout
 step "processes, containers, budgets" "$GOTEST" -count=1 -tags "$tags" -timeout 25m $(scripts/packages.sh norace)
 # More than the race detector lets through in that time.
 [ "$mode" = all ] && step "damaged stores" "$GOTEST" -count=1 -tags "$tags" -timeout 30m -run '^TestDamage$' ledge/storage
+# QEMU emulates both CPUs of a guest in one thread (scripts/vm/qemu.go): the rest of this machine is free meanwhile. A
+# program, not `go run`, which would leave it behind when it is ended.
+go build -o "$work/bin/vm" ./scripts/vm || exit 1
+beside "guest: root tests, units and packages on cgroup v2" \
+	"$work/bin/vm" test -timeout $guestlimit -binary "$LEDGE_BIN" $(scripts/packages.sh guest)
 step "fuzz $fuzztime a target" scripts/fuzz.sh "$fuzztime"
 step "arm64 under qemu-user" scripts/foreign.sh arm64 $(scripts/packages.sh foreign)
 step "armv7 under qemu-user" scripts/foreign.sh arm $(scripts/packages.sh foreign)
 step "arm64 binary starts" foreign_version arm64 qemu-aarch64-static
 step "armv7 binary starts" foreign_version armv7 qemu-arm-static
 step "debs" debs
-step "guest: root tests, units and packages on cgroup v2" \
-	go run ./scripts/vm test -timeout $guestlimit -binary "$LEDGE_BIN" $(scripts/packages.sh guest)
+[ "$mode" = all ] && together # it takes both cores
 # One disk, many boots: a power button, then the plug.
 cuts="-cuts 1 -twice -timeout 6m -o bin/power.json"
 [ "$mode" = all ] && cuts="-cuts 100 -disks 2 -keep bin/power -early -lie -ends button,reboot,poweroff -timeout 15m -o docs/power.json"
@@ -158,8 +191,11 @@ for a in ${LEDGE_LONG:+amd64:amd64} arm64:arm64 arm:armv7; do
 	step "appliance ${a#*:}" appliance "${a%:*}" "bin/ledge-linux-${a#*:}"
 done
 [ "$mode" = all ] && step "a board whose process 1 is ledge, arm64" board arm64
+together
 step "nothing left behind" scripts/leaks.sh check "$LEDGE_RUN" "$TMPDIR" "$work/before"
 # Only here: a machine that has not built the suite yet needs minutes for it.
+[ "$mode" = all ] && step "Kubernetes' own control plane" env LEDGE_ORIGINAL=1 \
+	"$GOTEST" -count=1 -tags "$tags" -timeout 60m -run 'OfTheOriginal$' ledge/api/rest ledge/cmd/ledge
 [ "$mode" = all ] && step "Kubernetes' own tests" go run ./scripts/conformance -procs 4
 
 {

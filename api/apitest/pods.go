@@ -348,7 +348,10 @@ func testBindRefused(t *testing.T, c api.Client) {
 	}
 	e.fails(bind("p", "n", api.WriteOptions{}), metav1.StatusReasonNotFound, 404)
 	p := e.create(e.pod("p"))
-	e.fails(bind("p", "", api.WriteOptions{}), metav1.StatusReasonInvalid, 422)
+	// kube-apiserver finds that so late that it answers 500.
+	if err := bind("p", "", api.WriteOptions{}); err == nil || !strings.Contains(err.Error(), "target.name") {
+		t.Errorf("bound to nothing: %v", err)
+	}
 	e.must(bind("p", "n", api.WriteOptions{DryRun: true}))
 	if got := e.get(p).(*corev1.Pod); got.Spec.NodeName != "" {
 		t.Errorf("a dry run bound the pod to %s", got.Spec.NodeName)

@@ -38,12 +38,10 @@ func testPodResize(t *testing.T, c api.Client) {
 		t.Errorf("labels changed through resize: %v", got.Labels)
 	}
 	for what, data := range map[string]string{
-		"image":         `{"spec":{"containers":[{"name":"c","image":"other"}]}}`,
 		"storage":       `{"spec":{"containers":[{"name":"c","resources":{"requests":{"ephemeral-storage":"2Mi"}}}]}}`,
 		"removed limit": `{"spec":{"containers":[{"name":"c","resources":{"limits":{"memory":null}}}]}}`,
 		"class":         `{"spec":{"containers":[{"name":"c","resources":{"requests":{"cpu":"1","memory":"40Mi"},"limits":{"cpu":"1"}}}]}}`,
 		"above limit":   `{"spec":{"containers":[{"name":"c","resources":{"requests":{"memory":"41Mi"}}}]}}`,
-		"deadline":      `{"spec":{"activeDeadlineSeconds":5}}`,
 		"one more":      `{"spec":{"containers":[{"name":"d","image":"x"}]}}`,
 	} {
 		_, err := resize(data)

@@ -181,3 +181,16 @@ func TestGatedPod(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Kubernetes leaves out without a word what a resize changes beside the resources; here it is refused, as any field is that
+// has no effect.
+func TestResizeOfSomethingElse(t *testing.T) {
+	c := open(t, Config{})
+	create(t, c, newPod("p", "n"))
+	for _, data := range []string{`{"spec":{"containers":[{"name":"c","image":"other"}]}}`, `{"spec":{"activeDeadlineSeconds":5}}`} {
+		_, err := c.Patch(t.Context(), api.Pods, "default", "p", api.Patch{Type: types.StrategicMergePatchType, Data: []byte(data)}, api.WriteOptions{Subresource: api.Resize})
+		if !apierrors.IsInvalid(err) {
+			t.Errorf("%s: %v", data, err)
+		}
+	}
+}

@@ -291,11 +291,15 @@ func (c *Client) do(ctx context.Context, req *clientrest.Request) ([]byte, error
 	return data, err
 }
 
+// retries are made when the server asks for one by Retry-After. Not client-go's ten: every caller has a back-off of its own,
+// and wants to know.
+const retries = 2
+
 // doCode is do for whom 200 and 201 are not the same.
 func (c *Client) doCode(ctx context.Context, req *clientrest.Request) (data []byte, code int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	result := req.Do(ctx)
+	result := req.MaxRetries(retries).Do(ctx)
 	if err := result.StatusCode(&code).Error(); err != nil {
 		return nil, code, asStatus(err)
 	}

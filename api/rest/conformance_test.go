@@ -13,6 +13,7 @@ import (
 	"ledge/api/httpd"
 	"ledge/api/local"
 	"ledge/api/rest"
+	"ledge/internal/original"
 	"ledge/pki"
 	"ledge/storage"
 )
@@ -127,4 +128,22 @@ func TestConformanceOverSocket(t *testing.T) {
 	}
 	t.Cleanup(c.Close)
 	apitest.Run(t, func(*testing.T) api.Client { return c })
+}
+
+// TestConformanceOfTheOriginal holds the suite itself against what it imitates: Kubernetes' own API server.
+func TestConformanceOfTheOriginal(t *testing.T) {
+	plane := original.StartServer(t)
+	c, err := rest.FromKubeconfig(plane.Kubeconfig(t, original.Admin))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	for _, tc := range apitest.Cases() {
+		t.Run(tc.Name, func(t *testing.T) {
+			if tc.Name == "WatchGone" {
+				t.Skip("its memory of changes grows while they come fast; it forgets by the clock, after minutes")
+			}
+			tc.Run(t, c)
+		})
+	}
 }

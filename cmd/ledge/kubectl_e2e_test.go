@@ -47,17 +47,22 @@ type client struct {
 // client makes one: version is "" for today's kubectl, "old" for 1.20.
 func (b *testBoard) client(version, namespace string) *client {
 	b.t.Helper()
+	return newClient(b.t, version, b.must("kubeconfig"), "NODE="+b.name, "NS="+namespace)
+}
+
+func newClient(t *testing.T, version, config string, env ...string) *client {
+	t.Helper()
 	build := exec.Command("../../scripts/kubectl/build.sh", strings.Fields(version)...)
 	build.Stderr = os.Stderr
 	out, err := build.Output()
 	if err != nil {
-		b.t.Fatalf("build kubectl %s: %v", version, err)
+		t.Fatalf("build kubectl %s: %v", version, err)
 	}
-	k := &client{t: b.t, home: b.t.TempDir()}
-	must(b.t, os.Symlink(strings.TrimSpace(string(out)), filepath.Join(k.home, "kubectl")))
-	k.write("config", b.must("kubeconfig"))
-	k.env = []string{"HOME=" + k.home, "KUBECONFIG=" + filepath.Join(k.home, "config"), "PATH=" + k.home + ":" + os.Getenv("PATH"),
-		"NODE=" + b.name, "NS=" + namespace, "TERM=dumb"}
+	k := &client{t: t, home: t.TempDir()}
+	must(t, os.Symlink(strings.TrimSpace(string(out)), filepath.Join(k.home, "kubectl")))
+	k.write("config", config)
+	k.env = append(env, "HOME="+k.home, "KUBECONFIG="+filepath.Join(k.home, "config"), "PATH="+k.home+":"+os.Getenv("PATH"),
+		"TERM=dumb")
 	return k
 }
 

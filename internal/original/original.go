@@ -1,0 +1,235 @@
+// Package original starts Kubernetes' own control plane on loopback for tests: what ledge imitates, to be held against it.
+// The binary is built from a module of its own (scripts/original), which takes minutes once; a test asks for it by
+// LEDGE_ORIGINAL=1 (make original).
+package original
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Plane is a running control plane.
+type Plane struct {
+	Server string // https://127.0.0.1:port
+	dir    string
+	bin    string
+	ca     []byte
+}
+
+// Start runs all of it until the test ends; without LEDGE_ORIGINAL the test is skipped. nodes are the names that Kubeconfig
+// knows nodes by.
+func Start(t *testing.T, nodes ...string) *Plane {
+	t.Helper()
+	p := serve(t, nodes)
+	p.controllers(t, "*")
+	p.run(t, "kube-scheduler", "--kubeconfig", p.Kubeconfig(t, Admin), "--secure-port", "0", "--leader-elect=false")
+	return p
+}
+
+// StartServer runs the API server, and nothing that writes to it by itself except what gives namespaces their account and empties them.
+func StartServer(t *testing.T) *Plane {
+	t.Helper()
+	p := serve(t, nil)
+	p.controllers(t, "namespace-controller,serviceaccount-controller")
+	return p
+}
+
+func (p *Plane) controllers(t *testing.T, names string) {
+	t.Helper()
+	p.run(t, "kube-controller-manager", "--kubeconfig", p.Kubeconfig(t, Admin), "--controllers", names,
+		"--service-account-private-key-file", p.file("sa.key"), "--root-ca-file", p.file("certs", "apiserver.crt"),
+		"--secure-port", "0", "--leader-elect=false")
+}
+
+func serve(t *testing.T, nodes []string) *Plane {
+	t.Helper()
+	if os.Getenv("LEDGE_ORIGINAL") == "" {
+		t.Skip("make original: Kubernetes' own control plane is built and asked")
+	}
+	p := &Plane{dir: t.TempDir()}
+	p.bin = p.binary(t)
+	etcd, peer, api := free(t), free(t), free(t)
+	p.Server = "https://127.0.0.1:" + api
+	p.secrets(t, nodes)
+	client := "http://127.0.0.1:" + etcd
+	p.run(t, "etcd", "--data-dir", p.file("etcd-data"), "--unsafe-no-fsync", "--log-level", "warn",
+		"--listen-client-urls", client, "--advertise-client-urls", client,
+		"--listen-peer-urls", "http://127.0.0.1:"+peer, "--initial-advertise-peer-urls", "http://127.0.0.1:"+peer,
+		"--initial-cluster", "default=http://127.0.0.1:"+peer)
+	p.run(t, "kube-apiserver", "--etcd-servers", client, "--bind-address", "127.0.0.1", "--secure-port", api,
+		"--cert-dir", p.file("certs"), "--token-auth-file", p.file("tokens.csv"), "--authorization-mode", "Node,RBAC",
+		"--enable-admission-plugins", "NodeRestriction", "--service-cluster-ip-range", "10.0.0.0/24",
+		"--service-account-issuer", "https://original.invalid", "--service-account-key-file", p.file("sa.key"),
+		"--service-account-signing-key-file", p.file("sa.key"), "--kubelet-preferred-address-types", "InternalIP",
+		"--allow-privileged")
+	p.await(t, "the API server is ready", func() error {
+		var err error
+		if p.ca, err = os.ReadFile(p.file("certs", "apiserver.crt")); err != nil {
+			return err
+		}
+		return p.ready()
+	})
+	return p
+}
+
+// Admin is who may do everything.
+const Admin = "admin"
+
+func (p *Plane) file(path ...string) string {
+	return filepath.Join(append([]string{p.dir}, path...)...)
+}
+
+// binary builds or finds it: one program, which does what its name says.
+func (p *Plane) binary(t *testing.T) string {
+	t.Helper()
+	top, err := exec.Command("go", "env", "GOMOD").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	build := exec.Command(filepath.Join(filepath.Dir(strings.TrimSpace(string(top))), "scripts/original/build.sh"))
+	build.Stderr = os.Stderr
+	out, err := build.Output()
+	if err != nil {
+		t.Fatalf("build the original: %v", err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func token(user string) string { return "token-of-" + user }
+
+// secrets writes the key of service accounts and who may come in by which token.
+func (p *Plane) secrets(t *testing.T, nodes []string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.write(t, "sa.key", string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})))
+	lines := fmt.Sprintf("%s,%s,1,system:masters\n", token(Admin), Admin)
+	for _, n := range nodes {
+		lines += fmt.Sprintf("%s,system:node:%s,%s,system:nodes\n", token(n), n, n)
+	}
+	p.write(t, "tokens.csv", lines)
+}
+
+func (p *Plane) write(t *testing.T, name, text string) string {
+	t.Helper()
+	if err := os.WriteFile(p.file(name), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return p.file(name)
+}
+
+// Kubeconfig is the way in for Admin or one of the nodes.
+func (p *Plane) Kubeconfig(t *testing.T, user string) string {
+	t.Helper()
+	return p.write(t, user+".kubeconfig", fmt.Sprintf(`apiVersion: v1
+kind: Config
+current-context: original
+contexts: [{name: original, context: {cluster: original, user: %s}}]
+clusters: [{name: original, cluster: {server: %s, certificate-authority-data: %s}}]
+users: [{name: %s, user: {token: %s}}]
+`, user, p.Server, base64.StdEncoding.EncodeToString(p.ca), user, token(user)))
+}
+
+func (p *Plane) ready() error {
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(p.ca)
+	tr := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}}
+	defer tr.CloseIdleConnections()
+	req, err := http.NewRequest(http.MethodGet, p.Server+"/readyz", nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Authorization", "Bearer "+token(Admin))
+	res, err := (&http.Client{Transport: tr, Timeout: 5 * time.Second}).Do(req)
+	if err != nil {
+		return err
+	}
+	res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("readyz: %s", res.Status)
+	}
+	return nil
+}
+
+func (p *Plane) await(t *testing.T, what string, ok func() error) {
+	t.Helper()
+	var err error
+	for end := time.Now().Add(3 * time.Minute); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+		if err = ok(); err == nil {
+			return
+		}
+	}
+	t.Fatalf("%s: not in 3 minutes: %v\n%s", what, err, p.tail("kube-apiserver"))
+}
+
+func (p *Plane) tail(name string) string {
+	b, _ := os.ReadFile(p.file(name + ".log"))
+	return string(b[max(0, len(b)-4000):])
+}
+
+// run starts one part of it under its name, and ends it with the test.
+func (p *Plane) run(t *testing.T, name string, args ...string) {
+	t.Helper()
+	log, err := os.Create(p.file(name + ".log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
+	cmd := exec.CommandContext(ctx, p.bin, args...)
+	cmd.Args[0] = name
+	cmd.Stdout, cmd.Stderr = log, log
+	// A test that is killed must not leave an API server behind.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+	t.Cleanup(func() {
+		select {
+		case err := <-done:
+			t.Errorf("%s ended by itself: %v\n%s", name, err, p.tail(name))
+		default:
+			stop()
+			<-done
+		}
+		log.Close()
+	})
+}
+
+// free is a port that nobody has now.
+func free(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
