@@ -13,7 +13,7 @@ guest="./runtime/runtimetest ./cmd/ledge/... ./network/bridge/... ./images/layer
 # Pure code and the store: they run as arm64 and armv7 under qemu-user, without cgo. Nothing that makes namespaces or
 # speaks netlink: qemu-user does not carry that.
 foreign="./api ./api/local/... ./storage/... ./scheduler/... ./lease/... ./controller/... ./node/podstate/... \
-	./node/pressure/... ./shutdown/... ./images ./pki/..."
+	./node/pressure/... ./shutdown/... ./images ./pki/... ./upgrade/..."
 # Not under the race detector: they start containers or whole processes, where it costs most and sees least, or they
 # look at sources only.
 norace="./runtime/libct/... ./network/bridge/... ./cmd/ledge/... ./internal/deps/... ./scripts/..."

@@ -9,8 +9,9 @@ cross="gcc-aarch64-linux-gnu libc6-dev-arm64-cross gcc-arm-linux-gnueabihf libc6
 	gcc-x86-64-linux-gnu libc6-dev-amd64-cross debian-archive-keyring qemu-user-static"
 vm="qemu-system-x86 qemu-system-arm qemu-utils mmdebstrap e2fsprogs kmod lz4 xz-utils debian-archive-keyring \
 	systemd-container dbus nftables iproute2 nut-server"
-# A real registry, programs that make and send images, what stands in an image that has a shell, and what sees system calls.
-images="docker-registry skopeo umoci buildah busybox-static strace"
+# A real registry, programs that make and send images, what stands in an image that has a shell, what sees system calls, and
+# what signs versions.
+images="docker-registry skopeo umoci buildah busybox-static strace minisign"
 # Images of boards, and what boots them as boards do. The boot loaders themselves come by debs.sh.
 board="mtools dosfstools e2fsprogs grub-common xz-utils zstd kmod debian-archive-keyring ovmf qemu-efi-aarch64"
 

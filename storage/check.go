@@ -69,8 +69,8 @@ func checkTx(tx *bolt.Tx, fileSize int64) error {
 	}
 	if v, err := metaNumber(tx, schemaKey); err != nil {
 		return err
-	} else if v > schema {
-		return fmt.Errorf("%w (schema %d, this version knows %d)", ErrSchema, v, schema)
+	} else if v > Schema {
+		return fmt.Errorf("%w (schema %d, this version knows %d)", ErrSchema, v, Schema)
 	}
 	want, err := readTally(tx)
 	if err != nil {

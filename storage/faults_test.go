@@ -365,7 +365,7 @@ func TestNewerFormatIsRefusedUntouched(t *testing.T) {
 	put(t, s, "a", "1")
 	err := s.db.Update(func(tx *bolt.Tx) error {
 		b := tx.Bucket(bucketName(api.ConfigMaps))
-		return errors.Join(tx.Bucket(metaBucket).Put(schemaKey, seal(metaBucket, schemaKey, number(schema+1))),
+		return errors.Join(tx.Bucket(metaBucket).Put(schemaKey, seal(metaBucket, schemaKey, number(Schema+1))),
 			b.Put(keyOf("ns", "a"), []byte("\x02 of another world")))
 	})
 	if err != nil {

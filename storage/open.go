@@ -227,7 +227,7 @@ func initialise(tx *bolt.Tx) error {
 		}
 	}
 	for key, v := range map[string][]byte{
-		string(schemaKey): number(schema), string(ceilingKey): number(0),
+		string(schemaKey): number(Schema), string(ceilingKey): number(0),
 		string(idKey): []byte(rand.Text()), string(tallyKey): (&tally{}).encode(),
 	} {
 		if err := meta.Put([]byte(key), seal(metaBucket, []byte(key), v)); err != nil {

@@ -12,9 +12,10 @@ import (
 	"ledge/api"
 )
 
-// schema is the version of the layout. A store written by a newer one is refused: it may mean things this
-// version would destroy.
-const schema = 1
+// Schema is the version of the layout. A store written by a newer one is refused: it may mean things this
+// version would destroy. What raises it has to wait until an upgrade is over (docs/decisions/0057): a version on trial
+// leaves a store that the one before it can open.
+const Schema = 1
 
 var (
 	metaBucket = []byte("meta")

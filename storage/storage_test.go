@@ -504,7 +504,7 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir)
 	err := s.db.Update(func(tx *bolt.Tx) error {
-		return tx.Bucket(metaBucket).Put(schemaKey, seal(metaBucket, schemaKey, number(schema+1)))
+		return tx.Bucket(metaBucket).Put(schemaKey, seal(metaBucket, schemaKey, number(Schema+1)))
 	})
 	if err != nil {
 		t.Fatal(err)

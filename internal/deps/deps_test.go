@@ -58,6 +58,7 @@ var table = map[string][]string{
 	"network/...":    {"network/..."},
 	"host/...":       {},
 	"firstboot":      {},
+	"upgrade/...":    {"upgrade/..."},
 	"cmd/...":        {"everything"},
 	"internal/sim":   {"everything"},
 	"internal/deps":  {},
