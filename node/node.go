@@ -153,6 +153,7 @@ type Agent struct {
 	looked      chan struct{}                      // closed when the board has been looked at once
 	weighed     chan struct{}                      // closed when it has been decided once what the board is short of
 	stalled     chan struct{}                      // poked when tasks have to wait for memory
+	ready       atomic.Bool                        // the API has this from us
 	told        atomic.Bool                        // the kernel does that
 	short       map[corev1.NodeConditionType]bool  // what it is short of
 	pressure    pressure.Report                    // the same in full
@@ -396,6 +397,9 @@ func (a *Agent) reconcile(ctx context.Context, g *errgroup.Group) error {
 		}
 	}
 }
+
+// Ready says whether the API has been told by this process, and last, that the Node is ready.
+func (a *Agent) Ready() bool { return a.ready.Load() }
 
 // Turn comes back when the loop that hands pods to their workers has come round, which it does all the time unless it
 // hangs: a sign of life for a watchdog.

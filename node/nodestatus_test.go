@@ -41,6 +41,9 @@ func TestFastStatus(t *testing.T) {
 		if c.Status != corev1.ConditionFalse || c.Message != "container runtime status check may not have completed yet" {
 			t.Errorf("without an engine: %+v", c)
 		}
+		if r.agent.Ready() {
+			t.Error("without an engine: the agent takes its Node for ready")
+		}
 		if n := looks.Load(); n < 500 {
 			t.Errorf("%d looks in a minute before it is ready", n)
 		}
@@ -48,6 +51,9 @@ func TestFastStatus(t *testing.T) {
 		r.pass(300 * time.Millisecond) // the engine is asked every 200 ms
 		if !isReady(r.node()) {
 			t.Error("the node is not ready 300 ms after its engine")
+		}
+		if !r.agent.Ready() {
+			t.Error("the agent does not take its Node for ready")
 		}
 		before := looks.Load()
 		r.pass(time.Minute)

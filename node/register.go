@@ -394,7 +394,8 @@ func (p *poster) recall(ctx context.Context, anew bool) (*corev1.Node, error) {
 }
 
 // send posts the status if it changed or has not been heard of for long (N-2.12).
-func (p *poster) send(ctx context.Context, f facts, anew bool) error {
+func (p *poster) send(ctx context.Context, f facts, anew bool) (failed error) {
+	defer func() { p.a.ready.Store(p.ready && failed == nil) }()
 	old, err := p.recall(ctx, anew)
 	if err != nil {
 		return err

@@ -46,6 +46,8 @@ func (b *boardAPI) Handler() http.Handler {
 		"POST " + shutdownPath:   b.askShutdown,
 		"DELETE " + shutdownPath: b.cancelShutdown,
 
+		"POST " + upgradePath: b.renew,
+
 		"GET " + tokensPath:    b.noPlane,
 		"POST " + tokensPath:   b.noPlane,
 		"DELETE " + tokensPath: b.noPlane,

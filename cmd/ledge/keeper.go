@@ -20,6 +20,7 @@ import (
 func keeperFlags(c *command) {
 	var root string
 	c.flags.StringVar(&root, "cgroup-root", "", "cgroup below which kubepods stands; empty: the delegated one")
+	c.flags.String("data-dir", "", "the node's, where it is not the usual one: there the launcher finds upgrades") // it has read it
 	c.opts = &root
 }
 
@@ -38,6 +39,7 @@ func keeperVerb(ctx context.Context, c *command) error {
 	}
 	cfg := keeper.Config{RunDir: c.runDir, Runner: runner, Trust: host.TrustPeer, Parked: activation.Files(true), Ready: func() {
 		tellManager(daemon.SdNotifyReady)
+		keeperIsWell()
 		// Through its own socket, as the brain speaks to it.
 		if w := bySystemd(answers(keeper.New(keeper.ClientConfig{RunDir: c.runDir}))); w != nil {
 			go func() { _ = w.Run(ctx) }() // it only ever ends with ctx, and without an error

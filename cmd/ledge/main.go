@@ -47,6 +47,7 @@ func main() {
 		code, done = asInit(os.Args[1:])
 	}
 	if !done {
+		launch(os.Args[1:])
 		code = run(os.Args[1:], os.Stdout, os.Stderr)
 	}
 	if os.Getpid() == 1 {
@@ -96,6 +97,7 @@ func verbs() []verb {
 		{name: "backup", args: "save FILE | verify FILE | restore FILE", help: "save and restore the store", words: "save verify restore", run: backup, flags: backupFlags},
 		{name: "shutdown", args: "--now | --in 5m | --cancel | --plan", help: "stop the pods in order and switch the board off", run: shutdownVerb, flags: shutdownFlags},
 		{name: "resume", help: "leave safe mode: look after the pods again", run: resume},
+		{name: "upgrade", args: "FILE | URL", help: "run another version of ledge, and the one before it again if that is not well", run: upgradeVerb, flags: upgradeFlags},
 		{name: "reset", help: "stop every pod and remove all run state", run: reset, flags: resetFlags},
 		{name: "machines", args: "FILE [NODE]", help: "tell from a file whether a machine exists (for serve --machine-lister)", run: machines},
 		{name: "completion", args: "bash | zsh | fish", help: "print a script that completes words for a shell", words: "bash zsh fish", run: completion},

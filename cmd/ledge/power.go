@@ -64,6 +64,7 @@ const (
 	drained                     // they have been stopped
 	poweroff                    // and the machine is to be switched off
 	rebooting                   // or started again
+	renewing                    // this process is to become the version that an upgrade has chosen; the pods run on
 )
 
 // openPower prepares what ends a board: signals, requests, and under systemd logind, whose shutdown is held up while

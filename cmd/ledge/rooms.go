@@ -171,7 +171,7 @@ func (b *board) keeperCommand() ([]string, error) {
 	if underSystemd() || !b.startKeeper {
 		return nil, nil
 	}
-	exe, err := os.Executable()
+	exe, err := launcher() // it chooses the keeper's version, which need not be this one
 	if err != nil {
 		return nil, fmt.Errorf("find this program: %w", err)
 	}

@@ -31,11 +31,17 @@ import (
 func serve(ctx context.Context, c *command) error {
 	opts := c.opts.(*serveOpts)
 	logTo(c, opts.verbose)
+	t := openTrial(opts.dataDir)
+	return t.ended(runOnTrial(ctx, c, t))
+}
+
+func runOnTrial(ctx context.Context, c *command, t *trial) error {
+	opts := c.opts.(*serveOpts)
 	s, err := opts.settings(c)
 	if err != nil {
 		return err
 	}
-	b := &board{settings: s, runDir: c.runDir, staticsChanged: make(chan struct{}, 1), cancelled: make(chan struct{}, 1),
+	b := &board{settings: s, runDir: c.runDir, trial: t, staticsChanged: make(chan struct{}, 1), cancelled: make(chan struct{}, 1),
 		signals: shutdown.Incoming(), underInit: startedByInit()}
 	if b.joins {
 		b.uplink = &uplink{renew: make(chan struct{}, 1)}
@@ -58,6 +64,9 @@ func serve(ctx context.Context, c *command) error {
 	err = errors.Join(b.run(ctx), b.close())
 	if b.off != 0 {
 		err = errors.Join(err, b.guard.inOrder())
+	}
+	if b.off == renewing {
+		return b.becomeAnother(err)
 	}
 	if b.underInit && (b.off == poweroff || b.off == rebooting) {
 		if err != nil {
@@ -117,6 +126,7 @@ type board struct {
 	off      ending // why run returned
 
 	guard *guard
+	trial *trial // of the version that this is
 
 	underInit bool     // ledge is process 1, and this its child
 	presses   *os.File // of the power key, where process 1 hears them
@@ -162,8 +172,11 @@ func (b *board) open(ctx context.Context) (failed error) {
 		return err
 	}
 	var err error
-	if b.guard, err = newGuard(b.runDir, b.safeAfter); err != nil {
+	if b.guard, err = newGuard(b.runDir, b.trial.safeAfter(b.safeAfter)); err != nil {
 		return err
+	}
+	if b.trial.came != nil {
+		b.guard.failed = 0
 	}
 	if err := b.openAgent(); err != nil {
 		return err
@@ -245,6 +258,9 @@ func (b *board) run(ctx context.Context) error {
 	} else {
 		jobs = append(jobs, b.uplink.Run, b.uplink.answerCalls)
 	}
+	if b.trial.on {
+		jobs = append(jobs, b.proveWell)
+	}
 	if b.store.Health().Unclean {
 		jobs = append(jobs, b.verifyImages)
 	}
@@ -279,7 +295,9 @@ func (b *board) run(ctx context.Context) error {
 	case why = <-b.end:
 	}
 	stay := why == drained && !b.underInit && !shutdown.MachineGoingDown(ctx)
-	tellManager(daemon.SdNotifyStopping)
+	if why != renewing { // systemd would wait for the end of the process
+		tellManager(daemon.SdNotifyStopping)
+	}
 	stopWork()
 	err := work.Wait()
 	b.off = why
@@ -315,6 +333,7 @@ func (b *board) watchStatics(ctx context.Context) error {
 // tellStart makes seen where people look, in the node's events, what this start found.
 func (b *board) tellStart() {
 	ref := b.ref()
+	b.tellReturn(ref)
 	if why := b.guard.holding(); why != "" {
 		slog.Error(why)
 		b.events.EventOn(ref, corev1.EventTypeWarning, "SafeMode", why)

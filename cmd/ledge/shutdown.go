@@ -25,6 +25,7 @@ type powerControl interface {
 	shutdownReport() shutdownReport
 	ask(in time.Duration, reboot bool) error
 	takeBack() error
+	renew() error
 	safeModeReport() safeModeReport
 	leaveSafeMode()
 }

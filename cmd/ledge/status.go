@@ -28,6 +28,9 @@ func status(ctx context.Context, c *command) error {
 		return err
 	}
 	safe.sayIfHeld(c.out)
+	if err := c.sayUpgrade(); err != nil {
+		return err
+	}
 	resp, err := c.raw(ctx, "GET", statusPath, nil, "", nil)
 	if err != nil {
 		return err

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"runtime/debug"
+
+	"ledge/storage"
 )
 
 // versions is what `ledge version -o json` prints.
@@ -15,10 +17,11 @@ type versions struct {
 	Go           string `json:"go"`
 	Libcontainer string `json:"libcontainer"`
 	Bbolt        string `json:"bbolt"`
+	Store        int    `json:"store"` // the newest layout of the store that this version knows
 }
 
 func currentVersions() versions {
-	v := versions{Version: version, Commit: commit, BuildTime: buildTime, Libcontainer: "unknown", Bbolt: "unknown"}
+	v := versions{Version: version, Commit: commit, BuildTime: buildTime, Libcontainer: "unknown", Bbolt: "unknown", Store: storage.Schema}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return v

@@ -1,0 +1,287 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"ledge/upgrade"
+)
+
+// A version on trial shows that it is well, within a time, or ends and is counted as a failed start.
+
+const (
+	// wellFor is how long all has to be well without a break.
+	wellFor = 5 * time.Second
+	// lookEvery and lookLimit: a sign that does not come in that time is missing.
+	lookEvery, lookLimit = 250 * time.Millisecond, 10 * time.Second
+	// endsWithin is what a version that was not well in time has for an orderly end.
+	endsWithin = 30 * time.Second
+)
+
+// trial is what this process knows of its version's standing.
+type trial struct {
+	dir    *upgrade.Dir
+	self   string
+	on     bool             // not found well yet
+	within time.Duration    // of this start
+	came   *upgrade.Outcome // not nil: this version runs because another was not well, which nobody has been told yet
+	backup *time.Timer      // ends a process that hangs
+}
+
+// openTrial never fails: a board whose versions cannot be read runs what it has.
+func openTrial(dataDir string) *trial {
+	t := &trial{dir: upgrade.Open(dataDir), self: upgrade.Base}
+	exe, err := os.Executable()
+	if err != nil {
+		slog.Error("it is not known which version this is", "err", err)
+		return t
+	}
+	t.self = t.dir.Self(exe)
+	s, err := t.dir.Load()
+	if err != nil {
+		slog.Error("it is not known whether this version is on trial", "err", err)
+		return t
+	}
+	if s.Last != nil && s.Last.Back != "" && !s.Last.Told {
+		t.came = s.Last
+	}
+	if t.on = s.OnTrial(t.self); t.on {
+		t.within = s.Pending.Within
+		slog.Info("this version is on trial", "version", t.self, "start", s.Pending.Tries, "of", upgrade.MostTries, "within", t.within)
+		t.backup = time.AfterFunc(t.within+endsWithin, func() {
+			slog.Error("this version is on trial, was not well in time, and does not end")
+			os.Exit(1)
+		})
+	}
+	return t
+}
+
+// change notes something of this version.
+func (t *trial) change(f func(upgrade.State) upgrade.State) error {
+	_, err := t.dir.Change(func(s upgrade.State) (upgrade.State, error) { return f(s), nil })
+	return err
+}
+
+// ended notes what a start on trial lacked, or that it does not count.
+func (t *trial) ended(err error) error {
+	if t.backup != nil {
+		t.backup.Stop()
+	}
+	if !t.on {
+		return err
+	}
+	var word initCode
+	var noted error
+	if err == nil || errors.As(err, &word) {
+		noted = t.change(func(s upgrade.State) upgrade.State { return s.Ended(t.self) })
+	} else {
+		noted = t.change(func(s upgrade.State) upgrade.State { return s.Lacked(t.self, err.Error()) })
+	}
+	if noted != nil {
+		slog.Error("how this start on trial ended is not noted", "err", noted)
+	}
+	return err
+}
+
+// safeAfter is the limit of safe mode: what another version died of says nothing of this one, and in safe mode none could
+// show that it is well.
+func (t *trial) safeAfter(limit int) int {
+	if t.on || t.came != nil {
+		return 0
+	}
+	return limit
+}
+
+// prove waits until look has found nothing missing for a while, and commits that.
+func (t *trial) prove(ctx context.Context, look func(context.Context) error, commit func() error) error {
+	end := time.Now().Add(t.within)
+	var since time.Time // all is well
+	for {
+		err := look(ctx)
+		now := time.Now()
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			since = time.Time{}
+		case since.IsZero():
+			since = now
+		case now.Sub(since) >= wellFor:
+			if err = commit(); err == nil {
+				return nil
+			}
+		}
+		if !now.Before(end) {
+			if err == nil {
+				err = errors.New("it has not been well for long enough")
+			}
+			return fmt.Errorf("version %s was not well within %s: %w", t.self, t.within, err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(lookEvery):
+		}
+	}
+}
+
+// proveWell is this board's trial: the store commits, the loop of the pods turns, the keeper answers, so does the API, and
+// that has taken from this process that the Node is ready.
+func (b *board) proveWell(ctx context.Context) error {
+	signs := []sign{commits(b.store), answers(b.keeper), {"the pods' loop", b.agent.Turn}, {"the API", b.askAPI}, {"the Node", func(context.Context) error {
+		if !b.agent.Ready() {
+			return errors.New("is not ready")
+		}
+		return nil
+	}}}
+	look := func(ctx context.Context) error { return missing(ctx, signs) }
+	return b.trial.prove(ctx, look, func() error {
+		if err := b.trial.change(func(s upgrade.State) upgrade.State { return s.Commit(b.trial.self) }); err != nil {
+			return err
+		}
+		b.trial.on = false
+		b.trial.backup.Stop()
+		slog.Info("this version is well and stays", "version", b.trial.self)
+		b.events.EventOn(b.ref(), corev1.EventTypeNormal, "Upgraded", fmt.Sprintf("%s (%s) is well and stays", version, b.trial.self))
+		return b.guard.inOrder() // what died before was not this one
+	})
+}
+
+// missing is the first sign that is not seen. One that hangs for ever is left behind: the process ends soon.
+func missing(ctx context.Context, signs []sign) error {
+	ctx, cancel := context.WithTimeout(ctx, lookLimit)
+	defer cancel()
+	for _, s := range signs {
+		seen := make(chan error, 1)
+		go func() { seen <- s.look(ctx) }()
+		select {
+		case err := <-seen:
+			if err != nil {
+				return fmt.Errorf("%s: %w", s.name, err)
+			}
+		case <-ctx.Done():
+			return fmt.Errorf("%s: no answer", s.name)
+		}
+	}
+	return nil
+}
+
+// askAPI asks as a client on this board does.
+func (b *board) askAPI(ctx context.Context) error {
+	resp, err := (&command{runDir: b.runDir}).raw(ctx, http.MethodGet, safeModePath, nil, "", nil)
+	if err != nil {
+		return err
+	}
+	return resp.Body.Close()
+}
+
+// tellReturn tells that another version was not well.
+func (b *board) tellReturn(ref corev1.ObjectReference) {
+	o := b.trial.came
+	if o == nil {
+		return
+	}
+	slog.Error("an upgrade was not well; this version runs again", "upgrade", o.Name, "why", o.Why, "version", b.trial.self)
+	b.events.EventOn(ref, corev1.EventTypeWarning, "UpgradeFailed", fmt.Sprintf("%s does not stay: %s; %s runs", o.Name, o.Why, version))
+	if err := b.trial.change(upgrade.State.Told); err != nil {
+		slog.Error("that this was told is not noted", "err", err)
+	}
+}
+
+const upgradePath = "/ledge/v1/upgrade"
+
+// renew has the brain start anew, as the version that is chosen.
+func (b *boardAPI) renew(w http.ResponseWriter, _ *http.Request) error {
+	if err := b.power.renew(); err != nil {
+		return apierrors.NewConflict(schema.GroupResource{Group: "ledge", Resource: "upgrade"}, "", err)
+	}
+	w.WriteHeader(http.StatusAccepted)
+	return nil
+}
+
+func (b *board) renew() error {
+	if st := b.power.Status(); st.Running || st.Stopped {
+		return errors.New("the board is shutting down; the upgrade takes place at its next start")
+	}
+	select {
+	case b.end <- renewing:
+	default: // it ends already
+	}
+	return nil
+}
+
+// becomeAnother ends a brain that is to be another version: the launcher takes its place, and its number with it. Process 1
+// starts another by itself.
+func (b *board) becomeAnother(err error) error {
+	if b.underInit {
+		return err
+	}
+	if err != nil {
+		slog.Error("the node did not end well", "err", err)
+	}
+	if err = b.trial.ended(nil); err != nil {
+		return err
+	}
+	exe, err := launcher()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	return fmt.Errorf("start %s: %w", exe, unix.Exec(exe, os.Args, os.Environ()))
+}
+
+// keeperIsWell notes that this version can be a keeper.
+func keeperIsWell() {
+	exe, err := os.Executable()
+	if err != nil {
+		return
+	}
+	dir := upgrade.Open(filepath.Dir(filepath.Dir(exe)))
+	self := dir.Self(exe)
+	if self == upgrade.Base {
+		return
+	}
+	if _, err := dir.Change(func(s upgrade.State) (upgrade.State, error) { return s.KeeperReady(self), nil }); err != nil {
+		slog.Warn("that this version can be a keeper is not noted", "err", err)
+	}
+}
+
+// sayUpgrade is a line of status, when there is something to say.
+func (c *command) sayUpgrade() error {
+	info, err := readRunInfo(c.runDir)
+	if err != nil {
+		return err
+	}
+	s, err := upgrade.Open(firstNonEmpty(info.DataDir, defaultDataDir)).Load()
+	if err != nil {
+		return err
+	}
+	if line := upgradeLine(s); line != "" {
+		_, err = fmt.Fprintln(c.out, line)
+	}
+	return err
+}
+
+func upgradeLine(s upgrade.State) string {
+	switch {
+	case s.Pending != nil:
+		line := fmt.Sprintf("upgrade: %s is on trial, start %d of %d", s.Tell(s.Pending.Name), s.Pending.Tries, upgrade.MostTries)
+		if s.Pending.Wants != "" {
+			line += "; the last one ended: " + s.Pending.Wants
+		}
+		return line
+	case s.Last != nil && s.Last.Back != "":
+		return fmt.Sprintf("upgrade: %s does not stay: %s; %s runs", s.Tell(s.Last.Name), s.Last.Why, s.Tell(s.Last.Back))
+	}
+	return ""
+}

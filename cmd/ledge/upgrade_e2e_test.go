@@ -1,0 +1,366 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"ledge/internal/testrun"
+	"ledge/upgrade/minisign"
+)
+
+// signer makes what minisign would.
+type signer struct {
+	t    *testing.T
+	key  ed25519.PrivateKey
+	keys string // the file of the public one
+}
+
+func newSigner(t *testing.T) *signer {
+	t.Helper()
+	public, key, err := ed25519.GenerateKey(nil)
+	must(t, err)
+	s := &signer{t: t, key: key, keys: filepath.Join(t.TempDir(), "keys")}
+	line := base64.StdEncoding.EncodeToString(append([]byte("Ed12345678"), public...))
+	must(t, os.WriteFile(s.keys, []byte("untrusted comment: a test\n"+line+"\n"), 0o600))
+	return s
+}
+
+func (s *signer) sign(file, comment string) {
+	s.t.Helper()
+	data, err := os.ReadFile(file)
+	must(s.t, err)
+	d := minisign.NewDigest()
+	_, _ = d.Write(data) // it never fails
+	digest := d.Sum()
+	sig := ed25519.Sign(s.key, digest[:])
+	global := ed25519.Sign(s.key, append(bytes.Clone(sig), comment...))
+	text := fmt.Sprintf("untrusted comment: x\n%s\ntrusted comment: %s\n%s\n", base64.StdEncoding.EncodeToString(append([]byte("ED12345678"), sig...)),
+		comment, base64.StdEncoding.EncodeToString(global))
+	must(s.t, os.WriteFile(file+".minisig", []byte(text), 0o600))
+}
+
+// ownVersion is that of the binary under test.
+func ownVersion(t *testing.T) string {
+	t.Helper()
+	out, err := exec.Command(ledgeBin, "version", "-o", "json").Output()
+	must(t, err)
+	var v versions
+	must(t, json.Unmarshal(out, &v))
+	return v.Version
+}
+
+// another is the binary under test with another stamp, as -ldflags -X would put it there, without linking for it; signed.
+func (s *signer) another(to string) (file, version string) {
+	s.t.Helper()
+	own := ownVersion(s.t)
+	version = "v" + to + own[2:] // as long as the other
+	data, err := os.ReadFile(ledgeBin)
+	must(s.t, err)
+	if !bytes.Contains(data, []byte(own)) {
+		s.t.Fatalf("%s has no stamp %s", ledgeBin, own)
+	}
+	file = filepath.Join(s.t.TempDir(), "ledge")
+	must(s.t, os.WriteFile(file, bytes.ReplaceAll(data, []byte(own), []byte(version)), 0o700))
+	s.sign(file, "timestamp:1 file:ledge version:"+version)
+	return file, version
+}
+
+// upgrade is the verb with this signer's key.
+func (b *testBoard) upgrade(s *signer, args ...string) (string, error) {
+	return b.try(append([]string{"upgrade", "--data-dir", b.data, "--keys", s.keys}, args...)...)
+}
+
+// nodeVersion is what the Node says.
+func (b *testBoard) nodeVersion(want string) {
+	b.t.Helper()
+	b.eventually("the node is Ready as "+want, func() error { return contains(b.ledge("get", "nodes"), want) })
+	b.eventually("the node is Ready", func() error { return contains(b.ledge("get", "nodes"), " Ready ") })
+}
+
+// exe is the program that a process is.
+func exe(t *testing.T, pid int) string {
+	t.Helper()
+	path, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
+	must(t, err)
+	return path
+}
+
+// TestUpgrade: a new version takes the brain's place under a running pod, from a file and from a server, and goes back again;
+// the keeper takes it when it starts anew. What is not to be trusted changes nothing.
+func TestUpgrade(t *testing.T) {
+	t.Parallel()
+	s := newSigner(t)
+	b := newBoard(t)
+	b.serve()
+	b.apply(webPod)
+	pod, keeper, brain := b.running("web"), b.keeperPID(), b.cmd.Process.Pid
+	steady := func(version string) {
+		t.Helper()
+		b.nodeVersion(version)
+		if err := contains(b.must("get", "pod", "web"), "1/1     Running   0 "); err != nil {
+			t.Error(err)
+		}
+		if got := b.processes("/kubepods/"); len(got) != 1 || got[0] != pod {
+			t.Errorf("the pod's processes are %v, was %d", got, pod)
+		}
+		if b.cmd.Process.Signal(syscall.Signal(0)) != nil || !strings.Contains(b.must("version"), version) {
+			t.Errorf("pid %d does not live on, or the verbs are of another version than %s", brain, version)
+		}
+	}
+	own := ownVersion(t)
+	if out, err := b.upgrade(s, "--rollback"); err == nil || !strings.Contains(out, "no version to go back to") {
+		t.Errorf("%v %s", err, out)
+	}
+	file, nine := s.another("9")
+	b.refused(s, file)
+	steady(own)
+	if out, err := b.upgrade(s, file); err != nil || !strings.Contains(out, "is well and stays") {
+		t.Fatalf("%v %s", err, out)
+	}
+	steady(nine)
+	b.eventually("it is told", func() error { return contains(b.ledge("get", "events"), "Upgraded") })
+	if got := b.keeperPID(); got != keeper {
+		t.Errorf("the keeper is %d, was %d", got, keeper)
+	}
+	if out, err := b.upgrade(s, file); err == nil || !strings.Contains(out, "what runs already") {
+		t.Errorf("%v %s", err, out)
+	}
+	older, eight := s.another("8")
+	if out, err := b.upgrade(s, older); err == nil || !strings.Contains(out, "--allow-downgrade") {
+		t.Errorf("%v %s", err, out)
+	}
+	server := httptest.NewServer(http.FileServer(http.Dir(filepath.Dir(older))))
+	defer server.Close()
+	if out, err := b.upgrade(s, "--allow-downgrade", server.URL+"/ledge"); err != nil {
+		t.Fatalf("%v %s", err, out)
+	}
+	steady(eight)
+	if out, err := b.upgrade(s, server.URL+"/none"); err == nil || !strings.Contains(out, "404") {
+		t.Errorf("%v %s", err, out)
+	}
+	if out, err := b.upgrade(s, "--rollback"); err != nil {
+		t.Fatalf("%v %s", err, out)
+	}
+	steady(nine)
+	if out := b.must("upgrade", "--status"); contains(out, "runs") != nil || contains(out, eight) != nil {
+		t.Error(out)
+	}
+	if got := b.keeperPID(); got != keeper {
+		t.Errorf("the keeper is %d, was %d", got, keeper)
+	}
+	b.killKeeper()
+	b.eventually("there is another keeper", func() error {
+		if pid := b.keeperPID(); pid != 0 && strings.Contains(exe(t, pid), nine) {
+			return nil
+		}
+		return errors.New("not yet")
+	})
+	steady(nine)
+	must(t, b.signal(syscall.SIGTERM))
+	b.serve() // the program that the machine starts is still the first one
+	brain = b.cmd.Process.Pid
+	steady(nine)
+	b.must("delete", "pod", "web")
+}
+
+// refused is everything that is not taken, with the words that say why. It leaves nothing behind.
+func (b *testBoard) refused(s *signer, good string) {
+	b.t.Helper()
+	data, err := os.ReadFile(good)
+	must(b.t, err)
+	dir := b.t.TempDir()
+	file := func(name string, change func([]byte) []byte, comment string) string {
+		path := filepath.Join(dir, name)
+		must(b.t, os.WriteFile(path, change(bytes.Clone(data)), 0o700))
+		if comment != "" {
+			s.sign(path, comment)
+		}
+		return path
+	}
+	same := func(d []byte) []byte { return d }
+	head := func(d []byte) []byte { return d[:len(d)/100] } // as good as the whole for most of it
+	changed := file("changed", head, "file:ledge")
+	must(b.t, os.WriteFile(changed, data[:len(data)/90], 0o600))
+	other := newSigner(b.t)
+	elsewhere := file("elsewhere", head, "")
+	other.sign(elsewhere, "file:ledge")
+	foreign := func(d []byte) []byte { d[18], d[19] = 0xf3, 0; return head(d) } // riscv
+	out, err := b.try("upgrade", "--data-dir", b.data, "--keys", filepath.Join(dir, "none"), good)
+	if err == nil || !strings.Contains(out, "no key is trusted on this board: put the public key") {
+		b.t.Errorf("without a key: %v %s", err, out)
+	}
+	for path, want := range map[string]string{
+		file("unsigned", head, ""):             "has to be signed",
+		changed:                                "does not fit the file",
+		elsewhere:                              "does not fit the file", // the same number
+		file("foreign", foreign, "file:ledge"): "it is for machine 243, and this board runs",
+		file("words", func([]byte) []byte { return []byte("hello") }, "file:ledge"): "no program for Linux",
+		file("another", head, "file:backup.tar"):                                    "is not a ledge",
+		file("said", same, "file:ledge version:v1.0.0"):                             "was signed as v1.0.0 and is ",
+		file("cut", head, "file:ledge-arm64"):                                       "does not run here",
+		filepath.Join(dir, "none"):                                                  "no such file",
+	} {
+		if out, err := b.upgrade(s, path); err == nil || !strings.Contains(out, want) {
+			b.t.Errorf("%s: %v %s, want %q", filepath.Base(path), err, out, want)
+		}
+	}
+	entries, err := os.ReadDir(filepath.Join(b.data, "versions"))
+	must(b.t, err)
+	for _, e := range entries {
+		if e.Name() != "lock" && e.Name() != "upgrading" {
+			b.t.Errorf("left behind: %s", e.Name())
+		}
+	}
+}
+
+// kept starts the brain again whenever it ends, as systemd does, until do has.
+func (b *testBoard) kept(do func()) (starts int) {
+	b.t.Helper()
+	over := make(chan struct{})
+	go func() { defer close(over); do() }()
+	for {
+		select {
+		case <-over:
+			return starts
+		case <-b.done:
+			starts++
+			b.start()
+		}
+	}
+}
+
+// TestUpgradeReturns: a version that ends at once, and one that is never well, are given up after three starts.
+func TestUpgradeReturns(t *testing.T) {
+	needGo(t) // it builds the first of them
+	t.Parallel()
+	s := newSigner(t)
+	broken := filepath.Join(t.TempDir(), "ledge")
+	build := exec.Command("go", "build", "-o", broken, "./testdata/broken")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v %s", err, out)
+	}
+	s.sign(broken, "file:ledge")
+	own := ownVersion(t)
+	b := newBoard(t)
+	b.serve()
+	b.apply(webPod)
+	pod := b.running("web")
+	fails := func(want string, args ...string) {
+		t.Helper()
+		var out string
+		var err error
+		starts := b.kept(func() { out, err = b.upgrade(s, args...) })
+		if err == nil || !strings.Contains(out, want) {
+			t.Errorf("%v %s, want %q", err, out, want)
+		}
+		if starts != 3 {
+			t.Errorf("%d starts were needed", starts)
+		}
+	}
+	fails("it was not well after 3 starts; "+own, broken)
+	back := func() {
+		t.Helper()
+		b.nodeVersion(own)
+		b.eventually("it is told", func() error { return contains(b.ledge("get", "events"), "UpgradeFailed") })
+		for _, verb := range [][]string{{"status"}, {"upgrade", "--status"}} {
+			if err := contains(b.must(verb...), "does not stay: it was not well after 3 starts"); err != nil {
+				t.Error(err)
+			}
+		}
+		if got := b.processes("/kubepods/"); len(got) != 1 || got[0] != pod {
+			t.Errorf("the pod's processes are %v, was %d", got, pod)
+		}
+	}
+	back()
+	nine, _ := s.another("9")
+	keeper := b.keeperPID()
+	must(t, syscall.Kill(keeper, syscall.SIGSTOP))
+	defer func() { _ = syscall.Kill(keeper, syscall.SIGCONT) }() // it may be gone
+	fails("was not well within 10s: the keeper: no answer", "--within", "10s", nine)
+	must(t, syscall.Kill(keeper, syscall.SIGCONT))
+	back()
+	b.must("delete", "pod", "web")
+}
+
+// TestUpgradeCuts: whoever is killed while an upgrade goes on, and whenever, the board comes up as the old version or as the
+// new one, and its pod has not noticed.
+func TestUpgradeCuts(t *testing.T) {
+	onHost(t)
+	t.Parallel()
+	rounds := 3
+	if os.Getenv("LEDGE_LONG") != "" {
+		rounds = 100
+	}
+	seed, err := strconv.ParseUint(os.Getenv("LEDGE_SEED"), 10, 64)
+	if err != nil {
+		seed = uint64(time.Now().UnixNano())
+	}
+	t.Logf("LEDGE_SEED=%d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 57))
+	s := newSigner(t)
+	b := newBoard(t)
+	b.serve()
+	b.apply(webPod)
+	pod := b.running("web")
+	nine, nineVersion := s.another("9")
+	eight, eightVersion := s.another("8")
+	files, seen := []string{nine, eight}, map[string]int{}
+	for round := range rounds {
+		ctx, cancel := context.WithTimeout(t.Context(), testrun.Patience(90*time.Second))
+		cmd := b.command(ctx, "--run-dir", b.runDir, "upgrade", "--data-dir", b.data, "--keys", s.keys, "--allow-downgrade", files[round%2])
+		must(t, cmd.Start())
+		// What follows an upgrade takes about this long: copying, the restart, the look at the new version.
+		time.Sleep(time.Duration(rnd.Int64N(int64(8 * time.Second))))
+		_ = cmd.Process.Kill() // it may be through
+		_ = cmd.Wait()         // likewise
+		cancel()
+		for range 1 + rnd.IntN(2) {
+			_ = b.cmd.Process.Kill() // it may have ended by itself
+			<-b.done
+			b.start()
+			time.Sleep(time.Duration(rnd.Int64N(int64(2 * time.Second))))
+		}
+		b.eventually("the node is Ready", func() error { return contains(b.ledge("get", "nodes"), " Ready ") })
+		out := b.must("get", "nodes")
+		for _, v := range []string{ownVersion(t), nineVersion, eightVersion} {
+			if strings.Contains(out, v) {
+				seen[v]++
+			}
+		}
+		if got := b.processes("/kubepods/"); len(got) != 1 || got[0] != pod {
+			t.Fatalf("round %d: the pod's processes are %v, was %d", round, got, pod)
+		}
+		kept, err := filepath.Glob(filepath.Join(b.data, "versions", "ledge-*"))
+		must(t, err)
+		if len(kept) > 3 { // two that differ, and one that a cut left for the next change to remove
+			t.Errorf("round %d: kept are %q", round, kept)
+		}
+	}
+	t.Logf("came up as: %v", seen)
+	if total := seen[ownVersion(t)] + seen[nineVersion] + seen[eightVersion]; total != rounds {
+		t.Errorf("of %d rounds %v", rounds, seen)
+	}
+	// And an upgrade that nobody disturbs still takes place.
+	if _, err := b.upgrade(s, "--rollback"); err != nil && !strings.Contains(err.Error(), "exit status") {
+		t.Error(err)
+	}
+	b.nodeVersion("v")
+	b.must("delete", "pod", "web")
+}
