@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -147,11 +148,15 @@ func (b *board) proveWell(ctx context.Context) error {
 	}}}
 	look := func(ctx context.Context) error { return missing(ctx, signs) }
 	return b.trial.prove(ctx, look, func() error {
-		if err := b.trial.change(func(s upgrade.State) upgrade.State { return s.Commit(b.trial.self) }); err != nil {
+		s, err := b.trial.dir.Change(func(s upgrade.State) (upgrade.State, error) { return s.Commit(b.trial.self), nil })
+		if err != nil {
 			return err
 		}
 		b.trial.on = false
 		b.trial.backup.Stop()
+		if s.Running() != b.trial.self {
+			return nil // another upgrade is to take its place
+		}
 		slog.Info("this version is well and stays", "version", b.trial.self)
 		b.events.EventOn(b.ref(), corev1.EventTypeNormal, "Upgraded", fmt.Sprintf("%s (%s) is well and stays", version, b.trial.self))
 		return b.guard.inOrder() // what died before was not this one
@@ -237,6 +242,7 @@ func (b *board) becomeAnother(err error) error {
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
 	}
+	tellManager(daemon.SdNotifyWatchdog) // its patience begins anew with the other
 	return fmt.Errorf("start %s: %w", exe, unix.Exec(exe, os.Args, os.Environ()))
 }
 

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"ledge/internal/testrun"
+	"ledge/upgrade"
 	"ledge/upgrade/minisign"
 )
 
@@ -230,7 +231,7 @@ func (b *testBoard) refused(s *signer, good string) {
 }
 
 // kept starts the brain again whenever it ends, as systemd does, until do has.
-func (b *testBoard) kept(do func()) (starts int) {
+func (b *testBoard) kept(start, do func()) (starts int) {
 	b.t.Helper()
 	over := make(chan struct{})
 	go func() { defer close(over); do() }()
@@ -240,7 +241,7 @@ func (b *testBoard) kept(do func()) (starts int) {
 			return starts
 		case <-b.done:
 			starts++
-			b.start()
+			start()
 		}
 	}
 }
@@ -266,7 +267,7 @@ func TestUpgradeReturns(t *testing.T) {
 		t.Helper()
 		var out string
 		var err error
-		starts := b.kept(func() { out, err = b.upgrade(s, args...) })
+		starts := b.kept(func() { b.start() }, func() { out, err = b.upgrade(s, args...) })
 		if err == nil || !strings.Contains(out, want) {
 			t.Errorf("%v %s, want %q", err, out, want)
 		}
@@ -363,4 +364,66 @@ func TestUpgradeCuts(t *testing.T) {
 	}
 	b.nodeVersion("v")
 	b.must("delete", "pod", "web")
+}
+
+// TestUpgradeAgent: the same on a board that has joined another. A version is well there once the control plane says so: one
+// that cannot be heard goes back to the version that could.
+func TestUpgradeAgent(t *testing.T) {
+	t.Parallel()
+	s := newSigner(t)
+	shed := newShed(t, "")
+	b := shed.board()
+	line := shed.line()
+	b.join(line...)
+	shed.ready(b.name)
+	shed.plane.apply(fleetPod("p", b.name))
+	pod := b.running("p")
+	nine, version := s.another("9")
+	if out, err := b.upgrade(s, nine); err != nil {
+		t.Fatalf("%v %s", err, out)
+	}
+	must(t, contains(shed.plane.must("get", "nodes"), version))
+	ip(t, "link", "set", b.link(), "down")
+	var out string
+	var err error
+	starts := b.kept(func() { b.join("--server", line[1]) }, func() { out, err = b.upgrade(s, "--rollback", "--within", "10s") })
+	if err == nil || starts != upgrade.MostTries || !strings.Contains(out, "the Node: is not ready; "+"ledge-"+version) {
+		t.Errorf("not heard, and %d starts: %v %s", starts, err, out)
+	}
+	ip(t, "link", "set", b.link(), "up")
+	shed.ready(b.name)
+	must(t, contains(shed.plane.must("get", "nodes"), version))
+	if got := b.processes("/kubepods/"); len(got) != 1 || got[0] != pod {
+		t.Errorf("the pod's processes are %v, was %d", got, pod)
+	}
+}
+
+// TestUpgradeNotifies: systemd takes the new version for the process that it knows, which does not stop and is ready again. One
+// that is told to end before it has shown anything has not failed.
+func TestUpgradeNotifies(t *testing.T) {
+	onHost(t)
+	m := newServiceManager(t)
+	t.Setenv("WATCHDOG_USEC", "30000000")
+	s := newSigner(t)
+	b := newBoard(t)
+	b.serve()
+	m.hears("READY=1")
+	nine, version := s.another("9")
+	if out, err := b.upgrade(s, "--no-wait", nine); err != nil {
+		t.Fatalf("%v %s", err, out)
+	}
+	var said []string
+	for len(said) == 0 || said[len(said)-1] != "READY=1" {
+		word := m.next(testrun.Patience(30 * time.Second))
+		if said = append(said, word); word == "" || strings.HasPrefix(word, "STOPPING") {
+			t.Fatalf("the brain says %q", said)
+		}
+	}
+	if got := exe(t, b.cmd.Process.Pid); !strings.Contains(got, version) {
+		t.Errorf("it has become %s", got)
+	}
+	must(t, b.signal(syscall.SIGTERM))
+	if out, err := b.upgrade(s, "--status"); err != nil || !strings.Contains(out, "is on trial, start 0 of 3") {
+		t.Errorf("%v %s", err, out)
+	}
 }
