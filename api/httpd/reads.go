@@ -40,6 +40,13 @@ func (h *handler) mayRead(r *request) error {
 		if r.kind == api.ConfigMaps && api.IsPodNetworks(r.namespace, name) {
 			return nil
 		}
+		if index, ok := h.client.(referrer); ok {
+			refers, err := index.NodeRefers(node, r.kind, r.namespace, name)
+			if err != nil || refers {
+				return err
+			}
+			break
+		}
 		found, err := own(r.namespace, "")
 		if err != nil {
 			return err
@@ -54,6 +61,11 @@ func (h *handler) mayRead(r *request) error {
 		return nil
 	}
 	return forbidden(r.user, r.attributes(), "no relationship found between node %q and this object", node)
+}
+
+// referrer is a Client that knows what the pods of a node name without looking at all of them.
+type referrer interface {
+	NodeRefers(node string, kind *api.Kind, namespace, name string) (bool, error)
 }
 
 // refersTo says whether a pod names a ConfigMap or Secret anywhere in its spec.

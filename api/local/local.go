@@ -6,7 +6,7 @@
 //	update: what may not change is put back -> defaults -> admission -> validation -> put, or nothing
 //	delete: preconditions -> mark (grace, finalizers, namespace) or remove -> an emptied namespace goes too
 //
-// A Client has no goroutine and no state of its own besides a count of events: everything is in the store.
+// A Client has no goroutine and no state of its own besides a count of events and what pods name: everything is in the store.
 package local
 
 import (
@@ -58,6 +58,8 @@ type Client struct {
 
 	restore chan struct{} // capacity 1: something of the system's was deleted
 	collect chan struct{} // capacity 1: something was deleted that others may have belonged to
+
+	references references
 
 	mu     sync.Mutex
 	events int // about how many there are
