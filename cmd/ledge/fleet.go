@@ -114,7 +114,7 @@ func closeLate(ways <-chan way, n int) {
 func (b *fleet) direct(ctx context.Context, node *corev1.Node) (net.Conn, error) {
 	addresses := boardAddresses(node)
 	if len(addresses) == 0 {
-		return nil, errors.New("its Node names no port and no address")
+		return nil, errors.New("its Node names no port to ask it at (with --port 0 and with --kubeconfig a board has none: join it by a token)")
 	}
 	var errs []error
 	for _, address := range addresses {

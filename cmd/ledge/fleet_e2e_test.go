@@ -252,6 +252,11 @@ func (s *shed) kubeconfigured() {
 	b.join("--kubeconfig", file, "--register-node=false")
 	s.ready(b.name)
 	must(s.t, contains(s.plane.ledge("get", "node", b.name, "-o", "json"), `"by": "hand"`))
+	s.plane.apply(fleetPod("bare", b.name))
+	s.says("bare", " Running ", s.pods)
+	must(s.t, contains(s.plane.ledge("logs", "bare"), "names no port"))
+	b.must("logs", "bare") // on the board itself
+	s.plane.must("delete", "pod", "bare")
 	must(s.t, b.signal(syscall.SIGTERM))
 }
 
