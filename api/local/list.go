@@ -147,10 +147,48 @@ func (c *Client) read(kind *api.Kind, sel api.Selection) (objs []api.Object, rev
 			}
 			return err
 		}
+		if node, one := nodeOf(kind, sel); one {
+			keys, known, err := c.podsOn(node, rev)
+			if err != nil {
+				return err
+			}
+			if known {
+				objs, err = getAll(tx, kind, sel.Namespace, keys)
+				return err
+			}
+		}
 		objs, err = list(tx, kind, sel.Namespace)
 		return err
 	})
 	return objs, rev, status(err, "list %s", kind)
+}
+
+// nodeOf says whether a selection can pick only pods of one node, and which.
+func nodeOf(kind *api.Kind, sel api.Selection) (node string, one bool) {
+	if kind != api.Pods || sel.Fields == nil {
+		return "", false
+	}
+	node, one = sel.Fields.RequiresExactMatch("spec.nodeName")
+	return node, one && node != ""
+}
+
+// getAll reads those of some objects that are in a namespace, or all. What is damaged is left out, as in a list of all.
+func getAll(tx *storage.Tx, kind *api.Kind, namespace string, keys []types.NamespacedName) (objs []api.Object, err error) {
+	for _, key := range keys {
+		if namespace != "" && key.Namespace != namespace {
+			continue
+		}
+		obj, err := tx.Get(kind, key.Namespace, key.Name)
+		if errors.Is(err, storage.ErrNotFound) || errors.Is(err, storage.ErrDamaged) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		kind.Stamp(obj)
+		objs = append(objs, obj)
+	}
+	return objs, nil
 }
 
 // oneOf says whether a selection can pick only one object, and which.

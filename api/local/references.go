@@ -3,6 +3,8 @@ package local
 import (
 	"context"
 	"errors"
+	"math"
+	"sort"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,14 +14,23 @@ import (
 	"ledge/storage"
 )
 
-// references knows what the pods of each node name, so that a node's read of a ConfigMap or Secret, of which every start of a pod
-// has some, does not decode all pods of the store. It follows the store's ring whenever it is asked, and holds nothing of the
-// pods but the names.
+// references knows the pods of each node and what they name, so that a node's list of its pods, of which every board asks for one
+// when its control plane comes back, and its read of a ConfigMap or Secret, of which every start of a pod has some, do not decode
+// all pods of the store. It follows the store's ring whenever it is asked, and holds nothing of the pods but names.
 type references struct {
 	mu    sync.Mutex
-	watch *storage.Watch // nil: nothing is known
-	pods  map[types.NamespacedName][]reading
+	watch *storage.Watch  // nil: nothing is known
+	rev   uint64          // of the last change that was taken in
+	next  *storage.Change // read from the ring, and not taken in yet
+	pods  map[types.NamespacedName]bound
+	nodes map[string]map[types.NamespacedName]bool
 	count map[reading]int // of pods
+}
+
+// bound is a pod that is on a node.
+type bound struct {
+	node  string
+	reads []reading
 }
 
 // reading is a node's reason to read one object.
@@ -34,62 +45,93 @@ func (c *Client) NodeRefers(node string, kind *api.Kind, namespace, name string)
 	r := &c.references
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := c.catchUp(r); err != nil {
+	if err := c.catchUp(r, math.MaxUint64); err != nil {
 		return false, status(err, "look for pods that name %s %q", kind.Singular, name)
 	}
 	return r.count[reading{node, kind, namespace, name}] > 0, nil
 }
 
-// catchUp takes in what has happened since the last question; after too much of it, it begins anew.
-func (c *Client) catchUp(r *references) error {
-	for r.watch != nil {
-		ch, err := r.watch.Next(noWait)
-		switch {
-		case errors.Is(err, context.Canceled):
-			return nil
-		case err != nil:
-			r.watch = nil
-		case ch.Type == api.Deleted:
-			r.set(api.Key(ch.Object), nil)
-		default:
-			r.set(api.Key(ch.Object), readingsOf(ch.Object))
-		}
+// podsOn are the pods of a node at a revision; !ok: more than that has been taken in already.
+func (c *Client) podsOn(node string, rev uint64) (keys []types.NamespacedName, ok bool, err error) {
+	r := &c.references
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := c.catchUp(r, rev); err != nil || r.rev > rev {
+		return nil, false, err
 	}
-	r.pods, r.count = map[types.NamespacedName][]reading{}, map[reading]int{}
+	for key := range r.nodes[node] {
+		keys = append(keys, key)
+	}
+	sort.Slice(keys, func(i, j int) bool { return keys[i].String() < keys[j].String() })
+	return keys, true, nil
+}
+
+// catchUp takes in what has happened since the last question, up to a revision; after too much of it, it begins anew.
+func (c *Client) catchUp(r *references, until uint64) error {
+	for r.watch != nil {
+		if r.next == nil {
+			ch, err := r.watch.Next(noWait)
+			if errors.Is(err, context.Canceled) {
+				return nil
+			}
+			if err != nil {
+				break
+			}
+			r.next = &ch
+		}
+		if r.next.Rev > until {
+			return nil
+		}
+		r.rev = r.next.Rev
+		r.set(r.next.Object, r.next.Type != api.Deleted)
+		r.next = nil
+	}
+	r.watch, r.next = nil, nil
+	r.pods, r.nodes, r.count = map[types.NamespacedName]bound{}, map[string]map[types.NamespacedName]bool{}, map[reading]int{}
 	return c.store.View(func(tx *storage.Tx) error {
 		objs, err := tx.List(api.Pods, "")
 		if err != nil {
 			return err
 		}
 		for _, o := range objs {
-			r.set(api.Key(o), readingsOf(o))
+			r.set(o, true)
 		}
+		r.rev = tx.Revision()
 		r.watch, err = c.store.Watch(api.Pods, tx.Revision())
 		return err
 	})
 }
 
-// set says what a pod names now.
-func (r *references) set(pod types.NamespacedName, now []reading) {
-	for _, old := range r.pods[pod] {
-		if r.count[old]--; r.count[old] == 0 {
-			delete(r.count, old)
+// set says that a pod is as it is now, or gone.
+func (r *references) set(obj api.Object, there bool) {
+	key := api.Key(obj)
+	if old, was := r.pods[key]; was {
+		for _, x := range old.reads {
+			if r.count[x]--; r.count[x] == 0 {
+				delete(r.count, x)
+			}
 		}
+		if delete(r.nodes[old.node], key); len(r.nodes[old.node]) == 0 {
+			delete(r.nodes, old.node)
+		}
+		delete(r.pods, key)
 	}
-	delete(r.pods, pod)
-	if len(now) > 0 {
-		r.pods[pod] = now
+	pod, ok := obj.(*corev1.Pod)
+	if !ok || !there || pod.Spec.NodeName == "" {
+		return
 	}
-	for _, x := range now {
+	now := bound{pod.Spec.NodeName, readingsOf(pod)}
+	r.pods[key] = now
+	if r.nodes[now.node] == nil {
+		r.nodes[now.node] = map[types.NamespacedName]bool{}
+	}
+	r.nodes[now.node][key] = true
+	for _, x := range now.reads {
 		r.count[x]++
 	}
 }
 
-func readingsOf(obj api.Object) (out []reading) {
-	pod, ok := obj.(*corev1.Pod)
-	if !ok || pod.Spec.NodeName == "" {
-		return nil
-	}
+func readingsOf(pod *corev1.Pod) (out []reading) {
 	configMaps, secrets := api.References(pod)
 	for _, name := range configMaps {
 		out = append(out, reading{pod.Spec.NodeName, api.ConfigMaps, pod.Namespace, name})

@@ -1,10 +1,12 @@
 package local
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,14 +18,49 @@ import (
 	"ledge/storage"
 )
 
-// listed is NodeRefers by looking at all pods of the node, as it was before there was an index.
-func listed(tb testing.TB, c *Client, node string, kind *api.Kind, namespace, name string) bool {
+// allOn are the pods of a node, as a look at all pods finds them, at a revision; "": now.
+func allOn(tb testing.TB, c *Client, node, revision string) (out []api.Object) {
 	tb.Helper()
-	list, err := c.List(tb.Context(), api.Pods, api.ListOptions{Selection: api.Selection{Namespace: namespace, Fields: fields.OneTermEqualSelector("spec.nodeName", node)}})
+	opts := api.ListOptions{Revision: revision}
+	if revision != "" {
+		opts.Match = metav1.ResourceVersionMatchExact
+	}
+	list, err := c.List(tb.Context(), api.Pods, opts)
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return slices.ContainsFunc(list.Items, func(o api.Object) bool {
+	for _, o := range list.Items {
+		if o.(*corev1.Pod).Spec.NodeName == node {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// bySelector is a list of a node's pods as its agent asks for it.
+func bySelector(tb testing.TB, c *Client, node string) api.List {
+	tb.Helper()
+	list, err := c.List(tb.Context(), api.Pods, api.ListOptions{Selection: api.Selection{Fields: fields.OneTermEqualSelector("spec.nodeName", node)}})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return list
+}
+
+func versions(objs []api.Object) (out []string) {
+	for _, o := range objs {
+		out = append(out, o.GetNamespace()+"/"+o.GetName()+" "+o.GetResourceVersion()+" "+o.(*corev1.Pod).Spec.NodeName)
+	}
+	return out
+}
+
+// listed is NodeRefers by looking at all pods, as it was before there was an index.
+func listed(tb testing.TB, c *Client, node string, kind *api.Kind, namespace, name string) bool {
+	tb.Helper()
+	return slices.ContainsFunc(allOn(tb, c, node, ""), func(o api.Object) bool {
+		if o.GetNamespace() != namespace {
+			return false
+		}
 		configMaps, secrets := api.References(o.(*corev1.Pod))
 		if kind == api.ConfigMaps {
 			return slices.Contains(configMaps, name)
@@ -97,6 +134,9 @@ func TestNodeRefers(t *testing.T) {
 		if got {
 			yes++
 		}
+		if got, want := versions(bySelector(t, c, node).Items), versions(allOn(t, c, node, "")); !slices.Equal(got, want) {
+			t.Fatalf("round %d: %s has %v, want %v", round, node, got, want)
+		}
 		if c.references.watch != was {
 			was, begun = c.references.watch, begun+1
 		}
@@ -106,6 +146,58 @@ func TestNodeRefers(t *testing.T) {
 	}
 	if other, err := c.NodeRefers("n0", api.Secrets, "other", "o0"); other || err != nil {
 		t.Errorf("of another namespace: %v %v", other, err)
+	}
+}
+
+// TestListOfNodeIsOfOneMoment: while others write, and ask so that the index moves on, a list of a node's pods is what there was at
+// the revision that it names: whoever goes on from there misses nothing.
+func TestListOfNodeIsOfOneMoment(t *testing.T) {
+	db, err := storage.Open(t.Context(), storage.Config{Dir: filepath.Join(t.TempDir(), "store"), NoSync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	c, err := New(Config{Store: db})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const writers, rounds = 2, 40
+	var busy sync.WaitGroup
+	for w := range writers {
+		busy.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(w), 0))
+			for i := range rounds {
+				name := fmt.Sprintf("p%d-%d", w, i%4)
+				p := naming(r, name)
+				p.Spec.NodeName = fmt.Sprintf("n%d", r.IntN(2))
+				var now int64
+				_, errCreate := c.Create(t.Context(), api.Pods, p, api.WriteOptions{})
+				_, errRefers := c.NodeRefers("n0", api.Secrets, "default", "o1")
+				if err := errors.Join(errCreate, errRefers); err != nil {
+					t.Error(err)
+				}
+				if i%4 == 3 {
+					for k := range 4 {
+						if _, err := c.Delete(t.Context(), api.Pods, "default", fmt.Sprintf("p%d-%d", w, k), api.DeleteOptions{Grace: &now}); err != nil {
+							t.Error(err)
+						}
+					}
+				}
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() { busy.Wait(); close(done) }()
+	for n := 0; ; n++ {
+		list := bySelector(t, c, "n1")
+		if got, want := versions(list.Items), versions(allOn(t, c, "n1", list.Revision)); !slices.Equal(got, want) {
+			t.Fatalf("at %s: %v, want %v", list.Revision, got, want)
+		}
+		select {
+		case <-done:
+			return
+		default:
+		}
 	}
 }
 
@@ -134,7 +226,9 @@ func BenchmarkNodeRefers(b *testing.B) {
 				b.Fatal(err)
 			}
 		},
-		"list": func(node string) { listed(b, c, node, api.Secrets, "default", "o1") },
+		"list":    func(node string) { listed(b, c, node, api.Secrets, "default", "o1") },
+		"pods":    func(node string) { bySelector(b, c, node) },
+		"allPods": func(node string) { allOn(b, c, node, "") },
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()

@@ -110,6 +110,7 @@ func newBoard(ctx context.Context, dir string, n int, server string, token pki.J
 		if ctx.Err() != nil || wait > 16*time.Second {
 			return nil, fmt.Errorf("join %s: %w", b.name, err)
 		}
+		fmt.Fprintf(os.Stderr, "  %s has to ask again: %v\n", b.name, err)
 		if err := measure.Sleep(ctx, wait); err != nil {
 			return nil, err
 		}

@@ -108,6 +108,7 @@ func (p *plane) own() (pids []int) {
 			continue
 		}
 		exe, err := os.Readlink(filepath.Join("/proc", e.Name(), "exe"))
+		exe = strings.TrimSuffix(exe, " (deleted)") // a build meanwhile
 		if err != nil || filepath.Base(exe) != filepath.Base(p.ledge) {
 			continue
 		}
