@@ -48,29 +48,40 @@ func (u *unpacker) clear(p place, keepDir bool) (was, error) {
 }
 
 func (u *unpacker) mkdir(p place, m meta) error {
-	before, err := u.clear(p, true)
+	made, err := u.newDir(p, m)
+	if made || err != nil {
+		return err
+	}
+	return u.explicitDir(p.path, m)
+}
+
+// newDir makes a directory, unless one is there.
+func (u *unpacker) newDir(p place, m meta) (made bool, err error) {
+	before := wasNothing
+	mode := m.mode&0o777 | 0o700 // apply does the rest
+	err = unix.Mkdirat(p.fd, p.base, mode)
+	if errors.Is(err, unix.EEXIST) {
+		if before, err = u.clear(p, true); before == wasDir || err != nil {
+			return false, err
+		}
+		err = unix.Mkdirat(p.fd, p.base, mode)
+	}
 	if err != nil {
-		return err
-	}
-	if before == wasDir {
-		return u.explicitDir(p.path, m)
-	}
-	if err := unix.Mkdirat(p.fd, p.base, 0o700); err != nil {
-		return err
+		return false, err
 	}
 	fd, err := unix.Openat(p.fd, p.base, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return err
+		return false, err
 	}
 	u.t.adopt(fd, p.path) // what comes next is in it, as a rule
 	u.t.mtime = m.mtime
 	if err := u.describe(fd, p.path, m); err != nil {
-		return err
+		return false, err
 	}
 	if before == wasOther {
-		return u.markOpaque(p.path)
+		return true, u.markOpaque(p.path)
 	}
-	return nil
+	return true, nil
 }
 
 // explicitDir gives a directory that is there already what a later entry says of it.
@@ -144,37 +155,35 @@ func (u *unpacker) whiteout(hdr *tar.Header, p place) error {
 }
 
 func (u *unpacker) file(p place, m meta, r io.Reader) error {
-	f, err := u.newFile(p)
+	fd, err := u.newFile(p, m)
 	if err != nil {
 		return err
 	}
-	defer u.out.take(f)
-	size, crc, err := u.copy(f, r)
+	defer u.out.take(fd)
+	size, crc, err := u.copy(fd, r)
 	if err != nil {
 		return err
 	}
-	return u.describeFile(p, f, m, size, crc)
+	return u.describeFile(p, fd, m, size, crc)
 }
 
 // newFile makes an empty file. What stands there already, which is rare, is cleared away first.
-func (u *unpacker) newFile(p place) (*os.File, error) {
+func (u *unpacker) newFile(p place, m meta) (fd int, err error) {
 	const flags = unix.O_CREAT | unix.O_EXCL | unix.O_WRONLY | unix.O_NOFOLLOW | unix.O_CLOEXEC
-	fd, err := unix.Openat(p.fd, p.base, flags, 0o600)
+	mode := m.mode & 0o777 // apply does the rest
+	fd, err = unix.Openat(p.fd, p.base, flags, mode)
 	if errors.Is(err, unix.EEXIST) {
 		if _, err := u.clear(p, false); err != nil {
-			return nil, err
+			return -1, err
 		}
-		fd, err = unix.Openat(p.fd, p.base, flags, 0o600)
+		fd, err = unix.Openat(p.fd, p.base, flags, mode)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return os.NewFile(uintptr(fd), p.base), nil
+	return fd, err
 }
 
 // describeFile gives a file that has its content the rest.
-func (u *unpacker) describeFile(p place, f *os.File, m meta, size int64, crc uint32) error {
-	if err := m.apply(int(f.Fd())); err != nil {
+func (u *unpacker) describeFile(p place, fd int, m meta, size int64, crc uint32) error {
+	if err := m.apply(fd); err != nil {
 		return err
 	}
 	if err := setTimesAt(p.fd, p.base, m.mtime); err != nil {
@@ -183,8 +192,10 @@ func (u *unpacker) describeFile(p place, f *os.File, m meta, size int64, crc uin
 	return u.j.add(record{kind: 'f', mode: m.mode, uid: m.uid, gid: m.gid, size: size, crc: crc, path: p.path})
 }
 
-// copy writes content inside the budget.
-func (u *unpacker) copy(w io.Writer, r io.Reader) (size int64, crc uint32, err error) {
+const nowhere = -1
+
+// copy writes content inside the budget to a file, or nowhere.
+func (u *unpacker) copy(fd int, r io.Reader) (size int64, crc uint32, err error) {
 	for {
 		n, err := r.Read(u.buf)
 		if n > 0 {
@@ -193,8 +204,10 @@ func (u *unpacker) copy(w io.Writer, r io.Reader) (size int64, crc uint32, err e
 			if err := u.b.spend(int64(n)); err != nil {
 				return 0, 0, err
 			}
-			if _, err := w.Write(u.buf[:n]); err != nil {
-				return 0, 0, err
+			if fd != nowhere {
+				if err := writeAll(fd, u.buf[:n]); err != nil {
+					return 0, 0, err
+				}
 			}
 		}
 		if errors.Is(err, io.EOF) {
@@ -206,6 +219,20 @@ func (u *unpacker) copy(w io.Writer, r io.Reader) (size int64, crc uint32, err e
 	}
 }
 
+func writeAll(fd int, b []byte) error {
+	for len(b) > 0 {
+		n, err := unix.Write(fd, b)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("write: %w", err)
+		}
+		b = b[n:]
+	}
+	return nil
+}
+
 // share makes a file of content that is on disk already: a clone where the file system can, a further name where
 // owner and mode are right, else a copy. The archive is read all the same, for its digest.
 func (u *unpacker) share(p place, m meta, same *os.File, r io.Reader) error {
@@ -213,30 +240,30 @@ func (u *unpacker) share(p place, m meta, same *os.File, r io.Reader) error {
 	if err := unix.Fstat(int(same.Fd()), &st); err != nil {
 		return err
 	}
-	f, err := u.newFile(p)
+	fd, err := u.newFile(p, m)
 	if err != nil {
 		return err
 	}
-	defer u.out.take(f)
-	if unix.IoctlFileClone(int(f.Fd()), int(same.Fd())) == nil {
-		size, crc, err := u.copy(io.Discard, r)
+	defer u.out.take(fd)
+	if unix.IoctlFileClone(fd, int(same.Fd())) == nil {
+		size, crc, err := u.copy(nowhere, r)
 		if err != nil {
 			return err
 		}
-		return u.describeFile(p, f, m, size, crc)
+		return u.describeFile(p, fd, m, size, crc)
 	}
 	if st.Mode == unix.S_IFREG|m.mode && st.Uid == m.uid && st.Gid == m.gid && len(m.xattrs) == 0 && u.link(p, same) {
-		size, crc, err := u.copy(io.Discard, r)
+		size, crc, err := u.copy(nowhere, r)
 		if err != nil {
 			return err
 		}
 		return u.j.add(record{kind: 'f', mode: m.mode, uid: m.uid, gid: m.gid, size: size, crc: crc, path: p.path})
 	}
-	size, crc, err := u.copy(f, r)
+	size, crc, err := u.copy(fd, r)
 	if err != nil {
 		return err
 	}
-	return u.describeFile(p, f, m, size, crc)
+	return u.describeFile(p, fd, m, size, crc)
 }
 
 // link replaces the empty file at p by a further name of an open one. On another file system it cannot.

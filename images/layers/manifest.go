@@ -194,17 +194,19 @@ func (j *journal) close() {
 	_ = os.Remove(j.f.Name())
 }
 
-// setTimes sets the modification time of a directory that does not have it.
+// setTimes sets the modification time of a directory that does not have it. Looking at it, which is all that most need, may
+// go by its path.
 func (t *tree) setTimes(dir string, sec int64) error {
+	var st unix.Stat_t
+	err := unix.Fstatat(t.root, dir, &st, unix.AT_SYMLINK_NOFOLLOW|unix.AT_EMPTY_PATH)
+	if err == nil && kind(&st) == unix.S_IFDIR && int64(st.Mtim.Sec) == sec && st.Mtim.Nsec == 0 {
+		return nil
+	}
 	fd, err := openAt(t.root, dir, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fd)
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil || int64(st.Mtim.Sec) == sec && st.Mtim.Nsec == 0 {
-		return err
-	}
 	return setTimesAt(fd, ".", sec)
 }
 

@@ -67,13 +67,23 @@ func allowedXattr(name string) bool {
 }
 
 // apply sets owner, mode and attributes of an open file or directory: in this order, for chown clears setuid
-// bits and capabilities.
+// bits and capabilities. Most files are made as they shall be, and a look costs less than a change that changes nothing:
+// that would be an entry in the file system's journal.
 func (m *meta) apply(fd int) error {
-	if err := unix.Fchown(fd, int(m.uid), int(m.gid)); err != nil {
-		return fmt.Errorf("set owner: %w", err)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return err
 	}
-	if err := unix.Fchmod(fd, m.mode); err != nil {
-		return fmt.Errorf("set mode: %w", err)
+	others := st.Uid != m.uid || st.Gid != m.gid
+	if others {
+		if err := unix.Fchown(fd, int(m.uid), int(m.gid)); err != nil {
+			return fmt.Errorf("set owner: %w", err)
+		}
+	}
+	if others || st.Mode&0o7777 != m.mode {
+		if err := unix.Fchmod(fd, m.mode); err != nil {
+			return fmt.Errorf("set mode: %w", err)
+		}
 	}
 	for _, x := range m.xattrs {
 		err := unix.Fsetxattr(fd, x.name, []byte(x.value), 0)

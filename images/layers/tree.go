@@ -195,19 +195,31 @@ func isOpaque(root int, dir string) bool {
 	return err == nil && n == 1 && b[0] == 'y'
 }
 
-// resolve gives the path of a directory free of links: those of this layer and the layers below are followed
-// inside the tree, as a container would see them. What does not exist yet is taken as it is.
-func (t *tree) resolve(dir string, maxDepth int) (string, error) {
-	if _, err := t.open(dir); err == nil {
-		return dir, nil // a directory of this layer, without a link in its path
-	}
-	own := dir // as far as that is true of it
-	for err := error(unix.ENOENT); err != nil; {
-		if own == "" {
-			return "", fmt.Errorf("open the layer: %w", err)
+// deepest opens what this layer has of the path of a directory, without a link in it. The path is whole when no link can be in
+// the rest of it either, for there is nothing.
+func (t *tree) deepest(dir string) (own string, whole bool, err error) {
+	for own, whole = dir, true; ; own, _ = split(own) {
+		_, err := t.open(own)
+		switch {
+		case err == nil:
+			return own, whole, nil
+		case errors.Is(err, unix.ENOENT) && own != "":
+			whole = len(t.lower) == 0
+		case (errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP)) && own != "":
+			whole = false
+		default:
+			return "", false, fmt.Errorf("open %q: %w", own, err)
 		}
-		own, _ = split(own)
-		_, err = t.open(own)
+	}
+}
+
+// resolve gives the path of a directory free of links: those of this layer and the layers below are followed
+// inside the tree, as a container would see them. What does not exist yet is taken as it is. What there is of it in this
+// layer is then open.
+func (t *tree) resolve(dir string, maxDepth int) (string, error) {
+	own, whole, err := t.deepest(dir)
+	if err != nil || whole {
+		return dir, err
 	}
 	cur, todo := splitPath(own), splitPath(dir[len(own):])
 	for links := 0; len(todo) > 0; {
@@ -244,7 +256,9 @@ func (t *tree) resolve(dir string, maxDepth int) (string, error) {
 		}
 		todo = append(splitPath(target), todo...)
 	}
-	return strings.Join(cur, "/"), nil
+	path := strings.Join(cur, "/")
+	_, _, err = t.deepest(path)
+	return path, err
 }
 
 // readlinkAt reads a link through a descriptor of its own, so that its parents are opened safely as well.

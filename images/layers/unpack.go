@@ -249,7 +249,7 @@ func (u *unpacker) place(dir, base string) (place, error) {
 	if err != nil {
 		return place{}, err
 	}
-	fd, err := u.parents(dir)
+	fd, err := u.open(dir)
 	if err != nil {
 		return place{}, err
 	}
@@ -263,33 +263,40 @@ func join(dir, base string) string {
 	return dir + "/" + base
 }
 
-// parents opens a directory and makes what is missing of its path, each with the owner and mode it has in the layers
-// below: a layer that holds only tmp/x must not take the sticky bit from /tmp.
-func (u *unpacker) parents(dir string) (fd int, err error) {
-	fd, err = u.t.open(dir)
-	if err == nil {
-		return fd, nil
+// open opens a directory that has just been resolved, and makes what is missing of its path.
+func (u *unpacker) open(dir string) (fd int, err error) {
+	own := u.t.dir // what there is of it
+	fd = u.t.fd
+	for _, base := range splitPath(dir[len(own):]) {
+		path := join(own, base)
+		m, err := u.implied(path)
+		if err != nil {
+			return -1, err
+		}
+		if _, err := u.newDir(place{fd: fd, base: base, path: path}, m); err != nil {
+			return -1, err
+		}
+		if fd, err = u.t.open(path); err != nil {
+			return -1, fmt.Errorf("open %q: %w", path, err)
+		}
+		own = path
 	}
-	if dir == "" || !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR) {
-		return -1, fmt.Errorf("open %q: %w", dir, err)
+	return fd, nil
+}
+
+// implied is what a directory gets that no entry speaks of: the owner and mode it has in the layers below. A layer that
+// holds only tmp/x must not take the sticky bit from /tmp.
+func (u *unpacker) implied(dir string) (meta, error) {
+	m := meta{mode: 0o755}
+	if len(u.t.lower) == 0 {
+		return m, nil
 	}
 	s, err := u.t.look(dir)
 	if err != nil {
-		return -1, fmt.Errorf("look at %q: %w", dir, err)
+		return m, fmt.Errorf("look at %q: %w", dir, err)
 	}
-	m := meta{mode: 0o755}
 	if s.found && kind(&s.st) == unix.S_IFDIR {
 		m = metaOf(&s.st)
 	}
-	up, base := split(dir)
-	if fd, err = u.parents(up); err != nil {
-		return -1, err
-	}
-	if err := u.mkdir(place{fd: fd, base: base, path: dir}, m); err != nil {
-		return -1, err
-	}
-	if fd, err = u.t.open(dir); err != nil {
-		return -1, fmt.Errorf("open %q: %w", dir, err)
-	}
-	return fd, nil
+	return m, nil
 }

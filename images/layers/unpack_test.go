@@ -4,7 +4,6 @@ import (
 	"archive/tar"
 	"bytes"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -77,6 +76,14 @@ func TestOddities(t *testing.T) {
 		{"root entry", []it.Entry{with(it.Dir("./"), func(h *tar.Header) { h.Mode = 0o711; h.Uid = 4 })}, []string{". 40711 4:0"}, nil},
 		{"setuid, sticky", []it.Entry{with(it.File("su", "1"), func(h *tar.Header) { h.Mode = 0o6755; h.Uid = 12 }),
 			with(it.Dir("t"), func(h *tar.Header) { h.Mode = 0o1777 })}, []string{`su 106755 12:0 n1 "1"`, "t 41777 0:0"}, nil},
+		{"more than a umask leaves", []it.Entry{with(it.File("all", "1"), func(h *tar.Header) { h.Mode = 0o777 }), with(it.File("none", "2"), func(h *tar.Header) { h.Mode = 0 }),
+			with(it.Dir("d"), func(h *tar.Header) { h.Mode = 0o777 }), with(it.Dir("e"), func(h *tar.Header) { h.Mode = 0o050 })},
+			[]string{`all 100777 0:0 n1 "1"`, `none 100000 0:0 n1 "2"`, "d 40777 0:0", "e 40050 0:0"}, nil},
+		{"what a setgid directory would pass on", []it.Entry{with(it.Dir("g"), func(h *tar.Header) { h.Mode = 0o2775; h.Gid = 5 }), it.File("g/x", "1"), it.File("g/d/y", "2"),
+			it.Dir("g/e"), with(it.File("g/z", "3"), func(h *tar.Header) { h.Gid = 5; h.Mode = 0o2755 })},
+			[]string{"g 42775 0:5", `g/x 100644 0:0 n1 "1"`, "g/d 40755 0:0", `g/d/y 100644 0:0 n1 "2"`, "g/e 40755 0:0", `g/z 102755 0:5 n1 "3"`}, nil},
+		{"missing parents behind links", []it.Entry{it.Symlink("here", "/not/yet"), it.File("here/a/x", "1"), it.File("here/a/y", "2"), it.File("etc/a/b/z", "3")},
+			[]string{`not/yet/a/x 100644 0:0 n1 "1"`, `not/yet/a/y 100644 0:0 n1 "2"`, `private/etc/a/b/z 100644 0:0 n1 "3"`, "private/etc/a 40755 0:0", "private/etc 40751 7:8"}, []string{"here/"}},
 		{"fifo", []it.Entry{{Header: tar.Header{Typeflag: tar.TypeFifo, Name: "pipe", Mode: 0o620}}}, []string{"pipe 10620 0:0"}, nil},
 		{"names with anything in them", []it.Entry{it.File("new\nline \"q\" \xff", "1"), it.File("ünïcode", "2")},
 			[]string{"new\nline \"q\" \xff 100644", "ünïcode 100644"}, nil},
@@ -232,30 +239,30 @@ func mtime(t *testing.T, path string) int64 {
 
 // TestWriteback: everything that is handed over is closed, and trouble with that is told.
 func TestWriteback(t *testing.T) {
+	for _, n := range []int{0, 1, 16, 17, 100} {
+		w := newWriteback()
+		var ends []int // of pipes: they come to their end when nobody has the other side open
+		for range n {
+			var p [2]int
+			if err := unix.Pipe2(p[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+				t.Fatal(err)
+			}
+			defer unix.Close(p[0])
+			ends = append(ends, p[0])
+			w.take(p[1])
+		}
+		if err := w.wait(); err != nil {
+			t.Fatal(err)
+		}
+		for i, fd := range ends {
+			if _, err := unix.Read(fd, make([]byte, 1)); err != nil {
+				t.Fatalf("%d of %d is still open: %v", i, n, err)
+			}
+		}
+	}
 	w := newWriteback()
-	var files []*os.File
-	for i := range 3 * waiting {
-		f, err := os.Create(filepath.Join(t.TempDir(), "f"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := fmt.Fprint(f, i); err != nil {
-			t.Fatal(err)
-		}
-		files = append(files, f)
-		w.take(f)
-	}
-	if err := w.wait(); err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range files {
-		if err := f.Close(); !errors.Is(err, os.ErrClosed) {
-			t.Fatalf("a file is still open: %v", err)
-		}
-	}
-	w = newWriteback()
-	w.take(files[0])
-	if err := w.wait(); !errors.Is(err, os.ErrClosed) {
+	w.take(-1)
+	if err := w.wait(); !errors.Is(err, unix.EBADF) {
 		t.Errorf("a file that cannot be closed: %v", err)
 	}
 }
