@@ -18,7 +18,6 @@ import (
 
 	"ledge/host"
 	"ledge/images/applet"
-	"ledge/runtime/libct"
 )
 
 // Stamped in by the build (scripts/build.sh).
@@ -37,8 +36,6 @@ func drainConsole() {
 }
 
 func main() {
-	// libcontainer starts this binary again inside every new container; that start must do nothing else.
-	libct.Init()
 	if code, ok := applet.Dispatch(os.Args); ok { // it is a container of ledge.local/self
 		os.Exit(code)
 	}

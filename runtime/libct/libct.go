@@ -43,11 +43,11 @@ const Version = "v1.5.2"
 // The main thread is kept out of Go's hands from the start: init runs on it, and a locked goroutine keeps it. Here
 // and in libcontainer, threads enter other namespaces and are then thrown away. The main thread cannot be thrown
 // away; it would stay where it went, and with it everything that asks /proc/self: mounts, namespaces, cgroups.
-func init() { goruntime.LockOSThread() }
-
-// Init becomes the init process of a container, and never returns, when libcontainer started this process as one.
-// It must be the first thing main does: everything before it is paid for at every container start.
-func Init() {
+//
+// When libcontainer started this process as the init process of a container it becomes that here, and never returns. What
+// comes before main is paid for at every container start: from here most of Kubernetes' packages have not been initialized.
+func init() {
+	goruntime.LockOSThread()
 	if len(os.Args) > 1 && os.Args[1] == "init" && os.Getenv("_LIBCONTAINER_INITPIPE") != "" {
 		libcontainer.Init()
 	}

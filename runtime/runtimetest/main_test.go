@@ -26,7 +26,6 @@ import (
 
 // The test binary is also a container's init, a keeper and a brain: what cmd/ledge is outside of tests.
 func TestMain(m *testing.M) {
-	libct.Init()
 	switch os.Getenv("LEDGE_TEST_ROLE") {
 	case "keeper":
 		os.Exit(keeperMain())
