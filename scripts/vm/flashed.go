@@ -36,17 +36,17 @@ type flashedReport struct {
 }
 
 type flashedBoot struct {
-	KernelMillis  int64 `json:"kernelMillis,omitempty"` // the first word on the console
+	MountedMillis int64 `json:"mountedMillis,omitempty"` // process 1 has its partitions and listens to the power key
 	AddressMillis int64 `json:"addressMillis,omitempty"`
 	ServingMillis int64 `json:"servingMillis,omitempty"`
 	PodMillis     int64 `json:"podMillis"` // the pod of manifests/ answers over the network
-	OffMillis     int64 `json:"offMillis"` // from the power button to the end of the machine
+	OffMillis     int64 `json:"offMillis"` // from the power button to the end of the machine; 0: the plug was pulled
 }
 
 // runFlashed takes an image as it was made, puts a manifest on its boot partition as a person would, and boots it twice the way a
 // board's firmware does: by its own boot loader from its own disk. The pod has to answer over the network, and the power button has
-// to end the machine in order.
-func runFlashed(ctx context.Context, board, image, firmware, report string, memory int, limit time.Duration) error {
+// to end the machine in order; a board without one has its plug pulled.
+func runFlashed(ctx context.Context, board, image, firmware, report string, boots, memory int, limit time.Duration) error {
 	work, err := os.MkdirTemp("", "ledge-vm-")
 	if err != nil {
 		return err
@@ -66,7 +66,7 @@ func runFlashed(ctx context.Context, board, image, firmware, report string, memo
 			return err
 		}
 	}
-	for n := range 2 {
+	for n := range boots {
 		port, err := freePort()
 		if err != nil {
 			return err
@@ -77,8 +77,8 @@ func runFlashed(ctx context.Context, board, image, firmware, report string, memo
 			return fmt.Errorf("%s, boot %d: %w; its console:\n%s", r.Image, n+1, err, strings.Join(b.all, "\n"))
 		}
 		r.Boots = append(r.Boots, b.flashedBoot)
-		fmt.Printf("vm: %s by %s, boot %d: kernel %d, address %d, serving %d, pod answers %d ms; off %d ms after the button\n", r.Image, firmware, n+1,
-			b.KernelMillis, b.AddressMillis, b.ServingMillis, b.PodMillis, b.OffMillis)
+		fmt.Printf("vm: %s by %s, boot %d: mounted %d, address %d, serving %d, pod answers %d ms; off %d ms after the button\n", r.Image, firmware, n+1,
+			b.MountedMillis, b.AddressMillis, b.ServingMillis, b.PodMillis, b.OffMillis)
 	}
 	if report == "" {
 		return nil
@@ -122,9 +122,9 @@ func piBoot(ctx context.Context, g *guest, disk string) error {
 	if err != nil {
 		return err
 	}
-	// The board always has four CPUs, and those of no use spin.
+	// The board always has four CPUs, and those of no use spin. Of the consoles it has one that can be seen.
 	g.kernel, g.initrd, g.dtb, g.append = filepath.Join(g.dir, "vmlinuz"), filepath.Join(g.dir, "initrd.img"), filepath.Join(g.dir, "bcm2837-rpi-3-b.dtb"),
-		"nr_cpus=1 "+strings.Replace(strings.TrimSpace(string(line)), "console=tty0", "", 1)
+		"nr_cpus=1 "+strings.NewReplacer("console=tty0", "", "console=ttyS1,115200", "").Replace(strings.TrimSpace(string(line)))
 	return os.Truncate(disk, 1<<30)
 }
 
@@ -145,13 +145,17 @@ type flashed struct {
 	all   []string
 
 	mu     sync.Mutex
-	off    time.Time // of the button
+	off    time.Time // of the button, or the plug
+	cut    context.CancelFunc
 	failed error
 }
 
 func (b *flashed) run(ctx context.Context, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	if b.guest.firmware == "pi" {
+		b.cut = cancel
+	}
 	go b.ask(ctx)
 	err := b.guest.boot(ctx, limit, b.line)
 	b.mu.Lock()
@@ -159,6 +163,8 @@ func (b *flashed) run(ctx context.Context, limit time.Duration) error {
 	switch {
 	case b.failed != nil:
 		return b.failed
+	case b.cut != nil && !b.off.IsZero():
+		return nil
 	case b.off.IsZero() || !errors.Is(err, errGuestEnded) || ctx.Err() != nil:
 		return errors.Join(err, errors.New("no pod answered"), ctx.Err())
 	case !b.said("reboot: Power down") && !b.said("Power down"):
@@ -190,12 +196,17 @@ func (b *flashed) ask(ctx context.Context) {
 		}
 		time.Sleep(200 * time.Millisecond)
 	}
+	if ctx.Err() != nil {
+		return
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.PodMillis, b.off = time.Since(b.began).Milliseconds(), time.Now()
-	if ctx.Err() == nil {
-		b.failed = pressPowerButton(b.guest.qmp)
+	if b.cut != nil {
+		b.cut()
+		return
 	}
+	b.failed = pressPowerButton(b.guest.qmp)
 }
 
 func (b *flashed) line(text string) bool {
@@ -212,7 +223,7 @@ func (b *flashed) line(text string) bool {
 		b.mu.Unlock()
 		return true
 	case strings.Contains(text, "listening to the power key"):
-		first(&b.KernelMillis)
+		first(&b.MountedMillis)
 	case strings.HasPrefix(text, "network: "):
 		first(&b.AddressMillis)
 	case strings.Contains(text, "msg=serving"):

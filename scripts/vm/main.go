@@ -66,6 +66,7 @@ func run(ctx context.Context, args []string) error {
 	fs.StringVar(&p.to, "o", "", "power, flashed: report, as JSON")
 	model := fs.String("board", "generic-amd64", "flashed: what the image is for")
 	firmware := fs.String("firmware", "uefi", "flashed: uefi, bios or pi")
+	boots := fs.Int("boots", 2, "flashed: how often")
 	twice := fs.Bool("twice", false, "power: a run that has lost nothing may be late once")
 	if err := fs.Parse(args); err != nil {
 		return err
@@ -82,7 +83,7 @@ func run(ctx context.Context, args []string) error {
 	case verb == "board" && fs.NArg() == 0:
 		return runBoard(ctx, *arch, *binary, *memory, *limit)
 	case verb == "flashed" && fs.NArg() == 1:
-		return runFlashed(ctx, *model, fs.Arg(0), *firmware, p.to, *memory, *limit)
+		return runFlashed(ctx, *model, fs.Arg(0), *firmware, p.to, *boots, *memory, *limit)
 	case verb == "power" && fs.NArg() == 0 && p.disks > 0:
 		p.ends = strings.Fields(strings.ReplaceAll(*ends, ",", " "))
 		p.binary, p.memory, p.limit = *binary, *memory, *limit
