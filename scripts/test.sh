@@ -151,7 +151,16 @@ appliance() { emulated "appliance $1" appliance -arch "$1" -memory 256 -timeout 
 # board ARCHITECTURE
 board() { emulated "board $1" board -arch "$1" -memory 320 -timeout 5m -binary "bin/ledge-linux-$1"; }
 
-need "set up" scripts/setup.sh build cross vm images || exit 1
+# An image as it is made, booted by its own boot loader. Emulated, a minute of a core for each boot and for the image.
+flashed() {
+	go run ./scripts/image -board "$1" -o "$work" || return 1
+	for firmware in $2; do
+		name="image $1 by $firmware"
+		emulated "$name" flashed -board "$1" -firmware "$firmware" -memory "$3" -timeout 10m -o docs/images.json "$work/ledge-$1"-*.img.xz || return 1
+	done
+}
+
+need "set up" scripts/setup.sh build cross vm images board || exit 1
 need "build" make -s build || exit 1
 cp bin/ledge "$LEDGE_BIN"
 need "cross build" make -s cross || exit 1
@@ -191,6 +200,11 @@ for a in ${LEDGE_LONG:+amd64:amd64} arm64:arm64 arm:armv7; do
 	step "appliance ${a#*:}" appliance "${a%:*}" "bin/ledge-linux-${a#*:}"
 done
 [ "$mode" = all ] && step "a board whose process 1 is ledge, arm64" board arm64
+if [ "$mode" = all ]; then
+	step "image generic-amd64: UEFI, BIOS" flashed generic-amd64 "uefi bios" 512
+	step "image generic-arm64: UEFI" flashed generic-arm64 uefi 512
+	step "image rpi: UEFI, raspi3b" flashed rpi "uefi pi" 1024
+fi
 together
 step "nothing left behind" scripts/leaks.sh check "$LEDGE_RUN" "$TMPDIR" "$work/before"
 # Only here: a machine that has not built the suite yet needs minutes for it.

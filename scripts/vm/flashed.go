@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -29,7 +31,9 @@ spec:
 
 // flashedReport is what is known of one image under one firmware.
 type flashedReport struct {
+	Board    string        `json:"board"`
 	Image    string        `json:"image"`
+	Bytes    int64         `json:"bytes"` // packed
 	Firmware string        `json:"firmware"`
 	Memory   int           `json:"memoryMiB"`
 	Boots    []flashedBoot `json:"boots"`
@@ -56,7 +60,11 @@ func runFlashed(ctx context.Context, board, image, firmware, report string, boot
 	if err := unpackImage(ctx, image, disk, work); err != nil {
 		return err
 	}
-	r := flashedReport{Image: filepath.Base(image), Firmware: firmware, Memory: memory}
+	packed, err := os.Stat(image)
+	if err != nil {
+		return err
+	}
+	r := flashedReport{Board: board, Image: filepath.Base(image), Bytes: packed.Size(), Firmware: firmware, Memory: memory}
 	g := guest{arch: "amd64", memory: memory, firmware: firmware, root: "file=" + disk + ",format=raw,cache=unsafe", qmp: filepath.Join(work, "qmp"), dir: work}
 	if board != "generic-amd64" {
 		g.arch = "arm64"
@@ -83,11 +91,29 @@ func runFlashed(ctx context.Context, board, image, firmware, report string, boot
 	if report == "" {
 		return nil
 	}
-	text, err := json.MarshalIndent(r, "", " ")
+	return r.keep(report)
+}
+
+// keep puts the report in the place of an older one of this board and firmware.
+func (r flashedReport) keep(file string) error {
+	var all []flashedReport
+	old, err := os.ReadFile(file)
+	if err == nil {
+		err = json.Unmarshal(old, &all)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	if i := slices.IndexFunc(all, func(o flashedReport) bool { return o.Board == r.Board && o.Firmware == r.Firmware }); i >= 0 {
+		all[i] = r
+	} else {
+		all = append(all, r)
+	}
+	text, err := json.MarshalIndent(all, "", " ")
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(report, append(text, '\n'), 0o644)
+	return os.WriteFile(file, append(text, '\n'), 0o644)
 }
 
 func unpackImage(ctx context.Context, image, disk, work string) error {
