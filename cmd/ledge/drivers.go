@@ -83,12 +83,14 @@ func keepNetwork() {
 	if _, err := os.Stat(networkProgram); err != nil {
 		return
 	}
-	for ; ; time.Sleep(5 * time.Second) {
+	const pause = 5 * time.Second // longer than the end of the machine takes, which ends that program too
+	for {
 		var fd int
 		p, err := os.StartProcess(networkProgram, []string{networkProgram}, &os.ProcAttr{Dir: "/",
 			Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}, Sys: &syscall.SysProcAttr{Setsid: true, PidFD: &fd}})
 		if err != nil {
 			slog.Error("nothing looks for addresses", "err", err)
+			time.Sleep(pause)
 			continue
 		}
 		_ = p.Release()
@@ -98,6 +100,7 @@ func keepNetwork() {
 			}
 		}
 		_ = unix.Close(fd)
-		slog.Warn("the program for addresses ended; it is started again", "program", networkProgram)
+		time.Sleep(pause)
+		slog.Warn("the program for addresses ended and is started again", "program", networkProgram)
 	}
 }

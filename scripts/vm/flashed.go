@@ -148,9 +148,10 @@ func piBoot(ctx context.Context, g *guest, disk string) error {
 	if err != nil {
 		return err
 	}
-	// The board always has four CPUs, and those of no use spin. Of the consoles it has one that can be seen.
+	// The board always has four CPUs, and those of no use spin. Of the consoles it has one that can be seen. Its watchdog resets the
+	// machine at the moment it is started.
 	g.kernel, g.initrd, g.dtb, g.append = filepath.Join(g.dir, "vmlinuz"), filepath.Join(g.dir, "initrd.img"), filepath.Join(g.dir, "bcm2837-rpi-3-b.dtb"),
-		"nr_cpus=1 "+strings.NewReplacer("console=tty0", "", "console=ttyS1,115200", "").Replace(strings.TrimSpace(string(line)))
+		"nr_cpus=1 "+strings.NewReplacer("console=tty0", "", "console=ttyS1,115200", "", " --watchdog /dev/watchdog", "").Replace(strings.TrimSpace(string(line)))
 	return os.Truncate(disk, 1<<30)
 }
 
