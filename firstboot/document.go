@@ -288,3 +288,76 @@ func distance(a, b string) int {
 	}
 	return rows[len(a)][len(b)]
 }
+
+// Where reads the complaint of a decoder about a document: in which line it is, and what is wrong in words for people. A complaint
+// names a line, or a field such as spec.containers[0].image, of which as much counts as there is; else it is the first line.
+func Where(doc []byte, err error) (line int, what string) {
+	complaint := err.Error()
+	if n := errorLine(err); n > 0 {
+		return min(n, 1+strings.Count(strings.TrimRight(string(doc), "\n"), "\n")), simply(complaint)
+	}
+	root, derr := decode(string(doc))
+	if derr != nil || root == nil {
+		return 1, simply(complaint)
+	}
+	_, unknown, _ := strings.Cut(complaint, "unknown field ")
+	for _, word := range strings.FieldsFunc(complaint, func(c rune) bool { return strings.ContainsRune(" \",:;()", c) }) {
+		path := strings.FieldsFunc(word, func(c rune) bool { return strings.ContainsRune(".[]", c) })
+		if line, deep := find(root, path); deep > 0 {
+			return line, simply(complaint)
+		}
+		if n := anywhere(root, word); n > 0 && strings.HasPrefix(unknown, `"`+word+`"`) { // some decoders name the last part only
+			return n, simply(complaint)
+		}
+	}
+	return 1, simply(complaint)
+}
+
+// simply leaves out what decoders say about themselves.
+func simply(complaint string) string {
+	for _, noise := range []string{"error unmarshaling JSON: ", "while decoding JSON: ", "json: ", "error converting YAML to JSON: ", "Go struct field "} {
+		complaint = strings.ReplaceAll(complaint, noise, "")
+	}
+	if before, after, found := strings.Cut(complaint, "yaml: "); found {
+		if _, rest, numbered := strings.Cut(after, ": "); numbered && strings.HasPrefix(after, "line ") {
+			after = rest
+		}
+		complaint = before + after
+	}
+	return complaint
+}
+
+// anywhere is the line of the first key of that name; 0 if there is none.
+func anywhere(n *yaml.Node, key string) int {
+	for i, c := range n.Content {
+		if n.Kind == yaml.MappingNode && i%2 == 0 && c.Value == key {
+			return c.Line
+		}
+		if line := anywhere(c, key); line > 0 {
+			return line
+		}
+	}
+	return 0
+}
+
+// find follows a path as far as it goes.
+func find(n *yaml.Node, path []string) (line, deep int) {
+	line = n.Line
+	for _, name := range path {
+		var next *yaml.Node
+		if i, err := strconv.Atoi(name); err == nil && n.Kind == yaml.SequenceNode && i >= 0 && i < len(n.Content) {
+			next = n.Content[i]
+			line = next.Line
+		}
+		for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
+			if n.Content[i].Value == name {
+				next, line = n.Content[i+1], n.Content[i].Line
+			}
+		}
+		if next == nil {
+			break
+		}
+		n, deep = next, deep+1
+	}
+	return line, deep
+}

@@ -201,16 +201,16 @@ func inSection(name string) string {
 	return " below " + name + ":"
 }
 
-// Report is the text that lies on the boot partition while there are mistakes; nil without any. Lines end as in files of
-// every laptop.
-func Report(list []Mistake) []byte {
+// Report is the text that lies on the boot partition while there are mistakes, a line each; nil without any. Lines end as in
+// files of every laptop.
+func Report(list []string) []byte {
 	if len(list) == 0 {
 		return nil
 	}
 	var b bytes.Buffer
 	b.WriteString(reportHead)
 	for _, m := range list {
-		b.WriteString(m.String() + "\n")
+		b.WriteString(m + "\n")
 	}
 	return bytes.ReplaceAll(b.Bytes(), []byte("\n"), []byte("\r\n"))
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"reflect"
 	"strings"
 	"testing"
@@ -141,7 +142,7 @@ func TestMistakes(t *testing.T) {
 		"network:\n\taddress: dhcp":         `line 2: this line begins with a tab, which YAML does not allow. Put spaces there instead`,
 		"hostname: a\n b: c":                `line 2: this is no YAML, and is left out: mapping values are not allowed in this context. Look for a missing quote, colon or space`,
 		"hostname: a\n---\nhostname: b":     `line 3: hostname stands here again; line 1 counts. Remove one of the two`,
-		"hostname: a\n---\nnetwork: dhcp": "",
+		"hostname: a\n---\nnetwork: dhcp":   "",
 		"network: dhcp":                     "",
 		"network: {address: dhcp}":          "",
 		"network: static":                   `line 1: network is either dhcp, or has address:, gateway:, dns: and interface: below it`,
@@ -272,9 +273,33 @@ func TestReport(t *testing.T) {
 	if Report(nil) != nil {
 		t.Error("a report of nothing")
 	}
-	got := string(Report([]Mistake{{"ledge.yaml", 3, "a", "b"}, {"images/x.tar", 0, "c", ""}}))
+	got := string(Report([]string{Mistake{"ledge.yaml", 3, "a", "b"}.String(), Mistake{"images/x.tar", 0, "c", ""}.String()}))
 	if !strings.HasSuffix(got, "\r\nledge.yaml, line 3: a. b\r\nimages/x.tar: c\r\n") || strings.Contains(strings.ReplaceAll(got, "\r\n", ""), "\n") {
 		t.Errorf("%q", got)
+	}
+}
+
+// TestWhere: what the decoders of manifests complain of has a line.
+func TestWhere(t *testing.T) {
+	doc := "kind: Pod\nmetadata:\n  name: a\nspec:\n  containers:\n  - name: a\n    image: b\n  - name: b\n    imagee: c\n"
+	for complaint, want := range map[string]string{
+		"x: error converting YAML to JSON: yaml: line 3: did not find": "3 x: did not find", "yaml: line 99: did not find": "9 did not find",
+		"what": "1 what",
+		`error unmarshaling JSON: while decoding JSON: json: unknown field "imagee"`: `9 unknown field "imagee"`,
+		`unknown field "spec.containers[1].imagee"`:                                  `9 unknown field "spec.containers[1].imagee"`,
+		"spec.containers[1].image: Required value":                                   "8 spec.containers[1].image: Required value",
+		"spec.containers[7].image: Required value":                                   "5 spec.containers[7].image: Required value",
+		"Pod: metadata.name: Invalid value: \"a\": no spec.hostname":                 "3 Pod: metadata.name: Invalid value: \"a\": no spec.hostname",
+	} {
+		line, what := Where([]byte(doc), errors.New(complaint))
+		if got := fmt.Sprint(line, " ", what); got != want {
+			t.Errorf("%q: %s, want %s", complaint, got, want)
+		}
+	}
+	for _, doc := range []string{"", "a: [", "- a"} {
+		if line, _ := Where([]byte(doc), errors.New("a.b is bad")); line != 1 {
+			t.Errorf("%q: line %d", doc, line)
+		}
 	}
 }
 
@@ -302,4 +327,30 @@ func FuzzParse(f *testing.F) {
 			t.Error("no token to join with")
 		}
 	})
+}
+
+// TestReadme: the example that people copy is right.
+func TestReadme(t *testing.T) {
+	readme, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, found := strings.Cut(string(readme), "\n    # ledge.yaml\n")
+	if !found {
+		t.Fatal("README.md has no ledge.yaml")
+	}
+	var text strings.Builder
+	for line := range strings.Lines(rest) {
+		if strings.TrimSpace(line) != "" && !strings.HasPrefix(line, "    ") {
+			break
+		}
+		text.WriteString(strings.TrimPrefix(line, "    "))
+	}
+	m := able()
+	m.Token, m.Config, m.Keys = nil, nil, []string{"maxPods", "logging"}
+	plan, got := parse(m, text.String())
+	if got != "" || plan.Hostname == "" || !plan.Network.Static() || len(plan.Network.DNS) == 0 || plan.WiFi.SSID == "" || len(plan.SSHKeys) != 1 ||
+		len(plan.Servers) == 0 || plan.Token == "" || len(plan.Configuration) == 0 {
+		t.Errorf("%+v\n%s\n%s", plan, got, text.String())
+	}
 }

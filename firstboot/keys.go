@@ -376,7 +376,7 @@ func (r *reader) configuration(n *yaml.Node) {
 		})
 	}
 	for _, s := range left {
-		r.mistake(s.line, s.key+" is left out: "+short(r.try(append(slices.Clone(taken), s)).Error(), 200), "")
+		r.mistake(s.line, s.key+" is left out: "+short(simply(r.try(append(slices.Clone(taken), s)).Error()), 200), "")
 	}
 	r.plan.Configuration = together(taken)
 }

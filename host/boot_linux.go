@@ -105,6 +105,9 @@ func mountIfNone(m systemMount) error {
 	return nil
 }
 
+// Mounted says whether a file system is mounted at dir.
+func Mounted(dir string) (bool, error) { return isMountPoint(dir) }
+
 func isMountPoint(dir string) (bool, error) {
 	var here, above unix.Stat_t
 	if err := errors.Join(unix.Stat(dir, &here), unix.Stat(filepath.Dir(dir), &above)); err != nil {

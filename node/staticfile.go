@@ -77,6 +77,12 @@ func parseStatic(path string, data []byte, node string, others bool) ([]*corev1.
 	return out, nil
 }
 
+// CheckStatic says what parseStatic would, for who wants to know before a node reads the file.
+func CheckStatic(path string, data []byte, node string, others bool) error {
+	_, err := parseStatic(path, data, node, others)
+	return err
+}
+
 // makeStatic turns a pod as it stands in a file into the static pod of a node.
 func makeStatic(pod *corev1.Pod, raw []byte, where, node string) error {
 	if err := notFromFile(pod); err != nil {

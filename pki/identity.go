@@ -78,6 +78,19 @@ func OpenIdentity(c IdentityConfig) (*Identity, error) {
 	return i, i.save(nil, nil) // before it is used: a board that has lost the answer asks again with the same key
 }
 
+// JoinedAs says which node the board with an identity in dir is, and by which CA its control plane is known; ok is false for one
+// that has not joined. Nothing is made.
+func JoinedAs(dir string) (node string, ca Pin, ok bool) {
+	for _, file := range []string{identityFile, identityCopy} {
+		i := &Identity{}
+		if err := i.load(filepath.Join(dir, file)); err == nil && i.cert != nil {
+			ca, _ = i.CA()
+			return strings.TrimPrefix(i.cert.Leaf.Subject.CommonName, nodeUserPrefix), ca, true
+		}
+	}
+	return "", Pin{}, false
+}
+
 // load reads the key, and the certificates that follow it once the board has joined.
 func (i *Identity) load(path string) error {
 	data, err := os.ReadFile(path)

@@ -21,6 +21,8 @@ type archives struct {
 	dir  string
 	rows images.Index // which files have been imported: size and time of each
 	load func(context.Context, io.Reader) ([]images.Image, error)
+
+	failed func(name string, err error) // is told of each that could not be; nil: nobody is
 }
 
 // Run imports what is new and ends: a directory on a boot partition changes while the board is off.
@@ -50,6 +52,9 @@ func (a *archives) scan(ctx context.Context) error {
 		}
 		if err := a.file(ctx, e.Name(), string(done[e.Name()])); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", e.Name(), err))
+			if a.failed != nil && ctx.Err() == nil {
+				a.failed(e.Name(), err)
+			}
 		}
 	}
 	return errors.Join(errs...)
@@ -102,8 +107,8 @@ func archiveDir(configured, root string) string {
 }
 
 // importArchives is archives for this board.
-func (b *board) importArchives(ctx context.Context, dir string) error {
-	a := &archives{dir: dir, rows: b.store.Table("archives"), load: func(ctx context.Context, r io.Reader) ([]images.Image, error) {
+func (b *board) importArchives(ctx context.Context, dir string, failed func(name string, err error)) error {
+	a := &archives{dir: dir, failed: failed, rows: b.store.Table("archives"), load: func(ctx context.Context, r io.Reader) ([]images.Image, error) {
 		list, err := b.images.Import(ctx, r)
 		if err == nil {
 			b.agent.ImagesChanged()

@@ -64,7 +64,7 @@ const defaultConfigPath = "/etc/ledge/config.yaml"
 
 // loadConfig reads the file. The default path may be missing: it is then written, or where that cannot be (a
 // read-only root) taken as if it had been.
-func loadConfig(path, dir string) (fileConfig, error) {
+func loadConfig(path, dir string, last ...string) (fileConfig, error) {
 	var cfg fileConfig
 	data, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) && path == defaultConfigPath {
@@ -73,7 +73,7 @@ func loadConfig(path, dir string) (fileConfig, error) {
 	if err != nil {
 		return cfg, fmt.Errorf("read configuration: %w", err)
 	}
-	if cfg, err = withDropIns(path, data, dir); err != nil {
+	if cfg, err = withDropIns(path, data, dir, last...); err != nil {
 		return cfg, err
 	}
 	if err := cfg.check(); err != nil {

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -31,15 +32,15 @@ func dropIns(dir string) (out []string, err error) {
 	return out, err
 }
 
-// withDropIns reads a configuration and what stands in its directory: maps are merged, anything else is replaced by
+// withDropIns reads a configuration, what stands in its directory, and last files: maps are merged, anything else is replaced by
 // the later file. Each file must be good by itself, so that an error names the file it is in.
-func withDropIns(path string, data []byte, dir string) (cfg fileConfig, err error) {
+func withDropIns(path string, data []byte, dir string, last ...string) (cfg fileConfig, err error) {
 	files, err := dropIns(dir)
 	if err != nil {
 		return cfg, fmt.Errorf("read configuration: %w", err)
 	}
 	merged := map[string]any{}
-	for i, file := range append([]string{path}, files...) {
+	for i, file := range slices.Concat([]string{path}, files, last) {
 		if i > 0 {
 			if data, err = os.ReadFile(file); err != nil {
 				return cfg, fmt.Errorf("read configuration: %w", err)

@@ -87,7 +87,10 @@ func asInit(args []string) (code int, done bool) {
 	if !slices.Contains(args, "serve") && !slices.Contains(args, "agent") {
 		return 0, false
 	}
-	go keepNetwork()
+	args, given := firstBoot(args, words.data != "")
+	if !given {
+		go keepNetwork()
+	}
 	exe, err := os.Executable()
 	if err != nil {
 		problem(err)

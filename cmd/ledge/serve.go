@@ -264,8 +264,8 @@ func (b *board) run(ctx context.Context) error {
 	if b.store.Health().Unclean {
 		jobs = append(jobs, b.verifyImages)
 	}
-	if dir := archiveDir(b.file.ImageArchives, "/"); dir != "" {
-		jobs = append(jobs, func(ctx context.Context) error { return b.importArchives(ctx, dir) })
+	if dir := archiveDir(b.file.ImageArchives, "/"); dir != "" || b.bootState != "" {
+		jobs = append(jobs, func(ctx context.Context) error { return b.bootArchives(ctx, dir) })
 	}
 	if len(b.statics) > 0 {
 		jobs = append(jobs, b.watchStatics)

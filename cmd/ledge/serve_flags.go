@@ -25,7 +25,7 @@ import (
 // serveOpts are the flags of serve and agent.
 type serveOpts struct {
 	dataDir, config, listen, manifests string
-	configDir                          string
+	configDir, bootState               string
 	staticPods                         string
 	bridge, podCIDR, cgroupRoot        string
 	onTerm, powerOff, watchdogDevice   string
@@ -79,6 +79,7 @@ func boardFlags(c *command) *serveOpts {
 	f.StringVar(&o.dataDir, "data-dir", defaultDataDir, "everything that must survive a power cut")
 	f.StringVar(&o.config, "config", defaultConfigPath, "configuration file; written at the first start if missing")
 	f.StringVar(&o.configDir, "config-dir", defaultConfigDir, "directory of .conf files that override the configuration; empty for none")
+	f.StringVar(&o.bootState, "boot-state", "", "what 'ledge firstboot' made of a boot partition; its configuration overrides all other")
 	f.StringVar(&o.bridge, "bridge", "ledge0", "network bridge of the pods; 'none' gives every pod the host's network")
 	f.StringVar(&o.podCIDR, "pod-cidr", "", "pod addresses: an IPv4 network, an IPv6 one, or both with a comma; a free IPv4 /24 is chosen and remembered if there is none")
 	f.StringVar(&o.cgroupRoot, "cgroup-root", "", "cgroup below which kubepods stands; empty: the one systemd delegated, else the top")
@@ -144,7 +145,7 @@ func (o *serveOpts) settings(c *command) (settings, error) {
 		return s, usagef("--on-term: %q is neither detach nor drain", o.onTerm)
 	}
 	var err error
-	if s.file, err = loadConfig(o.config, o.configDir); err != nil {
+	if s.file, err = loadConfig(o.config, o.configDir, bootConfig(o.bootState)...); err != nil {
 		return s, err
 	}
 	if err := s.place(c); err != nil {

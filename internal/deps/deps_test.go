@@ -78,7 +78,7 @@ var thirdParty = map[string][]string{
 	"github.com/coreos/go-systemd":                        {"shutdown/...", "cmd/..."},
 	"github.com/containerd/cgroups":                       {"host/..."},
 	"github.com/shirou/gopsutil":                          {"host/..."},
-	"github.com/vishvananda/netlink":                      {"network/bridge/...", "host"}, // host only reads routes
+	"github.com/vishvananda/netlink":                      {"network/bridge/...", "host"}, // host reads routes, and gives a board its own address
 	"github.com/vishvananda/netns":                        {"network/bridge/..."},
 	"github.com/google/nftables":                          {"network/bridge/...", "host"}, // host only asks whether it answers
 	"github.com/google/go-containerregistry":              {"images/registry/..."},

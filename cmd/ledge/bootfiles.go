@@ -1,0 +1,166 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"ledge/api"
+	"ledge/firstboot"
+	"ledge/host"
+	"ledge/node"
+)
+
+// files judges what lies in the folders of the boot partition. A node would refuse the same, but on a console that nobody sees.
+func (s *boardSetup) files() {
+	list, err := os.ReadDir(filepath.Join(s.boot, "manifests"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		s.mistake("manifests", err)
+	}
+	for _, e := range list {
+		if !e.IsDir() && !strings.HasPrefix(e.Name(), ".") {
+			s.manifest(filepath.Join("manifests", e.Name()))
+		}
+	}
+	if list, err = os.ReadDir(filepath.Join(s.boot, "images")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		s.mistake("images", err)
+	}
+	for _, e := range list {
+		if name := strings.ToLower(e.Name()); !e.IsDir() && !strings.HasPrefix(name, ".") && !isArchive(name) && !isNote(name) {
+			s.mistakes = append(s.mistakes, firstboot.Mistake{File: filepath.Join("images", e.Name()), What: "is no image archive by its name, and not imported",
+				Remedy: "Names of archives end in .tar, .tar.gz, .tgz or .tar.zst; docker save makes one"})
+		}
+	}
+}
+
+// isNote: people leave these for each other, and laptops for themselves.
+func isNote(name string) bool {
+	return slices.Contains([]string{".txt", ".md", ".ini", ".db"}, filepath.Ext(name))
+}
+
+var manifestNames = []string{".yaml", ".yml", ".json"}
+
+// manifest judges one file, document by document, so that the line is known.
+func (s *boardSetup) manifest(name string) {
+	agent := len(s.plan.Servers) > 0
+	if !slices.Contains(manifestNames, filepath.Ext(name)) {
+		plain := strings.ToLower(strings.TrimSuffix(name, filepath.Ext(name)))
+		if strings.ToLower(filepath.Ext(name)) != filepath.Ext(name) {
+			plain = strings.ToLower(name)
+		}
+		if slices.Contains(manifestNames, filepath.Ext(plain)) {
+			s.mistakes = append(s.mistakes, firstboot.Mistake{File: name, What: "is not read: its name does not end in .yaml",
+				Remedy: "Call it " + filepath.Base(plain)})
+		}
+		return
+	}
+	data, err := readAtMost(filepath.Join(s.boot, name), 1<<20+1)
+	if err == nil && len(data) > 1<<20 {
+		err = errors.New("is larger than 1 MiB and not read")
+	}
+	if err != nil {
+		s.mistake(name, err)
+		return
+	}
+	host, _ := os.Hostname()
+	for line, doc := range documents(data) {
+		if err := checkManifest(doc, firstNonEmpty(s.plan.Hostname, host, "node"), agent); err != nil {
+			at, what := firstboot.Where(doc, err)
+			s.mistakes = append(s.mistakes, firstboot.Mistake{File: name, Line: line + at, What: oneLine(errors.New(what))})
+		}
+	}
+}
+
+// checkManifest says why a document is not run, or not applied.
+func checkManifest(doc []byte, name string, agent bool) error {
+	m, err := parseManifest(doc, "default")
+	switch {
+	case err != nil || m == nil:
+		return err
+	case m.kind == api.Pods:
+		return node.CheckStatic("", doc, name, false)
+	case agent:
+		return fmt.Errorf("a board of another control plane runs pods from files only: apply this %s there", m.kind.Name)
+	}
+	return nil
+}
+
+// documents cuts a file where those who read it do. Each comes with how many lines stand before it.
+func documents(data []byte) func(yield func(int, []byte) bool) {
+	return func(yield func(int, []byte) bool) {
+		data = bytes.TrimPrefix(data, []byte("\ufeff"))
+		from, start, n := 0, 0, 0
+		for at := 0; at < len(data); n++ {
+			end := len(data)
+			if i := bytes.IndexByte(data[at:], '\n'); i >= 0 {
+				end = at + i + 1
+			}
+			if rest, ok := bytes.CutPrefix(data[at:end], []byte("---")); ok && len(bytes.TrimSpace(rest)) == 0 {
+				if len(bytes.TrimSpace(data[start:at])) > 0 && !yield(from, data[start:at]) {
+					return
+				}
+				from, start = n+1, end
+			}
+			at = end
+		}
+		if len(bytes.TrimSpace(data[start:])) > 0 {
+			yield(from, data[start:])
+		}
+	}
+}
+
+// mistakesName is the file on the boot partition that people look for.
+const mistakesName = "ledge-errors.txt"
+
+// tellMistakes writes it, or removes it. Before the archives have been looked at, what the last boot said of them stays: else a
+// card with a broken archive would be written twice at every boot.
+func tellMistakes(boot string, lines []string, archivesToCome bool) error {
+	if archivesToCome {
+		old, _ := os.ReadFile(filepath.Join(boot, mistakesName))
+		for line := range strings.Lines(string(old)) {
+			if line = strings.TrimSpace(line); strings.HasPrefix(line, "images/") && strings.Contains(line, archiveWords) {
+				lines = append(lines, line)
+			}
+		}
+	}
+	if err := host.TellOnCard(boot, mistakesName, firstboot.Report(lines)); err != nil {
+		return fmt.Errorf("write %s: %w", mistakesName, err)
+	}
+	return nil
+}
+
+// archiveWords tell what the brain said of an archive from what was said of its name.
+const archiveWords = ": is not imported"
+
+// bootArchives imports what lies on the boot partition, and says there what could not be.
+func (b *board) bootArchives(ctx context.Context, dir string) error {
+	var bad []string
+	err := b.importArchives(ctx, dir, func(name string, err error) {
+		m := firstboot.Mistake{File: filepath.Join("images", name), What: strings.TrimPrefix(archiveWords, ": ") + ": " + oneLine(err)}
+		bad = append(bad, m.String())
+	})
+	boot, rerr := os.ReadFile(filepath.Join(b.bootState, bootWhereFile))
+	if err != nil || rerr != nil || b.bootState == "" || ctx.Err() != nil {
+		return err // of no partition of ours
+	}
+	text, err := os.ReadFile(filepath.Join(b.bootState, bootMistakesFile))
+	if err != nil {
+		return err
+	}
+	var lines []string
+	for line := range strings.Lines(string(text)) {
+		lines = append(lines, strings.TrimSpace(line))
+	}
+	if dir != filepath.Join(string(boot), "images") {
+		bad = nil
+	}
+	return tellMistakes(string(boot), append(lines, bad...), false)
+}
+
+func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }

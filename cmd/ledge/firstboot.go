@@ -1,0 +1,356 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+
+	"crypto/tls"
+
+	"golang.org/x/sys/unix"
+	"sigs.k8s.io/yaml"
+
+	"ledge/api/rest"
+	"ledge/firstboot"
+	"ledge/host"
+	"ledge/host/disk"
+	"ledge/pki"
+)
+
+// What people write on a board's boot partition is made to hold before the node starts, at every boot. ledge.yaml is read and
+// judged by package firstboot; here is what its plan does to the machine.
+
+// bootStateDir is where the brain finds what was made of it. It ends with the boot.
+const bootStateDir = "/run/ledge-boot"
+
+// In it:
+const (
+	bootConfigFile   = "config.yaml"
+	bootMistakesFile = "mistakes"  // a line each
+	bootWhereFile    = "partition" // where the boot partition is
+	bootEmptyDir     = "manifests" // stands for a folder that is not there
+)
+
+// bootConfig is the configuration of the boot partition, if there is one.
+func bootConfig(state string) []string {
+	file := filepath.Join(state, bootConfigFile)
+	if _, err := os.Stat(file); state == "" || err != nil {
+		return nil
+	}
+	return []string{file}
+}
+
+// boardSetup is one reading of a boot partition.
+type boardSetup struct {
+	boot, data, state string
+	args              []string // of the brain, as they would be without it
+	noWiFi, noSSH     string
+
+	plan     firstboot.Plan
+	mistakes []firstboot.Mistake
+}
+
+// read settles what the board is to be. Without a boot partition nothing is asked for.
+func (s *boardSetup) read() error {
+	list, err := os.ReadDir(s.boot)
+	if err != nil {
+		return fmt.Errorf("read the boot partition: %w", err)
+	}
+	var files []firstboot.File
+	for _, e := range list {
+		if e.IsDir() || !firstboot.IsConfig(e.Name()) {
+			continue
+		}
+		data, err := readAtMost(filepath.Join(s.boot, e.Name()), 1<<20)
+		if err != nil {
+			s.mistake(e.Name(), err)
+			continue
+		}
+		files = append(files, firstboot.File{Name: e.Name(), Data: data})
+	}
+	if err := os.MkdirAll(filepath.Join(s.state, bootEmptyDir), 0o700); err != nil {
+		return err
+	}
+	node, ca, joined := pki.JoinedAs(filepath.Join(s.data, "board"))
+	plan, mistakes := firstboot.Parse(files, s.machine(ca, joined))
+	s.plan, s.mistakes = plan, append(s.mistakes, mistakes...)
+	if joined && len(plan.Servers) > 0 {
+		if plan.Hostname != "" && plan.Hostname != node {
+			s.mistake("ledge.yaml", fmt.Errorf("this board has joined as %s and keeps that name", node))
+		}
+		s.plan.Hostname, s.plan.Token = node, ""
+	}
+	s.args = s.brainArgs()
+	return nil
+}
+
+func readAtMost(path string, most int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, most))
+}
+
+// mistake is one of a file as a whole.
+func (s *boardSetup) mistake(file string, err error) {
+	s.mistakes = append(s.mistakes, firstboot.Mistake{File: file, What: err.Error()})
+}
+
+// machine is what firstboot asks about this one.
+func (s *boardSetup) machine(ca pki.Pin, joined bool) firstboot.Machine {
+	m := firstboot.Machine{NoWiFi: s.noWiFi, NoSSH: s.noSSH, Joined: joined, Keys: configKeys(), Server: checkServer,
+		Token: func(text string) error {
+			t, err := pki.ParseJoinToken(text)
+			if err == nil && joined && t.CA != ca {
+				err = errors.New("it is of another control plane than the one this board has joined")
+			}
+			return err
+		},
+		Config: func(data []byte) error {
+			var cfg fileConfig
+			if err := yaml.UnmarshalStrict(data, &cfg); err != nil {
+				return err
+			}
+			if tryBrain(s.args) != nil { // it is not for these keys that it would not start
+				return nil
+			}
+			return s.tryConfig(data)
+		}}
+	if joined {
+		text, _ := os.ReadFile(s.serversFile())
+		m.Servers = strings.Fields(string(text))
+	}
+	return m
+}
+
+func checkServer(url string) error {
+	_, err := rest.NewServers([]string{url}, &tls.Config{}, nil)
+	return err
+}
+
+// serversFile has those that a joined board had last.
+func (s *boardSetup) serversFile() string { return filepath.Join(s.data, "servers") }
+
+// configKeys are those of the configuration file.
+func configKeys() (keys []string) {
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[fileConfig]()) {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && name != "-" {
+			keys = append(keys, name)
+		}
+	}
+	return keys
+}
+
+// tryConfig says whether the brain would start with this configuration over all other.
+func (s *boardSetup) tryConfig(data []byte) error {
+	dir, err := os.MkdirTemp(s.state, "try-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	if err := os.WriteFile(filepath.Join(dir, bootConfigFile), data, 0o600); err != nil {
+		return err
+	}
+	err = tryBrain(append(slices.Clone(s.args), "--boot-state", dir))
+	if err != nil { // whoever reads it has no such file
+		return errors.New(strings.ReplaceAll(err.Error(), filepath.Join(dir, bootConfigFile), "ledge.yaml"))
+	}
+	return nil
+}
+
+// tryBrain reads flags and files as a brain does.
+func tryBrain(args []string) error {
+	c := &command{out: io.Discard, err: io.Discard}
+	name, rest, err := c.globals(args)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(verbs(), func(v verb) bool { return v.name == name })
+	if i < 0 {
+		return fmt.Errorf("there is no verb %q", name)
+	}
+	v := verbs()[i]
+	c.prepare(v)
+	if err := c.parse(v, rest); err != nil {
+		return err
+	}
+	o, ok := c.opts.(*serveOpts)
+	if !ok {
+		return fmt.Errorf("%s is no brain", name)
+	}
+	_, err = o.settings(c)
+	return err
+}
+
+// brainArgs are the brain's with the plan.
+func (s *boardSetup) brainArgs() []string {
+	args, more := slices.Clone(s.args), []string{"--boot-state", s.state}
+	dir := filepath.Join(s.boot, "manifests")
+	if st, err := os.Stat(dir); err != nil || !st.IsDir() {
+		dir = filepath.Join(s.state, bootEmptyDir) // what came from a folder that is gone now goes too
+	}
+	if len(s.plan.Servers) > 0 {
+		args = asAgent(args)
+		for _, server := range s.plan.Servers {
+			more = append(more, "--server", server)
+		}
+		if s.plan.Token != "" {
+			more = append(more, "--token", s.plan.Token)
+		}
+	}
+	files := "--manifests"
+	if slices.Contains(args, "agent") {
+		files = "--pod-manifest-path"
+	}
+	if !hasFlag(args, files) {
+		more = append(more, files, dir)
+	}
+	if s.plan.Listen != "" && slices.Contains(args, "serve") {
+		more = append(more, "--listen", s.plan.Listen)
+	}
+	return append(args, more...)
+}
+
+// asAgent makes agent's arguments of serve's: what only a control plane has is left out.
+func asAgent(args []string) (out []string) {
+	c := &command{out: io.Discard, err: io.Discard}
+	all := verbs()
+	serve, agent := slices.IndexFunc(all, func(v verb) bool { return v.name == "serve" }), slices.IndexFunc(all, func(v verb) bool { return v.name == "agent" })
+	c.prepare(all[agent])
+	known := c.flags
+	c.prepare(all[serve])
+	for i := 0; i < len(args); i++ {
+		name, _, joined := strings.Cut(strings.TrimLeft(args[i], "-"), "=")
+		f := c.flags.Lookup(name)
+		switch {
+		case args[i] == "serve":
+			out = append(out, "agent")
+			continue
+		case !strings.HasPrefix(args[i], "-") || f == nil:
+			out = append(out, args[i])
+			continue
+		}
+		with := 1
+		if b, ok := f.Value.(interface{ IsBoolFlag() bool }); !joined && !(ok && b.IsBoolFlag()) {
+			with = 2
+		}
+		if end := min(i+with, len(args)); known.Lookup(name) != nil {
+			out = append(out, args[i:end]...)
+		}
+		i += with - 1
+	}
+	return out
+}
+
+func hasFlag(args []string, name string) bool {
+	return slices.ContainsFunc(args, func(a string) bool {
+		given, _, _ := strings.Cut(a, "=")
+		return "--"+strings.TrimLeft(given, "-") == name && strings.HasPrefix(a, "-")
+	})
+}
+
+// apply leaves for the brain what it needs, and says what was wrong: on the console, and on the partition.
+func (s *boardSetup) apply() {
+	s.files()
+	firstboot.Sort(s.mistakes)
+	var errs []error
+	keep := func(name, text string) {
+		errs = append(errs, os.WriteFile(filepath.Join(s.state, name), []byte(text), 0o600))
+	}
+	if len(s.plan.Configuration) > 0 {
+		keep(bootConfigFile, string(s.plan.Configuration))
+	} else if err := os.Remove(filepath.Join(s.state, bootConfigFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		errs = append(errs, err)
+	}
+	if len(s.plan.Servers) > 0 {
+		text := strings.Join(s.plan.Servers, "\n") + "\n"
+		if old, _ := os.ReadFile(s.serversFile()); string(old) != text {
+			errs = append(errs, host.WriteDurable(s.serversFile(), []byte(text), 0o600))
+		}
+	}
+	var lines []string
+	for _, m := range s.mistakes {
+		slog.Error("a mistake on the boot partition", "what", m.String())
+		lines = append(lines, m.String())
+	}
+	keep(bootWhereFile, s.boot)
+	keep(bootMistakesFile, strings.Join(lines, "\n"))
+	errs = append(errs, tellMistakes(s.boot, lines, true))
+	if err := errors.Join(errs...); err != nil {
+		slog.Error("not all of the boot partition holds", "err", err)
+	}
+}
+
+// hostname names the machine.
+func (s *boardSetup) hostname() error {
+	if s.plan.Hostname == "" {
+		return nil
+	}
+	if err := unix.Sethostname([]byte(s.plan.Hostname)); err != nil {
+		return fmt.Errorf("name the machine %s: %w", s.plan.Hostname, err)
+	}
+	return nil
+}
+
+// resolvConf is the file with the name servers.
+func resolvConf(servers []netip.Addr) []byte {
+	var out []byte
+	for _, a := range servers {
+		out = append(out, "nameserver "+a.String()+"\n"...)
+	}
+	return out
+}
+
+// firstBoot is what process 1 does: the card's room is taken, then its boot partition read. It gives the brain's arguments, and
+// whether addresses are given, so that nobody need ask for them.
+func firstBoot(args []string, ownData bool) (brain []string, static bool) {
+	problem := func(err error) {
+		if err != nil {
+			slog.Error("first boot", "err", err)
+		}
+	}
+	s := &boardSetup{boot: firmwareDir, data: dataDirOf(args), state: bootStateDir, args: args,
+		noWiFi: "ledge as process 1 knows wired networks only", noSSH: "there is nothing to log in to; kubectl does it all"}
+	if ownData {
+		grown, err := disk.Grow(s.data)
+		if err != nil {
+			problem(err)
+			s.mistake("data partition", err)
+		} else if grown > 0 {
+			slog.Info("the data partition has taken the card's room", "bytes", grown)
+		}
+		problem(host.KeepMachineID(s.data, "/etc/machine-id"))
+	}
+	if err := s.read(); errors.Is(err, fs.ErrNotExist) { // a board may have none
+		return args, false
+	} else if err != nil {
+		problem(err)
+		return args, false
+	}
+	problem(s.hostname())
+	n := s.plan.Network
+	if n.Static() {
+		if len(n.DNS) > 0 {
+			problem(os.WriteFile("/etc/resolv.conf", resolvConf(n.DNS), 0o644))
+		}
+		go host.KeepAddress(host.StaticAddress{Interface: n.Interface, Address: n.Address, Gateway: n.Gateway}, func(on string, err error) {
+			if err != nil {
+				slog.Warn("the address is not there yet", "err", err)
+				return
+			}
+			slog.Info("address given", "interface", on, "address", n.Address)
+		})
+	}
+	s.apply()
+	return s.args, n.Static()
+}

@@ -1,0 +1,323 @@
+package main
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"ledge/firstboot"
+	"ledge/host"
+	"ledge/pki"
+)
+
+// card makes a boot partition of files, and the setup of a board that has it.
+func card(t *testing.T, files map[string]string) *boardSetup {
+	t.Helper()
+	top := t.TempDir()
+	s := &boardSetup{boot: filepath.Join(top, "boot"), data: filepath.Join(top, "data"), state: filepath.Join(top, "state"),
+		args: []string{"serve", "--watchdog", "/dev/watchdog", "--config", filepath.Join(top, "config.yaml"), "--config-dir", ""}, noSSH: "there is no login"}
+	write(t, filepath.Join(top, "config.yaml"), firstConfig)
+	write(t, filepath.Join(s.data, "x"), "")
+	write(t, filepath.Join(s.boot, "x"), "")
+	for name, text := range files {
+		write(t, filepath.Join(s.boot, name), text)
+	}
+	return s
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *boardSetup) boots(t *testing.T) string {
+	t.Helper()
+	s.mistakes, s.args = nil, slices.Clone(s.args)
+	args := slices.Clone(s.args)
+	if err := s.read(); err != nil {
+		t.Fatal(err)
+	}
+	s.apply()
+	if err := tryBrain(s.args); err != nil {
+		t.Errorf("the brain would not start with %q: %v", s.args, err)
+	}
+	s.args = args
+	text, _ := os.ReadFile(filepath.Join(s.boot, mistakesName))
+	return string(text)
+}
+
+const goodPod = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec:\n  containers:\n  - {name: a, image: ledge.local/self}\n"
+
+// TestBoardComesUp: whatever is wrong, what is right holds, each mistake has its line, and the brain would start.
+func TestBoardComesUp(t *testing.T) {
+	s := card(t, map[string]string{
+		"ledge.yaml.txt": "\ufeffhostname: my board\r\nssh: [x]\r\nserve:\r\n  listen: 0.0.0.0:6443\r\nconfiguration:\r\n  maxPods: 20\r\n" +
+			"  maxPodz: 3\r\n  podPidsLimit: many\r\n  shutdownGracePeriodCriticalPods: 90s\r\n  shutdownGracePeriod: 120s\r\n",
+		"manifests/good.yaml":       goodPod,
+		"manifests/._good.yaml":     "\x00",
+		"manifests/README.txt":      "hello",
+		"manifests/other.yml":       "# a comment\n---\n" + goodPod + "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\nspec: {}\n",
+		"manifests/bad.yaml":        strings.Replace(goodPod, "spec:", "spec:\n  restartPolici: Never", 1),
+		"manifests/worse.yaml":      "---\r\n" + strings.Replace(goodPod, "web}", "web", 1),
+		"manifests/odd.yaml":        "apiVersion: v1\nkind: Poodle\nmetadata: {name: a}\n",
+		"manifests/hidden.yaml.txt": goodPod, "manifests/LOUD.YAML": goodPod,
+		"images/web.tar": "", "images/web.zip": "", "images/Thumbs.db": "",
+	})
+	got := s.boots(t)
+	for _, want := range []string{
+		`ledge.yaml.txt, line 1: "my board" is no name for a board. Did you mean my-board?`,
+		`ledge.yaml.txt, line 2: ssh has no effect here: there is no login. Remove ssh:`,
+		`ledge.yaml.txt, line 7: there is no key "maxPodz" below configuration:. Did you mean maxPods?`,
+		`ledge.yaml.txt, line 8: podPidsLimit is left out: `,
+		`manifests/other.yml, line 13: ConfigMap: `,
+		`manifests/bad.yaml, line 5: Pod: `,
+		`manifests/worse.yaml, line 4: `, `manifests/odd.yaml, line 2: ledge does not know objects of kind "Poodle"`,
+		`manifests/hidden.yaml.txt: is not read: its name does not end in .yaml. Call it hidden.yaml`,
+		`manifests/LOUD.YAML: is not read: its name does not end in .yaml. Call it loud.yaml`,
+		`images/web.zip: is no image archive by its name, and not imported. Names`,
+	} {
+		if strings.Count(got, "\r\n"+want) != 1 {
+			t.Errorf("not once: %s", want)
+		}
+	}
+	if n := strings.Count(strings.Split(got, "\r\n\r\n")[1], "\r\n"); n != 11 || t.Failed() {
+		t.Errorf("%d mistakes:\n%s", n, got)
+	}
+	config, _ := os.ReadFile(filepath.Join(s.state, bootConfigFile))
+	for _, want := range []string{"  maxPods: 20\n", "  shutdownGracePeriodCriticalPods: 90s\n", "  shutdownGracePeriod: 120s\n"} {
+		if !strings.Contains(string(config), want) {
+			t.Errorf("no %q in the configuration", want)
+		}
+	}
+	if strings.Contains(string(config), "odz") || strings.Contains(string(config), "many") {
+		t.Errorf("configuration:\n%s", config)
+	}
+	if args := strings.Join(s.brainArgs(), " "); !strings.HasPrefix(args, "serve --watchdog /dev/watchdog ") ||
+		!strings.HasSuffix(args, "--manifests "+s.boot+"/manifests --listen 0.0.0.0:6443") {
+		t.Error(args)
+	}
+	// Mended, the file is gone; the next boot writes nothing, as a card wears.
+	if err := os.RemoveAll(filepath.Join(s.boot, "manifests")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(filepath.Join(s.boot, "images")); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(s.boot, "ledge.yaml.txt"), "")
+	if got := s.boots(t); got != "" {
+		t.Error("still wrong:", got)
+	}
+	if args := strings.Join(s.brainArgs(), " "); !strings.HasSuffix(args, "--manifests "+s.state+"/manifests") {
+		t.Error("objects of a folder that is gone stay:", args)
+	}
+	if bootConfig(s.state) != nil {
+		t.Error("the configuration stays")
+	}
+}
+
+// rows is a pki.Rows in memory.
+type rows map[string][]byte
+
+func (r rows) All() (map[string][]byte, []string, error) { return maps.Clone(r), nil, nil }
+func (r rows) Put(key string, value []byte) error        { r[key] = value; return nil }
+func (r rows) Delete(key string) error                   { delete(r, key); return nil }
+
+// controlPlane makes a token of one, and what takes a board in.
+func controlPlane(t *testing.T) (token string, join func(dir, node string)) {
+	t.Helper()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	a, err := pki.Open(pki.Config{Dir: filepath.Join(t.TempDir(), "pki")})
+	must(err)
+	j, err := a.Joins(pki.JoinsConfig{Tokens: rows{}, Boards: rows{}, Own: "plane"})
+	must(err)
+	tok, err := j.Create(pki.TokenTerms{Uses: 1, TTL: time.Hour})
+	must(err)
+	return tok.String(), func(dir, node string) {
+		i, err := pki.OpenIdentity(pki.IdentityConfig{Dir: dir, Node: node})
+		must(err)
+		req, err := i.Request()
+		must(err)
+		cert, _, err := j.Sign(req, tok.Proof(), func(string) (bool, error) { return false, nil })
+		must(err)
+		block, _ := pem.Decode(a.CA())
+		ca, err := x509.ParseCertificate(block.Bytes)
+		must(err)
+		must(i.Accept(cert, a.Pin(), []*x509.Certificate{ca}))
+	}
+}
+
+// TestBoardJoins: the arguments of a control plane become those of a board; once joined, a mistake made later does not make
+// another board of it, and the token is left alone.
+func TestBoardJoins(t *testing.T) {
+	s := card(t, map[string]string{"ledge.yaml": "hostname: b\nserver: https://10.0.0.1:6443\ntoken: nonsense\n", "manifests/a.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"})
+	s.args = append(s.args, "--listen=0.0.0.0:6443", "--allocate-node-cidrs", "--cluster-cidr", "10.44.0.0/16", "-v")
+	if got := s.boots(t); !strings.Contains(got, "line 3: this is no token to join with") || len(s.plan.Servers) > 0 {
+		t.Error(got, s.plan)
+	}
+	token, join := controlPlane(t)
+	write(t, filepath.Join(s.boot, "ledge.yaml"), "hostname: b\nserver: https://10.0.0.1:6443\ntoken: "+token+"\n")
+	if got := s.boots(t); !strings.Contains(got, "manifests/a.yaml, line 1: a board of another control plane") || strings.Contains(got, "ledge.yaml") {
+		t.Error(got)
+	}
+	args := strings.Join(s.brainArgs(), " ")
+	if !strings.HasPrefix(args, "agent --watchdog /dev/watchdog --config ") || !strings.HasSuffix(args, "--config-dir  -v --boot-state "+s.state+
+		" --server https://10.0.0.1:6443 --token "+token+" --pod-manifest-path "+s.boot+"/manifests") {
+		t.Error(args)
+	}
+	join(filepath.Join(s.data, "board"), "b")
+	write(t, filepath.Join(s.boot, "ledge.yaml"), "hostname: c\nserver: 10.0.0.1\ntoken: "+token+"\n")
+	got := s.boots(t)
+	for _, want := range []string{"this board has joined as b and keeps that name", "line 2: \"10.0.0.1\" is no URL"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in %s", want, got)
+		}
+	}
+	if args := strings.Join(s.brainArgs(), " "); !strings.Contains(args, "--server https://10.0.0.1:6443") || strings.Contains(args, "--token") || s.plan.Hostname != "b" {
+		t.Error(args, s.plan)
+	}
+	other, _ := controlPlane(t)
+	write(t, filepath.Join(s.boot, "ledge.yaml"), "server: https://10.0.0.2:6443\ntoken: "+other+"\n")
+	if got := s.boots(t); !strings.Contains(got, "line 2: this is no token to join with: it is of another control plane") {
+		t.Error(got)
+	}
+}
+
+// TestArchiveMistakes: what the brain finds wrong with an archive is added, stays over the next boot's beginning without the card
+// being written, and goes when the archive is mended.
+func TestArchiveMistakes(t *testing.T) {
+	s := card(t, map[string]string{"ledge.yaml": "hostnam: a\n", "images/a.tar": "x"})
+	at := filepath.Join(s.boot, mistakesName)
+	s.boots(t)
+	line := "images/a.tar" + archiveWords + ": no archive"
+	lines := []string{`ledge.yaml, line 1: there is no key "hostnam". Did you mean hostname?`}
+	if err := tellMistakes(s.boot, append(lines, line), false); err != nil {
+		t.Fatal(err)
+	}
+	full, _ := os.ReadFile(at)
+	if got := s.boots(t); got != string(full) || !strings.Contains(got, line) {
+		t.Error(got)
+	}
+	if err := tellMistakes(s.boot, lines, false); err != nil {
+		t.Fatal(err)
+	}
+	if got, _ := os.ReadFile(at); strings.Contains(string(got), "images") {
+		t.Errorf("%s", got)
+	}
+}
+
+// TestBootSystemd: what a plan is on a machine with systemd, and that nothing of it stays when the card says nothing any more.
+func TestBootSystemd(t *testing.T) {
+	name, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f me"
+	s := card(t, map[string]string{"ledge.yaml": "network: {address: 10.0.0.2/24, gateway: 10.0.0.1, dns: 9.9.9.9}\nssh: [" + key + "]\nwifi: {ssid: a, password: 12345678, country: DE}\n"})
+	s.args, s.noSSH = []string{"serve", "--config", filepath.Join(filepath.Dir(s.boot), "config.yaml")}, ""
+	var reloads []string
+	y := &bootSystemd{root: t.TempDir(), exe: "/usr/bin/ledge", sys: t.TempDir(), setup: s,
+		reload: func(_ context.Context, start string) error { reloads = append(reloads, start); return nil }}
+	read := func(name string) string {
+		text, _ := os.ReadFile(filepath.Join(y.root, name))
+		return string(text)
+	}
+	boot := func() {
+		t.Helper()
+		again := *s
+		y.setup = &again
+		if err := y.run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	boot()
+	if n := len(y.setup.mistakes); n != 3 || read(bootNetwork) != "" || read(rootKeys) != "" {
+		t.Error("without sshd and networkd:", y.setup.mistakes)
+	}
+	write(t, filepath.Join(y.root, sshdProgram), "")
+	write(t, filepath.Join(y.root, networkdProgram), "")
+	write(t, filepath.Join(y.root, rootKeys), "ssh-rsa other")
+	write(t, filepath.Join(y.root, wifiProgram), "")
+	write(t, filepath.Join(y.sys, "wlx1", "wireless", "x"), "")
+	boot()
+	if len(y.setup.mistakes) > 0 {
+		t.Error(y.setup.mistakes)
+	}
+	radio := fmt.Sprintf(wifiConf, "wlx1")
+	if got, want := read(radio), "ctrl_interface=/run/wpa_supplicant\ncountry=DE\nnetwork={\n\tssid=61\n\tscan_ssid=1\n\tpsk=\"12345678\"\n}\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got := read(bootWiFi); got != "[Match]\nName=wlx1\n\n[Network]\nDHCP=yes\n" {
+		t.Errorf("%q", got)
+	}
+	if got, want := read(bootNetwork), "[Match]\nName=en* eth*\n\n[Network]\nAddress=10.0.0.2/24\nGateway=10.0.0.1\nDNS=9.9.9.9\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got, want := read(rootKeys), "ssh-rsa other\n"+keysBegin+"\n"+key+"\n"+keysEnd+"\n"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got := read(bootUnit); !strings.HasPrefix(got, "[Service]\nExecStart=\nExecStart=\"/usr/bin/ledge\" \"serve\" ") || !slices.Equal(reloads, []string{"", "wpa_supplicant@wlx1.service"}) {
+		t.Errorf("%q, %q", got, reloads)
+	}
+	write(t, filepath.Join(s.boot, "ledge.yaml"), "")
+	boot()
+	if got := read(rootKeys); got != "ssh-rsa other\n" || read(bootNetwork)+read(bootWiFi)+read(radio) != "" || len(y.setup.mistakes) > 0 {
+		t.Errorf("%q, %v", got, y.setup.mistakes)
+	}
+	if now, _ := os.Hostname(); now != name {
+		t.Errorf("the machine is %s", now)
+	}
+}
+
+// TestMachineID: it is made once and shown at every boot, also after a cut in the middle of its making.
+func TestMachineID(t *testing.T) {
+	dir := t.TempDir()
+	shown := filepath.Join(dir, "shown")
+	write(t, filepath.Join(dir, "machine-id"), "")
+	write(t, filepath.Join(dir, "machine-id.tmp"), "half")
+	var ids []string
+	for range 3 {
+		if err := host.KeepMachineID(dir, shown); err != nil {
+			t.Fatal(err)
+		}
+		text, _ := os.ReadFile(shown)
+		ids = append(ids, string(text))
+		if err := os.Remove(shown); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(ids[0]) != 33 || len(slices.Compact(ids)) != 1 {
+		t.Error(ids)
+	}
+}
+
+// TestDocuments: lines are counted as people do.
+func TestDocuments(t *testing.T) {
+	var got []string
+	for line, doc := range documents([]byte("\ufeff# a\r\n---\r\nb\n--- \n\n---\nc: --- d\n---x\n---\n")) {
+		got = append(got, string(rune('0'+line))+strings.ReplaceAll(string(doc), "\r", ""))
+	}
+	if want := []string{"0# a\n", "2b\n", "6c: --- d\n---x\n"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if lines := firstboot.Report(nil); lines != nil {
+		t.Error(lines)
+	}
+}
