@@ -196,6 +196,8 @@ cuts="-cuts 1 -twice -timeout 6m -o bin/power.json"
 step "guest: power button, order of the pods, power cuts" \
 	go run ./scripts/vm power -seed "$LEDGE_SEED" -binary "$LEDGE_BIN" $cuts
 step "a board whose process 1 is ledge, amd64" board amd64
+step "first boot of a card with mistakes on it, power cuts" emulated "first boot" firstboot -cuts ${LEDGE_LONG:+10}2 -memory 320 \
+	-timeout 5m -seed "$LEDGE_SEED" -binary "$LEDGE_BIN"
 for a in ${LEDGE_LONG:+amd64:amd64} arm64:arm64 arm:armv7; do
 	step "appliance ${a#*:}" appliance "${a%:*}" "bin/ledge-linux-${a#*:}"
 done

@@ -144,7 +144,8 @@ func (s *boardSetup) serversFile() string { return filepath.Join(s.data, "server
 // configKeys are those of the configuration file.
 func configKeys() (keys []string) {
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[fileConfig]()) {
-		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && name != "-" {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name != "" && name != "-" && !slices.Contains([]string{"server", "tokenFile", "listen"}, name) { // these have words of their own
 			keys = append(keys, name)
 		}
 	}
@@ -168,28 +169,34 @@ func (s *boardSetup) tryConfig(data []byte) error {
 	return nil
 }
 
-// tryBrain reads flags and files as a brain does.
+// tryBrain says whether the brain would start.
 func tryBrain(args []string) error {
+	_, err := readBrain(args)
+	return err
+}
+
+// readBrain reads flags and files as a brain does.
+func readBrain(args []string) (*serveOpts, error) {
 	c := &command{out: io.Discard, err: io.Discard}
 	name, rest, err := c.globals(args)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	i := slices.IndexFunc(verbs(), func(v verb) bool { return v.name == name })
 	if i < 0 {
-		return fmt.Errorf("there is no verb %q", name)
+		return nil, fmt.Errorf("there is no verb %q", name)
 	}
 	v := verbs()[i]
 	c.prepare(v)
 	if err := c.parse(v, rest); err != nil {
-		return err
+		return nil, err
 	}
 	o, ok := c.opts.(*serveOpts)
 	if !ok {
-		return fmt.Errorf("%s is no brain", name)
+		return nil, fmt.Errorf("%s is no brain", name)
 	}
-	_, err = o.settings(c)
-	return err
+	set, err := o.settings(c)
+	return set.serveOpts, err
 }
 
 // brainArgs are the brain's with the plan.
@@ -208,15 +215,20 @@ func (s *boardSetup) brainArgs() []string {
 			more = append(more, "--token", s.plan.Token)
 		}
 	}
-	files := "--manifests"
-	if slices.Contains(args, "agent") {
+	files, plane := "--manifests", !slices.Contains(args, "agent")
+	if o, err := readBrain(args); plane && err == nil && o.joins { // its configuration says so
+		plane = false
+	}
+	if !plane {
 		files = "--pod-manifest-path"
 	}
 	if !hasFlag(args, files) {
 		more = append(more, files, dir)
 	}
-	if s.plan.Listen != "" && slices.Contains(args, "serve") {
+	if s.plan.Listen != "" && plane {
 		more = append(more, "--listen", s.plan.Listen)
+	} else if s.plan.Listen != "" {
+		s.mistake("ledge.yaml", errors.New("serve has no effect: the configuration of this board says that its control plane is elsewhere"))
 	}
 	return append(args, more...)
 }

@@ -9,6 +9,7 @@
 //	go run ./scripts/vm board -arch amd64            a node as process 1: pods, killed brains, the power button
 //	go run ./scripts/vm flashed -firmware uefi -board generic-amd64 IMAGE.img.xz
 //	                                                 an image as it was made, by its own boot loader, twice
+//	go run ./scripts/vm firstboot -cuts 3            a card with files and mistakes on it, and power cuts while it first boots
 package main
 
 import (
@@ -41,7 +42,7 @@ func main() {
 	}
 }
 
-var errUsage = errors.New("usage: vm prepare | test [flags] PACKAGE | sh [flags] COMMAND | power [flags] | appliance [flags] -- ARG | board [flags] | flashed [flags] IMAGE")
+var errUsage = errors.New("usage: vm prepare | test [flags] PACKAGE | sh [flags] COMMAND | power [flags] | appliance [flags] -- ARG | board [flags] | flashed [flags] IMAGE | firstboot [flags]")
 
 func run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
@@ -84,6 +85,8 @@ func run(ctx context.Context, args []string) error {
 		return runBoard(ctx, *arch, *binary, *memory, *limit)
 	case verb == "flashed" && fs.NArg() == 1:
 		return runFlashed(ctx, *model, fs.Arg(0), *firmware, p.to, *boots, *memory, *limit)
+	case verb == "firstboot" && fs.NArg() == 0:
+		return runFirstBoot(ctx, *binary, *memory, p.cuts, p.seed, *limit)
 	case verb == "power" && fs.NArg() == 0 && p.disks > 0:
 		p.ends = strings.Fields(strings.ReplaceAll(*ends, ",", " "))
 		p.binary, p.memory, p.limit = *binary, *memory, *limit

@@ -13,7 +13,11 @@ import (
 
 func main() {
 	if len(os.Args) == 3 && os.Args[1] == "watch" {
-		watch(strings.HasSuffix(os.Args[2], "off"))
+		if os.Args[2] == "card" {
+			watchCard()
+		} else {
+			watch(strings.HasSuffix(os.Args[2], "off"))
+		}
 		return
 	}
 	modules, err := filepath.Glob("/modules/*.ko")
