@@ -152,15 +152,7 @@ func TestNodeRefers(t *testing.T) {
 // TestListOfNodeIsOfOneMoment: while others write, and ask so that the index moves on, a list of a node's pods is what there was at
 // the revision that it names: whoever goes on from there misses nothing.
 func TestListOfNodeIsOfOneMoment(t *testing.T) {
-	db, err := storage.Open(t.Context(), storage.Config{Dir: filepath.Join(t.TempDir(), "store"), NoSync: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	c, err := New(Config{Store: db})
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := open(t, Config{})
 	const writers, rounds = 2, 40
 	var busy sync.WaitGroup
 	for w := range writers {
