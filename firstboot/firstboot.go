@@ -48,7 +48,9 @@ type Plan struct {
 	WiFi     WiFi
 	SSHKeys  []string
 
-	Listen  string   // where the control plane of this board answers others
+	Listen     string // where the control plane of this board answers others
+	Kubeconfig bool   // for whom is to lie on the boot partition
+
 	Servers []string // the control plane is there, not here
 	Token   string   // to join it with; empty: this board has joined
 
@@ -158,15 +160,16 @@ func (r *reader) read(data []byte) {
 
 // elsewhere says of keys that people look for here where they stand.
 var elsewhere = map[string]string{
-	"manifests": "Put the files into the folder manifests of this partition",
-	"images":    "Put the archives into the folder images of this partition",
-	"address":   "It belongs below network:",
-	"gateway":   "It belongs below network:",
-	"dns":       "It belongs below network:",
-	"ssid":      "It belongs below wifi:",
-	"password":  "It belongs below wifi:",
-	"country":   "It belongs below wifi:",
-	"listen":    "It belongs below serve:",
+	"manifests":  "Put the files into the folder manifests of this partition",
+	"images":     "Put the archives into the folder images of this partition",
+	"address":    "It belongs below network:",
+	"gateway":    "It belongs below network:",
+	"dns":        "It belongs below network:",
+	"ssid":       "It belongs below wifi:",
+	"password":   "It belongs below wifi:",
+	"country":    "It belongs below wifi:",
+	"listen":     "It belongs below serve:",
+	"kubeconfig": "It belongs below serve:",
 }
 
 // fields hands each value of a mapping to the one who knows its key.

@@ -170,6 +170,9 @@ func TestMistakes(t *testing.T) {
 		"serve: https://10.0.0.1:6443":                                              `line 1: serve has listen: below it. Did you mean server?`,
 		"serve: {listen: 6443}":                                                     `line 1: "6443" is no address to answer at. Write one as in 0.0.0.0:6443`,
 		"serve: {listen: \"0.0.0.0:6443\"}\nserver: https://a\ntoken: ledge1.a":     `line 1: serve has no effect beside server, which says that the control plane is elsewhere. Remove one of the two`,
+		"serve: {listen: \"0.0.0.0:6443\", kubeconfig: please}":                     `line 1: kubeconfig is true or false, not "please". Write true to find a kubeconfig on this partition`,
+		"serve:\n  kubeconfig: true":                                                `line 2: kubeconfig has no effect: nobody but the board itself reaches its control plane. Write listen: 0.0.0.0:6443 beside it`,
+		"serve:\n  kubeconfig: true\n  listen: 127.0.0.1:6443":                      `line 2: kubeconfig has no effect: nobody but the board itself reaches its control plane. Write listen: 0.0.0.0:6443 beside it`,
 		"server: 10.0.0.1\ntoken: ledge1.a":                                         `line 1: "10.0.0.1" is no URL of a control plane. Did you mean https://10.0.0.1:6443?`,
 		"server: http://10.0.0.1:80\ntoken: ledge1.a":                               `line 1: "http://10.0.0.1:80" is no URL of a control plane: not https. Write one as in https://10.0.0.1:6443`,
 		"server: https://10.0.0.1:6443":                                             `line 1: server has no effect without token; the board is a control plane of its own meanwhile. Put what 'ledge token create' prints there behind token:`,
@@ -189,6 +192,18 @@ func TestMistakes(t *testing.T) {
 }
 
 // TestUnable: a key without an effect on this board is a mistake that says why.
+func TestServe(t *testing.T) {
+	for text, want := range map[string]Plan{
+		"serve: {listen: \"0.0.0.0:6443\"}":                   {Listen: "0.0.0.0:6443"},
+		"serve: {listen: 0.0.0.0:6443, kubeconfig: false}":    {Listen: "0.0.0.0:6443"},
+		"serve:\n  kubeconfig: true\n  listen: \"[::]:6443\"": {Listen: "[::]:6443", Kubeconfig: true},
+	} {
+		if got, mistakes := parse(able(), text); mistakes != "" || got.Listen != want.Listen || got.Kubeconfig != want.Kubeconfig {
+			t.Errorf("%s: %+v, %s", text, got, mistakes)
+		}
+	}
+}
+
 func TestUnable(t *testing.T) {
 	m := able()
 	m.NoWiFi, m.NoSSH = "nothing runs it", "there is no login"

@@ -325,21 +325,42 @@ func (r *reader) serve(n *yaml.Node) {
 		r.mistake(n.Line, "serve has listen: below it", remedy)
 		return
 	}
-	r.fields("serve", r.pairs(n), map[string]func(*yaml.Node){"listen": func(n *yaml.Node) {
-		text, ok := r.text(n, "listen")
-		if !ok {
-			return
-		}
-		host, port, err := net.SplitHostPort(text)
-		if _, aerr := netip.ParseAddr(host); err == nil && host != "" {
-			err = aerr
-		}
-		if number, perr := strconv.Atoi(port); err != nil || perr != nil || number < 1 || number > 65535 {
-			r.mistake(n.Line, fmt.Sprintf("%q is no address to answer at", brief(text)), "Write one as in 0.0.0.0:6443")
-			return
-		}
-		r.plan.Listen = text
-	}})
+	var kubeconfig *yaml.Node
+	r.fields("serve", r.pairs(n), map[string]func(*yaml.Node){"listen": r.listen, "kubeconfig": func(n *yaml.Node) { kubeconfig = n }})
+	if kubeconfig == nil {
+		return
+	}
+	switch text, ok := r.text(kubeconfig, "kubeconfig"); {
+	case !ok || text == "false":
+	case text != "true":
+		r.mistake(kubeconfig.Line, fmt.Sprintf("kubeconfig is true or false, not %q", brief(text)), "Write true to find a kubeconfig on this partition")
+	case r.plan.Listen == "" || isLoopback(r.plan.Listen):
+		r.mistake(kubeconfig.Line, "kubeconfig has no effect: nobody but the board itself reaches its control plane", "Write listen: 0.0.0.0:6443 beside it")
+	default:
+		r.plan.Kubeconfig = true
+	}
+}
+
+func (r *reader) listen(n *yaml.Node) {
+	text, ok := r.text(n, "listen")
+	if !ok {
+		return
+	}
+	host, port, err := net.SplitHostPort(text)
+	if _, aerr := netip.ParseAddr(host); err == nil && host != "" {
+		err = aerr
+	}
+	if number, perr := strconv.Atoi(port); err != nil || perr != nil || number < 1 || number > 65535 {
+		r.mistake(n.Line, fmt.Sprintf("%q is no address to answer at", brief(text)), "Write one as in 0.0.0.0:6443")
+		return
+	}
+	r.plan.Listen = text
+}
+
+func isLoopback(listen string) bool {
+	host, _, _ := net.SplitHostPort(listen)
+	a, err := netip.ParseAddr(host)
+	return err == nil && a.IsLoopback()
 }
 
 // configuration takes all keys if the board starts with them; else as many as it starts with, in their order.

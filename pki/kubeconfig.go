@@ -28,6 +28,7 @@ type namedCluster struct {
 
 type cluster struct {
 	Server string `json:"server"`
+	Name   string `json:"tls-server-name,omitempty"`
 	CA     []byte `json:"certificate-authority-data"`
 }
 
@@ -52,8 +53,8 @@ type contextRef struct {
 }
 
 // Kubeconfig is the admin's way in: the server's URL with the CA and the admin's key inside. Whoever holds it
-// owns the node.
-func (a *Authority) Kubeconfig(server string) ([]byte, error) {
+// owns the node. name is what the server's certificate must say instead of the URL's host; empty: that.
+func (a *Authority) Kubeconfig(server, name string) ([]byte, error) {
 	cert, err := a.Client(AdminUser, []string{api.AdminGroup})
 	if err != nil {
 		return nil, err
@@ -62,14 +63,14 @@ func (a *Authority) Kubeconfig(server string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
-	const name = "ledge"
+	const ledge = "ledge"
 	out, err := yaml.Marshal(kubeconfig{
 		APIVersion:     "v1",
 		Kind:           "Config",
-		Clusters:       []namedCluster{{name, cluster{Server: server, CA: a.CA()}}},
+		Clusters:       []namedCluster{{ledge, cluster{Server: server, Name: name, CA: a.CA()}}},
 		Users:          []namedUser{{AdminUser, user{Cert: encodeCert(cert.Certificate[0]), Key: key}}},
-		Contexts:       []namedContext{{name, contextRef{Cluster: name, User: AdminUser}}},
-		CurrentContext: name,
+		Contexts:       []namedContext{{ledge, contextRef{Cluster: ledge, User: AdminUser}}},
+		CurrentContext: ledge,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
@@ -79,7 +80,7 @@ func (a *Authority) Kubeconfig(server string) ([]byte, error) {
 
 // WriteKubeconfig writes Kubeconfig to a file that only its owner can read.
 func (a *Authority) WriteKubeconfig(path, server string) error {
-	data, err := a.Kubeconfig(server)
+	data, err := a.Kubeconfig(server, "")
 	if err != nil {
 		return err
 	}

@@ -328,7 +328,7 @@ func TestUnwritableDiskStillServes(t *testing.T) {
 
 func TestKubeconfig(t *testing.T) {
 	a := open(t, t.TempDir(), &clock{built})
-	data, err := a.Kubeconfig("https://127.0.0.1:6443")
+	data, err := a.Kubeconfig("https://127.0.0.1:6443", ServerIdentity)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -339,10 +339,11 @@ func TestKubeconfig(t *testing.T) {
 	if _, err := tls.X509KeyPair(k.Users[0].User.Cert, k.Users[0].User.Key); err != nil {
 		t.Error(err)
 	}
-	if string(k.Clusters[0].Cluster.CA) != string(a.CA()) || k.Clusters[0].Cluster.Server != "https://127.0.0.1:6443" {
+	if string(k.Clusters[0].Cluster.CA) != string(a.CA()) || k.Clusters[0].Cluster.Server != "https://127.0.0.1:6443" ||
+		k.Clusters[0].Cluster.Name != ServerIdentity {
 		t.Errorf("cluster %+v", k.Clusters[0])
 	}
-	if again, err := a.Kubeconfig("https://127.0.0.1:6443"); err != nil || string(again) != string(data) {
+	if again, err := a.Kubeconfig("https://127.0.0.1:6443", ServerIdentity); err != nil || string(again) != string(data) {
 		t.Errorf("the kubeconfig changes from call to call (%v)", err)
 	}
 }

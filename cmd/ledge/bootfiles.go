@@ -6,15 +6,18 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"ledge/api"
 	"ledge/firstboot"
 	"ledge/host"
 	"ledge/node"
+	"ledge/pki"
 )
 
 // files judges what lies in the folders of the boot partition. A node would refuse the same, but on a console that nobody sees.
@@ -161,6 +164,43 @@ func (b *board) bootArchives(ctx context.Context, dir string) error {
 		bad = nil
 	}
 	return tellMistakes(string(boot), append(lines, bad...), false)
+}
+
+// kubeconfigName is the file on the boot partition that kubectl on a laptop is given.
+const kubeconfigName = "kubeconfig"
+
+// kubeconfigOnCard keeps the administrator's way in on the boot partition, of a board that nobody can log in to. Who has the card
+// has the CA's key on its other partition all the same. The address follows the network's: a board may get another tomorrow.
+func (p *plane) kubeconfigOnCard(ctx context.Context) error {
+	boot, err := os.ReadFile(filepath.Join(p.b.bootState, bootWhereFile))
+	if err != nil {
+		return err
+	}
+	said := ""
+	for at, wait := "", time.Second; ; wait = 15 * time.Second {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(wait):
+		}
+		if have, err := host.Addresses(p.b.bridge); err != nil || len(have) == 0 {
+			continue // there is none yet
+		}
+		urls, _ := p.reachableAt()
+		// The name that is in the server's certificate wherever it is reached: that was made before there was an address.
+		data, err := p.ca.Kubeconfig(urls[0], pki.ServerIdentity)
+		if err == nil {
+			err = host.TellOnCard(string(boot), kubeconfigName, data)
+		}
+		switch {
+		case err != nil && err.Error() != said:
+			said = err.Error()
+			slog.Warn("there is no kubeconfig on the boot partition", "err", err)
+		case err == nil && urls[0] != at:
+			at, said = urls[0], ""
+			slog.Info("the boot partition has a kubeconfig", "server", at)
+		}
+	}
 }
 
 func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }

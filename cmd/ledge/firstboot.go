@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -12,8 +13,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-
-	"crypto/tls"
 
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/yaml"
@@ -33,10 +32,11 @@ const bootStateDir = "/run/ledge-boot"
 
 // In it:
 const (
-	bootConfigFile   = "config.yaml"
-	bootMistakesFile = "mistakes"  // a line each
-	bootWhereFile    = "partition" // where the boot partition is
-	bootEmptyDir     = "manifests" // stands for a folder that is not there
+	bootConfigFile     = "config.yaml"
+	bootMistakesFile   = "mistakes"   // a line each
+	bootWhereFile      = "partition"  // where the boot partition is
+	bootKubeconfigFile = "kubeconfig" // is there when one is to lie on it
+	bootEmptyDir       = "manifests"  // stands for a folder that is not there
 )
 
 // bootConfig is the configuration of the boot partition, if there is one.
@@ -279,10 +279,12 @@ func (s *boardSetup) apply() {
 	keep := func(name, text string) {
 		errs = append(errs, os.WriteFile(filepath.Join(s.state, name), []byte(text), 0o600))
 	}
-	if len(s.plan.Configuration) > 0 {
-		keep(bootConfigFile, string(s.plan.Configuration))
-	} else if err := os.Remove(filepath.Join(s.state, bootConfigFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		errs = append(errs, err)
+	for name, text := range map[string]string{bootConfigFile: string(s.plan.Configuration), bootKubeconfigFile: map[bool]string{true: "asked for"}[s.plan.Kubeconfig]} {
+		if text != "" {
+			keep(name, text)
+		} else if err := os.Remove(filepath.Join(s.state, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
 	}
 	if len(s.plan.Servers) > 0 {
 		text := strings.Join(s.plan.Servers, "\n") + "\n"

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"sync"
 	"syscall"
@@ -91,6 +92,9 @@ func (p *plane) jobs() []func(context.Context) error {
 	out := []func(context.Context) error{p.b.resumeCancelled, p.followBoards, func(ctx context.Context) error { return controller.Run(ctx, p.loops) }}
 	if p.b.manifests != "" {
 		out = append(out, (&manifests{dir: p.b.manifests, client: p.client}).Run)
+	}
+	if _, err := os.Stat(filepath.Join(p.b.bootState, bootKubeconfigFile)); p.b.bootState != "" && err == nil {
+		out = append(out, p.kubeconfigOnCard)
 	}
 	return out
 }

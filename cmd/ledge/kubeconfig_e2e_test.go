@@ -1,0 +1,39 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestKubeconfigOnCard: nobody can log in to a board whose process 1 is ledge. Its boot partition has a kubeconfig where ledge.yaml
+// asks for one, which works from another machine, also after the board has got another address.
+func TestKubeconfigOnCard(t *testing.T) {
+	t.Parallel()
+	needGo(t)
+	card, state := t.TempDir(), t.TempDir()
+	for name, text := range map[string]string{bootWhereFile: card, bootMistakesFile: "", bootKubeconfigFile: "asked for"} {
+		must(t, os.WriteFile(filepath.Join(state, name), []byte(text), 0o600))
+	}
+	s := newShed(t, "", "--boot-state", state)
+	laptop := s.board()
+	k := newClient(t, "", "", "NODE="+s.plane.name)
+	works := func(address string) {
+		t.Helper()
+		s.plane.eventually("kubectl works at "+address, func() error {
+			data, err := os.ReadFile(filepath.Join(card, kubeconfigName))
+			if err != nil {
+				return err
+			}
+			if err := contains(string(data), "https://"+address+":6443"); err != nil {
+				return err
+			}
+			k.write("config", string(data))
+			return k.try("nsenter --net=/run/netns/"+laptop.netns+" kubectl get nodes", s.plane.name)
+		})
+	}
+	works(s.plane.address(1))
+	ip(t, "-n", s.plane.netns, "addr", "del", s.plane.address(1)+"/24", "dev", "eth0")
+	ip(t, "-n", s.plane.netns, "addr", "add", "10.99.0.77/24", "dev", "eth0")
+	works("10.99.0.77")
+}
