@@ -104,7 +104,6 @@ func (k *client) farSteps(s *shed, b *testBoard, way string) {
 		{"script -qec \"kubectl exec -it far -- sh -c 'tty && stty size'\" /dev/null", "/dev/pts/", ""},
 		{"kubectl cp file far:/tmp/there && kubectl cp far:/tmp/there back && cmp file back && echo same", "same", ""},
 		{"kubectl get --raw /api/v1/namespaces/default/pods/far:8080/proxy/", "this is the index", ""},
-		{"kubectl get --raw /api/v1/nodes/" + b.name + "/proxy/metrics/resource", "node_cpu_usage_seconds_total", ""},
 		{"kubectl get node " + b.name + " -o jsonpath={.status.daemonEndpoints.kubeletEndpoint.Port}", "10250", ""},
 	})
 	k.until("kubectl port-forward pod/far :8080", `Forwarding from 127\.0\.0\.1:(\d+)`, func(m []string) {
@@ -117,5 +116,8 @@ func (k *client) farSteps(s *shed, b *testBoard, way string) {
 			return err
 		}
 		return k.try("kubectl top pod", "far")
+	})
+	k.steps("", []step{ // what has not been measured yet is not on the page
+		{"kubectl get --raw /api/v1/nodes/" + b.name + "/proxy/metrics/resource", "node_cpu_usage_seconds_total", ""},
 	})
 }
