@@ -10,6 +10,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"ledge/internal/testrun"
 )
 
 // memTotal is the machine's memory in MB.
@@ -45,7 +47,8 @@ func (b *testBoard) condition(kind corev1.NodeConditionType) string {
 // they do.
 func TestEviction(t *testing.T) { // N-6.15, N-6.25, N-6.32, N-6.33, N-6.35
 	b := newBoard(t)
-	b.configure(fmt.Sprintf("systemReserved: {memory: %dMi}\nevictionPressureTransitionPeriod: 5s\n", memTotal(t)-300))
+	// Long enough for a slow machine to be asked while the condition still holds.
+	b.configure(fmt.Sprintf("systemReserved: {memory: %dMi}\nevictionPressureTransitionPeriod: %s\n", memTotal(t)-300, testrun.Patience(5*time.Second)))
 	b.serve("--eviction-hard", "memory.available<100Mi,nodefs.available<16Mi,imagefs.available<16Mi")
 	b.importRough()
 	b.apply(strings.Replace(webPod, "image:", "resources: {requests: {memory: 64Mi}}\n    image:", 1))

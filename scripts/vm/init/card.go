@@ -30,6 +30,6 @@ func watchCard() {
 		fmt.Println("@@fault:", serr, err)
 		return
 	}
-	fmt.Println("@@data", int64(fs.Blocks)*fs.Bsize)
+	fmt.Println("@@data", int64(fs.Blocks)*int64(fs.Bsize))
 	fmt.Println("@@end")
 }
