@@ -194,3 +194,18 @@ func TestResizeOfSomethingElse(t *testing.T) {
 		}
 	}
 }
+
+// Kubernetes answers 500 to these, when it finds them late; who asks should hear that it is a mistake.
+func TestMistakesAreTheCallers(t *testing.T) {
+	c := open(t, Config{})
+	create(t, c, newPod("p", ""))
+	_, err := c.Create(t.Context(), api.Pods, &corev1.Binding{ObjectMeta: meta("p")}, api.WriteOptions{Subresource: "binding"})
+	if !apierrors.IsInvalid(err) {
+		t.Errorf("a binding to no node: %v", err)
+	}
+	_, err = c.Patch(t.Context(), api.ConfigMaps, "default", "a", api.Patch{Type: types.ApplyYAMLPatchType,
+		Data: []byte(`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a"},"dota":{}}`)}, api.WriteOptions{Manager: "one"})
+	if !apierrors.IsBadRequest(err) && !apierrors.IsInvalid(err) {
+		t.Errorf("an apply of an unknown field: %v", err)
+	}
+}
