@@ -183,21 +183,20 @@ func (p *plane) kubeconfigOnCard(ctx context.Context) error {
 			return nil
 		case <-time.After(wait):
 		}
-		if have, err := host.Addresses(p.b.bridge); err != nil || len(have) == 0 {
-			continue // there is none yet
-		}
-		urls, _ := p.reachableAt()
-		// The name that is in the server's certificate wherever it is reached: that was made before there was an address.
-		data, err := p.ca.Kubeconfig(urls[0], pki.ServerIdentity)
-		if err == nil {
-			err = host.TellOnCard(string(boot), kubeconfigName, data)
+		url, err := p.outward()
+		if err == nil && url != "" {
+			// The name that is in the server's certificate wherever it is reached: that was made before there was an address.
+			var data []byte
+			if data, err = p.ca.Kubeconfig(url, pki.ServerIdentity); err == nil {
+				err = host.TellOnCard(string(boot), kubeconfigName, data)
+			}
 		}
 		switch {
 		case err != nil && err.Error() != said:
 			said = err.Error()
 			slog.Warn("there is no kubeconfig on the boot partition", "err", err)
-		case err == nil && urls[0] != at:
-			at, said = urls[0], ""
+		case err == nil && url != "" && url != at:
+			at, said = url, ""
 			slog.Info("the boot partition has a kubeconfig", "server", at)
 		}
 	}

@@ -279,7 +279,11 @@ func (s *boardSetup) apply() {
 	keep := func(name, text string) {
 		errs = append(errs, os.WriteFile(filepath.Join(s.state, name), []byte(text), 0o600))
 	}
-	for name, text := range map[string]string{bootConfigFile: string(s.plan.Configuration), bootKubeconfigFile: map[bool]string{true: "asked for"}[s.plan.Kubeconfig]} {
+	asked := ""
+	if s.plan.Kubeconfig {
+		asked = "asked for"
+	}
+	for name, text := range map[string]string{bootConfigFile: string(s.plan.Configuration), bootKubeconfigFile: asked} {
 		if text != "" {
 			keep(name, text)
 		} else if err := os.Remove(filepath.Join(s.state, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -142,18 +142,32 @@ func (p *plane) listenAddress() netip.AddrPort {
 	return netip.AddrPortFrom(at.Addr().Unmap().WithZone(""), at.Port())
 }
 
+// outward is where other machines find the API; empty: nowhere, or nowhere yet.
+func (p *plane) outward() (url string, err error) {
+	at := p.listenAddress()
+	if !at.IsValid() || at.Addr().IsLoopback() {
+		return "", nil
+	}
+	if at.Addr().IsUnspecified() {
+		have, err := host.Addresses(p.b.bridge)
+		if err != nil || len(have) == 0 {
+			return "", err
+		}
+		at = netip.AddrPortFrom(have[0], at.Port())
+	}
+	return "https://" + at.String(), nil
+}
+
 // reachableAt is where other boards find the API; local says that none does.
 func (p *plane) reachableAt() (urls []string, local bool) {
-	at := p.listenAddress()
-	if !at.Addr().IsUnspecified() {
-		return []string{"https://" + at.String()}, at.Addr().IsLoopback()
+	url, err := p.outward()
+	if url != "" {
+		return []string{url}, false
 	}
-	have, err := host.Addresses(p.b.bridge)
-	if err != nil || len(have) == 0 {
+	if p.listenAddress().Addr().IsUnspecified() {
 		slog.Warn("cannot find this board's addresses", "err", err)
-		return []string{p.url()}, true
 	}
-	return []string{"https://" + netip.AddrPortFrom(have[0], at.Port()).String()}, false
+	return []string{p.url()}, true
 }
 
 // serverNames are what the API's certificate is good for.

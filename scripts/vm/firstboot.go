@@ -286,9 +286,9 @@ func (f *firstBoot) look(ctx context.Context, g guest, card string) error {
 	if said["@@hostname"] != "shed" || said["@@running"] != "3" {
 		wrong = append(wrong, fmt.Sprintf("%s containers on %s, not 3 on shed", said["@@running"], said["@@hostname"]))
 	}
-	var blocks, bytes int64
+	var bytes int64
 	if _, err := fmt.Sscan(said["@@data"], &bytes); err != nil || bytes < (cardSize-cardFAT)*85/100 {
-		wrong = append(wrong, fmt.Sprintf("the data partition has %d bytes (%v)", bytes, blocks))
+		wrong = append(wrong, fmt.Sprintf("the data partition has %d bytes (%v)", bytes, err))
 	}
 	out, err := command(ctx, "mcopy", "-n", "-i", card+"@@1M", "::/ledge-errors.txt", "-").CombinedOutput()
 	if err != nil {
