@@ -143,6 +143,20 @@ func TestPlatformChoice(t *testing.T) {
 	}
 }
 
+// TestPlatformFeatures: an image that asks for features of its operating system is not for a board, which has none.
+func TestPlatformFeatures(t *testing.T) {
+	files := map[string]string{}
+	list, ids := variants(files, armv7, images.Platform{OS: "linux", Architecture: "arm", Variant: "v6"})
+	list[0].Platform.OSFeatures = []string{"sandbox"}
+	found, err := images.Resolve(top(files, named(addIndex(files, list...), v1.AnnotationRefName, "x:1")), armv7)
+	if err != nil || len(found) != 1 || found[0].ID != ids["linux/arm/v6"] {
+		t.Errorf("%+v, %v", found, err)
+	}
+	if _, err := images.Resolve(top(files, named(addIndex(files, list[0]), v1.AnnotationRefName, "x:1")), armv7); err == nil {
+		t.Error("taken, although nothing here has the feature")
+	}
+}
+
 func TestNames(t *testing.T) {
 	files := map[string]string{}
 	list, _ := variants(files, images.HostPlatform())

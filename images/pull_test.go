@@ -330,6 +330,55 @@ func TestPullStreams(t *testing.T) {
 	b.tidy()
 }
 
+// One pull at a time unless more are allowed: the next waits, says so, and has asked for no layer.
+func TestPullQueue(t *testing.T) {
+	for most, waits := range map[int]bool{1: true, 2: false} {
+		t.Run(fmt.Sprint(most), func(t *testing.T) {
+			im, other := bigImage("app", 1<<20), it.Sample("other")
+			b, r := pullBoard(t, im, func(c *images.StoreConfig) { c.MaxPulls = most })
+			r.Push(other)
+			goOn := make(chan struct{})
+			var begun atomic.Bool
+			r.Stream = onBig(im, func(_ int64, rd io.Reader) io.Reader {
+				begun.Store(true)
+				return io.MultiReader(&waiting{goOn}, rd)
+			})
+			first, second := make(chan error, 1), make(chan error, 1)
+			go func() { _, err := b.pull("app"); first <- err }()
+			eventually(t, "the first pull comes", begun.Load)
+			go func() { _, err := b.pull("other"); second <- err }()
+			if waits {
+				eventually(t, "the second pull waits", func() bool {
+					st := b.disk.Pulls()
+					return len(st) == 2 && !st[0].Waiting && st[1].Waiting && len(st[1].Layers) == 0
+				})
+			} else if err := <-second; err != nil {
+				t.Error(err)
+			}
+			close(goOn)
+			if err := <-first; err != nil {
+				t.Error(err)
+			}
+			if waits {
+				if err := <-second; err != nil {
+					t.Error(err)
+				}
+			}
+			b.mustRun(im)
+			b.tidy()
+		})
+	}
+}
+
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !is(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("not so: ", what)
+		}
+	}
+}
+
 // waiting gives nothing until its channel is closed, and then its end.
 type waiting struct{ c chan struct{} }
 

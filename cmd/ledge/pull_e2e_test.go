@@ -2,7 +2,10 @@ package main
 
 import (
 	"archive/tar"
+	"context"
+	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -71,7 +74,16 @@ type: kubernetes.io/dockerconfigjson
 stringData:
   .dockerconfigjson: '{"auths":{%q:{"username":"me","password":"pw"}}}'
 `, strings.Split(reg.ref, "/")[0]))
+	reg.slow.Store(true)
 	b.apply(pullPod("first", reg.ref, "IfNotPresent", `exit, "0"`, "  imagePullSecrets: [{name: regcred}]"))
+	b.eventually("the pull shows while the pod waits", func() error {
+		list := b.imageList()
+		if len(list.Pulls) != 1 || list.Pulls[0].Ref != reg.ref || len(list.Pulls[0].Layers) != 1 || list.Pulls[0].Layers[0].Size == 0 {
+			return fmt.Errorf("%+v", list.Pulls)
+		}
+		return nil
+	})
+	reg.slow.Store(false)
 	b.eventually("the first pod has run", func() error { return contains(b.ledge("get", "pods"), "Completed") })
 	events := b.ledge("get", "events")
 	for _, want := range []string{`Pulling image "` + reg.ref, `Successfully pulled image "` + reg.ref, "Image size: "} {
@@ -101,6 +113,19 @@ stringData:
 	}
 	b.must("delete", "pod", "offline")
 	b.mendAndMove(reg.ref)
+}
+
+// imageList is what the board's own API says of images.
+func (b *testBoard) imageList() (list imageList) {
+	b.t.Helper()
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(b.runDir, "ledge.sock"))
+	}}}
+	resp, err := client.Get("http://ledge" + imagesPath)
+	must(b.t, err)
+	defer resp.Body.Close()
+	must(b.t, json.NewDecoder(resp.Body).Decode(&list))
+	return list
 }
 
 // removeImage removes an image whose last pod has gone. The object of a pod that has come to its end goes at once, as on
