@@ -24,7 +24,7 @@ mask='\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\x
 rule=":ledge-$arch:M::$magic:$mask:$(command -v $qemu):F"
 misc=/proc/sys/fs/binfmt_misc
 # -cpu max (the default) emulates pointer authentication in software.
-export QEMU_CPU=$cpu GOARCH=$arch GOARM=7 CGO_ENABLED=0
+export QEMU_CPU=$cpu GOARCH=$arch GOARM=7 CGO_ENABLED=0 LEDGE_EMULATED=1
 
 probe=$(mktemp -d)
 trap 'rm -rf "$probe"' EXIT

@@ -232,6 +232,7 @@ func spawn(ctx context.Context, args []string) (console []byte, err error) {
 // boot runs a small machine under real systemd until it has powered itself off, and gives what it wrote down.
 func boot(t *testing.T, driver string) (diary []string, out string) {
 	t.Helper()
+	testrun.OnHost(t)
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
 	}

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"ledge/internal/testrun"
 )
 
 // upsd is a real server of Network UPS Tools with a UPS made of a file, on loopback.
@@ -26,6 +28,7 @@ type upsd struct {
 const nutPrograms = "/lib/nut"
 
 func newUPSD(t *testing.T, state string) *upsd {
+	testrun.OnHost(t)
 	if _, err := os.Stat(nutPrograms + "/dummy-ups"); err != nil {
 		t.Skip("no nut-server here: scripts/setup.sh vm installs it")
 	}

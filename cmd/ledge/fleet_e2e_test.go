@@ -134,6 +134,7 @@ func fleetPod(name, node string) string {
 // TestFleet: boards join, work, are killed, come back and are replaced, in real networks with real pods. One shed serves
 // the whole of it.
 func TestFleet(t *testing.T) {
+	onHost(t)
 	t.Parallel()
 	s := newShed(t, "")
 	one, two := s.board(), s.board()

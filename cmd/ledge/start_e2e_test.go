@@ -12,6 +12,7 @@ import (
 
 // A brain that answers already, and is told to end while the rest of it starts, ends as in order as any other.
 func TestEndWhileStarting(t *testing.T) {
+	onHost(t)
 	b := newBoard(t)
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(b.runDir, "ledge.sock"))

@@ -7,6 +7,7 @@ import (
 
 // TestNodesAtOnce: nodes of one machine that start in the same moment have pod networks of their own.
 func TestNodesAtOnce(t *testing.T) {
+	onHost(t)
 	nodes := []*testBoard{newBoard(t), newBoard(t), newBoard(t)}
 	for _, b := range nodes {
 		b.start()

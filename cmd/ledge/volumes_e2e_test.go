@@ -304,6 +304,7 @@ func TestVolumeMounts(t *testing.T) {
 // TestServiceAccounts: a pod's token is its own: it says who the pod is to the API, opens nothing else, and is worth
 // nothing once the pod has gone.
 func TestServiceAccounts(t *testing.T) {
+	onHost(t)
 	b := newBoard(t)
 	b.serve()
 	b.apply(strings.Replace(webPod, "spec:\n", "spec:\n  securityContext: {runAsUser: 1234, fsGroup: 4321}\n", 1))

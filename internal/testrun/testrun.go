@@ -18,11 +18,11 @@ func Patience(d time.Duration) time.Duration {
 	return d
 }
 
-// OnHost leaves a test out of the emulated guest, where it takes minutes to find what it finds on the host too. The
-// long runs have it in both places.
+// OnHost leaves a test out of what is emulated, the guest and other architectures, where it takes minutes to find what it
+// finds on the host too. The long runs have it in both places.
 func OnHost(t testing.TB) {
 	t.Helper()
-	if os.Getenv("LEDGE_VM") != "" && os.Getenv("LEDGE_LONG") == "" {
+	if os.Getenv("LEDGE_EMULATED") != "" && os.Getenv("LEDGE_LONG") == "" {
 		t.Skip("on the host, and in the long runs")
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"ledge/internal/testrun"
 	"ledge/network"
 )
 
@@ -242,6 +243,7 @@ func TestForwarding(t *testing.T) {
 
 // Nothing of this process is left open by working Setups.
 func TestNoDescriptorsLeak(t *testing.T) {
+	testrun.OnHost(t)
 	l := newLab(t)
 	open := func() (files []string) {
 		entries, err := os.ReadDir("/proc/self/fd")

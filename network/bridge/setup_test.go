@@ -14,6 +14,7 @@ import (
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
 
+	"ledge/internal/testrun"
 	"ledge/network"
 )
 
@@ -122,6 +123,7 @@ func TestSandboxMadeAnew(t *testing.T) {
 
 // Fifty pods, as at the boot of a full board.
 func TestFiftyPods(t *testing.T) {
+	testrun.OnHost(t)
 	l := newLab(t)
 	s := l.node("ledge0", "10.77.0.0/24")
 	const pods = 50

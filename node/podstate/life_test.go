@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ledge/internal/testrun"
 )
 
 func always() *corev1.ContainerRestartPolicy {
@@ -473,6 +475,7 @@ func lifeOf(t *testing.T, seed uint64, r *rand.Rand) {
 }
 
 func TestRandomLivesOfEverything(t *testing.T) {
+	testrun.OnHost(t)
 	for seed := range uint64(600) {
 		lifeOf(t, seed, rand.New(rand.NewPCG(seed, 2)))
 	}

@@ -212,6 +212,7 @@ func TestHostileTerminal(t *testing.T) {
 
 // TestExecDirectory (CVE-2024-21626): a command's working directory is no way out either.
 func TestExecDirectory(t *testing.T) {
+	testrun.OnHost(t)
 	s := inProcess(t)
 	c := s.NewContainer(t, s.Pod(t), "ignore")
 	s.Start(t, c)

@@ -423,6 +423,7 @@ func TestTTY(t *testing.T) {
 // TestNothingGrows: what a container costs is given back: descriptors, goroutines, zombies; and the main thread is
 // where it was, since everything that asks /proc/self gets its answer from there.
 func TestNothingGrows(t *testing.T) {
+	testrun.OnHost(t)
 	s := inProcess(t)
 	where := func() string {
 		var out []string

@@ -300,6 +300,7 @@ func command(ctx context.Context, x runtime.Exec) (code int, err error) {
 }
 
 func TestLibcontainer(t *testing.T) {
+	testrun.OnHost(t) // TestKeeper has all of it, through the keeper
 	runtimetest.Run(t, inProcess)
 }
 

@@ -35,7 +35,7 @@ const buildTags = "netgo osusergo seccomp runc_nocriu"
 // that worse: LEDGE_PATIENCE stretches the limits of tests.
 const prologue = `#!/bin/sh
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LANG=C.UTF-8
-export LEDGE_VM=1 LEDGE_PATIENCE=5 LEDGE_BIN=/payload/bin/ledge LEDGE_TESTPROG=/payload/bin/testprog LEDGE_DEBS=/payload/debs
+export LEDGE_VM=1 LEDGE_EMULATED=1 LEDGE_PATIENCE=5 LEDGE_BIN=/payload/bin/ledge LEDGE_TESTPROG=/payload/bin/testprog LEDGE_DEBS=/payload/debs
 export LEDGE_LONG='%s' LEDGE_SEED='%s'
 echo "guest: $(uname -r), $(stat -fc %%T /sys/fs/cgroup): $(cat /sys/fs/cgroup/cgroup.controllers)"
 `
