@@ -2,16 +2,12 @@ package deps
 
 import (
 	"fmt"
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 )
 
@@ -19,11 +15,7 @@ import (
 // only where its issue numbers are from.
 var sections = map[int]int{1: 69, 2: 18, 3: 62, 4: 11, 5: 44, 6: 37, 10: 26}
 
-var (
-	ruleRow   = regexp.MustCompile(`^\| (N-\d+\.\d+) \| ([^|]*) \| ([^|]*)\|$`)
-	ruleTest  = regexp.MustCompile("`([a-z0-9/]+): (\\w+)`")
-	ruleCited = regexp.MustCompile(`N-(\d+)\.(\d+)(?: to N-(\d+)\.(\d+))?`)
-)
+var ruleCited = regexp.MustCompile(`N-(\d+)\.(\d+)(?: to N-(\d+)\.(\d+))?`)
 
 // TestRules: docs/rules.md names for every rule a test that exists and says the rule's number, or why there is none; and
 // what is out is said in the README too.
@@ -43,33 +35,24 @@ func TestRules(t *testing.T) {
 		}
 	}
 	told, cited := rulesIn(string(readme)), citations(t)
-	for _, line := range strings.Split(string(page), "\n") {
-		row := ruleRow.FindStringSubmatch(line)
-		if row == nil {
-			if strings.HasPrefix(line, "| N-") {
-				t.Errorf("cannot read %q", line)
-			}
-			continue
-		}
-		rule, tests, note := row[1], ruleTest.FindAllStringSubmatch(row[2], -1), strings.TrimSpace(row[3])
+	for _, row := range rowsOf(t, "rule", string(page)) {
+		rule := row.what
 		if !missing[rule] {
 			t.Errorf("%s is listed twice, or there is no such rule", rule)
 		}
 		delete(missing, rule)
-		for _, where := range tests {
-			rules, ok := cited[where[1]+": "+where[2]]
-			switch {
+		for _, test := range row.tests {
+			switch rules, ok := cited[test]; {
 			case !ok:
-				t.Errorf("%s: there is no test %s in %s", rule, where[2], where[1])
+				t.Errorf("%s: there is no test %s", rule, test)
 			case !rules[rule]:
-				t.Errorf("%s: %s in %s does not say this number", rule, where[2], where[1])
+				t.Errorf("%s: %s does not say this number", rule, test)
 			}
 		}
-		waits, out := strings.HasPrefix(note, "waits for "), strings.HasPrefix(note, "out: ")
-		if len(tests) == 0 && !waits && !out {
+		if len(row.tests) == 0 && !row.waits && !row.out {
 			t.Errorf("%s has no test and no reason", rule)
 		}
-		if out && !told[rule] {
+		if row.out && !told[rule] {
 			t.Errorf("%s is out in docs/rules.md; the README does not say so", rule)
 		}
 	}
@@ -90,47 +73,6 @@ func rulesIn(text string) map[string]bool {
 		for i := first; i <= last; i++ {
 			out["N-"+m[1]+"."+strconv.Itoa(i)] = true
 		}
-	}
-	return out
-}
-
-// citations is, for every test function ("lease: TestZoneOf"), and every part of api/apitest, the rules that stand in it
-// or above it.
-func citations(t *testing.T) map[string]map[string]bool {
-	t.Helper()
-	out := map[string]map[string]bool{}
-	err := filepath.WalkDir(top, func(path string, d os.DirEntry, err error) error {
-		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") {
-			return err
-		}
-		dir, err := filepath.Rel(top, filepath.Dir(path))
-		if err != nil || !strings.HasSuffix(path, "_test.go") && dir != "api/apitest" {
-			return err
-		}
-		text, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		fset := token.NewFileSet()
-		file, err := parser.ParseFile(fset, path, text, parser.ParseComments|parser.SkipObjectResolution)
-		if err != nil {
-			return err
-		}
-		for _, decl := range file.Decls {
-			f, ok := decl.(*ast.FuncDecl)
-			if !ok || !regexp.MustCompile(`^(Test|test|Fuzz|Benchmark)`).MatchString(f.Name.Name) {
-				continue
-			}
-			from, to := f.Pos(), f.End()
-			if f.Doc != nil {
-				from = f.Doc.Pos()
-			}
-			out[dir+": "+f.Name.Name] = rulesIn(string(text[fset.Position(from).Offset:fset.Position(to).Offset]))
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
 	}
 	return out
 }

@@ -1,0 +1,101 @@
+package deps
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// tableRow is a line of a page that says which tests show what.
+type tableRow struct {
+	what       string
+	tests      []string // "lease: TestZoneOf", "scripts/test.sh: lint"
+	note       string
+	waits, out bool // what the note begins with
+}
+
+var (
+	rowLine  = regexp.MustCompile(`^\| ([^|]+) \| ([^|]*) ?\| ([^|]*)\|$`)
+	rowTests = regexp.MustCompile("^(?:`[^`]+`(?:, `[^`]+`)*)?$")
+	rowTest  = regexp.MustCompile("`([^`]+)`")
+)
+
+// rowsOf reads the tables of a page whose heads begin with the word head: | head | tests | note |.
+func rowsOf(t *testing.T, head, page string) (rows []tableRow) {
+	t.Helper()
+	inside := false
+	for line := range strings.Lines(page) {
+		line = strings.TrimSpace(line)
+		switch {
+		case line == "| "+head+" | tests | note |":
+			inside = true
+			continue
+		case !strings.HasPrefix(line, "|"):
+			inside = false
+			continue
+		case line == "|---|---|---|":
+			continue
+		case !inside:
+			t.Errorf("in no table with the head | %s | tests | note |: %q", head, line)
+			continue
+		}
+		cells := rowLine.FindStringSubmatch(line)
+		if cells == nil || !rowTests.MatchString(strings.TrimSpace(cells[2])) {
+			t.Errorf("cannot read %q", line)
+			continue
+		}
+		row := tableRow{what: strings.TrimSpace(cells[1]), note: strings.TrimSpace(cells[3])}
+		for _, m := range rowTest.FindAllStringSubmatch(cells[2], -1) {
+			row.tests = append(row.tests, m[1])
+		}
+		row.waits, row.out = strings.HasPrefix(row.note, "waits for "), strings.HasPrefix(row.note, "out: ")
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// citations is, for every test function ("lease: TestZoneOf"), and every part of api/apitest, the rules that stand in it
+// or above it.
+func citations(t *testing.T) map[string]map[string]bool {
+	t.Helper()
+	out := map[string]map[string]bool{}
+	err := filepath.WalkDir(top, func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") {
+			return err
+		}
+		dir, err := filepath.Rel(top, filepath.Dir(path))
+		if err != nil || !strings.HasSuffix(path, "_test.go") && dir != "api/apitest" {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		fset := token.NewFileSet()
+		file, err := parser.ParseFile(fset, path, text, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		for _, decl := range file.Decls {
+			f, ok := decl.(*ast.FuncDecl)
+			if !ok || !regexp.MustCompile(`^(Test|test|Fuzz|Benchmark)`).MatchString(f.Name.Name) {
+				continue
+			}
+			from, to := f.Pos(), f.End()
+			if f.Doc != nil {
+				from = f.Doc.Pos()
+			}
+			out[dir+": "+f.Name.Name] = rulesIn(string(text[fset.Position(from).Offset:fset.Position(to).Offset]))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
