@@ -34,7 +34,7 @@ type node struct {
 }
 
 // parts are the names of what ours measures, in this order.
-var parts = []string{"starts", "engine", "memory", "idle", "calls", "restarts", "shutdown"}
+var parts = []string{"starts", "engine", "memory", "idle", "calls", "restarts", "shutdown", "sampling"}
 
 // ours measures ledge.
 func (b *bench) ours(ctx context.Context) (err error) {
@@ -62,7 +62,7 @@ func (b *bench) ours(ctx context.Context) (err error) {
 	if err := quiet(command(ctx, b.ledge, "--run-dir", n.run, "images", "import", b.archive())); err != nil {
 		return err
 	}
-	for i, f := range []func(context.Context) error{n.starts, n.engine, n.memory, n.idle, n.calls, n.restarts, n.shutdown} {
+	for i, f := range []func(context.Context) error{n.starts, n.engine, n.memory, n.idle, n.calls, n.restarts, n.shutdown, n.sampling} {
 		if !b.wants(parts[i]) {
 			continue
 		}
