@@ -171,9 +171,6 @@ GOTEST=$work/bin/again
 export GOTEST
 scripts/leaks.sh save "$LEDGE_RUN" "$TMPDIR" "$work/before"
 step "unit, simulation, conformance (race)" "$GOTEST" -race -tags "$tags" -timeout 15m $(scripts/packages.sh race)
-step "a fleet of ten boards for a day" "$GOTEST" -count=1 -tags "$tags" -timeout 15m -run '^TestFleetDay$' ./internal/sim
-[ "$mode" = all ] && step "a fleet of a hundred boards for a week" \
-	"$GOTEST" -count=1 -tags "$tags" -timeout 8h -run '^TestFleetWeek$' ./internal/sim
 step "processes, containers, budgets" "$GOTEST" -count=1 -tags "$tags" -timeout 25m $(scripts/packages.sh norace)
 # More than the race detector lets through in that time.
 [ "$mode" = all ] && step "damaged stores" "$GOTEST" -count=1 -tags "$tags" -timeout 30m -run '^TestDamage$' ledge/storage
@@ -182,6 +179,9 @@ step "processes, containers, budgets" "$GOTEST" -count=1 -tags "$tags" -timeout 
 go build -o "$work/bin/vm" ./scripts/vm || exit 1
 beside "guest: root tests, units and packages on cgroup v2" \
 	"$work/bin/vm" test -timeout $guestlimit -binary "$LEDGE_BIN" $(scripts/packages.sh guest)
+step "a fleet of ten boards for a day" "$GOTEST" -count=1 -tags "$tags" -timeout 15m -run '^TestFleetDay$' ./internal/sim
+[ "$mode" = all ] && step "a fleet of a hundred boards for a week" \
+	"$GOTEST" -count=1 -tags "$tags" -timeout 8h -run '^TestFleetWeek$' ./internal/sim
 step "fuzz $fuzztime a target" scripts/fuzz.sh "$fuzztime"
 step "arm64 under qemu-user" scripts/foreign.sh arm64 $(scripts/packages.sh foreign)
 step "armv7 under qemu-user" scripts/foreign.sh arm $(scripts/packages.sh foreign)
