@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/api"
+	"ledge/internal/testrun"
 )
 
 func net(text string) netip.Prefix { return netip.MustParsePrefix(text) }
@@ -188,7 +189,7 @@ func TestForeignCIDR(t *testing.T) {
 // its parts as long as there are any (N-3.54 to N-3.58).
 func TestNodeCIDRProperties(t *testing.T) {
 	cfg := NodeCIDRs{Clusters: []netip.Prefix{net("10.0.0.0/21"), net("fd00::/60")}, Bits: []int{24, 64}} // 8 and 16 parts
-	for seed := range uint64(6) {
+	for seed := range uint64(testrun.Rounds(6)) {
 		rng := rand.New(rand.NewPCG(seed, 7))
 		plane(t, Config{}, func(r *rig) {
 			var stop func()

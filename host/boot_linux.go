@@ -219,3 +219,33 @@ func SetClock(floor time.Time) error {
 	}
 	return nil
 }
+
+// stepFrom is how far a clock is off that is set, not slewed: half a second takes a quarter of an hour.
+const stepFrom = 500 * time.Millisecond
+
+// AdjustClock corrects the machine's clock by what a server said, and tells the kernel that somebody who knows the time, give or
+// take an error, keeps it: ClockSynced says so then, and the kernel sets a battery-backed clock by it.
+func AdjustClock(offset, within time.Duration) (stepped bool, err error) {
+	if stepped = offset.Abs() >= stepFrom; stepped {
+		ts := unix.NsecToTimespec(time.Now().Add(offset).UnixNano())
+		err = unix.ClockSettime(unix.CLOCK_REALTIME, &ts)
+	} else {
+		const singleShot = 0x8001 // ADJ_OFFSET_SINGLESHOT: adjtime(3)
+		tx := unix.Timex{Modes: singleShot}
+		setLong(&tx.Offset, offset.Microseconds())
+		_, err = unix.Adjtimex(&tx)
+	}
+	if err != nil {
+		return false, fmt.Errorf("correct the clock by %v: %w", offset, err)
+	}
+	tx := unix.Timex{Modes: unix.ADJ_STATUS | unix.ADJ_MAXERROR | unix.ADJ_ESTERROR} // no status bit: neither unsynchronized nor a discipline
+	setLong(&tx.Maxerror, within.Microseconds())
+	setLong(&tx.Esterror, within.Microseconds())
+	if _, err := unix.Adjtimex(&tx); err != nil {
+		return stepped, fmt.Errorf("tell the kernel that the clock is right: %w", err)
+	}
+	return stepped, nil
+}
+
+// setLong sets a C long, which has 32 bits on some boards.
+func setLong[T int32 | int64](to *T, value int64) { *to = T(value) }

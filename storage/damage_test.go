@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ledge/api"
+	"ledge/internal/testrun"
 )
 
 // The test binary is also the child that checks a file, and the victim that is killed while it writes.
@@ -71,7 +72,7 @@ func trials(long int) int {
 	if os.Getenv("LEDGE_LONG") != "" {
 		return long
 	}
-	return 4 // each starts a process or two
+	return testrun.Rounds(4) // each starts a process or two
 }
 
 // seed repeats a run: LEDGE_SEED.

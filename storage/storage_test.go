@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/api"
+	"ledge/internal/testrun"
 )
 
 func open(t *testing.T, dir string) *Store {
@@ -412,7 +413,7 @@ func TestRunFlushesAndSnapshots(t *testing.T) {
 
 // A random history against a plain map, with crashes and reopenings in between.
 func TestModel(t *testing.T) {
-	for seed := range uint64(8) {
+	for seed := range uint64(testrun.Rounds(8)) {
 		r := rand.New(rand.NewPCG(seed, 7))
 		dir, model := t.TempDir(), map[string]string{}
 		s := open(t, dir)

@@ -49,6 +49,7 @@ type fileConfig struct {
 	evictionKeys
 
 	powerKeys
+	clockKeys
 }
 
 // firstConfig is written at the first start if there is no file: an empty file means no grace at all (N-5.7),
@@ -98,6 +99,9 @@ func readOnly(err error) bool {
 }
 
 func (c fileConfig) check() error {
+	if err := c.clockKeys.check(); err != nil {
+		return err
+	}
 	if err := c.powerKeys.check(c.FeatureGates); err != nil {
 		return err
 	}

@@ -252,7 +252,7 @@ func (b *board) run(ctx context.Context) error {
 	workCtx, stopWork := context.WithCancel(apiCtx)
 	defer stopWork()
 	work, workCtx := errgroup.WithContext(workCtx)
-	jobs := []func(context.Context) error{b.keepClock, b.guardPods, b.agent.Run, b.keeper.Run, b.writes.Run}
+	jobs := []func(context.Context) error{b.keepClock, b.tellTime, b.guardPods, b.agent.Run, b.keeper.Run, b.writes.Run}
 	if b.plane != nil {
 		jobs = append(jobs, b.plane.jobs()...)
 	} else {

@@ -18,13 +18,24 @@ func Patience(d time.Duration) time.Duration {
 	return d
 }
 
-// OnHost leaves a test out of what is emulated, the guest and other architectures, where it takes minutes to find what it
-// finds on the host too. The long runs have it in both places.
+// emulated is a guest, or a processor that is another one's program: everything takes six times as long.
+func emulated() bool { return os.Getenv("LEDGE_EMULATED") != "" && os.Getenv("LEDGE_LONG") == "" }
+
+// OnHost leaves a test out of what is emulated, where it takes minutes to find what it finds on the host too. The long runs
+// have it in both places.
 func OnHost(t testing.TB) {
 	t.Helper()
-	if os.Getenv("LEDGE_EMULATED") != "" && os.Getenv("LEDGE_LONG") == "" {
+	if emulated() {
 		t.Skip("on the host, and in the long runs")
 	}
+}
+
+// Rounds is how often to try something at random: n times, or fewer where that is emulated.
+func Rounds(n int) int {
+	if emulated() {
+		return (n + 5) / 6
+	}
+	return n
 }
 
 // Mark stands in the name of everything that a test leaves visible to the whole machine: interfaces, cgroups, files

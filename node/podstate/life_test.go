@@ -475,8 +475,7 @@ func lifeOf(t *testing.T, seed uint64, r *rand.Rand) {
 }
 
 func TestRandomLivesOfEverything(t *testing.T) {
-	testrun.OnHost(t)
-	for seed := range uint64(600) {
+	for seed := range uint64(testrun.Rounds(600)) {
 		lifeOf(t, seed, rand.New(rand.NewPCG(seed, 2)))
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"ledge/internal/testrun"
 	"ledge/runtime"
 )
 
@@ -641,7 +642,7 @@ func TestOneDeadInstanceIsKept(t *testing.T) { // N-6.24
 // Whatever happens in whatever order, the machine settles, a terminal phase never changes, nothing starts while
 // stopping, and a deleted pod ends with nothing behind.
 func TestRandomLives(t *testing.T) {
-	for seed := range uint64(400) {
+	for seed := range uint64(testrun.Rounds(400)) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		policies := []corev1.RestartPolicy{corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever}
 		p := pod(policies[r.IntN(3)], "a", "b")

@@ -1,11 +1,11 @@
 #!/bin/sh
-# What udhcpc has been given becomes the interface's: $interface, $ip, $mask, $router, $dns, $search.
+# What udhcpc has been given becomes the interface's: $interface, $ip, $mask, $router, $dns, $search, $ntpsrv.
 [ -n "$interface" ] || exit 1
 case $1 in
 deconfig)
 	ip link set "$interface" up
 	ip -4 addr flush dev "$interface"
-	rm -f "/run/network/$interface.dns"
+	rm -f "/run/network/$interface.dns" "/run/network/$interface.ntp"
 	;;
 bound | renew)
 	if ! ip -4 addr show dev "$interface" | grep -q " $ip/$mask "; then # the same one stays: connections live on it
@@ -22,6 +22,7 @@ bound | renew)
 		for s in $dns; do echo "nameserver $s"; done
 		[ -z "$search$domain" ] || echo "search ${search:-$domain}"
 	} >"/run/network/$interface.dns"
+	for s in $ntpsrv; do echo "$s"; done >"/run/network/$interface.ntp"
 	;;
 *) exit 0 ;;
 esac

@@ -10,7 +10,7 @@ while :; do
 		[ ! -e "$pid" ] || ! kill -0 "$(cat "$pid")" 2>/dev/null || continue
 		ip link set "$if" up || continue
 		# Three questions every 20 seconds, for as long as it takes; with the name, so that the router knows it.
-		udhcpc -f -i "$if" -s /sbin/lease -t 3 -A 20 -x "hostname:$(hostname)" -O search >/dev/null 2>&1 &
+		udhcpc -f -i "$if" -s /sbin/lease -t 3 -A 20 -x "hostname:$(hostname)" -O search -O ntpsrv >/dev/null 2>&1 &
 		echo $! >"$pid"
 	done
 	sleep 2

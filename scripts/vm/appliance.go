@@ -111,7 +111,7 @@ func applianceRoot(ctx context.Context, arch, dir, ledge, work, to string, more 
 		}
 	}
 	for name, text := range more {
-		a.Text("manifests/"+name, 0o644, []byte(text))
+		a.Text(name, 0o644, []byte(text))
 	}
 	return os.WriteFile(to, a.Bytes(), 0o644)
 }

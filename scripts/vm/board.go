@@ -12,10 +12,11 @@ import (
 	"time"
 )
 
-// boardPods are static pods of two priorities.
-var boardPods = map[string]string{
-	"low.yaml":  boardPod("low", ""),
-	"high.yaml": boardPod("high", "system-node-critical"),
+// boardFiles are static pods of two priorities, and a time server: the guest's watcher, which is ahead by two hours.
+var boardFiles = map[string]string{
+	"manifests/low.yaml":    boardPod("low", ""),
+	"manifests/high.yaml":   boardPod("high", "system-node-critical"),
+	"etc/ledge/config.yaml": "shutdownGracePeriod: 30s\nshutdownGracePeriodCriticalPods: 10s\nfailSwapOn: false\nntpServers: [127.0.0.1]\n",
 }
 
 func boardPod(name, class string) string {
@@ -45,7 +46,7 @@ func runBoard(ctx context.Context, arch, ledge string, memory int, limit time.Du
 	}
 	defer os.RemoveAll(work)
 	initrd, data := filepath.Join(work, "board.cpio"), filepath.Join(work, "data.img")
-	if err := applianceRoot(ctx, arch, dir, ledge, work, initrd, boardPods); err != nil {
+	if err := applianceRoot(ctx, arch, dir, ledge, work, initrd, boardFiles); err != nil {
 		return err
 	}
 	if out, err := command(ctx, "mke2fs", "-q", "-t", "ext4", data, "256M").CombinedOutput(); err != nil {
@@ -59,7 +60,7 @@ func runBoard(ctx context.Context, arch, ledge string, memory int, limit time.Du
 		append: "rdinit=/init watch=" + watch + " ledge.data=/dev/nvme0n1 ledge.name=board -- serve --manifests /manifests --watchdog /dev/watchdog"}
 	b := &boardBoot{qmp: g.qmp, button: arch == "amd64", began: time.Now()}
 	err = g.boot(ctx, limit, b.line)
-	if !errors.Is(err, errGuestEnded) || b.fault != nil || !slices.Equal(b.stages, []string{"0", "2000000000"}) || b.kernel != "Power down" {
+	if !errors.Is(err, errGuestEnded) || b.fault != nil || !b.clock || !slices.Equal(b.stages, []string{"0", "2000000000"}) || b.kernel != "Power down" {
 		return fmt.Errorf("%s: ended with %w, fault %v, stages %v, the kernel said %q; its console:\n%s", arch, err, b.fault, b.stages, b.kernel,
 			strings.Join(b.all, "\n"))
 	}
@@ -73,6 +74,7 @@ type boardBoot struct {
 	button bool // the guest has one; else it goes down by itself
 	began  time.Time
 	all    []string
+	clock  bool     // it was set by the time server
 	stages []string // priorities of the stages that are over
 	kernel string   // its last word on the end
 	fault  error
@@ -88,6 +90,9 @@ func (b *boardBoot) line(text string) bool {
 	case word == "@@running" && rest != "2":
 		b.fault = fmt.Errorf("%s containers run, not 2", rest)
 		return true
+	case word == "@@clock" && rest != "2h0m0s":
+		b.fault = fmt.Errorf("the clock was set by %s, not by two hours", rest)
+		return true
 	case word == "@@gone":
 		say()
 		if b.button {
@@ -95,6 +100,7 @@ func (b *boardBoot) line(text string) bool {
 		}
 		return b.fault != nil
 	case strings.HasPrefix(word, "@@"):
+		b.clock = b.clock || word == "@@clock"
 		say()
 	case strings.Contains(text, "shutdown stage over"):
 		say()

@@ -22,8 +22,11 @@ import (
 // when another one has the same containers. With off it then asks for the end of the machine; else it kills that one too,
 // for a power key that is pressed while there is none.
 func watch(off bool) {
+	began := time.Now()
+	go tellTime(began)
 	before := awaitPods(nil)
 	fmt.Println("@@running", len(before))
+	awaitTime(began)
 	if err := killBrain(); err != nil {
 		fmt.Println("@@fault:", err)
 		return
