@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -171,7 +172,44 @@ func (r *Runner) open(cg string, res *cgroups.Resources) (cgroups.Manager, error
 		res = &cgroups.Resources{}
 	}
 	res.SkipDevices = true
-	return manager.New(&cgroups.Cgroup{Path: cg, Resources: res})
+	m, err := manager.NewWithPaths(&cgroups.Cgroup{Path: cg, Resources: res}, r.pathsOf(cg))
+	if err == nil && !r.unified {
+		r.learnMounts(cg, m.GetPaths())
+	}
+	return m, err
+}
+
+// pathsOf is where a cgroup stands in each hierarchy of v1, once that is known: a pod that ends is asked for half a dozen times,
+// and to look all hierarchies up anew is most of what that costs.
+func (r *Runner) pathsOf(cg string) map[string]string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.mounts) == 0 {
+		return nil
+	}
+	paths := make(map[string]string, len(r.mounts))
+	for controller, dir := range r.mounts {
+		paths[controller] = path.Join(dir, cg)
+	}
+	return paths
+}
+
+// learnMounts keeps where the hierarchies are mounted, which does not change while a machine runs.
+func (r *Runner) learnMounts(cg string, paths map[string]string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.mounts != nil {
+		return
+	}
+	mounts := map[string]string{}
+	for controller, p := range paths {
+		dir, ok := strings.CutSuffix(p, cg)
+		if !ok {
+			return
+		}
+		mounts[controller] = dir
+	}
+	r.mounts = mounts
 }
 
 // makePodCgroup makes the pod's cgroup and sets what its containers share (N-7.42, N-7.46).
@@ -224,12 +262,7 @@ func (r *Runner) removeCgroup(cg string) error {
 	if err != nil {
 		return err
 	}
-	var paths []string
-	for _, p := range m.GetPaths() {
-		if _, err := os.Stat(p); err == nil {
-			paths = append(paths, p)
-		}
-	}
+	paths := removeEmpty(m.GetPaths())
 	if len(paths) == 0 {
 		return nil
 	}
@@ -255,6 +288,30 @@ func (r *Runner) removeCgroup(cg string) error {
 		errs = append(errs, cgroups.RemovePath(p))
 	}
 	return errors.Join(errs...)
+}
+
+// removeEmpty removes a cgroup where nothing stands in the way, which is so when a container has ended as it should, and gives
+// the paths where something does. What is needed to kill what is left goes last: a process can be in another cgroup there.
+func removeEmpty(all map[string]string) (left []string) {
+	for _, controller := range slices.SortedFunc(maps.Keys(all), func(a, b string) int { return killedBy(a) - killedBy(b) }) {
+		p := all[controller]
+		if len(left) > 0 && killedBy(controller) > 0 {
+			left = append(left, p)
+			continue
+		}
+		if err := unix.Rmdir(p); err != nil && !errors.Is(err, unix.ENOENT) {
+			left = append(left, p)
+		}
+	}
+	return left
+}
+
+// killedBy is 1 for the hierarchies that killOnce works with.
+func killedBy(controller string) int {
+	if controller == "" || controller == "devices" || controller == "freezer" {
+		return 1
+	}
+	return 0
 }
 
 func allPids(paths []string) ([]int, error) {

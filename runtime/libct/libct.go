@@ -71,6 +71,7 @@ type Runner struct {
 
 	mu     sync.Mutex
 	warned map[string]bool
+	mounts map[string]string // of the hierarchies of cgroup v1, by controller; nil until one has been used
 }
 
 // New looks at the machine. It changes nothing; Enter does.
