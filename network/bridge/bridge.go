@@ -18,8 +18,10 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -66,7 +68,9 @@ type Setup struct {
 	have      []table
 	made      bool
 	nft       nftConn
-	warned    bool // of conntrack
+	warned    bool        // of conntrack
+	stale     staleFlows  // of pods that have gone; later forgets them
+	later     *time.Timer // nil when nothing is stale
 }
 
 var _ network.Setup = (*Setup)(nil)
@@ -258,6 +262,9 @@ func (s *Setup) connect(e, old plan.Entry) error {
 		}
 		var stale staleFlows
 		stale.addPorts(newPorts(e, old))
+		if slices.ContainsFunc(e.Addrs(), func(a netip.Addr) bool { return slices.Contains(s.stale.addrs, a) }) {
+			stale.addrs, s.stale.addrs = s.stale.addrs, nil // before they are another pod's connections
+		}
 		s.forget(h, stale)
 		return nil
 	})
@@ -352,8 +359,31 @@ func (s *Setup) disconnect(uids []string) error {
 			stale.addPorts(e.Pod.Ports)
 			errs = append(errs, s.rec.removePod(e.Pod.UID))
 		}
+		s.stale.addrs = append(s.stale.addrs, stale.addrs...)
+		stale.addrs = nil // a host port may be taken again at once, addresses rest
 		s.forget(h, stale)
+		if len(s.stale.addrs) > 0 && s.later == nil {
+			s.later = time.AfterFunc(forgetAfter, s.forgetStale)
+		}
 		return errors.Join(errs...)
+	})
+}
+
+// forgetAfter is how long the connections of pods that have gone stay tracked, so that the kernel is asked once for many: it
+// goes through all connections of the machine, and a board that goes down waits for each pod.
+const forgetAfter = time.Second
+
+func (s *Setup) forgetStale() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	stale := s.stale
+	s.stale, s.later = staleFlows{}, nil
+	if len(stale.addrs) == 0 {
+		return
+	}
+	_ = s.onHost(func(h *host) error { // without a host there are no connections either
+		s.forget(h, stale)
+		return nil
 	})
 }
 
@@ -381,7 +411,8 @@ func (s *Setup) Close(ctx context.Context) error {
 
 func (s *Setup) removeAll(h *host) error {
 	var errs []error
-	var stale staleFlows
+	stale := s.stale
+	s.stale = staleFlows{}
 	if s.book != nil {
 		for _, e := range s.book.Entries() {
 			if err := s.removeLink(h, e.Pod.UID); err != nil {

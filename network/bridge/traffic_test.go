@@ -8,11 +8,13 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"ledge/internal/testrun"
 	"ledge/network"
 )
 
@@ -206,6 +208,51 @@ func TestUDPFollowsAMovedPort(t *testing.T) {
 		}
 		return err
 	})
+}
+
+// TestConnectionsOfPodsThatHaveGone: what a pod was connected to is forgotten a while after it has gone, or before another pod gets
+// its address.
+func TestConnectionsOfPodsThatHaveGone(t *testing.T) {
+	l := newLab(t)
+	s := l.node("ledge0", "10.77.0.0/29")
+	for i := range 4 { // leave one address
+		l.pod(s, fmt.Sprint("other", i))
+	}
+	l.serve(l.outside, "world", "tcp", ":80")
+	tracked := func(ip string) (n int) {
+		l.in(l.host, func() error {
+			flows, err := netlink.ConntrackTableList(netlink.ConntrackTable, unix.AF_INET)
+			for _, f := range flows {
+				if f.Forward.SrcIP.String() == ip {
+					n++
+				}
+			}
+			return err
+		})
+		return n
+	}
+	connected := func(uid string) testPod {
+		p := l.pod(s, uid)
+		if n := tracked(p.ip); n > 0 {
+			t.Errorf("%s has %d connections from before", uid, n)
+		}
+		l.expect(uid, l.ask(p.NetNS, "tcp", outsideIP+":80"), "world "+hostIP)
+		if tracked(p.ip) == 0 {
+			t.Fatal("nothing is tracked: this test shows nothing")
+		}
+		return p
+	}
+	a := connected("a")
+	l.must(s.Detach(t.Context(), "a"))
+	if b := connected("b"); b.ip != a.ip {
+		t.Fatalf("addresses %s and %s: this test shows nothing", a.ip, b.ip)
+	}
+	l.must(s.Detach(t.Context(), "b"))
+	for end := time.Now().Add(testrun.Patience(20 * time.Second)); tracked(a.ip) > 0; time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("still tracked")
+		}
+	}
 }
 
 func TestTwoNodesSideBySide(t *testing.T) {
