@@ -198,7 +198,7 @@ func (w *worker) step(ctx context.Context) (rest time.Duration, done bool) {
 	if why != nil && in.Stop == nil {
 		in.Stop = w.stop(*why)
 	}
-	w.refreshVolumes(ctx, in.Pod)
+	w.refreshVolumes(ctx, in)
 	in.Pod = w.sized(in)
 	w.setSizes(ctx, in.Pod)
 	out := w.decide(in)
@@ -230,9 +230,10 @@ func (w *worker) step(ctx context.Context) (rest time.Duration, done bool) {
 }
 
 // refreshVolumes brings files made of objects up to date: at every change of one, and each time the pod is looked
-// at. What cannot be renewed stays as it is.
-func (w *worker) refreshVolumes(ctx context.Context, pod *corev1.Pod) {
-	if !w.seen.Sandbox || w.seen.Removed || !slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return volume.OfObjects(&v) }) {
+// at, until it is to end. What cannot be renewed stays as it is.
+func (w *worker) refreshVolumes(ctx context.Context, in podstate.Input) {
+	pod := in.Pod
+	if in.Gone || in.Stop != nil || pod.DeletionTimestamp != nil || !w.seen.Sandbox || w.seen.Removed || !slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return volume.OfObjects(&v) }) {
 		return
 	}
 	err := w.a.volumes.Refresh(ctx, pod, podSource{w.a, pod})

@@ -34,6 +34,7 @@ func (n powerNode) Close(message string) {
 		}
 		return
 	}
+	hurry()
 	// The unit's TimeoutStopSec may be less than the configuration wants; it counts from systemd's SIGTERM.
 	tellManager(fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", (n.b.file.shutdown().Total() + stopReserve).Microseconds()))
 	n.b.guard.resume() // a shutdown stops what runs, held or not

@@ -78,6 +78,14 @@ func (c *collector) minute() {
 // block with other small things.
 type collected struct{ _ *collected }
 
+// hurry has garbage wait for a minute: where fifty pods end at once, a sixth of the time went into collecting it, and their
+// own memory is coming free. What collector allows the heap still holds, and settle takes it back.
+func hurry() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(400)
+	}
+}
+
 // settle keeps the memory of a process that runs for months, and does nothing most of that time, at what it needs: what
 // a start or a busy hour took does not stay.
 func settle(ctx context.Context) {
