@@ -2,24 +2,20 @@ package shutdown
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
-	"github.com/coreos/go-systemd/v22/util"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"ledge/internal/nspawn"
 	"ledge/internal/testrun"
 )
 
@@ -130,136 +126,21 @@ After=basic.target
 `
 )
 
-// container makes a root file system whose /usr is this machine's, with nothing in it but systemd, the bus, logind and
-// the two units.
-func container(t *testing.T, driver string) (root, out string) {
+// boot runs a small machine with two units until it has powered itself off, and gives what it wrote down.
+func boot(t *testing.T, driver string) (diary []string, out string) {
 	t.Helper()
-	root, out = t.TempDir(), t.TempDir()
+	testrun.OnHost(t)
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	files := map[string]string{
-		"etc/passwd":                        "root:x:0:0::/root:/bin/sh\nmessagebus:x:100:100::/nonexistent:/usr/sbin/nologin\n",
-		"etc/group":                         "root:x:0:\nmessagebus:x:100:\n",
-		"etc/machine-id":                    "",
-		"etc/os-release":                    "ID=debian\nNAME=test\n",
-		"etc/systemd/system/probe.service":  probeUnit,
-		"etc/systemd/system/driver.service": driverUnit,
-		"etc/systemd/system/test.target":    targetUnit,
-	}
-	for _, dir := range []string{"usr", "etc/systemd/system", "var", "run", "tmp", "proc", "sys", "dev", "root", "out"} {
-		if err := os.MkdirAll(filepath.Join(root, dir), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, link := range []string{"bin", "sbin", "lib", "lib32", "lib64"} {
-		if to, err := os.Readlink("/" + link); err == nil {
-			if err := os.Symlink(to, filepath.Join(root, link)); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := os.WriteFile(filepath.Join(out, "driver.sh"), []byte(driver), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	copyBinary(t, self, filepath.Join(out, "probe"))
-	return root, out
-}
-
-func copyBinary(t *testing.T, from, to string) {
-	t.Helper()
-	data, err := os.ReadFile(from)
-	if err == nil {
-		err = os.WriteFile(to, data, 0o755)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// ownCgroups makes a cgroup for the container in each hierarchy that nspawn writes to: otherwise it leaves its own behind
-// in the root ones.
-func ownCgroups(t *testing.T) (procs []string) {
-	t.Helper()
-	for _, h := range []string{"unified", "systemd"} {
-		parent := filepath.Join("/sys/fs/cgroup", h)
-		if _, err := os.Stat(filepath.Join(parent, "cgroup.procs")); err != nil {
-			continue
-		}
-		dir := filepath.Join(parent, "ledge-shutdown-"+testrun.Mark())
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			t.Fatal(err)
-		}
-		procs = append(procs, filepath.Join(dir, "cgroup.procs"))
-		t.Cleanup(func() {
-			var dirs []string
-			_ = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
-				if err == nil && e.IsDir() {
-					dirs = append(dirs, path)
-				}
-				return nil
-			})
-			slices.Reverse(dirs)
-			for _, d := range dirs {
-				if err := os.Remove(d); err != nil {
-					t.Errorf("left behind: %v", err)
-				}
-			}
-		})
-	}
-	return procs
-}
-
-// wantsReboot is what nspawn says of a machine that is to be started again, to what would be its unit.
-const wantsReboot = 133
-
-func spawn(ctx context.Context, args []string) (console []byte, err error) {
-	cmd := exec.CommandContext(ctx, "/bin/sh", args...)
-	cmd.Env = append(os.Environ(), "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=yes", "SYSTEMD_NSPAWN_API_VFS_WRITABLE=yes")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	// SIGTERM asks nspawn to power the container off; killing it outright would leave mounts behind.
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = 10 * time.Second
-	return cmd.CombinedOutput()
-}
-
-// boot runs a small machine under real systemd until it has powered itself off, and gives what it wrote down.
-func boot(t *testing.T, driver string) (diary []string, out string) {
-	t.Helper()
-	testrun.OnHost(t)
-	if os.Getuid() != 0 {
-		t.Skip("needs root")
-	}
-	nspawn, err := exec.LookPath("systemd-nspawn")
-	if err != nil {
-		t.Skip("needs systemd-nspawn (Debian package systemd-container)")
-	}
-	if util.IsRunningSystemd() {
-		t.Skip("this machine has a systemd of its own, which nspawn would have to ask for a cgroup")
-	}
-	root, out := container(t, driver)
-	args := []string{"-c", `for p; do case $p in --) shift; break;; esac; echo $$ > $p || exit 1; shift; done; exec "$@"`, "sh"}
-	args = append(args, ownCgroups(t)...)
-	args = append(args, "--", nspawn, "-D", root, "--bind-ro=/usr", "--bind="+out+":/out", "--boot", "--register=no", "--keep-unit",
-		"--private-network", "--machine=ledge-shutdown-"+testrun.Mark(), "--console=read-only", "systemd.unit=test.target")
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	console, err := spawn(ctx, args)
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == wantsReboot {
-		var more []byte
-		more, err = spawn(ctx, args)
-		console = append(console, more...)
-	}
+	out, _ = nspawn.Machine{Name: "ledge-shutdown", Target: "test.target", Programs: map[string]string{"probe": self}, Out: map[string]string{"driver.sh": driver},
+		Files: map[string]string{
+			"etc/systemd/system/probe.service":  probeUnit,
+			"etc/systemd/system/driver.service": driverUnit,
+			"etc/systemd/system/test.target":    targetUnit,
+		}}.Boot(t)
 	data, _ := os.ReadFile(filepath.Join(out, "log"))
-	if err != nil {
-		t.Fatalf("%v\n%s\nconsole:\n%s", err, data, console)
-	}
 	if t.Failed() || testing.Verbose() {
 		t.Logf("%s", data)
 	}

@@ -228,6 +228,9 @@ func reloadUnits(ctx context.Context, start string) error {
 	err = conn.Auth([]dbus.Auth{dbus.AuthExternal(strconv.Itoa(os.Getuid()))})
 	systemd := conn.Object("org.freedesktop.systemd1", "/org/freedesktop/systemd1")
 	if err == nil {
+		err = knock(ctx, systemd)
+	}
+	if err == nil {
 		err = systemd.CallWithContext(ctx, "org.freedesktop.systemd1.Manager.Reload", 0).Err
 	}
 	if err == nil && start != "" { // a job of its own, which is not waited for
@@ -237,4 +240,18 @@ func reloadUnits(ctx context.Context, start string) error {
 		return fmt.Errorf("reload units: %w", err)
 	}
 	return nil
+}
+
+// knock waits for an answer. What comes in one piece with the end of the handshake systemd 252 has read and does not look at
+// before there is more.
+func knock(ctx context.Context, at dbus.BusObject) error {
+	answers := make(chan *dbus.Call, 1000)
+	for {
+		at.GoWithContext(ctx, "org.freedesktop.DBus.Peer.Ping", 0, answers)
+		select {
+		case a := <-answers:
+			return a.Err
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
 }

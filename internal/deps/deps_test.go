@@ -66,6 +66,7 @@ var table = map[string][]string{
 
 	// Only tests import these.
 	"internal/testrun":        {},
+	"internal/nspawn":         {"internal/testrun"},
 	"internal/original":       {},
 	"runtime/runtimetest/...": {"runtime/...", "internal/testrun"},
 }
@@ -96,7 +97,7 @@ var thirdParty = map[string][]string{
 	"C":                                                   {"runtime/libct/..."},
 	"net/http":                                            {"api", "api/local", "api/httpd/...", "api/websocket", "api/rest/...", "api/apitest", "images/registry/...", "images/imagestest", "node/probe", "cmd/...", "internal/sim", "internal/original"},
 	"net/http/httptest":                                   {"api/apitest", "internal/sim"},
-	"os/exec":                                             {"cmd/...", "runtime/keeper/...", "runtime/libct/...", "runtime/runtimetest/...", "storage/...", "internal/original"},
+	"os/exec":                                             {"cmd/...", "runtime/keeper/...", "runtime/libct/...", "runtime/runtimetest/...", "storage/...", "internal/original", "internal/nspawn"},
 	"github.com/opencontainers/runc/tests":                {},
 	"k8s.io/apimachinery/pkg/util/wait":                   {}, // its timers do not sit well in a synctest bubble
 	"github.com/moby/spdystream":                          {"api/httpd/..."},

@@ -28,7 +28,7 @@ mkdir -p "$root/DEBIAN" "$root/etc/ledge/config.d" "$root/usr/lib/systemd/system
 
 install -D -m 755 "$binary" "$root/usr/bin/ledge"
 install -m 644 "$here/config.yaml" "$root/etc/ledge/config.yaml"
-for unit in ledge.service ledge-keeper.service; do
+for unit in ledge.service ledge-keeper.service ledge-firstboot.service; do
 	sed 's|/usr/local/bin/|/usr/bin/|; s|^Documentation=|&man:ledge(8) |' "scripts/systemd/$unit" >"$root/usr/lib/systemd/system/$unit"
 done
 "$teller" completion bash >"$root/usr/share/bash-completion/completions/ledge"

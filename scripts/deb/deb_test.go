@@ -50,6 +50,7 @@ func TestPackages(t *testing.T) {
 	}
 	for _, want := range []string{
 		"-rwxr-xr-x root/root        11 2023-11-14 22:13 ./usr/bin/ledge", "./usr/lib/systemd/system/ledge.service", "./usr/lib/systemd/system/ledge-keeper.service",
+		"./usr/lib/systemd/system/ledge-firstboot.service",
 		"./usr/share/man/man8/ledge.8.gz", "./usr/share/man/man8/ledge-shutdown.8.gz", "./usr/share/man/man8/ledge-keeper.8.gz", "./usr/share/man/man5/ledge-config.5.gz",
 		"./usr/share/bash-completion/completions/ledge", "./usr/share/zsh/vendor-completions/_ledge", "./usr/share/fish/vendor_completions.d/ledge.fish",
 		"./etc/ledge/config.yaml", "./usr/share/doc/ledge/copyright", "./usr/share/doc/ledge/NOTICE.gz",
@@ -63,7 +64,7 @@ func TestPackages(t *testing.T) {
 	}
 	root := t.TempDir()
 	tell(t, "dpkg-deb", "-x", path, root)
-	for unit, start := range map[string]string{"ledge.service": "serve", "ledge-keeper.service": "keeper --cgroup-root=/"} {
+	for unit, start := range map[string]string{"ledge.service": "serve", "ledge-keeper.service": "keeper --cgroup-root=/", "ledge-firstboot.service": "firstboot"} {
 		text, err := os.ReadFile(filepath.Join(root, "usr/lib/systemd/system", unit))
 		if err != nil || !bytes.Contains(text, []byte("\nExecStart=/usr/bin/ledge "+start+"\n")) || bytes.Contains(text, []byte("/usr/local")) {
 			t.Errorf("%s: %v\n%s", unit, err, text)

@@ -50,6 +50,10 @@ func (m machine) install() {
 			t.Errorf("after the install %s is %s", unit, state)
 		}
 	}
+	// It would make files of whatever lies at /boot/firmware the board's configuration.
+	if state := output("systemctl", "is-enabled", "ledge-firstboot.service"); !strings.HasPrefix(state, "disabled\n") {
+		t.Errorf("after the install ledge-firstboot.service is %s", state)
+	}
 	newer := regexp.MustCompile(`(?m)^.*Unknown key (name )?'(RestartSteps|RestartMaxDelaySec)' in section ['\[]Service['\]], ignoring\.\n`)
 	const at = "/lib/systemd/system/" // bare names would be those of the sources, if these are where the test runs
 	if out := newer.ReplaceAllString(run(t, "systemd-analyze", "verify", "--man=no", at+units[0], at+units[1]), ""); out != "" {

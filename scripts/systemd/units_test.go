@@ -79,6 +79,18 @@ func TestUnitFiles(t *testing.T) {
 			}
 		}
 	}
+	first := settings(t, "ledge-firstboot.service")
+	before := strings.Fields(strings.Join(first["Unit.Before"], " "))
+	for _, unit := range []string{"network-pre.target", "ssh.service", "ledge-keeper.service", "ledge.service"} {
+		if !slices.Contains(before, unit) {
+			t.Errorf("the first boot is not before %s", unit)
+		}
+	}
+	for key := range first { // what may fail must not take anything with it
+		if strings.HasPrefix(key, "Unit.Require") || key == "Unit.BindsTo" || key == "Install.RequiredBy" {
+			t.Errorf("the first boot has %s", key)
+		}
+	}
 	if max := settings(t, "ledge-keeper.service")["Service.FileDescriptorStoreMax"]; len(max) != 1 || max[0] == "0" {
 		t.Error("the keeper has no FD store: a writer would see EPIPE while it restarts")
 	}
