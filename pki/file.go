@@ -1,6 +1,7 @@
 package pki
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -34,6 +35,23 @@ func writeFile(path string, data []byte) (err error) {
 		return err
 	}
 	return syncDir(dir)
+}
+
+// readClosed reads what writeFile wrote. A file that others could read is closed first.
+func readClosed(path string) ([]byte, error) {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, errors.New("not a regular file")
+	}
+	if info.Mode().Perm() != 0o600 {
+		if err := os.Chmod(path, 0o600); err != nil {
+			return nil, err
+		}
+	}
+	return os.ReadFile(path)
 }
 
 func syncDir(dir string) error {

@@ -1,6 +1,7 @@
 package pki
 
 import (
+	"bytes"
 	"fmt"
 
 	"sigs.k8s.io/yaml"
@@ -78,11 +79,14 @@ func (a *Authority) Kubeconfig(server, name string) ([]byte, error) {
 	return out, nil
 }
 
-// WriteKubeconfig writes Kubeconfig to a file that only its owner can read.
+// WriteKubeconfig writes Kubeconfig to a file that only its owner can read, unless it says so already.
 func (a *Authority) WriteKubeconfig(path, server string) error {
 	data, err := a.Kubeconfig(server, "")
 	if err != nil {
 		return err
+	}
+	if old, err := readClosed(path); err == nil && bytes.Equal(old, data) {
+		return nil
 	}
 	return writeFile(path, data)
 }

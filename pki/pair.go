@@ -14,7 +14,6 @@ import (
 	"fmt"
 	"math/big"
 	"net"
-	"os"
 	"slices"
 	"sort"
 	"strings"
@@ -37,8 +36,8 @@ type request struct {
 	life   time.Duration
 }
 
-// fits says whether a certificate still serves: this CA's, saying exactly this, with a third of its life left or
-// as much as this CA can give.
+// fits says whether a certificate still serves: this CA's, saying this and no more but addresses, with a third of its life
+// left or as much as this CA can give.
 func (r request) fits(leaf, ca *x509.Certificate, now time.Time) bool {
 	fresh := now.Add(r.life / 3).Before(leaf.NotAfter)
 	last := leaf.NotAfter.Equal(ca.NotAfter) && now.Before(leaf.NotAfter)
@@ -48,7 +47,7 @@ func (r request) fits(leaf, ca *x509.Certificate, now time.Time) bool {
 		leaf.Subject.CommonName == r.user &&
 		slices.Equal(sortedNames(leaf.Subject.Organization), r.groups) &&
 		slices.Equal(sortedNames(leaf.DNSNames), r.names) &&
-		slices.EqualFunc(sortedIPs(leaf.IPAddresses), r.ips, net.IP.Equal) &&
+		!slices.ContainsFunc(r.ips, func(ip net.IP) bool { return !slices.ContainsFunc(leaf.IPAddresses, ip.Equal) }) &&
 		slices.Contains(leaf.ExtKeyUsage, r.usage)
 }
 
@@ -147,21 +146,9 @@ func (p *pair) write(path string) error {
 	return writeFile(path, append(key, encodeCert(p.cert.Certificate[0])...))
 }
 
-// readPair reads what write wrote. A file that others could read is closed first.
+// readPair reads what write wrote.
 func readPair(path string) (*pair, error) {
-	info, err := os.Lstat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, errors.New("not a regular file")
-	}
-	if info.Mode().Perm() != 0o600 {
-		if err := os.Chmod(path, 0o600); err != nil {
-			return nil, err
-		}
-	}
-	data, err := os.ReadFile(path)
+	data, err := readClosed(path)
 	if err != nil {
 		return nil, err
 	}

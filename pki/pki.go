@@ -45,6 +45,7 @@ type Authority struct {
 
 	mu     sync.Mutex // held while a certificate is looked for or made
 	loaded map[string]tls.Certificate
+	shown  func() (tls.Certificate, error) // the server's certificate, as ServerTLS and Rename want it
 }
 
 // How long certificates live. The CA's key lies beside the server's, so a shorter life of the server's
@@ -164,8 +165,10 @@ func (a *Authority) CA() []byte { return encodeCert(a.ca.Certificate[0]) }
 // Pin is what tokens name the CA by.
 func (a *Authority) Pin() Pin { return sha256.Sum256(a.ca.Certificate[0]) }
 
-// Server is the server's certificate for exactly these names and addresses. It is kept on disk and made again
-// when they differ, when a third of its life is left, when it has expired and when it is damaged.
+// Server is the server's certificate for these names and addresses. It is kept on disk and made again when the names
+// differ or an address is missing, when a third of its life is left, when it has expired and when it is damaged. An address
+// that is no longer wanted stays until then: a board that waits for its network at every boot would write a certificate
+// without its address and then the old one again.
 func (a *Authority) Server(names []string, ips []net.IP) (tls.Certificate, error) {
 	names, ips = sortedNames(names), sortedIPs(ips)
 	want := request{
@@ -193,13 +196,13 @@ func (a *Authority) Client(user string, groups []string) (tls.Certificate, error
 	return cert, nil
 }
 
-// ServerTLS is how a server of this authority listens: TLS 1.2 or later, a client certificate of this CA required.
+// ServerTLS is how the server of this authority listens: TLS 1.2 or later, a client certificate of this CA required.
 // The server's certificate is looked at in each handshake, so one that runs out while the process lives, or that
 // turns out expired when the clock is set at last, is replaced there. What the client asks for in the handshake
 // has no influence on it: a server that adds the names it is asked for can be made to serve a certificate too
-// large to send (CVE-2023-32187).
+// large to send (CVE-2023-32187). Names and addresses are changed by Rename.
 func (a *Authority) ServerTLS(names []string, ips []net.IP) (*tls.Config, error) {
-	if _, err := a.Server(names, ips); err != nil {
+	if err := a.Rename(names, ips); err != nil {
 		return nil, err
 	}
 	return &tls.Config{
@@ -209,7 +212,10 @@ func (a *Authority) ServerTLS(names []string, ips []net.IP) (*tls.Config, error)
 		Time:       a.Now,
 		NextProtos: []string{"h2", "http/1.1"},
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-			cert, err := a.Server(names, ips)
+			a.mu.Lock()
+			shown := a.shown
+			a.mu.Unlock()
+			cert, err := shown()
 			if err != nil {
 				return nil, err
 			}
@@ -218,6 +224,18 @@ func (a *Authority) ServerTLS(names []string, ips []net.IP) (*tls.Config, error)
 			return &cert, nil
 		},
 	}, nil
+}
+
+// Rename makes the certificate good for other names and addresses, from the next handshake on.
+func (a *Authority) Rename(names []string, ips []net.IP) error {
+	shown := func() (tls.Certificate, error) { return a.Server(names, ips) }
+	if _, err := shown(); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.shown = shown
+	return nil
 }
 
 // issue finds the certificate in memory or on disk, or makes it.
@@ -241,6 +259,7 @@ func (a *Authority) issue(file string, want request) (tls.Certificate, error) {
 	if err != nil {
 		return tls.Certificate{}, err
 	}
+	slog.Info("made a certificate", "for", want.user, "addresses", want.ips)
 	if err := p.write(path); err != nil {
 		// A full or read-only disk must not stop the server: the certificate is good, the next process
 		// will only not find it and make another.

@@ -273,20 +273,134 @@ func TestHandshake(t *testing.T) {
 	}
 }
 
-func TestExpiredServerIsReplacedInTheHandshake(t *testing.T) {
-	c := &clock{time.Unix(60, 0)}
-	a := open(t, t.TempDir(), c)
+// TestExpiredServer: a certificate that has ended is replaced, whether the board was off meanwhile, or has run for so long, or
+// has only now been told what day it is; and a client whose clock is right is let in.
+func TestExpiredServer(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		from    time.Time // when the certificate was made
+		restart bool
+	}{
+		{"at boot", built, true},
+		{"at run time", built, false},
+		{"the clock is set at last", time.Unix(60, 0), false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			dir, c := t.TempDir(), &clock{tc.from}
+			a := open(t, dir, c)
+			conf, err := a.ServerTLS([]string{"board"}, loopback)
+			if err != nil {
+				t.Fatal(err)
+			}
+			first, err := a.Server([]string{"board"}, loopback)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.t = first.Leaf.NotAfter.Add(time.Hour)
+			if tc.restart {
+				a = open(t, dir, c)
+				if conf, err = a.ServerTLS([]string{"board"}, loopback); err != nil {
+					t.Fatal(err)
+				}
+			}
+			admin, err := a.Client("admin", []string{"system:masters"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			state, err := connect(t, conf, &tls.Config{RootCAs: a.Pool(), Certificates: []tls.Certificate{admin}, Time: c.now})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if leaf := state.PeerCertificates[0]; !leaf.NotAfter.After(c.t) || leaf.Equal(first.Leaf) {
+				t.Errorf("the certificate shown ends on %s, it is %s", leaf.NotAfter, c.t)
+			}
+			cert, err := conf.GetCertificate(&tls.ClientHelloInfo{ServerName: "stuffed.example"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := strings.Join(cert.Leaf.DNSNames, ","); got != "board" {
+				t.Errorf("names %q, want board only", got)
+			}
+		})
+	}
+}
+
+// TestRename: an address that comes while the server listens is in the certificate of the next handshake; one that goes
+// alone, or is not there yet after a start, makes none.
+func TestRename(t *testing.T) {
+	dir, c := t.TempDir(), &clock{built}
+	a := open(t, dir, c)
 	conf, err := a.ServerTLS([]string{"board"}, loopback)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.t = built.Add(serverLife + time.Hour) // NTP came at last
-	cert, err := conf.GetCertificate(&tls.ClientHelloInfo{ServerName: "stuffed.example"})
-	if err != nil || !cert.Leaf.NotAfter.After(c.t) {
-		t.Fatalf("got a certificate ending %v (%v)", cert.Leaf.NotAfter, err)
+	shown := func() *x509.Certificate {
+		t.Helper()
+		state, err := connect(t, conf, &tls.Config{InsecureSkipVerify: true})
+		if state.PeerCertificates == nil { // without a certificate of its own it learns no more
+			t.Fatal(err)
+		}
+		return state.PeerCertificates[0]
 	}
-	if got := strings.Join(cert.Leaf.DNSNames, ","); got != "board" {
-		t.Errorf("names %q, want board only", got)
+	first := shown()
+	lease := append([]net.IP{net.IPv4(192, 0, 2, 7), net.ParseIP("2001:db8::7")}, loopback...)
+	for range 2 {
+		if err := a.Rename([]string{"board"}, lease); err != nil {
+			t.Fatal(err)
+		}
+	}
+	second := shown()
+	for _, host := range []string{"192.0.2.7", "2001:db8::7", "127.0.0.1", "board"} {
+		if err := second.VerifyHostname(host); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := first.VerifyHostname("192.0.2.7"); err == nil {
+		t.Error("the address was there before it came")
+	}
+	if err := a.Rename([]string{"board"}, loopback); err != nil {
+		t.Fatal(err)
+	}
+	if !shown().Equal(second) {
+		t.Error("a cable that was pulled out made a certificate")
+	}
+	if cert, err := open(t, dir, c).Server([]string{"board"}, loopback); err != nil || !cert.Leaf.Equal(second) {
+		t.Errorf("a start before the lease made a certificate (%v)", err)
+	}
+	if err := a.Rename([]string{"board"}, append([]net.IP{net.IPv4(192, 0, 2, 8)}, loopback...)); err != nil {
+		t.Fatal(err)
+	}
+	if third := shown(); third.VerifyHostname("192.0.2.8") != nil || third.VerifyHostname("192.0.2.7") == nil {
+		t.Errorf("after another lease the addresses are %v", third.IPAddresses)
+	}
+}
+
+// TestKubeconfigIsRenewed: the file is written again when its certificate nears its end, and only then.
+func TestKubeconfigIsRenewed(t *testing.T) {
+	dir, c := t.TempDir(), &clock{built}
+	a, path := open(t, dir, c), filepath.Join(dir, "admin.conf")
+	write := func() (string, os.FileInfo) {
+		t.Helper()
+		if err := a.WriteKubeconfig(path, "https://127.0.0.1:6443"); err != nil {
+			t.Fatal(err)
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data), info
+	}
+	first, file := write()
+	if _, again := write(); !os.SameFile(file, again) {
+		t.Error("the same was written twice")
+	}
+	c.t = built.Add(clientLife * 3 / 4)
+	if later, _ := write(); later == first {
+		t.Error("a certificate near its end stayed")
 	}
 }
 

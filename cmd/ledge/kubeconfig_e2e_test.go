@@ -1,7 +1,9 @@
 package main
 
 import (
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 )
@@ -36,4 +38,25 @@ func TestKubeconfigOnCard(t *testing.T) {
 	ip(t, "-n", s.plane.netns, "addr", "del", s.plane.address(1)+"/24", "dev", "eth0")
 	ip(t, "-n", s.plane.netns, "addr", "add", "10.99.0.77/24", "dev", "eth0")
 	works("10.99.0.77")
+}
+
+// TestCertificateFollowsAddresses: whoever believes the CA gets to the API under every address that the board gets while it runs.
+func TestCertificateFollowsAddresses(t *testing.T) {
+	t.Parallel()
+	s := newShed(t, "")
+	ca := filepath.Join(s.plane.data, "pki", "ca.pem")
+	answers := func(address string) error {
+		out, err := exec.CommandContext(t.Context(), "nsenter", "--net=/run/netns/"+s.plane.netns, "curl", "-sS", "--max-time", "10",
+			"--cacert", ca, fmt.Sprintf("https://%s:%d/version", address, shedPort)).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return contains(string(out), "gitVersion")
+	}
+	must(t, answers(s.plane.address(1)))
+	ip(t, "-n", s.plane.netns, "addr", "add", "10.99.0.77/24", "dev", "eth0")
+	ip(t, "-n", s.plane.netns, "addr", "add", "fd00:99::77/64", "dev", "eth0", "nodad")
+	for _, address := range []string{"10.99.0.77", "[fd00:99::77]", s.plane.address(1), "127.0.0.1"} {
+		s.plane.eventually("the certificate is good for "+address, func() error { return answers(address) })
+	}
 }

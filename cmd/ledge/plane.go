@@ -84,6 +84,9 @@ func (p *plane) below() []func(context.Context) error {
 	if p.audit != nil {
 		out = append(out, p.audit.Run)
 	}
+	if p.listener != nil {
+		out = append(out, p.followAddresses)
+	}
 	return out
 }
 
@@ -115,7 +118,28 @@ func (p *plane) openServer(s *httpd.Server) error {
 	}
 	p.door = l.WithTokens()
 	s.Listeners = append(s.Listeners, p.door)
+	return p.writeKubeconfig()
+}
+
+func (p *plane) writeKubeconfig() error {
 	return p.ca.WriteKubeconfig(filepath.Join(p.b.runDir, "admin.kubeconfig"), p.url())
+}
+
+// followAddresses keeps the API's certificate good for the addresses that the board has: a lease may come long after the
+// start, or another one tomorrow. The administrator's own is renewed on the way.
+func (p *plane) followAddresses(ctx context.Context) error {
+	said := ""
+	err := host.WatchAddresses(ctx, func() {
+		err := errors.Join(p.ca.Rename(p.serverNames()), p.writeKubeconfig())
+		if err != nil && err.Error() != said {
+			said = err.Error()
+			slog.Error("the certificates of the API stay as they are", "err", err)
+		}
+	})
+	if err != nil {
+		slog.Error("the API's certificate stays as it is, whatever addresses this board gets", "err", err)
+	}
+	return nil
 }
 
 // url is where kubectl on this board finds the API.
