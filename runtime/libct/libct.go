@@ -49,6 +49,7 @@ const Version = "v1.5.2"
 func init() {
 	goruntime.LockOSThread()
 	if len(os.Args) > 1 && os.Args[1] == "init" && os.Getenv("_LIBCONTAINER_INITPIPE") != "" {
+		useFilter(lentFile)
 		libcontainer.Init()
 	}
 }
@@ -68,6 +69,7 @@ type Runner struct {
 	unified bool   // cgroup v2
 	root    string // cgroup root, absolute below the mount point
 	host    hostFacts
+	filters filters
 
 	mu     sync.Mutex
 	warned map[string]bool

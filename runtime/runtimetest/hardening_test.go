@@ -142,6 +142,45 @@ func TestSeccompDefault(t *testing.T) {
 	}
 }
 
+// TestSeccompAgain: what has the rules of an earlier container is filtered as that one was, a command too, and nothing
+// else is. Filters are compiled once for all that have the same rules.
+func TestSeccompAgain(t *testing.T) {
+	s := inProcess(t)
+	p := s.Pod(t)
+	calls := func(caps ...string) string {
+		c := s.NewContainer(t, p, "calls")
+		c.Capabilities = caps
+		return output(t, s, c)
+	}
+	// The lines of calls that no filter answers are left out: what the kernel says to them differs.
+	refusals := func(out string) string {
+		lines := slices.DeleteFunc(strings.Split(out, "\n"), func(line string) bool {
+			return !strings.HasSuffix(line, " EPERM") && !strings.HasSuffix(line, " ENOSYS")
+		})
+		slices.Sort(lines)
+		return strings.Join(lines, "\n")
+	}
+	first := refusals(calls(usualCaps...))
+	has(t, first, "call mount EPERM", "call clone3 ENOSYS", "call future ENOSYS")
+	admin := refusals(calls(append([]string{"CAP_SYS_ADMIN"}, usualCaps...)...))
+	if strings.Contains(admin, "call mount EPERM") {
+		t.Errorf("CAP_SYS_ADMIN got the filter of those without it:\n%s", admin)
+	}
+	if again := refusals(calls(usualCaps...)); again != first {
+		t.Errorf("the second container is not filtered as the first:\n%s\nfirst:\n%s", again, first)
+	}
+	c := s.NewContainer(t, p, "ignore")
+	c.Capabilities = usualCaps
+	s.Start(t, c)
+	for range 2 {
+		var out runtimetest.Sink
+		x, err := s.Engine.Exec(t.Context(), runtime.Exec{Container: c.ID, Args: []string{runtimetest.Program, "calls"}, Stdout: &out})
+		if err != nil || x.Code != 0 || refusals(out.String()) != first {
+			t.Errorf("a command is not filtered as its container: %+v, %v\n%s\nfirst:\n%s", x, err, out.String(), first)
+		}
+	}
+}
+
 func TestSeccompChoice(t *testing.T) {
 	s := inProcess(t)
 	p := s.Pod(t)

@@ -1,0 +1,7 @@
+//go:build !cgo || !seccomp
+
+package libct
+
+const canLend = false
+
+func useFilter(int) {}
