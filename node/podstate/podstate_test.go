@@ -223,6 +223,25 @@ func TestRunsToRunning(t *testing.T) {
 	}
 }
 
+// TestObservedGeneration: whoever changed a pod sees in its status, and in what of it was decided anew, that the board
+// knows of the change.
+func TestObservedGeneration(t *testing.T) {
+	p := pod(corev1.RestartPolicyAlways, "a")
+	p.Generation = 3
+	b := newBoard(t, p)
+	b.settle()
+	ready := condition(b.in.Pod, corev1.PodReady)
+	if g := b.in.Pod.Status.ObservedGeneration; g != 3 || ready.Status != corev1.ConditionTrue || ready.ObservedGeneration != 3 {
+		t.Errorf("generation 3 runs: observed %d, Ready is %s of %d", g, ready.Status, ready.ObservedGeneration)
+	}
+	b.in.Pod = b.in.Pod.DeepCopy()
+	b.in.Pod.Generation = 4
+	b.settle()
+	if g := b.in.Pod.Status.ObservedGeneration; g != 4 {
+		t.Errorf("generation 4 was changed: observed %d", g)
+	}
+}
+
 // N-7.14, N-7.15: the first restart is at once and arms 10 s, then 20, 40 ... 300; ten quiet minutes reset it.
 func TestBackoff(t *testing.T) {
 	b := newBoard(t, pod(corev1.RestartPolicyAlways, "a"))
