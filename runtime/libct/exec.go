@@ -45,7 +45,7 @@ func (r *Runner) Exec(dir string, p runtime.Pod, c runtime.Container, size runti
 	proc.ConsoleWidth, proc.ConsoleHeight = size.Width, size.Height
 	proc.SubCgroupPaths = map[string]string{controller: execPrefix + group}
 	config := lc.Config()
-	if err := r.filters.lend(proc, config.Seccomp); err != nil {
+	if err := r.filters.lend(proc, config.Seccomp, false); err != nil {
 		return 0, errors.Join(err, r.endGroup(cg))
 	}
 	if err := lc.Run(proc); err != nil {

@@ -30,8 +30,9 @@ const lentFile = 3
 // mostFilters is more than there are kinds of containers on a board.
 const mostFilters = 32
 
-// lend gives a process the file with its filter, or one to put it in.
-func (f *filters) lend(proc *libcontainer.Process, rules *configs.Seccomp) error {
+// lend gives a process the file with its filter, or one to put it in if it is alone: whatever others could do to it they
+// could do to the filters of all containers.
+func (f *filters) lend(proc *libcontainer.Process, rules *configs.Seccomp, alone bool) error {
 	if rules == nil || !canLend {
 		return nil
 	}
@@ -43,7 +44,11 @@ func (f *filters) lend(proc *libcontainer.Process, rules *configs.Seccomp) error
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	file := f.made[key]
-	if file == nil || !sealed(file) { // an unfinished one is another process's to write, and may stay unfinished
+	if file == nil || !sealed(file) {
+		if !alone {
+			return nil
+		}
+		// An unfinished one is another process's to write, and may stay unfinished.
 		fd, err := unix.MemfdCreate("ledge-filter", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 		if err != nil {
 			return fmt.Errorf("make room for the system call filter: %w", err)
@@ -62,4 +67,9 @@ func sealed(file *os.File) bool {
 	const all = unix.F_SEAL_SEAL | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
 	seals, err := unix.FcntlInt(file.Fd(), unix.F_GET_SEALS, 0)
 	return err == nil && seals&all == all
+}
+
+// alone says whether nobody but the host's root sees the first process of a container: it has process numbers of its own.
+func alone(cfg *configs.Config) bool {
+	return cfg.Namespaces.Contains(configs.NEWPID) && cfg.Namespaces.PathOf(configs.NEWPID) == ""
 }

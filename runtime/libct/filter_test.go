@@ -50,7 +50,7 @@ func TestLentFilter(t *testing.T) {
 	var all filters
 	lend := func(rules *configs.Seccomp) *os.File {
 		var p libcontainer.Process
-		if err := all.lend(&p, rules); err != nil {
+		if err := all.lend(&p, rules, true); err != nil {
 			t.Fatal(err)
 		}
 		if len(p.ExtraFiles) != 1 {
@@ -63,7 +63,17 @@ func TestLentFilter(t *testing.T) {
 	others := &configs.Seccomp{DefaultAction: configs.Errno, Syscalls: []*configs.Syscall{{Name: "write", Action: configs.Allow}}}
 
 	plain := export(t, "read", "mount")
+	guest := func() int {
+		var p libcontainer.Process
+		if err := all.lend(&p, some, false); err != nil {
+			t.Fatal(err)
+		}
+		return len(p.ExtraFiles)
+	}
 	unfinished := lend(some)
+	if guest() != 0 {
+		t.Error("a process among others may write a filter that all will have")
+	}
 	file := lend(some)
 	if file == unfinished {
 		t.Fatal("a file that another process may still write was lent")
@@ -72,7 +82,7 @@ func TestLentFilter(t *testing.T) {
 	if got := export(t, "read", "mount"); !bytes.Equal(got, plain) {
 		t.Errorf("the filter is %d bytes with a file, %d without", len(got), len(plain))
 	}
-	if lend(some) != file {
+	if lend(some) != file || guest() != 1 {
 		t.Error("a finished filter was not lent again")
 	}
 	if lend(others) == file {
@@ -95,7 +105,21 @@ func TestLentFilter(t *testing.T) {
 		t.Errorf("a pipe was taken for a lent file: %d bytes", len(got))
 	}
 	var none libcontainer.Process
-	if err := all.lend(&none, nil); err != nil || len(none.ExtraFiles) > 0 {
+	if err := all.lend(&none, nil, true); err != nil || len(none.ExtraFiles) > 0 {
 		t.Errorf("%d files for a process without a filter, %v", len(none.ExtraFiles), err)
+	}
+}
+
+// TestAlone: only what has process numbers of its own is out of the reach of other containers' programs.
+func TestAlone(t *testing.T) {
+	for want, ns := range map[bool][]configs.Namespaces{
+		true:  {{{Type: configs.NEWNS}, {Type: configs.NEWPID}}},
+		false: {nil, {{Type: configs.NEWNS}}, {{Type: configs.NEWPID, Path: "/proc/7/ns/pid"}}},
+	} {
+		for _, n := range ns {
+			if got := alone(&configs.Config{Namespaces: n}); got != want {
+				t.Errorf("%v: %v", n, got)
+			}
+		}
 	}
 }

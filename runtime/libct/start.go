@@ -57,7 +57,7 @@ func (r *Runner) Start(podDir, dir string, p runtime.Pod, c runtime.Container, s
 		return 0, errors.Join(fmt.Errorf("create: %w", err), os.RemoveAll(stateRoot(dir)))
 	}
 	proc := process(c, stdio, console)
-	if err := r.filters.lend(proc, cfg.Seccomp); err != nil {
+	if err := r.filters.lend(proc, cfg.Seccomp, alone(cfg)); err != nil {
 		return 0, errors.Join(err, r.abandon(dir, p, c.ID, proc))
 	}
 	if err := lc.Run(proc); err != nil {
