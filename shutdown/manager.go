@@ -31,10 +31,21 @@ type Event struct {
 	Source string // "signal", "logind"
 	// Budget is the time really granted; zero means as much as the configuration asks for.
 	Budget time.Duration
+	// After is what ledge itself is to do with the machine then. Nobody else remembers such a word: it outlives this process.
+	After After
 	// Done is called once the pods have stopped, or as many as could: release the lock, exit, power off. It may be
 	// nil. It is not called if the shutdown is cancelled first.
 	Done func()
 }
+
+// After is what becomes of the machine when its pods have stopped.
+type After string
+
+// What ledge can do with a machine. The zero value leaves that to whoever the event came from.
+const (
+	ThenOff    After = "poweroff"
+	ThenReboot After = "reboot"
+)
 
 // Source hears of power events and tells them until ctx ends. tell does not block.
 type Source interface {
@@ -60,6 +71,9 @@ type ManagerConfig struct {
 	// FinishFirst lets the stopping end before a cancellation counts, as a kubelet does (N-5.19).
 	FinishFirst bool
 	Record      string // file that keeps when the last shutdown began and ended; empty keeps it nowhere
+	BootID      string // of the machine
+	// Off ends the machine after a shutdown that an earlier process began and did not live to end.
+	Off func(reboot bool)
 }
 
 // Manager waits for power events from all sources and runs one shutdown at a time.
@@ -142,9 +156,15 @@ func (m *Manager) note(change func(*Status)) {
 	}
 }
 
-// Run follows the sources until ctx ends. A shutdown that is running then is broken off; pods run on.
+// Run follows the sources until ctx ends. A shutdown that is running then is broken off; pods run on. One that an earlier
+// process of this boot was asked for, and died in, is taken up: whoever pressed the power key does not know of processes.
 func (m *Manager) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
+	if last := m.Status().Last; last.resumes(m.cfg.BootID) && m.cfg.Off != nil {
+		m.tell(Event{Kind: Down, Source: last.Source, After: last.After, Done: func() { m.cfg.Off(last.After == ThenReboot) }})
+	} else if last.Unfinished() && last.Tries >= mostTries && last.BootID == m.cfg.BootID {
+		slog.Error("a shutdown has failed too often and is given up; ask for it again", "source", last.Source, "tries", last.Tries)
+	}
 	for _, s := range m.cfg.Sources {
 		g.Go(func() error { return s.Run(ctx, m.tell) })
 	}
@@ -208,13 +228,18 @@ func (m *Manager) loop(ctx context.Context) {
 				m.cancel(cur, closed)
 				cur, closed = nil, false
 			case cur == nil:
+				m.note(func(s *Status) { // before anything else: it may be all that is left of this word
+					if s.Stopped { // SIGTERM after logind's word is the same shutdown
+						return
+					}
+					next := Record{Begun: time.Now(), BootID: m.cfg.BootID, Source: e.Source, After: e.After}
+					if s.Last.resumes(m.cfg.BootID) {
+						next.Tries = s.Last.Tries + 1
+					}
+					s.Last = next
+				})
 				m.say("Shutdown manager detected shutdown event")
 				slog.Info("stopping the pods of this board", "source", e.Source)
-				m.note(func(s *Status) {
-					if !s.Stopped { // SIGTERM after logind's word is the same shutdown
-						s.Last = Record{Begun: time.Now()}
-					}
-				})
 				cur = m.begin(ctx, nil, e)
 			default:
 				cur = m.again(ctx, cur, e)
@@ -253,6 +278,11 @@ func deadline(budget time.Duration) time.Time {
 // for the end with the first.
 func (m *Manager) again(ctx context.Context, cur *current, e Event) *current {
 	cur.undone = false
+	m.note(func(s *Status) {
+		if s.Last.After == "" {
+			s.Last.After = e.After
+		}
+	})
 	until := deadline(e.Budget)
 	if until.IsZero() || (!cur.until.IsZero() && !until.Before(cur.until)) {
 		if e.Done != nil {

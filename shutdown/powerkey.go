@@ -78,7 +78,7 @@ func (k *PowerKey) Run(ctx context.Context, tell func(Event)) error {
 	press := func() {
 		mu.Lock()
 		defer mu.Unlock()
-		e := Event{Kind: Down, Source: "power key", Done: k.Off}
+		e := Event{Kind: Down, Source: "power key", After: ThenOff, Done: k.Off}
 		if !last.IsZero() && time.Since(last) < impatient {
 			e.Budget, e.Done = hurry, nil
 		}

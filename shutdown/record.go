@@ -12,10 +12,24 @@ import (
 // RecordName is the file beside the store that keeps the Record (N-5.34).
 const RecordName = "graceful_node_shutdown_state"
 
-// Record is when the last orderly shutdown began and when it ended; the zero time is never.
+// Record is when the last orderly shutdown began and when it ended; the zero time is never. The rest is ledge's own: what a
+// process that is started anew while the machine is still up needs to go on with it.
 type Record struct {
 	Begun time.Time `json:"startTime"`
 	Ended time.Time `json:"endTime"`
+
+	BootID string `json:"bootID,omitempty"`
+	Source string `json:"source,omitempty"`
+	After  After  `json:"after,omitempty"`
+	Tries  int    `json:"tries,omitempty"` // processes that took it up and did not end it
+}
+
+// mostTries bounds how often a shutdown that processes die of is taken up: pods that run on are better than neither.
+const mostTries = 3
+
+// resumes says that the shutdown is to be taken up by a process that begins now.
+func (r Record) resumes(bootID string) bool {
+	return r.Unfinished() && r.After != "" && bootID != "" && r.BootID == bootID && r.Tries < mostTries
 }
 
 // Unfinished says that a shutdown began and the power went before it was through (N-5.35).

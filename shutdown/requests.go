@@ -82,7 +82,11 @@ func (r *Requests) Run(ctx context.Context, tell func(Event)) error {
 		case <-begins:
 			begins = nil
 			r.setDue(time.Time{})
-			tell(Event{Kind: Down, Source: "request", Done: func() { r.off(next.reboot) }})
+			after := ThenOff
+			if next.reboot {
+				after = ThenReboot
+			}
+			tell(Event{Kind: Down, Source: "request", After: after, Done: func() { r.off(next.reboot) }})
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"ledge/host"
 	"ledge/node/podstate"
 	"ledge/shutdown"
 )
@@ -95,7 +96,8 @@ func (b *board) openPower() error {
 	}
 	var err error
 	b.power, err = shutdown.NewManager(shutdown.ManagerConfig{Node: powerNode{b}, NodeName: b.name, Shutdown: cfg, Sources: sources,
-		Events: b.events, FinishFirst: !b.cancelStopsKill, Record: filepath.Join(b.dataDir, shutdown.RecordName)})
+		Events: b.events, FinishFirst: !b.cancelStopsKill, Record: filepath.Join(b.dataDir, shutdown.RecordName),
+		BootID: host.New(host.Config{}).BootID(), Off: func(reboot bool) { b.requested(reboot, tell) }})
 	return err
 }
 

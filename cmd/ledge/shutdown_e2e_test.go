@@ -100,6 +100,41 @@ func TestShutdownAsked(t *testing.T) {
 	}
 }
 
+// TestBrainDiesInShutdown: a shutdown that has begun goes on when the process that was told of it is killed; one that has been
+// taken back does not begin again.
+func TestBrainDiesInShutdown(t *testing.T) {
+	onHost(t)
+	b := newBoard(t)
+	must(t, os.WriteFile(b.config, []byte("shutdownGracePeriod: 60s\n"+anyMachine), 0o600))
+	b.serve()
+	b.importRough()
+	b.apply(strings.Replace(roughPod("deaf", `"ignore"`, ""), "PeriodSeconds: 2", "PeriodSeconds: 15", 1))
+	b.running("deaf")
+	b.must("shutdown", "--now", "--reboot")
+	b.eventually("the shutdown runs", func() error { return contains(b.ledge("shutdown", "--plan"), "A shutdown is running (request)") })
+	_ = b.signal(syscall.SIGKILL) // its verdict is the kill
+	if len(b.processes("/kubepods/")) == 0 {
+		t.Fatal("the pod has ended: this test shows nothing")
+	}
+	b.start()
+	b.eventually("the pods are stopped", func() error { return contains(b.ledge("shutdown", "--plan"), "have been stopped (request)") })
+	if left := b.processes("/kubepods/"); len(left) > 0 {
+		t.Errorf("still there: %v", left)
+	}
+	record, err := shutdown.LoadRecord(filepath.Join(b.data, shutdown.RecordName))
+	if err != nil || record.Unfinished() || record.Tries != 1 || record.After != shutdown.ThenReboot {
+		t.Errorf("record %+v %v", record, err)
+	}
+	b.must("shutdown", "--cancel")
+	b.running("deaf") // again
+	_ = b.signal(syscall.SIGKILL)
+	b.serve()
+	b.running("deaf") // still
+	if out := b.must("shutdown", "--plan"); strings.Contains(out, "is running") || strings.Contains(out, "have been stopped") {
+		t.Error(out)
+	}
+}
+
 func TestPlanChart(t *testing.T) {
 	var r shutdownReport
 	if err := json.Unmarshal([]byte(`{"lock":{"held":true,"grantedSeconds":5,"wantedSeconds":30},"plan":{"totalSeconds":5,"wantedSeconds":30,"stages":[
