@@ -4,6 +4,7 @@ package systemd_test
 import (
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -94,7 +95,17 @@ func TestUnitFiles(t *testing.T) {
 	if max := settings(t, "ledge-keeper.service")["Service.FileDescriptorStoreMax"]; len(max) != 1 || max[0] == "0" {
 		t.Error("the keeper has no FD store: a writer would see EPIPE while it restarts")
 	}
-	if after := strings.Fields(strings.Join(settings(t, "ledge.service")["Unit.After"], " ")); !slices.Contains(after, "ledge-keeper.service") {
-		t.Error("ledge.service is not ordered after the keeper: at power-off the pods would lose it first")
+	// What is started first is stopped last.
+	after := strings.Fields(strings.Join(settings(t, "ledge.service")["Unit.After"], " "))
+	for _, unit := range []string{"ledge-keeper.service", "network.target", "dbus.service", "systemd-logind.service"} {
+		if !slices.Contains(after, unit) {
+			t.Errorf("ledge.service is not ordered after %s: at power-off the pods would lose it first", unit)
+		}
+	}
+	// The shutdown of the first configuration and 15 seconds; the brain asks for more where it is configured to need it.
+	const least = 30 + 15
+	stop := settings(t, "ledge.service")["Service.TimeoutStopSec"]
+	if n, err := strconv.Atoi(strings.Join(stop, " ")); err != nil || n < least {
+		t.Errorf("TimeoutStopSec is %q, want %d at least", stop, least)
 	}
 }
