@@ -13,7 +13,7 @@ vm="qemu-system-x86 qemu-system-arm qemu-utils mmdebstrap e2fsprogs kmod lz4 xz-
 # what signs versions.
 images="docker-registry skopeo umoci buildah busybox-static strace minisign"
 # Images of boards, and what boots them as boards do. The boot loaders themselves come by debs.sh.
-board="mtools dosfstools e2fsprogs grub-common xz-utils zstd kmod debian-archive-keyring ovmf qemu-efi-aarch64"
+board="mtools dosfstools e2fsprogs grub-common xz-utils zstd kmod mmdebstrap squashfs-tools openssh-client debian-archive-keyring ovmf qemu-efi-aarch64"
 
 self=$(dpkg --print-architecture 2>/dev/null || true)
 [ -n "$self" ] || { echo "setup.sh: no dpkg here: install by hand what the lists in this file name" >&2; exit 1; }

@@ -14,10 +14,13 @@ import (
 var readMe []byte
 
 // commandLine is what the kernel is told. A machine that panics starts again; who takes a word away here has to look at
-// cmd/ledge/init.go.
-func (b board) commandLine() string {
-	return b.consoles + " loglevel=4 panic=10 cgroup_enable=memory cgroup_memory=1 psi=1 ledge.data=LABEL=ledge-data" +
-		" -- serve --manifests /boot/firmware/manifests --watchdog /dev/watchdog"
+// cmd/ledge/init.go, or at debian/start.sh.
+func (im *image) commandLine() string {
+	line := im.consoles + " loglevel=4 panic=10 cgroup_enable=memory cgroup_memory=1 psi=1"
+	if im.flavour == debian {
+		return line + fmt.Sprintf(" ledge.disk=%08x systemd.watchdog_sec=30", im.ids.disk)
+	}
+	return line + " ledge.data=LABEL=ledge-data -- serve --manifests /boot/firmware/manifests --watchdog /dev/watchdog"
 }
 
 // bootTree lays out the partition that firmware reads and people write.
@@ -34,7 +37,11 @@ func (im *image) bootTree(ctx context.Context, debs, tree string) error {
 	if err := copyFile(filepath.Join(tree, "vmlinuz"), kernel); err != nil {
 		return err
 	}
-	if err := im.root(ctx, debs, filepath.Join(tree, "initrd.img")); err != nil {
+	initrd := im.root
+	if im.flavour == debian {
+		initrd = im.debianStart
+	}
+	if err := initrd(ctx, debs, filepath.Join(tree, "initrd.img")); err != nil {
 		return err
 	}
 	texts := map[string][]byte{"grub/grub.cfg": grubConfig(im.commandLine()), "README.txt": readMe}

@@ -14,60 +14,73 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unpacked returns the directory with Debian's packages for a board, as they are today, and their names and versions. They are
-// fetched once a day and shared by checkouts.
+// unpacked returns the directory with Debian's packages for a board, as they are today, and their names and versions.
 func (b board) unpacked(ctx context.Context) (dir, list string, err error) {
-	cache := os.Getenv("LEDGE_CACHE")
-	if cache == "" {
-		if cache, err = os.UserCacheDir(); err != nil {
-			return "", "", err
-		}
-		cache = filepath.Join(cache, "ledge")
-	}
-	top := filepath.Join(cache, "image")
-	if err := os.MkdirAll(top, 0o755); err != nil {
-		return "", "", err
-	}
 	script, err := os.ReadFile("scripts/debs.sh")
 	if err != nil {
 		return "", "", fmt.Errorf("run me from the top of the project: %w", err)
 	}
 	packages := append([]string{b.kernel + "+", "busybox-static", "ca-certificates"}, b.packages...)
-	sum := sha256.Sum256(append(script, strings.Join(packages, " ")...))
-	dir = filepath.Join(top, b.arch+"-"+hex.EncodeToString(sum[:6])+"-"+time.Now().UTC().Format("2006-01-02"))
-
-	lock, err := os.OpenFile(filepath.Join(top, "lock-"+b.arch), os.O_CREATE|os.O_RDWR, 0o644)
+	dir, err = cached(b.arch, string(script)+strings.Join(packages, " "), func(tmp string) error { return fetch(ctx, tmp, b.arch, packages) })
 	if err != nil {
 		return "", "", err
-	}
-	defer lock.Close()
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
-		return "", "", fmt.Errorf("lock %s: %w", lock.Name(), err)
-	}
-	if _, err := os.Stat(dir); err != nil {
-		if err := fetch(ctx, top, dir, b.arch, packages); err != nil {
-			return "", "", err
-		}
 	}
 	text, err := os.ReadFile(filepath.Join(dir, ".debs"))
 	return dir, string(text), err
 }
 
-func fetch(ctx context.Context, top, dir, arch string, packages []string) error {
-	old, err := filepath.Glob(dir[:len(dir)-len("2006-01-02")] + "*")
+// cached returns a directory that is made once a day, and anew when what it is made of changes. Checkouts share it.
+func cached(name, of string, build func(tmp string) error) (dir string, err error) {
+	cache := os.Getenv("LEDGE_CACHE")
+	if cache == "" {
+		if cache, err = os.UserCacheDir(); err != nil {
+			return "", err
+		}
+		cache = filepath.Join(cache, "ledge")
+	}
+	top := filepath.Join(cache, "image")
+	if err := os.MkdirAll(top, 0o755); err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256([]byte(of))
+	const day = "2006-01-02"
+	dir = filepath.Join(top, name+"-"+hex.EncodeToString(sum[:6])+"-"+time.Now().UTC().Format(day))
+
+	lock, err := os.OpenFile(filepath.Join(top, "lock-"+name), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
-		return err
+		return "", err
+	}
+	defer lock.Close()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		return "", fmt.Errorf("lock %s: %w", lock.Name(), err)
+	}
+	if _, err := os.Stat(dir); err == nil {
+		return dir, nil
+	}
+	old, err := filepath.Glob(strings.TrimSuffix(dir, time.Now().UTC().Format(day)) + "*")
+	if err != nil {
+		return "", err
 	}
 	for _, o := range old { // of days past
 		if err := os.RemoveAll(o); err != nil {
-			return err
+			return "", err
 		}
 	}
 	tmp, err := os.MkdirTemp(top, "new-")
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer os.RemoveAll(tmp)
+	if err := os.Chmod(tmp, 0o755); err != nil {
+		return "", err
+	}
+	if err := build(tmp); err != nil {
+		return "", err
+	}
+	return dir, os.Rename(tmp, dir)
+}
+
+func fetch(ctx context.Context, tmp, arch string, packages []string) error {
 	cmd := exec.CommandContext(ctx, "scripts/debs.sh", append([]string{arch, tmp}, packages...)...)
 	cmd.Env = append(os.Environ(), "DEBS_RELEASE=1")
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -80,7 +93,7 @@ func fetch(ctx context.Context, top, dir, arch string, packages []string) error 
 	if out, err := exec.CommandContext(ctx, "depmod", "-b", tmp, filepath.Base(version)).CombinedOutput(); err != nil {
 		return fmt.Errorf("depmod: %w: %s", err, out)
 	}
-	return os.Rename(tmp, dir)
+	return nil
 }
 
 // only is the one file that matches a pattern.

@@ -17,7 +17,6 @@ const (
 	gapSize  = 1 * mebibyte // the table, and what a BIOS starts
 	bootSize = 256 * mebibyte
 	dataSize = 64 * mebibyte // the first boot makes it as large as the card lets it be
-	diskSize = gapSize + bootSize + dataSize
 )
 
 // ids are what distinguishes one image from another. They follow from its name, so that it is the same each time; what
@@ -50,6 +49,24 @@ const (
 	kindFAT   = 0x0c // with addresses by number: what Windows, macOS and the Pi's firmware mount
 	kindLinux = 0x83
 )
+
+// part is a file that becomes a partition.
+type part struct {
+	file string
+	kind byte
+	at   int64 // in the image, behind those before it
+	size int64
+}
+
+// layOut puts partitions one behind the other, each from a mebibyte on, and gives the size of the disk.
+func layOut(parts []part) (size int64) {
+	size = gapSize
+	for i := range parts {
+		parts[i].at = size
+		size += (parts[i].size + mebibyte - 1) / mebibyte * mebibyte
+	}
+	return size
+}
 
 // table is the first sector of a disk: code for a BIOS, if any, and up to four partitions.
 func table(code []byte, id uint32, parts ...partition) ([]byte, error) {

@@ -16,6 +16,7 @@ import (
 // image is one that is being made.
 type image struct {
 	board
+	flavour string
 	version version
 	ids     ids
 	ledge   string // the binary
@@ -40,17 +41,33 @@ func (im *image) make(ctx context.Context) (err error) {
 	if err := im.fat(ctx, tree, boot); err != nil {
 		return err
 	}
+	parts := []part{{file: boot, kind: kindFAT, size: bootSize}}
+	if im.flavour == debian {
+		root := filepath.Join(work, "root.squashfs")
+		more, err := im.debianRoot(ctx, debs, work, root)
+		if err != nil {
+			return err
+		}
+		list = packages(list, more)
+		st, err := os.Stat(root)
+		if err != nil {
+			return err
+		}
+		parts = append(parts, part{file: root, kind: kindLinux, size: st.Size()})
+	}
 	if err := im.ext4(ctx, data); err != nil {
 		return err
 	}
+	parts = append(parts, part{file: data, kind: kindLinux, size: dataSize})
+	size := layOut(parts)
 	raw := filepath.Join(work, filepath.Base(im.base)+".img")
-	if err := im.assemble(ctx, debs, work, raw, boot, data); err != nil {
+	if err := im.assemble(ctx, debs, work, raw, size, parts); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(filepath.Dir(im.base), 0o755); err != nil {
 		return err
 	}
-	if err := im.writeMap(ctx, raw, data); err != nil {
+	if err := im.writeMap(ctx, raw, size, parts); err != nil {
 		return err
 	}
 	if err := im.writeInventory(list); err != nil {
@@ -108,7 +125,7 @@ func truncate(file string, size int64) error {
 }
 
 // assemble puts the parts where the table says they are.
-func (im *image) assemble(ctx context.Context, debs, work, to, boot, data string) error {
+func (im *image) assemble(ctx context.Context, debs, work, to string, size int64, parts []part) error {
 	var code, core []byte
 	if im.bios {
 		var err error
@@ -116,13 +133,19 @@ func (im *image) assemble(ctx context.Context, debs, work, to, boot, data string
 			return err
 		}
 	}
-	first, err := table(code, im.ids.disk,
-		partition{kind: kindFAT, active: true, start: gapSize / sector, count: bootSize / sector},
-		partition{kind: kindLinux, start: (gapSize + bootSize) / sector, count: dataSize / sector})
+	var partitions []partition
+	for i, p := range parts {
+		end := size
+		if i+1 < len(parts) {
+			end = parts[i+1].at
+		}
+		partitions = append(partitions, partition{kind: p.kind, active: i == 0, start: uint32(p.at / sector), count: uint32((end - p.at) / sector)})
+	}
+	first, err := table(code, im.ids.disk, partitions...)
 	if err != nil {
 		return err
 	}
-	if err := truncate(to, diskSize); err != nil {
+	if err := truncate(to, size); err != nil {
 		return err
 	}
 	out, err := os.OpenFile(to, os.O_RDWR, 0)
@@ -133,12 +156,12 @@ func (im *image) assemble(ctx context.Context, debs, work, to, boot, data string
 	if _, err := out.WriteAt(append(first, core...), 0); err != nil {
 		return err
 	}
-	for file, at := range map[string]int64{boot: gapSize, data: gapSize + bootSize} {
-		in, err := os.Open(file)
+	for _, p := range parts {
+		in, err := os.Open(p.file)
 		if err != nil {
 			return err
 		}
-		_, err = io.Copy(io.NewOffsetWriter(out, at), in)
+		_, err = io.Copy(io.NewOffsetWriter(out, p.at), in)
 		in.Close()
 		if err != nil {
 			return err
@@ -147,7 +170,8 @@ func (im *image) assemble(ctx context.Context, debs, work, to, boot, data string
 	return out.Sync()
 }
 
-func (im *image) writeMap(ctx context.Context, raw, data string) error {
+// writeMap: of the FAT and the data what is used matters, of what lies between them all.
+func (im *image) writeMap(ctx context.Context, raw string, size int64, parts []part) error {
 	f, err := os.Open(raw)
 	if err != nil {
 		return err
@@ -157,7 +181,8 @@ func (im *image) writeMap(ctx context.Context, raw, data string) error {
 	if err != nil {
 		return err
 	}
-	dump := exec.CommandContext(ctx, "dumpe2fs", data)
+	data := parts[len(parts)-1]
+	dump := exec.CommandContext(ctx, "dumpe2fs", data.file)
 	dump.Env = append(os.Environ(), "LC_ALL=C")
 	text, err := dump.Output()
 	if err != nil {
@@ -168,11 +193,13 @@ func (im *image) writeMap(ctx context.Context, raw, data string) error {
 		return err
 	}
 	used := []extent{{0, (gapSize + fat - 1) / blockSize}}
-	for _, e := range ext4 {
-		const start = (gapSize + bootSize) / blockSize
-		used = append(used, extent{start + e.first, start + e.last})
+	for _, p := range parts[1 : len(parts)-1] {
+		used = append(used, extent{p.at / blockSize, (p.at + p.size - 1) / blockSize})
 	}
-	text, err = bmap(f, diskSize, used)
+	for _, e := range ext4 {
+		used = append(used, extent{data.at/blockSize + e.first, data.at/blockSize + e.last})
+	}
+	text, err = bmap(f, size, used)
 	if err != nil {
 		return err
 	}

@@ -32,10 +32,21 @@ func TestTable(t *testing.T) {
 
 // TestLayout: every partition begins at a mebibyte, so that no block of a card's is half one's and half another's.
 func TestLayout(t *testing.T) {
-	for _, n := range []int{gapSize, gapSize + bootSize, diskSize} {
-		if n%mebibyte != 0 {
-			t.Errorf("%d is no whole mebibyte", n)
+	parts := []part{{size: bootSize}, {size: 3*mebibyte + 1}, {size: dataSize}}
+	size := layOut(parts)
+	if parts[0].at != gapSize || parts[1].at != gapSize+bootSize || parts[2].at != gapSize+bootSize+4*mebibyte || size != parts[2].at+dataSize {
+		t.Errorf("%+v on %d", parts, size)
+	}
+	for _, p := range parts {
+		if p.at%mebibyte != 0 {
+			t.Errorf("%+v does not begin at a mebibyte", p)
 		}
+	}
+}
+
+func TestPackageLists(t *testing.T) {
+	if got := packages("b 1\n", "a 2\nb 1\n", ""); got != "a 2\nb 1\n" {
+		t.Errorf("%q", got)
 	}
 }
 
@@ -175,7 +186,7 @@ func TestFlavours(t *testing.T) {
 	for args, want := range map[string]string{
 		"":                                   "no board",
 		"-board toaster":                     "generic-amd64, generic-arm64, rpi",
-		"-board rpi -flavour debian":         "yet",
+		"-board rpi -flavour debian more":    "unexpected",
 		"-board rpi -flavour plain":          "no flavour",
 		"-board rpi -flavour appliance more": "unexpected",
 	} {

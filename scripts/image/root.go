@@ -64,6 +64,10 @@ func (im *image) root(ctx context.Context, debs, to string) error {
 	if err := addModules(&a, modules, append(slices.Clone(im.board.load), im.board.modules...)); err != nil {
 		return err
 	}
+	return im.packInitramfs(ctx, &a, to)
+}
+
+func (im *image) packInitramfs(ctx context.Context, a *initramfs.Archive, to string) error {
 	plain := to + ".cpio"
 	if err := os.WriteFile(plain, a.Bytes(), 0o644); err != nil {
 		return err
