@@ -103,12 +103,14 @@ func TestShutdownAsked(t *testing.T) {
 // TestBrainDiesInShutdown: a shutdown that has begun goes on when the process that was told of it is killed; one that has been
 // taken back does not begin again.
 func TestBrainDiesInShutdown(t *testing.T) {
+	t.Parallel()
 	onHost(t)
 	b := newBoard(t)
 	must(t, os.WriteFile(b.config, []byte("shutdownGracePeriod: 60s\n"+anyMachine), 0o600))
 	b.serve()
 	b.importRough()
-	b.apply(strings.Replace(roughPod("deaf", `"ignore"`, ""), "PeriodSeconds: 2", "PeriodSeconds: 15", 1))
+	// What is never restarted does not come back either, once a shutdown has stopped it.
+	b.apply(strings.NewReplacer("PeriodSeconds: 2", "PeriodSeconds: 10", "Policy: Never", "Policy: Always").Replace(roughPod("deaf", `"ignore"`, "")))
 	b.running("deaf")
 	b.must("shutdown", "--now", "--reboot")
 	b.eventually("the shutdown runs", func() error { return contains(b.ledge("shutdown", "--plan"), "A shutdown is running (request)") })
