@@ -3,7 +3,10 @@ package rough
 import (
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"sync"
+	"syscall"
 	"time"
 )
 
@@ -34,6 +37,26 @@ func bomb() {
 			go func() { _ = cmd.Wait() }()
 		}
 		for end := time.Now().Add(10 * time.Millisecond); time.Now().Before(end); { // no sleep: others shall have to wait for it
+		}
+	}
+}
+
+// crowd has as many children that do nothing as there can be, and takes again the place of each that ends. It must not need
+// a thread when there is none left, or Go ends it: some are made before, and the kernel buries the children.
+func crowd() {
+	signal.Ignore(syscall.SIGCHLD)
+	var threads sync.WaitGroup
+	for range 16 {
+		threads.Go(func() {
+			nap := syscall.NsecToTimespec(int64(50 * time.Millisecond))
+			_ = syscall.Nanosleep(&nap, nil) // a signal may end it early
+		})
+	}
+	threads.Wait()
+	say("ready")
+	for {
+		if self("ignore").Start() != nil {
+			time.Sleep(10 * time.Millisecond)
 		}
 	}
 }

@@ -27,6 +27,7 @@ const usage = `testprog VERB [ARG...]
   eatchild MIB          have a child do that, report its end, exit 0
   forkbomb              start children until it fails; report how many
   bomb                  start children that do the same, for ever, and leave the CPU to nobody
+  crowd                 have as many children that sleep as there can be
   orphan FILE           leave a child behind in the background that touches FILE for ever, and exit
   lines N [EVERY]       print N numbered lines
   flood                 print numbered lines for ever
@@ -85,6 +86,7 @@ var verbs = map[string]func(arg argument, rest []string){
 	"eatchild":  func(arg argument, _ []string) { say("child:", self("eat", arg(1, "1")).Run()) },
 	"forkbomb":  func(argument, []string) { forkbomb() },
 	"bomb":      func(argument, []string) { bomb() },
+	"crowd":     func(argument, []string) { crowd() },
 	"orphan":    orphan,
 	"touch":     func(arg argument, _ []string) { touch(arg(1, "")) },
 	"lines":     func(arg argument, _ []string) { output("lines", arg) },
