@@ -13,7 +13,6 @@ type board struct {
 	packages []string // besides the kernel, busybox and the certificates
 	modules  []string // drivers: by name, or a directory
 	disks    []string // those of them that a disk, or a card, may need
-	firmware []string // Debian's packages of it, for the flavour that has a use for them
 	load     []string // modules that no device asks for
 	consoles string
 	bios     bool // boots without UEFI too
@@ -33,7 +32,6 @@ var boards = map[string]board{
 		arch: "arm64", kernel: "linux-image-arm64", packages: []string{"grub-efi-arm64-bin", "raspi-firmware"},
 		// The words stand on the screen: who has a Pi rarely has a serial cable.
 		modules: arm64Drivers, disks: arm64Disks, load: alwaysLoaded, consoles: "console=ttyAMA0,115200 console=ttyS1,115200 console=tty0", pi: true,
-		firmware: []string{"firmware-brcm80211"},
 	},
 }
 

@@ -136,7 +136,7 @@ func (im *image) debianRoot(ctx context.Context, debs, work, to string) (list st
 	if err != nil {
 		return "", err
 	}
-	packages := strings.Join(slices.Concat(debianPackages, im.firmware), ",")
+	packages := strings.Join(debianPackages, ",")
 	base, err := cached("root-"+im.arch, string(script)+packages, func(tmp string) error {
 		out, err := exec.CommandContext(ctx, "scripts/image/debian/root.sh", im.arch, tmp, packages).CombinedOutput()
 		if err != nil {

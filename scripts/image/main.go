@@ -47,6 +47,8 @@ func run(ctx context.Context, args []string) error {
 		return fmt.Errorf("no board %q; there are %s", *name, strings.Join(slices.Sorted(maps.Keys(boards)), ", "))
 	case *flavour != appliance && *flavour != debian:
 		return fmt.Errorf("no flavour %q; there are %s and %s", *flavour, appliance, debian)
+	case *flavour == debian && b.arch != "amd64":
+		return fmt.Errorf("there is no image with Debian for %s yet: FLAVOUR=appliance, or install the package on a Debian of your own", *name)
 	case fs.NArg() > 0:
 		return fmt.Errorf("unexpected %q", fs.Arg(0))
 	}
