@@ -152,11 +152,12 @@ appliance() { emulated "appliance $1" appliance -arch "$1" -memory 256 -timeout 
 board() { emulated "board $1" board -arch "$1" -memory 320 -timeout 5m -binary "bin/ledge-linux-$1"; }
 
 # An image as it is made, booted by its own boot loader. Emulated, a minute of a core for each boot and for the image.
+# flashed BOARD FIRMWARES MEMORY [FLAVOUR]
 flashed() {
-	go run ./scripts/image -board "$1" -o "$work" || return 1
+	go run ./scripts/image -board "$1" -flavour "${4:-appliance}" -o "$work" || return 1
 	for firmware in $2; do
-		name="image $1 by $firmware"
-		emulated "$name" flashed -board "$1" -firmware "$firmware" -memory "$3" -timeout 10m -o docs/images.json "$work/ledge-$1"-*.img.xz || return 1
+		name="image $1 ${4:-appliance} by $firmware"
+		emulated "$name" flashed -board "$1" -firmware "$firmware" -memory "$3" -timeout 10m -o docs/images.json "$work/ledge-$1-${4:-appliance}"-*.img.xz || return 1
 	done
 }
 
@@ -204,6 +205,7 @@ done
 [ "$mode" = all ] && step "a board whose process 1 is ledge, arm64" board arm64
 if [ "$mode" = all ]; then
 	step "image generic-amd64: UEFI, BIOS" flashed generic-amd64 "uefi bios" 512
+	step "image generic-amd64 with Debian: UEFI, BIOS" flashed generic-amd64 "uefi bios" 512 debian
 	step "image generic-arm64: UEFI" flashed generic-arm64 uefi 512
 	step "image rpi: UEFI, raspi3b" flashed rpi "uefi pi" 1024
 fi

@@ -43,8 +43,9 @@ type flashedBoot struct {
 	MountedMillis int64 `json:"mountedMillis,omitempty"` // process 1 has its partitions and listens to the power key
 	AddressMillis int64 `json:"addressMillis,omitempty"`
 	ServingMillis int64 `json:"servingMillis,omitempty"`
-	PodMillis     int64 `json:"podMillis"` // the pod of manifests/ answers over the network
-	OffMillis     int64 `json:"offMillis"` // from the power button to the end of the machine; 0: the plug was pulled
+	PodMillis     int64 `json:"podMillis"`             // the pod of manifests/ answers over the network
+	LoginMillis   int64 `json:"loginMillis,omitempty"` // somebody has logged in by ssh
+	OffMillis     int64 `json:"offMillis"`             // from the power button to the end of the machine; 0: the plug was pulled
 }
 
 // runFlashed takes an image as it was made, puts a manifest on its boot partition as a person would, and boots it twice the way a
@@ -59,6 +60,12 @@ func runFlashed(ctx context.Context, board, image, firmware, report string, boot
 	disk := filepath.Join(work, "disk.img")
 	if err := unpackImage(ctx, image, disk, work); err != nil {
 		return err
+	}
+	var key string
+	if withDebian(image) {
+		if key, err = putKey(ctx, disk, work); err != nil {
+			return err
+		}
 	}
 	packed, err := os.Stat(image)
 	if err != nil {
@@ -80,13 +87,20 @@ func runFlashed(ctx context.Context, board, image, firmware, report string, boot
 			return err
 		}
 		g.forward = fmt.Sprintf("tcp:127.0.0.1:%d-:8080", port)
-		b := &flashed{guest: g, url: fmt.Sprintf("http://127.0.0.1:%d/", port), began: time.Now()}
+		b := &flashed{url: fmt.Sprintf("http://127.0.0.1:%d/", port), key: key, began: time.Now()}
+		if key != "" {
+			if b.ssh, err = freePort(); err != nil {
+				return err
+			}
+			g.forward += fmt.Sprintf(",hostfwd=tcp:127.0.0.1:%d-:22", b.ssh)
+		}
+		b.guest = g
 		if err := b.run(ctx, limit); err != nil {
 			return fmt.Errorf("%s, boot %d: %w; its console:\n%s", r.Image, n+1, err, strings.Join(b.all, "\n"))
 		}
 		r.Boots = append(r.Boots, b.flashedBoot)
-		fmt.Printf("vm: %s by %s, boot %d: mounted %d, address %d, serving %d, pod answers %d ms; off %d ms after the button\n", r.Image, firmware, n+1,
-			b.MountedMillis, b.AddressMillis, b.ServingMillis, b.PodMillis, b.OffMillis)
+		fmt.Printf("vm: %s by %s, boot %d: mounted %d, address %d, serving %d, pod answers %d, login %d ms; off %d ms after the button\n", r.Image, firmware, n+1,
+			b.MountedMillis, b.AddressMillis, b.ServingMillis, b.PodMillis, b.LoginMillis, b.OffMillis)
 	}
 	if report == "" {
 		return nil
@@ -94,7 +108,10 @@ func runFlashed(ctx context.Context, board, image, firmware, report string, boot
 	return r.keep(report)
 }
 
-// keep puts the report in the place of an older one of this board and firmware.
+// withDebian: an image's name tells its flavour.
+func withDebian(image string) bool { return strings.Contains(filepath.Base(image), "-debian-") }
+
+// keep puts the report in the place of an older one of this board, flavour and firmware.
 func (r flashedReport) keep(file string) error {
 	var all []flashedReport
 	old, err := os.ReadFile(file)
@@ -104,7 +121,9 @@ func (r flashedReport) keep(file string) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%s: %w", file, err)
 	}
-	if i := slices.IndexFunc(all, func(o flashedReport) bool { return o.Board == r.Board && o.Firmware == r.Firmware }); i >= 0 {
+	if i := slices.IndexFunc(all, func(o flashedReport) bool {
+		return o.Board == r.Board && o.Firmware == r.Firmware && withDebian(o.Image) == withDebian(r.Image)
+	}); i >= 0 {
 		all[i] = r
 	} else {
 		all = append(all, r)
@@ -168,18 +187,22 @@ type flashed struct {
 	flashedBoot
 	guest guest
 	url   string
+	key   string // of who may log in; empty: nobody
+	ssh   int    // the port to do so
 	began time.Time
 	all   []string
 
 	mu     sync.Mutex
 	off    time.Time // of the button, or the plug
 	cut    context.CancelFunc
+	stop   context.CancelFunc
 	failed error
 }
 
 func (b *flashed) run(ctx context.Context, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	b.stop = cancel
 	if b.guest.firmware == "pi" {
 		b.cut = cancel
 	}
@@ -210,6 +233,62 @@ func (b *flashed) said(what string) bool {
 	return false
 }
 
+// putKey has the board know a key, and its name.
+func putKey(ctx context.Context, disk, work string) (key string, err error) {
+	key = filepath.Join(work, "key")
+	if out, err := command(ctx, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("ssh-keygen: %w: %s", err, out)
+	}
+	public, err := os.ReadFile(key + ".pub")
+	if err != nil {
+		return "", err
+	}
+	file := filepath.Join(work, "ledge.yaml")
+	if err := os.WriteFile(file, fmt.Appendf(nil, "hostname: shed\nssh:\n  keys:\n  - %s", public), 0o644); err != nil {
+		return "", err
+	}
+	if out, err := command(ctx, "mcopy", "-i", disk+"@@1M", file, "::/").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("write onto the boot partition: %w: %s", err, out)
+	}
+	return key, nil
+}
+
+// logIn asks the board for its name, as who has the key. The board is to be known by one key of its own in all boots.
+func (b *flashed) logIn(ctx context.Context) error {
+	if b.key == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	for {
+		out, err := command(ctx, "ssh", "-n", "-i", b.key, "-p", fmt.Sprint(b.ssh), "-o", "BatchMode=yes", "-o", "HostKeyAlias=board", "-o", "StrictHostKeyChecking=accept-new",
+			"-o", "UserKnownHostsFile="+b.key+".known", "-o", "ConnectTimeout=30", "root@127.0.0.1", "hostname; stat -f -c %T /; cat /etc/machine-id").CombinedOutput()
+		if words := strings.Fields(string(out)); err == nil {
+			b.LoginMillis = time.Since(b.began).Milliseconds()
+			if len(words) < 3 || words[len(words)-3] != "shed" || words[len(words)-2] != "overlayfs" {
+				return fmt.Errorf("not the machine that it is to be: %s", out)
+			}
+			return sameMachine(b.key+".machine", words[len(words)-1])
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("nobody can log in: %w: %s", err, out)
+		}
+		time.Sleep(time.Second)
+	}
+}
+
+// sameMachine: the machine ID is that of the boot before.
+func sameMachine(file, id string) error {
+	before, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return os.WriteFile(file, []byte(id), 0o644)
+	}
+	if err == nil && string(before) != id {
+		err = fmt.Errorf("the machine's ID was %s and is %s", before, id)
+	}
+	return err
+}
+
 // ask waits until the pod answers, and presses the power button.
 func (b *flashed) ask(ctx context.Context) {
 	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
@@ -226,9 +305,15 @@ func (b *flashed) ask(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
+	pod := time.Since(b.began).Milliseconds()
+	err := b.logIn(ctx)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.PodMillis, b.off = time.Since(b.began).Milliseconds(), time.Now()
+	if b.PodMillis, b.off = pod, time.Now(); err != nil {
+		b.failed = err
+		b.stop()
+		return
+	}
 	if b.cut != nil {
 		b.cut()
 		return
