@@ -348,3 +348,64 @@ func sectors(t *testing.T, dir string) int64 {
 	}
 	return n
 }
+
+// TestRingHoldsEachStateOnce: what a change made is what the next one of the same object came from, and no second copy.
+func TestRingHoldsEachStateOnce(t *testing.T) {
+	s, err := Open(t.Context(), Config{Dir: t.TempDir(), NoSync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	w, err := s.Watch(api.ConfigMaps, s.Revision())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		put(t, s, "a", strconv.Itoa(i))
+		put(t, s, "b", "other")
+	}
+	if err := s.Update(func(tx *Tx) error { _, err := tx.Delete(api.ConfigMaps, "ns", "a"); return err }); err != nil {
+		t.Fatal(err)
+	}
+	put(t, s, "a", "again")
+	var made api.Object
+	for i := 0; i < 5; {
+		c, err := w.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.Object.GetName() != "a" {
+			continue
+		}
+		if c.Old != made {
+			t.Errorf("change %d of a (%s) came from %v at %p, the one before made %p", i, c.Type, c.Old, c.Old, made)
+		}
+		if made = c.Object; c.Type == api.Deleted {
+			made = nil // what is made next under this name is new
+		}
+		i++
+	}
+	// One who reads before he writes decodes once, and what he does to his copy is not seen by others.
+	err = s.Update(func(tx *Tx) error {
+		got, err := tx.Get(api.ConfigMaps, "ns", "a")
+		if err != nil {
+			return err
+		}
+		got.(*corev1.ConfigMap).Data["v"] = "changed"
+		again, err := tx.Get(api.ConfigMaps, "ns", "a")
+		if err == nil && again.(*corev1.ConfigMap).Data["v"] != "again" {
+			t.Error("a reader's change is seen by the next one")
+		}
+		if err := tx.Put(api.ConfigMaps, got); err != nil {
+			return err
+		}
+		again, err = tx.Get(api.ConfigMaps, "ns", "a")
+		if err == nil && again.(*corev1.ConfigMap).Data["v"] != "changed" {
+			t.Error("what was written is not read back")
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -3,6 +3,7 @@ package storage
 import (
 	"context"
 	"sort"
+	"strconv"
 	"sync"
 
 	"ledge/api"
@@ -66,6 +67,9 @@ func (r *ring) publish(changes []Change) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, c := range changes {
+		if before := r.made(c.Kind, c.Old); before != nil {
+			c.Old = before
+		}
 		if r.next-r.first == uint64(len(r.buf)) {
 			r.drop()
 		}
@@ -77,6 +81,27 @@ func (r *ring) publish(changes []Change) {
 		}
 		r.of(c.Kind).rouse()
 	}
+}
+
+// made is the very state of an object as a change that is still held made it: what a writer decoded anew need not be
+// kept beside it.
+func (r *ring) made(kind *api.Kind, obj api.Object) api.Object {
+	if obj == nil {
+		return nil
+	}
+	rev, err := strconv.ParseUint(obj.GetResourceVersion(), 10, 64)
+	if err != nil {
+		return nil
+	}
+	n := int(r.next - r.first)
+	i := sort.Search(n, func(i int) bool { return r.at(r.first+uint64(i)).Rev >= rev })
+	if i == n {
+		return nil
+	}
+	if c := r.at(r.first + uint64(i)); c.Rev == rev && c.Kind == kind && c.Type != api.Deleted {
+		return c.Object
+	}
+	return nil
 }
 
 func (r *ring) drop() {

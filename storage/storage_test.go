@@ -617,3 +617,32 @@ func FuzzDecodeObject(f *testing.F) {
 		}
 	})
 }
+
+// BenchmarkChange is what most writes are: read, changed, written.
+func BenchmarkChange(b *testing.B) {
+	s, err := Open(b.Context(), Config{Dir: b.TempDir(), NoSync: true})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a"}}
+	for i := range 10 {
+		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: strconv.Itoa(i), Image: "example.org/image:1"})
+	}
+	if err := s.Update(func(tx *Tx) error { return tx.Put(api.Pods, pod) }); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		err := s.Update(func(tx *Tx) error {
+			got, err := tx.Get(api.Pods, "ns", "a")
+			if err != nil {
+				return err
+			}
+			return tx.Put(api.Pods, got)
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -27,6 +27,14 @@ type Tx struct {
 	before   map[string]*stagedWrite // by those who were in the same group earlier
 	changes  []Change
 	weight   int // of the values staged
+	last     peeked
+}
+
+// peeked is what was last decoded from disk: whoever changes an object has read it in the same transaction.
+type peeked struct {
+	slot string
+	obj  api.Object
+	size int
 }
 
 // stagedWrite is a write of this transaction: the last one of each key counts.
@@ -101,6 +109,9 @@ func (tx *Tx) peek(kind *api.Kind, key []byte) (obj api.Object, size int, err er
 	if w, ok := tx.lazy[slot(kind, key)]; ok {
 		return w.obj, len(w.raw), nil
 	}
+	if tx.last.slot == slot(kind, key) {
+		return tx.last.obj, tx.last.size, nil
+	}
 	defer tx.s.guard(&err)()
 	b := tx.b.Bucket(bucketName(kind))
 	if b == nil {
@@ -111,6 +122,9 @@ func (tx *Tx) peek(kind *api.Kind, key []byte) (obj api.Object, size int, err er
 		return nil, 0, ErrNotFound
 	}
 	obj, err = tx.decode(kind, key, raw)
+	if err == nil {
+		tx.last = peeked{slot(kind, key), obj, len(raw)}
+	}
 	return obj, len(raw), err
 }
 
