@@ -316,22 +316,31 @@ func (n *node) memory(ctx context.Context) error {
 		return err
 	}
 	n.b.add("memory with 0 pods (PSS)", fmt.Sprintf("ledge, %d processes", len(n.own())), empty, "MiB", fmt.Sprintf("%.1f of it anonymous", own))
-	for i := range n.b.pods {
-		if _, err := n.runPod(ctx, fmt.Sprintf("many-%d", i), false); err != nil {
-			return err
+	measured := func(from int) (pss, anonymous float64, err error) {
+		for i := range n.b.pods {
+			if _, err := n.runPod(ctx, fmt.Sprintf("many-%d", from+i), false); err != nil {
+				return 0, 0, err
+			}
 		}
+		if err := measure.Rest(ctx); err != nil {
+			return 0, 0, err
+		}
+		return measure.PSS(n.own()...)
 	}
-	if err := measure.Rest(ctx); err != nil {
-		return err
-	}
-	full, anonymous, err := measure.PSS(n.own()...)
+	full, anonymous, err := measured(0)
 	if err != nil {
 		return err
 	}
 	n.b.add(fmt.Sprintf("memory with %d pods (PSS)", n.b.pods), "ledge", full, "MiB", fmt.Sprintf("%.1f of it anonymous; without the containers' own processes", anonymous))
 	n.b.add("memory for each pod (PSS)", "ledge", (full-empty)/float64(n.b.pods), "MiB",
 		fmt.Sprintf("%.2f of it anonymous; the rest are pages of files, the binary's above all", (anonymous-own)/float64(n.b.pods)))
-	for i := range n.b.pods {
+	more, moreOwn, err := measured(n.b.pods)
+	if err != nil {
+		return err
+	}
+	n.b.add("memory for each pod (anonymous)", fmt.Sprintf("ledge, each of %d more", n.b.pods), (moreOwn-anonymous)/float64(n.b.pods), "MiB",
+		fmt.Sprintf("what the first pods brought once is not in it; PSS %+.2f, with the binary's pages, which come and go", (more-full)/float64(n.b.pods)))
+	for i := range 2 * n.b.pods {
 		if err := n.deletePod(ctx, fmt.Sprintf("many-%d", i)); err != nil {
 			return err
 		}
