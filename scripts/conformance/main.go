@@ -61,7 +61,7 @@ func run(ctx context.Context, args []string) error {
 	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "a server that runs already, with the images in it")
 	fs.StringVar(&o.binary, "binary", "bin/ledge", "ledge")
 	fs.StringVar(&o.report, "report", "docs/conformance.txt", "the score by test")
-	fs.StringVar(&o.logs, "logs", "", "directory for the node's and the suite's output; empty: a new one below /tmp")
+	fs.StringVar(&o.logs, "logs", "", "directory for the node's and the suite's output, made if need be; empty: a new one below /tmp")
 	fs.BoolVar(&o.keep, "keep", false, "write the report also when only some tests were run")
 	fs.IntVar(&o.procs, "procs", 4, "tests at once")
 	fs.DurationVar(&o.limit, "timeout", 90*time.Minute, "end the run after this time")
@@ -87,6 +87,8 @@ func run(ctx context.Context, args []string) error {
 		if o.logs, err = os.MkdirTemp("/tmp", "ledge-conformance."); err != nil {
 			return err
 		}
+	} else if err := os.MkdirAll(o.logs, 0o755); err != nil {
+		return err
 	}
 	suite, err := output(ctx, "scripts/conformance/suite/build.sh")
 	if err != nil {
