@@ -181,6 +181,46 @@ func TestLimits(t *testing.T) {
 	})
 }
 
+// Who floods is told to slow down, and nobody else is: not the administrator, not a node, whose heartbeats get through even when
+// it is the node that floods.
+func TestFloodIsSlowed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := serve(t, httpd.Config{})
+		flood := func(u api.User, times int) (through int) {
+			for range times {
+				switch a := f.do(u, "GET", "/version", ""); a.code {
+				case 200:
+					through++
+				case 429:
+					if a.head.Get("Retry-After") != "1" || a.status(t).Reason != "TooManyRequests" {
+						t.Fatalf("%v %s", a.head, a.body)
+					}
+				default:
+					t.Fatalf("%d %s", a.code, a.body)
+				}
+			}
+			return through
+		}
+		if n := flood(bob, 300); n != 200 {
+			t.Errorf("%d of 300 requests of a user", n)
+		}
+		if n := flood(nodeA, 1200); n != 1000 {
+			t.Errorf("%d of 1200 requests of a node", n)
+		}
+		if a := f.do(nodeA, "GET", "/api/v1/nodes/a", ""); a.code == 429 {
+			t.Error("a heartbeat waits behind the node's other requests")
+		}
+		if n := flood(admin, 1200); n != 1200 {
+			t.Errorf("%d of 1200 requests of the administrator", n)
+		}
+		time.Sleep(time.Second)
+		if n := flood(bob, 300); n != 50 {
+			t.Errorf("%d of 300 requests of a user a second later", n)
+		}
+		f.stop()
+	})
+}
+
 // What stands under /ledge/ is the admin's alone, and its bodies take the time they take.
 func TestBoard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

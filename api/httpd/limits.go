@@ -2,10 +2,12 @@ package httpd
 
 import (
 	"context"
+	"math"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/semaphore"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -68,6 +70,7 @@ type limits struct {
 	logs         *perUser
 	sessions     *perUser
 	adminWatches int // of one administrator
+	rates        rates
 }
 
 func newLimits(c Config) limits {
@@ -98,6 +101,10 @@ func newLimits(c Config) limits {
 // enter takes a place for a request, or refuses it with 429. Watches and followed logs have places of their own
 // because they keep them.
 func (l *limits) enter(r *request) (done func(), err error) {
+	name, pace := paceOf(r)
+	if wait := l.rates.take(name, pace, time.Now()); wait > 0 {
+		return nil, apierrors.NewTooManyRequests("too many requests of "+r.user.Name+", please slow down", int(math.Ceil(wait.Seconds())))
+	}
 	switch {
 	case r.route.long == "watch":
 		// Administrators run many tools under one name; still, they leave half to the others.
