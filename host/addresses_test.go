@@ -4,32 +4,15 @@ import (
 	"context"
 	"errors"
 	"net/netip"
-	"runtime"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 )
 
 // TestWatchAddresses: an address that comes is told, and the end is not waited for.
-func TestWatchAddresses(t *testing.T) {
-	if unix.Getuid() != 0 {
-		t.Skip("needs root")
-	}
-	done := make(chan struct{})
-	go func() { // a thread of its own, which ends with its network
-		defer close(done)
-		runtime.LockOSThread()
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			t.Error(err)
-			return
-		}
-		testWatchAddresses(t)
-	}()
-	<-done
-}
+func TestWatchAddresses(t *testing.T) { inOwnNetwork(t, testWatchAddresses) }
 
 func testWatchAddresses(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -13,19 +13,23 @@ import (
 )
 
 // TestSetAddress: an interface gets its address and the way out, as often as it is asked for, and again after it was down.
-func TestSetAddress(t *testing.T) {
+func TestSetAddress(t *testing.T) { inOwnNetwork(t, testSetAddress) }
+
+// inOwnNetwork runs a test on a thread of its own with a network of its own, which ends with it.
+func inOwnNetwork(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
 	}
 	done := make(chan struct{})
-	go func() { // a thread of its own, which ends with its network
+	go func() {
 		defer close(done)
 		runtime.LockOSThread()
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			t.Error(err)
 			return
 		}
-		testSetAddress(t)
+		test(t)
 	}()
 	<-done
 }
