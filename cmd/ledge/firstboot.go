@@ -88,8 +88,25 @@ func (s *boardSetup) read() error {
 		}
 		s.plan.Hostname, s.plan.Token = node, ""
 	}
+	if s.plan.Hostname == "" {
+		called, _ := os.Hostname()
+		id, _ := os.ReadFile("/etc/machine-id")
+		s.plan.Hostname = ownName(called, strings.TrimSpace(string(id)))
+	}
 	s.args = s.brainArgs()
 	return nil
+}
+
+// unnamed is what a board is called that nobody has named.
+const unnamed = "ledge"
+
+// ownName tells boards apart that nobody has named: with the same name they would be one board to a control plane, and to a
+// router. It is empty for a machine that has a name.
+func ownName(called, id string) string {
+	if called != unnamed || len(id) < 6 {
+		return ""
+	}
+	return unnamed + "-" + id[:6]
 }
 
 func readAtMost(path string, most int64) ([]byte, error) {

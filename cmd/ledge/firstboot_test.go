@@ -286,6 +286,20 @@ func TestBootSystemd(t *testing.T) {
 	}
 }
 
+// TestOwnName: two boards that nobody has named have two names, each the same at every boot.
+func TestOwnName(t *testing.T) {
+	for _, c := range [][3]string{
+		{unnamed, "0123456789abcdef0123456789abcdef", "ledge-012345"},
+		{unnamed, "fedcba9876543210fedcba9876543210", "ledge-fedcba"},
+		{unnamed, "", ""}, // without an identity a name would change
+		{"shed", "0123456789abcdef0123456789abcdef", ""},
+	} {
+		if got := ownName(c[0], c[1]); got != c[2] {
+			t.Errorf("%s, %s: %q, want %q", c[0], c[1], got, c[2])
+		}
+	}
+}
+
 // TestMachineID: it is made once and shown at every boot, also after a cut in the middle of its making.
 func TestMachineID(t *testing.T) {
 	dir := t.TempDir()

@@ -77,7 +77,7 @@ func asInit(args []string) (code int, done bool) {
 	words := readBootWords(string(line))
 	if words.name == "" {
 		file, _ := os.ReadFile("/etc/hostname") // most have none
-		words.name = firstNonEmpty(strings.TrimSpace(string(file)), "ledge")
+		words.name = firstNonEmpty(strings.TrimSpace(string(file)), unnamed)
 	}
 	problem(host.SetUpMachine(words.name))
 	loadDrivers()

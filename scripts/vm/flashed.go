@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -81,6 +82,7 @@ func runFlashed(ctx context.Context, board, image, firmware, report string, boot
 			return err
 		}
 	}
+	node := ""
 	for n := range boots {
 		port, err := freePort()
 		if err != nil {
@@ -98,6 +100,11 @@ func runFlashed(ctx context.Context, board, image, firmware, report string, boot
 		if err := b.run(ctx, limit); err != nil {
 			return fmt.Errorf("%s, boot %d: %w; its console:\n%s", r.Image, n+1, err, strings.Join(b.all, "\n"))
 		}
+		// Nobody has named it but by the key's ledge.yaml.
+		if key == "" && !ownName.MatchString(b.node) || n > 0 && b.node != node {
+			return fmt.Errorf("%s, boot %d: the node is %q, and was %q before", r.Image, n+1, b.node, node)
+		}
+		node = b.node
 		r.Boots = append(r.Boots, b.flashedBoot)
 		fmt.Printf("vm: %s by %s, boot %d: mounted %d, address %d, serving %d, pod answers %d, login %d ms; off %d ms after the button\n", r.Image, firmware, n+1,
 			b.MountedMillis, b.AddressMillis, b.ServingMillis, b.PodMillis, b.LoginMillis, b.OffMillis)
@@ -107,6 +114,9 @@ func runFlashed(ctx context.Context, board, image, firmware, report string, boot
 	}
 	return r.keep(report)
 }
+
+// ownName is a board's that nobody has named.
+var ownName = regexp.MustCompile(`^ledge-[0-9a-f]{6}$`)
 
 // withDebian: an image's name tells its flavour.
 func withDebian(image string) bool { return strings.Contains(filepath.Base(image), "-debian-") }
@@ -191,6 +201,7 @@ type flashed struct {
 	ssh   int    // the port to do so
 	began time.Time
 	all   []string
+	node  string // as it calls itself
 
 	mu     sync.Mutex
 	off    time.Time // of the button, or the plug
@@ -340,6 +351,8 @@ func (b *flashed) line(text string) bool {
 		first(&b.AddressMillis)
 	case strings.Contains(text, "msg=serving"):
 		first(&b.ServingMillis)
+		_, rest, _ := strings.Cut(text, " node=")
+		b.node, _, _ = strings.Cut(rest, " ")
 	}
 	return false
 }
