@@ -330,6 +330,51 @@ func TestPullStreams(t *testing.T) {
 	b.tidy()
 }
 
+// Three layers of an image come side by side, never more, and the next begins when one of them has come.
+func TestPullSideBySide(t *testing.T) {
+	im := it.Image{Names: []string{"app"}, Compress: it.Gzip}
+	for i := range 5 {
+		im.Layers = append(im.Layers, it.Layer(it.File(fmt.Sprint("f", i), strings.Repeat(fmt.Sprint(i), 1000))))
+	}
+	b, r := pullBoard(t, im, nil)
+	var begun atomic.Int32
+	goOn := make(chan struct{})
+	config := im.ID()
+	r.Stream = func(digest string, _ int64, rd io.Reader) io.Reader {
+		if digest == config {
+			return rd
+		}
+		begun.Add(1)
+		return io.MultiReader(&word{goOn}, rd)
+	}
+	done := make(chan error, 1)
+	go func() { _, err := b.pull("app"); done <- err }()
+	for n := int32(3); n <= 5; n++ {
+		eventually(t, fmt.Sprint(n, " layers come"), func() bool { return begun.Load() >= n })
+		time.Sleep(50 * time.Millisecond) // one too many would be here by then
+		if got := begun.Load(); got != n {
+			t.Fatalf("%d layers have begun, not %d", got, n)
+		}
+		goOn <- struct{}{}
+	}
+	close(goOn)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if img, err := b.disk.Get(t.Context(), "app"); err != nil || img.ID != im.ID() {
+		t.Errorf("%+v, %v", img, err)
+	}
+	b.tidy()
+}
+
+// word waits for one word, or the end of all, and gives nothing.
+type word struct{ c chan struct{} }
+
+func (o *word) Read([]byte) (int, error) {
+	<-o.c
+	return 0, io.EOF
+}
+
 // One pull at a time unless more are allowed: the next waits, says so, and has asked for no layer.
 func TestPullQueue(t *testing.T) {
 	for most, waits := range map[int]bool{1: true, 2: false} {

@@ -117,21 +117,29 @@ func (k imageKeys) keep() images.KeepBlobs {
 }
 
 func (k imageKeys) registry() (*registry.Client, error) {
-	cfg := registry.Config{Hosts: map[string]registry.Host{}, UserAgent: "ledge/" + version}
-	for _, r := range k.Registries {
-		if _, twice := cfg.Hosts[r.Name]; twice {
-			return nil, fmt.Errorf("registries: %q is listed twice", r.Name)
-		}
-		cfg.Hosts[r.Name] = registry.Host{Mirrors: r.Mirrors, PlainHTTP: r.PlainHTTP, CAFile: r.CAFile}
-	}
-	if k.RegistryCredentials != "" {
-		cfg.Keys = (&keyFile{path: k.RegistryCredentials}).keys
+	cfg, err := k.hosts()
+	if err != nil {
+		return nil, err
 	}
 	c, err := registry.New(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("registries: %w", err)
 	}
 	return c, nil
+}
+
+func (k imageKeys) hosts() (registry.Config, error) {
+	cfg := registry.Config{Hosts: map[string]registry.Host{}, UserAgent: "ledge/" + version}
+	for _, r := range k.Registries {
+		if _, twice := cfg.Hosts[r.Name]; twice {
+			return cfg, fmt.Errorf("registries: %q is listed twice", r.Name)
+		}
+		cfg.Hosts[r.Name] = registry.Host{Mirrors: r.Mirrors, PlainHTTP: r.PlainHTTP, CAFile: r.CAFile}
+	}
+	if k.RegistryCredentials != "" {
+		cfg.Keys = (&keyFile{path: k.RegistryCredentials}).keys
+	}
+	return cfg, nil
 }
 
 // keyFile reads the node's own credentials when they have changed.

@@ -3,6 +3,8 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -53,6 +55,20 @@ func TestImageConfig(t *testing.T) {
 	}
 	if k, _ := imageKeysOf(t, "serializeImagePulls: false\nkeepBlobs: pinned"); k.pulls() != 4 || k.keep() != images.KeepPinned {
 		t.Errorf("%d, %q", k.pulls(), k.keep())
+	}
+}
+
+// What the file says of a registry is what the client goes by.
+func TestRegistryKeys(t *testing.T) {
+	k, err := imageKeysOf(t, "registryCredentials: /keys\nregistries: [{name: docker.io, mirrors: ['http://10.0.0.1:5000', 'https://m']}, "+
+		"{name: 'r:5000', plainHTTP: true}, {name: r.example, caFile: "+filepath.Join(t.TempDir(), "none")+"}]")
+	if err == nil { // the file is read when the client is made
+		t.Error("a file of authorities that is not there was taken")
+	}
+	cfg, err := k.hosts()
+	if h := cfg.Hosts; err != nil || len(h) != 3 || cfg.Keys == nil || !slices.Equal(h["docker.io"].Mirrors, []string{"http://10.0.0.1:5000", "https://m"}) ||
+		h["docker.io"].PlainHTTP || !h["r:5000"].PlainHTTP || !strings.HasSuffix(h["r.example"].CAFile, "none") {
+		t.Errorf("%+v, %v", cfg, err)
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"archive/tar"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -50,6 +52,33 @@ func (b *testBoard) importRough() {
 	if out := b.must("images", "import", file); !strings.Contains(out, roughImage) {
 		b.t.Fatalf("import says %q", out)
 	}
+}
+
+// An unclean end has every image read again, whoever needs it: what is damaged is mended before anybody asks for it.
+func TestImagesAfterUncleanEnd(t *testing.T) {
+	t.Parallel()
+	onHost(t)
+	b := newBoard(t)
+	b.serve()
+	b.importRough()
+	files, err := filepath.Glob(filepath.Join(b.data, "images/layers/*/fs/testprog"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("%q, %v", files, err)
+	}
+	whole, err := os.ReadFile(files[0])
+	must(t, err)
+	_ = b.signal(syscall.SIGKILL) // its verdict is the kill
+	f, err := os.OpenFile(files[0], os.O_WRONLY, 0)
+	must(t, err)
+	_, err = f.WriteAt([]byte{^whole[1000]}, 1000) // size and times say nothing of it
+	must(t, errors.Join(err, f.Close()))
+	b.serve()
+	b.eventually("the image is mended", func() error {
+		if now, err := os.ReadFile(files[0]); err != nil || !bytes.Equal(now, whole) {
+			return fmt.Errorf("it is still damaged: %v", err)
+		}
+		return nil
+	})
 }
 
 func (b *testBoard) pod(name string) *corev1.Pod {

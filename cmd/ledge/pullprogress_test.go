@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -16,6 +17,29 @@ func aPull(fetched ...int64) images.PullStatus {
 		st.Layers = append(st.Layers, images.LayerStatus{Digest: fmt.Sprintf("sha256:%064d", i), Size: 10e6, Fetched: n, Ready: n > 10e6})
 	}
 	return st
+}
+
+// What `ledge images ls` shows of images, and of pulls that go on.
+func TestImageTable(t *testing.T) {
+	const id, digest = "sha256:0123456789abcdef0123456789abcdef", "docker.io/library/app@sha256:fedcba9876543210fedcba9876543210"
+	list := imageList{Images: []imageRow{
+		{ID: id, Names: []string{"docker.io/library/app:1", "docker.io/library/app:2"}, Digests: []string{digest}, Size: 12_300_000, Shared: 4_000_000,
+			Pinned: true, InUse: []string{"default/web", "default/db"}},
+		{ID: id, Size: 1_000_000},
+	}, Pulls: []images.PullStatus{{Ref: "docker.io/library/next:1", Layers: []images.LayerStatus{{Size: 2_000_000, Fetched: 1_000_000}}}}}
+	text, err := json.Marshal(list)
+	must(t, err)
+	var out bytes.Buffer
+	must(t, (&command{out: &out}).printImages(bytes.NewReader(text)))
+	want := `NAME                      DIGEST         ID             SIZE      SHARED   PINNED   IN USE BY
+docker.io/library/app:1   fedcba987654   0123456789ab   12.3 MB   4.0 MB   true     default/web,default/db
+docker.io/library/app:2   fedcba987654   0123456789ab   12.3 MB   4.0 MB   true     default/web,default/db
+<none>                    <none>         0123456789ab   1.0 MB    0.0 MB   false    |
+docker.io/library/next:1: 1.0 MB of 2.0 MB downloaded, 0 of 1 layers unpacked
+`
+	if got := out.String(); got != strings.ReplaceAll(want, "|", "") {
+		t.Errorf("got:\n%s", got)
+	}
 }
 
 // Without a terminal a pull is a line now and then, never a control character.

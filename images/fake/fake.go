@@ -22,6 +22,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/klauspost/compress/zstd"
+
 	"ledge/images"
 )
 
@@ -185,7 +187,7 @@ func (s *Store) List(context.Context) ([]images.Image, error) {
 	return list, nil
 }
 
-// Import implements images.Store for plain and gzip archives.
+// Import implements images.Store for plain, gzip and zstd archives.
 func (s *Store) Import(_ context.Context, r io.Reader) ([]images.Image, error) {
 	if err := s.fail("import", ""); err != nil {
 		return nil, err
@@ -316,6 +318,13 @@ func readArchive(r io.Reader) (archive, error) {
 		if err != nil {
 			return nil, err
 		}
+		br = bufio.NewReader(io.LimitReader(z, maxArchive))
+	} else if magic, _ := br.Peek(4); string(magic) == "\x28\xb5\x2f\xfd" {
+		z, err := zstd.NewReader(br, zstd.WithDecoderConcurrency(1))
+		if err != nil {
+			return nil, err
+		}
+		defer z.Close()
 		br = bufio.NewReader(io.LimitReader(z, maxArchive))
 	}
 	a := archive{}

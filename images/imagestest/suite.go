@@ -164,7 +164,7 @@ func testImportKinds(t *testing.T, s images.Store) {
 	plain := Sample("one")
 	plain.Compress = nil
 	two := Sample("two")
-	for i, archive := range [][]byte{OCI(plain, two), Docker(plain, two), Gzip(Docker(plain)), Gzip(OCI(two))} {
+	for i, archive := range [][]byte{OCI(plain, two), Docker(plain, two), Gzip(Docker(plain)), Gzip(OCI(two)), Zstd(OCI(two))} {
 		for _, img := range mustImport(t, s, archive) {
 			if want := map[string]string{plain.ID(): "docker.io/library/one:latest", two.ID(): "docker.io/library/two:latest"}[img.ID]; len(img.Names) != 1 || img.Names[0] != want {
 				t.Errorf("archive %d: %+v", i, img)

@@ -2,6 +2,7 @@ package registry_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -185,6 +186,39 @@ func TestRealRegistry(t *testing.T) {
 	}
 	if _, err := d.Pull(t.Context(), images.PullRequest{Ref: r.addr + "/team/none:1"}); err == nil || !strings.Contains(err.Error(), "MANIFEST_UNKNOWN") {
 		t.Errorf("%v", err)
+	}
+}
+
+// Archives that skopeo writes are taken, and skopeo takes ours.
+func TestRealArchives(t *testing.T) {
+	r := newReal(t, "")
+	im := it.Image{Compress: it.Gzip, Layers: [][]byte{it.Layer(it.File("word", "from skopeo"))}}
+	r.push("app:1", im)
+	dir := t.TempDir()
+	for _, kind := range []string{"docker-archive", "oci-archive"} {
+		d := newStore(t, registry.Config{})
+		file := filepath.Join(dir, kind)
+		run(t, "skopeo", "--insecure-policy", "copy", "--src-tls-verify=false", "docker://"+r.addr+"/app:1", kind+":"+file+":example.com/app:1")
+		in, err := os.Open(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		list, err := d.Import(t.Context(), in)
+		_ = in.Close()
+		if err != nil || len(list) != 1 || !slices.Equal(list[0].Names, []string{"example.com/app:1"}) {
+			t.Fatalf("%s: %+v, %v", kind, list, err)
+		}
+		if got := content(t, d, list[0].ID, "word"); got != "from skopeo" {
+			t.Errorf("%s: %q", kind, got)
+		}
+		out, err := os.Create(filepath.Join(dir, "ours-"+kind))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(d.Export(t.Context(), out, []string{"example.com/app:1"}), out.Close()); err != nil {
+			t.Fatal(err)
+		}
+		run(t, "skopeo", "--insecure-policy", "copy", "--dest-tls-verify=false", "oci-archive:"+out.Name(), "docker://"+r.addr+"/again:"+kind)
 	}
 }
 
