@@ -113,8 +113,8 @@ func (h *handler) page(w *response, r *request, path string) error {
 }
 
 var (
-	cpuColumn    = column("CPU", "string", "How much of a processor it uses.")
-	memoryColumn = column("Memory", "string", "The memory that it uses and could not be taken from it.")
+	cpuColumn    = column("cpu", "string", "How much of a processor it uses.")
+	memoryColumn = column("memory", "string", "The memory that it uses and could not be taken from it.")
 	windowColumn = column("Window", "string", "What time this was measured over.")
 )
 

@@ -37,13 +37,11 @@ func serviceRow(obj api.Object, now time.Time) ([]any, []metav1.TableRowConditio
 		age(s.CreationTimestamp, now), selectorText(s.Spec.Selector)}, nil
 }
 
-var serviceAccountColumns = []metav1.TableColumnDefinition{
-	nameColumn, column("Secrets", "string", "How many secrets its pods may use."), ageColumn,
-}
+var serviceAccountColumns = []metav1.TableColumnDefinition{nameColumn, ageColumn}
 
 func serviceAccountRow(obj api.Object, now time.Time) ([]any, []metav1.TableRowCondition) {
 	s := obj.(*corev1.ServiceAccount)
-	return []any{s.Name, int64(len(s.Secrets)), age(s.CreationTimestamp, now)}, nil
+	return []any{s.Name, age(s.CreationTimestamp, now)}, nil
 }
 
 var podTemplateColumns = []metav1.TableColumnDefinition{
