@@ -65,7 +65,11 @@ func (h *handler) forwardElsewhere(w *response, r *request, pod *corev1.Pod) err
 	if err := checkOrigin(r); err != nil {
 		return err
 	}
-	return h.handOver(w, r, pod.Spec.NodeName, strings.Join([]string{"", "portForward", pod.Namespace, pod.Name}, "/"), nil)
+	query := url.Values{}
+	if ports, ok := r.query["ports"]; ok {
+		query["port"] = ports
+	}
+	return h.handOver(w, r, pod.Spec.NodeName, strings.Join([]string{"", "portForward", pod.Namespace, pod.Name}, "/"), query)
 }
 
 // checkOrigin: a board cannot judge from which page its control plane was asked.

@@ -97,8 +97,8 @@ func (d *door) serve(w *response, hr *http.Request) error {
 	default:
 		return errNoPath()
 	}
-	// A kubelet's words for what kubectl calls stdin, stdout and stderr.
-	for theirs, ours := range map[string]string{"input": "stdin", "output": "stdout", "error": "stderr"} {
+	// A kubelet's words for what kubectl calls stdin, stdout, stderr and ports.
+	for theirs, ours := range map[string]string{"input": "stdin", "output": "stdout", "error": "stderr", "port": "ports"} {
 		if v, ok := query[theirs]; ok {
 			query[ours] = v
 		}

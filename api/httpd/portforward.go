@@ -2,12 +2,14 @@ package httpd
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,10 +21,11 @@ import (
 )
 
 // Port-forward is SPDY: two streams for each connection, one for data and one for what goes wrong. Newer clients put
-// the SPDY into a WebSocket.
+// the SPDY into a WebSocket. The channels of a plain WebSocket, two for each port, carry one connection to each.
 const (
 	forwardProtocol = "portforward.k8s.io"
 	tunnelProtocol  = "SPDY/3.1+portforward.k8s.io"
+	maxPorts        = 16 // by channels
 )
 
 func (h *handler) portForward(w *response, r *request) error {
@@ -39,14 +42,14 @@ func (h *handler) portForward(w *response, r *request) error {
 	if h.elsewhere(pod) {
 		return h.forwardElsewhere(w, r, pod)
 	}
-	conn, err := openTunnel(w, r)
+	ctx, cancel := untilStopping(r.Context())
+	defer cancel()
+	f := &forwarding{ctx: ctx, to: h.forward, namespace: r.namespace, pod: r.name, pairs: map[string]*streamPair{}}
+	conn, err := openTunnel(w, r, f)
 	if err != nil || conn == nil {
 		return err
 	}
 	defer conn.Close()
-	ctx, cancel := untilStopping(r.Context())
-	defer cancel()
-	f := &forwarding{ctx: ctx, to: h.forward, namespace: r.namespace, pod: r.name, pairs: map[string]*streamPair{}}
 	spdy, err := serveSPDY(conn, f.opened)
 	if err != nil {
 		return nil //nolint:nilerr // the connection is gone
@@ -59,7 +62,8 @@ func (h *handler) portForward(w *response, r *request) error {
 	return nil
 }
 
-func openTunnel(w *response, r *request) (net.Conn, error) {
+// openTunnel answers a client. What speaks by channels is served here, and leaves no connection.
+func openTunnel(w *response, r *request, f *forwarding) (net.Conn, error) {
 	if !websocket.Wanted(r.Request) {
 		if _, err := agreeSPDY(r, forwardProtocol); err != nil {
 			return nil, err
@@ -70,16 +74,90 @@ func openTunnel(w *response, r *request) (net.Conn, error) {
 		}
 		return conn, nil
 	}
-	protocol, err := agree(r, tunnelProtocol)
+	protocol, err := agree(r, tunnelProtocol, protocolV4, "")
 	if err != nil {
 		return nil, err
+	}
+	var ports []uint16
+	if protocol != tunnelProtocol {
+		if ports, err = portsOf(r.query["ports"]); err != nil {
+			return nil, err
+		}
 	}
 	w.begun = true
 	ws, err := websocket.Accept(w.ResponseWriter, r.Request, protocol)
 	if err != nil {
 		return nil, nil //nolint:nilerr // the connection is gone
 	}
+	if protocol != tunnelProtocol {
+		f.channels(ws, ports)
+		return nil, nil
+	}
 	return ws.Stream(), nil
+}
+
+// portsOf reads ports=80,81 or ports=80&ports=81.
+func portsOf(values []string) (ports []uint16, err error) {
+	for _, v := range values {
+		for p := range strings.SplitSeq(v, ",") {
+			n, err := strconv.ParseUint(p, 10, 16)
+			if err != nil || n == 0 {
+				return nil, badRequest("unable to parse %q as a port", p)
+			}
+			ports = append(ports, uint16(n))
+		}
+	}
+	if len(ports) == 0 || len(ports) > maxPorts {
+		return nil, badRequest("the query parameter ports must name 1 to %d ports", maxPorts)
+	}
+	return ports, nil
+}
+
+// channels forwards each port by two channels of a WebSocket, the even for data and the odd for what goes wrong. Either begins
+// with the port.
+func (f *forwarding) channels(ws *websocket.Conn, ports []uint16) {
+	var cancel func()
+	f.ctx, cancel = context.WithCancel(f.ctx)
+	defer cancel()
+	defer ws.Close()
+	inputs := make([]*io.PipeWriter, len(ports))
+	ends := make([]*io.PipeReader, len(ports))
+	for i := range ports {
+		ends[i], inputs[i] = io.Pipe()
+	}
+	go func() {
+		defer func() { // the client has left
+			for _, in := range inputs {
+				in.Close()
+			}
+			cancel()
+		}()
+		for buf, channel := make([]byte, 32<<10), byte(0); ; {
+			n, first, _, err := ws.Next(buf)
+			if err != nil {
+				return
+			}
+			data := buf[:n]
+			if first && n > 0 {
+				channel, data = data[0], data[1:]
+			}
+			if i := int(channel / 2); channel%2 == 0 && i < len(inputs) && len(data) > 0 {
+				inputs[i].Write(data) // an error: that port has ended
+			}
+		}
+	}()
+	var all sync.WaitGroup
+	for i, port := range ports {
+		all.Go(func() {
+			defer ends[i].Close()
+			data, fail := channelWriter{ws, byte(2 * i)}, channelWriter{ws, byte(2*i + 1)}
+			begin := binary.LittleEndian.AppendUint16(nil, port)
+			data.Write(begin)
+			fail.Write(begin)
+			f.join(port, ends[i], data, fail, func() {})
+		})
+	}
+	all.Wait()
 }
 
 // forwarding is one client's forwarded ports.
@@ -138,10 +216,16 @@ func (f *forwarding) connect(p *streamPair, port uint16) {
 	}()
 	defer p.fail.Close()
 	defer p.data.Reset()
+	f.join(port, p.data, p.data, p.fail, func() { p.data.Close() })
+}
+
+// join connects to a port of the pod and carries what comes until the pod or the client has ended. said is called when the pod
+// says no more.
+func (f *forwarding) join(port uint16, in io.Reader, out, fail io.Writer, said func()) {
 	conn, err := f.to.Dial(f.ctx, f.namespace, f.pod, port)
 	if err != nil {
-		fmt.Fprintf(p.fail, "error forwarding port %d to pod %s: %v", port, f.pod, err)
-		p.data.Close()
+		fmt.Fprintf(fail, "error forwarding port %d to pod %s: %v", port, f.pod, err)
+		said()
 		return
 	}
 	defer conn.Close()
@@ -149,16 +233,16 @@ func (f *forwarding) connect(p *streamPair, port uint16) {
 	sent := make(chan struct{})
 	go func() {
 		defer close(sent)
-		io.Copy(conn, p.data)
+		io.Copy(conn, in)
 		if half, ok := conn.(interface{ CloseWrite() error }); ok {
 			half.CloseWrite() // the client has no more to say, and may still listen
 		}
 	}()
-	_, err = io.Copy(p.data, conn)
+	_, err = io.Copy(out, conn)
 	if err != nil && !errors.Is(err, net.ErrClosed) && f.ctx.Err() == nil {
-		fmt.Fprintf(p.fail, "error forwarding port %d to pod %s: %v", port, f.pod, err)
+		fmt.Fprintf(fail, "error forwarding port %d to pod %s: %v", port, f.pod, err)
 	}
-	p.data.Close()
+	said()
 	select { // what the client still sends has nowhere to go
 	case <-sent:
 	case <-time.After(time.Second):

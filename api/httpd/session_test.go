@@ -4,14 +4,18 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -21,6 +25,7 @@ import (
 
 	"ledge/api"
 	"ledge/api/httpd"
+	"ledge/api/websocket"
 )
 
 // commands runs what is asked for as a process of this machine, in a directory of its own.
@@ -42,7 +47,17 @@ func (c *commands) Exec(ctx context.Context, _, _ string, x api.Exec) (int, erro
 		return 0, nil
 	}
 	cmd := exec.CommandContext(ctx, x.Command[0], x.Command[1:]...)
-	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = c.dir, x.Stdin, x.Stdout, x.Stderr, time.Second
+	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = c.dir, x.Stdout, x.Stderr, time.Second
+	if x.Stdin != nil { // not by cmd.Stdin: a command ends though its client goes on
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			return 0, err
+		}
+		go func() {
+			io.Copy(in, x.Stdin)
+			in.Close()
+		}()
+	}
 	err := cmd.Run()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
@@ -299,19 +314,226 @@ func (f *fixture) sessionsRefused(t *testing.T, c *commands) {
 	}
 }
 
-// A client that goes away takes its command with it, and what a session holds is free again.
-func TestSessionsEnd(t *testing.T) {
-	c := &commands{dir: t.TempDir(), sizes: make(chan api.TerminalSize, 1)}
-	t.Run("here", func(t *testing.T) { serve(t, httpd.Config{Exec: c, MaxSessions: 2}).sessionsEnd(t, c) })
+// speaks is a client of a WebSocket that offers some protocols.
+func (f *fixture) speaks(path string, offers ...string) (*websocket.Conn, error) {
+	const key = "dGhlIHNhbXBsZSBub25jZQ=="
+	conn, in := f.raw("GET " + path + " HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n" +
+		"Sec-WebSocket-Key: " + key + "\r\n" + offer(offers...) + "\r\n")
+	f.t.Cleanup(func() { conn.Close() })
+	conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+	answer, err := http.ReadResponse(in, nil)
+	if err != nil {
+		return nil, err
+	}
+	return websocket.Client(conn, in, answer, key, offers)
+}
+
+func offer(offers ...string) string {
+	if offers = slices.DeleteFunc(offers, func(s string) bool { return s == "" }); len(offers) == 0 {
+		return ""
+	}
+	return "Sec-WebSocket-Protocol: " + strings.Join(offers, ", ") + "\r\n"
+}
+
+// heard is what comes on each channel until the end, or until the end of a message is as wanted.
+func heard(t *testing.T, conn *websocket.Conn, until string) map[byte]string {
+	t.Helper()
+	channels := map[byte]string{}
+	buf := make([]byte, 32<<10)
+	var channel byte
+	for {
+		n, first, last, err := conn.Next(buf)
+		if errors.Is(err, io.EOF) && until == "" {
+			return channels
+		}
+		if err != nil {
+			t.Fatalf("%v after %q", err, channels)
+		}
+		data := buf[:n]
+		if first {
+			channel, data = data[0], data[1:]
+		}
+		channels[channel] += string(data)
+		if last && until != "" && strings.HasSuffix(channels[channel], until) {
+			return channels
+		}
+	}
+}
+
+// The protocols of WebSockets tell output, errors and exit codes each in its way, and the newest that is offered is spoken.
+func TestWebSocketProtocols(t *testing.T) {
+	c := &commands{dir: t.TempDir()}
+	t.Run("here", func(t *testing.T) { serve(t, httpd.Config{Exec: c, Forward: ports{}}).webSocketProtocols(t) })
 	t.Run("elsewhere", func(t *testing.T) {
-		elsewhere(t, httpd.Config{Exec: none{}, MaxSessions: 2}, httpd.Config{Exec: c}).sessionsEnd(t, c)
+		elsewhere(t, httpd.Config{Exec: none{}, Forward: ports{}}, httpd.Config{Exec: c, Forward: ports{}}).webSocketProtocols(t)
 	})
 }
 
-func (f *fixture) sessionsEnd(t *testing.T, c *commands) {
+func (f *fixture) webSocketProtocols(t *testing.T) {
+	f.withRunningPod("web")
+	f.withRunning("open", strings.Replace(pod("open"), `"image"`, `"stdin":true,"image"`, 1))
+	run := func(script string) string {
+		return podsPath + "/web/exec?stdin=1&stdout=1&stderr=1&command=sh&command=-c&command=" + url.QueryEscape(script)
+	}
+	for _, tc := range []struct {
+		offers                 []string
+		speaks, success, fails string
+	}{
+		{[]string{"v4.channel.k8s.io", "v5.channel.k8s.io"}, "v5.channel.k8s.io", `{"metadata":{},"status":"Success"}`, `"causes":[{"reason":"ExitCode","message":"7"}]`},
+		{[]string{"channel.k8s.io", "v4.channel.k8s.io"}, "v4.channel.k8s.io", `{"metadata":{},"status":"Success"}`, `"causes":[{"reason":"ExitCode","message":"7"}]`},
+		{[]string{"base64.channel.k8s.io", "channel.k8s.io"}, "channel.k8s.io", "", "command terminated with non-zero exit code: exit status 7"},
+		{nil, "", "", "command terminated with non-zero exit code: exit status 7"},
+	} {
+		begin := func(path string) *websocket.Conn {
+			t.Helper()
+			conn, err := f.speaks(path, tc.offers...)
+			if err != nil || conn.Protocol != tc.speaks {
+				t.Fatalf("offered %q: %v", tc.offers, err)
+			}
+			buf := make([]byte, 9)
+			if strings.HasPrefix(tc.speaks, "v") {
+				return conn
+			}
+			// An empty message says that the channel is open.
+			if n, _, last, err := conn.Next(buf); err != nil || n != 1 || buf[0] != 1 || !last {
+				t.Fatalf("%q begins with %q, %v", tc.speaks, buf[:n], err)
+			}
+			return conn
+		}
+		conn := begin(run("read x; echo got $x; echo err >&2; exit 7"))
+		conn.WriteMessage([]byte{0}, []byte("it\n"))
+		if got := heard(t, conn, ""); got[1] != "got it\n" || got[2] != "err\n" || !strings.Contains(got[3], tc.fails) {
+			t.Errorf("%q: %q", tc.speaks, got)
+		}
+		conn.Close()
+		conn = begin(run("true"))
+		if got := heard(t, conn, ""); got[3] != tc.success || got[1] != "" {
+			t.Errorf("%q: success is told as %q", tc.speaks, got)
+		}
+		conn.Close()
+		conn = begin(podsPath + "/open/attach?stdin=1&stdout=1")
+		conn.WriteMessage([]byte{0}, []byte("typed\n"))
+		heard(t, conn, "typed\n")
+		if tc.speaks == "v5.channel.k8s.io" { // which can say that its input has ended
+			conn.WriteMessage([]byte{255, 0})
+			if got := heard(t, conn, ""); got[3] != tc.success {
+				t.Errorf("the end of stdin: %q", got)
+			}
+		}
+		conn.Close()
+	}
+}
+
+// Ports are forwarded by the channels of a plain WebSocket too, as clients did before there were tunnels.
+func TestForwardByChannels(t *testing.T) {
+	t.Run("here", func(t *testing.T) { serve(t, httpd.Config{Forward: ports{}}).forwardByChannels(t) })
+	t.Run("elsewhere", func(t *testing.T) {
+		elsewhere(t, httpd.Config{Forward: ports{}}, httpd.Config{Forward: ports{}}).forwardByChannels(t)
+	})
+}
+
+func (f *fixture) forwardByChannels(t *testing.T) {
+	f.withRunningPod("web")
+	var numbers []string
+	var begin []string
+	ended := make(chan bool, 4)
+	for _, greeting := range []string{"one ", "two "} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		go func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				go func() {
+					defer c.Close()
+					for in := bufio.NewReader(c); ; {
+						line, err := in.ReadString('\n')
+						if err != nil {
+							ended <- true
+							return
+						}
+						io.WriteString(c, greeting+line)
+						if line == "bye\n" {
+							return
+						}
+					}
+				}()
+			}
+		}()
+		port := l.Addr().(*net.TCPAddr).Port
+		numbers = append(numbers, strconv.Itoa(port))
+		begin = append(begin, string(binary.LittleEndian.AppendUint16(nil, uint16(port))))
+	}
+	path := podsPath + "/web/portforward"
+	for _, tc := range []struct{ query, protocol string }{
+		{"?ports=" + numbers[0] + "&ports=" + numbers[1], "v4.channel.k8s.io"}, {"?ports=" + numbers[0] + "," + numbers[1], ""},
+	} {
+		conn, err := f.speaks(path+tc.query, tc.protocol)
+		if err != nil || conn.Protocol != tc.protocol {
+			t.Fatalf("%+v: %v", conn, err)
+		}
+		conn.WriteMessage([]byte{2}, []byte("hello\n"))
+		heard(t, conn, "two hello\n")
+		conn.WriteMessage([]byte{0}, []byte("hello\n"))
+		heard(t, conn, "one hello\n")
+		conn.WriteMessage([]byte{1}, []byte("to a channel of errors"))
+		conn.WriteMessage([]byte{9}, []byte("to none"))
+		conn.Close()
+		for range numbers { // with the client its connections go
+			select {
+			case <-ended:
+			case <-time.After(20 * time.Second):
+				t.Fatal("connections outlive their client")
+			}
+		}
+	}
+	// When every port has ended, so has the connection; each says on its own channel what is wrong.
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nobody := free.Addr().(*net.TCPAddr).Port
+	free.Close()
+	conn, err := f.speaks(fmt.Sprintf("%s?ports=%s,%d", path, numbers[0], nobody), "v4.channel.k8s.io")
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.WriteMessage([]byte{0}, []byte("bye\n"))
+	got := heard(t, conn, "")
+	none := string(binary.LittleEndian.AppendUint16(nil, uint16(nobody)))
+	if got[0] != begin[0]+"one bye\n" || got[1] != begin[0] || got[2] != none || !strings.HasPrefix(got[3], none+"error forwarding port ") {
+		t.Errorf("%q", got)
+	}
+	for _, query := range []string{"", "?ports=", "?ports=0", "?ports=65536", "?ports=x", "?ports=80" + strings.Repeat(",80", 16)} {
+		if conn, err := f.speaks(path+query, "v4.channel.k8s.io"); err == nil || !strings.Contains(err.Error(), "400") {
+			t.Errorf("%s: %v %v", query, conn, err)
+		}
+	}
+}
+
+// A client that goes away takes its command with it, and what a session holds is free again, whatever protocol it speaks.
+func TestSessionsEnd(t *testing.T) {
+	for _, protocol := range []string{"v5.channel.k8s.io", "v4.channel.k8s.io", "channel.k8s.io", ""} {
+		t.Run("here "+protocol, func(t *testing.T) {
+			c := &commands{dir: t.TempDir(), sizes: make(chan api.TerminalSize, 1)}
+			serve(t, httpd.Config{Exec: c, MaxSessions: 2}).sessionsEnd(t, c, protocol)
+		})
+		t.Run("elsewhere "+protocol, func(t *testing.T) {
+			c := &commands{dir: t.TempDir(), sizes: make(chan api.TerminalSize, 1)}
+			elsewhere(t, httpd.Config{Exec: none{}, MaxSessions: 2}, httpd.Config{Exec: c}).sessionsEnd(t, c, protocol)
+		})
+	}
+}
+
+func (f *fixture) sessionsEnd(t *testing.T, c *commands, protocol string) {
 	f.withRunningPod("web")
 	upgrade := "GET " + podsPath + "/web/exec?command=sleep&command=1000&stdout=1 HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\n" +
-		"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Protocol: v5.channel.k8s.io\r\n\r\n"
+		"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n" + offer(protocol) + "\r\n"
 	until := func(what string, is func() bool) {
 		t.Helper()
 		for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
@@ -357,6 +579,7 @@ func (f *fixture) sessionsEnd(t *testing.T, c *commands) {
 		if line, err := in.ReadString('\n'); err != nil || !strings.Contains(line, "101") {
 			t.Fatalf("attach: %s, %v", line, err)
 		}
+		go io.Copy(io.Discard, in)
 		until("it is attached", func() bool { return c.running.Load() == 1 })
 		a.Close()
 		until("it has left", func() bool { return c.running.Load() == 0 })
