@@ -419,6 +419,14 @@ func TestClosed(t *testing.T) {
 		if got := r.agent.Pods(); len(got) != 1 || got[0].UID != p.UID {
 			t.Errorf("pods on the board: %v", got)
 		}
+		// One whose turn to stop has not come is not restarted, unless the board stays on (N-5.41).
+		r.engine.End(containerID(p, "c", 0), runtime.Exit{Code: 1})
+		r.pass(30 * time.Second)
+		r.want("while the board goes down", r.running())
+		r.agent.Close("")
+		r.pass(time.Second)
+		r.want("when it stays on", r.running(), "c.1")
+		r.agent.Close("node is shutting down")
 		err := r.agent.StopPod(r.Context(), p.UID, podstate.Stop{Reason: "Terminated", Message: "why"})
 		if err != nil {
 			t.Error(err)

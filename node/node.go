@@ -508,11 +508,16 @@ func (a *Agent) sourceChanged(uid types.UID) {
 	}
 }
 
-// Close refuses new pods from now on and reports the Node not ready, with the message as the cause (N-5.17,
-// N-5.30); an empty message opens it again (N-5.18).
+// Close refuses new pods from now on, restarts no container and reports the Node not ready, with the message as the cause
+// (N-5.17, N-5.30, N-5.41); an empty message opens it again (N-5.18).
 func (a *Agent) Close(message string) {
 	a.mu.Lock()
 	a.closing = message
+	if message == "" {
+		for _, w := range a.workers { // what has ended meanwhile may be due
+			w.poke()
+		}
+	}
 	a.mu.Unlock()
 	a.statics.poke()
 	a.pokeStatus()

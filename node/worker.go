@@ -298,6 +298,7 @@ func (w *worker) input() (in podstate.Input, ok bool) {
 	w.seen.Sandbox = w.seen.Sandbox && sandbox // an engine that lost it (its run directory was removed) gets it anew
 	w.readMessages(in.Pod)
 	in.Seen, in.Mem, in.Now, in.HostIPs = w.seen, w.mem, time.Now(), w.a.nodeIPs()
+	in.Closing = w.a.closed() != ""
 	return in, true
 }
 

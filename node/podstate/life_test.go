@@ -211,6 +211,50 @@ func TestLivenessKills(t *testing.T) {
 	}
 }
 
+// TestClosing: while the board goes down nothing is restarted, or killed to be; if it stays on after all, all of it is due
+// (N-5.41).
+func TestClosing(t *testing.T) {
+	p := pod(corev1.RestartPolicyAlways, "a", "b", "c")
+	p.Spec.Containers[1].LivenessProbe = &corev1.Probe{}
+	b := newBoard(t, p)
+	b.settle()
+	b.in.Closing = true
+	b.end("u1.a.0", 1)
+	b.feels("b", Health{Failed: "liveness"})
+	p.Spec.Containers[2].Image = "other"
+	since := len(b.log)
+	for range 3 {
+		b.settle()
+		b.in.Now = b.in.Now.Add(time.Minute)
+	}
+	if p.Status.Phase != corev1.PodRunning || b.state("a").State.Terminated == nil || len(b.log) > since || len(b.events) > 0 {
+		t.Errorf("%s, %+v, %v, %v", p.Status.Phase, b.state("a").State, b.log[since:], b.events)
+	}
+	b.in.Closing = false
+	b.settle()
+	for _, name := range []string{"a", "b", "c"} {
+		if s := b.state(name); s.State.Running == nil || s.RestartCount != 1 {
+			t.Errorf("%s: %+v", name, s)
+		}
+	}
+	// Nor does a pod that would begin again.
+	b = troupe(t)
+	b.next(b.settle())
+	b.settle()
+	b.in.Closing = true
+	b.end("u1.a.0", 42)
+	since = len(b.log)
+	b.settle()
+	if len(b.log) > since || b.state("b").State.Running == nil {
+		t.Errorf("%v, %+v", b.log[since:], b.state("b"))
+	}
+	b.in.Closing = false
+	b.settle()
+	if b.state("b").RestartCount != 1 {
+		t.Errorf("%v", b.log[since:])
+	}
+}
+
 // TestReadiness: started and ready are what the probes say (N-7.12, N-7.34).
 func TestReadiness(t *testing.T) {
 	p := pod(corev1.RestartPolicyAlways, "a")

@@ -27,9 +27,11 @@ type Input struct {
 	Pod  *corev1.Pod // as last read from the API
 	Gone bool        // the object was removed (force delete): kill, clean up, report nothing (N-7.32)
 	Stop *Stop       // somebody on the board wants it stopped
-	Seen Seen
-	Mem  Memory
-	Now  time.Time
+	// Closing: the board is going down. What runs is left alone until its turn to stop, what has ended is not started again.
+	Closing bool
+	Seen    Seen
+	Mem     Memory
+	Now     time.Time
 	// HostIPs are the node's addresses, for status.hostIPs.
 	HostIPs []string
 }

@@ -110,6 +110,9 @@ func (b *board) act(a Action) {
 			if c.Name == a.Container && (c.Phase == runtime.Running || c.Attempt >= a.Attempt) {
 				b.t.Fatalf("attempt %d of %s is started beside %+v: %v", a.Attempt, a.Container, c, b.log)
 			}
+			if c.Name == a.Container && b.in.Closing {
+				b.t.Fatalf("%s is restarted while the board goes down: %v", a.Container, b.log)
+			}
 		}
 		id := fmt.Sprintf("u1.%s.%d", a.Container, a.Attempt)
 		b.in.Seen.Containers = append(b.in.Seen.Containers, runtime.Status{ID: id, PodUID: "u1", Name: a.Container,
@@ -699,6 +702,8 @@ func life(t *testing.T, seed uint64, b *board, r *rand.Rand) {
 			b.log = nil
 		case r.IntN(12) == 0:
 			b.in.Mem = Memory{} // the brain restarted
+		case r.IntN(12) == 0:
+			b.in.Closing = !b.in.Closing
 		case r.IntN(15) == 0 && !b.in.Gone:
 			b.in.Seen, b.in.Mem, b.due = Seen{}, Memory{}, map[string]due{} // the board rebooted
 		default:

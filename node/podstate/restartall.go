@@ -50,7 +50,7 @@ func (v *view) culprit() bool { return v.ended() && v.restartsAll(v.exitCode()) 
 
 // restartsAll says whether the pod is on its way to begin again.
 func (d *decision) restartsAll() bool {
-	if d.mem.Restarting || !d.canRestartAll() {
+	if d.mem.Restarting || d.in.Closing || !d.canRestartAll() {
 		return d.mem.Restarting
 	}
 	// What the API says counts for a brain that has not been through it itself.

@@ -116,9 +116,9 @@ func (d *decision) tend(v *view) {
 	_, hookOver := d.in.Seen.Hooks[key]
 	health := d.in.Seen.Health[id]
 	switch _, ending := d.mem.Ends[id]; {
-	case v.outdated():
+	case v.outdated() && !d.in.Closing: // nothing would come after it
 		d.kill(v, d.grace(), fmt.Sprintf("Container %s definition changed, will be restarted", v.spec.Name))
-	case health.Failed != "":
+	case health.Failed != "" && !d.in.Closing:
 		why := fmt.Sprintf("Container %s failed %s probe", v.spec.Name, health.Failed)
 		if d.mayRestart(v) {
 			why += ", will be restarted"
@@ -152,6 +152,9 @@ func (d *decision) bring(v *view) {
 			d.wake(at)
 			return
 		}
+	}
+	if d.in.Closing && (v.ended() || v.anew()) {
+		return // asked again when the board stays on
 	}
 	if d.held(v.spec.Name) {
 		return
