@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -207,6 +208,23 @@ func TestLivenessKills(t *testing.T) {
 		}
 		if tc.phase == corev1.PodRunning && (b.state("a").RestartCount != 1 || b.state("a").LastTerminationState.Terminated.ExitCode != 137) {
 			t.Errorf("%s: %+v", tc.says, b.state("a"))
+		}
+	}
+}
+
+// TestSignalsSent: a container gets the stop signal that it was started with, SIGTERM if it has none, and SIGKILL when its
+// grace is over (N-7.28).
+func TestSignalsSent(t *testing.T) {
+	for label, want := range map[string]syscall.Signal{"SIGQUIT": syscall.SIGQUIT, "SIGRTMIN+3": 37, "": syscall.SIGTERM, "nonsense": syscall.SIGTERM} {
+		b := newBoard(t, pod(corev1.RestartPolicyAlways, "a"))
+		b.deaf["a"] = true
+		b.settle()
+		b.in.Seen.Containers[0].Labels[LabelStopSignal] = label
+		b.delete(5)
+		b.next(b.settle())
+		b.settle()
+		if !slices.Equal(b.sent, []syscall.Signal{want, syscall.SIGKILL}) {
+			t.Errorf("%q: %v", label, b.sent)
 		}
 	}
 }

@@ -21,6 +21,7 @@ type board struct {
 	t      *testing.T
 	in     Input
 	log    []string
+	sent   []syscall.Signal
 	exit   map[string]func(attempt int) (after time.Duration, code int) // by container; nil runs for ever
 	deaf   map[string]bool                                              // ignores everything but SIGKILL
 	due    map[string]due
@@ -123,6 +124,7 @@ func (b *board) act(a Action) {
 		}
 	case Signal:
 		name := a.Container
+		b.sent = append(b.sent, a.Sig)
 		if a.Sig == syscall.SIGKILL {
 			b.end(a.ID, 137)
 		} else if !b.deaf[name] {
