@@ -409,9 +409,11 @@ func TestClosed(t *testing.T) {
 		r.agent.Close("node is shutting down")
 		r.pod("refused")
 		r.pass(time.Second)
-		if s := r.get("refused").Status; s.Phase != corev1.PodFailed || s.Reason != "NodeShutdown" {
+		if s := r.get("refused").Status; s.Phase != corev1.PodFailed || s.Reason != "NodeShutdown" ||
+			s.Message != "Pod was rejected: Pod was rejected as the node is shutting down." {
 			t.Errorf("%+v", s)
 		}
+		r.want("events", r.events.of("NodeShutdown"), "Warning NodeShutdown refused: Pod was rejected as the node is shutting down.")
 		c := nodeCondition(r.node(), corev1.NodeReady)
 		if c.Status != corev1.ConditionFalse || c.Reason != "KubeletNotReady" || c.Message != "node is shutting down" {
 			t.Errorf("%+v", c)
