@@ -3,12 +3,15 @@ package node
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -174,8 +177,11 @@ func TestHooks(t *testing.T) {
 }
 
 // TestStoppedByShutdown: all that has something here is stopped, also who is leaving, ended or static (N-5.29); hooks run
-// inside the grace that is given (N-5.24), and no end is told before it has come (N-5.28).
+// inside the grace that is given (N-5.24), no end is told before it has come (N-5.28), and a pod has stopped when its volumes
+// are unmounted (N-5.26).
 func TestStoppedByShutdown(t *testing.T) {
+	needsRoot(t)
+	var fs unix.Statfs_t
 	c := newClinic()
 	c.hangs["slow"] = true
 	with(t, behaviours{"c": {Exec: c.run, TermCode: 143}, "deaf": {IgnoreTERM: true}}, func(r *rig) {
@@ -183,7 +189,7 @@ func TestStoppedByShutdown(t *testing.T) {
 		put("s.yaml", staticPod)
 		r.begin()
 		r.pass(5 * time.Second)
-		p := r.pod("hooked", func(p *corev1.Pod) {
+		p := r.pod("hooked", volumeOf(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}), func(p *corev1.Pod) {
 			p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: execHook("slow")}
 		})
 		leaving := r.pod("leaving", func(p *corev1.Pod) { p.Spec.Containers[0].Name = "deaf" })
@@ -203,10 +209,18 @@ func TestStoppedByShutdown(t *testing.T) {
 		r.agent.Close("node is shutting down")
 		grace := 5 * time.Second
 		ended := make(chan error, 2)
+		memory := filepath.Join(r.cfg.RunDir, "volumes", string(p.UID))
 		for _, uid := range []types.UID{p.UID, leaving.UID} {
 			go func() {
-				ended <- r.agent.StopPod(r.Context(), uid, podstate.Stop{Reason: "Terminated", Message: "why", Grace: &grace})
+				err := r.agent.StopPod(r.Context(), uid, podstate.Stop{Reason: "Terminated", Message: "why", Grace: &grace})
+				if _, is := os.Lstat(memory); uid == p.UID && !os.IsNotExist(is) {
+					err = fmt.Errorf("stopped (%v), and its volumes are still there: %v", err, is)
+				}
+				ended <- err
 			}()
+		}
+		if err := unix.Statfs(filepath.Join(memory, "v"), &fs); err != nil || fs.Type != unix.TMPFS_MAGIC {
+			t.Errorf("the volume in memory: %x, %v", fs.Type, err)
 		}
 		r.pass(4900 * time.Millisecond)
 		if s := r.get("hooked").Status; c.count("slow") != 1 || s.Phase != corev1.PodRunning || s.Reason != "" || len(ended) > 1 {
