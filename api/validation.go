@@ -1,6 +1,7 @@
 package api
 
 import (
+	"fmt"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -108,11 +109,19 @@ func ValidateUpdate(obj, old Object, subresource string) error {
 	return invalid(kind, obj, errs)
 }
 
+// maxProblems is how many faults of an object are told. A few bytes can have thousands, whose words would take seconds to join
+// and megabytes to send.
+const maxProblems = 32
+
 func invalid(kind *Kind, obj metav1.Object, errs field.ErrorList) error {
 	if len(errs) == 0 {
 		return nil
 	}
-	return apierrors.NewInvalid(kind.GVK().GroupKind(), obj.GetName(), errs)
+	err := apierrors.NewInvalid(kind.GVK().GroupKind(), obj.GetName(), errs[:min(len(errs), maxProblems)])
+	if more := len(errs) - maxProblems; more > 0 {
+		err.ErrStatus.Message += fmt.Sprintf(" and %d more", more)
+	}
+	return err
 }
 
 // nameRule is what the names of a kind must look like.

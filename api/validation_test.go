@@ -1,7 +1,9 @@
 package api
 
 import (
+	"errors"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -287,6 +289,21 @@ func TestValidatePod(t *testing.T) {
 			tc.change(p)
 			wants(t, Validate(p), tc.field, tc.text)
 		})
+	}
+}
+
+// An object with thousands of faults is refused in few words.
+func TestManyFaults(t *testing.T) {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default"}}
+	p.Spec.Containers = make([]corev1.Container, 4000)
+	err := Validate(p)
+	var said *apierrors.StatusError
+	if !errors.As(err, &said) || len(said.ErrStatus.Details.Causes) != maxProblems || !regexp.MustCompile(`\] and \d{4,} more$`).MatchString(err.Error()) {
+		t.Errorf("%v", err)
+	}
+	p.Spec.Containers = make([]corev1.Container, 1)
+	if err := Validate(p); err == nil || strings.Contains(err.Error(), "more") {
+		t.Errorf("few faults: %v", err)
 	}
 }
 
