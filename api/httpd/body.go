@@ -31,13 +31,13 @@ func awaitBody(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// readToDecode takes in a body of at most limit bytes and waits until it may be decoded. done gives back both grants.
-func (h *handler) readToDecode(w http.ResponseWriter, r *request, limit int64, media string) (data []byte, done func(), err error) {
-	data, free, err := h.readBody(w, r, limit)
+// readToDecode takes in a body within its bound and waits until it may be decoded. done gives back both grants.
+func (h *handler) readToDecode(w http.ResponseWriter, r *request, b bound, media string) (data []byte, done func(), err error) {
+	data, free, err := h.readBody(w, r, b.bytes)
 	if err != nil {
 		return nil, nil, err
 	}
-	decoded, err := h.limits.decoding(r.Request, len(data), media)
+	decoded, err := h.limits.decoding(r.Request, weightOf(data, media, b))
 	if err != nil {
 		free()
 		return nil, nil, err

@@ -58,7 +58,7 @@ func (h *handler) readObject(w *response, r *request, b bound, obj runtime.Objec
 	if len(data) == 0 {
 		return &emptyBody{badRequest("the body is empty: a %s was expected", kinds[0].Kind)}
 	}
-	done, err := h.limits.decoding(r.Request, len(data), media)
+	done, err := h.limits.decoding(r.Request, weightOf(data, media, b))
 	if err != nil {
 		return err
 	}

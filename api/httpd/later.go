@@ -52,7 +52,7 @@ func (h *handler) refuse(w *response, r *request) error {
 // checkFields reads a body by the schema of its kind, whose Go type is not linked.
 func (h *handler) checkFields(w *response, r *request, media string) error {
 	b, gvk := boundOf(r.kind), r.kind.GVK()
-	data, done, err := h.readToDecode(w, r, b.bytes, media)
+	data, done, err := h.readToDecode(w, r, b, media)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package httpd
 
 import (
+	"bytes"
 	"context"
 	"math"
 	"net/http"
@@ -23,7 +24,8 @@ const (
 	maxTokens     = 4          // tokens being checked at once
 	maxStrangers  = 4          // requests of those who do not say who they are
 	maxDecoding   = 512 << 10  // bytes being decoded at once, those of YAML counted yamlWeight times; more only alone
-	yamlWeight    = 16         // a node of YAML is as large as dozens of its bytes
+	elementWeight = 64         // bytes that an element counts for at least: 8,192 empty containers at once cost some 15 MB
+	yamlWeight    = 24         // three bytes of YAML can be an element, whose node is as large as dozens of them
 	maxBodies     = 1536 << 10 // bytes of bodies held at once, small ones aside
 	smallBody     = 16 << 10   // heartbeats and the like need no place among them
 	maxYAML       = 64 << 10   // of a body in YAML, whose parser builds a node for every other byte
@@ -183,13 +185,26 @@ func (l *limits) looking(ctx context.Context) (done func(), err error) {
 	}
 }
 
-// decoding waits until a body of n bytes may be decoded.
-func (l *limits) decoding(r *http.Request, n int, media string) (done func(), err error) {
-	weight := int64(n)
-	if strings.HasSuffix(media, "yaml") {
+// weightOf is what a body counts for among those being decoded: its bytes, or what it unfolds to if that is more. What has
+// more elements than may be will be refused, so it counts for no more than it is.
+func weightOf(data []byte, media string, b bound) int64 {
+	weight, elements := len(data), 0
+	switch {
+	case strings.HasSuffix(media, "yaml"):
 		weight *= yamlWeight
+	case media == mediaProtobuf:
+		// The envelope is a message too.
+		if n, _ := protobufFields(bytes.TrimPrefix(data, protobufMagic), b.elements+envelopeFields, b.messages+1); n <= b.elements+envelopeFields {
+			elements = n
+		}
+	default:
+		elements, _ = countJSON(data, b.elements)
 	}
-	weight = min(weight, maxDecoding)
+	return int64(min(max(weight, elements*elementWeight), maxDecoding))
+}
+
+// decoding waits until a body of some weight may be decoded.
+func (l *limits) decoding(r *http.Request, weight int64) (done func(), err error) {
 	if err := l.acquire(r.Context(), l.decodes, weight); err != nil {
 		return nil, err
 	}

@@ -14,12 +14,17 @@ import (
 // prescan looks through JSON before anything is built from it. It knows only strings and brackets: what else is
 // wrong, the decoder finds.
 func prescan(data []byte, most int) error {
-	depth, elements := 0, 0
+	_, err := countJSON(data, most)
+	return err
+}
+
+func countJSON(data []byte, most int) (elements int, err error) {
+	depth := 0
 	for i := 0; i < len(data); i++ {
 		switch data[i] {
 		case '"':
 			if i = endOfString(data, i+1); i < 0 {
-				return errors.New("a string has no end")
+				return 0, errors.New("a string has no end")
 			}
 		case '{', '[':
 			depth++
@@ -30,13 +35,13 @@ func prescan(data []byte, most int) error {
 			elements++
 		}
 		if depth > maxDepth {
-			return fmt.Errorf("nested more than %d deep", maxDepth)
+			return 0, fmt.Errorf("nested more than %d deep", maxDepth)
 		}
 		if elements > most {
-			return fmt.Errorf("more than %d elements", most)
+			return 0, fmt.Errorf("more than %d elements", most)
 		}
 	}
-	return nil
+	return elements, nil
 }
 
 // endOfString is the index of the quote that ends the string beginning at i; -1 when there is none.
@@ -106,6 +111,9 @@ func countProtobuf(data []byte, most, deepest int) error {
 	}
 	return nil
 }
+
+// envelopeFields is how many fields stand around a message of Kubernetes: runtime.Unknown and its TypeMeta.
+const envelopeFields = 8
 
 // textPerField: a run of spaces or digits can be read as fields of two bytes, but what unfolds is fields with
 // a length, and without control characters those take eleven bytes at least. So texts count for less.

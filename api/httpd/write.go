@@ -93,7 +93,7 @@ func (h *handler) patch(w *response, r *request) error {
 		return errMediaType("the patch format %q is not supported, only %v", media, patchTypes)
 	}
 	b := boundOf(r.kind)
-	data, done, err := h.readToDecode(w, r, b.bytes, media)
+	data, done, err := h.readToDecode(w, r, b, media)
 	if err != nil {
 		return err
 	}
