@@ -21,13 +21,19 @@ import (
 // bus starts a message bus of its own and points the system bus address at it.
 func bus(t *testing.T) (address string, stop func()) {
 	t.Helper()
+	socket := filepath.Join(t.TempDir(), "bus")
+	address = "unix:path=" + socket
+	t.Setenv("DBUS_SYSTEM_BUS_ADDRESS", address)
+	return address, busAt(t, socket)
+}
+
+func busAt(t *testing.T, socket string) (stop func()) {
+	t.Helper()
 	daemon, err := exec.LookPath("dbus-daemon")
 	if err != nil {
 		t.Skip("needs dbus-daemon (Debian package dbus)")
 	}
-	dir := t.TempDir()
-	conf := filepath.Join(dir, "bus.conf")
-	socket := filepath.Join(dir, "bus")
+	conf := socket + ".conf"
 	if err := os.WriteFile(conf, []byte(`<busconfig><listen>unix:path=`+socket+`</listen><auth>EXTERNAL</auth>
 		<policy context="default"><allow send_destination="*" eavesdrop="true"/><allow eavesdrop="true"/><allow own="*"/></policy></busconfig>`), 0o600); err != nil {
 		t.Fatal(err)
@@ -43,12 +49,10 @@ func bus(t *testing.T) (address string, stop func()) {
 	}
 	stop = sync.OnceFunc(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 	t.Cleanup(stop)
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
+	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil { // it listens
 		t.Fatal(err)
 	}
-	t.Setenv("DBUS_SYSTEM_BUS_ADDRESS", strings.TrimSpace(line))
-	return strings.TrimSpace(line), stop
+	return stop
 }
 
 // login1 plays logind and the one call of systemd's that is used.
@@ -304,13 +308,14 @@ func TestLogindSpoofed(t *testing.T) {
 	}
 }
 
-// TestLogindLate: no bus at first, then no logind, then both; and a logind that is replaced (N-5.20, N-5.21).
+// TestLogindLate: no bus at first, then no logind, then both; and a logind and a bus that are replaced (N-5.20, N-5.21). A
+// lock that is held stays so meanwhile.
 func TestLogindLate(t *testing.T) {
 	t.Setenv("DBUS_SYSTEM_BUS_ADDRESS", "unix:path="+filepath.Join(t.TempDir(), "nobody"))
 	l := &Logind{Want: 30 * time.Second}
 	events, _ := following(t, l)
 	until(t, "the failure to show", func() bool { return l.Status().Err != nil })
-	address, _ := bus(t)
+	address, stop := bus(t)
 	time.Sleep(100 * time.Millisecond)
 	fake := playLogind(t, address, "", time.Minute)
 	until(t, "the lock", func() bool { return l.Status().Held })
@@ -322,6 +327,19 @@ func TestLogindLate(t *testing.T) {
 	again := playLogind(t, address, "", time.Minute)
 	until(t, "a new lock", func() bool { return len(again.calls()) == 1 })
 	again.prepare(t, true)
+	if e := next(t, events); e.Kind != Down {
+		t.Errorf("event %+v", e)
+	}
+	stop()
+	until(t, "the loss of the bus to show", func() bool { return l.Status().Err != nil })
+	if again.held() != 1 {
+		t.Errorf("%d locks are held without a bus", again.held())
+	}
+	busAt(t, strings.TrimPrefix(address, "unix:path="))
+	third := playLogind(t, address, "", time.Minute)
+	until(t, "a lock of the new bus", func() bool { s := l.Status(); return len(third.calls()) == 1 && s.Held && s.Err == nil })
+	until(t, "the old lock to be let go", func() bool { return again.held() == 0 })
+	third.prepare(t, true)
 	if e := next(t, events); e.Kind != Down {
 		t.Errorf("event %+v", e)
 	}
