@@ -1,14 +1,19 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"ledge/internal/testrun"
 )
 
 func TestBootWords(t *testing.T) {
@@ -74,16 +79,46 @@ func TestSupervisor(t *testing.T) {
 	if !ofItsOwn(t) {
 		return
 	}
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil { // orphans come here, as they do to process 1
+		t.Fatal(err)
+	}
+	orphan := filepath.Join(t.TempDir(), "orphan")
 	starts := 0
 	s := &supervisor{wait: time.Millisecond / 2, start: func() (int, error) {
 		if starts++; starts == 3 {
-			go func() { _ = syscall.Kill(os.Getpid(), syscall.SIGPWR) }()
+			go func() {
+				awaitReaped(t, orphan)
+				_ = syscall.Kill(os.Getpid(), syscall.SIGPWR)
+			}()
 		}
-		script := []string{"exit 1", "sh -c 'exit 3' & kill -9 $$", "trap 'exit 0' PWR; while :; do sleep 0.01; done"}[starts-1]
+		script := []string{"exit 1", "sh -c 'exit 3' & echo $! >" + orphan + "; kill -9 $$", "trap 'exit 0' PWR; while :; do sleep 0.01; done"}[starts-1]
 		return syscall.ForkExec("/bin/sh", []string{"sh", "-c", script}, &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2}})
 	}}
 	if why := s.run(); why != poweroff || starts != 3 {
 		t.Errorf("%d after %d starts", why, starts)
+	}
+	if pid, err := unix.Wait4(-1, nil, unix.WNOHANG, nil); !errors.Is(err, unix.ECHILD) {
+		t.Errorf("left unreaped, or running: process %d, %v", pid, err)
+	}
+}
+
+// awaitReaped waits until the process whose number is in a file is not even a zombie any more.
+func awaitReaped(t *testing.T, file string) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil || pid <= 1 {
+		t.Errorf("%q, %v", text, err)
+		return
+	}
+	for end := time.Now().Add(testrun.Patience(20 * time.Second)); !errors.Is(unix.Kill(pid, 0), unix.ESRCH); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Errorf("the orphan %d was not reaped", pid)
+			return
+		}
 	}
 }
 
