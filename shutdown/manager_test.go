@@ -129,7 +129,7 @@ func TestManagerFinishFirst(t *testing.T) {
 			t.Errorf("%+v, events %q", s, n.messages())
 		}
 		time.Sleep(time.Minute)
-		wantLog(t, b.lines(), `0s close "node is shutting down"`, "0s stop a 20s", "15s stop b 10s", "15s flush", `15s close ""`)
+		wantLog(t, b.lines(), `0s close "node is shutting down"`, "0s stop a 20s", "15s flush", "15s stop b 10s", "15s flush", `15s close ""`)
 		if s := m.Status(); s.Running || s.Stopped || len(n.messages()) != 2 {
 			t.Errorf("%+v, events %q", s, n.messages())
 		}

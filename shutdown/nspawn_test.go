@@ -168,7 +168,7 @@ sleep 2.5
 stat -c %a /run/systemd/logind.conf.d/99-ledge.conf > /out/mode
 systemctl poweroff
 `)
-	want := []string{"held 30s", "detach", "held 30s", `close "node is shutting down"`, "stop low 20s", "stopped low", "stop high 10s", "stopped high", "flush",
+	want := []string{"held 30s", "detach", "held 30s", `close "node is shutting down"`, "stop low 20s", "stopped low", "flush", "stop high 10s", "stopped high", "flush",
 		`close "node is shutting down"`, "flush", "exit"}
 	if !slices.Equal(log, want) {
 		t.Errorf("got  %q\nwant %q", log, want)
@@ -193,7 +193,7 @@ func TestPowerOffAroundLogind(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			log, _ := boot(t, driverBegin+"wait_for held 1\n"+down+"\n")
-			want := []string{"held 30s", `close "node is shutting down"`, "stop low 20s", "stopped low", "stop high 10s", "stopped high", "flush", "exit"}
+			want := []string{"held 30s", `close "node is shutting down"`, "stop low 20s", "stopped low", "flush", "stop high 10s", "stopped high", "flush", "exit"}
 			if !slices.Equal(log, want) {
 				t.Errorf("got  %q\nwant %q", log, want)
 			}
@@ -214,7 +214,7 @@ shutdown +1 && sleep 1 && shutdown -c && sleep 0.5 && echo "taken back" >> /out/
 touch /out/again
 systemctl reboot
 `)
-	down := []string{`close "node is shutting down"`, "stop low 20s", "stopped low", "stop high 10s", "stopped high", "flush",
+	down := []string{`close "node is shutting down"`, "stop low 20s", "stopped low", "flush", "stop high 10s", "stopped high", "flush",
 		`close "node is shutting down"`, "flush", "exit"}
 	want := slices.Concat([]string{"held 30s", "taken back"}, down, []string{"held 30s"}, down)
 	if !slices.Equal(log, want) {

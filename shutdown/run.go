@@ -2,6 +2,7 @@ package shutdown
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -34,7 +35,7 @@ type Node interface {
 	// ended, the volumes are unmounted and the final status has been accepted, or with ctx's error; the pod goes on
 	// stopping then. A second call can only shorten the grace (N-7.26).
 	StopPod(ctx context.Context, uid types.UID, grace time.Duration) error
-	// Flush makes everything that was accepted durable (N-5.40).
+	// Flush makes everything that was accepted durable (N-5.40), and what pods have written. It may take for ever.
 	Flush(ctx context.Context) error
 }
 
@@ -44,7 +45,7 @@ const (
 	killWaitLeast  = 10 * time.Second
 )
 
-// flushWait bounds Flush, which comes after the budget: a card that hangs must not hold up the power-off for ever.
+// flushWait bounds Flush, which at the end comes after the budget: a card that hangs must not hold up the power-off for ever.
 const flushWait = 5 * time.Second
 
 // Result is what became of a plan.
@@ -69,19 +70,38 @@ func Run(ctx context.Context, n Node, cfg Config, budget time.Duration) (Result,
 	defer all.Wait()
 	defer cancel()
 	for i := range res.Plan.Stages {
-		res.Late = append(res.Late, runStage(ctx, stops, &all, n, &res.Plan.Stages[i])...)
+		s := &res.Plan.Stages[i]
+		over := time.Now().Add(s.Period)
+		res.Late = append(res.Late, runStage(ctx, stops, &all, n, s)...)
+		if left := time.Until(over); left > 0 && ctx.Err() == nil && i < len(res.Plan.Stages)-1 {
+			if err := flush(ctx, n, min(left, flushWait)); err != nil {
+				slog.Warn("what the pods of this stage have written is not on disk yet", "priority", s.Priority, "err", err)
+			}
+		}
 		if ctx.Err() != nil {
 			return res, context.Cause(ctx)
 		}
 	}
-	flush, done := context.WithTimeout(ctx, flushWait)
-	defer done()
-	err := n.Flush(flush)
+	err := flush(ctx, n, flushWait)
 	res.Took = time.Since(began)
 	if ctx.Err() != nil {
 		return res, context.Cause(ctx)
 	}
 	return res, err
+}
+
+// flush waits for Flush no longer than that: one that hangs cannot be ended, and goes on by itself.
+func flush(ctx context.Context, n Node, wait time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() { ended <- n.Flush(ctx) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("put everything on disk: %w", ctx.Err())
+	}
 }
 
 // runStage stops the pods of one stage together. It ends when all have stopped, or with its period (N-5.26); what is

@@ -2,11 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -56,7 +59,23 @@ func (n powerNode) StopPod(ctx context.Context, uid types.UID, grace time.Durati
 	return n.b.agent.StopPod(ctx, uid, stop)
 }
 
-func (n powerNode) Flush(context.Context) error { return n.b.store.Flush() }
+func (n powerNode) Flush(context.Context) error {
+	return errors.Join(n.b.store.Flush(), syncFS(n.b.dataDir))
+}
+
+// syncFS puts all that was written to the file system of dir on disk: pods' volumes, what they left in their root file
+// systems, logs.
+func syncFS(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := unix.Syncfs(int(f.Fd())); err != nil {
+		return fmt.Errorf("syncfs %s: %w", dir, err)
+	}
+	return nil
+}
 
 // ending is why a board stops serving.
 type ending int
