@@ -37,7 +37,7 @@ func TestDigest(t *testing.T) {
 	if got := sum([]byte("abc")); hex.EncodeToString(got[:]) != abc {
 		t.Errorf("abc: %x", got)
 	}
-	testrun.OnHost(t) // one fork in hundreds never comes back under qemu-user, and held up a whole run
+	testrun.OnHost(t)                    // one fork in hundreds never comes back under qemu-user, and held up a whole run
 	b2sum, err := exec.LookPath("b2sum") // of coreutils
 	if err != nil {
 		t.Skip("no b2sum: ", err)
