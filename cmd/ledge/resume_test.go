@@ -104,18 +104,33 @@ func TestBoardsTurnReady(t *testing.T) {
 	}
 }
 
+// TestClockFloor: no clock is believed before this program was built, or before the moment that was saved while it was right.
 func TestClockFloor(t *testing.T) {
+	was := buildTime
+	t.Cleanup(func() { buildTime = was })
+	buildTime = "2026-06-01T12:00:00Z" // a build by go test is not stamped
+	built := time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
 	dir := t.TempDir()
-	if got := clockFloor(dir); !got.Equal(buildFloor()) {
-		t.Errorf("without a saved clock %s", got)
+	for i, step := range []struct{ saved, want time.Time }{
+		{want: built},
+		{saved: built.Add(100 * 24 * time.Hour), want: built.Add(100 * 24 * time.Hour)},
+		{saved: built.Add(-time.Hour), want: built},                // of an older program
+		{saved: built.Add(31 * 365 * 24 * time.Hour), want: built}, // a clock that was wrong
+	} {
+		if !step.saved.IsZero() {
+			must(t, host.SaveClock(clockFile(dir), step.saved))
+		}
+		if got := clockFloor(dir); !got.Equal(step.want) {
+			t.Errorf("step %d: %s, want %s", i, got, step.want)
+		}
 	}
-	later := buildFloor().Add(100 * 24 * time.Hour).Truncate(time.Second)
-	if later.Year() < 2026 {
-		later = time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
+	must(t, os.WriteFile(clockFile(dir), []byte("rubbish"), 0o600))
+	if got := clockFloor(dir); !got.Equal(built) {
+		t.Errorf("with a damaged file: %s", got)
 	}
-	must(t, host.SaveClock(clockFile(dir), later))
-	if got := clockFloor(dir); buildFloor().Year() >= 2026 && !got.Equal(later) {
-		t.Errorf("with a saved clock of %s: %s", later, got)
+	buildTime = was
+	if got := buildFloor(); !got.IsZero() {
+		t.Errorf("a build by hand: %s", got)
 	}
 }
 
