@@ -30,6 +30,7 @@ var LaterKinds = []*Kind{
 // AbsentKinds are kinds that a board does not have, and whose schemas it does not carry. Clients look for some of them
 // in discovery and list them; they find that there are none.
 var AbsentKinds = []*Kind{
+	later("", "v1", "Endpoints", "endpoints", true, "ep"), // kubectl apply --prune
 	later("admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", false),
 	later("admissionregistration.k8s.io", "v1", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", false),
 	later("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", false, "crd", "crds"),

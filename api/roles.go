@@ -47,7 +47,7 @@ var ownRules = sync.OnceValue(func() map[string][]rbacv1.PolicyRule {
 	allVerbs := slices.Concat(readVerbs, writeVerbs)
 	return map[string][]rbacv1.PolicyRule{
 		RoleView: {
-			rule("", readVerbs, "configmaps", "events", "limitranges", "namespaces", "namespaces/status", "persistentvolumeclaims", "pods",
+			rule("", readVerbs, "configmaps", "endpoints", "events", "limitranges", "namespaces", "namespaces/status", "persistentvolumeclaims", "pods",
 				"pods/log", "pods/status", "replicationcontrollers", "resourcequotas", "serviceaccounts", "services"),
 			rule("apps", readVerbs, "daemonsets", "deployments", "replicasets", "statefulsets"),
 			rule("autoscaling", readVerbs, "horizontalpodautoscalers"),

@@ -16,6 +16,7 @@ import (
 const matrix = `
 resource                                                       has      admin    edit     view  node   anybody
 configmaps                                                     glwcupdD glwcupdD glwcupdD glw   glw    -
+endpoints                                                      glw      glw      glw      glw   -      -
 events                                                         glwcupdD glwcupdD glwcupdD glw   cup    -
 namespaces                                                     glwcupdD g        g        g     -      -
 namespaces/finalize                                            u        -        -        -     -      -
