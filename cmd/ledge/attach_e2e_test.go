@@ -59,6 +59,7 @@ func (k *client) begin(stdin io.Reader, args ...string) *program {
 func (k *client) program(args ...string) *program {
 	ctx, cancel := context.WithTimeout(context.Background(), testrun.Patience(90*time.Second))
 	k.t.Cleanup(cancel)
+	fmt.Fprintf(k.ran, " kubectl %s \n", strings.Join(args, " "))
 	p := &program{t: k.t, cmd: exec.CommandContext(ctx, filepath.Join(k.home, "kubectl"), args...), done: make(chan error, 1)}
 	p.cmd.Dir, p.cmd.Env, p.cmd.WaitDelay = k.home, k.env, 5*time.Second
 	return p

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -42,7 +43,11 @@ type client struct {
 	t    *testing.T
 	home string
 	env  []string
+	ran  *strings.Builder // all lines, each with a space before and behind
 }
+
+// in is the same client in a part of its test.
+func (k *client) in(t *testing.T) *client { return &client{t, k.home, k.env, k.ran} }
 
 // client makes one: version is "" for today's kubectl, "old" for 1.20.
 func (b *testBoard) client(version, namespace string) *client {
@@ -58,7 +63,7 @@ func newClient(t *testing.T, version, config string, env ...string) *client {
 	if err != nil {
 		t.Fatalf("build kubectl %s: %v", version, err)
 	}
-	k := &client{t: t, home: t.TempDir()}
+	k := &client{t: t, home: t.TempDir(), ran: &strings.Builder{}}
 	must(t, os.Symlink(strings.TrimSpace(string(out)), filepath.Join(k.home, "kubectl")))
 	k.write("config", config)
 	k.env = append(env, "HOME="+k.home, "KUBECONFIG="+filepath.Join(k.home, "config"), "PATH="+k.home+":"+os.Getenv("PATH"),
@@ -73,6 +78,7 @@ func (k *client) write(name, text string) {
 
 // sh ends what the shell has started together with it.
 func (k *client) sh(ctx context.Context, line string) *exec.Cmd {
+	fmt.Fprintf(k.ran, " %s \n", line)
 	cmd := exec.CommandContext(ctx, "sh", "-c", line)
 	cmd.Dir, cmd.Env = k.home, k.env
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -99,9 +105,9 @@ func (k *client) try(line, want string) error {
 	return nil
 }
 
-// until runs a line that does not end by itself, until it prints what pattern matches; meanwhile is done before it is
-// ended.
-func (k *client) until(line, pattern string, meanwhile func(match []string)) {
+// until runs a line that does not end by itself, until it prints what pattern matches. meanwhile is done then, and has to be seen:
+// what each of then matches must come after it.
+func (k *client) until(line, pattern string, meanwhile func(match []string), then ...string) {
 	k.t.Helper()
 	ctx, cancel := context.WithTimeout(k.t.Context(), testrun.Patience(60*time.Second))
 	cmd := k.sh(ctx, line)
@@ -111,13 +117,20 @@ func (k *client) until(line, pattern string, meanwhile func(match []string)) {
 	must(k.t, cmd.Start())
 	defer func() { cancel(); _ = cmd.Wait() }() // its verdict is the kill
 	var all strings.Builder
-	expr := regexp.MustCompile(pattern)
 	for in := bufio.NewScanner(out); in.Scan(); {
 		all.WriteString(in.Text() + "\n")
-		if m := expr.FindStringSubmatch(in.Text()); m != nil {
+		m := regexp.MustCompile(pattern).FindStringSubmatch(in.Text())
+		if m == nil {
+			continue
+		}
+		if meanwhile != nil {
 			meanwhile(m)
+			meanwhile = nil
+		}
+		if len(then) == 0 {
 			return
 		}
+		pattern, then = then[0], then[1:]
 	}
 	k.t.Errorf("%s: nothing like %q in\n%s", line, pattern, all.String())
 }
@@ -201,8 +214,6 @@ var besideSteps = []step{
 	{"kubectl get all && kubectl get pods --sort-by=.metadata.name", "pod/web", ""},
 	{"kubectl get nodes -o wide", "KERNEL-VERSION| Ready ", ""},
 	{"kubectl describe pod web", "Containers:|Started|Conditions:|QoS Class|Events:", ""},
-	{"kubectl describe node $NODE", "Labels:|Taints:|Unschedulable:|Lease:|Conditions:|Addresses:|Capacity:|Allocatable:|" +
-		"System Info:|Non-terminated Pods:|Allocated resources:|Events:|web", ""},
 	{"kubectl create configmap made --from-literal=a=b && kubectl create secret generic s --from-literal=k=v && kubectl create sa robot", "created", ""},
 	{"kubectl create token robot", "ey", "new"},
 	{"kubectl apply --server-side -f map.yaml", "serverside-applied", ""},
@@ -222,7 +233,7 @@ var besideSteps = []step{
 	{"kubectl logs web -c look", "I looked", "new"},
 	{"kubectl exec web -- sh -c 'echo I am $HOSTNAME; exit 7'", "!I am web|exit code 7", ""},
 	{"echo to its input | kubectl exec -i web -- cat", "to its input", ""},
-	{"script -qec \"kubectl exec -it web -- sh -c 'tty && stty size'\" /dev/null", "/dev/pts/", ""},
+	{"script -qec \"stty cols 97 rows 31; kubectl exec -it web -- sh -c 'tty && stty size'\" /dev/null", "/dev/pts/|31 97", ""},
 	{"kubectl cp pod.yaml web:/tmp/there && kubectl cp web:/tmp/there back && cmp pod.yaml back && echo same", "same", ""},
 	{"kubectl get --raw /api/v1/namespaces/$NS/pods/web/log", "it started", ""},
 	{"kubectl get --raw /api/v1/namespaces/$NS/pods/web:http/proxy/index.html", "this is the index", ""},
@@ -230,6 +241,20 @@ var besideSteps = []step{
 	{"kubectl wait --for=jsonpath={.status.phase}=Succeeded pod/once --timeout=60s && kubectl logs -f --since=1h once", "said once", "new"},
 	{"kubectl create deployment d --image=x", "!deployments.apps are not supported by ledge yet", ""},
 	{"kubectl rollout status deployment/d", `!deployments.apps "d" not found`, ""},
+	{"kubectl expose pod web --port=80", "!services are not supported by ledge", ""},
+	{"kubectl scale deployment d --replicas=2", "!not found", ""},
+	{"kubectl autoscale deployment d --max=3", "!not found", ""},
+	{"kubectl set env pod/web A=b", "!pod updates may not change fields", ""},
+	{"kubectl certificate approve c", "!certificatesigningrequests", ""},
+	{"kubectl plugin list", "!unable to find any kubectl plugins", ""},
+	{"kubectl options", "The following options can be passed to any command", ""},
+	{"mkdir k && cp map.yaml k && echo '{resources: [map.yaml], namePrefix: my-}' > k/kustomization.yaml && kubectl kustomize k && kubectl apply -k k", "name: my-settings|configmap/my-settings created", ""},
+	{"sed 's/{name: settings}/{name: pruned, labels: {set: p}}/' map.yaml | kubectl apply -f -", "configmap/pruned created", ""},
+	{"sed 's/{name: settings}/{name: stays, labels: {set: p}}/' map.yaml | kubectl apply -f - --prune -l set=p --prune-whitelist=core/v1/ConfigMap", "configmap/stays created|configmap/pruned pruned", "old"},
+	{"sed 's/{name: settings}/{name: stays, labels: {set: p}}/' map.yaml | kubectl apply -f - --prune -l set=p", "configmap/stays created|configmap/pruned pruned", "new"},
+	{"kubectl debug web --image=" + busyboxImage + " -c look -- true", "!ephemeral", "old"},
+	{"kubectl debug web --image=" + busyboxImage + " --copy-to=copied -c look -- true && kubectl delete pod copied --now", `"copied" deleted`, ""},
+	{"kubectl kuberc view", "", "new"},
 	{"kubectl auth can-i delete pods", "yes", ""},
 	{"kubectl auth can-i --list", "*.*", ""},
 	{"kubectl auth whoami", "system:masters", "new"},
@@ -258,14 +283,10 @@ var nodeSteps = []step{
 var longSteps = []step{
 	{"kubectl create job j --image=x", "!jobs.batch are not supported by ledge yet", ""},
 	{"kubectl create service clusterip s --tcp=80", "!services are not supported by ledge", ""},
-	{"kubectl expose pod web --port=80", "!services are not supported by ledge", ""},
 	{"kubectl create quota q --hard=pods=1", "!resourcequotas are not supported by ledge yet", ""},
-	{"kubectl scale deployment d --replicas=2", "!not found", ""},
-	{"kubectl autoscale deployment d --max=3", "!not found", ""},
 	{"kubectl rollout restart deployment/d", "!not found", ""},
 	{"kubectl rollout history deployment/d", "!not found", ""},
 	{"kubectl auth can-i get pods --as=bob", "!impersonation", ""},
-	{"kubectl set env pod/web A=b", "!pod updates may not change fields", ""},
 	{"kubectl set image pod/web main=" + busyboxImage + "-none --dry-run=server", "image updated", ""},
 	{"kubectl get widgets", `!the server doesn't have a resource type "widgets"`, ""},
 	{"kubectl get pod none", `!pods "none" not found`, ""},
@@ -302,8 +323,9 @@ func TestKubectl(t *testing.T) {
 		for version := range clients {
 			t.Run(version, func(t *testing.T) {
 				t.Parallel()
-				k := &client{t: t, home: clients[version].home, env: clients[version].env}
+				k := clients[version].in(t)
 				k.steps(version, besideSteps)
+				k.describesNode()
 				k.streams()
 				k.attaching()
 				if os.Getenv("LEDGE_LONG") != "" {
@@ -314,8 +336,9 @@ func TestKubectl(t *testing.T) {
 	})
 	for _, version := range []string{"new", "old"} {
 		t.Run("node/"+version, func(t *testing.T) {
-			k := &client{t: t, home: clients[version].home, env: clients[version].env}
+			k := clients[version].in(t)
 			k.steps(version, nodeSteps)
+			k.ranEverything()
 		})
 	}
 	b.ownVerbs()
@@ -328,6 +351,52 @@ func TestKubectl(t *testing.T) {
 		answer.Body.Close()
 		if answer.StatusCode != want {
 			t.Errorf("anonymous request for %s answered: %s", path, answer.Status)
+		}
+	}
+}
+
+// describesNode: kubectl prints the headings whatever there is, so it is what stands below them that counts.
+func (k *client) describesNode() {
+	k.t.Helper()
+	out, err := k.sh(k.t.Context(), "kubectl describe node $NODE").CombinedOutput()
+	if err != nil {
+		k.t.Errorf("%v: %s", err, out)
+	}
+	name := regexp.QuoteMeta(strings.TrimPrefix(k.env[slices.IndexFunc(k.env, func(e string) bool { return strings.HasPrefix(e, "NODE=") })], "NODE="))
+	for _, want := range []string{
+		`Name: +` + name,
+		`Labels: +beta\.kubernetes\.io/arch=|Labels: +kubernetes\.io/arch=`, `kubernetes\.io/hostname=` + name,
+		`CreationTimestamp: +[A-Z][a-z]{2}, `, `Taints: +<none>`, `Unschedulable: +false`,
+		`HolderIdentity: +` + name, `RenewTime: +[A-Z][a-z]{2}, `,
+		`MemoryPressure +False .* KubeletHasSufficientMemory `, `DiskPressure +False .* KubeletHasNoDiskPressure `, `PIDPressure +False .* KubeletHasSufficientPID `,
+		`Ready +True +[A-Z][a-z]{2}, .* KubeletReady `,
+		`InternalIP: +[0-9a-f.:]+`, `Hostname: +` + name,
+		`Capacity:\n(?:  .*\n)*  cpu: +[1-9]`, `Capacity:\n(?:  .*\n)*  ephemeral-storage: +[1-9]`, `Capacity:\n(?:  .*\n)*  memory: +[1-9]`, `Capacity:\n(?:  .*\n)*  pods: +[1-9]`,
+		`Allocatable:\n(?:  .*\n)*  cpu: +[1-9]`, `Allocatable:\n(?:  .*\n)*  ephemeral-storage: +[1-9]`, `Allocatable:\n(?:  .*\n)*  memory: +[1-9]`, `Allocatable:\n(?:  .*\n)*  pods: +[1-9]`,
+		`Machine ID: +\S`, `Boot ID: +\S`, `Kernel Version: +\S`, `OS Image: +\S`, `Operating System: +linux`, `Architecture: +\S`,
+		`Container Runtime Version: +\S+://`, `Kubelet Version: +v\d`,
+		`Non-terminated Pods: +\([1-9]\d* in total\)`, `side-\w+ +web( +0 \(0%\)){4} +[\dms]+`,
+		`Allocated resources:\n(?:  .*\n)*  cpu +0 \(0%\) +0 \(0%\)`, `Allocated resources:\n(?:  .*\n)*  ephemeral-storage +0 `,
+		`Events:\n(?:  .*\n)*  Normal +(Starting|NodeReady) `,
+	} {
+		if !regexp.MustCompile(`(?m)^ *(?:` + want + `)`).Match(out) {
+			k.t.Errorf("kubectl describe node: nothing like %q in\n%s", want, out)
+		}
+	}
+}
+
+// ranEverything: each command that this kubectl says it has was tried.
+func (k *client) ranEverything() {
+	k.t.Helper()
+	help, err := k.sh(k.t.Context(), "kubectl --help").Output()
+	must(k.t, err)
+	commands := regexp.MustCompile(`(?m)^  ([a-z][a-z-]*) {2,}\S`).FindAllStringSubmatch(string(help), -1)
+	if len(commands) < 35 {
+		k.t.Errorf("kubectl --help tells of %d commands:\n%s", len(commands), help)
+	}
+	for _, c := range commands {
+		if c[1] != "top" && !strings.Contains(k.ran.String(), " kubectl "+c[1]+" ") { // top: TestStats
+			k.t.Errorf("kubectl %s was not tried", c[1])
 		}
 	}
 }
@@ -362,6 +431,11 @@ func (k *client) streams() {
 		answers("http://"+m[1]+"/version", "gitVersion")
 		answers("http://"+m[1]+"/api/v1/namespaces/"+ns+"/pods/web:8080/proxy/", "this is the index")
 	})
-	k.until("kubectl get pods -w", `^web .* Running`, func([]string) {})
+	for i, line := range []string{"kubectl get pods -w -L beat", "kubectl get pod web -o jsonpath='{.metadata.labels.beat}{\"\\n\"}' -w"} {
+		before, beat := []string{`^web .* Running`, `^first$`}[i], []string{"first", "second"}[i]
+		k.until(line, before, func([]string) {
+			must(k.t, k.try("kubectl label pod web --overwrite beat="+beat, "labeled"))
+		}, `\b`+beat+`$`)
+	}
 	k.until("kubectl logs -f --since=1h web", "it started", func([]string) {})
 }

@@ -26,7 +26,7 @@ func (b *testBoard) ownVerbs() {
 	has(b.must("exec", "web", "--", "echo", "-n", "said inside"), "said inside")
 	bin, err := filepath.Abs(ledgeBin)
 	must(b.t, err)
-	k := &client{t: b.t, home: b.t.TempDir(), env: []string{"PATH=" + filepath.Dir(bin) + ":/usr/bin:/bin", "LEDGE_RUN_DIR=" + b.runDir, "TERM=dumb"}}
+	k := &client{t: b.t, home: b.t.TempDir(), ran: &strings.Builder{}, env: []string{"PATH=" + filepath.Dir(bin) + ":/usr/bin:/bin", "LEDGE_RUN_DIR=" + b.runDir, "TERM=dumb"}}
 	k.write("typed.yaml", strings.ReplaceAll(typedPod, "$IMAGE", busyboxImage))
 	for _, s := range []step{
 		{"ledge apply -f typed.yaml; until ledge get pod typed | grep ' 1/1 '; do sleep 0.1; done", "Running", ""},
