@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 const boundPod = `apiVersion: v1
@@ -111,15 +113,52 @@ func TestBounds(t *testing.T) {
 	}
 }
 
+// mapsMemory: tmpfs can be id-mapped, from Linux 6.3 on.
+func mapsMemory(t *testing.T) bool {
+	t.Helper()
+	release, err := os.ReadFile("/proc/sys/kernel/osrelease")
+	must(t, err)
+	var major, minor int
+	if _, err := fmt.Sscanf(string(release), "%d.%d", &major, &minor); err != nil {
+		t.Fatalf("%q: %v", release, err)
+	}
+	return major > 6 || major == 6 && minor >= 3
+}
+
 // TestUsersOfItsOwn: root in a pod with hostUsers: false is nobody on the board, and still root of its files, its volumes
-// and its network.
+// and its network. A file system that cannot be mapped is refused: some never can, memory not before Linux 6.3, and every
+// pod has some for its token.
 func TestUsersOfItsOwn(t *testing.T) {
 	onHost(t)
 	b := newBoard(t)
 	b.serve()
 	b.importRough()
+	const own = "    volumeMounts: [{name: v, mountPath: /v}]\n  hostUsers: false\n"
+	refused := func(name, of string) {
+		t.Helper()
+		b.eventually(name+" is refused", func() error {
+			for _, c := range b.pod(name).Status.ContainerStatuses {
+				if w := c.State.Waiting; w != nil && w.Reason == "RunContainerError" {
+					return contains(w.Message, "failed to set MOUNT_ATTR_IDMAP on "+of)
+				}
+			}
+			return fmt.Errorf("%+v", b.pod(name).Status)
+		})
+	}
+	unmapped := t.TempDir()
+	must(t, unix.Mount("ramfs", unmapped, "ramfs", 0, ""))
+	t.Cleanup(func() { must(t, unix.Unmount(unmapped, unix.MNT_DETACH)) })
+	token := "  automountServiceAccountToken: false\n"
+	b.apply(roughPod("never", `"write", "/v/x"`, own+token+"  volumes: [{name: v, hostPath: {path: "+unmapped+"}}]\n"))
+	refused("never", unmapped)
+	b.must("delete", "pod", "never")
+	if !mapsMemory(t) {
+		b.apply(roughPod("mapped", `"write", "/v/x"`, own+"  volumes: [{name: v, emptyDir: {}}]\n"))
+		refused("mapped", b.runDir)
+		return
+	}
 	b.apply(roughPod("mapped", `"write", "/x", "/v/x", "/etc/deep", "/dev/termination-log"`,
-		"    volumeMounts: [{name: v, mountPath: /v}]\n  hostUsers: false\n  volumes: [{name: v, emptyDir: {}}]\n"))
+		own+"  volumes: [{name: v, emptyDir: {}}]\n"))
 	b.eventually("it has ended", func() error {
 		if p := b.pod("mapped"); p.Status.Phase != "Succeeded" {
 			return fmt.Errorf("%s: %+v", p.Status.Phase, p.Status.ContainerStatuses)
