@@ -2,9 +2,11 @@ package shutdown
 
 import (
 	"context"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -87,6 +89,32 @@ func TestManagerDown(t *testing.T) {
 		if !again {
 			t.Error("a second event waits for ever")
 		}
+	})
+}
+
+// TestTermInDrain: logind's delay runs out while the pods stop, and systemd ends the process: the stages go on as they are,
+// and the process ends after them.
+func TestTermInDrain(t *testing.T) {
+	var b *board
+	var left []string
+	told := func(what string) func() {
+		return func() { left = append(left, time.Since(b.began).String()+" "+what) }
+	}
+	signals := &Signals{GoingDown: func(context.Context) bool { return true }}
+	signals.Detach, signals.Exit = told("detach"), told("exit")
+	managingWith(t, func(c *ManagerConfig) { c.Sources = append(c.Sources, signals) }, func() *board {
+		b = newBoard(pod("a", 0, 30), pod("b", 2000000000, 30))
+		b.takes["a"], b.takes["b"] = 2*sec, 2*sec
+		signals.Incoming = make(chan os.Signal, 1) // of this bubble
+		return b
+	}, func(m *Manager, b *board, tell script, n *news) {
+		tell <- Event{Kind: Down, Source: "logind", Done: told("release")}
+		time.Sleep(sec)
+		signals.Incoming <- syscall.SIGTERM
+		time.Sleep(time.Minute)
+		wantLog(t, b.lines(), `0s close "node is shutting down"`, "0s stop a 20s", "2s flush", "2s stop b 10s", "4s flush")
+		wantLog(t, left, "4s release", "4s exit")
+		wantLog(t, n.messages(), "n/n Shutdown: Shutdown manager detected shutdown event")
 	})
 }
 
