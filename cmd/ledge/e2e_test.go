@@ -12,12 +12,15 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"ledge/internal/testrun"
 )
@@ -497,6 +500,13 @@ func TestDrainLeavesNothing(t *testing.T) {
 	b.serve()
 	if got := b.ledge("get", "pod", "web"); !strings.Contains(got, "Terminated") { // N-5.27, N-11.26
 		t.Fatal(got)
+	}
+	if s := b.pod("web").Status; s.Reason != "Terminated" || s.Message != "Pod was terminated in response to imminent node shutdown." {
+		t.Errorf("%s: %s", s.Reason, s.Message)
+	} else if !slices.ContainsFunc(s.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue && c.Reason == "TerminationByKubelet" && c.Message == s.Message
+	}) {
+		t.Errorf("%+v", s.Conditions)
 	}
 }
 
