@@ -64,6 +64,9 @@ func TestShutdownFlags(t *testing.T) {
 	if got := s.file.shutdown(); got.GracePeriod != 30*time.Second || got.GracePeriodCriticalPods != 10*time.Second || s.shortfall != "shrink" || !s.cancelStopsKill || s.podReason != shutdown.StopReason {
 		t.Errorf("%+v", s)
 	}
+	if s, err = settledWith(t, "{}"); err != nil || s.file.shutdown().Total() != 0 { // as the documents have it, where nobody has said anything
+		t.Errorf("%s, %v", s.file.shutdown().Total(), err)
+	}
 	s, err = settle("--shutdown-grace-period", "1m", "--shutdown-grace-period-critical-pods", "20s", "--inhibit-shortfall=fail",
 		"--cancel-stops-kill=false", "--shutdown-pod-reason=Shutdown", "--power-backend=none")
 	must(t, err)
@@ -83,8 +86,13 @@ func TestShutdownFlags(t *testing.T) {
 // settled are the settings that serve works with, given these flags and the first configuration.
 func settled(t *testing.T, args ...string) (settings, error) {
 	t.Helper()
+	return settledWith(t, firstConfig, args...)
+}
+
+func settledWith(t *testing.T, text string, args ...string) (settings, error) {
+	t.Helper()
 	config := filepath.Join(t.TempDir(), "config.yaml")
-	must(t, os.WriteFile(config, []byte(firstConfig), 0o600))
+	must(t, os.WriteFile(config, []byte(text), 0o600))
 	c := &command{flags: flag.NewFlagSet("serve", flag.ContinueOnError)}
 	serveFlags(c)
 	must(t, c.flags.Parse(append([]string{"--config", config, "--config-dir", ""}, args...)))
