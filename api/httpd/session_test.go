@@ -432,40 +432,47 @@ func TestForwardByChannels(t *testing.T) {
 	})
 }
 
+// echoes answers each line with a greeting and the line, on a port, until it is "bye", and says when a client has left.
+func echoes(t *testing.T, greeting string, ended chan<- bool) (port int) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	answer := func(c net.Conn) {
+		defer c.Close()
+		for in := bufio.NewReader(c); ; {
+			line, err := in.ReadString('\n')
+			if err != nil {
+				ended <- true
+				return
+			}
+			io.WriteString(c, greeting+line)
+			if line == "bye\n" {
+				return
+			}
+		}
+	}
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go answer(c)
+		}
+	}()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
 func (f *fixture) forwardByChannels(t *testing.T) {
 	f.withRunningPod("web")
 	var numbers []string
 	var begin []string
 	ended := make(chan bool, 4)
 	for _, greeting := range []string{"one ", "two "} {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		go func() {
-			for {
-				c, err := l.Accept()
-				if err != nil {
-					return
-				}
-				go func() {
-					defer c.Close()
-					for in := bufio.NewReader(c); ; {
-						line, err := in.ReadString('\n')
-						if err != nil {
-							ended <- true
-							return
-						}
-						io.WriteString(c, greeting+line)
-						if line == "bye\n" {
-							return
-						}
-					}
-				}()
-			}
-		}()
-		port := l.Addr().(*net.TCPAddr).Port
+		port := echoes(t, greeting, ended)
 		numbers = append(numbers, strconv.Itoa(port))
 		begin = append(begin, string(binary.LittleEndian.AppendUint16(nil, uint16(port))))
 	}
