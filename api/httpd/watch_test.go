@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -163,6 +165,61 @@ func TestWatchTable(t *testing.T) {
 	}
 	if row := second.Object.Rows[0]; row.Object.Kind != "PartialObjectMetadata" || row.Object.Metadata.Labels["a"] != "b" || row.Cells[2] != "Pending" {
 		t.Errorf("row %+v", row)
+	}
+}
+
+// N-11.18: every kind can be watched as a table, with the columns that its list has.
+func TestWatchTableOfEveryKind(t *testing.T) {
+	f := serve(t, httpd.Config{})
+	if err := f.store.EnsureSystem(); err != nil {
+		t.Fatal(err)
+	}
+	const binding = `"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"view"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"bob"}]`
+	bodies := map[*api.Kind]string{api.Pods: `"spec":{"containers":[{"name":"c","image":"i"}]}`, api.PodTemplates: `"template":{"spec":{"containers":[{"name":"c","image":"i"}]}}`,
+		api.Events: `"involvedObject":{"namespace":"default"},"reason":"R","type":"Normal"`, api.RuntimeClasses: `"handler":"ledge"`, api.PriorityClasses: `"value":7`,
+		api.PodDisruptionBudgets: `"spec":{"minAvailable":1}`, api.RoleBindings: binding, api.ClusterRoleBindings: binding, api.Leases: `"spec":{}`,
+		api.EventsV1: `"regarding":{"namespace":"default"},"reason":"R","type":"Normal","action":"A","reportingController":"x.io/y","reportingInstance":"z","eventTime":"2026-11-20T12:00:00.000000Z"`}
+	for _, k := range slices.Concat(api.Kinds, api.Views) {
+		path, name := "/apis/"+k.APIVersion(), "x-"+strings.ToLower(k.Name)+k.Version
+		if k.Group == "" {
+			path = "/api/v1"
+		} else {
+			name += "-" + strings.ReplaceAll(k.Group, ".", "-")
+		}
+		if k.Namespaced {
+			path += "/namespaces/default"
+		}
+		path += "/" + k.Resource
+		query := "?watch=1&resourceVersion=0&fieldSelector=metadata.name%3D" + name
+		switch k {
+		case api.ClusterRoles:
+			query = strings.Replace(query, name, "view", 1)
+		case api.Services:
+			query = strings.Replace(query, name, "kubernetes", 1)
+		default:
+			body := bodies[k]
+			if body != "" {
+				body = "," + body
+			}
+			f.must(201, "POST", path, `{"metadata":{"name":"`+name+`"}`+body+`}`)
+		}
+		var list struct{ ColumnDefinitions []any }
+		f.must(200, "GET", path, "", "Accept", tableAccept).into(t, &list)
+		s := f.watch(path+query, "Accept", tableAccept)
+		first := s.next()
+		if first.Type != "ADDED" || first.Object.Kind != "Table" || len(list.ColumnDefinitions) == 0 || !reflect.DeepEqual(first.Object.ColumnDefinitions, list.ColumnDefinitions) ||
+			len(first.Object.Rows) != 1 || len(first.Object.Rows[0].Cells) != len(list.ColumnDefinitions) {
+			t.Errorf("%s: first %+v", k, first)
+		}
+		if k.ServerOnly {
+			continue
+		}
+		f.must(200, "PATCH", path+"/"+name, `{"metadata":{"labels":{"a":"b"}}}`, "Content-Type", mergePatch)
+		second := s.next()
+		if second.Type != "MODIFIED" || second.Object.Kind != "Table" || second.Object.ColumnDefinitions != nil || len(second.Object.Rows) != 1 ||
+			second.Object.Rows[0].Object.Metadata.Labels["a"] != "b" || len(second.Object.Rows[0].Cells) != len(list.ColumnDefinitions) {
+			t.Errorf("%s: second %+v", k, second)
+		}
 	}
 }
 
