@@ -114,6 +114,7 @@ func TestRoughContainers(t *testing.T) {
 		roughPod("fails", `"exit", "7"`, ""),
 		roughPod("eats", `"eat", "200"`, "    resources: {limits: {memory: 32Mi}}\n"),
 		roughPod("speaks", `"lines", "5000"`, ""),
+		roughPod("tells", `"write", "/told/why"`, "    terminationMessagePath: /told/why\n"),
 		roughPod("env", `"env"`, "    env: [{name: A, value: x}, {name: B, value: $(A)y}, {name: NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]\n"),
 	}, "\n---\n"))
 	for name, want := range map[string]struct {
@@ -125,6 +126,7 @@ func TestRoughContainers(t *testing.T) {
 		"fails":  {7, "Error", corev1.PodFailed},
 		"eats":   {137, "OOMKilled", corev1.PodFailed},
 		"speaks": {0, "Completed", corev1.PodSucceeded},
+		"tells":  {0, "Completed", corev1.PodSucceeded},
 		"env":    {0, "Completed", corev1.PodSucceeded},
 	} {
 		b.eventually(name+" has ended", func() error {
@@ -138,6 +140,9 @@ func TestRoughContainers(t *testing.T) {
 			}
 			return nil
 		})
+	}
+	if m := b.pod("tells").Status.ContainerStatuses[0].State.Terminated.Message; m != "x" {
+		t.Errorf("termination message %q", m)
 	}
 	if n := strings.Count(b.must("logs", "speaks"), "\n"); n != 5000 {
 		t.Errorf("%d lines of 5000", n)
