@@ -136,11 +136,13 @@ func TestConfiguredPod(t *testing.T) {
 
 	b.apply(fmt.Sprintf(configObjects, "green", "second-password"))
 	b.insideIs(pid, "/settings/d/colour", "green")
+	b.insideIs(pid, "/all/colour", "green")
 	b.insideIs(pid, "/hidden/password", "second-password")
 	_ = b.signal(syscall.SIGKILL)
 	b.serve()
 	b.apply(fmt.Sprintf(configObjects, "red", "third-password"))
 	b.insideIs(pid, "/settings/d/colour", "red")
+	b.insideIs(pid, "/all/colour", "red")
 	b.insideIs(pid, "/hidden/password", "third-password")
 
 	b.must("delete", "pod", "web")
