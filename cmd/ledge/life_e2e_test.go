@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 
@@ -48,7 +49,6 @@ spec:
 func TestProbedLife(t *testing.T) {
 	t.Parallel()
 	onHost(t)
-	needGo(t)
 	b := newBoard(t)
 	b.serve()
 	b.apply(alivePod)
@@ -92,17 +92,19 @@ func TestProbedLife(t *testing.T) {
 	if p := b.pod("alive"); p.Status.ContainerStatuses[0].RestartCount+p.Status.InitContainerStatuses[0].RestartCount > 0 {
 		t.Errorf("the healthy pod was restarted: %+v", p.Status)
 	}
-	kubectl := b.kubectl()
-	if out, err := kubectl("debug", "alive", "-q", "--image=ledge.local/self", "--target=web", "--container=look", "--", "sleep", "600"); err != nil {
-		t.Fatalf("kubectl debug: %v: %s", err, out)
-	}
-	b.eventually("somebody looks at the pod", func() error {
-		p := b.pod("alive")
-		if s := p.Status.EphemeralContainerStatuses; len(s) == 1 && s[0].State.Running != nil {
-			return ready("alive", corev1.ConditionTrue)()
+	if os.Getenv("LEDGE_VM") == "" { // where kubectl can be built
+		kubectl := b.kubectl()
+		if out, err := kubectl("debug", "alive", "-q", "--image=ledge.local/self", "--target=web", "--container=look", "--", "sleep", "600"); err != nil {
+			t.Fatalf("kubectl debug: %v: %s", err, out)
 		}
-		return fmt.Errorf("%+v", p.Status)
-	})
+		b.eventually("somebody looks at the pod", func() error {
+			p := b.pod("alive")
+			if s := p.Status.EphemeralContainerStatuses; len(s) == 1 && s[0].State.Running != nil {
+				return ready("alive", corev1.ConditionTrue)()
+			}
+			return fmt.Errorf("%+v", p.Status)
+		})
+	}
 	b.must("delete", "pod", "alive")
 	b.must("delete", "pod", "sick")
 	b.eventually("both are gone", func() error { return contains(b.ledge("get", "pods"), "No resources") })
