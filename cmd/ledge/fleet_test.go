@@ -107,6 +107,7 @@ func TestWhoGetsToABoard(t *testing.T) {
 
 // TestStreamsToBoards: the way to a board is its Node's, a few streams go there at once, and they end when it is lost.
 func TestStreamsToBoards(t *testing.T) {
+	testrun.OnHost(t)
 	j := newJoined(t, time.Now())
 	j.withDoor()
 	b := &fleet{client: j.p.client, tls: j.p.joins.BoardTLS}

@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"ledge/images/imagestest"
+	"ledge/internal/testrun"
 )
 
 // roughProgram is a static program that does what no one should do on a host (runtime/runtimetest/rough): built
@@ -185,6 +186,7 @@ func TestDeafContainer(t *testing.T) {
 
 // A log that is being written while both processes are killed goes on where it was.
 func TestLogsThroughKills(t *testing.T) {
+	testrun.OnHost(t)
 	b := newBoard(t)
 	b.serve()
 	b.importRough()

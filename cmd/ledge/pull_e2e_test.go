@@ -20,6 +20,7 @@ import (
 
 	"ledge/images"
 	"ledge/images/imagestest"
+	"ledge/internal/testrun"
 )
 
 // farRegistry serves the rough program as an image, on loopback. It wants a name and password.
@@ -58,6 +59,7 @@ func newFarRegistry(t *testing.T) *farRegistry {
 // An image comes from a registry that wants a password, by the node's credentials and by a pod's; pods run it, also
 // when the registry has gone; it is exported, verified, mended and pruned.
 func TestPullFromRegistry(t *testing.T) {
+	testrun.OnHost(t)
 	b := newBoard(t)
 	reg := newFarRegistry(t)
 	keys := filepath.Join(t.TempDir(), "keys.json")

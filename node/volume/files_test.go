@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"ledge/internal/testrun"
 	"ledge/node/downward"
 )
 
@@ -281,8 +282,8 @@ func TestUpdateIsOneStep(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() {
-		for n := 1; n <= 300; n++ {
-			if _, err := writeFiles(dir, both(n), ownership{}, time.Now()); err != nil {
+		for n := range testrun.Rounds(300) {
+			if _, err := writeFiles(dir, both(n+1), ownership{}, time.Now()); err != nil {
 				done <- err
 				return
 			}

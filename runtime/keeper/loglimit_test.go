@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"ledge/internal/testrun"
 	"ledge/runtime"
 )
 
@@ -139,6 +140,7 @@ func TestTooMuch(t *testing.T) {
 
 // TestBudget: however many write, all logs together stay within the total, and a quiet one keeps its lines.
 func TestBudget(t *testing.T) {
+	testrun.OnHost(t)
 	root := t.TempDir()
 	const total = 100 << 10
 	bs := budgets{log: slog.New(slog.DiscardHandler)}
