@@ -2,6 +2,7 @@ package api
 
 import (
 	"fmt"
+
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"

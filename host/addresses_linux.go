@@ -18,16 +18,11 @@ const (
 // WatchAddresses calls changed at once, and whenever an interface or an address of this machine may have changed, until ctx
 // ends; now and then without a reason too. Several changes are told as one.
 func WatchAddresses(ctx context.Context, changed func()) error {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
+	f, err := routeEvents(unix.RTMGRP_LINK | unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR)
 	if err != nil {
 		return fmt.Errorf("watch addresses: %w", err)
 	}
-	f := os.NewFile(uintptr(fd), "netlink")
 	defer f.Close()
-	const what = unix.RTMGRP_LINK | unix.RTMGRP_IPV4_IFADDR | unix.RTMGRP_IPV6_IFADDR
-	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: what}); err != nil {
-		return fmt.Errorf("watch addresses: %w", err)
-	}
 	defer context.AfterFunc(ctx, func() { _ = f.SetReadDeadline(time.Unix(1, 0)) })()
 	buf := make([]byte, 16<<10)
 	hear := func(long time.Duration) error {
@@ -54,4 +49,16 @@ func WatchAddresses(ctx context.Context, changed func()) error {
 			return fmt.Errorf("watch addresses: %w", err)
 		}
 	}
+}
+
+// routeEvents is a socket on which the kernel tells of what the groups are about.
+func routeEvents(groups uint32) (*os.File, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: groups}); err != nil {
+		return nil, errors.Join(err, unix.Close(fd))
+	}
+	return os.NewFile(uintptr(fd), "netlink"), nil
 }

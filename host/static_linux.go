@@ -43,26 +43,17 @@ func KeepAddress(a StaticAddress, tell func(on string, err error)) {
 
 // linkEvents gives a function that waits until something happened to an interface.
 func linkEvents() (wait func() error, err error) {
-	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
+	f, err := routeEvents(unix.RTMGRP_LINK)
 	if err != nil {
-		return nil, fmt.Errorf("listen for interfaces: %w", err)
-	}
-	if err := unix.Bind(fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: unix.RTMGRP_LINK}); err != nil {
-		_ = unix.Close(fd)
 		return nil, fmt.Errorf("listen for interfaces: %w", err)
 	}
 	buf := make([]byte, 16<<10)
 	return func() error {
-		for {
-			_, _, err := unix.Recvfrom(fd, buf, 0)
-			if errors.Is(err, unix.EINTR) {
-				continue
-			}
-			if err != nil {
-				_ = unix.Close(fd)
-			}
-			return err
+		_, err := f.Read(buf)
+		if err != nil {
+			_ = f.Close()
 		}
+		return err
 	}, nil
 }
 

@@ -345,7 +345,7 @@ func TestPullSideBySide(t *testing.T) {
 			return rd
 		}
 		begun.Add(1)
-		return io.MultiReader(&word{goOn}, rd)
+		return io.MultiReader(&waiting{goOn}, rd)
 	}
 	done := make(chan error, 1)
 	go func() { _, err := b.pull("app"); done <- err }()
@@ -368,13 +368,6 @@ func TestPullSideBySide(t *testing.T) {
 }
 
 // word waits for one word, or the end of all, and gives nothing.
-type word struct{ c chan struct{} }
-
-func (o *word) Read([]byte) (int, error) {
-	<-o.c
-	return 0, io.EOF
-}
-
 // One pull at a time unless more are allowed: the next waits, says so, and has asked for no layer.
 func TestPullQueue(t *testing.T) {
 	for most, waits := range map[int]bool{1: true, 2: false} {

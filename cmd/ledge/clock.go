@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -26,10 +25,7 @@ func (k clockKeys) check() error {
 		return nil
 	}
 	for i, s := range *k.NTPServers {
-		name, port, err := net.SplitHostPort(s)
-		if err != nil {
-			name, port = strings.TrimSuffix(strings.TrimPrefix(s, "["), "]"), "123"
-		}
+		name, port := ntp.Split(s)
 		if n, perr := strconv.ParseUint(port, 10, 16); perr != nil || n == 0 || name == "" || strings.ContainsAny(name, " /[]") {
 			return fmt.Errorf("ntpServers[%d]: %q is no server; give a name or an address, with :PORT if it is not 123", i, s)
 		}

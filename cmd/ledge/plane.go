@@ -131,7 +131,10 @@ func (p *plane) followAddresses(ctx context.Context) error {
 	said := ""
 	err := host.WatchAddresses(ctx, func() {
 		err := errors.Join(p.ca.Rename(p.serverNames()), p.writeKubeconfig())
-		if err != nil && err.Error() != said {
+		switch {
+		case err == nil:
+			said = ""
+		case err.Error() != said:
 			said = err.Error()
 			slog.Error("the certificates of the API stay as they are", "err", err)
 		}

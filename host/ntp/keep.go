@@ -83,14 +83,19 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 }
 
+// Split takes a server's port off its name or address, which may stand in brackets; without one it is that of NTP.
+func Split(server string) (host, port string) {
+	if host, port, err := net.SplitHostPort(server); err == nil {
+		return host, port
+	}
+	return strings.TrimSuffix(strings.TrimPrefix(server, "["), "]"), "123"
+}
+
 // round asks one server after the other until one has answered.
 func (k *Keeper) round(ctx context.Context) error {
 	var errs []error
 	for _, name := range k.cfg.Servers() {
-		host, port, err := net.SplitHostPort(name)
-		if err != nil {
-			host, port = strings.Trim(name, "[]"), "123"
-		}
+		host, port := Split(name)
 		list, err := k.cfg.Resolve(ctx, host)
 		if err != nil {
 			errs = append(errs, err)

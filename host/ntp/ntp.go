@@ -29,6 +29,9 @@ type Answer struct {
 // ErrRefused is a server that does not want to be asked (again).
 var ErrRefused = errors.New("the server refuses to answer")
 
+// errStray is what anybody may have sent: the server's answer can still come.
+var errStray = errors.New("the answer is not to this question")
+
 // question is what was sent: when, and a number that nobody on the way can guess. Servers give it back; it stands where
 // the sender's time would, which is nobody's business.
 type question struct {
@@ -47,14 +50,14 @@ func (q question) packet() []byte {
 // says which of the 136 years since 1900 is meant, of which the seconds begin anew in 2036.
 func (q question) read(p []byte, came, floor time.Time) (Answer, error) {
 	if len(p) < packetSize {
-		return Answer{}, fmt.Errorf("the answer has %d bytes, not %d", len(p), packetSize)
+		return Answer{}, fmt.Errorf("%w: it has %d bytes, not %d", errStray, len(p), packetSize)
 	}
 	leap, mode, stratum := p[0]>>6, p[0]&7, p[1]
 	switch {
+	case binary.BigEndian.Uint64(p[24:]) != q.number:
+		return Answer{}, errStray
 	case mode != 4:
 		return Answer{}, fmt.Errorf("the answer is not a server's (mode %d)", mode)
-	case binary.BigEndian.Uint64(p[24:]) != q.number:
-		return Answer{}, errors.New("the answer is not to this question")
 	case stratum == 0:
 		return Answer{}, fmt.Errorf("%w (%q)", ErrRefused, p[12:16])
 	case leap == 3 || stratum > 15:
@@ -93,36 +96,39 @@ func moment(p []byte, floor time.Time) (time.Time, error) {
 
 // Ask asks the server at an address, HOST:PORT with a numeric host, once.
 func Ask(ctx context.Context, address string, floor time.Time) (Answer, error) {
+	a, err := ask(ctx, address, floor)
+	if err != nil {
+		return Answer{}, fmt.Errorf("ask %s for the time: %w", address, err)
+	}
+	return a, nil
+}
+
+func ask(ctx context.Context, address string, floor time.Time) (Answer, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "udp", address)
 	if err != nil {
-		return Answer{}, fmt.Errorf("ask %s for the time: %w", address, err)
+		return Answer{}, err
 	}
 	defer conn.Close()
 	var number [8]byte
 	_, _ = rand.Read(number[:]) // never fails
 	q := question{number: binary.BigEndian.Uint64(number[:]), sent: time.Now()}
 	if err := conn.SetDeadline(q.sent.Add(patience)); err != nil {
-		return Answer{}, fmt.Errorf("ask %s for the time: %w", address, err)
+		return Answer{}, err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	if _, err := conn.Write(q.packet()); err != nil {
-		return Answer{}, fmt.Errorf("ask %s for the time: %w", address, err)
+		return Answer{}, err
 	}
 	buf := make([]byte, 512)
 	for {
 		n, err := conn.Read(buf)
-		came := time.Now()
 		if err != nil {
-			return Answer{}, fmt.Errorf("ask %s for the time: %w", address, err)
+			return Answer{}, err
 		}
-		a, err := q.read(buf[:n], came, floor)
-		if err == nil {
-			return a, nil
-		}
-		if n >= packetSize && binary.BigEndian.Uint64(buf[24:]) == q.number { // it is the server's, and will not get better
-			return Answer{}, fmt.Errorf("ask %s for the time: %w", address, err)
+		if a, err := q.read(buf[:n], time.Now(), floor); !errors.Is(err, errStray) {
+			return a, err
 		}
 	}
 }
