@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,8 +26,8 @@ func (a *Agent) tendGroups(ctx context.Context) error {
 		}
 	}
 	var trouble grumble
-	for ctx.Err() == nil {
-		err := a.setGroups(ctx)
+	for anew := true; ctx.Err() == nil; {
+		err := a.setGroups(ctx, anew)
 		if errors.Is(err, runtime.ErrUnavailable) {
 			err = nil // we are poked when it is back
 		}
@@ -36,24 +37,37 @@ func (a *Agent) tendGroups(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 		case <-a.groupsCh:
+			anew = false
 		case <-time.After(groupsEvery):
+			anew = true
 		}
 	}
 	return nil
 }
 
-func (a *Agent) setGroups(ctx context.Context) error {
+// setGroups bounds each group, or, unless anew, those whose bounds are not what this engine was told last: pods change
+// some ten times while one of them starts, and what they ask for in all seldom.
+func (a *Agent) setGroups(ctx context.Context, anew bool) error {
 	var active []*corev1.Pod
 	for _, p := range a.bound() {
 		if p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
 			active = append(active, p)
 		}
 	}
+	a.mu.Lock()
+	told := a.engine.groups
+	a.mu.Unlock()
 	var errs []error
 	for _, g := range a.limits().groups(active) {
+		if last, ok := told[g.name]; ok && !anew && reflect.DeepEqual(last, g.want) {
+			continue
+		}
+		delete(told, g.name)
 		if err := a.cfg.Engine.Limit(ctx, runtime.Place{Group: g.name}, g.want); err != nil {
 			errs = append(errs, fmt.Errorf("cgroup %s: %w", g.name, err))
+			continue
 		}
+		told[g.name] = g.want
 	}
 	return errors.Join(errs...)
 }

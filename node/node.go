@@ -169,6 +169,7 @@ type engineView struct {
 	err        error
 	containers map[string]map[string]runtime.Status // pod UID -> ID
 	pods       map[string]runtime.PodStatus
+	groups     map[string]runtime.Resources // what it was told of the cgroups that pods stand in; tendGroups alone uses it
 }
 
 // New prepares an agent.
@@ -270,7 +271,8 @@ func (a *Agent) engineFound(info runtime.Info, st runtime.State) {
 		a.everUp = true
 		close(a.met)
 	}
-	a.engine = engineView{up: true, info: info, containers: map[string]map[string]runtime.Status{}, pods: map[string]runtime.PodStatus{}}
+	a.engine = engineView{up: true, info: info, containers: map[string]map[string]runtime.Status{}, pods: map[string]runtime.PodStatus{},
+		groups: map[string]runtime.Resources{}}
 	for _, p := range st.Pods {
 		a.engine.pods[p.Pod.UID] = p
 	}

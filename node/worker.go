@@ -49,16 +49,18 @@ type worker struct {
 	probes *probe.Set
 
 	// below: only the worker's own goroutine
-	mem     podstate.Memory
-	seen    podstate.Seen
-	stuck   int // actions in a row that have to be repeated and have no back-off of their own
-	resize  resizing
-	silence time.Duration // before a status that could not be written is tried again; 0: the last one was written
-	grumble grumble
-	stale   string // why the pod's volumes could not be renewed, as last told
-	images  imageVolumes
-	silent  map[string]silence // registries that did not answer, by image
-	helpers sync.WaitGroup     // pulls, lifecycle hooks
+	mem    podstate.Memory
+	seen   podstate.Seen
+	stuck  int // actions in a row that have to be repeated and have no back-off of their own
+	resize resizing
+	// heldSince is when a status was left to the next step; zero: all is told.
+	heldSince time.Time
+	silence   time.Duration // before a status that could not be written is tried again; 0: the last one was written
+	grumble   grumble
+	stale     string // why the pod's volumes could not be renewed, as last told
+	images    imageVolumes
+	silent    map[string]silence // registries that did not answer, by image
+	helpers   sync.WaitGroup     // pulls, lifecycle hooks
 }
 
 func newWorker(a *Agent, pod *corev1.Pod) *worker {
@@ -210,7 +212,7 @@ func (w *worker) step(ctx context.Context) (rest time.Duration, done bool) {
 	}
 	w.tellSizes(in.Pod, &out.Status)
 	tellMounts(in.Pod, &out.Status)
-	if !in.Gone && !w.report(ctx, in.Pod, out.Status) {
+	if !w.onItsWay(in, out) && !in.Gone && !w.report(ctx, in.Pod, out.Status) {
 		return 0, false // the decision was about a pod that has changed
 	}
 	w.mem = out.Mem
@@ -219,7 +221,11 @@ func (w *worker) step(ctx context.Context) (rest time.Duration, done bool) {
 	}
 	again := false
 	for _, act := range out.Do {
+		w.reportHeld(ctx, in.Pod, out.Status, statusHeld)
 		again = !w.act(ctx, in.Pod, act) || again
+	}
+	if again {
+		w.reportHeld(ctx, in.Pod, out.Status, 0)
 	}
 	w.markEnd(in, out)
 	if out.Done {
@@ -227,6 +233,31 @@ func (w *worker) step(ctx context.Context) (rest time.Duration, done bool) {
 		return 0, true
 	}
 	return w.rest(in, out, again), false
+}
+
+// statusHeld is how long the status of a pod that comes up may stay untold.
+const statusHeld = 200 * time.Millisecond
+
+// onItsWay reports whether the status may be left to the next step, which follows these actions at once: the pod has not
+// run yet, and only draws nearer to that. Each status told is a flush to the card and work for whoever watches, and the
+// pod would wait for it.
+func (w *worker) onItsWay(in podstate.Input, out podstate.Output) bool {
+	if in.Gone || len(out.Do) == 0 || in.Pod.DeletionTimestamp != nil || in.Pod.Status.Phase != corev1.PodPending || out.Status.Phase != corev1.PodPending {
+		w.heldSince = time.Time{}
+		return false
+	}
+	if w.heldSince.IsZero() {
+		w.heldSince = in.Now
+	}
+	return in.Now.Sub(w.heldSince) < statusHeld
+}
+
+// reportHeld reports a status that has been held so long. If the pod is not any more what it was made from, the next step,
+// which has been poked, will see to that: what has been decided is to be carried out, for it is in mem.
+func (w *worker) reportHeld(ctx context.Context, pod *corev1.Pod, status corev1.PodStatus, long time.Duration) {
+	if !w.heldSince.IsZero() && time.Since(w.heldSince) >= long {
+		w.report(ctx, pod, status)
+	}
 }
 
 // refreshVolumes brings files made of objects up to date: at every change of one, and each time the pod is looked
@@ -335,6 +366,7 @@ const (
 // pod alone: containers are restarted and stopped all the same, and only what depends on the API having heard the
 // pod's end (Decide knows) waits for it.
 func (w *worker) report(ctx context.Context, pod *corev1.Pod, status corev1.PodStatus) bool {
+	w.heldSince = time.Time{}
 	if equality.Semantic.DeepEqual(pod.Status, status) {
 		w.silence = 0
 		return true
