@@ -40,6 +40,12 @@ func (a *Agent) perform(ctx context.Context, w *worker, pod *corev1.Pod, act pod
 		return nil
 	case podstate.Discard:
 		return a.discard(ctx, w, act.ID)
+	case podstate.Unmount:
+		if err := a.volumes.Unmount(pod); err != nil {
+			return &fault{"SandboxError", err}
+		}
+		w.seen.Unmounted = true
+		return nil
 	case podstate.Teardown:
 		return a.teardown(ctx, w, pod)
 	case podstate.DeletePod:
@@ -95,7 +101,7 @@ func (a *Agent) makeSandbox(ctx context.Context, w *worker, pod *corev1.Pod) err
 	for _, text := range notes {
 		a.event(pod, corev1.EventTypeWarning, "DNSConfigForming", text)
 	}
-	w.seen.Sandbox, w.seen.IPs, w.seen.Removed = true, ips, false
+	w.seen.Sandbox, w.seen.IPs, w.seen.Unmounted, w.seen.Removed = true, ips, false, false
 	a.mu.Lock()
 	a.engine.pods[string(pod.UID)] = st
 	a.mu.Unlock()
@@ -203,7 +209,7 @@ func (a *Agent) teardown(ctx context.Context, w *worker, pod *corev1.Pod) error 
 		return &fault{"SandboxError", err}
 	}
 	a.forget(pod.UID, "")
-	w.seen.Sandbox, w.seen.IPs, w.seen.Containers, w.seen.Removed = false, nil, nil, true
+	w.seen.Sandbox, w.seen.IPs, w.seen.Containers, w.seen.Unmounted, w.seen.Removed = false, nil, nil, true, true
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -213,8 +214,8 @@ func TestStoppedByShutdown(t *testing.T) {
 		for _, uid := range []types.UID{p.UID, leaving.UID} {
 			go func() {
 				err := r.agent.StopPod(r.Context(), uid, podstate.Stop{Reason: "Terminated", Message: "why", Grace: &grace})
-				if _, is := os.Lstat(memory); uid == p.UID && !os.IsNotExist(is) {
-					err = fmt.Errorf("stopped (%v), and its volumes are still there: %v", err, is)
+				if left, lerr := mountinfo.GetMounts(mountinfo.PrefixFilter(memory)); uid == p.UID && (lerr != nil || len(left) > 0) {
+					err = fmt.Errorf("stopped (%v), and its volumes are still there: %v, %v", err, left, lerr)
 				}
 				ended <- err
 			}()
@@ -232,8 +233,23 @@ func TestStoppedByShutdown(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		if s := r.get("hooked").Status; s.Phase != corev1.PodFailed || s.Reason != "Terminated" || !r.gone("leaving") {
+		if s := r.get("hooked").Status; s.Phase != corev1.PodFailed || s.Reason != "Terminated" {
 			t.Errorf("after its grace: %+v", s)
+		}
+		// What goes with the power is removed when nobody waits any more.
+		if left := r.left(); len(left) < 2 {
+			t.Errorf("removed while the board is waited for: only %v are left", left)
+		}
+		r.agent.Clear()
+		if err := r.agent.Cleared(r.Context()); err != nil {
+			t.Error(err)
+		}
+		r.pass(time.Second)
+		if left := r.left(); len(left) > 1 || !r.gone("leaving") { // the static one has not been stopped
+			t.Errorf("left: %v", left)
+		}
+		if _, err := os.Lstat(memory); !os.IsNotExist(err) {
+			t.Errorf("its volume is still there: %v", err)
 		}
 	})
 }

@@ -137,6 +137,7 @@ type Agent struct {
 	workers     map[types.UID]*worker
 	engine      engineView
 	closing     string // not empty: new pods are refused, the Node is not ready, with this message
+	clearing    bool   // what stopped pods leave is removed although it is closed
 	hostIPs     []string
 	sample      Sample                             // the board as last looked at
 	allocatable corev1.ResourceList                // of the board
@@ -514,7 +515,7 @@ func (a *Agent) sourceChanged(uid types.UID) {
 // (N-5.17, N-5.30, N-5.41); an empty message opens it again (N-5.18).
 func (a *Agent) Close(message string) {
 	a.mu.Lock()
-	a.closing = message
+	a.closing, a.clearing = message, false
 	if message == "" {
 		for _, w := range a.workers { // what has ended meanwhile may be due
 			w.poke()
@@ -525,6 +526,37 @@ func (a *Agent) Close(message string) {
 	a.pokeStatus()
 }
 
+// Clear removes what stopped pods have left on a closed board: namespaces, addresses, cgroups, root file systems. Until then
+// they are kept, so that whoever waits for the stop does not wait for that too. It does not wait.
+func (a *Agent) Clear() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.clearing = true
+	for _, w := range a.workers {
+		w.poke()
+	}
+}
+
+// Cleared waits until nothing is left of pods that have ended.
+func (a *Agent) Cleared(ctx context.Context) error {
+	var ended []*worker
+	a.mu.Lock()
+	for _, w := range a.workers {
+		if w.isEnded() {
+			ended = append(ended, w)
+		}
+	}
+	a.mu.Unlock()
+	for _, w := range ended {
+		select {
+		case <-w.bare:
+		case <-ctx.Done():
+			return fmt.Errorf("remove what is left of pod %s: %w", api.Key(w.current()), ctx.Err())
+		}
+	}
+	return nil
+}
+
 // Closed says whether new pods are refused.
 func (a *Agent) Closed() bool { return a.closed() != "" }
 
@@ -532,6 +564,13 @@ func (a *Agent) closed() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.closing
+}
+
+// goingDown says whether the board is, and whether what its pods leave is to be removed later.
+func (a *Agent) goingDown() (closing, later bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.closing != "", a.closing != "" && !a.clearing
 }
 
 func (a *Agent) nodeIPs() []string {
@@ -544,7 +583,8 @@ func (a *Agent) nodeIPs() []string {
 var ErrUnknownPod = errors.New("no such pod on this node")
 
 // StopPod is the one door for stopping a pod from the board's side. It returns when the pod's containers have
-// ended, its volumes are unmounted and its final status is in the API, or with ctx's error.
+// ended, its volumes are unmounted and its final status is in the API, or with ctx's error. On a closed board something of
+// the pod may be left then: see Clear.
 func (a *Agent) StopPod(ctx context.Context, uid types.UID, stop podstate.Stop) error {
 	a.mu.Lock()
 	w := a.workers[uid]

@@ -102,7 +102,7 @@ func (a *Agent) postStatus(ctx context.Context) error {
 		if p.wrong != nil {
 			return p.wrong
 		}
-		if !p.ready && time.Since(begin) < 120*time.Second {
+		if !p.ready && !a.Closed() && time.Since(begin) < 120*time.Second {
 			rest = 100 * time.Millisecond // N-2.16: do not let the first pods wait
 		}
 		if !p.registered && p.pause > 0 {

@@ -187,6 +187,19 @@ func (r *rig) running() []string {
 	return out
 }
 
+// left are the pods that the engine still holds.
+func (r *rig) left() (uids []string) {
+	r.Helper()
+	st, err := r.engine.List(r.Context())
+	if err != nil {
+		r.Fatal(err)
+	}
+	for _, p := range st.Pods {
+		uids = append(uids, p.Pod.UID)
+	}
+	return uids
+}
+
 func (r *rig) want(what string, got []string, want ...string) {
 	r.Helper()
 	if !slices.Equal(got, want) {

@@ -269,6 +269,7 @@ func TestStaticPodAndShutdown(t *testing.T) {
 			if err := r.agent.StopPod(r.Context(), r.agent.statics.named("default", "s-n").UID, off); err != nil {
 				t.Fatal(err)
 			}
+			r.agent.Clear()
 			r.pass(30 * time.Second)
 			r.want("running", r.running())
 			if p := r.get("s-n"); p.Status.Phase != corev1.PodFailed || p.Status.Reason != off.Reason {

@@ -30,7 +30,8 @@ type worker struct {
 	home   podHome
 	static bool
 	wake   chan struct{} // capacity 1
-	ended  chan struct{} // closed once nothing of the pod is left on the board and its end is in the API
+	ended  chan struct{} // closed once nothing of the pod runs or is mounted and its end is in the API
+	bare   chan struct{} // closed after that, once nothing of it is left on the board
 
 	mu    sync.Mutex
 	pod   *corev1.Pod // latest; shared, read-only
@@ -64,7 +65,7 @@ type worker struct {
 }
 
 func newWorker(a *Agent, pod *corev1.Pod) *worker {
-	w := &worker{a: a, uid: pod.UID, home: apiPods{a.cfg.Client}, pod: pod, wake: make(chan struct{}, 1), ended: make(chan struct{}), pulls: map[string]*pulling{}, hooked: map[string]podstate.HookEnd{}, silent: map[string]silence{},
+	w := &worker{a: a, uid: pod.UID, home: apiPods{a.cfg.Client}, pod: pod, wake: make(chan struct{}, 1), ended: make(chan struct{}), bare: make(chan struct{}), pulls: map[string]*pulling{}, hooked: map[string]podstate.HookEnd{}, silent: map[string]silence{},
 		seen: podstate.Seen{Images: map[string]podstate.Image{}, Faults: map[string]podstate.Fault{}, Messages: map[string]string{}}}
 	w.probes = a.prober.NewSet(w.poke, func(container, eventType, reason, message string) {
 		a.containerEvent(w.current(), container, eventType, reason, message)
@@ -151,9 +152,11 @@ func (w *worker) current() *corev1.Pod {
 	return w.pod
 }
 
-func (w *worker) isEnded() bool {
+func (w *worker) isEnded() bool { return isClosed(w.ended) }
+
+func isClosed(c chan struct{}) bool {
 	select {
-	case <-w.ended:
+	case <-c:
 		return true
 	default:
 		return false
@@ -264,7 +267,7 @@ func (w *worker) reportHeld(ctx context.Context, pod *corev1.Pod, status corev1.
 // at, until it is to end. What cannot be renewed stays as it is.
 func (w *worker) refreshVolumes(ctx context.Context, in podstate.Input) {
 	pod := in.Pod
-	if in.Gone || in.Stop != nil || pod.DeletionTimestamp != nil || !w.seen.Sandbox || w.seen.Removed || !slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return volume.OfObjects(&v) }) {
+	if in.Gone || in.Stop != nil || pod.DeletionTimestamp != nil || !w.seen.Sandbox || w.seen.Unmounted || !slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return volume.OfObjects(&v) }) {
 		return
 	}
 	err := w.a.volumes.Refresh(ctx, pod, podSource{w.a, pod})
@@ -329,7 +332,7 @@ func (w *worker) input() (in podstate.Input, ok bool) {
 	w.seen.Sandbox = w.seen.Sandbox && sandbox // an engine that lost it (its run directory was removed) gets it anew
 	w.readMessages(in.Pod)
 	in.Seen, in.Mem, in.Now, in.HostIPs = w.seen, w.mem, time.Now(), w.a.nodeIPs()
-	in.Closing = w.a.closed() != ""
+	in.Closing, in.Later = w.a.goingDown()
 	return in, true
 }
 
@@ -343,15 +346,19 @@ func (w *worker) retryFaults(reasons ...string) {
 	}
 }
 
-// markEnd closes ended when the pod has left the board and the API knows.
+// markEnd closes ended when the pod has left the board and the API knows; when the board is going down, what is left of it
+// must not hold that up.
 func (w *worker) markEnd(in podstate.Input, out podstate.Output) {
 	over := out.Done || in.Gone && w.seen.Removed
 	if p := in.Pod.Status.Phase; p == corev1.PodSucceeded || p == corev1.PodFailed {
-		over = over || w.seen.Removed
+		over = over || w.seen.Removed || in.Later && w.seen.Unmounted
 	}
 	if over && !w.isEnded() {
 		close(w.ended)
 		w.a.pokeUnsettled()
+	}
+	if over && (out.Done || w.seen.Removed) && !isClosed(w.bare) {
+		close(w.bare)
 	}
 }
 

@@ -301,7 +301,9 @@ func (m *Manager) finish(cur *current) {
 	if cur.err != nil {
 		slog.Error("shutdown did not complete", "err", cur.err)
 	}
-	m.note(func(s *Status) { s.Running, s.Stopped, s.Last.Ended = false, true, time.Now() }) // before the lock is let go
+	// Before the lock is let go.
+	m.note(func(s *Status) { s.Running, s.Stopped, s.Last.Ended = false, true, time.Now() })
+	m.cfg.Node.Clear() // does not wait; whoever ends this process waits for it
 	for _, done := range cur.done {
 		done()
 	}

@@ -112,7 +112,7 @@ func TestTermInDrain(t *testing.T) {
 		time.Sleep(sec)
 		signals.Incoming <- syscall.SIGTERM
 		time.Sleep(time.Minute)
-		wantLog(t, b.lines(), `0s close "node is shutting down"`, "0s stop a 20s", "2s flush", "2s stop b 10s", "4s flush")
+		wantLog(t, b.lines(), `0s close "node is shutting down"`, "0s stop a 20s", "2s flush", "2s stop b 10s", "4s flush", "4s clear")
 		wantLog(t, left, "4s release", "4s exit")
 		wantLog(t, n.messages(), "n/n Shutdown: Shutdown manager detected shutdown event")
 	})
@@ -209,7 +209,7 @@ func TestManagerFaster(t *testing.T) {
 		got := b.lines()
 		slices.Sort(got) // stages without time begin together
 		wantLog(t, got, `0s close "node is shutting down"`, "0s stop a 20s",
-			`6s close "node is shutting down"`, "6s stop a 0s", "6s stop b 3s", "9s flush")
+			`6s close "node is shutting down"`, "6s stop a 0s", "6s stop b 3s", "9s clear", "9s flush")
 		if released != 4 {
 			t.Errorf("%d of 4 released", released)
 		}

@@ -76,6 +76,8 @@ func (p *pretend) StopPod(ctx context.Context, uid types.UID, grace time.Duratio
 	return nil
 }
 
+func (p *pretend) Clear() { p.write("clear") }
+
 func (p *pretend) Flush(context.Context) error { p.write("flush"); return nil }
 
 func probe(path string) {
@@ -169,7 +171,7 @@ stat -c %a /run/systemd/logind.conf.d/99-ledge.conf > /out/mode
 systemctl poweroff
 `)
 	want := []string{"held 30s", "detach", "held 30s", `close "node is shutting down"`, "stop low 20s", "stopped low", "flush", "stop high 10s", "stopped high", "flush",
-		`close "node is shutting down"`, "flush", "exit"}
+		"clear", `close "node is shutting down"`, "flush", "clear", "exit"}
 	if !slices.Equal(log, want) {
 		t.Errorf("got  %q\nwant %q", log, want)
 	}
@@ -193,7 +195,7 @@ func TestPowerOffAroundLogind(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			log, _ := boot(t, driverBegin+"wait_for held 1\n"+down+"\n")
-			want := []string{"held 30s", `close "node is shutting down"`, "stop low 20s", "stopped low", "flush", "stop high 10s", "stopped high", "flush", "exit"}
+			want := []string{"held 30s", `close "node is shutting down"`, "stop low 20s", "stopped low", "flush", "stop high 10s", "stopped high", "flush", "clear", "exit"}
 			if !slices.Equal(log, want) {
 				t.Errorf("got  %q\nwant %q", log, want)
 			}
@@ -215,7 +217,7 @@ touch /out/again
 systemctl reboot
 `)
 	down := []string{`close "node is shutting down"`, "stop low 20s", "stopped low", "flush", "stop high 10s", "stopped high", "flush",
-		`close "node is shutting down"`, "flush", "exit"}
+		"clear", `close "node is shutting down"`, "flush", "clear", "exit"}
 	want := slices.Concat([]string{"held 30s", "taken back"}, down, []string{"held 30s"}, down)
 	if !slices.Equal(log, want) {
 		t.Errorf("got  %q\nwant %q", log, want)

@@ -71,6 +71,12 @@ func (b *board) StopPod(ctx context.Context, uid types.UID, grace time.Duration)
 	}
 }
 
+func (b *board) Clear() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.logf("clear")
+}
+
 func (b *board) Flush(context.Context) error {
 	b.mu.Lock()
 	b.logf("flush")

@@ -59,6 +59,20 @@ func (n powerNode) StopPod(ctx context.Context, uid types.UID, grace time.Durati
 	return n.b.agent.StopPod(ctx, uid, stop)
 }
 
+func (n powerNode) Clear() { n.b.agent.Clear() }
+
+// clearsWithin bounds how long this process waits, before it ends or starts pods again, until nothing is left of those that it
+// has stopped. At a power-off their mounts would each be undone by a process of systemd's.
+const clearsWithin = 5 * time.Second
+
+func (b *board) awaitCleared(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, clearsWithin)
+	defer cancel()
+	if err := b.agent.Cleared(ctx); err != nil {
+		slog.Warn("something is left of stopped pods", "err", err)
+	}
+}
+
 func (n powerNode) Flush(context.Context) error {
 	return errors.Join(n.b.store.Flush(), syncFS(n.b.dataDir))
 }

@@ -85,6 +85,7 @@ func (b *board) resumeCancelled(ctx context.Context) error {
 			return nil
 		case <-b.cancelled:
 		}
+		b.awaitCleared(ctx) // the same pods may want the same ports
 		for !r.off && ctx.Err() == nil && !b.agent.Closed() {
 			stopping := b.agent.Stopping() // before the look: what ends after it is seen next time
 			if err := r.resume(); err != nil {

@@ -294,6 +294,9 @@ func (b *board) run(ctx context.Context) error {
 	case <-workCtx.Done():
 	case why = <-b.end:
 	}
+	if why == drained || why == poweroff || why == rebooting {
+		b.awaitCleared(workCtx)
+	}
 	stay := why == drained && !b.underInit && !shutdown.MachineGoingDown(ctx)
 	if why != renewing { // systemd would wait for the end of the process
 		tellManager(daemon.SdNotifyStopping)

@@ -85,6 +85,8 @@ func (n powerNode) StopPod(ctx context.Context, uid types.UID, grace time.Durati
 		Disruption: shutdown.StopDisruption, Grace: &grace})
 }
 
+func (n powerNode) Clear() { n.b.brain.agent.Clear() }
+
 func (n powerNode) Flush(context.Context) error { return n.b.brain.store.Flush() }
 
 // reboot is what the machine forgets: containers, mounts, links, the run directory.

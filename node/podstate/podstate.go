@@ -29,9 +29,12 @@ type Input struct {
 	Stop *Stop       // somebody on the board wants it stopped
 	// Closing: the board is going down. What runs is left alone until its turn to stop, what has ended is not started again.
 	Closing bool
-	Seen    Seen
-	Mem     Memory
-	Now     time.Time
+	// Later: the board is going down and is waited for. Of a pod that has ended the volumes are unmounted, and the rest is left
+	// until this is over: it is in memory, and goes with the power.
+	Later bool
+	Seen  Seen
+	Mem   Memory
+	Now   time.Time
 	// HostIPs are the node's addresses, for status.hostIPs.
 	HostIPs []string
 }
@@ -74,6 +77,8 @@ type Seen struct {
 	Hooks map[string]HookEnd
 	// Messages are termination messages, by container ID.
 	Messages map[string]string
+	// Unmounted: nothing runs, and none of its volumes is mounted any more.
+	Unmounted bool
 	// Removed: the sandbox and every container record have been removed and nothing is mounted.
 	Removed bool
 }
@@ -171,6 +176,7 @@ const (
 	Signal    Verb = "signal"    // send Sig to container ID
 	RunHook   Verb = "hook"      // begin the hook Hook of container ID, which ends at Until at the latest
 	Discard   Verb = "discard"   // forget the exited container ID
+	Unmount   Verb = "unmount"   // unmount the volumes
 	Teardown  Verb = "teardown"  // remove containers, network, sandbox, volumes
 	DeletePod Verb = "deletepod" // the object may go: DELETE with grace 0
 )
@@ -267,8 +273,15 @@ func (d *decision) finish() {
 	case !terminal(pod.Status.Phase):
 		return // the final status must be committed before anything it describes is removed
 	}
+	if d.in.Later && d.in.Seen.Unmounted && !d.in.Gone {
+		return
+	}
 	if !d.in.Seen.Removed {
-		d.do(Action{Verb: Teardown})
+		verb := Teardown
+		if d.in.Later && !d.in.Gone {
+			verb = Unmount
+		}
+		d.do(Action{Verb: verb})
 		if f, ok := d.in.Seen.Faults[""]; ok {
 			d.wake(f.At.Add(retryAfter(f.Count)))
 			if d.in.Now.Before(f.At.Add(retryAfter(f.Count))) {

@@ -132,8 +132,10 @@ func (b *board) act(a Action) {
 		}
 	case Discard:
 		b.drop(a.ID)
+	case Unmount:
+		b.in.Seen.Unmounted = true
 	case Teardown:
-		b.in.Seen = Seen{Removed: true}
+		b.in.Seen = Seen{Unmounted: true, Removed: true}
 	case DeletePod:
 		b.in.Gone = true
 	}
@@ -440,6 +442,36 @@ func TestStopGivesReason(t *testing.T) { // N-5.27, N-5.28
 	}
 	if c := condition(b.in.Pod, corev1.DisruptionTarget); c.Status != corev1.ConditionTrue || c.Reason != "TerminationByKubelet" {
 		t.Fatalf("%+v", c)
+	}
+}
+
+// TestLater: while a board that goes down is waited for, a pod that has ended only has its volumes unmounted, once its end is
+// in the API. The rest follows when nobody waits any more, and at once for a pod whose object has gone.
+func TestLater(t *testing.T) {
+	began := func() *board {
+		b := newBoard(t, pod(corev1.RestartPolicyAlways, "a", "b"))
+		b.settle()
+		b.log = nil
+		b.in.Closing, b.in.Later = true, true
+		b.in.Stop = &Stop{Reason: "Terminated", At: b.in.Now}
+		return b
+	}
+	b := began()
+	b.settle()
+	want := []string{"signal au1.a.0", "signal bu1.b.0", "unmount "}
+	if b.in.Pod.Status.Phase != corev1.PodFailed || !slices.Equal(b.log, want) {
+		t.Errorf("%s after %q, want %q", b.in.Pod.Status.Phase, b.log, want)
+	}
+	told := b.in.Pod.Status.DeepCopy()
+	b.in.Later = false
+	b.settle()
+	if want = append(want, "teardown "); !slices.Equal(b.log, want) || !equality.Semantic.DeepEqual(*told, b.in.Pod.Status) {
+		t.Errorf("%q, want %q; %+v was %+v", b.log, want, b.in.Pod.Status, told)
+	}
+	b = began()
+	b.in.Gone = true
+	if out := b.settle(); !out.Done || !slices.Contains(b.log, "teardown ") {
+		t.Errorf("its object has gone: %q", b.log)
 	}
 }
 

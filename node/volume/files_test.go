@@ -485,6 +485,74 @@ func TestRemoveTakesStrangers(t *testing.T) {
 	}
 }
 
+// TestUnmount: nothing of the pod is mounted any more, whoever mounted it, what is on disk stays, and nobody else's goes.
+func TestUnmount(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	outwards := corev1.MountPropagationBidirectional
+	for name, tc := range map[string]struct {
+		uid     string
+		strange []string // what containers have mounted
+	}{
+		"what is known":   {uid: "u1"},
+		"and what is not": {"u1", []string{"data/volumes/u1/e/x y", "data/volumes/u1/e/x y/z", "run/volumes/u1/m/x"}},
+		"a strange UID":   {uid: "*"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v, data, run := volumes(t)
+			src := aShelf()
+			p := pod(tc.uid, scratch("e"), memory("m"), corev1.Volume{Name: "d", VolumeSource: corev1.VolumeSource{
+				DownwardAPI: &corev1.DownwardAPIVolumeSource{}}})
+			p.Spec.Containers = []corev1.Container{{Name: "c", VolumeMounts: []corev1.VolumeMount{{Name: "m", MountPath: "/m", SubPath: "sub"}}}}
+			other := pod("u2", memory("m"))
+			for _, p := range []*corev1.Pod{p, other} {
+				if err := v.Prepare(t.Context(), p, src); err != nil {
+					t.Fatal(err)
+				}
+			}
+			defer func() {
+				if err := errors.Join(v.Remove(tc.uid), v.Remove("u2")); err != nil {
+					t.Error(err)
+				}
+			}()
+			if _, err := v.subMounts(p, "sub"); err != nil {
+				t.Fatal(err)
+			}
+			if len(tc.strange) > 0 {
+				p.Spec.Containers[0].VolumeMounts[0].MountPropagation = &outwards
+			}
+			for _, at := range tc.strange {
+				root, rest, _ := strings.Cut(at, "/")
+				if err := mountTmpfs(filepath.Join(map[string]string{"data": data, "run": run}[root], rest), tmpfs{mode: 0o755}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			scratchFile := filepath.Join(data, "volumes", tc.uid, "e", "kept")
+			if err := os.WriteFile(scratchFile, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if had, err := mountsBelow(v.dirs(tc.uid)...); err != nil || len(had) != 3+len(tc.strange) {
+				t.Fatalf("before: %q, %v", had, err)
+			}
+			for range 2 { // again is nothing
+				if err := v.Unmount(p); err != nil {
+					t.Fatal(err)
+				}
+				if left, err := mountsBelow(v.dirs(tc.uid)...); err != nil || len(left) > 0 {
+					t.Errorf("still mounted: %q, %v", left, err)
+				}
+			}
+			if _, err := os.Stat(scratchFile); err != nil {
+				t.Error(err)
+			}
+			if left, err := mountsBelow(v.dirs("u2")...); err != nil || len(left) != 1 {
+				t.Errorf("the other pod has %q, %v", left, err)
+			}
+		})
+	}
+}
+
 // TestKeepOffSwap: what the kernel says it can do is what it does (N-8.14).
 func TestKeepOffSwap(t *testing.T) {
 	if os.Getuid() != 0 {

@@ -64,6 +64,22 @@ func mountTmpfs(dir string, t tmpfs) error {
 	return nil
 }
 
+// unmountEach takes down what is mounted at some places. False: something is left.
+func unmountEach(places []string) bool {
+	for _, at := range places {
+		var err error
+		for err == nil {
+			err = unix.Unmount(at, unix.UMOUNT_NOFOLLOW)
+		}
+		switch mounted, merr := isMounted(at); {
+		case errors.Is(merr, fs.ErrNotExist):
+		case merr != nil || mounted || !errors.Is(err, unix.EINVAL): // EINVAL: nothing is mounted there
+			return false
+		}
+	}
+	return true
+}
+
 // unmountBelow takes down everything mounted at or below directories, those of the first one first and in each the deepest,
 // and looks again: nothing may be left. Containers with Bidirectional mounts may have left some of their own.
 func unmountBelow(dirs ...string) error {

@@ -211,18 +211,62 @@ func (v *Volumes) Scratch(pod *corev1.Pod) map[string]string {
 	return out
 }
 
+// Unmount unmounts the volumes of a pod whose containers have ended, and deletes nothing. What this package has mounted it
+// knows; the kernel's list, long where many pods end at once, is read only where containers may have added to it.
+func (v *Volumes) Unmount(pod *corev1.Pod) error {
+	uid := string(pod.UID)
+	if err := checkUID(uid); err != nil {
+		return fmt.Errorf("unmount volumes: %w", err)
+	}
+	known := []string{filepath.Join(v.config, uid)}
+	for _, container := range entries(filepath.Join(v.subpaths, uid)) {
+		known = append(entries(container), known...)
+	}
+	known = append(known, entries(filepath.Join(v.memory, uid))...)
+	if mountsOutwards(pod) || !unmountEach(known) {
+		return unmountBelow(v.dirs(uid)...)
+	}
+	return nil
+}
+
+// entries are the paths of what is in a directory; none if it cannot be read.
+func entries(dir string) (paths []string) {
+	list, _ := os.ReadDir(dir)
+	for _, e := range list {
+		paths = append(paths, filepath.Join(dir, e.Name()))
+	}
+	return paths
+}
+
+// mountsOutwards: what a container mounts in a volume is mounted on the board too.
+func mountsOutwards(pod *corev1.Pod) bool {
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for i := range list {
+			for _, m := range list[i].VolumeMounts {
+				if m.MountPropagation != nil && *m.MountPropagation == corev1.MountPropagationBidirectional {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// dirs are where a pod's volumes stand: what a subPath led to first, as it may stand on one of the others.
+func (v *Volumes) dirs(uid string) (dirs []string) {
+	for _, root := range []string{v.subpaths, v.config, v.memory, v.disk} {
+		dirs = append(dirs, filepath.Join(root, uid))
+	}
+	return dirs
+}
+
 // Remove unmounts and deletes what was made for a pod. Unmounting is confirmed: if something still stands there
 // it is an error and nothing is deleted.
 func (v *Volumes) Remove(uid string) error {
 	if err := checkUID(uid); err != nil {
 		return fmt.Errorf("remove volumes: %w", err)
 	}
-	// What a subPath led to first: it may stand on one of the others.
-	var dirs []string
-	for _, root := range []string{v.subpaths, v.config, v.memory, v.disk} {
-		dirs = append(dirs, filepath.Join(root, uid))
-	}
-	if err := unmountBelow(dirs...); err != nil {
+	if err := unmountBelow(v.dirs(uid)...); err != nil {
 		return fmt.Errorf("remove volumes: %w", err)
 	}
 	for _, root := range v.roots() {
