@@ -41,6 +41,7 @@ func TestUnitFiles(t *testing.T) {
 		"Unit.StartLimitIntervalSec":       "0",
 		"Service.Type":                     "notify",
 		"Service.Restart":                  "always",
+		"Service.TimeoutStartSec":          "5min", // 90 s would end a slow board's start again and again
 		"Service.KillMode":                 "process",
 		"Service.OOMPolicy":                "continue",
 		"Service.OOMScoreAdjust":           "-999",
