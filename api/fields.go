@@ -95,9 +95,14 @@ func CheckFields(kind *Kind, sel fields.Selector) error {
 
 // Matches says whether a selection picks an object.
 func (s *Selection) Matches(obj Object) bool {
-	if s.Fields != nil { // every watch by name sees every change of its kind: the name is there without making a set of fields
+	if s.Fields != nil { // every watch by name, or of a board's pods, sees every change of its kind: these are there without making a set of fields
 		if name, one := s.Fields.RequiresExactMatch("metadata.name"); one && name != obj.GetName() {
 			return false
+		}
+		if pod, ok := obj.(*corev1.Pod); ok {
+			if node, one := s.Fields.RequiresExactMatch("spec.nodeName"); one && node != pod.Spec.NodeName {
+				return false
+			}
 		}
 	}
 	return (s.Namespace == "" || obj.GetNamespace() == s.Namespace) &&

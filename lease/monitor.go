@@ -2,7 +2,6 @@ package lease
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"time"
 
@@ -115,9 +114,7 @@ func (m *Monitor) Step(nodes []*corev1.Node, leases map[string]*coordinationv1.L
 	out.Zones = m.disruption(sights, now)
 	out.Wake = m.release(present, now)
 	for _, s := range sights {
-		scratch := *s.after // of the rest of it, images and all, nothing is changed
-		scratch.Labels, scratch.Spec.Taints = maps.Clone(scratch.Labels), slices.Clone(scratch.Spec.Taints)
-		if s.change.Added || s.change.Silent || s.change.Apply(&scratch, now) {
+		if s.change.Added || s.change.Silent || s.change.would(s.after, now) {
 			out.Changes = append(out.Changes, s.change)
 		}
 	}

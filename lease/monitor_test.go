@@ -10,6 +10,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/internal/testrun"
@@ -425,6 +426,19 @@ func TestWritesThatFail(t *testing.T) {
 	}
 }
 
+// wouldAsApply: what is said beforehand of a change is what comes of it, and saying so changes nothing.
+func wouldAsApply(t *testing.T, n *corev1.Node, execute Execute, now time.Time) {
+	t.Helper()
+	c, kept, changed := Change{Execute: execute}, n.DeepCopy(), n.DeepCopy()
+	would := c.would(n, now)
+	if !equality.Semantic.DeepEqual(n, kept) {
+		t.Fatalf("asking changed %s: %+v", n.Name, n)
+	}
+	if did := c.Apply(changed, now); did != would || did == equality.Semantic.DeepEqual(changed, kept) {
+		t.Fatalf("%q would change %s: %v, did: %v, %+v", execute, n.Name, would, did, changed)
+	}
+}
+
 // TestMonitorProperties drives fleets through random weather and checks what must never be: a node that is heard is
 // not silenced, nobody is evicted while all zones are down, and no zone is tainted faster than its rate allows.
 func TestMonitorProperties(t *testing.T) {
@@ -457,6 +471,8 @@ func TestMonitorProperties(t *testing.T) {
 				before[name] = executing(n)
 			}
 			f.log = nil
+			wouldAsApply(t, f.nodes[fmt.Sprintf("n%d", r.IntN(count))],
+				[]Execute{ExecuteKeep, ExecuteNone, ExecuteNotReady, ExecuteUnreachable}[r.IntN(4)], f.now)
 			p := f.step()
 			full := true
 			for _, z := range p.Zones {

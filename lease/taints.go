@@ -33,33 +33,45 @@ var byCondition = []struct {
 	{corev1.NodeNetworkUnavailable, corev1.ConditionTrue, corev1.TaintNodeNetworkUnavailable},
 }
 
-// noSchedule says for each taint key of N-3.14 whether the node should have it with NoSchedule.
-func noSchedule(node *corev1.Node) map[string]bool {
-	want := map[string]bool{corev1.TaintNodeUnschedulable: node.Spec.Unschedulable}
-	for _, row := range byCondition {
-		c := condition(node, row.condition)
-		want[row.taint] = want[row.taint] || (c != nil && c.Status == row.status)
+// noSchedule says whether the node should have a taint with NoSchedule; managed: that is for N-3.14 to say.
+func noSchedule(node *corev1.Node, key string) (want, managed bool) {
+	if key == corev1.TaintNodeUnschedulable {
+		return node.Spec.Unschedulable, true
 	}
-	if condition(node, corev1.NodeReady) == nil {
-		// Admission put it there until the node is seen Ready (N-1.6); nobody has said anything yet.
-		want[corev1.TaintNodeNotReady] = slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
-			return t.Key == corev1.TaintNodeNotReady && t.Effect == corev1.TaintEffectNoSchedule
-		})
+	for i := range byCondition {
+		if row := &byCondition[i]; row.taint == key {
+			c := condition(node, row.condition)
+			if c == nil && key == corev1.TaintNodeNotReady {
+				// Admission put it there until the node is seen Ready (N-1.6); nobody has said anything yet.
+				return hasNoSchedule(node.Spec.Taints, key), true
+			}
+			return c != nil && c.Status == row.status, true
+		}
 	}
-	return want
+	return false, false
 }
+
+func hasNoSchedule(taints []corev1.Taint, key string) bool {
+	return slices.ContainsFunc(taints, func(t corev1.Taint) bool { return t.Key == key && t.Effect == corev1.TaintEffectNoSchedule })
+}
+
+// managedTaints are the keys of N-3.14, sorted.
+var managedTaints = func() []string {
+	out := []string{corev1.TaintNodeUnschedulable}
+	for _, row := range byCondition {
+		out = append(out, row.taint)
+	}
+	slices.Sort(out)
+	return out
+}()
 
 // taints is what the node's taints should be: foreign keys and effects stay as and where they are (N-3.15).
 func taints(node *corev1.Node, execute Execute, now time.Time) []corev1.Taint {
-	missing := noSchedule(node)
 	hasExecute := false
 	var out []corev1.Taint
 	for _, t := range node.Spec.Taints {
-		if want, managed := missing[t.Key]; managed && t.Effect == corev1.TaintEffectNoSchedule {
-			if !want {
-				continue
-			}
-			missing[t.Key] = false
+		if want, managed := noSchedule(node, t.Key); managed && !want && t.Effect == corev1.TaintEffectNoSchedule {
+			continue
 		}
 		if healthTaint(&t) && execute != ExecuteKeep {
 			if t.Key != string(execute) {
@@ -70,8 +82,8 @@ func taints(node *corev1.Node, execute Execute, now time.Time) []corev1.Taint {
 		out = append(out, t)
 	}
 	added := metav1.NewTime(now) // N-3.18
-	for _, key := range sortedKeys(missing) {
-		if missing[key] {
+	for _, key := range managedTaints {
+		if want, _ := noSchedule(node, key); want && !hasNoSchedule(out, key) {
 			out = append(out, corev1.Taint{Key: key, Effect: corev1.TaintEffectNoSchedule, TimeAdded: &added})
 		}
 	}
@@ -109,28 +121,49 @@ func due(ready *corev1.NodeCondition) Execute {
 	return ExecuteUnreachable
 }
 
+// label is a name of a label and the one it had before.
+type label struct{ stable, beta string }
+
 // betaLabels: old names that follow the stable ones (N-3.20).
-var betaLabels = map[string]string{
-	corev1.LabelOSStable:   "beta.kubernetes.io/os",
-	corev1.LabelArchStable: "beta.kubernetes.io/arch",
+var betaLabels = []label{
+	{corev1.LabelOSStable, "beta.kubernetes.io/os"},
+	{corev1.LabelArchStable, "beta.kubernetes.io/arch"},
+}
+
+func (l label) behind(node *corev1.Node) bool {
+	v, ok := node.Labels[l.stable]
+	return ok && node.Labels[l.beta] != v
 }
 
 // Apply makes of node what the change asks for, given the node's conditions as they are now: taints and labels, not
 // status. It says whether anything changed. It may be called again on a newer reading of the same node.
 func (c *Change) Apply(node *corev1.Node, now time.Time) bool {
-	changed, execute := false, c.Execute
-	if execute == ExecuteNotReady || execute == ExecuteUnreachable {
-		execute = due(condition(node, corev1.NodeReady)) // it may have been heard meanwhile
+	next, changed := c.taints(node, now)
+	if changed {
+		node.Spec.Taints = next
 	}
-	if next := taints(node, execute, now); !slices.EqualFunc(next, node.Spec.Taints, sameTaint) {
-		node.Spec.Taints, changed = next, true
-	}
-	for stable, beta := range betaLabels {
-		if v, ok := node.Labels[stable]; ok && node.Labels[beta] != v {
-			node.Labels[beta], changed = v, true
+	for _, l := range betaLabels {
+		if l.behind(node) {
+			node.Labels[l.beta], changed = node.Labels[l.stable], true
 		}
 	}
 	return changed
+}
+
+// would says whether Apply would change anything, and changes nothing: nodes are many, and nearly always well.
+func (c *Change) would(node *corev1.Node, now time.Time) bool {
+	_, changed := c.taints(node, now)
+	return changed || slices.ContainsFunc(betaLabels, func(l label) bool { return l.behind(node) })
+}
+
+// taints is what the node's taints should be, and whether that is news.
+func (c *Change) taints(node *corev1.Node, now time.Time) ([]corev1.Taint, bool) {
+	execute := c.Execute
+	if execute == ExecuteNotReady || execute == ExecuteUnreachable {
+		execute = due(condition(node, corev1.NodeReady)) // it may have been heard meanwhile
+	}
+	next := taints(node, execute, now)
+	return next, !slices.EqualFunc(next, node.Spec.Taints, sameTaint)
 }
 
 func sameTaint(a, b corev1.Taint) bool {

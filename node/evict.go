@@ -134,6 +134,9 @@ func (e *evictor) glance() (pressure.Readings, time.Duration) {
 	if r, ok := e.a.podMemory(now); ok {
 		seen[pressure.AllocatableMemory], e.podLimit = r, r.Capacity
 	}
+	if len(seen) == 0 { // a machine that tells nothing between two looks is not asked each second
+		return seen, pressure.MonitorPeriod
+	}
 	return seen, pressure.GlanceAgain(e.all, seen, most)
 }
 

@@ -77,6 +77,18 @@ func TestGlance(t *testing.T) { // N-6.22: polling is the contract, and more tha
 	})
 }
 
+// TestNothingToGlanceAt: a board that cannot tell its memory alone is not asked between two looks.
+func TestNothingToGlanceAt(t *testing.T) {
+	with(t, nil, func(r *rig) {
+		r.begin()
+		r.pass(time.Second)
+		e := &evictor{a: r.agent, policy: r.cfg.Status.Eviction}
+		if seen, again := e.glance(); len(seen) > 0 || again != pressure.MonitorPeriod {
+			t.Errorf("saw %v, again after %s", seen, again)
+		}
+	})
+}
+
 // TestStall: when the kernel says that tasks wait for memory, nobody waits for the clock.
 func TestStall(t *testing.T) {
 	with(t, nil, func(r *rig) {

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -409,7 +410,7 @@ func (p *poster) send(ctx context.Context, f facts, anew bool) (failed error) {
 	if p.a.cfg.Seen != nil && p.a.cfg.Seen(old) {
 		p.a.pokeStatus()
 	}
-	next := old.DeepCopy()
+	next := own(old)
 	f.fill(next)
 	fixed := reconcileLabels(next, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{ // N-1.33
 		corev1.LabelOSStable: f.sample.OS, corev1.LabelArchStable: f.sample.Arch}}})
@@ -435,22 +436,46 @@ func (p *poster) send(ctx context.Context, f facts, anew bool) (failed error) {
 	return nil
 }
 
+// own is a Node that may be filled: what that changes in place is its own, all else is still shared with n.
+func own(n *corev1.Node) *corev1.Node {
+	out := *n
+	out.Labels, out.Annotations = maps.Clone(n.Labels), maps.Clone(n.Annotations)
+	out.Status.Conditions = slices.Clone(n.Status.Conditions)
+	return &out
+}
+
 // spread is the delay after the first report of a process, or one of a change: the Nodes of a fleet that started
 // together shall not report together (N-2.13).
 func (p *poster) spread() time.Duration {
 	return time.Duration((rand.Float64() - 0.5) * float64(p.a.cfg.Status.ReportEvery))
 }
 
-// sameStatus compares all but heartbeat times.
+// sameStatus compares all but heartbeat times. What there is most of is compared here, since every board does so every ten
+// seconds, and reflection takes its time; what is left, fields of tomorrow too, by that.
 func sameStatus(a, b *corev1.NodeStatus) bool {
+	if !slices.EqualFunc(a.Conditions, b.Conditions, sameCondition) || !sameAmounts(a.Capacity, b.Capacity) || !sameAmounts(a.Allocatable, b.Allocatable) ||
+		!slices.EqualFunc(a.Images, b.Images, sameImage) || !slices.Equal(a.Addresses, b.Addresses) {
+		return false
+	}
 	x, y := *a, *b
 	for _, s := range []*corev1.NodeStatus{&x, &y} {
-		s.Conditions = slices.Clone(s.Conditions)
-		for i := range s.Conditions {
-			s.Conditions[i].LastHeartbeatTime = metav1.Time{}
-		}
+		s.Conditions, s.Capacity, s.Allocatable, s.Images, s.Addresses = nil, nil, nil, nil, nil
 	}
 	return equality.Semantic.DeepEqual(&x, &y)
+}
+
+func sameCondition(a, b corev1.NodeCondition) bool {
+	at := a.LastTransitionTime.Equal(&b.LastTransitionTime)
+	a.LastHeartbeatTime, a.LastTransitionTime = b.LastHeartbeatTime, b.LastTransitionTime
+	return at && a == b
+}
+
+func sameAmounts(a, b corev1.ResourceList) bool {
+	return maps.EqualFunc(a, b, func(a, b resource.Quantity) bool { return a.Cmp(b) == 0 })
+}
+
+func sameImage(a, b corev1.ContainerImage) bool {
+	return a.SizeBytes == b.SizeBytes && slices.Equal(a.Names, b.Names)
 }
 
 func isReady(n *corev1.Node) bool { return conditionOf(n, corev1.NodeReady) == corev1.ConditionTrue }

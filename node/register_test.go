@@ -3,11 +3,13 @@ package node
 import (
 	"maps"
 	"net/netip"
+	"reflect"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -113,6 +115,15 @@ func TestSameStatus(t *testing.T) {
 		"address":    {func(s *corev1.NodeStatus) { s.Addresses[0].Address = "192.0.2.9" }, false},
 		"image":      {func(s *corev1.NodeStatus) { s.Images = []corev1.ContainerImage{{}} }, false},
 		"no images":  {func(s *corev1.NodeStatus) { s.Images = []corev1.ContainerImage{} }, true},
+		"status":     {func(s *corev1.NodeStatus) { s.Conditions[0].Status = corev1.ConditionUnknown }, false},
+		"message":    {func(s *corev1.NodeStatus) { s.Conditions[0].Message = "x" }, false},
+		"one less":   {func(s *corev1.NodeStatus) { s.Conditions = s.Conditions[1:] }, false},
+		"capacity":   {func(s *corev1.NodeStatus) { s.Capacity["cpu"] = resource.MustParse("5") }, false},
+		"device":     {func(s *corev1.NodeStatus) { s.Allocatable["example.com/gpu"] = resource.MustParse("1") }, false},
+		"kernel":     {func(s *corev1.NodeStatus) { s.NodeInfo.KernelVersion = "7" }, false},
+		"port":       {func(s *corev1.NodeStatus) { s.DaemonEndpoints.KubeletEndpoint.Port++ }, false},
+		"volumes":    {func(s *corev1.NodeStatus) { s.VolumesInUse = []corev1.UniqueVolumeName{"v"} }, false},
+		"features":   {func(s *corev1.NodeStatus) { s.Features = nil }, false},
 		"amount, written otherwise": {func(s *corev1.NodeStatus) {
 			s.Capacity = amounts("cpu", "4000m", "memory", "4096Mi", "ephemeral-storage", "34359738368", "pods", "110")
 		}, true},
@@ -126,6 +137,28 @@ func TestSameStatus(t *testing.T) {
 		if !b.Conditions[0].LastHeartbeatTime.Equal(&kept.Conditions[0].LastHeartbeatTime) {
 			t.Errorf("%s: comparing changed it", what)
 		}
+	}
+}
+
+// TestOwn: a Node is filled without a mark on the one that is followed, which others read meanwhile.
+func TestOwn(t *testing.T) {
+	old := someFacts().object()
+	old.Status.Images = []corev1.ContainerImage{{Names: []string{"old"}}}
+	kept := old.DeepCopy()
+	f := someFacts()
+	f.now, f.faults, f.pressure = f.now.Add(time.Hour), []string{"x"}, map[corev1.NodeConditionType]bool{corev1.NodeDiskPressure: true}
+	f.sample.CPUs, f.sample.Arch, f.sample.HugePages = 64, "riscv64", map[string]int64{"2Mi": 1 << 30}
+	f.extra = []corev1.NodeCondition{{Type: "Own", Status: corev1.ConditionTrue}, {Type: corev1.NodePIDPressure}}
+	f.reg.External, f.reg.NodeIPs = true, f.sample.Addresses
+	next := own(old)
+	f.fill(next)
+	reconcileLabels(next, f.object())
+	f.tellIPs(next)
+	if sameStatus(&old.Status, &next.Status) || next.Labels[corev1.LabelArchStable] != "riscv64" || next.Annotations[providedIPs] == "" {
+		t.Errorf("not filled: %+v", next)
+	}
+	if !reflect.DeepEqual(old, kept) {
+		t.Errorf("changed what is shared: %+v, was %+v", old, kept)
 	}
 }
 

@@ -171,10 +171,10 @@ func (w *Watch) poll() (Change, <-chan struct{}, error) {
 	}
 	w.pos = max(w.pos, r.first)
 	for w.pos < r.next {
-		c := *r.at(w.pos)
+		c := r.at(w.pos)
 		w.pos++
 		if c.Kind == w.kind {
-			return c, nil, nil
+			return *c, nil, nil
 		}
 	}
 	if r.closed {

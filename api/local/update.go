@@ -161,7 +161,7 @@ func (c *Client) update(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj
 		c.collectSoon()
 		return obj, c.leaveNamespace(tx, kind, obj)
 	}
-	if apiequality.Semantic.DeepEqual(obj, old) {
+	if !renewed(obj, old) && apiequality.Semantic.DeepEqual(obj, old) {
 		return old, nil
 	}
 	if otherSpec(obj, old) {
@@ -306,27 +306,31 @@ func isHeartbeat(obj, old api.Object) bool {
 	case *corev1.Event:
 		return true
 	case *coordinationv1.Lease:
-		c := o.DeepCopy()
+		c := *o
 		c.Spec.RenewTime = old.(*coordinationv1.Lease).Spec.RenewTime
-		return apiequality.Semantic.DeepEqual(c, old)
+		return apiequality.Semantic.DeepEqual(&c, old)
 	case *corev1.Node:
-		c, was := o.DeepCopy(), old.(*corev1.Node)
-		for i := range c.Status.Conditions {
-			if i < len(was.Status.Conditions) {
-				c.Status.Conditions[i].LastHeartbeatTime = was.Status.Conditions[i].LastHeartbeatTime
-			}
+		c, was := *o, old.(*corev1.Node)
+		c.Status.Conditions = slices.Clone(c.Status.Conditions)
+		for i := range min(len(c.Status.Conditions), len(was.Status.Conditions)) {
+			c.Status.Conditions[i].LastHeartbeatTime = was.Status.Conditions[i].LastHeartbeatTime
 		}
-		return apiequality.Semantic.DeepEqual(c, was)
+		return apiequality.Semantic.DeepEqual(&c, was)
 	case *corev1.Pod:
-		c, was := o.DeepCopy(), old.(*corev1.Pod)
-		for i := range c.Status.Conditions {
-			if i < len(was.Status.Conditions) {
-				c.Status.Conditions[i].LastProbeTime = was.Status.Conditions[i].LastProbeTime
-			}
+		c, was := *o, old.(*corev1.Pod)
+		c.Status.Conditions = slices.Clone(c.Status.Conditions)
+		for i := range min(len(c.Status.Conditions), len(was.Status.Conditions)) {
+			c.Status.Conditions[i].LastProbeTime = was.Status.Conditions[i].LastProbeTime
 		}
-		return apiequality.Semantic.DeepEqual(c, was)
+		return apiequality.Semantic.DeepEqual(&c, was)
 	}
 	return false
+}
+
+// renewed says that the time of a Lease is another, as it is in most of all writes: then it need not be compared.
+func renewed(obj, old api.Object) bool {
+	l, ok := obj.(*coordinationv1.Lease)
+	return ok && !l.Spec.RenewTime.Equal(old.(*coordinationv1.Lease).Spec.RenewTime)
 }
 
 // setCondition puts a condition into a pod's list; its time moves only when its status does.
