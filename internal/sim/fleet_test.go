@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -123,6 +124,8 @@ func (c card) Remove(ctx context.Context, id string) error {
 }
 
 func newFleet(t *testing.T, boards int) *fleet {
+	was := debug.SetGCPercent(400) // a heap of tens of MiB; what it holds is weighed after a collection
+	t.Cleanup(func() { debug.SetGCPercent(was) })
 	f := &fleet{T: t, dir: t.TempDir(), ctx: context.WithoutCancel(t.Context()), pods: 3 * boards}
 	for i := range boards {
 		m := &member{name: fmt.Sprintf("board-%d", i), up: &uplink{conns: map[net.Conn]bool{}}, engine: enginefake.New(enginefake.Config{Script: Script}),
