@@ -10,6 +10,8 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"ledge/api"
 )
 
 // bodyTime is how long a body may take to arrive.
@@ -19,7 +21,7 @@ const bodyTime = 10 * time.Second
 const (
 	mediaJSON     = "application/json"
 	mediaYAML     = "application/yaml"
-	mediaProtobuf = "application/vnd.kubernetes.protobuf"
+	mediaProtobuf = api.MediaProtobuf
 )
 
 // awaitBody starts the time that a body has to arrive, also one that nobody will read: net/http drains it before it

@@ -12,10 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
+
+	"ledge/api"
 )
 
 // protobufMagic starts every protobuf body of Kubernetes; an envelope (runtime.Unknown) follows.
-var protobufMagic = []byte("k8s\x00")
+var protobufMagic = []byte(api.ProtobufMark)
 
 // strictness is fieldValidation: what becomes of unknown and duplicate fields (N-11.15).
 type strictness string

@@ -6,6 +6,8 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+
+	"ledge/api"
 )
 
 // The forms an object can be answered in (N-11.18).
@@ -50,6 +52,16 @@ func (r *request) form() (form, error) {
 		}
 	}
 	return form{}, errNotAcceptable(strings.Join(accept, ", "))
+}
+
+// binary says that an answer goes out in protobuf: a Lease does for those who want that most. Renewals are nearly all that boards
+// write, and a shed full of them is heard by one small one. Of other kinds JSON is the only form.
+func (r *request) binary() bool {
+	if r.kind != api.Leases {
+		return false
+	}
+	wanted := offers(r.Header.Values("Accept"))
+	return len(wanted) > 0 && wanted[0].media == mediaProtobuf && wanted[0].params["as"] == asObject
 }
 
 // offer is one media type of an Accept header.

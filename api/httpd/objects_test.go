@@ -6,7 +6,9 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -171,6 +173,57 @@ func TestProtobufBodies(t *testing.T) {
 	raw := &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: (*types.UID)(&wrong)}}
 	send(409, "DELETE", mapsPath+"/m", "v1", "DeleteOptions", raw)
 	send(200, "DELETE", mapsPath+"/m", "meta.k8s.io/v1", "DeleteOptions", &metav1.DeleteOptions{})
+}
+
+// TestLeaseInProtobuf: whoever would rather have a Lease in protobuf gets it so, whoever names JSON first does not, and other kinds
+// and errors are JSON for all.
+func TestLeaseInProtobuf(t *testing.T) {
+	f := serve(t, httpd.Config{})
+	const leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
+	at, holder := metav1.NewMicroTime(time.Unix(1900000000, 123456000)), "n"
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "n", Namespace: "kube-node-lease"},
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, RenewTime: &at}}
+	body, err := api.ToProtobuf(api.Leases, lease)
+	if err != nil {
+		t.Fatal(err)
+	}
+	both := []string{"Content-Type", protobufType, "Accept", protobufType + ",application/json;q=0.9"}
+	read := func(a answer) *coordinationv1.Lease {
+		t.Helper()
+		got, err := api.FromProtobuf(api.Leases, []byte(a.body))
+		if err != nil || a.head.Get("Content-Type") != protobufType {
+			t.Fatalf("%s %.100q: %v", a.head.Get("Content-Type"), a.body, err)
+		}
+		return got.(*coordinationv1.Lease)
+	}
+	made := read(f.must(201, "POST", leases, string(body), both...))
+	if !made.Spec.RenewTime.Equal(&at) || made.UID == "" || *made.Spec.HolderIdentity != "n" {
+		t.Errorf("made %+v", made)
+	}
+	later := metav1.NewMicroTime(at.Add(10 * time.Second))
+	made.Spec.RenewTime = &later
+	if body, err = api.ToProtobuf(api.Leases, made); err != nil {
+		t.Fatal(err)
+	}
+	if got := read(f.must(200, "PUT", leases+"/n", string(body), both...)); !got.Spec.RenewTime.Equal(&later) {
+		t.Errorf("renewed %+v", got)
+	}
+	if got := read(f.must(200, "GET", leases+"/n", "", both[2:]...)); !got.Spec.RenewTime.Equal(&later) {
+		t.Errorf("read %+v", got)
+	}
+	var plain coordinationv1.Lease
+	for _, accept := range []string{"", "*/*", "application/json", "application/json," + protobufType, protobufType + ";q=0.5,application/json",
+		protobufType + ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"} {
+		f.must(200, "GET", leases+"/n", "", "Accept", accept).into(t, &plain)
+		if plain.Kind != "Lease" || !plain.Spec.RenewTime.Equal(&later) {
+			t.Errorf("%q: %+v", accept, plain)
+		}
+	}
+	if s := f.must(409, "PUT", leases+"/n", string(body), both...).status(t); s.Reason != metav1.StatusReasonConflict { // it is older now
+		t.Errorf("written over: %+v", s)
+	}
+	f.must(200, "GET", leases, "", both[2:]...).into(t, &coordinationv1.LeaseList{})
+	f.must(201, "POST", mapsPath, configMap("m", "one"), "Accept", protobufType+",application/json").into(t, &corev1.ConfigMap{})
 }
 
 func TestBodiesRefused(t *testing.T) {

@@ -197,6 +197,13 @@ func encode(v any, pretty bool) ([]byte, error) {
 
 // object answers with one object, in the form the client asked for.
 func (h *handler) object(w *response, r *request, code int, obj api.Object) error {
+	if r.binary() {
+		data, err := api.ToProtobuf(r.kind, obj)
+		if err == nil {
+			w.body(code, mediaProtobuf, data)
+		}
+		return err
+	}
 	form, err := r.form()
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package rest
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -105,6 +106,17 @@ func (c *Client) Update(ctx context.Context, kind *api.Kind, obj api.Object, opt
 	}
 	writeParams(req, opts)
 	return c.doObject(ctx, req, kind)
+}
+
+// renewal makes of a request with a Lease one in protobuf: each board sends one every ten seconds, and it is read and written
+// several times as fast. A server may answer in JSON all the same.
+func renewal(req *clientrest.Request, obj api.Object) error {
+	data, err := api.ToProtobuf(api.Leases, obj)
+	if err != nil {
+		return err
+	}
+	req.SetHeader("Content-Type", api.MediaProtobuf).SetHeader("Accept", api.MediaProtobuf, "application/json;q=0.9").Body(data)
+	return nil
 }
 
 // Patch changes an object on the server.
@@ -242,6 +254,9 @@ func writeParams(req *clientrest.Request, opts api.WriteOptions) {
 // body encodes an object as the body of a request. It must carry its kind, which Go types leave empty; the
 // caller's object is not changed.
 func body(req *clientrest.Request, kind *api.Kind, obj api.Object) error {
+	if kind == api.Leases {
+		return renewal(req, obj)
+	}
 	copied, ok := obj.DeepCopyObject().(api.Object)
 	if !ok {
 		return api.NewInternal("ledge bug: the copy of a %T is no object", obj)
@@ -308,6 +323,13 @@ func (c *Client) doCode(ctx context.Context, req *clientrest.Request) (data []by
 }
 
 func decode(kind *api.Kind, data []byte) (api.Object, error) {
+	if bytes.HasPrefix(data, []byte(api.ProtobufMark)) {
+		obj, err := api.FromProtobuf(kind, data)
+		if err != nil {
+			return nil, badAnswer(kind, err)
+		}
+		return obj, nil
+	}
 	obj := kind.New()
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(data, obj); err != nil {
 		return nil, badAnswer(kind, err)

@@ -2,8 +2,8 @@
 // caller does not learn which.
 //
 // It uses the rest and clientcmd parts of client-go for what they are good at (kubeconfigs, credentials, TLS,
-// retries, warnings) and speaks JSON. There are no typed clientsets, informers or wait helpers, and nothing runs
-// in the background but what net/http keeps for its connections; Close ends that.
+// retries, warnings) and speaks JSON, but for Leases (protobuf). There are no typed clientsets, informers or wait
+// helpers, and nothing runs in the background but what net/http keeps for its connections; Close ends that.
 //
 // The package imports nothing of ledge but api.
 package rest

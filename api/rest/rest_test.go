@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -139,6 +140,37 @@ func TestRequests(t *testing.T) {
 	}
 	if cm.Kind != "" {
 		t.Error("the caller's object was changed")
+	}
+}
+
+// A Lease goes out in protobuf, and comes back in that or in JSON, as the server likes.
+func TestLeasesInProtobuf(t *testing.T) {
+	at := metav1.NewMicroTime(time.Unix(1900000000, 123456000))
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "n", Namespace: "x"}, Spec: coordinationv1.LeaseSpec{RenewTime: &at}}
+	binary, err := api.ToProtobuf(api.Leases, lease)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for media, body := range map[string]string{api.MediaProtobuf: string(binary),
+		"application/json": `{"metadata":{"name":"n","namespace":"x"},"spec":{"renewTime":"2030-03-17T17:46:40.123456Z"}}`} {
+		accept := ""
+		c, s := script(t, func(w http.ResponseWriter, r *http.Request) {
+			accept = strings.Join(r.Header.Values("Accept"), ",")
+			w.Header().Set("Content-Type", media)
+			io.WriteString(w, body)
+		})
+		got, err := c.Update(t.Context(), api.Leases, lease, api.WriteOptions{})
+		if err != nil || got.GetName() != "n" || !got.(*coordinationv1.Lease).Spec.RenewTime.Equal(&at) || got.GetObjectKind().GroupVersionKind() != api.Leases.GVK() {
+			t.Errorf("%s: %+v, %v", media, got, err)
+		}
+		want := "PUT /apis/coordination.k8s.io/v1/namespaces/x/leases/n " + api.MediaProtobuf + " " + string(binary)
+		if len(s.came) != 1 || s.came[0] != want || accept != api.MediaProtobuf+",application/json;q=0.9" {
+			t.Errorf("%s: sent %q, accepting %q", media, s.came, accept)
+		}
+	}
+	c, _ := script(t, answer(200, string(binary[:20]), "Content-Type", api.MediaProtobuf))
+	if _, err := c.Update(t.Context(), api.Leases, lease, api.WriteOptions{}); !apierrors.IsInternalError(err) {
+		t.Errorf("an answer that is cut: %v", err)
 	}
 }
 
