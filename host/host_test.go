@@ -104,7 +104,7 @@ func TestPIDs(t *testing.T) {
 // TestMemory: RAM is MemTotal (N-6.5), and what can be had of it is the kernel's word.
 func TestMemory(t *testing.T) {
 	h := machine(t, map[string]string{
-		"proc/meminfo": "MemTotal: 1000 kB\nMemFree: 100 kB\nMemAvailable: 600 kB\nSwapTotal: 50 kB\nSwapFree: 40 kB\n",
+		"proc/meminfo": "MemTotal: 1000 kB\nMemFree: 100 kB\nMemAvailable: 600 kB\nActive(file): 90 kB\nInactive(file): 80 kB\nSwapTotal: 50 kB\nSwapFree: 40 kB\nMapped: 30 kB\n",
 		"proc/swaps":   "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n/dev/zram0 partition 2048 0 100\n/var/swap file 1024 0 -2\n",
 		"sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages":    "3\n",
 		"sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages": "0\n",
@@ -114,14 +114,14 @@ func TestMemory(t *testing.T) {
 	if want := (Memory{1000 << 10, 600 << 10, 50 << 10, 40 << 10}); err != nil || m != want {
 		t.Errorf("%+v %v", m, err)
 	}
-	if available, total, err := h.MemoryAvailable(); err != nil || available != 600<<10 || total != 1000<<10 {
-		t.Errorf("%d of %d, %v", available, total, err)
+	if available, mapped, total, err := h.MemoryAvailable(); err != nil || available != 600<<10 || mapped != 30<<10 || total != 1000<<10 {
+		t.Errorf("%d of %d, %d mapped, %v", available, total, mapped, err)
 	}
-	if err := os.WriteFile(filepath.Join(h.cfg.Proc, "meminfo"), []byte("MemTotal: 1000 kB\nMemAvailable: 7 kB\n"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(h.cfg.Proc, "meminfo"), []byte("MemTotal: 1000 kB\nMemAvailable: 7 kB\nActive(file): 9 kB\nInactive(file): 1 kB\nMapped: 90 kB\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if available, _, err := h.MemoryAvailable(); err != nil || available != 7<<10 {
-		t.Errorf("not what is so now: %d, %v", available, err)
+	if available, mapped, _, err := h.MemoryAvailable(); err != nil || available != 7<<10 || mapped != 10<<10 { // the rest is shared memory
+		t.Errorf("not what is so now: %d, %d mapped, %v", available, mapped, err)
 	}
 	swaps, err := h.Swaps()
 	if want := []Swap{{"/dev/zram0", 2 << 20}, {"/var/swap", 1 << 20}}; err != nil || !slices.Equal(swaps, want) {
@@ -135,7 +135,7 @@ func TestMemory(t *testing.T) {
 		t.Error("memory out of nothing")
 	}
 	for _, text := range []string{"", "MemTotal: 1000 kB\n", "MemAvailable: 5 kB\n", "MemTotal: x kB\n"} {
-		if n, _, err := machine(t, map[string]string{"proc/meminfo": text}).MemoryAvailable(); err == nil {
+		if n, _, _, err := machine(t, map[string]string{"proc/meminfo": text}).MemoryAvailable(); err == nil {
 			t.Errorf("%d available out of %q", n, text)
 		}
 	}
@@ -149,7 +149,7 @@ func BenchmarkGlance(b *testing.B) {
 	h := New(Config{})
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, _, err := h.MemoryAvailable(); err != nil {
+		if _, _, _, err := h.MemoryAvailable(); err != nil {
 			b.Fatal(err)
 		}
 	}

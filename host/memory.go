@@ -35,35 +35,43 @@ func (h *Host) Memory() (Memory, error) {
 	return Memory{Total: int64(m.Total), Available: int64(m.Available), SwapTotal: int64(m.SwapTotal), SwapFree: int64(m.SwapFree)}, nil
 }
 
-// MemoryAvailable is Total and Available of Memory alone, at a tenth of the cost: it is asked for again and again.
-func (h *Host) MemoryAvailable() (available, total int64, err error) {
+// MemoryAvailable is Total and Available of Memory alone, at a tenth of the cost: it is asked for again and again. Of what is
+// available, mapped is what processes have mapped of files: their programs, mostly. The kernel's figure for it has shared
+// memory in it, which is not available; so it is at most what there is of file pages.
+func (h *Host) MemoryAvailable() (available, mapped, total int64, err error) {
 	data, err := h.meminfo.read(filepath.Join(h.cfg.Proc, "meminfo"))
 	if err != nil {
-		return 0, 0, fmt.Errorf("read memory: %w", err)
+		return 0, 0, 0, fmt.Errorf("read memory: %w", err)
 	}
-	available = -1
-	for len(data) > 0 && (available < 0 || total == 0) {
+	known := false
+	var files int64
+	for len(data) > 0 && mapped == 0 { // which stands last
 		var line []byte
 		line, data, _ = bytes.Cut(data, []byte{'\n'})
 		name, rest, _ := bytes.Cut(line, []byte{':'})
-		to := &total
+		var to *int64
 		switch string(name) {
 		case "MemTotal":
+			to = &total
 		case "MemAvailable":
-			to = &available
+			to, known = &available, true
+		case "Active(file)", "Inactive(file)":
+			to = &files
+		case "Mapped":
+			to = &mapped
 		default:
 			continue
 		}
 		kb, err := strconv.ParseInt(string(bytes.TrimSpace(bytes.TrimSuffix(rest, []byte("kB")))), 10, 64)
 		if err != nil {
-			return 0, 0, fmt.Errorf("read memory: %w", err)
+			return 0, 0, 0, fmt.Errorf("read memory: %w", err)
 		}
-		*to = kb << 10
+		*to += kb << 10
 	}
-	if total == 0 || available < 0 {
-		return 0, 0, errors.New("read memory: meminfo has no MemTotal or no MemAvailable")
+	if total == 0 || !known {
+		return 0, 0, 0, errors.New("read memory: meminfo has no MemTotal or no MemAvailable")
 	}
-	return available, total, nil
+	return available, min(mapped, files), total, nil
 }
 
 // gauge is a file of the kernel that is kept open: reading it anew gives what is so now.
@@ -83,7 +91,7 @@ func (g *gauge) read(path string) ([]byte, error) {
 		}
 		g.file = f
 	}
-	data := make([]byte, 512)
+	data := make([]byte, 1024)
 	n, err := g.file.ReadAt(data, 0)
 	if err != nil && !errors.Is(err, io.EOF) {
 		_ = g.file.Close() // opened anew the next time

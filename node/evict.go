@@ -107,7 +107,7 @@ func (a *Agent) followOOMs(ctx context.Context) error {
 
 // Glancer is a Board that can tell its available memory at little cost: memory is used up faster than anything else.
 type Glancer interface {
-	MemoryAvailable() (available, total int64, err error)
+	MemoryAvailable() (available, mapped, total int64, err error)
 }
 
 // glance reads memory only, and says how long that is good for. What the pods have left of theirs is read when it may
@@ -116,8 +116,8 @@ func (e *evictor) glance() (pressure.Readings, time.Duration) {
 	now := time.Now()
 	seen := pressure.Readings{}
 	if g, ok := e.a.cfg.Board.(Glancer); ok {
-		if n, total, err := g.MemoryAvailable(); err == nil {
-			seen[pressure.MemoryAvailable] = pressure.Reading{Available: n, Capacity: total, At: now}
+		if n, mapped, total, err := g.MemoryAvailable(); err == nil {
+			seen[pressure.MemoryAvailable] = pressure.Reading{Available: e.policy.Spare(n, mapped, total), Capacity: total, At: now}
 		}
 	}
 	most := pressure.GlanceMost
@@ -193,7 +193,7 @@ func (e *evictor) look() (pressure.Readings, pressure.Layout, error) {
 		return nil, 0, err
 	}
 	now := time.Now()
-	seen := s.readings(now)
+	seen := s.readings(e.policy, now)
 	e.podLimit = 0
 	if r, ok := e.a.podMemory(now); ok {
 		seen[pressure.AllocatableMemory], e.podLimit = r, r.Capacity

@@ -55,9 +55,9 @@ func (b *livingBoard) Sample() (Sample, error) {
 // glancingBoard can tell its memory alone.
 type glancingBoard struct{ *livingBoard }
 
-func (b glancingBoard) MemoryAvailable() (available, total int64, err error) {
+func (b glancingBoard) MemoryAvailable() (available, mapped, total int64, err error) {
 	s, err := b.Sample()
-	return s.MemoryAvailable, s.MemoryTotal, err
+	return s.MemoryAvailable, s.MemoryMapped, s.MemoryTotal, err
 }
 
 // TestGlance: memory that is used up between two looks is seen within a second.
@@ -216,6 +216,38 @@ func TestEvictsForMemory(t *testing.T) { // N-6.18, N-6.25, N-6.30 to N-6.33
 		r.want("running at the end", sortedNames(r), "critical", "small", "within")
 		r.evicted("eater") // its record stays (N-6.36)
 	})
+}
+
+// TestMappedPagesCount: programs at work are not what a board has left, for the looks and for the glances between them; page
+// cache is, mapped or not.
+func TestMappedPagesCount(t *testing.T) { // beyond N-6.1
+	for name, c := range map[string]struct {
+		available, mapped int64
+		evicts            bool
+	}{
+		"programs": {150 * mi, 80 * mi, true}, "few programs": {150 * mi, 40 * mi, false}, "a large file": {300 * mi, 290 * mi, false},
+	} {
+		for _, glances := range []bool{false, true} {
+			with(t, nil, func(r *rig) {
+				r.measured(func(s *Sample, running map[string]bool) {
+					if running["p"] {
+						s.MemoryAvailable, s.MemoryMapped = c.available, c.mapped
+					}
+				})
+				within := pressure.MonitorPeriod
+				if glances {
+					r.cfg.Board, within = glancingBoard{r.cfg.Board.(*livingBoard)}, time.Second
+				}
+				r.begin()
+				r.pass(3 * time.Second)
+				r.uses(r.pod("p"), 300*mi, 1)
+				r.pass(within + time.Second)
+				if n := len(r.events.of("Evicted")); (n == 1) != c.evicts {
+					t.Errorf("%s, glances %v: %d evicted", name, glances, n)
+				}
+			})
+		}
+	}
 }
 
 // sortedNames are the pods that run something.

@@ -47,6 +47,7 @@ type Sample struct {
 	CPUs            int64
 	MemoryTotal     int64
 	MemoryAvailable int64
+	MemoryMapped    int64 // part of what is available: file pages that processes have mapped
 	SwapTotal       int64
 	NodeFS, ImageFS Filesystem
 	ImageDisk       bool // images have a disk of their own
@@ -59,14 +60,14 @@ type Sample struct {
 type Filesystem struct{ Capacity, Available, Inodes, InodesFree int64 }
 
 // readings turns a sample into signals.
-func (s Sample) readings(now time.Time) pressure.Readings {
+func (s Sample) readings(p pressure.Policy, now time.Time) pressure.Readings {
 	out := pressure.Readings{}
 	put := func(sig pressure.Signal, avail, total int64) {
 		if total > 0 {
 			out[sig] = pressure.Reading{Available: avail, Capacity: total, At: now}
 		}
 	}
-	put(pressure.MemoryAvailable, s.MemoryAvailable, s.MemoryTotal)
+	put(pressure.MemoryAvailable, p.Spare(s.MemoryAvailable, s.MemoryMapped, s.MemoryTotal), s.MemoryTotal)
 	put(pressure.NodeFSAvailable, s.NodeFS.Available, s.NodeFS.Capacity)
 	put(pressure.NodeFSInodesFree, s.NodeFS.InodesFree, s.NodeFS.Inodes)
 	containers := s.NodeFS

@@ -285,7 +285,7 @@ func TestReadings(t *testing.T) {
 	s.ImageFS = Filesystem{}
 	s.NodeFS.Inodes = 0 // btrfs and others have none to count
 	now := time.Unix(5, 0)
-	got := s.readings(now)
+	got := s.readings(pressure.Default(), now)
 	for sig, want := range map[pressure.Signal]pressure.Reading{
 		pressure.MemoryAvailable: {Available: 3 << 30, Capacity: 4 << 30}, pressure.NodeFSAvailable: {Available: 20 << 30, Capacity: 32 << 30},
 		pressure.PIDAvailable: {Available: 32668, Capacity: 32768}} {

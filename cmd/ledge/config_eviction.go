@@ -21,8 +21,8 @@ type evictionKeys struct {
 	EvictionMaxPodGracePeriod        int32             `json:"evictionMaxPodGracePeriod,omitempty"`
 	EvictionPressureTransitionPeriod metav1.Duration   `json:"evictionPressureTransitionPeriod,omitempty"`
 	MergeDefaultEvictionSettings     *bool             `json:"mergeDefaultEvictionSettings,omitempty"`
-	// EvictionMemorySignal says what memory.available is: MemAvailable (default) is the kernel's word, WorkingSet what a
-	// kubelet reckons. Ledge's own key.
+	// EvictionMemorySignal says what memory.available is: MemAvailable (default) is the kernel's word, less
+	// programs at work (docs/decisions/0066), WorkingSet what a kubelet reckons. Ledge's own key.
 	EvictionMemorySignal string `json:"evictionMemorySignal,omitempty"`
 	// ReclaimBeforeEvict has the kernel take memory back from the pod that is furthest above its request before one is
 	// evicted (default true). Ledge's own key.

@@ -19,13 +19,13 @@ type sampler struct {
 var _ node.Glancer = (*sampler)(nil)
 
 // MemoryAvailable implements node.Glancer.
-func (s *sampler) MemoryAvailable() (available, total int64, err error) {
-	available, total, err = s.host.MemoryAvailable()
+func (s *sampler) MemoryAvailable() (available, mapped, total int64, err error) {
+	available, mapped, total, err = s.host.MemoryAvailable()
 	if err != nil || !s.workingSet {
-		return available, total, err
+		return available, mapped, total, err
 	}
 	used, err := s.host.WorkingSet()
-	return total - used, total, err
+	return total - used, 0, total, err // of mapped pages it has those that are in use
 }
 
 // Sample implements node.Board.
@@ -38,7 +38,7 @@ func (s *sampler) Sample() (node.Sample, error) {
 	if err != nil {
 		return node.Sample{}, err
 	}
-	available, _, err := s.MemoryAvailable()
+	available, mapped, _, err := s.MemoryAvailable()
 	if err != nil {
 		return node.Sample{}, err
 	}
@@ -61,7 +61,7 @@ func (s *sampler) Sample() (node.Sample, error) {
 	}
 	return node.Sample{Hostname: info.Hostname, MachineID: info.MachineID, SystemUUID: info.SystemUUID, BootID: info.BootID,
 		KernelVersion: info.KernelVersion, OSImage: info.OSImage, OS: info.OS, Arch: info.Arch, CPUs: int64(info.CPUs),
-		MemoryTotal: mem.Total, MemoryAvailable: available, SwapTotal: mem.SwapTotal, NodeFS: fs, ImageFS: imageFS, ImageDisk: host.Apart(s.dataDir, images),
+		MemoryTotal: mem.Total, MemoryAvailable: available, MemoryMapped: mapped, SwapTotal: mem.SwapTotal, NodeFS: fs, ImageFS: imageFS, ImageDisk: host.Apart(s.dataDir, images),
 		PIDMax: most, PIDUsed: used, Addresses: addrs, HugePages: s.host.HugePages()}, nil
 }
 

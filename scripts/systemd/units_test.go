@@ -46,6 +46,7 @@ func TestUnitFiles(t *testing.T) {
 		"Service.OOMPolicy":                "continue",
 		"Service.OOMScoreAdjust":           "-999",
 		"Service.TasksMax":                 "infinity",
+		"Service.Slice":                    "-.slice", // below another that protects nothing MemoryMin is void (docs/decisions/0066)
 		"Service.RuntimeDirectory":         "ledge",
 		"Service.RuntimeDirectoryPreserve": "yes",
 	}
