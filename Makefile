@@ -60,6 +60,10 @@ power: build ## end a node in a guest by its button, a reboot and CUTS=100 power
 	@scripts/setup.sh vm
 	@go run ./scripts/vm power -cuts $(or $(CUTS),100) -disks $(or $(DISKS),2) -keep bin/power -early -lie -ends button,reboot,poweroff -timeout 15m $(if $(SEED),-seed $(SEED)) -o bin/power.json
 
+pressure: build ## pods that take all there is of something, in a guest of MEMORY=256 MB; bin/pressure.json; HOGS=leak5,cache chooses
+	@scripts/setup.sh vm
+	@go run ./scripts/vm pressure -memory $(or $(MEMORY),256) -timeout 45m $(if $(HOGS),-hogs $(HOGS)) -o bin/pressure.json
+
 bench: build ## measure against other runtimes; tables, and bin/bench*.json; PAGE=docs/bench.md puts the tables there
 	@go run ./scripts/bench -o bin/bench.json -page '$(PAGE)'
 	@go run ./scripts/bench/pull -o bin/bench-pull.json -page '$(PAGE)'

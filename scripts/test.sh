@@ -161,6 +161,13 @@ flashed() {
 	done
 }
 
+# squeezed: one pod after the other that takes all there is of something, on boards with little memory; a quarter of an hour each.
+squeezed() {
+	for memory in 256 512; do
+		go run ./scripts/vm pressure -memory $memory -timeout 45m -binary "$LEDGE_BIN" -o docs/pressure.json || return 1
+	done
+}
+
 need "set up" scripts/setup.sh build cross vm images board || exit 1
 need "build" make -s build || exit 1
 cp bin/ledge "$LEDGE_BIN"
@@ -208,6 +215,7 @@ for a in ${LEDGE_LONG:+amd64:amd64} arm64:arm64 arm:armv7; do
 	step "appliance ${a#*:}" appliance "${a%:*}" "bin/ledge-linux-${a#*:}"
 done
 [ "$mode" = all ] && step "a board whose process 1 is ledge, arm64" board arm64
+[ "$mode" = all ] && step "guests of 256 and 512 MB under pressure" squeezed
 if [ "$mode" = all ]; then
 	step "image generic-amd64: UEFI, BIOS" flashed generic-amd64 "uefi bios" 512
 	step "image generic-amd64 with Debian: UEFI, BIOS" flashed generic-amd64 "uefi bios" 512 debian

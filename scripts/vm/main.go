@@ -5,6 +5,7 @@
 //	go run ./scripts/vm test [flags] PACKAGE...      run these packages' tests in the guest
 //	go run ./scripts/vm sh [flags] COMMAND           run one shell command in the guest
 //	go run ./scripts/vm power -cuts 3 -o FILE        end a node in order and by power cuts, and look at the next boot
+//	go run ./scripts/vm pressure -memory 256 -o FILE one pod after the other that takes all there is of something
 //	go run ./scripts/vm appliance -arch arm64 -binary bin/ledge-linux-arm64 -- doctor
 //	go run ./scripts/vm board -arch amd64            a node as process 1: pods, killed brains, the power button
 //	go run ./scripts/vm flashed -firmware uefi -board generic-amd64 IMAGE.img.xz
@@ -42,7 +43,7 @@ func main() {
 	}
 }
 
-var errUsage = errors.New("usage: vm prepare | test [flags] PACKAGE | sh [flags] COMMAND | power [flags] | appliance [flags] -- ARG | board [flags] | flashed [flags] IMAGE | firstboot [flags]")
+var errUsage = errors.New("usage: vm prepare | test [flags] PACKAGE | sh [flags] COMMAND | power [flags] | pressure [flags] | appliance [flags] -- ARG | board [flags] | flashed [flags] IMAGE | firstboot [flags]")
 
 func run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
@@ -64,10 +65,11 @@ func run(ctx context.Context, args []string) error {
 	fs.BoolVar(&p.early, "early", false, "power: some cuts while the guest boots")
 	fs.BoolVar(&p.lie, "lie", false, "power: at the end a disk that lies about flushes, which must be found out")
 	fs.Uint64Var(&p.seed, "seed", uint64(time.Now().Unix()), "power: seed of moments and losses")
-	fs.StringVar(&p.to, "o", "", "power, flashed: report, as JSON")
+	fs.StringVar(&p.to, "o", "", "power, pressure, flashed: report, as JSON")
 	model := fs.String("board", "generic-amd64", "flashed: what the image is for")
 	firmware := fs.String("firmware", "uefi", "flashed: uefi, bios or pi")
 	boots := fs.Int("boots", 2, "flashed: how often")
+	hogs := fs.String("hogs", allHogs, "pressure: which")
 	twice := fs.Bool("twice", false, "power: a run that has lost nothing may be late once")
 	if err := fs.Parse(args); err != nil {
 		return err
@@ -95,6 +97,8 @@ func run(ctx context.Context, args []string) error {
 		}
 		_, err := runPower(ctx, p)
 		return err
+	case verb == "pressure" && fs.NArg() == 0:
+		return runPressure(ctx, pressureFlags{hogs: strings.Split(*hogs, ","), verbose: *verbose, binary: *binary, to: p.to, memory: *memory, limit: *limit})
 	case verb == "appliance" && fs.NArg() > 0:
 		return runAppliance(ctx, *arch, *binary, *memory, *limit, fs.Args())
 	}

@@ -158,7 +158,7 @@ func runPower(ctx context.Context, f powerFlags) (lost int, err error) {
 		return 0, err
 	}
 	defer os.RemoveAll(work)
-	payload, err := powerPayload(ctx, work, f.binary)
+	payload, err := powerPayload(ctx, work, f.binary, powerScript)
 	if err != nil {
 		return 0, err
 	}
@@ -253,8 +253,8 @@ func (p *power) boots(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// powerPayload makes the disk with ledge and the programs of the guest, which no guest writes to.
-func powerPayload(ctx context.Context, work, ledge string) (image string, err error) {
+// powerPayload makes the disk with ledge, the programs of the guest and the script that it begins with, which no guest writes to.
+func powerPayload(ctx context.Context, work, ledge, script string) (image string, err error) {
 	tree := filepath.Join(work, "payload")
 	bin := filepath.Join(tree, "bin")
 	if err := os.MkdirAll(bin, 0o755); err != nil {
@@ -273,7 +273,7 @@ func powerPayload(ctx context.Context, work, ledge string) (image string, err er
 			return "", err
 		}
 	}
-	if err := os.WriteFile(filepath.Join(tree, "run"), []byte(powerScript), 0o755); err != nil {
+	if err := os.WriteFile(filepath.Join(tree, "run"), []byte(script), 0o755); err != nil {
 		return "", err
 	}
 	image = filepath.Join(work, "payload.img")

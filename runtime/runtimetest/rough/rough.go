@@ -27,7 +27,9 @@ const usage = `testprog VERB [ARG...]
   eatchild MIB          have a child do that, report its end, exit 0
   forkbomb              start children until it fails; report how many
   bomb                  start children that do the same, for ever, and leave the CPU to nobody
+  leak MIB [deaf]       take so much more memory each second; deaf: and ignore SIGTERM
   crowd                 have as many children that sleep as there can be
+  reread FILE MIB       write a file and read it for ever
   orphan FILE           leave a child behind in the background that touches FILE for ever, and exit
   lines N [EVERY]       print N numbered lines
   flood                 print numbered lines for ever
@@ -86,7 +88,9 @@ var verbs = map[string]func(arg argument, rest []string){
 	"eatchild":  func(arg argument, _ []string) { say("child:", self("eat", arg(1, "1")).Run()) },
 	"forkbomb":  func(argument, []string) { forkbomb() },
 	"bomb":      func(argument, []string) { bomb() },
+	"leak":      func(arg argument, _ []string) { leak(number(arg(1, "1")), arg(2, "") == "deaf") },
 	"crowd":     func(argument, []string) { crowd() },
+	"reread":    func(arg argument, _ []string) { reread(arg(1, "/tmp/file"), number(arg(2, "1"))) },
 	"orphan":    orphan,
 	"touch":     func(arg argument, _ []string) { touch(arg(1, "")) },
 	"lines":     func(arg argument, _ []string) { output("lines", arg) },

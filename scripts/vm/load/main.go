@@ -104,6 +104,8 @@ func (g *guest) run() error {
 		return g.busy()
 	case "order":
 		return g.order()
+	case "press":
+		return g.press()
 	}
 	return nil
 }

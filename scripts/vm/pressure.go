@@ -1,0 +1,204 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// allHogs are those that scripts/vm/load/press.go knows.
+const allHogs = "leak5,leak20,leak40,cache,bomb,bytes,inodes,leak5-zram,full95,crowd,leak20-deaf,leak40-deaf"
+
+// pressureFlags say which hogs a board has to bear.
+type pressureFlags struct {
+	hogs    []string
+	binary  string
+	verbose bool
+	to      string // report; what it has of boards of another size stays
+	memory  int
+	limit   time.Duration
+}
+
+// pressureReport is one board.
+type pressureReport struct {
+	MemoryMiB int       `json:"memoryMiB"`
+	Kernel    string    `json:"kernel"`
+	Hogs      []pressed `json:"hogs"`
+}
+
+// pressed is what one hog has done to the board, as the guest tells it (scripts/vm/load/press.go).
+type pressed struct {
+	Hog        string   `json:"hog"`
+	Signal     string   `json:"signal"`
+	Line       int64    `json:"line"`        // the threshold of the signal
+	Least      int64    `json:"least"`       // of what was left
+	Rate       int64    `json:"rate"`        // how much of it went each second, from twice the line to the line
+	Condition  int64    `json:"conditionMs"` // this and the next three: since the line was crossed; -1: never
+	Evicted    int64    `json:"evictedMs"`
+	Eased      int64    `json:"easedMs"`     // there is more than the line again
+	Recovered  int64    `json:"recoveredMs"` // the condition is gone; its transition period is 10 s here
+	End        string   `json:"end"`
+	Kills      int      `json:"kernelKills"`
+	Hurt       int      `json:"innocentsHurt"`
+	Answers    int      `json:"answers"`
+	Slowest    int64    `json:"slowestAnswerMs"`
+	AtTheLimit int      `json:"answersAtTheLimit"` // begun while there was nothing left, of memory a twentieth
+	Refused    int      `json:"notAnswered"`
+	Lost       int      `json:"acknowledgedAndLost"`
+	Wrong      []string `json:"wrong,omitempty"`
+}
+
+// runPressure boots a small board with a card of its own and lets one hog after the other at it.
+func runPressure(ctx context.Context, f pressureFlags) error {
+	dir, err := prepare(ctx, "amd64")
+	if err != nil {
+		return err
+	}
+	work, err := os.MkdirTemp("", "ledge-vm-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(work)
+	if err := compileProgram(ctx, filepath.Join(work, "payload", "bin", "testprog")); err != nil {
+		return err
+	}
+	payload, err := powerPayload(ctx, work, f.binary, pressureScript)
+	if err != nil {
+		return err
+	}
+	card := filepath.Join(work, "card.img")
+	if out, err := command(ctx, "mke2fs", "-q", "-t", "ext4", "-m", "0", "-N", "8000", card, "768M").CombinedOutput(); err != nil {
+		return fmt.Errorf("make the card: %w: %s", err, out)
+	}
+	b := &pressureBoot{verbose: f.verbose, pressureReport: pressureReport{MemoryMiB: f.memory}}
+	b.guest = guest{arch: "amd64", kernel: filepath.Join(dir, "vmlinux"), disks: []string{filepath.Join(dir, "root.img"), payload, card},
+		memory: f.memory, log: filepath.Join(work, "console.log"), qmp: filepath.Join(work, "qmp"),
+		append: "sysrq_always_enabled nosoftlockup rcupdate.rcu_cpu_stall_suppress=1 ledge.do=press ledge.by=" + strings.Join(f.hogs, ",")}
+	if err := b.guest.boot(ctx, f.limit, b.line); err != nil { // what has been seen until then is worth keeping
+		b.faults = append(b.faults, fmt.Sprintf("%v; its console:\n%s", err, b.guest.console()))
+	}
+	if len(b.Hogs) < len(f.hogs) {
+		b.faults = append(b.faults, fmt.Sprintf("%d hogs of %d", len(b.Hogs), len(f.hogs)))
+	}
+	if f.to != "" {
+		if err := b.write(f.to); err != nil {
+			return err
+		}
+	}
+	if len(b.faults) > 0 {
+		return errors.New(strings.Join(b.faults, "; "))
+	}
+	return nil
+}
+
+// pressureBoot is what is seen of one boot.
+type pressureBoot struct {
+	pressureReport
+	guest   guest
+	verbose bool
+	faults  []string
+}
+
+func (b *pressureBoot) line(text string) bool {
+	if b.verbose {
+		fmt.Println(text)
+	}
+	word, rest, _ := strings.Cut(strings.TrimPrefix(text, "@"), " ")
+	switch {
+	case strings.HasPrefix(text, "guest: "):
+		b.Kernel = strings.Fields(text)[1]
+	case text == "@@done" || text == "@@stopped":
+		b.faults = append(b.faults, "the program that looks on has ended")
+		return true
+	case !strings.HasPrefix(text, "@"):
+	case word == "pressed":
+		var p pressed
+		if err := json.Unmarshal([]byte(rest), &p); err != nil {
+			b.faults = append(b.faults, text)
+			return false
+		}
+		p.judge()
+		b.Hogs = append(b.Hogs, p)
+		for _, w := range p.Wrong {
+			b.faults = append(b.faults, p.Hog+": "+w)
+		}
+		fmt.Printf("vm: %d MiB, %s: %s %d of %d left; condition after %d ms, evicted %d, eased %d, well %d; %d killed by the kernel, %d hurt; %d answers, the slowest %d ms, %d at the limit, %d missing, %d lost %s\n",
+			b.MemoryMiB, p.Hog, p.End, p.Least, p.Line, p.Condition, p.Evicted, p.Eased, p.Recovered, p.Kills, p.Hurt, p.Answers, p.Slowest, p.AtTheLimit, p.Refused, p.Lost,
+			strings.Join(p.Wrong, "; "))
+	case word == "fault":
+		b.faults = append(b.faults, rest)
+		fmt.Println("vm:", text)
+	case word == "at":
+		fmt.Printf("vm: %s ms after the kernel's start\n", rest)
+	case word == "note":
+		fmt.Println("vm:", rest)
+	case word == "done":
+		return true
+	}
+	return false
+}
+
+// judge says what of it breaks a promise.
+func (p *pressed) judge() {
+	wrong := func(bad bool, format string, args ...any) {
+		if bad {
+			p.Wrong = append(p.Wrong, fmt.Sprintf(format, args...))
+		}
+	}
+	wrong(p.Lost > 0, "%d acknowledged objects are lost", p.Lost)
+	wrong(p.Hurt > 0, "%d innocents were hurt", p.Hurt)
+	wrong(p.Answers == 0, "nothing was asked of the API")
+	wrong(p.Refused > 0, "the API did not answer %d times", p.Refused)
+	wrong(p.Kills > 0, "the kernel has killed %d processes", p.Kills)
+	if p.Hog == "cache" || p.Hog == "full95" {
+		wrong(p.End != "" || p.Condition >= 0, "a pod that was to be left alone: %s, condition after %d ms", p.End, p.Condition)
+		wrong(p.Hog == "full95" && p.AtTheLimit == 0, "there was never so little left")
+		return
+	}
+	wrong(p.End != "Failed Evicted", "it was not evicted but %q", p.End)
+	wrong(p.Condition < 0 || p.Recovered < 0, "no condition came and went")
+}
+
+// write puts the board in place of what the report has of one of this size.
+func (b *pressureBoot) write(to string) error {
+	var all []pressureReport
+	text, err := os.ReadFile(to)
+	if err == nil {
+		err = json.Unmarshal(text, &all)
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("%s: %w", to, err)
+	}
+	all = append(slices.DeleteFunc(all, func(r pressureReport) bool { return r.MemoryMiB == b.MemoryMiB }), b.pressureReport)
+	slices.SortFunc(all, func(a, b pressureReport) int { return a.MemoryMiB - b.MemoryMiB })
+	if text, err = json.MarshalIndent(all, "", " "); err != nil {
+		return err
+	}
+	return os.WriteFile(to, append(text, '\n'), 0o644)
+}
+
+// pressureScript installs ledge with its data on a card of its own, which hogs may fill.
+const pressureScript = `#!/bin/sh
+export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
+echo "guest: $(uname -r)"
+mkdir -p /var/lib/ledge /etc/ledge
+mount /dev/nvme2n1 /var/lib/ledge
+cp /payload/bin/ledge /usr/local/bin/
+cp /payload/*.service /etc/systemd/system/
+echo 'evictionPressureTransitionPeriod: 10s' >/etc/ledge/config.yaml
+# The pages of a program that was copied count for who copied it; after a boot they count for who runs it.
+sync
+echo 1 >/proc/sys/vm/drop_caches
+# Half a minute is little for an emulated CPU on a busy machine.
+mkdir -p /etc/systemd/system/ledge.service.d
+printf '[Service]\nWatchdogSec=180\n' >/etc/systemd/system/ledge.service.d/slow.conf
+systemctl daemon-reload
+systemctl enable --now --quiet ledge-keeper.service ledge.service
+exec /payload/bin/load
+`
