@@ -13,7 +13,7 @@ import (
 )
 
 // allHogs are those that scripts/vm/load/press.go knows.
-const allHogs = "leak5,leak20,leak40,cache,bomb,bytes,inodes,leak5-zram,full95,crowd,leak20-deaf,leak40-deaf"
+const allHogs = "leak5,leak20,leak40,leak20-deaf,leak40-deaf,cache,bomb,bytes,inodes,leak5-zram,full95,crowd"
 
 // pressureFlags say which hogs a board has to bear.
 type pressureFlags struct {

@@ -280,8 +280,8 @@ func (t *trial) watched() error {
 	all.Go(func() { t.follow(ctx, objects+"pods?watch=1&fieldSelector=metadata.name="+t.Hog, t.end) })
 	all.Go(func() { t.writer.run(ctx) })
 	args := t.hog.args
-	if args == nil { // so much that less than a twentieth is left
-		args = []string{"eat", strconv.FormatInt((t.left()-memTotal()/25)>>20, 10)}
+	if args == nil { // so much that less than a twentieth is left; it is a little more again when the kernel has taken programs' pages
+		args = []string{"eat", strconv.FormatInt((t.left()-memTotal()/50)>>20, 10)}
 	}
 	if err := t.pod(t.Hog, args, "{}"); err != nil {
 		return err
@@ -297,6 +297,11 @@ func (t *trial) watched() error {
 	for _, w := range what {
 		if err := wait(slowly, func() error { return t.seen.want(w) }); err != nil {
 			t.Wrong = append(t.Wrong, err.Error())
+			if text, err := t.ask("GET", objects+"pods/"+t.Hog, nil); err == nil {
+				t.say("note", string(text))
+			}
+			t.explain()
+			break // nothing comes of who has not ended
 		}
 	}
 	time.Sleep(t.hog.hold)

@@ -311,11 +311,11 @@ func (g *guest) usualLine() error {
 	return errors.Join(g.sh("cp /run/config.yaml /etc/ledge/config.yaml"), g.restart())
 }
 
-// restart ends the brain hard; its pods run on, and what it has acknowledged is there.
+// restart has the brain read its configuration and the machine anew; its pods run on. In order: killed again and again it would
+// begin in safe mode.
 func (g *guest) restart() error {
-	if err := g.sh("systemctl kill -s KILL ledge.service"); err != nil {
+	if err := g.sh("systemctl restart ledge.service"); err != nil {
 		return err
 	}
-	time.Sleep(time.Second)
 	return wait(slowly, func() error { return errors.Join(g.nodeReady(), g.settled(func() {})) })
 }
