@@ -20,7 +20,7 @@ type pressureFlags struct {
 	hogs    []string
 	binary  string
 	verbose bool
-	to      string // report; what it has of boards of another size stays
+	to      string // report; what it has of other hogs and of boards of another size stays
 	memory  int
 	limit   time.Duration
 }
@@ -165,7 +165,7 @@ func (p *pressed) judge() {
 	wrong(p.Condition < 0 || p.Recovered < 0, "no condition came and went")
 }
 
-// write puts the board in place of what the report has of one of this size.
+// write puts each hog in place of what the report has of it on a board of this size, in the order of allHogs.
 func (b *pressureBoot) write(to string) error {
 	var all []pressureReport
 	text, err := os.ReadFile(to)
@@ -175,7 +175,17 @@ func (b *pressureBoot) write(to string) error {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("%s: %w", to, err)
 	}
-	all = append(slices.DeleteFunc(all, func(r pressureReport) bool { return r.MemoryMiB == b.MemoryMiB }), b.pressureReport)
+	now := b.pressureReport
+	for _, r := range all {
+		for _, h := range r.Hogs {
+			if r.MemoryMiB == b.MemoryMiB && !slices.ContainsFunc(b.Hogs, func(p pressed) bool { return p.Hog == h.Hog }) {
+				now.Hogs = append(now.Hogs, h)
+			}
+		}
+	}
+	order := strings.Split(allHogs, ",")
+	slices.SortStableFunc(now.Hogs, func(a, b pressed) int { return slices.Index(order, a.Hog) - slices.Index(order, b.Hog) })
+	all = append(slices.DeleteFunc(all, func(r pressureReport) bool { return r.MemoryMiB == b.MemoryMiB }), now)
 	slices.SortFunc(all, func(a, b pressureReport) int { return a.MemoryMiB - b.MemoryMiB })
 	if text, err = json.MarshalIndent(all, "", " "); err != nil {
 		return err
