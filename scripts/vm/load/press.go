@@ -281,7 +281,7 @@ func (t *trial) watched() error {
 	all.Go(func() { t.writer.run(ctx) })
 	args := t.hog.args
 	if args == nil { // so much that less than a twentieth is left; it is a little more again when the kernel has taken programs' pages
-		args = []string{"eat", strconv.FormatInt((t.left()-memTotal()/50)>>20, 10)}
+		args = []string{"eat", strconv.FormatInt((t.left()-memTotal()/33)>>20, 10)}
 	}
 	if err := t.pod(t.Hog, args, "{}"); err != nil {
 		return err
