@@ -306,7 +306,7 @@ func contains(have, want string) error {
 func eventually(t *testing.T, what string, f func() error) {
 	t.Helper()
 	var err error
-	within := testrun.Patience(30 * time.Second)
+	within := testrun.Patience(2 * time.Minute) // the brain's watchdog has 90 s
 	for end := time.Now().Add(within); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		if err = f(); err == nil {
 			return
