@@ -52,7 +52,7 @@ func leak(mib int, deaf bool) {
 	say("ready")
 	const step = 20 * time.Millisecond
 	var hold [][]byte
-	for range time.Tick(step) {
+	for range time.NewTicker(step).C {
 		b := make([]byte, int64(mib)<<20*int64(step)/int64(time.Second))
 		for i := 0; i < len(b); i += 4096 {
 			b[i] = 1
