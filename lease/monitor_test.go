@@ -471,8 +471,10 @@ func TestMonitorProperties(t *testing.T) {
 				before[name] = executing(n)
 			}
 			f.log = nil
-			wouldAsApply(t, f.nodes[fmt.Sprintf("n%d", r.IntN(count))],
-				[]Execute{ExecuteKeep, ExecuteNone, ExecuteNotReady, ExecuteUnreachable}[r.IntN(4)], f.now)
+			if r.IntN(20) == 0 { // copies are dear
+				wouldAsApply(t, f.nodes[fmt.Sprintf("n%d", r.IntN(count))],
+					[]Execute{ExecuteKeep, ExecuteNone, ExecuteNotReady, ExecuteUnreachable}[r.IntN(4)], f.now)
+			}
 			p := f.step()
 			full := true
 			for _, z := range p.Zones {
