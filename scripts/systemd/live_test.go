@@ -77,6 +77,9 @@ func TestUnitsUnderSystemd(t *testing.T) {
 		c.do()
 		m.steadyPod(c.name, pid)
 	}
+	if err := os.RemoveAll(quick); err != nil {
+		t.Error(err)
+	}
 	log := run(t, "journalctl", "--no-pager", "-q", "-o", "cat", "-u", "ledge.service", "-u", "ledge-keeper.service")
 	if strings.Contains(log, "219/CGROUP") {
 		t.Error("systemd could not put a unit's process into its cgroup")
