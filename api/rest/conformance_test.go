@@ -132,7 +132,8 @@ func TestConformanceOverSocket(t *testing.T) {
 }
 
 // TestConformanceOfTheOriginal holds the suite itself against what it imitates: Kubernetes' own API server, or the server of the
-// kubeconfig that LEDGE_KUBECONFIG names, in namespaces of its own (and a few objects that have none).
+// kubeconfig that LEDGE_KUBECONFIG names, in namespaces of its own (and a few objects that have none). A server whose controllers
+// run fails four cases of disruption budgets, in whose status they write meanwhile.
 func TestConformanceOfTheOriginal(t *testing.T) {
 	config := os.Getenv("LEDGE_KUBECONFIG")
 	if config == "" {
