@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -31,15 +32,29 @@ func ToProtobuf(kind *Kind, obj Object) ([]byte, error) {
 	return out, nil
 }
 
-// FromProtobuf reads an object of a kind in its binary form.
-func FromProtobuf(kind *Kind, data []byte) (Object, error) {
+// OpenProtobuf takes an object's binary form out of what it was sent in, which says its kind.
+func OpenProtobuf(data []byte) (envelope runtime.Unknown, err error) {
 	body, ok := bytes.CutPrefix(data, []byte(ProtobufMark))
 	if !ok {
-		return nil, fmt.Errorf("it does not begin with the protobuf mark of Kubernetes")
+		return envelope, errors.New("the body does not begin with the protobuf mark of Kubernetes")
 	}
-	var envelope runtime.Unknown
 	if err := envelope.Unmarshal(body); err != nil {
-		return nil, fmt.Errorf("open the protobuf envelope: %w", err)
+		return envelope, fmt.Errorf("open the protobuf envelope: %w", err)
+	}
+	if envelope.ContentEncoding != "" {
+		return envelope, fmt.Errorf("the protobuf envelope says encoding %q: send it as it is", envelope.ContentEncoding)
+	}
+	if t := envelope.ContentType; t != "" && t != MediaProtobuf {
+		return envelope, fmt.Errorf("the protobuf envelope holds %q", t)
+	}
+	return envelope, nil
+}
+
+// FromProtobuf reads an object of a kind in its binary form.
+func FromProtobuf(kind *Kind, data []byte) (Object, error) {
+	envelope, err := OpenProtobuf(data)
+	if err != nil {
+		return nil, err
 	}
 	if envelope.APIVersion != kind.APIVersion() || envelope.Kind != kind.Name {
 		return nil, fmt.Errorf("it is a %s of %s, a %s of %s was expected", envelope.Kind, envelope.APIVersion, kind.Name, kind.APIVersion())

@@ -1,7 +1,6 @@
 package httpd
 
 import (
-	"bytes"
 	"fmt"
 	"net/http"
 	"slices"
@@ -15,9 +14,6 @@ import (
 
 	"ledge/api"
 )
-
-// protobufMagic starts every protobuf body of Kubernetes; an envelope (runtime.Unknown) follows.
-var protobufMagic = []byte(api.ProtobufMark)
 
 // strictness is fieldValidation: what becomes of unknown and duplicate fields (N-11.15).
 type strictness string
@@ -198,19 +194,9 @@ func decodeYAML(data []byte, most int, obj any) ([]string, error) {
 // decodeProtobuf opens the envelope and has the type read its own wire form. Fields this build does not know are
 // skipped, as on Kubernetes: protobuf gives them no name to report.
 func decodeProtobuf(data []byte, b bound, obj runtime.Object, kinds []schema.GroupVersionKind) error {
-	body, ok := bytes.CutPrefix(data, protobufMagic)
-	if !ok {
-		return fmt.Errorf("the body does not begin with the protobuf mark of Kubernetes")
-	}
-	var envelope runtime.Unknown
-	if err := envelope.Unmarshal(body); err != nil {
-		return fmt.Errorf("open the protobuf envelope: %w", err)
-	}
-	if envelope.ContentEncoding != "" {
-		return fmt.Errorf("the protobuf envelope says encoding %q: send it as it is", envelope.ContentEncoding)
-	}
-	if t := envelope.ContentType; t != "" && t != mediaProtobuf {
-		return fmt.Errorf("the protobuf envelope holds %q", t)
+	envelope, err := api.OpenProtobuf(data)
+	if err != nil {
+		return err
 	}
 	kind := schema.FromAPIVersionAndKind(envelope.APIVersion, envelope.Kind)
 	if err := checkKind(kind, kinds); err != nil {

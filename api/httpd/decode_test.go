@@ -1,7 +1,6 @@
 package httpd
 
 import (
-	"bytes"
 	"net/http"
 	"strings"
 	"testing"
@@ -26,7 +25,7 @@ func wire(t testing.TB, gvk schema.GroupVersionKind, obj interface{ Marshal() ([
 	if err != nil {
 		t.Fatal(err)
 	}
-	return append(bytes.Clone(protobufMagic), data...)
+	return append([]byte(api.ProtobufMark), data...)
 }
 
 func TestDecode(t *testing.T) {
@@ -75,7 +74,7 @@ func TestDecode(t *testing.T) {
 		{"protobuf without mark", mediaProtobuf, protobuf[4:], "", "protobuf mark"},
 		{"protobuf cut", mediaProtobuf, protobuf[:len(protobuf)-8], "", "unexpected EOF"},
 		{"protobuf other kind", mediaProtobuf, string(wire(t, api.Nodes.GVK(), &corev1.Node{})), "", "a Node of v1"},
-		{"protobuf compressed", mediaProtobuf, string(protobufMagic) + string(gz), "", "encoding"},
+		{"protobuf compressed", mediaProtobuf, api.ProtobufMark + string(gz), "", "encoding"},
 		{"protobuf wide", mediaProtobuf, string(wire(t, pod, &corev1.Pod{Spec: corev1.PodSpec{Containers: make([]corev1.Container, 5000)}})), "", "protobuf fields"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

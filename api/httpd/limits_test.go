@@ -71,7 +71,7 @@ func TestDecodesWeighWhatTheyBecome(t *testing.T) {
 		"long words":         {mediaJSON, pod(`"containers":[{"args":[` + list(`"`+strings.Repeat("x", 4000)+`"`, 60) + `]}]`)},
 		"YAML":               {mediaYAML, []byte("spec:\n containers:\n" + strings.Repeat(" -\n", 2000))},
 		"YAML in a line":     {mediaYAML, []byte("{spec: {containers: [" + list("{}", 2000) + "]}}")},
-		"protobuf":           {mediaProtobuf, append(bytes.Clone(protobufMagic), envelope...)},
+		"protobuf":           {mediaProtobuf, append([]byte(api.ProtobufMark), envelope...)},
 	} {
 		var before, after goruntime.MemStats
 		goruntime.ReadMemStats(&before)
