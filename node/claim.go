@@ -10,10 +10,22 @@ import (
 
 // claim has a pod end for a reason of the board's, if it does not already for another.
 func (a *Agent) claim(uid types.UID, stop podstate.Stop) bool {
-	a.mu.Lock()
-	w := a.workers[uid]
-	a.mu.Unlock()
+	w := a.worker(uid)
 	return w != nil && w.claim(stop)
+}
+
+// hasten is another word on a pod's end, which is coming already.
+func (a *Agent) hasten(uid types.UID, stop podstate.Stop) {
+	if w := a.worker(uid); w != nil {
+		w.stop(stop)
+	}
+}
+
+// worker is nil for a pod that is not on this board.
+func (a *Agent) worker(uid types.UID) *worker {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.workers[uid]
 }
 
 // stop asks for the pod's end, and gives what holds now that it has been.

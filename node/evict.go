@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -43,6 +44,8 @@ const (
 	evictWithin = 30 * time.Second
 	// freedWithin is how long a file system may take to own up to what was removed.
 	freedWithin = 2 * time.Second
+	// hurryEach is how often memory is glanced at while an evicted pod ends.
+	hurryEach = 100 * time.Millisecond
 )
 
 // relieve takes a look every few seconds until ctx ends.
@@ -257,22 +260,41 @@ func (e *evictor) evict(ctx context.Context, t pressure.Threshold, r pressure.Re
 	if !e.a.claim(c.Pod.UID, stop) { // it goes on its own, or for another reason: what that frees is to be seen first
 		return
 	}
+	wait, cancel := context.WithTimeout(ctx, evictWithin)
+	var hurried sync.WaitGroup
+	defer hurried.Wait()
+	defer cancel()
+	hurried.Go(func() { e.hurry(wait, t, c.Pod.UID, stop) })
 	slog.Warn("evicting a pod", "pod", api.Key(c.Pod), "signal", t.Signal, "available", r.Available, "threshold", t.Below.Of(r.Capacity))
 	e.a.tellEvicted(c.Pod, message, t.Signal.Resource(), offences)
 	e.a.countEviction(t.Signal, time.Since(r.At))
-	wait, cancel := context.WithTimeout(ctx, evictWithin)
-	defer cancel()
 	err := e.a.StopPod(wait, c.Pod.UID, stop)
 	if err != nil && !errors.Is(err, ErrUnknownPod) && ctx.Err() == nil { // N-6.20
 		slog.Warn("an evicted pod takes long to end; the next one does not wait for it", "pod", api.Key(c.Pod), "err", err)
 	}
 }
 
+// hurry lets a pod that goes for want of memory have its grace only as long as there is memory to wait with: a pod that does
+// not hear its stop signal (every program without a handler, as first process of its container) eats on meanwhile, and then
+// the kernel kills, by its own choice, in the middle of everything.
+func (e *evictor) hurry(ctx context.Context, t pressure.Threshold, uid types.UID, stop podstate.Stop) {
+	stop.Now = true
+	for t.Signal == pressure.MemoryAvailable || t.Signal == pressure.AllocatableMemory {
+		if seen, _ := e.glance(); pressure.Dire(e.all, seen) {
+			e.a.hasten(uid, stop)
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(hurryEach):
+		}
+	}
+}
+
 // mayEvict: the pod is here, and nobody has put an end to it yet.
 func (a *Agent) mayEvict(uid types.UID) bool {
-	a.mu.Lock()
-	w := a.workers[uid]
-	a.mu.Unlock()
+	w := a.worker(uid)
 	return w != nil && w.mayStop() && !w.isEnded()
 }
 

@@ -77,6 +77,45 @@ func TestGlance(t *testing.T) { // N-6.22: polling is the contract, and more tha
 	})
 }
 
+// TestDeafEater: an evicted pod has its grace as long as there is memory to wait with, and no longer.
+func TestDeafEater(t *testing.T) { // N-6.31, and beyond it
+	for _, c := range []struct {
+		name     string
+		each     int64 // bytes a second
+		from, to time.Duration
+	}{
+		{"slow", 20 * mi, 2 * time.Second, 2500 * time.Millisecond}, // more than half of 100Mi is left after the two of its grace
+		{"fast", 100 * mi, 100 * time.Millisecond, 600 * time.Millisecond},
+	} {
+		with(t, behaviours{"deaf": {IgnoreTERM: true}}, func(r *rig) {
+			var began atomic.Pointer[time.Time] // when it starts to eat
+			r.measured(func(s *Sample, running map[string]bool) {
+				s.MemoryAvailable = 150 * mi
+				if at := began.Load(); running["eater"] && at != nil {
+					s.MemoryAvailable = max(0, 100*mi-c.each*int64(time.Since(*at))/int64(time.Second))
+				}
+			})
+			r.cfg.Board = glancingBoard{r.cfg.Board.(*livingBoard)}
+			r.begin()
+			r.uses(r.pod("eater", func(p *corev1.Pod) { p.Spec.Containers[0].Name = "deaf" }), 300*mi, 1)
+			r.pass(pressure.MonitorPeriod)
+			now := time.Now()
+			began.Store(&now)
+			for len(r.events.of("Killing")) == 0 && time.Since(now) < time.Minute {
+				r.pass(10 * time.Millisecond)
+			}
+			told := time.Now()
+			for r.get("eater").Status.Phase == corev1.PodRunning && time.Since(now) < time.Minute {
+				r.pass(10 * time.Millisecond)
+			}
+			r.evicted("eater")
+			if took := time.Since(told); took < c.from || took > c.to {
+				t.Errorf("%s: it lived for %s more, want %s to %s", c.name, took, c.from, c.to)
+			}
+		})
+	}
+}
+
 // TestNothingToGlanceAt: a board that cannot tell its memory alone is not asked between two looks.
 func TestNothingToGlanceAt(t *testing.T) {
 	with(t, nil, func(r *rig) {

@@ -586,9 +586,7 @@ var ErrUnknownPod = errors.New("no such pod on this node")
 // ended, its volumes are unmounted and its final status is in the API, or with ctx's error. On a closed board something of
 // the pod may be left then: see Clear.
 func (a *Agent) StopPod(ctx context.Context, uid types.UID, stop podstate.Stop) error {
-	a.mu.Lock()
-	w := a.workers[uid]
-	a.mu.Unlock()
+	w := a.worker(uid)
 	if w == nil {
 		return fmt.Errorf("stop pod %s: %w", uid, ErrUnknownPod)
 	}

@@ -44,6 +44,8 @@ type Stop struct {
 	Reason  string
 	Message string
 	Grace   *time.Duration // nil: the pod's own
+	// Now is that nobody can wait for it any longer, whatever grace it has: no hook, no signal but SIGKILL.
+	Now bool
 	// At is when it was asked for: what had ended by itself before that has not ended because of it.
 	At time.Time
 	// Disruption, when set, is the reason of a DisruptionTarget condition, with Says, or Message, as its words.
@@ -57,6 +59,7 @@ func (s Stop) Joined(later Stop) Stop {
 	if later.Grace != nil && (s.Grace == nil || *later.Grace < *s.Grace) {
 		s.Grace = later.Grace
 	}
+	s.Now = s.Now || later.Now
 	return s
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -555,8 +556,42 @@ func TestStopJoined(t *testing.T) { // N-7.26
 		{nil, nil, nil}, {nil, &long, &long}, {&short, nil, &short}, {&long, &short, &short}, {&short, &long, &short},
 	} {
 		got := Stop{Reason: "Evicted", Message: "m", Grace: tc.first}.Joined(Stop{Reason: "Terminated", Grace: tc.later})
-		if got.Reason != "Evicted" || got.Message != "m" || got.Grace != tc.want {
+		if got.Reason != "Evicted" || got.Message != "m" || got.Grace != tc.want || got.Now {
 			t.Errorf("%+v", got)
+		}
+	}
+	if !(Stop{}).Joined(Stop{Now: true}).Now || !(Stop{Now: true}).Joined(Stop{}).Now {
+		t.Error("who cannot wait does not become patient")
+	}
+}
+
+// TestStopNow: when nobody can wait, there is no hook and no signal but SIGKILL, for the sidecars too, and what has begun
+// politely ends there.
+func TestStopNow(t *testing.T) { // beyond N-7.29
+	grace := 5 * time.Second
+	for _, asked := range []bool{false, true} {
+		p := pod(corev1.RestartPolicyAlways, "a", "s")
+		hooks(p, "a")
+		p.Spec.InitContainers, p.Spec.Containers = p.Spec.Containers[1:], p.Spec.Containers[:1]
+		always := corev1.ContainerRestartPolicyAlways
+		p.Spec.InitContainers[0].RestartPolicy = &always
+		b := newBoard(t, p)
+		b.hook = map[string]hookPlay{"preStop/a": {hangs: true}}
+		b.deaf["a"], b.deaf["s"] = true, true
+		for len(b.in.Seen.Containers) < 2 {
+			b.next(b.settle())
+		}
+		b.hook["preStop/a"] = hookPlay{hangs: true}
+		if asked {
+			b.in.Stop = &Stop{Reason: "Evicted", Grace: &grace}
+			b.settle()
+			b.in.Now = b.in.Now.Add(time.Second)
+		}
+		since := len(b.log)
+		b.in.Stop = &Stop{Reason: "Evicted", Grace: &grace, Now: true}
+		b.settle()
+		if p.Status.Phase != corev1.PodFailed || !slices.Equal(b.sent, []syscall.Signal{syscall.SIGKILL, syscall.SIGKILL}) || strings.Contains(strings.Join(b.log[since:], " "), "hook") {
+			t.Errorf("asked before: %t; %s, sent %v, %v", asked, p.Status.Phase, b.sent, b.log[since:])
 		}
 	}
 }

@@ -95,7 +95,8 @@ func (d *decision) end(v *view, until time.Time, turn bool, why string) {
 			d.out.Events = append(d.out.Events, *event)
 		}
 	}()
-	if e.Signalled.IsZero() {
+	now := d.in.Stop != nil && d.in.Stop.Now
+	if e.Signalled.IsZero() && !now {
 		hook := v.hook(PreStop) != nil && !d.hookDone(PreStop, v)
 		if key := HookKey(PreStop, id); hook && !d.mem.Hooked[key] {
 			d.mem.Hooked[key] = true
@@ -114,7 +115,7 @@ func (d *decision) end(v *view, until time.Time, turn bool, why string) {
 	if least := e.Signalled.Add(minRest); end.Before(least) {
 		end = least
 	}
-	if d.in.Now.Before(end) {
+	if d.in.Now.Before(end) && !now {
 		d.wake(end)
 		return
 	}

@@ -105,6 +105,24 @@ func TestMinimumReclaim(t *testing.T) { // N-6.13, N-6.18
 	}
 }
 
+// TestDire: half of a hard threshold, and of no soft one.
+func TestDire(t *testing.T) { // beyond N-6.31
+	all := []Threshold{{Signal: MemoryAvailable, Below: Limit{Amount: 100}}, {Signal: MemoryAvailable, Below: Limit{Amount: 1000}, Soft: true},
+		{Signal: AllocatableMemory, Below: Limit{Percent: 0.1}}}
+	for _, c := range []struct {
+		board, pods int64
+		dire        bool
+	}{{50, 100, false}, {49, 100, true}, {-5, 100, true}, {100, 49, true}, {100, 50, false}} {
+		seen := Readings{MemoryAvailable: {Available: c.board, Capacity: 1000}, AllocatableMemory: {Available: c.pods, Capacity: 1000}}
+		if Dire(all, seen) != c.dire {
+			t.Errorf("%d of the board's, %d of the pods': %t", c.board, c.pods, !c.dire)
+		}
+	}
+	if Dire(all, Readings{}) || Dire(all, Readings{MemoryAvailable: {}}) {
+		t.Error("what could not be read decides")
+	}
+}
+
 func TestOnlyNewReadingsAreAnswered(t *testing.T) { // N-6.18, 7
 	l := newLooks(Policy{})
 	old := Readings{MemoryAvailable: {Available: 0, Capacity: 1 << 30, At: epoch.Add(-time.Second)}}

@@ -83,6 +83,16 @@ func Short(all []Threshold, seen Readings) bool {
 	return false
 }
 
+// Dire says that of a hard threshold there is not even half left: nobody waits politely then.
+func Dire(all []Threshold, seen Readings) bool {
+	for _, t := range all {
+		if r, ok := seen[t.Signal]; ok && !t.Soft && r.Capacity > 0 && r.Available < t.Below.Of(r.Capacity)/2 {
+			return true
+		}
+	}
+	return false
+}
+
 // How often memory is glanced at between two looks.
 const (
 	GlanceMost     = time.Second            // when no threshold is near

@@ -214,6 +214,14 @@ func (s *seen) since(what string) int64 {
 	return at.Sub(line).Milliseconds()
 }
 
+// after is since for what follows from the line. ledge has eyes of its own and may have been the first to see it crossed: 0.
+func (s *seen) after(what string) int64 {
+	if n := s.since(what); n == -1 || n >= 0 {
+		return n
+	}
+	return 0
+}
+
 // trial is one hog at the board.
 type trial struct {
 	pressed
@@ -334,7 +342,7 @@ func (t *trial) end(o object) {
 // count sums up what has been seen.
 func (t *trial) count(before map[string]string, kills int) error {
 	s, w := t.seen, t.writer
-	t.Condition, t.Evicted, t.Eased, t.Recovered = s.since("condition"), s.since("ended"), s.since("eased"), s.since("recovered")
+	t.Condition, t.Evicted, t.Eased, t.Recovered = s.after("condition"), s.after("ended"), s.after("eased"), s.after("recovered")
 	if near := s.since("near"); near < -1 {
 		t.Rate = t.Line * 1000 / -near
 	}
