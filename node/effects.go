@@ -46,6 +46,8 @@ func (a *Agent) perform(ctx context.Context, w *worker, pod *corev1.Pod, act pod
 		}
 		w.seen.Unmounted = true
 		return nil
+	case podstate.Empty:
+		return a.empty(ctx, w, pod)
 	case podstate.Teardown:
 		return a.teardown(ctx, w, pod)
 	case podstate.DeletePod:
@@ -177,6 +179,20 @@ func (a *Agent) discard(ctx context.Context, w *worker, id string) error {
 	delete(w.seen.Messages, id)
 	a.forget(w.uid, id)
 	return os.RemoveAll(a.messageFile(string(w.uid), id))
+}
+
+// empty deletes what the pod's containers have written. What tells of them stays, and so does all that is in memory.
+func (a *Agent) empty(ctx context.Context, w *worker, pod *corev1.Pod) error {
+	for _, c := range w.seen.Containers {
+		if err := a.cfg.Images.Unmount(ctx, c.ID); err != nil {
+			return &fault{"SandboxError", fmt.Errorf("delete what containers have written: %w", err)}
+		}
+	}
+	if err := a.volumes.Remove(string(pod.UID)); err != nil {
+		return &fault{"SandboxError", err}
+	}
+	w.seen.Unmounted, w.seen.Emptied = true, true
+	return nil
 }
 
 // teardown removes the pod from the board: containers first, then what they stood on. Logs stay until the

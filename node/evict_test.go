@@ -2,8 +2,10 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,8 +16,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"ledge/api"
 	"ledge/images"
 	it "ledge/images/imagestest"
 	"ledge/node/pressure"
@@ -418,6 +423,48 @@ func TestEvictsForProcesses(t *testing.T) { // N-6.6, N-6.27
 			t.Errorf("message %q", m)
 		}
 		r.want("running", sortedNames(r), "many")
+	})
+}
+
+// TestNoRoomForTheEnd: on a disk with no room for the status of the pod that filled it, the pod's files go first, and nobody
+// else's.
+func TestNoRoomForTheEnd(t *testing.T) { // reliability: a full card
+	with(t, nil, func(r *rig) {
+		r.cfg.Written = func(id string) string { return filepath.Join(r.dir, "roots", id) }
+		var filler *corev1.Pod
+		var full atomic.Bool
+		filled := func() bool {
+			return full.Load() && exists(filepath.Join(r.dir, "data/volumes", string(filler.UID), "v/big"))
+		}
+		r.measured(func(s *Sample, running map[string]bool) {
+			if filled() {
+				s.NodeFS.Available = 0
+			}
+		})
+		r.begin()
+		r.uses(r.pod("other"), mi, 1)
+		filler = r.pod("filler", func(p *corev1.Pod) {
+			p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+		})
+		r.uses(filler, mi, 1)
+		r.pass(time.Second)
+		big := filepath.Join(r.dir, "data/volumes", string(filler.UID), "v/big")
+		if err := errors.Join(os.MkdirAll(filepath.Dir(big), 0o755), os.WriteFile(big, make([]byte, 8<<10), 0o600)); err != nil {
+			r.Fatal(err)
+		}
+		r.via.breaks(func(verb string, _ *api.Kind) error {
+			if verb != "get" && verb != "list" && verb != "watch" && filled() {
+				return apierrors.NewGenericServerResponse(http.StatusInsufficientStorage, verb, schema.GroupResource{}, "", "full", 0, true)
+			}
+			return nil
+		})
+		full.Store(true)
+		r.pass(pressure.MonitorPeriod + 5*time.Second)
+		r.evicted("filler")
+		if s := r.get("filler").Status.ContainerStatuses[0]; s.State.Terminated == nil {
+			t.Errorf("%+v", s)
+		}
+		r.want("running", sortedNames(r), "other")
 	})
 }
 

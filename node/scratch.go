@@ -72,7 +72,7 @@ func (a *Agent) overLimit(ctx context.Context, pod *corev1.Pod) (message string,
 
 func (a *Agent) evictForLimit(pod *corev1.Pod, message string) {
 	grace := time.Second
-	if a.claim(pod.UID, podstate.Stop{Reason: Evicted, Message: message, Grace: &grace}) {
+	if a.claim(pod.UID, podstate.Stop{Reason: Evicted, Message: message, Grace: &grace, Room: true}) {
 		a.event(pod, corev1.EventTypeWarning, Evicted, message)
 	}
 }

@@ -46,6 +46,8 @@ type Stop struct {
 	Grace   *time.Duration // nil: the pod's own
 	// Now is that nobody can wait for it any longer, whatever grace it has: no hook, no signal but SIGKILL.
 	Now bool
+	// Room is that its files are what is wanted of it: they go before the API has its end, for which there may be no room.
+	Room bool
 	// At is when it was asked for: what had ended by itself before that has not ended because of it.
 	At time.Time
 	// Disruption, when set, is the reason of a DisruptionTarget condition, with Says, or Message, as its words.
@@ -60,6 +62,7 @@ func (s Stop) Joined(later Stop) Stop {
 		s.Grace = later.Grace
 	}
 	s.Now = s.Now || later.Now
+	s.Room = s.Room || later.Room
 	return s
 }
 
@@ -82,6 +85,8 @@ type Seen struct {
 	Messages map[string]string
 	// Unmounted: nothing runs, and none of its volumes is mounted any more.
 	Unmounted bool
+	// Emptied: nothing runs, and what its containers have written is deleted, their volumes too.
+	Emptied bool
 	// Removed: the sandbox and every container record have been removed and nothing is mounted.
 	Removed bool
 }
@@ -180,6 +185,7 @@ const (
 	RunHook   Verb = "hook"      // begin the hook Hook of container ID, which ends at Until at the latest
 	Discard   Verb = "discard"   // forget the exited container ID
 	Unmount   Verb = "unmount"   // unmount the volumes
+	Empty     Verb = "empty"     // delete what containers have written, and the volumes
 	Teardown  Verb = "teardown"  // remove containers, network, sandbox, volumes
 	DeletePod Verb = "deletepod" // the object may go: DELETE with grace 0
 )
@@ -274,7 +280,11 @@ func (d *decision) finish() {
 	case !terminal(d.out.Status.Phase):
 		return
 	case !terminal(pod.Status.Phase):
-		return // the final status must be committed before anything it describes is removed
+		// The final status must be committed before anything it describes is removed: records and logs.
+		if s := d.in.Stop; s != nil && s.Room && !d.in.Seen.Emptied {
+			d.remove(Empty)
+		}
+		return
 	}
 	if d.in.Later && d.in.Seen.Unmounted && !d.in.Gone {
 		return
@@ -284,13 +294,7 @@ func (d *decision) finish() {
 		if d.in.Later && !d.in.Gone {
 			verb = Unmount
 		}
-		d.do(Action{Verb: verb})
-		if f, ok := d.in.Seen.Faults[""]; ok {
-			d.wake(f.At.Add(retryAfter(f.Count)))
-			if d.in.Now.Before(f.At.Add(retryAfter(f.Count))) {
-				d.out.Do = nil
-			}
-		}
+		d.remove(verb)
 		return
 	}
 	if d.in.Gone {
@@ -300,6 +304,18 @@ func (d *decision) finish() {
 	if pod.DeletionTimestamp != nil {
 		d.do(Action{Verb: DeletePod})
 	}
+}
+
+// remove does what verb says, or waits to try it again.
+func (d *decision) remove(verb Verb) {
+	if f, ok := d.in.Seen.Faults[""]; ok {
+		at := f.At.Add(retryAfter(f.Count))
+		d.wake(at)
+		if d.in.Now.Before(at) {
+			return
+		}
+	}
+	d.do(Action{Verb: verb})
 }
 
 func terminal(p corev1.PodPhase) bool { return p == corev1.PodSucceeded || p == corev1.PodFailed }

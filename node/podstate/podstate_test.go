@@ -135,6 +135,8 @@ func (b *board) act(a Action) {
 		b.drop(a.ID)
 	case Unmount:
 		b.in.Seen.Unmounted = true
+	case Empty:
+		b.in.Seen.Emptied = true
 	case Teardown:
 		b.in.Seen = Seen{Unmounted: true, Removed: true}
 	case DeletePod:
@@ -473,6 +475,45 @@ func TestLater(t *testing.T) {
 	b.in.Gone = true
 	if out := b.settle(); !out.Done || !slices.Contains(b.log, "teardown ") {
 		t.Errorf("its object has gone: %q", b.log)
+	}
+}
+
+// TestRoom: where its files are what is wanted of a pod, they go when nothing runs in it any more, before its end is in the
+// API; what tells of the end stays until it is.
+func TestRoom(t *testing.T) {
+	b := newBoard(t, pod(corev1.RestartPolicyAlways, "a", "b"))
+	b.settle()
+	verbs := func() (all []Verb) {
+		for _, a := range Decide(b.in).Do {
+			all = append(all, a.Verb)
+		}
+		return all
+	}
+	b.in.Stop = &Stop{Reason: "Evicted", Room: true, At: b.in.Now}
+	b.end("u1.a.0", 143)
+	if got := verbs(); slices.Contains(got, Empty) {
+		t.Errorf("something still runs: %v", got)
+	}
+	b.end("u1.b.0", 143)
+	for _, c := range []struct {
+		room, emptied bool
+		want          []Verb
+	}{{true, false, []Verb{Empty}}, {true, true, nil}, {false, false, nil}} {
+		b.in.Stop.Room, b.in.Seen.Emptied = c.room, c.emptied
+		if got := verbs(); !slices.Equal(got, c.want) {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+	b.in.Stop.Room, b.in.Seen.Emptied = true, false
+	b.in.Seen.Faults = map[string]Fault{"": {At: b.in.Now, Count: 1}}
+	if out := Decide(b.in); len(out.Do) > 0 || out.Wake.IsZero() {
+		t.Errorf("it failed just now: %v, again at %v", out.Do, out.Wake)
+	}
+	b.in.Seen.Faults = nil
+	b.log = nil
+	b.settle()
+	if want := []string{"empty ", "teardown "}; b.in.Pod.Status.Phase != corev1.PodFailed || !slices.Equal(b.log, want) {
+		t.Errorf("%s after %q, want %q", b.in.Pod.Status.Phase, b.log, want)
 	}
 }
 

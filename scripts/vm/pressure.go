@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"ledge/scripts/vm/pressed"
 )
 
 // allHogs are those that scripts/vm/load/press.go knows.
@@ -27,31 +29,9 @@ type pressureFlags struct {
 
 // pressureReport is one board.
 type pressureReport struct {
-	MemoryMiB int       `json:"memoryMiB"`
-	Kernel    string    `json:"kernel"`
-	Hogs      []pressed `json:"hogs"`
-}
-
-// pressed is what one hog has done to the board, as the guest tells it (scripts/vm/load/press.go).
-type pressed struct {
-	Hog        string   `json:"hog"`
-	Signal     string   `json:"signal"`
-	Line       int64    `json:"line"`        // the threshold of the signal
-	Least      int64    `json:"least"`       // of what was left
-	Rate       int64    `json:"rate"`        // how much of it went each second, from twice the line to the line
-	Condition  int64    `json:"conditionMs"` // this and the next three: since the line was crossed; -1: never
-	Evicted    int64    `json:"evictedMs"`
-	Eased      int64    `json:"easedMs"`     // there is more than the line again
-	Recovered  int64    `json:"recoveredMs"` // the condition is gone; its transition period is 10 s here
-	End        string   `json:"end"`
-	Kills      int      `json:"kernelKills"`
-	Hurt       int      `json:"innocentsHurt"`
-	Answers    int      `json:"answers"`
-	Slowest    int64    `json:"slowestAnswerMs"`
-	AtTheLimit int      `json:"answersAtTheLimit"` // begun while there was nothing left, of memory a twentieth
-	Refused    int      `json:"notAnswered"`
-	Lost       int      `json:"acknowledgedAndLost"`
-	Wrong      []string `json:"wrong,omitempty"`
+	MemoryMiB int              `json:"memoryMiB"`
+	Kernel    string           `json:"kernel"`
+	Hogs      []pressed.Result `json:"hogs"`
 }
 
 // runPressure boots a small board with a card of its own and lets one hog after the other at it.
@@ -118,18 +98,18 @@ func (b *pressureBoot) line(text string) bool {
 		return true
 	case !strings.HasPrefix(text, "@"):
 	case word == "pressed":
-		var p pressed
+		var p pressed.Result
 		if err := json.Unmarshal([]byte(rest), &p); err != nil {
 			b.faults = append(b.faults, text)
 			return false
 		}
-		p.judge()
+		p.Judge()
 		b.Hogs = append(b.Hogs, p)
 		for _, w := range p.Wrong {
 			b.faults = append(b.faults, p.Hog+": "+w)
 		}
-		fmt.Printf("vm: %d MiB, %s: %s %d of %d left; condition after %d ms, evicted %d, eased %d, well %d; %d killed by the kernel, %d hurt; %d answers, the slowest %d ms, %d at the limit, %d missing, %d lost %s\n",
-			b.MemoryMiB, p.Hog, p.End, p.Least, p.Line, p.Condition, p.Evicted, p.Eased, p.Recovered, p.Kills, p.Hurt, p.Answers, p.Slowest, p.AtTheLimit, p.Refused, p.Lost,
+		fmt.Printf("vm: %d MiB, %s: %s %d of %d left; condition after %d ms, evicted %d, eased %d, well %d; %d killed by the kernel, %d hurt; %d answers, the slowest %d ms, %d at the limit, %d without room, %d missing, %d lost %s\n",
+			b.MemoryMiB, p.Hog, p.End, p.Least, p.Line, p.Condition, p.Evicted, p.Eased, p.Recovered, p.Kills, p.Hurt, p.Answers, p.Slowest, p.AtTheLimit, p.NoRoom, p.Refused, p.Lost,
 			strings.Join(p.Wrong, "; "))
 	case word == "fault":
 		b.faults = append(b.faults, rest)
@@ -142,27 +122,6 @@ func (b *pressureBoot) line(text string) bool {
 		return true
 	}
 	return false
-}
-
-// judge says what of it breaks a promise.
-func (p *pressed) judge() {
-	wrong := func(bad bool, format string, args ...any) {
-		if bad {
-			p.Wrong = append(p.Wrong, fmt.Sprintf(format, args...))
-		}
-	}
-	wrong(p.Lost > 0, "%d acknowledged objects are lost", p.Lost)
-	wrong(p.Hurt > 0, "%d innocents were hurt", p.Hurt)
-	wrong(p.Answers == 0, "nothing was asked of the API")
-	wrong(p.Refused > 0, "the API did not answer %d times", p.Refused)
-	wrong(p.Kills > 0, "the kernel has killed %d processes", p.Kills)
-	if p.Hog == "cache" || p.Hog == "full95" {
-		wrong(p.End != "" || p.Condition >= 0, "a pod that was to be left alone: %s, condition after %d ms", p.End, p.Condition)
-		wrong(p.Hog == "full95" && p.AtTheLimit == 0, "there was never so little left")
-		return
-	}
-	wrong(p.End != "Failed Evicted", "it was not evicted but %q", p.End)
-	wrong(p.Condition < 0 || p.Recovered < 0, "no condition came and went")
 }
 
 // write puts each hog in place of what the report has of it on a board of this size, in the order of allHogs.
@@ -178,13 +137,13 @@ func (b *pressureBoot) write(to string) error {
 	now := b.pressureReport
 	for _, r := range all {
 		for _, h := range r.Hogs {
-			if r.MemoryMiB == b.MemoryMiB && !slices.ContainsFunc(b.Hogs, func(p pressed) bool { return p.Hog == h.Hog }) {
+			if r.MemoryMiB == b.MemoryMiB && !slices.ContainsFunc(b.Hogs, func(p pressed.Result) bool { return p.Hog == h.Hog }) {
 				now.Hogs = append(now.Hogs, h)
 			}
 		}
 	}
 	order := strings.Split(allHogs, ",")
-	slices.SortStableFunc(now.Hogs, func(a, b pressed) int { return slices.Index(order, a.Hog) - slices.Index(order, b.Hog) })
+	slices.SortStableFunc(now.Hogs, func(a, b pressed.Result) int { return slices.Index(order, a.Hog) - slices.Index(order, b.Hog) })
 	all = append(slices.DeleteFunc(all, func(r pressureReport) bool { return r.MemoryMiB == b.MemoryMiB }), now)
 	slices.SortFunc(all, func(a, b pressureReport) int { return a.MemoryMiB - b.MemoryMiB })
 	if text, err = json.MarshalIndent(all, "", " "); err != nil {

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ledge/images/imagestest"
+	"ledge/scripts/vm/pressed"
 )
 
 // hog is a pod that takes what there is, and what the board has to make of it.
@@ -49,28 +50,6 @@ func hogs() []hog {
 		{name: "cache", args: []string{"reread", "/tmp/file", strconv.FormatInt(total>>20, 10)}, signal: "memory.available", condition: "MemoryPressure", harmless: 30 * time.Second},
 		{name: "full95", signal: "memory.available", condition: "MemoryPressure", hold: 20 * time.Second, before: (*guest).lowLine, after: (*guest).usualLine},
 	}
-}
-
-// pressed is what one hog has done to the board. Times are in milliseconds since the line was crossed; -1: never.
-type pressed struct {
-	Hog        string   `json:"hog"`
-	Signal     string   `json:"signal"`
-	Line       int64    `json:"line"`
-	Least      int64    `json:"least"` // of what was left
-	Rate       int64    `json:"rate"`  // how much of it went each second, from twice the line to the line
-	Condition  int64    `json:"conditionMs"`
-	Evicted    int64    `json:"evictedMs"`   // until the API says so
-	Eased      int64    `json:"easedMs"`     // until there is more than the line again
-	Recovered  int64    `json:"recoveredMs"` // until the condition is gone, its transition period of 10 s included
-	End        string   `json:"end"`
-	Kills      int      `json:"kernelKills"`
-	Hurt       int      `json:"innocentsHurt"`
-	Answers    int      `json:"answers"`
-	Slowest    int64    `json:"slowestAnswerMs"`
-	AtTheLimit int      `json:"answersAtTheLimit"` // of these, while nothing was left
-	Refused    int      `json:"notAnswered"`
-	Lost       int      `json:"acknowledgedAndLost"`
-	Wrong      []string `json:"wrong,omitempty"`
 }
 
 // slowly is what an emulated machine may take for an answer that waits for a disk or for what it has to unpack.
@@ -224,7 +203,7 @@ func (s *seen) after(what string) int64 {
 
 // trial is one hog at the board.
 type trial struct {
-	pressed
+	pressed.Result
 	*guest
 	hog    hog
 	seen   *seen
@@ -233,7 +212,7 @@ type trial struct {
 }
 
 // squeeze has one hog at the board until that is well again.
-func (g *guest) squeeze(h hog) (r pressed, err error) {
+func (g *guest) squeeze(h hog) (r pressed.Result, err error) {
 	if h.before != nil {
 		if err := h.before(g); err != nil {
 			return r, err
@@ -243,7 +222,7 @@ func (g *guest) squeeze(h hog) (r pressed, err error) {
 		defer func() { err = errors.Join(err, h.after(g)) }()
 	}
 	s := &seen{at: map[string]time.Time{}}
-	t := &trial{pressed: pressed{Hog: h.name, Signal: h.signal, Least: -1}, guest: g, hog: h, seen: s, writer: &writer{g: g}}
+	t := &trial{Result: pressed.Result{Hog: h.name, Signal: h.signal, Least: -1}, guest: g, hog: h, seen: s, writer: &writer{g: g}}
 	t.writer.t = t
 	if t.Line, err = g.line(h.signal); err != nil {
 		return r, err
@@ -268,7 +247,7 @@ func (g *guest) squeeze(h hog) (r pressed, err error) {
 	if _, err = g.ask("DELETE", objects+"pods/"+h.name+"?gracePeriodSeconds=0", nil); err != nil && !refused(err, http.StatusNotFound) {
 		return r, err
 	}
-	return t.pressed, wait(time.Minute, func() error {
+	return t.Result, wait(time.Minute, func() error {
 		if _, err := g.ask("GET", objects+"pods/"+h.name, nil); !refused(err, http.StatusNotFound) {
 			return fmt.Errorf("%s does not go: %w", h.name, err)
 		}
@@ -346,7 +325,7 @@ func (t *trial) count(before map[string]string, kills int) error {
 	if near := s.since("near"); near < -1 {
 		t.Rate = t.Line * 1000 / -near
 	}
-	t.Answers, t.Slowest, t.AtTheLimit, t.Refused = len(w.acked), w.slowest.Milliseconds(), w.atLimit, w.refused
+	t.Answers, t.Slowest, t.AtTheLimit, t.NoRoom, t.Refused = len(w.acked), w.slowest.Milliseconds(), w.atLimit, w.noRoom, w.refused
 	now, err := t.unhurt(before)
 	if err != nil {
 		return err

@@ -198,7 +198,19 @@ func (g *guest) trace(ctx context.Context) {
 			g.say("fault", err)
 			return
 		}
-		g.say("memory", append([]any{time.Since(begun).Milliseconds()}, append(words, strings.ReplaceAll(string(psi), "\n", " "))...)...)
+		g.say("memory", append([]any{time.Now().UnixMilli(), time.Since(begun).Milliseconds()}, append(words, strings.ReplaceAll(string(psi), "\n", " "))...)...)
+		for _, group := range []string{"ledge.service", "ledge-keeper.service", "system.slice"} {
+			dir := "/sys/fs/cgroup/" + group + "/"
+			stat := func(name string) int64 { return field(dir+"memory.stat", name) }
+			full, err := os.ReadFile(dir + "memory.pressure")
+			if err != nil {
+				g.say("fault", err)
+				return
+			}
+			_, total, _ := strings.Cut(string(full), "full")
+			g.say("group", group, "anon", stat("anon")>>10, "file", stat("file")>>10, "mapped", stat("file_mapped")>>10, "majfault", stat("pgmajfault"),
+				"refault", stat("workingset_refault_file"), "full", strings.TrimSpace(total))
+		}
 		select {
 		case <-ctx.Done():
 			return
@@ -232,6 +244,7 @@ type writer struct {
 	g       *guest
 	t       *trial
 	atLimit int
+	noRoom  int
 	refused int
 	slowest time.Duration
 	acked   []string
@@ -249,6 +262,10 @@ func (w *writer) run(ctx context.Context) {
 		begun := time.Now()
 		_, err := w.g.ask("POST", objects+"configmaps", fmt.Appendf(nil, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"labels":{"by":"writer"}},"data":{"v":%q}}`, name, strings.Repeat("x", 2000)))
 		w.slowest = max(w.slowest, time.Since(begun))
+		if refused(err, http.StatusInsufficientStorage) {
+			w.noRoom++
+			continue
+		}
 		if err != nil {
 			w.refused++
 			w.g.say("note", "not answered:", err)

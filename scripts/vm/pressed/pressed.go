@@ -1,0 +1,49 @@
+// Package pressed is what a hog has done to a board: the guest tells it, the machine that runs the guest judges it.
+package pressed
+
+import "fmt"
+
+// Result is one hog at one board.
+type Result struct {
+	Hog        string   `json:"hog"`
+	Signal     string   `json:"signal"`
+	Line       int64    `json:"line"`        // the threshold of the signal
+	Least      int64    `json:"least"`       // of what was left
+	Rate       int64    `json:"rate"`        // how much of it went each second, from twice the line to the line
+	Condition  int64    `json:"conditionMs"` // this and the next three: since the line was crossed; -1: never
+	Evicted    int64    `json:"evictedMs"`   // the API says so
+	Eased      int64    `json:"easedMs"`     // there is more than the line again
+	Recovered  int64    `json:"recoveredMs"` // the condition is gone; its transition period is 10 s here
+	End        string   `json:"end"`
+	Kills      int      `json:"kernelKills"`
+	Hurt       int      `json:"innocentsHurt"`
+	Answers    int      `json:"answers"`
+	Slowest    int64    `json:"slowestAnswerMs"`
+	AtTheLimit int      `json:"answersAtTheLimit"` // begun while there was nothing left, of memory a twentieth
+	NoRoom     int      `json:"answersNoRoom"`     // of writes, that they have no room (507)
+	Refused    int      `json:"notAnswered"`
+	Lost       int      `json:"acknowledgedAndLost"`
+	Wrong      []string `json:"wrong,omitempty"`
+}
+
+// Judge says what of it breaks a promise.
+func (r *Result) Judge() {
+	wrong := func(bad bool, format string, args ...any) {
+		if bad {
+			r.Wrong = append(r.Wrong, fmt.Sprintf(format, args...))
+		}
+	}
+	wrong(r.Lost > 0, "%d acknowledged objects are lost", r.Lost)
+	wrong(r.Hurt > 0, "%d innocents were hurt", r.Hurt)
+	wrong(r.Answers == 0, "nothing was asked of the API")
+	wrong(r.Refused > 0, "the API did not answer %d times", r.Refused)
+	wrong(r.NoRoom > 0 && r.Hog != "bytes" && r.Hog != "inodes", "there was no room for %d writes", r.NoRoom)
+	wrong(r.Kills > 0, "the kernel has killed %d processes", r.Kills)
+	if r.Hog == "cache" || r.Hog == "full95" {
+		wrong(r.End != "" || r.Condition >= 0, "a pod that was to be left alone: %s, condition after %d ms", r.End, r.Condition)
+		wrong(r.Hog == "full95" && r.AtTheLimit == 0, "there was never so little left")
+		return
+	}
+	wrong(r.End != "Failed Evicted", "it was not evicted but %q", r.End)
+	wrong(r.Condition < 0 || r.Recovered < 0, "no condition came and went")
+}

@@ -1,0 +1,45 @@
+package pressed
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestJudge: whatever breaks a promise is said, and nothing else.
+func TestJudge(t *testing.T) {
+	good := Result{Hog: "leak5", Condition: 10, Evicted: 20, Eased: 30, Recovered: 40, End: "Failed Evicted", Answers: 5}
+	quiet := Result{Hog: "cache", Condition: -1, Evicted: -1, Eased: -1, Recovered: -1, Answers: 5}
+	full := quiet
+	full.Hog, full.AtTheLimit = "full95", 3
+	filler := good
+	filler.Hog, filler.NoRoom = "bytes", 3
+	for name, c := range map[string]struct {
+		from Result
+		edit func(*Result)
+		want string
+	}{
+		"as promised":         {good, func(*Result) {}, ""},
+		"left alone":          {quiet, func(*Result) {}, ""},
+		"at 95 %":             {full, func(*Result) {}, ""},
+		"lost":                {good, func(p *Result) { p.Lost = 2 }, "2 acknowledged objects are lost"},
+		"hurt":                {quiet, func(p *Result) { p.Hurt = 1 }, "1 innocents were hurt"},
+		"no answer":           {full, func(p *Result) { p.Refused = 4 }, "did not answer 4 times"},
+		"no room, and told":   {filler, func(*Result) {}, ""},
+		"no room for nothing": {good, func(p *Result) { p.NoRoom = 3 }, "no room for 3 writes"},
+		"nobody asked":        {good, func(p *Result) { p.Answers = 0 }, "nothing was asked"},
+		"killed":              {good, func(p *Result) { p.Kills = 1 }, "the kernel has killed 1"},
+		"not evicted":         {good, func(p *Result) { p.End = "Failed" }, `not evicted but "Failed"`},
+		"no condition":        {good, func(p *Result) { p.Condition = -1 }, "no condition"},
+		"a condition stays":   {good, func(p *Result) { p.Recovered = -1 }, "no condition"},
+		"evicted for nothing": {quiet, func(p *Result) { p.End = "Failed Evicted" }, "to be left alone: Failed Evicted"},
+		"short for nothing":   {full, func(p *Result) { p.Condition = 7 }, "condition after 7 ms"},
+		"never at 95 %":       {full, func(p *Result) { p.AtTheLimit = 0 }, "never so little"},
+	} {
+		p := c.from
+		c.edit(&p)
+		p.Judge()
+		if got := strings.Join(p.Wrong, "; "); !strings.Contains(got, c.want) || (got == "") != (c.want == "") {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
