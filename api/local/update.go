@@ -161,10 +161,10 @@ func (c *Client) update(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj
 		c.collectSoon()
 		return obj, c.leaveNamespace(tx, kind, obj)
 	}
-	if !renewed(obj, old) && apiequality.Semantic.DeepEqual(obj, old) {
+	if !renewed(obj, old) && equal(obj, old) {
 		return old, nil
 	}
-	if otherSpec(obj, old) {
+	if sub != subStatus && otherSpec(obj, old) {
 		obj.SetGeneration(obj.GetGeneration() + 1)
 	}
 	if err := put(tx, kind, obj, isHeartbeat(obj, old)); err != nil {
@@ -315,16 +315,31 @@ func isHeartbeat(obj, old api.Object) bool {
 		for i := range min(len(c.Status.Conditions), len(was.Status.Conditions)) {
 			c.Status.Conditions[i].LastHeartbeatTime = was.Status.Conditions[i].LastHeartbeatTime
 		}
-		return apiequality.Semantic.DeepEqual(&c, was)
+		return equal(&c, was)
 	case *corev1.Pod:
 		c, was := *o, old.(*corev1.Pod)
 		c.Status.Conditions = slices.Clone(c.Status.Conditions)
 		for i := range min(len(c.Status.Conditions), len(was.Status.Conditions)) {
 			c.Status.Conditions[i].LastProbeTime = was.Status.Conditions[i].LastProbeTime
 		}
-		return apiequality.Semantic.DeepEqual(&c, was)
+		return equal(&c, was)
 	}
 	return false
+}
+
+// equal compares first what differs most often: to compare a whole Pod takes longer than to write it down.
+func equal(obj, old api.Object) bool {
+	switch o := obj.(type) {
+	case *corev1.Pod:
+		if !apiequality.Semantic.DeepEqual(&o.Status, &old.(*corev1.Pod).Status) {
+			return false
+		}
+	case *corev1.Node:
+		if !apiequality.Semantic.DeepEqual(&o.Status, &old.(*corev1.Node).Status) {
+			return false
+		}
+	}
+	return apiequality.Semantic.DeepEqual(obj, old)
 }
 
 // renewed says that the time of a Lease is another, as it is in most of all writes: then it need not be compared.
