@@ -2,6 +2,9 @@ package node
 
 import (
 	"context"
+	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -11,6 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"ledge/node/pressure"
 	"ledge/runtime"
 )
 
@@ -53,6 +57,49 @@ func TestGroupsAreToldOnce(t *testing.T) {
 		count("it has gone", 1)
 		r.pass(groupsEvery)
 		count("a minute later", 3)
+	})
+}
+
+// limitKeeper keeps what cgroups above the pods were bounded to last.
+type limitKeeper struct {
+	Engine
+	mu   sync.Mutex
+	last map[string]runtime.Resources
+}
+
+func (e *limitKeeper) Limit(ctx context.Context, at runtime.Place, r runtime.Resources) error {
+	if at.Container == "" {
+		e.mu.Lock()
+		e.last[at.Group] = r
+		e.mu.Unlock()
+	}
+	return e.Engine.Limit(ctx, at, r)
+}
+
+// TestTasksAreMeasured: all pods together may have what the board's own processes, as last counted, and half of the eviction
+// threshold leave; a few more or less are no news.
+func TestTasksAreMeasured(t *testing.T) {
+	with(t, nil, func(r *rig) {
+		engine := &limitKeeper{Engine: r.engine, last: map[string]runtime.Resources{}}
+		r.cfg.Engine = engine
+		r.cfg.Status.Eviction = pressure.Default()
+		var own atomic.Int64
+		own.Store(200)
+		r.measured(func(s *Sample, _ map[string]bool) { s.PIDMax, s.PIDUsed = 2000, own.Load()+30 })
+		group := filepath.Join(r.dir, "cgroup", allPods)
+		if err := errors.Join(os.MkdirAll(group, 0o755), os.WriteFile(filepath.Join(group, "pids.current"), []byte("30\n"), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		r.begin()
+		for _, c := range []struct{ own, want int64 }{{200, 1750}, {224, 1750}, {226, 1724}, {202, 1724}, {200, 1750}} {
+			own.Store(c.own)
+			r.pass(11 * time.Second)
+			engine.mu.Lock()
+			if got := engine.last[allPods].PidsLimit; got != c.want {
+				t.Errorf("%d of its own: %d, want %d", c.own, got, c.want)
+			}
+			engine.mu.Unlock()
+		}
 	})
 }
 

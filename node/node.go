@@ -140,6 +140,7 @@ type Agent struct {
 	clearing    bool   // what stopped pods leave is removed although it is closed
 	hostIPs     []string
 	sample      Sample                             // the board as last looked at
+	ownTasks    int64                              // processes that are not of pods, when that changed by much last
 	allocatable corev1.ResourceList                // of the board
 	blocks      map[types.UID]runtime.IDRange      // of users, for pods that the engine does not hold yet
 	holds       map[types.UID]corev1.ResourceList  // what each pod has been granted of it

@@ -210,6 +210,7 @@ func (p *poster) look(ctx context.Context) (facts, error) {
 	if err != nil {
 		return facts{}, fmt.Errorf("look at the board: %w", err)
 	}
+	a.countTasks(sample)
 	now := time.Now()
 	f := facts{name: a.cfg.Name, sample: sample, cfg: a.cfg.Status, reg: a.cfg.Registration, version: a.cfg.Version,
 		engine: "libcontainer://Unknown", now: now}

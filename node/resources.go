@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"ledge/api"
+	"ledge/node/pressure"
 	"ledge/runtime"
 )
 
@@ -43,6 +44,9 @@ type limits struct {
 	allocatable    int64 // memory that pods may have
 	pods           corev1.ResourceList
 	pidMax, pidRes int64
+	// ownTasks are the processes that are not of pods, 0 if that is not known; spareTasks how many more the board must be able to
+	// start when pods have taken all they can.
+	ownTasks, spareTasks int64
 }
 
 // limits are those of this board as last looked at.
@@ -53,7 +57,49 @@ func (a *Agent) limits() limits {
 	pids := f.reserved(resourcePID)
 	return limits{ResourceConfig: a.cfg.Resources, v2: a.engine.info.CgroupVersion == 2, memory: a.sample.MemoryTotal,
 		swap: a.sample.SwapTotal, allocatable: a.allocatable.Memory().Value(), pods: f.forPods(a.cfg.Resources.Unenforced),
-		pidMax: a.sample.PIDMax, pidRes: pids.Value()}
+		pidMax: a.sample.PIDMax, pidRes: pids.Value(), ownTasks: a.ownTasks, spareTasks: spareTasks(a.cfg.Status.Eviction, a.sample.PIDMax)}
+}
+
+// spareTasks is half of what the eviction threshold keeps, so that it is met before nothing can be started any more: systemd
+// could not restart anything then, and a program in Go that is refused a thread ends.
+func spareTasks(p pressure.Policy, pidMax int64) int64 {
+	if line := p.Hard(pressure.PIDAvailable).Of(pidMax); line > 0 {
+		return line / 2
+	}
+	return pidMax / 40
+}
+
+// tasks is how many processes all pods may have together; 0: any number.
+func (l limits) tasks() int64 {
+	keep := l.pidRes
+	if l.ownTasks > 0 {
+		keep = max(keep, l.ownTasks+l.spareTasks)
+	}
+	if l.Unenforced || keep == 0 || l.pidMax == 0 {
+		return 0
+	}
+	return max(1, l.pidMax-keep)
+}
+
+// countTasks notes how many processes are not of pods, as often as that has changed by much.
+func (a *Agent) countTasks(s Sample) {
+	a.mu.Lock()
+	info := a.engine.info
+	a.mu.Unlock()
+	if a.cfg.Stats == nil || info.CgroupVersion == 0 {
+		return
+	}
+	ofPods, ok := a.cfg.Stats.Tasks(info.CgroupVersion, path.Join("/", info.CgroupRoot, allPods))
+	if !ok || s.PIDUsed <= ofPods {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	own, most := s.PIDUsed-ofPods, spareTasks(a.cfg.Status.Eviction, s.PIDMax)/2
+	if d := own - a.ownTasks; a.ownTasks == 0 || d > most || d < -most {
+		a.ownTasks = own
+		a.pokeGroups()
+	}
 }
 
 // podCgroup is the pod's place in the hierarchy (N-7.39).
@@ -196,9 +242,7 @@ func (l limits) groups(pods []*corev1.Pod) []tier {
 		}
 	}
 	all := runtime.Resources{CPUShares: shares(l.pods.Cpu().MilliValue()), MemoryBytes: l.pods.Memory().Value()}
-	if l.pidRes > 0 && !l.Unenforced {
-		all.PidsLimit = max(1, l.pidMax-l.pidRes)
-	}
+	all.PidsLimit = l.tasks()
 	b := runtime.Resources{CPUShares: shares(cpu), IOWeight: ioWeight(shares(cpu))}
 	if l.v2 && l.MemoryQoS.On && l.MemoryQoS.Protected { // a cgroup is protected only as far as all above it are
 		unified(&all, "memory.min", keep)

@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"reflect"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"ledge/api"
+	"ledge/node/pressure"
 	"ledge/runtime"
 )
 
@@ -281,6 +283,41 @@ func TestGroups(t *testing.T) {
 	l.MemoryQoS = MemoryQoS{On: true, Protected: true}
 	if g := l.groups(pods); g[0].want.Unified["memory.min"] != fmt.Sprint(int64(2<<30)) || g[1].want.Unified["memory.low"] != fmt.Sprint(1<<30) {
 		t.Errorf("protected: %+v", g)
+	}
+}
+
+// TestTasksOfPods: pods cannot take what the board needs to start something, and are short of processes before they could.
+func TestTasksOfPods(t *testing.T) { // reliability: at the PID limit
+	for name, c := range map[string]struct {
+		l    limits
+		want int64
+	}{
+		"nothing known":          {limits{pidMax: 32768}, 0},
+		"reserved":               {limits{pidMax: 32768, pidRes: 1000}, 31768},
+		"measured":               {limits{pidMax: 500, ownTasks: 120, spareTasks: 12}, 368},
+		"more reserved":          {limits{pidMax: 500, ownTasks: 120, spareTasks: 12, pidRes: 200}, 300},
+		"less reserved":          {limits{pidMax: 500, ownTasks: 120, spareTasks: 12, pidRes: 50}, 368},
+		"the board takes it all": {limits{pidMax: 500, ownTasks: 600, spareTasks: 12}, 1},
+		"no limit known":         {limits{ownTasks: 120}, 0},
+		"not enforced":           {limits{pidMax: 500, ownTasks: 120, spareTasks: 12, ResourceConfig: ResourceConfig{Unenforced: true}}, 0},
+	} {
+		if got := c.l.tasks(); got != c.want {
+			t.Errorf("%s: %d, want %d", name, got, c.want)
+		}
+	}
+	for seed := range uint64(500) {
+		rnd := rand.New(rand.NewPCG(seed, 79))
+		most := 200 + rnd.Int64N(100_000)
+		p := pressure.Default()
+		if rnd.IntN(2) == 0 {
+			p.Thresholds = []pressure.Threshold{{Signal: pressure.PIDAvailable, Below: pressure.Limit{Amount: 4 + rnd.Int64N(most/4)}}}
+		}
+		l := limits{pidMax: most, ownTasks: 1 + rnd.Int64N(most/2), spareTasks: spareTasks(p, most)}
+		own := l.ownTasks + rnd.Int64N(l.spareTasks/2*2+1) - l.spareTasks/2 // since it was measured last
+		left := most - own - l.tasks()
+		if line := p.Hard(pressure.PIDAvailable).Of(most); left <= 0 || left >= line {
+			t.Fatalf("seed %d: %d left of %d when pods have all theirs, the line is %d", seed, left, most, line)
+		}
 	}
 }
 

@@ -173,6 +173,18 @@ func (c *Collector) Group(version int, dir string) (m Memory, limit int64, ok bo
 	return *found, limit, true
 }
 
+// Tasks is how many processes and threads are in a cgroup now; false where the kernel does not count them, or no such cgroup is.
+func (c *Collector) Tasks(version int, dir string) (int64, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := reader{mount: c.cfg.Mount, proc: c.cfg.Proc, v2: version == 2, buf: c.buf}
+	defer func() { c.buf = r.buf }()
+	if n := r.pids(dir); n != nil {
+		return *n, true
+	}
+	return 0, false
+}
+
 func (c *Collector) usage(r *reader, now time.Time, dir string, before map[string]mark) Usage {
 	u := Usage{At: now, Memory: r.memory(dir), Pids: r.pids(dir), Stalls: r.stalls(dir)}
 	total, ok := r.cpu(dir)
