@@ -32,6 +32,11 @@ type evictor struct {
 	stuck  grumble
 	dirty  grumble
 	tight  grumble
+	// What the last look has seen.
+	seen   pressure.Readings
+	layout pressure.Layout
+	// swaps: there is something to swap to.
+	swaps bool
 	// podLimit is how much memory all pods may have together; 0: that is not known, or not bounded.
 	podLimit int64
 }
@@ -51,13 +56,16 @@ const (
 // relieve takes a look every few seconds until ctx ends.
 func (a *Agent) relieve(ctx context.Context) error {
 	e := &evictor{a: a, policy: a.cfg.Status.Eviction, bare: map[string]bool{}}
+	var news pressure.Readings
 	for {
-		if e.pass(ctx) && ctx.Err() == nil {
+		again := e.pass(ctx, news)
+		if news = nil; again && ctx.Err() == nil {
 			continue
 		}
 		for next := time.Now().Add(pressure.MonitorPeriod); time.Now().Before(next); {
 			seen, again := e.glance()
 			if pressure.News(e.all, e.state, seen) {
+				news = seen
 				break
 			}
 			select {
@@ -143,9 +151,13 @@ func (e *evictor) glance() (pressure.Readings, time.Duration) {
 	return seen, pressure.GlanceAgain(e.all, seen, most)
 }
 
-// pass is one look and its answer (N-6.18). True: a pod has gone, look again at once.
-func (e *evictor) pass(ctx context.Context) bool {
-	seen, layout, err := e.look()
+// pass is one look and its answer (N-6.18). True: a pod has gone, look again at once. News is memory that was glanced at: the
+// answer to it does not wait for a look at the disks, which may be slow.
+func (e *evictor) pass(ctx context.Context, news pressure.Readings) bool {
+	seen, layout, err := maps.Clone(e.seen), e.layout, error(nil)
+	if maps.Copy(seen, news); news == nil {
+		seen, layout, err = e.look()
+	}
 	e.blind.about("cannot see what the board is short of; nothing is decided until it can be", err)
 	if err != nil { // N-6.21
 		e.weighed()
@@ -180,6 +192,9 @@ func (e *evictor) pass(ctx context.Context) bool {
 		}
 		seen, layout, candidates = now, l, e.a.candidates(t.Signal)
 	}
+	if e.over(t) { // the kernel may have killed, or a pod have ended, while all this was measured
+		return true
+	}
 	if ranked := pressure.Rank(t.Signal, layout, candidates); len(ranked) > 0 {
 		e.evict(ctx, t, seen[t.Signal], ranked[0])
 		e.stuck.about("", nil)
@@ -187,6 +202,14 @@ func (e *evictor) pass(ctx context.Context) bool {
 	}
 	e.stuck.about("the board is short, and no pod is left that may be evicted", errors.New(string(what)), "signal", t.Signal)
 	return false
+}
+
+// over says that a threshold of memory, which changes faster than a machine that is short of it can measure its pods, is not met
+// any more.
+func (e *evictor) over(t pressure.Threshold) bool {
+	seen, _ := e.glance()
+	r, ok := seen[t.Signal]
+	return ok && r.Capacity > 0 && !t.Unresolved(r)
 }
 
 // look reads every signal.
@@ -197,11 +220,12 @@ func (e *evictor) look() (pressure.Readings, pressure.Layout, error) {
 	}
 	now := time.Now()
 	seen := s.readings(e.policy, now)
-	e.podLimit = 0
+	e.podLimit, e.swaps, e.layout = 0, s.SwapTotal > 0, s.layout()
 	if r, ok := e.a.podMemory(now); ok {
 		seen[pressure.AllocatableMemory], e.podLimit = r, r.Capacity
 	}
-	return seen, s.layout(), nil
+	e.seen = seen
+	return seen, e.layout, nil
 }
 
 // eased takes what was seen after something was freed for a look too: what is met from now on is news, and does not wait for

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,6 +24,7 @@ import (
 	"ledge/api"
 	"ledge/images"
 	it "ledge/images/imagestest"
+	"ledge/node/podstate"
 	"ledge/node/pressure"
 	"ledge/node/stats"
 	"ledge/runtime"
@@ -79,6 +81,75 @@ func TestGlance(t *testing.T) { // N-6.22: polling is the contract, and more tha
 		r.uses(r.pod("eater"), 300*mi, 1)
 		r.pass(2 * time.Second)
 		r.evicted("eater")
+	})
+}
+
+// slowBoard takes its time to look at everything.
+type slowBoard struct {
+	glancingBoard
+	takes *atomic.Int64
+}
+
+func (b slowBoard) Sample() (Sample, error) {
+	time.Sleep(time.Duration(b.takes.Load()))
+	return b.glancingBoard.Sample()
+}
+
+func (b slowBoard) MemoryAvailable() (available, mapped, total int64, err error) {
+	return b.glancingBoard.MemoryAvailable()
+}
+
+// TestSlowDisk: who goes for want of memory does not wait for a look at a disk that is slow.
+func TestSlowDisk(t *testing.T) { // beyond N-6.22
+	with(t, nil, func(r *rig) {
+		var takes atomic.Int64
+		r.measured(func(s *Sample, running map[string]bool) {
+			if running["eater"] {
+				s.MemoryAvailable = 0
+			}
+		})
+		r.cfg.Board = slowBoard{glancingBoard{r.cfg.Board.(*livingBoard)}, &takes}
+		r.begin()
+		r.pass(11500 * time.Millisecond) // a look has just been
+		takes.Store(int64(30 * time.Second))
+		r.uses(r.pod("eater"), 300*mi, 1)
+		r.pass(3 * time.Second)
+		r.evicted("eater")
+	})
+}
+
+// signalWitness notes how many statuses of pods had been written when a signal was sent.
+type signalWitness struct {
+	Engine
+	r      *rig
+	before atomic.Int64
+}
+
+func (e *signalWitness) Signal(ctx context.Context, id string, sig syscall.Signal) error {
+	e.before.Store(int64(e.r.via.count("update pods")))
+	return e.Engine.Signal(ctx, id, sig)
+}
+
+// TestSignalBeforeStatus: the end of a pod that the board wants does not wait until it is written that it is wanted.
+func TestSignalBeforeStatus(t *testing.T) {
+	with(t, nil, func(r *rig) {
+		engine := &signalWitness{Engine: r.engine, r: r}
+		r.cfg.Engine = engine
+		r.begin()
+		p := r.pod("p")
+		r.pass(time.Second)
+		written := r.via.count("update pods")
+		stop := podstate.Stop{Reason: Evicted, Message: "m", Disruption: corev1.PodReasonTerminationByKubelet}
+		if err := r.agent.StopPod(r.Context(), p.UID, stop); err != nil {
+			t.Fatal(err)
+		}
+		if n := engine.before.Load(); n != int64(written) {
+			t.Errorf("%d statuses were written first", n-int64(written))
+		}
+		if n := r.via.count("update pods"); n == written {
+			t.Error("nothing was written at all")
+		}
+		r.evicted("p")
 	})
 }
 

@@ -15,11 +15,15 @@ import (
 // enough, or cannot be, a pod goes.
 func TestReclaimBeforeEvict(t *testing.T) { // beyond N-6.23
 	for name, c := range map[string]struct {
-		frees  int64
-		err    error
-		evicts bool
+		frees   int64
+		err     error
+		evicts  bool
+		noSwap  bool
+		working bool // the signal is a kubelet's
+		unasked bool
 	}{
 		"enough": {frees: 200 * mi}, "not enough": {frees: 10 * mi, evicts: true}, "nothing": {evicts: true}, "an old kernel": {err: fs.ErrNotExist, evicts: true},
+		"nothing to swap to": {frees: 200 * mi, noSwap: true, evicts: true, unasked: true}, "page cache counts": {frees: 200 * mi, noSwap: true, working: true},
 	} {
 		with(t, nil, func(r *rig) {
 			var freed atomic.Int64
@@ -33,7 +37,11 @@ func TestReclaimBeforeEvict(t *testing.T) { // beyond N-6.23
 				if running["fat"] {
 					s.MemoryAvailable = 40*mi + freed.Load()
 				}
+				if !c.noSwap {
+					s.SwapTotal = 1 << 30
+				}
 			})
+			r.cfg.Status.WorkingSet = c.working
 			r.begin()
 			r.uses(r.pod("within", asks("500Mi")), 400*mi, 1)
 			r.uses(r.pod("critical", class("system-node-critical")), 900*mi, 1)
@@ -41,8 +49,8 @@ func TestReclaimBeforeEvict(t *testing.T) { // beyond N-6.23
 			r.uses(fat, 300*mi, 1)
 			r.uses(r.pod("small"), 10*mi, 1)
 			r.pass(pressure.MonitorPeriod + time.Second)
-			if want := fmt.Sprintf("/%s 284", podCgroup(fat)); len(asked) != 1 || asked[0] != want {
-				t.Errorf("%s: asked for %q, want %q", name, asked, want)
+			if want := fmt.Sprintf("/%s 284", podCgroup(fat)); !c.unasked && (len(asked) != 1 || asked[0] != want) || c.unasked && len(asked) > 0 {
+				t.Errorf("%s: asked for %q, want %q: %v", name, asked, want, !c.unasked)
 			}
 			if n := len(r.events.of("Evicted")); (n == 1) != c.evicts {
 				t.Errorf("%s: %d evicted", name, n)
@@ -55,6 +63,34 @@ func TestReclaimBeforeEvict(t *testing.T) { // beyond N-6.23
 			}
 		})
 	}
+}
+
+// TestOverMeanwhile: nobody goes for want of memory that is there again when the pods have been measured, because the kernel has
+// killed meanwhile, or one has ended.
+func TestOverMeanwhile(t *testing.T) { // N-6.20
+	with(t, nil, func(r *rig) {
+		var left atomic.Int64
+		left.Store(600 * mi)
+		r.measured(func(s *Sample, running map[string]bool) {
+			s.SwapTotal, s.MemoryAvailable = 1<<30, left.Load()
+		})
+		r.cfg.Board = glancingBoard{r.cfg.Board.(*livingBoard)}
+		asked := 0
+		r.cfg.Reclaim = func(context.Context, string, int64) (int64, error) { // the moment between the look and the eviction
+			asked++
+			left.Store(600 * mi)
+			return 0, nil
+		}
+		r.begin()
+		r.uses(r.pod("innocent"), 300*mi, 1)
+		r.pass(time.Second)
+		left.Store(40 * mi)
+		r.pass(2 * pressure.MonitorPeriod)
+		r.want("evicted", r.events.of("Evicted"))
+		if asked != 1 {
+			t.Errorf("answered %d times", asked)
+		}
+	})
 }
 
 // TestReclaimIsForMemory: nothing is taken from a pod because the disk is full.
@@ -109,6 +145,7 @@ func TestReclaimIsALook(t *testing.T) { // beyond N-6.23
 		var left atomic.Int64
 		left.Store(600 * mi)
 		r.measured(func(s *Sample, running map[string]bool) {
+			s.SwapTotal = 1 << 30
 			if running["leak"] {
 				s.MemoryAvailable = left.Load()
 			}

@@ -215,17 +215,15 @@ func (w *worker) step(ctx context.Context) (rest time.Duration, done bool) {
 	}
 	w.tellSizes(in.Pod, &out.Status)
 	tellMounts(in.Pod, &out.Status)
+	first, again := urgent(in, out), false
+	if first {
+		again = w.carryOut(ctx, in, out)
+	}
 	if !w.onItsWay(in, out) && !in.Gone && !w.report(ctx, in.Pod, out.Status) {
 		return 0, false // the decision was about a pod that has changed
 	}
-	w.mem = out.Mem
-	for _, e := range out.Events {
-		w.a.containerEvent(in.Pod, e.Container, e.Type, e.Reason, e.Message)
-	}
-	again := false
-	for _, act := range out.Do {
-		w.reportHeld(ctx, in.Pod, out.Status, statusHeld)
-		again = !w.act(ctx, in.Pod, act) || again
+	if !first {
+		again = w.carryOut(ctx, in, out)
 	}
 	if again {
 		w.reportHeld(ctx, in.Pod, out.Status, 0)
@@ -236,6 +234,25 @@ func (w *worker) step(ctx context.Context) (rest time.Duration, done bool) {
 		return 0, true
 	}
 	return w.rest(in, out, again), false
+}
+
+// urgent: the board wants an end of the pod, and signals are all there is to be done about it. They do not wait for the status to
+// be written: where memory or power runs out that can take longer than there is.
+func urgent(in podstate.Input, out podstate.Output) bool {
+	return in.Stop != nil && !slices.ContainsFunc(out.Do, func(a podstate.Action) bool { return a.Verb != podstate.Signal })
+}
+
+// carryOut does what was decided. True: something could not be done yet.
+func (w *worker) carryOut(ctx context.Context, in podstate.Input, out podstate.Output) (again bool) {
+	w.mem = out.Mem
+	for _, e := range out.Events {
+		w.a.containerEvent(in.Pod, e.Container, e.Type, e.Reason, e.Message)
+	}
+	for _, act := range out.Do {
+		w.reportHeld(ctx, in.Pod, out.Status, statusHeld)
+		again = !w.act(ctx, in.Pod, act) || again
+	}
+	return again
 }
 
 // statusHeld is how long the status of a pod that comes up may stay untold.

@@ -181,12 +181,17 @@ func (p Policy) Hard(s Signal) Limit {
 	return Limit{}
 }
 
+// ownPrograms is what the programs of a small board have mapped at most, systemd's and ledge's, when it begins to stand still.
+const ownPrograms = 48 << 20
+
 // Spare is memory.available where the kernel's MemAvailable is gone by. Of the file pages that processes have mapped, as many
-// bytes as the hard threshold says count as used: the kernel calls them available, but most are programs at work, which are
-// read again as soon as they are taken, so that a small board stands still above its line. No more than that: a database that
-// maps its file has no more than page cache.
+// bytes as the hard threshold says count as used, and up to twice as many where that is less than what the board's own
+// programs need: the kernel calls them available, but most are programs at work, which are read again as soon as they are
+// taken, so that a small board stands still above its line. No more than that: a database that maps its file has no more than
+// page cache.
 func (p Policy) Spare(available, mapped, total int64) int64 {
-	return available - max(0, min(mapped, p.Hard(MemoryAvailable).Of(total)))
+	line := p.Hard(MemoryAvailable).Of(total)
+	return available - max(0, min(mapped, max(line, min(2*line, ownPrograms))))
 }
 
 // Layout says what stands on which file system (N-6.17). That images have one of their own without writable layers

@@ -58,7 +58,7 @@ func runPressure(ctx context.Context, f pressureFlags) error {
 	}
 	b := &pressureBoot{verbose: f.verbose, pressureReport: pressureReport{MemoryMiB: f.memory}}
 	b.guest = guest{arch: "amd64", kernel: filepath.Join(dir, "vmlinux"), disks: []string{filepath.Join(dir, "root.img"), payload, card},
-		memory: f.memory, log: filepath.Join(work, "console.log"), qmp: filepath.Join(work, "qmp"),
+		memory: f.memory, recycles: true, log: filepath.Join(work, "console.log"), qmp: filepath.Join(work, "qmp"),
 		append: "sysrq_always_enabled nosoftlockup rcupdate.rcu_cpu_stall_suppress=1 ledge.do=press ledge.by=" + strings.Join(f.hogs, ",")}
 	if err := b.guest.boot(ctx, f.limit, b.line); err != nil { // what has been seen until then is worth keeping
 		b.faults = append(b.faults, fmt.Sprintf("%v; its console:\n%s", err, b.guest.console()))

@@ -28,6 +28,10 @@ type guest struct {
 	forward  string
 	dtb      string
 	memory   int    // MiB
+	// recycles: pages of programs will be reused for other things all the time. QEMU forgets what it has translated of such a page
+	// store by store, which took three quarters of its time on a board short of memory; with little room for translations few
+	// pages have any.
+	recycles bool
 	dir      string // of files of this run
 	log      string // where the kernel's console goes when the guest talks on a second port; "" = one port for both
 }
@@ -44,7 +48,11 @@ func (g guest) args() []string {
 	if g.arch == "arm" { // two of them in one thread wait for each other while the kernel comes up
 		cpus = "1"
 	}
-	a := []string{"-accel", "tcg,thread=single", "-smp", cpus, "-m", strconv.Itoa(g.memory), "-nodefaults", "-no-user-config",
+	accel := "tcg,thread=single"
+	if g.recycles {
+		accel += ",tb-size=64"
+	}
+	a := []string{"-accel", accel, "-smp", cpus, "-m", strconv.Itoa(g.memory), "-nodefaults", "-no-user-config",
 		"-display", "none", "-no-reboot", "-kernel", g.kernel}
 	line := "panic=-1 quiet "
 	switch g.arch {

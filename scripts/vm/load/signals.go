@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"ledge/node/pressure"
 )
 
 // line is where the node says that a signal's hard threshold is.
@@ -106,14 +108,14 @@ func (t *trial) left() int64 {
 	return left(t.Signal, t.Line)
 }
 
-// left of memory is what the kernel calls available without programs at work, of these bound at the most
-// (docs/decisions/0066).
-func left(signal string, bound int64) int64 {
+// left of memory is by the rule of the product (docs/decisions/0066), for a threshold of line.
+func left(signal string, line int64) int64 {
 	var fs unix.Statfs_t
 	switch signal {
 	case "memory.available":
 		files := field("/proc/meminfo", "Active(file):") + field("/proc/meminfo", "Inactive(file):")
-		return field("/proc/meminfo", "MemAvailable:")<<10 - min(field("/proc/meminfo", "Mapped:")<<10, files<<10, bound)
+		p := pressure.Policy{Thresholds: []pressure.Threshold{{Signal: pressure.MemoryAvailable, Below: pressure.Limit{Amount: line}}}}
+		return p.Spare(field("/proc/meminfo", "MemAvailable:")<<10, min(field("/proc/meminfo", "Mapped:"), files)<<10, memTotal())
 	case "pid.available":
 		most := number("/proc/sys/kernel/threads-max")
 		text, err := os.ReadFile("/proc/loadavg")
