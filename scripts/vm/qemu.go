@@ -27,7 +27,7 @@ type guest struct {
 	firmware string // bios, uefi or pi: the disk is a board's own, and boots as it does there; forward is a port of QEMU's user network
 	forward  string
 	dtb      string
-	memory   int    // MiB
+	memory   int // MiB
 	// recycles: pages of programs will be reused for other things all the time. QEMU forgets what it has translated of such a page
 	// store by store, which took three quarters of its time on a board short of memory; with little room for translations few
 	// pages have any.
