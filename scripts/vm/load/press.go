@@ -238,11 +238,17 @@ func (g *guest) squeeze(h hog) (r pressed.Result, err error) {
 	if err != nil {
 		return r, err
 	}
+	begun := time.Now()
 	if err := t.watched(); err != nil {
 		return r, err
 	}
 	if err := t.count(before, kills); err != nil {
 		return r, err
+	}
+	if t.Kills > 0 {
+		if t.Victims, err = victims(begun); err != nil {
+			return r, err
+		}
 	}
 	if _, err = g.ask("DELETE", objects+"pods/"+h.name+"?gracePeriodSeconds=0", nil); err != nil && !refused(err, http.StatusNotFound) {
 		return r, err

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -239,6 +240,26 @@ func oomKills() (int, error) {
 		return 0, errors.New("the kernel does not count what it kills")
 	}
 	return int(n), nil
+}
+
+var victim = regexp.MustCompile(`Killed process \d+ \(([^)]*)\)`)
+
+// victims are the programs that the kernel has killed for want of memory since, but for the test's own.
+func victims(since time.Time) (names []string, err error) {
+	out, err := exec.Command("journalctl", "-k", "-q", "-o", "cat", "--since", "@"+strconv.FormatInt(since.Unix(), 10)).Output()
+	if err != nil {
+		return nil, fmt.Errorf("read what the kernel has told: %w", err)
+	}
+	killed := victim.FindAllStringSubmatch(string(out), -1)
+	if len(killed) == 0 {
+		return nil, errors.New("the kernel has not told whom it killed")
+	}
+	for _, m := range killed {
+		if m[1] != "testprog" {
+			names = append(names, m[1])
+		}
+	}
+	return names, nil
 }
 
 // writer creates one object after the other, and knows which are acknowledged.

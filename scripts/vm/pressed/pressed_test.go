@@ -11,6 +11,8 @@ func TestJudge(t *testing.T) {
 	quiet := Result{Hog: "cache", Condition: -1, Evicted: -1, Eased: -1, Recovered: -1, Answers: 5}
 	full := quiet
 	full.Hog, full.AtTheLimit = "full95", 3
+	fast := good
+	fast.Hog, fast.Rate, fast.Kills, fast.End = "leak40", 40<<20, 2, "Failed"
 	filler := good
 	filler.Hog, filler.NoRoom = "bytes", 3
 	for name, c := range map[string]struct {
@@ -28,6 +30,10 @@ func TestJudge(t *testing.T) {
 		"no room for nothing": {good, func(p *Result) { p.NoRoom = 3 }, "no room for 3 writes"},
 		"nobody asked":        {good, func(p *Result) { p.Answers = 0 }, "nothing was asked"},
 		"killed":              {good, func(p *Result) { p.Kills = 1 }, "the kernel has killed 1"},
+		"killed, too fast":    {fast, func(*Result) {}, ""},
+		"killed, slow":        {fast, func(p *Result) { p.Rate = 9 << 20 }, "the kernel has killed 2"},
+		"killed others":       {fast, func(p *Result) { p.Victims = []string{"ledge"} }, "the kernel has killed [\"ledge\"]"},
+		"fast, and let live":  {fast, func(p *Result) { p.Kills, p.End = 0, "Failed" }, "not evicted"},
 		"not evicted":         {good, func(p *Result) { p.End = "Failed" }, `not evicted but "Failed"`},
 		"no condition":        {good, func(p *Result) { p.Condition = -1 }, "no condition"},
 		"a condition stays":   {good, func(p *Result) { p.Recovered = -1 }, "no condition"},
