@@ -130,13 +130,15 @@ func (e *signalWitness) Signal(ctx context.Context, id string, sig syscall.Signa
 	return e.Engine.Signal(ctx, id, sig)
 }
 
-// TestSignalBeforeStatus: the end of a pod that the board wants does not wait until it is written that it is wanted.
+// TestSignalBeforeStatus: the end of a pod that the board wants does not wait until it is written that it is wanted, and if it
+// comes at once only the end is written.
 func TestSignalBeforeStatus(t *testing.T) {
-	with(t, nil, func(r *rig) {
+	with(t, behaviours{"deaf": {IgnoreTERM: true}}, func(r *rig) {
 		engine := &signalWitness{Engine: r.engine, r: r}
 		r.cfg.Engine = engine
 		r.begin()
 		p := r.pod("p")
+		slow := r.pod("slow", func(p *corev1.Pod) { p.Spec.Containers[0].Name = "deaf" })
 		r.pass(time.Second)
 		written := r.via.count("update pods")
 		stop := podstate.Stop{Reason: Evicted, Message: "m", Disruption: corev1.PodReasonTerminationByKubelet}
@@ -146,10 +148,22 @@ func TestSignalBeforeStatus(t *testing.T) {
 		if n := engine.before.Load(); n != int64(written) {
 			t.Errorf("%d statuses were written first", n-int64(written))
 		}
-		if n := r.via.count("update pods"); n == written {
-			t.Error("nothing was written at all")
-		}
 		r.evicted("p")
+		if n := r.via.count("update pods"); n != written+1 {
+			t.Errorf("%d statuses of a pod that ended at once", n-written)
+		}
+		go func() { _ = r.agent.StopPod(r.Context(), slow.UID, stop) }()
+		r.pass(statusHeld + 10*time.Millisecond)
+		said := slices.ContainsFunc(r.get("slow").Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.DisruptionTarget })
+		if n := r.via.count("update pods"); n != written+2 || !said {
+			t.Errorf("a pod that does not end at once: %d statuses, %+v", n-written-1, r.get("slow").Status.Conditions)
+		}
+		r.pass(10 * time.Second)
+		if n := r.via.count("update pods"); n != written+2 {
+			t.Errorf("%d statuses while it ends", n-written-1)
+		}
+		r.pass(time.Minute)
+		r.evicted("slow")
 	})
 }
 

@@ -255,14 +255,17 @@ func (w *worker) carryOut(ctx context.Context, in podstate.Input, out podstate.O
 	return again
 }
 
-// statusHeld is how long the status of a pod that comes up may stay untold.
+// statusHeld is how long the status of a pod that comes up or ends may stay untold.
 const statusHeld = 200 * time.Millisecond
 
-// onItsWay reports whether the status may be left to the next step, which follows these actions at once: the pod has not
-// run yet, and only draws nearer to that. Each status told is a flush to the card and work for whoever watches, and the
-// pod would wait for it.
+// onItsWay reports whether the status may be left to the next step. Either the pod has not run yet, and only draws nearer to
+// that: the next step follows these actions at once. Or it has been told to end, and most do so in a moment. Each status told is
+// a flush to the card and work for whoever watches, and the pod, or a shutdown, would wait for it.
 func (w *worker) onItsWay(in podstate.Input, out podstate.Output) bool {
-	if in.Gone || len(out.Do) == 0 || in.Pod.DeletionTimestamp != nil || in.Pod.Status.Phase != corev1.PodPending || out.Status.Phase != corev1.PodPending {
+	was, is := in.Pod.Status.Phase, out.Status.Phase
+	comes := len(out.Do) > 0 && in.Pod.DeletionTimestamp == nil && was == corev1.PodPending && is == corev1.PodPending
+	goes := in.Stop != nil && was == corev1.PodRunning && is == corev1.PodRunning && !equality.Semantic.DeepEqual(in.Pod.Status, out.Status)
+	if in.Gone || !comes && !goes {
 		w.heldSince = time.Time{}
 		return false
 	}
@@ -305,6 +308,9 @@ func (w *worker) rest(in podstate.Input, out podstate.Output, again bool) time.D
 	rest := resync
 	if w.silence > 0 {
 		rest = w.silence
+	}
+	if !w.heldSince.IsZero() {
+		rest = min(rest, max(0, statusHeld-time.Since(w.heldSince)))
 	}
 	if w.resize.pending != nil || w.resize.trouble != nil {
 		rest = min(rest, resizeRetry)
