@@ -206,11 +206,12 @@ func (p *poster) early() bool {
 // look gathers the facts.
 func (p *poster) look(ctx context.Context) (facts, error) {
 	a := p.a
+	before := a.podTasks()
 	sample, err := a.cfg.Board.Sample()
 	if err != nil {
 		return facts{}, fmt.Errorf("look at the board: %w", err)
 	}
-	a.countTasks(sample)
+	a.countTasks(before, sample)
 	now := time.Now()
 	f := facts{name: a.cfg.Name, sample: sample, cfg: a.cfg.Status, reg: a.cfg.Registration, version: a.cfg.Version,
 		engine: "libcontainer://Unknown", now: now}

@@ -60,11 +60,11 @@ func (a *Agent) limits() limits {
 		pidMax: a.sample.PIDMax, pidRes: pids.Value(), ownTasks: a.ownTasks, spareTasks: spareTasks(a.cfg.Status.Eviction, a.sample.PIDMax)}
 }
 
-// spareTasks is half of what the eviction threshold keeps, so that it is met before nothing can be started any more: systemd
-// could not restart anything then, and a program in Go that is refused a thread ends.
+// spareTasks is three quarters of what the eviction threshold keeps, so that it is met before nothing can be started any more:
+// systemd could not restart anything then, and a program in Go that is refused a thread ends.
 func spareTasks(p pressure.Policy, pidMax int64) int64 {
 	if line := p.Hard(pressure.PIDAvailable).Of(pidMax); line > 0 {
-		return line / 2
+		return line * 3 / 4
 	}
 	return pidMax / 40
 }
@@ -81,21 +81,30 @@ func (l limits) tasks() int64 {
 	return max(1, l.pidMax-keep)
 }
 
-// countTasks notes how many processes are not of pods, as often as that has changed by much.
-func (a *Agent) countTasks(s Sample) {
+// podTasks is how many processes all pods have now; -1 if that is not known.
+func (a *Agent) podTasks() int64 {
 	a.mu.Lock()
 	info := a.engine.info
 	a.mu.Unlock()
 	if a.cfg.Stats == nil || info.CgroupVersion == 0 {
-		return
+		return -1
 	}
-	ofPods, ok := a.cfg.Stats.Tasks(info.CgroupVersion, path.Join("/", info.CgroupRoot, allPods))
-	if !ok || s.PIDUsed <= ofPods {
+	if n, ok := a.cfg.Stats.Tasks(info.CgroupVersion, path.Join("/", info.CgroupRoot, allPods)); ok {
+		return n
+	}
+	return -1
+}
+
+// countTasks notes how many processes are not of pods, as often as that has changed by much. Pods had so many before the sample
+// was taken; while they start or end hundreds, the board's own are rather counted too many.
+func (a *Agent) countTasks(before int64, s Sample) {
+	ofPods := min(before, a.podTasks())
+	if ofPods < 0 || s.PIDUsed <= ofPods {
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	own, most := s.PIDUsed-ofPods, spareTasks(a.cfg.Status.Eviction, s.PIDMax)/2
+	own, most := s.PIDUsed-ofPods, spareTasks(a.cfg.Status.Eviction, s.PIDMax)/4
 	if d := own - a.ownTasks; a.ownTasks == 0 || d > most || d < -most {
 		a.ownTasks = own
 		a.pokeGroups()

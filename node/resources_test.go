@@ -313,7 +313,7 @@ func TestTasksOfPods(t *testing.T) { // reliability: at the PID limit
 			p.Thresholds = []pressure.Threshold{{Signal: pressure.PIDAvailable, Below: pressure.Limit{Amount: 4 + rnd.Int64N(most/4)}}}
 		}
 		l := limits{pidMax: most, ownTasks: 1 + rnd.Int64N(most/2), spareTasks: spareTasks(p, most)}
-		own := l.ownTasks + rnd.Int64N(l.spareTasks/2*2+1) - l.spareTasks/2 // since it was measured last
+		own := l.ownTasks + rnd.Int64N(l.spareTasks/4*2+1) - l.spareTasks/4 // since it was measured last
 		left := most - own - l.tasks()
 		if line := p.Hard(pressure.PIDAvailable).Of(most); left <= 0 || left >= line {
 			t.Fatalf("seed %d: %d left of %d when pods have all theirs, the line is %d", seed, left, most, line)

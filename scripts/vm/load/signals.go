@@ -202,6 +202,7 @@ func (g *guest) trace(ctx context.Context) {
 			return
 		}
 		g.say("memory", append([]any{time.Now().UnixMilli(), time.Since(begun).Milliseconds()}, append(words, strings.ReplaceAll(string(psi), "\n", " "))...)...)
+		g.say("tasks", "left", left("pid.available", 0), "of pods", number("/sys/fs/cgroup/kubepods/pids.current"), "at most", number("/sys/fs/cgroup/kubepods/pids.max"))
 		for _, group := range []string{"ledge.service", "ledge-keeper.service", "system.slice"} {
 			dir := "/sys/fs/cgroup/" + group + "/"
 			stat := func(name string) int64 { return field(dir+"memory.stat", name) }
@@ -336,7 +337,7 @@ func (g *guest) zramOn() error {
 func (g *guest) zramOff() error { return g.sh("swapoff /dev/zram0; echo 1 >/sys/block/zram0/reset") }
 
 func (g *guest) fewTasks() error {
-	return errors.Join(g.sh("cat /proc/sys/kernel/threads-max >/run/threads-max; echo 500 >/proc/sys/kernel/threads-max"), g.restart())
+	return errors.Join(g.sh("cat /proc/sys/kernel/threads-max >/run/threads-max; echo 350 >/proc/sys/kernel/threads-max"), g.restart())
 }
 
 func (g *guest) manyTasks() error {
