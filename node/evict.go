@@ -151,13 +151,10 @@ func (e *evictor) glance() (pressure.Readings, time.Duration) {
 	return seen, pressure.GlanceAgain(e.all, seen, most)
 }
 
-// pass is one look and its answer (N-6.18). True: a pod has gone, look again at once. News is memory that was glanced at: the
-// answer to it does not wait for a look at the disks, which may be slow.
+// pass is one look and its answer (N-6.18). True: a pod has gone, look again at once. News is what was glanced at since the last
+// look, if that is reason enough.
 func (e *evictor) pass(ctx context.Context, news pressure.Readings) bool {
-	seen, layout, err := maps.Clone(e.seen), e.layout, error(nil)
-	if maps.Copy(seen, news); news == nil {
-		seen, layout, err = e.look()
-	}
+	seen, layout, err := e.see(news)
 	e.blind.about("cannot see what the board is short of; nothing is decided until it can be", err)
 	if err != nil { // N-6.21
 		e.weighed()
@@ -210,6 +207,17 @@ func (e *evictor) over(t pressure.Threshold) bool {
 	seen, _ := e.glance()
 	r, ok := seen[t.Signal]
 	return ok && r.Capacity > 0 && !t.Unresolved(r)
+}
+
+// see reads every signal, or adds news to what the last look has seen: the answer to them does not wait for a look at the disks,
+// which may be slow.
+func (e *evictor) see(news pressure.Readings) (pressure.Readings, pressure.Layout, error) {
+	if news == nil {
+		return e.look()
+	}
+	seen := maps.Clone(e.seen)
+	maps.Copy(seen, news)
+	return seen, e.layout, nil
 }
 
 // look reads every signal.

@@ -143,9 +143,7 @@ func (a *Agent) nextAttempt(pod *corev1.Pod, name string, attempt int) (n int, m
 	if n >= 0 || !up {
 		return n, true
 	}
-	a.mu.Lock()
-	w := a.workers[pod.UID]
-	a.mu.Unlock()
+	w := a.worker(pod.UID)
 	if w == nil || w.isEnded() {
 		return -1, false
 	}

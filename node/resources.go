@@ -83,13 +83,11 @@ func (l limits) tasks() int64 {
 
 // podTasks is how many processes all pods have now; -1 if that is not known.
 func (a *Agent) podTasks() int64 {
-	a.mu.Lock()
-	info := a.engine.info
-	a.mu.Unlock()
-	if a.cfg.Stats == nil || info.CgroupVersion == 0 {
+	version, dir, ok := a.podsGroup()
+	if !ok {
 		return -1
 	}
-	if n, ok := a.cfg.Stats.Tasks(info.CgroupVersion, path.Join("/", info.CgroupRoot, allPods)); ok {
+	if n, ok := a.cfg.Stats.Tasks(version, dir); ok {
 		return n
 	}
 	return -1

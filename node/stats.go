@@ -58,16 +58,22 @@ func (a *Agent) readStats() stats.Pass {
 	return a.cfg.Stats.Read(time.Now(), info.CgroupVersion, info.CgroupRoot, a.statsPods())
 }
 
+// podsGroup is the cgroup that all pods stand in, for the statistics; false while it is not known, or nobody reads them.
+func (a *Agent) podsGroup() (version int, dir string, ok bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	info := a.engine.info
+	return info.CgroupVersion, path.Join("/", info.CgroupRoot, allPods), a.cfg.Stats != nil && info.CgroupVersion != 0
+}
+
 // podMemory is what is left of the memory that all pods may have together (N-6.1, N-6.5). Page cache that the kernel could
 // take back is left, as in the board's own figure.
 func (a *Agent) podMemory(now time.Time) (pressure.Reading, bool) {
-	a.mu.Lock()
-	info := a.engine.info
-	a.mu.Unlock()
-	if a.cfg.Stats == nil || info.CgroupVersion == 0 {
+	version, dir, ok := a.podsGroup()
+	if !ok {
 		return pressure.Reading{}, false
 	}
-	m, limit, ok := a.cfg.Stats.Group(info.CgroupVersion, path.Join("/", info.CgroupRoot, allPods))
+	m, limit, ok := a.cfg.Stats.Group(version, dir)
 	if !ok {
 		return pressure.Reading{}, false
 	}
@@ -174,9 +180,7 @@ func (a *Agent) summary() ([]byte, error) {
 // places says where the files are that count as a pod's own.
 func (a *Agent) places(p stats.Pod) stats.Places {
 	out := stats.Places{Rootfs: map[string]string{}, Logs: map[string]string{}, Volumes: map[string]string{}}
-	a.mu.Lock()
-	w := a.workers[types.UID(p.UID)]
-	a.mu.Unlock()
+	w := a.worker(types.UID(p.UID))
 	if w == nil {
 		return out
 	}
