@@ -320,7 +320,7 @@ func (s *boardSetup) apply() {
 	}
 	keep(bootWhereFile, s.boot)
 	keep(bootMistakesFile, strings.Join(lines, "\n"))
-	errs = append(errs, tellMistakes(s.boot, lines, true))
+	errs = append(errs, tellMistakes(s.boot, lines, archiveWords, joinWords))
 	if err := errors.Join(errs...); err != nil {
 		slog.Error("not all of the boot partition holds", "err", err)
 	}

@@ -200,22 +200,24 @@ func TestBoardJoins(t *testing.T) {
 	}
 }
 
-// TestArchiveMistakes: what the brain finds wrong with an archive is added, stays over the next boot's beginning without the card
+// TestLaterMistakes: what the brain finds wrong with an archive, or why it has not joined, is added, stays over the next boot's beginning without the card
 // being written, and goes when the archive is mended.
-func TestArchiveMistakes(t *testing.T) {
+func TestLaterMistakes(t *testing.T) {
 	s := card(t, map[string]string{"ledge.yaml": "hostnam: a\n", "images/a.tar": "x"})
 	at := filepath.Join(s.boot, mistakesName)
 	s.boots(t)
 	line := "images/a.tar" + archiveWords + ": no archive"
 	lines := []string{`ledge.yaml, line 1: there is no key "hostnam". Did you mean hostname?`}
-	if err := tellMistakes(s.boot, append(lines, line), false); err != nil {
-		t.Fatal(err)
+	for _, all := range [][]string{append(lines, "ledge.yaml"+joinWords+": why", line), append(lines, line)} {
+		if err := tellMistakes(s.boot, all); err != nil {
+			t.Fatal(err)
+		}
+		full, _ := os.ReadFile(at)
+		if got := s.boots(t); got != string(full) || !strings.Contains(got, line) {
+			t.Error(got)
+		}
 	}
-	full, _ := os.ReadFile(at)
-	if got := s.boots(t); got != string(full) || !strings.Contains(got, line) {
-		t.Error(got)
-	}
-	if err := tellMistakes(s.boot, lines, false); err != nil {
+	if err := tellMistakes(s.boot, lines); err != nil {
 		t.Fatal(err)
 	}
 	if got, _ := os.ReadFile(at); strings.Contains(string(got), "images") {

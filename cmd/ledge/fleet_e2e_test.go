@@ -233,13 +233,38 @@ func (s *shed) strangers(used []string) {
 	s.refused(b, `for a board named "other"`, s.line("--node", "other")...)
 	s.refused(b, "control plane's own board", append(s.line(), "--hostname-override", s.plane.name)...)
 	s.refused(b, "another board has joined as", append(s.line(), "--hostname-override", s.boards[len(s.boards)-2].name)...)
-	brief := s.line("--ttl", "1ms")
-	s.refused(b, "expired at", brief...)
+	s.refused(b, "expired at", s.line("--ttl", "1ms")...)
+	s.refusedOnCard(b)
 	log, err := os.ReadFile(s.plane.log.Name())
 	must(s.t, err)
 	for _, words := range []string{"used up", "for a board named", "another board has joined as", "expired at"} {
 		must(s.t, contains(string(log), words))
 	}
+}
+
+// refusedOnCard: a board that nobody can log in to says on its boot partition that it may not join, and then not any more.
+func (s *shed) refusedOnCard(b *testBoard) {
+	s.t.Helper()
+	card, state := s.t.TempDir(), s.t.TempDir()
+	for name, text := range map[string]string{bootWhereFile: card, bootMistakesFile: "ledge.yaml, line 1: wrong"} {
+		must(s.t, os.WriteFile(filepath.Join(state, name), []byte(text), 0o600))
+	}
+	told := func() string {
+		text, _ := os.ReadFile(filepath.Join(card, mistakesName))
+		return string(text)
+	}
+	s.refused(b, "expired at", append(s.line("--ttl", "1ms"), "--boot-state", state)...)
+	if got := told(); !strings.Contains(got, "ledge.yaml, line 1: wrong") || !strings.Contains(got, "ledge.yaml"+joinWords+": https://"+s.plane.address(1)) || !strings.Contains(got, "expired at") {
+		s.t.Errorf("the boot partition says %q", got)
+	}
+	b.join(append(s.line(), "--boot-state", state)...)
+	b.eventually("the boot partition has no more to say than was wrong with its files", func() error {
+		if got := told(); strings.Contains(got, joinWords) || !strings.Contains(got, "line 1: wrong") {
+			return fmt.Errorf("it says %q", got)
+		}
+		return nil
+	})
+	s.ready(b.name)
 }
 
 // kubeconfigured joins by a kubeconfig, as a kubelet does (N-1.13), and takes a Node that somebody else made (N-1.12).

@@ -99,7 +99,7 @@ func (b *board) join(ctx context.Context) error {
 	if b.joinToken == nil {
 		return errors.Join(usagef("agent: this board has not joined yet: --token of 'ledge token create' is needed once (or in %s)", tokenPath(b.config, b.file.TokenFile)), id.Forget())
 	}
-	said := ""
+	said, told, began := "", false, time.Now()
 	for wait := time.Second; ; wait = min(2*wait, 30*time.Second) {
 		err := askCertificate(ctx, id, b.servers, b.joinToken.CA, b.joinToken.Proof())
 		if err == nil {
@@ -110,7 +110,12 @@ func (b *board) join(ctx context.Context) error {
 			if ok && r.code == http.StatusNotFound {
 				err = fmt.Errorf("%w: is it a control plane of ledge?", err)
 			}
+			b.tellJoin(err)
 			return errors.Join(fmt.Errorf("join: %w", err), id.Forget()) // nothing is left half-joined
+		}
+		if !told && time.Since(began) > 5*time.Minute { // a control plane that starts with the board needs a while
+			told = true
+			b.tellJoin(err)
 		}
 		if err.Error() != said {
 			said = err.Error()
