@@ -68,6 +68,7 @@ bench: build ## measure against other runtimes; tables, and bin/bench*.json; PAG
 	@go run ./scripts/bench -o bin/bench.json -page '$(PAGE)'
 	@go run ./scripts/bench/pull -o bin/bench-pull.json -page '$(PAGE)'
 	@go run ./scripts/bench/fleet -o bin/bench-fleet.json -page '$(PAGE)'
+	@go run ./scripts/bench/pressure -page '$(PAGE)' # as make test-all measured it last
 
 conformance: build ## Kubernetes' own tests; FOCUS=regexp GROUP=ABD PROCS=4 KEEP=1 narrow, see scripts/conformance
 	@scripts/setup.sh vm

@@ -25,6 +25,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"ledge/scripts/vm/pressed"
 )
 
 func main() {
@@ -69,7 +71,7 @@ func run(ctx context.Context, args []string) error {
 	model := fs.String("board", "generic-amd64", "flashed: what the image is for")
 	firmware := fs.String("firmware", "uefi", "flashed: uefi, bios or pi")
 	boots := fs.Int("boots", 2, "flashed: how often")
-	hogs := fs.String("hogs", allHogs, "pressure: which")
+	hogs := fs.String("hogs", pressed.AllHogs, "pressure: which")
 	twice := fs.Bool("twice", false, "power: a run that has lost nothing may be late once")
 	if err := fs.Parse(args); err != nil {
 		return err

@@ -7,15 +7,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
 	"ledge/scripts/vm/pressed"
 )
-
-// allHogs are those that scripts/vm/load/press.go knows.
-const allHogs = "leak5,leak20,leak40,leak20-deaf,leak40-deaf,cache,bomb,bytes,inodes,leak5-zram,full95,crowd"
 
 // pressureFlags say which hogs a board has to bear.
 type pressureFlags struct {
@@ -25,13 +21,6 @@ type pressureFlags struct {
 	to      string // report; what it has of other hogs and of boards of another size stays
 	memory  int
 	limit   time.Duration
-}
-
-// pressureReport is one board.
-type pressureReport struct {
-	MemoryMiB int              `json:"memoryMiB"`
-	Kernel    string           `json:"kernel"`
-	Hogs      []pressed.Result `json:"hogs"`
 }
 
 // runPressure boots a small board with a card of its own and lets one hog after the other at it.
@@ -56,7 +45,7 @@ func runPressure(ctx context.Context, f pressureFlags) error {
 	if out, err := command(ctx, "mke2fs", "-q", "-t", "ext4", "-m", "0", "-N", "8000", card, "768M").CombinedOutput(); err != nil {
 		return fmt.Errorf("make the card: %w: %s", err, out)
 	}
-	b := &pressureBoot{verbose: f.verbose, pressureReport: pressureReport{MemoryMiB: f.memory}}
+	b := &pressureBoot{verbose: f.verbose, Board: pressed.Board{MemoryMiB: f.memory, Day: time.Now().UTC().Format(time.DateOnly)}}
 	b.guest = guest{arch: "amd64", kernel: filepath.Join(dir, "vmlinux"), disks: []string{filepath.Join(dir, "root.img"), payload, card},
 		memory: f.memory, recycles: true, log: filepath.Join(work, "console.log"), qmp: filepath.Join(work, "qmp"),
 		append: "sysrq_always_enabled nosoftlockup rcupdate.rcu_cpu_stall_suppress=1 ledge.do=press ledge.by=" + strings.Join(f.hogs, ",")}
@@ -67,7 +56,7 @@ func runPressure(ctx context.Context, f pressureFlags) error {
 		b.faults = append(b.faults, fmt.Sprintf("%d hogs of %d", len(b.Hogs), len(f.hogs)))
 	}
 	if f.to != "" {
-		if err := b.write(f.to); err != nil {
+		if err := pressed.Add(f.to, b.Board); err != nil {
 			return err
 		}
 	}
@@ -79,7 +68,7 @@ func runPressure(ctx context.Context, f pressureFlags) error {
 
 // pressureBoot is what is seen of one boot.
 type pressureBoot struct {
-	pressureReport
+	pressed.Board
 	guest   guest
 	verbose bool
 	faults  []string
@@ -122,34 +111,6 @@ func (b *pressureBoot) line(text string) bool {
 		return true
 	}
 	return false
-}
-
-// write puts each hog in place of what the report has of it on a board of this size, in the order of allHogs.
-func (b *pressureBoot) write(to string) error {
-	var all []pressureReport
-	text, err := os.ReadFile(to)
-	if err == nil {
-		err = json.Unmarshal(text, &all)
-	}
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("%s: %w", to, err)
-	}
-	now := b.pressureReport
-	for _, r := range all {
-		for _, h := range r.Hogs {
-			if r.MemoryMiB == b.MemoryMiB && !slices.ContainsFunc(b.Hogs, func(p pressed.Result) bool { return p.Hog == h.Hog }) {
-				now.Hogs = append(now.Hogs, h)
-			}
-		}
-	}
-	order := strings.Split(allHogs, ",")
-	slices.SortStableFunc(now.Hogs, func(a, b pressed.Result) int { return slices.Index(order, a.Hog) - slices.Index(order, b.Hog) })
-	all = append(slices.DeleteFunc(all, func(r pressureReport) bool { return r.MemoryMiB == b.MemoryMiB }), now)
-	slices.SortFunc(all, func(a, b pressureReport) int { return a.MemoryMiB - b.MemoryMiB })
-	if text, err = json.MarshalIndent(all, "", " "); err != nil {
-		return err
-	}
-	return os.WriteFile(to, append(text, '\n'), 0o644)
 }
 
 // pressureScript installs ledge with its data on a card of its own, which hogs may fill.

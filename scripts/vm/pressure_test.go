@@ -1,18 +1,18 @@
 package main
 
 import (
-	"encoding/json"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"ledge/scripts/vm/pressed"
 )
 
 // TestPressureReport: what the guest prints becomes the report, and a hog takes the place of the same one on a board of its size only.
 func TestPressureReport(t *testing.T) {
 	to := filepath.Join(t.TempDir(), "pressure.json")
 	boot := func(memory int, lines ...string) *pressureBoot {
-		b := &pressureBoot{pressureReport: pressureReport{MemoryMiB: memory}}
+		b := &pressureBoot{Board: pressed.Board{MemoryMiB: memory}}
 		for _, l := range lines {
 			if b.line(l) {
 				t.Errorf("%q is no end", l)
@@ -21,7 +21,7 @@ func TestPressureReport(t *testing.T) {
 		if !b.line("@done ") {
 			t.Error("no end")
 		}
-		if err := b.write(to); err != nil {
+		if err := pressed.Add(to, b.Board); err != nil {
 			t.Fatal(err)
 		}
 		return b
@@ -32,15 +32,11 @@ func TestPressureReport(t *testing.T) {
 		t.Errorf("%q", b.faults)
 	}
 	boot(256, "guest: 6.1.0", `@pressed {"hog":"cache","answers":2,"conditionMs":-1}`)
-	text, err := os.ReadFile(to)
+	all, err := pressed.Read(to)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var all []pressureReport
-	if err := json.Unmarshal(text, &all); err != nil {
-		t.Fatal(err)
-	}
 	if len(all) != 2 || all[0].MemoryMiB != 256 || all[1].MemoryMiB != 512 || len(all[1].Hogs) != 3 || all[1].Hogs[1].Answers != 7 || all[1].Hogs[2].Answers != 9 || len(all[1].Hogs[0].Wrong) == 0 || all[0].Kernel != "6.1.0" {
-		t.Errorf("%s", text)
+		t.Errorf("%+v", all)
 	}
 }

@@ -1,7 +1,64 @@
 // Package pressed is what a hog has done to a board: the guest tells it, the machine that runs the guest judges it.
 package pressed
 
-import "fmt"
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+)
+
+// AllHogs are those that scripts/vm/load/press.go knows, in the order of a report.
+const AllHogs = "leak5,leak20,leak40,leak20-deaf,leak40-deaf,cache,bomb,bytes,inodes,leak5-zram,full95,crowd"
+
+// Board is one of them, with what each hog has done to it; a report has one for each size.
+type Board struct {
+	MemoryMiB int      `json:"memoryMiB"`
+	Kernel    string   `json:"kernel"`
+	Day       string   `json:"day"` // of the last hog
+	Hogs      []Result `json:"hogs"`
+}
+
+// Read reads a report; there need not be one.
+func Read(path string) (all []Board, err error) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &all)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return all, nil
+}
+
+// Add puts each hog of a board in place of what the report has of it on a board of this size.
+func Add(path string, now Board) error {
+	all, err := Read(path)
+	if err != nil {
+		return err
+	}
+	for _, r := range all {
+		for _, h := range r.Hogs {
+			if r.MemoryMiB == now.MemoryMiB && !slices.ContainsFunc(now.Hogs, func(p Result) bool { return p.Hog == h.Hog }) {
+				now.Hogs = append(now.Hogs, h)
+			}
+		}
+	}
+	order := strings.Split(AllHogs, ",")
+	slices.SortStableFunc(now.Hogs, func(a, b Result) int { return slices.Index(order, a.Hog) - slices.Index(order, b.Hog) })
+	all = append(slices.DeleteFunc(all, func(r Board) bool { return r.MemoryMiB == now.MemoryMiB }), now)
+	slices.SortFunc(all, func(a, b Board) int { return a.MemoryMiB - b.MemoryMiB })
+	text, err := json.MarshalIndent(all, "", " ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(text, '\n'), 0o644)
+}
 
 // Result is one hog at one board.
 type Result struct {
