@@ -151,13 +151,16 @@ appliance() { emulated "appliance $1" appliance -arch "$1" -memory 256 -timeout 
 # board ARCHITECTURE
 board() { emulated "board $1" board -arch "$1" -memory 320 -timeout 5m -binary "bin/ledge-linux-$1"; }
 
-# An image as it is made, booted by its own boot loader. Emulated, a minute of a core for each boot and for the image.
+# An image as it is made, booted by its own boot loader, and left alone for ten minutes. Emulated, a minute of a core for each boot and
+# for the image.
 # flashed BOARD FIRMWARES MEMORY [FLAVOUR]
 flashed() {
 	go run ./scripts/image -board "$1" -flavour "${4:-appliance}" -o "$work" || return 1
+	idle=10m # of the first
 	for firmware in $2; do
 		name="image $1 ${4:-appliance} by $firmware"
-		emulated "$name" flashed -board "$1" -firmware "$firmware" -memory "$3" -timeout 10m -o docs/images.json "$work/ledge-$1-${4:-appliance}"-*.img.xz || return 1
+		emulated "$name" flashed -board "$1" -firmware "$firmware" -memory "$3" -timeout 10m -idle $idle -o docs/images.json "$work/ledge-$1-${4:-appliance}"-*.img.xz || return 1
+		idle=0
 	done
 }
 
@@ -220,7 +223,9 @@ if [ "$mode" = all ]; then
 	step "image generic-amd64: UEFI, BIOS" flashed generic-amd64 "uefi bios" 512
 	step "image generic-amd64 with Debian: UEFI, BIOS" flashed generic-amd64 "uefi bios" 512 debian
 	step "image generic-arm64: UEFI" flashed generic-arm64 uefi 512
+	step "image generic-arm64 with Debian: UEFI" flashed generic-arm64 uefi 512 debian
 	step "image rpi: UEFI, raspi3b" flashed rpi "uefi pi" 1024
+	step "image rpi with Debian: UEFI, raspi3b" flashed rpi "uefi pi" 1024 debian
 fi
 together
 step "nothing left behind" scripts/leaks.sh check "$LEDGE_RUN" "$TMPDIR" "$work/before"

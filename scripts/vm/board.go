@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -127,20 +128,33 @@ func pressSysRq(qmp, key string) error {
 
 // monitor gives QEMU a command and waits for its answer.
 func monitor(qmp, command string) error {
+	_, err := query(qmp, command)
+	return err
+}
+
+// query gives QEMU a command and returns what it answers.
+func query(qmp, command string) (answer json.RawMessage, err error) {
 	conn, err := net.Dial("unix", qmp)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer conn.Close()
-	_, err = conn.Write([]byte(`{"execute":"qmp_capabilities"}` + command + "\n"))
-	answers := make([]byte, 4096)
-	for said := ""; err == nil && strings.Count(said, `"return"`) < 2; {
-		var n int
-		n, err = conn.Read(answers)
-		said += string(answers[:n])
-		if strings.Contains(said, `"error"`) {
-			return errors.New(said)
+	if _, err := conn.Write([]byte(`{"execute":"qmp_capabilities"}` + command + "\n")); err != nil {
+		return nil, err
+	}
+	messages := json.NewDecoder(conn)
+	for answers := 0; answers < 2; { // to both commands; between them come events
+		var m struct{ Return, Error json.RawMessage }
+		if err := messages.Decode(&m); err != nil {
+			return nil, fmt.Errorf("QEMU on %s: %w", command, err)
+		}
+		if m.Error != nil {
+			return nil, fmt.Errorf("QEMU on %s: %s", command, m.Error)
+		}
+		if m.Return != nil {
+			answer = m.Return
+			answers++
 		}
 	}
-	return err
+	return answer, nil
 }

@@ -47,49 +47,69 @@ type flashedBoot struct {
 	PodMillis     int64 `json:"podMillis"`             // the pod of manifests/ answers over the network
 	LoginMillis   int64 `json:"loginMillis,omitempty"` // somebody has logged in by ssh
 	OffMillis     int64 `json:"offMillis"`             // from the power button to the end of the machine; 0: the plug was pulled
+	Idle          *idle `json:"idle,omitempty"`
+}
+
+// idle is what a board writes to its card while nobody wants anything of it.
+type idle struct {
+	Seconds int64 `json:"seconds"`
+	Bytes   int64 `json:"bytes"`
+}
+
+// flashedFlags say which image is booted, and how.
+type flashedFlags struct {
+	board, image, firmware string
+	to                     string // report
+	boots                  int
+	idle                   time.Duration // of the last boot; 0: not looked at
+	memory                 int
+	limit                  time.Duration // of a boot, without idle
 }
 
 // runFlashed takes an image as it was made, puts a manifest on its boot partition as a person would, and boots it twice the way a
 // board's firmware does: by its own boot loader from its own disk. The pod has to answer over the network, and the power button has
 // to end the machine in order; a board without one has its plug pulled.
-func runFlashed(ctx context.Context, board, image, firmware, report string, boots, memory int, limit time.Duration) error {
+func runFlashed(ctx context.Context, f flashedFlags) error {
 	work, err := os.MkdirTemp("", "ledge-vm-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(work)
 	disk := filepath.Join(work, "disk.img")
-	if err := unpackImage(ctx, image, disk, work); err != nil {
+	if err := unpackImage(ctx, f.image, disk, work); err != nil {
 		return err
 	}
 	var key string
-	if withDebian(image) {
+	if withDebian(f.image) {
 		if key, err = putKey(ctx, disk, work); err != nil {
 			return err
 		}
 	}
-	packed, err := os.Stat(image)
+	packed, err := os.Stat(f.image)
 	if err != nil {
 		return err
 	}
-	r := flashedReport{Board: board, Image: filepath.Base(image), Bytes: packed.Size(), Firmware: firmware, Memory: memory}
-	g := guest{arch: "amd64", memory: memory, firmware: firmware, root: "file=" + disk + ",format=raw,cache=unsafe", qmp: filepath.Join(work, "qmp"), dir: work}
-	if board != "generic-amd64" {
+	r := flashedReport{Board: f.board, Image: filepath.Base(f.image), Bytes: packed.Size(), Firmware: f.firmware, Memory: f.memory}
+	g := guest{arch: "amd64", memory: f.memory, firmware: f.firmware, root: "file=" + disk + ",format=raw,cache=unsafe", qmp: filepath.Join(work, "qmp"), dir: work}
+	if f.board != "generic-amd64" {
 		g.arch = "arm64"
 	}
-	if firmware == "pi" {
+	if f.firmware == "pi" {
 		if err := piBoot(ctx, &g, disk); err != nil {
 			return err
 		}
 	}
 	node := ""
-	for n := range boots {
+	for n := range f.boots {
 		port, err := freePort()
 		if err != nil {
 			return err
 		}
 		g.forward = fmt.Sprintf("tcp:127.0.0.1:%d-:8080", port)
 		b := &flashed{url: fmt.Sprintf("http://127.0.0.1:%d/", port), key: key, began: time.Now()}
+		if n == f.boots-1 {
+			b.watch = f.idle
+		}
 		if key != "" {
 			if b.ssh, err = freePort(); err != nil {
 				return err
@@ -97,7 +117,7 @@ func runFlashed(ctx context.Context, board, image, firmware, report string, boot
 			g.forward += fmt.Sprintf(",hostfwd=tcp:127.0.0.1:%d-:22", b.ssh)
 		}
 		b.guest = g
-		if err := b.run(ctx, limit); err != nil {
+		if err := b.run(ctx, f.limit+b.watch+settled); err != nil {
 			return fmt.Errorf("%s, boot %d: %w; its console:\n%s", r.Image, n+1, err, strings.Join(b.all, "\n"))
 		}
 		// Nobody has named it but by the key's ledge.yaml.
@@ -106,13 +126,16 @@ func runFlashed(ctx context.Context, board, image, firmware, report string, boot
 		}
 		node = b.node
 		r.Boots = append(r.Boots, b.flashedBoot)
-		fmt.Printf("vm: %s by %s, boot %d: mounted %d, address %d, serving %d, pod answers %d, login %d ms; off %d ms after the button\n", r.Image, firmware, n+1,
+		fmt.Printf("vm: %s by %s, boot %d: mounted %d, address %d, serving %d, pod answers %d, login %d ms; off %d ms after the button\n", r.Image, f.firmware, n+1,
 			b.MountedMillis, b.AddressMillis, b.ServingMillis, b.PodMillis, b.LoginMillis, b.OffMillis)
+		if b.Idle != nil {
+			fmt.Printf("vm: it wrote %d bytes in %d s\n", b.Idle.Bytes, b.Idle.Seconds)
+		}
 	}
-	if report == "" {
+	if f.to == "" {
 		return nil
 	}
-	return r.keep(report)
+	return r.keep(f.to)
 }
 
 // ownName is a board's that nobody has named.
@@ -180,7 +203,7 @@ func piBoot(ctx context.Context, g *guest, disk string) error {
 	// The board always has four CPUs, and those of no use spin. Of the consoles it has one that can be seen. Its watchdog resets the
 	// machine at the moment it is started.
 	g.kernel, g.initrd, g.dtb, g.append = filepath.Join(g.dir, "vmlinuz"), filepath.Join(g.dir, "initrd.img"), filepath.Join(g.dir, "bcm2837-rpi-3-b.dtb"),
-		"nr_cpus=1 "+strings.NewReplacer("console=tty0", "", "console=ttyS1,115200", "", " --watchdog /dev/watchdog", "").Replace(strings.TrimSpace(string(line)))
+		"nr_cpus=1 "+strings.NewReplacer("console=tty0", "", "console=ttyS1,115200", "", " --watchdog /dev/watchdog", "", " systemd.watchdog_sec=30", "").Replace(strings.TrimSpace(string(line)))
 	return os.Truncate(disk, 1<<30)
 }
 
@@ -197,8 +220,9 @@ type flashed struct {
 	flashedBoot
 	guest guest
 	url   string
-	key   string // of who may log in; empty: nobody
-	ssh   int    // the port to do so
+	key   string        // of who may log in; empty: nobody
+	ssh   int           // the port to do so
+	watch time.Duration // at the end
 	began time.Time
 	all   []string
 	node  string // as it calls itself
@@ -300,6 +324,57 @@ func sameMachine(file, id string) error {
 	return err
 }
 
+// settled is how long a board is left alone before it counts as idle.
+const settled = time.Minute
+
+// rest counts what a board writes while nobody wants anything of it, its journal's late commits and all.
+func (b *flashed) rest(ctx context.Context) error {
+	if b.watch == 0 {
+		return nil
+	}
+	var counts [2]int64
+	for i, wait := range []time.Duration{settled, b.watch} {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(wait):
+		}
+		answer, err := query(b.guest.qmp, `{"execute":"query-blockstats"}`)
+		if err == nil {
+			counts[i], err = written(answer)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.Idle = &idle{Seconds: int64(b.watch.Seconds()), Bytes: counts[1] - counts[0]}
+	return nil
+}
+
+// written adds up what a machine has written to its disks.
+func written(blockstats json.RawMessage) (total int64, err error) {
+	var disks []struct {
+		Stats struct {
+			Bytes *int64 `json:"wr_bytes"`
+		}
+	}
+	if err := json.Unmarshal(blockstats, &disks); err != nil {
+		return 0, err
+	}
+	for _, d := range disks {
+		if d.Stats.Bytes == nil {
+			return 0, fmt.Errorf("QEMU does not say what was written: %s", blockstats)
+		}
+		total += *d.Stats.Bytes
+	}
+	if len(disks) == 0 {
+		return 0, errors.New("QEMU knows no disk")
+	}
+	return total, nil
+}
+
 // ask waits until the pod answers, and presses the power button.
 func (b *flashed) ask(ctx context.Context) {
 	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
@@ -317,7 +392,7 @@ func (b *flashed) ask(ctx context.Context) {
 		return
 	}
 	pod := time.Since(b.began).Milliseconds()
-	err := b.logIn(ctx)
+	err := errors.Join(b.logIn(ctx), b.rest(ctx))
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.PodMillis, b.off = pod, time.Now(); err != nil {
