@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -31,8 +32,18 @@ spec:
 
 // memoryLimit reads what the kernel bounds a cgroup of this board to.
 func (b *testBoard) memoryLimit(cgroup string) string {
-	for _, file := range []string{filepath.Join("/sys/fs/cgroup/memory", b.name, cgroup, "memory.limit_in_bytes"),
-		filepath.Join("/sys/fs/cgroup", b.name, cgroup, "memory.max")} {
+	return b.memoryFile(cgroup, "memory.limit_in_bytes", "memory.max")
+}
+
+// usage is what a cgroup of this board has now, the cache of files with it.
+func (b *testBoard) usage(cgroup string) int64 {
+	n, _ := strconv.ParseInt(b.memoryFile(cgroup, "memory.usage_in_bytes", "memory.current"), 10, 64)
+	return n
+}
+
+// memoryFile is a file of cgroup v1 or v2.
+func (b *testBoard) memoryFile(cgroup, v1, v2 string) string {
+	for _, file := range []string{filepath.Join("/sys/fs/cgroup/memory", b.name, cgroup, v1), filepath.Join("/sys/fs/cgroup", b.name, cgroup, v2)} {
 		if v, err := os.ReadFile(file); err == nil {
 			return strings.TrimSpace(string(v))
 		}
