@@ -2,6 +2,7 @@ package shutdown
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -56,6 +57,9 @@ func offDirect(reboot bool) error {
 	return nil
 }
 
+// inProgress is what logind says to a second one.
+const inProgress = login1Name + ".OperationInProgress"
+
 func offByLogind(ctx context.Context, reboot bool) error {
 	conn, err := dbus.ConnectSystemBus(dbus.WithContext(ctx), dbus.WithAuth(dbus.AuthExternal(strconv.Itoa(os.Geteuid()))))
 	if err != nil {
@@ -66,7 +70,11 @@ func offByLogind(ctx context.Context, reboot bool) error {
 	if reboot {
 		method = login1Iface + ".Reboot"
 	}
-	if err := conn.Object(login1Name, login1Path).CallWithContext(ctx, method, 0, false).Err; err != nil {
+	err = conn.Object(login1Name, login1Path).CallWithContext(ctx, method, 0, false).Err
+	if e, ok := errors.AsType[dbus.Error](err); ok && e.Name == inProgress {
+		return nil // somebody was first; the machine goes down
+	}
+	if err != nil {
 		return fmt.Errorf("switch the machine off: ask logind: %w", err)
 	}
 	return nil

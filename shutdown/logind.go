@@ -19,6 +19,9 @@ import (
 // which outlives the program that needed it).
 const LogindDropIn = "/run/systemd/logind.conf.d/99-ledge.conf"
 
+// logindSource is its name among sources.
+const logindSource = "logind"
+
 // Names of N-5.11.
 const (
 	login1Name  = "org.freedesktop.login1"
@@ -32,7 +35,8 @@ const (
 // Logind hears of shutdowns from systemd-logind and holds them up with a delay inhibitor lock while pods stop. It goes
 // on trying when the bus or logind is not there, or goes away: upstream's silent failures are the reason for Status.
 type Logind struct {
-	// Want is how long a shutdown may have to be held up: Config.Total(). Zero or less means not at all (N-5.1).
+	// Want is how long a shutdown may have to be held up: Config.Total(). Zero or less means not at all (N-5.1). Settle is asked
+	// for besides, and not missed where it is not granted.
 	Want time.Duration
 	// DropIn is the file that raises logind's maximum; empty is LogindDropIn.
 	DropIn string
@@ -63,9 +67,15 @@ func (l *Logind) Status() LogindStatus {
 // Live implements Liver.
 func (l *Logind) Live() string {
 	if s := l.Status(); s.Held && s.Err == nil {
-		return "logind"
+		return logindSource
 	}
 	return ""
+}
+
+// Granted is how long logind would wait if it were less than is wanted; ok is false where it is enough, or not known.
+func (l *Logind) Granted() (d time.Duration, ok bool) {
+	s := l.Status()
+	return s.Granted, s.Held && s.Err == nil && s.Granted < l.Want
 }
 
 // Run follows logind until ctx ends, and lets go of the lock then.
@@ -103,12 +113,27 @@ func retryWait(worked bool, trying time.Duration) time.Duration {
 	return time.Minute
 }
 
+// setUpWithin bounds what a session begins with: a bus or a logind that hangs is to be seen as one.
+const setUpWithin = time.Minute
+
+// lookAgain is how often the delay is read while nothing happens: files that change it come without a word.
+const lookAgain = 5 * time.Minute
+
+var errSilent = fmt.Errorf("the bus or logind does not answer within %s", setUpWithin)
+
 var errLogindRestarted = errors.New("logind went away")
 
 // session is one connection: raise the delay, take the lock, listen. It ends with an error.
-func (l *Logind) session(ctx context.Context, tell func(Event), up func()) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+func (l *Logind) session(ctx context.Context, tell func(Event), up func()) (err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	slow := time.AfterFunc(setUpWithin, func() { cancel(errSilent) })
+	defer slow.Stop()
+	defer func() { // a connection that was given up tells of that only
+		if errors.Is(context.Cause(ctx), errSilent) {
+			err = errSilent
+		}
+	}()
 	// By uid, not by name: a static binary has no business with the user database.
 	conn, err := dbus.ConnectSystemBus(dbus.WithContext(ctx), dbus.WithAuth(dbus.AuthExternal(strconv.Itoa(os.Geteuid()))))
 	if err != nil {
@@ -131,11 +156,18 @@ func (l *Logind) session(ctx context.Context, tell func(Event), up func()) error
 	if err := l.inhibit(ctx, conn, granted); err != nil {
 		return err
 	}
+	if !slow.Stop() {
+		return errSilent
+	}
 	up()
+	look := time.NewTicker(lookAgain)
+	defer look.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
+		case <-look.C:
+			granted = l.grantedNow(ctx, conn, granted)
 		case sig, ok := <-signals:
 			if !ok {
 				return errors.New("the bus connection broke")
@@ -180,14 +212,14 @@ func (l *Logind) heard(ctx context.Context, conn *dbus.Conn, sig *dbus.Signal, g
 	}
 	if begins {
 		granted = l.grantedNow(ctx, conn, granted)
-		e := Event{Kind: Down, Source: "logind", Done: func() { l.release(nil) }}
+		e := Event{Kind: Down, Source: logindSource, Done: func() { l.release(nil) }}
 		if granted < l.Want {
 			e.Budget = granted
 		}
 		tell(e)
 		return nil
 	}
-	tell(Event{Kind: Cancelled, Source: "logind"})
+	tell(Event{Kind: Cancelled, Source: logindSource})
 	return l.inhibit(ctx, conn, granted) // N-5.18
 }
 
@@ -246,7 +278,7 @@ func (l *Logind) failed(err error) {
 // wanted is not an error: the plan shrinks.
 func (l *Logind) raise(ctx context.Context, conn *dbus.Conn) (time.Duration, error) {
 	granted, err := maxDelay(ctx, conn)
-	if err != nil || granted >= l.Want {
+	if err != nil || granted >= l.Want+Settle {
 		return granted, err
 	}
 	if err := l.writeDropIn(); err != nil {
@@ -267,9 +299,12 @@ func (l *Logind) raise(ctx context.Context, conn *dbus.Conn) (time.Duration, err
 		case <-time.After(wait):
 		}
 		wait *= 2
-		if granted, err = maxDelay(ctx, conn); err != nil || granted >= l.Want {
+		if granted, err = maxDelay(ctx, conn); err != nil || granted >= l.Want+Settle {
 			return granted, err
 		}
+	}
+	if granted >= l.Want {
+		return granted, nil
 	}
 	slog.Warn("logind waits less than the configuration wants, does a later file in logind.conf.d win?", "granted", granted, "wanted", l.Want)
 	return granted, nil
@@ -312,6 +347,6 @@ func (l *Logind) writeDropIn() error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	seconds := (l.Want + time.Second - 1) / time.Second
+	seconds := (l.Want + Settle + time.Second - 1) / time.Second
 	return os.WriteFile(path, fmt.Appendf(nil, "[Login]\nInhibitDelayMaxSec=%d\n", seconds), 0o644)
 }

@@ -66,6 +66,23 @@ type login1 struct {
 	locks  []*os.File // our ends of the locks handed out
 	asked  [][4]string
 	killed int
+	goes   bool // the machine goes down already
+	off    []string
+}
+
+// PowerOff and Reboot are refused while either goes on, as by logind.
+func (l *login1) PowerOff(bool) *dbus.Error { return l.goDown("PowerOff") }
+func (l *login1) Reboot(bool) *dbus.Error   { return l.goDown("Reboot") }
+
+func (l *login1) goDown(how string) *dbus.Error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.off = append(l.off, how)
+	if l.goes {
+		return dbus.NewError(inProgress, []any{"There's already a shutdown or sleep operation in progress"})
+	}
+	l.goes = true
+	return nil
 }
 
 func (l *login1) Inhibit(what, who, why, mode string) (dbus.UnixFD, *dbus.Error) {
@@ -209,13 +226,13 @@ func TestLogind(t *testing.T) {
 	l := &Logind{Want: 30 * time.Second, DropIn: dropIn}
 	events, stop := following(t, l)
 	until(t, "the lock", func() bool { return l.Status().Held })
-	if s := l.Status(); s.Granted != 30*time.Second || s.Err != nil {
+	if s := l.Status(); s.Granted != 30*time.Second+Settle || s.Err != nil {
 		t.Errorf("status %+v", s)
 	}
 	if got := fake.calls()[0]; got[0] != "shutdown" || got[1] != "ledge" || got[2] == "" || got[3] != "delay" { // N-5.15
 		t.Errorf("asked for %q", got)
 	}
-	if data, err := os.ReadFile(dropIn); err != nil || string(data) != "[Login]\nInhibitDelayMaxSec=30\n" { // N-5.12
+	if data, err := os.ReadFile(dropIn); err != nil || string(data) != "[Login]\nInhibitDelayMaxSec=37\n" { // N-5.12, and Settle
 		t.Errorf("drop-in %q, %v", data, err)
 	}
 	info, err := os.Stat(dropIn)
@@ -247,6 +264,23 @@ func TestLogind(t *testing.T) {
 	}
 }
 
+// TestOffByLogind: who comes second finds the machine going down, which is what was wanted.
+func TestOffByLogind(t *testing.T) {
+	address, _ := bus(t)
+	if err := ByLogind.Off(t.Context(), false); err == nil {
+		t.Error("there is no logind")
+	}
+	fake := playLogind(t, address, "", time.Minute)
+	for _, reboot := range []bool{true, false} {
+		if err := ByLogind.Off(t.Context(), reboot); err != nil {
+			t.Error(err)
+		}
+	}
+	if want := []string{"Reboot", "PowerOff"}; !slices.Equal(fake.off, want) {
+		t.Errorf("asked for %q, want %q", fake.off, want)
+	}
+}
+
 // TestLogindShort: less than wanted shrinks the plan instead of failing (N-5.13, N-5.14).
 func TestLogindShort(t *testing.T) {
 	address, _ := bus(t)
@@ -260,6 +294,9 @@ func TestLogindShort(t *testing.T) {
 	fake.prepare(t, true)
 	if e := next(t, events); e.Budget != 5*time.Second {
 		t.Errorf("event %+v", e)
+	}
+	if d, short := l.Granted(); !short || d != 5*time.Second {
+		t.Errorf("granted %s, %v", d, short)
 	}
 }
 
@@ -281,7 +318,7 @@ func TestLogindStrict(t *testing.T) {
 	fake.obeys = true
 	fake.mu.Unlock()
 	until(t, "the lock", func() bool { return l.Status().Held })
-	if s := l.Status(); s.Granted != 30*time.Second || s.Err != nil {
+	if s := l.Status(); s.Granted != 30*time.Second+Settle || s.Err != nil {
 		t.Errorf("%+v", s)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -90,6 +92,7 @@ type Status struct {
 	Running bool
 	Stopped bool      // the pods have been stopped and the node is closed
 	Source  string    // of the shutdown that runs or ran
+	Wanted  []string  // the sources that want it
 	Until   time.Time // when the time granted is over; zero: it takes what it takes
 	Last    Record
 }
@@ -120,7 +123,7 @@ func NewManager(cfg ManagerConfig) (*Manager, error) {
 func (m *Manager) Status() Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.status
+	return m.status // nobody changes a list that is in it
 }
 
 // Live names the sources that would hear of a shutdown now.
@@ -138,8 +141,23 @@ func (m *Manager) Plan() Plan {
 	budget := Unlimited
 	if s := m.Status(); s.Running && !s.Until.IsZero() {
 		budget = time.Until(s.Until)
+	} else if !s.Running {
+		budget = m.granted()
 	}
 	return Make(m.cfg.Node.Pods(), m.cfg.Shutdown, budget)
+}
+
+// granted is the least that a source would give a shutdown now.
+func (m *Manager) granted() time.Duration {
+	least := Unlimited
+	for _, s := range m.cfg.Sources {
+		if g, ok := s.(interface{ Granted() (time.Duration, bool) }); ok {
+			if d, short := g.Granted(); short {
+				least = min(least, d)
+			}
+		}
+	}
+	return least
 }
 
 // note changes the status, and the record with it where that changes.
@@ -192,13 +210,33 @@ type current struct {
 	ended  chan struct{} // closed when Run has returned
 	err    error         // valid after ended
 	until  time.Time
-	done   []func() // Done of every event that asked for it
-	undone bool     // cancelled, and heard of only when it has ended
+	claims []claim // of every event that asked for it
+	undone bool    // cancelled, and heard of only when it has ended
 }
+
+// claim is what a source's event wants when all have stopped.
+type claim struct {
+	source string
+	after  After
+	done   func() // may be nil
+}
+
+// after is what becomes of the machine: the first word counts.
+func (c *current) after() After {
+	for _, c := range c.claims {
+		if c.after != "" {
+			return c.after
+		}
+	}
+	return ""
+}
+
+func (e Event) claim() claim { return claim{e.Source, e.After, e.Done} }
 
 func (m *Manager) loop(ctx context.Context) {
 	var cur *current
-	closed := false // pods were stopped; the node stays closed until a cancellation or the end
+	closed := false            // pods were stopped; the node stays closed until a cancellation or the end
+	wants := map[string]bool{} // the sources that want the board down: it stays up when none is left
 	for {
 		var ended chan struct{}
 		if cur != nil {
@@ -221,9 +259,20 @@ func (m *Manager) loop(ctx context.Context) {
 			m.finish(cur)
 			cur = nil
 		case e := <-m.events:
+			off := true
+			if e.Kind == Down {
+				wants[e.Source] = true
+			} else {
+				off = withdraw(wants, cur, e.Source)
+			}
+			m.note(func(s *Status) { s.Wanted = slices.Sorted(maps.Keys(wants)) })
 			switch {
+			case !off:
+				if cur != nil { // what becomes of the machine was its word, maybe
+					m.note(func(s *Status) { s.Last.After = cur.after() })
+				}
 			case e.Kind == Cancelled && cur != nil && m.cfg.FinishFirst:
-				cur.undone, cur.done = true, nil
+				cur.undone, cur.claims = true, nil
 			case e.Kind == Cancelled:
 				m.cancel(cur, closed)
 				cur, closed = nil, false
@@ -248,17 +297,34 @@ func (m *Manager) loop(ctx context.Context) {
 	}
 }
 
-// begin starts a shutdown; earlier are the Done functions of the one it takes over from.
-func (m *Manager) begin(ctx context.Context, earlier []func(), e Event) *current {
+// withdraw takes back what one source has wanted, and says whether nobody wants it any more: mains that are back do not call off
+// what somebody has asked logind for. Once all have stopped, logind's word is about the machine, whoever has asked for that.
+func withdraw(wants map[string]bool, cur *current, source string) (nobody bool) {
+	if cur == nil && source == logindSource {
+		clear(wants)
+		return true
+	}
+	if !wants[source] {
+		return false
+	}
+	delete(wants, source)
+	if cur != nil {
+		cur.claims = slices.DeleteFunc(cur.claims, func(c claim) bool { return c.source == source })
+	}
+	if len(wants) > 0 {
+		slog.Info("a shutdown is taken back, and goes on for others", "source", source, "others", slices.Sorted(maps.Keys(wants)))
+	}
+	return len(wants) == 0
+}
+
+// begin starts a shutdown; earlier are the claims of the one it takes over from.
+func (m *Manager) begin(ctx context.Context, earlier []claim, e Event) *current {
 	budget := e.Budget
 	if budget == 0 {
 		budget = Unlimited
 	}
 	run, cancel := context.WithCancelCause(ctx)
-	cur := &current{cancel: cancel, ended: make(chan struct{}), until: deadline(e.Budget), done: earlier}
-	if e.Done != nil {
-		cur.done = append(cur.done, e.Done)
-	}
+	cur := &current{cancel: cancel, ended: make(chan struct{}), until: deadline(e.Budget), claims: append(earlier, e.claim())}
 	m.note(func(s *Status) { s.Running, s.Source, s.Until = true, e.Source, cur.until })
 	go func() {
 		defer close(cur.ended)
@@ -285,15 +351,13 @@ func (m *Manager) again(ctx context.Context, cur *current, e Event) *current {
 	})
 	until := deadline(e.Budget)
 	if until.IsZero() || (!cur.until.IsZero() && !until.Before(cur.until)) {
-		if e.Done != nil {
-			cur.done = append(cur.done, e.Done)
-		}
+		cur.claims = append(cur.claims, e.claim())
 		return cur
 	}
 	slog.Warn("shutting down faster", "source", e.Source, "granted", e.Budget)
 	cur.cancel(errSooner)
 	<-cur.ended
-	return m.begin(ctx, cur.done, e)
+	return m.begin(ctx, cur.claims, e)
 }
 
 func (m *Manager) finish(cur *current) {
@@ -304,8 +368,10 @@ func (m *Manager) finish(cur *current) {
 	// Before the lock is let go.
 	m.note(func(s *Status) { s.Running, s.Stopped, s.Last.Ended = false, true, time.Now() })
 	m.cfg.Node.Clear() // does not wait; whoever ends this process waits for it
-	for _, done := range cur.done {
-		done()
+	for _, c := range cur.claims {
+		if c.done != nil {
+			c.done()
+		}
 	}
 }
 

@@ -141,6 +141,75 @@ func TestManagerCancel(t *testing.T) {
 	})
 }
 
+// TestManagerSources: what one source takes back goes on for another, without its own end; when all have stopped, logind's word
+// that the machine stays up counts for all.
+func TestManagerSources(t *testing.T) {
+	for name, c := range map[string]struct {
+		then []Event
+		want []string
+		log  []string
+	}{
+		"mains are back while logind goes down": {[]Event{{Kind: Cancelled, Source: "ups"}}, []string{"released"},
+			[]string{`0s close "node is shutting down"`, "0s stop a 20s", "15s flush", "15s stop b 10s", "15s flush", "15s clear"}},
+		"both take it back": {[]Event{{Kind: Cancelled, Source: "ups"}, {Kind: Cancelled, Source: logindSource}}, nil,
+			[]string{`0s close "node is shutting down"`, "0s stop a 20s", `4s close ""`}},
+		"logind alone": {[]Event{{Kind: Cancelled, Source: logindSource}}, []string{"off"},
+			[]string{`0s close "node is shutting down"`, "0s stop a 20s", "15s flush", "15s stop b 10s", "15s flush", "15s clear"}},
+		"who has not asked": {[]Event{{Kind: Cancelled, Source: RequestSource}}, []string{"off", "released"},
+			[]string{`0s close "node is shutting down"`, "0s stop a 20s", "15s flush", "15s stop b 10s", "15s flush", "15s clear"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			managing(t, func() *board {
+				b := newBoard(pod("a", 0, 30), pod("b", 2000000000, 30))
+				b.takes["a"] = 15 * sec
+				return b
+			}, func(b *board, tell script, _ *news) {
+				var got []string
+				tell <- Event{Kind: Down, Source: "ups", Done: func() { got = append(got, "off") }}
+				tell <- Event{Kind: Down, Source: logindSource, Done: func() { got = append(got, "released") }}
+				time.Sleep(4 * sec)
+				for _, e := range c.then {
+					tell <- e
+				}
+				time.Sleep(time.Minute)
+				wantLog(t, got, c.want...)
+				wantLog(t, b.lines(), c.log...)
+				open := len(c.want) == 0
+				tell <- Event{Kind: Cancelled, Source: logindSource} // nothing more to cancel, or the machine stays up
+				synctest.Wait()
+				if lines := b.lines(); !open && lines[len(lines)-1] != `1m4s close ""` || open && len(lines) != len(c.log) {
+					t.Errorf("at last: %q", lines)
+				}
+			})
+		})
+	}
+}
+
+// grantor is a source that would give so much.
+type grantor struct {
+	script
+	d     time.Duration
+	short bool
+}
+
+func (g grantor) Granted() (time.Duration, bool) { return g.d, g.short }
+
+// TestManagerPlan: what would be done now is what can be done in the time that would be granted.
+func TestManagerPlan(t *testing.T) {
+	for _, short := range []bool{false, true} {
+		managingWith(t, func(c *ManagerConfig) { c.Sources = append(c.Sources, grantor{make(script), 4 * sec, short}) },
+			func() *board { return newBoard(pod("a", 0, 30), pod("b", 2000000000, 30)) }, func(m *Manager, _ *board, _ script, _ *news) {
+				want := 30 * sec
+				if short {
+					want = 4 * sec
+				}
+				if p := m.Plan(); p.Total() != want || p.Short() != short {
+					t.Errorf("short %v: %+v", short, p)
+				}
+			})
+	}
+}
+
 // TestManagerFinishFirst: as a kubelet has it, the stopping ends before a cancellation counts; nobody is let go then
 // (N-5.19).
 func TestManagerFinishFirst(t *testing.T) {
@@ -268,7 +337,12 @@ func TestManagerStatus(t *testing.T) {
 		if r := onDisk(); !r.Begun.Equal(b.began) || r.Unfinished() {
 			t.Errorf("after a second word: %+v", r)
 		}
-		tell <- Event{Kind: Cancelled}
+		tell <- Event{Kind: Cancelled, Source: "signal"}
+		synctest.Wait()
+		if s := m.Status(); !s.Stopped || !slices.Equal(s.Wanted, []string{"script"}) {
+			t.Errorf("while another wants it: %+v", s)
+		}
+		tell <- Event{Kind: Cancelled, Source: "script"}
 		synctest.Wait()
 		if s := m.Status(); s.Running || s.Stopped {
 			t.Errorf("after a cancellation: %+v", s)

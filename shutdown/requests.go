@@ -8,6 +8,9 @@ import (
 	"time"
 )
 
+// RequestSource is the name of Requests among sources.
+const RequestSource = "request"
+
 // Requests is the power source for people: ledge shutdown, and the API behind it. Make it with NewRequests.
 type Requests struct {
 	off   func(reboot bool)
@@ -73,7 +76,7 @@ func (r *Requests) Run(ctx context.Context, tell func(Event)) error {
 			if q.cancel {
 				begins = nil
 				r.setDue(time.Time{})
-				tell(Event{Kind: Cancelled, Source: "request"})
+				tell(Event{Kind: Cancelled, Source: RequestSource})
 				continue
 			}
 			next, begins = q, time.After(time.Until(q.at))
@@ -86,7 +89,7 @@ func (r *Requests) Run(ctx context.Context, tell func(Event)) error {
 			if next.reboot {
 				after = ThenReboot
 			}
-			tell(Event{Kind: Down, Source: "request", After: after, Done: func() { r.off(next.reboot) }})
+			tell(Event{Kind: Down, Source: RequestSource, After: after, Done: func() { r.off(next.reboot) }})
 		}
 	}
 }

@@ -48,6 +48,13 @@ const (
 	killWaitLeast  = 10 * time.Second
 )
 
+// killedWait is for those that have used their time up, in the last stage: killed with the end of it, they need a moment to be gone,
+// unmounted and written down. The stages before have the next one for that.
+const killedWait = 2 * time.Second
+
+// Settle is what comes after the last stage at most, beside the plan: whoever grants time should grant that too.
+const Settle = killedWait + flushWait
+
 // flushWait bounds Flush, which at the end comes after the budget: a card that hangs must not hold up the power-off for ever.
 const flushWait = 5 * time.Second
 
@@ -85,12 +92,29 @@ func Run(ctx context.Context, n Node, cfg Config, budget time.Duration) (Result,
 			return res, context.Cause(ctx)
 		}
 	}
+	if left := budget - time.Since(began); len(res.Late) > 0 {
+		wait(ctx, &all, min(left, killedWait))
+	}
 	err := flush(ctx, n, flushWait)
 	res.Took = time.Since(began)
 	if ctx.Err() != nil {
 		return res, context.Cause(ctx)
 	}
 	return res, err
+}
+
+// wait waits for all, and no longer than that.
+func wait(ctx context.Context, all *sync.WaitGroup, most time.Duration) {
+	ended := make(chan struct{})
+	go func() {
+		all.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(most):
+	case <-ctx.Done():
+	}
 }
 
 // flush waits for Flush no longer than that: one that hangs cannot be ended, and goes on by itself.

@@ -119,11 +119,35 @@ func TestRunLate(t *testing.T) {
 		b := newBoard(pod("high", 2000000000, 30), pod("low", 0, 30))
 		b.takes["low"] = time.Hour
 		res, err := Run(t.Context(), b, Default, Unlimited)
-		if err != nil || len(res.Late) != 1 || res.Late[0].Name != "low" || res.Took != 20*sec {
+		if err != nil || len(res.Late) != 1 || res.Late[0].Name != "low" || res.Took != 22*sec {
 			t.Errorf("%+v, %v", res, err)
 		}
-		wantLog(t, b.log, `0s close "node is shutting down"`, "0s stop low 20s", "20s stop high 10s", "20s flush")
+		wantLog(t, b.log, `0s close "node is shutting down"`, "0s stop low 20s", "20s stop high 10s", "22s flush")
 	})
+}
+
+// TestRunKilled: who is killed with the end of the last stage has a moment to be gone and written down; who is not gone even then is
+// not waited for, nor is anybody when there is less time than wanted.
+func TestRunKilled(t *testing.T) {
+	for _, c := range []struct {
+		takes, budget time.Duration
+		want          string
+	}{
+		{10*sec + sec/2, Unlimited, "10.5s flush"},
+		{time.Hour, Unlimited, "12s flush"},
+		{10*sec + sec/2, 4 * sec, "4s flush"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBoard(pod("high", 2000000000, 30))
+			b.takes["high"] = c.takes
+			if res, err := Run(t.Context(), b, Default, c.budget); err != nil || len(res.Late) != 1 {
+				t.Errorf("%+v, %v", res, err)
+			}
+			if got := b.lines(); got[len(got)-1] != c.want {
+				t.Errorf("%s: %q, want %s", c.takes, got, c.want)
+			}
+		})
+	}
 }
 
 // TestRunHungCard: a card that hangs takes a stage nothing but what is left of its time, and the power-off a few seconds.

@@ -21,7 +21,7 @@ type Supply struct {
 // Limits say when a board on battery goes down. The zero value means the defaults.
 type Limits struct {
 	Charge  int           // at or below this percent; default 10
-	Reserve time.Duration // runtime that is kept for what comes after the pods; default 30 s
+	Reserve time.Duration // runtime that is kept for what comes after the pods, and what one has that only says it is low; default 30 s
 }
 
 func (l Limits) withDefaults() Limits {
@@ -55,8 +55,11 @@ func (l Limits) Judge(s Supply, total time.Duration) (why string, budget time.Du
 	default:
 		return "", 0
 	}
-	if s.Runtime > 0 {
+	switch {
+	case s.Runtime > 0:
 		budget = max(s.Runtime-l.Reserve, leastBudget)
+	case s.Forced || s.Low: // nobody says how long it will be; it is not long
+		budget = l.Reserve
 	}
 	return why, budget
 }

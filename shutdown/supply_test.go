@@ -24,19 +24,20 @@ func TestJudge(t *testing.T) {
 		down   bool
 		budget time.Duration
 	}{
-		"on mains":                 {s: Supply{Charge: 3}},
-		"on mains, forced":         {s: Supply{Charge: -1, Forced: true}, down: true},
-		"forced with a runtime":    {s: Supply{Charge: -1, Forced: true, Runtime: 50 * sec}, down: true, budget: 20 * sec},
-		"nothing known":            {s: Supply{OnBattery: true, Charge: -1}},
-		"low":                      {s: Supply{OnBattery: true, Charge: -1, Low: true}, down: true},
-		"at the limit":             {s: Supply{OnBattery: true, Charge: 10}, down: true},
-		"above the limit":          {s: Supply{OnBattery: true, Charge: 11}},
-		"above its own limit":      {s: Supply{OnBattery: true, Charge: 11}, limits: Limits{Charge: 20}, down: true},
-		"time enough":              {s: Supply{OnBattery: true, Charge: 50, Runtime: 61 * sec}},
-		"just enough":              {s: Supply{OnBattery: true, Charge: 50, Runtime: 60 * sec}, down: true, budget: 30 * sec},
-		"too little":               {s: Supply{OnBattery: true, Charge: 50, Runtime: 10 * sec}, down: true, budget: leastBudget},
-		"a reserve of its own":     {s: Supply{OnBattery: true, Charge: 50, Runtime: 60 * sec}, limits: Limits{Reserve: 5 * sec}},
-		"low, but it lasts longer": {s: Supply{OnBattery: true, Low: true, Runtime: 10 * time.Minute}, down: true, budget: 570 * sec},
+		"on mains":                  {s: Supply{Charge: 3}},
+		"on mains, forced":          {s: Supply{Charge: -1, Forced: true}, down: true, budget: 30 * sec},
+		"forced with a runtime":     {s: Supply{Charge: -1, Forced: true, Runtime: 50 * sec}, down: true, budget: 20 * sec},
+		"nothing known":             {s: Supply{OnBattery: true, Charge: -1}},
+		"low":                       {s: Supply{OnBattery: true, Charge: -1, Low: true}, down: true, budget: 30 * sec},
+		"low, a reserve of its own": {s: Supply{OnBattery: true, Charge: -1, Low: true}, limits: Limits{Reserve: 8 * sec}, down: true, budget: 8 * sec},
+		"at the limit":              {s: Supply{OnBattery: true, Charge: 10}, down: true},
+		"above the limit":           {s: Supply{OnBattery: true, Charge: 11}},
+		"above its own limit":       {s: Supply{OnBattery: true, Charge: 11}, limits: Limits{Charge: 20}, down: true},
+		"time enough":               {s: Supply{OnBattery: true, Charge: 50, Runtime: 61 * sec}},
+		"just enough":               {s: Supply{OnBattery: true, Charge: 50, Runtime: 60 * sec}, down: true, budget: 30 * sec},
+		"too little":                {s: Supply{OnBattery: true, Charge: 50, Runtime: 10 * sec}, down: true, budget: leastBudget},
+		"a reserve of its own":      {s: Supply{OnBattery: true, Charge: 50, Runtime: 60 * sec}, limits: Limits{Reserve: 5 * sec}},
+		"low, but it lasts longer":  {s: Supply{OnBattery: true, Low: true, Runtime: 10 * time.Minute}, down: true, budget: 570 * sec},
 	} {
 		why, budget := c.limits.Judge(c.s, total)
 		if (why != "") != c.down || budget != c.budget {
@@ -88,6 +89,18 @@ func TestWatch(t *testing.T) {
 			}
 		})
 	})
+	t.Run("low at last, and nobody knows how long", func(t *testing.T) {
+		watch(t, func(r *readings, heard func() []Event) {
+			r.says(Supply{OnBattery: true, Charge: 9}, nil)
+			if e := heard(); len(e) != 1 || e[0].Budget != 0 {
+				t.Fatalf("%+v", e)
+			}
+			r.says(Supply{OnBattery: true, Charge: 5, Low: true}, nil)
+			if e := heard(); len(e) != 2 || e[1].Budget != 30*sec || e[1].Done != nil {
+				t.Fatalf("%+v", e)
+			}
+		})
+	})
 	t.Run("runtime that falls with the clock is no news", func(t *testing.T) {
 		watch(t, func(r *readings, heard func() []Event) {
 			r.says(lasting(60*sec), nil)
@@ -107,7 +120,7 @@ func TestWatch(t *testing.T) {
 			if e := heard(); len(e) != 0 {
 				t.Fatalf("at once: %+v", e)
 			}
-			if e := heard(); len(e) != 1 || e[0].Kind != Down || e[0].Budget != 0 {
+			if e := heard(); len(e) != 1 || e[0].Kind != Down || e[0].Budget != 30*sec {
 				t.Errorf("%+v", e)
 			}
 		})

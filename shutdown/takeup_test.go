@@ -81,7 +81,7 @@ func TestWordIsKept(t *testing.T) {
 		if got := after(); got != ThenOff {
 			t.Errorf("%q", got)
 		}
-		tell <- Event{Kind: Cancelled}
+		tell <- Event{Kind: Cancelled, Source: "power key"}
 		synctest.Wait()
 		if got := after(); got != "" {
 			t.Errorf("after it was taken back: %q", got)

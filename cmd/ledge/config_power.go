@@ -98,7 +98,7 @@ func (c powerConfig) check() error {
 		return errors.New("power: upsUser and upsPassword cannot have spaces, quotes or backslashes")
 	}
 	if c.BatteryLow < 0 || c.BatteryLow > 99 {
-		return fmt.Errorf("power.batteryLow: %d is not a percentage from 0 to 99", c.BatteryLow)
+		return fmt.Errorf("power.batteryLow: %d is not a percentage from 1 to 99 (0: the default, 10)", c.BatteryLow)
 	}
 	if c.Reserve.Duration < 0 {
 		return errors.New("power.reserve must not be negative")

@@ -42,7 +42,7 @@ func (r shutdownReport) condition() corev1.NodeCondition {
 	switch l := r.Lock; {
 	case l.WantedSeconds == 0:
 		c.Reason, c.Message = "NotConfigured", "shutdownGracePeriod is 0: a shutdown does not wait for the pods"
-	case !l.Held:
+	case !l.Held || l.Error != "": // a lock that nobody hears logind with holds it up for nothing
 		c.Reason, c.Message = "NoLogind", "logind does not hold up a shutdown: "+l.Error
 	case l.GrantedSeconds < l.WantedSeconds:
 		c.Status, c.Reason = corev1.ConditionTrue, "TooLittleTime"
@@ -124,13 +124,13 @@ func judgeLock(r shutdownReport, systemd bool, winner string) host.Probe {
 	case l.WantedSeconds == 0:
 		p.Err = errors.New("a shutdown does not wait for the pods: shutdownGracePeriod is 0")
 		p.Remedy = "set shutdownGracePeriod and shutdownGracePeriodCriticalPods in the configuration, such as 30s and 10s"
-	case l.Held && l.GrantedSeconds < l.WantedSeconds:
+	case l.Held && l.Error == "" && l.GrantedSeconds < l.WantedSeconds:
 		p.Err = fmt.Errorf("logind waits %ds, %ds are wanted: the lowest priorities get no time", l.GrantedSeconds, l.WantedSeconds)
 		p.Remedy = "look for InhibitDelayMaxSec in /etc/systemd/logind.conf.d and remove it, then restart ledge"
 		if winner != "" && winner != shutdown.LogindDropIn {
 			p.Remedy = "remove InhibitDelayMaxSec from " + winner + ", which beats " + shutdown.LogindDropIn + "; then restart ledge"
 		}
-	case l.Held:
+	case l.Held && l.Error == "":
 		p.Detail = fmt.Sprintf("logind waits %ds; shutdowns are heard of from: %s", l.GrantedSeconds, strings.Join(r.Sources, ", "))
 	case !systemd:
 		p.Detail = "no systemd; shutdowns are heard of from: " + strings.Join(r.Sources, ", ")

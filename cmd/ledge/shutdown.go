@@ -3,10 +3,12 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -120,8 +122,13 @@ func (b *board) ask(in time.Duration, reboot bool) error { return b.requests.Ask
 
 // takeBack refuses what it cannot do: a machine that is going down on another's word goes on doing so.
 func (b *board) takeBack() error {
-	if st := b.power.Status(); st.Running && st.Source != "request" {
-		return fmt.Errorf("this shutdown came from %s and can only be cancelled there", st.Source)
+	wanted := b.power.Status().Wanted
+	others := slices.DeleteFunc(slices.Clone(wanted), func(s string) bool { return s == shutdown.RequestSource })
+	switch {
+	case len(others) > 0:
+		return fmt.Errorf("this shutdown is wanted by %s and can only be cancelled there", strings.Join(others, ", "))
+	case len(wanted) == 0 && b.requests.Due().IsZero():
+		return errors.New("there is no shutdown to cancel")
 	}
 	return b.requests.Cancel()
 }
@@ -191,14 +198,33 @@ func shutdownVerb(ctx context.Context, c *command) error {
 		return err
 	}
 	defer resp.Body.Close()
-	if !o.plan {
-		return nil
+	if said := o.answer(); said != "" {
+		_, err := fmt.Fprintln(c.out, said)
+		return err
 	}
 	var report shutdownReport
 	if err := json.NewDecoder(resp.Body).Decode(&report); err != nil {
 		return fmt.Errorf("read the node's answer: %w", err)
 	}
 	return report.print(c.out, time.Now())
+}
+
+// answer is what a request that was taken is told; nothing for --plan.
+func (o *shutdownOpts) answer() string {
+	switch what := "switched off"; {
+	case o.plan:
+		return ""
+	case o.cancel:
+		return "the shutdown is taken back"
+	default:
+		if o.reboot {
+			what = "started again"
+		}
+		if o.in > 0 {
+			return fmt.Sprintf("in %s the pods are stopped and the board is %s; 'ledge shutdown --cancel' takes that back", o.in, what)
+		}
+		return fmt.Sprintf("the pods are stopped, then the board is %s; 'ledge shutdown --plan' shows how far it is", what)
+	}
 }
 
 // print shows the report as a table with a bar for every pod: from when to when it may take to stop.
