@@ -3,8 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"crypto/ed25519"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -22,39 +20,8 @@ import (
 
 	"ledge/internal/testrun"
 	"ledge/upgrade"
-	"ledge/upgrade/minisign"
+	"ledge/upgrade/upgradetest"
 )
-
-// signer makes what minisign would.
-type signer struct {
-	t    *testing.T
-	key  ed25519.PrivateKey
-	keys string // the file of the public one
-}
-
-func newSigner(t *testing.T) *signer {
-	t.Helper()
-	public, key, err := ed25519.GenerateKey(nil)
-	must(t, err)
-	s := &signer{t: t, key: key, keys: filepath.Join(t.TempDir(), "keys")}
-	line := base64.StdEncoding.EncodeToString(append([]byte("Ed12345678"), public...))
-	must(t, os.WriteFile(s.keys, []byte("untrusted comment: a test\n"+line+"\n"), 0o600))
-	return s
-}
-
-func (s *signer) sign(file, comment string) {
-	s.t.Helper()
-	data, err := os.ReadFile(file)
-	must(s.t, err)
-	d := minisign.NewDigest()
-	_, _ = d.Write(data) // it never fails
-	digest := d.Sum()
-	sig := ed25519.Sign(s.key, digest[:])
-	global := ed25519.Sign(s.key, append(bytes.Clone(sig), comment...))
-	text := fmt.Sprintf("untrusted comment: x\n%s\ntrusted comment: %s\n%s\n", base64.StdEncoding.EncodeToString(append([]byte("ED12345678"), sig...)),
-		comment, base64.StdEncoding.EncodeToString(global))
-	must(s.t, os.WriteFile(file+".minisig", []byte(text), 0o600))
-}
 
 // ownVersion is that of the binary under test.
 func ownVersion(t *testing.T) string {
@@ -66,25 +33,15 @@ func ownVersion(t *testing.T) string {
 	return v.Version
 }
 
-// another is the binary under test with another stamp, as -ldflags -X would put it there, without linking for it; signed.
-func (s *signer) another(to string) (file, version string) {
-	s.t.Helper()
-	own := ownVersion(s.t)
-	version = "v" + to + own[2:] // as long as the other
-	data, err := os.ReadFile(ledgeBin)
-	must(s.t, err)
-	if !bytes.Contains(data, []byte(own)) {
-		s.t.Fatalf("%s has no stamp %s", ledgeBin, own)
-	}
-	file = filepath.Join(s.t.TempDir(), "ledge")
-	must(s.t, os.WriteFile(file, bytes.ReplaceAll(data, []byte(own), []byte(version)), 0o700))
-	s.sign(file, "timestamp:1 file:ledge version:"+version)
-	return file, version
+// another is the binary under test with another stamp, signed.
+func another(t *testing.T, s *upgradetest.Signer, digit string) (file, version string) {
+	t.Helper()
+	return s.Another(ledgeBin, ownVersion(t), digit)
 }
 
 // upgrade is the verb with this signer's key.
-func (b *testBoard) upgrade(s *signer, args ...string) (string, error) {
-	return b.try(append([]string{"upgrade", "--data-dir", b.data, "--keys", s.keys}, args...)...)
+func (b *testBoard) upgrade(s *upgradetest.Signer, args ...string) (string, error) {
+	return b.try(append([]string{"upgrade", "--data-dir", b.data, "--keys", s.Keys}, args...)...)
 }
 
 // nodeVersion is what the Node says.
@@ -107,7 +64,7 @@ func exe(t *testing.T, pid int) string {
 func TestUpgrade(t *testing.T) {
 	onHost(t)
 	t.Parallel()
-	s := newSigner(t)
+	s := upgradetest.NewSigner(t)
 	b := newBoard(t)
 	b.serve()
 	b.apply(webPod)
@@ -129,7 +86,7 @@ func TestUpgrade(t *testing.T) {
 	if out, err := b.upgrade(s, "--rollback"); err == nil || !strings.Contains(out, "no version to go back to") {
 		t.Errorf("%v %s", err, out)
 	}
-	file, nine := s.another("9")
+	file, nine := another(t, s, "9")
 	b.refused(s, file)
 	steady(own)
 	if out, err := b.upgrade(s, file); err != nil || !strings.Contains(out, "is well and stays") {
@@ -143,7 +100,7 @@ func TestUpgrade(t *testing.T) {
 	if out, err := b.upgrade(s, file); err == nil || !strings.Contains(out, "what runs already") {
 		t.Errorf("%v %s", err, out)
 	}
-	older, eight := s.another("8")
+	older, eight := another(t, s, "8")
 	if out, err := b.upgrade(s, older); err == nil || !strings.Contains(out, "--allow-downgrade") {
 		t.Errorf("%v %s", err, out)
 	}
@@ -182,7 +139,7 @@ func TestUpgrade(t *testing.T) {
 }
 
 // refused is everything that is not taken, with the words that say why. It leaves nothing behind.
-func (b *testBoard) refused(s *signer, good string) {
+func (b *testBoard) refused(s *upgradetest.Signer, good string) {
 	b.t.Helper()
 	data, err := os.ReadFile(good)
 	must(b.t, err)
@@ -191,7 +148,7 @@ func (b *testBoard) refused(s *signer, good string) {
 		path := filepath.Join(dir, name)
 		must(b.t, os.WriteFile(path, change(bytes.Clone(data)), 0o700))
 		if comment != "" {
-			s.sign(path, comment)
+			s.Sign(path, comment)
 		}
 		return path
 	}
@@ -199,9 +156,9 @@ func (b *testBoard) refused(s *signer, good string) {
 	head := func(d []byte) []byte { return d[:len(d)/100] } // as good as the whole for most of it
 	changed := file("changed", head, "file:ledge")
 	must(b.t, os.WriteFile(changed, data[:len(data)/90], 0o600))
-	other := newSigner(b.t)
+	other := upgradetest.NewSigner(b.t)
 	elsewhere := file("elsewhere", head, "")
-	other.sign(elsewhere, "file:ledge")
+	other.Sign(elsewhere, "file:ledge")
 	foreign := func(d []byte) []byte { d[18], d[19] = 0xf3, 0; return head(d) } // riscv
 	out, err := b.try("upgrade", "--data-dir", b.data, "--keys", filepath.Join(dir, "none"), good)
 	if err == nil || !strings.Contains(out, "no key is trusted on this board: put the public key") {
@@ -251,14 +208,14 @@ func (b *testBoard) kept(start, do func()) (starts int) {
 func TestUpgradeReturns(t *testing.T) {
 	needGo(t) // it builds the first of them
 	t.Parallel()
-	s := newSigner(t)
+	s := upgradetest.NewSigner(t)
 	broken := filepath.Join(t.TempDir(), "ledge")
 	build := exec.Command("go", "build", "-o", broken, "./testdata/broken")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v %s", err, out)
 	}
-	s.sign(broken, "file:ledge")
+	s.Sign(broken, "file:ledge")
 	own := ownVersion(t)
 	b := newBoard(t)
 	b.serve()
@@ -294,7 +251,7 @@ func TestUpgradeReturns(t *testing.T) {
 	if os.Getenv("LEDGE_LONG") == "" {
 		return // TestUpgradeAgent has one that is never well, too
 	}
-	nine, _ := s.another("9")
+	nine, _ := another(t, s, "9")
 	keeper := b.keeperPID()
 	must(t, syscall.Kill(keeper, syscall.SIGSTOP))
 	defer func() { _ = syscall.Kill(keeper, syscall.SIGCONT) }() // it may be gone
@@ -318,17 +275,17 @@ func TestUpgradeCuts(t *testing.T) {
 	}
 	t.Logf("LEDGE_SEED=%d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 57))
-	s := newSigner(t)
+	s := upgradetest.NewSigner(t)
 	b := newBoard(t)
 	b.serve()
 	b.apply(webPod)
 	pod := b.running("web")
-	nine, nineVersion := s.another("9")
-	eight, eightVersion := s.another("8")
+	nine, nineVersion := another(t, s, "9")
+	eight, eightVersion := another(t, s, "8")
 	files, seen := []string{nine, eight}, map[string]int{}
 	for round := range rounds {
 		ctx, cancel := context.WithTimeout(t.Context(), testrun.Patience(90*time.Second))
-		cmd := b.command(ctx, "--run-dir", b.runDir, "upgrade", "--data-dir", b.data, "--keys", s.keys, "--allow-downgrade", files[round%2])
+		cmd := b.command(ctx, "--run-dir", b.runDir, "upgrade", "--data-dir", b.data, "--keys", s.Keys, "--allow-downgrade", files[round%2])
 		must(t, cmd.Start())
 		// What follows an upgrade takes about this long: copying, the restart, the look at the new version.
 		time.Sleep(time.Duration(rnd.Int64N(int64(8 * time.Second))))
@@ -368,7 +325,7 @@ func TestUpgradeCuts(t *testing.T) {
 // that cannot be heard goes back to the version that could.
 func TestUpgradeAgent(t *testing.T) {
 	t.Parallel()
-	s := newSigner(t)
+	s := upgradetest.NewSigner(t)
 	shed := newShed(t, "")
 	b := shed.board()
 	line := shed.line()
@@ -376,7 +333,7 @@ func TestUpgradeAgent(t *testing.T) {
 	shed.ready(b.name)
 	shed.plane.apply(fleetPod("p", b.name))
 	pod := b.running("p")
-	nine, version := s.another("9")
+	nine, version := another(t, s, "9")
 	if out, err := b.upgrade(s, nine); err != nil {
 		t.Fatalf("%v %s", err, out)
 	}
@@ -402,11 +359,11 @@ func TestUpgradeNotifies(t *testing.T) {
 	onHost(t)
 	m := newServiceManager(t)
 	t.Setenv("WATCHDOG_USEC", "30000000")
-	s := newSigner(t)
+	s := upgradetest.NewSigner(t)
 	b := newBoard(t)
 	b.serve()
 	m.hears("READY=1")
-	nine, version := s.another("9")
+	nine, version := another(t, s, "9")
 	if out, err := b.upgrade(s, "--no-wait", nine); err != nil {
 		t.Fatalf("%v %s", err, out)
 	}

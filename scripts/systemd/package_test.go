@@ -1,6 +1,7 @@
 package systemd_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,6 +10,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"ledge/upgrade/upgradetest"
 )
 
 var units = []string{"ledge-keeper.service", "ledge.service"}
@@ -86,6 +89,9 @@ func (m machine) upgrade(pid int) {
 		}
 		return brain, hands
 	}
+	if os.Getenv("LEDGE_LONG") != "" {
+		m.signed(pid, processes)
+	}
 	brain, hands := processes()
 	dpkg(t, "-i", deb(t, "0.0.2"))
 	m.steadyPod("upgrade", pid)
@@ -110,6 +116,36 @@ func (m machine) upgrade(pid int) {
 	}
 	run(t, "ledge", "apply", "-f", "/tmp/later.yaml")
 	eventually(t, "a pod starts after the upgrade", func() error { return contains(output("ledge", "get", "pod", "later"), "Running") })
+}
+
+// signed: a signed version takes the brain's place in its unit, and goes again; systemd has not started anything meanwhile. The
+// package that comes then is newer than what runs.
+func (m machine) signed(pid int, processes func() (brain, hands int)) {
+	t := m.t
+	t.Helper()
+	s := upgradetest.NewSigner(t)
+	var own struct{ Version string }
+	if err := json.Unmarshal([]byte(run(t, "ledge", "version", "-o", "json")), &own); err != nil {
+		t.Fatal(err)
+	}
+	file, version := s.Another("/usr/bin/ledge", own.Version, "9")
+	brain, hands := processes()
+	for _, c := range []struct{ name, want, exe string }{
+		{file, version, "/var/lib/ledge/versions/" + version},
+		{"--rollback", own.Version, "/usr/bin/ledge"},
+	} {
+		if out := run(t, "ledge", "upgrade", "--keys", s.Keys, c.name); !strings.Contains(out, "is well and stays") {
+			t.Errorf("ledge upgrade %s: %s", c.name, out)
+		}
+		m.steadyPod("ledge upgrade "+c.name, pid)
+		if b, h := processes(); b != brain || h != hands {
+			t.Errorf("ledge upgrade %s: the brain is process %d (was %d), the keeper %d (was %d)", c.name, b, brain, h, hands)
+		}
+		if exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", brain)); err != nil || !strings.HasPrefix(exe, c.exe) {
+			t.Errorf("ledge upgrade %s: the brain runs %s, %v; want %s", c.name, exe, err, c.exe)
+		}
+		eventually(t, "the node is "+c.want, func() error { return contains(output("ledge", "get", "nodes"), c.want) })
+	}
 }
 
 // removeAndInstall: a removal stops the pods in order and leaves nothing running, and the node's data; another install gives
