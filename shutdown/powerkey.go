@@ -24,17 +24,21 @@ type PowerKey struct {
 	// From brings the presses, a byte each, where another process holds the devices: process 1, which hears the key while
 	// there is no brain. Its reader ends at a deadline.
 	From *os.File
+	// Elsewhere says that somebody else hears the key and does what he is configured to; nil: nobody does.
+	Elsewhere func() bool
 
 	listening atomic.Int32 // to so many devices
 }
 
 // Live implements Liver.
 func (k *PowerKey) Live() string {
-	if k.listening.Load() == 0 && (k.From == nil || !k.there()) {
+	if k.elsewhere() || k.listening.Load() == 0 && (k.From == nil || !k.there()) {
 		return ""
 	}
 	return "power key"
 }
+
+func (k *PowerKey) elsewhere() bool { return k.Elsewhere != nil && k.Elsewhere() }
 
 // there looks whether the machine has such a key.
 func (k *PowerKey) there() bool {
@@ -76,6 +80,9 @@ func (k *PowerKey) Run(ctx context.Context, tell func(Event)) error {
 	var mu sync.Mutex
 	var last time.Time
 	press := func() {
+		if k.elsewhere() {
+			return
+		}
 		mu.Lock()
 		defer mu.Unlock()
 		e := Event{Kind: Down, Source: "power key", After: ThenOff, Done: k.Off}
@@ -107,7 +114,9 @@ func (k *PowerKey) Run(ctx context.Context, tell func(Event)) error {
 				slog.Debug("no power key", "device", path, "err", err)
 				continue
 			}
-			slog.Info("listening to the power key", "device", path)
+			if !k.elsewhere() {
+				slog.Info("listening to the power key", "device", path)
+			}
 			k.listening.Add(1)
 			listeners.Go(func() {
 				defer k.listening.Add(-1)

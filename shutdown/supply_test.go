@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -255,7 +256,8 @@ func TestRelayedPresses(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	heard, ended := make(chan Event), make(chan error, 1)
-	k := &PowerKey{From: out, Off: func() {}, Dir: t.TempDir()}
+	var elsewhere atomic.Bool
+	k := &PowerKey{From: out, Off: func() {}, Dir: t.TempDir(), Elsewhere: elsewhere.Load}
 	go func() { ended <- k.Run(ctx, func(e Event) { heard <- e }) }()
 	if e := <-heard; e.Kind != Down || e.Budget != 0 || e.Done == nil {
 		t.Errorf("%+v", e)
@@ -268,6 +270,15 @@ func TestRelayedPresses(t *testing.T) {
 	}
 	if live := k.Live(); live != "" {
 		t.Errorf("%q is there, without a device", live)
+	}
+	elsewhere.Store(true) // logind hears the key: nothing is told
+	if _, err := in.Write([]byte("p")); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case e := <-heard:
+		t.Errorf("while logind hears it: %+v", e)
+	case <-time.After(100 * time.Millisecond):
 	}
 	cancel()
 	if err := <-ended; err != nil {

@@ -123,7 +123,7 @@ func (b *board) openPower() error {
 	sources = append(sources, b.supplies(cfg.Total(), off)...)
 	if underSystemd() {
 		b.logind = &shutdown.Logind{Want: cfg.Total(), Strict: b.shortfall == "fail"}
-		sources = append(sources, b.logind)
+		sources = append(sources, b.logind, &shutdown.PowerKey{Off: off, Elsewhere: func() bool { return b.logind.Live() != "" }})
 	} else {
 		sources = append(sources, &shutdown.PowerKey{Off: off, From: b.presses})
 	}
