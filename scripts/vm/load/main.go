@@ -210,6 +210,10 @@ func (g *guest) settled(first func()) error {
 
 // tell says what the node has, and what is wrong with the machine.
 func (g *guest) tell() error {
+	// Those of a boot that was cut short while it told; after the list is told they would be missed.
+	if err := g.removePods("check-"); err != nil {
+		return err
+	}
 	for _, kind := range []string{"configmaps", "pods"} {
 		l, err := g.list(objects + kind)
 		if err != nil {
