@@ -131,7 +131,7 @@ func (m machine) signed(pid int, processes func() (brain, hands int)) {
 	file, version := s.Another("/usr/bin/ledge", own.Version, "9")
 	brain, hands := processes()
 	for _, c := range []struct{ name, want, exe string }{
-		{file, version, "/var/lib/ledge/versions/" + version},
+		{file, version, "/var/lib/ledge/versions/ledge-" + version},
 		{"--rollback", own.Version, "/usr/bin/ledge"},
 	} {
 		if out := run(t, "ledge", "upgrade", "--keys", s.Keys, c.name); !strings.Contains(out, "is well and stays") {
