@@ -11,6 +11,7 @@ type board struct {
 	arch     string   // Go's and Debian's name
 	kernel   string   // Debian's package of it
 	packages []string // besides the kernel, busybox and the certificates
+	firmware []string // packages with what its devices are loaded with, where it is not free: with Debian only
 	modules  []string // drivers: by name, or a directory
 	disks    []string // those of them that a disk, or a card, may need
 	load     []string // modules that no device asks for
@@ -23,17 +24,23 @@ var boards = map[string]board{
 	"generic-amd64": {
 		arch: "amd64", kernel: "linux-image-amd64", packages: []string{"grub-efi-amd64-bin", "grub-pc-bin"},
 		modules: amd64Drivers, disks: amd64Disks, load: alwaysLoaded, consoles: "console=tty0 console=ttyS0,115200", bios: true,
+		firmware: append([]string{"firmware-iwlwifi"}, radios...),
 	},
 	"generic-arm64": {
 		arch: "arm64", kernel: "linux-image-arm64", packages: []string{"grub-efi-arm64-bin"},
 		modules: arm64Drivers, disks: arm64Disks, load: alwaysLoaded, consoles: "console=tty0 console=ttyS0,115200 console=ttyAMA0,115200",
+		firmware: radios,
 	},
 	"rpi": {
 		arch: "arm64", kernel: "linux-image-arm64", packages: []string{"grub-efi-arm64-bin", "raspi-firmware"},
 		// The words stand on the screen: who has a Pi rarely has a serial cable.
 		modules: arm64Drivers, disks: arm64Disks, load: alwaysLoaded, consoles: "console=ttyAMA0,115200 console=ttyS1,115200 console=tty0", pi: true,
+		firmware: radios,
 	},
 }
+
+// radios have no firmware of their own: those on boards, and in sticks.
+var radios = []string{"firmware-atheros", "firmware-brcm80211", "firmware-realtek"}
 
 // alwaysLoaded no device asks for. What a file system or a rule of the firewall needs besides, the kernel loads by modprobe.
 var alwaysLoaded = append([]string{"ext4", "vfat", "nls_cp437", "nls_ascii", "nls_utf8", "evdev", "button"}, initramfs.PodModules...)

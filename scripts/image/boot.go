@@ -14,11 +14,12 @@ import (
 var readMe []byte
 
 // commandLine is what the kernel is told. A machine that panics starts again; who takes a word away here has to look at
-// cmd/ledge/init.go, or at debian/start.sh.
+// cmd/ledge/init.go, or at debian/start.sh. With Debian interfaces are called as where ledge is process 1, eth0 and wlan0: whoever
+// writes ledge.yaml cannot know in which slot they are.
 func (im *image) commandLine() string {
 	line := im.consoles + " loglevel=4 panic=10 cgroup_enable=memory cgroup_memory=1 psi=1"
 	if im.flavour == debian {
-		return line + fmt.Sprintf(" ledge.disk=%08x systemd.watchdog_sec=30", im.ids.disk)
+		return line + fmt.Sprintf(" ledge.disk=%08x net.ifnames=0 systemd.watchdog_sec=30", im.ids.disk)
 	}
 	return line + " ledge.data=LABEL=ledge-data -- serve --manifests /boot/firmware/manifests --watchdog /dev/watchdog"
 }

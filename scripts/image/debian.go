@@ -43,6 +43,7 @@ var debianFiles = map[string]string{
 	"etc/systemd/system/ledge-keeper.service.d/card.conf": onlyWithData,
 	"etc/systemd/system/ssh.service.d/card.conf":          sshUnit,
 	"etc/ssh/sshd_config.d/card.conf":                     "HostKey " + hostKey + "\nPasswordAuthentication no\nKbdInteractiveAuthentication no\nPermitRootLogin prohibit-password\n",
+	kindToCard:                                            kindToCardText,
 	"usr/libexec/ledge-host-key":                          hostKeyScript,
 }
 
@@ -136,7 +137,12 @@ func (im *image) debianRoot(ctx context.Context, debs, work, to string) (list st
 	if err != nil {
 		return "", err
 	}
-	packages := strings.Join(debianPackages, ",")
+	done, err := foreign(im.arch)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, done()) }()
+	packages := strings.Join(slices.Concat(debianPackages, im.firmware), ",")
 	base, err := cached("root-"+im.arch, string(script)+packages, func(tmp string) error {
 		out, err := exec.CommandContext(ctx, "scripts/image/debian/root.sh", im.arch, tmp, packages).CombinedOutput()
 		if err != nil {

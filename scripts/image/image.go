@@ -13,6 +13,10 @@ import (
 	"time"
 )
 
+// kindToCard is configuration that both flavours begin with: what containers say goes to memory, capped, and not onto the card.
+// What ledge.yaml says of it counts more.
+const kindToCard, kindToCardText = "etc/ledge/config.d/10-card.conf", "logging: {medium: memory}\n"
+
 // image is one that is being made.
 type image struct {
 	board

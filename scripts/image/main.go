@@ -1,7 +1,7 @@
 // Command image makes what is written to a board's card: firmware's files, a kernel, ledge as its first process or a Debian with
 // ledge in it, and an empty data partition. Nothing is mounted and no loop device is used; the same commit and the same Debian packages give the same bytes.
 //
-//	go run ./scripts/image -board generic-amd64 -flavour appliance -o bin     (or: make image BOARD=generic-amd64)
+//	go run ./scripts/image -board generic-amd64 -flavour debian -o bin     (or: make image BOARD=generic-amd64)
 //
 // Beside ledge-BOARD-FLAVOUR-VERSION.img.xz it writes .sha256, .bmap (for bmaptool) and .spdx.json (what is in it).
 package main
@@ -34,7 +34,7 @@ func main() {
 func run(ctx context.Context, args []string) error {
 	fs := flag.NewFlagSet("image", flag.ContinueOnError)
 	name := fs.String("board", "", strings.Join(slices.Sorted(maps.Keys(boards)), ", "))
-	flavour := fs.String("flavour", appliance, "appliance: ledge is process 1; debian: systemd is")
+	flavour := fs.String("flavour", debian, "debian: systemd is process 1; appliance: ledge is")
 	binary := fs.String("binary", "", "ledge for that board (default bin/ledge-linux-ARCH)")
 	to := fs.String("o", "bin", "directory for the image")
 	fast := fs.Bool("fast", false, "pack badly: for tests")
@@ -47,8 +47,6 @@ func run(ctx context.Context, args []string) error {
 		return fmt.Errorf("no board %q; there are %s", *name, strings.Join(slices.Sorted(maps.Keys(boards)), ", "))
 	case *flavour != appliance && *flavour != debian:
 		return fmt.Errorf("no flavour %q; there are %s and %s", *flavour, appliance, debian)
-	case *flavour == debian && b.arch != "amd64":
-		return fmt.Errorf("there is no image with Debian for %s yet: FLAVOUR=appliance, or install the package on a Debian of your own", *name)
 	case fs.NArg() > 0:
 		return fmt.Errorf("unexpected %q", fs.Arg(0))
 	}

@@ -33,7 +33,7 @@ func (im *image) root(ctx context.Context, debs, to string) error {
 		return err
 	}
 	var a initramfs.Archive
-	for _, d := range []string{"boot/firmware", "dev", "etc/ledge", "proc", "root", "run", "sys", "tmp", "var/lib/ledge"} {
+	for _, d := range []string{"boot/firmware", "dev", "etc/ledge/config.d", "proc", "root", "run", "sys", "tmp", "var/lib/ledge"} {
 		a.Directory(d)
 	}
 	a.Console("dev/console")
@@ -50,6 +50,7 @@ func (im *image) root(ctx context.Context, debs, to string) error {
 	}
 	a.Text("sbin/network", 0o755, networkScript)
 	a.Text("sbin/lease", 0o755, leaseScript)
+	a.Text(kindToCard, 0o644, []byte(kindToCardText))
 	a.Text("etc/hosts", 0o644, []byte("127.0.0.1 localhost\n::1 localhost\n"))
 	a.Text("etc/passwd", 0o644, []byte("root:x:0:0:root:/root:/bin/sh\n"))
 	a.Text("etc/group", 0o644, []byte("root:x:0:\n"))

@@ -61,7 +61,7 @@ func runBoard(ctx context.Context, arch, ledge string, memory int, limit time.Du
 		append: "rdinit=/init watch=" + watch + " ledge.data=/dev/nvme0n1 ledge.name=board -- serve --manifests /manifests --watchdog /dev/watchdog"}
 	b := &boardBoot{qmp: g.qmp, button: arch == "amd64", began: time.Now()}
 	err = g.boot(ctx, limit, b.line)
-	if !errors.Is(err, errGuestEnded) || b.fault != nil || !b.clock || !slices.Equal(b.stages, []string{"0", "2000000000"}) || b.kernel != "Power down" {
+	if !errors.Is(err, errGuestEnded) || b.fault != nil || !b.clock || !b.inOrder() || b.kernel != "Power down" {
 		return fmt.Errorf("%s: ended with %w, fault %v, stages %v, the kernel said %q; its console:\n%s", arch, err, b.fault, b.stages, b.kernel,
 			strings.Join(b.all, "\n"))
 	}
@@ -75,11 +75,27 @@ type boardBoot struct {
 	button bool // the guest has one; else it goes down by itself
 	began  time.Time
 	all    []string
-	clock  bool     // it was set by the time server
-	stages []string // priorities of the stages that are over
-	kernel string   // its last word on the end
+	clock  bool // it was set by the time server
+	stages
+	kernel string // its last word on the end
 	fault  error
 }
+
+// stages are the priorities of those that are over, of one pod each.
+type stages []string
+
+func (s *stages) over(text string) error {
+	_, rest, _ := strings.Cut(text, "priority=")
+	priority, rest, _ := strings.Cut(rest, " ")
+	*s = append(*s, priority)
+	if !strings.Contains(rest, "pods=1 late=0") {
+		return errors.New(text)
+	}
+	return nil
+}
+
+// inOrder is how two pods end of which one is critical.
+func (s stages) inOrder() bool { return slices.Equal(s, []string{"0", "2000000000"}) }
 
 func (b *boardBoot) line(text string) bool {
 	b.all = append(b.all, text)
@@ -105,12 +121,7 @@ func (b *boardBoot) line(text string) bool {
 		say()
 	case strings.Contains(text, "shutdown stage over"):
 		say()
-		_, rest, _ := strings.Cut(text, "priority=")
-		priority, rest, _ := strings.Cut(rest, " ")
-		b.stages = append(b.stages, priority)
-		if !strings.Contains(rest, "pods=1 late=0") {
-			b.fault = errors.New(text)
-		}
+		b.fault = b.over(text)
 	case strings.HasSuffix(text, "reboot: Power down"):
 		say()
 		b.kernel = "Power down"

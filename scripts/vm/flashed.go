@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -18,8 +20,8 @@ import (
 	"time"
 )
 
-// flashedPod is what a person would put on the boot partition: a pod that answers on a port of the board.
-const flashedPod = `apiVersion: v1
+// flashedPods are what a person would put on the boot partition: two that answer on ports of the board, and one of them is to end last.
+const flashedPods = `apiVersion: v1
 kind: Pod
 metadata: {name: web, namespace: default}
 spec:
@@ -28,6 +30,17 @@ spec:
     image: ledge.local/self
     args: [httpd, -p, "8080"]
     ports: [{containerPort: 8080, hostPort: 8080}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: last, namespace: kube-system}
+spec:
+  priorityClassName: system-node-critical
+  containers:
+  - name: main
+    image: ledge.local/self
+    args: [httpd, -p, "8080"]
+    ports: [{containerPort: 8080, hostPort: 8081}]
 `
 
 // flashedReport is what is known of one image under one firmware.
@@ -46,6 +59,7 @@ type flashedBoot struct {
 	ServingMillis int64 `json:"servingMillis,omitempty"`
 	PodMillis     int64 `json:"podMillis"`             // the pod of manifests/ answers over the network
 	LoginMillis   int64 `json:"loginMillis,omitempty"` // somebody has logged in by ssh
+	WiFiMillis    int64 `json:"wifiMillis,omitempty"`  // from the beginning of an access point to an address from there
 	OffMillis     int64 `json:"offMillis"`             // from the power button to the end of the machine; 0: the plug was pulled
 	Idle          *idle `json:"idle,omitempty"`
 }
@@ -101,12 +115,15 @@ func runFlashed(ctx context.Context, f flashedFlags) error {
 	}
 	node := ""
 	for n := range f.boots {
-		port, err := freePort()
-		if err != nil {
-			return err
+		b := &flashed{guest: g, key: key, began: time.Now()}
+		for i, inside := range []int{8080, 8081} {
+			port, err := freePort()
+			if err != nil {
+				return err
+			}
+			b.urls[i] = fmt.Sprintf("http://127.0.0.1:%d/", port)
+			b.guest.forward += fmt.Sprintf(",hostfwd=tcp:127.0.0.1:%d-:%d", port, inside)
 		}
-		g.forward = fmt.Sprintf("tcp:127.0.0.1:%d-:8080", port)
-		b := &flashed{url: fmt.Sprintf("http://127.0.0.1:%d/", port), key: key, began: time.Now()}
 		if n == f.boots-1 {
 			b.watch = f.idle
 		}
@@ -114,9 +131,8 @@ func runFlashed(ctx context.Context, f flashedFlags) error {
 			if b.ssh, err = freePort(); err != nil {
 				return err
 			}
-			g.forward += fmt.Sprintf(",hostfwd=tcp:127.0.0.1:%d-:22", b.ssh)
+			b.guest.forward += fmt.Sprintf(",hostfwd=tcp:127.0.0.1:%d-:22", b.ssh)
 		}
-		b.guest = g
 		if err := b.run(ctx, f.limit+b.watch+settled); err != nil {
 			return fmt.Errorf("%s, boot %d: %w; its console:\n%s", r.Image, n+1, err, strings.Join(b.all, "\n"))
 		}
@@ -126,8 +142,8 @@ func runFlashed(ctx context.Context, f flashedFlags) error {
 		}
 		node = b.node
 		r.Boots = append(r.Boots, b.flashedBoot)
-		fmt.Printf("vm: %s by %s, boot %d: mounted %d, address %d, serving %d, pod answers %d, login %d ms; off %d ms after the button\n", r.Image, f.firmware, n+1,
-			b.MountedMillis, b.AddressMillis, b.ServingMillis, b.PodMillis, b.LoginMillis, b.OffMillis)
+		fmt.Printf("vm: %s by %s, boot %d: mounted %d, address %d, serving %d, pod answers %d, login %d, Wi-Fi after %d ms; off %d ms after the button\n", r.Image, f.firmware, n+1,
+			b.MountedMillis, b.AddressMillis, b.ServingMillis, b.PodMillis, b.LoginMillis, b.WiFiMillis, b.OffMillis)
 		if b.Idle != nil {
 			fmt.Printf("vm: it wrote %d bytes in %d s\n", b.Idle.Bytes, b.Idle.Seconds)
 		}
@@ -179,7 +195,7 @@ func unpackImage(ctx context.Context, image, disk, work string) error {
 		return fmt.Errorf("unpack %s: %w", image, err)
 	}
 	pod := filepath.Join(work, "web.yaml")
-	if err := os.WriteFile(pod, []byte(flashedPod), 0o644); err != nil {
+	if err := os.WriteFile(pod, []byte(flashedPods), 0o644); err != nil {
 		return err
 	}
 	if out, err := command(ctx, "mcopy", "-i", disk+"@@1M", pod, "::/manifests/").CombinedOutput(); err != nil {
@@ -219,7 +235,7 @@ func freePort() (int, error) {
 type flashed struct {
 	flashedBoot
 	guest guest
-	url   string
+	urls  [2]string
 	key   string        // of who may log in; empty: nobody
 	ssh   int           // the port to do so
 	watch time.Duration // at the end
@@ -227,11 +243,13 @@ type flashed struct {
 	all   []string
 	node  string // as it calls itself
 
-	mu     sync.Mutex
-	off    time.Time // of the button, or the plug
-	cut    context.CancelFunc
-	stop   context.CancelFunc
-	failed error
+	mu      sync.Mutex
+	journal chan struct{} // closed when nobody reads it any more; nil: the console says all
+	stages                // that are over
+	off     time.Time     // of the button, or the plug
+	cut     context.CancelFunc
+	stop    context.CancelFunc
+	failed  error
 }
 
 func (b *flashed) run(ctx context.Context, limit time.Duration) error {
@@ -245,6 +263,11 @@ func (b *flashed) run(ctx context.Context, limit time.Duration) error {
 	err := b.guest.boot(ctx, limit, b.line)
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if end := b.journal; end != nil {
+		b.mu.Unlock()
+		<-end
+		b.mu.Lock()
+	}
 	switch {
 	case b.failed != nil:
 		return b.failed
@@ -254,6 +277,8 @@ func (b *flashed) run(ctx context.Context, limit time.Duration) error {
 		return errors.Join(err, errors.New("no pod answered"), ctx.Err())
 	case !b.said("reboot: Power down") && !b.said("Power down"):
 		return errors.New("the machine ended, and not by switching off")
+	case !b.inOrder():
+		return fmt.Errorf("the pods did not end in order but as %q", b.stages)
 	}
 	b.OffMillis = time.Since(b.off).Milliseconds()
 	return nil
@@ -268,7 +293,10 @@ func (b *flashed) said(what string) bool {
 	return false
 }
 
-// putKey has the board know a key, and its name.
+// airName and airPassword are of a wireless network that is only in the board's own air.
+const airName, airPassword = "Shed", "not this one"
+
+// putKey has the board know a key, its name and a wireless network, and gives it two radios that hear each other.
 func putKey(ctx context.Context, disk, work string) (key string, err error) {
 	key = filepath.Join(work, "key")
 	if out, err := command(ctx, "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key).CombinedOutput(); err != nil {
@@ -279,16 +307,59 @@ func putKey(ctx context.Context, disk, work string) (key string, err error) {
 		return "", err
 	}
 	file := filepath.Join(work, "ledge.yaml")
-	if err := os.WriteFile(file, fmt.Appendf(nil, "hostname: shed\nssh:\n  keys:\n  - %s", public), 0o644); err != nil {
+	text := fmt.Sprintf("hostname: shed\nwifi:\n  ssid: %s\n  password: %q\n  country: DE\nssh:\n  keys:\n  - %s", airName, airPassword, public)
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		return "", err
 	}
 	if out, err := command(ctx, "mcopy", "-i", disk+"@@1M", file, "::/").CombinedOutput(); err != nil {
 		return "", fmt.Errorf("write onto the boot partition: %w: %s", err, out)
 	}
-	return key, nil
+	return key, tellKernel(ctx, disk, work, "modules_load=mac80211_hwsim")
 }
 
-// logIn asks the board for its name, as who has the key. The board is to be known by one key of its own in all boots.
+// tellKernel adds a word to the lines that the boot partition has for the kernel.
+func tellKernel(ctx context.Context, disk, work, word string) error {
+	for _, name := range []string{"grub/grub.cfg", "cmdline.txt"} {
+		file := filepath.Join(work, "line")
+		if out, err := command(ctx, "mcopy", "-n", "-o", "-i", disk+"@@1M", "::/"+name, file).CombinedOutput(); err != nil {
+			if name == "cmdline.txt" { // a Pi's
+				continue
+			}
+			return fmt.Errorf("read %s from the boot partition: %w: %s", name, err, out)
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		more := strings.Replace(string(text), " ledge.disk=", " "+word+" ledge.disk=", 1)
+		if more == string(text) {
+			return fmt.Errorf("%s has no line for the kernel: %s", name, text)
+		}
+		if err := os.WriteFile(file, []byte(more), 0o644); err != nil {
+			return err
+		}
+		if out, err := command(ctx, "mcopy", "-o", "-i", disk+"@@1M", file, "::/"+name).CombinedOutput(); err != nil {
+			return fmt.Errorf("write %s onto the boot partition: %w: %s", name, err, out)
+		}
+	}
+	return nil
+}
+
+// login is a command on the board, as of who has the key. The board is to be known by one key of its own in all boots.
+func (b *flashed) login(ctx context.Context, script string) *exec.Cmd {
+	return command(ctx, "ssh", "-n", "-i", b.key, "-p", fmt.Sprint(b.ssh), "-o", "BatchMode=yes", "-o", "HostKeyAlias=board", "-o", "StrictHostKeyChecking=accept-new",
+		"-o", "UserKnownHostsFile="+b.key+".known", "-o", "ConnectTimeout=30", "root@127.0.0.1", script)
+}
+
+func (b *flashed) shell(ctx context.Context, script string) (string, error) {
+	out, err := b.login(ctx, script).CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("%w: %s", err, out)
+	}
+	return string(out), err
+}
+
+// logIn asks the board for its name, what its root is, where it swaps to, whose logs are in memory, and which machine it is.
 func (b *flashed) logIn(ctx context.Context) error {
 	if b.key == "" {
 		return nil
@@ -296,21 +367,67 @@ func (b *flashed) logIn(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	for {
-		out, err := command(ctx, "ssh", "-n", "-i", b.key, "-p", fmt.Sprint(b.ssh), "-o", "BatchMode=yes", "-o", "HostKeyAlias=board", "-o", "StrictHostKeyChecking=accept-new",
-			"-o", "UserKnownHostsFile="+b.key+".known", "-o", "ConnectTimeout=30", "root@127.0.0.1", "hostname; stat -f -c %T /; cat /etc/machine-id").CombinedOutput()
-		if words := strings.Fields(string(out)); err == nil {
+		out, err := b.shell(ctx, "hostname; stat -f -c %T /; grep -o ^/dev/zram0 /proc/swaps; ls /run/ledge/logs | grep -o ^default_web; cat /etc/machine-id")
+		if words := strings.Fields(out); err == nil {
 			b.LoginMillis = time.Since(b.began).Milliseconds()
-			if len(words) < 3 || words[len(words)-3] != "shed" || words[len(words)-2] != "overlayfs" {
+			if n := len(words); n < 5 || !slices.Equal(words[n-5:n-1], []string{"shed", "overlayfs", "/dev/zram0", "default_web"}) {
 				return fmt.Errorf("not the machine that it is to be: %s", out)
 			}
 			return sameMachine(b.key+".machine", words[len(words)-1])
 		}
 		if ctx.Err() != nil {
-			return fmt.Errorf("nobody can log in: %w: %s", err, out)
+			return fmt.Errorf("nobody can log in: %w", err)
 		}
 		time.Sleep(time.Second)
 	}
 }
+
+// air makes the board's second radio the access point that its ledge.yaml names, and waits until the first has an address from there.
+func (b *flashed) air(ctx context.Context) error {
+	if b.key == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	defer cancel()
+	began := time.Now()
+	out, err := b.shell(ctx, fmt.Sprintf(airScript, airName, airPassword))
+	if err != nil {
+		return fmt.Errorf("no Wi-Fi: %w", err)
+	}
+	if !strings.Contains(out, "10.77.0.") {
+		return fmt.Errorf("no Wi-Fi: %s", out)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.WiFiMillis = time.Since(began).Milliseconds()
+	return nil
+}
+
+const airScript = `cat >/run/air.conf <<EOF
+network={
+	ssid="%s"
+	mode=2
+	frequency=2412
+	key_mgmt=WPA-PSK
+	proto=RSN
+	pairwise=CCMP
+	psk="%s"
+}
+EOF
+mkdir -p /run/systemd/network
+printf '[Match]\nName=wlan1\n\n[Network]\nAddress=10.77.0.1/24\nDHCPServer=yes\n\n[DHCPServer]\nEmitRouter=no\nEmitDNS=no\n' >/run/systemd/network/04-air.network
+networkctl reload
+wpa_supplicant -B -i wlan1 -c /run/air.conf >/run/air.log 2>&1
+for try in $(seq 100); do
+	ip -4 -o addr show dev wlan0 | grep -F 10.77.0. && exit
+	sleep 1
+done
+cat /run/air.log
+ip addr
+networkctl status wlan0 wlan1 --no-pager
+journalctl -q --no-pager -n 40 -u 'wpa_supplicant*' -u systemd-networkd
+exit 1
+`
 
 // sameMachine: the machine ID is that of the boot before.
 func sameMachine(file, id string) error {
@@ -375,24 +492,81 @@ func written(blockstats json.RawMessage) (total int64, err error) {
 	return total, nil
 }
 
-// ask waits until the pod answers, and presses the power button.
+// follow reads what the node tells the journal from now on, where the console does not have it.
+func (b *flashed) follow(ctx context.Context) error {
+	if b.key == "" {
+		return nil
+	}
+	cmd := b.login(ctx, "echo follows; exec journalctl -q -f -n 3 -o cat -u ledge.service")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	lines := bufio.NewScanner(out)
+	if !lines.Scan() || lines.Text() != "follows" {
+		return fmt.Errorf("the journal cannot be followed: %w", cmd.Wait())
+	}
+	end := make(chan struct{})
+	b.mu.Lock()
+	b.journal = end
+	b.mu.Unlock()
+	go func() {
+		defer close(end)
+		for lines.Scan() {
+			b.stage(lines.Text())
+		}
+		_ = cmd.Wait() // it is cut off with the machine
+	}()
+	return nil
+}
+
+// stage counts one that is over.
+func (b *flashed) stage(text string) {
+	if !strings.Contains(text, "shutdown stage over") {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.over(text); err != nil {
+		b.failed = errors.Join(b.failed, err)
+	}
+}
+
+func answers(client http.Client, url string) bool {
+	resp, err := client.Get(url)
+	if err != nil {
+		return false
+	}
+	_, _ = io.Copy(io.Discard, resp.Body)
+	resp.Body.Close()
+	return resp.StatusCode == http.StatusOK
+}
+
+// ask waits until the pods answer, and presses the power button.
 func (b *flashed) ask(ctx context.Context) {
 	client := http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-	for ctx.Err() == nil {
-		if resp, err := client.Get(b.url); err == nil {
-			_, _ = io.Copy(io.Discard, resp.Body)
-			resp.Body.Close()
-			if resp.StatusCode == http.StatusOK {
-				break
-			}
+	for _, url := range b.urls {
+		for ctx.Err() == nil && !answers(client, url) {
+			time.Sleep(200 * time.Millisecond)
 		}
-		time.Sleep(200 * time.Millisecond)
 	}
 	if ctx.Err() != nil {
 		return
 	}
 	pod := time.Since(b.began).Milliseconds()
-	err := errors.Join(b.logIn(ctx), b.rest(ctx))
+	err := b.logIn(ctx)
+	if err == nil {
+		err = b.air(ctx)
+	}
+	if err == nil {
+		err = b.rest(ctx)
+	}
+	if err == nil {
+		err = b.follow(ctx)
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.PodMillis, b.off = pod, time.Now(); err != nil {
@@ -404,11 +578,12 @@ func (b *flashed) ask(ctx context.Context) {
 		b.cut()
 		return
 	}
-	b.failed = pressPowerButton(b.guest.qmp)
+	b.failed = errors.Join(b.failed, pressPowerButton(b.guest.qmp))
 }
 
 func (b *flashed) line(text string) bool {
 	b.all = append(b.all, text)
+	b.stage(text)
 	first := func(at *int64) {
 		if *at == 0 {
 			*at = time.Since(b.began).Milliseconds()
