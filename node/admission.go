@@ -67,7 +67,7 @@ func (w *worker) admission(ctx context.Context, in podstate.Input) (why *podstat
 
 // admitShort turns away what would make it worse (N-6.35).
 func (a *Agent) admitShort(pod *corev1.Pod) *refusal {
-	if isCritical(pod) {
+	if a.critical(pod) {
 		return nil
 	}
 	if why := pressure.Admit(pod, a.shortOf()); why != "" {
@@ -123,7 +123,7 @@ func (a *Agent) room(ctx context.Context, w *worker) room {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	r.allocatable, r.held = a.allocatable, maps.Clone(a.holds)
+	r.allocatable, r.held, r.statics = a.allocatable, maps.Clone(a.holds), a.fromFiles()
 	for _, o := range a.workers {
 		if p := o.current(); o != w && o.counted && !o.isEnded() && !terminal(p.Status.Phase) {
 			r.pods = append(r.pods, p)

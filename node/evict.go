@@ -368,7 +368,7 @@ func (a *Agent) candidates(s pressure.Signal) []pressure.Candidate {
 	var out []pressure.Candidate
 	usage := a.usageNow(s)
 	for _, pod := range a.Pods() {
-		if isCritical(pod) || terminal(pod.Status.Phase) || !a.mayEvict(pod.UID) { // N-6.30
+		if a.critical(pod) || terminal(pod.Status.Phase) || !a.mayEvict(pod.UID) { // N-6.30
 			continue
 		}
 		if _, stands, _ := a.held(pod.UID); stands {

@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
 	"ledge/node/pressure"
@@ -47,6 +48,7 @@ type limits struct {
 	// ownTasks are the processes that are not of pods, 0 if that is not known; spareTasks how many more the board must be able to
 	// start when pods have taken all they can.
 	ownTasks, spareTasks int64
+	statics              fromFiles
 }
 
 // limits are those of this board as last looked at.
@@ -57,7 +59,8 @@ func (a *Agent) limits() limits {
 	pids := f.reserved(resourcePID)
 	return limits{ResourceConfig: a.cfg.Resources, v2: a.engine.info.CgroupVersion == 2, memory: a.sample.MemoryTotal,
 		swap: a.sample.SwapTotal, allocatable: a.allocatable.Memory().Value(), pods: f.forPods(a.cfg.Resources.Unenforced),
-		pidMax: a.sample.PIDMax, pidRes: pids.Value(), ownTasks: a.ownTasks, spareTasks: spareTasks(a.cfg.Status.Eviction, a.sample.PIDMax)}
+		pidMax: a.sample.PIDMax, pidRes: pids.Value(), ownTasks: a.ownTasks, spareTasks: spareTasks(a.cfg.Status.Eviction, a.sample.PIDMax),
+		statics: a.fromFiles()}
 }
 
 // spareTasks is three quarters of what the eviction threshold keeps, so that it is met before nothing can be started any more:
@@ -264,9 +267,30 @@ type tier struct {
 	want runtime.Resources
 }
 
-func isCritical(pod *corev1.Pod) bool { // N-6.30
-	return pod.Annotations["kubernetes.io/config.source"] != "" && pod.Annotations["kubernetes.io/config.source"] != "api" ||
-		pod.Annotations[corev1.MirrorPodAnnotationKey] != "" || pod.Spec.Priority != nil && *pod.Spec.Priority >= systemCritical
+// fromFiles are the static pods, by UID. Who brought them to the agent says so: annotations are what anybody wrote who may make
+// pods, whereas a kubelet writes that of the source itself.
+type fromFiles map[types.UID]bool
+
+// critical pods are not the first to go (N-6.30). Mirrors are not asked about: the agent runs none.
+func (f fromFiles) critical(pod *corev1.Pod) bool {
+	return f[pod.UID] || pod.Spec.Priority != nil && *pod.Spec.Priority >= systemCritical
+}
+
+// fromFiles are those that are here. Called with the lock held.
+func (a *Agent) fromFiles() fromFiles {
+	out := fromFiles{}
+	for uid, w := range a.workers {
+		if w.static {
+			out[uid] = true
+		}
+	}
+	return out
+}
+
+// critical is fromFiles.critical for the pods that are here.
+func (a *Agent) critical(pod *corev1.Pod) bool {
+	w := a.worker(pod.UID)
+	return fromFiles{pod.UID: w != nil && w.static}.critical(pod)
 }
 
 // systemCritical is the priority from which a pod is never the first to go (N-10.15).

@@ -19,7 +19,8 @@ type room struct {
 	allocatable corev1.ResourceList
 	pods        []*corev1.Pod // admitted and not over
 	// held is what pods have been granted, where that is not what they ask for: one that is being resized.
-	held map[types.UID]corev1.ResourceList
+	held    map[types.UID]corev1.ResourceList
+	statics fromFiles
 }
 
 // refuses asks for what a kubelet asks for, in its order and words (N-7.5); nil means that the pod fits. With lack it is
@@ -129,12 +130,12 @@ func (r room) predicates(pod *corev1.Pod) *refusal {
 // victims chooses the pods that a critical one that lacks only resources may put an end to (N-7.6): as few as can be, of
 // the lowest class that has them. nil: there is no way.
 func (r room) victims(pod *corev1.Pod, lack map[corev1.ResourceName]int64) []*corev1.Pod {
-	if !isCritical(pod) || len(lack) == 0 {
+	if !r.statics.critical(pod) || len(lack) == 0 {
 		return nil
 	}
 	var out []*corev1.Pod
 	for _, p := range r.pods {
-		if mayPreempt(pod, p) {
+		if r.mayPreempt(pod, p) {
 			out = append(out, p)
 		}
 	}
@@ -182,6 +183,6 @@ func priorityOf(p *corev1.Pod) int32 {
 	return *p.Spec.Priority
 }
 
-func mayPreempt(by, p *corev1.Pod) bool {
-	return isCritical(by) && !isCritical(p) || priorityOf(by) > priorityOf(p)
+func (r room) mayPreempt(by, p *corev1.Pod) bool {
+	return r.statics.critical(by) && !r.statics.critical(p) || priorityOf(by) > priorityOf(p)
 }

@@ -29,7 +29,7 @@ func (a *Agent) boundStorage(ctx context.Context) error {
 		case <-tick.C:
 		}
 		for _, pod := range a.Pods() {
-			if isCritical(pod) || pod.Status.StartTime == nil || !a.mayEvict(pod.UID) {
+			if a.critical(pod) || pod.Status.StartTime == nil || !a.mayEvict(pod.UID) {
 				continue
 			}
 			message, err := a.overLimit(ctx, pod)

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -10,10 +11,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/api"
 	"ledge/node/podstate"
+	"ledge/node/pressure"
 	"ledge/runtime"
 	enginefake "ledge/runtime/fake"
 )
@@ -332,6 +335,91 @@ func TestMirrorOfNothing(t *testing.T) {
 			t.Error("it is still shown")
 		}
 		r.nothingLeft()
+	})
+}
+
+// claimsFile writes the annotation of a pod from a file, as anybody may who may make pods.
+func claimsFile(p *corev1.Pod) {
+	p.Annotations = map[string]string{annotationSource: "file", annotationHash: "x"}
+}
+
+// TestClaimedFile: a pod of the API is no static one because its annotations say so: it is evicted, turned away, measured and
+// makes no room for itself. One from a file has all that by where it is from.
+func TestClaimedFile(t *testing.T) { // N-6.30, N-7.51
+	eater := func(r *rig) {
+		r.measured(func(s *Sample, running map[string]bool) {
+			if running["eater"] || running["s-n"] {
+				s.MemoryAvailable = 40 * mi
+			}
+		})
+	}
+	with(t, nil, func(r *rig) {
+		eater(r)
+		r.begin()
+		r.uses(r.pod("eater", claimsFile), 300*mi, 1)
+		r.pass(pressure.MonitorPeriod + time.Second)
+		r.evicted("eater")
+		r.uses(r.pod("late", claimsFile), mi, 1) // and so is turned away while the condition holds
+		r.pass(time.Second)
+		r.evicted("late")
+	})
+	with(t, nil, func(r *rig) {
+		eater(r)
+		put, _ := r.statics()
+		put("s.yaml", staticPod)
+		r.begin()
+		r.uses(r.agent.statics.named("default", "s-n"), 300*mi, 1)
+		r.pass(pressure.MonitorPeriod + 20*time.Second)
+		r.want("evicted", r.events.of("Evicted"))
+		r.want("running", sortedNames(r), "s-n")
+	})
+	with(t, nil, func(r *rig) {
+		r.cfg.Written = func(id string) string { return filepath.Join(r.dir, "written", id) }
+		r.begin()
+		p := r.pod("over", claimsFile, func(p *corev1.Pod) {
+			p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceEphemeralStorage: resource.MustParse("64Ki")}
+		})
+		dir := r.cfg.Written(containerID(p, "c", 0))
+		if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "f"), make([]byte, 256<<10), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		r.pass(measureEvery + 5*time.Second)
+		r.evicted("over")
+	})
+	for name, edit := range map[string]func(*corev1.Pod){"of a file": nil, "of the API": claimsFile} {
+		with(t, nil, func(r *rig) { // a board of 4 CPUs
+			put, _ := r.statics()
+			r.begin()
+			r.create(asking("ordinary", "3", "10Mi"))
+			r.pass(time.Second)
+			if edit == nil {
+				put("s.yaml", strings.Replace(staticPod, "name: c,", "name: c, resources: {requests: {cpu: 2}},", 1))
+			} else {
+				r.create(asking("second", "2", "10Mi", edit))
+			}
+			r.pass(staticScan + time.Minute)
+			if made := len(r.events.of("Preempting")) == 1; made != (edit == nil) {
+				t.Errorf("a pod %s has made room for itself: %v", name, made)
+			}
+		})
+	}
+}
+
+// TestClaimedMirror: a mirror that is none is not run, whoever made it, and is taken away.
+func TestClaimedMirror(t *testing.T) { // N-7.50
+	with(t, nil, func(r *rig) {
+		r.begin()
+		r.pod("m", claimsFile, func(p *corev1.Pod) { p.Annotations[corev1.MirrorPodAnnotationKey] = "x" })
+		r.pass(time.Second)
+		r.want("running", r.running())
+		r.pass(mirrorEvery)
+		if !r.gone("m") {
+			t.Errorf("it is still there: %+v", r.get("m").Status)
+		}
+		crit := asking("m", "1", "1Mi", func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"} })
+		if (fromFiles{}).critical(crit) {
+			t.Error("the annotation alone makes it critical")
+		}
 	})
 }
 

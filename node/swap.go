@@ -77,7 +77,7 @@ func (l limits) swapShare(pod *corev1.Pod, c *corev1.Container) int64 {
 	case pod.Status.QOSClass != corev1.PodQOSBurstable,
 		request == 0, // with no limit either, or by choice: its part is nothing
 		request == limit,
-		l.Swap.kind == swapShare && isCritical(pod),
+		l.Swap.kind == swapShare && l.statics.critical(pod),
 		l.memory <= 0 || request > l.memory:
 		return 0
 	}
