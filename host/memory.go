@@ -110,7 +110,7 @@ func (h *Host) WorkingSet() (int64, error) {
 	}
 	usage, err := strconv.ParseInt(h.line(root, "memory/memory.usage_in_bytes"), 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("read working set: %w", err)
+		return 0, errors.New("read working set: the kernel does not count the memory of cgroups; `ledge doctor` says how it does")
 	}
 	stat, err := fields(filepath.Join(root, "memory/memory.stat"))
 	if err != nil {

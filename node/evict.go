@@ -29,6 +29,7 @@ type evictor struct {
 	state  pressure.State
 	bare   map[string]bool // ended containers whose files have been removed
 	blind  grumble
+	partly grumble
 	stuck  grumble
 	dirty  grumble
 	tight  grumble
@@ -226,6 +227,7 @@ func (e *evictor) look() (pressure.Readings, pressure.Layout, error) {
 	if err != nil {
 		return nil, 0, err
 	}
+	e.partly.about("something the board may be short of cannot be read; it decides nothing until it can be", s.Unread)
 	now := time.Now()
 	seen := s.readings(e.policy, now)
 	e.podLimit, e.swaps, e.layout = 0, s.SwapTotal > 0, s.layout()

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -458,6 +459,58 @@ func (b blindBoard) Sample() (Sample, error) {
 		return Sample{}, fmt.Errorf("input/output error")
 	}
 	return b.Board.Sample()
+}
+
+// TestPartlyBlind: what cannot be read decides nothing; what can be read decides, and the Node keeps what it has.
+func TestPartlyBlind(t *testing.T) { // N-6.7
+	with(t, nil, func(r *rig) {
+		var blind atomic.Bool
+		r.measured(func(s *Sample, running map[string]bool) {
+			if !blind.Load() {
+				return
+			}
+			s.Unread = errors.New("input/output error")
+			s.MemoryTotal, s.MemoryAvailable, s.MemoryUnknown = 0, 0, true
+			s.NodeFS, s.ImageFS = Filesystem{}, Filesystem{}
+			if running["bomb"] {
+				s.PIDUsed = s.PIDMax - 10
+			}
+		})
+		r.begin()
+		r.uses(r.pod("many"), 900*mi, 20)
+		r.pass(time.Second)
+		was := r.node().Status.Capacity
+		blind.Store(true)
+		r.uses(r.pod("bomb"), mi, 3000)
+		r.pass(2 * pressure.MonitorPeriod)
+		r.evicted("bomb")
+		r.want("running", sortedNames(r), "many")
+		node := r.node()
+		if !equality.Semantic.DeepEqual(node.Status.Capacity, was) || !isReady(node) || nodeCondition(node, corev1.NodePIDPressure).Status != corev1.ConditionTrue ||
+			nodeCondition(node, corev1.NodeMemoryPressure).Status != corev1.ConditionFalse {
+			t.Errorf("the Node is %+v", node.Status)
+		}
+		for _, s := range r.agent.Pressure().Signals {
+			if known := s.Available != nil; known != (s.Signal == pressure.PIDAvailable) {
+				t.Errorf("%s: known %v", s.Signal, known)
+			}
+		}
+		r.begin() // one that has never known what there is tells nothing of it
+		r.pass(2 * pressure.MonitorPeriod)
+		if node := r.node(); !equality.Semantic.DeepEqual(node.Status.Capacity, was) {
+			t.Errorf("told without knowing: %v", node.Status.Capacity)
+		}
+	})
+}
+
+// TestMemoryUnknown: memory whose total is known, but not how much of it is available, is not used up.
+func TestMemoryUnknown(t *testing.T) { // N-6.7
+	s := sampleBoard()
+	s.MemoryAvailable, s.MemoryUnknown, s.Unread = 0, true, errors.New("no memory controller")
+	seen := s.readings(pressure.Default(), time.Now())
+	if _, ok := seen[pressure.MemoryAvailable]; ok || len(seen) == 0 {
+		t.Errorf("%+v", seen)
+	}
 }
 
 // TestSoftEviction: after its grace, and a pod gets what it asks for, within what the board allows.

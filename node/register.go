@@ -208,6 +208,11 @@ func (p *poster) look(ctx context.Context) (facts, error) {
 	a := p.a
 	before := a.podTasks()
 	sample, err := a.cfg.Board.Sample()
+	if err == nil {
+		a.mu.Lock()
+		sample, err = sample.since(a.sample)
+		a.mu.Unlock()
+	}
 	if err != nil {
 		return facts{}, fmt.Errorf("look at the board: %w", err)
 	}

@@ -166,7 +166,7 @@ func (a *Agent) summary() ([]byte, error) {
 	}
 	pass := a.lastPass()
 	fs := s.NodeFS
-	m := stats.Machine{Node: a.cfg.Name, MemoryAvailable: s.MemoryAvailable, MaxPID: s.PIDMax, CurPID: s.PIDUsed,
+	m := stats.Machine{Node: a.cfg.Name, MemoryUnknown: s.MemoryUnknown, MemoryAvailable: s.MemoryAvailable, MaxPID: s.PIDMax, CurPID: s.PIDUsed,
 		FS: stats.FSUsage{Time: pass.At, AvailableBytes: fs.Available, CapacityBytes: fs.Capacity, UsedBytes: fs.Capacity - fs.Available,
 			Inodes: fs.Inodes, InodesFree: fs.InodesFree, InodesUsed: fs.Inodes - fs.InodesFree}}
 	data, err := stats.Summary(pass, m, a.places)

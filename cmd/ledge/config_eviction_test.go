@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"ledge/host"
+	"ledge/node"
 	"ledge/node/pressure"
 )
 
@@ -42,7 +44,7 @@ func evictionOf(t *testing.T, file string, args ...string) (pressure.Policy, err
 	return st.Eviction, err
 }
 
-// TestReclaimSetting: the flag beats the file.
+// TestReclaimSetting: the flag beats the file, and the agent is given what takes memory back or not.
 func TestReclaimSetting(t *testing.T) {
 	for _, c := range []struct {
 		file string
@@ -58,6 +60,11 @@ func TestReclaimSetting(t *testing.T) {
 		}
 		if got != c.want {
 			t.Errorf("%q %v: %s, want %s", c.file, c.args, got, c.want)
+		}
+		var cfg node.Config
+		(&board{settings: s}).relief(&cfg, host.New(host.Config{}))
+		if given := cfg.Reclaim != nil; given != (c.want != "false") {
+			t.Errorf("%q %v: the agent can take memory back: %v", c.file, c.args, given)
 		}
 	}
 }

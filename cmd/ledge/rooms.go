@@ -193,7 +193,7 @@ func (b *board) openAgent() error {
 	machine := host.New(host.Config{})
 	b.writes = newWritesMeter(machine, b.runDir, b.dataDir, b.keeper.Process)
 	cfg := node.Config{Name: b.name, Version: version, Client: b.client, Engine: b.keeper, Images: b.images, Network: b.network,
-		Board:   &sampler{host: machine, dataDir: b.dataDir, bridge: b.bridge, workingSet: b.status.WorkingSet},
+		Board:   b.sampler(machine),
 		Stalled: func(ctx context.Context, fn func()) error { return machine.WatchStalls(ctx, "memory", fn) }, Events: b.events, DataDir: b.dataDir, RunDir: b.runDir, Logs: logs,
 		Static: node.StaticConfig{Dirs: b.statics, Changed: b.staticsChanged},
 		Stats:  stats.New(stats.Config{}), Written: b.images.Written,

@@ -132,6 +132,7 @@ type Machine struct {
 	Node            string
 	FS              FSUsage
 	MemoryAvailable int64
+	MemoryUnknown   bool
 	MaxPID, CurPID  int64
 }
 
@@ -140,7 +141,7 @@ type Machine struct {
 func Summary(p Pass, m Machine, places func(Pod) Places) ([]byte, error) {
 	out := summary{Node: summaryNode{NodeName: m.Node, CPU: cpuOf(p.Node), Memory: memoryOf(p.Node), IO: ioOf(p.Node), FS: &m.FS,
 		Runtime: &summaryNodeImages{ImageFS: &m.FS}, Rlimit: &summaryRlimit{p.At, m.MaxPID, m.CurPID}}, Pods: []summaryPod{}}
-	if out.Node.Memory != nil {
+	if out.Node.Memory != nil && !m.MemoryUnknown {
 		out.Node.Memory.AvailableBytes = &m.MemoryAvailable
 	}
 	for _, pod := range p.Pods {
