@@ -155,6 +155,23 @@ func BenchmarkGlance(b *testing.B) {
 	}
 }
 
+// BenchmarkRoom is what a look at disks and processes reads.
+func BenchmarkRoom(b *testing.B) {
+	h, dir := New(Config{}), b.TempDir()
+	b.ReportAllocs()
+	for b.Loop() {
+		for range 2 {
+			if _, err := h.Filesystem(dir); err != nil {
+				b.Fatal(err)
+			}
+		}
+		Apart(dir, "/")
+		if _, _, err := h.PIDs(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 // N-6.2 to N-6.4.
 func TestWorkingSet(t *testing.T) {
 	v2 := machine(t, map[string]string{"sys/fs/cgroup/memory.stat": "anon 500\nfile 300\ninactive_file 100\nother x\n"})

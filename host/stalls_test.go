@@ -34,9 +34,11 @@ func TestWatchStalls(t *testing.T) {
 	defer spinning.Wait()
 	defer over.Store(true)
 	defer goruntime.GOMAXPROCS(goruntime.GOMAXPROCS(4*goruntime.NumCPU() + 4)) // or they would take turns in few threads
-	err := h.WatchStalls(ctx, "cpu", func() {
-		fired.Store(true)
-		cancel()
+	err := h.WatchStalls(ctx, []string{"memory", "io", "cpu"}, func(resource string) {
+		if resource == "cpu" {
+			fired.Store(true)
+			cancel()
+		}
 	})
 	if errors.Is(err, fs.ErrPermission) {
 		t.Skipf("only root is told: %v", err)
@@ -47,7 +49,7 @@ func TestWatchStalls(t *testing.T) {
 }
 
 func TestWatchStallsWithout(t *testing.T) {
-	if err := New(Config{Proc: t.TempDir()}).WatchStalls(t.Context(), "memory", func() {}); !errors.Is(err, fs.ErrNotExist) {
+	if err := New(Config{Proc: t.TempDir()}).WatchStalls(t.Context(), []string{"memory"}, func(string) {}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("on a kernel that cannot tell: %v", err)
 	}
 }

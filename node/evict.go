@@ -36,6 +36,9 @@ type evictor struct {
 	// What the last look has seen.
 	seen   pressure.Readings
 	layout pressure.Layout
+	// looking: a look is under way, which will come by sights.
+	looking bool
+	sights  chan sight
 	// swaps: there is something to swap to.
 	swaps bool
 	// podLimit is how much memory all pods may have together; 0: that is not known, or not bounded.
@@ -54,35 +57,88 @@ const (
 	hurryEach = 100 * time.Millisecond
 )
 
+// sight is what was seen of the board: of all of it, or of a part.
+type sight struct {
+	seen     pressure.Readings
+	whole    bool
+	layout   pressure.Layout
+	swaps    bool
+	podLimit int64
+	unread   error // why some of it could not be read
+	err      error // why nothing could
+}
+
 // relieve takes a look every few seconds until ctx ends.
 func (a *Agent) relieve(ctx context.Context) error {
-	e := &evictor{a: a, policy: a.cfg.Status.Eviction, bare: map[string]bool{}}
-	var news pressure.Readings
+	e := &evictor{a: a, policy: a.cfg.Status.Eviction, bare: map[string]bool{}, sights: make(chan sight, 1)}
+	for s := e.sample(); ctx.Err() == nil; s = e.await(ctx) {
+		for e.pass(ctx, s) && ctx.Err() == nil {
+			s = e.sample()
+		}
+	}
+	return nil
+}
+
+// await gives what the next pass goes by: a look at everything each MonitorPeriod, before that what was glanced at and is news.
+// The looks are taken beside it: a disk that is slow holds up nothing but its own answer.
+func (e *evictor) await(ctx context.Context) sight {
+	roomer, roomy := e.a.cfg.Board.(Roomer)
+	looked := time.Now()
+	next, good, strained := looked.Add(pressure.MonitorPeriod), pressure.RoomAgain(e.all, e.seen), false
 	for {
-		again := e.pass(ctx, news)
-		if news = nil; again && ctx.Err() == nil {
-			continue
+		seen, again := e.glance()
+		if pressure.News(e.all, e.state, seen) {
+			return sight{seen: seen}
 		}
-		for next := time.Now().Add(pressure.MonitorPeriod); time.Now().Before(next); {
-			seen, again := e.glance()
-			if pressure.News(e.all, e.state, seen) {
-				news = seen
-				break
-			}
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-a.stalled:
-			case <-time.After(min(again, time.Until(next))):
-			}
+		now, due := time.Now(), next
+		if roomy && looked.Add(good).Before(next) {
+			due = looked.Add(good)
 		}
-		if ctx.Err() != nil {
-			return nil
+		switch {
+		case e.looking:
+		case !now.Before(next):
+			e.begin(e.sample)
+		case !now.Before(due):
+			looked, strained = now, false
+			e.begin(func() sight { return sight{seen: roomer.Room().readings(e.policy, time.Now())} })
+		default:
+			again = min(again, due.Sub(now))
+		}
+		busy := e.a.busy
+		if strained || !roomy { // it is known
+			busy = nil
+		}
+		select {
+		case <-ctx.Done():
+			return sight{err: ctx.Err()}
+		case <-e.a.stalled:
+		case <-busy:
+			strained, good = true, pressure.RoomLeast
+		case s := <-e.sights:
+			e.looking = false
+			if s.whole && s.err == nil { // which may have taken long: memory is another by now
+				seen, _ := e.glance()
+				maps.Copy(s.seen, seen)
+			}
+			if s.whole || pressure.News(e.all, e.state, s.seen) {
+				return s
+			}
+			if good = pressure.RoomAgain(e.all, s.seen); strained {
+				good = pressure.RoomLeast
+			}
+		case <-time.After(again):
 		}
 	}
 }
 
-// followStalls has a glance taken whenever the kernel says that tasks wait for memory. Without a kernel that tells there are
+// begin takes a look beside everything else, one at a time. Nobody waits for it when the agent ends: its disk may hang.
+func (e *evictor) begin(look func() sight) {
+	e.looking = true
+	go func() { e.sights <- look() }()
+}
+
+// followStalls has a glance taken whenever the kernel says that tasks wait for memory, and a look at disks and processes when
+// they wait for a disk or a processor: who fills the one or forks without end makes them. Without a kernel that tells there are
 // the glances of the clock.
 func (a *Agent) followStalls(ctx context.Context) error {
 	if a.cfg.Stalled == nil {
@@ -90,14 +146,18 @@ func (a *Agent) followStalls(ctx context.Context) error {
 	}
 	a.told.Store(true)
 	defer a.told.Store(false)
-	err := a.cfg.Stalled(ctx, func() {
+	err := a.cfg.Stalled(ctx, func(resource string) {
+		poke := a.busy
+		if resource == "memory" {
+			poke = a.stalled
+		}
 		select {
-		case a.stalled <- struct{}{}:
+		case poke <- struct{}{}:
 		default:
 		}
 	})
 	if err != nil && ctx.Err() == nil {
-		slog.Info("the kernel does not tell when tasks wait for memory; it is looked at each second", "err", err)
+		slog.Info("the kernel does not tell when tasks have to wait; memory is looked at each second", "err", err)
 	}
 	return nil
 }
@@ -120,6 +180,12 @@ func (a *Agent) followOOMs(ctx context.Context) error {
 // Glancer is a Board that can tell its available memory at little cost: memory is used up faster than anything else.
 type Glancer interface {
 	MemoryAvailable() (available, mapped, total int64, err error)
+}
+
+// Roomer is a Board that can tell what it has left of disks and processes without all the rest. What cannot be read has no
+// capacity.
+type Roomer interface {
+	Room() Sample
 }
 
 // glance reads memory only, and says how long that is good for. What the pods have left of theirs is read when it may
@@ -152,10 +218,9 @@ func (e *evictor) glance() (pressure.Readings, time.Duration) {
 	return seen, pressure.GlanceAgain(e.all, seen, most)
 }
 
-// pass is one look and its answer (N-6.18). True: a pod has gone, look again at once. News is what was glanced at since the last
-// look, if that is reason enough.
-func (e *evictor) pass(ctx context.Context, news pressure.Readings) bool {
-	seen, layout, err := e.see(news)
+// pass is the answer to one look (N-6.18). True: a pod has gone, look again at once.
+func (e *evictor) pass(ctx context.Context, s sight) bool {
+	seen, layout, err := e.take(s)
 	e.blind.about("cannot see what the board is short of; nothing is decided until it can be", err)
 	if err != nil { // N-6.21
 		e.weighed()
@@ -210,33 +275,38 @@ func (e *evictor) over(t pressure.Threshold) bool {
 	return ok && r.Capacity > 0 && !t.Unresolved(r)
 }
 
-// see reads every signal, or adds news to what the last look has seen: the answer to them does not wait for a look at the disks,
-// which may be slow.
-func (e *evictor) see(news pressure.Readings) (pressure.Readings, pressure.Layout, error) {
-	if news == nil {
-		return e.look()
-	}
-	seen := maps.Clone(e.seen)
-	maps.Copy(seen, news)
-	return seen, e.layout, nil
-}
-
-// look reads every signal.
-func (e *evictor) look() (pressure.Readings, pressure.Layout, error) {
+// sample reads every signal.
+func (e *evictor) sample() sight {
 	s, err := e.a.cfg.Board.Sample()
 	if err != nil {
-		return nil, 0, err
+		return sight{whole: true, err: err}
 	}
-	e.partly.about("something the board may be short of cannot be read; it decides nothing until it can be", s.Unread)
 	now := time.Now()
-	seen := s.readings(e.policy, now)
-	e.podLimit, e.swaps, e.layout = 0, s.SwapTotal > 0, s.layout()
+	out := sight{seen: s.readings(e.policy, now), whole: true, layout: s.layout(), swaps: s.SwapTotal > 0, unread: s.Unread}
 	if r, ok := e.a.podMemory(now); ok {
-		seen[pressure.AllocatableMemory], e.podLimit = r, r.Capacity
+		out.seen[pressure.AllocatableMemory], out.podLimit = r, r.Capacity
 	}
-	e.seen = seen
-	return seen, e.layout, nil
+	return out
 }
+
+// take remembers a look. What is news is added to what the last one has seen: the answer to it does not wait for a look at the
+// disks, which may be slow.
+func (e *evictor) take(s sight) (pressure.Readings, pressure.Layout, error) {
+	switch {
+	case s.err != nil:
+		return nil, 0, s.err
+	case s.whole:
+		e.partly.about("something the board may be short of cannot be read; it decides nothing until it can be", s.unread)
+		e.seen, e.layout, e.swaps, e.podLimit = s.seen, s.layout, s.swaps, s.podLimit
+	default:
+		e.seen = maps.Clone(e.seen)
+		maps.Copy(e.seen, s.seen)
+	}
+	return e.seen, e.layout, nil
+}
+
+// look reads every signal at once.
+func (e *evictor) look() (pressure.Readings, pressure.Layout, error) { return e.take(e.sample()) }
 
 // eased takes what was seen after something was freed for a look too: what is met from now on is news, and does not wait for
 // the clock.

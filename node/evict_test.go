@@ -228,22 +228,12 @@ func TestStall(t *testing.T) {
 			}
 		})
 		r.cfg.Board = glancingBoard{r.cfg.Board.(*livingBoard)}
-		kernel := make(chan struct{})
-		r.cfg.Stalled = func(ctx context.Context, fn func()) error {
-			for {
-				select {
-				case <-ctx.Done():
-					return nil
-				case <-kernel:
-					fn()
-				}
-			}
-		}
+		kernel := r.kernel()
 		r.begin()
 		r.pass(3500 * time.Millisecond)
 		r.uses(r.pod("eater"), 300*mi, 1)
 		r.want("not seen yet", r.events.of("Evicted"))
-		kernel <- struct{}{}
+		kernel <- "memory"
 		synctest.Wait() // no time has passed
 		if n := len(r.events.of("Evicted")); n != 1 {
 			t.Errorf("%d evicted", n)
@@ -251,6 +241,134 @@ func TestStall(t *testing.T) {
 		r.pass(time.Second)
 		r.evicted("eater")
 	})
+}
+
+// kernel gives the agent one that tells what tasks have to wait for: what is sent.
+func (r *rig) kernel() chan<- string {
+	stalls := make(chan string)
+	r.cfg.Stalled = func(ctx context.Context, fn func(string)) error {
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case resource := <-stalls:
+				fn(resource)
+			}
+		}
+	}
+	return stalls
+}
+
+// roomyBoard can tell its disks and processes alone, and counts how often it is asked. It takes its time for looks, if it is to.
+type roomyBoard struct {
+	glancingBoard
+	asked, takes *atomic.Int64
+}
+
+func (b roomyBoard) Sample() (Sample, error) {
+	time.Sleep(time.Duration(b.takes.Load()))
+	return b.glancingBoard.Sample()
+}
+
+func (b roomyBoard) Room() Sample {
+	b.asked.Add(1)
+	time.Sleep(time.Duration(b.takes.Load()))
+	s, _ := b.glancingBoard.Sample()
+	return Sample{NodeFS: s.NodeFS, ImageFS: s.ImageFS, ImageDisk: s.ImageDisk, PIDMax: s.PIDMax, PIDUsed: s.PIDUsed}
+}
+
+func (r *rig) roomy(edit func(s *Sample, running map[string]bool)) roomyBoard {
+	r.measured(edit)
+	b := roomyBoard{glancingBoard{r.cfg.Board.(*livingBoard)}, new(atomic.Int64), new(atomic.Int64)}
+	r.cfg.Board = b
+	return b
+}
+
+// TestBusy: when the kernel says that tasks wait for a disk or a processor, disks and processes are looked at within a second,
+// and once a second at most.
+func TestBusy(t *testing.T) { // N-6.22
+	for _, resource := range []string{"io", "cpu"} {
+		with(t, nil, func(r *rig) {
+			b := r.roomy(func(s *Sample, running map[string]bool) {
+				if running["bomb"] {
+					s.PIDUsed, s.NodeFS.InodesFree = s.PIDMax-10, 0
+				}
+			})
+			kernel := r.kernel()
+			r.begin()
+			r.pass(11 * time.Second) // a look has just been
+			before := b.asked.Load()
+			for range 25 {
+				kernel <- resource
+				r.pass(100 * time.Millisecond)
+			}
+			if n := b.asked.Load() - before; n < 2 || n > 3 {
+				t.Errorf("%s: asked %d times in 2.5 s", resource, n)
+			}
+			r.uses(r.pod("bomb"), mi, 3000)
+			synctest.Wait()
+			if c := r.agent.Pressure().Conditions; c[1].Status || c[2].Status {
+				t.Errorf("%s: before anybody could know: %+v", resource, c)
+			}
+			kernel <- resource
+			r.pass(time.Second)
+			if c := r.agent.Pressure().Conditions; !c[1].Status || !c[2].Status {
+				t.Errorf("%s: %+v", resource, c)
+			}
+		})
+	}
+}
+
+// TestRoomNear: where the kernel does not tell, disks and processes are looked at the more often the nearer their lines are.
+func TestRoomNear(t *testing.T) { // N-6.22
+	with(t, nil, func(r *rig) {
+		var began atomic.Pointer[time.Time]
+		r.roomy(func(s *Sample, running map[string]bool) {
+			if from := began.Load(); running["bomb"] && from != nil { // 3000 to the line, at 400 a second: 7.5 s
+				s.PIDUsed = s.PIDMax - s.PIDMax/20 - 3000 + int64(400*time.Since(*from).Seconds())
+			}
+		})
+		r.begin()
+		r.uses(r.pod("bomb"), mi, 3000)
+		r.pass(pressure.MonitorPeriod) // the next look of the clock is one period away
+		now := time.Now()
+		began.Store(&now)
+		for len(r.events.of("Evicted")) == 0 && time.Since(now) < time.Minute {
+			r.pass(10 * time.Millisecond)
+		}
+		if took := time.Since(now); took < 7500*time.Millisecond || took > 8600*time.Millisecond {
+			t.Errorf("told to go after %v, the line is met after 7.5 s", took)
+		}
+	})
+}
+
+// TestSlowLook: a look at a disk that hangs holds up nothing for want of memory, whatever has begun it.
+func TestSlowLook(t *testing.T) { // beyond N-6.22
+	for _, begin := range []string{"the clock", "a stall"} {
+		with(t, nil, func(r *rig) {
+			b := r.roomy(func(s *Sample, running map[string]bool) {
+				if running["eater"] {
+					s.MemoryAvailable = 0
+				}
+			})
+			kernel := r.kernel()
+			r.begin()
+			r.pass(3 * time.Second)
+			b.takes.Store(int64(time.Hour))
+			wait := 9 * time.Second // the next look hangs by then
+			if begin == "a stall" {
+				kernel <- "io"
+				wait = time.Second
+			}
+			r.pass(wait)
+			r.uses(r.pod("eater"), 300*mi, 1)
+			kernel <- "memory"
+			synctest.Wait()
+			r.want("by "+begin, r.events.of("Evicted"), "Warning Evicted eater: The node was low on resource: memory. Threshold quantity: 100Mi, available: 0. "+
+				"Container c was using 300Mi, request is 0, has larger consumption of memory. map[offending_containers:c offending_containers_usage:300Mi starved_resource:memory]")
+			b.takes.Store(0)
+		})
+	}
 }
 
 // uses writes what the kernel counts for a pod of one container: memory and processes.

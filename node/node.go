@@ -46,8 +46,8 @@ type Config struct {
 	Board   Board
 	Events  Recorder
 
-	// Stalled calls its argument whenever tasks have to wait for memory, until ctx ends. Nil: nobody can tell.
-	Stalled func(ctx context.Context, fn func()) error
+	// Stalled calls its argument whenever tasks have to wait for "memory", "io" or "cpu", until ctx ends. Nil: nobody can tell.
+	Stalled func(ctx context.Context, fn func(resource string)) error
 	// OOMs calls its argument for each process that the kernel kills because the board is out of memory, until ctx ends. Nil:
 	// nobody can tell.
 	OOMs func(ctx context.Context, fn func(name string, pid int)) error
@@ -155,6 +155,7 @@ type Agent struct {
 	looked      chan struct{}                      // closed when the board has been looked at once
 	weighed     chan struct{}                      // closed when it has been decided once what the board is short of
 	stalled     chan struct{}                      // poked when tasks have to wait for memory
+	busy        chan struct{}                      // the same for a disk or a processor
 	ready       atomic.Bool                        // the API has this from us
 	told        atomic.Bool                        // the kernel does that
 	short       map[corev1.NodeConditionType]bool  // what it is short of
@@ -188,7 +189,7 @@ func New(cfg Config) (*Agent, error) {
 	a := &Agent{cfg: cfg, volumes: vols, prober: probe.New(cfg.Engine, cfg.Version), pods: api.NewView[*corev1.Pod](cfg.Client, api.Pods, sel),
 		self:    api.NewView[*corev1.Node](cfg.Client, api.Nodes, api.Selection{Fields: fields.OneTermEqualSelector("metadata.name", cfg.Name)}),
 		workers: map[types.UID]*worker{}, holds: map[types.UID]corev1.ResourceList{}, blocks: map[types.UID]runtime.IDRange{}, statusCh: make(chan struct{}, 1),
-		groupsCh: make(chan struct{}, 1), mirrorCh: make(chan struct{}, 1), statics: newStatics(cfg), turns: make(chan struct{}), released: make(chan struct{}), handed: make(chan struct{}), known: make(chan struct{}), looked: make(chan struct{}), weighed: make(chan struct{}), stalled: make(chan struct{}, 1), evictions: map[pressure.Signal]*api.Durations{}, met: make(chan struct{}),
+		groupsCh: make(chan struct{}, 1), mirrorCh: make(chan struct{}, 1), statics: newStatics(cfg), turns: make(chan struct{}), released: make(chan struct{}), handed: make(chan struct{}), known: make(chan struct{}), looked: make(chan struct{}), weighed: make(chan struct{}), stalled: make(chan struct{}, 1), busy: make(chan struct{}, 1), evictions: map[pressure.Signal]*api.Durations{}, met: make(chan struct{}),
 		engine: engineView{downSince: time.Now()}}
 	a.statics.complain = a.nodeWarning
 	if cfg.Hold == "" {

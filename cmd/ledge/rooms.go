@@ -193,8 +193,10 @@ func (b *board) openAgent() error {
 	machine := host.New(host.Config{})
 	b.writes = newWritesMeter(machine, b.runDir, b.dataDir, b.keeper.Process)
 	cfg := node.Config{Name: b.name, Version: version, Client: b.client, Engine: b.keeper, Images: b.images, Network: b.network,
-		Board:   b.sampler(machine),
-		Stalled: func(ctx context.Context, fn func()) error { return machine.WatchStalls(ctx, "memory", fn) }, Events: b.events, DataDir: b.dataDir, RunDir: b.runDir, Logs: logs,
+		Board: b.sampler(machine),
+		Stalled: func(ctx context.Context, fn func(string)) error {
+			return machine.WatchStalls(ctx, []string{"memory", "io", "cpu"}, fn)
+		}, Events: b.events, DataDir: b.dataDir, RunDir: b.runDir, Logs: logs,
 		Static: node.StaticConfig{Dirs: b.statics, Changed: b.staticsChanged},
 		Stats:  stats.New(stats.Config{}), Written: b.images.Written,
 		ResolvConf: firstNonEmpty(b.file.ResolvConf, machine.ResolvConf()),

@@ -17,7 +17,10 @@ type sampler struct {
 	workingSet bool
 }
 
-var _ node.Glancer = (*sampler)(nil)
+var (
+	_ node.Glancer = (*sampler)(nil)
+	_ node.Roomer  = (*sampler)(nil)
+)
 
 func (b *board) sampler(machine *host.Host) *sampler {
 	return &sampler{host: machine, dataDir: b.dataDir, bridge: b.bridge, workingSet: b.status.WorkingSet}
@@ -42,21 +45,35 @@ func (s *sampler) Sample() (node.Sample, error) {
 	if err != nil {
 		return node.Sample{}, err
 	}
-	out := node.Sample{Hostname: info.Hostname, MachineID: info.MachineID, SystemUUID: info.SystemUUID, BootID: info.BootID,
-		KernelVersion: info.KernelVersion, OSImage: info.OSImage, OS: info.OS, Arch: info.Arch, CPUs: int64(info.CPUs), HugePages: s.host.HugePages()}
-	images := filepath.Join(s.dataDir, "images") // and writable layers
-	out.ImageDisk = host.Apart(s.dataDir, images)
+	out, noRoom := s.room()
+	out.Hostname, out.MachineID, out.SystemUUID, out.BootID = info.Hostname, info.MachineID, info.SystemUUID, info.BootID
+	out.KernelVersion, out.OSImage, out.OS, out.Arch = info.KernelVersion, info.OSImage, info.OS, info.Arch
+	out.CPUs, out.HugePages = int64(info.CPUs), s.host.HugePages()
 	mem, noMemory := s.host.Memory()
 	out.MemoryTotal, out.SwapTotal = mem.Total, mem.SwapTotal
-	var errs [5]error // each by itself: what can be read is not lost for what cannot
-	out.MemoryAvailable, out.MemoryMapped, _, errs[0] = s.MemoryAvailable()
-	out.MemoryUnknown = errs[0] != nil
-	out.NodeFS, errs[1] = s.filesystem(s.dataDir) // objects, volumes and logs
-	out.ImageFS, errs[2] = s.filesystem(images)
-	out.PIDMax, out.PIDUsed, errs[3] = s.host.PIDs()
-	out.Addresses, errs[4] = host.Addresses(s.bridge)
-	out.Unread = errors.Join(append(errs[:], noMemory)...)
+	var noAvailable, noAddresses error
+	out.MemoryAvailable, out.MemoryMapped, _, noAvailable = s.MemoryAvailable()
+	out.MemoryUnknown = noAvailable != nil
+	out.Addresses, noAddresses = host.Addresses(s.bridge)
+	out.Unread = errors.Join(noRoom, noMemory, noAvailable, noAddresses)
 	return out, nil
+}
+
+// Room implements node.Roomer.
+func (s *sampler) Room() node.Sample {
+	out, _ := s.room() // a look at everything tells why
+	return out
+}
+
+// room reads disks and processes, each by itself: what can be read is not lost for what cannot.
+func (s *sampler) room() (out node.Sample, _ error) {
+	var errs [3]error
+	images := filepath.Join(s.dataDir, "images") // and writable layers
+	out.ImageDisk = host.Apart(s.dataDir, images)
+	out.NodeFS, errs[0] = s.filesystem(s.dataDir) // objects, volumes and logs
+	out.ImageFS, errs[1] = s.filesystem(images)
+	out.PIDMax, out.PIDUsed, errs[2] = s.host.PIDs()
+	return out, errors.Join(errs[:]...)
 }
 
 func (s *sampler) filesystem(dir string) (node.Filesystem, error) {

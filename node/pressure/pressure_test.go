@@ -215,6 +215,63 @@ func TestGlanceProperties(t *testing.T) {
 	}
 }
 
+// TestRoomAgain: far from the lines a look is good for long; near one it is not.
+func TestRoomAgain(t *testing.T) { // N-6.22
+	l := newLooks(Policy{})
+	const gi = 1 << 30
+	disk := func(available int64) Readings {
+		return Readings{NodeFSAvailable: {Available: available, Capacity: 32 * gi}}
+	}
+	line := l.Hard(NodeFSAvailable).Of(32 * gi)
+	for name, c := range map[string]struct {
+		seen Readings
+		want time.Duration
+	}{
+		"nothing known":        {nil, RoomMost},
+		"far":                  {disk(30 * gi), RoomMost},
+		"three seconds":        {disk(line + 3*128<<20), 3 * time.Second},
+		"at the line":          {disk(line), RoomLeast},
+		"below, which is told": {disk(line - 1), RoomMost},
+		"inodes":               {Readings{NodeFSInodesFree: {Available: 5_000 + 20_000, Capacity: 100_000}}, 2 * time.Second},
+		"processes":            {Readings{PIDAvailable: {Available: 50 + 750, Capacity: 1000}}, 1500 * time.Millisecond},
+		"memory is glanced at": {mem(100<<20 + 1), RoomMost},
+	} {
+		if got := RoomAgain(l.all, c.seen); got.Round(time.Millisecond) != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+// TestRoomProperties: what is used up no faster than its rate is looked at within RoomLeast after its line, at the latest, and
+// looks are never closer than that.
+func TestRoomProperties(t *testing.T) {
+	for seed := range uint64(500) {
+		rnd := rand.New(rand.NewPCG(seed, 23))
+		l := newLooks(Policy{})
+		sig := []Signal{NodeFSAvailable, NodeFSInodesFree, ImageFSAvailable, ContainerFSInodesFree, PIDAvailable}[rnd.IntN(5)]
+		capacity := int64(1) << (10 + rnd.IntN(30))
+		most := roomRates[sig.Resource()]
+		rate := most * (0.01 + 0.99*rnd.Float64())
+		line := int64(0)
+		for _, t := range l.all {
+			if t.Signal == sig {
+				line = max(line, t.Below.Of(capacity))
+			}
+		}
+		for available, before := min(capacity, line+int64(20*most)), RoomMost; available >= line; {
+			again := RoomAgain(l.all, Readings{sig: {Available: available, Capacity: capacity}})
+			if again > before || again < RoomLeast {
+				t.Fatalf("seed %d: %s: %d available of %d: %v after %v", seed, sig, available, capacity, again, before)
+			}
+			next := available - int64(rate*again.Seconds()) - 1
+			if late := float64(line-next) / rate; late > RoomLeast.Seconds()+0.01+2/rate {
+				t.Fatalf("seed %d: %s: from %d to %d, %v s below the line of %d", seed, sig, available, next, late, line)
+			}
+			available, before = next, again
+		}
+	}
+}
+
 // TestPodsAtLeast: what the board tells of the pods is never more than what they have left.
 func TestPodsAtLeast(t *testing.T) { // N-6.15
 	board := Reading{Available: 600, Capacity: 1000, At: epoch}

@@ -129,6 +129,34 @@ func GlanceAgain(all []Threshold, seen Readings, most time.Duration) time.Durati
 	return again
 }
 
+// How often disks and processes are looked at between two looks at everything.
+const (
+	RoomLeast = time.Second // also when the kernel tells that tasks wait for a disk or a processor
+	RoomMost  = GlanceMostTold
+)
+
+// roomRates are how much a second may be used up without its line being passed unseen: bytes by a fast card or a USB disk,
+// inodes by a program that makes empty files, processes by a fork bomb on a small board. Who is faster makes others wait for the
+// disk or the processor, which the kernel tells.
+var roomRates = map[corev1.ResourceName]float64{Storage: 128 << 20, Inodes: 10_000, PIDs: 500}
+
+// RoomAgain is how long a look at disks and processes is good for: as long as they take, at these rates, to the nearest line that
+// is not met.
+func RoomAgain(all []Threshold, seen Readings) time.Duration {
+	again := RoomMost
+	for _, t := range all {
+		r, ok := seen[t.Signal]
+		rate, room := roomRates[t.Signal.Resource()]
+		if !ok || !room || r.Capacity <= 0 || t.Met(r) {
+			continue
+		}
+		if spare := float64(r.Available - t.Below.Of(r.Capacity)); spare < again.Seconds()*rate {
+			again = max(RoomLeast, time.Duration(spare/rate*float64(time.Second)))
+		}
+	}
+	return again
+}
+
 // PodsAtLeast is what all pods together have left of their limit at the least, going by the board alone: they cannot have
 // used more of it than is used of all memory.
 func PodsAtLeast(board Reading, limit int64) Reading {

@@ -14,6 +14,7 @@ import (
 func (n *node) sampling(ctx context.Context) error {
 	for _, m := range []struct{ bench, pkg, metric, interval string }{
 		{"BenchmarkGlance", "./host", "sampling cost: memory of the board", "each glance, every 250 ms to 5 s"},
+		{"BenchmarkRoom", "./host", "sampling cost: disks and processes", "each second to 5 s"},
 		{"BenchmarkGroup50", "./node/stats", "sampling cost: memory of 50 pods together", "each look (10 s), and glances near the line"},
 		{"BenchmarkPass50", "./node/stats", "sampling cost: all that 50 pods use", "each 15 s"},
 	} {
