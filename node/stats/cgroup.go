@@ -2,8 +2,10 @@ package stats
 
 import (
 	"bytes"
+	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -120,6 +122,76 @@ func (r *reader) memory(dir string) *Memory {
 	}
 	m.RSS, m.WorkingSet, m.Needed = anon, max(0, m.Usage-inactive), max(0, m.Usage-inactive-active)
 	return &m
+}
+
+// resident is the memory of the processes in a cgroup and in each below it, for kernels that count none of cgroups: their anonymous
+// pages, and of shared memory as much as the one with most of it has, for they share it. Nil: there is no such cgroup.
+func (r *reader) resident(dir string) (all *Memory, parts map[string]*Memory) {
+	trees := []string{""}
+	if !r.v2 {
+		trees = []string{"pids", "cpuacct"}
+	}
+	for _, tree := range trees {
+		base := r.path(tree, dir, "")
+		anon, shared, ok := r.processes(base, false)
+		if !ok {
+			continue
+		}
+		parts = map[string]*Memory{}
+		sum := anon + shared
+		entries, _ := os.ReadDir(base) // one that is gone has nothing
+		for _, e := range entries {
+			if !e.IsDir() {
+				continue
+			}
+			if anon, shared, ok := r.processes(filepath.Join(base, e.Name()), true); ok {
+				parts[e.Name()] = plainly(anon + shared)
+				sum += anon + shared
+			}
+		}
+		return plainly(sum), parts
+	}
+	return nil, nil
+}
+
+func plainly(n int64) *Memory { return &Memory{Usage: n, WorkingSet: n, RSS: n, Needed: n} }
+
+// processes adds up those of one directory of cgroups; deep: of all below it too.
+func (r *reader) processes(dir string, deep bool) (anon, shared int64, ok bool) {
+	list := r.file(filepath.Join(dir, "cgroup.procs"))
+	if list == nil {
+		return 0, 0, false
+	}
+	for _, pid := range strings.Fields(string(list)) { // a copy: the buffer is wanted for each
+		var most int64
+		for line := range bytes.Lines(r.file(filepath.Join(r.proc, pid, "status"))) {
+			name, rest, _ := bytes.Cut(line, []byte{':'})
+			switch string(name) {
+			case "RssAnon":
+				anon += kilobytes(rest)
+			case "RssShmem":
+				most = kilobytes(rest)
+			}
+		}
+		shared = max(shared, most)
+	}
+	if !deep {
+		return anon, shared, true
+	}
+	entries, _ := os.ReadDir(dir)
+	for _, e := range entries {
+		if e.IsDir() {
+			a, s, _ := r.processes(filepath.Join(dir, e.Name()), true)
+			anon, shared = anon+a, max(shared, s)
+		}
+	}
+	return anon, shared, true
+}
+
+// kilobytes is a figure of /proc/PID/status, in bytes.
+func kilobytes(text []byte) int64 {
+	n, _ := strconv.ParseInt(string(bytes.TrimSpace(bytes.TrimSuffix(bytes.TrimSpace(text), []byte("kB")))), 10, 64)
+	return n << 10
 }
 
 func (r *reader) oomKills(dir string) (kills int64) {

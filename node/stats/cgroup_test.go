@@ -109,6 +109,47 @@ func TestRealCgroup(t *testing.T) {
 	}
 }
 
+// TestRealResident: a process that eats is seen to where no memory is counted.
+func TestRealResident(t *testing.T) {
+	version, root, pods := realPods(t, 2)
+	if version == 2 {
+		t.Skip("on cgroup v2 the kernel counts memory here")
+	}
+	const size = 24 << 20
+	cmd := exec.Command("/bin/sh", "-c", fmt.Sprintf("x=$(head -c %d /dev/zero | tr '\\0' x); echo ready; read go", size))
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = in.Close(); _ = cmd.Wait() }()
+	mount := t.TempDir()
+	for _, tree := range []string{"pids", "cpuacct"} {
+		if err := os.Symlink("/sys/fs/cgroup/"+tree, filepath.Join(mount, tree)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile("/sys/fs/cgroup/pids"+root+"/pod0/c/cgroup.procs", []byte(strconv.Itoa(cmd.Process.Pid)), 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := out.Read(make([]byte, 8)); err != nil {
+		t.Fatal(err)
+	}
+	p := New(Config{Mount: mount}).Read(time.Now(), version, root, pods)
+	if len(p.Pods) != 2 || p.Pods[0].Memory == nil || p.Pods[1].Memory == nil {
+		t.Fatalf("%+v", p)
+	}
+	if eats, idle := p.Pods[0].Containers[0].Memory.WorkingSet, p.Pods[1].Memory.WorkingSet; eats < size || eats > 4*size || idle != 0 {
+		t.Errorf("who has %d has %d, who has nothing %d", size, eats, idle)
+	}
+}
+
 // TestRealOOMKill: a process that the kernel kills in a container is counted while the container goes on.
 func TestRealOOMKill(t *testing.T) {
 	version, root, pods := realPods(t, 1)

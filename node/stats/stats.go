@@ -41,7 +41,7 @@ type CPU struct {
 	Window    time.Duration // what NanoCores was measured over; 0: this is the first pass
 }
 
-// Memory is in bytes. WorkingSet is what Kubernetes calls memory in use: without inactive file pages (N-6.4).
+// Memory is in bytes; on a kernel that does not count that of cgroups, it is what their processes have resident. WorkingSet is what Kubernetes calls memory in use: without inactive file pages (N-6.4).
 type Memory struct {
 	Usage, WorkingSet, RSS  int64
 	Needed                  int64 // without any file pages: what cannot be had by dropping page cache
@@ -129,8 +129,15 @@ func (c *Collector) Read(now time.Time, version int, root string, pods []Pod) Pa
 	for _, p := range pods {
 		dir := path.Join("/", root, p.Cgroup)
 		pu := PodUsage{Pod: p, Usage: c.usage(&r, now, dir, before)}
+		var parts map[string]*Memory
+		if pu.Memory == nil {
+			pu.Memory, parts = r.resident(dir)
+		}
 		for _, k := range p.Containers {
 			u := c.usage(&r, now, path.Join(dir, k.ID), before)
+			if u.Memory == nil {
+				u.Memory = parts[k.ID]
+			}
 			if u.CPU == nil && u.Memory == nil {
 				continue // gone
 			}

@@ -117,6 +117,53 @@ func TestRead(t *testing.T) {
 }
 
 // TestGroup: a cgroup without a limit, or with one that nobody means, has nothing available of it.
+// TestResident: where the kernel counts no memory of cgroups, it is that of their processes; what they share counts once.
+func TestResident(t *testing.T) { // N-6.25, N-6.28, docs/decisions/0025
+	for version := 1; version <= 2; version++ {
+		c, pods := machine(t, version, time.Second)
+		tree := "cg/top/kubepods/burstable/podu1"
+		if version == 1 {
+			tree = "cg/pids/top/kubepods/burstable/podu1"
+		}
+		root := filepath.Dir(c.cfg.Mount)
+		for _, dir := range []string{"", "top/kubepods/burstable/podu1", "top/kubepods/burstable/podu1/u1.c.0"} {
+			gone := filepath.Join(c.cfg.Mount, dir, "memory.stat")
+			if version == 1 {
+				gone = filepath.Join(c.cfg.Mount, "memory", dir, "memory.stat")
+			}
+			if err := os.Remove(gone); err != nil {
+				t.Fatal(err)
+			}
+		}
+		status := func(anon, file, shmem int) string {
+			return fmt.Sprintf("Name:\tx\nVmRSS:\t%d kB\nRssAnon:\t   %d kB\nRssFile:\t%d kB\nRssShmem:\t%d kB\nThreads:\t1\n", anon+file+shmem, anon, file, shmem)
+		}
+		write(t, map[string]string{
+			tree + "/cgroup.procs":               "70\n",
+			tree + "/u1.c.0/cgroup.procs":        "77\n78\n79\n", // the last has ended meanwhile
+			tree + "/u1.c.0/nested/cgroup.procs": "80\n",
+			"proc/70/status":                     status(4, 999, 0),
+			"proc/77/status":                     status(100, 999, 30),
+			"proc/78/status":                     status(200, 999, 20),
+			"proc/80/status":                     status(1000, 999, 10),
+		}, root)
+		p := c.Read(time.Now(), version, "/top", pods)
+		if len(p.Pods) != 1 || len(p.Pods[0].Containers) != 1 || p.Pods[0].Memory == nil || p.Pods[0].Containers[0].Memory == nil {
+			t.Fatalf("v%d: %+v", version, p)
+		}
+		const container = (100 + 200 + 1000 + 30) << 10
+		if got := *p.Pods[0].Containers[0].Memory; got != (Memory{Usage: container, WorkingSet: container, RSS: container, Needed: container}) {
+			t.Errorf("v%d: the container has %+v, want %d", version, got, container)
+		}
+		if got := p.Pods[0].Memory.WorkingSet; got != container+4<<10 {
+			t.Errorf("v%d: the pod has %d, want %d", version, got, container+4<<10)
+		}
+		if p.Node.Memory != nil {
+			t.Errorf("v%d: the board's is in meminfo: %+v", version, p.Node.Memory)
+		}
+	}
+}
+
 func TestGroup(t *testing.T) { // N-6.5
 	for version, file := range map[int]string{1: "memory/top/kubepods/memory.limit_in_bytes", 2: "top/kubepods/memory.max"} {
 		for text, want := range map[string]int64{"1000000\n": 1000000, "4611686018427387904\n": 1 << 62, "4611686018427387905\n": 0,
