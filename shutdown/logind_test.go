@@ -276,6 +276,8 @@ func TestOffByLogind(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	fake.mu.Lock()
+	defer fake.mu.Unlock()
 	if want := []string{"Reboot", "PowerOff"}; !slices.Equal(fake.off, want) {
 		t.Errorf("asked for %q, want %q", fake.off, want)
 	}

@@ -172,6 +172,7 @@ func TestManagerSources(t *testing.T) {
 					tell <- e
 				}
 				time.Sleep(time.Minute)
+				synctest.Wait()
 				wantLog(t, got, c.want...)
 				wantLog(t, b.lines(), c.log...)
 				open := len(c.want) == 0
