@@ -288,6 +288,24 @@ func TestBootSystemd(t *testing.T) {
 	}
 }
 
+// TestBootKeepsLauncher: firstboot of a version that an upgrade has chosen has systemd start the program that chooses, not its own.
+func TestBootKeepsLauncher(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for by, want := range map[string]string{"/usr/local/bin/ledge": "/usr/local/bin/ledge", "": self} {
+		t.Setenv(launchedBy, by)
+		y, err := newBootSystemd(&firstbootOpts{boot: t.TempDir(), data: t.TempDir()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := string(y.unit()); !strings.Contains(got, "\nExecStart=\""+want+"\" \"serve\" ") {
+			t.Errorf("launched by %q: %s", by, got)
+		}
+	}
+}
+
 // TestOwnName: two boards that nobody has named have two names, each the same at every boot.
 func TestOwnName(t *testing.T) {
 	for _, c := range [][3]string{

@@ -33,12 +33,10 @@ func firstbootFlags(c *command) {
 func firstbootVerb(ctx context.Context, c *command) error {
 	logTo(c, false)
 	o := c.opts.(*firstbootOpts)
-	exe, err := os.Executable()
+	y, err := newBootSystemd(o)
 	if err != nil {
 		return err
 	}
-	y := &bootSystemd{root: "/", exe: exe, reload: reloadUnits, sys: "/sys/class/net",
-		setup: &boardSetup{boot: o.boot, data: o.data, state: bootStateDir, args: []string{"serve", "--data-dir", o.data}}}
 	if mounted, err := host.Mounted(o.data); err == nil && mounted {
 		if _, err := disk.Grow(o.data); err != nil {
 			y.setup.mistake("data partition", err)
@@ -52,6 +50,15 @@ type bootSystemd struct {
 	root, exe, sys string
 	setup          *boardSetup
 	reload         func(ctx context.Context, start string) error // has systemd read its units again, and start one ("": none)
+}
+
+func newBootSystemd(o *firstbootOpts) (*bootSystemd, error) {
+	exe, err := launcher() // this process may be of a version that is chosen now; the brain's is chosen at each of its starts
+	if err != nil {
+		return nil, err
+	}
+	return &bootSystemd{root: "/", exe: exe, reload: reloadUnits, sys: "/sys/class/net",
+		setup: &boardSetup{boot: o.boot, data: o.data, state: bootStateDir, args: []string{"serve", "--data-dir", o.data}}}, nil
 }
 
 const (
