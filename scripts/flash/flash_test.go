@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
@@ -13,6 +14,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"ledge/scripts/image/names"
 )
 
 // anImage has random pieces, holes and an end in the middle of a chunk.
@@ -79,10 +82,10 @@ func TestWritesAndReadsBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	sum := sha256.Sum256(b)
-	if err := os.WriteFile(packed+".sha256", []byte(hex.EncodeToString(sum[:])+"  board.img.xz\n"), 0o600); err != nil {
+	if err := os.WriteFile(names.Checksum(packed), []byte(hex.EncodeToString(sum[:])+"  board.img.xz\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range []string{plain, packed} {
+	for path, said := range map[string]string{plain: "board.sha256 tells nothing about it", packed: "whole, as board.sha256 says"} {
 		card := aCard(t, cardSize)
 		var out strings.Builder
 		if err := run(t.Context(), []string{"-fixed", path, card}, strings.NewReader(filepath.Base(card)+"\n"), &out); err != nil {
@@ -98,7 +101,7 @@ func TestWritesAndReadsBack(t *testing.T) {
 		if !bytes.Equal(got[cardSize-1<<20:], make([]byte, 1<<20)) {
 			t.Errorf("%s: the end of the card, where an old table of partitions may be, is as it was", path)
 		}
-		for _, want := range []string{"writing      100 %", "reading back 100 %", "written and read back"} {
+		for _, want := range []string{said, "writing      100 %", "reading back 100 %", "written and read back"} {
 			if !strings.Contains(out.String(), want) {
 				t.Errorf("not said: %q in\n%s", want, out.String())
 			}
@@ -142,6 +145,10 @@ func TestRefusals(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused("download it again", "", "-fixed", "-yes", path, card)
+	if err := os.WriteFile(path+".sha256", []byte("<html>\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refused("holds no checksum", "", "-fixed", "-yes", path, card)
 	if err := os.Remove(path + ".sha256"); err != nil {
 		t.Fatal(err)
 	}
@@ -161,6 +168,47 @@ func TestRefusals(t *testing.T) {
 	refused("is mounted on "+dir, "", "-fixed", "-yes", path, card)
 	if err := run(t.Context(), []string{"-fixed", "-yes", "-unmount", path, card}, nil, io.Discard); err != nil {
 		t.Errorf("told to unmount it: %v", err)
+	}
+}
+
+// TestChecksum: the file that scripts/image writes beside its images is the one that is looked at, and what it says counts.
+func TestChecksum(t *testing.T) {
+	base := filepath.Join(t.TempDir(), "ledge-rpi-appliance-v1.2.3")
+	path := names.Packed(base)
+	data := []byte("of an image")
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	good, bad := fmt.Sprintf("%x", sha256.Sum256(data)), fmt.Sprintf("%x", sha256.Sum256(nil))
+	for _, c := range []struct{ text, want string }{
+		{"none", "there is no checksum beside it"},
+		{good + "  ledge-rpi-appliance-v1.2.3.img.xz\n", "whole, as ledge-rpi-appliance-v1.2.3.sha256 says"},
+		{bad + "  other.img.xz\n" + strings.ToUpper(good) + " *./ledge-rpi-appliance-v1.2.3.img.xz\r\n", "whole, as"},
+		{good, "whole, as"},
+		{bad + "  other.img.xz\n", "ledge-rpi-appliance-v1.2.3.sha256 tells nothing about it"},
+		{bad + "  ledge-rpi-appliance-v1.2.3.img.xz\n", "refused: ledge-rpi-appliance-v1.2.3.sha256 says " + bad},
+		{good[:60] + "  ledge-rpi-appliance-v1.2.3.img.xz", "refused: ledge-rpi-appliance-v1.2.3.sha256 holds no checksum"},
+		{"", "refused: ledge-rpi-appliance-v1.2.3.sha256 holds no checksum"},
+	} {
+		if c.text != "none" {
+			if err := os.WriteFile(base+".sha256", []byte(c.text), 0o600); err != nil { // the name that the README has
+				t.Fatal(err)
+			}
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		im := &image{path: path, file: f}
+		err = im.whole()
+		f.Close()
+		got := im.said
+		if err != nil {
+			got = "refused: " + err.Error()
+		}
+		if !strings.HasPrefix(got, c.want) {
+			t.Errorf("%q: %q, want %q", c.text, got, c.want)
+		}
 	}
 }
 

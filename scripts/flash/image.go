@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"ledge/scripts/image/names"
 )
 
 // image is a file that is a whole disk, compressed or not.
@@ -22,6 +24,7 @@ type image struct {
 	data io.Reader
 	end  func() error // tells whether all of it could be unpacked
 	file *os.File
+	said string // what the comparison with the checksum beside it gave
 }
 
 // openImage checks the file against the checksum beside it and unpacks it on the way.
@@ -39,7 +42,7 @@ func openImage(ctx context.Context, path string) (*image, error) {
 }
 
 func (im *image) open(ctx context.Context) error {
-	if err := whole(im.file, im.path+".sha256"); err != nil {
+	if err := im.whole(); err != nil {
 		return err
 	}
 	if _, err := im.file.Seek(0, io.SeekStart); err != nil {
@@ -99,24 +102,54 @@ func (im *image) Close() error {
 	return im.file.Close()
 }
 
-// whole compares a download with its checksum, where there is one.
-func whole(f io.Reader, sumFile string) error {
-	b, err := os.ReadFile(sumFile)
-	if errors.Is(err, fs.ErrNotExist) {
+// whole compares a download with its checksum, where there is one: by the name that scripts/image gives it, or by the one that people
+// give it who make one themselves.
+func (im *image) whole() error {
+	im.said = "there is no checksum beside it, so nobody knows whether the download is whole"
+	for _, name := range []string{names.Checksum(im.path), im.path + ".sha256"} {
+		b, err := os.ReadFile(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		want, others := checksum(string(b), filepath.Base(im.path))
+		switch {
+		case want == "" && !others:
+			return fmt.Errorf("%s holds no checksum: download it again, or remove it", filepath.Base(name))
+		case want == "":
+			im.said = filepath.Base(name) + " tells nothing about it, so nobody knows whether the download is whole"
+			continue
+		}
+		h := sha256.New()
+		if _, err := io.Copy(h, im.file); err != nil {
+			return err
+		}
+		if got := hex.EncodeToString(h.Sum(nil)); got != want {
+			return fmt.Errorf("%s says %s, the image is %s: download it again", filepath.Base(name), want, got)
+		}
+		im.said = "whole, as " + filepath.Base(name) + " says"
 		return nil
 	}
-	if err != nil {
-		return err
-	}
-	want, _, _ := strings.Cut(strings.TrimSpace(string(b)), " ")
-	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
-		return err
-	}
-	if got := hex.EncodeToString(h.Sum(nil)); got != want {
-		return fmt.Errorf("%s says %s, the image is %s: download it again", filepath.Base(sumFile), want, got)
-	}
 	return nil
+}
+
+// checksum finds that of a file in what sha256sum has written. others says that there are only ones of other files, as of the
+// packed image beside one that somebody has unpacked.
+func checksum(text, file string) (sum string, others bool) {
+	for line := range strings.Lines(text) {
+		sum, name, _ := strings.Cut(strings.TrimSpace(line), " ")
+		sum, name = strings.ToLower(sum), strings.TrimLeft(name, " *")
+		switch b, err := hex.DecodeString(sum); {
+		case err != nil || len(b) != sha256.Size:
+		case name == "" || filepath.Base(name) == file:
+			return sum, false
+		default:
+			others = true
+		}
+	}
+	return "", others
 }
 
 // words are what a command said before it failed.

@@ -2,8 +2,8 @@
 //
 //	go run ./scripts/flash [-fixed] [-unmount] [-yes] IMAGE.img[.xz] /dev/DEVICE
 //
-// IMAGE.img.xz.sha256 and IMAGE.img.bmap beside the image are used where they are: the one tells whether the download
-// is whole, the other which parts of the card need not be written.
+// IMAGE.sha256 (or IMAGE.img.xz.sha256) beside the image tells whether the download is whole. Without one that is said, and the
+// image is taken all the same.
 package main
 
 import (
@@ -77,7 +77,7 @@ func run(ctx context.Context, args []string, in io.Reader, out io.Writer) error 
 	if err := target.refuse(o, image.size); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%s: %s\n%s: %s\n", filepath.Base(o.image), inWords(image.size), o.device, target)
+	fmt.Fprintf(out, "%s: %s, %s\n%s: %s\n", filepath.Base(o.image), inWords(image.size), image.said, o.device, target)
 	if !o.yes && !agrees(in, out, target) {
 		return errors.New("nothing was written")
 	}

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"ledge/scripts/image/names"
 )
 
 // kindToCard is configuration that both flavours begin with: what containers say goes to memory, capped, and not onto the card.
@@ -219,7 +221,7 @@ func (im *image) pack(ctx context.Context, raw string) error {
 	if err := im.tool(ctx, "xz", "-T1", level, raw); err != nil {
 		return err
 	}
-	to := im.base + ".img.xz"
+	to := names.Packed(im.base)
 	if err := im.tool(ctx, "mv", "-f", raw+".xz", to); err != nil {
 		return err
 	}
@@ -232,5 +234,5 @@ func (im *image) pack(ctx context.Context, raw string) error {
 	if _, err := io.Copy(sum, f); err != nil {
 		return err
 	}
-	return os.WriteFile(im.base+".sha256", fmt.Appendf(nil, "%x  %s\n", sum.Sum(nil), filepath.Base(to)), 0o644)
+	return os.WriteFile(names.Checksum(to), fmt.Appendf(nil, "%x  %s\n", sum.Sum(nil), filepath.Base(to)), 0o644)
 }
