@@ -214,6 +214,16 @@ func TestUnable(t *testing.T) {
 	}
 }
 
+// TestTokenLine: what 'ledge token create' prints is a line, and people paste lines.
+func TestTokenLine(t *testing.T) {
+	for _, token := range []string{"ledge1.abc", "ledge agent --server https://a --token ledge1.abc", "\"ledge agent  --token ledge1.abc \"",
+		"ledge agent --server https://a\n  --token ledge1.abc"} {
+		if plan, got := parse(able(), "server: https://a\ntoken: "+token+"\n"); got != "" || plan.Token != "ledge1.abc" {
+			t.Errorf("%q: %q, %s", token, plan.Token, got)
+		}
+	}
+}
+
 // TestJoined: what is wrong later does not take a board out of its fleet.
 func TestJoined(t *testing.T) {
 	m := able()

@@ -304,6 +304,10 @@ func (r *reader) token(n *yaml.Node) string {
 		return ""
 	}
 	text, ok := r.text(n, "token")
+	if ok { // all of the line that 'ledge token create' prints may stand there
+		words := strings.Fields(text)
+		text = words[len(words)-1]
+	}
 	if ok && r.machine.Token != nil {
 		if err := r.machine.Token(text); err != nil {
 			r.mistake(n.Line, "this is no token to join with: "+err.Error(), "Take all of what 'ledge token create' printed there")

@@ -80,9 +80,10 @@ func onlyBoardFlags(c *command) (err error) {
 	return err
 }
 
-// readToken finds the token in its file, unless a flag has it. All of the line that 'ledge token create' prints may stand there.
+// readToken finds the token in its file, unless a flag has it. All of the line that 'ledge token create' prints may stand in either.
 func (o *serveOpts) readToken(given string) error {
 	if o.token != "" {
+		o.token = lastWord(o.token)
 		return nil
 	}
 	path := tokenPath(o.config, given)
@@ -93,10 +94,18 @@ func (o *serveOpts) readToken(given string) error {
 	if err != nil {
 		return fmt.Errorf("read the token: %w", err)
 	}
-	if words := strings.Fields(string(data)); len(words) > 0 {
-		o.token, o.tokenFile = words[len(words)-1], path
+	if token := lastWord(string(data)); token != "" {
+		o.token, o.tokenFile = token, path
 	}
 	return nil
+}
+
+func lastWord(text string) string {
+	words := strings.Fields(text)
+	if len(words) == 0 {
+		return ""
+	}
+	return words[len(words)-1]
 }
 
 // wipe overwrites a file before it removes it. A card may keep the old blocks for a while all the same.

@@ -35,6 +35,7 @@ func TestPlace(t *testing.T) {
 			joins: true, servers: "https://a:1 https://b:2", port: 10250},
 		{config: at + "port: 7\n", args: []string{"agent", "--port", "9"}, joins: true, servers: "https://10.0.0.1:6443", port: 9},
 		{config: at, args: []string{"agent", "--server", "https://10.0.0.2:6443", "--token", tok}, joins: true, servers: "https://10.0.0.2:6443", port: 10250},
+		{config: at, args: []string{"agent", "--token", "ledge agent --server https://x:1 --token " + tok}, joins: true, servers: "https://10.0.0.1:6443", port: 10250},
 		{config: at, args: []string{"agent", "--kubeconfig", "/x"}, joins: true, port: 10250},
 		{config: at, args: []string{"serve", "--listen", "0.0.0.0:6443"}, fails: "--listen is for a control plane, and the configuration says that this board's is at https://10.0.0.1:6443"},
 		{config: at, args: []string{"serve", "--node-eviction-rate", "1"}, fails: "--node-eviction-rate is for a control plane"},
