@@ -2,6 +2,7 @@ package firstboot
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -48,6 +49,7 @@ func (r *reader) document(text string) []field {
 	if !utf8.ValidString(text) {
 		for i, line := range strings.Split(text, "\n") {
 			if !utf8.ValidString(line) {
+				r.lost = cmp.Or(r.lost, i+1)
 				r.mistake(i+1, "this line is not in UTF-8, and is left out", "Save the file as UTF-8")
 			}
 		}

@@ -1,6 +1,6 @@
 // Package firstboot reads what people write on a board's boot partition with a laptop: ledge.yaml, and the names of what lies
 // beside it. It decides only: Parse says what the board is to be, and what in the file is a mistake, and where. A mistake takes
-// nothing else with it, and no key is accepted that has no effect: what this board cannot do is a mistake that says so.
+// nothing else with it (but the Wi-Fi, which may be open without what is wrong), and no key is accepted that has no effect: what this board cannot do is a mistake that says so.
 //
 // It may import nothing of ledge; who knows more (the configuration, what a token looks like) is asked through Machine.
 package firstboot
@@ -136,6 +136,7 @@ type reader struct {
 	file     string
 	lines    []string
 	mistakes []Mistake
+	lost     int // the first line that could not be read at all
 }
 
 func (r *reader) mistake(line int, what, remedy string) {
@@ -145,7 +146,8 @@ func (r *reader) mistake(line int, what, remedy string) {
 // read takes the keys in turn. What concerns more than one of them is settled at the end.
 func (r *reader) read(data []byte) {
 	var fleet fleet
-	r.fields("", r.document(clean(data)), map[string]func(*yaml.Node){
+	top := r.document(clean(data))
+	r.fields("", top, map[string]func(*yaml.Node){
 		"hostname":      r.hostname,
 		"network":       r.network,
 		"wifi":          r.wifi,
@@ -156,6 +158,7 @@ func (r *reader) read(data []byte) {
 		"configuration": r.configuration,
 	})
 	r.role(fleet)
+	r.openWiFi(top)
 }
 
 // elsewhere says of keys that people look for here where they stand.

@@ -161,10 +161,13 @@ func TestMistakes(t *testing.T) {
 		"network: {address: 10.0.0.2/24, dns: \"1.1.1.1 1.1.1.2,1.1.1.3 1.1.1.4\"}": `line 1: more than three name servers are not asked. Remove this one`,
 		"network: {address: 10.0.0.2/24, interface: a/b}":                           `line 1: "a/b" is no interface. Write eth0 or the like, or leave it out: then it is the first one`,
 		"network: {address: \"fd00::2/64\", gateway: fe80::1}":                      "",
-		"wifi: {ssid: a, password: secret1}":                                        `line 1: this is no password of a Wi-Fi. It has 8 to 63 letters, digits and signs`,
-		"wifi: {ssid: a, country: Germany}":                                         `line 1: this is no country of a Wi-Fi. Write two capitals, as in DE`,
-		"wifi:\n  password: secret123":                                              `line 2: wifi has no ssid. Write the name of the Wi-Fi`,
+		"wifi: {ssid: a, password: secret1}":                                        `line 1: this is no password of a Wi-Fi; there is no Wi-Fi until that is right. It has 8 to 63 letters, digits and signs`,
+		"wifi: {ssid: a, country: Germany}":                                         `line 1: this is no country of a Wi-Fi; there is no Wi-Fi until that is right. Write two letters, as in DE`,
+		"wifi:\n  password: secret123":                                              `line 2: wifi has no ssid; there is no Wi-Fi until that is right. Write the name of the Wi-Fi`,
 		"wifi: shed":                                                                `line 1: wifi has ssid:, password: and country: below it`,
+		"ssh: |\n  # mine\n\n  " + key + "\n  ssh-rsa x\n":                          `line 5: this is no public key of ssh. Take the whole line of the file that ends in .pub; it begins with ssh-ed25519 or the like`,
+		"ssh:\n  keys: |2\n\n    " + key + "\n\n    #\n    x":                       `line 7: this is no public key of ssh. Take the whole line of the file that ends in .pub; it begins with ssh-ed25519 or the like`,
+		"ssh: " + key + "\nhostname: [":                                             `line 2: this is no YAML, and is left out: did not find expected node content. Look for a missing quote, colon or space`,
 		"ssh: {keys: [ssh-ed25519 AAAA]}":                                           `line 1: this is no public key of ssh. Take the whole line of the file that ends in .pub; it begins with ssh-ed25519 or the like`,
 		"ssh: |\n  -----BEGIN OPENSSH PRIVATE KEY-----":                             `line 1: this is a private key, which belongs on no card. Make a new pair, and take the line of the file that ends in .pub`,
 		"serve: https://10.0.0.1:6443":                                              `line 1: serve has listen: below it. Did you mean server?`,
@@ -211,6 +214,54 @@ func TestUnable(t *testing.T) {
 	want := "line 2: Wi-Fi has no effect here: nothing runs it. Remove wifi:\nline 3: ssh has no effect here: there is no login. Remove ssh:"
 	if got != want || !reflect.DeepEqual(plan, Plan{Hostname: "a"}) {
 		t.Errorf("%+v\n%s\nwant\n%s", plan, got, want)
+	}
+}
+
+// TestOpenWiFi: the board joins a network without a password only where no password is meant, however it is written; and one with
+// mistakes not at all.
+func TestOpenWiFi(t *testing.T) {
+	shed := WiFi{SSID: "Shed", Password: "12345678"}
+	for text, want := range map[string]WiFi{
+		"wifi: {ssid: Shed}":                                         {SSID: "Shed"},
+		"wifi: {ssid: Shed}\nhostnam: a":                             {SSID: "Shed"},
+		"wifi: {ssid: Shed, password: 12345678}\nhostnam: a\xff":     shed,
+		"wifi: {ssid: Shed, password: 12345678}\npassword: secret12": shed,
+		"wifi: {ssid: Shed, country: de}":                            {SSID: "Shed", Country: "DE"},
+		"wifi: {ssid: Shed, psk: secret12}":                          {},
+		"wifi: {ssid: Shed, Password: secret12}":                     {},
+		"wifi: {ssid: Shed, password: }":                             {},
+		"wifi: {ssid: Shed, password: \"\"}":                         {},
+		"wifi: {ssid: Shed, password: short}":                        {},
+		"wifi: {ssid: Shed, password: [secret12]}":                   {},
+		"wifi: {ssid: Shed, password: &a secret12}":                  {},
+		"wifi: {ssid: Shed, ssid: a}":                                {},
+		"wifi: {ssid: Shed, country: x}":                             {},
+		"wifi:\n  ssid: Shed\npassword: secret12":                    {},
+		"wifi:\n  ssid: Shed\nPasswort: secret12":                    {},
+		"wifi:\n  ssid: Shed\npsk: secret12":                         {},
+		"wifi:\n  ssid: Shed\n\tpassword: secret12":                  {},
+		"wifi:\n  ssid: Shed\n  password: secret\xfc12\n":            {},
+	} {
+		plan, got := parse(able(), text)
+		if plan.WiFi != want {
+			t.Errorf("%q: %+v\n%s", text, plan.WiFi, got)
+		}
+		if want == (WiFi{}) && !strings.Contains(got, "there is no Wi-Fi until that is right") && !strings.Contains(got, "begins with a tab") {
+			t.Errorf("%q: nobody is told that there is no Wi-Fi: %s", text, got)
+		}
+	}
+}
+
+// TestSSHKeys: one key or several, in each way that people write them.
+func TestSSHKeys(t *testing.T) {
+	for text, want := range map[string]int{
+		"ssh: " + key: 1, "ssh: [" + key + "]": 1, "ssh:\n- " + key + "\n- " + key: 2, "ssh:\n  keys:\n  - " + key: 1,
+		"ssh: |\n  " + key + "\n\n  # hers\n  " + key + "\n": 2, "ssh:\n  " + key + "\n  " + key: 2, "ssh: >\n  " + key + "\n  " + key: 2,
+	} {
+		plan, got := parse(able(), text)
+		if len(plan.SSHKeys) != want || got != "" || plan.SSHKeys[0] != key || plan.SSHKeys[want-1] != key {
+			t.Errorf("%q: %q, %s", text, plan.SSHKeys, got)
+		}
 	}
 }
 

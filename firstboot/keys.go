@@ -166,15 +166,15 @@ func (r *reader) wifi(n *yaml.Node) {
 		return
 	}
 	var w WiFi
-	good := true
 	check := func(key string, to *string, valid func(string) bool, remedy string) func(*yaml.Node) {
 		return func(n *yaml.Node) {
 			text, ok := r.text(n, key)
+			if key == "country" {
+				text = strings.ToUpper(text)
+			}
 			if ok && !valid(text) {
-				ok = false
 				r.mistake(n.Line, "this is no "+key+" of a Wi-Fi", remedy) // it may be a secret: not quoted
 			}
-			good = good && ok
 			*to = text
 		}
 	}
@@ -182,13 +182,34 @@ func (r *reader) wifi(n *yaml.Node) {
 	r.fields("wifi", r.pairs(n), map[string]func(*yaml.Node){
 		"ssid":     check("ssid", &w.SSID, func(s string) bool { return len(s) <= 32 }, "It has 32 bytes at most"),
 		"password": check("password", &w.Password, isWPA, "It has 8 to 63 letters, digits and signs"),
-		"country":  check("country", &w.Country, isCountry, "Write two capitals, as in DE"),
+		"country":  check("country", &w.Country, isCountry, "Write two letters, as in DE"),
 	})
 	if w.SSID == "" && len(r.mistakes) == before {
 		r.mistake(n.Line, "wifi has no ssid", "Write the name of the Wi-Fi")
 	}
-	if w.SSID != "" && good {
+	// What is wrong may be the password: the board must not join an open network of that name.
+	for i := range r.mistakes[before:] {
+		r.mistakes[before+i].What += "; there is no Wi-Fi until that is right"
+	}
+	if len(r.mistakes) == before {
 		r.plan.WiFi = w
+	}
+}
+
+// openWiFi takes an open network back if a password seems to be meant that is not where it belongs, or could not be read.
+func (r *reader) openWiFi(top []field) {
+	if r.plan.WiFi.SSID == "" || r.plan.WiFi.Password != "" {
+		return
+	}
+	line := r.lost
+	for _, f := range top {
+		if key := strings.ToLower(f.key); line == 0 && (key == "psk" || distance(key, "password") <= 3) {
+			line = f.line
+		}
+	}
+	if line > 0 {
+		r.mistake(line, "this may be the password of the Wi-Fi, which has none; there is no Wi-Fi until that is right", "Write password: below wifi:")
+		r.plan.WiFi = WiFi{}
 	}
 }
 
@@ -215,8 +236,14 @@ func (r *reader) ssh(n *yaml.Node) {
 		return
 	}
 	if list.Kind == yaml.ScalarNode { // several lines, as out of a file
-		for i, line := range strings.Split(strings.TrimSpace(list.Value), "\n") {
-			r.sshKey(line, list.Line+i)
+		first := list.Line
+		if list.Style&yaml.LiteralStyle != 0 { // which begins below its sign
+			first++
+		}
+		for i, line := range strings.Split(list.Value, "\n") {
+			if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+				r.sshKey(line, first+i)
+			}
 		}
 		return
 	}
@@ -230,6 +257,12 @@ var sshTypes = []string{"ssh-ed25519", "ssh-rsa", "ecdsa-sha2-nistp256", "ecdsa-
 
 func (r *reader) sshKey(text string, line int) {
 	words := strings.Fields(text)
+	// YAML makes one line of several that stand below ssh: without a |.
+	if i := 2 + slices.IndexFunc(words[min(2, len(words)):], func(w string) bool { return slices.Contains(sshTypes, w) }); i >= 2 {
+		r.sshKey(strings.Join(words[:i], " "), line)
+		r.sshKey(strings.Join(words[i:], " "), line)
+		return
+	}
 	if strings.Contains(text, "PRIVATE KEY") {
 		r.mistake(line, "this is a private key, which belongs on no card", "Make a new pair, and take the line of the file that ends in .pub")
 		return
