@@ -152,8 +152,12 @@ func TestMistakes(t *testing.T) {
 		"network: {address: 10.0.0.255/24}": `line 1: 10.0.0.255/24 is no address that a board may have; it asks for one by DHCP. Take another one of that network`,
 		"network: {address: 127.0.0.1/8}":   `line 1: 127.0.0.1/8 is no address that a board may have; it asks for one by DHCP. Take another one of that network`,
 		"network: {address: 10.0.0.256/24}": `line 1: "10.0.0.256/24" is no address of a board; it asks for one by DHCP. Write an address and the length of the network's part, as in 192.168.1.20/24, or dhcp`,
-		"network: {gateway: 10.0.0.1}":      `line 1: gateway comes from DHCP, unless there is an address:. Give an address, or remove this line`,
-		"network:\n  dns: 9.9.9.9":          `line 2: dns comes from DHCP, unless there is an address:. Give an address, or remove this line`,
+		"network: {interface: eth1}":        `line 1: interface has no effect: the board asks on all of them by DHCP, unless there is an address:. Give an address, or remove this line`,
+		"network:\n  dns: 9.9.9.9\n  address: dhcp\n  interface: eth1": "line 2: dns comes from DHCP, unless there is an address:. Give an address, or remove this line\n" +
+			"line 4: interface has no effect: the board asks on all of them by DHCP, unless there is an address:. Give an address, or remove this line",
+		"network:\n  address: 10.0.0.256/24\n  interface: eth1\n  gateway: 10.0.0.1": `line 2: "10.0.0.256/24" is no address of a board; it asks for one by DHCP. Write an address and the length of the network's part, as in 192.168.1.20/24, or dhcp`,
+		"network: {gateway: 10.0.0.1}":                                              `line 1: gateway comes from DHCP, unless there is an address:. Give an address, or remove this line`,
+		"network:\n  dns: 9.9.9.9":                                                  `line 2: dns comes from DHCP, unless there is an address:. Give an address, or remove this line`,
 		"network: {address: 10.0.0.2/24, gateway: 10.0.1.1}":                        `line 1: 10.0.1.1 is not in the network 10.0.0.0/24. Look whether address and gateway are right`,
 		"network: {address: 10.0.0.2/24, gateway: 10.0.0.2}":                        `line 1: 10.0.0.2 is the address of the board itself. Write that of the router`,
 		"network: {address: 10.0.0.2/24, gateway: 10.0.0.1/24}":                     `line 1: "10.0.0.1/24" is no address of a gateway. Write the address of the router alone, as in 10.0.0.1`,
@@ -169,7 +173,7 @@ func TestMistakes(t *testing.T) {
 		"ssh:\n  keys: |2\n\n    " + key + "\n\n    #\n    x":                       `line 7: this is no public key of ssh. Take the whole line of the file that ends in .pub; it begins with ssh-ed25519 or the like`,
 		"ssh: " + key + "\nhostname: [":                                             `line 2: this is no YAML, and is left out: did not find expected node content. Look for a missing quote, colon or space`,
 		"ssh: {keys: [ssh-ed25519 AAAA]}":                                           `line 1: this is no public key of ssh. Take the whole line of the file that ends in .pub; it begins with ssh-ed25519 or the like`,
-		"ssh: |\n  -----BEGIN OPENSSH PRIVATE KEY-----":                             `line 1: this is a private key, which belongs on no card. Make a new pair, and take the line of the file that ends in .pub`,
+		"ssh: |\n  -----BEGIN OPENSSH PRIVATE KEY-----":                             `line 2: this is a private key, which belongs on no card. Make a new pair, and take the line of the file that ends in .pub`,
 		"serve: https://10.0.0.1:6443":                                              `line 1: serve has listen: below it. Did you mean server?`,
 		"serve: {listen: 6443}":                                                     `line 1: "6443" is no address to answer at. Write one as in 0.0.0.0:6443`,
 		"serve: {listen: \"0.0.0.0:6443\"}\nserver: https://a\ntoken: ledge1.a":     `line 1: serve has no effect beside server, which says that the control plane is elsewhere. Remove one of the two`,
@@ -246,7 +250,7 @@ func TestOpenWiFi(t *testing.T) {
 		if plan.WiFi != want {
 			t.Errorf("%q: %+v\n%s", text, plan.WiFi, got)
 		}
-		if want == (WiFi{}) && !strings.Contains(got, "there is no Wi-Fi until that is right") && !strings.Contains(got, "begins with a tab") {
+		if want == (WiFi{}) && !strings.Contains(got, "there is no Wi-Fi until that is right") && !strings.Contains(got, "begins with a tab") && !strings.Contains(got, "is not taken here") {
 			t.Errorf("%q: nobody is told that there is no Wi-Fi: %s", text, got)
 		}
 	}

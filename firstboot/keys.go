@@ -55,22 +55,31 @@ func (r *reader) network(n *yaml.Node) {
 		return
 	}
 	var net Network
-	var gateway, dns *yaml.Node
+	var on, gateway, dns *yaml.Node
+	before := len(r.mistakes)
 	r.fields("network", r.pairs(n), map[string]func(*yaml.Node){
-		"interface": func(n *yaml.Node) { net.Interface = r.interfaceName(n) },
+		"interface": func(n *yaml.Node) { on, net.Interface = n, r.interfaceName(n) },
 		"address":   func(n *yaml.Node) { net.Address = r.address(n) },
 		"gateway":   func(n *yaml.Node) { gateway = n },
 		"dns":       func(n *yaml.Node) { dns = n },
 	})
-	for key, n := range map[string]*yaml.Node{"gateway": gateway, "dns": dns} {
-		if n != nil && !net.Static() {
-			r.mistake(n.Line, key+" comes from DHCP, unless there is an address:", "Give an address, or remove this line")
-		}
-	}
 	if net.Static() {
 		net.Gateway, net.DNS = r.gateway(gateway, net.Address), r.dns(dns)
+		r.plan.Network = net
+		return
 	}
-	r.plan.Network = net
+	if len(r.mistakes) > before { // it has been said why there is no address
+		return
+	}
+	if on != nil {
+		r.mistake(on.Line, "interface has no effect: the board asks on all of them by DHCP, unless there is an address:", "Give an address, or remove this line")
+	}
+	if gateway != nil {
+		r.mistake(gateway.Line, "gateway comes from DHCP, unless there is an address:", "Give an address, or remove this line")
+	}
+	if dns != nil {
+		r.mistake(dns.Line, "dns comes from DHCP, unless there is an address:", "Give an address, or remove this line")
+	}
 }
 
 func (r *reader) interfaceName(n *yaml.Node) string {

@@ -63,7 +63,7 @@ var errNoInterface = errors.New("no wired interface is there yet")
 func setAddress(a StaticAddress) (on string, err error) {
 	on = a.Interface
 	if on == "" {
-		if on, err = firstWired("/sys/class/net"); err != nil {
+		if on, err = FirstWired("/sys/class/net"); err != nil {
 			return "", err
 		}
 	}
@@ -94,8 +94,8 @@ func setAddress(a StaticAddress) (on string, err error) {
 	return on, nil
 }
 
-// firstWired is the first interface by name that is a device and no radio.
-func firstWired(sys string) (string, error) {
+// FirstWired is the first interface by name that is a device and no radio.
+func FirstWired(sys string) (string, error) {
 	list, err := os.ReadDir(sys)
 	if err != nil {
 		return "", err

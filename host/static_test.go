@@ -94,7 +94,7 @@ func testSetAddress(t *testing.T) {
 // TestFirstWired: neither a bridge nor a radio.
 func TestFirstWired(t *testing.T) {
 	sys := t.TempDir()
-	if _, err := firstWired(sys); err == nil {
+	if _, err := FirstWired(sys); err == nil {
 		t.Error("there is none")
 	}
 	for _, dir := range []string{"br0", "lo", "eth1/device", "eth0/device", "aradio/device", "aradio/wireless"} {
@@ -102,7 +102,7 @@ func TestFirstWired(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if name, err := firstWired(sys); err != nil || name != "eth0" {
+	if name, err := FirstWired(sys); err != nil || name != "eth0" {
 		t.Error(name, err)
 	}
 }

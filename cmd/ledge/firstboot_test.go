@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"ledge/firstboot"
@@ -258,6 +259,8 @@ func TestBootSystemd(t *testing.T) {
 	write(t, filepath.Join(y.root, rootKeys), "ssh-rsa other")
 	write(t, filepath.Join(y.root, wifiProgram), "")
 	write(t, filepath.Join(y.sys, "wlx1", "wireless", "x"), "")
+	write(t, filepath.Join(y.sys, "eth1", "device", "x"), "")
+	write(t, filepath.Join(y.sys, "eth0", "device", "x"), "")
 	boot()
 	if len(y.setup.mistakes) > 0 {
 		t.Error(y.setup.mistakes)
@@ -269,7 +272,7 @@ func TestBootSystemd(t *testing.T) {
 	if got := read(bootWiFi); got != "[Match]\nName=wlx1\n\n[Network]\nDHCP=yes\n" {
 		t.Errorf("%q", got)
 	}
-	if got, want := read(bootNetwork), "[Match]\nName=en* eth*\n\n[Network]\nAddress=10.0.0.2/24\nGateway=10.0.0.1\nDNS=9.9.9.9\n"; got != want {
+	if got, want := read(bootNetwork), "[Match]\nName=eth0\n\n[Network]\nAddress=10.0.0.2/24\nGateway=10.0.0.1\nDNS=9.9.9.9\n"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	if got, want := read(rootKeys), "ssh-rsa other\n"+keysBegin+"\n"+key+"\n"+keysEnd+"\n"; got != want {
@@ -286,6 +289,41 @@ func TestBootSystemd(t *testing.T) {
 	if now, _ := os.Hostname(); now != name {
 		t.Errorf("the machine is %s", now)
 	}
+}
+
+// TestBootWired: an address that names no interface is one interface's, once it has the name that it keeps.
+func TestBootWired(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		y := &bootSystemd{root: t.TempDir(), sys: t.TempDir(), patience: 10 * time.Second}
+		begin := time.Now()
+		if got := y.wired(t.Context()); got != "en* eth*" || time.Since(begin) != y.patience {
+			t.Errorf("without one: %q after %v", got, time.Since(begin))
+		}
+		write(t, filepath.Join(y.sys, "eth1", "device", "x"), "")
+		write(t, filepath.Join(y.sys, "eth1", "ifindex"), "3\n")
+		begin = time.Now()
+		if got := y.wired(t.Context()); got != "eth1" || time.Since(begin) != 0 {
+			t.Errorf("without udev: %q after %v", got, time.Since(begin))
+		}
+		write(t, filepath.Join(y.root, "run/udev/data/x"), "")
+		if got := y.wired(t.Context()); got != "eth1" || time.Since(begin) != y.patience {
+			t.Errorf("udev does nothing: %q after %v", got, time.Since(begin))
+		}
+		begin = time.Now()
+		go func() {
+			time.Sleep(time.Second)
+			if err := os.Rename(filepath.Join(y.sys, "eth1"), filepath.Join(y.sys, "end0")); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(time.Second)
+			if err := os.WriteFile(filepath.Join(y.root, "run/udev/data/n3"), nil, 0o600); err != nil {
+				t.Error(err)
+			}
+		}()
+		if got, took := y.wired(t.Context()), time.Since(begin); got != "end0" || took < 2*time.Second || took > 3*time.Second {
+			t.Errorf("renamed: %q after %v", got, took)
+		}
+	})
 }
 
 // TestBootKeepsLauncher: firstboot of a version that an upgrade has chosen has systemd start the program that chooses, not its own.

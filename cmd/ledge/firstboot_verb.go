@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -48,6 +49,7 @@ func firstbootVerb(ctx context.Context, c *command) error {
 // bootSystemd does on a systemd machine what a plan says.
 type bootSystemd struct {
 	root, exe, sys string
+	patience       time.Duration // with a wired interface that is not there yet
 	setup          *boardSetup
 	reload         func(ctx context.Context, start string) error // has systemd read its units again, and start one ("": none)
 }
@@ -57,7 +59,7 @@ func newBootSystemd(o *firstbootOpts) (*bootSystemd, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &bootSystemd{root: "/", exe: exe, reload: reloadUnits, sys: "/sys/class/net",
+	return &bootSystemd{root: "/", exe: exe, reload: reloadUnits, sys: "/sys/class/net", patience: 10 * time.Second,
 		setup: &boardSetup{boot: o.boot, data: o.data, state: bootStateDir, args: []string{"serve", "--data-dir", o.data}}}, nil
 }
 
@@ -65,7 +67,7 @@ const (
 	sshdProgram     = "usr/sbin/sshd"
 	networkdProgram = "lib/systemd/systemd-networkd"
 	wifiProgram     = "sbin/wpa_supplicant"
-	bootWiFi        = "run/systemd/network/05-ledge-boot-wifi.network"
+	bootWiFi        = "run/systemd/network/06-ledge-boot-wifi.network" // of two units for an interface the first by name counts
 	wifiConf        = "etc/wpa_supplicant/wpa_supplicant-%s.conf"
 	bootUnit        = "run/systemd/system/ledge.service.d/50-boot.conf"
 	bootNetwork     = "run/systemd/network/05-ledge-boot.network"
@@ -95,6 +97,9 @@ func (y *bootSystemd) run(ctx context.Context) error {
 	if s.plan.Network.Static() && !y.has(networkdProgram) {
 		s.plan.Network = firstboot.Network{}
 		s.mistake("ledge.yaml", errors.New("the address has no effect here: there is no systemd-networkd"))
+	}
+	if n := &s.plan.Network; n.Static() && n.Interface == "" {
+		n.Interface = y.wired(ctx)
 	}
 	errs = append(errs, y.write(bootNetwork, networkUnit(s.plan.Network), 0o644), y.keys(), y.write(bootUnit, y.unit(), 0o600))
 	radio, err := y.wifi()
@@ -156,11 +161,7 @@ func networkUnit(n firstboot.Network) []byte {
 	if !n.Static() {
 		return nil
 	}
-	match := "Name=" + n.Interface
-	if n.Interface == "" {
-		match = "Name=en* eth*" // as Debian's own for wired ones
-	}
-	out := fmt.Sprintf("[Match]\n%s\n\n[Network]\nAddress=%s\n", match, n.Address)
+	out := fmt.Sprintf("[Match]\nName=%s\n\n[Network]\nAddress=%s\n", n.Interface, n.Address)
 	if n.Gateway.IsValid() {
 		out += "Gateway=" + n.Gateway.String() + "\n"
 	}
@@ -168,6 +169,31 @@ func networkUnit(n firstboot.Network) []byte {
 		out += "DNS=" + a.String() + "\n"
 	}
 	return []byte(out)
+}
+
+// wired is the interface that an address is for which names none: the first, and no other that is plugged in later. It is waited
+// for, and until udev has given it the name that it will have.
+func (y *bootSystemd) wired(ctx context.Context) string {
+	for end := time.Now().Add(y.patience); ; {
+		name, err := host.FirstWired(y.sys)
+		if err == nil && y.named(name) {
+			return name
+		}
+		if !time.Now().Before(end) || ctx.Err() != nil {
+			if err == nil {
+				return name
+			}
+			slog.Warn("the address is for what is plugged in, whatever that is called", "err", err)
+			return "en* eth*" // as Debian's own for wired ones
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// named says whether udev has done with an interface. Without udev nobody else names it.
+func (y *bootSystemd) named(name string) bool {
+	index, err := os.ReadFile(filepath.Join(y.sys, name, "ifindex"))
+	return err == nil && (!y.has("run/udev") || y.has("run/udev/data/n"+strings.TrimSpace(string(index))))
 }
 
 // unit has the node started as the plan says.
