@@ -146,7 +146,8 @@ func (s *statics) scan() {
 	s.settle()
 }
 
-// read takes a file if it is good; else what was good last stays.
+// read takes of a file what is good. While something in it is not, every pod that was there stays unless a good one has its place:
+// which of them the bad document is, nobody can tell.
 func (s *statics) read(path string, mixed bool) {
 	data, err := readManifest(path)
 	f := s.files[path]
@@ -155,37 +156,56 @@ func (s *statics) read(path string, mixed bool) {
 	}
 	var pods []*corev1.Pod
 	if err == nil {
-		pods, err = parseStatic(path, data, s.node, mixed)
+		if pods, err = parseStatic(path, data, s.node, mixed); err != nil {
+			err = errors.New(strings.ReplaceAll(err.Error(), "\n", "; "))
+		}
 	}
 	if f == nil {
 		f = &staticFile{}
 		s.files[path] = f
 		if err != nil { // it was good once, before this process
 			if old, oerr := os.ReadFile(s.copyOf(path)); oerr == nil {
-				if f.pods, oerr = parseStatic(path, old, s.node, mixed); oerr == nil {
-					f.data = old
-				}
+				f.pods, _ = parseStatic(path, old, s.node, mixed)
 			}
 		}
 	}
 	if err != nil {
+		before := besides(f.pods, pods)
+		f.pods = append(pods, before...)
 		if text := err.Error(); f.bad != text {
 			f.bad = text
-			rest := "it is not run"
-			if len(f.pods) > 0 {
-				rest = "what was there before runs on"
-			}
-			s.tell(fmt.Sprintf("Static pod file %s is refused, %s: %s", path, rest, text))
+			s.tell(fmt.Sprintf("Static pod file %s is refused, %s: %s", path, whatRuns(len(pods), len(before)), text))
 		}
 		return
 	}
 	f.data, f.pods, f.bad = data, pods, ""
 	if len(pods) == 0 {
+		_ = os.Remove(s.copyOf(path)) // else what was there once would come back, should the file break
 		return
 	}
 	if err := keepCopy(s.copyOf(path), data); err != nil {
 		slog.Warn("the copy of a static pod's file cannot be kept; should the file break, its pod ends at the next boot", "file", path, "err", err)
 	}
+}
+
+// besides are those of old that no one of now has the name of.
+func besides(old, now []*corev1.Pod) []*corev1.Pod {
+	return slices.DeleteFunc(slices.Clone(old), func(p *corev1.Pod) bool {
+		return slices.ContainsFunc(now, func(n *corev1.Pod) bool { return api.Key(n) == api.Key(p) })
+	})
+}
+
+// whatRuns says it of a file that is wrong.
+func whatRuns(good, before int) string {
+	switch {
+	case good == 0 && before == 0:
+		return "it is not run"
+	case good == 0:
+		return "what was there before runs on"
+	case before == 0:
+		return "but for what is right in it"
+	}
+	return "but for what is right in it, and what was there before runs on"
 }
 
 func (s *statics) tell(message string) {

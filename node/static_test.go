@@ -1,7 +1,9 @@
 package node
 
 import (
+	"bufio"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -13,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	k8syaml "k8s.io/apimachinery/pkg/util/yaml"
 
 	"ledge/api"
 	"ledge/node/podstate"
@@ -419,6 +422,92 @@ func TestClaimedMirror(t *testing.T) { // N-7.50
 		crit := asking("m", "1", "1Mi", func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"} })
 		if (fromFiles{}).critical(crit) {
 			t.Error("the annotation alone makes it critical")
+		}
+	})
+}
+
+// TestBrokenDocument: a document that is wrong takes no other of its file with it, whether that is new or was there before.
+func TestBrokenDocument(t *testing.T) {
+	with(t, nil, func(r *rig) {
+		pod := func(name, container string) string {
+			return strings.NewReplacer("name: s}", "name: "+name+"}", "name: c,", "name: "+container+",").Replace(staticPod)
+		}
+		running := func() []string { return slices.Sorted(slices.Values(r.running())) }
+		put, _ := r.statics()
+		put("s.yaml", pod("a", "one")+"---\n"+pod("b", "two"))
+		put("t.yaml", pod("c", "three")+"--- # the next\nkind: [\n---\n"+pod("d", "four"))
+		r.begin()
+		r.pass(5 * time.Second)
+		r.want("running", running(), "four.0", "one.0", "three.0", "two.0")
+		// One is changed, one breaks, one is new.
+		put("s.yaml", pod("a", "changed")+"---\n"+pod("b", "two")+"  hostname: Not_A_Name\n---\n"+pod("e", "five"))
+		all := []string{"changed.0", "five.0", "four.0", "three.0", "two.0"}
+		r.pass(3 * scanned)
+		r.want("running with one that is broken", running(), all...)
+		events := r.events.of("FailedStaticPod")
+		if len(events) != 2 || !strings.Contains(events[0], "t.yaml is refused, but for what is right in it: document 2: ") ||
+			!strings.Contains(events[1], "s.yaml is refused, but for what is right in it, and what was there before runs on: document 2: ") {
+			t.Errorf("events %q", events)
+		}
+		for what, again := range map[string]func(){"a restart": r.begin, "a boot": r.boot} {
+			again()
+			r.pass(5 * time.Second)
+			r.want("running after "+what, running(), all...)
+		}
+		put("s.yaml", pod("a", "changed"))
+		r.pass(3 * scanned)
+		r.want("running when mended", running(), "changed.0", "four.0", "three.0")
+	})
+}
+
+// TestDocuments: lines are counted as people do, and dashes with a comment behind them part documents too.
+func TestDocuments(t *testing.T) {
+	for text, want := range map[string]string{
+		"": "", "a": "0+0 a", "a\n": "0+0 a\n", "---\na\n": "0+0 ---\na\n", "---\n---\na": "0+0 ---\n|1+2 a",
+		"\ufeff# a\r\n---\r\nb\n--- \n\n---\nc: --- d\n": "0+0 # a\n|1+2 b\n|2+4 \n|3+6 c: --- d\n",
+		"a\n--- # the next\nb\n---#\n":                   "0+0 a\n|1+2 b\n",
+		"a\n---\nb\n--- c\n--- d\n---\ne\n":              "0+0 a\n|1+2 b\n--- c\n--- d\n yaml: line 2: behind --- may stand nothing but a comment|2+6 e\n",
+		" ---\n":                                         "0+0  ---\n",
+	} {
+		var got []string
+		for _, d := range Documents([]byte(text)) {
+			one := fmt.Sprintf("%d+%d %s", d.Number, d.Above, d.Data)
+			if d.Bad != nil {
+				one += " " + d.Bad.Error()
+			}
+			got = append(got, one)
+		}
+		if got := strings.Join(got, "|"); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
+
+// FuzzDocuments: of a file that is good each has the number that it has for Kubernetes, and always had here: the UIDs of its pods are made of it.
+func FuzzDocuments(f *testing.F) {
+	f.Add("---\na\n--- #\n\n---\r\nb")
+	f.Fuzz(func(t *testing.T, text string) {
+		text = strings.TrimPrefix(text, "\ufeff")
+		var want []string
+		for docs := k8syaml.NewYAMLReader(bufio.NewReader(strings.NewReader(text))); ; {
+			d, err := docs.Read()
+			if err == io.EOF {
+				break
+			}
+			if err != nil {
+				return
+			}
+			want = append(want, strings.TrimSpace(string(d)))
+		}
+		var got []string
+		for _, d := range Documents([]byte(text)) {
+			if d.Bad != nil || d.Number != len(got) {
+				t.Errorf("%q: %+v", text, d)
+			}
+			got = append(got, strings.TrimSpace(string(d.Data)))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%q: %q, want %q", text, got, want)
 		}
 	})
 }

@@ -1,14 +1,11 @@
 package node
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"io"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	k8syaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
 	"ledge/api"
@@ -33,48 +29,55 @@ const (
 var systemPriorities = map[string]int32{"system-cluster-critical": 2000000000, "system-node-critical": 2000001000}
 
 // parseStatic makes the pods of a file: as its author wrote them, with what a static pod has besides (N-7.49). Objects
-// of other kinds are passed over where others says so, else they are an error.
+// of other kinds are passed over where others says so, else they are an error. A document that is wrong takes no other with it.
 func parseStatic(path string, data []byte, node string, others bool) ([]*corev1.Pod, error) {
 	var out []*corev1.Pod
-	docs := k8syaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
-	for n := 0; ; n++ {
-		doc, err := docs.Read()
-		if err == io.EOF {
-			break
+	var errs []error
+	docs := Documents(data)
+	for _, d := range docs {
+		pod, err := parseDocument(path, d, node, others)
+		switch {
+		case err != nil && len(docs) > 1:
+			errs = append(errs, fmt.Errorf("document %d: %w", d.Number+1, err))
+		case err != nil:
+			errs = append(errs, err)
+		case pod != nil:
+			out = append(out, pod)
 		}
-		if err != nil {
-			return nil, err
-		}
-		raw, err := yaml.YAMLToJSONStrict(doc)
-		if err != nil {
-			return nil, err
-		}
-		if string(raw) == "null" {
-			continue // nothing but comments
-		}
-		var head metav1.TypeMeta
-		if err := json.Unmarshal(raw, &head); err != nil {
-			return nil, err
-		}
-		if head.Kind != api.Pods.Name || head.APIVersion != api.Pods.APIVersion() {
-			if others {
-				continue
-			}
-			return nil, fmt.Errorf("a static pod is a Pod of apiVersion v1, not a %q of %q", head.Kind, head.APIVersion)
-		}
-		pod := &corev1.Pod{}
-		if err := yaml.UnmarshalStrict(doc, pod); err != nil {
-			return nil, err
-		}
-		if err := makeStatic(pod, raw, fmt.Sprintf("%s#%d", path, n), node); err != nil {
-			return nil, err
-		}
-		out = append(out, pod)
 	}
-	if len(out) == 0 && !others {
+	if len(out) == 0 && len(errs) == 0 && !others {
 		return nil, errors.New("there is no pod in it")
 	}
-	return out, nil
+	return out, errors.Join(errs...)
+}
+
+// parseDocument makes the pod of a document; nil if there is none in it.
+func parseDocument(path string, d Document, node string, others bool) (*corev1.Pod, error) {
+	if d.Bad != nil {
+		return nil, d.Bad
+	}
+	raw, err := yaml.YAMLToJSONStrict(d.Data)
+	if err != nil || string(raw) == "null" { // nothing but comments
+		return nil, err
+	}
+	var head metav1.TypeMeta
+	if err := json.Unmarshal(raw, &head); err != nil {
+		return nil, err
+	}
+	if head.Kind != api.Pods.Name || head.APIVersion != api.Pods.APIVersion() {
+		if others {
+			return nil, nil //nolint:nilnil // it is somebody else's
+		}
+		return nil, fmt.Errorf("a static pod is a Pod of apiVersion v1, not a %q of %q", head.Kind, head.APIVersion)
+	}
+	pod := &corev1.Pod{}
+	if err := yaml.UnmarshalStrict(d.Data, pod); err != nil {
+		return nil, err
+	}
+	if err := makeStatic(pod, raw, fmt.Sprintf("%s#%d", path, d.Number), node); err != nil {
+		return nil, err
+	}
+	return pod, nil
 }
 
 // CheckStatic says what parseStatic would, for who wants to know before a node reads the file.

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,10 +11,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	k8syaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
 	"ledge/api"
+	"ledge/node"
 )
 
 type applyOpts struct{ file, namespace string }
@@ -36,9 +34,9 @@ func apply(ctx context.Context, c *command) error {
 	if o.file == "" || len(c.args) > 0 {
 		return usagef("apply: say what: ledge apply -f FILE")
 	}
-	objs, err := readObjects(o.file, o.namespace)
-	if err != nil {
-		return err
+	objs, bad := readObjects(o.file, o.namespace)
+	if len(objs) == 0 {
+		return bad
 	}
 	cl, err := c.client()
 	if err != nil {
@@ -53,7 +51,7 @@ func apply(ctx context.Context, c *command) error {
 		}
 		fmt.Fprintf(c.out, "%s/%s %s\n", obj.kind.Singular, obj.GetName(), what)
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, bad)...)
 }
 
 // manifest is an object as its author wrote it.
@@ -63,7 +61,8 @@ type manifest struct {
 	raw  []byte // JSON
 }
 
-// readObjects reads every document of a YAML or JSON file. A field the API does not know is an error.
+// readObjects reads every document of a YAML or JSON file. A field the API does not know is an error. It gives what is right also if
+// another document is not.
 func readObjects(file, namespace string) ([]manifest, error) {
 	var in io.Reader = os.Stdin
 	if file != "-" {
@@ -74,34 +73,31 @@ func readObjects(file, namespace string) ([]manifest, error) {
 		defer f.Close()
 		in = f
 	}
+	data, err := io.ReadAll(in)
+	if err != nil {
+		return nil, fmt.Errorf("read objects from %s: %w", file, err)
+	}
 	var out []manifest
-	docs := k8syaml.NewYAMLReader(bufio.NewReader(in))
-	for n := 1; ; n++ {
-		doc, err := docs.Read()
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
-			return nil, fmt.Errorf("read objects from %s: %w", file, err)
-		}
-		if len(bytes.TrimSpace(doc)) == 0 {
-			continue
-		}
-		m, err := parseManifest(doc, namespace)
-		if err != nil {
-			return nil, fmt.Errorf("%s, document %d: %w", file, n, err)
-		}
-		if m != nil {
+	var errs []error
+	for _, d := range node.Documents(data) {
+		switch m, err := parseManifest(d, namespace); {
+		case err != nil:
+			errs = append(errs, fmt.Errorf("%s, document %d: %w", file, d.Number+1, err))
+		case m != nil:
 			out = append(out, *m)
 		}
 	}
-	if len(out) == 0 {
+	if len(out) == 0 && len(errs) == 0 {
 		return nil, fmt.Errorf("%s holds no objects", file)
 	}
-	return out, nil
+	return out, errors.Join(errs...)
 }
 
-func parseManifest(doc []byte, namespace string) (*manifest, error) {
+func parseManifest(d node.Document, namespace string) (*manifest, error) {
+	if d.Bad != nil {
+		return nil, d.Bad
+	}
+	doc := d.Data
 	raw, err := yaml.YAMLToJSONStrict(doc)
 	if err != nil {
 		return nil, err

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -72,50 +71,26 @@ func (s *boardSetup) manifest(name string) {
 		return
 	}
 	host, _ := os.Hostname()
-	for line, doc := range documents(data) {
-		if err := checkManifest(doc, firstNonEmpty(s.plan.Hostname, host, "node"), agent); err != nil {
-			at, what := firstboot.Where(doc, err)
-			s.mistakes = append(s.mistakes, firstboot.Mistake{File: name, Line: line + at, What: oneLine(errors.New(what))})
+	for _, d := range node.Documents(data) {
+		if err := checkManifest(d, firstNonEmpty(s.plan.Hostname, host, "node"), agent); err != nil {
+			at, what := firstboot.Where(d.Data, err)
+			s.mistakes = append(s.mistakes, firstboot.Mistake{File: name, Line: d.Above + at, What: oneLine(errors.New(what))})
 		}
 	}
 }
 
 // checkManifest says why a document is not run, or not applied.
-func checkManifest(doc []byte, name string, agent bool) error {
-	m, err := parseManifest(doc, "default")
+func checkManifest(d node.Document, name string, agent bool) error {
+	m, err := parseManifest(d, "default")
 	switch {
 	case err != nil || m == nil:
 		return err
 	case m.kind == api.Pods:
-		return node.CheckStatic("", doc, name, false)
+		return node.CheckStatic("", d.Data, name, false)
 	case agent:
 		return fmt.Errorf("a board of another control plane runs pods from files only: apply this %s there", m.kind.Name)
 	}
 	return nil
-}
-
-// documents cuts a file where those who read it do. Each comes with how many lines stand before it.
-func documents(data []byte) func(yield func(int, []byte) bool) {
-	return func(yield func(int, []byte) bool) {
-		data = bytes.TrimPrefix(data, []byte("\ufeff"))
-		from, start, n := 0, 0, 0
-		for at := 0; at < len(data); n++ {
-			end := len(data)
-			if i := bytes.IndexByte(data[at:], '\n'); i >= 0 {
-				end = at + i + 1
-			}
-			if rest, ok := bytes.CutPrefix(data[at:end], []byte("---")); ok && len(bytes.TrimSpace(rest)) == 0 {
-				if len(bytes.TrimSpace(data[start:at])) > 0 && !yield(from, data[start:at]) {
-					return
-				}
-				from, start = n+1, end
-			}
-			at = end
-		}
-		if len(bytes.TrimSpace(data[start:])) > 0 {
-			yield(from, data[start:])
-		}
-	}
 }
 
 // mistakesName is the file on the boot partition that people look for.

@@ -14,7 +14,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"ledge/firstboot"
 	"ledge/host"
 	"ledge/pki"
 )
@@ -70,7 +69,7 @@ func TestBoardComesUp(t *testing.T) {
 		"manifests/good.yaml":       goodPod,
 		"manifests/._good.yaml":     "\x00",
 		"manifests/README.txt":      "hello",
-		"manifests/other.yml":       "# a comment\n---\n" + goodPod + "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\nspec: {}\n",
+		"manifests/other.yml":       "# a comment\n--- # and more\n" + goodPod + "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\nspec: {}\n",
 		"manifests/bad.yaml":        strings.Replace(goodPod, "spec:", "spec:\n  restartPolici: Never", 1),
 		"manifests/worse.yaml":      "---\r\n" + strings.Replace(goodPod, "web}", "web", 1),
 		"manifests/odd.yaml":        "apiVersion: v1\nkind: Poodle\nmetadata: {name: a}\n",
@@ -377,19 +376,5 @@ func TestMachineID(t *testing.T) {
 	}
 	if len(ids[0]) != 33 || len(slices.Compact(ids)) != 1 {
 		t.Error(ids)
-	}
-}
-
-// TestDocuments: lines are counted as people do.
-func TestDocuments(t *testing.T) {
-	var got []string
-	for line, doc := range documents([]byte("\ufeff# a\r\n---\r\nb\n--- \n\n---\nc: --- d\n---x\n---\n")) {
-		got = append(got, string(rune('0'+line))+strings.ReplaceAll(string(doc), "\r", ""))
-	}
-	if want := []string{"0# a\n", "2b\n", "6c: --- d\n---x\n"}; !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
-	}
-	if lines := firstboot.Report(nil); lines != nil {
-		t.Error(lines)
 	}
 }

@@ -78,10 +78,7 @@ func (m *manifests) file(ctx context.Context, name string) (map[string]bool, err
 	if err != nil {
 		return nil, err
 	}
-	objs, err := readObjects(path, "default")
-	if err != nil {
-		return nil, err
-	}
+	objs, bad := readObjects(path, "default")
 	objs = slices.DeleteFunc(objs, func(o manifest) bool { return o.kind == api.Pods })
 	ids := map[string]bool{}
 	for _, o := range objs {
@@ -90,15 +87,18 @@ func (m *manifests) file(ctx context.Context, name string) (map[string]bool, err
 	sum := sha256.Sum256(data)
 	hash := hex.EncodeToString(sum[:])
 	if m.seen[name] == hash {
-		return ids, nil
+		return ids, bad
 	}
+	var errs []error
 	for _, o := range objs {
 		if err := m.apply(ctx, o, labelOf(name)); err != nil {
-			return ids, fmt.Errorf("%s: %w", path, err)
+			errs = append(errs, fmt.Errorf("%s: %w", path, err))
 		}
 	}
-	m.seen[name] = hash
-	return ids, nil
+	if len(errs) == 0 { // what is bad in the file is so until it changes
+		m.seen[name] = hash
+	}
+	return ids, errors.Join(append(errs, bad)...)
 }
 
 // apply creates or changes one object. A pod whose spec cannot be changed in place is made anew.
