@@ -409,15 +409,16 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestReadme: the example that people copy is right.
-func TestReadme(t *testing.T) {
-	readme, err := os.ReadFile("../README.md")
+// example is what stands indented in a text for people, from a line on.
+func example(t *testing.T, file, from string) string {
+	t.Helper()
+	data, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, found := strings.Cut(string(readme), "\n    # ledge.yaml\n")
+	_, rest, found := strings.Cut(string(data), from)
 	if !found {
-		t.Fatal("README.md has no ledge.yaml")
+		t.Fatalf("%s has no ledge.yaml", file)
 	}
 	var text strings.Builder
 	for line := range strings.Lines(rest) {
@@ -426,11 +427,42 @@ func TestReadme(t *testing.T) {
 		}
 		text.WriteString(strings.TrimPrefix(line, "    "))
 	}
+	return text.String()
+}
+
+// TestReadme: the example that people copy is right.
+func TestReadme(t *testing.T) {
+	text := example(t, "../README.md", "\n    # ledge.yaml\n")
 	m := able()
 	m.Token, m.Config, m.Keys = nil, nil, []string{"maxPods", "logging"}
-	plan, got := parse(m, text.String())
+	plan, got := parse(m, text)
 	if got != "" || plan.Hostname == "" || !plan.Network.Static() || len(plan.Network.DNS) == 0 || plan.WiFi.SSID == "" || len(plan.SSHKeys) != 1 ||
 		len(plan.Servers) == 0 || plan.Token == "" || len(plan.Configuration) == 0 {
-		t.Errorf("%+v\n%s\n%s", plan, got, text.String())
+		t.Errorf("%+v\n%s\n%s", plan, got, text)
+	}
+}
+
+// TestReadmeOnCard: so is the one on the card, as it is, and with the signs in front of its keys taken away.
+func TestReadmeOnCard(t *testing.T) {
+	text := example(t, "../scripts/image/read-me.txt", "is not read):\n")
+	m := able()
+	m.Token = nil
+	if plan, got := parse(m, text); got != "" || !reflect.DeepEqual(plan, Plan{Hostname: "shed"}) {
+		t.Errorf("%+v\n%s\n%s", plan, got, text)
+	}
+	with := func(other string) (Plan, string) { // the control plane is here or there
+		var lines []string
+		for line := range strings.Lines(text) {
+			if line = strings.TrimPrefix(line, "#"); !strings.HasPrefix(line, other) {
+				lines = append(lines, line)
+			}
+		}
+		return parse(m, strings.Join(lines, ""))
+	}
+	if plan, got := with("serve:"); got != "" || !plan.Network.Static() || plan.WiFi.Password == "" || len(plan.SSHKeys) != 1 || plan.Token == "" {
+		t.Errorf("%+v\n%s\n%s", plan, got, text)
+	}
+	if plan, got := with("server:"); !plan.Kubeconfig || strings.Count(got, "\n") > 0 { // the token is too much
+		t.Errorf("%+v\n%s\n%s", plan, got, text)
 	}
 }
