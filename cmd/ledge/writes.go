@@ -37,6 +37,8 @@ func (b *boardAPI) showStatus(w http.ResponseWriter, r *http.Request) error {
 type writesReport struct {
 	Disk    string        `json:"disk,omitempty"` // empty: it is not on one disk that the kernel names
 	Wear    *host.Wear    `json:"wear,omitempty"` // nil: the disk does not tell
+	Today   time.Time     `json:"today,omitzero"` // when it began to count; zero: nobody knows
+	Boot    time.Time     `json:"boot,omitzero"`  // likewise
 	Writers []writerBytes `json:"writers"`
 }
 
@@ -102,6 +104,8 @@ func (k *book) note(now time.Time, bootID string, counters map[string]host.Count
 		k.Accounts[name] = a
 	}
 }
+
+const sinceLayout = "2006-01-02 15:04 -0700" // the board's time, not the reader's
 
 const writesFile = "writes.json"
 
@@ -206,6 +210,9 @@ func (m *writesMeter) report(ctx context.Context, now time.Time) writesReport {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := writesReport{Disk: m.disk.Name, Writers: []writerBytes{}}
+	if up, err := m.host.Uptime(); err == nil {
+		r.since(now, up)
+	}
 	if m.onDisk {
 		r.Wear = m.host.Wear(m.disk)
 	}
@@ -217,6 +224,14 @@ func (m *writesMeter) report(ctx context.Context, now time.Time) writesReport {
 	return r
 }
 
+// since says when counting began. A board whose clock was wrong at its boot has that right once the clock is.
+func (r *writesReport) since(now time.Time, up time.Duration) {
+	r.Boot = now.Add(-up).Truncate(time.Second)
+	if r.Today = time.Date(now.Year(), now.Month(), now.Day(), 0, 0, 0, 0, now.Location()); r.Boot.After(r.Today) {
+		r.Today = r.Boot
+	}
+}
+
 func printWrites(out io.Writer, r writesReport) error {
 	tw := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
 	fmt.Fprintln(tw, "WRITER\tTODAY\tSINCE BOOT\tOF")
@@ -225,6 +240,9 @@ func printWrites(out io.Writer, r writesReport) error {
 	}
 	if err := tw.Flush(); err != nil {
 		return err
+	}
+	if !r.Boot.IsZero() {
+		fmt.Fprintf(out, "today: since %s; the boot: %s\n", r.Today.Format(sinceLayout), r.Boot.Format(sinceLayout))
 	}
 	_, err := fmt.Fprintln(out, wearLine(r))
 	return err

@@ -69,14 +69,20 @@ func TestBookCountsOnce(t *testing.T) {
 
 func TestPrintWrites(t *testing.T) {
 	var out strings.Builder
-	must(t, printWrites(&out, writesReport{Disk: "mmcblk0", Wear: &host.Wear{UsedPercent: 30, Reserve: "normal"},
-		Writers: []writerBytes{{"brain", "store", 1_500_000, 20_000_000}, {"disk", "all", 2e6, 3e7}}}))
+	r := writesReport{Disk: "mmcblk0", Wear: &host.Wear{UsedPercent: 30, Reserve: "normal"},
+		Writers: []writerBytes{{"brain", "store", 1_500_000, 20_000_000}, {"disk", "all", 2e6, 3e7}}}
+	r.since(time.Date(2026, 3, 4, 5, 6, 7, 0, time.FixedZone("", 3600)), 24*time.Hour)
+	must(t, printWrites(&out, r))
 	want := `WRITER TODAY SINCE BOOT OF
 brain 1.5 MB 20.0 MB store
 disk 2.0 MB 30.0 MB all
+today: since 2026-03-04 00:00 +0100; the boot: 2026-03-03 05:06 +0100
 mmcblk0 has used up to 30 % of its life, its reserve of spare blocks is normal`
 	if got := strings.Join(strings.Fields(out.String()), " "); got != strings.Join(strings.Fields(want), " ") {
 		t.Errorf("got\n%s\nwant\n%s", &out, want)
+	}
+	if r.since(r.Boot.Add(time.Hour), time.Hour); r.Today != r.Boot {
+		t.Errorf("booted at %v, and today is since %v", r.Boot, r.Today)
 	}
 	for want, r := range map[string]writesReport{
 		"the data directory is not on a disk of its own: what it wears cannot be told": {},
