@@ -22,18 +22,18 @@ import (
 )
 
 type upgradeOpts struct {
-	dataDir, keys                  string
+	dataDir, keys, card            string
 	rollback, status, older, leave bool
 	within                         time.Duration
 }
 
-// keysName is a file of keys in the data directory, for boards whose /etc is part of an image.
+// keysName is a file of keys in the data directory, or on the boot partition: for boards whose /etc is part of an image.
 const keysName = "upgrade.pub"
 
 func upgradeFlags(c *command) {
-	o := &upgradeOpts{}
+	o := &upgradeOpts{card: firmwareDir}
 	c.flags.StringVar(&o.dataDir, "data-dir", "", "the node's data directory; empty: that of the node that runs, else "+defaultDataDir)
-	c.flags.StringVar(&o.keys, "keys", "/etc/ledge/"+keysName, "trusted public keys of minisign, one a line; those in "+keysName+" of the data directory count too")
+	c.flags.StringVar(&o.keys, "keys", "/etc/ledge/"+keysName, "trusted public keys of minisign, one a line; those in "+keysName+" of the data directory, or on the boot partition, count too")
 	c.flags.BoolVar(&o.rollback, "rollback", false, "run the version before this one again, or end a trial")
 	c.flags.BoolVar(&o.status, "status", false, "show which versions there are, and how the last upgrade ended")
 	c.flags.BoolVar(&o.older, "allow-downgrade", false, "take a version that is older than what runs")
@@ -155,7 +155,7 @@ func (u *upgrader) take(ctx context.Context, from string) (s upgrade.State, err 
 
 // keys are those that are trusted on this board.
 func (u *upgrader) keys() (keys []minisign.Key, err error) {
-	for _, file := range []string{u.opts.keys, filepath.Join(u.opts.dataDir, keysName)} {
+	for _, file := range []string{u.opts.keys, filepath.Join(u.opts.dataDir, keysName), filepath.Join(u.opts.card, keysName)} {
 		text, err := os.ReadFile(file)
 		if errors.Is(err, os.ErrNotExist) {
 			continue
@@ -163,7 +163,7 @@ func (u *upgrader) keys() (keys []minisign.Key, err error) {
 		if err != nil {
 			return nil, err
 		}
-		more, err := minisign.ParseKeys(text)
+		more, err := minisign.ParseKeys(bytes.TrimPrefix(text, []byte("\ufeff"))) // maybe a laptop's editor wrote it
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", file, err)
 		}

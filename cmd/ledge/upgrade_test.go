@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/base64"
 	"errors"
 	"os"
 	"path/filepath"
@@ -46,6 +48,29 @@ func TestLaunchWords(t *testing.T) {
 		if got := w.where(); got != want.where && want.role != roleNone {
 			t.Errorf("%q: data in %q, want %q", line, got, want.where)
 		}
+	}
+}
+
+// TestUpgradeKeys: keys lie in /etc, beside the data and on the boot partition, and each is trusted.
+func TestUpgradeKeys(t *testing.T) {
+	dir := t.TempDir()
+	u := &upgrader{opts: &upgradeOpts{keys: filepath.Join(dir, "etc.pub"), dataDir: filepath.Join(dir, "data"), card: filepath.Join(dir, "card")}}
+	files := []string{u.opts.keys, filepath.Join(u.opts.dataDir, "upgrade.pub"), filepath.Join(u.opts.card, "upgrade.pub")}
+	key := func(n byte) string {
+		return base64.StdEncoding.EncodeToString(append([]byte("Ed"), bytes.Repeat([]byte{n}, 40)...))
+	}
+	if _, err := u.keys(); err == nil || !strings.Contains(err.Error(), "no key is trusted") {
+		t.Error(err)
+	}
+	for i, file := range files {
+		write(t, file, "\ufeffuntrusted comment: minisign public key\r\n"+key(byte(i))+"\r\n")
+		if keys, err := u.keys(); err != nil || len(keys) != i+1 {
+			t.Errorf("%s: %v, %v", file, keys, err)
+		}
+	}
+	write(t, files[2], "RWnothing")
+	if _, err := u.keys(); err == nil || !strings.Contains(err.Error(), files[2]+": line 1") {
+		t.Error(err)
 	}
 }
 
