@@ -70,6 +70,7 @@ type statics struct {
 type staticFile struct {
 	data []byte // that the pods are from
 	bad  string // complaint about what stands there now
+	dup  string // complaint about pods that another file has, too
 	pods []*corev1.Pod
 }
 
@@ -268,12 +269,10 @@ func (s *statics) settle() {
 	next, names := map[types.UID]*corev1.Pod{}, map[string]string{}
 	for _, path := range paths {
 		f := s.files[path]
+		dup := ""
 		for _, p := range f.pods {
 			if other, taken := names[api.Key(p).String()]; taken || next[p.UID] != nil {
-				if text := "the name or uid of its pod is that of " + other; f.bad != text {
-					f.bad = text
-					s.tell(fmt.Sprintf("Static pod file %s is refused: %s", path, text))
-				}
+				dup = "the name or uid of its pod is that of " + other
 				continue
 			}
 			names[api.Key(p).String()] = path
@@ -283,6 +282,10 @@ func (s *statics) settle() {
 			}
 			next[p.UID] = s.begin(p)
 		}
+		if dup != "" && dup != f.dup {
+			s.tell(fmt.Sprintf("Static pod file %s is refused: %s", path, dup))
+		}
+		f.dup = dup
 	}
 	same := len(next) == len(s.pods)
 	for uid := range next {

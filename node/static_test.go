@@ -455,7 +455,12 @@ func TestBrokenDocument(t *testing.T) {
 			r.want("running after "+what, running(), all...)
 		}
 		put("s.yaml", pod("a", "changed"))
+		put("t.yaml", pod("c", "three")+"---\nkind: [\n---\n"+pod("d", "four")+"---\n"+pod("a", "other")) // of which s.yaml has one
+		before := len(r.events.of("FailedStaticPod"))
 		r.pass(3 * scanned)
+		if events := r.events.of("FailedStaticPod")[before:]; len(events) != 1 || !strings.Contains(events[0], "t.yaml is refused: the name or uid") {
+			t.Errorf("told again and again: %q", events)
+		}
 		r.want("running when mended", running(), "changed.0", "four.0", "three.0")
 	})
 }
