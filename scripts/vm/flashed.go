@@ -387,7 +387,7 @@ func (b *flashed) air(ctx context.Context) error {
 	if b.key == "" {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 6*time.Minute)
 	defer cancel()
 	began := time.Now()
 	out, err := b.shell(ctx, fmt.Sprintf(airScript, airName, airPassword))
@@ -403,7 +403,8 @@ func (b *flashed) air(ctx context.Context) error {
 	return nil
 }
 
-const airScript = `cat >/run/air.conf <<EOF
+const airScript = `end=$(($(cut -d. -f1 /proc/uptime) + 240))
+cat >/run/air.conf <<EOF
 network={
 	ssid="%s"
 	mode=2
@@ -418,7 +419,7 @@ mkdir -p /run/systemd/network
 printf '[Match]\nName=wlan1\n\n[Network]\nAddress=10.77.0.1/24\nDHCPServer=yes\n\n[DHCPServer]\nEmitRouter=no\nEmitDNS=no\n' >/run/systemd/network/04-air.network
 networkctl reload
 wpa_supplicant -B -i wlan1 -c /run/air.conf >/run/air.log 2>&1
-for try in $(seq 100); do
+until [ "$(cut -d. -f1 /proc/uptime)" -gt "$end" ]; do
 	ip -4 -o addr show dev wlan0 | grep -F 10.77.0. && exit
 	sleep 1
 done
