@@ -34,7 +34,7 @@ var debianFiles = map[string]string{
 	"etc/hosts":    "127.0.0.1 localhost\n::1 localhost ip6-localhost\n",
 	"etc/fstab":    "# All is mounted before systemd starts. The root is in memory, over the card's, which nothing writes to.\n",
 	// Pods and bridges of theirs are not asked about, and what ledge has set stays.
-	"etc/systemd/network/80-ledge.network":                "[Match]\nName=en* eth*\n\n[Network]\nDHCP=yes\n\n[DHCPv4]\nClientIdentifier=mac\n",
+	"etc/systemd/network/80-ledge.network":                "[Match]\nName=en* eth* usb*\n\n[Network]\nDHCP=yes\n\n[DHCPv4]\nClientIdentifier=mac\n",
 	"etc/systemd/networkd.conf.d/ledge.conf":              "[Network]\nManageForeignRoutes=no\nManageForeignRoutingPolicyRules=no\n",
 	"etc/systemd/journald.conf.d/ledge.conf":              "[Journal]\nStorage=volatile\nRuntimeMaxUse=16M\n",
 	"etc/systemd/timesyncd.conf.d/ledge.conf":             "[Time]\nSaveIntervalSec=1h\n",
