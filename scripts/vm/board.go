@@ -121,7 +121,9 @@ func (b *boardBoot) line(text string) bool {
 		say()
 	case strings.Contains(text, "shutdown stage over"):
 		say()
-		b.fault = b.over(text)
+		if err := b.over(text); err != nil { // what was wrong before stays so
+			b.fault = err
+		}
 	case strings.HasSuffix(text, "reboot: Power down"):
 		say()
 		b.kernel = "Power down"
