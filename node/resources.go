@@ -271,9 +271,11 @@ type tier struct {
 // pods, whereas a kubelet writes that of the source itself.
 type fromFiles map[types.UID]bool
 
-// critical pods are not the first to go (N-6.30). Mirrors are not asked about: the agent runs none.
-func (f fromFiles) critical(pod *corev1.Pod) bool {
-	return f[pod.UID] || pod.Spec.Priority != nil && *pod.Spec.Priority >= systemCritical
+func (f fromFiles) critical(pod *corev1.Pod) bool { return isCritical(pod, f[pod.UID]) }
+
+// isCritical: the pod is not the first to go (N-6.30). Mirrors are not asked about: the agent runs none.
+func isCritical(pod *corev1.Pod, static bool) bool {
+	return static || pod.Spec.Priority != nil && *pod.Spec.Priority >= systemCritical
 }
 
 // fromFiles are those that are here. Called with the lock held.
@@ -287,10 +289,10 @@ func (a *Agent) fromFiles() fromFiles {
 	return out
 }
 
-// critical is fromFiles.critical for the pods that are here.
+// critical is that for one of the pods that are here.
 func (a *Agent) critical(pod *corev1.Pod) bool {
 	w := a.worker(pod.UID)
-	return fromFiles{pod.UID: w != nil && w.static}.critical(pod)
+	return isCritical(pod, w != nil && w.static)
 }
 
 // systemCritical is the priority from which a pod is never the first to go (N-10.15).

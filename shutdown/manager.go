@@ -272,7 +272,7 @@ func (m *Manager) loop(ctx context.Context) {
 					m.note(func(s *Status) { s.Last.After = cur.after() })
 				}
 			case e.Kind == Cancelled && cur != nil && m.cfg.FinishFirst:
-				cur.undone, cur.claims = true, nil
+				cur.undone = true
 			case e.Kind == Cancelled:
 				m.cancel(cur, closed)
 				cur, closed = nil, false

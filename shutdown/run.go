@@ -48,8 +48,8 @@ const (
 	killWaitLeast  = 10 * time.Second
 )
 
-// killedWait is for those that have used their time up, in the last stage: killed with the end of it, they need a moment to be gone,
-// unmounted and written down. The stages before have the next one for that.
+// killedWait is for those that have used their time up: killed with the end of their stage, they need a moment to be gone, unmounted
+// and written down. For those of earlier stages that may lie in the next one.
 const killedWait = 2 * time.Second
 
 // Settle is what comes after the last stage at most, beside the plan: whoever grants time should grant that too.
