@@ -2,6 +2,7 @@ package stats
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -109,6 +110,23 @@ func TestRealCgroup(t *testing.T) {
 	}
 }
 
+// shell starts a script that is spoken to and listened to; whoever starts it ends it.
+func shell(t *testing.T, script string) (cmd *exec.Cmd, in io.WriteCloser, out io.Reader) {
+	t.Helper()
+	cmd = exec.Command("/bin/sh", "-c", script)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err = cmd.StdoutPipe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return cmd, in, out
+}
+
 // TestRealResident: a process that eats is seen to where no memory is counted.
 func TestRealResident(t *testing.T) {
 	version, root, pods := realPods(t, 2)
@@ -116,18 +134,7 @@ func TestRealResident(t *testing.T) {
 		t.Skip("on cgroup v2 the kernel counts memory here")
 	}
 	const size = 24 << 20
-	cmd := exec.Command("/bin/sh", "-c", fmt.Sprintf("x=$(head -c %d /dev/zero | tr '\\0' x); echo ready; read go", size))
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	cmd, in, out := shell(t, fmt.Sprintf("x=$(head -c %d /dev/zero | tr '\\0' x); echo ready; read go", size))
 	defer func() { _ = in.Close(); _ = cmd.Wait() }()
 	mount := t.TempDir()
 	for _, tree := range []string{"pids", "cpuacct"} {
@@ -163,18 +170,7 @@ func TestRealOOMKill(t *testing.T) {
 		t.Fatal(err)
 	}
 	// tail keeps a line without an end in memory.
-	cmd := exec.Command("/bin/sh", "-c", "read go; head -c 64000000 /dev/zero | tail >/dev/null; echo on; read end")
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	cmd, in, out := shell(t, "read go; head -c 64000000 /dev/zero | tail >/dev/null; echo on; read end")
 	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
 	for _, d := range procs {
 		if err := os.WriteFile(filepath.Join(d, "pod0/c/cgroup.procs"), []byte(strconv.Itoa(cmd.Process.Pid)), 0); err != nil {
