@@ -81,6 +81,7 @@ func asInit(args []string) (code int, done bool) {
 	}
 	problem(host.SetUpMachine(words.name))
 	loadDrivers()
+	problem(host.SwapInMemory())
 	if words.data != "" {
 		mountDisks(words.data, dataDirOf(args))
 	}

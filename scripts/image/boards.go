@@ -53,7 +53,7 @@ var disksEverywhere = []string{
 
 // everywhere is what a board of either kind may have besides: USB, network adapters in its slots and sockets.
 var everywhere = []string{
-	"usbhid", "hid_generic", "gpio_keys", "zram",
+	"usbhid", "hid_generic", "gpio_keys", "zram", "lzo_rle",
 	"virtio_net", "virtio_rng", "e1000", "e1000e", "igb", "igc", "r8169", "realtek", "8139cp", "8139too", "tg3", "atl1c", "alx", "sky2",
 	"kernel/drivers/net/usb/", "kernel/drivers/net/phy/*.ko",
 	"nft_*", "kernel/net/netfilter/nft_*.ko", "kernel/net/netfilter/nf_*.ko", "kernel/net/ipv4/netfilter/nf*.ko",

@@ -56,7 +56,7 @@ func (im *image) root(ctx context.Context, debs, to string) error {
 	a.Text("etc/group", 0o644, []byte("root:x:0:\n"))
 	a.Text("etc/resolv.conf", 0o644, nil)
 	a.Text("etc/os-release", 0o644, fmt.Appendf(nil, "NAME=ledge\nID=ledge\nPRETTY_NAME=\"ledge %s\"\nVERSION=\"%[1]s\"\n", im.version.name))
-	a.Text("etc/modules", 0o644, []byte(strings.Join(im.board.load, "\n")+"\n"))
+	a.Text("etc/modules", 0o644, []byte(strings.Join(append(slices.Clone(im.board.load), "zram"), "\n")+"\n"))
 	certificates, err := authorities(filepath.Join(debs, "usr/share/ca-certificates"))
 	if err != nil {
 		return err

@@ -14,7 +14,7 @@ import (
 )
 
 // What the guest's own disks, button and watchdog need besides.
-var applianceModules = append(slices.Clone(initramfs.PodModules), "button", "evdev", "virtio_blk", "softdog",
+var applianceModules = append(slices.Clone(initramfs.PodModules), "button", "evdev", "virtio_blk", "softdog", "zram", "lzo_rle",
 	"vfat", "nls_cp437", "nls_ascii", "nls_iso8859_1")
 
 // runAppliance boots a kernel with nothing but ledge: ledge is the first process, with args as its command line.

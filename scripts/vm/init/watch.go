@@ -27,6 +27,10 @@ func watch(off bool) {
 	before := awaitPods(nil)
 	fmt.Println("@@running", len(before))
 	awaitTime(began)
+	if swaps, err := os.ReadFile("/proc/1/root/proc/swaps"); err != nil || !bytes.Contains(swaps, []byte("/dev/zram0 ")) {
+		fmt.Printf("@@fault: nothing is swapped into memory: %q %v\n", swaps, err)
+		return
+	}
 	if err := killBrain(); err != nil {
 		fmt.Println("@@fault:", err)
 		return
