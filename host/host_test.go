@@ -127,6 +127,9 @@ func TestMemory(t *testing.T) {
 	if want := []Swap{{"/dev/zram0", 2 << 20}, {"/var/swap", 1 << 20}}; err != nil || !slices.Equal(swaps, want) {
 		t.Errorf("%+v %v", swaps, err)
 	}
+	if !swaps[0].InMemory() || swaps[1].InMemory() {
+		t.Errorf("%+v: what is on a disk?", swaps)
+	}
 	if got := fmt.Sprint(h.HugePages()); got != "map[1Gi:0 2Mi:6291456 64Ki:65536]" {
 		t.Error(got)
 	}

@@ -229,6 +229,9 @@ type Swap struct {
 	Size int64
 }
 
+// InMemory: what is swapped to it stays in memory, compressed.
+func (s Swap) InMemory() bool { return strings.HasPrefix(s.Path, "/dev/zram") }
+
 // Swaps lists them.
 func (h *Host) Swaps() ([]Swap, error) {
 	data, err := os.ReadFile(filepath.Join(h.cfg.Proc, "swaps"))

@@ -39,7 +39,7 @@ type evictor struct {
 	// looking: a look is under way, which will come by sights.
 	looking bool
 	sights  chan sight
-	// swaps: there is something to swap to.
+	// swaps: there is something that pods may swap to.
 	swaps bool
 	// podLimit is how much memory all pods may have together; 0: that is not known, or not bounded.
 	podLimit int64
@@ -282,7 +282,7 @@ func (e *evictor) sample() sight {
 		return sight{whole: true, err: err}
 	}
 	now := time.Now()
-	out := sight{seen: s.readings(e.policy, now), whole: true, layout: s.layout(), swaps: s.SwapTotal > 0, unread: s.Unread}
+	out := sight{seen: s.readings(e.policy, now), whole: true, layout: s.layout(), swaps: s.SwapTotal > 0 && e.a.cfg.Resources.Swap.kind != swapNone, unread: s.Unread}
 	if r, ok := e.a.podMemory(now); ok {
 		out.seen[pressure.AllocatableMemory], out.podLimit = r, r.Capacity
 	}

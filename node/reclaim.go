@@ -124,7 +124,7 @@ func (e *evictor) dropImages(ctx context.Context) (freed bool, err error) {
 // kubelet does (N-6.23), which has nothing to free where memory is short.
 func (e *evictor) squeeze(ctx context.Context, c pressure.Candidate, above int64) bool {
 	a := e.a
-	if !e.swaps && !a.cfg.Status.WorkingSet { // only page cache could be taken, which counts as available; the kernel may look for it for seconds
+	if !e.swaps && !a.cfg.Status.WorkingSet { // only page cache could be taken, which counts as available; a kernel that is short may look for it for seconds
 		return false
 	}
 	a.mu.Lock()

@@ -544,9 +544,9 @@ func (a *Agent) nodeEvent(eventType, reason, message string) {
 // warnOfSwap is N-8.14: secrets in memory may reach the card after all.
 func (a *Agent) warnOfSwap(canKeepOff bool) {
 	a.mu.Lock()
-	swap := a.sample.SwapTotal
+	swaps := a.sample.SwapOnDisk
 	a.mu.Unlock()
-	if swap > 0 && !canKeepOff {
+	if swaps && !canKeepOff {
 		a.nodeWarning("PossibleMemoryBackedVolumesOnDisk", "The tmpfs noswap option is not supported. Memory-backed volumes (e.g. secrets, emptyDirs, etc.) "+
 			"might be swapped to disk and should no longer be considered secure.")
 	}

@@ -19,15 +19,20 @@ func TestReclaimBeforeEvict(t *testing.T) { // beyond N-6.23
 		err     error
 		evicts  bool
 		noSwap  bool
+		refused bool // pods may not swap
 		working bool // the signal is a kubelet's
 		unasked bool
 	}{
 		"enough": {frees: 200 * mi}, "not enough": {frees: 10 * mi, evicts: true}, "nothing": {evicts: true}, "an old kernel": {err: fs.ErrNotExist, evicts: true},
-		"nothing to swap to": {frees: 200 * mi, noSwap: true, evicts: true, unasked: true}, "page cache counts": {frees: 200 * mi, noSwap: true, working: true},
+		"nothing to swap to": {frees: 200 * mi, noSwap: true, evicts: true, unasked: true},
+		"not for pods":       {frees: 200 * mi, refused: true, evicts: true, unasked: true}, "page cache counts": {frees: 200 * mi, noSwap: true, working: true},
 	} {
 		with(t, nil, func(r *rig) {
 			var freed atomic.Int64
 			var asked []string
+			if !c.refused {
+				r.cfg.Resources.Swap = SwapRule{swapShare}
+			}
 			r.cfg.Reclaim = func(_ context.Context, cgroup string, bytes int64) (int64, error) {
 				asked = append(asked, fmt.Sprintf("%s %d", cgroup, bytes/mi))
 				freed.Store(c.frees)
@@ -76,6 +81,7 @@ func TestOverMeanwhile(t *testing.T) { // N-6.20
 		})
 		r.cfg.Board = glancingBoard{r.cfg.Board.(*livingBoard)}
 		asked := 0
+		r.cfg.Resources.Swap = SwapRule{swapShare}
 		r.cfg.Reclaim = func(context.Context, string, int64) (int64, error) { // the moment between the look and the eviction
 			asked++
 			left.Store(600 * mi)
@@ -151,6 +157,7 @@ func TestReclaimIsALook(t *testing.T) { // beyond N-6.23
 			}
 		})
 		r.cfg.Board = glancingBoard{r.cfg.Board.(*livingBoard)}
+		r.cfg.Resources.Swap = SwapRule{swapShare}
 		r.cfg.Reclaim = reclaimOnce(&left)
 		r.begin()
 		r.uses(r.pod("leak"), 300*mi, 1)

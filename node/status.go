@@ -51,6 +51,7 @@ type Sample struct {
 	MemoryMapped    int64 // part of what is available: file pages that processes have mapped
 	MemoryUnknown   bool  // what is available could not be read, whether the total could or not
 	SwapTotal       int64
+	SwapOnDisk      bool // some of it is not compressed memory
 	NodeFS, ImageFS Filesystem
 	ImageDisk       bool // images have a disk of their own
 	PIDMax, PIDUsed int64
@@ -65,7 +66,7 @@ func (s Sample) since(before Sample) (Sample, error) {
 		return s, nil
 	}
 	if s.MemoryTotal == 0 {
-		s.MemoryTotal, s.SwapTotal = before.MemoryTotal, before.SwapTotal
+		s.MemoryTotal, s.SwapTotal, s.SwapOnDisk = before.MemoryTotal, before.SwapTotal, before.SwapOnDisk
 	}
 	if s.NodeFS.Capacity == 0 {
 		s.NodeFS.Capacity = before.NodeFS.Capacity

@@ -310,15 +310,15 @@ func TestAPIServerEnv(t *testing.T) {
 	}
 }
 
-// TestSwapWarning: secrets in memory are told to be at risk only where there is swap and no way around it (N-8.14).
+// TestSwapWarning: secrets in memory are told to be at risk only where there is swap on a disk and no way around it (N-8.14).
 func TestSwapWarning(t *testing.T) {
 	for _, c := range []struct {
-		swap int64
+		disk bool
 		can  bool
 		want int
-	}{{0, false, 0}, {0, true, 0}, {1 << 30, true, 0}, {1 << 30, false, 1}} {
+	}{{false, false, 0}, {false, true, 0}, {true, true, 0}, {true, false, 1}} {
 		events := &playedEvents{}
-		a := &Agent{cfg: Config{Name: "n", Events: events}, sample: Sample{SwapTotal: c.swap}}
+		a := &Agent{cfg: Config{Name: "n", Events: events}, sample: Sample{SwapTotal: 1 << 30, SwapOnDisk: c.disk}}
 		a.warnOfSwap(c.can)
 		if got := events.of("PossibleMemoryBackedVolumesOnDisk"); len(got) != c.want {
 			t.Errorf("%+v: %q", c, got)

@@ -64,6 +64,22 @@ func TestMemorySignal(t *testing.T) { // N-6.1 to N-6.5, docs/decisions/0025
 	}
 }
 
+// TestSwapOnDisk: zram is swap, and no disk.
+func TestSwapOnDisk(t *testing.T) { // N-8.14
+	const head, zram, file = "Filename Type Size Used Priority\n", "/dev/zram0 partition 2048 0 100\n", "/var/swap file 1024 0 -2\n"
+	for swaps, want := range map[string]bool{"": false, head: false, head + zram: false, head + zram + file: true, head + file: true} {
+		files := wholeMachine()
+		files["proc/swaps"] = swaps
+		if swaps != "" && swaps != head {
+			files["proc/meminfo"] += "SwapTotal: 50 kB\nSwapFree: 40 kB\n"
+		}
+		machine, dir := toldMachine(t, files)
+		if s, err := sampled(t, "", machine, dir).Sample(); err != nil || s.SwapOnDisk != want {
+			t.Errorf("%q: %v, %v", swaps, s.SwapOnDisk, err)
+		}
+	}
+}
+
 // TestSampleInParts: what cannot be read takes nothing else with it.
 func TestSampleInParts(t *testing.T) { // N-6.7
 	type parts struct{ memory, total, pids, nodefs, imagefs bool }
