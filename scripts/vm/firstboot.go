@@ -7,14 +7,12 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math/rand/v2"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"ledge/images/imagestest"
-	"ledge/scripts/vm/flash"
 )
 
 // A card as people make one: what is right on it must run, what is wrong must be said, at a first boot that was cut.
@@ -209,60 +207,22 @@ func (f *firstBoot) round(ctx context.Context, table string, cuts int) error {
 	if err := os.Truncate(card, cardSize); err != nil {
 		return err
 	}
-	disk, err := flash.Open(card)
-	if err != nil {
+	p := &pulled{socket: socket, rng: f.rng, within: 15 * time.Second, from: func(text string) bool { return text == "@@ledge" }, limit: f.limit}
+	if err := p.insert(card); err != nil {
 		return err
 	}
-	defer disk.Close()
-	l, err := net.Listen("unix", socket)
-	if err != nil {
-		return err
-	}
-	served := make(chan error, 1)
-	go func() { served <- disk.Serve(l) }()
-	err = f.boots(ctx, disk, card, socket, cuts)
-	return errors.Join(err, l.Close(), <-served)
+	return errors.Join(f.boots(ctx, p, card, cuts), p.eject())
 }
 
-func (f *firstBoot) boots(ctx context.Context, disk *flash.Disk, card, socket string, cuts int) error {
-	g := guest{arch: "amd64", kernel: filepath.Join(f.dir, "vmlinux"), initrd: f.initrd(), memory: f.memory,
-		root:   "file=nbd+unix:///?socket=" + socket + ",format=raw,cache=writeback",
+func (f *firstBoot) boots(ctx context.Context, p *pulled, card string, cuts int) error {
+	g := guest{arch: "amd64", kernel: filepath.Join(f.dir, "vmlinux"), initrd: f.initrd(), memory: f.memory, root: p.drive(),
 		append: "rdinit=/init watch=card ledge.data=LABEL=ledge-data -- serve --watchdog /dev/watchdog"}
-	for i := range cuts {
-		disk.On()
-		boot, cancel := context.WithCancel(ctx)
-		begun := make(chan struct{})
-		cut := make(chan error, 1)
-		wait, flushes := time.Duration(f.rng.IntN(15000))*time.Millisecond, f.rng.IntN(2) == 0
-		random := rand.New(rand.NewPCG(f.rng.Uint64(), 0))
-		go func() {
-			select {
-			case <-begun:
-			case <-boot.Done():
-			}
-			time.Sleep(wait)
-			if flushes {
-				disk.AwaitFlush(random.IntN(8), 10*time.Second)
-			}
-			loss, err := disk.Cut(random)
-			fmt.Printf("vm: cut %d, %.1f s into the boot: %d of %d sectors lost, %d flushes\n", i+1, wait.Seconds(), loss.Lost, loss.Pending, loss.Flushes)
-			cut <- err
-			cancel()
-		}()
-		seen := false
-		err := g.boot(boot, f.limit, func(text string) bool {
-			if text == "@@ledge" && !seen {
-				seen = true
-				close(begun)
-			}
-			return false
-		})
-		cancel()
-		if cerr := <-cut; cerr != nil || !seen {
-			return errors.Join(fmt.Errorf("a boot that was to be cut ended: %w", err), cerr)
+	for range cuts {
+		if err := p.boot(ctx, g); err != nil {
+			return err
 		}
 	}
-	disk.On()
+	p.disk.On()
 	return f.look(ctx, g, card)
 }
 

@@ -71,6 +71,7 @@ func run(ctx context.Context, args []string) error {
 	model := fs.String("board", "generic-amd64", "flashed: what the image is for")
 	firmware := fs.String("firmware", "uefi", "flashed: uefi, bios or pi")
 	boots := fs.Int("boots", 2, "flashed: how often")
+	firsts := fs.Int("first-cuts", 0, "flashed: after that, how often to pull the plug in first boots of other cards")
 	idle := fs.Duration("idle", 0, "flashed: at the end of the last boot, count what is written in that time")
 	hogs := fs.String("hogs", pressed.AllHogs, "pressure: which")
 	twice := fs.Bool("twice", false, "power: a run that has lost nothing may be late once")
@@ -88,8 +89,9 @@ func run(ctx context.Context, args []string) error {
 		return runShell(ctx, suite{binary: *binary, verbose: true, memory: *memory, limit: *limit}, fs.Arg(0))
 	case verb == "board" && fs.NArg() == 0:
 		return runBoard(ctx, *arch, *binary, *memory, *limit)
-	case verb == "flashed" && fs.NArg() == 1:
-		return runFlashed(ctx, flashedFlags{board: *model, image: fs.Arg(0), firmware: *firmware, to: p.to, boots: *boots, idle: *idle, memory: *memory, limit: *limit})
+	case verb == "flashed" && fs.NArg() == 1 && *boots > 0:
+		return runFlashed(ctx, flashedFlags{board: *model, image: fs.Arg(0), firmware: *firmware, to: p.to, boots: *boots, idle: *idle, cuts: *firsts, seed: p.seed,
+			memory: *memory, limit: *limit})
 	case verb == "firstboot" && fs.NArg() == 0:
 		return runFirstBoot(ctx, *binary, *memory, p.cuts, p.seed, *limit)
 	case verb == "power" && fs.NArg() == 0 && p.disks > 0:

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// fresh is a card with the image on it that no board has seen; it is larger than the image, and by no round number.
+func (s *flashing) fresh(ctx context.Context) (card string, err error) {
+	card = filepath.Join(s.work, "card.img")
+	if out, err := command(ctx, "cp", "--sparse=always", s.image, card).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("copy the image: %w: %s", err, out)
+	}
+	if s.firmware != "pi" { // QEMU's wants a power of two
+		st, err := os.Stat(card)
+		if err != nil {
+			return "", err
+		}
+		if err := os.Truncate(card, st.Size()+256<<20+3*512); err != nil {
+			return "", err
+		}
+	}
+	if s.key == "" {
+		return card, nil
+	}
+	return card, errors.Join(os.RemoveAll(s.key+".known"), os.RemoveAll(s.key+".machine")) // what was known of another machine
+}
+
+// inspectCard looks at a card as a laptop would: nothing was wrong on it, its last partition has all there is, and after an end in
+// order the file system there is whole and needs no repair.
+func inspectCard(ctx context.Context, card string, off bool) error {
+	if out, err := command(ctx, "mcopy", "-n", "-i", card+"@@1M", "::/ledge-errors.txt", "-").Output(); err == nil {
+		return fmt.Errorf("it says: %s", out)
+	}
+	f, err := os.Open(card)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	first, super := make([]byte, 512), make([]byte, 1024)
+	if _, err := f.ReadAt(first, 0); err != nil {
+		return err
+	}
+	start, end := lastPartition(first)
+	if _, err := f.ReadAt(super, start+1024); err != nil {
+		return err
+	}
+	if err := grown(super, start, end, st.Size()); err != nil || !off {
+		return err
+	}
+	if state := binary.LittleEndian.Uint32(super[96:]); state&4 != 0 { // INCOMPAT_RECOVER
+		return errors.New("the data partition's journal is to be replayed")
+	}
+	out, err := command(ctx, "e2fsck", "-fn", fmt.Sprintf("%s?offset=%d", card, start)).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("the data partition: %w: %s", err, out)
+	}
+	return nil
+}
+
+// lastPartition is where the last entry of an old partition table says that it begins and ends, in bytes.
+func lastPartition(first []byte) (start, end int64) {
+	for at := 446; at < 446+4*16; at += 16 {
+		from, count := int64(binary.LittleEndian.Uint32(first[at+8:])), int64(binary.LittleEndian.Uint32(first[at+12:]))
+		if count > 0 {
+			start, end = from*512, (from+count)*512
+		}
+	}
+	return start, end
+}
+
+// grown: a partition reaches the end of its card, and the ext4 in it the end of the partition, but for a group that is too small.
+func grown(super []byte, start, end, card int64) error {
+	if magic := binary.LittleEndian.Uint16(super[56:]); magic != 0xef53 {
+		return fmt.Errorf("no ext4 is in the last partition, at byte %d", start)
+	}
+	blocks := int64(binary.LittleEndian.Uint32(super[4:])) << (10 + binary.LittleEndian.Uint32(super[24:]))
+	if end < card-2<<20 || end > card || blocks > end-start || blocks < (end-start)*9/10 {
+		return fmt.Errorf("the data partition goes from %d to %d on a card of %d bytes, and its file system has %d of these", start, end, card, blocks)
+	}
+	return nil
+}
