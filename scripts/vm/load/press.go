@@ -183,9 +183,13 @@ func (s *seen) want(what string) error {
 	return nil
 }
 
-// since is how long after the line something was, in milliseconds; -1: never.
+// since is how long after the line something was, in milliseconds; -1: never. What was over between two looks at the line was
+// crossed when ledge said so.
 func (s *seen) since(what string) int64 {
 	line, crossed := s.has("line")
+	if !crossed {
+		line, crossed = s.has("condition")
+	}
 	at, ok := s.has(what)
 	if !crossed || !ok {
 		return -1
