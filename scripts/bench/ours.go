@@ -332,14 +332,14 @@ func (n *node) memory(ctx context.Context) error {
 		return err
 	}
 	n.b.add(fmt.Sprintf("memory with %d pods (PSS)", n.b.pods), "ledge", full, "MiB", fmt.Sprintf("%.1f of it anonymous; without the containers' own processes", anonymous))
-	n.b.add("memory for each pod (PSS)", "ledge", (full-empty)/float64(n.b.pods), "MiB",
-		fmt.Sprintf("%.2f of it anonymous; the rest are pages of files, the binary's above all", (anonymous-own)/float64(n.b.pods)))
+	n.b.add("memory for each pod (PSS)", fmt.Sprintf("ledge, each of the first %d", n.b.pods), (full-empty)/float64(n.b.pods), "MiB",
+		fmt.Sprintf("%.2f of it anonymous; most of the rest are pages of the binary that are there once for all pods", (anonymous-own)/float64(n.b.pods)))
 	more, moreOwn, err := measured(n.b.pods)
 	if err != nil {
 		return err
 	}
-	n.b.add("memory for each pod (anonymous)", fmt.Sprintf("ledge, each of %d more", n.b.pods), (moreOwn-anonymous)/float64(n.b.pods), "MiB",
-		fmt.Sprintf("what the first pods brought once is not in it; PSS %+.2f, with the binary's pages, which come and go", (more-full)/float64(n.b.pods)))
+	n.b.add("memory for each pod (PSS)", fmt.Sprintf("ledge, each of %d more", n.b.pods), (more-full)/float64(n.b.pods), "MiB",
+		fmt.Sprintf("%.2f of it anonymous; what the first pods brought once is not in it", (moreOwn-anonymous)/float64(n.b.pods)))
 	for i := range 2 * n.b.pods {
 		if err := n.deletePod(ctx, fmt.Sprintf("many-%d", i)); err != nil {
 			return err
