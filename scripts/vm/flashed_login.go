@@ -147,7 +147,8 @@ done
 cat /run/air.log
 ip addr
 networkctl status wlan0 wlan1 --no-pager
-journalctl -q --no-pager -n 40 -u 'wpa_supplicant*' -u systemd-networkd
+systemctl status --no-pager -n 30 'wpa_supplicant*'
+journalctl -q --no-pager -n 20 -u systemd-networkd
 exit 1
 `
 

@@ -358,5 +358,8 @@ func (g *guest) restart() error {
 	if err := g.sh("systemctl restart ledge.service"); err != nil {
 		return err
 	}
-	return wait(slowly, func() error { return errors.Join(g.nodeReady(), g.settled(func() {})) })
+	return wait(slowly, func() error {
+		_, unseen := g.line("memory.available") // before its first look it says nothing of the board
+		return errors.Join(g.nodeReady(), g.settled(func() {}), unseen)
+	})
 }
