@@ -246,9 +246,10 @@ func withKeys(old string, keys []string) string {
 	return old + keysBegin + "\n" + strings.Join(keys, "\n") + "\n" + keysEnd + "\n"
 }
 
-// reloadUnits asks systemd at its own socket: the bus may not be up yet.
+// reloadUnits asks systemd at its own socket: the bus may not be up yet. In the middle of a boot a slow board has other things to do
+// first; half a minute was not enough for one that was emulated, and it went without Wi-Fi.
 func reloadUnits(ctx context.Context, start string) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
 	conn, err := dbus.Dial("unix:path=/run/systemd/private", dbus.WithContext(ctx))
 	if errors.Is(err, fs.ErrNotExist) {
