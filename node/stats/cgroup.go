@@ -72,9 +72,16 @@ func (r *reader) cpu(dir string) (time.Duration, bool) {
 	return time.Duration(us) * time.Microsecond, us >= 0
 }
 
-// memory reads memory.stat once. The root cgroup of v2 has no memory.current: there the sum of its parts is taken.
+// memory reads memory.stat once, and what is used before and after it: on a busy board a moment between two reads may be long, and
+// the file pages that came or went in it would count as needed. The root cgroup of v2 has no memory.current: there the sum of its
+// parts is taken.
 func (r *reader) memory(dir string) *Memory {
 	var m Memory
+	usage, swap, limit := "memory.current", "memory.swap.current", "memory.swap.max"
+	if !r.v2 {
+		usage, swap, limit = "memory.usage_in_bytes", "", ""
+	}
+	before, known := r.number(r.path("memory", dir, usage))
 	var anon, file, inactive, active int64
 	stat := r.file(r.path("memory", dir, "memory.stat"))
 	if stat == nil {
@@ -104,13 +111,12 @@ func (r *reader) memory(dir string) *Memory {
 			m.MajorFaults = n
 		}
 	})
-	usage, swap, limit := "memory.current", "memory.swap.current", "memory.swap.max"
-	if !r.v2 {
-		usage, swap, limit = "memory.usage_in_bytes", "", ""
-	}
 	var ok bool
-	if m.Usage, ok = r.number(r.path("memory", dir, usage)); !ok {
+	switch m.Usage, ok = r.number(r.path("memory", dir, usage)); {
+	case !ok:
 		m.Usage = anon + file
+	case known:
+		m.Usage = min(m.Usage, before)
 	}
 	if swap != "" {
 		if n, ok := r.number(r.path("memory", dir, swap)); ok {

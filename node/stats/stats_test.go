@@ -2,12 +2,15 @@ package stats
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func write(t testing.TB, files map[string]string, root string) {
@@ -182,6 +185,34 @@ func TestGroup(t *testing.T) { // N-6.5
 		}
 		if _, _, ok := New(Config{Mount: t.TempDir()}).Group(version, "/top/kubepods"); ok {
 			t.Errorf("v%d: there is no such cgroup", version)
+		}
+	}
+}
+
+// TestMeanwhile: pages of files that come or go while memory.stat is read are not taken for memory that is needed.
+func TestMeanwhile(t *testing.T) { // N-6.4
+	for name, used := range map[string][2]string{"come": {"5000\n", "9000\n"}, "go": {"9000\n", "5000\n"}} {
+		root := t.TempDir()
+		const usage, stat = "kubepods/memory.current", "kubepods/memory.stat"
+		write(t, map[string]string{"kubepods/memory.max": "10000\n", usage: used[0]}, root)
+		pipe := filepath.Join(root, stat)
+		if err := unix.Mkfifo(pipe, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		told := make(chan error, 1)
+		go func() { // it opens when somebody reads, and changes what is used before it lets him have the rest
+			f, err := os.OpenFile(pipe, os.O_WRONLY, 0)
+			if err != nil {
+				told <- err
+				return
+			}
+			err = os.WriteFile(filepath.Join(root, usage), []byte(used[1]), 0o600)
+			_, werr := f.WriteString("inactive_file 3000\nactive_file 1000\n")
+			told <- errors.Join(err, werr, f.Close())
+		}()
+		m, _, ok := New(Config{Mount: root}).Group(2, "/kubepods")
+		if err := <-told; err != nil || !ok || m.Needed != 1000 || m.Usage != 5000 {
+			t.Errorf("they %s: %+v, %v, %v", name, m, ok, err)
 		}
 	}
 }
