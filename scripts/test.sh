@@ -166,8 +166,11 @@ flashed() {
 	rm -rf "$work/twice"
 	idle=10m # of the first
 	for firmware in $2; do
-		cuts=0
-		[ "$firmware" != bios ] || cuts=100
+		case "$firmware ${4:-}" in
+		"bios ") cuts=100 ;;
+		"bios debian") cuts=30 ;; # with the boots after them two minutes each
+		*) cuts=0 ;;
+		esac
 		emulated "image $1 ${4:-appliance} by $firmware" flashed -board "$1" -firmware "$firmware" -memory "$3" -timeout 10m -idle $idle -first-cuts $cuts \
 			-seed "$LEDGE_SEED" -o docs/images.json "$work/$image"-*.img.xz || return 1
 		idle=0
