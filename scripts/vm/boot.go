@@ -39,7 +39,7 @@ func (p *power) boot(ctx context.Context, do, by, last string) error {
 	p.ledger.boot()
 	b := &boot{power: p, do: do, by: by, kept: make(chan error, 1), logs: podLogs{}}
 	b.guest = guest{arch: "amd64", kernel: filepath.Join(p.dir, "vmlinux"), disks: []string{p.payload},
-		root:   "file=nbd+unix:///?socket=" + p.socket() + ",format=raw,cache=writeback",
+		root:   p.disk.drive(),
 		memory: p.memory, log: filepath.Join(p.work, "console.log"), qmp: filepath.Join(p.work, "qmp"),
 		// What the kernel says of CPUs that stand still is about the machine that emulates them, not about ledge.
 		append: fmt.Sprintf("sysrq_always_enabled nosoftlockup rcupdate.rcu_cpu_stall_suppress=1 ledge.do=%s ledge.by=%s ledge.seed=%d", do, by, p.random.Uint64())}

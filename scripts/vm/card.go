@@ -9,20 +9,27 @@ import (
 	"path/filepath"
 )
 
+// copyCard writes an image onto a card of that size.
+func copyCard(ctx context.Context, image, card string, size int64) error {
+	if out, err := command(ctx, "cp", "--sparse=always", image, card).CombinedOutput(); err != nil {
+		return fmt.Errorf("copy the image: %w: %s", err, out)
+	}
+	return os.Truncate(card, size)
+}
+
 // fresh is a card with the image on it that no board has seen; it is larger than the image, and by no round number.
 func (s *flashing) fresh(ctx context.Context) (card string, err error) {
 	card = filepath.Join(s.work, "card.img")
-	if out, err := command(ctx, "cp", "--sparse=always", s.image, card).CombinedOutput(); err != nil {
-		return "", fmt.Errorf("copy the image: %w: %s", err, out)
+	st, err := os.Stat(s.image)
+	if err != nil {
+		return "", err
 	}
-	if s.firmware != "pi" { // QEMU's wants a power of two
-		st, err := os.Stat(card)
-		if err != nil {
-			return "", err
-		}
-		if err := os.Truncate(card, st.Size()+256<<20+3*512); err != nil {
-			return "", err
-		}
+	size := st.Size()
+	if s.firmware != "pi" { // QEMU's wants a power of two, which the image has
+		size += 256<<20 + 3*512
+	}
+	if err := copyCard(ctx, s.image, card, size); err != nil {
+		return "", err
 	}
 	if s.key == "" {
 		return card, nil

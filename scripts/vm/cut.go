@@ -11,37 +11,59 @@ import (
 	"ledge/scripts/vm/flash"
 )
 
-// pulled is a card that forgets what nobody has flushed, in a board whose plug is pulled again and again.
+// served is a disk that forgets what nobody has flushed, where QEMU finds it.
+type served struct {
+	*flash.Disk
+	socket net.Listener
+	ended  chan error
+}
+
+func serve(image, socket string) (*served, error) {
+	disk, err := flash.Open(image)
+	if err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		return nil, errors.Join(err, disk.Close())
+	}
+	s := &served{disk, l, make(chan error, 1)}
+	go func() { s.ended <- disk.Serve(l) }()
+	return s, nil
+}
+
+func (s *served) end() error { return errors.Join(s.socket.Close(), <-s.ended, s.Close()) }
+
+// drive is the disk as QEMU takes it.
+func (s *served) drive() string {
+	return "file=nbd+unix:///?socket=" + s.socket.Addr().String() + ",format=raw,cache=writeback"
+}
+
+// pulled is a card in a board whose plug is pulled again and again.
 type pulled struct {
-	disk   *flash.Disk
-	socket string // where QEMU finds it
+	disk   *served
+	socket string
 	rng    *rand.Rand
 	within time.Duration          // of a boot, for the moment to be in
 	from   func(text string) bool // its beginning, among what the console says; nil: the machine's start
 	limit  time.Duration          // of a boot
 	lost   int                    // sectors
-	served chan error
-	listen net.Listener
 }
 
-// insert serves a card to the next machines.
-func (p *pulled) insert(card string) (err error) {
-	if p.disk, err = flash.Open(card); err != nil {
+// round takes a card through cuts to a boot that is looked at. The machine is all but its card.
+func (p *pulled) round(ctx context.Context, card string, cuts int, g guest, look func(guest) error) (err error) {
+	if p.disk, err = serve(card, p.socket); err != nil {
 		return err
 	}
-	if p.listen, err = net.Listen("unix", p.socket); err != nil {
-		return errors.Join(err, p.disk.Close())
+	defer func() { err = errors.Join(err, p.disk.end()) }()
+	g.root = p.disk.drive()
+	for range cuts {
+		if err := p.boot(ctx, g); err != nil {
+			return err
+		}
 	}
-	p.served = make(chan error, 1)
-	go func() { p.served <- p.disk.Serve(p.listen) }()
-	return nil
-}
-
-func (p *pulled) eject() error { return errors.Join(p.listen.Close(), <-p.served, p.disk.Close()) }
-
-// drive is the card as QEMU takes it.
-func (p *pulled) drive() string {
-	return "file=nbd+unix:///?socket=" + p.socket + ",format=raw,cache=writeback"
+	p.disk.On()
+	return look(g)
 }
 
 // boot boots a machine and pulls the plug: at a moment that comes by chance, or with the next flush.

@@ -201,29 +201,13 @@ func partitionTable(kind string) map[int64][]byte {
 // round takes a fresh card through cuts to a boot that is looked at.
 func (f *firstBoot) round(ctx context.Context, table string, cuts int) error {
 	card, socket := filepath.Join(f.work, "card.img"), filepath.Join(f.work, "nbd")
-	if out, err := command(ctx, "cp", "--sparse=always", f.image[table], card).CombinedOutput(); err != nil {
-		return fmt.Errorf("copy the image: %w: %s", err, out)
-	}
-	if err := os.Truncate(card, cardSize); err != nil {
+	if err := copyCard(ctx, f.image[table], card, cardSize); err != nil {
 		return err
 	}
 	p := &pulled{socket: socket, rng: f.rng, within: 15 * time.Second, from: func(text string) bool { return text == "@@ledge" }, limit: f.limit}
-	if err := p.insert(card); err != nil {
-		return err
-	}
-	return errors.Join(f.boots(ctx, p, card, cuts), p.eject())
-}
-
-func (f *firstBoot) boots(ctx context.Context, p *pulled, card string, cuts int) error {
-	g := guest{arch: "amd64", kernel: filepath.Join(f.dir, "vmlinux"), initrd: f.initrd(), memory: f.memory, root: p.drive(),
+	g := guest{arch: "amd64", kernel: filepath.Join(f.dir, "vmlinux"), initrd: f.initrd(), memory: f.memory,
 		append: "rdinit=/init watch=card ledge.data=LABEL=ledge-data -- serve --watchdog /dev/watchdog"}
-	for range cuts {
-		if err := p.boot(ctx, g); err != nil {
-			return err
-		}
-	}
-	p.disk.On()
-	return f.look(ctx, g, card)
+	return p.round(ctx, card, cuts, g, func(g guest) error { return f.look(ctx, g, card) })
 }
 
 // look boots for the last time. What the watcher says comes on lines that begin with @@; then the card is read as a laptop would.

@@ -229,34 +229,22 @@ func (s *flashing) round(ctx context.Context, p *pulled, cuts int) (pod int64, e
 	if err != nil {
 		return 0, err
 	}
-	if err := p.insert(card); err != nil {
-		return 0, err
-	}
-	pod, err = s.rounds(ctx, p, cuts)
-	if err = errors.Join(err, p.eject()); err != nil {
-		return 0, err
-	}
-	return pod, inspectCard(ctx, card, s.firmware != "pi")
-}
-
-func (s *flashing) rounds(ctx context.Context, p *pulled, cuts int) (pod int64, err error) {
-	for range cuts {
-		g := s.guest
-		g.root = p.drive()
-		if err := p.boot(ctx, g); err != nil {
-			return 0, err
+	err = p.round(ctx, card, cuts, s.guest, func(g guest) error {
+		b, err := s.bootOf(g.root)
+		if err != nil {
+			return err
 		}
-	}
-	p.disk.On()
-	b, err := s.bootOf(p.drive())
+		b.wired = true
+		if err := b.run(ctx, s.limit); err != nil {
+			return fmt.Errorf("%w; its console:\n%s", err, strings.Join(b.all, "\n"))
+		}
+		pod = b.PodMillis
+		return nil
+	})
 	if err != nil {
 		return 0, err
 	}
-	b.wired = true
-	if err := b.run(ctx, s.limit); err != nil {
-		return 0, fmt.Errorf("%w; its console:\n%s", err, strings.Join(b.all, "\n"))
-	}
-	return b.PodMillis, nil
+	return pod, inspectCard(ctx, card, s.firmware != "pi")
 }
 
 // ownName is a board's that nobody has named.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"os"
 	"path/filepath"
 	goruntime "runtime"
@@ -58,7 +57,7 @@ type power struct {
 	number       int
 	dir, payload string // of all disks
 	work         string
-	disk         *flash.Disk
+	disk         *served
 	ledger       *ledger
 	random       *rand.Rand
 	took         time.Duration // the last boot, until it had told what it has
@@ -205,20 +204,11 @@ func (p *power) run(ctx context.Context) error {
 		return fmt.Errorf("copy the root disk: %w: %s", err, out)
 	}
 	var err error
-	if p.disk, err = flash.Open(path); err != nil {
+	if p.disk, err = serve(path, filepath.Join(p.work, "nbd")); err != nil {
 		return err
 	}
-	defer p.disk.Close()
-	l, err := net.Listen("unix", p.socket())
-	if err != nil {
-		return err
-	}
-	served := make(chan error, 1)
-	go func() { served <- p.disk.Serve(l) }()
-	return errors.Join(p.boots(ctx), l.Close(), <-served)
+	return errors.Join(p.boots(ctx), p.disk.end())
 }
-
-func (p *power) socket() string { return filepath.Join(p.work, "nbd") }
 
 // boots is the whole run. The last boot only looks.
 func (p *power) boots(ctx context.Context) error {
