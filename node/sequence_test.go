@@ -139,8 +139,8 @@ func (s *seesaw) play(seed uint64, rnd *rand.Rand, transition time.Duration) {
 	}
 }
 
-// TestSeesaw: in whatever sequence pods fill and drain the board, never does one go within its request while one above can (for
-// processes: one that has fewer), or one that is spared, or one when the board is not short; a condition outlasts the shortage by its
+// TestSeesaw: in whatever sequence pods fill and drain the board, never does one go within its request while one above can (of
+// processes: while another has more), or one that is spared, or one when the board is not short; a condition outlasts the shortage by its
 // time, and no more.
 func TestSeesaw(t *testing.T) { // N-6.18 to N-6.20, N-6.25, N-6.27, N-6.30
 	seeds := 6

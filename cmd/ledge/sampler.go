@@ -52,8 +52,10 @@ func (s *sampler) Sample() (node.Sample, error) {
 	out.CPUs, out.HugePages = int64(info.CPUs), s.host.HugePages()
 	mem, noMemory := s.host.Memory()
 	out.MemoryTotal, out.SwapTotal = mem.Total, mem.SwapTotal
-	swaps, err := s.host.Swaps()
-	out.SwapOnDisk = out.SwapTotal > 0 && (err != nil || slices.ContainsFunc(swaps, func(w host.Swap) bool { return !w.InMemory() }))
+	if out.SwapTotal > 0 {
+		swaps, err := s.host.Swaps()
+		out.SwapOnDisk = err != nil || slices.ContainsFunc(swaps, func(w host.Swap) bool { return !w.InMemory() })
+	}
 	var noAvailable, noAddresses error
 	out.MemoryAvailable, out.MemoryMapped, _, noAvailable = s.MemoryAvailable()
 	out.MemoryUnknown = noAvailable != nil
