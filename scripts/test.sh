@@ -148,30 +148,30 @@ emulated() {
 # appliance ARCHITECTURE BINARY
 appliance() { emulated "appliance $1" appliance -arch "$1" -memory 256 -timeout 3m -binary "$2" -- doctor; }
 
-# board ARCHITECTURE
-board() { emulated "board $1" board -arch "$1" -memory 320 -timeout 5m -binary "bin/ledge-linux-$1"; }
+# board ARCHITECTURE [FLAG]
+board() { emulated "board $*" board -arch "$1" ${2:-} -memory 320 -timeout 5m -binary "bin/ledge-linux-$1"; }
 
 # An image as it is made, booted by its own boot loader, and left alone for ten minutes. Emulated, a minute of a core for each boot and
 # for the image. The same commit gives the same bytes, wherever and as whomever somebody makes it. On the machine that boots
 # fastest, with a BIOS, the plug is pulled while cards boot for the first time.
 # flashed BOARD FIRMWARES MEMORY [FLAVOUR]
 flashed() {
-	image=ledge-$1-${4:-appliance}
-	go run ./scripts/image -board "$1" -flavour "${4:-appliance}" -o "$work" || return 1
+	flavour=${4:-appliance} image=ledge-$1-${4:-appliance}
+	go run ./scripts/image -board "$1" -flavour "$flavour" -o "$work" || return 1
 	mkdir -p "$work/twice/tmp" || return 1
-	(umask 077 && TZ=Asia/Tokyo TMPDIR=$work/twice/tmp go run ./scripts/image -board "$1" -flavour "${4:-appliance}" -o "$work/twice") || return 1
+	(umask 077 && TZ=Asia/Tokyo TMPDIR=$work/twice/tmp go run ./scripts/image -board "$1" -flavour "$flavour" -o "$work/twice") || return 1
 	for made in .img.xz .bmap .spdx.json; do
 		cmp "$work/$image"-*"$made" "$work/twice/$image"-*"$made" || return 1
 	done
 	rm -rf "$work/twice"
 	idle=10m # of the first
 	for firmware in $2; do
-		case "$firmware ${4:-}" in
-		"bios ") cuts=100 ;;
+		case "$firmware $flavour" in
+		"bios appliance") cuts=100 ;;
 		"bios debian") cuts=30 ;; # with the boots after them two minutes each
 		*) cuts=0 ;;
 		esac
-		emulated "image $1 ${4:-appliance} by $firmware" flashed -board "$1" -firmware "$firmware" -memory "$3" -timeout 10m -idle $idle -first-cuts $cuts \
+		emulated "image $1 $flavour by $firmware" flashed -board "$1" -firmware "$firmware" -memory "$3" -timeout 10m -idle $idle -first-cuts $cuts \
 			-seed "$LEDGE_SEED" -o docs/images.json "$work/$image"-*.img.xz || return 1
 		idle=0
 	done
@@ -232,6 +232,9 @@ for a in ${LEDGE_LONG:+amd64:amd64} arm64:arm64 arm:armv7; do
 	step "appliance ${a#*:}" appliance "${a%:*}" "bin/ledge-linux-${a#*:}"
 done
 [ "$mode" = all ] && step "a board whose process 1 is ledge, arm64" board arm64
+for a in ${LEDGE_LONG:+amd64 arm64}; do
+	step "a board whose process 1 gets SIGPWR, $a" board "$a" -signal
+done
 [ "$mode" = all ] && step "guests of 256 and 512 MB under pressure" squeezed
 if [ "$mode" = all ]; then
 	step "image generic-amd64: UEFI, BIOS" flashed generic-amd64 "uefi bios" 512

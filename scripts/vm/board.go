@@ -35,8 +35,8 @@ spec:
 
 // runBoard boots ledge as the whole user space of a board: its data on a partition, pods from files, nothing else. The
 // brain is killed and the pods must not notice; the power button, pressed when the next one has been killed too and there is
-// none, must end them in order and the machine after them.
-func runBoard(ctx context.Context, arch, ledge string, memory int, limit time.Duration) error {
+// none, must end them in order and the machine after them. Where that has no button the node is asked, or, with signal, process 1 gets SIGPWR.
+func runBoard(ctx context.Context, arch, ledge string, signal bool, memory int, limit time.Duration) error {
 	dir, err := prepare(ctx, arch)
 	if err != nil {
 		return err
@@ -57,9 +57,12 @@ func runBoard(ctx context.Context, arch, ledge string, memory int, limit time.Du
 	if arch != "amd64" { // Debian's kernel has no driver for the button of QEMU's other boards
 		kernel, watch = filepath.Join(dir, "vmlinuz"), "pods,off"
 	}
+	if signal {
+		watch = "pods,signal"
+	}
 	g := guest{arch: arch, kernel: kernel, initrd: initrd, memory: memory, disks: []string{data}, qmp: filepath.Join(work, "qmp"),
 		append: "rdinit=/init watch=" + watch + " ledge.data=/dev/nvme0n1 ledge.name=board -- serve --manifests /manifests --watchdog /dev/watchdog"}
-	b := &boardBoot{qmp: g.qmp, button: arch == "amd64", began: time.Now()}
+	b := &boardBoot{qmp: g.qmp, button: watch == "pods", began: time.Now()}
 	err = g.boot(ctx, limit, b.line)
 	if !errors.Is(err, errGuestEnded) || b.fault != nil || !b.clock || !b.inOrder() || b.kernel != "Power down" {
 		return fmt.Errorf("%s: ended with %w, fault %v, stages %v, the kernel said %q; its console:\n%s", arch, err, b.fault, b.stages, b.kernel,

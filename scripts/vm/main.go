@@ -59,6 +59,7 @@ func run(ctx context.Context, args []string) error {
 	filter := fs.String("run", "", "only tests that match, as go test -run")
 	verbose := fs.Bool("v", false, "print everything the guest prints")
 	arch := fs.String("arch", "arm64", "appliance: amd64, arm64 or arm")
+	signalled := fs.Bool("signal", false, "board: its end is SIGPWR to process 1")
 	p := powerFlags{}
 	fs.IntVar(&p.cuts, "cuts", 2, "power: how often to pull the plug")
 	fs.IntVar(&p.disks, "disks", 1, "power: so many disks at a time, each in a machine of its own, share the boots")
@@ -88,7 +89,7 @@ func run(ctx context.Context, args []string) error {
 	case verb == "sh" && fs.NArg() == 1:
 		return runShell(ctx, suite{binary: *binary, verbose: true, memory: *memory, limit: *limit}, fs.Arg(0))
 	case verb == "board" && fs.NArg() == 0:
-		return runBoard(ctx, *arch, *binary, *memory, *limit)
+		return runBoard(ctx, *arch, *binary, *signalled, *memory, *limit)
 	case verb == "flashed" && fs.NArg() == 1 && *boots > 0:
 		return runFlashed(ctx, flashedFlags{board: *model, image: fs.Arg(0), firmware: *firmware, to: p.to, boots: *boots, idle: *idle, cuts: *firsts, seed: p.seed,
 			memory: *memory, limit: *limit})

@@ -16,7 +16,8 @@ func main() {
 		if os.Args[2] == "card" {
 			watchCard()
 		} else {
-			watch(strings.HasSuffix(os.Args[2], "off"))
+			_, end, _ := strings.Cut(os.Args[2], ",")
+			watch(end)
 		}
 		return
 	}

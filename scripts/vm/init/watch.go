@@ -19,9 +19,9 @@ import (
 )
 
 // watch looks at the node through its socket and says on the console when its pods run; then it kills the brain, and says
-// when another one has the same containers. With off it then asks for the end of the machine; else it kills that one too,
-// for a power key that is pressed while there is none.
-func watch(off bool) {
+// when another one has the same containers. Then it asks for the end of the machine: the node ("off"), or process 1 by a signal
+// ("signal"); else it kills that brain too, for a power key that is pressed while there is none.
+func watch(end string) {
 	began := time.Now()
 	go tellTime(began)
 	before := awaitPods(nil)
@@ -41,12 +41,18 @@ func watch(off bool) {
 		return
 	}
 	fmt.Println("@@again", len(after))
-	if !off {
+	switch end {
+	case "":
 		if err := killBrain(); err != nil {
 			fmt.Println("@@fault:", err)
 			return
 		}
 		fmt.Println("@@gone")
+		return
+	case "signal":
+		if err := unix.Kill(1, unix.SIGPWR); err != nil {
+			fmt.Println("@@fault:", err)
+		}
 		return
 	}
 	resp, err := client.Post("http://ledge/ledge/v1/shutdown?in=0s", "", nil)
