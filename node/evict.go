@@ -43,6 +43,16 @@ type evictor struct {
 	swaps bool
 	// podLimit is how much memory all pods may have together; 0: that is not known, or not bounded.
 	podLimit int64
+	// going was told to go when the engine was lost: it is the one that goes when the engine is back.
+	going *going
+	// halted: nothing was done because the engine is away.
+	halted bool
+}
+
+// going is a pod that was told to go.
+type going struct {
+	pod  *corev1.Pod
+	stop podstate.Stop
 }
 
 // Evicted is the reason of a pod that had to go.
@@ -90,7 +100,11 @@ func (e *evictor) await(ctx context.Context) sight {
 		if pressure.News(e.all, e.state, seen) {
 			return sight{seen: seen}
 		}
-		now, due := time.Now(), next
+		now := time.Now()
+		if e.halted && e.a.engineUp() {
+			next, e.halted = now, false
+		}
+		due := next
 		if roomy && looked.Add(good).Before(next) {
 			due = looked.Add(good)
 		}
@@ -243,6 +257,15 @@ func (e *evictor) pass(ctx context.Context, s sight) bool {
 		e.eased(seen)
 		return false
 	}
+	if !e.a.engineUp() { // who is chosen now could not be stopped, and would go beside whoever frees enough
+		e.halted = true
+		e.stuck.about("the board is short, and no pod can be evicted", errors.New("the container engine is away"), "signal", t.Signal)
+		return false
+	}
+	if e.going != nil {
+		e.seeOff(ctx)
+		return true
+	}
 	candidates := e.a.candidates(t.Signal)
 	if c, above, ok := pressure.Fattest(t.Signal, candidates); ok && e.squeeze(ctx, c, above) {
 		now, l, err := e.look()
@@ -364,18 +387,32 @@ func (e *evictor) evict(ctx context.Context, t pressure.Threshold, r pressure.Re
 	if !e.a.claim(c.Pod.UID, stop) { // it goes on its own, or for another reason: what that frees is to be seen first
 		return
 	}
-	wait, cancel := context.WithTimeout(ctx, evictWithin)
-	var hurried sync.WaitGroup
-	defer hurried.Wait()
-	defer cancel()
-	hurried.Go(func() { e.hurry(wait, t, c.Pod.UID, stop) })
+	hurried, arrived := context.WithCancel(ctx)
+	var hurry sync.WaitGroup
+	defer hurry.Wait()
+	defer arrived()
+	hurry.Go(func() { e.hurry(hurried, t, c.Pod.UID, stop) })
 	slog.Warn("evicting a pod", "pod", api.Key(c.Pod), "signal", t.Signal, "available", r.Available, "threshold", t.Below.Of(r.Capacity))
 	e.a.tellEvicted(c.Pod, message, t.Signal.Resource(), offences)
 	e.a.countEviction(t.Signal, time.Since(r.At))
-	err := e.a.StopPod(wait, c.Pod.UID, stop)
-	if err != nil && !errors.Is(err, ErrUnknownPod) && ctx.Err() == nil { // N-6.20
-		slog.Warn("an evicted pod takes long to end; the next one does not wait for it", "pod", api.Key(c.Pod), "err", err)
+	e.going = &going{c.Pod, stop}
+	e.seeOff(ctx)
+}
+
+// seeOff waits until the pod that goes is gone. The next one does not wait longer for it than evictWithin (N-6.20); but while there
+// is no engine to end it, others could not go either, and would all go once there is one again.
+func (e *evictor) seeOff(ctx context.Context) {
+	began := time.Now()
+	wait, cancel := context.WithTimeout(ctx, evictWithin)
+	defer cancel()
+	err := e.a.StopPod(wait, e.going.pod.UID, e.going.stop)
+	if err != nil && !errors.Is(err, ErrUnknownPod) && ctx.Err() == nil {
+		if !e.a.engineUp() || e.a.engineSince(began) {
+			return
+		}
+		slog.Warn("an evicted pod takes long to end; the next one does not wait for it", "pod", api.Key(e.going.pod), "err", err)
 	}
+	e.going = nil
 }
 
 // hurry lets a pod that goes for want of memory have its grace only as long as there is memory to wait with: a pod that does

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -38,11 +39,20 @@ const mi = 1 << 20
 type livingBoard struct {
 	*rig
 	edit func(s *Sample, running map[string]bool)
+
+	mu   sync.Mutex
+	last map[string]bool // what ran when the engine was there
 }
 
 func (b *livingBoard) Sample() (Sample, error) {
 	s := sampleBoard()
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	st, err := b.engine.List(b.Context())
+	if errors.Is(err, runtime.ErrUnavailable) {
+		b.edit(&s, b.last)
+		return s, nil
+	}
 	if err != nil {
 		return s, err
 	}
@@ -56,6 +66,7 @@ func (b *livingBoard) Sample() (Sample, error) {
 			running[names[c.PodUID]] = true
 		}
 	}
+	b.last = running
 	b.edit(&s, running)
 	return s, nil
 }
@@ -842,4 +853,44 @@ func TestAdmissionUnderPressure(t *testing.T) { // N-6.35
 			t.Errorf("message %q", m)
 		}
 	})
+}
+
+// TestEvictsNobodyWithoutEngine: while the engine is away nobody could be stopped, and who was chosen meanwhile would go beside the
+// one who frees enough.
+func TestEvictsNobodyWithoutEngine(t *testing.T) { // N-6.20
+	for _, late := range []bool{false, true} { // the engine is lost before, or after the eater was told to go
+		with(t, map[string]enginefake.Behaviour{"c": {IgnoreTERM: true}}, func(r *rig) {
+			var begun atomic.Bool
+			r.roomy(func(s *Sample, running map[string]bool) {
+				if begun.Load() && running["eater"] {
+					s.MemoryAvailable = 90 * mi
+				}
+			})
+			r.begin()
+			r.uses(r.pod("small"), 10*mi, 1)
+			r.uses(r.pod("other"), 20*mi, 1)
+			r.uses(r.pod("eater"), 300*mi, 1)
+			r.pass(3 * time.Second)
+			if !late {
+				r.engine.SetAway(true)
+			}
+			begun.Store(true)
+			if late {
+				for len(r.events.of(Evicted)) == 0 {
+					r.pass(10 * time.Millisecond)
+				}
+				r.engine.SetAway(true)
+			}
+			r.pass(3 * time.Minute)
+			if n := len(r.events.of(Evicted)); n > 1 || !late && n > 0 {
+				t.Errorf("late %v: %d were told to go while nobody could be stopped", late, n)
+			}
+			r.engine.SetAway(false)
+			r.pass(5 * time.Second) // well before the next look of the clock
+			r.evicted("eater")
+			r.want("running", sortedNames(r), "other", "small")
+			r.pass(time.Minute)
+			r.want("running", sortedNames(r), "other", "small")
+		})
+	}
 }

@@ -169,6 +169,7 @@ type engineView struct {
 	up         bool
 	info       runtime.Info
 	downSince  time.Time
+	upSince    time.Time
 	err        error
 	containers map[string]map[string]runtime.Status // pod UID -> ID
 	pods       map[string]runtime.PodStatus
@@ -274,7 +275,7 @@ func (a *Agent) engineFound(info runtime.Info, st runtime.State) {
 		a.everUp = true
 		close(a.met)
 	}
-	a.engine = engineView{up: true, info: info, containers: map[string]map[string]runtime.Status{}, pods: map[string]runtime.PodStatus{},
+	a.engine = engineView{up: true, upSince: time.Now(), info: info, containers: map[string]map[string]runtime.Status{}, pods: map[string]runtime.PodStatus{},
 		groups: map[string]runtime.Resources{}}
 	for _, p := range st.Pods {
 		a.engine.pods[p.Pod.UID] = p
@@ -331,6 +332,20 @@ func (a *Agent) forget(uid types.UID, id string) {
 		return
 	}
 	delete(a.engine.containers[string(uid)], id)
+}
+
+// engineUp says whether the engine is there.
+func (a *Agent) engineUp() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.engine.up
+}
+
+// engineSince says whether the engine is there, and came after that moment.
+func (a *Agent) engineSince(at time.Time) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.engine.up && a.engine.upSince.After(at)
 }
 
 // held is what the engine holds of a pod; ok is false while the engine is away.
