@@ -60,6 +60,7 @@ type Board struct {
 	boots   int
 
 	engine  *enginefake.Engine
+	kernel  *kernel
 	images  *imagesfake.Store
 	network *networkfake.Machine
 	starts  *starts
@@ -94,7 +95,9 @@ func New(t *testing.T, cfg Config) *Board {
 	unmount, err := b.Machine.mount()
 	b.must(err, "mount the disk")
 	t.Cleanup(unmount)
-	b.engine = enginefake.New(enginefake.Config{Script: Script})
+	b.kernel = newKernel(filepath.Join(dir, "cgroup"))
+	b.engine = enginefake.New(enginefake.Config{Script: b.kernel.script})
+	b.kernel.engine = b.engine
 	cidr := plan.ChooseCIDR(nil)
 	b.network, err = networkfake.NewMachine(cidr)
 	b.must(err, "make the network")

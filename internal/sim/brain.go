@@ -24,6 +24,7 @@ import (
 	networkfake "ledge/network/fake"
 	"ledge/node"
 	"ledge/node/pressure"
+	"ledge/node/stats"
 	"ledge/scheduler"
 	"ledge/storage"
 )
@@ -97,7 +98,9 @@ func (b *Board) start() (*brain, error) {
 func patient() pressure.Policy {
 	p := pressure.Default()
 	for i := range p.Thresholds {
-		p.Thresholds[i].Soft, p.Thresholds[i].Grace = true, 1000*time.Hour
+		if t := &p.Thresholds[i]; t.Signal.Disk() {
+			t.Soft, t.Grace = true, 1000*time.Hour
+		}
 	}
 	return p
 }
@@ -137,7 +140,7 @@ func (x *brain) join() error {
 		Engine:  engineDoor{door: x.door, Engine: b.engine, starts: b.starts},
 		Images:  imageDoor{door: x.door, store: b.images},
 		Network: networkDoor{door: x.door, Setup: networkfake.New(b.network)},
-		Board:   b.Machine, Events: x.events, DataDir: b.disk, RunDir: b.run, Status: node.StatusConfig{Eviction: patient()},
+		Board:   counted{b.Machine, b.kernel}, Stats: stats.New(stats.Config{Mount: b.kernel.dir, Proc: b.kernel.dir}), Stalled: b.kernel.stalled, Events: x.events, DataDir: b.disk, RunDir: b.run, Status: node.StatusConfig{Eviction: patient()},
 		ResolvConf: filepath.Join(filepath.Dir(b.disk), "resolv.conf")})
 	if err != nil {
 		return err

@@ -2,6 +2,8 @@ package sim
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -13,6 +15,7 @@ import (
 
 	"ledge/api"
 	"ledge/runtime"
+	enginefake "ledge/runtime/fake"
 )
 
 // noted keeps what would have failed a test.
@@ -180,4 +183,60 @@ func TestStartsNotice(t *testing.T) {
 	n.want(t, "asked first")
 	s.signalled("2", syscall.SIGKILL)
 	n.want(t, "not asked", "without having been asked")
+}
+
+// TestKernelNotices who is evicted that should not be, and what containers take.
+func TestKernelNotices(t *testing.T) {
+	n := &noted{TB: t}
+	k := newKernel(t.TempDir())
+	b := &Board{t: n, kernel: k, Machine: newMachine(t.TempDir(), 0)}
+	ends := func(want, message string) (old, new *corev1.Pod) {
+		old = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Labels: map[string]string{wantLabel: want}}}
+		old.Status.StartTime = &metav1.Time{Time: time.Now().Add(-time.Second)}
+		new = old.DeepCopy()
+		new.Status.Reason, new.Status.Message = "Evicted", message
+		return old, new
+	}
+	const low, had = "The node was low on resource: memory. ", "The node had condition: [MemoryPressure]. "
+	b.judgeEnd(ends(WantGone, low))
+	b.judgeEnd(ends(WantSteady, had))
+	n.want(t, "a board that is not short", "was evicted from a board that was not short", "was refused on a board that was not short")
+	k.short = time.Now()
+	b.judgeEnd(ends(WantGone, low))
+	b.judgeEnd(ends(WantSteady, had))
+	n.want(t, "a board that is short")
+	b.judgeEnd(ends(WantSteady, low))
+	n.want(t, "an innocent", "took nothing of others")
+
+	eats := runtime.Container{Args: []string{"run", "eats=1000:5000"}}
+	for age, want := range map[time.Duration]int64{0: 0, 1500 * time.Millisecond: 1500, time.Hour: 5000} {
+		if got, tasks := taken(eats, age); got != want || tasks != 0 {
+			t.Errorf("after %s it takes %d bytes and %d processes, want %d and 0", age, got, tasks, want)
+		}
+	}
+	k.engine = enginefake.New(enginefake.Config{Script: k.script})
+	start := func(id string, adj int, does string) {
+		c := runtime.Container{ID: id, PodUID: id, Name: "c", Args: []string{"run", does}, Resources: runtime.Resources{OOMScoreAdj: &adj}}
+		if _, err := k.engine.EnsurePod(t.Context(), runtime.Pod{UID: id, Cgroup: "kubepods/pod" + id}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := k.engine.Start(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	start("spared", -997, fmt.Sprintf("eats=%d:%d", int64(1)<<50, int64(2)<<30))
+	k.tick()
+	if got := k.victims(); len(got) > 0 {
+		t.Errorf("killed with memory left: %v", got)
+	}
+	start("fat", 1000, fmt.Sprintf("eats=%d:%d", int64(1)<<50, int64(1)<<30))
+	time.Sleep(time.Millisecond)
+	k.tick()
+	if got := k.victims(); len(got) != 1 || got[0] != "fat" {
+		t.Errorf("killed %v without memory left, want fat", got)
+	}
+	data, err := os.ReadFile(filepath.Join(k.dir, "kubepods/podspared/memory.current"))
+	if want := fmt.Sprintln(2<<30 + restingMemory); err != nil || string(data) != want {
+		t.Errorf("the cgroup says %q, %v; want %q", data, err, want)
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -150,10 +151,11 @@ type starts struct {
 	ids    map[string][]string // "<pod uid>/<container>" -> IDs, in order
 	polite map[string]bool     // IDs that were asked to stop before they were killed
 	once   map[string]bool     // "<pod uid>/<container>" that may run once only
+	greedy map[string]bool     // IDs that take what the board has: where half of the last is gone nobody asks them
 }
 
 func newStarts() *starts {
-	return &starts{ids: map[string][]string{}, polite: map[string]bool{}, once: map[string]bool{}}
+	return &starts{ids: map[string][]string{}, polite: map[string]bool{}, once: map[string]bool{}, greedy: map[string]bool{}}
 }
 
 // look checks a start: of no container two run at once, one that is to run once does, and what it needs is there.
@@ -164,6 +166,7 @@ func (s *starts) look(c runtime.Container, have runtime.State) {
 	if !slices.Contains(s.ids[key], c.ID) {
 		s.ids[key] = append(s.ids[key], c.ID)
 	}
+	s.greedy[c.ID] = slices.ContainsFunc(c.Args, func(word string) bool { return strings.HasPrefix(word, "eats=") })
 	if s.once[c.PodUID] && len(s.ids[key]) > 1 {
 		s.fail("container %s runs again, and is to run once: %v", key, s.ids[key])
 	}
@@ -201,7 +204,7 @@ func (s *starts) mayRepeat(uid string) {
 func (s *starts) signalled(id string, sig syscall.Signal) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if sig == syscall.SIGKILL && !s.polite[id] {
+	if sig == syscall.SIGKILL && !s.polite[id] && !s.greedy[id] {
 		s.fail("container %s is killed without having been asked to stop", id)
 	}
 	s.polite[id] = true
@@ -212,6 +215,7 @@ func (s *starts) forget(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.polite, id)
+	delete(s.greedy, id)
 	for key, ids := range s.ids {
 		if slices.Contains(ids, id) {
 			delete(s.ids, key)
@@ -225,6 +229,7 @@ func (s *starts) restart() {
 	defer s.mu.Unlock()
 	clear(s.ids)
 	clear(s.polite)
+	clear(s.greedy)
 }
 
 // asked says whether a container was told to stop.

@@ -214,8 +214,8 @@ func (b *Board) compareRunning(before map[string][]runtime.Status) {
 		}
 	}
 	for uid, list := range before {
-		if pods[uid] == nil {
-			continue // on its way out, as it was before
+		if pods[uid] == nil || pods[uid].Labels[wantLabel] == WantGone {
+			continue // on its way out, as it was before or may be by now
 		}
 		for _, was := range list {
 			is, ok := now[was.ID]

@@ -75,6 +75,12 @@ var deeds = []struct {
 		b.eachSome(func(p *corev1.Pod) { b.Delete(p.Name, b.someGrace()) })
 		b.CutUplink(b.upTo(2 * time.Minute))
 	}},
+	{"pods take all there is", func(b *Board) { b.Hogs(nil, false) }},
+	{"pods take all there is, kill -9 the brain", func(b *Board) { b.Hogs((*Board).KillBrain, false) }},
+	{"pods take all there is, cut the power", func(b *Board) { b.Hogs((*Board).CutPower, false) }},
+	{"pods take all there is, lose the keeper", func(b *Board) { b.Hogs(func(b *Board) { b.KeeperAway(b.upTo(2 * time.Minute)) }, true) }},
+	{"pods take all there is, cut the uplink", func(b *Board) { b.Hogs(func(b *Board) { b.CutUplink(b.upTo(10 * time.Minute)) }, false) }},
+	{"pods take all there is, be busy", func(b *Board) { b.Hogs((*Board).stir, false) }},
 	{"lose an image", func(b *Board) { b.awaitImage() }},
 	{"nothing", func(*Board) {}},
 }

@@ -98,6 +98,9 @@ func (s scribe) Update(ctx context.Context, kind *api.Kind, obj api.Object, opts
 		for _, what := range changes(old, out) {
 			s.judge(ctx, kind.Resource+" "+what)
 		}
+		if pod, ok := old.(*corev1.Pod); ok && writer(ctx) == byAgent {
+			s.b.judgeEnd(pod, out.(*corev1.Pod))
+		}
 	}
 	return out, nil
 }

@@ -17,6 +17,8 @@ import (
 //	start=2s       take that long to start
 //	stop=5s        take that long to stop after SIGTERM
 //	deaf           not hear SIGTERM
+//	eats=1000:9000 take so many bytes of memory a second, until it is so many
+//	forks=10:90    the same with processes
 //
 // It stands in the pod's spec, so that it outlives brains and boots.
 func Script(c runtime.Container) enginefake.Behaviour {
@@ -38,7 +40,7 @@ func Script(c runtime.Container) enginefake.Behaviour {
 			does.TermTakes = duration(value)
 		case "deaf":
 			does.IgnoreTERM = true
-		case "run":
+		case "run", "eats", "forks": // which the kernel counts
 		default:
 			panic("sim: unknown word in a command: " + word)
 		}

@@ -43,6 +43,7 @@ const (
 	WantSteady = "steady" // runs and is ready, whenever nothing is wrong
 	WantEnd    = "end"    // comes to an end by itself
 	WantCrash  = "crash"  // never for long
+	WantGone   = "gone"   // takes all there is of something, until it is evicted
 )
 
 // Pod is a pod of one container, to be changed and then applied.
@@ -156,7 +157,7 @@ func (b *Board) wrongWith(p *corev1.Pod, running []runtime.Status) error {
 	case p.Spec.NodeName == "":
 		return fmt.Errorf("has no node: %v", p.Status.Conditions)
 	}
-	if p.Labels[wantLabel] != WantSteady {
+	if p.Labels[wantLabel] != WantSteady || refused(p) {
 		return nil
 	}
 	if !isTrue(p, corev1.PodReady) || p.Status.Phase != corev1.PodRunning {

@@ -147,3 +147,20 @@ func (b *Board) versions() map[string]string {
 	}
 	return out
 }
+
+// TestHogs: pods that take all there is of memory or processes go, one after the other, and nobody else does, whatever else
+// happens to the board meanwhile.
+func TestHogs(t *testing.T) { // N-6.18, N-6.20, N-6.25, N-6.27, N-6.35
+	play(t, Config{Seed: seed(t)}, func(b *Board) {
+		b.stock(0)
+		b.Settle(recovery)
+		for _, d := range deeds {
+			if !strings.HasPrefix(d.name, "pods take all there is") {
+				continue
+			}
+			b.Logf("%s", d.name)
+			d.do(b)
+			b.Settle(recovery)
+		}
+	})
+}
