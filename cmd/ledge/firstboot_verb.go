@@ -22,18 +22,22 @@ import (
 // With systemd a unit runs this before the node's and before the network's. What lasts for a boot goes below /run, where the
 // next boot finds nothing of it.
 
-type firstbootOpts struct{ boot, data string }
+type firstbootOpts struct{ boot, data, mend string }
 
 func firstbootFlags(c *command) {
 	o := &firstbootOpts{}
 	c.flags.StringVar(&o.boot, "boot", firmwareDir, "where the boot partition is mounted")
 	c.flags.StringVar(&o.data, "data-dir", defaultDataDir, "the node's data; a partition mounted there takes its disk's room")
+	c.flags.StringVar(&o.mend, "mend", "", "do nothing but make the superblock of this device whole, an ext4 that a power cut has torn and no kernel mounts")
 	c.opts = o
 }
 
 func firstbootVerb(ctx context.Context, c *command) error {
 	logTo(c, false)
 	o := c.opts.(*firstbootOpts)
+	if o.mend != "" {
+		return mend(o.mend)
+	}
 	y, err := newBootSystemd(o)
 	if err != nil {
 		return err
@@ -44,6 +48,15 @@ func firstbootVerb(ctx context.Context, c *command) error {
 		}
 	}
 	return y.run(ctx)
+}
+
+// mend is for who mounts the data before there is a systemd (scripts/image/debian/start.sh).
+func mend(device string) error {
+	mended, err := disk.Mend(device)
+	if err == nil && !mended {
+		err = fmt.Errorf("the superblock of %s is whole: something else is wrong with it", device)
+	}
+	return err
 }
 
 // bootSystemd does on a systemd machine what a plan says.

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ledge/host"
+	"ledge/host/disk"
 	"ledge/shutdown"
 )
 
@@ -118,7 +119,7 @@ func mountDisks(data, at string) {
 	for tries := 0; ; tries++ {
 		device, firmware, err := host.Disks(data)
 		if err == nil {
-			err = host.MountData(device, at)
+			err = mountData(device, at)
 		}
 		if err == nil {
 			if firmware != "" {
@@ -134,6 +135,23 @@ func mountDisks(data, at string) {
 		}
 		time.Sleep(100 * time.Millisecond << min(tries/20, 3))
 	}
+}
+
+// mountData mounts the data partition; one whose superblock was cut in two is made whole first. There is nobody to do it by hand.
+func mountData(device, at string) error {
+	err := host.MountData(device, at)
+	if !errors.Is(err, unix.EBADMSG) { // what ext4 says of a wrong checksum
+		return err
+	}
+	mended, merr := disk.Mend(device)
+	if merr != nil {
+		return fmt.Errorf("%w; %w", err, merr)
+	}
+	if !mended {
+		return err
+	}
+	slog.Warn("the power was cut while the superblock of the data partition was written; its checksum was made anew", "device", device)
+	return host.MountData(device, at)
 }
 
 // dataDirOf is where the brain will have its data.

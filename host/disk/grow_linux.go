@@ -1,7 +1,6 @@
 package disk
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -156,16 +155,16 @@ func blocks(device string) (n, each int64, err error) {
 		return 0, 0, err
 	}
 	defer f.Close()
-	var super [1024]byte
-	if _, err := f.ReadAt(super[:], 1024); err != nil {
+	var super [superSize]byte
+	if _, err := f.ReadAt(super[:], superAt); err != nil {
 		return 0, 0, err
 	}
-	if binary.LittleEndian.Uint16(super[56:]) != 0xef53 {
+	if le.Uint16(super[superMagic:]) != 0xef53 {
 		return 0, 0, fmt.Errorf("%s has no ext4", device)
 	}
 	n = int64(le.Uint32(super[4:]))
-	if le.Uint32(super[0x60:])&0x80 != 0 { // 64bit
+	if le.Uint32(super[superIncompatible:])&large != 0 {
 		n |= int64(le.Uint32(super[0x150:])) << 32
 	}
-	return n, 1024 << (le.Uint32(super[24:]) & 15), nil
+	return n, 1024 << (le.Uint32(super[superBlockSize:]) & 15), nil
 }

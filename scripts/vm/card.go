@@ -95,3 +95,28 @@ func grown(super []byte, start, end, card int64) error {
 	}
 	return nil
 }
+
+// tear leaves the data partition as a cut leaves it in the middle of its superblock: one of the two sectors is of before, and so the
+// checksum, which is in the second, is wrong. start -1: the old partition table says where the partition is.
+func tear(card string, start int64) error {
+	f, err := os.OpenFile(card, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if start < 0 {
+		first := make([]byte, 512)
+		if _, err := f.ReadAt(first, 0); err != nil {
+			return err
+		}
+		start, _ = lastPartition(first)
+	}
+	const sum = 1024 + 0x3fc
+	old := make([]byte, 4)
+	if _, err := f.ReadAt(old, start+sum); err != nil {
+		return err
+	}
+	binary.LittleEndian.PutUint32(old, ^binary.LittleEndian.Uint32(old))
+	_, err = f.WriteAt(old, start+sum)
+	return errors.Join(err, f.Sync())
+}

@@ -207,7 +207,12 @@ func (f *firstBoot) round(ctx context.Context, table string, cuts int) error {
 	p := &pulled{socket: socket, rng: f.rng, within: 15 * time.Second, from: func(text string) bool { return text == "@@ledge" }, limit: f.limit}
 	g := guest{arch: "amd64", kernel: filepath.Join(f.dir, "vmlinux"), initrd: f.initrd(), memory: f.memory,
 		append: "rdinit=/init watch=card ledge.data=LABEL=ledge-data -- serve --watchdog /dev/watchdog"}
-	return p.round(ctx, card, cuts, g, func(g guest) error { return f.look(ctx, g, card) })
+	return p.round(ctx, card, cuts, g, func(g guest) error {
+		if err := tear(card, 1<<20+cardFAT); err != nil { // which hardly ever comes by chance
+			return err
+		}
+		return f.look(ctx, g, card)
+	})
 }
 
 // look boots for the last time. What the watcher says comes on lines that begin with @@; then the card is read as a laptop would.

@@ -66,6 +66,7 @@ type flashedCuts struct {
 	Seed   uint64  `json:"seed"`
 	Cuts   int     `json:"cuts"`
 	Cards  int     `json:"cards"`
+	Torn   int     `json:"tornCards"` // of these cards: their superblock was torn besides
 	Lost   int     `json:"lostSectors"`
 	Within int64   `json:"withinMillis"` // of the machine's start, each at a moment that came by chance
 	Pods   []int64 `json:"podMillis"`    // in the boots after them
@@ -212,24 +213,32 @@ func (s *flashing) cut(ctx context.Context) error {
 	p.within = time.Duration(c.Within) * time.Millisecond
 	for c.Cuts < s.cuts {
 		n := min(1+p.rng.IntN(3), s.cuts-c.Cuts)
-		pod, err := s.round(ctx, p, n)
+		torn := c.Cards%2 == 1
+		pod, err := s.round(ctx, p, n, torn)
 		if err != nil {
 			return fmt.Errorf("%s, seed %d, after %d cuts and %d more of the next card: %w", s.report.Image, s.seed, c.Cuts, n, err)
 		}
-		c.Cuts, c.Cards, c.Lost, c.Pods = c.Cuts+n, c.Cards+1, p.lost, append(c.Pods, pod)
+		if c.Cuts, c.Cards, c.Lost, c.Pods = c.Cuts+n, c.Cards+1, p.lost, append(c.Pods, pod); torn {
+			c.Torn++
+		}
 		fmt.Printf("vm: %d of %d cuts, pod answers %d ms after the next start\n", c.Cuts, s.cuts, pod)
 	}
 	s.report.Cuts = &c
 	return nil
 }
 
-// round takes a fresh card through cuts to a boot that is looked at.
-func (s *flashing) round(ctx context.Context, p *pulled, cuts int) (pod int64, err error) {
+// round takes a fresh card through cuts to a boot that is looked at. A cut in the middle of a superblock hardly ever comes by chance.
+func (s *flashing) round(ctx context.Context, p *pulled, cuts int, torn bool) (pod int64, err error) {
 	card, err := s.fresh(ctx)
 	if err != nil {
 		return 0, err
 	}
 	err = p.round(ctx, card, cuts, s.guest, func(g guest) error {
+		if torn {
+			if err := tear(card, -1); err != nil {
+				return err
+			}
+		}
 		b, err := s.bootOf(g.root)
 		if err != nil {
 			return err

@@ -48,7 +48,9 @@ mount -t overlay -o lowerdir=/card,upperdir=/memory/upper,workdir=/memory/work r
 # What cannot be mounted is told, and the board comes up without: somebody may look at it then. The node does not begin anew.
 mount -t vfat -o ro,nosuid,nodev,noexec,noatime,umask=0077 "${part}1" /root/boot/firmware || say "${part}1 cannot be mounted"
 data=/root/var/lib/ledge
-if mount -t ext4 -o noatime,commit=60 "${part}3" $data; then
+mount_data() { mount -t ext4 -o noatime,commit=60 "${part}3" $data; }
+# A power cut may have torn the superblock, which the node's own program can make whole.
+if mount_data || { /card/usr/bin/ledge firstboot --mend "${part}3" && mount_data; }; then
 	id=$data/machine-id
 	if ! grep -qE '^[0-9a-f]{32}$' $id; then
 		tr -d - </proc/sys/kernel/random/uuid >$id.new
