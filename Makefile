@@ -28,11 +28,11 @@ deb: build cross ## bin/ledge_VERSION_{amd64,arm64,armhf}.deb
 	@scripts/deb/build.sh arm64 bin/ledge-linux-arm64 bin
 	@scripts/deb/build.sh armhf bin/ledge-linux-armv7 bin
 
-image: ## a card for BOARD=generic-amd64, generic-arm64 or rpi, FLAVOUR=appliance or debian: bin/ledge-BOARD-FLAVOUR-VERSION.img.xz, checksum, bmap, SBOM
+image: ## a card for BOARD=generic-amd64, generic-arm64 or rpi, FLAVOUR=debian or appliance: bin/ledge-BOARD-FLAVOUR-VERSION.img.xz, checksum, bmap, SBOM
 	@scripts/setup.sh build board
 	@GOARCH=$(if $(filter generic-amd64,$(BOARD)),amd64,arm64) scripts/build.sh bin/ledge-linux-$(if $(filter generic-amd64,$(BOARD)),amd64,arm64)
-	$(if $(filter debian,$(FLAVOUR)),@scripts/build.sh bin/ledge)
-	@go run ./scripts/image -board '$(BOARD)' -flavour $(or $(FLAVOUR),appliance)
+	$(if $(filter appliance,$(FLAVOUR)),,@scripts/build.sh bin/ledge)
+	@go run ./scripts/image -board '$(BOARD)' -flavour $(or $(FLAVOUR),debian)
 
 run: setup ## build, start a throw-away node with a sample pod; Ctrl-C removes it
 	@exec scripts/run.sh

@@ -178,6 +178,14 @@ flashed() {
 	rm -f "$work/$image"-*
 }
 
+# card: an image boots, once. The long runs do much more with each (flashed).
+card() {
+	go run ./scripts/image -board generic-amd64 -flavour appliance -fast -o "$work" || return 1
+	emulated "a card with generic-amd64" flashed -board generic-amd64 -firmware bios -memory 512 -timeout 5m -boots 1 \
+		"$work"/ledge-generic-amd64-appliance-*.img.xz || return 1
+	rm -f "$work"/ledge-generic-amd64-appliance-*
+}
+
 # squeezed: one pod after the other that takes all there is of something, on boards with little memory; a quarter of an hour each.
 squeezed() {
 	for memory in 256 512; do
@@ -196,14 +204,14 @@ GOTEST=$work/bin/again
 export GOTEST
 scripts/leaks.sh save "$LEDGE_RUN" "$TMPDIR" "$work/before"
 step "unit, simulation, conformance (race)" "$GOTEST" -race -tags "$tags" -timeout 15m $(scripts/packages.sh race)
-step "processes, containers, budgets" "$GOTEST" -count=1 -tags "$tags" -timeout 25m $(scripts/packages.sh norace)
-# More than the race detector lets through in that time.
-[ "$mode" = all ] && step "damaged stores" "$GOTEST" -count=1 -tags "$tags" -timeout 30m -run '^TestDamage$' ledge/storage
 # QEMU emulates both CPUs of a guest in one thread (scripts/vm/qemu.go): the rest of this machine is free meanwhile. A
 # program, not `go run`, which would leave it behind when it is ended.
 go build -o "$work/bin/vm" ./scripts/vm || exit 1
 beside "guest: root tests, units and packages on cgroup v2" \
 	"$work/bin/vm" test -timeout $guestlimit -binary "$LEDGE_BIN" $(scripts/packages.sh guest)
+step "processes, containers, budgets" "$GOTEST" -count=1 -tags "$tags" -timeout 25m $(scripts/packages.sh norace)
+# More than the race detector lets through in that time.
+[ "$mode" = all ] && step "damaged stores" "$GOTEST" -count=1 -tags "$tags" -timeout 30m -run '^TestDamage$' ledge/storage
 step "a fleet of ten boards for a day" "$GOTEST" -count=1 -tags "$tags" -timeout 15m -run '^TestFleetDay$' ./internal/sim
 [ "$mode" = all ] && step "a fleet of a hundred boards for a week" \
 	"$GOTEST" -count=1 -tags "$tags" -timeout 8h -run '^TestFleetWeek$' ./internal/sim
@@ -228,6 +236,7 @@ step "guest: power button, order of the pods, power cuts" \
 step "a board whose process 1 is ledge, amd64" board amd64
 step "first boot of a card with mistakes on it, power cuts" emulated "first boot" firstboot -cuts ${LEDGE_LONG:+10}2 -memory 320 \
 	-timeout 5m -seed "$LEDGE_SEED" -binary "$LEDGE_BIN"
+[ "$mode" = all ] || step "a card with generic-amd64, BIOS" card
 for a in ${LEDGE_LONG:+amd64:amd64} arm64:arm64 arm:armv7; do
 	step "appliance ${a#*:}" appliance "${a%:*}" "bin/ledge-linux-${a#*:}"
 done

@@ -131,7 +131,7 @@ func (im *image) debianStart(ctx context.Context, debs, to string) error {
 // debianRoot makes the root: Debian, the package of this commit, the kernel's modules. It gives the list of packages.
 func (im *image) debianRoot(ctx context.Context, debs, work, to string) (list string, err error) {
 	if os.Getuid() != 0 {
-		return "", errors.New("run me as root: the packages of Debian set themselves up")
+		return "", errors.New("run me as root: the packages of Debian set themselves up; the appliance (FLAVOUR=appliance) takes no root")
 	}
 	script, err := os.ReadFile("scripts/image/debian/root.sh")
 	if err != nil {

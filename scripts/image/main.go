@@ -35,7 +35,7 @@ func main() {
 func run(ctx context.Context, args []string) error {
 	fs := flag.NewFlagSet("image", flag.ContinueOnError)
 	name := fs.String("board", "", strings.Join(slices.Sorted(maps.Keys(boards)), ", "))
-	flavour := fs.String("flavour", appliance, "appliance: ledge is process 1; debian: systemd is")
+	flavour := fs.String("flavour", debian, "debian: systemd is process 1, and root makes the image; appliance: ledge is")
 	binary := fs.String("binary", "", "ledge for that board (default bin/ledge-linux-ARCH)")
 	to := fs.String("o", "bin", "directory for the image")
 	fast := fs.Bool("fast", false, "pack badly: for tests")
