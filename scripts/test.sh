@@ -168,7 +168,7 @@ flashed() {
 	for firmware in $2; do
 		case "$firmware $flavour" in
 		"bios appliance") cuts=100 ;;
-		"bios debian") cuts=30 ;; # with the boots after them two minutes each
+		"bios debian") cuts=10 ;; # with the boots after them two minutes each
 		*) cuts=0 ;;
 		esac
 		emulated "image $1 $flavour by $firmware" flashed -board "$1" -firmware "$firmware" -memory "$3" -timeout 10m -idle $idle -first-cuts $cuts \
