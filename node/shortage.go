@@ -1,0 +1,254 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"ledge/node/pressure"
+)
+
+// How the agent learns what the board is short of, and when it looks. What follows from that is in evict.go.
+
+// sight is what was seen of the board: of all of it, or of a part.
+type sight struct {
+	seen     pressure.Readings
+	whole    bool
+	layout   pressure.Layout
+	swaps    bool
+	podLimit int64
+	unread   error // why some of it could not be read
+	err      error // why nothing could
+}
+
+// await gives what the next pass goes by: a look at everything each MonitorPeriod, before that what was glanced at and is news.
+// The looks are taken beside it: a disk that is slow holds up nothing but its own answer.
+func (e *evictor) await(ctx context.Context) sight {
+	roomer, roomy := e.a.cfg.Board.(Roomer)
+	looked := time.Now()
+	next, good, strained := looked.Add(pressure.MonitorPeriod), pressure.RoomAgain(e.all, e.seen), false
+	for {
+		seen, again := e.glance()
+		if pressure.News(e.all, e.state, seen) {
+			return sight{seen: seen}
+		}
+		now := time.Now()
+		if e.halted && e.a.engineUp() {
+			next, e.halted = now, false
+		}
+		due := next
+		if roomy && looked.Add(good).Before(next) {
+			due = looked.Add(good)
+		}
+		switch {
+		case e.looking:
+		case !now.Before(next):
+			e.begin(e.sample)
+		case !now.Before(due):
+			looked, strained = now, false
+			e.begin(func() sight { return sight{seen: roomer.Room().readings(e.policy, time.Now())} })
+		default:
+			again = min(again, due.Sub(now))
+		}
+		busy := e.a.busy
+		if strained || !roomy { // it is known
+			busy = nil
+		}
+		select {
+		case <-ctx.Done():
+			return sight{err: ctx.Err()}
+		case <-e.a.stalled:
+		case <-busy:
+			strained, good = true, pressure.RoomLeast
+		case s := <-e.sights:
+			e.looking = false
+			if s.whole && s.err == nil { // which may have taken long: memory is another by now
+				seen, _ := e.glance()
+				maps.Copy(s.seen, seen)
+			}
+			if s.whole || pressure.News(e.all, e.state, s.seen) {
+				return s
+			}
+			if good = pressure.RoomAgain(e.all, s.seen); strained {
+				good = pressure.RoomLeast
+			}
+		case <-time.After(again):
+		}
+	}
+}
+
+// begin takes a look beside everything else, one at a time. Nobody waits for it when the agent ends: its disk may hang.
+func (e *evictor) begin(look func() sight) {
+	e.looking = true
+	go func() { e.sights <- look() }()
+}
+
+// followStalls has a glance taken whenever the kernel says that tasks wait for memory, and a look at disks and processes when
+// they wait for a disk or a processor: who fills the one or forks without end makes them. Without a kernel that tells there are
+// the glances of the clock.
+func (a *Agent) followStalls(ctx context.Context) error {
+	if a.cfg.Stalled == nil {
+		return nil
+	}
+	a.told.Store(true)
+	defer a.told.Store(false)
+	err := a.cfg.Stalled(ctx, func(resource string) {
+		poke := a.busy
+		if resource == "memory" {
+			poke = a.stalled
+		}
+		select {
+		case poke <- struct{}{}:
+		default:
+		}
+	})
+	if err != nil && ctx.Err() == nil {
+		slog.Info("the kernel does not tell when tasks have to wait; memory is looked at each second", "err", err)
+	}
+	return nil
+}
+
+// followOOMs tells, in a kubelet's words, of every process that the kernel killed because the board was out of memory: each
+// is an eviction that came too late.
+func (a *Agent) followOOMs(ctx context.Context) error {
+	if a.cfg.OOMs == nil {
+		return nil
+	}
+	err := a.cfg.OOMs(ctx, func(name string, pid int) {
+		a.nodeWarning("SystemOOM", fmt.Sprintf("System OOM encountered, victim process: %s, pid: %d", name, pid))
+	})
+	if err != nil && ctx.Err() == nil {
+		slog.Info("what the kernel kills for want of memory is not told as events of the Node", "err", err)
+	}
+	return nil
+}
+
+// Glancer is a Board that can tell its available memory at little cost: memory is used up faster than anything else.
+type Glancer interface {
+	MemoryAvailable() (available, mapped, total int64, err error)
+}
+
+// Roomer is a Board that can tell what it has left of disks and processes without all the rest. What cannot be read has no
+// capacity.
+type Roomer interface {
+	Room() Sample
+}
+
+// glance reads memory only, and says how long that is good for. What the pods have left of theirs is read when it may
+// matter: to have a kernel add up the memory of a cgroup costs as much as all the rest.
+func (e *evictor) glance() (pressure.Readings, time.Duration) {
+	now := time.Now()
+	seen := pressure.Readings{}
+	if g, ok := e.a.cfg.Board.(Glancer); ok {
+		if n, mapped, total, err := g.MemoryAvailable(); err == nil {
+			seen[pressure.MemoryAvailable] = pressure.Reading{Available: e.policy.Spare(n, mapped, total), Capacity: total, At: now}
+		}
+	}
+	most := pressure.GlanceMost
+	if e.a.told.Load() {
+		most = pressure.GlanceMostTold
+	}
+	if board, ok := seen[pressure.MemoryAvailable]; ok && e.podLimit > 0 {
+		seen[pressure.AllocatableMemory] = pressure.PodsAtLeast(board, e.podLimit)
+		if pressure.GlanceAgain(e.all, seen, most) == most {
+			return seen, most
+		}
+		delete(seen, pressure.AllocatableMemory)
+	}
+	if r, ok := e.a.podMemory(now); ok {
+		seen[pressure.AllocatableMemory], e.podLimit = r, r.Capacity
+	}
+	if len(seen) == 0 { // a machine that tells nothing between two looks is not asked each second
+		return seen, pressure.MonitorPeriod
+	}
+	return seen, pressure.GlanceAgain(e.all, seen, most)
+}
+
+// over says that a threshold of memory, which changes faster than a machine that is short of it can measure its pods, is not met
+// any more.
+func (e *evictor) over(t pressure.Threshold) bool {
+	seen, _ := e.glance()
+	r, ok := seen[t.Signal]
+	return ok && r.Capacity > 0 && !t.Unresolved(r)
+}
+
+// sample reads every signal.
+func (e *evictor) sample() sight {
+	s, err := e.a.cfg.Board.Sample()
+	if err != nil {
+		return sight{whole: true, err: err}
+	}
+	now := time.Now()
+	out := sight{seen: s.readings(e.policy, now), whole: true, layout: s.layout(), swaps: s.SwapTotal > 0 && e.a.cfg.Resources.Swap.kind != swapNone, unread: s.Unread}
+	if r, ok := e.a.podMemory(now); ok {
+		out.seen[pressure.AllocatableMemory], out.podLimit = r, r.Capacity
+	}
+	return out
+}
+
+// take remembers a look. What is news is added to what the last one has seen: the answer to it does not wait for a look at the
+// disks, which may be slow.
+func (e *evictor) take(s sight) (pressure.Readings, pressure.Layout, error) {
+	switch {
+	case s.err != nil:
+		return nil, 0, s.err
+	case s.whole:
+		e.partly.about("something the board may be short of cannot be read; it decides nothing until it can be", s.unread)
+		e.seen, e.layout, e.swaps, e.podLimit = s.seen, s.layout, s.swaps, s.podLimit
+	default:
+		e.seen = maps.Clone(e.seen)
+		maps.Copy(e.seen, s.seen)
+	}
+	return e.seen, e.layout, nil
+}
+
+// look reads every signal at once.
+func (e *evictor) look() (pressure.Readings, pressure.Layout, error) { return e.take(e.sample()) }
+
+// eased takes what was seen after something was freed for a look too: what is met from now on is news, and does not wait for
+// the clock.
+func (e *evictor) eased(seen pressure.Readings) {
+	var found pressure.Verdict
+	e.state, found = e.policy.Step(e.state, e.all, seen, time.Now())
+	e.publish(found, seen)
+}
+
+// publish tells the rest of the agent.
+func (e *evictor) publish(found pressure.Verdict, seen pressure.Readings) {
+	a := e.a
+	report := pressure.Describe(e.all, e.state, found, seen, time.Now())
+	a.mu.Lock()
+	changed := !maps.Equal(a.short, found.Conditions)
+	a.short, a.pressure = found.Conditions, report
+	a.mu.Unlock()
+	if changed {
+		a.pokeStatus()
+	}
+}
+
+// Pressure is what the last look has found.
+func (a *Agent) Pressure() pressure.Report {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.pressure
+}
+
+// weighed lets the Node be posted: the first status shall not call a board well that is not.
+func (e *evictor) weighed() {
+	select {
+	case <-e.a.weighed:
+	default:
+		close(e.a.weighed)
+	}
+}
+
+// shortOf are the pressure conditions of the board, as last decided.
+func (a *Agent) shortOf() map[corev1.NodeConditionType]bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.short
+}
