@@ -65,6 +65,7 @@ type Setup struct {
 	routed    []netip.Prefix // other boards' pod networks that routes of ours may lead to
 	reached   []netip.Prefix // and those that some route leads to: what goes there keeps its address
 	applied   uint32         // nftables generation at which the kernel's tables were have; 0: unknown
+	unblocked uint32         // and at which no other table of nftables dropped what pods send; 0: unknown
 	have      []table
 	made      bool
 	nft       nftConn
@@ -172,33 +173,33 @@ func (s *Setup) Ready(ctx context.Context) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.share(); err != nil {
-		return err
-	}
-	return s.onHost(func(h *host) error { return checkForwardDrop(h, s.cfg.Bridge, s.table, s.book.CIDR()) })
+	return s.onHost(func(h *host) error {
+		if err := s.share(h); err != nil {
+			return err
+		}
+		return s.checkForwardDrop(h)
+	})
 }
 
 // share makes what all pods share.
-func (s *Setup) share() error {
+func (s *Setup) share(h *host) error {
 	if s.book == nil {
 		return fmt.Errorf("bridge %s: no pod CIDR is configured", s.cfg.Bridge)
 	}
-	return s.onHost(func(h *host) error {
-		if err := s.ensureBridge(h); err != nil {
-			return fmt.Errorf("bridge %s: %w", s.cfg.Bridge, err)
-		}
-		if err := s.ensureForwarding(h); err != nil {
-			return fmt.Errorf("bridge %s: forward packets: %w", s.cfg.Bridge, err)
-		}
-		if err := s.ensureForwarding6(h); err != nil {
-			return fmt.Errorf("bridge %s: forward IPv6 packets: %w", s.cfg.Bridge, err)
-		}
-		if err := s.ensureRules(h); err != nil {
-			return fmt.Errorf("bridge %s: %w", s.cfg.Bridge, err)
-		}
-		s.made = true
-		return nil
-	})
+	if err := s.ensureBridge(h); err != nil {
+		return fmt.Errorf("bridge %s: %w", s.cfg.Bridge, err)
+	}
+	if err := s.ensureForwarding(h); err != nil {
+		return fmt.Errorf("bridge %s: forward packets: %w", s.cfg.Bridge, err)
+	}
+	if err := s.ensureForwarding6(h); err != nil {
+		return fmt.Errorf("bridge %s: forward IPv6 packets: %w", s.cfg.Bridge, err)
+	}
+	if err := s.ensureRules(h); err != nil {
+		return fmt.Errorf("bridge %s: %w", s.cfg.Bridge, err)
+	}
+	s.made = true
+	return nil
 }
 
 // Attach connects a pod.
@@ -212,7 +213,7 @@ func (s *Setup) Attach(ctx context.Context, pod network.Pod) ([]netip.Addr, erro
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.made {
-		if err := s.share(); err != nil {
+		if err := s.onHost(s.share); err != nil {
 			return nil, err
 		}
 	}
@@ -394,7 +395,7 @@ func (s *Setup) Close(ctx context.Context) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.made, s.applied = false, 0
+	s.made, s.applied, s.unblocked = false, 0, 0
 	err := s.onHost(func(h *host) error {
 		link, err := h.LinkByName(s.cfg.Bridge)
 		if err == nil && s.ownBridge(link) != nil {

@@ -24,10 +24,17 @@ import (
 //
 // Whether the rules in between let pods through is not computed: a firewall that mentions the bridge by name, or the
 // pods' network, is taken to be set up for it.
-func checkForwardDrop(h *host, bridge, own string, cidr netip.Prefix) error {
-	blockers, err := nftBlockers(h, bridge, own, cidr)
-	if err != nil {
-		return fmt.Errorf("look for other firewalls: %w", err)
+func (s *Setup) checkForwardDrop(h *host) error {
+	bridge, cidr := s.cfg.Bridge, s.book.CIDR()
+	var blockers []string
+	if s.unblocked == 0 || s.unblocked != s.applied { // else nobody has changed any rule since
+		var err error
+		if blockers, err = nftBlockers(h, bridge, s.table, cidr); err != nil {
+			return fmt.Errorf("look for other firewalls: %w", err)
+		}
+		if s.unblocked = 0; len(blockers) == 0 {
+			s.unblocked = s.applied
+		}
 	}
 	legacy, err := legacyBlocks(bridge, cidr)
 	if err != nil {
