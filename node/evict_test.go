@@ -288,6 +288,12 @@ func (b roomyBoard) Room() Sample {
 	return Sample{NodeFS: s.NodeFS, ImageFS: s.ImageFS, ImageDisk: s.ImageDisk, PIDMax: s.PIDMax, PIDUsed: s.PIDUsed}
 }
 
+func (b roomyBoard) Left() Sample {
+	s, err := b.Sample()
+	s.Unread = errors.Join(s.Unread, err)
+	return s
+}
+
 func (r *rig) roomy(edit func(s *Sample, running map[string]bool)) roomyBoard {
 	r.measured(edit)
 	b := roomyBoard{glancingBoard{r.cfg.Board.(*livingBoard)}, new(atomic.Int64), new(atomic.Int64)}

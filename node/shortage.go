@@ -132,10 +132,10 @@ type Glancer interface {
 	MemoryAvailable() (available, mapped, total int64, err error)
 }
 
-// Roomer is a Board that can tell what it has left of disks and processes without all the rest. What cannot be read has no
-// capacity.
+// Roomer is a Board that can tell what it has left without all the rest. What cannot be read has no capacity.
 type Roomer interface {
-	Room() Sample
+	Room() Sample // of disks and processes
+	Left() Sample // of everything; Unread says why something is not in it
 }
 
 // glance reads memory only, and says how long that is good for. What the pods have left of theirs is read when it may
@@ -178,9 +178,13 @@ func (e *evictor) over(t pressure.Threshold) bool {
 
 // sample reads every signal.
 func (e *evictor) sample() sight {
-	s, err := e.a.cfg.Board.Sample()
-	if err != nil {
+	var s Sample
+	if r, ok := e.a.cfg.Board.(Roomer); ok {
+		s = r.Left()
+	} else if all, err := e.a.cfg.Board.Sample(); err != nil {
 		return sight{whole: true, err: err}
+	} else {
+		s = all
 	}
 	now := time.Now()
 	out := sight{seen: s.readings(e.policy, now), whole: true, layout: s.layout(), swaps: s.SwapTotal > 0 && e.a.cfg.Resources.Swap.kind != swapNone, unread: s.Unread}

@@ -46,22 +46,29 @@ func (s *sampler) Sample() (node.Sample, error) {
 	if err != nil {
 		return node.Sample{}, err
 	}
-	out, noRoom := s.room()
+	out := s.Left()
 	out.Hostname, out.MachineID, out.SystemUUID, out.BootID = info.Hostname, info.MachineID, info.SystemUUID, info.BootID
 	out.KernelVersion, out.OSImage, out.OS, out.Arch = info.KernelVersion, info.OSImage, info.OS, info.Arch
 	out.CPUs, out.HugePages = int64(info.CPUs), s.host.HugePages()
-	mem, noMemory := s.host.Memory()
-	out.MemoryTotal, out.SwapTotal = mem.Total, mem.SwapTotal
 	if out.SwapTotal > 0 {
 		swaps, err := s.host.Swaps()
 		out.SwapOnDisk = err != nil || slices.ContainsFunc(swaps, func(w host.Swap) bool { return !w.InMemory() })
 	}
-	var noAvailable, noAddresses error
+	out.Addresses, err = host.Addresses(s.bridge)
+	out.Unread = errors.Join(out.Unread, err)
+	return out, nil
+}
+
+// Left implements node.Roomer.
+func (s *sampler) Left() node.Sample {
+	out, noRoom := s.room()
+	mem, noMemory := s.host.Memory()
+	out.MemoryTotal, out.SwapTotal = mem.Total, mem.SwapTotal
+	var noAvailable error
 	out.MemoryAvailable, out.MemoryMapped, _, noAvailable = s.MemoryAvailable()
 	out.MemoryUnknown = noAvailable != nil
-	out.Addresses, noAddresses = host.Addresses(s.bridge)
-	out.Unread = errors.Join(noRoom, noMemory, noAvailable, noAddresses)
-	return out, nil
+	out.Unread = errors.Join(noRoom, noMemory, noAvailable)
+	return out
 }
 
 // Room implements node.Roomer.

@@ -239,10 +239,13 @@ func (c counted) MemoryAvailable() (available, mapped, total int64, err error) {
 }
 
 // Room implements node.Roomer.
-func (c counted) Room() node.Sample {
+func (c counted) Room() node.Sample { return c.Left() }
+
+// Left implements node.Roomer.
+func (c counted) Left() node.Sample {
 	s, err := c.Sample()
 	if err != nil {
-		return node.Sample{}
+		return node.Sample{Unread: err}
 	}
 	return s
 }
