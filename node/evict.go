@@ -50,8 +50,10 @@ type evictor struct {
 
 // going is a pod that was told to go.
 type going struct {
-	pod  *corev1.Pod
-	stop podstate.Stop
+	pod   *corev1.Pod
+	stop  podstate.Stop
+	why   pressure.Signal
+	waits int // how often it was waited for
 }
 
 // Evicted is the reason of a pod that had to go.
@@ -62,6 +64,8 @@ const (
 	evictWithin = 30 * time.Second
 	// freedWithin is how long a file system may take to own up to what was removed.
 	freedWithin = 2 * time.Second
+	// goingWaits is how often that is, when the engine was lost each time.
+	goingWaits = 3
 	// hurryEach is how often memory is glanced at while an evicted pod ends.
 	hurryEach = 100 * time.Millisecond
 )
@@ -93,6 +97,9 @@ func (e *evictor) pass(ctx context.Context, s sight) bool {
 	if len(found.Due) == 0 {
 		e.stuck.about("", nil)
 		clear(e.bare)
+		if e.going != nil && e.a.hasGone(e.going.pod.UID) {
+			e.going = nil
+		}
 		return false
 	}
 	t := found.Due[0]
@@ -108,7 +115,7 @@ func (e *evictor) pass(ctx context.Context, s sight) bool {
 		return false
 	}
 	if e.going != nil {
-		e.seeOff(ctx)
+		e.seeOff(ctx, func() {})
 		return true
 	}
 	candidates := e.a.candidates(t.Signal)
@@ -147,30 +154,31 @@ func (e *evictor) evict(ctx context.Context, t pressure.Threshold, r pressure.Re
 	if !e.a.claim(c.Pod.UID, stop) { // it goes on its own, or for another reason: what that frees is to be seen first
 		return
 	}
-	hurried, arrived := context.WithCancel(ctx)
-	var hurry sync.WaitGroup
-	defer hurry.Wait()
-	defer arrived()
-	hurry.Go(func() { e.hurry(hurried, t, c.Pod.UID, stop) })
-	slog.Warn("evicting a pod", "pod", api.Key(c.Pod), "signal", t.Signal, "available", r.Available, "threshold", t.Below.Of(r.Capacity))
-	e.a.tellEvicted(c.Pod, message, t.Signal.Resource(), offences)
-	e.a.countEviction(t.Signal, time.Since(r.At))
-	e.going = &going{c.Pod, stop}
-	e.seeOff(ctx)
+	e.going = &going{pod: c.Pod, stop: stop, why: t.Signal}
+	e.seeOff(ctx, func() {
+		slog.Warn("evicting a pod", "pod", api.Key(c.Pod), "signal", t.Signal, "available", r.Available, "threshold", t.Below.Of(r.Capacity))
+		e.a.tellEvicted(c.Pod, message, t.Signal.Resource(), offences)
+		e.a.countEviction(t.Signal, time.Since(r.At))
+	})
 }
 
 // seeOff waits until the pod that goes is gone. The next one does not wait longer for it than evictWithin (N-6.20); but while there
 // is no engine to end it, others could not go either, and would all go once there is one again.
-func (e *evictor) seeOff(ctx context.Context) {
-	began := time.Now()
+func (e *evictor) seeOff(ctx context.Context, tell func()) {
+	g, began := e.going, time.Now()
+	g.waits++
 	wait, cancel := context.WithTimeout(ctx, evictWithin)
+	var hurried sync.WaitGroup
+	defer hurried.Wait()
 	defer cancel()
-	err := e.a.StopPod(wait, e.going.pod.UID, e.going.stop)
+	hurried.Go(func() { e.hurry(wait, g) })
+	tell()
+	err := e.a.StopPod(wait, g.pod.UID, g.stop)
 	if err != nil && !errors.Is(err, ErrUnknownPod) && ctx.Err() == nil {
-		if !e.a.engineUp() || e.a.engineSince(began) {
+		if g.waits < goingWaits && (!e.a.engineUp() || e.a.engineSince(began)) {
 			return
 		}
-		slog.Warn("an evicted pod takes long to end; the next one does not wait for it", "pod", api.Key(e.going.pod), "err", err)
+		slog.Warn("an evicted pod takes long to end; the next one does not wait for it", "pod", api.Key(g.pod), "err", err)
 	}
 	e.going = nil
 }
@@ -178,11 +186,12 @@ func (e *evictor) seeOff(ctx context.Context) {
 // hurry lets a pod that goes for want of memory have its grace only as long as there is memory to wait with: a pod that does
 // not hear its stop signal (every program without a handler, as first process of its container) eats on meanwhile, and then
 // the kernel kills, by its own choice, in the middle of everything.
-func (e *evictor) hurry(ctx context.Context, t pressure.Threshold, uid types.UID, stop podstate.Stop) {
+func (e *evictor) hurry(ctx context.Context, g *going) {
+	stop := g.stop
 	stop.Now = true
-	for t.Signal == pressure.MemoryAvailable || t.Signal == pressure.AllocatableMemory {
+	for g.why.Resource() == pressure.Memory {
 		if seen, _ := e.glance(); pressure.Dire(e.all, seen) {
-			e.a.hasten(uid, stop)
+			e.a.hasten(g.pod.UID, stop)
 			return
 		}
 		select {
@@ -197,6 +206,12 @@ func (e *evictor) hurry(ctx context.Context, t pressure.Threshold, uid types.UID
 func (a *Agent) mayEvict(uid types.UID) bool {
 	w := a.worker(uid)
 	return w != nil && w.mayStop() && !w.isEnded()
+}
+
+// hasGone: the pod is not here any more, or nothing of it.
+func (a *Agent) hasGone(uid types.UID) bool {
+	w := a.worker(uid)
+	return w == nil || w.isEnded()
 }
 
 // tellEvicted is the event of N-6.32.

@@ -864,18 +864,28 @@ func TestAdmissionUnderPressure(t *testing.T) { // N-6.35
 // TestEvictsNobodyWithoutEngine: while the engine is away nobody could be stopped, and who was chosen meanwhile would go beside the
 // one who frees enough.
 func TestEvictsNobodyWithoutEngine(t *testing.T) { // N-6.20
-	for _, late := range []bool{false, true} { // the engine is lost before, or after the eater was told to go
+	for _, c := range []struct {
+		late   bool  // the engine is lost after the eater was told to go
+		left   int64 // of memory; 0: of processes
+		within time.Duration
+	}{{false, 90 * mi, 3 * time.Second}, {true, 90 * mi, 3 * time.Second}, {false, 20 * mi, 500 * time.Millisecond}, {false, 0, 3 * time.Second}} {
+		late := c.late
 		with(t, map[string]enginefake.Behaviour{"c": {IgnoreTERM: true}}, func(r *rig) {
 			var begun atomic.Bool
 			r.roomy(func(s *Sample, running map[string]bool) {
-				if begun.Load() && running["eater"] {
-					s.MemoryAvailable = 90 * mi
+				switch {
+				case !begun.Load() || !running["eater"]:
+				case c.left > 0:
+					s.MemoryAvailable = c.left
+				default:
+					s.PIDUsed = s.PIDMax - 100
 				}
 			})
+			r.kernel()
 			r.begin()
 			r.uses(r.pod("small"), 10*mi, 1)
 			r.uses(r.pod("other"), 20*mi, 1)
-			r.uses(r.pod("eater"), 300*mi, 1)
+			r.uses(r.pod("eater"), 300*mi, 9000)
 			r.pass(3 * time.Second)
 			if !late {
 				r.engine.SetAway(true)
@@ -887,12 +897,12 @@ func TestEvictsNobodyWithoutEngine(t *testing.T) { // N-6.20
 				}
 				r.engine.SetAway(true)
 			}
-			r.pass(3 * time.Minute)
+			r.pass(3*time.Minute + time.Second)
 			if n := len(r.events.of(Evicted)); n > 1 || !late && n > 0 {
 				t.Errorf("late %v: %d were told to go while nobody could be stopped", late, n)
 			}
 			r.engine.SetAway(false)
-			r.pass(5 * time.Second) // well before the next look of the clock
+			r.pass(c.within) // well before the next look of the clock
 			r.evicted("eater")
 			r.want("running", sortedNames(r), "other", "small")
 			r.pass(time.Minute)

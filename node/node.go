@@ -288,6 +288,7 @@ func (a *Agent) engineFound(info runtime.Info, st runtime.State) {
 	}
 	a.pokeStatus()
 	a.pokeGroups()
+	nudge(a.stalled) // pods can be evicted again
 }
 
 func (a *Agent) engineLost(err error) {

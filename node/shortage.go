@@ -101,15 +101,20 @@ func (a *Agent) followStalls(ctx context.Context) error {
 		if resource == "memory" {
 			poke = a.stalled
 		}
-		select {
-		case poke <- struct{}{}:
-		default:
-		}
+		nudge(poke)
 	})
 	if err != nil && ctx.Err() == nil {
 		slog.Info("the kernel does not tell when tasks have to wait; memory is looked at each second", "err", err)
 	}
 	return nil
+}
+
+// nudge has a look taken, if one is not to be taken already.
+func nudge(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
 }
 
 // followOOMs tells, in a kubelet's words, of every process that the kernel killed because the board was out of memory: each
