@@ -56,6 +56,9 @@ func mend(device string) error {
 	if err == nil && !mended {
 		err = fmt.Errorf("the superblock of %s is whole: something else is wrong with it", device)
 	}
+	if err == nil {
+		fmt.Fprintf(os.Stderr, "ledge: the power was cut while the superblock of %s was written; its checksum was made anew\n", device)
+	}
 	return err
 }
 
