@@ -43,6 +43,11 @@ done
 
 maintainer='ledge maintainers <maintainers@ledge.invalid>'
 cp README.md docs/relink.md "$doc"
+# For a Debian without systemd; where they go is said at their heads.
+mkdir -p "$doc/openrc/conf.d"
+for service in ledge ledge-keeper ledge-stop busybox-inittab conf.d/ledge conf.d/ledge-keeper; do
+	sed 's|/usr/local/bin/|/usr/bin/|g' "scripts/openrc/$service" >"$doc/openrc/$service"
+done
 gzip -9nc CHANGELOG.md >"$doc/CHANGELOG.md.gz"
 gzip -9nc NOTICE >"$doc/NOTICE.gz"
 cat >"$doc/copyright" <<TEXT

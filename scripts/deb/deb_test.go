@@ -70,6 +70,10 @@ func TestPackages(t *testing.T) {
 			t.Errorf("%s: %v\n%s", unit, err, text)
 		}
 	}
+	service, err := os.ReadFile(filepath.Join(root, "usr/share/doc/ledge/openrc/ledge"))
+	if err != nil || !bytes.Contains(service, []byte("{LEDGE:-/usr/bin/ledge}")) {
+		t.Errorf("OpenRC's service: %v\n%s", err, service)
+	}
 	page := tell(t, "gzip", "-dc", filepath.Join(root, "usr/share/man/man8/ledge-shutdown.8.gz"))
 	if !strings.Contains(page, "2023-11-14") || !strings.Contains(page, `\fB\-\-plan\fR`) {
 		t.Errorf("the page of ledge shutdown: %s", page)
