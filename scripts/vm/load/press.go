@@ -300,9 +300,35 @@ func (t *trial) watched() error {
 			t.explain()
 			break // nothing comes of who has not ended
 		}
+		if w == "ended" {
+			t.askSince()
+		}
 	}
 	time.Sleep(t.hog.hold)
 	return nil
+}
+
+// askSince asks since when the board has been short, by ledge itself: the Node says so later, when a status is written. It is told as
+// long as the condition holds.
+func (t *trial) askSince() {
+	data, err := t.ask("GET", "/ledge/v1/pressure", nil)
+	var p struct {
+		Conditions []struct {
+			Type  string
+			Since time.Time
+		}
+	}
+	if err := errors.Join(err, json.Unmarshal(data, &p)); err != nil {
+		t.say("note", err.Error())
+		return
+	}
+	for _, c := range p.Conditions {
+		if c.Type == t.hog.condition && !c.Since.IsZero() {
+			t.seen.mu.Lock()
+			t.seen.at["noticed"] = c.Since
+			t.seen.mu.Unlock()
+		}
+	}
 }
 
 // node sees the condition come and go.
@@ -331,6 +357,7 @@ func (t *trial) end(o object) {
 // count sums up what has been seen.
 func (t *trial) count(before map[string]string, kills int) error {
 	s, w := t.seen, t.writer
+	t.Noticed = s.after("noticed")
 	t.Condition, t.Evicted, t.Eased, t.Recovered = s.after("condition"), s.after("ended"), s.after("eased"), s.after("recovered")
 	if near := s.since("near"); near < -1 {
 		t.Rate = t.Line * 1000 / -near

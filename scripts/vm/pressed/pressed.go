@@ -67,7 +67,8 @@ type Result struct {
 	Line       int64    `json:"line"`        // the threshold of the signal
 	Least      int64    `json:"least"`       // of what was left
 	Rate       int64    `json:"rate"`        // how much of it went each second, from twice the line to the line
-	Condition  int64    `json:"conditionMs"` // this and the next three: since the line was crossed; -1: never
+	Noticed    int64    `json:"noticedMs"`   // this and the next four: since the line was crossed; -1: never. ledge has seen it
+	Condition  int64    `json:"conditionMs"` // the Node says so
 	Evicted    int64    `json:"evictedMs"`   // the API says so
 	Eased      int64    `json:"easedMs"`     // there is more than the line again
 	Recovered  int64    `json:"recoveredMs"` // the condition is gone; its transition period is 10 s here
