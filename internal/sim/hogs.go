@@ -30,8 +30,8 @@ func (b *Board) Hogs(meanwhile func(*Board), helpless bool) {
 		hogs[string(b.Apply(b.someHog(fmt.Sprintf("hog-%d", i))).UID)] = true
 	}
 	b.Logf("%d hogs", len(hogs))
-	begin := b.upTo(time.Minute) // the fastest takes a minute
-	for began := time.Now(); len(hogs) > 0; {
+	begin := b.upTo(time.Minute) // the fastest takes a minute, alone
+	for began := time.Now(); len(hogs) > 0 || meanwhile != nil; {
 		if meanwhile != nil && time.Since(began) > begin {
 			meanwhile(b)
 			meanwhile = nil
