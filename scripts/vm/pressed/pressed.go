@@ -113,4 +113,5 @@ func (r *Result) Judge() {
 	}
 	wrong(r.End != "Failed Evicted" && !(r.outrun() && r.End == "Failed"), "it was not evicted but %q", r.End)
 	wrong(r.Condition < 0 || r.Recovered < 0, "no condition came and went")
+	wrong(r.Noticed > 1000, "ledge saw it after %d ms only", r.Noticed)
 }

@@ -35,6 +35,7 @@ func TestJudge(t *testing.T) {
 		"killed others":       {fast, func(p *Result) { p.Victims = []string{"ledge"} }, "the kernel has killed [\"ledge\"]"},
 		"fast, and let live":  {fast, func(p *Result) { p.Kills, p.End = 0, "Failed" }, "not evicted"},
 		"not evicted":         {good, func(p *Result) { p.End = "Failed" }, `not evicted but "Failed"`},
+		"late":                {good, func(p *Result) { p.Noticed = 1001 }, "saw it after 1001 ms only"},
 		"no condition":        {good, func(p *Result) { p.Condition = -1 }, "no condition"},
 		"a condition stays":   {good, func(p *Result) { p.Recovered = -1 }, "no condition"},
 		"evicted for nothing": {quiet, func(p *Result) { p.End = "Failed Evicted" }, "to be left alone: Failed Evicted"},
