@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,6 +37,7 @@ func ParseMachine(word string) (Machine, error) {
 
 // Lister knows the machines of a fleet, as a cloud knows its own (N-3.62).
 type Lister interface {
+	// Machine may be called again before it has answered.
 	Machine(ctx context.Context, node, providerID string) (Machine, error)
 }
 
@@ -44,6 +46,10 @@ const taintMachineOff = "node.cloudprovider.kubernetes.io/shutdown"
 
 // askTime is how long a lister may think about one machine.
 const askTime = 10 * time.Second
+
+// askAtOnce is of how many machines a lister is asked at the same time: a shed that has lost its power is gone through in little
+// time though nobody answers, and as many programs are not too many for a small board.
+const askAtOnce = 4
 
 // Machines removes the Nodes of machines that are gone and marks those of machines that are switched off (N-3.61).
 type Machines struct {
@@ -73,15 +79,22 @@ func (m *Machines) pass(ctx context.Context, now time.Time) time.Duration {
 	if ask {
 		m.next = now.Add(m.period)
 	}
-	var failed []error
-	for _, n := range m.w.Nodes.List() {
+	nodes := m.w.Nodes.List()
+	failed := make([]error, len(nodes)) // in their order, that the same trouble is told in the same words
+	var asking errgroup.Group
+	asking.SetLimit(askAtOnce)
+	for i, n := range nodes {
 		switch ready := readyOf(n); {
 		case ready == corev1.ConditionTrue:
-			failed = append(failed, m.mark(ctx, n, false))
+			failed[i] = m.mark(ctx, n, false)
 		case ask && n.DeletionTimestamp == nil:
-			failed = append(failed, m.look(ctx, n))
+			asking.Go(func() error {
+				failed[i] = m.look(ctx, n)
+				return nil
+			})
 		}
 	}
+	_ = asking.Wait() // they have written down what went wrong
 	m.grumble.about(ctx, "cannot keep nodes in step with their machines", errors.Join(failed...))
 	return max(time.Until(m.next), 0)
 }

@@ -3,7 +3,9 @@ package controller
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -90,6 +92,37 @@ func TestMachines(t *testing.T) {
 		r.pass(6 * time.Second)
 		if !r.gone(api.Nodes, "", "unknown") {
 			t.Error("the answer came and was not heard")
+		}
+	})
+}
+
+// mute is a Lister that never answers.
+type mute struct{ asking, most, asked atomic.Int64 }
+
+func (l *mute) Machine(ctx context.Context, _, _ string) (Machine, error) {
+	now := l.asking.Add(1)
+	defer l.asking.Add(-1)
+	for most := l.most.Load(); now > most && !l.most.CompareAndSwap(most, now); most = l.most.Load() {
+	}
+	l.asked.Add(1)
+	<-ctx.Done()
+	return "", ctx.Err()
+}
+
+// TestMachinesOfASilentShed: a lister that does not answer is asked about a few machines at once, so that all have had their turn
+// before long (N-3.62).
+func TestMachinesOfASilentShed(t *testing.T) {
+	l := &mute{}
+	plane(t, Config{Machines: l}, func(r *rig) {
+		for i := range 20 {
+			r.node(fmt.Sprintf("n%d", i))
+		}
+		r.pass(45*time.Second + 20*askTime/askAtOnce - time.Second) // the first three quarters of a minute none of them is missed
+		if n := l.asked.Load(); n != 20 {
+			t.Errorf("%d machines of 20 were asked for", n)
+		}
+		if most := l.most.Load(); most != askAtOnce {
+			t.Errorf("%d at once, %d are meant", most, askAtOnce)
 		}
 	})
 }

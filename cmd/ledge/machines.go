@@ -11,7 +11,9 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"time"
 
+	"golang.org/x/sys/unix"
 	"sigs.k8s.io/yaml"
 
 	"ledge/controller"
@@ -49,10 +51,29 @@ func (p machinesByProgram) Machine(ctx context.Context, node, providerID string)
 	cmd := exec.CommandContext(ctx, p[0], append(p[1:len(p):len(p)], node, providerID)...)
 	var out, wrong bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &capped{to: &out}, &capped{to: &wrong}
-	if err := cmd.Run(); err != nil {
+	// Its time is that of what it has started too: a script waits for a curl that hangs.
+	cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return killGroup(cmd) }
+	cmd.WaitDelay = time.Second
+	err := cmd.Run()
+	switch {
+	case errors.Is(err, exec.ErrWaitDelay): // it has ended well, and what it has left behind holds its output
+		_ = killGroup(cmd)
+		err = nil
+	case err != nil && ctx.Err() != nil:
+		err = fmt.Errorf("no answer in time: %w", ctx.Err())
+	}
+	if err != nil {
 		return "", fmt.Errorf("%s: %w: %s", p[0], err, strings.TrimSpace(wrong.String()))
 	}
 	return controller.ParseMachine(strings.TrimSpace(out.String()))
+}
+
+func killGroup(cmd *exec.Cmd) error {
+	if err := unix.Kill(-cmd.Process.Pid, unix.SIGKILL); !errors.Is(err, unix.ESRCH) {
+		return err
+	}
+	return os.ErrProcessDone // as exec wants to hear it
 }
 
 // capped keeps the beginning.

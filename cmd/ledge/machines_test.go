@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -9,6 +10,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"ledge/internal/testrun"
 )
 
 // TestMachineListers: by a program and by a URL, they answer with a word or not at all (N-3.62).
@@ -52,6 +56,47 @@ func TestMachineListers(t *testing.T) {
 	if _, err := settled(t, "--machine-lister", filepath.Join(dir, "none")); err == nil {
 		t.Error("a lister that is not there is accepted")
 	}
+}
+
+// TestMachineListerHangs: a program has its time, and so has what it starts; nothing of it is left (N-3.62).
+func TestMachineListerHangs(t *testing.T) {
+	dir := t.TempDir()
+	pids := filepath.Join(dir, "pids")
+	program := filepath.Join(dir, "lister")
+	must(t, os.WriteFile(program, []byte("#!/bin/sh\nsleep 60 &\necho $! >>"+pids+"\n[ $1 = hung ] && wait\necho exists\n"), 0o700))
+	l, err := machineLister(program)
+	must(t, err)
+	for _, c := range []struct{ node, want, wrong string }{{"hung", "", "no answer in time"}, {"left", "exists", ""}} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		began := time.Now()
+		got, err := l.Machine(ctx, c.node, "")
+		cancel()
+		if string(got) != c.want || (err != nil) != (c.wrong != "") || err != nil && !strings.Contains(err.Error(), c.wrong) {
+			t.Errorf("%s: %q %v, want %q %s", c.node, got, err, c.want, c.wrong)
+		}
+		if took := time.Since(began); took > testrun.Patience(10*time.Second) {
+			t.Errorf("%s: it took %s", c.node, took)
+		}
+	}
+	text, err := os.ReadFile(pids)
+	must(t, err)
+	started := strings.Fields(string(text))
+	if len(started) != 2 {
+		t.Fatalf("started %q", started)
+	}
+	for _, pid := range started {
+		for end := time.Now().Add(testrun.Patience(5 * time.Second)); running(pid); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%s is left", pid)
+			}
+		}
+	}
+}
+
+// running says whether there is such a process that has not ended; nobody may be there to reap it.
+func running(pid string) bool {
+	text, err := os.ReadFile(filepath.Join("/proc", pid, "stat"))
+	return err == nil && !strings.Contains(string(text), ") Z ")
 }
 
 // TestInventory is the lister that comes with ledge.
