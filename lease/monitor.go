@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Settings are the monitor's numbers. Zero means the default; a negative rate means never.
+// Settings are the monitor's numbers. Zero means the default; a negative number is nothing at all, a negative rate never.
 type Settings struct {
 	Period       time.Duration // how often it looks at least: 5 s (N-3.1)
 	Grace        time.Duration // 40 s (N-3.2)

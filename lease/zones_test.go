@@ -48,6 +48,15 @@ func TestStateAndRate(t *testing.T) {
 			t.Errorf("%d/%d: %s %v, want %s %v", tt.ready, tt.notReady, state, rate, tt.state, tt.rate)
 		}
 	}
+	s = Settings{LargeZone: -1, UnhealthyThreshold: -1}.withDefaults() // no thresholds: three are many, and every zone is large
+	for notReady, want := range map[int]float64{2: 0.1, 3: 0.01} {
+		if rate := EvictionRate(StateOf(97, notReady, s), 100, s); rate != want {
+			t.Errorf("%d of 100 without thresholds: %v, want %v", notReady, rate, want)
+		}
+	}
+	if rate := EvictionRate(ZonePartialDisruption, 4, s); rate != 0.01 {
+		t.Errorf("a zone of four is not large: %v", rate)
+	}
 }
 
 // TestBucket: N-3.38 burst 1, N-3.40 a swap keeps a used token used.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 	"time"
 
 	"ledge/api/local"
@@ -39,8 +40,8 @@ func planeFlags(c *command, o *planeOpts) {
 	f.DurationVar(&h.StartupGrace, "node-startup-grace-period", time.Minute, "the same for a node that has never been heard")
 	f.Float64Var(&h.EvictionRate, "node-eviction-rate", 0.1, "nodes per second and zone that are given up, when the zone is well or all of it is silent")
 	f.Float64Var(&h.SecondaryEvictionRate, "secondary-node-eviction-rate", 0.01, "the same in a large zone that is partly down; in a small one it is 0")
-	f.IntVar(&h.LargeZone, "large-cluster-size-threshold", 50, "more nodes than this make a zone large")
-	f.Float64Var(&h.UnhealthyThreshold, "unhealthy-zone-threshold", 0.55, "part of a zone's nodes that must be silent for it to be partly down")
+	f.IntVar(&h.LargeZone, "large-cluster-size-threshold", 50, "more nodes than this make a zone large; 0: every zone is")
+	f.Float64Var(&h.UnhealthyThreshold, "unhealthy-zone-threshold", 0.55, "part of a zone's nodes, 0 to 1, that must be silent for it to be partly down, three of them at least")
 	f.BoolVar(&h.FullDisruptionEvictions, "full-disruption-evictions", false, "give up nodes although every one of them is silent")
 	f.Int64Var(&o.notReady, "default-not-ready-toleration-seconds", 300, "how long pods stay on a node that is not ready, unless they say so themselves")
 	f.Int64Var(&o.unreachable, "default-unreachable-toleration-seconds", 300, "the same on a node that is not heard")
@@ -66,11 +67,16 @@ func (s *settings) checkPlane() error {
 			return usagef("--%s: %s is less than a second", name, d)
 		}
 	}
-	for name, v := range map[string]float64{"node-eviction-rate": h.EvictionRate, "secondary-node-eviction-rate": h.SecondaryEvictionRate,
-		"unhealthy-zone-threshold": h.UnhealthyThreshold} {
-		if v < 0 {
-			return usagef("--%s: %g is less than nothing", name, v)
+	for name, v := range map[string]float64{"node-eviction-rate": h.EvictionRate, "secondary-node-eviction-rate": h.SecondaryEvictionRate} {
+		if !(v >= 0 && v <= math.MaxFloat64) { // nor NaN
+			return usagef("--%s: %g is no rate: say how many nodes a second, 0 or more", name, v)
 		}
+	}
+	if v := h.UnhealthyThreshold; !(v >= 0 && v <= 1) {
+		return usagef("--unhealthy-zone-threshold: %g is no part of a zone: say 0 to 1", v)
+	}
+	if h.LargeZone < 0 {
+		return usagef("--large-cluster-size-threshold: %d is no number of nodes: say 0 or more", h.LargeZone)
 	}
 	if s.scheduleAgainst != "allocatable" && s.scheduleAgainst != "capacity" {
 		return usagef("--schedule-against: %q is neither allocatable nor capacity", s.scheduleAgainst)
@@ -92,27 +98,26 @@ func (s *settings) checkPlane() error {
 	return nil
 }
 
-// controllers is the control plane's loops as configured. Zero means never in a flag, and the default in a Config.
+// said makes a flag's number one of a Config: there zero is the default, and what is meant by zero is negative.
+func said[T int | float64](flag T) T {
+	if flag == 0 {
+		return -1
+	}
+	return flag
+}
+
+// controllers is the control plane's loops as configured.
 func (s *settings) controllers() controller.Config {
-	never := func(v float64) float64 {
-		if v == 0 {
-			return -1
-		}
-		return v
-	}
 	h := s.health
-	h.EvictionRate, h.SecondaryEvictionRate = never(h.EvictionRate), never(h.SecondaryEvictionRate)
-	keep := s.terminatedPods
-	if keep == 0 {
-		keep = -1
-	}
-	on, said := s.file.FeatureGates[gateOutOfService]
-	if said && !on {
+	h.EvictionRate, h.SecondaryEvictionRate = said(h.EvictionRate), said(h.SecondaryEvictionRate)
+	h.LargeZone, h.UnhealthyThreshold = said(h.LargeZone), said(h.UnhealthyThreshold)
+	on, named := s.file.FeatureGates[gateOutOfService]
+	if named && !on {
 		slog.Warn(fmt.Sprintf("featureGates: %s=false: pods on nodes that are out of service stay until their node is deleted", gateOutOfService))
 	}
-	return controller.Config{Health: h, TerminatedPods: keep, Machines: s.machines, NodeCIDRs: s.cidrs, Metrics: controller.NewMetrics(),
+	return controller.Config{Health: h, TerminatedPods: said(s.terminatedPods), Machines: s.machines, NodeCIDRs: s.cidrs, Metrics: controller.NewMetrics(),
 		Schedule:     scheduler.Config{AgainstCapacity: s.scheduleAgainst == "capacity"},
-		OutOfService: controller.OutOfService{Ignored: said && !on, NoScheduleEvicts: s.noScheduleEvicts}}
+		OutOfService: controller.OutOfService{Ignored: named && !on, NoScheduleEvicts: s.noScheduleEvicts}}
 }
 
 // admission is what the API does to pods as configured.

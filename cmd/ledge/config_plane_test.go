@@ -9,8 +9,8 @@ import (
 	"ledge/api/local"
 )
 
-// TestPlaneFlags: the control plane's numbers reach it, under the names of N-3.1, N-3.2, N-3.29, N-3.30, N-3.38, N-3.43,
-// N-3.46, N-4.5, N-4.10 and N-10.8.
+// TestPlaneFlags: the control plane's numbers reach it, under the names of N-3.1, N-3.2, N-3.29, N-3.30, N-3.37, N-3.38,
+// N-3.43, N-3.46, N-4.5, N-4.10 and N-10.8.
 func TestPlaneFlags(t *testing.T) {
 	s, err := settled(t)
 	must(t, err)
@@ -39,7 +39,14 @@ func TestPlaneFlags(t *testing.T) {
 	if a := s.admission(local.Config{}); *a.NotReadySeconds != 300 || *a.UnreachableSeconds != 7 {
 		t.Errorf("%d %d", *a.NotReadySeconds, *a.UnreachableSeconds)
 	}
-	for _, bad := range []string{"--node-monitor-period=0s", "--node-eviction-rate=-1", "--schedule-against=hope", "--default-not-ready-toleration-seconds=-1"} {
+	s, err = settled(t, "--large-cluster-size-threshold=0", "--unhealthy-zone-threshold=0") // every zone is large, and three nodes are many
+	must(t, err)
+	if h := s.controllers().Health; h.LargeZone >= 0 || h.UnhealthyThreshold >= 0 {
+		t.Errorf("a threshold of 0 is taken for the default: %+v", h)
+	}
+	for _, bad := range []string{"--node-monitor-period=0s", "--node-eviction-rate=-1", "--node-eviction-rate=NaN", "--secondary-node-eviction-rate=Inf",
+		"--unhealthy-zone-threshold=7", "--unhealthy-zone-threshold=-0.1", "--unhealthy-zone-threshold=NaN", "--large-cluster-size-threshold=-3",
+		"--schedule-against=hope", "--default-not-ready-toleration-seconds=-1"} {
 		if _, err := settled(t, bad); err == nil || !strings.Contains(err.Error(), strings.Split(bad, "=")[0]) {
 			t.Errorf("%s: %v", bad, err)
 		}
