@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -101,6 +102,10 @@ func (s *Servers) dialWith(ctx context.Context, conf *tls.Config) (net.Conn, err
 	s.mu.Unlock()
 	var errs []error
 	for n := range s.hosts {
+		if n > 0 && ctx.Err() != nil {
+			errs = append(errs, ctx.Err()) // the rest was not asked
+			break
+		}
 		i := (first + n) % len(s.hosts)
 		conn, err := s.dialOne(ctx, conf, s.hosts[i])
 		if err == nil {
@@ -110,9 +115,6 @@ func (s *Servers) dialWith(ctx context.Context, conf *tls.Config) (net.Conn, err
 			return conn, nil
 		}
 		errs = append(errs, fmt.Errorf("%s: %w", s.hosts[i], err))
-		if ctx.Err() != nil {
-			break
-		}
 	}
 	return nil, &dialError{errs}
 }
@@ -142,3 +144,12 @@ func (e *dialError) Error() string {
 }
 
 func (e *dialError) Unwrap() []error { return e.errs }
+
+// Everywhere says whether err is target at all servers, where errors.Is would have one suffice.
+func Everywhere(err, target error) bool {
+	d, ok := errors.AsType[*dialError](err)
+	if !ok {
+		return errors.Is(err, target)
+	}
+	return !slices.ContainsFunc(d.errs, func(one error) bool { return !errors.Is(one, target) })
+}

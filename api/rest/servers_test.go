@@ -242,8 +242,14 @@ func TestServersInTurn(t *testing.T) {
 	}
 	stopTwo()
 	_ = look()
-	if err := look(); !apierrors.IsServiceUnavailable(err) || !errors.Is(err, pki.ErrOtherCA) || !strings.Contains(err.Error(), dead.Addr().String()) {
+	if err = look(); !apierrors.IsServiceUnavailable(err) || !errors.Is(err, pki.ErrOtherCA) || !strings.Contains(err.Error(), dead.Addr().String()) {
 		t.Errorf("none is left: %v", err)
+	}
+	if rest.Everywhere(err, pki.ErrOtherCA) || rest.Everywhere(nil, pki.ErrOtherCA) {
+		t.Errorf("one of four is another's: %v", err)
+	}
+	if _, err := client(t, i.Client(), nil, other, other).Get(t.Context(), api.Nodes, "", "pi1"); !rest.Everywhere(err, pki.ErrOtherCA) {
+		t.Errorf("all are another's: %v", err)
 	}
 }
 

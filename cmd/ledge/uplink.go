@@ -106,7 +106,8 @@ func (b *board) join(ctx context.Context) error {
 			slog.Info("this board has joined", "node", b.name, "server", b.servers[0])
 			return nil
 		}
-		if r, ok := errors.AsType[*refusal](err); ok || errors.Is(err, pki.ErrOtherCA) {
+		// Somebody else at one address is none at all of them: the right one may be starting behind another.
+		if r, ok := errors.AsType[*refusal](err); ok || rest.Everywhere(err, pki.ErrOtherCA) {
 			if ok && r.code == http.StatusNotFound {
 				err = fmt.Errorf("%w: is it a control plane of ledge?", err)
 			}

@@ -3,6 +3,10 @@ package main
 import (
 	"context"
 	"errors"
+	"io"
+	"io/fs"
+	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -133,6 +137,66 @@ func TestUplinkRenews(t *testing.T) {
 	err = askCertificate(t.Context(), other, j.urls, j.token.CA, "")
 	if r, ok := errors.AsType[*refusal](err); !ok || r.code != 403 || !strings.Contains(r.Error(), `another board has joined as "pi1"`) {
 		t.Errorf("%v", err)
+	}
+}
+
+// booting is the address of a server that is in the middle of its boot: the first who calls is hung up on.
+func booting(t *testing.T, url string) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for first := true; ; first = false {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			if first {
+				conn.Close()
+				continue
+			}
+			to, err := net.Dial("tcp", strings.TrimPrefix(url, "https://"))
+			if err != nil {
+				conn.Close()
+				return
+			}
+			for from, to := range map[net.Conn]net.Conn{conn: to, to: conn} {
+				go func() {
+					_, _ = io.Copy(to, from)
+					to.Close()
+				}()
+			}
+		}
+	}()
+	return "https://" + l.Addr().String()
+}
+
+// TestJoinWhereOthersAnswer: a board that finds another control plane at one of its addresses waits for what is to come at the
+// next; where all are others' it gives up, and keeps nothing.
+func TestJoinWhereOthersAnswer(t *testing.T) {
+	j, other := newJoined(t, time.Now()), newJoined(t, time.Now()).urls[0]
+	token, err := j.p.joins.Create(pki.TokenTerms{TTL: time.Hour, Uses: 1})
+	must(t, err)
+	join := func(servers ...string) (*pki.Identity, error) {
+		dir := filepath.Join(t.TempDir(), "board")
+		id, err := pki.OpenIdentity(pki.IdentityConfig{Dir: dir, Node: "pi2"})
+		must(t, err)
+		b := &board{settings: settings{serveOpts: &serveOpts{servers: servers}, name: "pi2", joinToken: &token}, uplink: &uplink{identity: id}}
+		ctx, cancel := context.WithTimeout(t.Context(), testrun.Patience(60*time.Second))
+		defer cancel()
+		if err = b.join(ctx); err != nil {
+			if _, gone := os.Stat(dir); !errors.Is(gone, fs.ErrNotExist) {
+				t.Errorf("its key is still there: %v", gone)
+			}
+		}
+		return id, err
+	}
+	if _, err := join(other, other); !errors.Is(err, pki.ErrOtherCA) {
+		t.Errorf("others at all addresses: %v", err)
+	}
+	if id, err := join(other, booting(t, j.urls[0])); err != nil || !id.Joined() {
+		t.Errorf("another at the first address, a control plane that starts at the second: %v", err)
 	}
 }
 
