@@ -27,6 +27,9 @@ type evictionKeys struct {
 	// ReclaimBeforeEvict has the kernel take memory back from the pod that is furthest above its request before one is
 	// evicted (default true). Ledge's own key.
 	ReclaimBeforeEvict *bool `json:"reclaimBeforeEvict,omitempty"`
+
+	// atOnce is --eviction-pressure-transition-period=0. In a file 0s is the default, as a kubelet has it: kubeadm writes it so.
+	atOnce bool
 }
 
 func (k evictionKeys) policy() (pressure.Policy, []string, error) {
@@ -35,7 +38,7 @@ func (k evictionKeys) policy() (pressure.Policy, []string, error) {
 	}
 	return pressure.Parse(pressure.Settings{Hard: k.EvictionHard, Soft: k.EvictionSoft, SoftGrace: k.EvictionSoftGracePeriod,
 		MinReclaim: k.EvictionMinimumReclaim, Bare: k.MergeDefaultEvictionSettings != nil && !*k.MergeDefaultEvictionSettings,
-		Transition: k.EvictionPressureTransitionPeriod.Duration, MaxPodGrace: int64(k.EvictionMaxPodGracePeriod)})
+		Transition: k.EvictionPressureTransitionPeriod.Duration, AtOnce: k.atOnce, MaxPodGrace: int64(k.EvictionMaxPodGracePeriod)})
 }
 
 const workingSet = "WorkingSet"
@@ -56,7 +59,7 @@ func evictionFlags(c *command, o *evictionOpts) {
 	f.StringVar(&o.minReclaim, "eviction-minimum-reclaim", "", "how much more than the threshold is to be freed, such as nodefs.available=500Mi")
 	f.IntVar(&o.maxPodGrace, "eviction-max-pod-grace-period", 0, "seconds that a pod gets at most which goes for a soft threshold")
 	f.BoolVar(&o.reclaim, "reclaim-before-evict", true, "take memory back from the pod that is furthest above its request, for a second at most, before one is evicted; cgroup v2")
-	f.DurationVar(&o.transition, "eviction-pressure-transition-period", pressure.Transition, "how long a pressure condition of the Node outlasts its cause")
+	f.DurationVar(&o.transition, "eviction-pressure-transition-period", pressure.Transition, "how long a pressure condition of the Node outlasts its cause; 0: not at all")
 }
 
 // eviction puts the flags over the file and tells what cannot be set.
@@ -81,7 +84,7 @@ func (s *settings) eviction() (err error) {
 		keys.EvictionMaxPodGracePeriod = int32(min(max(s.evict.maxPodGrace, -1), 1<<30))
 	}
 	if s.set["eviction-pressure-transition-period"] {
-		keys.EvictionPressureTransitionPeriod.Duration = s.evict.transition
+		keys.EvictionPressureTransitionPeriod.Duration, keys.atOnce = s.evict.transition, s.evict.transition == 0
 	}
 	if s.set["reclaim-before-evict"] {
 		keys.ReclaimBeforeEvict = &s.evict.reclaim

@@ -87,11 +87,22 @@ func TestEvictionSettings(t *testing.T) { // N-6.8 to N-6.14
 		Reclaim: p.Thresholds[0].Reclaim}) || p.Thresholds[0].Reclaim.Amount != 5 || p.MaxPodGrace != 7*time.Second || p.Transition != time.Minute {
 		t.Errorf("a flag beats the file: %+v", p)
 	}
+	for _, c := range []struct { // N-6.14: 0s in a file is what kubeadm writes for the default
+		file string
+		args []string
+		want time.Duration
+	}{{"evictionPressureTransitionPeriod: 0s\n", nil, pressure.Transition}, {"evictionPressureTransitionPeriod: 1m\n",
+		[]string{"--eviction-pressure-transition-period=0"}, -1}} {
+		if p, err := evictionOf(t, c.file, c.args...); err != nil || p.WithDefaults().Transition != c.want {
+			t.Errorf("%q %v: %v %v, want %v", c.file, c.args, p.Transition, err, c.want)
+		}
+	}
 	for want, bad := range map[string][]string{
 		"neither MemAvailable nor":       {"evictionMemorySignal: x\n"},
 		"unknown signal":                 {"evictionHard: {memory: 1Gi}\n"},
 		"grace period must be specified": {"evictionSoft: {memory.available: 1Gi}\n"},
 		`--eviction-hard: "memory.available>1Gi": write signal<value`: {"", "--eviction-hard", "memory.available>1Gi"},
+		"evictionPressureTransitionPeriod: -1s is negative":           {"", "--eviction-pressure-transition-period=-1s"},
 		"is not a positive quantity":                                  {"", "--eviction-hard", "memory.available<-1Gi"},
 	} {
 		if _, err := evictionOf(t, bad[0], bad[1:]...); err == nil || !strings.Contains(err.Error(), want) {

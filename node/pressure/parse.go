@@ -16,8 +16,9 @@ type Settings struct {
 	Hard, Soft, SoftGrace, MinReclaim map[string]string
 	// Bare is mergeDefaultEvictionSettings: false: Hard replaces all defaults, also those of signals it does not name.
 	Bare        bool
-	Transition  time.Duration
-	MaxPodGrace int64 // seconds
+	Transition  time.Duration // 0 is the default here, as in that file; see AtOnce
+	AtOnce      bool          // no Transition: a condition falls with its cause
+	MaxPodGrace int64         // seconds
 }
 
 // Parse checks settings and makes a policy of them (N-6.9 to N-6.14). ignored are signals that are derived and may not be
@@ -64,7 +65,9 @@ func Parse(s Settings) (p Policy, ignored []string, err error) {
 			p.Thresholds = append(p.Thresholds, Threshold{Signal: sig, Below: l, Reclaim: reclaim[sig], Soft: true, Grace: g})
 		}
 	}
-	p.Transition = p.WithDefaults().Transition
+	if p.Transition = p.WithDefaults().Transition; s.AtOnce {
+		p.Transition = -1
+	}
 	return p, append(skipped, skippedToo...), nil
 }
 

@@ -136,7 +136,7 @@ type Readings map[Signal]Reading
 // Policy is when the board is short, and how it answers. The zero value is the default.
 type Policy struct {
 	Thresholds  []Threshold   // as configured; nil: Default's
-	Transition  time.Duration // how long a condition stays True after it was last seen (N-6.14, N-6.19); 0: 5 min
+	Transition  time.Duration // how long a condition stays True after it was last seen (N-6.14, N-6.19); 0: 5 min, less: not at all
 	MaxPodGrace time.Duration // what a pod gets that goes for a soft threshold (N-6.31)
 }
 

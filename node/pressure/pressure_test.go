@@ -71,6 +71,24 @@ func TestHard(t *testing.T) { // N-6.8, N-6.11, N-6.18, N-6.19
 	}
 }
 
+// TestAtOnce: a condition that does not outlast its cause holds while that is seen, minimum reclaim included, and no longer.
+func TestAtOnce(t *testing.T) { // N-6.14, N-6.19
+	p, _, err := Parse(Settings{AtOnce: true, Hard: values{"nodefs.available": "100"}, MinReclaim: values{"nodefs.available": "50"}, Bare: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := newLooks(p)
+	for i, c := range []struct {
+		available int64
+		want      bool
+	}{{100, false}, {99, true}, {99, true}, {149, true}, {150, false}, {99, true}} {
+		v := l.look(time.Duration(i%2), Readings{NodeFSAvailable: {Available: c.available, Capacity: 1000}}) // two looks may fall together
+		if v.Conditions[corev1.NodeDiskPressure] != c.want {
+			t.Errorf("look %d, %d available: %v", i, c.available, v.Conditions)
+		}
+	}
+}
+
 func TestSoft(t *testing.T) { // N-6.12, N-6.18, N-6.19
 	l := newLooks(Policy{Thresholds: []Threshold{{Signal: MemoryAvailable, Below: Limit{Amount: 1 << 28}, Soft: true, Grace: time.Minute}}})
 	if v := l.look(0, mem(0)); !v.Conditions[corev1.NodeMemoryPressure] || len(v.Due) > 0 {

@@ -27,6 +27,7 @@ func (p Policy) Step(s State, all []Threshold, seen Readings, now time.Time) (St
 	next := State{First: map[key]time.Time{}, Due: map[key]bool{}, Last: map[corev1.NodeConditionType]time.Time{},
 		Since: map[corev1.NodeConditionType]time.Time{}, Read: map[Signal]time.Time{}}
 	out := Verdict{Conditions: map[corev1.NodeConditionType]bool{}}
+	short := map[corev1.NodeConditionType]bool{} // at this look
 	for c, at := range s.Last {
 		next.Last[c] = at
 	}
@@ -48,7 +49,7 @@ func (p Policy) Step(s State, all []Threshold, seen Readings, now time.Time) (St
 			first = now
 		}
 		next.First[k] = first
-		next.Last[Conditions[t.Signal]] = now
+		next.Last[Conditions[t.Signal]], short[Conditions[t.Signal]] = now, true
 		if now.Sub(first) < t.Grace {
 			continue
 		}
@@ -59,7 +60,7 @@ func (p Policy) Step(s State, all []Threshold, seen Readings, now time.Time) (St
 	}
 	for _, c := range Conditions {
 		last, known := next.Last[c]
-		if out.Conditions[c] = known && now.Sub(last) < p.Transition; !out.Conditions[c] {
+		if out.Conditions[c] = short[c] || known && now.Sub(last) < p.Transition; !out.Conditions[c] {
 			delete(next.Last, c)
 			continue
 		}
