@@ -188,7 +188,7 @@ spec:
   selector: {matchLabels: {app: web}}
 `
 
-// kubectlCommand runs kubectl's words one by one, where its output is read while it goes on.
+// kubectlCommand runs kubectl's words one by one.
 func (s *shed) kubectlCommand() func(args ...string) *exec.Cmd {
 	s.t.Helper()
 	k := s.kubectl()
@@ -199,7 +199,7 @@ func (s *shed) kubectlCommand() func(args ...string) *exec.Cmd {
 	}
 }
 
-// drained empties a board with kubectl from elsewhere; a budget holds its pod until there is another.
+// drained empties a board from elsewhere, with kubectl and with ledge; a budget holds its pod until there is another.
 func (s *shed) drained(b *testBoard) {
 	s.t.Helper()
 	kubectl := s.kubectlCommand()
@@ -207,6 +207,12 @@ func (s *shed) drained(b *testBoard) {
 	s.plane.eventually("the budget has been counted", func() error { return contains(s.plane.ledge("get", "pdb", "web", "-o", "json"), `"currentHealthy": 3`) })
 	if err := contains(s.plane.ledge("get", "pdb"), "3               N/A               0 "); err != nil {
 		s.t.Error(err)
+	}
+	must(s.t, contains(s.plane.must("cordon", b.name), "node/"+b.name+" cordoned"))
+	s.nodeSays(b.name, "Ready,SchedulingDisabled")
+	if text, err := kubectl("drain", b.name, "--force", "--ignore-daemonsets", "--timeout=3s").CombinedOutput(); err == nil ||
+		!strings.Contains(string(text), "Cannot evict pod as it would violate the pod's disruption budget") {
+		s.t.Errorf("%v\n%s", err, text)
 	}
 	said, err := os.Create(filepath.Join(s.t.TempDir(), "drain")) // a file may be read while it is written
 	must(s.t, err)
@@ -216,17 +222,17 @@ func (s *shed) drained(b *testBoard) {
 		must(s.t, err)
 		return string(text)
 	}
-	drain := kubectl("drain", b.name, "--force", "--ignore-daemonsets", "--timeout=80s")
+	drain := s.plane.command(s.t.Context(), "--run-dir", s.plane.runDir, "drain", b.name, "--force", "--timeout=80s")
 	drain.Stdout, drain.Stderr = said, said
 	must(s.t, drain.Start())
 	done := make(chan error, 1)
 	go func() { done <- drain.Wait() }()
 	s.plane.eventually("the budget holds the pod", func() error {
-		return contains(out(), "Cannot evict pod as it would violate the pod's disruption budget")
+		return contains(out(), "pod default/p2 stays for now, asking again in 5s: The disruption budget web needs")
 	})
 	must(s.t, contains(s.pods(), "p2"))
 	s.plane.apply(strings.Replace(fleetPod("p3", s.plane.name), "metadata:\n", "metadata:\n  labels: {app: web}\n", 1))
-	must(s.t, errors.Join(<-done, contains(out(), "node/"+b.name+" drained"))) // it gives up by itself
+	must(s.t, errors.Join(<-done, contains(out(), "node/"+b.name+" already cordoned"), contains(out(), "node/"+b.name+" drained"))) // it gives up by itself
 	if p := b.processes("/kubepods/"); len(p) > 0 {
 		s.t.Errorf("processes on a drained board: %v", p)
 	}
