@@ -87,6 +87,8 @@ type handler struct {
 	stock   bool
 	board   http.Handler
 
+	refusals notices // of boards
+
 	// docs are discovery and OpenAPI by path, made when one is first asked for: it takes longer than the rest of a start.
 	docs     func() (map[string]*document, error)
 	building sync.Mutex // one at a time works with the schemas, which are megabytes
@@ -178,7 +180,7 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, serve func(*res
 	}
 }
 
-func (h *handler) serve(w *response, hr *http.Request) error {
+func (h *handler) serve(w *response, hr *http.Request) (err error) {
 	if h.join != nil && hr.URL.Path == JoinPath {
 		return h.serveJoin(w, hr)
 	}
@@ -189,6 +191,8 @@ func (h *handler) serve(w *response, hr *http.Request) error {
 		}
 		return err
 	}
+	a := attributes{verb: strings.ToLower(hr.Method), path: hr.URL.Path}
+	defer func() { h.noteRefusal(hr, caller, a, err) }()
 	user, err := h.impersonated(hr.Context(), caller, hr.Header)
 	if err != nil {
 		return err
@@ -213,7 +217,8 @@ func (h *handler) serve(w *response, hr *http.Request) error {
 	if err := refuseHeaders(hr.Header); err != nil {
 		return err
 	}
-	a, version := r.attributes(), ""
+	a = r.attributes()
+	version := ""
 	if r.kind != nil {
 		version = r.kind.Version
 	}
