@@ -1,8 +1,10 @@
 package httpd_test
 
 import (
+	"crypto/tls"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -97,4 +99,36 @@ func TestRefusedBoardsAreLogged(t *testing.T) {
 		}
 		f.stop()
 	})
+}
+
+// TestDistrustIsLogged: who ends a handshake because it knows another CA is told of, once; other noise is not.
+func TestDistrustIsLogged(t *testing.T) {
+	log := logged(t)
+	url, a, stop := secured(t, answering)
+	other, _ := authority(t)
+	for range 3 {
+		if resp, err := withCert(t, other, "x").Get(url); err == nil {
+			resp.Body.Close()
+			t.Fatal("another CA's certificate was accepted")
+		}
+	}
+	if resp, err := withCert(t, a, "").Get(url); err == nil { // nobody: it knows us, and we do not know it
+		resp.Body.Close()
+		t.Fatal("a client without a certificate was answered")
+	}
+	plain, err := http.Get(strings.Replace(url, "https", "http", 1))
+	if err == nil {
+		plain.Body.Close()
+	}
+	if conn, err := tls.Dial("tcp", strings.TrimPrefix(url, "https://"), &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS11}); err == nil {
+		conn.Close()
+		t.Error("an old version of TLS was accepted")
+	}
+	stop() // net/http has said all that it has to say
+	if got := linesWith(log, "level=WARN", "does not accept this server's certificate", "from=127.0.0.1", "another CA"); len(got) != 1 {
+		t.Errorf("%d lines about who knows another CA in\n%s", len(got), log)
+	}
+	if got := linesWith(log, "level=WARN"); len(got) != 1 || len(linesWith(log, "level=ERROR")) > 0 {
+		t.Errorf("noise:\n%s", log)
+	}
 }

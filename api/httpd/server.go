@@ -96,7 +96,7 @@ func (s *Server) server(stop context.Context, l *Listener) *http.Server {
 		MaxHeaderBytes:    maxHeader,
 		BaseContext:       func(net.Listener) context.Context { return base },
 		ConnContext:       l.connContext,
-		ErrorLog:          slog.NewLogLogger(quiet{slog.Default().Handler()}, slog.LevelDebug),
+		ErrorLog:          slog.NewLogLogger(quiet{slog.Default().Handler(), new(notices)}, slog.LevelDebug),
 	}
 }
 
@@ -108,17 +108,41 @@ func serve(srv *http.Server, l *Listener) error {
 }
 
 // quiet keeps net/http's own log, which tells of every handshake a port scanner breaks off, below what an
-// operator reads; a panic is the exception.
-type quiet struct{ slog.Handler }
+// operator reads. Exceptions are a panic, and somebody who means us and does not know us, such as a board that was told of
+// another control plane.
+type quiet struct {
+	slog.Handler
+	distrusted *notices // by host
+}
 
 func (q quiet) Handle(ctx context.Context, r slog.Record) error {
 	if strings.Contains(r.Message, "panic") {
 		r.Level = slog.LevelError
 	}
+	if from, ok := distrusts(r.Message); ok && q.distrusted.due(from) {
+		r = slog.NewRecord(r.Time, slog.LevelWarn, "a board or client was not let in: it does not accept this server's certificate", r.PC)
+		r.AddAttrs(slog.String("from", from), slog.String("why", "it knows another CA, or reached this server by a name that is not its own, or its clock is wrong"))
+	}
 	if !q.Handler.Enabled(ctx, r.Level) {
 		return nil
 	}
 	return q.Handler.Handle(ctx, r)
+}
+
+// distrusts finds who ended a handshake because of our certificate. net/http says it in words only, and the alert does not
+// say what is wrong: Go's own clients call everything a bad certificate.
+func distrusts(message string) (host string, ok bool) {
+	rest, ok := strings.CutPrefix(message, "http: TLS handshake error from ")
+	if !ok {
+		return "", false
+	}
+	for _, alert := range []string{"bad certificate", "unknown certificate authority"} {
+		if from, ok := strings.CutSuffix(rest, ": remote error: tls: "+alert); ok {
+			host, _, err := net.SplitHostPort(from)
+			return host, err == nil
+		}
+	}
+	return "", false
 }
 
 func (q quiet) Enabled(context.Context, slog.Level) bool { return true }

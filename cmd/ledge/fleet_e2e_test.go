@@ -237,6 +237,7 @@ func (s *shed) strangers(used []string) {
 	toucher := s.boards[1] // it has joined, and may look at its own pods only
 	must(s.t, contains(toucher.ledge("get", "pods"), "forbidden"))
 	s.plane.logs("used up", "for a board named", "another board has joined as", "expired at", "refused what is not its own\" node="+toucher.name+" ")
+	elsewhere.logs("does not accept this server's certificate")
 }
 
 // logs wants words in what an operator reads of a board.
