@@ -215,9 +215,9 @@ func (j *Joins) Known(leaf *x509.Certificate) error {
 }
 
 // Sign answers a board that asks for a certificate by a signed request: the first time with the proof of a token, later
-// by its key alone, because nobody else can do anything with the answer. taken says whether a Node of that name exists.
-// A *Refusal is for the board to read; it leaves nothing behind.
-func (j *Joins) Sign(request []byte, proof string, taken func(node string) (bool, error)) (cert []byte, node string, err error) {
+// by its key alone, because nobody else can do anything with the answer. taken says whether a Node of that name is there, and
+// whether somebody is at work under it. A *Refusal is for the board to read; it leaves nothing behind.
+func (j *Joins) Sign(request []byte, proof string, taken func(node string) (is, alive bool, err error)) (cert []byte, node string, err error) {
 	req, node, err := parseRequest(request)
 	if err != nil {
 		return nil, node, err
@@ -237,13 +237,15 @@ func (j *Joins) Sign(request []byte, proof string, taken func(node string) (bool
 		if count, err = j.admit(node, proof, known, row, now); err != nil {
 			return nil, node, err
 		}
-		if known {
-			if is, err := taken(node); err != nil {
-				return nil, node, fmt.Errorf("look for node %s: %w", node, err)
-			} else if is && !row.has(req.RawSubjectPublicKeyInfo) {
-				return nil, node, refuse("another board has joined as %q: give this one another name with --hostname-override, or delete that "+
-					"node first if this one replaces it ('ledge delete node %s')", node, node)
-			}
+		is, alive, err := taken(node)
+		if err != nil {
+			return nil, node, fmt.Errorf("look for node %s: %w", node, err)
+		}
+		// A Node that was made by hand waits for its board. One that is alive has it, whatever is remembered here: it joined by a
+		// kubeconfig, or the memory is damaged.
+		if (known && is || alive) && !row.has(req.RawSubjectPublicKeyInfo) {
+			return nil, node, refuse("another board has joined as %q: give this one another name with --hostname-override, or delete that "+
+				"node first if this one replaces it ('ledge delete node %s')", node, node)
 		}
 		sum := sha256.Sum256(req.RawSubjectPublicKeyInfo)
 		id, _, _ := parseProof(proof) // admit has read it

@@ -47,11 +47,11 @@ type shed struct {
 	a              *Authority
 	j              *Joins
 	tokens, boards *table
-	nodes          map[string]bool
+	nodes, alive   map[string]bool
 }
 
 func newShed(t *testing.T) *shed {
-	s := &shed{t: t, clock: &clock{built}, tokens: newTable(), boards: newTable(), nodes: map[string]bool{}}
+	s := &shed{t: t, clock: &clock{built}, tokens: newTable(), boards: newTable(), nodes: map[string]bool{}, alive: map[string]bool{}}
 	s.a = open(t, t.TempDir(), s.clock)
 	s.restart()
 	return s
@@ -90,13 +90,17 @@ func (s *shed) board(name string) *Identity {
 	return i
 }
 
+func (s *shed) taken(node string) (is, alive bool, err error) {
+	return s.nodes[node] || s.alive[node], s.alive[node], nil
+}
+
 func (s *shed) sign(i *Identity, proof string) ([]byte, error) {
 	s.t.Helper()
 	req, err := i.Request()
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	cert, node, err := s.j.Sign(req, proof, func(node string) (bool, error) { return s.nodes[node], nil })
+	cert, node, err := s.j.Sign(req, proof, s.taken)
 	if err == nil {
 		s.nodes[node] = true // its agent registers it
 		err = i.Accept(cert, s.a.Pin(), []*x509.Certificate{s.a.ca.Leaf})
@@ -210,7 +214,7 @@ func TestJoinRefused(t *testing.T) {
 		}
 	}
 	// What a request asks for beside its name is not given.
-	cert, _, err := s.j.Sign(request("system:node:pi5", key), good.Proof(), nil)
+	cert, _, err := s.j.Sign(request("system:node:pi5", key), good.Proof(), s.taken)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -269,6 +273,40 @@ func TestReplaceBoard(t *testing.T) {
 	stray, err := s.a.Client("system:node:nobody", []string{"system:nodes"})
 	if err != nil || s.j.Known(stray.Leaf) == nil {
 		t.Errorf("a board that never joined counts (%v)", err)
+	}
+}
+
+// TestNameOfALiveNode: a Node that was made by hand waits for a board with a token (N-1.12), but under one that is alive another
+// board works, which joined by a kubeconfig or of which nothing is known any more.
+func TestNameOfALiveNode(t *testing.T) {
+	s := newShed(t)
+	tok := s.token(TokenTerms{Uses: 9})
+	s.alive["pi1"], s.nodes["pi2"] = true, true
+	s.refusedFor("the name of a live Node", s.board("pi1"), tok.Proof(), `another board has joined as "pi1"`)
+	if _, err := s.sign(s.board("pi2"), tok.Proof()); err != nil {
+		t.Errorf("a Node that was made by hand: %v", err)
+	}
+	s.alive["pi1"], s.nodes["pi1"] = false, true
+	b := s.board("pi1")
+	if _, err := s.sign(b, tok.Proof()); err != nil {
+		t.Errorf("it has been silent since: %v", err)
+	}
+	s.alive["pi1"] = true
+	if _, err := s.sign(b, ""); err != nil {
+		t.Errorf("it is itself that is alive: %v", err)
+	}
+	// What was kept of it is lost, and it is still at work.
+	delete(s.boards.rows, "pi1")
+	s.restart()
+	s.refusedFor("the record is lost", s.board("pi1"), s.token(TokenTerms{}).Proof(), `another board has joined as "pi1"`)
+	cannot := errors.New("cannot look")
+	req, err := s.board("pi3").Request()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _, err = s.j.Sign(req, s.token(TokenTerms{}).Proof(), func(string) (is, alive bool, err error) { return false, false, cannot })
+	if !errors.Is(err, cannot) {
+		t.Errorf("nobody could look: %v", err)
 	}
 }
 

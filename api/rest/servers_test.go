@@ -47,9 +47,9 @@ func newPlane(t *testing.T) *plane {
 	p.joins, err = p.a.Joins(pki.JoinsConfig{Tokens: db.Table("tokens"), Boards: db.Table("boards")})
 	must(t, err)
 	p.h, err = httpd.New(httpd.Config{Client: store, Known: p.joins.Known, Join: func(ctx context.Context, _ string, request []byte, token string) ([]byte, error) {
-		cert, _, err := p.joins.Sign(request, token, func(node string) (bool, error) {
-			_, err := store.Get(ctx, api.Nodes, "", node)
-			return err == nil, nil
+		cert, _, err := p.joins.Sign(request, token, func(node string) (is, alive bool, err error) {
+			_, err = store.Get(ctx, api.Nodes, "", node)
+			return err == nil, false, nil
 		})
 		if err != nil {
 			return nil, &apierrors.StatusError{ErrStatus: metav1.Status{Code: 403, Message: err.Error()}}

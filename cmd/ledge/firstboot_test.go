@@ -155,7 +155,7 @@ func controlPlane(t *testing.T) (token string, join func(dir, node string)) {
 		must(err)
 		req, err := i.Request()
 		must(err)
-		cert, _, err := j.Sign(req, tok.Proof(), func(string) (bool, error) { return false, nil })
+		cert, _, err := j.Sign(req, tok.Proof(), func(string) (is, alive bool, err error) { return false, false, nil })
 		must(err)
 		block, _ := pem.Decode(a.CA())
 		ca, err := x509.ParseCertificate(block.Bytes)

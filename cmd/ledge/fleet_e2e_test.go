@@ -290,6 +290,7 @@ func (s *shed) kubeconfigured() {
 	s.says("bare", " Running ", s.pods)
 	must(s.t, contains(s.plane.ledge("logs", "bare"), "names no port"))
 	b.must("logs", "bare") // on the board itself
+	s.refused(s.board(), "another board has joined as", append(s.line(), "--hostname-override", b.name)...)
 	s.plane.must("delete", "pod", "bare")
 	must(s.t, b.signal(syscall.SIGTERM))
 }

@@ -218,13 +218,7 @@ func (p *plane) serverNames() ([]string, []net.IP) {
 
 // join answers a board that wants a certificate. Both sides log a refusal in the same words.
 func (p *plane) join(ctx context.Context, remote string, request []byte, token string) ([]byte, error) {
-	taken := func(node string) (bool, error) {
-		_, err := p.client.Get(ctx, api.Nodes, "", node)
-		if apierrors.IsNotFound(err) {
-			return false, nil
-		}
-		return err == nil, err
-	}
+	taken := func(node string) (is, alive bool, err error) { return p.taken(ctx, node) }
 	cert, node, err := p.joins.Sign(request, token, taken)
 	if r, ok := errors.AsType[*pki.Refusal](err); ok {
 		slog.Warn("a board was not let in", "node", node, "from", remote, "why", r.Why)
@@ -238,6 +232,23 @@ func (p *plane) join(ctx context.Context, remote string, request []byte, token s
 		p.cut(node) // of another that had the name
 	}
 	return cert, nil
+}
+
+// taken says whether there is a Node of that name, and whether a board is at work under it: one that renews a Lease is Ready
+// until it has been silent for the grace, by the control plane's clock. What time the board wrote into its Lease proves nothing.
+func (p *plane) taken(ctx context.Context, name string) (is, alive bool, err error) {
+	node, err := api.Get[*corev1.Node](ctx, p.client, api.Nodes, "", name)
+	if apierrors.IsNotFound(err) {
+		return false, false, nil
+	}
+	if err != nil || !nodeReady(node) {
+		return err == nil, false, err
+	}
+	_, err = p.client.Get(ctx, api.Leases, corev1.NamespaceNodeLease, name)
+	if apierrors.IsNotFound(err) {
+		return true, false, nil
+	}
+	return true, err == nil, err
 }
 
 // known turns boards away whose place has been taken, and says so once for each.

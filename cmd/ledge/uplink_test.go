@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -197,6 +198,49 @@ func TestJoinWhereOthersAnswer(t *testing.T) {
 	}
 	if id, err := join(other, booting(t, j.urls[0])); err != nil || !id.Joined() {
 		t.Errorf("another at the first address, a control plane that starts at the second: %v", err)
+	}
+}
+
+// TestNameOfALiveNode: a token gives nobody the name of a Node under which a board is at work that joined another way; that of one
+// that was made by hand, or whose board is silent, it does (N-1.12).
+func TestNameOfALiveNode(t *testing.T) {
+	j := newJoined(t, time.Now())
+	tok, err := j.p.joins.Create(pki.TokenTerms{TTL: time.Hour, Uses: 9})
+	must(t, err)
+	for _, c := range []struct {
+		name          string
+		ready         corev1.ConditionStatus // empty: nobody has said
+		lease, worked bool
+	}{
+		{"byhand", "", false, true},
+		{"claimed", corev1.ConditionTrue, false, true},
+		{"silent", corev1.ConditionUnknown, true, true},
+		{"alive", corev1.ConditionTrue, true, false},
+	} {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: c.name}}
+		n, err := api.Create(t.Context(), j.p.client, api.Nodes, n)
+		must(t, err)
+		if c.ready != "" {
+			n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: c.ready}}
+			_, err = api.UpdateStatus(t.Context(), j.p.client, api.Nodes, n)
+			must(t, err)
+		}
+		if c.lease { // what time it says there is the board's clock's
+			l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: c.name}}
+			_, err = api.Create(t.Context(), j.p.client, api.Leases, l)
+			must(t, err)
+		}
+		b, err := pki.OpenIdentity(pki.IdentityConfig{Dir: filepath.Join(t.TempDir(), "board"), Node: c.name})
+		must(t, err)
+		err = askCertificate(t.Context(), b, j.urls, tok.CA, tok.Proof())
+		switch r, ok := errors.AsType[*refusal](err); {
+		case c.worked && err != nil:
+			t.Errorf("%s: %v", c.name, err)
+		case !c.worked && (!ok || r.code != 403 || !strings.Contains(r.Error(), `another board has joined as "`+c.name+`"`)):
+			t.Errorf("%s: %v", c.name, err)
+		case !c.worked && b.Joined():
+			t.Errorf("%s: it is left with a certificate", c.name)
+		}
 	}
 }
 
