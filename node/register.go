@@ -76,6 +76,7 @@ type poster struct {
 	grumble       grumble
 	noAddress     grumble
 	wrote         written
+	rivals        int   // how often the Node was another's
 	refused       error // why the last try to register failed
 	wrong         error // a configuration that this board cannot have: the agent ends
 }
@@ -413,6 +414,7 @@ func (p *poster) send(ctx context.Context, f facts, anew bool) (failed error) {
 	default:
 		close(p.a.known)
 	}
+	p.tellRival(old, f.sample.BootID)
 	p.tellCordon(old.Spec.Unschedulable)
 	if p.a.cfg.Seen != nil && p.a.cfg.Seen(old) {
 		p.a.pokeStatus()
@@ -442,6 +444,31 @@ func (p *poster) send(ctx context.Context, f facts, anew bool) (failed error) {
 	p.a.tellChanges(old, next)
 	return nil
 }
+
+// tellRival says that another board writes this Node too: somebody has copied a card that had an identity on it. One time may be a
+// store that was put back from a copy.
+func (p *poster) tellRival(n *corev1.Node, boot string) {
+	other := n.Status.NodeInfo.BootID
+	if p.wrote.node == nil || other == "" || boot == "" || other == boot {
+		return
+	}
+	if p.rivals++; p.rivals%rivalsEach != 2 {
+		return
+	}
+	where := ""
+	for _, a := range n.Status.Addresses {
+		if a.Type == corev1.NodeInternalIP {
+			where = a.Address
+			break
+		}
+	}
+	slog.Warn("another board is at work under this name: copies of one card? Take one out, and let it join anew without its data",
+		"node", n.Name, "its address", where, "its boot", other, "this boot", boot)
+	p.a.nodeEvent(corev1.EventTypeWarning, "NameShared", fmt.Sprintf("Two boards are at work as %s, boots %s and %s: copies of one card?", n.Name, boot, other))
+}
+
+// rivalsEach is after how many times it is said again: a quarter of an hour, where both post at each look.
+const rivalsEach = 100
 
 // own is a Node that may be filled: what that changes in place is its own, all else is still shared with n.
 func own(n *corev1.Node) *corev1.Node {

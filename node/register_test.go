@@ -240,6 +240,35 @@ func TestAnotherMachine(t *testing.T) {
 	})
 }
 
+// TestCopiedCard: two boards with one identity are told of, each by the other; a reboot, or one old status, is none (N-1.4).
+func TestCopiedCard(t *testing.T) {
+	with(t, nil, func(r *rig) {
+		r.board.change(func(s *Sample) { s.BootID = "b1" })
+		r.begin()
+		r.pass(time.Minute)
+		r.board.change(func(s *Sample) { s.BootID = "b2" })
+		r.begin()
+		r.pass(time.Minute)
+		other := func() {
+			n := r.node()
+			n.Status.NodeInfo.BootID = "b9"
+			if _, err := api.UpdateStatus(r.Context(), r.Client, api.Nodes, n); err != nil {
+				t.Fatal(err)
+			}
+			r.pass(11 * time.Second)
+		}
+		other()
+		r.want("once", r.events.of("NameShared"))
+		if got := r.node().Status.NodeInfo.BootID; got != "b2" {
+			t.Errorf("boot %s", got)
+		}
+		for range 20 {
+			other()
+		}
+		r.want("again and again", r.events.of("NameShared"), "Warning NameShared n: Two boards are at work as n, boots b2 and b9: copies of one card?")
+	})
+}
+
 // TestLeaseGoesOnInShutdown: the heart beats as long as the process lives (N-2.8).
 func TestLeaseGoesOnInShutdown(t *testing.T) {
 	with(t, nil, func(r *rig) {
