@@ -25,7 +25,7 @@ func (s *shed) kubectl() *client {
 	return k
 }
 
-// farPod serves a page, says a line, and has a shell.
+// farPod serves a page, says a line, has a shell, and repeats what somebody says who attaches.
 func farPod(node string) string {
 	return `apiVersion: v1
 kind: Pod
@@ -38,6 +38,12 @@ spec:
     image: ` + busyboxImage + `
     imagePullPolicy: Never
     command: [sh, -c, "echo I am far; httpd -p 8080 -h /www; exec sleep 100000"]
+  - name: ear
+    image: ` + busyboxImage + `
+    imagePullPolicy: Never
+    stdin: true
+    stdinOnce: true
+    command: [cat]
 `
 }
 
@@ -55,8 +61,8 @@ func TestFleetStreams(t *testing.T) {
 	s.says("far", " Running ", s.pods)
 	k := s.kubectl()
 	k.farSteps(s, b, "by the port")
-	must(t, contains(s.plane.ledge("logs", "far"), "I am far"))
-	must(t, contains(s.plane.ledge("exec", "far", "--", "echo", "by", "ledge"), "by ledge"))
+	must(t, contains(s.plane.ledge("logs", "far", "-c", "main"), "I am far"))
+	must(t, contains(s.plane.ledge("exec", "far", "-c", "main", "--", "echo", "by", "ledge"), "by ledge"))
 
 	// Nobody else gets in, be it an administrator.
 	port := "https://" + b.address(2) + ":10250"
@@ -105,6 +111,12 @@ func (k *client) farSteps(s *shed, b *testBoard, way string) {
 		{"kubectl cp file far:/tmp/there && kubectl cp far:/tmp/there back && cmp file back && echo same", "same", ""},
 		{"kubectl get --raw /api/v1/namespaces/default/pods/far:8080/proxy/", "this is the index", ""},
 		{"kubectl get node " + b.name + " -o jsonpath={.status.daemonEndpoints.kubeletEndpoint.Port}", "10250", ""},
+	})
+	s.plane.eventually("somebody who attaches is heard "+way, func() error { // the container has ended with the one before
+		return k.try("echo spoken | timeout 30 kubectl attach -i far -c ear", "spoken")
+	})
+	s.plane.eventually("what it said is told when it has ended "+way, func() error {
+		return k.try("kubectl logs far -c ear --previous", "spoken")
 	})
 	k.until("kubectl port-forward pod/far :8080", `Forwarding from 127\.0\.0\.1:(\d+)`, func(m []string) {
 		if err := k.try("nsenter --net=/run/netns/"+s.plane.netns+" curl -sS -m 60 http://127.0.0.1:"+m[1]+"/index.html", "this is the index"); err != nil {
