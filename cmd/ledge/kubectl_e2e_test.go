@@ -233,7 +233,7 @@ var besideSteps = []step{
 	{"kubectl logs web -c look", "I looked", "new"},
 	{"kubectl exec web -- sh -c 'echo I am $HOSTNAME; exit 7'", "!I am web|exit code 7", ""},
 	{"echo to its input | kubectl exec -i web -- cat", "to its input", ""},
-	{"script -qec \"stty cols 97 rows 31; kubectl exec -it web -- sh -c 'tty && stty size'\" /dev/null", "/dev/pts/|31 97", ""},
+	{"script -qec \"stty cols 97 rows 31; kubectl exec -it web -- sh -c 'tty; until stty size 2>&1 | grep 31.97; do sleep 0.1; done'\" /dev/null", "/dev/pts/|31 97", ""},
 	{"kubectl cp pod.yaml web:/tmp/there && kubectl cp web:/tmp/there back && cmp pod.yaml back && echo same", "same", ""},
 	{"kubectl get --raw /api/v1/namespaces/$NS/pods/web/log", "it started", ""},
 	{"kubectl get --raw /api/v1/namespaces/$NS/pods/web:http/proxy/index.html", "this is the index", ""},
