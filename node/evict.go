@@ -175,7 +175,7 @@ func (e *evictor) seeOff(ctx context.Context, tell func()) {
 	tell()
 	err := e.a.StopPod(wait, g.pod.UID, g.stop)
 	if err != nil && !errors.Is(err, ErrUnknownPod) && ctx.Err() == nil {
-		if g.waits < goingWaits && (!e.a.engineUp() || e.a.engineSince(began)) {
+		if g.waits < goingWaits && !e.a.engineSince(began) {
 			return
 		}
 		slog.Warn("an evicted pod takes long to end; the next one does not wait for it", "pod", api.Key(g.pod), "err", err)

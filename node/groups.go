@@ -73,8 +73,5 @@ func (a *Agent) setGroups(ctx context.Context, anew bool) error {
 }
 
 func (a *Agent) pokeGroups() {
-	select {
-	case a.groupsCh <- struct{}{}:
-	default:
-	}
+	nudge(a.groupsCh)
 }

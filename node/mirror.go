@@ -99,10 +99,7 @@ func (a *Agent) showStatics(ctx context.Context) error {
 }
 
 func (a *Agent) pokeMirrors() {
-	select {
-	case a.mirrorCh <- struct{}{}:
-	default:
-	}
+	nudge(a.mirrorCh)
 }
 
 func (a *Agent) syncMirrors(ctx context.Context) error {

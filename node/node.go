@@ -335,6 +335,14 @@ func (a *Agent) forget(uid types.UID, id string) {
 	delete(a.engine.containers[string(uid)], id)
 }
 
+// nudge wakes who waits at c, if that is not to be woken already.
+func nudge(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
 // engineUp says whether the engine is there.
 func (a *Agent) engineUp() bool {
 	a.mu.Lock()
@@ -342,11 +350,11 @@ func (a *Agent) engineUp() bool {
 	return a.engine.up
 }
 
-// engineSince says whether the engine is there, and came after that moment.
+// engineSince says whether the engine is there, and has been since that moment.
 func (a *Agent) engineSince(at time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.engine.up && a.engine.upSince.After(at)
+	return a.engine.up && !a.engine.upSince.After(at)
 }
 
 // held is what the engine holds of a pod; ok is false while the engine is away.

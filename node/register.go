@@ -126,10 +126,7 @@ func defaultDuration(d *time.Duration, def time.Duration) {
 }
 
 func (a *Agent) pokeStatus() {
-	select {
-	case a.statusCh <- struct{}{}:
-	default:
-	}
+	nudge(a.statusCh)
 }
 
 // sync looks at the board once and tells the API if there is something to tell.

@@ -109,14 +109,6 @@ func (a *Agent) followStalls(ctx context.Context) error {
 	return nil
 }
 
-// nudge has a look taken, if one is not to be taken already.
-func nudge(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
-
 // followOOMs tells, in a kubelet's words, of every process that the kernel killed because the board was out of memory: each
 // is an eviction that came too late.
 func (a *Agent) followOOMs(ctx context.Context) error {

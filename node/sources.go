@@ -73,10 +73,7 @@ func (s *sources) release(uid types.UID) {
 }
 
 func (s *sources) poke() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
+	nudge(s.wake)
 }
 
 // Run follows what is held until ctx ends.

@@ -104,10 +104,7 @@ func (s *statics) readFirst() {
 }
 
 func (s *statics) poke() {
-	select {
-	case s.changed <- struct{}{}:
-	default:
-	}
+	nudge(s.changed)
 }
 
 // scan reads every file and settles which pods there are to be.

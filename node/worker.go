@@ -74,10 +74,7 @@ func newWorker(a *Agent, pod *corev1.Pod) *worker {
 }
 
 func (w *worker) poke() {
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
+	nudge(w.wake)
 }
 
 // offer gives the worker the latest pod; only the last one counts.

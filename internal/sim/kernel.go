@@ -3,7 +3,6 @@ package sim
 import (
 	"context"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -140,7 +139,7 @@ func (k *kernel) write(files map[string]string) {
 			panic("sim: cannot show a cgroup: " + err.Error())
 		}
 	}
-	k.shown = maps.Clone(files)
+	k.shown = files
 }
 
 func (k *kernel) hide() {

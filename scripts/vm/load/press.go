@@ -161,11 +161,13 @@ type seen struct {
 	at map[string]time.Time
 }
 
-func (s *seen) note(what string) {
+func (s *seen) note(what string) { s.noteAt(what, time.Now()) }
+
+func (s *seen) noteAt(what string, at time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, ok := s.at[what]; !ok {
-		s.at[what] = time.Now()
+		s.at[what] = at
 	}
 }
 
@@ -324,9 +326,7 @@ func (t *trial) askSince() {
 	}
 	for _, c := range p.Conditions {
 		if c.Type == t.hog.condition && !c.Since.IsZero() {
-			t.seen.mu.Lock()
-			t.seen.at["noticed"] = c.Since
-			t.seen.mu.Unlock()
+			t.seen.noteAt("noticed", c.Since)
 		}
 	}
 }
