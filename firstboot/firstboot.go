@@ -41,6 +41,17 @@ func (m Mistake) String() string {
 	return where + ": " + m.What + ". " + m.Remedy
 }
 
+// Lines says where keys stand in the file, for who sees only later that one of them has no effect.
+type Lines struct {
+	file string
+	of   map[string]int // "hostname", "network.address": a section before what is below it
+}
+
+// Mistake is one of a key. If that is not there, of the file as a whole.
+func (l Lines) Mistake(key, what, remedy string) Mistake {
+	return Mistake{File: cmp.Or(l.file, names[0]), Line: l.of[key], What: what, Remedy: remedy}
+}
+
 // Plan is what a board is to be. What is empty nobody asked for.
 type Plan struct {
 	Hostname string
@@ -90,8 +101,8 @@ type Machine struct {
 const maxFile = 64 << 10
 
 // Parse reads the configuration among files: ledge.yaml, or what laptops make of that name.
-func Parse(files []File, m Machine) (Plan, []Mistake) {
-	r := reader{machine: m}
+func Parse(files []File, m Machine) (Plan, Lines, []Mistake) {
+	r := reader{machine: m, found: map[string]int{}}
 	slices.SortStableFunc(files, func(a, b File) int { return cmp.Compare(rank(a.Name), rank(b.Name)) })
 	files = slices.DeleteFunc(files, func(f File) bool { return rank(f.Name) == none })
 	for i, f := range files {
@@ -106,7 +117,11 @@ func Parse(files []File, m Machine) (Plan, []Mistake) {
 		}
 	}
 	Sort(r.mistakes)
-	return r.plan, r.mistakes
+	lines := Lines{of: r.found}
+	if len(files) > 0 {
+		lines.file = files[0].Name
+	}
+	return r.plan, lines, r.mistakes
 }
 
 // Sort puts mistakes in the order in which people look for them.
@@ -136,7 +151,8 @@ type reader struct {
 	file     string
 	lines    []string
 	mistakes []Mistake
-	lost     int // the first line that could not be read at all
+	found    map[string]int // what Lines has
+	lost     int            // the first line that could not be read at all
 }
 
 func (r *reader) mistake(line int, what, remedy string) {
@@ -196,6 +212,7 @@ func (r *reader) fields(section string, list []field, known map[string]func(*yam
 			continue
 		}
 		seen[f.key] = f.line
+		r.found[strings.TrimPrefix(section+"."+f.key, ".")] = f.line
 		take(f.value)
 	}
 }
@@ -219,6 +236,12 @@ func Report(list []string) []byte {
 		b.WriteString(m + "\n")
 	}
 	return bytes.ReplaceAll(b.Bytes(), []byte("\n"), []byte("\r\n"))
+}
+
+// Reported are the lines of such a text.
+func Reported(text []byte) (list []string) {
+	_, body, _ := strings.Cut(strings.ReplaceAll(string(text), "\r\n", "\n"), "\n\n")
+	return strings.FieldsFunc(body, func(c rune) bool { return c == '\n' })
 }
 
 const reportHead = `This is what the board could not do as it was written. The rest of it works.

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf16"
@@ -58,7 +59,7 @@ func able() Machine {
 
 // parse gives the mistakes one a line.
 func parse(m Machine, text string) (Plan, string) {
-	plan, list := Parse([]File{{"ledge.yaml", []byte(text)}}, m)
+	plan, _, list := Parse([]File{{"ledge.yaml", []byte(text)}}, m)
 	var lines []string
 	for _, one := range list {
 		lines = append(lines, strings.TrimPrefix(one.String(), "ledge.yaml, "))
@@ -103,7 +104,7 @@ func TestLaptops(t *testing.T) {
 	for name, data := range map[string][]byte{"as it is": []byte(whole), "CRLF": []byte(crlf), "CR": []byte(strings.ReplaceAll(whole, "\n", "\r")),
 		"BOM": []byte("\ufeff" + crlf), "UTF-16": wide, "UTF-16 of another end": big, "document": []byte("---\n" + whole + "...\n")} {
 		for _, file := range []string{"ledge.yaml", "LEDGE.YAML", "Ledge.yml", "ledge.yaml.txt", "ledge.txt"} {
-			plan, mistakes := Parse([]File{{"cmdline.txt", nil}, {file, bytes.Clone(data)}}, able())
+			plan, _, mistakes := Parse([]File{{"cmdline.txt", nil}, {file, bytes.Clone(data)}}, able())
 			plan.Configuration = bytes.TrimRight(plan.Configuration, "\n")
 			want := wholePlan
 			want.Configuration = bytes.TrimRight(want.Configuration, "\n")
@@ -112,11 +113,11 @@ func TestLaptops(t *testing.T) {
 			}
 		}
 	}
-	plan, mistakes := Parse([]File{{"ledge.yaml.txt", []byte("hostname: b")}, {"ledge.yaml", []byte("hostname: a")}}, able())
+	plan, _, mistakes := Parse([]File{{"ledge.yaml.txt", []byte("hostname: b")}, {"ledge.yaml", []byte("hostname: a")}}, able())
 	if plan.Hostname != "a" || len(mistakes) != 1 || mistakes[0].File != "ledge.yaml.txt" {
 		t.Error("two files:", plan, mistakes)
 	}
-	if plan, mistakes := Parse([]File{{"ledge.yaml", make([]byte, maxFile+1)}}, able()); !reflect.DeepEqual(plan, Plan{}) || len(mistakes) != 1 {
+	if plan, _, mistakes := Parse([]File{{"ledge.yaml", make([]byte, maxFile+1)}}, able()); !reflect.DeepEqual(plan, Plan{}) || len(mistakes) != 1 {
 		t.Error("a long file:", plan, mistakes)
 	}
 }
@@ -353,9 +354,27 @@ func TestReport(t *testing.T) {
 	if Report(nil) != nil {
 		t.Error("a report of nothing")
 	}
-	got := string(Report([]string{Mistake{"ledge.yaml", 3, "a", "b"}.String(), Mistake{"images/x.tar", 0, "c", ""}.String()}))
+	list := []string{Mistake{"ledge.yaml", 3, "a", "b"}.String(), Mistake{"images/x.tar", 0, "c", ""}.String()}
+	got := string(Report(list))
+	if read := Reported([]byte(got)); !slices.Equal(read, list) || len(Reported(nil)) > 0 {
+		t.Errorf("read back: %q", read)
+	}
 	if !strings.HasSuffix(got, "\r\nledge.yaml, line 3: a. b\r\nimages/x.tar: c\r\n") || strings.Contains(strings.ReplaceAll(got, "\r\n", ""), "\n") {
 		t.Errorf("%q", got)
+	}
+}
+
+// TestLines: who looks later finds a key where it stands in the file that was read.
+func TestLines(t *testing.T) {
+	_, lines, _ := Parse([]File{{"ledge.yaml.txt", []byte("# mine\nhostname: a\nnetwork:\n  address: 10.0.0.2/24\nhostname: b\n")}}, able())
+	for key, want := range map[string]string{"hostname": "ledge.yaml.txt, line 2: w", "network": "ledge.yaml.txt, line 3: w", "network.address": "ledge.yaml.txt, line 4: w",
+		"address": "ledge.yaml.txt: w", "wifi": "ledge.yaml.txt: w"} {
+		if got := lines.Mistake(key, "w", "").String(); got != want {
+			t.Errorf("%s: %s, want %s", key, got, want)
+		}
+	}
+	if _, lines, _ = Parse(nil, able()); lines.Mistake("hostname", "w", "").String() != "ledge.yaml: w" {
+		t.Error(lines)
 	}
 }
 
@@ -390,7 +409,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte("a: &a [*a]\n<<: *a\n? {\n\t- b\n---\n..."))
 	f.Add([]byte("configuration:\n  low: |\n    a\n\n  high: 3\nhostname: [\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		plan, mistakes := Parse([]File{{"ledge.yaml", data}}, able())
+		plan, _, mistakes := Parse([]File{{"ledge.yaml", data}}, able())
 		lines := 1 + strings.Count(clean(data), "\n")
 		for _, m := range mistakes {
 			if m.Line < 0 || m.Line > lines || m.What == "" || strings.ContainsAny(m.String(), "\n\r\x1b") {

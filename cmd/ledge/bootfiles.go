@@ -93,70 +93,21 @@ func checkManifest(d node.Document, name string, agent bool) error {
 	return nil
 }
 
-// mistakesName is the file on the boot partition that people look for.
-const mistakesName = "ledge-errors.txt"
-
-// What the brain finds wrong later is told by these words from what is wrong with the files.
-const (
-	archiveWords = ": is not imported"
-	joinWords    = ": this board has not joined"
-)
-
-// tellMistakes writes it, or removes it. What the last boot said in words that are yet to come stays: else a card with a broken
-// archive, or a token of no use, would be written twice at every boot.
-func tellMistakes(boot string, lines []string, yet ...string) error {
-	old, _ := os.ReadFile(filepath.Join(boot, mistakesName))
-	for line := range strings.Lines(string(old)) {
-		if slices.ContainsFunc(yet, func(words string) bool { return strings.Contains(line, words) }) {
-			lines = append(lines, strings.TrimSpace(line))
-		}
-	}
-	if err := host.TellOnCard(boot, mistakesName, firstboot.Report(lines)); err != nil {
-		return fmt.Errorf("write %s: %w", mistakesName, err)
-	}
-	return nil
-}
-
-// bootMistakes is where the boot partition is, and what was wrong with its files. It is empty where there is none of ours.
-func (b *board) bootMistakes() (boot string, lines []string, err error) {
-	where, err := os.ReadFile(filepath.Join(b.bootState, bootWhereFile))
-	if err != nil || b.bootState == "" {
-		return "", nil, nil
-	}
-	text, err := os.ReadFile(filepath.Join(b.bootState, bootMistakesFile))
-	for line := range strings.Lines(string(text)) {
-		lines = append(lines, strings.TrimSpace(line))
-	}
-	return string(where), lines, err
-}
-
-// tellJoin says on the boot partition why the board has not joined: on its network it has no other way to tell.
-func (b *board) tellJoin(why error) {
-	boot, lines, err := b.bootMistakes()
-	if err == nil && boot != "" {
-		m := firstboot.Mistake{File: "ledge.yaml", What: strings.TrimPrefix(joinWords, ": ") + ": " + oneLine(why)}
-		err = tellMistakes(boot, append(lines, m.String()), archiveWords)
-	}
-	if err != nil {
-		slog.Warn("the boot partition does not say why this board has not joined", "err", err)
-	}
-}
-
 // bootArchives imports what lies on the boot partition, and says there what could not be.
 func (b *board) bootArchives(ctx context.Context, dir string) error {
 	var bad []string
 	err := b.importArchives(ctx, dir, func(name string, err error) {
-		m := firstboot.Mistake{File: filepath.Join("images", name), What: strings.TrimPrefix(archiveWords, ": ") + ": " + oneLine(err)}
+		m := firstboot.Mistake{File: filepath.Join("images", name), What: strings.TrimPrefix(archiveWords, ": ") + oneLine(err)}
 		bad = append(bad, m.String())
 	})
-	boot, lines, merr := b.bootMistakes()
-	if err = errors.Join(err, merr); err != nil || boot == "" || ctx.Err() != nil {
-		return err
-	}
+	boot, _, perr := b.places()
 	if dir != filepath.Join(boot, "images") {
 		bad = nil
 	}
-	return tellMistakes(boot, append(lines, bad...))
+	if err = errors.Join(err, perr); err == nil && ctx.Err() == nil {
+		b.tellCard(boot, archiveWords, bad...)
+	}
+	return err
 }
 
 // kubeconfigName is the file on the boot partition that kubectl on a laptop is given.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -33,8 +34,8 @@ const bootStateDir = "/run/ledge-boot"
 // In it:
 const (
 	bootConfigFile     = "config.yaml"
-	bootMistakesFile   = "mistakes"   // a line each
 	bootWhereFile      = "partition"  // where the boot partition is
+	bootPlacesFile     = "places"     // a bootPlaces
 	bootKubeconfigFile = "kubeconfig" // is there when one is to lie on it
 	bootEmptyDir       = "manifests"  // stands for a folder that is not there
 )
@@ -55,7 +56,9 @@ type boardSetup struct {
 	noWiFi, noSSH     string
 
 	plan     firstboot.Plan
+	lines    firstboot.Lines
 	mistakes []firstboot.Mistake
+	radio    string // the interface that the Wi-Fi is for
 }
 
 // read settles what the board is to be. Without a boot partition nothing is asked for.
@@ -80,11 +83,11 @@ func (s *boardSetup) read() error {
 		return err
 	}
 	node, ca, joined := pki.JoinedAs(filepath.Join(s.data, "board"))
-	plan, mistakes := firstboot.Parse(files, s.machine(ca, joined))
-	s.plan, s.mistakes = plan, append(s.mistakes, mistakes...)
+	plan, lines, mistakes := firstboot.Parse(files, s.machine(ca, joined))
+	s.plan, s.lines, s.mistakes = plan, lines, append(s.mistakes, mistakes...)
 	if joined && len(plan.Servers) > 0 {
 		if plan.Hostname != "" && plan.Hostname != node {
-			s.mistake("ledge.yaml", fmt.Errorf("this board has joined as %s and keeps that name", node))
+			s.useless("hostname", fmt.Sprintf("this board has joined as %s and keeps that name", node), "Write that, or remove the line")
 		}
 		s.plan.Hostname, s.plan.Token = node, ""
 	}
@@ -121,6 +124,31 @@ func readAtMost(path string, most int64) ([]byte, error) {
 // mistake is one of a file as a whole.
 func (s *boardSetup) mistake(file string, err error) {
 	s.mistakes = append(s.mistakes, firstboot.Mistake{File: file, What: err.Error()})
+}
+
+// useless is one of a key that this board cannot follow.
+func (s *boardSetup) useless(key, what, remedy string) {
+	s.mistakes = append(s.mistakes, s.lines.Mistake(key, what, remedy))
+}
+
+// places is what the brain needs to say the same of what shows later.
+func (s *boardSetup) places() (p bootPlaces) {
+	key := "token"
+	if s.plan.Token == "" {
+		key = "server"
+	}
+	p.Join = s.lines.Mistake(key, "", "")
+	if n := s.plan.Network; n.Static() {
+		l := bootLink{Mistake: s.lines.Mistake("network.interface", "interface", "Leave it out: then the address is for the first there is"), Name: n.Interface}
+		if l.Line == 0 { // whatever the setup has found then
+			l = bootLink{Mistake: s.lines.Mistake("network.address", "address", "")}
+		}
+		p.Links = append(p.Links, l)
+	}
+	if s.radio != "" {
+		p.Links = append(p.Links, bootLink{Mistake: s.lines.Mistake("wifi", "wifi", ""), Name: s.radio, Radio: true})
+	}
+	return p
 }
 
 // machine is what firstboot asks about this one.
@@ -245,7 +273,7 @@ func (s *boardSetup) brainArgs() []string {
 	if s.plan.Listen != "" && plane {
 		more = append(more, "--listen", s.plan.Listen)
 	} else if s.plan.Listen != "" {
-		s.mistake("ledge.yaml", errors.New("serve has no effect: the configuration of this board says that its control plane is elsewhere"))
+		s.useless("serve.listen", "serve has no effect: the configuration of this board says that its control plane is elsewhere", "Remove it")
 	}
 	return append(args, more...)
 }
@@ -318,9 +346,10 @@ func (s *boardSetup) apply() {
 		slog.Error("a mistake on the boot partition", "what", m.String())
 		lines = append(lines, m.String())
 	}
+	places, err := json.Marshal(s.places())
 	keep(bootWhereFile, s.boot)
-	keep(bootMistakesFile, strings.Join(lines, "\n"))
-	errs = append(errs, tellMistakes(s.boot, lines, archiveWords, joinWords))
+	keep(bootPlacesFile, string(places))
+	errs = append(errs, err, tellMistakes(s.boot, "", lines))
 	if err := errors.Join(errs...); err != nil {
 		slog.Error("not all of the boot partition holds", "err", err)
 	}

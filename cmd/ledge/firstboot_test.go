@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"ledge/firstboot"
 	"ledge/host"
 	"ledge/pki"
 )
@@ -185,7 +187,7 @@ func TestBoardJoins(t *testing.T) {
 	join(filepath.Join(s.data, "board"), "b")
 	write(t, filepath.Join(s.boot, "ledge.yaml"), "hostname: c\nserver: 10.0.0.1\ntoken: "+token+"\n")
 	got := s.boots(t)
-	for _, want := range []string{"this board has joined as b and keeps that name", "line 2: \"10.0.0.1\" is no URL"} {
+	for _, want := range []string{"ledge.yaml, line 1: this board has joined as b and keeps that name", "line 2: \"10.0.0.1\" is no URL"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in %s", want, got)
 		}
@@ -201,27 +203,93 @@ func TestBoardJoins(t *testing.T) {
 }
 
 // TestLaterMistakes: what the brain finds wrong with an archive, or why it has not joined, is added, stays over the next boot's beginning without the card
-// being written, and goes when the archive is mended.
+// being written, and goes when the brain knows better.
 func TestLaterMistakes(t *testing.T) {
-	s := card(t, map[string]string{"ledge.yaml": "hostnam: a\n", "images/a.tar": "x"})
-	at := filepath.Join(s.boot, mistakesName)
-	s.boots(t)
-	line := "images/a.tar" + archiveWords + ": no archive"
-	lines := []string{`ledge.yaml, line 1: there is no key "hostnam". Did you mean hostname?`}
-	for _, all := range [][]string{append(lines, "ledge.yaml"+joinWords+": why", line), append(lines, line)} {
-		if err := tellMistakes(s.boot, all); err != nil {
-			t.Fatal(err)
-		}
-		full, _ := os.ReadFile(at)
-		if got := s.boots(t); got != string(full) || !strings.Contains(got, line) {
-			t.Error(got)
-		}
+	s := card(t, map[string]string{"ledge.yaml": "# mine\nserver: https://10.0.0.1:6443\nhostnam: a\n", "images/a.tar": "x"})
+	token, _ := controlPlane(t)
+	write(t, filepath.Join(s.boot, "ledge.yaml"), "hostnam: a\nserver: https://10.0.0.1:6443\n\ntoken: "+token+"\n")
+	first := s.boots(t)
+	b := &board{settings: settings{serveOpts: &serveOpts{}}}
+	b.bootState = s.state
+	b.tellCard(s.boot, archiveWords, "images/a.tar"+archiveWords+"no archive")
+	b.tellJoin(errors.New("the token\nis old"))
+	again := s.boots(t)
+	want := first + "ledge.yaml, line 4: this board has not joined: the token is old\r\nimages/a.tar: is not imported: no archive\r\n"
+	if first == "" || again != want {
+		t.Errorf("%q\nwant %q", again, want)
 	}
-	if err := tellMistakes(s.boot, lines); err != nil {
-		t.Fatal(err)
+	b.tellJoin(nil)
+	if again = s.boots(t); again != first+"images/a.tar: is not imported: no archive\r\n" {
+		t.Errorf("%q", again)
 	}
-	if got, _ := os.ReadFile(at); strings.Contains(string(got), "images") {
-		t.Errorf("%s", got)
+	b.tellCard(s.boot, archiveWords)
+	if again = s.boots(t); again != first {
+		t.Errorf("%q\nwant %q", again, first)
+	}
+}
+
+// TestMissingNetworks: an interface that is not there and a Wi-Fi that is not joined are told with their line when they had time,
+// and not any more when they come.
+func TestMissingNetworks(t *testing.T) {
+	for name, c := range map[string]struct {
+		yaml string
+		at   map[string]string // of the machine, from the beginning
+		want string
+		then map[string]string // later
+		next string            // what is told then
+	}{
+		"as it should be": {yaml: "network:\n  address: 10.0.0.2/24\n  interface: eth0\n", at: map[string]string{"eth0/device/x": ""}},
+		"another name": {yaml: "network:\n  address: 10.0.0.2/24\n  interface: eth0\n", at: map[string]string{"end0/device/x": ""},
+			want: "ledge.yaml, line 3: interface has no effect yet: there is no interface eth0, but end0. Leave it out: then the address is for the first there is",
+			then: map[string]string{"eth0/device/x": ""}},
+		"no name and none there": {yaml: "network:\n  address: 10.0.0.2/24\n", want: "ledge.yaml, line 2: address has no effect yet: there is no wired interface"},
+		"no radio": {yaml: "\nwifi: {ssid: a, password: 12345678}\n", want: "ledge.yaml, line 2: wifi has no effect yet: there is no radio, or no driver for it",
+			then: map[string]string{"wlan0/wireless/x": "", "wlan0/operstate": "down\n"},
+			next: "ledge.yaml, line 2: wifi has no effect yet: that network is out of reach, or has another name or password"},
+		"another password": {yaml: "wifi: {ssid: a, password: 12345678}\n", at: map[string]string{"wlx1/wireless/x": "", "wlx1/operstate": "dormant\n"},
+			want: "ledge.yaml, line 1: wifi has no effect yet: that network is out of reach, or has another name or password",
+			then: map[string]string{"wlx1/operstate": "up\n"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := card(t, map[string]string{"ledge.yaml": c.yaml})
+			y := &bootSystemd{root: t.TempDir(), exe: "/usr/bin/ledge", sys: t.TempDir(), setup: s, reload: func(context.Context, string) error { return nil }}
+			for _, program := range []string{sshdProgram, networkdProgram, wifiProgram} {
+				write(t, filepath.Join(y.root, program), "")
+			}
+			put := func(files map[string]string) {
+				for name, text := range files {
+					write(t, filepath.Join(y.sys, name), text)
+				}
+			}
+			put(c.at)
+			if err := y.run(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			told := func() string {
+				text, _ := os.ReadFile(filepath.Join(s.boot, mistakesName))
+				return strings.Join(firstboot.Reported(text), "\n")
+			}
+			synctest.Test(t, func(t *testing.T) {
+				b := &board{settings: settings{serveOpts: &serveOpts{}}}
+				b.bootState = s.state
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				go b.watchLinks(ctx, y.sys)
+				time.Sleep(linkPatience - time.Second)
+				if got := told(); got != "" {
+					t.Errorf("too early: %s", got)
+				}
+				time.Sleep(11 * time.Second)
+				if got := told(); got != c.want {
+					t.Errorf("%s\nwant %s", got, c.want)
+				}
+				put(c.then)
+				time.Sleep(11 * time.Second)
+				if got := told(); c.then != nil && got != c.next {
+					t.Errorf("then %s\nwant %s", got, c.next)
+				}
+			})
+		})
 	}
 }
 

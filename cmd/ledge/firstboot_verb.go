@@ -112,7 +112,7 @@ func (y *bootSystemd) run(ctx context.Context) error {
 	}
 	if s.plan.Network.Static() && !y.has(networkdProgram) {
 		s.plan.Network = firstboot.Network{}
-		s.mistake("ledge.yaml", errors.New("the address has no effect here: there is no systemd-networkd"))
+		s.useless("network.address", "the address has no effect here: there is no systemd-networkd", "Remove network:, or install it")
 	}
 	if n := &s.plan.Network; n.Static() && n.Interface == "" {
 		n.Interface = y.wired(ctx)
@@ -132,6 +132,7 @@ func (y *bootSystemd) wifi() (unit string, err error) {
 	if w.SSID == "" {
 		return "", errors.Join(y.write(bootWiFi, nil, 0), y.write(fmt.Sprintf(wifiConf, on), nil, 0))
 	}
+	y.setup.radio = on
 	return "wpa_supplicant@" + on + ".service", errors.Join(y.write(fmt.Sprintf(wifiConf, on), supplicant(w), 0o600),
 		y.write(bootWiFi, []byte("[Match]\nName="+on+"\n\n[Network]\nDHCP=yes\n"), 0o644))
 }

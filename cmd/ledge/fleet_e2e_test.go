@@ -15,6 +15,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"ledge/firstboot"
 	"ledge/internal/testrun"
 )
 
@@ -254,15 +255,16 @@ func (b *testBoard) logs(words ...string) {
 func (s *shed) refusedOnCard(b *testBoard) {
 	s.t.Helper()
 	card, state := s.t.TempDir(), s.t.TempDir()
-	for name, text := range map[string]string{bootWhereFile: card, bootMistakesFile: "ledge.yaml, line 1: wrong"} {
-		must(s.t, os.WriteFile(filepath.Join(state, name), []byte(text), 0o600))
+	for path, text := range map[string]string{filepath.Join(state, bootWhereFile): card, filepath.Join(state, bootPlacesFile): `{"Join":{"File":"ledge.txt","Line":3}}`,
+		filepath.Join(card, mistakesName): string(firstboot.Report([]string{"ledge.txt, line 1: wrong"}))} {
+		must(s.t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	told := func() string {
 		text, _ := os.ReadFile(filepath.Join(card, mistakesName))
 		return string(text)
 	}
 	s.refused(b, "expired at", append(s.line("--ttl", "1ms"), "--boot-state", state)...)
-	if got := told(); !strings.Contains(got, "ledge.yaml, line 1: wrong") || !strings.Contains(got, "ledge.yaml"+joinWords+": https://"+s.plane.address(1)) || !strings.Contains(got, "expired at") {
+	if got := told(); !strings.Contains(got, "ledge.txt, line 1: wrong") || !strings.Contains(got, "ledge.txt, line 3"+joinWords+"https://"+s.plane.address(1)) || !strings.Contains(got, "expired at") {
 		s.t.Errorf("the boot partition says %q", got)
 	}
 	b.join(append(s.line(), "--boot-state", state)...)

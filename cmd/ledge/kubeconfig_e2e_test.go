@@ -14,7 +14,7 @@ func TestKubeconfigOnCard(t *testing.T) {
 	t.Parallel()
 	needGo(t)
 	card, state := t.TempDir(), t.TempDir()
-	for name, text := range map[string]string{bootWhereFile: card, bootMistakesFile: "", bootKubeconfigFile: "asked for"} {
+	for name, text := range map[string]string{bootWhereFile: card, bootKubeconfigFile: "asked for"} {
 		must(t, os.WriteFile(filepath.Join(state, name), []byte(text), 0o600))
 	}
 	s := newShed(t, "", "--boot-state", state)

@@ -54,6 +54,7 @@ func runOnTrial(ctx context.Context, c *command, t *trial) error {
 			slog.Warn("the clock stays behind the time", "err", err)
 		}
 	}
+	go b.watchLinks(ctx, "/sys/class/net")
 	if err := b.open(ctx); err != nil {
 		return errors.Join(err, b.close())
 	}
@@ -202,6 +203,7 @@ func (b *board) openAPI(ctx context.Context) error {
 	if err := open(ctx); err != nil {
 		return err
 	}
+	b.tellJoin(nil)
 	b.events = api.NewRecorder(b.client, "kubelet", b.name)
 	return nil
 }

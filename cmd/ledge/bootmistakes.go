@@ -1,0 +1,169 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"ledge/firstboot"
+	"ledge/host"
+)
+
+// mistakesName is the file on the boot partition that people look for.
+const mistakesName = "ledge-errors.txt"
+
+// What the brain finds wrong later is told by these words from what is wrong with the files.
+const (
+	linkWords    = " has no effect yet: "
+	joinWords    = ": this board has not joined: "
+	archiveWords = ": is not imported: "
+)
+
+// kindOf sorts the lines of that file: 0 is what is wrong with the files.
+func kindOf(line string) int {
+	return 1 + slices.IndexFunc([]string{linkWords, joinWords, archiveWords}, func(words string) bool { return strings.Contains(line, words) })
+}
+
+var telling sync.Mutex
+
+// tellMistakes writes it, or removes it. Who tells of one kind leaves the others alone: what the last boot said stays until this one
+// knows better, else a card with a broken archive, or a token of no use, would be written twice at every boot.
+func tellMistakes(boot, words string, lines []string) error {
+	telling.Lock()
+	defer telling.Unlock()
+	old, _ := os.ReadFile(filepath.Join(boot, mistakesName))
+	lines = append(lines, slices.DeleteFunc(firstboot.Reported(old), func(line string) bool { return kindOf(line) == kindOf(words) })...)
+	slices.SortStableFunc(lines, func(a, b string) int { return kindOf(a) - kindOf(b) })
+	if err := host.TellOnCard(boot, mistakesName, firstboot.Report(lines)); err != nil {
+		return fmt.Errorf("write %s: %w", mistakesName, err)
+	}
+	return nil
+}
+
+// bootPlaces is where in ledge.yaml something stands that may turn out to have no effect.
+type bootPlaces struct {
+	Join  firstboot.Mistake
+	Links []bootLink
+}
+
+// bootLink is a network that the file asks for.
+type bootLink struct {
+	firstboot.Mistake        // its place, and what is asked for
+	Name              string // of the interface; empty: any wired one
+	Radio             bool
+}
+
+// places reads what the setup has left for the brain; boot is empty where there is no boot partition of ours.
+func (b *board) places() (boot string, places bootPlaces, err error) {
+	where, err := os.ReadFile(filepath.Join(b.bootState, bootWhereFile))
+	if err != nil || b.bootState == "" {
+		return "", places, nil
+	}
+	text, err := os.ReadFile(filepath.Join(b.bootState, bootPlacesFile))
+	if err == nil {
+		err = json.Unmarshal(text, &places)
+	} else if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return string(where), places, err
+}
+
+// tellCard is tellMistakes for a board; nobody can do more about a card that cannot be written than read of it.
+func (b *board) tellCard(boot, words string, lines ...string) {
+	if boot == "" {
+		return
+	}
+	if err := tellMistakes(boot, words, lines); err != nil {
+		slog.Warn("the boot partition does not say what is wrong", "what", lines, "err", err)
+	}
+}
+
+// tellJoin says on the boot partition why the board has not joined: on its network it has no other way to tell. nil: it has.
+func (b *board) tellJoin(why error) {
+	boot, places, err := b.places()
+	if err != nil {
+		slog.Warn("what was made of the boot partition cannot be read", "err", err)
+	}
+	if why == nil {
+		b.tellCard(boot, joinWords)
+		return
+	}
+	m := firstboot.Mistake{File: firstNonEmpty(places.Join.File, "ledge.yaml"), Line: places.Join.Line,
+		What: strings.TrimPrefix(joinWords, ": ") + oneLine(why)}
+	b.tellCard(boot, joinWords, m.String())
+}
+
+// linkPatience is how long a driver and a network by radio may take.
+const linkPatience = 2 * time.Minute
+
+// watchLinks says on the boot partition which network of ledge.yaml the board has not, until it has it: without one there is no
+// other way to tell.
+func (b *board) watchLinks(ctx context.Context, sys string) {
+	boot, places, err := b.places()
+	if err != nil || boot == "" {
+		return // tellJoin says why
+	}
+	told := []string{"at the last boot"}
+	for began := time.Now(); ; {
+		var bad []string
+		for _, l := range places.Links {
+			if why := l.missing(sys); why != "" {
+				m := l.Mistake
+				m.What += linkWords + why
+				bad = append(bad, m.String())
+			}
+		}
+		if !slices.Equal(bad, told) && (len(bad) == 0 || time.Since(began) >= linkPatience) {
+			for _, line := range bad {
+				slog.Error("a mistake on the boot partition", "what", line)
+			}
+			b.tellCard(boot, linkWords, bad...)
+			told = bad
+		}
+		if len(bad) == 0 {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(10 * time.Second):
+		}
+	}
+}
+
+// missing says what is wrong with it; empty: nothing.
+func (l bootLink) missing(sys string) string {
+	has := func(what ...string) bool {
+		_, err := os.Stat(filepath.Join(append([]string{sys, l.Name}, what...)...))
+		return err == nil
+	}
+	switch {
+	case l.Radio && !has("wireless") && !has("phy80211"):
+		return "there is no radio, or no driver for it"
+	case l.Radio:
+		// A radio is up when it is in its network.
+		if state, err := os.ReadFile(filepath.Join(sys, l.Name, "operstate")); err == nil && strings.TrimSpace(string(state)) == "up" {
+			return ""
+		}
+		return "that network is out of reach, or has another name or password"
+	case l.Name != "" && has():
+		return ""
+	}
+	first, err := host.FirstWired(sys)
+	switch {
+	case err != nil:
+		return "there is no wired interface"
+	case l.Name != "":
+		return fmt.Sprintf("there is no interface %s, but %s", l.Name, first)
+	}
+	return ""
+}
