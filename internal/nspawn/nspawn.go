@@ -2,6 +2,7 @@
 package nspawn
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -24,6 +25,11 @@ type Machine struct {
 	Programs map[string]string // of /out: copies of these files
 	Target   string            // what is started
 	Args     []string          // more of nspawn's
+
+	// Whole is a machine for packages that are installed and containers that run: a /usr of its own that begins as this
+	// machine's, all capabilities, and all controllers that there are.
+	Whole bool
+	Limit time.Duration // 0: a minute
 }
 
 // Boot runs it until it has powered itself off, once more if it reboots, and gives /out.
@@ -42,16 +48,20 @@ func (m Machine) Boot(t *testing.T) (out string, console []byte) {
 	root, out := m.lay(t)
 	name := m.Name + "-" + testrun.Mark()
 	args := []string{"-c", `for p; do case $p in --) shift; break;; esac; echo $$ > $p || exit 1; shift; done; exec "$@"`, "sh"}
-	args = append(args, ownCgroups(t, name)...)
-	args = append(args, "--", nspawn, "-D", root, "--bind-ro=/usr", "--bind="+out+":/out", "--boot", "--register=no", "--keep-unit",
+	hierarchies, unified, usr := []string{"unified", "systemd"}, "yes", []string{"--bind-ro=/usr"}
+	if m.Whole {
+		hierarchies, unified, usr = allHierarchies(t), "no", []string{"--overlay=/usr::/usr", "--capability=all", "--system-call-filter=@keyring"}
+	}
+	args = append(args, ownCgroups(t, name, hierarchies)...)
+	args = append(args, "--", nspawn, "-D", root, "--bind="+out+":/out", "--boot", "--register=no", "--keep-unit",
 		"--private-network", "--machine="+name, "--console=read-only")
-	args = append(append(args, m.Args...), "systemd.unit="+m.Target)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	args = append(append(append(args, usr...), m.Args...), "systemd.unit="+m.Target)
+	ctx, cancel := context.WithTimeout(t.Context(), cmp.Or(m.Limit, time.Minute))
 	defer cancel()
-	console, err = spawn(ctx, args)
+	console, err = spawn(ctx, unified, args)
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == wantsReboot {
 		var more []byte
-		more, err = spawn(ctx, args)
+		more, err = spawn(ctx, unified, args)
 		console = append(console, more...)
 	}
 	if err != nil {
@@ -108,9 +118,9 @@ func (m Machine) lay(t *testing.T) (root, out string) {
 
 // ownCgroups makes a cgroup for the container in each hierarchy that nspawn writes to: otherwise it leaves its own behind
 // in the root ones.
-func ownCgroups(t *testing.T, name string) (procs []string) {
+func ownCgroups(t *testing.T, name string, hierarchies []string) (procs []string) {
 	t.Helper()
-	for _, h := range []string{"unified", "systemd"} {
+	for _, h := range hierarchies {
 		parent := filepath.Join("/sys/fs/cgroup", h)
 		if _, err := os.Stat(filepath.Join(parent, "cgroup.procs")); err != nil {
 			continue
@@ -118,6 +128,13 @@ func ownCgroups(t *testing.T, name string) (procs []string) {
 		dir := filepath.Join(parent, name)
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Fatal(err)
+		}
+		for _, own := range []string{"cpuset.cpus", "cpuset.mems"} { // which are empty in a new one, and take nobody in
+			if above, err := os.ReadFile(filepath.Join(parent, own)); err == nil {
+				if err := os.WriteFile(filepath.Join(dir, own), above, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
 		}
 		procs = append(procs, filepath.Join(dir, "cgroup.procs"))
 		t.Cleanup(func() {
@@ -139,12 +156,30 @@ func ownCgroups(t *testing.T, name string) (procs []string) {
 	return procs
 }
 
+// allHierarchies are those of a machine that has cgroup v1. nspawn hands the controllers of v2 to nobody who is not systemd's.
+func allHierarchies(t *testing.T) (names []string) {
+	t.Helper()
+	list, err := os.ReadDir("/sys/fs/cgroup")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range list {
+		if e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	if !slices.Contains(names, "memory") {
+		t.Skip("this machine's controllers are those of cgroup v2, and nspawn would have to ask a systemd for them")
+	}
+	return names
+}
+
 // wantsReboot is what nspawn says of a machine that is to be started again, to what would be its unit.
 const wantsReboot = 133
 
-func spawn(ctx context.Context, args []string) (console []byte, err error) {
+func spawn(ctx context.Context, unified string, args []string) (console []byte, err error) {
 	cmd := exec.CommandContext(ctx, "/bin/sh", args...)
-	cmd.Env = append(os.Environ(), "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=yes", "SYSTEMD_NSPAWN_API_VFS_WRITABLE=yes")
+	cmd.Env = append(os.Environ(), "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY="+unified, "SYSTEMD_NSPAWN_API_VFS_WRITABLE=yes")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	// SIGTERM asks nspawn to power the container off; killing it outright would leave mounts behind.
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }

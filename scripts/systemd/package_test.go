@@ -16,12 +16,12 @@ import (
 
 var units = []string{"ledge-keeper.service", "ledge.service"}
 
-// deb is a package that the run has brought along (scripts/vm).
-func deb(t *testing.T, version string) string {
+// deb is the package of a version.
+func deb(t *testing.T, dir, version string) string {
 	t.Helper()
-	found, err := filepath.Glob(filepath.Join(os.Getenv("LEDGE_DEBS"), "ledge_"+version+"_*.deb"))
+	found, err := filepath.Glob(filepath.Join(dir, "ledge_"+version+"_*.deb"))
 	if err != nil || len(found) != 1 {
-		t.Fatalf("packages of version %s in LEDGE_DEBS: %v, %v", version, found, err)
+		t.Fatalf("packages of version %s in %s: %v, %v", version, dir, found, err)
 	}
 	return found[0]
 }
@@ -44,7 +44,7 @@ func (m machine) install() {
 			t.Log(output("dpkg", "--purge", "ledge"))
 		}
 	})
-	dpkg(t, "-i", deb(t, "0.0.1"))
+	dpkg(t, "-i", deb(t, os.Getenv("LEDGE_DEBS"), "0.0.1"))
 	for _, unit := range units {
 		if err := m.active(unit); err != nil {
 			t.Fatalf("after the install %s: %v", unit, err)
@@ -93,7 +93,7 @@ func (m machine) upgrade(pid int) {
 		m.signed(pid, processes)
 	}
 	brain, hands := processes()
-	dpkg(t, "-i", deb(t, "0.0.2"))
+	dpkg(t, "-i", deb(t, os.Getenv("LEDGE_DEBS"), "0.0.2"))
 	m.steadyPod("upgrade", pid)
 	now, keeper := processes()
 	if keeper != hands {
@@ -172,7 +172,7 @@ func removeAndInstall(t *testing.T, pid int) {
 			t.Errorf("after the removal: %v", err)
 		}
 	}
-	dpkg(t, "-i", deb(t, "0.0.2"))
+	dpkg(t, "-i", deb(t, os.Getenv("LEDGE_DEBS"), "0.0.2"))
 	eventually(t, "the pod is back", func() error {
 		switch got, err := podProcess(); {
 		case err != nil:
