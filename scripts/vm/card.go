@@ -7,6 +7,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+
+	"ledge/firstboot"
 )
 
 // copyCard writes an image onto a card of that size.
@@ -37,10 +40,10 @@ func (s *flashing) fresh(ctx context.Context) (card string, err error) {
 	return card, errors.Join(os.RemoveAll(s.key+".known"), os.RemoveAll(s.key+".machine")) // what was known of another machine
 }
 
-// inspectCard looks at a card as a laptop would: nothing was wrong on it, its last partition has all there is, and after an end in
-// order the file system there is whole and needs no repair.
-func inspectCard(ctx context.Context, card string, off bool) error {
-	if out, err := command(ctx, "mcopy", "-n", "-i", card+"@@1M", "::/ledge-errors.txt", "-").Output(); err == nil {
+// inspectCard looks at a card as a laptop would: nothing was wrong on it but what is known, its last partition has all there is, and
+// after an end in order the file system there is whole and needs no repair.
+func inspectCard(ctx context.Context, card string, off bool, known ...string) error {
+	if out, err := command(ctx, "mcopy", "-n", "-i", card+"@@1M", "::/ledge-errors.txt", "-").Output(); err == nil && !slices.Equal(firstboot.Reported(out), known) {
 		return fmt.Errorf("it says: %s", out)
 	}
 	f, err := os.Open(card)

@@ -155,6 +155,7 @@ func (s *flashing) boot(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		b.first = n == 0
 		if n == s.boots-1 {
 			b.watch = s.idle
 		}
@@ -253,7 +254,7 @@ func (s *flashing) round(ctx context.Context, p *pulled, cuts int, torn bool) (p
 	if err != nil {
 		return 0, err
 	}
-	return pod, inspectCard(ctx, card, s.firmware != "pi")
+	return pod, inspectCard(ctx, card, s.firmware != "pi", airless)
 }
 
 // ownName is a board's that nobody has named.

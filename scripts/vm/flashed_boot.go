@@ -20,6 +20,7 @@ type flashed struct {
 	key   string        // of who may log in; empty: nobody
 	ssh   int           // the port to do so
 	watch time.Duration // at the end
+	first bool          // of its card
 	wired bool          // no Wi-Fi is tried
 	began time.Time
 	all   []string

@@ -17,6 +17,9 @@ import (
 // airName and airPassword are of a wireless network that is only in the board's own air.
 const airName, airPassword = "Shed", "not this one"
 
+// airless is what the board's card says while there is no such network.
+const airless = "ledge.yaml, line 2: wifi has no effect yet: that network is out of reach, or has another name or password"
+
 // putKey has the board know a key, its name and a wireless network, and gives it two radios that hear each other.
 func putKey(ctx context.Context, disk, work string) (key string, err error) {
 	key = filepath.Join(work, "key")
@@ -104,12 +107,18 @@ func (b *flashed) logIn(ctx context.Context) error {
 }
 
 // air makes the board's second radio the access point that its ledge.yaml names, and waits until the first has an address from there.
+// On the first boot the card is to say before that there is no such network, and on each nothing of it afterwards.
 func (b *flashed) air(ctx context.Context) error {
 	if b.key == "" || b.wired {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, 6*time.Minute)
 	defer cancel()
+	if b.first {
+		if _, err := b.shell(ctx, "until grep -q '"+airless+"' /boot/firmware/ledge-errors.txt 2>/dev/null; do sleep 1; done"); err != nil {
+			return fmt.Errorf("the card does not say that there is no Wi-Fi: %w", err)
+		}
+	}
 	began := time.Now()
 	out, err := b.shell(ctx, fmt.Sprintf(airScript, airName, airPassword))
 	if err != nil {
@@ -119,8 +128,11 @@ func (b *flashed) air(ctx context.Context) error {
 		return fmt.Errorf("no Wi-Fi: %s", out)
 	}
 	b.mu.Lock()
-	defer b.mu.Unlock()
 	b.WiFiMillis = time.Since(began).Milliseconds()
+	b.mu.Unlock()
+	if _, err := b.shell(ctx, "while [ -e /boot/firmware/ledge-errors.txt ]; do sleep 1; done"); err != nil {
+		return fmt.Errorf("the card goes on saying that there is no Wi-Fi: %w", err)
+	}
 	return nil
 }
 
