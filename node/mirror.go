@@ -148,15 +148,16 @@ func (a *Agent) mirror(ctx context.Context, p, m *corev1.Pod) error {
 	if err != nil {
 		return err
 	}
-	switch {
-	case m == nil:
+	if m == nil {
 		m, err = a.createMirror(ctx, p, node)
-		if apierrors.IsAlreadyExists(err) {
-			return fmt.Errorf("another pod has its name: %w", err)
-		}
-		if err != nil {
-			return err
-		}
+	}
+	if apierrors.IsAlreadyExists(err) { // most likely our own, of which we have not heard yet
+		m, err = api.Get[*corev1.Pod](ctx, a.cfg.Client, api.Pods, p.Namespace, p.Name)
+	}
+	if err != nil {
+		return err
+	}
+	switch {
 	case !api.IsMirror(m):
 		return fmt.Errorf("another pod has its name")
 	case m.Annotations[corev1.MirrorPodAnnotationKey] != string(p.UID), m.DeletionTimestamp != nil, !ownedBy(m, node):

@@ -97,6 +97,9 @@ func TestStaticPod(t *testing.T) {
 			t.Errorf("%d pods, %v", len(list.Items), err)
 		}
 		writeLog(t, r.agent.logFile(own, "c", 0), second(1)+" stdout F hello")
+		if err := r.agent.mirror(r.Context(), own, nil); err != nil || r.get("s-n").UID != m.UID {
+			t.Errorf("before its own watch tells it of the mirror: %v", err)
+		}
 		in, err := r.agent.Logs(r.Context(), "default", "s-n", api.LogOptions{})
 		if err != nil {
 			t.Fatal(err)

@@ -234,6 +234,8 @@ cuts="-cuts 1 -twice -timeout 6m -o bin/power.json"
 step "guest: power button, order of the pods, power cuts" \
 	go run ./scripts/vm power -seed "$LEDGE_SEED" -binary "$LEDGE_BIN" $cuts
 step "a board whose process 1 is ledge, amd64" board amd64
+[ "$mode" = all ] && step "a board that changes its version, power cuts" \
+	go run ./scripts/vm upgrades -cuts 100 -memory 512 -timeout 5m -seed "$LEDGE_SEED" -binary "$LEDGE_BIN" -o docs/upgrades.json
 step "first boot of a card with mistakes on it, power cuts" emulated "first boot" firstboot -cuts ${LEDGE_LONG:+10}2 -memory 320 \
 	-timeout 5m -seed "$LEDGE_SEED" -binary "$LEDGE_BIN"
 [ "$mode" = all ] || step "a card with generic-amd64, BIOS" card

@@ -45,7 +45,7 @@ type pulled struct {
 	socket string
 	rng    *rand.Rand
 	within time.Duration          // of a boot, for the moment to be in
-	from   func(text string) bool // its beginning, among what the console says; nil: the machine's start
+	from   func(text string) bool // its beginning, among all that the console says; nil: the machine's start
 	limit  time.Duration          // of a boot
 	lost   int                    // sectors
 }
@@ -94,7 +94,7 @@ func (p *pulled) boot(ctx context.Context, g guest) error {
 		close(begun)
 	}
 	err := g.boot(boot, p.limit, func(text string) bool {
-		if !seen && p.from(text) {
+		if p.from != nil && p.from(text) && !seen {
 			seen = true
 			close(begun)
 		}

@@ -10,6 +10,7 @@
 //	go run ./scripts/vm board -arch amd64            a node as process 1: pods, killed brains, the power button
 //	go run ./scripts/vm flashed -firmware uefi -board generic-amd64 IMAGE.img.xz
 //	                                                 an image as it was made, by its own boot loader, twice
+//	go run ./scripts/vm upgrades -cuts 3             a board that changes its version again and again, and power cuts
 //	go run ./scripts/vm firstboot -cuts 3            a card with files and mistakes on it, and power cuts while it first boots
 package main
 
@@ -45,7 +46,7 @@ func main() {
 	}
 }
 
-var errUsage = errors.New("usage: vm prepare | test [flags] PACKAGE | sh [flags] COMMAND | power [flags] | pressure [flags] | appliance [flags] -- ARG | board [flags] | flashed [flags] IMAGE | firstboot [flags]")
+var errUsage = errors.New("usage: vm prepare | test [flags] PACKAGE | sh [flags] COMMAND | power [flags] | pressure [flags] | appliance [flags] -- ARG | board [flags] | flashed [flags] IMAGE | firstboot [flags] | upgrades [flags]")
 
 func run(ctx context.Context, args []string) error {
 	if len(args) == 0 {
@@ -68,7 +69,7 @@ func run(ctx context.Context, args []string) error {
 	fs.BoolVar(&p.early, "early", false, "power: some cuts while the guest boots")
 	fs.BoolVar(&p.lie, "lie", false, "power: at the end a disk that lies about flushes, which must be found out")
 	fs.Uint64Var(&p.seed, "seed", uint64(time.Now().Unix()), "power: seed of moments and losses")
-	fs.StringVar(&p.to, "o", "", "power, pressure, flashed: report, as JSON")
+	fs.StringVar(&p.to, "o", "", "power, pressure, flashed, upgrades: report, as JSON")
 	model := fs.String("board", "generic-amd64", "flashed: what the image is for")
 	firmware := fs.String("firmware", "uefi", "flashed: uefi, bios or pi")
 	boots := fs.Int("boots", 2, "flashed: how often")
@@ -95,6 +96,8 @@ func run(ctx context.Context, args []string) error {
 			memory: *memory, limit: *limit})
 	case verb == "firstboot" && fs.NArg() == 0:
 		return runFirstBoot(ctx, *binary, *memory, p.cuts, p.seed, *limit)
+	case verb == "upgrades" && fs.NArg() == 0:
+		return runUpgrades(ctx, *binary, p.to, *memory, p.cuts, p.seed, *limit)
 	case verb == "power" && fs.NArg() == 0 && p.disks > 0:
 		p.ends = strings.Fields(strings.ReplaceAll(*ends, ",", " "))
 		p.binary, p.memory, p.limit = *binary, *memory, *limit

@@ -13,10 +13,12 @@ import (
 
 func main() {
 	if len(os.Args) == 3 && os.Args[1] == "watch" {
-		if os.Args[2] == "card" {
+		switch what, end, _ := strings.Cut(os.Args[2], ","); what {
+		case "card":
 			watchCard()
-		} else {
-			_, end, _ := strings.Cut(os.Args[2], ",")
+		case "upgrades":
+			watchUpgrades()
+		default:
 			watch(end)
 		}
 		return
