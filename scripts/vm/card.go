@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -55,11 +56,11 @@ func inspectCard(ctx context.Context, card string, off bool, known ...string) er
 	if err != nil {
 		return err
 	}
-	first, super := make([]byte, 512), make([]byte, 1024)
-	if _, err := f.ReadAt(first, 0); err != nil {
+	start, end, err := lastPartition(f)
+	if err != nil {
 		return err
 	}
-	start, end := lastPartition(first)
+	super := make([]byte, 1024)
 	if _, err := f.ReadAt(super, start+1024); err != nil {
 		return err
 	}
@@ -76,15 +77,19 @@ func inspectCard(ctx context.Context, card string, off bool, known ...string) er
 	return nil
 }
 
-// lastPartition is where the last entry of an old partition table says that it begins and ends, in bytes.
-func lastPartition(first []byte) (start, end int64) {
+// lastPartition is where the last entry of a card's old partition table says that it begins and ends, in bytes.
+func lastPartition(card io.ReaderAt) (start, end int64, err error) {
+	first := make([]byte, 512)
+	if _, err := card.ReadAt(first, 0); err != nil {
+		return 0, 0, err
+	}
 	for at := 446; at < 446+4*16; at += 16 {
 		from, count := int64(binary.LittleEndian.Uint32(first[at+8:])), int64(binary.LittleEndian.Uint32(first[at+12:]))
 		if count > 0 {
 			start, end = from*512, (from+count)*512
 		}
 	}
-	return start, end
+	return start, end, nil
 }
 
 // grown: a partition reaches the end of its card, and the ext4 in it the end of the partition, but for a group that is too small.
@@ -100,20 +105,13 @@ func grown(super []byte, start, end, card int64) error {
 }
 
 // tear leaves the data partition as a cut leaves it in the middle of its superblock: one of the two sectors is of before, and so the
-// checksum, which is in the second, is wrong. start -1: the old partition table says where the partition is.
+// checksum, which is in the second, is wrong.
 func tear(card string, start int64) error {
 	f, err := os.OpenFile(card, os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	if start < 0 {
-		first := make([]byte, 512)
-		if _, err := f.ReadAt(first, 0); err != nil {
-			return err
-		}
-		start, _ = lastPartition(first)
-	}
 	const sum = 1024 + 0x3fc
 	old := make([]byte, 4)
 	if _, err := f.ReadAt(old, start+sum); err != nil {
@@ -122,4 +120,17 @@ func tear(card string, start int64) error {
 	binary.LittleEndian.PutUint32(old, ^binary.LittleEndian.Uint32(old))
 	_, err = f.WriteAt(old, start+sum)
 	return errors.Join(err, f.Sync())
+}
+
+// tearLast is tear for the last partition of an old partition table.
+func tearLast(card string) error {
+	f, err := os.Open(card)
+	if err != nil {
+		return err
+	}
+	start, _, err := lastPartition(f)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return tear(card, start)
 }

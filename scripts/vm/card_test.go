@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/binary"
 	"strings"
 	"testing"
@@ -43,7 +44,7 @@ func TestLastPartition(t *testing.T) {
 		binary.LittleEndian.PutUint32(first[446+16*i+8:], p[0])
 		binary.LittleEndian.PutUint32(first[446+16*i+12:], p[1])
 	}
-	if start, end := lastPartition(first); start != 4096*512 || end != 4103*512 {
-		t.Errorf("%d to %d", start, end)
+	if start, end, err := lastPartition(bytes.NewReader(first)); start != 4096*512 || end != 4103*512 || err != nil {
+		t.Errorf("%d to %d, %v", start, end, err)
 	}
 }

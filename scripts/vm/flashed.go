@@ -236,7 +236,7 @@ func (s *flashing) round(ctx context.Context, p *pulled, cuts int, torn bool) (p
 	}
 	err = p.round(ctx, card, cuts, s.guest, func(g guest) error {
 		if torn {
-			if err := tear(card, -1); err != nil {
+			if err := tearLast(card); err != nil {
 				return err
 			}
 		}
