@@ -18,11 +18,10 @@ started=$(date +%s)
 LEDGE_SEED=${SEED:-$started}
 LEDGE_LONG=
 fuzztime=${FUZZTIME:-5s}
-guestlimit=45m # several times what it takes
+guestlimit=60m # twice what it takes beside everything else
 if [ "$mode" = all ]; then
 	LEDGE_LONG=1
 	fuzztime=${FUZZTIME:-1m}
-	guestlimit=60m
 fi
 # What tells this run's leftovers from other runs' (scripts/leaks.sh). Short and in small letters: interfaces and nodes
 # are named so.
