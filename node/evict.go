@@ -16,6 +16,7 @@ import (
 	"ledge/api"
 	"ledge/node/podstate"
 	"ledge/node/pressure"
+	"ledge/node/volume"
 	"ledge/runtime"
 )
 
@@ -162,25 +163,54 @@ func (e *evictor) evict(ctx context.Context, t pressure.Threshold, r pressure.Re
 	})
 }
 
-// seeOff waits until the pod that goes is gone. The next one does not wait longer for it than evictWithin (N-6.20); but while there
-// is no engine to end it, others could not go either, and would all go once there is one again.
+// seeOff waits until the pod that goes is gone. The next one does not wait longer for it than evictWithin (N-6.20), nor for an API that
+// cannot be told; but while there is no engine to end it, others could not go either, and would all go once there is one again.
 func (e *evictor) seeOff(ctx context.Context, tell func()) {
 	g, began := e.going, time.Now()
 	g.waits++
 	wait, cancel := context.WithTimeout(ctx, evictWithin)
-	var hurried sync.WaitGroup
-	defer hurried.Wait()
+	var beside sync.WaitGroup
+	defer beside.Wait()
 	defer cancel()
-	hurried.Go(func() { e.hurry(wait, g) })
+	beside.Go(func() { e.hurry(wait, g) })
+	end, gone := context.WithCancelCause(wait)
+	defer gone(nil)
+	beside.Go(func() {
+		if e.unheard(end, g) {
+			gone(errUnheard)
+		}
+	})
 	tell()
-	err := e.a.StopPod(wait, g.pod.UID, g.stop)
-	if err != nil && !errors.Is(err, ErrUnknownPod) && ctx.Err() == nil {
+	err := e.a.StopPod(end, g.pod.UID, g.stop)
+	if err != nil && !errors.Is(err, ErrUnknownPod) && !errors.Is(context.Cause(end), errUnheard) && ctx.Err() == nil {
 		if g.waits < goingWaits && !e.a.engineSince(began) {
 			return
 		}
 		slog.Warn("an evicted pod takes long to end; the next one does not wait for it", "pod", api.Key(g.pod), "err", err)
 	}
 	e.going = nil
+}
+
+var errUnheard = errors.New("the API has not heard of the pod's end")
+
+// unheard waits until all that the pod took of what the board is short of is free. Its end is told at once then, as a rule; where
+// that cannot be done it has gone all the same. What it has in memory stays until its end has been told.
+func (e *evictor) unheard(ctx context.Context, g *going) bool {
+	w := e.a.worker(g.pod.UID)
+	if w == nil || g.why.Resource() == pressure.Memory && slices.ContainsFunc(g.pod.Spec.Volumes, volume.InMemory) {
+		return false
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-w.unheard:
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(freedWithin):
+		return true
+	}
 }
 
 // hurry lets a pod that goes for want of memory have its grace only as long as there is memory to wait with: a pod that does

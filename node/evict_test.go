@@ -551,6 +551,38 @@ func TestEvictsOneByOne(t *testing.T) { // N-6.18, N-6.20, N-6.31
 	})
 }
 
+// TestEvictsUnheard: whoever has gone has gone, whether its end can be told or not; but what it has in memory stays until it is.
+func TestEvictsUnheard(t *testing.T) { // N-6.20
+	for _, medium := range []corev1.StorageMedium{corev1.StorageMediumDefault, corev1.StorageMediumMemory} {
+		with(t, nil, func(r *rig) {
+			r.measured(func(s *Sample, running map[string]bool) {
+				if running["b"] {
+					s.MemoryAvailable = 0
+				}
+			})
+			r.begin()
+			for i, name := range []string{"a", "b", "c"} {
+				r.uses(r.pod(name, func(p *corev1.Pod) {
+					p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: medium}}}}
+				}), int64(300-100*i)*mi, 1)
+			}
+			r.pass(pressure.MonitorPeriod - time.Second)
+			r.via.breaks(down)
+			r.pass(freedWithin + 3*time.Second)
+			if n, want := len(r.events.of("Evicted")), map[corev1.StorageMedium]int{corev1.StorageMediumDefault: 2, corev1.StorageMediumMemory: 1}[medium]; n != want {
+				t.Errorf("medium %q: %d were told to go, want %d", medium, n, want)
+			}
+			r.pass(evictWithin)
+			r.want("who is left", sortedNames(r), "c")
+			r.via.breaks(nil)
+			r.pass(time.Minute)
+			r.evicted("a", "b")
+			r.delete("c", new(int64(0)))
+			r.pass(10 * time.Second)
+		})
+	}
+}
+
 // TestBlind: while the board cannot be read nothing is decided, and what was decided holds.
 func TestBlind(t *testing.T) { // N-6.21
 	with(t, nil, func(r *rig) {

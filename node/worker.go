@@ -32,6 +32,8 @@ type worker struct {
 	wake   chan struct{} // capacity 1
 	ended  chan struct{} // closed once nothing of the pod runs or is mounted and its end is in the API
 	bare   chan struct{} // closed after that, once nothing of it is left on the board
+	// unheard is closed before both, when only the API is waited for; it may come with them.
+	unheard chan struct{}
 
 	mu    sync.Mutex
 	pod   *corev1.Pod // latest; shared, read-only
@@ -65,7 +67,7 @@ type worker struct {
 }
 
 func newWorker(a *Agent, pod *corev1.Pod) *worker {
-	w := &worker{a: a, uid: pod.UID, home: apiPods{a.cfg.Client}, pod: pod, wake: make(chan struct{}, 1), ended: make(chan struct{}), bare: make(chan struct{}), pulls: map[string]*pulling{}, hooked: map[string]podstate.HookEnd{}, silent: map[string]silence{},
+	w := &worker{a: a, uid: pod.UID, home: apiPods{a.cfg.Client}, pod: pod, wake: make(chan struct{}, 1), ended: make(chan struct{}), bare: make(chan struct{}), unheard: make(chan struct{}), pulls: map[string]*pulling{}, hooked: map[string]podstate.HookEnd{}, silent: map[string]silence{},
 		seen: podstate.Seen{Images: map[string]podstate.Image{}, Faults: map[string]podstate.Fault{}, Messages: map[string]string{}}}
 	w.probes = a.prober.NewSet(w.poke, func(container, eventType, reason, message string) {
 		a.containerEvent(w.current(), container, eventType, reason, message)
@@ -212,6 +214,9 @@ func (w *worker) step(ctx context.Context) (rest time.Duration, done bool) {
 	}
 	w.tellSizes(in.Pod, &out.Status)
 	tellMounts(in.Pod, &out.Status)
+	if out.Unheard && !isClosed(w.unheard) {
+		close(w.unheard)
+	}
 	first, again := urgent(in, out), false
 	if first {
 		again = w.carryOut(ctx, in, out)

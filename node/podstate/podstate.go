@@ -218,6 +218,8 @@ type Output struct {
 	Ending bool      // the pod is on its way out: of its probes only readiness goes on (N-7.36)
 	Wake   time.Time // ask again then at the latest; zero: nothing to wait for but events
 	Done   bool      // the worker may end
+	// Unheard: nothing of the pod runs, and all is done that may be before the API has heard of its end.
+	Unheard bool
 }
 
 // Decide says what to do about the pod.
@@ -283,7 +285,9 @@ func (d *decision) finish() {
 		// The final status must be committed before anything it describes is removed: records and logs.
 		if s := d.in.Stop; s != nil && s.Room && !d.in.Seen.Emptied {
 			d.remove(Empty)
+			return
 		}
+		d.out.Unheard = true
 		return
 	}
 	if d.in.Later && d.in.Seen.Unmounted && !d.in.Gone {

@@ -94,6 +94,11 @@ func setUpError(vol *corev1.Volume, err error) error {
 	return fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", vol.Name, err)
 }
 
+// InMemory says that what is written to a volume takes memory.
+func InMemory(vol corev1.Volume) bool {
+	return vol.EmptyDir != nil && vol.EmptyDir.Medium != corev1.StorageMediumDefault
+}
+
 func (v *Volumes) prepare(ctx context.Context, pod *corev1.Pod, vol *corev1.Volume, src Source) error {
 	own := ownership{user: userOf(pod), group: fsGroup(pod)}
 	dir := v.path(pod, vol)
