@@ -28,7 +28,7 @@ func firstbootFlags(c *command) {
 	o := &firstbootOpts{}
 	c.flags.StringVar(&o.boot, "boot", firmwareDir, "where the boot partition is mounted")
 	c.flags.StringVar(&o.data, "data-dir", defaultDataDir, "the node's data; a partition mounted there takes its disk's room")
-	c.flags.StringVar(&o.mend, "mend", "", "do nothing but make the superblock of this device whole, an ext4 that a power cut has torn and no kernel mounts")
+	c.flags.StringVar(&o.mend, "mend", "", "do nothing but make the ext4 on this device whole, whose superblock or journal a power cut has torn, so that no kernel mounts it")
 	c.opts = o
 }
 
@@ -54,10 +54,10 @@ func firstbootVerb(ctx context.Context, c *command) error {
 func mend(device string) error {
 	mended, err := disk.Mend(device)
 	if err == nil && !mended {
-		err = fmt.Errorf("the superblock of %s is whole: something else is wrong with it", device)
+		err = fmt.Errorf("superblock and journal of %s are whole: something else is wrong with it", device)
 	}
 	if err == nil {
-		fmt.Fprintf(os.Stderr, "ledge: the power was cut while the superblock of %s was written; its checksum was made anew\n", device)
+		fmt.Fprintf(os.Stderr, "ledge: the power was cut in the middle of a block of the file system on %s; what that was to be has been completed\n", device)
 	}
 	return err
 }

@@ -137,10 +137,12 @@ func mountDisks(data, at string) {
 	}
 }
 
-// mountData mounts the data partition; one whose superblock was cut in two is made whole first. There is nobody to do it by hand.
+// mountData mounts the data partition; one whose superblock or journal a power cut has torn is made whole first. There is nobody to do
+// it by hand.
 func mountData(device, at string) error {
 	err := host.MountData(device, at)
-	if !errors.Is(err, unix.EBADMSG) { // what ext4 says of a wrong checksum
+	// What ext4 says of a wrong checksum of its superblock, and of one in its journal.
+	if !errors.Is(err, unix.EBADMSG) && !errors.Is(err, unix.EUCLEAN) {
 		return err
 	}
 	mended, merr := disk.Mend(device)
@@ -150,7 +152,7 @@ func mountData(device, at string) error {
 	if !mended {
 		return err
 	}
-	slog.Warn("the power was cut while the superblock of the data partition was written; its checksum was made anew", "device", device)
+	slog.Warn("the power was cut in the middle of a block of the data partition's file system; what that was to be has been completed", "device", device)
 	return host.MountData(device, at)
 }
 

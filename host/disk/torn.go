@@ -12,9 +12,9 @@ import (
 // the plug is pulled in between, one of them is of before, and a kernel mounts that never again. What else is in the second sector
 // does not change from mount to mount, so the sum is all that has to be made anew.
 
-// PlanMend says what makes a torn superblock whole. Nil: it is whole, or has no checksum. One that is wrong in more is nobody's to
-// change (fits).
-func PlanMend(r io.ReaderAt) (*Write, error) {
+// PlanMend says what makes an ext4 whole that a power cut has torn: the end of a transaction, or its superblock. Nothing: it is whole,
+// or has no checksums. What is wrong in more is nobody's to change (fits).
+func PlanMend(r io.ReaderAt) ([]Write, error) {
 	super := make([]byte, superSize)
 	if _, err := r.ReadAt(super, superAt); err != nil {
 		return nil, fmt.Errorf("read the superblock: %w", err)
@@ -22,16 +22,30 @@ func PlanMend(r io.ReaderAt) (*Write, error) {
 	if le.Uint16(super[superMagic:]) != 0xef53 {
 		return nil, errors.New("there is no ext4")
 	}
-	sum := checksum(^uint32(0), super[:superSum])
-	if le.Uint32(super[superReadOnly:])&metadataSums == 0 || super[superSumKind] != crc32c || le.Uint32(super[superSum:]) == sum {
+	if le.Uint32(super[superReadOnly:])&metadataSums == 0 || super[superSumKind] != crc32c {
 		return nil, nil
 	}
-	if err := fits(r, super); err != nil {
-		return nil, fmt.Errorf("the superblock is damaged, and not only torn: %w", err)
+	sum := checksum(^uint32(0), super[:superSum])
+	whole := le.Uint32(super[superSum:]) == sum
+	commits, err := commits(r, super)
+	if err != nil && !whole {
+		err = fmt.Errorf("the superblock is damaged, and not only torn: %w", err)
 	}
-	le.PutUint32(super[superSum:], sum)
-	const second = 512
-	return &Write{At: superAt + second, Data: super[second:]}, nil
+	if err != nil {
+		return nil, err
+	}
+	var out []Write
+	for _, c := range commits {
+		if c.Torn {
+			out = append(out, Write{At: c.At + commitHead, Data: make([]byte, c.Size-commitHead)})
+		}
+	}
+	if !whole {
+		le.PutUint32(super[superSum:], sum)
+		const second = 512
+		out = append(out, Write{At: superAt + second, Data: super[second:]})
+	}
+	return out, nil
 }
 
 // Where things are in a superblock.
@@ -128,19 +142,19 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // checksum is ext4's: without what others turn over before and after.
 func checksum(seed uint32, data []byte) uint32 { return ^crc32.Update(^seed, castagnoli, data) }
 
-// Mend makes the torn superblock of an ext4 that is not mounted whole, and says whether it was.
+// Mend makes an ext4 whole that is not mounted, and says whether it was torn.
 func Mend(device string) (mended bool, err error) {
 	f, err := os.OpenFile(device, os.O_RDWR|os.O_EXCL, 0) // which a device that is mounted refuses
 	if err != nil {
-		return false, fmt.Errorf("mend the superblock of %s: %w", device, err)
+		return false, fmt.Errorf("mend the file system on %s: %w", device, err)
 	}
 	defer f.Close()
-	w, err := PlanMend(f)
-	if err == nil && w != nil {
-		err = apply(f, []Write{*w})
+	writes, err := PlanMend(f)
+	if err == nil {
+		err = apply(f, writes)
 	}
 	if err != nil {
-		return false, fmt.Errorf("mend the superblock of %s: %w", device, err)
+		return false, fmt.Errorf("mend the file system on %s: %w", device, err)
 	}
-	return w != nil, nil
+	return len(writes) > 0, nil
 }

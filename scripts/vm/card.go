@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"slices"
 
 	"ledge/firstboot"
+	"ledge/host/disk"
 )
 
 // copyCard writes an image onto a card of that size.
@@ -104,9 +106,12 @@ func grown(super []byte, start, end, card int64) error {
 	return nil
 }
 
-// tear leaves the data partition as a cut leaves it in the middle of its superblock: one of the two sectors is of before, and so the
-// checksum, which is in the second, is wrong.
+// tear leaves the data partition as a cut leaves it in the middle of its superblock, of which one of the two sectors is of before, so that
+// the checksum in the second is wrong; and in the middle of its journal's last transaction besides.
 func tear(card string, start int64) error {
+	if err := tearJournal(card, start); err != nil {
+		return err
+	}
 	f, err := os.OpenFile(card, os.O_RDWR, 0)
 	if err != nil {
 		return err
@@ -119,6 +124,24 @@ func tear(card string, start int64) error {
 	}
 	binary.LittleEndian.PutUint32(old, ^binary.LittleEndian.Uint32(old))
 	_, err = f.WriteAt(old, start+sum)
+	return errors.Join(err, f.Sync())
+}
+
+// tearJournal leaves the last block of the last transaction as a cut leaves it in the middle of that: behind its head is what was there
+// before.
+func tearJournal(card string, start int64) error {
+	f, err := os.OpenFile(card, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	commits, err := disk.Commits(io.NewSectionReader(f, start, 1<<62))
+	if err != nil || len(commits) == 0 {
+		return err
+	}
+	last := slices.MaxFunc(commits, func(a, b disk.Commit) int { return int(int32(a.Sequence - b.Sequence)) })
+	fmt.Println("vm: torn: transaction", last.Sequence)
+	_, err = f.WriteAt(bytes.Repeat([]byte("before. "), int(last.Size-512)/8), start+last.At+512)
 	return errors.Join(err, f.Sync())
 }
 

@@ -66,7 +66,7 @@ type flashedCuts struct {
 	Seed   uint64  `json:"seed"`
 	Cuts   int     `json:"cuts"`
 	Cards  int     `json:"cards"`
-	Torn   int     `json:"tornCards"` // of these cards: their superblock was torn besides
+	Torn   int     `json:"tornCards"` // of these cards: their superblock and journal were torn besides
 	Lost   int     `json:"lostSectors"`
 	Within int64   `json:"withinMillis"` // of the machine's start, each at a moment that came by chance
 	Pods   []int64 `json:"podMillis"`    // in the boots after them
@@ -228,7 +228,7 @@ func (s *flashing) cut(ctx context.Context) error {
 	return nil
 }
 
-// round takes a fresh card through cuts to a boot that is looked at. A cut in the middle of a superblock hardly ever comes by chance.
+// round takes a fresh card through cuts to a boot that is looked at. A cut in the middle of a block that counts hardly ever comes by chance.
 func (s *flashing) round(ctx context.Context, p *pulled, cuts int, torn bool) (pod int64, err error) {
 	card, err := s.fresh(ctx)
 	if err != nil {

@@ -68,7 +68,7 @@ func runUpgrades(ctx context.Context, ledge, to string, memory, cuts int, seed u
 		return err
 	}
 	p.within = time.Duration(u.report.Within) * time.Millisecond
-	if err := p.round(ctx, card, cuts, u.guest, func(g guest) error { return u.look(ctx, g, 1) }); err != nil {
+	if err := p.round(ctx, card, cuts, u.guest, func(g guest) error { return errors.Join(tearJournal(card, 0), u.look(ctx, g, 1)) }); err != nil {
 		return fmt.Errorf("seed %d, after %d boots: %w; its console:\n%s", seed, total(u.report.Boots), errors.Join(err, u.fault), strings.Join(u.boot, "\n"))
 	}
 	u.report.Cuts, u.report.Lost, u.report.Seconds = cuts, p.lost, int(time.Since(begin).Seconds())

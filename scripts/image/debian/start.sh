@@ -49,7 +49,7 @@ mount -t overlay -o lowerdir=/card,upperdir=/memory/upper,workdir=/memory/work r
 mount -t vfat -o ro,nosuid,nodev,noexec,noatime,umask=0077 "${part}1" /root/boot/firmware || say "${part}1 cannot be mounted"
 data=/root/var/lib/ledge
 mount_data() { mount -t ext4 -o noatime,commit=60 "${part}3" $data; }
-# A power cut may have torn the superblock, which the node's own program can make whole.
+# A power cut may have torn the superblock or the journal, which the node's own program can make whole.
 if mount_data || { /card/usr/bin/ledge firstboot --mend "${part}3" && mount_data; }; then
 	id=$data/machine-id
 	if ! grep -qE '^[0-9a-f]{32}$' $id; then
