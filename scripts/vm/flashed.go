@@ -117,10 +117,14 @@ func runFlashed(ctx context.Context, f flashedFlags) error {
 	if err := unpackImage(ctx, f.image, s.image, work); err != nil {
 		return err
 	}
-	if withDebian(f.image) {
-		if s.key, err = putKey(ctx, s.image, work); err != nil {
-			return err
-		}
+	switch {
+	case withDebian(f.image):
+		s.key, err = putKey(ctx, s.image, work)
+	case f.board == "rpi" && f.firmware == "uefi": // where nobody can log in, and the last console is a screen
+		err = tellKernel(ctx, s.image, work, "console=ttyAMA0,115200")
+	}
+	if err != nil {
+		return err
 	}
 	s.guest = guest{arch: "amd64", memory: f.memory, firmware: f.firmware, qmp: filepath.Join(work, "qmp"), dir: work}
 	if f.board != "generic-amd64" {

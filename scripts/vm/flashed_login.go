@@ -55,7 +55,7 @@ func tellKernel(ctx context.Context, disk, work, word string) error {
 		if err != nil {
 			return err
 		}
-		more := strings.Replace(string(text), " ledge.disk=", " "+word+" ledge.disk=", 1)
+		more := strings.Replace(string(text), " ledge.", " "+word+" ledge.", 1) // its first word of ours
 		if more == string(text) {
 			return fmt.Errorf("%s has no line for the kernel: %s", name, text)
 		}
