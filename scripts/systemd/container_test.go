@@ -28,9 +28,13 @@ func TestPackageInContainer(t *testing.T) {
 	if os.Getenv("LEDGE_VM") != "" {
 		t.Skip("the guest runs TestUnitsUnderSystemd itself")
 	}
-	ledge, own := os.Getenv("LEDGE_BIN"), must(t, os.Executable)
+	ledge := os.Getenv("LEDGE_BIN")
 	if ledge == "" {
 		t.Skip("LEDGE_BIN names no built ledge: make test does")
+	}
+	own, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
 	}
 	packages, programs := t.TempDir(), map[string]string{"tests": own}
 	for _, version := range []string{"v0.0.1", "v0.0.2"} {
@@ -54,13 +58,4 @@ func TestPackageInContainer(t *testing.T) {
 	if !strings.HasSuffix(log, "end 0\n") || !strings.Contains(log, "--- PASS: TestUnitsUnderSystemd") {
 		t.Error(log)
 	}
-}
-
-func must[T any](t *testing.T, f func() (T, error)) T {
-	t.Helper()
-	v, err := f()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return v
 }

@@ -287,7 +287,11 @@ func (r flashedReport) keep(file string) error {
 	} else {
 		all = append(all, r)
 	}
-	text, err := json.MarshalIndent(all, "", " ")
+	return writeJSON(file, all)
+}
+
+func writeJSON(file string, report any) error {
+	text, err := json.MarshalIndent(report, "", " ")
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"ledge/upgrade/upgradetest"
 )
 
 // upgradesReport is the run as JSON.
@@ -76,11 +77,7 @@ func runUpgrades(ctx context.Context, ledge, to string, memory, cuts int, seed u
 	if to == "" {
 		return nil
 	}
-	text, err := json.MarshalIndent(u.report, "", " ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(to, append(text, '\n'), 0o644)
+	return writeJSON(to, u.report)
 }
 
 func total(boots map[string]int) (n int) {
@@ -90,23 +87,23 @@ func total(boots map[string]int) (n int) {
 	return n
 }
 
-// files are the pods, and a version that minisign has signed: this one with another stamp, as -ldflags -X would put it there.
+// files are the pods, and a version that minisign has signed: this one with another stamp.
 func (u *upgrades) files(ctx context.Context, ledge, work string) (map[string]string, error) {
 	out, err := command(ctx, ledge, "version", "-o", "json").Output()
 	var own struct{ Version string }
 	if err = errors.Join(err, json.Unmarshal(out, &own)); err != nil {
 		return nil, fmt.Errorf("ask %s for its version: %w", ledge, err)
 	}
-	text, err := os.ReadFile(ledge)
+	text, version, err := upgradetest.Restamped(ledge, own.Version, "9")
 	if err != nil {
 		return nil, err
 	}
-	u.versions = [2]string{own.Version, "v9" + own.Version[2:]}
+	u.versions = [2]string{own.Version, version}
 	file, public, secret := filepath.Join(work, "ledge"), filepath.Join(work, "public"), filepath.Join(work, "secret")
-	if err := os.WriteFile(file, bytes.ReplaceAll(text, []byte(u.versions[0]), []byte(u.versions[1])), 0o755); err != nil {
+	if err := os.WriteFile(file, text, 0o755); err != nil {
 		return nil, err
 	}
-	for _, args := range [][]string{{"-G", "-W", "-p", public, "-s", secret}, {"-S", "-s", secret, "-m", file, "-t", "file:ledge version:" + u.versions[1]}} {
+	for _, args := range [][]string{{"-G", "-W", "-p", public, "-s", secret}, {"-S", "-s", secret, "-m", file, "-t", "file:ledge version:" + version}} {
 		if out, err := command(ctx, "minisign", args...).CombinedOutput(); err != nil {
 			return nil, fmt.Errorf("minisign (scripts/setup.sh images installs it): %w: %s", err, out)
 		}

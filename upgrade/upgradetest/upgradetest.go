@@ -56,20 +56,25 @@ func (s *Signer) Sign(file, comment string) {
 		comment, base64.StdEncoding.EncodeToString(global)), 0o600)
 }
 
-// Another is a program whose version is own with another stamp, as -ldflags -X would put it there, without linking for it; signed.
-// Its version begins with the digit.
+// Restamped is a program whose version is own with another stamp, as -ldflags -X would put it there, without linking for it. Its version
+// begins with the digit.
+func Restamped(program, own, digit string) (data []byte, version string, err error) {
+	version = "v" + digit + own[2:] // as long as the other
+	if data, err = os.ReadFile(program); err == nil && !bytes.Contains(data, []byte(own)) {
+		err = fmt.Errorf("%s has no stamp %s", program, own)
+	}
+	return bytes.ReplaceAll(data, []byte(own), []byte(version)), version, err
+}
+
+// Another is a program that is restamped, and signed.
 func (s *Signer) Another(program, own, digit string) (file, version string) {
 	s.t.Helper()
-	version = "v" + digit + own[2:] // as long as the other
-	data, err := os.ReadFile(program)
+	data, version, err := Restamped(program, own, digit)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	if !bytes.Contains(data, []byte(own)) {
-		s.t.Fatalf("%s has no stamp %s", program, own)
-	}
 	file = filepath.Join(s.t.TempDir(), "ledge")
-	s.write(file, string(bytes.ReplaceAll(data, []byte(own), []byte(version))), 0o700)
+	s.write(file, string(data), 0o700)
 	s.Sign(file, "timestamp:1 file:ledge version:"+version)
 	return file, version
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -86,18 +85,13 @@ func ready() (version string, err error) {
 	if err != nil {
 		return "", err
 	}
-	resp, err := client.Get("http://ledge/api/v1/nodes/board")
-	if err != nil {
-		return "", err
-	}
-	defer resp.Body.Close()
 	var node struct {
 		Status struct {
 			NodeInfo   struct{ BootID, KubeletVersion string }
 			Conditions []struct{ Type, Status string }
 		}
 	}
-	if err := json.NewDecoder(resp.Body).Decode(&node); err != nil {
+	if err := ask("/api/v1/nodes/board", &node); err != nil {
 		return "", err
 	}
 	info := node.Status.NodeInfo

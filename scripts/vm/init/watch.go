@@ -84,13 +84,18 @@ var client = http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{D
 		return (&net.Dialer{}).DialContext(ctx, "unix", "/proc/1/root/run/ledge/ledge.sock")
 	}}}
 
-// containers are the IDs of the running ones, once there is no pod without.
-func containers() (ids []string, err error) {
-	resp, err := client.Get("http://ledge/api/v1/pods")
+// ask reads an object of the API.
+func ask(path string, to any) error {
+	resp, err := client.Get("http://ledge" + path)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer resp.Body.Close()
+	return json.NewDecoder(resp.Body).Decode(to)
+}
+
+// containers are the IDs of the running ones, once there is no pod without.
+func containers() (ids []string, err error) {
 	var list struct {
 		Items []struct {
 			Status struct {
@@ -102,7 +107,7 @@ func containers() (ids []string, err error) {
 			}
 		}
 	}
-	if err := json.NewDecoder(resp.Body).Decode(&list); err != nil {
+	if err := ask("/api/v1/pods", &list); err != nil {
 		return nil, err
 	}
 	for _, p := range list.Items {
