@@ -122,8 +122,8 @@ type Patch struct {
 // DeleteOptions modifies a delete.
 type DeleteOptions struct {
 	Grace *int64 // seconds; nil: the object's own
-	// Propagation is what becomes of objects that belong to this one: they go soon after (also when empty), before it
-	// (Foreground), or stay (Orphan).
+	// Propagation is what becomes of objects that belong to this one: they go soon after (Background), before it
+	// (Foreground), or stay (Orphan). Empty, the kind decides: soon after, as a rule.
 	Propagation metav1.DeletionPropagation
 	UID         *types.UID
 	Revision    *string

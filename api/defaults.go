@@ -23,6 +23,8 @@ func Default(obj Object) {
 		defaultSecret(o)
 	case *corev1.PodTemplate:
 		defaultPodSpec(&o.Template.Spec)
+	case *corev1.ReplicationController:
+		defaultReplicationController(o)
 	case *corev1.Service:
 		defaultService(o)
 	case *rbacv1.RoleBinding:

@@ -28,6 +28,8 @@ func FieldsOf(obj Object) fields.Set {
 		set["status.phase"] = string(o.Status.Phase)
 		set["status.podIP"] = o.Status.PodIP
 		set["status.nominatedNodeName"] = o.Status.NominatedNodeName
+	case *corev1.ReplicationController:
+		set["status.replicas"] = strconv.Itoa(int(o.Status.Replicas))
 	case *corev1.Node:
 		set["spec.unschedulable"] = strconv.FormatBool(o.Spec.Unschedulable)
 	case *corev1.Namespace:

@@ -41,8 +41,10 @@ type Kind struct {
 	ServerOnly bool
 	// Later: there are no such objects yet. Lists answer empty, so that clients that look find nothing, and writes are
 	// refused. New and NewList are nil.
-	Later        bool
-	Subresources []string
+	Later bool
+	// Propagation is what becomes of the objects that belong to one of these when who deletes it says nothing of them; ""
+	// is that they go soon after.
+	Propagation metav1.DeletionPropagation
 
 	// View is set when the objects are those of another kind in another form.
 	View *Form
@@ -54,14 +56,14 @@ type Kind struct {
 // The kinds ledge keeps. A pointer to one of these is the kind's identity.
 var (
 	Nodes = &Kind{Version: "v1", Name: "Node", Resource: "nodes", Singular: "node", Short: []string{"no"},
-		HasStatus: true, Subresources: []string{"proxy"},
-		New: func() Object { return &corev1.Node{} }, NewList: func() ListObject { return &corev1.NodeList{} }}
+		HasStatus: true,
+		New:       func() Object { return &corev1.Node{} }, NewList: func() ListObject { return &corev1.NodeList{} }}
 	Pods = &Kind{Version: "v1", Name: "Pod", Resource: "pods", Singular: "pod", Short: []string{"po"},
-		Categories: []string{"all"}, Namespaced: true, HasStatus: true, Subresources: []string{"attach", "binding", Ephemeral, "eviction", "exec", "log", "portforward", "proxy", Resize},
+		Categories: []string{"all"}, Namespaced: true, HasStatus: true,
 		New: func() Object { return &corev1.Pod{} }, NewList: func() ListObject { return &corev1.PodList{} }}
 	Namespaces = &Kind{Version: "v1", Name: "Namespace", Resource: "namespaces", Singular: "namespace", Short: []string{"ns"},
-		HasStatus: true, Subresources: []string{"finalize"},
-		New: func() Object { return &corev1.Namespace{} }, NewList: func() ListObject { return &corev1.NamespaceList{} }}
+		HasStatus: true,
+		New:       func() Object { return &corev1.Namespace{} }, NewList: func() ListObject { return &corev1.NamespaceList{} }}
 	Events = &Kind{Version: "v1", Name: "Event", Resource: "events", Singular: "event", Short: []string{"ev"},
 		Namespaced: true,
 		New:        func() Object { return &corev1.Event{} }, NewList: func() ListObject { return &corev1.EventList{} }}
@@ -90,8 +92,8 @@ var (
 		Categories: []string{"all"}, Namespaced: true, ServerOnly: true,
 		New: func() Object { return &corev1.Service{} }, NewList: func() ListObject { return &corev1.ServiceList{} }}
 	ServiceAccounts = &Kind{Version: "v1", Name: "ServiceAccount", Resource: "serviceaccounts", Singular: "serviceaccount", Short: []string{"sa"},
-		Namespaced: true, Subresources: []string{"token"},
-		New: func() Object { return &corev1.ServiceAccount{} }, NewList: func() ListObject { return &corev1.ServiceAccountList{} }}
+		Namespaced: true,
+		New:        func() Object { return &corev1.ServiceAccount{} }, NewList: func() ListObject { return &corev1.ServiceAccountList{} }}
 	RuntimeClasses = &Kind{Group: "node.k8s.io", Version: "v1", Name: "RuntimeClass", Resource: "runtimeclasses",
 		Singular: "runtimeclass",
 		New:      func() Object { return &nodev1.RuntimeClass{} },
@@ -99,7 +101,7 @@ var (
 )
 
 // Kinds lists every kind that has objects, in the order discovery shows them.
-var Kinds = []*Kind{ConfigMaps, Events, Namespaces, Nodes, Pods, PodTemplates, Secrets, ServiceAccounts, Services, Leases, RuntimeClasses,
+var Kinds = []*Kind{ConfigMaps, Events, Namespaces, Nodes, Pods, PodTemplates, ReplicationControllers, Secrets, ServiceAccounts, Services, Leases, RuntimeClasses,
 	PodDisruptionBudgets, ClusterRoleBindings, ClusterRoles, RoleBindings, PriorityClasses}
 
 // GVK is the kind's group, version and kind.
@@ -143,6 +145,8 @@ func KindOf(obj k8sruntime.Object) (*Kind, error) {
 		return PriorityClasses, nil
 	case *corev1.PodTemplate:
 		return PodTemplates, nil
+	case *corev1.ReplicationController:
+		return ReplicationControllers, nil
 	case *corev1.Service:
 		return Services, nil
 	case *nodev1.RuntimeClass:

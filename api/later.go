@@ -14,7 +14,6 @@ var LaterKinds = []*Kind{
 	later("", "v1", "LimitRange", "limitranges", true, "limits"),
 	later("", "v1", "PersistentVolume", "persistentvolumes", false, "pv"),
 	later("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", true, "pvc"),
-	inAll(later("", "v1", "ReplicationController", "replicationcontrollers", true, "rc")),
 	later("", "v1", "ResourceQuota", "resourcequotas", true, "quota"),
 	inAll(later("apps", "v1", "DaemonSet", "daemonsets", true, "ds")),
 	inAll(later("apps", "v1", "Deployment", "deployments", true, "deploy")),

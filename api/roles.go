@@ -48,7 +48,8 @@ var ownRules = sync.OnceValue(func() map[string][]rbacv1.PolicyRule {
 	return map[string][]rbacv1.PolicyRule{
 		RoleView: {
 			rule("", readVerbs, "configmaps", "endpoints", "events", "limitranges", "namespaces", "namespaces/status", "persistentvolumeclaims", "pods",
-				"pods/log", "pods/status", "replicationcontrollers", "resourcequotas", "serviceaccounts", "services"),
+				"pods/log", "pods/status", "replicationcontrollers", "replicationcontrollers/scale", "replicationcontrollers/status",
+				"resourcequotas", "serviceaccounts", "services"),
 			rule("apps", readVerbs, "daemonsets", "deployments", "replicasets", "statefulsets"),
 			rule("autoscaling", readVerbs, "horizontalpodautoscalers"),
 			rule("batch", readVerbs, "cronjobs", "jobs"),
@@ -61,7 +62,7 @@ var ownRules = sync.OnceValue(func() map[string][]rbacv1.PolicyRule {
 		RoleEdit: {
 			rule("", readVerbs, "pods/attach", "pods/exec", "pods/portforward", "pods/proxy", "secrets"),
 			rule("", writeVerbs, "configmaps", "events", "persistentvolumeclaims", "pods", "pods/attach", "pods/exec", "pods/portforward",
-				"pods/proxy", "replicationcontrollers", "secrets", "serviceaccounts", "services"),
+				"pods/proxy", "replicationcontrollers", "replicationcontrollers/scale", "secrets", "serviceaccounts", "services"),
 			rule("", []string{"create"}, "pods/eviction", "serviceaccounts/token"),
 			rule("apps", writeVerbs, "daemonsets", "deployments", "replicasets", "statefulsets"),
 			rule("autoscaling", writeVerbs, "horizontalpodautoscalers"),

@@ -42,7 +42,9 @@ func Validate(obj Object) error {
 	case *schedulingv1.PriorityClass:
 		errs = append(errs, validatePriorityClass(o)...)
 	case *corev1.PodTemplate:
-		errs = append(errs, validatePodTemplate(o)...)
+		errs = append(errs, validateTemplate(&o.Template, field.NewPath("template"))...)
+	case *corev1.ReplicationController:
+		errs = append(errs, validateReplicationController(o)...)
 	case *nodev1.RuntimeClass:
 		errs = append(errs, validateRuntimeClass(o)...)
 	case *policyv1.PodDisruptionBudget:
@@ -94,7 +96,13 @@ func ValidateUpdate(obj, old Object, subresource string) error {
 		errs = append(errs, validatePriorityClass(o)...)
 		errs = append(errs, validatePriorityClassUpdate(o, old.(*schedulingv1.PriorityClass))...)
 	case *corev1.PodTemplate:
-		errs = append(errs, validatePodTemplate(o)...)
+		errs = append(errs, validateTemplate(&o.Template, field.NewPath("template"))...)
+	case *corev1.ReplicationController:
+		if subresource == "" {
+			errs = append(errs, validateReplicationController(o)...)
+		} else {
+			errs = append(errs, validateReplicationStatus(&o.Status)...)
+		}
 	case *nodev1.RuntimeClass:
 		errs = append(errs, validateRuntimeClass(o)...)
 		errs = append(errs, apivalidation.ValidateImmutableField(o.Handler, old.(*nodev1.RuntimeClass).Handler, field.NewPath("handler"))...)

@@ -43,13 +43,12 @@ func SystemPriorityClasses() []*schedulingv1.PriorityClass {
 	}
 }
 
-// validatePodTemplate: a template is what a pod made from it will be, so it is held to the same. What ledge does not
-// support is refused when a pod is made.
-func validatePodTemplate(t *corev1.PodTemplate) field.ErrorList {
-	at := field.NewPath("template")
-	errs := metav1validation.ValidateLabels(t.Template.Labels, at.Child("labels"))
-	errs = append(errs, apivalidation.ValidateAnnotations(t.Template.Annotations, at.Child("annotations"))...)
-	return append(errs, validatePodSpec(&t.Template.Spec, at.Child("spec"))...)
+// validateTemplate: a template is what a pod made from it will be, so it is held to the same. What ledge does not support
+// in one that stands alone is refused when a pod is made.
+func validateTemplate(t *corev1.PodTemplateSpec, at *field.Path) field.ErrorList {
+	errs := metav1validation.ValidateLabels(t.Labels, at.Child("labels"))
+	errs = append(errs, apivalidation.ValidateAnnotations(t.Annotations, at.Child("annotations"))...)
+	return append(errs, validatePodSpec(&t.Spec, at.Child("spec"))...)
 }
 
 func validateRuntimeClass(c *nodev1.RuntimeClass) field.ErrorList {

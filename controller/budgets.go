@@ -28,21 +28,21 @@ const (
 // Budgets keeps the status of disruption budgets: how many of their pods may be evicted now. Evictions (api/local) spend
 // what it says. It also takes back marks of disruptions that have not come.
 type Budgets struct {
-	w             *World
-	events        Recorder
-	budgets, pods <-chan struct{}
-	told          map[types.UID]string // the last event about each
-	doubles       map[types.UID]string // pods that more than one is about, with the one that was named
-	grumble       grumble
+	w       *World
+	events  Recorder
+	changed <-chan struct{}
+	told    map[types.UID]string // the last event about each
+	doubles map[types.UID]string // pods that more than one is about, with the one that was named
+	grumble grumble
 }
 
 // NewBudgets prepares the loop; call it before the World runs.
 func NewBudgets(w *World, events Recorder) *Budgets {
-	return &Budgets{w: w, events: events, budgets: w.Budgets.Listen(), pods: w.Pods.Listen(), told: map[types.UID]string{}}
+	return &Budgets{w: w, events: events, changed: listen(w.Budgets, w.Pods, w.Controllers), told: map[types.UID]string{}}
 }
 
 // Run counts until ctx ends.
-func (b *Budgets) Run(ctx context.Context) error { return loop(ctx, b.w, b.budgets, b.pods, b.pass) }
+func (b *Budgets) Run(ctx context.Context) error { return loop(ctx, b.w, b.changed, b.pass) }
 
 func (b *Budgets) pass(ctx context.Context, now time.Time) time.Duration {
 	budgets := b.w.Budgets.List()
@@ -84,7 +84,7 @@ func (b *Budgets) settle(ctx context.Context, one *policyv1.PodDisruptionBudget,
 	pods = slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool { return !selector.Matches(labels.Set(p.Labels)) })
 	var v verdict
 	_, _, err := amend(ctx, b.w.Client, one, "status", func(fresh *policyv1.PodDisruptionBudget) bool {
-		v = judge(fresh, pods, now)
+		v = judge(fresh, pods, b.scale, now)
 		if apiequality.Semantic.DeepEqual(fresh.Status, v.status) {
 			return false
 		}
@@ -106,6 +106,19 @@ func (b *Budgets) settle(ctx context.Context, one *policyv1.PodDisruptionBudget,
 	return v.again, nil
 }
 
+// scale is how many pods the controller of one wants; !ok: it is of no kind that says so, or gone.
+func (b *Budgets) scale(p *corev1.Pod) (n int32, ok bool) {
+	of := metav1.GetControllerOf(p)
+	if of.Kind != api.ReplicationControllers.Name || of.APIVersion != api.ReplicationControllers.APIVersion() {
+		return 0, false
+	}
+	rc, ok := b.w.Controllers.Get(p.Namespace, of.Name)
+	if !ok || rc.UID != of.UID {
+		return 0, false
+	}
+	return api.Replicas(rc), true
+}
+
 // verdict is what a budget comes to.
 type verdict struct {
 	status                     policyv1.PodDisruptionBudgetStatus
@@ -114,15 +127,14 @@ type verdict struct {
 	again                      time.Duration // when to look again
 }
 
-// judge counts the pods of a budget, by Kubernetes' rules. What the scale of controllers decides is decided against the
-// pods: there are no workload controllers whose scale could be known.
-func judge(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod, now time.Time) verdict {
+// judge counts the pods of a budget, by Kubernetes' rules. scale is how many pods the controller of one wants.
+func judge(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod, scale func(*corev1.Pod) (int32, bool), now time.Time) verdict {
 	v := verdict{again: idle, status: *b.Status.DeepCopy()}
 	s := &v.status
 	if len(pods) == 0 {
 		v.eventType, v.reason, v.message = corev1.EventTypeNormal, "NoPods", "No matching pods found"
 	}
-	expected, desired, unmanaged, err := expect(b, pods)
+	expected, desired, unmanaged, err := expect(b, pods, scale)
 	if err != nil {
 		v.eventType, v.reason = corev1.EventTypeWarning, "CalculateExpectedPodCountFailed"
 		v.message = "Failed to calculate the number of expected pods: " + err.Error()
@@ -176,7 +188,7 @@ func (v *verdict) look(pods []*corev1.Pod, now time.Time) {
 }
 
 // expect is how many pods there should be, and how many of them ready.
-func expect(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod) (expected, desired int32, unmanaged bool, err error) {
+func expect(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod, scale func(*corev1.Pod) (int32, bool)) (expected, desired int32, unmanaged bool, err error) {
 	least, most := b.Spec.MinAvailable, b.Spec.MaxUnavailable
 	if !api.ByScale(b) {
 		if least == nil {
@@ -184,17 +196,27 @@ func expect(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod) (expected, desi
 		}
 		return int32(len(pods)), least.IntVal, false, nil
 	}
+	seen := map[types.UID]bool{}
 	for _, p := range pods {
-		if metav1.GetControllerOf(p) != nil {
+		of := metav1.GetControllerOf(p)
+		switch {
+		case of == nil:
+			unmanaged = true
+			continue
+		case seen[of.UID]:
+			continue
+		}
+		seen[of.UID] = true
+		wanted, ok := scale(p)
+		if !ok {
 			return 0, 0, false, fmt.Errorf("found no controllers for pod %q", p.Name)
 		}
-		unmanaged = true
+		expected += wanted
 	}
 	amount := least
 	if most != nil {
 		amount = most
 	}
-	// The scale of no controllers is nought: so is any part of it.
 	n, err := intstr.GetScaledValueFromIntOrPercent(amount, int(expected), true)
 	if err != nil {
 		return 0, 0, false, err

@@ -47,6 +47,10 @@ func TestJudge(t *testing.T) {
 		yes := true
 		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "r", Controller: &yes}}
 	}
+	scaled := func(p *corev1.Pod) {
+		owned(p)
+		p.OwnerReferences[0].Name = "four"
+	}
 	ago := func(d time.Duration) metav1.Time { return metav1.NewTime(now.Add(-d)) }
 	two := []*corev1.Pod{web("a", ready), web("b", ready)}
 	for _, tt := range []struct {
@@ -75,11 +79,16 @@ func TestJudge(t *testing.T) {
 		{name: "but for one of bare pods", spec: missing(intstr.FromInt32(1)), pods: two, want: "2/0 of 0, 0 InsufficientPods", event: "UnmanagedPods"},
 		{name: "of a controller nobody knows", spec: missing(intstr.FromString("50%")), pods: []*corev1.Pod{web("a", ready, owned)},
 			want: "0/0 of 0, 0 SyncFailed", event: "CalculateExpectedPodCountFailed"},
+		{name: "a part of what a controller wants", spec: missing(intstr.FromString("50%")), pods: []*corev1.Pod{web("a", ready, scaled), web("b", ready, scaled), web("c", ready)},
+			want: "3/2 of 4, 1 SufficientPods", event: "UnmanagedPods"},
+		{name: "at least so many of what a controller wants", spec: minimumPart("30%"), pods: []*corev1.Pod{web("a", ready, scaled), web("b", scaled)},
+			want: "1/2 of 4, 0 InsufficientPods"},
 		{name: "a number does not ask for controllers", spec: minimum(0), pods: []*corev1.Pod{web("a", ready, owned)}, want: "1/0 of 1, 1 SufficientPods"},
 	} {
 		b := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "b", Generation: 3}, Spec: tt.spec}
 		b.Status.DisruptedPods = tt.disrupted
-		v := judge(b, tt.pods, now)
+		scale := func(p *corev1.Pod) (int32, bool) { return 4, metav1.GetControllerOf(p).Name == "four" }
+		v := judge(b, tt.pods, scale, now)
 		s := v.status
 		c := s.Conditions[0]
 		got := fmt.Sprintf("%d/%d of %d, %d %s", s.CurrentHealthy, s.DesiredHealthy, s.ExpectedPods, s.DisruptionsAllowed, c.Reason)
@@ -96,7 +105,7 @@ func TestJudge(t *testing.T) {
 			t.Errorf("%s: stayed %v, again in %v", tt.name, v.stayed, v.again)
 		}
 		b.Status = s
-		if again := judge(b, tt.pods, now.Add(time.Second)); fmt.Sprint(again.status) != fmt.Sprint(s) {
+		if again := judge(b, tt.pods, scale, now.Add(time.Second)); fmt.Sprint(again.status) != fmt.Sprint(s) {
 			t.Errorf("%s: a second look says %v, first %v", tt.name, again.status, s)
 		}
 	}

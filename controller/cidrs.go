@@ -41,7 +41,7 @@ func NewCIDRs(w *World, events Recorder, cfg NodeCIDRs) (*CIDRs, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &CIDRs{w: w, events: events, cfg: cfg, nodes: w.Nodes.Listen(), blocks: blocks,
+	return &CIDRs{w: w, events: events, cfg: cfg, nodes: listen(w.Nodes), blocks: blocks,
 		held: map[types.UID][]netip.Prefix{}, doubt: map[types.UID][]netip.Prefix{}}, nil
 }
 
@@ -56,7 +56,7 @@ func (c *CIDRs) Run(ctx context.Context) error {
 			return fmt.Errorf("node %s has a pod network that --cluster-cidr does not have: %w; change the flag, or delete the node", n.Name, err)
 		}
 	}
-	return loop(ctx, c.w, c.nodes, nil, c.pass)
+	return loop(ctx, c.w, c.nodes, c.pass)
 }
 
 func (c *CIDRs) pass(ctx context.Context, now time.Time) time.Duration {

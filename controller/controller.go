@@ -6,6 +6,7 @@
 //	TaintEviction  pods on nodes with NoExecute taints -> delete, now or when tolerated long enough
 //	Machines       nodes that are not ready -> a list of machines -> delete the Node, or a taint
 //	CIDRs          nodes without a pod network -> a free part of the cluster's -> write it
+//	Replicas       replication controllers, pods -> how many are missing or too many -> make or delete them
 //	Budgets        disruption budgets, pods -> how many may be evicted -> the budget's status
 //	Networks       nodes with pod networks -> a ConfigMap that boards read
 //	PodGC          ended pods beyond a number, pods and leases of nodes that are gone
@@ -69,14 +70,15 @@ func Run(ctx context.Context, cfg Config) error {
 	w := NewWorld(cfg.Client)
 	record := func(component string) *api.Recorder { return api.NewRecorder(cfg.Client, component, "") }
 	placed, health, evicted := record(scheduler.DefaultName), record("node-controller"), record("taint-eviction-controller")
-	collected, budgets := record("pod-garbage-collector"), record("controllermanager")
+	collected, budgets, replicas := record("pod-garbage-collector"), record("controllermanager"), record("replication-controller")
 	loops := []interface{ Run(context.Context) error }{
-		placed, health, evicted, collected, budgets,
+		placed, health, evicted, collected, budgets, replicas,
 		NewSchedule(w, placed, cfg.Schedule),
 		NewNodeHealth(w, health, cfg),
 		NewTaintEviction(w, evicted, cfg),
 		NewPodGC(w, collected, cfg),
 		NewBudgets(w, budgets),
+		NewReplicas(w, replicas),
 	}
 	if len(cfg.NodeCIDRs.Clusters) > 0 {
 		given := record("cidrAllocator")
@@ -110,16 +112,19 @@ type World struct {
 	Pods    *Follow[*corev1.Pod]
 	Leases  *Follow[*coordinationv1.Lease]
 	Budgets *Follow[*policyv1.PodDisruptionBudget]
+	// Controllers are those that pods belong to, and that say how many there are to be.
+	Controllers *Follow[*corev1.ReplicationController]
 }
 
 // NewWorld prepares a World; Run fills it.
 func NewWorld(c api.Client) *World {
 	leases := api.Selection{Namespace: corev1.NamespaceNodeLease}
 	return &World{Client: c,
-		Nodes:   &Follow[*corev1.Node]{View: api.NewView[*corev1.Node](c, api.Nodes, api.Selection{})},
-		Pods:    &Follow[*corev1.Pod]{View: api.NewView[*corev1.Pod](c, api.Pods, api.Selection{})},
-		Leases:  &Follow[*coordinationv1.Lease]{View: api.NewView[*coordinationv1.Lease](c, api.Leases, leases)},
-		Budgets: &Follow[*policyv1.PodDisruptionBudget]{View: api.NewView[*policyv1.PodDisruptionBudget](c, api.PodDisruptionBudgets, api.Selection{})},
+		Nodes:       &Follow[*corev1.Node]{View: api.NewView[*corev1.Node](c, api.Nodes, api.Selection{})},
+		Pods:        &Follow[*corev1.Pod]{View: api.NewView[*corev1.Pod](c, api.Pods, api.Selection{})},
+		Leases:      &Follow[*coordinationv1.Lease]{View: api.NewView[*coordinationv1.Lease](c, api.Leases, leases)},
+		Budgets:     &Follow[*policyv1.PodDisruptionBudget]{View: api.NewView[*policyv1.PodDisruptionBudget](c, api.PodDisruptionBudgets, api.Selection{})},
+		Controllers: &Follow[*corev1.ReplicationController]{View: api.NewView[*corev1.ReplicationController](c, api.ReplicationControllers, api.Selection{})},
 	}
 }
 
@@ -130,12 +135,13 @@ func (w *World) Run(ctx context.Context) error {
 	g.Go(func() error { return w.Pods.Run(ctx) })
 	g.Go(func() error { return w.Leases.Run(ctx) })
 	g.Go(func() error { return w.Budgets.Run(ctx) })
+	g.Go(func() error { return w.Controllers.Run(ctx) })
 	return g.Wait()
 }
 
 // ready waits until everything has been seen once; false means ctx ended first.
 func (w *World) ready(ctx context.Context) bool {
-	for _, synced := range []<-chan struct{}{w.Nodes.Synced(), w.Pods.Synced(), w.Leases.Synced(), w.Budgets.Synced()} {
+	for _, synced := range []<-chan struct{}{w.Nodes.Synced(), w.Pods.Synced(), w.Leases.Synced(), w.Budgets.Synced(), w.Controllers.Synced()} {
 		select {
 		case <-ctx.Done():
 			return false
@@ -151,12 +157,16 @@ type Follow[T api.Object] struct {
 	listeners []chan struct{}
 }
 
-// Listen gives a channel that receives after changes. Call it before Run.
-func (f *Follow[T]) Listen() <-chan struct{} {
+// listen gives a channel that receives after changes of any of these. Call it before they Run.
+func listen(to ...interface{ tell(chan struct{}) }) <-chan struct{} {
 	ch := make(chan struct{}, 1)
-	f.listeners = append(f.listeners, ch)
+	for _, f := range to {
+		f.tell(ch)
+	}
 	return ch
 }
+
+func (f *Follow[T]) tell(ch chan struct{}) { f.listeners = append(f.listeners, ch) }
 
 // Run follows and tells the listeners, until ctx ends.
 func (f *Follow[T]) Run(ctx context.Context) error {
@@ -180,8 +190,8 @@ func (f *Follow[T]) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// loop calls pass at each change of the two kinds it listens to and whenever it asked to be woken, until ctx ends.
-func loop(ctx context.Context, w *World, one, other <-chan struct{}, pass func(context.Context, time.Time) time.Duration) error {
+// loop calls pass at each change of what it listens to and whenever it asked to be woken, until ctx ends.
+func loop(ctx context.Context, w *World, changed <-chan struct{}, pass func(context.Context, time.Time) time.Duration) error {
 	if !w.ready(ctx) {
 		return nil
 	}
@@ -191,8 +201,7 @@ func loop(ctx context.Context, w *World, one, other <-chan struct{}, pass func(c
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-one:
-		case <-other:
+		case <-changed:
 		case <-timer.C:
 		}
 		timer.Reset(pass(ctx, time.Now()))

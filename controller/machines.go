@@ -68,11 +68,11 @@ func NewMachines(w *World, events Recorder, cfg Config) *Machines {
 	if period == 0 {
 		period = 5 * time.Second
 	}
-	return &Machines{w: w, events: events, list: cfg.Machines, period: period, nodes: w.Nodes.Listen()}
+	return &Machines{w: w, events: events, list: cfg.Machines, period: period, nodes: listen(w.Nodes)}
 }
 
 // Run asks until ctx ends.
-func (m *Machines) Run(ctx context.Context) error { return loop(ctx, m.w, m.nodes, nil, m.pass) }
+func (m *Machines) Run(ctx context.Context) error { return loop(ctx, m.w, m.nodes, m.pass) }
 
 func (m *Machines) pass(ctx context.Context, now time.Time) time.Duration {
 	ask := !now.Before(m.next)

@@ -21,15 +21,16 @@ const networksRetry = 5 * time.Second
 // all Nodes by all boards would carry every heartbeat to everybody.
 type Networks struct {
 	w       *World
-	nodes   <-chan struct{}
-	told    *api.View[*corev1.ConfigMap]
+	changed <-chan struct{}
+	told    *Follow[*corev1.ConfigMap]
 	grumble grumble
 }
 
 // NewNetworks prepares the loop; call it before the World runs.
 func NewNetworks(w *World) *Networks {
 	sel := api.Selection{Namespace: metav1.NamespaceSystem, Fields: fields.OneTermEqualSelector("metadata.name", api.PodNetworksName)}
-	return &Networks{w: w, nodes: w.Nodes.Listen(), told: api.NewView[*corev1.ConfigMap](w.Client, api.ConfigMaps, sel)}
+	told := &Follow[*corev1.ConfigMap]{View: api.NewView[*corev1.ConfigMap](w.Client, api.ConfigMaps, sel)}
+	return &Networks{w: w, changed: listen(w.Nodes, told), told: told}
 }
 
 // Run tells until ctx ends.
@@ -42,7 +43,7 @@ func (n *Networks) Run(ctx context.Context) error {
 			return nil
 		case <-n.told.Synced():
 		}
-		return loop(ctx, n.w, n.nodes, n.told.Changed(), n.pass)
+		return loop(ctx, n.w, n.changed, n.pass)
 	})
 	return g.Wait()
 }

@@ -30,12 +30,12 @@ type NodeHealth struct {
 
 // NewNodeHealth prepares the loop; call it before the World runs.
 func NewNodeHealth(w *World, events Recorder, cfg Config) *NodeHealth {
-	return &NodeHealth{w: w, events: events, monitor: lease.NewMonitor(cfg.Health), nodes: w.Nodes.Listen(), lost: map[string]bool{},
+	return &NodeHealth{w: w, events: events, monitor: lease.NewMonitor(cfg.Health), nodes: listen(w.Nodes), lost: map[string]bool{},
 		late: map[types.UID]bool{}, metrics: cfg.Metrics}
 }
 
 // Run watches until ctx ends. Renewals do not wake it: it looks at leases when it looks at all.
-func (h *NodeHealth) Run(ctx context.Context) error { return loop(ctx, h.w, h.nodes, nil, h.pass) }
+func (h *NodeHealth) Run(ctx context.Context) error { return loop(ctx, h.w, h.nodes, h.pass) }
 
 func (h *NodeHealth) pass(ctx context.Context, now time.Time) (wake time.Duration) {
 	took, _ := timed(func() error { wake = h.look(ctx, now); return nil })

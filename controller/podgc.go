@@ -56,7 +56,7 @@ func NewPodGC(w *World, events Recorder, cfg Config) *PodGC {
 
 // Run collects until ctx ends.
 func (g *PodGC) Run(ctx context.Context) error {
-	return loop(ctx, g.w, nil, nil, func(ctx context.Context, now time.Time) time.Duration {
+	return loop(ctx, g.w, nil, func(ctx context.Context, now time.Time) time.Duration {
 		g.grumble.about(ctx, "garbage collection of pods is incomplete", g.pass(ctx, now))
 		return gcPeriod
 	})

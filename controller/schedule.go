@@ -29,10 +29,10 @@ const (
 
 // Schedule gives pods their node.
 type Schedule struct {
-	w           *World
-	events      Recorder
-	cfg         scheduler.Config
-	nodes, pods <-chan struct{}
+	w       *World
+	events  Recorder
+	cfg     scheduler.Config
+	changed <-chan struct{}
 
 	waiting map[types.UID]*waiting
 	bound   map[types.UID]string // bound by us, not yet seen so
@@ -51,12 +51,12 @@ type waiting struct {
 
 // NewSchedule prepares the loop; call it before the World runs.
 func NewSchedule(w *World, events Recorder, cfg scheduler.Config) *Schedule {
-	return &Schedule{w: w, events: events, cfg: cfg, nodes: w.Nodes.Listen(), pods: w.Pods.Listen(),
+	return &Schedule{w: w, events: events, cfg: cfg, changed: listen(w.Nodes, w.Pods),
 		waiting: map[types.UID]*waiting{}, bound: map[types.UID]string{}}
 }
 
 // Run schedules until ctx ends.
-func (s *Schedule) Run(ctx context.Context) error { return loop(ctx, s.w, s.nodes, s.pods, s.pass) }
+func (s *Schedule) Run(ctx context.Context) error { return loop(ctx, s.w, s.changed, s.pass) }
 
 // pass places every pod that is due, highest priority first, on one snapshot.
 func (s *Schedule) pass(ctx context.Context, now time.Time) time.Duration {

@@ -24,24 +24,24 @@ const (
 // TaintEviction deletes pods from nodes with NoExecute taints, at once or when they have tolerated them for long
 // enough.
 type TaintEviction struct {
-	w           *World
-	events      Recorder
-	nodes, pods <-chan struct{}
-	timers      timers
-	cfg         OutOfService
-	metrics     *Metrics
-	grumble     grumble
+	w       *World
+	events  Recorder
+	changed <-chan struct{}
+	timers  timers
+	cfg     OutOfService
+	metrics *Metrics
+	grumble grumble
 }
 
 // NewTaintEviction prepares the loop; call it before the World runs.
 func NewTaintEviction(w *World, events Recorder, cfg Config) *TaintEviction {
-	return &TaintEviction{w: w, events: events, nodes: w.Nodes.Listen(), pods: w.Pods.Listen(), timers: timers{},
+	return &TaintEviction{w: w, events: events, changed: listen(w.Nodes, w.Pods), timers: timers{},
 		cfg: cfg.OutOfService, metrics: cfg.Metrics}
 }
 
 // Run evicts until ctx ends. A restart restarts the waits (N-3.24).
 func (e *TaintEviction) Run(ctx context.Context) error {
-	return loop(ctx, e.w, e.nodes, e.pods, e.pass)
+	return loop(ctx, e.w, e.changed, e.pass)
 }
 
 func (e *TaintEviction) pass(ctx context.Context, now time.Time) time.Duration {

@@ -46,7 +46,8 @@ built=$(date -u -d "@$epoch" +%Y-%m-%dT%H:%M:%SZ)
 lean=
 for p in k8s.io go.yaml.in crypto/x509 encoding/asn1 debug \
 	github.com/cilium github.com/containerd github.com/coreos github.com/cyphar github.com/godbus github.com/google \
-	github.com/mdlayher github.com/moby github.com/opencontainers github.com/shirou github.com/vishvananda; do
+	github.com/mdlayher github.com/moby github.com/opencontainers github.com/shirou github.com/vishvananda \
+	ledge/cmd ledge/firstboot ledge/host ledge/network ledge/pki ledge/shutdown ledge/upgrade; do
 	lean="$lean -gcflags=$p/...=-l"
 done
 # shellcheck disable=SC2086 # flags

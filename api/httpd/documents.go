@@ -250,6 +250,8 @@ func subKind(k *api.Kind, sub string) schema.GroupVersionKind {
 		return schema.GroupVersionKind{Group: "policy", Version: "v1", Kind: "Eviction"}
 	case "token":
 		return tokenRequestKind
+	case api.Scale:
+		return api.Scales.GVK()
 	}
 	return k.GVK()
 }

@@ -190,7 +190,7 @@ func addKind(doc *openAPIDoc, k *api.Kind) {
 		Delete:     newOperation("delete", gvk, deleteParameters),
 		Parameters: inPath,
 	}
-	doc.Paths[base].Patch.Body = patchBody()
+	doc.Paths[base].Patch.Body = patchBody("")
 	for _, sub := range subsOf(k) {
 		item := pathItem{Parameters: inPath}
 		for _, verb := range verbsOf(k, sub) {
@@ -201,7 +201,7 @@ func addKind(doc *openAPIDoc, k *api.Kind) {
 			case "update":
 				item.Put = op
 			case "patch":
-				op.Body = patchBody()
+				op.Body = patchBody(sub)
 				item.Patch = op
 			case "get":
 				op.Parameters = nil
@@ -214,9 +214,9 @@ func addKind(doc *openAPIDoc, k *api.Kind) {
 
 // patchBody declares the formats of patches. kubectl apply makes its strategic patches from the schemas when this names
 // that format, and they carry the patch keys.
-func patchBody() *requestBody {
+func patchBody(sub string) *requestBody {
 	content := map[string]struct{}{}
-	for _, t := range patchTypes {
+	for _, t := range patchTypesOf(sub) {
 		content[string(t)] = struct{}{}
 	}
 	return &requestBody{Content: content}

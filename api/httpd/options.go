@@ -231,6 +231,7 @@ func deleteOptions(body *metav1.DeleteOptions) (api.DeleteOptions, error) {
 			errs = append(errs, field.Invalid(field.NewPath("propagationPolicy"), *body.PropagationPolicy,
 				"orphanDependents and deletionPropagation cannot be both set"))
 		}
+		o.Propagation = metav1.DeletePropagationBackground
 		if *v {
 			o.Propagation = metav1.DeletePropagationOrphan
 		}

@@ -41,6 +41,7 @@ func hasStatus(k *api.Kind) bool  { return k.HasStatus }
 func namespaces(k *api.Kind) bool { return k == api.Namespaces }
 func pods(k *api.Kind) bool       { return k == api.Pods }
 func nodes(k *api.Kind) bool      { return k == api.Nodes }
+func scalable(k *api.Kind) bool   { return k == api.ReplicationControllers }
 
 // routes is the whole API. Access to each line is decided by its verb in authz.go; bodies are limited by kind in
 // limits.go; discovery is made from this table.
@@ -74,6 +75,9 @@ var routes = []route{
 	{"GET", object, api.Ephemeral, false, "get", pods, (*handler).get, ""},
 	{"PUT", object, api.Ephemeral, false, "update", pods, (*handler).update, ""},
 	{"PATCH", object, api.Ephemeral, false, "patch", pods, (*handler).patch, ""},
+	{"GET", object, api.Scale, false, "get", scalable, (*handler).getScale, ""},
+	{"PUT", object, api.Scale, false, "update", scalable, (*handler).updateScale, ""},
+	{"PATCH", object, api.Scale, false, "patch", scalable, (*handler).patch, ""},
 	{"PUT", object, "finalize", false, "update", namespaces, (*handler).update, ""},
 	{"POST", object, "binding", false, "create", pods, (*handler).bind, ""},
 	{"POST", object, "eviction", false, "create", pods, (*handler).evict, ""},

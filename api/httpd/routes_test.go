@@ -243,13 +243,5 @@ func TestRoutesAndDiscoveryAgree(t *testing.T) {
 				}
 			}
 		}
-		var want []string
-		want = append(want, k.Subresources...)
-		if k.HasStatus {
-			want = append(want, "status")
-		}
-		if got := strings.Join(subsOf(k), " "); got != strings.Join(want, " ") {
-			t.Errorf("%s: routes for subresources %q, the kind has %q", k, got, want)
-		}
 	}
 }

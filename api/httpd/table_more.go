@@ -53,11 +53,40 @@ var podTemplateColumns = []metav1.TableColumnDefinition{
 
 func podTemplateRow(obj api.Object, _ time.Time) ([]any, []metav1.TableRowCondition) {
 	t := obj.(*corev1.PodTemplate)
-	var names, images []string
-	for _, c := range t.Template.Spec.Containers {
-		names, images = append(names, c.Name), append(images, c.Image)
+	names, images := containersText(&t.Template.Spec)
+	return []any{t.Name, names, images, selectorText(t.Template.Labels)}, nil
+}
+
+// containersText is the names and the images of a template's containers.
+func containersText(s *corev1.PodSpec) (names, images string) {
+	for i, c := range s.Containers {
+		if i > 0 {
+			names, images = names+",", images+","
+		}
+		names, images = names+c.Name, images+c.Image
 	}
-	return []any{t.Name, strings.Join(names, ","), strings.Join(images, ","), selectorText(t.Template.Labels)}, nil
+	return names, images
+}
+
+var replicationColumns = []metav1.TableColumnDefinition{
+	nameColumn,
+	column("Desired", "integer", "How many pods there are to be."),
+	column("Current", "integer", "How many pods there are."),
+	column("Ready", "integer", "How many of them are ready."),
+	ageColumn,
+	wide("Containers", "string", "The names of the containers."),
+	wide("Images", "string", "The images of the containers."),
+	wide("Selector", "string", "Which pods are counted."),
+}
+
+func replicationRow(obj api.Object, now time.Time) ([]any, []metav1.TableRowCondition) {
+	rc := obj.(*corev1.ReplicationController)
+	var names, images string
+	if t := rc.Spec.Template; t != nil {
+		names, images = containersText(&t.Spec)
+	}
+	return []any{rc.Name, int64(api.Replicas(rc)), int64(rc.Status.Replicas), int64(rc.Status.ReadyReplicas), age(rc.CreationTimestamp, now),
+		names, images, selectorText(rc.Spec.Selector)}, nil
 }
 
 var runtimeClassColumns = []metav1.TableColumnDefinition{

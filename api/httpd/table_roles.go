@@ -10,9 +10,10 @@ import (
 	"ledge/api"
 )
 
-var clusterRoleColumns = []metav1.TableColumnDefinition{nameColumn, column("Created At", "date", "When it was made.")}
+// createdColumns are those of kinds that Kubernetes has no others for.
+var createdColumns = []metav1.TableColumnDefinition{nameColumn, column("Created At", "date", "When it was made.")}
 
-func clusterRoleRow(obj api.Object, _ time.Time) ([]any, []metav1.TableRowCondition) {
+func createdRow(obj api.Object, _ time.Time) ([]any, []metav1.TableRowCondition) {
 	return []any{obj.GetName(), obj.GetCreationTimestamp().UTC().Format(time.RFC3339)}, nil
 }
 

@@ -92,10 +92,13 @@ func samples() map[*api.Kind][]api.Object {
 	template := &corev1.PodTemplate{ObjectMeta: named("t", time.Hour), Template: corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "x"}, {Name: "b", Image: "y"}}}}}
+	replicated := &corev1.ReplicationController{ObjectMeta: named("web", time.Hour), Spec: corev1.ReplicationControllerSpec{Replicas: ptr(int32(3)),
+		Selector: map[string]string{"app": "web"}, Template: &template.Template}, Status: corev1.ReplicationControllerStatus{Replicas: 2, ReadyReplicas: 1}}
 	return map[*api.Kind][]api.Object{
-		api.Services:        {service, &corev1.Service{}},
-		api.ServiceAccounts: {&corev1.ServiceAccount{ObjectMeta: named("default", time.Hour), Secrets: []corev1.ObjectReference{{Name: "s"}}}},
-		api.PodTemplates:    {template, &corev1.PodTemplate{}},
+		api.ReplicationControllers: {replicated, &corev1.ReplicationController{}},
+		api.Services:               {service, &corev1.Service{}},
+		api.ServiceAccounts:        {&corev1.ServiceAccount{ObjectMeta: named("default", time.Hour), Secrets: []corev1.ObjectReference{{Name: "s"}}}},
+		api.PodTemplates:           {template, &corev1.PodTemplate{}},
 		api.PodDisruptionBudgets: {
 			&policyv1.PodDisruptionBudget{ObjectMeta: named("web", time.Hour), Spec: policyv1.PodDisruptionBudgetSpec{MinAvailable: ptr(intstr.FromInt32(2))},
 				Status: policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: 1}},
@@ -143,25 +146,26 @@ func ended(code int32, reason string, d time.Duration) corev1.ContainerState {
 // upstreamColumns are those of Kubernetes 1.36 (pkg/printers/internalversion; ClusterRoles have the default of its registry) and of
 // metrics-server 0.8, word for word: wide ones in brackets, the type where it is not a string.
 var upstreamColumns = map[*api.Kind]string{
-	api.ConfigMaps:           "Name, Data, Age",
-	api.Events:               "Last Seen, Type, Reason, Object, [Subobject], [Source], Message, [First Seen], [Count], [Name]",
-	api.EventsV1:             "Last Seen, Type, Reason, Object, [Subobject], [Source], Message, [First Seen], [Count], [Name]",
-	api.Namespaces:           "Name, Status, Age",
-	api.Nodes:                "Name, Status, Roles, Age, Version, [Internal-IP], [External-IP], [OS-Image], [Kernel-Version], [Container-Runtime]",
-	api.Pods:                 "Name, Ready, Status, Restarts, Age, [IP], [Node], [Nominated Node], [Readiness Gates]",
-	api.PodTemplates:         "Name, Containers, Images, Pod Labels",
-	api.Secrets:              "Name, Type, Data, Age",
-	api.ServiceAccounts:      "Name, Age",
-	api.Services:             "Name, Type, Cluster-IP, External-IP, Port(s), Age, [Selector]",
-	api.Leases:               "Name, Holder, Age",
-	api.RuntimeClasses:       "Name, Handler, Age",
-	api.PodDisruptionBudgets: "Name, Min Available, Max Unavailable, Allowed Disruptions integer, Age",
-	api.ClusterRoles:         "Name, Created At date",
-	api.ClusterRoleBindings:  "Name, Role, Age, [Users], [Groups], [ServiceAccounts]",
-	api.RoleBindings:         "Name, Role, Age, [Users], [Groups], [ServiceAccounts]",
-	api.PriorityClasses:      "Name, Value integer, Global-Default boolean, Age, PreemptionPolicy",
-	api.MetricsOfNodes:       "Name, cpu, memory, Window",
-	api.MetricsOfPods:        "Name, cpu, memory, Window",
+	api.ConfigMaps:             "Name, Data, Age",
+	api.Events:                 "Last Seen, Type, Reason, Object, [Subobject], [Source], Message, [First Seen], [Count], [Name]",
+	api.EventsV1:               "Last Seen, Type, Reason, Object, [Subobject], [Source], Message, [First Seen], [Count], [Name]",
+	api.Namespaces:             "Name, Status, Age",
+	api.Nodes:                  "Name, Status, Roles, Age, Version, [Internal-IP], [External-IP], [OS-Image], [Kernel-Version], [Container-Runtime]",
+	api.Pods:                   "Name, Ready, Status, Restarts, Age, [IP], [Node], [Nominated Node], [Readiness Gates]",
+	api.PodTemplates:           "Name, Containers, Images, Pod Labels",
+	api.ReplicationControllers: "Name, Desired integer, Current integer, Ready integer, Age, [Containers], [Images], [Selector]",
+	api.Secrets:                "Name, Type, Data, Age",
+	api.ServiceAccounts:        "Name, Age",
+	api.Services:               "Name, Type, Cluster-IP, External-IP, Port(s), Age, [Selector]",
+	api.Leases:                 "Name, Holder, Age",
+	api.RuntimeClasses:         "Name, Handler, Age",
+	api.PodDisruptionBudgets:   "Name, Min Available, Max Unavailable, Allowed Disruptions integer, Age",
+	api.ClusterRoles:           "Name, Created At date",
+	api.ClusterRoleBindings:    "Name, Role, Age, [Users], [Groups], [ServiceAccounts]",
+	api.RoleBindings:           "Name, Role, Age, [Users], [Groups], [ServiceAccounts]",
+	api.PriorityClasses:        "Name, Value integer, Global-Default boolean, Age, PreemptionPolicy",
+	api.MetricsOfNodes:         "Name, cpu, memory, Window",
+	api.MetricsOfPods:          "Name, cpu, memory, Window",
 }
 
 // N-11.18: the columns of every kind are those that Kubernetes has.

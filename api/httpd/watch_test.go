@@ -176,7 +176,8 @@ func TestWatchTableOfEveryKind(t *testing.T) {
 	}
 	const binding = `"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"view"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"bob"}]`
 	bodies := map[*api.Kind]string{api.Pods: `"spec":{"containers":[{"name":"c","image":"i"}]}`, api.PodTemplates: `"template":{"spec":{"containers":[{"name":"c","image":"i"}]}}`,
-		api.Events: `"involvedObject":{"namespace":"default"},"reason":"R","type":"Normal"`, api.RuntimeClasses: `"handler":"ledge"`, api.PriorityClasses: `"value":7`,
+		api.ReplicationControllers: `"spec":{"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}`,
+		api.Events:                 `"involvedObject":{"namespace":"default"},"reason":"R","type":"Normal"`, api.RuntimeClasses: `"handler":"ledge"`, api.PriorityClasses: `"value":7`,
 		api.PodDisruptionBudgets: `"spec":{"minAvailable":1}`, api.RoleBindings: binding, api.ClusterRoleBindings: binding, api.Leases: `"spec":{}`,
 		api.EventsV1: `"regarding":{"namespace":"default"},"reason":"R","type":"Normal","action":"A","reportingController":"x.io/y","reportingInstance":"z","eventTime":"2026-11-20T12:00:00.000000Z"`}
 	for _, k := range slices.Concat(api.Kinds, api.Views) {
@@ -214,10 +215,10 @@ func TestWatchTableOfEveryKind(t *testing.T) {
 		if k.ServerOnly {
 			continue
 		}
-		f.must(200, "PATCH", path+"/"+name, `{"metadata":{"labels":{"a":"b"}}}`, "Content-Type", mergePatch)
+		f.must(200, "PATCH", path+"/"+name, `{"metadata":{"labels":{"a":"c"}}}`, "Content-Type", mergePatch)
 		second := s.next()
 		if second.Type != "MODIFIED" || second.Object.Kind != "Table" || second.Object.ColumnDefinitions != nil || len(second.Object.Rows) != 1 ||
-			second.Object.Rows[0].Object.Metadata.Labels["a"] != "b" || len(second.Object.Rows[0].Cells) != len(list.ColumnDefinitions) {
+			second.Object.Rows[0].Object.Metadata.Labels["a"] != "c" || len(second.Object.Rows[0].Cells) != len(list.ColumnDefinitions) {
 			t.Errorf("%s: second %+v", k, second)
 		}
 	}

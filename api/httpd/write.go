@@ -69,6 +69,14 @@ func (r *request) adopt(obj metav1.Object) error {
 // The patch formats, by the media type that announces them (N-11.33).
 var patchTypes = []types.PatchType{types.JSONPatchType, types.MergePatchType, types.StrategicMergePatchType, types.ApplyYAMLPatchType}
 
+// patchTypesOf: a Scale has nobody who applies it, for its one field is also one of the object it is of.
+func patchTypesOf(sub string) []types.PatchType {
+	if sub == api.Scale {
+		return patchTypes[:len(patchTypes)-1]
+	}
+	return patchTypes
+}
+
 func (h *handler) patch(w *response, r *request) error {
 	opts, err := r.writeOptions()
 	if err != nil {
@@ -87,10 +95,12 @@ func (h *handler) patch(w *response, r *request) error {
 		return err
 	}
 	patch := api.Patch{Type: types.PatchType(media)}
-	if !slices.Contains(patchTypes, patch.Type) {
-		w.Header().Set("Accept-Patch", "application/json-patch+json, application/merge-patch+json, "+
-			"application/strategic-merge-patch+json, application/apply-patch+yaml")
-		return errMediaType("the patch format %q is not supported, only %v", media, patchTypes)
+	accepted := patchTypesOf(r.sub)
+	if !slices.Contains(accepted, patch.Type) {
+		for _, t := range accepted {
+			w.Header().Add("Accept-Patch", string(t))
+		}
+		return errMediaType("the patch format %q is not supported, only %v", media, accepted)
 	}
 	b := boundOf(r.kind)
 	data, done, err := h.readToDecode(w, r, b, media)
@@ -108,6 +118,9 @@ func (h *handler) patch(w *response, r *request) error {
 		return invalidOption("PatchOptions", field.Forbidden(field.NewPath("force"), "may not be specified for non-apply patch"))
 	}
 	patch.Data = data
+	if r.sub == api.Scale {
+		return h.patchScale(w, r, patch, opts, fields)
+	}
 	if err := h.checkPatch(w, r, patch, fields); err != nil {
 		return err
 	}

@@ -29,6 +29,24 @@ func (c *Client) collectSoon() {
 	}
 }
 
+// checkOwners has Run look when an object is given an owner that is not there, or not any more: who made it, and who
+// deleted its owner, need not have known of each other.
+func (c *Client) checkOwners(tx *storage.Tx, obj api.Object) {
+	for _, r := range obj.GetOwnerReferences() {
+		kind := api.KindByGVK(schema.FromAPIVersionAndKind(r.APIVersion, r.Kind))
+		if kind == nil {
+			continue
+		}
+		namespace := ""
+		if kind.Namespaced {
+			namespace = obj.GetNamespace()
+		}
+		if owner, err := tx.Get(kind, namespace, r.Name); err != nil || owner.GetUID() != r.UID {
+			c.collectSoon()
+		}
+	}
+}
+
 // owned is an object that names owners.
 type owned struct {
 	kind *api.Kind

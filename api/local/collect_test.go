@@ -1,7 +1,11 @@
 package local
 
 import (
+	"context"
+	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -96,10 +100,72 @@ func TestCollectOrphans(t *testing.T) {
 	one := ownedMap(t, c, "one", false)
 	ownedMap(t, c, "child", false, one)
 	c.remove(t, "one", metav1.DeletePropagationOrphan)
-	m, err := api.Get[*corev1.ConfigMap](t.Context(), c, api.ConfigMaps, "default", "child")
-	if err != nil || len(m.OwnerReferences) != 0 || c.has(t, "one") {
-		t.Errorf("%+v, %v", m, err)
+	if c.belongsTo(t, "child") != 0 || c.has(t, "one") {
+		t.Error("the child is no orphan, or the owner is there")
 	}
+}
+
+func (c *Client) belongsTo(t *testing.T, name string) int {
+	t.Helper()
+	m, err := api.Get[*corev1.ConfigMap](t.Context(), c, api.ConfigMaps, "default", name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(m.OwnerReferences)
+}
+
+// Who says nothing of what belongs to a replication controller leaves it, as on Kubernetes.
+func TestCollectByKind(t *testing.T) {
+	c := open(t, Config{})
+	for how, left := range map[metav1.DeletionPropagation]bool{"": true, metav1.DeletePropagationOrphan: true, metav1.DeletePropagationBackground: false} {
+		rc := create(t, c, &corev1.ReplicationController{ObjectMeta: in("default", "rc"), Spec: corev1.ReplicationControllerSpec{Template: &corev1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": "b"}}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}}})
+		child := "child" + strings.ToLower(string(how))
+		ownedMap(t, c, child, false, rc)
+		if _, err := c.Delete(t.Context(), api.ReplicationControllers, "default", "rc", api.DeleteOptions{Propagation: how}); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Collect(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if c.has(t, child) != left || left && c.belongsTo(t, child) != 0 {
+			t.Errorf("deleted with %q: the child is left: %v, want %v", how, c.has(t, child), left)
+		}
+	}
+}
+
+// What is given an owner that is gone already goes too, at once and after a restart.
+func TestCollectLatecomers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := open(t, Config{})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		run := func() { done <- c.Run(ctx) }
+		one := ownedMap(t, c, "one", false)
+		ownedMap(t, c, "keeps", false, one)
+		early := ownedMap(t, c, "early", false, one)
+		gone := one.DeepCopy()
+		gone.UID = "another"
+		ownedMap(t, c, "before", false, gone) // as after a power cut between a deletion and its consequences
+		go run()
+		time.Sleep(2 * collectWait)
+		if c.has(t, "before") || !c.has(t, "keeps") {
+			t.Error("what lost its owner before the start is there, or what has one went")
+		}
+		ownedMap(t, c, "late", false, gone)
+		early.OwnerReferences[0].UID = gone.UID
+		if _, err := api.Update(t.Context(), c, api.ConfigMaps, early); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * collectWait)
+		if c.has(t, "late") || c.has(t, "early") || !c.has(t, "keeps") {
+			t.Error("a latecomer is there, or what has an owner went")
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // In the foreground the owner stays until those that block it are gone.

@@ -94,6 +94,8 @@ func (c *Client) prepare(obj api.Object) {
 		o.Generation = 1
 	case *policyv1.PodDisruptionBudget:
 		o.Generation, o.Status = 1, policyv1.PodDisruptionBudgetStatus{}
+	case *corev1.ReplicationController:
+		o.Generation, o.Status = 1, corev1.ReplicationControllerStatus{}
 	}
 }
 
@@ -145,6 +147,7 @@ func (c *Client) create(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj
 	if err := put(tx, kind, obj, kind == api.Events); err != nil {
 		return err
 	}
+	c.checkOwners(tx, obj)
 	switch o := obj.(type) {
 	case *corev1.Namespace:
 		return c.furnish(tx, o.Name)

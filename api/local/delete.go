@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -77,7 +78,7 @@ func (c *Client) delete(ctx context.Context, tx *storage.Tx, kind *api.Kind, nam
 	if kind == api.PriorityClasses && (name == api.SystemNodeCritical || name == api.SystemClusterCritical) {
 		return nil, forbidden(kind, name, "this is a system priority class and cannot be deleted")
 	}
-	if err := propagate(tx, kind, obj, opts.Propagation); err != nil {
+	if err := propagate(tx, kind, obj, cmp.Or(opts.Propagation, kind.Propagation)); err != nil {
 		return nil, err
 	}
 	if err := c.markOrDrop(tx, kind, obj, opts.Grace); err != nil {

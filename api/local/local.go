@@ -105,6 +105,8 @@ const expireEvery = 5 * time.Minute
 // Run does what an API server does without being asked, until ctx ends: expire events and put back what
 // someone deleted of the system's objects.
 func (c *Client) Run(ctx context.Context) error {
+	c.collectSoon() // a power cut may have come between a deletion and its consequences
+	uncollected := false
 	tick, sweep := time.NewTicker(time.Minute), time.NewTicker(expireEvery)
 	defer tick.Stop()
 	defer sweep.Stop()
@@ -115,6 +117,9 @@ func (c *Client) Run(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 			err = c.EnsureSystem()
+			if uncollected {
+				c.collectSoon()
+			}
 		case <-c.restore:
 			err = c.EnsureSystem()
 		case <-sweep.C:
@@ -123,8 +128,9 @@ func (c *Client) Run(ctx context.Context) error {
 			if !pause(ctx, collectWait) {
 				return nil
 			}
-			if err := c.Collect(ctx); err != nil {
-				slog.Warn("cannot delete what belonged to deleted objects; trying again with the next deletion", "err", err)
+			err := c.Collect(ctx)
+			if uncollected = err != nil; uncollected {
+				slog.Warn("cannot delete what belonged to deleted objects; trying again in a minute", "err", err)
 			}
 			continue
 		}

@@ -80,6 +80,10 @@ func (c *Client) admitSecurity(ctx context.Context, tx *storage.Tx, obj, old api
 		return c.holdToPolicy(ctx, tx, api.Pods, &o.ObjectMeta, &o.ObjectMeta, &o.Spec)
 	case *corev1.PodTemplate:
 		return c.holdToPolicy(ctx, tx, api.PodTemplates, &o.ObjectMeta, &o.Template.ObjectMeta, &o.Template.Spec)
+	case *corev1.ReplicationController:
+		if sub == "" {
+			return c.holdToPolicy(ctx, tx, api.ReplicationControllers, &o.ObjectMeta, &o.Spec.Template.ObjectMeta, &o.Spec.Template.Spec)
+		}
 	}
 	return nil
 }

@@ -170,6 +170,9 @@ func (c *Client) update(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj
 	if err := put(tx, kind, obj, isHeartbeat(obj, old)); err != nil {
 		return nil, err
 	}
+	if !slices.EqualFunc(obj.GetOwnerReferences(), old.GetOwnerReferences(), func(a, b metav1.OwnerReference) bool { return a.UID == b.UID }) {
+		c.checkOwners(tx, obj)
+	}
 	if ns, ok := obj.(*corev1.Namespace); ok {
 		return ns, c.terminate(tx, ns) // its last finalizer may just have gone
 	}
@@ -183,6 +186,8 @@ func otherSpec(obj, old api.Object) bool {
 		return !apiequality.Semantic.DeepEqual(o.Spec, old.(*corev1.Pod).Spec)
 	case *policyv1.PodDisruptionBudget:
 		return !apiequality.Semantic.DeepEqual(o.Spec, old.(*policyv1.PodDisruptionBudget).Spec)
+	case *corev1.ReplicationController:
+		return !apiequality.Semantic.DeepEqual(o.Spec, old.(*corev1.ReplicationController).Spec)
 	}
 	return false
 }
@@ -244,6 +249,13 @@ func keep(obj, old api.Object, sub string) {
 		}
 	case *policyv1.PodDisruptionBudget:
 		was := old.(*policyv1.PodDisruptionBudget)
+		if sub == subStatus {
+			was.Spec.DeepCopyInto(&o.Spec)
+		} else {
+			was.Status.DeepCopyInto(&o.Status)
+		}
+	case *corev1.ReplicationController:
+		was := old.(*corev1.ReplicationController)
 		if sub == subStatus {
 			was.Spec.DeepCopyInto(&o.Spec)
 		} else {

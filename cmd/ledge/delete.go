@@ -7,6 +7,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/api"
 )
@@ -39,7 +40,7 @@ func del(ctx context.Context, c *command) error {
 	if err != nil {
 		return err
 	}
-	opts := api.DeleteOptions{}
+	opts := api.DeleteOptions{Propagation: metav1.DeletePropagationBackground} // as kubectl says
 	if o.force {
 		o.grace = max(o.grace, 0)
 	}

@@ -183,6 +183,21 @@ spec:
     ports: [{name: http, containerPort: 8080}]
 `
 
+const kubectlMany = `apiVersion: v1
+kind: ReplicationController
+metadata: {name: many}
+spec:
+  replicas: 2
+  template:
+    metadata: {labels: {app: many}}
+    spec:
+      terminationGracePeriodSeconds: 3
+      containers:
+      - name: main
+        image: ` + busyboxImage + `
+        command: [sh, -c, "trap 'exit 0' TERM; echo one of many; sleep infinity & wait"]
+`
+
 const kubectlMap = `apiVersion: v1
 kind: ConfigMap
 metadata: {name: settings}
@@ -239,6 +254,19 @@ var besideSteps = []step{
 	{"kubectl get --raw /api/v1/namespaces/$NS/pods/web:http/proxy/index.html", "this is the index", ""},
 	{"kubectl run once --image=" + busyboxImage + " --restart=Never --command -- echo said once", "pod/once created", ""},
 	{"kubectl wait --for=jsonpath={.status.phase}=Succeeded pod/once --timeout=60s && kubectl logs -f --since=1h once", "said once", "new"},
+	{"kubectl apply -f many.yaml && until kubectl get rc many | grep 'many *2 *2 *2'; do sleep 0.3; done", "created", ""},
+	{"kubectl get rc -o wide && kubectl get all", "DESIRED|CURRENT|READY|SELECTOR|app=many|replicationcontroller/many", ""},
+	{"kubectl describe rc many", "2 current / 2 desired|2 Running / 0 Waiting|SuccessfulCreate|Created pod: many-", ""},
+	{"kubectl logs rc/many --tail=1", "one of many", ""},
+	{"kubectl delete $(kubectl get pods -l app=many -o name | head -1) && until kubectl get rc many | grep 'many *2 *2 *2'; do sleep 0.3; done", "deleted", ""},
+	{"kubectl scale rc many --replicas=3 --current-replicas=7", "!Expected replicas to be 7, was 2", ""},
+	{"kubectl scale rc many --replicas=3 --current-replicas=2 && until kubectl get rc many | grep 'many *3 *3 *3'; do sleep 0.3; done", "scaled", ""},
+	{"kubectl get rc many --subresource=scale -o jsonpath={.kind}.{.spec.replicas}.{.status.selector}", "Scale.3.app=many", "new"},
+	{"kubectl patch rc many --subresource=scale --type=merge -p '{\"spec\":{\"replicas\":4}}'", "patched", "new"},
+	{"kubectl set image rc/many main=registry.example/none:1 && kubectl rollout status rc/many", "!image updated|no status viewer has been implemented", ""},
+	{"kubectl delete rc many --cascade=orphan && kubectl get pods -l app=many", "deleted|many-", ""},
+	{"kubectl apply -f many.yaml && until kubectl get rc many | grep 'many *2 *2 *2'; do sleep 0.3; done", "created", ""},
+	{"kubectl delete rc many && while kubectl get pods -l app=many -o name | grep .; do sleep 0.3; done", "deleted", ""},
 	{"kubectl create deployment d --image=x", "!deployments.apps are not supported by ledge yet", ""},
 	{"kubectl rollout status deployment/d", `!deployments.apps "d" not found`, ""},
 	{"kubectl expose pod web --port=80", "!services are not supported by ledge", ""},
@@ -317,6 +345,7 @@ func TestKubectl(t *testing.T) {
 		k := b.client(strings.TrimPrefix(version, "new"), "side-"+version)
 		k.write("pod.yaml", kubectlPod)
 		k.write("map.yaml", kubectlMap)
+		k.write("many.yaml", kubectlMany)
 		clients[version] = k
 	}
 	t.Run("beside", func(t *testing.T) {

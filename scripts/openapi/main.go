@@ -62,7 +62,7 @@ var others = []string{
 	apiModule + "/authentication/v1.TokenReview", apiModule + "/authorization/v1.SelfSubjectAccessReview",
 	apiModule + "/authorization/v1.SelfSubjectRulesReview", apiModule + "/authorization/v1.SubjectAccessReview",
 	apiModule + "/authorization/v1.LocalSubjectAccessReview", apiModule + "/rbac/v1.RoleBinding",
-	apiModule + "/rbac/v1.ClusterRoleBinding", apiModule + "/core/v1.ServiceAccount",
+	apiModule + "/rbac/v1.ClusterRoleBinding", apiModule + "/core/v1.ServiceAccount", apiModule + "/autoscaling/v1.Scale",
 	meta + ".DeleteOptions", meta + ".Status", meta + ".APIResourceList", meta + ".APIGroup", meta + ".APIGroupList", meta + ".WatchEvent",
 }
 
