@@ -63,7 +63,10 @@ func (p *pulled) round(ctx context.Context, card string, cuts int, g guest, look
 		}
 	}
 	p.disk.On()
-	return look(g)
+	if err := look(g); err != nil {
+		return fmt.Errorf("%w\n%s", err, p.disk.State())
+	}
+	return nil
 }
 
 // boot boots a machine and pulls the plug: at a moment that comes by chance, or with the next flush.

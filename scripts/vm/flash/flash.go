@@ -28,6 +28,10 @@ type Disk struct {
 	before  map[int64][]byte // by sector number: what was there when the disk was switched on, where that has changed
 	flushed chan struct{}    // AwaitFlush listens
 	least   int              // for flushes of so many sectors
+	doing   string           // what its server is at
+	since   time.Time
+	slowest string // what it was at for the longest time since the disk was switched on
+	took    time.Duration
 }
 
 // Open makes a disk of a file. Its size must be a multiple of 512.
@@ -176,6 +180,7 @@ func (d *Disk) On() {
 	clear(d.pending) // a cache is empty then
 	clear(d.before)
 	d.off, d.flushes, d.largest, d.flushed = false, 0, 0, nil
+	d.slowest, d.took, d.since = "", 0, time.Now()
 }
 
 // Rewind makes the disk what it was when it was switched on, for a look at what a boot could not cope with. It is off then.
@@ -207,6 +212,24 @@ func (d *Disk) AwaitFlush(least int, most time.Duration) {
 	d.mu.Lock()
 	d.flushed = nil
 	d.mu.Unlock()
+}
+
+// State says what the server of the disk was at for the longest time: whether it is the disk that a guest has waited for.
+func (d *Disk) State() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return fmt.Sprintf("the disk, off: %v, was %s for %s", d.off, d.slowest, d.took.Round(time.Millisecond))
+}
+
+// at notes what the server does from now on.
+func (d *Disk) at(what string, args ...any) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := time.Now()
+	if took := now.Sub(d.since); took > d.took {
+		d.slowest, d.took = d.doing, took
+	}
+	d.doing, d.since = fmt.Sprintf(what, args...), now
 }
 
 func (d *Disk) dead() bool {

@@ -29,7 +29,7 @@ func disk(t *testing.T, sectors int64) *Disk {
 
 func of(b byte) []byte { return bytes.Repeat([]byte{b}, sector) }
 
-func (d *Disk) at(t *testing.T, n int64) byte {
+func (d *Disk) sees(t *testing.T, n int64) byte {
 	t.Helper()
 	p := make([]byte, sector)
 	if err := d.read(p, n*sector); err != nil {
@@ -60,7 +60,7 @@ func TestCut(t *testing.T) {
 		write(1, 'b', true) // overtakes what lay in the cache for the same sector, and nothing else
 		write(2, 'c', false)
 		write(2, 'd', false)
-		if got := []byte{d.at(t, 0), d.at(t, 1), d.at(t, 2), d.at(t, 3)}; string(got) != "abd\x00" {
+		if got := []byte{d.sees(t, 0), d.sees(t, 1), d.sees(t, 2), d.sees(t, 3)}; string(got) != "abd\x00" {
 			t.Fatalf("before the cut: %q", got)
 		}
 		loss, err := d.Cut(rand.New(rand.NewPCG(seed, 0)))
@@ -69,7 +69,7 @@ func TestCut(t *testing.T) {
 		}
 		write(3, 'z', true) // too late
 		d.On()
-		got := []byte{d.at(t, 0), d.at(t, 1), d.at(t, 2), d.at(t, 3)}
+		got := []byte{d.sees(t, 0), d.sees(t, 1), d.sees(t, 2), d.sees(t, 3)}
 		if string(got[:2]) != "ab" || got[3] != 0 || !strings.ContainsRune("\x00cd", rune(got[2])) {
 			t.Fatalf("after the cut: %q", got)
 		}
@@ -141,7 +141,7 @@ func TestRewind(t *testing.T) {
 	if err := d.Rewind(); err != nil {
 		t.Fatal(err)
 	}
-	if got := []byte{d.at(t, 0), d.at(t, 1), d.at(t, 2)}; string(got) != "aa\x00" {
+	if got := []byte{d.sees(t, 0), d.sees(t, 1), d.sees(t, 2)}; string(got) != "aa\x00" {
 		t.Errorf("%q", got)
 	}
 }
@@ -159,7 +159,7 @@ func TestLie(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.On()
-	if got := d.at(t, 0); got != 0 {
+	if got := d.sees(t, 0); got != 0 {
 		t.Errorf("a lie lasted: %q", got)
 	}
 }
@@ -190,7 +190,7 @@ func TestQEMU(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Fatal(err)
 	}
-	if d.at(t, 1) != 'a' || d.at(t, 128) != 'b' || d.at(t, 2048) != 'c' || d.flushes == 0 {
-		t.Errorf("%q %q %q, %d flushes", d.at(t, 1), d.at(t, 128), d.at(t, 2048), d.flushes)
+	if d.sees(t, 1) != 'a' || d.sees(t, 128) != 'b' || d.sees(t, 2048) != 'c' || d.flushes == 0 {
+		t.Errorf("%q %q %q, %d flushes", d.sees(t, 1), d.sees(t, 128), d.sees(t, 2048), d.flushes)
 	}
 }

@@ -45,6 +45,7 @@ func (d *Disk) Serve(l net.Listener) error {
 		}
 		err = d.serve(conn)
 		conn.Close()
+		d.at("without a guest")
 		// QEMU that is killed leaves in the middle of anything.
 		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.As(err, new(*net.OpError)) {
 			return err
@@ -58,6 +59,7 @@ func (d *Disk) serve(conn net.Conn) error {
 	}
 	var head [28]byte
 	for {
+		d.at("waiting for a request")
 		if _, err := io.ReadFull(conn, head[:]); err != nil {
 			return err
 		}
@@ -69,6 +71,7 @@ func (d *Disk) serve(conn net.Conn) error {
 		if n > longest {
 			return fmt.Errorf("nbd: a request of %d bytes", n)
 		}
+		d.at("in request %d of %d bytes at %d", verb, n, at)
 		var in, out []byte
 		if verb == cmdWrite {
 			in = make([]byte, n)
@@ -86,9 +89,11 @@ func (d *Disk) serve(conn net.Conn) error {
 		if d.dead() {
 			// The power is gone: whoever waits for the answer waits until somebody kills it, and no error tells it more
 			// than a cut would.
+			d.at("off")
 			_, err := io.Copy(io.Discard, conn)
 			return err
 		}
+		d.at("answering request %d of %d bytes at %d", verb, n, at)
 		reply := binary.BigEndian.AppendUint32(nil, magicSimple)
 		reply = binary.BigEndian.AppendUint32(reply, code)
 		if _, err := conn.Write(append(append(reply, head[8:16]...), out...)); err != nil {
