@@ -295,9 +295,10 @@ func (t *todo) count(rc *corev1.ReplicationController, own []*corev1.Pod, now ti
 			continue
 		}
 		t.status.ReadyReplicas++
-		if left := since.Add(time.Duration(rc.Spec.MinReadySeconds) * time.Second).Sub(now); rc.Spec.MinReadySeconds > 0 && left > 0 {
+		least := time.Duration(rc.Spec.MinReadySeconds) * time.Second
+		if left := since.Add(least).Sub(now); left > 0 && left <= least {
 			t.again = min(t.again, left)
-		} else {
+		} else { // or ready since a moment that is still to come: the clock was wrong
 			t.status.AvailableReplicas++
 		}
 	}
@@ -307,7 +308,8 @@ func (t *todo) count(rc *corev1.ReplicationController, own []*corev1.Pod, now ti
 func pause(failed []*corev1.Pod, want int, now time.Time) time.Duration {
 	recent, last := 0, time.Time{}
 	for _, p := range failed {
-		if at := p.CreationTimestamp.Time; now.Sub(at) < failureMemory {
+		at := p.CreationTimestamp.Time
+		if age := now.Sub(at); age >= 0 && age < failureMemory { // one from the future was made when the clock was wrong
 			recent++
 			if at.After(last) {
 				last = at

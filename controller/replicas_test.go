@@ -108,6 +108,7 @@ func TestReplicate(t *testing.T) {
 		{name: "other labels", want: 1, pods: map[string]string{"a": "unlabelled", "b": "orphan unlabelled"}, says: "1 [] [] [a]; 0 0 0 0"},
 		{name: "going itself", going: true, want: 3, pods: map[string]string{"a": "", "b": "orphan", "c": "unlabelled"}, says: "0 [] [] []; 2 1 0 0"},
 		{name: "ready for too short", want: 2, min: 60, pods: map[string]string{"a": "ready=20s", "b": "ready=60s"}, says: "0 [] [] []; 2 2 2 1", again: 40 * time.Second},
+		{name: "ready by a clock that was wrong", want: 1, min: 60, pods: map[string]string{"a": "ready=-24h"}, says: "0 [] [] []; 1 1 1 1"},
 		{name: "one has failed", want: 2, pods: map[string]string{"a": "phase=Failed age=1s", "b": ""}, says: "1 [] [] []; 1 1 0 0"},
 		{name: "as many as wanted have failed", want: 1, pods: map[string]string{"a": "phase=Failed age=4s"}, says: "0 [] [] []; 0 0 0 0", again: 6 * time.Second},
 	} {
@@ -174,6 +175,9 @@ func TestPause(t *testing.T) {
 	}
 	if wait := pause(failed, 1, now.Add(2*time.Hour)); wait > 0 {
 		t.Errorf("two hours later the wait is %s", wait)
+	}
+	if wait := pause(failed, 1, start.Add(-24*time.Hour)); wait > 0 {
+		t.Errorf("with a clock that went back to before them the wait is %s", wait)
 	}
 	if wait := pause(failed[:3], 4, start); wait > 0 {
 		t.Errorf("three of four have failed, and the wait is %s", wait)
@@ -430,7 +434,7 @@ func TestReplicasAtRandom(t *testing.T) {
 		}
 		r.broken.Store(&fail)
 		r.controller(want)
-		for range 300 {
+		for range 150 {
 			pods := r.pods()
 			one := func() string { return pods[random.IntN(len(pods))].Name }
 			switch kind := random.IntN(7); {

@@ -39,6 +39,7 @@ type fleet struct {
 	ctx    context.Context
 	boards []*member
 	pods   int // that the user wants
+	kept   int // of them, by a controller
 
 	store *storage.Store
 	local *local.Client
@@ -126,7 +127,7 @@ func (c card) Remove(ctx context.Context, id string) error {
 func newFleet(t *testing.T, boards int) *fleet {
 	was := debug.SetGCPercent(400) // a heap of tens of MiB; what it holds is weighed after a collection
 	t.Cleanup(func() { debug.SetGCPercent(was) })
-	f := &fleet{T: t, dir: t.TempDir(), ctx: context.WithoutCancel(t.Context()), pods: 3 * boards}
+	f := &fleet{T: t, dir: t.TempDir(), ctx: context.WithoutCancel(t.Context()), pods: 3 * boards, kept: boards}
 	for i := range boards {
 		m := &member{name: fmt.Sprintf("board-%d", i), up: &uplink{conns: map[net.Conn]bool{}}, engine: enginefake.New(enginefake.Config{Script: Script}),
 			starts: newStarts()}
@@ -146,6 +147,7 @@ func newFleet(t *testing.T, boards int) *fleet {
 		f.boards = append(f.boards, m)
 	}
 	f.startPlane()
+	f.control()
 	for _, m := range f.boards {
 		f.start(m)
 	}

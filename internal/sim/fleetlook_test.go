@@ -13,20 +13,36 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/api"
 	"ledge/runtime"
 )
 
-// stock makes the pods that the user wants and that are not there: bare ones, that nobody else makes again.
+// control has a controller keep a third of the pods.
+func (f *fleet) control() {
+	f.Helper()
+	p, n := wanted("kept"), int32(f.kept)
+	_, err := api.Create(f.user(), f.local, api.ReplicationControllers, &corev1.ReplicationController{
+		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}, Spec: corev1.ReplicationControllerSpec{Replicas: &n,
+			Selector: map[string]string{"kept": "yes"}, Template: &corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{
+				Labels: map[string]string{"kept": "yes", wantLabel: WantSteady}}, Spec: p.Spec}}})
+	f.must(err)
+}
+
+func wanted(name string) *corev1.Pod {
+	return Pod(name, WantSteady, corev1.RestartPolicyAlways, "run", "stop=500ms")
+}
+
+// stock makes the others that the user wants and that are not there: bare ones, that nobody else makes again.
 func (f *fleet) stock() {
 	f.Helper()
 	have := map[string]bool{}
 	for _, p := range f.all.List() {
 		have[p.Name] = true
 	}
-	for i := range f.pods {
-		p := Pod(fmt.Sprint("p-", i), WantSteady, corev1.RestartPolicyAlways, "run", "stop=500ms")
+	for i := range f.pods - f.kept {
+		p := wanted(fmt.Sprint("p-", i))
 		if have[p.Name] {
 			continue
 		}

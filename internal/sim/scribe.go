@@ -45,10 +45,11 @@ var may = map[string]map[string]bool{
 		"delete pods": true,
 	},
 	byPlane: {
-		"create pods/binding": true, "create events": true,
+		"create pods": true, "create pods/binding": true, "create events": true,
 		"nodes labels": true, "nodes taints": true, "nodes condition Unknown": true,
 		"pods condition PodScheduled": true, "pods condition DisruptionTarget": true, "pods condition Ready False": true, "pods nominated": true,
 		"delete pods": true, "delete leases": true,
+		"replicationcontrollers status": true,
 	},
 }
 
@@ -141,6 +142,7 @@ func changes(old, new api.Object) []string {
 	equal := apiequality.Semantic.DeepEqual
 	note("labels", equal(old.GetLabels(), new.GetLabels()))
 	note("annotations", equal(old.GetAnnotations(), new.GetAnnotations()))
+	note("owners", equal(old.GetOwnerReferences(), new.GetOwnerReferences()))
 	switch was := old.(type) {
 	case *corev1.Pod:
 		is := new.(*corev1.Pod)
@@ -175,6 +177,10 @@ func changes(old, new api.Object) []string {
 		for _, c := range is.Status.Conditions {
 			note("condition "+string(c.Status), equal(have[c.Type], c))
 		}
+	case *corev1.ReplicationController:
+		is := new.(*corev1.ReplicationController)
+		note("spec", equal(was.Spec, is.Spec))
+		note("status", equal(was.Status, is.Status))
 	case *coordinationv1.Lease:
 		note("spec", equal(was.Spec, new.(*coordinationv1.Lease).Spec))
 	}
