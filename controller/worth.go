@@ -1,0 +1,68 @@
+package controller
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// inOrderOfWorth sorts pods so that those come first whose end is missed the least, by Kubernetes' rules: those that do
+// not run yet, that are not ready, that somebody has called cheap, that have company of their own on their node, that have
+// been ready for the shortest time, that were restarted most, that are young.
+func inOrderOfWorth(pods []*corev1.Pod) {
+	company := map[string]int{}
+	for _, p := range pods {
+		company[p.Spec.NodeName]++
+	}
+	slices.SortFunc(pods, func(a, b *corev1.Pod) int {
+		aSince, aReady := readySince(a)
+		bSince, bReady := readySince(b)
+		return cmp.Or(
+			compareBool(a.Spec.NodeName != "", b.Spec.NodeName != ""),
+			cmp.Compare(progress(a), progress(b)),
+			compareBool(aReady, bReady),
+			cmp.Compare(deletionCost(a), deletionCost(b)),
+			cmp.Compare(company[b.Spec.NodeName], company[a.Spec.NodeName]),
+			bSince.Compare(aSince),
+			cmp.Compare(restarts(b), restarts(a)),
+			b.CreationTimestamp.Compare(a.CreationTimestamp.Time),
+			cmp.Compare(a.Name, b.Name),
+		)
+	})
+}
+
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
+}
+
+// progress ranks the phases of pods that have not ended.
+func progress(p *corev1.Pod) int {
+	return slices.Index([]corev1.PodPhase{corev1.PodPending, corev1.PodUnknown, corev1.PodRunning}, p.Status.Phase)
+}
+
+// deletionCost is what the annotation of that name says; what cannot be read counts as nought.
+func deletionCost(p *corev1.Pod) int64 {
+	n, err := strconv.ParseInt(p.Annotations[corev1.PodDeletionCost], 10, 32)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// restarts are those of the container that was restarted most.
+func restarts(p *corev1.Pod) int32 {
+	most := int32(math.MinInt32)
+	for _, c := range p.Status.ContainerStatuses {
+		most = max(most, c.RestartCount)
+	}
+	return most
+}
