@@ -32,19 +32,23 @@ func (c *Client) collectSoon() {
 // checkOwners has Run look when an object is given an owner that is not there, or not any more: who made it, and who
 // deleted its owner, need not have known of each other.
 func (c *Client) checkOwners(tx *storage.Tx, obj api.Object) {
-	for _, r := range obj.GetOwnerReferences() {
-		kind := api.KindByGVK(schema.FromAPIVersionAndKind(r.APIVersion, r.Kind))
-		if kind == nil {
-			continue
-		}
-		namespace := ""
-		if kind.Namespaced {
-			namespace = obj.GetNamespace()
-		}
-		if owner, err := tx.Get(kind, namespace, r.Name); err != nil || owner.GetUID() != r.UID {
-			c.collectSoon()
-		}
+	if slices.ContainsFunc(obj.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return lost(tx, obj, r) }) {
+		c.collectSoon()
 	}
+}
+
+// lost says that an owner of an object is not there. Of a kind that is not known here it may be anywhere.
+func lost(tx *storage.Tx, obj api.Object, owner metav1.OwnerReference) bool {
+	kind := api.KindByGVK(schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind))
+	if kind == nil {
+		return false
+	}
+	namespace := ""
+	if kind.Namespaced {
+		namespace = obj.GetNamespace()
+	}
+	is, err := tx.Get(kind, namespace, owner.Name)
+	return errors.Is(err, storage.ErrNotFound) || err == nil && is.GetUID() != owner.UID
 }
 
 // owned is an object that names owners.

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
 )
@@ -205,5 +206,23 @@ func TestCollectInTheForeground(t *testing.T) {
 	c.remove(t, "alone", metav1.DeletePropagationForeground)
 	if c.has(t, "alone") {
 		t.Error("waits for nobody")
+	}
+}
+
+// What the store has lost and still runs comes back, with the owners that are there.
+func TestRestoreOwners(t *testing.T) {
+	c := open(t, Config{})
+	there := ownedMap(t, c, "there", false)
+	ref := func(name string, uid types.UID, apiVersion string) metav1.OwnerReference {
+		return metav1.OwnerReference{APIVersion: apiVersion, Kind: "ConfigMap", Name: name, UID: uid}
+	}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p", UID: "u", OwnerReferences: []metav1.OwnerReference{
+		ref("there", there.UID, "v1"), ref("there", "made anew", "v1"), ref("gone", "x", "v1"), ref("gone", "x", "example.com/v1")}}}
+	if taken, err := c.Restore(t.Context(), pod); err != nil || !taken {
+		t.Fatal(taken, err)
+	}
+	got, err := api.Get[*corev1.Pod](t.Context(), c, api.Pods, "default", "p")
+	if err != nil || len(got.OwnerReferences) != 2 || got.OwnerReferences[0].UID != there.UID || got.OwnerReferences[1].APIVersion != "example.com/v1" {
+		t.Errorf("%+v, %v", got, err)
 	}
 }

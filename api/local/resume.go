@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -77,7 +78,7 @@ func (c *Client) again(old *corev1.Pod) *corev1.Pod {
 }
 
 // Restore puts a pod back that runs and that the store has lost, under its own uid. It is false when there is a newer pod
-// of that name; an older one gives way.
+// of that name; an older one gives way. Owners that were lost with it take nobody along: it is nobody's then.
 func (c *Client) Restore(_ context.Context, pod *corev1.Pod) (taken bool, err error) {
 	err = c.store.Update(func(tx *storage.Tx) error {
 		taken = false
@@ -95,6 +96,7 @@ func (c *Client) Restore(_ context.Context, pod *corev1.Pod) (taken bool, err er
 		}
 		again := pod.DeepCopy()
 		again.ResourceVersion = ""
+		again.OwnerReferences = slices.DeleteFunc(again.OwnerReferences, func(r metav1.OwnerReference) bool { return lost(tx, again, r) })
 		taken = true
 		return tx.Put(api.Pods, again)
 	})
