@@ -115,31 +115,17 @@ func (r *Replicas) pods(ctx context.Context, now time.Time) (of map[string][]*co
 }
 
 // settle does for one controller what there is to do, and tells when it should be looked at again.
-func (r *Replicas) settle(ctx context.Context, rc *corev1.ReplicationController, pods []*corev1.Pod, now time.Time) (time.Duration, error) {
-	todo := replicate(rc, pods, now)
-	if todo.any() {
-		// It may be gone, going or another one by now, and its pods would go with it. Then that will be heard soon.
-		fresh, err := api.Get[*corev1.ReplicationController](ctx, r.w.Client, api.ReplicationControllers, rc.Namespace, rc.Name)
-		if apierrors.IsNotFound(err) || err == nil && (fresh.UID != rc.UID || fresh.Generation != rc.Generation) {
-			return idle, nil
-		}
-		if err == nil {
-			err = r.claim(ctx, rc, todo)
-		}
-		if err != nil {
-			return firstAttempt, err
-		}
-	}
-	last := r.failing[rc.UID]
+func (r *Replicas) settle(ctx context.Context, rc *corev1.ReplicationController, pods []*corev1.Pod, now time.Time) (again time.Duration, failed error) {
+	todo, last := replicate(rc, pods, now), r.failing[rc.UID]
 	switch {
 	case !todo.any():
 		delete(r.failing, rc.UID)
 	case last != nil && last.generation == rc.Generation && now.Before(last.next):
 		todo.again = min(todo.again, last.next.Sub(now))
 	default:
-		reason, err := r.act(ctx, rc, todo, now)
-		if err != nil {
-			todo.again = min(todo.again, r.failed(rc, reason, err, now))
+		var reason string
+		if reason, failed = r.act(ctx, rc, todo, now); failed != nil {
+			todo.again = min(todo.again, r.failed(rc, reason, failed, now))
 		} else {
 			delete(r.failing, rc.UID)
 		}
@@ -152,9 +138,9 @@ func (r *Replicas) settle(ctx context.Context, rc *corev1.ReplicationController,
 		return !apiequality.Semantic.DeepEqual(&fresh.Status, was)
 	})
 	if err != nil {
-		return firstAttempt, err
+		todo.again = min(todo.again, firstAttempt)
 	}
-	return todo.again, nil
+	return todo.again, errors.Join(failed, err)
 }
 
 // failed notes a write that failed, and says when to try again.
@@ -170,8 +156,20 @@ func (r *Replicas) failed(rc *corev1.ReplicationController, reason string, err e
 	return wait
 }
 
-// act makes pods that are missing, or deletes those that are too many. The first failure ends it: the next would fail too.
+// act claims pods and lets go of others, makes those that are missing, or deletes those that are too many. The first failure
+// ends it: the next would fail too. The reason is that of a condition; "": there is none for it.
 func (r *Replicas) act(ctx context.Context, rc *corev1.ReplicationController, todo todo, now time.Time) (reason string, err error) {
+	// It may be gone, going or another one by now, and its pods would go with it. Then that will be heard soon.
+	fresh, err := api.Get[*corev1.ReplicationController](ctx, r.w.Client, api.ReplicationControllers, rc.Namespace, rc.Name)
+	if apierrors.IsNotFound(err) || err == nil && (fresh.UID != rc.UID || fresh.Generation != rc.Generation) {
+		return "", nil
+	}
+	if err == nil {
+		err = r.claim(ctx, rc, todo)
+	}
+	if err != nil {
+		return "", err
+	}
 	for range todo.missing {
 		p, err := api.Create(ctx, r.w.Client, api.Pods, api.PodOf(rc))
 		switch {
