@@ -17,6 +17,6 @@ if [ ! -x "$bin" ]; then
 	env -u GOOS -u GOARCH -u GOARM GOFLAGS= CGO_ENABLED=0 go build -buildvcs=false -trimpath \
 		-ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$version" -o "$tmp" . >&2
 	mv "$tmp" "$bin"
-	find "$dir" -name 'original-*' ! -path "$bin" -delete
+	find "$dir" -name 'original-*' -mtime +30 -delete # one just made may be somebody's who builds it at the same time
 fi
 echo "$bin"
