@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -16,11 +17,28 @@ import (
 func validatePod(p *corev1.Pod) field.ErrorList {
 	errs := Unsupported(p)
 	errs = append(errs, validatePodSpec(&p.Spec, field.NewPath("spec"))...)
-	if IsMirror(p) && p.Spec.NodeName == "" {
-		errs = append(errs, field.Invalid(field.NewPath("metadata", "annotations").Key(corev1.MirrorPodAnnotationKey),
-			p.Annotations[corev1.MirrorPodAnnotationKey], "must set spec.nodeName if mirror pod annotation is set"))
+	return append(errs, validatePodAnnotations(p.Annotations, p.Spec.NodeName, field.NewPath("metadata", "annotations"))...)
+}
+
+// validatePodAnnotations looks at those that mean something for a pod on a node; "" is none.
+func validatePodAnnotations(a map[string]string, node string, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if v, ok := a[corev1.MirrorPodAnnotationKey]; ok && node == "" {
+		errs = append(errs, field.Invalid(at.Key(corev1.MirrorPodAnnotationKey), v, "must set spec.nodeName if mirror pod annotation is set"))
 	}
-	return errs
+	return append(errs, validateDeletionCost(a, at)...)
+}
+
+// validateDeletionCost: a number as one writes it, without a plus or zeros before it.
+func validateDeletionCost(a map[string]string, at *field.Path) field.ErrorList {
+	v, ok := a[corev1.PodDeletionCost]
+	if !ok {
+		return nil
+	}
+	if n, err := strconv.ParseInt(v, 10, 32); err != nil || strconv.FormatInt(n, 10) != v {
+		return field.ErrorList{field.Invalid(at.Key(corev1.PodDeletionCost), v, "must be a 32bit integer")}
+	}
+	return nil
 }
 
 // IsMirror says whether a pod only shows a static pod of its node (N-7.50).
@@ -112,6 +130,9 @@ func validatePodUpdate(p, old *corev1.Pod) field.ErrorList {
 	if p.Annotations[corev1.MirrorPodAnnotationKey] != old.Annotations[corev1.MirrorPodAnnotationKey] || IsMirror(p) != IsMirror(old) {
 		errs = append(errs, field.Forbidden(field.NewPath("metadata", "annotations").Key(corev1.MirrorPodAnnotationKey),
 			"may not add, remove or update mirror pod annotation"))
+	}
+	if p.Annotations[corev1.PodDeletionCost] != old.Annotations[corev1.PodDeletionCost] {
+		errs = append(errs, validateDeletionCost(p.Annotations, field.NewPath("metadata", "annotations"))...)
 	}
 	s, o := &p.Spec, &old.Spec
 	if len(s.Containers) != len(o.Containers) {

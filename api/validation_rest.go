@@ -48,6 +48,7 @@ func SystemPriorityClasses() []*schedulingv1.PriorityClass {
 func validateTemplate(t *corev1.PodTemplateSpec, at *field.Path) field.ErrorList {
 	errs := metav1validation.ValidateLabels(t.Labels, at.Child("labels"))
 	errs = append(errs, apivalidation.ValidateAnnotations(t.Annotations, at.Child("annotations"))...)
+	errs = append(errs, validatePodAnnotations(t.Annotations, t.Spec.NodeName, at.Child("annotations"))...)
 	return append(errs, validatePodSpec(&t.Spec, at.Child("spec"))...)
 }
 

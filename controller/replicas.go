@@ -18,13 +18,16 @@ import (
 )
 
 const (
-	mostAtOnce = 500 // pods made or deleted in one look
+	mostAtOnce  = 500 // pods made or deleted in one look
+	mostWaiting = 100 // pods of one controller without a node: more of them would only fill the card
 	// How long after a write that failed the next one is tried: doubled each time.
 	firstAttempt, latestAttempt = time.Second, 5 * time.Minute
-	// How long no pod takes the place of one that failed, when as many failed before as there are to be: doubled for each
-	// such round of the last hour. Kubernetes makes the next one at once, and boards that refuse their pods fill with them.
+	// How long no pod takes the place of a young one that ended or went, when freeLosses, or as many as there are to be, did
+	// so before: doubled for each such round, and forgotten when none was lost for as long as a pod is young. Kubernetes makes
+	// the next one at once, and boards that refuse their pods fill with them.
 	firstPause, longestPause = 10 * time.Second, 5 * time.Minute
-	failureMemory            = time.Hour
+	freeLosses               = 4
+	young                    = 2 * longestPause
 	// madeDoubt is when the server is asked for a pod that it made and that does not show up.
 	madeDoubt = time.Second
 )
@@ -34,9 +37,9 @@ type Replicas struct {
 	w       *World
 	events  Recorder
 	changed <-chan struct{}
-	made    map[types.UID]made      // pods that we made and have not seen yet
-	going   map[types.UID]bool      // pods that we deleted and have not seen go yet
-	failing map[types.UID]*attempts // controllers whose last write failed
+	made    map[types.UID]made  // pods that we made and have not seen yet
+	going   map[types.UID]bool  // pods that we deleted and have not seen go yet
+	of      map[types.UID]*kept // controllers
 	grumble grumble
 }
 
@@ -45,18 +48,26 @@ type made struct {
 	at  time.Time
 }
 
+// kept is what is remembered of a controller, in its present generation.
+type kept struct {
+	generation int64
+	pods       map[types.UID]time.Time // its pods, since when they have been seen
+	losses     int                     // young pods that ended or went, and not by us
+	lastLoss   time.Time
+	failing    *attempts // nil: its last write did not fail
+}
+
 // attempts are those to make or delete pods of one controller.
 type attempts struct {
 	reason, message string // of the condition
 	tries           int
 	next            time.Time
-	generation      int64 // of the controller: another one is tried at once
 }
 
 // NewReplicas prepares the loop; call it before the World runs.
 func NewReplicas(w *World, events Recorder) *Replicas {
 	return &Replicas{w: w, events: events, changed: listen(w.Controllers, w.Pods), made: map[types.UID]made{}, going: map[types.UID]bool{},
-		failing: map[types.UID]*attempts{}}
+		of: map[types.UID]*kept{}}
 }
 
 // Run makes and deletes pods until ctx ends.
@@ -67,7 +78,7 @@ func (r *Replicas) pass(ctx context.Context, now time.Time) time.Duration {
 	if len(controllers) == 0 {
 		clear(r.made)
 		clear(r.going)
-		clear(r.failing)
+		clear(r.of)
 		return idle
 	}
 	pods, wake := r.pods(ctx, now)
@@ -78,9 +89,9 @@ func (r *Replicas) pass(ctx context.Context, now time.Time) time.Duration {
 		again, err := r.settle(ctx, rc, pods[rc.Namespace], now)
 		failed, wake = errors.Join(failed, err), min(wake, again)
 	}
-	for uid := range r.failing {
+	for uid := range r.of {
 		if !present[uid] {
-			delete(r.failing, uid)
+			delete(r.of, uid)
 		}
 	}
 	r.grumble.about(ctx, "cannot keep the number of a controller's pods", failed)
@@ -116,25 +127,35 @@ func (r *Replicas) pods(ctx context.Context, now time.Time) (of map[string][]*co
 
 // settle does for one controller what there is to do, and tells when it should be looked at again.
 func (r *Replicas) settle(ctx context.Context, rc *corev1.ReplicationController, pods []*corev1.Pod, now time.Time) (again time.Duration, failed error) {
-	todo, last := replicate(rc, pods, now), r.failing[rc.UID]
+	k := r.of[rc.UID]
+	if k == nil || k.generation != rc.Generation { // what is wanted is another thing now
+		k = &kept{generation: rc.Generation, pods: map[types.UID]time.Time{}}
+		r.of[rc.UID] = k
+	}
+	todo := replicate(rc, pods, now)
+	k.look(todo, now)
+	wait := k.pause(int(api.Replicas(rc)), now)
+	if k.failing != nil {
+		wait = max(wait, k.failing.next.Sub(now))
+	}
 	switch {
 	case !todo.any():
-		delete(r.failing, rc.UID)
-	case last != nil && last.generation == rc.Generation && now.Before(last.next):
-		todo.again = min(todo.again, last.next.Sub(now))
+		k.failing = nil
+	case wait > 0 && (todo.missing > 0 || k.failing != nil):
+		todo.again = min(todo.again, wait)
 	default:
 		var reason string
-		if reason, failed = r.act(ctx, rc, todo, now); failed != nil {
-			todo.again = min(todo.again, r.failed(rc, reason, failed, now))
+		if reason, failed = r.act(ctx, rc, k, todo, now); failed != nil {
+			todo.again = min(todo.again, k.failed(reason, failed, now))
 		} else {
-			delete(r.failing, rc.UID)
+			k.failing = nil
 		}
 	}
 	_, _, err := amend(ctx, r.w.Client, rc, "status", func(fresh *corev1.ReplicationController) bool {
 		was := fresh.Status.DeepCopy()
 		todo.status.Conditions = fresh.Status.Conditions
 		fresh.Status = todo.status
-		setFailure(&fresh.Status, r.failing[rc.UID], now)
+		setFailure(&fresh.Status, k.failing, now)
 		return !apiequality.Semantic.DeepEqual(&fresh.Status, was)
 	})
 	if err != nil {
@@ -143,13 +164,43 @@ func (r *Replicas) settle(ctx context.Context, rc *corev1.ReplicationController,
 	return todo.again, errors.Join(failed, err)
 }
 
-// failed notes a write that failed, and says when to try again.
-func (r *Replicas) failed(rc *corev1.ReplicationController, reason string, err error, now time.Time) time.Duration {
-	f := r.failing[rc.UID]
-	if f == nil || f.generation != rc.Generation {
-		f = &attempts{generation: rc.Generation}
-		r.failing[rc.UID] = f
+// look sees which of the pods have ended or gone since the last look, and counts the young ones.
+func (k *kept) look(todo todo, now time.Time) {
+	seen := map[types.UID]time.Time{}
+	for _, p := range slices.Concat(todo.own, todo.release) {
+		since, ok := k.pods[p.UID]
+		if !ok {
+			since = now
+		}
+		seen[p.UID] = since
+		delete(k.pods, p.UID)
 	}
+	if now.Sub(k.lastLoss) >= young {
+		k.losses = 0
+	}
+	for _, since := range k.pods {
+		if now.Sub(since) < young {
+			k.losses, k.lastLoss = k.losses+1, now
+		}
+	}
+	k.pods = seen
+}
+
+// pause is how long still no pod is made in the place of those that were lost.
+func (k *kept) pause(want int, now time.Time) time.Duration {
+	beyond := k.losses - max(want, freeLosses)
+	if beyond <= 0 {
+		return 0
+	}
+	return k.lastLoss.Add(min(firstPause<<min((beyond-1)/max(want, 1), 9), longestPause)).Sub(now)
+}
+
+// failed notes a write that failed, and says when to try again.
+func (k *kept) failed(reason string, err error, now time.Time) time.Duration {
+	if k.failing == nil {
+		k.failing = &attempts{}
+	}
+	f := k.failing
 	wait := min(firstAttempt<<min(f.tries, 9), latestAttempt)
 	f.reason, f.message, f.next = reason, err.Error(), now.Add(wait)
 	f.tries++
@@ -158,14 +209,14 @@ func (r *Replicas) failed(rc *corev1.ReplicationController, reason string, err e
 
 // act claims pods and lets go of others, makes those that are missing, or deletes those that are too many. The first failure
 // ends it: the next would fail too. The reason is that of a condition; "": there is none for it.
-func (r *Replicas) act(ctx context.Context, rc *corev1.ReplicationController, todo todo, now time.Time) (reason string, err error) {
+func (r *Replicas) act(ctx context.Context, rc *corev1.ReplicationController, k *kept, todo todo, now time.Time) (reason string, err error) {
 	// It may be gone, going or another one by now, and its pods would go with it. Then that will be heard soon.
 	fresh, err := api.Get[*corev1.ReplicationController](ctx, r.w.Client, api.ReplicationControllers, rc.Namespace, rc.Name)
 	if apierrors.IsNotFound(err) || err == nil && (fresh.UID != rc.UID || fresh.Generation != rc.Generation) {
 		return "", nil
 	}
 	if err == nil {
-		err = r.claim(ctx, rc, todo)
+		err = r.claim(ctx, rc, k, todo)
 	}
 	if err != nil {
 		return "", err
@@ -179,7 +230,7 @@ func (r *Replicas) act(ctx context.Context, rc *corev1.ReplicationController, to
 			r.events.Event(rc, corev1.EventTypeWarning, "FailedCreate", "Error creating: "+err.Error())
 			return "FailedCreate", err
 		}
-		r.made[p.UID] = made{p, now}
+		r.made[p.UID], k.pods[p.UID] = made{p, now}, now
 		r.events.Event(rc, corev1.EventTypeNormal, "SuccessfulCreate", "Created pod: "+p.Name)
 	}
 	for _, p := range todo.surplus {
@@ -189,13 +240,14 @@ func (r *Replicas) act(ctx context.Context, rc *corev1.ReplicationController, to
 		}
 		r.going[p.UID] = true
 		delete(r.made, p.UID)
+		delete(k.pods, p.UID)
 		r.events.Event(rc, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: "+p.Name)
 	}
 	return "", nil
 }
 
 // claim makes pods that nobody has the controller's own, and lets go of those that it no longer selects.
-func (r *Replicas) claim(ctx context.Context, rc *corev1.ReplicationController, todo todo) error {
+func (r *Replicas) claim(ctx context.Context, rc *corev1.ReplicationController, k *kept, todo todo) error {
 	selector := labels.SelectorFromSet(rc.Spec.Selector)
 	for _, p := range todo.adopt {
 		_, _, err := amend(ctx, r.w.Client, p, "", func(p *corev1.Pod) bool {
@@ -221,13 +273,15 @@ func (r *Replicas) claim(ctx context.Context, rc *corev1.ReplicationController, 
 		if err != nil {
 			return err
 		}
+		delete(k.pods, p.UID)
 	}
 	return nil
 }
 
 // todo is what there is to do for a controller.
 type todo struct {
-	adopt, release []*corev1.Pod
+	own            []*corev1.Pod // its pods, that have not ended and are not going
+	adopt, release []*corev1.Pod // before anything else is done: others may want the same pods
 	missing        int           // pods to make
 	surplus        []*corev1.Pod // pods to delete
 	status         corev1.ReplicationControllerStatus
@@ -242,37 +296,31 @@ func (t *todo) any() bool {
 func replicate(rc *corev1.ReplicationController, pods []*corev1.Pod, now time.Time) todo {
 	t := todo{again: idle, status: corev1.ReplicationControllerStatus{ObservedGeneration: rc.Generation}}
 	selector, going := labels.SelectorFromSet(rc.Spec.Selector), rc.DeletionTimestamp != nil
-	var own, failed []*corev1.Pod
+	waiting := 0
 	for _, p := range pods {
 		of, selected := metav1.GetControllerOf(p), selector.Matches(labels.Set(p.Labels))
 		mine := of != nil && of.UID == rc.UID
 		switch {
-		case of != nil && !mine, of == nil && !selected, p.DeletionTimestamp != nil:
-		case scheduler.Terminal(p):
-			if mine && p.Status.Phase == corev1.PodFailed {
-				failed = append(failed, p)
-			}
+		case of != nil && !mine, of == nil && !selected, p.DeletionTimestamp != nil, scheduler.Terminal(p):
 		case mine && (selected || going):
-			own = append(own, p)
+			t.own = append(t.own, p)
+			if p.Spec.NodeName == "" {
+				waiting++
+			}
 		case mine:
 			t.release = append(t.release, p)
 		case !going:
-			t.adopt, own = append(t.adopt, p), append(own, p)
+			t.adopt = append(t.adopt, p)
 		}
 	}
-	t.count(rc, own, now)
-	want := int(api.Replicas(rc))
-	switch more := len(own) - want; {
-	case going:
+	t.count(rc, t.own, now)
+	switch more := len(t.own) - int(api.Replicas(rc)); {
+	case going, len(t.adopt) > 0, len(t.release) > 0:
 	case more < 0:
-		if wait := pause(failed, want, now); wait > 0 {
-			t.again = min(t.again, wait)
-			break
-		}
-		t.missing = min(-more, mostAtOnce)
+		t.missing = max(min(-more, mostAtOnce, mostWaiting-waiting), 0)
 	case more > 0:
-		inOrderOfWorth(own)
-		t.surplus = own[:min(more, mostAtOnce)]
+		inOrderOfWorth(t.own, now)
+		t.surplus = t.own[:min(more, mostAtOnce)]
 	}
 	return t
 }
@@ -299,25 +347,6 @@ func (t *todo) count(rc *corev1.ReplicationController, own []*corev1.Pod, now ti
 	}
 }
 
-// pause is how long still no pod is made in the place of those that failed.
-func pause(failed []*corev1.Pod, want int, now time.Time) time.Duration {
-	recent, last := 0, time.Time{}
-	for _, p := range failed {
-		at := p.CreationTimestamp.Time
-		if age := now.Sub(at); age >= 0 && age < failureMemory { // one from the future was made when the clock was wrong
-			recent++
-			if at.After(last) {
-				last = at
-			}
-		}
-	}
-	rounds := recent / max(want, 1)
-	if rounds == 0 {
-		return 0
-	}
-	return last.Add(min(firstPause<<min(rounds-1, 9), longestPause)).Sub(now)
-}
-
 func readySince(p *corev1.Pod) (time.Time, bool) {
 	for _, c := range p.Status.Conditions {
 		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
@@ -337,7 +366,7 @@ func setFailure(s *corev1.ReplicationControllerStatus, f *attempts, now time.Tim
 		if i >= 0 {
 			s.Conditions = slices.Delete(slices.Clone(s.Conditions), i, i+1)
 		}
-	case i < 0 || s.Conditions[i].Reason != f.reason || s.Conditions[i].Message != f.message:
+	case i < 0 || s.Conditions[i].Reason != f.reason: // the message of each try names another pod
 		c := corev1.ReplicationControllerCondition{Type: corev1.ReplicationControllerReplicaFailure, Status: corev1.ConditionTrue,
 			Reason: f.reason, Message: f.message, LastTransitionTime: metav1.NewTime(now)}
 		if i < 0 {

@@ -102,15 +102,14 @@ func TestReplicate(t *testing.T) {
 		{name: "one goes", want: 2, pods: map[string]string{"a": "", "b": "going"}, says: "1 [] [] []; 1 1 0 0"},
 		{name: "one has ended", want: 2, pods: map[string]string{"a": "phase=Failed", "b": "phase=Succeeded"}, says: "2 [] [] []; 0 0 0 0"},
 		{name: "somebody else's", want: 1, pods: map[string]string{"a": "other"}, says: "1 [] [] []; 0 0 0 0"},
-		{name: "nobody's", want: 1, pods: map[string]string{"a": "orphan"}, says: "0 [] [a] []; 1 1 0 0"},
-		{name: "nobody's, and too many", want: 1, pods: map[string]string{"a": "orphan unbound", "b": ""}, says: "0 [a] [a] []; 2 2 0 0"},
+		{name: "nobody's", want: 2, pods: map[string]string{"a": "orphan"}, says: "0 [] [a] []; 0 0 0 0"},
+		{name: "nobody's, and too many", want: 1, pods: map[string]string{"a": "orphan unbound", "b": "", "c": ""}, says: "0 [] [a] []; 2 2 0 0"},
 		{name: "nobody's, ended or going", want: 1, pods: map[string]string{"a": "orphan phase=Failed", "b": "orphan going"}, says: "1 [] [] []; 0 0 0 0"},
-		{name: "other labels", want: 1, pods: map[string]string{"a": "unlabelled", "b": "orphan unlabelled"}, says: "1 [] [] [a]; 0 0 0 0"},
+		{name: "other labels", want: 1, pods: map[string]string{"a": "unlabelled", "b": "orphan unlabelled"}, says: "0 [] [] [a]; 0 0 0 0"},
 		{name: "going itself", going: true, want: 3, pods: map[string]string{"a": "", "b": "orphan", "c": "unlabelled"}, says: "0 [] [] []; 2 1 0 0"},
 		{name: "ready for too short", want: 2, min: 60, pods: map[string]string{"a": "ready=20s", "b": "ready=60s"}, says: "0 [] [] []; 2 2 2 1", again: 40 * time.Second},
 		{name: "ready by a clock that was wrong", want: 1, min: 60, pods: map[string]string{"a": "ready=-24h"}, says: "0 [] [] []; 1 1 1 1"},
-		{name: "one has failed", want: 2, pods: map[string]string{"a": "phase=Failed age=1s", "b": ""}, says: "1 [] [] []; 1 1 0 0"},
-		{name: "as many as wanted have failed", want: 1, pods: map[string]string{"a": "phase=Failed age=4s"}, says: "0 [] [] []; 0 0 0 0", again: 6 * time.Second},
+		{name: "very many", want: 2e9, pods: map[string]string{"a": "", "b": "unbound"}, says: "99 [] [] []; 2 2 0 0"},
 	} {
 		rc := webs(tt.want)
 		rc.UID, rc.Generation, rc.Spec.MinReadySeconds = "rc", 7, tt.min
@@ -134,33 +133,41 @@ func TestReplicate(t *testing.T) {
 	}
 }
 
-// What fails again and again is tried again ever more rarely, and never less than each five minutes.
+// What is lost again and again is made again ever more rarely, and never less than each five minutes.
 func TestPause(t *testing.T) {
 	now := time.Unix(1e9, 0)
-	start := now
-	var failed []*corev1.Pod
-	var waits []string
-	for range 40 {
-		wait := max(0, pause(failed, 1, now))
-		waits = append(waits, wait.String())
-		now = now.Add(wait)
-		failed = append(failed, likePod("p", now, "phase=Failed age=0s"))
-		now = now.Add(time.Second)
+	k := &kept{pods: map[types.UID]time.Time{}}
+	lose := func(want, n int) (waits []string) {
+		for range n {
+			for i := range want {
+				k.pods[types.UID(fmt.Sprint(i))] = now
+			}
+			now = now.Add(time.Second)
+			k.look(todo{}, now)
+			wait := max(0, k.pause(want, now))
+			waits = append(waits, wait.String())
+			now = now.Add(wait)
+		}
+		return waits
 	}
-	if got := strings.Join(waits[:9], " "); got != "0s 9s 19s 39s 1m19s 2m39s 4m59s 4m59s 4m59s" {
-		t.Errorf("waits of %s", got)
+	if got := strings.Join(lose(1, 12), " "); got != "0s 0s 0s 0s 10s 20s 40s 1m20s 2m40s 5m0s 5m0s 5m0s" {
+		t.Errorf("one pod: waits of %s", got)
 	}
-	if waits[39] != "4m59s" {
-		t.Errorf("after %v the wait is %s", now.Sub(start), waits[39])
+	now = now.Add(young)
+	if got := strings.Join(lose(10, 5), " "); got != "0s 10s 20s 40s 1m20s" {
+		t.Errorf("ten pods, some minutes later: waits of %s", got)
 	}
-	if wait := pause(failed, 1, now.Add(2*time.Hour)); wait > 0 {
-		t.Errorf("two hours later the wait is %s", wait)
+	now = now.Add(young)
+	k.pods["old"] = now.Add(-young)
+	if k.look(todo{}, now); k.losses != 0 {
+		t.Errorf("an old pod is lost, and counts for %d", k.losses)
 	}
-	if wait := pause(failed, 1, start.Add(-24*time.Hour)); wait > 0 {
-		t.Errorf("with a clock that went back to before them the wait is %s", wait)
+	k.pods["stays"], k.pods["left"], k.pods["lost"] = now, now, now
+	pod := func(uid types.UID) []*corev1.Pod {
+		return []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{UID: uid}}}
 	}
-	if wait := pause(failed[:3], 4, start); wait > 0 {
-		t.Errorf("three of four have failed, and the wait is %s", wait)
+	if k.look(todo{own: pod("stays"), release: pod("left")}, now); k.losses != 1 || len(k.pods) != 2 {
+		t.Errorf("%d are lost, %v stay", k.losses, k.pods)
 	}
 }
 
@@ -358,10 +365,14 @@ func TestReplicasRefused(t *testing.T) {
 				return nil
 			}
 			tries++
-			return apierrors.NewServiceUnavailable("injected")
+			return apierrors.NewServiceUnavailable(fmt.Sprint("injected ", tries))
 		}
 		r.broken.Store(&count)
+		was := r.getController().ResourceVersion
 		r.pass(time.Hour)
+		if rc := r.getController(); rc.ResourceVersion != was { // for a message that names another pod each time
+			t.Errorf("written once more: %+v", rc.Status)
+		}
 		if tries < 15 || tries > 25 {
 			t.Errorf("%d tries in an hour", tries)
 		}
@@ -373,22 +384,70 @@ func TestReplicasRefused(t *testing.T) {
 	})
 }
 
-// Pods that their board refuses do not fill the store.
+// Pods that their board refuses, or that somebody deletes as soon as they are there, do not fill the store, however few of them
+// are kept, and whatever number is wanted; once what is wanted is another thing, nobody waits for it.
 func TestReplicasThatFail(t *testing.T) {
-	plane(t, Config{TerminatedPods: -1}, func(r *rig) {
-		r.node("n")
-		defer r.alive("n")()
-		r.controller(2)
-		for start := time.Now(); time.Since(start) < 3*time.Hour; r.pass(15 * time.Second) {
-			for _, p := range r.pods() {
-				r.report(p.Name, corev1.PodFailed)
+	lost := map[string]func(r *rig, name string){
+		"refused": func(r *rig, name string) { r.report(name, corev1.PodFailed) },
+		"deleted": func(r *rig, name string) {
+			if _, err := r.Delete(r.ctx, api.Pods, "default", name, force()); err != nil {
+				r.Fatal(err)
 			}
+		},
+	}
+	for how, lose := range lost {
+		for _, want := range []int32{1, 6} {
+			t.Run(fmt.Sprint(how, want), func(t *testing.T) {
+				plane(t, Config{TerminatedPods: 1}, func(r *rig) {
+					r.node("n")
+					defer r.alive("n")()
+					made := 0
+					count := func(verb string, kind *api.Kind) error {
+						if verb == "create" && kind == api.Pods {
+							made++
+						}
+						return nil
+					}
+					r.broken.Store(&count)
+					r.controller(want)
+					for start := time.Now(); time.Since(start) < 2*time.Hour; r.pass(5 * time.Second) {
+						for _, p := range r.pods() {
+							lose(r, p.Name)
+						}
+					}
+					// Each five minutes, and a few rounds more at first.
+					if most := int(want)*(24+6) + 2*freeLosses; made > most || made < 20*int(want) {
+						t.Errorf("two hours have made %d pods, at most %d are well", made, most)
+					}
+					r.scale(want + 1)
+					if n := len(r.pods()); n != int(want)+1 {
+						t.Errorf("changed, and there are %d pods", n)
+					}
+				})
+			})
 		}
-		list, err := r.List(r.ctx, api.Pods, api.ListOptions{})
-		if err != nil || len(list.Items) < 60 || len(list.Items) > 120 { // two each five minutes, and some more at first
-			t.Errorf("three hours have left %d pods, %v", len(list.Items), err)
-		}
-	})
+	}
+}
+
+// Two controllers want the same pod of nobody: one has it, and the other lets it alone.
+func TestReplicasOfOneSelector(t *testing.T) {
+	for range 10 {
+		plane(t, Config{}, func(r *rig) {
+			r.pod("alone", func(p *corev1.Pod) { p.Labels = map[string]string{"app": "none"} })
+			r.controller(1, func(rc *corev1.ReplicationController) { rc.Name = "one" })
+			r.controller(0)
+			r.relabel("alone", "web")
+			owned := map[string]int{}
+			for _, p := range r.pods() {
+				if of := metav1.GetControllerOf(p); of != nil {
+					owned[of.Name]++
+				}
+			}
+			if owned["one"] != 1 || owned["web"] != 0 || len(r.pods()) != 1 {
+				t.Errorf("owned %v, pods %s", owned, podNames(r.pods()))
+			}
+		})
+	}
 }
 
 // TestReplicasAtRandom: whatever happens to the pods, there are soon as many as are wanted, and never one was made to be
@@ -427,9 +486,10 @@ func TestReplicasAtRandom(t *testing.T) {
 				if _, err := r.Delete(r.ctx, api.Pods, "default", one(), force()); err != nil {
 					t.Fatal(err)
 				}
+				r.pass(2 * young)
 			case kind == 2 && len(pods) > 0:
 				r.report(one(), corev1.PodFailed)
-				r.pass(2 * failureMemory) // without a pause for it
+				r.pass(2 * young) // without a pause for it
 			case kind == 3 && len(pods) > 0:
 				name := one()
 				r.relabel(name, "lost")

@@ -3,16 +3,19 @@ package controller
 import (
 	"cmp"
 	"math"
+	"math/bits"
 	"slices"
 	"strconv"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 )
 
 // inOrderOfWorth sorts pods so that those come first whose end is missed the least, by Kubernetes' rules: those that do
 // not run yet, that are not ready, that somebody has called cheap, that have company of their own on their node, that have
-// been ready for the shortest time, that were restarted most, that are young.
-func inOrderOfWorth(pods []*corev1.Pod) {
+// been ready for the shortest time, that were restarted most, that are young. What is about as old, within powers of two, is
+// equal: who goes is chance then, so that not all of one moment go together.
+func inOrderOfWorth(pods []*corev1.Pod, now time.Time) {
 	company := map[string]int{}
 	for _, p := range pods {
 		company[p.Spec.NodeName]++
@@ -26,13 +29,16 @@ func inOrderOfWorth(pods []*corev1.Pod) {
 			compareBool(aReady, bReady),
 			cmp.Compare(deletionCost(a), deletionCost(b)),
 			cmp.Compare(company[b.Spec.NodeName], company[a.Spec.NodeName]),
-			bSince.Compare(aSince),
+			cmp.Compare(magnitude(now.Sub(aSince)), magnitude(now.Sub(bSince))),
 			cmp.Compare(restarts(b), restarts(a)),
-			b.CreationTimestamp.Compare(a.CreationTimestamp.Time),
-			cmp.Compare(a.Name, b.Name),
+			cmp.Compare(magnitude(now.Sub(a.CreationTimestamp.Time)), magnitude(now.Sub(b.CreationTimestamp.Time))),
+			cmp.Compare(a.UID, b.UID),
 		)
 	})
 }
+
+// magnitude is how many digits an age has, counted in twos; below 0 it is from a clock that was wrong.
+func magnitude(age time.Duration) int { return bits.Len64(uint64(max(age, 0))) }
 
 func compareBool(a, b bool) int {
 	switch {

@@ -22,7 +22,7 @@ func TestInOrderOfWorth(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for range 200 {
 		random.Shuffle(len(pods), func(i, j int) { pods[i], pods[j] = pods[j], pods[i] })
-		inOrderOfWorth(pods)
+		inOrderOfWorth(pods, now)
 		if got := podNames(pods); got != want {
 			t.Fatalf("%s, want %s", got, want)
 		}

@@ -66,6 +66,12 @@ func testReplicationRefused(t *testing.T, c api.Client) {
 		"spec.template.metadata.labels": func(s *corev1.ReplicationControllerSpec) { s.Selector = map[string]string{"app": "other"} },
 		"spec.template.spec.containers": func(s *corev1.ReplicationControllerSpec) { s.Template.Spec.Containers = nil },
 		"spec.template.labels":          func(s *corev1.ReplicationControllerSpec) { s.Template.Labels["b"] = "not a value" },
+		"spec.template.annotations[kubernetes.io/config.mirror]": func(s *corev1.ReplicationControllerSpec) {
+			s.Template.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
+		},
+		"spec.template.annotations[controller.kubernetes.io/pod-deletion-cost]": func(s *corev1.ReplicationControllerSpec) {
+			s.Template.Annotations = map[string]string{corev1.PodDeletionCost: "01"}
+		},
 		"spec.template.spec.restartPolicy": func(s *corev1.ReplicationControllerSpec) {
 			s.Template.Spec.RestartPolicy = corev1.RestartPolicyNever
 		},

@@ -27,18 +27,19 @@ func (c *Client) apply(ctx context.Context, kind *api.Kind, namespace, name stri
 		return nil, noSubresource(kind, opts.Subresource)
 	}
 	made, events := false, 0
+	var was api.Object
 	revision := ""
 	err = c.write(ctx, opts.DryRun, func(tx *storage.Tx) error {
 		old, err := get(tx, kind, namespace, name)
 		if made = apierrors.IsNotFound(err) && opts.Subresource == ""; made {
-			events = 0
+			events, was = 0, nil
 			out, err = c.applyNew(ctx, tx, kind, config, opts, &events)
 			return err
 		}
 		if err != nil {
 			return err
 		}
-		revision = old.GetResourceVersion()
+		was, revision = old, old.GetResourceVersion()
 		obj, err := c.fields.Apply(kind, old, config, opts.Subresource, opts.Manager, opts.Force)
 		if err != nil {
 			return err
@@ -51,6 +52,8 @@ func (c *Client) apply(ctx context.Context, kind *api.Kind, namespace, name stri
 	}
 	if opts.DryRun {
 		out.SetResourceVersion(revision)
+	} else {
+		c.written(out, was)
 	}
 	if made && !opts.DryRun && kind == api.Events {
 		c.eventMade(events)

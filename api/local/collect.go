@@ -29,11 +29,25 @@ func (c *Client) collectSoon() {
 	}
 }
 
-// checkOwners has Run look when an object is given an owner that is not there, or not any more: who made it, and who
-// deleted its owner, need not have known of each other.
-func (c *Client) checkOwners(tx *storage.Tx, obj api.Object) {
-	if slices.ContainsFunc(obj.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return lost(tx, obj, r) }) {
+// written has Run look after a write, which has lasted by now, that took an object away, or gave it an owner that is not there,
+// or not any more: who made it, and who deleted its owner, need not have known of each other. old is nil where it was made.
+func (c *Client) written(obj, old api.Object) {
+	if finished(obj) {
 		c.collectSoon()
+		return
+	}
+	sameOwner := func(a, b metav1.OwnerReference) bool { return a.UID == b.UID }
+	if owners := obj.GetOwnerReferences(); len(owners) == 0 || old != nil && slices.EqualFunc(owners, old.GetOwnerReferences(), sameOwner) {
+		return
+	}
+	err := c.store.View(func(tx *storage.Tx) error {
+		if slices.ContainsFunc(obj.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return lost(tx, obj, r) }) {
+			c.collectSoon()
+		}
+		return nil
+	})
+	if err != nil {
+		c.collectSoon() // it cannot be told: that is for who looks at everything
 	}
 }
 
@@ -93,7 +107,11 @@ func (c *Client) Collect(ctx context.Context) error {
 	for _, o := range candidates {
 		if o.obj.GetDeletionTimestamp() == nil && abandoned(o.obj, alive, going) {
 			uid := o.obj.GetUID()
-			_, err := c.Delete(ctx, o.kind, o.obj.GetNamespace(), o.obj.GetName(), api.DeleteOptions{UID: &uid})
+			opts := api.DeleteOptions{UID: &uid, Propagation: metav1.DeletePropagationBackground} // whatever the kind says
+			if slices.ContainsFunc(o.obj.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return going[r.UID] }) {
+				opts.Propagation = metav1.DeletePropagationForeground // what waits for it waits for all of it
+			}
+			_, err := c.Delete(ctx, o.kind, o.obj.GetNamespace(), o.obj.GetName(), opts)
 			if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 				errs = append(errs, err)
 			}

@@ -119,8 +119,7 @@ func (c *Client) belongsTo(t *testing.T, name string) int {
 func TestCollectByKind(t *testing.T) {
 	c := open(t, Config{})
 	for how, left := range map[metav1.DeletionPropagation]bool{"": true, metav1.DeletePropagationOrphan: true, metav1.DeletePropagationBackground: false} {
-		rc := create(t, c, &corev1.ReplicationController{ObjectMeta: in("default", "rc"), Spec: corev1.ReplicationControllerSpec{Template: &corev1.PodTemplateSpec{
-			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": "b"}}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}}})
+		rc := create(t, c, rcOf("rc"))
 		child := "child" + strings.ToLower(string(how))
 		ownedMap(t, c, child, false, rc)
 		if _, err := c.Delete(t.Context(), api.ReplicationControllers, "default", "rc", api.DeleteOptions{Propagation: how}); err != nil {
@@ -133,6 +132,32 @@ func TestCollectByKind(t *testing.T) {
 			t.Errorf("deleted with %q: the child is left: %v, want %v", how, c.has(t, child), left)
 		}
 	}
+}
+
+// One that is collected itself takes its own with it, whatever the kind says to people.
+func TestCollectByKindOfTheCollected(t *testing.T) {
+	for _, how := range []metav1.DeletionPropagation{"", metav1.DeletePropagationBackground, metav1.DeletePropagationForeground} {
+		c := open(t, Config{})
+		yes := true
+		top := ownedMap(t, c, "top", false)
+		rc := rcOf("rc")
+		rc.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "top", UID: top.UID, BlockOwnerDeletion: &yes}}
+		ownedMap(t, c, "child", true, create(t, c, rc))
+		c.remove(t, "top", how)
+		for range 2 {
+			if err := c.Collect(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := c.Get(t.Context(), api.ReplicationControllers, "default", "rc"); !apierrors.IsNotFound(err) || c.has(t, "child") || c.has(t, "top") {
+			t.Errorf("deleted with %q: left: controller %v, child %v, owner %v", how, err, c.has(t, "child"), c.has(t, "top"))
+		}
+	}
+}
+
+func rcOf(name string) *corev1.ReplicationController {
+	return &corev1.ReplicationController{ObjectMeta: in("default", name), Spec: corev1.ReplicationControllerSpec{Template: &corev1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": "b"}}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}}}
 }
 
 // What is given an owner that is gone already goes too, at once and after a restart.

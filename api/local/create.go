@@ -66,9 +66,11 @@ func (c *Client) Create(ctx context.Context, kind *api.Kind, obj api.Object, opt
 	switch {
 	case opts.DryRun:
 		obj.SetResourceVersion("")
+		return obj, nil
 	case kind == api.Events:
 		c.eventMade(events)
 	}
+	c.written(obj, nil)
 	return obj, nil
 }
 
@@ -147,7 +149,6 @@ func (c *Client) create(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj
 	if err := put(tx, kind, obj, kind == api.Events); err != nil {
 		return err
 	}
-	c.checkOwners(tx, obj)
 	switch o := obj.(type) {
 	case *corev1.Namespace:
 		return c.furnish(tx, o.Name)

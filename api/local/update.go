@@ -112,7 +112,9 @@ func (c *Client) modify(ctx context.Context, kind *api.Kind, namespace, name str
 	}
 	if opts.DryRun {
 		out.SetResourceVersion(old.GetResourceVersion())
+		return out, nil
 	}
+	c.written(out, old)
 	return out, nil
 }
 
@@ -158,7 +160,6 @@ func (c *Client) update(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj
 		if err := drop(tx, kind, obj); err != nil {
 			return nil, err
 		}
-		c.collectSoon()
 		return obj, c.leaveNamespace(tx, kind, obj)
 	}
 	if !renewed(obj, old) && equal(obj, old) {
@@ -169,9 +170,6 @@ func (c *Client) update(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj
 	}
 	if err := put(tx, kind, obj, isHeartbeat(obj, old)); err != nil {
 		return nil, err
-	}
-	if !slices.EqualFunc(obj.GetOwnerReferences(), old.GetOwnerReferences(), func(a, b metav1.OwnerReference) bool { return a.UID == b.UID }) {
-		c.checkOwners(tx, obj)
 	}
 	if ns, ok := obj.(*corev1.Namespace); ok {
 		return ns, c.terminate(tx, ns) // its last finalizer may just have gone
