@@ -63,6 +63,8 @@ func (s *Store) beginSnapshot() (*Tx, error) {
 
 // snapshot copies what tx sees, ends tx, and keeps the copy if it passes its check.
 func (s *Store) snapshot(ctx context.Context, tx *Tx) error {
+	s.copying.Lock() // two at once could write one file, and each remove what the other is about to
+	defer s.copying.Unlock()
 	name, err := snapshotName(tx)
 	dir := s.path(snapshotDir)
 	if err == nil {

@@ -95,6 +95,8 @@ type Store struct {
 	light   atomic.Bool // the ballast is not known to be whole
 	wedged  bool        // bbolt panicked in a write and still holds its locks
 
+	copying sync.Mutex // a snapshot is being made
+
 	mu      sync.Mutex
 	settled sync.Cond            // on mu: a commit has ended
 	txid    int                  // of the bbolt transaction that rev and lazy belong to
