@@ -56,7 +56,7 @@ func TestParseReference(t *testing.T) {
 // FuzzReference: what is taken has a canonical form that means the same, fits the bounds, and holds nothing that
 // a path or a log line would trip over.
 func FuzzReference(f *testing.F) {
-	for _, s := range []string{"busybox", "localhost:5000/a/b:t@" + someDigest, "[::1]:5/a", "a.b/c__d-e", "", "A/b", "x@y:z", "../..", "a:b/c"} {
+	for _, s := range []string{"busybox", "localhost:5000/a/b:t@" + someDigest, "[::1]:5/a", "a.b/c__d-e", "", "A/b", "x@y:z", "../..", "a:b/c", "0:0.."} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -74,7 +74,7 @@ func FuzzReference(f *testing.F) {
 		if ref.Domain == "" || ref.Path == "" || ref.Tag == "" && ref.Digest == "" || len(ref.Name()) > 255 || len(ref.Tag) > 128 {
 			t.Errorf("%q gave %+v", s, ref)
 		}
-		if strings.ContainsAny(ref.String(), " \n\x00\\%?#") || strings.Contains(ref.String(), "..") || strings.Contains(ref.Path, "//") {
+		if strings.ContainsAny(ref.String(), " \n\x00\\%?#") || strings.Contains(ref.Name(), "..") || strings.HasPrefix(ref.Tag, ".") || strings.Contains(ref.Path, "//") {
 			t.Errorf("%q gave %q", s, ref)
 		}
 	})
