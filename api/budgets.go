@@ -3,7 +3,6 @@ package api
 import (
 	"fmt"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,9 +24,18 @@ var PodDisruptionBudgets = &Kind{Group: "policy", Version: "v1", Name: "PodDisru
 
 // PodReady says that a pod is what budgets call healthy.
 func PodReady(p *corev1.Pod) bool {
-	return slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	})
+	_, ready := ReadySince(p)
+	return ready
+}
+
+// ReadySince is when a pod that is ready became so.
+func ReadySince(p *corev1.Pod) (since time.Time, ready bool) {
+	for _, c := range p.Status.Conditions {
+		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+			return c.LastTransitionTime.Time, true
+		}
+	}
+	return time.Time{}, false
 }
 
 // BudgetSelector is what picks the pods of a budget. Without a selector it is about none, with an empty one about all of
@@ -116,7 +124,7 @@ func ByScale(b *policyv1.PodDisruptionBudget) bool {
 	return b.Spec.MaxUnavailable != nil || b.Spec.MinAvailable != nil && b.Spec.MinAvailable.Type == intstr.String
 }
 
-// budgetWarnings: without workload controllers such a budget lets no pod go, which nobody expects who writes one.
+// budgetWarnings: of pods without a controller such a budget lets none go, which nobody expects who writes one.
 func budgetWarnings(b *policyv1.PodDisruptionBudget) []string {
 	if !ByScale(b) {
 		return nil

@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	mostAtOnce  = 500 // pods made or deleted in one look
+	mostAtOnce  = 500 // pods deleted in one look
 	mostWaiting = 100 // pods of one controller without a node: more of them would only fill the card
 	// How long after a write that failed the next one is tried: doubled each time.
 	firstAttempt, latestAttempt = time.Second, 5 * time.Minute
@@ -317,7 +317,7 @@ func replicate(rc *corev1.ReplicationController, pods []*corev1.Pod, now time.Ti
 	switch more := len(t.own) - int(api.Replicas(rc)); {
 	case going, len(t.adopt) > 0, len(t.release) > 0:
 	case more < 0:
-		t.missing = max(min(-more, mostAtOnce, mostWaiting-waiting), 0)
+		t.missing = max(min(-more, mostWaiting-waiting), 0)
 	case more > 0:
 		inOrderOfWorth(t.own, now)
 		t.surplus = t.own[:min(more, mostAtOnce)]
@@ -333,7 +333,7 @@ func (t *todo) count(rc *corev1.ReplicationController, own []*corev1.Pod, now ti
 		if template.Matches(labels.Set(p.Labels)) {
 			t.status.FullyLabeledReplicas++
 		}
-		since, ready := readySince(p)
+		since, ready := api.ReadySince(p)
 		if !ready {
 			continue
 		}
@@ -345,15 +345,6 @@ func (t *todo) count(rc *corev1.ReplicationController, own []*corev1.Pod, now ti
 			t.status.AvailableReplicas++
 		}
 	}
-}
-
-func readySince(p *corev1.Pod) (time.Time, bool) {
-	for _, c := range p.Status.Conditions {
-		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
-			return c.LastTransitionTime.Time, true
-		}
-	}
-	return time.Time{}, false
 }
 
 // setFailure says in the status that pods cannot be made or deleted, and why, or that they can.

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"ledge/api"
 )
 
 // inOrderOfWorth sorts pods so that those come first whose end is missed the least, by Kubernetes' rules: those that do
@@ -21,8 +23,8 @@ func inOrderOfWorth(pods []*corev1.Pod, now time.Time) {
 		company[p.Spec.NodeName]++
 	}
 	slices.SortFunc(pods, func(a, b *corev1.Pod) int {
-		aSince, aReady := readySince(a)
-		bSince, bReady := readySince(b)
+		aSince, aReady := api.ReadySince(a)
+		bSince, bReady := api.ReadySince(b)
 		return cmp.Or(
 			compareBool(a.Spec.NodeName != "", b.Spec.NodeName != ""),
 			cmp.Compare(progress(a), progress(b)),
