@@ -26,10 +26,15 @@ func WriteDurable(path string, data []byte, perm os.FileMode) error {
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	if err := os.Rename(path+".tmp", path); err != nil {
+	return RenameDurable(path+".tmp", path)
+}
+
+// RenameDurable renames a file that is on the disk, and is on the disk itself when it comes back.
+func RenameDurable(from, to string) error {
+	if err := os.Rename(from, to); err != nil {
 		return err
 	}
-	return syncDir(filepath.Dir(path))
+	return syncDir(filepath.Dir(to))
 }
 
 func syncDir(dir string) error {

@@ -382,10 +382,6 @@ func TestOverlayCapable(t *testing.T) {
 		t.Skip("needs root")
 	}
 	dir := t.TempDir()
-	before, err := os.ReadFile("/proc/self/mounts")
-	if err != nil {
-		t.Fatal(err)
-	}
 	if err := OverlayCapable(dir); err != nil {
 		t.Error(err)
 	}
@@ -413,9 +409,9 @@ func TestOverlayCapable(t *testing.T) {
 	if nested == nil {
 		t.Error("an overlay can carry another")
 	}
-	after, err := os.ReadFile("/proc/self/mounts")
-	if err != nil || string(before) != string(after) {
-		t.Error("a mount was left")
+	mounts, err := os.ReadFile("/proc/self/mounts") // others mount at the same time
+	if err != nil || strings.Contains(string(mounts), dir) || strings.Contains(string(mounts), "/proc/.ledge") {
+		t.Error("a mount was left", err)
 	}
 	if entries, _ := os.ReadDir(dir); len(entries) != 4 {
 		t.Error("left:", entries)

@@ -61,7 +61,7 @@ func (s *spool) read(r io.Reader, limit int64) error {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("read archive: %w", err)
+			return fmt.Errorf("not a whole image archive (a tar of an OCI layout, or what docker save wrote): %w", err)
 		}
 		if s.n+len(s.links) >= maxArchiveFiles {
 			return fmt.Errorf("archive has more than %d files", maxArchiveFiles)

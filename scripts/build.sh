@@ -50,9 +50,12 @@ for p in k8s.io go.yaml.in crypto/x509 encoding/asn1 debug \
 	ledge/cmd ledge/firstboot ledge/host ledge/network ledge/pki ledge/shutdown ledge/upgrade; do
 	lean="$lean -gcflags=$p/...=-l"
 done
+# disablethp: where the kernel gives huge pages to everybody (Debian's does), the Go runtime would hold 2 MB for a few live
+# objects, twice what ledge needs in all. It is a setting of the runtime's own (package runtime, GODEBUG) that a source
+# file cannot give.
 # shellcheck disable=SC2086 # flags
 go build -trimpath -buildvcs=false -tags "netgo osusergo seccomp runc_nocriu" $lean \
-	-ldflags "-s -w -linkmode external -extldflags -static -X main.version=$version -X main.commit=$commit -X main.buildTime=$built" \
+	-ldflags "-s -w -linkmode external -extldflags -static -X runtime.godebugDefault=disablethp=1 -X main.version=$version -X main.commit=$commit -X main.buildTime=$built" \
 	-o "$out" "$pkg"
 
 # -extldflags can be lost (a wrapper for CC, another linker): a binary that wants a loader does not start on a board.

@@ -19,8 +19,10 @@ LEDGE_SEED=${SEED:-$started}
 LEDGE_LONG=
 fuzztime=${FUZZTIME:-5s}
 guestlimit=60m # twice what it takes beside everything else
+racelimit=15m # of a package
 if [ "$mode" = all ]; then
 	LEDGE_LONG=1
+	racelimit=3h
 	fuzztime=${FUZZTIME:-1m}
 fi
 # What tells this run's leftovers from other runs' (scripts/leaks.sh). Short and in small letters: interfaces and nodes
@@ -202,12 +204,13 @@ go build -o "$work/bin/again" ./scripts/again || exit 1
 GOTEST=$work/bin/again
 export GOTEST
 scripts/leaks.sh save "$LEDGE_RUN" "$TMPDIR" "$work/before"
-step "unit, simulation, conformance (race)" "$GOTEST" -race -tags "$tags" -timeout 15m $(scripts/packages.sh race)
+step "unit, simulation, conformance (race)" "$GOTEST" -race -tags "$tags" -timeout $racelimit $(scripts/packages.sh race)
 # QEMU emulates both CPUs of a guest in one thread (scripts/vm/qemu.go): the rest of this machine is free meanwhile. A
-# program, not `go run`, which would leave it behind when it is ended.
+# program, not `go run`, which would leave it behind when it is ended. What is emulated does not try its faults more often in
+# the long runs: that would find the same six times slower.
 go build -o "$work/bin/vm" ./scripts/vm || exit 1
 beside "guest: root tests, units and packages on cgroup v2" \
-	"$work/bin/vm" test -timeout $guestlimit -binary "$LEDGE_BIN" $(scripts/packages.sh guest)
+	env LEDGE_LONG= "$work/bin/vm" test -timeout $guestlimit -binary "$LEDGE_BIN" $(scripts/packages.sh guest)
 step "processes, containers, budgets" "$GOTEST" -count=1 -tags "$tags" -timeout 25m $(scripts/packages.sh norace)
 # More than the race detector lets through in that time.
 [ "$mode" = all ] && step "damaged stores" "$GOTEST" -count=1 -tags "$tags" -timeout 30m -run '^TestDamage$' ledge/storage
@@ -215,8 +218,8 @@ step "a fleet of ten boards for a day" "$GOTEST" -count=1 -tags "$tags" -timeout
 [ "$mode" = all ] && step "a fleet of a hundred boards for a week" \
 	"$GOTEST" -count=1 -tags "$tags" -timeout 8h -run '^TestFleetWeek$' ./internal/sim
 step "fuzz $fuzztime a target" scripts/fuzz.sh "$fuzztime"
-step "arm64 under qemu-user" scripts/foreign.sh arm64 $(scripts/packages.sh foreign)
-step "armv7 under qemu-user" scripts/foreign.sh arm $(scripts/packages.sh foreign)
+step "arm64 under qemu-user" env LEDGE_LONG= scripts/foreign.sh arm64 $(scripts/packages.sh foreign)
+step "armv7 under qemu-user" env LEDGE_LONG= scripts/foreign.sh arm $(scripts/packages.sh foreign)
 # Those of kubectl and of identities, two minutes; a machine that has not built the suite yet needs ten for that.
 # The suite does not clear up all that it makes in TMPDIR.
 mkdir "$work/conformance"

@@ -8,8 +8,13 @@ import (
 	"time"
 
 	"github.com/coreos/go-systemd/v22/dbus"
-	"github.com/coreos/go-systemd/v22/util"
 )
+
+// SystemdRuns says whether systemd runs this machine (sd_booted(3)).
+func SystemdRuns() bool {
+	info, err := os.Lstat("/run/systemd/system")
+	return err == nil && info.IsDir()
+}
 
 // MachineGoingDown says whether the machine, and not just this process, is on its way down: systemd is stopping or has
 // a job that leads there, OpenRC has left for a runlevel that ends there, or this process is PID 1. When systemd cannot be asked the answer is no: pods that run on
@@ -18,7 +23,7 @@ func MachineGoingDown(ctx context.Context) bool {
 	if os.Getpid() == 1 {
 		return true
 	}
-	if !util.IsRunningSystemd() {
+	if !SystemdRuns() {
 		level, _ := os.ReadFile(openrcLevel) // without OpenRC there is none
 		return endLevels[strings.TrimSpace(string(level))]
 	}

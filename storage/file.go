@@ -3,6 +3,7 @@ package storage
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -76,16 +77,41 @@ func exists(path string) (bool, error) {
 	return err == nil, err
 }
 
+// Hold keeps every ledge away from a store until it is released, or says that one has it. It changes nothing, and what is
+// not there nobody holds.
+func Hold(dir string) (release func(), err error) {
+	f, err := os.Open(filepath.Join(dir, lockName))
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+		return func() {}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := lockFile(f, 0); err != nil {
+		return nil, err
+	}
+	return func() { _ = f.Close() }, nil // nothing was written through it
+}
+
 // lockDir keeps a second ledge out. The lock goes with the process, however it ends.
 func lockDir(dir string, patience time.Duration) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, lockName), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
+	if err := lockFile(f, patience); err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// lockFile locks an open file, or closes it.
+func lockFile(f *os.File, patience time.Duration) (err error) {
+	dir := filepath.Dir(f.Name())
 	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
-			return f, nil
+			return nil
 		}
 		if !errors.Is(err, unix.EWOULDBLOCK) || !time.Now().Before(end) {
 			break
@@ -93,7 +119,7 @@ func lockDir(dir string, patience time.Duration) (*os.File, error) {
 	}
 	_ = f.Close() // nothing was written through it
 	if errors.Is(err, unix.EWOULDBLOCK) {
-		return nil, fmt.Errorf("%w: %s", ErrInUse, dir)
+		return fmt.Errorf("%w: %s", ErrInUse, dir)
 	}
-	return nil, fmt.Errorf("lock %s: %w", dir, err)
+	return fmt.Errorf("lock %s: %w", dir, err)
 }

@@ -233,6 +233,90 @@ func TestPowerCut(t *testing.T) {
 	}
 }
 
+// A board's very first start is cut again and again while its store is made: what it leaves is a store or none, never half
+// a one that the next start would take for damage.
+func TestPowerCutWhileCreating(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	child(t)
+	n := seed(t)
+	cuts, none := 0, 0
+	for trial := range uint64(trials(30)) {
+		r := rand.New(rand.NewPCG(n, trial))
+		disk, path := newFlash(t, 24<<20)
+		if out, err := exec.Command("mkfs.ext4", "-q", "-m", "0", path).CombinedOutput(); err != nil {
+			t.Fatalf("mkfs: %v %s", err, out)
+		}
+		dir, unmount := mountLoop(t, path)
+		defer unmount()
+		made := make(chan error, 1)
+		var s *Store
+		go func() {
+			var err error
+			s, err = Open(t.Context(), Config{Dir: filepath.Join(dir, "store")})
+			made <- err
+		}()
+		var images [][]byte
+		for creating := true; creating; {
+			select {
+			case err := <-made:
+				if err != nil {
+					t.Fatal(err)
+				}
+				creating = false
+			case <-time.After(time.Duration(1+r.IntN(10)) * time.Millisecond):
+			}
+			if len(images) < 12 { // of 24 MB each
+				images = append(images, disk.cut(r))
+			}
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+		unmount()
+		for i, image := range images {
+			there, err := startsOn(t, image)
+			if err != nil {
+				t.Errorf("trial %d, cut %d of %d: %v", trial, i, len(images), err)
+			}
+			cuts++
+			if !there {
+				none++
+			}
+		}
+	}
+	t.Logf("%d cuts, %d before there was a store", cuts, none)
+	if none == 0 || none == cuts {
+		t.Error("no cut fell into the making: this proves nothing")
+	}
+}
+
+// startsOn starts a node's store on a disk as a power cut left it, and says whether there was one.
+func startsOn(t *testing.T, image []byte) (there bool, err error) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "disk")
+	if err := os.WriteFile(path, image, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Remove(path)
+	dir, unmount := mountLoop(t, path)
+	defer unmount()
+	if there, err = exists(filepath.Join(dir, "store", dbName)); err != nil {
+		return there, err
+	}
+	s, err := Open(t.Context(), Config{Dir: filepath.Join(dir, "store"), Check: checker(t)})
+	if err != nil {
+		return there, err
+	}
+	defer s.Close()
+	if h := s.Health(); h.Damaged != "" || h.Restored != "" {
+		return there, fmt.Errorf("%+v", h)
+	}
+	put(t, s, "after", "the cut")
+	return there, nil
+}
+
 // outcome of a cut.
 type outcome struct {
 	acked, lost int

@@ -646,3 +646,30 @@ func BenchmarkChange(b *testing.B) {
 		}
 	}
 }
+
+func TestHold(t *testing.T) {
+	dir := t.TempDir()
+	if release, err := Hold(filepath.Join(dir, "none")); err != nil {
+		t.Error(err)
+	} else {
+		release()
+	}
+	s, err := Open(t.Context(), Config{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Hold(dir); !errors.Is(err, ErrInUse) {
+		t.Error("held what is in use:", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	release, err := Hold(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Hold(dir); !errors.Is(err, ErrInUse) {
+		t.Error("held twice:", err)
+	}
+	release()
+}

@@ -8,12 +8,13 @@ import (
 	"os"
 	"path/filepath"
 
+	"ledge/host"
 	"ledge/storage"
 )
 
 func backupFlags(c *command) {
 	var dataDir string
-	c.flags.StringVar(&dataDir, "data-dir", "/var/lib/ledge", "for a node that is not running, and for restore")
+	c.flags.StringVar(&dataDir, "data-dir", "", "for a node that does not run, and for restore: "+dataDirUsage)
 	c.opts = &dataDir
 }
 
@@ -32,17 +33,28 @@ func backup(ctx context.Context, c *command) error {
 		_, err := fmt.Fprintf(c.out, "%s is whole\n", file)
 		return err
 	case "restore":
-		err := storage.RestoreDir(ctx, filepath.Join(dataDir, "store"), file, checkFile)
-		if errors.Is(err, storage.ErrInUse) {
-			return fmt.Errorf("%w; stop it first (systemctl stop ledge)", err)
-		}
+		dataDir, err := c.dataOf(dataDir)
 		if err != nil {
 			return err
+		}
+		if err := storage.RestoreDir(ctx, storeOf(dataDir), file, checkFile); err != nil {
+			return stopFirst(err)
 		}
 		_, err = fmt.Fprintf(c.out, "restored %s into %s\n", file, dataDir)
 		return err
 	}
 	return usagef("backup: save FILE, verify FILE or restore FILE")
+}
+
+// storeOf is where a node's store is.
+func storeOf(dataDir string) string { return filepath.Join(dataDir, "store") }
+
+// stopFirst says what to do about a store that somebody holds.
+func stopFirst(err error) error {
+	if errors.Is(err, storage.ErrInUse) {
+		return fmt.Errorf("%w; stop it first (systemctl stop ledge)", err)
+	}
+	return err
 }
 
 // checkFile checks a store file in a process of its own.
@@ -59,6 +71,12 @@ func checkFile(ctx context.Context, file string) error {
 
 // saveBackup asks the running node, or reads the store itself when none runs. The file is in place only when whole.
 func (c *command) saveBackup(ctx context.Context, dataDir, file string) (err error) {
+	running := c.reachable() == nil
+	if !running {
+		if dataDir, err = c.dataOf(dataDir); err != nil {
+			return err
+		}
+	}
 	tmp := file + ".tmp"
 	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600) // it holds secrets
 	if err != nil {
@@ -69,10 +87,10 @@ func (c *command) saveBackup(ctx context.Context, dataDir, file string) (err err
 			err = errors.Join(err, os.Remove(tmp))
 		}
 	}()
-	if c.reachable() == nil {
+	if running {
 		err = c.fetchBackup(ctx, f)
 	} else {
-		err = storage.BackupDir(filepath.Join(dataDir, "store"), f)
+		err = storage.BackupDir(storeOf(dataDir), f)
 	}
 	if err == nil {
 		err = f.Sync()
@@ -84,7 +102,7 @@ func (c *command) saveBackup(ctx context.Context, dataDir, file string) (err err
 		err = checkFile(ctx, tmp)
 	}
 	if err == nil {
-		err = os.Rename(tmp, file)
+		err = host.RenameDurable(tmp, file)
 	}
 	if err == nil {
 		_, err = fmt.Fprintf(c.out, "saved %s\n", file)

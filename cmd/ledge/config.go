@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -15,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"ledge/host"
 	"ledge/node"
 )
 
@@ -63,13 +65,12 @@ failSwapOn: false
 
 const defaultConfigPath = "/etc/ledge/config.yaml"
 
-// loadConfig reads the file. The default path may be missing: it is then written, or where that cannot be (a
-// read-only root) taken as if it had been.
+// loadConfig reads the file. The one at the default path may be missing: it is taken as it will be written.
 func loadConfig(path, dir string, last ...string) (fileConfig, error) {
 	var cfg fileConfig
 	data, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) && path == defaultConfigPath {
-		data, err = []byte(firstConfig), writeFirstConfig(path)
+		data, err = []byte(firstConfig), nil
 	}
 	if err != nil {
 		return cfg, fmt.Errorf("read configuration: %w", err)
@@ -83,19 +84,20 @@ func loadConfig(path, dir string, last ...string) (fileConfig, error) {
 	return cfg, nil
 }
 
-func writeFirstConfig(path string) error {
-	if err := os.MkdirAll("/etc/ledge", 0o755); err != nil && !readOnly(err) {
+// keepFirstConfig writes what this board runs with, now that it does, for people to find and change. A board whose root is
+// read-only does without.
+func keepFirstConfig(path string) error {
+	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	if err := os.WriteFile(path, []byte(firstConfig), 0o644); err != nil && !readOnly(err) && !errors.Is(err, os.ErrNotExist) {
-		return err
+	err := os.MkdirAll(filepath.Dir(path), 0o755)
+	if err == nil {
+		err = host.WriteDurable(path, []byte(firstConfig), 0o644)
 	}
-	return nil
-}
-
-// readOnly: the file would be nice to have, not needed.
-func readOnly(err error) bool {
-	return errors.Is(err, syscall.EROFS) || errors.Is(err, os.ErrPermission)
+	if errors.Is(err, syscall.EROFS) || errors.Is(err, os.ErrPermission) {
+		return nil
+	}
+	return err
 }
 
 func (c fileConfig) check() error {

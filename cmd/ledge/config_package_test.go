@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"os"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"strings"
@@ -42,4 +44,31 @@ func TestPackagedConfiguration(t *testing.T) {
 		}
 	}
 	keys(reflect.TypeFor[fileConfig]())
+}
+
+// The first configuration is written whole, once, and never over somebody's own.
+func TestFirstConfig(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "etc", "config.yaml")
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	for _, want := range []string{firstConfig, "maxPods: 5\n"} {
+		if err := keepFirstConfig(path); err != nil {
+			t.Fatal(err)
+		}
+		if want != firstConfig {
+			if err := os.WriteFile(path, []byte(want), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := keepFirstConfig(path); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, err := os.ReadFile(path); err != nil || string(got) != want {
+			t.Errorf("%q %v", got, err)
+		}
+	}
+	if entries, err := os.ReadDir(filepath.Dir(path)); err != nil || len(entries) != 1 {
+		t.Error("left:", entries, err)
+	}
 }

@@ -14,7 +14,7 @@ import (
 
 func doctorFlags(c *command) {
 	var dataDir string
-	c.flags.StringVar(&dataDir, "data-dir", defaultDataDir, "where the node would keep its data")
+	c.flags.StringVar(&dataDir, "data-dir", "", "where the node would keep its data; empty: as it was last run, else "+defaultDataDir)
 	c.opts = &dataDir
 }
 
@@ -23,7 +23,15 @@ var errUnfit = errors.New("this board lacks something ledge needs; see FAIL abov
 
 // doctor prints every check, and what to do about those that did not pass.
 func doctor(ctx context.Context, c *command) error {
-	cfg := host.DoctorConfig{DataDir: *c.opts.(*string), Floor: clockFloor(*c.opts.(*string)), Now: time.Now()}
+	dataDir := *c.opts.(*string)
+	if dataDir == "" {
+		was, err := readRunInfo(c.runDir)
+		if err != nil {
+			return err
+		}
+		dataDir = firstNonEmpty(was.DataDir, defaultDataDir) // of a board that has no node yet too
+	}
+	cfg := host.DoctorConfig{DataDir: dataDir, Floor: clockFloor(dataDir), Now: time.Now()}
 	if os.Geteuid() == 0 { // trying says more than looking, and needs root
 		for _, t := range bridge.Try() {
 			cfg.Probes = append(cfg.Probes, host.Probe{Name: t.Name, Err: t.Err, Remedy: t.Remedy, Fatal: t.Name != "connection tracking"})

@@ -547,7 +547,8 @@ func TestBackupVerb(t *testing.T) {
 	if err := b.signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	b.must("backup", "restore", file, "--data-dir", b.data)
+	b.must("backup", "restore", file) // the run directory knows where the data is
+	b.must("backup", "save", file)
 	b.serve()
 	b.must("get", "cm", "kept")
 	if err := os.WriteFile(file, []byte("garbage"), 0o600); err != nil {
@@ -555,6 +556,56 @@ func TestBackupVerb(t *testing.T) {
 	}
 	if out, err := b.try("backup", "verify", file); err == nil {
 		t.Fatalf("garbage verified: %s", out)
+	}
+}
+
+// What verbs do to a node's data they do to that of the node that they find by its run directory, and no other.
+func TestResetIsForOneNode(t *testing.T) {
+	onHost(t)
+	a, b := newBoard(t), newBoard(t)
+	a.serve()
+	b.serve("--cgroup-root", "/"+b.name+"/") // it means the same
+	must(t, b.signal(syscall.SIGTERM))
+	if out, err := b.try("reset", "--data", "--data-dir", a.data); err == nil || !strings.Contains(out, "stop it first") {
+		t.Fatalf("a node that runs lost its data: %v %s", err, out)
+	}
+	b.must("reset", "--data")
+	if left := b.leftovers(); len(left) > 0 {
+		t.Error("left:", left)
+	}
+	if _, err := os.Stat(b.data); !errors.Is(err, os.ErrNotExist) {
+		t.Error("its data is still there:", err)
+	}
+	for _, verb := range [][]string{{"reset", "--data"}, {"backup", "restore", a.config}, {"backup", "save", b.data}} {
+		if out, err := b.try(verb...); err == nil || !strings.Contains(out, "--data-dir") {
+			t.Errorf("%v: it is not said whose data is meant: %v %s", verb, err, out)
+		}
+	}
+	b.must("reset") // that there is nothing is no mistake
+	a.apply(webPod)
+	a.running("web")
+}
+
+// Who fails at the last step of a start has made a bridge, a table and a keeper's run state by then: reset finds them.
+func TestResetAfterAFailedStart(t *testing.T) {
+	onHost(t)
+	b := newBoard(t)
+	b.start("--watchdog", "/dev/null") // a device, but no watchdog
+	select {
+	case <-b.done:
+		b.cmd = nil
+	case <-time.After(testrun.Patience(30 * time.Second)):
+		t.Fatal("it started")
+	}
+	if data, err := os.ReadFile(b.log.Name()); err != nil || !strings.Contains(string(data), "arm the watchdog") {
+		t.Fatalf("%v %s", err, data)
+	}
+	b.must("reset", "--data")
+	if left := b.leftovers(); len(left) > 0 {
+		t.Error("left:", left)
+	}
+	if _, err := os.Stat(b.data); !errors.Is(err, os.ErrNotExist) {
+		t.Error("its data is still there:", err)
 	}
 }
 
@@ -620,6 +671,19 @@ func TestBadStarts(t *testing.T) {
 			must(t, os.WriteFile(b.data, nil, 0o600))
 			return nil
 		}, "cannot make"},
+		"read-only file system": {func(b *testBoard) []string {
+			dir := t.TempDir()
+			must(t, syscall.Mount("none", dir, "tmpfs", syscall.MS_RDONLY, ""))
+			b.t.Cleanup(func() { must(t, syscall.Unmount(dir, 0)) })
+			return []string{"--data-dir", filepath.Join(dir, "a", "data")}
+		}, "read-only file system"},
+		"no watchdog":     {func(b *testBoard) []string { return []string{"--watchdog", "/dev/nonesuch"} }, "no such file"},
+		"bad bridge":      {func(b *testBoard) []string { return []string{"--bridge", "9x"} }, "want a letter"},
+		"loopback CIDR":   {func(b *testBoard) []string { return []string{"--pod-cidr", "127.0.0.0/24"} }, "private network"},
+		"relative cgroup": {func(b *testBoard) []string { return []string{"--cgroup-root", "x"} }, "begin with /"},
+		"new parents": {func(b *testBoard) []string {
+			return []string{"--data-dir", filepath.Join(b.data, "a", "b"), "--listen", fmt.Sprintf("127.0.0.1:%d", running.port)}
+		}, "taken"},
 		"port in use":     {func(b *testBoard) []string { return []string{"--listen", fmt.Sprintf("127.0.0.1:%d", running.port)} }, "taken"},
 		"data dir in use": {func(b *testBoard) []string { return []string{"--data-dir", running.data} }, "another ledge"},
 		"run dir in use":  {func(b *testBoard) []string { return []string{"--run-dir", running.runDir} }, "another"},

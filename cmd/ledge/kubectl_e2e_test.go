@@ -314,7 +314,7 @@ var longSteps = []step{
 	{"kubectl create quota q --hard=pods=1", "!resourcequotas are not supported by ledge yet", ""},
 	{"kubectl rollout restart deployment/d", "!not found", ""},
 	{"kubectl rollout history deployment/d", "!not found", ""},
-	{"kubectl auth can-i get pods --as=bob", "!impersonation", ""},
+	{"kubectl auth can-i get pods --as=bob", "!User \"bob\" cannot get resource", ""},
 	{"kubectl set image pod/web main=" + busyboxImage + "-none --dry-run=server", "image updated", ""},
 	{"kubectl get widgets", `!the server doesn't have a resource type "widgets"`, ""},
 	{"kubectl get pod none", `!pods "none" not found`, ""},

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/coreos/go-systemd/v22/util"
 	corev1 "k8s.io/api/core/v1"
 
 	"ledge/host"
@@ -83,7 +82,7 @@ func (b *board) lastShutdown() (begun, ended time.Time) {
 // shutdownProbe is doctor's look at shutdowns: what a running node says of itself, or else what logind would grant.
 func (c *command) shutdownProbe(ctx context.Context, root string) host.Probe {
 	if c.reachable() != nil {
-		return judgeLogind(shutdown.AskLogind(ctx))(util.IsRunningSystemd())
+		return judgeLogind(shutdown.AskLogind(ctx))(shutdown.SystemdRuns())
 	}
 	var r shutdownReport
 	resp, err := c.raw(ctx, http.MethodGet, shutdownPath, nil, "", nil)
@@ -93,7 +92,7 @@ func (c *command) shutdownProbe(ctx context.Context, root string) host.Probe {
 	if err != nil {
 		return host.Probe{Name: shutdownCheck, Err: fmt.Errorf("ask the node: %w", err), Remedy: "look at its log"}
 	}
-	return judgeLock(r, util.IsRunningSystemd(), shutdown.DelayFile(root))
+	return judgeLock(r, shutdown.SystemdRuns(), shutdown.DelayFile(root))
 }
 
 const (

@@ -16,6 +16,7 @@ import (
 	"ledge/network/bridge"
 	"ledge/runtime/keeper"
 	"ledge/shutdown"
+	"ledge/storage"
 )
 
 type resetOpts struct {
@@ -25,7 +26,7 @@ type resetOpts struct {
 
 func resetFlags(c *command) {
 	o := &resetOpts{}
-	c.flags.StringVar(&o.dataDir, "data-dir", "/var/lib/ledge", "the node's data directory")
+	c.flags.StringVar(&o.dataDir, "data-dir", "", dataDirUsage)
 	c.flags.StringVar(&o.bridge, "bridge", "", "the node's bridge; empty: as it was last run")
 	c.flags.StringVar(&o.cgroupRoot, "cgroup-root", "", "the node's cgroup root; empty: as it was last run")
 	c.flags.BoolVar(&o.data, "data", false, "remove the data directory too: objects, images, volumes, certificates")
@@ -44,13 +45,24 @@ func reset(ctx context.Context, c *command) error {
 	if err != nil {
 		return err
 	}
-	if o.bridge == "" {
-		o.bridge = was.Bridge
+	if o.dataDir, err = c.dataOf(o.dataDir); err != nil && o.data {
+		return err
+	}
+	if o.dataDir != "" {
+		// Somebody may hold it from another run directory.
+		release, err := storage.Hold(storeOf(o.dataDir))
+		if err != nil {
+			return stopFirst(err)
+		}
+		defer release()
 	}
 	if o.cgroupRoot == "" {
 		o.cgroupRoot = was.CgroupRoot
 	}
-	errs := []error{c.resetPods(ctx, o), resetNetwork(ctx, c.runDir, o.bridge), unmountBelow(c.runDir), unmountBelow(o.dataDir)}
+	errs := []error{c.resetPods(ctx, o), resetNetwork(ctx, c.runDir, o.bridge, was), unmountBelow(c.runDir)}
+	if o.dataDir != "" {
+		errs = append(errs, unmountBelow(o.dataDir))
+	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("reset: %w", err)
 	}
@@ -96,11 +108,13 @@ func (c *command) resetPods(ctx context.Context, o *resetOpts) error {
 	return k.Reset(ctx)
 }
 
-func resetNetwork(ctx context.Context, runDir, name string) error {
-	dir := filepath.Join(runDir, "network")
-	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) || name == noBridge {
+// resetNetwork removes a bridge that was named, or that a node here said it had.
+func resetNetwork(ctx context.Context, runDir, name string, was runInfo) error {
+	name = firstNonEmpty(name, was.Bridge)
+	if name == "" || name == noBridge {
 		return nil
 	}
+	dir := filepath.Join(runDir, "network")
 	s, err := bridge.New(bridge.Config{Bridge: name, RunDir: dir})
 	if err != nil {
 		return err

@@ -18,8 +18,14 @@ type runInfo struct {
 
 const runInfoFile = "node.json"
 
+const dataDirUsage = "the node's data directory; empty: as it was last run, of the machine's own node " + defaultDataDir
+
 func (b *board) writeRunInfo() error {
-	data, err := json.Marshal(runInfo{Bridge: b.bridge, CgroupRoot: b.cgroupRoot, DataDir: b.dataDir})
+	dataDir, err := filepath.Abs(b.dataDir)
+	if err != nil {
+		return fmt.Errorf("write run state: %w", err)
+	}
+	data, err := json.Marshal(runInfo{Bridge: b.bridge, CgroupRoot: b.cgroupRoot, DataDir: dataDir})
 	if err != nil {
 		return err
 	}
@@ -30,9 +36,24 @@ func (b *board) writeRunInfo() error {
 	return os.Rename(tmp, filepath.Join(b.runDir, runInfoFile))
 }
 
-// readRunInfo gives the defaults of serve where there is no file.
-func readRunInfo(runDir string) (runInfo, error) {
-	info := runInfo{Bridge: "ledge0"}
+// dataOf is the data directory of the node that a verb means: the one that was given, or else what the node left in its
+// run directory. A run directory that says nothing names none, unless it is that of the machine's own node.
+func (c *command) dataOf(given string) (string, error) {
+	if given != "" {
+		return given, nil
+	}
+	info, err := readRunInfo(c.runDir)
+	if err != nil || info.DataDir != "" {
+		return info.DataDir, err
+	}
+	if c.runDir != defaultRunDir {
+		return "", usagef("%s does not say where its node keeps its data (none has run there since the machine started): give --data-dir", c.runDir)
+	}
+	return defaultDataDir, nil
+}
+
+// readRunInfo gives nothing where no node has run since the machine started.
+func readRunInfo(runDir string) (info runInfo, err error) {
 	data, err := os.ReadFile(filepath.Join(runDir, runInfoFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return info, nil

@@ -58,6 +58,11 @@ func runOnTrial(ctx context.Context, c *command, t *trial) error {
 	if err := b.open(ctx); err != nil {
 		return errors.Join(err, b.close())
 	}
+	if b.config == defaultConfigPath {
+		if err := keepFirstConfig(b.config); err != nil {
+			slog.Warn("the first configuration is not written", "err", err)
+		}
+	}
 	spareFromOOM() // not before it is known that there is something to spare
 	if err := b.guard.begun(); err != nil {
 		return errors.Join(err, b.close())
@@ -142,22 +147,25 @@ func (b *board) open(ctx context.Context) (failed error) {
 	}
 	for _, dir := range []string{b.dataDir, b.runDir} {
 		made, err := makeDir(dir)
-		if err != nil {
-			return err
-		}
-		if made {
-			// Who cannot start leaves nothing behind. What has something in it already stays.
-			defer func() {
+		// Who cannot start leaves nothing behind. What has something in it already stays.
+		defer func() {
+			for _, dir := range made {
 				if failed != nil {
 					_ = os.Remove(dir)
 				}
-			}()
+			}
+		}()
+		if err != nil {
+			return err
 		}
 	}
 	if err := b.listen(ctx); err != nil {
 		return err
 	}
 	if err := b.openStore(ctx); err != nil {
+		return err
+	}
+	if err := b.writeRunInfo(); err != nil { // before there is anything that 'ledge reset' has to find
 		return err
 	}
 	if err := b.openAPI(ctx); err != nil {
@@ -188,10 +196,7 @@ func (b *board) open(ctx context.Context) (failed error) {
 	if err := b.openServer(); err != nil {
 		return err
 	}
-	if err := b.openWatchdog(); err != nil {
-		return err
-	}
-	return b.writeRunInfo()
+	return b.openWatchdog()
 }
 
 // openAPI makes the API, or finds it.
@@ -208,12 +213,17 @@ func (b *board) openAPI(ctx context.Context) error {
 	return nil
 }
 
-// makeDir makes a directory only root can enter if there is none, and says in one line why it cannot.
-func makeDir(dir string) (made bool, err error) {
-	_, err = os.Lstat(dir)
-	made = errors.Is(err, fs.ErrNotExist)
+// makeDir makes a directory only root can enter if there is none, with those above it, and says in one line why it cannot.
+// What it made comes back, the deepest first.
+func makeDir(dir string) (made []string, err error) {
+	for d := dir; ; d = filepath.Dir(d) {
+		if _, err := os.Lstat(d); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		made = append(made, d)
+	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return false, fmt.Errorf("cannot make %s: %w", dir, err)
+		return made, fmt.Errorf("cannot make %s: %w", dir, err)
 	}
 	probe := filepath.Join(dir, fmt.Sprintf(".probe-%d", os.Getpid()))
 	if err := os.WriteFile(probe, nil, 0o600); err != nil {

@@ -8,14 +8,15 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path"
 	"path/filepath"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/controller"
 	"ledge/host"
+	"ledge/network/bridge"
 	"ledge/network/plan"
 	"ledge/node"
 	"ledge/pki"
@@ -177,11 +178,14 @@ func (o *serveOpts) settings(c *command) (settings, error) {
 			return s, usagef("--pod-cidr: %v", err)
 		}
 	}
-	if len(o.bridge) > 15 || strings.ContainsAny(o.bridge, "/ :") || o.bridge == "" {
-		return s, usagef("--bridge: %q is not an interface name (1 to 15 letters)", o.bridge)
+	if err := bridge.CheckName(o.bridge); err != nil {
+		return s, usagef("--bridge: %v", err)
 	}
-	if o.cgroupRoot != "" && !strings.HasPrefix(o.cgroupRoot, "/") {
-		return s, usagef("--cgroup-root: %q must begin with /", o.cgroupRoot)
+	if o.cgroupRoot != "" {
+		if !path.IsAbs(o.cgroupRoot) {
+			return s, usagef("--cgroup-root: %q must begin with /", o.cgroupRoot)
+		}
+		o.cgroupRoot = path.Clean(o.cgroupRoot)
 	}
 	return s, nil
 }

@@ -32,7 +32,7 @@ const keysName = "upgrade.pub"
 
 func upgradeFlags(c *command) {
 	o := &upgradeOpts{card: firmwareDir}
-	c.flags.StringVar(&o.dataDir, "data-dir", "", "the node's data directory; empty: that of the node that runs, else "+defaultDataDir)
+	c.flags.StringVar(&o.dataDir, "data-dir", "", dataDirUsage)
 	c.flags.StringVar(&o.keys, "keys", "/etc/ledge/"+keysName, "trusted public keys of minisign, one a line; those in "+keysName+" of the data directory, or on the boot partition, count too")
 	c.flags.BoolVar(&o.rollback, "rollback", false, "run the version before this one again, or end a trial")
 	c.flags.BoolVar(&o.status, "status", false, "show which versions there are, and how the last upgrade ended")
@@ -51,12 +51,9 @@ func upgradeVerb(ctx context.Context, c *command) error {
 	case o.within < 10*time.Second:
 		return usagef("upgrade: --within %s is too short to tell anything", o.within)
 	}
-	if o.dataDir == "" {
-		info, err := readRunInfo(c.runDir)
-		if err != nil {
-			return err
-		}
-		o.dataDir = firstNonEmpty(info.DataDir, defaultDataDir)
+	var err error
+	if o.dataDir, err = c.dataOf(o.dataDir); err != nil {
+		return err
 	}
 	u := &upgrader{command: c, opts: o, dir: upgrade.Open(o.dataDir)}
 	if o.status {

@@ -19,14 +19,13 @@ func Patience(d time.Duration) time.Duration {
 }
 
 // emulated is a guest, or a processor that is another one's program: everything takes six times as long.
-func emulated() bool { return os.Getenv("LEDGE_EMULATED") != "" && os.Getenv("LEDGE_LONG") == "" }
+func emulated() bool { return os.Getenv("LEDGE_EMULATED") != "" }
 
-// OnHost leaves a test out of what is emulated, where it takes minutes to find what it finds on the host too. The long runs
-// have it in both places.
+// OnHost leaves a test out of what is emulated, where it takes minutes to find what it finds on the host too.
 func OnHost(t testing.TB) {
 	t.Helper()
 	if emulated() {
-		t.Skip("on the host, and in the long runs")
+		t.Skip("on the host")
 	}
 }
 

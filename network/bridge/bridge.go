@@ -84,13 +84,21 @@ var nameShape = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]*$`)
 // uidShape is what fits in an interface's alias, beside the address.
 var uidShape = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
 
+// CheckName says what a bridge can be called.
+func CheckName(name string) error {
+	if !nameShape.MatchString(name) || len(name) > 15 {
+		return fmt.Errorf("%q: want a letter, then up to 14 letters, digits, - or _", name)
+	}
+	return nil
+}
+
 // New reads what an earlier process of this boot recorded. It changes nothing.
 func New(cfg Config) (*Setup, error) {
 	if cfg.Bridge == "" {
 		cfg.Bridge = "ledge0"
 	}
-	if !nameShape.MatchString(cfg.Bridge) || len(cfg.Bridge) > 15 {
-		return nil, fmt.Errorf("bridge %q: want a letter, then up to 14 letters, digits, - or _", cfg.Bridge)
+	if err := CheckName(cfg.Bridge); err != nil {
+		return nil, fmt.Errorf("bridge: %w", err)
 	}
 	if cfg.RunDir == "" {
 		return nil, errors.New("network: RunDir is required")

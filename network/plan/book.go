@@ -52,6 +52,9 @@ func CheckCIDRs(cidr, cidr6 netip.Prefix) error {
 	if !cidr.IsValid() || !cidr.Addr().Is4() || cidr.Bits() < 8 || cidr.Bits() > 29 {
 		return fmt.Errorf("pod CIDR %s: want an IPv4 network between /8 and /29", cidr)
 	}
+	if a := cidr.Addr(); a.IsLoopback() || a.IsLinkLocalUnicast() || a.As4()[0] == 0 || a.As4()[0] >= 224 {
+		return fmt.Errorf("pod CIDR %s: no pod can have such an address; want a private network, such as 10.42.0.0/24", cidr)
+	}
 	if !cidr6.IsValid() {
 		return nil
 	}

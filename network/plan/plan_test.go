@@ -284,3 +284,14 @@ func TestDualBook(t *testing.T) {
 		}
 	}
 }
+
+func TestPodNetworks(t *testing.T) {
+	for text, good := range map[string]bool{
+		"10.42.0.0/24": true, "100.64.0.0/10": true, "192.168.4.0/29": true, "203.0.113.0/24": true,
+		"10.0.0.0/30": false, "0.0.0.0/8": false, "127.0.0.0/24": false, "169.254.3.0/24": false, "224.0.0.0/24": false, "240.0.0.0/24": false,
+	} {
+		if err := CheckCIDRs(netip.MustParsePrefix(text), netip.Prefix{}); (err == nil) != good {
+			t.Error(text, err)
+		}
+	}
+}

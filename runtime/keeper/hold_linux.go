@@ -1,9 +1,11 @@
 package keeper
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -144,11 +146,27 @@ func (c *Client) startKeeper(ctx context.Context, children *sync.WaitGroup) erro
 		x, err := p.wait()
 		_ = p.fd.Close()
 		if err == nil && x.Code != 0 {
-			c.log.Warn("the keeper ended", "code", x.Code)
+			c.log.Warn("the keeper ended", "code", x.Code, "it said", lastLine(out.Name()))
 		}
 	})
 	_, _ = c.WaitReady(waiting)
 	return nil
+}
+
+// lastLine is what a program that has ended wrote last, or nothing.
+func lastLine(path string) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	text := make([]byte, 2048)
+	if end, err := f.Seek(0, io.SeekEnd); err != nil {
+		return ""
+	} else if n, err := f.ReadAt(text, max(0, end-int64(len(text)))); err == nil || errors.Is(err, io.EOF) {
+		text = bytes.TrimSpace(text[:n])
+	}
+	return string(text[bytes.LastIndexByte(text, '\n')+1:])
 }
 
 // fromSystemd tells what systemd meant for this process only.

@@ -185,3 +185,26 @@ func TestFullDisk(t *testing.T) {
 	}
 	l.close()
 }
+
+func TestLastLine(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log")
+	for text, want := range map[string]string{
+		"":                          "",
+		"\n\n":                      "",
+		"one":                       "one",
+		"one\ntwo\n\n":              "two",
+		strings.Repeat("x\n", 5000): "x",
+		strings.Repeat("x", 5000):   strings.Repeat("x", 2048),
+		strings.Repeat("\n", 5000):  "",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := lastLine(path); got != want {
+			t.Errorf("%.20q...: %.40q, want %.40q", text, got, want)
+		}
+	}
+	if got := lastLine(path + ".none"); got != "" {
+		t.Errorf("of nothing: %q", got)
+	}
+}

@@ -127,7 +127,7 @@ func (r *Runner) enterLeaf() error {
 
 func remedy(controller string) string {
 	if controller == "memory" {
-		return " (on a Raspberry Pi add cgroup_enable=memory cgroup_memory=1 to the line in cmdline.txt)"
+		return " (on a Raspberry Pi add cgroup_enable=memory cgroup_memory=1 psi=1 to the line in cmdline.txt)"
 	}
 	return ""
 }
