@@ -7,7 +7,7 @@ PATH=$PATH:/usr/local/go/bin
 export PATH
 
 [ "$(id -u)" = 0 ] || { echo "run: containers need root: sudo make run" >&2; exit 1; }
-scripts/setup.sh build
+scripts/setup.sh build run
 scripts/build.sh bin/ledge
 
 id=$$
@@ -31,7 +31,7 @@ left() { # what carries our name and is still there
 	awk -v n="$name" 'index($5, n) { print "mount " $5 }' /proc/self/mountinfo
 	find /sys/fs/cgroup -type d -name "*$name*" 2>/dev/null | sed 's/^/cgroup /'
 	for f in /sys/class/net/*; do case ${f##*/} in *"$name"*) echo "interface ${f##*/}" ;; esac; done
-	{ nft list tables 2>/dev/null || true; } | awk -v n="$name" 'index($0, n) { print "nftables " $0 }'
+	nft list tables | awk -v n="$name" 'index($0, n) { print "nftables " $0 }'
 	for f in /run/netns/*"$name"*; do [ ! -e "$f" ] || echo "namespace $f"; done
 	for d in /proc/[0-9]*; do
 		if tr '\0' ' ' 2>/dev/null <"$d/cmdline" | grep -q -e "$rundir" -e "$dir"; then echo "process ${d#/proc/}"; fi

@@ -1,9 +1,10 @@
 #!/bin/sh
-# setup.sh [build] [cross] [vm] [images] [board]: install the Debian packages that are missing, and nothing else.
+# setup.sh [build] [run] [cross] [vm] [images] [board]: install the Debian packages that are missing, and nothing else.
 # Without an argument: build. When everything is there it only says so.
 set -eu
 
 build="gcc libc6-dev pkg-config libseccomp-dev make binutils git ca-certificates"
+run="nftables" # to see that no table is left
 # armhf has its own compiler; the libseccomp of other architectures comes by debs.sh, never by dpkg --add-architecture.
 cross="gcc-aarch64-linux-gnu libc6-dev-arm64-cross gcc-arm-linux-gnueabihf libc6-dev-armhf-cross \
 	gcc-x86-64-linux-gnu libc6-dev-amd64-cross debian-archive-keyring qemu-user-static"
@@ -22,11 +23,12 @@ want=
 for group in "${@:-build}"; do
 	case $group in
 	build) want="$want $build" ;;
+	run) want="$want $run" ;;
 	cross) want="$want $cross" ;;
 	vm) want="$want $vm" ;;
 	images) want="$want $images" ;;
 	board) want="$want $board" ;;
-	*) echo "setup.sh: unknown group $group (build, cross, vm, images, board)" >&2; exit 2 ;;
+	*) echo "setup.sh: unknown group $group (build, run, cross, vm, images, board)" >&2; exit 2 ;;
 	esac
 done
 

@@ -1,10 +1,14 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
+	"testing"
+	"time"
 )
 
 // ownVerbs are what a board without kubectl has, on a board that has the image with a shell.
@@ -67,3 +71,32 @@ spec:
   restartPolicy: Never
   containers: [{name: main, image: $IMAGE, command: [cat], stdin: true, stdinOnce: true}]
 `
+
+// TestVersionVerb: what is stamped in, and what it was built of, for people and for programs.
+func TestVersionVerb(t *testing.T) {
+	out, err := exec.Command(ledgeBin, "version", "-o", "json").Output()
+	must(t, err)
+	var v versions
+	must(t, json.Unmarshal(out, &v))
+	if _, err := time.Parse(time.RFC3339, v.BuildTime); err != nil {
+		t.Error("build time:", err)
+	}
+	for _, said := range []string{v.Version, v.Libcontainer, v.Bbolt, strings.TrimPrefix(v.Go, "go")} {
+		if !regexp.MustCompile(`^v?\d+\.\d+`).MatchString(said) {
+			t.Errorf("%q is no version: %s", said, out)
+		}
+	}
+	if !regexp.MustCompile(`^[0-9a-f]{40}$|^unknown$`).MatchString(v.Commit) {
+		t.Errorf("commit %q", v.Commit)
+	}
+	text, err := exec.Command(ledgeBin, "version").Output()
+	must(t, err)
+	for _, want := range []string{v.Version, v.Commit, v.BuildTime, v.Libcontainer, v.Bbolt, v.Go} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("no %s in %s", want, text)
+		}
+	}
+	if out, err := exec.Command(ledgeBin, "version", "-o", "yaml").CombinedOutput(); err == nil {
+		t.Errorf("took an unknown format: %s", out)
+	}
+}

@@ -129,6 +129,14 @@ func TestLinkedPackages(t *testing.T) {
 		t.Errorf("%d packages are linked, the budget is %d", len(linked), packagesBudget)
 	}
 	t.Logf("%d packages linked", len(linked))
+	// What ledge was designed around is what it runs on (docs/decisions/0008).
+	for _, used := range []string{"github.com/coreos/go-systemd/v22/daemon", "github.com/coreos/go-systemd/v22/activation",
+		"github.com/opencontainers/runc/libcontainer", "github.com/containerd/cgroups/v3", "github.com/vishvananda/netlink",
+		"go.etcd.io/bbolt", "github.com/shirou/gopsutil/v3/mem"} {
+		if !slices.ContainsFunc(linked, func(p pkg) bool { return p.ImportPath == used }) {
+			t.Errorf("%s is not linked any more", used)
+		}
+	}
 	for _, p := range linked {
 		if rest, ok := strings.CutPrefix(p.ImportPath, "k8s.io/client-go/"); ok {
 			for _, heavy := range []string{"kubernetes", "informers", "listers", "dynamic", "discovery", "applyconfigurations"} {

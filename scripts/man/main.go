@@ -223,7 +223,7 @@ func (b *book) overview(verbs []verb) {
 	p.head("EXIT STATUS")
 	p.text("0, or 1 after a failure, or 2 where the command line was not understood. exec ends with the code of its command.")
 	p.head("EXAMPLES")
-	p.verbatim("ledge doctor\nledge apply -f pod.yaml\nledge get pods -A\nledge kubeconfig > ~/.kube/config\n")
+	p.verbatim("ledge doctor\nledge apply -f pod.yaml\nledge get pods -A\n(umask 077; ledge kubeconfig > ledge.kubeconfig)\n")
 	p.seeAlso("ledge-config(5)", "kubectl(1)", "systemctl(1)")
 	b.add("ledge", 8, p)
 }
