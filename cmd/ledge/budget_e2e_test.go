@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -46,8 +47,8 @@ func TestInitBudget(t *testing.T) {
 }
 
 // The memory of a node without pods: PSS 32 MB, of it anonymous 12 MB (DESIGN 7).
-// In the guest too: its kernel gives huge pages to who does not refuse them.
 func TestIdleMemory(t *testing.T) {
+	onHost(t)
 	evict(t, ledgeBin)
 	b := newBoard(t)
 	b.serve()
@@ -55,12 +56,37 @@ func TestIdleMemory(t *testing.T) {
 	var all, anonymous int
 	for _, pid := range []int{b.cmd.Process.Pid, b.keeperPID()} {
 		p, a := pss(t, pid)
+		if !refusesHugePages(t, pid) {
+			t.Errorf("process %d takes huge pages where the kernel gives them (scripts/build.sh, disablethp)", pid)
+		}
 		t.Logf("%d: PSS %d KiB, of it anonymous %d KiB", pid, p, a)
 		all, anonymous = all+p, anonymous+a
 	}
 	if all > 32<<10 || anonymous > 12<<10 {
 		t.Errorf("brain and keeper at rest: PSS %d KiB, budget 32 MiB; of it anonymous %d KiB, budget 12 MiB", all, anonymous)
 	}
+}
+
+// refusesHugePages looks at the flags of the memory that Go's heap is in, its largest.
+func refusesHugePages(t *testing.T, pid int) bool {
+	t.Helper()
+	if _, err := os.Stat("/sys/kernel/mm/transparent_hugepage"); err != nil {
+		return true // this kernel has none to give
+	}
+	text, err := os.ReadFile(filepath.Join("/proc", fmt.Sprint(pid), "smaps"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	most, kb, refuses := 0, 0, false
+	for line := range strings.Lines(string(text)) {
+		if n, _ := fmt.Sscanf(line, "Anonymous: %d kB", &kb); n == 1 {
+			continue
+		}
+		if flags, ok := strings.CutPrefix(line, "VmFlags:"); ok && kb > most {
+			most, refuses = kb, slices.Contains(strings.Fields(flags), "nh")
+		}
+	}
+	return refuses
 }
 
 // evict takes a file out of the page cache, as a boot does. Kernels from 6.18 map whole folios of the page cache: of a
