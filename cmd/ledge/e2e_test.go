@@ -264,6 +264,7 @@ func (b *testBoard) processes(word string) (pids []int) {
 			pids = append(pids, pid)
 		}
 	}
+	slices.Sort(pids) // the oldest first; the directory has them by letters
 	return pids
 }
 
