@@ -129,6 +129,21 @@ func (b *testBoard) serve(args ...string) {
 	b.eventually("the node is Ready", func() error { return contains(b.ledge("get", "nodes"), " Ready ") })
 }
 
+// refusesToStart starts the brain, waits until it has ended, and says what it wrote and how it ended.
+func (b *testBoard) refusesToStart(args ...string) (text string, err error) {
+	b.t.Helper()
+	b.start(args...)
+	select {
+	case err = <-b.done:
+		b.cmd = nil
+	case <-time.After(testrun.Patience(30 * time.Second)):
+		b.t.Fatal("it started")
+	}
+	data, rerr := os.ReadFile(b.log.Name())
+	must(b.t, rerr)
+	return string(data), err
+}
+
 func (b *testBoard) start(args ...string) {
 	b.t.Helper()
 	b.launch("serve", append([]string{"--listen", fmt.Sprintf("127.0.0.1:%d", b.port)}, args...)...)
@@ -560,56 +575,6 @@ func TestBackupVerb(t *testing.T) {
 	}
 }
 
-// What verbs do to a node's data they do to that of the node that they find by its run directory, and no other.
-func TestResetIsForOneNode(t *testing.T) {
-	onHost(t)
-	a, b := newBoard(t), newBoard(t)
-	a.serve()
-	b.serve("--cgroup-root", "/"+b.name+"/") // it means the same
-	must(t, b.signal(syscall.SIGTERM))
-	if out, err := b.try("reset", "--data", "--data-dir", a.data); err == nil || !strings.Contains(out, "stop it first") {
-		t.Fatalf("a node that runs lost its data: %v %s", err, out)
-	}
-	b.must("reset", "--data")
-	if left := b.leftovers(); len(left) > 0 {
-		t.Error("left:", left)
-	}
-	if _, err := os.Stat(b.data); !errors.Is(err, os.ErrNotExist) {
-		t.Error("its data is still there:", err)
-	}
-	for _, verb := range [][]string{{"reset", "--data"}, {"backup", "restore", a.config}, {"backup", "save", b.data}} {
-		if out, err := b.try(verb...); err == nil || !strings.Contains(out, "--data-dir") {
-			t.Errorf("%v: it is not said whose data is meant: %v %s", verb, err, out)
-		}
-	}
-	b.must("reset") // that there is nothing is no mistake
-	a.apply(webPod)
-	a.running("web")
-}
-
-// Who fails at the last step of a start has made a bridge, a table and a keeper's run state by then: reset finds them.
-func TestResetAfterAFailedStart(t *testing.T) {
-	onHost(t)
-	b := newBoard(t)
-	b.start("--watchdog", "/dev/null") // a device, but no watchdog
-	select {
-	case <-b.done:
-		b.cmd = nil
-	case <-time.After(testrun.Patience(30 * time.Second)):
-		t.Fatal("it started")
-	}
-	if data, err := os.ReadFile(b.log.Name()); err != nil || !strings.Contains(string(data), "arm the watchdog") {
-		t.Fatalf("%v %s", err, data)
-	}
-	b.must("reset", "--data")
-	if left := b.leftovers(); len(left) > 0 {
-		t.Error("left:", left)
-	}
-	if _, err := os.Stat(b.data); !errors.Is(err, os.ErrNotExist) {
-		t.Error("its data is still there:", err)
-	}
-}
-
 // A store that was damaged while the board was off comes back from its snapshot, and the node says so.
 func TestDamagedStore(t *testing.T) {
 	onHost(t)
@@ -697,18 +662,9 @@ func TestBadStarts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := fresh(t)
-			b.start(tc.prepare(b)...)
-			var err error
-			select {
-			case err = <-b.done:
-				b.cmd = nil
-			case <-time.After(testrun.Patience(30 * time.Second)):
-				t.Fatal("it started")
-			}
-			data, rerr := os.ReadFile(b.log.Name())
-			must(t, rerr)
+			data, err := b.refusesToStart(tc.prepare(b)...)
 			var lines []string
-			for line := range strings.Lines(string(data)) {
+			for line := range strings.Lines(data) {
 				if strings.HasPrefix(line, "ledge: ") {
 					lines = append(lines, line)
 				}
