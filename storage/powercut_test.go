@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ledge/api"
+	"ledge/internal/testrun"
 )
 
 // flash is a disk with a volatile write cache: a FUSE file system of one file, which a loop device turns into a disk.
@@ -166,11 +167,18 @@ func (d *flash) read(at, n int64) []byte {
 	return out
 }
 
-// cut is the moment the power goes. Of what was not flushed each sector may have got there or not.
+// cut is the moment the power goes.
 func (d *flash) cut(r *rand.Rand) []byte {
 	d.mu.Lock()
-	defer d.mu.Unlock()
 	d.dead = true
+	d.mu.Unlock()
+	return d.remains(r)
+}
+
+// remains is what would be left if the power went now. Of what was not flushed each sector may have got there or not.
+func (d *flash) remains(r *rand.Rand) []byte {
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	image := append([]byte(nil), d.image...)
 	share := r.IntN(3) // none, some, all
 	if d.lies {
@@ -239,6 +247,7 @@ func TestPowerCutWhileCreating(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
 	}
+	testrun.OnHost(t)
 	child(t)
 	n := seed(t)
 	cuts, none := 0, 0
@@ -257,7 +266,8 @@ func TestPowerCutWhileCreating(t *testing.T) {
 			s, err = Open(t.Context(), Config{Dir: filepath.Join(dir, "store")})
 			made <- err
 		}()
-		var images [][]byte
+		var images [][]byte // the last of them of a store that is made
+		pause := time.Millisecond
 		for creating := true; creating; {
 			select {
 			case err := <-made:
@@ -265,10 +275,14 @@ func TestPowerCutWhileCreating(t *testing.T) {
 					t.Fatal(err)
 				}
 				creating = false
-			case <-time.After(time.Duration(1+r.IntN(10)) * time.Millisecond):
+			case <-time.After(pause + time.Duration(r.Int64N(int64(pause)))):
 			}
-			if len(images) < 12 { // of 24 MB each
-				images = append(images, disk.cut(r))
+			images = append(images, disk.remains(r))
+			if len(images) == 12 { // of 24 MB each: half of them, and then half as often
+				for i := range 6 {
+					images[i] = images[2*i+1]
+				}
+				images, pause = images[:6], 2*pause
 			}
 		}
 		if err := s.Close(); err != nil {
