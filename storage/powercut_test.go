@@ -251,7 +251,7 @@ func TestPowerCutWhileCreating(t *testing.T) {
 	child(t)
 	n := seed(t)
 	cuts, none := 0, 0
-	for trial := range uint64(trials(30)) {
+	for trial := range uint64(trials(30) / 2) {
 		r := rand.New(rand.NewPCG(n, trial))
 		disk, path := newFlash(t, 24<<20)
 		if out, err := exec.Command("mkfs.ext4", "-q", "-m", "0", path).CombinedOutput(); err != nil {
@@ -278,11 +278,11 @@ func TestPowerCutWhileCreating(t *testing.T) {
 			case <-time.After(pause + time.Duration(r.Int64N(int64(pause)))):
 			}
 			images = append(images, disk.remains(r))
-			if len(images) == 12 { // of 24 MB each: half of them, and then half as often
-				for i := range 6 {
+			if len(images) == 8 { // of 24 MB each: half of them, and then half as often
+				for i := range 4 {
 					images[i] = images[2*i+1]
 				}
-				images, pause = images[:6], 2*pause
+				images, pause = images[:4], 2*pause
 			}
 		}
 		if err := s.Close(); err != nil {
