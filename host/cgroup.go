@@ -49,7 +49,8 @@ func (h *Host) Cgroups() Cgroups {
 }
 
 func (h *Host) cgroupMode() CgroupMode {
-	if h.cfg.Sys == "/sys" {
+	// To the library whatever is no version 2 is version 1, also where nothing is mounted.
+	if h.cfg.Sys == "/sys" && h.cgroupModeByFiles() != NoCgroup {
 		return map[cgroups.CGMode]CgroupMode{cgroups.Unified: Unified, cgroups.Hybrid: Hybrid, cgroups.Legacy: Legacy,
 			cgroups.Unavailable: NoCgroup}[cgroups.Mode()]
 	}

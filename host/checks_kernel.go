@@ -120,17 +120,21 @@ func (h *Host) checkSeccomp() Check {
 
 func (h *Host) checkCgroups() Check {
 	const name = "cgroups"
-	switch mode := h.Cgroups().Mode; mode {
-	case Unified:
+	switch mode, have := h.Cgroups().Mode, h.Cgroups().Controllers; {
+	case mode == Unified:
 		return ok(name, "version 2")
-	case Hybrid, Legacy:
+	case mode == NoCgroup:
+	case !slices.Contains(have, "devices"):
+		return Check{name, Fail, "version 1 without the devices controller: containers could open every device", "use a kernel with CONFIG_CGROUP_DEVICE"}
+	default:
 		return Check{name, Warn, fmt.Sprintf("version 1 (%s): pods run, some limits and signals are coarser", mode),
 			"boot with systemd.unified_cgroup_hierarchy=1 on the kernel's command line if the distribution allows it"}
 	}
 	return Check{name, Fail, "no hierarchy is mounted", "mount cgroup2 at /sys/fs/cgroup (systemd does)"}
 }
 
-func (h *Host) checkControllers() Check {
+// Controllers looks for what bounds pods. They run without, too.
+func (h *Host) Controllers() Check {
 	const name = "controllers"
 	have := h.Cgroups().Controllers
 	lacks := func(c string) bool { return !slices.Contains(have, c) }

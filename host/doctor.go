@@ -52,7 +52,7 @@ func (h *Host) Essentials(dataDir string) []Check {
 // Doctor looks the machine over. It leaves nothing behind and runs no program.
 func (h *Host) Doctor(c DoctorConfig) []Check {
 	all := append(h.Essentials(c.DataDir),
-		h.checkSeccomp(), h.checkControllers(), h.checkPressure(), h.checkMemory(), h.checkSwap(), h.checkPIDs(),
+		h.checkSeccomp(), h.Controllers(), h.checkPressure(), h.checkMemory(), h.checkSwap(), h.checkPIDs(),
 		h.checkDataDir(c.DataDir),
 		h.checkModule("bridge", "BRIDGE"), h.checkModule("veth", "VETH"), h.checkNFTables(),
 		h.checkResolver(), h.checkAddress(), h.checkClock(c.Now, c.Floor),

@@ -35,7 +35,7 @@ func TestRaspberryRemedy(t *testing.T) {
 		{"no Raspberry Pi, ignored", "x", "", line + " " + words, "started with cgroup_enable=memory already, without effect"},
 	} {
 		h := machine(t, map[string]string{"sys/fs/cgroup/cgroup.controllers": "cpuset cpu io pids\n", c.file: c.text, "proc/cmdline": c.running + "\n"})
-		got := h.checkControllers()
+		got := h.Controllers()
 		if got.Verdict != Fail || !strings.Contains(got.Detail, "memory") || !strings.Contains(got.Remedy, c.want) {
 			t.Errorf("%s: %+v", c.name, got)
 		}
@@ -65,13 +65,22 @@ func TestControllers(t *testing.T) {
 		{"version 1, memory disabled", v1("cpu\t1\t1\t1\nmemory\t0\t1\t0\npids\t8\t1\t1\n"), Fail, "no memory controller"},
 		{"nothing", machine(t, nil), Fail, "no memory controller"},
 	} {
-		if got := c.h.checkControllers(); got.Verdict != c.want || !strings.Contains(got.Detail, c.say) {
+		if got := c.h.Controllers(); got.Verdict != c.want || !strings.Contains(got.Detail, c.say) {
 			t.Errorf("%s: %+v", c.name, got)
 		}
 	}
-	for want, h := range map[Verdict]*Host{OK: v2("x"), Warn: v1("x"), Fail: machine(t, nil)} {
-		if c := h.checkCgroups(); c.Verdict != want {
-			t.Errorf("%+v", c)
+	for _, c := range []struct {
+		h    *Host
+		want Verdict
+		say  string
+	}{
+		{v2("x"), OK, "version 2"},
+		{v1("devices\t3\t1\t1\n"), Warn, "version 1"},
+		{v1("devices\t0\t1\t0\ncpu\t1\t1\t1\n"), Fail, "every device"},
+		{machine(t, nil), Fail, "no hierarchy"},
+	} {
+		if got := c.h.checkCgroups(); got.Verdict != c.want || !strings.Contains(got.Detail, c.say) {
+			t.Errorf("%+v", got)
 		}
 	}
 }

@@ -235,6 +235,8 @@ cuts="-cuts 1 -twice -timeout 6m -o bin/power.json"
 # shellcheck disable=SC2086 # flags
 step "guest: power button, order of the pods, power cuts" \
 	go run ./scripts/vm power -seed "$LEDGE_SEED" -binary "$LEDGE_BIN" $cuts
+step "guest: a kernel without a memory controller" emulated "a kernel without a memory controller" \
+	sh -kernel "cgroup_disable=memory psi=0" -binary "$LEDGE_BIN" -timeout 5m "$(cat scripts/vm/lacking.sh)"
 step "a board whose process 1 is ledge, amd64" board amd64
 [ "$mode" = all ] && step "a board that changes its version, power cuts" \
 	go run ./scripts/vm upgrades -cuts 100 -memory 512 -timeout 5m -seed "$LEDGE_SEED" -binary "$LEDGE_BIN" -o docs/upgrades.json

@@ -679,20 +679,30 @@ func TestBadStarts(t *testing.T) {
 			}
 		})
 	}
-	t.Run("missing kernel feature", func(t *testing.T) {
-		b := fresh(t)
-		ctx, cancel := context.WithTimeout(t.Context(), testrun.Patience(30*time.Second))
-		defer cancel()
-		out, err := exec.CommandContext(ctx, "setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin",
-			ledgeBin, "--run-dir", b.runDir, "serve", "--data-dir", b.data, "--config", b.config, "--bridge", b.name,
-			"--cgroup-root", "/"+b.name, "--listen", "").CombinedOutput()
-		if err == nil || !strings.Contains(string(out), "cannot run pods: privileges") || strings.Count(string(out), "\n") != 1 {
-			t.Fatalf("%v\n%s", err, out)
-		}
-		if _, err := os.Stat(b.data); !errors.Is(err, os.ErrNotExist) {
-			t.Error("it made a data directory")
-		}
-	})
+	for name, tc := range map[string]struct {
+		without []string // a program that takes something away, and runs ledge
+		want    string
+	}{
+		"missing privilege":      {[]string{"setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin"}, "privileges: missing: CAP_SYS_ADMIN"},
+		"missing kernel feature": {[]string{"unshare", "--mount", "sh", "-c", `umount -R /sys/fs/cgroup && exec "$@"`, "sh"}, "cgroups: no hierarchy is mounted; mount"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := fresh(t)
+			ctx, cancel := context.WithTimeout(t.Context(), testrun.Patience(30*time.Second))
+			defer cancel()
+			cmd := append(tc.without, ledgeBin, "--run-dir", b.runDir, "serve", "--data-dir", b.data, "--config", b.config, "--bridge", b.name,
+				"--cgroup-root", "/"+b.name, "--listen", "")
+			out, err := exec.CommandContext(ctx, cmd[0], cmd[1:]...).CombinedOutput()
+			if err == nil || !strings.Contains(string(out), "cannot run pods: "+tc.want) || strings.Count(string(out), "\n") != 1 {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			for _, dir := range []string{b.data, b.runDir} {
+				if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+					t.Errorf("it made %s", dir)
+				}
+			}
+		})
+	}
 	running.apply(webPod) // and the node they ran into is unharmed
 	running.running("web")
 }

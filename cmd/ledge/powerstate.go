@@ -21,7 +21,8 @@ const (
 	lowVoltage        corev1.NodeConditionType = "LowVoltage"
 )
 
-// conditions say how the board stands with its power: whether a shutdown waits for the pods, and whether the supply sags.
+// conditions say how the board stands with its power: whether a shutdown waits for the pods, and whether the supply sags; and what else
+// its owner should know.
 func (b *board) conditions() []corev1.NodeCondition {
 	var out []corev1.NodeCondition
 	if b.logind == nil || b.logind.Status().Tried { // before it is known, what was said last stays
@@ -32,7 +33,7 @@ func (b *board) conditions() []corev1.NodeCondition {
 			out = append(out, c)
 		}
 	}
-	return append(out, voltageCondition(b.voltage.Now()), b.safeModeCondition())
+	return append(out, voltageCondition(b.voltage.Now()), b.safeModeCondition(), unboundedCondition(b.holds))
 }
 
 // condition is the report in a line. Upstream such a lock fails in silence (N-5.39).

@@ -137,6 +137,8 @@ type board struct {
 	underInit bool     // ledge is process 1, and this its child
 	presses   *os.File // of the power key, where process 1 hears them
 
+	holds host.Check // what holds pods to their limits
+
 	cut bool // the boot before this one ended without a clean end of the store
 }
 
@@ -299,6 +301,7 @@ func (b *board) run(ctx context.Context) error {
 		where = []any{"server", firstNonEmpty(b.kubeconfig, strings.Join(b.servers, ","))}
 	}
 	slog.Info("serving", append([]any{"node", b.name, "version", version, "socket", socketPath(b.runDir)}, where...)...)
+	warnUnbounded(b.holds)
 	tellManager(daemon.SdNotifyReady)
 
 	why := ending(0)

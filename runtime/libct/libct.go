@@ -66,8 +66,9 @@ type Config struct {
 // Runner makes and unmakes containers. It is safe for concurrent use.
 type Runner struct {
 	cfg     Config
-	unified bool   // cgroup v2
-	root    string // cgroup root, absolute below the mount point
+	unified bool            // cgroup v2
+	root    string          // cgroup root, absolute below the mount point
+	lacks   map[string]bool // of limiting; Enter's finding
 	host    hostFacts
 	filters filters
 

@@ -16,6 +16,7 @@ import (
 
 // resources maps limits to cgroup settings (N-7.40, N-7.41, N-7.44, N-8.8, N-8.9).
 func (r *Runner) resources(in runtime.Resources) (*cgroups.Resources, error) {
+	in = without(in, r.lacks)
 	out := &cgroups.Resources{
 		CpuQuota:   in.CPUQuotaUS,
 		CpuPeriod:  in.CPUPeriodUS,
@@ -33,7 +34,7 @@ func (r *Runner) resources(in runtime.Resources) (*cgroups.Resources, error) {
 		return out, r.resourcesV1(in, out)
 	}
 	out.CpuWeight = weight(in.CPUShares)
-	out.Unified = maps.Clone(in.Unified)
+	out.Unified = in.Unified
 	set := func(file, value string) {
 		if out.Unified == nil {
 			out.Unified = map[string]string{}
@@ -45,13 +46,32 @@ func (r *Runner) resources(in runtime.Resources) (*cgroups.Resources, error) {
 	if in.SwapBytes != nil && r.swapController() {
 		set("memory.swap.max", maxOr(*in.SwapBytes))
 	}
-	if in.KillAllOnOOM && r.hasController("memory") {
+	if in.KillAllOnOOM {
 		set("memory.oom.group", "1")
 	}
 	if in.IOWeight != 0 && r.ioWeight() {
 		set("io.weight", strconv.FormatUint(in.IOWeight, 10))
 	}
 	return out, nil
+}
+
+// without leaves out what no controller of this machine could hold. Enter has said so.
+func without(in runtime.Resources, lacks map[string]bool) runtime.Resources {
+	if lacks["cpu"] {
+		in.CPUShares, in.CPUQuotaUS, in.CPUPeriodUS = 0, 0, 0
+	}
+	if lacks["memory"] {
+		in.MemoryBytes, in.SwapBytes, in.KillAllOnOOM = 0, nil, false
+	}
+	if lacks["pids"] {
+		in.PidsLimit = 0
+	}
+	in.Unified = maps.Clone(in.Unified)
+	maps.DeleteFunc(in.Unified, func(file, _ string) bool {
+		controller, _, _ := strings.Cut(file, ".")
+		return lacks[controller]
+	})
+	return in
 }
 
 func (r *Runner) resourcesV1(in runtime.Resources, out *cgroups.Resources) error {

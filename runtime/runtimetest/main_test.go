@@ -134,14 +134,23 @@ func left(t *testing.T, e runtime.Engine, root, runDir string) {
 	}
 }
 
-func podCgroups(t *testing.T, root string) []string {
+// cgroupDirs is a cgroup in each hierarchy where it is.
+func cgroupDirs(t *testing.T, cg string) []string {
 	t.Helper()
-	var found []string
-	tops, err := filepath.Glob("/sys/fs/cgroup/*" + root)
+	dirs, err := filepath.Glob("/sys/fs/cgroup/*" + cg) // of version 1
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, top := range append(tops, "/sys/fs/cgroup"+root) {
+	if _, err := os.Stat("/sys/fs/cgroup" + cg); err == nil {
+		dirs = append(dirs, "/sys/fs/cgroup"+cg)
+	}
+	return dirs
+}
+
+func podCgroups(t *testing.T, root string) []string {
+	t.Helper()
+	var found []string
+	for _, top := range cgroupDirs(t, root) {
 		_ = filepath.WalkDir(top, func(p string, d fs.DirEntry, err error) error {
 			if err == nil && d.IsDir() && strings.HasPrefix(d.Name(), "pod") {
 				found = append(found, p)

@@ -61,10 +61,8 @@ func newKeeperFrom(t *testing.T, k *keeperProc) *keeperProc {
 		if m := mountsBelow(t, k.dir); len(m) > 0 {
 			t.Errorf("left behind: %v", m)
 		}
-		for _, top := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/memory", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/systemd"} {
-			if _, err := os.Stat(top + k.root); !os.IsNotExist(err) {
-				t.Errorf("left behind: cgroup %s: %v", top+k.root, err)
-			}
+		if dirs := cgroupDirs(t, k.root); len(dirs) > 0 {
+			t.Errorf("left behind: cgroups %v", dirs)
 		}
 		entries, err := os.ReadDir(k.dir)
 		if err != nil || len(entries) > 0 {
@@ -590,6 +588,12 @@ func TestClientStartsKeeper(t *testing.T) {
 	if sid, _ := unix.Getsid(first); sid != first {
 		t.Errorf("the keeper is in session %d, not in its own", sid)
 	}
+	leaf := k.root + "/keeper"
+	for _, line := range cgroupsOf(t, first) { // one for each hierarchy
+		if !strings.HasSuffix(line, ":"+leaf) {
+			t.Errorf("the keeper is in cgroup %s, not in its own", line)
+		}
+	}
 	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -611,12 +615,25 @@ func TestClientStartsKeeper(t *testing.T) {
 	if err := syscall.Kill(st.Pid, 0); err == nil {
 		t.Error("Reset left a process")
 	}
+	if dirs := cgroupDirs(t, leaf); len(dirs) > 0 {
+		t.Errorf("Reset left %v", dirs)
+	}
 	if err := os.Remove(filepath.Join(k.dir, "keeper.log")); err != nil {
 		t.Error(err)
 	}
 	if entries, _ := os.ReadDir(k.dir); len(entries) > 0 {
 		t.Errorf("Reset left %v", entries)
 	}
+}
+
+// cgroupsOf is where a process stands, a line for each hierarchy.
+func cgroupsOf(t *testing.T, pid int) []string {
+	t.Helper()
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Split(strings.TrimSpace(string(data)), "\n")
 }
 
 func keeperPid(t *testing.T, dir string) int {

@@ -52,6 +52,12 @@ func (m machine) install() {
 		if state := output("systemctl", "is-enabled", unit); state != "enabled\n" {
 			t.Errorf("after the install %s is %s", unit, state)
 		}
+		pid, err := m.mainPID(unit)
+		group := strings.TrimSpace(run(t, "systemctl", "show", "-P", "ControlGroup", unit))
+		own, rerr := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+		if err := errors.Join(err, rerr); err != nil || !strings.Contains(string(own), ":"+group+"\n") {
+			t.Errorf("after the install process %d of %s is not in its cgroup %s: %v\n%s", pid, unit, group, err, own)
+		}
 	}
 	// It would make files of whatever lies at /boot/firmware the board's configuration.
 	if state := output("systemctl", "is-enabled", "ledge-firstboot.service"); !strings.HasPrefix(state, "disabled\n") {

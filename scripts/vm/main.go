@@ -59,6 +59,7 @@ func run(ctx context.Context, args []string) error {
 	binary := fs.String("binary", "bin/ledge", "ledge binary to take along")
 	filter := fs.String("run", "", "only tests that match, as go test -run")
 	verbose := fs.Bool("v", false, "print everything the guest prints")
+	words := fs.String("kernel", "", "sh: more words for the kernel's command line")
 	arch := fs.String("arch", "arm64", "appliance: amd64, arm64 or arm")
 	signalled := fs.Bool("signal", false, "board: its end is SIGPWR to process 1")
 	p := powerFlags{}
@@ -88,7 +89,7 @@ func run(ctx context.Context, args []string) error {
 		return runTests(ctx, suite{packages: fs.Args(), binary: *binary, filter: *filter, verbose: *verbose,
 			memory: *memory, limit: *limit})
 	case verb == "sh" && fs.NArg() == 1:
-		return runShell(ctx, suite{binary: *binary, verbose: true, memory: *memory, limit: *limit}, fs.Arg(0))
+		return runShell(ctx, suite{binary: *binary, verbose: true, kernel: *words, memory: *memory, limit: *limit}, fs.Arg(0))
 	case verb == "board" && fs.NArg() == 0:
 		return runBoard(ctx, *arch, *binary, *signalled, *memory, *limit)
 	case verb == "flashed" && fs.NArg() == 1 && *boots > 0:

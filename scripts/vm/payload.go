@@ -24,6 +24,7 @@ type suite struct {
 	binary   string
 	filter   string
 	verbose  bool
+	kernel   string // more words for its command line
 	memory   int
 	limit    time.Duration
 }
@@ -189,6 +190,7 @@ func (s suite) boot(ctx context.Context, work, script string, line func(string) 
 	if err != nil {
 		return err
 	}
+	g.append = s.kernel
 	start := time.Now()
 	first := true
 	err = g.boot(ctx, s.limit, func(text string) bool {

@@ -1,0 +1,237 @@
+package libct
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/opencontainers/cgroups"
+	"github.com/opencontainers/cgroups/manager"
+	"golang.org/x/sys/unix"
+
+	"ledge/runtime"
+)
+
+// findRoot settles where kubepods stands.
+func (r *Runner) findRoot() (string, error) {
+	if root := r.cfg.CgroupRoot; root != "" {
+		if !path.IsAbs(root) || path.Clean(root) != root {
+			return "", fmt.Errorf("%q: want a clean absolute path", root)
+		}
+		return root, nil
+	}
+	if !r.unified {
+		return "/", nil
+	}
+	own, err := r.ownCgroup()
+	if err != nil {
+		return "", err
+	}
+	if r.given(own) {
+		return own, nil
+	}
+	if path.Base(own) == leafName && r.delegated(path.Dir(own)) {
+		return path.Dir(own), nil
+	}
+	return "/", nil
+}
+
+// services is the hierarchy in which systemd, where it is there, keeps its units: below the mount point, and as the kernel calls it.
+func (r *Runner) services() (dir, name string) {
+	switch {
+	case r.unified:
+		return "", ""
+	case cgroups.IsCgroup2HybridMode():
+		return "unified", ""
+	}
+	return "systemd", "name=systemd"
+}
+
+// ownCgroup is the cgroup of this process, as systemd sees it.
+func (r *Runner) ownCgroup() (string, error) { return r.cgroupOf("self") }
+
+func (r *Runner) cgroupOf(process string) (string, error) {
+	m, err := cgroups.ParseCgroupFile("/proc/" + process + "/cgroup")
+	if err != nil {
+		return "", err
+	}
+	_, name := r.services()
+	return m[name], nil
+}
+
+// given asks whether systemd (Delegate=yes) has handed a cgroup over, to this process and not to the brain that started it: while that
+// stands there, nothing can be handed down on v2.
+func (r *Runner) given(own string) bool {
+	theirs, err := r.cgroupOf(strconv.Itoa(os.Getppid()))
+	return r.delegated(own) && (err != nil || theirs != own)
+}
+
+// delegated asks whether systemd has marked a cgroup as handed over, which it does with an attribute.
+func (r *Runner) delegated(cg string) bool {
+	dir, _ := r.services()
+	for _, attr := range []string{"trusted.delegate", "user.delegate"} {
+		buf := make([]byte, 8)
+		if n, err := unix.Getxattr(filepath.Join(cgroupMount, dir, cg), attr, buf); err == nil && string(buf[:n]) == "1" {
+			return true
+		}
+	}
+	return false
+}
+
+// Enter prepares this process and the cgroup root for containers, and says what it found. The keeper process calls
+// it once. The process moves to a leaf of its own: somebody may end the brain's cgroup, and on v2 a cgroup that holds
+// processes cannot hand controllers down to its children.
+func (r *Runner) Enter() (runtime.Info, error) {
+	r.lacks = r.lacking()
+	for _, c := range limiting {
+		if r.lacks[c] {
+			r.warn("the kernel has no cgroup controller " + c + ": limits that need it do not hold" + remedy(c))
+		}
+	}
+	if !r.unified {
+		if err := checkV1(); err != nil {
+			return runtime.Info{}, err
+		}
+		return r.info(), r.enterLeaf()
+	}
+	if err := r.enterLeaf(); err != nil {
+		return runtime.Info{}, err
+	}
+	// From the top down: a controller can be used only where every ancestor hands it on.
+	dir := cgroupMount
+	enable := func(dir string) map[string]error {
+		failed := map[string]error{}
+		for _, c := range []string{"cpu", "memory", "pids", "cpuset", "io", "hugetlb"} {
+			if err := cgroups.WriteFile(dir, "cgroup.subtree_control", "+"+c); err != nil {
+				failed[c] = err
+			}
+		}
+		return failed
+	}
+	failed := enable(dir)
+	for _, part := range strings.Split(strings.Trim(r.root, "/"), "/") {
+		if part != "" {
+			dir = filepath.Join(dir, part)
+			failed = enable(dir)
+		}
+	}
+	for _, c := range limiting {
+		if err := failed[c]; err != nil && !r.lacks[c] {
+			r.warn("the cgroup controller " + c + " cannot be handed on to pods: " + err.Error())
+		}
+	}
+	return r.info(), nil
+}
+
+// enterLeaf moves this process to the keeper's own cgroup, out of the root of the pods and out of the brain's, should
+// that have started it. Where systemd has given it a cgroup of its own, and the pods are elsewhere, it stays.
+func (r *Runner) enterLeaf() error {
+	own, err := r.ownCgroup()
+	if err != nil {
+		return fmt.Errorf("find the keeper's cgroup: %w", err)
+	}
+	given := own != r.root && r.given(own)
+	switch {
+	case given && r.unified:
+		return os.MkdirAll(filepath.Join(cgroupMount, r.root), 0o755)
+	case given:
+		return nil
+	case !r.unified: // one in each hierarchy; r.open leaves that of devices out
+		m, err := manager.New(&cgroups.Cgroup{Path: path.Join(r.root, leafName), Resources: &cgroups.Resources{}})
+		if err == nil {
+			err = m.Apply(os.Getpid())
+		}
+		if err != nil {
+			return fmt.Errorf("move the keeper to cgroups of its own: %w", err)
+		}
+		return nil
+	}
+	leaf := filepath.Join(cgroupMount, r.root, leafName)
+	if err := os.MkdirAll(leaf, 0o755); err != nil {
+		return fmt.Errorf("make the keeper's cgroup: %w", err)
+	}
+	if err := cgroups.WriteCgroupProc(leaf, os.Getpid()); err != nil {
+		return fmt.Errorf("move the keeper to its cgroup: %w", err)
+	}
+	return nil
+}
+
+// leaveLeaf moves this process out of the keeper's own cgroup, should it be there, and removes that: a process cannot remove the
+// cgroup it is in. Where it came from is gone or taken as often as not; the top always takes it.
+func (r *Runner) leaveLeaf() error {
+	leaf := path.Join(r.root, leafName)
+	own, err := r.ownCgroup()
+	if err != nil || own != leaf {
+		return err
+	}
+	m, err := r.open(leaf, nil)
+	if err != nil {
+		return err
+	}
+	for _, dir := range m.GetPaths() {
+		if cgroups.WriteCgroupProc(strings.TrimSuffix(dir, leaf), os.Getpid()) == nil {
+			_ = unix.Rmdir(dir)
+		}
+	}
+	return nil
+}
+
+func remedy(controller string) string {
+	if controller == "memory" {
+		return " (on a Raspberry Pi add cgroup_enable=memory cgroup_memory=1 psi=1 to the line in cmdline.txt)"
+	}
+	return ""
+}
+
+func checkV1() error {
+	if _, err := cgroups.FindCgroupMountpoint("", "devices"); err != nil {
+		return fmt.Errorf("cgroup v1 without the devices controller: containers could open every device: %w", err)
+	}
+	return nil
+}
+
+// limiting are the controllers that every pod's limits need, where they are there.
+var limiting = []string{"cpu", "memory", "pids"}
+
+// lacking are those of them that this kernel does not have, or was told to leave out. Pods run without: a Raspberry Pi's kernel has no
+// memory controller unless it is asked for one.
+func (r *Runner) lacking() map[string]bool {
+	lacks := map[string]bool{}
+	if r.unified {
+		have, err := os.ReadFile(filepath.Join(cgroupMount, "cgroup.controllers"))
+		for _, c := range limiting {
+			lacks[c] = err == nil && !slices.Contains(strings.Fields(string(have)), c)
+		}
+		return lacks
+	}
+	for _, c := range limiting {
+		_, err := cgroups.FindCgroupMountpoint("", c)
+		lacks[c] = cgroups.IsNotFound(err)
+	}
+	return lacks
+}
+
+// Clear removes the empty cgroups that stand above the pods', and the keeper's own. It kills nothing: with the
+// root at "/" somebody else may use kubepods too.
+func (r *Runner) Clear() error {
+	m, err := r.open(path.Join(r.root, podsName), nil)
+	if err != nil {
+		return err
+	}
+	mayDropRoot := r.root != "/" && !(r.unified && r.delegated(r.root))
+	errs := []error{r.leaveLeaf()}
+	for _, p := range m.GetPaths() {
+		if _, err := os.Stat(p); err == nil {
+			errs = append(errs, cgroups.RemovePath(p))
+		}
+		if mayDropRoot {
+			_ = unix.Rmdir(filepath.Dir(p))
+		}
+	}
+	return errors.Join(errs...)
+}
