@@ -137,8 +137,8 @@ func TestDamage(t *testing.T) {
 	page := os.Getpagesize()
 	pages := used/page + 1
 	onePage, wholeFile := 1000, 500
-	if raced { // the processes start slowly
-		onePage, wholeFile = 300, 300
+	if raced { // the processes start slowly: seconds for each, and the step "damaged stores" has the rest
+		onePage, wholeFile = 40, 40
 	}
 	kinds := map[string]struct {
 		long int

@@ -222,14 +222,16 @@ func TestPowerCut(t *testing.T) {
 	var sum outcome
 	restored := 0
 	for trial := range cuts {
-		out := pullThePlug(t, rand.New(rand.NewPCG(n, uint64(trial))), false)
-		if out.err != nil || out.lost > 0 {
-			t.Errorf("cut %d: %d of %d acknowledged writes are lost, %v; %+v", trial, out.lost, out.acked, out.err, out.health)
-		}
-		sum.acked += out.acked
-		if out.health.Restored != "" {
-			restored++
-		}
+		t.Run(strconv.Itoa(trial), func(t *testing.T) { // each gives its disks' memory back
+			out := pullThePlug(t, rand.New(rand.NewPCG(n, uint64(trial))), false)
+			if out.err != nil || out.lost > 0 {
+				t.Errorf("%d of %d acknowledged writes are lost, %v; %+v", out.lost, out.acked, out.err, out.health)
+			}
+			sum.acked += out.acked
+			if out.health.Restored != "" {
+				restored++
+			}
+		})
 	}
 	if sum.acked == 0 {
 		t.Error("nothing was acknowledged: this proves nothing")
@@ -252,58 +254,67 @@ func TestPowerCutWhileCreating(t *testing.T) {
 	n := seed(t)
 	cuts, none := 0, 0
 	for trial := range uint64(trials(30) / 2) {
-		r := rand.New(rand.NewPCG(n, trial))
-		disk, path := newFlash(t, 24<<20)
-		if out, err := exec.Command("mkfs.ext4", "-q", "-m", "0", path).CombinedOutput(); err != nil {
-			t.Fatalf("mkfs: %v %s", err, out)
-		}
-		dir, unmount := mountLoop(t, path)
-		defer unmount()
-		made := make(chan error, 1)
-		var s *Store
-		go func() {
-			var err error
-			s, err = Open(t.Context(), Config{Dir: filepath.Join(dir, "store")})
-			made <- err
-		}()
-		var images [][]byte // the last of them of a store that is made
-		pause := time.Millisecond
-		for creating := true; creating; {
-			select {
-			case err := <-made:
-				if err != nil {
-					t.Fatal(err)
-				}
-				creating = false
-			case <-time.After(pause + time.Duration(r.Int64N(int64(pause)))):
-			}
-			images = append(images, disk.remains(r))
-			if len(images) == 8 { // of 24 MB each: half of them, and then half as often
-				for i := range 4 {
-					images[i] = images[2*i+1]
-				}
-				images, pause = images[:4], 2*pause
-			}
-		}
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-		unmount()
-		for i, image := range images {
-			there, err := startsOn(t, image)
-			if err != nil {
-				t.Errorf("trial %d, cut %d of %d: %v", trial, i, len(images), err)
-			}
-			cuts++
-			if !there {
-				none++
-			}
-		}
+		t.Run(strconv.FormatUint(trial, 10), func(t *testing.T) {
+			all, before := cutWhileCreating(t, rand.New(rand.NewPCG(n, trial)))
+			cuts, none = cuts+all, none+before
+		})
 	}
 	t.Logf("%d cuts, %d before there was a store", cuts, none)
 	if none == 0 || none == cuts {
 		t.Error("no cut fell into the making: this proves nothing")
 	}
+}
+
+// cutWhileCreating counts the cuts, and those that found no store.
+func cutWhileCreating(t *testing.T, r *rand.Rand) (cuts, none int) {
+	t.Helper()
+	disk, path := newFlash(t, 24<<20)
+	if out, err := exec.Command("mkfs.ext4", "-q", "-m", "0", path).CombinedOutput(); err != nil {
+		t.Fatalf("mkfs: %v %s", err, out)
+	}
+	dir, unmount := mountLoop(t, path)
+	defer unmount()
+	made := make(chan error, 1)
+	var s *Store
+	go func() {
+		var err error
+		s, err = Open(t.Context(), Config{Dir: filepath.Join(dir, "store")})
+		made <- err
+	}()
+	var images [][]byte // the last of them of a store that is made
+	pause := time.Millisecond
+	for creating := true; creating; {
+		select {
+		case err := <-made:
+			if err != nil {
+				t.Fatal(err)
+			}
+			creating = false
+		case <-time.After(pause + time.Duration(r.Int64N(int64(pause)))):
+		}
+		images = append(images, disk.remains(r))
+		if len(images) == 8 { // of 24 MB each: half of them, and then half as often
+			for i := range 4 {
+				images[i] = images[2*i+1]
+			}
+			images, pause = images[:4], 2*pause
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	unmount()
+	for i, image := range images {
+		there, err := startsOn(t, image)
+		if err != nil {
+			t.Errorf("cut %d of %d: %v", i, len(images), err)
+		}
+		cuts++
+		if !there {
+			none++
+		}
+	}
+	return cuts, none
 }
 
 // startsOn starts a node's store on a disk as a power cut left it, and says whether there was one.
