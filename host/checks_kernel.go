@@ -125,7 +125,8 @@ func (h *Host) checkCgroups() Check {
 		return ok(name, "version 2")
 	case mode == NoCgroup:
 	case !slices.Contains(have, "devices"):
-		return Check{name, Fail, "version 1 without the devices controller: containers could open every device", "use a kernel with CONFIG_CGROUP_DEVICE"}
+		return Check{name, Fail, "version 1 without the devices controller: containers could open every device",
+			"mount that hierarchy, boot with systemd.unified_cgroup_hierarchy=1 on the kernel's command line, or use a kernel with CONFIG_CGROUP_DEVICE"}
 	default:
 		return Check{name, Warn, fmt.Sprintf("version 1 (%s): pods run, some limits and signals are coarser", mode),
 			"boot with systemd.unified_cgroup_hierarchy=1 on the kernel's command line if the distribution allows it"}
@@ -138,12 +139,21 @@ func (h *Host) Controllers() Check {
 	const name = "controllers"
 	have := h.Cgroups().Controllers
 	lacks := func(c string) bool { return !slices.Contains(have, c) }
+	var none, remedies []string
 	if lacks("memory") {
-		return Check{name, Fail, "no memory controller: pods cannot be bounded, and one can take the board down", h.cmdlineRemedy("cgroup_enable=memory")}
+		none, remedies = append(none, "memory"), append(remedies, h.cmdlineRemedy("cgroup_enable=memory"))
 	}
 	if lacks("pids") || lacks("cpu") {
-		return Check{name, Fail, "missing: pids or cpu; there are: " + strings.Join(have, " "),
-			"use a kernel with CONFIG_CGROUP_PIDS and CONFIG_CGROUP_SCHED, and nothing like cgroup_disable= on its command line"}
+		for _, c := range []string{"pids", "cpu"} {
+			if lacks(c) {
+				none = append(none, c)
+			}
+		}
+		remedies = append(remedies, "use a kernel with CONFIG_CGROUP_PIDS and CONFIG_CGROUP_SCHED, and nothing like cgroup_disable= on its command line")
+	}
+	if len(none) > 0 {
+		return Check{name, Fail, "missing: " + strings.Join(none, " ") + ": pods cannot be bounded by it, and one can take the board down",
+			strings.Join(remedies, "; ")}
 	}
 	var less []string
 	for _, c := range []string{"cpuset", "io"} {

@@ -62,8 +62,8 @@ func TestControllers(t *testing.T) {
 		{"no cpuset", v2("cpu io memory pids\n"), Warn, "cpuset"},
 		{"no pids", v2("cpu memory\n"), Fail, "pids"},
 		{"version 1", v1("cpuset\t3\t1\t1\ncpu\t1\t1\t1\nblkio\t7\t1\t1\nmemory\t4\t1\t1\npids\t8\t1\t1\n"), OK, "memory"},
-		{"version 1, memory disabled", v1("cpu\t1\t1\t1\nmemory\t0\t1\t0\npids\t8\t1\t1\n"), Fail, "no memory controller"},
-		{"nothing", machine(t, nil), Fail, "no memory controller"},
+		{"version 1, memory disabled", v1("cpu\t1\t1\t1\nmemory\t0\t1\t0\npids\t8\t1\t1\n"), Fail, "missing: memory: "},
+		{"nothing", machine(t, nil), Fail, "missing: memory pids cpu: "},
 	} {
 		if got := c.h.Controllers(); got.Verdict != c.want || !strings.Contains(got.Detail, c.say) {
 			t.Errorf("%s: %+v", c.name, got)

@@ -83,7 +83,7 @@ func boardFlags(c *command) *serveOpts {
 	f.StringVar(&o.bootState, "boot-state", "", "what 'ledge firstboot' made of a boot partition; its configuration overrides all other")
 	f.StringVar(&o.bridge, "bridge", "ledge0", "network bridge of the pods; 'none' gives every pod the host's network")
 	f.StringVar(&o.podCIDR, "pod-cidr", "", "pod addresses: an IPv4 network, an IPv6 one, or both with a comma; a free IPv4 /24 is chosen and remembered if there is none")
-	f.StringVar(&o.cgroupRoot, "cgroup-root", "", "cgroup below which kubepods stands; empty: the one systemd delegated, else the top")
+	f.StringVar(&o.cgroupRoot, "cgroup-root", "", "cgroup below which kubepods stands; empty: the top")
 	f.StringVar(&o.onTerm, "on-term", "detach", "on SIGTERM or SIGINT: detach leaves the pods running, drain stops them first (pods that nobody owns come back at the next boot)")
 	f.StringVar(&o.powerOff, "power-backend", "", "how a requested shutdown ends: logind, direct (reboot(2)) or none; empty: logind where it answers, else direct")
 	f.BoolVar(&o.startKeeper, "start-keeper", true, "start a keeper when none answers; false where a service of its own does (with systemd that is known)")
@@ -181,12 +181,13 @@ func (o *serveOpts) settings(c *command) (settings, error) {
 	if err := bridge.CheckName(o.bridge); err != nil {
 		return s, usagef("--bridge: %v", err)
 	}
-	if o.cgroupRoot != "" {
-		if !path.IsAbs(o.cgroupRoot) {
-			return s, usagef("--cgroup-root: %q must begin with /", o.cgroupRoot)
-		}
-		o.cgroupRoot = path.Clean(o.cgroupRoot)
+	if o.cgroupRoot == "" {
+		o.cgroupRoot = "/"
 	}
+	if !path.IsAbs(o.cgroupRoot) {
+		return s, usagef("--cgroup-root: %q must begin with /", o.cgroupRoot)
+	}
+	o.cgroupRoot = path.Clean(o.cgroupRoot)
 	return s, nil
 }
 

@@ -211,13 +211,16 @@ func allPids(paths []string) ([]int, error) {
 
 // OOM is how many processes of a container the kernel killed for want of memory, by its own count, and how much there was.
 func (r *Runner) OOM(p runtime.Pod, id string) (out runtime.OOM, err error) {
+	if r.lacks["memory"] {
+		return out, nil
+	}
 	m, err := r.open(r.containerCgroup(p, id), nil)
 	if err != nil {
 		return out, err
 	}
 	out.Kills, err = m.OOMKillCount()
 	if errors.Is(err, fs.ErrNotExist) {
-		return out, nil // no memory controller, or the cgroup is gone
+		return out, nil // the cgroup is gone
 	}
 	if err != nil || out.Kills == 0 {
 		return out, err

@@ -90,14 +90,17 @@ func (r *Runner) Enter() (runtime.Info, error) {
 	r.lacks = r.lacking()
 	for _, c := range limiting {
 		if r.lacks[c] {
-			r.warn("the kernel has no cgroup controller " + c + ": limits that need it do not hold" + remedy(c))
+			r.warn("the cgroup controller " + c + " is not to be had here: limits that need it do not hold" + remedy(c))
 		}
 	}
 	if !r.unified {
 		if err := checkV1(); err != nil {
 			return runtime.Info{}, err
 		}
-		return r.info(), r.enterLeaf()
+		if err := r.enterLeaf(); err != nil { // the brain's will do
+			r.warn(err.Error())
+		}
+		return r.info(), nil
 	}
 	if err := r.enterLeaf(); err != nil {
 		return runtime.Info{}, err
@@ -141,7 +144,7 @@ func (r *Runner) enterLeaf() error {
 		return os.MkdirAll(filepath.Join(cgroupMount, r.root), 0o755)
 	case given:
 		return nil
-	case !r.unified: // one in each hierarchy; r.open leaves that of devices out
+	case !r.unified: // one in each hierarchy; not r.open, whose SkipDevices would not join that of devices
 		m, err := manager.New(&cgroups.Cgroup{Path: path.Join(r.root, leafName), Resources: &cgroups.Resources{}})
 		if err == nil {
 			err = m.Apply(os.Getpid())
@@ -165,15 +168,15 @@ func (r *Runner) enterLeaf() error {
 // cgroup it is in. Where it came from is gone or taken as often as not; the top always takes it.
 func (r *Runner) leaveLeaf() error {
 	leaf := path.Join(r.root, leafName)
-	own, err := r.ownCgroup()
-	if err != nil || own != leaf {
-		return err
-	}
 	m, err := r.open(leaf, nil)
 	if err != nil {
 		return err
 	}
+	// Not by the names in /proc: a container's need not be those of its mounts.
 	for _, dir := range m.GetPaths() {
+		if pids, err := cgroups.GetPids(dir); err != nil || !slices.Contains(pids, os.Getpid()) {
+			continue
+		}
 		if cgroups.WriteCgroupProc(strings.TrimSuffix(dir, leaf), os.Getpid()) == nil {
 			_ = unix.Rmdir(dir)
 		}

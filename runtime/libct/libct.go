@@ -1,7 +1,7 @@
 // Package libct turns runtime.Pod and runtime.Container into libcontainer configurations and processes. It is the
 // only package of ledge that imports libcontainer, whose API promises nothing from release to release.
 //
-// It keeps nothing in memory: every call is given what it needs, so a keeper that has just been restarted goes on
+// It keeps nothing of containers in memory: every call is given what it needs, so a keeper that has just been restarted goes on
 // with the containers of its predecessor. It does not wait for processes, read logs or remember exits; that is
 // runtime/keeper, which declares the interface that Runner satisfies.
 //
@@ -68,7 +68,7 @@ type Runner struct {
 	cfg     Config
 	unified bool            // cgroup v2
 	root    string          // cgroup root, absolute below the mount point
-	lacks   map[string]bool // of limiting; Enter's finding
+	lacks   map[string]bool // of limiting; Enter's finding, and before it nothing
 	host    hostFacts
 	filters filters
 
