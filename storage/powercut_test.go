@@ -207,6 +207,17 @@ func mountLoop(t *testing.T, file string) (dir string, unmount func()) {
 	})
 }
 
+// newCard mounts an empty file system on a disk that forgets.
+func newCard(t *testing.T, size int64) (disk *flash, dir string, unmount func()) {
+	t.Helper()
+	disk, path := newFlash(t, size)
+	if out, err := exec.Command("mkfs.ext4", "-q", "-m", "0", path).CombinedOutput(); err != nil {
+		t.Fatalf("mkfs: %v %s", err, out)
+	}
+	dir, unmount = mountLoop(t, path)
+	return disk, dir, unmount
+}
+
 // TestPowerCut: the plug is pulled at random moments while the store is busy, on a disk that forgets what it was not told
 // to flush. Every acknowledged write is there, and nothing needs a human (reliability F1, F2).
 func TestPowerCut(t *testing.T) {
@@ -268,11 +279,7 @@ func TestPowerCutWhileCreating(t *testing.T) {
 // cutWhileCreating counts the cuts, and those that found no store.
 func cutWhileCreating(t *testing.T, r *rand.Rand) (cuts, none int) {
 	t.Helper()
-	disk, path := newFlash(t, 24<<20)
-	if out, err := exec.Command("mkfs.ext4", "-q", "-m", "0", path).CombinedOutput(); err != nil {
-		t.Fatalf("mkfs: %v %s", err, out)
-	}
-	dir, unmount := mountLoop(t, path)
+	disk, dir, unmount := newCard(t, 24<<20)
 	defer unmount()
 	made := make(chan error, 1)
 	var s *Store
@@ -351,11 +358,7 @@ type outcome struct {
 
 func pullThePlug(t *testing.T, r *rand.Rand, lies bool) (out outcome) {
 	t.Helper()
-	disk, path := newFlash(t, 24<<20)
-	if out, err := exec.Command("mkfs.ext4", "-q", "-m", "0", path).CombinedOutput(); err != nil {
-		t.Fatalf("mkfs: %v %s", err, out)
-	}
-	dir, unmount := mountLoop(t, path)
+	disk, dir, unmount := newCard(t, 24<<20)
 	defer unmount()
 	s, err := Open(t.Context(), Config{Dir: filepath.Join(dir, "store")})
 	if err != nil {
