@@ -172,14 +172,12 @@ func (r *Runner) leaveLeaf() error {
 	if err != nil {
 		return err
 	}
-	// Not by the names in /proc: a container's need not be those of its mounts.
+	// Not by the names in /proc: a container's need not be those of its mounts. Each for itself: somebody may have moved it in one.
 	for _, dir := range m.GetPaths() {
-		if pids, err := cgroups.GetPids(dir); err != nil || !slices.Contains(pids, os.Getpid()) {
-			continue
+		if pids, err := cgroups.GetPids(dir); err == nil && slices.Contains(pids, os.Getpid()) {
+			_ = cgroups.WriteCgroupProc(strings.TrimSuffix(dir, leaf), os.Getpid())
 		}
-		if cgroups.WriteCgroupProc(strings.TrimSuffix(dir, leaf), os.Getpid()) == nil {
-			_ = unix.Rmdir(dir)
-		}
+		_ = unix.Rmdir(dir) // while another process is in it, it stays
 	}
 	return nil
 }
