@@ -236,8 +236,7 @@ func makeDir(dir string) (made []string, err error) {
 
 // listen takes the TLS address first: if it is taken, or the socket is, nothing else is begun.
 func (b *board) listen(ctx context.Context) error {
-	if conn, err := net.DialTimeout("unix", socketPath(b.runDir), time.Second); err == nil {
-		_ = conn.Close()
+	if servedAt(ctx, socketPath(b.runDir)) {
 		return fmt.Errorf("--run-dir %s: another ledge answers there; stop it, or give another directory", b.runDir)
 	}
 	if b.plane == nil {
@@ -247,6 +246,24 @@ func (b *board) listen(ctx context.Context) error {
 		return nil
 	}
 	return b.plane.listen(ctx, b.listenAt)
+}
+
+// servedAt says whether a ledge listens on the socket. For a moment after it was killed, one may still seem to: a child that it had forked
+// and that has not yet executed its program holds what its parent listened on.
+func servedAt(ctx context.Context, socket string) bool {
+	for range 10 {
+		conn, err := net.DialTimeout("unix", socket, time.Second)
+		if err != nil {
+			return false
+		}
+		_ = conn.Close()
+		select {
+		case <-ctx.Done():
+			return true
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	return true
 }
 
 // run works until a signal or an error ends it. The API outlives the agent, so that last statuses are written.
