@@ -21,10 +21,10 @@ export GOFLAGS= CGO_ENABLED=0
 build() { go build -trimpath -buildvcs=false -ldflags "-s -w" -o "$dir/$1" "$2" >&2; }
 
 version=$(sed -n 's|^[[:space:]]*k8s.io/kubernetes \(v[0-9][^ ]*\).*|\1|p' go.mod)
-source=$(go list -m -f '{{.Dir}}' k8s.io/kubernetes)
 build ginkgo github.com/onsi/ginkgo/v2/ginkgo
 build agnhost k8s.io/kubernetes/test/images/agnhost
 build nnp k8s.io/kubernetes/test/images/nonewprivs
+source=$(go list -m -f '{{.Dir}}' k8s.io/kubernetes) # has no directory before something of it was built
 gcc -Os -static -s -o "$dir/pause" "$source/build/pause/linux/pause.c" >&2
 rm -rf "$dir/source"
 mkdir "$dir/source"
