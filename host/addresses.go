@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"math/bits"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -16,33 +15,11 @@ import (
 	"strings"
 )
 
-// Interface is a network interface with its addresses.
+// Interface is a network interface that has addresses.
 type Interface struct {
 	Name         string
 	Up, Loopback bool
 	Addresses    []netip.Prefix
-}
-
-func kernelInterfaces() ([]Interface, error) {
-	ifaces, err := net.Interfaces()
-	if err != nil {
-		return nil, fmt.Errorf("list interfaces: %w", err)
-	}
-	var out []Interface
-	for _, i := range ifaces {
-		addrs, err := i.Addrs()
-		if err != nil { // it went away meanwhile
-			continue
-		}
-		x := Interface{Name: i.Name, Up: i.Flags&net.FlagUp != 0, Loopback: i.Flags&net.FlagLoopback != 0}
-		for _, a := range addrs {
-			if p, err := netip.ParsePrefix(a.String()); err == nil {
-				x.Addresses = append(x.Addresses, p)
-			}
-		}
-		out = append(out, x)
-	}
-	return out, nil
 }
 
 // Addresses are those of this machine, as Host.Addresses.

@@ -22,7 +22,7 @@ type Config struct {
 	Etc  string // /etc
 	Run  string // /run
 	Root string // /boot, /lib/modules and /usr/lib are looked for below it; empty: /
-	// Interfaces lists the network interfaces; nil: those of this machine.
+	// Interfaces lists the network interfaces with addresses; nil: those of this machine.
 	Interfaces func() ([]Interface, error)
 	// ClockSynced tells whether something that knows the time keeps the clock; nil: this kernel's answer.
 	ClockSynced func() (bool, error)

@@ -68,6 +68,9 @@ type Setup struct {
 	unblocked uint32         // and at which no other table of nftables dropped what pods send; 0: unknown
 	have      []table
 	made      bool
+	news      news
+	unchanged bool             // interfaces and addresses are as they were when all was in order
+	addressed map[int][]string // interfaces with addresses of a family, until there is news
 	nft       nftConn
 	warned    bool        // of conntrack
 	stale     staleFlows  // of pods that have gone; later forgets them
@@ -194,6 +197,10 @@ func (s *Setup) share(h *host) error {
 	if s.book == nil {
 		return fmt.Errorf("bridge %s: no pod CIDR is configured", s.cfg.Bridge)
 	}
+	// Asked before anything is looked at: what changes from here on is seen by the next look.
+	if s.news.any() || !s.made {
+		s.unchanged, s.addressed = false, map[int][]string{}
+	}
 	if err := s.ensureBridge(h); err != nil {
 		return fmt.Errorf("bridge %s: %w", s.cfg.Bridge, err)
 	}
@@ -206,7 +213,7 @@ func (s *Setup) share(h *host) error {
 	if err := s.ensureRules(h); err != nil {
 		return fmt.Errorf("bridge %s: %w", s.cfg.Bridge, err)
 	}
-	s.made = true
+	s.made, s.unchanged = true, true
 	return nil
 }
 
@@ -404,6 +411,7 @@ func (s *Setup) Close(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.made, s.applied, s.unblocked = false, 0, 0
+	s.news.stop()
 	err := s.onHost(func(h *host) error {
 		link, err := h.LinkByName(s.cfg.Bridge)
 		if err == nil && s.ownBridge(link) != nil {

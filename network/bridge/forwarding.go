@@ -42,11 +42,33 @@ func (s *Setup) wantForwarding(h *host) ([]string, error) {
 	if all, err := sysctl("ipv4", "ip_forward"); err != nil || all == "1" {
 		return nil, err
 	}
+	uplinks, err := s.withAddresses(h, netlink.FAMILY_V4)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, name := range uplinks {
+		have, err := sysctl("ipv4", "conf", name, "forwarding")
+		if err != nil {
+			return nil, err
+		}
+		if have == "0" || have == "1" && slices.Contains(s.forwarded, name) {
+			out = append(out, name)
+		}
+	}
+	return out, nil
+}
+
+// withAddresses are the interfaces of the board that have addresses of a family, but those of pods.
+func (s *Setup) withAddresses(h *host, family int) ([]string, error) {
+	if known, ok := s.addressed[family]; ok {
+		return known, nil
+	}
 	links, err := dump(h.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("list interfaces: %w", err)
 	}
-	addrs, err := dump(func() ([]netlink.Addr, error) { return h.AddrList(nil, netlink.FAMILY_V4) })
+	addrs, err := dump(func() ([]netlink.Addr, error) { return h.AddrList(nil, family) })
 	if err != nil {
 		return nil, fmt.Errorf("list addresses: %w", err)
 	}
@@ -54,18 +76,12 @@ func (s *Setup) wantForwarding(h *host) ([]string, error) {
 	for _, l := range links {
 		a := l.Attrs()
 		hasAddr := slices.ContainsFunc(addrs, func(x netlink.Addr) bool { return x.LinkIndex == a.Index })
-		if !hasAddr || a.Flags&net.FlagLoopback != 0 || strings.HasPrefix(a.Alias, bridgeMark) {
-			continue
-		}
-		have, err := sysctl("ipv4", "conf", a.Name, "forwarding")
-		if err != nil {
-			return nil, err
-		}
-		if have == "0" || have == "1" && slices.Contains(s.forwarded, a.Name) {
+		if hasAddr && a.Flags&net.FlagLoopback == 0 && !strings.HasPrefix(a.Alias, bridgeMark) {
 			out = append(out, a.Name)
 		}
 	}
 	slices.Sort(out)
+	s.addressed[family] = out
 	return out, nil
 }
 

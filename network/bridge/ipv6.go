@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"net/netip"
 	"os"
 	"slices"
@@ -150,7 +149,7 @@ func (s *Setup) ensureForwarding6(h *host) error {
 	if on && !s.forward6 {
 		return nil // somebody else wants it
 	}
-	uplinks, err := h.uplinks6()
+	uplinks, err := s.withAddresses(h, netlink.FAMILY_V6)
 	if err != nil {
 		return err
 	}
@@ -184,28 +183,6 @@ func (s *Setup) leaveIPv6(h *host) error {
 		return err
 	}
 	return s.rec.writeShared(s.sharedWith(s.forwarded))
-}
-
-// uplinks6 are the interfaces of the board that speak IPv6, but those of pods.
-func (h *host) uplinks6() ([]string, error) {
-	links, err := dump(h.LinkList)
-	if err != nil {
-		return nil, fmt.Errorf("list interfaces: %w", err)
-	}
-	addrs, err := dump(func() ([]netlink.Addr, error) { return h.AddrList(nil, netlink.FAMILY_V6) })
-	if err != nil {
-		return nil, fmt.Errorf("list addresses: %w", err)
-	}
-	var out []string
-	for _, l := range links {
-		a := l.Attrs()
-		hasAddr := slices.ContainsFunc(addrs, func(x netlink.Addr) bool { return x.LinkIndex == a.Index })
-		if hasAddr && a.Flags&net.FlagLoopback == 0 && !strings.HasPrefix(a.Alias, bridgeMark) {
-			out = append(out, a.Name)
-		}
-	}
-	slices.Sort(out)
-	return out, nil
 }
 
 // forward6 turns the switch and leaves every interface as it was.

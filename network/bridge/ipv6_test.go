@@ -140,6 +140,7 @@ func TestRepairs6(t *testing.T) {
 		"bridge deleted": func() error { return withLink("ledge0", netlink.LinkDel) },
 		"other address":  func() error { return giveAddress("ledge0", "fd66::99/64") },
 	} {
+		l.still(s)
 		l.in(l.host, harm)
 		l.must(s.Ready(t.Context()))
 		addrs, err := s.Attach(t.Context(), a.Pod)

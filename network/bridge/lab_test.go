@@ -177,6 +177,23 @@ func (l *lab) node(bridge, cidr string) *Setup {
 	return s
 }
 
+// still looks at the bridge until a look has had nothing to list: only then does the next one show that harm is heard of.
+func (l *lab) still(s *Setup) {
+	l.t.Helper()
+	for end := time.Now().Add(10 * time.Second); !s.unchanged; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			l.t.Fatal("interfaces and addresses change and change")
+		}
+		l.must(s.Ready(l.t.Context()))
+	}
+	for range 2 { // our own changes of the last look were news for the first of these
+		l.must(s.Ready(l.t.Context()))
+	}
+	if !s.unchanged {
+		l.t.Error("nothing has changed, and the interfaces were listed again")
+	}
+}
+
 type testPod struct {
 	network.Pod
 	ip, ip6 string

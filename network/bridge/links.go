@@ -45,6 +45,9 @@ func (s *Setup) ownBridge(l netlink.Link) error {
 
 // ensureBridge makes the bridge and gives it its address.
 func (s *Setup) ensureBridge(h *host) error {
+	if s.unchanged {
+		return s.bridgeSysctls()
+	}
 	name := s.cfg.Bridge
 	link, err := h.LinkByName(name)
 	if notFound(err) {
@@ -68,17 +71,13 @@ func (s *Setup) ensureBridge(h *host) error {
 			return fmt.Errorf("mark as ours: %w", err)
 		}
 	}
+	if err := s.bridgeSysctls(); err != nil {
+		return err
+	}
 	if s.book.Dual() {
-		err = errors.Join(ownIPv6(name), h.floodMulticast(link))
-	} else {
-		err = quietIPv6(name)
-	}
-	if err != nil {
-		return fmt.Errorf("set up IPv6: %w", err)
-	}
-	// 127.0.0.1 reaches host ports only so; the guard chain keeps pods from using it.
-	if err := setSysctl("1", "ipv4", "conf", name, "route_localnet"); err != nil {
-		return fmt.Errorf("set route_localnet: %w", err)
+		if err := h.floodMulticast(link); err != nil {
+			return err
+		}
 	}
 	if err := h.onlyAddress(link, netip.PrefixFrom(s.book.Gateway(), s.book.CIDR().Bits())); err != nil {
 		return err
@@ -96,6 +95,22 @@ func (s *Setup) ensureBridge(h *host) error {
 	}
 	if s.book.Dual() {
 		return errors.Join(waitHeard(name, s.book.Gateway6()), h.waitLinkLocal(link))
+	}
+	return nil
+}
+
+// bridgeSysctls are what nobody is told of when it changes.
+func (s *Setup) bridgeSysctls() error {
+	own := quietIPv6
+	if s.book.Dual() {
+		own = ownIPv6
+	}
+	if err := own(s.cfg.Bridge); err != nil {
+		return fmt.Errorf("set up IPv6: %w", err)
+	}
+	// 127.0.0.1 reaches host ports only so; the guard chain keeps pods from using it.
+	if err := setSysctl("1", "ipv4", "conf", s.cfg.Bridge, "route_localnet"); err != nil {
+		return fmt.Errorf("set route_localnet: %w", err)
 	}
 	return nil
 }

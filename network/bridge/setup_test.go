@@ -55,11 +55,13 @@ func TestRestartRepairs(t *testing.T) {
 			return setSysctl("0", "ipv4", "ip_forward")
 		},
 		"bridge deleted": func() error { return withLink("ledge0", netlink.LinkDel) },
+		"anchor deleted": func() error { port, _ := s.anchor(); return withLink(port, netlink.LinkDel) },
 		"pod cut off":    func() error { return withLink(linkName("ledge0", "a"), netlink.LinkDel) },
 		"port off bridge": func() error {
 			return withLink(linkName("ledge0", "a"), netlink.LinkSetNoMaster)
 		},
 	} {
+		l.still(s)
 		l.in(l.host, harm)
 		l.must(s.Ready(t.Context()))
 		addrs, err := s.Attach(t.Context(), a.Pod)
