@@ -91,13 +91,45 @@ func checkTx(tx *bolt.Tx, fileSize int64) error {
 	if have != want {
 		return fmt.Errorf("%w: %d values where %d were written, or older ones", ErrDamaged, have.count, want.count)
 	}
+	// Before bbolt's own check, which would put everything that a page claims into a map: gigabytes for one flipped bit.
+	pages := int(tx.Size()) / tx.DB().Info().PageSize
+	used := usedPages(tx)
+	if used < 0 || used > pages {
+		return fmt.Errorf("%w: %d pages are in use in a file of %d", ErrDamaged, used, pages)
+	}
 	for err := range tx.Check() {
 		return fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	// And after it: it has found no page that two claim, and does not look behind the end, where the next write would go.
+	if known, err := knownPages(tx, pages); err != nil {
+		return err
+	} else if used > known {
+		return fmt.Errorf("%w: a page claims what lies behind the last one", ErrDamaged)
 	}
 	if len(bad) > 0 {
 		return fmt.Errorf("%w (%d): %q", ErrValues, len(bad), bad[:min(len(bad), 5)])
 	}
 	return nil
+}
+
+// usedPages counts the pages that trees stand on, by what the first page of each run says of how many follow.
+func usedPages(tx *bolt.Tx) int {
+	st := tx.Cursor().Bucket().Stats() // the root's, and with it those of all others
+	return st.BranchPageN + st.BranchOverflowN + st.LeafPageN + st.LeafOverflowN
+}
+
+// knownPages counts the pages of the file that are neither free nor one of the two metas.
+func knownPages(tx *bolt.Tx, pages int) (known int, err error) {
+	for id := 2; id < pages; id++ {
+		p, err := tx.Page(id)
+		if err != nil {
+			return 0, err
+		}
+		if p.Type != "free" {
+			known++
+		}
+	}
+	return known, nil
 }
 
 // eachValue walks everything outside meta. Keys that do not rise end it: a damaged branch can lead in circles.
@@ -130,8 +162,9 @@ func eachValue(tx *bolt.Tx, fn func(bucket, key, raw []byte) error) error {
 // board, is damaged. The time on the wall tells nothing about a file: a board that boots from a bad card has little to
 // give, and a file must not be replaced by an older one for it.
 const (
-	checkCPU  = 30 * time.Second
-	checkWall = time.Minute // less than systemd waits for a start; the next one finds the file in memory
+	checkMemory = 96 << 20 // beyond the file's own size; the kernel counts what the parent had when it forked, too
+	checkCPU    = 30 * time.Second
+	checkWall   = time.Minute // less than systemd waits for a start; the next one finds the file in memory
 )
 
 // CheckChild is a Config.Check that runs "exe args... PATH", which must call Check, print its error on standard
@@ -150,6 +183,8 @@ func checkChild(cpu, wall time.Duration, exe string, args ...string) func(ctx co
 		cmd.Stderr = &out
 		err := cmd.Start()
 		if err == nil {
+			// Who is short of memory for the sake of a file shall lose the check, not the node or a pod.
+			_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", cmd.Process.Pid), []byte("1000"), 0)
 			seconds := uint64(cpu / time.Second)
 			// Without the limit it is the wall's that holds.
 			_ = unix.Prlimit(cmd.Process.Pid, unix.RLIMIT_CPU, &unix.Rlimit{Cur: seconds, Max: seconds + 1}, nil)
@@ -163,11 +198,22 @@ func checkChild(cpu, wall time.Duration, exe string, args ...string) func(ctx co
 			return ctx.Err()
 		case limited.Err() != nil:
 			return fmt.Errorf("check %s: it did not end within %s and tells nothing about the file: is the card dying, or the board very busy?", path, wall)
+		case errors.As(err, &exit) && greedy(path, exit):
+			return fmt.Errorf("check %s: %w: reading it took all memory", path, ErrDamaged)
 		case errors.As(err, &exit):
 			return verdict(path, out.String(), exit)
 		}
 		return fmt.Errorf("check %s: %w", path, err)
 	}
+}
+
+// greedy says whether a child was killed when it had more memory than a sound file can need: what it maps, which is the
+// file and the program, and some for itself.
+func greedy(path string, exit *exec.ExitError) bool {
+	status, ok1 := exit.Sys().(syscall.WaitStatus)
+	used, ok2 := exit.SysUsage().(*syscall.Rusage)
+	file, err := os.Stat(path)
+	return ok1 && ok2 && err == nil && status.Signal() == unix.SIGKILL && int64(used.Maxrss)<<10 > file.Size()+checkMemory
 }
 
 // verdict reads what a child said. The sentinels' own words are the protocol between the two processes, which are

@@ -2,6 +2,7 @@ package storage
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,12 +10,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	bolt "go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
 
 	"ledge/api"
@@ -30,6 +33,9 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		os.Exit(0)
+	case len(os.Args) == 3 && os.Args[1] == "take-memory-and-die":
+		_ = bytes.Repeat([]byte{1}, 2*checkMemory)
+		_ = unix.Kill(os.Getpid(), unix.SIGKILL)
 	case len(os.Args) == 3 && os.Args[1] == "write-until-killed":
 		writeUntilKilled(os.Args[2])
 	}
@@ -171,6 +177,92 @@ func TestDamage(t *testing.T) {
 			}
 			t.Logf("%d of %d restored from a snapshot; the rest was repaired in place, or damage to free space", restored, trials(kind.long))
 		})
+	}
+}
+
+// TestDamagedLength: a page says how many pages behind it belong to it. What it claims must neither be believed to the
+// last byte of the board's memory nor pass where it lies behind the end of the file, where the next write would go.
+func TestDamagedLength(t *testing.T) {
+	child(t)
+	master := t.TempDir()
+	want := filled(t, master)
+	image, err := os.ReadFile(filepath.Join(master, dbName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const length = 12 // in the head of a page, after its number, its kind and how many entries it has
+	size, last := os.Getpagesize(), lastPages(t, filepath.Join(master, dbName))
+	restored := 0
+	for _, kind := range []string{"branch", "leaf"} {
+		n := last[kind]
+		if n == 0 {
+			t.Fatalf("no %s in %v", kind, last)
+		}
+		for bit := range 32 {
+			if raced && bit%6 != 0 {
+				continue
+			}
+			dir := t.TempDir()
+			if err := os.CopyFS(dir, os.DirFS(master)); err != nil {
+				t.Fatal(err)
+			}
+			bad := bytes.Clone(image)
+			pageOf(bad, n, size)[length+bit/8] ^= 1 << (bit % 8)
+			path := filepath.Join(dir, dbName)
+			if err := os.WriteFile(path, bad, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			err := Check(path)
+			runtime.ReadMemStats(&after)
+			if took := after.TotalAlloc - before.TotalAlloc; took > 32<<20 {
+				t.Errorf("page %d, bit %d: the check took %d MB", n, bit, took>>20)
+			}
+			if bit > 16 && !errors.Is(err, ErrDamaged) {
+				t.Errorf("page %d, bit %d: %v", n, bit, err)
+			}
+			restored += survive(t, dir, want, bit)
+		}
+	}
+	if restored == 0 {
+		t.Error("nothing was restored")
+	}
+}
+
+// lastPages has the last page of each kind that is in use.
+func lastPages(t *testing.T, path string) map[string]int {
+	t.Helper()
+	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true, PreLoadFreelist: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	last := map[string]int{}
+	if err := db.View(func(tx *bolt.Tx) error {
+		for id := 2; ; id++ {
+			p, err := tx.Page(id)
+			if err != nil || p == nil {
+				return err
+			}
+			last[p.Type] = id
+			id += p.OverflowCount
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return last
+}
+
+// TestCheckTakesAllMemory: a child that was killed for what it took says something of the file.
+func TestCheckTakesAllMemory(t *testing.T) {
+	child(t)
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := CheckChild(self(t), "take-memory-and-die")(t.Context(), path); !errors.Is(err, ErrDamaged) {
+		t.Error(err)
 	}
 }
 
