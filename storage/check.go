@@ -162,9 +162,13 @@ func eachValue(tx *bolt.Tx, fn func(bucket, key, raw []byte) error) error {
 // board, is damaged. The time on the wall tells nothing about a file: a board that boots from a bad card has little to
 // give, and a file must not be replaced by an older one for it.
 const (
+	checkCPU  = 30 * time.Second
+	checkWall = time.Minute // less than systemd waits for a start; the next one finds the file in memory
+
+	// Who follows a circle wants gigabytes in a second. This is far above what a check of 64 MB takes; boards with less kill
+	// the child before (greedy).
+	checkData   = 1 << 30
 	checkMemory = 96 << 20 // beyond the file's own size; the kernel counts what the parent had when it forked, too
-	checkCPU    = 30 * time.Second
-	checkWall   = time.Minute // less than systemd waits for a start; the next one finds the file in memory
 )
 
 // CheckChild is a Config.Check that runs "exe args... PATH", which must call Check, print its error on standard
@@ -179,6 +183,7 @@ func checkChild(cpu, wall time.Duration, exe string, args ...string) func(ctx co
 		limited, cancel := context.WithTimeout(ctx, wall)
 		defer cancel()
 		cmd := exec.CommandContext(limited, exe, append(args[:len(args):len(args)], path)...)
+		cmd.Env = append(os.Environ(), "GOMAXPROCS=2") // each thread's stack is data, too
 		var out bytes.Buffer
 		cmd.Stderr = &out
 		err := cmd.Start()
@@ -186,8 +191,9 @@ func checkChild(cpu, wall time.Duration, exe string, args ...string) func(ctx co
 			// Who is short of memory for the sake of a file shall lose the check, not the node or a pod.
 			_ = os.WriteFile(fmt.Sprintf("/proc/%d/oom_score_adj", cmd.Process.Pid), []byte("1000"), 0)
 			seconds := uint64(cpu / time.Second)
-			// Without the limit it is the wall's that holds.
+			// Without the limits it is the wall's that holds.
 			_ = unix.Prlimit(cmd.Process.Pid, unix.RLIMIT_CPU, &unix.Rlimit{Cur: seconds, Max: seconds + 1}, nil)
+			_ = unix.Prlimit(cmd.Process.Pid, unix.RLIMIT_DATA, &unix.Rlimit{Cur: checkData, Max: checkData}, nil)
 			err = cmd.Wait()
 		}
 		var exit *exec.ExitError
