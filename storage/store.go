@@ -41,7 +41,7 @@ type Config struct {
 	MaxSize          int           // bytes the file may grow to; 0: 64 MiB
 	RingSize         int           // changes kept for watchers; 0: 4096
 	RingBytes        int           // and what they may weigh as JSON; 0: 4 MiB
-	LazyInterval     time.Duration // lazy writes reach the disk at least this often; 0: 1 h
+	LazyInterval     time.Duration // lazy writes reach the disk at least this often; 0: 6 h
 	SnapshotInterval time.Duration // 0: 6 h
 	// Rehearse is for tests: every function of an Update is run once for nothing before it counts, which must not show.
 	Rehearse bool
@@ -59,7 +59,7 @@ func (c *Config) setDefaults() error {
 			*p = def
 		}
 	}
-	for p, def := range map[*time.Duration]time.Duration{&c.LazyInterval: time.Hour, &c.SnapshotInterval: 6 * time.Hour} {
+	for p, def := range map[*time.Duration]time.Duration{&c.LazyInterval: 6 * time.Hour, &c.SnapshotInterval: 6 * time.Hour} {
 		if *p == 0 {
 			*p = def
 		}
