@@ -82,6 +82,7 @@ type testBoard struct {
 	done   chan error
 	over   bool   // finished already
 	netns  string // of the network that the board stands in; empty: the machine's
+	cwd    string // where ledge is started; empty: here
 }
 
 // anyMachine: how full the disk of the machine is that runs the tests must not matter to them, nor its swap.
@@ -212,7 +213,9 @@ func (b *testBoard) try(args ...string) (string, error) {
 // command is ledge in the network that the board stands in.
 func (b *testBoard) command(ctx context.Context, args ...string) *exec.Cmd {
 	if b.netns == "" {
-		return exec.CommandContext(ctx, ledgeBin, args...)
+		cmd := exec.CommandContext(ctx, ledgeBin, args...)
+		cmd.Dir = b.cwd
+		return cmd
 	}
 	return exec.CommandContext(ctx, "nsenter", append([]string{"--net=/run/netns/" + b.netns, ledgeBin}, args...)...)
 }

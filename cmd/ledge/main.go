@@ -211,6 +211,9 @@ func (c *command) dispatch(ctx context.Context, name string, args []string) erro
 	if v.args == "" && len(c.args) > 0 {
 		return usagef("%s: unexpected %q", v.name, c.args[0])
 	}
+	if err := c.absolute(); err != nil {
+		return err
+	}
 	return v.run(ctx, c)
 }
 

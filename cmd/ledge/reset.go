@@ -5,13 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"ledge/network/bridge"
 	"ledge/runtime/keeper"
@@ -59,23 +55,24 @@ func reset(ctx context.Context, c *command) error {
 	if o.cgroupRoot == "" {
 		o.cgroupRoot = was.CgroupRoot
 	}
-	errs := []error{c.resetPods(ctx, o), resetNetwork(ctx, c.runDir, o.bridge, was), unmountBelow(c.runDir)}
-	if o.dataDir != "" {
-		errs = append(errs, unmountBelow(o.dataDir))
-	}
-	if err := errors.Join(errs...); err != nil {
+	if err := errors.Join(c.resetPods(ctx, o), resetNetwork(ctx, c.runDir, o.bridge, was)); err != nil {
 		return fmt.Errorf("reset: %w", err)
+	}
+	for _, dir := range []string{c.runDir, o.dataDir} {
+		if err := unmountBelow(dir); err != nil {
+			return fmt.Errorf("reset: %w", err)
+		}
 	}
 	if c.runDir == defaultRunDir { // a node beside the machine's own has none
 		if err := os.Remove(shutdown.LogindDropIn); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("reset: %w", err)
 		}
 	}
-	if err := emptyDir(c.runDir); err != nil {
+	if err := removeDir(c.runDir); err != nil {
 		return fmt.Errorf("reset: %w", err)
 	}
 	if o.data {
-		if err := os.RemoveAll(o.dataDir); err != nil {
+		if err := removeDir(o.dataDir); err != nil {
 			return fmt.Errorf("reset: %w", err)
 		}
 	}
@@ -120,51 +117,4 @@ func resetNetwork(ctx context.Context, runDir, name string, was runInfo) error {
 		return err
 	}
 	return s.Close(ctx)
-}
-
-// unmountBelow takes down what is still mounted under a directory, deepest first.
-func unmountBelow(dir string) error {
-	real, err := filepath.EvalSymlinks(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	data, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return err
-	}
-	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
-	var errs []error
-	for i := len(lines) - 1; i >= 0; i-- { // the file lists mounts in the order they were made
-		f := strings.Fields(lines[i])
-		if len(f) < 5 || !strings.HasPrefix(f[4], real+"/") {
-			continue
-		}
-		if err := unix.Unmount(f[4], unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) {
-			errs = append(errs, fmt.Errorf("unmount %s: %w", f[4], err))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// emptyDir removes what is in a directory; the directory itself may be systemd's.
-func emptyDir(dir string) error {
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
-			return err
-		}
-	}
-	if err := os.Remove(dir); err != nil {
-		slog.Debug("the run directory stays", "dir", dir, "err", err)
-	}
-	return nil
 }

@@ -21,11 +21,7 @@ const runInfoFile = "node.json"
 const dataDirUsage = "the node's data directory; empty: as it was last run, of the machine's own node " + defaultDataDir
 
 func (b *board) writeRunInfo() error {
-	dataDir, err := filepath.Abs(b.dataDir)
-	if err != nil {
-		return fmt.Errorf("write run state: %w", err)
-	}
-	data, err := json.Marshal(runInfo{Bridge: b.bridge, CgroupRoot: b.cgroupRoot, DataDir: dataDir})
+	data, err := json.Marshal(runInfo{Bridge: b.bridge, CgroupRoot: b.cgroupRoot, DataDir: b.dataDir})
 	if err != nil {
 		return err
 	}

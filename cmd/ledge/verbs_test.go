@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -229,5 +230,30 @@ func TestUnexpectedWords(t *testing.T) {
 		if code := run([]string{"--run-dir", t.TempDir(), v.name, "zzz"}, &out, &errs); code != 2 || !strings.Contains(errs.String(), `unexpected "zzz"`) {
 			t.Errorf("ledge %s zzz: %d\n%s%s", v.name, code, &out, &errs)
 		}
+	}
+}
+
+// Directories mean the same everywhere: those that are relative are where the process was started.
+func TestRelativeDirectories(t *testing.T) {
+	here := t.TempDir()
+	t.Chdir(here)
+	v := verbs()[slices.IndexFunc(verbs(), func(v verb) bool { return v.name == "serve" })]
+	for words, want := range map[string][2]string{
+		"":                                  {here + "/env", defaultDataDir},
+		"--run-dir run --data-dir ../d/":    {here + "/run", filepath.Dir(here) + "/d"},
+		"--run-dir /x/run/ --data-dir /a/b": {"/x/run", "/a/b"},
+	} {
+		c := &command{runDir: "env"}
+		c.prepare(v)
+		must(t, c.parse(v, strings.Fields(words)))
+		must(t, c.absolute())
+		o := c.opts.(*serveOpts)
+		if c.runDir != want[0] || o.dataDir != want[1] || o.bootState != "" || o.config != defaultConfigPath {
+			t.Errorf("%q: %s, %+v", words, c.runDir, o)
+		}
+	}
+	var out, errs bytes.Buffer
+	if code := run([]string{"--run-dir", "", "reset"}, &out, &errs); code != 2 || !strings.Contains(errs.String(), "--run-dir is empty") {
+		t.Errorf("%d %s", code, errs.String())
 	}
 }
