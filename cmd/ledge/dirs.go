@@ -1,11 +1,64 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 )
+
+// What a node makes first in its directories, and what a reset removes last: by that they are told from directories of others, also
+// after a start or a reset that failed halfway.
+var (
+	runMarks  = []string{runInfoFile, "keeper.lock", "boot_id", "keeper.log", "ledge.sock"}
+	dataMarks = []string{"store/lock", "store/provisioned", "store/state.db"}
+)
+
+// lostAndFound is the file system's own, where a directory is a mount point.
+const lostAndFound = "lost+found"
+
+// foreign says whether there is something in a directory and none of it is a mark.
+func foreign(dir string, marks []string) (bool, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	others := slices.ContainsFunc(entries, func(e os.DirEntry) bool {
+		return e.Name() != lostAndFound && !strings.HasPrefix(e.Name(), probePrefix)
+	})
+	return others && !slices.ContainsFunc(marks, func(mark string) bool {
+		_, err := os.Lstat(filepath.Join(dir, mark))
+		return err == nil
+	}), nil
+}
+
+// checkRunDir refuses a directory that others use, or might: what lies there decides whom ledge trusts, and a reset empties it.
+func checkRunDir(dir string) error {
+	info, err := os.Stat(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("--run-dir: %w", err)
+	}
+	if mode := info.Mode(); mode.Perm()&0o022 != 0 {
+		return fmt.Errorf("--run-dir %s: others may write there (%v): give ledge a directory of its own, or chmod 700 it", dir, mode)
+	}
+	switch other, err := foreign(dir, runMarks); {
+	case err != nil:
+		return fmt.Errorf("--run-dir: %w", err)
+	case other:
+		return fmt.Errorf("--run-dir %s: what is in it is not a node's: give ledge a directory of its own, which 'ledge reset' may empty", dir)
+	}
+	return nil
+}
 
 // placeFlags name what is looked for long after the flags are read, by other processes too.
 var placeFlags = []string{"run-dir", "data-dir", "config", "config-dir", "boot-state"}

@@ -27,6 +27,9 @@ func keeperFlags(c *command) {
 // keeperVerb is the process that holds the containers. It ends on SIGTERM; they do not.
 func keeperVerb(ctx context.Context, c *command) error {
 	logTo(c, false)
+	if err := checkRunDir(c.runDir); err != nil { // under systemd it comes before the brain
+		return err
+	}
 	spareFromOOM()
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM)
 	defer stop()

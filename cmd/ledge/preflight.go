@@ -12,6 +12,9 @@ import (
 
 // preflight refuses to start on a machine that cannot run a pod, in one line and before anything is made.
 func (b *board) preflight() error {
+	if err := checkRunDir(b.runDir); err != nil {
+		return err
+	}
 	machine := host.New(host.Config{})
 	for _, c := range machine.Essentials(b.dataDir) {
 		if c.Verdict == host.Fail {

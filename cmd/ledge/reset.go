@@ -41,7 +41,7 @@ func reset(ctx context.Context, c *command) error {
 	if err != nil {
 		return err
 	}
-	if o.dataDir, err = c.dataOf(o.dataDir); err != nil && o.data {
+	if err := c.resetDirs(o); err != nil {
 		return err
 	}
 	if o.dataDir != "" {
@@ -68,16 +68,43 @@ func reset(ctx context.Context, c *command) error {
 			return fmt.Errorf("reset: %w", err)
 		}
 	}
-	if err := removeDir(c.runDir); err != nil {
+	if err := removeDir(c.runDir, runMarks); err != nil {
 		return fmt.Errorf("reset: %w", err)
 	}
 	if o.data {
-		if err := removeDir(o.dataDir); err != nil {
+		if err := removeDir(o.dataDir, dataMarks); err != nil {
 			return fmt.Errorf("reset: %w", err)
 		}
 	}
 	_, err = fmt.Fprintln(c.out, "reset done")
 	return err
+}
+
+// resetDirs settles which data directory is meant, and refuses directories of others.
+func (c *command) resetDirs(o *resetOpts) (err error) {
+	asked := o.data || o.dataDir != ""
+	switch other, err := foreign(c.runDir, runMarks); {
+	case err != nil:
+		return fmt.Errorf("reset: %w", err)
+	case other:
+		return fmt.Errorf("reset: %s has something in it and no run state of a node (such as %s): give the --run-dir of a node", c.runDir, runInfoFile)
+	}
+	if o.dataDir, err = c.dataOf(o.dataDir); err != nil {
+		if o.data {
+			return err
+		}
+		return nil // no data are known that a mount could be left in
+	}
+	switch other, err := foreign(o.dataDir, dataMarks); {
+	case err != nil:
+		return fmt.Errorf("reset: %w", err)
+	case other && asked:
+		return fmt.Errorf("reset: %s has something in it and no store of a node (such as %s): give the --data-dir of a node, or remove it by hand",
+			o.dataDir, dataMarks[0])
+	case other:
+		o.dataDir = ""
+	}
+	return nil
 }
 
 // resetPods stops every pod through a keeper, the one that runs or one started for this.

@@ -67,9 +67,9 @@ func unmountBelow(dir string) error {
 	}
 }
 
-// removeDir removes what is in a directory, and then the directory. What is mounted in it would lose its files, the host's own among
-// them: while there is any, nothing is touched.
-func removeDir(dir string) error {
+// removeDir removes what is in a directory, its marks last, and then the directory. What is mounted in it would lose its files, the
+// host's own among them: while there is any, nothing is touched.
+func removeDir(dir string, marks []string) error {
 	points, err := mountsBelow(dir)
 	if err != nil {
 		return err
@@ -84,13 +84,30 @@ func removeDir(dir string) error {
 	if err != nil {
 		return err
 	}
+	slices.SortStableFunc(entries, func(a, b os.DirEntry) int { return rank(a.Name(), marks) - rank(b.Name(), marks) })
 	for _, e := range entries {
+		if e.Name() == lostAndFound {
+			continue
+		}
 		if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
 			return err
 		}
 	}
-	if err := os.Remove(dir); err != nil { // it may be systemd's
-		slog.Debug("the directory stays", "dir", dir, "err", err)
+	// It may be systemd's, or a mount point; behind a link somebody has made it, and wants it.
+	if info, err := os.Lstat(dir); err == nil && info.IsDir() {
+		if err := os.Remove(dir); err != nil {
+			slog.Debug("the directory stays", "dir", dir, "err", err)
+		}
 	}
 	return nil
+}
+
+// rank is higher for what is removed later: the first mark last of all.
+func rank(name string, marks []string) int {
+	for i, mark := range marks {
+		if first, _, _ := strings.Cut(mark, "/"); first == name {
+			return len(marks) - i
+		}
+	}
+	return 0
 }

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -215,6 +216,9 @@ func (b *board) openAPI(ctx context.Context) error {
 	return nil
 }
 
+// probePrefix begins the name of a file that is there for a moment.
+const probePrefix = ".probe-"
+
 // makeDir makes a directory only root can enter if there is none, with those above it, and says in one line why it cannot.
 // What it made comes back, the deepest first.
 func makeDir(dir string) (made []string, err error) {
@@ -227,7 +231,7 @@ func makeDir(dir string) (made []string, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return made, fmt.Errorf("cannot make %s: %w", dir, err)
 	}
-	probe := filepath.Join(dir, fmt.Sprintf(".probe-%d", os.Getpid()))
+	probe := filepath.Join(dir, probePrefix+strconv.Itoa(os.Getpid()))
 	if err := os.WriteFile(probe, nil, 0o600); err != nil {
 		return made, fmt.Errorf("cannot write to %s: %w", dir, err)
 	}
