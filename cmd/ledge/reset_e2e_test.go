@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -215,4 +216,53 @@ func TestDirectoriesOfOthers(t *testing.T) {
 			t.Error(dir, entries, err)
 		}
 	}
+}
+
+// Where the directories are mount points their contents go, and they stay.
+func TestResetOfMountPoints(t *testing.T) {
+	onHost(t)
+	b := newBoard(t)
+	for _, dir := range []string{b.data, b.runDir} {
+		must(t, os.Mkdir(dir, 0o700))
+		must(t, syscall.Mount("none", dir, "tmpfs", 0, "mode=700"))
+	}
+	must(t, os.Mkdir(filepath.Join(b.data, "lost+found"), 0o700))
+	unmount := func() {
+		for _, dir := range []string{b.data, b.runDir} {
+			_ = syscall.Unmount(dir, syscall.MNT_DETACH)
+			_ = os.Remove(dir)
+		}
+	}
+	t.Cleanup(unmount) // before what looks for leftovers
+	b.serve()
+	b.apply(webPod)
+	b.running("web")
+	must(t, b.signal(syscall.SIGTERM))
+	b.must("reset", "--data")
+	for dir, want := range map[string]string{b.data: "[d lost+found/]", b.runDir: "[]"} {
+		if left, err := os.ReadDir(dir); err != nil || fmt.Sprint(left) != want {
+			t.Error(dir, left, err)
+		}
+		if err := syscall.Unmount(dir, 0); err != nil {
+			t.Error(dir, "is no mount point any more:", err)
+		}
+	}
+}
+
+// A mount that somebody uses ends the reset: what lies below it would go with the rest.
+func TestUnmountBelowSaysWhatIsInUse(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	dir := t.TempDir()
+	at := filepath.Join(dir, "m")
+	must(t, os.Mkdir(at, 0o700))
+	must(t, syscall.Mount("none", at, "tmpfs", 0, ""))
+	f, err := os.Create(filepath.Join(at, "f"))
+	must(t, err)
+	if err := unmountBelow(dir); err == nil || !strings.Contains(err.Error(), "unmount "+at+": device or resource busy") {
+		t.Error(err)
+	}
+	must(t, f.Close())
+	must(t, unmountBelow(dir))
 }
