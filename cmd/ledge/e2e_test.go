@@ -367,13 +367,7 @@ func (b *testBoard) look() (left []string) {
 	if out, err := exec.Command("nft", "list", "tables").Output(); err == nil && bytes.Contains(out, []byte(strings.ReplaceAll(b.name, "-", "."))) {
 		left = append(left, "nftables "+string(out))
 	}
-	for _, pattern := range []string{"/sys/fs/cgroup/" + b.name, "/sys/fs/cgroup/*/" + b.name} {
-		found, err := filepath.Glob(pattern)
-		if err != nil {
-			b.t.Fatal(err)
-		}
-		left = append(left, found...)
-	}
+	left = append(left, b.cgroupsNamed("/"+b.name)...)
 	if _, err := os.Stat(b.runDir); !errors.Is(err, os.ErrNotExist) {
 		left = append(left, b.runDir)
 	}

@@ -55,7 +55,7 @@ func reset(ctx context.Context, c *command) error {
 	if o.cgroupRoot == "" {
 		o.cgroupRoot = was.CgroupRoot
 	}
-	if err := errors.Join(c.resetPods(ctx, o), resetNetwork(ctx, c.runDir, o.bridge, was)); err != nil {
+	if err := errors.Join(resetPods(ctx, c.runDir, o.cgroupRoot), resetNetwork(ctx, c.runDir, o.bridge, was)); err != nil {
 		return fmt.Errorf("reset: %w", err)
 	}
 	for _, dir := range []string{c.runDir, o.dataDir} {
@@ -107,10 +107,10 @@ func (c *command) resetDirs(o *resetOpts) (err error) {
 	return nil
 }
 
-// resetPods stops every pod through a keeper, the one that runs or one started for this.
-func (c *command) resetPods(ctx context.Context, o *resetOpts) error {
-	if _, err := os.Stat(filepath.Join(c.runDir, "boot_id")); errors.Is(err, fs.ErrNotExist) {
-		if _, err := os.Stat(filepath.Join(c.runDir, "keeper.sock")); errors.Is(err, fs.ErrNotExist) {
+// resetPods stops every pod through a keeper, the one that runs or one started for this, which ends with them.
+func resetPods(ctx context.Context, runDir, cgroupRoot string) error {
+	if _, err := os.Stat(filepath.Join(runDir, "boot_id")); errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(filepath.Join(runDir, "keeper.sock")); errors.Is(err, fs.ErrNotExist) {
 			return nil // no keeper has run since the boot
 		}
 	}
@@ -120,7 +120,7 @@ func (c *command) resetPods(ctx context.Context, o *resetOpts) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	k := keeper.New(keeper.ClientConfig{RunDir: c.runDir, Command: []string{exe, "--run-dir", c.runDir, "keeper", "--cgroup-root", o.cgroupRoot}})
+	k := keeper.New(keeper.ClientConfig{RunDir: runDir, Command: []string{exe, "--run-dir", runDir, "keeper", "--cgroup-root", cgroupRoot}})
 	starter, stop := context.WithCancel(ctx)
 	started := make(chan error, 1)
 	go func() { started <- k.Run(starter) }() // starts the keeper when none answers
@@ -138,8 +138,7 @@ func resetNetwork(ctx context.Context, runDir, name string, was runInfo) error {
 	if name == "" || name == noBridge {
 		return nil
 	}
-	dir := filepath.Join(runDir, "network")
-	s, err := bridge.New(bridge.Config{Bridge: name, RunDir: dir})
+	s, err := bridge.New(bridge.Config{Bridge: name, RunDir: networkDir(runDir)})
 	if err != nil {
 		return err
 	}

@@ -108,7 +108,7 @@ func (b *board) openNetwork(ctx context.Context) (err error) {
 		return err
 	}
 	open := func(cidr, cidr6 netip.Prefix) (network.Setup, error) {
-		return bridge.New(bridge.Config{Bridge: b.bridge, PodCIDR: cidr, PodCIDR6: cidr6, RunDir: filepath.Join(b.runDir, "network")})
+		return bridge.New(bridge.Config{Bridge: b.bridge, PodCIDR: cidr, PodCIDR6: cidr6, RunDir: networkDir(b.runDir)})
 	}
 	first, err := open(cidr, cidr6)
 	if err != nil {
@@ -122,6 +122,9 @@ func (b *board) openNetwork(ctx context.Context) (err error) {
 	b.giveNetwork(first, cidrText(cidr, cidr6), open)
 	return nil
 }
+
+// networkDir is where the pods' network is kept in mind.
+func networkDir(runDir string) string { return filepath.Join(runDir, "network") }
 
 func cidrText(cidr, cidr6 netip.Prefix) string {
 	if !cidr6.IsValid() {

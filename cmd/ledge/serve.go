@@ -165,6 +165,9 @@ func (b *board) open(ctx context.Context) (failed error) {
 	if err := b.listen(ctx); err != nil {
 		return err
 	}
+	if err := b.leaveFormer(ctx); err != nil {
+		return err
+	}
 	if err := b.openStore(ctx); err != nil {
 		return err
 	}

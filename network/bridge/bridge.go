@@ -335,6 +335,16 @@ func (s *Setup) Detach(ctx context.Context, uid string) error {
 	return <-own.done // filled by now: by whoever held the lock before, or here
 }
 
+// Pods counts those that are connected.
+func (s *Setup) Pods() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.book == nil {
+		return 0
+	}
+	return len(s.book.Entries())
+}
+
 // Retain detaches every pod that is not listed.
 func (s *Setup) Retain(ctx context.Context, uids []string) error {
 	if err := ctx.Err(); err != nil {

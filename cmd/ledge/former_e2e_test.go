@@ -1,0 +1,84 @@
+package main
+
+import (
+	"net"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// changes has a node whose pod runs, and one whose pod is gone, start under another name: it is refused first, and then leaves what it
+// had under the old one.
+func (b *testBoard) changes(flag, was, now string) {
+	b.t.Helper()
+	b.serve()
+	b.apply(webPod)
+	pid := b.running("web")
+	b.apply(logPod("done"))
+	b.eventually("a pod has ended", func() error { return contains(b.ledge("get", "pod", "done"), "Completed") })
+	must(b.t, b.signal(syscall.SIGTERM))
+	if text, err := b.refusesToStart(flag, now); err == nil || !strings.Contains(text, "pods (1) stand there: keep "+flag+" "+was) {
+		b.t.Fatalf("%v %s", err, text)
+	}
+	b.serve()
+	if b.running("web") != pid {
+		b.t.Error("the pod does not run on")
+	}
+	b.must("delete", "pod", "web")
+	must(b.t, b.signal(syscall.SIGTERM))
+	b.serve(flag, now)
+	b.apply(webPod)
+	b.eventually("a pod runs", func() error { return contains(b.ledge("get", "pod", "web"), " Running ") })
+}
+
+// Another bridge for the same directories.
+func TestAnotherBridge(t *testing.T) {
+	onHost(t)
+	b := newBoard(t)
+	other := b.name + "b"
+	b.changes("--bridge", b.name, other)
+	gone := func(name string) {
+		t.Helper()
+		if _, err := net.InterfaceByName(name); err == nil {
+			t.Error("left: bridge", name)
+		}
+		table := "table ip ledge_" + strings.ReplaceAll(name, "-", ".")
+		if out, err := exec.Command("nft", "list", "tables").Output(); err == nil && strings.Contains(string(out), table+"\n") {
+			t.Error("left:", table)
+		}
+	}
+	gone(b.name)
+	b.must("delete", "pod", "web")
+	must(t, b.signal(syscall.SIGTERM))
+	b.serve("--bridge", "none") // that none is wanted is a change, too
+	gone(other)
+}
+
+// Another cgroup root for the same directories.
+func TestAnotherCgroupRoot(t *testing.T) {
+	onHost(t)
+	b := newBoard(t)
+	other := "/" + b.name + "o"
+	b.changes("--cgroup-root", "/"+b.name, other)
+	if left := b.cgroupsNamed("/" + b.name); len(left) > 0 {
+		t.Error("left:", left)
+	}
+	must(t, b.signal(syscall.SIGTERM))
+	b.resetsAll()
+	if left := b.cgroupsNamed(other); len(left) > 0 {
+		t.Error("left:", left)
+	}
+}
+
+// cgroupsNamed are the directories of a cgroup, in each hierarchy.
+func (b *testBoard) cgroupsNamed(name string) (all []string) {
+	b.t.Helper()
+	for _, pattern := range []string{"/sys/fs/cgroup" + name, "/sys/fs/cgroup/*" + name} {
+		found, err := filepath.Glob(pattern)
+		must(b.t, err)
+		all = append(all, found...)
+	}
+	return all
+}
