@@ -39,6 +39,22 @@ func foreign(dir string, marks []string) (bool, error) {
 	}), nil
 }
 
+// longestRunDir: a socket's path has at most 107 bytes, and ledge.sock is made under a name with a process number at its end.
+const longestRunDir = 107 - len("/ledge.sock.4194304")
+
+// checkPlaces refuses directories that cannot be, by their names alone.
+func checkPlaces(runDir, dataDir string) error {
+	switch {
+	case len(runDir) > longestRunDir:
+		return usagef("--run-dir %s: it has %d characters, and the path of a socket in it may have %d: give a shorter one", runDir, len(runDir), longestRunDir)
+	case dataDir == "":
+		return usagef("--data-dir is empty: name a directory, or leave it out for %s", defaultDataDir)
+	case dataDir == runDir || strings.HasPrefix(dataDir, runDir+"/"):
+		return usagef("--data-dir %s is in the run directory %s, which 'ledge reset' empties: give another one", dataDir, runDir)
+	}
+	return nil
+}
+
 // checkRunDir refuses a directory that others use, or might: what lies there decides whom ledge trusts, and a reset empties it.
 func checkRunDir(dir string) error {
 	info, err := os.Stat(dir)

@@ -632,6 +632,7 @@ func TestBadStarts(t *testing.T) {
 		"missing configuration": {func(b *testBoard) []string { must(t, os.Remove(b.config)); return nil }, "no such file"},
 		"unwritable data directory": {func(b *testBoard) []string {
 			must(t, os.WriteFile(b.data, nil, 0o600))
+			b.t.Cleanup(func() { must(t, os.Remove(b.data)) }) // a reset takes no file for a node's data
 			return nil
 		}, "cannot make"},
 		"read-only file system": {func(b *testBoard) []string {
@@ -641,6 +642,7 @@ func TestBadStarts(t *testing.T) {
 			return []string{"--data-dir", filepath.Join(dir, "a", "data")}
 		}, "read-only file system"},
 		"no watchdog":     {func(b *testBoard) []string { return []string{"--watchdog", "/dev/nonesuch"} }, "no such file"},
+		"long run dir":    {func(b *testBoard) []string { return []string{"--run-dir", b.data + strings.Repeat("/long", 20)} }, "give a shorter one"},
 		"bad bridge":      {func(b *testBoard) []string { return []string{"--bridge", "9x"} }, "want a letter"},
 		"loopback CIDR":   {func(b *testBoard) []string { return []string{"--pod-cidr", "127.0.0.0/24"} }, "private network"},
 		"relative cgroup": {func(b *testBoard) []string { return []string{"--cgroup-root", "x"} }, "begin with /"},

@@ -145,7 +145,10 @@ func (o *serveOpts) settings(c *command) (settings, error) {
 	if o.onTerm != "detach" && o.onTerm != "drain" {
 		return s, usagef("--on-term: %q is neither detach nor drain", o.onTerm)
 	}
-	var err error
+	err := checkPlaces(c.runDir, o.dataDir)
+	if err != nil {
+		return s, err
+	}
 	if s.file, err = loadConfig(o.config, o.configDir, bootConfig(o.bootState)...); err != nil {
 		return s, err
 	}

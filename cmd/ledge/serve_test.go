@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -28,4 +29,26 @@ func TestSocketHeldByChild(t *testing.T) {
 		t.Error("a child that is gone answers")
 	}
 	must(t, child.Wait())
+}
+
+func TestCheckPlaces(t *testing.T) {
+	long := "/" + strings.Repeat("x", longestRunDir-1)
+	for _, tc := range []struct{ run, data, want string }{
+		{defaultRunDir, defaultDataDir, ""},
+		{long, "/d", ""},
+		{long + "x", "/d", "give a shorter one"},
+		{"/r", "", "--data-dir is empty"},
+		{"/r", "/r", "in the run directory"},
+		{"/r", "/r/data", "in the run directory"},
+		{"/r", "/r-data", ""},
+		{"/d/run", "/d", ""},
+	} {
+		if err := checkPlaces(tc.run, tc.data); tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
+			t.Errorf("%+v: %v", tc, err)
+		}
+	}
+	path := socketPath(long) + ".4194304"
+	if len(path) != 107 {
+		t.Errorf("a path of %d bytes", len(path))
+	}
 }
