@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -9,6 +10,9 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // What a node makes first in its directories, and what a reset removes last: by that they are told from directories of others, also
@@ -98,4 +102,28 @@ func (c *command) absolute() (err error) {
 		}
 	})
 	return err
+}
+
+// holdRunDir keeps other brains, and resets, away from a run directory for as long as the file is open. For a moment after a brain was
+// killed a child that it had forked, and that has not yet executed its program, still holds it.
+func holdRunDir(ctx context.Context, dir string) (*os.File, error) {
+	for try := 0; ; try++ {
+		f, err := os.Open(dir)
+		if err != nil {
+			return nil, fmt.Errorf("--run-dir: %w", err)
+		}
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		mine, merr := f.Stat()
+		named, nerr := os.Stat(dir)
+		if err == nil && merr == nil && nerr == nil && os.SameFile(mine, named) { // a reset may have removed it since
+			return f, nil
+		}
+		_ = f.Close()
+		if err != nil && !errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("--run-dir %s: lock it: %w", dir, err)
+		}
+		if try == 10 || !sleepFor(ctx, 100*time.Millisecond) {
+			return nil, fmt.Errorf("--run-dir %s: another ledge runs there", dir)
+		}
+	}
 }

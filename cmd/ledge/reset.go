@@ -37,6 +37,11 @@ func reset(ctx context.Context, c *command) error {
 	if c.reachable() == nil {
 		return fmt.Errorf("a node runs on %s: stop it first (systemctl stop ledge, or Ctrl-C)", c.runDir)
 	}
+	if lock, err := holdRunDir(ctx, c.runDir); err == nil {
+		defer lock.Close() // nothing was written through it
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: stop it first (systemctl stop ledge)", err)
+	}
 	was, err := readRunInfo(c.runDir)
 	if err != nil {
 		return err

@@ -105,6 +105,7 @@ func logTo(c *command, verbose bool) {
 type board struct {
 	settings
 	runDir string
+	lock   *os.File // of the run directory
 
 	staticsChanged chan struct{} // capacity 1
 	cancelled      chan struct{} // capacity 1: a shutdown was
@@ -148,19 +149,17 @@ func (b *board) open(ctx context.Context) (failed error) {
 	if err := b.preflight(); err != nil {
 		return err
 	}
-	for _, dir := range []string{b.dataDir, b.runDir} {
-		made, err := makeDir(dir)
-		// Who cannot start leaves nothing behind. What has something in it already stays.
-		defer func() {
-			for _, dir := range made {
-				if failed != nil {
-					_ = os.Remove(dir)
-				}
+	made, err := b.takeDirs(ctx)
+	// Who cannot start leaves nothing behind. What has something in it already stays.
+	defer func() {
+		for _, dir := range made {
+			if failed != nil {
+				_ = os.Remove(dir)
 			}
-		}()
-		if err != nil {
-			return err
 		}
+	}()
+	if err != nil {
+		return err
 	}
 	if err := b.listen(ctx); err != nil {
 		return err
@@ -186,7 +185,6 @@ func (b *board) open(ctx context.Context) (failed error) {
 	if err := b.resumePods(); err != nil {
 		return err
 	}
-	var err error
 	if b.guard, err = newGuard(b.runDir, b.trial.safeAfter(b.safeAfter)); err != nil {
 		return err
 	}
@@ -203,6 +201,19 @@ func (b *board) open(ctx context.Context) (failed error) {
 		return err
 	}
 	return b.openWatchdog()
+}
+
+// takeDirs makes the directories, as far as they are not there, and takes the run directory for this process alone. What it made comes
+// back.
+func (b *board) takeDirs(ctx context.Context) (made []string, err error) {
+	if made, err = makeDir(b.runDir); err != nil {
+		return made, err
+	}
+	if b.lock, err = holdRunDir(ctx, b.runDir); err != nil {
+		return nil, fmt.Errorf("%w; stop it, or give another directory", err) // whoever has it uses what was made
+	}
+	data, err := makeDir(b.dataDir)
+	return append(data, made...), err
 }
 
 // openAPI makes the API, or finds it.
@@ -436,7 +447,11 @@ func (b *board) close() error {
 			errs = append(errs, err)
 		}
 	}
-	return errors.Join(append(errs, b.closeWatchdog())...)
+	errs = append(errs, b.closeWatchdog())
+	if b.lock != nil { // the last: another one may begin
+		errs = append(errs, b.lock.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // port is the address of this board that others reach over the network; nil: there is none.

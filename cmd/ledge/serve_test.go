@@ -52,3 +52,27 @@ func TestCheckPlaces(t *testing.T) {
 		t.Errorf("a path of %d bytes", len(path))
 	}
 }
+
+// TestHoldRunDir: one holds a run directory, whatever programs that one has started; one that a reset has removed holds nobody off.
+func TestHoldRunDir(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "run")
+	must(t, os.Mkdir(dir, 0o700))
+	first, err := holdRunDir(t.Context(), dir)
+	must(t, err)
+	child := exec.CommandContext(t.Context(), "sleep", "1000")
+	must(t, child.Start())
+	defer child.Wait()
+	defer child.Process.Kill()
+	if _, err := holdRunDir(t.Context(), dir); err == nil || !strings.Contains(err.Error(), "another ledge runs there") {
+		t.Error("held twice:", err)
+	}
+	must(t, os.Remove(dir))
+	must(t, os.Mkdir(dir, 0o700))
+	second, err := holdRunDir(t.Context(), dir)
+	must(t, err)
+	must(t, first.Close())
+	must(t, second.Close())
+	third, err := holdRunDir(t.Context(), dir)
+	must(t, err)
+	must(t, third.Close())
+}
