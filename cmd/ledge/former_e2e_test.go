@@ -2,6 +2,7 @@ package main
 
 import (
 	"net"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -69,6 +70,38 @@ func TestAnotherCgroupRoot(t *testing.T) {
 	b.resetsAll()
 	if left := b.cgroupsNamed(other); len(left) > 0 {
 		t.Error("left:", left)
+	}
+}
+
+// Of the cgroups that the root stands in those go that were made for it, and no others.
+func TestCgroupRootInAnother(t *testing.T) {
+	b := newBoard(t)
+	tops := []string{"/sys/fs/cgroup"}
+	if _, err := os.Stat("/sys/fs/cgroup/cgroup.procs"); err != nil { // version 1
+		procs, err := filepath.Glob("/sys/fs/cgroup/*/cgroup.procs")
+		must(t, err)
+		tops = nil
+		for _, p := range procs {
+			tops = append(tops, filepath.Dir(p))
+		}
+	}
+	for _, top := range tops {
+		must(t, os.Mkdir(filepath.Join(top, b.name), 0o755))
+		t.Cleanup(func() { must(t, os.Remove(filepath.Join(top, b.name))) })
+	}
+	root := "/" + b.name + "/made/root"
+	b.serve("--cgroup-root", root)
+	b.apply(webPod)
+	b.running("web")
+	b.killKeeper() // the next one has not made them
+	b.eventually("another keeper runs", func() error { return contains(b.ledge("get", "nodes"), " Ready ") })
+	must(t, b.signal(syscall.SIGTERM))
+	b.must("reset", "--data")
+	if left := b.cgroupsNamed("/" + b.name + "/made"); len(left) > 0 {
+		t.Error("left:", left)
+	}
+	if there := b.cgroupsNamed("/" + b.name); len(there) != len(tops) {
+		t.Error("of what was there only these are left:", there)
 	}
 }
 

@@ -88,6 +88,7 @@ func (r *Runner) delegated(cg string) bool {
 // processes cannot hand controllers down to its children.
 func (r *Runner) Enter() (runtime.Info, error) {
 	r.lacks = r.lacking()
+	r.makeParents()
 	for _, c := range limiting {
 		if r.lacks[c] {
 			r.warn("the cgroup controller " + c + " is not to be had here: limits that need it do not hold" + remedy(c))
@@ -164,6 +165,41 @@ func (r *Runner) enterLeaf() error {
 	return nil
 }
 
+// madeHere marks cgroups above the root that this made, for whichever keeper clears them away.
+const madeHere = "trusted.ledge"
+
+// makeParents makes the cgroups that the root is to stand in, and marks those that were not there. What cannot be made now is made, or
+// found to be impossible, with the first cgroup in it.
+func (r *Runner) makeParents() {
+	if path.Dir(r.root) == "/" {
+		return // they are the hierarchies themselves
+	}
+	m, err := r.open(r.root, nil)
+	if err != nil {
+		return
+	}
+	parts := strings.Split(strings.Trim(r.root, "/"), "/")
+	for _, p := range m.GetPaths() {
+		dir := strings.TrimSuffix(p, r.root)
+		for _, part := range parts[:len(parts)-1] {
+			dir = filepath.Join(dir, part)
+			if os.Mkdir(dir, 0o755) == nil {
+				_ = unix.Setxattr(dir, madeHere, []byte("1"), 0) // without a mark it stays
+			}
+		}
+	}
+}
+
+// dropParents removes the cgroups above a root's directory that a keeper made, as far as they are empty.
+func (r *Runner) dropParents(dir string) {
+	for above := path.Dir(r.root); above != "/"; above = path.Dir(above) {
+		dir = filepath.Dir(dir)
+		if n, err := unix.Getxattr(dir, madeHere, nil); err != nil || n == 0 || unix.Rmdir(dir) != nil {
+			return
+		}
+	}
+}
+
 // leaveLeaf moves this process out of the keeper's own cgroup, should it be there, and removes that: a process cannot remove the
 // cgroup it is in. Where it came from is gone or taken as often as not; the top always takes it.
 func (r *Runner) leaveLeaf() error {
@@ -217,7 +253,7 @@ func (r *Runner) lacking() map[string]bool {
 	return lacks
 }
 
-// Clear removes the empty cgroups that stand above the pods', and the keeper's own. It kills nothing: with the
+// Clear removes the empty cgroups that stand above the pods', as far as ledge made them, and the keeper's own. It kills nothing: with the
 // root at "/" somebody else may use kubepods too.
 func (r *Runner) Clear() error {
 	m, err := r.open(path.Join(r.root, podsName), nil)
@@ -232,6 +268,7 @@ func (r *Runner) Clear() error {
 		}
 		if mayDropRoot {
 			_ = unix.Rmdir(filepath.Dir(p))
+			r.dropParents(filepath.Dir(p))
 		}
 	}
 	return errors.Join(errs...)
