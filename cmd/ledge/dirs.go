@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -126,4 +127,39 @@ func holdRunDir(ctx context.Context, dir string) (*os.File, error) {
 			return nil, fmt.Errorf("--run-dir %s: another ledge runs there", dir)
 		}
 	}
+}
+
+// takeDirs makes the directories, as far as they are not there, and takes the run directory for this process alone. What it made comes
+// back.
+func (b *board) takeDirs(ctx context.Context) (made []string, err error) {
+	if made, err = makeDir(b.runDir); err != nil {
+		return made, err
+	}
+	if b.lock, err = holdRunDir(ctx, b.runDir); err != nil {
+		return nil, fmt.Errorf("%w; stop it, or give another directory", err) // whoever has it uses what was made
+	}
+	data, err := makeDir(b.dataDir)
+	return append(data, made...), err
+}
+
+// probePrefix begins the name of a file that is there for a moment.
+const probePrefix = ".probe-"
+
+// makeDir makes a directory only root can enter if there is none, with those above it, and says in one line why it cannot.
+// What it made comes back, the deepest first.
+func makeDir(dir string) (made []string, err error) {
+	for d := dir; ; d = filepath.Dir(d) {
+		if _, err := os.Lstat(d); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		made = append(made, d)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return made, fmt.Errorf("cannot make %s: %w", dir, err)
+	}
+	probe := filepath.Join(dir, probePrefix+strconv.Itoa(os.Getpid()))
+	if err := os.WriteFile(probe, nil, 0o600); err != nil {
+		return made, fmt.Errorf("cannot write to %s: %w", dir, err)
+	}
+	return made, os.Remove(probe)
 }
