@@ -245,8 +245,8 @@ func (r *reader) texts(n *yaml.Node, key, separators string) (out []field) {
 	return out
 }
 
-// suggest finds the key that was meant.
-func suggest[V any](key string, known map[string]V) string {
+// Suggest finds the key that was meant.
+func Suggest[V any](key string, known map[string]V) string {
 	best, far := "", 1+len(key)/3
 	var all []string
 	for k := range known {

@@ -198,7 +198,7 @@ func (r *reader) fields(section string, list []field, known map[string]func(*yam
 		take := known[f.key]
 		switch before := seen[f.key]; {
 		case take == nil:
-			remedy := suggest(f.key, known)
+			remedy := Suggest(f.key, known)
 			if section == "" && elsewhere[f.key] != "" {
 				remedy = elsewhere[f.key]
 			}

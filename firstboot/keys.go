@@ -443,7 +443,8 @@ func (r *reader) configuration(n *yaml.Node) {
 		})
 	}
 	for _, s := range left {
-		r.mistake(s.line, s.key+" is left out: "+short(simply(r.try(append(slices.Clone(taken), s)).Error()), 200), "")
+		why := simply(r.try(append(slices.Clone(taken), s)).Error())
+		r.mistake(s.line, s.key+" is left out: "+short(strings.TrimPrefix(why, s.key+": "), 200), "")
 	}
 	r.plan.Configuration = together(taken)
 }

@@ -24,7 +24,7 @@ const (
 func NewSwapRule(behaviour, compat string, v2 bool) (SwapRule, error) {
 	unset, ok := map[string]string{"": "NoSwap", "current": "NoSwap", "1.24": "LimitedSwap", "1.28": "UnlimitedSwap"}[compat]
 	if !ok {
-		return SwapRule{}, fmt.Errorf("swap-compat %q must be one of: %q, %q or %q", compat, "1.24", "1.28", "current")
+		return SwapRule{}, fmt.Errorf("--swap-compat: %q must be one of: %q, %q or %q", compat, "1.24", "1.28", "current")
 	}
 	if behaviour == "" {
 		behaviour = unset

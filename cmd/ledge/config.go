@@ -75,13 +75,7 @@ func loadConfig(path, dir string, last ...string) (fileConfig, error) {
 	if err != nil {
 		return cfg, fmt.Errorf("read configuration: %w", err)
 	}
-	if cfg, err = withDropIns(path, data, dir, last...); err != nil {
-		return cfg, err
-	}
-	if err := cfg.check(); err != nil {
-		return cfg, fmt.Errorf("configuration %s: %w", path, err)
-	}
-	return cfg, nil
+	return withDropIns(path, data, dir, last...)
 }
 
 // keepFirstConfig writes what this board runs with, now that it does, for people to find and change. A board whose root is
@@ -101,6 +95,9 @@ func keepFirstConfig(path string) error {
 }
 
 func (c fileConfig) check() error {
+	if err := c.checkNode(); err != nil {
+		return err
+	}
 	if err := c.clockKeys.check(); err != nil {
 		return err
 	}
@@ -136,12 +133,14 @@ func (c fileConfig) check() error {
 	return c.resourceKeys.check()
 }
 
+var reservable = []string{"cpu", "memory", "ephemeral-storage", "pid"}
+
 // reserved reads a reservation (N-1.60).
 func reserved(in map[string]string) (corev1.ResourceList, error) {
 	out := corev1.ResourceList{}
 	for name, text := range in {
-		if !slices.Contains([]string{"cpu", "memory", "ephemeral-storage", "pid"}, name) {
-			return nil, fmt.Errorf("%q cannot be reserved: only cpu, memory, ephemeral-storage and pid", name)
+		if !slices.Contains(reservable, name) {
+			return nil, fmt.Errorf("%q cannot be reserved: only %s", name, strings.Join(reservable, ", "))
 		}
 		q, err := resource.ParseQuantity(text)
 		if err != nil || q.Sign() < 0 {
@@ -156,25 +155,11 @@ func reserved(in map[string]string) (corev1.ResourceList, error) {
 func parseTaints(text string) ([]corev1.Taint, error) {
 	var out []corev1.Taint
 	for _, item := range splitList(text) {
-		spec, effect, ok := strings.Cut(item, ":")
-		if !ok || effect == "" {
-			return nil, fmt.Errorf("taint %q has no effect: write key=value:NoSchedule", item)
-		}
+		spec, effect, _ := strings.Cut(item, ":")
 		key, value, _ := strings.Cut(spec, "=")
-		t := corev1.Taint{Key: key, Value: value, Effect: corev1.TaintEffect(effect)}
-		if !slices.Contains([]corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule,
-			corev1.TaintEffectNoExecute}, t.Effect) {
-			return nil, fmt.Errorf("taint %q: the effect must be NoSchedule, PreferNoSchedule or NoExecute", item)
-		}
-		if msgs := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...); len(msgs) > 0 {
-			return nil, fmt.Errorf("taint %q: %s", item, strings.Join(msgs, "; "))
-		}
-		if slices.ContainsFunc(out, func(o corev1.Taint) bool { return o.MatchTaint(&t) }) {
-			return nil, fmt.Errorf("taint %q is given twice", item)
-		}
-		out = append(out, t)
+		out = append(out, corev1.Taint{Key: key, Value: value, Effect: corev1.TaintEffect(effect)})
 	}
-	return out, nil
+	return out, checkTaints(out)
 }
 
 // reservedLabels are the kubernetes.io keys --node-labels may set (N-1.24).

@@ -9,8 +9,11 @@ import (
 // nodeCIDRs reads what --allocate-node-cidrs needs (N-3.52, N-3.53).
 func (o *planeOpts) nodeCIDRs() (out controller.NodeCIDRs, err error) {
 	if !o.allocateCIDRs {
-		if o.clusterCIDR != "" {
-			return out, usagef("--cluster-cidr: has no meaning without --allocate-node-cidrs")
+		for name, given := range map[string]bool{"cluster-cidr": o.clusterCIDR != "", "service-cluster-ip-range": o.services != "",
+			"node-cidr-mask-size": o.mask != 0, "node-cidr-mask-size-ipv4": o.mask4 != 0, "node-cidr-mask-size-ipv6": o.mask6 != 0} {
+			if given {
+				return out, usagef("--%s: has no meaning without --allocate-node-cidrs", name)
+			}
 		}
 		return out, nil
 	}

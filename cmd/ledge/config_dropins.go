@@ -33,37 +33,51 @@ func dropIns(dir string) (out []string, err error) {
 }
 
 // withDropIns reads a configuration, what stands in its directory, and last files: maps are merged, anything else is replaced by
-// the later file. Each file must be good by itself, so that an error names the file it is in.
+// the later file. The values are checked together; an error names the file it is in.
 func withDropIns(path string, data []byte, dir string, last ...string) (cfg fileConfig, err error) {
 	files, err := dropIns(dir)
 	if err != nil {
 		return cfg, fmt.Errorf("read configuration: %w", err)
 	}
+	files = slices.Concat([]string{path}, files, last)
 	merged := map[string]any{}
-	for i, file := range slices.Concat([]string{path}, files, last) {
+	alone := make([]error, len(files))
+	for i, file := range files {
 		if i > 0 {
 			if data, err = os.ReadFile(file); err != nil {
 				return cfg, fmt.Errorf("read configuration: %w", err)
 			}
 		}
-		var one fileConfig
-		var plain map[string]any
-		if err := yaml.UnmarshalStrict(data, &one); err != nil {
+		keys, err := readKeys(data)
+		if err != nil {
 			return cfg, fmt.Errorf("configuration %s: %w", file, err)
 		}
-		if err := yaml.Unmarshal(data, &plain); err != nil {
-			return cfg, fmt.Errorf("configuration %s: %w", file, err)
+		if len(files) > 1 {
+			_, alone[i] = checkedConfig(keys)
 		}
-		merge(merged, plain)
+		merge(merged, keys)
 	}
-	all, err := yaml.Marshal(merged)
-	if err != nil {
+	if cfg, err = checkedConfig(merged); err != nil {
+		for i := len(files) - 1; i > 0; i-- {
+			if alone[i] != nil && alone[i].Error() == err.Error() {
+				path = files[i]
+				break
+			}
+		}
 		return cfg, fmt.Errorf("configuration %s: %w", path, err)
 	}
-	if err := yaml.UnmarshalStrict(all, &cfg); err != nil {
-		return cfg, fmt.Errorf("configuration %s with %s: %w", path, dir, err)
-	}
 	return cfg, nil
+}
+
+func checkedConfig(keys map[string]any) (cfg fileConfig, err error) {
+	data, err := yaml.Marshal(keys)
+	if err == nil {
+		err = yaml.UnmarshalStrict(data, &cfg)
+	}
+	if err == nil {
+		err = cfg.check()
+	}
+	return cfg, err
 }
 
 // merge puts b over a. A null takes a key away.

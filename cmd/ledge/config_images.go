@@ -49,9 +49,11 @@ func (k imageKeys) check() error {
 	serial := k.SerializeImagePulls == nil || *k.SerializeImagePulls
 	switch {
 	case k.MaxParallelImagePulls < 0 || k.MaxParallelImagePulls > mostPulls:
-		return fmt.Errorf("maxParallelImagePulls must be between 1 and %d", mostPulls)
+		return fmt.Errorf("maxParallelImagePulls: %d must be between 1 and %d", k.MaxParallelImagePulls, mostPulls)
 	case serial && k.MaxParallelImagePulls > 1: // a kubelet refuses it too
 		return errors.New("maxParallelImagePulls cannot be larger than 1 unless serializeImagePulls is false")
+	case k.RegistryCredentials != "" && !filepath.IsAbs(k.RegistryCredentials):
+		return fmt.Errorf("registryCredentials: %q must be an absolute path", k.RegistryCredentials)
 	case k.ImageArchives != "" && !filepath.IsAbs(k.ImageArchives):
 		return fmt.Errorf("imageArchives: %q must be an absolute path", k.ImageArchives)
 	case !slices.Contains([]string{"", "pinned", "all", "none"}, k.KeepBlobs):
@@ -69,15 +71,17 @@ func (k imageKeys) checkGC() error {
 	high, low := k.thresholds()
 	switch {
 	case high < 0 || high > 100:
-		return errors.New("imageGCHighThresholdPercent must be between 0 and 100")
+		return fmt.Errorf("imageGCHighThresholdPercent: %d must be between 0 and 100", high)
 	case low < 0 || low > 100:
-		return errors.New("imageGCLowThresholdPercent must be between 0 and 100")
+		return fmt.Errorf("imageGCLowThresholdPercent: %d must be between 0 and 100", low)
 	case low >= high:
-		return errors.New("imageGCLowThresholdPercent must be less than imageGCHighThresholdPercent")
-	case k.ImageMinimumGCAge.Duration < 0 || k.ImageMaximumGCAge.Duration < 0:
-		return errors.New("imageMinimumGCAge and imageMaximumGCAge must not be negative")
+		return fmt.Errorf("imageGCLowThresholdPercent: %d must be less than imageGCHighThresholdPercent, %d", low, high)
+	case k.ImageMinimumGCAge.Duration < 0:
+		return fmt.Errorf("imageMinimumGCAge: %s must not be negative", k.ImageMinimumGCAge.Duration)
+	case k.ImageMaximumGCAge.Duration < 0:
+		return fmt.Errorf("imageMaximumGCAge: %s must not be negative", k.ImageMaximumGCAge.Duration)
 	case k.ImageMaximumGCAge.Duration > 0 && k.ImageMaximumGCAge.Duration <= k.gc().MinAge:
-		return errors.New("imageMaximumGCAge must be longer than imageMinimumGCAge")
+		return fmt.Errorf("imageMaximumGCAge: %s must be longer than imageMinimumGCAge, %s", k.ImageMaximumGCAge.Duration, k.gc().MinAge)
 	}
 	return nil
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -42,7 +41,7 @@ func (c fileConfig) logs() (out node.LogConfig, err error) {
 		return out, err
 	}
 	if out.Total != 0 && out.Total < 64<<10 {
-		return out, errors.New("logging.totalSize must be at least 64Ki, or 0 for no limit")
+		return out, fmt.Errorf("logging.totalSize: %s must be at least 64Ki, or 0 for no limit", c.Logging.TotalSize)
 	}
 	file := int64(defaultLogSize)
 	if out.Total != 0 {
@@ -53,14 +52,14 @@ func (c fileConfig) logs() (out node.LogConfig, err error) {
 	}
 	switch {
 	case out.MaxBytes == 0:
-		return out, errors.New("containerLogMaxSize must be positive")
+		return out, fmt.Errorf("containerLogMaxSize: %s must be positive", c.ContainerLogMaxSize)
 	case out.Total != 0 && out.MaxBytes > out.Total:
 		return out, fmt.Errorf("containerLogMaxSize %d is more than logging.totalSize %d: one log would be all there is", out.MaxBytes, out.Total)
 	}
 	out.MaxFiles = defaultLogFiles
 	if n := c.ContainerLogMaxFiles; n != nil {
 		if *n < 2 {
-			return out, errors.New("containerLogMaxFiles must be greater than 1")
+			return out, fmt.Errorf("containerLogMaxFiles: %d must be greater than 1", *n)
 		}
 		out.MaxFiles = int(*n)
 	}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 )
 
@@ -20,6 +21,11 @@ type placeKeys struct {
 }
 
 func (k placeKeys) check() error {
+	for _, url := range splitList(k.Server) {
+		if err := checkServer(url); err != nil {
+			return fmt.Errorf("server: %w", err)
+		}
+	}
 	switch {
 	case k.Listen != nil && k.Server != "":
 		return errors.New("listen is for a control plane, and server says that it is elsewhere: remove one of the two")
@@ -28,8 +34,16 @@ func (k placeKeys) check() error {
 	case k.Listen == nil || *k.Listen == "":
 		return nil
 	}
-	if _, _, err := net.SplitHostPort(*k.Listen); err != nil {
+	if err := checkListen(*k.Listen); err != nil {
 		return fmt.Errorf("listen: %w", err)
+	}
+	return nil
+}
+
+func checkListen(at string) error {
+	_, port, err := net.SplitHostPort(at)
+	if _, perr := strconv.ParseUint(port, 10, 16); err != nil || perr != nil {
+		return fmt.Errorf("%q is no address and port such as 0.0.0.0:6443", at)
 	}
 	return nil
 }

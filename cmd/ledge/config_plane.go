@@ -85,15 +85,18 @@ func (s *settings) checkPlane() error {
 		slog.Warn("--pod-eviction-timeout is an old name: say --default-not-ready-toleration-seconds and --default-unreachable-toleration-seconds")
 		s.notReady, s.unreachable = int64(s.podEviction.Seconds()), int64(s.podEviction.Seconds())
 	}
+	for name, n := range map[string]int64{"pod-eviction-timeout": int64(s.podEviction.Seconds()), "default-not-ready-toleration-seconds": s.notReady,
+		"default-unreachable-toleration-seconds": s.unreachable} {
+		if n < 0 && s.set[name] {
+			return usagef("--%s: %d s is negative", name, n)
+		}
+	}
 	var err error
 	if s.machines, err = machineLister(s.planeOpts.machineLister); err != nil {
 		return err
 	}
 	if s.cidrs, err = s.planeOpts.nodeCIDRs(); err != nil {
 		return err
-	}
-	if s.notReady < 0 || s.unreachable < 0 {
-		return usagef("--default-not-ready-toleration-seconds, --default-unreachable-toleration-seconds: less than nothing")
 	}
 	return nil
 }

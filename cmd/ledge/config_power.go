@@ -101,7 +101,7 @@ func (c powerConfig) check() error {
 		return fmt.Errorf("power.batteryLow: %d is not a percentage from 1 to 99 (0: the default, 10)", c.BatteryLow)
 	}
 	if c.Reserve.Duration < 0 {
-		return errors.New("power.reserve must not be negative")
+		return fmt.Errorf("power.reserve: %s must not be negative", c.Reserve.Duration)
 	}
 	return nil
 }

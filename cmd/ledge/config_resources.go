@@ -59,7 +59,7 @@ func (k resourceKeys) check() error {
 		return fmt.Errorf("memoryReservationPolicy: %q is neither None nor TieredReservation", k.MemoryReservationPolicy)
 	}
 	if p := k.CPUCFSQuotaPeriod; p != nil && (p.Duration < time.Millisecond || p.Duration > time.Second) {
-		return errors.New("cpuCFSQuotaPeriod must be between 1ms and 1s")
+		return fmt.Errorf("cpuCFSQuotaPeriod: %s must be between 1ms and 1s", p.Duration)
 	}
 	if _, err := node.NewSysctls(k.AllowedUnsafeSysctls); err != nil {
 		return fmt.Errorf("allowedUnsafeSysctls: %w", err)

@@ -16,7 +16,6 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
-	"sigs.k8s.io/yaml"
 
 	"ledge/api/rest"
 	"ledge/firstboot"
@@ -162,8 +161,7 @@ func (s *boardSetup) machine(ca pki.Pin, joined bool) firstboot.Machine {
 			return err
 		},
 		Config: func(data []byte) error {
-			var cfg fileConfig
-			if err := yaml.UnmarshalStrict(data, &cfg); err != nil {
+			if _, err := readKeys(data); err != nil {
 				return err
 			}
 			if tryBrain(s.args) != nil { // it is not for these keys that it would not start
@@ -209,7 +207,8 @@ func (s *boardSetup) tryConfig(data []byte) error {
 	}
 	err = tryBrain(append(slices.Clone(s.args), "--boot-state", dir))
 	if err != nil { // whoever reads it has no such file
-		return errors.New(strings.ReplaceAll(err.Error(), filepath.Join(dir, bootConfigFile), "ledge.yaml"))
+		file := filepath.Join(dir, bootConfigFile)
+		return errors.New(strings.ReplaceAll(strings.TrimPrefix(err.Error(), "configuration "+file+": "), file, "ledge.yaml"))
 	}
 	return nil
 }

@@ -67,7 +67,7 @@ const goodPod = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec:\n  cont
 func TestBoardComesUp(t *testing.T) {
 	s := card(t, map[string]string{
 		"ledge.yaml.txt": "\ufeffhostname: my board\r\nssh: [x]\r\nserve:\r\n  listen: 0.0.0.0:6443\r\nconfiguration:\r\n  maxPods: 20\r\n" +
-			"  maxPodz: 3\r\n  podPidsLimit: many\r\n  shutdownGracePeriodCriticalPods: 90s\r\n  shutdownGracePeriod: 120s\r\n",
+			"  maxPodz: 3\r\n  podPidsLimit: many\r\n  podsPerCore: -1\r\n  shutdownGracePeriodCriticalPods: 90s\r\n  shutdownGracePeriod: 120s\r\n",
 		"manifests/good.yaml":       goodPod,
 		"manifests/._good.yaml":     "\x00",
 		"manifests/README.txt":      "hello",
@@ -83,7 +83,8 @@ func TestBoardComesUp(t *testing.T) {
 		`ledge.yaml.txt, line 1: "my board" is no name for a board. Did you mean my-board?`,
 		`ledge.yaml.txt, line 2: ssh has no effect here: there is no login. Remove ssh:`,
 		`ledge.yaml.txt, line 7: there is no key "maxPodz" below configuration:. Did you mean maxPods?`,
-		`ledge.yaml.txt, line 8: podPidsLimit is left out: `,
+		`ledge.yaml.txt, line 8: podPidsLimit is left out: "many" is no whole number`,
+		`ledge.yaml.txt, line 9: podsPerCore is left out: -1 is no number of pods: say 1 to 2147483647, or 0 for no such bound`,
 		`manifests/other.yml, line 13: ConfigMap: `,
 		`manifests/bad.yaml, line 5: Pod: `,
 		`manifests/worse.yaml, line 4: `, `manifests/odd.yaml, line 2: ledge does not know objects of kind "Poodle"`,
@@ -95,7 +96,7 @@ func TestBoardComesUp(t *testing.T) {
 			t.Errorf("not once: %s", want)
 		}
 	}
-	if n := strings.Count(strings.Split(got, "\r\n\r\n")[1], "\r\n"); n != 11 || t.Failed() {
+	if n := strings.Count(strings.Split(got, "\r\n\r\n")[1], "\r\n"); n != 12 || t.Failed() {
 		t.Errorf("%d mistakes:\n%s", n, got)
 	}
 	config, _ := os.ReadFile(filepath.Join(s.state, bootConfigFile))

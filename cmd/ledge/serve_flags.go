@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
 	"os"
 	"path"
@@ -149,6 +148,9 @@ func (o *serveOpts) settings(c *command) (settings, error) {
 	if err != nil {
 		return s, err
 	}
+	if o.safeAfter < 0 {
+		return s, usagef("--safe-mode-after: %d is no number of ends: say 0 or more", o.safeAfter)
+	}
 	if s.file, err = loadConfig(o.config, o.configDir, bootConfig(o.bootState)...); err != nil {
 		return s, err
 	}
@@ -171,7 +173,7 @@ func (o *serveOpts) settings(c *command) (settings, error) {
 		return s, err
 	}
 	if o.listen != "" {
-		if _, _, err := net.SplitHostPort(o.listen); err != nil {
+		if err := checkListen(o.listen); err != nil {
 			return s, usagef("--listen: %v", err)
 		}
 		s.listenAt = o.listen
@@ -279,10 +281,10 @@ func (s *settings) node() error {
 		}
 	}
 	if o.set["node-status-update-frequency"] {
+		if o.nodeStatusUpdate < time.Second {
+			return usagef("--node-status-update-frequency: %s is less than 1s, the least", o.nodeStatusUpdate)
+		}
 		s.file.NodeStatusUpdateFrequency = metav1.Duration{Duration: o.nodeStatusUpdate}
-	}
-	if d := s.file.NodeStatusUpdateFrequency.Duration; d != 0 && d < time.Second {
-		return errors.New("nodeStatusUpdateFrequency must be at least 1s")
 	}
 	s.status, err = s.file.status()
 	return err
@@ -292,6 +294,9 @@ func (s *settings) node() error {
 func (s *settings) resources(machine *host.Host) (err error) {
 	if s.file.FailSwapOn != nil && !s.set["fail-swap-on"] {
 		s.failSwapOn = *s.file.FailSwapOn
+	}
+	if err := s.checkReserved(machine); err != nil {
+		return err
 	}
 	if s.bounds, err = s.file.resources(s.swapCompat, machine.Cgroups().Mode); err != nil {
 		return err

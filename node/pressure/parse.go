@@ -59,7 +59,7 @@ func Parse(s Settings) (p Policy, ignored []string, err error) {
 		}
 		g, given := grace[sig]
 		if !given {
-			return p, nil, fmt.Errorf("grace period must be specified for the soft eviction threshold %s", sig)
+			return p, nil, fmt.Errorf("evictionSoft: grace period must be specified for the soft eviction threshold %s", sig)
 		}
 		if l != (Limit{}) {
 			p.Thresholds = append(p.Thresholds, Threshold{Signal: sig, Below: l, Reclaim: reclaim[sig], Soft: true, Grace: g})
