@@ -65,8 +65,8 @@ func (h *Host) checkPIDs() Check {
 	return ok(name, detail)
 }
 
-// existing is the nearest directory above a path that is there.
-func existing(path string) string {
+// Existing is the nearest directory above a path that is there.
+func Existing(path string) string {
 	for path != "/" && path != "." && path != "" {
 		if st, err := os.Stat(path); err == nil && st.IsDir() {
 			return path
@@ -81,7 +81,7 @@ const littleRoom = 512 << 20
 
 func (h *Host) checkDataDir(dir string) Check {
 	const name = "data directory"
-	at := existing(dir)
+	at := Existing(dir)
 	bad := func(err error) Check {
 		return Check{name, Fail, oneLine(err.Error()), "run as root, on a file system that is not read-only, or choose another --data-dir"}
 	}
@@ -121,7 +121,7 @@ func judgeDataDir(dir string, fs Filesystem) Check {
 
 func (h *Host) checkOverlay(dir string) Check {
 	const name = "overlayfs"
-	err := OverlayCapable(existing(dir))
+	err := OverlayCapable(Existing(dir))
 	switch {
 	case err == nil:
 		return ok(name, "works in "+dir)

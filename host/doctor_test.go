@@ -247,7 +247,7 @@ func TestDataDir(t *testing.T) {
 			t.Errorf("%s: %+v", c.name, got)
 		}
 	}
-	if got := existing(filepath.Join(file, "x")); got != dir {
+	if got := Existing(filepath.Join(file, "x")); got != dir {
 		t.Errorf("%s, want %s", got, dir)
 	}
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"log/slog"
 	"slices"
 	"time"
 
@@ -91,7 +90,7 @@ func (s *settings) eviction() (err error) {
 	}
 	_, ignored, err := keys.policy()
 	for _, what := range ignored { // N-6.16
-		slog.Error("this threshold follows from others and cannot be set; it is left out", "threshold", what)
+		s.note("this threshold follows from others and cannot be set; it is left out", "threshold", what)
 	}
 	return err
 }

@@ -1,11 +1,8 @@
 package main
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -90,7 +87,11 @@ func (s *settings) checkReserved(machine *host.Host) error {
 	if most, _, err := machine.PIDs(); err == nil {
 		have["pid"] = resource.NewQuantity(most, resource.DecimalSI)
 	}
-	if disk, err := machine.Filesystem(standing(s.dataDir)); err == nil {
+	dir, err := filepath.Abs(s.dataDir)
+	if err != nil {
+		return err
+	}
+	if disk, err := machine.Filesystem(host.Existing(dir)); err == nil {
 		have[corev1.ResourceEphemeralStorage] = resource.NewQuantity(disk.Capacity, resource.BinarySI)
 	}
 	for _, name := range reservable {
@@ -110,14 +111,4 @@ func (s *settings) checkReserved(machine *host.Host) error {
 		return fmt.Errorf("%s: %s: %s is more than there is, %s", strings.Join(keys, " and "), name, sum.String(), most.String())
 	}
 	return nil
-}
-
-// standing is the nearest directory above path, or path itself, that is there.
-func standing(path string) string {
-	for {
-		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) || path == filepath.Dir(path) {
-			return path
-		}
-		path = filepath.Dir(path)
-	}
 }

@@ -82,7 +82,7 @@ func (s *settings) checkPlane() error {
 		return usagef("--schedule-against: %q is neither allocatable nor capacity", s.scheduleAgainst)
 	}
 	if s.set["pod-eviction-timeout"] { // N-3.30
-		slog.Warn("--pod-eviction-timeout is an old name: say --default-not-ready-toleration-seconds and --default-unreachable-toleration-seconds")
+		s.note("--pod-eviction-timeout is an old name: say --default-not-ready-toleration-seconds and --default-unreachable-toleration-seconds")
 		s.notReady, s.unreachable = int64(s.podEviction.Seconds()), int64(s.podEviction.Seconds())
 	}
 	for name, n := range map[string]int64{"pod-eviction-timeout": int64(s.podEviction.Seconds()), "default-not-ready-toleration-seconds": s.notReady,

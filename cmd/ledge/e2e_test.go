@@ -635,6 +635,18 @@ func TestBadStarts(t *testing.T) {
 			b.t.Cleanup(func() { must(t, os.Remove(b.data)) }) // a reset takes no file for a node's data
 			return nil
 		}, "cannot make"},
+		"no data directory": {func(b *testBoard) []string { return []string{"--data-dir", "/dev/null"} }, "not a directory"},
+		"warnings first": {func(b *testBoard) []string {
+			return []string{"--node-ip", "x", "--pod-eviction-timeout", "1s", "--data-dir", "/dev/null"}
+		}, "not a directory"},
+		"no pods": {func(b *testBoard) []string {
+			must(t, os.WriteFile(b.config, []byte("maxPods: -1"), 0o600))
+			return nil
+		}, "maxPods: -1"},
+		"more memory than there is": {func(b *testBoard) []string {
+			must(t, os.WriteFile(b.config, []byte("failSwapOn: false\nkubeReserved: {memory: 10000Gi}"), 0o600))
+			return nil
+		}, "kubeReserved: memory: 10000Gi is more than there is"},
 		"read-only file system": {func(b *testBoard) []string {
 			dir := t.TempDir()
 			must(t, syscall.Mount("none", dir, "tmpfs", syscall.MS_RDONLY, ""))
@@ -662,13 +674,7 @@ func TestBadStarts(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := fresh(t)
 			data, err := b.refusesToStart(tc.prepare(b)...)
-			var lines []string
-			for line := range strings.Lines(data) {
-				if strings.HasPrefix(line, "ledge: ") {
-					lines = append(lines, line)
-				}
-			}
-			if err == nil || len(lines) != 1 || !strings.Contains(lines[0], tc.want) {
+			if err == nil || !strings.HasPrefix(data, "ledge: ") || strings.Count(data, "\n") != 1 || !strings.Contains(data, tc.want) {
 				t.Fatalf("%v\n%s", err, data)
 			}
 			for _, dir := range []string{b.data, b.runDir} {

@@ -132,7 +132,9 @@ func launch(args []string) {
 func chooseVersion(dir *upgrade.Dir, as role) string {
 	s, err := dir.Load()
 	if err != nil {
-		slog.Error("which version is to run is not known; this one does", "err", err)
+		if as != roleBrain { // that one says it when it is known that it can start at all
+			slog.Error("which version is to run is not known; this one does", "err", err)
+		}
 		return upgrade.Base
 	}
 	if s.Pending == nil && s.Current == "" || as == roleTool { // most boards; reading is enough

@@ -164,6 +164,10 @@ func (b *board) open(ctx context.Context) (failed error) {
 	if err := b.leaveFormer(ctx); err != nil {
 		return err
 	}
+	b.trial.tell()
+	for _, say := range b.notes {
+		say()
+	}
 	if err := b.openStore(ctx); err != nil {
 		return err
 	}

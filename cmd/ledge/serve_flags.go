@@ -62,6 +62,13 @@ type serveOpts struct {
 	joins     bool // the control plane is elsewhere
 
 	set map[string]bool
+
+	notes []func() // warnings, for when it is known that the board can start
+}
+
+// note keeps a warning until nothing is wrong: what is has a line of its own.
+func (o *serveOpts) note(message string, args ...any) {
+	o.notes = append(o.notes, func() { slog.Warn(message, args...) })
 }
 
 func serveFlags(c *command) {
@@ -273,7 +280,7 @@ func (s *settings) node() error {
 		return usagef("--node-ip: %v", err)
 	}
 	if o.nodeIP != "" && len(s.reg.NodeIPs) < len(splitList(o.nodeIP)) {
-		slog.Warn("some addresses of --node-ip could not be read and are left out", "given", o.nodeIP)
+		s.note("some addresses of --node-ip could not be read and are left out", "given", o.nodeIP)
 	}
 	if o.nodeExternalIP != "" {
 		if s.reg.ExternalIP, err = netip.ParseAddr(o.nodeExternalIP); err != nil {

@@ -38,6 +38,8 @@ type trial struct {
 	within time.Duration    // of this start
 	came   *upgrade.Outcome // not nil: this version runs because another was not well, which nobody has been told yet
 	backup *time.Timer      // ends a process that hangs
+	lost   error            // why all that is not known
+	start  int              // of those that a trial has
 }
 
 // openTrial never fails: a board whose versions cannot be read runs what it has.
@@ -45,27 +47,36 @@ func openTrial(dataDir string) *trial {
 	t := &trial{dir: upgrade.Open(dataDir), self: upgrade.Base}
 	exe, err := os.Executable()
 	if err != nil {
-		slog.Error("it is not known which version this is", "err", err)
+		t.lost = fmt.Errorf("find this program: %w", err)
 		return t
 	}
 	t.self = t.dir.Self(exe)
 	s, err := t.dir.Load()
 	if err != nil {
-		slog.Error("it is not known whether this version is on trial", "err", err)
+		t.lost = err
 		return t
 	}
 	if s.Last != nil && s.Last.Back != "" && !s.Last.Told {
 		t.came = s.Last
 	}
 	if t.on = s.OnTrial(t.self); t.on {
-		t.within = s.Pending.Within
-		slog.Info("this version is on trial", "version", t.self, "start", s.Pending.Tries, "of", upgrade.MostTries, "within", t.within)
+		t.within, t.start = s.Pending.Within, s.Pending.Tries
 		t.backup = time.AfterFunc(t.within+endsWithin, func() {
 			slog.Error("this version is on trial, was not well in time, and does not end")
 			os.Exit(1)
 		})
 	}
 	return t
+}
+
+// tell says how this version stands, once it is known that the board can start: what else is wrong is one line.
+func (t *trial) tell() {
+	if t.lost != nil {
+		slog.Error("it is not known which version is to run, and whether this one is on trial; it runs", "err", t.lost)
+	}
+	if t.on {
+		slog.Info("this version is on trial", "version", t.self, "start", t.start, "of", upgrade.MostTries, "within", t.within)
+	}
 }
 
 // change notes something of this version.
