@@ -75,6 +75,7 @@ type poster struct {
 	pause         time.Duration // before that
 	grumble       grumble
 	noAddress     grumble
+	troubled      string // why it is not ready, as last told
 	wrote         written
 	rivals        int   // how often the Node was another's
 	refused       error // why the last try to register failed
@@ -158,6 +159,7 @@ func (p *poster) sync(ctx context.Context) error {
 	if early {
 		return nil
 	}
+	p.tellTroubles(f.troubles)
 	for try := range 5 { // N-2.14
 		err = p.send(ctx, f, try > 0)
 		if err == nil || !apierrors.IsConflict(err) || ctx.Err() != nil {
@@ -189,6 +191,18 @@ func (p *poster) tryRegister(ctx context.Context, f facts) error {
 	p.pause = min(max(2*p.pause, firstRegisterPause), mostRegisterPause)
 	p.nextTry = time.Now().Add(p.pause)
 	return fmt.Errorf("register node %s: %w", f.name, err)
+}
+
+// tellTroubles logs why the node is not ready, when that changes: who looks at a board by its log alone has no other sign.
+func (p *poster) tellTroubles(why string) {
+	switch {
+	case why == p.troubled:
+	case why != "":
+		slog.Warn("this node is not ready", "why", why)
+	default:
+		slog.Info("what kept this node from being ready is over")
+	}
+	p.troubled = why
 }
 
 // settling is how long a restarted brain may take to find its keeper before its Node is called not ready: a restart
@@ -228,6 +242,7 @@ func (p *poster) look(ctx context.Context) (facts, error) {
 	if err := a.cfg.Network.Ready(ctx); err != nil {
 		f.faults = append(f.faults, "container runtime network not ready: "+err.Error())
 	}
+	f.troubles = strings.Join(f.faults, "; ")
 	if msg := a.closed(); msg != "" {
 		f.faults = append(f.faults, msg)
 	}

@@ -125,6 +125,7 @@ type facts struct {
 	version  string
 	pressure map[corev1.NodeConditionType]bool
 	faults   []string // why the Node is not ready
+	troubles string   // those of them that nobody ordered
 	images   []corev1.ContainerImage
 	extra    []corev1.NodeCondition // beside Kubernetes' own
 	now      time.Time

@@ -653,11 +653,12 @@ func TestBadStarts(t *testing.T) {
 			b.t.Cleanup(func() { must(t, syscall.Unmount(dir, 0)) })
 			return []string{"--data-dir", filepath.Join(dir, "a", "data")}
 		}, "read-only file system"},
-		"no watchdog":     {func(b *testBoard) []string { return []string{"--watchdog", "/dev/nonesuch"} }, "no such file"},
-		"long run dir":    {func(b *testBoard) []string { return []string{"--run-dir", b.data + strings.Repeat("/long", 20)} }, "give a shorter one"},
-		"bad bridge":      {func(b *testBoard) []string { return []string{"--bridge", "9x"} }, "want a letter"},
-		"loopback CIDR":   {func(b *testBoard) []string { return []string{"--pod-cidr", "127.0.0.0/24"} }, "private network"},
-		"relative cgroup": {func(b *testBoard) []string { return []string{"--cgroup-root", "x"} }, "begin with /"},
+		"no watchdog":      {func(b *testBoard) []string { return []string{"--watchdog", "/dev/nonesuch"} }, "no such file"},
+		"bad bridge":       {func(b *testBoard) []string { return []string{"--bridge", "9x"} }, "want a letter"},
+		"bridge of others": {func(b *testBoard) []string { return []string{"--bridge", "lo"} }, "--bridge lo: an interface of that name exists that ledge did not make"},
+		"loopback CIDR":    {func(b *testBoard) []string { return []string{"--pod-cidr", "127.0.0.0/24"} }, "private network"},
+		"relative cgroup":  {func(b *testBoard) []string { return []string{"--cgroup-root", "x"} }, "begin with /"},
+		"long run dir":     {func(b *testBoard) []string { return []string{"--run-dir", b.data + strings.Repeat("/long", 20)} }, "give a shorter one"},
 		"new parents": {func(b *testBoard) []string {
 			return []string{"--data-dir", filepath.Join(b.data, "a", "b"), "--listen", fmt.Sprintf("127.0.0.1:%d", running.port)}
 		}, "taken"},

@@ -5,11 +5,14 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"ledge/host"
 )
 
 func TestParseCIDRs(t *testing.T) {
@@ -90,4 +93,26 @@ func TestDualStack(t *testing.T) {
 		}
 	}
 	b.must("delete", "pod", "web")
+}
+
+// TestOverlapIsTold: a pod network that the machine is on itself may be right after the next DHCP, so the node serves; its log says why
+// it is not ready.
+func TestOverlapIsTold(t *testing.T) {
+	onHost(t)
+	here, err := host.Prefixes()
+	must(t, err)
+	i := slices.IndexFunc(here, func(p netip.Prefix) bool { return p.Addr().Is4() && p.Addr().IsPrivate() })
+	if i < 0 {
+		t.Skip("this machine has no private network")
+	}
+	b := newBoard(t)
+	b.start("--pod-cidr", netip.PrefixFrom(here[i].Addr(), 24).Masked().String())
+	b.eventually("a line of log", func() error {
+		data, err := os.ReadFile(b.log.Name())
+		must(t, err)
+		if n := strings.Count(string(data), "this node is not ready"); n != 1 || !strings.Contains(string(data), "the machine uses") {
+			return fmt.Errorf("%d times:\n%s", n, data)
+		}
+		return nil
+	})
 }

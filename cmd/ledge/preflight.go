@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"ledge/host"
+	"ledge/network/bridge"
 )
 
 // preflight refuses to start on a machine that cannot run a pod, in one line and before anything is made.
@@ -19,6 +20,11 @@ func (b *board) preflight() error {
 	for _, c := range machine.Essentials(b.dataDir) {
 		if c.Verdict == host.Fail {
 			return fmt.Errorf("this machine cannot run pods: %s: %s; %s", c.Name, c.Detail, c.Remedy)
+		}
+	}
+	if b.bridge != noBridge {
+		if err := bridge.Check(b.bridge); err != nil {
+			return fmt.Errorf("--bridge %s: %w", b.bridge, err)
 		}
 	}
 	b.holds = machine.Controllers()

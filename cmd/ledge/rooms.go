@@ -116,7 +116,7 @@ func (b *board) openNetwork(ctx context.Context) (err error) {
 	}
 	if chosen { // from now on others see it
 		if err := first.Ready(ctx); err != nil {
-			slog.Debug("the bridge is not ready yet", "err", err) // the Node's condition says it until it is
+			slog.Debug("the bridge is not ready yet", "err", err) // the Node's condition says it until it is, and the log
 		}
 	}
 	b.giveNetwork(first, cidrText(cidr, cidr6), open)

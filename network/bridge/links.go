@@ -29,11 +29,10 @@ func (s *Setup) mark() string {
 func (s *Setup) ownBridge(l netlink.Link) error {
 	alias := l.Attrs().Alias
 	owner, marked := strings.CutPrefix(alias, bridgeMark)
-	// The kernel takes an alias only from an interface that is there: a crash can leave it without.
 	unfinished := alias == "" && s.book != nil && l.Attrs().HardwareAddr.String() == mac(s.book.Gateway()).String()
 	switch {
-	case l.Type() != "bridge" || !marked && !unfinished:
-		return errors.New("an interface of that name exists that ledge did not make; choose another name")
+	case foreign(l) || !marked && !unfinished:
+		return errForeign
 	case alias == s.mark() || unfinished:
 		return nil
 	}

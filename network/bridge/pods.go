@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,8 +30,10 @@ func linkName(bridge, uid string) string {
 // owner, and the bridge's does not change with its ports.
 func mac(a netip.Addr) net.HardwareAddr {
 	b := a.As4()
-	return net.HardwareAddr{0x0a, 0x1e, b[0], b[1], b[2], b[3]}
+	return append(slices.Clone(macPrefix), b[:]...)
 }
+
+var macPrefix = net.HardwareAddr{0x0a, 0x1e}
 
 type podLink struct {
 	uid         string

@@ -1,10 +1,12 @@
 package bridge
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"net/netip"
 	goruntime "runtime"
+	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -28,6 +30,40 @@ func Try() []Trial {
 		done <- tryHere()
 	}()
 	return <-done
+}
+
+// Check finds, before anything is made, what will never become right by itself: an interface of others that has the bridge's name, or a
+// kernel that lacks what a bridge of pods takes. Where the bridge stands already the kernel has it.
+func Check(name string) error {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return lacking(Try())
+	}
+	if foreign(link) {
+		return errForeign
+	}
+	return nil
+}
+
+var errForeign = errors.New("an interface of that name exists that ledge did not make; choose another name")
+
+// foreign: no node has made this, or begun to.
+func foreign(l netlink.Link) bool {
+	a := l.Attrs()
+	// The kernel takes an alias only from an interface that is there: a crash can leave it without.
+	unfinished := a.Alias == "" && bytes.HasPrefix(a.HardwareAddr, macPrefix)
+	return l.Type() != "bridge" || !strings.HasPrefix(a.Alias, bridgeMark) && !unfinished
+}
+
+// lacking is the first trial of those that pods need which this kernel cannot pass. Any other failure may be over at the next try, and
+// without the last they can do.
+func lacking(of []Trial) error {
+	for _, t := range of[:len(of)-1] {
+		if lacks(t.Err) {
+			return fmt.Errorf("%s: %w; %s", t.Name, t.Err, t.Remedy)
+		}
+	}
+	return nil
 }
 
 func tryHere() []Trial {
@@ -68,10 +104,14 @@ func tryHere() []Trial {
 
 // explain adds what the kernel's terse answer means here.
 func explain(err error) error {
-	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EPROTONOSUPPORT) {
+	if lacks(err) {
 		return fmt.Errorf("this kernel lacks something (ledge doctor tries each part): %w", err)
 	}
 	return err
+}
+
+func lacks(err error) bool {
+	return errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EPROTONOSUPPORT)
 }
 
 func tryBridge(h *host) error {
