@@ -84,7 +84,7 @@ func boardFlags(c *command) *serveOpts {
 	o := &serveOpts{}
 	f := c.flags
 	f.StringVar(&o.dataDir, "data-dir", defaultDataDir, "everything that must survive a power cut")
-	f.StringVar(&o.config, "config", defaultConfigPath, "configuration file; written at the first start if missing")
+	f.StringVar(&o.config, "config", defaultConfigPath, "configuration file; it has to be there, but for the usual one, which the first start writes")
 	f.StringVar(&o.configDir, "config-dir", defaultConfigDir, "directory of .conf files that override the configuration; empty for none")
 	f.StringVar(&o.bootState, "boot-state", "", "what 'ledge firstboot' made of a boot partition; its configuration overrides all other")
 	f.StringVar(&o.bridge, "bridge", "ledge0", "network bridge of the pods; 'none' gives every pod the host's network")
