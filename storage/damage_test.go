@@ -537,3 +537,19 @@ func loopFS(t *testing.T, size int64, more ...string) string {
 	})
 	return dir
 }
+
+// TestUnmade: an opening that cannot make a store leaves in its directory what was there.
+func TestUnmade(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, ceilingName, "mine"), 0o700); err != nil { // where a file is wanted
+		t.Fatal(err)
+	}
+	if s, err := Open(t.Context(), Config{Dir: dir}); err == nil {
+		_ = s.Close()
+		t.Fatal("it opened")
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) != 1 || left[0].Name() != ceilingName {
+		t.Errorf("%v, %v", left, err)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -54,6 +55,10 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
+	before, err := os.ReadDir(cfg.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
 	lock, err := lockDir(cfg.Dir, 5*time.Second)
 	if err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
@@ -66,9 +71,26 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		if s.db != nil {
 			err = errors.Join(err, s.closeFile(), s.log.close())
 		}
+		if s.health.Made {
+			err = errors.Join(err, cfg.unmake(before))
+		}
 		return nil, errors.Join(fmt.Errorf("open store %s: %w", cfg.Dir, err), lock.Close())
 	}
 	return s, nil
+}
+
+// unmake removes what an opening has made that could not make a store: the next one is as good as the first. It has the lock.
+func (c Config) unmake(before []os.DirEntry) error {
+	now, err := os.ReadDir(c.Dir)
+	for _, e := range now {
+		if !slices.ContainsFunc(before, func(b os.DirEntry) bool { return b.Name() == e.Name() }) {
+			err = errors.Join(err, os.RemoveAll(filepath.Join(c.Dir, e.Name())))
+		}
+	}
+	if len(before) == 0 && err == nil {
+		err = os.Remove(c.Dir)
+	}
+	return err
 }
 
 // opener is the one-time work of opening.
@@ -164,6 +186,7 @@ func (o *opener) provide(ctx context.Context) error {
 	st, err := os.Stat(o.path(dbName))
 	switch {
 	case errors.Is(err, os.ErrNotExist) && !marked && len(snaps) == 0:
+		o.health.Made = true
 		return o.create()
 	case errors.Is(err, os.ErrNotExist):
 		return o.restore(ctx, errors.New("state.db is missing although this board had one"))

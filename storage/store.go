@@ -120,6 +120,7 @@ type lazyWrite struct {
 
 // Health is what an operator should know of the store.
 type Health struct {
+	Made        bool      // by this opening; there was none before
 	Unclean     bool      // the store before this opening was not closed
 	Restored    string    // the snapshot that replaced a damaged file
 	Replayed    int       // transactions that were put back from the log

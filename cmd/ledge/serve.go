@@ -138,6 +138,8 @@ type board struct {
 
 	holds host.Check // what holds pods to their limits
 
+	begun bool // more than files may stand
+
 	cut bool // the boot before this one ended without a clean end of the store
 }
 
@@ -168,9 +170,16 @@ func (b *board) open(ctx context.Context) (failed error) {
 	for _, say := range b.notes {
 		say()
 	}
+	undo := b.firstTry()
+	defer func() {
+		if failed != nil {
+			undo()
+		}
+	}()
 	if err := b.openStore(ctx); err != nil {
 		return err
 	}
+	b.begun = b.uplink != nil                // a join cannot be made undone
 	if err := b.writeRunInfo(); err != nil { // before there is anything that 'ledge reset' has to find
 		return err
 	}
@@ -180,6 +189,7 @@ func (b *board) open(ctx context.Context) (failed error) {
 	if err := b.openImages(ctx); err != nil {
 		return err
 	}
+	b.begun = true
 	if err := b.openNetwork(ctx); err != nil {
 		return err
 	}

@@ -80,3 +80,37 @@ func TestTwoStartsAtOnce(t *testing.T) {
 		b.resetsAll()
 	}
 }
+
+// TestFullDiskAtFirstStart: a first start on a full disk leaves what it found, wherever it meets the end of the disk; with room the next is
+// the first.
+func TestFullDiskAtFirstStart(t *testing.T) {
+	onHost(t)
+	for _, size := range []string{"16k", "64k", "2m"} { // the store, the keys, the built-in image
+		t.Run(size, func(t *testing.T) {
+			b := newBoard(t)
+			disk := t.TempDir()
+			must(t, syscall.Mount("none", disk, "tmpfs", 0, "size="+size))
+			t.Cleanup(func() { must(t, syscall.Unmount(disk, syscall.MNT_DETACH)) })
+			own, other := filepath.Join(disk, "data"), filepath.Join(disk, "data", "mine")
+			must(t, os.MkdirAll(filepath.Dir(other), 0o700))
+			must(t, os.WriteFile(other, nil, 0o600))
+			for _, data := range []string{own, filepath.Join(disk, "new", "data")} {
+				text, err := b.refusesToStart("--data-dir", data)
+				if err == nil || !strings.Contains(text, "no space left") {
+					t.Fatalf("%v\n%s", err, text)
+				}
+			}
+			var left []string
+			must(t, filepath.WalkDir(disk, func(path string, _ os.DirEntry, err error) error {
+				left = append(left, strings.TrimPrefix(path, disk))
+				return err
+			}))
+			if got := strings.Join(left, " "); got != " /data /data/mine" {
+				t.Errorf("it left %s", got)
+			}
+			if _, err := os.Lstat(b.runDir); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("it left %s", b.runDir)
+			}
+		})
+	}
+}
