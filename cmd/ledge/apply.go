@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -143,11 +144,9 @@ func parseManifest(d node.Document, namespace string) (*manifest, error) {
 // applyOne applies on the server's side: what others have set there meanwhile is taken over where the file says it too.
 func applyOne(ctx context.Context, cl api.Client, m manifest) (string, error) {
 	id := fmt.Sprintf("%s/%s", m.kind.Singular, m.GetName())
-	before := ""
-	switch live, err := cl.Get(ctx, m.kind, m.GetNamespace(), m.GetName()); {
-	case err == nil:
-		before = live.GetResourceVersion()
-	case !apierrors.IsNotFound(err):
+	before, err := cl.Get(ctx, m.kind, m.GetNamespace(), m.GetName())
+	fresh := apierrors.IsNotFound(err)
+	if err != nil && !fresh {
 		return "", fmt.Errorf("read %s: %w", id, err)
 	}
 	after, err := cl.Patch(ctx, m.kind, m.GetNamespace(), m.GetName(), api.Patch{Type: types.ApplyPatchType, Data: m.raw},
@@ -155,12 +154,37 @@ func applyOne(ctx context.Context, cl api.Client, m manifest) (string, error) {
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("apply %s: %w", id, err)
-	case before == "":
+	case fresh:
 		return "created", nil
-	case before == after.GetResourceVersion():
+	case before.GetResourceVersion() == after.GetResourceVersion():
 		return "unchanged", nil
 	}
-	return "configured", nil
+	was, err := wished(before)
+	is, ierr := wished(after)
+	if err = errors.Join(err, ierr); err == nil && bytes.Equal(was, is) {
+		return "unchanged", nil
+	}
+	return "configured", err
+}
+
+// wished is an object without what nobody applies: somebody may write its status between two looks, again and again.
+func wished(obj api.Object) ([]byte, error) {
+	data, err := json.Marshal(obj)
+	if err != nil {
+		return nil, err
+	}
+	var plain map[string]any
+	if err := json.Unmarshal(data, &plain); err != nil {
+		return nil, err
+	}
+	for _, key := range []string{"apiVersion", "kind", "status"} {
+		delete(plain, key)
+	}
+	if meta, ok := plain["metadata"].(map[string]any); ok {
+		delete(meta, "resourceVersion")
+		delete(meta, "managedFields")
+	}
+	return json.Marshal(plain)
 }
 
 // label sets a label on the object and on what is sent of it.
