@@ -176,7 +176,11 @@ func (p *page) node(o *corev1.Node, pods []api.Object) {
 	for _, name := range names {
 		k := corev1.ResourceName(name)
 		all, can, req, lim := o.Status.Capacity[k], o.Status.Allocatable[k], asked[k], bounded[k]
-		p.row(name, all.String(), can.String(), req.String()+" ("+percent(req.MilliValue(), can.MilliValue())+")", lim.String())
+		share := "0%" // of nothing, as kubectl has it
+		if can.Sign() > 0 {
+			share = percent(req.MilliValue(), can.MilliValue())
+		}
+		p.row(name, all.String(), can.String(), req.String()+" ("+share+")", lim.String())
 	}
 }
 

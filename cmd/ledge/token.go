@@ -68,7 +68,7 @@ func (c *command) printToken(r io.Reader) error {
 		return fmt.Errorf("read the node's answer: %w", err)
 	}
 	if t.Local {
-		fmt.Fprintln(c.err, "ledge: this control plane listens on this board alone: start it with --listen 0.0.0.0:6443 before others join")
+		fmt.Fprintln(c.err, "note: this control plane listens on this board alone; before others join, start it with --listen 0.0.0.0:6443 (listen in the configuration)")
 	}
 	line := "ledge agent"
 	for _, s := range t.Server {

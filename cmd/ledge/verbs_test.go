@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -200,7 +201,7 @@ func TestDescribe(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
 	}
-	four := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4")}
+	four := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4"), "hugepages-1Gi": resource.MustParse("0")}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "board"}, Spec: corev1.NodeSpec{Unschedulable: true, Taints: []corev1.Taint{{Key: "k", Effect: "NoSchedule"}}},
 		Status: corev1.NodeStatus{Capacity: four, Allocatable: four}}
 	ended := pod.DeepCopy()
@@ -210,13 +211,26 @@ func TestDescribe(t *testing.T) {
 	p.node(node, []api.Object{pod, ended})
 	p.events(nil)
 	text = string(p.done())
-	for _, want := range []string{"k:NoSchedule\n", "Unschedulable:  true\n", "web   2 ", "2 (50%)", "Events:  <none>\n", "Created:        <unknown> ago"} {
+	for _, want := range []string{"k:NoSchedule\n", "Unschedulable:  true\n", "web   2 ", "2 (50%)", "0 (0%)", "Events:  <none>\n", "Created:        <unknown> ago"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
 	}
 	if strings.Contains(text, "ended") {
 		t.Errorf("a pod that holds nothing any more:\n%s", text)
+	}
+}
+
+// A token of a control plane that nobody else reaches is one all the same: that is a note, and no error.
+func TestTokenNote(t *testing.T) {
+	for _, local := range []bool{true, false} {
+		var out, errs bytes.Buffer
+		c := &command{out: &out, err: &errs}
+		must(t, c.printToken(strings.NewReader(fmt.Sprintf(`{"token": "t", "server": ["https://a:1"], "local": %t}`, local))))
+		note := errs.String()
+		if out.String() != "ledge agent --server https://a:1 --token t\n" || (note != "") != local || local && (!strings.HasPrefix(note, "note: ") || !strings.Contains(note, "--listen 0.0.0.0:6443")) {
+			t.Errorf("%q %q", &out, note)
+		}
 	}
 }
 
