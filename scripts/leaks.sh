@@ -22,7 +22,7 @@ things() {
 	find /sys/fs/cgroup -type d -name "*$run*" -prune -printf 'cgroup %p\n' 2>/dev/null
 	{
 		ls -d /sys/class/net/*"$run"* /sys/class/net/ledge0 2>/dev/null
-		grep -lsF "$run" /sys/class/net/*/ifalias # of a pod's interface: it names the node
+		grep -lsF "$run" /sys/class/net/*/ifalias # of a pod's interface: it names the bridge
 	} | awk -F / '{ print "interface " $5 }'
 	nft list tables 2>/dev/null | awk -v run="$run" 'index($0, run) || $NF == "ledge_ledge0" { print "nftables " $0 }'
 	ls -d /sys/fs/cgroup/kubepods /sys/fs/cgroup/memory/kubepods /sys/fs/cgroup/unified/kubepods 2>/dev/null | sed 's/^/cgroup /'

@@ -3,6 +3,7 @@ package scripts_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -63,6 +64,7 @@ func TestLeaks(t *testing.T) {
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err != nil {
 		cgroup = "/sys/fs/cgroup/memory/" + run
 	}
+	port := fmt.Sprintf("lv%012x", os.Getpid()) // as a pod's, which names the node in its alias only (network/bridge)
 	sleep := exec.Command("sleep", "1000")
 	sleep.Env = []string{"LEDGE_RUN=" + run}
 	clean := sync.OnceFunc(func() {
@@ -70,6 +72,7 @@ func TestLeaks(t *testing.T) {
 		_ = sleep.Wait()
 		tool("nft delete table ip ledge_" + run)
 		tool("ip link del " + run)
+		tool("ip link del " + port)
 		if err := errors.Join(unix.Unmount(filepath.Join(dir, "m"), 0), os.Remove(filepath.Join(dir, "m")), os.Remove(cgroup),
 			os.Remove("/run/"+run)); err != nil {
 			t.Error(err)
@@ -82,11 +85,13 @@ func TestLeaks(t *testing.T) {
 	must(os.Mkdir(cgroup, 0o755))
 	must(os.Mkdir("/run/"+run, 0o700))
 	tool("ip link add " + run + " type bridge")
+	tool("ip link add " + port + " type veth peer name " + port + "p")
+	must(exec.Command("ip", "link", "set", port, "alias", "ledge pod some-uid 10.42.0.2,,"+run).Run())
 	tool("nft add table ip ledge_" + run)
 
 	all := shown(t, run, dir)
 	for _, want := range []string{"file " + dir + "/m", "cgroup " + cgroup, "file /run/" + run,
-		"interface " + run, "nftables table ip ledge_" + run, "sleep 1000"} {
+		"interface " + run, "interface " + port + "\n", "nftables table ip ledge_" + run, "sleep 1000"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("no %q in:\n%s", want, all)
 		}

@@ -30,7 +30,9 @@ ledge() { bin/ledge "$@"; }
 left() { # what carries our name and is still there
 	awk -v n="$name" 'index($5, n) { print "mount " $5 }' /proc/self/mountinfo
 	find /sys/fs/cgroup -type d -name "*$name*" 2>/dev/null | sed 's/^/cgroup /'
-	for f in /sys/class/net/*; do case ${f##*/} in *"$name"*) echo "interface ${f##*/}" ;; esac; done
+	for f in /sys/class/net/*; do # pods' interfaces have the bridge's name in their aliases only
+		case "${f##*/} $(cat "$f/ifalias" 2>/dev/null)" in *"$name"*) echo "interface ${f##*/}" ;; esac
+	done
 	nft list tables | awk -v n="$name" 'index($0, n) { print "nftables " $0 }'
 	for f in /run/netns/*"$name"*; do [ ! -e "$f" ] || echo "namespace $f"; done
 	for d in /proc/[0-9]*; do

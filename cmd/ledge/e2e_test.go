@@ -348,6 +348,23 @@ func (b *testBoard) leftovers() (left []string) {
 	}
 }
 
+// interfacesOf are a node's bridge and what names it in its alias: those of pods, which are named by a hash.
+func interfacesOf(t *testing.T, bridge string) (out []string) {
+	t.Helper()
+	dirs, err := filepath.Glob("/sys/class/net/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range dirs {
+		alias, _ := os.ReadFile(filepath.Join(dir, "ifalias")) // it may have gone meanwhile
+		words := strings.FieldsFunc(string(alias), func(r rune) bool { return strings.ContainsRune(" ,\n", r) })
+		if filepath.Base(dir) == bridge || slices.Contains(words, bridge) {
+			out = append(out, "interface "+filepath.Base(dir)+" "+strings.TrimSpace(string(alias)))
+		}
+	}
+	return out
+}
+
 func (b *testBoard) look() (left []string) {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -361,9 +378,7 @@ func (b *testBoard) look() (left []string) {
 	for _, p := range b.processes("") {
 		left = append(left, "process "+strconv.Itoa(p))
 	}
-	if _, err := net.InterfaceByName(b.name); err == nil {
-		left = append(left, "interface "+b.name)
-	}
+	left = append(left, interfacesOf(b.t, b.name)...)
 	if out, err := exec.Command("nft", "list", "tables").Output(); err == nil && bytes.Contains(out, []byte(strings.ReplaceAll(b.name, "-", "."))) {
 		left = append(left, "nftables "+string(out))
 	}
@@ -421,6 +436,9 @@ func TestPodLife(t *testing.T) {
 		body, err := io.ReadAll(answer.Body)
 		return errors.Join(err, contains(string(body), "web "+pod.Status.PodIP))
 	})
+	if links := interfacesOf(t, b.name); !slices.ContainsFunc(links, func(l string) bool { return strings.Contains(l, "ledge pod "+string(b.pod("web").UID)) }) {
+		t.Errorf("the pod's interface does not name the node, and would be no leftover: %v", links)
+	}
 	b.apply(logPod("speaker"))
 	b.eventually("it has ended", func() error { return contains(b.ledge("get", "pod", "speaker"), "Completed") })
 	if got := b.must("logs", "speaker"); got != "hello from speaker\n" {
@@ -508,8 +526,8 @@ func TestDrainLeavesNothing(t *testing.T) {
 	if left := b.processes(""); len(left) > 0 {
 		t.Fatalf("processes: %v", left)
 	}
-	if _, err := net.InterfaceByName(b.name); err == nil {
-		t.Fatal("the bridge is still there")
+	if left := interfacesOf(t, b.name); len(left) > 0 {
+		t.Fatalf("interfaces: %v", left)
 	}
 	b.serve()
 	if got := b.ledge("get", "pod", "web"); !strings.Contains(got, "Terminated") { // N-5.27, N-11.26

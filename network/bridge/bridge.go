@@ -84,7 +84,7 @@ var _ network.Setup = (*Setup)(nil)
 // nameShape keeps names that are good as interface, file, sysctl and (with - as .) nftables table name.
 var nameShape = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]*$`)
 
-// uidShape is what fits in an interface's alias, beside the address.
+// uidShape is what fits in an interface's alias, beside addresses and the bridge's name.
 var uidShape = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
 
 // CheckName says what a bridge can be called.

@@ -16,7 +16,8 @@ import (
 // Aliases are how the kernel remembers for us whose an interface is.
 const (
 	bridgeMark = "ledge bridge "
-	podMark    = "ledge pod " // UID and address follow
+	podMark    = "ledge pod "    // podAlias has the rest
+	anchorMark = "ledge anchor " // and the bridge's name, by which leftovers are found
 )
 
 func (s *Setup) mark() string {
@@ -153,6 +154,9 @@ func (s *Setup) ensureAnchor(h *host, br netlink.Link) error {
 // what is broadcast all the same the guard chain drops.
 func (s *Setup) startAnchor(h *host, br, link netlink.Link, isPort bool) error {
 	if err := quietIPv6(link.Attrs().Name); err != nil {
+		return err
+	}
+	if err := h.LinkSetAlias(link, anchorMark+s.cfg.Bridge); err != nil {
 		return err
 	}
 	if err := h.LinkSetARPOff(link); err != nil {

@@ -52,16 +52,38 @@ func (h *host) podLinks(bridge netlink.Link) ([]podLink, error) {
 		if l.Attrs().MasterIndex != bridge.Attrs().Index {
 			continue
 		}
-		rest, ours := strings.CutPrefix(l.Attrs().Alias, podMark)
-		uid, ips, ok := strings.Cut(rest, " ")
-		ip, ip6, _ := strings.Cut(ips, ",")
-		addr, err := netip.ParseAddr(ip)
-		if ours && ok && err == nil {
-			addr6, _ := netip.ParseAddr(ip6) // mostly there is none
-			out = append(out, podLink{uid: uid, addr: addr, addr6: addr6, link: l})
+		if p, ok := readPodAlias(l.Attrs().Alias, bridge.Attrs().Name); ok {
+			p.link = l
+			out = append(out, p)
 		}
 	}
 	return out, nil
+}
+
+// podAlias marks a pod's interface. The bridge's name, by which leftovers are found, comes last and behind a comma even
+// where there is no IPv6 address: versions that did not write it read the rest as they would without (an upgrade may be
+// taken back), but for the IPv6 address, which they know from the record.
+func podAlias(e plan.Entry, bridge string) string {
+	six := ""
+	if e.Addr6.IsValid() {
+		six = e.Addr6.String()
+	}
+	return podMark + e.Pod.UID + " " + e.Addr.String() + "," + six + "," + bridge
+}
+
+// readPodAlias reads the alias of a port of a bridge; false if it is not this bridge's pod. One without a bridge's name is
+// of an earlier version.
+func readPodAlias(alias, bridge string) (podLink, bool) {
+	rest, ours := strings.CutPrefix(alias, podMark)
+	uid, ips, ok := strings.Cut(rest, " ")
+	ip, rest, _ := strings.Cut(ips, ",")
+	ip6, name, named := strings.Cut(rest, ",")
+	addr, err := netip.ParseAddr(ip)
+	if !ours || !ok || err != nil || named && name != bridge {
+		return podLink{}, false
+	}
+	addr6, _ := netip.ParseAddr(ip6) // mostly there is none
+	return podLink{uid: uid, addr: addr, addr6: addr6}, true
 }
 
 // ensureLink makes the veth pair between the bridge and the pod's namespace.
@@ -71,10 +93,7 @@ func (s *Setup) ensureLink(h *host, e plan.Entry, ns int) error {
 		s.made = false // whoever took it away: the next try makes it again
 		return fmt.Errorf("find bridge %s: %w", s.cfg.Bridge, err)
 	}
-	alias, name := podMark+e.Pod.UID+" "+e.Addr.String(), linkName(s.cfg.Bridge, e.Pod.UID)
-	if e.Addr6.IsValid() {
-		alias += "," + e.Addr6.String()
-	}
+	alias, name := podAlias(e, s.cfg.Bridge), linkName(s.cfg.Bridge, e.Pod.UID)
 	link, err := h.LinkByName(name)
 	if err == nil && (!ours(link, e.Pod.UID) || !paired(link, ns)) {
 		// It leads to a namespace the pod no longer has.
