@@ -3,9 +3,11 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -72,14 +74,37 @@ spec:
   containers: [{name: main, image: $IMAGE, command: [cat], stdin: true, stdinOnce: true}]
 `
 
+// checkedOut is what scripts/build.sh stamps: the commit of this checkout and its time, or SOURCE_DATE_EPOCH. A tree
+// without git, as in the guest, has none.
+func checkedOut(t *testing.T) (commit string, made time.Time) {
+	t.Helper()
+	out, err := exec.Command("git", "log", "-1", "--format=%H %ct").Output()
+	if err != nil {
+		return "", time.Time{}
+	}
+	commit, seconds, _ := strings.Cut(strings.TrimSpace(string(out)), " ")
+	if epoch := os.Getenv("SOURCE_DATE_EPOCH"); epoch != "" {
+		seconds = epoch
+	}
+	n, err := strconv.ParseInt(seconds, 10, 64)
+	must(t, err)
+	return commit, time.Unix(n, 0).UTC()
+}
+
 // TestVersionVerb: what is stamped in, and what it was built of, for people and for programs.
 func TestVersionVerb(t *testing.T) {
 	out, err := exec.Command(ledgeBin, "version", "-o", "json").Output()
 	must(t, err)
 	var v versions
 	must(t, json.Unmarshal(out, &v))
-	if _, err := time.Parse(time.RFC3339, v.BuildTime); err != nil {
+	built, err := time.Parse(time.RFC3339, v.BuildTime)
+	if err != nil {
 		t.Error("build time:", err)
+	}
+	if head, made := checkedOut(t); head == "" {
+		t.Log("no checkout: a binary without stamps is well")
+	} else if v.Commit != head || !built.Equal(made) {
+		t.Errorf("the binary is of %s, %s; want the checkout's %s, %s (make build)", v.Commit, v.BuildTime, head, made)
 	}
 	for _, said := range []string{v.Version, v.Libcontainer, v.Bbolt, strings.TrimPrefix(v.Go, "go")} {
 		if !regexp.MustCompile(`^v?\d+\.\d+`).MatchString(said) {
