@@ -35,23 +35,23 @@ var table = map[string][]string{
 	"storage/...":    {"api"},
 	"scheduler/...":  {"api"},
 	"node/pressure":  {"api"},
-	"api/httpd/...":  {"api", "api/openapi", "api/websocket"},
+	"api/httpd/...":  {"api", "api/openapi", "api/websocket"}, // decisions 10 and 12
 	"api/websocket":  {},
 	"api/openapi":    {},
-	"api/rest/...":   {"api", "api/websocket"},
+	"api/rest/...":   {"api"},
 	"api/apitest":    {"api"},
 	"lease/...":      {"api"},
 	"shutdown/...":   {"api"},
 	"node/podstate":  {"api", "runtime"},
-	"api/managed":    {"api", "api/openapi"},
-	"api/local/...":  {"api", "storage", "api/managed"},
+	"api/managed":    {"api", "api/openapi"},            // decision 11
+	"api/local/...":  {"api", "storage", "api/managed"}, // decision 11
 	"api/mirror/...": {"api", "storage"},
 	"controller/...": {"api", "lease", "scheduler"},
 	"node":           {"api", "runtime", "images", "network", "lease", "node/..."},
 	"node/downward":  {"api"},
 	"node/volume":    {"api", "runtime", "node/downward"},
-	"node/probe":     {"api", "runtime"},
-	"node/stats":     {"api", "runtime"},
+	"node/probe":     {"runtime"},
+	"node/stats":     {"api"},
 	"pki/...":        {"api"},
 	"runtime/...":    {"runtime/..."},
 	"images/...":     {"images/..."},
@@ -73,16 +73,16 @@ var table = map[string][]string{
 
 // thirdParty says which rooms may import a module (or standard package) that brings weight or power with it.
 var thirdParty = map[string][]string{
-	"go.etcd.io/bbolt":                                    {"storage/...", "cmd/..."},
-	"github.com/opencontainers/runc":                      {"runtime/libct/...", "cmd/..."},
-	"github.com/opencontainers/cgroups":                   {"runtime/libct/...", "cmd/..."},
+	"go.etcd.io/bbolt":                                    {"storage/..."},
+	"github.com/opencontainers/runc":                      {"runtime/libct/..."},
+	"github.com/opencontainers/cgroups":                   {"runtime/libct/..."},
 	"github.com/coreos/go-systemd":                        {"shutdown/...", "cmd/..."},
 	"github.com/containerd/cgroups":                       {"host/..."},
 	"github.com/shirou/gopsutil":                          {"host/..."},
-	"github.com/vishvananda/netlink":                      {"network/bridge/...", "host"}, // host reads routes, and gives a board its own address
-	"github.com/vishvananda/netns":                        {"network/bridge/..."},
-	"github.com/google/nftables":                          {"network/bridge/...", "host"}, // host only asks whether it answers
-	"github.com/google/go-containerregistry":              {"images/registry/..."},
+	"github.com/vishvananda/netlink":                      {"network/bridge/...", "host"}, // host: routes and the board's own address (decisions 55 and 70)
+	"github.com/vishvananda/netns":                        {},
+	"github.com/google/nftables":                          {"network/bridge/..."},
+	"github.com/google/go-containerregistry":              {},
 	"k8s.io/client-go/rest":                               {"api/rest/..."},
 	"k8s.io/client-go/tools/clientcmd":                    {"api/rest/..."},
 	"k8s.io/client-go":                                    {}, // no other part of it, anywhere
@@ -93,11 +93,11 @@ var thirdParty = map[string][]string{
 	"net/http/pprof":                                      {},
 	"expvar":                                              {},
 	"plugin":                                              {},
-	"unsafe":                                              {"host/...", "runtime/...", "network/bridge/...", "images/layers", "shutdown/...", "cmd/..."},
+	"unsafe":                                              {"host/...", "runtime/...", "network/bridge/...", "shutdown/..."},
 	"C":                                                   {"runtime/libct/..."},
-	"net/http":                                            {"api", "api/local", "api/httpd/...", "api/websocket", "api/rest/...", "api/apitest", "images/registry/...", "images/imagestest", "node/probe", "cmd/...", "internal/sim", "internal/original"},
-	"net/http/httptest":                                   {"api/apitest", "internal/sim"},
-	"os/exec":                                             {"cmd/...", "runtime/keeper/...", "runtime/libct/...", "runtime/runtimetest/...", "storage/...", "internal/original", "internal/nspawn"},
+	"net/http":                                            {"api", "api/local", "api/httpd/...", "api/websocket", "api/rest/...", "images/registry/...", "images/imagestest", "node/probe", "cmd/...", "internal/original"},
+	"net/http/httptest":                                   {},
+	"os/exec":                                             {"cmd/...", "runtime/keeper/...", "runtime/runtimetest/...", "storage/...", "internal/original", "internal/nspawn"},
 	"github.com/opencontainers/runc/tests":                {},
 	"k8s.io/apimachinery/pkg/util/wait":                   {}, // its timers do not sit well in a synctest bubble
 	"github.com/moby/spdystream":                          {"api/httpd/..."},
@@ -106,15 +106,15 @@ var thirdParty = map[string][]string{
 	"k8s.io/component-base":                               {},
 	"github.com/prometheus/client_golang":                 {},
 	"github.com/spf13":                                    {},
-	"github.com/sirupsen/logrus":                          {"runtime/libct/..."}, // libcontainer's own, to be turned down there
-	"golang.org/x/tools":                                  {"scripts/..."},
+	"github.com/sirupsen/logrus":                          {},
+	"golang.org/x/tools":                                  {},
 	"github.com/opencontainers/runtime-spec":              {"runtime/libct/..."},
-	"github.com/opencontainers/selinux":                   {"runtime/libct/..."},
+	"github.com/opencontainers/selinux":                   {},
 	"github.com/opencontainers/image-spec":                {"images/..."},
-	"github.com/klauspost/compress":                       {"images/...", "storage/..."},
+	"github.com/klauspost/compress":                       {"images/..."},
 	"github.com/evanphx/json-patch":                       {},
-	"gopkg.in/evanphx/json-patch.v4":                      {"api/..."},
-	"github.com/opencontainers/runc/libcontainer/nsenter": {"runtime/libct/...", "cmd/..."},
+	"gopkg.in/evanphx/json-patch.v4":                      {},
+	"github.com/opencontainers/runc/libcontainer/nsenter": {"runtime/libct/..."},
 }
 
 // scripts may use what they like: nothing of them is in the binary.
@@ -170,22 +170,22 @@ func matches(pattern, name string) bool {
 	return pattern == "everything" || name == base || deep && strings.HasPrefix(name, base+"/")
 }
 
-// row is the most specific row of the table for name.
-func row(name string) (allowed []string, ok bool) {
-	best := -1
-	for pattern, may := range table {
-		specific := len(strings.TrimSuffix(pattern, "/..."))
-		if matches(pattern, name) && specific > best {
-			allowed, ok, best = may, true, specific
+// row is the most specific row of the table for name: its first column, or none.
+func row(name string) (best string, ok bool) {
+	specific := func(pattern string) int { return len(strings.TrimSuffix(pattern, "/...")) }
+	for pattern := range table {
+		if matches(pattern, name) && (!ok || specific(pattern) > specific(best)) {
+			best, ok = pattern, true
 		}
 	}
-	return allowed, ok
+	return best, ok
 }
 
 func TestImportTable(t *testing.T) {
 	for _, p := range packages(t) {
 		name := strings.TrimPrefix(p.ImportPath, module)
-		allowed, ok := row(name)
+		room, ok := row(name)
+		allowed := table[room]
 		if !ok {
 			t.Errorf("%s stands in no row of the import table (DESIGN 4)", name)
 			continue
@@ -209,6 +209,36 @@ func TestThirdPartyTable(t *testing.T) {
 			rule, rooms := thirdPartyRule(imported)
 			if rule != "" && !slices.ContainsFunc(rooms, func(r string) bool { return matches(r, name) }) {
 				t.Errorf("%s imports %s, which only these may: %s", name, imported, strings.Join(rooms, ", "))
+			}
+		}
+	}
+}
+
+// What no package of a room imports the room may not import either: else the table says less every year.
+func TestTablesAreTight(t *testing.T) {
+	ours := map[string][]string{} // by row: what its packages import
+	for _, p := range packages(t) {
+		room, _ := row(strings.TrimPrefix(p.ImportPath, module))
+		ours[room] = append(ours[room], p.Imports...)
+	}
+	for room, allowed := range table {
+		for _, a := range allowed {
+			if a != "everything" && !slices.ContainsFunc(ours[room], func(i string) bool { return matches(module+a, i) }) {
+				t.Errorf("%s may import %s, and nothing there does", room, a)
+			}
+		}
+	}
+	used := map[string][]string{} // by rule: who imports what it governs
+	for _, p := range packages(t) {
+		for _, imported := range p.Imports {
+			rule, _ := thirdPartyRule(imported)
+			used[rule] = append(used[rule], strings.TrimPrefix(p.ImportPath, module))
+		}
+	}
+	for rule, rooms := range thirdParty {
+		for _, room := range rooms {
+			if !slices.ContainsFunc(used[rule], func(name string) bool { return matches(room, name) }) {
+				t.Errorf("%s may import %s, and nothing there does", room, rule)
 			}
 		}
 	}
@@ -301,11 +331,11 @@ func TestRulesOfTheTables(t *testing.T) {
 		{"api/httpd", "storage", false}, {"api/local", "storage", true}, {"cmd/ledge", "storage", true},
 		{"shutdown", "node", false}, {"controller", "runtime", false},
 	} {
-		allowed, ok := row(c.name)
+		room, ok := row(c.name)
 		if !ok {
 			t.Fatalf("no row for %s", c.name)
 		}
-		if got := slices.ContainsFunc(allowed, func(a string) bool { return matches(a, c.imported) }); got != c.ok {
+		if got := slices.ContainsFunc(table[room], func(a string) bool { return matches(a, c.imported) }); got != c.ok {
 			t.Errorf("%s -> %s: allowed %v, want %v", c.name, c.imported, got, c.ok)
 		}
 	}
