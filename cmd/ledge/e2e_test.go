@@ -459,6 +459,15 @@ func TestKills(t *testing.T) {
 	b.serve()
 	b.apply(webPod)
 	pid := b.running("web")
+	network := func() string { // which the node chose itself
+		t.Helper()
+		link, err := net.InterfaceByName(b.name)
+		must(t, err)
+		addrs, err := link.Addrs()
+		must(t, err)
+		return fmt.Sprint(addrs, " ", b.pod("web").Status.PodIPs)
+	}
+	chosen := network()
 	steady := func(after string) {
 		t.Helper()
 		b.eventually("after "+after+" the pod is Running and the node Ready", func() error {
@@ -466,6 +475,9 @@ func TestKills(t *testing.T) {
 		})
 		if got := b.processes("/kubepods/"); len(got) != 1 || got[0] != pid {
 			t.Fatalf("after %s: processes %v, was %d", after, got, pid)
+		}
+		if now := network(); now != chosen {
+			t.Errorf("after %s: addresses of bridge and pod %s, were %s", after, now, chosen)
 		}
 	}
 	_ = b.signal(syscall.SIGKILL) // its verdict is the kill
