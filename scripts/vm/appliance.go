@@ -45,8 +45,8 @@ func runAppliance(ctx context.Context, arch, ledge string, memory int, limit tim
 		append: "rdinit=/init -- " + strings.Join(args, " ")}
 	start := time.Now()
 	const exit = "Attempted to kill init! exitcode=0x"
-	up, code, said := false, "", 0
-	var before []string
+	up, code := false, ""
+	var before, said []string
 	err = g.boot(ctx, limit, func(text string) bool {
 		if text == "@@ledge" {
 			up = true
@@ -64,7 +64,7 @@ func runAppliance(ctx context.Context, arch, ledge string, memory int, limit tim
 			}
 			return false
 		}
-		said++
+		said = append(said, text)
 		fmt.Println(text)
 		return false
 	})
@@ -75,11 +75,37 @@ func runAppliance(ctx context.Context, arch, ledge string, memory int, limit tim
 		return fmt.Errorf("%s: no exit code: %w", arch, err)
 	case code != "00000000":
 		return fmt.Errorf("%s: ledge %s ended with wait status 0x%s", arch, strings.Join(args, " "), code)
-	case said == 0:
-		return fmt.Errorf("%s: ledge %s said nothing", arch, strings.Join(args, " "))
+	}
+	if missing := unsaid(args, said); len(missing) > 0 {
+		return fmt.Errorf("%s: ledge %s did not say: %s", arch, strings.Join(args, " "), strings.Join(missing, ", "))
 	}
 	fmt.Printf("ok  \tappliance %s\t%.3fs\n", arch, time.Since(start).Seconds())
 	return nil
+}
+
+// checked are what `ledge doctor` must find well on a board that is to run pods. The exit code 0 alone, and lines, any
+// verb has that prints something.
+var checked = []string{"kernel", "namespaces", "cgroups", "overlayfs", "controllers", "bridge", "veth", "nftables"}
+
+// unsaid are the checks that doctor should have named as well, and did not; of another verb, that it said anything. The
+// kernel may write between two lines, not into one.
+func unsaid(args, said []string) (missing []string) {
+	if args[0] != "doctor" {
+		if len(said) == 0 {
+			missing = []string{"anything"}
+		}
+		return missing
+	}
+	for _, name := range checked {
+		if !slices.ContainsFunc(said, func(line string) bool {
+			verdict, rest, _ := strings.Cut(line, " ")
+			detail, named := strings.CutPrefix(strings.TrimSpace(rest), name+" ")
+			return verdict == "ok" && named && strings.TrimSpace(detail) != ""
+		}) {
+			missing = append(missing, name)
+		}
+	}
+	return missing
 }
 
 // applianceRoot writes the initramfs: an init of a page that loads modules, ledge, the modules, and manifests.
