@@ -602,26 +602,6 @@ func TestBackupVerb(t *testing.T) {
 	}
 }
 
-// A store that was damaged while the board was off comes back from its snapshot, and the node says so.
-func TestDamagedStore(t *testing.T) {
-	onHost(t)
-	b := newBoard(t)
-	b.serve()
-	b.apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: kept}\n")
-	file := filepath.Join(t.TempDir(), "backup")
-	b.must("backup", "save", file)
-	if err := b.signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	store := filepath.Join(b.data, "store")
-	must(t, os.MkdirAll(filepath.Join(store, "snapshots"), 0o700))
-	must(t, exec.Command("cp", file, filepath.Join(store, "snapshots", "00000000000000000001.db")).Run())
-	must(t, os.Truncate(filepath.Join(store, "state.db"), 0))
-	b.serve()
-	b.must("get", "cm", "kept")
-	b.eventually("the node tells", func() error { return contains(b.ledge("get", "events"), "StoreRestored") })
-}
-
 func TestRefusals(t *testing.T) {
 	onHost(t)
 	b := newBoard(t)
