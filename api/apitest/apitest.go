@@ -27,7 +27,7 @@ type Case struct {
 // Cases lists the suite.
 func Cases() []Case {
 	var out []Case
-	for _, part := range [][]Case{objectCases, patchCases, listCases, watchCases, podCases, placeCases, budgetCases, replicationCases, namespaceCases, adminCases} {
+	for _, part := range [][]Case{objectCases, patchCases, listCases, watchCases, podCases, placeCases, budgetCases, replicationCases, namespaceCases, adminCases, kindCases()} {
 		out = append(out, part...)
 	}
 	return out

@@ -1,0 +1,236 @@
+package apitest
+
+import (
+	"context"
+	"testing"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	nodev1 "k8s.io/api/node/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"ledge/api"
+)
+
+// kindCases drive each kind of the API through all verbs. Of those that only the server makes (Kubernetes lets others make them
+// too) there are the verbs that read.
+func kindCases() (out []Case) {
+	for _, k := range append(append([]*api.Kind{}, api.Kinds...), api.Views...) {
+		run := testVerbs
+		if k.ServerOnly {
+			run = testReadingVerbs
+		}
+		name := "Verbs/" + k.Name
+		if k.View != nil {
+			name += "." + k.Group
+		}
+		out = append(out, Case{name, func(t *testing.T, c api.Client) { run(begin(t, c), k) }})
+	}
+	return out
+}
+
+// samples are objects that are whole and that nothing acts on, but for name, namespace and labels.
+var samples = map[*api.Kind]func(e *env) api.Object{
+	api.ConfigMaps: func(*env) api.Object { return &corev1.ConfigMap{Data: map[string]string{"k": "v"}} },
+	api.Events: func(e *env) api.Object {
+		return &corev1.Event{InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: e.ns, Name: "p"}, Reason: "Tested", Type: "Normal"}
+	},
+	api.EventsV1: func(e *env) api.Object {
+		return &eventsv1.Event{EventTime: metav1.NowMicro(), ReportingController: "apitest.dev/verbs", ReportingInstance: "one", Action: "Testing",
+			Reason: "Tested", Type: "Normal", Regarding: corev1.ObjectReference{Kind: "Pod", Namespace: e.ns, Name: "p"}}
+	},
+	api.Namespaces:             func(*env) api.Object { return &corev1.Namespace{} },
+	api.Nodes:                  func(*env) api.Object { return &corev1.Node{} },
+	api.Pods:                   func(e *env) api.Object { return e.pod("") },
+	api.PodTemplates:           func(e *env) api.Object { return &corev1.PodTemplate{Template: *e.replication("").Spec.Template} },
+	api.ReplicationControllers: func(e *env) api.Object { return e.replication("") },
+	api.Secrets:                func(*env) api.Object { return &corev1.Secret{Data: map[string][]byte{"k": []byte("v")}} },
+	api.ServiceAccounts:        func(*env) api.Object { return &corev1.ServiceAccount{} },
+	api.Leases: func(*env) api.Object {
+		holder, now, seconds := "apitest", metav1.NowMicro(), int32(40)
+		return &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, RenewTime: &now, LeaseDurationSeconds: &seconds}}
+	},
+	api.RuntimeClasses:       func(*env) api.Object { return &nodev1.RuntimeClass{Handler: "apitest"} },
+	api.PodDisruptionBudgets: func(e *env) api.Object { return e.budget("") },
+	api.ClusterRoleBindings: func(*env) api.Object {
+		return &rbacv1.ClusterRoleBinding{RoleRef: viewRole, Subjects: []rbacv1.Subject{{Kind: "User", APIGroup: rbacv1.GroupName, Name: "apitest"}}}
+	},
+	api.RoleBindings: func(*env) api.Object {
+		return &rbacv1.RoleBinding{RoleRef: viewRole, Subjects: []rbacv1.Subject{{Kind: "User", APIGroup: rbacv1.GroupName, Name: "apitest"}}}
+	},
+	api.PriorityClasses: func(*env) api.Object { return &schedulingv1.PriorityClass{Value: 7} },
+}
+
+var viewRole = rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"}
+
+// step is the annotation that tells one state of a sample from the next.
+const step = "apitest.dev/step"
+
+// verbs is one object of a kind on its way.
+type verbs struct {
+	*env
+	kind     *api.Kind
+	ns, name string
+	w        api.Watch
+}
+
+func testVerbs(e *env, kind *api.Kind) {
+	sample := samples[kind]
+	if sample == nil {
+		e.Fatalf("no sample of %s", kind.GR())
+	}
+	v := &verbs{env: e, kind: kind, name: e.ns + "-verbs"} // what has no namespace needs a name of its own
+	if kind.Namespaced {
+		v.ns = e.ns
+	}
+	only := api.Selection{Namespace: v.ns, Labels: labels.SelectorFromSet(labels.Set{"apitest": v.name})}
+	before, err := e.c.List(e.ctx, kind, api.ListOptions{Selection: only})
+	e.must(err)
+	if len(before.Items) != 0 {
+		e.Fatalf("there is already %s", names(before.Items))
+	}
+	v.watch(api.WatchOptions{Selection: only, Revision: before.Revision})
+
+	in := sample(e)
+	in.SetNamespace(v.ns)
+	in.SetName(v.name)
+	in.SetLabels(map[string]string{"apitest": v.name})
+	in.SetAnnotations(map[string]string{step: "made"})
+	made, err := e.c.Create(e.ctx, kind, in, api.WriteOptions{})
+	e.must(err)
+	e.Cleanup(func() { _, _ = e.c.Delete(context.WithoutCancel(e.ctx), kind, v.ns, v.name, api.DeleteOptions{}) })
+	v.is("create", made, "made", made)
+	v.is("get", v.get(), "made", made)
+	v.is("watch", v.next(api.Added, "made"), "made", made)
+	_, err = e.c.Create(e.ctx, kind, in, api.WriteOptions{})
+	e.fails(err, metav1.StatusReasonAlreadyExists, 409)
+
+	v.is("update", v.update("updated"), "updated", made)
+	v.is("get", v.get(), "updated", made)
+	v.is("watch", v.next(api.Modified, "updated"), "updated", made)
+
+	patched, err := e.patch(kind, v.ns, v.name, "application/merge-patch+json", `{"metadata":{"annotations":{"`+step+`":"patched"}}}`, api.WriteOptions{})
+	e.must(err)
+	v.is("patch", patched, "patched", made)
+	v.is("watch", v.next(api.Modified, "patched"), "patched", made)
+	list, err := e.c.List(e.ctx, kind, api.ListOptions{Selection: only})
+	e.must(err)
+	if names(list.Items) != v.name {
+		e.Fatalf("list: %q", names(list.Items))
+	}
+	v.is("list", list.Items[0], "patched", made)
+
+	// Said, because a controller of replicas is else kept by Kubernetes until its pods are orphans.
+	_, err = e.c.Delete(e.ctx, kind, v.ns, v.name, api.DeleteOptions{Propagation: metav1.DeletePropagationBackground})
+	e.must(err)
+	v.is("watch", v.next(api.Deleted, "patched"), "patched", made)
+	v.gone()
+	_, err = e.c.Delete(e.ctx, kind, v.ns, v.name, api.DeleteOptions{})
+	e.fails(err, metav1.StatusReasonNotFound, 404)
+}
+
+// testReadingVerbs: what the server made is the same by each way to read it.
+func testReadingVerbs(e *env, kind *api.Kind) {
+	list, err := e.c.List(e.ctx, kind, api.ListOptions{})
+	e.must(err)
+	v := &verbs{env: e, kind: kind}
+	v.watch(api.WatchOptions{})
+	seen := map[string]api.Object{} // in any order
+	for range list.Items {
+		ev, err := v.w.Next()
+		e.must(err)
+		if ev.Type != api.Added {
+			e.Fatalf("want what is there, got %s %s", ev.Type, ev.Object.GetName())
+		}
+		seen[ev.Object.GetNamespace()+"/"+ev.Object.GetName()] = ev.Object
+	}
+	for _, want := range list.Items {
+		v.ns, v.name = want.GetNamespace(), want.GetName()
+		state := want.GetAnnotations()[step] // none
+		v.is("get", v.get(), state, want)
+		if got := seen[v.ns+"/"+v.name]; got == nil {
+			e.Errorf("watch does not show %s/%s", v.ns, v.name)
+		} else {
+			v.is("watch", got, state, want)
+		}
+	}
+	_, err = e.c.Get(e.ctx, kind, v.ns, "apitest-no-such-name")
+	e.fails(err, metav1.StatusReasonNotFound, 404)
+}
+
+func (v *verbs) watch(opts api.WatchOptions) {
+	v.Helper()
+	ctx, cancel := context.WithTimeout(v.ctx, patience)
+	v.Cleanup(cancel)
+	w, err := v.c.Watch(ctx, v.kind, opts)
+	v.must(err)
+	v.Cleanup(w.Close)
+	v.w = w
+}
+
+// is checks that an answer is the object in a state, whole and of its kind.
+func (v *verbs) is(verb string, got api.Object, state string, made api.Object) {
+	v.Helper()
+	if k := got.GetObjectKind().GroupVersionKind(); k != v.kind.GVK() {
+		v.Errorf("%s answers a %v", verb, k)
+	}
+	if got.GetName() != v.name || got.GetNamespace() != v.ns || got.GetUID() == "" || got.GetUID() != made.GetUID() || got.GetResourceVersion() == "" {
+		v.Errorf("%s answers %s/%s, UID %s, resourceVersion %q", verb, got.GetNamespace(), got.GetName(), got.GetUID(), got.GetResourceVersion())
+	}
+	if got.GetAnnotations()[step] != state {
+		v.Errorf("%s answers the state %q, want %q", verb, got.GetAnnotations()[step], state)
+	}
+}
+
+func (v *verbs) get() api.Object {
+	v.Helper()
+	out, err := v.c.Get(v.ctx, v.kind, v.ns, v.name)
+	v.must(err)
+	return out
+}
+
+// update tries again where a controller of Kubernetes' wrote meanwhile.
+func (v *verbs) update(state string) (out api.Object) {
+	v.Helper()
+	v.eventually("the update is taken", func() bool {
+		obj := v.get()
+		obj.SetAnnotations(map[string]string{step: state})
+		var err error
+		out, err = v.c.Update(v.ctx, v.kind, obj, api.WriteOptions{})
+		if err != nil && !apierrors.IsConflict(err) {
+			v.Fatal(err)
+		}
+		return err == nil
+	})
+	return out
+}
+
+// next is the next event of a type about a state; what controllers of Kubernetes' change besides does not count.
+func (v *verbs) next(typ api.EventType, state string) api.Object {
+	v.Helper()
+	for {
+		ev, err := v.w.Next()
+		if err != nil {
+			v.Fatalf("waiting for %s %s: %v", typ, state, err)
+		}
+		if ev.Type == typ && ev.Object.GetAnnotations()[step] == state {
+			return ev.Object
+		}
+		if ev.Type != api.Modified && ev.Type != api.Bookmark {
+			v.Fatalf("want %s %s, got %s of %s in state %q", typ, state, ev.Type, ev.Object.GetName(), ev.Object.GetAnnotations()[step])
+		}
+	}
+}
+
+func (v *verbs) gone() {
+	v.Helper()
+	v.eventually("it is gone", func() bool {
+		_, err := v.c.Get(v.ctx, v.kind, v.ns, v.name)
+		return apierrors.IsNotFound(err)
+	})
+}
