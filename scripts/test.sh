@@ -214,6 +214,7 @@ beside "guest: root tests, units and packages on cgroup v2" \
 step "processes, containers, budgets" "$GOTEST" -count=1 -tags "$tags" -timeout 25m $(scripts/packages.sh norace)
 # More than the race detector lets through in that time.
 [ "$mode" = all ] && step "damaged stores" "$GOTEST" -count=1 -tags "$tags" -timeout 30m -run '^TestDamage$' ledge/storage
+step "a quiet board for a day" "$GOTEST" -count=1 -tags "$tags" -timeout 15m -run '^TestQuietDay$' ./internal/sim
 step "a fleet of ten boards for a day" "$GOTEST" -count=1 -tags "$tags" -timeout 15m -run '^TestFleetDay$' ./internal/sim
 [ "$mode" = all ] && step "a fleet of a hundred boards for a week" \
 	"$GOTEST" -count=1 -tags "$tags" -timeout 8h -run '^TestFleetWeek$' ./internal/sim
