@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -18,7 +20,14 @@ func (b *testBoard) changes(flag, was, now string) {
 	b.apply(webPod)
 	pid := b.running("web")
 	b.apply(logPod("done"))
-	b.eventually("a pod has ended", func() error { return contains(b.ledge("get", "pod", "done"), "Completed") })
+	b.eventually("a pod has ended, and what it stood on is gone", func() error {
+		held, err := filepath.Glob(b.runDir + "/pods/*")
+		joined, nerr := filepath.Glob(b.runDir + "/network/pod-*.json")
+		if len(held) != 1 || len(joined) != 1 {
+			return fmt.Errorf("%v, %v", held, joined)
+		}
+		return errors.Join(err, nerr, contains(b.ledge("get", "pod", "done"), "Completed"))
+	})
 	must(b.t, b.signal(syscall.SIGTERM))
 	if text, err := b.refusesToStart(flag, now); err == nil || !strings.Contains(text, "pods (1) stand there: keep "+flag+" "+was) {
 		b.t.Fatalf("%v %s", err, text)

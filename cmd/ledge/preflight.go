@@ -13,6 +13,9 @@ import (
 
 // preflight refuses to start on a machine that cannot run a pod, in one line and before anything is made.
 func (b *board) preflight() error {
+	if err := checkPlaces(b.runDir, b.dataDir); err != nil {
+		return err
+	}
 	if err := checkRunDir(b.runDir); err != nil {
 		return err
 	}

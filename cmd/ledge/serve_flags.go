@@ -151,13 +151,10 @@ func (o *serveOpts) settings(c *command) (settings, error) {
 	if o.onTerm != "detach" && o.onTerm != "drain" {
 		return s, usagef("--on-term: %q is neither detach nor drain", o.onTerm)
 	}
-	err := checkPlaces(c.runDir, o.dataDir)
-	if err != nil {
-		return s, err
-	}
 	if o.safeAfter < 0 {
 		return s, usagef("--safe-mode-after: %d is no number of ends: say 0 or more", o.safeAfter)
 	}
+	var err error
 	if s.file, err = loadConfig(o.config, o.configDir, bootConfig(o.bootState)...); err != nil {
 		return s, err
 	}
