@@ -19,10 +19,13 @@ LEDGE_SEED=${SEED:-$started}
 LEDGE_LONG=
 fuzztime=${FUZZTIME:-5s}
 guestlimit=60m # twice what it takes beside everything else
+whole= # the guest leaves out what the host has seen
 racelimit=15m # of a package
 if [ "$mode" = all ]; then
 	LEDGE_LONG=1
 	racelimit=3h
+	guestlimit=4h
+	whole=-whole
 	fuzztime=${FUZZTIME:-1m}
 fi
 # What tells this run's leftovers from other runs' (scripts/leaks.sh). Short and in small letters: interfaces and nodes
@@ -207,10 +210,12 @@ scripts/leaks.sh save "$LEDGE_RUN" "$TMPDIR" "$work/before"
 step "unit, simulation, conformance (race)" "$GOTEST" -race -tags "$tags" -timeout $racelimit $(scripts/packages.sh race)
 # QEMU emulates both CPUs of a guest in one thread (scripts/vm/qemu.go): the rest of this machine is free meanwhile. A
 # program, not `go run`, which would leave it behind when it is ended. What is emulated does not try its faults more often in
-# the long runs: that would find the same six times slower.
+# the long runs: that would find the same six times slower. But it runs all tests then, those too that the host has seen
+# (testrun.OnHost).
 go build -o "$work/bin/vm" ./scripts/vm || exit 1
+# shellcheck disable=SC2086 # a flag or none
 beside "guest: root tests, units and packages on cgroup v2" \
-	env LEDGE_LONG= "$work/bin/vm" test -timeout $guestlimit -binary "$LEDGE_BIN" $(scripts/packages.sh guest)
+	env LEDGE_LONG= "$work/bin/vm" test $whole -timeout $guestlimit -binary "$LEDGE_BIN" $(scripts/packages.sh guest)
 step "processes, containers, budgets" "$GOTEST" -count=1 -tags "$tags" -timeout 25m $(scripts/packages.sh norace)
 # More than the race detector lets through in that time.
 [ "$mode" = all ] && step "damaged stores" "$GOTEST" -count=1 -tags "$tags" -timeout 30m -run '^TestDamage$' ledge/storage

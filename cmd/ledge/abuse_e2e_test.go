@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"ledge/internal/testrun"
 )
 
 // abuseBudget is DESIGN 7: how much the brain may grow while it is abused by whoever it lets in.
@@ -67,7 +69,7 @@ func abuses() []abuse {
 // Whatever a client sends, the brain stays small and goes on answering others. What counts is the memory that nobody can
 // take from it: pages of its own binary come and go with the code that runs, and are never more than the binary.
 func TestAbuse(t *testing.T) {
-	onHost(t)
+	testrun.Measured(t)
 	b := newBoard(t)
 	b.serve()
 	b.importRough()

@@ -9,6 +9,9 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/types"
+
+	"ledge/api"
 )
 
 const boundPod = `apiVersion: v1
@@ -54,8 +57,6 @@ func (b *testBoard) memoryFile(cgroup, v1, v2 string) string {
 // TestBounds: what a pod is bound by stands in the kernel, can be changed while it runs, and holds over a restart of the
 // brain; what the board cannot give is refused in words.
 func TestBounds(t *testing.T) {
-	onHost(t)
-	needGo(t)
 	b := newBoard(t)
 	b.configure("podPidsLimit: 300\nsystemReserved: {memory: 100Mi}\n")
 	must(t, os.MkdirAll(filepath.Join(b.data, "seccomp"), 0o700))
@@ -85,14 +86,15 @@ func TestBounds(t *testing.T) {
 	if all := b.memoryLimit("kubepods"); len(all) > 15 || all == "max" || all == "no such cgroup" {
 		t.Errorf("all pods together are bound to %s", all)
 	}
-	kubectl := b.kubectl()
-	resize := func(memory string) (string, error) {
-		return kubectl("patch", "pod", "bound", "--subresource", "resize", "-p",
-			`{"spec":{"containers":[{"name":"web","resources":{"requests":{"cpu":"100m"},"limits":{"memory":"`+memory+`"}}}]}}`)
+	resize := func(spec string) { // as kubectl patch --subresource resize
+		t.Helper()
+		c, err := (&command{runDir: b.runDir}).client()
+		must(t, err)
+		_, err = c.Patch(t.Context(), api.Pods, "default", "bound", api.Patch{Type: types.StrategicMergePatchType, Data: []byte(`{"spec":` + spec + `}`)},
+			api.WriteOptions{Subresource: "resize"})
+		must(t, err)
 	}
-	if out, err := resize("96Mi"); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	resize(`{"containers":[{"name":"web","resources":{"requests":{"cpu":"100m"},"limits":{"memory":"96Mi"}}}]}`)
 	b.eventually("the container has more", limit(container, "100663296"))
 	b.eventually("the pod has more", limit(group, "167772160"))
 	b.eventually("the status says so", func() error {
@@ -104,9 +106,7 @@ func TestBounds(t *testing.T) {
 		}
 		return fmt.Errorf("%+v", st)
 	})
-	if out, err := kubectl("patch", "pod", "bound", "--subresource", "resize", "-p", `{"spec":{"resources":{"limits":{"memory":"192Mi"}}}}`); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	resize(`{"resources":{"limits":{"memory":"192Mi"}}}`)
 	b.eventually("the pod has more as a whole", limit(group, "201326592"))
 	b.eventually("the container has what it had", limit(container, "100663296"))
 	if b.running("bound") != pid {

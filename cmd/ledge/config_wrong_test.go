@@ -154,7 +154,6 @@ func TestWrongFlags(t *testing.T) {
 		"--on-term=x":                                 `--on-term: "x" is neither`,
 		"--power-backend=x":                           `--power-backend: "x" is not`,
 		"--safe-mode-after=-1":                        "--safe-mode-after: -1 is no number of ends",
-		"--data-dir=":                                 "--data-dir: say which directory",
 		"--config-dir=/nonesuch":                      "/nonesuch: no such file",
 		"--node-ip=192.0.2.1,192.0.2.2":               "--node-ip: must contain",
 		"--node-external-ip=x":                        `--node-external-ip: "x" is not an address`,

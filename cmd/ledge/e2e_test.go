@@ -527,7 +527,6 @@ func TestDeleteWhileTheBrainIsAway(t *testing.T) {
 }
 
 func TestDrainLeavesNothing(t *testing.T) {
-	testrun.OnHost(t)
 	b := newBoard(t)
 	b.serve("--on-term=drain")
 	b.apply(webPod)

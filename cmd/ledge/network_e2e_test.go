@@ -1,18 +1,22 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"net/netip"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"ledge/host"
+	"ledge/internal/testrun"
 )
 
 func TestParseCIDRs(t *testing.T) {
@@ -56,11 +60,12 @@ func TestDualStack(t *testing.T) {
 		}
 		for _, url := range []string{"http://" + four + ":8080/", "http://[" + six + "]:8080/"} {
 			b.eventually(url, func() error {
-				out, err := exec.Command("curl", "-s", "-m", "5", url).CombinedOutput()
+				resp, err := (&http.Client{Timeout: testrun.Patience(5 * time.Second)}).Get(url)
 				if err != nil {
 					return err
 				}
-				return contains(string(out), "web ")
+				out, err := io.ReadAll(resp.Body)
+				return errors.Join(err, resp.Body.Close(), contains(string(out), "web "))
 			})
 		}
 		return four, six

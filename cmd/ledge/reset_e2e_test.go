@@ -26,7 +26,6 @@ func (b *testBoard) resetsAll() {
 
 // What verbs do to a node's data they do to that of the node that they find by its run directory, and no other.
 func TestResetIsForOneNode(t *testing.T) {
-	onHost(t)
 	a, b := newBoard(t), newBoard(t)
 	a.serve()
 	b.serve("--cgroup-root", "/"+b.name+"/") // it means the same
@@ -47,7 +46,6 @@ func TestResetIsForOneNode(t *testing.T) {
 
 // Who fails at the last step of a start has made a bridge, a table and a keeper's run state by then: reset finds them.
 func TestResetAfterAFailedStart(t *testing.T) {
-	onHost(t)
 	b := newBoard(t)
 	if text, err := b.refusesToStart("--watchdog", "/dev/null"); err == nil || !strings.Contains(text, "arm the watchdog") { // no watchdog
 		t.Fatalf("%v %s", err, text)

@@ -89,8 +89,8 @@ func (s *shed) meet(boards []*testBoard) {
 		for j := range boards {
 			name := fmt.Sprintf("p%d", j)
 			s.plane.eventually(fmt.Sprintf("p%d reaches %s", i, name), func() error {
-				url := "http://" + s.pod(name).Status.PodIP + ":8080/"
-				out, err := exec.Command("nsenter", fmt.Sprintf("--net=/proc/%d/ns/net", pids[0]), "curl", "-s", "-m", "2", url).CombinedOutput()
+				ask := fmt.Sprintf(`exec 3<>/dev/tcp/%s/8080 && printf 'GET / HTTP/1.0\r\n\r\n' >&3 && cat <&3`, s.pod(name).Status.PodIP) // guests have no curl
+				out, err := exec.Command("nsenter", fmt.Sprintf("--net=/proc/%d/ns/net", pids[0]), "timeout", "2", "bash", "-c", ask).CombinedOutput()
 				return errors.Join(err, contains(string(out), name+" "))
 			})
 		}

@@ -15,6 +15,24 @@ func TestPatience(t *testing.T) {
 	}
 }
 
+func TestOnHost(t *testing.T) {
+	for _, tc := range []struct {
+		emulated, whole string
+		skipped         bool
+	}{{"", "", false}, {"1", "", true}, {"1", "1", false}, {"", "1", false}} {
+		t.Setenv("LEDGE_EMULATED", tc.emulated)
+		t.Setenv("LEDGE_WHOLE", tc.whole)
+		skipped := false
+		t.Run("asks", func(t *testing.T) {
+			defer func() { skipped = t.Skipped() }()
+			OnHost(t)
+		})
+		if skipped != tc.skipped {
+			t.Errorf("%+v: skipped is %v", tc, skipped)
+		}
+	}
+}
+
 func TestMark(t *testing.T) {
 	for _, run := range []string{"", "ltz9z9"} { // as long as scripts/test.sh makes it
 		t.Setenv("LEDGE_RUN", run)

@@ -58,6 +58,7 @@ func run(ctx context.Context, args []string) error {
 	memory := fs.Int("memory", 1536, "guest memory in MiB")
 	binary := fs.String("binary", "bin/ledge", "ledge binary to take along")
 	filter := fs.String("run", "", "only tests that match, as go test -run")
+	whole := fs.Bool("whole", false, "test: with the tests that are left to the host otherwise")
 	verbose := fs.Bool("v", false, "print everything the guest prints")
 	words := fs.String("kernel", "", "sh: more words for the kernel's command line")
 	arch := fs.String("arch", "arm64", "appliance: amd64, arm64 or arm")
@@ -86,7 +87,7 @@ func run(ctx context.Context, args []string) error {
 		_, err := prepare(ctx, "amd64")
 		return err
 	case verb == "test" && fs.NArg() > 0:
-		return runTests(ctx, suite{packages: fs.Args(), binary: *binary, filter: *filter, verbose: *verbose,
+		return runTests(ctx, suite{packages: fs.Args(), binary: *binary, filter: *filter, verbose: *verbose, whole: *whole,
 			memory: *memory, limit: *limit})
 	case verb == "sh" && fs.NArg() == 1:
 		return runShell(ctx, suite{binary: *binary, verbose: true, kernel: *words, memory: *memory, limit: *limit}, fs.Arg(0))

@@ -24,6 +24,7 @@ type suite struct {
 	binary   string
 	filter   string
 	verbose  bool
+	whole    bool   // with what is left to the host otherwise (testrun.OnHost)
 	kernel   string // more words for its command line
 	memory   int
 	limit    time.Duration
@@ -124,9 +125,13 @@ func (s suite) try(ctx context.Context, work string, packages []string) (*report
 		return nil, err
 	}
 	var script strings.Builder
+	script.WriteString(begin())
+	if s.whole {
+		script.WriteString("export LEDGE_WHOLE=1\n")
+	}
 	// Shortly before the host gives up: who is still there, for its report.
-	fmt.Fprintf(&script, "%s(sleep %d; echo unfinished:; ps -eo pid,ppid,stat,wchan,etimes,args; tail -n 40 /tmp/*.out) &\n",
-		begin(), int(s.limit.Seconds())*9/10)
+	fmt.Fprintf(&script, "(sleep %d; echo unfinished:; ps -eo pid,ppid,stat,wchan,etimes,args; tail -n 40 /tmp/*.out) &\n",
+		int(s.limit.Seconds())*9/10)
 	script.WriteString("xargs -r -P 2 -n 2 /payload/one <<END\n")
 	for _, p := range packages {
 		if p != alone {
