@@ -122,6 +122,13 @@ page() {
 	' "$work/ran" "$1" "$work/names"
 }
 
+# slow SECONDS SUMMARY: a run that took longer than it may on two cores says so, and what took most of it. It is no failure: what else
+# the machine does is not known.
+slow() {
+	[ "$1" -gt 2400 ] || return 0
+	echo "slow: $(($1 / 60)) minutes, 40 are meant to do; the longest: $(sort -k 2,2nr "$2" | head -n 3 | awk '{ s = $2; sub(/^[^ ]+ +[0-9]+ s +/, ""); printf "%s%s (%d s)", sep, $0, s; sep = ", " }')"
+}
+
 # A cross-built binary starts.
 foreign_version() {
 	"$2" "bin/ledge-linux-$1" version
@@ -275,6 +282,7 @@ step "nothing left behind" scripts/leaks.sh check "$LEDGE_RUN" "$TMPDIR" "$work/
 	echo "$(date -u +%Y-%m-%dT%H:%M:%SZ) commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown)" \
 		"seed $LEDGE_SEED, $(nproc) cores, $(($(date +%s) - started)) s"
 	cat "$work/summary" "$LEDGE_AGAIN"
+	[ "$mode" = all ] || slow $(($(date +%s) - started)) "$work/summary"
 } >"$work/report"
 echo
 cat "$work/report"
