@@ -96,3 +96,19 @@ func TestAliases(t *testing.T) {
 		t.Error("left:", left)
 	}
 }
+
+// The anchor goes with the node, also where somebody has removed the bridge from under it.
+func TestAnchorWithoutBridge(t *testing.T) {
+	l := newLab(t)
+	s := l.node("ledge0", "10.77.0.0/24")
+	l.must(s.Ready(t.Context()))
+	l.in(l.host, func() error { return withLink("ledge0", netlink.LinkDel) })
+	l.must(s.Close(t.Context()))
+	port, _ := s.anchor()
+	l.in(l.host, func() error {
+		if _, err := netlink.LinkByName(port); err == nil {
+			t.Error("the anchor is left behind")
+		}
+		return nil
+	})
+}

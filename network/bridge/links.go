@@ -339,18 +339,19 @@ func ipNet(p netip.Prefix) *net.IPNet {
 
 // removeBridge takes the bridge away, with what of ours is still on it.
 func (s *Setup) removeBridge(h *host) error {
+	// The anchor also where somebody has removed the bridge from under it.
+	port, _ := s.anchor()
+	if anchor, err := h.LinkByName(port); err == nil {
+		if err := h.LinkDel(anchor); err != nil && !notFound(err) {
+			return fmt.Errorf("remove anchor: %w", err)
+		}
+	}
 	link, err := h.LinkByName(s.cfg.Bridge)
 	if notFound(err) {
 		return nil
 	}
 	if err != nil {
 		return err
-	}
-	port, _ := s.anchor()
-	if anchor, err := h.LinkByName(port); err == nil {
-		if err := h.LinkDel(anchor); err != nil && !notFound(err) {
-			return fmt.Errorf("remove anchor: %w", err)
-		}
 	}
 	ports, err := h.podLinks(link)
 	if err != nil {
