@@ -218,7 +218,7 @@ func TestDamagedLength(t *testing.T) {
 			}
 			check := exec.Command(self(t), "check-db", path)
 			said, err := check.CombinedOutput()
-			if used, ok := check.ProcessState.SysUsage().(*syscall.Rusage); ok && used.Maxrss > most>>10 {
+			if used, ok := check.ProcessState.SysUsage().(*syscall.Rusage); ok && int64(used.Maxrss) > most>>10 {
 				t.Errorf("page %d, bit %d: the check took %d KB", n, bit, used.Maxrss)
 			}
 			if bit > 16 && (err == nil || !strings.Contains(string(said), ErrDamaged.Error())) {
