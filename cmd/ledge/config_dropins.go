@@ -41,7 +41,7 @@ func withDropIns(path string, data []byte, dir string, last ...string) (cfg file
 	}
 	files = slices.Concat([]string{path}, files, last)
 	merged := map[string]any{}
-	alone := make([]error, len(files))
+	texts := make([][]byte, len(files))
 	for i, file := range files {
 		if i > 0 {
 			if data, err = os.ReadFile(file); err != nil {
@@ -52,14 +52,13 @@ func withDropIns(path string, data []byte, dir string, last ...string) (cfg file
 		if err != nil {
 			return cfg, fmt.Errorf("configuration %s: %w", file, err)
 		}
-		if len(files) > 1 {
-			_, alone[i] = checkedConfig(keys)
-		}
-		merge(merged, keys)
+		texts[i] = data
+		merge(merged, keys) // which takes them over, and changes them
 	}
 	if cfg, err = checkedConfig(merged); err != nil {
 		for i := len(files) - 1; i > 0; i-- {
-			if alone[i] != nil && alone[i].Error() == err.Error() {
+			keys, _ := readKeys(texts[i]) // it could be read above
+			if _, alone := checkedConfig(keys); alone != nil && alone.Error() == err.Error() {
 				path = files[i]
 				break
 			}
