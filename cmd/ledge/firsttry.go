@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 )
 
 // firstTry notes what a first start is about to make in the two directories. What it gives removes that again, if the store is of this
@@ -27,6 +28,10 @@ func (b *board) firstTry() (undo func()) {
 			slog.Debug("what a failed start leaves is not closed in order", "err", err)
 		}
 		b.images, b.store = nil, nil
+		if store := filepath.Join(b.dataDir, "store"); slices.Contains(absent, store) {
+			// The mark first: cut off after it, this is a first start again; with the mark alone the next one would look for a store.
+			absent = slices.Insert(absent, 0, filepath.Join(store, "provisioned"))
+		}
 		for _, path := range absent {
 			if err := os.RemoveAll(path); err != nil {
 				slog.Warn("a failed start leaves something behind", "err", err)
