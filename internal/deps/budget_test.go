@@ -66,8 +66,8 @@ func sortedKeys(m map[string]string) []string {
 	return keys
 }
 
-// DESIGN 7: 28 MB, stripped, each architecture.
-const binaryBudget = 28_000_000
+// Stripped, each architecture. 28,000,000 until workloads, Services and claims began to come (docs/decisions/0029).
+const binaryBudget = 36_000_000
 
 func TestBinaries(t *testing.T) {
 	for _, name := range []string{"ledge", "ledge-linux-amd64", "ledge-linux-arm64", "ledge-linux-armv7"} {
