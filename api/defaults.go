@@ -42,11 +42,11 @@ func defaultNode(n *corev1.Node) {
 	}
 	roundUp(n.Status.Capacity)
 	roundUp(n.Status.Allocatable)
-	// podCIDR is the old singular of podCIDRs; the two must agree and the plural wins.
+	// podCIDR is the old singular of podCIDRs. Who says one of them means both; where they differ, validation says so.
 	switch {
-	case len(n.Spec.PodCIDRs) > 0:
+	case n.Spec.PodCIDR == "" && len(n.Spec.PodCIDRs) > 0:
 		n.Spec.PodCIDR = n.Spec.PodCIDRs[0]
-	case n.Spec.PodCIDR != "":
+	case len(n.Spec.PodCIDRs) == 0 && n.Spec.PodCIDR != "":
 		n.Spec.PodCIDRs = []string{n.Spec.PodCIDR}
 	}
 }

@@ -15,6 +15,9 @@ func validateNode(n *corev1.Node) field.ErrorList {
 	errs := refuse(n, nodeRefusals())
 	errs = append(errs, validateTaints(n.Spec.Taints, field.NewPath("spec", "taints"))...)
 	errs = append(errs, validatePodCIDRs(n.Spec.PodCIDRs, field.NewPath("spec", "podCIDRs"))...)
+	if one, all := n.Spec.PodCIDR, n.Spec.PodCIDRs; one != "" && len(all) > 0 && one != all[0] {
+		errs = append(errs, field.Invalid(field.NewPath("spec", "podCIDRs").Index(0), all[0], "must be the same as podCIDR, "+one))
+	}
 	status := field.NewPath("status")
 	errs = append(errs, validateQuantities(n.Status.Capacity, status.Child("capacity"))...)
 	errs = append(errs, validateQuantities(n.Status.Allocatable, status.Child("allocatable"))...)
@@ -75,7 +78,8 @@ func validateNodeUpdate(n, old *corev1.Node) field.ErrorList { // N-1.7
 		child    string
 		now, old []string
 	}{
-		{"podCIDR", n.Spec.PodCIDRs, old.Spec.PodCIDRs},
+		{"podCIDR", one(n.Spec.PodCIDR), one(old.Spec.PodCIDR)},
+		{"podCIDRs", n.Spec.PodCIDRs, old.Spec.PodCIDRs},
 		{"providerID", one(n.Spec.ProviderID), one(old.Spec.ProviderID)},
 	} {
 		if len(f.old) > 0 && !slices.Equal(f.now, f.old) {

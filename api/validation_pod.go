@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -168,7 +169,7 @@ func validatePodUpdate(p, old *corev1.Pod) field.ErrorList {
 		same.TerminationGracePeriodSeconds = o.TerminationGracePeriodSeconds
 	}
 	if !apiequality.Semantic.DeepEqual(same, o) {
-		errs = append(errs, field.Forbidden(at, podUpdateForbidden))
+		errs = append(errs, field.Forbidden(at, podUpdateForbidden+"\n"+strings.Join(difference(at, same, o), "\n")))
 	}
 	return errs
 }

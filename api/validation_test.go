@@ -318,7 +318,12 @@ func TestValidatePodUpdate(t *testing.T) { // N-7.3
 		{"image", nil, func(p *corev1.Pod) { p.Spec.Containers[0].Image = "b" }, "", ""},
 		{"empty image", nil, func(p *corev1.Pod) { p.Spec.Containers[0].Image = "" }, "spec.containers[0].image", ""},
 		{"command", nil, func(p *corev1.Pod) { p.Spec.Containers[0].Command = []string{"x"} }, "spec", "pod updates may not change fields other than"},
-		{"node", nil, func(p *corev1.Pod) { p.Spec.NodeName = "n" }, "spec", "pod updates may not"},
+		{"command named", nil, func(p *corev1.Pod) { p.Spec.Containers[0].Command = []string{"x"} }, "spec", "\nspec.containers[0].command: unset -> [\"x\"]"},
+		{"node", nil, func(p *corev1.Pod) { p.Spec.NodeName = "n" }, "spec", "\nspec.nodeName: unset -> \"n\""},
+		{"many", nil, func(p *corev1.Pod) {
+			p.Spec.NodeName, p.Spec.Hostname, p.Spec.Subdomain, p.Spec.SchedulerName = "n", "h", "s", "x"
+			p.Spec.HostPID, p.Spec.HostIPC, p.Spec.ServiceAccountName = true, true, strings.Repeat("é", 99)
+		}, "spec", "\nand 2 more"},
 		{"one more container", nil, func(p *corev1.Pod) { p.Spec.Containers = append(p.Spec.Containers, p.Spec.Containers[0]) }, "spec.containers", "add or remove"},
 		{"deadline set", nil, func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = ptr(int64(5)) }, "", ""},
 		{"deadline shorter", func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = ptr(int64(5)) }, func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = ptr(int64(4)) }, "", ""},
@@ -376,7 +381,9 @@ func TestValidateNode(t *testing.T) {
 			set(reflect.ValueOf(n), []string{"spec", "configSource"}, "")
 		}, "spec.configSource", notYet},
 		{"range set", func(*corev1.Node) {}, func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.0.0.0/24"} }, "", ""}, // N-1.7
-		{"range changed", func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.0.0.0/24"} }, func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.0.1.0/24"} }, "spec.podCIDR", `node updates may not change podCIDR except from "" to valid`},
+		{"range changed", func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.0.0.0/24"} }, func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.0.1.0/24"} }, "spec.podCIDRs", `node updates may not change podCIDRs except from "" to valid`},
+		{"singular range changed", func(n *corev1.Node) { n.Spec.PodCIDR, n.Spec.PodCIDRs = "10.0.0.0/24", []string{"10.0.0.0/24"} }, func(n *corev1.Node) { n.Spec.PodCIDR = "10.0.1.0/24" }, "spec.podCIDR", `node updates may not change podCIDR except from "" to valid`},
+		{"ranges that differ", nil, func(n *corev1.Node) { n.Spec.PodCIDR, n.Spec.PodCIDRs = "10.0.1.0/24", []string{"10.0.0.0/24"} }, "spec.podCIDRs[0]", "must be the same as podCIDR, 10.0.1.0/24"},
 		{"provider set", func(*corev1.Node) {}, func(n *corev1.Node) { n.Spec.ProviderID = "x" }, "", ""},
 		{"provider changed", func(n *corev1.Node) { n.Spec.ProviderID = "y" }, func(n *corev1.Node) { n.Spec.ProviderID = "" }, "spec.providerID", "may not change"},
 		{"cordon", func(*corev1.Node) {}, func(n *corev1.Node) { n.Spec.Unschedulable, n.Spec.Taints = true, []corev1.Taint{taint} }, "", ""},

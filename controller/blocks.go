@@ -69,15 +69,6 @@ func (b *Blocks) span(p netip.Prefix) (first, last int, ok bool) {
 	return first, first + max(1<<max(b.bits-p.Bits(), 0), 1) - 1, true
 }
 
-// Occupy takes the parts that a network covers out of the choice. One outside is an error.
-func (b *Blocks) Occupy(p netip.Prefix) error {
-	if !p.IsValid() || p.Bits() < b.cluster.Bits() || !b.cluster.Contains(p.Addr()) {
-		return fmt.Errorf("%s is not in %s", p, b.cluster)
-	}
-	b.set(p, true)
-	return nil
-}
-
 // Exclude takes out whatever a network touches, also one outside.
 func (b *Blocks) Exclude(p netip.Prefix) { b.set(p, true) }
 

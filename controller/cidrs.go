@@ -45,28 +45,17 @@ func NewCIDRs(w *World, events Recorder, cfg NodeCIDRs) (*CIDRs, error) {
 		held: map[types.UID][]netip.Prefix{}, doubt: map[types.UID][]netip.Prefix{}}, nil
 }
 
-// Run gives networks until ctx ends. A Node with a network outside the range ends it at the start: nothing that is given
-// out from then on would be known to be free (N-3.55).
-func (c *CIDRs) Run(ctx context.Context) error {
-	if !c.w.ready(ctx) {
-		return nil
-	}
-	for _, n := range c.w.Nodes.List() {
-		if err := c.record(n); err != nil {
-			return fmt.Errorf("node %s has a pod network that --cluster-cidr does not have: %w; change the flag, or delete the node", n.Name, err)
-		}
-	}
-	return loop(ctx, c.w, c.nodes, c.pass)
-}
+// Run gives networks until ctx ends. A Node with a network that is not its to have takes nothing out of the choice (N-3.55);
+// Networks tells of it.
+func (c *CIDRs) Run(ctx context.Context) error { return loop(ctx, c.w, c.nodes, c.pass) }
 
 func (c *CIDRs) pass(ctx context.Context, now time.Time) time.Duration {
 	nodes := c.w.Nodes.List()
 	present := make(map[types.UID]bool, len(nodes))
+	astray := strays(nodes, c.cfg)
 	for _, n := range nodes {
 		present[n.UID] = true
-		if err := c.record(n); err != nil {
-			c.grumble.about(ctx, "a node has a pod network that is none of ours", err, "node", n.Name)
-		}
+		c.record(n, astray[n.Name] != "")
 	}
 	for _, all := range []map[types.UID][]netip.Prefix{c.held, c.doubt} {
 		for uid, parts := range all {
@@ -95,35 +84,24 @@ func (c *CIDRs) pass(ctx context.Context, now time.Time) time.Duration {
 }
 
 // record notes what a node has (N-3.56): what is there is never changed.
-func (c *CIDRs) record(n *corev1.Node) error {
-	if len(n.Spec.PodCIDRs) == 0 || c.held[n.UID] != nil {
-		return nil
+func (c *CIDRs) record(n *corev1.Node, stray bool) {
+	if len(n.Spec.PodCIDRs) == 0 {
+		return
 	}
-	var parts []netip.Prefix
-	var errs []error
-	for _, text := range n.Spec.PodCIDRs {
-		p, err := netip.ParsePrefix(text)
-		if err == nil {
-			err = c.occupy(p)
-		}
-		if errs = append(errs, err); err == nil {
-			parts = append(parts, p)
-		}
+	parts := []netip.Prefix{} // not nil: it is given no other
+	if !stray {
+		parts, _ = partsOf(n, c.cfg)
 	}
-	doubt := c.doubt[n.UID]
+	old := append(c.doubt[n.UID], c.held[n.UID]...)
 	delete(c.doubt, n.UID)
 	c.held[n.UID] = parts
-	c.release(slices.DeleteFunc(doubt, func(p netip.Prefix) bool { return slices.Contains(parts, p) }))
-	return errors.Join(errs...)
-}
-
-func (c *CIDRs) occupy(p netip.Prefix) error {
-	for _, b := range c.blocks {
-		if b.cluster.Addr().Is4() == p.Addr().Is4() {
-			return b.Occupy(p)
-		}
+	if slices.Equal(old, parts) {
+		return
 	}
-	return fmt.Errorf("%s is of a family that the cluster does not have", p)
+	for _, p := range parts {
+		c.blocks[c.cfg.family(p)].Exclude(p)
+	}
+	c.release(slices.DeleteFunc(old, func(p netip.Prefix) bool { return slices.Contains(parts, p) }))
 }
 
 // release gives parts back, but for what others have of them: Nodes made by hand may share a network.
@@ -163,7 +141,7 @@ func (c *CIDRs) give(ctx context.Context, n *corev1.Node) bool {
 	for _, p := range parts {
 		text = append(text, p.String())
 	}
-	fresh, changed, err := amend(ctx, c.w.Client, n, "", func(n *corev1.Node) bool {
+	_, changed, err := amend(ctx, c.w.Client, n, "", func(n *corev1.Node) bool {
 		if len(n.Spec.PodCIDRs) > 0 || n.Spec.PodCIDR != "" {
 			return false // somebody was faster
 		}
@@ -176,8 +154,7 @@ func (c *CIDRs) give(ctx context.Context, n *corev1.Node) bool {
 		slog.Info("gave a node its pod network", "node", n.Name, "cidrs", text)
 		return true
 	case err == nil:
-		c.release(parts)
-		c.grumble.about(ctx, "a node has a pod network that is none of ours", c.record(fresh), "node", n.Name)
+		c.release(parts) // the next look records what it has
 		return true
 	}
 	c.events.Event(n, corev1.EventTypeNormal, "CIDRAssignmentFailed", fmt.Sprintf("Node %s status is now: CIDRAssignmentFailed", n.Name))

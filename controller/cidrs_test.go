@@ -69,12 +69,7 @@ func TestBlocks(t *testing.T) {
 	if p, _ := b.Next(); p != net("10.0.2.0/24") {
 		t.Errorf("after a release: %s", p) // neither the one given back nor the excluded one
 	}
-	if err := b.Occupy(net("10.0.4.0/24")); err == nil {
-		t.Error("one outside is accepted")
-	}
-	if err := b.Occupy(net("10.0.2.0/23")); err != nil {
-		t.Error(err)
-	}
+	b.Exclude(net("10.0.2.0/23"))
 	if p, _ := b.Next(); p != first {
 		t.Errorf("the last one left: %s", p)
 	}
@@ -167,20 +162,102 @@ func TestNodeCIDRWritesFail(t *testing.T) {
 	})
 }
 
-// TestForeignCIDR: a node with a network outside the range ends the start (N-3.55), and is no harm later.
+// TestStrays: whose network counts and whose does not, in any order of the Nodes.
+func TestStrays(t *testing.T) {
+	cfg := NodeCIDRs{Clusters: []netip.Prefix{net("10.0.0.0/22"), net("fd00::/62")}, Bits: []int{24, 64}}
+	for _, c := range []struct {
+		what  string
+		nodes []string // name, and what it has; the oldest first
+		want  string   // those astray
+	}{
+		{"as given", []string{"a 10.0.0.0/24 fd00::/64", "b 10.0.1.0/24 fd00:0:0:1::/64", "c"}, "map[]"},
+		{"outside", []string{"a 192.0.2.0/24", "b 10.0.4.0/24", "c 10.0.0.0/21"},
+			"map[a:192.0.2.0/24 is not in --cluster-cidr 10.0.0.0/22 b:10.0.4.0/24 is not in --cluster-cidr 10.0.0.0/22 c:10.0.0.0/21 is not in --cluster-cidr 10.0.0.0/22]"},
+		{"all", []string{"a 10.0.0.0/22", "b 10.0.0.0/24"}, "map[a:10.0.0.0/22 is all of --cluster-cidr]"},
+		{"the oldest has it", []string{"b 10.0.1.0/24", "a 10.0.1.0/24"}, "map[a:10.0.1.0/24 overlaps 10.0.1.0/24, which node b has]"},
+		{"not by a wider claim", []string{"a 10.0.0.0/23", "b 10.0.1.0/24"}, "map[a:10.0.0.0/23 overlaps 10.0.1.0/24, which node b has]"},
+		{"nor by a part of it", []string{"a 10.0.1.128/25", "b 10.0.1.0/24"}, "map[a:10.0.1.128/25 overlaps 10.0.1.0/24, which node b has]"},
+		{"by one family", []string{"a 10.0.0.0/24 fd00::/64", "b 10.0.1.0/24 fd00::/64"}, "map[b:fd00::/64 overlaps fd00::/64, which node a has]"},
+		{"a loser takes nothing", []string{"a 10.0.0.0/24", "b 10.0.0.0/24 fd00::/64", "c 10.0.1.0/24 fd00::/64"},
+			"map[b:10.0.0.0/24 overlaps 10.0.0.0/24, which node a has]"},
+		{"wide, and nobody's", []string{"a 10.0.2.0/23"}, "map[]"},
+	} {
+		var nodes []*corev1.Node
+		for i, line := range c.nodes {
+			f := strings.Fields(line)
+			nodes = append(nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: f[0], CreationTimestamp: metav1.Unix(int64(i), 0)}, Spec: corev1.NodeSpec{PodCIDRs: f[1:]}})
+		}
+		for range 2 {
+			if got := fmt.Sprint(strays(nodes, cfg)); got != c.want {
+				t.Errorf("%s:\n got %s\nwant %s", c.what, got, c.want)
+			}
+			slices.Reverse(nodes)
+		}
+	}
+}
+
+// TestForeignCIDR: a node with a network outside the range, all of it, or another node's, keeps no control plane from starting, now
+// or later, and takes nothing from anybody. It is told, until it is gone (N-3.55).
 func TestForeignCIDR(t *testing.T) {
 	cfg := NodeCIDRs{Clusters: []netip.Prefix{net("10.0.0.0/22")}, Bits: []int{24}}
+	address := func(n *corev1.Node) {
+		n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2." + n.Name[1:]}}
+	}
 	plane(t, Config{}, func(r *rig) {
-		r.bare("foreign", "192.0.2.0/24")
-		err := Run(r.ctx, Config{Client: r.Client, NodeCIDRs: cfg})
-		if err == nil || !strings.Contains(err.Error(), "foreign") || !strings.Contains(err.Error(), "192.0.2.0/24 is not in 10.0.0.0/22") {
-			t.Errorf("%v", err)
+		r.bare("n1", "10.0.2.0/24")
+		r.bare("n2", "192.0.2.0/24")
+		r.bare("n3", "10.0.2.0/24")
+		r.bare("n4", "10.0.0.0/22")
+		ctx, cancel := context.WithCancel(r.ctx)
+		done := make(chan error, 1)
+		go func() { done <- Run(ctx, Config{Client: r.Client, NodeCIDRs: cfg}) }()
+		synctest.Wait()
+		r.bare("n5")
+		r.bare("n6", "10.0.0.0/24")
+		r.bare("n7", "8.8.8.0/24")
+		for _, name := range []string{"n1", "n2", "n3", "n4", "n5", "n6", "n7"} {
+			n := r.getNode(name)
+			address(n)
+			_, err := api.UpdateStatus(r.ctx, r.Client, api.Nodes, n)
+			must(r, n, err)
 		}
-	})
-	plane(t, Config{NodeCIDRs: cfg}, func(r *rig) {
-		r.bare("foreign", "192.0.2.0/24")
-		r.bare("a")
-		r.want("a", r.cidrsOf()["a"], "10.0.0.0/24")
+		synctest.Wait()
+		told := func() string {
+			c, err := api.Get[*corev1.ConfigMap](r.ctx, r.Client, api.ConfigMaps, "kube-system", api.PodNetworksName)
+			return fmt.Sprint(must(r, c, err).Data)
+		}
+		if got := told(); got != "map[n1:10.0.2.0/24 via 192.0.2.1 n5:10.0.0.0/24 via 192.0.2.5]" {
+			t.Error(got)
+		}
+		in := func(name string) (out string) {
+			for _, c := range r.getNode(name).Status.Conditions {
+				if c.Type == podNetworkConflict {
+					out = fmt.Sprint(c.Status, " ", c.Message)
+				}
+			}
+			return out
+		}
+		for name, want := range map[string]string{"n1": "", "n5": "", "n2": "True 192.0.2.0/24 is not in", "n3": "True 10.0.2.0/24 overlaps 10.0.2.0/24, which node n1 has",
+			"n4": "True 10.0.0.0/22 is all of", "n6": "True 10.0.0.0/24 overlaps", "n7": "True 8.8.8.0/24 is not in"} {
+			if got := in(name); !strings.HasPrefix(got, want) || want == "" && got != "" {
+				t.Errorf("%s: %q, want %q", name, got, want)
+			}
+		}
+		if got := r.events("PodCIDRConflict"); len(got) != 5 {
+			t.Errorf("events: %q", got)
+		}
+		r.unmake("n1")
+		if got := told(); got != "map[n3:10.0.2.0/24 via 192.0.2.3 n5:10.0.0.0/24 via 192.0.2.5]" || !strings.HasPrefix(in("n3"), "False") {
+			t.Error(got, in("n3"))
+		}
+		r.bare("n8") // what is n3's by now is not given out
+		if got := r.getNode("n8").Spec.PodCIDR; got != "10.0.1.0/24" {
+			t.Error(got)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
 	})
 }
 

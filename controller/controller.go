@@ -8,7 +8,7 @@
 //	CIDRs          nodes without a pod network -> a free part of the cluster's -> write it
 //	Replicas       replication controllers, pods -> how many are missing or too many -> make or delete them
 //	Budgets        disruption budgets, pods -> how many may be evicted -> the budget's status
-//	Networks       nodes with pod networks -> a ConfigMap that boards read
+//	Networks       nodes with pod networks -> a ConfigMap that boards read, a condition where two share one
 //	PodGC          ended pods beyond a number, pods and leases of nodes that are gone
 //
 // They share one copy of the objects (World) and nothing else: they meet only in the store. Every loop works on what
@@ -86,7 +86,7 @@ func Run(ctx context.Context, cfg Config) error {
 		if err != nil {
 			return err
 		}
-		loops = append(loops, given, cidrs, NewNetworks(w))
+		loops = append(loops, given, cidrs, NewNetworks(w, given, cfg.NodeCIDRs))
 	}
 	if cfg.Machines != nil {
 		machines := record("cloud-node-lifecycle-controller")

@@ -2,6 +2,7 @@ package local
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -199,12 +200,22 @@ func TestNodeRestrictionOfNodes(t *testing.T) { // N-1.36, N-1.37, N-1.38
 		t.Fatal(err)
 	}
 	create(t, c, node("b", map[string]string{"kubernetes.io/x": "y"}))
+	for _, spec := range []corev1.NodeSpec{{PodCIDR: "10.0.0.0/24"}, {PodCIDRs: []string{"10.0.0.0/24"}}} { // nor where its pods are
+		_, err := c.Create(asNode(t, "d"), api.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "d"}, Spec: spec}, api.WriteOptions{})
+		wantCode(t, err, 403, "not allowed to set its pod network")
+		for _, name := range []string{"a", "d"} {
+			apply := fmt.Sprintf(`{"apiVersion":"v1","kind":"Node","metadata":{"name":%q},"spec":{"podCIDRs":["10.0.0.0/24"]}}`, name)
+			_, err = c.Patch(asNode(t, name), api.Nodes, "", name, api.Patch{Type: types.ApplyYAMLPatchType, Data: []byte(apply)}, api.WriteOptions{Manager: "x"})
+			wantCode(t, err, 403, "not allowed to set its pod network")
+		}
+	}
 	patch := func(ctx context.Context, name, sub, data string) error {
 		_, err := c.Patch(ctx, api.Nodes, "", name, api.Patch{Type: types.MergePatchType, Data: []byte(data)}, api.WriteOptions{Subresource: sub})
 		return err
 	}
 	for data, text := range map[string]string{
 		`{"spec":{"taints":[]}}`:                          "not allowed to modify taints",
+		`{"spec":{"podCIDR":"10.0.0.0/24"}}`:              "not allowed to set its pod network",
 		`{"metadata":{"labels":{"kubernetes.io/x":"y"}}}`: "kubernetes.io/x",
 		`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"x","uid":"y"}]}}`: "ownerReferences",
 	} {

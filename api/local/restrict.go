@@ -44,6 +44,9 @@ func restrictCreate(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj api
 		if err := ownNode(node, o.Name); err != nil {
 			return err
 		}
+		if err := ownNetwork(node, o, &corev1.Node{}); err != nil {
+			return err
+		}
 		for _, key := range slices.Sorted(maps.Keys(o.Labels)) {
 			if !nodeMaySet(key) {
 				return forbidden(kind, o.Name, "node %q is not allowed to set the following labels: %s", node, key)
@@ -65,6 +68,14 @@ func ownNode(node, name string) error {
 		return nil
 	}
 	return forbidden(api.Nodes, name, "node %q is not allowed to modify node %q", node, name)
+}
+
+// ownNetwork refuses a node that says itself where its pods are: others would send it what is for another board's pods.
+func ownNetwork(node string, n, old *corev1.Node) error {
+	if n.Spec.PodCIDR == old.Spec.PodCIDR && slices.Equal(n.Spec.PodCIDRs, old.Spec.PodCIDRs) {
+		return nil
+	}
+	return forbidden(api.Nodes, n.Name, "node %q is not allowed to set its pod network: the control plane gives it (--allocate-node-cidrs)", node)
 }
 
 func ownLease(node string, l *coordinationv1.Lease) error {
@@ -154,6 +165,9 @@ func restrictUpdate(ctx context.Context, kind *api.Kind, obj, old api.Object, su
 
 func ownNodeUpdate(node string, n, old *corev1.Node) error {
 	if err := ownNode(node, n.Name); err != nil {
+		return err
+	}
+	if err := ownNetwork(node, n, old); err != nil {
 		return err
 	}
 	if !apiequality.Semantic.DeepEqual(n.Spec.Taints, old.Spec.Taints) {
