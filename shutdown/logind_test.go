@@ -232,7 +232,7 @@ func TestLogind(t *testing.T) {
 	if got := fake.calls()[0]; got[0] != "shutdown" || got[1] != "ledge" || got[2] == "" || got[3] != "delay" { // N-5.15
 		t.Errorf("asked for %q", got)
 	}
-	if data, err := os.ReadFile(dropIn); err != nil || string(data) != "[Login]\nInhibitDelayMaxSec=37\n" { // N-5.12, and Settle
+	if data, err := os.ReadFile(dropIn); err != nil || string(data) != "[Login]\nInhibitDelayMaxSec=39\n" { // N-5.12, and Settle
 		t.Errorf("drop-in %q, %v", data, err)
 	}
 	info, err := os.Stat(dropIn)

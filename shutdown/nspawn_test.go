@@ -170,7 +170,7 @@ sleep 2.5
 stat -c %a /run/systemd/logind.conf.d/99-ledge.conf > /out/mode
 systemctl poweroff
 `)
-	want := []string{"held 37s", "detach", "held 37s", `close "node is shutting down"`, "stop low 20s", "stopped low", "flush", "stop high 10s", "stopped high", "flush",
+	want := []string{"held 39s", "detach", "held 39s", `close "node is shutting down"`, "stop low 20s", "stopped low", "flush", "stop high 10s", "stopped high", "flush",
 		"clear", `close "node is shutting down"`, "flush", "clear", "exit"}
 	if !slices.Equal(log, want) {
 		t.Errorf("got  %q\nwant %q", log, want)
@@ -195,7 +195,7 @@ func TestPowerOffAroundLogind(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			log, _ := boot(t, driverBegin+"wait_for held 1\n"+down+"\n")
-			want := []string{"held 37s", `close "node is shutting down"`, "stop low 20s", "stopped low", "flush", "stop high 10s", "stopped high", "flush", "clear", "exit"}
+			want := []string{"held 39s", `close "node is shutting down"`, "stop low 20s", "stopped low", "flush", "stop high 10s", "stopped high", "flush", "clear", "exit"}
 			if !slices.Equal(log, want) {
 				t.Errorf("got  %q\nwant %q", log, want)
 			}
@@ -218,7 +218,7 @@ systemctl reboot
 `)
 	down := []string{`close "node is shutting down"`, "stop low 20s", "stopped low", "flush", "stop high 10s", "stopped high", "flush",
 		"clear", `close "node is shutting down"`, "flush", "clear", "exit"}
-	want := slices.Concat([]string{"held 37s", "taken back"}, down, []string{"held 37s"}, down)
+	want := slices.Concat([]string{"held 39s", "taken back"}, down, []string{"held 39s"}, down)
 	if !slices.Equal(log, want) {
 		t.Errorf("got  %q\nwant %q", log, want)
 	}
@@ -231,7 +231,7 @@ func TestDelayForcedLow(t *testing.T) {
 		"systemctl kill -s HUP systemd-logind\n"
 	for name, c := range map[string]struct{ driver, held string }{
 		"before": {"wait_for held 1; systemctl stop probe; " + low + "systemctl start probe; wait_for held 2; systemctl poweroff", "held 4s"},
-		"after":  {"wait_for held 1; " + low + "sleep 0.5; systemctl poweroff", "held 37s"},
+		"after":  {"wait_for held 1; " + low + "sleep 0.5; systemctl poweroff", "held 39s"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			log, _ := boot(t, driverBegin+c.driver)

@@ -48,9 +48,10 @@ const (
 	killWaitLeast  = 10 * time.Second
 )
 
-// killedWait is for those that have used their time up: killed with the end of their stage, they need a moment to be gone, unmounted
-// and written down. For those of earlier stages that may lie in the next one.
-const killedWait = 2 * time.Second
+// killedWait is how long the last stage's late pods are waited for: a container has 2 s between its stop signal and SIGKILL however
+// short its grace is (N-7.29), and then needs a moment to be gone, unmounted and written down. The late pods of an earlier stage
+// have the next one for that.
+const killedWait = 4 * time.Second
 
 // Settle is what comes after the last stage at most, beside the plan: whoever grants time should grant that too.
 const Settle = killedWait + flushWait

@@ -119,10 +119,10 @@ func TestRunLate(t *testing.T) {
 		b := newBoard(pod("high", 2000000000, 30), pod("low", 0, 30))
 		b.takes["low"] = time.Hour
 		res, err := Run(t.Context(), b, Default, Unlimited)
-		if err != nil || len(res.Late) != 1 || res.Late[0].Name != "low" || res.Took != 22*sec {
+		if err != nil || len(res.Late) != 1 || res.Late[0].Name != "low" || res.Took != 24*sec {
 			t.Errorf("%+v, %v", res, err)
 		}
-		wantLog(t, b.log, `0s close "node is shutting down"`, "0s stop low 20s", "20s stop high 10s", "22s flush")
+		wantLog(t, b.log, `0s close "node is shutting down"`, "0s stop low 20s", "20s stop high 10s", "24s flush")
 	})
 }
 
@@ -134,7 +134,8 @@ func TestRunKilled(t *testing.T) {
 		want          string
 	}{
 		{10*sec + sec/2, Unlimited, "10.5s flush"},
-		{time.Hour, Unlimited, "12s flush"},
+		{12*sec + 5*time.Millisecond, Unlimited, "12.005s flush"}, // deaf until SIGKILL, which comes 2 s after its signal
+		{time.Hour, Unlimited, "14s flush"},
 		{10*sec + sec/2, 4 * sec, "4s flush"},
 	} {
 		synctest.Test(t, func(t *testing.T) {

@@ -150,6 +150,7 @@ func (b *board) supplies(total time.Duration, off func()) []shutdown.Source {
 // requested is what follows a shutdown that somebody asked for. logind ends this process in its own time; the direct way
 // has to wait until the store is closed; with none the board stays as it is until the request is taken back.
 func (b *board) requested(reboot bool, tell func(ending) func()) {
+	b.beginAnew()
 	if b.powerBackend == shutdown.None {
 		slog.Info("the pods are stopped; the machine stays on (--power-backend=none)")
 		return

@@ -54,6 +54,14 @@ func booted(settings *storage.Table, bootID string, anew bool, begin func() erro
 // (such as an installed package that was removed before) gets the pods back that were stopped for it.
 const begunName = "begun"
 
+// beginAnew lets the next start give back what a shutdown has stopped, also in the same boot: in a container, with
+// --power-backend=none, or when a process ends that drains its pods, the boot ID stays.
+func (b *board) beginAnew() {
+	if err := os.Remove(filepath.Join(b.runDir, begunName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		slog.Error("the next start in this boot may leave the pods stopped; delete the file before it", "err", err)
+	}
+}
+
 // resumePods is done at every start.
 func (b *board) resumePods() error {
 	info, err := host.New(host.Config{}).Info()

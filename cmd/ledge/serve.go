@@ -322,6 +322,7 @@ func (b *board) run(ctx context.Context) error {
 	}
 	if why == drained || why == poweroff || why == rebooting {
 		b.awaitCleared(workCtx)
+		b.beginAnew()
 	}
 	stay := why == drained && !b.underInit && !shutdown.MachineGoingDown(ctx)
 	if why != renewing { // systemd would wait for the end of the process

@@ -93,6 +93,16 @@ func TestShutdownAsked(t *testing.T) {
 	b.running("high")
 	b.apply(webPod)
 	b.running("web")
+
+	// One that is carried out gives them back to the next start, in the same boot too.
+	b.must("shutdown", "--now")
+	b.eventually("the pods are stopped", func() error { return contains(b.ledge("shutdown", "--plan"), "have been stopped (request)") })
+	if err := b.signal(syscall.SIGTERM); err != nil {
+		t.Error(err)
+	}
+	b.serve()
+	b.running("low")
+	b.running("web")
 	for _, bad := range [][]string{{"shutdown"}, {"shutdown", "--now", "--cancel"}, {"shutdown", "--plan", "--reboot"}} {
 		if out, err := b.try(bad...); err == nil {
 			t.Errorf("%v was accepted: %s", bad, out)

@@ -146,6 +146,33 @@ func TestSidecarsEndLast(t *testing.T) {
 	}
 }
 
+// TestStoppedSidecar: a pod that has done its work says all the same that a shutdown stopped what was left of it (N-5.27). One whose
+// sidecars had ended before says nothing.
+func TestStoppedSidecar(t *testing.T) {
+	for _, late := range []bool{true, false} {
+		p := withSidecars(pod(corev1.RestartPolicyNever, "main"), "side")
+		b := newBoard(t, p)
+		b.deaf["side"] = true
+		b.settle()
+		b.end(b.in.Seen.Containers[1].ID, 0)
+		b.settle()
+		if !late {
+			b.end(b.in.Seen.Containers[0].ID, 0)
+		}
+		b.in.Now = b.in.Now.Add(time.Second)
+		b.in.Stop = &Stop{Reason: "Terminated", Message: "why", Disruption: "TerminationByKubelet", At: b.in.Now}
+		b.settle()
+		if late {
+			b.in.Now = b.in.Now.Add(time.Second)
+			b.end(b.in.Seen.Containers[0].ID, 137)
+			b.settle()
+		}
+		if st := p.Status; st.Phase != corev1.PodSucceeded || (st.Reason == "Terminated" && st.Message == "why") != late || !late && st.Reason != "" {
+			t.Errorf("late %v: %s %q %q", late, st.Phase, st.Reason, st.Message)
+		}
+	}
+}
+
 // TestStopOrder: main containers together, then sidecars backwards, one grace for all (N-7.22).
 func TestStopOrder(t *testing.T) {
 	p := withSidecars(pod(corev1.RestartPolicyAlways, "a", "b"), "s1", "s2")

@@ -33,7 +33,7 @@ func (d *decision) status() corev1.PodStatus {
 	if out.StartTime == nil {
 		out.StartTime = &metav1.Time{Time: d.in.Now.Truncate(time.Second)}
 	}
-	if s := d.in.Stop; s != nil && terminal(out.Phase) && !terminal(pod.Status.Phase) && out.Phase == corev1.PodFailed {
+	if s := d.in.Stop; s != nil && terminal(out.Phase) && !terminal(pod.Status.Phase) && (out.Phase == corev1.PodFailed || d.stopped(s.At)) {
 		out.Reason, out.Message = s.Reason, s.Message
 	}
 	d.addresses(&out)
@@ -119,6 +119,13 @@ func (d *decision) stoppedPhase() corev1.PodPhase {
 // containers choose to exit with.
 func (d *decision) endedBefore(at time.Time) bool {
 	return d.ended() && !slices.ContainsFunc(d.views.main, func(v *view) bool { return !v.finishedAt().Before(at) })
+}
+
+// stopped says that a container was still there to be stopped: of a pod that has succeeded, a sidecar (N-5.27).
+func (d *decision) stopped(at time.Time) bool {
+	return slices.ContainsFunc(slices.Concat(d.views.init, d.views.main), func(v *view) bool {
+		return v.ended() && !v.finishedAt().Before(at)
+	})
 }
 
 // verdict: every main container ended with 0, or not.
