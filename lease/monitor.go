@@ -46,6 +46,7 @@ type watched struct {
 	Health
 	zone    string
 	tainted time.Time // when NoExecute was last decided: the write needs a moment until it can be seen
+	spared  time.Time // no NoExecute before this: all zones were down until lately (N-3.42)
 }
 
 // NewMonitor is an observer that has seen nothing yet.
@@ -188,6 +189,8 @@ func (m *Monitor) queue(s *sight, now time.Time) {
 	}
 	switch {
 	case want == ExecuteKeep:
+	case want != ExecuteNone && now.Before(w.spared):
+		m.zones[w.zone].dequeue(s.node.Name)
 	case want == ExecuteNone:
 		m.zones[w.zone].dequeue(s.node.Name)
 		s.change.Execute = ExecuteNone
@@ -234,7 +237,9 @@ func (m *Monitor) disruption(sights []*sight, now time.Time) []ZoneStatus {
 	}
 	if resume {
 		for _, w := range m.nodes {
-			w.Probe = now // N-3.42
+			// N-3.42. Kubernetes sets the probe times only, so that a node which is Unknown already is tainted at once: a switch that
+			// was off for ten minutes would cost a shed its pods.
+			w.Probe, w.spared = now, now.Add(m.s.Grace)
 		}
 	}
 	return out

@@ -358,7 +358,7 @@ func TestFullDisruption(t *testing.T) {
 	back := f.now.Sub(epoch)
 	f.run(39*time.Second, "b1")
 	for _, l := range f.log {
-		if strings.HasSuffix(l, "lost=true") {
+		if strings.HasSuffix(l, "lost=true") || strings.HasSuffix(l, "unreachable") {
 			t.Errorf("no fresh grace: %q (back at %s)", f.log, back)
 		}
 	}
