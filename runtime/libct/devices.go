@@ -33,7 +33,7 @@ func defaultRules() []*devices.Rule {
 		// CAP_MKNOD is in the usual set, so making a node is allowed; opening it is not.
 		{Type: devices.CharDevice, Major: devices.Wildcard, Minor: devices.Wildcard, Permissions: "m", Allow: true},
 		{Type: devices.BlockDevice, Major: devices.Wildcard, Minor: devices.Wildcard, Permissions: "m", Allow: true},
-		{Type: devices.CharDevice, Major: 5, Minor: 1, Permissions: "rwm", Allow: true},                  // console
+		// Not 5:1, which is the board's own console: a container's /dev/console is one of its pts, mounted there.
 		{Type: devices.CharDevice, Major: 5, Minor: 2, Permissions: "rwm", Allow: true},                  // ptmx
 		{Type: devices.CharDevice, Major: 136, Minor: devices.Wildcard, Permissions: "rwm", Allow: true}, // pts
 	}

@@ -50,15 +50,18 @@ func swap(a, b string) {
 	}
 }
 
-// device makes a node of the first memory disk, or whatever has that number, and tries to open it.
+// device makes nodes of the first memory disk, or whatever has that number, and of the board's console, and tries to open them.
 func device(path string) {
-	err := unix.Mknod(path, unix.S_IFBLK|0o600, int(unix.Mkdev(1, 0)))
-	say("mknod", word(err))
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err == nil || errors.Is(err, unix.ENXIO) {
-		say("open allowed")
-		_ = f.Close()
-		return
+	for name, node := range map[string][2]uint32{"disk": {unix.S_IFBLK, uint32(unix.Mkdev(1, 0))}, "console": {unix.S_IFCHR, uint32(unix.Mkdev(5, 1))}} {
+		at := path + "-" + name
+		err := unix.Mknod(at, node[0]|0o600, int(node[1]))
+		say(name, "mknod", word(err))
+		f, err := os.OpenFile(at, os.O_RDWR|unix.O_NOCTTY, 0)
+		if err == nil || errors.Is(err, unix.ENXIO) {
+			say(name, "open allowed")
+			_ = f.Close()
+			continue
+		}
+		say(name, "open", word(err))
 	}
-	say("open", word(err))
 }
