@@ -172,7 +172,7 @@ func TestMounts(t *testing.T) {
 func TestDefaultProfile(t *testing.T) {
 	never := strings.Fields(`add_key keyctl request_key userfaultfd io_uring_setup io_uring_enter io_uring_register kexec_load
 		kexec_file_load swapon swapoff nfsservctl uselib ustat_x sysfs _sysctl create_module query_module get_kernel_syms
-		vm86 vm86old move_pages migrate_pages`)
+		vm86 vm86old move_pages migrate_pages socketcall`)
 	var all []string
 	for name := range capNumbers() {
 		all = append(all, name)

@@ -56,7 +56,7 @@ const callsSignalsAndTime = `
 	timer_create timer_delete timer_getoverrun timer_gettime timer_gettime64 timer_settime timer_settime64`
 
 const callsTalk = `
-	accept accept4 bind connect listen shutdown socketcall socketpair getpeername getsockname getsockopt setsockopt
+	accept accept4 bind connect listen shutdown socketpair getpeername getsockname getsockopt setsockopt
 	recv recvfrom recvmsg recvmmsg recvmmsg_time64 send sendto sendmsg sendmmsg
 	pipe pipe2 futex futex_time64 futex_wait futex_waitv futex_wake futex_requeue ipc
 	mq_open mq_unlink mq_notify mq_getsetattr
