@@ -23,6 +23,7 @@ type hostile struct {
 	lower     func(outside string) []byte
 	refused   string
 	contained []string
+	absent    string // what the listing must not have
 }
 
 func entries(list ...it.Entry) func(string) []byte {
@@ -127,6 +128,12 @@ var corpus = []hostile{
 	{name: "block device", archive: entries(node(tar.TypeBlock, "sda", 8, 0)), refused: "device nodes"},
 	{name: "character device", archive: entries(node(tar.TypeChar, "mem", 1, 1)), refused: "device nodes"},
 	{name: "forged whiteout", archive: entries(node(tar.TypeChar, "bin", 0, 0)), refused: "device nodes"},
+	{name: "devices below dev", archive: entries(it.Dir("dev"), node(tar.TypeChar, "dev/null", 1, 3), node(tar.TypeBlock, "dev/disk/sda", 8, 0),
+		node(tar.TypeChar, "dev/zero", 0, 0), it.File("after", "x")), contained: []string{"dev 40755 0:0\n", `after 100644 0:0 n1 "x"`}, absent: "zero"},
+	{name: "device through a link to dev", archive: entries(it.Dir("dev"), it.Symlink("d", "dev"), node(tar.TypeChar, "d/null", 1, 3)),
+		contained: []string{"dev 40755 0:0\n"}, absent: "null"},
+	{name: "device through dev as a link", archive: entries(it.Symlink("dev", "lib"), node(tar.TypeChar, "dev/null", 1, 3)), refused: "device nodes"},
+	{name: "device as dev", archive: entries(node(tar.TypeChar, "dev", 1, 3)), refused: "device nodes"},
 	{name: "overlay attributes", archive: entries(with(it.Dir("d"), xattrs("trusted.overlay.redirect", "/etc", "trusted.overlay.opaque", "y"))),
 		contained: []string{"d 40755 0:0\n"}},
 	{name: "whiteout of nothing", archive: entries(it.File(".wh.", "")), refused: "whiteout"},
@@ -261,6 +268,9 @@ func TestHostile(t *testing.T) {
 				if !strings.Contains(got, w) {
 					t.Errorf("no %q in\n%s", w, got)
 				}
+			}
+			if c.absent != "" && strings.Contains(got, c.absent) {
+				t.Errorf("%q in\n%s", c.absent, got)
 			}
 			if strings.Contains(got, "\"secret\"") {
 				t.Error("the secret is in the layer")
