@@ -7,56 +7,71 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
 
 // tableRow is a line of a page that says which tests show what.
 type tableRow struct {
-	what       string
+	what       string   // the first column
+	says       string   // the second, where there are four
 	tests      []string // "lease: TestZoneOf", "scripts/test.sh: lint"
 	note       string
 	waits, out bool // what the note begins with
 }
 
 var (
-	rowLine  = regexp.MustCompile(`^\| ([^|]+) \| ([^|]*) ?\| ([^|]*)\|$`)
 	rowTests = regexp.MustCompile("^(?:`[^`]+`(?:, `[^`]+`)*)?$")
 	rowTest  = regexp.MustCompile("`([^`]+)`")
 )
 
-// rowsOf reads the tables of a page whose heads begin with the word head: | head | tests | note |.
-func rowsOf(t *testing.T, head, page string) (rows []tableRow) {
+// rowsOf reads the tables of a page whose columns are those of head, then tests and note.
+func rowsOf(t *testing.T, head []string, page string) (rows []tableRow) {
 	t.Helper()
+	columns := append(slices.Clone(head), "tests", "note")
 	inside := false
 	for line := range strings.Lines(page) {
 		line = strings.TrimSpace(line)
-		switch {
-		case line == "| "+head+" | tests | note |":
-			inside = true
-			continue
-		case !strings.HasPrefix(line, "|"):
+		if !strings.HasPrefix(line, "|") {
 			inside = false
 			continue
-		case line == "|---|---|---|":
+		}
+		cells := cellsOf(line)
+		switch {
+		case slices.Equal(cells, columns):
+			inside = true
+			continue
+		case strings.Trim(line, "|-") == "":
 			continue
 		case !inside:
-			t.Errorf("in no table with the head | %s | tests | note |: %q", head, line)
+			t.Errorf("in no table with the columns %q: %q", columns, line)
 			continue
 		}
-		cells := rowLine.FindStringSubmatch(line)
-		if cells == nil || !rowTests.MatchString(strings.TrimSpace(cells[2])) {
+		if len(cells) != len(columns) || !rowTests.MatchString(cells[len(cells)-2]) {
 			t.Errorf("cannot read %q", line)
 			continue
 		}
-		row := tableRow{what: strings.TrimSpace(cells[1]), note: strings.TrimSpace(cells[3])}
-		for _, m := range rowTest.FindAllStringSubmatch(cells[2], -1) {
+		row := tableRow{what: cells[0], note: cells[len(cells)-1]}
+		if len(head) > 1 {
+			row.says = cells[1]
+		}
+		for _, m := range rowTest.FindAllStringSubmatch(cells[len(cells)-2], -1) {
 			row.tests = append(row.tests, m[1])
 		}
 		row.waits, row.out = strings.HasPrefix(row.note, "waits for "), strings.HasPrefix(row.note, "out: ")
 		rows = append(rows, row)
 	}
 	return rows
+}
+
+// cellsOf returns the cells of a line of a Markdown table.
+func cellsOf(line string) []string {
+	cells := strings.Split(strings.TrimSuffix(strings.TrimPrefix(line, "|"), "|"), "|")
+	for i, c := range cells {
+		cells[i] = strings.TrimSpace(c)
+	}
+	return cells
 }
 
 // citations is, for every test function ("lease: TestZoneOf"), and every part of api/apitest, the rules that stand in it

@@ -22,7 +22,7 @@ func TestProofs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		rows := rowsOf(t, "promise", string(text))
+		rows := rowsOf(t, []string{"promise"}, string(text))
 		if len(rows) == 0 {
 			t.Errorf("%s has no rows", name)
 		}
