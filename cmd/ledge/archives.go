@@ -107,7 +107,7 @@ func archiveDir(configured, root string) string {
 }
 
 // importArchives is archives for this board.
-func (b *board) importArchives(ctx context.Context, dir string, failed func(name string, err error)) error {
+func (b *brain) importArchives(ctx context.Context, dir string, failed func(name string, err error)) error {
 	a := &archives{dir: dir, failed: failed, rows: b.store.Table("archives"), load: func(ctx context.Context, r io.Reader) ([]images.Image, error) {
 		list, err := b.images.Import(ctx, r)
 		if err == nil {

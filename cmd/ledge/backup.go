@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"ledge/api/board"
 	"ledge/host"
 	"ledge/storage"
 )
@@ -111,7 +112,7 @@ func (c *command) saveBackup(ctx context.Context, dataDir, file string) (err err
 }
 
 func (c *command) fetchBackup(ctx context.Context, w io.Writer) error {
-	resp, err := c.raw(ctx, "GET", backupPath, nil, "", nil)
+	resp, err := c.raw(ctx, "GET", board.BackupPath, nil, "", nil)
 	if err != nil {
 		return err
 	}

@@ -3,10 +3,12 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"maps"
 	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"ledge/api/board"
 	"ledge/images"
 	"ledge/node"
 	"ledge/storage"
@@ -22,43 +24,10 @@ type boardAPI struct {
 	plane  *plane // nil: it is elsewhere
 }
 
-const backupPath = "/ledge/v1/backup"
-
-// Handler is the table of requests.
+// Handler answers the requests of package board.
 func (b *boardAPI) Handler() http.Handler {
 	mux := http.NewServeMux()
-	routes := map[string]func(http.ResponseWriter, *http.Request) error{
-		"GET " + imagesPath:    b.listImages,
-		"POST " + imagesPath:   b.importImages,
-		"DELETE " + imagesPath: b.removeImage,
-		"POST " + pullPath:     b.pullImage,
-		"GET " + exportPath:    b.exportImages,
-		"POST " + verifyPath:   b.verifyImages,
-		"POST " + prunePath:    b.pruneImages,
-		"GET " + backupPath:    b.backup,
-		"GET " + pressurePath:  b.showPressure,
-		"GET " + statusPath:    b.showStatus,
-
-		"GET " + safeModePath:    b.showSafeMode,
-		"DELETE " + safeModePath: b.endSafeMode,
-
-		"GET " + shutdownPath:    b.showShutdown,
-		"POST " + shutdownPath:   b.askShutdown,
-		"DELETE " + shutdownPath: b.cancelShutdown,
-
-		"POST " + upgradePath: b.renew,
-
-		"GET " + tokensPath:    b.noPlane,
-		"POST " + tokensPath:   b.noPlane,
-		"DELETE " + tokensPath: b.noPlane,
-		"GET " + boardsPath:    b.noPlane,
-		"DELETE " + boardsPath: b.noPlane,
-	}
-	if p := b.plane; p != nil {
-		routes["GET "+tokensPath], routes["POST "+tokensPath], routes["DELETE "+tokensPath] = p.listTokens, p.createToken, p.deleteToken
-		routes["GET "+boardsPath], routes["DELETE "+boardsPath] = p.listBoards, p.revokeBoard
-	}
-	for pattern, fn := range routes {
+	for pattern, fn := range b.answers() {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			if err := fn(w, r); err != nil {
 				writeStatus(w, err)
@@ -66,6 +35,50 @@ func (b *boardAPI) Handler() http.Handler {
 		})
 	}
 	return mux
+}
+
+type answerFunc func(http.ResponseWriter, *http.Request) error
+
+// answers has one for every request.
+func (b *boardAPI) answers() map[string]answerFunc {
+	out := map[string]answerFunc{
+		"GET " + board.ImagesPath:    b.listImages,
+		"POST " + board.ImagesPath:   b.importImages,
+		"DELETE " + board.ImagesPath: b.removeImage,
+		"POST " + board.PullPath:     b.pullImage,
+		"GET " + board.ExportPath:    b.exportImages,
+		"POST " + board.VerifyPath:   b.verifyImages,
+		"POST " + board.PrunePath:    b.pruneImages,
+		"GET " + board.BackupPath:    b.backup,
+		"GET " + board.PressurePath:  b.showPressure,
+		"GET " + board.StatusPath:    b.showStatus,
+
+		"GET " + board.SafeModePath:    b.showSafeMode,
+		"DELETE " + board.SafeModePath: b.endSafeMode,
+
+		"GET " + board.ShutdownPath:    b.showShutdown,
+		"POST " + board.ShutdownPath:   b.askShutdown,
+		"DELETE " + board.ShutdownPath: b.cancelShutdown,
+
+		"POST " + board.UpgradePath: b.renew,
+	}
+	p := b.plane
+	if p == nil {
+		for _, r := range board.Requests {
+			if r.Plane {
+				out[r.Pattern()] = b.noPlane
+			}
+		}
+		return out
+	}
+	maps.Copy(out, map[string]answerFunc{
+		"GET " + board.TokensPath:    p.listTokens,
+		"POST " + board.TokensPath:   p.createToken,
+		"DELETE " + board.TokensPath: p.deleteToken,
+		"GET " + board.BoardsPath:    p.listBoards,
+		"DELETE " + board.BoardsPath: p.revokeBoard,
+	})
+	return out
 }
 
 // noPlane answers what only a control plane can do.

@@ -94,7 +94,7 @@ func checkManifest(d node.Document, name string, agent bool) error {
 }
 
 // bootArchives imports what lies on the boot partition, and says there what could not be.
-func (b *board) bootArchives(ctx context.Context, dir string) error {
+func (b *brain) bootArchives(ctx context.Context, dir string) error {
 	var bad []string
 	err := b.importArchives(ctx, dir, func(name string, err error) {
 		m := firstboot.Mistake{File: filepath.Join("images", name), What: strings.TrimPrefix(archiveWords, ": ") + oneLine(err)}

@@ -63,7 +63,7 @@ type bootLink struct {
 }
 
 // places reads what the setup has left for the brain; boot is empty where there is no boot partition of ours.
-func (b *board) places() (boot string, places bootPlaces, err error) {
+func (b *brain) places() (boot string, places bootPlaces, err error) {
 	where, err := os.ReadFile(filepath.Join(b.bootState, bootWhereFile))
 	if err != nil || b.bootState == "" {
 		return "", places, nil
@@ -78,7 +78,7 @@ func (b *board) places() (boot string, places bootPlaces, err error) {
 }
 
 // tellCard is tellMistakes for a board; nobody can do more about a card that cannot be written than read of it.
-func (b *board) tellCard(boot, words string, lines ...string) {
+func (b *brain) tellCard(boot, words string, lines ...string) {
 	if boot == "" {
 		return
 	}
@@ -88,7 +88,7 @@ func (b *board) tellCard(boot, words string, lines ...string) {
 }
 
 // tellJoin says on the boot partition why the board has not joined: on its network it has no other way to tell. nil: it has.
-func (b *board) tellJoin(why error) {
+func (b *brain) tellJoin(why error) {
 	boot, places, err := b.places()
 	if err != nil {
 		slog.Warn("what was made of the boot partition cannot be read", "err", err)
@@ -107,7 +107,7 @@ const linkPatience = 2 * time.Minute
 
 // watchLinks says on the boot partition which network of ledge.yaml the board has not, until it has it: without one there is no
 // other way to tell.
-func (b *board) watchLinks(ctx context.Context, sys string) {
+func (b *brain) watchLinks(ctx context.Context, sys string) {
 	boot, places, err := b.places()
 	if err != nil || boot == "" {
 		return // tellJoin says why

@@ -64,7 +64,7 @@ func serversIn(pattern string) (servers []string) {
 }
 
 // tellTime keeps the clock by time servers. It is the brain's: what process 1 would have to read from strangers could end it.
-func (b *board) tellTime(ctx context.Context) error {
+func (b *brain) tellTime(ctx context.Context) error {
 	servers := b.file.timeServers(b.underInit)
 	if servers == nil {
 		return nil

@@ -62,7 +62,7 @@ func TestReclaimSetting(t *testing.T) {
 			t.Errorf("%q %v: %s, want %s", c.file, c.args, got, c.want)
 		}
 		var cfg node.Config
-		(&board{settings: s}).relief(&cfg, host.New(host.Config{}))
+		(&brain{settings: s}).relief(&cfg, host.New(host.Config{}))
 		if given := cfg.Reclaim != nil; given != (c.want != "false") {
 			t.Errorf("%q %v: the agent can take memory back: %v", c.file, c.args, given)
 		}

@@ -131,7 +131,7 @@ func holdRunDir(ctx context.Context, dir string) (*os.File, error) {
 
 // takeDirs makes the directories, as far as they are not there, and takes the run directory for this process alone. What it made comes
 // back.
-func (b *board) takeDirs(ctx context.Context) (made []string, err error) {
+func (b *brain) takeDirs(ctx context.Context) (made []string, err error) {
 	if made, err = makeDir(b.runDir); err != nil {
 		return made, err
 	}

@@ -17,7 +17,7 @@ const doorPort = 10250
 
 // listen takes this board's port. A board that joins by a kubeconfig has none: there is nothing that says who its control plane
 // is.
-func (u *uplink) listen(ctx context.Context, b *board) error {
+func (u *uplink) listen(ctx context.Context, b *brain) error {
 	if b.kubeconfig != "" || b.doorPort == 0 {
 		b.status.Port = 0
 		return nil
@@ -34,7 +34,7 @@ func (u *uplink) listen(ctx context.Context, b *board) error {
 }
 
 // openDoor lets the control plane, and nobody else, reach the pods of this board: logs, exec, attach, forwarded ports, figures.
-func (u *uplink) openDoor(b *board, like httpd.Config) error {
+func (u *uplink) openDoor(b *brain, like httpd.Config) error {
 	if u.identity == nil {
 		return nil
 	}

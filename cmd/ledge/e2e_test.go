@@ -69,7 +69,7 @@ func needGo(t *testing.T) {
 
 var boards atomic.Int32
 
-// board is a node of its own for one test: directories, port, bridge and cgroup that nothing else has.
+// brain is a node of its own for one test: directories, port, bridge and cgroup that nothing else has.
 type testBoard struct {
 	t      *testing.T
 	name   string // bridge, cgroup and run directory are named so: leftovers can be told

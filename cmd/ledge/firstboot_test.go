@@ -210,7 +210,7 @@ func TestLaterMistakes(t *testing.T) {
 	token, _ := controlPlane(t)
 	write(t, filepath.Join(s.boot, "ledge.yaml"), "hostnam: a\nserver: https://10.0.0.1:6443\n\ntoken: "+token+"\n")
 	first := s.boots(t)
-	b := &board{settings: settings{serveOpts: &serveOpts{}}}
+	b := &brain{settings: settings{serveOpts: &serveOpts{}}}
 	b.bootState = s.state
 	b.tellCard(s.boot, archiveWords, "images/a.tar"+archiveWords+"no archive")
 	b.tellJoin(errors.New("the token\nis old"))
@@ -271,7 +271,7 @@ func TestMissingNetworks(t *testing.T) {
 				return strings.Join(firstboot.Reported(text), "\n")
 			}
 			synctest.Test(t, func(t *testing.T) {
-				b := &board{settings: settings{serveOpts: &serveOpts{}}}
+				b := &brain{settings: settings{serveOpts: &serveOpts{}}}
 				b.bootState = s.state
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()

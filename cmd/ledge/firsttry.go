@@ -11,7 +11,7 @@ import (
 
 // firstTry notes what a first start is about to make in the two directories. What it gives removes that again, if the store is of this
 // start and nothing stands yet but files: a full disk then costs no more than another try. Later 'ledge reset' finds what there is.
-func (b *board) firstTry() (undo func()) {
+func (b *brain) firstTry() (undo func()) {
 	var absent []string
 	for dir, names := range map[string][]string{b.dataDir: {"store", "pki", "images"}, b.runDir: {runInfoFile, runInfoFile + ".tmp", "images"}} {
 		for _, name := range names {

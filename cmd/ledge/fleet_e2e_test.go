@@ -55,7 +55,7 @@ func ip(t *testing.T, args ...string) {
 	}
 }
 
-// board is one with a cable of its own; nothing runs on it yet.
+// brain is one with a cable of its own; nothing runs on it yet.
 func (s *shed) board() *testBoard {
 	s.t.Helper()
 	n := len(s.boards) + 1

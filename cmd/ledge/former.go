@@ -13,7 +13,7 @@ import (
 
 // leaveFormer takes away what the node of this run directory had under names that it has no more, and that nobody would find again. What
 // pods stand on is left to them, and the start refused.
-func (b *board) leaveFormer(ctx context.Context) error {
+func (b *brain) leaveFormer(ctx context.Context) error {
 	was, err := readRunInfo(b.runDir)
 	if err != nil {
 		slog.Warn("what the node here was before is not known", "err", err) // it is written anew

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"ledge/api/board"
 	"ledge/images"
 )
 
@@ -40,7 +41,7 @@ func imagesVerb(ctx context.Context, c *command) error {
 	}
 	switch {
 	case sub == "ls" && len(args) == 0:
-		return c.ask(ctx, "GET", imagesPath, nil, c.printImages)
+		return c.ask(ctx, "GET", board.ImagesPath, nil, c.printImages)
 	case sub == "pull" && len(args) == 1:
 		return c.pullImage(ctx, args[0], o.pin)
 	case sub == "import" && len(args) == 1:
@@ -48,11 +49,11 @@ func imagesVerb(ctx context.Context, c *command) error {
 	case sub == "export" && len(args) > 0:
 		return c.exportImages(ctx, args)
 	case sub == "verify" && len(args) == 0:
-		return c.ask(ctx, "POST", verifyPath, url.Values{"repair": {strconv.FormatBool(o.repair)}}, c.printVerified)
+		return c.ask(ctx, "POST", board.VerifyPath, url.Values{"repair": {strconv.FormatBool(o.repair)}}, c.printVerified)
 	case sub == "prune" && len(args) == 0:
-		return c.ask(ctx, "POST", prunePath, nil, c.printPruned)
+		return c.ask(ctx, "POST", board.PrunePath, nil, c.printPruned)
 	case sub == "rm" && len(args) == 1:
-		return c.ask(ctx, "DELETE", imagesPath, url.Values{"name": {args[0]}}, func(io.Reader) error {
+		return c.ask(ctx, "DELETE", board.ImagesPath, url.Values{"name": {args[0]}}, func(io.Reader) error {
 			fmt.Fprintf(c.out, "%s removed\n", args[0])
 			return nil
 		})
@@ -75,7 +76,7 @@ func (c *command) exportImages(ctx context.Context, names []string) error {
 	if _, terminal := terminalWidth(c.out); terminal {
 		return usagef("an archive does not go to a terminal: ledge images export NAME > FILE")
 	}
-	return c.ask(ctx, "GET", exportPath, url.Values{"name": names}, func(r io.Reader) error {
+	return c.ask(ctx, "GET", board.ExportPath, url.Values{"name": names}, func(r io.Reader) error {
 		if _, err := io.Copy(c.out, r); err != nil {
 			return fmt.Errorf("export images: %w", err)
 		}
@@ -92,7 +93,7 @@ func decode[T any](r io.Reader) (v T, err error) {
 
 // printVerified fails when something is damaged still.
 func (c *command) printVerified(body io.Reader) error {
-	v, err := decode[verified](body)
+	v, err := decode[board.Verified](body)
 	if err != nil {
 		return err
 	}
@@ -153,7 +154,7 @@ func (c *command) importImages(ctx context.Context, file string) error {
 		return fmt.Errorf("import images: %w", err)
 	}
 	defer in.Close()
-	resp, err := c.raw(ctx, "POST", imagesPath, nil, "", in)
+	resp, err := c.raw(ctx, "POST", board.ImagesPath, nil, "", in)
 	if err != nil {
 		return fmt.Errorf("import images from %s: %w", file, err)
 	}
@@ -162,7 +163,7 @@ func (c *command) importImages(ctx context.Context, file string) error {
 }
 
 func (c *command) printImages(body io.Reader) error {
-	list, err := decode[imageList](body)
+	list, err := decode[board.Images](body)
 	if err != nil {
 		return err
 	}
@@ -174,7 +175,7 @@ func (c *command) printImages(body io.Reader) error {
 			names = []string{"<none>"}
 		}
 		for _, n := range names {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%v\t%s\n", n, r.digest(n), short(r.ID), megabytes(r.Size), megabytes(r.Shared), r.Pinned,
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%v\t%s\n", n, digestOf(r, n), short(r.ID), megabytes(r.Size), megabytes(r.Shared), r.Pinned,
 				strings.Join(r.InUse, ","))
 		}
 	}
@@ -187,8 +188,8 @@ func (c *command) printImages(body io.Reader) error {
 	return nil
 }
 
-// digest is the manifest's that a name stands for, shortened.
-func (r imageRow) digest(name string) string {
+// digestOf is the manifest's that a name stands for, shortened.
+func digestOf(r board.Image, name string) string {
 	for _, d := range r.Digests {
 		if repo, digest, ok := strings.Cut(d, "@"); ok && (strings.HasPrefix(name, repo+":") || name == "<none>") {
 			return short(digest)

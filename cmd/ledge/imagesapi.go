@@ -12,53 +12,16 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"ledge/api/board"
 	"ledge/images"
 )
 
-const (
-	imagesPath = "/ledge/v1/images"
-	pullPath   = imagesPath + "/pull"
-	exportPath = imagesPath + "/export"
-	verifyPath = imagesPath + "/verify"
-	prunePath  = imagesPath + "/prune"
-)
-
-// imageList is the answer of GET /ledge/v1/images.
-type imageList struct {
-	Images []imageRow          `json:"images"`
-	Pulls  []images.PullStatus `json:"pulls,omitempty"` // going on
-	// Collected is what has been removed as unused since the start.
-	Collected images.Collected `json:"collected,omitzero"`
-}
-
-// imageRow is one image of it.
-type imageRow struct {
-	ID      string   `json:"id"`
-	Names   []string `json:"names"`
-	Digests []string `json:"digests,omitempty"`
-	Size    int64    `json:"size"`             // on disk, unpacked
-	Shared  int64    `json:"shared,omitempty"` // of size, with other images
-	Pinned  bool     `json:"pinned"`
-	Kept    bool     `json:"kept,omitempty"`  // its compressed layers are here too
-	InUse   []string `json:"inUse,omitempty"` // by these pods
-}
-
-// pullNews is a line of the answer of POST /ledge/v1/images/pull. The last one has an image or an error.
-type pullNews struct {
-	Status  *images.PullStatus `json:"status,omitempty"`
-	Image   *imageRow          `json:"image,omitempty"`
-	Bytes   int64              `json:"bytes,omitempty"` // downloaded
-	Took    time.Duration      `json:"tookNanoseconds,omitempty"`
-	Present bool               `json:"present,omitempty"`
-	Error   string             `json:"error,omitempty"`
-}
-
-func (b *boardAPI) imageRows(list []images.Image) []imageRow {
+func (b *boardAPI) imageRows(list []images.Image) []board.Image {
 	pods := map[string]string{}
 	for _, p := range b.agent.Pods() {
 		pods[string(p.UID)] = p.Namespace + "/" + p.Name
 	}
-	rows := make([]imageRow, 0, len(list))
+	rows := make([]board.Image, 0, len(list))
 	for _, i := range list {
 		rows = append(rows, rowOf(i, pods))
 	}
@@ -66,8 +29,8 @@ func (b *boardAPI) imageRows(list []images.Image) []imageRow {
 }
 
 // rowOf names the pods by the keys of their root file systems, which begin with the pod's UID.
-func rowOf(i images.Image, pods map[string]string) imageRow {
-	row := imageRow{ID: i.ID, Names: i.Names, Digests: i.Digests, Size: i.Size, Shared: i.Shared, Pinned: i.Pinned, Kept: i.Kept}
+func rowOf(i images.Image, pods map[string]string) board.Image {
+	row := board.Image{ID: i.ID, Names: i.Names, Digests: i.Digests, Size: i.Size, Shared: i.Shared, Pinned: i.Pinned, Kept: i.Kept}
 	for _, key := range i.UsedBy {
 		uid, _, _ := strings.Cut(key, ".")
 		if name := pods[uid]; name != "" {
@@ -86,7 +49,7 @@ func (b *boardAPI) listImages(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	return answer(w, imageList{Images: b.imageRows(list), Pulls: b.images.Pulls(), Collected: b.images.Counts().Collected})
+	return answer(w, board.Images{Images: b.imageRows(list), Pulls: b.images.Pulls(), Collected: b.images.Counts().Collected})
 }
 
 func (b *boardAPI) importImages(w http.ResponseWriter, r *http.Request) error {
@@ -95,7 +58,7 @@ func (b *boardAPI) importImages(w http.ResponseWriter, r *http.Request) error {
 		return apierrors.NewBadRequest(err.Error())
 	}
 	b.agent.ImagesChanged()
-	return answer(w, imageList{Images: b.imageRows(list)})
+	return answer(w, board.Images{Images: b.imageRows(list)})
 }
 
 func (b *boardAPI) removeImage(w http.ResponseWriter, r *http.Request) error {
@@ -140,10 +103,10 @@ func (b *boardAPI) pullImage(w http.ResponseWriter, r *http.Request) error {
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		var news pullNews
+		var news board.PullNews
 		select {
 		case res := <-done:
-			if news = (pullNews{Bytes: res.Bytes, Took: res.Took, Present: res.Present}); res.err != nil {
+			if news = (board.PullNews{Bytes: res.Bytes, Took: res.Took, Present: res.Present}); res.err != nil {
 				news.Error = res.err.Error()
 			} else {
 				row := rowOf(res.Image, nil)
@@ -215,7 +178,7 @@ func (b *boardAPI) verifyImages(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	out := verified{Report: rep}
+	out := board.Verified{Report: rep}
 	for _, name := range rep.Names {
 		if _, err := b.images.Pull(r.Context(), images.PullRequest{Ref: name, IfMissing: true}); err != nil {
 			out.Failed = append(out.Failed, err.Error())
@@ -225,13 +188,6 @@ func (b *boardAPI) verifyImages(w http.ResponseWriter, r *http.Request) error {
 	}
 	b.agent.ImagesChanged()
 	return answer(w, out)
-}
-
-// verified is the answer of POST /ledge/v1/images/verify.
-type verified struct {
-	images.Report
-	Pulled []string // names of lost images that are here again
-	Failed []string // why others are not
 }
 
 func (b *boardAPI) pruneImages(w http.ResponseWriter, r *http.Request) error {

@@ -18,18 +18,17 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"ledge/api"
+	"ledge/api/board"
 	"ledge/pki"
 )
-
-const boardsPath = "/ledge/v1/boards"
 
 // nodeVerb lists the boards that have joined, and turns out one that was stolen.
 func nodeVerb(ctx context.Context, c *command) error {
 	switch {
 	case len(c.args) == 1 && c.args[0] == "ls":
-		return c.ask(ctx, http.MethodGet, boardsPath, nil, c.printBoards)
+		return c.ask(ctx, http.MethodGet, board.BoardsPath, nil, c.printBoards)
 	case len(c.args) == 2 && c.args[0] == "revoke":
-		return c.ask(ctx, http.MethodDelete, boardsPath, url.Values{"name": {c.args[1]}}, c.printRevoked)
+		return c.ask(ctx, http.MethodDelete, board.BoardsPath, url.Values{"name": {c.args[1]}}, c.printRevoked)
 	}
 	return usagef("node: ls, or revoke NAME; 'ledge get nodes' shows their state")
 }
@@ -59,14 +58,8 @@ func (c *command) printBoards(r io.Reader) error {
 	return tw.Flush()
 }
 
-// revoked is the answer of DELETE /ledge/v1/boards.
-type revoked struct {
-	Board   pki.BoardInfo `json:"board"`
-	Secrets []string      `json:"secrets,omitempty"` // that its pods name
-}
-
 func (c *command) printRevoked(r io.Reader) error {
-	said, err := decode[revoked](r)
+	said, err := decode[board.Revoked](r)
 	if err != nil {
 		return err
 	}
@@ -86,7 +79,7 @@ func (p *plane) listBoards(w http.ResponseWriter, _ *http.Request) error {
 // revokeBoard lets a board in no more, and ends what it has open: nothing that comes after this answer is the board's.
 func (p *plane) revokeBoard(w http.ResponseWriter, r *http.Request) error {
 	name := r.URL.Query().Get("name")
-	board, err := p.joins.Revoke(name)
+	gone, err := p.joins.Revoke(name)
 	if ever, still := p.joins.Revoked(name); ever && still { // it may be, and not be kept everywhere
 		p.cut(name)
 	}
@@ -101,7 +94,7 @@ func (p *plane) revokeBoard(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return fmt.Errorf("%s is revoked, but what its pods name cannot be said: %w", name, err)
 	}
-	return answer(w, revoked{Board: board, Secrets: secrets})
+	return answer(w, board.Revoked{Board: gone, Secrets: secrets})
 }
 
 // secretsOn is what the pods of a board name, which it may have read.

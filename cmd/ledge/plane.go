@@ -28,7 +28,7 @@ import (
 
 // plane is the control plane: what a board that serves has and an agent alone has not.
 type plane struct {
-	b        *board
+	b        *brain
 	client   *local.Client
 	ca       *pki.Authority
 	joins    *pki.Joins
@@ -43,7 +43,7 @@ type plane struct {
 }
 
 // openPlane makes the API over the store, and the keys by which it and its callers know each other.
-func (b *board) openPlane(ctx context.Context) (err error) {
+func (b *brain) openPlane(ctx context.Context) (err error) {
 	p := b.plane
 	if p.ca, err = pki.Open(pki.Config{Dir: filepath.Join(b.dataDir, "pki"), Floor: clockFloor(b.dataDir)}); err != nil {
 		return err

@@ -224,7 +224,7 @@ func (p *podNetwork) condition() (corev1.NodeCondition, bool) {
 }
 
 // giveNetwork makes the board's pod network one that follows its Node.
-func (b *board) giveNetwork(first network.Setup, uses string, open func(cidr, cidr6 netip.Prefix) (network.Setup, error)) {
+func (b *brain) giveNetwork(first network.Setup, uses string, open func(cidr, cidr6 netip.Prefix) (network.Setup, error)) {
 	b.given = &podNetwork{open: open, inner: first, uses: uses, expect: b.plane != nil && len(b.cidrs.Clusters) > 0,
 		keep: func(text string) error { return b.store.Table("settings").Put(podCIDRKey, []byte(text)) },
 		busy: b.podsHaveAddresses, name: b.name}
@@ -232,7 +232,7 @@ func (b *board) giveNetwork(first network.Setup, uses string, open func(cidr, ci
 }
 
 // podsHaveAddresses: some pod of this board stands in the pods' network.
-func (b *board) podsHaveAddresses() bool {
+func (b *brain) podsHaveAddresses() bool {
 	for _, p := range b.agent.Pods() {
 		if !p.Spec.HostNetwork {
 			return true

@@ -19,7 +19,7 @@ import (
 )
 
 // powerNode is the board as a shutdown sees it.
-type powerNode struct{ b *board }
+type powerNode struct{ b *brain }
 
 var _ shutdown.Node = powerNode{}
 
@@ -65,7 +65,7 @@ func (n powerNode) Clear() { n.b.agent.Clear() }
 // has stopped. At a power-off their mounts would each be undone by a process of systemd's.
 const clearsWithin = 5 * time.Second
 
-func (b *board) awaitCleared(ctx context.Context) {
+func (b *brain) awaitCleared(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, clearsWithin)
 	defer cancel()
 	if err := b.agent.Cleared(ctx); err != nil {
@@ -104,7 +104,7 @@ const (
 
 // openPower prepares what ends a board: signals, requests, and under systemd logind, whose shutdown is held up while
 // pods stop.
-func (b *board) openPower() error {
+func (b *brain) openPower() error {
 	b.end = make(chan ending, 1)
 	tell := func(why ending) func() {
 		return func() {
@@ -135,7 +135,7 @@ func (b *board) openPower() error {
 }
 
 // supplies are the batteries of the machine and the UPS of the configuration.
-func (b *board) supplies(total time.Duration, off func()) []shutdown.Source {
+func (b *brain) supplies(total time.Duration, off func()) []shutdown.Source {
 	c := b.file.Power
 	limits := shutdown.Limits{Charge: c.BatteryLow, Reserve: c.Reserve.Duration}
 	out := []shutdown.Source{&shutdown.Watch{Name: "battery", Supply: &shutdown.Batteries{Root: c.Supplies}, Limits: limits, Total: total, Off: off}}
@@ -149,7 +149,7 @@ func (b *board) supplies(total time.Duration, off func()) []shutdown.Source {
 
 // requested is what follows a shutdown that somebody asked for. logind ends this process in its own time; the direct way
 // has to wait until the store is closed; with none the board stays as it is until the request is taken back.
-func (b *board) requested(reboot bool, tell func(ending) func()) {
+func (b *brain) requested(reboot bool, tell func(ending) func()) {
 	b.beginAnew()
 	if b.powerBackend == shutdown.None {
 		slog.Info("the pods are stopped; the machine stays on (--power-backend=none)")
@@ -175,7 +175,7 @@ func (b *board) requested(reboot bool, tell func(ending) func()) {
 }
 
 // switchOff is the last thing a board does that was told to.
-func (b *board) switchOff(ctx context.Context) error {
+func (b *brain) switchOff(ctx context.Context) error {
 	if b.off != poweroff && b.off != rebooting {
 		return nil
 	}

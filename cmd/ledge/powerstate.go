@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"ledge/api/board"
 	"ledge/host"
 	"ledge/shutdown"
 )
@@ -23,10 +24,10 @@ const (
 
 // conditions say how the board stands with its power: whether a shutdown waits for the pods, and whether the supply sags; and what else
 // its owner should know.
-func (b *board) conditions() []corev1.NodeCondition {
+func (b *brain) conditions() []corev1.NodeCondition {
 	var out []corev1.NodeCondition
 	if b.logind == nil || b.logind.Status().Tried { // before it is known, what was said last stays
-		out = append(out, b.shutdownReport().condition())
+		out = append(out, lockCondition(b.shutdownReport()))
 	}
 	if b.given != nil {
 		if c, ok := b.given.condition(); ok {
@@ -36,8 +37,8 @@ func (b *board) conditions() []corev1.NodeCondition {
 	return append(out, voltageCondition(b.voltage.Now()), b.safeModeCondition(), unboundedCondition(b.holds))
 }
 
-// condition is the report in a line. Upstream such a lock fails in silence (N-5.39).
-func (r shutdownReport) condition() corev1.NodeCondition {
+// lockCondition is the report in a line. Upstream such a lock fails in silence (N-5.39).
+func lockCondition(r board.Shutdown) corev1.NodeCondition {
 	c := corev1.NodeCondition{Type: shutdownInhibited, Status: corev1.ConditionFalse}
 	switch l := r.Lock; {
 	case l.WantedSeconds == 0:
@@ -66,7 +67,7 @@ func voltageCondition(s shutdown.Sag) corev1.NodeCondition {
 	return corev1.NodeCondition{Type: lowVoltage} // no sensor: nothing is said
 }
 
-func (b *board) voltageChanged(low bool) {
+func (b *brain) voltageChanged(low bool) {
 	kind, reason := corev1.EventTypeNormal, "SupplySteady"
 	if low {
 		kind, reason = corev1.EventTypeWarning, "LowVoltage"
@@ -75,7 +76,7 @@ func (b *board) voltageChanged(low bool) {
 	b.events.EventOn(b.ref(), kind, reason, c.Message)
 }
 
-func (b *board) lastShutdown() (begun, ended time.Time) {
+func (b *brain) lastShutdown() (begun, ended time.Time) {
 	last := b.power.Status().Last
 	return last.Begun, last.Ended
 }
@@ -85,8 +86,8 @@ func (c *command) shutdownProbe(ctx context.Context, root string) host.Probe {
 	if c.reachable() != nil {
 		return judgeLogind(shutdown.AskLogind(ctx))(shutdown.SystemdRuns())
 	}
-	var r shutdownReport
-	resp, err := c.raw(ctx, http.MethodGet, shutdownPath, nil, "", nil)
+	var r board.Shutdown
+	resp, err := c.raw(ctx, http.MethodGet, board.ShutdownPath, nil, "", nil)
 	if err == nil {
 		err = errors.Join(json.NewDecoder(resp.Body).Decode(&r), resp.Body.Close())
 	}
@@ -118,7 +119,7 @@ func judgeLogind(delay time.Duration, err error) func(systemd bool) host.Probe {
 }
 
 // judgeLock is for a board where a node runs; winner is the file that sets logind's delay.
-func judgeLock(r shutdownReport, systemd bool, winner string) host.Probe {
+func judgeLock(r board.Shutdown, systemd bool, winner string) host.Probe {
 	p := host.Probe{Name: shutdownCheck}
 	switch l := r.Lock; {
 	case l.WantedSeconds == 0:

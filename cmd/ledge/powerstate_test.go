@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"ledge/api/board"
 	"ledge/host"
 	"ledge/shutdown"
 )
@@ -41,9 +42,9 @@ func TestShutdownShown(t *testing.T) {
 			"False NotConfigured shutdownGracePeriod is 0: a shutdown does not wait for the pods; shutdowns are heard of from: signals",
 			"a shutdown does not wait for the pods: shutdownGracePeriod is 0 -> set shutdownGracePeriod"},
 	} {
-		var r shutdownReport
+		var r board.Shutdown
 		must(t, json.Unmarshal([]byte(tt.report), &r))
-		c := r.condition()
+		c := lockCondition(r)
 		if got := string(c.Status) + " " + c.Reason + " " + c.Message; got != tt.condition || c.Type != shutdownInhibited {
 			t.Errorf("%s:\n%s, want\n%s", tt.report, got, tt.condition)
 		}

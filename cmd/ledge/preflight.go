@@ -12,7 +12,7 @@ import (
 )
 
 // preflight refuses to start on a machine that cannot run a pod, in one line and before anything is made.
-func (b *board) preflight() error {
+func (b *brain) preflight() error {
 	if err := checkPlaces(b.runDir, b.dataDir); err != nil {
 		return err
 	}

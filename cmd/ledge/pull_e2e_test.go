@@ -18,6 +18,7 @@ import (
 
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 
+	"ledge/api/board"
 	"ledge/images"
 	"ledge/images/imagestest"
 	"ledge/internal/testrun"
@@ -117,13 +118,13 @@ stringData:
 	b.mendAndMove(reg.ref)
 }
 
-// imageList is what the board's own API says of images.
-func (b *testBoard) imageList() (list imageList) {
+// Images is what the board's own API says of images.
+func (b *testBoard) imageList() (list board.Images) {
 	b.t.Helper()
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(b.runDir, "ledge.sock"))
 	}}}
-	resp, err := client.Get("http://ledge" + imagesPath)
+	resp, err := client.Get("http://ledge" + board.ImagesPath)
 	must(b.t, err)
 	defer resp.Body.Close()
 	must(b.t, json.NewDecoder(resp.Body).Decode(&list))

@@ -14,12 +14,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ledge/api/board"
 	"ledge/images"
 )
 
 // pullImage pulls an image and shows how it goes: bars on a terminal, lines elsewhere.
 func (c *command) pullImage(ctx context.Context, name string, pin bool) error {
-	resp, err := c.raw(ctx, "POST", pullPath, url.Values{"name": {name}, "pin": {strconv.FormatBool(pin)}}, "", nil)
+	resp, err := c.raw(ctx, "POST", board.PullPath, url.Values{"name": {name}, "pin": {strconv.FormatBool(pin)}}, "", nil)
 	if err != nil {
 		return err
 	}
@@ -27,7 +28,7 @@ func (c *command) pullImage(ctx context.Context, name string, pin bool) error {
 	width, bars := terminalWidth(c.out)
 	p := &pullView{out: c.out, bars: bars, width: width}
 	for dec := json.NewDecoder(resp.Body); ; {
-		var news pullNews
+		var news board.PullNews
 		if err := dec.Decode(&news); err != nil {
 			return fmt.Errorf("pull %s: the node's answer ended early: %w", name, err)
 		}
@@ -109,7 +110,7 @@ func (p *pullView) clear() {
 	}
 }
 
-func (p *pullView) end(name string, n pullNews) {
+func (p *pullView) end(name string, n board.PullNews) {
 	if n.Present {
 		fmt.Fprintf(p.out, "%s is up to date (%s)\n", name, short(n.Image.ID))
 		return

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"ledge/api/board"
 	"ledge/images"
 )
 
@@ -22,7 +23,7 @@ func aPull(fetched ...int64) images.PullStatus {
 // What `ledge images ls` shows of images, and of pulls that go on.
 func TestImageTable(t *testing.T) {
 	const id, digest = "sha256:0123456789abcdef0123456789abcdef", "docker.io/library/app@sha256:fedcba9876543210fedcba9876543210"
-	list := imageList{Images: []imageRow{
+	list := board.Images{Images: []board.Image{
 		{ID: id, Names: []string{"docker.io/library/app:1", "docker.io/library/app:2"}, Digests: []string{digest}, Size: 12_300_000, Shared: 4_000_000,
 			Pinned: true, InUse: []string{"default/web", "default/db"}},
 		{ID: id, Size: 1_000_000},
@@ -52,7 +53,7 @@ func TestPullLines(t *testing.T) {
 		p.show(aPull(int64(i)*1e5, 5e6), now.Add(time.Duration(i)*250*time.Millisecond))
 	}
 	p.clear()
-	p.end("app:1", pullNews{Image: &imageRow{ID: "sha256:0123456789abcdef", Size: 30e6}, Bytes: 20e6, Took: 25 * time.Second})
+	p.end("app:1", board.PullNews{Image: &board.Image{ID: "sha256:0123456789abcdef", Size: 30e6}, Bytes: 20e6, Took: 25 * time.Second})
 	want := "registry.example/app:1: waiting for another pull to end\n" +
 		"registry.example/app:1: 9.0 MB of 20.0 MB downloaded, 0 of 2 layers unpacked\n" +
 		"registry.example/app:1: 13.0 MB of 20.0 MB downloaded, 0 of 2 layers unpacked\n" +

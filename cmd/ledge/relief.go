@@ -8,7 +8,7 @@ import (
 )
 
 // relief joins the agent with what the machine can do about want of memory and room, and with what it tells of it.
-func (b *board) relief(cfg *node.Config, machine *host.Host) {
+func (b *brain) relief(cfg *node.Config, machine *host.Host) {
 	cfg.OOMs = func(ctx context.Context, fn func(string, int)) error {
 		return machine.WatchOOM(ctx, func(v host.Victim) { fn(v.Name, v.PID) })
 	}

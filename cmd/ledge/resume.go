@@ -23,7 +23,7 @@ type resumer struct {
 	off    bool // resumePods: false
 }
 
-func (b *board) resumer(node string) resumer {
+func (b *brain) resumer(node string) resumer {
 	return resumer{client: b.plane.client, node: node, off: b.file.ResumePods != nil && !*b.file.ResumePods}
 }
 
@@ -56,14 +56,14 @@ const begunName = "begun"
 
 // beginAnew lets the next start give back what a shutdown has stopped, also in the same boot: in a container, with
 // --power-backend=none, or when a process ends that drains its pods, the boot ID stays.
-func (b *board) beginAnew() {
+func (b *brain) beginAnew() {
 	if err := os.Remove(filepath.Join(b.runDir, begunName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		slog.Error("the next start in this boot may leave the pods stopped; delete the file before it", "err", err)
 	}
 }
 
 // resumePods is done at every start.
-func (b *board) resumePods() error {
+func (b *brain) resumePods() error {
 	info, err := host.New(host.Config{}).Info()
 	if err != nil {
 		return err
@@ -85,7 +85,7 @@ func (b *board) resumePods() error {
 
 // resumeCancelled brings back what a shutdown had stopped that did not happen. Pods that were told to end while it was
 // taken back still do, so it looks until there are none.
-func (b *board) resumeCancelled(ctx context.Context) error {
+func (b *brain) resumeCancelled(ctx context.Context) error {
 	r := b.resumer(b.name)
 	for {
 		select {
@@ -132,7 +132,7 @@ const (
 )
 
 // keepClock saves the clock once a day, and at the end, if something that knows the time keeps it.
-func (b *board) keepClock(ctx context.Context) error {
+func (b *brain) keepClock(ctx context.Context) error {
 	saved := clockFloor(b.dataDir)
 	save := func(old time.Duration) {
 		now := time.Now()

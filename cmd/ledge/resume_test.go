@@ -96,7 +96,7 @@ func TestBoardsTurnReady(t *testing.T) {
 	}
 	off := false
 	for _, set := range []*bool{nil, &off} {
-		b := &board{plane: &plane{}}
+		b := &brain{plane: &plane{}}
 		b.file.ResumePods = set
 		if r := b.resumer("far"); r.node != "far" || r.off != (set == &off) {
 			t.Errorf("%+v", r)

@@ -25,7 +25,7 @@ import (
 	"ledge/storage"
 )
 
-func (b *board) openStore(ctx context.Context) error {
+func (b *brain) openStore(ctx context.Context) error {
 	exe, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
@@ -34,7 +34,7 @@ func (b *board) openStore(ctx context.Context) error {
 	return err
 }
 
-func (b *board) openImages(ctx context.Context) (err error) {
+func (b *brain) openImages(ctx context.Context) (err error) {
 	reg, err := b.file.imageKeys.registry()
 	if err != nil {
 		return err
@@ -57,7 +57,7 @@ func (b *board) openImages(ctx context.Context) (err error) {
 
 // verifyImages reads every layer again after a power cut, when nobody else wants the disk; those that pods stand on were
 // looked at before they started. What cannot be repaired from the card is pulled again, if there is somebody to ask.
-func (b *board) verifyImages(ctx context.Context) error {
+func (b *brain) verifyImages(ctx context.Context) error {
 	if err := host.IdleThread(); err != nil {
 		slog.Debug("images are checked at ordinary priority", "err", err)
 	}
@@ -90,7 +90,7 @@ const noBridge = "none"
 const networkPatience = 5 * time.Second
 
 // openNetwork chooses how pods are connected. A network chosen once is kept: pods' addresses are known elsewhere.
-func (b *board) openNetwork(ctx context.Context) (err error) {
+func (b *brain) openNetwork(ctx context.Context) (err error) {
 	if b.bridge == noBridge {
 		b.network, err = hostnet.New(hostnet.Config{Addresses: func() ([]netip.Addr, error) { return host.Addresses() }})
 		return err
@@ -137,7 +137,7 @@ const podCIDRKey = "podCIDR"
 
 // podNetwork settles the networks of the pods. What was chosen once is kept: pods' addresses are known elsewhere.
 // chosen: it is new, and nobody asked for it.
-func (b *board) podNetwork() (cidr, cidr6 netip.Prefix, chosen bool, err error) {
+func (b *brain) podNetwork() (cidr, cidr6 netip.Prefix, chosen bool, err error) {
 	table := b.store.Table("settings")
 	rows, _, err := table.All()
 	if err != nil {
@@ -170,7 +170,7 @@ func (b *board) podNetwork() (cidr, cidr6 netip.Prefix, chosen bool, err error) 
 }
 
 // keeperCommand starts a keeper for this board when none answers; under systemd its unit does, elsewhere maybe another service.
-func (b *board) keeperCommand() ([]string, error) {
+func (b *brain) keeperCommand() ([]string, error) {
 	if underSystemd() || !b.startKeeper {
 		return nil, nil
 	}
@@ -183,7 +183,7 @@ func (b *board) keeperCommand() ([]string, error) {
 
 func underSystemd() bool { return os.Getenv("NOTIFY_SOCKET") != "" && os.Getenv("INVOCATION_ID") != "" }
 
-func (b *board) openAgent() error {
+func (b *brain) openAgent() error {
 	cmd, err := b.keeperCommand()
 	if err != nil {
 		return err
@@ -226,7 +226,7 @@ func firstNonEmpty(of ...string) string {
 	return ""
 }
 
-func (b *board) openServer() error {
+func (b *brain) openServer() error {
 	extra := &boardAPI{images: b.images, agent: b.agent, store: b.store, power: b, writes: b.writes, plane: b.plane}
 	cfg := httpd.Config{Client: b.client, Streams: b.agent, Exec: b.agent, Forward: b.agent, Metrics: b.agent, Version: apiVersion(), Board: extra.Handler(),
 		Checks: []httpd.Check{{Name: "store", Run: func(context.Context) error { return b.store.Health().LastError }}}}
@@ -257,7 +257,7 @@ func (b *board) openServer() error {
 }
 
 // podsAPI is where pods find the API that their tokens are for.
-func (b *board) podsAPI() netip.AddrPort {
+func (b *brain) podsAPI() netip.AddrPort {
 	if b.plane != nil {
 		return b.plane.listenAddress()
 	}

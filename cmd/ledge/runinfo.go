@@ -20,7 +20,7 @@ const runInfoFile = "node.json"
 
 const dataDirUsage = "the node's data directory; empty: as it was last run, of the machine's own node " + defaultDataDir
 
-func (b *board) writeRunInfo() error {
+func (b *brain) writeRunInfo() error {
 	data, err := json.Marshal(runInfo{Bridge: b.bridge, CgroupRoot: b.cgroupRoot, DataDir: b.dataDir})
 	if err != nil {
 		return err

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
+	"ledge/api/board"
 	"ledge/host"
 )
 
@@ -133,7 +134,7 @@ func (g *guard) run(ctx context.Context, told func()) error {
 }
 
 // guardPods is the guard's part in the life of a board.
-func (b *board) guardPods(ctx context.Context) error {
+func (b *brain) guardPods(ctx context.Context) error {
 	return b.guard.run(ctx, func() {
 		slog.Info("safe mode is over")
 		b.agent.Release()
@@ -142,13 +143,13 @@ func (b *board) guardPods(ctx context.Context) error {
 }
 
 // ref names the Node in events.
-func (b *board) ref() corev1.ObjectReference {
+func (b *brain) ref() corev1.ObjectReference {
 	return corev1.ObjectReference{Kind: api.Nodes.Name, APIVersion: api.Nodes.APIVersion(), Name: b.name, UID: types.UID(b.name)}
 }
 
 const safeMode corev1.NodeConditionType = "SafeMode"
 
-func (b *board) safeModeCondition() corev1.NodeCondition {
+func (b *brain) safeModeCondition() corev1.NodeCondition {
 	if why := b.guard.holding(); why != "" {
 		return corev1.NodeCondition{Type: safeMode, Status: corev1.ConditionTrue, Reason: "KeepsDying", Message: why}
 	}
@@ -157,15 +158,8 @@ func (b *board) safeModeCondition() corev1.NodeCondition {
 
 // Over the API.
 
-const safeModePath = "/ledge/v1/safemode"
-
-// safeModeReport is the answer of GET.
-type safeModeReport struct {
-	Why string `json:"why,omitempty"` // empty: it is not in safe mode
-}
-
-func (b *board) safeModeReport() safeModeReport { return safeModeReport{Why: b.guard.holding()} }
-func (b *board) leaveSafeMode()                 { b.guard.resume() }
+func (b *brain) safeModeReport() board.SafeMode { return board.SafeMode{Why: b.guard.holding()} }
+func (b *brain) leaveSafeMode()                 { b.guard.resume() }
 
 func (b *boardAPI) showSafeMode(w http.ResponseWriter, _ *http.Request) error {
 	return answer(w, b.power.safeModeReport())
@@ -177,8 +171,8 @@ func (b *boardAPI) endSafeMode(w http.ResponseWriter, _ *http.Request) error {
 	return nil
 }
 
-func (c *command) safeMode(ctx context.Context) (r safeModeReport, err error) {
-	resp, err := c.raw(ctx, http.MethodGet, safeModePath, nil, "", nil)
+func (c *command) safeMode(ctx context.Context) (r board.SafeMode, err error) {
+	resp, err := c.raw(ctx, http.MethodGet, board.SafeModePath, nil, "", nil)
 	if err != nil {
 		return r, err
 	}
@@ -199,7 +193,7 @@ func resume(ctx context.Context, c *command) error {
 		_, err := fmt.Fprintln(c.out, "The node is not in safe mode.")
 		return err
 	}
-	resp, err := c.raw(ctx, http.MethodDelete, safeModePath, nil, "", nil)
+	resp, err := c.raw(ctx, http.MethodDelete, board.SafeModePath, nil, "", nil)
 	if err != nil {
 		return err
 	}
@@ -207,7 +201,7 @@ func resume(ctx context.Context, c *command) error {
 }
 
 // sayIfHeld is the first line of status.
-func (r safeModeReport) sayIfHeld(out io.Writer) {
+func sayIfHeld(out io.Writer, r board.SafeMode) {
 	if r.Why != "" {
 		fmt.Fprintln(out, r.Why)
 	}

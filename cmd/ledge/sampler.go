@@ -23,7 +23,7 @@ var (
 	_ node.Roomer  = (*sampler)(nil)
 )
 
-func (b *board) sampler(machine *host.Host) *sampler {
+func (b *brain) sampler(machine *host.Host) *sampler {
 	return &sampler{host: machine, dataDir: b.dataDir, bridge: b.bridge, workingSet: b.status.WorkingSet}
 }
 

@@ -42,7 +42,7 @@ func sampled(t *testing.T, file string, machine *host.Host, dataDir string) *sam
 	s.status, err = s.file.status()
 	must(t, err)
 	s.dataDir = dataDir
-	return (&board{settings: s}).sampler(machine)
+	return (&brain{settings: s}).sampler(machine)
 }
 
 // TestMemorySignal: the switch decides what is read, at looks and at the glances between them.

@@ -39,7 +39,7 @@ func runOnTrial(ctx context.Context, c *command, t *trial) error {
 	if err != nil {
 		return err
 	}
-	b := &board{settings: s, runDir: c.runDir, trial: t, staticsChanged: make(chan struct{}, 1), cancelled: make(chan struct{}, 1),
+	b := &brain{settings: s, runDir: c.runDir, trial: t, staticsChanged: make(chan struct{}, 1), cancelled: make(chan struct{}, 1),
 		signals: shutdown.Incoming(), underInit: startedByInit()}
 	if b.joins {
 		b.uplink = &uplink{renew: make(chan struct{}, 1)}
@@ -98,8 +98,8 @@ func logTo(c *command, verbose bool) {
 	slog.SetDefault(slog.New(slog.NewTextHandler(c.err, opts)))
 }
 
-// board is everything a serving process holds, joined.
-type board struct {
+// brain is everything a serving process holds, joined.
+type brain struct {
 	settings
 	runDir string
 	lock   *os.File // of the run directory
@@ -144,7 +144,7 @@ type board struct {
 }
 
 // open makes ready what a board stands on, in the order of need. What it opened before an error is closed by close.
-func (b *board) open(ctx context.Context) (failed error) {
+func (b *brain) open(ctx context.Context) (failed error) {
 	if err := b.preflight(); err != nil {
 		return err
 	}
@@ -215,7 +215,7 @@ func (b *board) open(ctx context.Context) (failed error) {
 }
 
 // openAPI makes the API, or finds it.
-func (b *board) openAPI(ctx context.Context) error {
+func (b *brain) openAPI(ctx context.Context) error {
 	open := b.openPlane
 	if b.uplink != nil {
 		open = b.openUplink
@@ -229,7 +229,7 @@ func (b *board) openAPI(ctx context.Context) error {
 }
 
 // listen takes the TLS address first: if it is taken, or the socket is, nothing else is begun.
-func (b *board) listen(ctx context.Context) error {
+func (b *brain) listen(ctx context.Context) error {
 	if servedAt(ctx, socketPath(b.runDir)) {
 		return fmt.Errorf("--run-dir %s: another ledge answers there; stop it, or give another directory", b.runDir)
 	}
@@ -261,7 +261,7 @@ func servedAt(ctx context.Context, socket string) bool {
 }
 
 // run works until a signal or an error ends it. The API outlives the agent, so that last statuses are written.
-func (b *board) run(ctx context.Context) error {
+func (b *brain) run(ctx context.Context) error {
 	apiCtx, stopAPI := context.WithCancel(ctx)
 	defer stopAPI()
 	base, apiCtx := errgroup.WithContext(apiCtx)
@@ -343,7 +343,7 @@ func (b *board) run(ctx context.Context) error {
 }
 
 // watchStatics tells the agent of files that change. Without inotify it finds out in its own time.
-func (b *board) watchStatics(ctx context.Context) error {
+func (b *brain) watchStatics(ctx context.Context) error {
 	var dirs []string
 	for _, d := range b.statics {
 		dirs = append(dirs, d.Path)
@@ -361,7 +361,7 @@ func (b *board) watchStatics(ctx context.Context) error {
 }
 
 // tellStart makes seen where people look, in the node's events, what this start found.
-func (b *board) tellStart() {
+func (b *brain) tellStart() {
 	ref := b.ref()
 	b.tellReturn(ref)
 	if why := b.guard.holding(); why != "" {
@@ -390,7 +390,7 @@ func (b *board) tellStart() {
 }
 
 // closed tells the scheduler that this board takes no more pods, before its Node says so.
-func (b *board) closed(node string) bool {
+func (b *brain) closed(node string) bool {
 	if node != b.name {
 		_, revoked := b.plane.joins.Revoked(node)
 		return revoked
@@ -399,7 +399,7 @@ func (b *board) closed(node string) bool {
 }
 
 // clear removes what pods stood on, once none is left: a drained node leaves the machine as it found it.
-func (b *board) clear(ctx context.Context) error {
+func (b *brain) clear(ctx context.Context) error {
 	if n := len(b.agent.Pods()); n > 0 {
 		return fmt.Errorf("%d pods could not be stopped; 'ledge reset' removes them", n)
 	}
@@ -411,7 +411,7 @@ func (b *board) clear(ctx context.Context) error {
 }
 
 // close lets go of everything, last opened first.
-func (b *board) close() error {
+func (b *brain) close() error {
 	var errs []error
 	if b.images != nil {
 		errs = append(errs, b.images.Close())
@@ -432,7 +432,7 @@ func (b *board) close() error {
 }
 
 // port is the address of this board that others reach over the network; nil: there is none.
-func (b *board) port() net.Listener {
+func (b *brain) port() net.Listener {
 	if b.plane != nil {
 		return b.plane.listener
 	}

@@ -17,68 +17,23 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"ledge/api/board"
 	"ledge/shutdown"
 )
 
-const shutdownPath = "/ledge/v1/shutdown"
-
 // powerControl is the board as the requests about shutdowns see it.
 type powerControl interface {
-	shutdownReport() shutdownReport
+	shutdownReport() board.Shutdown
 	ask(in time.Duration, reboot bool) error
 	takeBack() error
 	renew() error
-	safeModeReport() safeModeReport
+	safeModeReport() board.SafeMode
 	leaveSafeMode()
 }
 
-// shutdownReport is the answer of GET /ledge/v1/shutdown.
-type shutdownReport struct {
-	Running bool         `json:"running"`
-	Stopped bool         `json:"stopped"` // the pods have been stopped, the board takes no new ones
-	Source  string       `json:"source,omitempty"`
-	Due     *metav1.Time `json:"due,omitempty"` // a shutdown is asked for
-	Until   *metav1.Time `json:"until,omitempty"`
-	Backend string       `json:"backend"`
-	Lock    lockReport   `json:"lock"`
-	Sources []string     `json:"sources"` // that would hear of a shutdown
-	Last    struct {
-		Begun *metav1.Time `json:"begun,omitempty"`
-		Ended *metav1.Time `json:"ended,omitempty"`
-	} `json:"last"`
-	Plan planReport `json:"plan"`
-}
-
-// lockReport says whether logind really waits: elsewhere this fails in silence (N-5.39).
-type lockReport struct {
-	Unit           bool   `json:"unit"` // the node runs as a unit of systemd
-	Held           bool   `json:"held"`
-	GrantedSeconds int64  `json:"grantedSeconds"`
-	WantedSeconds  int64  `json:"wantedSeconds"`
-	Error          string `json:"error,omitempty"`
-}
-
-type planReport struct {
-	TotalSeconds  float64       `json:"totalSeconds"`
-	WantedSeconds float64       `json:"wantedSeconds"`
-	Stages        []stageReport `json:"stages"`
-}
-
-type stageReport struct {
-	Priority int32       `json:"priority"`
-	Seconds  float64     `json:"seconds"`
-	Pods     []podReport `json:"pods"`
-}
-
-type podReport struct {
-	Pod      string  `json:"pod"`
-	Priority int32   `json:"priority"`
-	Seconds  float64 `json:"seconds"`
-}
-
-func (b *board) shutdownReport() shutdownReport {
+func (b *brain) shutdownReport() board.Shutdown {
 	st := b.power.Status()
-	out := shutdownReport{Running: st.Running, Stopped: st.Stopped, Source: st.Source, Due: optionalTime(b.requests.Due()),
+	out := board.Shutdown{Running: st.Running, Stopped: st.Stopped, Source: st.Source, Due: optionalTime(b.requests.Due()),
 		Until: optionalTime(st.Until), Backend: string(b.powerBackend)}
 	if out.Backend == "" {
 		out.Backend = "logind, else direct"
@@ -99,12 +54,12 @@ func (b *board) shutdownReport() shutdownReport {
 	return out
 }
 
-func reportPlan(p shutdown.Plan) planReport {
-	out := planReport{TotalSeconds: p.Total().Seconds(), WantedSeconds: p.Wanted.Seconds(), Stages: []stageReport{}}
+func reportPlan(p shutdown.Plan) board.Plan {
+	out := board.Plan{TotalSeconds: p.Total().Seconds(), WantedSeconds: p.Wanted.Seconds(), Stages: []board.Stage{}}
 	for _, s := range p.Stages {
-		stage := stageReport{Priority: s.Priority, Seconds: s.Period.Seconds()}
+		stage := board.Stage{Priority: s.Priority, Seconds: s.Period.Seconds()}
 		for _, p := range s.Pods {
-			stage.Pods = append(stage.Pods, podReport{Pod: p.Namespace + "/" + p.Name, Priority: p.Priority, Seconds: p.Grace.Seconds()})
+			stage.Pods = append(stage.Pods, board.PodStop{Pod: p.Namespace + "/" + p.Name, Priority: p.Priority, Seconds: p.Grace.Seconds()})
 		}
 		out.Stages = append(out.Stages, stage)
 	}
@@ -118,10 +73,10 @@ func optionalTime(t time.Time) *metav1.Time {
 	return &metav1.Time{Time: t}
 }
 
-func (b *board) ask(in time.Duration, reboot bool) error { return b.requests.Ask(in, reboot) }
+func (b *brain) ask(in time.Duration, reboot bool) error { return b.requests.Ask(in, reboot) }
 
 // takeBack refuses what it cannot do: a machine that is going down on another's word goes on doing so.
-func (b *board) takeBack() error {
+func (b *brain) takeBack() error {
 	wanted := b.power.Status().Wanted
 	others := slices.DeleteFunc(slices.Clone(wanted), func(s string) bool { return s == shutdown.RequestSource })
 	switch {
@@ -193,7 +148,7 @@ func shutdownVerb(ctx context.Context, c *command) error {
 	case o.cancel:
 		method, query = "DELETE", nil
 	}
-	resp, err := c.raw(ctx, method, shutdownPath, query, "", nil)
+	resp, err := c.raw(ctx, method, board.ShutdownPath, query, "", nil)
 	if err != nil {
 		return err
 	}
@@ -202,11 +157,11 @@ func shutdownVerb(ctx context.Context, c *command) error {
 		_, err := fmt.Fprintln(c.out, said)
 		return err
 	}
-	var report shutdownReport
+	var report board.Shutdown
 	if err := json.NewDecoder(resp.Body).Decode(&report); err != nil {
 		return fmt.Errorf("read the node's answer: %w", err)
 	}
-	return report.print(c.out, time.Now())
+	return printShutdown(c.out, &report, time.Now())
 }
 
 // answer is what a request that was taken is told; nothing for --plan.
@@ -227,8 +182,8 @@ func (o *shutdownOpts) answer() string {
 	}
 }
 
-// print shows the report as a table with a bar for every pod: from when to when it may take to stop.
-func (r *shutdownReport) print(out io.Writer, now time.Time) error {
+// printShutdown shows the report as a table with a bar for every pod: from when to when it may take to stop.
+func printShutdown(out io.Writer, r *board.Shutdown, now time.Time) error {
 	switch {
 	case r.Running:
 		fmt.Fprintf(out, "A shutdown is running (%s). What is left of it:\n", r.Source)

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"ledge/api/board"
 	"ledge/shutdown"
 	"ledge/storage"
 )
@@ -148,14 +149,14 @@ func TestBrainDiesInShutdown(t *testing.T) {
 }
 
 func TestPlanChart(t *testing.T) {
-	var r shutdownReport
+	var r board.Shutdown
 	if err := json.Unmarshal([]byte(`{"lock":{"held":true,"grantedSeconds":5,"wantedSeconds":30},"plan":{"totalSeconds":5,"wantedSeconds":30,"stages":[
 		{"priority":0,"seconds":0,"pods":[{"pod":"default/a","priority":0,"seconds":0}]},
 		{"priority":2000000000,"seconds":5,"pods":[{"pod":"kube-system/b","priority":2000000000,"seconds":2.5}]}]}}`), &r); err != nil {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	if err := r.print(&out, time.Now()); err != nil {
+	if err := printShutdown(&out, &r, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	const want = `STAGE   POD             PRIORITY     FROM   AT MOST   0s                                    5s

@@ -12,10 +12,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"ledge/api/board"
 	"ledge/node/pressure"
 )
-
-const pressurePath = "/ledge/v1/pressure"
 
 func (b *boardAPI) showPressure(w http.ResponseWriter, _ *http.Request) error {
 	return answer(w, b.agent.Pressure())
@@ -27,16 +26,16 @@ func status(ctx context.Context, c *command) error {
 	if err != nil {
 		return err
 	}
-	safe.sayIfHeld(c.out)
+	sayIfHeld(c.out, safe)
 	if err := c.sayUpgrade(); err != nil {
 		return err
 	}
-	resp, err := c.raw(ctx, "GET", statusPath, nil, "", nil)
+	resp, err := c.raw(ctx, "GET", board.StatusPath, nil, "", nil)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
-	var r boardStatus
+	var r board.Status
 	if err := json.NewDecoder(resp.Body).Decode(&r); err != nil {
 		return fmt.Errorf("read the node's answer: %w", err)
 	}

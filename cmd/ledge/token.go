@@ -15,13 +15,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"ledge/api/board"
 	"ledge/pki"
 )
 
-const (
-	tokensPath = "/ledge/v1/tokens"
-	tokenUsage = "token: create [--ttl 1h] [--uses 1] [--node NAME], list, or delete ID"
-)
+const tokenUsage = "token: create [--ttl 1h] [--uses 1] [--node NAME], list, or delete ID"
 
 type tokenOpts struct {
 	ttl  time.Duration
@@ -43,11 +41,11 @@ func tokenVerb(ctx context.Context, c *command) error {
 	switch {
 	case len(c.args) == 1 && c.args[0] == "create":
 		q := url.Values{"ttl": {o.ttl.String()}, "uses": {strconv.Itoa(o.uses)}, "node": {o.node}}
-		return c.ask(ctx, http.MethodPost, tokensPath, q, c.printToken)
+		return c.ask(ctx, http.MethodPost, board.TokensPath, q, c.printToken)
 	case len(c.args) == 1 && c.args[0] == "list":
-		return c.ask(ctx, http.MethodGet, tokensPath, nil, c.printTokens)
+		return c.ask(ctx, http.MethodGet, board.TokensPath, nil, c.printTokens)
 	case len(c.args) == 2 && c.args[0] == "delete":
-		return c.ask(ctx, http.MethodDelete, tokensPath, url.Values{"id": {c.args[1]}}, func(io.Reader) error {
+		return c.ask(ctx, http.MethodDelete, board.TokensPath, url.Values{"id": {c.args[1]}}, func(io.Reader) error {
 			_, err := fmt.Fprintf(c.out, "token %s deleted\n", c.args[1])
 			return err
 		})
@@ -55,15 +53,8 @@ func tokenVerb(ctx context.Context, c *command) error {
 	return usagef(tokenUsage)
 }
 
-// newToken is the answer of POST /ledge/v1/tokens.
-type newToken struct {
-	Token  string   `json:"token"`
-	Server []string `json:"server"` // where boards reach this control plane
-	Local  bool     `json:"local"`  // nobody but this board does
-}
-
 func (c *command) printToken(r io.Reader) error {
-	var t newToken
+	var t board.NewToken
 	if err := json.NewDecoder(r).Decode(&t); err != nil {
 		return fmt.Errorf("read the node's answer: %w", err)
 	}
@@ -124,7 +115,7 @@ func (p *plane) createToken(w http.ResponseWriter, r *http.Request) error {
 		return refused(err)
 	}
 	urls, local := p.reachableAt()
-	return answer(w, newToken{Token: t.String(), Server: urls, Local: local})
+	return answer(w, board.NewToken{Token: t.String(), Server: urls, Local: local})
 }
 
 func (p *plane) deleteToken(w http.ResponseWriter, r *http.Request) error {

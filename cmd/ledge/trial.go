@@ -16,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"ledge/api/board"
 	"ledge/upgrade"
 )
 
@@ -150,7 +151,7 @@ func (t *trial) prove(ctx context.Context, look func(context.Context) error, com
 
 // proveWell is this board's trial: the store commits, the loop of the pods turns, the keeper answers, so does the API, and
 // that has taken from this process that the Node is ready.
-func (b *board) proveWell(ctx context.Context) error {
+func (b *brain) proveWell(ctx context.Context) error {
 	signs := []sign{commits(b.store), answers(b.keeper), {"the pods' loop", b.agent.Turn}, {"the API", b.askAPI}, {"the Node", func(context.Context) error {
 		if !b.agent.Ready() {
 			return errors.New("is not ready")
@@ -194,8 +195,8 @@ func missing(ctx context.Context, signs []sign) error {
 }
 
 // askAPI asks as a client on this board does.
-func (b *board) askAPI(ctx context.Context) error {
-	resp, err := (&command{runDir: b.runDir}).raw(ctx, http.MethodGet, safeModePath, nil, "", nil)
+func (b *brain) askAPI(ctx context.Context) error {
+	resp, err := (&command{runDir: b.runDir}).raw(ctx, http.MethodGet, board.SafeModePath, nil, "", nil)
 	if err != nil {
 		return err
 	}
@@ -203,7 +204,7 @@ func (b *board) askAPI(ctx context.Context) error {
 }
 
 // tellReturn tells that another version was not well.
-func (b *board) tellReturn(ref corev1.ObjectReference) {
+func (b *brain) tellReturn(ref corev1.ObjectReference) {
 	o := b.trial.came
 	if o == nil {
 		return
@@ -215,8 +216,6 @@ func (b *board) tellReturn(ref corev1.ObjectReference) {
 	}
 }
 
-const upgradePath = "/ledge/v1/upgrade"
-
 // renew has the brain start anew, as the version that is chosen.
 func (b *boardAPI) renew(w http.ResponseWriter, _ *http.Request) error {
 	if err := b.power.renew(); err != nil {
@@ -226,7 +225,7 @@ func (b *boardAPI) renew(w http.ResponseWriter, _ *http.Request) error {
 	return nil
 }
 
-func (b *board) renew() error {
+func (b *brain) renew() error {
 	if st := b.power.Status(); st.Running || st.Stopped {
 		return errors.New("the board is shutting down; the upgrade takes place at its next start")
 	}
@@ -239,7 +238,7 @@ func (b *board) renew() error {
 
 // becomeAnother ends a brain that is to be another version: the launcher takes its place, and its number with it. Process 1
 // starts another by itself.
-func (b *board) becomeAnother(err error) error {
+func (b *brain) becomeAnother(err error) error {
 	if b.underInit {
 		return err
 	}

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ledge/api/board"
 	"ledge/upgrade"
 	"ledge/upgrade/minisign"
 )
@@ -354,7 +355,7 @@ func (u *upgrader) start(ctx context.Context, s upgrade.State, name string) erro
 		_, err := fmt.Fprintf(u.out, "no node runs on %s; its next start is of %s\n", u.runDir, s.Tell(name))
 		return err
 	}
-	resp, err := u.raw(ctx, http.MethodPost, upgradePath, nil, "", nil)
+	resp, err := u.raw(ctx, http.MethodPost, board.UpgradePath, nil, "", nil)
 	if err != nil {
 		return fmt.Errorf("%s is in place, and the node does not start anew: %w", s.Tell(name), err)
 	}

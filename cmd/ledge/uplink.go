@@ -38,7 +38,7 @@ type uplink struct {
 }
 
 // openUplink finds out who this board is, and joins if it has not yet.
-func (b *board) openUplink(ctx context.Context) error {
+func (b *brain) openUplink(ctx context.Context) error {
 	u := b.uplink
 	if b.kubeconfig != "" {
 		client, err := rest.FromKubeconfig(b.kubeconfig)
@@ -77,7 +77,7 @@ func (b *board) openUplink(ctx context.Context) error {
 }
 
 // remember puts the mirror before the control plane: pods come back after a reboot while it cannot be reached.
-func (b *board) remember(behind api.Client) (err error) {
+func (b *brain) remember(behind api.Client) (err error) {
 	b.client, err = mirror.New(mirror.Config{Client: behind, Node: b.name, Table: b.store.Table("mirror")})
 	return err
 }
@@ -94,7 +94,7 @@ func (u *uplink) refused() {
 var errStopped = errors.New("told to end before this board had joined")
 
 // join asks for the first certificate until it has it, or until it is certain that it never will.
-func (b *board) join(ctx context.Context) error {
+func (b *brain) join(ctx context.Context) error {
 	id := b.uplink.identity
 	if b.joinToken == nil {
 		return errors.Join(usagef("agent: this board has not joined yet: --token of 'ledge token create' is needed once (or in %s)", tokenPath(b.config, b.file.TokenFile)), id.Forget())

@@ -183,7 +183,7 @@ func TestJoinWhereOthersAnswer(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "board")
 		id, err := pki.OpenIdentity(pki.IdentityConfig{Dir: dir, Node: "pi2"})
 		must(t, err)
-		b := &board{settings: settings{serveOpts: &serveOpts{servers: servers}, name: "pi2", joinToken: &token}, uplink: &uplink{identity: id}}
+		b := &brain{settings: settings{serveOpts: &serveOpts{servers: servers}, name: "pi2", joinToken: &token}, uplink: &uplink{identity: id}}
 		ctx, cancel := context.WithTimeout(t.Context(), testrun.Patience(60*time.Second))
 		defer cancel()
 		if err = b.join(ctx); err != nil {

@@ -108,7 +108,7 @@ func bySystemd(signs ...sign) *watchdog {
 }
 
 // watchdogs are those that watch this board: systemd's, and the machine's own if it was given.
-func (b *board) watchdogs() []*watchdog {
+func (b *brain) watchdogs() []*watchdog {
 	signs := []sign{commits(b.store), {"the pods' loop", b.agent.Turn}, answers(b.keeper)}
 	var out []*watchdog
 	if w := bySystemd(signs...); w != nil {
@@ -124,7 +124,7 @@ func (b *board) watchdogs() []*watchdog {
 const hardwareTimeout = time.Minute
 
 // openWatchdog takes the machine's own watchdog, which resets it when this process hangs or dies.
-func (b *board) openWatchdog() (err error) {
+func (b *brain) openWatchdog() (err error) {
 	if b.watchdogDevice != "" {
 		b.dog, err = host.OpenWatchdog(b.watchdogDevice, hardwareTimeout)
 	}
@@ -132,7 +132,7 @@ func (b *board) openWatchdog() (err error) {
 }
 
 // closeWatchdog lets go of it, unless the machine is to go down or to start anew: then it sees to it that the machine does.
-func (b *board) closeWatchdog() error {
+func (b *brain) closeWatchdog() error {
 	if b.dog == nil || b.off == poweroff || b.off == rebooting || b.underInit {
 		return nil
 	}

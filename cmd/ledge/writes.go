@@ -16,37 +16,13 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"ledge/api/board"
 	"ledge/host"
-	"ledge/node/pressure"
 	"ledge/runtime"
 )
 
-const statusPath = "/ledge/v1/status"
-
-// boardStatus is what /ledge/v1/status answers.
-type boardStatus struct {
-	Pressure pressure.Report `json:"pressure"`
-	Writes   writesReport    `json:"writes"`
-}
-
 func (b *boardAPI) showStatus(w http.ResponseWriter, r *http.Request) error {
-	return answer(w, boardStatus{Pressure: b.agent.Pressure(), Writes: b.writes.report(r.Context(), time.Now())})
-}
-
-// writesReport says who has written how much to the disk that the data directory is on.
-type writesReport struct {
-	Disk    string        `json:"disk,omitempty"` // empty: it is not on one disk that the kernel names
-	Wear    *host.Wear    `json:"wear,omitempty"` // nil: the disk does not tell
-	Today   time.Time     `json:"today,omitzero"` // when it began to count; zero: nobody knows
-	Boot    time.Time     `json:"boot,omitzero"`  // likewise
-	Writers []writerBytes `json:"writers"`
-}
-
-type writerBytes struct {
-	Name      string `json:"name"`
-	What      string `json:"what"`
-	Today     int64  `json:"today"`     // bytes since midnight, or since the boot if that was later
-	SinceBoot int64  `json:"sinceBoot"` // bytes
+	return answer(w, board.Status{Pressure: b.agent.Pressure(), Writes: b.writes.report(r.Context(), time.Now())})
 }
 
 // The writers, in the order in which they are shown.
@@ -205,34 +181,26 @@ func (m *writesMeter) save() error {
 	return os.Rename(tmp, filepath.Join(m.runDir, writesFile))
 }
 
-func (m *writesMeter) report(ctx context.Context, now time.Time) writesReport {
+func (m *writesMeter) report(ctx context.Context, now time.Time) board.Writes {
 	m.read(ctx, now)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	r := writesReport{Disk: m.disk.Name, Writers: []writerBytes{}}
+	r := board.Writes{Disk: m.disk.Name, Writers: []board.Writer{}}
 	if up, err := m.host.Uptime(); err == nil {
-		r.since(now, up)
+		r.Since(now, up)
 	}
 	if m.onDisk {
-		r.Wear = m.host.Wear(m.disk)
+		r.Wear = (*board.Wear)(m.host.Wear(m.disk))
 	}
 	for _, w := range writers {
 		if a, ok := m.book.Accounts[w.name]; ok {
-			r.Writers = append(r.Writers, writerBytes{Name: w.name, What: w.what, Today: a.Today, SinceBoot: a.SinceBoot})
+			r.Writers = append(r.Writers, board.Writer{Name: w.name, What: w.what, Today: a.Today, SinceBoot: a.SinceBoot})
 		}
 	}
 	return r
 }
 
-// since says when counting began. A board whose clock was wrong at its boot has that right once the clock is.
-func (r *writesReport) since(now time.Time, up time.Duration) {
-	r.Boot = now.Add(-up).Truncate(time.Second)
-	if r.Today = time.Date(now.Year(), now.Month(), now.Day(), 0, 0, 0, 0, now.Location()); r.Boot.After(r.Today) {
-		r.Today = r.Boot
-	}
-}
-
-func printWrites(out io.Writer, r writesReport) error {
+func printWrites(out io.Writer, r board.Writes) error {
 	tw := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
 	fmt.Fprintln(tw, "WRITER\tTODAY\tSINCE BOOT\tOF")
 	for _, w := range r.Writers {
@@ -248,7 +216,7 @@ func printWrites(out io.Writer, r writesReport) error {
 	return err
 }
 
-func wearLine(r writesReport) string {
+func wearLine(r board.Writes) string {
 	switch w := r.Wear; {
 	case r.Disk == "":
 		return "the data directory is not on a disk of its own: what it wears cannot be told"
@@ -263,7 +231,7 @@ func wearLine(r writesReport) string {
 	}
 }
 
-func reserve(w *host.Wear) string {
+func reserve(w *board.Wear) string {
 	if w.Reserve == "" {
 		return ""
 	}

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"ledge/api/board"
 	"ledge/host"
 )
 
@@ -23,15 +24,15 @@ func TestWritesOfABoard(t *testing.T) {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socketPath(b.runDir))
 	}}}
-	report := func() (disk string, writers map[string]writerBytes) {
-		resp, err := client.Get("http://ledge" + statusPath)
+	report := func() (disk string, writers map[string]board.Writer) {
+		resp, err := client.Get("http://ledge" + board.StatusPath)
 		must(t, err)
 		defer resp.Body.Close()
-		var s boardStatus
+		var s board.Status
 		if must(t, json.NewDecoder(resp.Body).Decode(&s)); len(s.Pressure.Signals) == 0 {
 			t.Fatalf("status: %+v", s)
 		}
-		writers = map[string]writerBytes{}
+		writers = map[string]board.Writer{}
 		for _, w := range s.Writes.Writers {
 			writers[w.Name] = w
 		}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"ledge/api/board"
 	"ledge/host"
 )
 
@@ -69,9 +70,9 @@ func TestBookCountsOnce(t *testing.T) {
 
 func TestPrintWrites(t *testing.T) {
 	var out strings.Builder
-	r := writesReport{Disk: "mmcblk0", Wear: &host.Wear{UsedPercent: 30, Reserve: "normal"},
-		Writers: []writerBytes{{"brain", "store", 1_500_000, 20_000_000}, {"disk", "all", 2e6, 3e7}}}
-	r.since(time.Date(2026, 3, 4, 5, 6, 7, 0, time.FixedZone("", 3600)), 24*time.Hour)
+	r := board.Writes{Disk: "mmcblk0", Wear: &board.Wear{UsedPercent: 30, Reserve: "normal"},
+		Writers: []board.Writer{{Name: "brain", What: "store", Today: 1_500_000, SinceBoot: 20_000_000}, {Name: "disk", What: "all", Today: 2e6, SinceBoot: 3e7}}}
+	r.Since(time.Date(2026, 3, 4, 5, 6, 7, 0, time.FixedZone("", 3600)), 24*time.Hour)
 	must(t, printWrites(&out, r))
 	want := `WRITER TODAY SINCE BOOT OF
 brain 1.5 MB 20.0 MB store
@@ -81,14 +82,14 @@ mmcblk0 has used up to 30 % of its life, its reserve of spare blocks is normal`
 	if got := strings.Join(strings.Fields(out.String()), " "); got != strings.Join(strings.Fields(want), " ") {
 		t.Errorf("got\n%s\nwant\n%s", &out, want)
 	}
-	if r.since(r.Boot.Add(time.Hour), time.Hour); r.Today != r.Boot {
+	if r.Since(r.Boot.Add(time.Hour), time.Hour); r.Today != r.Boot {
 		t.Errorf("booted at %v, and today is since %v", r.Boot, r.Today)
 	}
-	for want, r := range map[string]writesReport{
+	for want, r := range map[string]board.Writes{
 		"the data directory is not on a disk of its own: what it wears cannot be told": {},
 		"sda does not tell its wear":                                                                          {Disk: "sda"},
-		"mmcblk0 does not tell its wear, its reserve of spare blocks is low":                                  {Disk: "mmcblk0", Wear: &host.Wear{Reserve: "low"}},
-		"mmcblk0 has worn beyond the life it was made for: replace it, its reserve of spare blocks is urgent": {Disk: "mmcblk0", Wear: &host.Wear{UsedPercent: 100, Exceeded: true, Reserve: "urgent"}},
+		"mmcblk0 does not tell its wear, its reserve of spare blocks is low":                                  {Disk: "mmcblk0", Wear: &board.Wear{Reserve: "low"}},
+		"mmcblk0 has worn beyond the life it was made for: replace it, its reserve of spare blocks is urgent": {Disk: "mmcblk0", Wear: &board.Wear{UsedPercent: 100, Exceeded: true, Reserve: "urgent"}},
 	} {
 		if got := wearLine(r); got != want {
 			t.Errorf("%+v: %q, want %q", r, got, want)

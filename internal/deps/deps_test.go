@@ -37,6 +37,7 @@ var table = map[string][]string{
 	"node/pressure":  {"api"},
 	"api/httpd/...":  {"api", "api/openapi", "api/websocket"}, // decisions 10 and 12
 	"api/websocket":  {},
+	"api/board":      {"images", "node/pressure", "pki"}, // plain types that it answers with
 	"api/openapi":    {},
 	"api/rest/...":   {"api"},
 	"api/apitest":    {"api"},
@@ -95,7 +96,7 @@ var thirdParty = map[string][]string{
 	"plugin":                                              {},
 	"unsafe":                                              {"host/...", "runtime/...", "network/bridge/...", "shutdown/..."},
 	"C":                                                   {"runtime/libct/..."},
-	"net/http":                                            {"api", "api/local", "api/httpd/...", "api/websocket", "api/rest/...", "images/registry/...", "images/imagestest", "node/probe", "cmd/...", "internal/original"},
+	"net/http":                                            {"api", "api/board", "api/local", "api/httpd/...", "api/websocket", "api/rest/...", "images/registry/...", "images/imagestest", "node/probe", "cmd/...", "internal/original"},
 	"net/http/httptest":                                   {},
 	"os/exec":                                             {"cmd/...", "runtime/keeper/...", "runtime/runtimetest/...", "storage/...", "internal/original", "internal/nspawn"},
 	"github.com/opencontainers/runc/tests":                {},

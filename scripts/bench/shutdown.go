@@ -8,10 +8,9 @@ import (
 	"path/filepath"
 	"time"
 
+	"ledge/api/board"
 	"ledge/shutdown"
 )
-
-const shutdownPath = "/ledge/v1/shutdown"
 
 // shutdown is how long a board takes from the power event to the moment the lock would be released, when all pods obey at
 // once: what ledge itself needs. The machine stays on (--power-backend=none), and each time the shutdown is taken back.
@@ -47,7 +46,7 @@ func (n *node) downAndBack(ctx context.Context, pods int) (took time.Duration, c
 		return 0, 0, err
 	}
 	begin := time.Now()
-	if _, err := n.call(ctx, "POST", shutdownPath+"?in=0s&reboot=false", nil); err != nil {
+	if _, err := n.call(ctx, "POST", board.ShutdownPath+"?in=0s&reboot=false", nil); err != nil {
 		return 0, 0, err
 	}
 	err = wait(ctx, time.Minute, func() error {
@@ -62,7 +61,7 @@ func (n *node) downAndBack(ctx context.Context, pods int) (took time.Duration, c
 	if err := errors.Join(err, efforts); err != nil {
 		return 0, 0, err
 	}
-	if _, err := n.call(ctx, "DELETE", shutdownPath, nil); err != nil {
+	if _, err := n.call(ctx, "DELETE", board.ShutdownPath, nil); err != nil {
 		return 0, 0, err
 	}
 	return took, after.cpu - before.cpu, wait(ctx, time.Minute, func() error { return n.allRun(ctx, pods) })

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"ledge/api/board"
 	"ledge/images/imagestest"
 )
 
@@ -33,7 +34,7 @@ func (g *guest) importProgram() error {
 	if err != nil {
 		return err
 	}
-	_, err = g.change("images", program, "there", "POST", "/ledge/v1/images", imagestest.OCI(im))
+	_, err = g.change("images", program, "there", "POST", board.ImagesPath, imagestest.OCI(im))
 	return err
 }
 
@@ -64,14 +65,14 @@ func (g *guest) changeImage(r *rand.Rand, s *supply) error {
 	have = slices.DeleteFunc(have, func(name string) bool { return name == program })
 	if len(have) >= mostImages {
 		name := have[r.IntN(len(have))]
-		_, err := g.change("images", name, absent, "DELETE", "/ledge/v1/images?name="+name, nil)
+		_, err := g.change("images", name, absent, "DELETE", board.ImagesPath+"?name="+name, nil)
 		return err
 	}
 	data := make([]byte, 10<<10+r.IntN(400<<10))
 	for i := range data {
 		data[i] = byte(r.Uint32())
 	}
-	name, path := "load.local/x:"+tagOf(data), "/ledge/v1/images"
+	name, path := "load.local/x:"+tagOf(data), board.ImagesPath
 	pull := r.IntN(2) == 0
 	if pull {
 		name = registryAt + "/y:" + tagOf(data)
@@ -112,7 +113,7 @@ func (s *supply) serve() error {
 
 // images are those of this program that are there.
 func (g *guest) images() (names []string, err error) {
-	data, err := g.ask("GET", "/ledge/v1/images", nil)
+	data, err := g.ask("GET", board.ImagesPath, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -16,6 +16,7 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 	"golang.org/x/sys/unix"
 
+	"ledge/api/board"
 	"ledge/images/imagestest"
 	"ledge/scripts/vm/pressed"
 )
@@ -97,7 +98,7 @@ func (g *guest) importRough() error {
 	}
 	prog := imagestest.File("testprog", string(text))
 	prog.Mode = 0o755
-	_, err = g.ask("POST", "/ledge/v1/images", imagestest.OCI(imagestest.Image{Names: []string{roughImage}, Compress: imagestest.Gzip,
+	_, err = g.ask("POST", board.ImagesPath, imagestest.OCI(imagestest.Image{Names: []string{roughImage}, Compress: imagestest.Gzip,
 		Config: v1.ImageConfig{Entrypoint: []string{"/testprog"}}, Layers: [][]byte{imagestest.Layer(imagestest.Dir("tmp"), prog)}}))
 	return err
 }
@@ -313,7 +314,7 @@ func (t *trial) watched() error {
 // askSince asks since when the board has been short, by ledge itself: the Node says so later, when a status is written. It is told as
 // long as the condition holds.
 func (t *trial) askSince() {
-	data, err := t.ask("GET", "/ledge/v1/pressure", nil)
+	data, err := t.ask("GET", board.PressurePath, nil)
 	var p struct {
 		Conditions []struct {
 			Type  string

@@ -16,12 +16,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ledge/api/board"
 	"ledge/node/pressure"
 )
 
 // line is where the node says that a signal's hard threshold is.
 func (g *guest) line(signal string) (int64, error) {
-	data, err := g.ask("GET", "/ledge/v1/pressure", nil)
+	data, err := g.ask("GET", board.PressurePath, nil)
 	if err != nil {
 		return 0, err
 	}

@@ -1,0 +1,46 @@
+package board
+
+import (
+	"time"
+
+	"ledge/node/pressure"
+)
+
+// Status is the answer of GET /ledge/v1/status.
+type Status struct {
+	Pressure pressure.Report `json:"pressure"`
+	Writes   Writes          `json:"writes"`
+}
+
+// Writes says who has written how much to the disk that the data directory is on.
+type Writes struct {
+	Disk    string    `json:"disk,omitempty"` // empty: it is not on one disk that the kernel names
+	Wear    *Wear     `json:"wear,omitempty"` // nil: the disk does not tell
+	Today   time.Time `json:"today,omitzero"` // when it began to count; zero: nobody knows
+	Boot    time.Time `json:"boot,omitzero"`  // likewise
+	Writers []Writer  `json:"writers"`
+}
+
+// Since says when counting began. A board whose clock was wrong at its boot has that right once the clock is.
+func (r *Writes) Since(now time.Time, up time.Duration) {
+	r.Boot = now.Add(-up).Truncate(time.Second)
+	if r.Today = time.Date(now.Year(), now.Month(), now.Day(), 0, 0, 0, 0, now.Location()); r.Boot.After(r.Today) {
+		r.Today = r.Boot
+	}
+}
+
+// Writer is one of those who write to that disk.
+type Writer struct {
+	Name      string `json:"name"`
+	What      string `json:"what"`
+	Today     int64  `json:"today"`     // bytes since midnight, or since the boot if that was later
+	SinceBoot int64  `json:"sinceBoot"` // bytes
+}
+
+// Wear is what a disk tells of its wear.
+type Wear struct {
+	// UsedPercent of its life, at most: it is told in tenths. 100 and Exceeded: more than it was made for.
+	UsedPercent int    `json:"usedPercent"`
+	Exceeded    bool   `json:"exceeded,omitempty"`
+	Reserve     string `json:"reserve,omitempty"` // of spare blocks: normal, low (80 % are used), urgent (90 %)
+}
