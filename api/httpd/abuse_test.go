@@ -235,6 +235,14 @@ func TestBoard(t *testing.T) {
 				t.Errorf("%s: %d", u.Name, a.code)
 			}
 		}
+		// What a redirect or a page could have a client ask for is not done.
+		for _, method := range []string{"POST", "PUT", "DELETE", "PATCH"} {
+			if a := f.do(admin, method, "/ledge/v1/shutdown?in=1h", "", "Content-Type", "application/json"); a.code != 400 || !strings.Contains(a.status(t).Message, httpd.HeaderMeant) {
+				t.Errorf("%s that nobody meant: %d %s", method, a.code, a.body)
+			}
+			f.must(200, method, "/ledge/v1/shutdown?in=1h", "", httpd.HeaderMeant, "yes")
+		}
+		f.must(200, "GET", "/ledge/v1/shutdown", "")
 		r, w := io.Pipe()
 		go func() {
 			for range 40 {
@@ -247,6 +255,7 @@ func TestBoard(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		req.Header.Set(httpd.HeaderMeant, "yes")
 		resp, err := f.as["admin"].Do(req)
 		if err != nil {
 			t.Fatal(err)

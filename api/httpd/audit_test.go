@@ -75,7 +75,7 @@ func TestAudit(t *testing.T) {
 		{admin, "POST", "/ledge/v1/shutdown?message=" + secret, secret, "admin post - - - 202 allow"},
 		{bob, "POST", "/ledge/v1/shutdown", "", "bob post - - - 403 forbid"},
 	} {
-		headers := []string{"User-Agent", "tests/1", "Content-Type", "application/json", "Authorization", "Bearer " + secret}
+		headers := []string{"User-Agent", "tests/1", "Content-Type", "application/json", "Authorization", "Bearer " + secret, httpd.HeaderMeant, "yes"}
 		if tc.method == "PATCH" {
 			headers[3] = "application/merge-patch+json"
 		}

@@ -253,6 +253,10 @@ func (h *handler) serve(w *response, hr *http.Request) (err error) {
 // boardPrefix is where a board's own requests stand.
 const boardPrefix = "/ledge/"
 
+// HeaderMeant must stand in each of them that changes something. They take what they need from their query, so that a client
+// which follows a redirect, or a page in a browser, could ask for them unmeant; neither can add a header.
+const HeaderMeant = "Ledge-Meant"
+
 // serveBoard hands an admin's request on. Its body is not an object: it may be a whole image, so none of the limits
 // of objects apply, and who may send it is decided first.
 func (h *handler) serveBoard(w *response, r *http.Request, user api.User) error {
@@ -265,6 +269,9 @@ func (h *handler) serveBoard(w *response, r *http.Request, user api.User) error 
 	}
 	if err := refuseHeaders(r.Header); err != nil {
 		return err
+	}
+	if r.Method != http.MethodGet && r.Method != http.MethodHead && r.Header.Get(HeaderMeant) == "" {
+		return badRequest("%s %s changes something on this board: say that it is meant, by a header %s: yes", r.Method, r.URL.Path, HeaderMeant)
 	}
 	http.NewResponseController(w).SetReadDeadline(time.Time{}) // nor the time that a body of ours has
 	h.board.ServeHTTP(w, r.WithContext(api.WithUser(r.Context(), user)))

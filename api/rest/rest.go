@@ -86,6 +86,9 @@ func New(c Config) (*Client, error) {
 	} else if out.http, err = clientrest.HTTPClientFor(conf); err != nil {
 		return nil, fmt.Errorf("make API client: %w", err)
 	}
+	own := *out.http                                                                                  // it may be everybody's
+	own.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // it would be followed with our rights
+	out.http = &own
 	if out.rest, err = clientrest.UnversionedRESTClientForConfigAndClient(conf, out.http); err != nil {
 		return nil, fmt.Errorf("make API client: %w", err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"ledge/api/httpd"
 	"ledge/api/rest"
 )
 
@@ -47,12 +48,13 @@ func (c *command) raw(ctx context.Context, method, path string, query url.Values
 	}
 	hc := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", socketPath(c.runDir))
-	}, DisableKeepAlives: true}}
+	}, DisableKeepAlives: true}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	u := url.URL{Scheme: "http", Host: "ledge", Path: path, RawQuery: query.Encode()}
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), body)
 	if err != nil {
 		return nil, err
 	}
+	req.Header.Set(httpd.HeaderMeant, "yes")
 	if accept != "" {
 		req.Header.Set("Accept", accept)
 	}

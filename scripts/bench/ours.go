@@ -186,6 +186,7 @@ func (n *node) call(ctx context.Context, method, path string, body any) ([]byte,
 		return nil, err
 	}
 	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Ledge-Meant", "yes")
 	resp, err := n.http.Do(req)
 	if err != nil {
 		return nil, err

@@ -130,6 +130,7 @@ func (p *plane) call(ctx context.Context, method, path string, body, answer any)
 		return err
 	}
 	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Ledge-Meant", "yes")
 	resp, err := p.http.Do(req)
 	if err != nil {
 		return err

@@ -55,7 +55,12 @@ func watch(end string) {
 		}
 		return
 	}
-	resp, err := client.Post("http://ledge/ledge/v1/shutdown?in=0s", "", nil)
+	var resp *http.Response
+	req, err := http.NewRequest(http.MethodPost, "http://ledge/ledge/v1/shutdown?in=0s", nil)
+	if err == nil {
+		req.Header.Set("Ledge-Meant", "yes")
+		resp, err = client.Do(req)
+	}
 	if err == nil && resp.StatusCode != http.StatusAccepted {
 		err = errors.New(resp.Status)
 	}

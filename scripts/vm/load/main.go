@@ -126,6 +126,7 @@ func (g *guest) ask(method, path string, body []byte) ([]byte, error) {
 		return nil, err
 	}
 	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Ledge-Meant", "yes")
 	resp, err := g.http.Do(req)
 	if err != nil {
 		return nil, err
