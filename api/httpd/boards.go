@@ -2,7 +2,6 @@ package httpd
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,13 +13,11 @@ import (
 	"net/url"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"ledge/api"
 	"ledge/api/websocket"
 )
 
@@ -31,7 +28,7 @@ func (h *handler) elsewhere(pod *corev1.Pod) bool {
 
 // sessionElsewhere passes an exec or attach on that is in order, in a kubelet's words.
 func (h *handler) sessionElsewhere(w *response, r *request, pod *corev1.Pod, o sessionOptions) error {
-	if err := checkOrigin(r); err != nil {
+	if err := checkSession(r); err != nil {
 		return err
 	}
 	query := url.Values{}
@@ -62,7 +59,7 @@ func (h *handler) logElsewhere(w *response, r *request, pod *corev1.Pod, contain
 
 // forwardElsewhere passes on who wants to reach a pod's ports.
 func (h *handler) forwardElsewhere(w *response, r *request, pod *corev1.Pod) error {
-	if err := checkOrigin(r); err != nil {
+	if err := checkSession(r); err != nil {
 		return err
 	}
 	query := url.Values{}
@@ -70,6 +67,14 @@ func (h *handler) forwardElsewhere(w *response, r *request, pod *corev1.Pod) err
 		query["port"] = ports
 	}
 	return h.handOver(w, r, pod.Spec.NodeName, strings.Join([]string{"", "portForward", pod.Namespace, pod.Name}, "/"), query)
+}
+
+// checkSession wants an upgrade to what boards speak: whatever else is asked for, the answer would be the board's to choose.
+func checkSession(r *request) error {
+	if !websocket.Wanted(r.Request) && !wantsSPDY(r.Request) {
+		return errNoUpgrade()
+	}
+	return checkOrigin(r)
 }
 
 // checkOrigin: a board cannot judge from which page its control plane was asked.
@@ -91,15 +96,15 @@ func (h *handler) handOver(w *response, r *request, node, path string, query url
 	http.NewResponseController(w.ResponseWriter).SetReadDeadline(time.Time{})
 	defer awaitBody(w.ResponseWriter, r.Request)
 	var err error
-	proxy := httputil.ReverseProxy{Transport: h.boardTransport(node), FlushInterval: -1,
+	transport := foreign{Transport: h.boardTransport(node), judge: fromBoard}
+	if r.route.long != "log" || !follows(r) {
+		transport.hangUp = cancel
+	}
+	proxy := httputil.ReverseProxy{Transport: transport, FlushInterval: -1,
 		Rewrite: func(to *httputil.ProxyRequest) {
 			to.Out.URL = &url.URL{Scheme: "http", Host: "board", Path: path, RawQuery: query.Encode()}
 			to.Out.Host = ""
-			for name := range to.Out.Header { // who asks, and from where, was judged here
-				if strings.HasPrefix(name, impersonatePrefix) || slices.Contains([]string{"Authorization", "Cookie", "Origin"}, name) {
-					to.Out.Header.Del(name)
-				}
-			}
+			maps.DeleteFunc(to.Out.Header, func(name string, _ []string) bool { return !slices.Contains(askedHeaders, name) })
 		},
 		ModifyResponse: func(a *http.Response) error {
 			w.begun = w.begun || a.StatusCode == http.StatusSwitchingProtocols
@@ -114,22 +119,26 @@ func (h *handler) handOver(w *response, r *request, node, path string, query url
 	return boardError(node, err)
 }
 
+// askedHeaders are those of a request that a board needs. Who asks, and from where, was judged here.
+var askedHeaders = []string{"Accept", "Connection", "Upgrade", headerProtocol, "Sec-Websocket-Key", "Sec-Websocket-Protocol", "Sec-Websocket-Version"}
+
 // boardTransport makes connections that serve one request.
 func (h *handler) boardTransport(node string) *http.Transport {
 	return &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return h.dialBoard(ctx, node) },
-		DisableKeepAlives: true, DisableCompression: true, ResponseHeaderTimeout: boardTime}
+		DisableKeepAlives: true, DisableCompression: true, ResponseHeaderTimeout: boardTime, MaxResponseHeaderBytes: maxForeignHeader}
 }
-
-// boardTime is how long a board may take to answer at all. What is asked of it begins at once, or not.
-const boardTime = 20 * time.Second
 
 // boardError is a board's silence in words for who asked.
 func boardError(node string, err error) error {
 	var said apierrors.APIStatus
-	if err == nil || errors.As(err, &said) {
+	var why refused
+	switch {
+	case err == nil, errors.As(err, &said):
 		return err
+	case errors.As(err, &why):
+		return status(http.StatusBadGateway, "BadGateway", fmt.Sprintf("board %s %v", node, why))
 	}
-	return status(http.StatusServiceUnavailable, "ServiceUnavailable", fmt.Sprintf("board %s does not answer: %v", node, err))
+	return status(http.StatusServiceUnavailable, "ServiceUnavailable", shortText(fmt.Sprintf("board %s does not answer: %v", node, err)))
 }
 
 // boardPages are what a board shows through nodes/NAME/proxy: nothing that acts.
@@ -157,112 +166,4 @@ func (h *handler) dialPodOf(pod *corev1.Pod) func(ctx context.Context, network, 
 		}
 		return up, err
 	}
-}
-
-// measuring is what the boards said when they were asked last. Many ask for tops of a fleet at once, and what a board measures
-// changes every 15 seconds.
-type measuring struct {
-	mu   sync.Mutex
-	at   time.Time
-	page measuredPage
-}
-
-const (
-	measuredFor = 5 * time.Second // what was heard counts
-	measureTime = 3 * time.Second // for a board to answer
-	measureMost = 16              // boards asked at once
-	maxMeasured = 4 << 20         // bytes of an answer
-)
-
-// measuredElsewhere asks the boards that are ready what they use. One that does not answer is left out.
-func (h *handler) measuredElsewhere(ctx context.Context) (measuredPage, error) {
-	m := &h.measuring
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if h.dialBoard == nil || time.Since(m.at) < measuredFor && !m.at.IsZero() {
-		return m.page, nil
-	}
-	nodes, err := h.client.List(ctx, api.Nodes, api.ListOptions{})
-	if err != nil {
-		return measuredPage{}, err
-	}
-	pods, err := h.client.List(ctx, api.Pods, api.ListOptions{})
-	if err != nil {
-		return measuredPage{}, err
-	}
-	on := map[string]*corev1.Pod{}
-	for _, o := range pods.Items {
-		if p, ok := o.(*corev1.Pod); ok {
-			on[p.Namespace+"/"+p.Name] = p
-		}
-	}
-	// It is everybody's answer: it does not end with who asked first.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), measureTime)
-	defer cancel()
-	var mu sync.Mutex
-	var all sync.WaitGroup
-	var out measuredPage
-	places := make(chan struct{}, measureMost)
-	for _, o := range nodes.Items {
-		node, ok := o.(*corev1.Node)
-		if !ok || node.Name == h.node || !isReady(node) {
-			continue
-		}
-		all.Go(func() {
-			places <- struct{}{}
-			defer func() { <-places }()
-			page, err := h.measuredOn(ctx, node.Name)
-			if err != nil {
-				return
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			out.add(page, node, on)
-		})
-	}
-	all.Wait()
-	m.at, m.page = time.Now(), out
-	return out, nil
-}
-
-// add takes what a board says of itself and of its own pods, and nothing else. Labels are the API's.
-func (p *measuredPage) add(said measuredPage, node *corev1.Node, pods map[string]*corev1.Pod) {
-	for _, m := range said.Nodes {
-		if m != nil && m.Name == node.Name {
-			m.Labels = maps.Clone(node.Labels)
-			p.Nodes = append(p.Nodes, m)
-		}
-	}
-	for _, m := range said.Pods {
-		if m == nil {
-			continue
-		}
-		if pod := pods[m.Namespace+"/"+m.Name]; pod != nil && pod.Spec.NodeName == node.Name {
-			m.Labels = maps.Clone(pod.Labels)
-			p.Pods = append(p.Pods, m)
-		}
-	}
-}
-
-func isReady(node *corev1.Node) bool {
-	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-	})
-}
-
-func (h *handler) measuredOn(ctx context.Context, node string) (page measuredPage, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://board"+measuredPath, nil)
-	if err != nil {
-		return page, err
-	}
-	resp, err := h.boardTransport(node).RoundTrip(req)
-	if err != nil {
-		return page, err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return page, errors.New(resp.Status)
-	}
-	err = json.NewDecoder(io.LimitReader(resp.Body, maxMeasured)).Decode(&page)
-	return page, err
 }

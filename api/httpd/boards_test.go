@@ -169,7 +169,7 @@ func TestNodeProxyElsewhere(t *testing.T) {
 	f := elsewhere(t, httpd.Config{Metrics: measuredBoard{}}, httpd.Config{Exec: c, Streams: &logs{text: plain("x")}, Forward: ports{}})
 	f.withRunningPod("web")
 	f.withNodes()
-	if a := f.must(200, "GET", "/api/v1/nodes/b/proxy/metrics/resource", ""); a.body != "page of /metrics/resource" || a.head.Get("Content-Type") != "text/x" {
+	if a := f.must(200, "GET", "/api/v1/nodes/b/proxy/metrics/resource", ""); a.body != "page of /metrics/resource" || a.head.Get("Content-Type") != "text/plain; charset=utf-8" {
 		t.Errorf("%q %v", a.body, a.head)
 	}
 	for _, path := range []string{"containerLogs/default/web/c", "exec/default/web/c?command=true&output=1", "portForward/default/web", "podAddress/default/web/80",

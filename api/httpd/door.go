@@ -120,8 +120,14 @@ type measuredPage struct {
 }
 
 func (d *door) measured(w *response, r *request) error {
-	m := d.h.metrics
-	return w.json(http.StatusOK, measuredPage{m.NodeMetrics(r.Context()), m.PodMetrics(r.Context())}, false)
+	page := measuredPage{d.h.metrics.NodeMetrics(r.Context()), slices.Clone(d.h.metrics.PodMetrics(r.Context()))}
+	for i, m := range page.Pods {
+		if m != nil { // labels can be long, and the control plane has them
+			short := *m
+			short.Labels, page.Pods[i] = nil, &short
+		}
+	}
+	return w.json(http.StatusOK, page, false)
 }
 
 // podAddress connects to the address of a pod of this board, for those who have no way there.

@@ -3,6 +3,7 @@ package httpd
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -59,13 +60,17 @@ func (h *handler) podProxy(w *response, r *request) error {
 	defer awaitBody(w.ResponseWriter, r.Request) // the rest that nobody reads
 	p := podRequest{scheme: scheme, host: host, rest: r.rest, from: r.Request}
 	p.prefix = strings.TrimSuffix(r.URL.EscapedPath(), r.rest)
-	proxy := httputil.ReverseProxy{Rewrite: p.rewrite, ModifyResponse: p.answered, Transport: podTransport(h.dialPodOf(pod)),
+	proxy := httputil.ReverseProxy{Rewrite: p.rewrite, Transport: foreign{Transport: podTransport(h.dialPodOf(pod)), judge: p.answered},
 		ErrorLog:     log.New(io.Discard, "", 0), // what goes wrong is answered, or cuts the connection
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, e error) { err = e }}
 	proxy.ServeHTTP(flushing{w}, r.WithContext(ctx))
-	if err != nil {
+	var why refused
+	switch {
+	case errors.As(err, &why):
+		return status(http.StatusBadGateway, "BadGateway", fmt.Sprintf("pod %q at %s %v", name, host, why))
+	case err != nil:
 		return status(http.StatusServiceUnavailable, "ServiceUnavailable",
-			fmt.Sprintf("error trying to reach pod %q at %s: %v", name, host, err))
+			shortText(fmt.Sprintf("error trying to reach pod %q at %s: %v", name, host, err)))
 	}
 	return nil
 }
@@ -121,8 +126,8 @@ func proxyHost(pod *corev1.Pod, scheme, port string) (string, error) {
 
 // podTransport makes connections that serve one request. A pod's certificate names nobody that could be checked.
 func podTransport(dial func(ctx context.Context, network, address string) (net.Conn, error)) *http.Transport {
-	return &http.Transport{DialContext: dial, DisableKeepAlives: true, DisableCompression: true,
-		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
+	return &http.Transport{DialContext: dial, DisableKeepAlives: true, DisableCompression: true, ResponseHeaderTimeout: podTime,
+		MaxResponseHeaderBytes: maxForeignHeader, TLSHandshakeTimeout: boardTime, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 }
 
 // podRequest is a request on its way to a pod.
@@ -136,35 +141,90 @@ type podRequest struct {
 func (p *podRequest) rewrite(to *httputil.ProxyRequest) {
 	to.SetXForwarded()
 	to.Out.Header.Set("X-Forwarded-Uri", p.from.URL.EscapedPath())
-	to.Out.Header.Del("Authorization") // it is for this server, and would be the pod's to use
+	for name := range to.Out.Header { // what is for this server would be the pod's to use
+		if name == "Authorization" || name == "Cookie" || strings.HasPrefix(name, impersonatePrefix) {
+			to.Out.Header.Del(name)
+		}
+	}
 	to.Out.Host = ""
 	u := to.Out.URL
-	u.Scheme, u.Host, u.RawPath = p.scheme, p.host, p.rest
-	u.Path, _ = url.PathUnescape(p.rest) // find has done it before
-	if u.Path == "" {
-		u.Path, u.RawPath = "/", ""
-	}
+	u.Scheme, u.Host = p.scheme, p.host
+	u.Path, u.RawPath = p.path()
 }
 
-// answered leads a redirect to the pod itself back through this server.
-func (p *podRequest) answered(answer *http.Response) error {
-	location := answer.Header.Get("Location")
+// path is the path that the pod sees, decoded and as it was escaped.
+func (p *podRequest) path() (path, raw string) {
+	if p.rest == "" {
+		return "/", ""
+	}
+	path, _ = url.PathUnescape(p.rest) // find has done it before
+	return path, p.rest
+}
+
+// answered judges the answer of the pod. What it says of its own pages stays; a redirect leads back through this server.
+func (p *podRequest) answered(a *http.Response) error {
+	if err := expected(a); err != nil || a.StatusCode == http.StatusSwitchingProtocols {
+		return err
+	}
+	location, code := a.Header.Get("Location"), a.StatusCode
+	to, ok := p.within(location)
+	switch {
+	case code < 300 || code > 399 || code == http.StatusNotModified:
+	case !slices.Contains([]int{301, 302, 303, 307, 308}, code):
+		return refused(fmt.Sprintf("answered %d, which is not passed on", code))
+	case !ok:
+		return refused(fmt.Sprintf("answered with a redirect to %q, which is not a page of that pod", shortText(location)))
+	}
+	head := pick(a.Header, podHeaders)
+	for name, values := range a.Header { // of its own making
+		if strings.HasPrefix(name, "X-") && !strings.HasPrefix(name, "X-Accel-") && !strings.HasPrefix(name, "X-Sendfile") { // orders to an nginx before us
+			head[name] = values
+		}
+	}
+	if head.Del("Location"); ok {
+		head.Set("Location", to)
+	}
+	confine(head, sandboxScripts)
+	a.Header = head
+	return nil
+}
+
+// within is where a Location of the pod leads on this server, if that is a page of the pod.
+func (p *podRequest) within(location string) (string, bool) {
 	u, err := url.Parse(location)
-	if location == "" || err != nil {
-		return nil //nolint:nilerr // not ours to judge
+	if err != nil || location == "" {
+		return "", false
 	}
-	if u.Host != "" && u.Host != p.host && u.Host != p.from.Host || !strings.HasPrefix(u.Path, "/") || strings.HasPrefix(u.EscapedPath(), p.prefix+"/") {
-		return nil
+	here := &url.URL{Scheme: p.scheme, Host: p.host}
+	here.Path, here.RawPath = p.path()
+	u = here.ResolveReference(u)
+	if u.Scheme != "http" && u.Scheme != "https" || u.Opaque != "" || u.User != nil || withPort(u) != p.host && u.Host != p.from.Host {
+		return "", false
 	}
-	to := p.prefix + u.EscapedPath()
+	path := u.EscapedPath()
+	if rest, ok := strings.CutPrefix(path, p.prefix+"/"); ok {
+		path = "/" + rest
+	}
+	if !strings.HasPrefix(path, "/") || leadsUp(path) {
+		return "", false
+	}
+	to := p.prefix + path
 	if u.RawQuery != "" {
 		to += "?" + u.RawQuery
 	}
 	if f := u.EscapedFragment(); f != "" {
 		to += "#" + f
 	}
-	answer.Header.Set("Location", to)
-	return nil
+	return to, true
+}
+
+// withPort is the host of a URL with its port.
+func withPort(u *url.URL) string {
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	}
+	return net.JoinHostPort(u.Hostname(), port)
 }
 
 // flushing sends every piece at once, and gives each its own time.
@@ -187,7 +247,12 @@ func cutProxy(path string) (ours, rest string, ok bool) {
 		return path, "", true
 	}
 	rest = "/" + parts[7]
-	decoded, err := url.PathUnescape(rest)
-	up := slices.ContainsFunc(strings.Split(decoded, "/"), func(s string) bool { return s == "." || s == ".." })
-	return strings.TrimSuffix(path, rest), rest, err == nil && !up
+	return strings.TrimSuffix(path, rest), rest, !leadsUp(rest)
+}
+
+// leadsUp says whether a path has dots that lead up, or would for those who clean paths.
+func leadsUp(path string) bool {
+	decoded, err := url.PathUnescape(path)
+	return err != nil || slices.ContainsFunc(strings.FieldsFunc(decoded, func(c rune) bool { return c == '/' || c == '\\' }),
+		func(s string) bool { return s == "." || s == ".." })
 }

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -134,11 +135,21 @@ func TestPodProxyPasses(t *testing.T) {
 	if a := f.must(301, "GET", base+"?q=1", ""); a.head.Get("Location") != base+"/?q=1" {
 		t.Errorf("to the root: %s", a.head.Get("Location"))
 	}
-	for to, want := range map[string]string{"/in?a=b": base + "/in?a=b", "http://10.0.0.7:8080/in%20": base + "/in%20", "next": "next", "//other.example/": "//other.example/",
-		"https://other.example/x": "https://other.example/x", base + "/already": base + "/already"} {
-		if a := f.must(302, "GET", base+"/x?to="+strings.NewReplacer("?", "%3F", "%", "%25").Replace(to), ""); a.head.Get("Location") != want {
+	for to, want := range map[string]string{"/in?a=b": base + "/in?a=b", "http://10.0.0.7:8080/in%20": base + "/in%20", "next": base + "/next",
+		base + "/already": base + "/already", "../../../../secrets": base + "/secrets", base + "/../../x": base + "/api/v1/namespaces/default/pods/x",
+		"?q#f": base + "/x?q#f", "//ledge/in": base + "/in", "https://ledge/in": base + "/in", ".": base + "/", `/a\b`: base + "/a%5Cb"} {
+		if a := f.must(302, "GET", base+"/x?to="+url.QueryEscape(to), ""); a.head.Get("Location") != want {
 			t.Errorf("redirect to %s: %s, want %s", to, a.head.Get("Location"), want)
 		}
+	}
+	for _, to := range []string{"//other.example/", "https://other.example/x", "http://10.0.0.7/another/port", "https://10.0.0.7/", "/%2e%2e/%2E./secrets",
+		`/..\..\secrets`, `/%5c..%5c`, "javascript:alert(1)", "data:text/html,x", "http://a@10.0.0.7:8080/", "http:next", "://", "%"} {
+		if a := f.do(admin, "GET", base+"/x?to="+url.QueryEscape(to), ""); a.code != 502 || a.head.Get("Location") != "" || !strings.Contains(a.body, "redirect") {
+			t.Errorf("redirect to %s: %d %q %s", to, a.code, a.head.Get("Location"), a.body)
+		}
+	}
+	if a := f.do(admin, "GET", base+"//other.example/x?to=next", ""); a.head.Get("Location") != base+"//other.example/next" {
+		t.Errorf("a path that looks like a host: %s", a.head.Get("Location"))
 	}
 }
 

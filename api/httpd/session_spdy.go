@@ -30,10 +30,14 @@ func wantsSPDY(r *http.Request) bool {
 	return strings.EqualFold(r.Header.Get("Upgrade"), spdyUpgrade) && strings.Contains(strings.ToLower(r.Header.Get("Connection")), "upgrade")
 }
 
+func errNoUpgrade() error {
+	return badRequest("unable to upgrade: a WebSocket or an Upgrade to %s is needed here", spdyUpgrade)
+}
+
 // agreeSPDY picks the protocol to speak inside of SPDY.
 func agreeSPDY(r *request, ours ...string) (string, error) {
 	if !wantsSPDY(r.Request) {
-		return "", badRequest("unable to upgrade: a WebSocket or an Upgrade to %s is needed here", spdyUpgrade)
+		return "", errNoUpgrade()
 	}
 	var offered []string
 	for _, line := range r.Header.Values(headerProtocol) {

@@ -3,16 +3,13 @@ package httpd
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"time"
-
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // upgradeTCP asks for a connection as it is, between the parts of ledge.
@@ -21,6 +18,8 @@ const upgradeTCP = "tcp"
 // Upgrade asks at the other end of a connection for a connection to what a path names. What is answered instead comes back as
 // an error with its Status; the connection is closed then.
 func Upgrade(ctx context.Context, conn net.Conn, path string) (_ net.Conn, err error) {
+	ctx, cancel := context.WithTimeout(ctx, boardTime)
+	defer cancel()
 	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
 	defer func() {
 		if !stop() && err == nil {
@@ -39,30 +38,19 @@ func Upgrade(ctx context.Context, conn net.Conn, path string) (_ net.Conn, err e
 	if err := req.Write(conn); err != nil {
 		return nil, err
 	}
-	in := bufio.NewReader(conn)
+	head := &io.LimitedReader{R: conn, N: maxForeignHeader + maxForeignError} // net/http sets no bound here
+	in := bufio.NewReader(head)
 	answer, err := http.ReadResponse(in, req)
-	if err != nil {
+	switch {
+	case err != nil && head.N <= 0:
+		return nil, refused(fmt.Sprintf("answered with more than %d bytes of headers", maxForeignHeader))
+	case err != nil:
 		return nil, err
-	}
-	if answer.StatusCode != http.StatusSwitchingProtocols {
+	case answer.StatusCode != http.StatusSwitchingProtocols:
 		return nil, answered(answer)
 	}
+	head.N = math.MaxInt64
 	return &bufferedConn{conn, in}, nil
-}
-
-// answered is the error in an answer.
-func answered(a *http.Response) error {
-	defer a.Body.Close()
-	s := metav1.Status{Message: a.Status}
-	data, err := io.ReadAll(io.LimitReader(a.Body, 64<<10))
-	if err != nil || json.Unmarshal(data, &s) != nil || s.Message == "" {
-		s = metav1.Status{Message: a.Status}
-	}
-	s.Status, s.Code = metav1.StatusFailure, int32(a.StatusCode)
-	if s.Reason == "" && a.StatusCode == http.StatusNotFound {
-		s.Reason = metav1.StatusReasonNotFound
-	}
-	return &apierrors.StatusError{ErrStatus: s}
 }
 
 // CloseWrite says that no more will be written, where that can be said.
