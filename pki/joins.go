@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -248,6 +249,11 @@ func (j *Joins) Sign(request []byte, proof string, taken func(node string) (is, 
 				"node first if this one replaces it ('ledge delete node %s')", node, node)
 		}
 		sum := sha256.Sum256(req.RawSubjectPublicKeyInfo)
+		// A key has one name, so that who revokes it knows what ends. No ledge asks for a second one with the key it has.
+		if names := j.names(sum[:]); len(names) > 0 && !slices.Contains(names, node) {
+			return nil, node, refuse("the key of this board has joined as %q: remove the directory board/ below its data directory, "+
+				"so that it gets a key of its own", names[0])
+		}
 		id, _, _ := parseProof(proof) // admit has read it
 		row = boardRow{Key: sum[:], Token: id, Since: now}
 	}

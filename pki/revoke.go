@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -58,6 +59,12 @@ func (j *Joins) loadRevoked() error {
 			missing = true
 		}
 	}
+	for _, name := range slices.Sorted(maps.Keys(j.boards)) { // a store from before a key had one name
+		if r := j.revocationOf(j.boards[name].Key); r != nil && !j.revokedAs(name, r.Key) {
+			j.revoked = append(j.revoked, revocation{name, r.Key, r.At, j.boards[name].Token})
+			missing = true
+		}
+	}
 	if missing {
 		if err := j.saveRevoked(j.revoked); err != nil {
 			slog.Error("the list of revoked boards cannot be kept beside the CA", "err", err) // the store has it
@@ -98,6 +105,34 @@ func (j *Joins) revocationOf(key []byte) *revocation {
 	return nil
 }
 
+// revokedAs says whether a key was revoked under a name. The caller holds mu.
+func (j *Joins) revokedAs(name string, key []byte) bool {
+	return slices.ContainsFunc(j.revoked, func(r revocation) bool { return r.Node == name && bytes.Equal(r.Key, key) })
+}
+
+// Names are all names that the key of a board has joined under, its own too. One key has one name (Sign), but not in a store from
+// before that rule.
+func (j *Joins) Names(name string) []string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	row, found := j.boards[name]
+	if !found {
+		return []string{name}
+	}
+	return j.names(row.Key)
+}
+
+// names: the caller holds mu.
+func (j *Joins) names(key []byte) (out []string) {
+	for name, row := range j.boards {
+		if bytes.Equal(row.Key, key) {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
 // spent refuses a key that was revoked. The caller holds mu.
 func (j *Joins) spent(publicKey []byte) error {
 	sum := sha256.Sum256(publicKey)
@@ -121,25 +156,39 @@ func (j *Joins) Revoke(name string) (BoardInfo, error) {
 	case !found:
 		return BoardInfo{}, refuse("no board named %q has joined here; 'ledge node ls' names them", name)
 	}
-	if r := j.revocationOf(row.Key); r == nil {
-		list := append(slices.Clone(j.revoked), revocation{name, row.Key, j.a.Now(), row.Token})
+	list := slices.Clone(j.revoked)
+	at := j.a.Now()
+	if r := j.revocationOf(row.Key); r != nil {
+		at = r.At
+	}
+	names := j.names(row.Key)
+	for _, n := range names {
+		if !j.revokedAs(n, row.Key) {
+			list = append(list, revocation{n, row.Key, at, j.boards[n].Token})
+		}
+	}
+	if len(list) > len(j.revoked) {
 		if err := j.saveRevoked(list); err != nil {
 			return BoardInfo{}, fmt.Errorf("revoke %s: %w", name, err)
 		}
 		j.revoked = list // from here on it is, whatever fails below
 	}
-	row.Revoked = j.revocationOf(row.Key).At
-	j.boards[name] = row
-	if err := put(j.cfg.Boards, name, row); err != nil {
-		return BoardInfo{}, fmt.Errorf("revoke %s: %w", name, err)
+	for _, n := range names {
+		row := j.boards[n]
+		row.Revoked = at
+		j.boards[n] = row
+		if err := put(j.cfg.Boards, n, row); err != nil {
+			return BoardInfo{}, fmt.Errorf("revoke %s: %w", n, err)
+		}
 	}
 	if err := j.endTokens(); err != nil {
 		return BoardInfo{}, fmt.Errorf("end the token of %s: %w", name, err)
 	}
-	return row.info(name), nil
+	return j.boards[name].info(name), nil
 }
 
-// Revoked says whether a board of this name was ever revoked, and whether no other has joined under the name since.
+// Revoked says whether a board of this name was ever revoked, under this name or another, and whether no other has joined under the
+// name since.
 func (j *Joins) Revoked(name string) (ever, still bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -119,4 +120,61 @@ func TestRevokeRefused(t *testing.T) {
 	s.boards.fail = nil
 	s.restart()
 	s.isRevoked(b, "pi1")
+}
+
+// TestOneNamePerKey: a key that has joined gets no second name by any token.
+func TestOneNamePerKey(t *testing.T) {
+	s := newShed(t)
+	tok := s.token(TokenTerms{Uses: 9})
+	b, twin := s.board("pi1"), s.board("pi2")
+	if _, err := s.sign(b, tok.Proof()); err != nil {
+		t.Fatal(err)
+	}
+	twin.key = b.key
+	for range 2 {
+		s.refusedFor("a second name", twin, tok.Proof(), `has joined as "pi1"`)
+		s.nodes["pi1"] = false
+		s.restart()
+	}
+	if _, err := s.sign(b, ""); err != nil {
+		t.Errorf("its own name: %v", err)
+	}
+}
+
+// TestRevokeTwins: a store may have a key under two names from before that was refused. Whichever is revoked, both are, in this process
+// and the next, and stay so when another board takes one of the names.
+func TestRevokeTwins(t *testing.T) {
+	for _, again := range []bool{false, true} {
+		s := newShed(t)
+		tok := s.token(TokenTerms{Uses: 9})
+		thief := s.board("pi1")
+		if _, err := s.sign(thief, tok.Proof()); err != nil {
+			t.Fatal(err)
+		}
+		s.boards.rows["pi2"] = s.boards.rows["pi1"]
+		s.restart()
+		if got := s.j.Names("pi2"); !slices.Equal(got, []string{"pi1", "pi2"}) {
+			t.Errorf("names: %q", got)
+		}
+		if _, err := s.j.Revoke("pi1"); err != nil {
+			t.Fatal(err)
+		}
+		if again {
+			s.restart()
+		}
+		for _, name := range []string{"pi1", "pi2"} {
+			s.isRevoked(thief, name)
+		}
+		if list := s.j.Boards(); len(list) != 2 || list[0].Revoked.IsZero() || list[1].Revoked.IsZero() {
+			t.Errorf("%+v", list)
+		}
+		s.nodes["pi2"] = false
+		if _, err := s.sign(s.board("pi2"), s.token(TokenTerms{}).Proof()); err != nil {
+			t.Fatal(err)
+		}
+		if ever, still := s.j.Revoked("pi2"); !ever || still {
+			t.Errorf("the name had by another: %v %v", ever, still)
+		}
+		s.isRevoked(thief, "pi1")
+	}
 }

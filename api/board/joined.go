@@ -11,6 +11,7 @@ type NewToken struct {
 
 // Revoked is the answer of DELETE /ledge/v1/boards.
 type Revoked struct {
-	Board   pki.BoardInfo `json:"board"`
-	Secrets []string      `json:"secrets,omitempty"` // that its pods name
+	Board    pki.BoardInfo `json:"board"`
+	Secrets  []string      `json:"secrets,omitempty"`  // that its pods name
+	Accounts []string      `json:"accounts,omitempty"` // with rights, that its pods run as
 }

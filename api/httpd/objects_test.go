@@ -508,6 +508,7 @@ func TestSubjectReviews(t *testing.T) {
 	}
 	f.must(400, "POST", all, `{"spec":{"resourceAttributes":{"verb":"get","resource":"pods"}}}`)
 	f.must(400, "POST", local, strings.Replace(ask("x", "y", "get", "pods"), `"default"`, `"other"`, 1))
+	f.must(400, "POST", local, strings.Replace(ask("x", "y", "get", "namespaces"), `"namespaces"`, `"namespaces","name":"other"`, 1))
 }
 
 // applyEvents applies configurations in the newer form to events that are kept in the older one.

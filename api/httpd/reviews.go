@@ -56,7 +56,9 @@ func (h *handler) localReview(w *response, r *request) error {
 	if err := r.adopt(&v); err != nil {
 		return err
 	}
-	if res := v.Spec.ResourceAttributes; res == nil || v.Spec.NonResourceAttributes != nil || res.Namespace != r.namespace {
+	res := v.Spec.ResourceAttributes
+	if res == nil || v.Spec.NonResourceAttributes != nil || res.Namespace != r.namespace ||
+		res.Resource == api.Namespaces.Resource && res.Name != "" && res.Name != r.namespace { // attributesOf takes its name for the namespace
 		return badRequest("spec.resourceAttributes must be given and be about the namespace %s", r.namespace)
 	}
 	var err error

@@ -34,6 +34,13 @@ type Tokens struct {
 // tokenIssuer is who signs, and whom tokens are for unless they say otherwise. Nobody resolves it: it is a name.
 const tokenIssuer = "https://kubernetes.default.svc.cluster.local"
 
+// mostTokenLife is as long as the certificate of an administrator lasts. A token that is bound to no pod cannot be taken back but
+// with its account.
+const mostTokenLife = 365 * 24 * time.Hour
+
+// deletedLeeway is how long tokens of a deleted pod or account count, as on Kubernetes.
+const deletedLeeway = time.Minute
+
 // clockSkew is how far the clocks of those who use tokens may be apart.
 const clockSkew = 10 * time.Second
 
@@ -72,9 +79,13 @@ func (c *Client) token(ctx context.Context, r *authenticationv1.TokenRequest) (a
 	if err := api.ValidateTokenRequest(r); err != nil {
 		return nil, err
 	}
+	if most := int64(mostTokenLife / time.Second); *r.Spec.ExpirationSeconds > most {
+		api.Warn(ctx, fmt.Sprintf("requested expiration of %d seconds shortened to %d seconds", *r.Spec.ExpirationSeconds, most))
+		r.Spec.ExpirationSeconds = &most
+	}
 	now := c.tokenTime()
 	cl := claims{Audience: r.Spec.Audiences, Issuer: tokenIssuer, ID: string(newUID()), Issued: now.Unix(), From: now.Unix(),
-		Expires: now.Unix() + *r.Spec.ExpirationSeconds, Subject: accountUser(r.Namespace, r.Name)}
+		Expires: now.Unix() + *r.Spec.ExpirationSeconds, Subject: api.AccountUser(r.Namespace, r.Name).Name}
 	if len(cl.Audience) == 0 {
 		cl.Audience = []string{tokenIssuer}
 	}
@@ -83,8 +94,11 @@ func (c *Client) token(ctx context.Context, r *authenticationv1.TokenRequest) (a
 		if err != nil {
 			return err
 		}
+		if err := c.stillThere(sa); err != nil {
+			return conflict(api.ServiceAccounts, r.Name, "no token is made: %w", err)
+		}
 		cl.Bound = boundClaims{Namespace: r.Namespace, Account: reference{r.Name, sa.GetUID()}}
-		return bindToken(ctx, tx, r, &cl.Bound)
+		return c.bindToken(ctx, tx, r, &cl.Bound)
 	})
 	if err != nil {
 		return nil, status(err, "make a token of service account %q", r.Name)
@@ -104,7 +118,7 @@ func (c *Client) token(ctx context.Context, r *authenticationv1.TokenRequest) (a
 }
 
 // bindToken ties a token to the pod it is for. A node gets tokens for nothing but pods that run on it (N-1.36).
-func bindToken(ctx context.Context, tx *storage.Tx, r *authenticationv1.TokenRequest, into *boundClaims) error {
+func (c *Client) bindToken(ctx context.Context, tx *storage.Tx, r *authenticationv1.TokenRequest, into *boundClaims) error {
 	node, isNode := nodeIdentity(ctx)
 	ref := r.Spec.BoundObjectRef
 	refuse := func(format string, args ...any) error { return forbidden(api.ServiceAccounts, r.Name, format, args...) }
@@ -119,6 +133,9 @@ func bindToken(ctx context.Context, tx *storage.Tx, r *authenticationv1.TokenReq
 		return err
 	}
 	pod := obj.(*corev1.Pod)
+	if err := c.stillThere(pod); err != nil {
+		return conflict(api.Pods, pod.Name, "no token is made: %w", err)
+	}
 	switch {
 	case ref.UID != "" && ref.UID != pod.UID:
 		return conflict(api.Pods, pod.Name, "the UID in the bound object reference (%s) does not match the UID in record. "+
@@ -138,14 +155,6 @@ func bindToken(ctx context.Context, tx *storage.Tx, r *authenticationv1.TokenReq
 	}
 	return nil
 }
-
-const (
-	accountPrefix = "system:serviceaccount:"
-	accountGroup  = "system:serviceaccounts"
-	knownGroup    = "system:authenticated"
-)
-
-func accountUser(namespace, name string) string { return accountPrefix + namespace + ":" + name }
 
 func (c *Client) tokenTime() time.Time {
 	if t := c.cfg.Tokens; t != nil && t.Now != nil {
@@ -177,10 +186,10 @@ func (c *Client) Authenticate(token string, audiences ...string) (api.User, erro
 	}
 	ns := cl.Bound.Namespace
 	err = c.store.View(func(tx *storage.Tx) error {
-		if err := unchanged(tx, api.ServiceAccounts, ns, &cl.Bound.Account); err != nil {
+		if err := c.unchanged(tx, api.ServiceAccounts, ns, &cl.Bound.Account); err != nil {
 			return err
 		}
-		if err := unchanged(tx, api.Pods, ns, cl.Bound.Pod); err != nil {
+		if err := c.unchanged(tx, api.Pods, ns, cl.Bound.Pod); err != nil {
 			return err
 		}
 		return c.trusted(tx, cl.Bound.Node)
@@ -188,8 +197,9 @@ func (c *Client) Authenticate(token string, audiences ...string) (api.User, erro
 	if err != nil {
 		return user, fmt.Errorf("%w: %w", ErrToken, err)
 	}
-	user = api.User{Name: cl.Subject, UID: string(cl.Bound.Account.UID), Groups: []string{accountGroup, accountGroup + ":" + ns, knownGroup},
-		Extra: map[string][]string{"authentication.kubernetes.io/credential-id": {"JTI=" + cl.ID}}}
+	user = api.AccountUser(ns, cl.Bound.Account.Name)
+	user.UID = string(cl.Bound.Account.UID)
+	user.Extra = map[string][]string{"authentication.kubernetes.io/credential-id": {"JTI=" + cl.ID}}
 	if p := cl.Bound.Pod; p != nil {
 		user.Extra["authentication.kubernetes.io/pod-name"] = []string{p.Name}
 		user.Extra["authentication.kubernetes.io/pod-uid"] = []string{string(p.UID)}
@@ -213,7 +223,7 @@ func (cl claims) check(now time.Time, audiences []string) error {
 		return errors.New("another issuer")
 	case !slices.ContainsFunc(audiences, func(a string) bool { return slices.Contains(cl.Audience, a) }):
 		return errors.New("for another audience")
-	case cl.Subject != accountUser(cl.Bound.Namespace, cl.Bound.Account.Name) || strings.ContainsRune(cl.Bound.Namespace+cl.Bound.Account.Name, ':'):
+	case cl.Subject != api.AccountUser(cl.Bound.Namespace, cl.Bound.Account.Name).Name || strings.ContainsRune(cl.Bound.Namespace+cl.Bound.Account.Name, ':'):
 		return errors.New("of nobody")
 	case now.Unix() >= cl.Expires:
 		return errors.New("expired")
@@ -233,13 +243,13 @@ func (c *Client) trusted(tx *storage.Tx, node *reference) error {
 	case still:
 		return errors.New("its node is revoked")
 	case ever:
-		return unchanged(tx, api.Nodes, "", node)
+		return c.unchanged(tx, api.Nodes, "", node)
 	}
 	return nil
 }
 
 // unchanged says whether the object that a token was made for is the one that is there.
-func unchanged(tx *storage.Tx, kind *api.Kind, namespace string, ref *reference) error {
+func (c *Client) unchanged(tx *storage.Tx, kind *api.Kind, namespace string, ref *reference) error {
 	if ref == nil {
 		return nil
 	}
@@ -249,6 +259,15 @@ func unchanged(tx *storage.Tx, kind *api.Kind, namespace string, ref *reference)
 	}
 	if obj.GetUID() != ref.UID {
 		return fmt.Errorf("its %s has been replaced", kind.Singular)
+	}
+	return c.stillThere(obj)
+}
+
+// stillThere refuses what was to be gone a while ago and is held by a finalizer alone, which whoever has edited it may have put there
+// to live on by its tokens. A moment is left to programs that clean up.
+func (c *Client) stillThere(obj api.Object) error {
+	if at := obj.GetDeletionTimestamp(); at != nil && c.cfg.Now().After(at.Add(deletedLeeway)) {
+		return fmt.Errorf("%s %q has been deleted at %s", strings.ToLower(obj.GetObjectKind().GroupVersionKind().Kind), obj.GetName(), at.UTC().Format(time.RFC3339))
 	}
 	return nil
 }

@@ -441,3 +441,74 @@ func TestTokensOfRevokedBoards(t *testing.T) {
 	counts("another has its place", early, false)
 	counts("what that one gets", tokenOn(pod), true)
 }
+
+// TestTokensOfTheDeleted: a finalizer that holds a pod or an account holds no tokens, old or new, longer than a minute after its time.
+func TestTokensOfTheDeleted(t *testing.T) {
+	c, now := accounts(t)
+	c.cfg.Now = func() time.Time { return *now }
+	held := func(o api.Object) { o.SetFinalizers([]string{"example.com/x"}) }
+	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "zombie"}}
+	held(sa)
+	if _, err := api.Create(t.Context(), c, api.ServiceAccounts, sa); err != nil {
+		t.Fatal(err)
+	}
+	pod := aPod("p")
+	held(pod)
+	pod.Spec.NodeName = "a"
+	pod.Spec.TerminationGracePeriodSeconds = ptr(int64(100))
+	pod = c.mustPod(t, pod)
+	ask := func(account string, pod *corev1.Pod) (string, error) {
+		obj, err := c.Create(t.Context(), api.ServiceAccounts, askToken(account, pod, 3600), withToken)
+		if err != nil {
+			return "", err
+		}
+		return obj.(*authenticationv1.TokenRequest).Status.Token, nil
+	}
+	for _, tc := range []struct {
+		what, account string
+		pod           *corev1.Pod
+		kind          *api.Kind
+		lasts         time.Duration
+	}{
+		{"account", "zombie", nil, api.ServiceAccounts, time.Minute},
+		{"pod", "default", pod, api.Pods, 160 * time.Second}, // its grace first
+	} {
+		token, err := ask(tc.account, tc.pod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := tc.account
+		if tc.pod != nil {
+			name = tc.pod.Name
+		}
+		if _, err := c.Delete(t.Context(), tc.kind, "default", name, api.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		for _, pass := range []time.Duration{0, tc.lasts, time.Second} {
+			*now = now.Add(pass)
+			_, old := c.Authenticate(token)
+			_, fresh := ask(tc.account, tc.pod)
+			if counts := pass != time.Second; (old == nil) != counts || (fresh == nil) != counts || !counts && !apierrors.IsConflict(fresh) {
+				t.Errorf("%s, %v on: the old token %v, a new one %v", tc.what, pass, old, fresh)
+			}
+		}
+	}
+}
+
+// TestTokenLifeBound: who asks for centuries is given a year, and told so.
+func TestTokenLifeBound(t *testing.T) {
+	c, now := accounts(t)
+	var heard []string
+	obj, err := c.Create(api.WithWarnings(t.Context(), once(&heard)), api.ServiceAccounts, askToken("default", nil, 1<<32), withToken)
+	if err != nil || len(heard) != 1 || heard[0] != "requested expiration of 4294967296 seconds shortened to 31536000 seconds" {
+		t.Fatal(err, heard)
+	}
+	r := obj.(*authenticationv1.TokenRequest)
+	if got := r.Status.ExpirationTimestamp.Sub(*now); got != mostTokenLife || *r.Spec.ExpirationSeconds != 31536000 {
+		t.Errorf("it lasts %v", got)
+	}
+	*now = now.Add(mostTokenLife)
+	if _, err := c.Authenticate(r.Status.Token); err == nil {
+		t.Error("it lasts longer")
+	}
+}

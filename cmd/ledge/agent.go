@@ -20,7 +20,7 @@ func (l *listFlag) Set(text string) error {
 func agentFlags(c *command) {
 	o := boardFlags(c)
 	c.flags.Var((*listFlag)(&o.servers), "server", "https://ADDRESS:PORT of the control plane; several are tried in turn")
-	c.flags.StringVar(&o.token, "token", "", "what 'ledge token create' printed there; needed once")
+	c.flags.StringVar(&o.token, "token", "", "what 'ledge token create' printed there; needed once. It shows in the list of processes: a file named token beside the configuration does not")
 	c.flags.IntVar(&o.doorPort, "port", doorPort, "where the control plane, and nobody else, reaches this board for logs, exec and the like; 0: nowhere")
 	c.opts = o
 }

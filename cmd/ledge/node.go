@@ -68,6 +68,10 @@ func (c *command) printRevoked(r io.Reader) error {
 	if len(said.Secrets) > 0 {
 		fmt.Fprintln(c.err, "ledge: its pods name these secrets, which lie on its card: change them:", strings.Join(said.Secrets, ", "))
 	}
+	if len(said.Accounts) > 0 {
+		fmt.Fprintln(c.err, "ledge: its pods ran as these service accounts, which have rights: tokens made for the pods count no more, but one that may create "+
+			"tokens may have made others. Delete it, and make it anew, to end those:", strings.Join(said.Accounts, ", "))
+	}
 	fmt.Fprintf(c.err, "ledge: its pods are lost with it. 'ledge delete node %s' gives them up, and lets another board have the name\n", b.Name)
 	return nil
 }
@@ -80,8 +84,11 @@ func (p *plane) listBoards(w http.ResponseWriter, _ *http.Request) error {
 func (p *plane) revokeBoard(w http.ResponseWriter, r *http.Request) error {
 	name := r.URL.Query().Get("name")
 	gone, err := p.joins.Revoke(name)
-	if ever, still := p.joins.Revoked(name); ever && still { // it may be, and not be kept everywhere
-		p.cut(name)
+	names := p.joins.Names(name)
+	for _, n := range names {
+		if ever, still := p.joins.Revoked(n); ever && still { // it may be, and not be kept everywhere
+			p.cut(n)
+		}
 	}
 	if err != nil {
 		return refused(err)
@@ -90,28 +97,42 @@ func (p *plane) revokeBoard(w http.ResponseWriter, r *http.Request) error {
 	slog.Warn("a board is revoked", "node", name, "by", user.Name)
 	p.b.events.EventOn(corev1.ObjectReference{Kind: api.Nodes.Name, APIVersion: api.Nodes.APIVersion(), Name: name, UID: types.UID(name)},
 		corev1.EventTypeWarning, "Revoked", "The key of this board was revoked: it is let in no more, and its pods are lost")
-	secrets, err := p.secretsOn(r.Context(), name)
-	if err != nil {
+	said := board.Revoked{Board: gone}
+	if said.Secrets, said.Accounts, err = p.exposedOn(r.Context(), names); err != nil {
 		return fmt.Errorf("%s is revoked, but what its pods name cannot be said: %w", name, err)
 	}
-	return answer(w, board.Revoked{Board: gone, Secrets: secrets})
+	return answer(w, said)
 }
 
-// secretsOn is what the pods of a board name, which it may have read.
-func (p *plane) secretsOn(ctx context.Context, node string) ([]string, error) {
-	list, err := p.client.List(ctx, api.Pods, api.ListOptions{Selection: api.Selection{Fields: fields.OneTermEqualSelector("spec.nodeName", node)}})
-	if err != nil {
-		return nil, err
+// exposedOn is what the pods of a board name, which it may have read, and the service accounts with rights that they run as.
+func (p *plane) exposedOn(ctx context.Context, nodes []string) (secrets, accounts []string, err error) {
+	var bindings []api.Object
+	for _, kind := range []*api.Kind{api.ClusterRoleBindings, api.RoleBindings} {
+		list, err := p.client.List(ctx, kind, api.ListOptions{})
+		if err != nil {
+			return nil, nil, err
+		}
+		bindings = append(bindings, list.Items...)
 	}
-	var out []string
-	for _, o := range list.Items {
-		_, secrets := api.References(o.(*corev1.Pod))
-		for _, s := range secrets {
-			out = append(out, o.GetNamespace()+"/"+s)
+	for _, node := range nodes {
+		list, err := p.client.List(ctx, api.Pods, api.ListOptions{Selection: api.Selection{Fields: fields.OneTermEqualSelector("spec.nodeName", node)}})
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, o := range list.Items {
+			pod := o.(*corev1.Pod)
+			_, names := api.References(pod)
+			for _, s := range names {
+				secrets = append(secrets, pod.Namespace+"/"+s)
+			}
+			if account := pod.Spec.ServiceAccountName; account != "" && len(api.GrantsOf(api.AccountUser(pod.Namespace, account), bindings)) > 0 {
+				accounts = append(accounts, pod.Namespace+"/"+account)
+			}
 		}
 	}
-	slices.Sort(out)
-	return slices.Compact(out), nil
+	slices.Sort(secrets)
+	slices.Sort(accounts)
+	return slices.Compact(secrets), slices.Compact(accounts), nil
 }
 
 // cut ends all that a board has open, and all that is open to it.
