@@ -7,7 +7,7 @@ export PATH
 TAGS := netgo osusergo seccomp runc_nocriu
 GOTEST := go test -tags "$(TAGS)" -timeout 10m
 
-.PHONY: help setup build cross deb image run test test-all test-vm test-root lint sim power bench conformance original licenses clean
+.PHONY: help setup build cross deb image run quick test test-all test-vm test-root lint sim power bench conformance original licenses clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -36,6 +36,9 @@ image: ## a card for BOARD=generic-amd64, generic-arm64 or rpi, FLAVOUR=debian o
 
 run: setup ## build, start a throw-away node with a sample pod; Ctrl-C removes it
 	@exec scripts/run.sh
+
+quick: ## the loop of a minute: format, house rules, vet, and the tests that need neither root nor network
+	@exec scripts/quick.sh
 
 test: ## what CI runs: everything but the long runs
 	@exec scripts/test.sh

@@ -143,6 +143,9 @@ func (s *seesaw) play(seed uint64, rnd *rand.Rand, transition time.Duration) {
 // processes: while another has more), or one that is spared, or one when the board is not short; a condition outlasts the shortage by its
 // time, and no more.
 func TestSeesaw(t *testing.T) { // N-6.18 to N-6.20, N-6.25, N-6.27, N-6.30
+	if testing.Short() {
+		t.Skip("takes 6 s")
+	}
 	seeds := 6
 	if os.Getenv("LEDGE_LONG") != "" {
 		seeds = 300

@@ -1,5 +1,5 @@
 #!/bin/sh
-# packages.sh root|guest|foreign|race|norace : print which packages a kind of test run takes, one a line.
+# packages.sh quick|root|guest|foreign|race|norace : print which packages a kind of test run takes, one a line.
 # The lists stand here only; test.sh, the Makefile and the guest read them.
 set -eu
 cd "$(dirname "$0")/.."
@@ -14,6 +14,11 @@ guest="./runtime/runtimetest ./cmd/ledge/... ./network/bridge/... ./images/layer
 # speaks netlink: qemu-user does not carry that.
 foreign="./api ./api/local/... ./storage/... ./scheduler/... ./lease/... ./controller/... ./node/podstate/... \
 	./node/pressure/... ./shutdown/... ./images ./pki/... ./upgrade/..."
+# What runs without root and without a network, in a few seconds each (make quick).
+quick="./api/... ./cli/... ./config/... ./controller/... ./firstboot/... ./boot/... ./host/disk ./host/ntp ./images/applet ./images/fake \
+	./internal/deps ./internal/testrun ./lease/... ./network/fake ./network/hostnet ./network/plan ./node ./node/downward \
+	./node/podstate ./node/pressure ./node/probe ./pki ./runtime ./runtime/fake ./scheduler/... ./scripts/again ./scripts/image \
+	./scripts/lint ./scripts/man ./scripts/vm ./shutdown ./storage ./upgrade/..."
 # Not under the race detector: they start containers or whole processes, where it costs most and sees least, or they
 # look at sources only.
 norace="./runtime/libct/... ./network/bridge/... ./cmd/ledge/... ./internal/deps/... ./scripts/..."
@@ -25,6 +30,7 @@ list() {
 }
 
 case ${1:-} in
+quick) list "$quick" ;;
 root) list "$root" ;;
 guest) list "$guest" ;;
 foreign) list "$foreign" ;;
@@ -39,5 +45,5 @@ $p
 "*) ;; *) echo "$p" ;; esac
 	done
 	;;
-*) echo "usage: packages.sh root|guest|foreign|race|norace" >&2; exit 2 ;;
+*) echo "usage: packages.sh quick|root|guest|foreign|race|norace" >&2; exit 2 ;;
 esac

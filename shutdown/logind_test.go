@@ -29,6 +29,9 @@ func bus(t *testing.T) (address string, stop func()) {
 
 func busAt(t *testing.T, socket string) (stop func()) {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("runs a message bus, and waits as logind does")
+	}
 	daemon, err := exec.LookPath("dbus-daemon")
 	if err != nil {
 		t.Skip("needs dbus-daemon (Debian package dbus)")

@@ -28,6 +28,9 @@ type upsd struct {
 const nutPrograms = "/lib/nut"
 
 func newUPSD(t *testing.T, state string) *upsd {
+	if testing.Short() {
+		t.Skip("runs a UPS daemon: a quarter of a minute")
+	}
 	testrun.OnHost(t)
 	if _, err := os.Stat(nutPrograms + "/dummy-ups"); err != nil {
 		t.Skip("no nut-server here: scripts/setup.sh vm installs it")

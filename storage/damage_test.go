@@ -127,6 +127,9 @@ func filled(t *testing.T, dir string) map[string]string {
 // Whatever happens to one page or to the whole file, no wrong value is ever read, and the board comes up by itself
 // (reliability A1, F4: 5,000 damaged pages and 1,000 damaged files in the long run without the race detector).
 func TestDamage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes 5 s")
+	}
 	child(t) // some damage kills the process that looks
 	master := t.TempDir()
 	want := filled(t, master)
@@ -184,6 +187,9 @@ func TestDamage(t *testing.T) {
 // TestDamagedLength: a page says how many pages behind it belong to it. What it claims must neither be believed to the
 // last byte of the board's memory nor pass where it lies behind the end of the file, where the next write would go.
 func TestDamagedLength(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes 15 s")
+	}
 	child(t)
 	master := t.TempDir()
 	want := filled(t, master)
@@ -234,6 +240,9 @@ func TestDamagedLength(t *testing.T) {
 
 // TestBranchInACircle: whoever follows it never comes to a leaf, and remembers the way.
 func TestBranchInACircle(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes 7 s")
+	}
 	child(t)
 	if raced {
 		t.Skip("the race detector itself ends where there is no more memory, in words of its own")

@@ -413,6 +413,9 @@ func TestRunFlushesAndSnapshots(t *testing.T) {
 
 // A random history against a plain map, with crashes and reopenings in between.
 func TestModel(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes 12 s")
+	}
 	for seed := range uint64(testrun.Rounds(8)) {
 		r := rand.New(rand.NewPCG(seed, 7))
 		dir, model := t.TempDir(), map[string]string{}

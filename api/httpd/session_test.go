@@ -525,6 +525,9 @@ func (f *fixture) forwardByChannels(t *testing.T) {
 
 // A client that goes away takes its command with it, and what a session holds is free again, whatever protocol it speaks.
 func TestSessionsEnd(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes 4 s")
+	}
 	for _, protocol := range []string{"v5.channel.k8s.io", "v4.channel.k8s.io", "channel.k8s.io", ""} {
 		t.Run("here "+protocol, func(t *testing.T) {
 			c := &commands{dir: t.TempDir(), sizes: make(chan api.TerminalSize, 1)}
