@@ -166,7 +166,8 @@ type Container struct {
 	ProcessesOf string
 
 	// Stdin keeps a standard input open for attachers; else it is /dev/null. With StdinOnce it ends for good with the
-	// input of the first attacher that has one, or when that attacher leaves. A terminal does not end so.
+	// input of the first attacher that has one, or when that attacher leaves. A terminal does not end so. The first attacher
+	// also gets what the container has said before, as far as the engine keeps it.
 	Stdin     bool
 	StdinOnce bool
 	TTY       bool // a terminal, and TERM=xterm unless Env has another

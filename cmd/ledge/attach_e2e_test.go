@@ -142,6 +142,7 @@ func (k *client) attaching() {
 	if out := before + after; code != 3 || !said || !strings.Contains(out, text) {
 		t.Errorf("run --rm -i: %d, %d bytes: %s", code, len(out), tail(out, 200))
 	}
+	k.quick(2, 5)
 	// A terminal.
 	tty := k.beginOnTTY(100, 30, "run", "shell", "--rm", "-it", "--restart=Never", "--image="+roughImage, "--", "size")
 	tty.says("size 100 30 true")
@@ -153,4 +154,20 @@ func (k *client) attaching() {
 		t.Errorf("run --rm -it after Ctrl-C: %d\n%s", code, tty.out.String())
 	}
 	k.steps("", []step{{"kubectl get pod piped shell", `!"piped" not found|"shell" not found`, ""}})
+}
+
+// quick: a program that has spoken and ended before kubectl attaches is heard all the same, each of rounds times that many at once.
+func (k *client) quick(rounds, atOnce int) {
+	k.t.Helper()
+	for round := range rounds {
+		var runs []*program
+		for i := range atOnce {
+			runs = append(runs, k.begin(nil, "run", fmt.Sprintf("hi-%d-%d", round, i), "--rm", "-i", "--restart=Never", "--image="+roughImage, "--", "lines", "1"))
+		}
+		for _, p := range runs {
+			if code := p.ends(); code != 0 || !strings.Contains(p.out.String(), "line 0\n") {
+				k.t.Errorf("%v: %d, %s", p.cmd.Args, code, p.out.String())
+			}
+		}
+	}
 }

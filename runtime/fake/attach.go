@@ -22,8 +22,10 @@ type program struct {
 	stdin *io.PipeReader
 	write *io.PipeWriter // to stdin; it is closed when stdin has ended
 
-	mu   sync.Mutex
-	taps map[*tap]bool
+	mu    sync.Mutex
+	taps  map[*tap]bool
+	early []chunk // with StdinOnce: what was said before the first attacher
+	heard bool    // somebody has attached
 }
 
 // tap is one attacher's share of the output, as far behind as it may be.
@@ -71,6 +73,9 @@ type output struct {
 func (o output) Write(b []byte) (int, error) {
 	o.p.mu.Lock()
 	defer o.p.mu.Unlock()
+	if o.p.spec.StdinOnce && !o.p.heard && len(o.p.early) < behind {
+		o.p.early = append(o.p.early, chunk{o.stderr, string(b)})
+	}
 	for t := range o.p.taps {
 		select {
 		case t.news <- chunk{o.stderr, string(b)}:
@@ -105,6 +110,10 @@ func (p *program) attach(ctx context.Context, cancel context.CancelCauseFunc, x 
 	t := &tap{news: make(chan chunk, behind), slow: cancel}
 	p.mu.Lock()
 	p.taps[t] = true
+	for _, c := range p.early {
+		t.news <- c
+	}
+	p.early, p.heard = nil, true
 	p.mu.Unlock()
 	defer func() {
 		p.mu.Lock()

@@ -132,6 +132,11 @@ func (e *Engine) join(c *container, files [2]*os.File, stdin bool, slow func()) 
 			continue
 		}
 		f, err := dupFile(files[i])
+		if err == nil {
+			t := &tap{f: f, slow: slow}
+			leaves = append(leaves, func() { s.taps.remove(t) })
+			err = s.taps.add(t)
+		}
 		if err != nil {
 			leave()
 			if in != nil {
@@ -139,9 +144,6 @@ func (e *Engine) join(c *container, files [2]*os.File, stdin bool, slow func()) 
 			}
 			return nil, nil, err
 		}
-		t := &tap{f: f, slow: slow}
-		s.taps.add(t)
-		leaves = append(leaves, func() { s.taps.remove(t) })
 	}
 	return in, leave, nil
 }

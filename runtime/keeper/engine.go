@@ -28,6 +28,7 @@ type Engine struct {
 	lot     *lot
 	pods    keyed         // one operation at a time per pod
 	budgets budgets       // of logs
+	early   earlyRoom     // of what is kept for first attachers
 	slots   chan struct{} // starts at the same time: each costs a Go runtime's memory for a moment
 
 	mu    sync.Mutex // guards what follows; never held over an effect

@@ -104,6 +104,9 @@ func (e *Engine) start(p runtime.Pod, spec runtime.Container) (_ runtime.Status,
 		return runtime.Status{}, errors.Join(err, e.discard(c))
 	}
 	e.lot.add(parkName(spec.ID, namePid), c.proc.fd, false)
+	if spec.StdinOnce {
+		c.stdio.expect(&e.early)
+	}
 	st := copyStatus(c.rec.Status)
 	e.follow(c, nil)
 	return st, nil

@@ -155,9 +155,19 @@ func (s *stdio) addTTY(master *os.File) {
 	s.streams = append(s.streams, newStream(nameStdout, master, s.log))
 }
 
+// expect keeps what the container says first for whoever attaches first.
+func (s *stdio) expect(room *earlyRoom) {
+	for _, one := range s.streams {
+		one.taps.expect(room)
+	}
+}
+
 func (s *stdio) close() {
 	for _, f := range s.files {
 		_ = f.Close()
+	}
+	for _, one := range s.streams { // not at a stream's own end: an attacher may join between that and the container's
+		one.taps.forget()
 	}
 	s.log.close()
 }

@@ -20,8 +20,9 @@ const (
 
 // taps are those who get a copy of a stream.
 type taps struct {
-	mu   sync.Mutex
-	list []*tap
+	mu    sync.Mutex
+	list  []*tap
+	early *early // what the first of them is to get; nil: nothing is kept
 }
 
 // tap is one of them: the end of a pipe to write to, non-blocking. slow is called when it is let go for that.
@@ -34,10 +35,16 @@ type tap struct {
 	last  time.Time     // when that was looked at
 }
 
-func (t *taps) add(one *tap) {
+// add gives a copy of the stream to one more, after what was kept for the first. That is written with the mutex held: what the container
+// says meanwhile comes after it.
+func (t *taps) add(one *tap) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if err := one.write(t.takeEarly()); err != nil {
+		return err
+	}
 	t.list = append(t.list, one)
+	return nil
 }
 
 // remove closes the pipe, also while it is being written to.
@@ -51,6 +58,9 @@ func (t *taps) remove(one *tap) {
 // give copies what was read to everyone.
 func (t *taps) give(b []byte) {
 	t.mu.Lock()
+	if t.early != nil && !t.early.keep(b) {
+		t.takeEarly()
+	}
 	list := slices.Clone(t.list)
 	t.mu.Unlock()
 	for _, one := range list {

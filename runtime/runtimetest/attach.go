@@ -108,6 +108,33 @@ func testAttachOnce(t *testing.T, s Setup) {
 	}
 }
 
+// testAttachFirst: with StdinOnce the first attacher hears the container from its start, and only the first.
+func testAttachFirst(t *testing.T, s Setup) {
+	for _, once := range []bool{true, false} {
+		c := s.NewContainer(t, s.Pod(t), "cat", "3", "good morning")
+		c.Stdin, c.StdinOnce = true, once
+		s.Start(t, c)
+		time.Sleep(100 * time.Millisecond) // it has spoken by now, mostly; with StdinOnce it does not matter
+		a := s.Attach(t, c.ID, true, nil)
+		if once {
+			a.Out.Await(t, "good morning\n")
+		}
+		typed(t, a, "one\n")
+		b := s.Attach(t, c.ID, false, nil)
+		typed(t, a, "two\n")
+		if got := a.Out.String(); once && got != "good morning\none\ntwo\n" {
+			t.Errorf("once: %q", got)
+		}
+		if got := b.Out.String(); strings.Contains(got, "morning") {
+			t.Errorf("the second heard %q", got)
+		}
+		a.Leave()
+		b.Leave()
+		_ = a.End(t)
+		_ = b.End(t)
+	}
+}
+
 // testAttachOnceLeaves: the leaving of the attacher ends the input too.
 func testAttachOnceLeaves(t *testing.T, s Setup) {
 	c := s.cat(t, true)

@@ -275,6 +275,9 @@ func script(t *testing.T, c runtime.Container) fake.Behaviour {
 		does.ExitAfter, does.Exit = &after, runtime.Exit{Code: code}
 	case "cat":
 		does.Main = func(_ context.Context, stdin io.Reader, stdout, stderr io.Writer) (code int) {
+			if len(c.Args) > 3 {
+				_, _ = io.WriteString(stdout, c.Args[3]+"\n")
+			}
 			_, _ = io.Copy(stdout, stdin)
 			_, _ = io.WriteString(stderr, "end\n")
 			_, _ = fmt.Sscan(c.Args[2], &code)

@@ -165,6 +165,7 @@ func Run(t *testing.T, factory func(t *testing.T) Setup) {
 		{"ExecCancelled", testExecCancelled},
 		{"ExecEndsWithContainer", testExecEndsWithContainer},
 		{"AttachOnce", testAttachOnce},
+		{"AttachFirst", testAttachFirst},
 		{"AttachOnceLeaves", testAttachOnceLeaves},
 		{"AttachAgain", testAttachAgain},
 		{"AttachWhere", testAttachWhere},

@@ -185,6 +185,9 @@ func links(dir string) {
 }
 
 func cat(arg argument, _ []string) {
+	if greeting := arg(2, ""); greeting != "" {
+		say(greeting)
+	}
 	_, err := io.Copy(os.Stdout, os.Stdin)
 	check(err)
 	fmt.Fprintln(os.Stderr, "end")
