@@ -203,7 +203,7 @@ func TestNeverPosted(t *testing.T) {
 }
 
 // TestSignsOfLife: either heartbeat is enough, and the times written in them are only compared for change, so that a
-// clock that jumps hours in either direction harms nobody (N-2.17, N-3.7, DESIGN 6.6).
+// clock that jumps hours in either direction harms nobody (N-2.17, N-3.7, architecture: Observer's clock).
 func TestSignsOfLife(t *testing.T) {
 	for _, jump := range []time.Duration{-48 * time.Hour, 0, 48 * time.Hour, -56 * 365 * 24 * time.Hour} {
 		byLease, byStatus := newFleet(Settings{}), newFleet(Settings{})

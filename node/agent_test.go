@@ -342,7 +342,7 @@ func (e *brokenEngine) Signal(ctx context.Context, id string, sig syscall.Signal
 	return e.Engine.Signal(ctx, id, sig)
 }
 
-// TestConflict: what others write of a pod's status at the same moment is not overwritten (DESIGN 6.10).
+// TestConflict: what others write of a pod's status at the same moment is not overwritten (architecture: One writer per field).
 func TestConflict(t *testing.T) {
 	with(t, nil, func(r *rig) {
 		r.begin()

@@ -119,7 +119,7 @@ func TestProbes(t *testing.T) {
 			"Warning Unhealthy p: Liveness probe failed: sick", "Warning Unhealthy p: Liveness probe failed: sick",
 			"Normal Killing p: Container c failed liveness probe, will be restarted")
 
-		// A new brain finds the pod ready and says nothing else (DESIGN 2.7).
+		// A new brain finds the pod ready and says nothing else (architecture: Promises).
 		rev, before := r.get("p").ResourceVersion, c.count("started")
 		r.begin()
 		r.pass(time.Minute)

@@ -195,7 +195,7 @@ func TestCriticalMakesRoom(t *testing.T) {
 	})
 }
 
-// TestUnsupportedFromElsewhere: a pod that another API let through is refused rather than half obeyed (DESIGN 2.2).
+// TestUnsupportedFromElsewhere: a pod that another API let through is refused rather than half obeyed (architecture: Promises).
 func TestUnsupportedFromElsewhere(t *testing.T) {
 	p := aPod("p")
 	p.Spec.OS = &corev1.PodOS{Name: corev1.Windows}

@@ -92,7 +92,7 @@ func TestReadBackAfterReopen(t *testing.T) {
 	}
 }
 
-func TestRevisionsNeverGoBack(t *testing.T) { // DESIGN 6.5
+func TestRevisionsNeverGoBack(t *testing.T) { // architecture: Leases are lazy
 	dir := t.TempDir()
 	var last uint64
 	for round := range 6 {
@@ -132,7 +132,7 @@ func abandon(s *Store) {
 	s.lock.Close()
 }
 
-func TestLazyWrites(t *testing.T) { // DESIGN 6.5
+func TestLazyWrites(t *testing.T) { // architecture: Leases are lazy
 	dir := t.TempDir()
 	s := open(t, dir)
 	put(t, s, "a", "1")

@@ -205,7 +205,7 @@ func (c *Client) write(ctx context.Context, dryRun bool, fn func(tx *storage.Tx)
 	return err
 }
 
-// put stores an object; lazily when a power cut may forget it (DESIGN 6.5).
+// put stores an object; lazily when a power cut may forget it (architecture: Leases are lazy).
 func put(tx *storage.Tx, kind *api.Kind, obj api.Object, lazy bool) error {
 	kind.Stamp(obj)
 	if lazy {

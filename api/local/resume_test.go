@@ -12,7 +12,7 @@ import (
 	"ledge/storage"
 )
 
-// DESIGN 6.11: bare pods that a power-off stopped come back, others do not.
+// Bare pods that a power-off stopped come back, others do not (architecture: Bare pods come back).
 func TestResume(t *testing.T) {
 	s, err := storage.Open(t.Context(), storage.Config{Dir: filepath.Join(t.TempDir(), "store"), NoSync: true})
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 )
 
 // What only says "still there" waits for the next commit, everything else is on disk when it is answered
-// (DESIGN 6.5). The file tells which is which.
+// (architecture: Leases are lazy). The file tells which is which.
 // Heartbeats are such writes (N-2.18).
 func TestLazyWrites(t *testing.T) {
 	dir := t.TempDir()

@@ -310,7 +310,7 @@ func finished(obj api.Object) bool {
 }
 
 // isHeartbeat says that a change only tells that somebody is still there: a power cut may forget it
-// (DESIGN 6.5). Events are lazy always.
+// (architecture: Leases are lazy). Events are lazy always.
 func isHeartbeat(obj, old api.Object) bool {
 	switch o := obj.(type) {
 	case *corev1.Event:

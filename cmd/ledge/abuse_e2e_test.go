@@ -18,7 +18,7 @@ import (
 	"ledge/internal/testrun"
 )
 
-// abuseBudget is DESIGN 7: how much the brain may grow while it is abused by whoever it lets in.
+// abuseBudget is how much the brain may grow while callers abuse it (architecture: Budgets).
 const abuseBudget = 32 << 10 // KiB
 
 // abuse is what one client does again and again.

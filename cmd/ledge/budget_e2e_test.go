@@ -48,7 +48,7 @@ func TestInitBudget(t *testing.T) {
 	}
 }
 
-// The memory of a node without pods: PSS 32 MB, of it anonymous 12 MB (DESIGN 7).
+// The memory of a node without pods: PSS 32 MB, of it anonymous 12 MB (architecture: Budgets).
 func TestIdleMemory(t *testing.T) {
 	testrun.Measured(t) // decision 13 has what was seen in a guest
 	evict(t, ledgeBin)

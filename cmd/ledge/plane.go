@@ -267,7 +267,7 @@ func (p *plane) known(leaf *x509.Certificate) error {
 }
 
 // followBoards ends the streams to boards that are gone, and brings back what an orderly power-off of another board stopped,
-// once that board takes pods again: after its boot, or when the power-off did not happen (DESIGN 6.11).
+// once that board takes pods again: after its boot, or when the power-off did not happen (architecture: Bare pods come back).
 func (p *plane) followBoards(ctx context.Context) error {
 	nodes := api.NewView[*corev1.Node](p.client, api.Nodes, api.Selection{})
 	done := make(chan error, 1)

@@ -16,7 +16,7 @@ import (
 
 const bootIDKey = "bootID"
 
-// resumer brings back what an orderly power-off stopped (DESIGN 6.11).
+// resumer brings back what an orderly power-off stopped (architecture: Bare pods come back).
 type resumer struct {
 	client *local.Client
 	node   string
@@ -112,7 +112,7 @@ func (b *brain) resumeCancelled(ctx context.Context) error {
 }
 
 // Clocks. A board without a battery for its clock boots in the past; the floor keeps its certificates good until the
-// network tells the time (DESIGN 6.6).
+// network tells the time (architecture: Observer's clock).
 
 func clockFile(dataDir string) string { return filepath.Join(dataDir, "clock") }
 

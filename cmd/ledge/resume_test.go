@@ -22,7 +22,7 @@ import (
 	"ledge/storage"
 )
 
-// TestResumeOncePerBoot: DESIGN 6.11 and N-5.32. With resumePods: false pods stay as the shutdown left them.
+// TestResumeOncePerBoot: N-5.32, and architecture: Bare pods come back. With resumePods: false pods stay as the shutdown left them.
 func TestResumeOncePerBoot(t *testing.T) {
 	for _, off := range []bool{false, true} {
 		s, err := storage.Open(t.Context(), storage.Config{Dir: filepath.Join(t.TempDir(), "store"), NoSync: true})

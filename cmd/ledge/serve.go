@@ -48,7 +48,7 @@ func runOnTrial(ctx context.Context, c *command, t *trial) error {
 	}
 	if b.underInit {
 		b.presses = pressesFromInit()
-		if err := host.SetClock(clockFloor(b.dataDir)); err != nil { // DESIGN 6.6
+		if err := host.SetClock(clockFloor(b.dataDir)); err != nil { // architecture: Observer's clock
 			slog.Warn("the clock stays behind the time", "err", err)
 		}
 	}
@@ -439,7 +439,7 @@ func (b *brain) port() net.Listener {
 	return b.uplink.port
 }
 
-// buildFloor is when this binary was made: no clock is believed before that (DESIGN 6.6).
+// buildFloor is when this binary was made: no clock is believed before that (architecture: Observer's clock).
 func buildFloor() time.Time {
 	t, err := time.Parse(time.RFC3339, buildTime)
 	if err != nil || t.Year() < 2026 { // not stamped: a build by hand

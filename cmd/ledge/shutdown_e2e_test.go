@@ -90,7 +90,7 @@ func TestShutdownAsked(t *testing.T) {
 	}
 	b.must("shutdown", "--cancel")
 	b.eventually("the node is Ready again", func() error { return contains(b.ledge("get", "nodes"), " Ready ") })
-	b.running("low") // a shutdown that does not happen costs no pod (DESIGN 6.11)
+	b.running("low") // a shutdown that does not happen costs no pod (architecture: Bare pods come back)
 	b.running("high")
 	b.apply(webPod)
 	b.running("web")

@@ -188,7 +188,7 @@ func TestImportTable(t *testing.T) {
 		room, ok := row(name)
 		allowed := table[room]
 		if !ok {
-			t.Errorf("%s stands in no row of the import table (DESIGN 4)", name)
+			t.Errorf("%s stands in no row of the import table (architecture: Who may import whom)", name)
 			continue
 		}
 		for _, imported := range p.Imports {

@@ -74,6 +74,35 @@ func cellsOf(line string) []string {
 	return cells
 }
 
+// eachText calls fn for every file of the repository whose name ends so, with its path from the top.
+func eachText(t *testing.T, extensions []string, fn func(path, text string)) {
+	t.Helper()
+	err := filepath.WalkDir(top, func(path string, d os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if name := d.Name(); path != top && (strings.HasPrefix(name, ".") || name == "bin") {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if !slices.Contains(extensions, filepath.Ext(path)) {
+			return nil
+		}
+		name, err := filepath.Rel(top, path)
+		if err != nil {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		fn(name, string(text))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // citations is, for every test function ("lease: TestZoneOf"), and every part of api/apitest, the rules that stand in it
 // or above it.
 func citations(t *testing.T) map[string]map[string]bool {

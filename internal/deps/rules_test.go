@@ -69,18 +69,11 @@ func TestRules(t *testing.T) {
 func rulesCited(t *testing.T) map[string]bool {
 	t.Helper()
 	out := map[string]bool{}
-	err := filepath.WalkDir(top, func(path string, d os.DirEntry, err error) error {
-		ext := filepath.Ext(path)
-		if err != nil || d.IsDir() || ext != ".go" && ext != ".md" || path == filepath.Join(top, "docs", "rules.md") {
-			return err
+	eachText(t, []string{".go", ".md"}, func(path, text string) {
+		if path != filepath.Join("docs", "rules.md") {
+			maps.Copy(out, rulesIn(text))
 		}
-		text, err := os.ReadFile(path)
-		maps.Copy(out, rulesIn(string(text)))
-		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	return out
 }
 

@@ -8,7 +8,7 @@
 //
 // A test makes a Board inside a bubble, does things to it (Apply, KillBrain, CutPower, FillDisk ...), lets time pass,
 // and asks it to Settle. What must be true at every moment is checked by whoever sees the moment: the scribe who
-// writes (DESIGN 6.10), the witness what watchers see, the door what is asked of the board.
+// writes (architecture: One writer per field), the witness what watchers see, the door what is asked of the board.
 //
 // A seed replays the script of what is done to the board, not the order of goroutines.
 //

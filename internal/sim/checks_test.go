@@ -43,7 +43,7 @@ func (n *noted) want(t *testing.T, what string, parts ...string) {
 	n.lines = nil
 }
 
-// TestScribeNotices who writes what is another's (DESIGN 6.10).
+// TestScribeNotices who writes what is another's (architecture: One writer per field).
 func TestScribeNotices(t *testing.T) {
 	n := &noted{TB: t}
 	s := scribe{b: &Board{t: n}}

@@ -172,7 +172,7 @@ func (b *Board) everything() map[*api.Kind][]api.Object {
 	return out
 }
 
-// compareKept checks that nothing acknowledged was lost. Heartbeats may be (DESIGN 6.5), and what the new brain wrote
+// compareKept checks that nothing acknowledged was lost. Heartbeats may be (architecture: Leases are lazy), and what the new brain wrote
 // itself is newer.
 func (b *Board) compareKept(kept map[*api.Kind][]api.Object) {
 	b.t.Helper()

@@ -170,7 +170,7 @@ func (f *fleet) must(err error) {
 
 func (f *fleet) now() string { return time.Now().UTC().Format("02 15:04:05") }
 
-// pen is the scribe of a fleet: one writer per field (DESIGN 6.10), whichever board it is.
+// pen is the scribe of a fleet: each field has one writer (architecture: One writer per field), whichever board it is.
 type pen struct {
 	scribe
 	f *fleet

@@ -258,7 +258,7 @@ func playFleet(t *testing.T, seed uint64, boards int, long time.Duration) (done 
 	return done
 }
 
-// TestFleetDay: ten boards for a day of what may happen to them, with DESIGN 6.10 held at every write. LEDGE_HOURS=n makes it
+// TestFleetDay: ten boards for a day of what may happen to them, with one writer for each field at every write (architecture: One writer per field). LEDGE_HOURS=n makes it
 // shorter or longer; the race detector gets minutes.
 func TestFleetDay(t *testing.T) {
 	long := hours(t, 24)

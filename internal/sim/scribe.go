@@ -11,7 +11,7 @@ import (
 	"ledge/api"
 )
 
-// scribe stands between all writers and the store and holds them to DESIGN 6.10: every field has one writer.
+// scribe stands between all writers and the store and holds them to it that every field has one writer (architecture: One writer per field).
 type scribe struct {
 	api.Client
 	b *Board

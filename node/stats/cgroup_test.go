@@ -207,7 +207,7 @@ func cpuOfLoop(b *testing.B, loop func()) {
 }
 
 // BenchmarkPass50 is one pass over 50 pods of one container each: what is paid each 15 seconds. A budget of 0.2 % of a
-// core (DESIGN 7) would be 30 ms.
+// core (architecture: Budgets) would be 30 ms.
 func BenchmarkPass50(b *testing.B) {
 	version, root, pods := realPods(b, 50)
 	c := New(Config{})

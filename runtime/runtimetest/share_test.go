@@ -37,7 +37,7 @@ func podInit(t *testing.T, member int) int {
 	return 0
 }
 
-// TestSharedProcesses (DESIGN 6.2): one PID namespace, a first process that belongs to no container, costs next to
+// TestSharedProcesses (architecture: The keeper): one PID namespace, a first process that belongs to no container, costs next to
 // nothing, shows nothing of the host, and takes away what is left to it.
 func TestSharedProcesses(t *testing.T) {
 	s := inProcess(t)

@@ -24,7 +24,7 @@ func own(t *testing.T, dir string, r *runtime.IDRange) {
 	}
 }
 
-// TestUsers (DESIGN 6.2): root in the pod is nobody on the board, and may do in the pod what root may.
+// TestUsers (architecture: The keeper): root in the pod is nobody on the board, and may do in the pod what root may.
 func TestUsers(t *testing.T) {
 	if b, err := os.ReadFile("/proc/sys/user/max_user_namespaces"); err != nil || strings.TrimSpace(string(b)) == "0" {
 		t.Skip("this kernel allows no user namespaces")
