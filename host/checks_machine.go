@@ -125,6 +125,8 @@ func (h *Host) checkOverlay(dir string) Check {
 	switch {
 	case err == nil:
 		return ok(name, "works in "+dir)
+	case NoRoom(err): // one that cannot even be asked is not found wanting: a board must come up on a full card
+		return Check{name, Warn, "not tried: no room in " + dir, "make room there"}
 	case errors.Is(err, unix.ENODEV):
 		return Check{name, Fail, "the kernel has none", "install the kernel's modules, or a kernel with CONFIG_OVERLAY_FS"}
 	case errors.Is(err, unix.ENOSYS): // before Linux 5.2: ask what it says of itself

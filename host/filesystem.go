@@ -1,6 +1,7 @@
 package host
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -24,6 +25,11 @@ func (h *Host) Filesystem(path string) (Filesystem, error) {
 	block := int64(st.Bsize)
 	return Filesystem{Capacity: int64(st.Blocks) * block, Available: int64(st.Bavail) * block,
 		Inodes: int64(st.Files), InodesFree: int64(st.Ffree), Type: int64(uint32(st.Type))}, nil
+}
+
+// NoRoom says that a disk is full: of bytes, of inodes, or of what one user may have. It says nothing else of that disk.
+func NoRoom(err error) bool {
+	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)
 }
 
 // Apart says whether two directories are on different file systems (N-6.17).

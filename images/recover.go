@@ -59,8 +59,14 @@ func (d *Disk) recover(ctx context.Context) error {
 	if err := d.sweepUnused(); err != nil {
 		return err
 	}
-	// Last: should this process die before, the next one looks at everything again.
-	return os.WriteFile(d.run(bootFile), boot, 0o600)
+	if !newBoot {
+		return nil
+	}
+	// Last: should this process die before, or the file find no room, the next one looks at everything again.
+	if err := os.WriteFile(d.run(bootFile), boot, 0o600); err != nil {
+		d.cfg.Log.Warn("which boot this is cannot be noted beside the images", "err", err)
+	}
+	return nil
 }
 
 // clearTemporary deletes what was on its way when the last process ended.

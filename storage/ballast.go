@@ -54,7 +54,13 @@ func (s *Store) throwOff(why error) bool {
 
 // takeIn makes the ballast whole when there is room for it again.
 func (s *Store) takeIn() error {
-	if s.cfg.NoSync || !s.light.Load() { // a simulation has no card to fill
+	if s.cfg.NoSync { // a simulation has no card to fill
+		return nil
+	}
+	if err := s.fillHoles(); err != nil {
+		return fmt.Errorf("keep room in %s: %w", dbName, err)
+	}
+	if !s.light.Load() {
 		return nil
 	}
 	dir := s.path(ballastDir)
@@ -66,12 +72,8 @@ func (s *Store) takeIn() error {
 		if there, err := exists(path); err != nil || there {
 			continue
 		}
-		var fs unix.Statfs_t
-		if err := unix.Statfs(dir, &fs); err != nil {
-			return fmt.Errorf("keep room for a full disk: %w", err)
-		}
-		if free := int64(fs.Bavail) * int64(fs.Bsize); free/ballastShare < ballastPieces*ballastPiece || fs.Files > 0 && fs.Ffree < ballastShare*ballastPieces {
-			return nil
+		if ample, err := ample(dir); err != nil || !ample {
+			return err
 		}
 		if err := reserveFile(path, ballastPiece); err != nil {
 			return fmt.Errorf("keep room for a full disk: %w", errors.Join(err, removeIfThere(path)))
@@ -79,6 +81,34 @@ func (s *Store) takeIn() error {
 	}
 	s.light.Store(false)
 	return nil
+}
+
+// ample says whether the disk of a directory has so much room that the ballast is a small part of it.
+func ample(dir string) (bool, error) {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(dir, &fs); err != nil {
+		return false, fmt.Errorf("keep room for a full disk: %w", err)
+	}
+	return int64(fs.Bavail)*int64(fs.Bsize)/ballastShare >= ballastPieces*ballastPiece &&
+		(fs.Files == 0 || fs.Ffree >= ballastShare*ballastPieces), nil
+}
+
+// fillHoles has the disk keep what the file has and has never used. bbolt makes a file longer without that: a page of it that
+// is written for the first time takes room, and a full disk could not even hold a deletion.
+func (s *Store) fillHoles() error {
+	var st unix.Stat_t
+	if err := unix.Stat(s.path(dbName), &st); err != nil || st.Blocks*512 >= st.Size {
+		return err
+	}
+	if ample, err := ample(s.cfg.Dir); err != nil || !ample {
+		return err
+	}
+	s.lockAlone() // a compaction puts another file in its place
+	defer s.writing.Unlock()
+	if s.isClosed() {
+		return nil
+	}
+	return unix.Fallocate(int(s.file.Fd()), 0, 0, st.Size)
 }
 
 // tryTakeIn tells of a failure once; last is the one before.

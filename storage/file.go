@@ -46,6 +46,25 @@ func writeFile(path string, data []byte, noSync bool) error {
 	return err
 }
 
+// overwrite writes into a file of the same length, which needs no room. A power cut may leave a mixture.
+func overwrite(path string, data []byte, noSync bool) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	st, err := f.Stat()
+	if err == nil && (!st.Mode().IsRegular() || st.Size() != int64(len(data))) {
+		err = fmt.Errorf("%s is not of %d bytes", path, len(data))
+	}
+	if err == nil {
+		_, err = f.WriteAt(data, 0)
+	}
+	if err == nil && !noSync {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
 // move renames and makes the rename durable.
 func move(from, to string, noSync bool) error {
 	if err := os.Rename(from, to); err != nil {

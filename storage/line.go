@@ -35,7 +35,7 @@ func (o *opener) takeLine() error {
 		o.readDeletions()
 	}
 	o.line = rand.Text()
-	return writeFile(o.path(lineName), []byte(o.line), o.cfg.NoSync)
+	return o.roomy(func() error { return writeFile(o.path(lineName), []byte(o.line), o.cfg.NoSync) })
 }
 
 // breakLine has the next opening begin another.

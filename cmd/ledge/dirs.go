@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"ledge/host"
 )
 
 // What a node makes first in its directories, and what a reset removes last: by that they are told from directories of others, also
@@ -158,7 +160,9 @@ func makeDir(dir string) (made []string, err error) {
 		return made, fmt.Errorf("cannot make %s: %w", dir, err)
 	}
 	probe := filepath.Join(dir, probePrefix+strconv.Itoa(os.Getpid()))
-	if err := os.WriteFile(probe, nil, 0o600); err != nil {
+	if err := os.WriteFile(probe, nil, 0o600); host.NoRoom(err) {
+		return made, nil // it may be written to, and what the start needs is kept free
+	} else if err != nil {
 		return made, fmt.Errorf("cannot write to %s: %w", dir, err)
 	}
 	return made, os.Remove(probe)

@@ -37,6 +37,7 @@ func doctor(ctx context.Context, c *command) error {
 			cfg.Probes = append(cfg.Probes, host.Probe{Name: t.Name, Err: t.Err, Remedy: t.Remedy, Fatal: t.Name != "connection tracking"})
 		}
 	}
+	cfg.Probes = append(cfg.Probes, c.runDirProbe()...)
 	cfg.Probes = append(append(cfg.Probes, c.shutdownProbe(ctx, "/")), c.safeModeProbe(ctx)...)
 	checks := host.New(host.Config{}).Doctor(cfg)
 	w := tabwriter.NewWriter(c.out, 0, 8, 2, ' ', 0)

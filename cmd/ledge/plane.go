@@ -118,10 +118,10 @@ func (p *plane) openServer(s *httpd.Server) error {
 	}
 	p.door = l.WithTokens()
 	s.Listeners = append(s.Listeners, p.door)
-	return p.writeKubeconfig()
+	return p.b.debts.orOwe(context.Background(), "write admin.kubeconfig", p.writeKubeconfig)
 }
 
-func (p *plane) writeKubeconfig() error {
+func (p *plane) writeKubeconfig(context.Context) error {
 	return p.ca.WriteKubeconfig(filepath.Join(p.b.runDir, "admin.kubeconfig"), p.url())
 }
 
@@ -130,7 +130,7 @@ func (p *plane) writeKubeconfig() error {
 func (p *plane) followAddresses(ctx context.Context) error {
 	said := ""
 	err := host.WatchAddresses(ctx, func() {
-		err := errors.Join(p.ca.Rename(p.serverNames()), p.writeKubeconfig())
+		err := errors.Join(p.ca.Rename(p.serverNames()), p.writeKubeconfig(ctx))
 		switch {
 		case err == nil:
 			said = ""

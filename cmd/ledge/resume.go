@@ -43,10 +43,10 @@ func booted(settings *storage.Table, bootID string, anew bool, begin func() erro
 	if err != nil || string(rows[bootIDKey]) == bootID && !anew {
 		return false, err
 	}
-	if err := begin(); err != nil {
-		return false, err
-	}
 	first = len(rows[bootIDKey]) > 0 && string(rows[bootIDKey]) != bootID
+	if err := begin(); err != nil {
+		return first, err
+	}
 	return first, settings.Put(bootIDKey, []byte(bootID))
 }
 
@@ -63,24 +63,28 @@ func (b *brain) beginAnew() {
 }
 
 // resumePods is done at every start.
-func (b *brain) resumePods() error {
+func (b *brain) resumePods(ctx context.Context) error {
 	info, err := host.New(host.Config{}).Info()
 	if err != nil {
 		return err
 	}
 	begun := filepath.Join(b.runDir, begunName)
 	_, err = os.Stat(begun)
-	again, err := booted(b.store.Table("settings"), info.BootID, errors.Is(err, fs.ErrNotExist), func() error {
-		if b.plane == nil {
-			return nil // the control plane does it
+	anew, first := errors.Is(err, fs.ErrNotExist), false
+	err = b.debts.orOwe(ctx, "start again what a power-off stopped", func(context.Context) (err error) {
+		first, err = booted(b.store.Table("settings"), info.BootID, anew, func() error {
+			if b.plane == nil {
+				return nil // the control plane does it
+			}
+			return b.resumer(b.name).resume()
+		})
+		if err != nil {
+			return err
 		}
-		return b.resumer(b.name).resume()
+		return os.WriteFile(begun, nil, 0o600)
 	})
-	b.cut = again && b.store.Health().Unclean
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(begun, nil, 0o600)
+	b.cut = first && b.store.Health().Unclean
+	return err
 }
 
 // resumeCancelled brings back what a shutdown had stopped that did not happen. Pods that were told to end while it was

@@ -49,10 +49,10 @@ func (b *brain) openImages(ctx context.Context) (err error) {
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
 	}
-	if _, err := b.images.Self(ctx, exe); err != nil {
-		return fmt.Errorf("make the built-in image: %w", err)
-	}
-	return nil
+	return b.debts.orOwe(ctx, "make the built-in image", func(ctx context.Context) error {
+		_, err := b.images.Self(ctx, exe)
+		return err
+	})
 }
 
 // verifyImages reads every layer again after a power cut, when nobody else wants the disk; those that pods stand on were

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -20,16 +22,20 @@ const runInfoFile = "node.json"
 
 const dataDirUsage = "the node's data directory; empty: as it was last run, of the machine's own node " + defaultDataDir
 
-func (b *brain) writeRunInfo() error {
+func (b *brain) writeRunInfo(context.Context) error {
 	data, err := json.Marshal(runInfo{Bridge: b.bridge, CgroupRoot: b.cgroupRoot, DataDir: b.dataDir})
 	if err != nil {
 		return err
 	}
-	tmp := filepath.Join(b.runDir, runInfoFile+".tmp")
-	if err := os.WriteFile(tmp, data, 0o600); err != nil {
+	path := filepath.Join(b.runDir, runInfoFile)
+	if was, err := os.ReadFile(path); err == nil && bytes.Equal(was, data) {
+		return nil
+	}
+	if err := os.WriteFile(path+".tmp", data, 0o600); err != nil {
+		_ = os.Remove(path + ".tmp") // what there is of it
 		return fmt.Errorf("write run state: %w", err)
 	}
-	return os.Rename(tmp, filepath.Join(b.runDir, runInfoFile))
+	return os.Rename(path+".tmp", path)
 }
 
 // dataOf is the data directory of the node that a verb means: the one that was given, or else what the node left in its

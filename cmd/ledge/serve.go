@@ -61,9 +61,9 @@ func runOnTrial(ctx context.Context, c *command, t *trial) error {
 			slog.Warn("the first configuration is not written", "err", err)
 		}
 	}
-	spareFromOOM() // not before it is known that there is something to spare
-	if err := b.guard.begun(); err != nil {
-		return errors.Join(err, b.close())
+	spareFromOOM()                          // not before it is known that there is something to spare
+	if err := b.guard.begun(); err != nil { // a board that cannot count is not one that dies
+		slog.Warn("this start is not counted for safe mode", "err", err)
 	}
 	err = errors.Join(b.run(ctx), b.close())
 	if b.off != 0 {
@@ -130,6 +130,8 @@ type brain struct {
 	end      chan ending
 	off      ending // why run returned
 
+	debts debts // of this start
+
 	guard *guard
 	trial *trial // of the version that this is
 
@@ -179,8 +181,8 @@ func (b *brain) open(ctx context.Context) (failed error) {
 	if err := b.openStore(ctx); err != nil {
 		return err
 	}
-	b.begun = b.uplink != nil                // a join cannot be made undone
-	if err := b.writeRunInfo(); err != nil { // before there is anything that 'ledge reset' has to find
+	b.begun = b.uplink != nil                                                     // a join cannot be made undone
+	if err := b.debts.orOwe(ctx, "write node.json", b.writeRunInfo); err != nil { // before there is anything that 'ledge reset' has to find
 		return err
 	}
 	if err := b.openAPI(ctx); err != nil {
@@ -193,7 +195,7 @@ func (b *brain) open(ctx context.Context) (failed error) {
 	if err := b.openNetwork(ctx); err != nil {
 		return err
 	}
-	if err := b.resumePods(); err != nil {
+	if err := b.resumePods(ctx); err != nil {
 		return err
 	}
 	if b.guard, err = newGuard(b.runDir, b.trial.safeAfter(b.safeAfter)); err != nil {
@@ -277,7 +279,7 @@ func (b *brain) run(ctx context.Context) error {
 	workCtx, stopWork := context.WithCancel(apiCtx)
 	defer stopWork()
 	work, workCtx := errgroup.WithContext(workCtx)
-	jobs := []func(context.Context) error{b.keepClock, b.tellTime, b.guardPods, b.agent.Run, b.keeper.Run, b.writes.Run}
+	jobs := []func(context.Context) error{b.keepClock, b.tellTime, b.guardPods, b.agent.Run, b.keeper.Run, b.writes.Run, b.debts.Run}
 	if b.plane != nil {
 		jobs = append(jobs, b.plane.jobs()...)
 	} else {
