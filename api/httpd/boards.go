@@ -96,10 +96,7 @@ func (h *handler) handOver(w *response, r *request, node, path string, query url
 	http.NewResponseController(w.ResponseWriter).SetReadDeadline(time.Time{})
 	defer awaitBody(w.ResponseWriter, r.Request)
 	var err error
-	transport := foreign{Transport: h.boardTransport(node), judge: fromBoard}
-	if r.route.long != "log" || !follows(r) {
-		transport.hangUp = cancel
-	}
+	transport := foreign{Transport: h.boardTransport(node), judge: fromBoard, hangUp: cancel, patient: r.route.long == "log" && follows(r)}
 	proxy := httputil.ReverseProxy{Transport: transport, FlushInterval: -1,
 		Rewrite: func(to *httputil.ProxyRequest) {
 			to.Out.URL = &url.URL{Scheme: "http", Host: "board", Path: path, RawQuery: query.Encode()}

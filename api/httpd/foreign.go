@@ -22,6 +22,7 @@ import (
 
 const (
 	maxForeignHeader = 32 << 10 // bytes of the headers of an answer, with those of the 1xx answers before it
+	maxForeignFields = 128      // headers of different names
 	maxForeignError  = 16 << 10 // bytes of an error of a board
 	maxForeignText   = 1 << 10  // bytes of its message
 	boardTime        = 20 * time.Second
@@ -53,8 +54,9 @@ const (
 type foreign struct {
 	*http.Transport
 	judge func(*http.Response) error
-	// hangUp ends the request when a piece of the answer does not come within boardTime; nil: it may take its time.
-	hangUp func()
+	// hangUp ends the request when an error, or a piece of the answer, does not come within boardTime; nil: all may take its time.
+	hangUp  func()
+	patient bool // pieces may take their time
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -65,7 +67,7 @@ func (f foreign) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	out := *answer // trailers go to the answer that the transport knows, and no further
 	out.Trailer = nil
-	if f.hangUp != nil && out.StatusCode != http.StatusSwitchingProtocols {
+	if f.hangUp != nil && (out.StatusCode >= 400 || !f.patient && out.StatusCode >= 200) {
 		out.Body = newTimedBody(out.Body, f.hangUp, out.StatusCode >= 400)
 	}
 	if err := f.judge(&out); err != nil {
@@ -110,6 +112,10 @@ type refused string
 
 func (r refused) Error() string { return string(r) }
 
+func refusedCode(code int) refused {
+	return refused(strings.TrimSpace(fmt.Sprintf("answered %d %s", code, http.StatusText(code))) + ", which is not passed on")
+}
+
 // fromBoard judges the answer of a board.
 func fromBoard(a *http.Response) error {
 	code := a.StatusCode
@@ -120,7 +126,7 @@ func fromBoard(a *http.Response) error {
 	case code >= 400:
 		return answered(a)
 	case code >= 300:
-		return refused(fmt.Sprintf("answered with a redirect (%d), which is not passed on", code))
+		return refusedCode(code)
 	case code == http.StatusSwitchingProtocols:
 		return nil
 	}
@@ -140,6 +146,8 @@ func fromBoard(a *http.Response) error {
 func expected(a *http.Response) error {
 	wanted, code := a.Request.Header.Get("Upgrade"), a.StatusCode
 	switch {
+	case len(a.Header) > maxForeignFields:
+		return refused(fmt.Sprintf("answered with more than %d different headers", maxForeignFields))
 	case code >= 400 && code <= 599:
 		return nil
 	case code == http.StatusSwitchingProtocols && wanted != "" && strings.EqualFold(wanted, a.Header.Get("Upgrade")):
@@ -149,7 +157,7 @@ func expected(a *http.Response) error {
 	case wanted == "" && code >= 200 && code <= 399:
 		return nil
 	}
-	return refused(fmt.Sprintf("answered %d where that was not asked for", code))
+	return refusedCode(code)
 }
 
 // pick is what may pass of some headers, each once.
@@ -176,7 +184,7 @@ func answered(a *http.Response) error {
 	code := a.StatusCode
 	s := metav1.Status{Status: metav1.StatusFailure, Code: int32(code), Message: fmt.Sprintf("the board answered %d %s", code, http.StatusText(code))}
 	if code < 400 || code > 599 || code == http.StatusUnauthorized || code == http.StatusProxyAuthRequired {
-		return refused(fmt.Sprintf("answered %d, which is not passed on", code))
+		return refusedCode(code)
 	}
 	data, err := io.ReadAll(io.LimitReader(a.Body, maxForeignError))
 	var said struct{ Message, Reason string }

@@ -125,7 +125,7 @@ func readMeasured(data []byte, node *corev1.Node, pods map[string]*corev1.Pod) (
 	if err := json.Unmarshal(data, &said); err != nil {
 		return out, err
 	}
-	for _, raw := range said.Nodes[:min(len(said.Nodes), 1+len(pods))] {
+	for _, raw := range said.Nodes {
 		var m *api.NodeMetrics
 		if err := json.Unmarshal(raw, &m); err != nil {
 			return out, err

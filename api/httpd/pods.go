@@ -85,6 +85,7 @@ func (h *handler) log(w *response, r *request) error {
 	}
 	w.Header().Set("Content-Type", "text/plain")
 	w.Header().Set("Cache-Control", "no-cache, private")
+	confine(w.Header(), sandboxAll)
 	w.extend()
 	w.WriteHeader(http.StatusOK)
 	if w.flush() != nil {

@@ -171,7 +171,7 @@ func (p *podRequest) answered(a *http.Response) error {
 	switch {
 	case code < 300 || code > 399 || code == http.StatusNotModified:
 	case !slices.Contains([]int{301, 302, 303, 307, 308}, code):
-		return refused(fmt.Sprintf("answered %d, which is not passed on", code))
+		return refusedCode(code)
 	case !ok:
 		return refused(fmt.Sprintf("answered with a redirect to %q, which is not a page of that pod", shortText(location)))
 	}

@@ -1,0 +1,157 @@
+package httpd_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	goruntime "runtime"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ledge/api"
+	"ledge/api/httpd"
+)
+
+// manyHeaders is as many different headers as fit.
+func manyHeaders() string {
+	var b strings.Builder
+	for i := 0; b.Len() < 31<<10; i++ {
+		fmt.Fprintf(&b, "X-%x:\r\n", i)
+	}
+	return b.String()
+}
+
+// wide is an answer to what a board measures that has as many elements as may be, each of which unfolds.
+func wide(piece string) string {
+	n := 8000 / (strings.Count(piece, ",") + strings.Count(piece, "{") + strings.Count(piece, "[") + 1)
+	return ok200 + "Content-Type: application/json\r\n\r\n" + `{"nodes":[],"pods":[` + strings.Repeat(piece+",", n) + piece + "]}"
+}
+
+// TestBadBoardsCostLittleMemory has sixteen boards at once answer as widely as they can. The handler's heap grows by less than
+// 32 MB, whatever they are asked for.
+func TestBadBoardsCostLittleMemory(t *testing.T) {
+	const boards, most = 16, 32 << 20
+	defer debug.SetGCPercent(debug.SetGCPercent(20)) // what is counted shall be what is held
+	endless := forEver("X-A: "+strings.Repeat("b", 100)+"\r\n", 0)
+	pods := forEver(strings.Repeat("{},", 1000), 0)
+	for _, tc := range []struct {
+		name, path string
+		behind     int
+		answer     badAnswer
+	}{
+		{"way to a pod, headers without end", podsPath + "/far%d:80/proxy/x", 0, badAnswer{text: ok200, more: endless}},
+		{"way to a pod, 1xx without end", podsPath + "/far%d:80/proxy/x", 0, badAnswer{more: forEver("HTTP/1.1 103 Early\r\n"+steering+"\r\n", 0)}},
+		{"way to a pod, an error without end", podsPath + "/far%d:80/proxy/x", 0, badAnswer{text: "HTTP/1.1 500 No\r\n\r\n", more: pods}},
+		{"pod, headers without end", podsPath + "/far%d:80/proxy/x", 1, badAnswer{text: ok200, more: endless}},
+		{"pod, many headers", podsPath + "/far%d:80/proxy/x", 1, badAnswer{text: ok200 + manyHeaders() + "\r\n", more: forEver("x", time.Millisecond)}},
+		{"pod, a body without end", podsPath + "/far%d:80/proxy/x", 1, badAnswer{text: ok200 + "\r\n", more: pods}},
+		{"log, headers without end", podsPath + "/far%d/log", 0, badAnswer{text: ok200, more: endless}},
+		{"log, an error of empty objects", podsPath + "/far%d/log", 0, badAnswer{text: "HTTP/1.1 500 No\r\n\r\n" + `{"details":{"causes":[`, more: pods}},
+		{"log, a body without end", podsPath + "/far%d/log", 0, badAnswer{text: ok200 + "\r\n", more: pods}},
+		{"stats, a body without end", "/api/v1/nodes/b%d/proxy/stats/summary", 0, badAnswer{text: ok200 + "\r\n", more: pods}},
+		{"top, empty pods without end", topPath, 0, badAnswer{text: ok200 + "\r\n" + `{"pods":[`, more: pods}},
+		{"top, one text without end", topPath, 0, badAnswer{text: ok200 + "\r\n" + `{"pods":[{"metadata":{"name":"`, more: forEver(strings.Repeat("x", 4096), 0)}},
+		{"top, empty pods", topPath, 0, badAnswer{text: wide("{}")}},
+		{"top, pods with empty owners", topPath, 0, badAnswer{text: wide(`{"metadata":{"ownerReferences":[{},{},{}]}}`)}},
+		{"top, pods with empty containers", topPath, 0, badAnswer{text: wide(`{"containers":[` + strings.Repeat("{},", 900) + `{}]}`)}},
+		{"top, usage of everything", topPath, 0, badAnswer{text: wide(`{"containers":[{"usage":{"a":"1","b":"1","c":"1","d":"1","e":"1"}}]}`)}},
+		{"top, headers without end", topPath, 0, badAnswer{text: ok200, more: endless}},
+	} {
+		begun := time.Now()
+		grown := heapGrowth(func() {
+			synctest.Test(t, func(t *testing.T) { widely(t, boards, tc.behind, tc.answer).askAll(boards, tc.path) })
+		})
+		t.Logf("%-40s %5.1f MB %s", tc.name, float64(grown)/(1<<20), time.Since(begun))
+		if grown > most {
+			t.Errorf("%s: %d boards make the heap grow by %d bytes", tc.name, boards, grown)
+		}
+	}
+}
+
+// widely is a control plane of boards that are all ready and answer the same.
+func widely(t *testing.T, boards, behind int, answer badAnswer) *fixture {
+	t.Helper()
+	f := serve(t, httpd.Config{Node: "a", Streams: none{}, Exec: none{}, Forward: ports{}, Metrics: measuredBoard{}, MaxSessions: 2 * boards,
+		DialBoard: func(context.Context, string) (net.Conn, error) { return badBoard(answer, behind), nil }})
+	for i := range boards {
+		f.node = fmt.Sprintf("b%d", i)
+		f.reachable(fmt.Sprintf("far%d", i), "10.1.0.7")
+		n, err := api.Create(t.Context(), f.store, api.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: f.node}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+		if _, err := api.UpdateStatus(t.Context(), f.store, api.Nodes, n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return f
+}
+
+const topPath = "/apis/metrics.k8s.io/v1beta1/nodes"
+
+// askAll asks every board for something at once, reads a megabyte and leaves.
+func (f *fixture) askAll(boards int, path string) {
+	if path == topPath {
+		boards = 1 // it asks all of them
+	}
+	var all sync.WaitGroup
+	for i := range boards {
+		all.Go(func() {
+			url := "http://ledge" + path
+			if strings.Contains(path, "%d") {
+				url = fmt.Sprintf(url, i)
+			}
+			resp, err := f.as[admin.Name].Get(url)
+			if err != nil {
+				return
+			}
+			defer resp.Body.Close()
+			most := int64(1 << 20)
+			if resp.Header.Get("X-1") != "" {
+				most = 10 // it comes slowly
+			}
+			io.Copy(io.Discard, io.LimitReader(resp.Body, most))
+		})
+	}
+	all.Wait()
+}
+
+// heapGrowth is by how much the heap has grown at most while f ran.
+func heapGrowth(f func()) uint64 {
+	goruntime.GC()
+	held := func() uint64 {
+		var m goruntime.MemStats
+		goruntime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := held()
+	var peak atomic.Uint64
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for {
+			if now := held(); now > before {
+				peak.Store(max(peak.Load(), now-before))
+			}
+			select {
+			case <-stop:
+				return
+			case <-time.After(2 * time.Millisecond):
+			}
+		}
+	}()
+	f()
+	close(stop)
+	<-stopped
+	return peak.Load()
+}
