@@ -38,7 +38,7 @@ import (
 // Config is what an agent needs. The interfaces are joined to their adapters in cmd/ledge.
 type Config struct {
 	Name    string // of the Node
-	Version string // ledge's own, reported as kubeletVersion
+	Version string // reported as kubeletVersion (api.VersionOf)
 	Client  api.Client
 	Engine  Engine
 	Images  images.Store

@@ -12,10 +12,11 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/version"
 	apiversion "k8s.io/apimachinery/pkg/version"
+
+	"ledge/api"
 )
 
-// Version is what /version says. Git must be a version that kubectl can compare with its own; the zero value
-// names the Kubernetes release whose types are served.
+// Version is what /version says. Git must be a version that kubectl can compare with its own (api.VersionOf).
 type Version struct {
 	Git       string // v1.37.2+ledge.0.1.0
 	Commit    string
@@ -23,12 +24,9 @@ type Version struct {
 	Built     string
 }
 
-// servedVersion is the Kubernetes release whose types and rules the API follows.
-const servedVersion = "v1.37.2+ledge"
-
 func (v Version) encode() ([]byte, error) {
 	if v.Git == "" {
-		v.Git = servedVersion
+		v.Git = api.Kubernetes
 	}
 	parsed, err := version.ParseSemantic(v.Git)
 	if err != nil {

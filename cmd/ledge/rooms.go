@@ -195,7 +195,7 @@ func (b *brain) openAgent() error {
 	b.keeper = keeper.New(keeper.ClientConfig{RunDir: b.runDir, Command: cmd})
 	machine := host.New(host.Config{})
 	b.writes = newWritesMeter(machine, b.runDir, b.dataDir, b.keeper.Process)
-	cfg := node.Config{Name: b.name, Version: version, Client: b.client, Engine: b.keeper, Images: b.images, Network: b.network,
+	cfg := node.Config{Name: b.name, Version: api.VersionOf(version), Client: b.client, Engine: b.keeper, Images: b.images, Network: b.network,
 		Board: b.sampler(machine),
 		Stalled: func(ctx context.Context, fn func(string)) error {
 			return machine.WatchStalls(ctx, []string{"memory", "io", "cpu"}, fn)

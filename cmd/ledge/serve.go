@@ -453,5 +453,5 @@ func buildFloor() time.Time {
 // apiVersion is what /version says. kubectl compares it with its own.
 func apiVersion() httpd.Version {
 	v := currentVersions()
-	return httpd.Version{Commit: v.Commit, Built: v.BuildTime}
+	return httpd.Version{Git: api.VersionOf(v.Version), Commit: v.Commit, Built: v.BuildTime}
 }

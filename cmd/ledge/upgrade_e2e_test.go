@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"ledge/api"
 	"ledge/internal/testrun"
 	"ledge/upgrade"
 	"ledge/upgrade/upgradetest"
@@ -47,7 +48,7 @@ func (b *testBoard) upgrade(s *upgradetest.Signer, args ...string) (string, erro
 // nodeVersion is what the Node says.
 func (b *testBoard) nodeVersion(want string) {
 	b.t.Helper()
-	b.eventually("the node is Ready as "+want, func() error { return contains(b.ledge("get", "nodes"), want) })
+	b.eventually("the node is Ready as "+want, func() error { return contains(b.ledge("get", "nodes"), api.VersionOf(want)) })
 	b.eventually("the node is Ready", func() error { return contains(b.ledge("get", "nodes"), " Ready ") })
 }
 
@@ -301,7 +302,7 @@ func TestUpgradeCuts(t *testing.T) {
 		b.eventually("the node is Ready", func() error { return contains(b.ledge("get", "nodes"), " Ready ") })
 		out := b.must("get", "nodes")
 		for _, v := range []string{ownVersion(t), nineVersion, eightVersion} {
-			if strings.Contains(out, v) {
+			if strings.Contains(out, api.VersionOf(v)) {
 				seen[v]++
 			}
 		}
@@ -337,7 +338,7 @@ func TestUpgradeAgent(t *testing.T) {
 	if out, err := b.upgrade(s, nine); err != nil {
 		t.Fatalf("%v %s", err, out)
 	}
-	must(t, contains(shed.plane.must("get", "nodes"), version))
+	must(t, contains(shed.plane.must("get", "nodes"), api.VersionOf(version)))
 	ip(t, "link", "set", b.link(), "down")
 	var out string
 	var err error
@@ -347,7 +348,7 @@ func TestUpgradeAgent(t *testing.T) {
 	}
 	ip(t, "link", "set", b.link(), "up")
 	shed.ready(b.name)
-	must(t, contains(shed.plane.must("get", "nodes"), version))
+	must(t, contains(shed.plane.must("get", "nodes"), api.VersionOf(version)))
 	if got := b.processes("/kubepods/"); len(got) != 1 || got[0] != pod {
 		t.Errorf("the pod's processes are %v, was %d", got, pod)
 	}

@@ -11,6 +11,8 @@ import (
 
 	"golang.org/x/mod/modfile"
 	"golang.org/x/mod/semver"
+
+	"ledge/api"
 )
 
 // The project was designed on these versions; below them stand faults it does not guard against itself.
@@ -51,6 +53,10 @@ func TestDependencyFloors(t *testing.T) {
 		case semver.Compare(have[path], floors[path]) < 0:
 			t.Errorf("%s is %s, want at least %s", path, have[path], floors[path])
 		}
+	}
+	// The release that ledge names to clients is the one whose types it is built with: v1.37.2 is v0.37.2 of the modules.
+	if want := "v0" + strings.TrimPrefix(api.Kubernetes, "v1"); have["k8s.io/api"] != want {
+		t.Errorf("api.Kubernetes is %s, and k8s.io/api %s", api.Kubernetes, have["k8s.io/api"])
 	}
 	for _, r := range mod.Replace {
 		t.Errorf("go.mod replaces %s: the floors would not mean what they say", r.Old.Path)

@@ -100,7 +100,10 @@ func ready() (version string, err error) {
 	}
 	for _, c := range node.Status.Conditions {
 		if c.Type == "Ready" && c.Status == "True" {
-			return info.KubeletVersion, nil
+			if _, own, ok := strings.Cut(info.KubeletVersion, "+ledge."); ok {
+				return "v" + own, nil
+			}
+			return "", fmt.Errorf("the Node's kubeletVersion is %s", info.KubeletVersion)
 		}
 	}
 	return "", errors.New("the node is not Ready")
