@@ -39,7 +39,8 @@ type Engine interface {
 	// An unknown pod is not an error.
 	RemovePod(ctx context.Context, uid string) error
 	// Start creates a container and starts it. A container of that ID that exists already is left alone and
-	// its status returned, whatever its state. If it cannot be started nothing of it is left behind.
+	// its status returned, whatever its state. If it cannot be started nothing of it is left behind; so too when ctx ends, or
+	// a minute has gone by, before the container's own program executes.
 	Start(ctx context.Context, c Container) (Status, error)
 	// Signal sends to the container's first process; SIGKILL goes to every process in the container.
 	// A container that has exited is not an error; one that never was is ErrNotFound.
@@ -104,7 +105,24 @@ type Info struct {
 	Seccomp       bool
 	AppArmor      bool // the kernel enforces it
 	SELinux       bool
+	// Late is what has been under way for more than half a minute.
+	Late []Late `json:",omitempty"`
 }
+
+// Late is an operation that takes long. A minute is the most there is: then it ends, with an error.
+type Late struct {
+	What      string // Starting, Entering or Removing
+	PodUID    string
+	Container string // its ID; empty for a pod
+	For       time.Duration
+}
+
+// What operations take time.
+const (
+	Starting = "start"
+	Entering = "exec"
+	Removing = "remove"
+)
 
 // Pod is what the containers of one pod share.
 type Pod struct {

@@ -92,6 +92,27 @@ func (c *Client) call(ctx context.Context, q request) (response, error) {
 	return r, r.err()
 }
 
+// callToEnd makes a request that the keeper gives up when ctx ends, and waits for it to say so: until then something may be left.
+func (c *Client) callToEnd(ctx context.Context, q request) (response, error) {
+	conn, err := c.dial(ctx, q)
+	if err != nil {
+		return response{}, err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() {
+		_ = conn.CloseWrite()
+		_ = conn.SetReadDeadline(time.Now().Add(diesWithin + time.Second))
+	})()
+	var r response
+	if err := receive(conn, &r, false); err != nil {
+		return response{}, fmt.Errorf("keeper: %w: it hung up: %w", runtime.ErrUnavailable, errors.Join(err, ctx.Err()))
+	}
+	if err := r.err(); err != nil && ctx.Err() != nil {
+		return response{}, fmt.Errorf("%w: %w", ctx.Err(), err)
+	}
+	return r, r.err()
+}
+
 // Info implements runtime.Engine.
 func (c *Client) Info(ctx context.Context) (runtime.Info, error) {
 	r, err := c.call(ctx, request{Op: opInfo})
@@ -100,19 +121,19 @@ func (c *Client) Info(ctx context.Context) (runtime.Info, error) {
 
 // EnsurePod implements runtime.Engine.
 func (c *Client) EnsurePod(ctx context.Context, p runtime.Pod) (runtime.PodStatus, error) {
-	r, err := c.call(ctx, request{Op: opEnsurePod, Pod: &p})
+	r, err := c.callToEnd(ctx, request{Op: opEnsurePod, Pod: &p})
 	return value(r.Pod), err
 }
 
 // RemovePod implements runtime.Engine.
 func (c *Client) RemovePod(ctx context.Context, uid string) error {
-	_, err := c.call(ctx, request{Op: opRemovePod, ID: uid})
+	_, err := c.callToEnd(ctx, request{Op: opRemovePod, ID: uid})
 	return err
 }
 
 // Start implements runtime.Engine.
 func (c *Client) Start(ctx context.Context, con runtime.Container) (runtime.Status, error) {
-	r, err := c.call(ctx, request{Op: opStart, Container: &con})
+	r, err := c.callToEnd(ctx, request{Op: opStart, Container: &con})
 	return value(r.Status), err
 }
 
@@ -124,7 +145,7 @@ func (c *Client) Signal(ctx context.Context, id string, sig syscall.Signal) erro
 
 // Remove implements runtime.Engine.
 func (c *Client) Remove(ctx context.Context, id string) error {
-	_, err := c.call(ctx, request{Op: opRemove, ID: id})
+	_, err := c.callToEnd(ctx, request{Op: opRemove, ID: id})
 	return err
 }
 

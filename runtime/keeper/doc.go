@@ -21,6 +21,7 @@
 package keeper
 
 import (
+	"context"
 	"log/slog"
 	"net"
 	"os"
@@ -34,15 +35,17 @@ type Runner interface {
 	// Enter prepares the calling process (its cgroup) and describes the library.
 	Enter() (runtime.Info, error)
 	// MakePod makes namespaces, pinned below podDir, and the pod's cgroup; idempotent; nothing is left on error.
-	MakePod(podDir string, p runtime.Pod) (netns string, err error)
+	// When ctx ends first it gives up.
+	MakePod(ctx context.Context, podDir string, p runtime.Pod) (netns string, err error)
 	// UnmakePod undoes it, also half-done, and fails if anything is left.
 	UnmakePod(podDir string, p runtime.Pod) error
 	// Start runs a container and gives the PID of its first process, a child of this process that nobody has
-	// waited for. With TTY the terminal's master is sent over console. Nothing is left on error.
-	Start(podDir, dir string, p runtime.Pod, c runtime.Container, stdio [3]*os.File, console *os.File) (int, error)
+	// waited for. With TTY the terminal's master is sent over console. When ctx ends before the container's program executes
+	// it kills what it has started, and fails. Nothing is left on error.
+	Start(ctx context.Context, podDir, dir string, p runtime.Pod, c runtime.Container, stdio [3]*os.File, console *os.File) (int, error)
 	// Exec runs a command in a running container: c with the command's words. It gives the PID of a child like Start,
-	// and puts all that the command starts into a group. Nothing is left on error.
-	Exec(dir string, p runtime.Pod, c runtime.Container, size runtime.Size, stdio [3]*os.File, console *os.File, group string) (int, error)
+	// and puts all that the command starts into a group. ctx counts as in Start. Nothing is left on error.
+	Exec(ctx context.Context, dir string, p runtime.Pod, c runtime.Container, size runtime.Size, stdio [3]*os.File, console *os.File, group string) (int, error)
 	// EndExec kills what is left of a group, LeaveExec leaves it to the container, EndExecs kills all groups.
 	EndExec(p runtime.Pod, id, group string) error
 	LeaveExec(p runtime.Pod, id, group string) error

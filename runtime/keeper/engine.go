@@ -26,10 +26,11 @@ type Engine struct {
 	log     *slog.Logger
 	reaper  *reaper
 	lot     *lot
-	pods    keyed         // one operation at a time per pod
-	budgets budgets       // of logs
-	early   earlyRoom     // of what is kept for first attachers
-	slots   chan struct{} // starts at the same time: each costs a Go runtime's memory for a moment
+	pods    keyed     // one operation at a time per pod
+	budgets budgets   // of logs
+	early   earlyRoom // of what is kept for first attachers
+	starts  *places
+	execs   *places // commands on their way into a container: a start that hangs keeps nobody from looking
 
 	mu    sync.Mutex // guards what follows; never held over an effect
 	ready bool
@@ -37,7 +38,10 @@ type Engine struct {
 	pod   map[string]podRecord
 	con   map[string]*container
 	watch map[*watcher]bool
-	execs uint64 // commands run so far; names them
+	ran   uint64 // commands run so far; names them
+	// under is what is under way, leaving the pods that are being removed, with how often.
+	under   map[*operation]bool
+	leaving map[string]int
 
 	adopted chan struct{}  // closed when Run has taken over what an earlier keeper left
 	quit    chan struct{}  // closed when Run ends
@@ -58,6 +62,8 @@ type container struct {
 	swept  chan struct{} // closed when what it had made has been removed, or that has been tried
 	// entering is held for reading while a command enters its namespaces, and for writing while its process is reaped.
 	entering sync.RWMutex
+	// door lets commands in one at a time, so that those of one container cannot hold all places.
+	door chan struct{}
 }
 
 // NewEngine prepares an engine. It answers ErrUnavailable until Run has looked at what is there.
@@ -70,8 +76,9 @@ func NewEngine(cfg Config) (*Engine, error) {
 	}
 	return &Engine{cfg: cfg, log: cfg.log(), reaper: newReaper(), lot: newLot(cfg),
 		budgets: budgets{log: cfg.log()},
-		slots:   make(chan struct{}, max(2, goruntime.NumCPU())),
-		pod:     map[string]podRecord{}, con: map[string]*container{}, watch: map[*watcher]bool{},
+		starts:  newPlaces(max(2, goruntime.NumCPU())), execs: newPlaces(max(2, goruntime.NumCPU())),
+		under: map[*operation]bool{}, leaving: map[string]int{},
+		pod: map[string]podRecord{}, con: map[string]*container{}, watch: map[*watcher]bool{},
 		adopted: make(chan struct{}), quit: make(chan struct{})}, nil
 }
 
@@ -100,7 +107,17 @@ func (e *Engine) Run(ctx context.Context) error {
 	e.ready = false
 	e.mu.Unlock()
 	close(e.quit)
-	e.ops.Wait() // a container that is being started is started to the end
+	e.settleDown()
+	return nil
+}
+
+// settleDown waits for what is under way: a container that is being started is started to the end, unless that takes too long.
+func (e *Engine) settleDown() {
+	if !within(startsEndWithin, &e.ops) {
+		e.log.Warn("what is still being started is ended, for the keeper is")
+		e.endAll(runtime.ErrUnavailable, func(runtime.Late) bool { return true })
+	}
+	settled := within(diesWithin+time.Second, &e.ops)
 	e.mu.Lock()
 	for _, c := range e.con {
 		if c.proc != nil {
@@ -108,8 +125,9 @@ func (e *Engine) Run(ctx context.Context) error {
 		}
 	}
 	e.mu.Unlock()
-	e.wg.Wait()
-	return nil
+	if !within(diesWithin, &e.wg) || !settled {
+		e.log.Error("the keeper ends, and something hangs")
+	}
 }
 
 // begin refuses work before and after Run, which waits for what has begun.
@@ -132,19 +150,22 @@ func (e *Engine) Info(context.Context) (runtime.Info, error) {
 	defer end()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.info, nil
+	info := e.info
+	info.Late = e.late()
+	return info, nil
 }
 
 // EnsurePod implements runtime.Engine.
 func (e *Engine) EnsurePod(ctx context.Context, p runtime.Pod) (runtime.PodStatus, error) {
-	end, err := e.begin()
-	if err != nil {
-		return runtime.PodStatus{}, err
-	}
-	defer end()
 	if err := runtime.CheckID("pod", p.UID); err != nil {
 		return runtime.PodStatus{}, err
 	}
+	return bounded(ctx, e, runtime.Late{What: runtime.Starting, PodUID: p.UID}, func(ctx context.Context) (runtime.PodStatus, error) {
+		return e.ensurePod(ctx, p)
+	})
+}
+
+func (e *Engine) ensurePod(ctx context.Context, p runtime.Pod) (runtime.PodStatus, error) {
 	unlock, err := e.pods.lock(ctx, p.UID)
 	if err != nil {
 		return runtime.PodStatus{}, err
@@ -170,7 +191,7 @@ func (e *Engine) EnsurePod(ctx context.Context, p runtime.Pod) (runtime.PodStatu
 	}
 	// Making it may take processes, and one of them may stay: nobody waits for that one.
 	e.reaper.begin()
-	rec.Status.NetNS, err = e.cfg.Runner.MakePod(dir, p)
+	rec.Status.NetNS, err = e.cfg.Runner.MakePod(ctx, dir, p)
 	e.reaper.end(0)
 	if err != nil {
 		return fail(err)
@@ -187,11 +208,14 @@ func (e *Engine) EnsurePod(ctx context.Context, p runtime.Pod) (runtime.PodStatu
 
 // RemovePod implements runtime.Engine.
 func (e *Engine) RemovePod(ctx context.Context, uid string) error {
-	end, err := e.begin()
-	if err != nil {
-		return err
-	}
-	defer end()
+	_, err := bounded(ctx, e, runtime.Late{What: runtime.Removing, PodUID: uid}, func(ctx context.Context) (struct{}, error) {
+		defer e.leave(uid)()
+		return struct{}{}, e.removePod(ctx, uid)
+	})
+	return err
+}
+
+func (e *Engine) removePod(ctx context.Context, uid string) error {
 	unlock, err := e.pods.lock(ctx, uid)
 	if err != nil {
 		return err
@@ -279,12 +303,16 @@ func (e *Engine) Remove(ctx context.Context, id string) error {
 	if !ok {
 		return nil
 	}
-	unlock, err := e.pods.lock(ctx, c.rec.Container.PodUID)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	return e.remove(ctx, c)
+	uid := c.rec.Container.PodUID
+	_, err = bounded(ctx, e, runtime.Late{What: runtime.Removing, PodUID: uid, Container: id}, func(ctx context.Context) (struct{}, error) {
+		unlock, err := e.pods.lock(ctx, uid)
+		if err != nil {
+			return struct{}{}, err
+		}
+		defer unlock()
+		return struct{}{}, e.remove(ctx, c)
+	})
+	return err
 }
 
 // diesWithin is how long a killed container may take to end.

@@ -57,7 +57,7 @@ func (r *shellRunner) made() int {
 	return len(r.pods) + len(r.cons) + len(r.execs)
 }
 
-func (r *shellRunner) MakePod(dir string, _ runtime.Pod) (string, error) {
+func (r *shellRunner) MakePod(_ context.Context, dir string, _ runtime.Pod) (string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := r.fail["MakePod"]; err != nil {
@@ -77,7 +77,7 @@ func (r *shellRunner) UnmakePod(dir string, _ runtime.Pod) error {
 	return nil
 }
 
-func (r *shellRunner) Start(_, dir string, _ runtime.Pod, c runtime.Container, stdio [3]*os.File, _ *os.File) (int, error) {
+func (r *shellRunner) Start(_ context.Context, _, dir string, _ runtime.Pod, c runtime.Container, stdio [3]*os.File, _ *os.File) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := r.fail["Start"]; err != nil {
@@ -124,7 +124,7 @@ func (r *shellRunner) Limit(runtime.Pod, string, runtime.Resources) error {
 
 func (r *shellRunner) LimitGroup(string, runtime.Resources) error { return nil }
 
-func (r *shellRunner) Exec(_ string, _ runtime.Pod, c runtime.Container, _ runtime.Size, stdio [3]*os.File, _ *os.File, group string) (int, error) {
+func (r *shellRunner) Exec(_ context.Context, _ string, _ runtime.Pod, c runtime.Container, _ runtime.Size, stdio [3]*os.File, _ *os.File, group string) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := r.fail["Exec"]; err != nil {

@@ -79,31 +79,54 @@ func (e *Engine) exec(ctx context.Context, x execSpec, files [3]*os.File, starte
 	defer end()
 	e.mu.Lock()
 	c, ok := e.con[x.Container]
-	e.execs++
-	group := strconv.FormatUint(e.execs, 10)
+	e.ran++
+	group := strconv.FormatUint(e.ran, 10)
 	e.mu.Unlock()
 	if !ok {
 		return runtime.Exit{}, fmt.Errorf("exec in container %s: %w", x.Container, runtime.ErrNotFound)
 	}
-	select {
-	case e.slots <- struct{}{}:
-	case <-ctx.Done():
-		return runtime.Exit{}, fmt.Errorf("exec in container %s: %w", x.Container, ctx.Err())
-	}
-	proc, tty, err := e.forkExec(c, x, files, group)
-	<-e.slots
+	what := runtime.Late{What: runtime.Entering, PodUID: c.rec.Container.PodUID, Container: x.Container}
+	in, err := bounded(ctx, e, what, func(ctx context.Context) (entered, error) { return e.enter(ctx, c, x, files, group) })
 	if err != nil {
 		return runtime.Exit{}, fmt.Errorf("exec in container %s: %w", x.Container, err)
 	}
-	exit, err := e.followExec(ctx, c, proc, group, func() error { return started(tty) })
+	exit, err := e.followExec(ctx, c, in.proc, group, func() error { return started(in.tty) })
 	if err != nil {
 		return exit, fmt.Errorf("exec in container %s: %w", x.Container, err)
 	}
 	return exit, nil
 }
 
+// entered is a command that runs in its container.
+type entered struct {
+	proc *process
+	tty  *os.File
+}
+
+// enter waits for a command's turn and brings it into its container.
+func (e *Engine) enter(ctx context.Context, c *container, x execSpec, files [3]*os.File, group string) (entered, error) {
+	select {
+	case c.door <- struct{}{}:
+		defer func() { <-c.door }()
+	case <-ctx.Done():
+		return entered{}, context.Cause(ctx)
+	}
+	leave, err := e.execs.take(ctx)
+	if err != nil {
+		return entered{}, err
+	}
+	defer leave()
+	proc, tty, err := e.forkExec(ctx, c, x, files, group)
+	return entered{proc, tty}, err
+}
+
+// endEntering ends commands that have not come into their container yet.
+func (e *Engine) endEntering(c *container, cause error) {
+	e.endAll(cause, func(l runtime.Late) bool { return l.What == runtime.Entering && l.Container == c.rec.Container.ID })
+}
+
 // forkExec starts the command and takes hold of it.
-func (e *Engine) forkExec(c *container, x execSpec, files [3]*os.File, group string) (_ *process, tty *os.File, err error) {
+func (e *Engine) forkExec(ctx context.Context, c *container, x execSpec, files [3]*os.File, group string) (_ *process, tty *os.File, err error) {
 	// The command enters the namespaces of a process number. While it does, nobody may reap that process, or the
 	// number could become another one's.
 	c.entering.RLock()
@@ -128,7 +151,7 @@ func (e *Engine) forkExec(c *container, x execSpec, files [3]*os.File, group str
 	owned := 0
 	defer func() { e.reaper.end(owned) }()
 	id := c.rec.Container.ID
-	pid, err := e.cfg.Runner.Exec(c.dir, c.rec.Pod, x.in(c.rec.Container), x.Size, std, console, group)
+	pid, err := e.cfg.Runner.Exec(ctx, c.dir, c.rec.Pod, x.in(c.rec.Container), x.Size, std, console, group)
 	if err != nil {
 		if c.proc.ending() {
 			err = errors.Join(runtime.ErrNotRunning, err)
@@ -172,7 +195,9 @@ func (e *Engine) followExec(ctx context.Context, c *container, proc *process, gr
 	killed := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(killed)
-		kerr = e.cfg.Runner.EndExec(c.rec.Pod, c.rec.Container.ID, group)
+		if kerr = e.cfg.Runner.EndExec(c.rec.Pod, c.rec.Container.ID, group); kerr != nil {
+			proc.stop() // it does not die: nobody waits for it
+		}
 	})
 	exit, err := proc.wait()
 	e.reaper.gone(proc.pid)

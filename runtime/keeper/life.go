@@ -14,14 +14,15 @@ import (
 
 // Start implements runtime.Engine.
 func (e *Engine) Start(ctx context.Context, c runtime.Container) (runtime.Status, error) {
-	end, err := e.begin()
-	if err != nil {
-		return runtime.Status{}, err
-	}
-	defer end()
 	if err := runtime.CheckID("container", c.ID); err != nil {
 		return runtime.Status{}, err
 	}
+	return bounded(ctx, e, runtime.Late{What: runtime.Starting, PodUID: c.PodUID, Container: c.ID}, func(ctx context.Context) (runtime.Status, error) {
+		return e.startOnce(ctx, c)
+	})
+}
+
+func (e *Engine) startOnce(ctx context.Context, c runtime.Container) (runtime.Status, error) {
 	unlock, err := e.pods.lock(ctx, c.PodUID)
 	if err != nil {
 		return runtime.Status{}, err
@@ -43,26 +44,24 @@ func (e *Engine) Start(ctx context.Context, c runtime.Container) (runtime.Status
 	case !ok:
 		return runtime.Status{}, fmt.Errorf("start container %s: pod %s: %w", c.ID, c.PodUID, runtime.ErrNotFound)
 	}
-	select {
-	case e.slots <- struct{}{}:
-		defer func() { <-e.slots }()
-	case <-ctx.Done():
-		return runtime.Status{}, fmt.Errorf("start container %s: %w", c.ID, ctx.Err())
+	leave, err := e.starts.take(ctx)
+	if err != nil {
+		return runtime.Status{}, fmt.Errorf("start container %s: %w", c.ID, err)
 	}
-	st, err = e.start(pod.Status.Pod, c)
+	defer leave()
+	st, err = e.start(ctx, pod.Status.Pod, c)
 	if err != nil {
 		return runtime.Status{}, fmt.Errorf("start container %s: %w", c.ID, err)
 	}
 	return st, nil
 }
 
-// start makes the container or leaves nothing. From here on the caller's context counts no more: half a container
-// is worse than a late answer.
-func (e *Engine) start(p runtime.Pod, spec runtime.Container) (_ runtime.Status, err error) {
+// start makes the container or leaves nothing. Once the container's program executes ctx counts no more.
+func (e *Engine) start(ctx context.Context, p runtime.Pod, spec runtime.Container) (_ runtime.Status, err error) {
 	if spec.TTY {
 		spec.Env = withTerm(spec.Env)
 	}
-	c := &container{dir: e.containerDir(spec.ID), done: make(chan struct{}), swept: make(chan struct{}),
+	c := &container{dir: e.containerDir(spec.ID), done: make(chan struct{}), swept: make(chan struct{}), door: make(chan struct{}, 1),
 		rec: containerRecord{Container: spec, Pod: p, Status: runtime.Status{ID: spec.ID, PodUID: spec.PodUID,
 			Name: spec.Name, Attempt: spec.Attempt, LogPath: spec.LogPath, Labels: spec.Labels, Resources: spec.Resources}}}
 	var child *childFiles
@@ -90,7 +89,7 @@ func (e *Engine) start(p runtime.Pod, spec runtime.Container) (_ runtime.Status,
 	for name, f := range c.stdio.files {
 		e.lot.add(parkName(spec.ID, name), f, false)
 	}
-	if err := e.fork(c, child); err != nil {
+	if err := e.fork(ctx, c, child); err != nil {
 		return runtime.Status{}, err
 	}
 	if spec.TTY {
@@ -113,7 +112,7 @@ func (e *Engine) start(p runtime.Pod, spec runtime.Container) (_ runtime.Status,
 }
 
 // fork starts the process and takes hold of it. The reaper keeps its hands off meanwhile.
-func (e *Engine) fork(c *container, child *childFiles) error {
+func (e *Engine) fork(ctx context.Context, c *container, child *childFiles) error {
 	if of := c.rec.Container.ProcessesOf; of != "" {
 		leave, err := e.enterBeside(c, of)
 		if err != nil {
@@ -124,7 +123,7 @@ func (e *Engine) fork(c *container, child *childFiles) error {
 	e.reaper.begin()
 	owned := 0
 	defer func() { e.reaper.end(owned) }()
-	pid, err := e.cfg.Runner.Start(e.podDir(c.rec.Pod.UID), c.dir, c.rec.Pod, c.rec.Container, child.std, child.console)
+	pid, err := e.cfg.Runner.Start(ctx, e.podDir(c.rec.Pod.UID), c.dir, c.rec.Pod, c.rec.Container, child.std, child.console)
 	if err != nil {
 		return err
 	}
@@ -180,6 +179,7 @@ func (e *Engine) follow(c *container, ended *runtime.Exit) {
 				e.endStreams(c, leave)
 				return
 			}
+			e.endEntering(c, runtime.ErrNotRunning)
 			c.entering.Lock()
 			x := c.proc.exit()
 			c.entering.Unlock()

@@ -70,7 +70,11 @@ func listen(runDir string) (*net.UnixListener, error) {
 
 // serve answers until ctx ends.
 func (s *server) serve(ctx context.Context, l *net.UnixListener) error {
-	defer s.wg.Wait()
+	defer func() {
+		if !within(longest, &s.wg) { // by then the engine has given up too
+			s.log.Error("the keeper ends before it has answered everybody")
+		}
+	}()
 	defer context.AfterFunc(ctx, func() { _ = l.Close() })()
 	for {
 		c, err := l.AcceptUnix()
@@ -165,7 +169,9 @@ func (s *server) handle(ctx context.Context, c *net.UnixConn) {
 		s.answer(c, response{Proto: protoVersion})
 		s.stop()
 	default:
+		ctx, done := s.asked(ctx, c, q.Op)
 		r, err := s.call(ctx, q)
+		done()
 		if err != nil {
 			r = failure(err)
 		}
@@ -205,6 +211,22 @@ func begun(c *net.UnixConn, r response, f *os.File) error {
 		_ = f.Close()
 	}
 	return err
+}
+
+// asked is the context of one call. What makes and removes things is carried to its end while the caller waits, also when the
+// keeper is to end: Run sees to that.
+func (s *server) asked(ctx context.Context, c *net.UnixConn, op string) (context.Context, context.CancelFunc) {
+	switch op {
+	case opEnsurePod, opStart, opRemove, opRemovePod:
+	default:
+		return ctx, func() {}
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	s.wg.Go(func() {
+		defer cancel()
+		_, _ = c.Read(make([]byte, 1)) // ends when the caller has enough, or we close the connection
+	})
+	return ctx, cancel
 }
 
 func (s *server) call(ctx context.Context, q request) (r response, err error) {

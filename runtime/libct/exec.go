@@ -1,11 +1,14 @@
 package libct
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -23,8 +26,8 @@ const execPrefix = "exec-"
 
 // Exec starts a command in a running container and gives its PID, a child of this process that the caller must wait
 // for. group names its processes for EndExec and LeaveExec; nothing of it is left after an error. c is the container
-// as it was started, with Args, Env, Cwd, User and TTY those of the command.
-func (r *Runner) Exec(dir string, p runtime.Pod, c runtime.Container, size runtime.Size, stdio [3]*os.File, console *os.File, group string) (int, error) {
+// as it was started, with Args, Env, Cwd, User and TTY those of the command. ctx counts as in Start.
+func (r *Runner) Exec(ctx context.Context, dir string, p runtime.Pod, c runtime.Container, size runtime.Size, stdio [3]*os.File, console *os.File, group string) (int, error) {
 	if err := errors.Join(check(c), runtime.CheckID("group", group)); err != nil {
 		return 0, err
 	}
@@ -48,7 +51,14 @@ func (r *Runner) Exec(dir string, p runtime.Pod, c runtime.Container, size runti
 	if err := r.filters.lend(proc, config.Seccomp, false); err != nil {
 		return 0, errors.Join(err, r.endGroup(cg))
 	}
-	if err := lc.Run(proc); err != nil {
+	state, err := lc.State()
+	if err != nil {
+		return 0, errors.Join(err, r.endGroup(cg))
+	}
+	in := entering{mounts: mountsOf(state.InitProcessPid)}
+	defer in.reap()
+	kill := func() error { return errors.Join(r.endGroup(cg), in.kill()) }
+	if err := killLate(ctx, kill, func() error { return lc.Run(proc) }); err != nil {
 		return 0, errors.Join(err, r.endGroup(cg))
 	}
 	pid, err := proc.Pid()
@@ -181,4 +191,62 @@ func (r *Runner) killGroup(cg string, pids []int) error {
 		err = errors.Join(err, cgroups.WriteFile(cg, state, thawed))
 	}
 	return err
+}
+
+// entering are the processes of this one that are in the mounts of a container and in no cgroup of it yet: a command on its way in. On
+// version 1, where it joins the command's cgroup late, the container's root can stop it there (SIGSTOP).
+type entering struct {
+	mounts string // of the container
+	killed []int  // pidfds
+}
+
+// kill kills those there are.
+func (e *entering) kill() error {
+	own, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return err
+	}
+	all, err := os.ReadDir("/proc")
+	if err != nil {
+		return err
+	}
+	for _, d := range all {
+		pid, err := strconv.Atoi(d.Name())
+		if err != nil || mountsOf(pid) != e.mounts {
+			continue
+		}
+		fd, err := unix.PidfdOpen(pid, 0)
+		if err != nil {
+			continue
+		}
+		// Looked at again: by now the number may be another one's.
+		if cg, err := os.ReadFile("/proc/" + d.Name() + "/cgroup"); err != nil || !bytes.Equal(cg, own) || mountsOf(pid) != e.mounts {
+			_ = unix.Close(fd)
+			continue
+		}
+		_ = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+		e.killed = append(e.killed, fd)
+	}
+	return nil
+}
+
+// reap takes those that libcontainer does not know of: as long as one is left, the container's first process does not end.
+func (e *entering) reap() {
+	for _, fd := range e.killed {
+		for range 500 {
+			var info unix.Siginfo
+			err := unix.Waitid(unix.P_PIDFD, fd, &info, unix.WEXITED|unix.WNOHANG, nil)
+			if err != nil && err != unix.EINTR || err == nil && info.Signo != 0 {
+				break
+			}
+			time.Sleep(2 * time.Millisecond)
+		}
+		_ = unix.Close(fd)
+	}
+}
+
+// mountsOf names the mounts a process sees; empty if it has ended.
+func mountsOf(pid int) string {
+	ns, _ := os.Readlink("/proc/" + strconv.Itoa(pid) + "/ns/mnt")
+	return ns
 }

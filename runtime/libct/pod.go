@@ -1,6 +1,7 @@
 package libct
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -36,8 +37,8 @@ func pinned(p runtime.Pod) []nsKind {
 }
 
 // MakePod makes what the containers of a pod share and gives the path of its network namespace ("" if it has
-// none). What is there already is left alone. After an error nothing is left.
-func (r *Runner) MakePod(podDir string, p runtime.Pod) (netns string, err error) {
+// none). What is there already is left alone. After an error nothing is left. When ctx ends first it gives up.
+func (r *Runner) MakePod(ctx context.Context, podDir string, p runtime.Pod) (netns string, err error) {
 	if err := errors.Join(runtime.CheckID("pod", p.UID), checkCgroup(p.Cgroup), checkSysctls(p), checkSharing(p), checkUsers(p)); err != nil {
 		return "", err
 	}
@@ -55,7 +56,7 @@ func (r *Runner) MakePod(podDir string, p runtime.Pod) (netns string, err error)
 	if err := makeShm(podDir, p); err != nil {
 		return "", fmt.Errorf("make the pod's shared memory: %w", err)
 	}
-	if err := r.ensureInit(podDir, p); err != nil {
+	if err := r.ensureInit(ctx, podDir, p); err != nil {
 		return "", err
 	}
 	if p.HostNetwork {

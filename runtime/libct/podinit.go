@@ -9,6 +9,7 @@ import "C"
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -72,7 +73,7 @@ func initProgram() ([]byte, error) {
 
 // ensureInit sees to it that a pod that shares its processes has a first one, and its PID namespace a name. Should the
 // first process have died, all others have too: the pod gets a new namespace.
-func (r *Runner) ensureInit(podDir string, p runtime.Pod) (err error) {
+func (r *Runner) ensureInit(ctx context.Context, podDir string, p runtime.Pod) (err error) {
 	if !p.ShareProcess || r.initRuns(p) && isNamespace(filepath.Join(podDir, "ns", "pid")) {
 		return nil
 	}
@@ -107,7 +108,7 @@ func (r *Runner) ensureInit(podDir string, p runtime.Pod) (err error) {
 	defer null.Close()
 	own, adj := p, -998
 	own.ShareProcess = false
-	pid, err := r.Start(podDir, dir, own, runtime.Container{ID: initID, PodUID: p.UID, Rootfs: root, Args: []string{"/" + initID}, Cwd: "/",
+	pid, err := r.Start(ctx, podDir, dir, own, runtime.Container{ID: initID, PodUID: p.UID, Rootfs: root, Args: []string{"/" + initID}, Cwd: "/",
 		User: runtime.User{UID: 65535, GID: 65535}, ReadonlyRootfs: true, NoNewPrivs: true, Seccomp: runtime.Seccomp{Unconfined: !r.info().Seccomp},
 		Resources: runtime.Resources{CPUShares: 2, OOMScoreAdj: &adj}}, [3]*os.File{null, null, null}, nil)
 	if err != nil {

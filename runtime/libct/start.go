@@ -1,12 +1,14 @@
 package libct
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
 	"os"
 	"path"
 	"path/filepath"
+	"time"
 
 	"github.com/opencontainers/runc/libcontainer"
 	"github.com/opencontainers/runc/libcontainer/configs"
@@ -17,8 +19,9 @@ import (
 
 // Start runs a container up to the point where its own program executes, and gives the PID of its first process, a
 // child of this one that the caller must wait for. With TTY, console is the end of a socket pair that gets the
-// terminal's master; stdio is then not used. After an error nothing is left: no process, cgroup or directory.
-func (r *Runner) Start(podDir, dir string, p runtime.Pod, c runtime.Container, stdio [3]*os.File, console *os.File) (int, error) {
+// terminal's master; stdio is then not used. After an error nothing is left: no process, cgroup or directory. When ctx ends
+// before the program executes, what has been started is killed, and the error is ctx's.
+func (r *Runner) Start(ctx context.Context, podDir, dir string, p runtime.Pod, c runtime.Container, stdio [3]*os.File, console *os.File) (int, error) {
 	if err := check(c); err != nil {
 		return 0, err
 	}
@@ -27,7 +30,7 @@ func (r *Runner) Start(podDir, dir string, p runtime.Pod, c runtime.Container, s
 		return 0, fmt.Errorf("rootfs: %w", err)
 	}
 	c.Rootfs = rootfs
-	if err := r.ensureInit(podDir, p); err != nil {
+	if err := r.ensureInit(ctx, podDir, p); err != nil {
 		return 0, err
 	}
 	if err := checkRootfs(c.Rootfs); err != nil {
@@ -60,7 +63,8 @@ func (r *Runner) Start(podDir, dir string, p runtime.Pod, c runtime.Container, s
 	if err := r.filters.lend(proc, cfg.Seccomp, alone(cfg)); err != nil {
 		return 0, errors.Join(err, r.abandon(dir, p, c.ID, proc))
 	}
-	if err := lc.Run(proc); err != nil {
+	err = killLate(ctx, func() error { return r.Kill(p, c.ID) }, func() error { return lc.Run(proc) })
+	if err != nil {
 		return 0, errors.Join(fmt.Errorf("start: %w", err), r.abandon(dir, p, c.ID, proc))
 	}
 	pid, err := proc.Pid()
@@ -106,7 +110,7 @@ func stateRoot(dir string) string { return filepath.Join(dir, "libct") }
 
 func process(c runtime.Container, stdio [3]*os.File, console *os.File) *libcontainer.Process {
 	proc := &libcontainer.Process{
-		Args: c.Args, Env: c.Env, Cwd: c.Cwd, Init: true,
+		Args: c.Args, Env: withHome(c), Cwd: c.Cwd, Init: true,
 		UID: int(c.User.UID), GID: int(c.User.GID),
 	}
 	if proc.Cwd == "" {
@@ -123,6 +127,36 @@ func process(c runtime.Container, stdio [3]*os.File, console *os.File) *libconta
 	proc.Stdin, proc.Stdout, proc.Stderr = stdio[0], stdio[1], stdio[2]
 	return proc
 }
+
+// killLate runs start, which waits for a child of its own, and has kill end that child once ctx has ended.
+func killLate(ctx context.Context, kill, start func() error) error {
+	started, late := make(chan struct{}), make(chan bool, 1)
+	go func() {
+		select {
+		case <-started:
+			late <- false
+			return
+		case <-ctx.Done():
+		}
+		for { // the child may not be yet where kill looks for it
+			_ = kill()
+			select {
+			case <-started:
+				late <- true
+				return
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+	}()
+	err := start()
+	close(started)
+	if <-late {
+		return fmt.Errorf("%w (%w)", context.Cause(ctx), errors.Join(err, errKilledLate))
+	}
+	return err
+}
+
+var errKilledLate = errors.New("the container's first process was killed before it came to its program")
 
 // abandon cleans up after a failed start. libcontainer has usually killed and reaped its process by then; not so
 // if it failed after the process was let go.

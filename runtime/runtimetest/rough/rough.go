@@ -110,6 +110,7 @@ var verbs = map[string]func(arg argument, rest []string){
 	"size":      func(argument, []string) { size() },
 	"openexe":   func(argument, []string) { openExecutables() },
 	"swap":      func(arg argument, _ []string) { swap(arg(1, ""), arg(2, "")) },
+	"still":     func(argument, []string) { still() },
 	"device":    func(arg argument, _ []string) { device(arg(1, "")) },
 	"asksocket": func(arg argument, _ []string) { askSocket(arg(1, "")) },
 }

@@ -1,0 +1,192 @@
+package keeper
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"ledge/runtime"
+)
+
+const (
+	// longest is how long a start, the way of a command into its container, or a removal may take.
+	longest = time.Minute
+	// holdFor is how long an operation holds its place; one that takes longer leaves it to others and goes on.
+	holdFor = 10 * time.Second
+	// mostWithout is how many go on so.
+	mostWithout = 8
+	// lateAfter is when an operation is told of in Info.
+	lateAfter = 30 * time.Second
+	// startsEndWithin is how long a keeper that is to end waits for what it is just starting.
+	startsEndWithin = 10 * time.Second
+)
+
+var (
+	errTooLong = fmt.Errorf("not done after %s", longest)
+	errRemoved = errors.New("its pod is being removed")
+)
+
+// operation is a start, a command on its way in, or a removal.
+type operation struct {
+	late  runtime.Late
+	since time.Time
+	end   context.CancelCauseFunc
+}
+
+// bounded carries out an operation. It ends when the caller's context does, or after longest, or when somebody calls end for it: fn
+// gets a context that tells, and has diesWithin to come back. If it does not, something hangs in the kernel. It is then left to itself:
+// what it has locked stays so, which is its pod's trouble.
+func bounded[T any](ctx context.Context, e *Engine, what runtime.Late, fn func(context.Context) (T, error)) (T, error) {
+	var none T
+	done, err := e.begin()
+	if err != nil {
+		return none, err
+	}
+	ctx, stop := context.WithTimeoutCause(ctx, longest, errTooLong)
+	ctx, end := context.WithCancelCause(ctx)
+	op := &operation{late: what, since: time.Now(), end: end}
+	if err := e.enlist(op); err != nil {
+		stop()
+		done()
+		return none, err
+	}
+	type result struct {
+		value T
+		err   error
+	}
+	came := make(chan result, 1)
+	go func() {
+		defer done()
+		defer stop()
+		defer e.strike(op)
+		v, err := fn(ctx)
+		came <- result{v, err}
+	}()
+	select {
+	case r := <-came:
+		return r.value, r.err
+	case <-ctx.Done():
+	}
+	dies := time.NewTimer(diesWithin)
+	defer dies.Stop()
+	select {
+	case r := <-came:
+		return r.value, r.err
+	case <-dies.C:
+		e.log.Error("something hangs in the kernel and is left to itself", "operation", what.What, "pod", what.PodUID, "container", what.Container)
+		return none, fmt.Errorf("%w, and it cannot be ended", context.Cause(ctx))
+	}
+}
+
+// enlist makes an operation known. In a pod that is being removed nothing begins.
+func (e *Engine) enlist(op *operation) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if op.late.What != runtime.Removing && e.leaving[op.late.PodUID] > 0 {
+		return fmt.Errorf("%s: %w: %w", op.late.What, errRemoved, runtime.ErrNotFound)
+	}
+	e.under[op] = true
+	return nil
+}
+
+func (e *Engine) strike(op *operation) {
+	e.mu.Lock()
+	delete(e.under, op)
+	e.mu.Unlock()
+	op.end(nil)
+}
+
+// endAll ends the operations that are so.
+func (e *Engine) endAll(cause error, so func(runtime.Late) bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for op := range e.under {
+		if so(op.late) {
+			op.end(cause)
+		}
+	}
+}
+
+// leave ends what begins in a pod and lets nothing more begin, until the pod has been removed or could not be.
+func (e *Engine) leave(uid string) (done func()) {
+	e.mu.Lock()
+	e.leaving[uid]++
+	e.mu.Unlock()
+	e.endAll(errRemoved, func(l runtime.Late) bool { return l.PodUID == uid && l.What != runtime.Removing })
+	return func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if e.leaving[uid]--; e.leaving[uid] == 0 {
+			delete(e.leaving, uid)
+		}
+	}
+}
+
+// late is what has been under way for long. e.mu is held.
+func (e *Engine) late() []runtime.Late {
+	var out []runtime.Late
+	for op := range e.under {
+		if op.late.For = time.Since(op.since); op.late.For >= lateAfter {
+			out = append(out, op.late)
+		}
+	}
+	return out
+}
+
+// places bounds how many starts, or commands on their way in, are under way at a time: each costs a Go runtime's memory for a
+// moment. One that hangs costs no more, and others do not wait for it.
+type places struct {
+	free    chan struct{}
+	without chan struct{}
+}
+
+func newPlaces(n int) *places {
+	return &places{free: make(chan struct{}, n), without: make(chan struct{}, mostWithout)}
+}
+
+// take waits for a place, which leave gives back.
+func (p *places) take(ctx context.Context) (leave func(), err error) {
+	select {
+	case p.free <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	var mu sync.Mutex
+	held := p.free // which of the two has our mark; nil: left
+	timer := time.AfterFunc(holdFor, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if held == nil {
+			return
+		}
+		select {
+		case p.without <- struct{}{}:
+			<-held
+			held = p.without
+		default:
+		}
+	})
+	return func() {
+		timer.Stop()
+		mu.Lock()
+		defer mu.Unlock()
+		<-held
+		held = nil
+	}, nil
+}
+
+// within waits for a group, so long.
+func within(d time.Duration, wg *sync.WaitGroup) bool {
+	done := make(chan struct{})
+	go func() { wg.Wait(); close(done) }()
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-done:
+		return true
+	case <-t.C:
+		return false
+	}
+}
