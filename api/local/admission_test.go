@@ -346,6 +346,9 @@ func TestNodeRestrictionOfTheRest(t *testing.T) {
 	c := open(t, Config{})
 	ctx := asNode(t, "a")
 	event := &corev1.Event{ObjectMeta: meta("e"), InvolvedObject: corev1.ObjectReference{Kind: "Node", Name: "a", UID: "a"}}
+	_, err := c.Create(ctx, api.Events, event, api.WriteOptions{})
+	wantCode(t, err, 403, "can only write events with source.host or reportingInstance set to itself")
+	event.Source.Host = "a"
 	if _, err := c.Create(ctx, api.Events, event, api.WriteOptions{}); err != nil {
 		t.Error(err)
 	}
@@ -353,6 +356,8 @@ func TestNodeRestrictionOfTheRest(t *testing.T) {
 	if _, err := c.Update(ctx, api.Events, event, api.WriteOptions{}); err != nil {
 		t.Error(err)
 	}
+	_, err = c.Update(asNode(t, "b"), api.Events, event, api.WriteOptions{})
+	wantCode(t, err, 403, "can only write events")
 	for _, o := range []api.Object{
 		&corev1.ConfigMap{ObjectMeta: meta("x")}, &corev1.Secret{ObjectMeta: meta("x")},
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "x"}},

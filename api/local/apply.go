@@ -56,7 +56,7 @@ func (c *Client) apply(ctx context.Context, kind *api.Kind, namespace, name stri
 		c.written(out, was)
 	}
 	if made && !opts.DryRun && kind == api.Events {
-		c.eventMade(events)
+		c.eventMade(ctx, out, events)
 	}
 	if opts.Made != nil {
 		*opts.Made = made

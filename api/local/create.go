@@ -68,7 +68,7 @@ func (c *Client) Create(ctx context.Context, kind *api.Kind, obj api.Object, opt
 		obj.SetResourceVersion("")
 		return obj, nil
 	case kind == api.Events:
-		c.eventMade(events)
+		c.eventMade(ctx, obj, events)
 	}
 	c.written(obj, nil)
 	return obj, nil

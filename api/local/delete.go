@@ -33,6 +33,7 @@ func (c *Client) Delete(ctx context.Context, kind *api.Kind, namespace, name str
 	case opts.DryRun:
 	case kind == api.Events:
 		c.countEvents(-1)
+		c.authors.forget(out)
 	case isNamespaceObject(kind, name):
 		c.restoreSoon()
 	}

@@ -3,6 +3,8 @@ package local
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -88,6 +90,61 @@ func TestEventsAreCapped(t *testing.T) {
 	}
 	if again.events != 0 {
 		t.Errorf("counted %d of none", again.events)
+	}
+}
+
+// TestEventsAreShared: whoever floods pushes out its own events: a board in one namespace or in many, an account by as many names as it
+// can make, somebody whose failing pods others tell of. What others have told before stays, or the newest of a fair share of it.
+func TestEventsAreShared(t *testing.T) {
+	const most = 40
+	as := func(name string, groups ...string) context.Context {
+		return api.WithUser(t.Context(), api.User{Name: name, Groups: groups})
+	}
+	for _, tc := range []struct {
+		what  string
+		flood func(i int) (ctx context.Context, namespace string)
+	}{
+		{"board", func(int) (context.Context, string) { return asNode(t, "bad"), "default" }},
+		{"board in all namespaces", func(i int) (context.Context, string) { return asNode(t, "bad"), fmt.Sprint("ns", i%5) }},
+		{"accounts", func(i int) (context.Context, string) { return as(fmt.Sprint("system:serviceaccount:ns1:sa", i)), "ns1" }},
+		{"user", func(int) (context.Context, string) { return as("somebody"), "default" }},
+		{"by the control plane's mouth", func(int) (context.Context, string) { return t.Context(), "ns1" }},
+	} {
+		now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+		c := open(t, Config{Now: func() time.Time { return now }, MaxEvents: most})
+		for i := range 5 {
+			create(t, c, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("ns", i)}})
+		}
+		tell := func(ctx context.Context, namespace, name string) {
+			t.Helper()
+			now = now.Add(time.Second)
+			e := event(name, now)
+			e.Namespace, e.InvolvedObject.Namespace = namespace, namespace
+			e.Source.Host, _ = nodeIdentity(ctx)
+			if _, err := c.Create(ctx, api.Events, e, api.WriteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i := range 6 { // the evidence
+			tell(t.Context(), "default", fmt.Sprint("plane", i))
+			tell(asNode(t, "good"), "default", fmt.Sprint("good", i))
+			tell(as("witness"), "ns0", fmt.Sprint("witness", i))
+		}
+		for i := range 10 * most {
+			ctx, namespace := tc.flood(i)
+			tell(ctx, namespace, fmt.Sprintf("x%04d", i))
+		}
+		names := eventNames(t, c)
+		left := map[string]int{}
+		for _, n := range names {
+			left[strings.TrimRight(n, "0123456789")]++
+		}
+		if left["plane"] != 6 || left["good"] != 6 || left["witness"] != 6 || len(names) > most || !slices.Contains(names, fmt.Sprintf("x%04d", 10*most-1)) {
+			t.Errorf("%s: %v are left", tc.what, left)
+		}
+		if len(c.authors.made) > most {
+			t.Errorf("%s: %d authors of %d events", tc.what, len(c.authors.made), most)
+		}
 	}
 }
 

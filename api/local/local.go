@@ -6,7 +6,8 @@
 //	update: what may not change is put back -> defaults -> admission -> validation -> put, or nothing
 //	delete: preconditions -> mark (grace, finalizers, namespace) or remove -> an emptied namespace goes too
 //
-// A Client has no goroutine and no state of its own besides a count of events and what pods name: everything is in the store.
+// A Client has no goroutine and no state of its own besides a count of events, who made them, and what pods name: everything is in
+// the store.
 package local
 
 import (
@@ -45,7 +46,7 @@ type Config struct {
 	Tokens *Tokens // nil: there are no service-account tokens
 
 	EventTTL  time.Duration // 0: 1 hour (N-11.39)
-	MaxEvents int           // 0: 1000; beyond it the oldest go
+	MaxEvents int           // 0: 1000; beyond it the oldest of those go who have the most
 	Bookmarks time.Duration // how often a quiet watch says where it is; 0: 1 minute (N-11.31)
 }
 
@@ -60,6 +61,7 @@ type Client struct {
 	collect chan struct{} // capacity 1: something was deleted that others may have belonged to
 
 	references references
+	authors    authors // of events
 
 	mu     sync.Mutex
 	events int // about how many there are

@@ -58,9 +58,17 @@ func restrictCreate(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj api
 	case *corev1.Pod:
 		return ownMirror(tx, node, o)
 	case *corev1.Event:
-		return nil
+		return ownEvent(node, o)
 	}
 	return forbidden(kind, obj.GetName(), "node %q is not allowed to modify %s", node, kind)
+}
+
+// ownEvent lets a node say what it says in its own name, and leaves what others have said as it is.
+func ownEvent(node string, e *corev1.Event) error {
+	if e.Source.Host == node || e.ReportingInstance == node {
+		return nil
+	}
+	return forbidden(api.Events, e.Name, "node %q can only write events with source.host or reportingInstance set to itself", node)
 }
 
 func ownNode(node, name string) error {
@@ -158,7 +166,10 @@ func restrictUpdate(ctx context.Context, kind *api.Kind, obj, old api.Object, su
 		}
 		return nil
 	case *corev1.Event:
-		return nil
+		if err := ownEvent(node, old.(*corev1.Event)); err != nil {
+			return err
+		}
+		return ownEvent(node, o)
 	}
 	return forbidden(kind, obj.GetName(), "node %q is not allowed to modify %s", node, kind)
 }
