@@ -43,7 +43,7 @@ quick: ## the loop of a minute: format, house rules, vet, and the tests that nee
 test: ## what CI runs: everything but the long runs
 	@exec scripts/test.sh
 
-test-all: ## the same with the long runs; writes docs/test-all.txt; ONLY=regexp runs some steps
+test-all: ## the same with the long runs; writes docs/measured/test-all.txt; ONLY=regexp runs some steps
 	@exec scripts/test.sh all
 
 test-vm: build ## the root tests and the systemd units in a guest with cgroup v2

@@ -451,7 +451,7 @@ func example(t *testing.T, file, from string) string {
 
 // TestReadme: the example that people copy is right.
 func TestReadme(t *testing.T) {
-	text := example(t, "../README.md", "\n    # ledge.yaml\n")
+	text := example(t, "../docs/manual/cards.md", "\n    # ledge.yaml\n")
 	m := able()
 	m.Token, m.Config, m.Keys = nil, nil, []string{"maxPods", "logging"}
 	plan, got := parse(m, text)

@@ -1,6 +1,6 @@
 #!/bin/sh
 # test.sh [all]: set up, build for every board, and run every test; go on after a failure, fail at the end.
-# "all" adds the long runs and writes docs/test-all.txt, where each step keeps when, at which commit and with which seed
+# "all" adds the long runs and writes docs/measured/test-all.txt, where each step keeps when, at which commit and with which seed
 # it ran last.
 #
 #   ONLY=regexp  only the steps whose names match, and what they need: a long run need not be one sitting
@@ -106,7 +106,7 @@ together() {
 	ended
 }
 
-# page FILE: docs/test-all.txt as it is to be: the steps in their order, each as it ran now or, if ONLY left it out, as FILE
+# page FILE: docs/measured/test-all.txt as it is to be: the steps in their order, each as it ran now or, if ONLY left it out, as FILE
 # has it. A step's notes stand below it.
 page() {
 	echo "make test-all, step by step: result, duration, day, commit, seed; $(nproc) cores."
@@ -183,7 +183,7 @@ flashed() {
 		*) cuts=0 ;;
 		esac
 		emulated "image $1 $flavour by $firmware" flashed -board "$1" -firmware "$firmware" -memory "$3" -timeout 10m -idle $idle -first-cuts $cuts \
-			-seed "$LEDGE_SEED" -o docs/images.json "$work/$image"-*.img.xz || return 1
+			-seed "$LEDGE_SEED" -o docs/measured/images.json "$work/$image"-*.img.xz || return 1
 		idle=0
 	done
 	rm -f "$work/$image"-*
@@ -200,7 +200,7 @@ card() {
 # squeezed: one pod after the other that takes all there is of something, on boards with little memory; a quarter of an hour each.
 squeezed() {
 	for memory in 256 512; do
-		go run ./scripts/vm pressure -memory $memory -timeout 45m -binary "$LEDGE_BIN" -o docs/pressure.json || return 1
+		go run ./scripts/vm pressure -memory $memory -timeout 45m -binary "$LEDGE_BIN" -o docs/measured/pressure.json || return 1
 	done
 }
 
@@ -244,7 +244,7 @@ step "debs" debs
 [ "$mode" = all ] && together # it takes both cores
 # One disk, many boots: a power button, then the plug.
 cuts="-cuts 1 -twice -timeout 6m -o bin/power.json"
-[ "$mode" = all ] && cuts="-cuts 100 -disks 2 -keep bin/power -early -lie -ends button,reboot,poweroff -timeout 15m -o docs/power.json"
+[ "$mode" = all ] && cuts="-cuts 100 -disks 2 -keep bin/power -early -lie -ends button,reboot,poweroff -timeout 15m -o docs/measured/power.json"
 # shellcheck disable=SC2086 # flags
 step "guest: power button, order of the pods, power cuts" \
 	go run ./scripts/vm power -seed "$LEDGE_SEED" -binary "$LEDGE_BIN" $cuts
@@ -252,7 +252,7 @@ step "guest: a kernel without a memory controller" emulated "a kernel without a 
 	sh -kernel "cgroup_disable=memory psi=0" -binary "$LEDGE_BIN" -timeout 5m "$(cat scripts/vm/lacking.sh)"
 step "a board whose process 1 is ledge, amd64" board amd64
 [ "$mode" = all ] && step "a board that changes its version, power cuts" \
-	go run ./scripts/vm upgrades -cuts 100 -memory 512 -timeout 5m -seed "$LEDGE_SEED" -binary "$LEDGE_BIN" -o docs/upgrades.json
+	go run ./scripts/vm upgrades -cuts 100 -memory 512 -timeout 5m -seed "$LEDGE_SEED" -binary "$LEDGE_BIN" -o docs/measured/upgrades.json
 step "first boot of a card with mistakes on it, power cuts" emulated "first boot" firstboot -cuts ${LEDGE_LONG:+10}2 -memory 320 \
 	-timeout 5m -seed "$LEDGE_SEED" -binary "$LEDGE_BIN"
 [ "$mode" = all ] || step "a card with generic-amd64, BIOS" card
@@ -287,8 +287,8 @@ step "nothing left behind" scripts/leaks.sh check "$LEDGE_RUN" "$TMPDIR" "$work/
 echo
 cat "$work/report"
 if [ "$mode" = all ]; then
-	touch docs/test-all.txt
-	page docs/test-all.txt >"$work/page" && cp "$work/page" docs/test-all.txt
+	touch docs/measured/test-all.txt
+	page docs/measured/test-all.txt >"$work/page" && cp "$work/page" docs/measured/test-all.txt
 fi
 [ $failed = 0 ] || { echo FAIL; exit 1; }
 echo PASS

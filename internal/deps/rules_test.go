@@ -19,13 +19,13 @@ var sections = map[int]int{1: 69, 2: 18, 3: 62, 4: 11, 5: 44, 6: 37, 10: 26}
 var ruleCited = regexp.MustCompile(`N-(\d+)\.(\d+)(?: to N-(\d+)\.(\d+))?`)
 
 // TestRules: docs/rules.md has a sentence for every rule that is cited anywhere, and a test that exists and says the rule's
-// number; in the sections above it is told why there is none. What is out is said in the README too.
+// number; in the sections above it is told why there is none. What is out is said in the manual too.
 func TestRules(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(top, "docs", "rules.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	readme, err := os.ReadFile(filepath.Join(top, "README.md"))
+	manual, err := os.ReadFile(filepath.Join(top, "docs", "manual", "rules-not-followed.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func TestRules(t *testing.T) {
 			missing[fmt.Sprintf("N-%d.%d", section, i+1)] = true
 		}
 	}
-	told, cited := rulesIn(string(readme)), citations(t)
+	told, cited := rulesIn(string(manual)), citations(t)
 	for _, row := range rowsOf(t, []string{"no.", "rule"}, string(page)) {
 		rule := row.what
 		if !missing[rule] {
@@ -57,7 +57,7 @@ func TestRules(t *testing.T) {
 			t.Errorf("%s has no test and no reason", rule)
 		}
 		if row.out && !told[rule] {
-			t.Errorf("%s is out in docs/rules.md; the README does not say so", rule)
+			t.Errorf("%s is out in docs/rules.md; docs/manual/rules-not-followed.md does not say so", rule)
 		}
 	}
 	for _, rule := range slices.Sorted(maps.Keys(missing)) {

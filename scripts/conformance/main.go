@@ -60,7 +60,7 @@ func run(ctx context.Context, args []string) error {
 	fs.StringVar(&o.groups, "group", "", "only tests of these groups, as ABD")
 	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "a server that runs already, with the images in it")
 	fs.StringVar(&o.binary, "binary", "bin/ledge", "ledge")
-	fs.StringVar(&o.report, "report", "docs/conformance.txt", "the score by test")
+	fs.StringVar(&o.report, "report", "docs/measured/conformance.txt", "the score by test")
 	fs.StringVar(&o.logs, "logs", "", "directory for the node's and the suite's output, made if need be; empty: a new one below /tmp")
 	fs.BoolVar(&o.keep, "keep", false, "write the report also when only some tests were run")
 	fs.IntVar(&o.procs, "procs", 4, "tests at once")

@@ -43,6 +43,7 @@ done
 
 maintainer='ledge maintainers <maintainers@ledge.invalid>'
 cp README.md docs/relink.md "$doc"
+cp -r docs/manual docs/boards "$doc"
 # For a Debian without systemd; where they go is said at their heads.
 mkdir -p "$doc/openrc/conf.d"
 for service in ledge ledge-keeper ledge-stop busybox-inittab conf.d/ledge conf.d/ledge-keeper; do

@@ -53,7 +53,7 @@ func TestPackages(t *testing.T) {
 		"./usr/lib/systemd/system/ledge-firstboot.service",
 		"./usr/share/man/man8/ledge.8.gz", "./usr/share/man/man8/ledge-shutdown.8.gz", "./usr/share/man/man8/ledge-keeper.8.gz", "./usr/share/man/man5/ledge-config.5.gz",
 		"./usr/share/bash-completion/completions/ledge", "./usr/share/zsh/vendor-completions/_ledge", "./usr/share/fish/vendor_completions.d/ledge.fish",
-		"./etc/ledge/config.yaml", "./usr/share/doc/ledge/copyright", "./usr/share/doc/ledge/NOTICE.gz",
+		"./etc/ledge/config.yaml", "./usr/share/doc/ledge/copyright", "./usr/share/doc/ledge/manual/README.md", "./usr/share/doc/ledge/NOTICE.gz",
 	} {
 		if !strings.Contains(listing, want) {
 			t.Errorf("no %s in\n%s", want, listing)

@@ -270,7 +270,7 @@ func powerPayload(ctx context.Context, work, ledge, script string) (image string
 	return image, payloadDisk(ctx, tree, image)
 }
 
-// powerScript installs ledge in the first boot as its README says; in all others the board has to come up by itself.
+// powerScript installs ledge in the first boot as docs/manual/debian.md says; in all others the board has to come up by itself.
 const powerScript = `#!/bin/sh
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
 if ! [ -e /etc/systemd/system/multi-user.target.wants/ledge.service ]; then

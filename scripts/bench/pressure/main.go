@@ -1,7 +1,7 @@
 // Command pressure writes what hogs have done to small boards, as `make pressure` and `make test-all` measure it in guests
 // (ten minutes for a board), as a table. It measures nothing itself.
 //
-//	go run ./scripts/bench/pressure [-from docs/pressure.json] [-page docs/bench.md]
+//	go run ./scripts/bench/pressure [-from docs/measured/pressure.json] [-page docs/bench.md]
 package main
 
 import (
@@ -15,7 +15,7 @@ import (
 )
 
 func main() {
-	from := flag.String("from", "docs/pressure.json", "report of scripts/vm pressure")
+	from := flag.String("from", "docs/measured/pressure.json", "report of scripts/vm pressure")
 	page := flag.String("page", "", "a page whose table of these rows is to be written anew")
 	flag.Parse()
 	boards, err := pressed.Read(*from)
