@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"ledge/api"
+	"ledge/api/manifest"
 )
 
 // The annotations of pods that come from files (N-7.49).
@@ -33,7 +34,7 @@ var systemPriorities = map[string]int32{"system-cluster-critical": 2000000000, "
 func parseStatic(path string, data []byte, node string, others bool) ([]*corev1.Pod, error) {
 	var out []*corev1.Pod
 	var errs []error
-	docs := Documents(data)
+	docs := manifest.Documents(data)
 	for _, d := range docs {
 		pod, err := parseDocument(path, d, node, others)
 		switch {
@@ -52,7 +53,7 @@ func parseStatic(path string, data []byte, node string, others bool) ([]*corev1.
 }
 
 // parseDocument makes the pod of a document; nil if there is none in it.
-func parseDocument(path string, d Document, node string, others bool) (*corev1.Pod, error) {
+func parseDocument(path string, d manifest.Document, node string, others bool) (*corev1.Pod, error) {
 	if d.Bad != nil {
 		return nil, d.Bad
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -13,8 +14,11 @@ import (
 	"time"
 
 	"ledge/api"
+	"ledge/api/manifest"
 	"ledge/firstboot"
 	"ledge/host"
+	"ledge/images"
+	"ledge/images/archives"
 	"ledge/node"
 	"ledge/pki"
 )
@@ -34,7 +38,7 @@ func (s *boardSetup) files() {
 		s.mistake("images", err)
 	}
 	for _, e := range list {
-		if name := strings.ToLower(e.Name()); !e.IsDir() && !strings.HasPrefix(name, ".") && !isArchive(name) && !isNote(name) {
+		if name := strings.ToLower(e.Name()); !e.IsDir() && !strings.HasPrefix(name, ".") && !archives.Is(name) && !isNote(name) {
 			s.mistakes = append(s.mistakes, firstboot.Mistake{File: filepath.Join("images", e.Name()), What: "is no image archive by its name, and not imported",
 				Remedy: "Names of archives end in .tar, .tar.gz, .tgz or .tar.zst; docker save makes one"})
 		}
@@ -71,7 +75,7 @@ func (s *boardSetup) manifest(name string) {
 		return
 	}
 	host, _ := os.Hostname()
-	for _, d := range node.Documents(data) {
+	for _, d := range manifest.Documents(data) {
 		if err := checkManifest(d, firstNonEmpty(s.plan.Hostname, host, "node"), agent); err != nil {
 			at, what := firstboot.Where(d.Data, err)
 			s.mistakes = append(s.mistakes, firstboot.Mistake{File: name, Line: d.Above + at, What: oneLine(errors.New(what))})
@@ -80,15 +84,15 @@ func (s *boardSetup) manifest(name string) {
 }
 
 // checkManifest says why a document is not run, or not applied.
-func checkManifest(d node.Document, name string, agent bool) error {
-	m, err := parseManifest(d, "default")
+func checkManifest(d manifest.Document, name string, agent bool) error {
+	m, err := manifest.Parse(d, "default")
 	switch {
 	case err != nil || m == nil:
 		return err
-	case m.kind == api.Pods:
+	case m.Kind == api.Pods:
 		return node.CheckStatic("", d.Data, name, false)
 	case agent:
-		return fmt.Errorf("a board of another control plane runs pods from files only: apply this %s there", m.kind.Name)
+		return fmt.Errorf("a board of another control plane runs pods from files only: apply this %s there", m.Kind.Name)
 	}
 	return nil
 }
@@ -147,3 +151,15 @@ func (p *plane) kubeconfigOnCard(ctx context.Context) error {
 }
 
 func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
+
+// importArchives is archives for this board.
+func (b *brain) importArchives(ctx context.Context, dir string, failed func(name string, err error)) error {
+	a := &archives.Dir{Path: dir, Failed: failed, Rows: b.store.Table("archives"), Load: func(ctx context.Context, r io.Reader) ([]images.Image, error) {
+		list, err := b.images.Import(ctx, r)
+		if err == nil {
+			b.agent.ImagesChanged()
+		}
+		return list, err
+	}}
+	return a.Run(ctx)
+}

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ledge/host/settle"
 	"ledge/internal/testrun"
 )
 
@@ -54,7 +55,7 @@ func TestIdleMemory(t *testing.T) {
 	evict(t, ledgeBin)
 	b := newBoard(t)
 	b.serve()
-	time.Sleep(settleFirst + 30*time.Second) // beats and reports go on, and bring back what they need
+	time.Sleep(settle.First + 30*time.Second) // beats and reports go on, and bring back what they need
 	var all, anonymous int
 	for _, pid := range []int{b.cmd.Process.Pid, b.keeperPID()} {
 		p, a := pss(t, pid)

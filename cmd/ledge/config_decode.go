@@ -15,14 +15,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"ledge/api/manifest"
 	"ledge/firstboot"
-	"ledge/node"
 )
 
 // readKeys reads one file of the configuration, as keys and values that fit. Its errors name the key as it stands in the file: those of
 // the decoders name fields of Go.
 func readKeys(data []byte) (map[string]any, error) {
-	docs := slices.DeleteFunc(node.Documents(data), func(d node.Document) bool {
+	docs := slices.DeleteFunc(manifest.Documents(data), func(d manifest.Document) bool {
 		var v any
 		return yaml.Unmarshal(d.Data, &v) == nil && v == nil // comments
 	})

@@ -9,6 +9,7 @@ import (
 
 	"ledge/api/local"
 	"ledge/controller"
+	"ledge/controller/machines"
 	"ledge/lease"
 	"ledge/node"
 	"ledge/scheduler"
@@ -92,8 +93,8 @@ func (s *settings) checkPlane() error {
 		}
 	}
 	var err error
-	if s.machines, err = machineLister(s.planeOpts.machineLister); err != nil {
-		return err
+	if s.machines, err = machines.New(s.planeOpts.machineLister); err != nil {
+		return usagef("--machine-lister: %v", err)
 	}
 	if s.cidrs, err = s.planeOpts.nodeCIDRs(); err != nil {
 		return err

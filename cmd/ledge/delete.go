@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/api"
+	"ledge/api/manifest"
 )
 
 type deleteOpts struct {
@@ -65,12 +66,12 @@ func deleteTargets(args []string, o *deleteOpts) ([]target, error) {
 	var out []target
 	switch {
 	case o.file != "" && len(args) == 0:
-		objs, err := readObjects(o.file, o.namespace)
+		objs, err := manifest.Read(o.file, o.namespace)
 		if err != nil {
 			return nil, err
 		}
 		for _, m := range objs {
-			out = append(out, target{m.kind, m.GetNamespace(), m.GetName()})
+			out = append(out, target{m.Kind, m.GetNamespace(), m.GetName()})
 		}
 	case o.file != "" || len(args) == 0:
 		return nil, usagef("delete: say what: ledge delete pod NAME, or -f FILE")

@@ -13,6 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ledge/host"
+	"ledge/host/alive"
+	"ledge/host/settle"
 	"ledge/runtime/keeper"
 	"ledge/runtime/libct"
 )
@@ -30,7 +32,7 @@ func keeperVerb(ctx context.Context, c *command) error {
 	if err := checkRunDir(c.runDir); err != nil { // under systemd it comes before the brain
 		return err
 	}
-	spareFromOOM()
+	host.SpareFromOOM()
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM)
 	defer stop()
 	// Ctrl-C in the terminal of a serve that started this keeper is meant for that serve. It is taken and dropped, not
@@ -41,10 +43,10 @@ func keeperVerb(ctx context.Context, c *command) error {
 		return err
 	}
 	cfg := keeper.Config{RunDir: c.runDir, Runner: runner, Trust: host.TrustPeer, Parked: activation.Files(true), Ready: func() {
-		tellManager(daemon.SdNotifyReady)
+		alive.TellManager(daemon.SdNotifyReady)
 		keeperIsWell()
 		// Through its own socket, as the brain speaks to it.
-		if w := bySystemd(answers(keeper.New(keeper.ClientConfig{RunDir: c.runDir}))); w != nil {
+		if w := alive.BySystemd(answers(keeper.New(keeper.ClientConfig{RunDir: c.runDir}))); w != nil {
 			go func() { _ = w.Run(ctx) }() // it only ever ends with ctx, and without an error
 		}
 	}}
@@ -52,7 +54,7 @@ func keeperVerb(ctx context.Context, c *command) error {
 		cfg.Park = func(name string, f *os.File) error { return fdStore("FDSTORE=1\nFDPOLL=0\nFDNAME="+name, f) }
 		cfg.Unpark = func(name string) error { return fdStore("FDSTOREREMOVE=1\nFDNAME="+name, nil) }
 	}
-	go settle(ctx)
+	go settle.Run(ctx)
 	return keeper.Run(ctx, cfg)
 }
 

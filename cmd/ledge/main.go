@@ -97,7 +97,7 @@ func verbs() []verb {
 		{name: "upgrade", args: "FILE | URL", help: "run another version of ledge, and the one before it again if that is not well", run: upgradeVerb, flags: upgradeFlags},
 		{name: "reset", help: "stop every pod and remove all run state", run: reset, flags: resetFlags},
 		{name: "firstboot", help: "make what stands on the boot partition hold; before the node starts", run: firstbootVerb, flags: firstbootFlags},
-		{name: "machines", args: "FILE [NODE]", help: "tell from a file whether a machine exists (for serve --machine-lister)", run: machines},
+		{name: "machines", args: "FILE [NODE]", help: "tell from a file whether a machine exists (for serve --machine-lister)", run: machinesVerb},
 		{name: "completion", args: "bash | zsh | fish", help: "print a script that completes words for a shell", words: "bash zsh fish", run: completion},
 		{name: "version", help: "print versions", run: versionVerb, flags: versionFlags},
 		{name: "keeper", hidden: true, help: "hold the containers (started by serve or systemd)", run: keeperVerb, flags: keeperFlags},

@@ -17,6 +17,7 @@ import (
 
 	"ledge/host"
 	"ledge/internal/testrun"
+	"ledge/network/plan"
 )
 
 func TestParseCIDRs(t *testing.T) {
@@ -24,12 +25,12 @@ func TestParseCIDRs(t *testing.T) {
 		"10.42.0.7/24": "10.42.0.0/24 invalid Prefix", "fd42::1/64": "invalid Prefix fd42::/64",
 		"10.42.0.0/24, fd42::/64": "10.42.0.0/24 fd42::/64", "fd42::/64,10.42.0.0/24": "10.42.0.0/24 fd42::/64", "": "invalid Prefix invalid Prefix",
 	} {
-		if a, b, err := parseCIDRs(text); err != nil || fmt.Sprint(a, b) != want {
+		if a, b, err := plan.ParseCIDRs(text); err != nil || fmt.Sprint(a, b) != want {
 			t.Errorf("%q: %s %s %v, want %s", text, a, b, err, want)
 		}
 	}
 	for _, bad := range []string{"x", "10.42.0.0", "10.42.0.0/30", "10.0.0.0/24,10.1.0.0/24", "fd42::/126", "fe80::/64", "fd42::/16"} {
-		if a, b, err := parseCIDRs(bad); err == nil {
+		if a, b, err := plan.ParseCIDRs(bad); err == nil {
 			t.Errorf("%q: %s %s", bad, a, b)
 		}
 	}

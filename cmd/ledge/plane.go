@@ -20,7 +20,9 @@ import (
 
 	"ledge/api"
 	"ledge/api/httpd"
+	"ledge/api/httpd/auditlog"
 	"ledge/api/local"
+	"ledge/api/manifest"
 	"ledge/controller"
 	"ledge/host"
 	"ledge/pki"
@@ -33,7 +35,7 @@ type plane struct {
 	ca       *pki.Authority
 	joins    *pki.Joins
 	loops    controller.Config
-	audit    *auditLog       // nil: there is none
+	audit    *auditlog.Log   // nil: there is none
 	listener net.Listener    // nil: there is no TLS address
 	door     *httpd.Listener // on it, once the server is open
 	boards   fleet
@@ -94,7 +96,7 @@ func (p *plane) below() []func(context.Context) error {
 func (p *plane) jobs() []func(context.Context) error {
 	out := []func(context.Context) error{p.b.resumeCancelled, p.followBoards, func(ctx context.Context) error { return controller.Run(ctx, p.loops) }}
 	if p.b.manifests != "" {
-		out = append(out, (&manifests{dir: p.b.manifests, client: p.client}).Run)
+		out = append(out, (&manifest.Dir{Path: p.b.manifests, Client: p.client}).Run)
 	}
 	if _, err := os.Stat(filepath.Join(p.b.bootState, bootKubeconfigFile)); p.b.bootState != "" && err == nil {
 		out = append(out, p.kubeconfigOnCard)

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/host"
+	"ledge/host/alive"
+	"ledge/host/settle"
 	"ledge/node/podstate"
 	"ledge/shutdown"
 )
@@ -38,9 +40,9 @@ func (n powerNode) Close(message string) {
 		}
 		return
 	}
-	hurry()
+	settle.Hurry()
 	// The unit's TimeoutStopSec may be less than the configuration wants; it counts from systemd's SIGTERM.
-	tellManager(fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", (n.b.file.shutdown().Total() + stopReserve).Microseconds()))
+	alive.TellManager(fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", (n.b.file.shutdown().Total() + stopReserve).Microseconds()))
 	n.b.guard.resume() // a shutdown stops what runs, held or not
 	select {
 	case <-n.b.agent.Handed():

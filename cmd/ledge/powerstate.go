@@ -30,7 +30,7 @@ func (b *brain) conditions() []corev1.NodeCondition {
 		out = append(out, lockCondition(b.shutdownReport()))
 	}
 	if b.given != nil {
-		if c, ok := b.given.condition(); ok {
+		if c, ok := b.given.Condition(); ok {
 			out = append(out, c)
 		}
 	}

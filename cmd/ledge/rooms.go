@@ -17,6 +17,7 @@ import (
 	"ledge/images/layers"
 	"ledge/network"
 	"ledge/network/bridge"
+	"ledge/network/given"
 	"ledge/network/hostnet"
 	"ledge/network/plan"
 	"ledge/node"
@@ -135,7 +136,7 @@ func cidrText(cidr, cidr6 netip.Prefix) string {
 
 const podCIDRKey = "podCIDR"
 
-// podNetwork settles the networks of the pods. What was chosen once is kept: pods' addresses are known elsewhere.
+// Network settles the networks of the pods. What was chosen once is kept: pods' addresses are known elsewhere.
 // chosen: it is new, and nobody asked for it.
 func (b *brain) podNetwork() (cidr, cidr6 netip.Prefix, chosen bool, err error) {
 	table := b.store.Table("settings")
@@ -144,7 +145,7 @@ func (b *brain) podNetwork() (cidr, cidr6 netip.Prefix, chosen bool, err error) 
 		return cidr, cidr6, false, err
 	}
 	cidr, cidr6 = b.cidr, b.cidr6
-	old, old6, oldErr := parseCIDRs(string(rows[podCIDRKey]))
+	old, old6, oldErr := plan.ParseCIDRs(string(rows[podCIDRKey]))
 	if b.podCIDR == "" && oldErr == nil {
 		cidr6 = old6
 	}
@@ -206,7 +207,7 @@ func (b *brain) openAgent() error {
 		APIServer:  b.podsAPI(), ClusterDNS: b.file.ClusterDNS, ClusterDomain: b.file.ClusterDomain, Registration: b.reg, Status: b.status, Resources: b.bounds, Sysctls: b.sysctls,
 		Hold: b.guard.holding(), Conditions: b.conditions, Shutdowns: b.lastShutdown, Dial: host.DialIn, NoPodNetwork: b.bridge == noBridge, Unconfined: b.file.SeccompDefault != nil && !*b.file.SeccompDefault}
 	if b.given != nil {
-		cfg.Seen = b.given.saw
+		cfg.Seen = b.given.Saw
 	}
 	b.relief(&cfg, machine)
 	if b.plane != nil {
@@ -237,7 +238,7 @@ func (b *brain) openServer() error {
 		if p.audit, err = b.file.Audit.log(b.dataDir, b.runDir); err != nil {
 			return err
 		}
-		if p.audit != nil { // a nil *auditLog in it would not be nil
+		if p.audit != nil { // a nil *Log in it would not be nil
 			cfg.Audit = p.audit
 		}
 	}
@@ -262,4 +263,22 @@ func (b *brain) podsAPI() netip.AddrPort {
 		return b.plane.listenAddress()
 	}
 	return b.uplink.address()
+}
+
+// giveNetwork makes the board's pod network one that follows its Node.
+func (b *brain) giveNetwork(first network.Setup, uses string, open func(cidr, cidr6 netip.Prefix) (network.Setup, error)) {
+	b.given = &given.Network{Open: open, Inner: first, Uses: uses, Expect: b.plane != nil && len(b.cidrs.Clusters) > 0,
+		Keep: func(text string) error { return b.store.Table("settings").Put(podCIDRKey, []byte(text)) },
+		Busy: b.podsHaveAddresses, Name: b.name}
+	b.network = b.given
+}
+
+// podsHaveAddresses: some pod of this board stands in the pods' network.
+func (b *brain) podsHaveAddresses() bool {
+	for _, p := range b.agent.Pods() {
+		if !p.Spec.HostNetwork {
+			return true
+		}
+	}
+	return false
 }

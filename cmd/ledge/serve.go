@@ -17,8 +17,12 @@ import (
 	"ledge/api"
 	"ledge/api/httpd"
 	"ledge/host"
+	"ledge/host/alive"
+	"ledge/host/settle"
 	"ledge/images"
+	"ledge/images/archives"
 	"ledge/network"
+	"ledge/network/given"
 	"ledge/node"
 	"ledge/runtime/keeper"
 	"ledge/shutdown"
@@ -61,7 +65,7 @@ func runOnTrial(ctx context.Context, c *command, t *trial) error {
 			slog.Warn("the first configuration is not written", "err", err)
 		}
 	}
-	spareFromOOM()                          // not before it is known that there is something to spare
+	host.SpareFromOOM()                     // not before it is known that there is something to spare
 	if err := b.guard.begun(); err != nil { // a board that cannot count is not one that dies
 		slog.Warn("this start is not counted for safe mode", "err", err)
 	}
@@ -116,7 +120,7 @@ type brain struct {
 	images  *images.Disk
 	keeper  *keeper.Client
 	network network.Setup
-	given   *podNetwork // nil: pods have the host's network
+	given   *given.Network // nil: pods have the host's network
 	agent   *node.Agent
 	writes  *writesMeter
 	events  *api.Recorder
@@ -291,14 +295,14 @@ func (b *brain) run(ctx context.Context) error {
 	if b.store.Health().Unclean {
 		jobs = append(jobs, b.verifyImages)
 	}
-	if dir := archiveDir(b.file.ImageArchives, "/"); dir != "" || b.bootState != "" {
+	if dir := archives.Find(b.file.ImageArchives, "/"); dir != "" || b.bootState != "" {
 		jobs = append(jobs, func(ctx context.Context) error { return b.bootArchives(ctx, dir) })
 	}
 	if len(b.statics) > 0 {
 		jobs = append(jobs, b.watchStatics)
 	}
-	if b.given != nil && (b.plane == nil || b.given.expect) { // elsewhere nobody gives networks
-		jobs = append(jobs, func(ctx context.Context) error { return b.given.watch(ctx, b.client) })
+	if b.given != nil && (b.plane == nil || b.given.Expect) { // elsewhere nobody gives networks
+		jobs = append(jobs, func(ctx context.Context) error { return b.given.Watch(ctx, b.client) })
 	}
 	for _, j := range jobs {
 		work.Go(func() error { return j(workCtx) })
@@ -307,7 +311,7 @@ func (b *brain) run(ctx context.Context) error {
 	for _, w := range b.watchdogs() {
 		work.Go(func() error { return w.Run(workCtx) })
 	}
-	go settle(workCtx)
+	go settle.Run(workCtx)
 	b.tellStart()
 	where := []any{"listen", b.listenAt}
 	if b.plane == nil {
@@ -315,7 +319,7 @@ func (b *brain) run(ctx context.Context) error {
 	}
 	slog.Info("serving", append([]any{"node", b.name, "version", version, "socket", socketPath(b.runDir)}, where...)...)
 	warnUnbounded(b.holds)
-	tellManager(daemon.SdNotifyReady)
+	alive.TellManager(daemon.SdNotifyReady)
 
 	why := ending(0)
 	select {
@@ -328,7 +332,7 @@ func (b *brain) run(ctx context.Context) error {
 	}
 	stay := why == drained && !b.underInit && !shutdown.MachineGoingDown(ctx)
 	if why != renewing { // systemd would wait for the end of the process
-		tellManager(daemon.SdNotifyStopping)
+		alive.TellManager(daemon.SdNotifyStopping)
 	}
 	stopWork()
 	err := work.Wait()

@@ -183,7 +183,7 @@ func (o *serveOpts) settings(c *command) (settings, error) {
 		s.listenAt = o.listen
 	}
 	if o.podCIDR != "" {
-		if s.cidr, s.cidr6, err = parseCIDRs(o.podCIDR); err != nil {
+		if s.cidr, s.cidr6, err = plan.ParseCIDRs(o.podCIDR); err != nil {
 			return s, usagef("--pod-cidr: %v", err)
 		}
 	}
@@ -198,29 +198,6 @@ func (o *serveOpts) settings(c *command) (settings, error) {
 	}
 	o.cgroupRoot = path.Clean(o.cgroupRoot)
 	return s, nil
-}
-
-// parseCIDRs reads one network of each family at most.
-func parseCIDRs(text string) (cidr, cidr6 netip.Prefix, err error) {
-	for _, item := range splitList(text) {
-		p, err := netip.ParsePrefix(item)
-		if err != nil {
-			return cidr, cidr6, fmt.Errorf("%q is no network such as 10.42.0.0/24 or fd42:1:2:3::/64", item)
-		}
-		to := &cidr
-		if p.Addr().Is6() {
-			to = &cidr6
-		}
-		if to.IsValid() {
-			return cidr, cidr6, fmt.Errorf("%q: two networks of one family", text)
-		}
-		*to = p.Masked()
-	}
-	whole := cidr
-	if !whole.IsValid() {
-		whole = netip.MustParsePrefix("10.0.0.0/24") // one is chosen later
-	}
-	return cidr, cidr6, plan.CheckCIDRs(whole, cidr6)
 }
 
 // static settles where static pods come from. Relative paths are where this process was started.

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"ledge/api/board"
+	"ledge/host/alive"
 	"ledge/upgrade"
 )
 
@@ -24,9 +25,8 @@ import (
 
 const (
 	// wellFor is how long all has to be well without a break.
-	wellFor = 5 * time.Second
-	// lookEvery and lookLimit: a sign that does not come in that time is missing.
-	lookEvery, lookLimit = 250 * time.Millisecond, 10 * time.Second
+	wellFor   = 5 * time.Second
+	lookEvery = 250 * time.Millisecond
 	// endsWithin is what a version that was not well in time has for an orderly end.
 	endsWithin = 30 * time.Second
 )
@@ -152,13 +152,13 @@ func (t *trial) prove(ctx context.Context, look func(context.Context) error, com
 // proveWell is this board's trial: the store commits, the loop of the pods turns, the keeper answers, so does the API, and
 // that has taken from this process that the Node is ready.
 func (b *brain) proveWell(ctx context.Context) error {
-	signs := []sign{commits(b.store), answers(b.keeper), {"the pods' loop", b.agent.Turn}, {"the API", b.askAPI}, {"the Node", func(context.Context) error {
+	signs := []alive.Sign{commits(b.store), answers(b.keeper), {Name: "the pods' loop", Look: b.agent.Turn}, {Name: "the API", Look: b.askAPI}, {Name: "the Node", Look: func(context.Context) error {
 		if !b.agent.Ready() {
 			return errors.New("is not ready")
 		}
 		return nil
 	}}}
-	look := func(ctx context.Context) error { return missing(ctx, signs) }
+	look := func(ctx context.Context) error { return alive.Missing(ctx, signs) }
 	return b.trial.prove(ctx, look, func() error {
 		s, err := b.trial.dir.Change(func(s upgrade.State) (upgrade.State, error) { return s.Commit(b.trial.self), nil })
 		if err != nil {
@@ -173,25 +173,6 @@ func (b *brain) proveWell(ctx context.Context) error {
 		b.events.EventOn(b.ref(), corev1.EventTypeNormal, "Upgraded", fmt.Sprintf("%s (%s) is well and stays", version, b.trial.self))
 		return b.guard.inOrder() // what died before was not this one
 	})
-}
-
-// missing is the first sign that is not seen. One that hangs for ever is left behind: the process ends soon.
-func missing(ctx context.Context, signs []sign) error {
-	ctx, cancel := context.WithTimeout(ctx, lookLimit)
-	defer cancel()
-	for _, s := range signs {
-		seen := make(chan error, 1)
-		go func() { seen <- s.look(ctx) }()
-		select {
-		case err := <-seen:
-			if err != nil {
-				return fmt.Errorf("%s: %w", s.name, err)
-			}
-		case <-ctx.Done():
-			return fmt.Errorf("%s: no answer", s.name)
-		}
-	}
-	return nil
 }
 
 // askAPI asks as a client on this board does.
@@ -252,7 +233,7 @@ func (b *brain) becomeAnother(err error) error {
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
 	}
-	tellManager(daemon.SdNotifyWatchdog) // its patience begins anew with the other
+	alive.TellManager(daemon.SdNotifyWatchdog) // its patience begins anew with the other
 	return fmt.Errorf("start %s: %w", exe, unix.Exec(exe, os.Args, os.Environ()))
 }
 

@@ -134,20 +134,6 @@ func late(until time.Duration) func(time.Duration) error {
 	}
 }
 
-// TestMissing: what does not answer is named, and holds up nobody for longer than a while.
-func TestMissing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		begun := time.Now()
-		err := missing(t.Context(), []sign{takes("a", time.Second), takes("b", time.Hour), takes("c", 0)})
-		if err == nil || !strings.HasPrefix(err.Error(), "b: ") || time.Since(begun) != lookLimit {
-			t.Errorf("after %s: %v", time.Since(begun), err)
-		}
-		if err := missing(t.Context(), []sign{takes("a", time.Second), takes("c", 0)}); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
 // TestTrialSafeMode: a version on trial, and the one that runs again after it, are not held for what another died of.
 func TestTrialSafeMode(t *testing.T) {
 	for _, tc := range []struct {

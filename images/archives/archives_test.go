@@ -1,8 +1,6 @@
-package main
+package archives
 
 import (
-	"archive/tar"
-	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -10,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -26,48 +23,12 @@ func (r rowsOf) Put(k string, v []byte) error              { r[k] = v; return ni
 func (r rowsOf) Delete(k string) error                     { delete(r, k); return nil }
 func (r rowsOf) All() (map[string][]byte, []string, error) { return maps.Clone(r), nil, nil }
 
-// What is imported may be an archive, or an OCI layout as other programs leave it: a directory.
-func TestOpenArchive(t *testing.T) {
-	archive := it.OCI(it.Sample("a:1"))
-	dir := t.TempDir()
-	file, layout := filepath.Join(dir, "a.tar"), filepath.Join(dir, "layout")
-	must(t, os.WriteFile(file, archive, 0o600))
-	for r := tar.NewReader(bytes.NewReader(archive)); ; {
-		hdr, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		must(t, err)
-		data, err := io.ReadAll(r)
-		must(t, err)
-		path := filepath.Join(layout, hdr.Name)
-		must(t, os.MkdirAll(filepath.Dir(path), 0o700))
-		must(t, os.WriteFile(path, data, 0o600))
-	}
-	for _, path := range []string{file, layout} {
-		r, err := openArchive(path)
-		must(t, err)
-		list, err := (&fake.Store{}).Import(t.Context(), r)
-		if err != nil || len(list) != 1 || !slices.Equal(list[0].Names, []string{"docker.io/library/a:1"}) {
-			t.Errorf("%s: %+v, %v", path, list, err)
-		}
-		must(t, r.Close())
-	}
-	if _, err := openArchive(filepath.Join(dir, "none")); !errors.Is(err, os.ErrNotExist) {
-		t.Error(err)
-	}
-	must(t, os.Mkdir(filepath.Join(dir, "empty"), 0o700))
-	if _, err := openArchive(filepath.Join(dir, "empty")); err == nil || !strings.Contains(err.Error(), "is no image") {
-		t.Errorf("an empty directory: %v", err)
-	}
-}
-
 // Without a word in the configuration archives are looked for on the boot partition.
 func TestArchiveDir(t *testing.T) {
 	root := t.TempDir()
 	check := func(configured, want string) {
 		t.Helper()
-		if got := archiveDir(configured, root); got != want {
+		if got := Find(configured, root); got != want {
 			t.Errorf("archives of %q are in %q, not in %q", configured, got, want)
 		}
 	}
@@ -89,7 +50,7 @@ func TestArchives(t *testing.T) {
 	dir := t.TempDir()
 	s := &fake.Store{}
 	loads := 0
-	a := &archives{dir: dir, rows: rowsOf{}, load: func(ctx context.Context, r io.Reader) ([]images.Image, error) {
+	a := &Dir{Path: dir, Rows: rowsOf{}, Load: func(ctx context.Context, r io.Reader) ([]images.Image, error) {
 		loads++
 		return s.Import(ctx, r)
 	}}
@@ -134,12 +95,19 @@ func TestArchives(t *testing.T) {
 	if got := names(); !slices.Equal(got, []string{"docker.io/library/a:2", "docker.io/library/b:1"}) || loads != 5 {
 		t.Errorf("%q after %d imports", got, loads)
 	}
-	a.dir = filepath.Join(dir, "none")
+	a.Path = filepath.Join(dir, "none")
 	must(t, a.scan(t.Context()))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	a.dir, a.rows = dir, rowsOf{}
+	a.Path, a.Rows = dir, rowsOf{}
 	if err := a.scan(ctx); err != nil && !errors.Is(err, context.Canceled) || loads != 5 {
 		t.Errorf("%v after %d imports", err, loads)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

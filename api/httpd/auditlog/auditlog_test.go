@@ -1,4 +1,4 @@
-package main
+package auditlog
 
 import (
 	"context"
@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-func auditFiles(t *testing.T, l *auditLog) (text string, bytes int64) {
+func auditFiles(t *testing.T, l *Log) (text string, bytes int64) {
 	t.Helper()
-	for _, path := range []string{l.path + ".1", l.path} {
+	for _, path := range []string{l.Path + ".1", l.Path} {
 		data, err := os.ReadFile(path)
 		if err != nil && !os.IsNotExist(err) {
 			t.Fatal(err)
@@ -28,9 +28,9 @@ func auditFiles(t *testing.T, l *auditLog) (text string, bytes int64) {
 func TestAuditLogIsBounded(t *testing.T) {
 	for _, medium := range []string{"memory", "disk"} {
 		dir := t.TempDir()
-		l, err := auditConfig{Medium: medium, TotalSize: "128Ki"}.log(dir, dir)
-		if err != nil {
-			t.Fatal(err)
+		l := &Log{Path: filepath.Join(dir, "audit", "audit.log"), Max: 128 << 10}
+		if medium == "disk" {
+			l.Wait = CardPause
 		}
 		pad := strings.Repeat("x", 500)
 		const lines = 2000
@@ -42,7 +42,7 @@ func TestAuditLogIsBounded(t *testing.T) {
 			}
 			fmt.Fprintf(l, "%06d %s\n", i, pad)
 			var n int64
-			for _, path := range []string{l.path + ".1", l.path} {
+			for _, path := range []string{l.Path + ".1", l.Path} {
 				if info, err := os.Stat(path); err == nil {
 					n += info.Size()
 				}
@@ -64,7 +64,7 @@ func TestAuditLogIsBounded(t *testing.T) {
 				t.Fatalf("%s: line %d is %.20q, want %.20q", medium, i, line, want)
 			}
 		}
-		if info, err := os.Stat(l.path); err != nil || info.Mode().Perm() != 0o600 {
+		if info, err := os.Stat(l.Path); err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%s: %v %v", medium, info, err)
 		}
 	}
@@ -73,10 +73,7 @@ func TestAuditLogIsBounded(t *testing.T) {
 // TestAuditLogIsKindToTheCard: on disk lines are gathered; a clean end writes them; after a torn line a new one begins.
 func TestAuditLogIsKindToTheCard(t *testing.T) {
 	dir := t.TempDir()
-	l, err := auditConfig{Medium: "disk"}.log(dir, "")
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := &Log{Path: filepath.Join(dir, "audit", "audit.log"), Max: 8 << 20, Wait: CardPause}
 	for range 10 {
 		fmt.Fprintln(l, "a line")
 	}
@@ -89,7 +86,7 @@ func TestAuditLogIsKindToTheCard(t *testing.T) {
 	if text, _ := auditFiles(t, l); text != strings.Repeat("a line\n", 10) {
 		t.Errorf("after the end: %q", text)
 	}
-	if err := os.WriteFile(l.path, []byte("whole\nto"), 0o600); err != nil {
+	if err := os.WriteFile(l.Path, []byte("whole\nto"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	fmt.Fprintln(l, "next")
@@ -105,7 +102,7 @@ func TestAuditLogIsKindToTheCard(t *testing.T) {
 		go func() { done <- l.Run(ctx) }()
 		synctest.Wait()
 		fmt.Fprintln(l, "later")
-		time.Sleep(2 * auditWait) // of the bubble's clock
+		time.Sleep(2 * CardPause) // of the bubble's clock
 		synctest.Wait()
 		if text, _ := auditFiles(t, l); !strings.HasSuffix(text, "later\n") {
 			t.Errorf("after a while: %q", text)
@@ -127,10 +124,7 @@ func TestAuditLogOfABrokenDisk(t *testing.T) {
 	if err := os.WriteFile(blocked, nil, 0o600); err != nil { // a file where the directory belongs
 		t.Fatal(err)
 	}
-	l, err := auditConfig{Medium: "memory"}.log("", dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := &Log{Path: filepath.Join(blocked, "audit.log"), Max: 1 << 20}
 	for range 100 {
 		if n, err := fmt.Fprintln(l, "lost"); n != 5 || err != nil {
 			t.Fatal(n, err)

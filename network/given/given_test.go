@@ -1,4 +1,4 @@
-package main
+package given
 
 import (
 	"context"
@@ -39,21 +39,21 @@ func TestGivenNetwork(t *testing.T) {
 	first, err := open(netip.MustParsePrefix("10.42.0.0/24"), netip.Prefix{})
 	must(t, err)
 	n, busy, kept := &corev1.Node{}, false, ""
-	p := &podNetwork{open: open, inner: first, uses: "10.42.0.0/24", keep: func(text string) error { kept = text; return nil },
-		busy: func() bool { return busy }, name: "here"}
+	p := &Network{Open: open, Inner: first, Uses: "10.42.0.0/24", Keep: func(text string) error { kept = text; return nil },
+		Busy: func() bool { return busy }, Name: "here"}
 	want := func(what, status, message string) {
 		t.Helper()
-		if n != nil && p.saw(n) && p.saw(n) {
+		if n != nil && p.Saw(n) && p.Saw(n) {
 			t.Errorf("%s: new twice", what)
 		}
 		_ = p.Ready(t.Context()) // what it says is in the condition
-		c, ok := p.condition()
+		c, ok := p.Condition()
 		if ok != (status != "") || string(c.Status) != status || !strings.Contains(c.Message, message) {
 			t.Errorf("%s: %v %s %q, want %s %q", what, ok, c.Status, c.Message, status, message)
 		}
 	}
 	want("nobody gives networks", "", "")
-	p.expect = true
+	p.Expect = true
 	want("not given yet", "True", "no network for its pods yet")
 	addrs, err := p.Attach(t.Context(), network.Pod{UID: "u"})
 	if err != nil || !strings.HasPrefix(addrs[0].String(), "10.42.0.") {
@@ -99,14 +99,14 @@ func TestRoutesToBoards(t *testing.T) {
 	c, err := local.New(local.Config{Store: store})
 	must(t, err)
 	g := &guide{}
-	p := &podNetwork{inner: g, uses: "10.42.1.0/24", given: "10.42.1.0/24", name: "here", busy: func() bool { return true }}
+	p := &Network{Inner: g, Uses: "10.42.1.0/24", given: "10.42.1.0/24", Name: "here", Busy: func() bool { return true }}
 	must(t, p.Ready(t.Context()))
 	if g.led != "" {
 		t.Errorf("led to %s before anything was heard", g.led)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var jobs errgroup.Group
-	jobs.Go(func() error { return p.watch(ctx, c) })
+	jobs.Go(func() error { return p.Watch(ctx, c) })
 	defer func() { cancel(); must(t, jobs.Wait()) }()
 	leads := func(want string) {
 		t.Helper()
@@ -124,7 +124,7 @@ func TestRoutesToBoards(t *testing.T) {
 	}
 	says := func(status, message string) {
 		t.Helper()
-		if c, ok := p.condition(); !ok || string(c.Status) != status || c.Message != message {
+		if c, ok := p.Condition(); !ok || string(c.Status) != status || c.Message != message {
 			t.Errorf("%v %s %q, want %s %q", ok, c.Status, c.Message, status, message)
 		}
 	}
@@ -161,5 +161,12 @@ func TestRoutesToBoards(t *testing.T) {
 	}
 	if got := missedText(g.missed); got != "b0 (far), b1 (far), b2 (far), b3 (far), b4 (far), and 4 more" {
 		t.Error(got)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package host
 
 import (
 	"log/slog"
@@ -10,9 +10,9 @@ import (
 // spared is what a kubelet gives itself (N-7.38): the kernel kills any pod before it.
 const spared = -999
 
-// spareFromOOM keeps the kernel, when memory runs out, from killing this process before the pods: they would go on
+// SpareFromOOM keeps the kernel, when memory runs out, from killing this process before the pods: they would go on
 // unwatched, or with the keeper gone their ends would be lost.
-func spareFromOOM() {
+func SpareFromOOM() {
 	const file = "/proc/self/oom_score_adj"
 	data, err := os.ReadFile(file)
 	if now, perr := strconv.Atoi(strings.TrimSpace(string(data))); err == nil && perr == nil && now <= spared {

@@ -1,4 +1,5 @@
-package main
+// Package given is the pods' network of a board whose control plane says which one it is.
+package given
 
 import (
 	"context"
@@ -17,30 +18,31 @@ import (
 
 	"ledge/api"
 	"ledge/network"
+	"ledge/network/plan"
 )
 
-// podNetwork is the pods' network of a board whose control plane may give it another one (N-3.60): the one it began with
+// Network is the pods' network of a board whose control plane may give it another one (N-3.60): the one it began with
 // until the Node says which it has.
-type podNetwork struct {
-	open func(cidr, cidr6 netip.Prefix) (network.Setup, error)
-	keep func(text string) error // for the next start
-	busy func() bool             // pods have addresses
-	name string                  // of the board
+type Network struct {
+	Open func(cidr, cidr6 netip.Prefix) (network.Setup, error)
+	Keep func(text string) error // for the next start
+	Busy func() bool             // pods have addresses
+	Name string                  // of the board
 
 	mu     sync.Mutex
-	inner  network.Setup
-	uses   string           // "10.0.1.0/24,fd00::/64"
+	Inner  network.Setup
+	Uses   string           // "10.0.1.0/24,fd00::/64"
 	given  string           // to the Node; "" none
-	expect bool             // the control plane is here and gives networks
+	Expect bool             // the control plane is here and gives networks
 	fault  error            // of the last look
 	boards []api.PodNetwork // of the whole shed, this one too; nil: not heard of yet, and routes stay as they are
 	astray error            // why there may be no routes to other boards' pods
 	missed []network.Missed
 }
 
-// saw takes note of the Node as the API has it; true: what it says of the network is new. A board without its uplink keeps
+// Saw takes note of the Node as the API has it; true: what it says of the network is new. A board without its uplink keeps
 // what it has.
-func (p *podNetwork) saw(n *corev1.Node) bool {
+func (p *Network) Saw(n *corev1.Node) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	given := strings.Join(n.Spec.PodCIDRs, ",")
@@ -50,14 +52,14 @@ func (p *podNetwork) saw(n *corev1.Node) bool {
 }
 
 // now is the network in use.
-func (p *podNetwork) now() network.Setup {
+func (p *Network) now() network.Setup {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.inner
+	return p.Inner
 }
 
 // Ready implements network.Setup: it is asked whenever the node's status is computed.
-func (p *podNetwork) Ready(ctx context.Context) error {
+func (p *Network) Ready(ctx context.Context) error {
 	err := p.follow(ctx)
 	if err == nil {
 		err = p.now().Ready(ctx)
@@ -72,48 +74,48 @@ func (p *podNetwork) Ready(ctx context.Context) error {
 }
 
 // Attach implements network.Setup.
-func (p *podNetwork) Attach(ctx context.Context, pod network.Pod) ([]netip.Addr, error) {
+func (p *Network) Attach(ctx context.Context, pod network.Pod) ([]netip.Addr, error) {
 	return p.now().Attach(ctx, pod)
 }
 
 // Detach implements network.Setup.
-func (p *podNetwork) Detach(ctx context.Context, uid string) error { return p.now().Detach(ctx, uid) }
+func (p *Network) Detach(ctx context.Context, uid string) error { return p.now().Detach(ctx, uid) }
 
 // Retain implements network.Setup.
-func (p *podNetwork) Retain(ctx context.Context, uids []string) error {
+func (p *Network) Retain(ctx context.Context, uids []string) error {
 	return p.now().Retain(ctx, uids)
 }
 
 // Close implements network.Setup.
-func (p *podNetwork) Close(ctx context.Context) error { return p.now().Close(ctx) }
+func (p *Network) Close(ctx context.Context) error { return p.now().Close(ctx) }
 
 // follow takes over the network that the Node was given, when no pod stands in the old one: pods keep their addresses for
 // life.
-func (p *podNetwork) follow(ctx context.Context) error {
+func (p *Network) follow(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.given == "" || p.given == p.uses || p.busy() {
+	if p.given == "" || p.given == p.Uses || p.Busy() {
 		return nil
 	}
-	cidr, cidr6, err := parseCIDRs(p.given)
+	cidr, cidr6, err := plan.ParseCIDRs(p.given)
 	if err != nil || !cidr.IsValid() {
 		return fmt.Errorf("the node was given the pod network %s, which this board cannot have: %w", p.given, errors.Join(err, errNoIPv4))
 	}
-	next, err := p.open(cidr, cidr6)
+	next, err := p.Open(cidr, cidr6)
 	if err != nil {
 		return fmt.Errorf("take over pod network %s: %w", p.given, err)
 	}
-	if err := p.inner.Close(ctx); err != nil {
-		return fmt.Errorf("leave pod network %s: %w", p.uses, err)
+	if err := p.Inner.Close(ctx); err != nil {
+		return fmt.Errorf("leave pod network %s: %w", p.Uses, err)
 	}
-	p.inner = next
-	slog.Info("took over the pod network that the node was given", "cidr", p.given, "was", p.uses)
-	p.uses = p.given
-	return p.keep(p.given)
+	p.Inner = next
+	slog.Info("took over the pod network that the node was given", "cidr", p.given, "was", p.Uses)
+	p.Uses = p.given
+	return p.Keep(p.given)
 }
 
-// watch follows what the control plane says of all boards' pods, until ctx ends.
-func (p *podNetwork) watch(ctx context.Context, client api.Client) error {
+// Watch follows what the control plane says of all boards' pods, until ctx ends.
+func (p *Network) Watch(ctx context.Context, client api.Client) error {
 	sel := api.Selection{Namespace: metav1.NamespaceSystem, Fields: fields.OneTermEqualSelector("metadata.name", api.PodNetworksName)}
 	view := api.NewView[*corev1.ConfigMap](client, api.ConfigMaps, sel)
 	g, ctx := errgroup.WithContext(ctx)
@@ -140,18 +142,18 @@ func (p *podNetwork) watch(ctx context.Context, client api.Client) error {
 
 // reach makes the routes to other boards' pods, and takes back those to boards that are gone. While this board's own pods
 // have other addresses than the shed knows, nobody could answer them: there are none then.
-func (p *podNetwork) reach(ctx context.Context) {
+func (p *Network) reach(ctx context.Context) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	router, ok := p.inner.(network.Router)
+	router, ok := p.Inner.(network.Router)
 	if !ok || p.boards == nil {
 		return
 	}
 	var peers []network.Peer
 	known := false
 	for _, b := range p.boards {
-		if b.Node == p.name {
-			known = prefixTexts(b.CIDRs) == p.uses
+		if b.Node == p.Name {
+			known = prefixTexts(b.CIDRs) == p.Uses
 			continue
 		}
 		peers = append(peers, network.Peer{Name: b.Node, CIDRs: b.CIDRs, Addresses: b.Addresses})
@@ -197,46 +199,28 @@ func missedText(missed []network.Missed) string {
 
 var errNoIPv4 = errors.New("a board's pods have IPv4 addresses, and IPv6 ones beside them")
 
-// condition tells the truth about the network of pods (N-1.54): it is there when the bridge stands on what the node was
+// Condition tells the truth about the network of pods (N-1.54): it is there when the bridge stands on what the node was
 // given. Where nobody gives networks there is no such condition.
-func (p *podNetwork) condition() (corev1.NodeCondition, bool) {
+func (p *Network) Condition() (corev1.NodeCondition, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	c := corev1.NodeCondition{Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionTrue, Reason: "NoRouteCreated"}
 	switch {
-	case p.given == "" && !p.expect:
+	case p.given == "" && !p.Expect:
 		return corev1.NodeCondition{Type: corev1.NodeNetworkUnavailable}, false
 	case p.given == "":
 		c.Message = "the node has no network for its pods yet"
-	case p.given != p.uses:
-		c.Message = fmt.Sprintf("the node was given %s; pods that run have addresses of %s, and it is taken over when they are gone", p.given, p.uses)
+	case p.given != p.Uses:
+		c.Message = fmt.Sprintf("the node was given %s; pods that run have addresses of %s, and it is taken over when they are gone", p.given, p.Uses)
 	case p.fault != nil:
 		c.Message = "the network of pods is not ready: " + p.fault.Error()
 	case p.astray != nil:
 		c.Message = p.astray.Error()
 	default:
-		c.Status, c.Reason, c.Message = corev1.ConditionFalse, "RouteCreated", "pods have addresses of "+p.uses
+		c.Status, c.Reason, c.Message = corev1.ConditionFalse, "RouteCreated", "pods have addresses of "+p.Uses
 		if len(p.missed) > 0 { // a board elsewhere must not keep pods off this one
 			c.Message += "; pods of these boards cannot be reached: " + missedText(p.missed)
 		}
 	}
 	return c, true
-}
-
-// giveNetwork makes the board's pod network one that follows its Node.
-func (b *brain) giveNetwork(first network.Setup, uses string, open func(cidr, cidr6 netip.Prefix) (network.Setup, error)) {
-	b.given = &podNetwork{open: open, inner: first, uses: uses, expect: b.plane != nil && len(b.cidrs.Clusters) > 0,
-		keep: func(text string) error { return b.store.Table("settings").Put(podCIDRKey, []byte(text)) },
-		busy: b.podsHaveAddresses, name: b.name}
-	b.network = b.given
-}
-
-// podsHaveAddresses: some pod of this board stands in the pods' network.
-func (b *brain) podsHaveAddresses() bool {
-	for _, p := range b.agent.Pods() {
-		if !p.Spec.HostNetwork {
-			return true
-		}
-	}
-	return false
 }

@@ -1,4 +1,5 @@
-package main
+// Package manifest reads files of objects as people write them, and keeps a directory of them applied.
+package manifest
 
 import (
 	"bytes"
@@ -15,56 +16,21 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"ledge/api"
-	"ledge/node"
 )
 
-type applyOpts struct{ file, namespace string }
+// manager owns what ledge apply sets: a field that is gone from the file goes from the object.
+const manager = "ledge-apply"
 
-func applyFlags(c *command) {
-	o := &applyOpts{}
-	c.flags.StringVar(&o.file, "f", "", "file with objects, or - for standard input")
-	namespaceFlag(c, &o.namespace)
-	c.opts = o
-}
-
-// applyManager owns what ledge apply sets: a field that is gone from the file goes from the object.
-const applyManager = "ledge-apply"
-
-func apply(ctx context.Context, c *command) error {
-	o := c.opts.(*applyOpts)
-	if o.file == "" || len(c.args) > 0 {
-		return usagef("apply: say what: ledge apply -f FILE")
-	}
-	objs, bad := readObjects(o.file, o.namespace)
-	if len(objs) == 0 {
-		return bad
-	}
-	cl, err := c.client()
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, obj := range objs {
-		what, err := applyOne(ctx, cl, obj)
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		fmt.Fprintf(c.out, "%s/%s %s\n", obj.kind.Singular, obj.GetName(), what)
-	}
-	return errors.Join(append(errs, bad)...)
-}
-
-// manifest is an object as its author wrote it.
-type manifest struct {
+// Manifest is an object as its author wrote it.
+type Manifest struct {
 	api.Object
-	kind *api.Kind
+	Kind *api.Kind
 	raw  []byte // JSON
 }
 
-// readObjects reads every document of a YAML or JSON file. A field the API does not know is an error. It gives what is right also if
+// Read reads every document of a YAML or JSON file. A field the API does not know is an error. It gives what is right also if
 // another document is not.
-func readObjects(file, namespace string) ([]manifest, error) {
+func Read(file, namespace string) ([]Manifest, error) {
 	var in io.Reader = os.Stdin
 	if file != "-" {
 		f, err := os.Open(file)
@@ -78,10 +44,10 @@ func readObjects(file, namespace string) ([]manifest, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read objects from %s: %w", file, err)
 	}
-	var out []manifest
+	var out []Manifest
 	var errs []error
-	for _, d := range node.Documents(data) {
-		switch m, err := parseManifest(d, namespace); {
+	for _, d := range Documents(data) {
+		switch m, err := Parse(d, namespace); {
 		case err != nil:
 			errs = append(errs, fmt.Errorf("%s, document %d: %w", file, d.Number+1, err))
 		case m != nil:
@@ -94,7 +60,8 @@ func readObjects(file, namespace string) ([]manifest, error) {
 	return out, errors.Join(errs...)
 }
 
-func parseManifest(d node.Document, namespace string) (*manifest, error) {
+// Parse reads one document; nil if it holds comments only.
+func Parse(d Document, namespace string) (*Manifest, error) {
 	if d.Bad != nil {
 		return nil, d.Bad
 	}
@@ -138,19 +105,19 @@ func parseManifest(d node.Document, namespace string) (*manifest, error) {
 	if raw, err = json.Marshal(plain); err != nil {
 		return nil, err
 	}
-	return &manifest{Object: obj, kind: kind, raw: raw}, nil
+	return &Manifest{Object: obj, Kind: kind, raw: raw}, nil
 }
 
-// applyOne applies on the server's side: what others have set there meanwhile is taken over where the file says it too.
-func applyOne(ctx context.Context, cl api.Client, m manifest) (string, error) {
-	id := fmt.Sprintf("%s/%s", m.kind.Singular, m.GetName())
-	before, err := cl.Get(ctx, m.kind, m.GetNamespace(), m.GetName())
+// Apply applies on the server's side: what others have set there meanwhile is taken over where the file says it too.
+func Apply(ctx context.Context, cl api.Client, m Manifest) (string, error) {
+	id := fmt.Sprintf("%s/%s", m.Kind.Singular, m.GetName())
+	before, err := cl.Get(ctx, m.Kind, m.GetNamespace(), m.GetName())
 	fresh := apierrors.IsNotFound(err)
 	if err != nil && !fresh {
 		return "", fmt.Errorf("read %s: %w", id, err)
 	}
-	after, err := cl.Patch(ctx, m.kind, m.GetNamespace(), m.GetName(), api.Patch{Type: types.ApplyPatchType, Data: m.raw},
-		api.WriteOptions{Manager: applyManager, Force: true, Strict: true})
+	after, err := cl.Patch(ctx, m.Kind, m.GetNamespace(), m.GetName(), api.Patch{Type: types.ApplyPatchType, Data: m.raw},
+		api.WriteOptions{Manager: manager, Force: true, Strict: true})
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("apply %s: %w", id, err)
@@ -188,7 +155,7 @@ func wished(obj api.Object) ([]byte, error) {
 }
 
 // label sets a label on the object and on what is sent of it.
-func (m *manifest) label(key, value string) error {
+func (m *Manifest) label(key, value string) error {
 	l := m.GetLabels()
 	if l == nil {
 		l = map[string]string{}

@@ -1,4 +1,4 @@
-package main
+package manifest
 
 import (
 	"os"
@@ -20,7 +20,7 @@ func TestBadDocument(t *testing.T) {
 	defer s.Close()
 	client, err := local.New(local.Config{Store: s})
 	must(t, err)
-	m := &manifests{dir: t.TempDir(), client: client, seen: map[string]string{}}
+	m := &Dir{Path: t.TempDir(), Client: client, seen: map[string]string{}}
 	const bad, path = "--- # no such thing\nkind: Poodle\napiVersion: v1\nmetadata: {name: p}\n", "f.yaml"
 	object := func(name string) string {
 		return "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: " + name + "}\n"
@@ -33,7 +33,7 @@ func TestBadDocument(t *testing.T) {
 		{object("a") + bad + object("c") + object("x") + "--- x\n", "a b c", []string{"document 2: ", "document 4: yaml: line 4: behind --- may stand"}},
 		{object("a") + object("d"), "a d", nil},
 	} {
-		must(t, os.WriteFile(filepath.Join(m.dir, path), []byte(step.text), 0o600))
+		must(t, os.WriteFile(filepath.Join(m.Path, path), []byte(step.text), 0o600))
 		for range 2 {
 			err := m.scan(t.Context())
 			if (err != nil) != (step.fails != nil) {
@@ -56,7 +56,7 @@ func TestBadDocument(t *testing.T) {
 			t.Errorf("%q: %q, want %q", step.text, got, step.want)
 		}
 	}
-	objs, err := readObjects("/dev/null", "default")
+	objs, err := Read("/dev/null", "default")
 	if err == nil || len(objs) > 0 {
 		t.Error("nothing is something:", objs)
 	}

@@ -1,20 +1,19 @@
-package main
+package alive
 
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"ledge/storage"
 )
 
 // lives runs a watchdog over the signs for a while and tells when it said that the process is alive.
-func lives(t *testing.T, forSo time.Duration, signs ...sign) (said []time.Duration) {
+func lives(t *testing.T, forSo time.Duration, signs ...Sign) (said []time.Duration) {
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()
-		w := &watchdog{patience: 30 * time.Second, signs: signs, alive: func() error {
+		w := &Watch{Patience: 30 * time.Second, Signs: signs, Alive: func() error {
 			said = append(said, time.Since(begun))
 			return nil
 		}}
@@ -36,8 +35,8 @@ func longestSilence(said []time.Duration, end time.Duration) (longest time.Durat
 	return longest
 }
 
-func takes(name string, d time.Duration) sign {
-	return sign{name, func(ctx context.Context) error {
+func takes(name string, d time.Duration) Sign {
+	return Sign{name, func(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -61,12 +60,12 @@ func TestWatchdogOfTheBusy(t *testing.T) {
 // TestWatchdogOfTheHung: each sign by itself silences it at once, and it speaks again when that goes on.
 func TestWatchdogOfTheHung(t *testing.T) {
 	for _, hung := range []string{"a", "b", "c"} {
-		var signs []sign
+		var signs []Sign
 		for _, name := range []string{"a", "b", "c"} {
 			begun := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // as every bubble does
-			signs = append(signs, sign{name, func(ctx context.Context) error {
+			signs = append(signs, Sign{name, func(ctx context.Context) error {
 				if at := time.Since(begun); name == hung && at >= time.Minute && at < 10*time.Minute {
-					return takes(name, 10*time.Minute-at).look(ctx)
+					return takes(name, 10*time.Minute-at).Look(ctx)
 				}
 				return nil
 			}})
@@ -90,42 +89,22 @@ func TestWatchdogOfTheHung(t *testing.T) {
 
 // TestWatchdogOfTheFailing: what answers with an error is not alive either.
 func TestWatchdogOfTheFailing(t *testing.T) {
-	said := lives(t, 10*time.Minute, takes("a", time.Second), sign{"b", func(context.Context) error { return errors.New("broken") }})
+	said := lives(t, 10*time.Minute, takes("a", time.Second), Sign{"b", func(context.Context) error { return errors.New("broken") }})
 	if len(said) > 0 {
 		t.Errorf("alive at %v", said)
 	}
 }
 
-// TestStoreSign: a commit that hangs keeps the store from being alive; one that ends does not.
-func TestStoreSign(t *testing.T) {
-	s, err := storage.Open(t.Context(), storage.Config{Dir: t.TempDir(), NoSync: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	w := &watchdog{patience: time.Minute, signs: []sign{commits(s)}}
-	held, let, done := make(chan struct{}), make(chan struct{}), make(chan error)
-	go func() {
-		done <- s.Update(func(*storage.Tx) error {
-			close(held)
-			<-let
-			return nil
-		})
-	}()
-	<-held
-	hung, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	if w.round(hung) {
-		t.Error("alive while a commit hangs")
-	}
-	close(let)
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
-	if !w.round(t.Context()) {
-		t.Error("not alive after it")
-	}
-	if n := s.Health().Commits; n != 0 {
-		t.Errorf("it cost %d commits", n)
-	}
+// TestMissing: what does not answer is named, and holds up nobody for longer than a while.
+func TestMissing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now()
+		err := Missing(t.Context(), []Sign{takes("a", time.Second), takes("b", time.Hour), takes("c", 0)})
+		if err == nil || !strings.HasPrefix(err.Error(), "b: ") || time.Since(begun) != lookLimit {
+			t.Errorf("after %s: %v", time.Since(begun), err)
+		}
+		if err := Missing(t.Context(), []Sign{takes("a", time.Second), takes("c", 0)}); err != nil {
+			t.Error(err)
+		}
+	})
 }

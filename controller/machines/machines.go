@@ -1,4 +1,5 @@
-package main
+// Package machines asks others whether the machine behind a node exists: a program, a URL or an inventory.
+package machines
 
 import (
 	"bytes"
@@ -19,8 +20,8 @@ import (
 	"ledge/controller"
 )
 
-// machineLister makes what --machine-lister names: a URL, or a program with its arguments.
-func machineLister(text string) (controller.Lister, error) {
+// New makes what --machine-lister names: a URL, or a program with its arguments.
+func New(text string) (controller.Lister, error) {
 	words := strings.Fields(text)
 	if len(words) == 0 {
 		return nil, nil
@@ -28,13 +29,13 @@ func machineLister(text string) (controller.Lister, error) {
 	if strings.HasPrefix(text, "http://") || strings.HasPrefix(text, "https://") {
 		u, err := url.Parse(text)
 		if err != nil || u.Host == "" {
-			return nil, usagef("--machine-lister: %q is no URL", text)
+			return nil, fmt.Errorf("%q is no URL", text)
 		}
 		return machinesByURL{u}, nil
 	}
 	path, err := exec.LookPath(words[0])
 	if err != nil {
-		return nil, usagef("--machine-lister: %v", err)
+		return nil, err
 	}
 	return machinesByProgram(append([]string{path}, words[1:]...)), nil
 }
@@ -113,20 +114,20 @@ func (m machinesByURL) Machine(ctx context.Context, node, providerID string) (co
 	return controller.ParseMachine(strings.TrimSpace(string(body)))
 }
 
-// machine is one line of an inventory.
-type machine struct {
+// Machine is one line of an inventory.
+type Machine struct {
 	Name       string             `json:"name"`
 	ProviderID string             `json:"providerID,omitempty"`
 	State      controller.Machine `json:"state,omitempty"`
 }
 
-// readInventory reads a list of machines. An empty one is a mistake: believed, it would delete every node.
-func readInventory(path string) ([]machine, error) {
+// ReadInventory reads a list of machines. An empty one is a mistake: believed, it would delete every node.
+func ReadInventory(path string) ([]Machine, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	var list []machine
+	var list []Machine
 	if err := yaml.UnmarshalStrict(data, &list); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -145,32 +146,4 @@ func readInventory(path string) ([]machine, error) {
 		seen[m.Name] = true
 	}
 	return list, nil
-}
-
-// machines is the lister that comes with ledge: it answers from a file.
-func machines(_ context.Context, c *command) error {
-	if len(c.args) < 1 || len(c.args) > 3 {
-		return usagef("machines FILE [NODE [PROVIDERID]]")
-	}
-	list, err := readInventory(c.args[0])
-	if err != nil {
-		return err
-	}
-	if len(c.args) == 1 {
-		for _, m := range list {
-			if _, err := fmt.Fprintf(c.out, "%s %s\n", m.Name, m.State); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	state, providerID := controller.MachineGone, strings.Join(c.args[2:], "")
-	for _, m := range list {
-		// A machine of another identity under the same name is another machine.
-		if m.Name == c.args[1] && (m.ProviderID == "" || providerID == "" || m.ProviderID == providerID) {
-			state = m.State
-		}
-	}
-	_, err = fmt.Fprintln(c.out, state)
-	return err
 }

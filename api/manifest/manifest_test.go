@@ -1,4 +1,4 @@
-package main
+package manifest
 
 import (
 	"context"
@@ -9,7 +9,6 @@ import (
 
 	"ledge/api"
 	"ledge/api/local"
-	"ledge/node"
 	"ledge/storage"
 )
 
@@ -36,14 +35,23 @@ func TestApplyUnchanged(t *testing.T) {
 	defer s.Close()
 	client, err := local.New(local.Config{Store: s})
 	must(t, err)
-	m, err := parseManifest(node.Documents([]byte(goodPod))[0], "default")
+	m, err := Parse(Documents([]byte(podFile))[0], "default")
 	must(t, err)
 	for i, want := range []string{"created", "unchanged", "configured", "unchanged"} {
 		if i == 2 {
 			must(t, m.label("a", "b"))
 		}
-		if got, err := applyOne(t.Context(), busyClient{client, t}, *m); err != nil || got != want {
+		if got, err := Apply(t.Context(), busyClient{client, t}, *m); err != nil || got != want {
 			t.Errorf("%d: %s %v, want %s", i, got, err, want)
 		}
+	}
+}
+
+const podFile = "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec:\n  containers:\n  - {name: a, image: ledge.local/self}\n"
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package manifest
 
 import (
 	"context"
@@ -19,38 +19,38 @@ import (
 	"ledge/api"
 )
 
-// manifests keeps the objects of a directory applied: what stands in a file is created or changed, and what a
+// Dir keeps the objects of a directory applied: what stands in a file is created or changed, and what a
 // removed file had made is deleted. Pods are left out: there they are static pods, which the agent runs itself. An object carries the name of its file as a label, so that this holds over
 // restarts.
-type manifests struct {
-	dir    string
-	client api.Client
+type Dir struct {
+	Path   string
+	Client api.Client
 	seen   map[string]string // file -> hash of what was applied
 }
 
-// manifestLabel marks an object made from a file; the value is the file's name, shortened to a label.
-const manifestLabel = "ledge.dev/manifest"
+// fileLabel marks an object made from a file; the value is the file's name, shortened to a label.
+const fileLabel = "ledge.dev/manifest"
 
-// manifestScan is how often the directory is read (N-7.49).
-const manifestScan = 20 * time.Second
+// scanEvery is how often the directory is read (N-7.49).
+const scanEvery = 20 * time.Second
 
 // Run applies now and then again whenever something changed, until ctx ends.
-func (m *manifests) Run(ctx context.Context) error {
+func (m *Dir) Run(ctx context.Context) error {
 	m.seen = map[string]string{}
 	for {
 		if err := m.scan(ctx); err != nil && ctx.Err() == nil {
-			slog.Warn("manifests could not all be applied; trying again", "dir", m.dir, "err", err)
+			slog.Warn("manifests could not all be applied; trying again", "dir", m.Path, "err", err)
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(manifestScan):
+		case <-time.After(scanEvery):
 		}
 	}
 }
 
-func (m *manifests) scan(ctx context.Context) error {
-	entries, err := os.ReadDir(m.dir)
+func (m *Dir) scan(ctx context.Context) error {
+	entries, err := os.ReadDir(m.Path)
 	if err != nil {
 		return err
 	}
@@ -72,17 +72,17 @@ func (m *manifests) scan(ctx context.Context) error {
 }
 
 // file applies one file if it changed, and names what it holds.
-func (m *manifests) file(ctx context.Context, name string) (map[string]bool, error) {
-	path := filepath.Join(m.dir, name)
+func (m *Dir) file(ctx context.Context, name string) (map[string]bool, error) {
+	path := filepath.Join(m.Path, name)
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	objs, bad := readObjects(path, "default")
-	objs = slices.DeleteFunc(objs, func(o manifest) bool { return o.kind == api.Pods })
+	objs, bad := Read(path, "default")
+	objs = slices.DeleteFunc(objs, func(o Manifest) bool { return o.Kind == api.Pods })
 	ids := map[string]bool{}
 	for _, o := range objs {
-		ids[identity(o.kind, o)] = true
+		ids[identity(o.Kind, o)] = true
 	}
 	sum := sha256.Sum256(data)
 	hash := hex.EncodeToString(sum[:])
@@ -102,19 +102,19 @@ func (m *manifests) file(ctx context.Context, name string) (map[string]bool, err
 }
 
 // apply creates or changes one object. A pod whose spec cannot be changed in place is made anew.
-func (m *manifests) apply(ctx context.Context, o manifest, label string) error {
-	if err := o.label(manifestLabel, label); err != nil {
+func (m *Dir) apply(ctx context.Context, o Manifest, label string) error {
+	if err := o.label(fileLabel, label); err != nil {
 		return err
 	}
-	what, err := applyOne(ctx, m.client, o)
+	what, err := Apply(ctx, m.Client, o)
 	if err == nil && what != "unchanged" {
-		slog.Info("applied manifest", "kind", o.kind.Name, "name", api.Key(o), "result", what)
+		slog.Info("applied manifest", "kind", o.Kind.Name, "name", api.Key(o), "result", what)
 	}
 	return err
 }
 
-func (m *manifests) prune(ctx context.Context, present map[string]map[string]bool) error {
-	sel, err := labels.Parse(manifestLabel)
+func (m *Dir) prune(ctx context.Context, present map[string]map[string]bool) error {
+	sel, err := labels.Parse(fileLabel)
 	if err != nil {
 		return err
 	}
@@ -123,17 +123,17 @@ func (m *manifests) prune(ctx context.Context, present map[string]map[string]boo
 		if kind == api.Events || kind == api.Leases {
 			continue
 		}
-		list, err := m.client.List(ctx, kind, api.ListOptions{Selection: api.Selection{Labels: sel}})
+		list, err := m.Client.List(ctx, kind, api.ListOptions{Selection: api.Selection{Labels: sel}})
 		if err != nil {
 			return err
 		}
 		for _, o := range list.Items {
-			ids, fileThere := present[o.GetLabels()[manifestLabel]]
+			ids, fileThere := present[o.GetLabels()[fileLabel]]
 			if fileThere && (ids == nil || ids[identity(kind, o)]) || o.GetDeletionTimestamp() != nil {
 				continue
 			}
 			slog.Info("deleting what a removed manifest had made", "kind", kind.Name, "name", api.Key(o))
-			if _, err := m.client.Delete(ctx, kind, o.GetNamespace(), o.GetName(), api.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			if _, err := m.Client.Delete(ctx, kind, o.GetNamespace(), o.GetName(), api.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 				errs = append(errs, err)
 			}
 		}

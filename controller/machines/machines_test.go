@@ -1,7 +1,6 @@
-package main
+package machines
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net/http"
@@ -37,7 +36,7 @@ func TestMachineListers(t *testing.T) {
 	}))
 	defer server.Close()
 	for _, text := range []string{program + " --fleet", server.URL + "/machines?fleet=1"} {
-		l, err := machineLister(text)
+		l, err := New(text)
 		must(t, err)
 		for _, c := range []struct{ node, id, want, wrong string }{
 			{"a", "id", "shutdown", ""}, {"b", "", "gone", ""}, {"long", "", "", "a machine is"}, {"word", "", "", `not "perhaps"`}, {"c", "", "", " "},
@@ -49,12 +48,9 @@ func TestMachineListers(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]bool{"": true, "http://": false, filepath.Join(dir, "none"): false} {
-		if _, err := machineLister(text); (err == nil) != want {
+		if _, err := New(text); (err == nil) != want {
 			t.Errorf("%q: %v", text, err)
 		}
-	}
-	if _, err := settled(t, "--machine-lister", filepath.Join(dir, "none")); err == nil {
-		t.Error("a lister that is not there is accepted")
 	}
 }
 
@@ -64,7 +60,7 @@ func TestMachineListerHangs(t *testing.T) {
 	pids := filepath.Join(dir, "pids")
 	program := filepath.Join(dir, "lister")
 	must(t, os.WriteFile(program, []byte("#!/bin/sh\nsleep 60 &\necho $! >>"+pids+"\n[ $1 = hung ] && wait\necho exists\n"), 0o700))
-	l, err := machineLister(program)
+	l, err := New(program)
 	must(t, err)
 	for _, c := range []struct{ node, want, wrong string }{{"hung", "", "no answer in time"}, {"left", "exists", ""}} {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -99,22 +95,9 @@ func running(pid string) bool {
 	return err == nil && !strings.Contains(string(text), ") Z ")
 }
 
-// TestInventory is the lister that comes with ledge.
-func TestInventory(t *testing.T) {
-	file := written(t, "- name: a\n- {name: b, state: shutdown}\n- {name: c, providerID: 'x://1'}\n")
-	for args, want := range map[string]string{
-		file: "a exists\nb shutdown\nc exists\n", file + " a": "exists\n", file + " a any": "exists\n", file + " b": "shutdown\n", file + " d": "gone\n",
-		file + " c x://1": "exists\n", file + " c x://2": "gone\n", file + " c": "exists\n",
-	} {
-		var out bytes.Buffer
-		if err := machines(t.Context(), &command{args: strings.Fields(args), out: &out}); err != nil || out.String() != want {
-			t.Errorf("%s: %q %v, want %q", args, out.String(), err, want)
-		}
-	}
-	for text, wrong := range map[string]string{"": "no machines", "[]": "no machines", "- name: a\n- name: a": "name of its own", "- state: exists": "name of its own",
-		"- {name: a, state: asleep}": "asleep", "- {name: a, color: red}": "color", "x": "cannot unmarshal"} {
-		if err := machines(t.Context(), &command{args: []string{written(t, text), "a"}}); err == nil || !strings.Contains(err.Error(), wrong) {
-			t.Errorf("%q: %v, want %s", text, err, wrong)
-		}
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -1,4 +1,5 @@
-package main
+// Package settle keeps the memory of a process that runs for months at what it needs.
+package settle
 
 import (
 	"context"
@@ -14,10 +15,10 @@ import (
 	"ledge/host"
 )
 
-// settleEvery is how often memory is given back, and settleFirst how soon after a start. It costs some 10 ms of CPU time.
+// every is how often memory is given back, and First how soon after a start. It costs some 10 ms of CPU time.
 const (
-	settleFirst = 15 * time.Second
-	settleEvery = time.Minute
+	First = 15 * time.Second
+	every = time.Minute
 )
 
 // What the heap may grow by before its garbage is collected and given back at once: in all, above what lives in quiet
@@ -78,20 +79,20 @@ func (c *collector) minute() {
 // block with other small things.
 type collected struct{ _ *collected }
 
-// hurry has garbage wait for a minute: where fifty pods end at once, a sixth of the time went into collecting it, and their
+// Hurry has garbage wait for a minute: where fifty pods end at once, a sixth of the time went into collecting it, and their
 // own memory is coming free. What collector allows the heap still holds, and settle takes it back.
-func hurry() {
+func Hurry() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400)
 	}
 }
 
-// settle keeps the memory of a process that runs for months, and does nothing most of that time, at what it needs: what
+// Run keeps the memory of a process that runs for months, and does nothing most of that time, at what it needs: what
 // a start or a busy hour took does not stay.
-func settle(ctx context.Context) {
+func Run(ctx context.Context) {
 	garbage := &collector{least: math.MaxUint64}
 	garbage.bound()
-	for wait := settleFirst; ; wait = settleEvery {
+	for wait := First; ; wait = every {
 		select {
 		case <-ctx.Done():
 			return

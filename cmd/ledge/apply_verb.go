@@ -1,0 +1,43 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"ledge/api/manifest"
+)
+
+type applyOpts struct{ file, namespace string }
+
+func applyFlags(c *command) {
+	o := &applyOpts{}
+	c.flags.StringVar(&o.file, "f", "", "file with objects, or - for standard input")
+	namespaceFlag(c, &o.namespace)
+	c.opts = o
+}
+
+func apply(ctx context.Context, c *command) error {
+	o := c.opts.(*applyOpts)
+	if o.file == "" || len(c.args) > 0 {
+		return usagef("apply: say what: ledge apply -f FILE")
+	}
+	objs, bad := manifest.Read(o.file, o.namespace)
+	if len(objs) == 0 {
+		return bad
+	}
+	cl, err := c.client()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, obj := range objs {
+		what, err := manifest.Apply(ctx, cl, obj)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		fmt.Fprintf(c.out, "%s/%s %s\n", obj.Kind.Singular, obj.GetName(), what)
+	}
+	return errors.Join(append(errs, bad)...)
+}
