@@ -1,8 +1,11 @@
 package node
 
 import (
+	"context"
+	"errors"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/node/podstate"
@@ -41,6 +44,7 @@ func (w *worker) stopLocked(s podstate.Stop) *podstate.Stop {
 		s = w.stopw.Joined(s)
 	}
 	w.stopw = &s
+	w.endStartLocked()
 	w.poke()
 	return &s
 }
@@ -73,4 +77,30 @@ func (w *worker) mayStop() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.stopw == nil && !w.over
+}
+
+// errEnding: a start was given up because the pod is to end; what is to be done now is decided anew.
+var errEnding = errors.New("the pod is to end")
+
+// untilEnding is the context of a start. It ends when the pod is to: a start that hangs must not hold that up.
+func (w *worker) untilEnding(ctx context.Context, pod *corev1.Pod) (context.Context, context.CancelFunc) {
+	ctx, end := context.WithCancelCause(ctx)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.endStart = end
+	if w.pod.DeletionTimestamp != nil && pod.DeletionTimestamp == nil { // since this start was decided
+		w.endStartLocked()
+	}
+	return ctx, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.endStart = nil
+		end(nil)
+	}
+}
+
+func (w *worker) endStartLocked() {
+	if w.endStart != nil {
+		w.endStart(errEnding)
+	}
 }

@@ -153,10 +153,16 @@ func (a *Agent) start(ctx context.Context, w *worker, pod *corev1.Pod, act podst
 	if spec.ProcessesOf, err = a.targetOf(w, pod, c.Name); err != nil {
 		return a.undoStart(ctx, pod, id, &fault{"CreateContainerError", err})
 	}
-	st, err := a.cfg.Engine.Start(ctx, spec)
+	sctx, done := w.untilEnding(ctx, pod)
+	st, err := a.cfg.Engine.Start(sctx, spec)
+	ending := errors.Is(context.Cause(sctx), errEnding)
+	done()
 	if err != nil {
-		if errors.Is(err, runtime.ErrUnavailable) {
+		switch {
+		case errors.Is(err, runtime.ErrUnavailable):
 			return err // the keeper may have started it after all: keep the root file system, ask again
+		case ending:
+			return a.undoStart(ctx, pod, id, errEnding)
 		}
 		return a.undoStart(ctx, pod, id, &fault{"RunContainerError", fmt.Errorf("start container %s: %w", c.Name, err)})
 	}

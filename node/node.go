@@ -10,7 +10,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
@@ -164,18 +163,6 @@ type Agent struct {
 	met         chan struct{}                      // closed when the engine has been reached once
 }
 
-// engineView is what the agent knows of the engine's containers.
-type engineView struct {
-	up         bool
-	info       runtime.Info
-	downSince  time.Time
-	upSince    time.Time
-	err        error
-	containers map[string]map[string]runtime.Status // pod UID -> ID
-	pods       map[string]runtime.PodStatus
-	groups     map[string]runtime.Resources // what it was told of the cgroups that pods stand in; tendGroups alone uses it
-}
-
 // New prepares an agent.
 func New(cfg Config) (*Agent, error) {
 	if cfg.Name == "" || cfg.Client == nil || cfg.Engine == nil || cfg.Images == nil || cfg.Network == nil || cfg.Board == nil {
@@ -191,7 +178,7 @@ func New(cfg Config) (*Agent, error) {
 		self:    api.NewView[*corev1.Node](cfg.Client, api.Nodes, api.Selection{Fields: fields.OneTermEqualSelector("metadata.name", cfg.Name)}),
 		workers: map[types.UID]*worker{}, holds: map[types.UID]corev1.ResourceList{}, blocks: map[types.UID]runtime.IDRange{}, statusCh: make(chan struct{}, 1),
 		groupsCh: make(chan struct{}, 1), mirrorCh: make(chan struct{}, 1), statics: newStatics(cfg), turns: make(chan struct{}), released: make(chan struct{}), handed: make(chan struct{}), known: make(chan struct{}), looked: make(chan struct{}), weighed: make(chan struct{}), stalled: make(chan struct{}, 1), busy: make(chan struct{}, 1), evictions: map[pressure.Signal]*api.Durations{}, met: make(chan struct{}),
-		engine: engineView{downSince: time.Now()}}
+		engine: engineView{heard: time.Now()}}
 	a.statics.complain = a.nodeWarning
 	if cfg.Hold == "" {
 		close(a.released)
@@ -234,93 +221,6 @@ func (a *Agent) renewLease(ctx context.Context) error {
 		return err
 	}
 	return r.Run(ctx)
-}
-
-// followEngine keeps the picture of the engine's containers; while the engine is away nothing is decided.
-func (a *Agent) followEngine(ctx context.Context) error {
-	for ctx.Err() == nil {
-		err := a.followOnce(ctx)
-		if ctx.Err() != nil {
-			break
-		}
-		a.engineLost(err)
-		select {
-		case <-ctx.Done():
-		case <-time.After(200 * time.Millisecond):
-		}
-	}
-	return nil
-}
-
-func (a *Agent) followOnce(ctx context.Context) error {
-	info, err := a.cfg.Engine.Info(ctx)
-	if err != nil {
-		return err
-	}
-	st, err := a.cfg.Engine.List(ctx)
-	if err != nil {
-		return err
-	}
-	a.engineFound(info, st)
-	return a.cfg.Engine.Watch(ctx, a.containerChanged)
-}
-
-func (a *Agent) engineFound(info runtime.Info, st runtime.State) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if !a.engine.up {
-		slog.Info("container engine is up", "pods", len(st.Pods), "containers", len(st.Containers))
-	}
-	if !a.everUp {
-		a.everUp = true
-		close(a.met)
-	}
-	a.engine = engineView{up: true, upSince: time.Now(), info: info, containers: map[string]map[string]runtime.Status{}, pods: map[string]runtime.PodStatus{},
-		groups: map[string]runtime.Resources{}}
-	for _, p := range st.Pods {
-		a.engine.pods[p.Pod.UID] = p
-	}
-	for _, c := range st.Containers {
-		a.engine.put(c)
-	}
-	for _, w := range a.workers {
-		w.poke()
-	}
-	a.pokeStatus()
-	a.pokeGroups()
-	nudge(a.stalled) // pods can be evicted again
-}
-
-func (a *Agent) engineLost(err error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.engine.up {
-		slog.Warn("container engine is away; pods run on, nothing is decided until it is back", "err", err)
-		a.engine.downSince = time.Now()
-	}
-	a.engine.up, a.engine.err = false, err
-}
-
-func (a *Agent) containerChanged(s runtime.Status) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.engine.put(s)
-	if w := a.workers[types.UID(s.PodUID)]; w != nil {
-		w.poke()
-	}
-}
-
-func (v *engineView) put(s runtime.Status) {
-	m := v.containers[s.PodUID]
-	if m == nil {
-		m = map[string]runtime.Status{}
-		v.containers[s.PodUID] = m
-	}
-	// A Watch begins with every container there is; it must not undo what was heard since List.
-	if old, ok := m[s.ID]; ok && old.Phase == runtime.Exited && s.Phase == runtime.Running {
-		return
-	}
-	m[s.ID] = s
 }
 
 // forget drops what the engine no longer holds: one container, or with an empty ID the whole pod.

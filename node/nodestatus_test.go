@@ -38,7 +38,7 @@ func TestFastStatus(t *testing.T) {
 		r.begin()
 		r.pass(time.Minute)
 		c := nodeCondition(r.node(), corev1.NodeReady)
-		if c.Status != corev1.ConditionFalse || c.Message != "container runtime status check may not have completed yet" {
+		if c.Status != corev1.ConditionFalse || c.Message != "container runtime status check may not have completed yet: fake: container engine unavailable" {
 			t.Errorf("without an engine: %+v", c)
 		}
 		if r.agent.Ready() {

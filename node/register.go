@@ -233,9 +233,11 @@ func (p *poster) look(ctx context.Context) (facts, error) {
 	f := facts{name: a.cfg.Name, sample: sample, cfg: a.cfg.Status, reg: a.cfg.Registration, version: a.cfg.Version,
 		engine: "libcontainer://Unknown", now: now}
 	f.pressure = a.shortOf()
-	if info, err := a.cfg.Engine.Info(ctx); err == nil {
-		f.engine = info.Name + "://" + info.Version
+	a.mu.Lock()
+	if a.engine.up {
+		f.engine = a.engine.info.Name + "://" + a.engine.info.Version
 	}
+	a.mu.Unlock()
 	if err := a.engineFault(now); err != nil {
 		f.faults = append(f.faults, err.Error())
 	}
@@ -253,6 +255,7 @@ func (p *poster) look(ctx context.Context) (facts, error) {
 	if a.cfg.Conditions != nil {
 		f.extra = a.cfg.Conditions()
 	}
+	f.extra = append(f.extra, a.hangs(now))
 	var ips []string
 	for _, ip := range f.reg.pickIPs(sample.Addresses) {
 		ips = append(ips, ip.String())
@@ -269,21 +272,6 @@ func (p *poster) look(ctx context.Context) (facts, error) {
 	}
 	a.mu.Unlock()
 	return f, nil
-}
-
-// engineFault follows N-1.48: an engine may be away for 30 s (a keeper restarts) before the Node says so.
-func (a *Agent) engineFault(now time.Time) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	switch {
-	case a.engine.up:
-		return nil
-	case !a.everUp:
-		return errors.New("container runtime status check may not have completed yet")
-	case now.Sub(a.engine.downSince) < 30*time.Second:
-		return nil
-	}
-	return fmt.Errorf("container runtime is down: %w", a.engine.err)
 }
 
 func (a *Agent) imageList(ctx context.Context) []corev1.ContainerImage {

@@ -41,8 +41,10 @@ type worker struct {
 	stopw *podstate.Stop
 	over  bool // it has come to its end without being told to, whether the API knows yet or not
 	retry bool
-	fresh bool                // something the pod names has changed
-	pulls map[string]*pulling // images on their way, by container name
+	// endStart ends the start that is under way, if one is.
+	endStart context.CancelCauseFunc
+	fresh    bool                // something the pod names has changed
+	pulls    map[string]*pulling // images on their way, by container name
 	// hooked are the lifecycle hooks that have come to their end, by podstate.HookKey.
 	hooked map[string]podstate.HookEnd
 
@@ -86,6 +88,9 @@ func (w *worker) offer(p *corev1.Pod) {
 	// A path in a volume may be made of an annotation.
 	w.fresh = w.fresh || !maps.Equal(w.pod.Labels, p.Labels) || !maps.Equal(w.pod.Annotations, p.Annotations)
 	w.pod = p
+	if p.DeletionTimestamp != nil {
+		w.endStartLocked()
+	}
 	w.mu.Unlock()
 	if changed {
 		w.poke()
@@ -96,6 +101,7 @@ func (w *worker) vanished() {
 	w.mu.Lock()
 	first := !w.gone
 	w.gone = true
+	w.endStartLocked()
 	w.mu.Unlock()
 	if first {
 		w.poke()
@@ -110,6 +116,7 @@ func (w *worker) retire(now time.Time) {
 		w.pod = w.pod.DeepCopy()
 		w.pod.DeletionTimestamp = &metav1.Time{Time: now}
 		w.pod.DeletionGracePeriodSeconds = w.pod.Spec.TerminationGracePeriodSeconds
+		w.endStartLocked()
 	}
 	w.mu.Unlock()
 	if !already {
@@ -460,7 +467,7 @@ func (w *worker) act(ctx context.Context, pod *corev1.Pod, act podstate.Action) 
 		return act.Verb != podstate.DeletePod // it may be held by a finalizer; when it has gone we are told
 	}
 	w.unmark(act)
-	if ctx.Err() != nil || errors.Is(err, runtime.ErrUnavailable) || errors.Is(err, errOnItsWay) {
+	if ctx.Err() != nil || errors.Is(err, runtime.ErrUnavailable) || errors.Is(err, errOnItsWay) || errors.Is(err, errEnding) {
 		return false // not carried out: decide it again when the engine is back, or what it needs has come
 	}
 	w.failed(pod, act.Verb, act.Container, key, err)

@@ -1,15 +1,20 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"strings"
 	"text/tabwriter"
 	"time"
 
 	"ledge/host"
 	"ledge/network/bridge"
+	"ledge/runtime"
+	"ledge/runtime/keeper"
 )
 
 func doctorFlags(c *command) {
@@ -38,6 +43,10 @@ func doctor(ctx context.Context, c *command) error {
 		}
 	}
 	cfg.Probes = append(cfg.Probes, c.runDirProbe()...)
+	asked, cancel := context.WithTimeout(ctx, keeperAnswers)
+	info, err := keeper.New(keeper.ClientConfig{RunDir: c.runDir}).Info(asked)
+	cancel()
+	cfg.Probes = append(cfg.Probes, keeperProbe(info, err)...)
 	cfg.Probes = append(append(cfg.Probes, c.shutdownProbe(ctx, "/")), c.safeModeProbe(ctx)...)
 	checks := host.New(host.Config{}).Doctor(cfg)
 	w := tabwriter.NewWriter(c.out, 0, 8, 2, ' ', 0)
@@ -56,4 +65,26 @@ func doctor(ctx context.Context, c *command) error {
 		return errUnfit
 	}
 	return nil
+}
+
+// keeperAnswers is how long a keeper that is well may take on a board that is busy.
+const keeperAnswers = 5 * time.Second
+
+// keeperProbe says whether the keeper answers, and what hangs in it; nothing where none runs.
+func keeperProbe(info runtime.Info, err error) []host.Probe {
+	p := host.Probe{Name: "containers", Detail: "the keeper answers, and nothing hangs",
+		Remedy: "look at the pods named here; what hangs is ended after a minute"}
+	var hang []string
+	for _, l := range info.Late {
+		hang = append(hang, fmt.Sprintf("%s of container %s in pod %s, for %s", l.What, cmp.Or(l.Container, "-"), l.PodUID, l.For.Round(time.Second)))
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):
+		return nil // none, or none of ours
+	case err != nil:
+		p.Err, p.Remedy = err, "systemctl restart ledge-keeper, or end its process (kill -9): containers go on, and a new one takes them over"
+	case len(hang) > 0:
+		p.Err = fmt.Errorf("hangs in the keeper: %s", strings.Join(hang, "; "))
+	}
+	return []host.Probe{p}
 }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -61,7 +62,11 @@ func (c *Client) dial(ctx context.Context, q request, files ...*os.File) (*net.U
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.EAGAIN):
-		return nil, unavailable(err)
+		var oe *net.OpError
+		if errors.As(err, &oe) {
+			err = oe.Err // its own words name a descriptor for the directory
+		}
+		return nil, fmt.Errorf("keeper: %w: nobody answers at %s: %w%s", runtime.ErrUnavailable, filepath.Join(c.cfg.RunDir, socketName), err, c.remedy())
 	case err != nil:
 		return nil, fmt.Errorf("keeper: %w", err)
 	}
@@ -81,15 +86,36 @@ func (c *Client) call(ctx context.Context, q request) (response, error) {
 		return response{}, err
 	}
 	defer conn.Close()
+	number := numberOf(conn) // while the connection is open
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	var r response
 	if err := receive(conn, &r, false); err != nil {
-		if ctx.Err() != nil {
+		switch {
+		case errors.Is(ctx.Err(), context.DeadlineExceeded):
+			return response{}, fmt.Errorf("keeper: %w: its process%s does not answer: %w", runtime.ErrUnavailable, number, ctx.Err())
+		case ctx.Err() != nil:
 			return response{}, ctx.Err()
 		}
 		return response{}, fmt.Errorf("keeper: %w: it hung up: %w", runtime.ErrUnavailable, err)
 	}
 	return r, r.err()
+}
+
+// remedy says who has to start a keeper where this process does not.
+func (c *Client) remedy() string {
+	if len(c.cfg.Command) > 0 {
+		return ""
+	}
+	return "; the service that runs `ledge keeper` has to be started"
+}
+
+// numberOf is that of the process at the other end, if it can be told.
+func numberOf(conn *net.UnixConn) string {
+	cred, err := peerOf(conn)
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprintf(" %d", cred.Pid)
 }
 
 // callToEnd makes a request that the keeper gives up when ctx ends, and waits for it to say so: until then something may be left.

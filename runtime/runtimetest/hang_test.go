@@ -3,6 +3,7 @@ package runtimetest_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -14,6 +15,7 @@ import (
 
 	"ledge/internal/testrun"
 	"ledge/runtime"
+	"ledge/runtime/keeper"
 	"ledge/runtime/runtimetest"
 )
 
@@ -222,4 +224,31 @@ func children(t *testing.T, parent int) []string {
 		}
 	}
 	return out
+}
+
+// TestKeeperThatDoesNotAnswer: who asks one that is stopped, or is not there, learns which.
+func TestKeeperThatDoesNotAnswer(t *testing.T) {
+	k := newKeeper(t)
+	pid := k.cmd.Process.Pid
+	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	for tries := 0; err == nil && tries < 20; tries++ { // its threads stop one by one
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		_, err = k.client.Info(ctx)
+		cancel()
+	}
+	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, runtime.ErrUnavailable) || !strings.Contains(err.Error(), fmt.Sprintf("process %d does not answer", pid)) {
+		t.Errorf("a stopped keeper: %v", err)
+	}
+	if err := unix.Kill(pid, unix.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	waitReady(t, k.client)
+	dir := t.TempDir()
+	_, err = keeper.New(keeper.ClientConfig{RunDir: dir}).Info(t.Context())
+	if !errors.Is(err, runtime.ErrUnavailable) || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), "ledge keeper") {
+		t.Errorf("no keeper: %v", err)
+	}
 }
