@@ -30,7 +30,9 @@ type Client interface {
 	// name, and so is the answer.
 	Create(ctx context.Context, kind *Kind, obj Object, opts WriteOptions) (Object, error)
 	// Update replaces spec and metadata, or with Subresource "status" the status (and labels and annotations,
-	// N-1.8), or with "resize" the resources of a pod's containers, or with "ephemeralcontainers" those. A resourceVersion in obj must match; an empty one is unconditional.
+	// N-1.8), or with "resize" the resources of a pod's containers, or with "ephemeralcontainers" those. With "scale" obj
+	// and the answer are a *autoscalingv1.Scale, and the number of pods is set; Patch does the same. A resourceVersion in
+	// obj must match; an empty one is unconditional.
 	Update(ctx context.Context, kind *Kind, obj Object, opts WriteOptions) (Object, error)
 	// Patch applies a JSON, merge or strategic merge patch, or by types.ApplyYAMLPatchType a manager's configuration
 	// (server-side apply, as JSON), which also makes an object that is not there.

@@ -1,6 +1,8 @@
 package api
 
-import corev1 "k8s.io/api/core/v1"
+import (
+	corev1 "k8s.io/api/core/v1"
+)
 
 // defaultLife fills in probes and lifecycle hooks (N-7.2).
 func defaultLife(c *corev1.Container) {

@@ -4,7 +4,6 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	schedulingv1 "k8s.io/api/scheduling/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,7 +15,7 @@ func validPod() *corev1.Pod {
 		ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default"},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "ledge.local/self"}}},
 	}
-	Default(pod)
+	fill(pod)
 	return pod
 }
 
@@ -37,7 +36,7 @@ func TestPodDefaults(t *testing.T) { // N-7.1
 		InitContainers: []corev1.Container{{Name: "i", Image: "busybox:1.36"}},
 	}}
 	pod.Status.PodIP = "10.1.2.3"
-	Default(pod)
+	fill(pod)
 	s, c := pod.Spec, pod.Spec.Containers[0]
 	for what, ok := range map[string]bool{
 		"restartPolicy":      s.RestartPolicy == corev1.RestartPolicyAlways,
@@ -65,7 +64,7 @@ func TestPodDefaults(t *testing.T) { // N-7.1
 		}
 	}
 	again := pod.DeepCopy()
-	Default(again)
+	fill(again)
 	if !apiequality.Semantic.DeepEqual(pod, again) {
 		t.Error("defaults applied twice differ")
 	}
@@ -85,23 +84,18 @@ func TestImageTag(t *testing.T) {
 func TestOtherDefaults(t *testing.T) {
 	node := &corev1.Node{Status: corev1.NodeStatus{Capacity: corev1.ResourceList{"cpu": resource.MustParse("4")}}}
 	node.Spec.PodCIDR = "10.0.0.0/24"
-	Default(node)
+	fill(node)
 	if node.Status.Allocatable.Cpu().Value() != 4 || len(node.Spec.PodCIDRs) != 1 { // N-1.10
 		t.Errorf("node: %+v", node)
 	}
 	secret := &corev1.Secret{StringData: map[string]string{"a": "b"}}
-	Default(secret)
+	fill(secret)
 	if secret.Type != corev1.SecretTypeOpaque || string(secret.Data["a"]) != "b" || secret.StringData != nil {
 		t.Errorf("secret: %+v", secret)
 	}
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}}
-	Default(ns)
+	fill(ns)
 	if ns.Labels["kubernetes.io/metadata.name"] != "x" {
 		t.Errorf("namespace: %+v", ns)
-	}
-	pc := &schedulingv1.PriorityClass{}
-	Default(pc)
-	if *pc.PreemptionPolicy != corev1.PreemptLowerPriority {
-		t.Errorf("class: %+v", pc)
 	}
 }

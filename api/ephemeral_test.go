@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"ledge/api/valid"
 )
 
 // TestEphemeral: ephemeral containers come through their own door, and neither change nor go.
@@ -36,7 +38,7 @@ func TestEphemeral(t *testing.T) {
 		{"mount of nothing", func(e *corev1.EphemeralContainer) {
 			e.VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPath: "/v"}}
 		}, e1 + "volumeMounts[0].name", "Not found"},
-		{"not yet", func(e *corev1.EphemeralContainer) { e.VolumeDevices = []corev1.VolumeDevice{{Name: "v"}} }, e1 + "volumeDevices", notYet},
+		{"not yet", func(e *corev1.EphemeralContainer) { e.VolumeDevices = []corev1.VolumeDevice{{Name: "v"}} }, e1 + "volumeDevices", valid.NotYet},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			old := validPod()
@@ -45,7 +47,7 @@ func TestEphemeral(t *testing.T) {
 			p := old.DeepCopy()
 			p.Spec.EphemeralContainers = append(p.Spec.EphemeralContainers, debug("new"))
 			tc.change(&p.Spec.EphemeralContainers[1])
-			wants(t, ValidateUpdate(p, old, Ephemeral), tc.field, tc.text)
+			wants(t, validateUpdate(p, old, Ephemeral), tc.field, tc.text)
 		})
 	}
 	old := validPod()
@@ -53,14 +55,14 @@ func TestEphemeral(t *testing.T) {
 	old.Spec.EphemeralContainers = []corev1.EphemeralContainer{debug("old")}
 	p := old.DeepCopy()
 	p.Spec.EphemeralContainers[0].Image = "other"
-	wants(t, ValidateUpdate(p, old, Ephemeral), "spec.ephemeralContainers", "may not be changed")
+	wants(t, validateUpdate(p, old, Ephemeral), "spec.ephemeralContainers", "may not be changed")
 	p.Spec.EphemeralContainers = nil
-	wants(t, ValidateUpdate(p, old, Ephemeral), "spec.ephemeralContainers", "may not be removed")
-	wants(t, ValidateUpdate(p, old, ""), "spec", "pod updates may not change fields")
-	wants(t, Validate(old), "spec.ephemeralContainers", "cannot be set on create")
+	wants(t, validateUpdate(p, old, Ephemeral), "spec.ephemeralContainers", "may not be removed")
+	wants(t, validateUpdate(p, old, ""), "spec", "pod updates may not change fields")
+	wants(t, validate(old), "spec.ephemeralContainers", "cannot be set on create")
 	old.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
 	p = old.DeepCopy()
-	if err := ValidateUpdate(p, old, Ephemeral); err == nil || !strings.Contains(err.Error(), "static pods do not support ephemeral containers") {
+	if err := validateUpdate(p, old, Ephemeral); err == nil || !strings.Contains(err.Error(), "static pods do not support ephemeral containers") {
 		t.Errorf("a static pod: %v", err)
 	}
 }

@@ -19,9 +19,9 @@ func TestFieldLabels(t *testing.T) { // N-11.35
 		Events: {"involvedObject.apiVersion", "involvedObject.fieldPath", "involvedObject.kind", "involvedObject.name",
 			"involvedObject.namespace", "involvedObject.resourceVersion", "involvedObject.uid", "metadata.name", "metadata.namespace",
 			"reason", "reportingComponent", "source", "type"},
-		ConfigMaps: both, Leases: both, PriorityClasses: both,
+		ConfigMaps: both,
 	} {
-		if got := FieldLabels(kind); !slices.Equal(got, want) {
+		if got := kind.FieldLabels(); !slices.Equal(got, want) {
 			t.Errorf("%s: got %q", kind, got)
 		}
 	}
@@ -41,7 +41,7 @@ func TestParseFields(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 			continue
 		}
-		if got := (&Selection{Fields: sel}).Matches(pod); got != want {
+		if got := (&Selection{Fields: sel}).Matches(Pods, pod); got != want {
 			t.Errorf("%s: got %v", text, got)
 		}
 	}
@@ -61,11 +61,11 @@ func TestSelection(t *testing.T) {
 			t.Errorf("%s: %v", text, err)
 			continue
 		}
-		if got := (&Selection{Namespace: "default", Labels: sel}).Matches(pod); got != want {
+		if got := (&Selection{Namespace: "default", Labels: sel}).Matches(Pods, pod); got != want {
 			t.Errorf("%s: got %v", text, got)
 		}
 	}
-	if (&Selection{Namespace: "other"}).Matches(pod) {
+	if (&Selection{Namespace: "other"}).Matches(Pods, pod) {
 		t.Error("another namespace matches")
 	}
 	if _, err := ParseLabels("a=b=c"); !apierrors.IsBadRequest(err) {
@@ -75,11 +75,11 @@ func TestSelection(t *testing.T) {
 
 func TestEventSource(t *testing.T) {
 	e := &corev1.Event{ReportingController: "new"}
-	if got := FieldsOf(e)["source"]; got != "new" {
+	if got := Events.Fields(e).Get("source"); got != "new" {
 		t.Errorf("got %q", got)
 	}
 	e.Source.Component = "old"
-	if got := FieldsOf(e)["source"]; got != "old" {
+	if got := Events.Fields(e).Get("source"); got != "old" {
 		t.Errorf("got %q", got)
 	}
 }
@@ -93,12 +93,12 @@ func FuzzSelectors(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text string) {
 		fieldSel, err := ParseFields(Pods, text)
 		if err == nil {
-			got := (&Selection{Fields: fieldSel}).Matches(pod)
+			got := (&Selection{Fields: fieldSel}).Matches(Pods, pod)
 			again, err := ParseFields(Pods, fieldSel.String())
 			if err != nil {
 				t.Fatalf("%q prints as %q, which does not parse: %v", text, fieldSel, err)
 			}
-			if (&Selection{Fields: again}).Matches(pod) != got {
+			if (&Selection{Fields: again}).Matches(Pods, pod) != got {
 				t.Fatalf("%q and %q differ", text, fieldSel)
 			}
 		} else if !apierrors.IsBadRequest(err) {
@@ -106,7 +106,7 @@ func FuzzSelectors(f *testing.F) {
 		}
 		labelSel, err := ParseLabels(text)
 		if err == nil {
-			(&Selection{Labels: labelSel}).Matches(pod)
+			(&Selection{Labels: labelSel}).Matches(Pods, pod)
 		} else if !apierrors.IsBadRequest(err) {
 			t.Fatalf("%q: %v", text, err)
 		}

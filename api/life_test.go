@@ -103,7 +103,7 @@ func TestValidateLife(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			p := validPod()
 			tc.change(p)
-			wants(t, Validate(p), tc.field, tc.text)
+			wants(t, validate(p), tc.field, tc.text)
 		})
 	}
 }
@@ -114,7 +114,7 @@ func TestLifeDefaults(t *testing.T) { // N-7.2
 	c.LivenessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Port: intstr.FromInt32(1)}}}
 	c.ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{GRPC: &corev1.GRPCAction{Port: 1}}, FailureThreshold: 7}
 	c.Lifecycle = &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{HTTPGet: &corev1.HTTPGetAction{}}}
-	Default(p)
+	fill(p)
 	l, r := c.LivenessProbe, c.ReadinessProbe
 	if l.TimeoutSeconds != 1 || l.PeriodSeconds != 10 || l.SuccessThreshold != 1 || l.FailureThreshold != 3 || l.InitialDelaySeconds != 0 ||
 		l.HTTPGet.Path != "/" || l.HTTPGet.Scheme != "HTTP" || r.FailureThreshold != 7 || r.GRPC.Service == nil ||
@@ -161,13 +161,13 @@ func TestGates(t *testing.T) {
 			p := gated()
 			old.ResourceVersion, p.ResourceVersion = "1", "1"
 			tc.change(p, old)
-			wants(t, ValidateUpdate(p, old, ""), tc.field, tc.text)
+			wants(t, validateUpdate(p, old, ""), tc.field, tc.text)
 		})
 	}
 	p := gated()
 	p.Spec.NodeName = "n"
-	wants(t, Validate(p), "spec.nodeName", "cannot be set until all schedulingGates have been cleared")
+	wants(t, validate(p), "spec.nodeName", "cannot be set until all schedulingGates have been cleared")
 	p = gated()
 	p.Spec.SchedulingGates[1] = p.Spec.SchedulingGates[0]
-	wants(t, Validate(p), "spec.schedulingGates[1]", "Duplicate")
+	wants(t, validate(p), "spec.schedulingGates[1]", "Duplicate")
 }

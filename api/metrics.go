@@ -2,10 +2,13 @@ package api
 
 import (
 	"context"
+	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	k8sruntime "k8s.io/apimachinery/pkg/runtime"
+
+	"ledge/api/table"
 )
 
 // The comments of these types and fields are what kubectl explain says of them. Their schemas are called as Kubernetes
@@ -67,16 +70,41 @@ func (m *PodMetrics) DeepCopyObject() k8sruntime.Object {
 	return &out
 }
 
-// The kinds that are measured, not kept: they are no part of Kinds, and no Client has them.
+// The kinds that are measured, not kept: no Client has them.
 var (
-	MetricsOfNodes = &Kind{Group: "metrics.k8s.io", Version: "v1beta1", Name: "NodeMetrics", Resource: "nodes",
-		New: func() Object { return &NodeMetrics{} }}
-	MetricsOfPods = &Kind{Group: "metrics.k8s.io", Version: "v1beta1", Name: "PodMetrics", Resource: "pods", Namespaced: true,
-		New: func() Object { return &PodMetrics{} }}
+	MetricsOfNodes = Define(Kind{Group: "metrics.k8s.io", Version: "v1beta1", Name: "NodeMetrics", Resource: "nodes", Measured: true},
+		Rules[*NodeMetrics]{
+			New:     func() *NodeMetrics { return &NodeMetrics{} },
+			Columns: measuredColumns,
+			Cells: func(m *NodeMetrics, _ table.Look) []any {
+				return measuredCells(m.Name, m.Usage.Cpu().MilliValue(), m.Usage.Memory().Value(), m.Window)
+			},
+		})
+	MetricsOfPods = Define(Kind{Group: "metrics.k8s.io", Version: "v1beta1", Name: "PodMetrics", Resource: "pods", Namespaced: true, Measured: true},
+		Rules[*PodMetrics]{
+			New:     func() *PodMetrics { return &PodMetrics{} },
+			Columns: measuredColumns,
+			Cells: func(m *PodMetrics, _ table.Look) []any {
+				var cpu, memory int64
+				for _, c := range m.Containers {
+					cpu += c.Usage.Cpu().MilliValue()
+					memory += c.Usage.Memory().Value()
+				}
+				return measuredCells(m.Name, cpu, memory, m.Window)
+			},
+		})
 )
 
-// Measured lists them.
-var Measured = []*Kind{MetricsOfNodes, MetricsOfPods}
+var measuredColumns = table.Columns{
+	table.Name,
+	table.Column("cpu", "string", "How much of a processor it uses."),
+	table.Column("memory", "string", "The memory that it uses and could not be taken from it."),
+	table.Column("Window", "string", "What time this was measured over."),
+}
+
+func measuredCells(name string, milliCPU, memory int64, window metav1.Duration) []any {
+	return []any{name, fmt.Sprintf("%dm", milliCPU), fmt.Sprintf("%dMi", memory>>20), window.Duration.String()}
+}
 
 // Metrics is what is known of a board's use, in the forms in which others ask for it. All of it is of the last
 // measurement; before the first there is nothing.

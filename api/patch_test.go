@@ -126,7 +126,7 @@ func TestApplyStrategicPatch(t *testing.T) { // N-11.34
 	}
 	apply := func(obj Object, patch string) Object {
 		t.Helper()
-		kind, _ := KindOf(obj)
+		kind := kindOf(obj)
 		out, dropped, err := ApplyPatch(kind, obj, Patch{Type: types.StrategicMergePatchType, Data: []byte(patch)})
 		if err != nil || len(dropped) > 0 {
 			t.Fatalf("%s: %v %v", patch, dropped, err)
@@ -234,8 +234,8 @@ func FuzzApplyPatch(f *testing.F) {
 				}
 				continue
 			}
-			Default(out)
-			_ = Validate(out)
+			fill(out)
+			_ = validate(out)
 		}
 	})
 }

@@ -1,4 +1,4 @@
-package api
+package api_test
 
 import (
 	"strings"
@@ -9,6 +9,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ledge/api"
+	"ledge/api/coordination"
 )
 
 func TestProtobuf(t *testing.T) {
@@ -16,25 +19,25 @@ func TestProtobuf(t *testing.T) {
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-node-lease", Name: "n", UID: "u", ResourceVersion: "7",
 		CreationTimestamp: metav1.NewTime(at.Truncate(time.Second)), OwnerReferences: []metav1.OwnerReference{{Kind: "Node", Name: "n", UID: "x"}}},
 		Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds, RenewTime: &at}}
-	data, err := ToProtobuf(Leases, lease)
+	data, err := api.ToProtobuf(coordination.Leases, lease)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := FromProtobuf(Leases, data)
-	Leases.Stamp(lease)
+	got, err := api.FromProtobuf(coordination.Leases, data)
+	coordination.Leases.Stamp(lease)
 	if err != nil || !equality.Semantic.DeepEqual(got, lease) {
 		t.Errorf("there and back: %+v, %v", got, err)
 	}
 	for what, bad := range map[string][]byte{"protobuf mark": []byte(`{"kind":"Lease"}`), "envelope": data[:9], "unexpected EOF": data[:len(data)-20]} {
-		if _, err := FromProtobuf(Leases, bad); err == nil || !strings.Contains(err.Error(), what) {
+		if _, err := api.FromProtobuf(coordination.Leases, bad); err == nil || !strings.Contains(err.Error(), what) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	pod, err := ToProtobuf(Pods, &corev1.Pod{})
+	pod, err := api.ToProtobuf(api.Pods, &corev1.Pod{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := FromProtobuf(Leases, pod); err == nil || !strings.Contains(err.Error(), "a Lease of coordination.k8s.io/v1 was expected") {
+	if _, err := api.FromProtobuf(coordination.Leases, pod); err == nil || !strings.Contains(err.Error(), "a Lease of coordination.k8s.io/v1 was expected") {
 		t.Errorf("a pod for a lease: %v", err)
 	}
 }

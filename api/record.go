@@ -76,8 +76,10 @@ func (r *Recorder) Event(object Object, eventType, reason, message string) {
 	ref := corev1.ObjectReference{Namespace: object.GetNamespace(), Name: object.GetName(), UID: object.GetUID(),
 		ResourceVersion: object.GetResourceVersion()}
 	ref.APIVersion, ref.Kind = object.GetObjectKind().GroupVersionKind().ToAPIVersionAndKind()
-	if kind, err := KindOf(object); err == nil {
-		ref.APIVersion, ref.Kind = kind.APIVersion(), kind.Name
+	for _, kind := range []*Kind{Nodes, Pods} { // those that callers make themselves do not say what they are
+		if kind.Is(object) {
+			ref.APIVersion, ref.Kind = kind.APIVersion(), kind.Name
+		}
 	}
 	r.EventOn(ref, eventType, reason, message)
 }

@@ -8,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"ledge/api/valid"
 )
 
 // Resize is the subresource through which the resources of a pod's containers are changed while they run.
@@ -106,7 +108,7 @@ func validateResizePolicy(list []corev1.ContainerResizePolicy, restart corev1.Re
 			errs = append(errs, field.Required(at.Child("restartPolicy"), ""))
 			continue
 		}
-		errs = append(errs, oneOf(p.RestartPolicy, at.Child("restartPolicy"), corev1.NotRequired, corev1.RestartContainer)...)
+		errs = append(errs, valid.OneOf(p.RestartPolicy, at.Child("restartPolicy"), corev1.NotRequired, corev1.RestartContainer)...)
 		if restart == corev1.RestartPolicyNever && p.RestartPolicy == corev1.RestartContainer {
 			errs = append(errs, field.Invalid(at, p.RestartPolicy, "must be 'NotRequired' when `restartPolicy` is 'Never'"))
 		}

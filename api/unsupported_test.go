@@ -9,6 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ledge/api/valid"
 )
 
 // honoured lists every field of a pod's spec that means here what it means on Kubernetes, or that has no
@@ -58,10 +60,10 @@ func TestEveryFieldIsAccountedFor(t *testing.T) {
 		}
 	}
 	for _, r := range unsupportedInPods() {
-		if known[r.path] {
-			t.Errorf("%s is both honoured and refused", r.path)
+		if known[r.Path] {
+			t.Errorf("%s is both honoured and refused", r.Path)
 		}
-		known[r.path] = true
+		known[r.Path] = true
 	}
 	used := map[string]bool{}
 	var walk func(path string, typ reflect.Type)
@@ -107,23 +109,23 @@ func TestRefusals(t *testing.T) {
 		t.Fatalf("an ordinary pod is refused: %v", errs)
 	}
 	for _, r := range unsupportedInPods() {
-		t.Run(r.path, func(t *testing.T) {
+		t.Run(r.Path, func(t *testing.T) {
 			pod := &corev1.Pod{}
 			refused := ""
-			if slices.Equal(r.allow, []string{"true"}) {
+			if slices.Equal(r.Allow, []string{"true"}) {
 				refused = "false"
 			}
-			set(reflect.ValueOf(pod).Elem(), strings.Split(r.path, "."), refused)
+			set(reflect.ValueOf(pod).Elem(), strings.Split(r.Path, "."), refused)
 			errs := Unsupported(pod)
 			if len(errs) == 0 {
 				t.Fatal("accepted in silence")
 			}
-			want := strings.ReplaceAll(r.path, "[*]", "[0]")
-			if got := errs[0].Error(); !strings.HasPrefix(got, want+": Forbidden: ") || !strings.HasSuffix(got, notYet) {
+			want := strings.ReplaceAll(r.Path, "[*]", "[0]")
+			if got := errs[0].Error(); !strings.HasPrefix(got, want+": Forbidden: ") || !strings.HasSuffix(got, valid.NotYet) {
 				t.Errorf("got %q", got)
 			}
-			for _, v := range r.allow {
-				set(reflect.ValueOf(pod).Elem(), strings.Split(r.path, "."), v)
+			for _, v := range r.Allow {
+				set(reflect.ValueOf(pod).Elem(), strings.Split(r.Path, "."), v)
 				if errs := Unsupported(pod); len(errs) > 0 {
 					t.Errorf("%s is refused: %v", v, errs)
 				}
@@ -146,7 +148,7 @@ func set(v reflect.Value, path []string, value string) {
 	}
 	if len(path) > 0 {
 		name, each := strings.CutSuffix(path[0], "[*]")
-		sf, _ := fieldByJSON(v.Type(), name)
+		sf, _ := valid.FieldByJSON(v.Type(), name)
 		f := v.FieldByIndex(sf.Index)
 		if each {
 			if f.Len() == 0 {
@@ -198,14 +200,14 @@ func TestUnsupportedOutsideTheTable(t *testing.T) {
 
 func TestWarnings(t *testing.T) {
 	pod := validPod()
-	if w := Warnings(pod); len(w) > 0 {
+	if w := Pods.Warnings(pod); len(w) > 0 {
 		t.Errorf("an ordinary pod is warned of: %v", w)
 	}
 	pod.Spec.Containers[0].Resources.Requests = corev1.ResourceList{"memory": resource.MustParse("100m")}
-	if w := Warnings(pod); len(w) != 1 {
+	if w := Pods.Warnings(pod); len(w) != 1 {
 		t.Errorf("got %q", w)
 	}
-	if w := Warnings(&corev1.Node{}); w != nil {
+	if w := Nodes.Warnings(&corev1.Node{}); w != nil {
 		t.Errorf("got %q", w)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"ledge/api/valid"
 )
 
 // validateEnvSource checks where a variable comes from: exactly one place.
@@ -48,11 +50,11 @@ func validateFileKeyRef(r *corev1.FileKeySelector, at *field.Path) field.ErrorLi
 	if r.Key == "" {
 		errs = append(errs, field.Required(at.Child("key"), ""))
 	} else {
-		errs = append(errs, each(validation.IsRelaxedEnvVarName(r.Key), func(msg string) *field.Error {
+		errs = append(errs, valid.Each(validation.IsRelaxedEnvVarName(r.Key), func(msg string) *field.Error {
 			return field.Invalid(at.Child("key"), r.Key, msg)
 		})...)
 	}
-	errs = append(errs, required(r.VolumeName, at.Child("volumeName"))...)
+	errs = append(errs, valid.Required(r.VolumeName, at.Child("volumeName"))...)
 	if r.Path == "" {
 		return append(errs, field.Required(at.Child("path"), ""))
 	}
@@ -90,7 +92,7 @@ func validateKeyRef(name, key string, at *field.Path) field.ErrorList {
 	if key == "" {
 		return append(errs, field.Required(at.Child("key"), ""))
 	}
-	return append(errs, each(validation.IsConfigMapKey(key), func(msg string) *field.Error { return field.Invalid(at.Child("key"), key, msg) })...)
+	return append(errs, valid.Each(validation.IsConfigMapKey(key), func(msg string) *field.Error { return field.Invalid(at.Child("key"), key, msg) })...)
 }
 
 // resourceRefs are what resourceFieldRef may name, beside huge pages of any size.
@@ -124,7 +126,7 @@ func validateEnvFrom(list []corev1.EnvFromSource, at *field.Path) field.ErrorLis
 	for i, s := range list {
 		at := at.Index(i)
 		if s.Prefix != "" {
-			errs = append(errs, each(validation.IsRelaxedEnvVarName(s.Prefix), func(msg string) *field.Error {
+			errs = append(errs, valid.Each(validation.IsRelaxedEnvVarName(s.Prefix), func(msg string) *field.Error {
 				return field.Invalid(at.Child("prefix"), s.Prefix, msg)
 			})...)
 		}
@@ -171,7 +173,7 @@ func validateDNSConfig(c *corev1.PodDNSConfig, at *field.Path) field.ErrorList {
 	for i, s := range c.Searches {
 		if s != "." {
 			s = strings.ReplaceAll(strings.TrimSuffix(s, "."), "_", "x") // underscores are fine inside, as for services
-			errs = append(errs, isName(s, at.Child("searches").Index(i))...)
+			errs = append(errs, valid.Name(s, at.Child("searches").Index(i))...)
 		}
 	}
 	for i, o := range c.Options {
@@ -187,7 +189,7 @@ func validateHostAliases(list []corev1.HostAlias, at *field.Path) field.ErrorLis
 	for i, a := range list {
 		errs = append(errs, validation.IsValidIP(at.Index(i).Child("ip"), a.IP)...)
 		for j, name := range a.Hostnames {
-			errs = append(errs, isName(name, at.Index(i).Child("hostnames").Index(j))...)
+			errs = append(errs, valid.Name(name, at.Index(i).Child("hostnames").Index(j))...)
 		}
 	}
 	return errs
@@ -200,7 +202,7 @@ func validateHostnames(s *corev1.PodSpec, at *field.Path) field.ErrorList {
 		return nil
 	}
 	at = at.Child("hostnameOverride")
-	errs := isName(*o, at)
+	errs := valid.Name(*o, at)
 	if len(*o) > maxHostOverride {
 		errs = append(errs, field.TooLong(at, "", maxHostOverride))
 	}

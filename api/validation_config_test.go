@@ -110,7 +110,7 @@ func TestConfigRules(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			p := validPod()
 			c.change(p)
-			wants(t, Validate(p), c.field, c.text)
+			wants(t, validate(p), c.field, c.text)
 		})
 	}
 }

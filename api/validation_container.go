@@ -8,6 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"ledge/api/valid"
 )
 
 func validateContainers(s *corev1.PodSpec, volumes map[string]bool, at *field.Path) field.ErrorList {
@@ -48,9 +50,9 @@ func validateContainer(c *corev1.Container, volumes map[string]bool, hostNetwork
 		errs = append(errs, isLabel(c.Name, at.Child("name"))...)
 	}
 	errs = append(errs, validateImage(c.Image, at.Child("image"))...)
-	errs = append(errs, oneOf(c.ImagePullPolicy, at.Child("imagePullPolicy"),
+	errs = append(errs, valid.OneOf(c.ImagePullPolicy, at.Child("imagePullPolicy"),
 		corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)...)
-	errs = append(errs, oneOf(c.TerminationMessagePolicy, at.Child("terminationMessagePolicy"),
+	errs = append(errs, valid.OneOf(c.TerminationMessagePolicy, at.Child("terminationMessagePolicy"),
 		corev1.TerminationMessageReadFile, corev1.TerminationMessageFallbackToLogsOnError)...)
 	if c.TerminationMessagePath == "" {
 		errs = append(errs, field.Required(at.Child("terminationMessagePath"), ""))
@@ -79,7 +81,7 @@ func validatePorts(ports []corev1.ContainerPort, hostNetwork bool, at *field.Pat
 	for i, p := range ports {
 		at := at.Index(i)
 		if p.Name != "" {
-			errs = append(errs, each(validation.IsValidPortName(p.Name), func(msg string) *field.Error {
+			errs = append(errs, valid.Each(validation.IsValidPortName(p.Name), func(msg string) *field.Error {
 				return field.Invalid(at.Child("name"), p.Name, msg)
 			})...)
 			if names.Has(p.Name) {
@@ -101,13 +103,13 @@ func validatePorts(ports []corev1.ContainerPort, hostNetwork bool, at *field.Pat
 		if p.HostIP != "" {
 			errs = append(errs, validation.IsValidIP(at.Child("hostIP"), p.HostIP)...)
 		}
-		errs = append(errs, oneOf(p.Protocol, at.Child("protocol"), corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)...)
+		errs = append(errs, valid.OneOf(p.Protocol, at.Child("protocol"), corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP)...)
 	}
 	return errs
 }
 
 func isPort(port int32, at *field.Path) field.ErrorList {
-	return each(validation.IsValidPortNum(int(port)), func(msg string) *field.Error { return field.Invalid(at, port, msg) })
+	return valid.Each(validation.IsValidPortNum(int(port)), func(msg string) *field.Error { return field.Invalid(at, port, msg) })
 }
 
 // hostPortsOnce: containers of one pod share an address, so a host port can be theirs only once.
@@ -136,7 +138,7 @@ func validateEnv(env []corev1.EnvVar, at *field.Path) field.ErrorList {
 		if e.Name == "" {
 			errs = append(errs, field.Required(at.Child("name"), ""))
 		} else {
-			errs = append(errs, each(validation.IsRelaxedEnvVarName(e.Name), func(msg string) *field.Error {
+			errs = append(errs, valid.Each(validation.IsRelaxedEnvVarName(e.Name), func(msg string) *field.Error {
 				return field.Invalid(at.Child("name"), e.Name, msg)
 			})...)
 		}
@@ -170,7 +172,7 @@ func validateFieldRef(f *corev1.ObjectFieldSelector, at *field.Path) field.Error
 	if what == "metadata.annotations" {
 		key = strings.ToLower(key)
 	}
-	return each(validation.IsQualifiedName(key), func(msg string) *field.Error { return field.Invalid(at, f.FieldPath, msg) })
+	return valid.Each(validation.IsQualifiedName(key), func(msg string) *field.Error { return field.Invalid(at, f.FieldPath, msg) })
 }
 
 // SplitSubscript takes "metadata.labels['a']" apart into "metadata.labels" and "a".

@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"ledge/api/valid"
 )
 
 // validateLife checks what a pod says about the life of its containers: probes, hooks, restarts, gates.
@@ -37,7 +39,7 @@ func validateLife(s *corev1.PodSpec, at *field.Path) field.ErrorList {
 		errs = append(errs, validateProbesAndHooks(c, s, at)...)
 	}
 	for i, g := range s.ReadinessGates {
-		errs = append(errs, each(validation.IsQualifiedName(string(g.ConditionType)), func(msg string) *field.Error {
+		errs = append(errs, valid.Each(validation.IsQualifiedName(string(g.ConditionType)), func(msg string) *field.Error {
 			return field.Invalid(at.Child("readinessGates").Index(i).Child("conditionType"), string(g.ConditionType), msg)
 		})...)
 	}
@@ -62,7 +64,7 @@ func validateSchedulingGates(gates []corev1.PodSchedulingGate, at *field.Path) f
 	var errs field.ErrorList
 	seen := sets.New[string]()
 	for i, g := range gates {
-		errs = append(errs, each(validation.IsQualifiedName(g.Name), func(msg string) *field.Error { return field.Invalid(at.Index(i), g.Name, msg) })...)
+		errs = append(errs, valid.Each(validation.IsQualifiedName(g.Name), func(msg string) *field.Error { return field.Invalid(at.Index(i), g.Name, msg) })...)
 		if seen.Has(g.Name) {
 			errs = append(errs, field.Duplicate(at.Index(i), g.Name))
 		}
@@ -80,7 +82,7 @@ const (
 func validateRestarts(c *corev1.Container, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if c.RestartPolicy != nil {
-		errs = append(errs, oneOf(*c.RestartPolicy, at.Child("restartPolicy"), corev1.ContainerRestartPolicyAlways,
+		errs = append(errs, valid.OneOf(*c.RestartPolicy, at.Child("restartPolicy"), corev1.ContainerRestartPolicyAlways,
 			corev1.ContainerRestartPolicyOnFailure, corev1.ContainerRestartPolicyNever)...)
 	}
 	rules := at.Child("restartPolicyRules")
@@ -95,13 +97,13 @@ func validateRestarts(c *corev1.Container, at *field.Path) field.ErrorList {
 	}
 	for i, r := range c.RestartPolicyRules {
 		at := rules.Index(i)
-		errs = append(errs, oneOf(r.Action, at.Child("action"), corev1.ContainerRestartRuleActionRestart,
+		errs = append(errs, valid.OneOf(r.Action, at.Child("action"), corev1.ContainerRestartRuleActionRestart,
 			corev1.ContainerRestartRuleActionRestartAllContainers)...)
 		if r.ExitCodes == nil {
 			errs = append(errs, field.Required(at.Child("exitCodes"), "must be specified"))
 			continue
 		}
-		errs = append(errs, oneOf(r.ExitCodes.Operator, at.Child("exitCodes", "operator"),
+		errs = append(errs, valid.OneOf(r.ExitCodes.Operator, at.Child("exitCodes", "operator"),
 			corev1.ContainerRestartRuleOnExitCodesOpIn, corev1.ContainerRestartRuleOnExitCodesOpNotIn)...)
 		switch n := len(r.ExitCodes.Values); {
 		case n == 0:
@@ -212,9 +214,9 @@ func validateHTTPGet(h *corev1.HTTPGetAction, at *field.Path) field.ErrorList {
 		errs = append(errs, field.Required(at.Child("path"), ""))
 	}
 	errs = append(errs, validateAnyPort(h.Port, at.Child("port"))...)
-	errs = append(errs, oneOf(h.Scheme, at.Child("scheme"), corev1.URISchemeHTTP, corev1.URISchemeHTTPS)...)
+	errs = append(errs, valid.OneOf(h.Scheme, at.Child("scheme"), corev1.URISchemeHTTP, corev1.URISchemeHTTPS)...)
 	for i, kv := range h.HTTPHeaders {
-		errs = append(errs, each(validation.IsHTTPHeaderName(kv.Name), func(msg string) *field.Error {
+		errs = append(errs, valid.Each(validation.IsHTTPHeaderName(kv.Name), func(msg string) *field.Error {
 			return field.Invalid(at.Child("httpHeaders").Index(i).Child("name"), kv.Name, msg)
 		})...)
 	}
@@ -225,7 +227,7 @@ func validateAnyPort(p intstr.IntOrString, at *field.Path) field.ErrorList {
 	if p.Type == intstr.Int {
 		return isPort(p.IntVal, at)
 	}
-	return each(validation.IsValidPortName(p.StrVal), func(msg string) *field.Error { return field.Invalid(at, p.StrVal, msg) })
+	return valid.Each(validation.IsValidPortName(p.StrVal), func(msg string) *field.Error { return field.Invalid(at, p.StrVal, msg) })
 }
 
 // validateStopSignal: a signal has a meaning only on an operating system that the pod names.

@@ -9,10 +9,12 @@ import (
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"ledge/api/valid"
 )
 
 func validateNode(n *corev1.Node) field.ErrorList {
-	errs := refuse(n, nodeRefusals())
+	errs := valid.Refuse(n, nodeRefusals())
 	errs = append(errs, validateTaints(n.Spec.Taints, field.NewPath("spec", "taints"))...)
 	errs = append(errs, validatePodCIDRs(n.Spec.PodCIDRs, field.NewPath("spec", "podCIDRs"))...)
 	if one, all := n.Spec.PodCIDR, n.Spec.PodCIDRs; one != "" && len(all) > 0 && one != all[0] {

@@ -7,6 +7,8 @@ import (
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"ledge/api/valid"
 )
 
 func validateAffinity(a *corev1.Affinity, at *field.Path) field.ErrorList {
@@ -77,7 +79,7 @@ func validateNodeTerm(t *corev1.NodeSelectorTerm, at *field.Path) field.ErrorLis
 			continue
 		}
 		for j, v := range r.Values {
-			errs = append(errs, isName(v, at.Child("values").Index(j))...)
+			errs = append(errs, valid.Name(v, at.Child("values").Index(j))...)
 		}
 	}
 	return errs
@@ -142,14 +144,15 @@ func validateSpread(list []corev1.TopologySpreadConstraint, at *field.Path) fiel
 		if c.TopologyKey == "" {
 			errs = append(errs, field.Required(at.Child("topologyKey"), "can not be empty"))
 		}
-		errs = append(errs, oneOf(c.WhenUnsatisfiable, at.Child("whenUnsatisfiable"), corev1.DoNotSchedule, corev1.ScheduleAnyway)...)
+		errs = append(errs, valid.OneOf(c.WhenUnsatisfiable, at.Child("whenUnsatisfiable"), corev1.DoNotSchedule, corev1.ScheduleAnyway)...)
 		errs = append(errs, metav1validation.ValidateLabelSelector(c.LabelSelector,
 			metav1validation.LabelSelectorValidationOptions{}, at.Child("labelSelector"))...)
 	}
 	return errs
 }
 
-func validateTolerations(list []corev1.Toleration, at *field.Path) field.ErrorList {
+// ValidateTolerations looks at the tolerations of pods, or of what gives them some.
+func ValidateTolerations(list []corev1.Toleration, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, t := range list {
 		at := at.Index(i)
@@ -181,9 +184,9 @@ func validateTolerations(list []corev1.Toleration, at *field.Path) field.ErrorLi
 }
 
 func isLabelValue(v string, at *field.Path) field.ErrorList {
-	return each(validation.IsValidLabelValue(v), func(msg string) *field.Error { return field.Invalid(at, v, msg) })
+	return valid.Each(validation.IsValidLabelValue(v), func(msg string) *field.Error { return field.Invalid(at, v, msg) })
 }
 
 func isEffect(e corev1.TaintEffect, at *field.Path) field.ErrorList {
-	return oneOf(e, at, corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute)
+	return valid.OneOf(e, at, corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute)
 }

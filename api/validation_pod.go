@@ -13,6 +13,8 @@ import (
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"ledge/api/valid"
 )
 
 func validatePod(p *corev1.Pod) field.ErrorList {
@@ -49,9 +51,9 @@ func IsMirror(p *corev1.Pod) bool {
 }
 
 func validatePodSpec(s *corev1.PodSpec, at *field.Path) field.ErrorList {
-	errs := oneOf(s.RestartPolicy, at.Child("restartPolicy"),
+	errs := valid.OneOf(s.RestartPolicy, at.Child("restartPolicy"),
 		corev1.RestartPolicyAlways, corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever)
-	errs = append(errs, oneOf(s.DNSPolicy, at.Child("dnsPolicy"), corev1.DNSClusterFirstWithHostNet, corev1.DNSClusterFirst,
+	errs = append(errs, valid.OneOf(s.DNSPolicy, at.Child("dnsPolicy"), corev1.DNSClusterFirstWithHostNet, corev1.DNSClusterFirst,
 		corev1.DNSDefault, corev1.DNSNone)...)
 	if s.DNSPolicy == corev1.DNSNone && (s.DNSConfig == nil || len(s.DNSConfig.Nameservers) == 0) {
 		errs = append(errs, field.Required(at.Child("dnsConfig", "nameservers"),
@@ -81,10 +83,10 @@ func validatePodSpec(s *corev1.PodSpec, at *field.Path) field.ErrorList {
 	}
 	errs = append(errs, metav1validation.ValidateLabels(s.NodeSelector, at.Child("nodeSelector"))...)
 	errs = append(errs, validateAffinity(s.Affinity, at.Child("affinity"))...)
-	errs = append(errs, validateTolerations(s.Tolerations, at.Child("tolerations"))...)
+	errs = append(errs, ValidateTolerations(s.Tolerations, at.Child("tolerations"))...)
 	errs = append(errs, validateSpread(s.TopologySpreadConstraints, at.Child("topologySpreadConstraints"))...)
 	if s.PreemptionPolicy != nil {
-		errs = append(errs, oneOf(*s.PreemptionPolicy, at.Child("preemptionPolicy"),
+		errs = append(errs, valid.OneOf(*s.PreemptionPolicy, at.Child("preemptionPolicy"),
 			corev1.PreemptLowerPriority, corev1.PreemptNever)...)
 	}
 	return errs
@@ -105,7 +107,7 @@ func validatePodNames(s *corev1.PodSpec, at *field.Path) field.ErrorList {
 		{"schedulerName", s.SchedulerName},
 	} {
 		if n.name != "" {
-			errs = append(errs, isName(n.name, at.Child(n.child))...)
+			errs = append(errs, valid.Name(n.name, at.Child(n.child))...)
 		}
 	}
 	for _, n := range []struct{ child, label string }{{"hostname", s.Hostname}, {"subdomain", s.Subdomain}} {
@@ -117,7 +119,7 @@ func validatePodNames(s *corev1.PodSpec, at *field.Path) field.ErrorList {
 }
 
 func isLabel(name string, at *field.Path) field.ErrorList {
-	return each(validation.IsDNS1123Label(name), func(msg string) *field.Error { return field.Invalid(at, name, msg) })
+	return valid.Each(validation.IsDNS1123Label(name), func(msg string) *field.Error { return field.Invalid(at, name, msg) })
 }
 
 const podUpdateForbidden = "pod updates may not change fields other than `spec.containers[*].image`," +
@@ -144,7 +146,7 @@ func validatePodUpdate(p, old *corev1.Pod) field.ErrorList {
 	}
 	errs = append(errs, validateImages(s.Containers, at.Child("containers"))...)
 	errs = append(errs, validateImages(s.InitContainers, at.Child("initContainers"))...)
-	errs = append(errs, validateTolerations(s.Tolerations, at.Child("tolerations"))...)
+	errs = append(errs, ValidateTolerations(s.Tolerations, at.Child("tolerations"))...)
 	if !tolerationsKept(s.Tolerations, o.Tolerations) {
 		errs = append(errs, field.Forbidden(at.Child("tolerations"), "existing toleration can not be modified except its tolerationSeconds"))
 	}
@@ -210,7 +212,7 @@ func validatePodStatusUpdate(p, old *corev1.Pod) field.ErrorList {
 	at := field.NewPath("status")
 	errs := apivalidation.ValidateImmutableField(p.Status.QOSClass, old.Status.QOSClass, at.Child("qosClass"))
 	if n := p.Status.NominatedNodeName; n != "" && n != old.Status.NominatedNodeName {
-		errs = append(errs, isName(n, at.Child("nominatedNodeName"))...)
+		errs = append(errs, valid.Name(n, at.Child("nominatedNodeName"))...)
 	}
 	for i, ip := range p.Status.PodIPs {
 		errs = append(errs, validation.IsValidIP(at.Child("podIPs").Index(i).Child("ip"), ip.IP)...)

@@ -6,6 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"ledge/api/valid"
 )
 
 func validatePodSecurity(sc *corev1.PodSecurityContext, at *field.Path) field.ErrorList {
@@ -19,15 +21,15 @@ func validatePodSecurity(sc *corev1.PodSecurityContext, at *field.Path) field.Er
 	}
 	errs = append(errs, isID(sc.FSGroup, at.Child("fsGroup"), validation.IsValidGroupID)...)
 	if sc.FSGroupChangePolicy != nil {
-		errs = append(errs, oneOf(*sc.FSGroupChangePolicy, at.Child("fsGroupChangePolicy"), corev1.FSGroupChangeAlways, corev1.FSGroupChangeOnRootMismatch)...)
+		errs = append(errs, valid.OneOf(*sc.FSGroupChangePolicy, at.Child("fsGroupChangePolicy"), corev1.FSGroupChangeAlways, corev1.FSGroupChangeOnRootMismatch)...)
 	}
 	if sc.SupplementalGroupsPolicy != nil {
-		errs = append(errs, oneOf(*sc.SupplementalGroupsPolicy, at.Child("supplementalGroupsPolicy"),
+		errs = append(errs, valid.OneOf(*sc.SupplementalGroupsPolicy, at.Child("supplementalGroupsPolicy"),
 			corev1.SupplementalGroupsPolicyMerge, corev1.SupplementalGroupsPolicyStrict)...)
 	}
 	errs = append(errs, validateSeccomp(sc.SeccompProfile, at.Child("seccompProfile"))...)
 	if p := sc.SELinuxChangePolicy; p != nil {
-		errs = append(errs, oneOf(*p, at.Child("seLinuxChangePolicy"), corev1.SELinuxChangePolicyRecursive, corev1.SELinuxChangePolicyMountOption)...)
+		errs = append(errs, valid.OneOf(*p, at.Child("seLinuxChangePolicy"), corev1.SELinuxChangePolicyRecursive, corev1.SELinuxChangePolicyMountOption)...)
 	}
 	return append(errs, validateAppArmor(sc.AppArmorProfile, at.Child("appArmorProfile"))...)
 }
@@ -41,7 +43,7 @@ func validateSecurity(sc *corev1.SecurityContext, at *field.Path) field.ErrorLis
 	errs = append(errs, validateSeccomp(sc.SeccompProfile, at.Child("seccompProfile"))...)
 	errs = append(errs, validateAppArmor(sc.AppArmorProfile, at.Child("appArmorProfile"))...)
 	if sc.ProcMount != nil {
-		errs = append(errs, oneOf(*sc.ProcMount, at.Child("procMount"), corev1.DefaultProcMount, corev1.UnmaskedProcMount)...)
+		errs = append(errs, valid.OneOf(*sc.ProcMount, at.Child("procMount"), corev1.DefaultProcMount, corev1.UnmaskedProcMount)...)
 	}
 	if sc.AllowPrivilegeEscalation == nil || *sc.AllowPrivilegeEscalation {
 		return errs
@@ -55,18 +57,18 @@ func validateSecurity(sc *corev1.SecurityContext, at *field.Path) field.ErrorLis
 	return errs
 }
 
-func isID(id *int64, at *field.Path, valid func(int64) []string) field.ErrorList {
+func isID(id *int64, at *field.Path, check func(int64) []string) field.ErrorList {
 	if id == nil {
 		return nil
 	}
-	return each(valid(*id), func(msg string) *field.Error { return field.Invalid(at, *id, msg) })
+	return valid.Each(check(*id), func(msg string) *field.Error { return field.Invalid(at, *id, msg) })
 }
 
 func validateSeccomp(p *corev1.SeccompProfile, at *field.Path) field.ErrorList {
 	if p == nil {
 		return nil
 	}
-	errs := oneOf(p.Type, at.Child("type"), corev1.SeccompProfileTypeLocalhost, corev1.SeccompProfileTypeRuntimeDefault,
+	errs := valid.OneOf(p.Type, at.Child("type"), corev1.SeccompProfileTypeLocalhost, corev1.SeccompProfileTypeRuntimeDefault,
 		corev1.SeccompProfileTypeUnconfined)
 	if p.Type == corev1.SeccompProfileTypeLocalhost && p.LocalhostProfile != nil {
 		errs = append(errs, validateDescending(*p.LocalhostProfile, at.Child("localhostProfile"))...)
@@ -106,7 +108,7 @@ func validateAppArmor(p *corev1.AppArmorProfile, at *field.Path) field.ErrorList
 	if p == nil {
 		return nil
 	}
-	errs := oneOf(p.Type, at.Child("type"), corev1.AppArmorProfileTypeLocalhost, corev1.AppArmorProfileTypeRuntimeDefault,
+	errs := valid.OneOf(p.Type, at.Child("type"), corev1.AppArmorProfileTypeLocalhost, corev1.AppArmorProfileTypeRuntimeDefault,
 		corev1.AppArmorProfileTypeUnconfined)
 	return append(errs, validateLocalhost(p.LocalhostProfile, p.Type == corev1.AppArmorProfileTypeLocalhost, at)...)
 }

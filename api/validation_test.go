@@ -2,17 +2,18 @@ package api
 
 import (
 	"errors"
+	"fmt"
 	"reflect"
 	"regexp"
 	"strings"
 	"testing"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ledge/api/valid"
 )
 
 // wants checks that an error is a 422 with a cause on a field that says a thing; no field means no error.
@@ -34,6 +35,24 @@ func wants(t *testing.T, err error, field, text string) {
 		}
 	}
 	t.Errorf("no cause on %s that says %q: %v", field, text, err)
+}
+
+// kindOf finds the kind of an object among those of the core group.
+func kindOf(obj Object) *Kind {
+	for _, k := range []*Kind{ConfigMaps, Events, Namespaces, Nodes, Pods, PodTemplates, ReplicationControllers, Secrets, ServiceAccounts, Services} {
+		if k.Is(obj) {
+			return k
+		}
+	}
+	panic(fmt.Sprintf("no kind for %T", obj))
+}
+
+func fill(obj Object) { kindOf(obj).Default(obj) }
+
+func validate(obj Object) error { return kindOf(obj).Validate(obj) }
+
+func validateUpdate(obj, old Object, sub string) error {
+	return kindOf(obj).ValidateUpdate(obj, old, sub)
 }
 
 func ptr[T any](v T) *T { return &v }
@@ -275,11 +294,11 @@ var podRules = []struct {
 	}, "spec.tolerations[0].effect", "NoExecute"},
 	{"preemption policy", func(p *corev1.Pod) { p.Spec.PreemptionPolicy = ptr(corev1.PreemptionPolicy("x")) }, "spec.preemptionPolicy", ""},
 	{"mirror without node", func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"} }, "metadata.annotations[kubernetes.io/config.mirror]", "must set spec.nodeName"},
-	{"not yet", func(p *corev1.Pod) { p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "x"}} }, "spec.resourceClaims", notYet},
+	{"not yet", func(p *corev1.Pod) { p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "x"}} }, "spec.resourceClaims", valid.NotYet},
 	{"runtime class", func(p *corev1.Pod) { p.Spec.RuntimeClassName = ptr("a.b") }, "", ""},
 	{"runtime class of an odd name", func(p *corev1.Pod) { p.Spec.RuntimeClassName = ptr("A") }, "spec.runtimeClassName", "RFC 1123"},
 	{"overhead below nothing", func(p *corev1.Pod) { p.Spec.Overhead = corev1.ResourceList{"cpu": resource.MustParse("-1")} }, "spec.overhead[cpu]", "greater than or equal to 0"},
-	{"overhead of what is not there", func(p *corev1.Pod) { p.Spec.Overhead = corev1.ResourceList{"kubernetes.io/y": resource.MustParse("1")} }, "spec.overhead[kubernetes.io/y]", notYet},
+	{"overhead of what is not there", func(p *corev1.Pod) { p.Spec.Overhead = corev1.ResourceList{"kubernetes.io/y": resource.MustParse("1")} }, "spec.overhead[kubernetes.io/y]", valid.NotYet},
 }
 
 func TestValidatePod(t *testing.T) {
@@ -287,7 +306,7 @@ func TestValidatePod(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			p := validPod()
 			tc.change(p)
-			wants(t, Validate(p), tc.field, tc.text)
+			wants(t, validate(p), tc.field, tc.text)
 		})
 	}
 }
@@ -296,13 +315,13 @@ func TestValidatePod(t *testing.T) {
 func TestManyFaults(t *testing.T) {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default"}}
 	p.Spec.Containers = make([]corev1.Container, 4000)
-	err := Validate(p)
+	err := validate(p)
 	var said *apierrors.StatusError
 	if !errors.As(err, &said) || len(said.ErrStatus.Details.Causes) != maxProblems || !regexp.MustCompile(`\] and \d{4,} more$`).MatchString(err.Error()) {
 		t.Errorf("%v", err)
 	}
 	p.Spec.Containers = make([]corev1.Container, 1)
-	if err := Validate(p); err == nil || strings.Contains(err.Error(), "more") {
+	if err := validate(p); err == nil || strings.Contains(err.Error(), "more") {
 		t.Errorf("few faults: %v", err)
 	}
 }
@@ -343,7 +362,7 @@ func TestValidatePodUpdate(t *testing.T) { // N-7.3
 			}
 			p := old.DeepCopy()
 			tc.change(p)
-			wants(t, ValidateUpdate(p, old, ""), tc.field, tc.text)
+			wants(t, validateUpdate(p, old, ""), tc.field, tc.text)
 		})
 	}
 	old := validPod()
@@ -351,10 +370,10 @@ func TestValidatePodUpdate(t *testing.T) { // N-7.3
 	old.Status.QOSClass = corev1.PodQOSBestEffort
 	p := old.DeepCopy()
 	p.Status.QOSClass = corev1.PodQOSBurstable
-	wants(t, ValidateUpdate(p, old, "status"), "status.qosClass", "immutable") // N-7.37
+	wants(t, validateUpdate(p, old, "status"), "status.qosClass", "immutable") // N-7.37
 	p = old.DeepCopy()
 	p.Status.PodIPs = []corev1.PodIP{{IP: "x"}}
-	wants(t, ValidateUpdate(p, old, "status"), "status.podIPs[0].ip", "")
+	wants(t, validateUpdate(p, old, "status"), "status.podIPs[0].ip", "")
 }
 
 func TestValidateNode(t *testing.T) {
@@ -379,7 +398,7 @@ func TestValidateNode(t *testing.T) {
 		}, "status.addresses[1]", "Duplicate"},
 		{"configSource", nil, func(n *corev1.Node) {
 			set(reflect.ValueOf(n), []string{"spec", "configSource"}, "")
-		}, "spec.configSource", notYet},
+		}, "spec.configSource", valid.NotYet},
 		{"range set", func(*corev1.Node) {}, func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.0.0.0/24"} }, "", ""}, // N-1.7
 		{"range changed", func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.0.0.0/24"} }, func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.0.1.0/24"} }, "spec.podCIDRs", `node updates may not change podCIDRs except from "" to valid`},
 		{"singular range changed", func(n *corev1.Node) { n.Spec.PodCIDR, n.Spec.PodCIDRs = "10.0.0.0/24", []string{"10.0.0.0/24"} }, func(n *corev1.Node) { n.Spec.PodCIDR = "10.0.1.0/24" }, "spec.podCIDR", `node updates may not change podCIDR except from "" to valid`},
@@ -392,13 +411,13 @@ func TestValidateNode(t *testing.T) {
 			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", ResourceVersion: "1"}}
 			if tc.old == nil {
 				tc.change(n)
-				wants(t, Validate(n), tc.field, tc.text)
+				wants(t, validate(n), tc.field, tc.text)
 				return
 			}
 			tc.old(n)
 			old := n.DeepCopy()
 			tc.change(n)
-			wants(t, ValidateUpdate(n, old, ""), tc.field, tc.text)
+			wants(t, validateUpdate(n, old, ""), tc.field, tc.text)
 		})
 	}
 }
@@ -421,20 +440,12 @@ func TestValidateRest(t *testing.T) {
 		{"secret docker", &corev1.Secret{ObjectMeta: meta, Type: corev1.SecretTypeDockerConfigJson, Data: map[string][]byte{".dockerconfigjson": []byte("{")}}, "data[.dockerconfigjson]", "redacted"},
 		{"secret basic", &corev1.Secret{ObjectMeta: meta, Type: corev1.SecretTypeBasicAuth}, "data[username]", ""},
 		{"secret token", &corev1.Secret{ObjectMeta: meta, Type: corev1.SecretTypeServiceAccountToken}, "metadata.annotations[kubernetes.io/service-account.name]", ""},
-		{"lease duration", &coordinationv1.Lease{ObjectMeta: meta, Spec: coordinationv1.LeaseSpec{LeaseDurationSeconds: ptr(int32(0))}}, "spec.leaseDurationSeconds", ""},
-		{"lease transitions", &coordinationv1.Lease{ObjectMeta: meta, Spec: coordinationv1.LeaseSpec{LeaseTransitions: ptr(int32(-1))}}, "spec.leaseTransitions", ""},
-		{"lease election", &coordinationv1.Lease{ObjectMeta: meta, Spec: coordinationv1.LeaseSpec{PreferredHolder: ptr("x")}}, "spec.preferredHolder", notYet},
 		{"event elsewhere", &corev1.Event{ObjectMeta: meta, InvolvedObject: corev1.ObjectReference{Namespace: "y"}}, "involvedObject.namespace", "does not match"},
 		{"event of a node", &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "default"}}, "", ""}, // N-11.38
 		{"event of a node elsewhere", &corev1.Event{ObjectMeta: meta}, "involvedObject.namespace", ""},
 		{"event reason", &corev1.Event{ObjectMeta: meta, InvolvedObject: corev1.ObjectReference{Namespace: "ns"}, Reason: big}, "reason", ""},
-		{"class value", &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Value: 1000000001}, "value", "1000000000"}, // N-10.14
-		{"class negative", &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Value: -5}, "", ""},
-		{"class prefix", &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "system-x"}}, "metadata.name", "reserved"}, // N-10.15
-		{"class built in", SystemPriorityClasses()[0], "", ""},
-		{"class policy", &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "x"}, PreemptionPolicy: ptr(corev1.PreemptionPolicy("x"))}, "preemptionPolicy", ""},
 	} {
-		t.Run(tc.name, func(t *testing.T) { wants(t, Validate(tc.obj), tc.field, tc.text) })
+		t.Run(tc.name, func(t *testing.T) { wants(t, validate(tc.obj), tc.field, tc.text) })
 	}
 }
 
@@ -442,7 +453,6 @@ func TestValidateRestUpdate(t *testing.T) {
 	meta := metav1.ObjectMeta{Name: "x", Namespace: "ns", ResourceVersion: "1"}
 	frozenMap := &corev1.ConfigMap{ObjectMeta: meta, Immutable: ptr(true), Data: map[string]string{"a": "b"}}
 	secret := &corev1.Secret{ObjectMeta: meta, Type: corev1.SecretTypeOpaque, Immutable: ptr(true)}
-	class := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "x", ResourceVersion: "1"}, Value: 1, PreemptionPolicy: ptr(corev1.PreemptNever)}
 	edit := func(obj Object, change func(Object)) (Object, Object) {
 		c := obj.DeepCopyObject().(Object)
 		change(c)
@@ -458,13 +468,8 @@ func TestValidateRestUpdate(t *testing.T) {
 		{frozenMap, func(o Object) { o.(*corev1.ConfigMap).Immutable = nil }, "immutable"},
 		{secret, func(o Object) { o.(*corev1.Secret).Type = "x" }, "type"},
 		{secret, func(o Object) { o.(*corev1.Secret).Data = map[string][]byte{"a": nil} }, "data"},
-		{class, func(o Object) { o.(*schedulingv1.PriorityClass).Value = 2 }, "value"},
-		{class, func(o Object) {
-			o.(*schedulingv1.PriorityClass).PreemptionPolicy = ptr(corev1.PreemptLowerPriority)
-		}, "preemptionPolicy"},
-		{class, func(o Object) { o.(*schedulingv1.PriorityClass).Description = "x" }, ""},
 	} {
 		obj, old := edit(tc.old, tc.change)
-		wants(t, ValidateUpdate(obj, old, ""), tc.field, "")
+		wants(t, validateUpdate(obj, old, ""), tc.field, "")
 	}
 }

@@ -4,6 +4,8 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"ledge/api/valid"
 )
 
 // DefaultTokenRequest fills what a request for a service-account token leaves empty. Without an audience the token is
@@ -18,7 +20,7 @@ func ValidateTokenRequest(r *authenticationv1.TokenRequest) error {
 	errs := validateTokenSeconds(*r.Spec.ExpirationSeconds, at.Child("expirationSeconds"))
 	if b := r.Spec.BoundObjectRef; b != nil {
 		at := at.Child("boundObjectRef")
-		errs = append(errs, required(b.Name, at.Child("name"))...)
+		errs = append(errs, valid.Required(b.Name, at.Child("name"))...)
 		if b.Kind != "Pod" || b.APIVersion != "" && b.APIVersion != "v1" {
 			errs = append(errs, field.NotSupported(at.Child("kind"), b.APIVersion+"/"+b.Kind, []string{"v1/Pod"}))
 		}

@@ -9,6 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"ledge/api/valid"
 )
 
 func validateVolumes(volumes []corev1.Volume, at *field.Path) (names map[string]bool, errs field.ErrorList) {
@@ -39,13 +41,13 @@ func validateVolumeSource(v *corev1.VolumeSource, at *field.Path) field.ErrorLis
 	}
 	if s := v.ConfigMap; s != nil {
 		at := at.Child("configMap")
-		errs = append(errs, required(s.Name, at.Child("name"))...)
+		errs = append(errs, valid.Required(s.Name, at.Child("name"))...)
 		errs = append(errs, validateMode(s.DefaultMode, at.Child("defaultMode"))...)
 		errs = append(errs, validateKeys(s.Items, at.Child("items"))...)
 	}
 	if s := v.Secret; s != nil {
 		at := at.Child("secret")
-		errs = append(errs, required(s.SecretName, at.Child("secretName"))...)
+		errs = append(errs, valid.Required(s.SecretName, at.Child("secretName"))...)
 		errs = append(errs, validateMode(s.DefaultMode, at.Child("defaultMode"))...)
 		errs = append(errs, validateKeys(s.Items, at.Child("items"))...)
 	}
@@ -55,8 +57,8 @@ func validateVolumeSource(v *corev1.VolumeSource, at *field.Path) field.ErrorLis
 		errs = append(errs, validateDownwardFiles(s.Items, at.Child("items"))...)
 	}
 	if s := v.Image; s != nil {
-		errs = append(errs, required(s.Reference, at.Child("image", "reference"))...)
-		errs = append(errs, oneOf(s.PullPolicy, at.Child("image", "pullPolicy"), corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)...)
+		errs = append(errs, valid.Required(s.Reference, at.Child("image", "reference"))...)
+		errs = append(errs, valid.OneOf(s.PullPolicy, at.Child("image", "pullPolicy"), corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)...)
 	}
 	if s := v.Projected; s != nil {
 		errs = append(errs, validateProjected(s, at.Child("projected"))...)
@@ -78,13 +80,6 @@ func onlyOne(v reflect.Value, at *field.Path) field.ErrorList {
 		}
 	}
 	return errs
-}
-
-func required(name string, at *field.Path) field.ErrorList {
-	if name == "" {
-		return field.ErrorList{field.Required(at, "")}
-	}
-	return nil
 }
 
 func validateEmptyDir(s *corev1.EmptyDirVolumeSource, at *field.Path) field.ErrorList {
@@ -116,7 +111,7 @@ func validateHostPath(h *corev1.HostPathVolumeSource, at *field.Path) field.Erro
 		errs = append(errs, field.Invalid(at.Child("path"), h.Path, "must not contain '..'"))
 	}
 	if h.Type != nil && *h.Type != corev1.HostPathUnset {
-		errs = append(errs, oneOf(*h.Type, at.Child("type"), corev1.HostPathBlockDev, corev1.HostPathCharDev,
+		errs = append(errs, valid.OneOf(*h.Type, at.Child("type"), corev1.HostPathBlockDev, corev1.HostPathCharDev,
 			corev1.HostPathDirectory, corev1.HostPathDirectoryOrCreate, corev1.HostPathFile, corev1.HostPathFileOrCreate,
 			corev1.HostPathSocket)...)
 	}
@@ -134,7 +129,7 @@ func validateKeys(items []corev1.KeyToPath, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range items {
 		it, at := &items[i], at.Index(i)
-		errs = append(errs, required(it.Key, at.Child("key"))...)
+		errs = append(errs, valid.Required(it.Key, at.Child("key"))...)
 		errs = append(errs, validateFilePath(it.Path, at.Child("path"))...)
 		errs = append(errs, validateMode(it.Mode, at.Child("mode"))...)
 	}
@@ -216,14 +211,14 @@ func validateProjected(s *corev1.ProjectedVolumeSource, at *field.Path) field.Er
 		switch {
 		case src.ConfigMap != nil:
 			at := at.Child("configMap")
-			errs = append(errs, required(src.ConfigMap.Name, at.Child("name"))...)
+			errs = append(errs, valid.Required(src.ConfigMap.Name, at.Child("name"))...)
 			errs = append(errs, validateKeys(src.ConfigMap.Items, at.Child("items"))...)
 			for j, it := range src.ConfigMap.Items {
 				take(it.Path, at.Child("items").Index(j).Child("path"))
 			}
 		case src.Secret != nil:
 			at := at.Child("secret")
-			errs = append(errs, required(src.Secret.Name, at.Child("name"))...)
+			errs = append(errs, valid.Required(src.Secret.Name, at.Child("name"))...)
 			errs = append(errs, validateKeys(src.Secret.Items, at.Child("items"))...)
 			for j, it := range src.Secret.Items {
 				take(it.Path, at.Child("items").Index(j).Child("path"))
@@ -300,7 +295,7 @@ func validatePropagation(m *corev1.VolumeMount, privileged bool, at *field.Path)
 		return nil
 	}
 	at = at.Child("mountPropagation")
-	errs := oneOf(*m.MountPropagation, at, corev1.MountPropagationBidirectional, corev1.MountPropagationHostToContainer, corev1.MountPropagationNone)
+	errs := valid.OneOf(*m.MountPropagation, at, corev1.MountPropagationBidirectional, corev1.MountPropagationHostToContainer, corev1.MountPropagationNone)
 	if *m.MountPropagation == corev1.MountPropagationBidirectional && !privileged {
 		errs = append(errs, field.Forbidden(at, "Bidirectional mount propagation is available only to privileged containers"))
 	}
@@ -312,7 +307,7 @@ func validateRecursiveReadOnly(m *corev1.VolumeMount, at *field.Path) field.Erro
 		return nil
 	}
 	at = at.Child("recursiveReadOnly")
-	errs := oneOf(*m.RecursiveReadOnly, at, corev1.RecursiveReadOnlyDisabled, corev1.RecursiveReadOnlyIfPossible, corev1.RecursiveReadOnlyEnabled)
+	errs := valid.OneOf(*m.RecursiveReadOnly, at, corev1.RecursiveReadOnlyDisabled, corev1.RecursiveReadOnlyIfPossible, corev1.RecursiveReadOnlyEnabled)
 	if *m.RecursiveReadOnly == corev1.RecursiveReadOnlyDisabled {
 		return errs
 	}

@@ -95,7 +95,7 @@ func TestVolumeRules(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			p := validPod()
 			c.change(p)
-			wants(t, Validate(p), c.field, c.text)
+			wants(t, validate(p), c.field, c.text)
 		})
 	}
 }
@@ -113,7 +113,7 @@ func TestVolumeDefaults(t *testing.T) {
 	}
 	p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: "a:1"}}},
 		corev1.Volume{VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: "a"}}})
-	Default(p)
+	fill(p)
 	vs := p.Spec.Volumes
 	if vs[4].Image.PullPolicy != corev1.PullIfNotPresent || vs[5].Image.PullPolicy != corev1.PullAlways {
 		t.Errorf("image volumes: %+v", vs[4:])
@@ -125,7 +125,7 @@ func TestVolumeDefaults(t *testing.T) {
 		t.Errorf("%+v", p.Spec.Volumes)
 	}
 	again := p.DeepCopy()
-	if Default(again); !apiequality.Semantic.DeepEqual(p, again) {
+	if fill(again); !apiequality.Semantic.DeepEqual(p, again) {
 		t.Error("defaults applied twice differ")
 	}
 }
@@ -168,7 +168,7 @@ func TestMountRules(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			p := validPod()
 			c.change(p)
-			wants(t, Validate(p), c.field, c.text)
+			wants(t, validate(p), c.field, c.text)
 		})
 	}
 }

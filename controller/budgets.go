@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"ledge/api"
+	"ledge/api/policy"
 )
 
 const (
@@ -80,10 +81,10 @@ func (b *Budgets) pass(ctx context.Context, now time.Time) time.Duration {
 
 // settle writes what one budget comes to, and tells when it should be looked at again.
 func (b *Budgets) settle(ctx context.Context, one *policyv1.PodDisruptionBudget, pods []*corev1.Pod, now time.Time) (time.Duration, error) {
-	selector := api.BudgetSelector(one)
+	selector := policy.BudgetSelector(one)
 	pods = slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool { return !selector.Matches(labels.Set(p.Labels)) })
 	var v verdict
-	_, _, err := amend(ctx, b.w.Client, one, "status", func(fresh *policyv1.PodDisruptionBudget) bool {
+	_, _, err := amend(ctx, b.w.Client, policy.PodDisruptionBudgets, one, "status", func(fresh *policyv1.PodDisruptionBudget) bool {
 		v = judge(fresh, pods, b.scale, now)
 		if apiequality.Semantic.DeepEqual(fresh.Status, v.status) {
 			return false
@@ -116,7 +117,7 @@ func (b *Budgets) scale(p *corev1.Pod) (n int32, ok bool) {
 	if !ok || rc.UID != of.UID {
 		return 0, false
 	}
-	return api.Replicas(rc), true
+	return api.ReplicationControllers.Replicas(rc), true
 }
 
 // verdict is what a budget comes to.
@@ -156,7 +157,7 @@ func judge(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod, scale func(*core
 		s.DisruptionsAllowed = max(s.CurrentHealthy-desired, 0)
 	}
 	s.ObservedGeneration = b.Generation
-	api.SetDisruptionAllowed(s, now)
+	policy.SetDisruptionAllowed(s, now)
 	return v
 }
 
@@ -190,7 +191,7 @@ func (v *verdict) look(pods []*corev1.Pod, now time.Time) {
 // expect is how many pods there should be, and how many of them ready.
 func expect(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod, scale func(*corev1.Pod) (int32, bool)) (expected, desired int32, unmanaged bool, err error) {
 	least, most := b.Spec.MinAvailable, b.Spec.MaxUnavailable
-	if !api.ByScale(b) {
+	if !policy.ByScale(b) {
 		if least == nil {
 			return 0, 0, false, nil
 		}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"ledge/api"
+	"ledge/api/policy"
 )
 
 func minimum(n int) policyv1.PodDisruptionBudgetSpec {
@@ -119,12 +120,12 @@ func TestBudgets(t *testing.T) {
 		defer r.alive("n")()
 		spec := minimum(1)
 		spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
-		b, err := api.Create(r.ctx, r.Client, api.PodDisruptionBudgets, &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "b"}, Spec: spec})
+		b, err := api.Create(r.ctx, r.Client, policy.PodDisruptionBudgets, &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "b"}, Spec: spec})
 		must(r, b, err)
 		says := func(want string) {
 			t.Helper()
 			synctest.Wait()
-			b, err := api.Get[*policyv1.PodDisruptionBudget](r.ctx, r.Client, api.PodDisruptionBudgets, "default", "b")
+			b, err := api.Get[*policyv1.PodDisruptionBudget](r.ctx, r.Client, policy.PodDisruptionBudgets, "default", "b")
 			must(r, b, err)
 			s := b.Status
 			if got := fmt.Sprintf("%d/%d of %d, %d, seen %d", s.CurrentHealthy, s.DesiredHealthy, s.ExpectedPods, s.DisruptionsAllowed, s.ObservedGeneration); got != want {
@@ -160,7 +161,7 @@ func TestBudgets(t *testing.T) {
 		r.report("x", corev1.PodRunning, ready)
 		says("2/1 of 2, 1, seen 1")
 
-		b, err = api.Get[*policyv1.PodDisruptionBudget](r.ctx, r.Client, api.PodDisruptionBudgets, "default", "b")
+		b, err = api.Get[*policyv1.PodDisruptionBudget](r.ctx, r.Client, policy.PodDisruptionBudgets, "default", "b")
 		must(r, b, err)
 		if len(b.Status.DisruptedPods) != 0 {
 			t.Errorf("still listed: %v", b.Status.DisruptedPods)
@@ -168,7 +169,7 @@ func TestBudgets(t *testing.T) {
 		r.fail("update status poddisruptionbudgets")
 		two := intstr.FromInt32(2)
 		b.Spec.MinAvailable = &two
-		_, err = api.Update(r.ctx, r.Client, api.PodDisruptionBudgets, b)
+		_, err = api.Update(r.ctx, r.Client, policy.PodDisruptionBudgets, b)
 		must(r, b, err)
 		says("2/1 of 2, 1, seen 1")
 		if err := evict("x"); err == nil {
@@ -177,10 +178,10 @@ func TestBudgets(t *testing.T) {
 		r.fail("")
 		r.pass(budgetRetry)
 		says("2/2 of 2, 0, seen 2")
-		b, err = api.Get[*policyv1.PodDisruptionBudget](r.ctx, r.Client, api.PodDisruptionBudgets, "default", "b")
+		b, err = api.Get[*policyv1.PodDisruptionBudget](r.ctx, r.Client, policy.PodDisruptionBudgets, "default", "b")
 		must(r, b, err)
 		r.pass(time.Hour)
-		if now, err := api.Get[*policyv1.PodDisruptionBudget](r.ctx, r.Client, api.PodDisruptionBudgets, "default", "b"); err != nil || now.ResourceVersion != b.ResourceVersion {
+		if now, err := api.Get[*policyv1.PodDisruptionBudget](r.ctx, r.Client, policy.PodDisruptionBudgets, "default", "b"); err != nil || now.ResourceVersion != b.ResourceVersion {
 			t.Errorf("written in a quiet hour: %v", err)
 		}
 	})

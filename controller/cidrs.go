@@ -12,6 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+
+	"ledge/api"
 )
 
 // When a node that got no network is looked at again.
@@ -141,7 +143,7 @@ func (c *CIDRs) give(ctx context.Context, n *corev1.Node) bool {
 	for _, p := range parts {
 		text = append(text, p.String())
 	}
-	_, changed, err := amend(ctx, c.w.Client, n, "", func(n *corev1.Node) bool {
+	_, changed, err := amend(ctx, c.w.Client, api.Nodes, n, "", func(n *corev1.Node) bool {
 		if len(n.Spec.PodCIDRs) > 0 || n.Spec.PodCIDR != "" {
 			return false // somebody was faster
 		}

@@ -34,6 +34,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/api"
+	"ledge/api/coordination"
+	"ledge/api/policy"
 	"ledge/lease"
 	"ledge/scheduler"
 )
@@ -122,8 +124,8 @@ func NewWorld(c api.Client) *World {
 	return &World{Client: c,
 		Nodes:       &Follow[*corev1.Node]{View: api.NewView[*corev1.Node](c, api.Nodes, api.Selection{})},
 		Pods:        &Follow[*corev1.Pod]{View: api.NewView[*corev1.Pod](c, api.Pods, api.Selection{})},
-		Leases:      &Follow[*coordinationv1.Lease]{View: api.NewView[*coordinationv1.Lease](c, api.Leases, leases)},
-		Budgets:     &Follow[*policyv1.PodDisruptionBudget]{View: api.NewView[*policyv1.PodDisruptionBudget](c, api.PodDisruptionBudgets, api.Selection{})},
+		Leases:      &Follow[*coordinationv1.Lease]{View: api.NewView[*coordinationv1.Lease](c, coordination.Leases, leases)},
+		Budgets:     &Follow[*policyv1.PodDisruptionBudget]{View: api.NewView[*policyv1.PodDisruptionBudget](c, policy.PodDisruptionBudgets, api.Selection{})},
 		Controllers: &Follow[*corev1.ReplicationController]{View: api.NewView[*corev1.ReplicationController](c, api.ReplicationControllers, api.Selection{})},
 	}
 }
@@ -220,11 +222,8 @@ const (
 // amend changes an object as it is now: first the copy we hold, and after a conflict the newest. change says whether
 // there is anything to write; it must be able to run more than once. An object that is gone is not an error, and
 // changed says whether something was written.
-func amend[T api.Object](ctx context.Context, c api.Client, obj T, subresource string, change func(T) bool) (out T, changed bool, err error) {
-	kind, err := api.KindOf(obj)
-	if err != nil {
-		return obj, false, err
-	}
+func amend[T api.Object](ctx context.Context, c api.Client, kind *api.Kind, obj T, subresource string,
+	change func(T) bool) (out T, changed bool, err error) {
 	uid := obj.GetUID()
 	for try := range amendTries {
 		next := obj.DeepCopyObject().(T)
@@ -307,7 +306,7 @@ func setCondition(pod *corev1.Pod, c corev1.PodCondition, now time.Time) bool {
 // disrupt marks a pod as ended from outside, and deletes it: with its own grace, or by force.
 func disrupt(ctx context.Context, c api.Client, pod *corev1.Pod, reason, message string) error {
 	now := time.Now()
-	_, _, err := amend(ctx, c, pod, "status", func(p *corev1.Pod) bool {
+	_, _, err := amend(ctx, c, api.Pods, pod, "status", func(p *corev1.Pod) bool {
 		return setCondition(p, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue,
 			Reason: reason, Message: message}, now)
 	})

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
+	"ledge/api/policy"
 	"ledge/scheduler"
 )
 
@@ -44,7 +45,7 @@ func (b *Budgets) unmark(ctx context.Context, pods []*corev1.Pod, now time.Time)
 		if !marked || in > 0 {
 			continue
 		}
-		_, _, err := amend(ctx, b.w.Client, p, "status", func(p *corev1.Pod) bool {
+		_, _, err := amend(ctx, b.w.Client, api.Pods, p, "status", func(p *corev1.Pod) bool {
 			in, marked := stale(p, now)
 			return marked && in == 0 && setCondition(p, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionFalse}, now)
 		})
@@ -65,7 +66,7 @@ func (b *Budgets) tellDoubles(budgets []*policyv1.PodDisruptionBudget, pods map[
 			continue
 		}
 		for _, p := range pods[namespace] {
-			mine := api.BudgetsOf(p, budgets)
+			mine := policy.BudgetsOf(p, budgets)
 			if len(mine) < 2 {
 				continue
 			}

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/api"
+	"ledge/api/policy"
 )
 
 // TestStale: when the mark of a disruption is taken back, as Kubernetes' controller decides it.
@@ -87,7 +88,7 @@ func TestDoubleBudgets(t *testing.T) {
 			t.Helper()
 			spec := minimum(1)
 			spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
-			b, err := api.Create(r.ctx, r.Client, api.PodDisruptionBudgets, &policyv1.PodDisruptionBudget{
+			b, err := api.Create(r.ctx, r.Client, policy.PodDisruptionBudgets, &policyv1.PodDisruptionBudget{
 				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: spec})
 			must(r, b, err)
 			synctest.Wait()

@@ -125,7 +125,7 @@ func (m *Machines) look(ctx context.Context, n *corev1.Node) error {
 
 // mark puts the taint on a node, or takes it away.
 func (m *Machines) mark(ctx context.Context, n *corev1.Node, off bool) error {
-	_, _, err := amend(ctx, m.w.Client, n, "", func(n *corev1.Node) bool {
+	_, _, err := amend(ctx, m.w.Client, api.Nodes, n, "", func(n *corev1.Node) bool {
 		i := slices.IndexFunc(n.Spec.Taints, func(t corev1.Taint) bool {
 			return t.Key == taintMachineOff && t.Effect == corev1.TaintEffectNoSchedule
 		})

@@ -83,7 +83,7 @@ func (n *Networks) judge(ctx context.Context, node *corev1.Node, why string, now
 		want.Status, want.Reason = corev1.ConditionTrue, "PodCIDRConflict"
 		want.Message = why + ": no other board is told of it; delete the node, which then registers again and is given one"
 	}
-	_, changed, err := amend(ctx, n.w.Client, node, "status", func(node *corev1.Node) bool {
+	_, changed, err := amend(ctx, n.w.Client, api.Nodes, node, "status", func(node *corev1.Node) bool {
 		i := slices.IndexFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == podNetworkConflict })
 		if i < 0 && why == "" {
 			return false
@@ -116,7 +116,7 @@ func (n *Networks) tell(ctx context.Context, want map[string]string) error {
 		}
 		return err
 	}
-	_, _, err := amend(ctx, n.w.Client, old, "", func(c *corev1.ConfigMap) bool {
+	_, _, err := amend(ctx, n.w.Client, api.ConfigMaps, old, "", func(c *corev1.ConfigMap) bool {
 		if maps.Equal(c.Data, want) {
 			return false
 		}

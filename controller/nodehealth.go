@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"ledge/api"
 	"ledge/lease"
 )
 
@@ -81,7 +82,7 @@ func (h *NodeHealth) write(ctx context.Context, c *lease.Change, now time.Time) 
 		h.events.Event(node, corev1.EventTypeNormal, "RegisteredNode", fmt.Sprintf("Node %s event: Registered Node %s in Controller", c.Node, c.Node))
 	}
 	if c.Silent {
-		fresh, silenced, err := amend(ctx, h.w.Client, node, "status", func(n *corev1.Node) bool { return c.Silence(n, now) })
+		fresh, silenced, err := amend(ctx, h.w.Client, api.Nodes, node, "status", func(n *corev1.Node) bool { return c.Silence(n, now) })
 		if err != nil {
 			return err
 		}
@@ -95,7 +96,7 @@ func (h *NodeHealth) write(ctx context.Context, c *lease.Change, now time.Time) 
 		node = fresh
 	}
 	before := len(noExecute(node))
-	fresh, changed, err := amend(ctx, h.w.Client, node, "", func(n *corev1.Node) bool { return c.Apply(n, now) })
+	fresh, changed, err := amend(ctx, h.w.Client, api.Nodes, node, "", func(n *corev1.Node) bool { return c.Apply(n, now) })
 	if changed && (c.Execute == lease.ExecuteNotReady || c.Execute == lease.ExecuteUnreachable) && len(noExecute(fresh)) > before {
 		h.metrics.note(func(m *Metrics) { m.tainted[lease.ZoneOf(fresh)]++ })
 	}
@@ -138,7 +139,7 @@ func (h *NodeHealth) markPods(ctx context.Context, now time.Time) error {
 		if !h.lost[p.Spec.NodeName] && !late[p.UID] {
 			continue
 		}
-		_, marked, err := amend(ctx, h.w.Client, p, "status", func(p *corev1.Pod) bool {
+		_, marked, err := amend(ctx, h.w.Client, api.Pods, p, "status", func(p *corev1.Pod) bool {
 			for i := range p.Status.Conditions {
 				if c := &p.Status.Conditions[i]; c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
 					c.Status = corev1.ConditionFalse

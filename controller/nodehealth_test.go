@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/api"
+	"ledge/api/coordination"
 )
 
 func exists(key string, seconds ...int64) corev1.Toleration {
@@ -59,7 +60,7 @@ func TestLostNode(t *testing.T) {
 		r.pass(time.Hour)
 		r.want("a healthy hour", r.events("NodeNotReady", "TaintManagerEviction"))
 		stop()
-		l, err := api.Get[*coordinationv1.Lease](r.ctx, r.Client, api.Leases, corev1.NamespaceNodeLease, "b")
+		l, err := api.Get[*coordinationv1.Lease](r.ctx, r.Client, coordination.Leases, corev1.NamespaceNodeLease, "b")
 		heard := must(r, l, err).Spec.RenewTime.Time // jitter decides how long ago
 		r.pass(time.Until(heard.Add(39 * time.Second)))
 		if len(taintsOf(r.getNode("b"))) != 0 {

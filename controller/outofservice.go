@@ -58,7 +58,7 @@ func (g *PodGC) release(ctx context.Context, n *corev1.Node) error {
 	if len(list.Items) > 0 {
 		return nil // some tolerate the taint, or are held by a finalizer
 	}
-	_, _, err = amend(ctx, g.w.Client, n, "status", func(n *corev1.Node) bool {
+	_, _, err = amend(ctx, g.w.Client, api.Nodes, n, "status", func(n *corev1.Node) bool {
 		held := len(n.Status.VolumesAttached)+len(n.Status.VolumesInUse) > 0
 		n.Status.VolumesAttached, n.Status.VolumesInUse = nil, nil
 		return held

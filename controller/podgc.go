@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
+	"ledge/api/coordination"
 	"ledge/scheduler"
 )
 
@@ -165,7 +166,7 @@ func (g *PodGC) vanished(ctx context.Context, nodes map[string]*corev1.Node, pod
 // bury marks a pod as failed, if it has not ended, and deletes it at once (N-3.47, N-3.48, N-4.3).
 func (g *PodGC) bury(ctx context.Context, p *corev1.Pod, cause string, now time.Time) error {
 	if !scheduler.Terminal(p) {
-		_, _, err := amend(ctx, g.w.Client, p, "status", func(p *corev1.Pod) bool {
+		_, _, err := amend(ctx, g.w.Client, api.Pods, p, "status", func(p *corev1.Pod) bool {
 			p.Status.Phase = corev1.PodFailed
 			if cause == causeOrphaned {
 				setCondition(p, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue,
@@ -213,7 +214,7 @@ func (g *PodGC) leases(ctx context.Context, nodes map[string]*corev1.Node) error
 }
 
 func removeLease(ctx context.Context, c api.Client, l *coordinationv1.Lease) error {
-	_, err := c.Delete(ctx, api.Leases, l.Namespace, l.Name, api.DeleteOptions{UID: &l.UID})
+	_, err := c.Delete(ctx, coordination.Leases, l.Namespace, l.Name, api.DeleteOptions{UID: &l.UID})
 	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
 	}

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/api"
+	"ledge/api/coordination"
 )
 
 // TestSurplus: N-3.46 and N-6.36, per board.
@@ -76,7 +77,7 @@ func TestOrphans(t *testing.T) {
 			t.Error("no quarantine")
 		}
 		r.pass(22 * time.Second)
-		if !r.gone(api.Pods, "default", "p") || !r.gone(api.Pods, "default", "q") || !r.gone(api.Leases, "kube-node-lease", "n") {
+		if !r.gone(api.Pods, "default", "p") || !r.gone(api.Pods, "default", "q") || !r.gone(coordination.Leases, "kube-node-lease", "n") {
 			t.Error("still there after a minute")
 		}
 		for {
@@ -115,7 +116,7 @@ func TestOrphansSpared(t *testing.T) {
 		}
 		l, err := api.Get[interface {
 			api.Object
-		}](r.ctx, r.Client, api.Leases, "kube-node-lease", "n")
+		}](r.ctx, r.Client, coordination.Leases, "kube-node-lease", "n")
 		if err != nil || l.GetOwnerReferences()[0].UID != r.getNode("n").UID {
 			t.Errorf("lease %v, %v", l, err)
 		}

@@ -134,7 +134,7 @@ func (r *Replicas) settle(ctx context.Context, rc *corev1.ReplicationController,
 	}
 	todo := replicate(rc, pods, now)
 	k.look(todo, now)
-	wait := k.pause(int(api.Replicas(rc)), now)
+	wait := k.pause(int(api.ReplicationControllers.Replicas(rc)), now)
 	if k.failing != nil {
 		wait = max(wait, k.failing.next.Sub(now))
 	}
@@ -151,7 +151,7 @@ func (r *Replicas) settle(ctx context.Context, rc *corev1.ReplicationController,
 			k.failing = nil
 		}
 	}
-	_, _, err := amend(ctx, r.w.Client, rc, "status", func(fresh *corev1.ReplicationController) bool {
+	_, _, err := amend(ctx, r.w.Client, api.ReplicationControllers, rc, "status", func(fresh *corev1.ReplicationController) bool {
 		was := fresh.Status.DeepCopy()
 		todo.status.Conditions = fresh.Status.Conditions
 		fresh.Status = todo.status
@@ -222,7 +222,7 @@ func (r *Replicas) act(ctx context.Context, rc *corev1.ReplicationController, k 
 		return "", err
 	}
 	for range todo.missing {
-		p, err := api.Create(ctx, r.w.Client, api.Pods, api.PodOf(rc))
+		p, err := api.Create(ctx, r.w.Client, api.Pods, api.ReplicationControllers.PodOf(rc))
 		switch {
 		case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 			return "", nil // the controller goes with it
@@ -250,7 +250,7 @@ func (r *Replicas) act(ctx context.Context, rc *corev1.ReplicationController, k 
 func (r *Replicas) claim(ctx context.Context, rc *corev1.ReplicationController, k *kept, todo todo) error {
 	selector := labels.SelectorFromSet(rc.Spec.Selector)
 	for _, p := range todo.adopt {
-		_, _, err := amend(ctx, r.w.Client, p, "", func(p *corev1.Pod) bool {
+		_, _, err := amend(ctx, r.w.Client, api.Pods, p, "", func(p *corev1.Pod) bool {
 			if metav1.GetControllerOf(p) != nil || p.DeletionTimestamp != nil || !selector.Matches(labels.Set(p.Labels)) {
 				return false
 			}
@@ -262,7 +262,7 @@ func (r *Replicas) claim(ctx context.Context, rc *corev1.ReplicationController, 
 		}
 	}
 	for _, p := range todo.release {
-		_, _, err := amend(ctx, r.w.Client, p, "", func(p *corev1.Pod) bool {
+		_, _, err := amend(ctx, r.w.Client, api.Pods, p, "", func(p *corev1.Pod) bool {
 			if selector.Matches(labels.Set(p.Labels)) {
 				return false
 			}
@@ -314,7 +314,7 @@ func replicate(rc *corev1.ReplicationController, pods []*corev1.Pod, now time.Ti
 		}
 	}
 	t.count(rc, t.own, now)
-	switch more := len(t.own) - int(api.Replicas(rc)); {
+	switch more := len(t.own) - int(api.ReplicationControllers.Replicas(rc)); {
 	case going, len(t.adopt) > 0, len(t.release) > 0:
 	case more < 0:
 		t.missing = max(min(-more, mostWaiting-waiting), 0)

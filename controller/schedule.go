@@ -237,7 +237,7 @@ func (s *Schedule) preempt(ctx context.Context, cluster *scheduler.Cluster, pod 
 // explain says in the pod's status why it has no node yet (N-10.3, N-10.4).
 func (s *Schedule) explain(ctx context.Context, pod *corev1.Pod, nominated, reason, message string) {
 	now := time.Now()
-	_, _, err := amend(ctx, s.w.Client, pod, "status", func(p *corev1.Pod) bool {
+	_, _, err := amend(ctx, s.w.Client, api.Pods, pod, "status", func(p *corev1.Pod) bool {
 		if p.Spec.NodeName != "" {
 			return false
 		}

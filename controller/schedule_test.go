@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
+	"ledge/api/scheduling"
 	"ledge/scheduler"
 )
 
@@ -205,7 +206,7 @@ func TestBindFails(t *testing.T) {
 
 func class(r *rig, name string, value int32) {
 	r.Helper()
-	_, err := r.Create(r.ctx, api.PriorityClasses, &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value}, api.WriteOptions{})
+	_, err := r.Create(r.ctx, scheduling.PriorityClasses, &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value}, api.WriteOptions{})
 	if err != nil {
 		r.Fatal(err)
 	}

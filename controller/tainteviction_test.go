@@ -11,12 +11,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
+	"ledge/api/kinds"
 )
 
 var noOptions api.WriteOptions
 
 func kindOf(o api.Object) *api.Kind {
-	k, err := api.KindOf(o)
+	k, err := kinds.All.Of(o)
 	if err != nil {
 		panic(err)
 	}

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/api"
+	"ledge/api/coordination"
 )
 
 // The numbers of section 2.1 of the node semantics.
@@ -136,7 +137,7 @@ func (r *Renewer) write(ctx context.Context, base *coordinationv1.Lease) error {
 	if err != nil {
 		return err
 	}
-	next, err = api.Update(ctx, r.cfg.Client, api.Leases, next)
+	next, err = api.Update(ctx, r.cfg.Client, coordination.Leases, next)
 	if err == nil {
 		r.last = next
 	}
@@ -164,7 +165,7 @@ func (r *Renewer) ensure(ctx context.Context) (lease *coordinationv1.Lease, crea
 func (r *Renewer) readOrMake(ctx context.Context) (lease *coordinationv1.Lease, created bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, r.period())
 	defer cancel()
-	lease, err = api.Get[*coordinationv1.Lease](ctx, r.cfg.Client, api.Leases, corev1.NamespaceNodeLease, r.cfg.Node)
+	lease, err = api.Get[*coordinationv1.Lease](ctx, r.cfg.Client, coordination.Leases, corev1.NamespaceNodeLease, r.cfg.Node)
 	if err == nil || !apierrors.IsNotFound(err) {
 		return lease, false, err
 	}
@@ -172,7 +173,7 @@ func (r *Renewer) readOrMake(ctx context.Context) (lease *coordinationv1.Lease, 
 	if lease, err = r.renewed(ctx, nil); err != nil {
 		return nil, false, err
 	}
-	if lease, err = api.Create(ctx, r.cfg.Client, api.Leases, lease); err != nil {
+	if lease, err = api.Create(ctx, r.cfg.Client, coordination.Leases, lease); err != nil {
 		return nil, false, err
 	}
 	r.last = lease

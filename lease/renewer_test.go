@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/api"
+	"ledge/api/coordination"
 )
 
 // server answers like an API server that holds one node and its lease, and fails when told to.
@@ -47,7 +48,7 @@ func (s *server) Get(_ context.Context, k *api.Kind, namespace, name string) (ap
 	switch {
 	case k == api.Nodes && s.node != nil && name == s.node.Name:
 		return s.node.DeepCopy(), nil
-	case k == api.Leases && s.lease != nil && namespace == "kube-node-lease" && name == s.lease.Name:
+	case k == coordination.Leases && s.lease != nil && namespace == "kube-node-lease" && name == s.lease.Name:
 		return s.lease.DeepCopy(), nil
 	}
 	return nil, apierrors.NewNotFound(k.GR(), name)

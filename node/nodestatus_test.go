@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
+	"ledge/api/coordination"
 )
 
 func nodeCondition(n *corev1.Node, t corev1.NodeConditionType) corev1.NodeCondition {
@@ -196,7 +197,7 @@ func TestNotRegistered(t *testing.T) {
 		if !isReady(r.node()) || r.node().Labels[corev1.LabelOSStable] != "linux" { // N-1.33
 			t.Errorf("%+v %v", r.node().Status.Conditions, r.node().Labels)
 		}
-		if _, err := r.Get(r.Context(), api.Leases, corev1.NamespaceNodeLease, "n"); err != nil {
+		if _, err := r.Get(r.Context(), coordination.Leases, corev1.NamespaceNodeLease, "n"); err != nil {
 			t.Error(err)
 		}
 	})

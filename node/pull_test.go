@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/api"
+	"ledge/api/scheduling"
 	"ledge/images"
 	it "ledge/images/imagestest"
 	"ledge/runtime"
@@ -332,7 +333,7 @@ func TestDiskPressureFreesImages(t *testing.T) {
 	with(t, nil, func(r *rig) {
 		reg := r.far()
 		r.begin()
-		r.pod("p", imageOf(farImage, corev1.PullIfNotPresent), class(api.SystemNodeCritical)) // or it would have to go as well
+		r.pod("p", imageOf(farImage, corev1.PullIfNotPresent), class(scheduling.SystemNodeCritical)) // or it would have to go as well
 		r.pass(time.Second)
 		other := it.Sample(farImage)
 		other.Config.Cmd = []string{"other"}
@@ -408,8 +409,8 @@ func TestImageMetrics(t *testing.T) {
 			t.Error("pulls before the first")
 		}
 		r.images.Registry = slowRegistry{reg}
-		r.pod("p", imageOf(farImage, corev1.PullAlways), class(api.SystemNodeCritical)) // a full disk shall not evict it
-		r.pod("bad", imageOf("registry.example/none:v1", corev1.PullAlways), class(api.SystemNodeCritical))
+		r.pod("p", imageOf(farImage, corev1.PullAlways), class(scheduling.SystemNodeCritical)) // a full disk shall not evict it
+		r.pod("bad", imageOf("registry.example/none:v1", corev1.PullAlways), class(scheduling.SystemNodeCritical))
 		r.pass(time.Minute)
 		r.want("running", r.running(), "c.0")
 		r.board.change(func(s *Sample) {

@@ -109,7 +109,7 @@ func TestPodResources(t *testing.T) {
 		{"a small init container", needy(corev1.PodQOSBurstable, list{needs("1", "2", "-", "4Mi")}, needs("10m", "10m", "-", "1Mi")), 1024, 200000, 4 << 20},
 		{"an unlimited init container", needy(corev1.PodQOSBurstable, list{needs("1", "1", "-", "4Mi")}, needs("-", "-", "-", "-")), 1024, 0, 0},
 	} {
-		api.Default(c.pod) // requests are what limits are, unless they are given
+		api.Pods.Default(c.pod) // requests are what limits are, unless they are given
 		got := limits{}.pod(c.pod)
 		if got.CPUShares != c.shares || got.CPUQuotaUS != c.quota || got.MemoryBytes != c.memory || (got.CPUPeriodUS == 100000) != (c.quota > 0) {
 			t.Errorf("%s: %+v, want shares %d quota %d memory %d", c.what, got, c.shares, c.quota, c.memory)

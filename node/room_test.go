@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/api"
+	"ledge/api/scheduling"
 )
 
 func asking(name, cpu, memory string, edit ...func(*corev1.Pod)) *corev1.Pod {
@@ -167,7 +168,9 @@ func TestCriticalMakesRoom(t *testing.T) {
 		r.begin()
 		r.create(asking("ordinary", "3", "10Mi"))
 		r.pass(time.Second)
-		r.create(asking("critical", "2", "10Mi", func(p *corev1.Pod) { p.Namespace, p.Spec.PriorityClassName = "kube-system", api.SystemNodeCritical }))
+		r.create(asking("critical", "2", "10Mi", func(p *corev1.Pod) {
+			p.Namespace, p.Spec.PriorityClassName = "kube-system", scheduling.SystemNodeCritical
+		}))
 		r.pass(2 * time.Second)
 		critical := func() corev1.PodStatus {
 			p, err := api.Get[*corev1.Pod](r.Context(), r.Client, api.Pods, "kube-system", "critical")

@@ -10,6 +10,7 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 
 	"ledge/api"
+	"ledge/api/node"
 )
 
 // handlers are what a RuntimeClass may name: there is one way to run a container here, and these are its names.
@@ -22,7 +23,7 @@ func (a *Agent) canHandle(ctx context.Context, pod *corev1.Pod) error {
 	if name == nil || *name == "" {
 		return nil
 	}
-	class, err := api.Get[*nodev1.RuntimeClass](ctx, a.cfg.Client, api.RuntimeClasses, "", *name)
+	class, err := api.Get[*nodev1.RuntimeClass](ctx, a.cfg.Client, node.RuntimeClasses, "", *name)
 	if err != nil {
 		return &fault{"SandboxError", fmt.Errorf("look for the RuntimeClass %q: %w", *name, err)}
 	}

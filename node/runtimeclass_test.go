@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/api"
+	"ledge/api/node"
 )
 
 // TestRuntimeClassHandlers: a pod of a class whose handler the board has runs; of another it waits, its owner is told why,
@@ -18,7 +19,7 @@ func TestRuntimeClassHandlers(t *testing.T) {
 	with(t, nil, func(r *rig) {
 		class := func(name, handler string) {
 			t.Helper()
-			if _, err := api.Create(t.Context(), r.Client, api.RuntimeClasses, &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Handler: handler}); err != nil {
+			if _, err := api.Create(t.Context(), r.Client, node.RuntimeClasses, &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Handler: handler}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -40,7 +41,7 @@ func TestRuntimeClassHandlers(t *testing.T) {
 		if len(told) == 0 || !strings.Contains(told[0], `Failed to create pod sandbox: no runtime for "kata" is configured: the handlers of this board are ledge and runc`) {
 			t.Errorf("told %q", told)
 		}
-		if _, err := r.Delete(t.Context(), api.RuntimeClasses, "", "vm", api.DeleteOptions{}); err != nil {
+		if _, err := r.Delete(t.Context(), node.RuntimeClasses, "", "vm", api.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		class("vm", "runc")

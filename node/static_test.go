@@ -532,7 +532,7 @@ func FuzzParseStatic(f *testing.F) {
 			if p.UID == "" || strings.ContainsAny(string(p.UID), "/.") || !strings.HasSuffix(p.Name, "-n") || p.Spec.NodeName != "n" {
 				t.Errorf("%q gives %+v", text, p.ObjectMeta)
 			}
-			if err := api.Validate(p); err != nil {
+			if err := api.Pods.Validate(p); err != nil {
 				t.Errorf("%q: %v", text, err)
 			}
 		}

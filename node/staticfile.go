@@ -131,9 +131,9 @@ func makeStatic(pod *corev1.Pod, raw []byte, where, node string) error {
 		}
 		pod.Spec.Priority = &value
 	}
-	api.Default(pod)
+	api.Pods.Default(pod)
 	pod.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: api.QOSClass(pod)}
-	return api.Validate(pod)
+	return api.Pods.Validate(pod)
 }
 
 // notFromFile refuses what only the API could give: a static pod runs without one.

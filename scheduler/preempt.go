@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"ledge/api"
+	"ledge/api/policy"
 )
 
 // Preemption is a way to make room: these pods leave that node. Without a Node there is no way.
@@ -132,7 +133,7 @@ type budget struct {
 func (c *Cluster) budgets() []budget {
 	var out []budget
 	for _, b := range c.cfg.Budgets {
-		if s := api.BudgetSelector(b); !s.Empty() {
+		if s := policy.BudgetSelector(b); !s.Empty() {
 			out = append(out, budget{b, s})
 		}
 	}

@@ -1,6 +1,8 @@
 package storage
 
-import "fmt"
+import (
+	"fmt"
+)
 
 // Writers that wait for each other's commits share one: to the card ten writes in one transaction cost little more than one.
 // Each runs its function in its turn, on what those before it have left, and waits for the group's commit. The last in

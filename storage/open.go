@@ -15,8 +15,6 @@ import (
 
 	bolt "go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
-
-	"ledge/api"
 )
 
 // options are bbolt's, as reliability asks for them: synced, capped, and without a freelist on disk, which saves a
@@ -220,7 +218,7 @@ func (o *opener) create() error {
 	if err != nil {
 		return fmt.Errorf("make %s: %w", dbName, err)
 	}
-	err = db.Update(initialise)
+	err = db.Update(o.initialise)
 	if err == nil && !o.cfg.NoSync {
 		err = db.Sync()
 	}
@@ -239,12 +237,12 @@ func (o *opener) create() error {
 	return writeFile(o.path(cleanName), nil, o.cfg.NoSync)
 }
 
-func initialise(tx *bolt.Tx) error {
+func (o *opener) initialise(tx *bolt.Tx) error {
 	meta, err := tx.CreateBucket(metaBucket)
 	if err != nil {
 		return err
 	}
-	for _, k := range api.Kinds {
+	for _, k := range o.cfg.Kinds.Kept {
 		if _, err := tx.CreateBucket(bucketName(k)); err != nil {
 			return err
 		}

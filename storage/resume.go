@@ -36,7 +36,7 @@ func (o *opener) resume() error {
 	var dbCeiling uint64
 	var missing []*api.Kind
 	err = o.db.View(func(tx *bolt.Tx) (err error) {
-		for _, k := range api.Kinds {
+		for _, k := range o.cfg.Kinds.Kept {
 			if tx.Bucket(bucketName(k)) == nil {
 				missing = append(missing, k)
 			}

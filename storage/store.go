@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ledge/api"
+	"ledge/api/kinds"
 )
 
 // The errors callers test for. CheckChild carries their words from one process to another.
@@ -37,6 +38,7 @@ var (
 // Config says where a store is and how it behaves. The zero value of everything but Dir is right for a board.
 type Config struct {
 	Dir              string
+	Kinds            *api.Kinds    // nil: those of a board
 	NoSync           bool          // simulation only: a power cut then loses everything
 	MaxSize          int           // bytes the file may grow to; 0: 64 MiB
 	RingSize         int           // changes kept for watchers; 0: 4096
@@ -51,6 +53,9 @@ type Config struct {
 }
 
 func (c *Config) setDefaults() error {
+	if c.Kinds == nil {
+		c.Kinds = kinds.All
+	}
 	if c.Dir == "" {
 		return errors.New("open store: no directory given")
 	}
@@ -185,6 +190,9 @@ func (s *Store) Revision() uint64 { return s.rev.Load() }
 
 // ID is the store's own name, made with it and kept over restore.
 func (s *Store) ID() string { return s.id }
+
+// Kinds are those that it keeps.
+func (s *Store) Kinds() *api.Kinds { return s.cfg.Kinds }
 
 func (s *Store) path(name ...string) string {
 	return filepath.Join(append([]string{s.cfg.Dir}, name...)...)

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/api"
+	"ledge/api/kinds"
 )
 
 // A Case is one part of the suite.
@@ -93,7 +94,7 @@ func (e *env) must(err error) {
 }
 
 func kindOf(obj api.Object) *api.Kind {
-	k, err := api.KindOf(obj)
+	k, err := kinds.All.Of(obj)
 	if err != nil {
 		panic("ledge bug: " + err.Error())
 	}

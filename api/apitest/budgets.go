@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"ledge/api"
+	"ledge/api/policy"
 )
 
 var budgetCases = []Case{
@@ -35,7 +36,7 @@ func (e *env) counted(name string, allowed, healthy, desired int32) *policyv1.Po
 	b := e.get(e.budget(name)).(*policyv1.PodDisruptionBudget)
 	b.Status = policyv1.PodDisruptionBudgetStatus{ObservedGeneration: b.Generation, DisruptionsAllowed: allowed, CurrentHealthy: healthy,
 		DesiredHealthy: desired, ExpectedPods: healthy, Conditions: b.Status.Conditions}
-	b, err := api.UpdateStatus(e.ctx, e.c, api.PodDisruptionBudgets, b)
+	b, err := api.UpdateStatus(e.ctx, e.c, policy.PodDisruptionBudgets, b)
 	e.must(err)
 	return b
 }
@@ -61,7 +62,7 @@ func testBudget(t *testing.T, c api.Client) {
 	if b.Kind != "PodDisruptionBudget" || b.APIVersion != "policy/v1" || b.Generation != 1 || b.Status.DisruptionsAllowed != 0 {
 		t.Errorf("made %+v", b)
 	}
-	w, err := c.Watch(e.ctx, api.PodDisruptionBudgets, api.WatchOptions{Selection: api.Selection{Namespace: e.ns}, Revision: b.ResourceVersion})
+	w, err := c.Watch(e.ctx, policy.PodDisruptionBudgets, api.WatchOptions{Selection: api.Selection{Namespace: e.ns}, Revision: b.ResourceVersion})
 	e.must(err)
 	defer w.Close()
 	always := policyv1.AlwaysAllow
@@ -82,7 +83,7 @@ func testBudget(t *testing.T, c api.Client) {
 			t.Errorf("%s, want %s", got.Type, want)
 		}
 	}
-	list, err := c.List(e.ctx, api.PodDisruptionBudgets, api.ListOptions{Selection: api.Selection{Namespace: e.ns}})
+	list, err := c.List(e.ctx, policy.PodDisruptionBudgets, api.ListOptions{Selection: api.Selection{Namespace: e.ns}})
 	e.must(err)
 	if len(list.Items) != 0 {
 		t.Errorf("left: %v", list.Items)
@@ -112,12 +113,12 @@ func testBudgetRefused(t *testing.T, c api.Client) {
 	} {
 		b := e.budget("b")
 		tt.edit(&b.Spec)
-		_, err := c.Create(e.ctx, api.PodDisruptionBudgets, b, api.WriteOptions{})
+		_, err := c.Create(e.ctx, policy.PodDisruptionBudgets, b, api.WriteOptions{})
 		t.Log(name)
 		e.hasCause(e.fails(err, metav1.StatusReasonInvalid, 422), tt.field)
 	}
 	e.create(e.budget("b"))
-	_, err := c.Update(e.ctx, api.PodDisruptionBudgets, e.budget("b"), api.WriteOptions{})
+	_, err := c.Update(e.ctx, policy.PodDisruptionBudgets, e.budget("b"), api.WriteOptions{})
 	e.hasCause(e.fails(err, metav1.StatusReasonInvalid, 422), "metadata.resourceVersion")
 }
 
@@ -128,13 +129,13 @@ func testBudgetStatus(t *testing.T, c api.Client) {
 	other := intstr.FromInt32(9)
 	b.Spec.MinAvailable = &other
 	b.Status.CurrentHealthy = 2
-	b, err := api.UpdateStatus(e.ctx, c, api.PodDisruptionBudgets, b)
+	b, err := api.UpdateStatus(e.ctx, c, policy.PodDisruptionBudgets, b)
 	e.must(err)
 	if b.Status.CurrentHealthy != 2 || b.Spec.MinAvailable.IntVal != 1 || b.Generation != 1 {
 		t.Errorf("got %+v", b)
 	}
 	b.Status.DisruptionsAllowed = -1
-	_, err = api.UpdateStatus(e.ctx, c, api.PodDisruptionBudgets, b)
+	_, err = api.UpdateStatus(e.ctx, c, policy.PodDisruptionBudgets, b)
 	e.hasCause(e.fails(err, metav1.StatusReasonInvalid, 422), "status.disruptionsAllowed")
 }
 
@@ -143,7 +144,7 @@ func testBudgetPatch(t *testing.T, c api.Client) {
 	e.create(e.budget("b"))
 	// A selector is replaced, not merged: two labels would pick other pods than either.
 	patch := api.Patch{Type: types.StrategicMergePatchType, Data: []byte(`{"spec":{"minAvailable":"50%","selector":{"matchLabels":{"tier":"edge"}}}}`)}
-	out, err := c.Patch(e.ctx, api.PodDisruptionBudgets, e.ns, "b", patch, api.WriteOptions{})
+	out, err := c.Patch(e.ctx, policy.PodDisruptionBudgets, e.ns, "b", patch, api.WriteOptions{})
 	e.must(err)
 	b := out.(*policyv1.PodDisruptionBudget)
 	if b.Spec.MinAvailable.StrVal != "50%" || len(b.Spec.Selector.MatchLabels) != 1 || b.Spec.Selector.MatchLabels["tier"] != "edge" || b.Generation != 2 {

@@ -15,12 +15,19 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"ledge/api"
+	"ledge/api/coordination"
+	"ledge/api/events"
+	"ledge/api/kinds"
+	"ledge/api/node"
+	"ledge/api/policy"
+	"ledge/api/rbac"
+	"ledge/api/scheduling"
 )
 
 // kindCases drive each kind of the API through all verbs. Of those that only the server makes (Kubernetes lets others make them
 // too) there are the verbs that read.
 func kindCases() (out []Case) {
-	for _, k := range append(append([]*api.Kind{}, api.Kinds...), api.Views...) {
+	for _, k := range append(append([]*api.Kind{}, kinds.All.Kept...), kinds.All.Views...) {
 		run := testVerbs
 		if k.ServerOnly {
 			run = testReadingVerbs
@@ -40,7 +47,7 @@ var samples = map[*api.Kind]func(e *env) api.Object{
 	api.Events: func(e *env) api.Object {
 		return &corev1.Event{InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: e.ns, Name: "p"}, Reason: "Tested", Type: "Normal"}
 	},
-	api.EventsV1: func(e *env) api.Object {
+	events.Events: func(e *env) api.Object {
 		return &eventsv1.Event{EventTime: metav1.NowMicro(), ReportingController: "apitest.dev/verbs", ReportingInstance: "one", Action: "Testing",
 			Reason: "Tested", Type: "Normal", Regarding: corev1.ObjectReference{Kind: "Pod", Namespace: e.ns, Name: "p"}}
 	},
@@ -51,19 +58,19 @@ var samples = map[*api.Kind]func(e *env) api.Object{
 	api.ReplicationControllers: func(e *env) api.Object { return e.replication("") },
 	api.Secrets:                func(*env) api.Object { return &corev1.Secret{Data: map[string][]byte{"k": []byte("v")}} },
 	api.ServiceAccounts:        func(*env) api.Object { return &corev1.ServiceAccount{} },
-	api.Leases: func(*env) api.Object {
+	coordination.Leases: func(*env) api.Object {
 		holder, now, seconds := "apitest", metav1.NowMicro(), int32(40)
 		return &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, RenewTime: &now, LeaseDurationSeconds: &seconds}}
 	},
-	api.RuntimeClasses:       func(*env) api.Object { return &nodev1.RuntimeClass{Handler: "apitest"} },
-	api.PodDisruptionBudgets: func(e *env) api.Object { return e.budget("") },
-	api.ClusterRoleBindings: func(*env) api.Object {
+	node.RuntimeClasses:         func(*env) api.Object { return &nodev1.RuntimeClass{Handler: "apitest"} },
+	policy.PodDisruptionBudgets: func(e *env) api.Object { return e.budget("") },
+	rbac.ClusterRoleBindings: func(*env) api.Object {
 		return &rbacv1.ClusterRoleBinding{RoleRef: viewRole, Subjects: []rbacv1.Subject{{Kind: "User", APIGroup: rbacv1.GroupName, Name: "apitest"}}}
 	},
-	api.RoleBindings: func(*env) api.Object {
+	rbac.RoleBindings: func(*env) api.Object {
 		return &rbacv1.RoleBinding{RoleRef: viewRole, Subjects: []rbacv1.Subject{{Kind: "User", APIGroup: rbacv1.GroupName, Name: "apitest"}}}
 	},
-	api.PriorityClasses: func(*env) api.Object { return &schedulingv1.PriorityClass{Value: 7} },
+	scheduling.PriorityClasses: func(*env) api.Object { return &schedulingv1.PriorityClass{Value: 7} },
 }
 
 var viewRole = rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"}

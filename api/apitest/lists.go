@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"ledge/api"
+	"ledge/api/coordination"
 )
 
 var listCases = []Case{
@@ -33,7 +34,7 @@ func (e *env) list(kind *api.Kind, opts api.ListOptions) api.List {
 
 func testList(t *testing.T, c api.Client) {
 	e := begin(t, c)
-	if l := e.list(api.Leases, api.ListOptions{}); len(l.Items) != 0 || l.Revision == "" {
+	if l := e.list(coordination.Leases, api.ListOptions{}); len(l.Items) != 0 || l.Revision == "" {
 		t.Errorf("an empty list: %+v", l)
 	}
 	for _, n := range []string{"b", "c", "a"} {

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/api"
+	"ledge/api/scheduling"
 )
 
 var namespaceCases = []Case{
@@ -189,7 +190,7 @@ func testNodeRefused(t *testing.T, c api.Client) {
 func testPriorityClass(t *testing.T, c api.Client) { // N-10.14
 	e := begin(t, c)
 	pc := e.create(&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{GenerateName: "apitest-"}, Value: 1000}).(*schedulingv1.PriorityClass)
-	e.Cleanup(func() { _, _ = c.Delete(e.ctx, api.PriorityClasses, "", pc.Name, api.DeleteOptions{}) })
+	e.Cleanup(func() { _, _ = c.Delete(e.ctx, scheduling.PriorityClasses, "", pc.Name, api.DeleteOptions{}) })
 	if pc.PreemptionPolicy == nil || *pc.PreemptionPolicy != corev1.PreemptLowerPriority {
 		t.Errorf("preemptionPolicy: %v", pc.PreemptionPolicy)
 	}
@@ -200,7 +201,7 @@ func testPriorityClass(t *testing.T, c api.Client) { // N-10.14
 	}
 	edit := pc.DeepCopy()
 	edit.Value = 2000
-	_, err := c.Update(e.ctx, api.PriorityClasses, edit, api.WriteOptions{})
+	_, err := c.Update(e.ctx, scheduling.PriorityClasses, edit, api.WriteOptions{})
 	e.hasCause(e.fails(err, metav1.StatusReasonInvalid, 422), "value")
 	e.delete(pc, api.DeleteOptions{})
 	if got := e.get(p).(*corev1.Pod); *got.Spec.Priority != 1000 { // N-10.18
@@ -210,7 +211,7 @@ func testPriorityClass(t *testing.T, c api.Client) { // N-10.14
 		"value":         {ObjectMeta: metav1.ObjectMeta{Name: "apitest-high"}, Value: 1000000001},
 		"metadata.name": {ObjectMeta: metav1.ObjectMeta{Name: "system-apitest"}, Value: 1},
 	} {
-		_, err := c.Create(e.ctx, api.PriorityClasses, bad, api.WriteOptions{})
+		_, err := c.Create(e.ctx, scheduling.PriorityClasses, bad, api.WriteOptions{})
 		e.hasCause(e.fails(err, metav1.StatusReasonInvalid, 422), field)
 	}
 }
@@ -222,7 +223,7 @@ func testPriorityClassBuiltIn(t *testing.T, c api.Client) { // N-10.15
 		if pc.Value != value {
 			t.Errorf("%s is %d", name, pc.Value)
 		}
-		_, err := c.Delete(e.ctx, api.PriorityClasses, "", name, api.DeleteOptions{})
+		_, err := c.Delete(e.ctx, scheduling.PriorityClasses, "", name, api.DeleteOptions{})
 		e.fails(err, metav1.StatusReasonForbidden, 403)
 	}
 }

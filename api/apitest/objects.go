@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
+	"ledge/api/coordination"
 )
 
 var objectCases = []Case{
@@ -119,7 +120,7 @@ func testGet(t *testing.T, c api.Client) {
 	if s.Details == nil || s.Details.Name != "a" || s.Details.Kind != "configmaps" || !strings.Contains(s.Message, `configmaps "a" not found`) {
 		t.Errorf("status: %+v", s)
 	}
-	_, err = c.Get(e.ctx, api.Leases, e.ns, "a")
+	_, err = c.Get(e.ctx, coordination.Leases, e.ns, "a")
 	if s = e.fails(err, metav1.StatusReasonNotFound, 404); s.Details.Group != "coordination.k8s.io" {
 		t.Errorf("details: %+v", s.Details)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"ledge/api"
 	"ledge/api/httpd"
+	"ledge/api/kinds"
 )
 
 // The Accept of kubectl's discovery.
@@ -93,7 +94,7 @@ func TestOpenAPI(t *testing.T) {
 			}
 		}
 	}
-	for _, k := range slices.Concat(api.Kinds, api.LaterKinds, api.AbsentKinds) {
+	for _, k := range slices.Concat(kinds.All.Kept, kinds.All.Later, kinds.All.Absent) {
 		if !found[k.Group+"/"+k.Version+" "+k.Name] {
 			t.Errorf("%s: no PATCH with fieldValidation", k.Name)
 		}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"ledge/api"
+	"ledge/api/coordination"
 )
 
 // audited is one line of the audit log: the fields of Kubernetes' audit events at the level Metadata, as far as a board
@@ -117,7 +118,7 @@ func isWrite(a attributes) bool {
 // isBeat: what nodes say of themselves all day.
 func isBeat(u api.User, a attributes) bool {
 	_, node := nodeName(u)
-	return node && (a.resource == api.Leases.Resource || a.resource == api.Events.Resource || a.sub == "status" || a.sub == "token")
+	return node && (a.resource == coordination.Leases.Resource || a.resource == api.Events.Resource || a.sub == "status" || a.sub == "token")
 }
 
 func short(s string) string {

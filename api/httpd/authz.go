@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"ledge/api"
+	"ledge/api/coordination"
+	"ledge/api/node"
 )
 
 // Who a node is: its user name carries the node's name, and it is a member of the group.
@@ -53,7 +55,7 @@ const (
 var nodeRules = []rule{
 	{api.Nodes, "", []string{"get", "list", "watch", "create", "update", "patch"}, ownName},
 	{api.Nodes, "status", []string{"get", "update", "patch"}, ownName},
-	{api.Leases, "", []string{"get", "create", "update", "patch"}, ownLease},
+	{coordination.Leases, "", []string{"get", "create", "update", "patch"}, ownLease},
 	{api.Pods, "", []string{"get", "create", "delete"}, anywhere},
 	{api.Pods, "", []string{"list", "watch"}, ownPods},
 	{api.Pods, "status", []string{"get", "update", "patch"}, anywhere},
@@ -61,7 +63,7 @@ var nodeRules = []rule{
 	{api.ConfigMaps, "", []string{"get", "list", "watch"}, namedOnly},
 	{api.Secrets, "", []string{"get", "list", "watch"}, namedOnly},
 	{api.Events, "", []string{"create", "update", "patch"}, anywhere},
-	{api.RuntimeClasses, "", []string{"get", "list", "watch"}, anywhere},
+	{node.RuntimeClasses, "", []string{"get", "list", "watch"}, anywhere},
 	{api.ServiceAccounts, "token", []string{"create"}, anywhere}, // for pods on it: api/local looks
 }
 

@@ -8,6 +8,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"ledge/api"
+	"ledge/api/coordination"
+	"ledge/api/kinds"
 )
 
 // What each identity may do without any binding, as resource: verbs on its own things / verbs on those of others. What is not here
@@ -64,7 +66,7 @@ func question(verb string, k *api.Kind, sub string, own bool) attributes {
 			a.fields = "spec.nodeName=" + of
 		case own:
 			a.fields = "metadata.name=" + name
-		case k == api.Nodes || k == api.Leases:
+		case k == api.Nodes || k == coordination.Leases:
 			a.fields = "metadata.name=" + of
 		}
 	case "create":
@@ -74,7 +76,7 @@ func question(verb string, k *api.Kind, sub string, own bool) attributes {
 	default:
 		a.name = name
 	}
-	if k == api.Leases {
+	if k == coordination.Leases {
 		a.namespace = "default"
 		if own {
 			a.namespace = leaseNamespace
@@ -96,7 +98,7 @@ func TestAuthorizationMatrix(t *testing.T) {
 						t.Errorf("%s: %s %s (own %v): allowed %v, want %v", who, verb, resource, own, got, want)
 					}
 				}
-				for _, k := range api.Kinds {
+				for _, k := range kinds.All.Kept {
 					for _, sub := range append(subsOf(k), "", "exec", "proxy") {
 						resource := k.Resource
 						if sub != "" {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"ledge/api"
+	"ledge/api/kinds"
 )
 
 // wire is an object as a typed client of today sends it: the mark, the envelope, the object's own protobuf.
@@ -112,7 +113,7 @@ func laughs(n int) string {
 
 // Every kind must be able to read the protobuf that typed clients send of it.
 func TestEveryKindReadsProtobuf(t *testing.T) {
-	for _, k := range api.Kinds {
+	for _, k := range kinds.All.Kept {
 		obj := k.New()
 		obj.SetName("x")
 		m, ok := obj.(interface{ Marshal() ([]byte, error) })
@@ -177,7 +178,7 @@ func FuzzBody(f *testing.F) {
 	f.Add(2, 0, wire(f, api.ConfigMaps.GVK(), &corev1.ConfigMap{Data: map[string]string{"a": "b"}}))
 	f.Add(0, 1, []byte(`{"metadata":{"name":"a","name":"b"},"x":[[[[]]]]}`))
 	f.Fuzz(func(t *testing.T, media, kind int, body []byte) {
-		k := api.Kinds[uint(kind)%uint(len(api.Kinds))]
+		k := kinds.All.Kept[uint(kind)%uint(len(kinds.All.Kept))]
 		m := []string{mediaJSON, mediaYAML, mediaProtobuf}[uint(media)%3]
 		obj := k.New()
 		if _, err := decode(body, m, boundSmall, obj, []schema.GroupVersionKind{k.GVK()}); err != nil {

@@ -61,7 +61,7 @@ var reviews = []review{
 func (v review) resource() string { return v.path[strings.LastIndex(v.path, "/")+1:] }
 
 // documents makes everything that says what the API has: discovery, plain and aggregated, and OpenAPI v3.
-func documents() (map[string]*document, error) {
+func documents(s *api.Kinds) (map[string]*document, error) {
 	docs := map[string]*document{}
 	var failed error
 	made := func(path string, v any) *document {
@@ -75,7 +75,7 @@ func documents() (map[string]*document, error) {
 		docs[path] = made(path, v)
 		return docs[path]
 	}
-	core, groups := aggregate()
+	core, groups := aggregate(s)
 	add("/api", metav1.APIVersions{
 		TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"},
 		ServerAddressByClientCIDRs: []metav1.ServerAddressByClientCIDR{},
@@ -83,20 +83,20 @@ func documents() (map[string]*document, error) {
 	list := metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}}
 	index := map[string]any{}
 	var v2 []byte // names what is in /openapi/v2
-	for _, gv := range groupVersions() {
+	for _, gv := range groupVersions(s) {
 		path := groupPath(gv)
-		add(path, resourceList(gv))
-		paths, _ := openAPI(gv)
+		add(path, resourceList(s, gv))
+		paths, _ := openAPI(s, gv)
 		spec := made(path, paths)
 		spec.etag = newDocument(append([]byte(openapi.Hash()), spec.body...)).etag
-		spec.body, spec.large = nil, &largeDocument{build: func() ([]byte, error) { return documentV3(gv) }}
+		spec.body, spec.large = nil, &largeDocument{build: func() ([]byte, error) { return documentV3(s, gv) }}
 		docs["/openapi/v3"+path] = spec
 		v2 = append(v2, spec.etag...)
 		index[strings.TrimPrefix(path, "/")] = map[string]string{
 			"serverRelativeURL": "/openapi/v3" + path + "?hash=" + strings.Trim(spec.etag, `"`),
 		}
 		if docs["/apis/"+gv.Group] == nil && gv.Group != "" {
-			g := apiGroup(gv.Group)
+			g := apiGroup(s, gv.Group)
 			list.Groups = append(list.Groups, g)
 			g.TypeMeta = metav1.TypeMeta{Kind: "APIGroup", APIVersion: "v1"}
 			add("/apis/"+gv.Group, g)
@@ -105,7 +105,7 @@ func documents() (map[string]*document, error) {
 	add("/apis", list).aggregated = made("/apis", groups)
 	add("/openapi/v3", map[string]any{"paths": index})
 	docs["/openapi/v2"] = &document{etag: newDocument(v2).etag, large: &largeDocument{build: func() ([]byte, error) {
-		doc, err := documentV2()
+		doc, err := documentV2(s)
 		if err != nil {
 			return nil, err
 		}
@@ -113,7 +113,7 @@ func documents() (map[string]*document, error) {
 	}}}
 	// A tag of its own: a client that has the one form must not take it for the other.
 	docs["/openapi/v2"].protobuf = &document{etag: newDocument(append(v2, openAPIProtobuf...)).etag, large: &largeDocument{build: func() ([]byte, error) {
-		doc, err := documentV2()
+		doc, err := documentV2(s)
 		if err != nil {
 			return nil, err
 		}
@@ -200,15 +200,10 @@ func wantsAggregated(accept []string) bool {
 	return false
 }
 
-// allKinds are the kinds that discovery shows: also those that have no objects yet, and those that are measured.
-func allKinds() []*api.Kind {
-	return slices.Concat(api.Kinds, api.Views, api.LaterKinds, api.AbsentKinds, api.Measured)
-}
-
 // groupVersions lists what there is, core first, and of each group the newest version first: it is the preferred one.
-func groupVersions() []schema.GroupVersion {
+func groupVersions(s *api.Kinds) []schema.GroupVersion {
 	var out []schema.GroupVersion
-	for _, k := range allKinds() {
+	for _, k := range s.All() {
 		out = append(out, k.GVK().GroupVersion())
 	}
 	for _, v := range reviews {
@@ -230,9 +225,9 @@ func groupPath(gv schema.GroupVersion) string {
 	return "/apis/" + gv.Group + "/" + gv.Version
 }
 
-func apiGroup(group string) metav1.APIGroup {
+func apiGroup(s *api.Kinds, group string) metav1.APIGroup {
 	g := metav1.APIGroup{Name: group}
-	for _, gv := range groupVersions() {
+	for _, gv := range groupVersions(s) {
 		if gv.Group == group {
 			g.Versions = append(g.Versions, metav1.GroupVersionForDiscovery{GroupVersion: gv.String(), Version: gv.Version})
 		}
@@ -241,28 +236,13 @@ func apiGroup(group string) metav1.APIGroup {
 	return g
 }
 
-// subKind is the kind that a subresource takes or answers.
-func subKind(k *api.Kind, sub string) schema.GroupVersionKind {
-	switch sub {
-	case "binding":
-		return schema.GroupVersionKind{Version: "v1", Kind: "Binding"}
-	case "eviction":
-		return schema.GroupVersionKind{Group: "policy", Version: "v1", Kind: "Eviction"}
-	case "token":
-		return tokenRequestKind
-	case api.Scale:
-		return api.Scales.GVK()
-	}
-	return k.GVK()
-}
-
 // resourceList is the plain discovery of one group and version. Drain looks here for pods/eviction (N-11.7).
-func resourceList(gv schema.GroupVersion) metav1.APIResourceList {
+func resourceList(s *api.Kinds, gv schema.GroupVersion) metav1.APIResourceList {
 	out := metav1.APIResourceList{
 		TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: gv.String(),
 		APIResources: []metav1.APIResource{},
 	}
-	for _, k := range allKinds() {
+	for _, k := range s.All() {
 		if k.GVK().GroupVersion() != gv {
 			continue
 		}
@@ -272,7 +252,7 @@ func resourceList(gv schema.GroupVersion) metav1.APIResourceList {
 		})
 		for _, sub := range subsOf(k) {
 			r := metav1.APIResource{Name: k.Resource + "/" + sub, Namespaced: k.Namespaced, Kind: k.Name, Verbs: verbsOf(k, sub)}
-			if sk := subKind(k, sub); sk != k.GVK() {
+			if sk := k.As(sub).GVK(); sk != k.GVK() {
 				r.Group, r.Version, r.Kind = sk.Group, sk.Version, sk.Kind
 			}
 			out.APIResources = append(out.APIResources, r)
@@ -290,12 +270,12 @@ func resourceList(gv schema.GroupVersion) metav1.APIResourceList {
 }
 
 // aggregate is the discovery of everything at once, for the core group and for the others.
-func aggregate() (core, groups discoveryv2.APIGroupDiscoveryList) {
+func aggregate(s *api.Kinds) (core, groups discoveryv2.APIGroupDiscoveryList) {
 	head := metav1.TypeMeta{Kind: aggregatedKind, APIVersion: aggregatedGroup + "/" + aggregatedVersion}
 	core.TypeMeta, groups.TypeMeta = head, head
-	for _, gv := range groupVersions() {
+	for _, gv := range groupVersions(s) {
 		v := discoveryv2.APIVersionDiscovery{
-			Version: gv.Version, Freshness: discoveryv2.DiscoveryFreshnessCurrent, Resources: aggregateResources(gv),
+			Version: gv.Version, Freshness: discoveryv2.DiscoveryFreshnessCurrent, Resources: aggregateResources(s, gv),
 		}
 		in := &groups
 		if gv.Group == "" {
@@ -311,12 +291,12 @@ func aggregate() (core, groups discoveryv2.APIGroupDiscoveryList) {
 	return core, groups
 }
 
-func aggregateResources(gv schema.GroupVersion) []discoveryv2.APIResourceDiscovery {
+func aggregateResources(s *api.Kinds, gv schema.GroupVersion) []discoveryv2.APIResourceDiscovery {
 	var out []discoveryv2.APIResourceDiscovery
 	wire := func(gvk schema.GroupVersionKind) *metav1.GroupVersionKind {
 		return &metav1.GroupVersionKind{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind}
 	}
-	for _, k := range allKinds() {
+	for _, k := range s.All() {
 		if k.GVK().GroupVersion() != gv {
 			continue
 		}
@@ -329,7 +309,7 @@ func aggregateResources(gv schema.GroupVersion) []discoveryv2.APIResourceDiscove
 		}
 		for _, sub := range subsOf(k) {
 			r.Subresources = append(r.Subresources, discoveryv2.APISubresourceDiscovery{
-				Subresource: sub, ResponseKind: wire(subKind(k, sub)), Verbs: verbsOf(k, sub),
+				Subresource: sub, ResponseKind: wire(k.As(sub).GVK()), Verbs: verbsOf(k, sub),
 			})
 		}
 		out = append(out, r)

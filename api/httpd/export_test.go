@@ -1,6 +1,8 @@
 package httpd
 
-import "slices"
+import (
+	"slices"
+)
 
 // FixedPaths are the paths of the API that are no object's, with the method that they take, discovery's and OpenAPI's
 // aside.

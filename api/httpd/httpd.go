@@ -20,11 +20,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"ledge/api"
+	"ledge/api/kinds"
 )
 
 // Config is what a Handler serves. Only Client is required.
 type Config struct {
 	Client  api.Client
+	Kinds   *api.Kinds    // nil: those of a board
 	Streams api.Streams   // nil: logs answer 501
 	Exec    api.Execer    // nil: exec and attach answer 501
 	Forward api.Forwarder // nil: portforward answers 501
@@ -98,7 +100,7 @@ type handler struct {
 	authenticate Authenticate
 	join         Join
 	known        func(leaf *x509.Certificate) error
-	printer      map[*api.Kind]*printer
+	kinds        *api.Kinds
 }
 
 // New makes the handler of an API server. The caller of a request is taken from its connection, so it must be
@@ -115,16 +117,18 @@ func newHandler(c Config) (*handler, error) {
 	if h.dialPod == nil {
 		h.dialPod = (&net.Dialer{Timeout: 10 * time.Second}).DialContext
 	}
-	h.printer = printers(c.StockPrinter)
+	if h.kinds = c.Kinds; h.kinds == nil {
+		h.kinds = kinds.All
+	}
 	h.large = map[*api.Kind]*atomic.Bool{}
-	for k := range h.printer {
+	for _, k := range h.kinds.All() {
 		h.large[k] = new(atomic.Bool)
 	}
 	var err error
 	if h.version, err = c.Version.encode(); err != nil {
 		return nil, fmt.Errorf("make API handler: %w", err)
 	}
-	h.docs = sync.OnceValues(documents)
+	h.docs = sync.OnceValues(func() (map[string]*document, error) { return documents(h.kinds) })
 	return h, nil
 }
 

@@ -6,7 +6,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"sigs.k8s.io/yaml"
 
 	"ledge/api"
@@ -41,7 +40,7 @@ func (h *handler) refuse(w *response, r *request) error {
 	if err != nil {
 		return err
 	}
-	if fields == strict && (media == mediaJSON || media == mediaYAML) && slices.Contains(api.LaterKinds, r.kind) {
+	if fields == strict && (media == mediaJSON || media == mediaYAML) && slices.Contains(h.kinds.Later, r.kind) {
 		if err := h.checkFields(w, r, media); err != nil {
 			return err
 		}

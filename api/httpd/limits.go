@@ -53,6 +53,8 @@ func boundOf(k *api.Kind) bound {
 		return boundPod
 	case api.ConfigMaps, api.Secrets:
 		return boundData
+	case api.Scales:
+		return boundSmall
 	}
 	return boundOther
 }

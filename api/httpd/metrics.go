@@ -5,25 +5,11 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/api"
 )
-
-// kindFor finds a kind by its path.
-func kindFor(group, version, resource string) *api.Kind {
-	for _, k := range api.Measured {
-		if k.Group == group && k.Version == version && k.Resource == resource {
-			return k
-		}
-	}
-	return api.KindFor(group, version, resource)
-}
-
-func measured(k *api.Kind) bool { return slices.Contains(api.Measured, k) }
 
 // measurements are the present objects of a measured kind.
 func (h *handler) measurements(ctx context.Context, k *api.Kind) ([]api.Object, error) {
@@ -57,7 +43,7 @@ func (h *handler) listMeasured(w *response, r *request) error {
 	if err != nil {
 		return err
 	}
-	return h.objects(w, r, api.List{Items: slices.DeleteFunc(all, func(o api.Object) bool { return !sel.Matches(o) })})
+	return h.objects(w, r, api.List{Items: slices.DeleteFunc(all, func(o api.Object) bool { return !sel.Matches(r.kind, o) })})
 }
 
 // getMeasured answers kubectl top with a name.
@@ -111,28 +97,3 @@ func (h *handler) page(w *response, r *request, path string) error {
 	w.body(http.StatusOK, media, data)
 	return nil
 }
-
-var (
-	cpuColumn    = column("cpu", "string", "How much of a processor it uses.")
-	memoryColumn = column("memory", "string", "The memory that it uses and could not be taken from it.")
-	windowColumn = column("Window", "string", "What time this was measured over.")
-)
-
-var measuredColumns = []metav1.TableColumnDefinition{nameColumn, cpuColumn, memoryColumn, windowColumn}
-
-func nodeMetricsRow(obj api.Object, _ time.Time) ([]any, []metav1.TableRowCondition) {
-	m := obj.(*api.NodeMetrics)
-	return []any{m.Name, fmt.Sprintf("%dm", m.Usage.Cpu().MilliValue()), mebibytes(m.Usage.Memory().Value()), m.Window.Duration.String()}, nil
-}
-
-func podMetricsRow(obj api.Object, _ time.Time) ([]any, []metav1.TableRowCondition) {
-	m := obj.(*api.PodMetrics)
-	var cpu, memory int64
-	for _, c := range m.Containers {
-		cpu += c.Usage.Cpu().MilliValue()
-		memory += c.Usage.Memory().Value()
-	}
-	return []any{m.Name, fmt.Sprintf("%dm", cpu), mebibytes(memory), m.Window.Duration.String()}, nil
-}
-
-func mebibytes(n int64) string { return fmt.Sprintf("%dMi", n>>20) }

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"ledge/api"
+	"ledge/api/coordination"
 )
 
 // The forms an object can be answered in (N-11.18).
@@ -57,7 +57,7 @@ func (r *request) form() (form, error) {
 // binary says that an answer goes out in protobuf: a Lease does for those who want that most. Renewals are nearly all that boards
 // write, and a shed full of them is heard by one small one. Of other kinds JSON is the only form.
 func (r *request) binary() bool {
-	if r.kind != api.Leases {
+	if r.kind != coordination.Leases {
 		return false
 	}
 	wanted := offers(r.Header.Values("Accept"))

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
+	"ledge/api/coordination"
 	"ledge/api/httpd"
 )
 
@@ -183,14 +184,14 @@ func TestLeaseInProtobuf(t *testing.T) {
 	at, holder := metav1.NewMicroTime(time.Unix(1900000000, 123456000)), "n"
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "n", Namespace: "kube-node-lease"},
 		Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, RenewTime: &at}}
-	body, err := api.ToProtobuf(api.Leases, lease)
+	body, err := api.ToProtobuf(coordination.Leases, lease)
 	if err != nil {
 		t.Fatal(err)
 	}
 	both := []string{"Content-Type", protobufType, "Accept", protobufType + ",application/json;q=0.9"}
 	read := func(a answer) *coordinationv1.Lease {
 		t.Helper()
-		got, err := api.FromProtobuf(api.Leases, []byte(a.body))
+		got, err := api.FromProtobuf(coordination.Leases, []byte(a.body))
 		if err != nil || a.head.Get("Content-Type") != protobufType {
 			t.Fatalf("%s %.100q: %v", a.head.Get("Content-Type"), a.body, err)
 		}
@@ -202,7 +203,7 @@ func TestLeaseInProtobuf(t *testing.T) {
 	}
 	later := metav1.NewMicroTime(at.Add(10 * time.Second))
 	made.Spec.RenewTime = &later
-	if body, err = api.ToProtobuf(api.Leases, made); err != nil {
+	if body, err = api.ToProtobuf(coordination.Leases, made); err != nil {
 		t.Fatal(err)
 	}
 	if got := read(f.must(200, "PUT", leases+"/n", string(body), both...)); !got.Spec.RenewTime.Equal(&later) {

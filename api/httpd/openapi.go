@@ -61,13 +61,13 @@ type (
 // openAPI is the document of one group and version, without its schemas: kubectl create and apply look in it whether
 // the PATCH of a kind takes fieldValidation, upon which they leave the checking of fields to the server (N-11.15), and
 // which formats of patches it takes. names are the schemas it needs.
-func openAPI(gv schema.GroupVersion) (doc openAPIDoc, names []string) {
+func openAPI(s *api.Kinds, gv schema.GroupVersion) (doc openAPIDoc, names []string) {
 	doc = openAPIDoc{
 		OpenAPI: "3.0.0",
 		Info:    map[string]string{"title": "ledge", "version": "v1"},
 		Paths:   map[string]pathItem{},
 	}
-	for _, k := range allKinds() {
+	for _, k := range s.All() {
 		if k.GVK().GroupVersion() != gv {
 			continue
 		}
@@ -76,7 +76,7 @@ func openAPI(gv schema.GroupVersion) (doc openAPIDoc, names []string) {
 		list.Kind += "List"
 		names = append(names, schemaName(k.GVK()), schemaName(list))
 		for _, sub := range subsOf(k) {
-			names = append(names, schemaName(subKind(k, sub)))
+			names = append(names, schemaName(k.As(sub).GVK()))
 		}
 	}
 	for _, v := range reviews {
@@ -91,26 +91,26 @@ func openAPI(gv schema.GroupVersion) (doc openAPIDoc, names []string) {
 const metaSchema = "io.k8s.apimachinery.pkg.apis.meta.v1."
 
 // documentV3 completes the document of one group and version.
-func documentV3(gv schema.GroupVersion) ([]byte, error) {
+func documentV3(s *api.Kinds, gv schema.GroupVersion) ([]byte, error) {
 	all, err := openapi.Schemas()
 	if err != nil {
 		return nil, err
 	}
-	doc, names := openAPI(gv)
+	doc, names := openAPI(s, gv)
 	doc.Components = &components{Schemas: openapi.Select(all, names)}
 	return json.Marshal(doc)
 }
 
 // documentV2 is everything in one document of the older form, for clients before v3.
-func documentV2() (map[string]any, error) {
+func documentV2(s *api.Kinds) (map[string]any, error) {
 	all, err := openapi.Schemas()
 	if err != nil {
 		return nil, err
 	}
 	paths, definitions := map[string]any{}, map[string]any{}
 	var names []string
-	for _, gv := range groupVersions() {
-		doc, more := openAPI(gv)
+	for _, gv := range groupVersions(s) {
+		doc, more := openAPI(s, gv)
 		names = append(names, more...)
 		data, err := json.Marshal(doc.Paths)
 		if err != nil {
@@ -170,7 +170,7 @@ func addKind(doc *openAPIDoc, k *api.Kind) {
 		inPath = append(inPath, pathParameter("namespace"))
 	}
 	base += k.Resource
-	if measured(k) {
+	if k.Measured {
 		doc.Paths[base] = pathItem{Get: newOperation("list", gvk, listParameters), Parameters: inPath}
 		doc.Paths[base+"/{name}"] = pathItem{Get: newOperation("get", gvk, nil), Parameters: append(inPath, pathParameter("name"))}
 		return
@@ -194,7 +194,7 @@ func addKind(doc *openAPIDoc, k *api.Kind) {
 	for _, sub := range subsOf(k) {
 		item := pathItem{Parameters: inPath}
 		for _, verb := range verbsOf(k, sub) {
-			op := newOperation(verb, subKind(k, sub), writeParameters)
+			op := newOperation(verb, k.As(sub).GVK(), writeParameters)
 			switch verb {
 			case "create":
 				item.Post = op

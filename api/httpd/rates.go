@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"ledge/api"
+	"ledge/api/coordination"
 )
 
 // pace is how many requests a caller may make: so many at once, so many a second in the long run.
@@ -26,7 +27,7 @@ var (
 // paceOf is what a request counts against.
 func paceOf(r *request) (bucket string, p pace) {
 	if _, node := nodeName(r.user); node {
-		if r.kind == api.Leases || r.kind == api.Nodes {
+		if r.kind == coordination.Leases || r.kind == api.Nodes {
 			return "beat of " + r.user.Name, paceBeat
 		}
 		return r.user.Name, paceNode

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/api"
+	"ledge/api/table"
 )
 
 // writeTime is how long a client may take to accept one piece of an answer: a whole object, or one event of a
@@ -240,12 +241,14 @@ func (h *handler) shape(form form, k *api.Kind, obj api.Object, header bool) (an
 	switch form.as {
 	case asTable:
 		meta := metav1.ListMeta{ResourceVersion: obj.GetResourceVersion()}
-		return h.printer[k].table(form, []api.Object{obj}, meta, header, time.Now())
+		return tableOf(k, form, []api.Object{obj}, meta, header, h.look())
 	case asMetadata:
 		return partial(obj, form.version), nil
 	}
 	return obj, nil
 }
+
+func (h *handler) look() table.Look { return table.Look{Now: time.Now(), Stock: h.stock} }
 
 // objects answers with a list. It is written item by item: a thousand pods in one buffer are megabytes.
 func (h *handler) objects(w *response, r *request, list api.List) error {
@@ -259,13 +262,13 @@ func (h *handler) objects(w *response, r *request, list api.List) error {
 	w.Header().Set("Cache-Control", "no-cache, private")
 	switch form.as {
 	case asTable:
-		table, err := h.printer[r.kind].table(form, list.Items, meta, true, time.Now())
+		t, err := tableOf(r.kind, form, list.Items, meta, true, h.look())
 		if err != nil {
 			return err
 		}
-		rows := table.Rows
-		table.Rows = nil
-		return writeList(w, table, "rows", len(rows), func(i int) any { return rows[i] })
+		rows := t.Rows
+		t.Rows = nil
+		return writeList(w, t, "rows", len(rows), func(i int) any { return rows[i] })
 	case asMetadata:
 		head := metav1.TypeMeta{Kind: "PartialObjectMetadataList", APIVersion: form.apiVersion()}
 		return writeList(w, listHead{head, meta}, "items", len(list.Items), func(i int) any {

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/api"
+	"ledge/api/rbac"
 )
 
 // accessReview answers "may I" (kubectl auth can-i, N-11.16).
@@ -130,7 +131,7 @@ func (h *handler) rulesReview(w *response, r *request) error {
 }
 
 // rulesOf is everything that a user may do: by who it is, and by the bindings that it is a subject of.
-func rulesOf(u api.User, held []api.Grant) authorizationv1.SubjectRulesReviewStatus {
+func rulesOf(u api.User, held []rbac.Grant) authorizationv1.SubjectRulesReviewStatus {
 	var out authorizationv1.SubjectRulesReviewStatus
 	resource := func(verbs, groups, resources []string, names ...string) {
 		out.ResourceRules = append(out.ResourceRules, authorizationv1.ResourceRule{Verbs: verbs, APIGroups: groups, Resources: resources, ResourceNames: names})
@@ -155,7 +156,7 @@ func rulesOf(u api.User, held []api.Grant) authorizationv1.SubjectRulesReviewSta
 	}
 	out.NonResourceRules = []authorizationv1.NonResourceRule{{Verbs: []string{verbRead}, NonResourceURLs: open}}
 	if allowed(u, attributes{verb: "*", resource: "*"}) {
-		rules(api.RulesOf(api.RoleClusterAdmin))
+		rules(rbac.RulesOf(rbac.RoleClusterAdmin))
 	}
 	if node, ok := nodeName(u); ok {
 		for _, rule := range nodeRules {
@@ -171,7 +172,7 @@ func rulesOf(u api.User, held []api.Grant) authorizationv1.SubjectRulesReviewSta
 		}
 	}
 	for _, g := range held {
-		rules(api.RulesOf(g.Role))
+		rules(rbac.RulesOf(g.Role))
 	}
 	return out
 }

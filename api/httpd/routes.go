@@ -33,15 +33,14 @@ const (
 	object     = "{kind}/{name}"
 )
 
-func anyKind(k *api.Kind) bool    { return !k.Later && !measured(k) }
-func accounts(k *api.Kind) bool   { return k == api.ServiceAccounts }
-func writable(k *api.Kind) bool   { return !k.Later && !k.ServerOnly && !measured(k) }
-func later(k *api.Kind) bool      { return k.Later }
-func hasStatus(k *api.Kind) bool  { return k.HasStatus }
-func namespaces(k *api.Kind) bool { return k == api.Namespaces }
-func pods(k *api.Kind) bool       { return k == api.Pods }
-func nodes(k *api.Kind) bool      { return k == api.Nodes }
-func scalable(k *api.Kind) bool   { return k == api.ReplicationControllers }
+func anyKind(k *api.Kind) bool            { return !k.Later && !k.Measured }
+func accounts(k *api.Kind) bool           { return k == api.ServiceAccounts }
+func writable(k *api.Kind) bool           { return !k.Later && !k.ServerOnly && !k.Measured }
+func later(k *api.Kind) bool              { return k.Later }
+func measured(k *api.Kind) bool           { return k.Measured }
+func has(sub string) func(*api.Kind) bool { return func(k *api.Kind) bool { return k.Has(sub) } }
+func pods(k *api.Kind) bool               { return k == api.Pods }
+func nodes(k *api.Kind) bool              { return k == api.Nodes }
 
 // routes is the whole API. Access to each line is decided by its verb in authz.go; bodies are limited by kind in
 // limits.go; discovery is made from this table.
@@ -66,19 +65,19 @@ var routes = []route{
 	{"GET", object, "", false, "get", later, (*handler).getNone, ""},
 
 	// Subresources.
-	{"GET", object, "status", false, "get", hasStatus, (*handler).get, ""},
-	{"PUT", object, "status", false, "update", hasStatus, (*handler).update, ""},
-	{"PATCH", object, "status", false, "patch", hasStatus, (*handler).patch, ""},
-	{"GET", object, api.Resize, false, "get", pods, (*handler).get, ""},
-	{"PUT", object, api.Resize, false, "update", pods, (*handler).update, ""},
-	{"PATCH", object, api.Resize, false, "patch", pods, (*handler).patch, ""},
-	{"GET", object, api.Ephemeral, false, "get", pods, (*handler).get, ""},
-	{"PUT", object, api.Ephemeral, false, "update", pods, (*handler).update, ""},
-	{"PATCH", object, api.Ephemeral, false, "patch", pods, (*handler).patch, ""},
-	{"GET", object, api.Scale, false, "get", scalable, (*handler).getScale, ""},
-	{"PUT", object, api.Scale, false, "update", scalable, (*handler).updateScale, ""},
-	{"PATCH", object, api.Scale, false, "patch", scalable, (*handler).patch, ""},
-	{"PUT", object, "finalize", false, "update", namespaces, (*handler).update, ""},
+	{"GET", object, api.StatusSub, false, "get", has(api.StatusSub), (*handler).get, ""},
+	{"PUT", object, api.StatusSub, false, "update", has(api.StatusSub), (*handler).update, ""},
+	{"PATCH", object, api.StatusSub, false, "patch", has(api.StatusSub), (*handler).patch, ""},
+	{"GET", object, api.Resize, false, "get", has(api.Resize), (*handler).get, ""},
+	{"PUT", object, api.Resize, false, "update", has(api.Resize), (*handler).update, ""},
+	{"PATCH", object, api.Resize, false, "patch", has(api.Resize), (*handler).patch, ""},
+	{"GET", object, api.Ephemeral, false, "get", has(api.Ephemeral), (*handler).get, ""},
+	{"PUT", object, api.Ephemeral, false, "update", has(api.Ephemeral), (*handler).update, ""},
+	{"PATCH", object, api.Ephemeral, false, "patch", has(api.Ephemeral), (*handler).patch, ""},
+	{"GET", object, api.Scale, false, "get", has(api.Scale), (*handler).getScale, ""},
+	{"PUT", object, api.Scale, false, "update", has(api.Scale), (*handler).update, ""},
+	{"PATCH", object, api.Scale, false, "patch", has(api.Scale), (*handler).patch, ""},
+	{"PUT", object, api.Finalize, false, "update", has(api.Finalize), (*handler).update, ""},
 	{"POST", object, "binding", false, "create", pods, (*handler).bind, ""},
 	{"POST", object, "eviction", false, "create", pods, (*handler).evict, ""},
 	{"GET", object, "log", false, "get", pods, (*handler).log, "log"},
@@ -160,7 +159,7 @@ func (h *handler) find(r *request) error {
 	if !ok {
 		return errNoPath()
 	}
-	t, isObject := parseTarget(segments)
+	t, isObject := parseTarget(h.kinds, segments)
 	if rest != "" {
 		t.rest = rest
 	}
@@ -194,7 +193,7 @@ func (h *handler) find(r *request) error {
 	if allowed == nil {
 		return errNoPath()
 	}
-	if isObject && !writable(t.kind) && !measured(t.kind) {
+	if isObject && !writable(t.kind) && !t.kind.Measured {
 		if r.Method == refusalRoute.method && t.kind.Later && t.shape == collection {
 			r.target, r.route = t, refusalRoute
 			return nil
@@ -238,7 +237,7 @@ func splitPath(path string) ([]string, bool) {
 func oddInPath(c rune) bool { return c <= ' ' || c == '/' || c == '%' || c == '\\' || c >= 0x7f }
 
 // parseTarget reads an object path.
-func parseTarget(segments []string) (target, bool) {
+func parseTarget(s *api.Kinds, segments []string) (target, bool) {
 	var t target
 	var group, version string
 	switch {
@@ -251,11 +250,11 @@ func parseTarget(segments []string) (target, bool) {
 	}
 	// namespaces/x/pods names pods; namespaces/x and namespaces/x/status name the namespace itself.
 	if len(segments) >= 3 && segments[0] == "namespaces" {
-		if k := kindFor(group, version, segments[2]); k != nil && k.Namespaced {
+		if k := s.For(group, version, segments[2]); k != nil && k.Namespaced {
 			t.namespace, segments = segments[1], segments[2:]
 		}
 	}
-	t.kind = kindFor(group, version, segments[0])
+	t.kind = s.For(group, version, segments[0])
 	if t.kind == nil {
 		return t, false
 	}

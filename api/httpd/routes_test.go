@@ -8,16 +8,17 @@ import (
 	"sync"
 	"testing"
 
-	"ledge/api"
+	"ledge/api/kinds"
 )
 
 // bare is a handler that can find routes and no more.
 func bare(t testing.TB) *handler {
 	t.Helper()
-	if _, err := documents(); err != nil {
+	docs := sync.OnceValues(func() (map[string]*document, error) { return documents(kinds.All) })
+	if _, err := docs(); err != nil {
 		t.Fatal(err)
 	}
-	return &handler{docs: sync.OnceValues(documents)}
+	return &handler{docs: docs, kinds: kinds.All}
 }
 
 // routeOf finds the route of a request line.
@@ -220,7 +221,7 @@ func TestRoutesAndDiscoveryAgree(t *testing.T) {
 	h := bare(t)
 	methods := map[string]string{"get": "GET", "list": "GET", "watch": "GET", "create": "POST", "update": "PUT", "patch": "PATCH",
 		"delete": "DELETE", "deletecollection": "DELETE"}
-	for _, k := range api.Kinds {
+	for _, k := range kinds.All.Kept {
 		base := groupPath(k.GVK().GroupVersion())
 		if k.Namespaced {
 			base += "/namespaces/x"

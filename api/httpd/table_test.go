@@ -22,6 +22,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"ledge/api"
+	"ledge/api/coordination"
+	"ledge/api/events"
+	"ledge/api/kinds"
+	apinode "ledge/api/node"
+	"ledge/api/policy"
+	"ledge/api/rbac"
+	"ledge/api/scheduling"
+	"ledge/api/table"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -99,33 +107,33 @@ func samples() map[*api.Kind][]api.Object {
 		api.Services:               {service, &corev1.Service{}},
 		api.ServiceAccounts:        {&corev1.ServiceAccount{ObjectMeta: named("default", time.Hour), Secrets: []corev1.ObjectReference{{Name: "s"}}}},
 		api.PodTemplates:           {template, &corev1.PodTemplate{}},
-		api.PodDisruptionBudgets: {
+		policy.PodDisruptionBudgets: {
 			&policyv1.PodDisruptionBudget{ObjectMeta: named("web", time.Hour), Spec: policyv1.PodDisruptionBudgetSpec{MinAvailable: ptr(intstr.FromInt32(2))},
 				Status: policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: 1}},
 			&policyv1.PodDisruptionBudget{Spec: policyv1.PodDisruptionBudgetSpec{MaxUnavailable: ptr(intstr.FromString("25%"))}}},
-		api.RuntimeClasses: {&nodev1.RuntimeClass{ObjectMeta: named("r", time.Hour), Handler: "ledge"}},
-		api.Nodes:          {node, lost, down, &corev1.Node{}},
-		api.Pods:           {pod, gone, &corev1.Pod{}},
-		api.Events:         {old, newer, &corev1.Event{}},
-		api.Namespaces:     {&corev1.Namespace{ObjectMeta: named("default", time.Hour), Status: corev1.NamespaceStatus{Phase: corev1.NamespaceActive}}},
-		api.ConfigMaps:     {&corev1.ConfigMap{ObjectMeta: named("c", time.Hour), Data: map[string]string{"a": ""}, BinaryData: map[string][]byte{"b": nil}}, &corev1.ConfigMap{}},
-		api.Secrets:        {&corev1.Secret{ObjectMeta: named("s", time.Hour), Type: corev1.SecretTypeOpaque, Data: map[string][]byte{"a": nil}}},
-		api.Leases:         {&coordinationv1.Lease{ObjectMeta: named("board", time.Hour), Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr("board")}}, &coordinationv1.Lease{}},
-		api.ClusterRoles:   {&rbacv1.ClusterRole{ObjectMeta: named("view", time.Hour)}},
-		api.RoleBindings: {&rbacv1.RoleBinding{ObjectMeta: named("b", time.Hour), RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "view"},
+		apinode.RuntimeClasses: {&nodev1.RuntimeClass{ObjectMeta: named("r", time.Hour), Handler: "ledge"}},
+		api.Nodes:              {node, lost, down, &corev1.Node{}},
+		api.Pods:               {pod, gone, &corev1.Pod{}},
+		api.Events:             {old, newer, &corev1.Event{}},
+		api.Namespaces:         {&corev1.Namespace{ObjectMeta: named("default", time.Hour), Status: corev1.NamespaceStatus{Phase: corev1.NamespaceActive}}},
+		api.ConfigMaps:         {&corev1.ConfigMap{ObjectMeta: named("c", time.Hour), Data: map[string]string{"a": ""}, BinaryData: map[string][]byte{"b": nil}}, &corev1.ConfigMap{}},
+		api.Secrets:            {&corev1.Secret{ObjectMeta: named("s", time.Hour), Type: corev1.SecretTypeOpaque, Data: map[string][]byte{"a": nil}}},
+		coordination.Leases:    {&coordinationv1.Lease{ObjectMeta: named("board", time.Hour), Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr("board")}}, &coordinationv1.Lease{}},
+		rbac.ClusterRoles:      {&rbacv1.ClusterRole{ObjectMeta: named("view", time.Hour)}},
+		rbac.RoleBindings: {&rbacv1.RoleBinding{ObjectMeta: named("b", time.Hour), RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "view"},
 			Subjects: []rbacv1.Subject{{Kind: "User", Name: "bob"}, {Kind: "User", Name: "eve"}, {Kind: "ServiceAccount", Namespace: "n", Name: "a"}}}},
-		api.ClusterRoleBindings: {&rbacv1.ClusterRoleBinding{ObjectMeta: named("b", time.Hour), RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "admin"},
+		rbac.ClusterRoleBindings: {&rbacv1.ClusterRoleBinding{ObjectMeta: named("b", time.Hour), RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "admin"},
 			Subjects: []rbacv1.Subject{{Kind: "Group", Name: "ops"}}}},
 		api.MetricsOfNodes: {&api.NodeMetrics{ObjectMeta: named("board", 0), Window: metav1.Duration{Duration: 15 * time.Second},
 			Usage: used("250m", "100Mi")}, &api.NodeMetrics{}},
 		api.MetricsOfPods: {&api.PodMetrics{ObjectMeta: named("web", 0), Window: metav1.Duration{Duration: 15 * time.Second},
 			Containers: []api.ContainerMetrics{{Name: "a", Usage: used("5m", "10Mi")}, {Name: "b", Usage: used("6m", "20Mi")}}}},
-		api.EventsV1:        {showEvent(old), showEvent(newer)},
-		api.PriorityClasses: {&schedulingv1.PriorityClass{ObjectMeta: named("high", time.Hour), Value: 1000, GlobalDefault: true, PreemptionPolicy: ptr(corev1.PreemptNever)}, &schedulingv1.PriorityClass{}},
+		events.Events:              {showEvent(old), showEvent(newer)},
+		scheduling.PriorityClasses: {&schedulingv1.PriorityClass{ObjectMeta: named("high", time.Hour), Value: 1000, GlobalDefault: true, PreemptionPolicy: ptr(corev1.PreemptNever)}, &schedulingv1.PriorityClass{}},
 	}
 }
 
-func showEvent(e *corev1.Event) api.Object { return api.EventsV1.View.Show(e) }
+func showEvent(e *corev1.Event) api.Object { return events.Events.View.Show(e) }
 
 func used(cpu, memory string) corev1.ResourceList {
 	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
@@ -146,33 +154,33 @@ func ended(code int32, reason string, d time.Duration) corev1.ContainerState {
 // upstreamColumns are those of Kubernetes 1.36 (pkg/printers/internalversion; ClusterRoles have the default of its registry) and of
 // metrics-server 0.8, word for word: wide ones in brackets, the type where it is not a string.
 var upstreamColumns = map[*api.Kind]string{
-	api.ConfigMaps:             "Name, Data, Age",
-	api.Events:                 "Last Seen, Type, Reason, Object, [Subobject], [Source], Message, [First Seen], [Count], [Name]",
-	api.EventsV1:               "Last Seen, Type, Reason, Object, [Subobject], [Source], Message, [First Seen], [Count], [Name]",
-	api.Namespaces:             "Name, Status, Age",
-	api.Nodes:                  "Name, Status, Roles, Age, Version, [Internal-IP], [External-IP], [OS-Image], [Kernel-Version], [Container-Runtime]",
-	api.Pods:                   "Name, Ready, Status, Restarts, Age, [IP], [Node], [Nominated Node], [Readiness Gates]",
-	api.PodTemplates:           "Name, Containers, Images, Pod Labels",
-	api.ReplicationControllers: "Name, Desired integer, Current integer, Ready integer, Age, [Containers], [Images], [Selector]",
-	api.Secrets:                "Name, Type, Data, Age",
-	api.ServiceAccounts:        "Name, Age",
-	api.Services:               "Name, Type, Cluster-IP, External-IP, Port(s), Age, [Selector]",
-	api.Leases:                 "Name, Holder, Age",
-	api.RuntimeClasses:         "Name, Handler, Age",
-	api.PodDisruptionBudgets:   "Name, Min Available, Max Unavailable, Allowed Disruptions integer, Age",
-	api.ClusterRoles:           "Name, Created At date",
-	api.ClusterRoleBindings:    "Name, Role, Age, [Users], [Groups], [ServiceAccounts]",
-	api.RoleBindings:           "Name, Role, Age, [Users], [Groups], [ServiceAccounts]",
-	api.PriorityClasses:        "Name, Value integer, Global-Default boolean, Age, PreemptionPolicy",
-	api.MetricsOfNodes:         "Name, cpu, memory, Window",
-	api.MetricsOfPods:          "Name, cpu, memory, Window",
+	api.ConfigMaps:              "Name, Data, Age",
+	api.Events:                  "Last Seen, Type, Reason, Object, [Subobject], [Source], Message, [First Seen], [Count], [Name]",
+	events.Events:               "Last Seen, Type, Reason, Object, [Subobject], [Source], Message, [First Seen], [Count], [Name]",
+	api.Namespaces:              "Name, Status, Age",
+	api.Nodes:                   "Name, Status, Roles, Age, Version, [Internal-IP], [External-IP], [OS-Image], [Kernel-Version], [Container-Runtime]",
+	api.Pods:                    "Name, Ready, Status, Restarts, Age, [IP], [Node], [Nominated Node], [Readiness Gates]",
+	api.PodTemplates:            "Name, Containers, Images, Pod Labels",
+	api.ReplicationControllers:  "Name, Desired integer, Current integer, Ready integer, Age, [Containers], [Images], [Selector]",
+	api.Secrets:                 "Name, Type, Data, Age",
+	api.ServiceAccounts:         "Name, Age",
+	api.Services:                "Name, Type, Cluster-IP, External-IP, Port(s), Age, [Selector]",
+	coordination.Leases:         "Name, Holder, Age",
+	apinode.RuntimeClasses:      "Name, Handler, Age",
+	policy.PodDisruptionBudgets: "Name, Min Available, Max Unavailable, Allowed Disruptions integer, Age",
+	rbac.ClusterRoles:           "Name, Created At date",
+	rbac.ClusterRoleBindings:    "Name, Role, Age, [Users], [Groups], [ServiceAccounts]",
+	rbac.RoleBindings:           "Name, Role, Age, [Users], [Groups], [ServiceAccounts]",
+	scheduling.PriorityClasses:  "Name, Value integer, Global-Default boolean, Age, PreemptionPolicy",
+	api.MetricsOfNodes:          "Name, cpu, memory, Window",
+	api.MetricsOfPods:           "Name, cpu, memory, Window",
 }
 
 // N-11.18: the columns of every kind are those that Kubernetes has.
 func TestTableColumns(t *testing.T) {
-	for _, k := range slices.Concat(api.Kinds, api.Views, api.Measured) {
+	for _, k := range slices.Concat(kinds.All.Kept, kinds.All.Views, kinds.All.Measured) {
 		var got []string
-		for _, c := range printers(false)[k].columns {
+		for _, c := range k.Columns() {
 			name := c.Name
 			if c.Priority > 0 {
 				name = "[" + name + "]"
@@ -196,16 +204,16 @@ func TestTableColumns(t *testing.T) {
 func TestTables(t *testing.T) {
 	var b strings.Builder
 	all := samples()
-	for _, k := range slices.Concat(api.Kinds, api.Views, api.Measured) {
+	for _, k := range slices.Concat(kinds.All.Kept, kinds.All.Views, kinds.All.Measured) {
 		if len(all[k]) == 0 {
 			t.Errorf("no samples of %s", k)
 		}
-		table, err := printers(false)[k].table(form{as: asTable, version: "v1"}, all[k], metav1.ListMeta{}, true, now)
+		got, err := tableOf(k, form{as: asTable, version: "v1"}, all[k], metav1.ListMeta{}, true, table.Look{Now: now})
 		if err != nil {
 			t.Fatal(err)
 		}
 		fmt.Fprintf(&b, "%s\n", k.Name)
-		for _, c := range table.ColumnDefinitions {
+		for _, c := range got.ColumnDefinitions {
 			name := c.Name
 			if c.Priority > 0 {
 				name = "[" + name + "]"
@@ -213,10 +221,10 @@ func TestTables(t *testing.T) {
 			fmt.Fprintf(&b, " | %s", name)
 		}
 		b.WriteString("\n")
-		for _, row := range table.Rows {
+		for _, row := range got.Rows {
 			for i, cell := range row.Cells {
-				if table.ColumnDefinitions[i].Type == "string" {
-					if _, ok := cell.(string); !ok && !slices.Contains([]string{"Data", "Count"}, table.ColumnDefinitions[i].Name) {
+				if got.ColumnDefinitions[i].Type == "string" {
+					if _, ok := cell.(string); !ok && !slices.Contains([]string{"Data", "Count"}, got.ColumnDefinitions[i].Name) {
 						t.Errorf("%s: cell %d is a %T", k, i, cell)
 					}
 				}
@@ -237,11 +245,11 @@ func TestTableIncludes(t *testing.T) {
 	api.Pods.Stamp(pod[0])
 	for include, want := range map[string]string{"": "PartialObjectMetadata meta.k8s.io/v1", "Metadata": "PartialObjectMetadata meta.k8s.io/v1",
 		"Object": "Pod v1", "None": ""} {
-		table, err := printers(false)[api.Pods].table(form{as: asTable, version: "v1", include: include}, pod, metav1.ListMeta{ResourceVersion: "9"}, false, now)
+		made, err := tableOf(api.Pods, form{as: asTable, version: "v1", include: include}, pod, metav1.ListMeta{ResourceVersion: "9"}, false, table.Look{Now: now})
 		if err != nil {
 			t.Fatal(err)
 		}
-		data, err := json.Marshal(table)
+		data, err := json.Marshal(made)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -394,7 +402,7 @@ var podStatusCases = []struct {
 func TestPodStatus(t *testing.T) {
 	for _, tc := range podStatusCases {
 		t.Run(tc.name, func(t *testing.T) {
-			cells, _ := podPrinter{}.row(podWith(tc.change), now)
+			cells, _ := api.Pods.Row(podWith(tc.change), table.Look{Now: now})
 			if got := fmt.Sprintf("%v %v %v", cells[1], cells[2], cells[3]); got != tc.want {
 				t.Errorf("%s, want %s", got, tc.want)
 			}
@@ -405,11 +413,17 @@ func TestPodStatus(t *testing.T) {
 			p.Status.Phase, p.Status.Reason = corev1.PodFailed, c.reason
 			mainStates(p, ended(137, c.last, 0))
 		})
-		if got := (podPrinter{stock: true}).status(gone); got != c.last {
+		if got := podStatus(gone, true); got != c.last {
 			t.Errorf("N-11.26 stock: %s, want %s", got, c.last)
 		}
-		if got := (podPrinter{}).status(gone); got != c.reason {
+		if got := podStatus(gone, false); got != c.reason {
 			t.Errorf("N-11.26: %s, want %s", got, c.reason)
 		}
 	}
+}
+
+// podStatus is the Status column of a pod.
+func podStatus(pod *corev1.Pod, stock bool) any {
+	cells, _ := api.Pods.Row(pod, table.Look{Now: now, Stock: stock})
+	return cells[2]
 }

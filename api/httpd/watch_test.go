@@ -16,7 +16,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/api"
+	"ledge/api/coordination"
+	"ledge/api/events"
 	"ledge/api/httpd"
+	"ledge/api/kinds"
+	"ledge/api/node"
+	"ledge/api/policy"
+	"ledge/api/rbac"
+	"ledge/api/scheduling"
 	"ledge/pki"
 )
 
@@ -177,10 +184,10 @@ func TestWatchTableOfEveryKind(t *testing.T) {
 	const binding = `"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"view"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"bob"}]`
 	bodies := map[*api.Kind]string{api.Pods: `"spec":{"containers":[{"name":"c","image":"i"}]}`, api.PodTemplates: `"template":{"spec":{"containers":[{"name":"c","image":"i"}]}}`,
 		api.ReplicationControllers: `"spec":{"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}`,
-		api.Events:                 `"involvedObject":{"namespace":"default"},"reason":"R","type":"Normal"`, api.RuntimeClasses: `"handler":"ledge"`, api.PriorityClasses: `"value":7`,
-		api.PodDisruptionBudgets: `"spec":{"minAvailable":1}`, api.RoleBindings: binding, api.ClusterRoleBindings: binding, api.Leases: `"spec":{}`,
-		api.EventsV1: `"regarding":{"namespace":"default"},"reason":"R","type":"Normal","action":"A","reportingController":"x.io/y","reportingInstance":"z","eventTime":"2026-11-20T12:00:00.000000Z"`}
-	for _, k := range slices.Concat(api.Kinds, api.Views) {
+		api.Events:                 `"involvedObject":{"namespace":"default"},"reason":"R","type":"Normal"`, node.RuntimeClasses: `"handler":"ledge"`, scheduling.PriorityClasses: `"value":7`,
+		policy.PodDisruptionBudgets: `"spec":{"minAvailable":1}`, rbac.RoleBindings: binding, rbac.ClusterRoleBindings: binding, coordination.Leases: `"spec":{}`,
+		events.Events: `"regarding":{"namespace":"default"},"reason":"R","type":"Normal","action":"A","reportingController":"x.io/y","reportingInstance":"z","eventTime":"2026-11-20T12:00:00.000000Z"`}
+	for _, k := range slices.Concat(kinds.All.Kept, kinds.All.Views) {
 		path, name := "/apis/"+k.APIVersion(), "x-"+strings.ToLower(k.Name)+k.Version
 		if k.Group == "" {
 			path = "/api/v1"
@@ -193,7 +200,7 @@ func TestWatchTableOfEveryKind(t *testing.T) {
 		path += "/" + k.Resource
 		query := "?watch=1&resourceVersion=0&fieldSelector=metadata.name%3D" + name
 		switch k {
-		case api.ClusterRoles:
+		case rbac.ClusterRoles:
 			query = strings.Replace(query, name, "view", 1)
 		case api.Services:
 			query = strings.Replace(query, name, "kubernetes", 1)

@@ -40,8 +40,9 @@ func (h *handler) update(w *response, r *request) error {
 	if err != nil {
 		return err
 	}
-	obj := r.kind.New()
-	if err := h.readObject(w, r, boundOf(r.kind), obj, r.kind.GVK()); err != nil {
+	kind := r.kind.As(r.sub)
+	obj := kind.New()
+	if err := h.readObject(w, r, boundOf(kind), obj, kind.GVK()); err != nil {
 		return err
 	}
 	if err := r.adopt(obj); err != nil {
@@ -54,7 +55,7 @@ func (h *handler) update(w *response, r *request) error {
 	if err != nil {
 		return err
 	}
-	return h.object(w, r, http.StatusOK, made)
+	return h.spoken(w, r, http.StatusOK, made)
 }
 
 // adopt gives an object the namespace of the URL, unless it names another.
@@ -118,9 +119,6 @@ func (h *handler) patch(w *response, r *request) error {
 		return invalidOption("PatchOptions", field.Forbidden(field.NewPath("force"), "may not be specified for non-apply patch"))
 	}
 	patch.Data = data
-	if r.sub == api.Scale {
-		return h.patchScale(w, r, patch, opts, fields)
-	}
 	if err := h.checkPatch(w, r, patch, fields); err != nil {
 		return err
 	}
@@ -128,7 +126,7 @@ func (h *handler) patch(w *response, r *request) error {
 	if err != nil {
 		return err
 	}
-	return h.object(w, r, http.StatusOK, made)
+	return h.spoken(w, r, http.StatusOK, made)
 }
 
 // apply is a server-side apply. Its configuration may be YAML or JSON; fields that do not exist are always refused, by
@@ -179,11 +177,15 @@ func (h *handler) checkPatch(w *response, r *request, patch api.Patch, fields st
 	if err != nil {
 		return err
 	}
-	_, dropped, err := api.ApplyPatch(r.kind, obj, patch)
+	kind := r.kind.As(r.sub)
+	if kind == api.Scales {
+		obj = r.kind.ScaleOf(obj)
+	}
+	_, dropped, err := api.ApplyPatch(kind, obj, patch)
 	if err != nil {
 		return err
 	}
-	return judge(w, fields, dropped, r.kind.GVK())
+	return judge(w, fields, dropped, kind.GVK())
 }
 
 // readDeleteOptions reads the options of a delete, which come as a body, in the query, or not at all.

@@ -18,6 +18,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"ledge/api"
+	"ledge/api/coordination"
+	"ledge/api/kinds"
+	"ledge/api/policy"
+	"ledge/api/scheduling"
 )
 
 func ptr[T any](v T) *T { return &v }
@@ -33,7 +37,7 @@ func newPod(name, node string) *corev1.Pod {
 
 func create[T api.Object](t *testing.T, c *Client, obj T) T {
 	t.Helper()
-	kind, err := api.KindOf(obj)
+	kind, err := kinds.All.Of(obj)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +119,7 @@ func TestGlobalDefaultClass(t *testing.T) { // N-10.16, N-10.17
 			PreemptionPolicy: ptr(corev1.PreemptNever)}
 	}
 	create(t, c, class("a", 100))
-	_, err := c.Create(t.Context(), api.PriorityClasses, class("b", 50), api.WriteOptions{})
+	_, err := c.Create(t.Context(), scheduling.PriorityClasses, class("b", 50), api.WriteOptions{})
 	wantCode(t, err, 403, "PriorityClass a is already marked as default. Only one default can exist")
 	p := create(t, c, newPod("p", ""))
 	if p.Spec.PriorityClassName != "a" || *p.Spec.Priority != 100 || *p.Spec.PreemptionPolicy != corev1.PreemptNever {
@@ -129,7 +133,7 @@ func TestGlobalDefaultClass(t *testing.T) { // N-10.16, N-10.17
 	b.GlobalDefault = false
 	b = create(t, c, b)
 	b.GlobalDefault = true
-	_, err = api.Update(t.Context(), c, api.PriorityClasses, b)
+	_, err = api.Update(t.Context(), c, scheduling.PriorityClasses, b)
 	wantCode(t, err, 403, "already marked as default")
 }
 
@@ -245,20 +249,20 @@ func TestNodeRestrictionOfLeases(t *testing.T) { // N-1.39
 		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: ns}}
 	}
 	for _, l := range []*coordinationv1.Lease{lease("kube-node-lease", "b"), lease("default", "a")} {
-		_, err := c.Create(ctx, api.Leases, l, api.WriteOptions{})
+		_, err := c.Create(ctx, coordination.Leases, l, api.WriteOptions{})
 		wantCode(t, err, 403, "")
 		create(t, c, l)
-		_, err = c.Update(ctx, api.Leases, l, api.WriteOptions{})
+		_, err = c.Update(ctx, coordination.Leases, l, api.WriteOptions{})
 		wantCode(t, err, 403, "")
-		_, err = c.Delete(ctx, api.Leases, l.Namespace, l.Name, api.DeleteOptions{})
+		_, err = c.Delete(ctx, coordination.Leases, l.Namespace, l.Name, api.DeleteOptions{})
 		wantCode(t, err, 403, "")
 	}
 	own := lease("kube-node-lease", "a")
-	if _, err := c.Create(ctx, api.Leases, own, api.WriteOptions{}); err != nil {
+	if _, err := c.Create(ctx, coordination.Leases, own, api.WriteOptions{}); err != nil {
 		t.Error(err)
 	}
 	own.Spec.HolderIdentity = ptr("a")
-	if _, err := c.Update(ctx, api.Leases, own, api.WriteOptions{}); err != nil {
+	if _, err := c.Update(ctx, coordination.Leases, own, api.WriteOptions{}); err != nil {
 		t.Error(err)
 	}
 }
@@ -362,7 +366,7 @@ func TestNodeRestrictionOfTheRest(t *testing.T) {
 		&corev1.ConfigMap{ObjectMeta: meta("x")}, &corev1.Secret{ObjectMeta: meta("x")},
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "x"}},
 	} {
-		kind, _ := api.KindOf(o)
+		kind, _ := kinds.All.Of(o)
 		_, err := c.Create(ctx, kind, o, api.WriteOptions{})
 		wantCode(t, err, 403, "is not allowed to modify")
 		create(t, c, o)
@@ -384,7 +388,7 @@ func TestBudgetSpent(t *testing.T) {
 	var warned []string
 	ctx := api.WithWarnings(t.Context(), once(&warned))
 	b := &policyv1.PodDisruptionBudget{ObjectMeta: meta("b"), Spec: policyv1.PodDisruptionBudgetSpec{MinAvailable: &least, Selector: &metav1.LabelSelector{}}}
-	b, err := api.Create(ctx, c, api.PodDisruptionBudgets, b)
+	b, err := api.Create(ctx, c, policy.PodDisruptionBudgets, b)
 	if err != nil || len(warned) != 0 {
 		t.Fatal(err, warned)
 	}
@@ -406,11 +410,11 @@ func TestBudgetSpent(t *testing.T) {
 		t.Errorf("details: %+v", s.Details)
 	}
 	b.Status = policyv1.PodDisruptionBudgetStatus{ObservedGeneration: 1, DisruptionsAllowed: 1, CurrentHealthy: 2, DesiredHealthy: 1, ExpectedPods: 2}
-	if _, err := api.UpdateStatus(ctx, c, api.PodDisruptionBudgets, b); err != nil {
+	if _, err := api.UpdateStatus(ctx, c, policy.PodDisruptionBudgets, b); err != nil {
 		t.Fatal(err)
 	}
 	spent := func() policyv1.PodDisruptionBudgetStatus {
-		b, err := api.Get[*policyv1.PodDisruptionBudget](ctx, c, api.PodDisruptionBudgets, "default", "b")
+		b, err := api.Get[*policyv1.PodDisruptionBudget](ctx, c, policy.PodDisruptionBudgets, "default", "b")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -429,7 +433,7 @@ func TestBudgetSpent(t *testing.T) {
 		t.Errorf("status: %+v", s)
 	}
 	half := intstr.FromString("50%")
-	_, err = api.Create(ctx, c, api.PodDisruptionBudgets, &policyv1.PodDisruptionBudget{ObjectMeta: meta("half"), Spec: policyv1.PodDisruptionBudgetSpec{MinAvailable: &half}})
+	_, err = api.Create(ctx, c, policy.PodDisruptionBudgets, &policyv1.PodDisruptionBudget{ObjectMeta: meta("half"), Spec: policyv1.PodDisruptionBudgetSpec{MinAvailable: &half}})
 	if err != nil || len(warned) != 1 || !strings.Contains(warned[0], "set an integer minAvailable") {
 		t.Errorf("%v, warnings %q", err, warned)
 	}

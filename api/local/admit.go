@@ -1,6 +1,7 @@
 package local
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	schedulingv1 "k8s.io/api/scheduling/v1"
 
 	"ledge/api"
+	"ledge/api/scheduling"
 	"ledge/storage"
 )
 
@@ -103,16 +105,16 @@ func admitPriority(tx *storage.Tx, p *corev1.Pod) error {
 // classOf is the class a pod names, or the default one, or nil.
 func classOf(tx *storage.Tx, p *corev1.Pod) (*schedulingv1.PriorityClass, error) {
 	if name := p.Spec.PriorityClassName; name != "" {
-		found, err := tx.Get(api.PriorityClasses, "", name)
+		found, err := tx.Get(scheduling.PriorityClasses, "", name)
 		if err != nil && !errors.Is(err, storage.ErrNotFound) {
-			return nil, storeError(err, api.PriorityClasses, "", name)
+			return nil, storeError(err, scheduling.PriorityClasses, "", name)
 		}
 		if err != nil {
 			return nil, forbidden(api.Pods, p.Name, "no PriorityClass with name %s was found", name)
 		}
 		return found.(*schedulingv1.PriorityClass), nil
 	}
-	classes, err := list(tx, api.PriorityClasses, "")
+	classes, err := list(tx, scheduling.PriorityClasses, "")
 	if err != nil {
 		return nil, err
 	}
@@ -126,18 +128,27 @@ func classOf(tx *storage.Tx, p *corev1.Pod) (*schedulingv1.PriorityClass, error)
 	return best, nil
 }
 
-// oneDefault refuses a second global default (N-10.16).
-func oneDefault(tx *storage.Tx, pc *schedulingv1.PriorityClass) error {
+// keepSystemClasses: two classes always exist.
+func keepSystemClasses(obj api.Object) error {
+	if name := obj.GetName(); name == scheduling.SystemNodeCritical || name == scheduling.SystemClusterCritical {
+		return forbidden(scheduling.PriorityClasses, name, "this is a system priority class and cannot be deleted")
+	}
+	return nil
+}
+
+// admitPriorityClass refuses a second global default (N-10.16).
+func admitPriorityClass(_ *Client, _ context.Context, tx *storage.Tx, a admission) error {
+	pc := a.obj.(*schedulingv1.PriorityClass)
 	if !pc.GlobalDefault {
 		return nil
 	}
-	classes, err := list(tx, api.PriorityClasses, "")
+	classes, err := list(tx, scheduling.PriorityClasses, "")
 	if err != nil {
 		return err
 	}
 	for _, o := range classes {
 		if o.GetName() != pc.Name && o.(*schedulingv1.PriorityClass).GlobalDefault {
-			return forbidden(api.PriorityClasses, pc.Name, "PriorityClass %s is already marked as default. Only one default can exist", o.GetName())
+			return forbidden(scheduling.PriorityClasses, pc.Name, "PriorityClass %s is already marked as default. Only one default can exist", o.GetName())
 		}
 	}
 	return nil

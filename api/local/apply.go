@@ -23,7 +23,7 @@ func (c *Client) apply(ctx context.Context, kind *api.Kind, namespace, name stri
 	if kind.ServerOnly {
 		return nil, api.NotWritable(kind)
 	}
-	if opts.Subresource != "" && (opts.Subresource != subStatus || !kind.HasStatus) {
+	if opts.Subresource != "" && (opts.Subresource != api.StatusSub || !kind.HasStatus()) {
 		return nil, noSubresource(kind, opts.Subresource)
 	}
 	made, events := false, 0
@@ -74,7 +74,7 @@ func (c *Client) applyNew(ctx context.Context, tx *storage.Tx, kind *api.Kind, c
 		return nil, err
 	}
 	managers := obj.GetManagedFields()
-	c.prepare(obj)
+	c.prepare(kind, obj)
 	obj.SetManagedFields(managers)
 	return obj, c.create(ctx, tx, kind, obj, how{manager: opts.Manager, applied: true, events: events})
 }

@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
+	"ledge/api/kinds"
+	"ledge/api/rbac"
 	"ledge/storage"
 )
 
@@ -45,7 +47,7 @@ func TestBindWhatOneHolds(t *testing.T) {
 	} {
 		ctx := api.WithUser(t.Context(), api.User{Name: tc.who, Groups: []string{"system:authenticated"}})
 		b := binding(tc.namespace, "new", tc.role, "friend", tc.who)
-		kind, err := api.KindOf(b)
+		kind, err := kinds.All.Of(b)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -80,7 +82,7 @@ func TestBindWhatOneHolds(t *testing.T) {
 	// Of a binding that gives more than one holds, one may take subjects away but add none; all else may change.
 	anna := api.WithUser(t.Context(), api.User{Name: "anna"})
 	patch := func(data string) error {
-		_, err := c.Patch(anna, api.RoleBindings, "default", "given", api.Patch{Type: types.MergePatchType, Data: []byte(data)}, api.WriteOptions{})
+		_, err := c.Patch(anna, rbac.RoleBindings, "default", "given", api.Patch{Type: types.MergePatchType, Data: []byte(data)}, api.WriteOptions{})
 		return err
 	}
 	wantCode(t, patch(`{"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"anna"}]}`), 403, "not currently held")
@@ -90,28 +92,28 @@ func TestBindWhatOneHolds(t *testing.T) {
 	if err := patch(`{"subjects":[]}`); err != nil {
 		t.Error(err)
 	}
-	if _, err := c.Delete(anna, api.RoleBindings, "default", "given", api.DeleteOptions{}); err != nil {
+	if _, err := c.Delete(anna, rbac.RoleBindings, "default", "given", api.DeleteOptions{}); err != nil {
 		t.Error(err)
 	}
-	_, err := c.Create(asNode(t, "a"), api.ClusterRoleBindings, binding("", "node", "view", "system:node:a"), api.WriteOptions{})
+	_, err := c.Create(asNode(t, "a"), rbac.ClusterRoleBindings, binding("", "node", "view", "system:node:a"), api.WriteOptions{})
 	wantCode(t, err, 403, "is not allowed to modify clusterrolebindings")
 }
 
 // TestBuiltinRoles: they are there to be looked at, nobody changes them, and another version's are replaced.
 func TestBuiltinRoles(t *testing.T) {
 	c := open(t, Config{})
-	for _, want := range api.BuiltinRoles() {
-		got, err := api.Get[*rbacv1.ClusterRole](t.Context(), c, api.ClusterRoles, "", want.Name)
+	for _, want := range rbac.BuiltinRoles() {
+		got, err := api.Get[*rbacv1.ClusterRole](t.Context(), c, rbac.ClusterRoles, "", want.Name)
 		if err != nil || len(got.Rules) != len(want.Rules) {
 			t.Errorf("%s: %v %v", want.Name, got, err)
 		}
-		_, err = c.Update(t.Context(), api.ClusterRoles, got, api.WriteOptions{})
+		_, err = c.Update(t.Context(), rbac.ClusterRoles, got, api.WriteOptions{})
 		wantCode(t, err, 405, "bind one of the built-in ClusterRoles")
-		_, err = c.Delete(t.Context(), api.ClusterRoles, "", want.Name, api.DeleteOptions{})
+		_, err = c.Delete(t.Context(), rbac.ClusterRoles, "", want.Name, api.DeleteOptions{})
 		wantCode(t, err, 405, "bind one of the built-in ClusterRoles")
 	}
 	err := c.store.Update(func(tx *storage.Tx) error {
-		return put(tx, api.ClusterRoles, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "view"}}, false)
+		return put(tx, rbac.ClusterRoles, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "view"}}, false)
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -119,7 +121,7 @@ func TestBuiltinRoles(t *testing.T) {
 	if err := c.EnsureSystem(); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := api.Get[*rbacv1.ClusterRole](t.Context(), c, api.ClusterRoles, "", "view"); err != nil || len(got.Rules) == 0 {
+	if got, err := api.Get[*rbacv1.ClusterRole](t.Context(), c, rbac.ClusterRoles, "", "view"); err != nil || len(got.Rules) == 0 {
 		t.Errorf("after another version: %v %v", got, err)
 	}
 }

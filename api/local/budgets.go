@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/api"
+	"ledge/api/policy"
 	"ledge/storage"
 )
 
@@ -28,7 +29,7 @@ func (c *Client) spend(tx *storage.Tx, pod *corev1.Pod) error {
 	if pod.DeletionTimestamp != nil {
 		return nil
 	}
-	objs, err := list(tx, api.PodDisruptionBudgets, pod.Namespace)
+	objs, err := list(tx, policy.PodDisruptionBudgets, pod.Namespace)
 	if err != nil {
 		return err
 	}
@@ -36,7 +37,7 @@ func (c *Client) spend(tx *storage.Tx, pod *corev1.Pod) error {
 	for i, o := range objs {
 		all[i] = o.(*policyv1.PodDisruptionBudget)
 	}
-	mine := api.BudgetsOf(pod, all)
+	mine := policy.BudgetsOf(pod, all)
 	switch {
 	case len(mine) == 0:
 		return nil
@@ -54,13 +55,13 @@ func (c *Client) spend(tx *storage.Tx, pod *corev1.Pod) error {
 	}
 	now := c.now()
 	if b.Status.DisruptionsAllowed--; b.Status.DisruptionsAllowed == 0 {
-		api.SetDisruptionAllowed(&b.Status, now.Time)
+		policy.SetDisruptionAllowed(&b.Status, now.Time)
 	}
 	if b.Status.DisruptedPods == nil {
 		b.Status.DisruptedPods = map[string]metav1.Time{}
 	}
 	b.Status.DisruptedPods[pod.Name] = now
-	return put(tx, api.PodDisruptionBudgets, b, false)
+	return put(tx, policy.PodDisruptionBudgets, b, false)
 }
 
 // unreadyMayGo: a pod that is not ready counts for nothing, so its end costs nothing, unless the budget wants to give it
@@ -78,7 +79,7 @@ func mayDisrupt(b *policyv1.PodDisruptionBudget) error {
 	case s.ObservedGeneration < b.Generation:
 		return notNow(10, fmt.Sprintf("The disruption budget %s is still being processed by the server.", b.Name))
 	case len(s.DisruptedPods) > maxDisrupted:
-		return forbidden(api.PodDisruptionBudgets, b.Name, "DisruptedPods map too big - too many evictions not confirmed by PDB controller")
+		return forbidden(policy.PodDisruptionBudgets, b.Name, "DisruptedPods map too big - too many evictions not confirmed by PDB controller")
 	case s.DisruptionsAllowed > 0:
 		return nil
 	}

@@ -41,7 +41,7 @@ func (c *Client) written(obj, old api.Object) {
 		return
 	}
 	err := c.store.View(func(tx *storage.Tx) error {
-		if slices.ContainsFunc(obj.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return lost(tx, obj, r) }) {
+		if slices.ContainsFunc(obj.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return c.lost(tx, obj, r) }) {
 			c.collectSoon()
 		}
 		return nil
@@ -52,8 +52,8 @@ func (c *Client) written(obj, old api.Object) {
 }
 
 // lost says that an owner of an object is not there. Of a kind that is not known here it may be anywhere.
-func lost(tx *storage.Tx, obj api.Object, owner metav1.OwnerReference) bool {
-	kind := api.KindByGVK(schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind))
+func (c *Client) lost(tx *storage.Tx, obj api.Object, owner metav1.OwnerReference) bool {
+	kind := c.store.Kinds().ByGVK(schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind))
 	if kind == nil {
 		return false
 	}
@@ -76,7 +76,7 @@ func (c *Client) Collect(ctx context.Context) error {
 	var candidates, waiting []owned
 	alive := map[types.UID]bool{}
 	err := c.store.View(func(tx *storage.Tx) error {
-		for _, kind := range api.Kinds {
+		for _, kind := range c.store.Kinds().Kept {
 			if kind == api.Events {
 				continue // they have no owners, and expire
 			}
@@ -105,7 +105,7 @@ func (c *Client) Collect(ctx context.Context) error {
 	}
 	var errs []error
 	for _, o := range candidates {
-		if o.obj.GetDeletionTimestamp() == nil && abandoned(o.obj, alive, going) {
+		if o.obj.GetDeletionTimestamp() == nil && c.abandoned(o.obj, alive, going) {
 			uid := o.obj.GetUID()
 			opts := api.DeleteOptions{UID: &uid, Propagation: metav1.DeletePropagationBackground} // whatever the kind says
 			if slices.ContainsFunc(o.obj.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return going[r.UID] }) {
@@ -125,9 +125,9 @@ func (c *Client) Collect(ctx context.Context) error {
 
 // abandoned: every owner is gone, or waits for this object to go first. Owners of kinds that are not known here may be
 // anywhere: they count as there.
-func abandoned(obj api.Object, alive, going map[types.UID]bool) bool {
+func (c *Client) abandoned(obj api.Object, alive, going map[types.UID]bool) bool {
 	return !slices.ContainsFunc(obj.GetOwnerReferences(), func(r metav1.OwnerReference) bool {
-		known := api.KindByGVK(schema.FromAPIVersionAndKind(r.APIVersion, r.Kind)) != nil
+		known := c.store.Kinds().ByGVK(schema.FromAPIVersionAndKind(r.APIVersion, r.Kind)) != nil
 		return !known || alive[r.UID] && !going[r.UID]
 	})
 }
@@ -139,7 +139,7 @@ func (c *Client) release(w owned) error {
 		if err != nil || obj.GetUID() != w.obj.GetUID() {
 			return err
 		}
-		left, err := dependents(tx, w.kind, obj)
+		left, err := c.dependents(tx, w.kind, obj)
 		if err != nil || slices.ContainsFunc(left, func(o owned) bool { return blocks(o.obj, obj.GetUID()) }) {
 			return err
 		}
@@ -165,9 +165,9 @@ func blocks(obj api.Object, owner types.UID) bool {
 }
 
 // dependents are the objects that name an owner.
-func dependents(tx *storage.Tx, kind *api.Kind, owner api.Object) ([]owned, error) {
+func (c *Client) dependents(tx *storage.Tx, kind *api.Kind, owner api.Object) ([]owned, error) {
 	var out []owned
-	for _, k := range api.Kinds {
+	for _, k := range c.store.Kinds().Kept {
 		if k == api.Events || kind.Namespaced && !k.Namespaced {
 			continue
 		}
@@ -186,11 +186,11 @@ func dependents(tx *storage.Tx, kind *api.Kind, owner api.Object) ([]owned, erro
 
 // propagate prepares a deletion that says what becomes of the dependents: orphans lose the reference now, in the
 // foreground the owner waits for them by a finalizer.
-func propagate(tx *storage.Tx, kind *api.Kind, obj api.Object, how metav1.DeletionPropagation) error {
+func (c *Client) propagate(tx *storage.Tx, kind *api.Kind, obj api.Object, how metav1.DeletionPropagation) error {
 	if how != metav1.DeletePropagationOrphan && how != metav1.DeletePropagationForeground || obj.GetDeletionTimestamp() != nil {
 		return nil
 	}
-	of, err := dependents(tx, kind, obj)
+	of, err := c.dependents(tx, kind, obj)
 	if err != nil || len(of) == 0 {
 		return err
 	}

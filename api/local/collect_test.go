@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
+	"ledge/api/kinds"
 )
 
 // ownedMap is a ConfigMap that belongs to others.
@@ -20,7 +21,7 @@ func ownedMap(t *testing.T, c *Client, name string, block bool, owners ...api.Ob
 	t.Helper()
 	m := &corev1.ConfigMap{ObjectMeta: in("default", name)}
 	for _, o := range owners {
-		kind, err := api.KindOf(o)
+		kind, err := kinds.All.Of(o)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,7 +10,6 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
-	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -57,7 +56,7 @@ func (c *Client) Create(ctx context.Context, kind *api.Kind, obj api.Object, opt
 	given, events := obj, 0
 	err := c.write(ctx, opts.DryRun, func(tx *storage.Tx) error {
 		obj, events = clone(given), 0
-		c.prepare(obj)
+		c.prepare(kind, obj)
 		return c.create(ctx, tx, kind, obj, how{manager: opts.Manager, events: &events})
 	})
 	if err != nil {
@@ -75,37 +74,21 @@ func (c *Client) Create(ctx context.Context, kind *api.Kind, obj api.Object, opt
 }
 
 // prepare sets what only the server may set and drops what only it may say.
-func (c *Client) prepare(obj api.Object) {
+func (c *Client) prepare(kind *api.Kind, obj api.Object) {
 	obj.SetUID(newUID())
 	obj.SetCreationTimestamp(c.now())
 	obj.SetDeletionTimestamp(nil)
 	obj.SetDeletionGracePeriodSeconds(nil)
 	obj.SetSelfLink("")
 	obj.SetManagedFields(nil)
-	obj.SetGeneration(0)
-	switch o := obj.(type) {
-	case *corev1.Pod:
-		o.Generation = 1
-		o.Status = corev1.PodStatus{Phase: corev1.PodPending}
-	case *corev1.Namespace:
-		o.Status = corev1.NamespaceStatus{Phase: corev1.NamespaceActive}
-		if len(o.Spec.Finalizers) == 0 {
-			o.Spec.Finalizers = []corev1.FinalizerName{corev1.FinalizerKubernetes}
-		}
-	case *schedulingv1.PriorityClass:
-		o.Generation = 1
-	case *policyv1.PodDisruptionBudget:
-		o.Generation, o.Status = 1, policyv1.PodDisruptionBudgetStatus{}
-	case *corev1.ReplicationController:
-		o.Generation, o.Status = 1, corev1.ReplicationControllerStatus{}
-	}
+	kind.Fresh(obj)
 }
 
 func (c *Client) create(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj api.Object, ch how) error {
 	if err := generateName(tx, kind, obj); err != nil {
 		return err
 	}
-	api.Default(obj)
+	kind.Default(obj)
 	if !ch.applied {
 		if err := c.fields.Create(kind, obj, ch.manager); err != nil {
 			return err
@@ -119,16 +102,14 @@ func (c *Client) create(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj
 	if err := restrictCreate(ctx, tx, kind, obj); err != nil {
 		return err
 	}
-	if err := admitBinding(ctx, tx, obj, nil); err != nil {
+	g, a := gates(kind), admission{kind: kind, obj: obj}
+	if err := c.ask(ctx, tx, g.create, a); err != nil {
 		return err
 	}
-	if err := c.admitCreate(tx, obj); err != nil {
+	if err := kind.Validate(obj); err != nil {
 		return err
 	}
-	if err := api.Validate(obj); err != nil {
-		return err
-	}
-	if err := c.admitSecurity(ctx, tx, obj, nil, ""); err != nil {
+	if err := c.admitSecurity(ctx, tx, g, a); err != nil {
 		return err
 	}
 	_, err := tx.Get(kind, obj.GetNamespace(), obj.GetName())
@@ -143,20 +124,17 @@ func (c *Client) create(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj
 			return err
 		}
 	}
-	for _, text := range api.Warnings(obj) {
+	for _, text := range kind.Warnings(obj) {
 		api.Warn(ctx, text)
 	}
-	if err := put(tx, kind, obj, kind == api.Events); err != nil {
+	if err := put(tx, kind, obj, kind.Lazy); err != nil {
 		return err
 	}
-	switch o := obj.(type) {
-	case *corev1.Namespace:
-		return c.furnish(tx, o.Name)
-	case *corev1.Node:
-		return c.buryFormer(tx, o)
-	}
-	return nil
+	return c.then(tx, g.made, obj)
 }
+
+// furnishNew furnishes a namespace that was made.
+func (c *Client) furnishNew(tx *storage.Tx, ns api.Object) error { return c.furnish(tx, ns.GetName()) }
 
 // furnish puts into a new namespace what every namespace has.
 func (c *Client) furnish(tx *storage.Tx, namespace string) error {
@@ -164,34 +142,6 @@ func (c *Client) furnish(tx *storage.Tx, namespace string) error {
 		if err := c.makeSystem(tx, o); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// admitCreate is the admission of N-1.6, N-3.29, N-10.16 and N-10.17.
-func (c *Client) admitCreate(tx *storage.Tx, obj api.Object) error {
-	switch o := obj.(type) {
-	case *corev1.Node:
-		taintNotReady(o)
-	case *corev1.Pod:
-		if err := admitPriority(tx, o); err != nil {
-			return err
-		}
-		tolerateBoard(o)
-		c.addTolerations(o)
-		if err := admitRuntimeClass(tx, o); err != nil {
-			return err
-		}
-		if err := c.admitAccount(tx, o); err != nil {
-			return err
-		}
-		o.Status.QOSClass = api.QOSClass(o)
-		if len(o.Spec.SchedulingGates) > 0 { // N-10.4
-			o.Status.Conditions = setCondition(nil, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionFalse,
-				Reason: corev1.PodReasonSchedulingGated, Message: "Scheduling is blocked due to non-empty scheduling gates"}, c.now())
-		}
-	case *schedulingv1.PriorityClass:
-		return oneDefault(tx, o)
 	}
 	return nil
 }

@@ -76,19 +76,20 @@ func (c *Client) delete(ctx context.Context, tx *storage.Tx, kind *api.Kind, nam
 	if ns, ok := obj.(*corev1.Namespace); ok {
 		return ns, c.deleteNamespace(tx, ns)
 	}
-	if kind == api.PriorityClasses && (name == api.SystemNodeCritical || name == api.SystemClusterCritical) {
-		return nil, forbidden(kind, name, "this is a system priority class and cannot be deleted")
+	g := gates(kind)
+	if g.mayDelete != nil {
+		if err := g.mayDelete(obj); err != nil {
+			return nil, err
+		}
 	}
-	if err := propagate(tx, kind, obj, cmp.Or(opts.Propagation, kind.Propagation)); err != nil {
+	if err := c.propagate(tx, kind, obj, cmp.Or(opts.Propagation, kind.Propagation)); err != nil {
 		return nil, err
 	}
 	if err := c.markOrDrop(tx, kind, obj, opts.Grace); err != nil {
 		return nil, err
 	}
-	if n, ok := obj.(*corev1.Node); ok {
-		if err := errors.Join(c.dropLease(tx, n), c.orphan(tx, n)); err != nil {
-			return nil, err
-		}
+	if err := c.then(tx, g.deleted, obj); err != nil {
+		return nil, err
 	}
 	return obj, c.leaveNamespace(tx, kind, obj)
 }
@@ -116,10 +117,7 @@ func (c *Client) markOrDrop(tx *storage.Tx, kind *api.Kind, obj api.Object, aske
 	held := obj.GetDeletionGracePeriodSeconds()
 	switch {
 	case obj.GetDeletionTimestamp() == nil || held == nil:
-		grace := int64(0)
-		if pod, ok := obj.(*corev1.Pod); ok {
-			grace = graceOf(pod, asked)
-		}
+		grace := kind.Grace(obj, asked)
 		end := metav1.NewTime(now.Add(time.Duration(grace) * time.Second))
 		obj.SetDeletionTimestamp(&end)
 		obj.SetDeletionGracePeriodSeconds(&grace)
@@ -141,24 +139,6 @@ func (c *Client) markOrDrop(tx *storage.Tx, kind *api.Kind, obj api.Object, aske
 		return drop(tx, kind, obj)
 	}
 	return put(tx, kind, obj, false)
-}
-
-// graceOf is how long a pod may take to end (N-7.23).
-func graceOf(p *corev1.Pod, asked *int64) int64 {
-	var grace int64
-	switch {
-	case asked != nil:
-		grace = *asked
-	case p.Spec.TerminationGracePeriodSeconds != nil:
-		grace = *p.Spec.TerminationGracePeriodSeconds
-	}
-	if p.Spec.NodeName == "" || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
-		return 0 // nothing runs
-	}
-	if grace < 0 {
-		return 1
-	}
-	return grace
 }
 
 // drop removes an object for good. obj becomes its last state: as it went, with the marks of this deletion.

@@ -257,7 +257,7 @@ func compareKeys(a, b string) int {
 func cut(kind *api.Kind, objs []api.Object, at page, opts api.ListOptions) api.List {
 	out := api.List{Items: []api.Object{}, Revision: strconv.FormatUint(at.Revision, 10)}
 	for i, o := range objs {
-		if at.After != "" && keyOf(o) <= at.After || !opts.Matches(o) {
+		if at.After != "" && keyOf(o) <= at.After || !opts.Matches(kind, o) {
 			continue
 		}
 		if opts.Limit > 0 && int64(len(out.Items)) == opts.Limit {
@@ -265,7 +265,7 @@ func cut(kind *api.Kind, objs []api.Object, at page, opts api.ListOptions) api.L
 			if (opts.Labels == nil || opts.Labels.Empty()) && (opts.Fields == nil || opts.Fields.Empty()) {
 				left := int64(0)
 				for _, o := range objs[i:] {
-					if opts.Matches(o) {
+					if opts.Matches(kind, o) {
 						left++
 					}
 				}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 
 	"ledge/api"
+	"ledge/api/scheduling"
 )
 
 // Clients send back what they like as a continue token: it is refused as their mistake, or goes on after its key, from
@@ -22,11 +23,11 @@ func FuzzContinue(f *testing.F) {
 	c := open(f, Config{})
 	for i := range 5 {
 		class := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("class-", i)}, Value: 1}
-		if _, err := c.Create(f.Context(), api.PriorityClasses, class, api.WriteOptions{}); err != nil {
+		if _, err := c.Create(f.Context(), scheduling.PriorityClasses, class, api.WriteOptions{}); err != nil {
 			f.Fatal(err)
 		}
 	}
-	first, err := c.List(f.Context(), api.PriorityClasses, api.ListOptions{Limit: 2})
+	first, err := c.List(f.Context(), scheduling.PriorityClasses, api.ListOptions{Limit: 2})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -45,7 +46,7 @@ func FuzzContinue(f *testing.F) {
 		if token == "" {
 			token = page{revision, at, after}.token()
 		}
-		list, err := c.List(t.Context(), api.PriorityClasses, api.ListOptions{Continue: token, Limit: 2})
+		list, err := c.List(t.Context(), scheduling.PriorityClasses, api.ListOptions{Continue: token, Limit: 2})
 		if err != nil {
 			if st, ok := err.(apierrors.APIStatus); !ok || st.Status().Code == http.StatusInternalServerError {
 				t.Fatalf("%q: %v", token, err)
@@ -107,7 +108,7 @@ func TestByName(t *testing.T) {
 			for _, selector := range []string{"metadata.name=p000", "metadata.name=p001", "metadata.name=p002", "metadata.name=late", "metadata.name=none",
 				"metadata.name=", "metadata.name=p007,spec.nodeName=n", "metadata.name=p002,spec.nodeName=m", "metadata.name!=p000", "metadata.name=p000,metadata.name=p003"} {
 				sel := by(selector, namespace)
-				want := slices.DeleteFunc(slices.Clone(all.Items), func(o api.Object) bool { return !sel.Fields.Matches(api.FieldsOf(o)) })
+				want := slices.DeleteFunc(slices.Clone(all.Items), func(o api.Object) bool { return !sel.Fields.Matches(api.Pods.Fields(o)) })
 				opts.Selection = sel
 				got, err := c.List(t.Context(), api.Pods, opts)
 				if err != nil || summary(got.Items) != summary(want) {

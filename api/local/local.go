@@ -94,6 +94,7 @@ func New(cfg Config) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{cfg: cfg, store: cfg.Store, restore: make(chan struct{}, 1), collect: make(chan struct{}, 1)}
+	c.fields.Kinds = cfg.Store.Kinds()
 	if err := c.EnsureSystem(); err != nil {
 		return nil, fmt.Errorf("make the system's objects: %w", err)
 	}
@@ -219,7 +220,7 @@ func put(tx *storage.Tx, kind *api.Kind, obj api.Object, lazy bool) error {
 // checkKind refuses an object handed in under another kind's name, which would be stored where it cannot be
 // read back.
 func checkKind(kind *api.Kind, obj runtime.Object) error {
-	if got, err := api.KindOf(obj); err != nil || got != kind {
+	if !kind.Is(obj) {
 		return apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized: got %T, expected %s", obj, kind.Name))
 	}
 	if kind.ServerOnly {

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"ledge/api"
+	"ledge/api/rbac"
+	"ledge/api/scheduling"
 	"ledge/storage"
 )
 
@@ -28,10 +30,10 @@ func (c *Client) systemObjects() []api.Object {
 	for _, name := range systemNamespaces {
 		all = append(all, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
-	for _, pc := range api.SystemPriorityClasses() {
+	for _, pc := range scheduling.SystemPriorityClasses() {
 		all = append(all, pc)
 	}
-	for _, role := range api.BuiltinRoles() {
+	for _, role := range rbac.BuiltinRoles() {
 		all = append(all, role)
 	}
 	return append(all, c.apiService())
@@ -75,7 +77,7 @@ func (c *Client) missing(tx *storage.Tx) ([]api.Object, error) {
 		}
 	}
 	for _, want := range all {
-		kind, err := api.KindOf(want)
+		kind, err := c.store.Kinds().Of(want)
 		if err != nil {
 			return nil, err
 		}
@@ -87,7 +89,7 @@ func (c *Client) missing(tx *storage.Tx) ([]api.Object, error) {
 			return nil, storeError(err, kind, want.GetNamespace(), want.GetName())
 		case c.otherCA(have):
 			out = append(out, want)
-		case kind == api.ClusterRoles && !apiequality.Semantic.DeepEqual(have.(*rbacv1.ClusterRole).Rules, want.(*rbacv1.ClusterRole).Rules):
+		case kind == rbac.ClusterRoles && !apiequality.Semantic.DeepEqual(have.(*rbacv1.ClusterRole).Rules, want.(*rbacv1.ClusterRole).Rules):
 			out = append(out, want) // of another version of ledge
 		case kind == api.Services && moved(have.(*corev1.Service), want.(*corev1.Service)):
 			out = append(out, want)
@@ -98,12 +100,12 @@ func (c *Client) missing(tx *storage.Tx) ([]api.Object, error) {
 
 // makeSystem writes one of the system's objects, which nobody asked for: no admission applies.
 func (c *Client) makeSystem(tx *storage.Tx, obj api.Object) error {
-	kind, err := api.KindOf(obj)
+	kind, err := c.store.Kinds().Of(obj)
 	if err != nil {
 		return err
 	}
-	c.prepare(obj)
-	api.Default(obj)
+	c.prepare(kind, obj)
+	kind.Default(obj)
 	if err := put(tx, kind, obj, false); err != nil || kind != api.Namespaces {
 		return err
 	}
@@ -155,6 +157,11 @@ func (c *Client) deleteNamespace(tx *storage.Tx, ns *corev1.Namespace) error {
 	return c.terminate(tx, ns)
 }
 
+// namespaceUpdated: its last finalizer may just have gone.
+func (c *Client) namespaceUpdated(tx *storage.Tx, ns api.Object) error {
+	return c.terminate(tx, ns.(*corev1.Namespace))
+}
+
 // leaveNamespace is called when an object may have gone: the namespace it left may be waiting for that.
 func (c *Client) leaveNamespace(tx *storage.Tx, kind *api.Kind, obj api.Object) error {
 	if !kind.Namespaced {
@@ -177,7 +184,7 @@ func (c *Client) terminate(tx *storage.Tx, ns *corev1.Namespace) error {
 	if err != nil {
 		return err
 	}
-	for _, kind := range api.Kinds {
+	for _, kind := range c.store.Kinds().Kept {
 		if !kind.Namespaced || kind == api.Pods {
 			continue
 		}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
+	"ledge/api/scheduling"
 	"ledge/storage"
 )
 
@@ -100,7 +101,7 @@ func TestTwoGlobalDefaults(t *testing.T) {
 	err := c.store.Update(func(tx *storage.Tx) error {
 		for name, value := range map[string]int32{"high": 100, "low": -5, "mid": 50} {
 			pc := &schedulingv1.PriorityClass{ObjectMeta: metav1Name(name), Value: value, GlobalDefault: true}
-			if err := tx.Put(api.PriorityClasses, pc); err != nil {
+			if err := tx.Put(scheduling.PriorityClasses, pc); err != nil {
 				return err
 			}
 		}
@@ -118,7 +119,7 @@ func TestTwoGlobalDefaults(t *testing.T) {
 func TestUpdateKeepsPriority(t *testing.T) {
 	c := open(t, Config{})
 	p := newPod("p", "")
-	p.Spec.PriorityClassName = api.SystemNodeCritical
+	p.Spec.PriorityClassName = scheduling.SystemNodeCritical
 	p = create(t, c, p)
 	p.Spec.Priority, p.Spec.PreemptionPolicy, p.Spec.Tolerations = nil, nil, nil
 	got, err := api.Update(t.Context(), c, api.Pods, p)

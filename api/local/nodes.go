@@ -1,11 +1,13 @@
 package local
 
 import (
+	"errors"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"ledge/api"
+	"ledge/api/coordination"
 	"ledge/storage"
 )
 
@@ -30,7 +32,8 @@ func (c *Client) orphan(tx *storage.Tx, n *corev1.Node) error {
 
 // buryFormer ends the pods of a former Node of this name (N-1.35). Those that an agent has taken up before it had its Node
 // are not: it can run pods while the API is away.
-func (c *Client) buryFormer(tx *storage.Tx, n *corev1.Node) error {
+func (c *Client) buryFormer(tx *storage.Tx, obj api.Object) error {
+	n := obj.(*corev1.Node)
 	now := int64(0)
 	return eachPodOf(tx, n, func(p *corev1.Pod) error {
 		if !slices.ContainsFunc(p.Status.Conditions, isOrphan) {
@@ -68,15 +71,21 @@ func eachPodOf(tx *storage.Tx, n *corev1.Node, do func(*corev1.Pod) error) error
 	return nil
 }
 
+// nodeDeleted takes with a Node what is its own.
+func (c *Client) nodeDeleted(tx *storage.Tx, obj api.Object) error {
+	n := obj.(*corev1.Node)
+	return errors.Join(c.dropLease(tx, n), c.orphan(tx, n))
+}
+
 // dropLease removes a deleted node's Lease with it, if it is its own (N-3.50).
 func (c *Client) dropLease(tx *storage.Tx, n *corev1.Node) error {
-	l, err := tx.Get(api.Leases, corev1.NamespaceNodeLease, n.Name)
+	l, err := tx.Get(coordination.Leases, corev1.NamespaceNodeLease, n.Name)
 	if err != nil {
 		return nil // there is none, or it cannot be read: the collector looks again
 	}
 	for _, o := range l.GetOwnerReferences() {
 		if o.UID == n.UID {
-			return c.markOrDrop(tx, api.Leases, l, nil)
+			return c.markOrDrop(tx, coordination.Leases, l, nil)
 		}
 	}
 	return nil

@@ -63,47 +63,51 @@ func checkPodSecurity(level string) error {
 }
 
 // admitSecurity is Kubernetes' pod security admission: it holds pods to what their namespace asks, and the labels of
-// namespaces to what they may say. old is nil for a new object.
-func (c *Client) admitSecurity(ctx context.Context, tx *storage.Tx, obj, old api.Object, sub string) error {
-	switch o := obj.(type) {
-	case *corev1.Namespace:
-		was, _ := old.(*corev1.Namespace)
-		if sub != "" {
-			return nil
-		}
-		return c.admitSecurityLabels(ctx, tx, o, was)
-	case *corev1.Pod:
-		was, _ := old.(*corev1.Pod)
-		if sub == subStatus || was != nil && !otherImages(&o.Spec, &was.Spec) {
-			return nil
-		}
-		return c.holdToPolicy(ctx, tx, api.Pods, &o.ObjectMeta, &o.ObjectMeta, &o.Spec)
-	case *corev1.PodTemplate:
-		return c.holdToPolicy(ctx, tx, api.PodTemplates, &o.ObjectMeta, &o.Template.ObjectMeta, &o.Template.Spec)
-	case *corev1.ReplicationController:
-		if sub == "" {
-			return c.holdToPolicy(ctx, tx, api.ReplicationControllers, &o.ObjectMeta, &o.Spec.Template.ObjectMeta, &o.Spec.Template.Spec)
-		}
+// namespaces to what they may say.
+func (c *Client) admitSecurity(ctx context.Context, tx *storage.Tx, g gate, a admission) error {
+	if g.secure != nil {
+		return g.secure(c, ctx, tx, a)
+	}
+	if t := a.kind.Template(a.obj); t != nil && a.sub == "" {
+		return c.holdToPolicy(ctx, tx, a, &t.ObjectMeta, &t.Spec)
 	}
 	return nil
 }
 
+func (c *Client) secureNamespace(ctx context.Context, tx *storage.Tx, a admission) error {
+	if a.sub != "" {
+		return nil
+	}
+	was, _ := a.old.(*corev1.Namespace)
+	return c.admitSecurityLabels(ctx, tx, a.obj.(*corev1.Namespace), was)
+}
+
+func (c *Client) securePod(ctx context.Context, tx *storage.Tx, a admission) error {
+	p := a.obj.(*corev1.Pod)
+	was, _ := a.old.(*corev1.Pod)
+	if a.sub == api.StatusSub || was != nil && !otherImages(&p.Spec, &was.Spec) {
+		return nil
+	}
+	return c.holdToPolicy(ctx, tx, a, &p.ObjectMeta, &p.Spec)
+}
+
 // holdToPolicy refuses a pod that its namespace does not allow, and warns of one that it will not allow. Of a template it
 // only warns: what is made from it is asked again.
-func (c *Client) holdToPolicy(ctx context.Context, tx *storage.Tx, kind *api.Kind, of, meta *metav1.ObjectMeta, spec *corev1.PodSpec) error {
-	found, err := tx.Get(api.Namespaces, "", of.Namespace)
+func (c *Client) holdToPolicy(ctx context.Context, tx *storage.Tx, a admission, meta *metav1.ObjectMeta, spec *corev1.PodSpec) error {
+	namespace := a.obj.GetNamespace()
+	found, err := tx.Get(api.Namespaces, "", namespace)
 	if err != nil {
-		return storeError(err, api.Namespaces, "", of.Namespace)
+		return storeError(err, api.Namespaces, "", namespace)
 	}
-	p, _ := c.policyOf(of.Namespace, found.GetLabels()) // a label that cannot be read means the strictest
-	if kind == api.Pods {
+	p, _ := c.policyOf(namespace, found.GetLabels()) // a label that cannot be read means the strictest
+	if a.kind == api.Pods {
 		bad, err := violations(p.Enforce, meta, spec, true)
 		if err != nil {
 			return err
 		}
 		api.Note(ctx, "pod-security.kubernetes.io/enforce-policy", p.Enforce.String())
 		if bad != "" {
-			return forbidden(kind, of.Name, "violates PodSecurity %q: %s", p.Enforce.String(), bad)
+			return forbidden(a.kind, a.obj.GetName(), "violates PodSecurity %q: %s", p.Enforce.String(), bad)
 		}
 	}
 	bad, err := violations(p.Audit, meta, spec, true)

@@ -10,12 +10,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
+	"ledge/api/kinds"
 )
 
 // heardBy runs a write as root and answers the warnings that came with it.
 func heardBy(t *testing.T, c *Client, obj api.Object) ([]string, error) {
 	t.Helper()
-	kind, err := api.KindOf(obj)
+	kind, err := kinds.All.Of(obj)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,16 +1,17 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
 	"strings"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 
 	"ledge/api"
+	"ledge/api/coordination"
 	"ledge/storage"
 )
 
@@ -33,38 +34,69 @@ func nodeIdentity(ctx context.Context) (node string, ok bool) {
 	return name, true
 }
 
-// restrictCreate is N-1.36, N-1.37, N-1.39 and N-1.40.
+// right is what the agent of a node may do with objects of one kind; nil: nothing.
+type right struct {
+	create func(tx *storage.Tx, node string, obj api.Object) error
+	update func(node string, obj, old api.Object, sub string) error
+	delete func(node string, obj api.Object) error
+}
+
+// nodeRights are N-1.36 to N-1.40.
+func nodeRights(kind *api.Kind) right {
+	switch kind {
+	case api.Nodes:
+		return right{ownNodeCreate, ownNodeUpdate, func(node string, obj api.Object) error { return ownNode(node, obj.GetName()) }}
+	case coordination.Leases:
+		return right{
+			func(_ *storage.Tx, node string, obj api.Object) error { return ownLease(node, obj) },
+			func(node string, obj, _ api.Object, _ string) error { return ownLease(node, obj) },
+			ownLease}
+	case api.Pods:
+		return right{ownMirror, ownPodUpdate, ownPodDelete}
+	case api.Events:
+		return right{
+			func(_ *storage.Tx, node string, obj api.Object) error { return ownEvent(node, obj) },
+			func(node string, obj, old api.Object, _ string) error {
+				return cmp.Or(ownEvent(node, old), ownEvent(node, obj))
+			},
+			nil}
+	}
+	return right{}
+}
+
+func notNodes(kind *api.Kind, obj api.Object, node, verb string) error {
+	return forbidden(kind, obj.GetName(), "node %q is not allowed to %s %s", node, verb, kind)
+}
+
 func restrictCreate(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj api.Object) error {
 	node, ok := nodeIdentity(ctx)
 	if !ok {
 		return nil
 	}
-	switch o := obj.(type) {
-	case *corev1.Node:
-		if err := ownNode(node, o.Name); err != nil {
-			return err
-		}
-		if err := ownNetwork(node, o, &corev1.Node{}); err != nil {
-			return err
-		}
-		for _, key := range slices.Sorted(maps.Keys(o.Labels)) {
-			if !nodeMaySet(key) {
-				return forbidden(kind, o.Name, "node %q is not allowed to set the following labels: %s", node, key)
-			}
-		}
-		return nil
-	case *coordinationv1.Lease:
-		return ownLease(node, o)
-	case *corev1.Pod:
-		return ownMirror(tx, node, o)
-	case *corev1.Event:
-		return ownEvent(node, o)
+	if may := nodeRights(kind).create; may != nil {
+		return may(tx, node, obj)
 	}
-	return forbidden(kind, obj.GetName(), "node %q is not allowed to modify %s", node, kind)
+	return notNodes(kind, obj, node, "modify")
+}
+
+func ownNodeCreate(_ *storage.Tx, node string, obj api.Object) error {
+	if err := ownNode(node, obj.GetName()); err != nil {
+		return err
+	}
+	if err := ownNetwork(node, obj.(*corev1.Node), &corev1.Node{}); err != nil {
+		return err
+	}
+	for _, key := range slices.Sorted(maps.Keys(obj.GetLabels())) {
+		if !nodeMaySet(key) {
+			return forbidden(api.Nodes, obj.GetName(), "node %q is not allowed to set the following labels: %s", node, key)
+		}
+	}
+	return nil
 }
 
 // ownEvent lets a node say what it says in its own name, and leaves what others have said as it is.
-func ownEvent(node string, e *corev1.Event) error {
+func ownEvent(node string, obj api.Object) error {
+	e := obj.(*corev1.Event)
 	if e.Source.Host == node || e.ReportingInstance == node {
 		return nil
 	}
@@ -86,18 +118,19 @@ func ownNetwork(node string, n, old *corev1.Node) error {
 	return forbidden(api.Nodes, n.Name, "node %q is not allowed to set its pod network: the control plane gives it (--allocate-node-cidrs)", node)
 }
 
-func ownLease(node string, l *coordinationv1.Lease) error {
-	if l.Namespace != corev1.NamespaceNodeLease {
-		return forbidden(api.Leases, l.Name, "can only access leases in the %q system namespace", corev1.NamespaceNodeLease)
+func ownLease(node string, l api.Object) error {
+	if l.GetNamespace() != corev1.NamespaceNodeLease {
+		return forbidden(coordination.Leases, l.GetName(), "can only access leases in the %q system namespace", corev1.NamespaceNodeLease)
 	}
-	if l.Name != node {
-		return forbidden(api.Leases, l.Name, "can only access node lease with the same name as the requesting node")
+	if l.GetName() != node {
+		return forbidden(coordination.Leases, l.GetName(), "can only access node lease with the same name as the requesting node")
 	}
 	return nil
 }
 
 // ownMirror lets a node show its static pods, and create no other.
-func ownMirror(tx *storage.Tx, node string, p *corev1.Pod) error {
+func ownMirror(tx *storage.Tx, node string, obj api.Object) error {
+	p := obj.(*corev1.Pod)
 	refuse := func(why string, args ...any) error { return forbidden(api.Pods, p.Name, why, args...) }
 	if !api.IsMirror(p) {
 		return refuse("pod does not have %q annotation, node %q can only create mirror pods", corev1.MirrorPodAnnotationKey, node)
@@ -143,38 +176,32 @@ func ownMirror(tx *storage.Tx, node string, p *corev1.Pod) error {
 	return nil
 }
 
-// restrictUpdate is N-1.36, N-1.38, N-1.39 and N-1.40.
 func restrictUpdate(ctx context.Context, kind *api.Kind, obj, old api.Object, sub string) error {
 	node, ok := nodeIdentity(ctx)
 	if !ok {
 		return nil
 	}
-	switch o := obj.(type) {
-	case *corev1.Node:
-		return ownNodeUpdate(node, o, old.(*corev1.Node))
-	case *coordinationv1.Lease:
-		return ownLease(node, o)
-	case *corev1.Pod:
-		if sub != subStatus {
-			return forbidden(kind, o.Name, "node %q is not allowed to modify pods beside their status", node)
-		}
-		if old.(*corev1.Pod).Spec.NodeName != node {
-			return forbidden(kind, o.Name, "node %q can only update pod status for pods with spec.nodeName set to itself", node)
-		}
-		if !maps.Equal(o.Labels, old.GetLabels()) {
-			return forbidden(kind, o.Name, "node %q cannot update labels through pod status", node)
-		}
-		return nil
-	case *corev1.Event:
-		if err := ownEvent(node, old.(*corev1.Event)); err != nil {
-			return err
-		}
-		return ownEvent(node, o)
+	if may := nodeRights(kind).update; may != nil {
+		return may(node, obj, old, sub)
 	}
-	return forbidden(kind, obj.GetName(), "node %q is not allowed to modify %s", node, kind)
+	return notNodes(kind, obj, node, "modify")
 }
 
-func ownNodeUpdate(node string, n, old *corev1.Node) error {
+func ownPodUpdate(node string, obj, old api.Object, sub string) error {
+	refuse := func(why string) error { return forbidden(api.Pods, obj.GetName(), "node %q "+why, node) }
+	switch {
+	case sub != api.StatusSub:
+		return refuse("is not allowed to modify pods beside their status")
+	case old.(*corev1.Pod).Spec.NodeName != node:
+		return refuse("can only update pod status for pods with spec.nodeName set to itself")
+	case !maps.Equal(obj.GetLabels(), old.GetLabels()):
+		return refuse("cannot update labels through pod status")
+	}
+	return nil
+}
+
+func ownNodeUpdate(node string, obj, before api.Object, _ string) error {
+	n, old := obj.(*corev1.Node), before.(*corev1.Node)
 	if err := ownNode(node, n.Name); err != nil {
 		return err
 	}
@@ -202,24 +229,23 @@ func ownNodeUpdate(node string, n, old *corev1.Node) error {
 	return nil
 }
 
-// restrictDelete is N-1.36, N-1.39 and N-1.40, for eviction too.
+// restrictDelete is for eviction too.
 func restrictDelete(ctx context.Context, kind *api.Kind, obj api.Object) error {
 	node, ok := nodeIdentity(ctx)
 	if !ok {
 		return nil
 	}
-	switch o := obj.(type) {
-	case *corev1.Node:
-		return ownNode(node, o.Name)
-	case *coordinationv1.Lease:
-		return ownLease(node, o)
-	case *corev1.Pod:
-		if o.Spec.NodeName != node {
-			return forbidden(kind, o.Name, "node %q can only delete pods with spec.nodeName set to itself", node)
-		}
-		return nil
+	if may := nodeRights(kind).delete; may != nil {
+		return may(node, obj)
 	}
-	return forbidden(kind, obj.GetName(), "node %q is not allowed to delete %s", node, kind)
+	return notNodes(kind, obj, node, "delete")
+}
+
+func ownPodDelete(node string, obj api.Object) error {
+	if obj.(*corev1.Pod).Spec.NodeName != node {
+		return forbidden(api.Pods, obj.GetName(), "node %q can only delete pods with spec.nodeName set to itself", node)
+	}
+	return nil
 }
 
 func restrictBind(ctx context.Context, p *corev1.Pod) error {

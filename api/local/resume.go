@@ -66,7 +66,7 @@ func resumable(p *corev1.Pod) bool {
 func (c *Client) again(old *corev1.Pod) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: *old.ObjectMeta.DeepCopy(), Spec: *old.Spec.DeepCopy()}
 	p.Spec.EphemeralContainers = nil // they came later, to look at what is no more
-	c.prepare(p)
+	c.prepare(api.Pods, p)
 	p.ResourceVersion = ""
 	p.Status.QOSClass = old.Status.QOSClass
 	for _, cond := range old.Status.Conditions {
@@ -96,7 +96,7 @@ func (c *Client) Restore(_ context.Context, pod *corev1.Pod) (taken bool, err er
 		}
 		again := pod.DeepCopy()
 		again.ResourceVersion = ""
-		again.OwnerReferences = slices.DeleteFunc(again.OwnerReferences, func(r metav1.OwnerReference) bool { return lost(tx, again, r) })
+		again.OwnerReferences = slices.DeleteFunc(again.OwnerReferences, func(r metav1.OwnerReference) bool { return c.lost(tx, again, r) })
 		taken = true
 		return tx.Put(api.Pods, again)
 	})

@@ -10,6 +10,7 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 
 	"ledge/api"
+	"ledge/api/node"
 	"ledge/storage"
 )
 
@@ -53,12 +54,12 @@ func runtimeClassOf(tx *storage.Tx, p *corev1.Pod) (*nodev1.RuntimeClass, error)
 		return nil, nil
 	}
 	name := *p.Spec.RuntimeClassName
-	found, err := tx.Get(api.RuntimeClasses, "", name)
+	found, err := tx.Get(node.RuntimeClasses, "", name)
 	if errors.Is(err, storage.ErrNotFound) {
 		return nil, forbidden(api.Pods, p.Name, "pod rejected: RuntimeClass %q not found", name)
 	}
 	if err != nil {
-		return nil, storeError(err, api.RuntimeClasses, "", name)
+		return nil, storeError(err, node.RuntimeClasses, "", name)
 	}
 	return found.(*nodev1.RuntimeClass), nil
 }

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/api"
+	"ledge/api/coordination"
 	"ledge/storage"
 )
 
@@ -60,11 +61,11 @@ func checkLazy(t *testing.T, c *Client, path string) {
 		{"a renewal", true, func() {
 			at := metav1.NewMicroTime(later.Time)
 			lease.Spec.RenewTime = &at
-			update(api.Leases, lease, "")
+			update(coordination.Leases, lease, "")
 		}},
 		{"a new holder", false, func() {
 			lease.Spec.HolderIdentity = ptr("m")
-			update(api.Leases, lease, "")
+			update(coordination.Leases, lease, "")
 		}},
 		{"a node's heartbeat", true, func() {
 			node.Status.Conditions[0].LastHeartbeatTime = later

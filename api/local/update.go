@@ -3,13 +3,8 @@ package local
 import (
 	"context"
 	"fmt"
-	"slices"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
-	schedulingv1 "k8s.io/api/scheduling/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -19,13 +14,11 @@ import (
 	"ledge/storage"
 )
 
-const (
-	subStatus   = "status"
-	subFinalize = "finalize" // of a namespace: who holds it
-)
-
 // Update implements api.Client.
 func (c *Client) Update(ctx context.Context, kind *api.Kind, obj api.Object, opts api.WriteOptions) (api.Object, error) {
+	if opts.Subresource == api.Scale {
+		return c.updateScale(ctx, kind, obj, opts)
+	}
 	if err := checkKind(kind, obj); err != nil {
 		return nil, err
 	}
@@ -34,7 +27,7 @@ func (c *Client) Update(ctx context.Context, kind *api.Kind, obj api.Object, opt
 		return show(kind, out, err)
 	}
 	return c.modify(ctx, kind, obj.GetNamespace(), obj.GetName(), opts, func(old api.Object) (api.Object, error) {
-		if kind == api.PodDisruptionBudgets && obj.GetResourceVersion() == "" { // its status is counted on: nobody writes blindly
+		if kind.Compared && obj.GetResourceVersion() == "" {
 			return nil, apierrors.NewInvalid(kind.GVK().GroupKind(), old.GetName(), field.ErrorList{
 				field.Invalid(field.NewPath("metadata", "resourceVersion"), 0, "must be specified for an update")})
 		}
@@ -52,6 +45,9 @@ func (c *Client) Patch(ctx context.Context, kind *api.Kind, namespace, name stri
 	}
 	if patch.Type == types.ApplyYAMLPatchType {
 		return c.apply(ctx, kind, namespace, name, patch.Data, opts)
+	}
+	if opts.Subresource == api.Scale {
+		return c.patchScale(ctx, kind, namespace, name, patch, opts)
 	}
 	return c.modify(ctx, kind, namespace, name, opts, func(old api.Object) (api.Object, error) {
 		return patched(ctx, kind, namespace, name, old, patch, opts)
@@ -90,9 +86,7 @@ func path(namespace, name string) string {
 // modify changes one object in one transaction. What change answers becomes the client's.
 func (c *Client) modify(ctx context.Context, kind *api.Kind, namespace, name string, opts api.WriteOptions,
 	change func(old api.Object) (api.Object, error)) (out api.Object, err error) {
-	ofPods := kind == api.Pods && (opts.Subresource == api.Resize || opts.Subresource == api.Ephemeral)
-	ofNamespaces := kind == api.Namespaces && opts.Subresource == subFinalize
-	if opts.Subresource != "" && !ofPods && !ofNamespaces && (opts.Subresource != subStatus || !kind.HasStatus) {
+	if !kind.Has(opts.Subresource) {
 		return nil, noSubresource(kind, opts.Subresource)
 	}
 	var old api.Object
@@ -133,21 +127,19 @@ func (c *Client) update(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj
 	if err := precondition(kind, obj, old); err != nil {
 		return nil, err
 	}
-	keep(obj, old, sub)
-	api.Default(obj)
+	keep(kind, obj, old, sub)
+	kind.Default(obj)
 	if err := restrictUpdate(ctx, kind, obj, old, sub); err != nil {
 		return nil, err
 	}
-	if err := admitBinding(ctx, tx, obj, old); err != nil {
+	g, a := gates(kind), admission{kind, obj, old, sub}
+	if err := c.ask(ctx, tx, g.update, a); err != nil {
 		return nil, err
 	}
-	if err := c.admitUpdate(tx, obj, old, sub); err != nil {
+	if err := kind.ValidateUpdate(obj, old, sub); err != nil {
 		return nil, err
 	}
-	if err := api.ValidateUpdate(obj, old, sub); err != nil {
-		return nil, err
-	}
-	if err := c.admitSecurity(ctx, tx, obj, old, sub); err != nil {
+	if err := c.admitSecurity(ctx, tx, g, a); err != nil {
 		return nil, err
 	}
 	if !ch.applied {
@@ -162,32 +154,16 @@ func (c *Client) update(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj
 		}
 		return obj, c.leaveNamespace(tx, kind, obj)
 	}
-	if !renewed(obj, old) && equal(obj, old) {
+	if kind.Same(obj, old) {
 		return old, nil
 	}
-	if sub != subStatus && otherSpec(obj, old) {
+	if sub != api.StatusSub && kind.OtherSpec(obj, old) {
 		obj.SetGeneration(obj.GetGeneration() + 1)
 	}
-	if err := put(tx, kind, obj, isHeartbeat(obj, old)); err != nil {
+	if err := put(tx, kind, obj, kind.IsHeartbeat(obj, old)); err != nil {
 		return nil, err
 	}
-	if ns, ok := obj.(*corev1.Namespace); ok {
-		return ns, c.terminate(tx, ns) // its last finalizer may just have gone
-	}
-	return obj, nil
-}
-
-// otherSpec says that somebody wants something else of an object whose generation counts that.
-func otherSpec(obj, old api.Object) bool {
-	switch o := obj.(type) {
-	case *corev1.Pod:
-		return !apiequality.Semantic.DeepEqual(o.Spec, old.(*corev1.Pod).Spec)
-	case *policyv1.PodDisruptionBudget:
-		return !apiequality.Semantic.DeepEqual(o.Spec, old.(*policyv1.PodDisruptionBudget).Spec)
-	case *corev1.ReplicationController:
-		return !apiequality.Semantic.DeepEqual(o.Spec, old.(*corev1.ReplicationController).Spec)
-	}
-	return false
+	return obj, c.then(tx, g.updated, obj)
 }
 
 // precondition is the compare of compare-and-swap (N-11.32).
@@ -204,7 +180,7 @@ func precondition(kind *api.Kind, obj, old api.Object) error {
 }
 
 // keep puts back what this kind of update may not touch (N-1.8).
-func keep(obj, old api.Object, sub string) {
+func keep(kind *api.Kind, obj, old api.Object, sub string) {
 	obj.SetCreationTimestamp(old.GetCreationTimestamp())
 	if old.GetDeletionTimestamp() != nil {
 		obj.SetDeletionTimestamp(old.GetDeletionTimestamp())
@@ -212,7 +188,7 @@ func keep(obj, old api.Object, sub string) {
 	}
 	obj.SetGeneration(old.GetGeneration())
 	obj.SetSelfLink("")
-	if sub == subStatus {
+	if sub == api.StatusSub {
 		obj.SetFinalizers(old.GetFinalizers())
 		obj.SetOwnerReferences(old.GetOwnerReferences())
 	}
@@ -222,140 +198,13 @@ func keep(obj, old api.Object, sub string) {
 		obj.SetLabels(old.GetLabels())
 		obj.SetAnnotations(old.GetAnnotations())
 	}
-	switch o := obj.(type) {
-	case *corev1.Pod:
-		was := old.(*corev1.Pod)
-		if sub == api.Ephemeral { // nothing else of the spec
-			come := o.Spec.EphemeralContainers
-			was.Spec.DeepCopyInto(&o.Spec)
-			o.Spec.EphemeralContainers = come
-		}
-		if sub == subStatus {
-			was.Spec.DeepCopyInto(&o.Spec)
-			if o.Status.QOSClass == "" {
-				o.Status.QOSClass = was.Status.QOSClass
-			}
-		} else {
-			was.Status.DeepCopyInto(&o.Status)
-		}
-	case *corev1.Node:
-		was := old.(*corev1.Node)
-		if sub == subStatus {
-			was.Spec.DeepCopyInto(&o.Spec)
-		} else {
-			was.Status.DeepCopyInto(&o.Status)
-		}
-	case *policyv1.PodDisruptionBudget:
-		was := old.(*policyv1.PodDisruptionBudget)
-		if sub == subStatus {
-			was.Spec.DeepCopyInto(&o.Spec)
-		} else {
-			was.Status.DeepCopyInto(&o.Status)
-		}
-	case *corev1.ReplicationController:
-		was := old.(*corev1.ReplicationController)
-		if sub == subStatus {
-			was.Spec.DeepCopyInto(&o.Spec)
-		} else {
-			was.Status.DeepCopyInto(&o.Status)
-		}
-	case *corev1.Namespace:
-		was := old.(*corev1.Namespace)
-		if sub == subFinalize {
-			mine := o.Spec.Finalizers
-			was.DeepCopyInto(o)
-			o.Spec.Finalizers = mine
-			break
-		}
-		o.Spec.Finalizers = slices.Clone(was.Spec.Finalizers)
-		if sub != subStatus {
-			was.Status.DeepCopyInto(&o.Status)
-		}
-	}
-}
-
-func (c *Client) admitUpdate(tx *storage.Tx, obj, old api.Object, sub string) error {
-	switch o := obj.(type) {
-	case *corev1.Pod:
-		if sub != "" {
-			break
-		}
-		c.addTolerations(o) // N-3.29: at every write
-		// Who replaces a pod by its manifest need not know what admission made of it.
-		was := &old.(*corev1.Pod).Spec
-		if o.Spec.Priority == nil {
-			o.Spec.Priority = was.Priority
-		}
-		if o.Spec.Overhead == nil {
-			o.Spec.Overhead = was.Overhead.DeepCopy()
-		}
-		if o.Spec.PreemptionPolicy == nil {
-			o.Spec.PreemptionPolicy = was.PreemptionPolicy
-		}
-		keepToken(&o.Spec, was)
-	case *corev1.ConfigMap:
-		if c.isRootCA(o) {
-			o.Data, o.BinaryData = map[string]string{rootCAKey: string(c.cfg.Tokens.RootCA)}, nil
-		}
-	case *schedulingv1.PriorityClass:
-		return oneDefault(tx, o)
-	}
-	return nil
+	kind.Keep(obj, old, sub)
 }
 
 // finished says that an object only waited for its finalizers, and has none left.
 func finished(obj api.Object) bool {
 	grace := obj.GetDeletionGracePeriodSeconds()
 	return obj.GetDeletionTimestamp() != nil && grace != nil && *grace == 0 && len(obj.GetFinalizers()) == 0
-}
-
-// isHeartbeat says that a change only tells that somebody is still there: a power cut may forget it
-// (architecture: Leases are lazy). Events are lazy always.
-func isHeartbeat(obj, old api.Object) bool {
-	switch o := obj.(type) {
-	case *corev1.Event:
-		return true
-	case *coordinationv1.Lease:
-		c := *o
-		c.Spec.RenewTime = old.(*coordinationv1.Lease).Spec.RenewTime
-		return apiequality.Semantic.DeepEqual(&c, old)
-	case *corev1.Node:
-		c, was := *o, old.(*corev1.Node)
-		c.Status.Conditions = slices.Clone(c.Status.Conditions)
-		for i := range min(len(c.Status.Conditions), len(was.Status.Conditions)) {
-			c.Status.Conditions[i].LastHeartbeatTime = was.Status.Conditions[i].LastHeartbeatTime
-		}
-		return equal(&c, was)
-	case *corev1.Pod:
-		c, was := *o, old.(*corev1.Pod)
-		c.Status.Conditions = slices.Clone(c.Status.Conditions)
-		for i := range min(len(c.Status.Conditions), len(was.Status.Conditions)) {
-			c.Status.Conditions[i].LastProbeTime = was.Status.Conditions[i].LastProbeTime
-		}
-		return equal(&c, was)
-	}
-	return false
-}
-
-// equal compares first what differs most often: to compare a whole Pod takes longer than to write it down.
-func equal(obj, old api.Object) bool {
-	switch o := obj.(type) {
-	case *corev1.Pod:
-		if !apiequality.Semantic.DeepEqual(&o.Status, &old.(*corev1.Pod).Status) {
-			return false
-		}
-	case *corev1.Node:
-		if !apiequality.Semantic.DeepEqual(&o.Status, &old.(*corev1.Node).Status) {
-			return false
-		}
-	}
-	return apiequality.Semantic.DeepEqual(obj, old)
-}
-
-// renewed says that the time of a Lease is another, as it is in most of all writes: then it need not be compared.
-func renewed(obj, old api.Object) bool {
-	l, ok := obj.(*coordinationv1.Lease)
-	return ok && !l.Spec.RenewTime.Equal(old.(*coordinationv1.Lease).Spec.RenewTime)
 }
 
 // setCondition puts a condition into a pod's list; its time moves only when its status does.

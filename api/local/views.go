@@ -26,9 +26,7 @@ func viewSelection(kind *api.Kind, s api.Selection) (api.Selection, error) {
 	if err := api.CheckFields(kind, s.Fields); err != nil || s.Fields == nil {
 		return s, err
 	}
-	var err error
-	s.Fields, err = s.Fields.Transform(func(field, value string) (string, string, error) { return kind.View.Field(field), value, nil })
-	return s, err
+	return kind.View.OverOf(s)
 }
 
 func (c *Client) listView(ctx context.Context, kind *api.Kind, opts api.ListOptions) (list api.List, err error) {

@@ -69,7 +69,7 @@ type watch struct {
 // present queues the present state as Added events, and says where it ends to those who asked (N-11.31).
 func (w *watch) present(objs []api.Object, rev uint64) {
 	for _, o := range objs {
-		if w.opts.Matches(o) {
+		if w.opts.Matches(w.kind, o) {
 			w.kind.Stamp(o)
 			w.first = append(w.first, api.Event{Type: api.Added, Object: o})
 		}
@@ -149,8 +149,8 @@ func (w *watch) wait() (ch storage.Change, ok bool, err error) {
 // event is what a change means to someone who sees only a part: what leaves it is deleted, what comes into it
 // is added (N-11.30).
 func (w *watch) event(ch storage.Change) (api.Event, bool) {
-	is := ch.Type != api.Deleted && w.opts.Matches(ch.Object)
-	was := ch.Old != nil && w.opts.Matches(ch.Old)
+	is := ch.Type != api.Deleted && w.opts.Matches(w.kind, ch.Object)
+	was := ch.Old != nil && w.opts.Matches(w.kind, ch.Old)
 	e := api.Event{}
 	switch {
 	case is && was:

@@ -21,11 +21,13 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 
 	"ledge/api"
+	"ledge/api/kinds"
 )
 
 // Fields tracks fields. The zero value is ready; the types it needs are read at first use.
 type Fields struct {
-	Now func() time.Time // nil: time.Now
+	Now   func() time.Time // nil: time.Now
+	Kinds *api.Kinds       // nil: those of a board
 
 	once  sync.Once
 	types map[*api.Kind]typed.ParseableType
@@ -89,7 +91,7 @@ func (f *Fields) Apply(kind *api.Kind, live api.Object, applied map[string]any, 
 		if obj, err = w.object(to); err != nil {
 			return nil, err
 		}
-		api.Default(obj)
+		kind.Default(obj)
 	}
 	if manager == kubectl && appliedByClient(obj) {
 		if err := setLastApplied(obj, applied); err != nil {
@@ -203,7 +205,12 @@ type work struct {
 }
 
 func (f *Fields) work(kind *api.Kind, sub string) (*work, error) {
-	f.once.Do(func() { f.types, f.err = types() })
+	f.once.Do(func() {
+		if f.Kinds == nil {
+			f.Kinds = kinds.All
+		}
+		f.types, f.err = types(f.Kinds)
+	})
 	if f.err != nil {
 		return nil, api.NewInternal("read the schemas: %w", f.err)
 	}
@@ -223,7 +230,7 @@ func (f *Fields) work(kind *api.Kind, sub string) (*work, error) {
 
 // resetFields are the fields that a write through one door cannot set: nobody manages them there.
 func resetFields(kind *api.Kind, sub string) fieldpath.Filter {
-	if !kind.HasStatus {
+	if !kind.HasStatus() {
 		return nil
 	}
 	set := fieldpath.NewSet(fieldpath.MakePathOrDie("status"))

@@ -36,7 +36,7 @@ var (
 )
 
 // types reads the schemas of the kinds there are into the form of the library.
-func types() (map[*api.Kind]typed.ParseableType, error) {
+func types(s *api.Kinds) (map[*api.Kind]typed.ParseableType, error) {
 	all, err := openapi.Schemas()
 	if err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func types() (map[*api.Kind]typed.ParseableType, error) {
 		}
 		models[name] = m
 		for _, gvk := range m.GVKs {
-			if k := api.KindByGVK(gvk); k != nil {
+			if k := s.ByGVK(gvk); k != nil {
 				names[k] = name
 			}
 		}
@@ -59,12 +59,12 @@ func types() (map[*api.Kind]typed.ParseableType, error) {
 	for _, n := range names {
 		roots = append(roots, n)
 	}
-	s := smd.Schema{Types: []smd.TypeDef{
-		{Name: atomicType, Atom: anything(&atomicType, smd.Atomic)}, {Name: deducedType, Atom: anything(&deducedType, smd.Separable)}}}
+	defs := []smd.TypeDef{
+		{Name: atomicType, Atom: anything(&atomicType, smd.Atomic)}, {Name: deducedType, Atom: anything(&deducedType, smd.Separable)}}
 	for name := range openapi.Select(all, roots) {
-		s.Types = append(s.Types, smd.TypeDef{Name: name, Atom: models[name].atom()})
+		defs = append(defs, smd.TypeDef{Name: name, Atom: models[name].atom()})
 	}
-	parser := &typed.Parser{Schema: smd.Schema{Types: s.Types}}
+	parser := &typed.Parser{Schema: smd.Schema{Types: defs}}
 	out := map[*api.Kind]typed.ParseableType{}
 	for k, name := range names {
 		out[k] = parser.Type(name)

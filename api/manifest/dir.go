@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"ledge/api"
+	"ledge/api/coordination"
+	"ledge/api/kinds"
 )
 
 // Dir keeps the objects of a directory applied: what stands in a file is created or changed, and what a
@@ -119,8 +121,8 @@ func (m *Dir) prune(ctx context.Context, present map[string]map[string]bool) err
 		return err
 	}
 	var errs []error
-	for _, kind := range api.Kinds {
-		if kind == api.Events || kind == api.Leases {
+	for _, kind := range kinds.All.Kept {
+		if kind == api.Events || kind == coordination.Leases {
 			continue
 		}
 		list, err := m.Client.List(ctx, kind, api.ListOptions{Selection: api.Selection{Labels: sel}})

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"ledge/api"
+	"ledge/api/kinds"
 )
 
 // manager owns what ledge apply sets: a field that is gone from the file goes from the object.
@@ -80,7 +81,7 @@ func Parse(d Document, namespace string) (*Manifest, error) {
 	if err := json.Unmarshal(raw, &head); err != nil {
 		return nil, err
 	}
-	kind := api.KindByGVK(schema.FromAPIVersionAndKind(head.APIVersion, head.Kind))
+	kind := kinds.All.ByGVK(schema.FromAPIVersionAndKind(head.APIVersion, head.Kind))
 	if kind == nil {
 		return nil, fmt.Errorf("ledge does not know objects of kind %q, apiVersion %q", head.Kind, head.APIVersion)
 	}

@@ -9,15 +9,13 @@ import (
 	"net/http"
 	"strconv"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
-	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clientrest "k8s.io/client-go/rest"
 	kjson "sigs.k8s.io/json"
 
 	"ledge/api"
+	"ledge/api/coordination"
 )
 
 // Get reads one object.
@@ -81,18 +79,15 @@ func (c *Client) Create(ctx context.Context, kind *api.Kind, obj api.Object, opt
 	if kind.Namespaced && obj.GetNamespace() == "" {
 		return nil, apierrors.NewBadRequest("an object of a namespaced kind must have a namespace")
 	}
-	if err := body(req, kind, obj); err != nil {
+	if err := body(req, kind.As(opts.Subresource), obj); err != nil {
 		return nil, err
 	}
 	writeParams(req, opts)
-	if opts.Subresource == "binding" || opts.Subresource == "eviction" {
+	if opts.Subresource == api.Binding || opts.Subresource == api.Eviction {
 		_, err := c.do(ctx, req) // the answer is a Status
 		return nil, err
 	}
-	if opts.Subresource == "token" {
-		return c.doToken(ctx, req)
-	}
-	return c.doObject(ctx, req, kind)
+	return c.doObject(ctx, req, kind.As(opts.Subresource))
 }
 
 // Update replaces an object or its status.
@@ -101,17 +96,17 @@ func (c *Client) Update(ctx context.Context, kind *api.Kind, obj api.Object, opt
 	if err != nil {
 		return nil, err
 	}
-	if err := body(req, kind, obj); err != nil {
+	if err := body(req, kind.As(opts.Subresource), obj); err != nil {
 		return nil, err
 	}
 	writeParams(req, opts)
-	return c.doObject(ctx, req, kind)
+	return c.doObject(ctx, req, kind.As(opts.Subresource))
 }
 
 // renewal makes of a request with a Lease one in protobuf: each board sends one every ten seconds, and it is read and written
 // several times as fast. A server may answer in JSON all the same.
 func renewal(req *clientrest.Request, obj api.Object) error {
-	data, err := api.ToProtobuf(api.Leases, obj)
+	data, err := api.ToProtobuf(coordination.Leases, obj)
 	if err != nil {
 		return err
 	}
@@ -137,7 +132,7 @@ func (c *Client) Patch(ctx context.Context, kind *api.Kind, namespace, name stri
 	if opts.Made != nil {
 		*opts.Made = code == http.StatusCreated
 	}
-	return decode(kind, data)
+	return decode(kind.As(opts.Subresource), data)
 }
 
 // Delete removes an object, or begins to.
@@ -254,42 +249,20 @@ func writeParams(req *clientrest.Request, opts api.WriteOptions) {
 // body encodes an object as the body of a request. It must carry its kind, which Go types leave empty; the
 // caller's object is not changed.
 func body(req *clientrest.Request, kind *api.Kind, obj api.Object) error {
-	if kind == api.Leases {
+	if kind == coordination.Leases {
 		return renewal(req, obj)
 	}
 	copied, ok := obj.DeepCopyObject().(api.Object)
 	if !ok {
 		return api.NewInternal("ledge bug: the copy of a %T is no object", obj)
 	}
-	switch copied.(type) {
-	case *corev1.Binding:
-		copied.GetObjectKind().SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Binding"))
-	case *policyv1.Eviction:
-		copied.GetObjectKind().SetGroupVersionKind(policyv1.SchemeGroupVersion.WithKind("Eviction"))
-	case *authenticationv1.TokenRequest:
-		copied.GetObjectKind().SetGroupVersionKind(authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"))
-	default:
-		kind.Stamp(copied)
-	}
+	kind.Stamp(copied)
 	data, err := json.Marshal(copied)
 	if err != nil {
 		return api.NewInternal("encode %T: %v", obj, err)
 	}
 	req.SetHeader("Content-Type", "application/json").Body(data)
 	return nil
-}
-
-// doToken reads the answer to a request for a token.
-func (c *Client) doToken(ctx context.Context, req *clientrest.Request) (api.Object, error) {
-	data, err := c.do(ctx, req)
-	if err != nil {
-		return nil, err
-	}
-	out := &authenticationv1.TokenRequest{}
-	if err := kjson.UnmarshalCaseSensitivePreserveInts(data, out); err != nil {
-		return nil, badAnswer(api.ServiceAccounts, err)
-	}
-	return out, nil
 }
 
 func (c *Client) doObject(ctx context.Context, req *clientrest.Request, kind *api.Kind) (api.Object, error) {

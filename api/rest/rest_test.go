@@ -25,6 +25,7 @@ import (
 	clientrest "k8s.io/client-go/rest"
 
 	"ledge/api"
+	"ledge/api/coordination"
 	"ledge/api/httpd"
 	"ledge/api/rest"
 )
@@ -82,7 +83,7 @@ func TestRequests(t *testing.T) {
 	}{
 		{"get", func(c *rest.Client) error { _, err := c.Get(ctx, api.Pods, "x", "p"); return err },
 			"GET /api/v1/namespaces/x/pods/p"},
-		{"get of a group", func(c *rest.Client) error { _, err := c.Get(ctx, api.Leases, "x", "l"); return err },
+		{"get of a group", func(c *rest.Client) error { _, err := c.Get(ctx, coordination.Leases, "x", "l"); return err },
 			"GET /apis/coordination.k8s.io/v1/namespaces/x/leases/l"},
 		{"get without namespace", func(c *rest.Client) error { _, err := c.Get(ctx, api.Nodes, "", "n"); return err },
 			"GET /api/v1/nodes/n"},
@@ -147,7 +148,7 @@ func TestRequests(t *testing.T) {
 func TestLeasesInProtobuf(t *testing.T) {
 	at := metav1.NewMicroTime(time.Unix(1900000000, 123456000))
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "n", Namespace: "x"}, Spec: coordinationv1.LeaseSpec{RenewTime: &at}}
-	binary, err := api.ToProtobuf(api.Leases, lease)
+	binary, err := api.ToProtobuf(coordination.Leases, lease)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,8 +160,8 @@ func TestLeasesInProtobuf(t *testing.T) {
 			w.Header().Set("Content-Type", media)
 			io.WriteString(w, body)
 		})
-		got, err := c.Update(t.Context(), api.Leases, lease, api.WriteOptions{})
-		if err != nil || got.GetName() != "n" || !got.(*coordinationv1.Lease).Spec.RenewTime.Equal(&at) || got.GetObjectKind().GroupVersionKind() != api.Leases.GVK() {
+		got, err := c.Update(t.Context(), coordination.Leases, lease, api.WriteOptions{})
+		if err != nil || got.GetName() != "n" || !got.(*coordinationv1.Lease).Spec.RenewTime.Equal(&at) || got.GetObjectKind().GroupVersionKind() != coordination.Leases.GVK() {
 			t.Errorf("%s: %+v, %v", media, got, err)
 		}
 		want := "PUT /apis/coordination.k8s.io/v1/namespaces/x/leases/n " + api.MediaProtobuf + " " + string(binary)
@@ -169,7 +170,7 @@ func TestLeasesInProtobuf(t *testing.T) {
 		}
 	}
 	c, _ := script(t, answer(200, string(binary[:20]), "Content-Type", api.MediaProtobuf))
-	if _, err := c.Update(t.Context(), api.Leases, lease, api.WriteOptions{}); !apierrors.IsInternalError(err) {
+	if _, err := c.Update(t.Context(), coordination.Leases, lease, api.WriteOptions{}); !apierrors.IsInternalError(err) {
 		t.Errorf("an answer that is cut: %v", err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"ledge/api"
+	"ledge/api/kinds"
 )
 
 // The scripts only ask this binary what may come next: `ledge __complete WORDS...`, the last word unfinished.
@@ -95,12 +96,12 @@ func (c *command) completeWord(ctx context.Context, v verb) []string {
 	switch {
 	case v.words == wordsObject && len(c.args) == 0:
 		var all []string
-		for _, k := range api.Kinds {
+		for _, k := range kinds.All.Kept {
 			all = append(all, k.Resource, k.Singular)
 		}
 		return all
 	case v.words == wordsObject:
-		return c.namesOf(ctx, api.KindByAnyName(c.args[0]))
+		return c.namesOf(ctx, kinds.All.Named(c.args[0]))
 	case v.words == wordsPod && len(c.args) == 0:
 		return c.namesOf(ctx, api.Pods)
 	case v.words == wordsNode && len(c.args) == 0:

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"ledge/api"
+	"ledge/api/kinds"
 )
 
 type getOpts struct {
@@ -65,10 +66,10 @@ func get(ctx context.Context, c *command) error {
 // kindAndName reads "pods", "pod web" and "pod/web".
 func kindAndName(args []string) (*api.Kind, string, error) {
 	word, name, slash := strings.Cut(args[0], "/")
-	kind := api.KindByAnyName(word)
+	kind := kinds.All.Named(word)
 	if kind == nil {
 		var all []string
-		for _, k := range api.Kinds {
+		for _, k := range kinds.All.Kept {
 			all = append(all, k.Resource)
 		}
 		return nil, "", usagef("there is no kind %q; there are %s", word, strings.Join(all, ", "))

@@ -19,6 +19,7 @@ import (
 
 	"ledge/api"
 	"ledge/api/board"
+	"ledge/api/rbac"
 	"ledge/pki"
 )
 
@@ -107,7 +108,7 @@ func (p *plane) revokeBoard(w http.ResponseWriter, r *http.Request) error {
 // exposedOn is what the pods of a board name, which it may have read, and the service accounts with rights that they run as.
 func (p *plane) exposedOn(ctx context.Context, nodes []string) (secrets, accounts []string, err error) {
 	var bindings []api.Object
-	for _, kind := range []*api.Kind{api.ClusterRoleBindings, api.RoleBindings} {
+	for _, kind := range []*api.Kind{rbac.ClusterRoleBindings, rbac.RoleBindings} {
 		list, err := p.client.List(ctx, kind, api.ListOptions{})
 		if err != nil {
 			return nil, nil, err
@@ -125,7 +126,7 @@ func (p *plane) exposedOn(ctx context.Context, nodes []string) (secrets, account
 			for _, s := range names {
 				secrets = append(secrets, pod.Namespace+"/"+s)
 			}
-			if account := pod.Spec.ServiceAccountName; account != "" && len(api.GrantsOf(api.AccountUser(pod.Namespace, account), bindings)) > 0 {
+			if account := pod.Spec.ServiceAccountName; account != "" && len(rbac.GrantsOf(api.AccountUser(pod.Namespace, account), bindings)) > 0 {
 				accounts = append(accounts, pod.Namespace+"/"+account)
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/api"
+	"ledge/api/kinds"
 	"ledge/api/local"
 	"ledge/storage"
 )
@@ -23,7 +24,7 @@ func TestExposedOn(t *testing.T) {
 	must(t, err)
 	make := func(obj api.Object) {
 		t.Helper()
-		kind, err := api.KindOf(obj)
+		kind, err := kinds.All.Of(obj)
 		must(t, err)
 		_, err = client.Create(t.Context(), kind, obj, api.WriteOptions{})
 		must(t, err)

@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/api"
+	"ledge/api/coordination"
 	"ledge/api/httpd"
 	"ledge/api/httpd/auditlog"
 	"ledge/api/local"
@@ -246,7 +247,7 @@ func (p *plane) taken(ctx context.Context, name string) (is, alive bool, err err
 	if err != nil || !nodeReady(node) {
 		return err == nil, false, err
 	}
-	_, err = p.client.Get(ctx, api.Leases, corev1.NamespaceNodeLease, name)
+	_, err = p.client.Get(ctx, coordination.Leases, corev1.NamespaceNodeLease, name)
 	if apierrors.IsNotFound(err) {
 		return true, false, nil
 	}

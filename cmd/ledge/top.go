@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"ledge/api"
+	"ledge/api/kinds"
 )
 
 type topOpts struct {
@@ -32,7 +33,7 @@ func top(ctx context.Context, c *command) error {
 	if len(c.args) < 1 || len(c.args) > 2 {
 		return usagef("top: write nodes or pods, and maybe a name")
 	}
-	kind := api.KindByAnyName(c.args[0])
+	kind := kinds.All.Named(c.args[0])
 	if kind != api.Nodes && kind != api.Pods {
 		return usagef("top: %q is neither nodes nor pods", c.args[0])
 	}

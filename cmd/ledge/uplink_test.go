@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/api"
+	"ledge/api/coordination"
 	"ledge/api/httpd"
 	"ledge/api/local"
 	"ledge/api/rest"
@@ -227,7 +228,7 @@ func TestNameOfALiveNode(t *testing.T) {
 		}
 		if c.lease { // what time it says there is the board's clock's
 			l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1.NamespaceNodeLease, Name: c.name}}
-			_, err = api.Create(t.Context(), j.p.client, api.Leases, l)
+			_, err = api.Create(t.Context(), j.p.client, coordination.Leases, l)
 			must(t, err)
 		}
 		b, err := pki.OpenIdentity(pki.IdentityConfig{Dir: filepath.Join(t.TempDir(), "board"), Node: c.name})

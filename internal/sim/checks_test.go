@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/api"
+	"ledge/api/kinds"
 	"ledge/runtime"
 	enginefake "ledge/runtime/fake"
 )
@@ -92,7 +93,7 @@ func TestScribeNotices(t *testing.T) {
 		{"node unknown", node(nil), node(nodeReady("Unknown")), "", ""},
 		{"capacity", node(nil), node(func(n *corev1.Node) { n.Status.Capacity = corev1.ResourceList{"cpu": {}} }), "", "status"},
 	} {
-		kind, _ := api.KindOf(c.old)
+		kind, _ := kinds.All.Of(c.old)
 		judge := func(want string) []string {
 			if want == "" {
 				return nil

@@ -18,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"ledge/api"
+	"ledge/api/coordination"
 	"ledge/api/httpd"
 	"ledge/api/local"
 	"ledge/api/rest"
@@ -193,7 +194,7 @@ func (p pen) Update(ctx context.Context, kind *api.Kind, obj api.Object, opts ap
 	if err := stalled(ctx, &p.f.stall); err != nil {
 		return nil, apierrors.NewTimeoutError(err.Error(), 1)
 	}
-	if kind == api.Leases { // most of what is written: no need to look what of it has changed
+	if kind == coordination.Leases { // most of what is written: no need to look what of it has changed
 		p.judge(ctx, "leases spec")
 		return p.Client.Update(ctx, kind, obj, opts)
 	}

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/api"
+	"ledge/api/coordination"
 	"ledge/runtime"
 )
 
@@ -192,7 +193,7 @@ func (f *fleet) weigh() {
 		_, n := size(m.dir)
 		w.left += n
 	}
-	for kind, n := range map[*api.Kind]*int{api.Events: &w.events, api.Leases: &w.leases, api.Nodes: &w.nodes, api.Pods: &w.pods} {
+	for kind, n := range map[*api.Kind]*int{api.Events: &w.events, coordination.Leases: &w.leases, api.Nodes: &w.nodes, api.Pods: &w.pods} {
 		list, err := f.local.List(f.ctx, kind, api.ListOptions{})
 		f.must(err)
 		*n = len(list.Items)

@@ -48,8 +48,8 @@ const (
 	nothing      = "nothing"
 )
 
-// kinds in the order that the seed counts them in.
-var kinds = []string{cutFew, cutLong, cutMost, cutAll, slowLinks, boardClocks, planeClock, stallCards, stallPlane, loseKeepers, cutPower,
+// deedKinds in the order that the seed counts them in.
+var deedKinds = []string{cutFew, cutLong, cutMost, cutAll, slowLinks, boardClocks, planeClock, stallCards, stallPlane, loseKeepers, cutPower,
 	restartPlane, killPlane, replaceBoard, nothing}
 
 // script is what a seed does to a fleet of so many boards, deed after deed, without end.
@@ -63,7 +63,7 @@ func newScript(seed uint64, boards int) *script {
 }
 
 func (s *script) next() deed {
-	d := deed{kind: kinds[s.rng.IntN(len(kinds))]}
+	d := deed{kind: deedKinds[s.rng.IntN(len(deedKinds))]}
 	half := 1 + s.rng.IntN(s.boards/2)
 	switch d.kind {
 	case cutFew:
@@ -143,7 +143,7 @@ func TestScript(t *testing.T) {
 			t.Errorf("%s: out of bounds", d)
 		}
 	}
-	for _, k := range kinds {
+	for _, k := range deedKinds {
 		if seen[k] == 0 {
 			t.Errorf("%s: never", k)
 		}

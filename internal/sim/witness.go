@@ -13,6 +13,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 
 	"ledge/api"
+	"ledge/api/coordination"
 )
 
 // witness watches as a user's programs do, and checks what any watcher may count on: revisions only go up, through
@@ -27,7 +28,7 @@ type witness struct {
 	beats   int
 }
 
-var witnessed = []*api.Kind{api.Pods, api.Nodes, api.Leases, api.ConfigMaps}
+var witnessed = []*api.Kind{api.Pods, api.Nodes, coordination.Leases, api.ConfigMaps}
 
 func newWitness() *witness {
 	w := &witness{objects: map[*api.Kind]map[string]api.Object{}, rev: map[*api.Kind]uint64{}}
@@ -118,7 +119,7 @@ func (w *witness) saw(kind *api.Kind, e api.Event) {
 		return
 	}
 	w.objects[kind][key] = e.Object
-	if known && kind == api.Leases {
+	if known && kind == coordination.Leases {
 		w.beat(old.(*coordinationv1.Lease), e.Object.(*coordinationv1.Lease))
 	}
 }

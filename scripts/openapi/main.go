@@ -13,7 +13,7 @@ import (
 	"slices"
 	"strings"
 
-	"ledge/api"
+	"ledge/api/kinds"
 )
 
 func main() {
@@ -75,7 +75,7 @@ func generate() ([]byte, error) {
 		}
 		g.dirs[module] = strings.TrimSpace(string(out))
 	}
-	for _, k := range slices.Concat(api.Kinds, api.Views, api.LaterKinds) {
+	for _, k := range slices.Concat(kinds.All.Kept, kinds.All.Views, kinds.All.Later) {
 		pkg := packageOf(k.Group, k.Version)
 		for _, name := range []string{k.Name, k.Name + "List"} {
 			if err := g.add(pkg, name); err != nil {
@@ -84,7 +84,7 @@ func generate() ([]byte, error) {
 			g.mark(pkg, name, k.Group, k.Version)
 		}
 	}
-	for _, k := range api.Measured {
+	for _, k := range kinds.All.Measured {
 		if err := g.add(own, k.Name); err != nil {
 			return nil, err
 		}

@@ -1,4 +1,4 @@
-package httpd
+package api
 
 import (
 	"fmt"
@@ -9,43 +9,37 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"ledge/api"
+	"ledge/api/table"
 )
 
-var podColumns = []metav1.TableColumnDefinition{
-	nameColumn,
-	column("Ready", "string", "How many of its containers are ready."),
-	column("Status", "string", "What the pod is doing, or why it is not."),
-	column("Restarts", "string", "How often its containers were restarted, and when last."),
-	ageColumn,
-	wide("IP", "string", "Its address."),
-	wide("Node", "string", "The node it is bound to."),
-	wide("Nominated Node", "string", "The node where room is being made for it."),
-	wide("Readiness Gates", "string", "How many of the conditions it waits for are true."),
+var podColumns = table.Columns{
+	table.Name,
+	table.Column("Ready", "string", "How many of its containers are ready."),
+	table.Column("Status", "string", "What the pod is doing, or why it is not."),
+	table.Column("Restarts", "string", "How often its containers were restarted, and when last."),
+	table.Age,
+	table.Wide("IP", "string", "Its address."),
+	table.Wide("Node", "string", "The node it is bound to."),
+	table.Wide("Nominated Node", "string", "The node where room is being made for it."),
+	table.Wide("Readiness Gates", "string", "How many of the conditions it waits for are true."),
 }
 
-// podPrinter prints pods. stock does it as Kubernetes does, also where a pod's own reason says more than that of
-// its containers (N-11.26).
-type podPrinter struct{ stock bool }
-
-func (p podPrinter) row(obj api.Object, now time.Time) ([]any, []metav1.TableRowCondition) {
-	pod := obj.(*corev1.Pod)
+func podCells(pod *corev1.Pod, l table.Look) []any {
 	ready, total := readyContainers(pod)
-	ip := none
+	ip := table.None
 	if len(pod.Status.PodIPs) > 0 {
-		ip = orElse(pod.Status.PodIPs[0].IP, none)
+		ip = table.OrElse(pod.Status.PodIPs[0].IP, table.None)
 	} else {
-		ip = orElse(pod.Status.PodIP, none)
+		ip = table.OrElse(pod.Status.PodIP, table.None)
 	}
-	cells := []any{
-		pod.Name, fmt.Sprintf("%d/%d", ready, total), p.status(pod), restarts(pod, now), age(pod.CreationTimestamp, now),
-		ip, orElse(pod.Spec.NodeName, none), orElse(pod.Status.NominatedNodeName, none), gates(pod),
+	return []any{
+		pod.Name, fmt.Sprintf("%d/%d", ready, total), podStatus(pod, l), restarts(pod, l), l.AgeOf(pod),
+		ip, table.OrElse(pod.Spec.NodeName, table.None), table.OrElse(pod.Status.NominatedNodeName, table.None), gates(pod),
 	}
-	return cells, podRowConditions(pod)
 }
 
-// podRowConditions let kubectl drop finished pods where it is asked to (N-11.27).
-func podRowConditions(pod *corev1.Pod) []metav1.TableRowCondition {
+// podConditions let kubectl drop finished pods where it is asked to (N-11.27).
+func podConditions(pod *corev1.Pod) []metav1.TableRowCondition {
 	var t metav1.RowConditionType
 	switch pod.Status.Phase {
 	case corev1.PodSucceeded:
@@ -102,7 +96,7 @@ func initialized(pod *corev1.Pod) bool {
 }
 
 // restarts is the Restarts column (N-11.21).
-func restarts(pod *corev1.Pod, now time.Time) string {
+func restarts(pod *corev1.Pod, l table.Look) string {
 	side := sidecars(pod)
 	_, waiting := initStatus(pod)
 	var n int
@@ -124,7 +118,7 @@ func restarts(pod *corev1.Pod, now time.Time) string {
 		}
 	}
 	if n > 0 && !last.IsZero() {
-		return fmt.Sprintf("%d (%s ago)", n, since(last, now))
+		return fmt.Sprintf("%d (%s ago)", n, l.Since(last))
 	}
 	return strconv.Itoa(n)
 }
@@ -132,7 +126,7 @@ func restarts(pod *corev1.Pod, now time.Time) string {
 // gates is how many of the pod's readiness gates are true.
 func gates(pod *corev1.Pod) string {
 	if len(pod.Spec.ReadinessGates) == 0 {
-		return none
+		return table.None
 	}
 	met := 0
 	for _, g := range pod.Spec.ReadinessGates {
@@ -148,17 +142,17 @@ func gates(pod *corev1.Pod) string {
 // ownReasons are those a pod's status gives for its own end, which say more than how its containers ended.
 var ownReasons = []string{"Terminated", "Shutdown", "Evicted", "NodeShutdown", "Preempting", "DeadlineExceeded"}
 
-// status is the Status column (N-11.22 to N-11.26).
-func (p podPrinter) status(pod *corev1.Pod) string {
-	s := orElse(pod.Status.Reason, string(pod.Status.Phase))
+// podStatus is the Status column (N-11.22 to N-11.26).
+func podStatus(pod *corev1.Pod, l table.Look) string {
+	s := table.OrElse(pod.Status.Reason, string(pod.Status.Phase))
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Reason == corev1.PodReasonSchedulingGated {
 			s = corev1.PodReasonSchedulingGated
 		}
 	}
-	if p.stock || pod.Status.Phase != corev1.PodFailed || !slices.Contains(ownReasons, pod.Status.Reason) {
+	if l.Stock || pod.Status.Phase != corev1.PodFailed || !slices.Contains(ownReasons, pod.Status.Reason) {
 		init, waiting := initStatus(pod)
-		s = orElse(init, s)
+		s = table.OrElse(init, s)
 		if !waiting {
 			s = containersStatus(pod, s)
 		}
@@ -186,7 +180,7 @@ func initStatus(pod *corev1.Pod) (s string, waiting bool) {
 		case side[c.Name] && c.Started != nil && *c.Started:
 			continue
 		case state.Terminated != nil:
-			s = "Init:" + orElse(state.Terminated.Reason, signalOrCode(state.Terminated))
+			s = "Init:" + table.OrElse(state.Terminated.Reason, signalOrCode(state.Terminated))
 		case state.Waiting != nil && state.Waiting.Reason != "" && state.Waiting.Reason != "PodInitializing":
 			s = "Init:" + state.Waiting.Reason
 		default:
@@ -205,7 +199,7 @@ func containersStatus(pod *corev1.Pod, s string) string {
 		case state.Waiting != nil && state.Waiting.Reason != "":
 			s = state.Waiting.Reason
 		case state.Terminated != nil:
-			s = orElse(state.Terminated.Reason, signalOrCode(state.Terminated))
+			s = table.OrElse(state.Terminated.Reason, signalOrCode(state.Terminated))
 			if state.Terminated.ExitCode != 0 {
 				failed = s
 			}
@@ -217,7 +211,7 @@ func containersStatus(pod *corev1.Pod, s string) string {
 		return s
 	}
 	switch {
-	case podReady(pod):
+	case PodReady(pod):
 		return "Running"
 	case failed != "":
 		return failed
@@ -225,8 +219,10 @@ func containersStatus(pod *corev1.Pod, s string) string {
 	return "NotReady"
 }
 
-func podReady(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	})
+// signalOrCode is how a container ended, when it gave no reason.
+func signalOrCode(t *corev1.ContainerStateTerminated) string {
+	if t.Signal != 0 {
+		return fmt.Sprintf("Signal:%d", t.Signal)
+	}
+	return "ExitCode:" + strconv.Itoa(int(t.ExitCode))
 }

@@ -1,4 +1,5 @@
-package api
+// Package policy has the kind of the group policy.
+package policy
 
 import (
 	"fmt"
@@ -15,28 +16,33 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"ledge/api"
+	"ledge/api/table"
+	"ledge/api/valid"
 )
 
-// PodDisruptionBudgets say how many of some pods must go on when others are evicted.
-var PodDisruptionBudgets = &Kind{Group: "policy", Version: "v1", Name: "PodDisruptionBudget", Resource: "poddisruptionbudgets",
-	Singular: "poddisruptionbudget", Short: []string{"pdb"}, Namespaced: true, HasStatus: true,
-	New: func() Object { return &policyv1.PodDisruptionBudget{} }, NewList: func() ListObject { return &policyv1.PodDisruptionBudgetList{} }}
-
-// PodReady says that a pod is what budgets call healthy.
-func PodReady(p *corev1.Pod) bool {
-	_, ready := ReadySince(p)
-	return ready
-}
-
-// ReadySince is when a pod that is ready became so.
-func ReadySince(p *corev1.Pod) (since time.Time, ready bool) {
-	for _, c := range p.Status.Conditions {
-		if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
-			return c.LastTransitionTime.Time, true
-		}
-	}
-	return time.Time{}, false
-}
+// PodDisruptionBudgets say how many of some pods must go on when others are evicted. Their status is counted on: nobody
+// writes one blindly.
+var PodDisruptionBudgets = api.Define(api.Kind{Group: "policy", Version: "v1", Name: "PodDisruptionBudget", Resource: "poddisruptionbudgets",
+	Singular: "poddisruptionbudget", Short: []string{"pdb"}, Namespaced: true, Generation: true, Compared: true},
+	api.Rules[*policyv1.PodDisruptionBudget]{
+		New:      func() *policyv1.PodDisruptionBudget { return &policyv1.PodDisruptionBudget{} },
+		NewList:  func() api.ListObject { return &policyv1.PodDisruptionBudgetList{} },
+		Fresh:    func(b *policyv1.PodDisruptionBudget) { b.Status = policyv1.PodDisruptionBudgetStatus{} },
+		Validate: validateBudget,
+		ValidateUpdate: func(b, _ *policyv1.PodDisruptionBudget, sub string) field.ErrorList {
+			if sub == api.StatusSub {
+				return validateBudgetStatus(&b.Status)
+			}
+			return validateBudget(b)
+		},
+		Warn:    budgetWarnings,
+		Spec:    func(b *policyv1.PodDisruptionBudget) any { return &b.Spec },
+		Status:  func(b *policyv1.PodDisruptionBudget) any { return &b.Status },
+		Columns: budgetColumns,
+		Cells:   budgetCells,
+	})
 
 // BudgetSelector is what picks the pods of a budget. Without a selector it is about none, with an empty one about all of
 // its namespace; one that cannot be read picks none.
@@ -93,7 +99,7 @@ func validateAmount(v *intstr.IntOrString, at *field.Path) field.ErrorList {
 	case v == nil:
 		return nil
 	case v.Type == intstr.Int:
-		return notNegative(v.IntVal, at)
+		return valid.NotNegative(v.IntVal, at)
 	case !isPercent(v.StrVal):
 		return field.ErrorList{field.Invalid(at, v.StrVal, "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')")}
 	}
@@ -103,20 +109,13 @@ func validateAmount(v *intstr.IntOrString, at *field.Path) field.ErrorList {
 	return nil
 }
 
-func notNegative(n int32, at *field.Path) field.ErrorList {
-	if n >= 0 {
-		return nil
-	}
-	return field.ErrorList{field.Invalid(at, n, "must be greater than or equal to 0")}
-}
-
 func validateBudgetStatus(s *policyv1.PodDisruptionBudgetStatus) field.ErrorList {
 	at := field.NewPath("status")
 	errs := metav1validation.ValidateConditions(s.Conditions, at.Child("conditions"))
-	errs = append(errs, notNegative(s.DisruptionsAllowed, at.Child("disruptionsAllowed"))...)
-	errs = append(errs, notNegative(s.CurrentHealthy, at.Child("currentHealthy"))...)
-	errs = append(errs, notNegative(s.DesiredHealthy, at.Child("desiredHealthy"))...)
-	return append(errs, notNegative(s.ExpectedPods, at.Child("expectedPods"))...)
+	errs = append(errs, valid.NotNegative(s.DisruptionsAllowed, at.Child("disruptionsAllowed"))...)
+	errs = append(errs, valid.NotNegative(s.CurrentHealthy, at.Child("currentHealthy"))...)
+	errs = append(errs, valid.NotNegative(s.DesiredHealthy, at.Child("desiredHealthy"))...)
+	return append(errs, valid.NotNegative(s.ExpectedPods, at.Child("expectedPods"))...)
 }
 
 // ByScale says that a budget counts by what controllers want, and so knows nothing of pods that have none.
@@ -134,4 +133,23 @@ func budgetWarnings(b *policyv1.PodDisruptionBudget) []string {
 		name = "a percentage of minAvailable"
 	}
 	return []string{fmt.Sprintf("%s counts by the scale of controllers, and none of these pods will be evicted that has no controller: set an integer minAvailable for them", name)}
+}
+
+var budgetColumns = table.Columns{
+	table.Name,
+	table.Column("Min Available", "string", "How many pods must go on."),
+	table.Column("Max Unavailable", "string", "How many pods may be missing."),
+	table.Column("Allowed Disruptions", "integer", "How many pods may be evicted now."),
+	table.Age,
+}
+
+func budgetCells(b *policyv1.PodDisruptionBudget, l table.Look) []any {
+	amount := func(v *intstr.IntOrString) string {
+		if v == nil {
+			return "N/A"
+		}
+		return v.String()
+	}
+	return []any{b.Name, amount(b.Spec.MinAvailable), amount(b.Spec.MaxUnavailable), int64(b.Status.DisruptionsAllowed),
+		l.AgeOf(b)}
 }

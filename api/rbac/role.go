@@ -1,4 +1,4 @@
-package api
+package rbac
 
 import (
 	"slices"
@@ -7,22 +7,31 @@ import (
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ledge/api"
 )
 
-// The kinds of rights. A board has the roles of Kubernetes that people bind, and no others: they are kept by the
-// server, so that nobody has to maintain them; whom they are given to is everybody's to say who holds them.
-var (
-	ClusterRoles = &Kind{Group: rbacv1.GroupName, Version: "v1", Name: "ClusterRole", Resource: "clusterroles", Singular: "clusterrole",
-		ServerOnly: true,
-		New:        func() Object { return &rbacv1.ClusterRole{} }, NewList: func() ListObject { return &rbacv1.ClusterRoleList{} }}
-	ClusterRoleBindings = &Kind{Group: rbacv1.GroupName, Version: "v1", Name: "ClusterRoleBinding", Resource: "clusterrolebindings",
-		Singular: "clusterrolebinding",
-		New:      func() Object { return &rbacv1.ClusterRoleBinding{} },
-		NewList:  func() ListObject { return &rbacv1.ClusterRoleBindingList{} }}
-	RoleBindings = &Kind{Group: rbacv1.GroupName, Version: "v1", Name: "RoleBinding", Resource: "rolebindings", Singular: "rolebinding",
-		Namespaced: true,
-		New:        func() Object { return &rbacv1.RoleBinding{} }, NewList: func() ListObject { return &rbacv1.RoleBindingList{} }}
-)
+// ClusterRoles are the roles of Kubernetes that people bind, and no others: the server keeps them, so that nobody has to.
+var ClusterRoles = api.Define(api.Kind{Group: rbacv1.GroupName, Version: "v1", Name: "ClusterRole", Resource: "clusterroles", Singular: "clusterrole",
+	ServerOnly: true, Refusal: refusal("clusterroles")},
+	api.Rules[*rbacv1.ClusterRole]{
+		New: func() *rbacv1.ClusterRole { return &rbacv1.ClusterRole{} }, NewList: func() api.ListObject { return &rbacv1.ClusterRoleList{} },
+		NameRule: nameRule,
+	})
+
+// Roles are not there yet.
+var Roles = roles()
+
+func roles() *api.Kind {
+	k := api.DefineLater(rbacv1.GroupName, "v1", "Role", "roles", true)
+	k.Refusal = refusal("roles")
+	return k
+}
+
+func refusal(resource string) string {
+	return resource + "." + rbacv1.GroupName + " of one's own are not supported by ledge: bind one of the built-in ClusterRoles, which the server keeps: " +
+		strings.Join(RoleNames, ", ")
+}
 
 // The built-in roles, each of which holds everything of the one before.
 const (
@@ -127,71 +136,4 @@ func RuleAllows(r rbacv1.PolicyRule, verb, group, resource, path string) bool {
 		return has(r.NonResourceURLs, path, rbacv1.NonResourceAll)
 	}
 	return has(r.APIGroups, group, rbacv1.APIGroupAll) && has(r.Resources, resource, rbacv1.ResourceAll)
-}
-
-// Grant is a role that somebody holds by a binding.
-type Grant struct {
-	Role    string
-	Binding Object         // a *rbacv1.RoleBinding or *rbacv1.ClusterRoleBinding
-	To      rbacv1.Subject // the subject of it that fits
-}
-
-// GrantsOf picks from bindings those that give something to a user.
-func GrantsOf(u User, bindings []Object) []Grant {
-	var out []Grant
-	for _, obj := range bindings {
-		ref, subjects := BindingOf(obj)
-		i := slices.IndexFunc(subjects, func(s rbacv1.Subject) bool { return isSubject(s, u) })
-		if i >= 0 && ref.Kind == ClusterRoles.Name && ref.APIGroup == rbacv1.GroupName {
-			out = append(out, Grant{Role: ref.Name, Binding: obj, To: subjects[i]})
-		}
-	}
-	return out
-}
-
-// BindingOf is what a binding gives, and to whom; nothing when obj is none.
-func BindingOf(obj Object) (rbacv1.RoleRef, []rbacv1.Subject) {
-	switch b := obj.(type) {
-	case *rbacv1.RoleBinding:
-		return b.RoleRef, b.Subjects
-	case *rbacv1.ClusterRoleBinding:
-		return b.RoleRef, b.Subjects
-	}
-	return rbacv1.RoleRef{}, nil
-}
-
-// AuthenticatedGroup has every caller in it whose name is known, UnauthenticatedGroup the others.
-const (
-	AuthenticatedGroup   = "system:authenticated"
-	UnauthenticatedGroup = "system:unauthenticated"
-)
-
-const accountUserPrefix = "system:serviceaccount:"
-
-// AccountUser is who a service account is.
-func AccountUser(namespace, name string) User {
-	const group = "system:serviceaccounts"
-	return User{Name: accountUserPrefix + namespace + ":" + name, Groups: []string{group, group + ":" + namespace, AuthenticatedGroup}}
-}
-
-// AccountOf is the service account that a user is, if it is one.
-func AccountOf(user string) (namespace, name string, ok bool) {
-	rest, ok := strings.CutPrefix(user, accountUserPrefix)
-	if !ok {
-		return "", "", false
-	}
-	namespace, name, ok = strings.Cut(rest, ":")
-	return namespace, name, ok && namespace != "" && name != "" && !strings.Contains(name, ":")
-}
-
-func isSubject(s rbacv1.Subject, u User) bool {
-	switch s.Kind {
-	case rbacv1.UserKind:
-		return s.Name == u.Name
-	case rbacv1.GroupKind:
-		return slices.Contains(u.Groups, s.Name)
-	case rbacv1.ServiceAccountKind:
-		return s.Namespace != "" && u.Name == accountUserPrefix+s.Namespace+":"+s.Name
-	}
-	return false
 }

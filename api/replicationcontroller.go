@@ -2,6 +2,7 @@ package api
 
 import (
 	"maps"
+	"strconv"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -9,36 +10,44 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"ledge/api/table"
+	"ledge/api/valid"
 )
 
 // ReplicationControllers keep a number of pods going that are made from one template. Who deletes one without a word about
 // its pods leaves them, as on Kubernetes; kubectl does say something.
-var ReplicationControllers = &Kind{Version: "v1", Name: "ReplicationController", Resource: "replicationcontrollers",
-	Singular: "replicationcontroller", Short: []string{"rc"}, Categories: []string{"all"}, Namespaced: true, HasStatus: true,
-	Propagation: metav1.DeletePropagationOrphan,
-	New:         func() Object { return &corev1.ReplicationController{} }, NewList: func() ListObject { return &corev1.ReplicationControllerList{} }}
+var ReplicationControllers = Define(Kind{Version: "v1", Name: "ReplicationController", Resource: "replicationcontrollers",
+	Singular: "replicationcontroller", Short: []string{"rc"}, Categories: []string{"all"}, Namespaced: true, Generation: true,
+	Propagation: metav1.DeletePropagationOrphan},
+	Rules[*corev1.ReplicationController]{
+		New:      func() *corev1.ReplicationController { return &corev1.ReplicationController{} },
+		NewList:  func() ListObject { return &corev1.ReplicationControllerList{} },
+		Default:  defaultReplicationController,
+		Fresh:    func(rc *corev1.ReplicationController) { rc.Status = corev1.ReplicationControllerStatus{} },
+		Validate: validateReplicationController,
+		ValidateUpdate: func(rc, _ *corev1.ReplicationController, sub string) field.ErrorList {
+			if sub == StatusSub {
+				return validateReplicationStatus(&rc.Status)
+			}
+			return validateReplicationController(rc)
+		},
+		Spec:     func(rc *corev1.ReplicationController) any { return &rc.Spec },
+		Status:   func(rc *corev1.ReplicationController) any { return &rc.Status },
+		Template: func(rc *corev1.ReplicationController) *corev1.PodTemplateSpec { return rc.Spec.Template },
+		Scale: func(rc *corev1.ReplicationController) (autoscalingv1.ScaleSpec, autoscalingv1.ScaleStatus) {
+			return autoscalingv1.ScaleSpec{Replicas: wanted(rc)},
+				autoscalingv1.ScaleStatus{Replicas: rc.Status.Replicas, Selector: labels.SelectorFromSet(rc.Spec.Selector).String()}
+		},
+		SetScale: func(rc *corev1.ReplicationController, n int32) { rc.Spec.Replicas = &n },
+		Fields: map[string]func(*corev1.ReplicationController) string{
+			"status.replicas": func(rc *corev1.ReplicationController) string { return strconv.Itoa(int(rc.Status.Replicas)) }},
+		Columns: replicationColumns,
+		Cells:   replicationCells,
+	})
 
-// Scales are how the number of pods is seen and set, whatever kind of controller has them. They are not kept.
-var Scales = &Kind{Group: "autoscaling", Version: "v1", Name: "Scale", Resource: "scales", Singular: "scale", Namespaced: true,
-	New: func() Object { return &autoscalingv1.Scale{} }}
-
-// Scale is the subresource that they are.
-const Scale = "scale"
-
-// ScaleOf is what a controller shows of its number of pods.
-func ScaleOf(rc *corev1.ReplicationController) *autoscalingv1.Scale {
-	out := &autoscalingv1.Scale{
-		ObjectMeta: metav1.ObjectMeta{Name: rc.Name, Namespace: rc.Namespace, UID: rc.UID, ResourceVersion: rc.ResourceVersion,
-			CreationTimestamp: rc.CreationTimestamp},
-		Spec:   autoscalingv1.ScaleSpec{Replicas: Replicas(rc)},
-		Status: autoscalingv1.ScaleStatus{Replicas: rc.Status.Replicas, Selector: labels.SelectorFromSet(rc.Spec.Selector).String()},
-	}
-	Scales.Stamp(out)
-	return out
-}
-
-// Replicas is how many pods a controller wants.
-func Replicas(rc *corev1.ReplicationController) int32 {
+// wanted is how many pods a controller wants.
+func wanted(rc *corev1.ReplicationController) int32 {
 	if rc.Spec.Replicas == nil {
 		return 1
 	}
@@ -62,11 +71,11 @@ func defaultReplicationController(rc *corev1.ReplicationController) {
 
 func validateReplicationController(rc *corev1.ReplicationController) field.ErrorList {
 	at, s := field.NewPath("spec"), &rc.Spec
-	errs := notNegative(s.MinReadySeconds, at.Child("minReadySeconds"))
+	errs := valid.NotNegative(s.MinReadySeconds, at.Child("minReadySeconds"))
 	if len(s.Selector) == 0 {
 		errs = append(errs, field.Required(at.Child("selector"), ""))
 	}
-	errs = append(errs, notNegative(Replicas(rc), at.Child("replicas"))...)
+	errs = append(errs, valid.NotNegative(wanted(rc), at.Child("replicas"))...)
 	at = at.Child("template")
 	if s.Template == nil {
 		return append(errs, field.Required(at, ""))
@@ -105,7 +114,7 @@ func validateReplicationStatus(s *corev1.ReplicationControllerStatus) field.Erro
 		name  string
 		value int32
 	}{{"replicas", s.Replicas}, {"fullyLabeledReplicas", s.FullyLabeledReplicas}, {"readyReplicas", s.ReadyReplicas}, {"availableReplicas", s.AvailableReplicas}} {
-		errs = append(errs, notNegative(n.value, at.Child(n.name))...)
+		errs = append(errs, valid.NotNegative(n.value, at.Child(n.name))...)
 		if n.value > s.Replicas {
 			errs = append(errs, field.Invalid(at.Child(n.name), n.value, "cannot be greater than status.replicas"))
 		}
@@ -117,12 +126,22 @@ func validateReplicationStatus(s *corev1.ReplicationControllerStatus) field.Erro
 	return errs
 }
 
-// PodOf is a pod as a controller's template has it, without a name: the server makes one.
-func PodOf(rc *corev1.ReplicationController) *corev1.Pod {
-	t := rc.Spec.Template.DeepCopy()
-	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: rc.Namespace, GenerateName: rc.Name + "-", Labels: t.Labels, Annotations: t.Annotations, Finalizers: t.Finalizers,
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(rc, ReplicationControllers.GVK())}},
-		Spec: t.Spec,
+var replicationColumns = table.Columns{
+	table.Name,
+	table.Column("Desired", "integer", "How many pods there are to be."),
+	table.Column("Current", "integer", "How many pods there are."),
+	table.Column("Ready", "integer", "How many of them are ready."),
+	table.Age,
+	table.Wide("Containers", "string", "The names of the containers."),
+	table.Wide("Images", "string", "The images of the containers."),
+	table.Wide("Selector", "string", "Which pods are counted."),
+}
+
+func replicationCells(rc *corev1.ReplicationController, l table.Look) []any {
+	var names, images string
+	if t := rc.Spec.Template; t != nil {
+		names, images = table.Containers(&t.Spec)
 	}
+	return []any{rc.Name, int64(wanted(rc)), int64(rc.Status.Replicas), int64(rc.Status.ReadyReplicas), l.AgeOf(rc),
+		names, images, table.Selector(rc.Spec.Selector)}
 }

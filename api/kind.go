@@ -1,0 +1,241 @@
+package api
+
+import (
+	"slices"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	k8sruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"ledge/api/table"
+)
+
+// Object is one API object: a pointer to a Kubernetes type.
+type Object interface {
+	metav1.Object
+	k8sruntime.Object
+}
+
+// ListObject is the list type that belongs to a kind, such as *corev1.PodList.
+type ListObject interface {
+	metav1.ListInterface
+	k8sruntime.Object
+}
+
+// Kind is one kind of object: how it is named and addressed and, by the Rules it was defined with, all that the server must
+// know of its objects. A pointer to it is its identity.
+type Kind struct {
+	Group, Version string
+	Name           string // CamelCase singular: Pod
+	Resource       string // plural, as in URLs: pods
+	Singular       string
+	Short          []string
+	Categories     []string
+	Namespaced     bool
+	// ServerOnly: only the server makes such objects; others read them.
+	ServerOnly bool
+	// Later: there are no such objects yet. Lists answer empty, so that clients that look find nothing, and writes are
+	// refused. Such a kind has no rules.
+	Later bool
+	// Measured: the objects are measured, not kept.
+	Measured bool
+	// Refusal is the message for who writes an object that is the server's own or not there yet; "" is the usual one.
+	Refusal string
+	// Generation: metadata.generation counts the changes of the spec.
+	Generation bool
+	// Lazy: a power cut may forget the newest of these objects.
+	Lazy bool
+	// Compared: an update must say which version it replaces.
+	Compared bool
+	// Propagation is the default deletion policy for dependents; "" means Background.
+	Propagation metav1.DeletionPropagation
+	// Subresources that Update and Patch take, beside status and scale.
+	Subresources []string
+
+	// View is set when the objects are those of another kind in another form.
+	View *Form
+
+	rules Rules[Object]
+	is    func(k8sruntime.Object) bool
+}
+
+// Rules are what the server must know of the objects of a kind, in terms of their type. What is left out is not done, or not
+// there. They are pure: what needs other objects is the server's own business (api/local).
+type Rules[T Object] struct {
+	New     func() T
+	NewList func() ListObject
+
+	// Default fills what callers may leave empty. It runs on every object on its way in, before Validate, and changes nothing
+	// when it runs twice.
+	Default func(T)
+	// Fresh sets what only the server may say of a new object: the status, as a rule.
+	Fresh func(T)
+	// NameRule is what names must look like; nil: a DNS subdomain.
+	NameRule apivalidation.ValidateNameFunc
+	// Validate looks at a new object, beside its metadata.
+	Validate func(T) field.ErrorList
+	// ValidateUpdate looks at a change, of a subresource or with "" of the object itself; nil: Validate does.
+	ValidateUpdate func(obj, old T, subresource string) field.ErrorList
+	// Warn says in words what an accepted object will not get as it is written.
+	Warn func(T) []string
+
+	// Spec and Status point to the two halves of an object. A kind with a Status has that subresource: each half is changed
+	// by its own, and put back by the other.
+	Spec, Status func(T) any
+	// Keep puts back what else an update may not change.
+	Keep func(obj, old T, subresource string)
+	// Beat is a copy of obj with the times of old in the place of those that only say that somebody is still there; what else
+	// it shares with obj. A change of nothing else may be forgotten by a power cut.
+	Beat func(obj, old T) T
+	// Grace is how many seconds an object may take to end when it is deleted; asked is nil where the caller does not say.
+	Grace func(obj T, asked *int64) int64
+
+	// Fields are those that a field selector may name, beside name and namespace.
+	Fields map[string]func(T) string
+	// Template is what pods are made from.
+	Template func(T) *corev1.PodTemplateSpec
+	// Scale is the number of pods that somebody wants, and what has become of it; SetScale sets the number.
+	Scale    func(T) (autoscalingv1.ScaleSpec, autoscalingv1.ScaleStatus)
+	SetScale func(T, int32)
+
+	// Columns of a table of these objects, the cells of one row, and what a client may drop rows for. Without Columns a table
+	// has table.Created.
+	Columns    table.Columns
+	Cells      func(T, table.Look) []any
+	Conditions func(T) []metav1.TableRowCondition
+}
+
+// Define makes a kind of its names and rules.
+func Define[T Object](k Kind, r Rules[T]) *Kind {
+	k.is = func(o k8sruntime.Object) bool { _, ok := o.(T); return ok }
+	k.rules = Rules[Object]{
+		New:     func() Object { return r.New() },
+		NewList: r.NewList,
+		Default: each1(r.Default), Fresh: each1(r.Fresh),
+		NameRule: r.NameRule, Validate: ask(r.Validate), ValidateUpdate: change(r.ValidateUpdate), Warn: ask(r.Warn),
+		Spec: ask(r.Spec), Status: ask(r.Status),
+		Template: ask(r.Template),
+		Columns:  r.Columns, Conditions: ask(r.Conditions),
+	}
+	if r.Keep != nil {
+		k.rules.Keep = func(obj, old Object, sub string) { r.Keep(obj.(T), old.(T), sub) }
+	}
+	if r.Beat != nil {
+		k.rules.Beat = func(obj, old Object) Object { return r.Beat(obj.(T), old.(T)) }
+	}
+	if r.Grace != nil {
+		k.rules.Grace = func(obj Object, asked *int64) int64 { return r.Grace(obj.(T), asked) }
+	}
+	if r.Scale != nil {
+		k.rules.Scale = func(obj Object) (autoscalingv1.ScaleSpec, autoscalingv1.ScaleStatus) { return r.Scale(obj.(T)) }
+		k.rules.SetScale = func(obj Object, n int32) { r.SetScale(obj.(T), n) }
+	}
+	if r.Cells != nil {
+		k.rules.Cells = func(obj Object, l table.Look) []any { return r.Cells(obj.(T), l) }
+	}
+	if len(r.Fields) > 0 {
+		k.rules.Fields = make(map[string]func(Object) string, len(r.Fields))
+		for name, f := range r.Fields {
+			k.rules.Fields[name] = ask(f)
+		}
+	}
+	return &k
+}
+
+func each1[T Object](f func(T)) func(Object) {
+	if f == nil {
+		return nil
+	}
+	return func(o Object) { f(o.(T)) }
+}
+
+func ask[T Object, R any](f func(T) R) func(Object) R {
+	if f == nil {
+		return nil
+	}
+	return func(o Object) R { return f(o.(T)) }
+}
+
+func change[T Object](f func(obj, old T, sub string) field.ErrorList) func(obj, old Object, sub string) field.ErrorList {
+	if f == nil {
+		return nil
+	}
+	return func(obj, old Object, sub string) field.ErrorList { return f(obj.(T), old.(T), sub) }
+}
+
+// New makes an empty object.
+func (k *Kind) New() Object { return k.rules.New() }
+
+// NewList makes an empty list.
+func (k *Kind) NewList() ListObject { return k.rules.NewList() }
+
+// Is says whether an object has the type of this kind.
+func (k *Kind) Is(obj k8sruntime.Object) bool { return k.is != nil && k.is(obj) }
+
+// HasStatus says whether the status is a subresource.
+func (k *Kind) HasStatus() bool { return k.rules.Status != nil }
+
+// HasScale says whether the number of pods is a subresource.
+func (k *Kind) HasScale() bool { return k.rules.Scale != nil }
+
+// Has says whether Update takes a subresource; "" is the object itself.
+func (k *Kind) Has(subresource string) bool {
+	switch subresource {
+	case "":
+		return true
+	case StatusSub:
+		return k.HasStatus()
+	case Scale:
+		return k.HasScale()
+	}
+	return slices.Contains(k.Subresources, subresource)
+}
+
+// GVK is the kind's group, version and kind.
+func (k *Kind) GVK() schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: k.Group, Version: k.Version, Kind: k.Name}
+}
+
+// GR is the kind's group and resource, as error details name it.
+func (k *Kind) GR() schema.GroupResource {
+	return schema.GroupResource{Group: k.Group, Resource: k.Resource}
+}
+
+// APIVersion is "v1" for the core group, "group/version" otherwise.
+func (k *Kind) APIVersion() string { return k.GVK().GroupVersion().String() }
+
+func (k *Kind) String() string { return k.Resource }
+
+// Stamp sets kind and apiVersion on an object or list item, which Go types leave empty.
+func (k *Kind) Stamp(obj k8sruntime.Object) { obj.GetObjectKind().SetGroupVersionKind(k.GVK()) }
+
+// Columns are those of a table of these objects.
+func (k *Kind) Columns() table.Columns {
+	switch {
+	case k.View != nil:
+		return k.View.Of.Columns()
+	case k.Later:
+		return table.Columns{table.Name, table.Age}
+	case k.rules.Columns == nil:
+		return table.Created
+	}
+	return k.rules.Columns
+}
+
+// Row is what an object shows in such a table.
+func (k *Kind) Row(obj Object, look table.Look) (cells []any, conditions []metav1.TableRowCondition) {
+	if k.View != nil {
+		return k.View.Of.Row(k.View.Read(obj), look)
+	}
+	if k.rules.Columns == nil {
+		return table.CreatedRow(obj), nil
+	}
+	if k.rules.Conditions != nil {
+		conditions = k.rules.Conditions(obj)
+	}
+	return k.rules.Cells(obj, look), conditions
+}

@@ -1,0 +1,67 @@
+// Package kinds lists the kinds of a board. A new kind is one file in the package of its API group, and one name here.
+package kinds
+
+import (
+	"ledge/api"
+	"ledge/api/coordination"
+	"ledge/api/events"
+	"ledge/api/node"
+	"ledge/api/policy"
+	"ledge/api/rbac"
+	"ledge/api/scheduling"
+)
+
+// All are the kinds of a board.
+var All = &api.Kinds{
+	Kept: []*api.Kind{
+		api.ConfigMaps, api.Events, api.Namespaces, api.Nodes, api.Pods, api.PodTemplates, api.ReplicationControllers, api.Secrets,
+		api.ServiceAccounts, api.Services,
+		coordination.Leases,
+		node.RuntimeClasses,
+		policy.PodDisruptionBudgets,
+		rbac.ClusterRoleBindings, rbac.ClusterRoles, rbac.RoleBindings,
+		scheduling.PriorityClasses,
+	},
+	Views:    []*api.Kind{events.Events},
+	Later:    later,
+	Absent:   absent,
+	Measured: []*api.Kind{api.MetricsOfNodes, api.MetricsOfPods},
+}
+
+var later = []*api.Kind{
+	api.DefineLater("", "v1", "LimitRange", "limitranges", true, "limits"),
+	api.DefineLater("", "v1", "PersistentVolume", "persistentvolumes", false, "pv"),
+	api.DefineLater("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", true, "pvc"),
+	api.DefineLater("", "v1", "ResourceQuota", "resourcequotas", true, "quota"),
+	inAll(api.DefineLater("apps", "v1", "DaemonSet", "daemonsets", true, "ds")),
+	inAll(api.DefineLater("apps", "v1", "Deployment", "deployments", true, "deploy")),
+	inAll(api.DefineLater("apps", "v1", "ReplicaSet", "replicasets", true, "rs")),
+	inAll(api.DefineLater("apps", "v1", "StatefulSet", "statefulsets", true, "sts")),
+	inAll(api.DefineLater("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", true, "hpa")),
+	inAll(api.DefineLater("batch", "v1", "CronJob", "cronjobs", true, "cj")),
+	inAll(api.DefineLater("batch", "v1", "Job", "jobs", true)),
+	rbac.Roles,
+	api.DefineLater("storage.k8s.io", "v1", "StorageClass", "storageclasses", false, "sc"),
+}
+
+// absent are kinds that a board does not have, and whose schemas it does not carry. Clients look for some of them in
+// discovery and list them; they find that there are none.
+var absent = []*api.Kind{
+	api.DefineLater("", "v1", "Endpoints", "endpoints", true, "ep"), // kubectl apply --prune
+	api.DefineLater("admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", false),
+	api.DefineLater("admissionregistration.k8s.io", "v1", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", false),
+	api.DefineLater("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", false, "crd", "crds"),
+	api.DefineLater("apiregistration.k8s.io", "v1", "APIService", "apiservices", false),
+	api.DefineLater("autoscaling", "v1", "HorizontalPodAutoscaler", "horizontalpodautoscalers", true, "hpa"),
+	api.DefineLater("certificates.k8s.io", "v1", "CertificateSigningRequest", "certificatesigningrequests", false, "csr"),
+	api.DefineLater("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", true),
+	api.DefineLater("networking.k8s.io", "v1", "Ingress", "ingresses", true, "ing"),
+	api.DefineLater("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", true, "netpol"),
+	api.DefineLater("storage.k8s.io", "v1", "CSINode", "csinodes", false),
+}
+
+// inAll puts a kind into kubectl get all.
+func inAll(k *api.Kind) *api.Kind {
+	k.Categories = []string{"all"}
+	return k
+}

@@ -1,0 +1,125 @@
+package local
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"ledge/api"
+	"ledge/api/rbac"
+	"ledge/api/scheduling"
+	"ledge/storage"
+)
+
+// admission is one object on its way into the store.
+type admission struct {
+	kind     *api.Kind
+	obj, old api.Object // old is nil where obj is new
+	sub      string     // the subresource that is written
+}
+
+type (
+	admit func(*Client, context.Context, *storage.Tx, admission) error
+	after func(*Client, *storage.Tx, api.Object) error
+)
+
+// gate is what objects of one kind take beside the kind's own rules, because it needs other objects or the configuration.
+// What is nil is not done; most kinds have none.
+type gate struct {
+	create, update admit // before validation
+	secure         admit // pod security, after it
+	made, updated  after // the write
+	mayDelete      func(api.Object) error
+	deleted        after
+}
+
+// gates are those of all kinds that have one.
+func gates(kind *api.Kind) gate {
+	switch kind {
+	case api.Pods:
+		return gate{create: (*Client).admitPod, update: (*Client).admitPodUpdate, secure: (*Client).securePod}
+	case api.Nodes:
+		return gate{create: admitNode, made: (*Client).buryFormer, deleted: (*Client).nodeDeleted}
+	case api.Namespaces:
+		return gate{secure: (*Client).secureNamespace, made: (*Client).furnishNew, updated: (*Client).namespaceUpdated}
+	case api.ConfigMaps:
+		return gate{update: (*Client).keepRootCA}
+	case scheduling.PriorityClasses:
+		return gate{create: admitPriorityClass, update: admitPriorityClass, mayDelete: keepSystemClasses}
+	case rbac.RoleBindings, rbac.ClusterRoleBindings:
+		return gate{create: admitBinding, update: admitBinding}
+	}
+	return gate{}
+}
+
+// ask runs one step of admission, if there is one.
+func (c *Client) ask(ctx context.Context, tx *storage.Tx, step admit, a admission) error {
+	if step == nil {
+		return nil
+	}
+	return step(c, ctx, tx, a)
+}
+
+// then does what follows a write, if anything does.
+func (c *Client) then(tx *storage.Tx, step after, obj api.Object) error {
+	if step == nil {
+		return nil
+	}
+	return step(c, tx, obj)
+}
+
+// admitNode is N-1.6.
+func admitNode(_ *Client, _ context.Context, _ *storage.Tx, a admission) error {
+	taintNotReady(a.obj.(*corev1.Node))
+	return nil
+}
+
+// admitPod is the admission of N-3.29, N-10.16 and N-10.17.
+func (c *Client) admitPod(_ context.Context, tx *storage.Tx, a admission) error {
+	p := a.obj.(*corev1.Pod)
+	if err := admitPriority(tx, p); err != nil {
+		return err
+	}
+	tolerateBoard(p)
+	c.addTolerations(p)
+	if err := admitRuntimeClass(tx, p); err != nil {
+		return err
+	}
+	if err := c.admitAccount(tx, p); err != nil {
+		return err
+	}
+	p.Status.QOSClass = api.QOSClass(p)
+	if len(p.Spec.SchedulingGates) > 0 { // N-10.4
+		p.Status.Conditions = setCondition(nil, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionFalse,
+			Reason: corev1.PodReasonSchedulingGated, Message: "Scheduling is blocked due to non-empty scheduling gates"}, c.now())
+	}
+	return nil
+}
+
+// admitPodUpdate: who replaces a pod by its manifest need not know what admission made of it.
+func (c *Client) admitPodUpdate(_ context.Context, _ *storage.Tx, a admission) error {
+	if a.sub != "" {
+		return nil
+	}
+	p, was := a.obj.(*corev1.Pod), &a.old.(*corev1.Pod).Spec
+	c.addTolerations(p) // N-3.29: at every write
+	if p.Spec.Priority == nil {
+		p.Spec.Priority = was.Priority
+	}
+	if p.Spec.Overhead == nil {
+		p.Spec.Overhead = was.Overhead.DeepCopy()
+	}
+	if p.Spec.PreemptionPolicy == nil {
+		p.Spec.PreemptionPolicy = was.PreemptionPolicy
+	}
+	keepToken(&p.Spec, was)
+	return nil
+}
+
+// keepRootCA puts back what nobody but the server may say.
+func (c *Client) keepRootCA(_ context.Context, _ *storage.Tx, a admission) error {
+	if m := a.obj.(*corev1.ConfigMap); c.isRootCA(m) {
+		m.Data, m.BinaryData = map[string]string{rootCAKey: string(c.cfg.Tokens.RootCA)}, nil
+	}
+	return nil
+}
