@@ -7,7 +7,7 @@ export PATH
 TAGS := netgo osusergo seccomp runc_nocriu
 GOTEST := go test -tags "$(TAGS)" -timeout 10m
 
-.PHONY: help setup build cross deb image run quick test test-all test-vm test-root lint sim power bench conformance original pages licenses clean
+.PHONY: help setup build cross deb image release run quick test test-all test-vm test-root lint sim power bench conformance original pages licenses clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -33,6 +33,10 @@ image: ## a card for BOARD=generic-amd64, generic-arm64 or rpi, FLAVOUR=debian o
 	@GOARCH=$(if $(filter generic-amd64,$(BOARD)),amd64,arm64) scripts/build.sh bin/ledge-linux-$(if $(filter generic-amd64,$(BOARD)),amd64,arm64)
 	$(if $(filter appliance,$(FLAVOUR)),,@scripts/build.sh bin/ledge)
 	@go run ./scripts/image -board '$(BOARD)' -flavour $(or $(FLAVOUR),debian)
+
+release: ## all that people download of VERSION=v1.2.3, in bin/release/v1.2.3; KEY=minisign.key signs it
+	@scripts/setup.sh build cross images board
+	@scripts/release/build.sh '$(VERSION)' $(KEY)
 
 run: setup ## build, start a throw-away node with a sample pod; Ctrl-C removes it
 	@exec scripts/run.sh

@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/hex"
-	"encoding/json"
 	"reflect"
-	"runtime/debug"
 	"strings"
 	"testing"
 )
@@ -158,27 +156,6 @@ func TestBmap(t *testing.T) {
 	}
 	if _, err := bmap(bytes.NewReader(data[:blockSize]), int64(len(data)), []extent{{9, 9}}); err != nil {
 		t.Error("a short file reads as one that ends:", err)
-	}
-}
-
-func TestInventory(t *testing.T) {
-	info := &debug.BuildInfo{GoVersion: "go1.26.8", Deps: []*debug.Module{{Path: "go.etcd.io/bbolt", Version: "v1.5.0"}}}
-	s := inventory("ledge-rpi-appliance-v1", version{"v1", 1000000000}, "arm64", "busybox-static 1:1.35.0-4+b1\n", info)
-	var refs []string
-	for i, p := range s.Packages {
-		refs = append(refs, p.Refs[0].Locator)
-		if s.Relationships[i].To != p.ID {
-			t.Errorf("%s is not described", p.ID)
-		}
-	}
-	want := "pkg:generic/ledge@v1 pkg:deb/debian/busybox-static@1%3A1.35.0-4%2Bb1?arch=arm64&distro=bookworm pkg:golang/std@1.26.8 pkg:golang/go.etcd.io/bbolt@v1.5.0"
-	if strings.Join(refs, " ") != want || s.Creation.Created != "2001-09-09T01:46:40Z" {
-		t.Errorf("%q, %s", refs, s.Creation.Created)
-	}
-	a, _ := json.Marshal(s)
-	b, _ := json.Marshal(inventory("ledge-rpi-appliance-v1", version{"v1", 1000000000}, "arm64", "busybox-static 1:1.35.0-4+b1\n", info))
-	if !bytes.Equal(a, b) {
-		t.Error("two lists of the same differ")
 	}
 }
 

@@ -1,17 +1,24 @@
-package main
+// Package sbom lists what is in something that ships, in SPDX 2.3: Debian's packages, and the Go modules that the binary itself names.
+package sbom
 
 import (
 	"crypto/sha256"
 	"debug/buildinfo"
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 )
 
-// The list of what is in an image is SPDX 2.3: Debian's packages, and the Go modules that are in the binary itself.
+// Thing is what is listed.
+type Thing struct {
+	Name    string // of the file, without what it ends with
+	Version string // of ledge
+	Epoch   int64  // when its commit was made
+	Arch    string // Debian's name
+	Debs    string // "name version" a line
+	Binary  *buildinfo.BuildInfo
+}
 
 type spdx struct {
 	Version       string         `json:"spdxVersion"`
@@ -53,40 +60,33 @@ type spdxRelation struct {
 	To   string `json:"relatedSpdxElement"`
 }
 
-// inventory lists debs ("name version" a line) and the modules of the binary, in the order they come.
-func inventory(name string, v version, arch, debs string, info *buildinfo.BuildInfo) spdx {
+// Of lists packages and modules in the order they come. The same thing gives the same bytes.
+func Of(t Thing) ([]byte, error) {
+	text, err := json.MarshalIndent(list(t), "", " ")
+	return append(text, '\n'), err
+}
+
+func list(t Thing) spdx {
 	const none = "NOASSERTION"
-	s := spdx{Version: "SPDX-2.3", License: "CC0-1.0", ID: "SPDXRef-DOCUMENT", Name: name,
-		Creation: spdxCreation{Created: time.Unix(v.epoch, 0).UTC().Format(time.RFC3339), Creators: []string{"Tool: ledge-scripts-image"}}}
+	s := spdx{Version: "SPDX-2.3", License: "CC0-1.0", ID: "SPDXRef-DOCUMENT", Name: t.Name,
+		Creation: spdxCreation{Created: time.Unix(t.Epoch, 0).UTC().Format(time.RFC3339), Creators: []string{"Tool: ledge-scripts-sbom"}}}
 	add := func(kind, name, version, purl string) {
 		id := fmt.Sprintf("SPDXRef-%s-%d", kind, len(s.Packages))
 		s.Packages = append(s.Packages, spdxPackage{ID: id, Name: name, Version: version, Location: none, Concluded: none, Declared: none,
 			Copyright: none, Refs: []spdxRef{{"PACKAGE-MANAGER", "purl", purl}}})
 		s.Relationships = append(s.Relationships, spdxRelation{s.ID, "DESCRIBES", id})
 	}
-	add("ledge", "ledge", v.name, "pkg:generic/ledge@"+v.name)
-	for line := range strings.Lines(debs) {
+	add("ledge", "ledge", t.Version, "pkg:generic/ledge@"+t.Version)
+	for line := range strings.Lines(t.Debs) {
 		if name, version, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
-			add("deb", name, version, "pkg:deb/debian/"+name+"@"+strings.NewReplacer("+", "%2B", ":", "%3A").Replace(version)+"?arch="+arch+"&distro=bookworm")
+			add("deb", name, version, "pkg:deb/debian/"+name+"@"+strings.NewReplacer("+", "%2B", ":", "%3A").Replace(version)+"?arch="+t.Arch+"&distro=bookworm")
 		}
 	}
-	add("go", "std", strings.TrimPrefix(info.GoVersion, "go"), "pkg:golang/std@"+strings.TrimPrefix(info.GoVersion, "go"))
-	for _, m := range info.Deps {
+	add("go", "std", strings.TrimPrefix(t.Binary.GoVersion, "go"), "pkg:golang/std@"+strings.TrimPrefix(t.Binary.GoVersion, "go"))
+	for _, m := range t.Binary.Deps {
 		add("go", m.Path, m.Version, "pkg:golang/"+m.Path+"@"+m.Version)
 	}
 	text, _ := json.Marshal(s.Packages)
-	s.Namespace = fmt.Sprintf("https://spdx.org/spdxdocs/%s-%x", name, sha256.Sum256(text))
+	s.Namespace = fmt.Sprintf("https://spdx.org/spdxdocs/%s-%x", t.Name, sha256.Sum256(text))
 	return s
-}
-
-func (im *image) writeInventory(debs string) error {
-	info, err := buildinfo.ReadFile(im.ledge)
-	if err != nil {
-		return err
-	}
-	text, err := json.MarshalIndent(inventory(filepath.Base(im.base), im.version, im.board.arch, debs, info), "", " ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(im.base+".spdx.json", append(text, '\n'), 0o644)
 }
