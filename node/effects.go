@@ -41,6 +41,7 @@ func (a *Agent) perform(ctx context.Context, w *worker, pod *corev1.Pod, act pod
 	case podstate.Discard:
 		return a.discard(ctx, w, act.ID)
 	case podstate.Unmount:
+		w.keepMessages()
 		if err := a.volumes.Unmount(pod); err != nil {
 			return &fault{"SandboxError", err}
 		}
@@ -172,7 +173,7 @@ func (a *Agent) start(ctx context.Context, w *worker, pod *corev1.Pod, act podst
 }
 
 func (a *Agent) undoStart(ctx context.Context, pod *corev1.Pod, id string, cause error) error {
-	return errors.Join(cause, a.cfg.Images.Unmount(ctx, id), os.RemoveAll(a.messageFile(string(pod.UID), id)))
+	return errors.Join(cause, a.cfg.Images.Unmount(ctx, id), a.dropMessage(string(pod.UID), id))
 }
 
 func (a *Agent) discard(ctx context.Context, w *worker, id string) error {
@@ -184,7 +185,7 @@ func (a *Agent) discard(ctx context.Context, w *worker, id string) error {
 	}
 	delete(w.seen.Messages, id)
 	a.forget(w.uid, id)
-	return os.RemoveAll(a.messageFile(string(w.uid), id))
+	return a.dropMessage(string(w.uid), id)
 }
 
 // empty deletes what the pod's containers have written. What tells of them stays, and so does all that is in memory.
@@ -194,6 +195,7 @@ func (a *Agent) empty(ctx context.Context, w *worker, pod *corev1.Pod) error {
 			return &fault{"SandboxError", fmt.Errorf("delete what containers have written: %w", err)}
 		}
 	}
+	w.keepMessages()
 	if err := a.volumes.Remove(string(pod.UID)); err != nil {
 		return &fault{"SandboxError", err}
 	}
@@ -298,9 +300,6 @@ func (a *Agent) targetOf(w *worker, pod *corev1.Pod, name string) (string, error
 	return "", fmt.Errorf("unable to find target container %s: it does not run", target)
 }
 
+// podRunDir is what the agent keeps of a pod for itself. Earlier versions gave containers files of it: those that they have
+// started still have them.
 func (a *Agent) podRunDir(uid string) string { return filepath.Join(a.cfg.RunDir, "podfiles", uid) }
-
-// messageFile is where a container writes its termination message. It goes with the pod's other files.
-func (a *Agent) messageFile(uid, id string) string {
-	return filepath.Join(a.podRunDir(uid), "messages", id)
-}

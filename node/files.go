@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,8 +21,11 @@ func (a *Agent) writePodFiles(pod *corev1.Pod, ips []string) (notes []string, er
 	if err != nil {
 		return nil, err
 	}
-	dir := a.podRunDir(string(pod.UID))
-	if err := os.MkdirAll(dir, 0o711); err != nil {
+	dir, err := a.volumes.MakeFiles(string(pod.UID), a.cfg.OwnFiles)
+	if err == nil {
+		err = os.MkdirAll(a.podRunDir(string(pod.UID)), 0o700)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("make pod files: %w", err)
 	}
 	resolv, err := readIfThere(a.cfg.ResolvConf)
@@ -39,7 +43,11 @@ func (a *Agent) writePodFiles(pod *corev1.Pod, ips []string) (notes []string, er
 	dns, notes := podResolver(pod, a.onHostNetwork(pod), parseResolv(resolv),
 		clusterDNS{a.cfg.ClusterDNS, first(a.cfg.ClusterDomain, "cluster.local")})
 	for name, text := range map[string]string{"hosts": hosts, "hostname": n.kernel + "\n", "resolv.conf": dns.String()} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+		path := filepath.Join(dir, name)
+		if was, err := os.ReadFile(path); err == nil && string(was) == text {
+			continue // a pod may have left no room to write it again
+		}
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 			return nil, fmt.Errorf("make pod file: %w", err)
 		}
 	}
@@ -52,6 +60,38 @@ func readIfThere(path string) (string, error) {
 		return "", err
 	}
 	return string(data), nil
+}
+
+// messageFile is where a container writes its termination message.
+func (a *Agent) messageFile(uid, id string) string {
+	return filepath.Join(a.volumes.FilesOf(uid), "messages", id)
+}
+
+// keptMessage is where what counts of it is kept when the place is taken down, and where earlier versions had it.
+func (a *Agent) keptMessage(uid, id string) string {
+	return filepath.Join(a.podRunDir(uid), "messages", id)
+}
+
+func (a *Agent) dropMessage(uid, id string) error {
+	return errors.Join(os.RemoveAll(a.messageFile(uid, id)), os.RemoveAll(a.keptMessage(uid, id)))
+}
+
+// keepMessages keeps the messages of containers that have ended, for a brain that starts after the place is gone.
+func (w *worker) keepMessages() {
+	for _, s := range w.seen.Containers {
+		text := head(w.a.messageFile(s.PodUID, s.ID), maxMessage)
+		if text == "" {
+			continue
+		}
+		path := w.a.keptMessage(s.PodUID, s.ID)
+		err := os.MkdirAll(filepath.Dir(path), 0o700)
+		if err == nil {
+			err = os.WriteFile(path, []byte(text), 0o600)
+		}
+		if err != nil {
+			slog.Warn("a termination message is not kept", "container", s.ID, "err", err)
+		}
+	}
 }
 
 // makeMessageFile gives a container somewhere to write its termination message.
@@ -85,7 +125,7 @@ func (w *worker) readMessages(pod *corev1.Pod) {
 }
 
 func (a *Agent) message(pod *corev1.Pod, s runtime.Status) string {
-	text := head(a.messageFile(s.PodUID, s.ID), maxMessage)
+	text := first(head(a.messageFile(s.PodUID, s.ID), maxMessage), head(a.keptMessage(s.PodUID, s.ID), maxMessage))
 	c := containerNamed(pod, s.Name)
 	failed := s.Exit != nil && s.Exit.Code != 0
 	if text == "" && failed && c != nil && c.TerminationMessagePolicy == corev1.TerminationMessageFallbackToLogsOnError {

@@ -85,12 +85,17 @@ func (a *Agent) logAttempt(pod *corev1.Pod, name string, previous bool) (int, er
 			found = max(found, newestLog(filepath.Join(podLogDir(root, pod), name)))
 		}
 	}
+	status := statusOf(pod, name)
+	if found < 0 && status != nil && status.State.Terminated != nil { // it wrote nothing
+		found = int(status.RestartCount)
+	}
 	waiting := waitingFor(pod, name)
 	if previous {
 		if waiting == "" || !over { // else it waits to be started again: the last attempt is the previous one, as lastState says
 			found--
 		}
-		if found < 0 || !exists(a.findLog(pod, name, found)) {
+		ended := status != nil && status.LastTerminationState.Terminated != nil
+		if found < 0 || !ended && !exists(a.findLog(pod, name, found)) {
 			return 0, apierrors.NewBadRequest(fmt.Sprintf("previous terminated container %q in pod %q not found", name, pod.Name))
 		}
 		return found, nil
@@ -185,10 +190,8 @@ func startsAgain(pod *corev1.Pod, name string, code int) bool {
 
 // waitingFor is the reason for which a container does not run, or "" when it does or is done.
 func waitingFor(pod *corev1.Pod, name string) string {
-	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
-		if s.Name == name && s.State.Waiting != nil {
-			return s.State.Waiting.Reason
-		}
+	if s := statusOf(pod, name); s != nil && s.State.Waiting != nil {
+		return s.State.Waiting.Reason
 	}
 	return ""
 }

@@ -132,6 +132,12 @@ func TestLogsOfContainers(t *testing.T) {
 		want("bad name", logs("two", api.LogOptions{Container: "x"}), "container x is not valid for pod two")
 		want("waiting", logs("waits", api.LogOptions{}), `container "c" in pod "waits" is waiting to start: `+
 			r.get("waits").Status.ContainerStatuses[0].State.Waiting.Reason)
+		r.pod("mute", func(p *corev1.Pod) { p.Spec.RestartPolicy = corev1.RestartPolicyNever })
+		r.pass(time.Second)
+		r.engine.End(containerID(r.get("mute"), "c", 0), runtime.Exit{})
+		r.pass(time.Minute)
+		want("ended without a word", logs("mute", api.LogOptions{}), "")
+		want("and none before it", logs("mute", prev), `previous terminated container "c" in pod "mute" not found`)
 		want("no pod", logs("none", api.LogOptions{}), `pods "none" not found`)
 	})
 }

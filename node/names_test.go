@@ -50,7 +50,7 @@ func TestPodFiles(t *testing.T) {
 	})
 	read := func(name string) string {
 		t.Helper()
-		data, err := os.ReadFile(filepath.Join(a.podRunDir("u1"), name))
+		data, err := os.ReadFile(filepath.Join(a.volumes.FilesOf("u1"), name))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -73,7 +73,7 @@ func TestPodFiles(t *testing.T) {
 	if got := read("hostname"); got != "web\n" || read("resolv.conf") != "" {
 		t.Errorf("hostname %q, resolv.conf %q", got, read("resolv.conf"))
 	}
-	open, err := os.Open(filepath.Join(a.podRunDir("u1"), "hosts"))
+	open, err := os.Open(filepath.Join(a.volumes.FilesOf("u1"), "hosts"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -62,6 +62,7 @@ type Config struct {
 	Shrink     func(ctx context.Context) (freed bool, err error)
 	Written    func(id string) string // where what a container writes to its root file system is; may be nil
 	RunDir     string                 // files that die with the boot
+	OwnFiles   int64                  // bytes that a pod may write to what every container is given, /etc/hosts and its like; 0: no bound
 	ResolvConf string                 // the host's resolver configuration
 	HostsFile  string                 // the host's /etc/hosts; empty: that path
 

@@ -168,6 +168,11 @@ func (a *Agent) filesOf(p stats.Pod) (*pressure.Usage, error) {
 		}
 		out.Containers = append(out.Containers, pressure.ContainerUsage{Name: c.Name, Storage: root + logs})
 	}
+	own, err := a.ownFiles(p.UID)
+	if err != nil {
+		return nil, err
+	}
+	out.Volumes.Bytes += own
 	for _, dir := range at.Volumes {
 		if _, err := count(&out.Volumes, dir); err != nil {
 			return nil, err

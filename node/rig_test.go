@@ -217,7 +217,7 @@ func (r *rig) nothingLeft() {
 	if len(st.Pods)+len(st.Containers) > 0 || len(r.images.Mounts()) > 0 || len(r.network.Pods()) > 0 {
 		r.Errorf("left in the engine: %v, the images: %v, the network: %v", st, r.images.Mounts(), r.network.Pods())
 	}
-	for _, dir := range []string{"data/volumes", "data/logs", "run/volumes", "run/config", "run/subpaths", "run/podfiles"} {
+	for _, dir := range []string{"data/volumes", "data/logs", "run/volumes", "run/config", "run/subpaths", "run/files", "run/podfiles"} {
 		entries, err := os.ReadDir(filepath.Join(r.dir, dir))
 		if err == nil && len(entries) > 0 {
 			r.Errorf("left in %s: %v", dir, entries)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,6 +12,7 @@ import (
 	"ledge/api"
 	"ledge/node/podstate"
 	"ledge/node/pressure"
+	"ledge/node/stats"
 	"ledge/node/volume"
 )
 
@@ -46,6 +48,15 @@ func (a *Agent) boundStorage(ctx context.Context) error {
 // overLimit is which of its limits a pod exceeds, in Kubernetes' words and order: that of a volume, of all of it, of a
 // container.
 func (a *Agent) overLimit(ctx context.Context, pod *corev1.Pod) (message string, err error) {
+	// Those of a pod that an earlier version has started have no bound of the kernel's.
+	if most := a.cfg.OwnFiles; most > 0 && exists(filepath.Join(a.podRunDir(string(pod.UID)), "hosts")) {
+		switch used, err := a.ownFiles(string(pod.UID)); {
+		case err != nil:
+			return "", err
+		case used > most:
+			return fmt.Sprintf("Usage of /etc/hosts and the other files that every container is given exceeds %d bytes. ", most), nil
+		}
+	}
 	if volume.Measured(pod) {
 		over, err := a.volumes.Overfull(ctx, pod)
 		switch {
@@ -68,6 +79,16 @@ func (a *Agent) overLimit(ctx context.Context, pod *corev1.Pod) (message string,
 		}
 	}
 	return "", nil
+}
+
+// ownFiles is what the files take that every container is given and may write to.
+func (a *Agent) ownFiles(uid string) (bytes int64, err error) {
+	paths := []string{a.volumes.FilesOf(uid)}
+	for _, name := range []string{"hosts", "hostname", "resolv.conf", "messages"} {
+		paths = append(paths, filepath.Join(a.podRunDir(uid), name))
+	}
+	used, err := stats.DiskUsage(paths...)
+	return used.Bytes, err
 }
 
 func (a *Agent) evictForLimit(pod *corev1.Pod, message string) {

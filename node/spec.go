@@ -150,7 +150,7 @@ func (a *Agent) mounts(pod *corev1.Pod, c *corev1.Container, id string, env envi
 		out[i].Mapped = ownUsers(pod) // the agent's own files are for everybody to read, and on a tmpfs
 		taken[path.Clean(m.Target)] = true
 	}
-	dir := a.podRunDir(string(pod.UID))
+	dir := a.volumes.FilesOf(string(pod.UID))
 	message, err := a.makeMessageFile(string(pod.UID), id)
 	if err != nil {
 		return nil, err

@@ -184,6 +184,9 @@ func (b *brain) keeperCommand() ([]string, error) {
 
 func underSystemd() bool { return os.Getenv("NOTIFY_SOCKET") != "" && os.Getenv("INVOCATION_ID") != "" }
 
+// ownFiles is far more than any program writes to /etc/hosts, and some pages for each container: they have 64 KB on some boards.
+const ownFiles = 1 << 20
+
 func (b *brain) openAgent() error {
 	cmd, err := b.keeperCommand()
 	if err != nil {
@@ -200,7 +203,7 @@ func (b *brain) openAgent() error {
 		Board: b.sampler(machine),
 		Stalled: func(ctx context.Context, fn func(string)) error {
 			return machine.WatchStalls(ctx, []string{"memory", "io", "cpu"}, fn)
-		}, Events: b.events, DataDir: b.dataDir, RunDir: b.runDir, Logs: logs,
+		}, Events: b.events, DataDir: b.dataDir, RunDir: b.runDir, OwnFiles: ownFiles, Logs: logs,
 		Static: node.StaticConfig{Dirs: b.statics, Changed: b.staticsChanged},
 		Stats:  stats.New(stats.Config{}), Written: b.images.Written,
 		ResolvConf: firstNonEmpty(b.file.ResolvConf, machine.ResolvConf()),

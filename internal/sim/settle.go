@@ -222,7 +222,7 @@ func (b *Board) left() map[string][]string {
 	for _, uid := range b.network.Pods() {
 		note(uid, "address")
 	}
-	for _, dir := range []string{filepath.Join(b.disk, "volumes"), filepath.Join(b.run, "volumes"), filepath.Join(b.run, "podfiles")} {
+	for _, dir := range []string{filepath.Join(b.disk, "volumes"), filepath.Join(b.run, "volumes"), filepath.Join(b.run, "files"), filepath.Join(b.run, "podfiles")} {
 		for _, name := range names(dir) {
 			uid, _, _ := strings.Cut(name, ".")
 			note(uid, dir)

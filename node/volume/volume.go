@@ -25,9 +25,10 @@ import (
 //	DataDir/volumes/<uid>/<volume>             emptyDir on disk
 //	RunDir/volumes/<uid>/<volume>              emptyDir in memory, a tmpfs each
 //	RunDir/config/<uid>/<volume>               files made of objects, one tmpfs for each pod: secrets never touch the card
+//	RunDir/files/<uid>                         what every container is given without asking (/etc/hosts), a small tmpfs for each pod
 //	RunDir/subpaths/<uid>/<container>/<n>      what a subPath led to when the container started
 type Volumes struct {
-	disk, memory, config, subpaths string
+	disk, memory, config, files, subpaths string
 }
 
 // New prepares the places volumes live in.
@@ -36,7 +37,7 @@ func New(dataDir, runDir string) (*Volumes, error) {
 	for _, d := range []struct {
 		at        *string
 		dir, name string
-	}{{&v.disk, dataDir, "volumes"}, {&v.memory, runDir, "volumes"}, {&v.config, runDir, "config"}, {&v.subpaths, runDir, "subpaths"}} {
+	}{{&v.disk, dataDir, "volumes"}, {&v.memory, runDir, "volumes"}, {&v.config, runDir, "config"}, {&v.files, runDir, "files"}, {&v.subpaths, runDir, "subpaths"}} {
 		if err := os.MkdirAll(filepath.Join(d.dir, d.name), 0o711); err != nil {
 			return nil, fmt.Errorf("make volume directory: %w", err)
 		}
@@ -52,7 +53,7 @@ func New(dataDir, runDir string) (*Volumes, error) {
 	return v, nil
 }
 
-func (v *Volumes) roots() []string { return []string{v.disk, v.memory, v.config, v.subpaths} }
+func (v *Volumes) roots() []string { return []string{v.disk, v.memory, v.config, v.files, v.subpaths} }
 
 // Prepare makes every volume of the pod. Called again it leaves what is there, but for files made of objects that
 // have changed.
@@ -131,6 +132,20 @@ func (v *Volumes) prepare(ctx context.Context, pod *corev1.Pod, vol *corev1.Volu
 		return writeError(dir, err)
 	}
 	return nil
+}
+
+// FilesOf is where the files of a pod stand that every container is given. Containers may write to them.
+func (v *Volumes) FilesOf(uid string) string { return filepath.Join(v.files, uid) }
+
+// MakeFiles makes that place, of so many bytes; 0: without a bound. Containers see single files of it and can make none.
+func (v *Volumes) MakeFiles(uid string, most int64) (dir string, err error) {
+	if err := checkUID(uid); err != nil {
+		return "", err
+	}
+	if most == 0 {
+		return v.FilesOf(uid), os.MkdirAll(v.FilesOf(uid), 0o711)
+	}
+	return v.FilesOf(uid), mountTmpfs(v.FilesOf(uid), tmpfs{mode: 0o711, size: most})
 }
 
 func fsGroup(pod *corev1.Pod) *int64 {
@@ -223,7 +238,7 @@ func (v *Volumes) Unmount(pod *corev1.Pod) error {
 	if err := checkUID(uid); err != nil {
 		return fmt.Errorf("unmount volumes: %w", err)
 	}
-	known := []string{filepath.Join(v.config, uid)}
+	known := []string{filepath.Join(v.config, uid), v.FilesOf(uid)}
 	for _, container := range entries(filepath.Join(v.subpaths, uid)) {
 		known = append(entries(container), known...)
 	}
@@ -259,7 +274,7 @@ func mountsOutwards(pod *corev1.Pod) bool {
 
 // dirs are where a pod's volumes stand: what a subPath led to first, as it may stand on one of the others.
 func (v *Volumes) dirs(uid string) (dirs []string) {
-	for _, root := range []string{v.subpaths, v.config, v.memory, v.disk} {
+	for _, root := range []string{v.subpaths, v.config, v.files, v.memory, v.disk} {
 		dirs = append(dirs, filepath.Join(root, uid))
 	}
 	return dirs
