@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"ledge/api/manifest"
 )
@@ -37,7 +36,7 @@ func apply(ctx context.Context, c *command) error {
 			errs = append(errs, err)
 			continue
 		}
-		fmt.Fprintf(c.out, "%s/%s %s\n", obj.Kind.Singular, obj.GetName(), what)
+		say(c.out, "%s/%s %s\n", obj.Kind.Singular, obj.GetName(), what)
 	}
 	return errors.Join(append(errs, bad)...)
 }

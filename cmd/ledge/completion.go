@@ -51,7 +51,7 @@ func (c *command) complete(ctx context.Context, words []string) {
 	unfinished := words[len(words)-1]
 	for _, s := range c.candidates(ctx, words[:len(words)-1], unfinished) {
 		if strings.HasPrefix(s, unfinished) {
-			fmt.Fprintln(c.out, s)
+			say(c.out, "%s\n", s)
 		}
 	}
 }

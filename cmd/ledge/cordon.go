@@ -32,14 +32,14 @@ func (c *command) setCordon(ctx context.Context, cl api.Client, node *corev1.Nod
 		done, value = "cordoned", "true"
 	}
 	if node.Spec.Unschedulable == on {
-		_, err := fmt.Fprintf(c.out, "node/%s already %s\n", node.Name, done)
+		_, err := say(c.out, "node/%s already %s\n", node.Name, done)
 		return err
 	}
 	patch := api.Patch{Type: types.MergePatchType, Data: []byte(`{"spec":{"unschedulable":` + value + `}}`)}
 	if _, err := cl.Patch(ctx, api.Nodes, "", node.Name, patch, api.WriteOptions{Manager: "ledge"}); err != nil {
 		return fmt.Errorf("change node %s: %w", node.Name, err)
 	}
-	_, err := fmt.Fprintf(c.out, "node/%s %s\n", node.Name, done)
+	_, err := say(c.out, "node/%s %s\n", node.Name, done)
 	return err
 }
 

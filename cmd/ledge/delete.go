@@ -106,7 +106,7 @@ func (c *command) deleteOne(ctx context.Context, cl api.Client, t target, opts a
 	if err != nil {
 		return fmt.Errorf("delete %s/%s: %w", t.kind.Singular, t.name, err)
 	}
-	fmt.Fprintf(c.out, "%s/%s deleted\n", t.kind.Singular, t.name)
+	say(c.out, "%s/%s deleted\n", t.kind.Singular, t.name)
 	for o.wait && obj != nil {
 		now, err := cl.Get(ctx, t.kind, t.namespace, t.name)
 		if apierrors.IsNotFound(err) || err == nil && now.GetUID() != obj.GetUID() {

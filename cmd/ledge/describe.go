@@ -10,7 +10,6 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
-	"unicode"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -137,17 +136,7 @@ func (p *page) line(name, format string, args ...any) {
 	if name != "" {
 		name += ":"
 	}
-	fmt.Fprintf(p.w, "%s\t%s\n", name, cmp.Or(plain(fmt.Sprintf(format, args...)), "<none>"))
-}
-
-// plain is one line that moves no cursor: pods and clients choose what stands in messages and annotations.
-func plain(s string) string {
-	return strings.Map(func(c rune) rune {
-		if unicode.IsControl(c) {
-			return ' '
-		}
-		return c
-	}, s)
+	row(p.w, name, cmp.Or(fmt.Sprintf(format, args...), "<none>"))
 }
 
 // section begins columns of their own.
@@ -158,10 +147,8 @@ func (p *page) section(name string) {
 
 // row is a line of a section's table.
 func (p *page) row(cells ...any) {
-	for i, c := range cells {
-		fmt.Fprint(p.w, map[bool]string{true: "  ", false: "\t"}[i == 0], plain(fmt.Sprint(c)))
-	}
-	fmt.Fprintln(p.w)
+	fmt.Fprint(p.w, "  ")
+	row(p.w, cells...)
 }
 
 func (p *page) ago(t time.Time) string {

@@ -78,7 +78,7 @@ func (p *page) containers(name string, specs []corev1.Container, statuses []core
 	}
 	p.section(name)
 	for _, c := range specs {
-		fmt.Fprintf(p.w, "  %s:\n", c.Name)
+		fmt.Fprintf(p.w, "  %s:\n", inLine(c.Name))
 		p.line("    Image", "%s", c.Image)
 		if words := slices.Concat(c.Command, c.Args); len(words) > 0 {
 			p.line("    Command", "%q", words)

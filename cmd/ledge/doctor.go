@@ -52,7 +52,7 @@ func doctor(ctx context.Context, c *command) error {
 	w := tabwriter.NewWriter(c.out, 0, 8, 2, ' ', 0)
 	failed := false
 	for _, k := range checks {
-		fmt.Fprintf(w, "%s\t%s\t%s\n", k.Verdict, k.Name, k.Detail)
+		row(w, k.Verdict, k.Name, k.Detail)
 		if k.Remedy != "" {
 			fmt.Fprintf(w, "\t\t-> %s\n", k.Remedy)
 		}

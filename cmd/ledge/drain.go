@@ -62,12 +62,12 @@ func drain(ctx context.Context, c *command) error {
 		return fmt.Errorf("cannot drain node %s, which is cordoned now: %s", node.Name, strings.Join(refused, "; "))
 	}
 	for _, p := range evict {
-		fmt.Fprintf(c.out, "evicting pod %s/%s\n", p.Namespace, p.Name)
+		say(c.out, "evicting pod %s/%s\n", p.Namespace, p.Name)
 	}
 	if err := evictAll(ctx, cl, evict, *o, c.out); err != nil {
 		return fmt.Errorf("drain node %s: %w", node.Name, err)
 	}
-	_, err = fmt.Fprintf(c.out, "node/%s drained\n", node.Name)
+	_, err = say(c.out, "node/%s drained\n", node.Name)
 	return err
 }
 
@@ -128,7 +128,7 @@ func evictAll(ctx context.Context, cl api.Client, pods []*corev1.Pod, o drainOpt
 				going = append(going, p)
 			case apierrors.IsTooManyRequests(err):
 				kept, why = append(kept, p), err
-				fmt.Fprintf(out, "pod %s/%s stays for now, asking again in %s: %s\n", p.Namespace, p.Name, againAfter, refusalOf(err))
+				say(out, "pod %s/%s stays for now, asking again in %s: %s\n", p.Namespace, p.Name, againAfter, refusalOf(err))
 			default:
 				errs = append(errs, fmt.Errorf("evict pod %s/%s: %w", p.Namespace, p.Name, err))
 			}

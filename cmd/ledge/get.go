@@ -119,7 +119,7 @@ func (c *command) getTable(ctx context.Context, kind *api.Kind, name string, o *
 		if kind.Namespaced && !o.all {
 			where = fmt.Sprintf(" in %s namespace", ns)
 		}
-		_, err := fmt.Fprintf(c.err, "No resources found%s.\n", where)
+		_, err := say(c.err, "No resources found%s.\n", where)
 		return err
 	}
 	if err := p.print(t); err != nil || !o.watch {
@@ -177,7 +177,7 @@ type tablePrinter struct {
 func (p *tablePrinter) print(t metav1.Table) error {
 	if p.columns == nil {
 		p.columns = t.ColumnDefinitions
-		var head []string
+		var head []any
 		if p.namespaces {
 			head = append(head, "NAMESPACE")
 		}
@@ -186,23 +186,23 @@ func (p *tablePrinter) print(t metav1.Table) error {
 				head = append(head, strings.ToUpper(col.Name))
 			}
 		}
-		fmt.Fprintln(p.w, strings.Join(head, "\t"))
+		row(p.w, head...)
 	}
-	for _, row := range t.Rows {
-		var cells []string
+	for _, line := range t.Rows {
+		var cells []any
 		if p.namespaces {
 			var m metav1.PartialObjectMetadata
-			if err := json.Unmarshal(row.Object.Raw, &m); err != nil {
+			if err := json.Unmarshal(line.Object.Raw, &m); err != nil {
 				return fmt.Errorf("read the node's answer: %w", err)
 			}
 			cells = append(cells, m.Namespace)
 		}
-		for i, cell := range row.Cells {
+		for i, cell := range line.Cells {
 			if i < len(p.columns) && (p.wide || p.columns[i].Priority == 0) {
-				cells = append(cells, fmt.Sprint(cell))
+				cells = append(cells, cell)
 			}
 		}
-		fmt.Fprintln(p.w, strings.Join(cells, "\t"))
+		row(p.w, cells...)
 	}
 	return p.w.Flush()
 }
@@ -245,17 +245,18 @@ func (c *command) printObjects(kind *api.Kind, format string, whole any, items [
 		}
 		slices.Sort(names)
 		for _, n := range names {
-			fmt.Fprintln(c.out, n)
+			say(c.out, "%s\n", n)
 		}
 		return nil
 	}
 	data, err := json.MarshalIndent(whole, "", "    ")
+	data = visibleJSON(data)
 	if err == nil && format == "yaml" {
 		data, err = yaml.JSONToYAML(data)
 	}
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintln(c.out, strings.TrimRight(string(data), "\n"))
+	_, err = fmt.Fprintln(stream(c.out), strings.TrimRight(string(data), "\n")) // which must stay what it is
 	return err
 }

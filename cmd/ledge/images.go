@@ -54,7 +54,7 @@ func imagesVerb(ctx context.Context, c *command) error {
 		return c.ask(ctx, "POST", board.PrunePath, nil, c.printPruned)
 	case sub == "rm" && len(args) == 1:
 		return c.ask(ctx, "DELETE", board.ImagesPath, url.Values{"name": {args[0]}}, func(io.Reader) error {
-			fmt.Fprintf(c.out, "%s removed\n", args[0])
+			say(c.out, "%s removed\n", args[0])
 			return nil
 		})
 	}
@@ -73,11 +73,11 @@ func (c *command) ask(ctx context.Context, method, path string, query url.Values
 
 // exportImages writes an archive to standard output, which must lead to a file or another program.
 func (c *command) exportImages(ctx context.Context, names []string) error {
-	if _, terminal := terminalWidth(c.out); terminal {
+	if _, terminal := terminalWidth(stream(c.out)); terminal {
 		return usagef("an archive does not go to a terminal: ledge images export NAME > FILE")
 	}
 	return c.ask(ctx, "GET", board.ExportPath, url.Values{"name": names}, func(r io.Reader) error {
-		if _, err := io.Copy(c.out, r); err != nil {
+		if _, err := io.Copy(stream(c.out), r); err != nil {
 			return fmt.Errorf("export images: %w", err)
 		}
 		return nil
@@ -97,9 +97,9 @@ func (c *command) printVerified(body io.Reader) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(c.out, "%d layers read, %d damaged, %d repaired, %d images pulled again\n", v.Layers, len(v.Damaged), len(v.Repaired), len(v.Pulled))
+	say(c.out, "%d layers read, %d damaged, %d repaired, %d images pulled again\n", v.Layers, len(v.Damaged), len(v.Repaired), len(v.Pulled))
 	for _, f := range v.Failed {
-		fmt.Fprintln(c.out, f)
+		say(c.out, "%s\n", f)
 	}
 	switch {
 	case len(v.Failed) > 0:
@@ -113,7 +113,7 @@ func (c *command) printVerified(body io.Reader) error {
 func (c *command) printPruned(body io.Reader) error {
 	v, err := decode[images.Collected](body)
 	if err == nil {
-		fmt.Fprintf(c.out, "%d unused images removed, %s freed\n", v.Images, megabytes(v.Bytes+v.Parts))
+		say(c.out, "%d unused images removed, %s freed\n", v.Images, megabytes(v.Bytes+v.Parts))
 	}
 	return err
 }
@@ -175,15 +175,14 @@ func (c *command) printImages(body io.Reader) error {
 			names = []string{"<none>"}
 		}
 		for _, n := range names {
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%v\t%s\n", n, digestOf(r, n), short(r.ID), megabytes(r.Size), megabytes(r.Shared), r.Pinned,
-				strings.Join(r.InUse, ","))
+			row(w, n, digestOf(r, n), short(r.ID), megabytes(r.Size), megabytes(r.Shared), r.Pinned, strings.Join(r.InUse, ","))
 		}
 	}
 	if err := w.Flush(); err != nil {
 		return err
 	}
 	for _, p := range list.Pulls {
-		fmt.Fprintln(c.out, summary(p))
+		say(c.out, "%s\n", summary(p))
 	}
 	return nil
 }

@@ -54,7 +54,7 @@ func logs(ctx context.Context, c *command) error {
 		return err
 	}
 	defer r.Close()
-	if _, err := io.Copy(c.out, r); err != nil {
+	if _, err := io.Copy(stream(c.out), r); err != nil {
 		return fmt.Errorf("read log: %w", err)
 	}
 	return nil

@@ -20,7 +20,7 @@ func machinesVerb(_ context.Context, c *command) error {
 	}
 	if len(c.args) == 1 {
 		for _, m := range list {
-			if _, err := fmt.Fprintf(c.out, "%s %s\n", m.Name, m.State); err != nil {
+			if _, err := say(c.out, "%s %s\n", m.Name, m.State); err != nil {
 				return err
 			}
 		}

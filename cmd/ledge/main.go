@@ -125,6 +125,7 @@ func usagef(format string, args ...any) error {
 // run is main without the process: arguments in, exit code out.
 func run(args []string, stdout, stderr io.Writer) int {
 	ctx := context.Background()
+	stdout, stderr = visible{stdout}, visible{stderr}
 	c := &command{out: stdout, err: stderr, runDir: envOr("LEDGE_RUN_DIR", defaultRunDir)}
 	if len(args) > 0 && args[0] == "__complete" {
 		c.complete(ctx, args[1:])
@@ -145,10 +146,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, code)
 		return int(code)
 	case errors.Is(err, errUsage):
-		fmt.Fprintf(stderr, "ledge: %s\n", strings.TrimPrefix(err.Error(), "usage: "))
+		fmt.Fprintf(stderr, "ledge: %s\n", indented(strings.TrimPrefix(err.Error(), "usage: ")))
 		return 2
 	}
-	fmt.Fprintf(stderr, "ledge: %v\n", err)
+	fmt.Fprintf(stderr, "ledge: %s\n", indented(err.Error()))
 	return 1
 }
 

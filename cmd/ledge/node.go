@@ -54,7 +54,7 @@ func (c *command) printBoards(r io.Reader) error {
 		} else {
 			until = b.Until.UTC().Format(time.DateOnly)
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\n", b.Name, status, ago(b.Since), until)
+		row(tw, b.Name, status, ago(b.Since), until)
 	}
 	return tw.Flush()
 }
@@ -65,15 +65,15 @@ func (c *command) printRevoked(r io.Reader) error {
 		return err
 	}
 	b := said.Board
-	fmt.Fprintf(c.out, "node/%s revoked\n", b.Name)
+	say(c.out, "node/%s revoked\n", b.Name)
 	if len(said.Secrets) > 0 {
-		fmt.Fprintln(c.err, "ledge: its pods name these secrets, which lie on its card: change them:", strings.Join(said.Secrets, ", "))
+		say(c.err, "ledge: its pods name these secrets, which lie on its card: change them: %s\n", strings.Join(said.Secrets, ", "))
 	}
 	if len(said.Accounts) > 0 {
-		fmt.Fprintln(c.err, "ledge: its pods ran as these service accounts, which have rights: tokens made for the pods count no more, but one that may create "+
-			"tokens may have made others. Delete it, and make it anew, to end those:", strings.Join(said.Accounts, ", "))
+		say(c.err, "ledge: its pods ran as these service accounts, which have rights: tokens made for the pods count no more, but one that may create "+
+			"tokens may have made others. Delete it, and make it anew, to end those: %s\n", strings.Join(said.Accounts, ", "))
 	}
-	fmt.Fprintf(c.err, "ledge: its pods are lost with it. 'ledge delete node %s' gives them up, and lets another board have the name\n", b.Name)
+	say(c.err, "ledge: its pods are lost with it. 'ledge delete node %s' gives them up, and lets another board have the name\n", b.Name)
 	return nil
 }
 

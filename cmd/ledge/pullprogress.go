@@ -25,8 +25,8 @@ func (c *command) pullImage(ctx context.Context, name string, pin bool) error {
 		return err
 	}
 	defer resp.Body.Close()
-	width, bars := terminalWidth(c.out)
-	p := &pullView{out: c.out, bars: bars, width: width}
+	width, bars := terminalWidth(stream(c.out))
+	p := &pullView{out: stream(c.out), bars: bars, width: width}
 	for dec := json.NewDecoder(resp.Body); ; {
 		var news board.PullNews
 		if err := dec.Decode(&news); err != nil {
@@ -83,7 +83,7 @@ func (p *pullView) show(st images.PullStatus, now time.Time) {
 	if !p.bars {
 		if now.Sub(p.said) >= everyLine {
 			p.said = now
-			fmt.Fprintln(p.out, summary(st))
+			say(p.out, "%s\n", summary(st))
 		}
 		return
 	}
@@ -112,10 +112,10 @@ func (p *pullView) clear() {
 
 func (p *pullView) end(name string, n board.PullNews) {
 	if n.Present {
-		fmt.Fprintf(p.out, "%s is up to date (%s)\n", name, short(n.Image.ID))
+		say(p.out, "%s is up to date (%s)\n", name, short(n.Image.ID))
 		return
 	}
-	fmt.Fprintf(p.out, "%s pulled (%s): %s downloaded, %s on disk, %v\n", name, short(n.Image.ID), megabytes(n.Bytes), megabytes(n.Image.Size),
+	say(p.out, "%s pulled (%s): %s downloaded, %s on disk, %v\n", name, short(n.Image.ID), megabytes(n.Bytes), megabytes(n.Image.Size),
 		n.Took.Round(100*time.Millisecond))
 }
 
@@ -147,7 +147,7 @@ func summary(st images.PullStatus) string {
 
 // bar is a pull as lines of a terminal: one for each layer that is on its way, and what is left in one more.
 func (p *pullView) bar(st images.PullStatus, now time.Time) []string {
-	out := []string{cut(summary(st), p.width)}
+	out := []string{cut(inLine(summary(st)), p.width)}
 	if p.rates == nil {
 		p.rates = map[string]rate{}
 	}
@@ -169,7 +169,7 @@ func (p *pullView) bar(st images.PullStatus, now time.Time) []string {
 		}
 		room := max(p.width-50, 10)
 		full := int(int64(room) * l.Fetched / max(l.Size, 1))
-		out = append(out, cut(fmt.Sprintf("%s [%s%s] %s of %s%s", short(l.Digest), strings.Repeat("=", full), strings.Repeat(" ", room-full),
+		out = append(out, cut(fmt.Sprintf("%s [%s%s] %s of %s%s", inLine(short(l.Digest)), strings.Repeat("=", full), strings.Repeat(" ", room-full),
 			megabytes(l.Fetched), megabytes(l.Size), speed), p.width))
 	}
 	return out

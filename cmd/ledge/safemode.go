@@ -203,7 +203,7 @@ func resume(ctx context.Context, c *command) error {
 // sayIfHeld is the first line of status.
 func sayIfHeld(out io.Writer, r board.SafeMode) {
 	if r.Why != "" {
-		fmt.Fprintln(out, r.Why)
+		say(out, "%s\n", r.Why)
 	}
 }
 

@@ -116,9 +116,9 @@ func (c *command) receive(conn *websocket.Conn) error {
 		}
 		switch channel {
 		case channelStdout:
-			_, err = c.out.Write(data)
+			_, err = stream(c.out).Write(data)
 		case channelStderr:
-			_, err = c.err.Write(data)
+			_, err = stream(c.err).Write(data)
 		case channelEnd:
 			if end = append(end, data...); last {
 				return endOf(end)

@@ -154,7 +154,7 @@ func shutdownVerb(ctx context.Context, c *command) error {
 	}
 	defer resp.Body.Close()
 	if said := o.answer(); said != "" {
-		_, err := fmt.Fprintln(c.out, said)
+		_, err := say(c.out, "%s\n", said)
 		return err
 	}
 	var report board.Shutdown
@@ -186,19 +186,19 @@ func (o *shutdownOpts) answer() string {
 func printShutdown(out io.Writer, r *board.Shutdown, now time.Time) error {
 	switch {
 	case r.Running:
-		fmt.Fprintf(out, "A shutdown is running (%s). What is left of it:\n", r.Source)
+		say(out, "A shutdown is running (%s). What is left of it:\n", r.Source)
 	case r.Stopped:
-		fmt.Fprintf(out, "The pods have been stopped (%s).\n", r.Source)
+		say(out, "The pods have been stopped (%s).\n", r.Source)
 	case r.Due != nil:
-		fmt.Fprintf(out, "A shutdown is asked for and begins in %s.\n", r.Due.Sub(now).Round(time.Second))
+		say(out, "A shutdown is asked for and begins in %s.\n", r.Due.Sub(now).Round(time.Second))
 	}
 	total := r.Plan.TotalSeconds
 	tw := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
-	fmt.Fprintf(tw, "STAGE\tPOD\tPRIORITY\tFROM\tAT MOST\t0s%s\n", rightAlign(seconds(total), chartWidth-2))
+	say(tw, "STAGE\tPOD\tPRIORITY\tFROM\tAT MOST\t0s%s\n", rightAlign(seconds(total), chartWidth-2))
 	from := 0.0
 	for i, s := range r.Plan.Stages {
 		for _, p := range s.Pods {
-			fmt.Fprintf(tw, "%d\t%s\t%d\t%s\t%s\t%s\n", i+1, p.Pod, p.Priority, seconds(from), seconds(p.Seconds), bar(from, p.Seconds, s.Seconds, total))
+			row(tw, i+1, p.Pod, p.Priority, seconds(from), seconds(p.Seconds), bar(from, p.Seconds, s.Seconds, total))
 		}
 		from += s.Seconds
 	}
@@ -209,19 +209,19 @@ func printShutdown(out io.Writer, r *board.Shutdown, now time.Time) error {
 		fmt.Fprintln(out, "No pod runs here.")
 	}
 	if r.Plan.WantedSeconds > total {
-		fmt.Fprintf(out, "There is less time than the configuration wants (%s): the lowest priorities are cut.\n", seconds(r.Plan.WantedSeconds))
+		say(out, "There is less time than the configuration wants (%s): the lowest priorities are cut.\n", seconds(r.Plan.WantedSeconds))
 	}
 	switch {
 	case r.Lock.Held && r.Lock.GrantedSeconds >= r.Lock.WantedSeconds:
-		fmt.Fprintf(out, "logind holds up a shutdown for %ds.\n", r.Lock.GrantedSeconds)
+		say(out, "logind holds up a shutdown for %ds.\n", r.Lock.GrantedSeconds)
 	case r.Lock.Held:
-		fmt.Fprintf(out, "logind holds up a shutdown for %ds only, %ds are wanted: look for InhibitDelayMaxSec in /etc/systemd/logind.conf.d.\n",
+		say(out, "logind holds up a shutdown for %ds only, %ds are wanted: look for InhibitDelayMaxSec in /etc/systemd/logind.conf.d.\n",
 			r.Lock.GrantedSeconds, r.Lock.WantedSeconds)
 	default:
-		fmt.Fprintf(out, "logind does not hold up a shutdown: %s\n", r.Lock.Error)
+		say(out, "logind does not hold up a shutdown: %s\n", r.Lock.Error)
 	}
 	if len(r.Sources) > 0 {
-		fmt.Fprintf(out, "Shutdowns are heard of from: %s.\n", strings.Join(r.Sources, ", "))
+		say(out, "Shutdowns are heard of from: %s.\n", strings.Join(r.Sources, ", "))
 	}
 	return nil
 }

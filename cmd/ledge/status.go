@@ -50,9 +50,9 @@ func printPressure(out io.Writer, r pressure.Report, now time.Time) error {
 	for _, c := range r.Conditions {
 		switch {
 		case c.Status && c.Since != nil:
-			fmt.Fprintf(out, "%s for %s\n", c.Type, now.Sub(*c.Since).Round(time.Second))
+			say(out, "%s for %s\n", c.Type, now.Sub(*c.Since).Round(time.Second))
 		case c.Status:
-			fmt.Fprintln(out, c.Type)
+			say(out, "%s\n", c.Type)
 		}
 	}
 	tw := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
@@ -73,7 +73,7 @@ func printPressure(out io.Writer, r pressure.Report, now time.Time) error {
 				met = append(met, "for "+now.Sub(*t.Met).Round(time.Second).String())
 			}
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\n", s.Signal, available, capacity, strings.Join(lines, ", "), strings.Join(met, ", "))
+		row(tw, s.Signal, available, capacity, strings.Join(lines, ", "), strings.Join(met, ", "))
 	}
 	return tw.Flush()
 }

@@ -46,7 +46,7 @@ func tokenVerb(ctx context.Context, c *command) error {
 		return c.ask(ctx, http.MethodGet, board.TokensPath, nil, c.printTokens)
 	case len(c.args) == 2 && c.args[0] == "delete":
 		return c.ask(ctx, http.MethodDelete, board.TokensPath, url.Values{"id": {c.args[1]}}, func(io.Reader) error {
-			_, err := fmt.Fprintf(c.out, "token %s deleted\n", c.args[1])
+			_, err := say(c.out, "token %s deleted\n", c.args[1])
 			return err
 		})
 	}
@@ -65,7 +65,7 @@ func (c *command) printToken(r io.Reader) error {
 	for _, s := range t.Server {
 		line += " --server " + s
 	}
-	_, err := fmt.Fprintln(c.out, line+" --token "+t.Token)
+	_, err := say(c.out, "%s --token %s\n", line, t.Token)
 	return err
 }
 
@@ -84,7 +84,7 @@ func (c *command) printTokens(r io.Reader) error {
 				when = "expired"
 			}
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%d/%d\t%s\n", t.ID, firstNonEmpty(t.Node, "any"), t.Used, t.Uses, when)
+		row(tw, t.ID, firstNonEmpty(t.Node, "any"), fmt.Sprintf("%d/%d", t.Used, t.Uses), when)
 	}
 	return tw.Flush()
 }

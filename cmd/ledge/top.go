@@ -81,8 +81,8 @@ func topNodes(w *tabwriter.Writer, items, nodes []api.Object) {
 		if i := slices.IndexFunc(nodes, func(n api.Object) bool { return n.GetName() == m.Name }); i >= 0 {
 			whole = nodes[i].(*corev1.Node).Status.Allocatable
 		}
-		fmt.Fprintf(w, "%s\t%dm\t%s\t%dMi\t%s\n", m.Name, m.Usage.Cpu().MilliValue(), percent(m.Usage.Cpu().MilliValue(), whole.Cpu().MilliValue()),
-			m.Usage.Memory().Value()>>20, percent(m.Usage.Memory().Value(), whole.Memory().Value()))
+		cpu, memory := m.Usage.Cpu().MilliValue(), m.Usage.Memory().Value()
+		row(w, m.Name, fmt.Sprintf("%dm", cpu), percent(cpu, whole.Cpu().MilliValue()), fmt.Sprintf("%dMi", memory>>20), percent(memory, whole.Memory().Value()))
 	}
 }
 
@@ -102,15 +102,15 @@ func topPods(w *tabwriter.Writer, items []api.Object, o topOpts) {
 	var lines []line
 	for _, obj := range items {
 		m := obj.(*api.PodMetrics)
-		head := m.Name
+		head := inLine(m.Name)
 		if o.all {
-			head = m.Namespace + "\t" + head
+			head = inLine(m.Namespace) + "\t" + head
 		}
 		sum := line{head: head}
 		for _, c := range m.Containers {
 			cpu, memory := c.Usage.Cpu().MilliValue(), c.Usage.Memory().Value()
 			if o.containers {
-				lines = append(lines, line{head + "\t" + c.Name, cpu, memory})
+				lines = append(lines, line{head + "\t" + inLine(c.Name), cpu, memory})
 			}
 			sum.cpu, sum.memory = sum.cpu+cpu, sum.memory+memory
 		}

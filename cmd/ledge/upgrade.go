@@ -140,7 +140,7 @@ func (u *upgrader) take(ctx context.Context, from string) (s upgrade.State, err 
 	if said := sig.Word("version"); said != "" && said != v.Version {
 		return s, fmt.Errorf("%s was signed as %s and is %s", from, said, v.Version)
 	}
-	fmt.Fprintf(u.out, "%s (%s), signed by %s\n", v.Version, v.BuildTime, key)
+	say(u.out, "%s (%s), signed by %s\n", v.Version, v.BuildTime, key)
 	name := upgrade.Name(v.Version, digest[:])
 	return u.dir.Adopt(name, func(s upgrade.State) (upgrade.State, error) {
 		s, err := u.known(s).Begin(name, upgrade.Stamp{Version: v.Version, Built: v.BuildTime, Store: v.Store}, u.opts.within, u.opts.older)
@@ -352,7 +352,7 @@ func askVersion(ctx context.Context, path string) (v versions, err error) {
 // start has the node start anew, and tells what comes of it.
 func (u *upgrader) start(ctx context.Context, s upgrade.State, name string) error {
 	if u.reachable() != nil {
-		_, err := fmt.Fprintf(u.out, "no node runs on %s; its next start is of %s\n", u.runDir, s.Tell(name))
+		_, err := say(u.out, "no node runs on %s; its next start is of %s\n", u.runDir, s.Tell(name))
 		return err
 	}
 	resp, err := u.raw(ctx, http.MethodPost, board.UpgradePath, nil, "", nil)
@@ -362,7 +362,7 @@ func (u *upgrader) start(ctx context.Context, s upgrade.State, name string) erro
 	if err := resp.Body.Close(); err != nil {
 		return err
 	}
-	fmt.Fprintf(u.out, "the node starts anew as %s; the pods run on\n", s.Tell(name))
+	say(u.out, "the node starts anew as %s; the pods run on\n", s.Tell(name))
 	if u.opts.leave || s.Pending == nil {
 		return nil
 	}
@@ -384,14 +384,14 @@ func (u *upgrader) wait(ctx context.Context, name string) error {
 		case s.OnTrial(name):
 			if s.Pending.Tries > shown {
 				shown = s.Pending.Tries
-				fmt.Fprintf(u.out, "start %d of %d\n", shown, upgrade.MostTries)
+				say(u.out, "start %d of %d\n", shown, upgrade.MostTries)
 			}
 		case s.Last == nil || s.Last.Name != name:
 			return fmt.Errorf("another upgrade has taken the place of %s", s.Tell(name))
 		case s.Last.Back != "":
 			return errors.New(strings.TrimPrefix(upgradeLine(s), "upgrade: "))
 		default:
-			_, err := fmt.Fprintf(u.out, "%s is well and stays\n", s.Tell(name))
+			_, err := say(u.out, "%s is well and stays\n", s.Tell(name))
 			return err
 		}
 		select {
@@ -413,7 +413,7 @@ func (u *upgrader) status() error {
 	w := tabwriter.NewWriter(u.out, 0, 8, 3, ' ', 0)
 	row := func(what, name string) {
 		st := s.Of(name)
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", what, name, st.Version, st.Built)
+		say(w, "%s\t%s\t%s\t%s\n", what, name, st.Version, st.Built)
 	}
 	fmt.Fprintln(w, "\tNAME\tVERSION\tBUILT")
 	row("runs", s.Running())

@@ -196,7 +196,7 @@ func TestDescribe(t *testing.T) {
 	p.events([]*corev1.Event{{Type: "Warning", Reason: "BackOff", Count: 4, LastTimestamp: ago(time.Minute), Message: "Back-off\n\x1b[2J now"}})
 	text := string(p.done())
 	for _, want := range []string{"Name:         web\n", "Labels:       a=b\n              c=d\n", "Annotations:  <none>\n", "Created:      60m ago\n", "Running for 60s",
-		`["run it"]`, "Terminated 2m ago: Error, exit code 7\n", "Requests:    cpu 2\n", "  v  secret s\n", "BackOff  60s (x4)", "Back-off  [2J now\n"} {
+		`["run it"]`, "Terminated 2m ago: Error, exit code 7\n", "Requests:    cpu 2\n", "  v  secret s\n", "BackOff  60s (x4)", "Back-off\\n\\x1b[2J now\n"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}

@@ -204,15 +204,15 @@ func printWrites(out io.Writer, r board.Writes) error {
 	tw := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
 	fmt.Fprintln(tw, "WRITER\tTODAY\tSINCE BOOT\tOF")
 	for _, w := range r.Writers {
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\n", w.Name, megabytes(w.Today), megabytes(w.SinceBoot), w.What)
+		row(tw, w.Name, megabytes(w.Today), megabytes(w.SinceBoot), w.What)
 	}
 	if err := tw.Flush(); err != nil {
 		return err
 	}
 	if !r.Boot.IsZero() {
-		fmt.Fprintf(out, "today: since %s; the boot: %s\n", r.Today.Format(sinceLayout), r.Boot.Format(sinceLayout))
+		say(out, "today: since %s; the boot: %s\n", r.Today.Format(sinceLayout), r.Boot.Format(sinceLayout))
 	}
-	_, err := fmt.Fprintln(out, wearLine(r))
+	_, err := say(out, "%s\n", wearLine(r))
 	return err
 }
 
