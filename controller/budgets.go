@@ -33,7 +33,7 @@ type Budgets struct {
 	events  Recorder
 	changed <-chan struct{}
 	told    map[types.UID]string // the last event about each
-	doubles map[types.UID]string // pods that more than one is about, with the one that was named
+	doubles map[types.UID]string // pods that several budgets match -> the budget that the event named
 	grumble grumble
 }
 

@@ -53,7 +53,7 @@ type Config struct {
 	Metrics        *Metrics // nil: nobody asks
 }
 
-// OutOfService says what the taint of that name does (section 4).
+// OutOfService configures what the taint out-of-service does (N-4.3 to N-4.5).
 type OutOfService struct {
 	// Ignored: nothing beyond what any taint does (N-4.10).
 	Ignored bool
@@ -114,7 +114,7 @@ type World struct {
 	Pods    *Follow[*corev1.Pod]
 	Leases  *Follow[*coordinationv1.Lease]
 	Budgets *Follow[*policyv1.PodDisruptionBudget]
-	// Controllers are those that pods belong to, and that say how many there are to be.
+	// Controllers own pods and say how many there should be.
 	Controllers *Follow[*corev1.ReplicationController]
 }
 
@@ -282,7 +282,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// setCondition puts a condition into a pod's status; false when it was there as it is.
+// setCondition puts a condition into a pod's status. It returns false if the pod has that condition already.
 func setCondition(pod *corev1.Pod, c corev1.PodCondition, now time.Time) bool {
 	c.LastTransitionTime = metav1.NewTime(now)
 	for i := range pod.Status.Conditions {

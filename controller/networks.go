@@ -76,7 +76,7 @@ func (n *Networks) pass(ctx context.Context, now time.Time) time.Duration {
 // podNetworkConflict is the condition of a Node whose pod network does not count.
 const podNetworkConflict = corev1.NodeConditionType("PodNetworkConflict")
 
-// judge writes that condition where it is not as it should be. Nodes that never had it are spared one that says no.
+// judge writes that condition where it differs. A Node that never had the condition gets none that says False.
 func (n *Networks) judge(ctx context.Context, node *corev1.Node, why string, now time.Time) error {
 	want := corev1.NodeCondition{Type: podNetworkConflict, Status: corev1.ConditionFalse, Reason: "PodCIDRAccepted", Message: "the pod network is the node's own"}
 	if why != "" {

@@ -36,9 +36,9 @@ const (
 	causeUnscheduled  = "unscheduled"
 )
 
-// PodGC removes pods that nobody will remove otherwise: ended ones beyond a number, those on nodes that an operator has
-// declared out of service, those of nodes that no longer exist, and those that were deleted before they had a node.
-// Leases of vanished nodes go too.
+// PodGC removes pods that nobody will remove otherwise: ended pods beyond a number, pods on nodes that are out of
+// service, pods of nodes that no longer exist, and pods that were deleted before they had a node. Leases of vanished
+// nodes go too.
 type PodGC struct {
 	w       *World
 	events  Recorder

@@ -20,15 +20,15 @@ import (
 const (
 	mostAtOnce  = 500 // pods deleted in one look
 	mostWaiting = 100 // pods of one controller without a node: more of them would only fill the card
-	// How long after a write that failed the next one is tried: doubled each time.
+	// Back-off after a failed write: from firstAttempt, doubling up to latestAttempt.
 	firstAttempt, latestAttempt = time.Second, 5 * time.Minute
-	// How long no pod takes the place of a young one that ended or went, when freeLosses, or as many as there are to be, did
-	// so before: doubled for each such round, and forgotten when none was lost for as long as a pod is young. Kubernetes makes
-	// the next one at once, and boards that refuse their pods fill with them.
+	// Back-off after losing young pods: once max(freeLosses, replicas) are lost, wait firstPause before the next,
+	// doubling up to longestPause; forget all that when no pod was lost for the time young. Kubernetes makes the next
+	// pod at once, and a board that refuses its pods fills with their records.
 	firstPause, longestPause = 10 * time.Second, 5 * time.Minute
 	freeLosses               = 4
 	young                    = 2 * longestPause
-	// madeDoubt is when the server is asked for a pod that it made and that does not show up.
+	// madeDoubt is how long a created pod may be missing from the watch before the server is asked for it.
 	madeDoubt = time.Second
 )
 
@@ -98,7 +98,8 @@ func (r *Replicas) pass(ctx context.Context, now time.Time) time.Duration {
 	return wake
 }
 
-// pods are those of each namespace as they are: with those that were just made, and without those that were just deleted.
+// pods returns the pods of each namespace, with the pods just created and without those just deleted, though the
+// watch does not show either yet.
 func (r *Replicas) pods(ctx context.Context, now time.Time) (of map[string][]*corev1.Pod, wake time.Duration) {
 	of, wake = map[string][]*corev1.Pod{}, idle
 	unseen := map[types.UID]bool{}
@@ -125,7 +126,8 @@ func (r *Replicas) pods(ctx context.Context, now time.Time) (of map[string][]*co
 	return of, wake
 }
 
-// settle does for one controller what there is to do, and tells when it should be looked at again.
+// settle creates, adopts, releases and deletes pods of one controller as needed, and returns when to look at it
+// again.
 func (r *Replicas) settle(ctx context.Context, rc *corev1.ReplicationController, pods []*corev1.Pod, now time.Time) (again time.Duration, failed error) {
 	k := r.of[rc.UID]
 	if k == nil || k.generation != rc.Generation { // what is wanted is another thing now
@@ -246,7 +248,7 @@ func (r *Replicas) act(ctx context.Context, rc *corev1.ReplicationController, k 
 	return "", nil
 }
 
-// claim makes pods that nobody has the controller's own, and lets go of those that it no longer selects.
+// claim adopts matching pods without an owner, and releases pods that the selector no longer matches.
 func (r *Replicas) claim(ctx context.Context, rc *corev1.ReplicationController, k *kept, todo todo) error {
 	selector := labels.SelectorFromSet(rc.Spec.Selector)
 	for _, p := range todo.adopt {
@@ -278,7 +280,7 @@ func (r *Replicas) claim(ctx context.Context, rc *corev1.ReplicationController, 
 	return nil
 }
 
-// todo is what there is to do for a controller.
+// todo is what one controller needs.
 type todo struct {
 	own            []*corev1.Pod // its pods, that have not ended and are not going
 	adopt, release []*corev1.Pod // before anything else is done: others may want the same pods

@@ -13,10 +13,10 @@ import (
 	"ledge/api"
 )
 
-// inOrderOfWorth sorts pods so that those come first whose end is missed the least, by Kubernetes' rules: those that do
-// not run yet, that are not ready, that somebody has called cheap, that have company of their own on their node, that have
-// been ready for the shortest time, that were restarted most, that are young. What is about as old, within powers of two, is
-// equal: who goes is chance then, so that not all of one moment go together.
+// inOrderOfWorth sorts pods so that the first to delete come first, by Kubernetes' rules: not running yet, not ready,
+// lower deletion cost, more pods of the same controller on the node, ready for a shorter time, more restarts,
+// younger. Ages within the same power of two are equal and are sorted at random, so that pods of the same moment do
+// not all go together.
 func inOrderOfWorth(pods []*corev1.Pod, now time.Time) {
 	company := map[string]int{}
 	for _, p := range pods {

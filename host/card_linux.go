@@ -16,7 +16,7 @@ import (
 
 // What a machine keeps on its card about itself, and what it tells people there.
 
-// WriteDurable replaces a file so that after a power cut there is the old one or the new one.
+// WriteDurable replaces a file atomically: after a power cut it is the old or the new one.
 func WriteDurable(path string, data []byte, perm os.FileMode) error {
 	f, err := os.OpenFile(path+".tmp", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, perm)
 	if err != nil {

@@ -64,8 +64,8 @@ func SavedClock(path string) (time.Time, error) {
 	return t, nil
 }
 
-// SaveClock writes the time, for a caller that knows it is right (ClockSynced) and does not do it often: each time
-// costs the flash a block.
+// SaveClock saves the time. The caller knows that it is right (ClockSynced) and calls rarely: each call costs the
+// flash a block.
 func SaveClock(path string, now time.Time) error {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
 	if err != nil {

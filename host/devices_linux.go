@@ -30,7 +30,7 @@ func WatchDevices() (*Devices, error) {
 	return &Devices{fd: fd, told: map[string]bool{}}, nil
 }
 
-// There are those that nobody was told of yet.
+// There returns the devices that were not reported yet.
 func (d *Devices) There() (aliases []string) {
 	_ = filepath.WalkDir("/sys/devices", func(at string, e fs.DirEntry, err error) error {
 		if err != nil || e.Name() != "modalias" { // a device that has just gone

@@ -17,7 +17,7 @@ const (
 	Fail Verdict = "FAIL"
 )
 
-// Check is one thing a board needs, and what to do when it is not there.
+// Check is one thing that a board needs, and the remedy if it is missing.
 type Check struct {
 	Name    string
 	Verdict Verdict

@@ -22,8 +22,8 @@ func GiveBack() (int64, error) {
 	return giveBack(exe)
 }
 
-// giveBack does that with the mappings of one file, which must not be unmapped meanwhile: what another thread maps in
-// their place would be lost. The binary never is; a mapped store may be.
+// giveBack does that for the mappings of one file. Nobody may unmap it meanwhile, or pages that another thread maps
+// in its place are lost. The binary is never unmapped; a store may be.
 func giveBack(file string) (int64, error) {
 	file = strings.TrimSuffix(file, gone)
 	f, err := os.Open("/proc/self/smaps")

@@ -35,9 +35,9 @@ func (h *Host) Memory() (Memory, error) {
 	return Memory{Total: int64(m.Total), Available: int64(m.Available), SwapTotal: int64(m.SwapTotal), SwapFree: int64(m.SwapFree)}, nil
 }
 
-// MemoryAvailable is Total and Available of Memory alone, at a tenth of the cost: it is asked for again and again. Of what is
-// available, mapped is what processes have mapped of files: their programs, mostly. The kernel's figure for it has shared
-// memory in it, which is not available; so it is at most what there is of file pages.
+// MemoryAvailable returns Total and Available of Memory at a tenth of the cost, for callers that ask often. mapped is
+// the part of available that processes have mapped from files, mostly their programs. The kernel's figure for that
+// includes shared memory, which is not available, so mapped is capped at the size of all file pages.
 func (h *Host) MemoryAvailable() (available, mapped, total int64, err error) {
 	data, err := h.meminfo.read(filepath.Join(h.cfg.Proc, "meminfo"))
 	if err != nil {

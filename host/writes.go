@@ -19,8 +19,8 @@ type Counter struct {
 	Bytes int64
 }
 
-// ProcessWrites is what a process has given to disks: memory that was to be written, less what was removed before it came
-// to that. Memory file systems do not count.
+// ProcessWrites returns how much a process has written to disks: the pages it made dirty, less those of files that
+// were removed before they were written. File systems in memory do not count.
 func (h *Host) ProcessWrites(pid int) (Counter, error) {
 	dir := filepath.Join(h.cfg.Proc, strconv.Itoa(pid))
 	data, err := os.ReadFile(filepath.Join(dir, "io"))

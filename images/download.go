@@ -33,7 +33,8 @@ type download struct {
 	req  BlobRequest
 	size int64
 	path string // of the file that holds it: in ingest/, or the blob that is here already
-	// marked: it took so long that some of it has been synced. For the goroutine that downloads, and after it.
+	// marked means that the download took so long that part of it was synced. Only the downloading goroutine may
+	// touch it, or anyone after that goroutine has ended.
 	marked bool
 
 	mu      sync.Mutex
@@ -117,7 +118,7 @@ func (f *download) fetch(ctx context.Context) error {
 	return err
 }
 
-// fromBlob takes the blob that another image keeps, if it is what it should be.
+// fromBlob uses a blob that another image keeps, if its content has the right digest.
 func (f *download) fromBlob(ctx context.Context) bool {
 	path := f.d.blobPath(f.req.Digest)
 	fi, err := os.Lstat(path)
@@ -163,7 +164,7 @@ func (f *download) close() {
 	}
 }
 
-// errRestart says that what was read so far is not what it should be, and has been thrown away.
+// errRestart means that the bytes read so far had the wrong content and were thrown away.
 var errRestart = errors.New("wrong content, starting again")
 
 // fill takes up what an earlier try left and gets the rest.

@@ -84,7 +84,7 @@ func (d *durable) replace(from, to string) error {
 	return nil
 }
 
-// writeJSON writes a small file so that it is there whole or not at all.
+// writeJSON writes a small file atomically: after a power cut it is there whole or not at all.
 func (d *durable) writeJSON(path string, v any) error {
 	data, err := json.Marshal(v)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// ErrNotKept says that an image's compressed layers are not here, so that no archive can be made of it.
+// ErrNotKept means that an image's compressed layers were not kept, so it cannot be exported.
 var ErrNotKept = errors.New("compressed layers are not kept")
 
 // exported is what goes into an archive.

@@ -7,9 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// halfway is a layer that a pull made before it failed. The next pull that wants it takes it up as it is. Nothing of it
-// has been synced: like all that is on its way it is deleted when the store is opened, and it is synced with the rest
-// of the pull that comes to a good end.
+// halfway is a finished layer of a pull that failed. The next pull that needs the layer uses it. It is not synced
+// yet: opening the store deletes it, as everything unfinished, and the pull that succeeds syncs it with the rest.
 type halfway struct {
 	made
 	since time.Time

@@ -24,7 +24,7 @@ var ErrInvalidName = errors.New("invalid image name")
 // ErrBuiltIn says that an image or a name belongs to ledge itself and cannot be removed or replaced.
 var ErrBuiltIn = errors.New("image is built in")
 
-// ErrDamaged says that what is on disk is not what was put there.
+// ErrDamaged means that content on disk has changed since it was written.
 var ErrDamaged = errors.New("image data is damaged")
 
 // Store holds unpacked images.

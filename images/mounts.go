@@ -154,7 +154,7 @@ func (d *Disk) mountNew(ctx context.Context, row *imageRow, key, target string, 
 	return nil
 }
 
-// ready sees to it that all layers of an image are there and sound, and makes those again that are not.
+// ready checks that all layers of an image are present and sound, and unpacks the others again.
 func (d *Disk) ready(ctx context.Context, row *imageRow) error {
 	for _, l := range row.Layers {
 		ok, err := d.sound(ctx, l.Chain)

@@ -15,8 +15,8 @@ var ErrUnreachable = errors.New("registry cannot be reached")
 type Registry interface {
 	// Head asks which digest a tag stands for now, without its content; empty when the registry does not tell.
 	Head(ctx context.Context, ref Reference, keys Keyring) (digest string, err error)
-	// Manifest reads the manifest or index that ref names: by its digest if it has one, else by its tag. The
-	// content has the digest that is given with it, and that of ref if it has one.
+	// Manifest reads the manifest or index that ref names: by its digest if it has one, else by its tag. The content
+	// matches the digest that is returned with it, and ref's digest if ref has one.
 	Manifest(ctx context.Context, ref Reference, keys Keyring) (Document, error)
 	// Blob opens a blob of ref's repository. Nothing of its content has been checked.
 	Blob(ctx context.Context, req BlobRequest) (BlobStream, error)

@@ -135,8 +135,8 @@ func (d *Disk) spoolBytes(data []byte) (spooled, error) {
 	return s, os.WriteFile(s.path, data, 0o600)
 }
 
-// selfLayer is the layer's archive but for the binary's bytes, which go between head and tail. It depends on
-// nothing but them, so that the same binary gives the same image everywhere.
+// selfLayer returns the layer's archive without the binary's bytes, which go between head and tail. It depends only
+// on those bytes, so that the same binary gives the same image everywhere.
 func selfLayer(size int64) (head, tail []byte, err error) {
 	var buf bytes.Buffer
 	w := tar.NewWriter(&buf)

@@ -88,8 +88,8 @@ func (d *Disk) present(chains []string) []string {
 	return out
 }
 
-// heal makes the damaged and missing layers of an image again from its blobs. When a blob is damaged too the
-// image is lost: it is dropped, so that it can be pulled again, and the error wraps ErrNotFound.
+// heal unpacks the damaged and missing layers of an image again from its blobs. If a blob is damaged too, the image
+// is dropped, so that it can be pulled again, and the error wraps ErrNotFound.
 func (d *Disk) heal(ctx context.Context, row *imageRow) (err error) {
 	if row.Source != nil {
 		return d.healSelf(ctx, row)
@@ -118,8 +118,8 @@ func (d *Disk) heal(ctx context.Context, row *imageRow) (err error) {
 	return errors.Join(fmt.Errorf("%w: %s is damaged beyond repair", ErrNotFound, row.ID), d.lose(row))
 }
 
-// lose drops an image that is damaged beyond repair. What is sound of it stays for a while, so that pulling it again
-// fetches only the rest.
+// lose drops an image that is damaged beyond repair. Its sound layers stay for a while, so that another pull fetches
+// only the others.
 func (d *Disk) lose(row *imageRow) error {
 	d.mu.Lock()
 	if d.spare == nil {

@@ -34,8 +34,8 @@ type RenewerConfig struct {
 	// Duration is how long the lease counts as held after a renewal (nodeLeaseDurationSeconds); zero is 40 s. It is
 	// written at every renewal, so that a changed setting reaches an existing lease (N-2.7).
 	Duration time.Duration
-	// Failing is called from the second failed update in a row on (N-2.5): whoever owns the connections closes them,
-	// since one that hangs half open would fail for ever. It may be nil.
+	// Failing is called from the second failed update in a row on (N-2.5): the owner of the connections then closes
+	// them, since a half-open connection would fail for ever. It may be nil.
 	Failing func()
 }
 

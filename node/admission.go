@@ -15,9 +15,9 @@ import (
 // nodeReadWithin bounds the look at the Node's labels and taints: a pod must not wait for an API that does not answer.
 const nodeReadWithin = 2 * time.Second
 
-// admission is the node's own word on a pod (N-7.4): one that has not begun yet may be turned away, and is never tried
-// again (N-7.7). Pods are asked for oldest first; later says that it is not this one's turn, or that others have to go
-// first.
+// admission is the node's own word on a pod (N-7.4): one that has not begun yet may be turned away, and is never
+// tried again (N-7.7). Pods are asked for oldest first; later means that it is not this pod's turn yet, or that other
+// pods have to end first.
 func (w *worker) admission(ctx context.Context, in podstate.Input) (why *podstate.Stop, later bool) {
 	a, pod := w.a, in.Pod
 	a.mu.Lock()

@@ -49,8 +49,8 @@ func (w *worker) stopLocked(s podstate.Stop) *podstate.Stop {
 	return &s
 }
 
-// claim is stop for who comes first: false, and nothing is asked for, if the pod is ending or has ended. After true its end
-// is the claimant's doing, whatever a container dies of first.
+// claim stops the pod only if nobody has stopped it yet and it has not ended; otherwise it does nothing and returns
+// false. After true the end counts as the claimant's, whatever a container dies of first.
 func (w *worker) claim(s podstate.Stop) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

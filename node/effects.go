@@ -188,7 +188,8 @@ func (a *Agent) discard(ctx context.Context, w *worker, id string) error {
 	return a.dropMessage(string(w.uid), id)
 }
 
-// empty deletes what the pod's containers have written. What tells of them stays, and so does all that is in memory.
+// empty deletes the files that the pod's containers have written. Their logs and records stay, and so does everything
+// in memory.
 func (a *Agent) empty(ctx context.Context, w *worker, pod *corev1.Pod) error {
 	for _, c := range w.seen.Containers {
 		if err := a.cfg.Images.Unmount(ctx, c.ID); err != nil {

@@ -71,8 +71,8 @@ func (r *logReader) open() (err error) {
 	return nil
 }
 
-// openLogs opens all files of a log, oldest first. The one that is being written is opened before the others are
-// looked for: should it be renamed meanwhile it is there twice, which shows, and never missing.
+// openLogs opens all files of a log, oldest first. The current file is opened before the older ones are listed: if it
+// is renamed meanwhile it is found twice, which can be seen, and never missed.
 func openLogs(path string) (out []*os.File, err error) {
 	defer func() {
 		if err != nil {
@@ -254,7 +254,7 @@ func (r *logReader) restart(path string) error {
 	return nil
 }
 
-// advance opens the files that were begun after the one that is open, if there are any.
+// advance opens the files that are newer than the open one, if there are any.
 func (r *logReader) advance() (bool, error) {
 	if r.f != nil {
 		have, err := r.f.Stat()

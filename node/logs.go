@@ -106,7 +106,8 @@ func (a *Agent) logAttempt(pod *corev1.Pod, name string, previous bool) (int, er
 	return found, nil
 }
 
-// findLog is where an attempt's log is. After a change of the medium one that began before it is where it was.
+// findLog returns the path of an attempt's log. A log that began before the medium was changed is still on the old
+// medium.
 func (a *Agent) findLog(pod *corev1.Pod, name string, attempt int) string {
 	roots := a.logRoots()
 	for _, root := range roots {
@@ -188,7 +189,7 @@ func startsAgain(pod *corev1.Pod, name string, code int) bool {
 	return false // an ephemeral one, or none
 }
 
-// waitingFor is the reason for which a container does not run, or "" when it does or is done.
+// waitingFor returns the reason why a container waits, or "" if it runs or has ended.
 func waitingFor(pod *corev1.Pod, name string) string {
 	if s := statusOf(pod, name); s != nil && s.State.Waiting != nil {
 		return s.State.Waiting.Reason

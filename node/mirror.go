@@ -141,8 +141,8 @@ func (a *Agent) stillHere(m *corev1.Pod) bool {
 	return false
 }
 
-// mirror makes what the API has of a static pod what it should be. One that somebody deletes, that shows an older
-// pod, or whose Node was made anew is replaced.
+// mirror makes the mirror pod of a static pod, or replaces it: if somebody deletes it, if it shows an older version
+// of the pod, or if the Node was created anew.
 func (a *Agent) mirror(ctx context.Context, p, m *corev1.Pod) error {
 	node, err := a.cfg.Client.Get(ctx, api.Nodes, "", a.cfg.Name)
 	if err != nil {

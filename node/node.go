@@ -89,8 +89,8 @@ type Config struct {
 	Resources    ResourceConfig
 	Sysctls      Sysctls // that pods may set besides the safe ones
 
-	// Conditions are shown on the Node beside Kubernetes' own; one without a status is taken away, one that is left out
-	// stays as it was. May be nil.
+	// Conditions are written to the Node beside Kubernetes' own. One without a status is removed; a condition that is
+	// not returned stays. May be nil.
 	Conditions func() []corev1.NodeCondition
 	// Seen is shown the Node as the API has it, at each look at its status; true asks for another look at once. May be nil.
 	Seen func(*corev1.Node) bool
@@ -331,8 +331,7 @@ func (a *Agent) reconcile(ctx context.Context, g *errgroup.Group) error {
 // Ready says whether the API has been told by this process, and last, that the Node is ready.
 func (a *Agent) Ready() bool { return a.ready.Load() }
 
-// Turn comes back when the loop that hands pods to their workers has come round, which it does all the time unless it
-// hangs: a sign of life for a watchdog.
+// Turn returns when the loop that hands pods to their workers has gone round once: a sign of life for a watchdog.
 func (a *Agent) Turn(ctx context.Context) error {
 	select {
 	case a.turns <- struct{}{}:
@@ -453,8 +452,8 @@ func (a *Agent) Close(message string) {
 	a.pokeStatus()
 }
 
-// Clear removes what stopped pods have left on a closed board: namespaces, addresses, cgroups, root file systems. Until then
-// they are kept, so that whoever waits for the stop does not wait for that too. It does not wait.
+// Clear removes what stopped pods have left on a closed board: namespaces, addresses, cgroups, root file systems.
+// StopPod leaves them, so that a shutdown does not wait for their removal. Clear does not wait.
 func (a *Agent) Clear() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

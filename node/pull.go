@@ -120,7 +120,7 @@ func (a *Agent) pullSecrets(ctx context.Context, pod *corev1.Pod) (images.Keyrin
 	return ring, nil
 }
 
-// lookAtPulls takes in the pulls that have ended, and ends those that nobody wants.
+// lookAtPulls collects the results of ended pulls, and cancels pulls that the pod no longer needs.
 func (w *worker) lookAtPulls(in podstate.Input) {
 	unwanted := in.Gone || in.Stop != nil || in.Pod.DeletionTimestamp != nil
 	ended := map[string]*pulling{}
@@ -181,8 +181,8 @@ type silence struct {
 	why   string
 }
 
-// The pause is four times the one before: it grows faster than those between the starts of a crash loop, so that there
-// are always some starts between two tries.
+// Each pause is four times the one before: pauses grow faster than those of a crash loop, so that there are always
+// some starts between two tries.
 const (
 	silenceFirst = time.Minute
 	silenceMost  = 30 * time.Minute

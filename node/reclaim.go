@@ -59,8 +59,8 @@ func (e *evictor) free(ctx context.Context, s pressure.Signal, seen pressure.Rea
 	return seen, layout
 }
 
-// dropFullLogs removes the parts of logs that were full and set aside. What a container writes now, and what one before
-// it wrote last, stays.
+// dropFullLogs removes the parts of logs that were full and set aside. The current log of a container, and the last
+// log of the instance before it, stay.
 func (a *Agent) dropFullLogs(ctx context.Context) (freed bool, err error) {
 	err = filepath.WalkDir(filepath.Join(a.cfg.DataDir, "logs"), func(path string, d fs.DirEntry, err error) error {
 		switch {

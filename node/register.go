@@ -389,8 +389,9 @@ type written struct {
 	node *corev1.Node
 }
 
-// recall is the Node as it is followed, shared. It is asked for only when that does not know it, or when a write has shown
-// that it lags: a fleet that asks every ten seconds for what it is told anyway is half of what a control plane does.
+// recall returns the Node from the watch, shared with others. It asks the server only if the watch does not have the
+// Node, or if a write has shown that the watch lags: asking every ten seconds would be half of a control plane's work
+// in a fleet.
 func (p *poster) recall(ctx context.Context, anew bool) (*corev1.Node, error) {
 	n, ok := p.a.self.Get("", p.a.cfg.Name)
 	switch {

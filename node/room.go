@@ -18,7 +18,7 @@ type room struct {
 	node        *corev1.Node // nil: it cannot be read just now; then only the board's own knowledge counts
 	allocatable corev1.ResourceList
 	pods        []*corev1.Pod // admitted and not over
-	// held is what pods have been granted, where that is not what they ask for: one that is being resized.
+	// held are the granted resources of pods in the middle of a resize; other pods are granted what they ask for.
 	held    map[types.UID]corev1.ResourceList
 	statics fromFiles
 }

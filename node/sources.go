@@ -124,8 +124,8 @@ func (s *sources) tell(ctx context.Context, src *source) error {
 	}
 }
 
-// patience is how long a worker waits for the first sight of an object. It is told when there is one, so that it
-// need not wait long.
+// patience is how long a worker waits to see an object for the first time. The worker is notified when the object
+// appears, so this can be short.
 const patience = 2 * time.Second
 
 // get is an object as last seen. One that is not there is a Kubernetes "not found".

@@ -97,7 +97,8 @@ func (s *statics) Run(ctx context.Context, poked <-chan struct{}) error {
 	}
 }
 
-// readFirst reads the files for the first time: before it there are no static pods, and nobody may think that there are none.
+// readFirst reads the files for the first time. Before that the static pods are not known, and nobody may take that
+// for "there are none".
 func (s *statics) readFirst() {
 	s.scan()
 	close(s.scanned)
@@ -144,8 +145,8 @@ func (s *statics) scan() {
 	s.settle()
 }
 
-// read takes of a file what is good. While something in it is not, every pod that was there stays unless a good one has its place:
-// which of them the bad document is, nobody can tell.
+// read takes the good documents of a file. While one document is bad, every earlier pod of the file stays unless a
+// good document replaces it, since nobody can tell which pod the bad document means.
 func (s *statics) read(path string, mixed bool) {
 	data, err := readManifest(path)
 	f := s.files[path]

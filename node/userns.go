@@ -24,7 +24,7 @@ func ownUsers(pod *corev1.Pod) bool { return pod.Spec.HostUsers != nil && !*pod.
 
 var errNoUsers = errors.New("no block of users is left for a pod with hostUsers: false")
 
-// usersOf gives a pod its block: that which it has, or the first that is free.
+// usersOf returns the pod's block of user IDs: the one it has, or the first free one.
 func (a *Agent) usersOf(pod *corev1.Pod) (*runtime.IDRange, error) {
 	if !ownUsers(pod) {
 		return nil, nil

@@ -448,8 +448,8 @@ func (w *worker) report(ctx context.Context, pod *corev1.Pod, status corev1.PodS
 	return true
 }
 
-// act carries out one action and remembers how it went. False: it has to be asked for again, and Decide, which has
-// no back-off for it, would do so at once.
+// act carries out one action and remembers the result. False means that the action is not over and Decide, which has
+// no back-off for it, would ask for it again at once.
 func (w *worker) act(ctx context.Context, pod *corev1.Pod, act podstate.Action) bool {
 	if act.Event != nil {
 		w.a.containerEvent(pod, act.Container, act.Event.Type, act.Event.Reason, act.Event.Message)
@@ -494,7 +494,7 @@ func (a *Agent) event(pod *corev1.Pod, eventType, reason, message string) {
 	}
 }
 
-// containerEvent is about one container, so that equal messages of two are not taken for one.
+// containerEvent names its container, so that equal messages of two containers are not merged.
 func (a *Agent) containerEvent(pod *corev1.Pod, name, eventType, reason, message string) {
 	c := containerNamed(pod, name)
 	if a.cfg.Events == nil || c == nil {

@@ -30,8 +30,8 @@ const (
 // PlaneUser is who a control plane is to its boards. The name has no rights on the API.
 const PlaneUser = "system:ledge:control-plane"
 
-// Names in certificates that no host can have: an underscore is not allowed in those of hosts, so that nobody who may
-// choose the name of a board can become another machine by it.
+// Names in certificates that no host can have: host names have no underscore. So nobody who chooses the name of a
+// board can pose as another machine.
 const (
 	ServerIdentity = "ledge_server" // in the control plane's certificate, wherever it is reached
 	boardPrefix    = "node_"        // before a board's name, in its own
@@ -193,8 +193,8 @@ func (j *Joins) Delete(id string) error {
 	return j.cfg.Tokens.Delete(id)
 }
 
-// Known says whether a client's certificate still counts: that of a board does as long as no other board has its name and
-// nobody has revoked it.
+// Known returns an error if a client's certificate no longer counts: if it is a board's and another board has the
+// name now, or the board was revoked.
 func (j *Joins) Known(leaf *x509.Certificate) error {
 	name, ok := strings.CutPrefix(leaf.Subject.CommonName, nodeUserPrefix)
 	if !ok {
@@ -242,14 +242,15 @@ func (j *Joins) Sign(request []byte, proof string, taken func(node string) (is, 
 		if err != nil {
 			return nil, node, fmt.Errorf("look for node %s: %w", node, err)
 		}
-		// A Node that was made by hand waits for its board. One that is alive has it, whatever is remembered here: it joined by a
-		// kubeconfig, or the memory is damaged.
+		// A Node made by hand waits for its board. A Node that is alive has its board, even if no row here says so:
+		// the board joined by a kubeconfig, or the rows are damaged.
 		if (known && is || alive) && !row.has(req.RawSubjectPublicKeyInfo) {
 			return nil, node, refuse("another board has joined as %q: give this one another name with --hostname-override, or delete that "+
 				"node first if this one replaces it ('ledge delete node %s')", node, node)
 		}
 		sum := sha256.Sum256(req.RawSubjectPublicKeyInfo)
-		// A key has one name, so that who revokes it knows what ends. No ledge asks for a second one with the key it has.
+		// One key, one name: revoking a name then revokes all that the key opens. No ledge asks for a second name
+		// with the key it has.
 		if names := j.names(sum[:]); len(names) > 0 && !slices.Contains(names, node) {
 			return nil, node, refuse("the key of this board has joined as %q: remove the directory board/ below its data directory, "+
 				"so that it gets a key of its own", names[0])

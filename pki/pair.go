@@ -60,8 +60,8 @@ func (r request) sign(ca tls.Certificate, now time.Time) (*pair, error) {
 	return makePair(template, ca.Leaf, ca.PrivateKey)
 }
 
-// template is what the certificate says. It is valid from the CA's beginning on, so that a board that has lost its clock
-// can use it; its end is counted from now.
+// template is what the certificate says. It is valid from the day the CA was made, so that a board with a wrong clock
+// can use it; its lifetime counts from now.
 func (r request) template(ca *x509.Certificate, now time.Time) (*x509.Certificate, error) {
 	serial, err := newSerial()
 	if err != nil {

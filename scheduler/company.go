@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// companyOf scores nodes by who is there: what the pod would like near or far, and what the pods there think of it. The
-// required affinity of those counts as a wish of weight 1, as on Kubernetes.
+// companyOf scores nodes by the pods on them: the preferred affinity of the new pod to them, and theirs to the new
+// pod. A required affinity of theirs counts as a preference of weight 1, as on Kubernetes.
 func (c *Cluster) companyOf(r *relations, nodes []*nodeInfo) []int64 {
 	likes := map[pair]int64{}
 	note := func(t *term, n *corev1.Node, other *corev1.Pod, weight int64) {

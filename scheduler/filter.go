@@ -23,7 +23,7 @@ const (
 	reasonNoDomain      = reasonSpread + " (missing required label)"
 )
 
-// refusal is why one node does not take one pod.
+// refusal is the reason why a node does not take a pod.
 type refusal struct {
 	reasons []string
 	// curable: fewer pods on the node could change the answer (N-10.19).

@@ -17,7 +17,8 @@ type spread struct {
 	count map[string]int // by value of the key; a domain without pods is there with 0
 }
 
-// relations is what a pod's placement has to do with the pods that are there, counted once for all nodes.
+// relations has the affinities and anti-affinities between a pod and the pods already placed, counted once for all
+// nodes.
 type relations struct {
 	cluster *Cluster
 	pod     *corev1.Pod

@@ -14,8 +14,8 @@ import (
 var logindDirs = []string{"etc/systemd/logind.conf.d", "run/systemd/logind.conf.d", "usr/local/lib/systemd/logind.conf.d",
 	"usr/lib/systemd/logind.conf.d"}
 
-// DelayFile is the file whose InhibitDelayMaxSec counts, below a root; "" when none has it. Packages bring such files
-// (unattended-upgrades does), and one that sorts after ledge's beats it (N-5.44).
+// DelayFile is the file whose InhibitDelayMaxSec counts, below a root; "" when none has it. Packages install such
+// files (unattended-upgrades does), and a file that sorts after ledge's overrides it (N-5.44).
 func DelayFile(root string) string {
 	found := map[string]string{} // by name: of two directories' files of one name only the first is read
 	for _, dir := range logindDirs {

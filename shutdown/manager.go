@@ -136,7 +136,7 @@ func (m *Manager) Live() (names []string) {
 	return names
 }
 
-// Plan is who would stop when, if a shutdown began now, or what is left of the one that runs.
+// Plan returns the stages of a shutdown that would begin now, or those left of the one that runs.
 func (m *Manager) Plan() Plan {
 	budget := Unlimited
 	if s := m.Status(); s.Running && !s.Until.IsZero() {
@@ -297,8 +297,9 @@ func (m *Manager) loop(ctx context.Context) {
 	}
 }
 
-// withdraw takes back what one source has wanted, and says whether nobody wants it any more: mains that are back do not call off
-// what somebody has asked logind for. Once all have stopped, logind's word is about the machine, whoever has asked for that.
+// withdraw takes back one source's wish and tells whether no other source wants the shutdown: returning mains do not
+// cancel a shutdown that was asked of logind. Once all pods have stopped, a cancellation by logind counts for every
+// source, since it is about the machine.
 func withdraw(wants map[string]bool, cur *current, source string) (nobody bool) {
 	if cur == nil && source == logindSource {
 		clear(wants)

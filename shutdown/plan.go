@@ -4,7 +4,7 @@
 //	   -> stage of the lowest priority: stop its pods in parallel -> ... -> stage of the highest
 //	   -> final statuses durable -> the event's Done (release the lock, exit, power off)
 //
-// Making a plan is pure. Carrying it out needs four things of a node, which Node declares; this package never sees
+// Making a plan is pure. Carrying it out needs five things of a node, which Node declares; this package never sees
 // the agent itself. A cancelled shutdown stops the killing at once and opens the node again.
 //
 // It may import api and nothing else of ledge.

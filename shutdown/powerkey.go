@@ -24,7 +24,7 @@ type PowerKey struct {
 	// From brings the presses, a byte each, where another process holds the devices: process 1, which hears the key while
 	// there is no brain. Its reader ends at a deadline.
 	From *os.File
-	// Elsewhere says that somebody else hears the key and does what he is configured to; nil: nobody does.
+	// Elsewhere tells whether another program, such as logind, handles the key; nil: none does.
 	Elsewhere func() bool
 
 	listening atomic.Int32 // to so many devices

@@ -35,8 +35,8 @@ type Node interface {
 	// ended, the volumes are unmounted and the final status has been accepted, or with ctx's error; the pod goes on
 	// stopping then. A second call can only shorten the grace (N-7.26).
 	StopPod(ctx context.Context, uid types.UID, grace time.Duration) error
-	// Clear removes what StopPod has left, which nobody has to wait for: what is in memory and goes with the power. It does
-	// not wait; Close with an empty message does the same.
+	// Clear removes what StopPod has left: things in memory, which end with the power anyway. It does not wait. Close
+	// with an empty message does the same.
 	Clear()
 	// Flush makes everything that was accepted durable (N-5.40), and what pods have written. It may take for ever.
 	Flush(ctx context.Context) error

@@ -23,7 +23,7 @@ const (
 	tempSuffix      = ".tmp"
 )
 
-// writeFile replaces a file so that after a power cut it is either the old or the new one, whole.
+// writeFile replaces a file atomically: after a power cut it is the old or the new one, whole.
 func writeFile(path string, data []byte, noSync bool) error {
 	tmp := path + tempSuffix
 	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
@@ -96,8 +96,8 @@ func exists(path string) (bool, error) {
 	return err == nil, err
 }
 
-// Hold keeps every ledge away from a store until it is released, or says that one has it. It changes nothing, and what is
-// not there nobody holds.
+// Hold locks a store until release is called, or fails if a running ledge has the lock. It writes nothing. Without a
+// lock file the store is not held.
 func Hold(dir string) (release func(), err error) {
 	f, err := os.Open(filepath.Join(dir, lockName))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {

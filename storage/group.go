@@ -4,9 +4,9 @@ import (
 	"fmt"
 )
 
-// Writers that wait for each other's commits share one: to the card ten writes in one transaction cost little more than one.
-// Each runs its function in its turn, on what those before it have left, and waits for the group's commit. The last in
-// the line makes it, so that a writer who is alone never waits for company.
+// Writers that would wait for each other's commits share one: ten writes in one transaction cost the card little more
+// than one write. Each writer runs its function in turn, on the state that the writers before it have left, and waits
+// for the commit of the group. The last writer in the queue commits, so that a lone writer never waits for others.
 type group struct {
 	tx      *Tx // what its members have written so far
 	members int
@@ -20,7 +20,7 @@ const groupWeight = 256 << 10
 
 func (g *group) full() bool { return g.members >= g.line || g.tx.weight > groupWeight }
 
-// queue waits for the turn to write. Whoever holds it ends it with pass, or settles what is open with lockAlone.
+// queue waits for the turn to write. The holder ends its turn with pass, or commits the open group with lockAlone.
 func (s *Store) queue() {
 	s.waiting.Add(1)
 	s.writing.Lock()

@@ -10,8 +10,8 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// badValue is a value whose content does not hold. Its header does, since the tally counts it: so the header says
-// which content was meant, and a snapshot that has the same one has exactly what was lost.
+// badValue is a value with damaged content and a sound header (the tally covers headers). The header identifies the
+// lost content: a snapshot with the same header has exactly that content.
 type badValue struct {
 	bucket, key, header []byte
 	good                []byte

@@ -171,7 +171,7 @@ func (o *opener) takeCleanMark() error {
 	return syncDir(o.cfg.Dir)
 }
 
-// provide sees to it that there is a sound file: the one that is there, a snapshot, or on a new board a fresh one.
+// provide makes sure that there is a sound file: the existing one, a snapshot, or on a new board an empty one.
 func (o *opener) provide(ctx context.Context) error {
 	marked, err := exists(o.path(provisionedName))
 	if err != nil {
@@ -334,8 +334,8 @@ func (o *opener) soundSnapshot(ctx context.Context) (string, error) {
 	return second, nil
 }
 
-// keepEvidence gives a bad file a second name; the last two are kept. The file itself stays until another one is
-// renamed over it, so that there is no moment without one.
+// keepEvidence gives a bad file a second name; the last two are kept. The file keeps its own name until another file
+// is renamed over it, so that there is always one.
 func (o *opener) keepEvidence() (string, error) {
 	there, err := exists(o.path(dbName))
 	if err != nil || !there {

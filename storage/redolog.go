@@ -17,8 +17,8 @@ import (
 const (
 	redoDir    = "redo"
 	redoSuffix = ".log"
-	// redoChunk is what a file grows by. It is written as zeros first: a write into what is there already costs the
-	// card a block, one that makes a file longer costs five.
+	// redoChunk is what a file grows by. It is filled with zeros first: overwriting costs the card one block, growing
+	// a file costs five.
 	redoChunk = 64 << 10
 	// redoFull is when a snapshot is due, so that the log need not grow; redoMost is when it gives up.
 	redoFull = 1 << 20
@@ -120,7 +120,7 @@ func (l *redoLog) begin(start tally) error {
 	return nil
 }
 
-// at is the file that a transaction is logged in; of one that is not it is the next, which may be there already.
+// at returns the number of the log file that holds the last commit; if logging failed, the next file's number.
 func (l *redoLog) at() uint64 {
 	switch {
 	case l == nil:

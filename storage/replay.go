@@ -54,8 +54,8 @@ func (o *opener) openLog() (err error) {
 	return nil
 }
 
-// errForgot: a store that is sound, but so old that the log no longer reaches back to it. One that is ahead of the log,
-// since the power went between the two, was written last while the newest file of the log was there.
+// errForgot means that the store is sound, but older than the log reaches back. A store can also be ahead of the log,
+// if the power failed between commit and log; its last commit then names the newest log file.
 var errForgot = fmt.Errorf("%w: it is an older one, which the disk had been told to replace", ErrDamaged)
 
 // logNumber is the file of the log that the store's last commit went to; 0 in a store from before there was a log.

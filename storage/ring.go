@@ -20,9 +20,10 @@ type Change struct {
 	size int // on disk, what it weighs in the ring
 }
 
-// ring keeps the last changes, up to a number and a weight. Readers hold a position; there is no queue per reader,
-// so a slow one costs nothing and is told when it has been lapped. Readers of one kind are not woken for another: most changes
-// are renewals of leases, one for each board every ten seconds, and most readers are boards that follow their pods.
+// ring keeps the last changes, up to a number and a weight. Readers hold a position; there is no queue for each
+// reader, so a slow reader costs nothing; it gets an error once it has been lapped. Readers of one kind are not woken
+// for another: most changes are renewals of leases, one for each board every ten seconds, and most readers are boards
+// that follow their pods.
 type ring struct {
 	mu     sync.Mutex
 	buf    []Change

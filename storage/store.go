@@ -209,8 +209,8 @@ func (s *Store) View(fn func(*Tx) error) error {
 	return fn(tx)
 }
 
-// begin pairs what bbolt has with what memory has. A commit shows in bbolt a moment before it has ended; who comes
-// in that moment waits for the end, so that nobody sees what is not yet certain.
+// begin returns a transaction in which bbolt and memory agree. bbolt shows a commit a moment before the commit has
+// ended; a reader who comes in that moment waits, so that nobody sees a write that may still fail.
 func (s *Store) begin() (*Tx, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

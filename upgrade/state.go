@@ -280,7 +280,8 @@ func (s State) Told() State {
 	return s
 }
 
-// keeps are the versions that are still needed: what runs, what it can go back to, what is tried, and what the keeper is.
+// keeps returns the versions that are still needed: the current one, the one to go back to, the one on trial, and the
+// keeper's.
 func (s State) keeps() []string {
 	names := []string{s.Current, s.Previous, s.Keeper.Name, s.Keeper.Proven}
 	if s.Pending != nil {

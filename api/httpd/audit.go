@@ -95,7 +95,7 @@ func (h *handler) beginAudit(r *http.Request, u api.User, a attributes, version 
 	return &audit{h: h, event: e}
 }
 
-// actorKey marks a request that is made as somebody else with who really sent it.
+// actorKey carries the real sender of an impersonated request.
 type actorKey struct{}
 
 func auditUser(u api.User) auditedUser {

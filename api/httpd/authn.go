@@ -84,13 +84,13 @@ func (h *handler) countConn(conn *cappedConn, u api.User, r *http.Request) error
 	return h.stillKnown(r)
 }
 
-// anonymousUser is who has shown nothing that says who it is.
+// anonymousUser is the name of callers without credentials.
 const anonymousUser = "system:anonymous"
 
 // publicPaths are what anybody may read over TLS: load balancers, and those who look for a server.
 var publicPaths = []string{"/livez", "/readyz", "/version"}
 
-// isPublic says whether a request needs no name. Whoever does claim to be somebody must be that.
+// isPublic says whether a request needs no name. A caller who does present credentials must prove them.
 func isPublic(r *http.Request) bool {
 	return r.TLS != nil && len(r.TLS.PeerCertificates) == 0 && len(r.Header.Values("Authorization")) == 0 &&
 		r.Method == http.MethodGet && slices.Contains(publicPaths, r.URL.Path)

@@ -24,7 +24,7 @@ func (h *handler) listNone(w *response, r *request) error {
 	return h.objects(w, r, api.List{Revision: revision})
 }
 
-// getNone answers that there is no such object.
+// getNone answers 404: these kinds have no objects yet.
 func (h *handler) getNone(_ *response, r *request) error {
 	return apierrors.NewNotFound(r.kind.GR(), r.name)
 }

@@ -58,7 +58,7 @@ func (b bucket) now(now time.Time) float64 {
 // fewBuckets are kept without looking whether they are full.
 const fewBuckets = 64
 
-// take takes one token, or says how long it will take until there is one.
+// take takes one token, or returns how long to wait for one.
 func (l *rates) take(name string, p pace, now time.Time) (wait time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

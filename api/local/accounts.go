@@ -155,7 +155,7 @@ func keepTokenMount(now, was *corev1.Container, volume string) {
 	}
 }
 
-// tokenVolumeName is one that the pod does not have.
+// tokenVolumeName returns a volume name that the pod does not use yet.
 func tokenVolumeName(p *corev1.Pod) (string, error) {
 	for {
 		random := make([]byte, 5)

@@ -21,8 +21,8 @@ import (
 // checks are Kubernetes' own, made when a namespace first asks for them: on most boards none does.
 var checks = sync.OnceValues(func() (policy.Evaluator, error) { return policy.NewEvaluator(policy.DefaultChecks(), nil) })
 
-// violations is what a pod has that a level does not let it have; "" when it is fine. why gives the reasons alone, for
-// many pods at once, or with the details of this one.
+// violations lists what in a pod a level forbids; "" when it is fine. why gives the reasons alone, for many pods at
+// once, or with the details of this one.
 func violations(lv podsecurity.LevelVersion, meta *metav1.ObjectMeta, spec *corev1.PodSpec, details bool) (string, error) {
 	if lv.Level == podsecurity.LevelPrivileged {
 		return "", nil
@@ -91,8 +91,8 @@ func (c *Client) securePod(ctx context.Context, tx *storage.Tx, a admission) err
 	return c.holdToPolicy(ctx, tx, a, &p.ObjectMeta, &p.Spec)
 }
 
-// holdToPolicy refuses a pod that its namespace does not allow, and warns of one that it will not allow. Of a template it
-// only warns: what is made from it is asked again.
+// holdToPolicy refuses a pod that the namespace's enforce level forbids, and warns about one that its warn level
+// forbids. Of a template it only warns: what is made from it is asked again.
 func (c *Client) holdToPolicy(ctx context.Context, tx *storage.Tx, a admission, meta *metav1.ObjectMeta, spec *corev1.PodSpec) error {
 	namespace := a.obj.GetNamespace()
 	found, err := tx.Get(api.Namespaces, "", namespace)

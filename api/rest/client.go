@@ -283,7 +283,7 @@ func (c *Client) do(ctx context.Context, req *clientrest.Request) ([]byte, error
 // and wants to know.
 const retries = 2
 
-// doCode is do for whom 200 and 201 are not the same.
+// doCode is do, but also returns the status code.
 func (c *Client) doCode(ctx context.Context, req *clientrest.Request) (data []byte, code int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()

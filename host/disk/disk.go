@@ -161,8 +161,8 @@ func (d device) gptTable(lba int64) (h header, entries []byte, err error) {
 	return h, entries, nil
 }
 
-// gpt writes the copy at the disk's end first. The kernel does not look for it there if the first one is not whole, so the first
-// one always is: its new entries come to a place where none are yet, and the sector of its header changes over.
+// gpt writes the copy at the disk's end first. The kernel ignores that copy unless the first table is whole, so the
+// first stays whole: its new entries go where no entries are, and then one sector, the header, switches to them.
 func (d device) gpt(first []byte, number int) (Growth, error) {
 	h, entries, err := d.gptTable(1)
 	if err != nil {

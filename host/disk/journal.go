@@ -8,10 +8,11 @@ import (
 	"io"
 )
 
-// The last block of a transaction in an ext4's journal is a head and otherwise nothing, with the checksum of all in the head. It is
-// written when the rest of its transaction is on the disk. When the plug is pulled in the middle of it, the head is there and behind it
-// is what was there before. Kernels before 2024's, Debian 12's among them, take the whole journal for damaged then, and mount that
-// never again; later ones take the head's word. What the block was to be is certain: its checksum says so.
+// The last block of a transaction in an ext4 journal is a header followed by zeros, and the header has a checksum of
+// the block. It is written when the rest of the transaction is on the disk. A power cut during that write can leave
+// the new header in front of old bytes. Kernels before 2024, Debian 12's among them, then take the whole journal for
+// damaged and never mount it again; later kernels trust the header. The intended block is certain, since the checksum
+// proves it.
 
 // Commit is the end of a transaction.
 type Commit struct {

@@ -21,9 +21,9 @@ const (
 	every = time.Minute
 )
 
-// What the heap may grow by before its garbage is collected and given back at once: in all, above what lives in quiet
-// times, and in any case. Where much is alive it is a part of that, so that collecting it stays cheap. The budget for growth
-// under abuse is 32 MB.
+// How far the heap may grow before garbage is collected and returned at once: busyRoom above the live heap of quiet
+// times, and leastRoom in any case. With a large live heap the room is a fraction of it, so that collecting stays
+// cheap. The budget for growth under abuse is 32 MB.
 const (
 	busyRoom  = 20 << 20
 	leastRoom = 6 << 20

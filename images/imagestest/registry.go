@@ -30,7 +30,7 @@ type Registry struct {
 
 var _ images.Registry = (*Registry)(nil)
 
-// ErrUnknown is what a Registry says of what it does not have.
+// ErrUnknown is a Registry's answer for something it does not have.
 var ErrUnknown = errors.New("unknown to the registry")
 
 // Push puts images there under their names.

@@ -84,7 +84,7 @@ func (u *unpacker) newDir(p place, m meta) (made bool, err error) {
 	return true, nil
 }
 
-// explicitDir gives a directory that is there already what a later entry says of it.
+// explicitDir applies a later entry's mode, owner and times to a directory that exists already.
 func (u *unpacker) explicitDir(path string, m meta) error {
 	if err := u.j.replace(u.j.again, path); err != nil {
 		return err

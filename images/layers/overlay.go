@@ -256,8 +256,8 @@ func (o *Overlay) Unmount(ctx context.Context, target string) error {
 	}
 	deadline := time.Now().Add(o.cfg.UnmountWait)
 	for {
-		// Nearly always one mount and nothing else: only what is not so is worth the kernel's list, which is long where
-		// there are many pods and holds up whoever mounts.
+		// Nearly always there is exactly one mount. Only for the other cases is the kernel's mount table read: with
+		// many pods it is long, and reading it delays everybody who mounts.
 		if err := unix.Unmount(target, unix.UMOUNT_NOFOLLOW); err == nil {
 			continue
 		} else if errors.Is(err, unix.EINVAL) && isEmpty(target) {

@@ -43,7 +43,8 @@ type Config struct {
 	Seed uint64
 	// Name of the node; empty: sim.
 	Name string
-	// DiskBytes is the size of the board's disk, 0: 24 MiB. It is a real file system, so that a full one is.
+	// DiskBytes is the size of the board's disk; 0 means 24 MiB. The disk is a real file system, so that it really
+	// gets full.
 	DiskBytes int64
 }
 

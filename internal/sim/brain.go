@@ -195,8 +195,8 @@ func (b *Board) sleep() {
 	}
 }
 
-// die ends the brain as kill -9 does: nothing that it had in memory only is kept, nothing it still tries has an
-// effect, and what the file holds is what it held at that moment.
+// die ends the brain as kill -9 does: its memory is lost, its later calls have no effect, and the file keeps the
+// content of that moment.
 func (b *Board) die() {
 	b.t.Helper()
 	synctest.Wait() // no goroutine is in the middle of a write

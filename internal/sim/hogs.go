@@ -88,8 +88,8 @@ func refused(p *corev1.Pod) bool {
 	return p.Status.Reason == node.Evicted && strings.HasPrefix(p.Status.Message, "The node had condition")
 }
 
-// judgeEnd holds the agent to whom it may evict: who takes what the board is short of, while it is, and whoever comes to a board
-// that is (N-6.25, N-6.35).
+// judgeEnd checks that the agent evicted a pod it may evict: one that uses what the board is short of, while it is
+// short, or one that arrived meanwhile (N-6.25, N-6.35).
 func (b *Board) judgeEnd(old, new *corev1.Pod) {
 	if new.Status.Reason != node.Evicted || old.Status.Reason == node.Evicted {
 		return

@@ -41,7 +41,7 @@ const (
 	shortMemory, shortTasks     = 100 << 20, 32768 / 20 // N-6.8; ledge's own line for processes
 )
 
-// taken is what a container takes more than one that rests, after that time.
+// taken returns the memory and tasks that a container uses beyond an idle one, at this age.
 func taken(c runtime.Container, age time.Duration) (memory, tasks int64) {
 	for _, word := range c.Args {
 		switch key, value, _ := strings.Cut(word, "="); key {
@@ -54,7 +54,7 @@ func taken(c runtime.Container, age time.Duration) (memory, tasks int64) {
 	return memory, tasks
 }
 
-// amount reads "RATE:MOST": so much a second, until it is so much.
+// amount reads "RATE:MOST": so much a second, up to a maximum.
 func amount(s string, age time.Duration) int64 {
 	var rate, most int64
 	if _, err := fmt.Sscanf(s, "%d:%d", &rate, &most); err != nil {
@@ -63,7 +63,7 @@ func amount(s string, age time.Duration) int64 {
 	return min(most, int64(float64(rate)*age.Seconds()))
 }
 
-// script remembers what a container does, and says it.
+// script returns how a container behaves, and remembers it.
 func (k *kernel) script(c runtime.Container) enginefake.Behaviour {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -35,7 +35,7 @@ func writer(ctx context.Context) string {
 	return byUser
 }
 
-// may says who writes what of the objects that have more than one writer. Users may write everything.
+// may lists which writer may write which objects, where there are several writers. Users may write everything.
 var may = map[string]map[string]bool{
 	byAgent: {
 		"create nodes": true, "create leases": true, "create events": true,

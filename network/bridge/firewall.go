@@ -19,8 +19,8 @@ import (
 )
 
 // checkForwardDrop looks for a firewall that drops what is forwarded and does not know our bridge: Docker and ufw set
-// the policy of iptables' FORWARD to DROP, firewalld ends its chain with a reject. An accept in our own table could
-// not overrule it, and to write into another's is to fight; so it is reported, with what to do.
+// the policy of iptables' FORWARD to DROP, firewalld ends its chain with a reject. An accept in our own table cannot
+// overrule it, and changing another program's rules would start a fight. So ledge reports it, with the remedy.
 //
 // Whether the rules in between let pods through is not computed: a firewall that mentions the bridge by name, or the
 // pods' network, is taken to be set up for it.
@@ -135,8 +135,8 @@ func means(data []byte, bridge string, cidr netip.Prefix) bool {
 	return len(data) >= 2 && len(data) <= 4 && len(data) >= cidr.Bits()/8 && bytes.Equal(data, ip[:len(data)])
 }
 
-// legacyBlocks asks the older iptables, which nftables cannot see, for the policy of FORWARD. Asking for a table
-// makes the kernel load it, so it is asked only if it is there.
+// legacyBlocks asks the older iptables, which nftables cannot see, for the policy of FORWARD. Reading a table makes
+// the kernel load its module, so only a loaded table is read.
 func legacyBlocks(bridge string, cidr netip.Prefix) (bool, error) {
 	names, err := os.ReadFile("/proc/thread-self/net/ip_tables_names")
 	if errors.Is(err, fs.ErrNotExist) {

@@ -12,8 +12,8 @@ import (
 )
 
 // ensureForwarding makes the bridge and the interfaces with addresses forward packets, each by its own switch. The
-// global one (ip_forward) is never touched: found on, somebody else wants it and there is nothing to do; found off
-// at the end, what was switched on here can be switched off again without harm to others.
+// global switch (ip_forward) is never touched. If it is on, somebody else needs it and there is nothing to do. If it
+// is off when ledge ends, ledge can switch its own interfaces off without harm to others.
 func (s *Setup) ensureForwarding(h *host) error {
 	if err := setSysctl("1", "ipv4", "conf", s.cfg.Bridge, "forwarding"); err != nil {
 		return err

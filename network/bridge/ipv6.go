@@ -38,8 +38,8 @@ func ownIPv6(ifname string) error {
 	return nil
 }
 
-// floodMulticast has the bridge give what is meant for many to all pods. One that listens for who wants what learns
-// it from new pods a second late, and until then nobody hears the question for a pod's address.
+// floodMulticast makes the bridge send multicast to all pods. With snooping the bridge learns a new pod's groups a
+// second late, and until then nobody hears a neighbour solicitation for that pod.
 func (h *host) floodMulticast(link netlink.Link) error {
 	br, ok := link.(*netlink.Bridge)
 	if !ok || br.MulticastSnooping != nil && !*br.MulticastSnooping {
@@ -75,8 +75,8 @@ func waitHeard(ifname string, a netip.Addr) error {
 	return nil // it will be a moment later
 }
 
-// waitLinkLocal waits for the address that the kernel gives every interface that carries packets: it asks for pods with
-// that address when it forwards to them, and drops the packet while it has none.
+// waitLinkLocal waits for the bridge's link-local address. When the kernel forwards to a pod it solicits the pod from
+// that address, and drops the packet while there is none.
 func (h *host) waitLinkLocal(link netlink.Link) error {
 	for pause := 50 * time.Microsecond; pause < time.Second; pause = pause * 3 / 2 {
 		addrs, err := dump(func() ([]netlink.Addr, error) { return h.AddrList(link, netlink.FAMILY_V6) })

@@ -21,8 +21,8 @@ import (
 	"ledge/network/plan"
 )
 
-// Network is the pods' network of a board whose control plane may give it another one (N-3.60): the one it began with
-// until the Node says which it has.
+// Network is the pod network of a board whose control plane may assign one (N-3.60). Until the Node has an assigned
+// network the board uses the one it started with.
 type Network struct {
 	Open func(cidr, cidr6 netip.Prefix) (network.Setup, error)
 	Keep func(text string) error // for the next start

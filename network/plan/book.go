@@ -1,5 +1,5 @@
-// Package plan is the pure part of connecting pods: which address and which host ports belong to whom, and which
-// network to choose for them. It does no I/O; network/bridge makes it true, network/fake only remembers it.
+// Package plan is the pure part of connecting pods: which pod has which address and host ports, and which network to
+// choose. It does no I/O; network/bridge makes it true, network/fake only remembers it.
 package plan
 
 import (

@@ -44,11 +44,12 @@ type Stop struct {
 	Reason  string
 	Message string
 	Grace   *time.Duration // nil: the pod's own
-	// Now is that nobody can wait for it any longer, whatever grace it has: no hook, no signal but SIGKILL.
+	// Now ends the grace at once: no hook, no signal but SIGKILL.
 	Now bool
-	// Room is that its files are what is wanted of it: they go before the API has its end, for which there may be no room.
+	// Room means that the pod is stopped for the room its files take: they are deleted before its final status is
+	// written, since a full disk may refuse that write.
 	Room bool
-	// At is when it was asked for: what had ended by itself before that has not ended because of it.
+	// At is when the stop was asked for. A container that ended before it did not end because of it.
 	At time.Time
 	// Disruption, when set, is the reason of a DisruptionTarget condition, with Says, or Message, as its words.
 	Disruption string
@@ -121,8 +122,9 @@ type Image struct {
 // changed while it runs, and then the container is replaced (N-7.3).
 const LabelImage = "ledge.image"
 
-// LabelResize is the container label that carries the resources that cannot be changed while it runs (resizePolicy
-// RestartContainer), as it was started with them: with others it is replaced, as for another image.
+// LabelResize is the container label with the resources that the container was started with and that cannot change
+// while it runs (resizePolicy RestartContainer). If the pod asks for others, the container is replaced, as for
+// another image.
 const LabelResize = "ledge.resize"
 
 // ResizeKey is what LabelResize holds for a container.
@@ -160,8 +162,8 @@ type Memory struct {
 	Hooked    map[string]bool    // hooks that were begun, by HookKey
 	Backoff   map[string]Backoff // by container name
 	Told      map[string]int     // container name -> attempt whose back-off was told
-	// Restarting: all containers are on their way to begin again. Reset are the statuses that those had at that point
-	// which had run, by name; nil if this has not been through it.
+	// Restarting means that all containers of the pod are being restarted. Reset has the statuses, by name, of the
+	// containers that had run when it began; nil before the first such restart.
 	Restarting bool
 	Reset      map[string]corev1.ContainerStatus
 }

@@ -113,8 +113,8 @@ func (d *decision) destroy(v *view) {
 	d.wake(e.Killed.Add(rekill))
 }
 
-// endedForOthers: it was killed so that all can begin again, by this brain or by the one before it. That one told the API
-// what it was about before it killed anything.
+// endedForOthers tells whether the container was killed because all containers of the pod restart, by this brain or
+// by the previous one. The previous brain wrote the restart to the API before it killed anything.
 func (d *decision) endedForOthers(s *runtime.Status) bool {
 	if !d.mem.Restarting || d.stopping() {
 		return false

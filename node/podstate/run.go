@@ -104,7 +104,7 @@ func (d *decision) started(v *view) bool {
 	return d.begun(v) && (v.spec.StartupProbe == nil || d.in.Seen.Health[v.latest.ID].Started)
 }
 
-// ready: it has started, and its readiness probe says so if it has one.
+// ready tells whether the container has started and its readiness probe, if any, has passed.
 func (d *decision) ready(v *view) bool {
 	return d.started(v) && (v.spec.ReadinessProbe == nil || d.in.Seen.Health[v.latest.ID].Ready)
 }

@@ -8,8 +8,8 @@ import (
 	"ledge/runtime"
 )
 
-// LabelUser is the container label that carries the user it was started as. Nobody but the image may know that, so it
-// travels with the container for a restarted brain to report.
+// LabelUser is the container label that carries the user it was started as. Often only the image knows the user, so
+// the label keeps it for a restarted brain to report.
 const LabelUser = "ledge.user"
 
 // UserKey is what LabelUser holds for a user.

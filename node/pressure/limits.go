@@ -12,8 +12,8 @@ import (
 // StorageLimited says whether a container of a pod may take only so much of the disk.
 func StorageLimited(pod *corev1.Pod) bool { return storageLimit(pod) != nil }
 
-// storageLimit is the sum of what containers may take side by side, or what one that runs before them may; nil: none has
-// a limit. As on Kubernetes, one without a limit adds nothing to it.
+// storageLimit returns the greater of the sum over containers that run together and the largest init container's
+// limit; nil if no container has one. As on Kubernetes, a container without a limit adds nothing.
 func storageLimit(pod *corev1.Pod) *resource.Quantity {
 	var sum, most *resource.Quantity
 	plus := func(c *corev1.Container) {
@@ -41,8 +41,8 @@ func storageLimit(pod *corev1.Pod) *resource.Quantity {
 	return sum
 }
 
-// StorageOver says in Kubernetes' words which limit for files a pod exceeds: that of all of it first, which counts its
-// volumes too, then that of a container (N-6.34). Empty: none.
+// StorageOver says in Kubernetes' words which limit for files a pod exceeds, or "". It checks the whole pod first,
+// with its volumes, then each container (N-6.34).
 func StorageOver(pod *corev1.Pod, used *Usage) string {
 	all := used.Rootfs.Plus(used.Logs).Plus(used.Volumes)
 	if limit := storageLimit(pod); limit != nil && all.Bytes > limit.Value() {

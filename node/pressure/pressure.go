@@ -146,9 +146,9 @@ const Transition = 5 * time.Minute
 // MonitorPeriod is how often a look is taken when nothing is near (N-6.14).
 const MonitorPeriod = 10 * time.Second
 
-// Default is what holds when nothing is configured (N-6.8, N-6.10). Kubernetes' line for memory is meant for servers: on
-// a board of 256 MB it would keep nearly half of what is there from the pods, so that it is a tenth of the RAM where that
-// is less.
+// Default returns the policy of a board without configuration (N-6.8, N-6.10). Kubernetes' 100 MiB of memory are
+// meant for servers; on a board of 256 MB they would keep nearly half of the memory from the pods. So the line is the
+// smaller of 100 MiB and a tenth of the RAM.
 func Default() Policy {
 	return Policy{Thresholds: []Threshold{
 		{Signal: MemoryAvailable, Below: Limit{Amount: 100 << 20, Percent: 0.10}},
@@ -204,8 +204,8 @@ const (
 	ImageDisk        // images and writable layers are on another disk than logs and volumes
 )
 
-// All is every threshold that is looked at: the configured ones, and those that follow from them. enforced says that all
-// pods together are bounded (N-6.15).
+// All returns every threshold to check: the configured ones and those derived from them. enforced means that a cgroup
+// limits all pods together (N-6.15).
 func (p Policy) All(layout Layout, enforced bool) []Threshold {
 	source := map[Signal]Signal{NodeFSAvailable: ContainerFSAvailable, NodeFSInodesFree: ContainerFSInodesFree} // N-6.16
 	if layout == ImageDisk {

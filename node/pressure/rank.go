@@ -73,8 +73,8 @@ func request(pod *corev1.Pod, s Signal) int64 {
 	return 0
 }
 
-// Rank orders pods by who goes first. The class of a pod plays no part: one that requests nothing exceeds its request with
-// whatever it uses (N-6.25 to N-6.28).
+// Rank sorts pods: the first is evicted first. The QoS class plays no part: a pod without a request exceeds it with
+// any use (N-6.25 to N-6.28).
 func Rank(s Signal, layout Layout, pods []Candidate) []Candidate {
 	type entry struct {
 		Candidate

@@ -75,7 +75,7 @@ func (p *Prober) NewSet(changed func(), tell func(container, eventType, reason, 
 	return s
 }
 
-// Sync makes the set that of these instances, and says whether there is a new one among them. When the pod is stopping
+// Sync makes the set probe exactly these instances, and tells whether one of them is new. When the pod is stopping
 // only readiness goes on (N-7.36).
 func (s *Set) Sync(ip string, targets []Target, stopping bool) (added bool) {
 	s.mu.Lock()

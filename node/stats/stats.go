@@ -41,7 +41,8 @@ type CPU struct {
 	Window    time.Duration // what NanoCores was measured over; 0: this is the first pass
 }
 
-// Memory is in bytes; on a kernel that does not count that of cgroups, it is what their processes have resident. WorkingSet is what Kubernetes calls memory in use: without inactive file pages (N-6.4).
+// Memory is in bytes. On a kernel without a memory controller it is the resident memory of the cgroup's processes.
+// WorkingSet is what Kubernetes calls memory in use: without inactive file pages (N-6.4).
 type Memory struct {
 	Usage, WorkingSet, RSS  int64
 	Needed                  int64 // without any file pages: what cannot be had by dropping page cache
@@ -117,8 +118,8 @@ func (c *Collector) Last() Pass {
 	return c.last
 }
 
-// Read makes a pass over the board and its pods. version and root are the engine's: which cgroups there are, and
-// below which one the pods' stand. What has ended meanwhile is left out.
+// Read makes a pass over the board and its pods. version and root come from the engine: the cgroup version, and the
+// cgroup that the pods' cgroups are in. Pods that ended meanwhile are left out.
 func (c *Collector) Read(now time.Time, version int, root string, pods []Pod) Pass {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -136,8 +136,8 @@ type Machine struct {
 	MaxPID, CurPID  int64
 }
 
-// Summary is a kubelet's /stats/summary. It counts the files of every pod, which costs as much as there are files, so
-// it is made only when it is asked for.
+// Summary is a kubelet's /stats/summary. It counts the files of every pod, which takes longer the more files there
+// are, so it is made only on request.
 func Summary(p Pass, m Machine, places func(Pod) Places) ([]byte, error) {
 	out := summary{Node: summaryNode{NodeName: m.Node, CPU: cpuOf(p.Node), Memory: memoryOf(p.Node), IO: ioOf(p.Node), FS: &m.FS,
 		Runtime: &summaryNodeImages{ImageFS: &m.FS}, Rlimit: &summaryRlimit{p.At, m.MaxPID, m.CurPID}}, Pods: []summaryPod{}}

@@ -37,7 +37,7 @@ func mountHugePages(dir string, pod *corev1.Pod, medium corev1.StorageMedium, mo
 	return unix.Chmod(dir, mode) // the option knows no bit for the group of what is made there
 }
 
-// pageSize is what the medium says or, where that says none, the one size that the pod asks for.
+// pageSize returns the size that the medium names; if it names none, the only size that the pod requests.
 func pageSize(pod *corev1.Pod, medium corev1.StorageMedium) (int64, error) {
 	var lists []corev1.ResourceList
 	if r := pod.Spec.Resources; r != nil {

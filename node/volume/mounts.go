@@ -106,7 +106,8 @@ func MountStatuses(c *corev1.Container) []corev1.VolumeMountStatus {
 	return out
 }
 
-// canReadOnlyBelow: the kernel has mount_setattr (5.12). One that does refuses a descriptor that is none.
+// canReadOnlyBelow tells whether the kernel has mount_setattr (5.12): it then refuses the bad descriptor with
+// something other than ENOSYS.
 var canReadOnlyBelow = sync.OnceValue(func() bool {
 	return !errors.Is(unix.MountSetattr(-1, "", unix.AT_EMPTY_PATH, &unix.MountAttr{}), unix.ENOSYS)
 })

@@ -55,8 +55,8 @@ func New(dataDir, runDir string) (*Volumes, error) {
 
 func (v *Volumes) roots() []string { return []string{v.disk, v.memory, v.config, v.files, v.subpaths} }
 
-// Prepare makes every volume of the pod. Called again it leaves what is there, but for files made of objects that
-// have changed.
+// Prepare makes every volume of the pod. A second call leaves existing volumes alone and only updates files whose
+// objects have changed.
 func (v *Volumes) Prepare(ctx context.Context, pod *corev1.Pod, src Source) error {
 	if err := checkUID(string(pod.UID)); err != nil {
 		return fmt.Errorf("make volumes: %w", err)
@@ -315,8 +315,8 @@ func (v *Volumes) Retain(uids []string) error {
 	return errors.Join(errs...)
 }
 
-// makeScratch makes a directory of a mode, whatever the umask, and of the pod's group. It appears when it is as it
-// should be, and one that is there is left as the pod has it.
+// makeScratch makes a directory of a mode, whatever the umask, and of the pod's group. The directory appears
+// complete, by a rename. An existing directory is left as the pod has made it.
 func makeScratch(dir string, mode uint32, group *int64) error {
 	if _, err := os.Lstat(dir); !errors.Is(err, os.ErrNotExist) {
 		return err

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// A volume of files is replaced as a whole and in one step, as Kubernetes does it, so that a container never sees a
-// part of an update. What it opens are links through one link that is renamed over:
+// A volume of files is replaced in one step, as Kubernetes does it, so that a container never sees part of an update.
+// The container opens links that lead through one link, and an update renames a new link over that one:
 //
 //	config.yaml     -> ..data/config.yaml
 //	..data          -> ..2026_11_21_20_00_00.123456789

@@ -82,7 +82,7 @@ func (e *Engine) adoptPod(uid string) error {
 		e.mu.Unlock()
 		return nil
 	}
-	// Making it was interrupted, and nobody was told that it is there.
+	// The previous keeper died while making this pod and reported it to nobody.
 	if err := e.cfg.Runner.UnmakePod(dir, rec.Status.Pod); err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func (e *Engine) adoptContainer(id string, files map[string]*os.File) error {
 		return err
 	}
 	if err != nil || c.rec.StartTime == 0 {
-		// Starting it was interrupted, and nobody was told that it runs.
+		// The previous keeper died while starting this container and reported it to nobody.
 		e.release(id, files)
 		if err == nil {
 			err = e.cfg.Runner.Unmake(c.dir, c.rec.Pod, id)

@@ -35,9 +35,9 @@ type operation struct {
 	end   context.CancelCauseFunc
 }
 
-// bounded carries out an operation. It ends when the caller's context does, or after longest, or when somebody calls end for it: fn
-// gets a context that tells, and has diesWithin to come back. If it does not, something hangs in the kernel. It is then left to itself:
-// what it has locked stays so, which is its pod's trouble.
+// bounded runs fn until the caller's context ends, longest has passed, or end is called for it. fn's context is
+// cancelled then, and fn has diesWithin to return. If it does not, it hangs in the kernel and is abandoned: its locks
+// stay locked, which harms only its own pod.
 func bounded[T any](ctx context.Context, e *Engine, what runtime.Late, fn func(context.Context) (T, error)) (T, error) {
 	var none T
 	done, err := e.begin()
@@ -135,8 +135,9 @@ func (e *Engine) late() []runtime.Late {
 	return out
 }
 
-// places bounds how many starts, or commands on their way in, are under way at a time: each costs a Go runtime's memory for a
-// moment. One that hangs costs no more, and others do not wait for it.
+// places limits how many containers or commands start at a time: each needs the memory of a Go runtime for a moment.
+// A start that takes longer than holdFor no longer needs it: it moves to a second count, mostWithout, and frees its
+// place.
 type places struct {
 	free    chan struct{}
 	without chan struct{}

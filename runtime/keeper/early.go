@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// A client that makes a container and then attaches to it, as `kubectl run -i` does, comes after a quick program has spoken. What a
-// container with StdinOnce, which is made for such a client, says before its first attacher joins is therefore kept for that one.
+// A client that creates a container and then attaches to it, as `kubectl run -i` does, misses the first output of a
+// quick program. So the early output of a container with StdinOnce, which such clients set, is kept for the first
+// attacher.
 const (
 	earlyBytes = 32 << 10    // of a stream; one that says more keeps nothing, since a gap would be worse than a late beginning
 	earlyTime  = time.Minute // after which nobody is expected any more
@@ -22,7 +23,7 @@ type early struct {
 	kept []byte
 }
 
-// keep adds what the container has said, or reports that there is no room for it.
+// keep adds output of the container, or returns false if there is no room for it.
 func (e *early) keep(b []byte) bool {
 	n := int64(len(b))
 	if len(e.kept)+len(b) > earlyBytes {

@@ -62,7 +62,7 @@ type container struct {
 	swept  chan struct{} // closed when what it had made has been removed, or that has been tried
 	// entering is held for reading while a command enters its namespaces, and for writing while its process is reaped.
 	entering sync.RWMutex
-	// door lets commands in one at a time, so that those of one container cannot hold all places.
+	// door admits one command of this container at a time, so that one container cannot take all places.
 	door chan struct{}
 }
 

@@ -69,8 +69,8 @@ func (e *Engine) Exec(ctx context.Context, x runtime.Exec) (runtime.Exit, error)
 	return exit, p.finish()
 }
 
-// exec runs a command with these files. started is called once it runs, with the terminal if it has one, which is
-// then the callee's.
+// exec runs a command with these files. started is called when the command runs, with its terminal if it has one;
+// started then owns the terminal.
 func (e *Engine) exec(ctx context.Context, x execSpec, files [3]*os.File, started func(tty *os.File) error) (runtime.Exit, error) {
 	end, err := e.begin()
 	if err != nil {
@@ -127,8 +127,8 @@ func (e *Engine) endEntering(c *container, cause error) {
 
 // forkExec starts the command and takes hold of it.
 func (e *Engine) forkExec(ctx context.Context, c *container, x execSpec, files [3]*os.File, group string) (_ *process, tty *os.File, err error) {
-	// The command enters the namespaces of a process number. While it does, nobody may reap that process, or the
-	// number could become another one's.
+	// The command enters namespaces by PID. Meanwhile nobody may reap that process, or the PID could become another
+	// process's.
 	c.entering.RLock()
 	defer c.entering.RUnlock()
 	if !c.alive() || c.proc == nil || c.proc.hasEnded() {

@@ -10,7 +10,7 @@ import (
 
 var _ runtime.Limiter = (*Engine)(nil)
 
-// Limit implements runtime.Limiter. What was set is recorded, so that a restarted brain, or keeper, knows what holds.
+// Limit implements runtime.Limiter. It records the limit, so that a restarted brain or keeper knows it.
 func (e *Engine) Limit(ctx context.Context, at runtime.Place, r runtime.Resources) error {
 	end, err := e.begin()
 	if err != nil {

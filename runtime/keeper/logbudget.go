@@ -138,8 +138,9 @@ func sum(files []logInfo) (n int64) {
 	return n
 }
 
-// tooMuch chooses what has to go until no more than goal is left: always the oldest file of whoever has most, so that
-// a flood costs the one who made it, and a file that is being written only when nothing else of his is left.
+// tooMuch chooses the files to delete until at most goal is left: each time the oldest file of the container with the
+// most logs, so that a flood costs its own author. A file that is still written to goes only when its container has
+// no other.
 func tooMuch(files []logInfo, goal int64) (out []logInfo) {
 	held, left := map[string][]logInfo{}, map[string]int64{}
 	for _, f := range files {

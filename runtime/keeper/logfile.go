@@ -22,9 +22,9 @@ const (
 	defaultLogFiles = 5
 )
 
-// logFile is the log of one container, shared by its streams. When it is full it becomes <path>.N, N counting up, and
-// a new one begins: one rename, so that a reader who knows a file by its name or holds it open knows what came next.
-// A log that cannot be written loses lines; it never stops the container.
+// logFile is the log of one container, shared by its streams. When it is full it is renamed to <path>.N, N counting
+// up, and a new file begins. There is only one rename, so that a reader who has a name or an open file can tell which
+// file comes next. A log that cannot be written loses lines; it never stops the container.
 type logFile struct {
 	path   string
 	max    int64

@@ -10,8 +10,8 @@ import (
 const (
 	// burst is how many seconds' worth of a rate may come at once: a start that tells a lot is no flood.
 	burst = 10
-	// spill is how many times faster than its rate a container is read. What it writes above its rate is left out; what
-	// is beyond this makes it wait, so that a flood cannot cost the board a core.
+	// spill is how many times faster than its rate a container's output is read. Output above the rate is dropped;
+	// above spill times the rate the container has to wait, so that a flood cannot cost the board a core.
 	spill = 8
 	// longestRest keeps a stream listening, whatever its rate.
 	longestRest = 50 * time.Millisecond

@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// lot is the parking lot: the files that somebody else must hold too, so that a container does not lose them with
-// the keeper. Everything goes to systemd's FD store, if there is one, and to every brain that has asked.
+// lot is the parking lot: descriptors that a second process must hold too, so that containers keep them when the
+// keeper dies. Each goes to systemd's FD store, if there is one, and to every brain that has asked.
 type lot struct {
 	cfg Config
 	log *slog.Logger

@@ -28,7 +28,7 @@ type containerRecord struct {
 	StartTime uint64 // of Status.Pid, in clock ticks since boot; 0: starting was under way
 }
 
-// writeJSON replaces a file. The run directory is tmpfs: whoever reads it shares the kernel with us, so there is no
+// writeJSON replaces a file. The run directory is tmpfs, and every reader runs on the same kernel, so there is no
 // fsync.
 func writeJSON(path string, v any) error {
 	b, err := json.Marshal(v)

@@ -112,9 +112,9 @@ func openBlocking(path string, flag int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// reopenStdio takes the standard files up again after a restart of the keeper. The FIFOs are opened by name: as
-// long as the container, or whoever they are parked with, holds one it is the same pipe with what is still in it.
-// A terminal has no name; it must have been parked.
+// reopenStdio takes the standard files up again after a restart of the keeper. The FIFOs are opened by name: while
+// the container or a parking place holds one end open, it is the same pipe with the same content. A terminal has no
+// name; it must have been parked.
 func reopenStdio(dir string, c runtime.Container, log *logFile, parked map[string]*os.File) (*stdio, error) {
 	s := &stdio{files: map[string]*os.File{}, log: log}
 	if c.TTY {

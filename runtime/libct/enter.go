@@ -168,8 +168,8 @@ func (r *Runner) enterLeaf() error {
 // madeHere marks cgroups above the root that this made, for whichever keeper clears them away.
 const madeHere = "trusted.ledge"
 
-// makeParents makes the cgroups that the root is to stand in, and marks those that were not there. What cannot be made now is made, or
-// found to be impossible, with the first cgroup in it.
+// makeParents makes the cgroups above the root, and marks those it has made. An error here is ignored: making the
+// first cgroup below tries again and reports it.
 func (r *Runner) makeParents() {
 	if path.Dir(r.root) == "/" {
 		return // they are the hierarchies themselves
@@ -235,8 +235,8 @@ func checkV1() error {
 // limiting are the controllers that every pod's limits need, where they are there.
 var limiting = []string{"cpu", "memory", "pids"}
 
-// lacking are those of them that this kernel does not have, or was told to leave out. Pods run without: a Raspberry Pi's kernel has no
-// memory controller unless it is asked for one.
+// lacking returns the controllers that this kernel does not have, or was told to leave out. Pods run without: a
+// Raspberry Pi's kernel has no memory controller unless it is asked for one.
 func (r *Runner) lacking() map[string]bool {
 	lacks := map[string]bool{}
 	if r.unified {

@@ -12,13 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// filters are the compiled system call filters of this keeper, by the rules they were made from. libcontainer compiles
-// them anew, with libseccomp, in the init process of every container and every command that is run in one; that takes
-// a sixth of a start. The first such process of a kind leaves what libseccomp made in a memory file, sealed against
-// every change; those that come after it take that (filter.c).
+// filters are the compiled system call filters of this keeper, by the rules they were made from. libcontainer
+// compiles a filter with libseccomp in the init process of every container and of every command in one, which takes a
+// sixth of a start. Here the first process with a filter leaves the compiled program in a sealed memory file, and
+// later processes load it from there (filter.c).
 //
-// The file is the first of those a process is given beyond its standard three, and closed when its program is executed.
-// Everything else is as without it: what is missing in the cache is compiled.
+// The file is the first descriptor after the standard three, and is closed on exec. A filter that is not cached is
+// compiled as usual.
 type filters struct {
 	mu   sync.Mutex
 	made map[[sha256.Size]byte]*os.File
@@ -30,8 +30,8 @@ const lentFile = 3
 // mostFilters is more than there are kinds of containers on a board.
 const mostFilters = 32
 
-// lend gives a process the file with its filter, or one to put it in if it is alone: whatever others could do to it they
-// could do to the filters of all containers.
+// lend gives a process the file with its filter, or, if alone, an empty file to put it in. A process that others can
+// see must not fill one: whoever can tamper with it could change the filters of all containers.
 func (f *filters) lend(proc *libcontainer.Process, rules *configs.Seccomp, alone bool) error {
 	if rules == nil || !canLend {
 		return nil

@@ -41,8 +41,8 @@ import (
 const Version = "v1.5.2"
 
 // The main thread is kept out of Go's hands from the start: init runs on it, and a locked goroutine keeps it. Here
-// and in libcontainer, threads enter other namespaces and are then thrown away. The main thread cannot be thrown
-// away; it would stay where it went, and with it everything that asks /proc/self: mounts, namespaces, cgroups.
+// and in libcontainer, threads enter other namespaces and then end. The main thread cannot end: it would stay in the
+// other namespace, and /proc/self (mounts, namespaces, cgroups) would show that one.
 //
 // When libcontainer started this process as the init process of a container it becomes that here, and never returns. What
 // comes before main is paid for at every container start: from here most of Kubernetes' packages have not been initialized.
