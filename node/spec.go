@@ -13,6 +13,7 @@ import (
 	"ledge/images"
 	"ledge/node/downward"
 	"ledge/node/podstate"
+	"ledge/node/volume"
 	"ledge/runtime"
 )
 
@@ -155,17 +156,16 @@ func (a *Agent) mounts(pod *corev1.Pod, c *corev1.Container, id string, env envi
 	if err != nil {
 		return nil, err
 	}
-	for _, m := range []runtime.Mount{
-		{Source: path.Join(dir, "hosts"), Target: "/etc/hosts"},
-		{Source: path.Join(dir, "resolv.conf"), Target: "/etc/resolv.conf"},
-		{Source: path.Join(dir, "hostname"), Target: "/etc/hostname"},
-		{Source: message, Target: c.TerminationMessagePath},
-	} {
+	files := []runtime.Mount{{Source: message, Target: c.TerminationMessagePath}}
+	for _, file := range volume.AgentFiles {
+		files = append(files, runtime.Mount{Source: path.Join(dir, path.Base(file)), Target: file})
+	}
+	for _, m := range files {
 		if m.Target != "" && !taken[m.Target] {
 			out = append(out, m)
 		}
 	}
-	return out, nil
+	return out, a.volumes.MakeMountPoints(pod, c, out)
 }
 
 // Kubernetes' refusals of a container that would run as root against runAsNonRoot.

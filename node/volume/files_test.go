@@ -194,7 +194,7 @@ func TestWriteFiles(t *testing.T) {
 		{Files{}, true, ""},
 	} {
 		now = now.Add(time.Nanosecond)
-		written, err := writeFiles(dir, step.files, ownership{}, now)
+		written, err := writeFiles(dir, step.files, nil, ownership{}, now)
 		if err != nil || written != step.written {
 			t.Errorf("step %d: written %v, %v", i, written, err)
 		}
@@ -212,7 +212,7 @@ func TestWriteFiles(t *testing.T) {
 func TestWriteFilesAfterCrash(t *testing.T) {
 	dir := t.TempDir()
 	files := Files{"a": file("1", 0o644), "b": file("2", 0o644)}
-	if _, err := writeFiles(dir, files, ownership{}, time.Unix(1, 0)); err != nil {
+	if _, err := writeFiles(dir, files, nil, ownership{}, time.Unix(1, 0)); err != nil {
 		t.Fatal(err)
 	}
 	for what, harm := range map[string]func() error{
@@ -229,7 +229,7 @@ func TestWriteFilesAfterCrash(t *testing.T) {
 		if err := harm(); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := writeFiles(dir, files, ownership{}, time.Unix(2, 0)); err != nil {
+		if _, err := writeFiles(dir, files, nil, ownership{}, time.Unix(2, 0)); err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
 		entries, err := os.ReadDir(dir)
@@ -259,7 +259,7 @@ func TestWriteFilesStaysInside(t *testing.T) {
 		if err := plant(dir); err != nil {
 			t.Fatal(err)
 		}
-		_, err := writeFiles(dir, Files{"a": file("x", 0o777), "d/b": file("y", 0o777)}, ownership{group: number(int64(7))}, time.Unix(1, 0))
+		_, err := writeFiles(dir, Files{"a": file("x", 0o777), "d/b": file("y", 0o777)}, nil, ownership{group: number(int64(7))}, time.Unix(1, 0))
 		t.Log(what, err)
 		data, rerr := os.ReadFile(precious)
 		st, serr := os.Stat(precious)
@@ -277,13 +277,13 @@ func TestUpdateIsOneStep(t *testing.T) {
 		s := fmt.Sprint(n)
 		return Files{"a": file(s, 0o644), "b": file(s, 0o644)}
 	}
-	if _, err := writeFiles(dir, both(0), ownership{}, time.Now()); err != nil {
+	if _, err := writeFiles(dir, both(0), nil, ownership{}, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)
 	go func() {
 		for n := range testrun.Rounds(300) {
-			if _, err := writeFiles(dir, both(n+1), ownership{}, time.Now()); err != nil {
+			if _, err := writeFiles(dir, both(n+1), nil, ownership{}, time.Now()); err != nil {
 				done <- err
 				return
 			}
@@ -333,14 +333,14 @@ func TestOwners(t *testing.T) {
 		want os.FileMode
 	}{{ownership{}, 0o644}, {ownership{user: number(int64(1000))}, 0o600}, {ownership{group: number(int64(2000))}, 0o640}} {
 		alone := t.TempDir()
-		if _, err := writeFiles(alone, files, c.own, time.Unix(1, 0)); err != nil {
+		if _, err := writeFiles(alone, files, nil, c.own, time.Unix(1, 0)); err != nil {
 			t.Fatal(err)
 		}
 		if st, err := os.Stat(filepath.Join(alone, "d/token")); err != nil || st.Mode().Perm() != c.want {
 			t.Errorf("a token of %+v: %v %v", c.own, st, err)
 		}
 	}
-	if _, err := writeFiles(dir, files, ownership{user: number(int64(1000)), group: number(int64(2000))}, time.Unix(1, 0)); err != nil {
+	if _, err := writeFiles(dir, files, nil, ownership{user: number(int64(1000)), group: number(int64(2000))}, time.Unix(1, 0)); err != nil {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{

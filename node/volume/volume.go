@@ -128,7 +128,7 @@ func (v *Volumes) prepare(ctx context.Context, pod *corev1.Pod, vol *corev1.Volu
 	if err := makeScratch(dir, scratchMode(vol, own.group), own.group); err != nil {
 		return err
 	}
-	if _, err := writeFiles(dir, files, own, time.Now()); err != nil {
+	if _, err := writeFiles(dir, files, mountPoints(pod, vol.Name), own, time.Now()); err != nil {
 		return writeError(dir, err)
 	}
 	return nil

@@ -31,9 +31,9 @@ type ownership struct {
 	group *int64 // fsGroup
 }
 
-// writeFiles makes a directory hold exactly these files. What it holds already is left alone: written says whether
-// anything was done. Everything happens below the directory, whatever links stand in it (os.Root).
-func writeFiles(dir string, files Files, own ownership, now time.Time) (written bool, err error) {
+// writeFiles makes a directory hold exactly these files, beside mount points. What it holds already is left alone: written says
+// whether anything was done. Everything happens below the directory, whatever links stand in it (os.Root).
+func writeFiles(dir string, files Files, points map[string]bool, own ownership, now time.Time) (written bool, err error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return false, err
@@ -43,8 +43,8 @@ func writeFiles(dir string, files Files, own ownership, now time.Time) (written 
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return false, err
 	}
-	if old != "" && holds(root, old, files) {
-		return false, errors.Join(linkAll(root, files), removeOthers(root, old, files)) // a crash may have come between
+	if old != "" && holds(root, old, files, points) {
+		return false, errors.Join(linkAll(root, files, points), removeOthers(root, old, files, points)) // a crash may have come between
 	}
 	version := now.UTC().Format("..2006_01_02_15_04_05.000000000")
 	if err := writeVersion(root, version, files, own); err != nil {
@@ -59,18 +59,22 @@ func writeFiles(dir string, files Files, own ownership, now time.Time) (written 
 	if err := root.Rename(tmpLink, dataLink); err != nil {
 		return false, err
 	}
-	return true, errors.Join(linkAll(root, files), removeOthers(root, version, files))
+	return true, errors.Join(linkAll(root, files, points), removeOthers(root, version, files, points))
 }
 
 // holds says whether a version has exactly these contents.
-func holds(root *os.Root, version string, files Files) bool {
+func holds(root *os.Root, version string, files Files, points map[string]bool) bool {
 	n := 0
 	err := fs.WalkDir(root.FS(), version, func(p string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
-		want, ok := files[strings.TrimPrefix(p, version+"/")]
-		if !ok {
+		name := strings.TrimPrefix(p, version+"/")
+		want, ok := files[name]
+		switch {
+		case !ok && points[name]:
+			return nil
+		case !ok:
 			return fs.ErrNotExist
 		}
 		have, err := root.ReadFile(p)
@@ -139,11 +143,15 @@ func settle(root *os.Root, p string, isDir bool, f File, own ownership) error {
 }
 
 // linkAll makes the names that users see.
-func linkAll(root *os.Root, files Files) error {
+func linkAll(root *os.Root, files Files, points map[string]bool) error {
+	mounted := topNames(points)
 	for name := range topNames(files) {
 		want := path.Join(dataLink, name)
 		if got, err := root.Readlink(name); err == nil && got == want {
 			continue
+		}
+		if st, err := root.Lstat(name); err == nil && mounted[name] && st.Mode()&fs.ModeSymlink == 0 {
+			continue // made to be mounted on before there was a file of this name
 		}
 		if err := root.RemoveAll(name); err != nil {
 			return err
@@ -155,9 +163,9 @@ func linkAll(root *os.Root, files Files) error {
 	return nil
 }
 
-func topNames(files Files) map[string]bool {
+func topNames[T any](paths map[string]T) map[string]bool {
 	out := map[string]bool{}
-	for p := range files {
+	for p := range paths {
 		top, _, _ := strings.Cut(p, "/")
 		out[top] = true
 	}
@@ -165,16 +173,16 @@ func topNames(files Files) map[string]bool {
 }
 
 // removeOthers takes away the names that have gone and every other version.
-func removeOthers(root *os.Root, version string, files Files) error {
+func removeOthers(root *os.Root, version string, files Files, points map[string]bool) error {
 	entries, err := fs.ReadDir(root.FS(), ".")
 	if err != nil {
 		return err
 	}
-	keep := topNames(files)
+	keep, mounted := topNames(files), topNames(points)
 	keep[version], keep[dataLink] = true, true
 	var errs []error
 	for _, e := range entries {
-		if !keep[e.Name()] {
+		if !keep[e.Name()] && (!mounted[e.Name()] || e.Type()&fs.ModeSymlink != 0) {
 			errs = append(errs, root.RemoveAll(e.Name()))
 		}
 	}
