@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"ledge/api/manifest"
+	"ledge/config"
 )
 
 type applyOpts struct{ file, namespace string }
@@ -19,7 +20,7 @@ func applyFlags(c *command) {
 func apply(ctx context.Context, c *command) error {
 	o := c.opts.(*applyOpts)
 	if o.file == "" || len(c.args) > 0 {
-		return usagef("apply: say what: ledge apply -f FILE")
+		return config.Usagef("apply: say what: ledge apply -f FILE")
 	}
 	objs, bad := manifest.Read(o.file, o.namespace)
 	if len(objs) == 0 {

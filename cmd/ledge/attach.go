@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"net/url"
+
+	"ledge/config"
 )
 
 // attach joins what a container reads and writes, until it ends, or until standard input does and the container's stays
@@ -10,7 +12,7 @@ import (
 func attach(ctx context.Context, c *command) error {
 	o := c.opts.(*execOpts)
 	if len(c.args) != 1 {
-		return usagef("attach: name one pod")
+		return config.Usagef("attach: name one pod")
 	}
 	q := url.Values{}
 	if o.container != "" {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"ledge/api/board"
+	"ledge/config"
 	"ledge/host"
 	"ledge/storage"
 )
@@ -21,7 +22,7 @@ func backupFlags(c *command) {
 
 func backup(ctx context.Context, c *command) error {
 	if len(c.args) != 2 {
-		return usagef("backup: save FILE, verify FILE or restore FILE")
+		return config.Usagef("backup: save FILE, verify FILE or restore FILE")
 	}
 	dataDir, file := *c.opts.(*string), c.args[1]
 	switch c.args[0] {
@@ -44,7 +45,7 @@ func backup(ctx context.Context, c *command) error {
 		_, err = fmt.Fprintf(c.out, "restored %s into %s\n", file, dataDir)
 		return err
 	}
-	return usagef("backup: save FILE, verify FILE or restore FILE")
+	return config.Usagef("backup: save FILE, verify FILE or restore FILE")
 }
 
 // storeOf is where a node's store is.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 
 	"ledge/api"
 	"ledge/api/manifest"
+	"ledge/config"
 	"ledge/firstboot"
 	"ledge/host"
 	"ledge/images"
@@ -76,9 +78,9 @@ func (s *boardSetup) manifest(name string) {
 	}
 	host, _ := os.Hostname()
 	for _, d := range manifest.Documents(data) {
-		if err := checkManifest(d, firstNonEmpty(s.plan.Hostname, host, "node"), agent); err != nil {
+		if err := checkManifest(d, cmp.Or(s.plan.Hostname, host, "node"), agent); err != nil {
 			at, what := firstboot.Where(d.Data, err)
-			s.mistakes = append(s.mistakes, firstboot.Mistake{File: name, Line: d.Above + at, What: oneLine(errors.New(what))})
+			s.mistakes = append(s.mistakes, firstboot.Mistake{File: name, Line: d.Above + at, What: firstboot.OneLine(errors.New(what))})
 		}
 	}
 }
@@ -101,7 +103,7 @@ func checkManifest(d manifest.Document, name string, agent bool) error {
 func (b *brain) bootArchives(ctx context.Context, dir string) error {
 	var bad []string
 	err := b.importArchives(ctx, dir, func(name string, err error) {
-		m := firstboot.Mistake{File: filepath.Join("images", name), What: strings.TrimPrefix(archiveWords, ": ") + oneLine(err)}
+		m := firstboot.Mistake{File: filepath.Join("images", name), What: strings.TrimPrefix(archiveWords, ": ") + firstboot.OneLine(err)}
 		bad = append(bad, m.String())
 	})
 	boot, _, perr := b.places()
@@ -120,7 +122,7 @@ const kubeconfigName = "kubeconfig"
 // kubeconfigOnCard keeps the administrator's way in on the boot partition, of a board that nobody can log in to. Who has the card
 // has the CA's key on its other partition all the same. The address follows the network's: a board may get another tomorrow.
 func (p *plane) kubeconfigOnCard(ctx context.Context) error {
-	boot, err := os.ReadFile(filepath.Join(p.b.bootState, bootWhereFile))
+	boot, err := os.ReadFile(filepath.Join(p.b.BootState, config.BootWhereFile))
 	if err != nil {
 		return err
 	}
@@ -149,8 +151,6 @@ func (p *plane) kubeconfigOnCard(ctx context.Context) error {
 		}
 	}
 }
-
-func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
 
 // importArchives is archives for this board.
 func (b *brain) importArchives(ctx context.Context, dir string, failed func(name string, err error)) error {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"ledge/config"
 	"ledge/firstboot"
 	"ledge/host"
 )
@@ -64,11 +66,11 @@ type bootLink struct {
 
 // places reads what the setup has left for the brain; boot is empty where there is no boot partition of ours.
 func (b *brain) places() (boot string, places bootPlaces, err error) {
-	where, err := os.ReadFile(filepath.Join(b.bootState, bootWhereFile))
-	if err != nil || b.bootState == "" {
+	where, err := os.ReadFile(filepath.Join(b.BootState, config.BootWhereFile))
+	if err != nil || b.BootState == "" {
 		return "", places, nil
 	}
-	text, err := os.ReadFile(filepath.Join(b.bootState, bootPlacesFile))
+	text, err := os.ReadFile(filepath.Join(b.BootState, config.BootPlacesFile))
 	if err == nil {
 		err = json.Unmarshal(text, &places)
 	} else if errors.Is(err, fs.ErrNotExist) {
@@ -97,8 +99,8 @@ func (b *brain) tellJoin(why error) {
 		b.tellCard(boot, joinWords)
 		return
 	}
-	m := firstboot.Mistake{File: firstNonEmpty(places.Join.File, "ledge.yaml"), Line: places.Join.Line,
-		What: strings.TrimPrefix(joinWords, ": ") + oneLine(why)}
+	m := firstboot.Mistake{File: cmp.Or(places.Join.File, "ledge.yaml"), Line: places.Join.Line,
+		What: strings.TrimPrefix(joinWords, ": ") + firstboot.OneLine(why)}
 	b.tellCard(boot, joinWords, m.String())
 }
 

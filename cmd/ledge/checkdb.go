@@ -3,13 +3,14 @@ package main
 import (
 	"context"
 
+	"ledge/config"
 	"ledge/storage"
 )
 
 // checkDB reads a whole store file. It is a process of its own because a damaged file can end the one that reads it.
 func checkDB(_ context.Context, c *command) error {
 	if len(c.args) != 1 {
-		return usagef("check-db: name one file")
+		return config.Usagef("check-db: name one file")
 	}
 	return storage.Check(c.args[0])
 }

@@ -9,6 +9,7 @@ import (
 
 	"ledge/api"
 	"ledge/api/kinds"
+	"ledge/config"
 )
 
 // The scripts only ask this binary what may come next: `ledge __complete WORDS...`, the last word unfinished.
@@ -40,7 +41,7 @@ func completion(_ context.Context, c *command) error {
 		_, err := fmt.Fprint(c.out, completions[c.args[0]])
 		return err
 	}
-	return usagef("completion: name a shell: bash, zsh or fish, as in: source <(ledge completion bash)")
+	return config.Usagef("completion: name a shell: bash, zsh or fish, as in: source <(ledge completion bash)")
 }
 
 // complete prints what the last of the words can become. It must see flags as words, so it is no verb.

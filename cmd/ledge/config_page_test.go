@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"ledge/config"
 )
 
 var update = flag.Bool("update", false, "write the reference anew")
@@ -59,7 +61,7 @@ func TestPageConfiguration(t *testing.T) {
 func flagsOf(name string) *flag.FlagSet {
 	all := verbs()
 	i := slices.IndexFunc(all, func(v verb) bool { return v.name == name })
-	c := &command{out: io.Discard, err: io.Discard, runDir: defaultRunDir}
+	c := &command{out: io.Discard, err: io.Discard, runDir: config.DefaultRunDir}
 	c.prepare(all[i])
 	return c.flags
 }

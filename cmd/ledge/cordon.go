@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
+	"ledge/config"
 )
 
 func cordon(ctx context.Context, c *command) error   { return c.cordon(ctx, true) }
@@ -56,7 +57,7 @@ func (c *command) node(ctx context.Context, cl api.Client) (*corev1.Node, error)
 		if len(list.Items) == 1 {
 			return list.Items[0].(*corev1.Node), nil
 		}
-		return nil, usagef("name the node: there are %d", len(list.Items))
+		return nil, config.Usagef("name the node: there are %d", len(list.Items))
 	}
-	return nil, usagef("name one node")
+	return nil, config.Usagef("name one node")
 }

@@ -11,6 +11,7 @@ import (
 
 	"ledge/api"
 	"ledge/api/manifest"
+	"ledge/config"
 )
 
 type deleteOpts struct {
@@ -74,7 +75,7 @@ func deleteTargets(args []string, o *deleteOpts) ([]target, error) {
 			out = append(out, target{m.Kind, m.GetNamespace(), m.GetName()})
 		}
 	case o.file != "" || len(args) == 0:
-		return nil, usagef("delete: say what: ledge delete pod NAME, or -f FILE")
+		return nil, config.Usagef("delete: say what: ledge delete pod NAME, or -f FILE")
 	default:
 		kind, name, err := kindAndName(args[:1])
 		if err != nil {
@@ -85,7 +86,7 @@ func deleteTargets(args []string, o *deleteOpts) ([]target, error) {
 			names = append(names, name)
 		}
 		if len(names) == 0 {
-			return nil, usagef("delete: name the %s to delete", kind.Resource)
+			return nil, config.Usagef("delete: name the %s to delete", kind.Resource)
 		}
 		for _, n := range names {
 			t := target{kind: kind, name: n}

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"ledge/api"
+	"ledge/config"
 )
 
 type describeOpts struct{ namespace string }
@@ -30,14 +31,14 @@ func describeFlags(c *command) {
 // describe tells all about one object: what it is, how it does, and what has happened to it.
 func describe(ctx context.Context, c *command) error {
 	if len(c.args) == 0 {
-		return usagef("describe: say what: ledge describe pod NAME")
+		return config.Usagef("describe: say what: ledge describe pod NAME")
 	}
 	kind, name, err := kindAndName(c.args)
 	if err != nil {
 		return err
 	}
 	if name == "" && kind != api.Nodes {
-		return usagef("describe: name the %s", kind.Singular)
+		return config.Usagef("describe: name the %s", kind.Singular)
 	}
 	cl, err := c.client()
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ledge/config"
 	"ledge/host"
 )
 
@@ -53,11 +54,11 @@ const longestRunDir = 107 - len("/ledge.sock.4194304")
 func checkPlaces(runDir, dataDir string) error {
 	switch {
 	case len(runDir) > longestRunDir:
-		return usagef("--run-dir %s: it has %d characters, and the path of a socket in it may have %d: give a shorter one", runDir, len(runDir), longestRunDir)
+		return config.Usagef("--run-dir %s: it has %d characters, and the path of a socket in it may have %d: give a shorter one", runDir, len(runDir), longestRunDir)
 	case dataDir == "":
-		return usagef("--data-dir is empty: name a directory, or leave it out for %s", defaultDataDir)
+		return config.Usagef("--data-dir is empty: name a directory, or leave it out for %s", config.DefaultDataDir)
 	case dataDir == runDir || strings.HasPrefix(dataDir, runDir+"/"):
-		return usagef("--data-dir %s is in the run directory %s, which 'ledge reset' empties: give another one", dataDir, runDir)
+		return config.Usagef("--data-dir %s is in the run directory %s, which 'ledge reset' empties: give another one", dataDir, runDir)
 	}
 	return nil
 }
@@ -90,7 +91,7 @@ var placeFlags = []string{"run-dir", "data-dir", "config", "config-dir", "boot-s
 // process was started.
 func (c *command) absolute() (err error) {
 	if c.runDir == "" {
-		return usagef("--run-dir is empty: name a directory, or leave it out for %s", defaultRunDir)
+		return config.Usagef("--run-dir is empty: name a directory, or leave it out for %s", config.DefaultRunDir)
 	}
 	c.flags.VisitAll(func(f *flag.Flag) {
 		if err != nil || f.Value.String() == "" || !slices.Contains(placeFlags, f.Name) {
@@ -140,7 +141,7 @@ func (b *brain) takeDirs(ctx context.Context) (made []string, err error) {
 	if b.lock, err = holdRunDir(ctx, b.runDir); err != nil {
 		return nil, fmt.Errorf("%w; stop it, or give another directory", err) // whoever has it uses what was made
 	}
-	data, err := makeDir(b.dataDir)
+	data, err := makeDir(b.DataDir)
 	return append(data, made...), err
 }
 

@@ -11,6 +11,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"ledge/config"
 	"ledge/host"
 	"ledge/network/bridge"
 	"ledge/runtime"
@@ -19,7 +20,7 @@ import (
 
 func doctorFlags(c *command) {
 	var dataDir string
-	c.flags.StringVar(&dataDir, "data-dir", "", "where the node would keep its data; empty: as it was last run, else "+defaultDataDir)
+	c.flags.StringVar(&dataDir, "data-dir", "", "where the node would keep its data; empty: as it was last run, else "+config.DefaultDataDir)
 	c.opts = &dataDir
 }
 
@@ -34,7 +35,7 @@ func doctor(ctx context.Context, c *command) error {
 		if err != nil {
 			return err
 		}
-		dataDir = firstNonEmpty(was.DataDir, defaultDataDir) // of a board that has no node yet too
+		dataDir = cmp.Or(was.DataDir, config.DefaultDataDir) // of a board that has no node yet too
 	}
 	cfg := host.DoctorConfig{DataDir: dataDir, Floor: clockFloor(dataDir), Now: time.Now()}
 	if os.Geteuid() == 0 { // trying says more than looking, and needs root

@@ -12,24 +12,21 @@ import (
 	"ledge/pki"
 )
 
-// doorPort is where a kubelet serves its control plane.
-const doorPort = 10250
-
 // listen takes this board's port. A board that joins by a kubeconfig has none: there is nothing that says who its control plane
 // is.
 func (u *uplink) listen(ctx context.Context, b *brain) error {
-	if b.kubeconfig != "" || b.doorPort == 0 {
-		b.status.Port = 0
+	if b.Kubeconfig != "" || b.DoorPort == 0 {
+		b.Status.Port = 0
 		return nil
 	}
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", ":"+strconv.Itoa(b.doorPort))
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", ":"+strconv.Itoa(b.DoorPort))
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("--port %d: it is taken by another program, maybe a kubelet; give another one, or 0 for none", b.doorPort)
+		return fmt.Errorf("--port %d: it is taken by another program, maybe a kubelet; give another one, or 0 for none", b.DoorPort)
 	}
 	if err != nil {
-		return fmt.Errorf("--port %d: %w", b.doorPort, err)
+		return fmt.Errorf("--port %d: %w", b.DoorPort, err)
 	}
-	u.port, b.status.Port = l, uint16(b.doorPort)
+	u.port, b.Status.Port = l, uint16(b.DoorPort)
 	return nil
 }
 

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"net/url"
+
+	"ledge/config"
 )
 
 type execOpts struct {
@@ -24,7 +26,7 @@ func execFlags(c *command) {
 func execVerb(ctx context.Context, c *command) error {
 	o := c.opts.(*execOpts)
 	if len(c.args) < 2 {
-		return usagef("exec: write ledge exec POD -- COMMAND ARGUMENTS")
+		return config.Usagef("exec: write ledge exec POD -- COMMAND ARGUMENTS")
 	}
 	q := url.Values{"command": c.args[1:]}
 	if o.container != "" {

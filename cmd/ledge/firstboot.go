@@ -1,7 +1,6 @@
 package main
 
 import (
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,13 +10,12 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
-	"ledge/api/rest"
+	"ledge/config"
 	"ledge/firstboot"
 	"ledge/host"
 	"ledge/host/disk"
@@ -26,27 +24,6 @@ import (
 
 // What people write on a board's boot partition is made to hold before the node starts, at every boot. ledge.yaml is read and
 // judged by package firstboot; here is what its plan does to the machine.
-
-// bootStateDir is where the brain finds what was made of it. It ends with the boot.
-const bootStateDir = "/run/ledge-boot"
-
-// In it:
-const (
-	bootConfigFile     = "config.yaml"
-	bootWhereFile      = "partition"  // where the boot partition is
-	bootPlacesFile     = "places"     // a bootPlaces
-	bootKubeconfigFile = "kubeconfig" // is there when one is to lie on it
-	bootEmptyDir       = "manifests"  // stands for a folder that is not there
-)
-
-// bootConfig is the configuration of the boot partition, if there is one.
-func bootConfig(state string) []string {
-	file := filepath.Join(state, bootConfigFile)
-	if _, err := os.Stat(file); state == "" || err != nil {
-		return nil
-	}
-	return []string{file}
-}
 
 // boardSetup is one reading of a boot partition.
 type boardSetup struct {
@@ -78,7 +55,7 @@ func (s *boardSetup) read() error {
 		}
 		files = append(files, firstboot.File{Name: e.Name(), Data: data})
 	}
-	if err := os.MkdirAll(filepath.Join(s.state, bootEmptyDir), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Join(s.state, config.BootEmptyDir), 0o700); err != nil {
 		return err
 	}
 	node, ca, joined := pki.JoinedAs(filepath.Join(s.data, "board"))
@@ -152,7 +129,7 @@ func (s *boardSetup) places() (p bootPlaces) {
 
 // machine is what firstboot asks about this one.
 func (s *boardSetup) machine(ca pki.Pin, joined bool) firstboot.Machine {
-	m := firstboot.Machine{NoWiFi: s.noWiFi, NoSSH: s.noSSH, Joined: joined, Keys: configKeys(), Server: checkServer,
+	m := firstboot.Machine{NoWiFi: s.noWiFi, NoSSH: s.noSSH, Joined: joined, Keys: config.Keys(), Server: config.CheckServer,
 		Token: func(text string) error {
 			t, err := pki.ParseJoinToken(text)
 			if err == nil && joined && t.CA != ca {
@@ -161,7 +138,7 @@ func (s *boardSetup) machine(ca pki.Pin, joined bool) firstboot.Machine {
 			return err
 		},
 		Config: func(data []byte) error {
-			if _, err := readKeys(data); err != nil {
+			if _, err := config.ReadKeys(data); err != nil {
 				return err
 			}
 			if tryBrain(s.args) != nil { // it is not for these keys that it would not start
@@ -176,24 +153,8 @@ func (s *boardSetup) machine(ca pki.Pin, joined bool) firstboot.Machine {
 	return m
 }
 
-func checkServer(url string) error {
-	_, err := rest.NewServers([]string{url}, &tls.Config{}, nil)
-	return err
-}
-
 // serversFile has those that a joined board had last.
 func (s *boardSetup) serversFile() string { return filepath.Join(s.data, "servers") }
-
-// configKeys are those of the configuration file.
-func configKeys() (keys []string) {
-	for _, f := range reflect.VisibleFields(reflect.TypeFor[fileConfig]()) {
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if name != "" && name != "-" && !slices.Contains([]string{"server", "tokenFile", "listen"}, name) { // these have words of their own
-			keys = append(keys, name)
-		}
-	}
-	return keys
-}
 
 // tryConfig says whether the brain would start with this configuration over all other.
 func (s *boardSetup) tryConfig(data []byte) error {
@@ -202,12 +163,12 @@ func (s *boardSetup) tryConfig(data []byte) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	if err := os.WriteFile(filepath.Join(dir, bootConfigFile), data, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, config.BootFile), data, 0o600); err != nil {
 		return err
 	}
 	err = tryBrain(append(slices.Clone(s.args), "--boot-state", dir))
 	if err != nil { // whoever reads it has no such file
-		file := filepath.Join(dir, bootConfigFile)
+		file := filepath.Join(dir, config.BootFile)
 		return errors.New(strings.ReplaceAll(strings.TrimPrefix(err.Error(), "configuration "+file+": "), file, "ledge.yaml"))
 	}
 	return nil
@@ -215,32 +176,8 @@ func (s *boardSetup) tryConfig(data []byte) error {
 
 // tryBrain says whether the brain would start.
 func tryBrain(args []string) error {
-	_, err := readBrain(args)
+	_, err := config.ReadBrain(args)
 	return err
-}
-
-// readBrain reads flags and files as a brain does.
-func readBrain(args []string) (*serveOpts, error) {
-	c := &command{out: io.Discard, err: io.Discard}
-	name, rest, err := c.globals(args)
-	if err != nil {
-		return nil, err
-	}
-	i := slices.IndexFunc(verbs(), func(v verb) bool { return v.name == name })
-	if i < 0 {
-		return nil, fmt.Errorf("there is no verb %q", name)
-	}
-	v := verbs()[i]
-	c.prepare(v)
-	if err := c.parse(v, rest); err != nil {
-		return nil, err
-	}
-	o, ok := c.opts.(*serveOpts)
-	if !ok {
-		return nil, fmt.Errorf("%s is no brain", name)
-	}
-	set, err := o.settings(c)
-	return set.serveOpts, err
 }
 
 // brainArgs are the brain's with the plan.
@@ -248,10 +185,10 @@ func (s *boardSetup) brainArgs() []string {
 	args, more := slices.Clone(s.args), []string{"--boot-state", s.state}
 	dir := filepath.Join(s.boot, "manifests")
 	if st, err := os.Stat(dir); err != nil || !st.IsDir() {
-		dir = filepath.Join(s.state, bootEmptyDir) // what came from a folder that is gone now goes too
+		dir = filepath.Join(s.state, config.BootEmptyDir) // what came from a folder that is gone now goes too
 	}
 	if len(s.plan.Servers) > 0 {
-		args = asAgent(args)
+		args = config.AsAgent(args)
 		for _, server := range s.plan.Servers {
 			more = append(more, "--server", server)
 		}
@@ -260,7 +197,7 @@ func (s *boardSetup) brainArgs() []string {
 		}
 	}
 	files, plane := "--manifests", !slices.Contains(args, "agent")
-	if o, err := readBrain(args); plane && err == nil && o.joins { // its configuration says so
+	if o, err := config.ReadBrain(args); plane && err == nil && o.Joins { // its configuration says so
 		plane = false
 	}
 	if !plane {
@@ -275,37 +212,6 @@ func (s *boardSetup) brainArgs() []string {
 		s.useless("serve.listen", "serve has no effect: the configuration of this board says that its control plane is elsewhere", "Remove it")
 	}
 	return append(args, more...)
-}
-
-// asAgent makes agent's arguments of serve's: what only a control plane has is left out.
-func asAgent(args []string) (out []string) {
-	c := &command{out: io.Discard, err: io.Discard}
-	all := verbs()
-	serve, agent := slices.IndexFunc(all, func(v verb) bool { return v.name == "serve" }), slices.IndexFunc(all, func(v verb) bool { return v.name == "agent" })
-	c.prepare(all[agent])
-	known := c.flags
-	c.prepare(all[serve])
-	for i := 0; i < len(args); i++ {
-		name, _, joined := strings.Cut(strings.TrimLeft(args[i], "-"), "=")
-		f := c.flags.Lookup(name)
-		switch {
-		case args[i] == "serve":
-			out = append(out, "agent")
-			continue
-		case !strings.HasPrefix(args[i], "-") || f == nil:
-			out = append(out, args[i])
-			continue
-		}
-		with := 1
-		if b, ok := f.Value.(interface{ IsBoolFlag() bool }); !joined && !(ok && b.IsBoolFlag()) {
-			with = 2
-		}
-		if end := min(i+with, len(args)); known.Lookup(name) != nil {
-			out = append(out, args[i:end]...)
-		}
-		i += with - 1
-	}
-	return out
 }
 
 func hasFlag(args []string, name string) bool {
@@ -327,7 +233,7 @@ func (s *boardSetup) apply() {
 	if s.plan.Kubeconfig {
 		asked = "asked for"
 	}
-	for name, text := range map[string]string{bootConfigFile: string(s.plan.Configuration), bootKubeconfigFile: asked} {
+	for name, text := range map[string]string{config.BootFile: string(s.plan.Configuration), config.BootKubeconfigFile: asked} {
 		if text != "" {
 			keep(name, text)
 		} else if err := os.Remove(filepath.Join(s.state, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -346,8 +252,8 @@ func (s *boardSetup) apply() {
 		lines = append(lines, m.String())
 	}
 	places, err := json.Marshal(s.places())
-	keep(bootWhereFile, s.boot)
-	keep(bootPlacesFile, string(places))
+	keep(config.BootWhereFile, s.boot)
+	keep(config.BootPlacesFile, string(places))
 	errs = append(errs, err, tellMistakes(s.boot, "", lines))
 	if err := errors.Join(errs...); err != nil {
 		slog.Error("not all of the boot partition holds", "err", err)
@@ -382,7 +288,7 @@ func firstBoot(args []string, ownData bool) (brain []string, static bool) {
 			slog.Error("first boot", "err", err)
 		}
 	}
-	s := &boardSetup{boot: firmwareDir, data: dataDirOf(args), state: bootStateDir, args: args,
+	s := &boardSetup{boot: firmwareDir, data: dataDirOf(args), state: config.BootStateDir, args: args,
 		noWiFi: "ledge as process 1 knows wired networks only", noSSH: "there is nothing to log in to; kubectl does it all"}
 	if ownData {
 		grown, err := disk.Grow(s.data)

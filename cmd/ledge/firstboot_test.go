@@ -15,6 +15,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"ledge/config"
 	"ledge/firstboot"
 	"ledge/host"
 	"ledge/pki"
@@ -26,7 +27,7 @@ func card(t *testing.T, files map[string]string) *boardSetup {
 	top := t.TempDir()
 	s := &boardSetup{boot: filepath.Join(top, "boot"), data: filepath.Join(top, "data"), state: filepath.Join(top, "state"),
 		args: []string{"serve", "--watchdog", "/dev/watchdog", "--config", filepath.Join(top, "config.yaml"), "--config-dir", ""}, noSSH: "there is no login"}
-	write(t, filepath.Join(top, "config.yaml"), firstConfig)
+	write(t, filepath.Join(top, "config.yaml"), config.FirstFile)
 	write(t, filepath.Join(s.data, "x"), "")
 	write(t, filepath.Join(s.boot, "x"), "")
 	for name, text := range files {
@@ -99,14 +100,14 @@ func TestBoardComesUp(t *testing.T) {
 	if n := strings.Count(strings.Split(got, "\r\n\r\n")[1], "\r\n"); n != 12 || t.Failed() {
 		t.Errorf("%d mistakes:\n%s", n, got)
 	}
-	config, _ := os.ReadFile(filepath.Join(s.state, bootConfigFile))
+	keys, _ := os.ReadFile(filepath.Join(s.state, config.BootFile))
 	for _, want := range []string{"  maxPods: 20\n", "  shutdownGracePeriodCriticalPods: 90s\n", "  shutdownGracePeriod: 120s\n"} {
-		if !strings.Contains(string(config), want) {
+		if !strings.Contains(string(keys), want) {
 			t.Errorf("no %q in the configuration", want)
 		}
 	}
-	if strings.Contains(string(config), "odz") || strings.Contains(string(config), "many") {
-		t.Errorf("configuration:\n%s", config)
+	if strings.Contains(string(keys), "odz") || strings.Contains(string(keys), "many") {
+		t.Errorf("configuration:\n%s", keys)
 	}
 	if args := strings.Join(s.brainArgs(), " "); !strings.HasPrefix(args, "serve --watchdog /dev/watchdog ") ||
 		!strings.HasSuffix(args, "--manifests "+s.boot+"/manifests --listen 0.0.0.0:6443") {
@@ -126,7 +127,7 @@ func TestBoardComesUp(t *testing.T) {
 	if args := strings.Join(s.brainArgs(), " "); !strings.HasSuffix(args, "--manifests "+s.state+"/manifests") {
 		t.Error("objects of a folder that is gone stay:", args)
 	}
-	if bootConfig(s.state) != nil {
+	if config.BootFiles(s.state) != nil {
 		t.Error("the configuration stays")
 	}
 }
@@ -210,8 +211,8 @@ func TestLaterMistakes(t *testing.T) {
 	token, _ := controlPlane(t)
 	write(t, filepath.Join(s.boot, "ledge.yaml"), "hostnam: a\nserver: https://10.0.0.1:6443\n\ntoken: "+token+"\n")
 	first := s.boots(t)
-	b := &brain{settings: settings{serveOpts: &serveOpts{}}}
-	b.bootState = s.state
+	b := &brain{Settings: config.Settings{Options: &config.Options{}}}
+	b.BootState = s.state
 	b.tellCard(s.boot, archiveWords, "images/a.tar"+archiveWords+"no archive")
 	b.tellJoin(errors.New("the token\nis old"))
 	again := s.boots(t)
@@ -271,8 +272,8 @@ func TestMissingNetworks(t *testing.T) {
 				return strings.Join(firstboot.Reported(text), "\n")
 			}
 			synctest.Test(t, func(t *testing.T) {
-				b := &brain{settings: settings{serveOpts: &serveOpts{}}}
-				b.bootState = s.state
+				b := &brain{Settings: config.Settings{Options: &config.Options{}}}
+				b.BootState = s.state
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				go b.watchLinks(ctx, y.sys)

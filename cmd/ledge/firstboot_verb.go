@@ -14,6 +14,7 @@ import (
 
 	"github.com/godbus/dbus/v5"
 
+	"ledge/config"
 	"ledge/firstboot"
 	"ledge/host"
 	"ledge/host/disk"
@@ -27,7 +28,7 @@ type firstbootOpts struct{ boot, data, mend string }
 func firstbootFlags(c *command) {
 	o := &firstbootOpts{}
 	c.flags.StringVar(&o.boot, "boot", firmwareDir, "where the boot partition is mounted")
-	c.flags.StringVar(&o.data, "data-dir", defaultDataDir, "the node's data; a partition mounted there takes its disk's room")
+	c.flags.StringVar(&o.data, "data-dir", config.DefaultDataDir, "the node's data; a partition mounted there takes its disk's room")
 	c.flags.StringVar(&o.mend, "mend", "", "do nothing but make the ext4 on this device whole, whose superblock or journal a power cut has torn, so that no kernel mounts it")
 	c.opts = o
 }
@@ -76,7 +77,7 @@ func newBootSystemd(o *firstbootOpts) (*bootSystemd, error) {
 		return nil, err
 	}
 	return &bootSystemd{root: "/", exe: exe, reload: reloadUnits, sys: "/sys/class/net", patience: 10 * time.Second,
-		setup: &boardSetup{boot: o.boot, data: o.data, state: bootStateDir, args: []string{"serve", "--data-dir", o.data}}}, nil
+		setup: &boardSetup{boot: o.boot, data: o.data, state: config.BootStateDir, args: []string{"serve", "--data-dir", o.data}}}, nil
 }
 
 const (

@@ -13,7 +13,7 @@ import (
 // start and nothing stands yet but files: a full disk then costs no more than another try. Later 'ledge reset' finds what there is.
 func (b *brain) firstTry() (undo func()) {
 	var absent []string
-	for dir, names := range map[string][]string{b.dataDir: {"store", "pki", "images"}, b.runDir: {runInfoFile, runInfoFile + ".tmp", "images"}} {
+	for dir, names := range map[string][]string{b.DataDir: {"store", "pki", "images"}, b.runDir: {runInfoFile, runInfoFile + ".tmp", "images"}} {
 		for _, name := range names {
 			if _, err := os.Lstat(filepath.Join(dir, name)); errors.Is(err, fs.ErrNotExist) {
 				absent = append(absent, filepath.Join(dir, name))
@@ -28,7 +28,7 @@ func (b *brain) firstTry() (undo func()) {
 			slog.Debug("what a failed start leaves is not closed in order", "err", err)
 		}
 		b.images, b.store = nil, nil
-		if store := filepath.Join(b.dataDir, "store"); slices.Contains(absent, store) {
+		if store := filepath.Join(b.DataDir, "store"); slices.Contains(absent, store) {
 			// The mark first: cut off after it, this is a first start again; with the mark alone the next one would look for a store.
 			absent = slices.Insert(absent, 0, filepath.Join(store, "provisioned"))
 		}

@@ -15,6 +15,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"ledge/config"
 	"ledge/firstboot"
 	"ledge/internal/testrun"
 )
@@ -255,7 +256,7 @@ func (b *testBoard) logs(words ...string) {
 func (s *shed) refusedOnCard(b *testBoard) {
 	s.t.Helper()
 	card, state := s.t.TempDir(), s.t.TempDir()
-	for path, text := range map[string]string{filepath.Join(state, bootWhereFile): card, filepath.Join(state, bootPlacesFile): `{"Join":{"File":"ledge.txt","Line":3}}`,
+	for path, text := range map[string]string{filepath.Join(state, config.BootWhereFile): card, filepath.Join(state, config.BootPlacesFile): `{"Join":{"File":"ledge.txt","Line":3}}`,
 		filepath.Join(card, mistakesName): string(firstboot.Report([]string{"ledge.txt, line 1: wrong"}))} {
 		must(s.t, os.WriteFile(path, []byte(text), 0o600))
 	}

@@ -20,21 +20,21 @@ func (b *brain) leaveFormer(ctx context.Context) error {
 		return nil
 	}
 	var old *bridge.Setup
-	if was.Bridge != "" && was.Bridge != noBridge && was.Bridge != b.bridge {
+	if was.Bridge != "" && was.Bridge != noBridge && was.Bridge != b.Bridge {
 		if old, err = bridge.New(bridge.Config{Bridge: was.Bridge, RunDir: networkDir(b.runDir)}); err != nil {
 			return err
 		}
 		if n := old.Pods(); n > 0 {
-			return stillThere("bridge", b.bridge, was.Bridge, n)
+			return stillThere("bridge", b.Bridge, was.Bridge, n)
 		}
 	}
 	// A keeper that a service has started stands where that says.
-	if cmd, err := b.keeperCommand(); err == nil && len(cmd) > 0 && was.CgroupRoot != "" && was.CgroupRoot != b.cgroupRoot {
+	if cmd, err := b.keeperCommand(); err == nil && len(cmd) > 0 && was.CgroupRoot != "" && was.CgroupRoot != b.CgroupRoot {
 		if n := heldPods(b.runDir); n > 0 {
-			return stillThere("cgroup-root", b.cgroupRoot, was.CgroupRoot, n)
+			return stillThere("cgroup-root", b.CgroupRoot, was.CgroupRoot, n)
 		}
 		if err := resetPods(ctx, b.runDir, was.CgroupRoot); err != nil {
-			return fmt.Errorf("--cgroup-root %s: leave %s, which this node had before: %w", b.cgroupRoot, was.CgroupRoot, err)
+			return fmt.Errorf("--cgroup-root %s: leave %s, which this node had before: %w", b.CgroupRoot, was.CgroupRoot, err)
 		}
 	}
 	if old != nil {

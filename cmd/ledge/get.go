@@ -18,6 +18,7 @@ import (
 
 	"ledge/api"
 	"ledge/api/kinds"
+	"ledge/config"
 )
 
 type getOpts struct {
@@ -45,7 +46,7 @@ const tableAccept = "application/json;as=Table;v=v1;g=meta.k8s.io"
 func get(ctx context.Context, c *command) error {
 	o := c.opts.(*getOpts)
 	if len(c.args) == 0 {
-		return usagef("get: say what: ledge get pods")
+		return config.Usagef("get: say what: ledge get pods")
 	}
 	kind, name, err := kindAndName(c.args)
 	if err != nil {
@@ -56,11 +57,11 @@ func get(ctx context.Context, c *command) error {
 		return c.getTable(ctx, kind, name, o)
 	case "json", "yaml", "name":
 		if o.watch {
-			return usagef("get: -w goes with the table only")
+			return config.Usagef("get: -w goes with the table only")
 		}
 		return c.getObjects(ctx, kind, name, o)
 	}
-	return usagef("get: -o %s is not a format; there are wide, yaml, json and name", o.format)
+	return config.Usagef("get: -o %s is not a format; there are wide, yaml, json and name", o.format)
 }
 
 // kindAndName reads "pods", "pod web" and "pod/web".
@@ -72,7 +73,7 @@ func kindAndName(args []string) (*api.Kind, string, error) {
 		for _, k := range kinds.All.Kept {
 			all = append(all, k.Resource)
 		}
-		return nil, "", usagef("there is no kind %q; there are %s", word, strings.Join(all, ", "))
+		return nil, "", config.Usagef("there is no kind %q; there are %s", word, strings.Join(all, ", "))
 	}
 	switch {
 	case slash && len(args) == 1, !slash && len(args) == 1:
@@ -80,7 +81,7 @@ func kindAndName(args []string) (*api.Kind, string, error) {
 	case !slash && len(args) == 2:
 		return kind, args[1], nil
 	}
-	return nil, "", usagef("write KIND NAME or KIND/NAME")
+	return nil, "", config.Usagef("write KIND NAME or KIND/NAME")
 }
 
 func urlOf(kind *api.Kind, namespace, name string) string {
@@ -225,7 +226,7 @@ func (c *command) getObjects(ctx context.Context, kind *api.Kind, name string, o
 	}
 	if o.selector != "" {
 		if opts.Labels, err = labels.Parse(o.selector); err != nil {
-			return usagef("get: -l %s: %v", o.selector, err)
+			return config.Usagef("get: -l %s: %v", o.selector, err)
 		}
 	}
 	list, err := cl.List(ctx, kind, opts)

@@ -16,6 +16,7 @@ import (
 	"text/tabwriter"
 
 	"ledge/api/board"
+	"ledge/config"
 	"ledge/images"
 )
 
@@ -32,12 +33,12 @@ func imagesFlags(c *command) {
 
 func imagesVerb(ctx context.Context, c *command) error {
 	if len(c.args) == 0 {
-		return usagef(imagesUsage)
+		return config.Usagef(imagesUsage)
 	}
 	o := c.opts.(*imagesOpts)
 	sub, args := c.args[0], c.args[1:]
 	if o.pin && sub != "pull" || o.repair && sub != "verify" {
-		return usagef(imagesUsage)
+		return config.Usagef(imagesUsage)
 	}
 	switch {
 	case sub == "ls" && len(args) == 0:
@@ -58,7 +59,7 @@ func imagesVerb(ctx context.Context, c *command) error {
 			return nil
 		})
 	}
-	return usagef(imagesUsage)
+	return config.Usagef(imagesUsage)
 }
 
 // ask makes a request and prints the answer.
@@ -74,7 +75,7 @@ func (c *command) ask(ctx context.Context, method, path string, query url.Values
 // exportImages writes an archive to standard output, which must lead to a file or another program.
 func (c *command) exportImages(ctx context.Context, names []string) error {
 	if _, terminal := terminalWidth(stream(c.out)); terminal {
-		return usagef("an archive does not go to a terminal: ledge images export NAME > FILE")
+		return config.Usagef("an archive does not go to a terminal: ledge images export NAME > FILE")
 	}
 	return c.ask(ctx, "GET", board.ExportPath, url.Values{"name": names}, func(r io.Reader) error {
 		if _, err := io.Copy(stream(c.out), r); err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ledge/config"
 	"ledge/host"
 	"ledge/host/disk"
 	"ledge/shutdown"
@@ -78,7 +80,7 @@ func asInit(args []string) (code int, done bool) {
 	words := readBootWords(string(line))
 	if words.name == "" {
 		file, _ := os.ReadFile("/etc/hostname") // most have none
-		words.name = firstNonEmpty(strings.TrimSpace(string(file)), unnamed)
+		words.name = cmp.Or(strings.TrimSpace(string(file)), unnamed)
 	}
 	problem(host.SetUpMachine(words.name))
 	loadDrivers()
@@ -168,7 +170,7 @@ func dataDirOf(args []string) string {
 			return filepath.Clean(args[i+1])
 		}
 	}
-	return defaultDataDir
+	return config.DefaultDataDir
 }
 
 func startBrain(exe string, args []string, keys *presses) (int, error) {

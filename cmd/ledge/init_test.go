@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ledge/config"
 	"ledge/internal/testrun"
 )
 
@@ -30,11 +31,11 @@ func TestBootWords(t *testing.T) {
 
 func TestDataDirOf(t *testing.T) {
 	for args, want := range map[string]string{
-		"serve":                                  defaultDataDir,
-		"serve --data-dir":                       defaultDataDir,
+		"serve":                                  config.DefaultDataDir,
+		"serve --data-dir":                       config.DefaultDataDir,
 		"serve --data-dir /data/ --listen :6443": "/data",
 		"--run-dir /r serve -data-dir=/d":        "/d",
-		"serve --name data-dir":                  defaultDataDir,
+		"serve --name data-dir":                  config.DefaultDataDir,
 	} {
 		if got := dataDirOf(strings.Fields(args)); got != want {
 			t.Errorf("%q: %s, want %s", args, got, want)

@@ -6,6 +6,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"ledge/config"
 )
 
 // TestKubeconfigOnCard: nobody can log in to a board whose process 1 is ledge. Its boot partition has a kubeconfig where ledge.yaml
@@ -14,7 +16,7 @@ func TestKubeconfigOnCard(t *testing.T) {
 	t.Parallel()
 	needGo(t)
 	card, state := t.TempDir(), t.TempDir()
-	for name, text := range map[string]string{bootWhereFile: card, bootKubeconfigFile: "asked for"} {
+	for name, text := range map[string]string{config.BootWhereFile: card, config.BootKubeconfigFile: "asked for"} {
 		must(t, os.WriteFile(filepath.Join(state, name), []byte(text), 0o600))
 	}
 	s := newShed(t, "", "--boot-state", state)

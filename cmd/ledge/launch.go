@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"log/slog"
 	"os"
 	"slices"
@@ -8,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ledge/config"
 	"ledge/storage"
 	"ledge/upgrade"
 )
@@ -78,16 +80,16 @@ func (w launchWords) where() string {
 	if w.dataDir != "" {
 		return w.dataDir
 	}
-	runDir := firstNonEmpty(w.runDir, envOr("LEDGE_RUN_DIR", defaultRunDir))
+	runDir := cmp.Or(w.runDir, envOr("LEDGE_RUN_DIR", config.DefaultRunDir))
 	if w.role() != roleBrain {
 		if info, err := readRunInfo(runDir); err == nil && info.DataDir != "" {
 			return info.DataDir
 		}
-		if runDir != defaultRunDir {
+		if runDir != config.DefaultRunDir {
 			return ""
 		}
 	}
-	return defaultDataDir
+	return config.DefaultDataDir
 }
 
 // ownStamp is what this program says of itself.
@@ -155,7 +157,7 @@ func chooseVersion(dir *upgrade.Dir, as role) string {
 	// A start that is not counted is not one of a new version.
 	slog.Error("this start of a version is not noted", "err", err)
 	if as == roleKeeper {
-		return firstNonEmpty(s.Keeper.Proven, upgrade.Base)
+		return cmp.Or(s.Keeper.Proven, upgrade.Base)
 	}
 	return s.Running()
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"ledge/api"
+	"ledge/config"
 )
 
 type logsOpts struct {
@@ -33,7 +34,7 @@ func logsFlags(c *command) {
 func logs(ctx context.Context, c *command) error {
 	o := c.opts.(*logsOpts)
 	if len(c.args) != 1 {
-		return usagef("logs: name one pod")
+		return config.Usagef("logs: name one pod")
 	}
 	cl, err := c.client()
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"ledge/config"
 	"ledge/controller"
 	"ledge/controller/machines"
 )
@@ -12,7 +13,7 @@ import (
 // machinesVerb is the lister that comes with ledge: it answers from a file.
 func machinesVerb(_ context.Context, c *command) error {
 	if len(c.args) < 1 || len(c.args) > 3 {
-		return usagef("machines FILE [NODE [PROVIDERID]]")
+		return config.Usagef("machines FILE [NODE [PROVIDERID]]")
 	}
 	list, err := machines.ReadInventory(c.args[0])
 	if err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -9,7 +10,7 @@ import (
 
 // TestInventory is the lister that comes with ledge.
 func TestInventory(t *testing.T) {
-	file := written(t, "- name: a\n- {name: b, state: shutdown}\n- {name: c, providerID: 'x://1'}\n")
+	file := inventory(t, "- name: a\n- {name: b, state: shutdown}\n- {name: c, providerID: 'x://1'}\n")
 	for args, want := range map[string]string{
 		file: "a exists\nb shutdown\nc exists\n", file + " a": "exists\n", file + " a any": "exists\n", file + " b": "shutdown\n", file + " d": "gone\n",
 		file + " c x://1": "exists\n", file + " c x://2": "gone\n", file + " c": "exists\n",
@@ -21,16 +22,15 @@ func TestInventory(t *testing.T) {
 	}
 	for text, wrong := range map[string]string{"": "no machines", "[]": "no machines", "- name: a\n- name: a": "name of its own", "- state: exists": "name of its own",
 		"- {name: a, state: asleep}": "asleep", "- {name: a, color: red}": "color", "x": "cannot unmarshal"} {
-		if err := machinesVerb(t.Context(), &command{args: []string{written(t, text), "a"}}); err == nil || !strings.Contains(err.Error(), wrong) {
+		if err := machinesVerb(t.Context(), &command{args: []string{inventory(t, text), "a"}}); err == nil || !strings.Contains(err.Error(), wrong) {
 			t.Errorf("%q: %v, want %s", text, err, wrong)
 		}
 	}
 }
 
-// A lister that is not there is refused with its flag.
-func TestMachineListerFlag(t *testing.T) {
-	_, err := settled(t, "--machine-lister", filepath.Join(t.TempDir(), "none"))
-	if err == nil || !strings.Contains(err.Error(), "--machine-lister: ") {
-		t.Error(err)
-	}
+func inventory(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "inventory.yaml")
+	must(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
 }

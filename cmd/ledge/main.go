@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ledge/config"
 	"ledge/host"
 	"ledge/images/applet"
 )
@@ -72,8 +73,8 @@ const (
 // verbs is filled in the files of the verbs.
 func verbs() []verb {
 	return []verb{
-		{name: "serve", help: "run this board: control plane and agent, or the agent alone if the configuration names a server", run: serve, flags: serveFlags},
-		{name: "agent", help: "run this board for a control plane elsewhere", run: serve, flags: agentFlags},
+		{name: "serve", help: "run this board: control plane and agent, or the agent alone if the configuration names a server", run: serve, flags: func(c *command) { c.opts = config.ServeFlags(c.flags) }},
+		{name: "agent", help: "run this board for a control plane elsewhere", run: serve, flags: func(c *command) { c.opts = config.AgentFlags(c.flags) }},
 		{name: "token", args: "create | list | delete ID", help: "what boards join this control plane with", words: "create list delete", run: tokenVerb, flags: tokenFlags},
 		{name: "node", args: "ls | revoke NAME", help: "boards that have joined, and letting one in no more that was stolen", words: "ls revoke", run: nodeVerb},
 		{name: "get", args: "KIND [NAME]", help: "list or show objects", words: wordsObject, run: get, flags: getFlags},
@@ -115,18 +116,11 @@ type command struct {
 	opts   any // the verb's own flags
 }
 
-// errUsage is an error of the command line itself: exit code 2.
-var errUsage = errors.New("usage")
-
-func usagef(format string, args ...any) error {
-	return fmt.Errorf("%w: %s", errUsage, fmt.Sprintf(format, args...))
-}
-
 // run is main without the process: arguments in, exit code out.
 func run(args []string, stdout, stderr io.Writer) int {
 	ctx := context.Background()
 	stdout, stderr = visible{stdout}, visible{stderr}
-	c := &command{out: stdout, err: stderr, runDir: envOr("LEDGE_RUN_DIR", defaultRunDir)}
+	c := &command{out: stdout, err: stderr, runDir: envOr("LEDGE_RUN_DIR", config.DefaultRunDir)}
 	if len(args) > 0 && args[0] == "__complete" {
 		c.complete(ctx, args[1:])
 		return 0
@@ -145,19 +139,13 @@ func run(args []string, stdout, stderr io.Writer) int {
 	case errors.As(err, &code):
 		fmt.Fprintln(stderr, code)
 		return int(code)
-	case errors.Is(err, errUsage):
+	case errors.Is(err, config.ErrUsage):
 		fmt.Fprintf(stderr, "ledge: %s\n", indented(strings.TrimPrefix(err.Error(), "usage: ")))
 		return 2
 	}
 	fmt.Fprintf(stderr, "ledge: %s\n", indented(err.Error()))
 	return 1
 }
-
-// The machine's own node.
-const (
-	defaultRunDir  = "/run/ledge"
-	defaultDataDir = "/var/lib/ledge"
-)
 
 func envOr(key, def string) string {
 	if v := os.Getenv(key); v != "" {
@@ -176,11 +164,11 @@ func (c *command) globals(args []string) (name string, rest []string, err error)
 		c.usage(c.out)
 		return "", nil, flag.ErrHelp
 	case err != nil:
-		return "", nil, usagef("%v", err)
+		return "", nil, config.Usagef("%v", err)
 	}
 	if fs.NArg() == 0 {
 		c.usage(c.err)
-		return "", nil, usagef("say what to do")
+		return "", nil, config.Usagef("say what to do")
 	}
 	return fs.Arg(0), fs.Args()[1:], nil
 }
@@ -202,7 +190,7 @@ func (c *command) dispatch(ctx context.Context, name string, args []string) erro
 		return nil
 	}
 	if i < 0 {
-		return usagef("there is no verb %q; 'ledge help' lists them", name)
+		return config.Usagef("there is no verb %q; 'ledge help' lists them", name)
 	}
 	v := all[i]
 	c.prepare(v)
@@ -210,7 +198,7 @@ func (c *command) dispatch(ctx context.Context, name string, args []string) erro
 		return err
 	}
 	if v.args == "" && len(c.args) > 0 {
-		return usagef("%s: unexpected %q", v.name, c.args[0])
+		return config.Usagef("%s: unexpected %q", v.name, c.args[0])
 	}
 	if err := c.absolute(); err != nil {
 		return err
@@ -230,25 +218,13 @@ func (c *command) prepare(v verb) {
 
 // parse reads flags anywhere between the words, as people type them. What stands behind -- are words.
 func (c *command) parse(v verb, args []string) error {
-	if i := slices.Index(args, "--"); i >= 0 {
-		words := args[i+1:]
-		defer func() { c.args = append(c.args, words...) }()
-		args = args[:i]
+	words, err := config.ParseFlags(c.flags, args)
+	if errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintf(c.out, "ledge %s\n", strings.TrimSpace(v.name+" [flags] "+v.args))
+		c.flags.SetOutput(c.out)
+		c.flags.PrintDefaults()
+		return flag.ErrHelp
 	}
-	for {
-		switch err := c.flags.Parse(args); {
-		case errors.Is(err, flag.ErrHelp):
-			fmt.Fprintf(c.out, "ledge %s\n", strings.TrimSpace(v.name+" [flags] "+v.args))
-			c.flags.SetOutput(c.out)
-			c.flags.PrintDefaults()
-			return flag.ErrHelp
-		case err != nil:
-			return usagef("%s: %v", v.name, err)
-		}
-		rest := c.flags.Args()
-		if len(rest) == 0 {
-			return nil
-		}
-		c.args, args = append(c.args, rest[0]), rest[1:]
-	}
+	c.args = append(c.args, words...)
+	return err
 }

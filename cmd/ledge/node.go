@@ -20,6 +20,7 @@ import (
 	"ledge/api"
 	"ledge/api/board"
 	"ledge/api/rbac"
+	"ledge/config"
 	"ledge/pki"
 )
 
@@ -31,7 +32,7 @@ func nodeVerb(ctx context.Context, c *command) error {
 	case len(c.args) == 2 && c.args[0] == "revoke":
 		return c.ask(ctx, http.MethodDelete, board.BoardsPath, url.Values{"name": {c.args[1]}}, c.printRevoked)
 	}
-	return usagef("node: ls, or revoke NAME; 'ledge get nodes' shows their state")
+	return config.Usagef("node: ls, or revoke NAME; 'ledge get nodes' shows their state")
 }
 
 func (c *command) printBoards(r io.Reader) error {

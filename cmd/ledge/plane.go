@@ -24,8 +24,10 @@ import (
 	"ledge/api/httpd/auditlog"
 	"ledge/api/local"
 	"ledge/api/manifest"
+	"ledge/config"
 	"ledge/controller"
 	"ledge/host"
+	"ledge/node"
 	"ledge/pki"
 )
 
@@ -48,23 +50,23 @@ type plane struct {
 // openPlane makes the API over the store, and the keys by which it and its callers know each other.
 func (b *brain) openPlane(ctx context.Context) (err error) {
 	p := b.plane
-	if p.ca, err = pki.Open(pki.Config{Dir: filepath.Join(b.dataDir, "pki"), Floor: clockFloor(b.dataDir)}); err != nil {
+	if p.ca, err = pki.Open(pki.Config{Dir: filepath.Join(b.DataDir, "pki"), Floor: clockFloor(b.DataDir)}); err != nil {
 		return err
 	}
 	keys, err := p.ca.Tokens()
 	if err != nil {
 		return err
 	}
-	if p.joins, err = p.ca.Joins(pki.JoinsConfig{Tokens: b.store.Table("joinTokens"), Boards: b.store.Table("boards"), Own: b.name}); err != nil {
+	if p.joins, err = p.ca.Joins(pki.JoinsConfig{Tokens: b.store.Table("joinTokens"), Boards: b.store.Table("boards"), Own: b.Name}); err != nil {
 		return err
 	}
 	tokens := &local.Tokens{Keys: keys, RootCA: p.ca.CA(), Now: p.ca.Now, Revoked: p.joins.Revoked}
-	if p.client, err = local.New(b.admission(local.Config{Store: b.store, Address: p.address(), Tokens: tokens, PodSecurity: b.file.PodSecurity})); err != nil {
+	if p.client, err = local.New(b.Admission(local.Config{Store: b.store, Address: p.address(), Tokens: tokens, PodSecurity: b.File.PodSecurity})); err != nil {
 		return err
 	}
 	b.client = p.client
 	p.boards.client, p.boards.tls = p.client, p.joins.BoardTLS
-	p.loops = b.controllers()
+	p.loops = b.Controllers()
 	p.loops.Client, p.loops.Schedule.Closed = p.client, b.closed
 	return nil
 }
@@ -96,10 +98,10 @@ func (p *plane) below() []func(context.Context) error {
 // jobs is what a control plane does.
 func (p *plane) jobs() []func(context.Context) error {
 	out := []func(context.Context) error{p.b.resumeCancelled, p.followBoards, func(ctx context.Context) error { return controller.Run(ctx, p.loops) }}
-	if p.b.manifests != "" {
-		out = append(out, (&manifest.Dir{Path: p.b.manifests, Client: p.client}).Run)
+	if p.b.Manifests != "" {
+		out = append(out, (&manifest.Dir{Path: p.b.Manifests, Client: p.client}).Run)
 	}
-	if _, err := os.Stat(filepath.Join(p.b.bootState, bootKubeconfigFile)); p.b.bootState != "" && err == nil {
+	if _, err := os.Stat(filepath.Join(p.b.BootState, config.BootKubeconfigFile)); p.b.BootState != "" && err == nil {
 		out = append(out, p.kubeconfigOnCard)
 	}
 	return out
@@ -179,7 +181,7 @@ func (p *plane) outward() (url string, err error) {
 		return "", nil
 	}
 	if at.Addr().IsUnspecified() {
-		have, err := host.Addresses(p.b.bridge)
+		have, err := host.Addresses(p.b.Bridge)
 		if err != nil || len(have) == 0 {
 			return "", err
 		}
@@ -202,7 +204,7 @@ func (p *plane) reachableAt() (urls []string, local bool) {
 
 // serverNames are what the API's certificate is good for.
 func (p *plane) serverNames() ([]string, []net.IP) {
-	names := []string{p.b.name, "localhost", pki.ServerIdentity}
+	names := []string{p.b.Name, "localhost", pki.ServerIdentity}
 	ips := []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
 	if h, _, err := net.SplitHostPort(p.listener.Addr().String()); err == nil {
 		if ip := net.ParseIP(h); ip != nil && !ip.IsUnspecified() {
@@ -285,7 +287,7 @@ func (p *plane) followBoards(ctx context.Context) error {
 		list := nodes.List()
 		p.boards.look(list)
 		for _, name := range ready.turned(list) {
-			if name == p.b.name {
+			if name == p.b.Name {
 				continue
 			}
 			if err := p.b.resumer(name).resume(); err != nil {
@@ -317,4 +319,19 @@ func nodeReady(n *corev1.Node) bool {
 		}
 	}
 	return false
+}
+
+// pages are what the board tells of itself: the agent's numbers and the control plane's.
+type pages struct {
+	*node.Agent
+	plane *controller.Metrics
+}
+
+// Page implements api.Metrics.
+func (p pages) Page(ctx context.Context, path string) (string, []byte, bool, error) {
+	media, text, ok, err := p.Agent.Page(ctx, path)
+	if path == "/metrics" && ok && err == nil {
+		text = append(text, p.plane.Text()...)
+	}
+	return media, text, ok, err
 }

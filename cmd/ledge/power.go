@@ -42,7 +42,7 @@ func (n powerNode) Close(message string) {
 	}
 	settle.Hurry()
 	// The unit's TimeoutStopSec may be less than the configuration wants; it counts from systemd's SIGTERM.
-	alive.TellManager(fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", (n.b.file.shutdown().Total() + stopReserve).Microseconds()))
+	alive.TellManager(fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", (n.b.File.Shutdown().Total() + stopReserve).Microseconds()))
 	n.b.guard.resume() // a shutdown stops what runs, held or not
 	select {
 	case <-n.b.agent.Handed():
@@ -55,7 +55,7 @@ func (n powerNode) Pods() []*corev1.Pod { return n.b.agent.Pods() }
 
 func (n powerNode) StopPod(ctx context.Context, uid types.UID, grace time.Duration) error {
 	stop := podstate.Stop{Reason: shutdown.StopReason, Message: shutdown.StopMessage, Disruption: shutdown.StopDisruption, Grace: &grace}
-	if n.b.podReason == shutdown.StopReasonOld {
+	if n.b.PodReason == shutdown.StopReasonOld {
 		stop.Reason, stop.Message = shutdown.StopReasonOld, shutdown.StopMessageOld
 	}
 	return n.b.agent.StopPod(ctx, uid, stop)
@@ -76,7 +76,7 @@ func (b *brain) awaitCleared(ctx context.Context) {
 }
 
 func (n powerNode) Flush(context.Context) error {
-	return errors.Join(n.b.store.Flush(), syncFS(n.b.dataDir))
+	return errors.Join(n.b.store.Flush(), syncFS(n.b.DataDir))
 }
 
 // syncFS puts all that was written to the file system of dir on disk: pods' volumes, what they left in their root file
@@ -116,29 +116,29 @@ func (b *brain) openPower() error {
 			}
 		}
 	}
-	cfg := b.file.shutdown()
+	cfg := b.File.Shutdown()
 	b.requests = shutdown.NewRequests(func(reboot bool) { b.requested(reboot, tell) })
-	sources := []shutdown.Source{&shutdown.Signals{Incoming: b.signals, Drain: b.onTerm == "drain", Detach: tell(detached), Exit: tell(drained)}, b.requests}
+	sources := []shutdown.Source{&shutdown.Signals{Incoming: b.signals, Drain: b.OnTerm == "drain", Detach: tell(detached), Exit: tell(drained)}, b.requests}
 	off := func() { b.requested(false, tell) }
-	b.voltage.Root, b.voltage.Changed = b.file.Power.Sensors, b.voltageChanged
+	b.voltage.Root, b.voltage.Changed = b.File.Power.Sensors, b.voltageChanged
 	sources = append(sources, &b.voltage)
 	sources = append(sources, b.supplies(cfg.Total(), off)...)
 	if underSystemd() {
-		b.logind = &shutdown.Logind{Want: cfg.Total(), Strict: b.shortfall == "fail"}
+		b.logind = &shutdown.Logind{Want: cfg.Total(), Strict: b.Shortfall == "fail"}
 		sources = append(sources, b.logind, &shutdown.PowerKey{Off: off, Elsewhere: func() bool { return b.logind.Live() != "" }})
 	} else {
 		sources = append(sources, &shutdown.PowerKey{Off: off, From: b.presses})
 	}
 	var err error
-	b.power, err = shutdown.NewManager(shutdown.ManagerConfig{Node: powerNode{b}, NodeName: b.name, Shutdown: cfg, Sources: sources,
-		Events: b.events, FinishFirst: !b.cancelStopsKill, Record: filepath.Join(b.dataDir, shutdown.RecordName),
+	b.power, err = shutdown.NewManager(shutdown.ManagerConfig{Node: powerNode{b}, NodeName: b.Name, Shutdown: cfg, Sources: sources,
+		Events: b.events, FinishFirst: !b.CancelStopsKill, Record: filepath.Join(b.DataDir, shutdown.RecordName),
 		BootID: host.New(host.Config{}).BootID(), Off: func(reboot bool) { b.requested(reboot, tell) }})
 	return err
 }
 
 // supplies are the batteries of the machine and the UPS of the configuration.
 func (b *brain) supplies(total time.Duration, off func()) []shutdown.Source {
-	c := b.file.Power
+	c := b.File.Power
 	limits := shutdown.Limits{Charge: c.BatteryLow, Reserve: c.Reserve.Duration}
 	out := []shutdown.Source{&shutdown.Watch{Name: "battery", Supply: &shutdown.Batteries{Root: c.Supplies}, Limits: limits, Total: total, Off: off}}
 	if c.UPS == "" {
@@ -153,18 +153,18 @@ func (b *brain) supplies(total time.Duration, off func()) []shutdown.Source {
 // has to wait until the store is closed; with none the board stays as it is until the request is taken back.
 func (b *brain) requested(reboot bool, tell func(ending) func()) {
 	b.beginAnew()
-	if b.powerBackend == shutdown.None {
+	if b.PowerBackend == shutdown.None {
 		slog.Info("the pods are stopped; the machine stays on (--power-backend=none)")
 		return
 	}
-	if b.powerBackend != shutdown.Direct {
+	if b.PowerBackend != shutdown.Direct {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		err := shutdown.ByLogind.Off(ctx, reboot)
 		if err == nil {
 			return
 		}
-		if b.powerBackend == shutdown.ByLogind {
+		if b.PowerBackend == shutdown.ByLogind {
 			slog.Error("the pods are stopped, but the machine stays on; switch it off by hand", "err", err)
 			return
 		}

@@ -13,26 +13,26 @@ import (
 
 // preflight refuses to start on a machine that cannot run a pod, in one line and before anything is made.
 func (b *brain) preflight() error {
-	if err := checkPlaces(b.runDir, b.dataDir); err != nil {
+	if err := checkPlaces(b.runDir, b.DataDir); err != nil {
 		return err
 	}
 	if err := checkRunDir(b.runDir); err != nil {
 		return err
 	}
 	machine := host.New(host.Config{})
-	for _, c := range machine.Essentials(b.dataDir) {
+	for _, c := range machine.Essentials(b.DataDir) {
 		if c.Verdict == host.Fail {
 			return fmt.Errorf("this machine cannot run pods: %s: %s; %s", c.Name, c.Detail, c.Remedy)
 		}
 	}
-	if b.bridge != noBridge {
-		if err := bridge.Check(b.bridge); err != nil {
-			return fmt.Errorf("--bridge %s: %w", b.bridge, err)
+	if b.Bridge != noBridge {
+		if err := bridge.Check(b.Bridge); err != nil {
+			return fmt.Errorf("--bridge %s: %w", b.Bridge, err)
 		}
 	}
 	b.holds = machine.Controllers()
-	if b.watchdogDevice != "" { // it is armed last
-		if _, err := os.Stat(b.watchdogDevice); err != nil {
+	if b.WatchdogDevice != "" { // it is armed last
+		if _, err := os.Stat(b.WatchdogDevice); err != nil {
 			return fmt.Errorf("--watchdog: %w; load the driver of the machine's watchdog, or softdog", err)
 		}
 	}

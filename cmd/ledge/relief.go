@@ -16,7 +16,7 @@ func (b *brain) relief(cfg *node.Config, machine *host.Host) {
 		freed, err := b.store.Compact()
 		return freed > 0, err
 	}
-	if r := b.file.ReclaimBeforeEvict; r == nil || *r {
+	if b.File.Reclaims() {
 		cfg.Reclaim = machine.Reclaim
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"ledge/config"
 	"ledge/network/bridge"
 	"ledge/runtime/keeper"
 	"ledge/shutdown"
@@ -68,7 +70,7 @@ func reset(ctx context.Context, c *command) error {
 			return fmt.Errorf("reset: %w", err)
 		}
 	}
-	if c.runDir == defaultRunDir { // a node beside the machine's own has none
+	if c.runDir == config.DefaultRunDir { // a node beside the machine's own has none
 		if err := os.Remove(shutdown.LogindDropIn); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("reset: %w", err)
 		}
@@ -139,7 +141,7 @@ func resetPods(ctx context.Context, runDir, cgroupRoot string) error {
 
 // resetNetwork removes a bridge that was named, or that a node here said it had.
 func resetNetwork(ctx context.Context, runDir, name string, was runInfo) error {
-	name = firstNonEmpty(name, was.Bridge)
+	name = cmp.Or(name, was.Bridge)
 	if name == "" || name == noBridge {
 		return nil
 	}

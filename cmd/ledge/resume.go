@@ -11,6 +11,7 @@ import (
 
 	"ledge/api/local"
 	"ledge/host"
+	"ledge/host/ntp"
 	"ledge/storage"
 )
 
@@ -24,7 +25,7 @@ type resumer struct {
 }
 
 func (b *brain) resumer(node string) resumer {
-	return resumer{client: b.plane.client, node: node, off: b.file.ResumePods != nil && !*b.file.ResumePods}
+	return resumer{client: b.plane.client, node: node, off: b.File.ResumePods != nil && !*b.File.ResumePods}
 }
 
 // resume brings back what can be.
@@ -76,7 +77,7 @@ func (b *brain) resumePods(ctx context.Context) error {
 			if b.plane == nil {
 				return nil // the control plane does it
 			}
-			return b.resumer(b.name).resume()
+			return b.resumer(b.Name).resume()
 		})
 		if err != nil {
 			return err
@@ -90,7 +91,7 @@ func (b *brain) resumePods(ctx context.Context) error {
 // resumeCancelled brings back what a shutdown had stopped that did not happen. Pods that were told to end while it was
 // taken back still do, so it looks until there are none.
 func (b *brain) resumeCancelled(ctx context.Context) error {
-	r := b.resumer(b.name)
+	r := b.resumer(b.Name)
 	for {
 		select {
 		case <-ctx.Done():
@@ -137,7 +138,7 @@ const (
 
 // keepClock saves the clock once a day, and at the end, if something that knows the time keeps it.
 func (b *brain) keepClock(ctx context.Context) error {
-	saved := clockFloor(b.dataDir)
+	saved := clockFloor(b.DataDir)
 	save := func(old time.Duration) {
 		now := time.Now()
 		if now.Sub(saved) < old {
@@ -146,7 +147,7 @@ func (b *brain) keepClock(ctx context.Context) error {
 		if synced, err := host.New(host.Config{}).ClockSynced(); err != nil || !synced {
 			return
 		}
-		if err := host.SaveClock(clockFile(b.dataDir), now); err != nil {
+		if err := host.SaveClock(clockFile(b.DataDir), now); err != nil {
 			slog.Warn("the clock cannot be saved; without a network the next boot may take an older time for the right one", "err", err)
 		}
 		saved = now
@@ -160,4 +161,14 @@ func (b *brain) keepClock(ctx context.Context) error {
 		case <-time.After(clockLook):
 		}
 	}
+}
+
+// tellTime keeps the clock by time servers. It is the brain's: what process 1 would have to read from strangers could end it.
+func (b *brain) tellTime(ctx context.Context) error {
+	servers := b.File.TimeServers(b.underInit)
+	if servers == nil {
+		return nil
+	}
+	// Not the saved clock: a server that lied once could make that wrong for good.
+	return ntp.New(ntp.Config{Servers: servers, Floor: buildFloor(), Adjust: host.AdjustClock}).Run(ctx)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,18 +32,18 @@ func (b *brain) openStore(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
 	}
-	b.store, err = storage.Open(ctx, storage.Config{Dir: filepath.Join(b.dataDir, "store"), Check: storage.CheckChild(exe, "check-db")})
+	b.store, err = storage.Open(ctx, storage.Config{Dir: filepath.Join(b.DataDir, "store"), Check: storage.CheckChild(exe, "check-db")})
 	return err
 }
 
 func (b *brain) openImages(ctx context.Context) (err error) {
-	reg, err := b.file.imageKeys.registry()
+	reg, err := b.File.Registry(version)
 	if err != nil {
 		return err
 	}
-	b.images, err = images.Open(ctx, images.StoreConfig{Root: filepath.Join(b.dataDir, "images"), RunDir: filepath.Join(b.runDir, "images"),
+	b.images, err = images.Open(ctx, images.StoreConfig{Root: filepath.Join(b.DataDir, "images"), RunDir: filepath.Join(b.runDir, "images"),
 		Index: b.store.Table("images"), Layers: layers.New(layers.Config{}), Log: slog.Default(), Registry: reg,
-		MaxPulls: b.file.pulls(), KeepBlobs: b.file.keep(), GC: b.file.gc()})
+		MaxPulls: b.File.Pulls(), KeepBlobs: b.File.Keep(), GC: b.File.Gc()})
 	if err != nil {
 		return err
 	}
@@ -92,7 +93,7 @@ const networkPatience = 5 * time.Second
 
 // openNetwork chooses how pods are connected. A network chosen once is kept: pods' addresses are known elsewhere.
 func (b *brain) openNetwork(ctx context.Context) (err error) {
-	if b.bridge == noBridge {
+	if b.Bridge == noBridge {
 		b.network, err = hostnet.New(hostnet.Config{Addresses: func() ([]netip.Addr, error) { return host.Addresses() }})
 		return err
 	}
@@ -109,7 +110,7 @@ func (b *brain) openNetwork(ctx context.Context) (err error) {
 		return err
 	}
 	open := func(cidr, cidr6 netip.Prefix) (network.Setup, error) {
-		return bridge.New(bridge.Config{Bridge: b.bridge, PodCIDR: cidr, PodCIDR6: cidr6, RunDir: networkDir(b.runDir)})
+		return bridge.New(bridge.Config{Bridge: b.Bridge, PodCIDR: cidr, PodCIDR6: cidr6, RunDir: networkDir(b.runDir)})
 	}
 	first, err := open(cidr, cidr6)
 	if err != nil {
@@ -144,9 +145,9 @@ func (b *brain) podNetwork() (cidr, cidr6 netip.Prefix, chosen bool, err error) 
 	if err != nil {
 		return cidr, cidr6, false, err
 	}
-	cidr, cidr6 = b.cidr, b.cidr6
+	cidr, cidr6 = b.CIDR, b.CIDR6
 	old, old6, oldErr := plan.ParseCIDRs(string(rows[podCIDRKey]))
-	if b.podCIDR == "" && oldErr == nil {
+	if b.PodCIDR == "" && oldErr == nil {
 		cidr6 = old6
 	}
 	if !cidr.IsValid() && oldErr == nil {
@@ -172,14 +173,14 @@ func (b *brain) podNetwork() (cidr, cidr6 netip.Prefix, chosen bool, err error) 
 
 // keeperCommand starts a keeper for this board when none answers; under systemd its unit does, elsewhere maybe another service.
 func (b *brain) keeperCommand() ([]string, error) {
-	if underSystemd() || !b.startKeeper {
+	if underSystemd() || !b.StartKeeper {
 		return nil, nil
 	}
 	exe, err := launcher() // it chooses the keeper's version, which need not be this one
 	if err != nil {
 		return nil, fmt.Errorf("find this program: %w", err)
 	}
-	return []string{exe, "--run-dir", b.runDir, "keeper", "--cgroup-root", b.cgroupRoot}, nil
+	return []string{exe, "--run-dir", b.runDir, "keeper", "--cgroup-root", b.CgroupRoot}, nil
 }
 
 func underSystemd() bool { return os.Getenv("NOTIFY_SOCKET") != "" && os.Getenv("INVOCATION_ID") != "" }
@@ -192,23 +193,23 @@ func (b *brain) openAgent() error {
 	if err != nil {
 		return err
 	}
-	logs, err := b.file.logs()
+	logs, err := b.File.Logs()
 	if err != nil {
 		return err
 	}
 	b.keeper = keeper.New(keeper.ClientConfig{RunDir: b.runDir, Command: cmd})
 	machine := host.New(host.Config{})
-	b.writes = newWritesMeter(machine, b.runDir, b.dataDir, b.keeper.Process)
-	cfg := node.Config{Name: b.name, Version: api.VersionOf(version), Client: b.client, Engine: b.keeper, Images: b.images, Network: b.network,
+	b.writes = newWritesMeter(machine, b.runDir, b.DataDir, b.keeper.Process)
+	cfg := node.Config{Name: b.Name, Version: api.VersionOf(version), Client: b.client, Engine: b.keeper, Images: b.images, Network: b.network,
 		Board: b.sampler(machine),
 		Stalled: func(ctx context.Context, fn func(string)) error {
 			return machine.WatchStalls(ctx, []string{"memory", "io", "cpu"}, fn)
-		}, Events: b.events, DataDir: b.dataDir, RunDir: b.runDir, OwnFiles: ownFiles, Logs: logs,
-		Static: node.StaticConfig{Dirs: b.statics, Changed: b.staticsChanged},
+		}, Events: b.events, DataDir: b.DataDir, RunDir: b.runDir, OwnFiles: ownFiles, Logs: logs,
+		Static: node.StaticConfig{Dirs: b.Statics, Changed: b.staticsChanged},
 		Stats:  stats.New(stats.Config{}), Written: b.images.Written,
-		ResolvConf: firstNonEmpty(b.file.ResolvConf, machine.ResolvConf()),
-		APIServer:  b.podsAPI(), ClusterDNS: b.file.ClusterDNS, ClusterDomain: b.file.ClusterDomain, Registration: b.reg, Status: b.status, Resources: b.bounds, Sysctls: b.sysctls,
-		Hold: b.guard.holding(), Conditions: b.conditions, Shutdowns: b.lastShutdown, Dial: host.DialIn, NoPodNetwork: b.bridge == noBridge, Unconfined: b.file.SeccompDefault != nil && !*b.file.SeccompDefault}
+		ResolvConf: cmp.Or(b.File.ResolvConf, machine.ResolvConf()),
+		APIServer:  b.podsAPI(), ClusterDNS: b.File.ClusterDNS, ClusterDomain: b.File.ClusterDomain, Registration: b.Reg, Status: b.Status, Resources: b.Bounds, Sysctls: b.Sysctls,
+		Hold: b.guard.holding(), Conditions: b.conditions, Shutdowns: b.lastShutdown, Dial: host.DialIn, NoPodNetwork: b.Bridge == noBridge, Unconfined: b.File.SeccompDefault != nil && !*b.File.SeccompDefault}
 	if b.given != nil {
 		cfg.Seen = b.given.Saw
 	}
@@ -221,24 +222,15 @@ func (b *brain) openAgent() error {
 	return err
 }
 
-func firstNonEmpty(of ...string) string {
-	for _, s := range of {
-		if s != "" {
-			return s
-		}
-	}
-	return ""
-}
-
 func (b *brain) openServer() error {
 	extra := &boardAPI{images: b.images, agent: b.agent, store: b.store, power: b, writes: b.writes, plane: b.plane}
 	cfg := httpd.Config{Client: b.client, Streams: b.agent, Exec: b.agent, Forward: b.agent, Metrics: b.agent, Version: apiVersion(), Board: extra.Handler(),
 		Checks: []httpd.Check{{Name: "store", Run: func(context.Context) error { return b.store.Health().LastError }}}}
 	if p := b.plane; p != nil {
-		cfg.DialBoard, cfg.Node, cfg.Calls = p.boards.Dial, b.name, &p.boards
+		cfg.DialBoard, cfg.Node, cfg.Calls = p.boards.Dial, b.Name, &p.boards
 		cfg.Authenticate, cfg.Join, cfg.Known, cfg.Metrics = p.client.Authenticate, p.join, p.known, pages{b.agent, p.loops.Metrics}
 		var err error
-		if p.audit, err = b.file.Audit.log(b.dataDir, b.runDir); err != nil {
+		if p.audit, err = b.File.Audit.Log(b.DataDir, b.runDir); err != nil {
 			return err
 		}
 		if p.audit != nil { // a nil *Log in it would not be nil
@@ -270,9 +262,9 @@ func (b *brain) podsAPI() netip.AddrPort {
 
 // giveNetwork makes the board's pod network one that follows its Node.
 func (b *brain) giveNetwork(first network.Setup, uses string, open func(cidr, cidr6 netip.Prefix) (network.Setup, error)) {
-	b.given = &given.Network{Open: open, Inner: first, Uses: uses, Expect: b.plane != nil && len(b.cidrs.Clusters) > 0,
+	b.given = &given.Network{Open: open, Inner: first, Uses: uses, Expect: b.plane != nil && len(b.CIDRs.Clusters) > 0,
 		Keep: func(text string) error { return b.store.Table("settings").Put(podCIDRKey, []byte(text)) },
-		Busy: b.podsHaveAddresses, Name: b.name}
+		Busy: b.podsHaveAddresses, Name: b.Name}
 	b.network = b.given
 }
 

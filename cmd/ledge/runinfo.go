@@ -9,6 +9,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"ledge/config"
 )
 
 // runInfo is what a serving node leaves in its run directory for verbs that come when it is gone.
@@ -20,10 +22,10 @@ type runInfo struct {
 
 const runInfoFile = "node.json"
 
-const dataDirUsage = "the node's data directory; empty: as it was last run, of the machine's own node " + defaultDataDir
+const dataDirUsage = "the node's data directory; empty: as it was last run, of the machine's own node " + config.DefaultDataDir
 
 func (b *brain) writeRunInfo(context.Context) error {
-	data, err := json.Marshal(runInfo{Bridge: b.bridge, CgroupRoot: b.cgroupRoot, DataDir: b.dataDir})
+	data, err := json.Marshal(runInfo{Bridge: b.Bridge, CgroupRoot: b.CgroupRoot, DataDir: b.DataDir})
 	if err != nil {
 		return err
 	}
@@ -48,10 +50,10 @@ func (c *command) dataOf(given string) (string, error) {
 	if err != nil || info.DataDir != "" {
 		return info.DataDir, err
 	}
-	if c.runDir != defaultRunDir {
-		return "", usagef("%s does not say where its node keeps its data (none has run there since the machine started): give --data-dir", c.runDir)
+	if c.runDir != config.DefaultRunDir {
+		return "", config.Usagef("%s does not say where its node keeps its data (none has run there since the machine started): give --data-dir", c.runDir)
 	}
-	return defaultDataDir, nil
+	return config.DefaultDataDir, nil
 }
 
 // readRunInfo gives nothing where no node has run since the machine started.

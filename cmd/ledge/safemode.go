@@ -28,10 +28,9 @@ import (
 // answers, so that the pod can be deleted, and pods are left as they are.
 
 const (
-	safeModeAfter = 3                // ends in a row that nobody ordered
-	safeModeFor   = 10 * time.Minute // the first time, and twice as long each further time
-	safeModeMost  = time.Hour
-	soundAfter    = 10 * time.Minute // what runs for so long does not count
+	safeModeFor  = 10 * time.Minute // the first time, and twice as long each further time
+	safeModeMost = time.Hour
+	soundAfter   = 10 * time.Minute // what runs for so long does not count
 )
 
 // holdFor is how long pods are held at a start after so many bad ends in a row.
@@ -144,7 +143,7 @@ func (b *brain) guardPods(ctx context.Context) error {
 
 // ref names the Node in events.
 func (b *brain) ref() corev1.ObjectReference {
-	return corev1.ObjectReference{Kind: api.Nodes.Name, APIVersion: api.Nodes.APIVersion(), Name: b.name, UID: types.UID(b.name)}
+	return corev1.ObjectReference{Kind: api.Nodes.Name, APIVersion: api.Nodes.APIVersion(), Name: b.Name, UID: types.UID(b.Name)}
 }
 
 const safeMode corev1.NodeConditionType = "SafeMode"

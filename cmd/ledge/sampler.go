@@ -24,7 +24,7 @@ var (
 )
 
 func (b *brain) sampler(machine *host.Host) *sampler {
-	return &sampler{host: machine, dataDir: b.dataDir, bridge: b.bridge, workingSet: b.status.WorkingSet}
+	return &sampler{host: machine, dataDir: b.DataDir, bridge: b.Bridge, workingSet: b.Status.WorkingSet}
 }
 
 // MemoryAvailable implements node.Glancer.

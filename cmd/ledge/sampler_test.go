@@ -2,10 +2,12 @@ package main
 
 import (
 	"errors"
+	"flag"
 	"os"
 	"path/filepath"
 	"testing"
 
+	"ledge/config"
 	"ledge/host"
 	"ledge/node"
 )
@@ -37,12 +39,15 @@ func wholeMachine() map[string]string {
 // sampled are the settings of a file at work on a machine.
 func sampled(t *testing.T, file string, machine *host.Host, dataDir string) *sampler {
 	t.Helper()
-	s, err := evictionSettings(t, file)
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	must(t, os.WriteFile(path, []byte("failSwapOn: false\n"+file), 0o600))
+	f := flag.NewFlagSet("serve", flag.ContinueOnError)
+	o := config.ServeFlags(f)
+	must(t, f.Parse([]string{"--config", path, "--config-dir", ""}))
+	s, err := o.Settle(f)
 	must(t, err)
-	s.status, err = s.file.status()
-	must(t, err)
-	s.dataDir = dataDir
-	return (&brain{settings: s}).sampler(machine)
+	s.DataDir = dataDir
+	return (&brain{Settings: s}).sampler(machine)
 }
 
 // TestMemorySignal: the switch decides what is read, at looks and at the glances between them.

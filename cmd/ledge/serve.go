@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 
 	"ledge/api"
 	"ledge/api/httpd"
+	"ledge/config"
 	"ledge/host"
 	"ledge/host/alive"
 	"ledge/host/settle"
@@ -31,28 +33,28 @@ import (
 
 // serve runs a board until it is told to stop, with its own control plane or, as agent, for one elsewhere.
 func serve(ctx context.Context, c *command) error {
-	opts := c.opts.(*serveOpts)
-	logTo(c, opts.verbose)
-	t := openTrial(opts.dataDir)
+	opts := c.opts.(*config.Options)
+	logTo(c, opts.Verbose)
+	t := openTrial(opts.DataDir)
 	return t.ended(runOnTrial(ctx, c, t))
 }
 
 func runOnTrial(ctx context.Context, c *command, t *trial) error {
-	opts := c.opts.(*serveOpts)
-	s, err := opts.settings(c)
+	opts := c.opts.(*config.Options)
+	s, err := opts.Settle(c.flags)
 	if err != nil {
 		return err
 	}
-	b := &brain{settings: s, runDir: c.runDir, trial: t, staticsChanged: make(chan struct{}, 1), cancelled: make(chan struct{}, 1),
+	b := &brain{Settings: s, runDir: c.runDir, trial: t, staticsChanged: make(chan struct{}, 1), cancelled: make(chan struct{}, 1),
 		signals: shutdown.Incoming(), underInit: startedByInit()}
-	if b.joins {
+	if b.Joins {
 		b.uplink = &uplink{renew: make(chan struct{}, 1)}
 	} else {
 		b.plane = &plane{b: b}
 	}
 	if b.underInit {
 		b.presses = pressesFromInit()
-		if err := host.SetClock(clockFloor(b.dataDir)); err != nil { // architecture: Observer's clock
+		if err := host.SetClock(clockFloor(b.DataDir)); err != nil { // architecture: Observer's clock
 			slog.Warn("the clock stays behind the time", "err", err)
 		}
 	}
@@ -60,8 +62,8 @@ func runOnTrial(ctx context.Context, c *command, t *trial) error {
 	if err := b.open(ctx); err != nil {
 		return errors.Join(err, b.close())
 	}
-	if b.config == defaultConfigPath {
-		if err := keepFirstConfig(b.config); err != nil {
+	if b.Config == config.DefaultPath {
+		if err := config.KeepFirst(b.Config); err != nil {
 			slog.Warn("the first configuration is not written", "err", err)
 		}
 	}
@@ -104,7 +106,7 @@ func logTo(c *command, verbose bool) {
 
 // brain is everything a serving process holds, joined.
 type brain struct {
-	settings
+	config.Settings
 	runDir string
 	lock   *os.File // of the run directory
 
@@ -173,7 +175,7 @@ func (b *brain) open(ctx context.Context) (failed error) {
 		return err
 	}
 	b.trial.tell()
-	for _, say := range b.notes {
+	for _, say := range b.Notes {
 		say()
 	}
 	undo := b.firstTry()
@@ -202,7 +204,7 @@ func (b *brain) open(ctx context.Context) (failed error) {
 	if err := b.resumePods(ctx); err != nil {
 		return err
 	}
-	if b.guard, err = newGuard(b.runDir, b.trial.safeAfter(b.safeAfter)); err != nil {
+	if b.guard, err = newGuard(b.runDir, b.trial.safeAfter(b.SafeAfter)); err != nil {
 		return err
 	}
 	if b.trial.came != nil {
@@ -230,7 +232,7 @@ func (b *brain) openAPI(ctx context.Context) error {
 		return err
 	}
 	b.tellJoin(nil)
-	b.events = api.NewRecorder(b.client, "kubelet", b.name)
+	b.events = api.NewRecorder(b.client, "kubelet", b.Name)
 	return nil
 }
 
@@ -242,10 +244,10 @@ func (b *brain) listen(ctx context.Context) error {
 	if b.plane == nil {
 		return b.uplink.listen(ctx, b)
 	}
-	if b.listenAt == "" {
+	if b.ListenAt == "" {
 		return nil
 	}
-	return b.plane.listen(ctx, b.listenAt)
+	return b.plane.listen(ctx, b.ListenAt)
 }
 
 // servedAt says whether a ledge listens on the socket. For a moment after it was killed, one may still seem to: a child that it had forked
@@ -295,10 +297,10 @@ func (b *brain) run(ctx context.Context) error {
 	if b.store.Health().Unclean {
 		jobs = append(jobs, b.verifyImages)
 	}
-	if dir := archives.Find(b.file.ImageArchives, "/"); dir != "" || b.bootState != "" {
+	if dir := archives.Find(b.File.ImageArchives, "/"); dir != "" || b.BootState != "" {
 		jobs = append(jobs, func(ctx context.Context) error { return b.bootArchives(ctx, dir) })
 	}
-	if len(b.statics) > 0 {
+	if len(b.Statics) > 0 {
 		jobs = append(jobs, b.watchStatics)
 	}
 	if b.given != nil && (b.plane == nil || b.given.Expect) { // elsewhere nobody gives networks
@@ -313,11 +315,11 @@ func (b *brain) run(ctx context.Context) error {
 	}
 	go settle.Run(workCtx)
 	b.tellStart()
-	where := []any{"listen", b.listenAt}
+	where := []any{"listen", b.ListenAt}
 	if b.plane == nil {
-		where = []any{"server", firstNonEmpty(b.kubeconfig, strings.Join(b.servers, ","))}
+		where = []any{"server", cmp.Or(b.Kubeconfig, strings.Join(b.Servers, ","))}
 	}
-	slog.Info("serving", append([]any{"node", b.name, "version", version, "socket", socketPath(b.runDir)}, where...)...)
+	slog.Info("serving", append([]any{"node", b.Name, "version", version, "socket", socketPath(b.runDir)}, where...)...)
 	warnUnbounded(b.holds)
 	alive.TellManager(daemon.SdNotifyReady)
 
@@ -351,7 +353,7 @@ func (b *brain) run(ctx context.Context) error {
 // watchStatics tells the agent of files that change. Without inotify it finds out in its own time.
 func (b *brain) watchStatics(ctx context.Context) error {
 	var dirs []string
-	for _, d := range b.statics {
+	for _, d := range b.Statics {
 		dirs = append(dirs, d.Path)
 	}
 	err := host.WatchDirs(ctx, dirs, func() {
@@ -397,7 +399,7 @@ func (b *brain) tellStart() {
 
 // closed tells the scheduler that this board takes no more pods, before its Node says so.
 func (b *brain) closed(node string) bool {
-	if node != b.name {
+	if node != b.Name {
 		_, revoked := b.plane.joins.Revoked(node)
 		return revoked
 	}

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"ledge/config"
 )
 
 // TestSocketHeldByChild: a socket that a child holds for a moment after its ledge was killed is no ledge; one that goes on is.
@@ -34,7 +36,7 @@ func TestSocketHeldByChild(t *testing.T) {
 func TestCheckPlaces(t *testing.T) {
 	long := "/" + strings.Repeat("x", longestRunDir-1)
 	for _, tc := range []struct{ run, data, want string }{
-		{defaultRunDir, defaultDataDir, ""},
+		{config.DefaultRunDir, config.DefaultDataDir, ""},
 		{long, "/d", ""},
 		{long + "x", "/d", "give a shorter one"},
 		{"/r", "", "--data-dir is empty"},

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"ledge/api/board"
+	"ledge/config"
 	"ledge/shutdown"
 )
 
@@ -34,13 +35,13 @@ type powerControl interface {
 func (b *brain) shutdownReport() board.Shutdown {
 	st := b.power.Status()
 	out := board.Shutdown{Running: st.Running, Stopped: st.Stopped, Source: st.Source, Due: optionalTime(b.requests.Due()),
-		Until: optionalTime(st.Until), Backend: string(b.powerBackend)}
+		Until: optionalTime(st.Until), Backend: string(b.PowerBackend)}
 	if out.Backend == "" {
 		out.Backend = "logind, else direct"
 	}
 	out.Sources = b.power.Live()
 	out.Lock.Error = "this node is no unit of systemd: a shutdown is noticed by SIGTERM, or asked for by 'ledge shutdown'"
-	out.Lock.WantedSeconds = int64(b.file.shutdown().Total().Seconds())
+	out.Lock.WantedSeconds = int64(b.File.Shutdown().Total().Seconds())
 	if b.logind != nil {
 		out.Lock.Unit = true
 		l := b.logind.Status()
@@ -139,7 +140,7 @@ func shutdownVerb(ctx context.Context, c *command) error {
 		}
 	}
 	if asked != 1 || len(c.args) > 0 || o.in < 0 || o.reboot && (o.cancel || o.plan) {
-		return usagef("shutdown: say one of --now, --in 5m (both with --reboot or not), --cancel, --plan")
+		return config.Usagef("shutdown: say one of --now, --in 5m (both with --reboot or not), --cancel, --plan")
 	}
 	method, query := "POST", url.Values{"in": {o.in.String()}, "reboot": {fmt.Sprint(o.reboot)}}
 	switch {

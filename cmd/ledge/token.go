@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"ledge/api/board"
+	"ledge/config"
 	"ledge/pki"
 )
 
@@ -50,7 +52,7 @@ func tokenVerb(ctx context.Context, c *command) error {
 			return err
 		})
 	}
-	return usagef(tokenUsage)
+	return config.Usagef(tokenUsage)
 }
 
 func (c *command) printToken(r io.Reader) error {
@@ -84,7 +86,7 @@ func (c *command) printTokens(r io.Reader) error {
 				when = "expired"
 			}
 		}
-		row(tw, t.ID, firstNonEmpty(t.Node, "any"), fmt.Sprintf("%d/%d", t.Used, t.Uses), when)
+		row(tw, t.ID, cmp.Or(t.Node, "any"), fmt.Sprintf("%d/%d", t.Used, t.Uses), when)
 	}
 	return tw.Flush()
 }

@@ -12,6 +12,7 @@ import (
 
 	"ledge/api"
 	"ledge/api/kinds"
+	"ledge/config"
 )
 
 type topOpts struct {
@@ -31,11 +32,11 @@ func topFlags(c *command) {
 func top(ctx context.Context, c *command) error {
 	o := c.opts.(*topOpts)
 	if len(c.args) < 1 || len(c.args) > 2 {
-		return usagef("top: write nodes or pods, and maybe a name")
+		return config.Usagef("top: write nodes or pods, and maybe a name")
 	}
 	kind := kinds.All.Named(c.args[0])
 	if kind != api.Nodes && kind != api.Pods {
-		return usagef("top: %q is neither nodes nor pods", c.args[0])
+		return config.Usagef("top: %q is neither nodes nor pods", c.args[0])
 	}
 	measured := api.MetricsOfNodes
 	var opts api.ListOptions

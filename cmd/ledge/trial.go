@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"ledge/api/board"
+	"ledge/config"
 	"ledge/host/alive"
 	"ledge/upgrade"
 )
@@ -107,7 +109,7 @@ func (t *trial) ended(err error) error {
 	return err
 }
 
-// safeAfter is the limit of safe mode: what another version died of says nothing of this one, and in safe mode none could
+// SafeAfter is the limit of safe mode: what another version died of says nothing of this one, and in safe mode none could
 // show that it is well.
 func (t *trial) safeAfter(limit int) int {
 	if t.on || t.came != nil {
@@ -259,7 +261,7 @@ func (c *command) sayUpgrade() error {
 	if err != nil {
 		return err
 	}
-	s, err := upgrade.Open(firstNonEmpty(info.DataDir, defaultDataDir)).Load()
+	s, err := upgrade.Open(cmp.Or(info.DataDir, config.DefaultDataDir)).Load()
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ledge/api/board"
+	"ledge/config"
 	"ledge/upgrade"
 	"ledge/upgrade/minisign"
 )
@@ -48,9 +49,9 @@ func upgradeVerb(ctx context.Context, c *command) error {
 	o := c.opts.(*upgradeOpts)
 	switch {
 	case (o.rollback || o.status) != (len(c.args) == 0) || o.rollback && o.status || len(c.args) > 1:
-		return usagef("upgrade: name a FILE or a URL, or say --rollback or --status")
+		return config.Usagef("upgrade: name a FILE or a URL, or say --rollback or --status")
 	case o.within < 10*time.Second:
-		return usagef("upgrade: --within %s is too short to tell anything", o.within)
+		return config.Usagef("upgrade: --within %s is too short to tell anything", o.within)
 	}
 	var err error
 	if o.dataDir, err = c.dataOf(o.dataDir); err != nil {

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"ledge/config"
 	"ledge/upgrade"
 )
 
@@ -26,19 +27,19 @@ func TestLaunchWords(t *testing.T) {
 		role  role
 		where string
 	}{
-		"serve":                                    {roleBrain, defaultDataDir},
+		"serve":                                    {roleBrain, config.DefaultDataDir},
 		"agent --server https://x --data-dir /d":   {roleBrain, "/d"},
-		"--run-dir $RUN serve":                     {roleBrain, defaultDataDir}, // that of the last one says nothing
+		"--run-dir $RUN serve":                     {roleBrain, config.DefaultDataDir}, // that of the last one says nothing
 		"--run-dir=$RUN keeper --cgroup-root=/":    {roleKeeper, "/data"},
 		"keeper --data-dir=/d":                     {roleKeeper, "/d"},
-		"keeper":                                   {roleKeeper, defaultDataDir},
+		"keeper":                                   {roleKeeper, config.DefaultDataDir},
 		"get pods --not-known yet --run-dir $RUN":  {roleTool, "/data"},
 		"get pods --run-dir $OLD":                  {roleTool, ""}, // nothing has run there
 		"--run-dir $OLD reset --data --data-dir /": {roleTool, "/"},
-		"exec web -- serve --data-dir /d":          {roleTool, defaultDataDir},
+		"exec web -- serve --data-dir /d":          {roleTool, config.DefaultDataDir},
 		"check-db /x":                              {roleNone, ""},
-		"":                                         {roleTool, defaultDataDir},
-		"--data-dir":                               {roleTool, defaultDataDir},
+		"":                                         {roleTool, config.DefaultDataDir},
+		"--data-dir":                               {roleTool, config.DefaultDataDir},
 	} {
 		words := strings.Fields(strings.NewReplacer("$RUN", runDir, "$OLD", old).Replace(line))
 		w := readLaunchWords(words)

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -23,6 +24,7 @@ import (
 	"ledge/api/httpd"
 	"ledge/api/mirror"
 	"ledge/api/rest"
+	"ledge/config"
 	"ledge/pki"
 )
 
@@ -40,33 +42,33 @@ type uplink struct {
 // openUplink finds out who this board is, and joins if it has not yet.
 func (b *brain) openUplink(ctx context.Context) error {
 	u := b.uplink
-	if b.kubeconfig != "" {
-		client, err := rest.FromKubeconfig(b.kubeconfig)
+	if b.Kubeconfig != "" {
+		client, err := rest.FromKubeconfig(b.Kubeconfig)
 		if err != nil {
 			return err
 		}
 		return b.remember(client)
 	}
 	var err error
-	u.identity, err = pki.OpenIdentity(pki.IdentityConfig{Dir: filepath.Join(b.dataDir, "board"), Node: b.name, Floor: clockFloor(b.dataDir)})
+	u.identity, err = pki.OpenIdentity(pki.IdentityConfig{Dir: filepath.Join(b.DataDir, "board"), Node: b.Name, Floor: clockFloor(b.DataDir)})
 	if err != nil {
 		return err
 	}
 	if u.identity.Joined() {
 		ca, _ := u.identity.CA()
-		if b.joinToken != nil && b.joinToken.CA != ca {
+		if b.JoinToken != nil && b.JoinToken.CA != ca {
 			return fmt.Errorf("this board has joined the control plane with the CA %s, the token is for the one with %s; to move it, remove %s and join again",
-				ca, b.joinToken.CA, filepath.Join(b.dataDir, "board"))
+				ca, b.JoinToken.CA, filepath.Join(b.DataDir, "board"))
 		}
 	} else if err := b.join(ctx); err != nil {
 		return err
 	}
-	if b.tokenFile != "" {
-		if err := wipe(b.tokenFile); err != nil {
-			slog.Warn("the token is not needed any more and cannot be removed; do it, for others may join with it", "path", b.tokenFile, "err", err)
+	if b.TokenFile != "" {
+		if err := wipe(b.TokenFile); err != nil {
+			slog.Warn("the token is not needed any more and cannot be removed; do it, for others may join with it", "path", b.TokenFile, "err", err)
 		}
 	}
-	if u.servers, err = rest.NewServers(b.servers, u.identity.Client(), u.refused); err != nil {
+	if u.servers, err = rest.NewServers(b.Servers, u.identity.Client(), u.refused); err != nil {
 		return err
 	}
 	client, err := rest.New(rest.Config{Servers: u.servers})
@@ -78,7 +80,7 @@ func (b *brain) openUplink(ctx context.Context) error {
 
 // remember puts the mirror before the control plane: pods come back after a reboot while it cannot be reached.
 func (b *brain) remember(behind api.Client) (err error) {
-	b.client, err = mirror.New(mirror.Config{Client: behind, Node: b.name, Table: b.store.Table("mirror")})
+	b.client, err = mirror.New(mirror.Config{Client: behind, Node: b.Name, Table: b.store.Table("mirror")})
 	return err
 }
 
@@ -96,14 +98,14 @@ var errStopped = errors.New("told to end before this board had joined")
 // join asks for the first certificate until it has it, or until it is certain that it never will.
 func (b *brain) join(ctx context.Context) error {
 	id := b.uplink.identity
-	if b.joinToken == nil {
-		return errors.Join(usagef("agent: this board has not joined yet: --token of 'ledge token create' is needed once (or in %s)", tokenPath(b.config, b.file.TokenFile)), id.Forget())
+	if b.JoinToken == nil {
+		return errors.Join(config.Usagef("agent: this board has not joined yet: --token of 'ledge token create' is needed once (or in %s)", config.TokenPath(b.Config, b.File.TokenFile)), id.Forget())
 	}
 	said, told, began := "", false, time.Now()
 	for wait := time.Second; ; wait = min(2*wait, 30*time.Second) {
-		err := askCertificate(ctx, id, b.servers, b.joinToken.CA, b.joinToken.Proof())
+		err := askCertificate(ctx, id, b.Servers, b.JoinToken.CA, b.JoinToken.Proof())
 		if err == nil {
-			slog.Info("this board has joined", "node", b.name, "server", b.servers[0])
+			slog.Info("this board has joined", "node", b.Name, "server", b.Servers[0])
 			return nil
 		}
 		// Somebody else at one address is none at all of them: the right one may be starting behind another.
@@ -283,4 +285,20 @@ func lookup(host string) ([]netip.Addr, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
 	return net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+}
+
+// wipe overwrites a file before it removes it. A card may keep the old blocks for a while all the same.
+func wipe(path string) (err error) {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	info, err := f.Stat()
+	if err == nil {
+		_, err = f.Write(make([]byte, info.Size()))
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close(), os.Remove(path))
 }

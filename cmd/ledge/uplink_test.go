@@ -22,6 +22,7 @@ import (
 	"ledge/api/httpd"
 	"ledge/api/local"
 	"ledge/api/rest"
+	"ledge/config"
 	"ledge/internal/testrun"
 	"ledge/pki"
 	"ledge/storage"
@@ -184,7 +185,7 @@ func TestJoinWhereOthersAnswer(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "board")
 		id, err := pki.OpenIdentity(pki.IdentityConfig{Dir: dir, Node: "pi2"})
 		must(t, err)
-		b := &brain{settings: settings{serveOpts: &serveOpts{servers: servers}, name: "pi2", joinToken: &token}, uplink: &uplink{identity: id}}
+		b := &brain{Settings: config.Settings{Options: &config.Options{Servers: servers}, Name: "pi2", JoinToken: &token}, uplink: &uplink{identity: id}}
 		ctx, cancel := context.WithTimeout(t.Context(), testrun.Patience(60*time.Second))
 		defer cancel()
 		if err = b.join(ctx); err != nil {
@@ -249,24 +250,41 @@ func TestNameOfALiveNode(t *testing.T) {
 func TestAgentFlags(t *testing.T) {
 	tok := pki.JoinToken{}.String()
 	for _, c := range []struct {
-		o    serveOpts
+		o    config.Options
 		want string
 	}{
-		{serveOpts{}, "--server"},
-		{serveOpts{servers: []string{"10.0.0.1"}}, "no server such as"},
-		{serveOpts{servers: []string{"https://10.0.0.1"}, token: "x"}, "begins with"},
-		{serveOpts{servers: []string{"https://10.0.0.1"}, kubeconfig: "/x"}, "leave --server and --token out"},
-		{serveOpts{servers: []string{"https://10.0.0.1"}, doorPort: 70000}, "70000 is no port"},
-		{serveOpts{kubeconfig: "/x"}, ""},
-		{serveOpts{servers: []string{"https://10.0.0.1"}}, ""},
-		{serveOpts{servers: []string{"https://10.0.0.1", "https://[fd00::1]:7000"}, token: tok}, ""},
+		{config.Options{}, "--server"},
+		{config.Options{Servers: []string{"10.0.0.1"}}, "no server such as"},
+		{config.Options{Servers: []string{"https://10.0.0.1"}, Token: "x"}, "begins with"},
+		{config.Options{Servers: []string{"https://10.0.0.1"}, Kubeconfig: "/x"}, "leave --server and --token out"},
+		{config.Options{Servers: []string{"https://10.0.0.1"}, DoorPort: 70000}, "70000 is no port"},
+		{config.Options{Kubeconfig: "/x"}, ""},
+		{config.Options{Servers: []string{"https://10.0.0.1"}}, ""},
+		{config.Options{Servers: []string{"https://10.0.0.1", "https://[fd00::1]:7000"}, Token: tok}, ""},
 	} {
-		s := settings{serveOpts: &c.o}
-		if err := s.where(); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%+v: %v, want %q", c.o.servers, err, c.want)
+		s := config.Settings{Options: &c.o}
+		if err := s.Where(); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v, want %q", c.o.Servers, err, c.want)
 		}
-		if (s.joinToken != nil) != (c.o.token == tok) {
-			t.Errorf("token %v", s.joinToken)
+		if (s.JoinToken != nil) != (c.o.Token == tok) {
+			t.Errorf("token %v", s.JoinToken)
 		}
+	}
+}
+
+// TestWipe: nothing of a token is left, in the file or another name of it.
+func TestWipe(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "token")
+	must(t, os.WriteFile(path, []byte("secret"), 0o600))
+	must(t, os.Link(path, path+"2"))
+	must(t, wipe(path))
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("it is there: %v", err)
+	}
+	if data, err := os.ReadFile(path + "2"); err != nil || strings.Trim(string(data), "\x00") != "" || len(data) != 6 {
+		t.Errorf("%q %v", data, err)
+	}
+	if err := wipe(path); err == nil {
+		t.Error("there was nothing to wipe")
 	}
 }

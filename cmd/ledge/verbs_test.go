@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/api"
+	"ledge/config"
 )
 
 // N-11.8: which pods a drain evicts, which it leaves, and for which it wants another word.
@@ -253,7 +254,7 @@ func TestRelativeDirectories(t *testing.T) {
 	t.Chdir(here)
 	v := verbs()[slices.IndexFunc(verbs(), func(v verb) bool { return v.name == "serve" })]
 	for words, want := range map[string][2]string{
-		"":                                  {here + "/env", defaultDataDir},
+		"":                                  {here + "/env", config.DefaultDataDir},
 		"--run-dir run --data-dir ../d/":    {here + "/run", filepath.Dir(here) + "/d"},
 		"--run-dir /x/run/ --data-dir /a/b": {"/x/run", "/a/b"},
 	} {
@@ -261,8 +262,8 @@ func TestRelativeDirectories(t *testing.T) {
 		c.prepare(v)
 		must(t, c.parse(v, strings.Fields(words)))
 		must(t, c.absolute())
-		o := c.opts.(*serveOpts)
-		if c.runDir != want[0] || o.dataDir != want[1] || o.bootState != "" || o.config != defaultConfigPath {
+		o := c.opts.(*config.Options)
+		if c.runDir != want[0] || o.DataDir != want[1] || o.BootState != "" || o.Config != config.DefaultPath {
 			t.Errorf("%q: %s, %+v", words, c.runDir, o)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime/debug"
 
+	"ledge/config"
 	"ledge/storage"
 )
 
@@ -56,6 +57,6 @@ func versionVerb(_ context.Context, c *command) error {
 		enc.SetIndent("", "  ")
 		return enc.Encode(v)
 	default:
-		return usagef("version: -o %s is not a format; there is json", format)
+		return config.Usagef("version: -o %s is not a format; there is json", format)
 	}
 }

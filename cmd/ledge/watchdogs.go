@@ -41,8 +41,8 @@ const hardwareTimeout = time.Minute
 
 // openWatchdog takes the machine's own watchdog, which resets it when this process hangs or dies.
 func (b *brain) openWatchdog() (err error) {
-	if b.watchdogDevice != "" {
-		b.dog, err = host.OpenWatchdog(b.watchdogDevice, hardwareTimeout)
+	if b.WatchdogDevice != "" {
+		b.dog, err = host.OpenWatchdog(b.WatchdogDevice, hardwareTimeout)
 	}
 	return err
 }

@@ -75,6 +75,7 @@ var table = map[string][]string{
 	"host/...":            {"host"},
 	"firstboot":           {},
 	"upgrade/...":         {"upgrade/..."},
+	"config":              {"api/httpd/auditlog", "api/local", "api/rest", "controller", "controller/machines", "api/manifest", "firstboot", "host", "host/ntp", "images", "images/registry", "lease", "network/bridge", "network/plan", "node", "node/pressure", "pki", "scheduler", "shutdown"},
 	"cmd/...":             {"everything"},
 	"internal/sim":        {"everything"},
 	"internal/deps":       {},

@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"os"
@@ -40,7 +40,7 @@ func TestClockKeys(t *testing.T) {
 		must(t, err)
 		for init, want := range map[bool][]string{true: c.init, false: c.other} {
 			var got []string
-			if ask := k.timeServers(init); ask != nil {
+			if ask := k.TimeServers(init); ask != nil {
 				got = ask()
 			}
 			if !slices.Equal(got, want) {

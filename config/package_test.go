@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"errors"
@@ -16,10 +16,10 @@ func TestPackagedConfiguration(t *testing.T) {
 	if os.Getenv("LEDGE_VM") != "" {
 		t.Skip("the sources are not in the guest")
 	}
-	const path = "../../scripts/deb/config.yaml"
-	installed, err := loadConfig(path, "")
+	const path = "../scripts/deb/config.yaml"
+	installed, err := Load(path, "")
 	must(t, err)
-	first, err := loadConfig(written(t, firstConfig), "")
+	first, err := Load(written(t, FirstFile), "")
 	must(t, err)
 	if !reflect.DeepEqual(installed, first) {
 		t.Errorf("installed: %+v\nwritten: %+v", installed, first)
@@ -27,7 +27,7 @@ func TestPackagedConfiguration(t *testing.T) {
 	text, err := os.ReadFile(path)
 	must(t, err)
 	all := regexp.MustCompile(`(?m)^#([a-zA-Z]+:)`).ReplaceAllString(string(text), "$1")
-	if _, err := loadConfig(written(t, all), ""); err != nil {
+	if _, err := Load(written(t, all), ""); err != nil {
 		t.Errorf("with every line uncommented: %v", err)
 	}
 	var keys func(reflect.Type)
@@ -43,7 +43,7 @@ func TestPackagedConfiguration(t *testing.T) {
 			}
 		}
 	}
-	keys(reflect.TypeFor[fileConfig]())
+	keys(reflect.TypeFor[File]())
 }
 
 // The first configuration is written whole, once, and never over somebody's own.
@@ -52,15 +52,15 @@ func TestFirstConfig(t *testing.T) {
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
 		t.Fatal(err)
 	}
-	for _, want := range []string{firstConfig, "maxPods: 5\n"} {
-		if err := keepFirstConfig(path); err != nil {
+	for _, want := range []string{FirstFile, "maxPods: 5\n"} {
+		if err := KeepFirst(path); err != nil {
 			t.Fatal(err)
 		}
-		if want != firstConfig {
+		if want != FirstFile {
 			if err := os.WriteFile(path, []byte(want), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			if err := keepFirstConfig(path); err != nil {
+			if err := KeepFirst(path); err != nil {
 				t.Fatal(err)
 			}
 		}

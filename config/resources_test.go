@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"strings"
@@ -27,7 +27,7 @@ func TestResourceKeys(t *testing.T) {
 	}
 	for text, want := range map[string]node.ResourceConfig{
 		"{}":                                      {},
-		firstConfig:                               {},
+		FirstFile:                                 {},
 		"podPidsLimit: 100":                       v2(func(c *node.ResourceConfig) { c.PodPids = 100 }),
 		"podPidsLimit: -1":                        {},
 		"singleProcessOOMKill: true":              v2(func(c *node.ResourceConfig) { c.OneByOne = true }),
@@ -41,7 +41,7 @@ func TestResourceKeys(t *testing.T) {
 			c.MemoryQoS = node.MemoryQoS{On: true, Throttle: 0.8, Protected: true}
 		}),
 	} {
-		var f fileConfig
+		var f File
 		if err := yaml.UnmarshalStrict([]byte(text), &f); err != nil {
 			t.Errorf("%s: %v", text, err)
 			continue
@@ -65,7 +65,7 @@ func TestResourceKeys(t *testing.T) {
 		"kubeReserved: {hugepages-2Mi: 1Gi}":                                  "kubeReserved",
 		"featureGates: {NodeSwap: false}\nmemorySwap: {swapBehavior: NoSwap}": "swapBehavior",
 	} {
-		var f fileConfig
+		var f File
 		if err := yaml.UnmarshalStrict([]byte(text), &f); err != nil {
 			t.Errorf("%s: %v", text, err)
 			continue

@@ -1,7 +1,6 @@
-package main
+package config
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"os"
@@ -9,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 
-	"ledge/host"
 	"ledge/host/ntp"
 )
 
@@ -39,8 +37,8 @@ const publicTime = "pool.ntp.org"
 // timeGiven is where the appliance's DHCP client leaves what it was told, a server on each line.
 const timeGiven = "/run/network/*.ntp"
 
-// timeServers are whom to ask now; nil: this is another's work.
-func (k clockKeys) timeServers(underInit bool) func() []string {
+// TimeServers are whom to ask now; nil: this is another's work.
+func (k clockKeys) TimeServers(underInit bool) func() []string {
 	switch {
 	case k.NTPServers != nil && len(*k.NTPServers) == 0, k.NTPServers == nil && !underInit:
 		return nil
@@ -61,14 +59,4 @@ func serversIn(pattern string) (servers []string) {
 		servers = append(servers, strings.Fields(string(text))...)
 	}
 	return servers
-}
-
-// tellTime keeps the clock by time servers. It is the brain's: what process 1 would have to read from strangers could end it.
-func (b *brain) tellTime(ctx context.Context) error {
-	servers := b.file.timeServers(b.underInit)
-	if servers == nil {
-		return nil
-	}
-	// Not the saved clock: a server that lied once could make that wrong for good.
-	return ntp.New(ntp.Config{Servers: servers, Floor: buildFloor(), Adjust: host.AdjustClock}).Run(ctx)
 }

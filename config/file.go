@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"errors"
@@ -20,9 +20,9 @@ import (
 	"ledge/node"
 )
 
-// fileConfig is the configuration file. Keys are spelt as in KubeletConfiguration (N-0.4); one that is not
+// File is the configuration file. Keys are spelt as in KubeletConfiguration (N-0.4); one that is not
 // listed here is refused, so that nothing is ignored.
-type fileConfig struct {
+type File struct {
 	APIVersion string `json:"apiVersion,omitempty"`
 	Kind       string `json:"kind,omitempty"`
 
@@ -54,23 +54,24 @@ type fileConfig struct {
 	clockKeys
 }
 
-// firstConfig is written at the first start if there is no file: an empty file means no grace at all (N-5.7),
+// FirstFile is written at the first start if there is no file: an empty file means no grace at all (N-5.7),
 // which nobody wants on a board.
-const firstConfig = `# ledge's configuration. Keys are those of KubeletConfiguration.
+const FirstFile = `# ledge's configuration. Keys are those of KubeletConfiguration.
 shutdownGracePeriod: 30s
 shutdownGracePeriodCriticalPods: 10s
 # Images of boards often come with a swap file or zram. Pods do not get any of it (memorySwap.swapBehavior: NoSwap).
 failSwapOn: false
 `
 
-const defaultConfigPath = "/etc/ledge/config.yaml"
+// DefaultPath is the machine's own configuration.
+const DefaultPath = "/etc/ledge/config.yaml"
 
-// loadConfig reads the file. The one at the default path may be missing: it is taken as it will be written.
-func loadConfig(path, dir string, last ...string) (fileConfig, error) {
-	var cfg fileConfig
+// Load reads the file. The one at the default path may be missing: it is taken as it will be written.
+func Load(path, dir string, last ...string) (File, error) {
+	var cfg File
 	data, err := os.ReadFile(path)
-	if errors.Is(err, os.ErrNotExist) && path == defaultConfigPath {
-		data, err = []byte(firstConfig), nil
+	if errors.Is(err, os.ErrNotExist) && path == DefaultPath {
+		data, err = []byte(FirstFile), nil
 	}
 	if err != nil {
 		return cfg, fmt.Errorf("read configuration: %w", err)
@@ -78,15 +79,15 @@ func loadConfig(path, dir string, last ...string) (fileConfig, error) {
 	return withDropIns(path, data, dir, last...)
 }
 
-// keepFirstConfig writes what this board runs with, now that it does, for people to find and change. A board whose root is
+// KeepFirst writes what this board runs with, now that it does, for people to find and change. A board whose root is
 // read-only does without.
-func keepFirstConfig(path string) error {
+func KeepFirst(path string) error {
 	if _, err := os.Lstat(path); !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	err := os.MkdirAll(filepath.Dir(path), 0o755)
 	if err == nil {
-		err = host.WriteDurable(path, []byte(firstConfig), 0o644)
+		err = host.WriteDurable(path, []byte(FirstFile), 0o644)
 	}
 	if errors.Is(err, syscall.EROFS) || errors.Is(err, os.ErrPermission) {
 		return nil
@@ -94,7 +95,7 @@ func keepFirstConfig(path string) error {
 	return err
 }
 
-func (c fileConfig) check() error {
+func (c File) check() error {
 	if err := c.checkNode(); err != nil {
 		return err
 	}
@@ -121,7 +122,7 @@ func (c fileConfig) check() error {
 	if _, err := reserved(c.SystemReserved); err != nil {
 		return fmt.Errorf("systemReserved: %w", err)
 	}
-	if _, err := c.logs(); err != nil {
+	if _, err := c.Logs(); err != nil {
 		return err
 	}
 	if _, _, err := c.evictionKeys.policy(); err != nil {
@@ -245,7 +246,7 @@ func nodeName(hostname, override string) (string, error) {
 }
 
 // status turns the file into the agent's own configuration.
-func (c fileConfig) status() (node.StatusConfig, error) {
+func (c File) status() (node.StatusConfig, error) {
 	out := node.StatusConfig{UpdateEvery: c.NodeStatusUpdateFrequency.Duration, ReportEvery: c.NodeStatusReportFrequency.Duration,
 		LeaseDuration: time.Duration(c.NodeLeaseDurationSeconds) * time.Second, MaxPods: c.MaxPods, PodsPerCore: c.PodsPerCore}
 	if out.UpdateEvery != 0 && out.ReportEvery == 0 { // N-1.26

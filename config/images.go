@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"cmp"
@@ -62,7 +62,7 @@ func (k imageKeys) check() error {
 	if err := k.checkGC(); err != nil {
 		return err
 	}
-	_, err := k.registry()
+	_, err := k.Registry("")
 	return err
 }
 
@@ -80,8 +80,8 @@ func (k imageKeys) checkGC() error {
 		return fmt.Errorf("imageMinimumGCAge: %s must not be negative", k.ImageMinimumGCAge.Duration)
 	case k.ImageMaximumGCAge.Duration < 0:
 		return fmt.Errorf("imageMaximumGCAge: %s must not be negative", k.ImageMaximumGCAge.Duration)
-	case k.ImageMaximumGCAge.Duration > 0 && k.ImageMaximumGCAge.Duration <= k.gc().MinAge:
-		return fmt.Errorf("imageMaximumGCAge: %s must be longer than imageMinimumGCAge, %s", k.ImageMaximumGCAge.Duration, k.gc().MinAge)
+	case k.ImageMaximumGCAge.Duration > 0 && k.ImageMaximumGCAge.Duration <= k.Gc().MinAge:
+		return fmt.Errorf("imageMaximumGCAge: %s must be longer than imageMinimumGCAge, %s", k.ImageMaximumGCAge.Duration, k.Gc().MinAge)
 	}
 	return nil
 }
@@ -97,13 +97,13 @@ func (k imageKeys) thresholds() (high, low int) {
 	return high, low
 }
 
-func (k imageKeys) gc() images.GCPolicy {
+func (k imageKeys) Gc() images.GCPolicy {
 	high, low := k.thresholds()
 	return images.GCPolicy{High: high, Low: max(low, 1), MinAge: cmp.Or(k.ImageMinimumGCAge.Duration, 2*time.Minute), MaxIdle: k.ImageMaximumGCAge.Duration}
 }
 
-// pulls is how many images are pulled at the same time.
-func (k imageKeys) pulls() int {
+// Pulls is how many images are pulled at the same time.
+func (k imageKeys) Pulls() int {
 	switch {
 	case k.SerializeImagePulls == nil || *k.SerializeImagePulls:
 		return 1
@@ -113,15 +113,15 @@ func (k imageKeys) pulls() int {
 	return 4 // a kubelet has no bound there; a board has one
 }
 
-func (k imageKeys) keep() images.KeepBlobs {
+func (k imageKeys) Keep() images.KeepBlobs {
 	if k.KeepBlobs == "pinned" {
 		return images.KeepPinned
 	}
 	return images.KeepBlobs(k.KeepBlobs)
 }
 
-func (k imageKeys) registry() (*registry.Client, error) {
-	cfg, err := k.hosts()
+func (k imageKeys) Registry(version string) (*registry.Client, error) {
+	cfg, err := k.hosts(version)
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +132,7 @@ func (k imageKeys) registry() (*registry.Client, error) {
 	return c, nil
 }
 
-func (k imageKeys) hosts() (registry.Config, error) {
+func (k imageKeys) hosts(version string) (registry.Config, error) {
 	cfg := registry.Config{Hosts: map[string]registry.Host{}, UserAgent: "ledge/" + version}
 	for _, r := range k.Registries {
 		if _, twice := cfg.Hosts[r.Name]; twice {

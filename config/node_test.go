@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"fmt"
@@ -80,7 +80,7 @@ func TestNodeName(t *testing.T) {
 // TestStatusPeriods: a period of its own for looking is one for telling too (N-1.26).
 // And --cloud-provider takes nothing but external (N-1.15).
 func TestStatusPeriods(t *testing.T) {
-	if s, err := settled(t, "--cloud-provider=external"); err != nil || !s.reg.External {
+	if s, err := settled(t, "--cloud-provider=external"); err != nil || !s.Reg.External {
 		t.Errorf("external: %v", err)
 	}
 	if _, err := settled(t, "--cloud-provider=aws"); err == nil || !strings.Contains(err.Error(), "--cloud-provider") {
@@ -94,7 +94,7 @@ func TestStatusPeriods(t *testing.T) {
 		{"nodeStatusUpdateFrequency: 20s", 20 * time.Second, 20 * time.Second},
 		{"nodeStatusUpdateFrequency: 20s\nnodeStatusReportFrequency: 2m", 20 * time.Second, 2 * time.Minute},
 	} {
-		f, err := loadConfig(written(t, c.text), "")
+		f, err := Load(written(t, c.text), "")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,8 +1,7 @@
-package main
+package config
 
 import (
-	"errors"
-	"io/fs"
+	"flag"
 	"os"
 	"path/filepath"
 	"slices"
@@ -53,45 +52,25 @@ func TestPlace(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || o.joins != c.joins || !slices.Equal(o.servers, strings.Fields(c.servers)) || o.doorPort != c.port && o.joins || o.listen != c.listen && !o.joins {
-			t.Errorf("%q %v: %v, joins %v %v, listens %q, port %d", c.config, c.args, err, o.joins, o.servers, o.listen, o.doorPort)
+		if err != nil || o.Joins != c.joins || !slices.Equal(o.Servers, strings.Fields(c.servers)) || o.DoorPort != c.port && o.Joins || o.listen != c.listen && !o.Joins {
+			t.Errorf("%q %v: %v, joins %v %v, listens %q, port %d", c.config, c.args, err, o.Joins, o.Servers, o.listen, o.DoorPort)
 		}
-		if (o.tokenFile != "") != (c.token != "") || c.token != "" && o.token != tok {
-			t.Errorf("%q %v: token %q of %q", c.config, c.args, o.token, o.tokenFile)
+		if (o.TokenFile != "") != (c.token != "") || c.token != "" && o.Token != tok {
+			t.Errorf("%q %v: token %q of %q", c.config, c.args, o.Token, o.TokenFile)
 		}
 	}
 }
 
 // placed settles where the control plane is, of a verb with flags, a configuration and a file with a token.
-func placed(t *testing.T, config, token string, args []string) (*serveOpts, error) {
+func placed(t *testing.T, config, token string, args []string) (*Options, error) {
 	t.Helper()
 	path := written(t, "failSwapOn: false\n"+config)
 	if token != "" {
 		must(t, os.WriteFile(filepath.Join(filepath.Dir(path), "token"), []byte(token), 0o600))
 	}
-	c := &command{}
-	all := verbs()
-	v := all[slices.IndexFunc(all, func(v verb) bool { return v.name == args[0] })]
-	c.prepare(v)
-	must(t, c.parse(v, append(args[1:], "--config", path, "--config-dir", "")))
-	o := c.opts.(*serveOpts)
-	_, err := o.settings(c)
+	f := flag.NewFlagSet(args[0], flag.ContinueOnError)
+	o := map[string]func(*flag.FlagSet) *Options{"serve": ServeFlags, "agent": AgentFlags}[args[0]](f)
+	must(t, f.Parse(append(args[1:], "--config", path, "--config-dir", "")))
+	_, err := o.Settle(f)
 	return o, err
-}
-
-// TestWipe: nothing of a token is left, in the file or another name of it.
-func TestWipe(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "token")
-	must(t, os.WriteFile(path, []byte("secret"), 0o600))
-	must(t, os.Link(path, path+"2"))
-	must(t, wipe(path))
-	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("it is there: %v", err)
-	}
-	if data, err := os.ReadFile(path + "2"); err != nil || strings.Trim(string(data), "\x00") != "" || len(data) != 6 {
-		t.Errorf("%q %v", data, err)
-	}
-	if err := wipe(path); err == nil {
-		t.Error("there was nothing to wipe")
-	}
 }

@@ -1,7 +1,8 @@
-package main
+package config
 
 import (
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -14,16 +15,16 @@ import (
 func TestPlaneFlags(t *testing.T) {
 	s, err := settled(t)
 	must(t, err)
-	if c := s.controllers(); c.Health.Grace != 40*time.Second || c.Health.EvictionRate != 0.1 || c.TerminatedPods != 100 ||
-		c.Schedule.AgainstCapacity || c.OutOfService.Ignored || c.OutOfService.NoScheduleEvicts || *s.admission(local.Config{}).NotReadySeconds != 300 {
+	if c := s.Controllers(); c.Health.Grace != 40*time.Second || c.Health.EvictionRate != 0.1 || c.TerminatedPods != 100 ||
+		c.Schedule.AgainstCapacity || c.OutOfService.Ignored || c.OutOfService.NoScheduleEvicts || *s.Admission(local.Config{}).NotReadySeconds != 300 {
 		t.Errorf("%+v", c)
 	}
 	s, err = settled(t, "--node-monitor-period=2s", "--node-monitor-grace-period=50s", "--node-startup-grace-period=2m", "--node-eviction-rate=0",
 		"--secondary-node-eviction-rate=0.5", "--large-cluster-size-threshold=7", "--unhealthy-zone-threshold=0.7", "--full-disruption-evictions",
 		"--pod-eviction-timeout=90s", "--terminated-pod-gc-threshold=0", "--schedule-against=capacity", "--out-of-service-noschedule-evicts")
 	must(t, err)
-	s.file.FeatureGates = map[string]bool{gateOutOfService: false}
-	c := s.controllers()
+	s.File.FeatureGates = map[string]bool{gateOutOfService: false}
+	c := s.Controllers()
 	if h := c.Health; h.Period != 2*time.Second || h.Grace != 50*time.Second || h.StartupGrace != 2*time.Minute || h.EvictionRate >= 0 ||
 		h.SecondaryEvictionRate != 0.5 || h.LargeZone != 7 || h.UnhealthyThreshold != 0.7 || !h.FullDisruptionEvictions {
 		t.Errorf("%+v", h)
@@ -31,17 +32,17 @@ func TestPlaneFlags(t *testing.T) {
 	if c.TerminatedPods >= 0 || !c.Schedule.AgainstCapacity || !c.OutOfService.Ignored || !c.OutOfService.NoScheduleEvicts {
 		t.Errorf("%+v", c)
 	}
-	if a := s.admission(local.Config{}); *a.NotReadySeconds != 90 || *a.UnreachableSeconds != 90 {
+	if a := s.Admission(local.Config{}); *a.NotReadySeconds != 90 || *a.UnreachableSeconds != 90 {
 		t.Errorf("%d %d", *a.NotReadySeconds, *a.UnreachableSeconds)
 	}
 	s, err = settled(t, "--default-unreachable-toleration-seconds=7")
 	must(t, err)
-	if a := s.admission(local.Config{}); *a.NotReadySeconds != 300 || *a.UnreachableSeconds != 7 {
+	if a := s.Admission(local.Config{}); *a.NotReadySeconds != 300 || *a.UnreachableSeconds != 7 {
 		t.Errorf("%d %d", *a.NotReadySeconds, *a.UnreachableSeconds)
 	}
 	s, err = settled(t, "--large-cluster-size-threshold=0", "--unhealthy-zone-threshold=0") // every zone is large, and three nodes are many
 	must(t, err)
-	if h := s.controllers().Health; h.LargeZone >= 0 || h.UnhealthyThreshold >= 0 {
+	if h := s.Controllers().Health; h.LargeZone >= 0 || h.UnhealthyThreshold >= 0 {
 		t.Errorf("a threshold of 0 is taken for the default: %+v", h)
 	}
 	for _, bad := range []string{"--node-monitor-period=0s", "--node-eviction-rate=-1", "--node-eviction-rate=NaN", "--secondary-node-eviction-rate=Inf",
@@ -78,8 +79,16 @@ func TestCIDRFlags(t *testing.T) {
 			}
 			continue
 		}
-		if got := fmt.Sprint(s.cidrs.Clusters, " ", s.cidrs.Bits); err != nil || want != "" && got != want || want == "" && len(s.cidrs.Clusters) > 0 {
+		if got := fmt.Sprint(s.CIDRs.Clusters, " ", s.CIDRs.Bits); err != nil || want != "" && got != want || want == "" && len(s.CIDRs.Clusters) > 0 {
 			t.Errorf("%s: %s %v, want %s", args, got, err, want)
 		}
+	}
+}
+
+// A lister that is not there is refused with its flag.
+func TestMachineListerFlag(t *testing.T) {
+	_, err := settled(t, "--machine-lister", filepath.Join(t.TempDir(), "none"))
+	if err == nil || !strings.Contains(err.Error(), "--machine-lister: ") {
+		t.Error(err)
 	}
 }

@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"os"
@@ -15,7 +15,7 @@ import (
 
 func imageKeysOf(t *testing.T, text string) (imageKeys, error) {
 	t.Helper()
-	var c fileConfig
+	var c File
 	must(t, yaml.UnmarshalStrict([]byte(text), &c))
 	return c.imageKeys, c.imageKeys.check()
 }
@@ -50,11 +50,11 @@ func TestImageConfig(t *testing.T) {
 		}
 	}
 	k, _ := imageKeysOf(t, "")
-	if k.pulls() != 1 || k.keep() != images.KeepPinned || k.gc() != (images.GCPolicy{High: 85, Low: 80, MinAge: 2 * time.Minute}) { // N-6.24
-		t.Errorf("defaults: %d, %q, %+v", k.pulls(), k.keep(), k.gc())
+	if k.Pulls() != 1 || k.Keep() != images.KeepPinned || k.Gc() != (images.GCPolicy{High: 85, Low: 80, MinAge: 2 * time.Minute}) { // N-6.24
+		t.Errorf("defaults: %d, %q, %+v", k.Pulls(), k.Keep(), k.Gc())
 	}
-	if k, _ := imageKeysOf(t, "serializeImagePulls: false\nkeepBlobs: pinned"); k.pulls() != 4 || k.keep() != images.KeepPinned {
-		t.Errorf("%d, %q", k.pulls(), k.keep())
+	if k, _ := imageKeysOf(t, "serializeImagePulls: false\nkeepBlobs: pinned"); k.Pulls() != 4 || k.Keep() != images.KeepPinned {
+		t.Errorf("%d, %q", k.Pulls(), k.Keep())
 	}
 }
 
@@ -65,7 +65,7 @@ func TestRegistryKeys(t *testing.T) {
 	if err == nil { // the file is read when the client is made
 		t.Error("a file of authorities that is not there was taken")
 	}
-	cfg, err := k.hosts()
+	cfg, err := k.hosts("")
 	if h := cfg.Hosts; err != nil || len(h) != 3 || cfg.Keys == nil || !slices.Equal(h["docker.io"].Mirrors, []string{"http://10.0.0.1:5000", "https://m"}) ||
 		h["docker.io"].PlainHTTP || !h["r:5000"].PlainHTTP || !strings.HasSuffix(h["r.example"].CAFile, "none") {
 		t.Errorf("%+v, %v", cfg, err)

@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"errors"
@@ -20,8 +20,8 @@ const (
 	leastAudit         = 128 << 10 // two files that each hold what has gathered
 )
 
-// log makes the audit log that is configured; nil when there is none.
-func (c auditConfig) log(dataDir, runDir string) (*auditlog.Log, error) {
+// Log makes the audit log that is configured; nil when there is none.
+func (c auditConfig) Log(dataDir, runDir string) (*auditlog.Log, error) {
 	l := &auditlog.Log{}
 	otherwise := int64(defaultAuditDisk)
 	switch c.Medium {

@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"errors"
@@ -12,7 +12,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-const defaultConfigDir = "/etc/ledge/config.d"
+// DefaultDir has the files that override the configuration.
+const DefaultDir = "/etc/ledge/config.d"
 
 // dropIns lists the files of a configuration directory: those that end in .conf, in all of it, in lexical order of
 // their paths (N-0.4). The default directory may be missing.
@@ -21,7 +22,7 @@ func dropIns(dir string) (out []string, err error) {
 		return nil, nil
 	}
 	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) && path == dir && dir == defaultConfigDir {
+		if errors.Is(err, fs.ErrNotExist) && path == dir && dir == DefaultDir {
 			return nil
 		}
 		if err == nil && !d.IsDir() && strings.HasSuffix(path, ".conf") {
@@ -34,7 +35,7 @@ func dropIns(dir string) (out []string, err error) {
 
 // withDropIns reads a configuration, what stands in its directory, and last files: maps are merged, anything else is replaced by
 // the later file. The values are checked together; an error names the file it is in.
-func withDropIns(path string, data []byte, dir string, last ...string) (cfg fileConfig, err error) {
+func withDropIns(path string, data []byte, dir string, last ...string) (cfg File, err error) {
 	files, err := dropIns(dir)
 	if err != nil {
 		return cfg, fmt.Errorf("read configuration: %w", err)
@@ -48,7 +49,7 @@ func withDropIns(path string, data []byte, dir string, last ...string) (cfg file
 				return cfg, fmt.Errorf("read configuration: %w", err)
 			}
 		}
-		keys, err := readKeys(data)
+		keys, err := ReadKeys(data)
 		if err != nil {
 			return cfg, fmt.Errorf("configuration %s: %w", file, err)
 		}
@@ -57,7 +58,7 @@ func withDropIns(path string, data []byte, dir string, last ...string) (cfg file
 	}
 	if cfg, err = checkedConfig(merged); err != nil {
 		for i := len(files) - 1; i > 0; i-- {
-			keys, _ := readKeys(texts[i]) // it could be read above
+			keys, _ := ReadKeys(texts[i]) // it could be read above
 			if _, alone := checkedConfig(keys); alone != nil && alone.Error() == err.Error() {
 				path = files[i]
 				break
@@ -68,7 +69,7 @@ func withDropIns(path string, data []byte, dir string, last ...string) (cfg file
 	return cfg, nil
 }
 
-func checkedConfig(keys map[string]any) (cfg fileConfig, err error) {
+func checkedConfig(keys map[string]any) (cfg File, err error) {
 	data, err := yaml.Marshal(keys)
 	if err == nil {
 		err = yaml.UnmarshalStrict(data, &cfg)

@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"fmt"
@@ -18,6 +18,6 @@ func (k securityKeys) check() error {
 	if levels := []string{"privileged", "baseline", "restricted"}; k.PodSecurity != "" && !slices.Contains(levels, k.PodSecurity) {
 		return fmt.Errorf("podSecurity: %q must be one of %s", k.PodSecurity, strings.Join(levels, ", "))
 	}
-	_, err := k.Audit.log("", "")
+	_, err := k.Audit.Log("", "")
 	return err
 }

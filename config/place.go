@@ -1,6 +1,8 @@
-package main
+package config
 
 import (
+	"cmp"
+	"crypto/tls"
 	"errors"
 	"flag"
 	"fmt"
@@ -10,6 +12,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"ledge/api/rest"
 )
 
 // placeKeys say where the control plane of a board is, so that one unit and one file do for boards of both kinds.
@@ -22,7 +26,7 @@ type placeKeys struct {
 
 func (k placeKeys) check() error {
 	for _, url := range splitList(k.Server) {
-		if err := checkServer(url); err != nil {
+		if err := CheckServer(url); err != nil {
 			return fmt.Errorf("server: %w", err)
 		}
 	}
@@ -48,59 +52,59 @@ func checkListen(at string) error {
 	return nil
 }
 
-// tokenPath is where the token to join with lies: beside the configuration, unless that says otherwise.
-func tokenPath(config, given string) string {
-	return firstNonEmpty(given, filepath.Join(filepath.Dir(config), "token"))
+// TokenPath is where the token to join with lies: beside the configuration, unless that says otherwise.
+func TokenPath(config, given string) string {
+	return cmp.Or(given, filepath.Join(filepath.Dir(config), "token"))
 }
 
 // place settles where the control plane is, and how it is reached. Flags beat the file.
-func (s *settings) place(c *command) error {
-	o, k := s.serveOpts, s.file.placeKeys
-	if !o.joins && k.Server == "" {
+func (s *Settings) place(f *flag.FlagSet) error {
+	o, k := s.Options, s.File.placeKeys
+	if !o.Joins && k.Server == "" {
 		if k.Listen != nil && !o.set["listen"] {
 			o.listen = *k.Listen
 		}
 		return s.checkPlane()
 	}
-	if !o.joins {
-		if err := onlyBoardFlags(c); err != nil {
+	if !o.Joins {
+		if err := onlyBoardFlags(f); err != nil {
 			return fmt.Errorf("%w, and the configuration says that this board's is at %s", err, k.Server)
 		}
-		o.joins, o.doorPort = true, doorPort
+		o.Joins, o.DoorPort = true, doorPort
 	}
 	if k.Port != nil && !o.set["port"] {
-		o.doorPort = *k.Port
+		o.DoorPort = *k.Port
 	}
-	if o.kubeconfig == "" {
-		if len(o.servers) == 0 {
-			o.servers = splitList(k.Server)
+	if o.Kubeconfig == "" {
+		if len(o.Servers) == 0 {
+			o.Servers = splitList(k.Server)
 		}
 		if err := o.readToken(k.TokenFile); err != nil {
 			return err
 		}
 	}
-	return s.where()
+	return s.Where()
 }
 
 // onlyBoardFlags refuses what only a control plane knows.
-func onlyBoardFlags(c *command) (err error) {
-	board := command{flags: flag.NewFlagSet("", flag.ContinueOnError)}
-	boardFlags(&board)
-	c.flags.Visit(func(f *flag.Flag) {
-		if board.flags.Lookup(f.Name) == nil {
-			err = usagef("--%s is for a control plane", f.Name)
+func onlyBoardFlags(given *flag.FlagSet) (err error) {
+	board := flag.NewFlagSet("", flag.ContinueOnError)
+	boardFlags(board)
+	given.Visit(func(f *flag.Flag) {
+		if board.Lookup(f.Name) == nil {
+			err = Usagef("--%s is for a control plane", f.Name)
 		}
 	})
 	return err
 }
 
 // readToken finds the token in its file, unless a flag has it. All of the line that 'ledge token create' prints may stand in either.
-func (o *serveOpts) readToken(given string) error {
-	if o.token != "" {
-		o.token = lastWord(o.token)
+func (o *Options) readToken(given string) error {
+	if o.Token != "" {
+		o.Token = lastWord(o.Token)
 		return nil
 	}
-	path := tokenPath(o.config, given)
+	path := TokenPath(o.Config, given)
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // it is needed once
@@ -109,7 +113,7 @@ func (o *serveOpts) readToken(given string) error {
 		return fmt.Errorf("read the token: %w", err)
 	}
 	if token := lastWord(string(data)); token != "" {
-		o.token, o.tokenFile = token, path
+		o.Token, o.TokenFile = token, path
 	}
 	return nil
 }
@@ -122,18 +126,8 @@ func lastWord(text string) string {
 	return words[len(words)-1]
 }
 
-// wipe overwrites a file before it removes it. A card may keep the old blocks for a while all the same.
-func wipe(path string) (err error) {
-	f, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err != nil {
-		return err
-	}
-	info, err := f.Stat()
-	if err == nil {
-		_, err = f.Write(make([]byte, info.Size()))
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	return errors.Join(err, f.Close(), os.Remove(path))
+// CheckServer says what is wrong with the URL of a control plane.
+func CheckServer(url string) error {
+	_, err := rest.NewServers([]string{url}, &tls.Config{}, nil)
+	return err
 }

@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"fmt"
@@ -24,8 +24,8 @@ const (
 	defaultLogRate   = 1 << 20
 )
 
-// logs reads how containers' logs are kept.
-func (c fileConfig) logs() (out node.LogConfig, err error) {
+// Logs reads how containers' logs are kept.
+func (c File) Logs() (out node.LogConfig, err error) {
 	total := int64(defaultLogDisk)
 	switch c.Logging.Medium {
 	case "", "disk":

@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"flag"
@@ -9,27 +9,25 @@ import (
 	"testing"
 	"time"
 
-	"ledge/host"
-	"ledge/node"
 	"ledge/node/pressure"
 )
 
 // evictionSettings are what a file and flags make together.
-func evictionSettings(t *testing.T, file string, args ...string) (settings, error) {
+func evictionSettings(t *testing.T, file string, args ...string) (Settings, error) {
 	t.Helper()
-	cfg, err := loadConfig(written(t, file), t.TempDir())
+	cfg, err := Load(written(t, file), t.TempDir())
 	if err != nil {
-		return settings{}, err
+		return Settings{}, err
 	}
-	c := &command{flags: flag.NewFlagSet("serve", flag.ContinueOnError)}
-	c.flags.SetOutput(io.Discard)
-	serveFlags(c)
-	if err := c.flags.Parse(args); err != nil {
-		return settings{}, err
+	f := flag.NewFlagSet("serve", flag.ContinueOnError)
+	f.SetOutput(io.Discard)
+	o := ServeFlags(f)
+	if err := f.Parse(args); err != nil {
+		return Settings{}, err
 	}
-	s := settings{serveOpts: c.opts.(*serveOpts), file: cfg}
+	s := Settings{Options: o, File: cfg}
 	s.set = map[string]bool{}
-	c.flags.Visit(func(f *flag.Flag) { s.set[f.Name] = true })
+	f.Visit(func(f *flag.Flag) { s.set[f.Name] = true })
 	return s, s.eviction()
 }
 
@@ -40,7 +38,7 @@ func evictionOf(t *testing.T, file string, args ...string) (pressure.Policy, err
 	if err != nil {
 		return pressure.Policy{}, err
 	}
-	st, err := s.file.status()
+	st, err := s.File.status()
 	return st.Eviction, err
 }
 
@@ -55,16 +53,14 @@ func TestReclaimSetting(t *testing.T) {
 		s, err := evictionSettings(t, c.file, c.args...)
 		must(t, err)
 		got := "unset"
-		if r := s.file.ReclaimBeforeEvict; r != nil {
+		if r := s.File.ReclaimBeforeEvict; r != nil {
 			got = strconv.FormatBool(*r)
 		}
 		if got != c.want {
 			t.Errorf("%q %v: %s, want %s", c.file, c.args, got, c.want)
 		}
-		var cfg node.Config
-		(&brain{settings: s}).relief(&cfg, host.New(host.Config{}))
-		if given := cfg.Reclaim != nil; given != (c.want != "false") {
-			t.Errorf("%q %v: the agent can take memory back: %v", c.file, c.args, given)
+		if s.File.Reclaims() != (c.want != "false") {
+			t.Errorf("%q %v: the agent can take memory back: %v", c.file, c.args, s.File.Reclaims())
 		}
 	}
 }

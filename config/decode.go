@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"encoding/json"
@@ -19,9 +19,9 @@ import (
 	"ledge/firstboot"
 )
 
-// readKeys reads one file of the configuration, as keys and values that fit. Its errors name the key as it stands in the file: those of
+// ReadKeys reads one file of the configuration, as keys and values that fit. Its errors name the key as it stands in the file: those of
 // the decoders name fields of Go.
-func readKeys(data []byte) (map[string]any, error) {
+func ReadKeys(data []byte) (map[string]any, error) {
 	docs := slices.DeleteFunc(manifest.Documents(data), func(d manifest.Document) bool {
 		var v any
 		return yaml.Unmarshal(d.Data, &v) == nil && v == nil // comments
@@ -31,7 +31,7 @@ func readKeys(data []byte) (map[string]any, error) {
 	}
 	raw, err := yaml.YAMLToJSONStrict(data)
 	if err != nil {
-		text := oneLine(err)
+		text := firstboot.OneLine(err)
 		for _, noise := range []string{"error converting YAML to JSON: ", "yaml: ", "unmarshal errors: "} {
 			text = strings.TrimPrefix(text, noise)
 		}
@@ -45,7 +45,7 @@ func readKeys(data []byte) (map[string]any, error) {
 	if v != nil && !ok {
 		return nil, fmt.Errorf("keys and their values are wanted, as in maxPods: 20; %s stands there", shown(v))
 	}
-	_, err = fit("", keys, reflect.TypeFor[fileConfig]())
+	_, err = fit("", keys, reflect.TypeFor[File]())
 	return keys, err
 }
 
@@ -134,4 +134,15 @@ func shown(v any) string {
 		return strings.ToValidUTF8(string(text[:min(len(text), most)]), "") + "..."
 	}
 	return string(text)
+}
+
+// Keys are those of the configuration file.
+func Keys() (keys []string) {
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[File]()) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		if name != "" && name != "-" && !slices.Contains([]string{"server", "tokenFile", "listen"}, name) { // these have words of their own
+			keys = append(keys, name)
+		}
+	}
+	return keys
 }

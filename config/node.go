@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"fmt"
@@ -22,7 +22,7 @@ const (
 )
 
 // checkNode checks what the file says of itself and of the Node.
-func (c fileConfig) checkNode() error {
+func (c File) checkNode() error {
 	if c.APIVersion != "" && c.APIVersion != configVersion {
 		return fmt.Errorf("apiVersion: %q is not that of this file: say %s, or nothing", c.APIVersion, configVersion)
 	}
@@ -79,7 +79,7 @@ func checkTaints(list []corev1.Taint) error {
 }
 
 // checkReserved refuses to keep more from pods than there is (N-1.60). What cannot be read is not judged here: the agent looks again.
-func (s *settings) checkReserved(machine *host.Host) error {
+func (s *Settings) checkReserved(machine *host.Host) error {
 	have := map[corev1.ResourceName]*resource.Quantity{corev1.ResourceCPU: resource.NewQuantity(int64(machine.CPUs()), resource.DecimalSI)}
 	if m, err := machine.Memory(); err == nil {
 		have[corev1.ResourceMemory] = resource.NewQuantity(m.Total, resource.BinarySI)
@@ -87,7 +87,7 @@ func (s *settings) checkReserved(machine *host.Host) error {
 	if most, _, err := machine.PIDs(); err == nil {
 		have["pid"] = resource.NewQuantity(most, resource.DecimalSI)
 	}
-	dir, err := filepath.Abs(s.dataDir)
+	dir, err := filepath.Abs(s.DataDir)
 	if err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func (s *settings) checkReserved(machine *host.Host) error {
 		have[corev1.ResourceEphemeralStorage] = resource.NewQuantity(disk.Capacity, resource.BinarySI)
 	}
 	for _, name := range reservable {
-		most, kube, system := have[corev1.ResourceName(name)], s.status.KubeReserved[corev1.ResourceName(name)], s.status.SysReserved[corev1.ResourceName(name)]
+		most, kube, system := have[corev1.ResourceName(name)], s.Status.KubeReserved[corev1.ResourceName(name)], s.Status.SysReserved[corev1.ResourceName(name)]
 		sum := kube.DeepCopy()
 		sum.Add(system)
 		if most == nil || sum.Cmp(*most) <= 0 {

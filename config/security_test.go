@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"strings"
@@ -11,7 +11,7 @@ import (
 func TestSecurityKeys(t *testing.T) {
 	for text, want := range map[string]string{ // part of the refusal; "" for none
 		"{}":                    "",
-		firstConfig:             "",
+		FirstFile:               "",
 		"podSecurity: baseline": "",
 		"audit: {medium: disk}": "",
 		"audit: {medium: memory, totalSize: 2Mi}": "",
@@ -22,7 +22,7 @@ func TestSecurityKeys(t *testing.T) {
 		"audit: {medium: disk, level: Request}":   "level",
 		"podSecurity: strict":                     `podSecurity: "strict" must be one of privileged, baseline, restricted`,
 	} {
-		var c fileConfig
+		var c File
 		err := yaml.UnmarshalStrict([]byte(text), &c)
 		if err == nil {
 			err = c.check()

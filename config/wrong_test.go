@@ -1,6 +1,8 @@
-package main
+package config
 
 import (
+	"flag"
+	"io"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -121,7 +123,7 @@ func TestWrongKeys(t *testing.T) {
 			t.Errorf("%s: %v, want %s", text, err, want)
 		}
 	}
-	for _, f := range reflect.VisibleFields(reflect.TypeFor[fileConfig]()) {
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[File]()) {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		named := name == ""
 		for text, want := range wrong {
@@ -138,8 +140,8 @@ func TestRightKeys(t *testing.T) {
 	s, err := settledWith(t, "---\n# a kubelet's\napiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nfailSwapOn: false\nclusterDomain: Shed.local.\n"+
 		"evictionHard: {nodefs.inodesFree: 1073741824}\nkubeReserved: {cpu: 1}\nmaxPods: null\nregisterWithTaints: [{key: a, effect: NoSchedule}]\n")
 	must(t, err)
-	if s.file.EvictionHard["nodefs.inodesFree"] != "1073741824" || s.file.KubeReserved["cpu"] != "1" || s.status.MaxPods != 0 || len(s.reg.Taints) != 1 {
-		t.Errorf("%+v", s.file)
+	if s.File.EvictionHard["nodefs.inodesFree"] != "1073741824" || s.File.KubeReserved["cpu"] != "1" || s.Status.MaxPods != 0 || len(s.Reg.Taints) != 1 {
+		t.Errorf("%+v", s.File)
 	}
 }
 
@@ -191,12 +193,12 @@ func TestWrongFlags(t *testing.T) {
 		"--default-not-ready-toleration-seconds=-1":   "--default-not-ready-toleration-seconds: -1 s is negative",
 		"--default-unreachable-toleration-seconds=-1": "--default-unreachable-toleration-seconds: -1 s is negative",
 	} {
-		c := &command{}
-		v := verbs()[0] // serve
-		c.prepare(v)
-		err := c.parse(v, []string{"--config", written(t, firstConfig), "--config-dir", "", text})
+		f := flag.NewFlagSet("serve", flag.ContinueOnError)
+		f.SetOutput(io.Discard)
+		o := ServeFlags(f)
+		_, err := ParseFlags(f, []string{"--config", written(t, FirstFile), "--config-dir", "", text})
 		if err == nil {
-			_, err = c.opts.(*serveOpts).settings(c)
+			_, err = o.Settle(f)
 		}
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v, want %s", text, err, want)
@@ -217,8 +219,15 @@ func TestWrongDropIn(t *testing.T) {
 	} {
 		must(t, os.WriteFile(config, []byte(c.config), 0o600))
 		must(t, os.WriteFile(drop, []byte(c.drop), 0o600))
-		if _, err := loadConfig(config, filepath.Dir(drop)); err == nil || !strings.HasPrefix(err.Error(), c.want) {
+		if _, err := Load(config, filepath.Dir(drop)); err == nil || !strings.HasPrefix(err.Error(), c.want) {
 			t.Errorf("%s, %s: %v, want %s", c.config, c.drop, err, c.want)
 		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

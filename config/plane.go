@@ -1,7 +1,7 @@
-package main
+package config
 
 import (
-	"context"
+	"flag"
 	"fmt"
 	"log/slog"
 	"math"
@@ -11,7 +11,6 @@ import (
 	"ledge/controller"
 	"ledge/controller/machines"
 	"ledge/lease"
-	"ledge/node"
 	"ledge/scheduler"
 )
 
@@ -33,8 +32,7 @@ type planeOpts struct {
 // gateOutOfService has been true for good since Kubernetes 1.28; false is still heard (N-4.10).
 const gateOutOfService = "NodeOutOfServiceVolumeDetach"
 
-func planeFlags(c *command, o *planeOpts) {
-	f := c.flags
+func planeFlags(f *flag.FlagSet, o *planeOpts) {
 	h := &o.health
 	f.DurationVar(&h.Period, "node-monitor-period", 5*time.Second, "how often the control plane looks at its nodes")
 	f.DurationVar(&h.Grace, "node-monitor-grace-period", 40*time.Second, "how long a node may be silent before its state is Unknown")
@@ -60,27 +58,27 @@ func planeFlags(c *command, o *planeOpts) {
 }
 
 // checkPlane checks what the flags say together.
-func (s *settings) checkPlane() error {
+func (s *Settings) checkPlane() error {
 	h := s.health
 	for name, d := range map[string]time.Duration{"node-monitor-period": h.Period, "node-monitor-grace-period": h.Grace,
 		"node-startup-grace-period": h.StartupGrace} {
 		if d < time.Second {
-			return usagef("--%s: %s is less than a second", name, d)
+			return Usagef("--%s: %s is less than a second", name, d)
 		}
 	}
 	for name, v := range map[string]float64{"node-eviction-rate": h.EvictionRate, "secondary-node-eviction-rate": h.SecondaryEvictionRate} {
 		if !(v >= 0 && v <= math.MaxFloat64) { // nor NaN
-			return usagef("--%s: %g is no rate: say how many nodes a second, 0 or more", name, v)
+			return Usagef("--%s: %g is no rate: say how many nodes a second, 0 or more", name, v)
 		}
 	}
 	if v := h.UnhealthyThreshold; !(v >= 0 && v <= 1) {
-		return usagef("--unhealthy-zone-threshold: %g is no part of a zone: say 0 to 1", v)
+		return Usagef("--unhealthy-zone-threshold: %g is no part of a zone: say 0 to 1", v)
 	}
 	if h.LargeZone < 0 {
-		return usagef("--large-cluster-size-threshold: %d is no number of nodes: say 0 or more", h.LargeZone)
+		return Usagef("--large-cluster-size-threshold: %d is no number of nodes: say 0 or more", h.LargeZone)
 	}
 	if s.scheduleAgainst != "allocatable" && s.scheduleAgainst != "capacity" {
-		return usagef("--schedule-against: %q is neither allocatable nor capacity", s.scheduleAgainst)
+		return Usagef("--schedule-against: %q is neither allocatable nor capacity", s.scheduleAgainst)
 	}
 	if s.set["pod-eviction-timeout"] { // N-3.30
 		s.note("--pod-eviction-timeout is an old name: say --default-not-ready-toleration-seconds and --default-unreachable-toleration-seconds")
@@ -89,14 +87,14 @@ func (s *settings) checkPlane() error {
 	for name, n := range map[string]int64{"pod-eviction-timeout": int64(s.podEviction.Seconds()), "default-not-ready-toleration-seconds": s.notReady,
 		"default-unreachable-toleration-seconds": s.unreachable} {
 		if n < 0 && s.set[name] {
-			return usagef("--%s: %d s is negative", name, n)
+			return Usagef("--%s: %d s is negative", name, n)
 		}
 	}
 	var err error
 	if s.machines, err = machines.New(s.planeOpts.machineLister); err != nil {
-		return usagef("--machine-lister: %v", err)
+		return Usagef("--machine-lister: %v", err)
 	}
-	if s.cidrs, err = s.planeOpts.nodeCIDRs(); err != nil {
+	if s.CIDRs, err = s.planeOpts.nodeCIDRs(); err != nil {
 		return err
 	}
 	return nil
@@ -110,37 +108,22 @@ func said[T int | float64](flag T) T {
 	return flag
 }
 
-// controllers is the control plane's loops as configured.
-func (s *settings) controllers() controller.Config {
+// Controllers is the control plane's loops as configured.
+func (s *Settings) Controllers() controller.Config {
 	h := s.health
 	h.EvictionRate, h.SecondaryEvictionRate = said(h.EvictionRate), said(h.SecondaryEvictionRate)
 	h.LargeZone, h.UnhealthyThreshold = said(h.LargeZone), said(h.UnhealthyThreshold)
-	on, named := s.file.FeatureGates[gateOutOfService]
+	on, named := s.File.FeatureGates[gateOutOfService]
 	if named && !on {
 		slog.Warn(fmt.Sprintf("featureGates: %s=false: pods on nodes that are out of service stay until their node is deleted", gateOutOfService))
 	}
-	return controller.Config{Health: h, TerminatedPods: said(s.terminatedPods), Machines: s.machines, NodeCIDRs: s.cidrs, Metrics: controller.NewMetrics(),
+	return controller.Config{Health: h, TerminatedPods: said(s.terminatedPods), Machines: s.machines, NodeCIDRs: s.CIDRs, Metrics: controller.NewMetrics(),
 		Schedule:     scheduler.Config{AgainstCapacity: s.scheduleAgainst == "capacity"},
 		OutOfService: controller.OutOfService{Ignored: named && !on, NoScheduleEvicts: s.noScheduleEvicts}}
 }
 
-// admission is what the API does to pods as configured.
-func (s *settings) admission(cfg local.Config) local.Config {
+// Admission is what the API does to pods as configured.
+func (s *Settings) Admission(cfg local.Config) local.Config {
 	cfg.NotReadySeconds, cfg.UnreachableSeconds = &s.notReady, &s.unreachable
 	return cfg
-}
-
-// pages are what the board tells of itself: the agent's numbers and the control plane's.
-type pages struct {
-	*node.Agent
-	plane *controller.Metrics
-}
-
-// Page implements api.Metrics.
-func (p pages) Page(ctx context.Context, path string) (string, []byte, bool, error) {
-	media, text, ok, err := p.Agent.Page(ctx, path)
-	if path == "/metrics" && ok && err == nil {
-		text = append(text, p.plane.Text()...)
-	}
-	return media, text, ok, err
 }

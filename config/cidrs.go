@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"net/netip"
@@ -12,7 +12,7 @@ func (o *planeOpts) nodeCIDRs() (out controller.NodeCIDRs, err error) {
 		for name, given := range map[string]bool{"cluster-cidr": o.clusterCIDR != "", "service-cluster-ip-range": o.services != "",
 			"node-cidr-mask-size": o.mask != 0, "node-cidr-mask-size-ipv4": o.mask4 != 0, "node-cidr-mask-size-ipv6": o.mask6 != 0} {
 			if given {
-				return out, usagef("--%s: has no meaning without --allocate-node-cidrs", name)
+				return out, Usagef("--%s: has no meaning without --allocate-node-cidrs", name)
 			}
 		}
 		return out, nil
@@ -26,11 +26,11 @@ func (o *planeOpts) nodeCIDRs() (out controller.NodeCIDRs, err error) {
 	dual := len(out.Clusters) == 2
 	switch {
 	case len(out.Clusters) == 0:
-		return out, usagef("--allocate-node-cidrs: say with --cluster-cidr what the parts are of")
+		return out, Usagef("--allocate-node-cidrs: say with --cluster-cidr what the parts are of")
 	case dual && o.mask != 0:
-		return out, usagef("--node-cidr-mask-size: with networks of both families use --node-cidr-mask-size-ipv4 and --node-cidr-mask-size-ipv6")
+		return out, Usagef("--node-cidr-mask-size: with networks of both families use --node-cidr-mask-size-ipv4 and --node-cidr-mask-size-ipv6")
 	case o.mask != 0 && (o.mask4 != 0 || o.mask6 != 0):
-		return out, usagef("--node-cidr-mask-size: cannot be used together with the mask of one family")
+		return out, Usagef("--node-cidr-mask-size: cannot be used together with the mask of one family")
 	}
 	for _, c := range out.Clusters {
 		bits, own, other := 24, o.mask4, o.mask6
@@ -39,7 +39,7 @@ func (o *planeOpts) nodeCIDRs() (out controller.NodeCIDRs, err error) {
 			bits, own, other, name = 64, o.mask6, o.mask4, "node-cidr-mask-size-ipv4"
 		}
 		if !dual && other != 0 {
-			return out, usagef("--%s: the cluster has no network of that family", name)
+			return out, Usagef("--%s: the cluster has no network of that family", name)
 		}
 		if own == 0 {
 			own = o.mask
@@ -48,7 +48,7 @@ func (o *planeOpts) nodeCIDRs() (out controller.NodeCIDRs, err error) {
 			bits = own
 		}
 		if _, err := controller.NewBlocks(c, bits); err != nil {
-			return out, usagef("--cluster-cidr: %v", err)
+			return out, Usagef("--cluster-cidr: %v", err)
 		}
 		out.Bits = append(out.Bits, bits)
 	}
@@ -61,12 +61,12 @@ func networks(flag, text string) ([]netip.Prefix, error) {
 	for _, item := range splitList(text) {
 		p, err := netip.ParsePrefix(item)
 		if err != nil {
-			return nil, usagef("--%s: %q is no network", flag, item)
+			return nil, Usagef("--%s: %q is no network", flag, item)
 		}
 		out = append(out, p.Masked())
 	}
 	if len(out) > 2 || len(out) == 2 && out[0].Addr().Is4() == out[1].Addr().Is4() {
-		return nil, usagef("--%s: one network, or one of each family", flag)
+		return nil, Usagef("--%s: one network, or one of each family", flag)
 	}
 	return out, nil
 }

@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"os"
@@ -17,12 +17,12 @@ func TestLogConfig(t *testing.T) {
 		"logging: {medium: disk, totalSize: 8Mi, rate: 10Ki}": {MaxBytes: 1 << 20, MaxFiles: 5, Rate: 10 << 10, Total: 8 << 20},
 		"logging: {totalSize: '0', rate: '0'}":                {MaxBytes: 10 << 20, MaxFiles: 5},
 	} {
-		cfg, err := loadConfig(written(t, text), "")
+		cfg, err := Load(written(t, text), "")
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
 			continue
 		}
-		if got, err := cfg.logs(); err != nil || got != want {
+		if got, err := cfg.Logs(); err != nil || got != want {
 			t.Errorf("%s: %+v %v, want %+v", text, got, err, want)
 		}
 	}
@@ -37,7 +37,7 @@ func TestLogConfig(t *testing.T) {
 		"logging: {format: json}":    "format",
 		"containerLogMaxSize: 600Mi": "more than logging.totalSize",
 	} {
-		if _, err := loadConfig(written(t, text), ""); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Load(written(t, text), ""); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}

@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"errors"
@@ -48,30 +48,30 @@ func (c powerKeys) check(gates map[string]bool) error {
 	case !byPriority && len(c.ShutdownGracePeriodByPodPriority) > 0:
 		return fmt.Errorf("invalid configuration: specifying shutdownGracePeriodByPodPriority requires feature gate %s", gatePriority)
 	}
-	if err := c.shutdown().Validate(); err != nil {
+	if err := c.Shutdown().Validate(); err != nil {
 		return err
 	}
 	return c.Power.check()
 }
 
 // power reads how the board goes down (N-5.7).
-func (s *settings) power() (err error) {
-	if s.powerBackend, err = shutdown.ParseBackend(s.powerOff); err != nil {
-		return usagef("--power-backend: %v", err)
+func (s *Settings) power() (err error) {
+	if s.PowerBackend, err = shutdown.ParseBackend(s.powerOff); err != nil {
+		return Usagef("--power-backend: %v", err)
 	}
-	if s.shortfall != "shrink" && s.shortfall != "fail" {
-		return usagef("--inhibit-shortfall: %q is neither shrink nor fail", s.shortfall)
+	if s.Shortfall != "shrink" && s.Shortfall != "fail" {
+		return Usagef("--inhibit-shortfall: %q is neither shrink nor fail", s.Shortfall)
 	}
-	if s.podReason != shutdown.StopReason && s.podReason != shutdown.StopReasonOld {
-		return usagef("--shutdown-pod-reason: %q is neither %s nor %s", s.podReason, shutdown.StopReason, shutdown.StopReasonOld)
+	if s.PodReason != shutdown.StopReason && s.PodReason != shutdown.StopReasonOld {
+		return Usagef("--shutdown-pod-reason: %q is neither %s nor %s", s.PodReason, shutdown.StopReason, shutdown.StopReasonOld)
 	}
 	if s.set["shutdown-grace-period"] {
-		s.file.ShutdownGracePeriod.Duration = s.shutdownGrace
+		s.File.ShutdownGracePeriod.Duration = s.shutdownGrace
 	}
 	if s.set["shutdown-grace-period-critical-pods"] {
-		s.file.ShutdownGracePeriodCriticalPods.Duration = s.shutdownCritical
+		s.File.ShutdownGracePeriodCriticalPods.Duration = s.shutdownCritical
 	}
-	return s.file.powerKeys.check(s.file.FeatureGates)
+	return s.File.powerKeys.check(s.File.FeatureGates)
 }
 
 // powerConfig is ledge's own: what keeps the board alive without mains, and when to give in.
@@ -112,7 +112,7 @@ type shutdownPeriod struct {
 	ShutdownGracePeriodSeconds int64 `json:"shutdownGracePeriodSeconds"`
 }
 
-func (c powerKeys) shutdown() shutdown.Config {
+func (c powerKeys) Shutdown() shutdown.Config {
 	out := shutdown.Config{GracePeriod: c.ShutdownGracePeriod.Duration, GracePeriodCriticalPods: c.ShutdownGracePeriodCriticalPods.Duration}
 	for _, p := range c.ShutdownGracePeriodByPodPriority {
 		out.ByPodPriority = append(out.ByPodPriority, shutdown.Period{Priority: p.Priority, Grace: time.Duration(p.ShutdownGracePeriodSeconds) * time.Second})

@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"flag"
@@ -22,7 +22,7 @@ func TestShutdownKeys(t *testing.T) {
 		wrong string // part of the error
 	}{
 		{text: "{}"}, // N-5.1, N-5.7
-		{text: firstConfig, want: 30 * time.Second},
+		{text: FirstFile, want: 30 * time.Second},
 		{text: "shutdownGracePeriod: 50s\nshutdownGracePeriodCriticalPods: 50s", want: 50 * time.Second},
 		{text: list, want: 10 * time.Second},
 		{text: "shutdownGracePeriodByPodPriority: []\nshutdownGracePeriod: 20s", want: 20 * time.Second}, // N-5.4
@@ -38,7 +38,7 @@ func TestShutdownKeys(t *testing.T) {
 		{text: "featureGates: {GracefulNodeShutdown: false}\n" + list, wrong: "requires feature gate"},
 		{text: "featureGates: {GracefulNodeShutdown: false, GracefulNodeShutdownBasedOnPodPriority: true}", wrong: "needs GracefulNodeShutdown"},
 	} {
-		var f fileConfig
+		var f File
 		if err := yaml.UnmarshalStrict([]byte(tt.text), &f); err != nil {
 			t.Fatalf("%s: %v", tt.text, err)
 		}
@@ -49,7 +49,7 @@ func TestShutdownKeys(t *testing.T) {
 			}
 			continue
 		}
-		if got := f.shutdown().Total(); err != nil || got != tt.want {
+		if got := f.Shutdown().Total(); err != nil || got != tt.want {
 			t.Errorf("%s: %s %v, want %s", tt.text, got, err, tt.want)
 		}
 	}
@@ -58,19 +58,19 @@ func TestShutdownKeys(t *testing.T) {
 // TestShutdownFlags: a flag beats the file, and what is wrong with one is said with its name (N-5.7, N-5.14, N-5.19, N-5.22,
 // N-5.37).
 func TestShutdownFlags(t *testing.T) {
-	settle := func(args ...string) (settings, error) { return settled(t, args...) }
+	settle := func(args ...string) (Settings, error) { return settled(t, args...) }
 	s, err := settle()
 	must(t, err)
-	if got := s.file.shutdown(); got.GracePeriod != 30*time.Second || got.GracePeriodCriticalPods != 10*time.Second || s.shortfall != "shrink" || !s.cancelStopsKill || s.podReason != shutdown.StopReason {
+	if got := s.File.Shutdown(); got.GracePeriod != 30*time.Second || got.GracePeriodCriticalPods != 10*time.Second || s.Shortfall != "shrink" || !s.CancelStopsKill || s.PodReason != shutdown.StopReason {
 		t.Errorf("%+v", s)
 	}
-	if s, err = settledWith(t, "{}"); err != nil || s.file.shutdown().Total() != 0 { // as the documents have it, where nobody has said anything
-		t.Errorf("%s, %v", s.file.shutdown().Total(), err)
+	if s, err = settledWith(t, "{}"); err != nil || s.File.Shutdown().Total() != 0 { // as the documents have it, where nobody has said anything
+		t.Errorf("%s, %v", s.File.Shutdown().Total(), err)
 	}
 	s, err = settle("--shutdown-grace-period", "1m", "--shutdown-grace-period-critical-pods", "20s", "--inhibit-shortfall=fail",
 		"--cancel-stops-kill=false", "--shutdown-pod-reason=Shutdown", "--power-backend=none")
 	must(t, err)
-	if got := s.file.shutdown(); got.GracePeriod != time.Minute || got.GracePeriodCriticalPods != 20*time.Second || s.shortfall != "fail" || s.cancelStopsKill || s.podReason != shutdown.StopReasonOld || s.powerBackend != shutdown.None {
+	if got := s.File.Shutdown(); got.GracePeriod != time.Minute || got.GracePeriodCriticalPods != 20*time.Second || s.Shortfall != "fail" || s.CancelStopsKill || s.PodReason != shutdown.StopReasonOld || s.PowerBackend != shutdown.None {
 		t.Errorf("%+v", s)
 	}
 	for _, bad := range []string{"--inhibit-shortfall=ignore", "--shutdown-pod-reason=Gone", "--power-backend=hammer"} {
@@ -84,17 +84,17 @@ func TestShutdownFlags(t *testing.T) {
 }
 
 // settled are the settings that serve works with, given these flags and the first configuration.
-func settled(t *testing.T, args ...string) (settings, error) {
+func settled(t *testing.T, args ...string) (Settings, error) {
 	t.Helper()
-	return settledWith(t, firstConfig, args...)
+	return settledWith(t, FirstFile, args...)
 }
 
-func settledWith(t *testing.T, text string, args ...string) (settings, error) {
+func settledWith(t *testing.T, text string, args ...string) (Settings, error) {
 	t.Helper()
 	config := filepath.Join(t.TempDir(), "config.yaml")
 	must(t, os.WriteFile(config, []byte(text), 0o600))
-	c := &command{flags: flag.NewFlagSet("serve", flag.ContinueOnError)}
-	serveFlags(c)
-	must(t, c.flags.Parse(append([]string{"--config", config, "--config-dir", ""}, args...)))
-	return c.opts.(*serveOpts).settings(c)
+	f := flag.NewFlagSet("serve", flag.ContinueOnError)
+	o := ServeFlags(f)
+	must(t, f.Parse(append([]string{"--config", config, "--config-dir", ""}, args...)))
+	return o.Settle(f)
 }

@@ -1,6 +1,7 @@
-package main
+package config
 
 import (
+	"flag"
 	"fmt"
 	"slices"
 	"time"
@@ -50,8 +51,7 @@ type evictionOpts struct {
 	reclaim                           bool
 }
 
-func evictionFlags(c *command, o *evictionOpts) {
-	f := c.flags
+func evictionFlags(f *flag.FlagSet, o *evictionOpts) {
 	f.StringVar(&o.hard, "eviction-hard", "", "thresholds below which pods are evicted, such as memory.available<100Mi,nodefs.available<10%; signals that are left out keep their defaults")
 	f.StringVar(&o.soft, "eviction-soft", "", "thresholds that have to be met for a while, as in --eviction-soft-grace-period")
 	f.StringVar(&o.softGrace, "eviction-soft-grace-period", "", "how long, such as memory.available=1m30s")
@@ -62,8 +62,8 @@ func evictionFlags(c *command, o *evictionOpts) {
 }
 
 // eviction puts the flags over the file and tells what cannot be set.
-func (s *settings) eviction() (err error) {
-	keys := &s.file.evictionKeys
+func (s *Settings) eviction() (err error) {
+	keys := &s.File.evictionKeys
 	for _, f := range []struct {
 		name, text, operator string
 		to                   *map[string]string
@@ -76,7 +76,7 @@ func (s *settings) eviction() (err error) {
 			continue
 		}
 		if *f.to, err = pressure.Statements(f.text, f.operator); err != nil {
-			return usagef("--%s: %v", f.name, err)
+			return Usagef("--%s: %v", f.name, err)
 		}
 	}
 	if s.set["eviction-max-pod-grace-period"] {
@@ -94,3 +94,6 @@ func (s *settings) eviction() (err error) {
 	}
 	return err
 }
+
+// Reclaims says whether memory is taken back from pods before one is evicted.
+func (k evictionKeys) Reclaims() bool { return k.ReclaimBeforeEvict == nil || *k.ReclaimBeforeEvict }
