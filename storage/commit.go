@@ -39,6 +39,7 @@ func (s *Store) commit(tx *Tx) error {
 func (s *Store) publish(tx *Tx, lazy map[string]lazyWrite) {
 	s.heard(tx)
 	s.lazy = lazy
+	s.weighed(tx)
 	s.changed = s.changed || tx.durable && len(tx.staged) > 0
 	if len(tx.changes) > 0 {
 		s.ring.publish(tx.changes) // before rev: what a revision counts can be watched
@@ -55,10 +56,10 @@ func (s *Store) heard(tx *Tx) {
 	}
 }
 
-// grows tells a transaction that needs room from one that only makes some.
+// grows tells a transaction that needs room from one that only makes some, or leads to that.
 func (tx *Tx) grows() bool {
 	for _, w := range tx.staged {
-		if w.raw != nil {
+		if w.raw != nil && !w.spends {
 			return true
 		}
 	}
@@ -90,7 +91,7 @@ func (st *stagedWrite) apply(w *writer) error {
 	return w.put(st.bucket, st.key, st.raw)
 }
 
-// reserve is what of MaxSize only deletions may use: bbolt copies on write, so without it a store that is full
+// reserve is what of MaxSize only deletions, and what leads to them, may use: bbolt copies on write, so without it a store that is full
 // could not even be emptied.
 const reserve = 8
 
@@ -180,8 +181,7 @@ func (s *Store) explain(err error) error {
 	case full(err) && errors.As(err, &perr) && perr.Op == "write":
 		return fmt.Errorf("write %s: the disk is full; free some space there: %w", s.path(dbName), err)
 	case errors.Is(err, berrors.ErrMaxSizeReached):
-		return fmt.Errorf("write %s: the store has reached its size limit of %d MiB; delete objects: %w",
-			s.path(dbName), s.cfg.MaxSize>>20, err)
+		return fmt.Errorf("write %s: %w of %d MiB; delete objects: %w", s.path(dbName), ErrFull, s.cfg.MaxSize>>20, err)
 	case errors.Is(err, berrors.ErrKeyTooLarge), errors.Is(err, berrors.ErrValueTooLarge), errors.Is(err, berrors.ErrKeyRequired):
 		return fmt.Errorf("write %s: %w", s.path(dbName), err)
 	}

@@ -136,6 +136,9 @@ func (o *opener) run(ctx context.Context) error {
 	if err := o.noteSnapshots(ctx); err != nil {
 		return err
 	}
+	if err := o.weigh(); err != nil {
+		return err
+	}
 	o.tryTakeIn("")
 	return nil
 }

@@ -31,6 +31,7 @@ var (
 	ErrInUse  = errors.New("another ledge holds this data directory")
 	ErrSchema = errors.New("the store was written by a newer ledge")
 	ErrBroken = errors.New("the store stopped after a disk error")
+	ErrFull   = errors.New("the store has reached its size limit")
 
 	errClosed = errors.New("the store is closed")
 )
@@ -106,6 +107,7 @@ type Store struct {
 	settled sync.Cond            // on mu: a commit has ended
 	txid    int                  // of the bbolt transaction that rev and lazy belong to
 	lazy    map[string]lazyWrite // replaced, never changed
+	held    map[string]int       // bytes, by namespace
 	changed bool                 // something other than lazy writes was committed since the last snapshot
 	closed  bool
 

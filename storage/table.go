@@ -11,8 +11,10 @@ type Table struct {
 	bucket []byte
 }
 
+const tablePrefix = "table." // of the buckets of tables
+
 // Table opens a table by name; it exists from its first row on.
-func (s *Store) Table(name string) *Table { return &Table{s: s, bucket: []byte("table." + name)} }
+func (s *Store) Table(name string) *Table { return &Table{s: s, bucket: []byte(tablePrefix + name)} }
 
 // Put writes a row; it is on disk when Put returns.
 func (t *Table) Put(key string, value []byte) error {

@@ -28,6 +28,10 @@ type Tx struct {
 	changes  []Change
 	weight   int // of the values staged
 	last     peeked
+
+	grown       map[string]int // what namespaces hold more by this transaction
+	grownBefore map[string]int // and by those who were in the same group earlier
+	spends      bool           // the reserve, from here on
 }
 
 // peeked is what was last decoded from disk: whoever changes an object has read it in the same transaction.
@@ -43,10 +47,12 @@ type stagedWrite struct {
 	kind        *api.Kind  // nil: a row of a table
 	obj         api.Object // nil: deleted, or a row
 	raw         []byte     // what goes to disk; nil: deleted
+	spends      bool       // it may use what is kept for deletions
 }
 
 // stage keeps a write for the commit.
 func (tx *Tx) stage(w *stagedWrite) {
+	w.spends = tx.spends
 	tx.staged[string(w.bucket)+"\x00"+string(w.key)] = w
 	tx.weight += len(w.key) + len(w.raw)
 }
@@ -63,6 +69,9 @@ func (tx *Tx) stagedFor(slot string) (w *stagedWrite, ok bool) {
 func (tx *Tx) take(next *Tx) {
 	maps.Copy(tx.staged, next.staged)
 	tx.changes = append(tx.changes, next.changes...)
+	for namespace, n := range next.grown {
+		tx.grow(namespace, n)
+	}
 	tx.rev, tx.durable, tx.weight = next.rev, tx.durable || next.durable, tx.weight+next.weight
 }
 
@@ -264,6 +273,7 @@ func (tx *Tx) put(kind *api.Kind, obj api.Object) error {
 	}
 	tx.rev++
 	tx.stage(&stagedWrite{bucket: bucketName(kind), key: key, kind: kind, obj: kept, raw: raw})
+	tx.grow(obj.GetNamespace(), len(raw)-oldSize)
 	ch := Change{Rev: tx.rev, Kind: kind, Type: api.Added, Object: kept, size: len(raw)}
 	if old != nil {
 		ch.Type, ch.Old, ch.size = api.Modified, old, ch.size+oldSize
@@ -294,6 +304,7 @@ func (tx *Tx) Delete(kind *api.Kind, namespace, name string) (api.Object, error)
 	}
 	tx.durable = true
 	tx.stage(&stagedWrite{bucket: bucketName(kind), key: key, kind: kind})
+	tx.grow(namespace, -size)
 	tx.rev++
 	gone.SetResourceVersion(strconv.FormatUint(tx.rev, 10))
 	tx.changes = append(tx.changes, Change{Rev: tx.rev, Kind: kind, Type: api.Deleted, Object: gone, Old: old, size: 2 * size})

@@ -135,6 +135,7 @@ func (c *Client) abandoned(obj api.Object, alive, going map[types.UID]bool) bool
 // release lets an owner go that has nothing left to wait for.
 func (c *Client) release(w owned) error {
 	err := c.store.Update(func(tx *storage.Tx) error {
+		tx.SpendReserve()
 		obj, err := get(tx, w.kind, w.obj.GetNamespace(), w.obj.GetName())
 		if err != nil || obj.GetUID() != w.obj.GetUID() {
 			return err

@@ -127,7 +127,7 @@ func (c *Client) create(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj
 	for _, text := range kind.Warnings(obj) {
 		api.Warn(ctx, text)
 	}
-	if err := put(tx, kind, obj, kind.Lazy); err != nil {
+	if err := c.bounded(ctx, tx, kind, obj, nil, "", kind.Lazy); err != nil {
 		return err
 	}
 	return c.then(tx, g.made, obj)

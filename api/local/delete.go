@@ -52,6 +52,7 @@ func (c *Client) delete(ctx context.Context, tx *storage.Tx, kind *api.Kind, nam
 	if kind.ServerOnly {
 		return nil, api.NotWritable(kind)
 	}
+	tx.SpendReserve() // to mark is to write, and a full store must be emptied by it
 	obj, err := tx.Get(kind, namespace, name)
 	if errors.Is(err, storage.ErrDamaged) {
 		// The one way out for a value that cannot be read. Nothing of it is known but its name.

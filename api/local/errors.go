@@ -45,14 +45,16 @@ func status(err error, format string, args ...any) error {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return timeout(err)
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return &apierrors.StatusError{ErrStatus: metav1.Status{
-			Status:  metav1.StatusFailure,
-			Code:    http.StatusInsufficientStorage,
-			Reason:  metav1.StatusReasonInternalError,
-			Message: fmt.Sprintf("cannot %s: the file system that holds the data directory is full; free some space there (reading still works): %v", what, err),
-		}}
+		return noRoom("cannot %s: the file system that holds the data directory is full; free some space there (reading still works): %v", what, err)
+	case errors.Is(err, storage.ErrFull):
+		return noRoom("cannot %s: the store of all objects is full; delete some (reading and deleting still work): %v", what, err)
 	}
 	return api.NewInternal("cannot %s: %w", what, err)
+}
+
+func noRoom(format string, args ...any) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusInsufficientStorage,
+		Reason: metav1.StatusReasonInternalError, Message: fmt.Sprintf(format, args...)}}
 }
 
 func timeout(err error) error {

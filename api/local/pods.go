@@ -40,7 +40,7 @@ func (c *Client) bind(ctx context.Context, b *corev1.Binding, opts api.WriteOpti
 		if err := bindable(pod, b); err != nil {
 			return err
 		}
-		pod.Spec.NodeName = b.Target.Name
+		pod.Spec.NodeName, pod.Status.NominatedNodeName = b.Target.Name, ""
 		// Not a change of what was asked for: the generation stays, as on Kubernetes.
 		if pod.Annotations == nil && len(b.Annotations) > 0 {
 			pod.Annotations = map[string]string{}
@@ -90,6 +90,7 @@ func (c *Client) evict(ctx context.Context, e *policyv1.Eviction, opts api.Write
 		}
 	}
 	err := c.write(ctx, del.DryRun, func(tx *storage.Tx) error {
+		tx.SpendReserve()
 		obj, err := get(tx, api.Pods, e.Namespace, e.Name)
 		if err != nil {
 			return err

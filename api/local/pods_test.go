@@ -78,6 +78,7 @@ func TestBinding(t *testing.T) { // N-10.2
 	// A condition that was false turns true now; one that was true already keeps its time.
 	p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable",
 		LastTransitionTime: metav1.NewTime(at.Add(-time.Hour))}}
+	p.Status.NominatedNodeName = "m"
 	if _, err := api.UpdateStatus(t.Context(), c, api.Pods, p); err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +90,8 @@ func TestBinding(t *testing.T) { // N-10.2
 		t.Fatal(err)
 	}
 	cond := got.Status.Conditions[0]
-	if got.Annotations["a"] != "b" || got.Generation != p.Generation || cond.Reason != "" || !cond.LastTransitionTime.Time.Equal(at.Time) {
+	if got.Annotations["a"] != "b" || got.Generation != p.Generation || cond.Reason != "" || !cond.LastTransitionTime.Time.Equal(at.Time) ||
+		got.Status.NominatedNodeName != "" {
 		t.Errorf("got %+v", got)
 	}
 	list := setCondition(got.Status.Conditions, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}, metav1.NewTime(at.Add(time.Hour)))

@@ -16,7 +16,7 @@ import (
 
 // references knows the pods of each node and what they name, so that a node's list of its pods, of which every board asks for one
 // when its control plane comes back, and its read of a ConfigMap or Secret, of which every start of a pod has some, do not decode
-// all pods of the store. It follows the store's ring whenever it is asked, and holds nothing of the pods but names.
+// all pods of the store. It follows the store's ring whenever it is asked, and holds nothing of the pods but names and sizes.
 type references struct {
 	mu    sync.Mutex
 	watch *storage.Watch  // nil: nothing is known
@@ -31,6 +31,7 @@ type references struct {
 type bound struct {
 	node  string
 	reads []reading
+	size  int
 }
 
 // reading is a node's reason to read one object.
@@ -120,7 +121,7 @@ func (r *references) set(obj api.Object, there bool) {
 	if !ok || !there || pod.Spec.NodeName == "" {
 		return
 	}
-	now := bound{pod.Spec.NodeName, readingsOf(pod)}
+	now := bound{pod.Spec.NodeName, readingsOf(pod), pod.Size()}
 	r.pods[key] = now
 	if r.nodes[now.node] == nil {
 		r.nodes[now.node] = map[types.NamespacedName]bool{}

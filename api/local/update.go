@@ -160,7 +160,7 @@ func (c *Client) update(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj
 	if sub != api.StatusSub && kind.OtherSpec(obj, old) {
 		obj.SetGeneration(obj.GetGeneration() + 1)
 	}
-	if err := put(tx, kind, obj, kind.IsHeartbeat(obj, old)); err != nil {
+	if err := c.bounded(ctx, tx, kind, obj, old, sub, kind.IsHeartbeat(obj, old)); err != nil {
 		return nil, err
 	}
 	return obj, c.then(tx, g.updated, obj)

@@ -1,0 +1,95 @@
+package local
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"ledge/api"
+	"ledge/storage"
+)
+
+// A store has one room for everybody. So that nobody takes it from the others, each may hold so many times what is free: a namespace
+// that is alone gets three quarters of it, of two each three sevenths, and whoever holds little can always go on. What boards write
+// counts to the board: its agent is trusted with what it runs and no more.
+const (
+	namespaceTimes  = 3
+	boardDivisor    = 4
+	boardAlways     = 1 << 20   // a board that runs many pods tells of them in this
+	boardPods       = 1024      // that a board shows
+	boardObject     = 256 << 10 // its Node or Lease
+	boardEvent      = 8 << 10   // there are MaxEvents of them
+	finalizerGrowth = 4 << 10   // what a client may add of its own when it takes away a finalizer
+)
+
+// bounded writes an object and takes it back when that gives somebody more than their share of the room. old is nil for a new one.
+func (c *Client) bounded(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj, old api.Object, sub string, lazy bool) error {
+	_, known := api.UserFrom(ctx)
+	node, isNode := nodeIdentity(ctx)
+	unbound := old != nil && old.GetDeletionTimestamp() != nil && len(obj.GetFinalizers()) < len(old.GetFinalizers())
+	if own := !known && sub == api.StatusSub; own || unbound || isNode && old != nil && old.GetDeletionTimestamp() != nil {
+		tx.SpendReserve() // without these nothing ends
+	}
+	before := tx.Held(obj.GetNamespace())
+	if err := put(tx, kind, obj, lazy); err != nil {
+		return err
+	}
+	grew := tx.Held(obj.GetNamespace()) - before
+	switch {
+	case grew <= 0:
+		return nil
+	case isNode:
+		return c.boundBoard(tx, node, kind, obj, old == nil, grew)
+	case !kind.Namespaced, !known && sub == api.StatusSub, unbound && grew <= finalizerGrowth:
+		return nil
+	}
+	room := tx.Room()
+	if share := tx.Share(obj.GetNamespace(), room); share > namespaceTimes*room.Free {
+		return forbidden(kind, obj.GetName(), "namespace %q holds %s of the %s that there are for all objects, and %s are left: "+
+			"delete objects there, or in other namespaces, before it can have more", obj.GetNamespace(), mib(share), mib(room.All), mib(max(0, room.Free)))
+	}
+	return nil
+}
+
+// boundBoard is bounded for a board.
+func (c *Client) boundBoard(tx *storage.Tx, node string, kind *api.Kind, obj api.Object, made bool, grew int) error {
+	most := boardObject
+	if kind == api.Events {
+		most = boardEvent
+	}
+	switch s, sized := obj.(interface{ Size() int }); {
+	case kind == api.Pods:
+	case sized && s.Size() > most:
+		return forbidden(kind, obj.GetName(), "node %q may not write %s of more than %d bytes", node, kind, most)
+	default:
+		return nil
+	}
+	pods, bytes, err := c.heldOn(node)
+	if err != nil {
+		return err
+	}
+	if made && pods >= boardPods {
+		return forbidden(kind, obj.GetName(), "node %q has %d pods already: no more are shown of it", node, pods)
+	}
+	if room := tx.Room(); bytes+grew > max(boardAlways, room.Free/boardDivisor) {
+		return forbidden(kind, obj.GetName(), "the pods of node %q hold %s of the %s that there are for all objects, and %s are left: "+
+			"delete pods there before it can write more of them", node, mib(bytes), mib(room.All), mib(max(0, room.Free)))
+	}
+	return nil
+}
+
+func mib(bytes int) string { return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20)) }
+
+// heldOn is how many pods a node has, and about what they weigh. What is being committed with this write is not in it.
+func (c *Client) heldOn(node string) (pods, bytes int, err error) {
+	r := &c.references
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := c.catchUp(r, math.MaxUint64); err != nil {
+		return 0, 0, fmt.Errorf("look for the pods of node %q: %w", node, err)
+	}
+	for key := range r.nodes[node] {
+		bytes += r.pods[key].size
+	}
+	return len(r.nodes[node]), bytes, nil
+}
