@@ -42,6 +42,12 @@ type Client interface {
 	Delete(ctx context.Context, kind *Kind, namespace, name string, opts DeleteOptions) (Object, error)
 }
 
+// Sparse is a Client that can say whether a kind has objects at all: until then nobody need follow it.
+type Sparse interface {
+	// WhenAny calls do once, when there is an object of a kind, and says whether there is none yet. do must not block.
+	WhenAny(kind *Kind, do func()) (none bool)
+}
+
 // Watch is one running watch. Close may be called at any time, more than once.
 type Watch interface {
 	// Next blocks for the next event. After an error (ctx ended, connection broken, 410 Gone when the reader

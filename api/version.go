@@ -1,6 +1,8 @@
 package api
 
-import "strings"
+import (
+	"strings"
+)
 
 // Kubernetes is the release of Kubernetes whose types and rules ledge follows.
 const Kubernetes = "v1.37.2"

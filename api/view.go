@@ -18,8 +18,9 @@ type View[T Object] struct {
 	kind   *Kind
 	sel    Selection
 
-	changed chan struct{} // capacity 1: a pending mark, never a queue
-	synced  chan struct{} // closed after the first full list
+	changed   chan struct{}   // capacity 1: a pending mark, never a queue
+	listeners []chan struct{} // that one, and others of the same sort
+	synced    chan struct{}   // closed after the first full list
 
 	mu    sync.Mutex
 	items map[types.NamespacedName]T
@@ -27,12 +28,22 @@ type View[T Object] struct {
 
 // NewView prepares a view; Run fills it.
 func NewView[T Object](c Client, kind *Kind, sel Selection) *View[T] {
-	return &View[T]{client: c, kind: kind, sel: sel,
-		changed: make(chan struct{}, 1), synced: make(chan struct{}), items: map[types.NamespacedName]T{}}
+	changed := make(chan struct{}, 1)
+	return &View[T]{client: c, kind: kind, sel: sel, changed: changed, listeners: []chan struct{}{changed},
+		synced: make(chan struct{}), items: map[types.NamespacedName]T{}}
 }
 
 // Changed receives after one or more changes. One reader.
 func (v *View[T]) Changed() <-chan struct{} { return v.changed }
+
+// Tell has a channel with room for one mark receive after changes too. Call it before Run.
+func (v *View[T]) Tell(ch chan struct{}) { v.listeners = append(v.listeners, ch) }
+
+// Kind is that of its objects.
+func (v *View[T]) Kind() *Kind { return v.kind }
+
+// Empty has the view count as filled, with nothing: somebody knows that there are no such objects yet. Call it before Run.
+func (v *View[T]) Empty() { close(v.synced) }
 
 // Synced is closed once the view has been filled the first time.
 func (v *View[T]) Synced() <-chan struct{} { return v.synced }
@@ -46,6 +57,15 @@ func (v *View[T]) List() []T {
 		out = append(out, it)
 	}
 	return out
+}
+
+// Each calls do with everything that the view holds now, in no order. do must not use the view.
+func (v *View[T]) Each(do func(T)) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, it := range v.items {
+		do(it)
+	}
 }
 
 // Get finds one object.
@@ -138,9 +158,11 @@ func (v *View[T]) apply(e Event) {
 }
 
 func (v *View[T]) mark() {
-	select {
-	case v.changed <- struct{}{}:
-	default:
+	for _, ch := range v.listeners {
+		select {
+		case ch <- struct{}{}:
+		default:
+		}
 	}
 }
 

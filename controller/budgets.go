@@ -13,6 +13,7 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -29,24 +30,37 @@ const (
 // Budgets keeps the status of disruption budgets: how many of their pods may be evicted now. Evictions (api/local) spend
 // what it says. It also takes back marks of disruptions that have not come.
 type Budgets struct {
-	w       *World
-	events  Recorder
-	changed <-chan struct{}
-	told    map[types.UID]string // the last event about each
-	doubles map[types.UID]string // pods that several budgets match -> the budget that the event named
-	grumble grumble
+	w        *World
+	budgets  Of[*policyv1.PodDisruptionBudget]
+	pods     Of[*corev1.Pod]
+	scalable map[*api.Kind]*api.View[api.Object] // what pods may belong to
+	sees     []follow                            // all of it
+	events   Recorder
+	changed  <-chan struct{}
+	told     map[types.UID]string // the last event about each
+	doubles  map[types.UID]string // pods that several budgets match -> the budget that the event named
+	grumble  grumble
 }
 
 // NewBudgets prepares the loop; call it before the World runs.
 func NewBudgets(w *World, events Recorder) *Budgets {
-	return &Budgets{w: w, events: events, changed: listen(w.Budgets, w.Pods, w.Controllers), told: map[types.UID]string{}}
+	b := &Budgets{w: w, budgets: w.budgets(), pods: w.pods(), scalable: map[*api.Kind]*api.View[api.Object]{}, events: events, told: map[types.UID]string{}}
+	b.sees = []follow{b.budgets, b.pods}
+	for _, k := range w.kinds.Kept {
+		if k.HasScale() {
+			b.scalable[k] = w.view(k, api.Selection{})
+			b.sees = append(b.sees, b.scalable[k])
+		}
+	}
+	b.changed = listen(b.sees...)
+	return b
 }
 
 // Run counts until ctx ends.
-func (b *Budgets) Run(ctx context.Context) error { return loop(ctx, b.w, b.changed, b.pass) }
+func (b *Budgets) Run(ctx context.Context) error { return loop(ctx, b.changed, b.pass, b.sees...) }
 
 func (b *Budgets) pass(ctx context.Context, now time.Time) time.Duration {
-	budgets := b.w.Budgets.List()
+	budgets := b.budgets.List()
 	present := map[types.UID]bool{}
 	for _, one := range budgets {
 		present[one.UID] = true
@@ -56,7 +70,7 @@ func (b *Budgets) pass(ctx context.Context, now time.Time) time.Duration {
 			delete(b.told, uid)
 		}
 	}
-	all := b.w.Pods.List()
+	all := b.pods.List()
 	wake, failed := b.unmark(ctx, all, now)
 	if failed != nil {
 		wake = budgetRetry
@@ -110,14 +124,15 @@ func (b *Budgets) settle(ctx context.Context, one *policyv1.PodDisruptionBudget,
 // scale is how many pods the controller of one wants; !ok: it is of no kind that says so, or gone.
 func (b *Budgets) scale(p *corev1.Pod) (n int32, ok bool) {
 	of := metav1.GetControllerOf(p)
-	if of.Kind != api.ReplicationControllers.Name || of.APIVersion != api.ReplicationControllers.APIVersion() {
+	kind := b.w.kinds.ByGVK(schema.FromAPIVersionAndKind(of.APIVersion, of.Kind))
+	if kind == nil || !kind.HasScale() {
 		return 0, false
 	}
-	rc, ok := b.w.Controllers.Get(p.Namespace, of.Name)
-	if !ok || rc.UID != of.UID {
+	obj, ok := b.scalable[kind].Get(p.Namespace, of.Name)
+	if !ok || obj.GetUID() != of.UID {
 		return 0, false
 	}
-	return api.ReplicationControllers.Replicas(rc), true
+	return kind.Replicas(obj), true
 }
 
 // verdict is what a budget comes to.

@@ -24,10 +24,11 @@ const (
 
 // CIDRs gives every Node the networks of its pods, and takes them back when it goes (N-3.52 to N-3.58).
 type CIDRs struct {
-	w      *World
-	events Recorder
-	cfg    NodeCIDRs
-	nodes  <-chan struct{}
+	w       *World
+	nodes   Of[*corev1.Node]
+	events  Recorder
+	cfg     NodeCIDRs
+	changed <-chan struct{}
 
 	blocks  []*Blocks
 	held    map[types.UID][]netip.Prefix
@@ -43,16 +44,16 @@ func NewCIDRs(w *World, events Recorder, cfg NodeCIDRs) (*CIDRs, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &CIDRs{w: w, events: events, cfg: cfg, nodes: listen(w.Nodes), blocks: blocks,
+	return &CIDRs{w: w, nodes: w.nodes(), events: events, cfg: cfg, changed: listen(w.nodes()), blocks: blocks,
 		held: map[types.UID][]netip.Prefix{}, doubt: map[types.UID][]netip.Prefix{}}, nil
 }
 
 // Run gives networks until ctx ends. A Node with a network that is not its to have takes nothing out of the choice (N-3.55);
 // Networks tells of it.
-func (c *CIDRs) Run(ctx context.Context) error { return loop(ctx, c.w, c.nodes, c.pass) }
+func (c *CIDRs) Run(ctx context.Context) error { return loop(ctx, c.changed, c.pass, c.nodes) }
 
 func (c *CIDRs) pass(ctx context.Context, now time.Time) time.Duration {
-	nodes := c.w.Nodes.List()
+	nodes := c.nodes.List()
 	present := make(map[types.UID]bool, len(nodes))
 	astray := strays(nodes, c.cfg)
 	for _, n := range nodes {

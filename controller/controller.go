@@ -27,15 +27,11 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/api"
-	"ledge/api/coordination"
-	"ledge/api/policy"
 	"ledge/lease"
 	"ledge/scheduler"
 )
@@ -43,6 +39,7 @@ import (
 // Config is what the control plane's loops need. Only Client is required.
 type Config struct {
 	Client   api.Client
+	Kinds    *api.Kinds // nil: those of a board
 	Health   lease.Settings
 	Schedule scheduler.Config
 	// TerminatedPods is how many ended pods are kept per board; zero is 100 (N-3.46), negative keeps all.
@@ -69,7 +66,7 @@ func Run(ctx context.Context, cfg Config) error {
 	if cfg.Metrics == nil {
 		cfg.Metrics = NewMetrics()
 	}
-	w := NewWorld(cfg.Client)
+	w := NewWorld(cfg.Client, cfg.Kinds)
 	record := func(component string) *api.Recorder { return api.NewRecorder(cfg.Client, component, "") }
 	placed, health, evicted := record(scheduler.DefaultName), record("node-controller"), record("taint-eviction-controller")
 	collected, budgets, replicas := record("pod-garbage-collector"), record("controllermanager"), record("replication-controller")
@@ -107,95 +104,15 @@ type Recorder interface {
 	Event(object api.Object, eventType, reason, message string)
 }
 
-// World is what the loops look at, followed once for all of them.
-type World struct {
-	Client  api.Client
-	Nodes   *Follow[*corev1.Node]
-	Pods    *Follow[*corev1.Pod]
-	Leases  *Follow[*coordinationv1.Lease]
-	Budgets *Follow[*policyv1.PodDisruptionBudget]
-	// Controllers own pods and say how many there should be.
-	Controllers *Follow[*corev1.ReplicationController]
-}
-
-// NewWorld prepares a World; Run fills it.
-func NewWorld(c api.Client) *World {
-	leases := api.Selection{Namespace: corev1.NamespaceNodeLease}
-	return &World{Client: c,
-		Nodes:       &Follow[*corev1.Node]{View: api.NewView[*corev1.Node](c, api.Nodes, api.Selection{})},
-		Pods:        &Follow[*corev1.Pod]{View: api.NewView[*corev1.Pod](c, api.Pods, api.Selection{})},
-		Leases:      &Follow[*coordinationv1.Lease]{View: api.NewView[*coordinationv1.Lease](c, coordination.Leases, leases)},
-		Budgets:     &Follow[*policyv1.PodDisruptionBudget]{View: api.NewView[*policyv1.PodDisruptionBudget](c, policy.PodDisruptionBudgets, api.Selection{})},
-		Controllers: &Follow[*corev1.ReplicationController]{View: api.NewView[*corev1.ReplicationController](c, api.ReplicationControllers, api.Selection{})},
-	}
-}
-
-// Run follows until ctx ends.
-func (w *World) Run(ctx context.Context) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return w.Nodes.Run(ctx) })
-	g.Go(func() error { return w.Pods.Run(ctx) })
-	g.Go(func() error { return w.Leases.Run(ctx) })
-	g.Go(func() error { return w.Budgets.Run(ctx) })
-	g.Go(func() error { return w.Controllers.Run(ctx) })
-	return g.Wait()
-}
-
-// ready waits until everything has been seen once; false means ctx ended first.
-func (w *World) ready(ctx context.Context) bool {
-	for _, synced := range []<-chan struct{}{w.Nodes.Synced(), w.Pods.Synced(), w.Leases.Synced(), w.Budgets.Synced(), w.Controllers.Synced()} {
+// loop calls pass at each change of what it listens to and whenever it asked to be woken, until ctx ends. It begins when all
+// that it looks at has been seen once.
+func loop(ctx context.Context, changed <-chan struct{}, pass func(context.Context, time.Time) time.Duration, looksAt ...follow) error {
+	for _, f := range looksAt {
 		select {
 		case <-ctx.Done():
-			return false
-		case <-synced:
+			return nil
+		case <-f.Synced():
 		}
-	}
-	return true
-}
-
-// Follow is an api.View with more than one listener.
-type Follow[T api.Object] struct {
-	*api.View[T]
-	listeners []chan struct{}
-}
-
-// listen gives a channel that receives after changes of any of these. Call it before they Run.
-func listen(to ...interface{ tell(chan struct{}) }) <-chan struct{} {
-	ch := make(chan struct{}, 1)
-	for _, f := range to {
-		f.tell(ch)
-	}
-	return ch
-}
-
-func (f *Follow[T]) tell(ch chan struct{}) { f.listeners = append(f.listeners, ch) }
-
-// Run follows and tells the listeners, until ctx ends.
-func (f *Follow[T]) Run(ctx context.Context) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return f.View.Run(ctx) })
-	g.Go(func() error {
-		for {
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-f.Changed():
-			}
-			for _, ch := range f.listeners {
-				select {
-				case ch <- struct{}{}:
-				default:
-				}
-			}
-		}
-	})
-	return g.Wait()
-}
-
-// loop calls pass at each change of what it listens to and whenever it asked to be woken, until ctx ends.
-func loop(ctx context.Context, w *World, changed <-chan struct{}, pass func(context.Context, time.Time) time.Duration) error {
-	if !w.ready(ctx) {
-		return nil
 	}
 	timer := time.NewTimer(pass(ctx, time.Now()))
 	defer timer.Stop()

@@ -54,10 +54,11 @@ const askAtOnce = 4
 // Machines removes the Nodes of machines that are gone and marks those of machines that are switched off (N-3.61).
 type Machines struct {
 	w       *World
+	nodes   Of[*corev1.Node]
 	events  Recorder
 	list    Lister
 	period  time.Duration
-	nodes   <-chan struct{}
+	changed <-chan struct{}
 	next    time.Time // to ask
 	grumble grumble
 }
@@ -68,18 +69,18 @@ func NewMachines(w *World, events Recorder, cfg Config) *Machines {
 	if period == 0 {
 		period = 5 * time.Second
 	}
-	return &Machines{w: w, events: events, list: cfg.Machines, period: period, nodes: listen(w.Nodes)}
+	return &Machines{w: w, nodes: w.nodes(), events: events, list: cfg.Machines, period: period, changed: listen(w.nodes())}
 }
 
 // Run asks until ctx ends.
-func (m *Machines) Run(ctx context.Context) error { return loop(ctx, m.w, m.nodes, m.pass) }
+func (m *Machines) Run(ctx context.Context) error { return loop(ctx, m.changed, m.pass, m.nodes) }
 
 func (m *Machines) pass(ctx context.Context, now time.Time) time.Duration {
 	ask := !now.Before(m.next)
 	if ask {
 		m.next = now.Add(m.period)
 	}
-	nodes := m.w.Nodes.List()
+	nodes := m.nodes.List()
 	failed := make([]error, len(nodes)) // in their order, that the same trouble is told in the same words
 	var asking errgroup.Group
 	asking.SetLimit(askAtOnce)

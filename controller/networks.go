@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,34 +26,25 @@ type Networks struct {
 	events  Recorder
 	cfg     NodeCIDRs
 	changed <-chan struct{}
-	told    *Follow[*corev1.ConfigMap]
+	nodes   Of[*corev1.Node]
+	told    Of[*corev1.ConfigMap]
 	grumble grumble
 }
 
 // NewNetworks prepares the loop; call it before the World runs.
 func NewNetworks(w *World, events Recorder, cfg NodeCIDRs) *Networks {
 	sel := api.Selection{Namespace: metav1.NamespaceSystem, Fields: fields.OneTermEqualSelector("metadata.name", api.PodNetworksName)}
-	told := &Follow[*corev1.ConfigMap]{View: api.NewView[*corev1.ConfigMap](w.Client, api.ConfigMaps, sel)}
-	return &Networks{w: w, events: events, cfg: cfg, changed: listen(w.Nodes, told), told: told}
+	nodes, told := w.nodes(), Of[*corev1.ConfigMap]{w.view(api.ConfigMaps, sel)}
+	return &Networks{w: w, events: events, cfg: cfg, changed: listen(nodes, told), nodes: nodes, told: told}
 }
 
 // Run tells until ctx ends.
 func (n *Networks) Run(ctx context.Context) error {
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return n.told.Run(ctx) })
-	g.Go(func() error {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-n.told.Synced():
-		}
-		return loop(ctx, n.w, n.changed, n.pass)
-	})
-	return g.Wait()
+	return loop(ctx, n.changed, n.pass, n.nodes, n.told)
 }
 
 func (n *Networks) pass(ctx context.Context, now time.Time) time.Duration {
-	nodes := n.w.Nodes.List()
+	nodes := n.nodes.List()
 	astray := strays(nodes, n.cfg)
 	var rightful []*corev1.Node
 	var errs []error

@@ -18,9 +18,12 @@ import (
 // NodeHealth notices nodes that are no longer heard, and keeps taints and labels in step with their state.
 type NodeHealth struct {
 	w       *World
+	nodes   Of[*corev1.Node]
+	pods    Of[*corev1.Pod]
+	leases  Of[*coordinationv1.Lease]
 	events  Recorder
 	monitor *lease.Monitor
-	nodes   <-chan struct{}
+	changed <-chan struct{}
 
 	lost    map[string]bool    // nodes whose pods are still to be marked not ready
 	bound   map[types.UID]bool // pods that were seen on a node; nil before the first look
@@ -31,12 +34,14 @@ type NodeHealth struct {
 
 // NewNodeHealth prepares the loop; call it before the World runs.
 func NewNodeHealth(w *World, events Recorder, cfg Config) *NodeHealth {
-	return &NodeHealth{w: w, events: events, monitor: lease.NewMonitor(cfg.Health), nodes: listen(w.Nodes), lost: map[string]bool{},
+	return &NodeHealth{w: w, nodes: w.nodes(), pods: w.pods(), leases: w.leases(), events: events, monitor: lease.NewMonitor(cfg.Health), changed: listen(w.nodes()), lost: map[string]bool{},
 		late: map[types.UID]bool{}, metrics: cfg.Metrics}
 }
 
 // Run watches until ctx ends. Renewals do not wake it: it looks at leases when it looks at all.
-func (h *NodeHealth) Run(ctx context.Context) error { return loop(ctx, h.w, h.nodes, h.pass) }
+func (h *NodeHealth) Run(ctx context.Context) error {
+	return loop(ctx, h.changed, h.pass, h.nodes, h.pods, h.leases)
+}
 
 func (h *NodeHealth) pass(ctx context.Context, now time.Time) (wake time.Duration) {
 	took, _ := timed(func() error { wake = h.look(ctx, now); return nil })
@@ -46,10 +51,10 @@ func (h *NodeHealth) pass(ctx context.Context, now time.Time) (wake time.Duratio
 
 func (h *NodeHealth) look(ctx context.Context, now time.Time) time.Duration {
 	leases := map[string]*coordinationv1.Lease{}
-	for _, l := range h.w.Leases.List() {
+	for _, l := range h.leases.List() {
 		leases[l.Name] = l
 	}
-	pass := h.monitor.Step(h.w.Nodes.List(), leases, now)
+	pass := h.monitor.Step(h.nodes.List(), leases, now)
 	for _, name := range pass.Gone {
 		delete(h.lost, name)
 		h.events.Event(&corev1.Node{ObjectMeta: nodeMeta(name)}, corev1.EventTypeNormal, "RemovingNode",
@@ -74,7 +79,7 @@ func (h *NodeHealth) look(ctx context.Context, now time.Time) time.Duration {
 
 // write carries out one change: conditions, then taints (N-3.21).
 func (h *NodeHealth) write(ctx context.Context, c *lease.Change, now time.Time) error {
-	node, ok := h.w.Nodes.Get("", c.Node)
+	node, ok := h.nodes.Get("", c.Node)
 	if !ok {
 		return nil
 	}
@@ -107,7 +112,7 @@ func (h *NodeHealth) write(ctx context.Context, c *lease.Change, now time.Time) 
 // those on nodes that nobody hears: an agent that lives has said of its pods what there is to say.
 func (h *NodeHealth) newcomers() {
 	down := map[string]bool{}
-	for _, n := range h.w.Nodes.List() {
+	for _, n := range h.nodes.List() {
 		for _, c := range n.Status.Conditions {
 			if c.Type == corev1.NodeReady && (c.Status == corev1.ConditionUnknown || c.Status == corev1.ConditionFalse && h.bound != nil) {
 				down[n.Name] = true
@@ -115,7 +120,7 @@ func (h *NodeHealth) newcomers() {
 		}
 	}
 	seen := map[types.UID]bool{}
-	for _, p := range h.w.Pods.List() {
+	for _, p := range h.pods.List() {
 		if p.Spec.NodeName == "" {
 			continue
 		}
@@ -135,7 +140,7 @@ func (h *NodeHealth) markPods(ctx context.Context, now time.Time) error {
 	var errs []error
 	failed, late := map[string]bool{}, h.late
 	h.late = map[types.UID]bool{}
-	for _, p := range h.w.Pods.List() {
+	for _, p := range h.pods.List() {
 		if !h.lost[p.Spec.NodeName] && !late[p.UID] {
 			continue
 		}

@@ -41,6 +41,9 @@ const (
 // nodes go too.
 type PodGC struct {
 	w       *World
+	nodes   Of[*corev1.Node]
+	pods    Of[*corev1.Pod]
+	leases  Of[*coordinationv1.Lease]
 	events  Recorder
 	metrics *Metrics
 	ignore  bool // the taint out-of-service
@@ -51,22 +54,22 @@ type PodGC struct {
 
 // NewPodGC prepares the loop.
 func NewPodGC(w *World, events Recorder, cfg Config) *PodGC {
-	return &PodGC{w: w, events: events, metrics: cfg.Metrics, ignore: cfg.OutOfService.Ignored,
+	return &PodGC{w: w, nodes: w.nodes(), pods: w.pods(), leases: w.leases(), events: events, metrics: cfg.Metrics, ignore: cfg.OutOfService.Ignored,
 		keep: cmp.Or(cfg.TerminatedPods, keptPodsPerBoard), missing: map[string]time.Time{}}
 }
 
 // Run collects until ctx ends.
 func (g *PodGC) Run(ctx context.Context) error {
-	return loop(ctx, g.w, nil, func(ctx context.Context, now time.Time) time.Duration {
+	return loop(ctx, nil, func(ctx context.Context, now time.Time) time.Duration {
 		g.grumble.about(ctx, "garbage collection of pods is incomplete", g.pass(ctx, now))
 		return gcPeriod
-	})
+	}, g.nodes, g.pods, g.leases)
 }
 
 // pass makes one round in the order of N-3.45. The first failure ends it; the next round begins again.
 func (g *PodGC) pass(ctx context.Context, now time.Time) error {
-	nodes, pods := map[string]*corev1.Node{}, g.w.Pods.List()
-	for _, n := range g.w.Nodes.List() {
+	nodes, pods := map[string]*corev1.Node{}, g.pods.List()
+	for _, n := range g.nodes.List() {
 		nodes[n.Name] = n
 	}
 	for _, p := range surplus(pods, g.keep) {
@@ -95,7 +98,7 @@ func (g *PodGC) pass(ctx context.Context, now time.Time) error {
 			return err
 		}
 	}
-	return g.leases(ctx, nodes)
+	return g.collectLeases(ctx, nodes)
 }
 
 // surplus is the ended pods beyond keep on each node: evicted ones first, then the oldest (N-3.46).
@@ -188,9 +191,9 @@ func (g *PodGC) remove(ctx context.Context, p *corev1.Pod, cause string) error {
 	return err
 }
 
-// leases removes those whose Node is gone, or is another one by now (N-2.3, N-3.50).
-func (g *PodGC) leases(ctx context.Context, nodes map[string]*corev1.Node) error {
-	for _, l := range g.w.Leases.List() {
+// collectLeases removes those whose Node is gone, or is another one by now (N-2.3, N-3.50).
+func (g *PodGC) collectLeases(ctx context.Context, nodes map[string]*corev1.Node) error {
+	for _, l := range g.leases.List() {
 		i := slices.IndexFunc(l.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == api.Nodes.Name })
 		if i < 0 {
 			continue

@@ -34,13 +34,15 @@ const (
 
 // Replicas keeps as many pods of each replication controller as it is to have.
 type Replicas struct {
-	w       *World
-	events  Recorder
-	changed <-chan struct{}
-	made    map[types.UID]made  // pods that we made and have not seen yet
-	going   map[types.UID]bool  // pods that we deleted and have not seen go yet
-	of      map[types.UID]*kept // controllers
-	grumble grumble
+	w           *World
+	controllers Of[*corev1.ReplicationController]
+	pods        Of[*corev1.Pod]
+	events      Recorder
+	changed     <-chan struct{}
+	made        map[types.UID]made  // pods that we made and have not seen yet
+	going       map[types.UID]bool  // pods that we deleted and have not seen go yet
+	of          map[types.UID]*kept // controllers
+	grumble     grumble
 }
 
 type made struct {
@@ -66,22 +68,24 @@ type attempts struct {
 
 // NewReplicas prepares the loop; call it before the World runs.
 func NewReplicas(w *World, events Recorder) *Replicas {
-	return &Replicas{w: w, events: events, changed: listen(w.Controllers, w.Pods), made: map[types.UID]made{}, going: map[types.UID]bool{},
+	return &Replicas{w: w, controllers: w.controllers(), pods: w.pods(), events: events, changed: listen(w.controllers(), w.pods()), made: map[types.UID]made{}, going: map[types.UID]bool{},
 		of: map[types.UID]*kept{}}
 }
 
 // Run makes and deletes pods until ctx ends.
-func (r *Replicas) Run(ctx context.Context) error { return loop(ctx, r.w, r.changed, r.pass) }
+func (r *Replicas) Run(ctx context.Context) error {
+	return loop(ctx, r.changed, r.pass, r.controllers, r.pods)
+}
 
 func (r *Replicas) pass(ctx context.Context, now time.Time) time.Duration {
-	controllers := r.w.Controllers.List()
+	controllers := r.controllers.List()
 	if len(controllers) == 0 {
 		clear(r.made)
 		clear(r.going)
 		clear(r.of)
 		return idle
 	}
-	pods, wake := r.pods(ctx, now)
+	pods, wake := r.byNamespace(ctx, now)
 	present := map[types.UID]bool{}
 	var failed error
 	for _, rc := range controllers {
@@ -98,12 +102,12 @@ func (r *Replicas) pass(ctx context.Context, now time.Time) time.Duration {
 	return wake
 }
 
-// pods returns the pods of each namespace, with the pods just created and without those just deleted, though the
+// byNamespace returns the pods of each namespace, with the pods just created and without those just deleted, though the
 // watch does not show either yet.
-func (r *Replicas) pods(ctx context.Context, now time.Time) (of map[string][]*corev1.Pod, wake time.Duration) {
+func (r *Replicas) byNamespace(ctx context.Context, now time.Time) (of map[string][]*corev1.Pod, wake time.Duration) {
 	of, wake = map[string][]*corev1.Pod{}, idle
 	unseen := map[types.UID]bool{}
-	for _, p := range r.w.Pods.List() {
+	for _, p := range r.pods.List() {
 		delete(r.made, p.UID)
 		if r.going[p.UID] && p.DeletionTimestamp == nil {
 			unseen[p.UID] = true

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -24,6 +25,7 @@ import (
 
 // rig is a control plane with a real store, in a bubble of simulated time.
 type rig struct {
+	watched sync.Map // by *api.Kind
 	*testing.T
 	api.Client // counts and can be made to fail
 	ctx        context.Context
@@ -47,6 +49,20 @@ func (f faulty) touch(verb string, kind *api.Kind) error {
 	}
 	f.r.writes.Add(1)
 	return nil
+}
+
+// WhenAny makes it an api.Sparse, as the Client of a board is.
+func (f faulty) WhenAny(k *api.Kind, do func()) bool {
+	if sparse, ok := f.Client.(api.Sparse); ok {
+		return sparse.WhenAny(k, do)
+	}
+	do()
+	return false
+}
+
+func (f faulty) Watch(ctx context.Context, k *api.Kind, opts api.WatchOptions) (api.Watch, error) {
+	f.r.watched.Store(k, true)
+	return f.Client.Watch(ctx, k, opts)
 }
 
 func (f faulty) Create(ctx context.Context, k *api.Kind, o api.Object, opts api.WriteOptions) (api.Object, error) {

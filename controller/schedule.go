@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,6 +31,9 @@ const (
 // Schedule gives pods their node.
 type Schedule struct {
 	w       *World
+	nodes   Of[*corev1.Node]
+	pods    Of[*corev1.Pod]
+	budgets Of[*policyv1.PodDisruptionBudget]
 	events  Recorder
 	cfg     scheduler.Config
 	changed <-chan struct{}
@@ -51,16 +55,18 @@ type waiting struct {
 
 // NewSchedule prepares the loop; call it before the World runs.
 func NewSchedule(w *World, events Recorder, cfg scheduler.Config) *Schedule {
-	return &Schedule{w: w, events: events, cfg: cfg, changed: listen(w.Nodes, w.Pods),
+	return &Schedule{w: w, nodes: w.nodes(), pods: w.pods(), budgets: w.budgets(), events: events, cfg: cfg, changed: listen(w.nodes(), w.pods()),
 		waiting: map[types.UID]*waiting{}, bound: map[types.UID]string{}}
 }
 
 // Run schedules until ctx ends.
-func (s *Schedule) Run(ctx context.Context) error { return loop(ctx, s.w, s.changed, s.pass) }
+func (s *Schedule) Run(ctx context.Context) error {
+	return loop(ctx, s.changed, s.pass, s.nodes, s.pods, s.budgets)
+}
 
 // pass places every pod that is due, highest priority first, on one snapshot.
 func (s *Schedule) pass(ctx context.Context, now time.Time) time.Duration {
-	nodes, pods := s.w.Nodes.List(), s.w.Pods.List()
+	nodes, pods := s.nodes.List(), s.pods.List()
 	s.hope.look(nodes, pods)
 	due, wake := s.queue(pods, now)
 	if len(due) == 0 {
@@ -68,7 +74,7 @@ func (s *Schedule) pass(ctx context.Context, now time.Time) time.Duration {
 	}
 	cfg := s.cfg
 	cfg.Namespaces = func() map[string]labels.Set { return s.namespaces(ctx) }
-	cfg.Budgets = s.w.Budgets.List()
+	cfg.Budgets = s.budgets.List()
 	cluster := scheduler.NewCluster(nodes, s.assumed(pods), cfg)
 	for _, pod := range due {
 		if ctx.Err() != nil {

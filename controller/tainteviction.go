@@ -25,6 +25,8 @@ const (
 // enough.
 type TaintEviction struct {
 	w       *World
+	nodes   Of[*corev1.Node]
+	pods    Of[*corev1.Pod]
 	events  Recorder
 	changed <-chan struct{}
 	timers  timers
@@ -35,18 +37,18 @@ type TaintEviction struct {
 
 // NewTaintEviction prepares the loop; call it before the World runs.
 func NewTaintEviction(w *World, events Recorder, cfg Config) *TaintEviction {
-	return &TaintEviction{w: w, events: events, changed: listen(w.Nodes, w.Pods), timers: timers{},
+	return &TaintEviction{w: w, nodes: w.nodes(), pods: w.pods(), events: events, changed: listen(w.nodes(), w.pods()), timers: timers{},
 		cfg: cfg.OutOfService, metrics: cfg.Metrics}
 }
 
 // Run evicts until ctx ends. A restart restarts the waits (N-3.24).
 func (e *TaintEviction) Run(ctx context.Context) error {
-	return loop(ctx, e.w, e.changed, e.pass)
+	return loop(ctx, e.changed, e.pass, e.nodes, e.pods)
 }
 
 func (e *TaintEviction) pass(ctx context.Context, now time.Time) time.Duration {
 	taints := map[string][]corev1.Taint{}
-	for _, n := range e.w.Nodes.List() {
+	for _, n := range e.nodes.List() {
 		if t := e.cfg.evicting(n); len(t) > 0 {
 			taints[n.Name] = t
 		}
@@ -54,7 +56,7 @@ func (e *TaintEviction) pass(ctx context.Context, now time.Time) time.Duration {
 	if len(taints) == 0 && len(e.timers) == 0 {
 		return idle // the usual case, at every change of every pod
 	}
-	evict, spare, wake := e.timers.step(taints, e.w.Pods.List(), now)
+	evict, spare, wake := e.timers.step(taints, e.pods.List(), now)
 	for _, p := range spare {
 		e.events.Event(p, corev1.EventTypeNormal, "TaintManagerEviction", fmt.Sprintf("Cancelling deletion of Pod %s", api.Key(p)))
 	}

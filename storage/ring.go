@@ -40,6 +40,7 @@ type ring struct {
 type waiters struct {
 	wake chan struct{} // closed at the next change of the kind; nil while nobody waits
 	lost uint64        // every change of the kind before this position is not held
+	any  []func()      // to be called at the next change of the kind
 }
 
 func newRing(entries, bytes int, floor uint64) *ring {
@@ -80,8 +81,21 @@ func (r *ring) publish(changes []Change) {
 		for r.size > r.limit && r.next-r.first > 1 {
 			r.drop()
 		}
-		r.of(c.Kind).rouse()
+		w := r.of(c.Kind)
+		w.rouse()
+		for _, do := range w.any {
+			do()
+		}
+		w.any = nil
 	}
+}
+
+// whenAny has do called at the next change of a kind.
+func (r *ring) whenAny(kind *api.Kind, do func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	w := r.of(kind)
+	w.any = append(w.any, do)
 }
 
 // made is the very state of an object as a change that is still held made it: what a writer decoded anew need not be

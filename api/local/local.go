@@ -67,7 +67,10 @@ type Client struct {
 	events int // about how many there are
 }
 
-var _ api.Client = (*Client)(nil)
+var (
+	_ api.Client = (*Client)(nil)
+	_ api.Sparse = (*Client)(nil)
+)
 
 // New makes a Client and the objects that always exist (N-2.10, N-10.15).
 func New(cfg Config) (*Client, error) {
@@ -153,6 +156,14 @@ func pause(ctx context.Context, d time.Duration) bool {
 	case <-timer.C:
 		return true
 	}
+}
+
+// WhenAny implements api.Sparse.
+func (c *Client) WhenAny(kind *api.Kind, do func()) (none bool) {
+	if kind.View != nil {
+		kind = kind.View.Of
+	}
+	return c.store.WhenAny(kind, do)
 }
 
 // Get implements api.Client.

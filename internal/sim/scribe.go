@@ -17,6 +17,11 @@ type scribe struct {
 	b *Board
 }
 
+// WhenAny is the store's.
+func (s scribe) WhenAny(kind *api.Kind, do func()) bool {
+	return s.Client.(api.Sparse).WhenAny(kind, do)
+}
+
 // The writers of a board, as the store can tell them apart.
 const (
 	byUser  = "user"
