@@ -3,7 +3,6 @@ package httpd
 import (
 	"context"
 	"net/http"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -20,88 +19,81 @@ const (
 	maxAnswers = 2
 	// waitTime is how long a request waits for a place among them.
 	waitTime = time.Minute
-	// hurryTime is what is left of writeTime while somebody waits for a place: who reads at all needs less.
-	hurryTime = time.Second
 )
 
 // answers are the places for large answers. Who has one and does not read loses it soon when others wait.
-type answers struct {
-	mu      sync.Mutex
-	free    int
-	holders map[*response]bool
-	waiting int
-	freed   chan struct{} // closed and made anew whenever a place is given back
-}
+type answers struct{ *pool }
 
 func newAnswers(places int) *answers {
-	return &answers{free: places, holders: map[*response]bool{}, freed: make(chan struct{})}
+	return &answers{newPool("large answers", places, [ranks]terms{})}
 }
 
 // enter waits for a place for the answer w. Its holder may enter again.
 func (a *answers) enter(ctx context.Context, w *response) error {
+	if w.place != nil {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, waitTime)
 	defer cancel()
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for !a.holders[w] && a.free == 0 {
-		for h := range a.holders {
-			h.hurry()
-		}
-		a.waiting++
-		freed := a.freed
-		a.mu.Unlock()
-		var err error
-		select {
-		case <-freed:
-		case <-ctx.Done():
-			err = ctx.Err()
-		}
-		a.mu.Lock()
-		if a.waiting--; err != nil {
-			return apierrors.NewTooManyRequests("too many large answers at once, please try again", 5)
-		}
+	pl, err := a.wait(ctx, w.party, 1, w.hurry)
+	if err != nil {
+		return apierrors.NewTooManyRequests("too many large answers at once, please try again", 5)
 	}
-	if !a.holders[w] {
-		a.free--
-		a.holders[w] = true
-	}
+	w.place = pl
 	return nil
 }
 
 // tryEnter takes a place if one is free, or says that there is one already.
 func (a *answers) tryEnter(w *response) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.free == 0 && !a.holders[w] {
-		return false
+	if w.place == nil {
+		w.place = a.tryWait(w.party, w.hurry)
 	}
-	if !a.holders[w] {
-		a.free--
-		a.holders[w] = true
-	}
-	return true
+	return w.place != nil
 }
 
 // leave gives the place back, if w has one.
 func (a *answers) leave(w *response) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if !a.holders[w] {
-		return
+	if w.place != nil {
+		w.place.leave()
+		w.place = nil
 	}
-	delete(a.holders, w)
-	a.free++
-	close(a.freed)
-	a.freed = make(chan struct{})
 }
 
-// hurry shortens the time of the piece that is being written, if one is.
-func (w *response) hurry() {
+// hurry shortens the time of the piece that is being written, if one is, because somebody waits, who bears with all that is to come
+// for as long as is left; 0: for as long as each piece is quick.
+func (w *response) hurry(left time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.writing {
-		http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(hurryTime))
+	now := time.Now()
+	if over := now.Add(left); left > 0 && (w.until.IsZero() || over.Before(w.until)) {
+		w.until = over
 	}
+	if soon := now.Add(hurryTime); w.writing && soon.Before(w.deadline) {
+		w.deadline = soon
+		http.NewResponseController(w.ResponseWriter).SetWriteDeadline(soon)
+	}
+}
+
+// extend gives the client time for another piece. Connections without deadlines have none to set.
+func (w *response) extend() {
+	some, left := w.place.awaited()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := time.Now()
+	w.writing, w.deadline = true, now.Add(writeTime)
+	if some {
+		w.deadline = now.Add(hurryTime)
+	}
+	switch {
+	case left == 0:
+		w.until = time.Time{}
+	case w.until.IsZero():
+		w.until = now.Add(left)
+	}
+	if left > 0 && w.until.Before(w.deadline) {
+		w.deadline = w.until
+	}
+	http.NewResponseController(w.ResponseWriter).SetWriteDeadline(w.deadline)
 }
 
 // readInPlace reads what may be a large answer and keeps a place for it if it is. How large it is shows only when it is

@@ -76,7 +76,7 @@ func TestAnswers(t *testing.T) {
 			t.Errorf("with nobody waiting it has %s", left)
 		}
 		first.until = time.Time{}
-		one.hurry()
+		one.hurry(hurryTime)
 		if !first.until.IsZero() {
 			t.Error("an answer that is over was given a deadline")
 		}
@@ -93,8 +93,8 @@ func TestAnswers(t *testing.T) {
 		two.finish()
 		three.finish()
 		three.finish()
-		if a.free != 2 || len(a.holders) != 0 || a.waiting != 0 {
-			t.Errorf("%+v", a)
+		if len(a.held) != 0 || len(a.waiters) != 0 || a.taken != [ranks]int{} {
+			t.Errorf("%+v", a.share)
 		}
 	})
 }
@@ -162,8 +162,8 @@ func TestReadInPlace(t *testing.T) {
 		t.Helper()
 		got, err := readInPlace(t.Context(), l.answers, w, was, func() (int, error) { reads++; return size, nil },
 			func(n int) int { return n }, func(int) { drops++ })
-		if got != size || err != nil || l.answers.holders[w] != (size >= largeAnswer) {
-			t.Errorf("%d bytes, %v, in place: %t", got, err, l.answers.holders[w])
+		if got != size || err != nil || (w.place != nil) != (size >= largeAnswer) {
+			t.Errorf("%d bytes, %v, in place: %t", got, err, w.place != nil)
 		}
 	}
 	one, _ := timedAnswer(l.answers)
@@ -180,7 +180,7 @@ func TestReadInPlace(t *testing.T) {
 	go func() { defer close(done); read(three, largeAnswer) }()
 	for waits := 0; waits == 0; {
 		l.answers.mu.Lock()
-		waits = l.answers.waiting
+		waits = len(l.answers.waiters)
 		l.answers.mu.Unlock()
 		time.Sleep(time.Millisecond)
 	}
@@ -191,8 +191,8 @@ func TestReadInPlace(t *testing.T) {
 	}
 	three.finish()
 	read(one, 10) // was large, and is no longer
-	if was.Load() || l.answers.free != 1 {
-		t.Errorf("%+v", l.answers)
+	if was.Load() || l.answers.taken[strangers] != 1 {
+		t.Errorf("%+v", l.answers.share)
 	}
 }
 

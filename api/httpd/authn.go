@@ -3,7 +3,6 @@ package httpd
 import (
 	"context"
 	"crypto/tls"
-	"fmt"
 	"net"
 	"net/http"
 	"slices"
@@ -38,20 +37,20 @@ func (h *handler) callerOf(r *http.Request) (api.User, error) {
 	if err := h.stillKnown(r); err != nil {
 		return api.User{}, err
 	}
-	u, ok := h.caller(r)
-	if conn := connOf(r.Context()); ok && conn != nil {
+	u, err := h.caller(r)
+	if conn := connOf(r.Context()); err == nil && conn != nil {
 		if err := h.countConn(conn, u, r); err != nil {
 			return u, err
 		}
 	}
-	if !ok && isPublic(r) {
-		u, ok = api.User{Name: anonymousUser}, true
+	if err != nil && isPublic(r) {
+		u, err = api.User{Name: anonymousUser}, nil
 	}
 	if why, refused := r.Context().Value(refusalKey{}).(error); refused {
 		return u, why
 	}
-	if !ok {
-		return u, errUnauthorized()
+	if err != nil {
+		return u, err
 	}
 	u.Groups = withKnown(u)
 	return u, nil
@@ -71,15 +70,12 @@ func (h *handler) stillKnown(r *http.Request) error {
 // countConn counts a connection for its user from the first good request on. Who is sent away at that moment is either found
 // among the connections of its board or finds out here.
 func (h *handler) countConn(conn *cappedConn, u api.User, r *http.Request) error {
-	fresh, ok := conn.known(u)
-	if !ok {
-		return apierrors.NewTooManyRequests(fmt.Sprintf("%q has %d connections already, please close some", u.Name, maxConnsPerUser), 5)
+	fresh, err := conn.known(u)
+	if err != nil || !fresh {
+		return err
 	}
-	if !fresh {
-		return nil
-	}
-	if _, ok := h.caller(r); !ok {
-		return errUnauthorized()
+	if _, err := h.caller(r); err != nil {
+		return err
 	}
 	return h.stillKnown(r)
 }
@@ -98,31 +94,44 @@ func isPublic(r *http.Request) bool {
 
 func isAnonymous(u api.User) bool { return slices.Contains(u.Groups, api.UnauthenticatedGroup) }
 
-func (h *handler) caller(r *http.Request) (api.User, bool) {
-	if r.TLS != nil {
-		if len(r.TLS.PeerCertificates) > 0 {
-			return userOfCertificate(r.TLS)
-		}
+func (h *handler) caller(r *http.Request) (api.User, error) {
+	if r.TLS != nil && len(r.TLS.PeerCertificates) == 0 {
 		return h.userOfToken(r)
 	}
 	u, ok := r.Context().Value(callerKey{}).(api.User)
-	return u, ok
+	if r.TLS != nil {
+		u, ok = userOfCertificate(r.TLS)
+	}
+	if !ok {
+		return u, errUnauthorized()
+	}
+	return u, nil
 }
 
 // userOfToken looks at few tokens at once: who sends them is not known, and each costs a signature to check.
-func (h *handler) userOfToken(r *http.Request) (api.User, bool) {
+func (h *handler) userOfToken(r *http.Request) (api.User, error) {
 	scheme, token, found := strings.Cut(r.Header.Get("Authorization"), " ")
 	if h.authenticate == nil || !found || !strings.EqualFold(scheme, "bearer") || len(r.Header.Values("Authorization")) != 1 {
-		return api.User{}, false
+		return api.User{}, errUnauthorized()
 	}
-	select {
-	case h.limits.tokens <- struct{}{}:
-		defer func() { <-h.limits.tokens }()
-	case <-r.Context().Done():
-		return api.User{}, false
+	checking, err := h.limits.tokens.wait(r.Context(), partySoFar(r), 1, nil)
+	if err != nil {
+		return api.User{}, err
 	}
+	defer checking.leave()
 	u, err := h.authenticate(token)
-	return u, err == nil
+	if err != nil {
+		return u, errUnauthorized()
+	}
+	return u, nil
+}
+
+// partySoFar is who a request counts for before it is known who sent it.
+func partySoFar(r *http.Request) party {
+	if conn := connOf(r.Context()); conn != nil {
+		return conn.party()
+	}
+	return strangerAt(r.RemoteAddr)
 }
 
 func userOfCertificate(state *tls.ConnectionState) (api.User, bool) {
@@ -148,5 +157,5 @@ func peerUser(conn net.Conn, trust func(net.Conn) error) (api.User, error) {
 			return api.User{}, errNotOfBoard(err)
 		}
 	}
-	return api.User{Name: "root", Groups: []string{api.AdminGroup}}, nil
+	return api.User{Name: rootUser, Groups: []string{api.AdminGroup}}, nil
 }

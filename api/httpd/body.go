@@ -7,6 +7,7 @@ import (
 	"mime"
 	"net/http"
 	"os"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -59,17 +60,17 @@ func (h *handler) readBody(w http.ResponseWriter, r *request, limit int64) (data
 	if reserve < 0 {
 		reserve = limit
 	}
+	on := arrival{w: w, until: time.Now().Add(bodyTime)}
 	if reserve > smallBody {
-		if err := h.limits.acquire(r.Context(), h.limits.bodies, reserve); err != nil {
+		if done, err = acquire(r.Context(), h.limits.bodies, reserve, on.press); err != nil {
 			return nil, nil, err
 		}
-		done = func() { h.limits.bodies.Release(reserve) }
 	}
 	var buf bytes.Buffer
 	buf.Grow(int(max(0, r.ContentLength)) + bytes.MinRead) // growing step by step leaves twice as much behind
 	_, err = buf.ReadFrom(http.MaxBytesReader(w, r.Body, limit))
+	on.end(err == nil)
 	if err == nil {
-		http.NewResponseController(w).SetReadDeadline(time.Time{})
 		return buf.Bytes(), done, nil
 	}
 	done()
@@ -79,9 +80,36 @@ func (h *handler) readBody(w http.ResponseWriter, r *request, limit int64) (data
 		return nil, nil, tooLarge
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, nil, status(http.StatusRequestTimeout, "Timeout",
-			fmt.Sprintf("the body did not arrive within %s", bodyTime))
+			fmt.Sprintf("the body did not arrive within %s, of which %s are left when others wait for its place", bodyTime, hurryTime))
 	}
 	return nil, nil, badRequest("read the body: %v", err)
+}
+
+// arrival is a body on its way.
+type arrival struct {
+	w http.ResponseWriter
+
+	mu    sync.Mutex
+	until time.Time // when it must be there; zero: it is, or is given up
+}
+
+// press shortens its time when somebody waits for what it holds.
+func (a *arrival) press(left time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if soon := time.Now().Add(left); left > 0 && soon.Before(a.until) {
+		a.until = soon
+		http.NewResponseController(a.w).SetReadDeadline(soon)
+	}
+}
+
+// end ends its time when it is there. After a failure the time goes on, so that nothing waits for the rest.
+func (a *arrival) end(there bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.until = (time.Time{}); there {
+		http.NewResponseController(a.w).SetReadDeadline(time.Time{})
+	}
 }
 
 // mediaType is the type of the body; without one it is taken for JSON, as on Kubernetes.

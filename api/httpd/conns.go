@@ -3,6 +3,7 @@ package httpd
 import (
 	"context"
 	"net"
+	"net/http"
 	"slices"
 	"sync"
 
@@ -12,27 +13,38 @@ import (
 // Connections that may be open at once on a TLS listener. Who connects is not known at first, and many boards may stand
 // behind one address: until a connection's first good request it counts for its address, from then on for who made it.
 const (
-	maxConns        = 512 // in all
-	maxNewConns     = 256 // whose peers are not known yet
-	maxConnsPerHost = 128 // of these, from one address
-	maxConnsPerUser = 128 // of one peer that is known
+	maxConns        = 224                 // of everybody, beside what is kept for each rank
+	maxConnsPerHost = 128                 // that are not known yet, of one address
+	maxConnsPerUser = 128                 // of one peer that is known
+	maxConnsBoards  = 2 * mostBoards      // one for requests, and one for a stream now and then
+	maxConnsPods    = 2 * maxConnsPerUser // of all service accounts of a namespace
 )
 
-// capped turns away connections above the caps.
+// connTerms: who is not known yet never keeps another out. A newcomer takes the place of the one that has said nothing for the
+// longest, first of the address that has the most.
+func connTerms() [ranks]terms {
+	return [ranks]terms{
+		strangers:       {least: 128, each: maxConnsPerHost, passing: true},
+		serviceAccounts: {least: 64, each: maxConnsPods},
+		users:           {least: 32, each: maxConnsPerUser},
+		boards:          {least: maxConnsBoards, each: maxConnsPerUser},
+		administrators:  {least: 64, each: maxConnsPerUser},
+	}
+}
+
+// capped keeps the connections of a listener within bounds.
 type capped struct {
 	net.Listener
+	places *pool
 
-	mu    sync.Mutex
-	all   int
-	fresh int            // not known yet
-	hosts map[string]int // of these, by address
-	users map[string]int // of the others, by name
-
+	mu     sync.Mutex
 	boards map[string]map[*cappedConn]bool // those on which a board or one of its pods has shown itself
 }
 
 func newCapped(l net.Listener) *capped {
-	return &capped{Listener: l, hosts: map[string]int{}, users: map[string]int{}, boards: map[string]map[*cappedConn]bool{}}
+	c := &capped{Listener: l, places: newPool("connections", maxConns, connTerms()), boards: map[string]map[*cappedConn]bool{}}
+	c.places.takenBack = true
+	return c
 }
 
 // CloseBoard ends the connections of a board, and those of its pods by the tokens that were made for them: what is being answered
@@ -73,67 +85,37 @@ func (l *capped) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		host, _, err := net.SplitHostPort(conn.RemoteAddr().String())
-		if err != nil {
-			host = conn.RemoteAddr().String()
-		}
-		if l.enter(host) {
-			return &cappedConn{Conn: conn, of: l, host: host}, nil
+		c := &cappedConn{Conn: conn, of: l}
+		if c.place, err = l.places.enter(strangerAt(conn.RemoteAddr().String()), func() { conn.Close() }); err == nil {
+			return c, nil
 		}
 		conn.Close()
-	}
-}
-
-func (l *capped) enter(host string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.all >= maxConns || l.fresh >= maxNewConns || l.hosts[host] >= maxConnsPerHost {
-		return false
-	}
-	l.all++
-	l.fresh++
-	l.hosts[host]++
-	return true
-}
-
-// leaveHost and leaveUser: the caller holds mu.
-func (l *capped) leaveHost(host string) {
-	l.fresh--
-	if l.hosts[host]--; l.hosts[host] == 0 {
-		delete(l.hosts, host)
-	}
-}
-
-func (l *capped) leaveUser(user string) {
-	if l.users[user]--; l.users[user] == 0 {
-		delete(l.users, user)
 	}
 }
 
 // cappedConn is counted for its address, or for its user once that is known.
 type cappedConn struct {
 	net.Conn
-	of         *capped
-	host, user string
-	boards     []string // that have shown themselves on it: one, or none
-	closed     bool
+	of     *capped
+	place  *place
+	isOf   bool     // it is known whose it is; of.mu guards this and the next two
+	boards []string // that have shown themselves on it: one, or none
+	closed bool
 }
 
-// known says whose a connection is. fresh: it was not known before; !ok: there are too many of that name.
-func (c *cappedConn) known(u api.User) (fresh, ok bool) {
+// known says whose a connection is. fresh: it was not known before; err: there are too many of them.
+func (c *cappedConn) known(u api.User) (fresh bool, err error) {
 	l := c.of
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch {
-	case c.closed:
-		return false, true
-	case c.user == "" && l.users[u.Name] >= maxConnsPerUser:
-		return false, false
-	case c.user == "":
-		l.leaveHost(c.host)
-		c.user = u.Name
-		l.users[u.Name]++
-		fresh = true
+	if c.closed {
+		return false, nil
+	}
+	if !c.isOf {
+		if err := c.place.move(partyOf(u, "")); err != nil {
+			return false, err
+		}
+		c.isOf, fresh = true, true
 	}
 	if board := boardOf(u); board != "" && !slices.Contains(c.boards, board) {
 		c.boards = append(c.boards, board)
@@ -143,7 +125,17 @@ func (c *cappedConn) known(u api.User) (fresh, ok bool) {
 		l.boards[board][c] = true
 		fresh = true
 	}
-	return fresh, true
+	return fresh, nil
+}
+
+// party is whose it is, or its address.
+func (c *cappedConn) party() party { return c.place.whose() }
+
+// lastAnswer ends a connection with this answer if nobody has shown who he is on it: a stranger has no reason to stay.
+func (c *cappedConn) lastAnswer(w http.ResponseWriter) {
+	if c.party().rank == strangers {
+		w.Header().Set("Connection", "close")
+	}
 }
 
 // NetConn is the connection underneath.
@@ -151,21 +143,14 @@ func (c *cappedConn) NetConn() net.Conn { return c.Conn }
 
 func (c *cappedConn) Close() error {
 	c.of.mu.Lock()
-	if !c.closed {
-		c.closed = true
-		c.of.all--
-		if c.user == "" {
-			c.of.leaveHost(c.host)
-		} else {
-			c.of.leaveUser(c.user)
-		}
-		for _, board := range c.boards {
-			if delete(c.of.boards[board], c); len(c.of.boards[board]) == 0 {
-				delete(c.of.boards, board)
-			}
+	c.closed = true
+	for _, board := range c.boards {
+		if delete(c.of.boards[board], c); len(c.of.boards[board]) == 0 {
+			delete(c.of.boards, board)
 		}
 	}
 	c.of.mu.Unlock()
+	c.place.leave()
 	return c.Conn.Close()
 }
 

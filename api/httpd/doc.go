@@ -3,7 +3,7 @@
 //
 // The way of a request, in this order:
 //
-//	who is asking (authn.go) -> which route (routes.go) -> may they (authz.go) -> is there room (limits.go)
+//	who is asking (authn.go) -> which route (routes.go) -> may they (authz.go) -> is there room (limits.go, by share.go)
 //	-> read and decode the body (body.go, decode.go) -> the Client -> encode (respond.go, table.go)
 //
 // Nothing is decoded for a caller who may not do what is asked. Who shows nothing to be known by reads /livez, /readyz and /version. There is no way to serve

@@ -67,6 +67,8 @@ func (d *door) serve(w *response, hr *http.Request) error {
 	if u.Name != d.caller {
 		return status(http.StatusForbidden, metav1.StatusReasonForbidden, fmt.Sprintf("this port of board %s is its control plane's alone", d.node))
 	}
+	w.party = party{administrators, u.Name} // it has judged who may have how much
+	hr = hr.WithContext(withParty(hr.Context(), w.party))
 	query, err := url.ParseQuery(hr.URL.RawQuery)
 	if err != nil {
 		return badRequest("the query of the URL cannot be parsed: %v", err)
@@ -105,12 +107,7 @@ func (d *door) serve(w *response, hr *http.Request) error {
 	}
 	r.target = target{kind: api.Pods, shape: object, namespace: segments[1], name: segments[2]}
 	r.route = &route{long: to.long}
-	done, err := d.h.limits.enter(r)
-	if err != nil {
-		return err
-	}
-	defer done()
-	return to.serve(d.h, w, r)
+	return d.h.inPlace(w, r, func(w *response, r *request) error { return to.serve(d.h, w, r) })
 }
 
 // measured is what this board uses, in the forms in which the control plane is asked for it.
@@ -136,11 +133,10 @@ func (d *door) podAddress(w *response, r *request, namespace, name, port string)
 		return badRequest("unable to upgrade: a GET with an Upgrade to %s is needed here", upgradeTCP)
 	}
 	r.route = &route{long: "session"}
-	done, err := d.h.limits.enter(r)
-	if err != nil {
-		return err
-	}
-	defer done()
+	return d.h.inPlace(w, r, func(w *response, r *request) error { return d.toPod(w, r, namespace, name, port) })
+}
+
+func (d *door) toPod(w *response, r *request, namespace, name, port string) error {
 	pod, err := api.Get[*corev1.Pod](r.Context(), d.h.client, api.Pods, namespace, name)
 	if err != nil {
 		return err

@@ -47,7 +47,8 @@ type Config struct {
 	Audit io.Writer
 	// StockPrinter prints a failed pod's containers instead of its reason (N-11.26).
 	StockPrinter bool
-	// MaxInFlight caps the requests being answered at once, watches and followed logs aside; 0 is 64.
+	// MaxInFlight is how many requests are answered at once beside those that are kept for each kind of caller, watches and
+	// followed logs aside; 0 is 64.
 	MaxInFlight int
 	// Authenticate knows the bearers of tokens, on listeners that let them in (WithTokens); nil: there are none.
 	Authenticate Authenticate
@@ -57,7 +58,8 @@ type Config struct {
 	// owner. Nil: each does.
 	Known func(leaf *x509.Certificate) error
 	// MaxWatches, MaxLogs and MaxSessions cap the watches, the followed logs and the sessions (exec, attach, port-forward) of one
-	// identity; 0 is 32 (128 for an administrator), 16 and 16.
+	// identity; 0 is 32 (128 for an administrator), 16 and 16. The service accounts of a namespace have twice as many watches and
+	// logs together, and nobody more sessions than he leaves to others.
 	MaxWatches  int
 	MaxLogs     int
 	MaxSessions int
@@ -112,8 +114,9 @@ func newHandler(c Config) (*handler, error) {
 		return nil, errors.New("make API handler: no client given")
 	}
 	h := &handler{client: c.Client, streams: c.Streams, execer: c.Exec, forward: c.Forward, metrics: c.Metrics, checks: c.Checks, stock: c.StockPrinter, board: c.Board}
-	h.join, h.known, h.dialBoard, h.node, h.calls = c.Join, c.Known, c.DialBoard, c.Node, c.Calls
+	h.join, h.known, h.node, h.calls = c.Join, c.Known, c.Node, c.Calls
 	h.limits, h.authenticate, h.audit, h.dialPod = newLimits(c), c.Authenticate, c.Audit, c.DialPod
+	h.dialBoard = h.limits.streams.dialer(c.DialBoard)
 	if h.dialPod == nil {
 		h.dialPod = (&net.Dialer{Timeout: 10 * time.Second}).DialContext
 	}
@@ -178,6 +181,9 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, serve func(*res
 			out.fail(api.NewInternal("ledge bug: the request panicked: %v", p))
 		}
 	}()
+	if conn := connOf(r.Context()); conn != nil {
+		defer conn.place.use()()
+	}
 	awaitBody(w, r)
 	if err := serve(out, r); err != nil {
 		out.fail(err)
@@ -189,12 +195,17 @@ func (h *handler) serve(w *response, hr *http.Request) (err error) {
 		return h.serveJoin(w, hr)
 	}
 	caller, err := h.callerOf(hr)
+	if conn := connOf(hr.Context()); conn != nil {
+		conn.lastAnswer(w)
+	}
 	if err != nil {
 		if apierrors.IsTooManyRequests(err) {
 			w.Header().Set("Connection", "close") // it is what there is too much of
 		}
 		return err
 	}
+	w.party = partyOf(caller, hr.RemoteAddr)
+	hr = hr.WithContext(withParty(hr.Context(), w.party))
 	a := attributes{verb: strings.ToLower(hr.Method), path: hr.URL.Path}
 	defer func() { h.noteRefusal(hr, caller, a, err) }()
 	user, err := h.impersonated(hr.Context(), caller, hr.Header)
@@ -234,11 +245,27 @@ func (h *handler) serve(w *response, hr *http.Request) (err error) {
 		return err
 	}
 	r.Request = r.WithContext(api.WithWarnings(r.audit.notes(r.Context()), w.warn))
-	done, err := h.limits.enter(r)
+	return h.inPlace(w, r, h.serveRoute)
+}
+
+// inPlace serves a request that has a place. Who loses it is told so, unless it is a watch that has begun: that ends as any watch
+// does, and goes on elsewhere.
+func (h *handler) inPlace(w *response, r *request, serve func(*response, *request) error) error {
+	pl, err := h.limits.enter(r)
 	if err != nil {
 		return err
 	}
-	defer done()
+	defer pl.leave()
+	defer context.AfterFunc(r.Context(), func() { w.hurry(hurryTime) })() // whoever does not read, too
+	err = serve(w, r)
+	if pl.lost() && !(w.begun && r.route.long == "watch") {
+		return errPlaceLost
+	}
+	return err
+}
+
+// serveRoute serves a request that is allowed.
+func (h *handler) serveRoute(w *response, r *request) error {
 	if err := h.mayRead(r); err != nil {
 		return err
 	}

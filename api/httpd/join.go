@@ -26,6 +26,9 @@ func (h *handler) serveJoin(w *response, r *http.Request) error {
 	if r.TLS == nil {
 		return errNoPath()
 	}
+	if conn := connOf(r.Context()); conn != nil {
+		conn.lastAnswer(w)
+	}
 	if r.Method != http.MethodPost {
 		return errMethod(r.Method, []string{http.MethodPost})
 	}
@@ -45,12 +48,11 @@ func (h *handler) serveJoin(w *response, r *http.Request) error {
 		}
 		token = rest
 	}
-	select {
-	case h.limits.tokens <- struct{}{}:
-		defer func() { <-h.limits.tokens }()
-	case <-r.Context().Done():
-		return errUnauthorized()
+	checking, err := h.limits.tokens.wait(r.Context(), partySoFar(r), 1, nil)
+	if err != nil {
+		return err
 	}
+	defer checking.leave()
 	certificate, err := h.join(r.Context(), r.RemoteAddr, request, token)
 	if err != nil {
 		return err // not audited: whoever is out there could push all else out of the log

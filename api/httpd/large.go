@@ -34,10 +34,11 @@ func (d *largeDocument) get(ctx context.Context, l *limits) (packed []byte, leng
 	if packed, length := d.kept(); packed != nil {
 		return packed, length, nil
 	}
-	if err := l.acquire(ctx, l.decodes, maxDecoding); err != nil {
+	done, err := acquire(ctx, l.decodes, maxDecoding, nil)
+	if err != nil {
 		return nil, 0, err
 	}
-	defer l.decodes.Release(maxDecoding)
+	defer done()
 	if packed, length := d.kept(); packed != nil {
 		return packed, length, nil
 	}

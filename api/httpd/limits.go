@@ -2,15 +2,14 @@ package httpd
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"fmt"
 	"math"
 	"net/http"
-	"slices"
 	"strings"
-	"sync"
 	"time"
 
-	"golang.org/x/sync/semaphore"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"ledge/api"
@@ -30,6 +29,10 @@ const (
 	smallBody     = 16 << 10   // heartbeats and the like need no place among them
 	maxYAML       = 64 << 10   // of a body in YAML, whose parser builds a node for every other byte
 	maxFieldOwner = 128        // characters of fieldManager, as on Kubernetes
+
+	maxTokensWaiting = 256  // requests that wait for their token to be checked
+	mostBoards       = 1024 // of one control plane, for which there are places
+	watchesOfBoard   = 8    // on the average: its Node, its pods and what they name
 )
 
 // bound is what a body may have: bytes, and elements (objects, lists and what they separate by commas; fields in
@@ -59,132 +62,175 @@ func boundOf(k *api.Kind) bound {
 	return boundOther
 }
 
-// limits counts what is going on at this moment.
+// limits counts what is going on at this moment. What there may be of it together is bounded by memory; the terms say who may have
+// how much of that, so that nobody without rights keeps a board, an administrator or root waiting.
 type limits struct {
-	calls        chan struct{}       // requests of everybody
-	nodes        chan struct{}       // the lane of the nodes: a flood of others must not delay a heartbeat
-	tokens       chan struct{}       // being checked, of callers who are not known yet
-	strangers    chan struct{}       // the lane of those who do not say who they are
-	decodes      *semaphore.Weighted // of maxDecoding
-	looks        chan struct{}       // lists being read from the store
-	answers      *answers
-	bodies       *semaphore.Weighted
-	queue        chan struct{} // who waits for one of the two
-	watches      *perUser
-	logs         *perUser
-	sessions     *perUser
-	adminWatches int // of one administrator
-	rates        rates
+	calls    *pool // requests being answered, those below aside
+	watches  *pool
+	logs     *pool // that are followed
+	sessions *pool
+	tokens   *pool // being checked
+	looks    *pool // lists being read from the store
+	bodies   *pool // bytes of them
+	decodes  *pool // of maxDecoding
+	answers  *answers
+	streams  *streams // to other boards
+	rates    rates
 }
 
 func newLimits(c Config) limits {
-	or := func(n, otherwise int) int {
-		if n > 0 {
-			return n
-		}
-		return otherwise
-	}
-	calls := or(c.MaxInFlight, 64)
+	calls := cmp.Or(max(0, c.MaxInFlight), 64)
+	bodies, decodes := newPool("bodies", maxBodies, [ranks]terms{}), newPool("bodies", maxDecoding, [ranks]terms{})
+	bodies.line = newLine(calls)
+	decodes.line = bodies.line
 	return limits{
-		calls:        make(chan struct{}, calls),
-		nodes:        make(chan struct{}, calls),
-		tokens:       make(chan struct{}, maxTokens),
-		strangers:    make(chan struct{}, maxStrangers),
-		decodes:      semaphore.NewWeighted(maxDecoding),
-		bodies:       semaphore.NewWeighted(maxBodies),
-		queue:        make(chan struct{}, max(1, calls/2)),
-		looks:        make(chan struct{}, maxAnswers),
-		answers:      newAnswers(maxAnswers),
-		watches:      &perUser{each: or(c.MaxWatches, 32), total: 8 * or(c.MaxWatches, 32)},
-		logs:         &perUser{each: or(c.MaxLogs, 16), total: 4 * or(c.MaxLogs, 16)},
-		sessions:     &perUser{each: or(c.MaxSessions, 16), total: 2 * or(c.MaxSessions, 16)},
-		adminWatches: or(c.MaxWatches, 128),
+		calls:    newCalls(calls),
+		watches:  newWatches(cmp.Or(max(0, c.MaxWatches), 32), cmp.Or(max(0, c.MaxWatches), 128)),
+		logs:     newLogs(cmp.Or(max(0, c.MaxLogs), 16)),
+		sessions: newSessions(cmp.Or(max(0, c.MaxSessions), 16)),
+		tokens:   newTokens(),
+		looks:    newPool("lists", maxAnswers, [ranks]terms{}),
+		bodies:   bodies,
+		decodes:  decodes,
+		answers:  newAnswers(maxAnswers),
+		streams:  &streams{},
 	}
 }
 
-// enter takes a place for a request, or refuses it with 429. Watches and followed logs have places of their own
-// because they keep them.
-func (l *limits) enter(r *request) (done func(), err error) {
-	name, pace := paceOf(r)
-	if wait := l.rates.take(name, pace, time.Now()); wait > 0 {
-		return nil, apierrors.NewTooManyRequests("too many requests of "+r.user.Name+", please slow down", int(math.Ceil(wait.Seconds())))
-	}
-	switch {
-	case r.route.long == "watch":
-		// Administrators run many tools under one name; still, they leave half to the others.
-		if slices.Contains(r.user.Groups, api.AdminGroup) {
-			return l.watches.enterUpTo(l.adminWatches, r.user.Name, "watches")
-		}
-		return l.watches.enter(r.user.Name, "watches")
-	case r.route.long == "session":
-		return l.sessions.enter(r.user.Name, "sessions (exec, port-forward, proxy)")
-	case r.route.long == "log" && follows(r):
-		return l.logs.enter(r.user.Name, "followed logs")
-	}
-	lane := l.calls
-	if _, ok := nodeName(r.user); ok {
-		lane = l.nodes
-	} else if isAnonymous(r.user) {
-		lane = l.strangers
-	}
-	select {
-	case lane <- struct{}{}:
-		return func() { <-lane }, nil
-	default:
-		return nil, apierrors.NewTooManyRequests("too many requests at once, please try again", 1)
+// newTokens: pods that are known, and those who come for the first time, do not keep each other out.
+func newTokens() *pool {
+	p := newPool("tokens", maxTokens-2, [ranks]terms{strangers: {least: 1}, serviceAccounts: {least: 1}})
+	p.line = newPool("tokens", maxTokensWaiting, [ranks]terms{strangers: {half: true}, serviceAccounts: {half: true}})
+	return p
+}
+
+// newLine is for requests that wait with their bodies, at most half of them: otherwise those who send large ones would take the
+// places of all others too. Every board may wait.
+func newLine(calls int) *pool {
+	n := max(1, calls/2)
+	t := crowd(n)
+	t[boards] = terms{least: 2 * calls}
+	p := newPool("bodies", n, t)
+	p.retry = 1
+	return p
+}
+
+func newCalls(n int) *pool {
+	p := newPool("requests", n, crowd(n))
+	p.retry = 1
+	return p
+}
+
+// crowd are the terms of what many do for a moment: n places for all, and some kept for each rank. Nodes have a lane of their own: a
+// flood of others must not delay a heartbeat. Strangers have a narrow one, and nothing else.
+func crowd(n int) [ranks]terms {
+	return [ranks]terms{
+		strangers:       {least: maxStrangers, most: maxStrangers, half: true},
+		serviceAccounts: {least: n / 8, half: true},
+		users:           {least: n / 8, half: true},
+		boards:          {least: n, half: true},
+		administrators:  {least: n, half: true},
+		root:            {least: n / 8},
 	}
 }
+
+// newWatches: each user or board may have some, and a namespace's accounts twice as many. Administrators run many tools under one
+// name. A watch that is ended begins again where it was, so places are taken back. Boards are not counted among the others: a
+// control plane has as many as there are boards, each of them bounded.
+func newWatches(each, admin int) *pool {
+	p := newPool("watches", 3*each, [ranks]terms{
+		serviceAccounts: {least: 2 * each, each: 2 * each},
+		users:           {least: each / 2, each: each},
+		boards:          {least: mostBoards * watchesOfBoard, each: each},
+		administrators:  {least: 2 * each, each: admin},
+		root:            {least: each / 2, each: admin},
+	})
+	p.takenBack = true
+	return p
+}
+
+// newLogs: who follows a log that is cut may follow it again, and is told by the cut that this was not its end.
+func newLogs(each int) *pool {
+	p := newPool("followed logs", 2*each, [ranks]terms{
+		serviceAccounts: {least: each, each: 2 * each},
+		users:           {least: each / 2, each: each},
+		administrators:  {least: each, each: each},
+		root:            {least: each / 2, each: each},
+	})
+	p.takenBack = true
+	return p
+}
+
+// newSessions: nobody's is cut for another's.
+func newSessions(each int) *pool {
+	return newPool("sessions (exec, port-forward, proxy)", each, [ranks]terms{
+		serviceAccounts: {least: each / 2, each: each, half: true},
+		users:           {least: each / 4, each: each, half: true},
+		administrators:  {least: each / 2, each: each, half: true},
+		root:            {least: each / 4, each: each},
+	})
+}
+
+// partyKey marks a request with the party that it counts for.
+type partyKey struct{}
+
+func withParty(ctx context.Context, p party) context.Context {
+	return context.WithValue(ctx, partyKey{}, p)
+}
+
+// partyIn is who made a request: a stranger where that is not known.
+func partyIn(ctx context.Context) party {
+	p, _ := ctx.Value(partyKey{}).(party)
+	return p
+}
+
+// enter takes a place for a request, or refuses it with 429. Watches and followed logs have places of their own because they keep
+// them; r ends with its place.
+func (l *limits) enter(r *request) (*place, error) {
+	who := partyIn(r.Context())
+	name, pace := paceOf(r, who)
+	if wait := l.rates.take(name, pace, time.Now()); wait > 0 {
+		return nil, apierrors.NewTooManyRequests(fmt.Sprintf("too many requests of %s, please slow down", who), int(math.Ceil(wait.Seconds())))
+	}
+	ctx, lose := context.WithCancelCause(r.Context())
+	pool := l.poolOf(r)
+	pl, err := pool.enter(who, func() { lose(errPlaceLost) })
+	if err != nil {
+		lose(err)
+		return nil, err
+	}
+	r.Request = r.WithContext(ctx)
+	return pl, nil
+}
+
+// poolOf is where a request has its place.
+func (l *limits) poolOf(r *request) *pool {
+	switch {
+	case r.route.long == "watch":
+		return l.watches
+	case r.route.long == "session":
+		return l.sessions
+	case r.route.long == "log" && follows(r):
+		return l.logs
+	}
+	return l.calls
+}
+
+// errPlaceLost is for who held on to the most, and made room for another.
+var errPlaceLost = apierrors.NewTooManyRequests("others need the place of this request, please try again", 5)
 
 func follows(r *request) bool {
 	follow, err := queryBool(r.query, "follow")
 	return err == nil && follow
 }
 
-// perUser counts long answers by identity.
-type perUser struct {
-	each, total int
-
-	mu    sync.Mutex
-	users map[string]int
-	all   int
-}
-
-func (p *perUser) enter(user, what string) (done func(), err error) {
-	return p.enterUpTo(p.each, user, what)
-}
-
-// enterUpTo is enter with another limit for this user.
-func (p *perUser) enterUpTo(most int, user, what string) (done func(), err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.users[user] >= most || p.all >= p.total {
-		return nil, apierrors.NewTooManyRequests("too many "+what+" at once, please close some", 5)
-	}
-	if p.users == nil {
-		p.users = map[string]int{}
-	}
-	p.users[user]++
-	p.all++
-	return func() { p.leave(user) }, nil
-}
-
-func (p *perUser) leave(user string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.all--
-	if p.users[user]--; p.users[user] == 0 {
-		delete(p.users, user)
-	}
-}
-
 // looking waits until a list may be read from the store.
 func (l *limits) looking(ctx context.Context) (done func(), err error) {
-	select {
-	case l.looks <- struct{}{}:
-		return func() { <-l.looks }, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	pl, err := l.looks.wait(ctx, partyIn(ctx), 1, nil)
+	if err != nil {
+		return nil, err
 	}
+	return pl.leave, nil
 }
 
 // weightOf is what a body counts for among those being decoded: its bytes, or what it unfolds to if that is more. What has
@@ -207,28 +253,14 @@ func weightOf(data []byte, media string, b bound) int64 {
 
 // decoding waits until a body of some weight may be decoded.
 func (l *limits) decoding(r *http.Request, weight int64) (done func(), err error) {
-	if err := l.acquire(r.Context(), l.decodes, weight); err != nil {
-		return nil, err
-	}
-	return func() { l.decodes.Release(weight) }, nil
+	return acquire(r.Context(), l.decodes, weight, nil)
 }
 
-// acquire waits for part of what is shared by bodies. Half of the requests at most wait there, nodes aside: otherwise those
-// who send large ones would take the places of all others too.
-func (l *limits) acquire(ctx context.Context, s *semaphore.Weighted, n int64) error {
-	if s.TryAcquire(n) {
-		return nil
+// acquire waits for part of what is shared by bodies.
+func acquire(ctx context.Context, p *pool, n int64, press func(left time.Duration)) (done func(), err error) {
+	pl, err := p.wait(ctx, partyIn(ctx), int(n), press)
+	if err != nil {
+		return nil, err
 	}
-	if u, ok := api.UserFrom(ctx); ok {
-		if _, node := nodeName(u); node {
-			return s.Acquire(ctx, n)
-		}
-	}
-	select {
-	case l.queue <- struct{}{}:
-		defer func() { <-l.queue }()
-		return s.Acquire(ctx, n)
-	default:
-		return apierrors.NewTooManyRequests("too many bodies at once, please try again", 1)
-	}
+	return pl.leave, nil
 }

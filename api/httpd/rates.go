@@ -1,7 +1,6 @@
 package httpd
 
 import (
-	"slices"
 	"sync"
 	"time"
 
@@ -20,22 +19,27 @@ var (
 	// Its Lease, and the Node that says how it is, have a bucket of their own: a board that floods is not a lost one.
 	paceBeat  = pace{30, 5}
 	paceAdmin = pace{4000, 1000}
-	// Pods, people who may only look, and strangers.
+	// All pods of a namespace together.
+	paceAccounts = pace{400, 100}
+	// People who may only look, and strangers of one address.
 	paceOther = pace{200, 50}
 )
 
 // paceOf is what a request counts against.
-func paceOf(r *request) (bucket string, p pace) {
-	if _, node := nodeName(r.user); node {
+func paceOf(r *request, who party) (bucket string, p pace) {
+	bucket = who.rank.String() + " " + who.name
+	switch who.rank {
+	case boards:
 		if r.kind == coordination.Leases || r.kind == api.Nodes {
-			return "beat of " + r.user.Name, paceBeat
+			return "beat of " + who.name, paceBeat
 		}
-		return r.user.Name, paceNode
+		return bucket, paceNode
+	case administrators, root:
+		return bucket, paceAdmin
+	case serviceAccounts:
+		return bucket, paceAccounts
 	}
-	if slices.Contains(r.user.Groups, api.AdminGroup) {
-		return r.user.Name, paceAdmin
-	}
-	return r.user.Name, paceOther
+	return bucket, paceOther
 }
 
 // rates are the token buckets of callers. A bucket that is full says nothing, so it need not be kept.

@@ -34,11 +34,15 @@ type response struct {
 	warned []string
 	quiet  bool // about unknown fields: the client asked for that
 
+	party  party    // whose request is answered
 	places *answers // where large answers wait; nil: nowhere
+	place  *place   // that it has there; nil: none
 	done   func()   // gives back what its request was granted to be decoded; nil: nothing
 
-	mu      sync.Mutex
-	writing bool // a piece of the answer has a deadline
+	mu       sync.Mutex
+	writing  bool      // a piece of the answer has a deadline
+	deadline time.Time // which is this
+	until    time.Time // when all must be over, for somebody of a higher rank waits for its place
 }
 
 // status is what the answer came to.
@@ -107,22 +111,6 @@ func (w *response) Write(p []byte) (int, error) {
 
 // Unwrap lets http.ResponseController reach the connection.
 func (w *response) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-// extend gives the client time for another piece. Connections without deadlines have none to set.
-func (w *response) extend() {
-	limit := writeTime
-	if w.places != nil {
-		w.places.mu.Lock()
-		defer w.places.mu.Unlock()
-		if w.places.waiting > 0 && w.places.holders[w] {
-			limit = hurryTime
-		}
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.writing = true
-	http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(limit))
-}
 
 // flush sends what was written so far. Afterwards the client may be idle for as long as it likes: an HTTP/2 stream
 // whose deadline passes is reset even if nothing is being written.

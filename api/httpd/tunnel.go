@@ -68,6 +68,9 @@ func (h *handler) answerCall(w *response, r *http.Request, node, id string) erro
 		deliver(nil)
 		return nil //nolint:nilerr // the connection is gone
 	}
+	if c := connOf(r.Context()); c != nil {
+		c.place.use() // it is not idle now, until it is closed
+	}
 	deliver(conn)
 	return nil
 }
