@@ -22,7 +22,7 @@ func (s *Store) LogDeleted(kind *api.Kind, namespace, name string) bool {
 
 // takeLine reads the name of the line, and gives a new one where the line was broken.
 func (o *opener) takeLine() error {
-	broken := o.health.Restored != "" && !o.health.Complete || len(o.quarantined) > 0
+	broken := o.health.Restored != "" && !o.health.Complete || o.health.LogMissing || len(o.quarantined) > 0
 	data, err := os.ReadFile(o.path(lineName))
 	if err == nil && len(data) > 0 && !broken {
 		o.line = string(data)

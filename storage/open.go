@@ -57,6 +57,9 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
+	if _, err := cfg.setAside(lockName); err != nil {
+		return nil, fmt.Errorf("open store: %w", err)
+	}
 	lock, err := lockDir(cfg.Dir, 5*time.Second)
 	if err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
@@ -97,9 +100,13 @@ type opener struct {
 	sick     bool      // single values of the file are damaged
 	segments []segment // of the log, as found
 	stale    bool      // no snapshot leads to where the log begins
+	odd      bool      // something here was no file: there was a store
 }
 
 func (o *opener) run(ctx context.Context) error {
+	if err := o.sort(); err != nil {
+		return err
+	}
 	if err := o.sweepTemp(); err != nil {
 		return err
 	}
@@ -121,6 +128,9 @@ func (o *opener) run(ctx context.Context) error {
 	err := o.openLog()
 	if errors.Is(err, errForgot) {
 		err = o.replace(ctx, err)
+	}
+	if err == nil {
+		err = o.compare(ctx)
 	}
 	if err != nil {
 		return err
@@ -152,7 +162,7 @@ func (o *opener) sweepTemp() error {
 		}
 		for _, e := range entries {
 			if strings.HasSuffix(e.Name(), tempSuffix) {
-				if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
+				if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
 					return err
 				}
 			}
@@ -186,7 +196,7 @@ func (o *opener) provide(ctx context.Context) error {
 	}
 	st, err := os.Stat(o.path(dbName))
 	switch {
-	case errors.Is(err, os.ErrNotExist) && !marked && len(snaps) == 0:
+	case errors.Is(err, os.ErrNotExist) && !marked && !o.odd && len(snaps) == 0:
 		o.health.Made = true
 		return o.create()
 	case errors.Is(err, os.ErrNotExist):

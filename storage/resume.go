@@ -23,7 +23,8 @@ var (
 	ceilingKey = []byte("ceiling")
 	idKey      = []byte("id")
 	tallyKey   = []byte("tally")
-	logKey     = []byte("log") // number of the file of the log that the last commit went to
+	countKey   = []byte("count") // of the commits, and the tally that it belongs to
+	logKey     = []byte("log")   // number of the file of the log that the last commit went to
 )
 
 // resume chooses the first revision, above everything that was ever handed out, and makes buckets for kinds that

@@ -130,6 +130,7 @@ type Health struct {
 	Made        bool      // by this opening; there was none before
 	Unclean     bool      // the store before this opening was not closed
 	Restored    string    // the snapshot that replaced a damaged file
+	LogMissing  bool      // there is no log where there was one: the newest writes may be missing
 	Replayed    int       // transactions that were put back from the log
 	Complete    bool      // after Restored: nothing that was acknowledged is lost
 	Damaged     string    // where the damaged file was kept

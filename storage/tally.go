@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"hash/fnv"
@@ -49,6 +50,7 @@ type writer struct {
 	t      tally
 	before tally
 	done   []change // for the log
+	above  uint64   // the count of commits is to be above it
 }
 
 func newWriter(tx *bolt.Tx) (*writer, error) {
@@ -97,5 +99,20 @@ func (w *writer) finish(ceiling, log uint64) error {
 	if err := meta.Put(ceilingKey, seal(metaBucket, ceilingKey, number(ceiling))); err != nil {
 		return err
 	}
+	n, _ := readCount(w.tx)
+	if err := meta.Put(countKey, seal(metaBucket, countKey, append(number(max(n, w.above)+1), w.t.encode()...))); err != nil {
+		return err
+	}
 	return meta.Put(tallyKey, seal(metaBucket, tallyKey, w.t.encode()))
+}
+
+// readCount is how many commits led to what is in a file; 0 where no version that counts has written there. It says which of two files
+// of one store is the older: neither compaction nor a snapshot begins anew. It is not sure where a version that does not count wrote last.
+func readCount(tx *bolt.Tx) (n uint64, sure bool) {
+	payload, err := metaValue(tx, countKey, 24)
+	if err != nil {
+		return 0, false
+	}
+	now, err := readTally(tx)
+	return binary.BigEndian.Uint64(payload), err == nil && bytes.Equal(payload[8:], now.encode())
 }
