@@ -42,6 +42,7 @@ type Authority struct {
 	floor time.Time
 	clock func() time.Time
 	ca    tls.Certificate // Leaf is set
+	made  bool            // by Open
 
 	mu     sync.Mutex // held while a certificate is looked for or made
 	loaded map[string]tls.Certificate
@@ -118,7 +119,7 @@ func (a *Authority) openCA() (tls.Certificate, error) {
 		if err != nil {
 			return zero, fmt.Errorf("make CA: %w", err)
 		}
-		found = p
+		found, a.made = p, true
 	}
 	for i, path := range paths {
 		if good[i] {
@@ -161,6 +162,9 @@ func (a *Authority) Pool() *x509.CertPool {
 
 // CA is the CA's certificate in PEM.
 func (a *Authority) CA() []byte { return encodeCert(a.ca.Certificate[0]) }
+
+// Made says whether Open found no CA and made this one.
+func (a *Authority) Made() bool { return a.made }
 
 // Pin is what tokens name the CA by.
 func (a *Authority) Pin() Pin { return sha256.Sum256(a.ca.Certificate[0]) }

@@ -52,4 +52,6 @@ type PodStop struct {
 // SafeMode is the answer of GET /ledge/v1/safemode.
 type SafeMode struct {
 	Why string `json:"why,omitempty"` // empty: it is not in safe mode
+	// Authority is why the certificate authority is another than the node had; empty: it is the same. DELETE takes it as it is.
+	Authority string `json:"authority,omitempty"`
 }

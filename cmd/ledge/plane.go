@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 
 	corev1 "k8s.io/api/core/v1"
@@ -42,6 +43,7 @@ type plane struct {
 	listener net.Listener    // nil: there is no TLS address
 	door     *httpd.Listener // on it, once the server is open
 	boards   fleet
+	caLost   atomic.Bool // it is not the one that the store remembers
 
 	mu       sync.Mutex
 	stranger []byte // the last certificate that was turned away
@@ -58,6 +60,9 @@ func (b *brain) openPlane(ctx context.Context) (err error) {
 		return err
 	}
 	if p.joins, err = p.ca.Joins(pki.JoinsConfig{Tokens: b.store.Table("joinTokens"), Boards: b.store.Table("boards"), Own: b.Name}); err != nil {
+		return err
+	}
+	if err := p.lookAtCA(ctx); err != nil {
 		return err
 	}
 	tokens := &local.Tokens{Keys: keys, RootCA: p.ca.CA(), Now: p.ca.Now, Revoked: p.joins.Revoked}

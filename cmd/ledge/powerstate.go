@@ -34,7 +34,7 @@ func (b *brain) conditions() []corev1.NodeCondition {
 			out = append(out, c)
 		}
 	}
-	return append(out, voltageCondition(b.voltage.Now()), b.safeModeCondition(), unboundedCondition(b.holds), b.debts.condition())
+	return append(out, voltageCondition(b.voltage.Now()), b.safeModeCondition(), unboundedCondition(b.holds), b.debts.condition(), b.authorityCondition())
 }
 
 // lockCondition is the report in a line. Upstream such a lock fails in silence (N-5.39).

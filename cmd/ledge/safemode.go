@@ -157,15 +157,14 @@ func (b *brain) safeModeCondition() corev1.NodeCondition {
 
 // Over the API.
 
-func (b *brain) safeModeReport() board.SafeMode { return board.SafeMode{Why: b.guard.holding()} }
-func (b *brain) leaveSafeMode()                 { b.guard.resume() }
-
 func (b *boardAPI) showSafeMode(w http.ResponseWriter, _ *http.Request) error {
 	return answer(w, b.power.safeModeReport())
 }
 
 func (b *boardAPI) endSafeMode(w http.ResponseWriter, _ *http.Request) error {
-	b.power.leaveSafeMode()
+	if err := b.power.leaveSafeMode(); err != nil {
+		return err
+	}
 	w.WriteHeader(http.StatusAccepted)
 	return nil
 }
@@ -188,7 +187,7 @@ func resume(ctx context.Context, c *command) error {
 	if err != nil {
 		return err
 	}
-	if r.Why == "" {
+	if r.Why == "" && r.Authority == "" {
 		_, err := fmt.Fprintln(c.out, "The node is not in safe mode.")
 		return err
 	}
@@ -201,8 +200,10 @@ func resume(ctx context.Context, c *command) error {
 
 // sayIfHeld is the first line of status.
 func sayIfHeld(out io.Writer, r board.SafeMode) {
-	if r.Why != "" {
-		say(out, "%s\n", r.Why)
+	for _, why := range []string{r.Why, r.Authority} {
+		if why != "" {
+			say(out, "%s\n", why)
+		}
 	}
 }
 
@@ -212,9 +213,16 @@ func (c *command) safeModeProbe(ctx context.Context) []host.Probe {
 		return nil
 	}
 	r, err := c.safeMode(ctx)
-	if err != nil || r.Why == "" {
+	if err != nil {
 		return nil // that the node does not answer is said elsewhere
 	}
-	return []host.Probe{{Name: "safe mode", Err: errors.New(r.Why),
-		Remedy: "look at the node's log for what it died of, delete the pod if it was one, then 'ledge resume'"}}
+	var out []host.Probe
+	if r.Why != "" {
+		out = append(out, host.Probe{Name: "safe mode", Err: errors.New(r.Why),
+			Remedy: "look at the node's log for what it died of, delete the pod if it was one, then 'ledge resume'"})
+	}
+	if r.Authority != "" {
+		out = append(out, host.Probe{Name: "certificate authority", Err: errors.New(r.Authority), Remedy: "as it says"})
+	}
+	return out
 }

@@ -376,6 +376,9 @@ func (b *brain) tellStart() {
 		slog.Error(why)
 		b.events.EventOn(ref, corev1.EventTypeWarning, "SafeMode", why)
 	}
+	if why := b.lostCA(); why != "" {
+		b.events.EventOn(ref, corev1.EventTypeWarning, string(authorityLost), why)
+	}
 	if h := b.store.Health(); h.Restored != "" {
 		end := "what was written after it and is not in the log is lost"
 		if h.Complete {
@@ -386,6 +389,10 @@ func (b *brain) tellStart() {
 	} else if h.Replayed > 0 {
 		b.events.EventOn(ref, corev1.EventTypeWarning, "StoreRestored",
 			fmt.Sprintf("The disk had forgotten %d writes that it had acknowledged; they were put back from the log", h.Replayed))
+	}
+	if b.store.Health().LogMissing {
+		b.events.EventOn(ref, corev1.EventTypeWarning, "StoreLogMissing",
+			"The log beside the store is missing: whether the newest writes are in the store cannot be told")
 	}
 	if !b.cut { // N-4.11
 		return

@@ -29,7 +29,7 @@ type powerControl interface {
 	takeBack() error
 	renew() error
 	safeModeReport() board.SafeMode
-	leaveSafeMode()
+	leaveSafeMode() error
 }
 
 func (b *brain) shutdownReport() board.Shutdown {
