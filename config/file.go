@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -204,7 +205,7 @@ func within(prefix, domain string) bool {
 func parseNodeIPs(text string) ([]netip.Addr, error) {
 	var out []netip.Addr
 	for _, item := range splitList(text) {
-		ip, err := netip.ParseAddr(item)
+		ip, err := netip.ParseAddr(decimal(item))
 		if err != nil {
 			continue // dropped with a warning by the caller: it counts what came back
 		}
@@ -214,9 +215,23 @@ func parseNodeIPs(text string) ([]netip.Addr, error) {
 		return nil, errors.New("must contain either a single IP or a dual-stack pair of IPs")
 	}
 	if len(out) == 2 && (out[0].IsUnspecified() || out[1].IsUnspecified()) {
-		return nil, errors.New("neither 0.0.0.0 nor :: may stand in a pair of addresses")
+		return nil, fmt.Errorf("dual-stack %q cannot include '0.0.0.0' or '::'", text)
 	}
 	return out, nil
+}
+
+// decimal reads an IPv4 address with leading zeros as Kubernetes' clients do: 010 is ten.
+func decimal(ip string) string {
+	if strings.Contains(ip, ":") {
+		return ip
+	}
+	parts := strings.Split(ip, ".")
+	for i, p := range parts {
+		if short := strings.TrimLeft(p, "0"); p != "" {
+			parts[i] = cmp.Or(short, "0")
+		}
+	}
+	return strings.Join(parts, ".")
 }
 
 func splitList(text string) []string {

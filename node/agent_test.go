@@ -38,7 +38,8 @@ func TestLife(t *testing.T) {
 		if p.Status.Phase != corev1.PodRunning || p.Status.HostIP != "192.0.2.10" || p.Status.PodIP == "" {
 			t.Errorf("the pod is %+v", p.Status)
 		}
-		r.want("events", r.events.of("Pulled", "Started"), `Normal Pulled p: Container image "example.com/app:v1" already present on machine`, "Normal Started p: Container started")
+		r.want("events", r.events.of("Pulled", "Created", "Started"), `Normal Pulled p: Container image "example.com/app:v1" already present on machine`,
+			"Normal Created p: Container created", "Normal Started p: Container started")
 		r.delete("p", nil)
 		r.pass(2 * time.Second)
 		if r.gone("p") || r.get("p").Status.Phase != corev1.PodRunning {

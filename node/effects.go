@@ -168,6 +168,7 @@ func (a *Agent) start(ctx context.Context, w *worker, pod *corev1.Pod, act podst
 		return a.undoStart(ctx, pod, id, &fault{"RunContainerError", fmt.Errorf("start container %s: %w", c.Name, err)})
 	}
 	a.containerChanged(st)
+	a.containerEvent(pod, c.Name, corev1.EventTypeNormal, "Created", "Container created") // the engine does both at once
 	a.containerEvent(pod, c.Name, corev1.EventTypeNormal, "Started", "Container started")
 	return nil
 }

@@ -601,3 +601,29 @@ func TestEventsV1(t *testing.T) {
 	f.must(200, "DELETE", path+"?labelSelector=a%3Db", "")
 	f.must(404, "GET", old+"/e", "")
 }
+
+// TestNamespaceOfTheClusterScoped: clients send a namespace with what can have none; it is left out, in every way to write.
+func TestNamespaceOfTheClusterScoped(t *testing.T) {
+	f := serve(t, httpd.Config{})
+	const path = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+	const binding = `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRoleBinding","metadata":{"name":"b","namespace":"default","labels":{"a":"%d"}},
+		"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"view"}}`
+	for i, w := range []struct{ method, path, media string }{
+		{"POST", path, "application/json"}, {"PUT", path + "/b", "application/json"}, {"PATCH", path + "/b", "application/merge-patch+json"},
+		{"PATCH", path + "/b?fieldManager=x&force=true", applyPatch}, {"PATCH", path + "/new?fieldManager=x", applyPatch},
+	} {
+		body := fmt.Sprintf(binding, i)
+		code := 200
+		if strings.Contains(w.path, "/new") {
+			body, code = strings.Replace(body, `"name":"b"`, `"name":"new"`, 1), 201
+		}
+		if w.method == "POST" {
+			code = 201
+		}
+		var v metav1.PartialObjectMetadata
+		f.must(code, w.method, w.path, body, "Content-Type", w.media).into(t, &v)
+		if v.Namespace != "" || v.Labels["a"] != fmt.Sprint(i) {
+			t.Errorf("%s %s: %+v", w.method, w.media, v.ObjectMeta)
+		}
+	}
+}

@@ -58,9 +58,9 @@ func (h *handler) update(w *response, r *request) error {
 	return h.spoken(w, r, http.StatusOK, made)
 }
 
-// adopt gives an object the namespace of the URL, unless it names another.
+// adopt gives an object the namespace of the URL, unless it names another. One that can have none is read without it, as clients send.
 func (r *request) adopt(obj metav1.Object) error {
-	if ns := obj.GetNamespace(); ns != "" && ns != r.namespace {
+	if ns := obj.GetNamespace(); ns != "" && ns != r.namespace && r.namespace != "" {
 		return badRequest("the namespace of the provided object does not match the namespace sent on the request")
 	}
 	obj.SetNamespace(r.namespace)

@@ -98,6 +98,9 @@ func readConfiguration(kind *api.Kind, namespace, name string, data []byte, opts
 		meta = map[string]any{}
 		config["metadata"] = meta
 	}
+	if !kind.Namespaced {
+		delete(meta, "namespace")
+	}
 	for _, m := range []struct{ key, want string }{{"name", name}, {"namespace", namespace}} {
 		switch got, set := meta[m.key]; {
 		case !set && m.want != "":

@@ -69,6 +69,9 @@ func patched(ctx context.Context, kind *api.Kind, namespace, name string, old ap
 	if err := checkKind(kind, obj); err != nil {
 		return nil, err
 	}
+	if !kind.Namespaced {
+		obj.SetNamespace("")
+	}
 	if obj.GetName() != name || obj.GetNamespace() != namespace {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)",
 			path(obj.GetNamespace(), obj.GetName()), path(namespace, name)))
