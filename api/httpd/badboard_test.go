@@ -183,6 +183,7 @@ type badVerb struct {
 var badVerbs = []badVerb{
 	{"logs", "GET", podsPath + "/far/log", "", 0, false},
 	{"logs -f", "GET", podsPath + "/far/log?follow=1", "", 0, false},
+	{"logs 10", "GET", podsPath + "/far/log?limitBytes=10", "", 0, false},
 	{"exec", "GET", podsPath + "/far/exec?command=id&stdout=1", "websocket", 0, false},
 	{"exec/1.3", "POST", podsPath + "/far/exec?command=id&stdout=1", "SPDY/3.1", 0, false},
 	{"attach", "GET", podsPath + "/far/attach?stdout=1", "websocket", 0, false},
@@ -283,6 +284,9 @@ func (v badVerb) judge(b badTry) (wrong []string) {
 		bad("an upgrade that nobody asked for")
 	case b.code == 401 && !v.pod, b.code == 407 && !v.pod:
 		bad("%d, as if it were ours", b.code)
+	}
+	if v.name == "logs 10" && b.code == 200 && b.bytes > 10 {
+		bad("%d bytes of 10", b.bytes)
 	}
 	if b.early > 0 {
 		bad("%d early answers", b.early)

@@ -97,6 +97,9 @@ func (h *handler) handOver(w *response, r *request, node, path string, query url
 	defer awaitBody(w.ResponseWriter, r.Request)
 	var err error
 	transport := foreign{Transport: h.boardTransport(node), judge: fromBoard, hangUp: cancel, patient: r.route.long == "log" && follows(r)}
+	if limit, err := queryInt(query, "limitBytes"); err == nil && limit != nil {
+		transport.most = *limit
+	}
 	proxy := httputil.ReverseProxy{Transport: transport, FlushInterval: -1,
 		Rewrite: func(to *httputil.ProxyRequest) {
 			to.Out.URL = &url.URL{Scheme: "http", Host: "board", Path: path, RawQuery: query.Encode()}

@@ -56,7 +56,8 @@ type foreign struct {
 	judge func(*http.Response) error
 	// hangUp ends the request when an error, or a piece of the answer, does not come within boardTime; nil: all may take its time.
 	hangUp  func()
-	patient bool // pieces may take their time
+	patient bool  // pieces may take their time
+	most    int64 // bytes that were asked for; 0: all
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -73,6 +74,13 @@ func (f foreign) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := f.judge(&out); err != nil {
 		out.Body.Close()
 		return nil, err
+	}
+	if f.most > 0 && out.StatusCode == http.StatusOK && (out.ContentLength < 0 || out.ContentLength > f.most) {
+		out.Header.Del("Content-Length")
+		out.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.LimitReader(out.Body, f.most), out.Body}
 	}
 	return &out, nil
 }

@@ -69,6 +69,19 @@ func script(t *testing.T, reply func(http.ResponseWriter, *http.Request)) (*rest
 	return piped(t, s, admin), s
 }
 
+// A redirect is an error: it would be followed with the client's rights.
+func TestNoRedirects(t *testing.T) {
+	for _, code := range []int{301, 302, 303, 307, 308} {
+		c, s := script(t, answer(code, "", "Location", "/api/v1/secrets"))
+		_, got := c.Get(t.Context(), api.Pods, "x", "p")
+		_, made := c.Create(t.Context(), api.ConfigMaps, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "m", Namespace: "x"}}, api.WriteOptions{})
+		_, logs := c.Logs(t.Context(), "x", "p", api.LogOptions{})
+		if got == nil || made == nil || logs == nil || len(s.came) != 3 {
+			t.Errorf("%d: %v, %v, %v: %q", code, got, made, logs, s.came)
+		}
+	}
+}
+
 // What goes over the wire, call by call.
 func TestRequests(t *testing.T) {
 	ctx := context.Background()

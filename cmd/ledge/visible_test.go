@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"reflect"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 	"unicode"
@@ -185,5 +186,30 @@ func TestVerbsShowWhatTheyPrint(t *testing.T) {
 	}
 	if shown < 52 {
 		t.Errorf("only %d of the verbs printed anything of it: the made-up node does not reach them", shown)
+	}
+}
+
+// A node that answers with a redirect is not obeyed.
+func TestVerbsFollowNoRedirect(t *testing.T) {
+	runDir := t.TempDir()
+	l, err := net.Listen("unix", socketPath(runDir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var led atomic.Int32
+	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/elsewhere" {
+			led.Add(1)
+		}
+		http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
+	})}
+	go srv.Serve(l)
+	defer srv.Close()
+	for _, verb := range []string{"get pods", "get pods -o json", "describe pod p", "logs p", "exec p -- id", "attach p", "top pods", "images ls", "images pull x",
+		"token create", "node revoke x", "shutdown --now", "status", "cordon n", "delete pod p"} {
+		var out, fail bytes.Buffer
+		if code := run(append([]string{"--run-dir", runDir}, strings.Fields(verb)...), &out, &fail); code == 0 || led.Swap(0) != 0 {
+			t.Errorf("%s: exit code %d, %s", verb, code, fail.String())
+		}
 	}
 }
