@@ -160,3 +160,29 @@ func TestPartyOf(t *testing.T) {
 		}
 	}
 }
+
+// TestRoomForAThousandBoards: each with a connection for its requests and its tunnel, one for a stream, and eight watches, whatever
+// others hold; and one more board finds all of that too.
+func TestRoomForAThousandBoards(t *testing.T) {
+	conns := newCapped(nil).places
+	watches := newLimits(Config{}).watches
+	for p, each := range map[*pool]int{conns: 2, watches: 8} {
+		for i := range 1000 {
+			for r := range boards { // those below take what they get
+				for range 10 {
+					_, _ = p.enter(party{r, fmt.Sprint(i)}, func() {})
+				}
+			}
+		}
+		for i := range 1001 {
+			for range each {
+				if _, err := p.enter(party{boards, fmt.Sprint(i)}, func() {}); err != nil {
+					t.Fatalf("board %d: %v", i, err)
+				}
+			}
+		}
+		if n := p.taken[boards]; n != 1001*each {
+			t.Errorf("%s: boards have %d", p.what, n)
+		}
+	}
+}
