@@ -91,9 +91,9 @@ func oddOpening(t *testing.T, dir string) <-chan string {
 	return done
 }
 
-// TestOlderStore: an old state.db without a log is not taken for the newest, whatever was compacted meanwhile; a backup that
+// TestOlderStoreWithoutLog: an old state.db without a log is not taken for the newest, whatever was compacted meanwhile; a backup that
 // somebody has put there on purpose is.
-func TestOlderStore(t *testing.T) {
+func TestOlderStoreWithoutLog(t *testing.T) {
 	dir := t.TempDir()
 	s := mustOpen(t, dir)
 	put(t, s, "a", "1")
