@@ -134,7 +134,7 @@ func launch(args []string) {
 func chooseVersion(dir *upgrade.Dir, as role) string {
 	s, err := dir.Load()
 	if err != nil {
-		if as != roleBrain { // that one says it when it is known that it can start at all
+		if as != roleBrain { // the brain reports this itself, after its start-up checks
 			slog.Error("which version is to run is not known; this one does", "err", err)
 		}
 		return upgrade.Base

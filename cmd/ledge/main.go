@@ -70,7 +70,7 @@ const (
 	wordsNode   = "NODE"
 )
 
-// verbs is filled in the files of the verbs.
+// verbs lists all verbs, in the order in which help shows them.
 func verbs() []verb {
 	return []verb{
 		{name: "serve", help: "run this board: control plane and agent, or the agent alone if the configuration names a server", run: serve, flags: func(c *command) { c.opts = config.ServeFlags(c.flags) }},

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestProofs: each page of docs/proofs names for every promise of its issue tests, or steps of scripts/test.sh, that
+// TestProofs: each page of docs/proofs names for every promise tests, or steps of scripts/test.sh, that
 // exist, or says why there is none.
 func TestProofs(t *testing.T) {
 	pages, err := filepath.Glob(filepath.Join(top, "docs", "proofs", "*.md"))
