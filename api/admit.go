@@ -97,6 +97,17 @@ func (k *Kind) Keep(obj, old Object, subresource string) {
 	}
 }
 
+// Halves are what somebody wants of an object, and what is seen of it: pointers into it, or nil where a kind has no such half.
+func (k *Kind) Halves(obj Object) (spec, status any) {
+	if k.rules.Spec != nil {
+		spec = k.rules.Spec(obj)
+	}
+	if k.rules.Status != nil {
+		status = k.rules.Status(obj)
+	}
+	return spec, status
+}
+
 // OtherSpec says that somebody wants something else of an object whose generation counts that.
 func (k *Kind) OtherSpec(obj, old Object) bool {
 	return k.Generation && k.rules.Spec != nil && !apiequality.Semantic.DeepEqual(k.rules.Spec(obj), k.rules.Spec(old))

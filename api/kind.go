@@ -1,6 +1,7 @@
 package api
 
 import (
+	"encoding/json"
 	"slices"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
@@ -55,6 +56,9 @@ type Kind struct {
 	Propagation metav1.DeletionPropagation
 	// Subresources that Update and Patch take, beside status and scale.
 	Subresources []string
+
+	// Schema is that of an object (OpenAPI v3), for a kind of which package openapi has none: most have theirs generated there.
+	Schema json.RawMessage
 
 	// View is set when the objects are those of another kind in another form.
 	View *Form

@@ -3,6 +3,7 @@ package apitest
 import (
 	"testing"
 
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -15,6 +16,7 @@ var replicationCases = []Case{
 	{"ReplicationRefused", testReplicationRefused},
 	{"ReplicationStatus", testReplicationStatus},
 	{"ReplicationPatch", testReplicationPatch},
+	{"Scale", testScale},
 }
 
 // replication is a controller that wants no pods: where controllers run, nothing but the API acts on it.
@@ -138,4 +140,38 @@ func testReplicationPatch(t *testing.T, c api.Client) {
 	if len(containers) != 2 || byName["c"].Image != "ledge.local/self:v1" || byName["c"].Command[0] != "pause" || byName["d"].Image != "i" || got.GetGeneration() != 2 {
 		t.Errorf("patched to %+v", containers)
 	}
+}
+
+// The number of pods is set without a word about anything else, also over what somebody wrote in between.
+func testScale(t *testing.T, c api.Client) {
+	e := begin(t, c)
+	rc := e.create(e.replication("rc")).(*corev1.ReplicationController)
+	scale := api.ReplicationControllers.ScaleOf(rc)
+	if scale.Spec.Replicas != 0 || scale.Status.Selector != "app=web" || scale.UID != rc.UID {
+		t.Errorf("shown as %+v", scale)
+	}
+	set := func(n int32, edit func(*autoscalingv1.Scale)) (api.Object, error) {
+		s := &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: "rc"}, Spec: autoscalingv1.ScaleSpec{Replicas: n}}
+		edit(s)
+		return c.Update(e.ctx, api.ReplicationControllers, s, api.WriteOptions{Subresource: api.Scale, DryRun: n > 0}) // where controllers run, no pods are made
+	}
+	got, err := set(3, func(*autoscalingv1.Scale) {})
+	e.must(err)
+	if s, ok := got.(*autoscalingv1.Scale); !ok || s.Spec.Replicas != 3 || s.Kind != "Scale" || s.Status.Selector != "app=web" {
+		t.Errorf("scaled to %+v", got)
+	}
+	_, err = set(0, func(*autoscalingv1.Scale) {})
+	e.must(err)
+	_, err = set(-1, func(*autoscalingv1.Scale) {})
+	e.fails(err, metav1.StatusReasonInvalid, 422)
+	_, err = set(1, func(s *autoscalingv1.Scale) { s.ResourceVersion = "1" })
+	e.fails(err, metav1.StatusReasonConflict, 409)
+	got, err = c.Patch(e.ctx, api.ReplicationControllers, e.ns, "rc", api.Patch{Type: types.MergePatchType, Data: []byte(`{"spec":{"replicas":2}}`)},
+		api.WriteOptions{Subresource: api.Scale, DryRun: true})
+	e.must(err)
+	if s, ok := got.(*autoscalingv1.Scale); !ok || s.Spec.Replicas != 2 {
+		t.Errorf("patched to %+v", got)
+	}
+	_, err = c.Update(e.ctx, api.ConfigMaps, &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: "none"}}, api.WriteOptions{Subresource: api.Scale})
+	e.fails(err, metav1.StatusReasonNotFound, 404)
 }

@@ -43,7 +43,7 @@ type fixture struct {
 // serve starts a server for the time of a test. It may run inside a synctest bubble.
 func serve(t *testing.T, c httpd.Config) *fixture {
 	t.Helper()
-	db, err := storage.Open(t.Context(), storage.Config{Dir: t.TempDir(), NoSync: true, RingSize: 64})
+	db, err := storage.Open(t.Context(), storage.Config{Dir: t.TempDir(), Kinds: c.Kinds, NoSync: true, RingSize: 64})
 	if err != nil {
 		t.Fatal(err)
 	}

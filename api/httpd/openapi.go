@@ -90,9 +90,23 @@ func openAPI(s *api.Kinds, gv schema.GroupVersion) (doc openAPIDoc, names []stri
 
 const metaSchema = "io.k8s.apimachinery.pkg.apis.meta.v1."
 
+// schemas are all there are, by name.
+func schemas(s *api.Kinds) (map[string]json.RawMessage, error) {
+	all, err := openapi.Schemas()
+	if err != nil {
+		return nil, err
+	}
+	for _, k := range s.Kept {
+		if k.Schema != nil {
+			all[schemaName(k.GVK())] = k.Schema
+		}
+	}
+	return all, nil
+}
+
 // documentV3 completes the document of one group and version.
 func documentV3(s *api.Kinds, gv schema.GroupVersion) ([]byte, error) {
-	all, err := openapi.Schemas()
+	all, err := schemas(s)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +117,7 @@ func documentV3(s *api.Kinds, gv schema.GroupVersion) ([]byte, error) {
 
 // documentV2 is everything in one document of the older form, for clients before v3.
 func documentV2(s *api.Kinds) (map[string]any, error) {
-	all, err := openapi.Schemas()
+	all, err := schemas(s)
 	if err != nil {
 		return nil, err
 	}

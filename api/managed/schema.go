@@ -43,6 +43,12 @@ func types(s *api.Kinds) (map[*api.Kind]typed.ParseableType, error) {
 	}
 	models := map[string]*model{}
 	names := map[*api.Kind]string{}
+	for _, k := range s.Kept {
+		if k.Schema != nil {
+			names[k] = k.GR().String()
+			all[names[k]] = k.Schema
+		}
+	}
 	for name, raw := range all {
 		m := &model{}
 		if err := json.Unmarshal(raw, m); err != nil {

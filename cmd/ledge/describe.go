@@ -60,28 +60,35 @@ func describe(ctx context.Context, c *command) error {
 	}
 	p := newPage(time.Now())
 	p.head(obj)
-	switch o := obj.(type) {
-	case *corev1.Pod:
-		p.pod(o)
-	case *corev1.Node:
-		pods, err := cl.List(ctx, api.Pods, api.ListOptions{Selection: api.Selection{Fields: fields.OneTermEqualSelector("spec.nodeName", o.Name)}})
-		if err != nil {
-			return err
-		}
-		p.node(o, pods.Items)
-	case *corev1.Secret: // what is in it is nobody's who looks over a shoulder
-		p.line("Type", "%s", o.Type)
-		for _, k := range slices.Sorted(maps.Keys(o.Data)) {
-			p.line(k, "%d bytes", len(o.Data[k]))
-		}
-	default:
-		if err := p.rest(obj); err != nil {
-			return err
-		}
+	if err := p.body(ctx, cl, kind, obj); err != nil {
+		return err
 	}
 	p.events(events)
 	_, err = c.out.Write(p.done())
 	return err
+}
+
+// body is what there is to say of an object beside what all objects have.
+func (p *page) body(ctx context.Context, cl api.Client, kind *api.Kind, obj api.Object) error {
+	switch kind {
+	case api.Pods:
+		p.pod(obj.(*corev1.Pod))
+	case api.Nodes:
+		pods, err := cl.List(ctx, api.Pods, api.ListOptions{Selection: api.Selection{Fields: fields.OneTermEqualSelector("spec.nodeName", obj.GetName())}})
+		if err != nil {
+			return err
+		}
+		p.node(obj.(*corev1.Node), pods.Items)
+	case api.Secrets: // what is in it is nobody's who looks over a shoulder
+		s := obj.(*corev1.Secret)
+		p.line("Type", "%s", s.Type)
+		for _, k := range slices.Sorted(maps.Keys(s.Data)) {
+			p.line(k, "%d bytes", len(s.Data[k]))
+		}
+	default:
+		return p.rest(obj)
+	}
+	return nil
 }
 
 // eventsOf are the events about an object, oldest first.

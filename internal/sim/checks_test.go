@@ -100,11 +100,11 @@ func TestScribeNotices(t *testing.T) {
 			}
 			return []string{want}
 		}
-		for _, what := range changes(c.old, c.new) {
+		for _, what := range changes(kind, c.old, c.new) {
 			s.judge(agent, kind.Resource+" "+what)
 		}
 		n.want(t, c.what+" by the agent", judge(c.agent)...)
-		for _, what := range changes(c.old, c.new) {
+		for _, what := range changes(kind, c.old, c.new) {
 			s.judge(plane, kind.Resource+" "+what)
 			s.judge(user, kind.Resource+" "+what)
 		}

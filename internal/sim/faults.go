@@ -234,13 +234,12 @@ func (b *Board) compareRunning(before map[string][]runtime.Status) {
 func durable(o api.Object) api.Object {
 	c := o.DeepCopyObject().(api.Object)
 	c.SetResourceVersion("")
-	switch x := c.(type) {
-	case *corev1.Node:
-		for i := range x.Status.Conditions {
-			x.Status.Conditions[i].LastHeartbeatTime = metav1.Time{}
+	if n, ok := c.(*corev1.Node); ok {
+		for i := range n.Status.Conditions {
+			n.Status.Conditions[i].LastHeartbeatTime = metav1.Time{}
 		}
-	default:
-		forgetRenewal(c)
+		return n
 	}
+	forgetRenewal(c)
 	return c
 }

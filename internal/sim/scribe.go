@@ -4,7 +4,6 @@ import (
 	"context"
 	"strings"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 
@@ -100,8 +99,8 @@ func (s scribe) Update(ctx context.Context, kind *api.Kind, obj api.Object, opts
 	if obj.GetResourceVersion() == "" {
 		s.b.Errorf("the %s writes %s %s without saying over which version", writer(ctx), kind.Singular, obj.GetName())
 	}
-	if old.GetResourceVersion() == obj.GetResourceVersion() { // else somebody wrote in between: not ours to tell apart
-		for _, what := range changes(old, out) {
+	if kind.Is(out) && old.GetResourceVersion() == obj.GetResourceVersion() { // else somebody wrote in between: not ours to tell apart
+		for _, what := range changes(kind, old, out) {
 			s.judge(ctx, kind.Resource+" "+what)
 		}
 		if pod, ok := old.(*corev1.Pod); ok && writer(ctx) == byAgent {
@@ -137,57 +136,65 @@ func (s scribe) Delete(ctx context.Context, kind *api.Kind, namespace, name stri
 }
 
 // changes names what differs between two versions of an object.
-func changes(old, new api.Object) []string {
-	var out []string
-	note := func(what string, same bool) {
-		if !same {
-			out = append(out, what)
-		}
-	}
-	equal := apiequality.Semantic.DeepEqual
-	note("labels", equal(old.GetLabels(), new.GetLabels()))
-	note("annotations", equal(old.GetAnnotations(), new.GetAnnotations()))
-	note("owners", equal(old.GetOwnerReferences(), new.GetOwnerReferences()))
-	switch was := old.(type) {
-	case *corev1.Pod:
-		is := new.(*corev1.Pod)
-		note("spec", equal(was.Spec, is.Spec))
-		note("nominated", was.Status.NominatedNodeName == is.Status.NominatedNodeName)
-		x, y := was.Status.DeepCopy(), is.Status.DeepCopy()
-		x.Conditions, y.Conditions, x.NominatedNodeName, y.NominatedNodeName = nil, nil, "", ""
-		note("status", equal(x, y))
-		have := map[corev1.PodConditionType]corev1.PodCondition{}
-		for _, c := range was.Status.Conditions {
-			have[c.Type] = c
-		}
-		for _, c := range is.Status.Conditions {
-			note("condition "+string(c.Type)+" "+string(c.Status), equal(have[c.Type], c))
-			delete(have, c.Type)
-		}
-		for c := range have {
-			out = append(out, "lost condition "+string(c))
-		}
-	case *corev1.Node:
-		is := new.(*corev1.Node)
-		note("taints", equal(was.Spec.Taints, is.Spec.Taints))
-		x, y := was.DeepCopy(), is.DeepCopy()
-		x.Spec.Taints, y.Spec.Taints = nil, nil
-		note("spec", equal(x.Spec, y.Spec))
-		x.Status.Conditions, y.Status.Conditions = nil, nil
-		note("status", equal(x.Status, y.Status))
-		have := map[corev1.NodeConditionType]corev1.NodeCondition{}
-		for _, c := range was.Status.Conditions {
-			have[c.Type] = c
-		}
-		for _, c := range is.Status.Conditions {
-			note("condition "+string(c.Status), equal(have[c.Type], c))
-		}
-	case *corev1.ReplicationController:
-		is := new.(*corev1.ReplicationController)
-		note("spec", equal(was.Spec, is.Spec))
-		note("status", equal(was.Status, is.Status))
-	case *coordinationv1.Lease:
-		note("spec", equal(was.Spec, new.(*coordinationv1.Lease).Spec))
+func changes(kind *api.Kind, old, new api.Object) []string {
+	var out differences
+	out.note("labels", old.GetLabels(), new.GetLabels())
+	out.note("annotations", old.GetAnnotations(), new.GetAnnotations())
+	out.note("owners", old.GetOwnerReferences(), new.GetOwnerReferences())
+	switch kind {
+	case api.Pods:
+		out.ofPods(old.(*corev1.Pod), new.(*corev1.Pod))
+	case api.Nodes:
+		out.ofNodes(old.(*corev1.Node), new.(*corev1.Node))
+	default:
+		oldSpec, oldStatus := kind.Halves(old)
+		newSpec, newStatus := kind.Halves(new)
+		out.note("spec", oldSpec, newSpec)
+		out.note("status", oldStatus, newStatus)
 	}
 	return out
+}
+
+// differences are the names of what is not the same.
+type differences []string
+
+func (d *differences) note(what string, old, new any) {
+	if !apiequality.Semantic.DeepEqual(old, new) {
+		*d = append(*d, what)
+	}
+}
+
+func (d *differences) ofPods(was, is *corev1.Pod) {
+	d.note("spec", was.Spec, is.Spec)
+	d.note("nominated", was.Status.NominatedNodeName, is.Status.NominatedNodeName)
+	x, y := was.Status.DeepCopy(), is.Status.DeepCopy()
+	x.Conditions, y.Conditions, x.NominatedNodeName, y.NominatedNodeName = nil, nil, "", ""
+	d.note("status", x, y)
+	have := map[corev1.PodConditionType]corev1.PodCondition{}
+	for _, c := range was.Status.Conditions {
+		have[c.Type] = c
+	}
+	for _, c := range is.Status.Conditions {
+		d.note("condition "+string(c.Type)+" "+string(c.Status), have[c.Type], c)
+		delete(have, c.Type)
+	}
+	for c := range have {
+		*d = append(*d, "lost condition "+string(c))
+	}
+}
+
+func (d *differences) ofNodes(was, is *corev1.Node) {
+	d.note("taints", was.Spec.Taints, is.Spec.Taints)
+	x, y := was.DeepCopy(), is.DeepCopy()
+	x.Spec.Taints, y.Spec.Taints = nil, nil
+	d.note("spec", x.Spec, y.Spec)
+	x.Status.Conditions, y.Status.Conditions = nil, nil
+	d.note("status", x.Status, y.Status)
+	have := map[corev1.NodeConditionType]corev1.NodeCondition{}
+	for _, c := range was.Status.Conditions {
+		have[c.Type] = c
+	}
+	for _, c := range is.Status.Conditions {
+		d.note("condition "+string(c.Status), have[c.Type], c)
+	}
 }
