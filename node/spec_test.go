@@ -60,7 +60,7 @@ func TestContainerSpec(t *testing.T) {
 		}
 	}
 	// The pod's own mount at /etc/hosts takes the place of ours.
-	if want := []string{"/etc/hosts/", "/etc/resolv.conf", "/etc/hostname", "/dev/termination-log"}; !slices.Equal(targets, want) {
+	if want := []string{"/etc/hosts/", "/dev/termination-log", "/etc/resolv.conf", "/etc/hostname"}; !slices.Equal(targets, want) {
 		t.Errorf("mounts at %q, want %q", targets, want)
 	}
 	st, err := os.Stat(a.messageFile("u1", "u1.c.3"))

@@ -131,6 +131,9 @@ After=basic.target
 // boot runs a small machine with two units until it has powered itself off, and gives what it wrote down.
 func boot(t *testing.T, driver string) (diary []string, out string) {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("boots a machine")
+	}
 	testrun.OnHost(t)
 	self, err := os.Executable()
 	if err != nil {
