@@ -26,7 +26,7 @@ type Version struct {
 
 func (v Version) encode() ([]byte, error) {
 	if v.Git == "" {
-		v.Git = api.Kubernetes
+		v.Git = api.Kubernetes + "+ledge"
 	}
 	parsed, err := version.ParseSemantic(v.Git)
 	if err != nil {
