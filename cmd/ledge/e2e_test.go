@@ -529,7 +529,7 @@ func TestDeleteWhileTheBrainIsAway(t *testing.T) {
 func TestDrainLeavesNothing(t *testing.T) {
 	b := newBoard(t)
 	b.serve("--on-term=drain")
-	b.apply(webPod)
+	b.apply(strings.Replace(webPod, "spec:\n", "spec:\n  restartPolicy: Never\n", 1)) // others come back at the next start
 	b.running("web")
 	if err := b.signal(syscall.SIGTERM); err != nil {
 		t.Fatalf("drain: %v", err)
