@@ -85,7 +85,7 @@ original: build ## hold the API and the agent against Kubernetes' own control pl
 	@LEDGE_ORIGINAL=1 LEDGE_BIN=$(CURDIR)/bin/ledge $(GOTEST) -count=1 -v -timeout 60m -run 'OfTheOriginal$$' ./api/rest ./cmd/ledge
 
 pages: ## write the pages of the manual that are made from the code: configuration, /ledge/v1
-	@LEDGE_BIN=none $(GOTEST) -count=1 -run '^TestPage' ./api/board ./cmd/ledge -update
+	@LEDGE_BIN=none $(GOTEST) -count=1 -run '^TestPage' ./api/board ./cli -update
 
 licenses: setup ## write NOTICE from what is linked
 	@go run ./scripts/licenses >NOTICE.new && mv NOTICE.new NOTICE && wc -l NOTICE

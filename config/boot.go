@@ -84,3 +84,6 @@ func AsAgent(args []string) (out []string) {
 	}
 	return out
 }
+
+// FirmwareDir is where the partition is mounted that the machine's firmware reads and people write.
+const FirmwareDir = "/boot/firmware"

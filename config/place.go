@@ -104,7 +104,7 @@ func (o *Options) readToken(given string) error {
 		o.Token = lastWord(o.Token)
 		return nil
 	}
-	path := TokenPath(o.Config, given)
+	path := TokenPath(o.Path, given)
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // it is needed once

@@ -24,13 +24,13 @@ import (
 
 // Options are the flags of serve and agent.
 type Options struct {
-	DataDir, Config, listen, Manifests string
-	configDir, BootState               string
-	staticPods                         string
-	Bridge, PodCIDR, CgroupRoot        string
-	OnTerm, powerOff, WatchdogDevice   string
-	StartKeeper, Verbose               bool
-	SafeAfter                          int
+	DataDir, Path, listen, Manifests string
+	configDir, BootState             string
+	staticPods                       string
+	Bridge, PodCIDR, CgroupRoot      string
+	OnTerm, powerOff, WatchdogDevice string
+	StartKeeper, Verbose             bool
+	SafeAfter                        int
 
 	// Kubernetes' own names (node-semantics 1.2). A flag beats the file.
 	registerNode       bool
@@ -84,7 +84,7 @@ func ServeFlags(f *flag.FlagSet) *Options {
 func boardFlags(f *flag.FlagSet) *Options {
 	o := &Options{}
 	f.StringVar(&o.DataDir, "data-dir", DefaultDataDir, "everything that must survive a power cut")
-	f.StringVar(&o.Config, "config", DefaultPath, "configuration file; it has to be there, but for the usual one, which the first start writes")
+	f.StringVar(&o.Path, "config", DefaultPath, "configuration file; it has to be there, but for the usual one, which the first start writes")
 	f.StringVar(&o.configDir, "config-dir", DefaultDir, "directory of .conf files that override the configuration; empty for none")
 	f.StringVar(&o.BootState, "boot-state", "", "what 'ledge firstboot' made of a boot partition; its configuration overrides all other")
 	f.StringVar(&o.Bridge, "bridge", "ledge0", "network bridge of the pods; 'none' gives every pod the host's network")
@@ -156,7 +156,7 @@ func (o *Options) Settle(f *flag.FlagSet) (Settings, error) {
 		return s, Usagef("--safe-mode-after: %d is no number of ends: say 0 or more", o.SafeAfter)
 	}
 	var err error
-	if s.File, err = Load(o.Config, o.configDir, BootFiles(o.BootState)...); err != nil {
+	if s.File, err = Load(o.Path, o.configDir, BootFiles(o.BootState)...); err != nil {
 		return s, err
 	}
 	if err := s.place(f); err != nil {

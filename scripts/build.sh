@@ -47,7 +47,7 @@ lean=
 for p in k8s.io go.yaml.in crypto/x509 encoding/asn1 debug \
 	github.com/cilium github.com/containerd github.com/coreos github.com/cyphar github.com/godbus github.com/google \
 	github.com/mdlayher github.com/moby github.com/opencontainers github.com/shirou github.com/vishvananda \
-	ledge/api/board ledge/api/httpd/auditlog ledge/api/manifest ledge/cmd ledge/config ledge/controller/machines ledge/firstboot ledge/host ledge/images/archives ledge/network ledge/pki ledge/runtime/libct ledge/shutdown ledge/upgrade; do
+	ledge/api/board ledge/api/httpd/auditlog ledge/api/manifest ledge/boot ledge/brain ledge/cli ledge/cmd ledge/config ledge/controller/machines ledge/firstboot ledge/host ledge/images/archives ledge/network ledge/pki ledge/runtime/libct ledge/shutdown ledge/upgrade; do
 	lean="$lean -gcflags=$p/...=-l"
 done
 # disablethp: where the kernel gives huge pages to everybody (Debian's does), the Go runtime would hold 2 MB for a few live

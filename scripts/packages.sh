@@ -6,10 +6,10 @@ cd "$(dirname "$0")/.."
 
 tags="netgo osusergo seccomp runc_nocriu"
 # With tests that need root, a kernel feature, or systemd: they run on the host and once more in the guest.
-root="./runtime/... ./network/... ./images/... ./storage/... ./host/... ./node/... ./cmd/ledge/... ./scripts/systemd/..."
+root="./runtime/... ./network/... ./images/... ./storage/... ./host/... ./node/... ./boot/... ./brain/... ./cli ./cmd/ledge/... ./scripts/systemd/..."
 # What another kernel with cgroup v2 may do differently; the rest of root says the same there, six times slower.
 # Two run at a time: the longest come first.
-guest="./runtime/runtimetest ./cmd/ledge/... ./network/bridge/... ./images/layers/... ./node/volume ./node/stats ./host ./runtime/... ./scripts/systemd/..."
+guest="./runtime/runtimetest ./cmd/ledge/... ./boot/... ./brain/... ./cli ./network/bridge/... ./images/layers/... ./node/volume ./node/stats ./host ./runtime/... ./scripts/systemd/..."
 # Pure code and the store: they run as arm64 and armv7 under qemu-user, without cgo. Nothing that makes namespaces or
 # speaks netlink: qemu-user does not carry that.
 foreign="./api ./api/local/... ./storage/... ./scheduler/... ./lease/... ./controller/... ./node/podstate/... \
@@ -21,7 +21,7 @@ quick="./api/... ./cli/... ./config/... ./controller/... ./firstboot/... ./boot/
 	./scripts/lint ./scripts/man ./scripts/vm ./shutdown ./storage ./upgrade/..."
 # Not under the race detector: they start containers or whole processes, where it costs most and sees least, or they
 # look at sources only.
-norace="./runtime/libct/... ./network/bridge/... ./cmd/ledge/... ./internal/deps/... ./scripts/..."
+norace="./runtime/libct/... ./network/bridge/... ./boot/... ./cli ./cmd/ledge/... ./internal/deps/... ./scripts/..."
 
 # list PATTERNS: those that exist and have tests (go list warns about patterns that match nothing).
 list() {

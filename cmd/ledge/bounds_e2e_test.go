@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
+	"ledge/cli"
 )
 
 const boundPod = `apiVersion: v1
@@ -88,7 +89,7 @@ func TestBounds(t *testing.T) {
 	}
 	resize := func(spec string) { // as kubectl patch --subresource resize
 		t.Helper()
-		c, err := (&command{runDir: b.runDir}).client()
+		c, err := (&cli.Command{RunDir: b.runDir}).Client()
 		must(t, err)
 		_, err = c.Patch(t.Context(), api.Pods, "default", "bound", api.Patch{Type: types.StrategicMergePatchType, Data: []byte(`{"spec":` + spec + `}`)},
 			api.WriteOptions{Subresource: "resize"})

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"ledge/firstboot/card"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -255,22 +256,22 @@ func (b *testBoard) logs(words ...string) {
 // refusedOnCard: a board that nobody can log in to says on its boot partition that it may not join, and then not any more.
 func (s *shed) refusedOnCard(b *testBoard) {
 	s.t.Helper()
-	card, state := s.t.TempDir(), s.t.TempDir()
-	for path, text := range map[string]string{filepath.Join(state, config.BootWhereFile): card, filepath.Join(state, config.BootPlacesFile): `{"Join":{"File":"ledge.txt","Line":3}}`,
-		filepath.Join(card, mistakesName): string(firstboot.Report([]string{"ledge.txt, line 1: wrong"}))} {
+	disk, state := s.t.TempDir(), s.t.TempDir()
+	for path, text := range map[string]string{filepath.Join(state, config.BootWhereFile): disk, filepath.Join(state, config.BootPlacesFile): `{"Join":{"File":"ledge.txt","Line":3}}`,
+		filepath.Join(disk, card.FileName): string(firstboot.Report([]string{"ledge.txt, line 1: wrong"}))} {
 		must(s.t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	told := func() string {
-		text, _ := os.ReadFile(filepath.Join(card, mistakesName))
+		text, _ := os.ReadFile(filepath.Join(disk, card.FileName))
 		return string(text)
 	}
 	s.refused(b, "expired at", append(s.line("--ttl", "1ms"), "--boot-state", state)...)
-	if got := told(); !strings.Contains(got, "ledge.txt, line 1: wrong") || !strings.Contains(got, "ledge.txt, line 3"+joinWords+"https://"+s.plane.address(1)) || !strings.Contains(got, "expired at") {
+	if got := told(); !strings.Contains(got, "ledge.txt, line 1: wrong") || !strings.Contains(got, "ledge.txt, line 3"+card.JoinWords+"https://"+s.plane.address(1)) || !strings.Contains(got, "expired at") {
 		s.t.Errorf("the boot partition says %q", got)
 	}
 	b.join(append(s.line(), "--boot-state", state)...)
 	b.eventually("the boot partition has no more to say than was wrong with its files", func() error {
-		if got := told(); strings.Contains(got, joinWords) || !strings.Contains(got, "line 1: wrong") {
+		if got := told(); strings.Contains(got, card.JoinWords) || !strings.Contains(got, "line 1: wrong") {
 			return fmt.Errorf("it says %q", got)
 		}
 		return nil

@@ -6,30 +6,28 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
 	"github.com/coreos/go-systemd/v22/activation"
 	"github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sys/unix"
 
+	"ledge/brain"
+	"ledge/brain/place"
+	"ledge/cli"
 	"ledge/host"
 	"ledge/host/alive"
 	"ledge/host/settle"
 	"ledge/runtime/keeper"
 	"ledge/runtime/libct"
+	"ledge/upgrade"
 )
 
-func keeperFlags(c *command) {
-	var root string
-	c.flags.StringVar(&root, "cgroup-root", "", "cgroup below which kubepods stands; empty: the delegated one")
-	c.flags.String("data-dir", "", "the node's, where it is not the usual one: there the launcher finds upgrades") // it has read it
-	c.opts = &root
-}
-
 // keeperVerb is the process that holds the containers. It ends on SIGTERM; they do not.
-func keeperVerb(ctx context.Context, c *command) error {
-	logTo(c, false)
-	if err := checkRunDir(c.runDir); err != nil { // under systemd it comes before the brain
+func keeperVerb(ctx context.Context, c *cli.Command) error {
+	cli.LogTo(c.Err, false)
+	if err := place.CheckRunDir(c.RunDir); err != nil { // under systemd it comes before the brain
 		return err
 	}
 	host.SpareFromOOM()
@@ -38,15 +36,15 @@ func keeperVerb(ctx context.Context, c *command) error {
 	// Ctrl-C in the terminal of a serve that started this keeper is meant for that serve. It is taken and dropped, not
 	// ignored: containers would inherit that, and not end on a Ctrl-C in terminals of their own.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGINT, syscall.SIGHUP)
-	runner, err := libct.New(libct.Config{CgroupRoot: *c.opts.(*string), Warn: func(msg string) { slog.Warn(msg) }})
+	runner, err := libct.New(libct.Config{CgroupRoot: *c.Opts.(*string), Warn: func(msg string) { slog.Warn(msg) }})
 	if err != nil {
 		return err
 	}
-	cfg := keeper.Config{RunDir: c.runDir, Runner: runner, Trust: host.TrustPeer, Parked: activation.Files(true), Ready: func() {
+	cfg := keeper.Config{RunDir: c.RunDir, Runner: runner, Trust: host.TrustPeer, Parked: activation.Files(true), Ready: func() {
 		alive.TellManager(daemon.SdNotifyReady)
 		keeperIsWell()
 		// Through its own socket, as the brain speaks to it.
-		if w := alive.BySystemd(answers(keeper.New(keeper.ClientConfig{RunDir: c.runDir}))); w != nil {
+		if w := alive.BySystemd(brain.Answers(keeper.New(keeper.ClientConfig{RunDir: c.RunDir}))); w != nil {
 			go func() { _ = w.Run(ctx) }() // it only ever ends with ctx, and without an error
 		}
 	}}
@@ -74,4 +72,20 @@ func fdStore(message string, f *os.File) error {
 		return fmt.Errorf("speak to systemd: %w", err)
 	}
 	return nil
+}
+
+// keeperIsWell notes that this version can be a keeper.
+func keeperIsWell() {
+	exe, err := os.Executable()
+	if err != nil {
+		return
+	}
+	dir := upgrade.Open(filepath.Dir(filepath.Dir(exe)))
+	self := dir.Self(exe)
+	if self == upgrade.Base {
+		return
+	}
+	if _, err := dir.Change(func(s upgrade.State) (upgrade.State, error) { return s.KeeperReady(self), nil }); err != nil {
+		slog.Warn("that this version can be a keeper is not noted", "err", err)
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"ledge/brain"
 	"ledge/config"
 )
 
@@ -25,7 +26,7 @@ func TestKubeconfigOnCard(t *testing.T) {
 	works := func(address string) {
 		t.Helper()
 		s.plane.eventually("kubectl works at "+address, func() error {
-			data, err := os.ReadFile(filepath.Join(card, kubeconfigName))
+			data, err := os.ReadFile(filepath.Join(card, brain.KubeconfigName))
 			if err != nil {
 				return err
 			}

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-
-	"golang.org/x/sys/unix"
 )
 
 // resetsAll takes this board off the machine, by its run directory alone.
@@ -98,91 +96,6 @@ func TestResetLeavesTheHostsFiles(t *testing.T) {
 	}
 }
 
-// While anything is mounted in a directory, nothing of it is removed: not what lies there, not what is mounted.
-func TestRemoveDirSparesMounts(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("needs root")
-	}
-	dir, host := filepath.Join(t.TempDir(), "a b"), t.TempDir()
-	for _, d := range []string{filepath.Join(dir, "m"), filepath.Join(dir, "0")} {
-		must(t, os.MkdirAll(d, 0o700))
-	}
-	precious := filepath.Join(host, "inner", "precious")
-	must(t, os.Mkdir(filepath.Dir(precious), 0o700))
-	must(t, os.WriteFile(precious, nil, 0o600))
-	must(t, syscall.Mount(host, filepath.Join(dir, "m"), "", syscall.MS_BIND, ""))
-	must(t, syscall.Mount("none", filepath.Join(dir, "m", "inner"), "tmpfs", 0, ""))
-	must(t, os.Symlink(dir, dir+".link"))
-	if err := removeDir(dir+".link", nil); err == nil || !strings.Contains(err.Error(), "is mounted in it") {
-		t.Errorf("with something mounted: %v", err)
-	}
-	if _, err := os.Stat(filepath.Join(dir, "0")); err != nil {
-		t.Error(err)
-	}
-	must(t, unmountBelow(dir+".link"))
-	must(t, removeDir(dir, nil))
-	if _, err := os.Stat(precious); err != nil {
-		t.Error("what was mounted is gone:", err)
-	}
-}
-
-// Which directories are a node's.
-func TestForeign(t *testing.T) {
-	for name, tc := range map[string]struct {
-		files []string
-		want  bool
-	}{
-		"empty":               {nil, false},
-		"others'":             {[]string{"x/"}, true},
-		"a disk's":            {[]string{"lost+found/"}, false},
-		"a start cut off":     {[]string{".probe-1"}, false},
-		"a node's":            {[]string{"x/", "store/", "store/lock"}, false},
-		"a store of others":   {[]string{"store/", "store/cheese"}, true},
-		"a disk of others":    {[]string{"lost+found/", "photos/"}, true},
-		"a reset halfway":     {[]string{"store/", "store/state.db"}, false},
-		"keys before a start": {[]string{"upgrade.pub"}, true},
-	} {
-		dir := t.TempDir()
-		for _, f := range tc.files {
-			if f, ok := strings.CutSuffix(f, "/"); ok {
-				must(t, os.Mkdir(filepath.Join(dir, f), 0o700))
-				continue
-			}
-			must(t, os.WriteFile(filepath.Join(dir, f), nil, 0o600))
-		}
-		if got, err := foreign(dir, dataMarks); err != nil || got != tc.want {
-			t.Errorf("%s: %t, %v", name, got, err)
-		}
-	}
-	if got, err := foreign("/none", runMarks); err != nil || got {
-		t.Error(got, err)
-	}
-}
-
-// A reset that is cut short leaves what the next one knows the directory by.
-func TestRemoveDirMarksLast(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("needs root")
-	}
-	dir := t.TempDir()
-	for _, f := range append([]string{"a", "zz"}, runMarks...) {
-		must(t, os.WriteFile(filepath.Join(dir, f), nil, 0o600))
-	}
-	fd, err := os.Open(filepath.Join(dir, "zz"))
-	must(t, err)
-	defer fd.Close()
-	must(t, unix.IoctlSetPointerInt(int(fd.Fd()), unix.FS_IOC_SETFLAGS, 0x10)) // FS_IMMUTABLE_FL
-	err = removeDir(dir, runMarks)
-	must(t, unix.IoctlSetPointerInt(int(fd.Fd()), unix.FS_IOC_SETFLAGS, 0))
-	if other, ferr := foreign(dir, runMarks); err == nil || ferr != nil || other {
-		t.Error(err, other, ferr)
-	}
-	must(t, removeDir(dir, runMarks))
-	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
-		t.Error(err)
-	}
-}
-
 // Directories that are no node's are left as they are, by a reset and by a start that would make them its own.
 func TestDirectoriesOfOthers(t *testing.T) {
 	onHost(t)
@@ -245,22 +158,4 @@ func TestResetOfMountPoints(t *testing.T) {
 			t.Error(dir, "is no mount point any more:", err)
 		}
 	}
-}
-
-// A mount that somebody uses ends the reset: what lies below it would go with the rest.
-func TestUnmountBelowSaysWhatIsInUse(t *testing.T) {
-	if os.Getuid() != 0 {
-		t.Skip("needs root")
-	}
-	dir := t.TempDir()
-	at := filepath.Join(dir, "m")
-	must(t, os.Mkdir(at, 0o700))
-	must(t, syscall.Mount("none", at, "tmpfs", 0, ""))
-	f, err := os.Create(filepath.Join(at, "f"))
-	must(t, err)
-	if err := unmountBelow(dir); err == nil || !strings.Contains(err.Error(), "unmount "+at+": device or resource busy") {
-		t.Error(err)
-	}
-	must(t, f.Close())
-	must(t, unmountBelow(dir))
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"ledge/api/board"
+	"ledge/cli"
 	"ledge/shutdown"
 	"ledge/storage"
 )
@@ -156,7 +157,7 @@ func TestPlanChart(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	if err := printShutdown(&out, &r, time.Now()); err != nil {
+	if err := cli.PrintShutdown(&out, &r, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	const want = `STAGE   POD             PRIORITY     FROM   AT MOST   0s                                    5s
@@ -218,7 +219,7 @@ func TestBatteryRunsOut(t *testing.T) {
 // page is what the node serves at a path.
 func (b *testBoard) page(path string) string {
 	b.t.Helper()
-	resp, err := (&command{runDir: b.runDir}).raw(b.t.Context(), "GET", path, nil, "", nil)
+	resp, err := (&cli.Command{RunDir: b.runDir}).Raw(b.t.Context(), "GET", path, nil, "", nil)
 	must(b.t, err)
 	data, err := io.ReadAll(resp.Body)
 	must(b.t, errors.Join(err, resp.Body.Close()))
@@ -249,7 +250,7 @@ func (b *testBoard) asIfRebooted() {
 	must(b.t, exec.Command("cp", "-a", dir, aside).Run())
 	s, err := storage.Open(b.t.Context(), storage.Config{Dir: aside, Check: storage.CheckChild(ledgeBin, "check-db")})
 	must(b.t, err)
-	must(b.t, s.Table("settings").Put(bootIDKey, []byte("an earlier boot")))
+	must(b.t, s.Table("settings").Put("bootID", []byte("an earlier boot")))
 	must(b.t, os.RemoveAll(dir))
 	must(b.t, exec.Command("cp", "-a", aside, dir).Run())
 	must(b.t, s.Close())

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"ledge/brain/place"
 )
 
 // Containers that got at the sockets: root in each, in ways that stand nearer and nearer to the board's own root.
@@ -58,7 +60,7 @@ func TestSocketInContainers(t *testing.T) {
 
 	// The keeper hangs up. Its clients are the brain and reset; here one asks that is in another PID namespace.
 	dir := t.TempDir()
-	must(t, os.Symlink(filepath.Join(b.runDir, "keeper.sock"), socketPath(dir)))
+	must(t, os.Symlink(filepath.Join(b.runDir, "keeper.sock"), place.Socket(dir)))
 	intruder := exec.Command(ledgeBin, "--run-dir", dir, "get", "nodes")
 	intruder.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWPID}
 	if out, err := intruder.CombinedOutput(); err == nil {

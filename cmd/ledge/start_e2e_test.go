@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"ledge/brain/place"
 	"ledge/internal/testrun"
 )
 
@@ -73,7 +74,7 @@ func TestTwoStartsAtOnce(t *testing.T) {
 			t.Error("the loser left its data:", err)
 		}
 		b.eventually("the winner is Ready", func() error { return contains(b.ledge("get", "nodes"), " Ready ") })
-		if was, err := readRunInfo(b.runDir); err != nil || was.DataDir != winner.data {
+		if was, err := place.ReadInfo(b.runDir); err != nil || was.DataDir != winner.data {
 			t.Errorf("%+v %v", was, err)
 		}
 		must(t, b.signal(syscall.SIGTERM))

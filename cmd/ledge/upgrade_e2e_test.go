@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"ledge/api"
+	"ledge/cli"
 	"ledge/internal/testrun"
 	"ledge/upgrade"
 	"ledge/upgrade/upgradetest"
@@ -29,7 +30,7 @@ func ownVersion(t *testing.T) string {
 	t.Helper()
 	out, err := exec.Command(ledgeBin, "version", "-o", "json").Output()
 	must(t, err)
-	var v versions
+	var v cli.Versions
 	must(t, json.Unmarshal(out, &v))
 	return v.Version
 }

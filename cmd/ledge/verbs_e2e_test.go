@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"ledge/cli"
 )
 
 // ownVerbs are what a board without kubectl has, on a board that has the image with a shell.
@@ -95,7 +97,7 @@ func checkedOut(t *testing.T) (commit string, made time.Time) {
 func TestVersionVerb(t *testing.T) {
 	out, err := exec.Command(ledgeBin, "version", "-o", "json").Output()
 	must(t, err)
-	var v versions
+	var v cli.Versions
 	must(t, json.Unmarshal(out, &v))
 	built, err := time.Parse(time.RFC3339, v.BuildTime)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"ledge/api/board"
+	"ledge/brain/place"
 	"ledge/host"
 )
 
@@ -22,7 +23,7 @@ func TestWritesOfABoard(t *testing.T) {
 		t.Skipf("%s: %v", b.data, err)
 	}
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", socketPath(b.runDir))
+		return (&net.Dialer{}).DialContext(ctx, "unix", place.Socket(b.runDir))
 	}}}
 	report := func() (disk string, writers map[string]board.Writer) {
 		resp, err := client.Get("http://ledge" + board.StatusPath)

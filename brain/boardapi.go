@@ -1,0 +1,119 @@
+package brain
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"ledge/api/board"
+	"ledge/images"
+	"ledge/node"
+	"ledge/storage"
+)
+
+// boardAPI answers /ledge/v1: what a board can do that Kubernetes has no word for. Only admins get here.
+type boardAPI struct {
+	images *images.Disk
+	agent  *node.Agent
+	store  *storage.Store
+	power  powerControl
+	writes *writesMeter
+	plane  *plane // nil: it is elsewhere
+}
+
+// Handler answers the requests of package board.
+func (b *boardAPI) Handler() http.Handler {
+	mux := http.NewServeMux()
+	for pattern, fn := range b.answers() {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			if err := fn(w, r); err != nil {
+				writeStatus(w, err)
+			}
+		})
+	}
+	return mux
+}
+
+type answerFunc func(http.ResponseWriter, *http.Request) error
+
+// answers has one for every request.
+func (b *boardAPI) answers() map[string]answerFunc {
+	out := map[string]answerFunc{
+		"GET " + board.ImagesPath:    b.listImages,
+		"POST " + board.ImagesPath:   b.importImages,
+		"DELETE " + board.ImagesPath: b.removeImage,
+		"POST " + board.PullPath:     b.pullImage,
+		"GET " + board.ExportPath:    b.exportImages,
+		"POST " + board.VerifyPath:   b.verifyImages,
+		"POST " + board.PrunePath:    b.pruneImages,
+		"GET " + board.BackupPath:    b.backup,
+		"GET " + board.PressurePath:  b.showPressure,
+		"GET " + board.StatusPath:    b.showStatus,
+
+		"GET " + board.SafeModePath:    b.showSafeMode,
+		"DELETE " + board.SafeModePath: b.endSafeMode,
+
+		"GET " + board.ShutdownPath:    b.showShutdown,
+		"POST " + board.ShutdownPath:   b.askShutdown,
+		"DELETE " + board.ShutdownPath: b.cancelShutdown,
+
+		"POST " + board.UpgradePath: b.renew,
+	}
+	p := b.plane
+	if p == nil {
+		for _, r := range board.Requests {
+			if r.Plane {
+				out[r.Pattern()] = b.noPlane
+			}
+		}
+		return out
+	}
+	maps.Copy(out, map[string]answerFunc{
+		"GET " + board.TokensPath:    p.listTokens,
+		"POST " + board.TokensPath:   p.createToken,
+		"DELETE " + board.TokensPath: p.deleteToken,
+		"GET " + board.BoardsPath:    p.listBoards,
+		"DELETE " + board.BoardsPath: p.revokeBoard,
+	})
+	return out
+}
+
+// noPlane answers what only a control plane can do.
+func (b *boardAPI) noPlane(http.ResponseWriter, *http.Request) error {
+	return apierrors.NewBadRequest("this board has joined another: ask the board where 'ledge serve' runs")
+}
+
+func (b *boardAPI) backup(w http.ResponseWriter, _ *http.Request) error {
+	w.Header().Set("Content-Type", "application/octet-stream")
+	if err := b.store.Backup(w); err != nil {
+		panic(http.ErrAbortHandler) // headers are out: cut the connection, so that the file is not taken for whole
+	}
+	return nil
+}
+
+// answer is 200 with v as JSON.
+func answer(w http.ResponseWriter, v any) error {
+	w.Header().Set("Content-Type", "application/json")
+	return json.NewEncoder(w).Encode(v)
+}
+
+func writeStatus(w http.ResponseWriter, err error) {
+	var st apierrors.APIStatus
+	if !errors.As(err, &st) {
+		st = apierrors.NewInternalError(err)
+	}
+	body := st.Status()
+	body.Kind, body.APIVersion = "Status", "v1"
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(int(body.Code))
+	if err := json.NewEncoder(w).Encode(body); err != nil {
+		return // the client has gone
+	}
+}
+
+func (b *boardAPI) showPressure(w http.ResponseWriter, _ *http.Request) error {
+	return answer(w, b.agent.Pressure())
+}

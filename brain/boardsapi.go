@@ -1,0 +1,87 @@
+package brain
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+
+	"ledge/api"
+	"ledge/api/board"
+	"ledge/api/rbac"
+)
+
+func (p *plane) listBoards(w http.ResponseWriter, _ *http.Request) error {
+	return answer(w, p.joins.Boards())
+}
+
+// revokeBoard lets a board in no more, and ends what it has open: nothing that comes after this answer is the board's.
+func (p *plane) revokeBoard(w http.ResponseWriter, r *http.Request) error {
+	name := r.URL.Query().Get("name")
+	gone, err := p.joins.Revoke(name)
+	names := p.joins.Names(name)
+	for _, n := range names {
+		if ever, still := p.joins.Revoked(n); ever && still { // it may be, and not be kept everywhere
+			p.cut(n)
+		}
+	}
+	if err != nil {
+		return refused(err)
+	}
+	user, _ := api.UserFrom(r.Context())
+	slog.Warn("a board is revoked", "node", name, "by", user.Name)
+	p.b.events.EventOn(corev1.ObjectReference{Kind: api.Nodes.Name, APIVersion: api.Nodes.APIVersion(), Name: name, UID: types.UID(name)},
+		corev1.EventTypeWarning, "Revoked", "The key of this board was revoked: it is let in no more, and its pods are lost")
+	said := board.Revoked{Board: gone}
+	if said.Secrets, said.Accounts, err = p.exposedOn(r.Context(), names); err != nil {
+		return fmt.Errorf("%s is revoked, but what its pods name cannot be said: %w", name, err)
+	}
+	return answer(w, said)
+}
+
+// exposedOn is what the pods of a board name, which it may have read, and the service accounts with rights that they run as.
+func (p *plane) exposedOn(ctx context.Context, nodes []string) (secrets, accounts []string, err error) {
+	var bindings []api.Object
+	for _, kind := range []*api.Kind{rbac.ClusterRoleBindings, rbac.RoleBindings} {
+		list, err := p.client.List(ctx, kind, api.ListOptions{})
+		if err != nil {
+			return nil, nil, err
+		}
+		bindings = append(bindings, list.Items...)
+	}
+	for _, node := range nodes {
+		list, err := p.client.List(ctx, api.Pods, api.ListOptions{Selection: api.Selection{Fields: fields.OneTermEqualSelector("spec.nodeName", node)}})
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, o := range list.Items {
+			pod := o.(*corev1.Pod)
+			_, names := api.References(pod)
+			for _, s := range names {
+				secrets = append(secrets, pod.Namespace+"/"+s)
+			}
+			if account := pod.Spec.ServiceAccountName; account != "" && len(rbac.GrantsOf(api.AccountUser(pod.Namespace, account), bindings)) > 0 {
+				accounts = append(accounts, pod.Namespace+"/"+account)
+			}
+		}
+	}
+	slices.Sort(secrets)
+	slices.Sort(accounts)
+	return slices.Compact(secrets), slices.Compact(accounts), nil
+}
+
+// cut ends all that a board has open, and all that is open to it.
+func (p *plane) cut(node string) {
+	if p.door != nil {
+		p.door.CloseBoard(node)
+	}
+	p.boards.end(func(name string) bool { return name == node })
+	p.boards.mu.Lock()
+	defer p.boards.mu.Unlock()
+	p.boards.hangUp(node)
+}

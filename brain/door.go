@@ -1,0 +1,53 @@
+package brain
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"syscall"
+
+	"ledge/api/httpd"
+	"ledge/pki"
+)
+
+// listen takes this board's port. A board that joins by a kubeconfig has none: there is nothing that says who its control plane
+// is.
+func (u *uplink) listen(ctx context.Context, b *Brain) error {
+	if b.Kubeconfig != "" || b.DoorPort == 0 {
+		b.Status.Port = 0
+		return nil
+	}
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", ":"+strconv.Itoa(b.DoorPort))
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("--port %d: it is taken by another program, maybe a kubelet; give another one, or 0 for none", b.DoorPort)
+	}
+	if err != nil {
+		return fmt.Errorf("--port %d: %w", b.DoorPort, err)
+	}
+	u.port, b.Status.Port = l, uint16(b.DoorPort)
+	return nil
+}
+
+// openDoor lets the control plane, and nobody else, reach the pods of this board: logs, exec, attach, forwarded ports, figures.
+func (u *uplink) openDoor(b *Brain, like httpd.Config) error {
+	if u.identity == nil {
+		return nil
+	}
+	h, err := httpd.NewDoor(httpd.Config{Client: like.Client, Streams: like.Streams, Exec: like.Exec, Forward: like.Forward, Metrics: like.Metrics}, pki.PlaneUser)
+	if err != nil {
+		return err
+	}
+	called, hand := httpd.Handed(planeUser)
+	u.door, u.hand = &httpd.Server{Handler: h, Listeners: []*httpd.Listener{called}}, hand
+	if u.port == nil {
+		return nil
+	}
+	l, err := httpd.WrapTLS(u.port, u.identity.Server())
+	if err != nil {
+		return err
+	}
+	u.door.Listeners = append(u.door.Listeners, l)
+	return nil
+}

@@ -1,0 +1,61 @@
+package brain
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"ledge/brain/place"
+	"ledge/host"
+	"ledge/network/bridge"
+	"ledge/runtime/keeper"
+)
+
+// leaveFormer takes away what the node of this run directory had under names that it has no more, and that nobody would find again. What
+// pods stand on is left to them, and the start refused.
+func (b *Brain) leaveFormer(ctx context.Context) error {
+	was, err := place.ReadInfo(b.RunDir)
+	if err != nil {
+		slog.Warn("what the node here was before is not known", "err", err) // it is written anew
+		return nil
+	}
+	var old *bridge.Setup
+	if was.Bridge != "" && was.Bridge != place.NoBridge && was.Bridge != b.Bridge {
+		if old, err = bridge.New(bridge.Config{Bridge: was.Bridge, RunDir: place.NetworkDir(b.RunDir)}); err != nil {
+			return err
+		}
+		if n := old.Pods(); n > 0 {
+			return stillThere("bridge", b.Bridge, was.Bridge, n)
+		}
+	}
+	// A keeper that a service has started stands where that says.
+	if cmd, err := b.keeperCommand(); err == nil && len(cmd) > 0 && was.CgroupRoot != "" && was.CgroupRoot != b.CgroupRoot {
+		if n := heldPods(b.RunDir); n > 0 {
+			return stillThere("cgroup-root", b.CgroupRoot, was.CgroupRoot, n)
+		}
+		if err := keeper.StopAll(ctx, b.RunDir, was.CgroupRoot); err != nil {
+			return fmt.Errorf("--cgroup-root %s: leave %s, which this node had before: %w", b.CgroupRoot, was.CgroupRoot, err)
+		}
+	}
+	if old != nil {
+		return old.Close(ctx)
+	}
+	return nil
+}
+
+func stillThere(flag, now, was string, pods int) error {
+	return fmt.Errorf("--%s %s: this node had %s, and pods (%d) stand there: keep --%s %s, or stop them first: serve with that and --on-term=drain, and end it",
+		flag, now, was, pods, flag, was)
+}
+
+// heldPods counts what a keeper of this boot holds, or held when it was killed.
+func heldPods(runDir string) (n int) {
+	boot, err := os.ReadFile(filepath.Join(runDir, "boot_id"))
+	if err != nil || string(boot) != host.New(host.Config{}).BootID() {
+		return 0
+	}
+	pods, _ := os.ReadDir(filepath.Join(runDir, "pods")) // what is not there holds none
+	return len(pods)
+}

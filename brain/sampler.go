@@ -1,0 +1,94 @@
+package brain
+
+import (
+	"errors"
+	"path/filepath"
+	"slices"
+
+	"ledge/host"
+	"ledge/node"
+)
+
+// sampler shows the agent the machine.
+type sampler struct {
+	host    *host.Host
+	dataDir string
+	bridge  string
+	// workingSet: memory in use is what Kubernetes calls so.
+	workingSet bool
+}
+
+var (
+	_ node.Glancer = (*sampler)(nil)
+	_ node.Roomer  = (*sampler)(nil)
+)
+
+func (b *Brain) sampler(machine *host.Host) *sampler {
+	return &sampler{host: machine, dataDir: b.DataDir, bridge: b.Bridge, workingSet: b.Status.WorkingSet}
+}
+
+// MemoryAvailable implements node.Glancer.
+func (s *sampler) MemoryAvailable() (available, mapped, total int64, err error) {
+	available, mapped, total, err = s.host.MemoryAvailable()
+	if err != nil || !s.workingSet {
+		return available, mapped, total, err
+	}
+	used, err := s.host.WorkingSet()
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	return max(0, total-used), 0, total, nil // of mapped pages it has those that are in use
+}
+
+// Sample implements node.Board.
+func (s *sampler) Sample() (node.Sample, error) {
+	info, err := s.host.Info()
+	if err != nil {
+		return node.Sample{}, err
+	}
+	out := s.Left()
+	out.Hostname, out.MachineID, out.SystemUUID, out.BootID = info.Hostname, info.MachineID, info.SystemUUID, info.BootID
+	out.KernelVersion, out.OSImage, out.OS, out.Arch = info.KernelVersion, info.OSImage, info.OS, info.Arch
+	out.CPUs, out.HugePages = int64(info.CPUs), s.host.HugePages()
+	if out.SwapTotal > 0 {
+		swaps, err := s.host.Swaps()
+		out.SwapOnDisk = err != nil || slices.ContainsFunc(swaps, func(w host.Swap) bool { return !w.InMemory() })
+	}
+	out.Addresses, err = host.Addresses(s.bridge)
+	out.Unread = errors.Join(out.Unread, err)
+	return out, nil
+}
+
+// Left implements node.Roomer.
+func (s *sampler) Left() node.Sample {
+	out, noRoom := s.room()
+	mem, noMemory := s.host.Memory()
+	out.MemoryTotal, out.SwapTotal = mem.Total, mem.SwapTotal
+	var noAvailable error
+	out.MemoryAvailable, out.MemoryMapped, _, noAvailable = s.MemoryAvailable()
+	out.MemoryUnknown = noAvailable != nil
+	out.Unread = errors.Join(noRoom, noMemory, noAvailable)
+	return out
+}
+
+// Room implements node.Roomer.
+func (s *sampler) Room() node.Sample {
+	out, _ := s.room() // a look at everything tells why
+	return out
+}
+
+// room reads disks and processes, each by itself: what can be read is not lost for what cannot.
+func (s *sampler) room() (out node.Sample, _ error) {
+	var errs [3]error
+	images := filepath.Join(s.dataDir, "images") // and writable layers
+	out.ImageDisk = host.Apart(s.dataDir, images)
+	out.NodeFS, errs[0] = s.filesystem(s.dataDir) // objects, volumes and logs
+	out.ImageFS, errs[1] = s.filesystem(images)
+	out.PIDMax, out.PIDUsed, errs[2] = s.host.PIDs()
+	return out, errors.Join(errs[:]...)
+}
+
+func (s *sampler) filesystem(dir string) (node.Filesystem, error) {
+	disk, err := s.host.Filesystem(dir)
+	return node.Filesystem{Capacity: disk.Capacity, Available: disk.Available, Inodes: disk.Inodes, InodesFree: disk.InodesFree}, err
+}

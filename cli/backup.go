@@ -1,0 +1,125 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"ledge/api/board"
+	"ledge/config"
+	"ledge/host"
+	"ledge/storage"
+)
+
+func backupFlags(c *Command) {
+	var dataDir string
+	c.Flags.StringVar(&dataDir, "data-dir", "", "for a node that does not run, and for restore: "+dataDirUsage)
+	c.Opts = &dataDir
+}
+
+func backup(ctx context.Context, c *Command) error {
+	if len(c.args) != 2 {
+		return config.Usagef("backup: save FILE, verify FILE or restore FILE")
+	}
+	dataDir, file := *c.Opts.(*string), c.args[1]
+	switch c.args[0] {
+	case "save":
+		return c.saveBackup(ctx, dataDir, file)
+	case "verify":
+		if err := checkFile(ctx, file); err != nil {
+			return err
+		}
+		_, err := fmt.Fprintf(c.out, "%s is whole\n", file)
+		return err
+	case "restore":
+		dataDir, err := c.dataOf(dataDir)
+		if err != nil {
+			return err
+		}
+		if err := storage.RestoreDir(ctx, storeOf(dataDir), file, checkFile); err != nil {
+			return stopFirst(err)
+		}
+		_, err = fmt.Fprintf(c.out, "restored %s into %s\n", file, dataDir)
+		return err
+	}
+	return config.Usagef("backup: save FILE, verify FILE or restore FILE")
+}
+
+// storeOf is where a node's store is.
+func storeOf(dataDir string) string { return filepath.Join(dataDir, "store") }
+
+// stopFirst says what to do about a store that somebody holds.
+func stopFirst(err error) error {
+	if errors.Is(err, storage.ErrInUse) {
+		return fmt.Errorf("%w; stop it first (systemctl stop ledge)", err)
+	}
+	return err
+}
+
+// checkFile checks a store file in a process of its own.
+func checkFile(ctx context.Context, file string) error {
+	if _, err := os.Stat(file); err != nil {
+		return err
+	}
+	exe, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	return storage.CheckChild(exe, "check-db")(ctx, file)
+}
+
+// saveBackup asks the running node, or reads the store itself when none runs. The file is in place only when whole.
+func (c *Command) saveBackup(ctx context.Context, dataDir, file string) (err error) {
+	running := c.reachable() == nil
+	if !running {
+		if dataDir, err = c.dataOf(dataDir); err != nil {
+			return err
+		}
+	}
+	tmp := file + ".tmp"
+	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600) // it holds secrets
+	if err != nil {
+		return fmt.Errorf("save backup: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(tmp))
+		}
+	}()
+	if running {
+		err = c.fetchBackup(ctx, f)
+	} else {
+		err = storage.BackupDir(storeOf(dataDir), f)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = checkFile(ctx, tmp)
+	}
+	if err == nil {
+		err = host.RenameDurable(tmp, file)
+	}
+	if err == nil {
+		_, err = fmt.Fprintf(c.out, "saved %s\n", file)
+	}
+	return err
+}
+
+func (c *Command) fetchBackup(ctx context.Context, w io.Writer) error {
+	resp, err := c.Raw(ctx, "GET", board.BackupPath, nil, "", nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(w, resp.Body); err != nil {
+		return fmt.Errorf("fetch backup: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,92 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"ledge/api/board"
+	"ledge/host"
+	"ledge/shutdown"
+)
+
+const (
+	shutdownCheck = "orderly shutdown"
+	getLogind     = "install and start it (Debian: dbus, systemd; systemctl enable --now dbus systemd-logind); without it 'ledge shutdown' still stops pods in order"
+)
+
+// shutdownProbe is doctor's look at shutdowns: what a running node says of itself, or else what logind would grant.
+func (c *Command) shutdownProbe(ctx context.Context, root string) host.Probe {
+	if c.reachable() != nil {
+		return judgeLogind(shutdown.AskLogind(ctx))(shutdown.SystemdRuns())
+	}
+	var r board.Shutdown
+	resp, err := c.Raw(ctx, http.MethodGet, board.ShutdownPath, nil, "", nil)
+	if err == nil {
+		err = errors.Join(json.NewDecoder(resp.Body).Decode(&r), resp.Body.Close())
+	}
+	if err != nil {
+		return host.Probe{Name: shutdownCheck, Err: fmt.Errorf("ask the node: %w", err), Remedy: "look at its log"}
+	}
+	return judgeLock(r, shutdown.SystemdRuns(), shutdown.DelayFile(root))
+}
+
+// judgeLogind is for a board where no node runs.
+func judgeLogind(delay time.Duration, err error) func(systemd bool) host.Probe {
+	return func(systemd bool) host.Probe {
+		p := host.Probe{Name: shutdownCheck}
+		switch {
+		case err != nil && systemd:
+			p.Err, p.Remedy = fmt.Errorf("no logind: %w", err), getLogind
+		case err != nil:
+			p.Detail = "no logind: pods are stopped by 'ledge shutdown', the power key and SIGTERM"
+		default:
+			p.Detail = fmt.Sprintf("logind waits %s; a node raises that to what it needs", delay)
+		}
+		return p
+	}
+}
+
+// judgeLock is for a board where a node runs; winner is the file that sets logind's delay.
+func judgeLock(r board.Shutdown, systemd bool, winner string) host.Probe {
+	p := host.Probe{Name: shutdownCheck}
+	switch l := r.Lock; {
+	case l.WantedSeconds == 0:
+		p.Err = errors.New("a shutdown does not wait for the pods: shutdownGracePeriod is 0")
+		p.Remedy = "set shutdownGracePeriod and shutdownGracePeriodCriticalPods in the configuration, such as 30s and 10s"
+	case l.Held && l.Error == "" && l.GrantedSeconds < l.WantedSeconds:
+		p.Err = fmt.Errorf("logind waits %ds, %ds are wanted: the lowest priorities get no time", l.GrantedSeconds, l.WantedSeconds)
+		p.Remedy = "look for InhibitDelayMaxSec in /etc/systemd/logind.conf.d and remove it, then restart ledge"
+		if winner != "" && winner != shutdown.LogindDropIn {
+			p.Remedy = "remove InhibitDelayMaxSec from " + winner + ", which beats " + shutdown.LogindDropIn + "; then restart ledge"
+		}
+	case l.Held && l.Error == "":
+		p.Detail = fmt.Sprintf("logind waits %ds; shutdowns are heard of from: %s", l.GrantedSeconds, strings.Join(r.Sources, ", "))
+	case !systemd:
+		p.Detail = "no systemd; shutdowns are heard of from: " + strings.Join(r.Sources, ", ")
+	case !l.Unit:
+		p.Err = errors.New("the node was not started by systemd: a shutdown does not wait for its pods")
+		p.Remedy = "start it by its unit: systemctl enable --now ledge-keeper ledge"
+	default:
+		p.Err, p.Remedy = errors.New("logind does not hold up a shutdown: "+l.Error), getLogind
+	}
+	return p
+}
+
+// runDirProbe is doctor's: where the run state cannot be written no pod starts. Of a run directory that is not there nothing is said.
+func (c *Command) runDirProbe() []host.Probe {
+	fs, err := host.New(host.Config{}).Filesystem(c.RunDir)
+	if err != nil {
+		return nil
+	}
+	p := host.Probe{Name: "run directory", Detail: fmt.Sprintf("%s: %d MB free", c.RunDir, fs.Available/1e6)}
+	if fs.Available < 1<<20 || fs.Inodes > 0 && fs.InodesFree < 64 {
+		p.Err = fmt.Errorf("%s is full: %d bytes and %d inodes are free", c.RunDir, fs.Available, fs.InodesFree)
+		p.Remedy = "remove what fills it, such as files of other programs; until then no pod starts"
+	}
+	return []host.Probe{p}
+}

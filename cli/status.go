@@ -1,0 +1,82 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"ledge/api/board"
+	"ledge/node/pressure"
+)
+
+// status shows what the board is short of, how far it is from that, and what wears its disk.
+func status(ctx context.Context, c *Command) error {
+	safe, err := c.safeMode(ctx)
+	if err != nil {
+		return err
+	}
+	sayIfHeld(c.out, safe)
+	if err := c.sayUpgrade(); err != nil {
+		return err
+	}
+	resp, err := c.Raw(ctx, "GET", board.StatusPath, nil, "", nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	var r board.Status
+	if err := json.NewDecoder(resp.Body).Decode(&r); err != nil {
+		return fmt.Errorf("read the node's answer: %w", err)
+	}
+	if err := printPressure(c.out, r.Pressure, time.Now()); err != nil {
+		return err
+	}
+	fmt.Fprintln(c.out)
+	return printWrites(c.out, r.Writes)
+}
+
+func printPressure(out io.Writer, r pressure.Report, now time.Time) error {
+	for _, c := range r.Conditions {
+		switch {
+		case c.Status && c.Since != nil:
+			say(out, "%s for %s\n", c.Type, now.Sub(*c.Since).Round(time.Second))
+		case c.Status:
+			say(out, "%s\n", c.Type)
+		}
+	}
+	tw := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
+	fmt.Fprintln(tw, "SIGNAL\tAVAILABLE\tOF\tTHRESHOLD\tMET")
+	for _, s := range r.Signals {
+		available, capacity := "unknown", ""
+		if s.Available != nil {
+			available, capacity = amount(s.Signal, *s.Available), amount(s.Signal, *s.Capacity)
+		}
+		var lines, met []string
+		for _, t := range s.Thresholds {
+			line := "<" + amount(s.Signal, t.Below)
+			if t.Soft {
+				line += " for " + t.Grace
+			}
+			lines = append(lines, line)
+			if t.Met != nil {
+				met = append(met, "for "+now.Sub(*t.Met).Round(time.Second).String())
+			}
+		}
+		row(tw, s.Signal, available, capacity, strings.Join(lines, ", "), strings.Join(met, ", "))
+	}
+	return tw.Flush()
+}
+
+// amount is rounded to what people compare: whole MB, or plain numbers where there are no bytes.
+func amount(s pressure.Signal, n int64) string {
+	if what := s.Resource(); what == pressure.Inodes || what == pressure.PIDs {
+		return fmt.Sprint(n)
+	}
+	return resource.NewQuantity(n>>20<<20, resource.BinarySI).String()
+}
