@@ -15,7 +15,8 @@ guest="./runtime/runtimetest ./cmd/ledge/... ./boot/... ./brain/... ./cli ./netw
 foreign="./api ./api/local/... ./storage/... ./scheduler/... ./lease/... ./controller/... ./node/podstate/... \
 	./node/pressure/... ./shutdown/... ./images ./pki/... ./upgrade/..."
 # What runs without root and without a network, in a few seconds each (make quick).
-quick="./api/... ./cli/... ./config/... ./controller/... ./firstboot/... ./boot/... ./host/disk ./host/ntp ./images/applet ./images/fake \
+quick="./api/... ./boot/... ./brain/... ./cli/... ./config/... ./controller/... ./firstboot/... ./host/disk ./host/ntp \
+	./images/applet ./images/fake \
 	./internal/deps ./internal/testrun ./lease/... ./network/fake ./network/hostnet ./network/plan ./node ./node/downward \
 	./node/podstate ./node/pressure ./node/probe ./pki ./runtime ./runtime/fake ./scheduler/... ./scripts/again ./scripts/image \
 	./scripts/lint ./scripts/man ./scripts/vm ./shutdown ./storage ./upgrade/..."
