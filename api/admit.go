@@ -110,7 +110,11 @@ func (k *Kind) Halves(obj Object) (spec, status any) {
 
 // OtherSpec says that somebody wants something else of an object whose generation counts that.
 func (k *Kind) OtherSpec(obj, old Object) bool {
-	return k.Generation && k.rules.Spec != nil && !apiequality.Semantic.DeepEqual(k.rules.Spec(obj), k.rules.Spec(old))
+	if !k.Generation || k.rules.Spec == nil {
+		return false
+	}
+	return !apiequality.Semantic.DeepEqual(k.rules.Spec(obj), k.rules.Spec(old)) ||
+		k.Annotated && !apiequality.Semantic.DeepEqual(obj.GetAnnotations(), old.GetAnnotations())
 }
 
 // Same says whether two objects say the same. It looks first at what differs most often: to compare a whole Pod takes

@@ -48,6 +48,8 @@ type Kind struct {
 	Refusal string
 	// Generation: metadata.generation counts the changes of the spec.
 	Generation bool
+	// Annotated: it counts the changes of annotations, too.
+	Annotated bool
 	// Lazy: a power cut may forget the newest of these objects.
 	Lazy bool
 	// Compared: an update must say which version it replaces.

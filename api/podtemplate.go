@@ -4,6 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"ledge/api/table"
@@ -13,7 +14,7 @@ import (
 var PodTemplates = Define(Kind{Version: "v1", Name: "PodTemplate", Resource: "podtemplates", Singular: "podtemplate", Namespaced: true},
 	Rules[*corev1.PodTemplate]{
 		New: func() *corev1.PodTemplate { return &corev1.PodTemplate{} }, NewList: func() ListObject { return &corev1.PodTemplateList{} },
-		Default: func(t *corev1.PodTemplate) { defaultPodSpec(&t.Template.Spec) },
+		Default: func(t *corev1.PodTemplate) { DefaultTemplate(&t.Template) },
 		Validate: func(t *corev1.PodTemplate) field.ErrorList {
 			return validateTemplate(&t.Template, field.NewPath("template"))
 		},
@@ -30,6 +31,9 @@ var PodTemplates = Define(Kind{Version: "v1", Name: "PodTemplate", Resource: "po
 		},
 	})
 
+// DefaultTemplate fills what a template leaves empty as it would be in a pod.
+func DefaultTemplate(t *corev1.PodTemplateSpec) { defaultPodSpec(&t.Spec) }
+
 // validateTemplate: a template is what a pod made from it will be, so it is held to the same. What ledge does not support
 // in one that stands alone is refused when a pod is made.
 func validateTemplate(t *corev1.PodTemplateSpec, at *field.Path) field.ErrorList {
@@ -37,4 +41,37 @@ func validateTemplate(t *corev1.PodTemplateSpec, at *field.Path) field.ErrorList
 	errs = append(errs, apivalidation.ValidateAnnotations(t.Annotations, at.Child("annotations"))...)
 	errs = append(errs, validatePodAnnotations(t.Annotations, t.Spec.NodeName, at.Child("annotations"))...)
 	return append(errs, validatePodSpec(&t.Spec, at.Child("spec"))...)
+}
+
+// ValidateReplicated looks at a template whose pods are made again whenever one is missing: they must be found by the
+// selector, and not end by themselves. What ledge does not support is refused here: nobody watches when the pods are made.
+func ValidateReplicated(t *corev1.PodTemplateSpec, selector labels.Selector, at *field.Path) field.ErrorList {
+	errs := validateTemplate(t, at)
+	spec := at.Child("spec")
+	if !selector.Matches(labels.Set(t.Labels)) {
+		errs = append(errs, field.Invalid(at.Child("metadata", "labels"), t.Labels, "`selector` does not match template `labels`"))
+	}
+	if t.Spec.RestartPolicy != corev1.RestartPolicyAlways {
+		errs = append(errs, field.NotSupported(spec.Child("restartPolicy"), t.Spec.RestartPolicy, []corev1.RestartPolicy{corev1.RestartPolicyAlways}))
+	}
+	if t.Spec.ActiveDeadlineSeconds != nil {
+		errs = append(errs, field.Forbidden(spec.Child("activeDeadlineSeconds"), "pods that are made again may not have a deadline"))
+	}
+	if len(t.Spec.EphemeralContainers) > 0 {
+		errs = append(errs, field.Forbidden(spec.Child("ephemeralContainers"), "ephemeral containers not allowed in pod template"))
+	}
+	for _, err := range Unsupported(&corev1.Pod{ObjectMeta: t.ObjectMeta, Spec: t.Spec}) {
+		err.Field = at.String() + "." + err.Field
+		errs = append(errs, err)
+	}
+	return errs
+}
+
+// TemplateWarnings says what pods made from a template will not get as it is written.
+func TemplateWarnings(t *corev1.PodTemplateSpec, at *field.Path) []string {
+	out := podWarnings(&corev1.Pod{ObjectMeta: t.ObjectMeta, Spec: t.Spec})
+	for i := range out {
+		out[i] = at.String() + "." + out[i]
+	}
+	return out
 }

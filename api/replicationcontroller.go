@@ -66,7 +66,7 @@ func defaultReplicationController(rc *corev1.ReplicationController) {
 	if len(rc.Labels) == 0 {
 		rc.Labels = maps.Clone(t.Labels)
 	}
-	defaultPodSpec(&t.Spec)
+	DefaultTemplate(t)
 }
 
 func validateReplicationController(rc *corev1.ReplicationController) field.ErrorList {
@@ -80,45 +80,13 @@ func validateReplicationController(rc *corev1.ReplicationController) field.Error
 	if s.Template == nil {
 		return append(errs, field.Required(at, ""))
 	}
-	return append(errs, validateReplicated(s.Template, s.Selector, at)...)
-}
-
-// validateReplicated looks at a template whose pods are made again whenever one is missing: they must be found by the
-// selector, and not end by themselves. What ledge does not support is refused here: nobody watches when the pods are made.
-func validateReplicated(t *corev1.PodTemplateSpec, selector map[string]string, at *field.Path) field.ErrorList {
-	errs := validateTemplate(t, at)
-	spec := at.Child("spec")
-	if len(selector) > 0 && !labels.SelectorFromSet(selector).Matches(labels.Set(t.Labels)) {
-		errs = append(errs, field.Invalid(at.Child("metadata", "labels"), t.Labels, "`selector` does not match template `labels`"))
-	}
-	if t.Spec.RestartPolicy != corev1.RestartPolicyAlways {
-		errs = append(errs, field.NotSupported(spec.Child("restartPolicy"), t.Spec.RestartPolicy, []corev1.RestartPolicy{corev1.RestartPolicyAlways}))
-	}
-	if t.Spec.ActiveDeadlineSeconds != nil {
-		errs = append(errs, field.Forbidden(spec.Child("activeDeadlineSeconds"), "pods that are made again may not have a deadline"))
-	}
-	if len(t.Spec.EphemeralContainers) > 0 {
-		errs = append(errs, field.Forbidden(spec.Child("ephemeralContainers"), "ephemeral containers not allowed in pod template"))
-	}
-	for _, err := range Unsupported(&corev1.Pod{ObjectMeta: t.ObjectMeta, Spec: t.Spec}) {
-		err.Field = at.String() + "." + err.Field
-		errs = append(errs, err)
-	}
-	return errs
+	return append(errs, ValidateReplicated(s.Template, labels.SelectorFromSet(s.Selector), at)...)
 }
 
 func validateReplicationStatus(s *corev1.ReplicationControllerStatus) field.ErrorList {
 	at := field.NewPath("status")
-	var errs field.ErrorList
-	for _, n := range []struct {
-		name  string
-		value int32
-	}{{"replicas", s.Replicas}, {"fullyLabeledReplicas", s.FullyLabeledReplicas}, {"readyReplicas", s.ReadyReplicas}, {"availableReplicas", s.AvailableReplicas}} {
-		errs = append(errs, valid.NotNegative(n.value, at.Child(n.name))...)
-		if n.value > s.Replicas {
-			errs = append(errs, field.Invalid(at.Child(n.name), n.value, "cannot be greater than status.replicas"))
-		}
-	}
+	errs := valid.Counts(at, s.Replicas, valid.Count{Name: "fullyLabeledReplicas", N: s.FullyLabeledReplicas},
+		valid.Count{Name: "readyReplicas", N: s.ReadyReplicas}, valid.Count{Name: "availableReplicas", N: s.AvailableReplicas})
 	errs = append(errs, apivalidation.ValidateNonnegativeField(s.ObservedGeneration, at.Child("observedGeneration"))...)
 	if s.AvailableReplicas > s.ReadyReplicas {
 		errs = append(errs, field.Invalid(at.Child("availableReplicas"), s.AvailableReplicas, "cannot be greater than readyReplicas"))

@@ -3,9 +3,6 @@ package policy
 
 import (
 	"fmt"
-	"regexp"
-	"strconv"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -91,22 +88,12 @@ func validateBudget(b *policyv1.PodDisruptionBudget) field.ErrorList {
 	return errs
 }
 
-var isPercent = regexp.MustCompile(`^[0-9]+%$`).MatchString
-
 // validateAmount: a number of pods, or a part of them in percent.
 func validateAmount(v *intstr.IntOrString, at *field.Path) field.ErrorList {
-	switch {
-	case v == nil:
+	if v == nil {
 		return nil
-	case v.Type == intstr.Int:
-		return valid.NotNegative(v.IntVal, at)
-	case !isPercent(v.StrVal):
-		return field.ErrorList{field.Invalid(at, v.StrVal, "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')")}
 	}
-	if n, err := strconv.Atoi(strings.TrimSuffix(v.StrVal, "%")); err != nil || n > 100 {
-		return field.ErrorList{field.Invalid(at, v.StrVal, "must not be greater than 100%")}
-	}
-	return nil
+	return append(valid.Amount(*v, at), valid.AtMostAll(*v, at)...)
 }
 
 func validateBudgetStatus(s *policyv1.PodDisruptionBudgetStatus) field.ErrorList {

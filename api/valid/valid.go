@@ -2,6 +2,10 @@
 package valid
 
 import (
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
@@ -47,4 +51,41 @@ func NotNegative(n int32, at *field.Path) field.ErrorList {
 		return nil
 	}
 	return field.ErrorList{field.Invalid(at, n, "must be greater than or equal to 0")}
+}
+
+// Amount reports what is neither a number of pods nor a part of them in percent.
+func Amount(v intstr.IntOrString, at *field.Path) field.ErrorList {
+	if v.Type == intstr.Int {
+		return NotNegative(v.IntVal, at)
+	}
+	return Each(validation.IsValidPercent(v.StrVal), func(msg string) *field.Error { return field.Invalid(at, v, msg) })
+}
+
+// AtMostAll reports a percentage above 100.
+func AtMostAll(v intstr.IntOrString, at *field.Path) field.ErrorList {
+	if v.Type == intstr.Int || len(validation.IsValidPercent(v.StrVal)) > 0 {
+		return nil
+	}
+	if n, err := strconv.Atoi(strings.TrimSuffix(v.StrVal, "%")); err != nil || n > 100 {
+		return field.ErrorList{field.Invalid(at, v, "must not be greater than 100%")}
+	}
+	return nil
+}
+
+// Count is how many of the replicas of a status are something.
+type Count struct {
+	Name string
+	N    int32
+}
+
+// Counts reports numbers of pods in a status that are negative, and those that are more than there are.
+func Counts(at *field.Path, replicas int32, of ...Count) field.ErrorList {
+	errs := NotNegative(replicas, at.Child("replicas"))
+	for _, c := range of {
+		errs = append(errs, NotNegative(c.N, at.Child(c.Name))...)
+		if c.N > replicas {
+			errs = append(errs, field.Invalid(at.Child(c.Name), c.N, "cannot be greater than status.replicas"))
+		}
+	}
+	return errs
 }

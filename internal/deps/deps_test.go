@@ -42,6 +42,7 @@ var table = map[string][]string{
 	"api/kinds":     {"api", "api/coordination", "api/events", "api/node", "api/policy", "api/rbac", "api/scheduling"},
 
 	// One package for the kinds of each API group; those of the core group are in api.
+	"api/apps":         {"api", "api/table", "api/valid"},
 	"api/coordination": {"api", "api/table", "api/valid"},
 	"api/events":       {"api"},
 	"api/node":         {"api", "api/table", "api/valid"},
