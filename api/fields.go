@@ -35,8 +35,10 @@ func (f fieldsOf) Get(name string) string {
 	if v := f.kind.View; v != nil {
 		return v.Of.Fields(v.Read(f.obj)).Get(v.field(name))
 	}
-	if get := f.kind.rules.Fields[name]; get != nil {
-		return get(f.obj)
+	for _, field := range f.kind.rules.Fields {
+		if field.Name == name {
+			return field.Get(f.obj)
+		}
 	}
 	return ""
 }
@@ -52,8 +54,8 @@ func (k *Kind) FieldLabels() []string {
 			labels[i] = v.shown(name)
 		}
 	}
-	for name := range k.rules.Fields {
-		labels = append(labels, name)
+	for _, f := range k.rules.Fields {
+		labels = append(labels, f.Name)
 	}
 	slices.Sort(labels)
 	return labels

@@ -101,7 +101,7 @@ type Rules[T Object] struct {
 	Grace func(obj T, asked *int64) int64
 
 	// Fields are those that a field selector may name, beside name and namespace.
-	Fields map[string]func(T) string
+	Fields []Field[T]
 	// Template is what pods are made from.
 	Template func(T) *corev1.PodTemplateSpec
 	// Scale is the number of pods that somebody wants, and what has become of it; SetScale sets the number.
@@ -115,44 +115,32 @@ type Rules[T Object] struct {
 	Conditions func(T) []metav1.TableRowCondition
 }
 
+// Field is one that a field selector may name.
+type Field[T Object] struct {
+	Name string
+	Get  func(T) string
+}
+
 // Define makes a kind of its names and rules.
 func Define[T Object](k Kind, r Rules[T]) *Kind {
 	k.is = func(o k8sruntime.Object) bool { _, ok := o.(T); return ok }
 	k.rules = Rules[Object]{
-		New:     func() Object { return r.New() },
-		NewList: r.NewList,
-		Default: each1(r.Default), Fresh: each1(r.Fresh),
+		New: made(r.New), NewList: r.NewList,
+		Default: do(r.Default), Fresh: do(r.Fresh),
 		NameRule: r.NameRule, Validate: ask(r.Validate), ValidateUpdate: change(r.ValidateUpdate), Warn: ask(r.Warn),
-		Spec: ask(r.Spec), Status: ask(r.Status),
-		Template: ask(r.Template),
-		Columns:  r.Columns, Conditions: ask(r.Conditions),
+		Spec: ask(r.Spec), Status: ask(r.Status), Keep: keepAs(r.Keep), Beat: beat(r.Beat), Grace: with(r.Grace),
+		Template: ask(r.Template), Scale: scale(r.Scale), SetScale: setTo(r.SetScale),
+		Columns: r.Columns, Cells: with(r.Cells), Conditions: ask(r.Conditions),
 	}
-	if r.Keep != nil {
-		k.rules.Keep = func(obj, old Object, sub string) { r.Keep(obj.(T), old.(T), sub) }
-	}
-	if r.Beat != nil {
-		k.rules.Beat = func(obj, old Object) Object { return r.Beat(obj.(T), old.(T)) }
-	}
-	if r.Grace != nil {
-		k.rules.Grace = func(obj Object, asked *int64) int64 { return r.Grace(obj.(T), asked) }
-	}
-	if r.Scale != nil {
-		k.rules.Scale = func(obj Object) (autoscalingv1.ScaleSpec, autoscalingv1.ScaleStatus) { return r.Scale(obj.(T)) }
-		k.rules.SetScale = func(obj Object, n int32) { r.SetScale(obj.(T), n) }
-	}
-	if r.Cells != nil {
-		k.rules.Cells = func(obj Object, l table.Look) []any { return r.Cells(obj.(T), l) }
-	}
-	if len(r.Fields) > 0 {
-		k.rules.Fields = make(map[string]func(Object) string, len(r.Fields))
-		for name, f := range r.Fields {
-			k.rules.Fields[name] = ask(f)
-		}
+	for _, f := range r.Fields {
+		k.rules.Fields = append(k.rules.Fields, Field[Object]{f.Name, ask(f.Get)})
 	}
 	return &k
 }
 
-func each1[T Object](f func(T)) func(Object) {
+func made[T Object](f func() T) func() Object { return func() Object { return f() } }
+
+func do[T Object](f func(T)) func(Object) {
 	if f == nil {
 		return nil
 	}
@@ -164,6 +152,41 @@ func ask[T Object, R any](f func(T) R) func(Object) R {
 		return nil
 	}
 	return func(o Object) R { return f(o.(T)) }
+}
+
+func with[T Object, A, R any](f func(T, A) R) func(Object, A) R {
+	if f == nil {
+		return nil
+	}
+	return func(o Object, a A) R { return f(o.(T), a) }
+}
+
+func setTo[T Object](f func(T, int32)) func(Object, int32) {
+	if f == nil {
+		return nil
+	}
+	return func(o Object, n int32) { f(o.(T), n) }
+}
+
+func scale[T Object](f func(T) (autoscalingv1.ScaleSpec, autoscalingv1.ScaleStatus)) func(Object) (autoscalingv1.ScaleSpec, autoscalingv1.ScaleStatus) {
+	if f == nil {
+		return nil
+	}
+	return func(o Object) (autoscalingv1.ScaleSpec, autoscalingv1.ScaleStatus) { return f(o.(T)) }
+}
+
+func keepAs[T Object](f func(obj, old T, sub string)) func(obj, old Object, sub string) {
+	if f == nil {
+		return nil
+	}
+	return func(obj, old Object, sub string) { f(obj.(T), old.(T), sub) }
+}
+
+func beat[T Object](f func(obj, old T) T) func(obj, old Object) Object {
+	if f == nil {
+		return nil
+	}
+	return func(obj, old Object) Object { return f(obj.(T), old.(T)) }
 }
 
 func change[T Object](f func(obj, old T, sub string) field.ErrorList) func(obj, old Object, sub string) field.ErrorList {

@@ -26,7 +26,7 @@ var Namespaces = Define(Kind{Version: "v1", Name: "Namespace", Resource: "namesp
 		Spec:     func(n *corev1.Namespace) any { return &n.Spec },
 		Status:   func(n *corev1.Namespace) any { return &n.Status },
 		Keep:     keepNamespace,
-		Fields:   map[string]func(*corev1.Namespace) string{"status.phase": func(n *corev1.Namespace) string { return string(n.Status.Phase) }},
+		Fields:   []Field[*corev1.Namespace]{{"status.phase", func(n *corev1.Namespace) string { return string(n.Status.Phase) }}},
 		Columns:  table.Columns{table.Name, table.Column("Status", "string", "Whether the namespace is in use or going away."), table.Age},
 		Cells: func(n *corev1.Namespace, l table.Look) []any {
 			return []any{n.Name, string(n.Status.Phase), l.AgeOf(n)}

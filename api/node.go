@@ -24,8 +24,8 @@ var Nodes = Define(Kind{Version: "v1", Name: "Node", Resource: "nodes", Singular
 		Spec:   func(n *corev1.Node) any { return &n.Spec },
 		Status: func(n *corev1.Node) any { return &n.Status },
 		Beat:   nodeBeat,
-		Fields: map[string]func(*corev1.Node) string{
-			"spec.unschedulable": func(n *corev1.Node) string { return strconv.FormatBool(n.Spec.Unschedulable) }},
+		Fields: []Field[*corev1.Node]{
+			{"spec.unschedulable", func(n *corev1.Node) string { return strconv.FormatBool(n.Spec.Unschedulable) }}},
 		Columns: nodeColumns,
 		Cells:   nodeCells,
 	})

@@ -40,8 +40,8 @@ var ReplicationControllers = Define(Kind{Version: "v1", Name: "ReplicationContro
 				autoscalingv1.ScaleStatus{Replicas: rc.Status.Replicas, Selector: labels.SelectorFromSet(rc.Spec.Selector).String()}
 		},
 		SetScale: func(rc *corev1.ReplicationController, n int32) { rc.Spec.Replicas = &n },
-		Fields: map[string]func(*corev1.ReplicationController) string{
-			"status.replicas": func(rc *corev1.ReplicationController) string { return strconv.Itoa(int(rc.Status.Replicas)) }},
+		Fields: []Field[*corev1.ReplicationController]{
+			{"status.replicas", func(rc *corev1.ReplicationController) string { return strconv.Itoa(int(rc.Status.Replicas)) }}},
 		Columns: replicationColumns,
 		Cells:   replicationCells,
 	})

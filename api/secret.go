@@ -22,7 +22,7 @@ var Secrets = Define(Kind{Version: "v1", Name: "Secret", Resource: "secrets", Si
 		ValidateUpdate: func(s, old *corev1.Secret, _ string) field.ErrorList {
 			return append(validateSecret(s), validateSecretUpdate(s, old)...)
 		},
-		Fields: map[string]func(*corev1.Secret) string{"type": func(s *corev1.Secret) string { return string(s.Type) }},
+		Fields: []Field[*corev1.Secret]{{"type", func(s *corev1.Secret) string { return string(s.Type) }}},
 		Columns: table.Columns{
 			table.Name,
 			table.Column("Type", "string", "What the secret is for, which says which keys it has."),

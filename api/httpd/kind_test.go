@@ -90,7 +90,7 @@ var boats = api.Define(api.Kind{Group: "sea.example", Version: "v1", Name: "Boat
 			return nil
 		},
 		Spec: func(b *boat) any { return &b.Spec }, Status: func(b *boat) any { return &b.Status },
-		Fields:   map[string]func(*boat) string{"spec.captain": func(b *boat) string { return b.Spec.Captain }},
+		Fields:   []api.Field[*boat]{{Name: "spec.captain", Get: func(b *boat) string { return b.Spec.Captain }}},
 		Template: func(b *boat) *corev1.PodTemplateSpec { return &b.Spec.Each },
 		Scale: func(b *boat) (autoscalingv1.ScaleSpec, autoscalingv1.ScaleStatus) {
 			return autoscalingv1.ScaleSpec{Replicas: *b.Spec.Crew}, autoscalingv1.ScaleStatus{Replicas: b.Status.Aboard}
