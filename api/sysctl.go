@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -11,7 +12,8 @@ import (
 
 const sysctlPattern = `[a-z0-9]([-_a-z0-9]*[a-z0-9])?([\./][a-z0-9]([-_a-z0-9]*[a-z0-9])?)*`
 
-var validSysctl = regexp.MustCompile("^" + sysctlPattern + "$")
+// validSysctl is made when somebody first asks: what is made before main is paid for every container.
+var validSysctl = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile("^" + sysctlPattern + "$") })
 
 // SysctlName brings both spellings to dots: in net/ipv4/conf/eth0.1/x a dot is part of a name, as a slash is in
 // net.ipv4.conf.eth0/1.x.
@@ -38,7 +40,7 @@ func validateSysctls(list []corev1.Sysctl, s *corev1.PodSpec, at *field.Path) fi
 		switch {
 		case x.Name == "":
 			errs = append(errs, field.Required(at.Child("name"), ""))
-		case len(x.Name) > 253 || !validSysctl.MatchString(x.Name):
+		case len(x.Name) > 253 || !validSysctl().MatchString(x.Name):
 			errs = append(errs, field.Invalid(at.Child("name"), x.Name,
 				fmt.Sprintf("must have at most 253 characters and match regex %s", "^"+sysctlPattern+"$")))
 		case seen[name]:

@@ -43,8 +43,8 @@ var ReplicaSets = api.Define(api.Kind{Group: "apps", Version: "v1", Name: "Repli
 				autoscalingv1.ScaleStatus{Replicas: rs.Status.Replicas, Selector: selectorOf(rs.Spec.Selector).String()}
 		},
 		SetScale: func(rs *appsv1.ReplicaSet, n int32) { rs.Spec.Replicas = &n },
-		Fields: map[string]func(*appsv1.ReplicaSet) string{
-			"status.replicas": func(rs *appsv1.ReplicaSet) string { return strconv.Itoa(int(rs.Status.Replicas)) }},
+		Fields: []api.Field[*appsv1.ReplicaSet]{
+			{Name: "status.replicas", Get: func(rs *appsv1.ReplicaSet) string { return strconv.Itoa(int(rs.Status.Replicas)) }}},
 		Columns: replicaSetColumns,
 		Cells:   replicaSetCells,
 	})
