@@ -20,6 +20,7 @@ import (
 	"ledge/firstboot"
 	"ledge/host"
 	"ledge/host/disk"
+	"ledge/internal/durable"
 	"ledge/pki"
 )
 
@@ -244,7 +245,7 @@ func (s *boardSetup) apply() {
 	if len(s.plan.Servers) > 0 {
 		text := strings.Join(s.plan.Servers, "\n") + "\n"
 		if old, _ := os.ReadFile(s.serversFile()); string(old) != text {
-			errs = append(errs, host.WriteDurable(s.serversFile(), []byte(text), 0o600))
+			errs = append(errs, durable.Replace(s.serversFile(), []byte(text), 0o600))
 		}
 	}
 	var lines []string

@@ -431,7 +431,7 @@ func TestMachineID(t *testing.T) {
 	dir := t.TempDir()
 	shown := filepath.Join(dir, "shown")
 	write(t, filepath.Join(dir, "machine-id"), "")
-	write(t, filepath.Join(dir, "machine-id.tmp"), "half")
+	write(t, filepath.Join(dir, ".machine-id.tmp"), "half")
 	var ids []string
 	for range 3 {
 		if err := host.KeepMachineID(dir, shown); err != nil {

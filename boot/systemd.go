@@ -18,6 +18,7 @@ import (
 	"ledge/firstboot"
 	"ledge/host"
 	"ledge/host/disk"
+	"ledge/internal/durable"
 )
 
 // With systemd a unit runs this before the node's and before the network's. What lasts for a boot goes below /run, where the
@@ -143,7 +144,7 @@ func (y *bootSystemd) write(name string, data []byte, perm os.FileMode) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	return host.WriteDurable(path, data, perm)
+	return durable.Replace(path, data, perm)
 }
 
 // networkUnit is for systemd-networkd; nil: its own units ask by DHCP.

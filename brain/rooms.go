@@ -19,6 +19,7 @@ import (
 	"ledge/host"
 	"ledge/images"
 	"ledge/images/layers"
+	"ledge/internal/durable"
 	"ledge/network"
 	"ledge/network/bridge"
 	"ledge/network/given"
@@ -297,9 +298,8 @@ func (b *Brain) writeRunInfo(context.Context) error {
 	if was, err := os.ReadFile(path); err == nil && bytes.Equal(was, data) {
 		return nil
 	}
-	if err := os.WriteFile(path+".tmp", data, 0o600); err != nil {
-		_ = os.Remove(path + ".tmp") // what there is of it
+	if err := durable.Volatile.Replace(path, data, 0o600); err != nil {
 		return fmt.Errorf("write run state: %w", err)
 	}
-	return os.Rename(path+".tmp", path)
+	return nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"ledge/api/board"
 	"ledge/host"
+	"ledge/internal/durable"
 	"ledge/runtime"
 )
 
@@ -169,11 +170,7 @@ func (m *writesMeter) save() error {
 	if err != nil {
 		return err
 	}
-	tmp := filepath.Join(m.runDir, writesFile+".tmp")
-	if err := os.WriteFile(tmp, data, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(tmp, filepath.Join(m.runDir, writesFile))
+	return durable.Volatile.Replace(filepath.Join(m.runDir, writesFile), data, 0o600)
 }
 
 func (m *writesMeter) report(ctx context.Context, now time.Time) board.Writes {

@@ -10,7 +10,7 @@ import (
 
 	"ledge/api/board"
 	"ledge/config"
-	"ledge/host"
+	"ledge/internal/durable"
 	"ledge/storage"
 )
 
@@ -104,7 +104,7 @@ func (c *Command) saveBackup(ctx context.Context, dataDir, file string) (err err
 		err = checkFile(ctx, tmp)
 	}
 	if err == nil {
-		err = host.RenameDurable(tmp, file)
+		err = durable.Move(tmp, file)
 	}
 	if err == nil {
 		_, err = fmt.Fprintf(c.out, "saved %s\n", file)

@@ -17,7 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"ledge/host"
+	"ledge/internal/durable"
 	"ledge/node"
 )
 
@@ -88,7 +88,7 @@ func KeepFirst(path string) error {
 	}
 	err := os.MkdirAll(filepath.Dir(path), 0o755)
 	if err == nil {
-		err = host.WriteDurable(path, []byte(FirstFile), 0o644)
+		err = durable.Replace(path, []byte(FirstFile), 0o644)
 	}
 	if errors.Is(err, syscall.EROFS) || errors.Is(err, os.ErrPermission) {
 		return nil

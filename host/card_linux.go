@@ -12,38 +12,11 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"ledge/internal/durable"
 )
 
 // What a machine keeps on its card about itself, and what it tells people there.
-
-// WriteDurable replaces a file atomically: after a power cut it is the old or the new one.
-func WriteDurable(path string, data []byte, perm os.FileMode) error {
-	f, err := os.OpenFile(path+".tmp", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, perm)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return RenameDurable(path+".tmp", path)
-}
-
-// RenameDurable renames a file that is on the disk, and is on the disk itself when it comes back.
-func RenameDurable(from, to string) error {
-	if err := os.Rename(from, to); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(to))
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}
 
 // KeepMachineID gives the machine an identity: made once, kept below data, and shown where programs look for it.
 func KeepMachineID(data, shown string) error {
@@ -58,7 +31,7 @@ func KeepMachineID(data, shown string) error {
 		_, _ = rand.Read(raw[:])                            // it never fails
 		raw[6], raw[8] = raw[6]&0x0f|0x40, raw[8]&0x3f|0x80 // as a UUID of random numbers
 		id = hex.EncodeToString(raw[:])
-		if err := WriteDurable(path, []byte(id+"\n"), 0o444); err != nil {
+		if err := durable.Replace(path, []byte(id+"\n"), 0o444); err != nil {
 			return fmt.Errorf("machine ID: %w", err)
 		}
 	}
@@ -102,12 +75,12 @@ func replaceOnCard(path string, data []byte) error {
 		if err := os.Remove(path); err != nil {
 			return err
 		}
-		return syncDir(filepath.Dir(path))
+		return durable.SyncDir(filepath.Dir(path))
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(data)
-	return errors.Join(err, f.Sync(), f.Close(), syncDir(filepath.Dir(path)))
+	return errors.Join(err, f.Sync(), f.Close(), durable.SyncDir(filepath.Dir(path)))
 }

@@ -5,11 +5,12 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"ledge/internal/durable"
 )
 
 // Boards without a battery-backed clock start in 1970. Two moments are known to have passed: the build of this program,
@@ -67,21 +68,9 @@ func SavedClock(path string) (time.Time, error) {
 // SaveClock saves the time. The caller knows that it is right (ClockSynced) and calls rarely: each call costs the
 // flash a block.
 func SaveClock(path string, now time.Time) error {
-	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
+	err := durable.Replace(path, []byte(now.UTC().Format(time.RFC3339)+"\n"), 0o600)
 	if err != nil {
 		return fmt.Errorf("save clock: %w", err)
 	}
-	defer os.Remove(f.Name())
-	_, werr := f.WriteString(now.UTC().Format(time.RFC3339) + "\n")
-	if err := errors.Join(werr, f.Sync(), f.Close()); err != nil {
-		return fmt.Errorf("save clock: %w", err)
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return fmt.Errorf("save clock: %w", err)
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return fmt.Errorf("save clock: %w", err)
-	}
-	return errors.Join(dir.Sync(), dir.Close())
+	return nil
 }

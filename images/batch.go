@@ -105,19 +105,19 @@ func (d *Disk) seal(ctx context.Context, b *batch) error {
 			return err
 		}
 	}
-	if err := d.durable.syncFS(d.root(layersDir)); err != nil {
+	if err := d.durable.SyncFS(d.root(layersDir)); err != nil {
 		return d.note(err)
 	}
 	for i, m := range b.made {
-		if err := d.durable.syncFile(filepath.Join(m.tmp, ManifestFile)); err != nil {
+		if err := d.durable.SyncFile(filepath.Join(m.tmp, ManifestFile)); err != nil {
 			return d.note(err)
 		}
-		if err := d.durable.replace(m.tmp, d.layerPath(m.row.Chain)); err != nil {
+		if err := d.durable.Exchange(m.tmp, d.layerPath(m.row.Chain)); err != nil {
 			return err
 		}
 		b.made[i].swapped = true
 	}
-	if err := d.durable.syncDir(d.root(layersDir)); err != nil {
+	if err := d.durable.SyncDir(d.root(layersDir)); err != nil {
 		return d.note(err)
 	}
 	for _, m := range b.made {

@@ -239,5 +239,5 @@ func (d *Disk) saveUses() error {
 			return nil
 		}
 	}
-	return d.durable.writeJSON(d.root(usesFile), orders)
+	return d.writeJSON(d.root(usesFile), orders)
 }

@@ -17,6 +17,7 @@ import (
 
 	"ledge/images"
 	it "ledge/images/imagestest"
+	"ledge/internal/durable"
 )
 
 // crashRegistry has the crash images, and sends them as if over a line.
@@ -169,7 +170,7 @@ func stepPath(root, path string) string {
 	parts := strings.Split(strings.TrimPrefix(strings.TrimPrefix(path, root), "/"), "/")
 	for i, p := range parts {
 		switch {
-		case strings.HasPrefix(p, ".tmp-"):
+		case strings.HasPrefix(p, ".tmp-"), durable.Temporary(p):
 			parts[i] = "TMP"
 		case len(p) >= 64:
 			parts[i] = "HEX"

@@ -3,6 +3,7 @@ package images
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"ledge/internal/durable"
 )
 
 // What lies below StoreConfig.Root, all of it on one file system:
@@ -85,7 +88,7 @@ const (
 // Disk is the Store of a real board.
 type Disk struct {
 	cfg     StoreConfig
-	durable durable
+	durable durable.Disk
 	lock    *os.File
 	keys    keyLocks
 	parts   keyLocks // by digest: who downloads it
@@ -184,7 +187,7 @@ func (d *Disk) Close() error {
 	var err error
 	if d.broken() == nil {
 		if err = d.saveUses(); err == nil {
-			err = d.durable.writeJSON(d.root(cleanFile), "clean")
+			err = d.writeJSON(d.root(cleanFile), "clean")
 		}
 	}
 	if err = errors.Join(err, d.lock.Close()); err != nil {
@@ -207,18 +210,33 @@ func (d *Disk) copyPath(id string) string     { return d.root(imagesDir, hexOf(i
 func (d *Disk) broken() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.failed
+	if d.failed == nil {
+		return nil
+	}
+	return fmt.Errorf("storage failed; what was written cannot be trusted until ledge is restarted: %w", d.failed)
 }
 
 // note remembers an error that ends all trust in the page cache.
 func (d *Disk) note(err error) error {
-	if errors.Is(err, errSync) {
+	if errors.Is(err, durable.ErrSync) {
 		d.mu.Lock()
 		d.failed = err
 		d.mu.Unlock()
 	}
 	return err
 }
+
+// writeJSON replaces a small file durably.
+func (d *Disk) writeJSON(path string, v any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return d.durable.Replace(path, data, 0o600)
+}
+
+// halfMade says that a name in a directory of the store is of something that was being made.
+func halfMade(name string) bool { return strings.HasPrefix(name, tmpPrefix) || durable.Temporary(name) }
 
 // Get implements Store.
 func (d *Disk) Get(_ context.Context, ref string) (Image, error) {

@@ -235,7 +235,7 @@ func (b *board) files(pattern string) []string {
 // tidy checks that nothing half-done lies about.
 func (b *board) tidy() {
 	b.t.Helper()
-	for _, p := range []string{"ingest/*", "layers/.tmp-*", "images/.tmp-*", ".tmp-*", "layers/.old-*"} {
+	for _, p := range []string{"ingest/*", "layers/.tmp-*", "images/.*.tmp", ".*.tmp", "layers/.old-*"} {
 		if list := b.files(p); len(list) > 0 {
 			b.t.Errorf("left behind: %v", list)
 		}

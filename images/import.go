@@ -147,12 +147,12 @@ func (d *Disk) land(rows []*imageRow, blobs map[string]spooled) error {
 			if !ok {
 				return fmt.Errorf("image %s: blob %s is not in the archive", row.ID, digest)
 			}
-			if err := d.durable.syncFile(f.path); errors.Is(err, fs.ErrNotExist) {
+			if err := d.durable.SyncFile(f.path); errors.Is(err, fs.ErrNotExist) {
 				continue // landed already, for another image
 			} else if err != nil {
 				return d.note(err)
 			}
-			if err := d.durable.rename(f.path, d.blobPath(digest)); err != nil {
+			if err := d.durable.Rename(f.path, d.blobPath(digest)); err != nil {
 				return err
 			}
 			landed = true
@@ -161,7 +161,7 @@ func (d *Disk) land(rows []*imageRow, blobs map[string]spooled) error {
 	if !landed {
 		return nil
 	}
-	return d.note(d.durable.syncDir(d.root(blobsDir)))
+	return d.note(d.durable.SyncDir(d.root(blobsDir)))
 }
 
 // enter makes images READY. What was spared for a pull is in use now, or not wanted any more.
@@ -239,7 +239,7 @@ func (d *Disk) save(row *imageRow) error {
 	d.seq++
 	row.Seq = d.seq
 	d.mu.Unlock()
-	if err := d.durable.writeJSON(d.copyPath(row.ID), row); err != nil {
+	if err := d.writeJSON(d.copyPath(row.ID), row); err != nil {
 		return d.note(err)
 	}
 	return d.putImage(row)
@@ -314,7 +314,7 @@ func (d *Disk) discardLayer(dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := d.durable.rename(dir, filepath.Join(tmp, "layer")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := d.durable.Rename(dir, filepath.Join(tmp, "layer")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return errors.Join(err, os.Remove(tmp))
 	}
 	return d.cfg.Layers.Remove(tmp)

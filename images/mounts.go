@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"ledge/internal/durable"
 )
 
 // mount is a root file system that is mounted or about to be.
@@ -127,12 +129,7 @@ func (d *Disk) mountNew(ctx context.Context, row *imageRow, key, target string, 
 	if err != nil {
 		return err
 	}
-	// No sync: it lies on a tmpfs and is of no use after this boot.
-	tmp := d.run(mountsDir, tmpPrefix+key)
-	if err := os.WriteFile(tmp, record, 0o600); err != nil {
-		return err
-	}
-	if err := os.Rename(tmp, d.run(mountsDir, key+".json")); err != nil {
+	if err := durable.Volatile.Replace(d.run(mountsDir, key+".json"), record, 0o600); err != nil {
 		return err
 	}
 	for _, p := range []string{dir, target} {

@@ -47,10 +47,10 @@ func (w *partWriter) Write(p []byte) (int, error) {
 // mark makes what has come durable first, and then says so.
 func (w *partWriter) mark() error {
 	d := w.f.d
-	if err := d.durable.syncFile(w.f.path); err != nil {
+	if err := d.durable.SyncFile(w.f.path); err != nil {
 		return d.note(err)
 	}
-	if err := d.durable.writeJSON(d.markPath(w.f.req.Digest), w.f.n); err != nil {
+	if err := d.writeJSON(d.markPath(w.f.req.Digest), w.f.n); err != nil {
 		return d.note(err)
 	}
 	w.marked, w.safe, w.f.marked = time.Now(), w.f.n, true

@@ -28,7 +28,7 @@ func (d *Disk) recover(ctx context.Context) error {
 	_, cleanErr := os.Lstat(d.root(cleanFile))
 	suspect := newBoot && cleanErr != nil
 	// From here on a cut is an unclean end again.
-	if err := d.durable.unlink(d.root(cleanFile)); err != nil {
+	if err := d.durable.Remove(d.root(cleanFile)); err != nil {
 		return err
 	}
 	if err := d.loadMounts(ctx, newBoot); err != nil {
@@ -72,12 +72,12 @@ func (d *Disk) recover(ctx context.Context) error {
 // clearTemporary deletes what was on its way when the last process ended.
 func (d *Disk) clearTemporary(newBoot bool) error {
 	for dir, doomed := range map[string]func(name string) bool{
-		imagesDir: func(name string) bool { return strings.HasPrefix(name, tmpPrefix) },
+		imagesDir: halfMade,
 		layersDir: func(name string) bool {
 			// A replaced layer may be in use until the machine is booted again.
-			return strings.HasPrefix(name, tmpPrefix) || newBoot && strings.HasPrefix(name, oldPrefix)
+			return halfMade(name) || newBoot && strings.HasPrefix(name, oldPrefix)
 		},
-		".": func(name string) bool { return strings.HasPrefix(name, tmpPrefix) },
+		".": halfMade,
 	} {
 		list, err := os.ReadDir(d.root(dir))
 		if err != nil {
@@ -209,14 +209,14 @@ func (d *Disk) loadImages(rows rowSet) error {
 		d.images[id] = row
 		d.seq = max(d.seq, row.Seq)
 		if c, ok := copies[id]; !ok || c.Seq < row.Seq {
-			if err := d.durable.writeJSON(d.copyPath(id), row); err != nil {
+			if err := d.writeJSON(d.copyPath(id), row); err != nil {
 				return err
 			}
 		}
 	}
 	for id := range copies {
 		if _, ok := d.images[id]; !ok {
-			if err := d.durable.unlink(d.copyPath(id)); err != nil {
+			if err := d.durable.Remove(d.copyPath(id)); err != nil {
 				return err
 			}
 		}

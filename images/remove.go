@@ -63,7 +63,7 @@ func (d *Disk) forget(row *imageRow) error {
 
 // dropRow drops an image: the copy of its row first, so that a cut in between leaves it whole, then the row.
 func (d *Disk) dropRow(row *imageRow) error {
-	if err := d.durable.unlink(d.copyPath(row.ID)); err != nil {
+	if err := d.durable.Remove(d.copyPath(row.ID)); err != nil {
 		return d.note(err)
 	}
 	if err := d.cfg.Index.Delete(imageKey + row.ID); err != nil {

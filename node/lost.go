@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"ledge/api"
+	"ledge/internal/durable"
 )
 
 // A pod that runs and that the API does not know was deleted while nobody was there to see it, or the store behind the API
@@ -35,7 +36,7 @@ func (a *Agent) record(pod *corev1.Pod) error {
 	if err != nil {
 		return err
 	}
-	return replaceFile(a.recordFile(string(pod.UID)), data)
+	return durable.Volatile.Replace(a.recordFile(string(pod.UID)), data, 0o600)
 }
 
 // recorded is what was kept of a pod; nil when nothing was.

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
+	"ledge/internal/durable"
 )
 
 // StaticConfig says where static pods come from. Without directories there are none.
@@ -230,14 +231,6 @@ func (s *statics) copyOf(path string) string {
 	return filepath.Join(s.keep, strings.ReplaceAll(strings.ReplaceAll(path, "%", "%25"), "/", "%2f"))
 }
 
-// replaceFile replaces one that dies with the boot, in one step: who reads it finds the old content or the new.
-func replaceFile(path string, data []byte) error {
-	if err := os.WriteFile(path+".tmp", data, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(path+".tmp", path)
-}
-
 // keepCopy replaces a file for good; the same content is not written again.
 func keepCopy(path string, data []byte) error {
 	if old, err := os.ReadFile(path); err == nil && string(old) == string(data) {
@@ -246,15 +239,7 @@ func keepCopy(path string, data []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	f, err := os.OpenFile(path+".tmp", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(path+".tmp", path)
+	return durable.Replace(path, data, 0o600)
 }
 
 // settle makes the set of pods that the files ask for. Of two with one name the first file's is taken.
@@ -369,7 +354,7 @@ func (s *statics) UpdateStatus(_ context.Context, pod *corev1.Pod) (*corev1.Pod,
 	data, err := json.Marshal(out)
 	if err == nil {
 		if err = os.MkdirAll(s.statuses, 0o700); err == nil {
-			err = replaceFile(s.statusFile(pod.UID), data)
+			err = durable.Volatile.Replace(s.statusFile(pod.UID), data, 0o600)
 		}
 	}
 	if err != nil {

@@ -5,8 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"time"
+
+	"ledge/internal/durable"
 )
 
 // RecordName is the file beside the store that keeps the Record (N-5.34).
@@ -57,16 +58,7 @@ func (r Record) save(path string) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
-	if err != nil {
-		return fmt.Errorf("record the shutdown: %w", err)
-	}
-	defer os.Remove(f.Name()) // gone by then if all went well
-	_, err = f.Write(data)
-	err = errors.Join(err, f.Chmod(0o644), f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
+	err = durable.Replace(path, data, 0o644)
 	if err != nil {
 		return fmt.Errorf("record the shutdown: %w", err)
 	}

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"ledge/internal/durable"
 )
 
 // Backup writes a copy of the running store, lazy writes included. The copy is made aside first: a reader at the
@@ -108,27 +110,15 @@ func RestoreDir(ctx context.Context, dir, backup string, check func(context.Cont
 	if err := os.RemoveAll(o.path(redoDir)); err != nil {
 		return wrap("restore", err)
 	}
-	return wrap("restore", errors.Join(syncDir(dir), copyFile(backup, o.path(dbName), false)))
+	return wrap("restore", errors.Join(durable.SyncDir(dir), copyFile(durable.Disk{}, backup, o.path(dbName))))
 }
 
 // copyFile copies so that after a power cut the target is whole or as it was.
-func copyFile(from, to string, noSync bool) error {
+func copyFile(disk durable.Disk, from, to string) error {
 	in, err := os.Open(from)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
-	tmp := to + tempSuffix
-	out, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, in)
-	if err == nil && !noSync {
-		err = out.Sync()
-	}
-	if err = errors.Join(err, out.Close()); err != nil {
-		return errors.Join(err, os.Remove(tmp))
-	}
-	return move(tmp, to, noSync)
+	return disk.ReplaceFrom(to, in, 0o600)
 }

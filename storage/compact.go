@@ -33,7 +33,7 @@ func (o *opener) compact() error {
 	o.db = nil
 	err := db.Close()
 	if err == nil {
-		err = move(tmp, path, o.cfg.NoSync)
+		err = o.cfg.disk().Move(tmp, path)
 	}
 	if err == nil {
 		o.db, o.file, err = o.cfg.openFile(path)
@@ -98,7 +98,7 @@ func (s *Store) swapCompacted() (old *bolt.DB, freed int64, err error) {
 	}
 	id, err := dbTxID(db)
 	if err == nil {
-		err = move(tmp, s.path(dbName), s.cfg.NoSync)
+		err = s.cfg.disk().Move(tmp, s.path(dbName))
 	}
 	if err != nil {
 		return nil, 0, errors.Join(err, db.Close(), removeIfThere(tmp))

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"ledge/internal/durable"
 )
 
 // Names in a data directory.
@@ -23,28 +25,7 @@ const (
 	tempSuffix      = ".tmp"
 )
 
-// writeFile replaces a file atomically: after a power cut it is the old or the new one, whole.
-func writeFile(path string, data []byte, noSync bool) error {
-	tmp := path + tempSuffix
-	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err == nil && !noSync {
-		err = f.Sync()
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = move(tmp, path, noSync)
-	}
-	if err != nil {
-		_ = os.Remove(tmp) // the first error is the one to tell
-	}
-	return err
-}
+func (c Config) disk() durable.Disk { return durable.Disk{NoSync: c.NoSync} }
 
 // overwrite writes into a file of the same length, which needs no room. A power cut may leave a mixture.
 func overwrite(path string, data []byte, noSync bool) error {
@@ -63,29 +44,6 @@ func overwrite(path string, data []byte, noSync bool) error {
 		err = f.Sync()
 	}
 	return errors.Join(err, f.Close())
-}
-
-// move renames and makes the rename durable.
-func move(from, to string, noSync bool) error {
-	if err := os.Rename(from, to); err != nil {
-		return err
-	}
-	if noSync {
-		return nil
-	}
-	return syncDir(filepath.Dir(to))
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	err = d.Sync()
-	if cerr := d.Close(); err == nil {
-		err = cerr
-	}
-	return err
 }
 
 func exists(path string) (bool, error) {

@@ -35,7 +35,7 @@ func (o *opener) takeLine() error {
 		o.readDeletions()
 	}
 	o.line = rand.Text()
-	return o.roomy(func() error { return writeFile(o.path(lineName), []byte(o.line), o.cfg.NoSync) })
+	return o.roomy(func() error { return o.cfg.disk().Replace(o.path(lineName), []byte(o.line), 0o600) })
 }
 
 // breakLine has the next opening begin another.
@@ -43,7 +43,7 @@ func (o *opener) breakLine() error {
 	if err := removeIfThere(o.path(lineName)); err != nil {
 		return err
 	}
-	return syncDir(o.cfg.Dir)
+	return o.cfg.disk().SyncDir(o.cfg.Dir)
 }
 
 // readDeletions notes what the log says last of each object.

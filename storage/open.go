@@ -178,10 +178,10 @@ func (o *opener) takeCleanMark() error {
 		o.health.Unclean = true
 		return nil
 	}
-	if err != nil || o.cfg.NoSync {
+	if err != nil {
 		return err
 	}
-	return syncDir(o.cfg.Dir)
+	return o.cfg.disk().SyncDir(o.cfg.Dir)
 }
 
 // provide makes sure that there is a sound file: the existing one, a snapshot, or on a new board an empty one.
@@ -242,12 +242,12 @@ func (o *opener) create() error {
 		err = o.writeCeiling(0)
 	}
 	if err == nil {
-		err = move(tmp, o.path(dbName), o.cfg.NoSync)
+		err = o.cfg.disk().Move(tmp, o.path(dbName))
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("make %s: %w", dbName, err), removeIfThere(tmp))
 	}
-	return writeFile(o.path(cleanName), nil, o.cfg.NoSync)
+	return o.cfg.disk().Replace(o.path(cleanName), nil, 0o600)
 }
 
 func (o *opener) initialise(tx *bolt.Tx) error {
@@ -276,7 +276,7 @@ func (o *opener) mark() error {
 	if there, err := exists(o.path(provisionedName)); err != nil || there {
 		return err
 	}
-	return o.roomy(func() error { return writeFile(o.path(provisionedName), []byte("store "+o.id+"\n"), o.cfg.NoSync) })
+	return o.roomy(func() error { return o.cfg.disk().Replace(o.path(provisionedName), []byte("store "+o.id+"\n"), 0o600) })
 }
 
 // open opens the sound file and compacts it if it is mostly air.
@@ -309,9 +309,9 @@ func (o *opener) restore(ctx context.Context, why error) error {
 	if err != nil {
 		return err
 	}
-	err = copyFile(snap, o.path(dbName), o.cfg.NoSync)
+	err = copyFile(o.cfg.disk(), snap, o.path(dbName))
 	if errors.Is(err, unix.ENOSPC) { // a full disk must not keep a board down
-		err = move(snap, o.path(dbName), o.cfg.NoSync)
+		err = o.cfg.disk().Move(snap, o.path(dbName))
 	}
 	if err != nil {
 		return fmt.Errorf("restore %s: %w", snap, err)

@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"ledge/internal/durable"
 )
 
 const (
@@ -30,11 +32,11 @@ const (
 // redoLog writes the log of a store. It is the second line: what it cannot write is on disk all the same, so an error
 // stops the log until the next snapshot, and not the store. Its user holds Store.writing.
 type redoLog struct {
-	dir    string
-	store  string
-	noSync bool
-	full   chan struct{}            // capacity 1: a snapshot is due
-	roomy  func(func() error) error // Store.roomy
+	dir   string
+	store string
+	disk  durable.Disk
+	full  chan struct{}            // capacity 1: a snapshot is due
+	roomy func(func() error) error // Store.roomy
 
 	file   *os.File
 	number uint64
@@ -73,7 +75,7 @@ func (l *redoLog) write(f []byte) error {
 		return err
 	}
 	l.size, l.end = max(l.size, l.end+int64(len(data))), end
-	if l.noSync {
+	if l.disk.NoSync {
 		return nil
 	}
 	return unix.Fdatasync(int(l.file.Fd()))
@@ -108,7 +110,7 @@ func (l *redoLog) begin(start tally) error {
 	head := frame(number, encodeHead(l.store, start))
 	path := filepath.Join(l.dir, redoName(number))
 	data := append(head[:len(head):len(head)], make([]byte, redoChunk)...)
-	if err := l.roomy(func() error { return writeFile(path, data, l.noSync) }); err != nil {
+	if err := l.roomy(func() error { return l.disk.Replace(path, data, 0o600) }); err != nil {
 		return err
 	}
 	f, err := os.OpenFile(path, os.O_RDWR, 0)

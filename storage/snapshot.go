@@ -78,7 +78,7 @@ func (s *Store) snapshot(ctx context.Context, tx *Tx) error {
 		err = s.cfg.Check(ctx, tmp)
 	}
 	if err == nil {
-		err = move(tmp, filepath.Join(dir, name), s.cfg.NoSync)
+		err = s.cfg.disk().Move(tmp, filepath.Join(dir, name))
 	}
 	if err != nil {
 		return errors.Join(err, removeIfThere(tmp))

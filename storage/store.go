@@ -314,7 +314,7 @@ func (s *Store) Close() error {
 	s.ring.close()
 	err = errors.Join(err, s.closeFile(), s.log.close())
 	if err == nil && s.failure() == nil {
-		err = writeFile(s.path(cleanName), nil, s.cfg.NoSync)
+		err = s.cfg.disk().Replace(s.path(cleanName), nil, 0o600)
 	}
 	return errors.Join(err, s.lock.Close())
 }

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"ledge/internal/durable"
 )
 
 // DirName is where versions are, below the data directory.
@@ -260,18 +262,7 @@ func (d disk) Read(name string) ([]byte, error) { return os.ReadFile(d.at(name))
 
 // Write implements files.
 func (d disk) Write(name string, from io.Reader) error {
-	f, err := os.OpenFile(d.at(name), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o700)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(f, from)
-	if err == nil {
-		err = f.Sync()
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	return err
+	return durable.Write(d.at(name), from, 0o700)
 }
 
 // Link implements files.
@@ -297,17 +288,7 @@ func (d disk) List() ([]string, error) {
 }
 
 // Sync implements files.
-func (d disk) Sync() error {
-	f, err := os.Open(string(d))
-	if err != nil {
-		return err
-	}
-	err = f.Sync()
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	return err
-}
+func (d disk) Sync() error { return durable.SyncDir(string(d)) }
 
 // lock goes with the process, however it ends.
 func (d disk) lock(name string, patience time.Duration) (unlock func(), err error) {

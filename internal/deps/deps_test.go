@@ -30,9 +30,9 @@ const (
 var table = map[string][]string{
 	"api":           {"api/table", "api/valid"}, // decision 93, as are the groups of kinds
 	"runtime":       {},
-	"images":        {},
+	"images":        {"internal/durable"},
 	"network":       {},
-	"storage/...":   {"api", "api/kinds"},
+	"storage/...":   {"api", "api/kinds", "internal/durable"},
 	"scheduler/...": {"api", "api/policy"},
 	"node/pressure": {"api"},
 	"api/httpd/...": {"api", "api/kinds", "api/coordination", "api/node", "api/rbac", "api/table", "api/openapi", "api/websocket"}, // decisions 10 and 12
@@ -56,27 +56,27 @@ var table = map[string][]string{
 	"api/rest/...":        {"api", "api/coordination"},
 	"api/apitest":         {"api", "api/kinds", "api/coordination", "api/events", "api/node", "api/policy", "api/rbac", "api/scheduling"},
 	"lease/...":           {"api", "api/coordination"},
-	"shutdown/...":        {"api"},
+	"shutdown/...":        {"api", "internal/durable"},
 	"node/podstate":       {"api", "runtime"},
 	"api/managed":         {"api", "api/kinds", "api/openapi"},                                                                           // decision 11
 	"api/local/...":       {"api", "api/coordination", "api/node", "api/policy", "api/rbac", "api/scheduling", "storage", "api/managed"}, // decision 11
 	"api/mirror/...":      {"api", "storage"},
 	"controller/...":      {"api", "api/coordination", "api/kinds", "api/policy", "lease", "scheduler"},
 	"controller/machines": {"controller"},
-	"node":                {"api", "api/node", "api/manifest", "runtime", "images", "network", "lease", "node/..."},
+	"node":                {"api", "api/node", "api/manifest", "runtime", "images", "network", "lease", "node/...", "internal/durable"},
 	"node/downward":       {"api"},
 	"node/volume":         {"api", "runtime", "node/downward"},
 	"node/probe":          {"runtime"},
 	"node/stats":          {"api"},
-	"pki/...":             {"api"},
-	"runtime/...":         {"runtime/..."},
+	"pki/...":             {"api", "internal/durable"},
+	"runtime/...":         {"runtime/...", "internal/durable"},
 	"images/...":          {"images/..."},
-	"network/...":         {"network/..."},
+	"network/...":         {"network/...", "internal/durable"},
 	"network/given":       {"api", "network", "network/plan"},
-	"host/...":            {"host"},
+	"host/...":            {"host", "internal/durable"},
 	"firstboot":           {},
-	"upgrade/...":         {"upgrade/..."},
-	"config":              {"api/httpd/auditlog", "api/local", "api/rest", "controller", "controller/machines", "api/manifest", "firstboot", "host", "host/ntp", "images", "images/registry", "lease", "network/bridge", "network/plan", "node", "node/pressure", "pki", "scheduler", "shutdown", "storage", "upgrade"},
+	"upgrade/...":         {"upgrade/...", "internal/durable"},
+	"config":              {"api/httpd/auditlog", "api/local", "api/rest", "controller", "controller/machines", "api/manifest", "firstboot", "host", "host/ntp", "images", "images/registry", "lease", "network/bridge", "network/plan", "node", "node/pressure", "pki", "scheduler", "shutdown", "storage", "upgrade", "internal/durable"},
 	"brain":               {"everything"},
 	"brain/place":         {"api/httpd", "config", "host"},
 	"cli":                 {"everything"},
@@ -86,6 +86,7 @@ var table = map[string][]string{
 	"cmd/...":             {"everything"},
 	"internal/sim":        {"everything"},
 	"internal/deps":       {},
+	"internal/durable":    {}, // decision 96: the ground below every room
 	"scripts/...":         {"everything"},
 
 	// Only tests import these.
@@ -196,7 +197,12 @@ func matches(pattern, name string) bool {
 
 // row is the most specific row of the table for name: its first column, or none.
 func row(name string) (best string, ok bool) {
-	specific := func(pattern string) int { return len(strings.TrimSuffix(pattern, "/...")) }
+	specific := func(pattern string) int { // a room itself comes before the room with all below it
+		if below, ok := strings.CutSuffix(pattern, "/..."); ok {
+			return 2 * len(below)
+		}
+		return 2*len(pattern) + 1
+	}
 	for pattern := range table {
 		if matches(pattern, name) && (!ok || specific(pattern) > specific(best)) {
 			best, ok = pattern, true

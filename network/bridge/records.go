@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"ledge/internal/durable"
 	"ledge/network/plan"
 )
 
@@ -115,11 +116,7 @@ func (r records) write(path string, v any) error {
 	if old, err := os.ReadFile(path); err == nil && string(old) == string(data) {
 		return nil
 	}
-	tmp := path + ".new"
-	if err := os.WriteFile(tmp, data, 0o600); err != nil {
-		return fmt.Errorf("record pods: %w", err)
-	}
-	if err := os.Rename(tmp, path); err != nil {
+	if err := durable.Volatile.Replace(path, data, 0o600); err != nil {
 		return fmt.Errorf("record pods: %w", err)
 	}
 	return nil

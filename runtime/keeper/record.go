@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ledge/internal/durable"
 	"ledge/runtime"
 )
 
@@ -35,11 +36,7 @@ func writeJSON(path string, v any) error {
 	if err != nil {
 		return err
 	}
-	tmp := path + ".tmp"
-	if err := os.WriteFile(tmp, b, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(tmp, path)
+	return durable.Volatile.Replace(path, b, 0o600)
 }
 
 func readJSON(path string, v any) error {
@@ -80,10 +77,7 @@ func settle(runDir, bootID string) error {
 			return fmt.Errorf("drop the run state of another boot: %w", err)
 		}
 	}
-	if err := os.WriteFile(file+".tmp", []byte(bootID), 0o600); err != nil {
-		return err
-	}
-	return os.Rename(file+".tmp", file)
+	return durable.Volatile.Replace(file, []byte(bootID), 0o600)
 }
 
 // emptyDir removes what is in a directory. Should something be mounted there after all, it is let go of first, so
