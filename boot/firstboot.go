@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"ledge/firstboot/card"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -18,6 +17,7 @@ import (
 
 	"ledge/config"
 	"ledge/firstboot"
+	"ledge/firstboot/card"
 	"ledge/host"
 	"ledge/host/disk"
 	"ledge/internal/durable"

@@ -6,7 +6,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"ledge/firstboot/card"
 	"maps"
 	"os"
 	"path/filepath"
@@ -18,6 +17,7 @@ import (
 
 	"ledge/config"
 	"ledge/firstboot"
+	"ledge/firstboot/card"
 	"ledge/host"
 	"ledge/pki"
 )

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"ledge/boot/ending"
 	"log/slog"
 	"maps"
 	"os"
@@ -19,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ledge/boot/ending"
 	"ledge/config"
 	"ledge/host"
 	"ledge/host/disk"

@@ -2,7 +2,6 @@ package boot
 
 import (
 	"errors"
-	"ledge/boot/ending"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ledge/boot/ending"
 	"ledge/config"
 	"ledge/internal/testrun"
 )

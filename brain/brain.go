@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"ledge/boot/ending"
 	"log/slog"
 	"net"
 	"os"
@@ -20,6 +19,7 @@ import (
 
 	"ledge/api"
 	"ledge/api/httpd"
+	"ledge/boot/ending"
 	"ledge/brain/place"
 	"ledge/config"
 	"ledge/host"

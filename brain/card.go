@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"ledge/firstboot/card"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -13,6 +12,7 @@ import (
 
 	"ledge/config"
 	"ledge/firstboot"
+	"ledge/firstboot/card"
 	"ledge/host"
 	"ledge/images"
 	"ledge/images/archives"

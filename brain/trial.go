@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"ledge/boot/ending"
 	"log/slog"
 	"net/http"
 	"os"
@@ -17,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"ledge/api/board"
+	"ledge/boot/ending"
 	"ledge/brain/place"
 	"ledge/host/alive"
 	"ledge/upgrade"

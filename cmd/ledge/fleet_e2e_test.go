@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"ledge/firstboot/card"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,6 +17,7 @@ import (
 
 	"ledge/config"
 	"ledge/firstboot"
+	"ledge/firstboot/card"
 	"ledge/internal/testrun"
 )
 
