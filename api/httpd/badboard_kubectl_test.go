@@ -12,7 +12,7 @@ import (
 	"ledge/api/httpd"
 )
 
-// TestKubectlAndBadBoards has the real kubectl ask a board that answers with redirects: it is sent nowhere, neither with its
+// TestKubectlAndBadBoards has the real kubectl, of today and of Debian 12, ask a board that answers with redirects: it is sent nowhere, neither with its
 // certificate nor with a token.
 func TestKubectlAndBadBoards(t *testing.T) {
 	if testing.Short() {
@@ -38,7 +38,7 @@ func TestKubectlAndBadBoards(t *testing.T) {
 		}
 		h.ServeHTTP(w, r)
 	}))
-	k := newKubectl(t, a, url)
+	clients := map[string]*kubectl{"today's": kubectlOf(t, "", a, url), "old": kubectlOf(t, "old", a, url)}
 	spdy := []string{"KUBECTL_REMOTE_COMMAND_WEBSOCKETS=false", "KUBECTL_PORT_FORWARD_WEBSOCKETS=false"}
 	secret := url + "/api/v1/namespaces/default/secrets"
 	for _, tc := range []struct {
@@ -58,14 +58,17 @@ func TestKubectlAndBadBoards(t *testing.T) {
 		{302, thief.URL, nil, "get --raw /api/v1/nodes/b/proxy/metrics"},
 		{302, thief.URL, nil, "get --raw /api/v1/namespaces/default/pods/far:80/proxy/x"},
 	} {
-		answer, k.env = badAnswer{text: redirect(tc.code, tc.to)}, tc.env
-		out, err := k.run("", strings.Fields(tc.command)...)
-		if err == nil {
-			t.Errorf("kubectl %s: it worked: %s", tc.command, out)
+		answer = badAnswer{text: redirect(tc.code, tc.to)}
+		for version, k := range clients {
+			k.env = tc.env
+			out, err := k.run("", strings.Fields(tc.command)...)
+			if err == nil {
+				t.Errorf("%s kubectl %s: it worked: %s", version, tc.command, out)
+			}
+			if n := elsewhere.Swap(0); n != 0 {
+				t.Errorf("%s kubectl %s: %d requests to %s\n%s", version, tc.command, n, tc.to, out)
+			}
+			t.Logf("%s kubectl %s %v, %d: %s", version, tc.command, tc.env, tc.code, strings.TrimSpace(out))
 		}
-		if n := elsewhere.Swap(0); n != 0 {
-			t.Errorf("kubectl %s: %d requests to %s\n%s", tc.command, n, tc.to, out)
-		}
-		t.Logf("kubectl %s %v, %d: %s", tc.command, tc.env, tc.code, strings.TrimSpace(out))
 	}
 }

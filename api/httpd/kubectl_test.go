@@ -29,9 +29,18 @@ type kubectl struct {
 
 func newKubectl(t *testing.T, a *pki.Authority, url string) *kubectl {
 	t.Helper()
-	k := &kubectl{t: t, bin: os.Getenv("LEDGE_KUBECTL"), home: t.TempDir()}
+	return kubectlOf(t, "", a, url)
+}
+
+// kubectlOf is today's kubectl, or with "old" the one of Debian 12.
+func kubectlOf(t *testing.T, version string, a *pki.Authority, url string) *kubectl {
+	t.Helper()
+	k := &kubectl{t: t, home: t.TempDir()}
+	if version == "" {
+		k.bin = os.Getenv("LEDGE_KUBECTL")
+	}
 	if k.bin == "" {
-		build := exec.Command("../../scripts/kubectl/build.sh")
+		build := exec.Command("../../scripts/kubectl/build.sh", strings.Fields(version)...)
 		build.Stderr = os.Stderr
 		out, err := build.Output()
 		if err != nil {
