@@ -209,6 +209,12 @@ type User struct {
 // AdminGroup may do everything, as on Kubernetes.
 const AdminGroup = "system:masters"
 
+// Who the agents of boards are: users of this group, each named for its Node.
+const (
+	NodesGroup     = "system:nodes"
+	NodeUserPrefix = "system:node:"
+)
+
 type userKey struct{}
 
 // WithUser attaches the authenticated caller to a context.

@@ -83,12 +83,11 @@ func nodeCells(n *corev1.Node, l table.Look) []any {
 // nodeStatus is N-11.20.
 func nodeStatus(n *corev1.Node) string {
 	s := "Unknown"
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			if s = "NotReady"; c.Status == corev1.ConditionTrue {
-				s = "Ready"
-			}
-		}
+	if NodeCondition(n, corev1.NodeReady) != nil {
+		s = "NotReady"
+	}
+	if NodeReady(n) {
+		s = "Ready"
 	}
 	if n.Spec.Unschedulable {
 		s += ",SchedulingDisabled"

@@ -192,12 +192,8 @@ func (b *fleet) look(nodes []*corev1.Node) {
 }
 
 func unheard(n *corev1.Node) bool {
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionUnknown
-		}
-	}
-	return false
+	ready := api.NodeCondition(n, corev1.NodeReady)
+	return ready != nil && ready.Status == corev1.ConditionUnknown
 }
 
 // end ends the streams to some boards.

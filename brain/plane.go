@@ -251,7 +251,7 @@ func (p *plane) taken(ctx context.Context, name string) (is, alive bool, err err
 	if apierrors.IsNotFound(err) {
 		return false, false, nil
 	}
-	if err != nil || !nodeReady(node) {
+	if err != nil || !api.NodeReady(node) {
 		return err == nil, false, err
 	}
 	_, err = p.client.Get(ctx, coordination.Leases, corev1.NamespaceNodeLease, name)
@@ -308,22 +308,13 @@ type readiness map[string]bool
 // turned are the boards that did not take pods at the last look and do now.
 func (r readiness) turned(nodes []*corev1.Node) (names []string) {
 	for _, n := range nodes {
-		is := nodeReady(n)
+		is := api.NodeReady(n)
 		if is && !r[n.Name] {
 			names = append(names, n.Name)
 		}
 		r[n.Name] = is
 	}
 	return names
-}
-
-func nodeReady(n *corev1.Node) bool {
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
 }
 
 // pages are what the board tells of itself: the agent's numbers and the control plane's.

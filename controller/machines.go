@@ -146,10 +146,8 @@ func (m *Machines) mark(ctx context.Context, n *corev1.Node, off bool) error {
 
 // readyOf is the status of a node's Ready condition; one that was never told is Unknown.
 func readyOf(n *corev1.Node) corev1.ConditionStatus {
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Status
-		}
+	if c := api.NodeCondition(n, corev1.NodeReady); c != nil {
+		return c.Status
 	}
 	return corev1.ConditionUnknown
 }

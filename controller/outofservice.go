@@ -69,10 +69,6 @@ func (g *PodGC) release(ctx context.Context, n *corev1.Node) error {
 // isOutOfService: the taint, whatever its effect and value, on a node that is not Ready. One that is ends its pods itself
 // (N-4.6).
 func isOutOfService(n *corev1.Node) bool {
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue {
-			return false
-		}
-	}
-	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
+	return !api.NodeReady(n) &&
+		slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })
 }

@@ -8,6 +8,8 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+
+	"ledge/api"
 )
 
 // jumped is the same moment after somebody set the wall clock: the reading of the monotonic clock beside it stays. The
@@ -55,10 +57,10 @@ func TestClockJumps(t *testing.T) {
 		t.Fatalf("lost before the grace was over: %q", f.log)
 	}
 	step(last+41*time.Second, "alive", "also")
-	if c := condition(f.nodes["silent"], corev1.NodeReady); c.Status != corev1.ConditionUnknown {
+	if c := api.NodeCondition(f.nodes["silent"], corev1.NodeReady); c.Status != corev1.ConditionUnknown {
 		t.Error("not lost after the grace")
 	}
-	if c := condition(f.nodes["alive"], corev1.NodeReady); c.Status != corev1.ConditionTrue {
+	if c := api.NodeCondition(f.nodes["alive"], corev1.NodeReady); c.Status != corev1.ConditionTrue {
 		t.Error("lost with another")
 	}
 }

@@ -7,6 +7,8 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ledge/api"
 )
 
 // Why a condition is Unknown (N-3.8). Only the control plane writes these.
@@ -31,7 +33,7 @@ type Health struct {
 // Assess looks at one node (N-3.6 to N-3.8): what to remember of it, and whether it has been silent for longer than
 // its grace while its Ready condition still says otherwise.
 func Assess(h Health, node *corev1.Node, lease *coordinationv1.Lease, now time.Time, s Settings) (Health, bool) {
-	ready := condition(node, corev1.NodeReady)
+	ready := api.NodeCondition(node, corev1.NodeReady)
 	// What this side wrote itself is no sign of life. A stopped heartbeat keeps its time, so only the condition
 	// that was made from nothing has to be told apart.
 	posted := ready != nil && ready.Reason != reasonNever
@@ -57,7 +59,7 @@ func Assess(h Health, node *corev1.Node, lease *coordinationv1.Lease, now time.T
 // Silence turns the node's conditions Unknown, if they still are what the change was decided on: node may be a newer
 // reading, and its agent may have been heard meanwhile. It says whether it did.
 func (c *Change) Silence(node *corev1.Node, now time.Time) bool {
-	ready := condition(node, corev1.NodeReady)
+	ready := api.NodeCondition(node, corev1.NodeReady)
 	if !c.Silent || (ready == nil) != (c.judged == nil) {
 		return false
 	}
@@ -84,13 +86,4 @@ func unknown(node *corev1.Node, now time.Time) []corev1.NodeCondition {
 		}
 	}
 	return out
-}
-
-func condition(node *corev1.Node, t corev1.NodeConditionType) *corev1.NodeCondition {
-	for i := range node.Status.Conditions {
-		if node.Status.Conditions[i].Type == t {
-			return &node.Status.Conditions[i]
-		}
-	}
-	return nil
 }

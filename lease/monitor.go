@@ -7,6 +7,8 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+
+	"ledge/api"
 )
 
 // Settings are the monitor's numbers. Zero means the default; a negative number is nothing at all, a negative rate never.
@@ -124,7 +126,7 @@ func (m *Monitor) Step(nodes []*corev1.Node, leases map[string]*coordinationv1.L
 
 // look assesses one node.
 func (m *Monitor) look(n *corev1.Node, lease *coordinationv1.Lease, now time.Time) *sight {
-	s := &sight{node: n, after: n, ready: condition(n, corev1.NodeReady), change: Change{Node: n.Name}}
+	s := &sight{node: n, after: n, ready: api.NodeCondition(n, corev1.NodeReady), change: Change{Node: n.Name}}
 	w := m.nodes[n.Name]
 	if w == nil {
 		w = &watched{}
@@ -142,7 +144,7 @@ func (m *Monitor) look(n *corev1.Node, lease *coordinationv1.Lease, now time.Tim
 		s.change.Lost = s.ready != nil && s.ready.Status == corev1.ConditionTrue
 		after := *n
 		after.Status.Conditions = unknown(n, now)
-		s.after, s.ready = &after, condition(&after, corev1.NodeReady)
+		s.after, s.ready = &after, api.NodeCondition(&after, corev1.NodeReady)
 	}
 	return s
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"ledge/api"
 	"ledge/internal/testrun"
 )
 
@@ -46,12 +47,12 @@ func (f *fleet) post(name string, ready corev1.ConditionStatus) {
 	}
 	n := f.nodes[name].DeepCopy()
 	f.nodes[name] = n
-	c := condition(n, corev1.NodeReady)
+	c := api.NodeCondition(n, corev1.NodeReady)
 	if c == nil {
 		for _, t := range []corev1.NodeConditionType{corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure, corev1.NodeReady} {
 			n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: t, Status: corev1.ConditionFalse})
 		}
-		c = condition(n, corev1.NodeReady)
+		c = api.NodeCondition(n, corev1.NodeReady)
 	}
 	for i := range n.Status.Conditions {
 		o := &n.Status.Conditions[i]
@@ -153,7 +154,7 @@ func TestSilenceAfterGrace(t *testing.T) {
 	// A new observer does not know since when (N-3.11), but Unknown stays Unknown until the node is heard.
 	f.m = NewMonitor(Settings{})
 	f.step()
-	if r := condition(f.nodes["n"], corev1.NodeReady); r.Status != corev1.ConditionUnknown {
+	if r := api.NodeCondition(f.nodes["n"], corev1.NodeReady); r.Status != corev1.ConditionUnknown {
 		t.Errorf("restart made it %s", r.Status)
 	}
 	f.post("n", corev1.ConditionTrue)
@@ -170,13 +171,13 @@ func TestNeverPosted(t *testing.T) {
 	f.nodes["n"].Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionTrue}}
 	f.step()
 	f.now = epoch.Add(60 * time.Second)
-	if f.step(); condition(f.nodes["n"], corev1.NodeReady) != nil {
+	if f.step(); api.NodeCondition(f.nodes["n"], corev1.NodeReady) != nil {
 		t.Fatal("the startup grace is 60 s")
 	}
 	f.now = f.now.Add(time.Second)
 	f.step()
 	n := f.nodes["n"]
-	if len(n.Status.Conditions) != 5 || condition(n, corev1.NodeNetworkUnavailable).Status != corev1.ConditionTrue {
+	if len(n.Status.Conditions) != 5 || api.NodeCondition(n, corev1.NodeNetworkUnavailable).Status != corev1.ConditionTrue {
 		t.Fatalf("conditions %+v", n.Status.Conditions)
 	}
 	for _, c := range n.Status.Conditions[1:] {
@@ -197,7 +198,7 @@ func TestNeverPosted(t *testing.T) {
 	g := newFleet(Settings{})
 	g.add("n", nil, "")
 	g.run(10*time.Minute, "n") // renews, never posts
-	if len(g.log) != 0 || condition(g.nodes["n"], corev1.NodeReady) != nil {
+	if len(g.log) != 0 || api.NodeCondition(g.nodes["n"], corev1.NodeReady) != nil {
 		t.Errorf("N-3.10: a renewed lease is a sign of life: %v", g.log)
 	}
 }
@@ -218,7 +219,7 @@ func TestSignsOfLife(t *testing.T) {
 			byLease.step()
 			byLease.now = byLease.now.Add(30 * time.Second)
 			byStatus.post("n", corev1.ConditionTrue)
-			condition(byStatus.nodes["n"], corev1.NodeReady).LastHeartbeatTime = metav1.NewTime(stamp)
+			api.NodeCondition(byStatus.nodes["n"], corev1.NodeReady).LastHeartbeatTime = metav1.NewTime(stamp)
 			byStatus.step()
 			byStatus.now = byStatus.now.Add(30 * time.Second)
 		}
@@ -347,7 +348,7 @@ func TestFullDisruption(t *testing.T) {
 		if executing(n) != ExecuteNone {
 			t.Errorf("%s is evicted while all zones are down", name)
 		}
-		if r := condition(n, corev1.NodeReady); r.Status != corev1.ConditionUnknown {
+		if r := api.NodeCondition(n, corev1.NodeReady); r.Status != corev1.ConditionUnknown {
 			t.Errorf("%s is %s", name, r.Status)
 		}
 	}
@@ -481,7 +482,7 @@ func TestMonitorProperties(t *testing.T) {
 				full = full && z.State == ZoneFullDisruption
 			}
 			for name, n := range f.nodes {
-				ready := condition(n, corev1.NodeReady)
+				ready := api.NodeCondition(n, corev1.NodeReady)
 				if at, ok := heard[name]; ok && f.now.Sub(at) < 40*time.Second && ready.Status != corev1.ConditionTrue {
 					t.Fatalf("%s was heard %s ago and is %s", name, f.now.Sub(at), ready.Status)
 				}

@@ -6,6 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ledge/api"
 )
 
 // Execute says what becomes of a node's two NoExecute health taints (N-3.16).
@@ -40,7 +42,7 @@ func noSchedule(node *corev1.Node, key string) (want, managed bool) {
 	}
 	for i := range byCondition {
 		if row := &byCondition[i]; row.taint == key {
-			c := condition(node, row.condition)
+			c := api.NodeCondition(node, row.condition)
 			if c == nil && key == corev1.TaintNodeNotReady {
 				// Admission put it there until the node is seen Ready (N-1.6); nobody has said anything yet.
 				return hasNoSchedule(node.Spec.Taints, key), true
@@ -160,7 +162,7 @@ func (c *Change) would(node *corev1.Node, now time.Time) bool {
 func (c *Change) taints(node *corev1.Node, now time.Time) ([]corev1.Taint, bool) {
 	execute := c.Execute
 	if execute == ExecuteNotReady || execute == ExecuteUnreachable {
-		execute = due(condition(node, corev1.NodeReady)) // it may have been heard meanwhile
+		execute = due(api.NodeCondition(node, corev1.NodeReady)) // it may have been heard meanwhile
 	}
 	next := taints(node, execute, now)
 	return next, !slices.EqualFunc(next, node.Spec.Taints, sameTaint)

@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ledge/api"
 )
 
 // TestNoScheduleTable: N-3.14, N-3.15, N-3.18, N-1.68, N-6.36.
@@ -14,7 +16,7 @@ import (
 func TestNoScheduleTable(t *testing.T) {
 	set := func(ct corev1.NodeConditionType, s corev1.ConditionStatus) func(*corev1.Node) {
 		return func(n *corev1.Node) {
-			if c := condition(n, ct); c != nil {
+			if c := api.NodeCondition(n, ct); c != nil {
 				c.Status = s
 				return
 			}

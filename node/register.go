@@ -516,10 +516,8 @@ func sameImage(a, b corev1.ContainerImage) bool {
 func isReady(n *corev1.Node) bool { return conditionOf(n, corev1.NodeReady) == corev1.ConditionTrue }
 
 func conditionOf(n *corev1.Node, t corev1.NodeConditionType) corev1.ConditionStatus {
-	for _, c := range n.Status.Conditions {
-		if c.Type == t {
-			return c.Status
-		}
+	if c := api.NodeCondition(n, t); c != nil {
+		return c.Status
 	}
 	return ""
 }

@@ -18,6 +18,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"ledge/api"
 )
 
 // IdentityConfig says whose identity it is and where it is kept.
@@ -85,7 +87,7 @@ func JoinedAs(dir string) (node string, ca Pin, ok bool) {
 		i := &Identity{}
 		if err := i.load(filepath.Join(dir, file)); err == nil && i.cert != nil {
 			ca, _ = i.CA()
-			return strings.TrimPrefix(i.cert.Leaf.Subject.CommonName, nodeUserPrefix), ca, true
+			return strings.TrimPrefix(i.cert.Leaf.Subject.CommonName, api.NodeUserPrefix), ca, true
 		}
 	}
 	return "", Pin{}, false
@@ -148,11 +150,11 @@ func (i *Identity) hold(leaf, ca *x509.Certificate) {
 
 // fits refuses an identity under another name: a board that was renamed is another board to its control plane.
 func (i *Identity) fits() error {
-	if i.cert == nil || i.cert.Leaf.Subject.CommonName == nodeUserPrefix+i.cfg.Node {
+	if i.cert == nil || i.cert.Leaf.Subject.CommonName == api.NodeUserPrefix+i.cfg.Node {
 		return nil
 	}
 	return fmt.Errorf("this board has joined as %q and is named %q now: start it with --hostname-override %[1]s, or remove %s and join again with a new token",
-		strings.TrimPrefix(i.cert.Leaf.Subject.CommonName, nodeUserPrefix), i.cfg.Node, i.cfg.Dir)
+		strings.TrimPrefix(i.cert.Leaf.Subject.CommonName, api.NodeUserPrefix), i.cfg.Node, i.cfg.Dir)
 }
 
 // save writes both copies, one after the other.
@@ -198,7 +200,7 @@ func (i *Identity) CA() (Pin, []byte) {
 
 // Request asks for a certificate, the first one and every further one. It proves that the board holds the key.
 func (i *Identity) Request() ([]byte, error) {
-	return x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: nodeUserPrefix + i.cfg.Node}}, i.key)
+	return x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: api.NodeUserPrefix + i.cfg.Node}}, i.key)
 }
 
 // Accept keeps the certificate that was given for a Request. peers are the certificates of who gave it, among them the CA.
@@ -215,7 +217,7 @@ func (i *Identity) Accept(cert []byte, pin Pin, peers []*x509.Certificate) error
 	if err := checkOwn(i.key, leaf, ca); err != nil {
 		return fmt.Errorf("the certificate cannot be used: %w", err)
 	}
-	if leaf.Subject.CommonName != nodeUserPrefix+i.cfg.Node {
+	if leaf.Subject.CommonName != api.NodeUserPrefix+i.cfg.Node {
 		return fmt.Errorf("the certificate is for %q", leaf.Subject.CommonName)
 	}
 	if err := i.save(leaf, ca); err != nil {

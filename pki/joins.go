@@ -19,13 +19,11 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	"ledge/api"
 )
 
 // Who a board is on the API.
-const (
-	nodeUserPrefix = "system:node:"
-	nodesGroup     = "system:nodes"
-)
 
 // PlaneUser is who a control plane is to its boards. The name has no rights on the API.
 const PlaneUser = "system:ledge:control-plane"
@@ -196,7 +194,7 @@ func (j *Joins) Delete(id string) error {
 // Known returns an error if a client's certificate no longer counts: if it is a board's and another board has the
 // name now, or the board was revoked.
 func (j *Joins) Known(leaf *x509.Certificate) error {
-	name, ok := strings.CutPrefix(leaf.Subject.CommonName, nodeUserPrefix)
+	name, ok := strings.CutPrefix(leaf.Subject.CommonName, api.NodeUserPrefix)
 	if !ok {
 		return nil
 	}
@@ -308,7 +306,7 @@ func (j *Joins) admit(node, proof string, known bool, row boardRow, now time.Tim
 
 // certify makes a board's certificate, for its own key. It is the client's, and the server's of its port.
 func (j *Joins) certify(node string, req *x509.CertificateRequest, now time.Time) (der []byte, until time.Time, err error) {
-	want := request{user: nodeUserPrefix + node, groups: []string{nodesGroup}, names: []string{boardPrefix + node}, usage: x509.ExtKeyUsageClientAuth, life: clientLife}
+	want := request{user: api.NodeUserPrefix + node, groups: []string{api.NodesGroup}, names: []string{boardPrefix + node}, usage: x509.ExtKeyUsageClientAuth, life: clientLife}
 	template, err := want.template(j.a.ca.Leaf, now)
 	if err != nil {
 		return nil, until, err
@@ -376,7 +374,7 @@ func parseRequest(der []byte) (*x509.CertificateRequest, string, error) {
 	if err != nil {
 		return nil, "", refuse("the certificate request cannot be read: %v", err)
 	}
-	node, ok := strings.CutPrefix(req.Subject.CommonName, nodeUserPrefix)
+	node, ok := strings.CutPrefix(req.Subject.CommonName, api.NodeUserPrefix)
 	key, isECDSA := req.PublicKey.(*ecdsa.PublicKey)
 	switch {
 	case !ok:

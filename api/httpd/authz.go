@@ -18,8 +18,6 @@ import (
 
 // Who a node is: its user name carries the node's name, and it is a member of the group.
 const (
-	nodeUserPrefix = "system:node:"
-	nodeGroup      = "system:nodes"
 	leaseNamespace = "kube-node-lease"
 )
 
@@ -135,8 +133,8 @@ func isReview(a attributes) bool {
 
 // nodeName is the node that a user is, if it is one.
 func nodeName(u api.User) (string, bool) {
-	name, ok := strings.CutPrefix(u.Name, nodeUserPrefix)
-	return name, ok && name != "" && slices.Contains(u.Groups, nodeGroup)
+	name, ok := strings.CutPrefix(u.Name, api.NodeUserPrefix)
+	return name, ok && name != "" && slices.Contains(u.Groups, api.NodesGroup)
 }
 
 func (r rule) allows(node string, a attributes) bool {

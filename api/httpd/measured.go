@@ -68,7 +68,7 @@ func (h *handler) measuredElsewhere(ctx context.Context) (measuredPage, error) {
 	places := make(chan struct{}, measureMost)
 	for _, o := range nodes.Items {
 		node, ok := o.(*corev1.Node)
-		if !ok || node.Name == h.node || !isReady(node) {
+		if !ok || node.Name == h.node || !api.NodeReady(node) {
 			continue
 		}
 		all.Go(func() {
@@ -86,12 +86,6 @@ func (h *handler) measuredElsewhere(ctx context.Context) (measuredPage, error) {
 	all.Wait()
 	m.at, m.page = time.Now(), out
 	return out, nil
-}
-
-func isReady(node *corev1.Node) bool {
-	return slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
-		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
-	})
 }
 
 // measuredOn asks one board.

@@ -47,7 +47,7 @@ func (n *notices) due(about string) bool {
 // stole it. An administrator who stands in for a board is none, and reads the answer.
 func (h *handler) noteRefusal(r *http.Request, caller api.User, a attributes, err error) {
 	// That a namespace is going away is nobody's fault: events of its last pods come too late all the time.
-	if !slices.Contains(caller.Groups, nodeGroup) || !apierrors.IsForbidden(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+	if !slices.Contains(caller.Groups, api.NodesGroup) || !apierrors.IsForbidden(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		return
 	}
 	what := a.resource
@@ -66,6 +66,6 @@ func (h *handler) noteRefusal(r *http.Request, caller api.User, a attributes, er
 	if what != "" {
 		object = strings.Trim(what+" "+strings.Trim(a.namespace+"/"+name, "/"), " ")
 	}
-	slog.Warn("a board was refused what is not its own", "node", strings.TrimPrefix(caller.Name, nodeUserPrefix), "from", r.RemoteAddr,
+	slog.Warn("a board was refused what is not its own", "node", strings.TrimPrefix(caller.Name, api.NodeUserPrefix), "from", r.RemoteAddr,
 		"verb", a.verb, "object", short(object), "why", short(s.Message))
 }

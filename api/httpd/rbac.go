@@ -16,7 +16,7 @@ import (
 //
 // A node holds nothing by bindings, whatever stands in them: one stolen board must stay one lost board.
 func (h *handler) grants(ctx context.Context, u api.User, namespace string) ([]rbac.Grant, error) {
-	if slices.Contains(u.Groups, nodeGroup) {
+	if slices.Contains(u.Groups, api.NodesGroup) {
 		return nil, nil
 	}
 	list, err := h.client.List(ctx, rbac.ClusterRoleBindings, api.ListOptions{})

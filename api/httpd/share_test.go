@@ -141,7 +141,7 @@ func TestPartyOf(t *testing.T) {
 		{api.User{Name: "root", Groups: admins}, party{root, "root"}},
 		{api.User{Name: "root"}, party{users, "root"}},
 		{api.User{Name: "ada", Groups: admins}, party{administrators, "ada"}},
-		{api.User{Name: "system:node:a", Groups: []string{nodeGroup}}, party{boards, "system:node:a"}},
+		{api.User{Name: "system:node:a", Groups: []string{api.NodesGroup}}, party{boards, "system:node:a"}},
 		{api.User{Name: "system:node:a"}, party{users, "system:node:a"}},
 		{api.User{Name: "system:serviceaccount:x:one"}, party{serviceAccounts, "x"}},
 		{api.User{Name: "system:serviceaccount:x:two", Groups: admins}, party{serviceAccounts, "x"}},

@@ -15,19 +15,14 @@ import (
 	"ledge/storage"
 )
 
-const (
-	nodeUserPrefix = "system:node:"
-	nodeGroup      = "system:nodes"
-)
-
 // nodeIdentity is the node that asks, if it is a node that asks (N-1.36). Its agent may touch what belongs to
 // it and nothing else, so that one stolen board is one lost board.
 func nodeIdentity(ctx context.Context) (node string, ok bool) {
 	u, ok := api.UserFrom(ctx)
-	if !ok || !slices.Contains(u.Groups, nodeGroup) {
+	if !ok || !slices.Contains(u.Groups, api.NodesGroup) {
 		return "", false
 	}
-	name, ok := strings.CutPrefix(u.Name, nodeUserPrefix)
+	name, ok := strings.CutPrefix(u.Name, api.NodeUserPrefix)
 	if !ok {
 		return "", true // in the group without a name: a node that owns nothing
 	}

@@ -2,7 +2,6 @@ package local
 
 import (
 	"context"
-	"fmt"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -62,7 +61,7 @@ func (c *Client) rescale(ctx context.Context, kind *api.Kind, namespace, name st
 // sameObject: what the caller says of the object must be so.
 func sameObject(kind *api.Kind, obj api.Object, scale *autoscalingv1.Scale) error {
 	stale := func(what string, said, is string) error {
-		return apierrors.NewConflict(kind.GR(), obj.GetName(), fmt.Errorf("Precondition failed: %s in precondition: %s, %s in object meta: %s", what, said, what, is))
+		return conflict(kind, obj.GetName(), "Precondition failed: %s in precondition: %s, %s in object meta: %s", what, said, what, is)
 	}
 	if uid := scale.UID; uid != "" && uid != obj.GetUID() {
 		return stale("UID", string(uid), string(obj.GetUID()))

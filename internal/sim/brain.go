@@ -126,7 +126,7 @@ func (x *brain) resume() error {
 func (x *brain) join() error {
 	b := x.b
 	user, dialUser := httpd.Pipe(api.User{Name: "user", Groups: []string{api.AdminGroup}})
-	agent, dialAgent := httpd.Pipe(api.User{Name: "system:node:" + b.cfg.Name, Groups: []string{"system:nodes"}})
+	agent, dialAgent := httpd.Pipe(api.User{Name: api.NodeUserPrefix + b.cfg.Name, Groups: []string{api.NodesGroup}})
 	x.uplink.dial = dialAgent
 	var err error
 	if x.user, err = rest.FromDialer(dialUser); err != nil {

@@ -110,10 +110,8 @@ func (b *Board) untouched(do func(*Board)) {
 }
 
 func readySince(n *corev1.Node) time.Time {
-	for _, c := range n.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.LastTransitionTime.Time
-		}
+	if c := api.NodeCondition(n, corev1.NodeReady); c != nil {
+		return c.LastTransitionTime.Time
 	}
 	return time.Time{}
 }

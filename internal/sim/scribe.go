@@ -33,7 +33,7 @@ func writer(ctx context.Context) string {
 	switch {
 	case !ok:
 		return byPlane
-	case strings.HasPrefix(u.Name, "system:node:"):
+	case strings.HasPrefix(u.Name, api.NodeUserPrefix):
 		return byAgent
 	}
 	return byUser
