@@ -21,13 +21,13 @@ func TestKubectlAndBadBoards(t *testing.T) {
 	var elsewhere atomic.Int32 // requests that nobody meant
 	thief := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { elsewhere.Add(1) }))
 	defer thief.Close()
-	var answer badAnswer
+	var answer atomic.Pointer[badAnswer]
 	f := serve(t, httpd.Config{})
 	f.node = "b"
 	f.reachable("far", "10.1.0.7")
 	f.withNodes()
 	h, err := httpd.New(httpd.Config{Client: f.store, Node: "a", Streams: none{}, Exec: none{}, Forward: ports{}, Metrics: measuredBoard{},
-		DialBoard: func(context.Context, string) (net.Conn, error) { return badBoard(answer, 0), nil },
+		DialBoard: func(context.Context, string) (net.Conn, error) { return badBoard(*answer.Load(), 0), nil },
 		Board:     http.HandlerFunc(func(http.ResponseWriter, *http.Request) { elsewhere.Add(1) })})
 	if err != nil {
 		t.Fatal(err)
@@ -58,7 +58,7 @@ func TestKubectlAndBadBoards(t *testing.T) {
 		{302, thief.URL, nil, "get --raw /api/v1/nodes/b/proxy/metrics"},
 		{302, thief.URL, nil, "get --raw /api/v1/namespaces/default/pods/far:80/proxy/x"},
 	} {
-		answer = badAnswer{text: redirect(tc.code, tc.to)}
+		answer.Store(&badAnswer{text: redirect(tc.code, tc.to)})
 		for version, k := range clients {
 			k.env = tc.env
 			out, err := k.run("", strings.Fields(tc.command)...)
