@@ -7,7 +7,7 @@ export PATH
 TAGS := netgo osusergo seccomp runc_nocriu
 GOTEST := go test -tags "$(TAGS)" -timeout 10m
 
-.PHONY: help setup build cross deb image release run quick test test-all test-vm test-root lint sim power bench conformance original pages licenses clean
+.PHONY: help setup build cross deb image release run quick test test-all test-vm test-root lint sim power bench conformance original pages size licenses clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -83,6 +83,10 @@ conformance: build ## Kubernetes' own tests; FOCUS=regexp GROUP=ABD PROCS=4 KEEP
 
 original: build ## hold the API and the agent against Kubernetes' own control plane, which is built once (minutes)
 	@LEDGE_ORIGINAL=1 LEDGE_BIN=$(CURDIR)/bin/ledge $(GOTEST) -count=1 -v -timeout 60m -run 'OfTheOriginal$$' ./api/rest ./cmd/ledge
+
+size: setup ## what each module and each room of ours costs in the binary; docs/measured/size.txt
+	@STRIP= scripts/build.sh bin/ledge-symbols >/dev/null
+	@go run ./scripts/size bin/ledge-symbols >docs/measured/size.txt && rm bin/ledge-symbols && head -n 40 docs/measured/size.txt
 
 pages: ## write the pages of the manual that are made from the code: configuration, /ledge/v1
 	@LEDGE_BIN=none $(GOTEST) -count=1 -run '^TestPage' ./api/board ./cli -update

@@ -1,6 +1,6 @@
 #!/bin/sh
 # build.sh [OUT]: build ledge, fully static, for this machine or for GOARCH (amd64, arm64, arm) [GOARM].
-# OUT defaults to bin/ledge. PKG (default ./cmd/ledge) is the main package. For another architecture CC and
+# OUT defaults to bin/ledge; STRIP= (empty) leaves the symbols in. PKG (default ./cmd/ledge) is the main package. For another architecture CC and
 # LEDGE_SYSROOT (with usr/include and usr/lib/TRIPLE of libseccomp) may name a compiler and a library of your own.
 set -eu
 cd "$(dirname "$0")/.."
@@ -55,7 +55,7 @@ done
 # file cannot give.
 # shellcheck disable=SC2086 # flags
 go build -trimpath -buildvcs=false -tags "netgo osusergo seccomp runc_nocriu" $lean \
-	-ldflags "-s -w -linkmode external -extldflags -static -X runtime.godebugDefault=disablethp=1 -X main.version=$version -X main.commit=$commit -X main.buildTime=$built" \
+	-ldflags "${STRIP--s -w} -linkmode external -extldflags -static -X runtime.godebugDefault=disablethp=1 -X main.version=$version -X main.commit=$commit -X main.buildTime=$built" \
 	-o "$out" "$pkg"
 
 # -extldflags can be lost (a wrapper for CC, another linker): a binary that wants a loader does not start on a board.
