@@ -86,7 +86,7 @@ func TestTwoStartsAtOnce(t *testing.T) {
 // the first.
 func TestFullDiskAtFirstStart(t *testing.T) {
 	onHost(t)
-	for _, size := range []string{"16k", "64k", "2m"} { // the store, the keys, the built-in image
+	for _, size := range []string{"16k", "64k"} { // the store, the keys
 		t.Run(size, func(t *testing.T) {
 			b := newBoard(t)
 			disk := t.TempDir()
@@ -114,4 +114,21 @@ func TestFullDiskAtFirstStart(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestFirstStartWithoutRoomForItsImage: the built-in image can wait (architecture: Promises, 3). The node says so, and makes it when there
+// is room.
+func TestFirstStartWithoutRoomForItsImage(t *testing.T) {
+	onHost(t)
+	b := newBoard(t)
+	disk := t.TempDir()
+	must(t, syscall.Mount("none", disk, "tmpfs", 0, "size=2m"))
+	b.data = filepath.Join(disk, "data")
+	t.Cleanup(func() { must(t, syscall.Unmount(disk, syscall.MNT_DETACH)) })
+	b.start()
+	b.eventually("the node says that its start is not finished", func() error {
+		return contains(b.ledge("get", "node", b.name, "-o", "yaml"), "StartUnfinished")
+	})
+	must(t, syscall.Mount("none", disk, "tmpfs", syscall.MS_REMOUNT, "size=400m"))
+	b.eventually("the image is there", func() error { return contains(b.ledge("images", "ls"), "ledge.local/self") })
 }
