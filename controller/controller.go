@@ -77,7 +77,7 @@ func Run(ctx context.Context, cfg Config) error {
 		NewTaintEviction(w, evicted, cfg),
 		NewPodGC(w, collected, cfg),
 		NewBudgets(w, budgets),
-		NewReplicas(w, replicas),
+		NewReplicas(w, controllers(w, replicas)),
 	}
 	if len(cfg.NodeCIDRs.Clusters) > 0 {
 		given := record("cidrAllocator")

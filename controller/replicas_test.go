@@ -49,6 +49,8 @@ func likePod(name string, now time.Time, words string) *corev1.Pod {
 			p.DeletionTimestamp = &metav1.Time{Time: now}
 		case "phase":
 			p.Status.Phase = corev1.PodPhase(value)
+		case "reason":
+			p.Status.Phase, p.Status.Reason = corev1.PodFailed, value
 		case "unbound":
 			p.Spec.NodeName, p.Status.Phase = "", corev1.PodPending
 		case "on":
@@ -92,7 +94,7 @@ func TestReplicate(t *testing.T) {
 		going bool
 		min   int32
 		pods  map[string]string
-		says  string // missing, surplus, adopted, released; replicas labelled ready available
+		says  string // missing, surplus, adopted, released; replicas labelled ready available; replaced
 		again time.Duration
 	}{
 		{name: "none yet", want: 3, says: "3 [] [] []; 0 0 0 0"},
@@ -109,6 +111,11 @@ func TestReplicate(t *testing.T) {
 		{name: "going itself", going: true, want: 3, pods: map[string]string{"a": "", "b": "orphan", "c": "unlabelled"}, says: "0 [] [] []; 2 1 0 0"},
 		{name: "ready for too short", want: 2, min: 60, pods: map[string]string{"a": "ready=20s", "b": "ready=60s"}, says: "0 [] [] []; 2 2 2 1", again: 40 * time.Second},
 		{name: "ready by a clock that was wrong", want: 1, min: 60, pods: map[string]string{"a": "ready=-24h"}, says: "0 [] [] []; 1 1 1 1"},
+		{name: "ended by a power-off, and nobody in its place", want: 2, pods: map[string]string{"a": "", "b": "reason=Terminated"}, says: "1 [] [] []; 1 1 0 0"},
+		{name: "ended by a power-off, and replaced", want: 1, pods: map[string]string{"a": "", "b": "reason=Terminated", "c": "reason=Evicted", "d": "reason=NodeShutdown other", "e": "reason=NodeShutdown"},
+			says: "0 [] [] []; 1 1 0 0; b e"},
+		{name: "ended by a power-off, and more than enough", want: 1, pods: map[string]string{"a": "ready=1h", "b": "", "c": "reason=Shutdown"}, says: "0 [b] [] []; 2 2 1 1; c"},
+		{name: "ended by a power-off, of one that goes", want: 0, going: true, pods: map[string]string{"a": "reason=Terminated"}, says: "0 [] [] []; 0 0 0 0"},
 		{name: "very many", want: 2e9, pods: map[string]string{"a": "", "b": "unbound"}, says: "99 [] [] []; 2 2 0 0"},
 	} {
 		rc := webs(tt.want)
@@ -120,10 +127,14 @@ func TestReplicate(t *testing.T) {
 		for name, words := range tt.pods {
 			pods = append(pods, likePod(name, now, words))
 		}
-		got := replicate(rc, pods, now)
+		got := replicate(controllers(NewWorld(nil, nil), nil).read(rc), pods, nil, now)
 		s := got.status
 		says := fmt.Sprintf("%d [%s] [%s] [%s]; %d %d %d %d", got.missing, podNames(got.surplus), podNames(got.adopt), podNames(got.release),
 			s.Replicas, s.FullyLabeledReplicas, s.ReadyReplicas, s.AvailableReplicas)
+		if len(got.replaced) > 0 {
+			slices.SortFunc(got.replaced, func(a, b *corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
+			says += "; " + podNames(got.replaced)
+		}
 		if tt.again == 0 {
 			tt.again = idle
 		}
@@ -131,6 +142,22 @@ func TestReplicate(t *testing.T) {
 			t.Errorf("%s: %s, again in %v, want %s, in %v", tt.name, says, got.again, tt.says, tt.again)
 		}
 	}
+}
+
+// A pod of a controller that a power-off ended goes once another one is there, and what ended otherwise stays to be looked at.
+func TestReplicasPoweredOff(t *testing.T) {
+	plane(t, Config{}, func(r *rig) {
+		r.node("n")
+		defer r.alive("n")()
+		r.controller(2)
+		was := r.pods()
+		r.report(was[0].Name, corev1.PodFailed, func(p *corev1.Pod) { p.Status.Reason = "Terminated" })
+		r.report(was[1].Name, corev1.PodFailed)
+		if n := len(r.pods()); n != 2 || !r.gone(api.Pods, "default", was[0].Name) || r.gone(api.Pods, "default", was[1].Name) {
+			t.Errorf("%d pods; the one that a power-off ended is gone: %t; the one that failed is gone: %t", n,
+				r.gone(api.Pods, "default", was[0].Name), r.gone(api.Pods, "default", was[1].Name))
+		}
+	})
 }
 
 // What is lost again and again is made again ever more rarely, and never less than each five minutes.

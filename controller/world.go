@@ -111,7 +111,3 @@ func (w *World) leases() Of[*coordinationv1.Lease] {
 func (w *World) budgets() Of[*policyv1.PodDisruptionBudget] {
 	return Of[*policyv1.PodDisruptionBudget]{w.view(policy.PodDisruptionBudgets, api.Selection{})}
 }
-
-func (w *World) controllers() Of[*corev1.ReplicationController] {
-	return Of[*corev1.ReplicationController]{w.view(api.ReplicationControllers, api.Selection{})}
-}

@@ -14,14 +14,10 @@ import (
 )
 
 // inOrderOfWorth sorts pods so that the first to delete come first, by Kubernetes' rules: not running yet, not ready,
-// lower deletion cost, more pods of the same controller on the node, ready for a shorter time, more restarts,
+// lower deletion cost, more pods of their kin on the node, ready for a shorter time, more restarts,
 // younger. Ages within the same power of two are equal and are sorted at random, so that pods of the same moment do
 // not all go together.
-func inOrderOfWorth(pods []*corev1.Pod, now time.Time) {
-	company := map[string]int{}
-	for _, p := range pods {
-		company[p.Spec.NodeName]++
-	}
+func inOrderOfWorth(pods []*corev1.Pod, company map[string]int, now time.Time) {
 	slices.SortFunc(pods, func(a, b *corev1.Pod) int {
 		aSince, aReady := api.ReadySince(a)
 		bSince, bReady := api.ReadySince(b)

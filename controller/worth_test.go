@@ -18,11 +18,14 @@ func TestInOrderOfWorth(t *testing.T) {
 	for i, words := range order {
 		pods = append(pods, likePod(fmt.Sprintf("%02d", i), now, words))
 	}
-	want := podNames(pods)
+	want, company := podNames(pods), map[string]int{}
+	for _, p := range pods {
+		company[p.Spec.NodeName]++
+	}
 	random := rand.New(rand.NewPCG(3, 4))
 	for range 200 {
 		random.Shuffle(len(pods), func(i, j int) { pods[i], pods[j] = pods[j], pods[i] })
-		inOrderOfWorth(pods, now)
+		inOrderOfWorth(pods, company, now)
 		if got := podNames(pods); got != want {
 			t.Fatalf("%s, want %s", got, want)
 		}
