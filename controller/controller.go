@@ -1,12 +1,13 @@
 // Package controller is the control plane's loops: each follows the objects it cares about, takes a snapshot, asks a
-// pure function (package scheduler, package lease, or one of its own) and writes the answer through api.Client.
+// pure function (package scheduler, lease or workload, or one of its own) and writes the answer through api.Client.
 //
 //	Schedule       unbound pods -> scheduler.Place -> bind, or say why not and make room
 //	NodeHealth     nodes, leases -> lease.Monitor -> Unknown conditions, taints, labels
 //	TaintEviction  pods on nodes with NoExecute taints -> delete, now or when tolerated long enough
 //	Machines       nodes that are not ready -> a list of machines -> delete the Node, or a taint
 //	CIDRs          nodes without a pod network -> a free part of the cluster's -> write it
-//	Replicas       replication controllers, pods -> how many are missing or too many -> make or delete them
+//	Replicas       replication controllers, ReplicaSets, pods -> how many are missing or too many -> make or delete them
+//	Deployments    Deployments, ReplicaSets, pods -> workload.Roll -> make, size and delete ReplicaSets
 //	Budgets        disruption budgets, pods -> how many may be evicted -> the budget's status
 //	Networks       nodes with pod networks -> a ConfigMap that boards read, a condition where two share one
 //	PodGC          ended pods beyond a number, pods and leases of nodes that are gone
@@ -16,7 +17,7 @@
 //
 // Expiring events and emptying namespaces are the API server's own business (api/local).
 //
-// It may import api, lease and scheduler, and nothing else of ledge.
+// It may import api, lease, scheduler and its own rooms, and nothing else of ledge.
 package controller
 
 import (
@@ -32,6 +33,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/api"
+	"ledge/api/apps"
 	"ledge/lease"
 	"ledge/scheduler"
 )
@@ -70,6 +72,7 @@ func Run(ctx context.Context, cfg Config) error {
 	record := func(component string) *api.Recorder { return api.NewRecorder(cfg.Client, component, "") }
 	placed, health, evicted := record(scheduler.DefaultName), record("node-controller"), record("taint-eviction-controller")
 	collected, budgets, replicas := record("pod-garbage-collector"), record("controllermanager"), record("replication-controller")
+	replicated := []*replicated{controllers(w, replicas)}
 	loops := []interface{ Run(context.Context) error }{
 		placed, health, evicted, collected, budgets, replicas,
 		NewSchedule(w, placed, cfg.Schedule),
@@ -77,7 +80,15 @@ func Run(ctx context.Context, cfg Config) error {
 		NewTaintEviction(w, evicted, cfg),
 		NewPodGC(w, collected, cfg),
 		NewBudgets(w, budgets),
-		NewReplicas(w, controllers(w, replicas)),
+	}
+	if w.has(apps.ReplicaSets) {
+		sets := record("replicaset-controller")
+		replicated, loops = append(replicated, replicaSets(w, sets)), append(loops, sets)
+	}
+	loops = append(loops, NewReplicas(w, replicated...))
+	if w.has(apps.Deployments) {
+		deployments := record("deployment-controller")
+		loops = append(loops, deployments, NewDeployments(w, deployments))
 	}
 	if len(cfg.NodeCIDRs.Clusters) > 0 {
 		given := record("cidrAllocator")

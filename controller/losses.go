@@ -76,3 +76,11 @@ func (k *kept) failed(reason string, err error, now time.Time) time.Duration {
 	f.tries++
 	return wait
 }
+
+// retry is how long still nothing is tried again.
+func (k *kept) retry(now time.Time) time.Duration {
+	if k.failing == nil {
+		return 0
+	}
+	return k.failing.next.Sub(now)
+}

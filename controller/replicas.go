@@ -117,17 +117,15 @@ func (r *Replicas) byNamespace(ctx context.Context, now time.Time) (of map[strin
 
 // settle creates, adopts, releases and deletes pods of one controller as needed, and returns when to look at it
 // again.
-func (r *Replicas) settle(ctx context.Context, kind *replicated, obj api.Object, todo todo, now time.Time) (again time.Duration, failed error) {
+func (r *Replicas) settle(ctx context.Context, kind *replicated, obj api.Object, todo todo, now time.Time) (
+	again time.Duration, failed error) {
 	k := r.of[obj.GetUID()]
 	if k == nil || k.generation != obj.GetGeneration() { // what is wanted is another thing now
 		k = &kept{generation: obj.GetGeneration(), pods: map[types.UID]time.Time{}}
 		r.of[obj.GetUID()] = k
 	}
 	k.look(todo, now)
-	wait := k.pause(int(kind.kind.Replicas(obj)), now)
-	if k.failing != nil {
-		wait = max(wait, k.failing.next.Sub(now))
-	}
+	wait := max(k.pause(int(kind.kind.Replicas(obj)), now), k.retry(now))
 	switch {
 	case !todo.any():
 		k.failing = nil
@@ -159,7 +157,8 @@ func (r *Replicas) settle(ctx context.Context, kind *replicated, obj api.Object,
 
 // act claims pods and lets go of others, makes those that are missing, or deletes those that are too many. The first failure
 // ends it: the next would fail too. The reason is that of a condition; "": there is none for it.
-func (r *Replicas) act(ctx context.Context, kind *replicated, obj api.Object, k *kept, todo todo, now time.Time) (reason string, err error) {
+func (r *Replicas) act(ctx context.Context, kind *replicated, obj api.Object, k *kept, todo todo, now time.Time) (
+	reason string, err error) {
 	// It may be gone, going or another one by now, and its pods would go with it. Then that will be heard soon.
 	fresh, err := r.w.Client.Get(ctx, kind.kind, obj.GetNamespace(), obj.GetName())
 	if apierrors.IsNotFound(err) || err == nil && (fresh.GetUID() != obj.GetUID() || fresh.GetGeneration() != obj.GetGeneration()) {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
+	"ledge/api/apps"
 	"ledge/scheduler"
 )
 
@@ -66,14 +67,33 @@ func controllers(w *World, events Recorder) *replicated {
 			return out
 		},
 		setStatus: func(obj api.Object, s appsv1.ReplicaSetStatus) {
-			out := corev1.ReplicationControllerStatus{Replicas: s.Replicas, FullyLabeledReplicas: s.FullyLabeledReplicas, ReadyReplicas: s.ReadyReplicas,
-				AvailableReplicas: s.AvailableReplicas, ObservedGeneration: s.ObservedGeneration}
+			out := corev1.ReplicationControllerStatus{Replicas: s.Replicas, FullyLabeledReplicas: s.FullyLabeledReplicas,
+				ReadyReplicas: s.ReadyReplicas, AvailableReplicas: s.AvailableReplicas, ObservedGeneration: s.ObservedGeneration}
 			for _, c := range s.Conditions {
 				out.Conditions = append(out.Conditions, corev1.ReplicationControllerCondition{Type: corev1.ReplicationControllerConditionType(c.Type),
 					Status: c.Status, LastTransitionTime: c.LastTransitionTime, Reason: c.Reason, Message: c.Message})
 			}
 			obj.(*corev1.ReplicationController).Status = out
 		},
+	}
+}
+
+// replicaSets are those of the group apps.
+func replicaSets(w *World, events Recorder) *replicated {
+	kind := apps.ReplicaSets
+	return &replicated{kind: kind, all: Of[api.Object]{w.view(kind, api.Selection{})}, events: events,
+		read: func(obj api.Object) replicas {
+			s := obj.(*appsv1.ReplicaSet).Spec
+			selector, err := metav1.LabelSelectorAsSelector(s.Selector)
+			if err != nil {
+				selector = labels.Nothing() // refused by validation
+			}
+			out := wants(kind, obj, selector, s.MinReadySeconds)
+			out.counts = true
+			return out
+		},
+		status:    func(obj api.Object) appsv1.ReplicaSetStatus { return obj.(*appsv1.ReplicaSet).Status },
+		setStatus: func(obj api.Object, s appsv1.ReplicaSetStatus) { obj.(*appsv1.ReplicaSet).Status = s },
 	}
 }
 

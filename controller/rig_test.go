@@ -91,7 +91,7 @@ func plane(t *testing.T, cfg Config, fn func(r *rig)) {
 	t.Helper()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
-		store, err := storage.Open(t.Context(), storage.Config{Dir: dir, NoSync: true})
+		store, err := storage.Open(t.Context(), storage.Config{Dir: dir, NoSync: true, Kinds: cfg.Kinds})
 		if err != nil {
 			t.Fatal(err)
 		}

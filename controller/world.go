@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -39,6 +40,9 @@ func (w *World) view(kind *api.Kind, sel api.Selection) *api.View[api.Object] {
 	}
 	return w.views[name]
 }
+
+// has says whether there are objects of a kind here.
+func (w *World) has(kind *api.Kind) bool { return slices.Contains(w.kinds.Kept, kind) }
 
 // Run follows until ctx ends.
 func (w *World) Run(ctx context.Context) error {

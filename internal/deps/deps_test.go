@@ -61,7 +61,8 @@ var table = map[string][]string{
 	"api/managed":         {"api", "api/kinds", "api/openapi"},                                                                           // decision 11
 	"api/local/...":       {"api", "api/coordination", "api/node", "api/policy", "api/rbac", "api/scheduling", "storage", "api/managed"}, // decision 11
 	"api/mirror/...":      {"api", "storage"},
-	"controller/...":      {"api", "api/coordination", "api/kinds", "api/policy", "lease", "scheduler"},
+	"controller/...":      {"api", "api/apps", "api/coordination", "api/kinds", "api/policy", "lease", "scheduler", "controller/workload"},
+	"controller/workload": {},
 	"controller/machines": {"controller"},
 	"node":                {"api", "api/node", "api/manifest", "runtime", "images", "network", "lease", "node/...", "internal/durable"},
 	"node/downward":       {"api"},
