@@ -24,19 +24,19 @@ cross: setup ## bin/ledge-linux-{amd64,arm64,armv7}
 	@GOARCH=arm GOARM=7 scripts/build.sh bin/ledge-linux-armv7
 
 deb: build cross ## bin/ledge_VERSION_{amd64,arm64,armhf}.deb
-	@scripts/deb/build.sh amd64 bin/ledge-linux-amd64 bin
-	@scripts/deb/build.sh arm64 bin/ledge-linux-arm64 bin
-	@scripts/deb/build.sh armhf bin/ledge-linux-armv7 bin
+	@packaging/deb/build.sh amd64 bin/ledge-linux-amd64 bin
+	@packaging/deb/build.sh arm64 bin/ledge-linux-arm64 bin
+	@packaging/deb/build.sh armhf bin/ledge-linux-armv7 bin
 
 image: ## a card for BOARD=generic-amd64, generic-arm64 or rpi, FLAVOUR=debian or appliance: bin/ledge-BOARD-FLAVOUR-VERSION.img.xz, checksum, bmap, SBOM
 	@scripts/setup.sh build board
 	@GOARCH=$(if $(filter generic-amd64,$(BOARD)),amd64,arm64) scripts/build.sh bin/ledge-linux-$(if $(filter generic-amd64,$(BOARD)),amd64,arm64)
 	$(if $(filter appliance,$(FLAVOUR)),,@scripts/build.sh bin/ledge)
-	@go run ./scripts/image -board '$(BOARD)' -flavour $(or $(FLAVOUR),debian)
+	@go run ./packaging/image -board '$(BOARD)' -flavour $(or $(FLAVOUR),debian)
 
 release: ## all that people download of VERSION=v1.2.3, in bin/release/v1.2.3; KEY=minisign.key signs it
 	@scripts/setup.sh build cross images board
-	@scripts/release/build.sh '$(VERSION)' $(KEY)
+	@packaging/release/build.sh '$(VERSION)' $(KEY)
 
 run: setup ## build, start a throw-away node with a sample pod; Ctrl-C removes it
 	@exec scripts/run.sh
@@ -52,7 +52,7 @@ test-all: ## the same with the long runs; writes docs/measured/test-all.txt; ONL
 
 test-vm: build ## the root tests and the systemd units in a guest with cgroup v2
 	@scripts/setup.sh vm
-	@go run ./scripts/vm test $$(scripts/packages.sh guest)
+	@go run ./lab/vm test $$(scripts/packages.sh guest)
 
 test-root: build ## the root tests on this machine
 	@LEDGE_BIN=$(CURDIR)/bin/ledge $(GOTEST) -count=1 $$(scripts/packages.sh root)
@@ -65,21 +65,21 @@ sim: setup ## the simulated boards and fleets; LEDGE_HOURS=n for how long, LEDGE
 
 power: build ## end a node in a guest by its button, a reboot and CUTS=100 power cuts, on DISKS=2 at a time; bin/power.json; SEED=n repeats a run
 	@scripts/setup.sh vm
-	@go run ./scripts/vm power -cuts $(or $(CUTS),100) -disks $(or $(DISKS),2) -keep bin/power -early -lie -ends button,reboot,poweroff -timeout 15m $(if $(SEED),-seed $(SEED)) -o bin/power.json
+	@go run ./lab/vm power -cuts $(or $(CUTS),100) -disks $(or $(DISKS),2) -keep bin/power -early -lie -ends button,reboot,poweroff -timeout 15m $(if $(SEED),-seed $(SEED)) -o bin/power.json
 
 pressure: build ## pods that take all there is of something, in a guest of MEMORY=256 MB; bin/pressure.json; HOGS=leak5,cache chooses
 	@scripts/setup.sh vm
-	@go run ./scripts/vm pressure -memory $(or $(MEMORY),256) -timeout 45m $(if $(HOGS),-hogs $(HOGS)) -o bin/pressure.json
+	@go run ./lab/vm pressure -memory $(or $(MEMORY),256) -timeout 45m $(if $(HOGS),-hogs $(HOGS)) -o bin/pressure.json
 
 bench: build ## measure against other runtimes; tables, and bin/bench*.json; PAGE=docs/bench.md puts the tables there
-	@go run ./scripts/bench -o bin/bench.json -page '$(PAGE)'
-	@go run ./scripts/bench/pull -o bin/bench-pull.json -page '$(PAGE)'
-	@go run ./scripts/bench/fleet -o bin/bench-fleet.json -page '$(PAGE)'
-	@go run ./scripts/bench/pressure -page '$(PAGE)' # as make test-all measured it last
+	@go run ./lab/bench -o bin/bench.json -page '$(PAGE)'
+	@go run ./lab/bench/pull -o bin/bench-pull.json -page '$(PAGE)'
+	@go run ./lab/bench/fleet -o bin/bench-fleet.json -page '$(PAGE)'
+	@go run ./lab/bench/pressure -page '$(PAGE)' # as make test-all measured it last
 
-conformance: build ## Kubernetes' own tests; FOCUS=regexp GROUP=ABD PROCS=4 KEEP=1 narrow, see scripts/conformance
+conformance: build ## Kubernetes' own tests; FOCUS=regexp GROUP=ABD PROCS=4 KEEP=1 narrow, see lab/conformance
 	@scripts/setup.sh vm
-	@go run ./scripts/conformance -focus '$(FOCUS)' -group '$(GROUP)' -procs $(or $(PROCS),4) $(if $(KEEP),-keep) $(if $(E2E_KUBECONFIG),-kubeconfig $(E2E_KUBECONFIG))
+	@go run ./lab/conformance -focus '$(FOCUS)' -group '$(GROUP)' -procs $(or $(PROCS),4) $(if $(KEEP),-keep) $(if $(E2E_KUBECONFIG),-kubeconfig $(E2E_KUBECONFIG))
 
 original: build ## hold the API and the agent against Kubernetes' own control plane, which is built once (minutes)
 	@LEDGE_ORIGINAL=1 LEDGE_BIN=$(CURDIR)/bin/ledge $(GOTEST) -count=1 -v -timeout 60m -run 'OfTheOriginal$$' ./api/rest ./cmd/ledge
@@ -92,7 +92,7 @@ pages: ## write the pages of the manual that are made from the code: configurati
 	@LEDGE_BIN=none $(GOTEST) -count=1 -run '^TestPage' ./api/board ./cli -update
 
 licenses: setup ## write NOTICE from what is linked
-	@go run ./scripts/licenses >NOTICE.new && mv NOTICE.new NOTICE && wc -l NOTICE
+	@go run ./packaging/licenses >NOTICE.new && mv NOTICE.new NOTICE && wc -l NOTICE
 
 clean: ## what make made here; the cache of guests and foreign libraries stays
 	rm -rf bin

@@ -24,7 +24,7 @@ import (
 // With systemd a unit runs this before the node's and before the network's. What lasts for a boot goes below /run, where the
 // next boot finds nothing of it.
 
-// Mend is for who mounts the data before there is a systemd (scripts/image/debian/start.sh).
+// Mend is for who mounts the data before there is a systemd (packaging/image/debian/start.sh).
 func Mend(device string) error {
 	mended, err := disk.Mend(device)
 	if err == nil && !mended {

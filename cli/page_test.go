@@ -34,7 +34,7 @@ func TestPageConfiguration(t *testing.T) {
 		t.Skip("the sources are not in the guest")
 	}
 	const path = "../docs/manual/configuration.md"
-	keys, err := os.ReadFile("../scripts/deb/config.yaml")
+	keys, err := os.ReadFile("../packaging/deb/config.yaml")
 	must(t, err)
 	var out strings.Builder
 	out.WriteString(configurationHead)

@@ -16,7 +16,7 @@ func TestPackagedConfiguration(t *testing.T) {
 	if os.Getenv("LEDGE_VM") != "" {
 		t.Skip("the sources are not in the guest")
 	}
-	const path = "../scripts/deb/config.yaml"
+	const path = "../packaging/deb/config.yaml"
 	installed, err := Load(path, "")
 	must(t, err)
 	first, err := Load(written(t, FirstFile), "")

@@ -463,7 +463,7 @@ func TestReadme(t *testing.T) {
 
 // TestReadmeOnCard: so is the one on the card, as it is, and with the signs in front of its keys taken away.
 func TestReadmeOnCard(t *testing.T) {
-	text := example(t, "../scripts/image/read-me.txt", "is not read):\n")
+	text := example(t, "../packaging/image/read-me.txt", "is not read):\n")
 	m := able()
 	m.Token = nil
 	if plan, got := parse(m, text); got != "" || !reflect.DeepEqual(plan, Plan{Hostname: "shed"}) {

@@ -22,10 +22,10 @@ esac
 if [ "$GOARCH" != "$here" ]; then
 	scripts/setup.sh cross >&2
 	# The name carries the script's checksum: a changed debs.sh gets a fresh tree.
-	sysroot=${LEDGE_SYSROOT:-$cache/sysroot/$deb-$(cksum <scripts/debs.sh | cut -d ' ' -f 1)}
+	sysroot=${LEDGE_SYSROOT:-$cache/sysroot/$deb-$(cksum <packaging/debs.sh | cut -d ' ' -f 1)}
 	if [ -z "${LEDGE_SYSROOT:-}" ] && [ ! -e "$sysroot/.done" ]; then
 		rm -rf "$sysroot.tmp$$"
-		scripts/debs.sh "$deb" "$sysroot.tmp$$" libseccomp-dev >&2
+		packaging/debs.sh "$deb" "$sysroot.tmp$$" libseccomp-dev >&2
 		touch "$sysroot.tmp$$/.done"
 		# Another build may have won the race; its tree is as good as ours.
 		mv -T "$sysroot.tmp$$" "$sysroot" 2>/dev/null || rm -rf "$sysroot.tmp$$"

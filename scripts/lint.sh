@@ -12,7 +12,7 @@ fi
 go run ./scripts/lint || bad=1
 go vet -tags "$tags" ./... || bad=1
 go tool staticcheck -tags "$(echo $tags | tr ' ' ',')" ./... || bad=1
-for f in scripts/*.sh scripts/*/*.sh .ci/run; do
+for f in lab/*/*.sh packaging/*.sh packaging/*/*.sh scripts/*.sh .ci/run; do
 	sh -n "$f" || bad=1
 done
 [ $bad = 0 ] && echo "ok  	lint"

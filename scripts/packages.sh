@@ -6,10 +6,10 @@ cd "$(dirname "$0")/.."
 
 tags="netgo osusergo seccomp runc_nocriu"
 # With tests that need root, a kernel feature, or systemd: they run on the host and once more in the guest.
-root="./runtime/... ./network/... ./images/... ./storage/... ./host/... ./node/... ./boot/... ./brain/... ./cli ./cmd/ledge/... ./scripts/systemd/..."
+root="./runtime/... ./network/... ./images/... ./storage/... ./host/... ./node/... ./boot/... ./brain/... ./cli ./cmd/ledge/... ./packaging/systemd/..."
 # What another kernel with cgroup v2 may do differently; the rest of root says the same there, six times slower.
 # Two run at a time: the longest come first.
-guest="./runtime/runtimetest ./cmd/ledge/... ./boot/... ./brain/... ./cli ./network/bridge/... ./images/layers/... ./node/volume ./node/stats ./host ./runtime/... ./scripts/systemd/..."
+guest="./runtime/runtimetest ./cmd/ledge/... ./boot/... ./brain/... ./cli ./network/bridge/... ./images/layers/... ./node/volume ./node/stats ./host ./runtime/... ./packaging/systemd/..."
 # Pure code and the store: they run as arm64 and armv7 under qemu-user, without cgo. Nothing that makes namespaces or
 # speaks netlink: qemu-user does not carry that.
 foreign="./api ./api/local/... ./storage/... ./scheduler/... ./lease/... ./controller/... ./node/podstate/... \
@@ -18,11 +18,11 @@ foreign="./api ./api/local/... ./storage/... ./scheduler/... ./lease/... ./contr
 quick="./api/... ./boot/... ./brain/... ./cli/... ./config/... ./controller/... ./firstboot/... ./host/disk ./host/ntp \
 	./images/applet ./images/fake \
 	./internal/deps ./internal/testrun ./lease/... ./network/fake ./network/hostnet ./network/plan ./node ./node/downward \
-	./node/podstate ./node/pressure ./node/probe ./pki ./runtime ./runtime/fake ./scheduler/... ./scripts/again ./scripts/image \
-	./scripts/lint ./scripts/man ./scripts/vm ./shutdown ./storage ./upgrade/..."
+	./node/podstate ./node/pressure ./node/probe ./pki ./runtime ./runtime/fake ./scheduler/... ./scripts/again ./packaging/image \
+	./scripts/lint ./packaging/man ./lab/vm ./shutdown ./storage ./upgrade/..."
 # Not under the race detector: they start containers or whole processes, where it costs most and sees least, or they
 # look at sources only.
-norace="./runtime/libct/... ./network/bridge/... ./boot/... ./cli ./cmd/ledge/... ./internal/deps/... ./scripts/..."
+norace="./runtime/libct/... ./network/bridge/... ./boot/... ./cli ./cmd/ledge/... ./internal/deps/... ./lab/... ./packaging/... ./scripts/..."
 
 # list PATTERNS: those that exist and have tests (go list warns about patterns that match nothing).
 list() {

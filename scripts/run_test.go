@@ -26,7 +26,7 @@ func TestRun(t *testing.T) {
 	signal.Notify(ignored, syscall.SIGINT)
 	defer signal.Stop(ignored)
 
-	kubectl, err := exec.Command("kubectl/build.sh").Output()
+	kubectl, err := exec.Command("../lab/kubectl/build.sh").Output()
 	if err != nil {
 		t.Fatalf("build kubectl: %v", err)
 	}

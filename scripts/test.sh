@@ -137,7 +137,7 @@ foreign_version() {
 # A package of each architecture holds the binary of that one.
 debs() {
 	for pair in amd64:amd64 arm64:arm64 armhf:armv7; do
-		deb=$(COMPRESS=gzip scripts/deb/build.sh "${pair%:*}" "bin/ledge-linux-${pair#*:}" "$work") || return 1
+		deb=$(COMPRESS=gzip packaging/deb/build.sh "${pair%:*}" "bin/ledge-linux-${pair#*:}" "$work") || return 1
 		[ "$(dpkg-deb -f "$deb" Architecture)" = "${pair%:*}" ] || return 1
 		dpkg-deb --fsys-tarfile "$deb" | tar -xO ./usr/bin/ledge | cmp - "bin/ledge-linux-${pair#*:}" || return 1
 	done
@@ -148,7 +148,7 @@ emulated() {
 	what=$1
 	shift
 	for try in 1 2; do
-		if go run ./scripts/vm "$@"; then
+		if go run ./lab/vm "$@"; then
 			[ $try = 1 ] || echo "failed once, passed again: $what" | tee -a "$LEDGE_AGAIN"
 			return 0
 		fi
@@ -168,9 +168,9 @@ board() { emulated "board $*" board -arch "$1" ${2:-} -memory 320 -timeout 5m -b
 # flashed BOARD FIRMWARES MEMORY [FLAVOUR]
 flashed() {
 	flavour=${4:-appliance} image=ledge-$1-${4:-appliance}
-	go run ./scripts/image -board "$1" -flavour "$flavour" -o "$work" || return 1
+	go run ./packaging/image -board "$1" -flavour "$flavour" -o "$work" || return 1
 	mkdir -p "$work/twice/tmp" || return 1
-	(umask 077 && TZ=Asia/Tokyo TMPDIR=$work/twice/tmp go run ./scripts/image -board "$1" -flavour "$flavour" -o "$work/twice") || return 1
+	(umask 077 && TZ=Asia/Tokyo TMPDIR=$work/twice/tmp go run ./packaging/image -board "$1" -flavour "$flavour" -o "$work/twice") || return 1
 	for made in .img.xz .bmap .spdx.json; do
 		cmp "$work/$image"-*"$made" "$work/twice/$image"-*"$made" || return 1
 	done
@@ -191,7 +191,7 @@ flashed() {
 
 # card: an image boots, once. The long runs do much more with each (flashed).
 card() {
-	go run ./scripts/image -board generic-amd64 -flavour appliance -fast -o "$work" || return 1
+	go run ./packaging/image -board generic-amd64 -flavour appliance -fast -o "$work" || return 1
 	emulated "a card with generic-amd64" flashed -board generic-amd64 -firmware bios -memory 512 -timeout 5m -boots 1 \
 		"$work"/ledge-generic-amd64-appliance-*.img.xz || return 1
 	rm -f "$work"/ledge-generic-amd64-appliance-*
@@ -200,7 +200,7 @@ card() {
 # squeezed: one pod after the other that takes all there is of something, on boards with little memory; a quarter of an hour each.
 squeezed() {
 	for memory in 256 512; do
-		go run ./scripts/vm pressure -memory $memory -timeout 45m -binary "$LEDGE_BIN" -o docs/measured/pressure.json || return 1
+		go run ./lab/vm pressure -memory $memory -timeout 45m -binary "$LEDGE_BIN" -o docs/measured/pressure.json || return 1
 	done
 }
 
@@ -215,11 +215,11 @@ GOTEST=$work/bin/again
 export GOTEST
 scripts/leaks.sh save "$LEDGE_RUN" "$TMPDIR" "$work/before"
 step "unit, simulation, conformance (race)" "$GOTEST" -race -tags "$tags" -timeout $racelimit $(scripts/packages.sh race)
-# QEMU emulates both CPUs of a guest in one thread (scripts/vm/qemu.go): the rest of this machine is free meanwhile. A
+# QEMU emulates both CPUs of a guest in one thread (lab/vm/qemu.go): the rest of this machine is free meanwhile. A
 # program, not `go run`, which would leave it behind when it is ended. What is emulated does not try its faults more often in
 # the long runs: that would find the same six times slower. But it runs all tests then, those too that the host has seen
 # (testrun.OnHost).
-go build -o "$work/bin/vm" ./scripts/vm || exit 1
+go build -o "$work/bin/vm" ./lab/vm || exit 1
 # shellcheck disable=SC2086 # a flag or none
 beside "guest: root tests, units and packages on cgroup v2" \
 	env LEDGE_LONG= "$work/bin/vm" test $whole -timeout $guestlimit -binary "$LEDGE_BIN" $(scripts/packages.sh guest)
@@ -237,7 +237,7 @@ step "armv7 under qemu-user" env LEDGE_LONG= scripts/foreign.sh arm $(scripts/pa
 # The suite does not clear up all that it makes in TMPDIR.
 mkdir "$work/conformance"
 [ "$mode" = all ] || step "Kubernetes' own tests, some" env TMPDIR="$work/conformance" \
-	go run ./scripts/conformance -group FG -procs 2 -binary "$LEDGE_BIN" -logs "$work/conformance"
+	go run ./lab/conformance -group FG -procs 2 -binary "$LEDGE_BIN" -logs "$work/conformance"
 step "arm64 binary starts" foreign_version arm64 qemu-aarch64-static
 step "armv7 binary starts" foreign_version armv7 qemu-arm-static
 step "debs" debs
@@ -247,12 +247,12 @@ cuts="-cuts 1 -twice -timeout 6m -o bin/power.json"
 [ "$mode" = all ] && cuts="-cuts 100 -disks 2 -keep bin/power -early -lie -ends button,reboot,poweroff -timeout 15m -o docs/measured/power.json"
 # shellcheck disable=SC2086 # flags
 step "guest: power button, order of the pods, power cuts" \
-	go run ./scripts/vm power -seed "$LEDGE_SEED" -binary "$LEDGE_BIN" $cuts
+	go run ./lab/vm power -seed "$LEDGE_SEED" -binary "$LEDGE_BIN" $cuts
 step "guest: a kernel without a memory controller" emulated "a kernel without a memory controller" \
-	sh -kernel "cgroup_disable=memory psi=0" -binary "$LEDGE_BIN" -timeout 5m "$(cat scripts/vm/lacking.sh)"
+	sh -kernel "cgroup_disable=memory psi=0" -binary "$LEDGE_BIN" -timeout 5m "$(cat lab/vm/lacking.sh)"
 step "a board whose process 1 is ledge, amd64" board amd64
 [ "$mode" = all ] && step "a board that changes its version, power cuts" \
-	go run ./scripts/vm upgrades -cuts 100 -memory 512 -timeout 5m -seed "$LEDGE_SEED" -binary "$LEDGE_BIN" -o docs/measured/upgrades.json
+	go run ./lab/vm upgrades -cuts 100 -memory 512 -timeout 5m -seed "$LEDGE_SEED" -binary "$LEDGE_BIN" -o docs/measured/upgrades.json
 step "first boot of a card with mistakes on it, power cuts" emulated "first boot" firstboot -cuts ${LEDGE_LONG:+10}2 -memory 320 \
 	-timeout 5m -seed "$LEDGE_SEED" -binary "$LEDGE_BIN"
 [ "$mode" = all ] || step "a card with generic-amd64, BIOS" card
@@ -276,7 +276,7 @@ together
 step "nothing left behind" scripts/leaks.sh check "$LEDGE_RUN" "$TMPDIR" "$work/before"
 [ "$mode" = all ] && step "Kubernetes' own control plane" env LEDGE_ORIGINAL=1 \
 	"$GOTEST" -count=1 -tags "$tags" -timeout 60m -run 'OfTheOriginal$' ledge/api/rest ledge/cmd/ledge
-[ "$mode" = all ] && step "Kubernetes' own tests" go run ./scripts/conformance -procs 4
+[ "$mode" = all ] && step "Kubernetes' own tests" go run ./lab/conformance -procs 4
 
 {
 	echo "$(date -u +%Y-%m-%dT%H:%M:%SZ) commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown)" \

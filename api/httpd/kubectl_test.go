@@ -18,7 +18,7 @@ import (
 	"ledge/pki"
 )
 
-// kubectl is the real one, built from its module by scripts/kubectl, or the one that LEDGE_KUBECTL names.
+// kubectl is the real one, built from its module by lab/kubectl, or the one that LEDGE_KUBECTL names.
 type kubectl struct {
 	t          *testing.T
 	bin        string
@@ -40,7 +40,7 @@ func kubectlOf(t *testing.T, version string, a *pki.Authority, url string) *kube
 		k.bin = os.Getenv("LEDGE_KUBECTL")
 	}
 	if k.bin == "" {
-		build := exec.Command("../../scripts/kubectl/build.sh", strings.Fields(version)...)
+		build := exec.Command("../../lab/kubectl/build.sh", strings.Fields(version)...)
 		build.Stderr = os.Stderr
 		out, err := build.Output()
 		if err != nil {

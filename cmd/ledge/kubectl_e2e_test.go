@@ -57,7 +57,7 @@ func (b *testBoard) client(version, namespace string) *client {
 
 func newClient(t *testing.T, version, config string, env ...string) *client {
 	t.Helper()
-	build := exec.Command("../../scripts/kubectl/build.sh", strings.Fields(version)...)
+	build := exec.Command("../../lab/kubectl/build.sh", strings.Fields(version)...)
 	build.Stderr = os.Stderr
 	out, err := build.Output()
 	if err != nil {

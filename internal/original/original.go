@@ -1,5 +1,5 @@
 // Package original starts Kubernetes' own control plane on loopback for tests: what ledge imitates, to be held against it.
-// The binary is built from a module of its own (scripts/original), which takes minutes once; a test asks for it by
+// The binary is built from a module of its own (lab/original), which takes minutes once; a test asks for it by
 // LEDGE_ORIGINAL=1 (make original).
 package original
 
@@ -102,7 +102,7 @@ func (p *Plane) binary(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	build := exec.Command(filepath.Join(filepath.Dir(strings.TrimSpace(string(top))), "scripts/original/build.sh"))
+	build := exec.Command(filepath.Join(filepath.Dir(strings.TrimSpace(string(top))), "lab/original/build.sh"))
 	build.Stderr = os.Stderr
 	out, err := build.Output()
 	if err != nil {

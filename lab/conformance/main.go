@@ -1,0 +1,192 @@
+// Command conformance runs Kubernetes' own end-to-end tests against a ledge node of its own, and keeps the score.
+//
+//	go run ./lab/conformance [flags]
+//
+//	-focus REGEXP   only tests whose name matches; the score is printed and not kept
+//	-group LETTERS  only these groups of tests.txt (A pods, B volumes, C newer features, D API, E scheduling, F kubectl,
+//	                G identities, H network); a test must be of a group to be run at all
+//	-kubeconfig F   against a server that runs already, instead of a node made for this run
+//	-keep           write what was found into the report, also after a run of only some tests
+//
+// The suite is built from its published modules, its images from Debian packages and the suite's own programs; nothing
+// comes from a registry.
+package main
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+//go:embed tests.txt
+var testList string
+
+func main() {
+	// The node is told to die with the thread that started it (Pdeathsig), so that thread must live as long as we do.
+	runtime.LockOSThread()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM, unix.SIGHUP)
+	err := run(ctx, os.Args[1:])
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "conformance:", err)
+		os.Exit(1)
+	}
+}
+
+type options struct {
+	focus, groups, kubeconfig string
+	binary, report, logs      string
+	keep                      bool
+	procs                     int
+	limit                     time.Duration
+}
+
+func run(ctx context.Context, args []string) error {
+	var o options
+	fs := flag.NewFlagSet("conformance", flag.ContinueOnError)
+	fs.StringVar(&o.focus, "focus", "", "only tests whose name matches this regular expression")
+	fs.StringVar(&o.groups, "group", "", "only tests of these groups, as ABD")
+	fs.StringVar(&o.kubeconfig, "kubeconfig", "", "a server that runs already, with the images in it")
+	fs.StringVar(&o.binary, "binary", "bin/ledge", "ledge")
+	fs.StringVar(&o.report, "report", "docs/measured/conformance.txt", "the score by test")
+	fs.StringVar(&o.logs, "logs", "", "directory for the node's and the suite's output, made if need be; empty: a new one below /tmp")
+	fs.BoolVar(&o.keep, "keep", false, "write the report also when only some tests were run")
+	fs.IntVar(&o.procs, "procs", 4, "tests at once")
+	fs.DurationVar(&o.limit, "timeout", 90*time.Minute, "end the run after this time")
+	if err := fs.Parse(args); err != nil {
+		return err
+	}
+	all, err := parseTests(testList)
+	if err != nil {
+		return err
+	}
+	chosen, err := choose(all, o.groups, o.focus)
+	if err != nil {
+		return err
+	}
+	whole := o.focus == "" && o.groups == ""
+	tested := o.binary
+	if o.kubeconfig != "" {
+		tested = "" // a server of somebody else's
+	}
+	ctx, cancel := context.WithTimeout(ctx, o.limit)
+	defer cancel()
+	if o.logs == "" {
+		if o.logs, err = os.MkdirTemp("/tmp", "ledge-conformance."); err != nil {
+			return err
+		}
+	} else if err := os.MkdirAll(o.logs, 0o755); err != nil {
+		return err
+	}
+	suite, err := output(ctx, "lab/conformance/suite/build.sh")
+	if err != nil {
+		return err
+	}
+	results, err := o.runSuite(ctx, suite, chosen)
+	if err != nil {
+		return err
+	}
+	for _, r := range results {
+		if r.state != passed {
+			fmt.Printf("%s %s %s\n%s\n", r.state, r.group, r.name, indent(r.why))
+		}
+	}
+	fmt.Println(count(results))
+	fmt.Println("output:", o.logs)
+	if whole || o.keep {
+		version, _ := os.ReadFile(filepath.Join(suite, "version"))
+		if err := keepScore(o.report, strings.TrimSpace(string(version)), tested, all, results); err != nil {
+			return err
+		}
+		fmt.Println("kept in", o.report)
+	}
+	if tally(results)[failed] > 0 {
+		return errors.New("tests failed")
+	}
+	return nil
+}
+
+// runSuite runs the chosen tests against the given server or a node of our own.
+func (o *options) runSuite(ctx context.Context, suite string, chosen []test) (results []result, err error) {
+	kubeconfig := o.kubeconfig
+	if kubeconfig == "" {
+		n, err := startNode(ctx, o.binary, filepath.Join(o.logs, "node.log"))
+		if err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, n.stop()) }()
+		if err := n.importImages(ctx, suite); err != nil {
+			return nil, err
+		}
+		kubeconfig = n.kubeconfig
+	}
+	kubectl, err := output(ctx, "lab/kubectl/build.sh")
+	if err != nil {
+		return nil, err
+	}
+	args := []string{fmt.Sprintf("--procs=%d", o.procs), "--no-color", "--silence-skips", "--timeout=" + o.limit.String(),
+		"--json-report=report.json", "--output-dir=" + o.logs, "--focus=" + focusOf(chosen), filepath.Join(suite, "e2e.test"), "--",
+		"--kubeconfig=" + kubeconfig, "--kubectl-path=" + kubectl, "--provider=skeleton", "--num-nodes=1",
+		"--minStartupPods=-1", "--allowed-not-ready-nodes=-1", "--disable-log-dump", "--report-dir=" + o.logs}
+	args = append(args, extraArgs()...)
+	log, err := os.Create(filepath.Join(o.logs, "suite.log"))
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	fmt.Printf("running %d tests, %d at once; output in %s\n", len(chosen), o.procs, o.logs)
+	cmd := exec.CommandContext(ctx, filepath.Join(suite, "ginkgo"), args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = time.Minute
+	var exit *exec.ExitError
+	if err := cmd.Run(); err != nil && !errors.As(err, &exit) { // a failed test makes it exit with 1
+		return nil, fmt.Errorf("run the suite: %w", err)
+	}
+	return readResults(filepath.Join(o.logs, "report.json"), chosen)
+}
+
+// extraArgs are flags for the suite itself, for whoever looks for something.
+func extraArgs() []string { return strings.Fields(os.Getenv("E2E_ARGS")) }
+
+// focusOf is the regular expression that picks exactly these tests.
+func focusOf(chosen []test) string {
+	names := make([]string, len(chosen))
+	for i, t := range chosen {
+		names[i] = regexp.QuoteMeta(t.name)
+	}
+	return strings.Join(names, "|")
+}
+
+// output runs a script that prints one line.
+func output(ctx context.Context, name string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", name, err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+func indent(s string) string {
+	const most = 12
+	lines := strings.Split(strings.TrimSpace(s), "\n")
+	if len(lines) > most {
+		lines = append(lines[:most], "...")
+	}
+	return "    " + strings.Join(lines, "\n    ")
+}
