@@ -1,5 +1,6 @@
 #!/bin/sh
-# test.sh [all]: set up, build for every board, and run every test; go on after a failure, fail at the end.
+# test.sh [all]: set up, build for every board, and run every test; go on after a failure, fail at the end. scripts/steps lists the
+# steps; this file says how they run.
 # "all" adds the long runs and writes docs/measured/test-all.txt, where each step keeps when, at which commit and with which seed
 # it ran last.
 #
@@ -38,7 +39,8 @@ LEDGE_BIN=$work/bin/ledge
 TMPDIR=$work/t
 # What failed once and passed alone: a busy machine, or a test that is not worth its name. The report quotes it.
 LEDGE_AGAIN=$work/again
-export LEDGE_SEED LEDGE_BIN LEDGE_LONG LEDGE_RUN LEDGE_AGAIN TMPDIR
+GOTEST=$work/bin/again
+export GOTEST LEDGE_SEED LEDGE_BIN LEDGE_LONG LEDGE_RUN LEDGE_AGAIN TMPDIR
 aside_pid=
 trap '[ -z "$aside_pid" ] || { kill "$aside_pid"; wait "$aside_pid"; }; rm -rf "$work"' EXIT
 trap 'exit 130' INT
@@ -50,23 +52,18 @@ stamp="$(date -u +%Y-%m-%d)  $(git describe --always --dirty --exclude '*' 2>/de
 : >"$LEDGE_AGAIN"
 failed=0
 
-# step NAME COMMAND...: run it unless ONLY leaves it out, say how long it took, remember whether it failed.
-step() {
-	name=$1
-	shift
+# wanted: whether ONLY lets the step NAME run.
+wanted() {
 	printf '%s\n' "$name" >>"$work/names"
-	printf '%s\n' "$name" | grep -Eq -e "${ONLY:-}" || return 0
-	need "$name" "$@"
+	printf '%s\n' "$name" | grep -Eq -e "${ONLY:-}"
 }
 
-# need NAME COMMAND...: a step that others stand on, which ONLY does not leave out.
-need() {
-	name=$1
-	shift
+# run: do COMMAND as the step NAME, say how long it took, remember whether it failed.
+run() {
 	echo "==> $name"
 	begin=$(date +%s)
 	notes=$(wc -l <"$LEDGE_AGAIN")
-	if "$@"; then result=ok; else result=FAIL; fi
+	if eval "$command" </dev/null 3<&-; then result=ok; else result=FAIL; fi
 	ended
 }
 
@@ -81,15 +78,12 @@ ended() {
 	[ "$result" = ok ]
 }
 
-# beside NAME COMMAND...: a step that leaves a core free; others run meanwhile, until `together` waits for it.
+# beside: a step that leaves a core free; others run meanwhile, until `together` waits for it.
 beside() {
-	printf '%s\n' "$1" >>"$work/names"
-	printf '%s\n' "$1" | grep -Eq -e "${ONLY:-}" || return 0
-	aside=$1
-	shift
+	aside=$name
 	echo "==> $aside (others go on)"
 	aside_began=$(date +%s)
-	LEDGE_AGAIN=$work/again.aside "$@" >"$work/aside.log" 2>&1 &
+	(LEDGE_AGAIN=$work/again.aside && eval "exec $command") >"$work/aside.log" 2>&1 </dev/null 3<&- &
 	aside_pid=$!
 }
 
@@ -104,6 +98,11 @@ together() {
 	rm -f "$work/again.aside"
 	name=$aside begin=$aside_began
 	ended
+}
+
+# steps: those of this mode, in order, as RUN|HOW|NAME|COMMAND without the spaces around the bars.
+steps() {
+	sed -E -e '/^(#|$)/d' -e 's/ *\| */|/; s/ *\| */|/2; s/ *\| */|/3' scripts/steps | grep -E "^(both|$mode)\|"
 }
 
 # page FILE: docs/measured/test-all.txt as it is to be: the steps in their order, each as it ran now or, if ONLY left it out, as FILE
@@ -129,10 +128,19 @@ slow() {
 	echo "slow: $(($1 / 60)) minutes, 40 are meant to do; the longest: $(sort -k 2,2nr "$2" | head -n 3 | awk '{ s = $2; sub(/^[^ ]+ +[0-9]+ s +/, ""); printf "%s%s (%d s)", sep, $0, s; sep = ", " }')"
 }
 
-# A cross-built binary starts.
-foreign_version() {
-	"$2" "bin/ledge-linux-$1" version
-}
+# tests FLAG... PACKAGE...: go test, what fails once more.
+tests() { "$GOTEST" -tags "$tags" "$@"; }
+
+original() { LEDGE_ORIGINAL=1 tests -count=1 -timeout 60m -run 'OfTheOriginal$' ledge/api/rest ledge/cmd/ledge; }
+
+# The suite does not clear up all that it makes in TMPDIR.
+conformance() { mkdir "$work/conformance" && TMPDIR="$work/conformance" go run ./lab/conformance "$@" -logs "$work/conformance"; }
+
+# power FLAG...
+power() { go run ./lab/vm power -seed "$LEDGE_SEED" -binary "$LEDGE_BIN" "$@"; }
+
+# firstboot FLAG...
+firstboot() { emulated "first boot" firstboot "$@" -memory 320 -timeout 5m -seed "$LEDGE_SEED" -binary "$LEDGE_BIN"; }
 
 # A package of each architecture holds the binary of that one.
 debs() {
@@ -157,7 +165,7 @@ emulated() {
 }
 
 # appliance ARCHITECTURE BINARY
-appliance() { emulated "appliance $1" appliance -arch "$1" -memory 256 -timeout 3m -binary "$2" -- doctor; }
+appliance() { emulated "appliance $1" appliance -arch "$1" -memory 256 -timeout 3m -binary "bin/ledge-linux-$2" -- doctor; }
 
 # board ARCHITECTURE [FLAG]
 board() { emulated "board $*" board -arch "$1" ${2:-} -memory 320 -timeout 5m -binary "bin/ledge-linux-$1"; }
@@ -204,79 +212,19 @@ squeezed() {
 	done
 }
 
-need "set up" scripts/setup.sh build cross vm images board || exit 1
-need "build" make -s build || exit 1
-cp bin/ledge "$LEDGE_BIN"
-need "cross build" make -s cross || exit 1
-step "lint" scripts/lint.sh
-# A program of its own: `go run` under another GOARCH would build it for that.
-go build -o "$work/bin/again" ./scripts/again || exit 1
-GOTEST=$work/bin/again
-export GOTEST
-scripts/leaks.sh save "$LEDGE_RUN" "$TMPDIR" "$work/before"
-step "unit, simulation, conformance (race)" "$GOTEST" -race -tags "$tags" -timeout $racelimit $(scripts/packages.sh race)
-# QEMU emulates both CPUs of a guest in one thread (lab/vm/qemu.go): the rest of this machine is free meanwhile. A
-# program, not `go run`, which would leave it behind when it is ended. What is emulated does not try its faults more often in
-# the long runs: that would find the same six times slower. But it runs all tests then, those too that the host has seen
-# (testrun.OnHost).
-go build -o "$work/bin/vm" ./lab/vm || exit 1
-# shellcheck disable=SC2086 # a flag or none
-beside "guest: root tests, units and packages on cgroup v2" \
-	env LEDGE_LONG= "$work/bin/vm" test $whole -timeout $guestlimit -binary "$LEDGE_BIN" $(scripts/packages.sh guest)
-step "processes, containers, budgets" "$GOTEST" -count=1 -tags "$tags" -timeout 25m $(scripts/packages.sh norace)
-# More than the race detector lets through in that time.
-[ "$mode" = all ] && step "damaged stores" "$GOTEST" -count=1 -tags "$tags" -timeout 30m -run '^TestDamage$' ledge/storage
-step "a quiet board for a day" "$GOTEST" -count=1 -tags "$tags" -timeout 15m -run '^TestQuietDay$' ./internal/sim
-step "a fleet of ten boards for a day" "$GOTEST" -count=1 -tags "$tags" -timeout 15m -run '^TestFleetDay$' ./internal/sim
-[ "$mode" = all ] && step "a fleet of a hundred boards for a week" \
-	"$GOTEST" -count=1 -tags "$tags" -timeout 8h -run '^TestFleetWeek$' ./internal/sim
-step "fuzz $fuzztime a target" scripts/fuzz.sh "$fuzztime"
-step "arm64 under qemu-user" env LEDGE_LONG= scripts/foreign.sh arm64 $(scripts/packages.sh foreign)
-step "armv7 under qemu-user" env LEDGE_LONG= scripts/foreign.sh arm $(scripts/packages.sh foreign)
-# Those of kubectl and of identities, two minutes; a machine that has not built the suite yet needs ten for that.
-# The suite does not clear up all that it makes in TMPDIR.
-mkdir "$work/conformance"
-[ "$mode" = all ] || step "Kubernetes' own tests, some" env TMPDIR="$work/conformance" \
-	go run ./lab/conformance -group FG -procs 2 -binary "$LEDGE_BIN" -logs "$work/conformance"
-step "arm64 binary starts" foreign_version arm64 qemu-aarch64-static
-step "armv7 binary starts" foreign_version armv7 qemu-arm-static
-step "debs" debs
-[ "$mode" = all ] && together # it takes both cores
-# One disk, many boots: a power button, then the plug.
-cuts="-cuts 1 -twice -timeout 6m -o bin/power.json"
-[ "$mode" = all ] && cuts="-cuts 100 -disks 2 -keep bin/power -early -lie -ends button,reboot,poweroff -timeout 15m -o docs/measured/power.json"
-# shellcheck disable=SC2086 # flags
-step "guest: power button, order of the pods, power cuts" \
-	go run ./lab/vm power -seed "$LEDGE_SEED" -binary "$LEDGE_BIN" $cuts
-step "guest: a kernel without a memory controller" emulated "a kernel without a memory controller" \
-	sh -kernel "cgroup_disable=memory psi=0" -binary "$LEDGE_BIN" -timeout 5m "$(cat lab/vm/lacking.sh)"
-step "a board whose process 1 is ledge, amd64" board amd64
-[ "$mode" = all ] && step "a board that changes its version, power cuts" \
-	go run ./lab/vm upgrades -cuts 100 -memory 512 -timeout 5m -seed "$LEDGE_SEED" -binary "$LEDGE_BIN" -o docs/measured/upgrades.json
-step "first boot of a card with mistakes on it, power cuts" emulated "first boot" firstboot -cuts ${LEDGE_LONG:+10}2 -memory 320 \
-	-timeout 5m -seed "$LEDGE_SEED" -binary "$LEDGE_BIN"
-[ "$mode" = all ] || step "a card with generic-amd64, BIOS" card
-for a in ${LEDGE_LONG:+amd64:amd64} arm64:arm64 arm:armv7; do
-	step "appliance ${a#*:}" appliance "${a%:*}" "bin/ledge-linux-${a#*:}"
-done
-[ "$mode" = all ] && step "a board whose process 1 is ledge, arm64" board arm64
-for a in ${LEDGE_LONG:+amd64 arm64}; do
-	step "a board whose process 1 gets SIGPWR, $a" board "$a" -signal
-done
-[ "$mode" = all ] && step "guests of 256 and 512 MB under pressure" squeezed
-if [ "$mode" = all ]; then
-	step "image generic-amd64: UEFI, BIOS" flashed generic-amd64 "uefi bios" 512
-	step "image generic-amd64 with Debian: UEFI, BIOS" flashed generic-amd64 "uefi bios" 512 debian
-	step "image generic-arm64: UEFI" flashed generic-arm64 uefi 512
-	step "image generic-arm64 with Debian: UEFI" flashed generic-arm64 uefi 512 debian
-	step "image rpi: UEFI, raspi3b" flashed rpi "uefi pi" 1024
-	step "image rpi with Debian: UEFI, raspi3b" flashed rpi "uefi pi" 1024 debian
-fi
-together
-step "nothing left behind" scripts/leaks.sh check "$LEDGE_RUN" "$TMPDIR" "$work/before"
-[ "$mode" = all ] && step "Kubernetes' own control plane" env LEDGE_ORIGINAL=1 \
-	"$GOTEST" -count=1 -tags "$tags" -timeout 60m -run 'OfTheOriginal$' ledge/api/rest ledge/cmd/ledge
-[ "$mode" = all ] && step "Kubernetes' own tests" go run ./lab/conformance -procs 4
+steps >"$work/steps"
+while IFS='|' read -r _ how name command <&3; do
+	case $how in
+	need) run || exit 1 ;;
+	step) wanted && run ;;
+	beside) wanted && beside ;;
+	together) together ;;
+	*)
+		echo "scripts/steps: $name: what is $how?"
+		exit 1
+		;;
+	esac
+done 3<"$work/steps"
 
 {
 	echo "$(date -u +%Y-%m-%dT%H:%M:%SZ) commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown)" \

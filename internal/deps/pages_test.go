@@ -16,7 +16,7 @@ import (
 type tableRow struct {
 	what       string   // the first column
 	says       string   // the second, where there are four
-	tests      []string // "lease: TestZoneOf", "scripts/test.sh: lint"
+	tests      []string // "lease: TestZoneOf", "scripts/steps: lint"
 	note       string
 	waits, out bool // what the note begins with
 }

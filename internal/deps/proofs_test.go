@@ -3,12 +3,11 @@ package deps
 import (
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 )
 
-// TestProofs: each page of docs/proofs names for every promise tests, or steps of scripts/test.sh, that
+// TestProofs: each page of docs/proofs names for every promise tests, or lines of scripts/steps, that
 // exist, or says why there is none.
 func TestProofs(t *testing.T) {
 	pages, err := filepath.Glob(filepath.Join(top, "docs", "proofs", "*.md"))
@@ -36,9 +35,9 @@ func TestProofs(t *testing.T) {
 				t.Errorf("%s: %q has no test and no reason", name, row.what)
 			}
 			for _, test := range row.tests {
-				if step, ok := strings.CutPrefix(test, "scripts/test.sh: "); ok {
-					if !steps.MatchString(step) {
-						t.Errorf("%s: %q: scripts/test.sh has no step %q", name, row.what, step)
+				if step, ok := strings.CutPrefix(test, "scripts/steps: "); ok {
+					if !steps[step] {
+						t.Errorf("%s: %q: scripts/steps has no step %q", name, row.what, step)
 					}
 					continue
 				}
@@ -52,17 +51,38 @@ func TestProofs(t *testing.T) {
 	}
 }
 
-// testSteps matches the names of the steps of scripts/test.sh; what it fills in there may be anything here.
-func testSteps(t *testing.T) *regexp.Regexp {
+// testSteps are the names in scripts/steps. A run takes each line once, so a name stands there at most once a run.
+func testSteps(t *testing.T) map[string]bool {
 	t.Helper()
-	script, err := os.ReadFile(filepath.Join(top, "scripts", "test.sh"))
+	text, err := os.ReadFile(filepath.Join(top, "scripts", "steps"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var names []string
-	for _, m := range regexp.MustCompile(`(?m)^.*\b(?:step|need|beside) "([^"]+)"`).FindAllStringSubmatch(string(script), -1) {
-		name := regexp.MustCompile(`\\\$(?:\w+|\\\{.*?\\\})`).ReplaceAllString(regexp.QuoteMeta(m[1]), ".+")
-		names = append(names, name)
+	names, taken := map[string]bool{}, map[string]bool{}
+	for line := range strings.Lines(string(text)) {
+		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		fields := strings.SplitN(line, "|", 4)
+		for i := range fields {
+			fields[i] = strings.TrimSpace(fields[i])
+		}
+		runs := map[string][]string{"short": {"short"}, "all": {"all"}, "both": {"short", "all"}}[fields[0]]
+		how, known := map[string]int{"need": 4, "step": 4, "beside": 4, "together": 2}[fields[min(1, len(fields)-1)]]
+		if len(runs) == 0 || !known || how != len(fields) {
+			t.Errorf("scripts/steps: %q is no step", line)
+			continue
+		}
+		if how == 2 {
+			continue
+		}
+		names[fields[2]] = true
+		for _, run := range runs {
+			if taken[run+fields[2]] {
+				t.Errorf("scripts/steps: %q is there twice for %s", fields[2], run)
+			}
+			taken[run+fields[2]] = true
+		}
 	}
-	return regexp.MustCompile("^(?:" + strings.Join(names, "|") + ")$")
+	return names
 }
