@@ -7,7 +7,7 @@ export PATH
 TAGS := netgo osusergo seccomp runc_nocriu
 GOTEST := go test -tags "$(TAGS)" -timeout 10m
 
-.PHONY: help setup build cross deb image release run quick test test-all test-vm test-root lint sim power bench conformance original pages size licenses clean
+.PHONY: help setup build cross deb image release run quick test test-all test-vm test-root lint sim power bench conformance original charts pages size licenses clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -83,6 +83,9 @@ conformance: build ## Kubernetes' own tests; FOCUS=regexp GROUP=ABD PROCS=4 KEEP
 
 original: build ## hold the API and the agent against Kubernetes' own control plane, which is built once (minutes)
 	@LEDGE_ORIGINAL=1 LEDGE_BIN=$(CURDIR)/bin/ledge $(GOTEST) -count=1 -v -timeout 60m -run 'OfTheOriginal$$' ./api/rest ./cmd/ledge
+
+charts: setup ## what ledge takes of the rendered charts in CHARTS=directory; docs/measured/charts.md
+	@go run -tags "$(TAGS)" ./lab/charts -dir '$(CHARTS)' -page docs/measured/charts.md
 
 size: setup ## what each module and each room of ours costs in the binary; docs/measured/size.txt
 	@STRIP= scripts/build.sh bin/ledge-symbols >/dev/null
