@@ -9,6 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"ledge/api/valid"
 )
@@ -131,6 +133,26 @@ func TestRefusals(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// What is refused in a pod is refused in the templates of workloads too, where it stands: nobody watches when their pods are made.
+func TestRefusalsInTemplates(t *testing.T) {
+	for _, r := range unsupportedInPods() {
+		pod := &corev1.Pod{}
+		refused := ""
+		if slices.Equal(r.Allow, []string{"true"}) {
+			refused = "false"
+		}
+		set(reflect.ValueOf(pod).Elem(), strings.Split(r.Path, "."), refused)
+		at := field.NewPath("spec", "template")
+		want := "spec.template." + strings.ReplaceAll(r.Path, "[*]", "[0]")
+		errs := ValidateReplicated(&corev1.PodTemplateSpec{Spec: pod.Spec}, labels.Everything(), at)
+		if !slices.ContainsFunc(errs, func(err *field.Error) bool {
+			return strings.HasPrefix(err.Field, want) && strings.HasSuffix(err.Detail, valid.NotYet)
+		}) {
+			t.Errorf("%s: %v", want, errs)
+		}
 	}
 }
 

@@ -18,26 +18,13 @@ import (
 
 	"ledge/api"
 	"ledge/api/apps"
-	"ledge/api/kinds"
 	"ledge/controller/workload"
 )
 
-// withApps has the kinds of a board, and those of the group apps that these loops are for.
-func withApps() *api.Kinds {
-	out := *kinds.All
-	for _, k := range []*api.Kind{apps.Deployments, apps.ReplicaSets} {
-		if !slices.Contains(out.Kept, k) {
-			out.Kept = append(slices.Clone(out.Kept), k)
-		}
-		out.Later = slices.DeleteFunc(slices.Clone(out.Later), func(l *api.Kind) bool { return l.GR() == k.GR() })
-	}
-	return &out
-}
-
-// deploying runs the loops with these kinds, and a board.
+// deploying runs the loops, and a board.
 func deploying(t *testing.T, fn func(r *rig)) {
 	t.Helper()
-	plane(t, Config{Kinds: withApps()}, func(r *rig) {
+	plane(t, Config{}, func(r *rig) {
 		r.node("n")
 		defer r.alive("n")()
 		fn(r)

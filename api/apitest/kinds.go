@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"ledge/api"
+	"ledge/api/apps"
 	"ledge/api/coordination"
 	"ledge/api/events"
 	"ledge/api/kinds"
@@ -58,6 +59,8 @@ var samples = map[*api.Kind]func(e *env) api.Object{
 	api.ReplicationControllers: func(e *env) api.Object { return e.replication("") },
 	api.Secrets:                func(*env) api.Object { return &corev1.Secret{Data: map[string][]byte{"k": []byte("v")}} },
 	api.ServiceAccounts:        func(*env) api.Object { return &corev1.ServiceAccount{} },
+	apps.Deployments:           func(e *env) api.Object { return e.deployment("") },
+	apps.ReplicaSets:           func(e *env) api.Object { return e.replicaSet("") },
 	coordination.Leases: func(*env) api.Object {
 		holder, now, seconds := "apitest", metav1.NowMicro(), int32(40)
 		return &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, RenewTime: &now, LeaseDurationSeconds: &seconds}}

@@ -397,7 +397,8 @@ func TestAuthorisedBeforeDecoded(t *testing.T) {
 // Kinds that come later answer empty, and every write to them, and to the services the server keeps, says why not.
 func TestKindsThatComeLater(t *testing.T) {
 	f := serve(t, httpd.Config{})
-	for _, path := range []string{"/apis/apps/v1/deployments", "/apis/apps/v1/namespaces/default/deployments", "/api/v1/persistentvolumes"} {
+	const claims = "/api/v1/namespaces/default/persistentvolumeclaims"
+	for _, path := range []string{"/api/v1/persistentvolumeclaims", "/api/v1/namespaces/default/persistentvolumeclaims", "/apis/storage.k8s.io/v1/storageclasses"} {
 		var list struct {
 			Kind     string
 			Items    []any
@@ -408,11 +409,11 @@ func TestKindsThatComeLater(t *testing.T) {
 			t.Errorf("%s: %+v", path, list)
 		}
 	}
-	f.must(404, "GET", "/apis/apps/v1/namespaces/default/deployments/web", "")
+	f.must(404, "GET", claims+"/data", "")
 	for _, c := range []struct{ method, path, word string }{
-		{"POST", "/apis/apps/v1/namespaces/default/deployments", "deployments.apps are not supported by ledge yet"},
-		{"PATCH", "/apis/apps/v1/namespaces/default/deployments/web", "deployments.apps are not supported by ledge yet"},
-		{"DELETE", "/apis/batch/v1/namespaces/default/jobs", "jobs.batch are not supported by ledge yet"},
+		{"POST", claims, "persistentvolumeclaims are not supported by ledge yet"},
+		{"PATCH", claims + "/data", "persistentvolumeclaims are not supported by ledge yet"},
+		{"DELETE", "/apis/storage.k8s.io/v1/storageclasses", "storageclasses.storage.k8s.io are not supported by ledge yet"},
 		{"POST", "/api/v1/namespaces/default/services", "services are not supported by ledge"},
 		{"DELETE", "/api/v1/namespaces/default/services/kubernetes", "services are not supported by ledge"},
 	} {
@@ -421,22 +422,22 @@ func TestKindsThatComeLater(t *testing.T) {
 			t.Errorf("%s %s: %+v", c.method, c.path, s)
 		}
 	}
-	const deployments = "/apis/apps/v1/namespaces/default/deployments"
-	f.must(405, "POST", deployments+"?fieldValidation=Strict", `{"kind":"Deployment","apiVersion":"apps/v1","metadata":{"name":"d"},"spec":{"replicas":1}}`)
-	f.must(405, "POST", deployments, `{"spec":{"colour":"red"}}`)
+	f.must(405, "POST", claims+"?fieldValidation=Strict", `{"kind":"PersistentVolumeClaim","apiVersion":"v1","metadata":{"name":"d"},"spec":{"volumeName":"v"}}`)
+	f.must(405, "POST", claims, `{"spec":{"colour":"red"}}`)
 	f.must(405, "POST", "/apis/networking.k8s.io/v1/namespaces/default/ingresses?fieldValidation=Strict", `{"x":1}`) // no schema of it
 	for body, want := range map[string]string{
-		`{"metadata":{"a":1},"spec":{"replicas":1,"replicas":2}}`: `Deployment in version "apps/v1" cannot be handled as a Deployment: strict decoding error: unknown field "metadata.a", duplicate field "spec.replicas"`,
+		`{"metadata":{"a":1},"spec":{"volumeName":"v","volumeName":"w"}}`: `PersistentVolumeClaim in version "v1" cannot be handled as a PersistentVolumeClaim: ` +
+			`strict decoding error: unknown field "metadata.a", duplicate field "spec.volumeName"`,
 		`{"spec":`: "cannot be handled: ",
 	} {
-		if s := f.must(400, "POST", deployments+"?fieldValidation=Strict", body).status(t); !strings.Contains(s.Message, want) {
+		if s := f.must(400, "POST", claims+"?fieldValidation=Strict", body).status(t); !strings.Contains(s.Message, want) {
 			t.Errorf("%s: %s", body, s.Message)
 		}
 	}
-	if s := f.must(400, "POST", deployments+"?fieldValidation=Strict", "spec: {colour: red}", "Content-Type", "application/yaml").status(t); !strings.Contains(s.Message, `"spec.colour"`) {
+	if s := f.must(400, "POST", claims+"?fieldValidation=Strict", "spec: {colour: red}", "Content-Type", "application/yaml").status(t); !strings.Contains(s.Message, `"spec.colour"`) {
 		t.Error(s.Message)
 	}
-	if a := f.do(bob, "POST", deployments, "{}"); a.code != 403 {
+	if a := f.do(bob, "POST", claims, "{}"); a.code != 403 {
 		t.Errorf("who may not make any: %d", a.code)
 	}
 	var service corev1.Service
@@ -445,8 +446,8 @@ func TestKindsThatComeLater(t *testing.T) {
 		t.Errorf("%+v", service.Spec)
 	}
 	// A watch of nothing says where its beginning ends, and ends when its time is up.
-	a := f.must(200, "GET", "/apis/apps/v1/deployments?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=1", "")
-	if !strings.Contains(a.body, `"BOOKMARK"`) || !strings.Contains(a.body, metav1.InitialEventsAnnotationKey) || !strings.Contains(a.body, `"kind":"Deployment"`) {
+	a := f.must(200, "GET", "/api/v1/persistentvolumeclaims?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=1", "")
+	if !strings.Contains(a.body, `"BOOKMARK"`) || !strings.Contains(a.body, metav1.InitialEventsAnnotationKey) || !strings.Contains(a.body, `"kind":"PersistentVolumeClaim"`) {
 		t.Errorf("watch: %s", a.body)
 	}
 }

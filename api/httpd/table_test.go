@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -22,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"ledge/api"
+	"ledge/api/apps"
 	"ledge/api/coordination"
 	"ledge/api/events"
 	"ledge/api/kinds"
@@ -102,7 +104,14 @@ func samples() map[*api.Kind][]api.Object {
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "x"}, {Name: "b", Image: "y"}}}}}
 	replicated := &corev1.ReplicationController{ObjectMeta: named("web", time.Hour), Spec: corev1.ReplicationControllerSpec{Replicas: ptr(int32(3)),
 		Selector: map[string]string{"app": "web"}, Template: &template.Template}, Status: corev1.ReplicationControllerStatus{Replicas: 2, ReadyReplicas: 1}}
+	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
+	deployed := &appsv1.Deployment{ObjectMeta: named("web", time.Hour), Spec: appsv1.DeploymentSpec{Replicas: ptr(int32(3)), Selector: selector,
+		Template: template.Template}, Status: appsv1.DeploymentStatus{Replicas: 4, ReadyReplicas: 2, UpdatedReplicas: 1, AvailableReplicas: 2}}
+	set := &appsv1.ReplicaSet{ObjectMeta: named("web-5d8c", time.Hour), Spec: appsv1.ReplicaSetSpec{Replicas: ptr(int32(3)), Selector: selector,
+		Template: template.Template}, Status: appsv1.ReplicaSetStatus{Replicas: 2, ReadyReplicas: 1}}
 	return map[*api.Kind][]api.Object{
+		apps.Deployments:           {deployed, &appsv1.Deployment{}},
+		apps.ReplicaSets:           {set, &appsv1.ReplicaSet{}},
 		api.ReplicationControllers: {replicated, &corev1.ReplicationController{}},
 		api.Services:               {service, &corev1.Service{}},
 		api.ServiceAccounts:        {&corev1.ServiceAccount{ObjectMeta: named("default", time.Hour), Secrets: []corev1.ObjectReference{{Name: "s"}}}},
@@ -165,6 +174,8 @@ var upstreamColumns = map[*api.Kind]string{
 	api.Secrets:                 "Name, Type, Data, Age",
 	api.ServiceAccounts:         "Name, Age",
 	api.Services:                "Name, Type, Cluster-IP, External-IP, Port(s), Age, [Selector]",
+	apps.Deployments:            "Name, Ready, Up-to-date, Available, Age, [Containers], [Images], [Selector]",
+	apps.ReplicaSets:            "Name, Desired integer, Current integer, Ready integer, Age, [Containers], [Images], [Selector]",
 	coordination.Leases:         "Name, Holder, Age",
 	apinode.RuntimeClasses:      "Name, Handler, Age",
 	policy.PodDisruptionBudgets: "Name, Min Available, Max Unavailable, Allowed Disruptions integer, Age",
@@ -224,7 +235,7 @@ func TestTables(t *testing.T) {
 		for _, row := range got.Rows {
 			for i, cell := range row.Cells {
 				if got.ColumnDefinitions[i].Type == "string" {
-					if _, ok := cell.(string); !ok && !slices.Contains([]string{"Data", "Count"}, got.ColumnDefinitions[i].Name) {
+					if _, ok := cell.(string); !ok && !slices.Contains([]string{"Data", "Count", "Up-to-date", "Available"}, got.ColumnDefinitions[i].Name) {
 						t.Errorf("%s: cell %d is a %T", k, i, cell)
 					}
 				}

@@ -3,6 +3,7 @@ package kinds
 
 import (
 	"ledge/api"
+	"ledge/api/apps"
 	"ledge/api/coordination"
 	"ledge/api/events"
 	"ledge/api/node"
@@ -16,6 +17,7 @@ var All = &api.Kinds{
 	Kept: []*api.Kind{
 		api.ConfigMaps, api.Events, api.Namespaces, api.Nodes, api.Pods, api.PodTemplates, api.ReplicationControllers, api.Secrets,
 		api.ServiceAccounts, api.Services,
+		apps.Deployments, apps.ReplicaSets,
 		coordination.Leases,
 		node.RuntimeClasses,
 		policy.PodDisruptionBudgets,
@@ -34,8 +36,6 @@ var later = []*api.Kind{
 	api.DefineLater("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", true, "pvc"),
 	api.DefineLater("", "v1", "ResourceQuota", "resourcequotas", true, "quota"),
 	inAll(api.DefineLater("apps", "v1", "DaemonSet", "daemonsets", true, "ds")),
-	inAll(api.DefineLater("apps", "v1", "Deployment", "deployments", true, "deploy")),
-	inAll(api.DefineLater("apps", "v1", "ReplicaSet", "replicasets", true, "rs")),
 	inAll(api.DefineLater("apps", "v1", "StatefulSet", "statefulsets", true, "sts")),
 	inAll(api.DefineLater("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", true, "hpa")),
 	inAll(api.DefineLater("batch", "v1", "CronJob", "cronjobs", true, "cj")),

@@ -608,7 +608,7 @@ func TestRefusals(t *testing.T) {
 	for want, yaml := range map[string]string{
 		"not supported by ledge yet": strings.Replace(webPod, "containers:", "os: {name: windows}\n  containers:", 1),
 		"unknown field":              strings.Replace(webPod, "args:", "argz:", 1),
-		"does not know objects":      "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}\n",
+		"does not know objects":      "apiVersion: example.org/v1\nkind: Poodle\nmetadata: {name: x}\n",
 	} {
 		file := filepath.Join(t.TempDir(), "x.yaml")
 		if err := os.WriteFile(file, []byte(yaml), 0o600); err != nil {

@@ -39,7 +39,7 @@ var table = map[string][]string{
 	"api/websocket": {},
 	"api/valid":     {},
 	"api/table":     {},
-	"api/kinds":     {"api", "api/coordination", "api/events", "api/node", "api/policy", "api/rbac", "api/scheduling"},
+	"api/kinds":     {"api", "api/apps", "api/coordination", "api/events", "api/node", "api/policy", "api/rbac", "api/scheduling"},
 
 	// One package for the kinds of each API group; those of the core group are in api.
 	"api/apps":         {"api", "api/table", "api/valid"},
@@ -54,7 +54,7 @@ var table = map[string][]string{
 	"api/openapi":         {},
 	"api/manifest":        {"api", "api/coordination", "api/kinds"},
 	"api/rest/...":        {"api", "api/coordination"},
-	"api/apitest":         {"api", "api/kinds", "api/coordination", "api/events", "api/node", "api/policy", "api/rbac", "api/scheduling"},
+	"api/apitest":         {"api", "api/kinds", "api/apps", "api/coordination", "api/events", "api/node", "api/policy", "api/rbac", "api/scheduling"},
 	"lease/...":           {"api", "api/coordination"},
 	"shutdown/...":        {"api", "internal/durable"},
 	"node/podstate":       {"api", "runtime"},

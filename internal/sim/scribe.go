@@ -53,7 +53,9 @@ var may = map[string]map[string]bool{
 		"nodes labels": true, "nodes taints": true, "nodes condition Unknown": true,
 		"pods condition PodScheduled": true, "pods condition DisruptionTarget": true, "pods condition Ready False": true, "pods nominated": true,
 		"delete pods": true, "delete leases": true,
-		"replicationcontrollers status": true,
+		"replicationcontrollers status": true, "replicasets status": true,
+		"create replicasets": true, "replicasets spec": true, "replicasets annotations": true, "delete replicasets": true,
+		"deployments status": true, "deployments annotations": true,
 	},
 }
 
