@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -12,8 +13,8 @@ import (
 	"ledge/api/httpd"
 )
 
-// TestKubectlAndBadBoards has the real kubectl, of today and of Debian 12, ask a board that answers with redirects: it is sent nowhere, neither with its
-// certificate nor with a token.
+// TestKubectlAndBadBoards has the real kubectl, of today, of Debian 12 and in the long runs of Debian 13, ask a board that answers with
+// redirects: it is sent nowhere, neither with its certificate nor with a token.
 func TestKubectlAndBadBoards(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds and runs kubectl")
@@ -39,6 +40,9 @@ func TestKubectlAndBadBoards(t *testing.T) {
 		h.ServeHTTP(w, r)
 	}))
 	clients := map[string]*kubectl{"today's": kubectlOf(t, "", a, url), "old": kubectlOf(t, "old", a, url)}
+	if os.Getenv("LEDGE_LONG") != "" {
+		clients["1.32"] = kubectlOf(t, "1.32", a, url)
+	}
 	spdy := []string{"KUBECTL_REMOTE_COMMAND_WEBSOCKETS=false", "KUBECTL_PORT_FORWARD_WEBSOCKETS=false"}
 	secret := url + "/api/v1/namespaces/default/secrets"
 	for _, tc := range []struct {

@@ -32,7 +32,7 @@ func newKubectl(t *testing.T, a *pki.Authority, url string) *kubectl {
 	return kubectlOf(t, "", a, url)
 }
 
-// kubectlOf is today's kubectl, or with "old" the one of Debian 12.
+// kubectlOf is today's kubectl, with "old" the one of Debian 12 (1.20), with "1.32" the one of Debian 13.
 func kubectlOf(t *testing.T, version string, a *pki.Authority, url string) *kubectl {
 	t.Helper()
 	k := &kubectl{t: t, home: t.TempDir()}

@@ -1,5 +1,5 @@
 #!/bin/sh
-# build.sh [old]: builds the real kubectl of this directory's go.mod, or the one of old/, and prints where it is.
+# build.sh [old|1.32]: builds the real kubectl of this directory's go.mod, or that of a directory below, and prints where it is.
 # The binary is kept outside the work tree and built again only when go.mod or main.go changed.
 set -eu
 cd "$(dirname "$0")/${1:-.}"
