@@ -121,18 +121,40 @@ func (b *Budgets) settle(ctx context.Context, one *policyv1.PodDisruptionBudget,
 	return v.again, nil
 }
 
-// scale is how many pods the controller of one wants; !ok: it is of no kind that says so, or gone.
-func (b *Budgets) scale(p *corev1.Pod) (n int32, ok bool) {
-	of := metav1.GetControllerOf(p)
+// scaled is what wants a pod, and how many it wants in all; ok is false where its controller is of no kind that says so, or gone. Two
+// ReplicaSets of a Deployment that rolls out are one: it is the Deployment that wants pods.
+type scaled func(*corev1.Pod) (by types.UID, n int32, ok bool)
+
+// scale is a scaled.
+func (b *Budgets) scale(p *corev1.Pod) (by types.UID, n int32, ok bool) {
+	var from api.Object = p
+	for range ownersAbove {
+		kind, owner := b.controllerOf(from)
+		if owner == nil {
+			break
+		}
+		from, by, n, ok = owner, owner.GetUID(), kind.Replicas(owner), true
+	}
+	return by, n, ok
+}
+
+// ownersAbove is how far up owners are asked for their scale: owners may own each other in a circle.
+const ownersAbove = 4
+
+func (b *Budgets) controllerOf(o api.Object) (*api.Kind, api.Object) {
+	of := metav1.GetControllerOf(o)
+	if of == nil {
+		return nil, nil
+	}
 	kind := b.w.kinds.ByGVK(schema.FromAPIVersionAndKind(of.APIVersion, of.Kind))
 	if kind == nil || !kind.HasScale() {
-		return 0, false
+		return nil, nil
 	}
-	obj, ok := b.scalable[kind].Get(p.Namespace, of.Name)
-	if !ok || obj.GetUID() != of.UID {
-		return 0, false
+	owner, ok := b.scalable[kind].Get(o.GetNamespace(), of.Name)
+	if !ok || owner.GetUID() != of.UID {
+		return nil, nil
 	}
-	return kind.Replicas(obj), true
+	return kind, owner
 }
 
 // verdict is what a budget comes to.
@@ -143,8 +165,8 @@ type verdict struct {
 	again                      time.Duration // when to look again
 }
 
-// judge counts the pods of a budget, by Kubernetes' rules. scale is how many pods the controller of one wants.
-func judge(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod, scale func(*corev1.Pod) (int32, bool), now time.Time) verdict {
+// judge counts the pods of a budget, by Kubernetes' rules.
+func judge(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod, scale scaled, now time.Time) verdict {
 	v := verdict{again: idle, status: *b.Status.DeepCopy()}
 	s := &v.status
 	if len(pods) == 0 {
@@ -204,7 +226,7 @@ func (v *verdict) look(pods []*corev1.Pod, now time.Time) {
 }
 
 // expect is how many pods there should be, and how many of them ready.
-func expect(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod, scale func(*corev1.Pod) (int32, bool)) (expected, desired int32, unmanaged bool, err error) {
+func expect(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod, scale scaled) (expected, desired int32, unmanaged bool, err error) {
 	least, most := b.Spec.MinAvailable, b.Spec.MaxUnavailable
 	if !policy.ByScale(b) {
 		if least == nil {
@@ -214,20 +236,18 @@ func expect(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod, scale func(*cor
 	}
 	seen := map[types.UID]bool{}
 	for _, p := range pods {
-		of := metav1.GetControllerOf(p)
-		switch {
-		case of == nil:
+		if metav1.GetControllerOf(p) == nil {
 			unmanaged = true
 			continue
-		case seen[of.UID]:
-			continue
 		}
-		seen[of.UID] = true
-		wanted, ok := scale(p)
+		by, wanted, ok := scale(p)
 		if !ok {
 			return 0, 0, false, fmt.Errorf("found no controllers for pod %q", p.Name)
 		}
-		expected += wanted
+		if !seen[by] {
+			expected += wanted
+		}
+		seen[by] = true
 	}
 	amount := least
 	if most != nil {

@@ -7,12 +7,15 @@ import (
 	"testing/synctest"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"ledge/api"
+	"ledge/api/apps"
 	"ledge/api/policy"
 )
 
@@ -88,7 +91,7 @@ func TestJudge(t *testing.T) {
 	} {
 		b := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "b", Generation: 3}, Spec: tt.spec}
 		b.Status.DisruptedPods = tt.disrupted
-		scale := func(p *corev1.Pod) (int32, bool) { return 4, metav1.GetControllerOf(p).Name == "four" }
+		scale := func(p *corev1.Pod) (types.UID, int32, bool) { return "", 4, metav1.GetControllerOf(p).Name == "four" }
 		v := judge(b, tt.pods, scale, now)
 		s := v.status
 		c := s.Conditions[0]
@@ -184,5 +187,34 @@ func TestBudgets(t *testing.T) {
 		if now, err := api.Get[*policyv1.PodDisruptionBudget](r.ctx, r.Client, policy.PodDisruptionBudgets, "default", "b"); err != nil || now.ResourceVersion != b.ResourceVersion {
 			t.Errorf("written in a quiet hour: %v", err)
 		}
+	})
+}
+
+// TestBudgetsByScale: a budget in per cent counts by what the Deployment wants, also while two ReplicaSets of it have pods, and follows it.
+func TestBudgetsByScale(t *testing.T) {
+	deploying(t, func(r *rig) {
+		spec := missing(intstr.FromString("25%"))
+		spec.Selector = &metav1.LabelSelector{MatchLabels: webLabels}
+		_, err := api.Create(r.ctx, r.Client, policy.PodDisruptionBudgets, &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "b"}, Spec: spec})
+		must(r, (*policyv1.PodDisruptionBudget)(nil), err)
+		expects := func(when string, expected, desired int32) {
+			t.Helper()
+			r.pass(time.Second)
+			b, err := api.Get[*policyv1.PodDisruptionBudget](r.ctx, r.Client, policy.PodDisruptionBudgets, "default", "b")
+			must(r, b, err)
+			if s := b.Status; s.ExpectedPods != expected || s.DesiredHealthy != desired {
+				t.Errorf("%s: %d of %d are to be healthy, want %d of %d: %+v", when, s.DesiredHealthy, s.ExpectedPods, desired, expected, s.Conditions)
+			}
+		}
+		r.deployment(4, imaged("one"))
+		expects("at rest", 4, 3)
+		r.redeploy(imaged("two")) // none of the new pods becomes ready: both sets keep some
+		r.pass(10 * time.Second)
+		if sets, err := r.List(r.ctx, apps.ReplicaSets, api.ListOptions{}); err != nil || len(sets.Items) != 2 {
+			t.Fatalf("%d ReplicaSets, %v", len(sets.Items), err)
+		}
+		expects("while it rolls out", 4, 3)
+		r.redeploy(func(d *appsv1.Deployment) { n := int32(8); d.Spec.Replicas = &n })
+		expects("scaled up", 8, 6)
 	})
 }
