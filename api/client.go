@@ -138,6 +138,9 @@ type DeleteOptions struct {
 	DryRun      bool
 }
 
+// Propagations are all there are.
+var Propagations = []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan}
+
 // Streams carries bytes to and from containers, beside the object Client.
 type Streams interface {
 	// Logs reads a container's log. With Follow the reader goes on until the container has ended or ctx has.

@@ -293,6 +293,41 @@ func TestDeleteWithAnEmptyChunkedBody(t *testing.T) {
 	resp.Body.Close()
 }
 
+// What becomes of what belonged to an object is said in the body or the query, in the words of old clients too; of a
+// replication controller's, when nobody says it, nothing.
+func TestDeletePropagation(t *testing.T) {
+	f := serve(t, httpd.Config{})
+	const controllers = "/api/v1/namespaces/default/replicationcontrollers"
+	for i, tc := range []struct {
+		query, body string
+		orphan      bool
+	}{
+		{"", "", true},
+		{"", `{"orphanDependents":true}`, true},
+		{"", `{"orphanDependents":false}`, false},
+		{"?orphanDependents=true", "", true},
+		{"?orphanDependents=false", "", false},
+		{"?propagationPolicy=Background", "", false},
+		{"", `{"propagationPolicy":"Orphan"}`, true},
+		{"", `{"propagationPolicy":"Background"}`, false},
+	} {
+		var rc corev1.ReplicationController
+		f.must(201, "POST", controllers, `{"metadata":{"name":"rc"},"spec":{"replicas":0,"template":{"metadata":{"labels":{"a":"b"}},`+
+			`"spec":{"containers":[{"name":"c","image":"i"}]}}}}`).into(t, &rc)
+		child := fmt.Sprintf("%s/c%d", mapsPath, i)
+		f.must(201, "POST", mapsPath, fmt.Sprintf(`{"metadata":{"name":"c%d","ownerReferences":[{"apiVersion":"v1","kind":"ReplicationController","name":"rc","uid":%q}]}}`,
+			i, rc.UID))
+		f.must(200, "DELETE", controllers+"/rc"+tc.query, tc.body)
+		var m corev1.ConfigMap
+		f.must(200, "GET", child, "").into(t, &m)
+		if orphan := len(m.OwnerReferences) == 0; orphan != tc.orphan {
+			t.Errorf("%q %s: an orphan: %v, want %v", tc.query, tc.body, orphan, tc.orphan)
+		}
+		f.must(200, "DELETE", child, "")
+	}
+	f.must(422, "DELETE", controllers+"/rc?propagationPolicy=Orphan&orphanDependents=false", "")
+}
+
 func TestYAMLBodies(t *testing.T) {
 	f := serve(t, httpd.Config{})
 	f.must(201, "POST", mapsPath, "metadata:\n  name: fresh\ndata:\n  k: v\n", "Content-Type", "application/yaml; charset=utf-8")

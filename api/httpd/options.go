@@ -205,7 +205,7 @@ func (r *request) deleteOptions(body *metav1.DeleteOptions) (api.DeleteOptions, 
 	if err != nil {
 		return o, err
 	}
-	if orphan {
+	if r.query.Has("orphanDependents") {
 		body.OrphanDependents = &orphan //lint:ignore SA1019 old clients still send it
 	}
 	return deleteOptions(body)
@@ -218,11 +218,10 @@ func deleteOptions(body *metav1.DeleteOptions) (api.DeleteOptions, error) {
 	if p := body.Preconditions; p != nil {
 		o.UID, o.Revision = (*types.UID)(p.UID), p.ResourceVersion
 	}
-	policies := []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan}
 	if p := body.PropagationPolicy; p != nil {
 		o.Propagation = *p
-		if !slices.Contains(policies, *p) {
-			errs = append(errs, field.NotSupported(field.NewPath("propagationPolicy"), *p, policies))
+		if !slices.Contains(api.Propagations, *p) {
+			errs = append(errs, field.NotSupported(field.NewPath("propagationPolicy"), *p, api.Propagations))
 		}
 	}
 	//lint:ignore SA1019 old clients still send it

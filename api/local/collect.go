@@ -1,14 +1,17 @@
 package local
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
@@ -53,7 +56,7 @@ func (c *Client) written(obj, old api.Object) {
 
 // lost says that an owner of an object is not there. Of a kind that is not known here it may be anywhere.
 func (c *Client) lost(tx *storage.Tx, obj api.Object, owner metav1.OwnerReference) bool {
-	kind := c.store.Kinds().ByGVK(schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind))
+	kind := ownerKind(c.store.Kinds(), owner)
 	if kind == nil {
 		return false
 	}
@@ -65,18 +68,46 @@ func (c *Client) lost(tx *storage.Tx, obj api.Object, owner metav1.OwnerReferenc
 	return errors.Is(err, storage.ErrNotFound) || err == nil && is.GetUID() != owner.UID
 }
 
-// owned is an object that names owners.
-type owned struct {
-	kind *api.Kind
-	obj  api.Object
+// Collect deletes the objects whose owners are all gone, has those that stay forget the owners that are, and lets owners go
+// that waited for theirs. It looks again until there is nothing to do.
+func (c *Client) Collect(ctx context.Context) error {
+	for {
+		did, err := c.collectOnce(ctx)
+		if err != nil || !did {
+			return err
+		}
+	}
 }
 
-// Collect deletes the objects whose owners are all gone, and lets owners go that waited for theirs.
-func (c *Client) Collect(ctx context.Context) error {
-	var candidates, waiting []owned
-	alive := map[types.UID]bool{}
+func (c *Client) collectOnce(ctx context.Context) (did bool, err error) {
+	f, err := c.family()
+	if err != nil {
+		return false, status(err, "look for objects whose owners are gone")
+	}
+	c.tellWrong(ctx, f)
+	var errs []error
+	count := func(done bool, err error) {
+		did = did || done
+		errs = append(errs, err)
+	}
+	for _, o := range f.owned {
+		switch fate := f.fate(o); {
+		case fate.delete != "":
+			count(c.collectOne(ctx, o, fate.delete))
+		case len(fate.drop) > 0:
+			count(c.disown(o, fate.drop))
+		}
+	}
+	for _, o := range f.ready() {
+		count(c.release(o))
+	}
+	return did, errors.Join(errs...)
+}
+
+func (c *Client) family() (*family, error) {
+	f := newFamily(c.store.Kinds())
 	err := c.store.View(func(tx *storage.Tx) error {
-		for _, kind := range c.store.Kinds().Kept {
+		for _, kind := range f.kinds.Kept {
 			if kind == api.Events {
 				continue // they have no owners, and expire
 			}
@@ -85,89 +116,110 @@ func (c *Client) Collect(ctx context.Context) error {
 				return err
 			}
 			for _, obj := range objs {
-				alive[obj.GetUID()] = true
-				if len(obj.GetOwnerReferences()) > 0 {
-					candidates = append(candidates, owned{kind, obj})
-				}
-				if obj.GetDeletionTimestamp() != nil && slices.Contains(obj.GetFinalizers(), metav1.FinalizerDeleteDependents) {
-					waiting = append(waiting, owned{kind, obj})
-				}
+				f.add(item{kind, obj})
 			}
 		}
 		return nil
 	})
-	if err != nil {
-		return status(err, "look for objects whose owners are gone")
-	}
-	going := map[types.UID]bool{}
-	for _, w := range waiting {
-		going[w.obj.GetUID()] = true
-	}
-	var errs []error
-	for _, o := range candidates {
-		if o.obj.GetDeletionTimestamp() == nil && c.abandoned(o.obj, alive, going) {
-			uid := o.obj.GetUID()
-			opts := api.DeleteOptions{UID: &uid, Propagation: metav1.DeletePropagationBackground} // whatever the kind says
-			if slices.ContainsFunc(o.obj.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return going[r.UID] }) {
-				opts.Propagation = metav1.DeletePropagationForeground // what waits for it waits for all of it
-			}
-			_, err := c.Delete(ctx, o.kind, o.obj.GetNamespace(), o.obj.GetName(), opts)
-			if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-				errs = append(errs, err)
-			}
-		}
-	}
-	for _, w := range waiting {
-		errs = append(errs, c.release(w))
-	}
-	return errors.Join(errs...)
+	return f, err
 }
 
-// abandoned: every owner is gone, or waits for this object to go first. Owners of kinds that are not known here may be
-// anywhere: they count as there.
-func (c *Client) abandoned(obj api.Object, alive, going map[types.UID]bool) bool {
-	return !slices.ContainsFunc(obj.GetOwnerReferences(), func(r metav1.OwnerReference) bool {
-		known := c.store.Kinds().ByGVK(schema.FromAPIVersionAndKind(r.APIVersion, r.Kind)) != nil
-		return !known || alive[r.UID] && !going[r.UID]
+// collectOne deletes an object if it is as it was seen. One that has changed is looked at again.
+func (c *Client) collectOne(ctx context.Context, o item, how metav1.DeletionPropagation) (did bool, err error) {
+	uid, rev := o.obj.GetUID(), o.obj.GetResourceVersion()
+	opts := api.DeleteOptions{UID: &uid, Revision: &rev, Propagation: how}
+	_, err = c.Delete(ctx, o.kind, o.obj.GetNamespace(), o.obj.GetName(), opts)
+	switch {
+	case apierrors.IsConflict(err):
+		c.collectSoon()
+		return false, nil
+	case apierrors.IsNotFound(err):
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// disown takes owners from an object.
+func (c *Client) disown(o item, owners []types.UID) (did bool, err error) {
+	return c.amend(o, func(tx *storage.Tx, obj api.Object) error {
+		leave(obj, owners...)
+		return put(tx, o.kind, obj, false)
 	})
+}
+
+func leave(obj api.Object, owners ...types.UID) {
+	obj.SetOwnerReferences(slices.DeleteFunc(obj.GetOwnerReferences(),
+		func(r metav1.OwnerReference) bool { return slices.Contains(owners, r.UID) }))
 }
 
 // release lets an owner go that has nothing left to wait for.
-func (c *Client) release(w owned) error {
-	err := c.store.Update(func(tx *storage.Tx) error {
-		tx.SpendReserve()
-		obj, err := get(tx, w.kind, w.obj.GetNamespace(), w.obj.GetName())
-		if err != nil || obj.GetUID() != w.obj.GetUID() {
-			return err
-		}
-		left, err := c.dependents(tx, w.kind, obj)
-		if err != nil || slices.ContainsFunc(left, func(o owned) bool { return blocks(o.obj, obj.GetUID()) }) {
-			return err
-		}
+func (c *Client) release(o item) (did bool, err error) {
+	return c.amend(o, func(tx *storage.Tx, obj api.Object) error {
 		obj.SetFinalizers(slices.DeleteFunc(obj.GetFinalizers(), func(f string) bool { return f == metav1.FinalizerDeleteDependents }))
-		if !finished(obj) {
-			return put(tx, w.kind, obj, false)
-		}
-		if err := drop(tx, w.kind, obj); err != nil {
+		if err := putOrDrop(tx, o.kind, obj); err != nil {
 			return err
 		}
-		return c.leaveNamespace(tx, w.kind, obj)
+		return c.leaveNamespace(tx, o.kind, obj)
 	})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return status(err, "release %s %q", w.kind.Singular, w.obj.GetName())
 }
 
-func blocks(obj api.Object, owner types.UID) bool {
-	return slices.ContainsFunc(obj.GetOwnerReferences(), func(r metav1.OwnerReference) bool {
-		return r.UID == owner && r.BlockOwnerDeletion != nil && *r.BlockOwnerDeletion
+// amend changes an object if it is as it was seen. One that has changed is looked at again.
+func (c *Client) amend(o item, change func(tx *storage.Tx, obj api.Object) error) (did bool, err error) {
+	err = c.store.Update(func(tx *storage.Tx) error {
+		did = false
+		tx.SpendReserve()
+		obj, err := get(tx, o.kind, o.obj.GetNamespace(), o.obj.GetName())
+		if err != nil {
+			return err
+		}
+		if obj.GetUID() != o.obj.GetUID() || obj.GetResourceVersion() != o.obj.GetResourceVersion() {
+			c.collectSoon()
+			return nil
+		}
+		did = true
+		return change(tx, obj)
 	})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	return did && err == nil, status(err, "free %s %q of its owners or of what it owns", o.kind.Singular, o.obj.GetName())
+}
+
+// tellWrong writes an event, once, for each reference to an owner that is not in the namespace of the object.
+func (c *Client) tellWrong(ctx context.Context, f *family) {
+	told := map[wrongOwner]bool{}
+	for _, o := range f.owned {
+		for _, r := range f.fate(o).wrong {
+			wrong := wrongOwner{o.obj.GetUID(), r.UID}
+			told[wrong] = true
+			if c.wrongOwners[wrong] {
+				continue
+			}
+			c.wrongEvent(ctx, o, r)
+		}
+	}
+	c.wrongOwners = told
+}
+
+type wrongOwner struct{ object, owner types.UID }
+
+func (c *Client) wrongEvent(ctx context.Context, o item, r metav1.OwnerReference) {
+	const component = "garbage-collector-controller"
+	now := c.now()
+	ref := corev1.ObjectReference{APIVersion: o.kind.APIVersion(), Kind: o.kind.Name, Namespace: o.obj.GetNamespace(), Name: o.obj.GetName(), UID: o.obj.GetUID()}
+	e := &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: cmp.Or(ref.Namespace, metav1.NamespaceDefault), GenerateName: "owner-"},
+		InvolvedObject: ref, Type: corev1.EventTypeWarning, Reason: "OwnerRefInvalidNamespace",
+		Message: fmt.Sprintf("ownerRef [%s/%s, namespace: %s, name: %s, uid: %s] does not exist in namespace %q",
+			r.APIVersion, r.Kind, ref.Namespace, r.Name, r.UID, ref.Namespace),
+		Count: 1, FirstTimestamp: now, LastTimestamp: now, Source: corev1.EventSource{Component: component}, ReportingController: component}
+	if _, err := c.Create(ctx, api.Events, e, api.WriteOptions{}); err != nil {
+		slog.Debug("event not written", "reason", e.Reason, "object", ref.Name, "err", err) // its namespace is going away, or the disk is full
+	}
 }
 
 // dependents are the objects that name an owner.
-func (c *Client) dependents(tx *storage.Tx, kind *api.Kind, owner api.Object) ([]owned, error) {
-	var out []owned
+func (c *Client) dependents(tx *storage.Tx, kind *api.Kind, owner api.Object) ([]item, error) {
+	var out []item
 	for _, k := range c.store.Kinds().Kept {
 		if k == api.Events || kind.Namespaced && !k.Namespaced {
 			continue
@@ -178,7 +230,7 @@ func (c *Client) dependents(tx *storage.Tx, kind *api.Kind, owner api.Object) ([
 		}
 		for _, obj := range objs {
 			if slices.ContainsFunc(obj.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return r.UID == owner.GetUID() }) {
-				out = append(out, owned{k, obj})
+				out = append(out, item{k, obj})
 			}
 		}
 	}
@@ -186,9 +238,17 @@ func (c *Client) dependents(tx *storage.Tx, kind *api.Kind, owner api.Object) ([
 }
 
 // propagate prepares a deletion that says what becomes of the dependents: orphans lose the reference now, in the
-// foreground the owner waits for them by a finalizer.
-func (c *Client) propagate(tx *storage.Tx, kind *api.Kind, obj api.Object, how metav1.DeletionPropagation) error {
-	if how != metav1.DeletePropagationOrphan && how != metav1.DeletePropagationForeground || obj.GetDeletionTimestamp() != nil {
+// foreground the owner waits for them by a finalizer. Who deletes says it; or else the object does by a finalizer; or else its kind.
+// As long as a pod has grace left, what was said first counts.
+func (c *Client) propagate(tx *storage.Tx, kind *api.Kind, obj api.Object, asked metav1.DeletionPropagation) error {
+	if held := obj.GetDeletionGracePeriodSeconds(); obj.GetDeletionTimestamp() != nil && held != nil && *held > 0 {
+		return nil
+	}
+	how := cmp.Or(asked, finalizedBy(obj), kind.Propagation)
+	obj.SetFinalizers(slices.DeleteFunc(slices.Clone(obj.GetFinalizers()), func(f string) bool {
+		return f == metav1.FinalizerOrphanDependents || f == metav1.FinalizerDeleteDependents
+	}))
+	if how != metav1.DeletePropagationOrphan && how != metav1.DeletePropagationForeground {
 		return nil
 	}
 	of, err := c.dependents(tx, kind, obj)
@@ -200,8 +260,7 @@ func (c *Client) propagate(tx *storage.Tx, kind *api.Kind, obj api.Object, how m
 		return nil
 	}
 	for _, o := range of {
-		o.obj.SetOwnerReferences(slices.DeleteFunc(o.obj.GetOwnerReferences(),
-			func(r metav1.OwnerReference) bool { return r.UID == obj.GetUID() }))
+		leave(o.obj, obj.GetUID())
 		if err := put(tx, o.kind, o.obj, false); err != nil {
 			return err
 		}

@@ -1,9 +1,9 @@
 package local
 
 import (
-	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -83,10 +83,7 @@ func (c *Client) delete(ctx context.Context, tx *storage.Tx, kind *api.Kind, nam
 			return nil, err
 		}
 	}
-	if err := c.propagate(tx, kind, obj, cmp.Or(opts.Propagation, kind.Propagation)); err != nil {
-		return nil, err
-	}
-	if err := c.markOrDrop(tx, kind, obj, opts.Grace); err != nil {
+	if err := c.propagateAndMark(tx, kind, obj, opts); err != nil {
 		return nil, err
 	}
 	if err := c.then(tx, g.deleted, obj); err != nil {
@@ -107,9 +104,35 @@ func deletePreconditions(kind *api.Kind, obj api.Object, opts api.DeleteOptions)
 	return nil
 }
 
+func (c *Client) propagateAndMark(tx *storage.Tx, kind *api.Kind, obj api.Object, opts api.DeleteOptions) error {
+	finalizers := obj.GetFinalizers()
+	if err := c.propagate(tx, kind, obj, opts.Propagation); err != nil {
+		return err
+	}
+	if !c.mark(kind, obj, opts.Grace) && slices.Equal(finalizers, obj.GetFinalizers()) {
+		return nil
+	}
+	return putOrDrop(tx, kind, obj)
+}
+
 // markOrDrop removes an object, or, while a pod has grace left or somebody's finalizer holds it, marks it as
 // going (N-7.23, N-7.24, N-11.40). obj becomes what it is afterwards, or its last state.
 func (c *Client) markOrDrop(tx *storage.Tx, kind *api.Kind, obj api.Object, asked *int64) error {
+	if !c.mark(kind, obj, asked) {
+		return nil
+	}
+	return putOrDrop(tx, kind, obj)
+}
+
+func putOrDrop(tx *storage.Tx, kind *api.Kind, obj api.Object) error {
+	if finished(obj) {
+		return drop(tx, kind, obj)
+	}
+	return put(tx, kind, obj, false)
+}
+
+// mark says in an object when it is to be gone, and whether that is news.
+func (c *Client) mark(kind *api.Kind, obj api.Object, asked *int64) bool {
 	if asked != nil && *asked < 0 {
 		one := int64(1)
 		asked = &one
@@ -126,7 +149,7 @@ func (c *Client) markOrDrop(tx *storage.Tx, kind *api.Kind, obj api.Object, aske
 			obj.SetGeneration(obj.GetGeneration() + 1)
 		}
 	case asked == nil || *asked >= *held:
-		return nil // a second delete can only shorten
+		return false // a second delete can only shorten
 	default:
 		start := obj.GetDeletionTimestamp().Add(-time.Duration(*held) * time.Second)
 		end := metav1.NewTime(start.Add(time.Duration(*asked) * time.Second))
@@ -136,10 +159,7 @@ func (c *Client) markOrDrop(tx *storage.Tx, kind *api.Kind, obj api.Object, aske
 		obj.SetDeletionTimestamp(&end)
 		obj.SetDeletionGracePeriodSeconds(asked)
 	}
-	if finished(obj) {
-		return drop(tx, kind, obj)
-	}
-	return put(tx, kind, obj, false)
+	return true
 }
 
 // drop removes an object for good. obj becomes its last state: as it went, with the marks of this deletion.

@@ -63,6 +63,8 @@ type Client struct {
 	references references
 	authors    authors // of events
 
+	wrongOwners map[wrongOwner]bool // that were told of; Collect's
+
 	mu     sync.Mutex
 	events int // about how many there are
 }

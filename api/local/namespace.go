@@ -239,8 +239,9 @@ func (c *Client) deleteAll(tx *storage.Tx, kind *api.Kind, namespace string) ([]
 	if err != nil {
 		return nil, err
 	}
+	background := api.DeleteOptions{Propagation: metav1.DeletePropagationBackground} // nothing stays for an owner's sake
 	for _, obj := range objs {
-		if err := c.markOrDrop(tx, kind, obj, nil); err != nil {
+		if err := c.propagateAndMark(tx, kind, obj, background); err != nil {
 			return nil, fmt.Errorf("delete %s %s/%s: %w", kind.Singular, namespace, obj.GetName(), err)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -75,21 +76,12 @@ func bindable(pod *corev1.Pod, b *corev1.Binding) error {
 // evict deletes a pod on request of a drain, if its budget lets it go: the same as a delete, but said in its conditions
 // (N-11.1 to N-11.4).
 func (c *Client) evict(ctx context.Context, e *policyv1.Eviction, opts api.WriteOptions) error {
-	del := api.DeleteOptions{DryRun: opts.DryRun}
-	if o := e.DeleteOptions; o != nil {
-		del.Grace = o.GracePeriodSeconds
-		if o.Preconditions != nil {
-			del.UID, del.Revision = o.Preconditions.UID, o.Preconditions.ResourceVersion
-		}
-		for _, d := range o.DryRun {
-			if d != metav1.DryRunAll {
-				return apierrors.NewInvalid(schema.GroupKind{Group: "policy", Kind: "Eviction"}, e.Name, field.ErrorList{
-					field.NotSupported(field.NewPath("deleteOptions", "dryRun"), d, []string{metav1.DryRunAll})})
-			}
-			del.DryRun = true
-		}
+	del, err := evictOptions(e)
+	if err != nil {
+		return err
 	}
-	err := c.write(ctx, del.DryRun, func(tx *storage.Tx) error {
+	del.DryRun = del.DryRun || opts.DryRun
+	err = c.write(ctx, del.DryRun, func(tx *storage.Tx) error {
 		tx.SpendReserve()
 		obj, err := get(tx, api.Pods, e.Namespace, e.Name)
 		if err != nil {
@@ -111,10 +103,46 @@ func (c *Client) evict(ctx context.Context, e *policyv1.Eviction, opts api.Write
 		if err := put(tx, api.Pods, pod, false); err != nil {
 			return err
 		}
-		if err := c.markOrDrop(tx, api.Pods, pod, del.Grace); err != nil {
+		if err := c.propagateAndMark(tx, api.Pods, pod, del); err != nil {
 			return err
 		}
 		return c.leaveNamespace(tx, api.Pods, pod)
 	})
 	return status(err, "evict pod %q", e.Name)
+}
+
+func evictOptions(e *policyv1.Eviction) (del api.DeleteOptions, err error) {
+	o := e.DeleteOptions
+	if o == nil {
+		return del, nil
+	}
+	del.Grace = o.GracePeriodSeconds
+	if o.Preconditions != nil {
+		del.UID, del.Revision = o.Preconditions.UID, o.Preconditions.ResourceVersion
+	}
+	var errs field.ErrorList
+	at := field.NewPath("deleteOptions")
+	for _, d := range o.DryRun {
+		del.DryRun = true
+		if d != metav1.DryRunAll {
+			errs = append(errs, field.NotSupported(at.Child("dryRun"), d, []string{metav1.DryRunAll}))
+		}
+	}
+	//lint:ignore SA1019 old clients still send it
+	if orphan := o.OrphanDependents; orphan != nil {
+		del.Propagation = metav1.DeletePropagationBackground
+		if *orphan {
+			del.Propagation = metav1.DeletePropagationOrphan
+		}
+	}
+	if how := o.PropagationPolicy; how != nil {
+		del.Propagation = *how
+		if !slices.Contains(api.Propagations, *how) {
+			errs = append(errs, field.NotSupported(at.Child("propagationPolicy"), *how, api.Propagations))
+		}
+	}
+	if len(errs) > 0 {
+		err = apierrors.NewInvalid(schema.GroupKind{Group: "policy", Kind: "Eviction"}, e.Name, errs)
+	}
+	return del, err
 }
