@@ -2,6 +2,7 @@ package boot
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -116,12 +117,7 @@ func awaitReaped(t *testing.T, file string) {
 		t.Errorf("%q, %v", text, err)
 		return
 	}
-	for end := time.Now().Add(testrun.Patience(20 * time.Second)); !errors.Is(unix.Kill(pid, 0), unix.ESRCH); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Errorf("the orphan %d was not reaped", pid)
-			return
-		}
-	}
+	testrun.Until(t, 20*time.Second, fmt.Sprintf("the orphan %d is reaped", pid), func() bool { return errors.Is(unix.Kill(pid, 0), unix.ESRCH) })
 }
 
 // ofItsOwn runs the test in a process of its own, and is true in that.

@@ -118,11 +118,7 @@ func TestStreamsToBoards(t *testing.T) {
 		defer b.mu.Unlock()
 		return len(b.open["pi1"])
 	}
-	for end := time.Now().Add(testrun.Patience(20 * time.Second)); open() > 0; time.Sleep(time.Millisecond) { // HTTP closes in its own time
-		if time.Now().After(end) {
-			t.Fatal("a stream that has ended is counted")
-		}
-	}
+	testrun.Until(t, 20*time.Second, "streams that have ended are not counted", func() bool { return open() == 0 }) // HTTP closes in its own time
 	if _, err := b.Dial(t.Context(), "none"); !apierrors.IsNotFound(err) {
 		t.Errorf("no such board: %v", err)
 	}
@@ -180,11 +176,7 @@ func TestTunnel(t *testing.T) {
 	}
 	j.u.hand = hand
 	j.run(j.u.answerCalls)
-	for end := time.Now().Add(testrun.Patience(20 * time.Second)); b.lineOf("pi1") == nil; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the board does not wait for calls")
-		}
-	}
+	testrun.Until(t, 20*time.Second, "the board waits for calls", func() bool { return b.lineOf("pi1") != nil })
 	for range 3 {
 		must(t, healthOf(dial))
 	}

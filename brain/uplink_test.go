@@ -116,11 +116,7 @@ func (j *joined) renewed(what string, u *uplink) {
 		j.t.Fatalf("%s: an expired certificate was let in", what)
 	}
 	j.run(u.Run)
-	for end := time.Now().Add(testrun.Patience(60 * time.Second)); err != nil; time.Sleep(50 * time.Millisecond) {
-		if err = j.look(); err != nil && time.Now().After(end) {
-			j.t.Fatalf("%s: %v", what, err)
-		}
-	}
+	testrun.Succeeds(j.t, 60*time.Second, what, j.look)
 }
 
 // TestUplinkRenews: a board whose certificate has ended while it was off gets the next one by its key, at once; so does one

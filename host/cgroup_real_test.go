@@ -31,14 +31,7 @@ func realCgroup(t *testing.T, script string) (name string, figure func(string) i
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		for end := time.Now().Add(testrun.Patience(10 * time.Second)); ; time.Sleep(10 * time.Millisecond) {
-			if err := os.Remove(dir); err == nil || time.Now().After(end) {
-				if err != nil {
-					t.Error(err)
-				}
-				return
-			}
-		}
+		testrun.Succeeds(t, 10*time.Second, "the cgroup goes", func() error { return os.Remove(dir) })
 	})
 	if _, err := os.Stat(filepath.Join(dir, "memory.reclaim")); errors.Is(err, fs.ErrNotExist) {
 		t.Skip("needs cgroup v2 with the memory controller, Linux 5.19")

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"ledge/internal/testrun"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -142,13 +144,11 @@ func TestTrustPeerInContainer(t *testing.T) {
 		t.Fatal(err)
 	}
 	var c net.Conn
-	err := os.ErrNotExist
-	for end := time.Now().Add(30 * time.Second); err != nil && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	testrun.Succeeds(t, 30*time.Second, "the peer listens", func() error {
+		var err error
 		c, err = net.Dial("unix", path)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+		return err
+	})
 	defer c.Close()
 	_, _ = io.Copy(io.Discard, c)
 	if err := cmd.Wait(); err != nil {

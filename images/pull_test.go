@@ -15,6 +15,7 @@ import (
 
 	"ledge/images"
 	it "ledge/images/imagestest"
+	"ledge/internal/testrun"
 )
 
 // bigImage has a layer of incompressible content, as long as is asked.
@@ -298,18 +299,14 @@ func TestPullStreams(t *testing.T) {
 	})
 	done := make(chan error)
 	go func() { _, err := b.pull("app"); done <- err }()
-	deadline := time.Now().Add(20 * time.Second)
-	for unpacked := int64(0); unpacked < size/4; {
+	testrun.Until(t, 20*time.Second, "a quarter is unpacked", func() bool {
 		for _, f := range b.files("layers/.tmp-*/fs/big") {
 			if fi, err := os.Stat(filepath.Join(b.root, f)); err == nil {
-				unpacked = fi.Size()
+				return fi.Size() >= size/4
 			}
 		}
-		if time.Now().After(deadline) {
-			t.Fatal("nothing is unpacked before the end has come")
-		}
-		time.Sleep(time.Millisecond)
-	}
+		return false
+	})
 	if st := b.disk.Pulls(); len(st) != 1 || st[0].Ref != "docker.io/library/app:latest" || len(st[0].Layers) != 2 ||
 		st[0].Layers[1].Fetched < size/4 || st[0].Layers[1].Fetched >= size {
 		t.Errorf("%+v", st)
@@ -410,11 +407,7 @@ func TestPullQueue(t *testing.T) {
 
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !is(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("not so: ", what)
-		}
-	}
+	testrun.Until(t, 20*time.Second, what, is)
 }
 
 // waiting gives nothing until its channel is closed, and then its end.

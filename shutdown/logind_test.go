@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"ledge/internal/testrun"
+
 	"github.com/godbus/dbus/v5"
 )
 
@@ -197,13 +199,7 @@ func following(t *testing.T, l *Logind) (events chan Event, stop func()) {
 
 func until(t *testing.T, what string, ok func() bool) {
 	t.Helper()
-	for range 500 {
-		if ok() {
-			return
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	t.Fatalf("waited 10 s for: %s", what)
+	testrun.Until(t, 10*time.Second, what, ok)
 }
 
 func next(t *testing.T, events chan Event) Event {

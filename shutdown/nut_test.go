@@ -94,11 +94,7 @@ func (u *upsd) run(program string, args ...string) {
 
 func (u *upsd) until(what string, f func() bool) {
 	u.t.Helper()
-	for end := time.Now().Add(30 * time.Second); !f(); time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(end) {
-			u.t.Fatalf("not in time: %s", what)
-		}
-	}
+	testrun.Until(u.t, 30*time.Second, what, f)
 }
 
 func (u *upsd) nut() *NUT {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"ledge/api"
+	"ledge/internal/testrun"
 )
 
 func aRecord(n uint64, values ...string) record {
@@ -340,14 +341,7 @@ func TestLogCannotBeWritten(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() { ended <- s.Run(ctx) }() // has been asked for a snapshot
-	for end := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		if s.Health().Snapshot.After(asked) {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatal("no new log was begun")
-		}
-	}
+	testrun.Until(t, 30*time.Second, "a new log is begun", func() bool { return s.Health().Snapshot.After(asked) })
 	put(t, s, "a", "3")
 	stop()
 	if err := <-ended; err != nil {

@@ -17,6 +17,7 @@ import (
 
 	"ledge/api"
 	"ledge/api/kinds"
+	"ledge/internal/testrun"
 )
 
 // A Case is one part of the suite.
@@ -140,11 +141,7 @@ func (e *env) gone(obj api.Object) {
 
 func (e *env) eventually(what string, ok func() bool) {
 	e.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			e.Fatalf("timed out waiting until %s", what)
-		}
-	}
+	testrun.Until(e, patience, what, ok)
 }
 
 // fails checks the reason and the code of an error.

@@ -26,6 +26,7 @@ import (
 	"ledge/api"
 	"ledge/api/httpd"
 	"ledge/api/websocket"
+	"ledge/internal/testrun"
 )
 
 // commands runs what is asked for as a process of this machine, in a directory of its own.
@@ -546,11 +547,7 @@ func (f *fixture) sessionsEnd(t *testing.T, c *commands, protocol string) {
 		"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n" + offer(protocol) + "\r\n"
 	until := func(what string, is func() bool) {
 		t.Helper()
-		for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("not in time: %s", what)
-			}
-		}
+		testrun.Until(t, 20*time.Second, what, is)
 	}
 	begin := func() (net.Conn, string) {
 		conn, in := f.raw(upgrade)

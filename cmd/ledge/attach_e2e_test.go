@@ -99,11 +99,7 @@ func (p *program) resize(width, height uint16) {
 // says waits for a text in its output.
 func (p *program) says(text string) {
 	p.t.Helper()
-	for end := time.Now().Add(testrun.Patience(90 * time.Second)); !strings.Contains(p.out.String(), text); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			p.t.Fatalf("%v does not say %q:\n%s", p.cmd.Args, text, p.out.String())
-		}
-	}
+	testrun.Succeeds(p.t, 90*time.Second, fmt.Sprintf("%v says something", p.cmd.Args), func() error { return contains(p.out.String(), text) })
 }
 
 // ends waits for its end and gives its exit code.

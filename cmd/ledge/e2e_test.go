@@ -231,13 +231,7 @@ func (b *testBoard) apply(yaml string) {
 
 func (b *testBoard) eventually(what string, f func() error) {
 	b.t.Helper()
-	var err error
-	for end := time.Now().Add(testrun.Patience(90 * time.Second)); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-		if err = f(); err == nil {
-			return
-		}
-	}
-	b.t.Fatalf("not in time: %s: %v", what, err)
+	testrun.Succeeds(b.t, 90*time.Second, what, f)
 }
 
 func contains(have, want string) error {

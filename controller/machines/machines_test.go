@@ -81,11 +81,7 @@ func TestMachineListerHangs(t *testing.T) {
 		t.Fatalf("started %q", started)
 	}
 	for _, pid := range started {
-		for end := time.Now().Add(testrun.Patience(5 * time.Second)); running(pid); time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("%s is left", pid)
-			}
-		}
+		testrun.Until(t, 5*time.Second, pid+" is gone", func() bool { return !running(pid) })
 	}
 }
 

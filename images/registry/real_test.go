@@ -24,6 +24,7 @@ import (
 	it "ledge/images/imagestest"
 	"ledge/images/layers"
 	"ledge/images/registry"
+	"ledge/internal/testrun"
 )
 
 // real is Debian's docker-registry on loopback.
@@ -70,15 +71,14 @@ func newReal(t *testing.T, htpasswd string) *real {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		if conn, err := net.Dial("tcp", r.addr); err == nil {
+	testrun.Succeeds(t, 20*time.Second, "docker-registry answers", func() error {
+		conn, err := net.Dial("tcp", r.addr)
+		if err == nil {
 			_ = conn.Close()
-			return r
 		}
-		if time.Now().After(deadline) {
-			t.Fatal("docker-registry does not answer")
-		}
-	}
+		return err
+	})
+	return r
 }
 
 func run(t *testing.T, name string, args ...string) {

@@ -54,7 +54,7 @@ var table = map[string][]string{
 	"api/openapi":         {},
 	"api/manifest":        {"api", "api/coordination", "api/kinds"},
 	"api/rest/...":        {"api", "api/coordination"},
-	"api/apitest":         {"api", "api/kinds", "api/apps", "api/coordination", "api/events", "api/node", "api/policy", "api/rbac", "api/scheduling"},
+	"api/apitest":         {"internal/testrun", "api", "api/kinds", "api/apps", "api/coordination", "api/events", "api/node", "api/policy", "api/rbac", "api/scheduling"},
 	"lease/...":           {"api", "api/coordination"},
 	"shutdown/...":        {"api", "internal/durable"},
 	"node/podstate":       {"api", "runtime"},
@@ -95,7 +95,7 @@ var table = map[string][]string{
 	// Only tests import these.
 	"internal/testrun":        {},
 	"internal/nspawn":         {"internal/testrun"},
-	"internal/original":       {},
+	"internal/original":       {"internal/testrun"},
 	"runtime/runtimetest/...": {"runtime/...", "internal/testrun"},
 }
 

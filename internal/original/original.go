@@ -22,6 +22,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"ledge/internal/testrun"
 )
 
 // Plane is a running control plane.
@@ -175,13 +177,12 @@ func (p *Plane) ready() error {
 
 func (p *Plane) await(t *testing.T, what string, ok func() error) {
 	t.Helper()
-	var err error
-	for end := time.Now().Add(3 * time.Minute); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
-		if err = ok(); err == nil {
-			return
+	testrun.Succeeds(t, 3*time.Minute, what, func() error {
+		if err := ok(); err != nil {
+			return fmt.Errorf("%w\n%s", err, p.tail("kube-apiserver"))
 		}
-	}
-	t.Fatalf("%s: not in 3 minutes: %v\n%s", what, err, p.tail("kube-apiserver"))
+		return nil
+	})
 }
 
 func (p *Plane) tail(name string) string {

@@ -180,12 +180,12 @@ func (l *lab) node(bridge, cidr string) *Setup {
 // still looks at the bridge until a look has had nothing to list: only then does the next one show that harm is heard of.
 func (l *lab) still(s *Setup) {
 	l.t.Helper()
-	for end := time.Now().Add(10 * time.Second); !s.unchanged; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			l.t.Fatal("interfaces and addresses change and change")
+	testrun.Until(l.t, 10*time.Second, "interfaces and addresses stay as they are", func() bool {
+		if !s.unchanged {
+			l.must(s.Ready(l.t.Context()))
 		}
-		l.must(s.Ready(l.t.Context()))
-	}
+		return s.unchanged
+	})
 	for range 2 { // our own changes of the last look were news for the first of these
 		l.must(s.Ready(l.t.Context()))
 	}

@@ -248,11 +248,7 @@ func TestConnectionsOfPodsThatHaveGone(t *testing.T) {
 		t.Fatalf("addresses %s and %s: this test shows nothing", a.ip, b.ip)
 	}
 	l.must(s.Detach(t.Context(), "b"))
-	for end := time.Now().Add(testrun.Patience(20 * time.Second)); tracked(a.ip) > 0; time.Sleep(50 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("still tracked")
-		}
-	}
+	testrun.Until(t, 20*time.Second, "nothing is tracked", func() bool { return tracked(a.ip) == 0 })
 }
 
 func TestTwoNodesSideBySide(t *testing.T) {

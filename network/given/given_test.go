@@ -110,17 +110,14 @@ func TestRoutesToBoards(t *testing.T) {
 	defer func() { cancel(); must(t, jobs.Wait()) }()
 	leads := func(want string) {
 		t.Helper()
-		for end := time.Now().Add(testrun.Patience(10 * time.Second)); ; time.Sleep(time.Millisecond) {
+		testrun.Succeeds(t, 10*time.Second, "leads to "+want, func() error {
 			p.mu.Lock()
-			got := g.led
-			p.mu.Unlock()
-			if got == want {
-				return
+			defer p.mu.Unlock()
+			if g.led != want {
+				return fmt.Errorf("it leads to %s", g.led)
 			}
-			if time.Now().After(end) {
-				t.Fatalf("leads to %s, want %s", got, want)
-			}
-		}
+			return nil
+		})
 	}
 	says := func(status, message string) {
 		t.Helper()

@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"ledge/internal/testrun"
 	"ledge/runtime"
 )
 
@@ -269,15 +270,7 @@ func TestGRPCProbe(t *testing.T) {
 		}
 	}
 	// Every probe has a connection of its own, and its goroutines end with it.
-	for range 200 {
-		if goruntime.NumGoroutine() <= before+2 {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	if n := goruntime.NumGoroutine(); n > before+2 {
-		t.Errorf("%d goroutines, %d before", n, before)
-	}
+	testrun.Until(t, 2*time.Second, "the goroutines of probes end", func() bool { return goruntime.NumGoroutine() <= before+2 })
 	s.Close()
 	spec := &corev1.Probe{}
 	spec.GRPC = &corev1.GRPCAction{Port: c.Ports[0].ContainerPort}

@@ -394,12 +394,5 @@ func (m *machine) processes(args ...string) (pids []int) {
 
 func (m *machine) eventually(what string, f func() error) {
 	m.t.Helper()
-	var err error
-	within := testrun.Patience(time.Minute)
-	for end := time.Now().Add(within); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		if err = f(); err == nil {
-			return
-		}
-	}
-	m.t.Fatalf("not after %s: %s: %v", within, what, err)
+	testrun.Succeeds(m.t, time.Minute, what, f)
 }

@@ -326,12 +326,5 @@ func contains(have, want string) error {
 
 func eventually(t *testing.T, what string, f func() error) {
 	t.Helper()
-	var err error
-	within := testrun.Patience(30 * time.Second)
-	for end := time.Now().Add(within); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		if err = f(); err == nil {
-			return
-		}
-	}
-	t.Fatalf("not after %s: %s: %v", within, what, err)
+	testrun.Succeeds(t, 30*time.Second, what, f)
 }

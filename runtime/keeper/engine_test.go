@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ledge/internal/testrun"
 	"ledge/runtime"
 )
 
@@ -194,14 +195,11 @@ func newRig(t *testing.T, dir string, r *shellRunner, change func(*Config)) *rig
 		}
 	})
 	t.Cleanup(stop)
-	for range 1000 {
-		if _, err := e.Info(t.Context()); err == nil {
-			return &rig{e, r, stop}
-		}
-		time.Sleep(time.Millisecond)
-	}
-	t.Fatal("not ready")
-	return nil
+	testrun.Succeeds(t, 10*time.Second, "the keeper is ready", func() error {
+		_, err := e.Info(t.Context())
+		return err
+	})
+	return &rig{e, r, stop}
 }
 
 func (g *rig) parked() []string {
@@ -219,20 +217,20 @@ func (g *rig) pod(t *testing.T, uid string) {
 
 func (g *rig) exit(t *testing.T, id string) runtime.Exit {
 	t.Helper()
-	for range 5000 {
+	var exit *runtime.Exit
+	testrun.Until(t, 10*time.Second, "container "+id+" ends", func() bool {
 		s, err := g.List(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, c := range s.Containers {
-			if c.ID == id && c.Exit != nil {
-				return *c.Exit
+			if c.ID == id {
+				exit = c.Exit
 			}
 		}
-		time.Sleep(2 * time.Millisecond)
-	}
-	t.Fatalf("container %s does not end", id)
-	return runtime.Exit{}
+		return exit != nil
+	})
+	return *exit
 }
 
 func inDir(t *testing.T, dir string) []string {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"ledge/internal/testrun"
 	"ledge/runtime"
 )
 
@@ -35,12 +37,12 @@ func (s *Sink) String() string {
 // Await waits for a text to be in it.
 func (s *Sink) Await(t *testing.T, text string) {
 	t.Helper()
-	for end := time.Now().Add(within); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		if strings.Contains(s.String(), text) {
-			return
+	testrun.Succeeds(t, within, fmt.Sprintf("%q appears", text), func() error {
+		if s := s.String(); !strings.Contains(s, text) {
+			return fmt.Errorf("there is:\n%s", s)
 		}
-	}
-	t.Fatalf("%q does not appear in:\n%s", text, s.String())
+		return nil
+	})
 }
 
 // Attached is somebody who is attached to a container.
@@ -74,7 +76,7 @@ func (a *Attached) End(t *testing.T) error {
 	select {
 	case err := <-a.done:
 		return err
-	case <-time.After(within):
+	case <-time.After(testrun.Patience(within)):
 		t.Fatal("an attachment does not end")
 		return nil
 	}
@@ -229,7 +231,7 @@ func testAttachBadWriter(t *testing.T, s Setup) {
 		if !errors.Is(err, broken) {
 			t.Errorf("with a writer that fails: %v", err)
 		}
-	case <-time.After(within):
+	case <-time.After(testrun.Patience(within)):
 		t.Fatal("an attachment outlives its writer")
 	}
 	typed(t, s.Attach(t, c.ID, true, nil), "two\n")

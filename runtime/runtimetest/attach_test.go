@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -149,29 +150,27 @@ func TestKillKeeperDuringAttach(t *testing.T) {
 // awaitStdinHeld waits until the brain, which is this process, holds the input of that container.
 func awaitStdinHeld(t *testing.T, id string) {
 	t.Helper()
-	for end := time.Now().Add(testrun.Patience(30 * time.Second)); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	testrun.Until(t, 30*time.Second, "the brain holds the input of "+id, func() bool {
 		fds, _ := filepath.Glob("/proc/self/fd/*")
-		for _, fd := range fds {
-			if to, _ := os.Readlink(fd); strings.HasSuffix(to, id+"/stdin") {
-				return
-			}
-		}
-	}
-	t.Fatalf("the brain does not hold the input of %s", id)
+		return slices.ContainsFunc(fds, func(fd string) bool {
+			to, _ := os.Readlink(fd)
+			return strings.HasSuffix(to, id+"/stdin")
+		})
+	})
 }
 
 // awaitInput: a terminal that brains held comes back a little after the keeper.
 func awaitInput(t *testing.T, s runtimetest.Setup, id string) {
 	t.Helper()
-	for end := time.Now().Add(testrun.Patience(30 * time.Second)); ; time.Sleep(10 * time.Millisecond) {
+	testrun.Succeeds(t, 30*time.Second, "the input is there again", func() error {
 		a := s.Attach(t, id, true, nil)
 		_ = a.Type.Close()
-		if err := a.End(t); err == nil {
-			return
-		} else if !errors.Is(err, runtime.ErrUnavailable) || time.Now().After(end) {
+		err := a.End(t)
+		if err != nil && !errors.Is(err, runtime.ErrUnavailable) {
 			t.Fatal(err)
 		}
-	}
+		return err
+	})
 }
 
 // say writes to a container that repeats it; a terminal makes \r\n of the end of a line.

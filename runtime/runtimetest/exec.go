@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"ledge/internal/testrun"
 	"ledge/runtime"
 )
 
@@ -112,7 +113,7 @@ func testExecEndsWithContainer(t *testing.T, s Setup) {
 		if r.err == nil && r.exit.Code != 137 || r.err != nil && !errors.Is(r.err, runtime.ErrNotRunning) {
 			t.Errorf("a command in a container that was killed: %+v", r)
 		}
-	case <-time.After(within):
+	case <-time.After(testrun.Patience(within)):
 		t.Error("a command outlives its container")
 	}
 }

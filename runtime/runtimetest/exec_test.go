@@ -154,12 +154,10 @@ func TestExecLeavesDaemons(t *testing.T) {
 
 func awaitBeat(t *testing.T, file string) {
 	t.Helper()
-	for end := time.Now().Add(testrun.Patience(30 * time.Second)); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		if _, err := os.Stat(file); err == nil {
-			return
-		}
-	}
-	t.Fatalf("%s is not written", file)
+	testrun.Succeeds(t, 30*time.Second, file+" is written", func() error {
+		_, err := os.Stat(file)
+		return err
+	})
 }
 
 // beats asks whether a file is still being touched.

@@ -56,12 +56,12 @@ func logText(t *testing.T, path string) string {
 // awaitLog waits for text in a log.
 func awaitLog(t *testing.T, path, text string) {
 	t.Helper()
-	for end := time.Now().Add(testrun.Patience(30 * time.Second)); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		if strings.Contains(logText(t, path), text) {
-			return
+	testrun.Succeeds(t, 30*time.Second, fmt.Sprintf("%q appears in the log", text), func() error {
+		if log := logText(t, path); !strings.Contains(log, text) {
+			return fmt.Errorf("there is:\n%s", log)
 		}
-	}
-	t.Fatalf("%q does not appear in the log:\n%s", text, logText(t, path))
+		return nil
+	})
 }
 
 func has(t *testing.T, out string, lines ...string) {
@@ -220,15 +220,10 @@ func TestOrphans(t *testing.T) {
 	if _, err := fmt.Sscanf(out, "left %d", &pid); err != nil {
 		t.Fatalf("%q: %v", out, err)
 	}
-	for end := time.Now().Add(testrun.Patience(10 * time.Second)); ; time.Sleep(10 * time.Millisecond) {
+	testrun.Until(t, 10*time.Second, "the process ends with its container", func() bool {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		if err != nil || strings.Contains(string(b), ") Z ") {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatal("a process outlived its container")
-		}
-	}
+		return err != nil || strings.Contains(string(b), ") Z ")
+	})
 }
 
 // TestOOM (N-7.44): the kernel's own count decides.

@@ -221,13 +221,12 @@ func inProcessDir(t *testing.T) (runtimetest.Setup, string) {
 
 func waitReady(t *testing.T, e runtime.Engine) runtime.Info {
 	t.Helper()
-	for end := time.Now().Add(testrun.Patience(20 * time.Second)); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		if info, err := e.Info(context.Background()); err == nil {
-			return info
-		}
-	}
-	info, err := e.Info(context.Background())
-	t.Fatalf("the engine does not get ready: %+v %v", info, err)
+	var info runtime.Info
+	testrun.Succeeds(t, 20*time.Second, "the engine is ready", func() error {
+		var err error
+		info, err = e.Info(context.Background())
+		return err
+	})
 	return info
 }
 

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -175,13 +176,12 @@ func sequence(t *testing.T, path string) []int {
 
 func awaitSequence(t *testing.T, path string, beyond int) []int {
 	t.Helper()
-	for end := time.Now().Add(testrun.Patience(30 * time.Second)); time.Now().Before(end); time.Sleep(30 * time.Millisecond) {
-		if got := sequence(t, path); len(got) > 0 && got[len(got)-1] > beyond {
-			return got
-		}
-	}
-	t.Fatalf("the log does not grow beyond line %d", beyond)
-	return nil
+	var got []int
+	testrun.Until(t, 30*time.Second, fmt.Sprintf("the log grows beyond line %d", beyond), func() bool {
+		got = sequence(t, path)
+		return len(got) > 0 && got[len(got)-1] > beyond
+	})
+	return got
 }
 
 // TestKillKeeperWhileLogging: kill -9 of the keeper loses no container; its log goes on when there is a keeper
@@ -427,15 +427,10 @@ func awaitTerminalHeld(t *testing.T, pid int) {
 	if err := unix.Stat(fmt.Sprintf("/proc/%d/root/dev/pts", pid), &want); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(testrun.Patience(10 * time.Second)); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	testrun.Until(t, 10*time.Second, fmt.Sprintf("the brain holds the terminal of process %d", pid), func() bool {
 		fds, _ := filepath.Glob("/proc/self/fd/*")
-		for _, fd := range fds {
-			if unix.Stat(fd, &have) == nil && have.Dev == want.Dev {
-				return
-			}
-		}
-	}
-	t.Fatalf("the brain does not hold the terminal of process %d", pid)
+		return slices.ContainsFunc(fds, func(fd string) bool { return unix.Stat(fd, &have) == nil && have.Dev == want.Dev })
+	})
 }
 
 // TestTTYSurvives: a terminal has no name; the brain gives it back.
@@ -597,14 +592,10 @@ func TestClientStartsKeeper(t *testing.T) {
 	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(testrun.Patience(20 * time.Second)); ; time.Sleep(20 * time.Millisecond) {
-		if again, err := c.List(t.Context()); err == nil && len(again.Containers) == 1 && again.Containers[0].Pid == st.Pid {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatal("the dead keeper was not replaced")
-		}
-	}
+	testrun.Until(t, 20*time.Second, "the dead keeper is replaced", func() bool {
+		again, err := c.List(t.Context())
+		return err == nil && len(again.Containers) == 1 && again.Containers[0].Pid == st.Pid
+	})
 	stop()
 	if _, err := c.Info(t.Context()); err != nil {
 		t.Errorf("the keeper ended with the brain: %v", err)

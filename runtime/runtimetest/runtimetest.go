@@ -40,7 +40,7 @@ type Setup struct {
 }
 
 // within is how long the suite waits for what must come soon. The machines it runs on are busy.
-var within = testrun.Patience(30 * time.Second)
+const within = 30 * time.Second
 
 var serial atomic.Int64
 
@@ -114,20 +114,18 @@ func (s Setup) Find(t *testing.T, id string) (runtime.Status, bool) {
 // Exit waits for a container's end.
 func (s Setup) Exit(t *testing.T, id string) runtime.Exit {
 	t.Helper()
-	for end := time.Now().Add(within); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	var exit *runtime.Exit
+	testrun.Until(t, within, "container "+id+" ends", func() bool {
 		st, ok := s.Find(t, id)
 		if !ok {
 			t.Fatalf("container %s is not listed", id)
 		}
-		if st.Phase == runtime.Exited {
-			if st.Exit == nil {
-				t.Fatalf("container %s exited and does not say how", id)
-			}
-			return *st.Exit
+		if exit = st.Exit; st.Phase == runtime.Exited && exit == nil {
+			t.Fatalf("container %s exited and does not say how", id)
 		}
-	}
-	t.Fatalf("container %s has not ended within %s", id, within)
-	return runtime.Exit{}
+		return st.Phase == runtime.Exited
+	})
+	return *exit
 }
 
 // Run runs the suite. factory is called once per test.
@@ -333,7 +331,7 @@ func (s Setup) signalAfter(t *testing.T, id string, wait time.Duration) {
 // untilListening tries with ever longer waits: an engine cannot say when a program has got to its signals.
 func untilListening(t *testing.T, try func(wait time.Duration) (runtime.Exit, bool)) runtime.Exit {
 	t.Helper()
-	for wait := 50 * time.Millisecond; wait < within; wait *= 2 {
+	for wait := 50 * time.Millisecond; wait < testrun.Patience(within); wait *= 2 {
 		if x, ok := try(wait); ok {
 			return x
 		}
@@ -497,15 +495,14 @@ func (r *recorder) see(st runtime.Status) {
 
 func (r *recorder) await(t *testing.T, id string, ok func(runtime.Status) bool) {
 	t.Helper()
-	for end := time.Now().Add(within); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
+	testrun.Succeeds(t, within, "Watch tells of "+id, func() error {
 		r.mu.Lock()
-		st, seen := r.last[id]
-		r.mu.Unlock()
-		if seen && ok(st) {
-			return
+		defer r.mu.Unlock()
+		if st, seen := r.last[id]; !seen || !ok(st) {
+			return fmt.Errorf("it told of %+v last", r.last)
 		}
-	}
-	t.Fatalf("Watch does not tell of %s; last: %+v", id, r.last)
+		return nil
+	})
 }
 
 func testWatch(t *testing.T, s Setup) {
@@ -533,7 +530,7 @@ func testWatch(t *testing.T, s Setup) {
 	cancel()
 	select {
 	case <-done:
-	case <-time.After(within):
+	case <-time.After(testrun.Patience(within)):
 		t.Error("Watch goes on after its context has ended")
 	}
 }

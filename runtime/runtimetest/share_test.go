@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"ledge/internal/testrun"
 	"ledge/runtime"
 	"ledge/runtime/runtimetest"
 )
@@ -118,18 +119,16 @@ func TestSharedEnds(t *testing.T) {
 		t.Fatalf("%q: %v", out, err)
 	}
 	first := podInit(t, stays.Pid)
-	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	testrun.Succeeds(t, 10*time.Second, "what a container left behind goes", func() error {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", first, first))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(strings.TrimSpace(string(b))) == 0 {
-			break
+		if len(strings.TrimSpace(string(b))) > 0 {
+			return fmt.Errorf("it has the children %s", b)
 		}
-		if time.Now().After(end) {
-			t.Fatalf("what a container left behind is still there: %s", b)
-		}
-	}
+		return nil
+	})
 	if st, _ := s.Find(t, stays.ID); st.Phase != runtime.Running {
 		t.Errorf("the other container: %+v", st)
 	}
@@ -157,11 +156,11 @@ func TestSharedInitDies(t *testing.T) {
 	var again runtime.Status
 	var err error
 	c := s.NewContainer(t, p, "ignore")
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if again, err = s.Engine.Start(t.Context(), c); err == nil {
-			break
-		}
-	}
+	testrun.Succeeds(t, 10*time.Second, "a container starts again", func() error {
+		var err error
+		again, err = s.Engine.Start(t.Context(), c)
+		return err
+	})
 	if err != nil || podInit(t, again.Pid) == again.Pid {
 		t.Errorf("%+v %v", again, err)
 	}
