@@ -82,7 +82,7 @@ conformance: build ## Kubernetes' own tests; FOCUS=regexp GROUP=ABD PROCS=4 KEEP
 	@go run ./lab/conformance -focus '$(FOCUS)' -group '$(GROUP)' -procs $(or $(PROCS),4) $(if $(KEEP),-keep) $(if $(E2E_KUBECONFIG),-kubeconfig $(E2E_KUBECONFIG))
 
 original: build ## hold the API and the agent against Kubernetes' own control plane, which is built once (minutes)
-	@LEDGE_ORIGINAL=1 LEDGE_BIN=$(CURDIR)/bin/ledge $(GOTEST) -count=1 -v -timeout 60m -run 'OfTheOriginal$$' ./api/rest ./cmd/ledge
+	@LEDGE_ORIGINAL=1 LEDGE_BIN=$(CURDIR)/bin/ledge $(GOTEST) -count=1 -v -timeout 60m -run 'OfTheOriginal$$' ./api/rest ./e2e
 
 charts: setup ## what ledge takes of the rendered charts in CHARTS=directory; docs/measured/charts.md
 	@go run -tags "$(TAGS)" ./lab/charts -dir '$(CHARTS)' -page docs/measured/charts.md

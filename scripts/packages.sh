@@ -6,10 +6,10 @@ cd "$(dirname "$0")/.."
 
 tags="netgo osusergo seccomp runc_nocriu"
 # With tests that need root, a kernel feature, or systemd: they run on the host and once more in the guest.
-root="./runtime/... ./network/... ./images/... ./storage/... ./host/... ./node/... ./boot/... ./brain/... ./cli ./cmd/ledge/... ./packaging/systemd/..."
+root="./runtime/... ./network/... ./images/... ./storage/... ./host/... ./node/... ./boot/... ./brain/... ./cli ./e2e ./packaging/systemd/..."
 # What another kernel with cgroup v2 may do differently; the rest of root says the same there, six times slower.
 # Two run at a time: the longest come first.
-guest="./runtime/runtimetest ./cmd/ledge/... ./boot/... ./brain/... ./cli ./network/bridge/... ./images/layers/... ./node/volume ./node/stats ./host ./runtime/... ./packaging/systemd/..."
+guest="./runtime/runtimetest ./e2e ./boot/... ./brain/... ./cli ./network/bridge/... ./images/layers/... ./node/volume ./node/stats ./host ./runtime/... ./packaging/systemd/..."
 # Pure code and the store: they run as arm64 and armv7 under qemu-user, without cgo. Nothing that makes namespaces or
 # speaks netlink: qemu-user does not carry that.
 foreign="./api ./api/local/... ./storage/... ./scheduler/... ./lease/... ./controller/... ./node/podstate/... \
@@ -22,7 +22,7 @@ quick="./api/... ./boot/... ./brain/... ./cli/... ./config/... ./controller/... 
 	./scripts/lint ./packaging/man ./lab/vm ./shutdown ./storage ./upgrade/..."
 # Not under the race detector: they start containers or whole processes, where it costs most and sees least, or they
 # look at sources only.
-norace="./runtime/libct/... ./network/bridge/... ./boot/... ./cli ./cmd/ledge/... ./internal/deps/... ./lab/... ./packaging/... ./scripts/..."
+norace="./runtime/libct/... ./network/bridge/... ./boot/... ./cli ./e2e ./internal/deps/... ./lab/... ./packaging/... ./scripts/..."
 
 # list PATTERNS: those that exist and have tests (go list warns about patterns that match nothing).
 list() {

@@ -131,7 +131,7 @@ slow() {
 # tests FLAG... PACKAGE...: go test, what fails once more.
 tests() { "$GOTEST" -tags "$tags" "$@"; }
 
-original() { LEDGE_ORIGINAL=1 tests -count=1 -timeout 60m -run 'OfTheOriginal$' ledge/api/rest ledge/cmd/ledge; }
+original() { LEDGE_ORIGINAL=1 tests -count=1 -timeout 60m -run 'OfTheOriginal$' ledge/api/rest ledge/e2e; }
 
 # The suite does not clear up all that it makes in TMPDIR.
 conformance() { mkdir "$work/conformance" && TMPDIR="$work/conformance" go run ./lab/conformance "$@" -logs "$work/conformance"; }

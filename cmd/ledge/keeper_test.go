@@ -42,3 +42,10 @@ func TestFDStoreMessage(t *testing.T) {
 		t.Errorf("%q, %d, %v", text[:n], oob, err)
 	}
 }
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -85,6 +85,7 @@ var table = map[string][]string{
 	"boot/ending":         {},
 	"firstboot/card":      {"config", "firstboot", "host"},
 	"cmd/...":             {"everything"},
+	"e2e":                 {"everything"},
 	"internal/sim":        {"everything"},
 	"internal/deps":       {},
 	"internal/durable":    {}, // decision 96: the ground below every room

@@ -14,7 +14,7 @@ import (
 var readMe []byte
 
 // commandLine is what the kernel is told. A machine that panics starts again; who takes a word away here has to look at
-// cmd/ledge/init.go, or at debian/start.sh. With Debian interfaces are called as where ledge is process 1, eth0 and wlan0: whoever
+// boot/init.go, or at debian/start.sh. With Debian interfaces are called as where ledge is process 1, eth0 and wlan0: whoever
 // writes ledge.yaml cannot know in which slot they are.
 func (im *image) commandLine() string {
 	line := im.consoles + " loglevel=4 panic=10 cgroup_enable=memory cgroup_memory=1 psi=1"
