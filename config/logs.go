@@ -5,7 +5,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"ledge/node"
+	"ledge/node/podlog"
 )
 
 // loggingConfig says where containers' logs are kept. The word is Kubernetes' (where it is about the kubelet's own
@@ -25,7 +25,7 @@ const (
 )
 
 // Logs reads how containers' logs are kept.
-func (c File) Logs() (out node.LogConfig, err error) {
+func (c File) Logs() (out podlog.Config, err error) {
 	total := int64(defaultLogDisk)
 	switch c.Logging.Medium {
 	case "", "disk":

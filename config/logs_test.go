@@ -6,11 +6,11 @@ import (
 	"strings"
 	"testing"
 
-	"ledge/node"
+	"ledge/node/podlog"
 )
 
 func TestLogConfig(t *testing.T) {
-	for text, want := range map[string]node.LogConfig{
+	for text, want := range map[string]podlog.Config{
 		"{}": {MaxBytes: 10 << 20, MaxFiles: 5, Rate: 1 << 20, Total: 512 << 20},
 		"containerLogMaxSize: 1Mi\ncontainerLogMaxFiles: 2":   {MaxBytes: 1 << 20, MaxFiles: 2, Rate: 1 << 20, Total: 512 << 20},
 		"logging: {medium: memory}":                           {Memory: true, MaxBytes: 4 << 20, MaxFiles: 5, Rate: 1 << 20, Total: 32 << 20},

@@ -61,7 +61,7 @@ func TestOrphans(t *testing.T) {
 		old, kept := r.pod("old"), r.pod("kept")
 		r.pass(time.Second)
 		for _, p := range []*corev1.Pod{old, kept} { // as the keeper would
-			logs := r.agent.logFile(p, "c", 0)
+			logs := r.agent.logs.Path(p, "c", 0)
 			if err := os.MkdirAll(filepath.Dir(logs), 0o755); err != nil {
 				t.Fatal(err)
 			}
@@ -78,7 +78,7 @@ func TestOrphans(t *testing.T) {
 		r.want("running", r.running(), "c.0")
 		left := map[string]bool{"logs": true, "podfiles": true, "address": true, "root": true}
 		for name, gone := range map[string]bool{
-			"logs":     !exists(filepath.Dir(filepath.Dir(r.agent.logFile(old, "c", 0)))),
+			"logs":     !exists(filepath.Dir(filepath.Dir(r.agent.logs.Path(old, "c", 0)))),
 			"podfiles": !exists(r.agent.podRunDir(string(old.UID))),
 			"root":     r.images.Mounts()[containerID(old, "c", 0)] == "",
 			"address":  len(r.network.Pods()) == 1,
@@ -88,7 +88,7 @@ func TestOrphans(t *testing.T) {
 				t.Errorf("%s of the pod that is gone are still there", name)
 			}
 		}
-		if !exists(r.agent.logFile(kept, "c", 0)) || !exists(r.agent.podRunDir(string(kept.UID))) || r.images.Mounts()[containerID(kept, "c", 0)] == "" {
+		if !exists(r.agent.logs.Path(kept, "c", 0)) || !exists(r.agent.podRunDir(string(kept.UID))) || r.images.Mounts()[containerID(kept, "c", 0)] == "" {
 			t.Error("something of the other pod went too")
 		}
 	})
@@ -523,7 +523,7 @@ func TestTerminationMessage(t *testing.T) {
 		if err := os.WriteFile(r.agent.messageFile(string(p.UID), containerID(p, "c", 0)), []byte("good bye \xff"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		writeLog(t, r.agent.logFile(p, "d", 0), "2026-01-01T00:00:00Z stdout F last words")
+		writeLog(t, r.agent.logs.Path(p, "d", 0), "2026-01-01T00:00:00Z stdout F last words")
 		r.engine.End(containerID(p, "c", 0), runtime.Exit{Code: 0})
 		r.engine.End(containerID(p, "d", 0), runtime.Exit{Code: 1})
 		r.pass(time.Second)

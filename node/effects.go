@@ -130,7 +130,7 @@ func hostPorts(pod *corev1.Pod) []network.Port {
 
 // start makes one attempt of a container run.
 func (a *Agent) start(ctx context.Context, w *worker, pod *corev1.Pod, act podstate.Action) error {
-	c := containerNamed(pod, act.Container)
+	c := api.ContainerNamed(pod, act.Container)
 	img, err := a.cfg.Images.Get(ctx, w.seen.Images[act.Container].ID)
 	if err != nil { // removed between Resolve and now: resolve again
 		delete(w.seen.Images, act.Container)
@@ -144,7 +144,7 @@ func (a *Agent) start(ctx context.Context, w *worker, pod *corev1.Pod, act podst
 		}
 		return &fault{"CreateContainerError", fmt.Errorf("make root file system of container %s: %w", c.Name, err)}
 	}
-	if err := a.dropOldLogs(pod, c.Name, act.Attempt); err != nil {
+	if err := a.logs.DropOld(pod, c.Name, act.Attempt); err != nil {
 		slog.Warn("old logs cannot be removed", "pod", api.Key(pod), "container", c.Name, "err", err)
 	}
 	spec, err := a.containerSpec(ctx, pod, c, id, act.Attempt, rootfs, img, place{w.seen.IPs, w.images.roots})
@@ -249,40 +249,13 @@ func (w *worker) let(ctx context.Context, pod *corev1.Pod) error {
 }
 
 func (w *worker) forgetFiles(pod *corev1.Pod) {
-	for _, root := range w.a.logRoots() {
-		if err := os.RemoveAll(podLogDir(root, pod)); err != nil {
-			w.a.event(pod, corev1.EventTypeWarning, "FailedLogCleanup", err.Error())
-		}
+	if err := w.a.logs.Remove(pod); err != nil {
+		w.a.event(pod, corev1.EventTypeWarning, "FailedLogCleanup", err.Error())
 	}
 }
 
 func containerID(pod *corev1.Pod, name string, attempt int) string {
 	return fmt.Sprintf("%s.%s.%d", pod.UID, name, attempt)
-}
-
-func containerNamed(pod *corev1.Pod, name string) *corev1.Container {
-	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-		for i := range list {
-			if list[i].Name == name {
-				return &list[i]
-			}
-		}
-	}
-	for _, c := range ephemeral(pod) {
-		if c.Name == name {
-			return &c
-		}
-	}
-	return nil
-}
-
-// ephemeral are the pod's ephemeral containers, as the containers they nearly are.
-func ephemeral(pod *corev1.Pod) []corev1.Container {
-	var out []corev1.Container
-	for i := range pod.Spec.EphemeralContainers {
-		out = append(out, corev1.Container(pod.Spec.EphemeralContainers[i].EphemeralContainerCommon))
-	}
-	return out
 }
 
 // targetOf finds the running container whose processes an ephemeral one is to see; "" when it asks for none, or sees

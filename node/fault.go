@@ -38,7 +38,7 @@ func (f *fault) events(pod *corev1.Pod, container string) []told {
 		return []told{{f.reason, f.Error()}}
 	case "ErrImagePull":
 		image := ""
-		if c := containerNamed(pod, container); c != nil {
+		if c := api.ContainerNamed(pod, container); c != nil {
 			image = c.Image
 		}
 		return []told{{"Failed", fmt.Sprintf("Failed to pull image %q: %v", image, f.err)}, {"Failed", "Error: ErrImagePull"}}

@@ -11,6 +11,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"ledge/api"
+	"ledge/node/podlog"
 	"ledge/runtime"
 )
 
@@ -126,10 +128,10 @@ func (w *worker) readMessages(pod *corev1.Pod) {
 
 func (a *Agent) message(pod *corev1.Pod, s runtime.Status) string {
 	text := first(head(a.messageFile(s.PodUID, s.ID), maxMessage), head(a.keptMessage(s.PodUID, s.ID), maxMessage))
-	c := containerNamed(pod, s.Name)
+	c := api.ContainerNamed(pod, s.Name)
 	failed := s.Exit != nil && s.Exit.Code != 0
 	if text == "" && failed && c != nil && c.TerminationMessagePolicy == corev1.TerminationMessageFallbackToLogsOnError {
-		text = lastLines(s.LogPath, 80, maxFallback)
+		text = podlog.LastLines(s.LogPath, 80, maxFallback)
 	}
 	return strings.ToValidUTF8(text, "�")
 }
@@ -145,4 +147,9 @@ func head(file string, most int64) string {
 		return ""
 	}
 	return string(data)
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }

@@ -22,7 +22,7 @@ func (w *worker) decide(in podstate.Input) podstate.Output {
 	out := podstate.Decide(in)
 	var targets []probe.Target
 	for _, s := range in.Seen.Containers {
-		if c := containerNamed(in.Pod, s.Name); c != nil && slices.Contains(out.Probe, s.ID) {
+		if c := api.ContainerNamed(in.Pod, s.Name); c != nil && slices.Contains(out.Probe, s.ID) {
 			targets = append(targets, probe.Target{Spec: c, ID: s.ID, StartedAt: s.StartedAt, Was: lastHealth(in.Pod, s.ID)})
 		}
 	}
@@ -79,7 +79,7 @@ func (w *worker) hookEnds(containers []runtime.Status) map[string]podstate.HookE
 
 // runHook begins a lifecycle hook; its end is told by poking the worker.
 func (w *worker) runHook(ctx context.Context, pod *corev1.Pod, act podstate.Action) {
-	c := containerNamed(pod, act.Container)
+	c := api.ContainerNamed(pod, act.Container)
 	if c == nil || c.Lifecycle == nil {
 		return
 	}

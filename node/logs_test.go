@@ -1,10 +1,8 @@
 package node
 
 import (
-	"bytes"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,64 +13,9 @@ import (
 
 	"ledge/api"
 	"ledge/images"
+	"ledge/node/podlog"
 	"ledge/runtime"
 )
-
-func TestParseLine(t *testing.T) {
-	at := time.Date(2026, 1, 2, 3, 4, 5, 600, time.UTC)
-	stamp := at.Format(time.RFC3339Nano)
-	for _, c := range []struct {
-		raw     string
-		ok      bool
-		partial bool
-		text    string
-	}{
-		{stamp + " stdout F hello\n", true, false, "hello"},
-		{stamp + " stderr P hel\n", true, true, "hel"},
-		{stamp + " stdout F two  spaces \n", true, false, "two  spaces "},
-		{stamp + " stdout F \n", true, false, ""},
-		{stamp + " stdout F:more tags\n", true, false, "tags"},
-		{stamp + " stdout P:x tags\n", true, true, "tags"},
-		{stamp + " stdout F no newline", true, false, "no newline"},
-		{stamp + " stdout F \x00\xff\r\n", true, false, "\x00\xff\r"},
-		{stamp + " stdout\n", false, false, ""},
-		{"yesterday stdout F x\n", false, false, ""},
-		{"\n", false, false, ""},
-		{"", false, false, ""},
-	} {
-		l, ok := parseLine([]byte(c.raw))
-		if ok != c.ok || l.partial != c.partial || string(l.text) != c.text {
-			t.Errorf("%q: %+v %v", c.raw, l, ok)
-		}
-		if ok && (!l.at.Equal(at) || l.stamp != stamp) {
-			t.Errorf("%q: time %s, stamp %q", c.raw, l.at, l.stamp)
-		}
-	}
-}
-
-func FuzzParseLine(f *testing.F) {
-	for _, s := range []string{"2026-01-02T03:04:05.6Z stdout F text\n", "2026-01-02T03:04:05Z stderr P:x \n", "x x x x", "", "\n", "    "} {
-		f.Add([]byte(s))
-	}
-	f.Fuzz(func(t *testing.T, raw []byte) {
-		kept := bytes.Clone(raw)
-		l, ok := parseLine(raw)
-		if !bytes.Equal(raw, kept) {
-			t.Fatal("the line was changed")
-		}
-		if !ok {
-			return
-		}
-		tag := "F"
-		if l.partial {
-			tag = "P"
-		}
-		again, ok := parseLine([]byte(l.stamp + " stdout " + tag + " " + string(l.text) + "\n"))
-		if !ok || again.stamp != l.stamp || again.partial != l.partial || !bytes.Equal(again.text, l.text) || !again.at.Equal(l.at) {
-			t.Fatalf("%q reads as %+v, written again as %+v", raw, l, again)
-		}
-	})
-}
 
 // TestLogsOfContainers: which attempt is read (kubectl logs, logs --previous), and what is said when there is none.
 func TestLogsOfContainers(t *testing.T) {
@@ -86,7 +29,7 @@ func TestLogsOfContainers(t *testing.T) {
 		r.pod("waits", func(p *corev1.Pod) { p.Spec.Containers[0].Image = "example.com/none:v1" })
 		r.pass(time.Second)
 		for i := range 3 {
-			writeLog(t, r.agent.logFile(p, "c", i), fmt.Sprintf("%s stdout F attempt %d", second(i), i))
+			writeLog(t, r.agent.logs.Path(p, "c", i), fmt.Sprintf("%s stdout F attempt %d", second(i), i))
 		}
 		logs := func(pod string, opts api.LogOptions) string {
 			t.Helper()
@@ -159,7 +102,7 @@ func TestFollowAcrossRestarts(t *testing.T) {
 				p := r.pod("p", policy(c.policy))
 				r.pass(time.Second)
 				write := func(n int) {
-					writeLog(t, r.agent.logFile(p, "c", n), fmt.Sprintf("%s stdout F attempt %d", second(n), n))
+					writeLog(t, r.agent.logs.Path(p, "c", n), fmt.Sprintf("%s stdout F attempt %d", second(n), n))
 				}
 				write(0)
 				in, err := r.agent.Logs(r.Context(), "default", "p", api.LogOptions{Follow: true, TailLines: new(int64(5))})
@@ -213,12 +156,12 @@ func TestOldLogsGo(t *testing.T) {
 		p := r.pod("p")
 		r.pass(time.Second)
 		for n := range 5 {
-			writeLog(t, r.agent.logFile(p, "c", n), second(n)+" stdout F x")
-			writeLog(t, r.agent.logFile(p, "c", n)+".7", second(n)+" stdout F x")
+			writeLog(t, r.agent.logs.Path(p, "c", n), second(n)+" stdout F x")
+			writeLog(t, r.agent.logs.Path(p, "c", n)+".7", second(n)+" stdout F x")
 			r.engine.End(containerID(p, "c", n), runtime.Exit{Code: 1})
 			r.pass(6 * time.Minute)
 		}
-		files, err := filepath.Glob(filepath.Join(filepath.Dir(r.agent.logFile(p, "c", 0)), "*"))
+		files, err := filepath.Glob(filepath.Join(filepath.Dir(r.agent.logs.Path(p, "c", 0)), "*"))
 		for i := range files {
 			files[i] = filepath.Base(files[i])
 		}
@@ -231,11 +174,11 @@ func TestOldLogsGo(t *testing.T) {
 // TestLogMedium: logs in memory stand in the run directory, and those from before the change are found where they are.
 func TestLogMedium(t *testing.T) {
 	with(t, nil, func(r *rig) {
-		r.cfg.Logs = LogConfig{Memory: true, MaxBytes: 7, MaxFiles: 3, Rate: 5, Total: 99}
+		r.cfg.Logs = podlog.Config{Memory: true, MaxBytes: 7, MaxFiles: 3, Rate: 5, Total: 99}
 		r.begin()
 		p := r.pod("p")
 		r.pass(time.Second)
-		path := r.agent.logFile(p, "c", 0)
+		path := r.agent.logs.Path(p, "c", 0)
 		if !strings.HasPrefix(path, r.agent.cfg.RunDir) {
 			t.Errorf("%s is not below %s", path, r.agent.cfg.RunDir)
 		}
@@ -244,7 +187,7 @@ func TestLogMedium(t *testing.T) {
 			!strings.HasPrefix(path, spec.LogRoot+"/") {
 			t.Errorf("%+v %v", spec, err)
 		}
-		before := filepath.Join(podLogDir(filepath.Join(r.agent.cfg.DataDir, "logs"), p), "c", "0.log")
+		before := filepath.Join(r.agent.cfg.DataDir, "logs", fmt.Sprintf("%s_%s_%s", p.Namespace, p.Name, p.UID), "c", "0.log")
 		writeLog(t, before, second(1)+" stdout F before")
 		in, err := r.agent.Logs(r.Context(), "default", "p", api.LogOptions{})
 		if err != nil {
@@ -268,7 +211,7 @@ func TestLogsOfEndedPod(t *testing.T) {
 		r.begin()
 		p := r.pod("p", policy(corev1.RestartPolicyNever))
 		r.pass(time.Second)
-		writeLog(t, r.agent.logFile(p, "c", 0), second(1)+" stdout F done")
+		writeLog(t, r.agent.logs.Path(p, "c", 0), second(1)+" stdout F done")
 		r.engine.End(containerID(p, "c", 0), runtime.Exit{})
 		r.pass(time.Second)
 		in, err := r.agent.Logs(r.Context(), "default", "p", api.LogOptions{Follow: true})
@@ -285,29 +228,7 @@ func TestLogsOfEndedPod(t *testing.T) {
 	})
 }
 
-// TestLastLines: what stands in for a termination message (FallbackToLogsOnError).
-func TestLastLines(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "0.log")
-	line := func(text string) string { return second(1) + " stderr F " + text }
-	for _, c := range []struct {
-		what  string
-		lines []string
-		want  string
-	}{
-		{"few", []string{line("a"), line("b")}, "a\nb\n"},
-		{"no more than 80", strings.Split(strings.Repeat(line("x")+"|", 99)+line("y"), "|"), strings.Repeat("x\n", 79) + "y\n"},
-		{"no more than 2048 bytes", []string{line(strings.Repeat("a", 3000)), line("end")}, strings.Repeat("a", 2048-5) + "\nend\n"},
-		{"a line of pieces", []string{second(1) + " stderr P one ", line("line")}, "one line\n"},
-		{"one very long piece", []string{line("before"), line(strings.Repeat("b", 16<<10))}, strings.Repeat("b", 2047) + "\n"},
-		{"nothing", nil, ""},
-	} {
-		os.Remove(path)
-		writeLog(t, path, c.lines...)
-		if got := lastLines(path, 80, maxFallback); got != c.want {
-			t.Errorf("%s: %d bytes %.60q, want %d bytes %.60q", c.what, len(got), got, len(c.want), c.want)
-		}
-	}
-	if got := lastLines(filepath.Join(t.TempDir(), "none"), 80, maxFallback); got != "" {
-		t.Errorf("of no file: %q", got)
-	}
+// second is the time of a log line, by its second.
+func second(n int) string {
+	return time.Date(2026, 1, 1, 0, 0, n, 0, time.UTC).Format(time.RFC3339)
 }

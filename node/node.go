@@ -26,6 +26,7 @@ import (
 	"ledge/images"
 	"ledge/lease"
 	"ledge/network"
+	"ledge/node/podlog"
 	"ledge/node/podstate"
 	"ledge/node/pressure"
 	"ledge/node/probe"
@@ -55,7 +56,7 @@ type Config struct {
 	Reclaim func(ctx context.Context, cgroup string, bytes int64) (int64, error)
 
 	DataDir string // volumes and logs
-	Logs    LogConfig
+	Logs    podlog.Config
 	Static  StaticConfig
 	Stats   *stats.Collector // nil: pods are not measured
 	// Shrink gives back room on the disk that ledge's own files hold for nothing; false: none. May be nil.
@@ -130,6 +131,7 @@ type Agent struct {
 	volumes *volume.Volumes
 	prober  *probe.Prober
 	statics *statics
+	logs    podlog.Logs
 	sources *sources
 	tokens  *tokens
 
@@ -180,6 +182,7 @@ func New(cfg Config) (*Agent, error) {
 		workers: map[types.UID]*worker{}, holds: map[types.UID]corev1.ResourceList{}, blocks: map[types.UID]runtime.IDRange{}, statusCh: make(chan struct{}, 1),
 		groupsCh: make(chan struct{}, 1), mirrorCh: make(chan struct{}, 1), statics: newStatics(cfg), turns: make(chan struct{}), released: make(chan struct{}), handed: make(chan struct{}), known: make(chan struct{}), looked: make(chan struct{}), weighed: make(chan struct{}), stalled: make(chan struct{}, 1), busy: make(chan struct{}, 1), evictions: map[pressure.Signal]*api.Durations{}, met: make(chan struct{}),
 		engine: engineView{heard: time.Now()}}
+	a.logs = podlog.Logs{Files: podlog.NewFiles(cfg.DataDir, cfg.RunDir, cfg.Logs), Pods: logPods{a}}
 	a.statics.complain = a.nodeWarning
 	if cfg.Hold == "" {
 		close(a.released)

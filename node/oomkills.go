@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"ledge/api"
 	"ledge/node/stats"
 )
 
@@ -51,7 +52,7 @@ func (a *Agent) tellSurvivals(list []survival) {
 		}
 		pod := w.current()
 		message := fmt.Sprintf("Processes that the kernel killed for want of memory while the container goes on: %d", s.kills)
-		if c := containerNamed(pod, s.container); c != nil {
+		if c := api.ContainerNamed(pod, s.container); c != nil {
 			if limit, ok := c.Resources.Limits[corev1.ResourceMemory]; ok {
 				message += fmt.Sprintf(" (its limit is %s)", limit.String())
 			}

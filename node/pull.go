@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"ledge/api"
 	"ledge/images"
 	"ledge/node/podstate"
 )
@@ -28,7 +29,7 @@ type pulling struct {
 
 // resolve finds the image of a container's next attempt, by its pull policy, or begins to pull it.
 func (a *Agent) resolve(ctx context.Context, w *worker, pod *corev1.Pod, act podstate.Action) error {
-	c := containerNamed(pod, act.Container)
+	c := api.ContainerNamed(pod, act.Container)
 	img, err := a.cfg.Images.Get(ctx, c.Image)
 	silent := w.silent[c.Image]
 	switch {
@@ -127,7 +128,7 @@ func (w *worker) lookAtPulls(in podstate.Input) {
 	w.seen.Pulling = map[string]string{}
 	w.mu.Lock()
 	for name, p := range w.pulls {
-		c := containerNamed(in.Pod, name)
+		c := api.ContainerNamed(in.Pod, name)
 		switch {
 		case p.over:
 			delete(w.pulls, name)
@@ -140,7 +141,7 @@ func (w *worker) lookAtPulls(in podstate.Input) {
 	}
 	w.mu.Unlock()
 	for name, p := range ended {
-		if c := containerNamed(in.Pod, name); c != nil && c.Image == p.ref && !unwanted {
+		if c := api.ContainerNamed(in.Pod, name); c != nil && c.Image == p.ref && !unwanted {
 			w.pulled(in.Pod, c, p)
 		}
 	}

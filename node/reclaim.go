@@ -3,12 +3,9 @@ package node
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"ledge/api"
@@ -24,7 +21,7 @@ func (e *evictor) free(ctx context.Context, s pressure.Signal, seen pressure.Rea
 	if !s.Disk() {
 		return seen, layout
 	}
-	own := []func(context.Context) (freed bool, err error){e.a.dropFullLogs, e.a.shrink}
+	own := []func(context.Context) (freed bool, err error){e.a.logs.DropFull, e.a.shrink}
 	steps := append(own, e.dropEnded, e.dropImages)
 	if layout == pressure.ImageDisk {
 		steps = steps[len(own):] // what stands on the disk of images
@@ -57,30 +54,6 @@ func (e *evictor) free(ctx context.Context, s pressure.Signal, seen pressure.Rea
 		e.dirty.about("cannot remove everything that nobody needs although the disk is nearly full", errors.Join(errs...))
 	}
 	return seen, layout
-}
-
-// dropFullLogs removes the parts of logs that were full and set aside. The current log of a container, and the last
-// log of the instance before it, stay.
-func (a *Agent) dropFullLogs(ctx context.Context) (freed bool, err error) {
-	err = filepath.WalkDir(filepath.Join(a.cfg.DataDir, "logs"), func(path string, d fs.DirEntry, err error) error {
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case errors.Is(err, os.ErrNotExist):
-			return nil
-		case err != nil:
-			return err
-		}
-		if _, part, ok := strings.Cut(d.Name(), ".log."); !ok || part == "" || !d.Type().IsRegular() {
-			return nil
-		}
-		freed = true
-		return os.Remove(path)
-	})
-	if freed {
-		slog.Warn("disk nearly full, old parts of logs removed")
-	}
-	return freed, err
 }
 
 // shrink gives back what the agent's own files hold for nothing.

@@ -168,7 +168,7 @@ func (w *worker) containerSizes(l limits, pod *corev1.Pod) []sizeStep {
 	var out []sizeStep
 	for i := range w.seen.Containers {
 		st := &w.seen.Containers[i]
-		c := containerNamed(pod, st.Name)
+		c := api.ContainerNamed(pod, st.Name)
 		if c == nil || st.Phase != runtime.Running || st.Labels[podstate.LabelResize] != podstate.ResizeKey(pod, c) {
 			continue
 		}
@@ -232,11 +232,11 @@ func (w *worker) tellSizes(pod *corev1.Pod, out *corev1.PodStatus) {
 	busy := w.tellPodSize(l, pod, out)
 	for _, list := range [][]corev1.ContainerStatus{out.InitContainerStatuses, out.ContainerStatuses} {
 		for i := range list {
-			c := containerNamed(pod, list[i].Name)
+			c := api.ContainerNamed(pod, list[i].Name)
 			if c == nil {
 				continue
 			}
-			have, was := c.Resources, statusOf(pod, list[i].Name)
+			have, was := c.Resources, api.ContainerStatusNamed(pod, list[i].Name)
 			have.Claims = nil
 			if now := w.running(list[i].ContainerID); now != nil && was != nil && was.Resources != nil && resized(now.Resources, l.container(pod, c)) {
 				have, busy = *was.Resources, true
@@ -279,17 +279,6 @@ func (w *worker) running(containerID string) *runtime.Status {
 	for i := range w.seen.Containers {
 		if st := &w.seen.Containers[i]; st.Phase == runtime.Running && podstate.IDPrefix+st.ID == containerID {
 			return st
-		}
-	}
-	return nil
-}
-
-func statusOf(pod *corev1.Pod, name string) *corev1.ContainerStatus {
-	for _, list := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses, pod.Status.EphemeralContainerStatuses} {
-		for i := range list {
-			if list[i].Name == name {
-				return &list[i]
-			}
 		}
 	}
 	return nil

@@ -66,8 +66,8 @@ func (a *Agent) containerSpec(ctx context.Context, pod *corev1.Pod, c *corev1.Co
 	}
 	out := runtime.Container{ID: id, PodUID: string(pod.UID), Name: c.Name, Attempt: attempt, Rootfs: rootfs,
 		Args: args, Env: env.list(), Stdin: c.Stdin, StdinOnce: c.StdinOnce, TTY: c.TTY, Cwd: first(c.WorkingDir, img.Config.WorkingDir, "/"), User: user,
-		Mounts: mounts, LogPath: a.logFile(pod, c.Name, attempt), LogBytes: a.cfg.Logs.MaxBytes, LogFiles: a.cfg.Logs.MaxFiles,
-		LogRate: a.cfg.Logs.Rate, LogRoot: a.logRoots()[0], LogTotal: a.cfg.Logs.Total, Resources: a.limits().container(pod, c),
+		Mounts: mounts, LogPath: a.logs.Path(pod, c.Name, attempt), LogBytes: a.cfg.Logs.MaxBytes, LogFiles: a.cfg.Logs.MaxFiles,
+		LogRate: a.cfg.Logs.Rate, LogRoot: a.logs.Root(), LogTotal: a.cfg.Logs.Total, Resources: a.limits().container(pod, c),
 		Labels: map[string]string{podstate.LabelStopSignal: stopSignal(c, img), podstate.LabelImage: c.Image,
 			podstate.LabelResize: podstate.ResizeKey(pod, c), podstate.LabelUser: podstate.UserKey(user)}}
 	return out, a.secure(&out, pod, c)

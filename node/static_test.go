@@ -93,7 +93,7 @@ func TestStaticPod(t *testing.T) {
 		if list, err := r.List(r.Context(), api.Pods, api.ListOptions{}); err != nil || len(list.Items) != 1 {
 			t.Errorf("%d pods, %v", len(list.Items), err)
 		}
-		writeLog(t, r.agent.logFile(own, "c", 0), second(1)+" stdout F hello")
+		writeLog(t, r.agent.logs.Path(own, "c", 0), second(1)+" stdout F hello")
 		if err := r.agent.mirror(r.Context(), own, nil); err != nil || r.get("s-n").UID != m.UID {
 			t.Errorf("before its own watch tells it of the mirror: %v", err)
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"path"
-	"path/filepath"
 	"sort"
 	"time"
 
@@ -189,7 +188,7 @@ func (a *Agent) places(p stats.Pod) stats.Places {
 		if a.cfg.Written != nil {
 			out.Rootfs[c.Name] = a.cfg.Written(c.ID)
 		}
-		out.Logs[c.Name] = filepath.Dir(a.logFile(pod, c.Name, 0))
+		out.Logs[c.Name] = a.logs.Dir(pod, c.Name)
 	}
 	for name, dir := range a.volumes.Scratch(pod) {
 		out.Volumes[name] = dir

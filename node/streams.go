@@ -4,17 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
+	"ledge/node/podlog"
 	"ledge/runtime"
 )
 
 var (
+	_ api.Streams   = (*Agent)(nil)
 	_ api.Execer    = (*Agent)(nil)
 	_ api.Forwarder = (*Agent)(nil)
 )
@@ -29,6 +33,32 @@ func (a *Agent) here(ctx context.Context, namespace, name string) (*corev1.Pod, 
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("pod %s is on node %q, not on %q", name, pod.Spec.NodeName, a.cfg.Name))
 	}
 	return pod, nil
+}
+
+// Logs reads what a container of a pod of this node wrote.
+func (a *Agent) Logs(ctx context.Context, namespace, name string, opts api.LogOptions) (io.ReadCloser, error) {
+	pod, err := a.here(ctx, namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	return a.logs.Open(ctx, pod, opts)
+}
+
+// logPods tells readers of logs about the pods of an agent.
+type logPods struct{ a *Agent }
+
+// Containers implements podlog.Pods.
+func (p logPods) Containers(uid types.UID) ([]runtime.Status, bool) {
+	cs, _, up := p.a.held(uid)
+	return cs, up
+}
+
+// Living implements podlog.Pods.
+func (p logPods) Living(uid types.UID) *corev1.Pod {
+	if w := p.a.worker(uid); w != nil && !w.isEnded() {
+		return w.current()
+	}
+	return nil
 }
 
 // Exec runs a command in a container of a pod of this node.
@@ -74,7 +104,7 @@ func (a *Agent) runs(ctx context.Context, namespace, name, container string) (_,
 	if err != nil {
 		return "", "", err
 	}
-	if container, err = logContainer(pod, container); err != nil {
+	if container, err = podlog.Container(pod, container); err != nil {
 		return "", "", err
 	}
 	cs, _, _ := a.held(pod.UID)

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -90,17 +89,15 @@ func (a *Agent) unknown(pods []*corev1.Pod) (uids []string) {
 // retainFiles removes the files and logs of every pod that is not known: its object went while nobody was there to
 // clear up behind it.
 func (a *Agent) retainFiles(known map[string]bool) error {
-	var errs []error
-	for _, dir := range append(a.logRoots(), filepath.Dir(a.podRunDir("x"))) {
-		entries, err := os.ReadDir(dir)
-		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			errs = append(errs, err)
-		}
-		for _, e := range entries {
-			uid := e.Name()[strings.LastIndexByte(e.Name(), '_')+1:] // logs are namespace_name_uid
-			if !known[uid] {
-				errs = append(errs, os.RemoveAll(filepath.Join(dir, e.Name())))
-			}
+	errs := []error{a.logs.Retain(func(uid string) bool { return known[uid] })}
+	dir := filepath.Dir(a.podRunDir("x"))
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		errs = append(errs, err)
+	}
+	for _, e := range entries {
+		if !known[e.Name()] {
+			errs = append(errs, os.RemoveAll(filepath.Join(dir, e.Name())))
 		}
 	}
 	return errors.Join(errs...)

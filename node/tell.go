@@ -3,6 +3,7 @@ package node
 import (
 	corev1 "k8s.io/api/core/v1"
 
+	"ledge/api"
 	"ledge/node/volume"
 )
 
@@ -10,7 +11,7 @@ import (
 func tellMounts(pod *corev1.Pod, out *corev1.PodStatus) {
 	for _, list := range [][]corev1.ContainerStatus{out.InitContainerStatuses, out.ContainerStatuses, out.EphemeralContainerStatuses} {
 		for i := range list {
-			if c := containerNamed(pod, list[i].Name); c != nil {
+			if c := api.ContainerNamed(pod, list[i].Name); c != nil {
 				list[i].VolumeMounts = volume.MountStatuses(c)
 			}
 		}

@@ -496,7 +496,7 @@ func (a *Agent) event(pod *corev1.Pod, eventType, reason, message string) {
 
 // containerEvent names its container, so that equal messages of two containers are not merged.
 func (a *Agent) containerEvent(pod *corev1.Pod, name, eventType, reason, message string) {
-	c := containerNamed(pod, name)
+	c := api.ContainerNamed(pod, name)
 	if a.cfg.Events == nil || c == nil {
 		a.event(pod, eventType, reason, message)
 		return

@@ -1,4 +1,4 @@
-package node
+package podlog
 
 import (
 	"context"
@@ -22,7 +22,7 @@ func second(n int) string {
 
 func readLog(t *testing.T, path string, opts api.LogOptions) string {
 	t.Helper()
-	r := &logReader{ctx: t.Context(), opts: opts, path: path, ended: func() bool { return true }}
+	r := &reader{ctx: t.Context(), opts: opts, path: path, ended: func() bool { return true }}
 	if err := r.open(); err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +86,7 @@ func TestLogWithoutEnd(t *testing.T) {
 			t.Errorf("%+v: %q, want %q", c.opts, got, c.want)
 		}
 	}
-	if got := lastLines(path, 1, maxFallback); got != "two" {
+	if got := LastLines(path, 1, 2048); got != "two" {
 		t.Errorf("last line %q", got)
 	}
 }
@@ -107,7 +107,7 @@ func follow(t *testing.T, opts api.LogOptions, fn func(path string, end func()))
 			}
 		}
 		opts.Follow = true
-		r := &logReader{ctx: t.Context(), opts: opts, path: path, ended: over}
+		r := &reader{ctx: t.Context(), opts: opts, path: path, ended: over}
 		if err := r.open(); err != nil {
 			t.Fatal(err)
 		}
@@ -132,7 +132,10 @@ func follow(t *testing.T, opts api.LogOptions, fn func(path string, end func()))
 func rotate(t *testing.T, path string) {
 	t.Helper()
 	n := 1
-	for exists(fmt.Sprintf("%s.%d", path, n)) {
+	for {
+		if _, err := os.Stat(fmt.Sprintf("%s.%d", path, n)); err != nil {
+			break
+		}
 		n++
 	}
 	if err := os.Rename(path, fmt.Sprintf("%s.%d", path, n)); err != nil {
@@ -178,7 +181,7 @@ func TestFollowFlood(t *testing.T) {
 	var done atomic.Bool
 	got := make(chan string, readers)
 	read := func() {
-		r := &logReader{ctx: t.Context(), opts: api.LogOptions{Follow: true}, path: path, ended: done.Load}
+		r := &reader{ctx: t.Context(), opts: api.LogOptions{Follow: true}, path: path, ended: done.Load}
 		if err := r.open(); err != nil {
 			t.Error(err)
 		}
@@ -268,7 +271,7 @@ func TestFollow(t *testing.T) {
 		writeLog(t, path, second(1)+" stdout F one")
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
-			r := &logReader{ctx: ctx, opts: api.LogOptions{Follow: true}, path: path, ended: func() bool { return false }}
+			r := &reader{ctx: ctx, opts: api.LogOptions{Follow: true}, path: path, ended: func() bool { return false }}
 			if err := r.open(); err != nil {
 				t.Fatal(err)
 			}

@@ -1,4 +1,4 @@
-package node
+package podlog
 
 import (
 	"bufio"
@@ -9,29 +9,29 @@ import (
 	"time"
 )
 
-// logLine is one line of a CRI log: "<time> stdout F text".
-type logLine struct {
+// line is one line of a CRI log: "<time> stdout F text".
+type line struct {
 	stamp   string
 	at      time.Time
 	partial bool
 	text    []byte
 }
 
-func parseLine(raw []byte) (logLine, bool) {
+func parseLine(raw []byte) (line, bool) {
 	raw = bytes.TrimSuffix(raw, []byte("\n"))
 	f := bytes.SplitN(raw, []byte(" "), 4)
 	if len(f) < 4 {
-		return logLine{}, false
+		return line{}, false
 	}
 	at, err := time.Parse(time.RFC3339Nano, string(f[0]))
 	if err != nil {
-		return logLine{}, false
+		return line{}, false
 	}
-	return logLine{stamp: string(f[0]), at: at, partial: bytes.HasPrefix(f[2], []byte("P")), text: f[3]}, true
+	return line{stamp: string(f[0]), at: at, partial: bytes.HasPrefix(f[2], []byte("P")), text: f[3]}, true
 }
 
-// lastLines is the end of a log, for a termination message that was never written.
-func lastLines(path string, lines int, most int64) string {
+// LastLines is the end of a log, for a termination message that was never written.
+func LastLines(path string, lines int, most int64) string {
 	const window = 32 << 10 // the longest line and as much again
 	f, err := os.Open(path)
 	if err != nil {

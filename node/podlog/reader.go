@@ -1,4 +1,4 @@
-package node
+package podlog
 
 import (
 	"bufio"
@@ -16,10 +16,10 @@ import (
 	"ledge/api"
 )
 
-// logReader turns CRI log lines back into what the container wrote: all that is kept of an attempt, oldest file
+// reader turns CRI log lines back into what the container wrote: all that is kept of an attempt, oldest file
 // first, and with Follow what comes after it. It reads files it has opened, never names, for a full log is renamed
 // under its hands.
-type logReader struct {
+type reader struct {
 	ctx   context.Context
 	opts  api.LogOptions
 	path  string      // the file that is being written
@@ -40,7 +40,7 @@ type logReader struct {
 }
 
 // open takes hold of what there is. A tail is counted here, once: what comes later is new.
-func (r *logReader) open() (err error) {
+func (r *reader) open() (err error) {
 	if r.opts.LimitBytes != nil {
 		n := *r.opts.LimitBytes
 		r.left = &n
@@ -165,7 +165,7 @@ func countLines(f io.Reader, since time.Time) (n int64, open bool) {
 
 // Read gives the next bytes. Without Follow it ends at the end of what there was; with it, when the container has
 // ended for good and everything it wrote has been read, or ctx ends.
-func (r *logReader) Read(p []byte) (int, error) {
+func (r *reader) Read(p []byte) (int, error) {
 	if r.left != nil {
 		if *r.left <= 0 {
 			return 0, io.EOF
@@ -192,7 +192,7 @@ func (r *logReader) Read(p []byte) (int, error) {
 
 // pause goes on to the next file, or waits for more to be written. A look at the files comes after the look at the
 // container, so that nothing written before its end is missed.
-func (r *logReader) pause() (done bool, err error) {
+func (r *reader) pause() (done bool, err error) {
 	if r.use() {
 		return false, nil
 	}
@@ -229,7 +229,7 @@ func (r *logReader) pause() (done bool, err error) {
 }
 
 // use begins with the next open file.
-func (r *logReader) use() bool {
+func (r *reader) use() bool {
 	if len(r.then) == 0 {
 		return false
 	}
@@ -242,7 +242,7 @@ func (r *logReader) use() bool {
 }
 
 // restart goes on with another instance of the container: everything it has written is new.
-func (r *logReader) restart(path string) error {
+func (r *reader) restart(path string) error {
 	if r.f != nil {
 		_ = r.f.Close()
 	}
@@ -255,7 +255,7 @@ func (r *logReader) restart(path string) error {
 }
 
 // advance opens the files that are newer than the open one, if there are any.
-func (r *logReader) advance() (bool, error) {
+func (r *reader) advance() (bool, error) {
 	if r.f != nil {
 		have, err := r.f.Stat()
 		if err != nil {
@@ -286,7 +286,7 @@ func (r *logReader) advance() (bool, error) {
 	return r.use(), nil
 }
 
-func (r *logReader) fill() (bool, error) {
+func (r *reader) fill() (bool, error) {
 	if r.in == nil {
 		return false, nil
 	}
@@ -306,7 +306,7 @@ func (r *logReader) fill() (bool, error) {
 	return true, nil
 }
 
-func (r *logReader) emit(l logLine) {
+func (r *reader) emit(l line) {
 	switch {
 	case l.at.Before(r.opts.Since):
 		return
@@ -327,7 +327,7 @@ func (r *logReader) emit(l logLine) {
 }
 
 // Close releases the files.
-func (r *logReader) Close() error {
+func (r *reader) Close() error {
 	closeAll(r.then)
 	r.then = nil
 	if r.f == nil {
