@@ -14,7 +14,7 @@ import (
 	"ledge/api/manifest"
 	"ledge/firstboot"
 	"ledge/images/archives"
-	"ledge/node"
+	"ledge/node/static"
 )
 
 // files judges what lies in the folders of the boot partition. A node would refuse the same, but on a console that nobody sees.
@@ -84,7 +84,7 @@ func checkManifest(d manifest.Document, name string, agent bool) error {
 	case err != nil || m == nil:
 		return err
 	case m.Kind == api.Pods:
-		return node.CheckStatic("", d.Data, name, false)
+		return static.Check("", d.Data, name, false)
 	case agent:
 		return fmt.Errorf("a board of another control plane runs pods from files only: apply this %s there", m.Kind.Name)
 	}

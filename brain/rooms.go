@@ -26,6 +26,7 @@ import (
 	"ledge/network/hostnet"
 	"ledge/network/plan"
 	"ledge/node"
+	"ledge/node/static"
 	"ledge/node/stats"
 	"ledge/runtime/keeper"
 	"ledge/storage"
@@ -203,7 +204,7 @@ func (b *Brain) openAgent() error {
 		Stalled: func(ctx context.Context, fn func(string)) error {
 			return machine.WatchStalls(ctx, []string{"memory", "io", "cpu"}, fn)
 		}, Events: b.events, DataDir: b.DataDir, RunDir: b.RunDir, OwnFiles: OwnFiles, Logs: logs,
-		Static: node.StaticConfig{Dirs: b.Statics, Changed: b.staticsChanged},
+		Static: static.Config{Dirs: b.Statics, Changed: b.staticsChanged},
 		Stats:  stats.New(stats.Config{}), Written: b.images.Written,
 		ResolvConf: cmp.Or(b.File.ResolvConf, machine.ResolvConf()),
 		APIServer:  b.podsAPI(), ClusterDNS: b.File.ClusterDNS, ClusterDomain: b.File.ClusterDomain, Registration: b.Reg, Status: b.Status, Resources: b.Bounds, Sysctls: b.Sysctls,

@@ -18,6 +18,7 @@ import (
 	"ledge/network/bridge"
 	"ledge/network/plan"
 	"ledge/node"
+	"ledge/node/static"
 	"ledge/pki"
 	"ledge/shutdown"
 )
@@ -130,7 +131,7 @@ type Settings struct {
 	Bounds   node.ResourceConfig
 	Sysctls  node.Sysctls
 	ListenAt string
-	Statics  []node.StaticDir
+	Statics  []static.Dir
 	machines controller.Lister // nil: nobody knows
 	CIDRs    controller.NodeCIDRs
 
@@ -213,7 +214,7 @@ func (s *Settings) static() (err error) {
 		if *path, err = filepath.Abs(*path); err != nil {
 			return fmt.Errorf("find %s: %w", *path, err)
 		}
-		s.Statics = append(s.Statics, node.StaticDir{Path: *path, Mixed: mixed})
+		s.Statics = append(s.Statics, static.Dir{Path: *path, Mixed: mixed})
 	}
 	if len(s.Statics) == 2 && s.Manifests == s.staticPods {
 		return Usagef("--manifests and --pod-manifest-path are the same directory: give it to one of them")

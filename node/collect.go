@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"ledge/images"
+	"ledge/internal/grumble"
 )
 
 // collectEach is how often unused images are looked for without any need (N-6.24).
@@ -19,7 +20,7 @@ func (a *Agent) collectImages(ctx context.Context) error {
 	}
 	tick := time.NewTicker(collectEach)
 	defer tick.Stop()
-	var trouble grumble
+	var trouble grumble.Once
 	for {
 		select {
 		case <-ctx.Done():
@@ -28,7 +29,7 @@ func (a *Agent) collectImages(ctx context.Context) error {
 		}
 		out, err := c.Collect(ctx, false)
 		if ctx.Err() == nil {
-			trouble.about("cannot remove unused images", err)
+			trouble.About("cannot remove unused images", err)
 		}
 		if out.Short > 0 {
 			a.nodeWarning("FreeDiskSpaceFailed", fmt.Sprintf("Failed to garbage collect required amount of images. Attempted to free %d bytes, "+

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
+	"ledge/internal/grumble"
 	"ledge/node/podstate"
 	"ledge/node/pressure"
 	"ledge/node/volume"
@@ -28,11 +29,11 @@ type evictor struct {
 	all    []pressure.Threshold
 	state  pressure.State
 	bare   map[string]bool // ended containers whose files have been removed
-	blind  grumble
-	partly grumble
-	stuck  grumble
-	dirty  grumble
-	tight  grumble
+	blind  grumble.Once
+	partly grumble.Once
+	stuck  grumble.Once
+	dirty  grumble.Once
+	tight  grumble.Once
 	// What the last look has seen.
 	seen   pressure.Readings
 	layout pressure.Layout
@@ -85,7 +86,7 @@ func (a *Agent) relieve(ctx context.Context) error {
 // pass is the answer to one look (N-6.18). True: a pod has gone, look again at once.
 func (e *evictor) pass(ctx context.Context, s sight) bool {
 	seen, layout, err := e.take(s)
-	e.blind.about("cannot see what the board is short of; nothing is decided until it can be", err)
+	e.blind.About("cannot see what the board is short of; nothing is decided until it can be", err)
 	if err != nil { // N-6.21
 		e.weighed()
 		return false
@@ -96,7 +97,7 @@ func (e *evictor) pass(ctx context.Context, s sight) bool {
 	e.publish(found, seen)
 	e.weighed()
 	if len(found.Due) == 0 {
-		e.stuck.about("", nil)
+		e.stuck.About("", nil)
 		clear(e.bare)
 		if e.going != nil && e.a.hasGone(e.going.pod.UID) {
 			e.going = nil
@@ -112,7 +113,7 @@ func (e *evictor) pass(ctx context.Context, s sight) bool {
 	}
 	if !e.a.engineUp() { // who is chosen now could not be stopped, and would go beside whoever frees enough
 		e.halted = true
-		e.stuck.about("the board is short, and no pod can be evicted", errors.New("the container engine is away"), "signal", t.Signal)
+		e.stuck.About("the board is short, and no pod can be evicted", errors.New("the container engine is away"), "signal", t.Signal)
 		return false
 	}
 	if e.going != nil {
@@ -136,10 +137,10 @@ func (e *evictor) pass(ctx context.Context, s sight) bool {
 	}
 	if ranked := pressure.Rank(t.Signal, layout, candidates); len(ranked) > 0 {
 		e.evict(ctx, t, seen[t.Signal], ranked[0])
-		e.stuck.about("", nil)
+		e.stuck.About("", nil)
 		return true
 	}
-	e.stuck.about("the board is short, and no pod is left that may be evicted", errors.New(string(what)), "signal", t.Signal)
+	e.stuck.About("the board is short, and no pod is left that may be evicted", errors.New(string(what)), "signal", t.Signal)
 	return false
 }
 

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"ledge/internal/grumble"
 	"ledge/runtime"
 )
 
@@ -25,14 +26,14 @@ func (a *Agent) tendGroups(ctx context.Context) error {
 		case <-ready:
 		}
 	}
-	var trouble grumble
+	var trouble grumble.Once
 	for anew := true; ctx.Err() == nil; {
 		err := a.setGroups(ctx, anew)
 		if errors.Is(err, runtime.ErrUnavailable) {
 			err = nil // we are poked when it is back
 		}
 		if ctx.Err() == nil {
-			trouble.about("cannot bound the pods as a whole; each still has its own limits", err)
+			trouble.About("cannot bound the pods as a whole; each still has its own limits", err)
 		}
 		select {
 		case <-ctx.Done():

@@ -30,6 +30,7 @@ import (
 	"ledge/node/podstate"
 	"ledge/node/pressure"
 	"ledge/node/probe"
+	"ledge/node/static"
 	"ledge/node/stats"
 	"ledge/node/volume"
 	"ledge/runtime"
@@ -57,7 +58,7 @@ type Config struct {
 
 	DataDir string // volumes and logs
 	Logs    podlog.Config
-	Static  StaticConfig
+	Static  static.Config
 	Stats   *stats.Collector // nil: pods are not measured
 	// Shrink gives back room on the disk that ledge's own files hold for nothing; false: none. May be nil.
 	Shrink     func(ctx context.Context) (freed bool, err error)
@@ -130,7 +131,8 @@ type Agent struct {
 	self    *api.View[*corev1.Node] // this board's Node
 	volumes *volume.Volumes
 	prober  *probe.Prober
-	statics *statics
+	statics *static.Pods
+	mirrors *static.Mirrors
 	logs    podlog.Logs
 	sources *sources
 	tokens  *tokens
@@ -148,7 +150,6 @@ type Agent struct {
 	holds       map[types.UID]corev1.ResourceList  // what each pod has been granted of it
 	everUp      bool                               // the engine has been reached once
 	statusCh    chan struct{}                      // poked when node status should be looked at now
-	mirrorCh    chan struct{}                      // poked when mirrors of static pods should be looked at now
 	groupsCh    chan struct{}                      // poked when what pods stand in should be bounded anew
 	turns       chan struct{}                      // taken by the loop of reconcile whenever it comes round
 	released    chan struct{}                      // closed when pods are not held, or no longer
@@ -180,10 +181,11 @@ func New(cfg Config) (*Agent, error) {
 	a := &Agent{cfg: cfg, volumes: vols, prober: probe.New(cfg.Engine, cfg.Version), pods: api.NewView[*corev1.Pod](cfg.Client, api.Pods, sel),
 		self:    api.NewView[*corev1.Node](cfg.Client, api.Nodes, api.Selection{Fields: fields.OneTermEqualSelector("metadata.name", cfg.Name)}),
 		workers: map[types.UID]*worker{}, holds: map[types.UID]corev1.ResourceList{}, blocks: map[types.UID]runtime.IDRange{}, statusCh: make(chan struct{}, 1),
-		groupsCh: make(chan struct{}, 1), mirrorCh: make(chan struct{}, 1), statics: newStatics(cfg), turns: make(chan struct{}), released: make(chan struct{}), handed: make(chan struct{}), known: make(chan struct{}), looked: make(chan struct{}), weighed: make(chan struct{}), stalled: make(chan struct{}, 1), busy: make(chan struct{}, 1), evictions: map[pressure.Signal]*api.Durations{}, met: make(chan struct{}),
+		groupsCh: make(chan struct{}, 1), turns: make(chan struct{}), released: make(chan struct{}), handed: make(chan struct{}), known: make(chan struct{}), looked: make(chan struct{}), weighed: make(chan struct{}), stalled: make(chan struct{}, 1), busy: make(chan struct{}, 1), evictions: map[pressure.Signal]*api.Durations{}, met: make(chan struct{}),
 		engine: engineView{heard: time.Now()}}
 	a.logs = podlog.Logs{Files: podlog.NewFiles(cfg.DataDir, cfg.RunDir, cfg.Logs), Pods: logPods{a}}
-	a.statics.complain = a.nodeWarning
+	a.statics = static.New(cfg.Name, cfg.DataDir, cfg.RunDir, cfg.Static, a.nodeWarning)
+	a.mirrors = static.NewMirrors(cfg.Name, a.statics, shownIn{cfg.Client, a})
 	if cfg.Hold == "" {
 		close(a.released)
 	}
@@ -206,7 +208,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.reconcile(ctx, g) })
 	g.Go(func() error { return a.renewLease(ctx) })
 	g.Go(func() error { return a.measure(ctx) })
-	g.Go(func() error { return a.showStatics(ctx) })
+	g.Go(func() error { return a.mirrors.Run(ctx, a.known, a.pods.Synced()) })
 	g.Go(func() error { return a.tendGroups(ctx) })
 	g.Go(func() error { return a.collectImages(ctx) })
 	return g.Wait()
@@ -289,7 +291,7 @@ func (a *Agent) reconcile(ctx context.Context, g *errgroup.Group) error {
 			held = false
 		}
 	}
-	a.statics.readFirst() // before anything is swept
+	a.statics.ReadFirst() // before anything is swept
 	g.Go(func() error { return a.statics.Run(ctx, a.cfg.Static.Changed) })
 	for synced := false; !synced; {
 		a.dispatchStatic(ctx, g) // they wait for no API
@@ -299,7 +301,7 @@ func (a *Agent) reconcile(ctx context.Context, g *errgroup.Group) error {
 		case <-a.pods.Synced():
 			synced = true
 		case <-a.turns:
-		case <-a.statics.changed:
+		case <-a.statics.Changed():
 		}
 	}
 	for !a.sweep(ctx) {
@@ -316,7 +318,7 @@ func (a *Agent) reconcile(ctx context.Context, g *errgroup.Group) error {
 			close(a.handed)
 		}
 		a.pokeGroups()
-		a.pokeMirrors()
+		a.mirrors.Poke()
 		for changed := false; !changed; {
 			select {
 			case <-ctx.Done():
@@ -324,7 +326,7 @@ func (a *Agent) reconcile(ctx context.Context, g *errgroup.Group) error {
 			case <-a.turns:
 			case <-a.pods.Changed():
 				changed = true
-			case <-a.statics.changed:
+			case <-a.statics.Changed():
 				changed = true
 			}
 		}
@@ -347,7 +349,7 @@ func (a *Agent) Turn(ctx context.Context) error {
 // dispatchStatic hands every static pod to its worker. A file that was changed makes another pod: the old one ends
 // first (N-7.50).
 func (a *Agent) dispatchStatic(ctx context.Context, g *errgroup.Group) {
-	pods := a.statics.list()
+	pods := a.statics.List()
 	wanted := map[types.UID]bool{}
 	for _, p := range pods {
 		wanted[p.UID] = true
@@ -362,7 +364,7 @@ func (a *Agent) dispatchStatic(ctx context.Context, g *errgroup.Group) {
 			busy[api.Key(w.current()).String()] = true
 			w.retire(time.Now())
 		case w.stoppedForNothing() && a.closing == "":
-			a.statics.restart(uid)
+			a.statics.Restart(uid)
 			w.vanished()
 		}
 	}
@@ -426,7 +428,7 @@ func (a *Agent) workerDone(w *worker) {
 		a.sources.release(w.uid)
 		a.tokens.release(w.uid)
 		if w.static {
-			a.statics.poke() // what waited for its end may begin
+			a.statics.Poke() // what waited for its end may begin
 		}
 	}
 }
@@ -451,7 +453,7 @@ func (a *Agent) Close(message string) {
 		}
 	}
 	a.mu.Unlock()
-	a.statics.poke()
+	a.statics.Poke()
 	a.pokeStatus()
 }
 

@@ -51,7 +51,7 @@ func (e *evictor) free(ctx context.Context, s pressure.Signal, seen pressure.Rea
 		}
 	}
 	if ctx.Err() == nil {
-		e.dirty.about("cannot remove everything that nobody needs although the disk is nearly full", errors.Join(errs...))
+		e.dirty.About("cannot remove everything that nobody needs although the disk is nearly full", errors.Join(errs...))
 	}
 	return seen, layout
 }
@@ -111,7 +111,7 @@ func (e *evictor) squeeze(ctx context.Context, c pressure.Candidate, above int64
 		return false
 	}
 	if ctx.Err() == nil {
-		e.tight.about("cannot take memory back from a pod before one is evicted", err, "pod", api.Key(c.Pod))
+		e.tight.About("cannot take memory back from a pod before one is evicted", err, "pod", api.Key(c.Pod))
 	}
 	if freed > 0 {
 		slog.Info("memory taken back from a pod", "pod", api.Key(c.Pod), "bytes", freed, "aboveItsRequest", above)

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
+	"ledge/internal/grumble"
 	"ledge/node/volume"
 )
 
@@ -73,8 +74,8 @@ type poster struct {
 	unschedulable *bool         // as last seen
 	nextTry       time.Time     // to register, after a failure
 	pause         time.Duration // before that
-	grumble       grumble
-	noAddress     grumble
+	grumble       grumble.Once
+	noAddress     grumble.Once
 	troubled      string // why it is not ready, as last told
 	wrote         written
 	rivals        int   // how often the Node was another's
@@ -100,7 +101,7 @@ func (a *Agent) postStatus(ctx context.Context) error {
 	for {
 		rest := time.Duration(float64(cfg.UpdateEvery) * (1 + 0.04*rand.Float64())) // N-2.11
 		if err := p.sync(ctx); ctx.Err() == nil {
-			p.grumble.about("cannot post node status", err, "node", a.cfg.Name)
+			p.grumble.About("cannot post node status", err, "node", a.cfg.Name)
 		}
 		if p.wrong != nil {
 			return p.wrong
@@ -264,7 +265,7 @@ func (p *poster) look(ctx context.Context) (facts, error) {
 	if len(ips) == 0 {
 		none = fmt.Errorf("asked for %v, the board has %v", f.reg.NodeIPs, sample.Addresses)
 	}
-	p.noAddress.about("no address for this node; those it has stay", none, "node", f.name)
+	p.noAddress.About("no address for this node; those it has stay", none, "node", f.name)
 	a.mu.Lock()
 	a.allocatable = f.allocatable()
 	if a.sample = sample; len(ips) > 0 { // while the link is down the last address is still the best answer

@@ -198,7 +198,7 @@ func (e *evictor) take(s sight) (pressure.Readings, pressure.Layout, error) {
 	case s.err != nil:
 		return nil, 0, s.err
 	case s.whole:
-		e.partly.about("something the board may be short of cannot be read; it decides nothing until it can be", s.unread)
+		e.partly.About("something the board may be short of cannot be read; it decides nothing until it can be", s.unread)
 		e.seen, e.layout, e.swaps, e.podLimit = s.seen, s.layout, s.swaps, s.podLimit
 	default:
 		e.seen = maps.Clone(e.seen)

@@ -17,6 +17,7 @@ import (
 	"ledge/api"
 	"ledge/node/podstate"
 	"ledge/node/pressure"
+	"ledge/node/static"
 	"ledge/runtime"
 	enginefake "ledge/runtime/fake"
 )
@@ -29,13 +30,13 @@ spec:
 `
 
 // statics makes the rig's agent read a directory, and gives what replaces and removes files of it.
-func (r *rig) statics(dirs ...StaticDir) (put func(name, text string), remove func(name string)) {
+func (r *rig) statics(dirs ...static.Dir) (put func(name, text string), remove func(name string)) {
 	r.Helper()
 	dir := filepath.Join(r.dir, "manifests")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		r.Fatal(err)
 	}
-	r.cfg.Static.Dirs = append([]StaticDir{{Path: dir}}, dirs...)
+	r.cfg.Static.Dirs = append([]static.Dir{{Path: dir}}, dirs...)
 	put = func(name, text string) {
 		r.Helper()
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
@@ -63,7 +64,12 @@ func (r *rig) boot() {
 }
 
 // scanned is long enough for a change of a file to be seen and acted on.
-const scanned = staticScan + 5*time.Second
+const scanned = static.ScanEvery + 5*time.Second
+
+// deafCluster has not heard of any pod.
+type deafCluster struct{ shownIn }
+
+func (deafCluster) Bound() []*corev1.Pod { return nil }
 
 // TestStaticPod: N-7.49 and N-7.50, what it is and what is shown of it.
 func TestStaticPod(t *testing.T) {
@@ -75,7 +81,7 @@ func TestStaticPod(t *testing.T) {
 		r.pass(5 * time.Second)
 		r.want("running", r.running(), "c.0")
 		m := r.get("s-n")
-		own := r.agent.statics.named("default", "s-n")
+		own := r.agent.statics.Named("default", "s-n")
 		owner := metav1.GetControllerOf(m)
 		if m.Annotations["kubernetes.io/config.mirror"] != string(own.UID) || m.Annotations["kubernetes.io/config.hash"] != string(own.UID) ||
 			m.Annotations["kubernetes.io/config.source"] != "file" || m.Annotations["kubernetes.io/config.seen"] == "" || m.UID == own.UID ||
@@ -94,7 +100,8 @@ func TestStaticPod(t *testing.T) {
 			t.Errorf("%d pods, %v", len(list.Items), err)
 		}
 		writeLog(t, r.agent.logs.Path(own, "c", 0), second(1)+" stdout F hello")
-		if err := r.agent.mirror(r.Context(), own, nil); err != nil || r.get("s-n").UID != m.UID {
+		deaf := static.NewMirrors("n", r.agent.statics, deafCluster{shownIn{r.agent.cfg.Client, r.agent}})
+		if err := deaf.Sync(r.Context()); err != nil || r.get("s-n").UID != m.UID {
 			t.Errorf("before its own watch tells it of the mirror: %v", err)
 		}
 		in, err := r.agent.Logs(r.Context(), "default", "s-n", api.LogOptions{})
@@ -152,7 +159,7 @@ func TestStaticPodWithoutAPI(t *testing.T) {
 		r.begin()
 		r.pass(5 * time.Second)
 		r.want("running", r.running(), "c.0")
-		own := r.agent.statics.named("default", "s-n")
+		own := r.agent.statics.Named("default", "s-n")
 		r.engine.End(containerID(own, "c", 0), runtime.Exit{Code: 1})
 		r.pass(time.Second)
 		r.want("running again", r.running(), "c.1")
@@ -182,12 +189,12 @@ func TestStaticPodChanges(t *testing.T) {
 		put("s.yaml", staticPod)
 		r.begin()
 		r.pass(5 * time.Second)
-		old := r.agent.statics.named("default", "s-n")
+		old := r.agent.statics.Named("default", "s-n")
 		put("s.yaml", strings.Replace(staticPod, "name: c,", "name: d,", 1))
 		r.pass(scanned)
 		r.want("running", r.running(), "d.0")
 		now := r.get("s-n")
-		if uid := now.Annotations["kubernetes.io/config.mirror"]; uid == string(old.UID) || uid != string(r.agent.statics.named("default", "s-n").UID) {
+		if uid := now.Annotations["kubernetes.io/config.mirror"]; uid == string(old.UID) || uid != string(r.agent.statics.Named("default", "s-n").UID) {
 			t.Errorf("the mirror shows %s, the old one was %s", uid, old.UID)
 		}
 		if now.Status.ContainerStatuses[0].Name != "d" {
@@ -199,7 +206,7 @@ func TestStaticPodChanges(t *testing.T) {
 			t.Errorf("still shown: %+v", r.get("s-n").ObjectMeta)
 		}
 		r.nothingLeft()
-		for _, dir := range []string{r.agent.statics.keep, r.agent.statics.statuses} {
+		for _, dir := range []string{filepath.Join(r.cfg.DataDir, "static"), filepath.Join(r.cfg.RunDir, "static")} {
 			if left, err := os.ReadDir(dir); err == nil && len(left) > 0 {
 				t.Errorf("left: %v", left)
 			}
@@ -216,7 +223,7 @@ func TestBrokenStaticPod(t *testing.T) {
 		put("never.yaml", "kind: [")
 		r.begin()
 		r.pass(5 * time.Second)
-		uid := r.agent.statics.named("default", "s-n").UID
+		uid := r.agent.statics.Named("default", "s-n").UID
 		put("s.yaml", staticPod+"  hostname: Not_A_Name\n")
 		r.pass(2 * scanned)
 		r.want("running", r.running(), "c.0")
@@ -229,7 +236,7 @@ func TestBrokenStaticPod(t *testing.T) {
 			again()
 			r.pass(5 * time.Second)
 			r.want("running after "+what, r.running(), "c.0")
-			if got := r.agent.statics.named("default", "s-n"); got == nil || got.UID != uid {
+			if got := r.agent.statics.Named("default", "s-n"); got == nil || got.UID != uid {
 				t.Errorf("after %s: %+v", what, got)
 			}
 		}
@@ -258,7 +265,7 @@ func TestStaticPodAndShutdown(t *testing.T) {
 			"containers: [{name: once, image: 'example.com/app:v1', command: [app]}]}\n")
 		r.begin()
 		r.pass(5 * time.Second)
-		once := r.agent.statics.named("default", "once-n")
+		once := r.agent.statics.Named("default", "once-n")
 		r.engine.End(containerID(once, "once", 0), runtime.Exit{})
 		r.pass(5 * time.Second)
 		if p := r.get("once-n"); p.Status.Phase != corev1.PodSucceeded {
@@ -272,7 +279,7 @@ func TestStaticPodAndShutdown(t *testing.T) {
 		stopped := func() {
 			t.Helper()
 			r.agent.Close("node is shutting down")
-			if err := r.agent.StopPod(r.Context(), r.agent.statics.named("default", "s-n").UID, off); err != nil {
+			if err := r.agent.StopPod(r.Context(), r.agent.statics.Named("default", "s-n").UID, off); err != nil {
 				t.Fatal(err)
 			}
 			r.agent.Clear()
@@ -343,7 +350,7 @@ func TestMirrorOfNothing(t *testing.T) {
 
 // claimsFile writes the annotation of a pod from a file, as anybody may who may make pods.
 func claimsFile(p *corev1.Pod) {
-	p.Annotations = map[string]string{annotationSource: "file", annotationHash: "x"}
+	p.Annotations = map[string]string{"kubernetes.io/config.source": "file", "kubernetes.io/config.hash": "x"}
 }
 
 // TestClaimedFile: a pod of the API is no static one because its annotations say so: it is evicted, turned away, measured and
@@ -371,7 +378,7 @@ func TestClaimedFile(t *testing.T) { // N-6.30, N-7.51
 		put, _ := r.statics()
 		put("s.yaml", staticPod)
 		r.begin()
-		r.uses(r.agent.statics.named("default", "s-n"), 300*mi, 1)
+		r.uses(r.agent.statics.Named("default", "s-n"), 300*mi, 1)
 		r.pass(pressure.MonitorPeriod + 20*time.Second)
 		r.want("evicted", r.events.of("Evicted"))
 		r.want("running", sortedNames(r), "s-n")
@@ -400,7 +407,7 @@ func TestClaimedFile(t *testing.T) { // N-6.30, N-7.51
 			} else {
 				r.create(asking("second", "2", "10Mi", edit))
 			}
-			r.pass(staticScan + time.Minute)
+			r.pass(static.ScanEvery + time.Minute)
 			if made := len(r.events.of("Preempting")) == 1; made != (edit == nil) {
 				t.Errorf("a pod %s has made room for itself: %v", name, made)
 			}
@@ -415,7 +422,7 @@ func TestClaimedMirror(t *testing.T) { // N-7.50
 		r.pod("m", claimsFile, func(p *corev1.Pod) { p.Annotations[corev1.MirrorPodAnnotationKey] = "x" })
 		r.pass(time.Second)
 		r.want("running", r.running())
-		r.pass(mirrorEvery)
+		r.pass(time.Minute)
 		if !r.gone("m") {
 			t.Errorf("it is still there: %+v", r.get("m").Status)
 		}
@@ -462,79 +469,5 @@ func TestBrokenDocument(t *testing.T) {
 			t.Errorf("told again and again: %q", events)
 		}
 		r.want("running when mended", running(), "changed.0", "four.0", "three.0")
-	})
-}
-
-func TestParseStatic(t *testing.T) {
-	parse := func(text string, others bool) ([]*corev1.Pod, error) {
-		return parseStatic("/m/f", []byte(text), "node1", others)
-	}
-	pods, err := parse(staticPod, false)
-	if err != nil || len(pods) != 1 || pods[0].Name != "s-node1" || pods[0].Namespace != "default" || len(pods[0].UID) != 32 ||
-		pods[0].Status.QOSClass != corev1.PodQOSBestEffort || *pods[0].Spec.TerminationGracePeriodSeconds != 30 {
-		t.Fatalf("%+v %v", pods, err)
-	}
-	again, _ := parse(staticPod, false)
-	other, _ := parseStatic("/m/g", []byte(staticPod), "node1", false)
-	if again[0].UID != pods[0].UID || other[0].UID == pods[0].UID {
-		t.Errorf("uids %s %s %s", pods[0].UID, again[0].UID, other[0].UID)
-	}
-	pods, err = parse(staticPod+"---\n# nothing\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n---\n"+strings.Replace(staticPod, "name: s", "name: t", 1), true)
-	if err != nil || len(pods) != 2 || pods[1].Name != "t-node1" || pods[0].UID == pods[1].UID {
-		t.Errorf("several: %+v %v", pods, err)
-	}
-	pods, err = parse(`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"j","uid":"abc-1","namespace":"kube-system"},`+
-		`"spec":{"priorityClassName":"system-node-critical","containers":[{"name":"c","image":"x"}]}}`, false)
-	if err != nil || pods[0].UID != "abc-1" || *pods[0].Spec.Priority != 2000001000 || pods[0].Namespace != "kube-system" {
-		t.Errorf("JSON: %+v %v", pods, err)
-	}
-	if pods, err := parse("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n", true); err != nil || len(pods) != 0 {
-		t.Errorf("other things only: %v %v", pods, err)
-	}
-	spec := func(text string) string { return staticPod + "  " + text + "\n" }
-	for text, want := range map[string]string{
-		"":                             "no pod",
-		"# nothing\n":                  "no pod",
-		"a: [":                         "yaml",
-		"kind: Pod\n":                  `not a "Pod" of ""`,
-		"apiVersion: v1\nkind: Node\n": `not a "Node"`,
-		strings.Replace(staticPod, "{name: s}", "{}", 1):                  "metadata.name is missing",
-		strings.Replace(staticPod, "name: s", "name: s, uid: ../../x", 1): "metadata.uid",
-		strings.Replace(staticPod, "name: s", "name: S", 1):               "metadata.name",
-		spec("colour: red"):                                                                                "colour",
-		spec("serviceAccountName: x"):                                                                      "service accounts",
-		spec("priorityClassName: mine"):                                                                    "priorityClassName",
-		spec("imagePullSecrets: [{name: x}]"):                                                              "",
-		spec("volumes: [{name: v, configMap: {name: x}}]"):                                                 "ConfigMaps or Secrets",
-		spec("volumes: [{name: v, secret: {secretName: x}}]"):                                              "ConfigMaps or Secrets",
-		spec("volumes: [{name: v, projected: {sources: [{secret: {name: x}}]}}]"):                          "refer to",
-		spec("volumes: [{name: v, persistentVolumeClaim: {claimName: x}}]"):                                "persistent volume claims",
-		strings.Replace(staticPod, "command:", "envFrom: [{secretRef: {name: x}}], command:", 1):           "ConfigMaps or Secrets",
-		strings.Replace(staticPod, "name: s", "name: s, annotations: {kubernetes.io/config.mirror: x}", 1): "config.mirror",
-	} {
-		pods, err := parse(text, false)
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%q: %v %v, want %q", text, pods, err, want)
-		}
-	}
-}
-
-func FuzzParseStatic(f *testing.F) {
-	f.Add(staticPod)
-	f.Add("---\n---\nkind: Pod\napiVersion: v1\n")
-	f.Add(`{"apiVersion":"v1","kind":"Pod"}`)
-	f.Fuzz(func(t *testing.T, text string) {
-		pods, err := parseStatic("/m/f", []byte(text), "n", false)
-		if err != nil {
-			return
-		}
-		for _, p := range pods {
-			if p.UID == "" || strings.ContainsAny(string(p.UID), "/.") || !strings.HasSuffix(p.Name, "-n") || p.Spec.NodeName != "n" {
-				t.Errorf("%q gives %+v", text, p.ObjectMeta)
-			}
-			if err := api.Pods.Validate(p); err != nil {
-				t.Errorf("%q: %v", text, err)
-			}
-		}
 	})
 }

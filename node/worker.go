@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
+	"ledge/internal/grumble"
 	"ledge/node/podstate"
 	"ledge/node/probe"
 	"ledge/node/volume"
@@ -61,7 +62,7 @@ type worker struct {
 	// heldSince is when a status was left to the next step; zero: all is told.
 	heldSince time.Time
 	silence   time.Duration // before a status that could not be written is tried again; 0: the last one was written
-	grumble   grumble
+	grumble   grumble.Once
 	stale     string // why the pod's volumes could not be renewed, as last told
 	images    imageVolumes
 	silent    map[string]silence // registries that did not answer, by image
@@ -432,13 +433,13 @@ func (w *worker) report(ctx context.Context, pod *corev1.Pod, status corev1.PodS
 		return false
 	case err != nil:
 		if ctx.Err() == nil {
-			w.grumble.about("cannot write pod status", err, "pod", api.Key(pod))
+			w.grumble.About("cannot write pod status", err, "pod", api.Key(pod))
 		}
 		w.silence = min(max(2*w.silence, firstSilence), mostSilence)
 		return true
 	}
 	w.silence = 0
-	w.grumble.about("", nil)
+	w.grumble.About("", nil)
 	w.mu.Lock()
 	w.pod = got
 	w.mu.Unlock()

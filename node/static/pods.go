@@ -1,4 +1,4 @@
-package node
+package static
 
 import (
 	"context"
@@ -24,15 +24,15 @@ import (
 	"ledge/internal/durable"
 )
 
-// StaticConfig says where static pods come from. Without directories there are none.
-type StaticConfig struct {
-	Dirs []StaticDir
+// Config says where static pods come from. Without directories there are none.
+type Config struct {
+	Dirs []Dir
 	// Changed is poked when something in a directory may have changed; nil: they are only read now and then.
 	Changed <-chan struct{}
 }
 
-// StaticDir is a directory of files that hold pods.
-type StaticDir struct {
+// Dir is a directory of files that hold pods.
+type Dir struct {
 	Path string
 	// Mixed: objects of other kinds stand there too, for somebody else; only files named .yaml, .yml and .json are read.
 	Mixed bool
@@ -42,46 +42,54 @@ type StaticDir struct {
 func poweredOff(reason string) bool { return reason == "Terminated" || reason == "Shutdown" }
 
 const (
-	staticScan = 20 * time.Second // N-7.49
+	// ScanEvery is how often directories are read when nothing is heard of a change (N-7.49).
+	ScanEvery = 20 * time.Second
 	// settleTime lets a file that is being written be written to its end.
 	settleTime = 100 * time.Millisecond
 	// maxManifest is the longest file that is read.
 	maxManifest = 1 << 20
 )
 
-// statics are the pods that come from files and run without any API. Their objects are here: the API only gets to see
-// a mirror of each. The last good content of every file is kept in the data directory, so that a file that is broken
-// later does not end its pods, not even at a boot; statuses are kept in the run directory and end with the boot.
-type statics struct {
+// Pods are the pods that come from files and run without any API. Their objects are here: the API only gets to see
+// a mirror of each.
+type Pods struct {
 	node     string
-	dirs     []StaticDir
+	dirs     []Dir
 	keep     string // copies of the last good files
 	statuses string
 	complain func(reason, message string)
-	changed  chan struct{} // capacity 1: the pods or a status have changed
-	scanned  chan struct{} // closed when the files have been read for the first time
+	changed  chan struct{} // capacity 1
+	scanned  chan struct{}
 
 	mu    sync.Mutex
-	files map[string]*staticFile // by path
+	files map[string]*file // by path
 	pods  map[types.UID]*corev1.Pod
 	seq   int
 }
 
-// staticFile is one file as it was last read.
-type staticFile struct {
+// file is one file as it was last read.
+type file struct {
 	data []byte // that the pods are from
 	bad  string // complaint about what stands there now
 	dup  string // complaint about pods that another file has, too
 	pods []*corev1.Pod
 }
 
-func newStatics(cfg Config) *statics {
-	return &statics{node: cfg.Name, dirs: cfg.Static.Dirs, keep: filepath.Join(cfg.DataDir, "static"), statuses: filepath.Join(cfg.RunDir, "static"),
-		changed: make(chan struct{}, 1), scanned: make(chan struct{}), files: map[string]*staticFile{}, pods: map[types.UID]*corev1.Pod{}}
+// New makes the set of static pods of a node. It keeps copies of files below dataDir and statuses below runDir. complain is told
+// what is wrong with a file.
+func New(node, dataDir, runDir string, cfg Config, complain func(reason, message string)) *Pods {
+	return &Pods{node: node, dirs: cfg.Dirs, keep: filepath.Join(dataDir, "static"), statuses: filepath.Join(runDir, "static"), complain: complain,
+		changed: make(chan struct{}, 1), scanned: make(chan struct{}), files: map[string]*file{}, pods: map[types.UID]*corev1.Pod{}}
 }
 
+// Changed has something in it when the pods or a status have changed.
+func (s *Pods) Changed() <-chan struct{} { return s.changed }
+
+// Scanned is closed when the files have been read for the first time.
+func (s *Pods) Scanned() <-chan struct{} { return s.scanned }
+
 // Run reads the directories again and again.
-func (s *statics) Run(ctx context.Context, poked <-chan struct{}) error {
+func (s *Pods) Run(ctx context.Context, poked <-chan struct{}) error {
 	for {
 		s.scan()
 		select {
@@ -93,24 +101,28 @@ func (s *statics) Run(ctx context.Context, poked <-chan struct{}) error {
 				return nil
 			case <-time.After(settleTime):
 			}
-		case <-time.After(staticScan):
+		case <-time.After(ScanEvery):
 		}
 	}
 }
 
-// readFirst reads the files for the first time. Before that the static pods are not known, and nobody may take that
+// ReadFirst reads the files for the first time. Before that the static pods are not known, and nobody may take that
 // for "there are none".
-func (s *statics) readFirst() {
+func (s *Pods) ReadFirst() {
 	s.scan()
 	close(s.scanned)
 }
 
-func (s *statics) poke() {
-	nudge(s.changed)
+// Poke has the pods looked at again.
+func (s *Pods) Poke() {
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
 }
 
 // scan reads every file and settles which pods there are to be.
-func (s *statics) scan() {
+func (s *Pods) scan() {
 	if len(s.dirs) == 0 {
 		return
 	}
@@ -148,7 +160,7 @@ func (s *statics) scan() {
 
 // read takes the good documents of a file. While one document is bad, every earlier pod of the file stays unless a
 // good document replaces it, since nobody can tell which pod the bad document means.
-func (s *statics) read(path string, mixed bool) {
+func (s *Pods) read(path string, mixed bool) {
 	data, err := readManifest(path)
 	f := s.files[path]
 	if err == nil && f != nil && f.bad == "" && string(f.data) == string(data) {
@@ -156,16 +168,16 @@ func (s *statics) read(path string, mixed bool) {
 	}
 	var pods []*corev1.Pod
 	if err == nil {
-		if pods, err = parseStatic(path, data, s.node, mixed); err != nil {
+		if pods, err = parse(path, data, s.node, mixed); err != nil {
 			err = errors.New(strings.ReplaceAll(err.Error(), "\n", "; "))
 		}
 	}
 	if f == nil {
-		f = &staticFile{}
+		f = &file{}
 		s.files[path] = f
 		if err != nil { // it was good once, before this process
 			if old, oerr := os.ReadFile(s.copyOf(path)); oerr == nil {
-				f.pods, _ = parseStatic(path, old, s.node, mixed)
+				f.pods, _ = parse(path, old, s.node, mixed)
 			}
 		}
 	}
@@ -208,7 +220,7 @@ func whatRuns(good, before int) string {
 	return "but for what is right in it, and what was there before runs on"
 }
 
-func (s *statics) tell(message string) {
+func (s *Pods) tell(message string) {
 	slog.Warn("static pod refused", "why", message)
 	if s.complain != nil {
 		s.complain("FailedStaticPod", message)
@@ -227,7 +239,7 @@ func readManifest(path string) ([]byte, error) {
 }
 
 // copyOf is where the last good content of a file is kept.
-func (s *statics) copyOf(path string) string {
+func (s *Pods) copyOf(path string) string {
 	return filepath.Join(s.keep, strings.ReplaceAll(strings.ReplaceAll(path, "%", "%25"), "/", "%2f"))
 }
 
@@ -243,7 +255,7 @@ func keepCopy(path string, data []byte) error {
 }
 
 // settle makes the set of pods that the files ask for. Of two with one name the first file's is taken.
-func (s *statics) settle() {
+func (s *Pods) settle() {
 	var paths []string
 	for path := range s.files {
 		paths = append(paths, path)
@@ -281,12 +293,12 @@ func (s *statics) settle() {
 	}
 	s.pods = next
 	if !same {
-		s.poke()
+		s.Poke()
 	}
 }
 
 // begin gives a pod its first status: that which it had, should this be the same boot.
-func (s *statics) begin(p *corev1.Pod) *corev1.Pod {
+func (s *Pods) begin(p *corev1.Pod) *corev1.Pod {
 	p = p.DeepCopy()
 	now := metav1.Now().Rfc3339Copy()
 	p.CreationTimestamp = now
@@ -306,17 +318,17 @@ func (s *statics) begin(p *corev1.Pod) *corev1.Pod {
 	return p
 }
 
-func (s *statics) number(p *corev1.Pod) {
+func (s *Pods) number(p *corev1.Pod) {
 	s.seq++
 	p.ResourceVersion = strconv.Itoa(s.seq)
 }
 
-func (s *statics) statusFile(uid types.UID) string {
+func (s *Pods) statusFile(uid types.UID) string {
 	return filepath.Join(s.statuses, string(uid)+".json")
 }
 
-// list is what there is to be.
-func (s *statics) list() []*corev1.Pod {
+// List is what there is to be.
+func (s *Pods) List() []*corev1.Pod {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []*corev1.Pod
@@ -327,9 +339,9 @@ func (s *statics) list() []*corev1.Pod {
 	return out
 }
 
-// named finds a static pod by the name its mirror has; nil if there is none.
-func (s *statics) named(namespace, name string) *corev1.Pod {
-	for _, p := range s.list() {
+// Named finds a static pod by the name its mirror has; nil if there is none.
+func (s *Pods) Named(namespace, name string) *corev1.Pod {
+	for _, p := range s.List() {
 		if p.Namespace == namespace && p.Name == name {
 			return p
 		}
@@ -337,8 +349,8 @@ func (s *statics) named(namespace, name string) *corev1.Pod {
 	return nil
 }
 
-// UpdateStatus implements podHome.
-func (s *statics) UpdateStatus(_ context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
+// UpdateStatus keeps the status of a pod until the board's next boot.
+func (s *Pods) UpdateStatus(_ context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	have := s.pods[pod.UID]
@@ -360,23 +372,23 @@ func (s *statics) UpdateStatus(_ context.Context, pod *corev1.Pod) (*corev1.Pod,
 	if err != nil {
 		slog.Warn("the status of a static pod cannot be kept; a restart of this process begins it anew", "pod", api.Key(pod), "err", err)
 	}
-	s.poke()
+	s.Poke()
 	return out, nil
 }
 
-// Get implements podHome.
-func (s *statics) Get(_ context.Context, namespace, name string) (*corev1.Pod, error) {
-	if p := s.named(namespace, name); p != nil {
+// Get is Named, with the error an API would give.
+func (s *Pods) Get(_ context.Context, namespace, name string) (*corev1.Pod, error) {
+	if p := s.Named(namespace, name); p != nil {
 		return p, nil
 	}
 	return nil, apierrors.NewNotFound(api.Pods.GR(), name)
 }
 
-// Delete implements podHome: a static pod that was to end has ended.
-func (s *statics) Delete(context.Context, *corev1.Pod) error { return nil }
+// Delete has nothing to do: a static pod that was to end has ended.
+func (s *Pods) Delete(context.Context, *corev1.Pod) error { return nil }
 
-// restart begins a pod anew that ended with a shutdown which then did not happen.
-func (s *statics) restart(uid types.UID) {
+// Restart begins a pod anew that ended with a shutdown which then did not happen.
+func (s *Pods) Restart(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.pods[uid]
@@ -388,5 +400,5 @@ func (s *statics) restart(uid types.UID) {
 	p.Status = corev1.PodStatus{Phase: corev1.PodPending, QOSClass: p.Status.QOSClass}
 	s.number(p)
 	s.pods[uid] = p
-	s.poke()
+	s.Poke()
 }

@@ -1,4 +1,4 @@
-package node
+package static
 
 import (
 	"encoding/hex"
@@ -29,9 +29,9 @@ const (
 // The classes that a pod may name without an API to look them up in.
 var systemPriorities = map[string]int32{"system-cluster-critical": 2000000000, "system-node-critical": 2000001000}
 
-// parseStatic makes the pods of a file: as its author wrote them, with what a static pod has besides (N-7.49). Objects
+// parse makes the pods of a file: as its author wrote them, with what a static pod has besides (N-7.49). Objects
 // of other kinds are passed over where others says so, else they are an error. A document that is wrong takes no other with it.
-func parseStatic(path string, data []byte, node string, others bool) ([]*corev1.Pod, error) {
+func parse(path string, data []byte, node string, others bool) ([]*corev1.Pod, error) {
 	var out []*corev1.Pod
 	var errs []error
 	docs := manifest.Documents(data)
@@ -81,9 +81,9 @@ func parseDocument(path string, d manifest.Document, node string, others bool) (
 	return pod, nil
 }
 
-// CheckStatic says what parseStatic would, for who wants to know before a node reads the file.
-func CheckStatic(path string, data []byte, node string, others bool) error {
-	_, err := parseStatic(path, data, node, others)
+// Check says what is wrong with a file, for who wants to know before a node reads the file.
+func Check(path string, data []byte, node string, others bool) error {
+	_, err := parse(path, data, node, others)
 	return err
 }
 
@@ -141,7 +141,7 @@ func notFromFile(pod *corev1.Pod) error {
 	refuse := func(what string) error {
 		return fmt.Errorf("a static pod may not refer to %s: it runs without an API to look them up in", what)
 	}
-	if len(namedBy(pod)) > 0 {
+	if configMaps, secrets := api.References(pod); len(configMaps)+len(secrets) > 0 {
 		return refuse("ConfigMaps or Secrets")
 	}
 	if pod.Spec.ServiceAccountName != "" || pod.Spec.DeprecatedServiceAccount != "" {
