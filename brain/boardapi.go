@@ -9,14 +9,13 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"ledge/api/board"
-	"ledge/images"
 	"ledge/node"
 	"ledge/storage"
 )
 
 // boardAPI answers /ledge/v1: what a board can do that Kubernetes has no word for. Only admins get here.
 type boardAPI struct {
-	images *images.Disk
+	images Images
 	agent  *node.Agent
 	store  *storage.Store
 	power  powerControl

@@ -48,14 +48,14 @@ func (p *plane) revokeBoard(w http.ResponseWriter, r *http.Request) error {
 func (p *plane) exposedOn(ctx context.Context, nodes []string) (secrets, accounts []string, err error) {
 	var bindings []api.Object
 	for _, kind := range []*api.Kind{rbac.ClusterRoleBindings, rbac.RoleBindings} {
-		list, err := p.client.List(ctx, kind, api.ListOptions{})
+		list, err := p.api.List(ctx, kind, api.ListOptions{})
 		if err != nil {
 			return nil, nil, err
 		}
 		bindings = append(bindings, list.Items...)
 	}
 	for _, node := range nodes {
-		list, err := p.client.List(ctx, api.Pods, api.ListOptions{Selection: api.Selection{Fields: fields.OneTermEqualSelector("spec.nodeName", node)}})
+		list, err := p.api.List(ctx, api.Pods, api.ListOptions{Selection: api.Selection{Fields: fields.OneTermEqualSelector("spec.nodeName", node)}})
 		if err != nil {
 			return nil, nil, err
 		}

@@ -41,7 +41,7 @@ func TestExposedOn(t *testing.T) {
 			{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: p.secret}}}}}}
 		make(pod)
 	}
-	p := &plane{client: client}
+	p := &plane{api: client}
 	secrets, accounts, err := p.exposedOn(t.Context(), []string{"a", "twin"})
 	if got := fmt.Sprint(secrets, accounts, err); got != "[default/s1 default/s2] [default/strong] <nil>" {
 		t.Error(got)

@@ -3,18 +3,14 @@
 package brain
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"os"
-	"strings"
 	"time"
 
-	"github.com/coreos/go-systemd/v22/daemon"
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 
 	"ledge/api"
@@ -23,14 +19,9 @@ import (
 	"ledge/brain/place"
 	"ledge/config"
 	"ledge/host"
-	"ledge/host/alive"
-	"ledge/host/settle"
-	"ledge/images"
-	"ledge/images/archives"
 	"ledge/network"
 	"ledge/network/given"
 	"ledge/node"
-	"ledge/runtime/keeper"
 	"ledge/shutdown"
 	"ledge/storage"
 )
@@ -42,13 +33,12 @@ type Config struct {
 	Build     config.Build
 	Trial     *Trial                 // of the version that this is
 	UnderInit bool                   // ledge is process 1, and this its child
-	Presses   *os.File               // of the power key, where process 1 hears them; nil: nowhere
 	Launcher  func() (string, error) // the program that the machine starts; it chooses the version
 }
 
 // New makes a brain that nothing is open of.
-func New(cfg Config) *Brain {
-	b := &Brain{Config: cfg, staticsChanged: make(chan struct{}, 1), cancelled: make(chan struct{}, 1), signals: shutdown.Incoming()}
+func New(cfg Config, rims Rims) *Brain {
+	b := &Brain{Config: cfg, rims: rims, staticsChanged: make(chan struct{}, 1), cancelled: make(chan struct{}, 1)}
 	if b.Joins {
 		b.uplink = &uplink{renew: make(chan struct{}, 1)}
 	} else {
@@ -73,7 +63,6 @@ func (b *Brain) Run(ctx context.Context) error {
 			slog.Warn("the first configuration is not written", "err", err)
 		}
 	}
-	host.SpareFromOOM()                     // not before it is known that there is something to spare
 	if err := b.guard.begun(); err != nil { // a board that cannot count is not one that dies
 		slog.Warn("this start is not counted for safe mode", "err", err)
 	}
@@ -95,7 +84,7 @@ func (b *Brain) follow(ctx context.Context, err error) error {
 	case ending.Exec:
 		return b.becomeAnother(err)
 	case ending.SwitchOff:
-		return errors.Join(err, shutdown.Direct.Off(ctx, b.off == ending.Reboot))
+		return errors.Join(err, b.rims.Power.Off(ctx, shutdown.Direct, b.off == ending.Reboot))
 	}
 	return err
 }
@@ -103,19 +92,19 @@ func (b *Brain) follow(ctx context.Context, err error) error {
 // Brain is everything a serving process holds, joined.
 type Brain struct {
 	Config
+	rims Rims
 	lock *os.File // of the run directory
 
 	staticsChanged chan struct{} // capacity 1
 	cancelled      chan struct{} // capacity 1: a shutdown was
-	signals        chan os.Signal
 
 	plane  *plane  // nil: the control plane is elsewhere
 	uplink *uplink // nil: it is here
 	client api.Client
 
 	store   *storage.Store
-	images  *images.Disk
-	keeper  *keeper.Client
+	images  Images
+	keeper  Engine
 	network network.Setup
 	given   *given.Network // nil: pods have the host's network
 	agent   *node.Agent
@@ -256,106 +245,6 @@ func servedAt(ctx context.Context, socket string) bool {
 		}
 	}
 	return true
-}
-
-// run works until a signal or an error ends it. The API outlives the agent, so that last statuses are written.
-func (b *Brain) run(ctx context.Context) error {
-	apiCtx, stopAPI := context.WithCancel(ctx)
-	defer stopAPI()
-	base, apiCtx := errgroup.WithContext(apiCtx)
-	below := []func(context.Context) error{b.store.Run, b.server.Run, b.events.Run}
-	if b.plane != nil {
-		below = append(below, b.plane.below()...)
-	} else if b.uplink.door != nil {
-		below = append(below, b.uplink.door.Run)
-	}
-	for _, r := range below {
-		base.Go(func() error { return r(apiCtx) })
-	}
-	workCtx, stopWork := context.WithCancel(apiCtx)
-	defer stopWork()
-	work, workCtx := errgroup.WithContext(workCtx)
-	jobs := []func(context.Context) error{b.keepClock, b.tellTime, b.guardPods, b.agent.Run, b.keeper.Run, b.writes.Run, b.debts.Run}
-	if b.plane != nil {
-		jobs = append(jobs, b.plane.jobs()...)
-	} else {
-		jobs = append(jobs, b.uplink.Run, b.uplink.answerCalls)
-	}
-	if b.Trial.on {
-		jobs = append(jobs, b.proveWell)
-	}
-	if b.store.Health().Unclean {
-		jobs = append(jobs, b.verifyImages)
-	}
-	if dir := archives.Find(b.File.ImageArchives, "/"); dir != "" || b.BootState != "" {
-		jobs = append(jobs, func(ctx context.Context) error { return b.bootArchives(ctx, dir) })
-	}
-	if len(b.Statics) > 0 {
-		jobs = append(jobs, b.watchStatics)
-	}
-	if b.given != nil && (b.plane == nil || b.given.Expect) { // elsewhere nobody gives networks
-		jobs = append(jobs, func(ctx context.Context) error { return b.given.Watch(ctx, b.client) })
-	}
-	for _, j := range jobs {
-		work.Go(func() error { return j(workCtx) })
-	}
-	work.Go(func() error { return b.power.Run(workCtx) })
-	for _, w := range b.watchdogs() {
-		work.Go(func() error { return w.Run(workCtx) })
-	}
-	go settle.Run(workCtx)
-	b.tellStart()
-	where := []any{"listen", b.ListenAt}
-	if b.plane == nil {
-		where = []any{"server", cmp.Or(b.Kubeconfig, strings.Join(b.Servers, ","))}
-	}
-	slog.Info("serving", append([]any{"node", b.Name, "version", b.Build.Version, "socket", place.Socket(b.RunDir)}, where...)...)
-	warnUnbounded(b.holds)
-	alive.TellManager(daemon.SdNotifyReady)
-
-	why := ending.Why(0)
-	select {
-	case <-workCtx.Done():
-	case why = <-b.end:
-	}
-	if why.PodsStop() {
-		b.awaitCleared(workCtx)
-		b.beginAnew()
-	}
-	clears := why.Clears(b.UnderInit, shutdown.MachineGoingDown(ctx))
-	if why.Stopping() { // else systemd would wait for the end of the process
-		alive.TellManager(daemon.SdNotifyStopping)
-	}
-	stopWork()
-	err := work.Wait()
-	b.off = why
-	if clears && err == nil {
-		err = b.clear(ctx)
-	}
-	stopAPI()
-	err = errors.Join(err, base.Wait())
-	if b.plane != nil {
-		err = errors.Join(err, b.plane.audit.Close())
-	}
-	return err
-}
-
-// watchStatics tells the agent of files that change. Without inotify it finds out in its own time.
-func (b *Brain) watchStatics(ctx context.Context) error {
-	var dirs []string
-	for _, d := range b.Statics {
-		dirs = append(dirs, d.Path)
-	}
-	err := host.WatchDirs(ctx, dirs, func() {
-		select {
-		case b.staticsChanged <- struct{}{}:
-		default:
-		}
-	})
-	if err != nil {
-		slog.Warn("changes of static pods are seen every 20 seconds only", "err", err)
-	}
-	return nil
 }
 
 // tellStart makes seen where people look, in the node's events, what this start found.

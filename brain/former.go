@@ -4,13 +4,11 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 
 	"ledge/brain/place"
-	"ledge/host"
-	"ledge/network/bridge"
-	"ledge/runtime/keeper"
 )
 
 // leaveFormer takes away what the node of this run directory had under names that it has no more, and that nobody would find again. What
@@ -21,9 +19,9 @@ func (b *Brain) leaveFormer(ctx context.Context) error {
 		slog.Warn("what the node here was before is not known", "err", err) // it is written anew
 		return nil
 	}
-	var old *bridge.Setup
+	var old PodNetwork
 	if was.Bridge != "" && was.Bridge != place.NoBridge && was.Bridge != b.Bridge {
-		if old, err = bridge.New(bridge.Config{Bridge: was.Bridge, RunDir: place.NetworkDir(b.RunDir)}); err != nil {
+		if old, err = b.rims.Network.Open(was.Bridge, netip.Prefix{}, netip.Prefix{}); err != nil {
 			return err
 		}
 		if n := old.Pods(); n > 0 {
@@ -32,10 +30,10 @@ func (b *Brain) leaveFormer(ctx context.Context) error {
 	}
 	// A keeper that a service has started stands where that says.
 	if cmd, err := b.keeperCommand(); err == nil && len(cmd) > 0 && was.CgroupRoot != "" && was.CgroupRoot != b.CgroupRoot {
-		if n := heldPods(b.RunDir); n > 0 {
+		if n := b.heldPods(); n > 0 {
 			return stillThere("cgroup-root", b.CgroupRoot, was.CgroupRoot, n)
 		}
-		if err := keeper.StopAll(ctx, b.RunDir, was.CgroupRoot); err != nil {
+		if err := b.rims.Keeper.StopAll(ctx, was.CgroupRoot); err != nil {
 			return fmt.Errorf("--cgroup-root %s: leave %s, which this node had before: %w", b.CgroupRoot, was.CgroupRoot, err)
 		}
 	}
@@ -51,11 +49,11 @@ func stillThere(flag, now, was string, pods int) error {
 }
 
 // heldPods counts what a keeper of this boot holds, or held when it was killed.
-func heldPods(runDir string) (n int) {
-	boot, err := os.ReadFile(filepath.Join(runDir, "boot_id"))
-	if err != nil || string(boot) != host.New(host.Config{}).BootID() {
+func (b *Brain) heldPods() (n int) {
+	boot, err := os.ReadFile(filepath.Join(b.RunDir, "boot_id"))
+	if err != nil || string(boot) != b.rims.Host.BootID() {
 		return 0
 	}
-	pods, _ := os.ReadDir(filepath.Join(runDir, "pods")) // what is not there holds none
+	pods, _ := os.ReadDir(filepath.Join(b.RunDir, "pods")) // what is not there holds none
 	return len(pods)
 }

@@ -36,6 +36,7 @@ import (
 type plane struct {
 	b        *Brain
 	client   *local.Client
+	api      api.Client // what all use that write or answer: client, and what is around it
 	ca       *pki.Authority
 	joins    *pki.Joins
 	loops    controller.Config
@@ -69,11 +70,20 @@ func (b *Brain) openPlane(ctx context.Context) (err error) {
 	if p.client, err = local.New(b.Admission(local.Config{Store: b.store, Address: p.address(), Tokens: tokens, PodSecurity: b.File.PodSecurity})); err != nil {
 		return err
 	}
-	b.client = p.client
-	p.boards.client, p.boards.tls = p.client, p.joins.BoardTLS
+	p.api = through(b.rims.Around, p.client)
+	b.client = through(b.rims.Uplink, p.api)
+	p.boards.client, p.boards.tls = p.api, p.joins.BoardTLS
 	p.loops = b.Controllers()
-	p.loops.Client, p.loops.Schedule.Closed = p.client, b.closed
+	p.loops.Client, p.loops.Schedule.Closed = p.api, b.closed
 	return nil
+}
+
+// through is a client with something around it, if there is something.
+func through(around func(api.Client) api.Client, c api.Client) api.Client {
+	if around == nil {
+		return c
+	}
+	return around(c)
 }
 
 func (p *plane) listen(ctx context.Context, at string) error {
@@ -104,7 +114,7 @@ func (p *plane) below() []func(context.Context) error {
 func (p *plane) jobs() []func(context.Context) error {
 	out := []func(context.Context) error{p.b.resumeCancelled, p.followBoards, func(ctx context.Context) error { return controller.Run(ctx, p.loops) }}
 	if p.b.Manifests != "" {
-		out = append(out, (&manifest.Dir{Path: p.b.Manifests, Client: p.client}).Run)
+		out = append(out, (&manifest.Dir{Path: p.b.Manifests, Client: p.api}).Run)
 	}
 	if _, err := os.Stat(filepath.Join(p.b.BootState, config.BootKubeconfigFile)); p.b.BootState != "" && err == nil {
 		out = append(out, p.kubeconfigOnCard)
@@ -186,7 +196,7 @@ func (p *plane) outward() (url string, err error) {
 		return "", nil
 	}
 	if at.Addr().IsUnspecified() {
-		have, err := host.Addresses(p.b.Bridge)
+		have, err := p.b.rims.Host.Addresses(p.b.Bridge)
 		if err != nil || len(have) == 0 {
 			return "", err
 		}
@@ -216,7 +226,7 @@ func (p *plane) serverNames() ([]string, []net.IP) {
 			ips = append(ips, ip)
 		}
 	}
-	have, err := host.Addresses()
+	have, err := p.b.rims.Host.Addresses()
 	if err != nil {
 		slog.Warn("cannot list this board's addresses; its certificate is good for the local ones only", "err", err)
 	}
@@ -247,14 +257,14 @@ func (p *plane) join(ctx context.Context, remote string, request []byte, token s
 // taken says whether there is a Node of that name, and whether a board is at work under it: one that renews a Lease is Ready
 // until it has been silent for the grace, by the control plane's clock. What time the board wrote into its Lease proves nothing.
 func (p *plane) taken(ctx context.Context, name string) (is, alive bool, err error) {
-	node, err := api.Get[*corev1.Node](ctx, p.client, api.Nodes, "", name)
+	node, err := api.Get[*corev1.Node](ctx, p.api, api.Nodes, "", name)
 	if apierrors.IsNotFound(err) {
 		return false, false, nil
 	}
 	if err != nil || !api.NodeReady(node) {
 		return err == nil, false, err
 	}
-	_, err = p.client.Get(ctx, coordination.Leases, corev1.NamespaceNodeLease, name)
+	_, err = p.api.Get(ctx, coordination.Leases, corev1.NamespaceNodeLease, name)
 	if apierrors.IsNotFound(err) {
 		return true, false, nil
 	}
@@ -279,7 +289,7 @@ func (p *plane) known(leaf *x509.Certificate) error {
 // followBoards ends the streams to boards that are gone, and brings back what an orderly power-off of another board stopped,
 // once that board takes pods again: after its boot, or when the power-off did not happen (architecture: Bare pods come back).
 func (p *plane) followBoards(ctx context.Context) error {
-	nodes := api.NewView[*corev1.Node](p.client, api.Nodes, api.Selection{})
+	nodes := api.NewView[*corev1.Node](p.api, api.Nodes, api.Selection{})
 	done := make(chan error, 1)
 	go func() { done <- nodes.Run(ctx) }()
 	ready := readiness{}

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/boot/ending"
-	"ledge/host"
 	"ledge/host/alive"
 	"ledge/host/settle"
 	"ledge/node/podstate"
@@ -108,21 +107,21 @@ func (b *Brain) openPower() error {
 	}
 	cfg := b.File.Shutdown()
 	b.requests = shutdown.NewRequests(func(reboot bool) { b.requested(reboot, tell) })
-	sources := []shutdown.Source{&shutdown.Signals{Incoming: b.signals, Drain: b.OnTerm == "drain", Detach: tell(ending.Detached), Exit: tell(ending.Drained)}, b.requests}
+	sources := []shutdown.Source{&shutdown.Signals{Incoming: b.rims.Power.Signals, GoingDown: b.rims.Power.GoingDown, Drain: b.OnTerm == "drain", Detach: tell(ending.Detached), Exit: tell(ending.Drained)}, b.requests}
 	off := func() { b.requested(false, tell) }
 	b.voltage.Root, b.voltage.Changed = b.File.Power.Sensors, b.voltageChanged
 	sources = append(sources, &b.voltage)
 	sources = append(sources, b.supplies(cfg.Total(), off)...)
 	if underSystemd() {
 		b.logind = &shutdown.Logind{Want: cfg.Total(), Strict: b.Shortfall == "fail"}
-		sources = append(sources, b.logind, &shutdown.PowerKey{Off: off, Elsewhere: func() bool { return b.logind.Live() != "" }})
+		sources = append(sources, b.logind, &shutdown.PowerKey{Dir: b.rims.Power.Keys, Off: off, Elsewhere: func() bool { return b.logind.Live() != "" }})
 	} else {
-		sources = append(sources, &shutdown.PowerKey{Off: off, From: b.Presses})
+		sources = append(sources, &shutdown.PowerKey{Dir: b.rims.Power.Keys, Off: off, From: b.rims.Power.Presses})
 	}
 	var err error
 	b.power, err = shutdown.NewManager(shutdown.ManagerConfig{Node: powerNode{b}, NodeName: b.Name, Shutdown: cfg, Sources: sources,
 		Events: b.events, FinishFirst: !b.CancelStopsKill, Record: filepath.Join(b.DataDir, shutdown.RecordName),
-		BootID: host.New(host.Config{}).BootID(), Off: func(reboot bool) { b.requested(reboot, tell) }})
+		BootID: b.rims.Host.BootID(), Off: func(reboot bool) { b.requested(reboot, tell) }})
 	return err
 }
 
@@ -150,7 +149,7 @@ func (b *Brain) requested(reboot bool, tell func(ending.Why) func()) {
 	if b.PowerBackend != shutdown.Direct {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		err := shutdown.ByLogind.Off(ctx, reboot)
+		err := b.rims.Power.Off(ctx, shutdown.ByLogind, reboot)
 		if err == nil {
 			return
 		}

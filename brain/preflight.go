@@ -9,7 +9,6 @@ import (
 
 	"ledge/brain/place"
 	"ledge/host"
-	"ledge/network/bridge"
 )
 
 // preflight refuses to start on a machine that cannot run a pod, in one line and before anything is made.
@@ -20,18 +19,17 @@ func (b *Brain) preflight() error {
 	if err := place.CheckRunDir(b.RunDir); err != nil {
 		return err
 	}
-	machine := host.New(host.Config{})
-	for _, c := range machine.Essentials(b.DataDir) {
+	for _, c := range b.rims.Host.Essentials(b.DataDir) {
 		if c.Verdict == host.Fail {
 			return fmt.Errorf("this machine cannot run pods: %s: %s; %s", c.Name, c.Detail, c.Remedy)
 		}
 	}
 	if b.Bridge != place.NoBridge {
-		if err := bridge.Check(b.Bridge); err != nil {
+		if err := b.rims.Network.Check(b.Bridge); err != nil {
 			return fmt.Errorf("--bridge %s: %w", b.Bridge, err)
 		}
 	}
-	b.holds = machine.Controllers()
+	b.holds = b.rims.Host.Controllers()
 	if b.WatchdogDevice != "" { // it is armed last
 		if _, err := os.Stat(b.WatchdogDevice); err != nil {
 			return fmt.Errorf("--watchdog: %w; load the driver of the machine's watchdog, or softdog", err)

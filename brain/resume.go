@@ -66,15 +66,12 @@ func (b *Brain) beginAnew() {
 
 // resumePods is done at every start.
 func (b *Brain) resumePods(ctx context.Context) error {
-	info, err := host.New(host.Config{}).Info()
-	if err != nil {
-		return err
-	}
+	bootID := b.rims.Host.BootID()
 	begun := filepath.Join(b.RunDir, begunName)
-	_, err = os.Stat(begun)
+	_, err := os.Stat(begun)
 	anew, first := errors.Is(err, fs.ErrNotExist), false
 	err = b.debts.orOwe(ctx, "start again what a power-off stopped", func(context.Context) (err error) {
-		first, err = booted(b.store.Table("settings"), info.BootID, anew, func() error {
+		first, err = booted(b.store.Table("settings"), bootID, anew, func() error {
 			if b.plane == nil {
 				return nil // the control plane does it
 			}
@@ -134,7 +131,7 @@ func (b *Brain) keepClock(ctx context.Context) error {
 		if now.Sub(saved) < old {
 			return
 		}
-		if synced, err := host.New(host.Config{}).ClockSynced(); err != nil || !synced {
+		if synced, err := b.rims.Host.ClockSynced(); err != nil || !synced {
 			return
 		}
 		if err := host.SaveClock(config.ClockFile(b.DataDir), now); err != nil {

@@ -16,28 +16,18 @@ import (
 	"ledge/api"
 	"ledge/api/httpd"
 	"ledge/brain/place"
-	"ledge/host"
 	"ledge/images"
-	"ledge/images/layers"
 	"ledge/internal/durable"
 	"ledge/network"
-	"ledge/network/bridge"
 	"ledge/network/given"
 	"ledge/network/hostnet"
 	"ledge/network/plan"
 	"ledge/node"
 	"ledge/node/static"
-	"ledge/node/stats"
-	"ledge/runtime/keeper"
-	"ledge/storage"
 )
 
-func (b *Brain) openStore(ctx context.Context) error {
-	exe, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("find this program: %w", err)
-	}
-	b.store, err = storage.Open(ctx, storage.Config{Dir: filepath.Join(b.DataDir, "store"), Check: storage.CheckChild(exe, "check-db")})
+func (b *Brain) openStore(ctx context.Context) (err error) {
+	b.store, err = b.rims.Store(ctx, filepath.Join(b.DataDir, "store"))
 	return err
 }
 
@@ -46,9 +36,8 @@ func (b *Brain) openImages(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	b.images, err = images.Open(ctx, images.StoreConfig{Root: filepath.Join(b.DataDir, "images"), RunDir: filepath.Join(b.RunDir, "images"),
-		Index: b.store.Table("images"), Layers: layers.New(layers.Config{}), Log: slog.Default(), Registry: reg,
-		MaxPulls: b.File.Pulls(), KeepBlobs: b.File.Keep(), GC: b.File.Gc()})
+	b.images, err = b.rims.Images(ctx, images.StoreConfig{Root: filepath.Join(b.DataDir, "images"), RunDir: filepath.Join(b.RunDir, "images"),
+		Index: b.store.Table("images"), Log: slog.Default(), Registry: reg, MaxPulls: b.File.Pulls(), KeepBlobs: b.File.Keep(), GC: b.File.Gc()})
 	if err != nil {
 		return err
 	}
@@ -65,8 +54,10 @@ func (b *Brain) openImages(ctx context.Context) (err error) {
 // verifyImages reads every layer again after a power cut, when nobody else wants the disk; those that pods stand on were
 // looked at before they started. What cannot be repaired from the card is pulled again, if there is somebody to ask.
 func (b *Brain) verifyImages(ctx context.Context) error {
-	if err := host.IdleThread(); err != nil {
-		slog.Debug("images are checked at ordinary priority", "err", err)
+	if b.rims.Idle != nil {
+		if err := b.rims.Idle(); err != nil {
+			slog.Debug("images are checked at ordinary priority", "err", err)
+		}
 	}
 	r, err := b.images.Verify(ctx)
 	switch {
@@ -96,12 +87,12 @@ const networkPatience = 5 * time.Second
 // openNetwork chooses how pods are connected. A network chosen once is kept: pods' addresses are known elsewhere.
 func (b *Brain) openNetwork(ctx context.Context) (err error) {
 	if b.Bridge == place.NoBridge {
-		b.network, err = hostnet.New(hostnet.Config{Addresses: func() ([]netip.Addr, error) { return host.Addresses() }})
+		b.network, err = hostnet.New(hostnet.Config{Addresses: func() ([]netip.Addr, error) { return b.rims.Host.Addresses() }})
 		return err
 	}
 	waiting, cancel := context.WithTimeout(ctx, networkPatience)
 	defer cancel()
-	release, err := host.HoldNetwork(waiting)
+	release, err := b.rims.Network.Hold(waiting)
 	if err != nil {
 		slog.Warn("another node that starts now may choose the same pod network", "err", err)
 		release = func() {}
@@ -112,7 +103,7 @@ func (b *Brain) openNetwork(ctx context.Context) (err error) {
 		return err
 	}
 	open := func(cidr, cidr6 netip.Prefix) (network.Setup, error) {
-		return bridge.New(bridge.Config{Bridge: b.Bridge, PodCIDR: cidr, PodCIDR6: cidr6, RunDir: place.NetworkDir(b.RunDir)})
+		return b.rims.Network.Open(b.Bridge, cidr, cidr6)
 	}
 	first, err := open(cidr, cidr6)
 	if err != nil {
@@ -153,7 +144,7 @@ func (b *Brain) podNetwork() (cidr, cidr6 netip.Prefix, chosen bool, err error) 
 		cidr = old
 	}
 	if !cidr.IsValid() {
-		used, err := host.Prefixes()
+		used, err := b.rims.Host.Prefixes()
 		if err != nil {
 			return cidr, cidr6, false, fmt.Errorf("look for a free pod network: %w", err)
 		}
@@ -196,23 +187,19 @@ func (b *Brain) openAgent() error {
 	if err != nil {
 		return err
 	}
-	b.keeper = keeper.New(keeper.ClientConfig{RunDir: b.RunDir, Command: cmd})
-	machine := host.New(host.Config{})
-	b.writes = newWritesMeter(machine, b.RunDir, b.DataDir, b.keeper.Process)
+	b.keeper = b.rims.Keeper.Open(cmd)
+	b.writes = newWritesMeter(b.rims.Host, b.RunDir, b.DataDir, b.keeper.Process)
 	cfg := node.Config{Name: b.Name, Version: api.VersionOf(b.Build.Version), Client: b.client, Engine: b.keeper, Images: b.images, Network: b.network,
-		Board: b.sampler(machine),
-		Stalled: func(ctx context.Context, fn func(string)) error {
-			return machine.WatchStalls(ctx, []string{"memory", "io", "cpu"}, fn)
-		}, Events: b.events, DataDir: b.DataDir, RunDir: b.RunDir, OwnFiles: OwnFiles, Logs: logs,
+		Board: b.rims.Machine, Stalled: b.rims.Machine.Stalled, Events: b.events, DataDir: b.DataDir, RunDir: b.RunDir, OwnFiles: OwnFiles, Logs: logs,
 		Static: static.Config{Dirs: b.Statics, Changed: b.staticsChanged},
-		Stats:  stats.New(stats.Config{}), Written: b.images.Written,
-		ResolvConf: cmp.Or(b.File.ResolvConf, machine.ResolvConf()),
+		Stats:  b.rims.Stats, Written: b.images.Written,
+		ResolvConf: cmp.Or(b.File.ResolvConf, b.rims.Host.ResolvConf()),
 		APIServer:  b.podsAPI(), ClusterDNS: b.File.ClusterDNS, ClusterDomain: b.File.ClusterDomain, Registration: b.Reg, Status: b.Status, Resources: b.Bounds, Sysctls: b.Sysctls,
-		Hold: b.guard.holding(), Conditions: b.conditions, Shutdowns: b.lastShutdown, Dial: host.DialIn, NoPodNetwork: b.Bridge == place.NoBridge, Unconfined: b.File.SeccompDefault != nil && !*b.File.SeccompDefault}
+		Hold: b.guard.holding(), Conditions: b.conditions, Shutdowns: b.lastShutdown, Dial: b.rims.Dial, NoPodNetwork: b.Bridge == place.NoBridge, Unconfined: b.File.SeccompDefault != nil && !*b.File.SeccompDefault}
 	if b.given != nil {
 		cfg.Seen = b.given.Saw
 	}
-	b.relief(&cfg, machine)
+	b.relief(&cfg)
 	if b.plane != nil {
 		cfg.Line, cfg.Restore = b.store.Line(), b.plane.client.Restore
 		cfg.Deleted = func(namespace, name string) bool { return b.store.LogDeleted(api.Pods, namespace, name) }
@@ -226,6 +213,7 @@ func (b *Brain) openServer() error {
 	cfg := httpd.Config{Client: b.client, Streams: b.agent, Exec: b.agent, Forward: b.agent, Metrics: b.agent, Version: httpd.Version{Commit: b.Build.Commit, Built: b.Build.Time}, Board: extra.Handler(),
 		Checks: []httpd.Check{{Name: "store", Run: func(context.Context) error { return b.store.Health().LastError }}}}
 	if p := b.plane; p != nil {
+		cfg.Client = p.api
 		cfg.DialBoard, cfg.Node, cfg.Calls = p.boards.Dial, b.Name, &p.boards
 		cfg.Authenticate, cfg.Join, cfg.Known, cfg.Metrics = p.client.Authenticate, p.join, p.known, pages{b.agent, p.loops.Metrics}
 		var err error
@@ -240,11 +228,11 @@ func (b *Brain) openServer() error {
 	if err != nil {
 		return err
 	}
-	unix, err := httpd.ListenUnix(place.Socket(b.RunDir), host.TrustPeer)
+	doors, err := b.rims.Doors(place.Socket(b.RunDir))
 	if err != nil {
 		return err
 	}
-	b.server = &httpd.Server{Handler: h, Listeners: []*httpd.Listener{unix}}
+	b.server = &httpd.Server{Handler: h, Listeners: doors}
 	if b.plane == nil {
 		return b.uplink.openDoor(b, cfg)
 	}

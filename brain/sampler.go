@@ -1,10 +1,12 @@
 package brain
 
 import (
+	"context"
 	"errors"
 	"path/filepath"
 	"slices"
 
+	"ledge/config"
 	"ledge/host"
 	"ledge/node"
 )
@@ -18,13 +20,24 @@ type sampler struct {
 	workingSet bool
 }
 
-var (
-	_ node.Glancer = (*sampler)(nil)
-	_ node.Roomer  = (*sampler)(nil)
-)
+// MachineOf is the machine that h reads, as the agent of a board with these settings measures it.
+func MachineOf(h *host.Host, s config.Settings) Machine {
+	return &sampler{host: h, dataDir: s.DataDir, bridge: s.Bridge, workingSet: s.Status.WorkingSet}
+}
 
-func (b *Brain) sampler(machine *host.Host) *sampler {
-	return &sampler{host: machine, dataDir: b.DataDir, bridge: b.Bridge, workingSet: b.Status.WorkingSet}
+// Stalled implements Machine.
+func (s *sampler) Stalled(ctx context.Context, fn func(resource string)) error {
+	return s.host.WatchStalls(ctx, []string{"memory", "io", "cpu"}, fn)
+}
+
+// OOMs implements Machine.
+func (s *sampler) OOMs(ctx context.Context, fn func(name string, pid int)) error {
+	return s.host.WatchOOM(ctx, func(v host.Victim) { fn(v.Name, v.PID) })
+}
+
+// Reclaim implements Machine.
+func (s *sampler) Reclaim(ctx context.Context, cgroup string, bytes int64) (int64, error) {
+	return s.host.Reclaim(ctx, cgroup, bytes)
 }
 
 // MemoryAvailable implements node.Glancer.
@@ -54,7 +67,7 @@ func (s *sampler) Sample() (node.Sample, error) {
 		swaps, err := s.host.Swaps()
 		out.SwapOnDisk = err != nil || slices.ContainsFunc(swaps, func(w host.Swap) bool { return !w.InMemory() })
 	}
-	out.Addresses, err = host.Addresses(s.bridge)
+	out.Addresses, err = s.host.Addresses(s.bridge)
 	out.Unread = errors.Join(out.Unread, err)
 	return out, nil
 }

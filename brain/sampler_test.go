@@ -47,7 +47,7 @@ func sampled(t *testing.T, file string, machine *host.Host, dataDir string) *sam
 	s, err := o.Settle(f)
 	must(t, err)
 	s.DataDir = dataDir
-	return (&Brain{Config: Config{Settings: s}}).sampler(machine)
+	return MachineOf(machine, s).(*sampler)
 }
 
 // TestMemorySignal: the switch decides what is read, at looks and at the glances between them.

@@ -127,7 +127,7 @@ func (b *Brain) join(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return errStopped
-		case <-b.signals:
+		case <-b.rims.Power.Signals:
 			return errStopped
 		case <-time.After(wait):
 		}

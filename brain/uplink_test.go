@@ -53,6 +53,7 @@ func newJoined(t *testing.T, begin time.Time) *joined {
 	j.p = p
 	p.client, err = local.New(local.Config{Store: db})
 	must(t, err)
+	p.api = p.client
 	p.ca, err = pki.Open(pki.Config{Dir: t.TempDir(), Now: at(&j.server)})
 	must(t, err)
 	p.joins, err = p.ca.Joins(pki.JoinsConfig{Tokens: db.Table("t"), Boards: db.Table("b")})

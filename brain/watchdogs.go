@@ -6,7 +6,7 @@ import (
 
 	"ledge/host"
 	"ledge/host/alive"
-	"ledge/runtime/keeper"
+	"ledge/runtime"
 	"ledge/storage"
 )
 
@@ -16,7 +16,9 @@ func commits(s *storage.Store) alive.Sign {
 }
 
 // Answers looks whether a keeper does.
-func Answers(c *keeper.Client) alive.Sign {
+func Answers(c interface {
+	Info(context.Context) (runtime.Info, error)
+}) alive.Sign {
 	return alive.Sign{Name: "the keeper", Look: func(ctx context.Context) error {
 		_, err := c.Info(ctx)
 		return err

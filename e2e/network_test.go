@@ -105,7 +105,7 @@ func TestDualStack(t *testing.T) {
 // it is not ready.
 func TestOverlapIsTold(t *testing.T) {
 	onHost(t)
-	here, err := host.Prefixes()
+	here, err := host.New(host.Config{}).Prefixes()
 	must(t, err)
 	i := slices.IndexFunc(here, func(p netip.Prefix) bool { return p.Addr().Is4() && p.Addr().IsPrivate() })
 	if i < 0 {

@@ -22,12 +22,6 @@ type Interface struct {
 	Addresses    []netip.Prefix
 }
 
-// Addresses are those of this machine, as Host.Addresses.
-func Addresses(not ...string) ([]netip.Addr, error) { return New(Config{}).Addresses(not...) }
-
-// Prefixes are those of this machine, as Host.Prefixes.
-func Prefixes() ([]netip.Prefix, error) { return New(Config{}).Prefixes() }
-
 // Addresses are the machine's usable addresses, best first: of the interface the default route leaves by (N-1.43), then
 // of other hardware, then of bridges and the like; on each, IPv4 first. The interfaces named in not (pods' bridges)
 // are left out. Names are not looked up: a board must start while no name server answers.

@@ -22,7 +22,7 @@ func testWatchAddresses(t *testing.T) {
 	lease := netip.MustParsePrefix("192.0.2.7/24")
 	looks := 0
 	if err := WatchAddresses(ctx, func() {
-		have, err := Addresses() // WatchAddresses calls from the thread that it was called on
+		have, err := New(Config{}).Addresses() // WatchAddresses calls from the thread that it was called on
 		if err != nil {
 			t.Error(err)
 		}

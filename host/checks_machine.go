@@ -121,7 +121,7 @@ func judgeDataDir(dir string, fs Filesystem) Check {
 
 func (h *Host) checkOverlay(dir string) Check {
 	const name = "overlayfs"
-	err := OverlayCapable(Existing(dir))
+	err := h.cfg.OverlayCapable(Existing(dir))
 	switch {
 	case err == nil:
 		return ok(name, "works in "+dir)

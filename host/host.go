@@ -26,6 +26,8 @@ type Config struct {
 	Interfaces func() ([]Interface, error)
 	// ClockSynced tells whether something that knows the time keeps the clock; nil: this kernel's answer.
 	ClockSynced func() (bool, error)
+	// OverlayCapable tries whether the root file systems of pods can stand in a directory; nil: this kernel does.
+	OverlayCapable func(dir string) error
 }
 
 // Host reads one machine.
@@ -50,8 +52,14 @@ func New(cfg Config) *Host {
 	if cfg.ClockSynced == nil {
 		cfg.ClockSynced = kernelClockSynced
 	}
+	if cfg.OverlayCapable == nil {
+		cfg.OverlayCapable = OverlayCapable
+	}
 	return &Host{cfg: cfg}
 }
+
+// Root is what /boot is looked for below.
+func (h *Host) Root() string { return h.cfg.Root }
 
 // Info is what does not change while the machine runs, but for a new host name (N-1.63).
 type Info struct {

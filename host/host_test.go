@@ -437,13 +437,13 @@ func TestThisMachine(t *testing.T) {
 	if _, err := h.ClockSynced(); err != nil {
 		t.Error(err)
 	}
-	have, err := Addresses()
+	have, err := New(Config{}).Addresses()
 	for _, a := range have {
 		if !usable(a) {
 			t.Errorf("%s is no address others can use", a)
 		}
 	}
-	nets, err2 := Prefixes()
+	nets, err2 := New(Config{}).Prefixes()
 	if errors.Join(err, err2) != nil || !slices.ContainsFunc(nets, func(p netip.Prefix) bool { return p.Contains(netip.MustParseAddr("127.0.0.1")) }) {
 		t.Error(nets, err, err2)
 	}

@@ -24,10 +24,11 @@ func runOnTrial(ctx context.Context, c *cli.Command, t *brain.Trial) error {
 		return err
 	}
 	cfg := brain.Config{Settings: s, RunDir: c.RunDir, Build: build, Trial: t, UnderInit: boot.StartedByInit(), Launcher: boot.Launcher}
+	machine := rims(s, c.RunDir)
 	if cfg.UnderInit {
-		cfg.Presses = boot.PressesFromInit()
+		machine.Power.Presses = boot.PressesFromInit()
 	}
-	return brain.New(cfg).Run(ctx)
+	return brain.New(cfg, machine).Run(ctx)
 }
 
 func firstbootVerb(ctx context.Context, c *cli.Command) error {

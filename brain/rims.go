@@ -1,0 +1,127 @@
+package brain
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+
+	"ledge/api"
+	"ledge/api/httpd"
+	"ledge/host"
+	"ledge/images"
+	"ledge/network"
+	"ledge/node"
+	"ledge/node/stats"
+	"ledge/runtime"
+	"ledge/shutdown"
+	"ledge/storage"
+)
+
+// Rims are where a brain touches what is not itself. cmd/ledge passes this machine's, a simulation plays them. What is only a file in one
+// of the brain's two directories is no rim: a simulation has a disk too.
+type Rims struct {
+	Host    *host.Host       // what a brain reads of the machine
+	Machine Machine          // what its agent measures there
+	Stats   *stats.Collector // what pods use
+	// Dial connects to a loopback port in a network namespace.
+	Dial func(ctx context.Context, netns string, port uint16) (net.Conn, error)
+
+	Store   func(ctx context.Context, dir string) (*storage.Store, error)
+	Images  func(context.Context, images.StoreConfig) (Images, error)
+	Keeper  Keeper
+	Network Network
+	Power   Power
+
+	// Doors opens the API to those on this machine.
+	Doors func(socket string) ([]*httpd.Listener, error)
+
+	// Beside runs in the background while the brain serves, until ctx ends: what the process does to itself. Nil: nothing.
+	Beside func(ctx context.Context)
+	// Idle leaves processor and disk to all others, for the goroutine that calls it. Nil: nobody can.
+	Idle func() error
+
+	// Around stands between the API of this brain and all who use it. Nil: nothing does.
+	Around func(api.Client) api.Client
+	// Uplink is the way of the agent to that API. Nil: it calls it.
+	Uplink func(api.Client) api.Client
+}
+
+// Machine is the hardware and the kernel as the agent measures them.
+type Machine interface {
+	node.Board
+	node.Glancer
+	node.Roomer
+	// Stalled calls its argument whenever tasks have to wait for "memory", "io" or "cpu", until ctx ends.
+	Stalled(ctx context.Context, fn func(resource string)) error
+	// OOMs calls its argument for each process that the kernel kills because the board is out of memory, until ctx ends.
+	OOMs(ctx context.Context, fn func(name string, pid int)) error
+	// Reclaim takes memory back from a cgroup and gives how much it was; fs.ErrNotExist where the kernel cannot.
+	Reclaim(ctx context.Context, cgroup string, bytes int64) (int64, error)
+}
+
+// Images are the images of a board: what its agent does with them, and what its owner asks for beside that.
+type Images interface {
+	images.Store
+	images.Collector
+	images.Meter
+	// Self makes the image of this program.
+	Self(ctx context.Context, binary string) (images.Image, error)
+	Export(ctx context.Context, w io.Writer, names []string) error
+	// Check reads every layer; Verify repairs what it can, too.
+	Check(context.Context) (images.Report, error)
+	Verify(context.Context) (images.Report, error)
+	// Pulls are those that go on.
+	Pulls() []images.PullStatus
+	// Written is where what a container writes to its root file system is.
+	Written(key string) string
+	Close() error
+}
+
+// Keeper is how a brain gets at the one that runs its containers.
+type Keeper struct {
+	// Open starts a keeper with the command where none answers; none: somebody else does.
+	Open func(command []string) Engine
+	// StopAll ends all pods of a keeper that stands at another cgroup, and it.
+	StopAll func(ctx context.Context, cgroupRoot string) error
+}
+
+// Engine runs containers, in another process that may go away and come back.
+type Engine interface {
+	node.Engine
+	// Run keeps in touch with the other process until ctx ends.
+	Run(ctx context.Context) error
+	// Process says which one it is.
+	Process(context.Context) (pid int, info runtime.Info, err error)
+	// Reset ends the other process and all it holds.
+	Reset(context.Context) error
+}
+
+// Network is how pods are connected.
+type Network interface {
+	// Check finds, before anything is made, what will never become right by itself.
+	Check(bridge string) error
+	// Hold keeps others from choosing networks on this machine until release is called.
+	Hold(ctx context.Context) (release func(), err error)
+	// Open changes nothing yet. Invalid prefixes: the network is only looked at, and closed.
+	Open(bridge string, cidr, cidr6 netip.Prefix) (PodNetwork, error)
+}
+
+// PodNetwork connects the pods of a board.
+type PodNetwork interface {
+	network.Setup
+	// Pods is how many are connected.
+	Pods() int
+}
+
+// Power is how a brain hears that the machine is to go down, and how it goes down.
+type Power struct {
+	Signals chan os.Signal // to this process
+	Keys    string         // directory of the event devices that may have a power key; empty: the usual one
+	Presses *os.File       // of the power key, where process 1 hears them; nil: nowhere
+	// GoingDown says whether somebody else takes the machine down.
+	GoingDown func(context.Context) bool
+	// Off takes it down. The direct way comes back only with an error.
+	Off func(ctx context.Context, by shutdown.Backend, reboot bool) error
+}
