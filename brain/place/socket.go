@@ -33,9 +33,16 @@ func Ask(ctx context.Context, runDir, method, path string, query url.Values, acc
 	if err := Reachable(runDir); err != nil {
 		return nil, err
 	}
-	hc := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	return AskBy(ctx, func(ctx context.Context) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", Socket(runDir))
-	}, DisableKeepAlives: true}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	}, method, path, query, accept, body)
+}
+
+// AskBy is Ask over whatever connects to the node.
+func AskBy(ctx context.Context, dial func(context.Context) (net.Conn, error), method, path string, query url.Values, accept string,
+	body io.Reader) (*http.Response, error) {
+	hc := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
+		DisableKeepAlives: true}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	u := url.URL{Scheme: "http", Host: "ledge", Path: path, RawQuery: query.Encode()}
 	req, err := http.NewRequestWithContext(ctx, method, u.String(), body)
 	if err != nil {

@@ -437,7 +437,7 @@ func (s *Store) Mount(_ context.Context, imageID, key string) (string, error) {
 		return "", fmt.Errorf("mount image for %s: %w: %s", key, images.ErrNotFound, imageID)
 	}
 	s.mounts[key] = imageID
-	return path.Join(cmp.Or(s.Dir, "/fake/rootfs"), key), nil
+	return s.path(key), nil
 }
 
 // MountFor implements images.UserStore.

@@ -1,10 +1,10 @@
-// Package sim is one whole board in one bubble of testing/synctest: a real store, the real API server reached over
-// pipes, the real controllers and the real agent, on a machine that is played. A day of it takes seconds.
+// Package sim is one whole board in one bubble of testing/synctest: the brain that boards run, joined by package brain, on a machine that is
+// played. A day of it takes seconds.
 //
 //	user ── rest ─┐
 //	agent ─ rest ─┴ pipe ─ httpd ─ scribe ─ local ─ storage (bbolt, NoSync)      the brain: dies and comes back
 //	controllers ────────────────────┘
-//	agent ─ door ─ fake engine, fake images, fake network, Machine               the board: stays
+//	brain.Rims ─ door ─ fake engine, fake images, fake network, Machine          the board: stays
 //
 // A test makes a Board inside a bubble, does things to it (Apply, KillBrain, CutPower, FillDisk ...), lets time pass,
 // and asks it to Settle. What must be true at every moment is checked by whoever sees the moment: the scribe who
@@ -29,6 +29,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"ledge/config"
 	"ledge/images"
 	imagesfake "ledge/images/fake"
 	networkfake "ledge/network/fake"
@@ -67,7 +68,9 @@ type Board struct {
 	starts  *starts
 	witness *witness
 
-	brain *brain
+	brain    *life
+	settings config.Settings
+	off      bool // the machine was switched off
 
 	mu     sync.Mutex
 	failed int
@@ -106,8 +109,10 @@ func New(t *testing.T, cfg Config) *Board {
 	b.addImage(ImageOne)
 	b.addImage(ImageTwo)
 	b.must(os.MkdirAll(b.run, 0o700), "make the run directory")
-	b.must(os.WriteFile(filepath.Join(dir, "resolv.conf"), []byte("nameserver 192.0.2.1\n"), 0o600), "write resolv.conf")
+	b.must(b.Machine.show(filepath.Join(dir, "machine")), "show the machine")
 	b.boots = 1
+	b.settings, err = b.settle(dir)
+	b.must(err, "settle how the board is")
 	b.wake()
 	t.Cleanup(func() { b.sleep(); b.fall() })
 	return b

@@ -2,96 +2,71 @@ package sim
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net"
 	"os"
 	"path/filepath"
-	"sync"
+	"strconv"
+	"syscall"
 	"testing/synctest"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 
 	"ledge/api"
-	"ledge/api/httpd"
-	"ledge/api/local"
 	"ledge/api/rest"
-	"ledge/controller"
-	networkfake "ledge/network/fake"
-	"ledge/node"
+	"ledge/brain"
+	"ledge/config"
 	"ledge/node/pressure"
-	"ledge/node/stats"
-	"ledge/scheduler"
 	"ledge/storage"
 )
 
-// brain is one life of the process that serves: what cmd/ledge joins, joined by imitation.
-type brain struct {
-	b      *Board
-	door   *door
-	uplink *uplink // between the agent and the API
-	store  *storage.Store
-	local  *local.Client
-	user   *rest.Client
-	node   *rest.Client
-	agent  *node.Agent
-	server *httpd.Server
-	events *api.Recorder
+// life is one life of the process that serves: the brain that boards run, on the rims of a played board (rims.go).
+type life struct {
+	b       *Board
+	door    *door
+	uplink  *uplink // between the agent and the API
+	signals chan os.Signal
+	caller  func(context.Context) (net.Conn, error) // connects to the API as the user
 
-	stopWork, stopAPI context.CancelFunc
-	work, base        *errgroup.Group
+	store *storage.Store
+	local api.Client // of the control plane
+	user  *rest.Client
+	node  *rest.Client
+
+	kill  context.CancelFunc
+	ended chan error // what Run returned
+	watch chan error // the witness's end
 }
 
 func (b *Board) storeDir() string { return filepath.Join(b.disk, "store") }
 
-const bootIDKey = "bootID"
-
 // keptTerminated is fewer than on a board: each costs at every look at all pods.
 const keptTerminated = 20
 
-// wake starts a brain. One that does not come up because the disk is full is started again every few seconds, as its
-// unit does; in the end a human makes room.
-func (b *Board) wake() {
-	b.t.Helper()
-	for try := 0; ; try++ {
-		x, err := b.start()
-		if err == nil {
-			b.brain = x
-			x.run()
-			synctest.Wait()
-			return
-		}
-		if !b.Machine.full() {
-			b.must(err, "start the brain")
-		}
-		if try == 10 {
-			b.Logf("the brain does not start on a full disk: %v", err)
-			b.must(b.Machine.empty(), "free the disk")
-		}
-		b.Pass(5 * time.Second)
+// settle makes settings of flags and a file, as 'ledge serve' does. Safe mode is off: brains of simulations are killed more often in ten
+// minutes than those of boards.
+func (b *Board) settle(dir string) (config.Settings, error) {
+	file, none := filepath.Join(dir, "config.yaml"), filepath.Join(dir, "none")
+	text := fmt.Sprintf("power: {supplies: %q, sensors: %q}\n", none, none)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		return config.Settings{}, err
 	}
-}
-
-// start makes a brain ready, in the order of cmd/ledge.
-func (b *Board) start() (*brain, error) {
-	x := &brain{b: b, door: &door{}, uplink: &uplink{conns: map[net.Conn]bool{}}}
-	var err error
-	if x.store, err = storage.Open(b.ctx, storage.Config{Dir: b.storeDir(), NoSync: true}); err != nil {
-		return nil, err
-	}
-	if x.local, err = local.New(local.Config{Store: x.store}); err == nil {
-		if err = x.resume(); err == nil {
-			err = x.join()
-		}
-	}
+	f := flag.NewFlagSet("serve", flag.ContinueOnError)
+	o := config.ServeFlags(f)
+	err := f.Parse([]string{"--data-dir", b.disk, "--config", file, "--config-dir", "", "--listen", "", "--start-keeper=false", "--hostname-override", b.cfg.Name,
+		"--safe-mode-after", "0", "--power-backend", "direct", "--terminated-pod-gc-threshold", strconv.Itoa(keptTerminated)})
 	if err != nil {
-		return nil, errors.Join(err, x.store.Close())
+		return config.Settings{}, err
 	}
-	return x, nil
+	s, err := o.Settle(f)
+	s.Status.Eviction = patient()
+	return s, err
 }
 
 // patient raises the conditions of a full disk and lets no pod go for it: what fills the disk here is none of theirs.
@@ -105,80 +80,63 @@ func patient() pressure.Policy {
 	return p
 }
 
-// resume brings back what an orderly power-off stopped, once in each boot.
-func (x *brain) resume() error {
-	sample, err := x.b.Machine.Sample()
-	if err != nil {
-		return err
+// wake starts a brain. One that does not come up because the disk is full is started again every few seconds, as its
+// unit does; in the end a human makes room.
+func (b *Board) wake() {
+	b.t.Helper()
+	for try := 0; ; try++ {
+		x, err := b.start()
+		if err == nil {
+			b.brain = x
+			return
+		}
+		if !b.Machine.full() {
+			b.must(err, "start the brain")
+		}
+		if try == 10 {
+			b.Logf("the brain does not start on a full disk: %v", err)
+			b.must(b.Machine.empty(), "free the disk")
+		}
+		b.Pass(5 * time.Second)
 	}
-	table := x.store.Table("settings")
-	rows, _, err := table.All()
-	if err != nil || string(rows[bootIDKey]) == sample.BootID {
-		return err
-	}
-	if _, err := x.local.Resume(x.b.cfg.Name); err != nil {
-		return err
-	}
-	return table.Put(bootIDKey, []byte(sample.BootID))
 }
 
-// join makes the API server, its two callers (the user, and the agent under a node's identity), and the agent.
-func (x *brain) join() error {
-	b := x.b
-	user, dialUser := httpd.Pipe(api.User{Name: "user", Groups: []string{api.AdminGroup}})
-	agent, dialAgent := httpd.Pipe(api.User{Name: api.NodeUserPrefix + b.cfg.Name, Groups: []string{api.NodesGroup}})
-	x.uplink.dial = dialAgent
+// start starts a brain and waits until it serves, or does not.
+func (b *Board) start() (*life, error) {
+	x := &life{b: b, door: &door{}, uplink: newUplink(), signals: make(chan os.Signal, 4), ended: make(chan error, 1), watch: make(chan error, 1)}
+	rims, err := x.rims()
+	if err != nil {
+		return nil, err
+	}
+	trial := brain.OpenTrial(b.disk, func(code int) { b.Errorf("the brain ends itself with code %d", code) })
+	process := brain.New(brain.Config{Settings: b.settings, RunDir: b.run, Build: config.Build{Version: "v0.0.0-sim"}, Trial: trial}, rims)
+	ctx, kill := context.WithCancel(context.WithoutCancel(b.ctx))
+	x.kill = kill
+	go func() { x.ended <- process.Run(ctx) }()
+	synctest.Wait()
+	select {
+	case err := <-x.ended:
+		kill()
+		return nil, cmp.Or(err, errors.New("it ended at once"))
+	default:
+	}
+	go func() { x.watch <- b.witness.Run(ctx, x.user) }()
+	synctest.Wait()
+	return x, nil
+}
+
+// over waits for the end of the process, for as long as the longest stopping of pods may take, and lets go of what knew it.
+func (x *life) over() error {
 	var err error
-	if x.user, err = rest.FromDialer(dialUser); err != nil {
-		return err
+	select {
+	case err = <-x.ended:
+	case <-time.After(10 * time.Minute):
+		x.b.Errorf("the brain does not end")
+		x.kill()
+		err = <-x.ended
 	}
-	if x.node, err = rest.FromDialer(x.uplink.connect); err != nil {
-		return err
-	}
-	x.events = api.NewRecorder(x.node, "kubelet", b.cfg.Name)
-	x.agent, err = node.New(node.Config{Name: b.cfg.Name, Version: "v0.0.0-sim", Client: x.node,
-		Engine:  engineDoor{door: x.door, Engine: b.engine, starts: b.starts},
-		Images:  imageDoor{door: x.door, store: b.images},
-		Network: networkDoor{door: x.door, Setup: networkfake.New(b.network)},
-		Board:   counted{b.Machine, b.kernel}, Stats: stats.New(stats.Config{Mount: b.kernel.dir, Proc: b.kernel.dir}), Stalled: b.kernel.stalled, Events: x.events, DataDir: b.disk, RunDir: b.run, Status: node.StatusConfig{Eviction: patient()},
-		ResolvConf: filepath.Join(filepath.Dir(b.disk), "resolv.conf")})
-	if err != nil {
-		return err
-	}
-	h, err := httpd.New(httpd.Config{Client: scribe{Client: x.local, b: b}, Streams: x.agent})
-	if err != nil {
-		return err
-	}
-	x.server = &httpd.Server{Handler: h, Listeners: []*httpd.Listener{user, agent}}
-	return nil
-}
-
-func (x *brain) run() {
-	apiCtx, stopAPI := context.WithCancel(context.WithoutCancel(x.b.ctx))
-	x.base, apiCtx = errgroup.WithContext(apiCtx)
-	for _, r := range []func(context.Context) error{x.store.Run, x.local.Run, x.server.Run, x.events.Run} {
-		x.base.Go(func() error { return r(apiCtx) })
-	}
-	workCtx, stopWork := context.WithCancel(apiCtx)
-	x.work, workCtx = errgroup.WithContext(workCtx)
-	plane := controller.Config{Client: scribe{Client: x.local, b: x.b}, TerminatedPods: keptTerminated,
-		Schedule: scheduler.Config{Closed: func(string) bool { return x.agent.Closed() }}}
-	for _, r := range []func(context.Context) error{
-		x.agent.Run,
-		func(ctx context.Context) error { return controller.Run(ctx, plane) },
-		func(ctx context.Context) error { return x.b.witness.Run(ctx, x.user) },
-	} {
-		x.work.Go(func() error { return r(workCtx) })
-	}
-	x.stopAPI, x.stopWork = stopAPI, stopWork
-}
-
-// end lets every goroutine of the brain come to its end.
-func (x *brain) end() error {
-	x.stopWork()
-	err := x.work.Wait()
-	x.stopAPI()
-	err = errors.Join(err, x.base.Wait())
+	x.kill()
+	err = errors.Join(err, <-x.watch)
 	x.user.Close()
 	x.node.Close()
 	return err
@@ -190,8 +148,8 @@ func (b *Board) sleep() {
 	x := b.brain
 	b.brain = nil
 	if x != nil {
-		b.must(x.end(), "end the brain")
-		b.must(x.store.Close(), "close the store")
+		x.signals <- syscall.SIGTERM
+		b.must(x.over(), "end the brain")
 	}
 }
 
@@ -200,14 +158,15 @@ func (b *Board) sleep() {
 func (b *Board) die() {
 	b.t.Helper()
 	synctest.Wait() // no goroutine is in the middle of a write
-	b.brain.door.shut.Store(true)
+	x := b.brain
+	b.brain = nil
+	x.door.shut.Store(true)
 	kept := filepath.Join(filepath.Dir(b.disk), "kept") // beside the disk, which may be full
 	b.must(copyDir(b.storeDir(), kept), "keep the store as it is")
-	if err := b.brain.end(); err != nil {
-		b.Errorf("the brain ended with %v", err)
+	x.kill()
+	if err := x.over(); err != nil { // what it flushes now is thrown away
+		b.Logf("the brain ended with %v", err)
 	}
-	_ = b.brain.store.Close() // what it flushes now is thrown away
-	b.brain = nil
 	b.must(os.RemoveAll(b.storeDir()), "throw away the store")
 	b.must(copyDir(kept, b.storeDir()), "put the store back")
 	b.must(os.RemoveAll(kept), "clean up")
@@ -263,87 +222,6 @@ func copySparse(from, to string) error {
 			return err
 		}
 	}
-}
-
-// uplink is the agent's way to the API. It can be cut.
-type uplink struct {
-	dial func(context.Context) (net.Conn, error)
-
-	mu    sync.Mutex
-	cut   bool
-	slow  time.Duration // that each piece takes either way
-	conns map[net.Conn]bool
-}
-
-var errCut = errors.New("the uplink is cut")
-
-func (u *uplink) connect(ctx context.Context) (net.Conn, error) {
-	u.mu.Lock()
-	cut := u.cut
-	u.mu.Unlock()
-	if cut {
-		return nil, errCut
-	}
-	c, err := u.dial(ctx)
-	if err != nil {
-		return nil, err
-	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.conns[c] = true
-	return &linked{Conn: c, up: u}, nil
-}
-
-// set cuts the uplink, with every connection on it, or mends it.
-func (u *uplink) set(cut bool) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.cut = cut
-	if cut {
-		for c := range u.conns {
-			c.Close()
-		}
-		clear(u.conns)
-	}
-}
-
-// lag makes everything on the uplink take that long.
-func (u *uplink) lag(slow time.Duration) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.slow = slow
-}
-
-type linked struct {
-	net.Conn
-	up *uplink
-}
-
-func (l *linked) delay() {
-	l.up.mu.Lock()
-	slow := l.up.slow
-	l.up.mu.Unlock()
-	if slow > 0 {
-		time.Sleep(slow)
-	}
-}
-
-func (l *linked) Read(p []byte) (int, error) {
-	n, err := l.Conn.Read(p)
-	l.delay()
-	return n, err
-}
-
-func (l *linked) Write(p []byte) (int, error) {
-	l.delay()
-	return l.Conn.Write(p)
-}
-
-func (l *linked) Close() error {
-	l.up.mu.Lock()
-	delete(l.up.conns, l.Conn)
-	l.up.mu.Unlock()
-	return l.Conn.Close()
 }
 
 func (b *Board) getNode() (*corev1.Node, error) {

@@ -3,7 +3,6 @@ package sim
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -243,35 +242,21 @@ func (s *starts) asked(id string) bool {
 // for account files, and one that is missing must stay an error there (a mount that is gone must not mean root).
 type imageDoor struct {
 	*door
-	store *imagesfake.Store
-}
-
-var _ images.Store = imageDoor{}
-
-func (i imageDoor) Get(ctx context.Context, ref string) (images.Image, error) {
-	return i.store.Get(ctx, ref)
-}
-
-func (i imageDoor) List(ctx context.Context) ([]images.Image, error) { return i.store.List(ctx) }
-
-func (i imageDoor) Import(ctx context.Context, r io.Reader) ([]images.Image, error) {
-	return i.store.Import(ctx, r)
+	*imagesfake.Store
 }
 
 func (i imageDoor) Pull(ctx context.Context, req images.PullRequest) (images.Pulled, error) {
 	if err := i.check(); err != nil {
 		return images.Pulled{}, err
 	}
-	return i.store.Pull(ctx, req)
+	return i.Store.Pull(ctx, req)
 }
-
-func (i imageDoor) Remove(ctx context.Context, ref string) error { return i.store.Remove(ctx, ref) }
 
 func (i imageDoor) Mount(ctx context.Context, imageID, key string) (string, error) {
 	if err := i.check(); err != nil {
 		return "", err
 	}
-	dir, err := i.store.Mount(ctx, imageID, key)
+	dir, err := i.Store.Mount(ctx, imageID, key)
 	if err != nil {
 		return "", err
 	}
@@ -282,17 +267,17 @@ func (i imageDoor) Unmount(ctx context.Context, key string) error {
 	if err := i.check(); err != nil {
 		return err
 	}
-	if err := i.store.Unmount(ctx, key); err != nil {
+	if err := i.Store.Unmount(ctx, key); err != nil {
 		return err
 	}
-	return os.RemoveAll(filepath.Join(i.store.Dir, key))
+	return os.RemoveAll(filepath.Join(i.Store.Dir, key))
 }
 
 func (i imageDoor) Retain(ctx context.Context, keys []string) error {
 	if err := i.check(); err != nil {
 		return err
 	}
-	return i.store.Retain(ctx, keys)
+	return i.Store.Retain(ctx, keys)
 }
 
 // networkDoor leads to the network.

@@ -1,8 +1,8 @@
 package sim
 
 import (
-	"context"
 	"fmt"
+	"net/url"
 	"os"
 	"time"
 
@@ -12,11 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
-	"ledge/node"
-	"ledge/node/podstate"
+	"ledge/api/board"
 	"ledge/node/pressure"
 	"ledge/runtime"
-	"ledge/shutdown"
 )
 
 // KillBrain ends the brain as kill -9 does and starts another. No container may notice, and nothing that was
@@ -55,39 +53,24 @@ func (b *Board) CutPower() {
 	b.compareKept(kept)
 }
 
-// PowerOff stops the board in an orderly way, as a power button does, and starts it again.
+// PowerOff asks the board to switch itself off, as 'ledge shutdown' does, and starts it again.
 func (b *Board) PowerOff() {
 	b.t.Helper()
-	res, err := shutdown.Run(b.ctx, powerNode{b}, shutdown.Default, shutdown.Unlimited)
-	if err != nil {
-		b.Errorf("the shutdown failed: %v", err)
+	x := b.brain
+	b.off = false
+	b.must(x.ask(board.ShutdownPath, url.Values{"in": {"0s"}}, nil), "ask for a shutdown")
+	b.brain = nil
+	b.must(x.over(), "end the brain")
+	if !b.off {
+		b.Errorf("the machine was not switched off")
 	}
-	for _, p := range res.Late {
-		b.Logf("late at power-off: %s/%s", p.Namespace, p.Name)
-	}
-	if left := b.Containers(); len(left) > len(res.Late) {
-		b.Errorf("%d pods run after the shutdown, %d were late", len(left), len(res.Late))
+	if left := b.Containers(); len(left) > 0 {
+		b.Errorf("pods run after the shutdown: %v", left)
 	}
 	b.witness.excuse()
-	b.sleep()
 	b.reboot()
 	b.wake()
 }
-
-type powerNode struct{ b *Board }
-
-func (n powerNode) Close(message string) { n.b.brain.agent.Close(message) }
-
-func (n powerNode) Pods() []*corev1.Pod { return n.b.brain.agent.Pods() }
-
-func (n powerNode) StopPod(ctx context.Context, uid types.UID, grace time.Duration) error {
-	return n.b.brain.agent.StopPod(ctx, uid, podstate.Stop{Reason: shutdown.StopReason, Message: shutdown.StopMessage,
-		Disruption: shutdown.StopDisruption, Grace: &grace})
-}
-
-func (n powerNode) Clear() { n.b.brain.agent.Clear() }
-
-func (n powerNode) Flush(context.Context) error { return n.b.brain.store.Flush() }
 
 // reboot is what the machine forgets: containers, mounts, links, the run directory.
 func (b *Board) reboot() {
@@ -101,7 +84,7 @@ func (b *Board) reboot() {
 	b.fall()
 	b.must(os.MkdirAll(b.run, 0o700), "make the run directory")
 	b.boots++
-	b.Machine.Change(func(s *node.Sample) { s.BootID = fmt.Sprintf("boot-%d", b.boots) })
+	b.must(b.Machine.booted(fmt.Sprintf("boot-%d", b.boots)), "boot")
 }
 
 // KeeperAway restarts the keeper, which takes a while: pods run on, nothing is decided.

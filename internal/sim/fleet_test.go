@@ -130,7 +130,7 @@ func newFleet(t *testing.T, boards int) *fleet {
 	t.Cleanup(func() { debug.SetGCPercent(was) })
 	f := &fleet{T: t, dir: t.TempDir(), ctx: context.WithoutCancel(t.Context()), pods: 3 * boards, kept: boards}
 	for i := range boards {
-		m := &member{name: fmt.Sprintf("board-%d", i), up: &uplink{conns: map[net.Conn]bool{}}, engine: enginefake.New(enginefake.Config{Script: Script}),
+		m := &member{name: fmt.Sprintf("board-%d", i), up: newUplink(), engine: enginefake.New(enginefake.Config{Script: Script}),
 			starts: newStarts()}
 		m.starts.fail = f.Errorf
 		m.dir = filepath.Join(f.dir, m.name)
@@ -277,7 +277,7 @@ func (f *fleet) start(m *member) {
 	client := clocked{m.client, &m.ahead}
 	events := api.NewRecorder(client, "kubelet", m.name)
 	var err error
-	m.agent, err = node.New(node.Config{Name: m.name, Version: "v0.0.0-sim", Client: client, Engine: card{engineDoor{door: &door{}, Engine: m.engine, starts: m.starts}, f, m}, Images: imageDoor{door: &door{}, store: m.images},
+	m.agent, err = node.New(node.Config{Name: m.name, Version: "v0.0.0-sim", Client: client, Engine: card{engineDoor{door: &door{}, Engine: m.engine, starts: m.starts}, f, m}, Images: imageDoor{door: &door{}, Store: m.images},
 		Network: networkfake.New(m.network), Board: m.machine, Events: events, DataDir: m.machine.disk, RunDir: run,
 		Status: node.StatusConfig{Eviction: patient()}, ResolvConf: resolv})
 	f.must(err)
@@ -305,7 +305,7 @@ func (f *fleet) kill(m *member) {
 	for _, uid := range m.network.Pods() {
 		f.must(networkfake.New(m.network).Detach(f.ctx, uid))
 	}
-	f.must(unmountBelow(filepath.Join(m.dir, "run", "volumes")))
+	f.must(unmountBelow(filepath.Join(m.dir, "run")))
 	f.must(os.RemoveAll(filepath.Join(m.dir, "run")))
 	f.must(os.RemoveAll(m.images.Dir))
 	m.starts.restart()

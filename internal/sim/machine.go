@@ -6,10 +6,13 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
 
+	"ledge/host"
 	"ledge/node"
 )
 
@@ -17,6 +20,8 @@ import (
 type Machine struct {
 	disk string
 	size int64
+	root string     // what host reads: /proc and the like
+	host *host.Host // of root
 
 	mu     sync.Mutex
 	sample node.Sample
@@ -38,6 +43,44 @@ func (m *Machine) Sample() (node.Sample, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.sample, m.fail
+}
+
+// show makes the files in which a brain reads what the machine is.
+func (m *Machine) show(root string) error {
+	m.root = root
+	files := map[string]string{"proc/sys/kernel/osrelease": m.sample.KernelVersion + "\n", "proc/net/route": "Iface\tDestination\n",
+		"sys/fs/cgroup/cgroup.controllers": "cpuset cpu io memory pids\n", "etc/resolv.conf": "nameserver 192.0.2.1\n"}
+	for _, ns := range []string{"mnt", "pid", "net", "ipc", "uts", "cgroup", "user"} {
+		files["proc/self/ns/"+ns] = ""
+	}
+	for name, text := range files {
+		if err := m.say(name, text); err != nil {
+			return err
+		}
+	}
+	at := func(dir string) string { return filepath.Join(root, dir) }
+	m.host = host.New(host.Config{Proc: at("proc"), Sys: at("sys"), Etc: at("etc"), Run: at("run"), Root: root,
+		Interfaces: func() ([]host.Interface, error) {
+			return []host.Interface{{Name: "eth0", Up: true, Addresses: []netip.Prefix{netip.PrefixFrom(m.sample.Addresses[0], 24)}}}, nil
+		},
+		ClockSynced:    func() (bool, error) { return true, nil },
+		OverlayCapable: func(string) error { return nil }})
+	return m.booted(m.sample.BootID)
+}
+
+// say has a file of the machine say something.
+func (m *Machine) say(name, text string) error {
+	path := filepath.Join(m.root, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	return os.WriteFile(path, []byte(text), 0o600)
+}
+
+// booted has the machine begin another boot.
+func (m *Machine) booted(id string) error {
+	m.Change(func(s *node.Sample) { s.BootID = id })
+	return m.say("proc/sys/kernel/random/boot_id", id+"\n")
 }
 
 // Change turns the hardware into something else.
@@ -104,14 +147,20 @@ func (m *Machine) empty() error {
 	return nil
 }
 
-// unmountBelow takes off what is mounted in the directories of a directory, two levels down: the volumes of pods.
-func unmountBelow(dir string) error {
-	mounts, err := filepath.Glob(filepath.Join(dir, "*", "*"))
+// unmountBelow takes off what an agent has mounted in its run directory, the newest first.
+func unmountBelow(run string) error {
+	table, err := os.ReadFile("/proc/self/mounts")
 	if err != nil {
 		return err
 	}
-	for _, m := range mounts {
-		if err := unix.Unmount(m, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.EPERM) {
+	var below []string
+	for line := range strings.Lines(string(table)) {
+		if f := strings.Fields(line); len(f) > 1 && strings.HasPrefix(f[1], run+"/") {
+			below = append(below, f[1])
+		}
+	}
+	for _, m := range slices.Backward(below) {
+		if err := unix.Unmount(m, unix.MNT_DETACH); err != nil {
 			return fmt.Errorf("unmount %s: %w", m, err)
 		}
 	}

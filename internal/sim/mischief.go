@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"bytes"
 	"fmt"
 	"time"
 
@@ -8,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
+	"ledge/api/board"
+	"ledge/images/imagestest"
 )
 
 // How a board of mischief is kept.
@@ -172,8 +175,8 @@ func (b *Board) awaitImage() {
 	if b.phase(p.Name) != corev1.PodPending {
 		b.Errorf("pod %s is %s without its image", p.Name, b.phase(p.Name))
 	}
-	b.addImage(name)
-	b.brain.agent.ImagesChanged()
+	archive := imagestest.OCI(imagestest.Sample(name))
+	b.must(b.brain.ask(board.ImagesPath, nil, bytes.NewReader(archive)), "import the image")
 	b.Settle(10 * time.Second) // at once, not after the back-off
 	b.Delete(p.Name, nil)
 	b.Settle(time.Minute)
@@ -206,7 +209,9 @@ func (b *Board) stock(n int) {
 func (b *Board) somePod(name string) *corev1.Pod {
 	switch b.Rand.IntN(13) {
 	case 8:
-		return probed(Pod(name, WantSteady, corev1.RestartPolicyAlways, "run", "stop=1s"))
+		p := probed(Pod(name, WantSteady, corev1.RestartPolicyAlways, "run", "stop=1s"))
+		p.Spec.AutomountServiceAccountToken = nil
+		return p
 	case 9:
 		p := Pod(name, WantSteady, corev1.RestartPolicyAlways, "run")
 		p.Spec.InitContainers = []corev1.Container{sidecar("first"), {Name: "second", Image: ImageTwo, Command: []string{"exit=1s:0"}}, sidecar("third")}

@@ -42,7 +42,7 @@ func writer(ctx context.Context) string {
 // may lists which writer may write which objects, where there are several writers. Users may write everything.
 var may = map[string]map[string]bool{
 	byAgent: {
-		"create nodes": true, "create leases": true, "create events": true,
+		"create nodes": true, "create leases": true, "create events": true, "create serviceaccounts/token": true,
 		"nodes labels": true, "nodes status": true, "nodes condition": true,
 		"leases spec": true,
 		"pods status": true, "pods condition": true,
