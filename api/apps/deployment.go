@@ -68,7 +68,7 @@ func defaultDeployment(d *appsv1.Deployment) {
 func validateDeployment(s *appsv1.DeploymentSpec) field.ErrorList {
 	at := field.NewPath("spec")
 	errs := valid.NotNegative(wanted(s.Replicas), at.Child("replicas"))
-	errs = append(errs, validateSelected(s.Selector, &s.Template, at)...)
+	errs = append(errs, validateSelected(s.Selector, &s.Template, at, "deployment")...)
 	errs = append(errs, validateStrategy(&s.Strategy, at.Child("strategy"))...)
 	errs = append(errs, valid.NotNegative(s.MinReadySeconds, at.Child("minReadySeconds"))...)
 	if n := s.RevisionHistoryLimit; n != nil {
@@ -121,13 +121,7 @@ func validateDeploymentStatus(s, old *appsv1.DeploymentStatus) field.ErrorList {
 		valid.Count{Name: "readyReplicas", N: s.ReadyReplicas}, valid.Count{Name: "availableReplicas", N: s.AvailableReplicas})
 	errs = append(errs, valid.NotNegative(s.UnavailableReplicas, at.Child("unavailableReplicas"))...)
 	errs = append(errs, validateSeen(at, s.ObservedGeneration, s.TerminatingReplicas, s.AvailableReplicas, s.ReadyReplicas)...)
-	if n := s.CollisionCount; n != nil {
-		errs = append(errs, valid.NotNegative(*n, at.Child("collisionCount"))...)
-	}
-	if was := old.CollisionCount; was != nil && (s.CollisionCount == nil || *s.CollisionCount < *was) {
-		errs = append(errs, field.Invalid(at.Child("collisionCount"), s.CollisionCount, "cannot be decremented"))
-	}
-	return errs
+	return append(errs, validateCollisions(s.CollisionCount, old.CollisionCount)...)
 }
 
 var deploymentColumns = table.Columns{

@@ -53,7 +53,7 @@ func validateReplicaSet(s *appsv1.ReplicaSetSpec) field.ErrorList {
 	at := field.NewPath("spec")
 	errs := valid.NotNegative(wanted(s.Replicas), at.Child("replicas"))
 	errs = append(errs, valid.NotNegative(s.MinReadySeconds, at.Child("minReadySeconds"))...)
-	return append(errs, validateSelected(s.Selector, &s.Template, at)...)
+	return append(errs, validateSelected(s.Selector, &s.Template, at, "deployment")...)
 }
 
 func validateReplicaSetStatus(s *appsv1.ReplicaSetStatus) field.ErrorList {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"ledge/api"
+	"ledge/api/valid"
 )
 
 // What the kinds of this group have in common: a number of pods, which are found by a selector and made from a template.
@@ -40,14 +41,14 @@ func selectorOf(s *metav1.LabelSelector) labels.Selector {
 }
 
 // validateSelected: a selector must be there, as must what it picks by, and it must pick the pods of the template.
-func validateSelected(s *metav1.LabelSelector, t *corev1.PodTemplateSpec, spec *field.Path) field.ErrorList {
+func validateSelected(s *metav1.LabelSelector, t *corev1.PodTemplateSpec, spec *field.Path, kind string) field.ErrorList {
 	at := spec.Child("selector")
 	var errs field.ErrorList
 	switch {
 	case s == nil:
 		errs = append(errs, field.Required(at, ""))
 	case len(s.MatchLabels)+len(s.MatchExpressions) == 0:
-		errs = append(errs, field.Invalid(at, s, "empty selector is invalid for deployment"))
+		errs = append(errs, field.Invalid(at, s, "empty selector is invalid for "+kind))
 	default:
 		errs = metav1validation.ValidateLabelSelector(s, metav1validation.LabelSelectorValidationOptions{}, at)
 	}
@@ -56,6 +57,19 @@ func validateSelected(s *metav1.LabelSelector, t *corev1.PodTemplateSpec, spec *
 		return append(errs, field.Invalid(at, s, "invalid label selector"))
 	}
 	return append(errs, api.ValidateReplicated(t, selector, spec.Child("template"))...)
+}
+
+// validateCollisions looks at how many names for new templates were taken: it only grows.
+func validateCollisions(n, was *int32) field.ErrorList {
+	at := field.NewPath("status", "collisionCount")
+	var errs field.ErrorList
+	if n != nil {
+		errs = valid.NotNegative(*n, at)
+	}
+	if was != nil && (n == nil || *n < *was) {
+		errs = append(errs, field.Invalid(at, n, "cannot be decremented"))
+	}
+	return errs
 }
 
 // sameSelector: with another one an object would lose its pods, and those it finds would be somebody else's.

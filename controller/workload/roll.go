@@ -1,10 +1,12 @@
 // Package workload decides what controllers of pods do next. It is pure: what is wanted, what is, and the time go in, what to
 // write comes out. It imports api and Kubernetes' types only.
 //
-//	Roll  a Deployment, its ReplicaSets, its pods -> what to write, and when to look again
+//	Roll   a Deployment, its ReplicaSets, its pods -> what to write, and when to look again
+//	Order  a StatefulSet, its ControllerRevisions, its pods -> the same
+//	Cover  a DaemonSet, its ControllerRevisions, its pods, the nodes -> the same
 //
 // Whoever carries it out may die after any of the writes: the next look goes on from what is there. Nothing is remembered but
-// what Kubernetes keeps in the objects themselves, the annotations below.
+// what Kubernetes keeps in the objects themselves: annotations of ReplicaSets, revisions in the status of StatefulSets.
 package workload
 
 import (
@@ -18,7 +20,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 )
 
 // What a step does with its ReplicaSet.
@@ -125,25 +126,14 @@ func (r *roll) rolling() bool {
 
 // claim finds the sets of the Deployment. With those that have to be adopted or let go first, it says so and that is all.
 func (r *roll) claim(sets []*appsv1.ReplicaSet) bool {
-	selector, err := metav1.LabelSelectorAsSelector(r.d.Spec.Selector)
-	if err != nil {
-		selector = labels.Nothing()
+	found := claim(r.d, selecting(r.d.Spec.Selector), nil, sets)
+	for _, rs := range found.adopt {
+		r.plan.Steps = append(r.plan.Steps, Step{Do: Adopt, Set: rs})
 	}
-	going := r.d.DeletionTimestamp != nil
-	for _, rs := range sets {
-		of, selected := metav1.GetControllerOf(rs), selector.Matches(labels.Set(rs.Labels))
-		mine := of != nil && of.UID == r.d.UID
-		switch {
-		case rs.Namespace != r.d.Namespace, of != nil && !mine, of == nil && !selected:
-		case mine && (selected || going):
-			r.was = append(r.was, rs)
-		case going, rs.DeletionTimestamp != nil:
-		case mine:
-			r.plan.Steps = append(r.plan.Steps, Step{Do: Release, Set: rs})
-		default:
-			r.plan.Steps = append(r.plan.Steps, Step{Do: Adopt, Set: rs})
-		}
+	for _, rs := range found.release {
+		r.plan.Steps = append(r.plan.Steps, Step{Do: Release, Set: rs})
 	}
+	r.was = found.own
 	slices.SortFunc(r.was, olderFirst)
 	for _, rs := range r.was {
 		r.sets = append(r.sets, shallow(rs))
@@ -233,8 +223,7 @@ func (r *roll) recreate(pods []*corev1.Pod) {
 func (r *roll) stillRuns(pods []*corev1.Pod) bool {
 	return slices.ContainsFunc(pods, func(p *corev1.Pod) bool {
 		of := metav1.GetControllerOf(p)
-		return of != nil && p.Status.Phase != corev1.PodFailed && p.Status.Phase != corev1.PodSucceeded &&
-			slices.ContainsFunc(r.old, func(rs *appsv1.ReplicaSet) bool { return rs.UID == of.UID })
+		return of != nil && !ended(p) && slices.ContainsFunc(r.old, func(rs *appsv1.ReplicaSet) bool { return rs.UID == of.UID })
 	})
 }
 
