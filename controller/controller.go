@@ -8,6 +8,7 @@
 //	CIDRs          nodes without a pod network -> a free part of the cluster's -> write it
 //	Replicas       replication controllers, ReplicaSets, pods -> how many are missing or too many -> make or delete them
 //	Deployments    Deployments, ReplicaSets, pods -> workload.Roll -> make, size and delete ReplicaSets
+//	Placed         StatefulSets or DaemonSets, their revisions, pods -> workload.Order or Cover -> make and delete pods
 //	Budgets        disruption budgets, pods -> how many may be evicted -> the budget's status
 //	Networks       nodes with pod networks -> a ConfigMap that boards read, a condition where two share one
 //	PodGC          ended pods beyond a number, pods and leases of nodes that are gone
@@ -89,6 +90,14 @@ func Run(ctx context.Context, cfg Config) error {
 	if w.has(apps.Deployments) {
 		deployments := record("deployment-controller")
 		loops = append(loops, deployments, NewDeployments(w, deployments))
+	}
+	if w.has(apps.StatefulSets) {
+		ordered := record("statefulset-controller")
+		loops = append(loops, ordered, NewPlaced(w, statefulSets(w, ordered)))
+	}
+	if w.has(apps.DaemonSets) {
+		covering := record("daemonset-controller")
+		loops = append(loops, covering, NewPlaced(w, daemonSets(w, covering)))
 	}
 	if len(cfg.NodeCIDRs.Clusters) > 0 {
 		given := record("cidrAllocator")

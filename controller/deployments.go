@@ -69,7 +69,7 @@ func (d *Deployments) pass(ctx context.Context, now time.Time) time.Duration {
 	maps.DeleteFunc(d.saw, func(uid types.UID, _ wrote[*appsv1.Deployment]) bool { return !present[uid] })
 	maps.DeleteFunc(d.of, func(uid types.UID, _ *kept) bool { return !present[uid] })
 	sets := map[string][]*appsv1.ReplicaSet{}
-	for _, rs := range d.made.over(d.sets.List(), func(rs *appsv1.ReplicaSet) bool { return d.gone(ctx, rs) }, now) {
+	for _, rs := range d.made.over(d.sets.List(), unknown[*appsv1.ReplicaSet](ctx, d.w.Client, apps.ReplicaSets), now) {
 		sets[rs.Namespace] = append(sets[rs.Namespace], rs)
 	}
 	var pods []*corev1.Pod
@@ -86,12 +86,6 @@ func (d *Deployments) pass(ctx context.Context, now time.Time) time.Duration {
 	}
 	d.grumble.about(ctx, "cannot roll out a deployment", failed)
 	return wake
-}
-
-// gone says that the server knows nothing of a set.
-func (d *Deployments) gone(ctx context.Context, rs *appsv1.ReplicaSet) bool {
-	is, err := d.w.Client.Get(ctx, apps.ReplicaSets, rs.Namespace, rs.Name)
-	return apierrors.IsNotFound(err) || err == nil && is.GetUID() != rs.UID
 }
 
 // settle does what one Deployment needs, and returns when to look at it again.
@@ -212,15 +206,15 @@ func (d *Deployments) update(ctx context.Context, it *appsv1.Deployment, s workl
 	return nil
 }
 
-// unmade is that a set could not be made.
+// unmade is that an object which was decided on could not be made, or deleted.
 type unmade struct {
-	name string
-	why  error
+	what string
+	error
 }
 
-func (e *unmade) Error() string {
-	return fmt.Sprintf("Failed to create new replica set %q: %v", e.name, e.why)
-}
+func (e *unmade) Error() string { return e.what + ": " + e.error.Error() }
+
+func (e *unmade) Unwrap() error { return e.error }
 
 // create makes a set. Its name may be taken: by itself, since its maker died before it was seen, or by another one.
 func (d *Deployments) create(ctx context.Context, it *appsv1.Deployment, set *appsv1.ReplicaSet, now time.Time) error {
@@ -232,7 +226,7 @@ func (d *Deployments) create(ctx context.Context, it *appsv1.Deployment, set *ap
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return errGoing
 	case !apierrors.IsAlreadyExists(err):
-		return &unmade{set.Name, err}
+		return &unmade{fmt.Sprintf("Failed to create new replica set %q", set.Name), err}
 	}
 	is, err := api.Get[*appsv1.ReplicaSet](ctx, d.w.Client, apps.ReplicaSets, set.Namespace, set.Name)
 	switch {

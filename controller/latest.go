@@ -2,9 +2,13 @@ package controller
 
 import (
 	"cmp"
+	"context"
 	"strconv"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
@@ -43,6 +47,66 @@ func (l latest[T]) over(list []T, gone func(T) bool, now time.Time) []T {
 		}
 	}
 	return list
+}
+
+// unknown asks whether the server knows nothing of an object.
+func unknown[T api.Object](ctx context.Context, c api.Client, kind *api.Kind) func(T) bool {
+	return func(obj T) bool {
+		is, err := c.Get(ctx, kind, obj.GetNamespace(), obj.GetName())
+		return apierrors.IsNotFound(err) || err == nil && is.GetUID() != obj.GetUID()
+	}
+}
+
+// ownPods are the pods that a loop made and has not seen yet, and those that it deleted and has not seen go yet.
+type ownPods struct {
+	made  map[types.UID]wrote[*corev1.Pod]
+	going map[types.UID]bool
+}
+
+func newOwnPods() ownPods {
+	return ownPods{made: map[types.UID]wrote[*corev1.Pod]{}, going: map[types.UID]bool{}}
+}
+
+func (o *ownPods) clear() {
+	clear(o.made)
+	clear(o.going)
+}
+
+// note keeps a pod that was made.
+func (o *ownPods) note(p *corev1.Pod, now time.Time) { o.made[p.UID] = wrote[*corev1.Pod]{p, now} }
+
+// left keeps that a pod was deleted.
+func (o *ownPods) left(p *corev1.Pod) {
+	o.going[p.UID] = true
+	delete(o.made, p.UID)
+}
+
+// byNamespace returns the pods of each namespace, with the pods just created and, as being deleted, those just deleted, though the
+// watch does not show either yet.
+func (o *ownPods) byNamespace(ctx context.Context, c api.Client, pods Of[*corev1.Pod], now time.Time) (of map[string][]*corev1.Pod, wake time.Duration) {
+	of, wake = map[string][]*corev1.Pod{}, idle
+	unseen := map[types.UID]bool{}
+	for _, p := range pods.List() {
+		delete(o.made, p.UID)
+		if o.going[p.UID] && p.DeletionTimestamp == nil {
+			unseen[p.UID] = true
+			going := *p
+			going.DeletionTimestamp = &metav1.Time{Time: now}
+			p = &going
+		}
+		of[p.Namespace] = append(of[p.Namespace], p)
+	}
+	o.going = unseen
+	gone := unknown[*corev1.Pod](ctx, c, api.Pods)
+	for uid, m := range o.made {
+		if now.Sub(m.at) >= madeDoubt && gone(m.obj) { // it may have come and gone between two looks
+			delete(o.made, uid)
+			continue
+		}
+		of[m.obj.Namespace] = append(of[m.obj.Namespace], m.obj)
+		wake = madeDoubt
+	}
+	return of, wake
 }
 
 // compareRevisions says which of two versions of an object is newer. A revision is a number that only grows.

@@ -17,8 +17,7 @@ import (
 )
 
 const (
-	mostAtOnce  = 500 // pods deleted in one look
-	mostWaiting = 100 // pods of one controller without a node: more of them would only fill the card
+	mostAtOnce = 500 // pods deleted in one look
 	// madeDoubt is how long a created object may be missing from the watch before the server is asked for it.
 	madeDoubt = time.Second
 )
@@ -30,20 +29,14 @@ type Replicas struct {
 	pods    Of[*corev1.Pod]
 	sees    []follow
 	changed <-chan struct{}
-	made    map[types.UID]made  // pods that we made and have not seen yet
-	going   map[types.UID]bool  // pods that we deleted and have not seen go yet
+	own     ownPods
 	of      map[types.UID]*kept // controllers
 	grumble grumble
 }
 
-type made struct {
-	pod *corev1.Pod
-	at  time.Time
-}
-
 // NewReplicas prepares the loop for controllers of these kinds; call it before the World runs.
 func NewReplicas(w *World, kinds ...*replicated) *Replicas {
-	r := &Replicas{w: w, kinds: kinds, pods: w.pods(), made: map[types.UID]made{}, going: map[types.UID]bool{}, of: map[types.UID]*kept{}}
+	r := &Replicas{w: w, kinds: kinds, pods: w.pods(), own: newOwnPods(), of: map[types.UID]*kept{}}
 	r.sees = []follow{r.pods}
 	for _, k := range kinds {
 		r.sees = append(r.sees, k.all)
@@ -71,11 +64,10 @@ func (r *Replicas) pass(ctx context.Context, now time.Time) time.Duration {
 		}
 	}
 	if len(present) == 0 {
-		clear(r.made)
-		clear(r.going)
+		r.own.clear()
 		return idle
 	}
-	pods, wake := r.byNamespace(ctx, now)
+	pods, wake := r.own.byNamespace(ctx, r.w.Client, r.pods, now)
 	var failed error
 	for _, k := range r.kinds {
 		for _, obj := range all[k] {
@@ -85,34 +77,6 @@ func (r *Replicas) pass(ctx context.Context, now time.Time) time.Duration {
 	}
 	r.grumble.about(ctx, "cannot keep the number of a controller's pods", failed)
 	return wake
-}
-
-// byNamespace returns the pods of each namespace, with the pods just created and without those just deleted, though the
-// watch does not show either yet.
-func (r *Replicas) byNamespace(ctx context.Context, now time.Time) (of map[string][]*corev1.Pod, wake time.Duration) {
-	of, wake = map[string][]*corev1.Pod{}, idle
-	unseen := map[types.UID]bool{}
-	for _, p := range r.pods.List() {
-		delete(r.made, p.UID)
-		if r.going[p.UID] && p.DeletionTimestamp == nil {
-			unseen[p.UID] = true
-			continue
-		}
-		of[p.Namespace] = append(of[p.Namespace], p)
-	}
-	r.going = unseen
-	for uid, m := range r.made {
-		if now.Sub(m.at) >= madeDoubt { // it may have come and gone between two looks
-			p, err := r.w.Client.Get(ctx, api.Pods, m.pod.Namespace, m.pod.Name)
-			if apierrors.IsNotFound(err) || err == nil && p.GetUID() != uid {
-				delete(r.made, uid)
-				continue
-			}
-		}
-		of[m.pod.Namespace] = append(of[m.pod.Namespace], m.pod)
-		wake = madeDoubt
-	}
-	return of, wake
 }
 
 // settle creates, adopts, releases and deletes pods of one controller as needed, and returns when to look at it
@@ -179,7 +143,8 @@ func (r *Replicas) act(ctx context.Context, kind *replicated, obj api.Object, k 
 			kind.events.Event(obj, corev1.EventTypeWarning, "FailedCreate", "Error creating: "+err.Error())
 			return "FailedCreate", err
 		}
-		r.made[p.UID], k.pods[p.UID] = made{p, now}, now
+		r.own.note(p, now)
+		k.pods[p.UID] = now
 		kind.events.Event(obj, corev1.EventTypeNormal, "SuccessfulCreate", "Created pod: "+p.Name)
 	}
 	for _, p := range todo.surplus {
@@ -187,8 +152,7 @@ func (r *Replicas) act(ctx context.Context, kind *replicated, obj api.Object, k 
 			kind.events.Event(obj, corev1.EventTypeWarning, "FailedDelete", "Error deleting: "+err.Error())
 			return "FailedDelete", err
 		}
-		r.going[p.UID] = true
-		delete(r.made, p.UID)
+		r.own.left(p)
 		delete(k.pods, p.UID)
 		kind.events.Event(obj, corev1.EventTypeNormal, "SuccessfulDelete", "Deleted pod: "+p.Name)
 	}
@@ -196,7 +160,7 @@ func (r *Replicas) act(ctx context.Context, kind *replicated, obj api.Object, k 
 		if err := remove(ctx, r.w.Client, p, api.DeleteOptions{}); err != nil {
 			return "", err
 		}
-		r.going[p.UID] = true
+		r.own.left(p)
 	}
 	return "", nil
 }

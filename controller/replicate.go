@@ -12,6 +12,7 @@ import (
 
 	"ledge/api"
 	"ledge/api/apps"
+	"ledge/controller/workload"
 	"ledge/scheduler"
 )
 
@@ -173,7 +174,7 @@ func replicate(r replicas, pods []*corev1.Pod, related kin, now time.Time) todo 
 	switch {
 	case r.going, claims:
 	case more < 0:
-		t.missing = int(max(min(int32(-more), mostWaiting-waiting), 0))
+		t.missing = int(max(min(int32(-more), workload.MostWaiting-waiting), 0))
 	case more > 0:
 		inOrderOfWorth(t.own, company, now)
 		t.surplus = t.own[:min(more, mostAtOnce)]
@@ -195,16 +196,16 @@ func (t *todo) count(r replicas, now time.Time) {
 		if template.Matches(labels.Set(p.Labels)) {
 			t.status.FullyLabeledReplicas++
 		}
-		since, ready := api.ReadySince(p)
-		if !ready {
+		ok, left := workload.Available(p, r.minReady, now)
+		switch {
+		case left > 0:
+			t.again = min(t.again, left)
+		case ok:
+			t.status.AvailableReplicas++
+		default:
 			continue
 		}
 		t.status.ReadyReplicas++
-		if left := since.Add(r.minReady).Sub(now); left > 0 && left <= r.minReady {
-			t.again = min(t.again, left)
-		} else { // or ready since a moment that is still to come: the clock was wrong
-			t.status.AvailableReplicas++
-		}
 	}
 }
 
