@@ -173,7 +173,9 @@ func TestFleet(t *testing.T) {
 	s.plane.apply(fleetPod("p4", one.name))
 	s.says("p4", " Running ", s.pods)
 	s.island(two, "p2")
+	was := s.everywhere(s.plane, one, two)
 	s.replaced(two)
+	s.covered(two.name, was[two.name])
 }
 
 // island cuts a board off, ends its container, and then all that a reboot ends; the pod runs all the same, and the control

@@ -59,6 +59,9 @@ var samples = map[*api.Kind]func(e *env) api.Object{
 	api.ReplicationControllers: func(e *env) api.Object { return e.replication("") },
 	api.Secrets:                func(*env) api.Object { return &corev1.Secret{Data: map[string][]byte{"k": []byte("v")}} },
 	api.ServiceAccounts:        func(*env) api.Object { return &corev1.ServiceAccount{} },
+	apps.ControllerRevisions:   func(e *env) api.Object { return e.revision("") },
+	apps.DaemonSets:            func(e *env) api.Object { return e.daemonSet("") },
+	apps.StatefulSets:          func(e *env) api.Object { return e.statefulSet("") },
 	apps.Deployments:           func(e *env) api.Object { return e.deployment("") },
 	apps.ReplicaSets:           func(e *env) api.Object { return e.replicaSet("") },
 	coordination.Leases: func(*env) api.Object {

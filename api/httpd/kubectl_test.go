@@ -91,6 +91,18 @@ metadata: {name: applied}
 data: {k: v}
 `
 
+const statefulYAML = `
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: db}
+spec:
+  replicas: 3
+  selector: {matchLabels: {app: db}}
+  template: {metadata: {labels: {app: db}}, spec: {containers: [{name: main, image: x}]}}
+`
+
+var daemonYAML = strings.NewReplacer("StatefulSet", "DaemonSet", "  replicas: 3\n", "").Replace(statefulYAML)
+
 var kubectlCases = []struct {
 	command string
 	stdin   string
@@ -135,6 +147,17 @@ var kubectlCases = []struct {
 	{"scale deployment d --replicas=2", "", "deployment.apps/d scaled"},
 	{"set image deployment d x=y", "", "deployment.apps/d image updated"},
 	{"get deployment d -o jsonpath={.spec.replicas}.{.metadata.generation}", "", "2.3"},
+	{"create -f -", statefulYAML, "statefulset.apps/db created"},
+	{"create -f -", strings.Replace(statefulYAML, "spec:", "spec:\n  volumeClaimTemplates: [{metadata: {name: data}}]", 1), "!spec.volumeClaimTemplates: Forbidden: not supported by ledge yet"},
+	{"get sts -o wide", "", "NAME   READY   AGE   CONTAINERS   IMAGES|db     0/3     |main         x"},
+	{"scale sts db --replicas=5", "", "statefulset.apps/db scaled"},
+	{"get sts db -o jsonpath={.spec.replicas}.{.spec.podManagementPolicy}", "", "5.OrderedReady"},
+	{"delete sts db", "", `statefulset.apps "db" deleted`},
+	{"create -f -", daemonYAML, "daemonset.apps/db created"},
+	{"get ds -o wide", "", "DESIRED   CURRENT   READY   UP-TO-DATE   AVAILABLE   NODE SELECTOR   AGE|SELECTOR|app=db"},
+	{"scale ds db --replicas=5", "", "!could not find the requested resource"},
+	{"delete ds db", "", `daemonset.apps "db" deleted`},
+	{"get controllerrevisions", "", "No resources found"},
 	{"delete deployment d", "", `deployment.apps "d" deleted`},
 	{"explain pod.spec.containers.livenessProbe", "", "KIND:       Pod|FIELD: livenessProbe <Probe>|failureThreshold	<integer>"},
 	{"explain podmetrics.containers", "", "GROUP:      metrics.k8s.io|KIND:       PodMetrics|FIELD: containers <[]ContainerMetrics>|usage"},

@@ -109,7 +109,17 @@ func samples() map[*api.Kind][]api.Object {
 		Template: template.Template}, Status: appsv1.DeploymentStatus{Replicas: 4, ReadyReplicas: 2, UpdatedReplicas: 1, AvailableReplicas: 2}}
 	set := &appsv1.ReplicaSet{ObjectMeta: named("web-5d8c", time.Hour), Spec: appsv1.ReplicaSetSpec{Replicas: ptr(int32(3)), Selector: selector,
 		Template: template.Template}, Status: appsv1.ReplicaSetStatus{Replicas: 2, ReadyReplicas: 1}}
+	ordered := &appsv1.StatefulSet{ObjectMeta: named("web", time.Hour), Spec: appsv1.StatefulSetSpec{Replicas: ptr(int32(3)), Template: template.Template},
+		Status: appsv1.StatefulSetStatus{Replicas: 3, ReadyReplicas: 2}}
+	daemons := &appsv1.DaemonSet{ObjectMeta: named("web", time.Hour), Spec: appsv1.DaemonSetSpec{Selector: selector, Template: template.Template},
+		Status: appsv1.DaemonSetStatus{DesiredNumberScheduled: 5, CurrentNumberScheduled: 4, NumberReady: 3, UpdatedNumberScheduled: 2, NumberAvailable: 1}}
+	daemons.Spec.Template.Spec.NodeSelector = map[string]string{"kind": "camera"}
+	revision := &appsv1.ControllerRevision{ObjectMeta: named("web-5d8c", time.Hour), Revision: 7}
+	revision.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "web", Controller: ptr(true)}}
 	return map[*api.Kind][]api.Object{
+		apps.ControllerRevisions:   {revision, &appsv1.ControllerRevision{}},
+		apps.DaemonSets:            {daemons, &appsv1.DaemonSet{}},
+		apps.StatefulSets:          {ordered, &appsv1.StatefulSet{}},
 		apps.Deployments:           {deployed, &appsv1.Deployment{}},
 		apps.ReplicaSets:           {set, &appsv1.ReplicaSet{}},
 		api.ReplicationControllers: {replicated, &corev1.ReplicationController{}},
@@ -163,17 +173,21 @@ func ended(code int32, reason string, d time.Duration) corev1.ContainerState {
 // upstreamColumns are those of Kubernetes 1.36 (pkg/printers/internalversion; ClusterRoles have the default of its registry) and of
 // metrics-server 0.8, word for word: wide ones in brackets, the type where it is not a string.
 var upstreamColumns = map[*api.Kind]string{
-	api.ConfigMaps:              "Name, Data, Age",
-	api.Events:                  "Last Seen, Type, Reason, Object, [Subobject], [Source], Message, [First Seen], [Count], [Name]",
-	events.Events:               "Last Seen, Type, Reason, Object, [Subobject], [Source], Message, [First Seen], [Count], [Name]",
-	api.Namespaces:              "Name, Status, Age",
-	api.Nodes:                   "Name, Status, Roles, Age, Version, [Internal-IP], [External-IP], [OS-Image], [Kernel-Version], [Container-Runtime]",
-	api.Pods:                    "Name, Ready, Status, Restarts, Age, [IP], [Node], [Nominated Node], [Readiness Gates]",
-	api.PodTemplates:            "Name, Containers, Images, Pod Labels",
-	api.ReplicationControllers:  "Name, Desired integer, Current integer, Ready integer, Age, [Containers], [Images], [Selector]",
-	api.Secrets:                 "Name, Type, Data, Age",
-	api.ServiceAccounts:         "Name, Age",
-	api.Services:                "Name, Type, Cluster-IP, External-IP, Port(s), Age, [Selector]",
+	api.ConfigMaps:             "Name, Data, Age",
+	api.Events:                 "Last Seen, Type, Reason, Object, [Subobject], [Source], Message, [First Seen], [Count], [Name]",
+	events.Events:              "Last Seen, Type, Reason, Object, [Subobject], [Source], Message, [First Seen], [Count], [Name]",
+	api.Namespaces:             "Name, Status, Age",
+	api.Nodes:                  "Name, Status, Roles, Age, Version, [Internal-IP], [External-IP], [OS-Image], [Kernel-Version], [Container-Runtime]",
+	api.Pods:                   "Name, Ready, Status, Restarts, Age, [IP], [Node], [Nominated Node], [Readiness Gates]",
+	api.PodTemplates:           "Name, Containers, Images, Pod Labels",
+	api.ReplicationControllers: "Name, Desired integer, Current integer, Ready integer, Age, [Containers], [Images], [Selector]",
+	api.Secrets:                "Name, Type, Data, Age",
+	api.ServiceAccounts:        "Name, Age",
+	api.Services:               "Name, Type, Cluster-IP, External-IP, Port(s), Age, [Selector]",
+	apps.ControllerRevisions:   "Name, Controller, Revision, Age",
+	apps.DaemonSets: "Name, Desired integer, Current integer, Ready integer, Up-to-date integer, Available integer, Node Selector, Age, " +
+		"[Containers], [Images], [Selector]",
+	apps.StatefulSets:           "Name, Ready, Age, [Containers], [Images]",
 	apps.Deployments:            "Name, Ready, Up-to-date, Available, Age, [Containers], [Images], [Selector]",
 	apps.ReplicaSets:            "Name, Desired integer, Current integer, Ready integer, Age, [Containers], [Images], [Selector]",
 	coordination.Leases:         "Name, Holder, Age",
@@ -235,7 +249,7 @@ func TestTables(t *testing.T) {
 		for _, row := range got.Rows {
 			for i, cell := range row.Cells {
 				if got.ColumnDefinitions[i].Type == "string" {
-					if _, ok := cell.(string); !ok && !slices.Contains([]string{"Data", "Count", "Up-to-date", "Available"}, got.ColumnDefinitions[i].Name) {
+					if _, ok := cell.(string); !ok && !slices.Contains([]string{"Data", "Count", "Up-to-date", "Available", "Revision"}, got.ColumnDefinitions[i].Name) {
 						t.Errorf("%s: cell %d is a %T", k, i, cell)
 					}
 				}

@@ -184,7 +184,7 @@ func TestWatchTableOfEveryKind(t *testing.T) {
 	}
 	const binding = `"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"view"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"bob"}]`
 	const deployed = `"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}`
-	bodies := map[*api.Kind]string{apps.Deployments: deployed, apps.ReplicaSets: deployed, api.Pods: `"spec":{"containers":[{"name":"c","image":"i"}]}`, api.PodTemplates: `"template":{"spec":{"containers":[{"name":"c","image":"i"}]}}`,
+	bodies := map[*api.Kind]string{apps.ControllerRevisions: `"data":{},"revision":1`, apps.DaemonSets: deployed, apps.Deployments: deployed, apps.ReplicaSets: deployed, apps.StatefulSets: deployed, api.Pods: `"spec":{"containers":[{"name":"c","image":"i"}]}`, api.PodTemplates: `"template":{"spec":{"containers":[{"name":"c","image":"i"}]}}`,
 		api.ReplicationControllers: `"spec":{"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}`,
 		api.Events:                 `"involvedObject":{"namespace":"default"},"reason":"R","type":"Normal"`, node.RuntimeClasses: `"handler":"ledge"`, scheduling.PriorityClasses: `"value":7`,
 		policy.PodDisruptionBudgets: `"spec":{"minAvailable":1}`, rbac.RoleBindings: binding, rbac.ClusterRoleBindings: binding, coordination.Leases: `"spec":{}`,

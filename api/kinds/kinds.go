@@ -17,7 +17,7 @@ var All = &api.Kinds{
 	Kept: []*api.Kind{
 		api.ConfigMaps, api.Events, api.Namespaces, api.Nodes, api.Pods, api.PodTemplates, api.ReplicationControllers, api.Secrets,
 		api.ServiceAccounts, api.Services,
-		apps.Deployments, apps.ReplicaSets,
+		apps.ControllerRevisions, apps.DaemonSets, apps.Deployments, apps.ReplicaSets, apps.StatefulSets,
 		coordination.Leases,
 		node.RuntimeClasses,
 		policy.PodDisruptionBudgets,
@@ -35,8 +35,6 @@ var later = []*api.Kind{
 	api.DefineLater("", "v1", "PersistentVolume", "persistentvolumes", false, "pv"),
 	api.DefineLater("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", true, "pvc"),
 	api.DefineLater("", "v1", "ResourceQuota", "resourcequotas", true, "quota"),
-	inAll(api.DefineLater("apps", "v1", "DaemonSet", "daemonsets", true, "ds")),
-	inAll(api.DefineLater("apps", "v1", "StatefulSet", "statefulsets", true, "sts")),
 	inAll(api.DefineLater("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", true, "hpa")),
 	inAll(api.DefineLater("batch", "v1", "CronJob", "cronjobs", true, "cj")),
 	inAll(api.DefineLater("batch", "v1", "Job", "jobs", true)),

@@ -56,6 +56,8 @@ var may = map[string]map[string]bool{
 		"replicationcontrollers status": true, "replicasets status": true,
 		"create replicasets": true, "replicasets spec": true, "replicasets annotations": true, "delete replicasets": true,
 		"deployments status": true, "deployments annotations": true,
+		"statefulsets status": true, "daemonsets status": true,
+		"create controllerrevisions": true, "controllerrevisions revision": true, "delete controllerrevisions": true,
 	},
 }
 
