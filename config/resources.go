@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/host"
-	"ledge/node"
+	"ledge/node/podspec"
 )
 
 // resourceKeys are the keys of the configuration file that bound pods.
@@ -61,19 +61,19 @@ func (k resourceKeys) check() error {
 	if p := k.CPUCFSQuotaPeriod; p != nil && (p.Duration < time.Millisecond || p.Duration > time.Second) {
 		return fmt.Errorf("cpuCFSQuotaPeriod: %s must be between 1ms and 1s", p.Duration)
 	}
-	if _, err := node.NewSysctls(k.AllowedUnsafeSysctls); err != nil {
+	if _, err := podspec.NewSysctls(k.AllowedUnsafeSysctls); err != nil {
 		return fmt.Errorf("allowedUnsafeSysctls: %w", err)
 	}
-	_, err := node.NewSwapRule(k.MemorySwap.SwapBehavior, "", true)
+	_, err := podspec.NewSwapRule(k.MemorySwap.SwapBehavior, "", true)
 	return err
 }
 
 // resources settles the keys for a machine; compat is --swap-compat.
-func (k resourceKeys) resources(compat string, mode host.CgroupMode) (node.ResourceConfig, error) {
+func (k resourceKeys) resources(compat string, mode host.CgroupMode) (podspec.ResourceConfig, error) {
 	v2 := mode == host.Unified
-	out := node.ResourceConfig{NoCPUQuota: k.CPUCFSQuota != nil && !*k.CPUCFSQuota,
+	out := podspec.ResourceConfig{NoCPUQuota: k.CPUCFSQuota != nil && !*k.CPUCFSQuota,
 		OneByOne:  k.SingleProcessOOMKill != nil && *k.SingleProcessOOMKill,
-		MemoryQoS: node.MemoryQoS{On: k.FeatureGates["MemoryQoS"], Protected: k.MemoryReservationPolicy == "TieredReservation"}}
+		MemoryQoS: podspec.MemoryQoS{On: k.FeatureGates["MemoryQoS"], Protected: k.MemoryReservationPolicy == "TieredReservation"}}
 	if !v2 && k.SingleProcessOOMKill != nil && !*k.SingleProcessOOMKill {
 		return out, errors.New("singleProcessOOMKill: invalid value: false: cgroup v1 cannot kill a container as a whole")
 	}
@@ -90,6 +90,6 @@ func (k resourceKeys) resources(compat string, mode host.CgroupMode) (node.Resou
 		out.Unenforced = !slices.Contains(*list, "pods")
 	}
 	var err error
-	out.Swap, err = node.NewSwapRule(k.MemorySwap.SwapBehavior, compat, v2)
+	out.Swap, err = podspec.NewSwapRule(k.MemorySwap.SwapBehavior, compat, v2)
 	return out, err
 }

@@ -8,37 +8,37 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"ledge/host"
-	"ledge/node"
+	"ledge/node/podspec"
 )
 
 // TestResourceKeys: each key of the file does what it says, or is refused with its name.
 func TestResourceKeys(t *testing.T) {
-	v2 := func(change func(*node.ResourceConfig)) node.ResourceConfig {
-		out := node.ResourceConfig{}
+	v2 := func(change func(*podspec.ResourceConfig)) podspec.ResourceConfig {
+		out := podspec.ResourceConfig{}
 		change(&out)
 		return out
 	}
-	rule := func(behaviour string) node.SwapRule {
-		r, err := node.NewSwapRule(behaviour, "", true)
+	rule := func(behaviour string) podspec.SwapRule {
+		r, err := podspec.NewSwapRule(behaviour, "", true)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return r
 	}
-	for text, want := range map[string]node.ResourceConfig{
+	for text, want := range map[string]podspec.ResourceConfig{
 		"{}":                                      {},
 		FirstFile:                                 {},
-		"podPidsLimit: 100":                       v2(func(c *node.ResourceConfig) { c.PodPids = 100 }),
+		"podPidsLimit: 100":                       v2(func(c *podspec.ResourceConfig) { c.PodPids = 100 }),
 		"podPidsLimit: -1":                        {},
-		"singleProcessOOMKill: true":              v2(func(c *node.ResourceConfig) { c.OneByOne = true }),
-		"cpuCFSQuota: false":                      v2(func(c *node.ResourceConfig) { c.NoCPUQuota = true }),
-		"cpuCFSQuotaPeriod: 10ms":                 v2(func(c *node.ResourceConfig) { c.CPUPeriod = 10 * time.Millisecond }),
-		"enforceNodeAllocatable: []":              v2(func(c *node.ResourceConfig) { c.Unenforced = true }),
-		"enforceNodeAllocatable: [none]":          v2(func(c *node.ResourceConfig) { c.Unenforced = true }),
+		"singleProcessOOMKill: true":              v2(func(c *podspec.ResourceConfig) { c.OneByOne = true }),
+		"cpuCFSQuota: false":                      v2(func(c *podspec.ResourceConfig) { c.NoCPUQuota = true }),
+		"cpuCFSQuotaPeriod: 10ms":                 v2(func(c *podspec.ResourceConfig) { c.CPUPeriod = 10 * time.Millisecond }),
+		"enforceNodeAllocatable: []":              v2(func(c *podspec.ResourceConfig) { c.Unenforced = true }),
+		"enforceNodeAllocatable: [none]":          v2(func(c *podspec.ResourceConfig) { c.Unenforced = true }),
 		"enforceNodeAllocatable: [pods]":          {},
-		"memorySwap: {swapBehavior: LimitedSwap}": v2(func(c *node.ResourceConfig) { c.Swap = rule("LimitedSwap") }),
-		"featureGates: {MemoryQoS: true}\nmemoryThrottlingFactor: 0.8\nmemoryReservationPolicy: TieredReservation": v2(func(c *node.ResourceConfig) {
-			c.MemoryQoS = node.MemoryQoS{On: true, Throttle: 0.8, Protected: true}
+		"memorySwap: {swapBehavior: LimitedSwap}": v2(func(c *podspec.ResourceConfig) { c.Swap = rule("LimitedSwap") }),
+		"featureGates: {MemoryQoS: true}\nmemoryThrottlingFactor: 0.8\nmemoryReservationPolicy: TieredReservation": v2(func(c *podspec.ResourceConfig) {
+			c.MemoryQoS = podspec.MemoryQoS{On: true, Throttle: 0.8, Protected: true}
 		}),
 	} {
 		var f File

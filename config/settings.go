@@ -18,6 +18,7 @@ import (
 	"ledge/network/bridge"
 	"ledge/network/plan"
 	"ledge/node"
+	"ledge/node/podspec"
 	"ledge/node/static"
 	"ledge/pki"
 	"ledge/shutdown"
@@ -128,8 +129,8 @@ type Settings struct {
 	Name     string
 	Reg      node.Registration
 	Status   node.StatusConfig
-	Bounds   node.ResourceConfig
-	Sysctls  node.Sysctls
+	Bounds   podspec.ResourceConfig
+	Sysctls  podspec.Sysctls
 	ListenAt string
 	Statics  []static.Dir
 	machines controller.Lister // nil: nobody knows
@@ -288,7 +289,7 @@ func (s *Settings) resources(machine *host.Host) (err error) {
 	if s.set["allowed-unsafe-sysctls"] {
 		unsafe = splitList(s.unsafeSysctls)
 	}
-	if s.Sysctls, err = node.NewSysctls(unsafe); err != nil {
+	if s.Sysctls, err = podspec.NewSysctls(unsafe); err != nil {
 		return Usagef("--allowed-unsafe-sysctls: %v", err)
 	}
 	swaps, err := machine.Swaps()

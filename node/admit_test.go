@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"ledge/api"
+	"ledge/node/podspec"
 	"ledge/runtime"
 	enginefake "ledge/runtime/fake"
 )
@@ -53,7 +54,7 @@ func TestAdmission(t *testing.T) {
 		reason, message string
 	}{
 		{"nothing asked for", plain, func(*corev1.Pod) {}, "", ""},
-		{"safe sysctls", plain, withSysctl(safeSysctls...), "", ""},
+		{"safe sysctls", plain, withSysctl("kernel.shm_rmid_forced", "net.ipv4.tcp_syncookies"), "", ""},
 		{"a safe sysctl with slashes", plain, withSysctl("net/ipv4/tcp_syncookies"), "", ""},
 		{"an unsafe sysctl", plain, withSysctl("net.core.somaxconn"), "SysctlForbidden", `forbidden sysctl: "net.core.somaxconn" not allowlisted`},
 		{"an allowed one", plain, withSysctl("kernel.msgmax", "net.ipv4.route.min_pmtu"), "", ""},
@@ -68,7 +69,7 @@ func TestAdmission(t *testing.T) {
 		{"SELinux where there is none", plain, selinux, "", ""},
 		{"SELinux", runtime.Info{SELinux: true}, selinux, "UnexpectedAdmissionError", "Unexpected error seLinuxOptions: this board enforces SELinux and ledge cannot label containers yet"},
 	} {
-		allowed, err := NewSysctls([]string{"kernel/msgmax", "net.ipv4.route.*"})
+		allowed, err := podspec.NewSysctls([]string{"kernel/msgmax", "net.ipv4.route.*"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -79,20 +80,6 @@ func TestAdmission(t *testing.T) {
 		}
 		if got.reason != c.reason || got.message != c.message {
 			t.Errorf("%s: %+v", c.what, got)
-		}
-	}
-	host := withSysctl("kernel.shm_rmid_forced", "net.ipv4.tcp_syncookies")
-	for want, edit := range map[string]func(*corev1.Pod){
-		`"net.ipv4.tcp_syncookies" not allowed with host net enabled`: func(p *corev1.Pod) { p.Spec.HostNetwork = true },
-		`"kernel.shm_rmid_forced" not allowed with host ipc enabled`:  func(p *corev1.Pod) { p.Spec.HostIPC = true },
-	} {
-		if err := (Sysctls{}).check(aPod("p", host, edit)); err == nil || err.Error() != want {
-			t.Errorf("%v, want %s", err, want)
-		}
-	}
-	for _, bad := range []string{"kernel.core_pattern", "vm.*", "*", "fs.file-max", "kernel.*"} {
-		if _, err := NewSysctls([]string{bad}); err == nil || !strings.Contains(err.Error(), "are not known to be namespaced") {
-			t.Errorf("%s: %v", bad, err)
 		}
 	}
 }
@@ -119,16 +106,17 @@ func TestRefusedPod(t *testing.T) {
 
 // TestAppArmorName: the name of a profile that the kernel holds goes to the engine.
 func TestAppArmorName(t *testing.T) {
-	a := &Agent{}
-	pod := aPod("p", withAppArmor("Localhost", "mine"))
-	var got runtime.Container
-	if err := a.secure(&got, pod, &pod.Spec.Containers[0]); err != nil || got.AppArmor != "mine" {
-		t.Errorf("%q %v", got.AppArmor, err)
-	}
-	e := enginefake.New(enginefake.Config{AppArmor: true})
-	if info, err := e.Info(t.Context()); err != nil || !info.AppArmor {
-		t.Errorf("%+v %v", info, err)
-	}
+	got := runtime.Container{}
+	with(t, nil, func(r *rig) {
+		r.engine = enginefake.New(enginefake.Config{AppArmor: true, Script: func(c runtime.Container) (b enginefake.Behaviour) { got = c; return b }})
+		r.cfg.Engine = r.engine
+		r.begin()
+		r.pod("p", withAppArmor("Localhost", "mine"))
+		r.pass(time.Second)
+		if r.want("running", r.running(), "c.0"); got.AppArmor != "mine" {
+			t.Errorf("%q", got.AppArmor)
+		}
+	})
 }
 
 // TestSeccompFile: a profile of the board is read below its directory and from nowhere else.
@@ -153,13 +141,9 @@ func TestSeccompFile(t *testing.T) {
 	a := &Agent{cfg: Config{DataDir: dir}}
 	for name, want := range map[string]string{"profiles/a.json": `{"defaultAction":"SCMP_ACT_ALLOW"}`, "none.json": "", "empty.json": "",
 		"large.json": "", "link.json": "", "../outside.json": "", "profiles": ""} {
-		pod := aPod("p", func(p *corev1.Pod) {
-			p.Spec.SecurityContext = &corev1.PodSecurityContext{SeccompProfile: &corev1.SeccompProfile{Type: "Localhost", LocalhostProfile: &name}}
-		})
-		var got runtime.Container
-		err := a.secure(&got, pod, &pod.Spec.Containers[0])
-		if string(got.Seccomp.Profile) != want || got.Seccomp.Unconfined {
-			t.Errorf("%s: %q", name, got.Seccomp.Profile)
+		got, err := specNeeds{a: a}.SeccompProfile(name)
+		if string(got) != want {
+			t.Errorf("%s: %q", name, got)
 		}
 		if (err == nil) != (want != "") || err != nil && !strings.Contains(err.Error(), "cannot load seccomp profile") {
 			t.Errorf("%s: %v", name, err)
@@ -253,7 +237,7 @@ func TestUsersOfPods(t *testing.T) {
 		hosts := map[uint32]bool{}
 		for _, b := range first {
 			hosts[b.Host] = true
-			if b.Size != 65536 || b.Host < usersFirst || b.Host%65536 != 0 {
+			if b.Size != 65536 || b.Host < 0x70000000 || b.Host%65536 != 0 {
 				t.Errorf("%+v", b)
 			}
 		}

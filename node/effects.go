@@ -68,7 +68,11 @@ func (a *Agent) makeSandbox(ctx context.Context, w *worker, pod *corev1.Pod) err
 	if err := w.mountImages(ctx, pod); err != nil {
 		return err
 	}
-	spec, err := a.podSpec(pod)
+	users, err := a.usersOf(pod)
+	if err != nil {
+		return &fault{"SandboxError", err}
+	}
+	spec, err := a.board().Pod(pod, users)
 	if err != nil {
 		return &fault{"SandboxError", err}
 	}
@@ -80,7 +84,7 @@ func (a *Agent) makeSandbox(ctx context.Context, w *worker, pod *corev1.Pod) err
 		return &fault{"SandboxError", fmt.Errorf("make pod sandbox: %w", err)}
 	}
 	var ips []string
-	if a.onHostNetwork(pod) {
+	if a.board().OnHostNetwork(pod) {
 		ips = a.nodeIPs()
 	} else {
 		addrs, err := a.cfg.Network.Attach(ctx, network.Pod{UID: string(pod.UID), Namespace: pod.Namespace,

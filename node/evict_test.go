@@ -26,6 +26,7 @@ import (
 	"ledge/api"
 	"ledge/images"
 	it "ledge/images/imagestest"
+	"ledge/node/podspec"
 	"ledge/node/podstate"
 	"ledge/node/pressure"
 	"ledge/node/stats"
@@ -391,7 +392,7 @@ func TestSlowLook(t *testing.T) { // beyond N-6.22
 // uses writes what the kernel counts for a pod of one container: memory and processes.
 func (r *rig) uses(p *corev1.Pod, memory, tasks int64) {
 	r.Helper()
-	pod := filepath.Join(r.dir, "cgroup", podCgroup(p))
+	pod := filepath.Join(r.dir, "cgroup", podspec.Cgroup(p))
 	for _, dir := range []string{pod, filepath.Join(pod, containerID(p, "c", 0))} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			r.Fatal(err)

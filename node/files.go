@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -19,7 +20,17 @@ import (
 // writePodFiles makes the pod's /etc/hosts, /etc/hostname and /etc/resolv.conf. They are written in place, so
 // that a bind mount of them that exists already sees the change. The notes are for the pod's owner.
 func (a *Agent) writePodFiles(pod *corev1.Pod, ips []string) (notes []string, err error) {
-	n, err := a.names(pod)
+	resolv, err := readIfThere(a.cfg.ResolvConf)
+	if err != nil {
+		return nil, fmt.Errorf("read resolver configuration: %w", err)
+	}
+	board, hosts := a.board(), ""
+	if board.OnHostNetwork(pod) {
+		if hosts, err = readIfThere(cmp.Or(a.cfg.HostsFile, "/etc/hosts")); err != nil {
+			return nil, fmt.Errorf("read hosts file: %w", err)
+		}
+	}
+	texts, notes, err := board.Files(pod, ips, hosts, resolv)
 	if err != nil {
 		return nil, err
 	}
@@ -30,21 +41,7 @@ func (a *Agent) writePodFiles(pod *corev1.Pod, ips []string) (notes []string, er
 	if err != nil {
 		return nil, fmt.Errorf("make pod files: %w", err)
 	}
-	resolv, err := readIfThere(a.cfg.ResolvConf)
-	if err != nil {
-		return nil, fmt.Errorf("read resolver configuration: %w", err)
-	}
-	hosts := managedHosts(n, ips, pod.Spec.HostAliases)
-	if a.onHostNetwork(pod) {
-		own, err := readIfThere(first(a.cfg.HostsFile, "/etc/hosts"))
-		if err != nil {
-			return nil, fmt.Errorf("read hosts file: %w", err)
-		}
-		hosts = hostHosts(own, pod.Spec.HostAliases)
-	}
-	dns, notes := podResolver(pod, a.onHostNetwork(pod), parseResolv(resolv),
-		clusterDNS{a.cfg.ClusterDNS, first(a.cfg.ClusterDomain, "cluster.local")})
-	for name, text := range map[string]string{"hosts": hosts, "hostname": n.kernel + "\n", "resolv.conf": dns.String()} {
+	for name, text := range texts {
 		path := filepath.Join(dir, name)
 		if was, err := os.ReadFile(path); err == nil && string(was) == text {
 			continue // a pod may have left no room to write it again
@@ -127,7 +124,7 @@ func (w *worker) readMessages(pod *corev1.Pod) {
 }
 
 func (a *Agent) message(pod *corev1.Pod, s runtime.Status) string {
-	text := first(head(a.messageFile(s.PodUID, s.ID), maxMessage), head(a.keptMessage(s.PodUID, s.ID), maxMessage))
+	text := cmp.Or(head(a.messageFile(s.PodUID, s.ID), maxMessage), head(a.keptMessage(s.PodUID, s.ID), maxMessage))
 	c := api.ContainerNamed(pod, s.Name)
 	failed := s.Exit != nil && s.Exit.Code != 0
 	if text == "" && failed && c != nil && c.TerminationMessagePolicy == corev1.TerminationMessageFallbackToLogsOnError {

@@ -59,16 +59,16 @@ func (a *Agent) setGroups(ctx context.Context, anew bool) error {
 	told := a.engine.groups
 	a.mu.Unlock()
 	var errs []error
-	for _, g := range a.limits().groups(active) {
-		if last, ok := told[g.name]; ok && !anew && reflect.DeepEqual(last, g.want) {
+	for _, g := range a.limits().Groups(active) {
+		if last, ok := told[g.Name]; ok && !anew && reflect.DeepEqual(last, g.Want) {
 			continue
 		}
-		delete(told, g.name)
-		if err := a.cfg.Engine.Limit(ctx, runtime.Place{Group: g.name}, g.want); err != nil {
-			errs = append(errs, fmt.Errorf("cgroup %s: %w", g.name, err))
+		delete(told, g.Name)
+		if err := a.cfg.Engine.Limit(ctx, runtime.Place{Group: g.Name}, g.Want); err != nil {
+			errs = append(errs, fmt.Errorf("cgroup %s: %w", g.Name, err))
 			continue
 		}
-		told[g.name] = g.want
+		told[g.Name] = g.Want
 	}
 	return errors.Join(errs...)
 }

@@ -14,6 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"ledge/node/podspec"
 	"ledge/node/pressure"
 	"ledge/runtime"
 )
@@ -25,7 +26,7 @@ type groupCounter struct {
 }
 
 func (e *groupCounter) Limit(ctx context.Context, at runtime.Place, r runtime.Resources) error {
-	if at.Container == "" && strings.HasPrefix(at.Group, allPods) {
+	if at.Container == "" && strings.HasPrefix(at.Group, podspec.AllPods) {
 		e.calls.Add(1)
 	}
 	return e.Engine.Limit(ctx, at, r)
@@ -86,7 +87,7 @@ func TestTasksAreMeasured(t *testing.T) {
 		var own atomic.Int64
 		own.Store(200)
 		r.measured(func(s *Sample, _ map[string]bool) { s.PIDMax, s.PIDUsed = 2000, own.Load()+30 })
-		group := filepath.Join(r.dir, "cgroup", allPods)
+		group := filepath.Join(r.dir, "cgroup", podspec.AllPods)
 		if err := errors.Join(os.MkdirAll(group, 0o755), os.WriteFile(filepath.Join(group, "pids.current"), []byte("30\n"), 0o600)); err != nil {
 			t.Fatal(err)
 		}
@@ -95,7 +96,7 @@ func TestTasksAreMeasured(t *testing.T) {
 			own.Store(c.own)
 			r.pass(11 * time.Second)
 			engine.mu.Lock()
-			if got := engine.last[allPods].PidsLimit; got != c.want {
+			if got := engine.last[podspec.AllPods].PidsLimit; got != c.want {
 				t.Errorf("%d of its own: %d, want %d", c.own, got, c.want)
 			}
 			engine.mu.Unlock()

@@ -27,6 +27,7 @@ import (
 	"ledge/lease"
 	"ledge/network"
 	"ledge/node/podlog"
+	"ledge/node/podspec"
 	"ledge/node/podstate"
 	"ledge/node/pressure"
 	"ledge/node/probe"
@@ -88,8 +89,8 @@ type Config struct {
 
 	Registration Registration
 	Status       StatusConfig
-	Resources    ResourceConfig
-	Sysctls      Sysctls // that pods may set besides the safe ones
+	Resources    podspec.ResourceConfig
+	Sysctls      podspec.Sysctls // that pods may set besides the safe ones
 
 	// Conditions are written to the Node beside Kubernetes' own. One without a status is removed; a condition that is
 	// not returned stays. May be nil.

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"ledge/node/podspec"
 	"ledge/node/stats"
 )
 
@@ -58,7 +59,7 @@ func TestOutlivesOOMKills(t *testing.T) {
 		})
 		r.uses(p, 60*mi, 3)
 		r.pass(statsEvery + time.Second)
-		file := filepath.Join(r.dir, "cgroup", podCgroup(p), containerID(p, "c", 0), "memory.events")
+		file := filepath.Join(r.dir, "cgroup", podspec.Cgroup(p), containerID(p, "c", 0), "memory.events")
 		if err := os.WriteFile(file, []byte("low 0\nhigh 0\nmax 19\noom 2\noom_kill 2\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -96,7 +96,7 @@ func (a *Agent) pullSecrets(ctx context.Context, pod *corev1.Pod) (images.Keyrin
 		if ref.Name == "" {
 			continue
 		}
-		s, err := a.sources.secret(ctx, pod.Namespace, ref.Name)
+		s, err := a.sources.Secret(ctx, pod.Namespace, ref.Name)
 		if err != nil {
 			lost = append(lost, ref.Name)
 			continue

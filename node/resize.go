@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
+	"ledge/node/podspec"
 	"ledge/node/podstate"
 	"ledge/runtime"
 )
@@ -128,7 +129,7 @@ func (w *worker) setSizes(ctx context.Context, pod *corev1.Pod) {
 	w.a.mu.Lock()
 	st, made := w.a.engine.pods[string(w.uid)]
 	w.a.mu.Unlock()
-	have, want := st.Pod.Resources, l.pod(pod)
+	have, want := st.Pod.Resources, l.Pod(pod)
 	steps := w.containerSizes(l, pod)
 	if !made || !resized(have, want) && len(steps) == 0 {
 		return
@@ -164,7 +165,7 @@ type sizeStep struct {
 }
 
 // containerSizes are the containers that run with other limits than they are granted, and need no restart for them.
-func (w *worker) containerSizes(l limits, pod *corev1.Pod) []sizeStep {
+func (w *worker) containerSizes(l podspec.Limits, pod *corev1.Pod) []sizeStep {
 	var out []sizeStep
 	for i := range w.seen.Containers {
 		st := &w.seen.Containers[i]
@@ -172,7 +173,7 @@ func (w *worker) containerSizes(l limits, pod *corev1.Pod) []sizeStep {
 		if c == nil || st.Phase != runtime.Running || st.Labels[podstate.LabelResize] != podstate.ResizeKey(pod, c) {
 			continue
 		}
-		if want := l.container(pod, c); resized(st.Resources, want) {
+		if want := l.Container(pod, c); resized(st.Resources, want) {
 			out = append(out, sizeStep{st.ID, want})
 		}
 	}
@@ -238,7 +239,7 @@ func (w *worker) tellSizes(pod *corev1.Pod, out *corev1.PodStatus) {
 			}
 			have, was := c.Resources, api.ContainerStatusNamed(pod, list[i].Name)
 			have.Claims = nil
-			if now := w.running(list[i].ContainerID); now != nil && was != nil && was.Resources != nil && resized(now.Resources, l.container(pod, c)) {
+			if now := w.running(list[i].ContainerID); now != nil && was != nil && was.Resources != nil && resized(now.Resources, l.Container(pod, c)) {
 				have, busy = *was.Resources, true
 			}
 			list[i].AllocatedResources = c.Resources.Requests
@@ -260,13 +261,13 @@ func (w *worker) tellSizes(pod *corev1.Pod, out *corev1.PodStatus) {
 }
 
 // tellPodSize does so for the pod as a whole; busy means that its cgroup is not there yet.
-func (w *worker) tellPodSize(l limits, pod *corev1.Pod, out *corev1.PodStatus) (busy bool) {
+func (w *worker) tellPodSize(l podspec.Limits, pod *corev1.Pod, out *corev1.PodStatus) (busy bool) {
 	out.AllocatedResources = api.Requests(pod)
 	out.Resources = &corev1.ResourceRequirements{Requests: api.Requests(pod), Limits: api.Limits(pod)}
 	w.a.mu.Lock()
 	st, made := w.a.engine.pods[string(w.uid)]
 	w.a.mu.Unlock()
-	if !made || !resized(st.Pod.Resources, l.pod(pod)) || terminal(out.Phase) {
+	if !made || !resized(st.Pod.Resources, l.Pod(pod)) || terminal(out.Phase) {
 		return false
 	}
 	if was := pod.Status.Resources; was != nil {

@@ -9,10 +9,28 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"ledge/api"
+	"ledge/node/podspec"
 	"ledge/runtime"
 )
+
+// needs is a container's resources: "request limit" of CPU and of memory, - for none.
+func needs(cpuReq, cpuLim, memReq, memLim string) corev1.ResourceRequirements {
+	out := corev1.ResourceRequirements{Requests: corev1.ResourceList{}, Limits: corev1.ResourceList{}}
+	for _, x := range []struct {
+		list corev1.ResourceList
+		name corev1.ResourceName
+		text string
+	}{{out.Requests, corev1.ResourceCPU, cpuReq}, {out.Limits, corev1.ResourceCPU, cpuLim},
+		{out.Requests, corev1.ResourceMemory, memReq}, {out.Limits, corev1.ResourceMemory, memLim}} {
+		if x.text != "-" {
+			x.list[x.name] = resource.MustParse(x.text)
+		}
+	}
+	return out
+}
 
 // resize asks for other amounts: "CPU request, CPU limit, memory request, memory limit" as in needs.
 func (r *rig) resize(name, cpuReq, cpuLim, memReq, memLim string) {
@@ -175,17 +193,17 @@ func TestResizeFails(t *testing.T) {
 // TestResizeOfShares: what a container may swap, and where it is slowed down, follow from its request and change with it.
 func TestResizeOfShares(t *testing.T) {
 	with(t, nil, func(r *rig) {
-		rule, err := NewSwapRule("LimitedSwap", "", true)
+		rule, err := podspec.NewSwapRule("LimitedSwap", "", true)
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.cfg.Resources.Swap, r.cfg.Resources.MemoryQoS = rule, MemoryQoS{On: true}
+		r.cfg.Resources.Swap, r.cfg.Resources.MemoryQoS = rule, podspec.MemoryQoS{On: true}
 		r.board.sample.SwapTotal = 2 << 30
 		r.begin()
 		r.pod("p", sizedPod("100m", "-", "64Mi", "128Mi"))
 		r.pass(time.Second)
 		l := r.agent.limits()
-		if l.memory == 0 || l.swap == 0 || !l.v2 {
+		if l.MemoryTotal == 0 || l.SwapTotal == 0 || !l.CgroupV2 {
 			t.Fatalf("the board has no swap to share: %+v", l)
 		}
 		check := func(request, limit int64) {
@@ -195,7 +213,7 @@ func TestResizeOfShares(t *testing.T) {
 				t.Fatalf("%+v %v", st, err)
 			}
 			res := st.Containers[0].Resources
-			if want := int64(float64(request) / float64(l.memory) * float64(l.swap)); *res.SwapBytes != want {
+			if want := int64(float64(request) / float64(l.MemoryTotal) * float64(l.SwapTotal)); *res.SwapBytes != want {
 				r.Errorf("may swap %d, want %d", *res.SwapBytes, want)
 			}
 			if want := fmt.Sprint(int64(float64(request)+0.9*float64(limit-request)) / 4096 * 4096); res.Unified["memory.high"] != want {

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
+	"ledge/node/podspec"
 )
 
 // room is what a pod finds on this board: a scheduler has looked at the same, but pods are also bound by hand, and two
@@ -20,7 +21,7 @@ type room struct {
 	pods        []*corev1.Pod // admitted and not over
 	// held are the granted resources of pods in the middle of a resize; other pods are granted what they ask for.
 	held    map[types.UID]corev1.ResourceList
-	statics fromFiles
+	statics podspec.FromFiles
 }
 
 // refuses asks for what a kubelet asks for, in its order and words (N-7.5); nil means that the pod fits. With lack it is
@@ -130,7 +131,7 @@ func (r room) predicates(pod *corev1.Pod) *refusal {
 // victims chooses the pods that a critical one that lacks only resources may put an end to (N-7.6): as few as can be, of
 // the lowest class that has them. nil: there is no way.
 func (r room) victims(pod *corev1.Pod, lack map[corev1.ResourceName]int64) []*corev1.Pod {
-	if !r.statics.critical(pod) || len(lack) == 0 {
+	if !r.statics.Critical(pod) || len(lack) == 0 {
 		return nil
 	}
 	var out []*corev1.Pod
@@ -184,5 +185,5 @@ func priorityOf(p *corev1.Pod) int32 {
 }
 
 func (r room) mayPreempt(by, p *corev1.Pod) bool {
-	return r.statics.critical(by) && !r.statics.critical(p) || priorityOf(by) > priorityOf(p)
+	return r.statics.Critical(by) && !r.statics.Critical(p) || priorityOf(by) > priorityOf(p)
 }

@@ -12,6 +12,7 @@ import (
 
 	"ledge/api"
 	"ledge/api/scheduling"
+	"ledge/node/podspec"
 )
 
 func asking(name, cpu, memory string, edit ...func(*corev1.Pod)) *corev1.Pod {
@@ -90,7 +91,7 @@ func TestVictims(t *testing.T) {
 	limits(guaranteed)
 	guaranteed.Status.QOSClass = corev1.PodQOSGuaranteed
 	small, large := asking("small", "500m", "100Mi"), asking("large", "1", "500Mi")
-	crit := asking("critical", "2", "100Mi", prio(systemCritical))
+	crit := asking("critical", "2", "100Mi", prio(podspec.SystemCritical))
 	all := []*corev1.Pod{guaranteed, small, large, crit}
 	for _, tc := range []struct {
 		name string
@@ -98,13 +99,13 @@ func TestVictims(t *testing.T) {
 		lack map[corev1.ResourceName]int64
 		want string
 	}{
-		{"a little", asking("new", "1", "1", prio(systemCritical)), map[corev1.ResourceName]int64{"cpu": 100}, "small"},
-		{"the large one will do", asking("new", "1", "1", prio(systemCritical)), map[corev1.ResourceName]int64{"cpu": 900}, "large"},
-		{"two", asking("new", "2", "1", prio(systemCritical)), map[corev1.ResourceName]int64{"cpu": 1300}, "large small"},
-		{"even the guaranteed", asking("new", "2", "1", prio(systemCritical)), map[corev1.ResourceName]int64{"cpu": 2200}, "guaranteed large small"},
-		{"never a critical one", asking("new", "9", "1", prio(systemCritical)), map[corev1.ResourceName]int64{"cpu": 4000}, ""},
+		{"a little", asking("new", "1", "1", prio(podspec.SystemCritical)), map[corev1.ResourceName]int64{"cpu": 100}, "small"},
+		{"the large one will do", asking("new", "1", "1", prio(podspec.SystemCritical)), map[corev1.ResourceName]int64{"cpu": 900}, "large"},
+		{"two", asking("new", "2", "1", prio(podspec.SystemCritical)), map[corev1.ResourceName]int64{"cpu": 1300}, "large small"},
+		{"even the guaranteed", asking("new", "2", "1", prio(podspec.SystemCritical)), map[corev1.ResourceName]int64{"cpu": 2200}, "guaranteed large small"},
+		{"never a critical one", asking("new", "9", "1", prio(podspec.SystemCritical)), map[corev1.ResourceName]int64{"cpu": 4000}, ""},
 		{"nobody for an ordinary pod", asking("new", "1", "1", prio(1000)), map[corev1.ResourceName]int64{"cpu": 100}, ""},
-		{"nobody for what is not resources", asking("new", "1", "1", prio(systemCritical)), nil, ""},
+		{"nobody for what is not resources", asking("new", "1", "1", prio(podspec.SystemCritical)), nil, ""},
 	} {
 		var got []string
 		for _, p := range (room{pods: all}).victims(tc.pod, tc.lack) {

@@ -152,8 +152,8 @@ func (s *sources) get(ctx context.Context, kind *api.Kind, namespace, name strin
 	return nil, apierrors.NewNotFound(kind.GR(), name)
 }
 
-// configMap and secret are get with the type of what is asked for.
-func (s *sources) configMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error) {
+// ConfigMap and Secret are get with the type of what is asked for.
+func (s *sources) ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error) {
 	obj, err := s.get(ctx, api.ConfigMaps, namespace, name)
 	if err != nil {
 		return nil, plainly(err, api.ConfigMaps, name)
@@ -161,7 +161,7 @@ func (s *sources) configMap(ctx context.Context, namespace, name string) (*corev
 	return obj.(*corev1.ConfigMap), nil
 }
 
-func (s *sources) secret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
+func (s *sources) Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error) {
 	obj, err := s.get(ctx, api.Secrets, namespace, name)
 	if err != nil {
 		return nil, plainly(err, api.Secrets, name)
@@ -193,12 +193,12 @@ var _ volume.Source = podSource{}
 
 // ConfigMap implements volume.Source.
 func (s podSource) ConfigMap(ctx context.Context, name string) (*corev1.ConfigMap, error) {
-	return s.a.sources.configMap(ctx, s.pod.Namespace, name)
+	return s.a.sources.ConfigMap(ctx, s.pod.Namespace, name)
 }
 
 // Secret implements volume.Source.
 func (s podSource) Secret(ctx context.Context, name string) (*corev1.Secret, error) {
-	return s.a.sources.secret(ctx, s.pod.Namespace, name)
+	return s.a.sources.Secret(ctx, s.pod.Namespace, name)
 }
 
 // Token implements volume.Source.
@@ -207,7 +207,7 @@ func (s podSource) Token(ctx context.Context, p *corev1.ServiceAccountTokenProje
 }
 
 // Facts implements volume.Source.
-func (s podSource) Facts() downward.Facts { return s.a.facts(s.pod, nil) }
+func (s podSource) Facts() downward.Facts { return s.a.board().Facts(s.pod, nil) }
 
 // namedBy are the ConfigMaps and Secrets that a pod names, each once.
 func namedBy(pod *corev1.Pod) []sourceKey {

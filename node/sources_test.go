@@ -81,7 +81,7 @@ func TestEnvironmentFromObjects(t *testing.T) {
 			}
 		})
 		r.pass(time.Second)
-		want := []string{"PATH=" + defaultPath, "HOSTNAME=p", "A=own", "B=two", "a.b-c=3", "S_B=two", "S_k=s", "k=s", "REF=own two s $(K)", "K=v",
+		want := []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOSTNAME=p", "A=own", "B=two", "a.b-c=3", "S_B=two", "S_k=s", "k=s", "REF=own two s $(K)", "K=v",
 			"CPUS=4", "IPS=" + r.get("p").Status.PodIP, "HOSTS=192.0.2.10"}
 		if !slices.Equal(got["c"], want) {
 			t.Errorf("environment\ngot  %q\nwant %q (%s)", got["c"], want, waiting(r.get("p")))

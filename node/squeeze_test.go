@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"ledge/node/podspec"
 	"ledge/node/pressure"
 )
 
@@ -31,7 +32,7 @@ func TestReclaimBeforeEvict(t *testing.T) { // beyond N-6.23
 			var freed atomic.Int64
 			var asked []string
 			if !c.refused {
-				r.cfg.Resources.Swap = SwapRule{swapShare}
+				r.cfg.Resources.Swap = limitedSwap(t)
 			}
 			r.cfg.Reclaim = func(_ context.Context, cgroup string, bytes int64) (int64, error) {
 				asked = append(asked, fmt.Sprintf("%s %d", cgroup, bytes/mi))
@@ -54,7 +55,7 @@ func TestReclaimBeforeEvict(t *testing.T) { // beyond N-6.23
 			r.uses(fat, 300*mi, 1)
 			r.uses(r.pod("small"), 10*mi, 1)
 			r.pass(pressure.MonitorPeriod + time.Second)
-			if want := fmt.Sprintf("/%s 284", podCgroup(fat)); !c.unasked && (len(asked) != 1 || asked[0] != want) || c.unasked && len(asked) > 0 {
+			if want := fmt.Sprintf("/%s 284", podspec.Cgroup(fat)); !c.unasked && (len(asked) != 1 || asked[0] != want) || c.unasked && len(asked) > 0 {
 				t.Errorf("%s: asked for %q, want %q: %v", name, asked, want, !c.unasked)
 			}
 			if n := len(r.events.of("Evicted")); (n == 1) != c.evicts {
@@ -81,7 +82,7 @@ func TestOverMeanwhile(t *testing.T) { // N-6.20
 		})
 		r.cfg.Board = glancingBoard{r.cfg.Board.(*livingBoard)}
 		asked := 0
-		r.cfg.Resources.Swap = SwapRule{swapShare}
+		r.cfg.Resources.Swap = limitedSwap(t)
 		r.cfg.Reclaim = func(context.Context, string, int64) (int64, error) { // the moment between the look and the eviction
 			asked++
 			left.Store(600 * mi)
@@ -157,7 +158,7 @@ func TestReclaimIsALook(t *testing.T) { // beyond N-6.23
 			}
 		})
 		r.cfg.Board = glancingBoard{r.cfg.Board.(*livingBoard)}
-		r.cfg.Resources.Swap = SwapRule{swapShare}
+		r.cfg.Resources.Swap = limitedSwap(t)
 		r.cfg.Reclaim = reclaimOnce(&left)
 		r.begin()
 		r.uses(r.pod("leak"), 300*mi, 1)
@@ -174,4 +175,14 @@ func TestReclaimIsALook(t *testing.T) { // beyond N-6.23
 			t.Errorf("%d evicted a second after the line was crossed again", n)
 		}
 	})
+}
+
+// limitedSwap lets containers have their part of the board's swap.
+func limitedSwap(t *testing.T) podspec.SwapRule {
+	t.Helper()
+	rule, err := podspec.NewSwapRule("LimitedSwap", "", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rule
 }

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/api"
+	"ledge/node/podspec"
 	"ledge/node/podstate"
 	"ledge/node/pressure"
 	"ledge/node/static"
@@ -427,7 +428,7 @@ func TestClaimedMirror(t *testing.T) { // N-7.50
 			t.Errorf("it is still there: %+v", r.get("m").Status)
 		}
 		crit := asking("m", "1", "1Mi", func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"} })
-		if (fromFiles{}).critical(crit) {
+		if (podspec.FromFiles{}).Critical(crit) {
 			t.Error("the annotation alone makes it critical")
 		}
 	})

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
+	"ledge/node/podspec"
 	"ledge/node/pressure"
 	"ledge/node/stats"
 	"ledge/runtime"
@@ -62,7 +63,7 @@ func (a *Agent) podsGroup() (version int, dir string, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	info := a.engine.info
-	return info.CgroupVersion, path.Join("/", info.CgroupRoot, allPods), a.cfg.Stats != nil && info.CgroupVersion != 0
+	return info.CgroupVersion, path.Join("/", info.CgroupRoot, podspec.AllPods), a.cfg.Stats != nil && info.CgroupVersion != 0
 }
 
 // podMemory is what is left of the memory that all pods may have together (N-6.1, N-6.5). Page cache that the kernel could

@@ -150,7 +150,7 @@ func (a *Agent) Dial(ctx context.Context, namespace, name string, port uint16) (
 	if err != nil {
 		return nil, err
 	}
-	if a.onHostNetwork(pod) {
+	if a.board().OnHostNetwork(pod) {
 		var d net.Dialer
 		return d.DialContext(ctx, "tcp", net.JoinHostPort("localhost", strconv.Itoa(int(port))))
 	}

@@ -2,31 +2,19 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/images"
+	"ledge/node/podspec"
 	"ledge/runtime"
 )
 
-// A pod with hostUsers: false has users of its own: a block of the board's numbers that no other pod has. The engine
-// remembers whose is whose, as long as the pod stands; nothing on disk carries these numbers.
-const (
-	usersEach  = 1 << 16
-	usersFirst = 0x70000000 // above those that distributions and other managers of containers hand out
-	usersLast  = 1<<31 - 2*usersEach
-)
-
-func ownUsers(pod *corev1.Pod) bool { return pod.Spec.HostUsers != nil && !*pod.Spec.HostUsers }
-
-var errNoUsers = errors.New("no block of users is left for a pod with hostUsers: false")
-
 // usersOf returns the pod's block of user IDs: the one it has, or the first free one.
 func (a *Agent) usersOf(pod *corev1.Pod) (*runtime.IDRange, error) {
-	if !ownUsers(pod) {
+	if !podspec.OwnUsers(pod) {
 		return nil, nil
 	}
 	a.mu.Lock()
@@ -46,14 +34,12 @@ func (a *Agent) usersOf(pod *corev1.Pod) (*runtime.IDRange, error) {
 	for _, r := range a.blocks {
 		taken[r.Host] = true
 	}
-	for host := uint32(usersFirst); host <= usersLast; host += usersEach {
-		if !taken[host] {
-			r := runtime.IDRange{Host: host, Size: usersEach}
-			a.blocks[pod.UID] = r // until the engine has it
-			return &r, nil
-		}
+	r, err := podspec.FreeUsers(taken)
+	if err != nil {
+		return nil, err
 	}
-	return nil, errNoUsers
+	a.blocks[pod.UID] = r // until the engine has it
+	return &r, nil
 }
 
 // freeUsers gives a block back; called with the lock held.

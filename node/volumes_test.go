@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -282,30 +281,6 @@ func TestTokenFresh(t *testing.T) {
 	}{{time.Hour, true}, {13 * time.Minute, true}, {12 * time.Minute, false}, {0, false}, {-time.Hour, false}, {50 * 365 * 24 * time.Hour, false}} {
 		if got := (heldToken{life: time.Hour, expires: now.Add(c.left)}).fresh(now); got != c.want {
 			t.Errorf("with %v left: %v", c.left, got)
-		}
-	}
-}
-
-// TestAPIServerEnv: pods are told where the API is if they can get there.
-func TestAPIServerEnv(t *testing.T) {
-	for _, c := range []struct {
-		at     string
-		onHost bool
-		want   string
-	}{
-		{"", false, ""}, {"127.0.0.1:6443", false, ""}, {"127.0.0.1:6443", true, "127.0.0.1 6443"}, {"0.0.0.0:6443", false, "192.0.2.10 6443"},
-		{"[::]:6443", false, "192.0.2.10 6443"}, {"192.0.2.77:1", false, "192.0.2.77 1"}, {"[2001:db8::1]:1", false, "2001:db8::1 1"},
-	} {
-		a := &Agent{hostIPs: []string{"192.0.2.10"}}
-		if c.at != "" {
-			a.cfg.APIServer = netip.MustParseAddrPort(c.at)
-		}
-		got := ""
-		if env := a.apiServer(aPod("p", func(p *corev1.Pod) { p.Spec.HostNetwork = c.onHost })); env != nil {
-			got = env[0].value + " " + env[1].value
-		}
-		if got != c.want {
-			t.Errorf("%s on host %v: %q, want %q", c.at, c.onHost, got, c.want)
 		}
 	}
 }

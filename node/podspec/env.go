@@ -1,4 +1,4 @@
-package node
+package podspec
 
 import (
 	"context"
@@ -37,19 +37,12 @@ func (e environ) list() []string {
 	return out
 }
 
-// configs finds the objects that an environment is taken from.
-type configs interface {
-	configMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error)
-	secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
-}
-
 // envMaker makes the environments of one pod's containers.
 type envMaker struct {
 	downward.Facts
 	hostname string
 	server   []envVar // where the API is
-	from     configs
-	files    func(volume, path string) ([]byte, error) // of the pod's volumes
+	from     Needs
 }
 
 // environment is PATH and HOSTNAME, then the image's, then where the API is, then what envFrom brings, then the
@@ -108,13 +101,13 @@ func (m envMaker) addAll(ctx context.Context, env *environ, from *corev1.EnvFrom
 	data := map[string]string{}
 	switch {
 	case from.ConfigMapRef != nil:
-		cm, err := m.from.configMap(ctx, m.Pod.Namespace, from.ConfigMapRef.Name)
+		cm, err := m.from.ConfigMap(ctx, m.Pod.Namespace, from.ConfigMapRef.Name)
 		if err != nil {
 			return unlessOptional(err, from.ConfigMapRef.Optional)
 		}
 		data = cm.Data
 	case from.SecretRef != nil:
-		s, err := m.from.secret(ctx, m.Pod.Namespace, from.SecretRef.Name)
+		s, err := m.from.Secret(ctx, m.Pod.Namespace, from.SecretRef.Name)
 		if err != nil {
 			return unlessOptional(err, from.SecretRef.Optional)
 		}
@@ -151,14 +144,14 @@ func (m envMaker) value(ctx context.Context, from *corev1.EnvVarSource, containe
 		value, err = m.Resource(from.ResourceFieldRef, container)
 	case from.ConfigMapKeyRef != nil:
 		ref := from.ConfigMapKeyRef
-		cm, err := m.from.configMap(ctx, m.Pod.Namespace, ref.Name)
+		cm, err := m.from.ConfigMap(ctx, m.Pod.Namespace, ref.Name)
 		if err != nil {
 			return "", false, unlessOptional(err, ref.Optional)
 		}
 		return key(cm.Data, ref.Key, ref.Optional, "ConfigMap", m.Pod.Namespace, ref.Name)
 	case from.SecretKeyRef != nil:
 		ref := from.SecretKeyRef
-		s, err := m.from.secret(ctx, m.Pod.Namespace, ref.Name)
+		s, err := m.from.Secret(ctx, m.Pod.Namespace, ref.Name)
 		if err != nil {
 			return "", false, unlessOptional(err, ref.Optional)
 		}

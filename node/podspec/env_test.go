@@ -1,6 +1,7 @@
-package node
+package podspec
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -87,7 +88,7 @@ func TestEnvironment(t *testing.T) {
 		field("LABEL", "metadata.labels['x/y']"), field("NOLABEL", "metadata.labels['none']"), field("NOTE", "metadata.annotations['note']"),
 		{Name: "REF", Value: "$(NAME)"}, {Name: "NOVALUE", Value: "$(NOVALUE)"},
 	}, Args: []string{"$(NAME)", "$(IMAGE)", "$(PATH)", "$(HOSTNAME)", "$$(NAME)"}}
-	maker := envMaker{downward.Facts{Pod: pod, HostIPs: []string{"192.0.2.1"}, PodIPs: []string{"10.0.0.2"}}, "web", nil, nil, nil}
+	maker := envMaker{downward.Facts{Pod: pod, HostIPs: []string{"192.0.2.1"}, PodIPs: []string{"10.0.0.2"}}, "web", nil, nil}
 	env, err := maker.environment(t.Context(), c, img)
 	if err != nil {
 		t.Fatal(err)
@@ -135,5 +136,29 @@ func TestCommand(t *testing.T) {
 	}
 	if img.Config.Entrypoint[0] != "entry" || len(img.Config.Entrypoint) != 1 {
 		t.Error("the image was changed")
+	}
+}
+
+// TestAPIServerEnv: pods are told where the API is if they can get there.
+func TestAPIServerEnv(t *testing.T) {
+	for _, c := range []struct {
+		at     string
+		onHost bool
+		want   string
+	}{
+		{"", false, ""}, {"127.0.0.1:6443", false, ""}, {"127.0.0.1:6443", true, "127.0.0.1 6443"}, {"0.0.0.0:6443", false, "192.0.2.10 6443"},
+		{"[::]:6443", false, "192.0.2.10 6443"}, {"192.0.2.77:1", false, "192.0.2.77 1"}, {"[2001:db8::1]:1", false, "2001:db8::1 1"},
+	} {
+		b := Board{IPs: []string{"192.0.2.10"}}
+		if c.at != "" {
+			b.APIServer = netip.MustParseAddrPort(c.at)
+		}
+		got := ""
+		if env := b.apiServer(aPod("p", func(p *corev1.Pod) { p.Spec.HostNetwork = c.onHost })); env != nil {
+			got = env[0].value + " " + env[1].value
+		}
+		if got != c.want {
+			t.Errorf("%s on host %v: %q, want %q", c.at, c.onHost, got, c.want)
+		}
 	}
 }

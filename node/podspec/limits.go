@@ -1,4 +1,4 @@
-package node
+package podspec
 
 import (
 	"fmt"
@@ -37,35 +37,23 @@ type MemoryQoS struct {
 	Protected bool    // memoryReservationPolicy: TieredReservation
 }
 
-// limits turns what pods ask for into cgroup settings. It is a value: the same pod on the same board gives the same.
-type limits struct {
+// Limits turns what pods ask for into cgroup settings. It is a value: the same pod on the same board gives the same.
+type Limits struct {
 	ResourceConfig
-	v2             bool
-	memory, swap   int64 // of the board
-	allocatable    int64 // memory that pods may have
-	pods           corev1.ResourceList
-	pidMax, pidRes int64
-	// ownTasks are the processes that are not of pods, 0 if that is not known; spareTasks how many more the board must be able to
+	CgroupV2               bool
+	MemoryTotal, SwapTotal int64               // of the board
+	Allocatable            int64               // memory that pods may have
+	ForPods                corev1.ResourceList // what all pods together may use
+	PIDMax, PIDReserved    int64
+	// OwnTasks are the processes that are not of pods, 0 if that is not known; SpareTasks how many more the board must be able to
 	// start when pods have taken all they can.
-	ownTasks, spareTasks int64
-	statics              fromFiles
+	OwnTasks, SpareTasks int64
+	Statics              FromFiles
 }
 
-// limits are those of this board as last looked at.
-func (a *Agent) limits() limits {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	f := facts{sample: a.sample, cfg: a.cfg.Status}
-	pids := f.reserved(resourcePID)
-	return limits{ResourceConfig: a.cfg.Resources, v2: a.engine.info.CgroupVersion == 2, memory: a.sample.MemoryTotal,
-		swap: a.sample.SwapTotal, allocatable: a.allocatable.Memory().Value(), pods: f.forPods(a.cfg.Resources.Unenforced),
-		pidMax: a.sample.PIDMax, pidRes: pids.Value(), ownTasks: a.ownTasks, spareTasks: spareTasks(a.cfg.Status.Eviction, a.sample.PIDMax),
-		statics: a.fromFiles()}
-}
-
-// spareTasks is three quarters of what the eviction threshold keeps, so that it is met before nothing can be started any more:
+// SpareTasks is three quarters of what the eviction threshold keeps, so that it is met before nothing can be started any more:
 // systemd could not restart anything then, and a program in Go that is refused a thread ends.
-func spareTasks(p pressure.Policy, pidMax int64) int64 {
+func SpareTasks(p pressure.Policy, pidMax int64) int64 {
 	if line := p.Hard(pressure.PIDAvailable).Of(pidMax); line > 0 {
 		return line * 3 / 4
 	}
@@ -73,53 +61,25 @@ func spareTasks(p pressure.Policy, pidMax int64) int64 {
 }
 
 // tasks is how many processes all pods may have together; 0: any number.
-func (l limits) tasks() int64 {
-	keep := l.pidRes
-	if l.ownTasks > 0 {
-		keep = max(keep, l.ownTasks+l.spareTasks)
+func (l Limits) tasks() int64 {
+	keep := l.PIDReserved
+	if l.OwnTasks > 0 {
+		keep = max(keep, l.OwnTasks+l.SpareTasks)
 	}
-	if l.Unenforced || keep == 0 || l.pidMax == 0 {
+	if l.Unenforced || keep == 0 || l.PIDMax == 0 {
 		return 0
 	}
-	return max(1, l.pidMax-keep)
+	return max(1, l.PIDMax-keep)
 }
 
-// podTasks is how many processes all pods have now; -1 if that is not known.
-func (a *Agent) podTasks() int64 {
-	version, dir, ok := a.podsGroup()
-	if !ok {
-		return -1
-	}
-	if n, ok := a.cfg.Stats.Tasks(version, dir); ok {
-		return n
-	}
-	return -1
-}
-
-// countTasks notes how many processes are not of pods, as often as that has changed by much. Pods had so many before the sample
-// was taken; while they start or end hundreds, the board's own are rather counted too many.
-func (a *Agent) countTasks(before int64, s Sample) {
-	ofPods := min(before, a.podTasks())
-	if ofPods < 0 || s.PIDUsed <= ofPods {
-		return
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	own, most := s.PIDUsed-ofPods, spareTasks(a.cfg.Status.Eviction, s.PIDMax)/4
-	if d := own - a.ownTasks; a.ownTasks == 0 || d > most || d < -most {
-		a.ownTasks = own
-		a.pokeGroups()
-	}
-}
-
-// podCgroup is the pod's place in the hierarchy (N-7.39).
-func podCgroup(pod *corev1.Pod) string {
+// Cgroup is the pod's place in the hierarchy (N-7.39).
+func Cgroup(pod *corev1.Pod) string {
 	return path.Join(groupOf(pod.Status.QOSClass), "pod"+string(pod.UID))
 }
 
 // The cgroups that pods stand in, by class.
 const (
-	allPods    = "kubepods"
+	AllPods    = "kubepods"
 	burstable  = "kubepods/burstable"
 	besteffort = "kubepods/besteffort"
 )
@@ -127,7 +87,7 @@ const (
 func groupOf(qos corev1.PodQOSClass) string {
 	switch qos {
 	case corev1.PodQOSGuaranteed:
-		return allPods
+		return AllPods
 	case corev1.PodQOSBurstable:
 		return burstable
 	}
@@ -146,7 +106,7 @@ func shares(milli int64) uint64 {
 // one card for everything that lets a best-effort pod stop the others.
 func ioWeight(shares uint64) uint64 { return 1 + ((shares-2)*9999)/262142 }
 
-func (l limits) cpu(out *runtime.Resources, request, limit int64) {
+func (l Limits) cpu(out *runtime.Resources, request, limit int64) {
 	out.CPUShares = shares(request)
 	out.IOWeight = ioWeight(out.CPUShares)
 	if limit <= 0 || l.NoCPUQuota {
@@ -159,8 +119,8 @@ func (l limits) cpu(out *runtime.Resources, request, limit int64) {
 	out.CPUQuotaUS, out.CPUPeriodUS = max(limit*period/1000, 1000), uint64(period)
 }
 
-// pod bounds the pod as a whole (N-7.42, N-7.46). A limit exists only if every container has one, or the pod itself.
-func (l limits) pod(pod *corev1.Pod) runtime.Resources {
+// Pod bounds the pod as a whole (N-7.42, N-7.46). A limit exists only if every container has one, or the pod itself.
+func (l Limits) Pod(pod *corev1.Pod) runtime.Resources {
 	out := runtime.Resources{CPUShares: 2, IOWeight: 1, PidsLimit: l.PodPids, HugePages: hugePages(api.Requests(pod))}
 	if pod.Status.QOSClass == corev1.PodQOSBestEffort {
 		return out
@@ -172,9 +132,9 @@ func (l limits) pod(pod *corev1.Pod) runtime.Resources {
 	return out
 }
 
-// container follows N-7.38, N-7.40 and N-7.44. Huge pages are limited to what is requested (that is validated).
-func (l limits) container(pod *corev1.Pod, c *corev1.Container) runtime.Resources {
-	adj := oomScoreAdj(pod, c, l.memory)
+// Container follows N-7.38, N-7.40 and N-7.44. Huge pages are limited to what is requested (that is validated).
+func (l Limits) Container(pod *corev1.Pod, c *corev1.Container) runtime.Resources {
+	adj := oomScoreAdj(pod, c, l.MemoryTotal)
 	need, most := c.Resources.Requests, api.WithPodLimits(c, pod).Resources.Limits
 	out := runtime.Resources{MemoryBytes: most.Memory().Value(), OOMScoreAdj: &adj, KillAllOnOOM: !l.OneByOne,
 		SwapBytes: l.swapOf(pod, c), HugePages: hugePages(most)}
@@ -189,8 +149,8 @@ func (l limits) container(pod *corev1.Pod, c *corev1.Container) runtime.Resource
 }
 
 // protect keeps requested memory from being reclaimed (N-7.45).
-func (l limits) protect(out *runtime.Resources, qos corev1.PodQOSClass, request int64) {
-	if !l.v2 || !l.MemoryQoS.On || !l.MemoryQoS.Protected || request <= 0 {
+func (l Limits) protect(out *runtime.Resources, qos corev1.PodQOSClass, request int64) {
+	if !l.CgroupV2 || !l.MemoryQoS.On || !l.MemoryQoS.Protected || request <= 0 {
 		return
 	}
 	file := map[corev1.PodQOSClass]string{corev1.PodQOSGuaranteed: "memory.min", corev1.PodQOSBurstable: "memory.low"}[qos]
@@ -200,8 +160,8 @@ func (l limits) protect(out *runtime.Resources, qos corev1.PodQOSClass, request 
 }
 
 // throttle slows a container down before it meets its limit (N-7.45).
-func (l limits) throttle(out *runtime.Resources, request, limit int64) {
-	if !l.v2 || !l.MemoryQoS.On || request == limit {
+func (l Limits) throttle(out *runtime.Resources, request, limit int64) {
+	if !l.CgroupV2 || !l.MemoryQoS.On || request == limit {
 		return
 	}
 	factor := l.MemoryQoS.Throttle
@@ -209,7 +169,7 @@ func (l limits) throttle(out *runtime.Resources, request, limit int64) {
 		factor = 0.9
 	}
 	if limit == 0 {
-		limit = l.allocatable
+		limit = l.Allocatable
 	}
 	page := int64(os.Getpagesize())
 	high := int64(float64(request)+factor*float64(limit-request)) / page * page
@@ -238,8 +198,8 @@ func hugePages(list corev1.ResourceList) map[int64]int64 {
 	return out
 }
 
-// groups bounds what pods stand in (N-1.61, N-7.43), in the order to be set.
-func (l limits) groups(pods []*corev1.Pod) []tier {
+// Groups bounds what pods stand in (N-1.61, N-7.43), in the order to be set.
+func (l Limits) Groups(pods []*corev1.Pod) []Group {
 	var cpu, low, keep int64
 	for _, p := range pods {
 		request := api.Requests(p)
@@ -251,56 +211,41 @@ func (l limits) groups(pods []*corev1.Pod) []tier {
 			keep += request.Memory().Value()
 		}
 	}
-	all := runtime.Resources{CPUShares: shares(l.pods.Cpu().MilliValue()), MemoryBytes: l.pods.Memory().Value()}
+	all := runtime.Resources{CPUShares: shares(l.ForPods.Cpu().MilliValue()), MemoryBytes: l.ForPods.Memory().Value()}
 	all.PidsLimit = l.tasks()
 	b := runtime.Resources{CPUShares: shares(cpu), IOWeight: ioWeight(shares(cpu))}
-	if l.v2 && l.MemoryQoS.On && l.MemoryQoS.Protected { // a cgroup is protected only as far as all above it are
+	if l.CgroupV2 && l.MemoryQoS.On && l.MemoryQoS.Protected { // a cgroup is protected only as far as all above it are
 		unified(&all, "memory.min", keep)
 		unified(&all, "memory.low", low)
 		unified(&b, "memory.low", low)
 	}
-	return []tier{{allPods, all}, {burstable, b}, {besteffort, runtime.Resources{CPUShares: 2, IOWeight: 1}}}
+	return []Group{{AllPods, all}, {burstable, b}, {besteffort, runtime.Resources{CPUShares: 2, IOWeight: 1}}}
 }
 
-type tier struct {
-	name string
-	want runtime.Resources
+// Group is a cgroup that pods stand in, and its bounds.
+type Group struct {
+	Name string
+	Want runtime.Resources
 }
 
-// fromFiles are the static pods, by UID. Who brought them to the agent says so: annotations are what anybody wrote who may make
+// FromFiles are the static pods, by UID. Who brought them to the agent says so: annotations are what anybody wrote who may make
 // pods, whereas a kubelet writes that of the source itself.
-type fromFiles map[types.UID]bool
+type FromFiles map[types.UID]bool
 
-func (f fromFiles) critical(pod *corev1.Pod) bool { return isCritical(pod, f[pod.UID]) }
+// Critical says whether the pod is not the first to go.
+func (f FromFiles) Critical(pod *corev1.Pod) bool { return IsCritical(pod, f[pod.UID]) }
 
-// isCritical: the pod is not the first to go (N-6.30). Mirrors are not asked about: the agent runs none.
-func isCritical(pod *corev1.Pod, static bool) bool {
-	return static || pod.Spec.Priority != nil && *pod.Spec.Priority >= systemCritical
+// IsCritical: the pod is not the first to go (N-6.30). Mirrors are not asked about: the agent runs none.
+func IsCritical(pod *corev1.Pod, static bool) bool {
+	return static || pod.Spec.Priority != nil && *pod.Spec.Priority >= SystemCritical
 }
 
-// fromFiles are those that are here. Called with the lock held.
-func (a *Agent) fromFiles() fromFiles {
-	out := fromFiles{}
-	for uid, w := range a.workers {
-		if w.static {
-			out[uid] = true
-		}
-	}
-	return out
-}
-
-// critical is that for one of the pods that are here.
-func (a *Agent) critical(pod *corev1.Pod) bool {
-	w := a.worker(pod.UID)
-	return isCritical(pod, w != nil && w.static)
-}
-
-// systemCritical is the priority from which a pod is never the first to go (N-10.15).
-const systemCritical = 2_000_000_000
+// SystemCritical is the priority from which a pod is never the first to go (N-10.15).
+const SystemCritical = 2_000_000_000
 
 // oomScoreAdj says whom the kernel shall kill first (N-7.38).
 func oomScoreAdj(pod *corev1.Pod, c *corev1.Container, memoryTotal int64) int {
-	if pod.Spec.PriorityClassName == "system-node-critical" && pod.Spec.Priority != nil && *pod.Spec.Priority >= systemCritical {
+	if pod.Spec.PriorityClassName == "system-node-critical" && pod.Spec.Priority != nil && *pod.Spec.Priority >= SystemCritical {
 		return -997
 	}
 	switch pod.Status.QOSClass {

@@ -1,4 +1,4 @@
-package node
+package podspec
 
 import (
 	"testing"
@@ -40,7 +40,7 @@ func TestSwapRules(t *testing.T) {
 
 // TestSwapShare: the formula of N-8.10, its example N-8.12, and the exceptions of N-8.11.
 func TestSwapShare(t *testing.T) {
-	critical := int32(systemCritical)
+	critical := int32(SystemCritical)
 	b, g, e := corev1.PodQOSBurstable, corev1.PodQOSGuaranteed, corev1.PodQOSBestEffort
 	for _, c := range []struct {
 		what     string
@@ -67,8 +67,8 @@ func TestSwapShare(t *testing.T) {
 	} {
 		p := needy(c.qos, []corev1.ResourceRequirements{needs("-", "-", c.req, c.lim)})
 		p.Spec.Priority = c.prio
-		l := limits{memory: 4 << 30, swap: 2 << 30, ResourceConfig: ResourceConfig{Swap: SwapRule{c.kind}}}
-		if got := l.container(p, &p.Spec.Containers[0]).SwapBytes; got == nil || *got != c.want {
+		l := Limits{MemoryTotal: 4 << 30, SwapTotal: 2 << 30, ResourceConfig: ResourceConfig{Swap: SwapRule{c.kind}}}
+		if got := l.Container(p, &p.Spec.Containers[0]).SwapBytes; got == nil || *got != c.want {
 			t.Errorf("%s: %v, want %d", c.what, got, c.want)
 		}
 	}

@@ -1,10 +1,6 @@
-package node
+package podspec
 
 import (
-	"fmt"
-	"io"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -14,7 +10,7 @@ import (
 )
 
 // secure applies the security contexts; the container's beats the pod's.
-func (a *Agent) secure(out *runtime.Container, pod *corev1.Pod, c *corev1.Container) error {
+func (b Board) secure(out *runtime.Container, pod *corev1.Pod, c *corev1.Container, needs Needs) error {
 	sc, psc := c.SecurityContext, pod.Spec.SecurityContext
 	if sc == nil {
 		sc = &corev1.SecurityContext{}
@@ -29,10 +25,10 @@ func (a *Agent) secure(out *runtime.Container, pod *corev1.Pod, c *corev1.Contai
 		out.ProcMount = string(*sc.ProcMount)
 	}
 	out.Capabilities, out.DropCaps = capabilities(sc.Capabilities)
-	if p := appArmor(pod, c); p != nil && p.Type == corev1.AppArmorProfileTypeLocalhost {
+	if p := AppArmor(pod, c); p != nil && p.Type == corev1.AppArmorProfileTypeLocalhost {
 		out.AppArmor = *p.LocalhostProfile
 	}
-	return a.seccomp(out, firstSet(sc.SeccompProfile, psc.SeccompProfile))
+	return b.seccomp(out, needs, firstSet(sc.SeccompProfile, psc.SeccompProfile))
 }
 
 func firstSet[T any](a, b *T) *T {
@@ -42,46 +38,23 @@ func firstSet[T any](a, b *T) *T {
 	return b
 }
 
-func (a *Agent) seccomp(out *runtime.Container, profile *corev1.SeccompProfile) (err error) {
+func (b Board) seccomp(out *runtime.Container, needs Needs, profile *corev1.SeccompProfile) (err error) {
 	switch {
 	case out.Privileged:
 		out.Seccomp.Unconfined = true
 	case profile == nil:
-		out.Seccomp.Unconfined = a.cfg.Unconfined
+		out.Seccomp.Unconfined = b.Unconfined
 	case profile.Type == corev1.SeccompProfileTypeUnconfined:
 		out.Seccomp.Unconfined = true
 	case profile.Type == corev1.SeccompProfileTypeLocalhost:
-		out.Seccomp.Profile, err = a.seccompFile(*profile.LocalhostProfile)
+		out.Seccomp.Profile, err = needs.SeccompProfile(*profile.LocalhostProfile)
 	}
 	return err
 }
 
-// maxSeccompFile is far more than any profile: it travels to the keeper with its container.
-const maxSeccompFile = 1 << 20
-
-// seccompFile reads a profile that somebody has put on the board, below the directory for them and nowhere else.
-func (a *Agent) seccompFile(name string) ([]byte, error) {
-	dir := filepath.Join(a.cfg.DataDir, "seccomp")
-	f, err := os.OpenInRoot(dir, name)
-	if err != nil {
-		return nil, fmt.Errorf("cannot load seccomp profile %q of %s: %w", name, dir, err)
-	}
-	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxSeccompFile+1))
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("cannot load seccomp profile %q of %s: %w", name, dir, err)
-	case len(text) == 0: // to the engine that is the default profile
-		return nil, fmt.Errorf("cannot load seccomp profile %q of %s: the file is empty", name, dir)
-	case len(text) > maxSeccompFile:
-		return nil, fmt.Errorf("cannot load seccomp profile %q of %s: more than %d bytes", name, dir, maxSeccompFile)
-	}
-	return text, nil
-}
-
-// appArmor is the profile a container asks for, nil if none: its own, its pod's, or that of the annotation which they
+// AppArmor is the profile a container asks for, nil if none: its own, its pod's, or that of the annotation which they
 // replaced.
-func appArmor(pod *corev1.Pod, c *corev1.Container) *corev1.AppArmorProfile {
+func AppArmor(pod *corev1.Pod, c *corev1.Container) *corev1.AppArmorProfile {
 	if c.SecurityContext != nil && c.SecurityContext.AppArmorProfile != nil {
 		return c.SecurityContext.AppArmorProfile
 	}

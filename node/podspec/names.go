@@ -1,4 +1,4 @@
-package node
+package podspec
 
 import (
 	"cmp"
@@ -8,8 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// podNames is what a pod is called in its own eyes.
-type podNames struct {
+// Names is what a pod is called in its own eyes.
+type Names struct {
 	kernel string // uname -n
 	host   string // in /etc/hosts
 	domain string // of host; empty: none
@@ -21,17 +21,17 @@ const (
 	maxHostname   = 63
 )
 
-// names follows Kubernetes: the pod's name or its hostname, below its subdomain if it has one; hostnameOverride
+// namesOf follows Kubernetes: the pod's name or its hostname, below its subdomain if it has one; hostnameOverride
 // replaces all of it.
-func names(pod *corev1.Pod, clusterDomain string) (podNames, error) {
+func namesOf(pod *corev1.Pod, clusterDomain string) (Names, error) {
 	if o := pod.Spec.HostnameOverride; o != nil {
-		return podNames{kernel: *o, host: *o}, nil
+		return Names{kernel: *o, host: *o}, nil
 	}
 	h := cmp.Or(pod.Spec.Hostname, pod.Name)
 	if len(h) > maxHostname {
 		h = strings.TrimRight(h[:maxHostname], "-.")
 	}
-	out := podNames{kernel: h, host: h}
+	out := Names{kernel: h, host: h}
 	if pod.Spec.Subdomain != "" {
 		out.domain = fmt.Sprintf("%s.%s.svc.%s", pod.Spec.Subdomain, pod.Namespace, clusterDomain)
 	}
@@ -45,18 +45,8 @@ func names(pod *corev1.Pod, clusterDomain string) (podNames, error) {
 	return out, nil
 }
 
-func (a *Agent) names(pod *corev1.Pod) (podNames, error) {
-	n, err := names(pod, cmp.Or(a.cfg.ClusterDomain, "cluster.local"))
-	if a.onHostNetwork(pod) { // the host's network comes with the host's name
-		a.mu.Lock()
-		n.kernel, err = cmp.Or(a.sample.Hostname, a.cfg.Name), nil
-		a.mu.Unlock()
-	}
-	return n, err
-}
-
 // managedHosts is the /etc/hosts of a pod with a network of its own.
-func managedHosts(n podNames, ips []string, aliases []corev1.HostAlias) string {
+func managedHosts(n Names, ips []string, aliases []corev1.HostAlias) string {
 	var b strings.Builder
 	b.WriteString("# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n" +
 		"fe00::0\tip6-localnet\nfe00::0\tip6-mcastprefix\nfe00::1\tip6-allnodes\nfe00::2\tip6-allrouters\n")

@@ -1,11 +1,10 @@
-package node
+package podspec
 
 import (
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"reflect"
-	"strings"
 	"testing"
 	"time"
 
@@ -55,18 +54,18 @@ func TestShares(t *testing.T) {
 	}
 	for milli, want := range map[int64]int64{0: 0, 1: 1000, 9: 1000, 10: 1000, 11: 1100, 100: 10000, 1000: 100000, 2500: 250000} {
 		var got runtime.Resources
-		limits{}.cpu(&got, 0, milli)
+		Limits{}.cpu(&got, 0, milli)
 		if got.CPUQuotaUS != want || (got.CPUPeriodUS == 100_000) != (want > 0) {
 			t.Errorf("%dm: %+v, want %d", milli, got, want)
 		}
 	}
 	var got runtime.Resources
-	limits{ResourceConfig: ResourceConfig{CPUPeriod: 10 * time.Millisecond}}.cpu(&got, 1000, 2500)
+	Limits{ResourceConfig: ResourceConfig{CPUPeriod: 10 * time.Millisecond}}.cpu(&got, 1000, 2500)
 	if got.CPUQuotaUS != 25_000 || got.CPUPeriodUS != 10_000 || got.CPUShares != 1024 || got.IOWeight != 39 {
 		t.Errorf("a period of 10 ms: %+v", got)
 	}
 	got = runtime.Resources{}
-	limits{ResourceConfig: ResourceConfig{NoCPUQuota: true}}.cpu(&got, 0, 2500)
+	Limits{ResourceConfig: ResourceConfig{NoCPUQuota: true}}.cpu(&got, 0, 2500)
 	if got.CPUQuotaUS != 0 || got.CPUShares != 2 || got.IOWeight != 1 {
 		t.Errorf("no quotas: %+v", got)
 	}
@@ -77,7 +76,7 @@ func TestPodCgroup(t *testing.T) {
 	for qos, want := range map[corev1.PodQOSClass]string{
 		corev1.PodQOSGuaranteed: "kubepods/podu1", corev1.PodQOSBurstable: "kubepods/burstable/podu1",
 		corev1.PodQOSBestEffort: "kubepods/besteffort/podu1", "": "kubepods/besteffort/podu1"} {
-		if got := podCgroup(needy(qos, nil)); got != want {
+		if got := Cgroup(needy(qos, nil)); got != want {
 			t.Errorf("%s: %s, want %s", qos, got, want)
 		}
 	}
@@ -109,8 +108,8 @@ func TestPodResources(t *testing.T) {
 		{"a small init container", needy(corev1.PodQOSBurstable, list{needs("1", "2", "-", "4Mi")}, needs("10m", "10m", "-", "1Mi")), 1024, 200000, 4 << 20},
 		{"an unlimited init container", needy(corev1.PodQOSBurstable, list{needs("1", "1", "-", "4Mi")}, needs("-", "-", "-", "-")), 1024, 0, 0},
 	} {
-		api.Pods.Default(c.pod) // requests are what limits are, unless they are given
-		got := limits{}.pod(c.pod)
+		api.Pods.Default(c.pod) // requests are what Limits are, unless they are given
+		got := Limits{}.Pod(c.pod)
 		if got.CPUShares != c.shares || got.CPUQuotaUS != c.quota || got.MemoryBytes != c.memory || (got.CPUPeriodUS == 100000) != (c.quota > 0) {
 			t.Errorf("%s: %+v, want shares %d quota %d memory %d", c.what, got, c.shares, c.quota, c.memory)
 		}
@@ -132,7 +131,7 @@ func TestContainerResources(t *testing.T) {
 		{needs("100m", "-", "5Mi", "-"), 102, 0, 0},
 	} {
 		p := needy(corev1.PodQOSBurstable, []corev1.ResourceRequirements{c.r})
-		got := limits{memory: 4 << 30}.container(p, &p.Spec.Containers[0])
+		got := Limits{MemoryTotal: 4 << 30}.Container(p, &p.Spec.Containers[0])
 		if got.CPUShares != c.shares || got.CPUQuotaUS != c.quota || (got.CPUPeriodUS == 100000) != (c.quota > 0) || got.MemoryBytes != c.memory {
 			t.Errorf("%+v: %+v", c.r, got)
 		}
@@ -144,7 +143,7 @@ func TestContainerResources(t *testing.T) {
 		}
 	}
 	p := needy(corev1.PodQOSBurstable, []corev1.ResourceRequirements{needs("-", "-", "-", "-")})
-	if got := (limits{ResourceConfig: ResourceConfig{OneByOne: true}}).container(p, &p.Spec.Containers[0]); got.KillAllOnOOM {
+	if got := (Limits{ResourceConfig: ResourceConfig{OneByOne: true}}).Container(p, &p.Spec.Containers[0]); got.KillAllOnOOM {
 		t.Error("singleProcessOOMKill, and all die")
 	}
 }
@@ -212,16 +211,16 @@ func TestPodLevelResources(t *testing.T) {
 	whole := needs("500m", "1", "256Mi", "512Mi")
 	p.Spec.Resources = &whole
 	p.Status.QOSClass = api.QOSClass(p)
-	got := limits{ResourceConfig: ResourceConfig{PodPids: 77}}.pod(p)
+	got := Limits{ResourceConfig: ResourceConfig{PodPids: 77}}.Pod(p)
 	if p.Status.QOSClass != corev1.PodQOSBurstable || got.CPUShares != 512 || got.CPUQuotaUS != 100_000 || got.MemoryBytes != 512<<20 || got.PidsLimit != 77 {
 		t.Errorf("%s: %+v", p.Status.QOSClass, got)
 	}
-	if c := (limits{}).container(p, &p.Spec.Containers[1]); c.CPUShares != 1024 || c.MemoryBytes != 512<<20 || c.CPUQuotaUS != 100_000 {
+	if c := (Limits{}).Container(p, &p.Spec.Containers[1]); c.CPUShares != 1024 || c.MemoryBytes != 512<<20 || c.CPUQuotaUS != 100_000 {
 		t.Errorf("a container that asks for nothing has the pod's limits: %+v", c)
 	}
 	whole.Limits["hugepages-2Mi"] = resource.MustParse("4Mi")
 	p.Spec.Containers[0].Resources = needs("100m", "500m", "-", "-")
-	if c := (limits{}).container(p, &p.Spec.Containers[0]); c.CPUShares != 102 || c.MemoryBytes != 512<<20 || c.CPUQuotaUS != 50_000 || c.HugePages[2<<20] != 4<<20 {
+	if c := (Limits{}).Container(p, &p.Spec.Containers[0]); c.CPUShares != 102 || c.MemoryBytes != 512<<20 || c.CPUQuotaUS != 50_000 || c.HugePages[2<<20] != 4<<20 {
 		t.Errorf("a container with a limit of its own: %+v", c)
 	}
 	if len(p.Spec.Containers[0].Resources.Limits) != 1 {
@@ -231,12 +230,12 @@ func TestPodLevelResources(t *testing.T) {
 
 // TestMemoryQoS of N-7.45.
 func TestMemoryQoS(t *testing.T) {
-	on := limits{v2: true, allocatable: 1000 << 20, ResourceConfig: ResourceConfig{MemoryQoS: MemoryQoS{On: true, Protected: true}}}
+	on := Limits{CgroupV2: true, Allocatable: 1000 << 20, ResourceConfig: ResourceConfig{MemoryQoS: MemoryQoS{On: true, Protected: true}}}
 	page := int64(os.Getpagesize())
 	down := func(n float64) string { return fmt.Sprint(int64(n) / page * page) }
 	for _, c := range []struct {
 		what           string
-		l              limits
+		l              Limits
 		qos            corev1.PodQOSClass
 		req, lim       string
 		high, low, min string
@@ -245,11 +244,11 @@ func TestMemoryQoS(t *testing.T) {
 		{"no limit", on, corev1.PodQOSBurstable, "100Mi", "-", down(910 << 20), fmt.Sprint(100 << 20), ""},
 		{"guaranteed", on, corev1.PodQOSGuaranteed, "100Mi", "100Mi", "", "", fmt.Sprint(100 << 20)},
 		{"nothing asked for", on, corev1.PodQOSBurstable, "-", "100Mi", down(90 << 20), "", ""},
-		{"off", limits{v2: true, allocatable: 1 << 30}, corev1.PodQOSBurstable, "100Mi", "200Mi", "", "", ""},
-		{"v1", limits{allocatable: 1 << 30, ResourceConfig: on.ResourceConfig}, corev1.PodQOSBurstable, "100Mi", "200Mi", "", "", ""},
+		{"off", Limits{CgroupV2: true, Allocatable: 1 << 30}, corev1.PodQOSBurstable, "100Mi", "200Mi", "", "", ""},
+		{"v1", Limits{Allocatable: 1 << 30, ResourceConfig: on.ResourceConfig}, corev1.PodQOSBurstable, "100Mi", "200Mi", "", "", ""},
 	} {
 		p := needy(c.qos, []corev1.ResourceRequirements{needs("-", "-", c.req, c.lim)})
-		got := c.l.container(p, &p.Spec.Containers[0]).Unified
+		got := c.l.Container(p, &p.Spec.Containers[0]).Unified
 		if got["memory.high"] != c.high || got["memory.low"] != c.low || got["memory.min"] != c.min {
 			t.Errorf("%s: %v, want high %q low %q min %q", c.what, got, c.high, c.low, c.min)
 		}
@@ -264,11 +263,12 @@ func TestGroups(t *testing.T) {
 		needy(corev1.PodQOSGuaranteed, []corev1.ResourceRequirements{needs("2", "2", "2Gi", "2Gi")}),
 		needy(corev1.PodQOSBestEffort, []corev1.ResourceRequirements{needs("-", "-", "-", "-")}),
 	}
-	f := facts{sample: sampleBoard(), cfg: StatusConfig{MaxPods: 110, KubeReserved: corev1.ResourceList{"cpu": resource.MustParse("1"),
-		"memory": resource.MustParse("1Gi"), "pid": resource.MustParse("1000")}}}
-	l := limits{v2: true, pods: f.forPods(false), pidMax: 32768, pidRes: 1000}
-	got := l.groups(pods)
-	want := []tier{
+	forPods := func(cpu, memory string) corev1.ResourceList {
+		return corev1.ResourceList{"cpu": resource.MustParse(cpu), "memory": resource.MustParse(memory)}
+	}
+	l := Limits{CgroupV2: true, ForPods: forPods("3", "3Gi"), PIDMax: 32768, PIDReserved: 1000}
+	got := l.Groups(pods)
+	want := []Group{
 		{"kubepods", runtime.Resources{CPUShares: 3072, MemoryBytes: 3 << 30, PidsLimit: 31768}},
 		{"kubepods/burstable", runtime.Resources{CPUShares: 1024, IOWeight: 39}},
 		{"kubepods/besteffort", runtime.Resources{CPUShares: 2, IOWeight: 1}},
@@ -276,12 +276,12 @@ func TestGroups(t *testing.T) {
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
-	l.Unenforced, l.pods = true, f.forPods(true)
-	if all := l.groups(pods)[0].want; all.MemoryBytes != 4<<30 || all.CPUShares != 4096 || all.PidsLimit != 0 {
+	l.Unenforced, l.ForPods = true, forPods("4", "4Gi")
+	if all := l.Groups(pods)[0].Want; all.MemoryBytes != 4<<30 || all.CPUShares != 4096 || all.PidsLimit != 0 {
 		t.Errorf("not enforced: %+v", all)
 	}
 	l.MemoryQoS = MemoryQoS{On: true, Protected: true}
-	if g := l.groups(pods); g[0].want.Unified["memory.min"] != fmt.Sprint(int64(2<<30)) || g[1].want.Unified["memory.low"] != fmt.Sprint(1<<30) {
+	if g := l.Groups(pods); g[0].Want.Unified["memory.min"] != fmt.Sprint(int64(2<<30)) || g[1].Want.Unified["memory.low"] != fmt.Sprint(1<<30) {
 		t.Errorf("protected: %+v", g)
 	}
 }
@@ -289,17 +289,17 @@ func TestGroups(t *testing.T) {
 // TestTasksOfPods: pods cannot take what the board needs to start something, and are short of processes before they could.
 func TestTasksOfPods(t *testing.T) { // reliability: at the PID limit
 	for name, c := range map[string]struct {
-		l    limits
+		l    Limits
 		want int64
 	}{
-		"nothing known":          {limits{pidMax: 32768}, 0},
-		"reserved":               {limits{pidMax: 32768, pidRes: 1000}, 31768},
-		"measured":               {limits{pidMax: 500, ownTasks: 120, spareTasks: 12}, 368},
-		"more reserved":          {limits{pidMax: 500, ownTasks: 120, spareTasks: 12, pidRes: 200}, 300},
-		"less reserved":          {limits{pidMax: 500, ownTasks: 120, spareTasks: 12, pidRes: 50}, 368},
-		"the board takes it all": {limits{pidMax: 500, ownTasks: 600, spareTasks: 12}, 1},
-		"no limit known":         {limits{ownTasks: 120}, 0},
-		"not enforced":           {limits{pidMax: 500, ownTasks: 120, spareTasks: 12, ResourceConfig: ResourceConfig{Unenforced: true}}, 0},
+		"nothing known":          {Limits{PIDMax: 32768}, 0},
+		"reserved":               {Limits{PIDMax: 32768, PIDReserved: 1000}, 31768},
+		"measured":               {Limits{PIDMax: 500, OwnTasks: 120, SpareTasks: 12}, 368},
+		"more reserved":          {Limits{PIDMax: 500, OwnTasks: 120, SpareTasks: 12, PIDReserved: 200}, 300},
+		"less reserved":          {Limits{PIDMax: 500, OwnTasks: 120, SpareTasks: 12, PIDReserved: 50}, 368},
+		"the board takes it all": {Limits{PIDMax: 500, OwnTasks: 600, SpareTasks: 12}, 1},
+		"no limit known":         {Limits{OwnTasks: 120}, 0},
+		"not enforced":           {Limits{PIDMax: 500, OwnTasks: 120, SpareTasks: 12, ResourceConfig: ResourceConfig{Unenforced: true}}, 0},
 	} {
 		if got := c.l.tasks(); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)
@@ -312,8 +312,8 @@ func TestTasksOfPods(t *testing.T) { // reliability: at the PID limit
 		if rnd.IntN(2) == 0 {
 			p.Thresholds = []pressure.Threshold{{Signal: pressure.PIDAvailable, Below: pressure.Limit{Amount: 4 + rnd.Int64N(most/4)}}}
 		}
-		l := limits{pidMax: most, ownTasks: 1 + rnd.Int64N(most/2), spareTasks: spareTasks(p, most)}
-		own := l.ownTasks + rnd.Int64N(l.spareTasks/4*2+1) - l.spareTasks/4 // since it was measured last
+		l := Limits{PIDMax: most, OwnTasks: 1 + rnd.Int64N(most/2), SpareTasks: SpareTasks(p, most)}
+		own := l.OwnTasks + rnd.Int64N(l.SpareTasks/4*2+1) - l.SpareTasks/4 // since it was measured last
 		left := most - own - l.tasks()
 		if line := p.Hard(pressure.PIDAvailable).Of(most); left <= 0 || left >= line {
 			t.Fatalf("seed %d: %d left of %d when pods have all theirs, the line is %d", seed, left, most, line)
@@ -329,27 +329,14 @@ func TestHugePages(t *testing.T) {
 			list["hugepages-2Mi"] = resource.MustParse(n)
 		}
 	}
-	if got := (limits{}).pod(p).HugePages; len(got) != 1 || got[2<<20] != 10<<20 {
+	if got := (Limits{}).Pod(p).HugePages; len(got) != 1 || got[2<<20] != 10<<20 {
 		t.Errorf("the pod: %v", got)
 	}
-	if got := (limits{}).container(p, &p.Spec.Containers[1]).HugePages; len(got) != 1 || got[2<<20] != 6<<20 {
+	if got := (Limits{}).Container(p, &p.Spec.Containers[1]).HugePages; len(got) != 1 || got[2<<20] != 6<<20 {
 		t.Errorf("the container: %v", got)
 	}
 	none := needy(corev1.PodQOSBestEffort, []corev1.ResourceRequirements{needs("-", "-", "-", "-")})
-	if got := (limits{}).pod(none).HugePages; got == nil || len(got) > 0 {
+	if got := (Limits{}).Pod(none).HugePages; got == nil || len(got) > 0 {
 		t.Errorf("nothing asked for: %v; nil would leave huge pages unbounded", got)
-	}
-}
-
-// TestOverReserved of N-1.60.
-func TestOverReserved(t *testing.T) {
-	f := facts{sample: sampleBoard(), cfg: StatusConfig{MaxPods: 110, KubeReserved: corev1.ResourceList{"memory": resource.MustParse("3Gi")},
-		SysReserved: corev1.ResourceList{"memory": resource.MustParse("1Gi")}}}
-	if err := f.overReserved(); err != nil {
-		t.Error(err)
-	}
-	f.cfg.SysReserved["memory"] = resource.MustParse("2Gi")
-	if err := f.overReserved(); err == nil || !strings.HasPrefix(err.Error(), `Resource "memory" has a reservation of 5Gi but capacity of 4Gi`) {
-		t.Error(err)
 	}
 }

@@ -1,4 +1,4 @@
-package node
+package podspec
 
 import (
 	"errors"
@@ -9,14 +9,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// maxEnvFile is what a file of variables may hold, as much as a ConfigMap.
-const maxEnvFile = 1 << 20
+// MaxEnvFile is what a file of variables may hold, as much as a ConfigMap.
+const MaxEnvFile = 1 << 20
 
 // fileKey takes a variable from a file that another container of the pod has written. An empty value is none, as for a
 // kubelet.
 func (m envMaker) fileKey(ref *corev1.FileKeySelector) (value string, found bool, err error) {
 	optional := ref.Optional != nil && *ref.Optional
-	data, err := m.files(ref.VolumeName, ref.Path)
+	data, err := m.from.File(ref.VolumeName, ref.Path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && optional:
 		return "", false, nil

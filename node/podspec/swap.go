@@ -1,4 +1,4 @@
-package node
+package podspec
 
 import (
 	"errors"
@@ -58,8 +58,11 @@ func NewSwapRule(behaviour, compat string, v2 bool) (SwapRule, error) {
 		"NoSwap", "UnlimitedSwap")
 }
 
+// Any says whether any container may swap.
+func (r SwapRule) Any() bool { return r.kind != swapNone }
+
 // swapOf is the swap a container may use on top of its memory (N-8.9 to N-8.13).
-func (l limits) swapOf(pod *corev1.Pod, c *corev1.Container) *int64 {
+func (l Limits) swapOf(pod *corev1.Pod, c *corev1.Container) *int64 {
 	n := int64(0)
 	switch l.Swap.kind {
 	case swapFree:
@@ -71,15 +74,15 @@ func (l limits) swapOf(pod *corev1.Pod, c *corev1.Container) *int64 {
 }
 
 // swapShare is the part of the board's swap that is the container's part of its memory (N-8.10, N-8.11).
-func (l limits) swapShare(pod *corev1.Pod, c *corev1.Container) int64 {
+func (l Limits) swapShare(pod *corev1.Pod, c *corev1.Container) int64 {
 	request, limit := c.Resources.Requests.Memory().Value(), c.Resources.Limits.Memory().Value()
 	switch {
 	case pod.Status.QOSClass != corev1.PodQOSBurstable,
 		request == 0, // with no limit either, or by choice: its part is nothing
 		request == limit,
-		l.Swap.kind == swapShare && l.statics.critical(pod),
-		l.memory <= 0 || request > l.memory:
+		l.Swap.kind == swapShare && l.Statics.Critical(pod),
+		l.MemoryTotal <= 0 || request > l.MemoryTotal:
 		return 0
 	}
-	return int64(float64(request) / float64(l.memory) * float64(l.swap))
+	return int64(float64(request) / float64(l.MemoryTotal) * float64(l.SwapTotal))
 }
