@@ -163,7 +163,7 @@ func (s *Store) Watch(kind *api.Kind, after uint64) (*Watch, error) {
 // reader was lapped, or the store closed. Not for concurrent use.
 func (w *Watch) Next(ctx context.Context) (Change, error) {
 	for {
-		c, wake, err := w.poll()
+		c, wake, err := w.Poll()
 		if err != nil || wake == nil {
 			return c, err
 		}
@@ -175,8 +175,8 @@ func (w *Watch) Next(ctx context.Context) (Change, error) {
 	}
 }
 
-// poll finds the next change of the kind, or says what to wait for.
-func (w *Watch) poll() (Change, <-chan struct{}, error) {
+// Poll is Next without waiting: where there is no next change, wake is closed at it.
+func (w *Watch) Poll() (c Change, wake <-chan struct{}, err error) {
 	r := w.ring
 	r.mu.Lock()
 	defer r.mu.Unlock()

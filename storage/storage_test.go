@@ -308,7 +308,7 @@ func TestReaderOfAnotherKind(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, wake, err := w.poll()
+	_, wake, err := w.Poll()
 	if err != nil {
 		t.Fatal(err)
 	}

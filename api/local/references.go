@@ -1,8 +1,6 @@
 package local
 
 import (
-	"context"
-	"errors"
 	"math"
 	"sort"
 	"sync"
@@ -19,9 +17,8 @@ import (
 // all pods of the store. It follows the store's ring whenever it is asked, and holds nothing of the pods but names and sizes.
 type references struct {
 	mu    sync.Mutex
-	watch *storage.Watch  // nil: nothing is known
-	rev   uint64          // of the last change that was taken in
-	next  *storage.Change // read from the ring, and not taken in yet
+	tail  *tail  // nil: nothing is known
+	rev   uint64 // of the last change that was taken in
 	pods  map[types.NamespacedName]bound
 	nodes map[string]map[types.NamespacedName]bool
 	count map[reading]int // of pods
@@ -69,25 +66,13 @@ func (c *Client) podsOn(node string, rev uint64) (keys []types.NamespacedName, o
 
 // catchUp takes in what has happened since the last question, up to a revision; after too much of it, it begins anew.
 func (c *Client) catchUp(r *references, until uint64) error {
-	for r.watch != nil {
-		if r.next == nil {
-			ch, err := r.watch.Next(noWait)
-			if errors.Is(err, context.Canceled) {
-				return nil
-			}
-			if err != nil {
-				break
-			}
-			r.next = &ch
-		}
-		if r.next.Rev > until {
-			return nil
-		}
-		r.rev = r.next.Rev
-		r.set(r.next.Object, r.next.Type != api.Deleted)
-		r.next = nil
+	if r.tail != nil && r.tail.take(until, func(ch storage.Change) {
+		r.rev = ch.Rev
+		r.set(ch.Object, ch.Type != api.Deleted)
+	}) {
+		return nil
 	}
-	r.watch, r.next = nil, nil
+	r.tail = nil
 	r.pods, r.nodes, r.count = map[types.NamespacedName]bound{}, map[string]map[types.NamespacedName]bool{}, map[reading]int{}
 	return c.store.View(func(tx *storage.Tx) error {
 		objs, err := tx.List(api.Pods, "")
@@ -98,7 +83,7 @@ func (c *Client) catchUp(r *references, until uint64) error {
 			r.set(o, true)
 		}
 		r.rev = tx.Revision()
-		r.watch, err = c.store.Watch(api.Pods, tx.Revision())
+		r.tail, err = c.follow(api.Pods, tx.Revision())
 		return err
 	})
 }

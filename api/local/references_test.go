@@ -104,7 +104,7 @@ func TestNodeRefers(t *testing.T) {
 	}
 	names := func(what string) string { return fmt.Sprintf("%s%d", what, r.IntN(3)) }
 	yes, begun := 0, 0
-	var was *storage.Watch
+	var was *tail
 	for round := range 100 {
 		for range r.IntN(16) {
 			name := fmt.Sprintf("p%d", r.IntN(8))
@@ -137,8 +137,8 @@ func TestNodeRefers(t *testing.T) {
 		if got, want := versions(bySelector(t, c, node).Items), versions(allOn(t, c, node, "")); !slices.Equal(got, want) {
 			t.Fatalf("round %d: %s has %v, want %v", round, node, got, want)
 		}
-		if c.references.watch != was {
-			was, begun = c.references.watch, begun+1
+		if c.references.tail != was {
+			was, begun = c.references.tail, begun+1
 		}
 	}
 	if yes < 10 || yes > 90 || begun < 2 {
