@@ -46,13 +46,15 @@ func (p *plane) revokeBoard(w http.ResponseWriter, r *http.Request) error {
 
 // exposedOn is what the pods of a board name, which it may have read, and the service accounts with rights that they run as.
 func (p *plane) exposedOn(ctx context.Context, nodes []string) (secrets, accounts []string, err error) {
-	var bindings []api.Object
+	var bindings rbac.Policy
 	for _, kind := range []*api.Kind{rbac.ClusterRoleBindings, rbac.RoleBindings} {
 		list, err := p.api.List(ctx, kind, api.ListOptions{})
 		if err != nil {
 			return nil, nil, err
 		}
-		bindings = append(bindings, list.Items...)
+		for _, b := range list.Items {
+			bindings.Set(b)
+		}
 	}
 	for _, node := range nodes {
 		list, err := p.api.List(ctx, api.Pods, api.ListOptions{Selection: api.Selection{Fields: fields.OneTermEqualSelector("spec.nodeName", node)}})
@@ -65,7 +67,7 @@ func (p *plane) exposedOn(ctx context.Context, nodes []string) (secrets, account
 			for _, s := range names {
 				secrets = append(secrets, pod.Namespace+"/"+s)
 			}
-			if account := pod.Spec.ServiceAccountName; account != "" && len(rbac.GrantsOf(api.AccountUser(pod.Namespace, account), bindings)) > 0 {
+			if account := pod.Spec.ServiceAccountName; account != "" && bindings.Names(api.AccountUser(pod.Namespace, account)) {
 				accounts = append(accounts, pod.Namespace+"/"+account)
 			}
 		}

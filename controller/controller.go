@@ -11,6 +11,7 @@
 //	Placed         StatefulSets or DaemonSets, their revisions, pods -> workload.Order or Cover -> make and delete pods
 //	Budgets        disruption budgets, pods -> how many may be evicted -> the budget's status
 //	Networks       nodes with pod networks -> a ConfigMap that boards read, a condition where two share one
+//	Aggregated     ClusterRoles -> rbac.Aggregate -> the rules of those that pick others
 //	PodGC          ended pods beyond a number, pods and leases of nodes that are gone
 //
 // They share one copy of the objects (World) and nothing else: they meet only in the store. Every loop works on what
@@ -35,6 +36,7 @@ import (
 
 	"ledge/api"
 	"ledge/api/apps"
+	"ledge/api/rbac"
 	"ledge/lease"
 	"ledge/scheduler"
 )
@@ -81,6 +83,9 @@ func Run(ctx context.Context, cfg Config) error {
 		NewTaintEviction(w, evicted, cfg),
 		NewPodGC(w, collected, cfg),
 		NewBudgets(w, budgets),
+	}
+	if w.has(rbac.ClusterRoles) {
+		loops = append(loops, NewAggregated(w))
 	}
 	if w.has(apps.ReplicaSets) {
 		sets := record("replicaset-controller")

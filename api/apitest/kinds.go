@@ -70,6 +70,8 @@ var samples = map[*api.Kind]func(e *env) api.Object{
 	},
 	node.RuntimeClasses:         func(*env) api.Object { return &nodev1.RuntimeClass{Handler: "apitest"} },
 	policy.PodDisruptionBudgets: func(e *env) api.Object { return e.budget("") },
+	rbac.ClusterRoles:           func(*env) api.Object { return &rbacv1.ClusterRole{Rules: readPods} },
+	rbac.Roles:                  func(*env) api.Object { return &rbacv1.Role{Rules: readPods} },
 	rbac.ClusterRoleBindings: func(*env) api.Object {
 		return &rbacv1.ClusterRoleBinding{RoleRef: viewRole, Subjects: []rbacv1.Subject{{Kind: "User", APIGroup: rbacv1.GroupName, Name: "apitest"}}}
 	},
@@ -78,6 +80,8 @@ var samples = map[*api.Kind]func(e *env) api.Object{
 	},
 	scheduling.PriorityClasses: func(*env) api.Object { return &schedulingv1.PriorityClass{Value: 7} },
 }
+
+var readPods = []rbacv1.PolicyRule{{Verbs: []string{"get", "list"}, APIGroups: []string{""}, Resources: []string{"pods"}}}
 
 var viewRole = rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"}
 

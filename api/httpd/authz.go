@@ -70,8 +70,8 @@ func (h *handler) authorize(ctx context.Context, u api.User, a attributes) error
 	if allowed(u, a) {
 		return nil
 	}
-	g, err := h.granted(ctx, u, a)
-	if err == nil && g == nil {
+	_, ok, err := h.granted(ctx, u, a)
+	if err == nil && !ok {
 		err = forbidden(u, a, "")
 	}
 	return err
@@ -149,25 +149,37 @@ func (r rule) allows(node string, a attributes) bool {
 	case ownPods:
 		return a.selects("spec.nodeName", node)
 	case namedOnly:
-		return a.namespace != "" && (a.name != "" || a.selects("metadata.name", ""))
+		return a.namespace != "" && a.one() != ""
 	}
 	return true
 }
 
 // names says whether the request is about one name. A create has none on its request line.
-func (a attributes) names(name string) bool {
-	return a.verb == "create" || a.name == name || a.name == "" && a.selects("metadata.name", name)
+func (a attributes) names(name string) bool { return a.verb == "create" || a.one() == name }
+
+// one is the name of the one object that the request is about, "" when it may be about several: who watches one by a field selector
+// needs the right to that one only.
+func (a attributes) one() string {
+	if a.name != "" {
+		return a.name
+	}
+	return a.selected("metadata.name")
 }
 
-// selects says whether the field selector pins a field to a value, or with "" to any one value.
+// selects says whether the field selector pins a field to a value.
 func (a attributes) selects(field, value string) bool {
-	if a.fields == "" || a.verb != "list" && a.verb != "watch" {
-		return false
+	return value != "" && a.selected(field) == value
+}
+
+// selected is the one value that the field selector pins a field to; "" is none. Elsewhere than here a selector means nothing.
+func (a attributes) selected(field string) string {
+	if a.fields == "" || !slices.Contains([]string{"list", "watch", "deletecollection"}, a.verb) {
+		return ""
 	}
 	sel, err := fields.ParseSelector(a.fields)
 	if err != nil {
-		return false
+		return ""
 	}
-	got, found := sel.RequiresExactMatch(field)
-	return found && got != "" && (value == "" || got == value)
+	got, _ := sel.RequiresExactMatch(field)
+	return got
 }

@@ -84,29 +84,41 @@ runtimeclasses.node.k8s.io                                     glwcupdD -       
 poddisruptionbudgets.policy                                    glwcupdD glwcupdD glwcupdD glw   -      -
 poddisruptionbudgets.policy/status                             gup      g        g        g     -      -
 clusterrolebindings.rbac.authorization.k8s.io                  glwcupdD -        -        -     -      -
-clusterroles.rbac.authorization.k8s.io                         glw      -        -        -     -      -
+clusterroles.rbac.authorization.k8s.io                         glwcupdD -        -        -     -      -
 rolebindings.rbac.authorization.k8s.io                         glwcupdD glwcupdD -        -     -      -
-roles.rbac.authorization.k8s.io                                glw      glw      -        -     -      -
+roles.rbac.authorization.k8s.io                                glwcupdD glwcupdD -        -     -      -
 priorityclasses.scheduling.k8s.io                              glwcupdD -        -        -     -      -
 storageclasses.storage.k8s.io                                  glw      -        -        -     -      -
 csinodes.storage.k8s.io                                        glw      -        -        -     -      -
 `
 
+// matrixOfOwn is what the holders of roles of one's own may do beyond what anybody may (ownRoles): role by a Role in the namespace, wide by
+// a ClusterRole that is bound everywhere. What has no line here is nothing to them.
+const matrixOfOwn = `
+resource                      role     wide
+configmaps                    glw      -
+leases.coordination.k8s.io    glwcupdD -
+nodes                         -        glw
+pods/exec                     c        -
+pods/log                      -        g
+replicationcontrollers/scale  g        -
+`
+
 // matrixPaths are the paths that are no object's. Rights in a namespace say nothing about them.
 const matrixPaths = `
-path                    has  admin edit view node anybody nobody
-GET:/version            yes  yes   yes  yes  yes  yes     yes
-GET:/healthz            yes  yes   yes  yes  yes  yes     -
-GET:/readyz             yes  yes   yes  yes  yes  yes     yes
-GET:/livez              yes  yes   yes  yes  yes  yes     yes
-GET:/api                yes  yes   yes  yes  yes  yes     -
-GET:/apis               yes  yes   yes  yes  yes  yes     -
-GET:/openapi/v2         yes  yes   yes  yes  yes  yes     -
-GET:/openapi/v3         yes  yes   yes  yes  yes  yes     -
-GET:/metrics            yes  -     -    -    -    -       -
-GET:/metrics/resource   yes  -     -    -    -    -       -
-GET:/ledge/v1/status    yes  -     -    -    -    -       -
-POST:/ledge/v1/shutdown yes  -     -    -    -    -       -
+path                    has  admin edit view node anybody nobody wide
+GET:/version            yes  yes   yes  yes  yes  yes     yes    yes
+GET:/healthz            yes  yes   yes  yes  yes  yes     -      yes
+GET:/readyz             yes  yes   yes  yes  yes  yes     yes    yes
+GET:/livez              yes  yes   yes  yes  yes  yes     yes    yes
+GET:/api                yes  yes   yes  yes  yes  yes     -      yes
+GET:/apis               yes  yes   yes  yes  yes  yes     -      yes
+GET:/openapi/v2         yes  yes   yes  yes  yes  yes     -      yes
+GET:/openapi/v3         yes  yes   yes  yes  yes  yes     -      yes
+GET:/metrics            yes  -     -    -    -    -       -      yes
+GET:/metrics/resource   yes  -     -    -    -    -       -      -
+GET:/ledge/v1/status    yes  -     -    -    -    -       -      -
+POST:/ledge/v1/shutdown yes  -     -    -    -    -       -      -
 `
 
 var letters = map[string]string{"get": "g", "list": "l", "watch": "w", "create": "c", "update": "u", "patch": "p", "delete": "d", "deletecollection": "D"}
@@ -116,6 +128,11 @@ var letters = map[string]string{"get": "g", "list": "l", "watch": "w", "create":
 func TestMatrix(t *testing.T) {
 	base, callers := theatre(t)
 	want := lines(matrix)
+	for name, row := range lines(matrixOfOwn) {
+		for column, verbs := range row {
+			want[name][column] = verbs
+		}
+	}
 	seen := map[string]bool{}
 	asked := 0
 	for _, r := range discovered(t, base, callers[0]) {
@@ -143,7 +160,10 @@ func TestMatrix(t *testing.T) {
 					if ns != "team" {
 						column = "anybody" // rights in one namespace are none in another, and none in all of them
 					}
-					may, wanted := c.ask(t, base, r, verb, ns), c.column != "" && strings.Contains(row[column], letter)
+					may, wanted := c.ask(t, base, r, verb, ns), strings.Contains(row[column], letter)
+					if c.column == "role" || c.column == "wide" {
+						wanted = wanted || strings.Contains(row["anybody"], letter)
+					}
 					if may != wanted {
 						t.Errorf("%s: may %s %s in namespace %q: %v, want %v", c.name, verb, name, ns, may, wanted)
 					}
@@ -164,7 +184,7 @@ func TestMatrix(t *testing.T) {
 // namespacesFor are those that a subject is asked about.
 func namespacesFor(c *caller, r discoveredResource, verb string) []string {
 	in := []string{"team"}
-	if slices.Contains([]string{"admin", "edit", "view"}, c.column) {
+	if slices.Contains([]string{"admin", "edit", "view", "role"}, c.column) {
 		in = append(in, "other")
 		if r.Namespaced && (verb == "list" || verb == "watch") {
 			in = append(in, "")
@@ -185,7 +205,11 @@ func TestMatrixOfPaths(t *testing.T) {
 	for path, row := range want {
 		method, path, _ := strings.Cut(path, ":")
 		for _, c := range callers {
-			if may, wanted := c.do(t, method, base+path, ""), row[c.column] == "yes"; may != wanted {
+			column := c.column
+			if column == "role" {
+				column = "anybody"
+			}
+			if may, wanted := c.do(t, method, base+path, ""), row[column] == "yes"; may != wanted {
 				t.Errorf("%s: may %s %s: %v, want %v", c.name, method, path, may, wanted)
 			}
 		}

@@ -3,68 +3,45 @@ package httpd
 import (
 	"context"
 	"fmt"
-	"slices"
-
-	rbacv1 "k8s.io/api/rbac/v1"
+	"strings"
 
 	"ledge/api"
 	"ledge/api/rbac"
 )
 
-// grants are the roles that a user holds in a namespace by bindings, those for everywhere among them; with no namespace
-// those alone. They are read anew for each request, so that what was taken away counts at once; a board has few.
+// policed is a Client that knows who holds which rights without looking at all roles and bindings.
+type policed interface {
+	Rights(use func(*rbac.Policy)) error
+}
+
+// withPolicy lends out who may do what, as of now: what was taken away counts with the next request.
+func (h *handler) withPolicy(ctx context.Context, use func(*rbac.Policy)) error {
+	if p, ok := h.client.(policed); ok {
+		return p.Rights(use)
+	}
+	var p rbac.Policy
+	for _, kind := range []*api.Kind{rbac.ClusterRoles, rbac.Roles, rbac.ClusterRoleBindings, rbac.RoleBindings} {
+		list, err := h.client.List(ctx, kind, api.ListOptions{})
+		if err != nil {
+			return fmt.Errorf("look for the rights of all: %w", err)
+		}
+		for _, obj := range list.Items {
+			p.Set(obj)
+		}
+	}
+	use(&p)
+	return nil
+}
+
+// granted is the binding that lets a user do something; !ok: there is none.
 //
-// A node holds nothing by bindings, whatever stands in them: one stolen board must stay one lost board.
-func (h *handler) grants(ctx context.Context, u api.User, namespace string) ([]rbac.Grant, error) {
-	if slices.Contains(u.Groups, api.NodesGroup) {
-		return nil, nil
+// What stands under /ledge/ is a board's own: its parts hand out the store and the machine. So no rule can name a part of it, and
+// one that allows a verb on all paths, which charts have for /metrics and the like, does not mean it: it takes all rights.
+func (h *handler) granted(ctx context.Context, u api.User, a attributes) (grant rbac.Grant, ok bool, err error) {
+	ask := rbac.Ask{Verb: a.verb, Group: a.group, Resource: a.resource, Subresource: a.sub, Namespace: a.namespace, Name: a.one(), Path: a.path}
+	if a.resource == "" && strings.HasPrefix(a.path, boardPrefix) {
+		ask = rbac.Ask{Verb: "*", Path: "*"}
 	}
-	list, err := h.client.List(ctx, rbac.ClusterRoleBindings, api.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("look for the rights of user %q: %w", u.Name, err)
-	}
-	bindings := list.Items
-	if namespace != "" {
-		if list, err = h.client.List(ctx, rbac.RoleBindings, api.ListOptions{Selection: api.Selection{Namespace: namespace}}); err != nil {
-			return nil, fmt.Errorf("look for the rights of user %q in %s: %w", u.Name, namespace, err)
-		}
-		bindings = append(bindings, list.Items...)
-	}
-	return rbac.GrantsOf(u, bindings), nil
-}
-
-// granted is the first grant that lets a user do something; nil when there is none.
-func (h *handler) granted(ctx context.Context, u api.User, a attributes) (*rbac.Grant, error) {
-	held, err := h.grants(ctx, u, a.namespace)
-	if err != nil {
-		return nil, err
-	}
-	resource := a.resource
-	if a.sub != "" {
-		resource += "/" + a.sub
-	}
-	for i, g := range held {
-		if _, local := g.Binding.(*rbacv1.RoleBinding); local && resource == "" {
-			continue // paths are nobody's namespace
-		}
-		if slices.ContainsFunc(rbac.RulesOf(g.Role), func(r rbacv1.PolicyRule) bool {
-			return rbac.RuleAllows(r, a.verb, a.group, resource, a.path)
-		}) {
-			return &held[i], nil
-		}
-	}
-	return nil, nil
-}
-
-// grantText says what allowed something, in Kubernetes' words.
-func grantText(g rbac.Grant) string {
-	kind, name := "ClusterRoleBinding", g.Binding.GetName()
-	if b, ok := g.Binding.(*rbacv1.RoleBinding); ok {
-		kind, name = "RoleBinding", b.Name+"/"+b.Namespace
-	}
-	who := fmt.Sprintf("%s %q", g.To.Kind, g.To.Name)
-	if g.To.Kind == rbacv1.ServiceAccountKind {
-		who = fmt.Sprintf("%s %q", g.To.Kind, g.To.Name+"/"+g.To.Namespace)
-	}
-	return fmt.Sprintf("RBAC: allowed by %s %q of ClusterRole %q to %s", kind, name, g.Role, who)
+	err = h.withPolicy(ctx, func(p *rbac.Policy) { grant, ok = p.Allows(u, ask) })
+	return grant, ok, err
 }

@@ -104,14 +104,14 @@ func (h *handler) verdict(ctx context.Context, u api.User, a attributes) (author
 	if allowed(u, a) {
 		return authorizationv1.SubjectAccessReviewStatus{Allowed: true}, nil
 	}
-	g, err := h.granted(ctx, u, a)
+	grant, ok, err := h.granted(ctx, u, a)
 	switch {
 	case err != nil:
 		return authorizationv1.SubjectAccessReviewStatus{}, err
-	case g == nil:
+	case !ok:
 		return authorizationv1.SubjectAccessReviewStatus{Reason: forbidden(u, a, "").Error()}, nil
 	}
-	return authorizationv1.SubjectAccessReviewStatus{Allowed: true, Reason: grantText(*g)}, nil
+	return authorizationv1.SubjectAccessReviewStatus{Allowed: true, Reason: grant.String()}, nil
 }
 
 // rulesReview answers "what may I" (kubectl auth can-i --list).
@@ -122,16 +122,15 @@ func (h *handler) rulesReview(w *response, r *request) error {
 		return err
 	}
 	v.SetGroupVersionKind(kind)
-	held, err := h.grants(r.Context(), r.user, v.Spec.Namespace)
+	err := h.withPolicy(r.Context(), func(p *rbac.Policy) { v.Status = rulesOf(r.user, p.Rules(r.user, v.Spec.Namespace)) })
 	if err != nil {
 		return err
 	}
-	v.Status = rulesOf(r.user, held)
 	return w.json(http.StatusCreated, v, false)
 }
 
 // rulesOf is everything that a user may do: by who it is, and by the bindings that it is a subject of.
-func rulesOf(u api.User, held []rbac.Grant) authorizationv1.SubjectRulesReviewStatus {
+func rulesOf(u api.User, held []rbacv1.PolicyRule) authorizationv1.SubjectRulesReviewStatus {
 	var out authorizationv1.SubjectRulesReviewStatus
 	resource := func(verbs, groups, resources []string, names ...string) {
 		out.ResourceRules = append(out.ResourceRules, authorizationv1.ResourceRule{Verbs: verbs, APIGroups: groups, Resources: resources, ResourceNames: names})
@@ -142,7 +141,7 @@ func rulesOf(u api.User, held []rbac.Grant) authorizationv1.SubjectRulesReviewSt
 				out.NonResourceRules = append(out.NonResourceRules, authorizationv1.NonResourceRule{Verbs: r.Verbs, NonResourceURLs: r.NonResourceURLs})
 				continue
 			}
-			resource(r.Verbs, r.APIGroups, r.Resources)
+			resource(r.Verbs, r.APIGroups, r.Resources, r.ResourceNames...)
 		}
 	}
 	for _, v := range reviews {
@@ -156,7 +155,7 @@ func rulesOf(u api.User, held []rbac.Grant) authorizationv1.SubjectRulesReviewSt
 	}
 	out.NonResourceRules = []authorizationv1.NonResourceRule{{Verbs: []string{verbRead}, NonResourceURLs: open}}
 	if allowed(u, attributes{verb: "*", resource: "*"}) {
-		rules(rbac.RulesOf(rbac.RoleClusterAdmin))
+		rules(rbac.Everything())
 	}
 	if node, ok := nodeName(u); ok {
 		for _, rule := range nodeRules {
@@ -171,9 +170,7 @@ func rulesOf(u api.User, held []rbac.Grant) authorizationv1.SubjectRulesReviewSt
 			resource(rule.verbs, []string{rule.kind.Group}, []string{kind}, names...)
 		}
 	}
-	for _, g := range held {
-		rules(rbac.RulesOf(g.Role))
-	}
+	rules(held)
 	return out
 }
 

@@ -277,6 +277,15 @@ func bindingJSON(role, subject string) string {
 		role, role, subject)
 }
 
+// ownRoles are a Role and a ClusterRole of one's own. What is below /ledge/ is no part that a rule can name.
+const (
+	ownRole = `{"metadata":{"name":"worker"},"rules":[{"verbs":["get","list","watch"],"apiGroups":[""],"resources":["configmaps"]},` +
+		`{"verbs":["create"],"apiGroups":[""],"resources":["pods/exec"]},{"verbs":["*"],"apiGroups":["coordination.k8s.io"],"resources":["leases"]},` +
+		`{"verbs":["get"],"apiGroups":[""],"resources":["*/scale"]}]}`
+	ownClusterRole = `{"metadata":{"name":"watcher"},"rules":[{"verbs":["get","list","watch"],"apiGroups":[""],"resources":["nodes","pods/log"]},` +
+		`{"verbs":["get","post"],"nonResourceURLs":["/metrics","/ledge/*","/led*"]}]}`
+)
+
 // theatre is a server with everybody who stands in the table.
 func theatre(t *testing.T) (base string, callers []*caller) {
 	t.Helper()
@@ -295,6 +304,13 @@ func theatre(t *testing.T) (base string, callers []*caller) {
 	s.make(root, rbac+"/namespaces/team/rolebindings", bindingJSON("edit", `{"kind":"Group","name":"editors"}`))
 	s.make(root, rbac+"/namespaces/team/rolebindings", bindingJSON("view", `{"kind":"ServiceAccount","namespace":"team","name":"robot"}`))
 	s.make(root, rbac+"/namespaces/other/rolebindings", bindingJSON("admin", `{"kind":"ServiceAccount","namespace":"other","name":"robot"}`))
+	s.make(root, rbac+"/namespaces/team/roles", ownRole)
+	s.make(root, rbac+"/namespaces/team/rolebindings", strings.Replace(bindingJSON("worker", `{"kind":"ServiceAccount","name":"worker"}`), "ClusterRole", "Role", 1))
+	s.make(root, "/api/v1/namespaces/team/serviceaccounts", `{"metadata":{"name":"worker"}}`)
+	s.make(root, rbac+"/clusterroles", ownClusterRole)
+	s.make(root, rbac+"/clusterrolebindings", bindingJSON("watcher", `{"kind":"User","name":"will"}`))
+	s.add("service account bound to a Role", "role", s.tokenOf("team", "worker"), "")
+	s.add("user bound to a ClusterRole of our own", "wide", "", "will")
 	s.add("user bound to cluster-admin", "has", "", "chief")
 	s.add("user bound to admin", "admin", "", "anna")
 	s.add("group bound to edit", "edit", "", "eve", "editors")

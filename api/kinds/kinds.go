@@ -21,7 +21,7 @@ var All = &api.Kinds{
 		coordination.Leases,
 		node.RuntimeClasses,
 		policy.PodDisruptionBudgets,
-		rbac.ClusterRoleBindings, rbac.ClusterRoles, rbac.RoleBindings,
+		rbac.ClusterRoleBindings, rbac.ClusterRoles, rbac.RoleBindings, rbac.Roles,
 		scheduling.PriorityClasses,
 	},
 	Views:    []*api.Kind{events.Events},
@@ -38,7 +38,6 @@ var later = []*api.Kind{
 	inAll(api.DefineLater("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", true, "hpa")),
 	inAll(api.DefineLater("batch", "v1", "CronJob", "cronjobs", true, "cj")),
 	inAll(api.DefineLater("batch", "v1", "Job", "jobs", true)),
-	rbac.Roles,
 	api.DefineLater("storage.k8s.io", "v1", "StorageClass", "storageclasses", false, "sc"),
 }
 

@@ -46,8 +46,8 @@ func gates(kind *api.Kind) gate {
 		return gate{update: (*Client).keepRootCA}
 	case scheduling.PriorityClasses:
 		return gate{create: admitPriorityClass, update: admitPriorityClass, mayDelete: keepSystemClasses}
-	case rbac.RoleBindings, rbac.ClusterRoleBindings:
-		return gate{create: admitBinding, update: admitBinding}
+	case rbac.Roles, rbac.ClusterRoles, rbac.RoleBindings, rbac.ClusterRoleBindings:
+		return gate{create: admitRights, update: admitRights}
 	}
 	return gate{}
 }

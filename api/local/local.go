@@ -6,7 +6,7 @@
 //	update: what may not change is put back -> defaults -> admission -> validation -> put, or nothing
 //	delete: preconditions -> mark (grace, finalizers, namespace) or remove -> an emptied namespace goes too
 //
-// A Client has no goroutine and no state of its own besides a count of events, who made them, and what pods name: everything is in
+// A Client has no goroutine and no state of its own besides a count of events, who made them, what pods name, and who holds which rights: everything is in
 // the store.
 package local
 
@@ -61,6 +61,7 @@ type Client struct {
 	collect chan struct{} // capacity 1: something was deleted that others may have belonged to
 
 	references references
+	rights     rights
 	authors    authors // of events
 
 	wrongOwners map[wrongOwner]bool // that were told of; Collect's
@@ -102,6 +103,9 @@ func New(cfg Config) (*Client, error) {
 	c.fields.Kinds = cfg.Store.Kinds()
 	if err := c.EnsureSystem(); err != nil {
 		return nil, fmt.Errorf("make the system's objects: %w", err)
+	}
+	if err := c.EnsureRoles(); err != nil {
+		return nil, err
 	}
 	return c, c.Expire(cfg.Now())
 }

@@ -8,13 +8,11 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"ledge/api"
-	"ledge/api/rbac"
 	"ledge/api/scheduling"
 	"ledge/storage"
 )
@@ -32,9 +30,6 @@ func (c *Client) systemObjects() []api.Object {
 	}
 	for _, pc := range scheduling.SystemPriorityClasses() {
 		all = append(all, pc)
-	}
-	for _, role := range rbac.BuiltinRoles() {
-		all = append(all, role)
 	}
 	return append(all, c.apiService())
 }
@@ -89,8 +84,6 @@ func (c *Client) missing(tx *storage.Tx) ([]api.Object, error) {
 			return nil, storeError(err, kind, want.GetNamespace(), want.GetName())
 		case c.otherCA(have):
 			out = append(out, want)
-		case kind == rbac.ClusterRoles && !apiequality.Semantic.DeepEqual(have.(*rbacv1.ClusterRole).Rules, want.(*rbacv1.ClusterRole).Rules):
-			out = append(out, want) // of another version of ledge
 		case kind == api.Services && moved(have.(*corev1.Service), want.(*corev1.Service)):
 			out = append(out, want)
 		}

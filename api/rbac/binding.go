@@ -32,12 +32,16 @@ func bindingRules[T api.Object](made func() T, list func() api.ListObject, of fu
 		Default:  func(b T) { defaultBinding(of(b)) },
 		Validate: func(b T) field.ErrorList {
 			ref, subjects := of(b)
-			return validateBinding(*ref, subjects)
+			return validateBinding(b, *ref, subjects)
 		},
 		ValidateUpdate: func(b, old T, _ string) field.ErrorList {
 			ref, subjects := of(b)
 			was, _ := of(old)
-			return validateBindingUpdate(*ref, *was, subjects)
+			errs := validateBinding(b, *ref, subjects)
+			if *ref != *was { // who wants another role makes another binding, so that nobody's rights change under a name
+				errs = append(errs, field.Invalid(field.NewPath("roleRef"), *ref, "cannot change roleRef"))
+			}
+			return errs
 		},
 		Columns: bindingColumns,
 		Cells: func(b T, l table.Look) []any {
@@ -58,32 +62,32 @@ func defaultBinding(ref *rbacv1.RoleRef, subjects []rbacv1.Subject) {
 	}
 }
 
-// validateBinding holds a binding to what Kubernetes asks of it, and to the roles that there are.
-func validateBinding(ref rbacv1.RoleRef, subjects []rbacv1.Subject) field.ErrorList {
-	var errs field.ErrorList
-	at := field.NewPath("roleRef")
+// validateBinding holds a binding to what Kubernetes asks of it. A role of one namespace cannot be given everywhere; that there is such
+// a role is not asked: it may come later.
+func validateBinding(obj api.Object, ref rbacv1.RoleRef, subjects []rbacv1.Subject) field.ErrorList {
+	errs := validateWeight(obj, field.NewPath("subjects"))
+	at, roles := field.NewPath("roleRef"), []string{ClusterRoles.Name}
+	if _, local := obj.(*rbacv1.RoleBinding); local {
+		roles = []string{Roles.Name, ClusterRoles.Name}
+	}
 	if ref.APIGroup != rbacv1.GroupName {
 		errs = append(errs, field.NotSupported(at.Child("apiGroup"), ref.APIGroup, []string{rbacv1.GroupName}))
 	}
-	switch {
-	case ref.Kind == "Role":
-		errs = append(errs, field.Invalid(at.Child("kind"), ref.Kind,
-			"not supported by ledge: there are no Roles; bind one of the built-in ClusterRoles: "+strings.Join(RoleNames, ", ")))
-	case ref.Kind != ClusterRoles.Name:
-		errs = append(errs, field.NotSupported(at.Child("kind"), ref.Kind, []string{ClusterRoles.Name}))
-	case ref.Name == "":
+	if !slices.Contains(roles, ref.Kind) {
+		errs = append(errs, field.NotSupported(at.Child("kind"), ref.Kind, roles))
+	}
+	if ref.Name == "" {
 		errs = append(errs, field.Required(at.Child("name"), ""))
-	case RulesOf(ref.Name) == nil:
-		errs = append(errs, field.Invalid(at.Child("name"), ref.Name,
-			"not supported by ledge: only the built-in ClusterRoles can be bound: "+strings.Join(RoleNames, ", ")))
+	} else {
+		errs = append(errs, valid.Each(nameRule(ref.Name, false), func(msg string) *field.Error { return field.Invalid(at.Child("name"), ref.Name, msg) })...)
 	}
 	for i, s := range subjects {
-		errs = append(errs, validateSubject(s, field.NewPath("subjects").Index(i))...)
+		errs = append(errs, validateSubject(s, len(roles) > 1, field.NewPath("subjects").Index(i))...)
 	}
 	return errs
 }
 
-func validateSubject(s rbacv1.Subject, at *field.Path) field.ErrorList {
+func validateSubject(s rbacv1.Subject, namespaced bool, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if s.Name == "" {
 		errs = append(errs, field.Required(at.Child("name"), ""))
@@ -95,7 +99,7 @@ func validateSubject(s rbacv1.Subject, at *field.Path) field.ErrorList {
 		if s.Name != "" {
 			errs = append(errs, valid.Name(s.Name, at.Child("name"))...)
 		}
-		if s.Namespace == "" {
+		if s.Namespace == "" && !namespaced { // else it is the binding's
 			errs = append(errs, field.Required(at.Child("namespace"), ""))
 		}
 	case rbacv1.UserKind, rbacv1.GroupKind:
@@ -109,35 +113,6 @@ func validateSubject(s rbacv1.Subject, at *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateBindingUpdate: who wants another role makes another binding, so that nobody's rights change under a name.
-func validateBindingUpdate(now, was rbacv1.RoleRef, subjects []rbacv1.Subject) field.ErrorList {
-	errs := validateBinding(now, subjects)
-	if now != was {
-		errs = append(errs, field.Invalid(field.NewPath("roleRef"), now, "cannot change roleRef"))
-	}
-	return errs
-}
-
-// Grant is a role that somebody holds by a binding.
-type Grant struct {
-	Role    string
-	Binding api.Object     // a *rbacv1.RoleBinding or *rbacv1.ClusterRoleBinding
-	To      rbacv1.Subject // the subject of it that fits
-}
-
-// GrantsOf picks from bindings those that give something to a user.
-func GrantsOf(u api.User, bindings []api.Object) []Grant {
-	var out []Grant
-	for _, obj := range bindings {
-		ref, subjects := BindingOf(obj)
-		i := slices.IndexFunc(subjects, func(s rbacv1.Subject) bool { return isSubject(s, u) })
-		if i >= 0 && ref.Kind == ClusterRoles.Name && ref.APIGroup == rbacv1.GroupName {
-			out = append(out, Grant{Role: ref.Name, Binding: obj, To: subjects[i]})
-		}
-	}
-	return out
-}
-
 // BindingOf is what a binding gives, and to whom; nothing when obj is none.
 func BindingOf(obj api.Object) (rbacv1.RoleRef, []rbacv1.Subject) {
 	switch b := obj.(type) {
@@ -147,18 +122,6 @@ func BindingOf(obj api.Object) (rbacv1.RoleRef, []rbacv1.Subject) {
 		return b.RoleRef, b.Subjects
 	}
 	return rbacv1.RoleRef{}, nil
-}
-
-func isSubject(s rbacv1.Subject, u api.User) bool {
-	switch s.Kind {
-	case rbacv1.UserKind:
-		return s.Name == u.Name
-	case rbacv1.GroupKind:
-		return slices.Contains(u.Groups, s.Name)
-	case rbacv1.ServiceAccountKind:
-		return s.Namespace != "" && u.Name == api.AccountUser(s.Namespace, s.Name).Name
-	}
-	return false
 }
 
 var bindingColumns = table.Columns{

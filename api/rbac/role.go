@@ -1,141 +1,105 @@
 package rbac
 
 import (
-	"slices"
-	"strings"
-	"sync"
+	"fmt"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metavalidation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"ledge/api"
 )
 
-// ClusterRoles are the roles of Kubernetes that people bind, and no others: the server keeps them, so that nobody has to.
-var ClusterRoles = api.Define(api.Kind{Group: rbacv1.GroupName, Version: "v1", Name: "ClusterRole", Resource: "clusterroles", Singular: "clusterrole",
-	ServerOnly: true, Refusal: refusal("clusterroles")},
-	api.Rules[*rbacv1.ClusterRole]{
-		New: func() *rbacv1.ClusterRole { return &rbacv1.ClusterRole{} }, NewList: func() api.ListObject { return &rbacv1.ClusterRoleList{} },
-		NameRule: nameRule,
-	})
-
-// Roles are not there yet.
-var Roles = roles()
-
-func roles() *api.Kind {
-	k := api.DefineLater(rbacv1.GroupName, "v1", "Role", "roles", true)
-	k.Refusal = refusal("roles")
-	return k
-}
-
-func refusal(resource string) string {
-	return resource + "." + rbacv1.GroupName + " of one's own are not supported by ledge: bind one of the built-in ClusterRoles, which the server keeps: " +
-		strings.Join(RoleNames, ", ")
-}
-
-// The built-in roles, each of which holds everything of the one before.
-const (
-	RoleView         = "view"
-	RoleEdit         = "edit"
-	RoleAdmin        = "admin"
-	RoleClusterAdmin = "cluster-admin"
+// The kinds that say what somebody may do: in one namespace, and in each or in all.
+var (
+	Roles = api.Define(api.Kind{Group: rbacv1.GroupName, Version: "v1", Name: "Role", Resource: "roles", Singular: "role", Namespaced: true},
+		api.Rules[*rbacv1.Role]{
+			New: func() *rbacv1.Role { return &rbacv1.Role{} }, NewList: func() api.ListObject { return &rbacv1.RoleList{} },
+			NameRule: nameRule,
+			Validate: func(r *rbacv1.Role) field.ErrorList {
+				return append(validateRules(r.Rules, true), validateWeight(r, field.NewPath("rules"))...)
+			},
+		})
+	ClusterRoles = api.Define(api.Kind{Group: rbacv1.GroupName, Version: "v1", Name: "ClusterRole", Resource: "clusterroles", Singular: "clusterrole"},
+		api.Rules[*rbacv1.ClusterRole]{
+			New: func() *rbacv1.ClusterRole { return &rbacv1.ClusterRole{} }, NewList: func() api.ListObject { return &rbacv1.ClusterRoleList{} },
+			NameRule: nameRule,
+			Validate: validateClusterRole,
+		})
 )
 
-// RoleNames are the built-in roles, the least first.
-var RoleNames = []string{RoleView, RoleEdit, RoleAdmin, RoleClusterAdmin}
-
-func rule(group string, verbs []string, resources ...string) rbacv1.PolicyRule {
-	return rbacv1.PolicyRule{APIGroups: []string{group}, Resources: resources, Verbs: verbs}
+// RulesOf are the rules of a Role or ClusterRole; !ok: obj is neither.
+func RulesOf(obj api.Object) (rules []rbacv1.PolicyRule, ok bool) {
+	switch r := obj.(type) {
+	case *rbacv1.Role:
+		return r.Rules, true
+	case *rbacv1.ClusterRole:
+		return r.Rules, true
+	}
+	return nil, false
 }
 
-// ownRules are what each role adds to the one before, made when somebody first asks. It is what they may on Kubernetes with the resources that a board has or answers for. What is not
-// here (nodes, namespaces beyond a look, pods/resize, pods/binding, the other bindings) takes a cluster-admin.
-var ownRules = sync.OnceValue(func() map[string][]rbacv1.PolicyRule {
-	readVerbs := []string{"get", "list", "watch"}
-	writeVerbs := []string{"create", "delete", "deletecollection", "patch", "update"}
-	allVerbs := slices.Concat(readVerbs, writeVerbs)
-	return map[string][]rbacv1.PolicyRule{
-		RoleView: {
-			rule("", readVerbs, "configmaps", "endpoints", "events", "limitranges", "namespaces", "namespaces/status", "persistentvolumeclaims", "pods",
-				"pods/log", "pods/status", "replicationcontrollers", "replicationcontrollers/scale", "replicationcontrollers/status",
-				"resourcequotas", "serviceaccounts", "services"),
-			rule("apps", readVerbs, "controllerrevisions", "daemonsets", "daemonsets/status", "deployments", "deployments/scale", "deployments/status",
-				"replicasets", "replicasets/scale", "replicasets/status", "statefulsets", "statefulsets/scale", "statefulsets/status"),
-			rule("autoscaling", readVerbs, "horizontalpodautoscalers"),
-			rule("batch", readVerbs, "cronjobs", "jobs"),
-			rule("discovery.k8s.io", readVerbs, "endpointslices"),
-			rule("events.k8s.io", readVerbs, "events"),
-			rule("metrics.k8s.io", readVerbs, "nodes", "pods"),
-			rule("networking.k8s.io", readVerbs, "ingresses", "networkpolicies"),
-			rule("policy", readVerbs, "poddisruptionbudgets", "poddisruptionbudgets/status"),
-		},
-		RoleEdit: {
-			rule("", readVerbs, "pods/attach", "pods/exec", "pods/portforward", "pods/proxy", "secrets"),
-			rule("", writeVerbs, "configmaps", "events", "persistentvolumeclaims", "pods", "pods/attach", "pods/exec", "pods/portforward",
-				"pods/proxy", "replicationcontrollers", "replicationcontrollers/scale", "secrets", "serviceaccounts", "services"),
-			rule("", []string{"create"}, "pods/eviction", "serviceaccounts/token"),
-			rule("apps", writeVerbs, "daemonsets", "deployments", "deployments/scale", "replicasets", "replicasets/scale", "statefulsets",
-				"statefulsets/scale"),
-			rule("autoscaling", writeVerbs, "horizontalpodautoscalers"),
-			rule("batch", writeVerbs, "cronjobs", "jobs"),
-			rule("coordination.k8s.io", allVerbs, "leases"),
-			rule("events.k8s.io", writeVerbs, "events"),
-			rule("networking.k8s.io", writeVerbs, "ingresses", "networkpolicies"),
-			rule("policy", writeVerbs, "poddisruptionbudgets"),
-		},
-		RoleAdmin: {
-			rule("authorization.k8s.io", []string{"create"}, "localsubjectaccessreviews"),
-			rule(rbacv1.GroupName, allVerbs, "rolebindings", "roles"),
-		},
-		RoleClusterAdmin: {
-			rule(rbacv1.APIGroupAll, []string{rbacv1.VerbAll}, rbacv1.ResourceAll),
-			{NonResourceURLs: []string{rbacv1.NonResourceAll}, Verbs: []string{rbacv1.VerbAll}},
-		},
+// AggregationOf is what the rules of a ClusterRole are picked by; nil: they are its own.
+func AggregationOf(obj api.Object) *rbacv1.AggregationRule {
+	if r, ok := obj.(*rbacv1.ClusterRole); ok {
+		return r.AggregationRule
 	}
-})
-
-// RulesOf are all the rules of a built-in role; nil when there is no such role.
-func RulesOf(role string) []rbacv1.PolicyRule {
-	if role == RoleClusterAdmin {
-		return ownRules()[role]
-	}
-	var out []rbacv1.PolicyRule
-	for _, name := range RoleNames[:slices.Index(RoleNames, role)+1] {
-		out = append(out, ownRules()[name]...)
-	}
-	return out
+	return nil
 }
 
-// BuiltinRoles makes the roles as objects, for people to look at. What is allowed is decided by RulesOf alone.
-func BuiltinRoles() []*rbacv1.ClusterRole {
-	var out []*rbacv1.ClusterRole
-	for _, name := range RoleNames {
-		r := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"kubernetes.io/bootstrapping": "rbac-defaults"}}}
-		for _, rule := range RulesOf(name) {
-			r.Rules = append(r.Rules, *rule.DeepCopy())
+func validateClusterRole(r *rbacv1.ClusterRole) field.ErrorList {
+	errs := append(validateRules(r.Rules, false), validateWeight(r, field.NewPath("rules"))...)
+	if r.AggregationRule == nil {
+		return errs
+	}
+	at := field.NewPath("aggregationRule", "clusterRoleSelectors")
+	if len(r.AggregationRule.ClusterRoleSelectors) == 0 {
+		errs = append(errs, field.Required(at, "at least one clusterRoleSelector required if aggregationRule is non-nil"))
+	}
+	for i, s := range r.AggregationRule.ClusterRoleSelectors {
+		bad := metavalidation.ValidateLabelSelector(&s, metavalidation.LabelSelectorValidationOptions{}, at.Index(i))
+		if _, err := metav1.LabelSelectorAsSelector(&s); err != nil && len(bad) == 0 {
+			bad = append(bad, field.Invalid(at.Index(i), s, "invalid label selector"))
 		}
-		out = append(out, r)
+		errs = append(errs, bad...)
 	}
-	return out
+	return errs
 }
 
-// RoleHolds says whether who has one built-in role has all of another.
-func RoleHolds(have, want string) bool {
-	h, w := slices.Index(RoleNames, have), slices.Index(RoleNames, want)
-	return h >= 0 && w >= 0 && h >= w
+func validateRules(rules []rbacv1.PolicyRule, namespaced bool) field.ErrorList {
+	var errs field.ErrorList
+	for i, r := range rules {
+		at := field.NewPath("rules").Index(i)
+		if len(r.Verbs) == 0 {
+			errs = append(errs, field.Required(at.Child("verbs"), "verbs must contain at least one value"))
+		}
+		if len(r.NonResourceURLs) > 0 {
+			if namespaced {
+				errs = append(errs, field.Invalid(at.Child("nonResourceURLs"), r.NonResourceURLs, "namespaced rules cannot apply to non-resource URLs"))
+			}
+			if len(r.APIGroups) > 0 || len(r.Resources) > 0 || len(r.ResourceNames) > 0 {
+				errs = append(errs, field.Invalid(at.Child("nonResourceURLs"), r.NonResourceURLs,
+					"rules cannot apply to both regular resources and non-resource URLs"))
+			}
+			continue
+		}
+		if len(r.APIGroups) == 0 {
+			errs = append(errs, field.Required(at.Child("apiGroups"), "resource rules must supply at least one api group"))
+		}
+		if len(r.Resources) == 0 {
+			errs = append(errs, field.Required(at.Child("resources"), "resource rules must supply at least one resource"))
+		}
+	}
+	return errs
 }
 
-// RuleAllows says whether a rule lets its holder do something: with a resource ("pods", "pods/log") of a group, or,
-// where resource is empty, with a path.
-func RuleAllows(r rbacv1.PolicyRule, verb, group, resource, path string) bool {
-	has := func(list []string, what, all string) bool {
-		return slices.Contains(list, what) || slices.Contains(list, all)
+// MaxWeight is how much memory one role or binding may take: some 800 rules, or as many subjects.
+const MaxWeight = 256 << 10
+
+func validateWeight(obj api.Object, at *field.Path) field.ErrorList {
+	if weight := Weight(obj); weight > MaxWeight {
+		return field.ErrorList{field.Forbidden(at, fmt.Sprintf("it takes %d bytes of memory, and one role or binding may take %d: make several of it", weight, MaxWeight))}
 	}
-	if !has(r.Verbs, verb, rbacv1.VerbAll) {
-		return false
-	}
-	if resource == "" {
-		return has(r.NonResourceURLs, path, rbacv1.NonResourceAll)
-	}
-	return has(r.APIGroups, group, rbacv1.APIGroupAll) && has(r.Resources, resource, rbacv1.ResourceAll)
+	return nil
 }

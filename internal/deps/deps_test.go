@@ -61,7 +61,7 @@ var table = map[string][]string{
 	"api/managed":         {"api", "api/kinds", "api/openapi"},                                                                           // decision 11
 	"api/local/...":       {"api", "api/coordination", "api/node", "api/policy", "api/rbac", "api/scheduling", "storage", "api/managed"}, // decision 11
 	"api/mirror/...":      {"api", "storage"},
-	"controller/...":      {"api", "api/apps", "api/coordination", "api/kinds", "api/policy", "lease", "scheduler", "controller/workload"},
+	"controller/...":      {"api", "api/apps", "api/coordination", "api/kinds", "api/policy", "api/rbac", "lease", "scheduler", "controller/workload"},
 	"controller/workload": {"api"},
 	"controller/machines": {"controller"},
 	"node":                {"api", "api/node", "runtime", "images", "network", "lease", "node/...", "internal/durable", "internal/grumble"},

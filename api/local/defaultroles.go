@@ -1,0 +1,69 @@
+package local
+
+import (
+	"errors"
+
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+
+	"ledge/api"
+	"ledge/api/rbac"
+	"ledge/storage"
+)
+
+// EnsureRoles makes the default roles where they are missing, and adds to those that are there what they lack. It is for the start: as on
+// Kubernetes, who deletes or narrows one in between has it so until then.
+func (c *Client) EnsureRoles() error {
+	var all []api.Object
+	for _, r := range rbac.DefaultClusterRoles() {
+		all = append(all, r)
+	}
+	for _, r := range rbac.DefaultRoles() {
+		all = append(all, r)
+	}
+	lacking := func(tx *storage.Tx, write bool) (lacks bool, err error) {
+		for _, want := range all {
+			l, err := c.ensureRole(tx, want, write)
+			if err != nil {
+				return false, err
+			}
+			lacks = lacks || l
+		}
+		return lacks, nil
+	}
+	var lacks bool
+	err := c.store.View(func(tx *storage.Tx) (err error) {
+		lacks, err = lacking(tx, false)
+		return err
+	})
+	if err == nil && lacks {
+		err = c.store.Update(func(tx *storage.Tx) error { _, err := lacking(tx, true); return err })
+	}
+	return status(err, "make the default roles")
+}
+
+// ensureRole says whether a default role lacks something, and writes it where it does.
+func (c *Client) ensureRole(tx *storage.Tx, want api.Object, write bool) (lacks bool, err error) {
+	kind, err := c.store.Kinds().Of(want)
+	if err != nil {
+		return false, err
+	}
+	have, err := tx.Get(kind, want.GetNamespace(), want.GetName())
+	if errors.Is(err, storage.ErrNotFound) {
+		if !write {
+			return true, nil
+		}
+		return true, c.makeSystem(tx, clone(want))
+	}
+	if err != nil {
+		return false, storeError(err, kind, want.GetNamespace(), want.GetName())
+	}
+	was := clone(have)
+	rbac.Reconcile(have, want)
+	if apiequality.Semantic.DeepEqual(was, have) {
+		return false, nil
+	}
+	if write {
+		err = put(tx, kind, have, false)
+	}
+	return true, err
+}

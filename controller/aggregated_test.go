@@ -1,0 +1,88 @@
+package controller
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ledge/api"
+	"ledge/api/rbac"
+)
+
+// TestAggregated: an aggregated role follows those that it picks, through another one too, whatever somebody writes into it; a failed
+// write is made good; and at rest nothing is written.
+func TestAggregated(t *testing.T) {
+	plane(t, Config{}, func(r *rig) {
+		role := func(name, picked, picks string, resources ...string) *rbacv1.ClusterRole {
+			out := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{picked: "yes"}}}
+			for _, what := range resources {
+				out.Rules = append(out.Rules, rbacv1.PolicyRule{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{what}})
+			}
+			if picks != "" {
+				out.AggregationRule = &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{MatchLabels: map[string]string{picks: "yes"}}}}
+			}
+			return out
+		}
+		get := func(name string) *rbacv1.ClusterRole {
+			t.Helper()
+			got, err := api.Get[*rbacv1.ClusterRole](r.ctx, r.Client, rbac.ClusterRoles, "", name)
+			must(r, got, err)
+			return got
+		}
+		holds := func(name string, want ...string) {
+			t.Helper()
+			synctest.Wait()
+			var got []string
+			for _, rule := range get(name).Rules {
+				got = append(got, rule.Resources...)
+			}
+			if fmt.Sprint(got) != fmt.Sprint(want) {
+				t.Errorf("%s holds %v, want %v", name, got, want)
+			}
+		}
+		for _, o := range []*rbacv1.ClusterRole{role("upper", "high", "middle", "own"), role("middle", "middle", "low"), role("a", "low", "", "pods")} {
+			made, err := api.Create(r.ctx, r.Client, rbac.ClusterRoles, o)
+			must(r, made, err)
+		}
+		holds("upper", "pods")
+		holds("middle", "pods")
+
+		made, err := api.Create(r.ctx, r.Client, rbac.ClusterRoles, role("b", "low", "", "pods", "secrets"))
+		must(r, made, err)
+		holds("upper", "pods", "secrets")
+
+		stray := get("upper")
+		stray.Rules = role("x", "x", "", "nodes").Rules
+		_, err = r.Client.Update(r.ctx, rbac.ClusterRoles, stray, api.WriteOptions{})
+		must(r, stray, err)
+		holds("upper", "pods", "secrets")
+
+		fail := func(string, *api.Kind) error { return errors.New("the disk is full") }
+		r.broken.Store(&fail)
+		_, err = r.Client.Delete(r.ctx, rbac.ClusterRoles, "", "a", api.DeleteOptions{})
+		must(r, stray, err)
+		holds("upper", "pods", "secrets")
+		synctest.Wait()
+		r.broken.Store(nil)
+		before := r.writes.Load()
+		r.pass(2 * retryAggregated)
+		holds("upper", "pods", "secrets") // b alone has both
+
+		_, err = r.Client.Delete(r.ctx, rbac.ClusterRoles, "", "b", api.DeleteOptions{})
+		must(r, stray, err)
+		holds("upper")
+		if n := r.writes.Load() - before; n != 2 {
+			t.Errorf("%d writes for two roles", n)
+		}
+		view := get("view")
+		r.pass(time.Hour)
+		if now := get("view"); len(view.Rules) == 0 || now.ResourceVersion != view.ResourceVersion || r.writes.Load()-before != 2 {
+			t.Errorf("at rest: %d writes, view at %s and %s", r.writes.Load()-before, view.ResourceVersion, now.ResourceVersion)
+		}
+	})
+}
