@@ -16,9 +16,7 @@ type refusal struct{ reason, message string }
 // admit asks whether this board can give a pod what it is to be run under (N-7.4), in Kubernetes' order: a pod that
 // could run only with less is refused.
 func (a *Agent) admit(pod *corev1.Pod) *refusal {
-	a.mu.Lock()
-	info := a.engine.info
-	a.mu.Unlock()
+	info := a.engine.last()
 	if err := a.cfg.Sysctls.Check(pod); err != nil {
 		return &refusal{"SysctlForbidden", "forbidden sysctl: " + err.Error()}
 	}

@@ -73,7 +73,7 @@ func TestAdmission(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a := &Agent{cfg: Config{Sysctls: allowed}, engine: engineView{info: c.info}, allocatable: corev1.ResourceList{"pods": resource.MustParse("1")}}
+		a := &Agent{cfg: Config{Sysctls: allowed}, engine: &engineView{info: c.info}, allocatable: corev1.ResourceList{"pods": resource.MustParse("1")}}
 		got := a.admit(aPod("p", c.edit))
 		if got == nil {
 			got = &refusal{}
@@ -255,7 +255,7 @@ func TestUsersOfPods(t *testing.T) {
 			t.Errorf("blocks: %v, were %v", now, first)
 		}
 	})
-	a := &Agent{cfg: Config{NoPodNetwork: true}}
+	a := &Agent{cfg: Config{NoPodNetwork: true}, engine: &engineView{}}
 	if why := a.admit(aPod("p", func(p *corev1.Pod) { p.Spec.HostUsers = new(false) })); why == nil {
 		t.Error("users of its own and the board's network")
 	}

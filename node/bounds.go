@@ -12,7 +12,7 @@ func (a *Agent) limits() podspec.Limits {
 	defer a.mu.Unlock()
 	f := facts{sample: a.sample, cfg: a.cfg.Status}
 	pids := f.reserved(resourcePID)
-	return podspec.Limits{ResourceConfig: a.cfg.Resources, CgroupV2: a.engine.info.CgroupVersion == 2, MemoryTotal: a.sample.MemoryTotal,
+	return podspec.Limits{ResourceConfig: a.cfg.Resources, CgroupV2: a.engine.last().CgroupVersion == 2, MemoryTotal: a.sample.MemoryTotal,
 		SwapTotal: a.sample.SwapTotal, Allocatable: a.allocatable.Memory().Value(), ForPods: f.forPods(a.cfg.Resources.Unenforced),
 		PIDMax: a.sample.PIDMax, PIDReserved: pids.Value(), OwnTasks: a.ownTasks, SpareTasks: podspec.SpareTasks(a.cfg.Status.Eviction, a.sample.PIDMax),
 		Statics: a.fromFiles()}

@@ -31,7 +31,7 @@ func (a *Agent) perform(ctx context.Context, w *worker, pod *corev1.Pod, act pod
 	case podstate.Signal:
 		err := a.cfg.Engine.Signal(ctx, act.ID, act.Sig)
 		if errors.Is(err, runtime.ErrNotFound) {
-			a.forget(w.uid, act.ID)
+			a.engine.forget(w.uid, act.ID)
 			return nil
 		}
 		return err
@@ -109,9 +109,7 @@ func (a *Agent) makeSandbox(ctx context.Context, w *worker, pod *corev1.Pod) err
 		a.event(pod, corev1.EventTypeWarning, "DNSConfigForming", text)
 	}
 	w.seen.Sandbox, w.seen.IPs, w.seen.Unmounted, w.seen.Removed = true, ips, false, false
-	a.mu.Lock()
-	a.engine.pods[string(pod.UID)] = st
-	a.mu.Unlock()
+	a.engine.made(st)
 	return nil
 }
 
@@ -171,7 +169,7 @@ func (a *Agent) start(ctx context.Context, w *worker, pod *corev1.Pod, act podst
 		}
 		return a.undoStart(ctx, pod, id, &fault{"RunContainerError", fmt.Errorf("start container %s: %w", c.Name, err)})
 	}
-	a.containerChanged(st)
+	a.engine.changed(st)
 	a.containerEvent(pod, c.Name, corev1.EventTypeNormal, "Created", "Container created") // the engine does both at once
 	a.containerEvent(pod, c.Name, corev1.EventTypeNormal, "Started", "Container started")
 	return nil
@@ -189,7 +187,7 @@ func (a *Agent) discard(ctx context.Context, w *worker, id string) error {
 		return err
 	}
 	delete(w.seen.Messages, id)
-	a.forget(w.uid, id)
+	a.engine.forget(w.uid, id)
 	return a.dropMessage(string(w.uid), id)
 }
 
@@ -238,7 +236,7 @@ func (a *Agent) teardown(ctx context.Context, w *worker, pod *corev1.Pod) error 
 	if err := os.RemoveAll(a.podRunDir(uid)); err != nil {
 		return &fault{"SandboxError", err}
 	}
-	a.forget(pod.UID, "")
+	a.engine.forget(pod.UID, "")
 	w.seen.Sandbox, w.seen.IPs, w.seen.Containers, w.seen.Unmounted, w.seen.Removed = false, nil, nil, true, true
 	return nil
 }

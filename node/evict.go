@@ -18,7 +18,6 @@ import (
 	"ledge/node/podstate"
 	"ledge/node/pressure"
 	"ledge/node/volume"
-	"ledge/runtime"
 )
 
 // evictor watches what the board is short of, and answers: first with what nobody needs, then with one pod at a time,
@@ -111,7 +110,7 @@ func (e *evictor) pass(ctx context.Context, s sight) bool {
 		e.eased(seen)
 		return false
 	}
-	if !e.a.engineUp() { // who is chosen now could not be stopped, and would go beside whoever frees enough
+	if !e.a.engine.running() { // who is chosen now could not be stopped, and would go beside whoever frees enough
 		e.halted = true
 		e.stuck.About("the board is short, and no pod can be evicted", errors.New("the container engine is away"), "signal", t.Signal)
 		return false
@@ -184,7 +183,7 @@ func (e *evictor) seeOff(ctx context.Context, tell func()) {
 	tell()
 	err := e.a.StopPod(end, g.pod.UID, g.stop)
 	if err != nil && !errors.Is(err, ErrUnknownPod) && !errors.Is(context.Cause(end), errUnheard) && ctx.Err() == nil {
-		if g.waits < goingWaits && !e.a.engineSince(began) {
+		if g.waits < goingWaits && !e.a.engine.runningSince(began) {
 			return
 		}
 		slog.Warn("an evicted pod takes long to end; the next one does not wait for it", "pod", api.Key(g.pod), "err", err)
@@ -286,7 +285,7 @@ func (a *Agent) candidates(s pressure.Signal) []pressure.Candidate {
 		if a.critical(pod) || terminal(pod.Status.Phase) || !a.mayEvict(pod.UID) { // N-6.30
 			continue
 		}
-		if _, stands, _ := a.held(pod.UID); stands {
+		if _, stands, _ := a.engine.held(pod.UID); stands {
 			out = append(out, pressure.Candidate{Pod: pod, Used: usage[string(pod.UID)]})
 		}
 	}
@@ -328,19 +327,4 @@ func (a *Agent) usageNow(s pressure.Signal) map[string]*pressure.Usage {
 		out[p.UID] = u
 	}
 	return out
-}
-
-// endedContainers are those that nothing will run in again.
-func (a *Agent) endedContainers() (ids []string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, cs := range a.engine.containers {
-		for id, c := range cs {
-			if c.Phase == runtime.Exited {
-				ids = append(ids, id)
-			}
-		}
-	}
-	slices.Sort(ids)
-	return ids
 }

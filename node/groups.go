@@ -19,7 +19,7 @@ const groupsEvery = time.Minute
 
 // tendGroups keeps the cgroups that pods stand in: at once when the pods change, and in any case from time to time.
 func (a *Agent) tendGroups(ctx context.Context) error {
-	for _, ready := range []<-chan struct{}{a.looked, a.met} {
+	for _, ready := range []<-chan struct{}{a.looked, a.engine.met} {
 		select {
 		case <-ctx.Done():
 			return nil
@@ -55,20 +55,14 @@ func (a *Agent) setGroups(ctx context.Context, anew bool) error {
 			active = append(active, p)
 		}
 	}
-	a.mu.Lock()
-	told := a.engine.groups
-	a.mu.Unlock()
 	var errs []error
 	for _, g := range a.limits().Groups(active) {
-		if last, ok := told[g.Name]; ok && !anew && reflect.DeepEqual(last, g.Want) {
+		if last, ok := a.engine.group(g.Name); ok && !anew && reflect.DeepEqual(last, g.Want) {
 			continue
 		}
-		delete(told, g.Name)
-		if err := a.cfg.Engine.Limit(ctx, runtime.Place{Group: g.Name}, g.Want); err != nil {
+		if err := a.engine.limit(ctx, g.Name, g.Want); err != nil {
 			errs = append(errs, fmt.Errorf("cgroup %s: %w", g.Name, err))
-			continue
 		}
-		told[g.Name] = g.Want
 	}
 	return errors.Join(errs...)
 }

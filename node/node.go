@@ -133,6 +133,7 @@ type Agent struct {
 	volumes *volume.Volumes
 	prober  *probe.Prober
 	statics *static.Pods
+	engine  *engineView
 	mirrors *static.Mirrors
 	logs    podlog.Logs
 	sources *sources
@@ -140,7 +141,6 @@ type Agent struct {
 
 	mu          sync.Mutex
 	workers     map[types.UID]*worker
-	engine      engineView
 	closing     string // not empty: new pods are refused, the Node is not ready, with this message
 	clearing    bool   // what stopped pods leave is removed although it is closed
 	hostIPs     []string
@@ -149,7 +149,6 @@ type Agent struct {
 	allocatable corev1.ResourceList                // of the board
 	blocks      map[types.UID]runtime.IDRange      // of users, for pods that the engine does not hold yet
 	holds       map[types.UID]corev1.ResourceList  // what each pod has been granted of it
-	everUp      bool                               // the engine has been reached once
 	statusCh    chan struct{}                      // poked when node status should be looked at now
 	groupsCh    chan struct{}                      // poked when what pods stand in should be bounded anew
 	turns       chan struct{}                      // taken by the loop of reconcile whenever it comes round
@@ -165,7 +164,6 @@ type Agent struct {
 	short       map[corev1.NodeConditionType]bool  // what it is short of
 	pressure    pressure.Report                    // the same in full
 	evictions   map[pressure.Signal]*api.Durations // since the start
-	met         chan struct{}                      // closed when the engine has been reached once
 }
 
 // New prepares an agent.
@@ -182,8 +180,8 @@ func New(cfg Config) (*Agent, error) {
 	a := &Agent{cfg: cfg, volumes: vols, prober: probe.New(cfg.Engine, cfg.Version), pods: api.NewView[*corev1.Pod](cfg.Client, api.Pods, sel),
 		self:    api.NewView[*corev1.Node](cfg.Client, api.Nodes, api.Selection{Fields: fields.OneTermEqualSelector("metadata.name", cfg.Name)}),
 		workers: map[types.UID]*worker{}, holds: map[types.UID]corev1.ResourceList{}, blocks: map[types.UID]runtime.IDRange{}, statusCh: make(chan struct{}, 1),
-		groupsCh: make(chan struct{}, 1), turns: make(chan struct{}), released: make(chan struct{}), handed: make(chan struct{}), known: make(chan struct{}), looked: make(chan struct{}), weighed: make(chan struct{}), stalled: make(chan struct{}, 1), busy: make(chan struct{}, 1), evictions: map[pressure.Signal]*api.Durations{}, met: make(chan struct{}),
-		engine: engineView{heard: time.Now()}}
+		groupsCh: make(chan struct{}, 1), turns: make(chan struct{}), released: make(chan struct{}), handed: make(chan struct{}), known: make(chan struct{}), looked: make(chan struct{}), weighed: make(chan struct{}), stalled: make(chan struct{}, 1), busy: make(chan struct{}, 1), evictions: map[pressure.Signal]*api.Durations{}}
+	a.engine = newEngineView(cfg.Engine, engineEars{a})
 	a.logs = podlog.Logs{Files: podlog.NewFiles(cfg.DataDir, cfg.RunDir, cfg.Logs), Pods: logPods{a}}
 	a.statics = static.New(cfg.Name, cfg.DataDir, cfg.RunDir, cfg.Static, a.nodeWarning)
 	a.mirrors = static.NewMirrors(cfg.Name, a.statics, shownIn{cfg.Client, a})
@@ -199,7 +197,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return a.pods.Run(ctx) })
 	g.Go(func() error { return a.self.Run(ctx) })
-	g.Go(func() error { return a.followEngine(ctx) })
+	g.Go(func() error { return a.engine.Run(ctx) })
 	g.Go(func() error { return a.sources.Run(ctx) })
 	g.Go(func() error { return a.boundStorage(ctx) })
 	g.Go(func() error { return a.relieve(ctx) })
@@ -230,49 +228,12 @@ func (a *Agent) renewLease(ctx context.Context) error {
 	return r.Run(ctx)
 }
 
-// forget drops what the engine no longer holds: one container, or with an empty ID the whole pod.
-func (a *Agent) forget(uid types.UID, id string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if id == "" {
-		delete(a.engine.containers, string(uid))
-		delete(a.engine.pods, string(uid))
-		return
-	}
-	delete(a.engine.containers[string(uid)], id)
-}
-
 // nudge wakes who waits at c, if that is not to be woken already.
 func nudge(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
 	}
-}
-
-// engineUp says whether the engine is there.
-func (a *Agent) engineUp() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.engine.up
-}
-
-// engineSince says whether the engine is there, and has been since that moment.
-func (a *Agent) engineSince(at time.Time) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.engine.up && !a.engine.upSince.After(at)
-}
-
-// held is what the engine holds of a pod; ok is false while the engine is away.
-func (a *Agent) held(uid types.UID) (cs []runtime.Status, sandbox, ok bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, c := range a.engine.containers[string(uid)] {
-		cs = append(cs, c)
-	}
-	_, sandbox = a.engine.pods[string(uid)]
-	return cs, sandbox, a.engine.up
 }
 
 // reconcile keeps one worker per pod bound here, and sweeps what no pod stands for. It begins when the board's
@@ -305,11 +266,13 @@ func (a *Agent) reconcile(ctx context.Context, g *errgroup.Group) error {
 		case <-a.statics.Changed():
 		}
 	}
-	for !a.sweep(ctx) {
+	for met := a.engine.met; !a.sweep(ctx); {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-a.turns:
+		case <-met:
+			met = nil
 		case <-time.After(200 * time.Millisecond):
 		}
 	}

@@ -67,7 +67,7 @@ func (a *Agent) shrink(ctx context.Context) (freed bool, err error) {
 // dropEnded removes what ended containers have written. Their records and logs stay, for those who ask what happened.
 func (e *evictor) dropEnded(ctx context.Context) (freed bool, err error) {
 	var errs []error
-	for _, id := range e.a.endedContainers() {
+	for _, id := range e.a.engine.ended() {
 		if e.bare[id] {
 			continue
 		}
@@ -100,9 +100,8 @@ func (e *evictor) squeeze(ctx context.Context, c pressure.Candidate, above int64
 	if !e.swaps && !a.cfg.Status.WorkingSet { // only page cache could be taken, which counts as available; a kernel that is short may look for it for seconds
 		return false
 	}
-	a.mu.Lock()
-	info, stands := a.engine.info, a.engine.pods[string(c.Pod.UID)]
-	a.mu.Unlock()
+	info := a.engine.last()
+	stands, _ := a.engine.pod(c.Pod.UID)
 	if a.cfg.Reclaim == nil || info.CgroupVersion != 2 || stands.Pod.Cgroup == "" {
 		return false
 	}

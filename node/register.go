@@ -211,9 +211,7 @@ func (p *poster) tellTroubles(why string) {
 const settling = 2 * time.Second
 
 func (p *poster) early() bool {
-	p.a.mu.Lock()
-	defer p.a.mu.Unlock()
-	return !p.a.everUp && time.Since(p.began) < settling
+	return !p.a.engine.reached() && time.Since(p.began) < settling
 }
 
 // look gathers the facts.
@@ -234,12 +232,11 @@ func (p *poster) look(ctx context.Context) (facts, error) {
 	f := facts{name: a.cfg.Name, sample: sample, cfg: a.cfg.Status, reg: a.cfg.Registration, version: a.cfg.Version,
 		engine: "libcontainer://Unknown", now: now}
 	f.pressure = a.shortOf()
-	a.mu.Lock()
-	if a.engine.up {
-		f.engine = a.engine.info.Name + "://" + a.engine.info.Version
+	if a.engine.running() {
+		info := a.engine.last()
+		f.engine = info.Name + "://" + info.Version
 	}
-	a.mu.Unlock()
-	if err := a.engineFault(now); err != nil {
+	if err := a.engine.fault(now); err != nil {
 		f.faults = append(f.faults, err.Error())
 	}
 	if err := a.cfg.Network.Ready(ctx); err != nil {
@@ -256,7 +253,7 @@ func (p *poster) look(ctx context.Context) (facts, error) {
 	if a.cfg.Conditions != nil {
 		f.extra = a.cfg.Conditions()
 	}
-	f.extra = append(f.extra, a.hangs(now))
+	f.extra = append(f.extra, a.engine.condition(now))
 	var ips []string
 	for _, ip := range f.reg.pickIPs(sample.Addresses) {
 		ips = append(ips, ip.String())

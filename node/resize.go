@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
 	"ledge/node/podspec"
@@ -126,9 +125,7 @@ func terminal(p corev1.PodPhase) bool { return p == corev1.PodSucceeded || p == 
 func (w *worker) setSizes(ctx context.Context, pod *corev1.Pod) {
 	w.resize.trouble = nil
 	l := w.a.limits()
-	w.a.mu.Lock()
-	st, made := w.a.engine.pods[string(w.uid)]
-	w.a.mu.Unlock()
+	st, made := w.a.engine.pod(w.uid)
 	have, want := st.Pod.Resources, l.Pod(pod)
 	steps := w.containerSizes(l, pod)
 	if !made || !resized(have, want) && len(steps) == 0 {
@@ -156,7 +153,7 @@ func (w *worker) setSizes(ctx context.Context, pod *corev1.Pod) {
 	if resized(outer, want) && !set(here, want) {
 		return
 	}
-	w.a.podSized(w.uid, want)
+	w.a.engine.podSized(w.uid, want)
 }
 
 type sizeStep struct {
@@ -204,27 +201,13 @@ func larger(a, b int64) int64 {
 	return max(a, b)
 }
 
-func (a *Agent) podSized(uid types.UID, r runtime.Resources) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if st, ok := a.engine.pods[string(uid)]; ok {
-		st.Pod.Resources = st.Pod.Resources.With(r)
-		a.engine.pods[string(uid)] = st
-	}
-}
-
 func (w *worker) containerSized(id string, r runtime.Resources) {
 	for i := range w.seen.Containers {
 		if st := &w.seen.Containers[i]; st.ID == id {
 			st.Resources = st.Resources.With(r)
 		}
 	}
-	w.a.mu.Lock()
-	defer w.a.mu.Unlock()
-	if st, ok := w.a.engine.containers[string(w.uid)][id]; ok {
-		st.Resources = st.Resources.With(r)
-		w.a.engine.containers[string(w.uid)][id] = st
-	}
+	w.a.engine.containerSized(w.uid, id, r)
 }
 
 // tellSizes puts into a status what is granted, what holds, and how far a resize has got.
@@ -264,9 +247,7 @@ func (w *worker) tellSizes(pod *corev1.Pod, out *corev1.PodStatus) {
 func (w *worker) tellPodSize(l podspec.Limits, pod *corev1.Pod, out *corev1.PodStatus) (busy bool) {
 	out.AllocatedResources = api.Requests(pod)
 	out.Resources = &corev1.ResourceRequirements{Requests: api.Requests(pod), Limits: api.Limits(pod)}
-	w.a.mu.Lock()
-	st, made := w.a.engine.pods[string(w.uid)]
-	w.a.mu.Unlock()
+	st, made := w.a.engine.pod(w.uid)
 	if !made || !resized(st.Pod.Resources, l.Pod(pod)) || terminal(out.Phase) {
 		return false
 	}

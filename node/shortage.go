@@ -37,7 +37,7 @@ func (e *evictor) await(ctx context.Context) sight {
 			return sight{seen: seen}
 		}
 		now := time.Now()
-		if e.halted && e.a.engineUp() {
+		if e.halted && e.a.engine.running() {
 			next, e.halted = now, false
 		}
 		due := next

@@ -49,9 +49,7 @@ func (a *Agent) measure(ctx context.Context) error {
 
 // readStats measures the pods now; while the engine is away, what was measured last must do.
 func (a *Agent) readStats() stats.Pass {
-	a.mu.Lock()
-	info := a.engine.info
-	a.mu.Unlock()
+	info := a.engine.last()
 	if info.CgroupVersion == 0 {
 		return a.cfg.Stats.Last()
 	}
@@ -60,9 +58,7 @@ func (a *Agent) readStats() stats.Pass {
 
 // podsGroup is the cgroup that all pods stand in, for the statistics; false while it is not known, or nobody reads them.
 func (a *Agent) podsGroup() (version int, dir string, ok bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	info := a.engine.info
+	info := a.engine.last()
 	return info.CgroupVersion, path.Join("/", info.CgroupRoot, podspec.AllPods), a.cfg.Stats != nil && info.CgroupVersion != 0
 }
 
@@ -86,18 +82,18 @@ func (a *Agent) podMemory(now time.Time) (pressure.Reading, bool) {
 
 // statsPods are the pods that stand on this board.
 func (a *Agent) statsPods() []stats.Pod {
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	var out []stats.Pod
-	for uid, st := range a.engine.pods {
-		p := stats.Pod{UID: uid, Namespace: st.Pod.Namespace, Name: st.Pod.Name, Cgroup: st.Pod.Cgroup, HostNetwork: st.Pod.HostNetwork,
+	for _, st := range a.engine.all() {
+		uid := types.UID(st.Pod.UID)
+		p := stats.Pod{UID: st.Pod.UID, Namespace: st.Pod.Namespace, Name: st.Pod.Name, Cgroup: st.Pod.Cgroup, HostNetwork: st.Pod.HostNetwork,
 			StartedAt: st.CreatedAt}
-		if w := a.workers[types.UID(uid)]; w != nil {
+		if w := a.worker(uid); w != nil {
 			p.Labels = w.current().Labels
 		}
-		for id, c := range a.engine.containers[uid] {
+		containers, _, _ := a.engine.held(uid)
+		for _, c := range containers {
 			if c.Phase == runtime.Running {
-				p.Containers = append(p.Containers, stats.Container{ID: id, Name: c.Name, Pid: c.Pid, StartedAt: c.StartedAt})
+				p.Containers = append(p.Containers, stats.Container{ID: c.ID, Name: c.Name, Pid: c.Pid, StartedAt: c.StartedAt})
 			}
 		}
 		sort.Slice(p.Containers, func(i, j int) bool { return p.Containers[i].Name < p.Containers[j].Name })

@@ -49,7 +49,7 @@ type logPods struct{ a *Agent }
 
 // Containers implements podlog.Pods.
 func (p logPods) Containers(uid types.UID) ([]runtime.Status, bool) {
-	cs, _, up := p.a.held(uid)
+	cs, _, up := p.a.engine.held(uid)
 	return cs, up
 }
 
@@ -107,7 +107,7 @@ func (a *Agent) runs(ctx context.Context, namespace, name, container string) (_,
 	if container, err = podlog.Container(pod, container); err != nil {
 		return "", "", err
 	}
-	cs, _, _ := a.held(pod.UID)
+	cs, _, _ := a.engine.held(pod.UID)
 	for _, s := range cs {
 		if s.Name == container && s.Phase == runtime.Running {
 			id = s.ID
@@ -154,9 +154,7 @@ func (a *Agent) Dial(ctx context.Context, namespace, name string, port uint16) (
 		var d net.Dialer
 		return d.DialContext(ctx, "tcp", net.JoinHostPort("localhost", strconv.Itoa(int(port))))
 	}
-	a.mu.Lock()
-	st, ok := a.engine.pods[string(pod.UID)]
-	a.mu.Unlock()
+	st, ok := a.engine.pod(pod.UID)
 	if !ok || st.NetNS == "" {
 		return nil, apierrors.NewInternalError(fmt.Errorf("pod %s has no network now", name))
 	}

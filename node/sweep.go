@@ -14,10 +14,7 @@ import (
 // sweep runs once, when both the API and the engine are known: pods that were deleted while no brain was
 // there to see it are removed, with their mounts and addresses. False: the engine is not there yet.
 func (a *Agent) sweep(ctx context.Context) bool {
-	a.mu.Lock()
-	up := a.engine.up
-	a.mu.Unlock()
-	if !up {
+	if !a.engine.running() {
 		return false
 	}
 	bound := a.bound()
@@ -40,22 +37,19 @@ func (a *Agent) sweep(ctx context.Context) bool {
 			}
 		}
 	}
-	a.mu.Lock()
-	for uid, cs := range a.engine.containers {
-		for id := range cs {
-			if known[uid] {
-				keys = append(keys, id)
-			}
+	for _, p := range bound {
+		containers, _, _ := a.engine.held(p.UID)
+		for _, c := range containers {
+			keys = append(keys, c.ID)
 		}
 	}
-	a.mu.Unlock()
 	for _, uid := range a.unknown(bound) {
 		slog.Info("removing a pod that was deleted while ledge was away", "uid", uid)
 		if err := a.cfg.Engine.RemovePod(ctx, uid); err != nil {
 			slog.Warn("cannot remove orphaned pod", "uid", uid, "err", err)
 			return false
 		}
-		a.forget(types.UID(uid), "")
+		a.engine.forget(types.UID(uid), "")
 	}
 	for what, err := range map[string]error{
 		"root file systems": a.cfg.Images.Retain(ctx, keys),
@@ -76,11 +70,9 @@ func (a *Agent) unknown(pods []*corev1.Pod) (uids []string) {
 	for _, p := range pods {
 		known[string(p.UID)] = true
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for uid := range a.engine.pods {
-		if !known[uid] {
-			uids = append(uids, uid)
+	for _, st := range a.engine.all() {
+		if !known[st.Pod.UID] {
+			uids = append(uids, st.Pod.UID)
 		}
 	}
 	return uids

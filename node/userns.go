@@ -19,14 +19,14 @@ func (a *Agent) usersOf(pod *corev1.Pod) (*runtime.IDRange, error) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if st, ok := a.engine.pods[string(pod.UID)]; ok && st.Pod.Users != nil {
+	if st, ok := a.engine.pod(pod.UID); ok && st.Pod.Users != nil {
 		return st.Pod.Users, nil
 	}
 	if r, ok := a.blocks[pod.UID]; ok {
 		return &r, nil
 	}
 	taken := map[uint32]bool{}
-	for _, st := range a.engine.pods {
+	for _, st := range a.engine.all() {
 		if st.Pod.Users != nil {
 			taken[st.Pod.Users.Host] = true
 		}

@@ -339,7 +339,7 @@ func (w *worker) rest(in podstate.Input, out podstate.Output, again bool) time.D
 
 // input is what there is to decide on; ok is false while the engine is away.
 func (w *worker) input() (in podstate.Input, ok bool) {
-	containers, sandbox, ok := w.a.held(w.uid)
+	containers, sandbox, ok := w.a.engine.held(w.uid)
 	if !ok {
 		return in, false
 	}

@@ -1,0 +1,47 @@
+package node
+
+import (
+	"log/slog"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"ledge/api"
+)
+
+// engineEars has the agent act on what happens to the engine.
+type engineEars struct{ a *Agent }
+
+// came implements engineNews.
+func (e engineEars) came() {
+	e.a.mu.Lock()
+	for _, w := range e.a.workers {
+		w.poke()
+	}
+	e.a.mu.Unlock()
+	e.a.pokeStatus()
+	e.a.pokeGroups()
+	nudge(e.a.stalled) // pods can be evicted again
+}
+
+// changed implements engineNews.
+func (e engineEars) changed(uid types.UID) {
+	if w := e.a.worker(uid); w != nil {
+		w.poke()
+	}
+}
+
+// named implements engineNews.
+func (e engineEars) named(uid types.UID) *corev1.Pod {
+	if w := e.a.worker(uid); w != nil {
+		return w.current()
+	}
+	return nil
+}
+
+// hangs implements engineNews.
+func (e engineEars) hangs(pod *corev1.Pod, container, what string) {
+	slog.Warn("an operation hangs and will be ended", "pod", api.Key(pod), "what", what)
+	e.a.containerEvent(pod, container, corev1.EventTypeWarning, "ContainerHangs", what)
+	e.a.pokeStatus()
+}
