@@ -70,7 +70,7 @@ func (a *Agent) admitShort(pod *corev1.Pod) *refusal {
 	if a.critical(pod) {
 		return nil
 	}
-	if why := pressure.Admit(pod, a.shortOf()); why != "" {
+	if why := pressure.Admit(pod, a.evictor.shortOf()); why != "" {
 		return &refusal{Evicted, why}
 	}
 	return nil

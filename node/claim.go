@@ -31,6 +31,12 @@ func (a *Agent) worker(uid types.UID) *worker {
 	return a.workers[uid]
 }
 
+// mayEvict: the pod is here, and nobody has put an end to it yet.
+func (a *Agent) mayEvict(uid types.UID) bool {
+	w := a.worker(uid)
+	return w != nil && w.mayStop() && !w.isEnded()
+}
+
 // stop asks for the pod's end, and gives what holds now that it has been.
 func (w *worker) stop(s podstate.Stop) *podstate.Stop {
 	w.mu.Lock()

@@ -21,7 +21,7 @@ func (e engineEars) came() {
 	e.a.mu.Unlock()
 	e.a.pokeStatus()
 	e.a.pokeGroups()
-	nudge(e.a.stalled) // pods can be evicted again
+	nudge(e.a.evictor.stalled) // pods can be evicted again
 }
 
 // changed implements engineNews.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +18,7 @@ import (
 	"ledge/internal/grumble"
 	"ledge/node/podstate"
 	"ledge/node/pressure"
+	"ledge/node/stats"
 	"ledge/node/volume"
 )
 
@@ -47,6 +49,21 @@ type evictor struct {
 	going *going
 	// halted: nothing was done because the engine is away.
 	halted bool
+
+	looked  chan struct{} // closed when it has been decided once what the board is short of
+	stalled chan struct{} // poked when tasks have to wait for memory
+	busy    chan struct{} // the same for a disk or a processor
+	told    atomic.Bool   // the kernel does that
+
+	mu        sync.Mutex
+	short     map[corev1.NodeConditionType]bool  // what the board is short of
+	report    pressure.Report                    // the same in full
+	evictions map[pressure.Signal]*api.Durations // since the start
+}
+
+func newEvictor(a *Agent) *evictor {
+	return &evictor{a: a, policy: a.cfg.Status.Eviction, bare: map[string]bool{}, sights: make(chan sight, 1), looked: make(chan struct{}),
+		stalled: make(chan struct{}, 1), busy: make(chan struct{}, 1), evictions: map[pressure.Signal]*api.Durations{}}
 }
 
 // going is a pod that was told to go.
@@ -71,9 +88,8 @@ const (
 	hurryEach = 100 * time.Millisecond
 )
 
-// relieve takes a look every few seconds until ctx ends.
-func (a *Agent) relieve(ctx context.Context) error {
-	e := &evictor{a: a, policy: a.cfg.Status.Eviction, bare: map[string]bool{}, sights: make(chan sight, 1)}
+// Run takes a look every few seconds until ctx ends.
+func (e *evictor) Run(ctx context.Context) error {
 	for s := e.sample(); ctx.Err() == nil; s = e.await(ctx) {
 		for e.pass(ctx, s) && ctx.Err() == nil {
 			s = e.sample()
@@ -98,7 +114,7 @@ func (e *evictor) pass(ctx context.Context, s sight) bool {
 	if len(found.Due) == 0 {
 		e.stuck.About("", nil)
 		clear(e.bare)
-		if e.going != nil && e.a.hasGone(e.going.pod.UID) {
+		if e.going != nil && e.hasGone(e.going.pod.UID) {
 			e.going = nil
 		}
 		return false
@@ -119,7 +135,7 @@ func (e *evictor) pass(ctx context.Context, s sight) bool {
 		e.seeOff(ctx, func() {})
 		return true
 	}
-	candidates := e.a.candidates(t.Signal)
+	candidates := e.candidates(t.Signal)
 	if c, above, ok := pressure.Fattest(t.Signal, candidates); ok && e.squeeze(ctx, c, above) {
 		now, l, err := e.look()
 		if err != nil || ctx.Err() != nil {
@@ -129,7 +145,7 @@ func (e *evictor) pass(ctx context.Context, s sight) bool {
 			e.eased(now)
 			return false
 		}
-		seen, layout, candidates = now, l, e.a.candidates(t.Signal)
+		seen, layout, candidates = now, l, e.candidates(t.Signal)
 	}
 	if e.over(t) { // the kernel may have killed, or a pod have ended, while all this was measured
 		return true
@@ -158,8 +174,8 @@ func (e *evictor) evict(ctx context.Context, t pressure.Threshold, r pressure.Re
 	e.going = &going{pod: c.Pod, stop: stop, why: t.Signal}
 	e.seeOff(ctx, func() {
 		slog.Warn("evicting a pod", "pod", api.Key(c.Pod), "signal", t.Signal, "available", r.Available, "threshold", t.Below.Of(r.Capacity))
-		e.a.tellEvicted(c.Pod, message, t.Signal.Resource(), offences)
-		e.a.countEviction(t.Signal, time.Since(r.At))
+		e.tellEvicted(c.Pod, message, t.Signal.Resource(), offences)
+		e.count(t.Signal, time.Since(r.At))
 	})
 }
 
@@ -232,21 +248,15 @@ func (e *evictor) hurry(ctx context.Context, g *going) {
 	}
 }
 
-// mayEvict: the pod is here, and nobody has put an end to it yet.
-func (a *Agent) mayEvict(uid types.UID) bool {
-	w := a.worker(uid)
-	return w != nil && w.mayStop() && !w.isEnded()
-}
-
 // hasGone: the pod is not here any more, or nothing of it.
-func (a *Agent) hasGone(uid types.UID) bool {
-	w := a.worker(uid)
+func (e *evictor) hasGone(uid types.UID) bool {
+	w := e.a.worker(uid)
 	return w == nil || w.isEnded()
 }
 
 // tellEvicted is the event of N-6.32.
-func (a *Agent) tellEvicted(pod *corev1.Pod, message string, what corev1.ResourceName, offences []pressure.Offence) {
-	if a.cfg.Events == nil {
+func (e *evictor) tellEvicted(pod *corev1.Pod, message string, what corev1.ResourceName, offences []pressure.Offence) {
+	if e.a.cfg.Events == nil {
 		return
 	}
 	var containers, usage []string
@@ -257,35 +267,35 @@ func (a *Agent) tellEvicted(pod *corev1.Pod, message string, what corev1.Resourc
 	if len(offences) > 0 {
 		notes["offending_containers"], notes["offending_containers_usage"] = strings.Join(containers, ","), strings.Join(usage, ",")
 	}
-	a.cfg.Events.Annotated(corev1.ObjectReference{Kind: api.Pods.Name, APIVersion: api.Pods.APIVersion(), Namespace: pod.Namespace,
+	e.a.cfg.Events.Annotated(corev1.ObjectReference{Kind: api.Pods.Name, APIVersion: api.Pods.APIVersion(), Namespace: pod.Namespace,
 		Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion}, notes, corev1.EventTypeWarning, Evicted, message)
 }
 
 // ageBuckets are Kubernetes' usual ones, in seconds.
 var ageBuckets = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
 
-// countEviction counts what a signal has cost, and how old what was decided on had become by then.
-func (a *Agent) countEviction(s pressure.Signal, age time.Duration) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	d := a.evictions[s]
+// count counts what a signal has cost, and how old what was decided on had become by then.
+func (e *evictor) count(s pressure.Signal, age time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	d := e.evictions[s]
 	if d == nil {
 		d = &api.Durations{Bounds: ageBuckets}
-		a.evictions[s] = d
+		e.evictions[s] = d
 	}
 	d.Saw(age)
 }
 
 // candidates are the pods that stand on the board and may be evicted, measured anew. One that has nothing there yet would
 // free nothing.
-func (a *Agent) candidates(s pressure.Signal) []pressure.Candidate {
+func (e *evictor) candidates(s pressure.Signal) []pressure.Candidate {
 	var out []pressure.Candidate
-	usage := a.usageNow(s)
-	for _, pod := range a.Pods() {
-		if a.critical(pod) || terminal(pod.Status.Phase) || !a.mayEvict(pod.UID) { // N-6.30
+	usage := e.usageNow(s)
+	for _, pod := range e.a.Pods() {
+		if e.a.critical(pod) || terminal(pod.Status.Phase) || !e.a.mayEvict(pod.UID) { // N-6.30
 			continue
 		}
-		if _, stands, _ := a.engine.held(pod.UID); stands {
+		if _, stands, _ := e.a.engine.held(pod.UID); stands {
 			out = append(out, pressure.Candidate{Pod: pod, Used: usage[string(pod.UID)]})
 		}
 	}
@@ -293,16 +303,16 @@ func (a *Agent) candidates(s pressure.Signal) []pressure.Candidate {
 }
 
 // usageNow measures what a signal is about, by the UID of pods.
-func (a *Agent) usageNow(s pressure.Signal) map[string]*pressure.Usage {
+func (e *evictor) usageNow(s pressure.Signal) map[string]*pressure.Usage {
 	out := map[string]*pressure.Usage{}
-	if a.cfg.Stats == nil {
+	if e.a.cfg.Stats == nil {
 		return out
 	}
-	pass := a.readStats()
+	pass := e.a.readStats()
 	for i := range pass.Pods {
 		p := &pass.Pods[i]
 		if s.Disk() {
-			if u, err := a.filesOf(p.Pod); err == nil {
+			if u, err := e.a.storage.filesOf(p.Pod); err == nil {
 				out[p.UID] = u
 			} else {
 				slog.Warn("cannot measure the files of a pod", "pod", p.Namespace+"/"+p.Name, "err", err)
@@ -327,4 +337,23 @@ func (a *Agent) usageNow(s pressure.Signal) map[string]*pressure.Usage {
 		out[p.UID] = u
 	}
 	return out
+}
+
+// metrics of N-6.37: how many pods had to go for each signal, and how old the figures were on which that was decided.
+func (e *evictor) metrics(t *stats.Text) {
+	const name, age = "kubelet_evictions", "kubelet_eviction_stats_age_seconds"
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	t.Head(name, "counter", "[ALPHA] Cumulative number of pod evictions by eviction signal")
+	for _, s := range pressure.Signals {
+		if d := e.evictions[s]; d != nil {
+			t.Line(name, float64(d.Count()), "eviction_signal", string(s))
+		}
+	}
+	t.Head(age, "histogram", "[ALPHA] Time between when stats are collected, and when pod is evicted based on those stats by eviction signal")
+	for _, s := range pressure.Signals {
+		if d := e.evictions[s]; d != nil {
+			t.Histogram(age, d, "eviction_signal", string(s))
+		}
+	}
 }

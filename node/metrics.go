@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"ledge/images"
-	"ledge/node/pressure"
 	"ledge/node/stats"
 )
 
@@ -14,7 +13,7 @@ func (a *Agent) metricsText() []byte {
 	t := &stats.Text{}
 	a.pullMetrics(t)
 	a.shutdownMetrics(t)
-	a.evictionMetrics(t)
+	a.evictor.metrics(t)
 	a.oomMetrics(t)
 	return []byte(t.String())
 }
@@ -70,23 +69,4 @@ func (a *Agent) pullMetrics(t *stats.Text) {
 	count("ledge_image_pull_bytes_total", "Bytes of layers downloaded from registries.", float64(c.Bytes))
 	count("ledge_image_garbage_collected_bytes_total", "Bytes freed by removing unused images and downloads that were given up.",
 		float64(c.Collected.Bytes+c.Collected.Parts))
-}
-
-// evictionMetrics of N-6.37: how many pods had to go for each signal, and how old the figures were on which that was decided.
-func (a *Agent) evictionMetrics(t *stats.Text) {
-	const name, age = "kubelet_evictions", "kubelet_eviction_stats_age_seconds"
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	t.Head(name, "counter", "[ALPHA] Cumulative number of pod evictions by eviction signal")
-	for _, s := range pressure.Signals {
-		if d := a.evictions[s]; d != nil {
-			t.Line(name, float64(d.Count()), "eviction_signal", string(s))
-		}
-	}
-	t.Head(age, "histogram", "[ALPHA] Time between when stats are collected, and when pod is evicted based on those stats by eviction signal")
-	for _, s := range pressure.Signals {
-		if d := a.evictions[s]; d != nil {
-			t.Histogram(age, d, "eviction_signal", string(s))
-		}
-	}
 }

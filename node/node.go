@@ -29,7 +29,6 @@ import (
 	"ledge/node/podlog"
 	"ledge/node/podspec"
 	"ledge/node/podstate"
-	"ledge/node/pressure"
 	"ledge/node/probe"
 	"ledge/node/static"
 	"ledge/node/stats"
@@ -134,6 +133,8 @@ type Agent struct {
 	prober  *probe.Prober
 	statics *static.Pods
 	engine  *engineView
+	evictor *evictor
+	storage storageBounds
 	mirrors *static.Mirrors
 	logs    podlog.Logs
 	sources *sources
@@ -144,26 +145,19 @@ type Agent struct {
 	closing     string // not empty: new pods are refused, the Node is not ready, with this message
 	clearing    bool   // what stopped pods leave is removed although it is closed
 	hostIPs     []string
-	sample      Sample                             // the board as last looked at
-	ownTasks    int64                              // processes that are not of pods, when that changed by much last
-	allocatable corev1.ResourceList                // of the board
-	blocks      map[types.UID]runtime.IDRange      // of users, for pods that the engine does not hold yet
-	holds       map[types.UID]corev1.ResourceList  // what each pod has been granted of it
-	statusCh    chan struct{}                      // poked when node status should be looked at now
-	groupsCh    chan struct{}                      // poked when what pods stand in should be bounded anew
-	turns       chan struct{}                      // taken by the loop of reconcile whenever it comes round
-	released    chan struct{}                      // closed when pods are not held, or no longer
-	handed      chan struct{}                      // closed when every pod has been handed to a worker once
-	known       chan struct{}                      // closed when the API has been seen to have the Node
-	looked      chan struct{}                      // closed when the board has been looked at once
-	weighed     chan struct{}                      // closed when it has been decided once what the board is short of
-	stalled     chan struct{}                      // poked when tasks have to wait for memory
-	busy        chan struct{}                      // the same for a disk or a processor
-	ready       atomic.Bool                        // the API has this from us
-	told        atomic.Bool                        // the kernel does that
-	short       map[corev1.NodeConditionType]bool  // what it is short of
-	pressure    pressure.Report                    // the same in full
-	evictions   map[pressure.Signal]*api.Durations // since the start
+	sample      Sample                            // the board as last looked at
+	ownTasks    int64                             // processes that are not of pods, when that changed by much last
+	allocatable corev1.ResourceList               // of the board
+	blocks      map[types.UID]runtime.IDRange     // of users, for pods that the engine does not hold yet
+	holds       map[types.UID]corev1.ResourceList // what each pod has been granted of it
+	statusCh    chan struct{}                     // poked when node status should be looked at now
+	groupsCh    chan struct{}                     // poked when what pods stand in should be bounded anew
+	turns       chan struct{}                     // taken by the loop of reconcile whenever it comes round
+	released    chan struct{}                     // closed when pods are not held, or no longer
+	handed      chan struct{}                     // closed when every pod has been handed to a worker once
+	known       chan struct{}                     // closed when the API has been seen to have the Node
+	looked      chan struct{}                     // closed when the board has been looked at once
+	ready       atomic.Bool                       // the API has this from us
 }
 
 // New prepares an agent.
@@ -180,7 +174,8 @@ func New(cfg Config) (*Agent, error) {
 	a := &Agent{cfg: cfg, volumes: vols, prober: probe.New(cfg.Engine, cfg.Version), pods: api.NewView[*corev1.Pod](cfg.Client, api.Pods, sel),
 		self:    api.NewView[*corev1.Node](cfg.Client, api.Nodes, api.Selection{Fields: fields.OneTermEqualSelector("metadata.name", cfg.Name)}),
 		workers: map[types.UID]*worker{}, holds: map[types.UID]corev1.ResourceList{}, blocks: map[types.UID]runtime.IDRange{}, statusCh: make(chan struct{}, 1),
-		groupsCh: make(chan struct{}, 1), turns: make(chan struct{}), released: make(chan struct{}), handed: make(chan struct{}), known: make(chan struct{}), looked: make(chan struct{}), weighed: make(chan struct{}), stalled: make(chan struct{}, 1), busy: make(chan struct{}, 1), evictions: map[pressure.Signal]*api.Durations{}}
+		groupsCh: make(chan struct{}, 1), turns: make(chan struct{}), released: make(chan struct{}), handed: make(chan struct{}), known: make(chan struct{}), looked: make(chan struct{})}
+	a.evictor, a.storage = newEvictor(a), storageBounds{a}
 	a.engine = newEngineView(cfg.Engine, engineEars{a})
 	a.logs = podlog.Logs{Files: podlog.NewFiles(cfg.DataDir, cfg.RunDir, cfg.Logs), Pods: logPods{a}}
 	a.statics = static.New(cfg.Name, cfg.DataDir, cfg.RunDir, cfg.Static, a.nodeWarning)
@@ -199,10 +194,10 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.self.Run(ctx) })
 	g.Go(func() error { return a.engine.Run(ctx) })
 	g.Go(func() error { return a.sources.Run(ctx) })
-	g.Go(func() error { return a.boundStorage(ctx) })
-	g.Go(func() error { return a.relieve(ctx) })
-	g.Go(func() error { return a.followStalls(ctx) })
-	g.Go(func() error { return a.followOOMs(ctx) })
+	g.Go(func() error { return a.storage.Run(ctx) })
+	g.Go(func() error { return a.evictor.Run(ctx) })
+	g.Go(func() error { return a.evictor.followStalls(ctx) })
+	g.Go(func() error { return a.evictor.followOOMs(ctx) })
 	g.Go(func() error { return a.postStatus(ctx) })
 	g.Go(func() error { return a.reconcile(ctx, g) })
 	g.Go(func() error { return a.renewLease(ctx) })

@@ -11,7 +11,6 @@ import (
 	"ledge/api"
 	"ledge/images"
 	"ledge/node/pressure"
-	"ledge/node/stats"
 )
 
 // free removes what nobody needs, the least missed first, until the board is not short any more (N-6.23, pain 12): old
@@ -21,7 +20,7 @@ func (e *evictor) free(ctx context.Context, s pressure.Signal, seen pressure.Rea
 	if !s.Disk() {
 		return seen, layout
 	}
-	own := []func(context.Context) (freed bool, err error){e.a.logs.DropFull, e.a.shrink}
+	own := []func(context.Context) (freed bool, err error){e.a.logs.DropFull, e.shrink}
 	steps := append(own, e.dropEnded, e.dropImages)
 	if layout == pressure.ImageDisk {
 		steps = steps[len(own):] // what stands on the disk of images
@@ -57,11 +56,11 @@ func (e *evictor) free(ctx context.Context, s pressure.Signal, seen pressure.Rea
 }
 
 // shrink gives back what the agent's own files hold for nothing.
-func (a *Agent) shrink(ctx context.Context) (freed bool, err error) {
-	if a.cfg.Shrink == nil {
+func (e *evictor) shrink(ctx context.Context) (freed bool, err error) {
+	if e.a.cfg.Shrink == nil {
 		return false, nil
 	}
-	return a.cfg.Shrink(ctx)
+	return e.a.cfg.Shrink(ctx)
 }
 
 // dropEnded removes what ended containers have written. Their records and logs stay, for those who ask what happened.
@@ -116,39 +115,4 @@ func (e *evictor) squeeze(ctx context.Context, c pressure.Candidate, above int64
 		slog.Info("memory taken back from a pod", "pod", api.Key(c.Pod), "bytes", freed, "aboveItsRequest", above)
 	}
 	return freed > 0
-}
-
-// filesOf measures what the files of a pod take.
-func (a *Agent) filesOf(p stats.Pod) (*pressure.Usage, error) {
-	at := a.places(p)
-	out := &pressure.Usage{}
-	count := func(to *pressure.Files, dir string) (int64, error) {
-		d, err := stats.DiskUsage(dir)
-		*to = to.Plus(pressure.Files{Bytes: d.Bytes, Inodes: d.Inodes})
-		return d.Bytes, err
-	}
-	for _, c := range p.Containers {
-		var root, logs int64
-		var err error
-		if dir := at.Rootfs[c.Name]; dir != "" {
-			if root, err = count(&out.Rootfs, dir); err != nil {
-				return nil, err
-			}
-		}
-		if logs, err = count(&out.Logs, at.Logs[c.Name]); err != nil {
-			return nil, err
-		}
-		out.Containers = append(out.Containers, pressure.ContainerUsage{Name: c.Name, Storage: root + logs})
-	}
-	own, err := a.ownFiles(p.UID)
-	if err != nil {
-		return nil, err
-	}
-	out.Volumes.Bytes += own
-	for _, dir := range at.Volumes {
-		if _, err := count(&out.Volumes, dir); err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
 }

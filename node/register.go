@@ -96,7 +96,7 @@ func (a *Agent) postStatus(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return nil
-	case <-a.weighed:
+	case <-a.evictor.looked:
 	}
 	for {
 		rest := time.Duration(float64(cfg.UpdateEvery) * (1 + 0.04*rand.Float64())) // N-2.11
@@ -231,7 +231,7 @@ func (p *poster) look(ctx context.Context) (facts, error) {
 	now := time.Now()
 	f := facts{name: a.cfg.Name, sample: sample, cfg: a.cfg.Status, reg: a.cfg.Registration, version: a.cfg.Version,
 		engine: "libcontainer://Unknown", now: now}
-	f.pressure = a.shortOf()
+	f.pressure = a.evictor.shortOf()
 	if a.engine.running() {
 		info := a.engine.last()
 		f.engine = info.Name + "://" + info.Version

@@ -19,9 +19,12 @@ import (
 // measureEvery is how often files with a limit are measured, as a kubelet looks at them.
 const measureEvery = 10 * time.Second
 
-// boundStorage evicts pods whose files on disk have grown beyond their limits (N-6.34). Only pods that have such a limit
+// storageBounds watches the files of pods.
+type storageBounds struct{ a *Agent }
+
+// Run evicts pods whose files on disk have grown beyond their limits (N-6.34). Only pods that have such a limit
 // cost anything.
-func (a *Agent) boundStorage(ctx context.Context) error {
+func (b storageBounds) Run(ctx context.Context) error {
 	tick := time.NewTicker(measureEvery)
 	defer tick.Stop()
 	for {
@@ -30,16 +33,16 @@ func (a *Agent) boundStorage(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 		}
-		for _, pod := range a.Pods() {
-			if a.critical(pod) || pod.Status.StartTime == nil || !a.mayEvict(pod.UID) {
+		for _, pod := range b.a.Pods() {
+			if b.a.critical(pod) || pod.Status.StartTime == nil || !b.a.mayEvict(pod.UID) {
 				continue
 			}
-			message, err := a.overLimit(ctx, pod)
+			message, err := b.overLimit(ctx, pod)
 			if err != nil && ctx.Err() == nil {
 				slog.Warn("cannot measure the files of a pod", "pod", api.Key(pod), "err", err)
 			}
 			if message != "" {
-				a.evictForLimit(pod, message)
+				b.evictForLimit(pod, message)
 			}
 		}
 	}
@@ -47,10 +50,10 @@ func (a *Agent) boundStorage(ctx context.Context) error {
 
 // overLimit is which of its limits a pod exceeds, in Kubernetes' words and order: that of a volume, of all of it, of a
 // container.
-func (a *Agent) overLimit(ctx context.Context, pod *corev1.Pod) (message string, err error) {
+func (b storageBounds) overLimit(ctx context.Context, pod *corev1.Pod) (message string, err error) {
 	// Those of a pod that an earlier version has started have no bound of the kernel's.
-	if most := a.cfg.OwnFiles; most > 0 && exists(filepath.Join(a.podRunDir(string(pod.UID)), "hosts")) {
-		switch used, err := a.ownFiles(string(pod.UID)); {
+	if most := b.a.cfg.OwnFiles; most > 0 && exists(filepath.Join(b.a.podRunDir(string(pod.UID)), "hosts")) {
+		switch used, err := b.ownFiles(string(pod.UID)); {
 		case err != nil:
 			return "", err
 		case used > most:
@@ -58,7 +61,7 @@ func (a *Agent) overLimit(ctx context.Context, pod *corev1.Pod) (message string,
 		}
 	}
 	if volume.Measured(pod) {
-		over, err := a.volumes.Overfull(ctx, pod)
+		over, err := b.a.volumes.Overfull(ctx, pod)
 		switch {
 		case err != nil:
 			return "", err
@@ -69,9 +72,9 @@ func (a *Agent) overLimit(ctx context.Context, pod *corev1.Pod) (message string,
 	if !pressure.StorageLimited(pod) {
 		return "", nil
 	}
-	for _, p := range a.statsPods() {
+	for _, p := range b.a.statsPods() {
 		if p.UID == string(pod.UID) {
-			used, err := a.filesOf(p)
+			used, err := b.filesOf(p)
 			if err != nil {
 				return "", err
 			}
@@ -82,18 +85,53 @@ func (a *Agent) overLimit(ctx context.Context, pod *corev1.Pod) (message string,
 }
 
 // ownFiles is what the files take that every container is given and may write to.
-func (a *Agent) ownFiles(uid string) (bytes int64, err error) {
-	paths := []string{a.volumes.FilesOf(uid)}
+func (b storageBounds) ownFiles(uid string) (bytes int64, err error) {
+	paths := []string{b.a.volumes.FilesOf(uid)}
 	for _, name := range []string{"hosts", "hostname", "resolv.conf", "messages"} {
-		paths = append(paths, filepath.Join(a.podRunDir(uid), name))
+		paths = append(paths, filepath.Join(b.a.podRunDir(uid), name))
 	}
 	used, err := stats.DiskUsage(paths...)
 	return used.Bytes, err
 }
 
-func (a *Agent) evictForLimit(pod *corev1.Pod, message string) {
+func (b storageBounds) evictForLimit(pod *corev1.Pod, message string) {
 	grace := time.Second
-	if a.claim(pod.UID, podstate.Stop{Reason: Evicted, Message: message, Grace: &grace, Room: true}) {
-		a.event(pod, corev1.EventTypeWarning, Evicted, message)
+	if b.a.claim(pod.UID, podstate.Stop{Reason: Evicted, Message: message, Grace: &grace, Room: true}) {
+		b.a.event(pod, corev1.EventTypeWarning, Evicted, message)
 	}
+}
+
+// filesOf measures what the files of a pod take.
+func (b storageBounds) filesOf(p stats.Pod) (*pressure.Usage, error) {
+	at := b.a.places(p)
+	out := &pressure.Usage{}
+	count := func(to *pressure.Files, dir string) (int64, error) {
+		d, err := stats.DiskUsage(dir)
+		*to = to.Plus(pressure.Files{Bytes: d.Bytes, Inodes: d.Inodes})
+		return d.Bytes, err
+	}
+	for _, c := range p.Containers {
+		var root, logs int64
+		var err error
+		if dir := at.Rootfs[c.Name]; dir != "" {
+			if root, err = count(&out.Rootfs, dir); err != nil {
+				return nil, err
+			}
+		}
+		if logs, err = count(&out.Logs, at.Logs[c.Name]); err != nil {
+			return nil, err
+		}
+		out.Containers = append(out.Containers, pressure.ContainerUsage{Name: c.Name, Storage: root + logs})
+	}
+	own, err := b.ownFiles(p.UID)
+	if err != nil {
+		return nil, err
+	}
+	out.Volumes.Bytes += own
+	for _, dir := range at.Volumes {
+		if _, err := count(&out.Volumes, dir); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
 }

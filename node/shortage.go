@@ -54,14 +54,14 @@ func (e *evictor) await(ctx context.Context) sight {
 		default:
 			again = min(again, due.Sub(now))
 		}
-		busy := e.a.busy
+		busy := e.busy
 		if strained || !roomy { // it is known
 			busy = nil
 		}
 		select {
 		case <-ctx.Done():
 			return sight{err: ctx.Err()}
-		case <-e.a.stalled:
+		case <-e.stalled:
 		case <-busy:
 			strained, good = true, pressure.RoomLeast
 		case s := <-e.sights:
@@ -90,16 +90,16 @@ func (e *evictor) begin(look func() sight) {
 // followStalls has a glance taken whenever the kernel says that tasks wait for memory, and a look at disks and processes when
 // they wait for a disk or a processor: who fills the one or forks without end makes them. Without a kernel that tells there are
 // the glances of the clock.
-func (a *Agent) followStalls(ctx context.Context) error {
-	if a.cfg.Stalled == nil {
+func (e *evictor) followStalls(ctx context.Context) error {
+	if e.a.cfg.Stalled == nil {
 		return nil
 	}
-	a.told.Store(true)
-	defer a.told.Store(false)
-	err := a.cfg.Stalled(ctx, func(resource string) {
-		poke := a.busy
+	e.told.Store(true)
+	defer e.told.Store(false)
+	err := e.a.cfg.Stalled(ctx, func(resource string) {
+		poke := e.busy
 		if resource == "memory" {
-			poke = a.stalled
+			poke = e.stalled
 		}
 		nudge(poke)
 	})
@@ -111,12 +111,12 @@ func (a *Agent) followStalls(ctx context.Context) error {
 
 // followOOMs tells, in a kubelet's words, of every process that the kernel killed because the board was out of memory: each
 // is an eviction that came too late.
-func (a *Agent) followOOMs(ctx context.Context) error {
-	if a.cfg.OOMs == nil {
+func (e *evictor) followOOMs(ctx context.Context) error {
+	if e.a.cfg.OOMs == nil {
 		return nil
 	}
-	err := a.cfg.OOMs(ctx, func(name string, pid int) {
-		a.nodeWarning("SystemOOM", fmt.Sprintf("System OOM encountered, victim process: %s, pid: %d", name, pid))
+	err := e.a.cfg.OOMs(ctx, func(name string, pid int) {
+		e.a.nodeWarning("SystemOOM", fmt.Sprintf("System OOM encountered, victim process: %s, pid: %d", name, pid))
 	})
 	if err != nil && ctx.Err() == nil {
 		slog.Info("what the kernel kills for want of memory is not told as events of the Node", "err", err)
@@ -146,7 +146,7 @@ func (e *evictor) glance() (pressure.Readings, time.Duration) {
 		}
 	}
 	most := pressure.GlanceMost
-	if e.a.told.Load() {
+	if e.told.Load() {
 		most = pressure.GlanceMostTold
 	}
 	if board, ok := seen[pressure.MemoryAvailable]; ok && e.podLimit > 0 {
@@ -220,36 +220,33 @@ func (e *evictor) eased(seen pressure.Readings) {
 
 // publish tells the rest of the agent.
 func (e *evictor) publish(found pressure.Verdict, seen pressure.Readings) {
-	a := e.a
 	report := pressure.Describe(e.all, e.state, found, seen, time.Now())
-	a.mu.Lock()
-	changed := !maps.Equal(a.short, found.Conditions)
-	a.short, a.pressure = found.Conditions, report
-	a.mu.Unlock()
+	e.mu.Lock()
+	changed := !maps.Equal(e.short, found.Conditions)
+	e.short, e.report = found.Conditions, report
+	e.mu.Unlock()
 	if changed {
-		a.pokeStatus()
+		e.a.pokeStatus()
 	}
 }
 
 // Pressure is what the last look has found.
 func (a *Agent) Pressure() pressure.Report {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.pressure
+	a.evictor.mu.Lock()
+	defer a.evictor.mu.Unlock()
+	return a.evictor.report
 }
 
 // weighed lets the Node be posted: the first status shall not call a board well that is not.
 func (e *evictor) weighed() {
-	select {
-	case <-e.a.weighed:
-	default:
-		close(e.a.weighed)
+	if !isClosed(e.looked) {
+		close(e.looked)
 	}
 }
 
 // shortOf are the pressure conditions of the board, as last decided.
-func (a *Agent) shortOf() map[corev1.NodeConditionType]bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.short
+func (e *evictor) shortOf() map[corev1.NodeConditionType]bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.short
 }
