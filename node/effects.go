@@ -243,7 +243,7 @@ func (a *Agent) teardown(ctx context.Context, w *worker, pod *corev1.Pod) error 
 
 // let lets the object go. A static pod has none that anybody would tell us about.
 func (w *worker) let(ctx context.Context, pod *corev1.Pod) error {
-	err := w.home.Delete(ctx, pod)
+	err := w.status.home.Delete(ctx, pod)
 	if err == nil && w.static {
 		w.vanished()
 	}

@@ -331,7 +331,7 @@ func (a *Agent) dispatchStatic(ctx context.Context, g *errgroup.Group) {
 		w := a.workers[p.UID]
 		if w == nil && !busy[api.Key(p).String()] {
 			w = newWorker(a, p)
-			w.static, w.home = true, a.statics
+			w.static, w.status.home = true, a.statics
 			a.workers[p.UID] = w
 			g.Go(func() error { w.run(ctx); return nil })
 		}

@@ -11,13 +11,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
-	"ledge/internal/grumble"
 	"ledge/node/podstate"
 	"ledge/node/probe"
 	"ledge/node/volume"
@@ -28,7 +25,6 @@ import (
 type worker struct {
 	a      *Agent
 	uid    types.UID
-	home   podHome
 	static bool
 	wake   chan struct{} // capacity 1
 	ended  chan struct{} // closed once nothing of the pod runs or is mounted and its end is in the API
@@ -55,23 +51,21 @@ type worker struct {
 	probes *probe.Set
 
 	// below: only the worker's own goroutine
-	mem    podstate.Memory
-	seen   podstate.Seen
-	stuck  int // actions in a row that have to be repeated and have no back-off of their own
-	resize resizing
-	// heldSince is when a status was left to the next step; zero: all is told.
-	heldSince time.Time
-	silence   time.Duration // before a status that could not be written is tried again; 0: the last one was written
-	grumble   grumble.Once
-	stale     string // why the pod's volumes could not be renewed, as last told
-	images    imageVolumes
-	silent    map[string]silence // registries that did not answer, by image
-	helpers   sync.WaitGroup     // pulls, lifecycle hooks
+	mem     podstate.Memory
+	seen    podstate.Seen
+	stuck   int // actions in a row that have to be repeated and have no back-off of their own
+	resize  resizing
+	status  statusWriter
+	stale   string // why the pod's volumes could not be renewed, as last told
+	images  imageVolumes
+	silent  map[string]silence // registries that did not answer, by image
+	helpers sync.WaitGroup     // pulls, lifecycle hooks
 }
 
 func newWorker(a *Agent, pod *corev1.Pod) *worker {
-	w := &worker{a: a, uid: pod.UID, home: apiPods{a.cfg.Client}, pod: pod, wake: make(chan struct{}, 1), ended: make(chan struct{}), bare: make(chan struct{}), unheard: make(chan struct{}), pulls: map[string]*pulling{}, hooked: map[string]podstate.HookEnd{}, silent: map[string]silence{},
+	w := &worker{a: a, uid: pod.UID, pod: pod, wake: make(chan struct{}, 1), ended: make(chan struct{}), bare: make(chan struct{}), unheard: make(chan struct{}), pulls: map[string]*pulling{}, hooked: map[string]podstate.HookEnd{}, silent: map[string]silence{},
 		seen: podstate.Seen{Images: map[string]podstate.Image{}, Faults: map[string]podstate.Fault{}, Messages: map[string]string{}}}
+	w.status = statusWriter{home: apiPods{a.cfg.Client}, owner: w}
 	w.probes = a.prober.NewSet(w.poke, func(container, eventType, reason, message string) {
 		a.containerEvent(w.current(), container, eventType, reason, message)
 	})
@@ -153,6 +147,17 @@ func (w *worker) sourcesChanged() {
 	w.poke()
 }
 
+// written implements statusOwner: it takes in the pod as its status was written.
+func (w *worker) written(got *corev1.Pod) {
+	w.mu.Lock()
+	changed := w.pod.ResourceVersion != got.ResourceVersion
+	w.pod = got
+	w.mu.Unlock()
+	if changed {
+		w.poke()
+	}
+}
+
 func (w *worker) current() *corev1.Pod {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -229,14 +234,14 @@ func (w *worker) step(ctx context.Context) (rest time.Duration, done bool) {
 	if first {
 		again = w.carryOut(ctx, in, out)
 	}
-	if !w.onItsWay(in, out) && !in.Gone && !w.report(ctx, in.Pod, out.Status) {
+	if !w.status.onItsWay(in, out) && !in.Gone && !w.status.write(ctx, in.Pod, out.Status) {
 		return 0, false // the decision was about a pod that has changed
 	}
 	if !first {
 		again = w.carryOut(ctx, in, out)
 	}
 	if again {
-		w.reportHeld(ctx, in.Pod, out.Status, 0)
+		w.status.writeHeld(ctx, in.Pod, out.Status, 0)
 	}
 	w.markEnd(in, out)
 	if out.Done {
@@ -259,38 +264,10 @@ func (w *worker) carryOut(ctx context.Context, in podstate.Input, out podstate.O
 		w.a.containerEvent(in.Pod, e.Container, e.Type, e.Reason, e.Message)
 	}
 	for _, act := range out.Do {
-		w.reportHeld(ctx, in.Pod, out.Status, statusHeld)
+		w.status.writeHeld(ctx, in.Pod, out.Status, statusHeld)
 		again = !w.act(ctx, in.Pod, act) || again
 	}
 	return again
-}
-
-// statusHeld is how long the status of a pod that comes up or ends may stay untold.
-const statusHeld = 200 * time.Millisecond
-
-// onItsWay reports whether the status may be left to the next step. Either the pod has not run yet, and only draws nearer to
-// that: the next step follows these actions at once. Or it has been told to end, and most do so in a moment. Each status told is
-// a flush to the card and work for whoever watches, and the pod, or a shutdown, would wait for it.
-func (w *worker) onItsWay(in podstate.Input, out podstate.Output) bool {
-	was, is := in.Pod.Status.Phase, out.Status.Phase
-	comes := len(out.Do) > 0 && in.Pod.DeletionTimestamp == nil && was == corev1.PodPending && is == corev1.PodPending
-	goes := in.Stop != nil && was == corev1.PodRunning && is == corev1.PodRunning && !equality.Semantic.DeepEqual(in.Pod.Status, out.Status)
-	if in.Gone || !comes && !goes {
-		w.heldSince = time.Time{}
-		return false
-	}
-	if w.heldSince.IsZero() {
-		w.heldSince = in.Now
-	}
-	return in.Now.Sub(w.heldSince) < statusHeld
-}
-
-// reportHeld reports a status that has been held so long. If the pod is not any more what it was made from, the next step,
-// which has been poked, will see to that: what has been decided is to be carried out, for it is in mem.
-func (w *worker) reportHeld(ctx context.Context, pod *corev1.Pod, status corev1.PodStatus, long time.Duration) {
-	if !w.heldSince.IsZero() && time.Since(w.heldSince) >= long {
-		w.report(ctx, pod, status)
-	}
 }
 
 // refreshVolumes brings files made of objects up to date: at every change of one, and each time the pod is looked
@@ -315,13 +292,7 @@ func (w *worker) refreshVolumes(ctx context.Context, in podstate.Input) {
 
 // rest is how long nothing need be done unless something happens.
 func (w *worker) rest(in podstate.Input, out podstate.Output, again bool) time.Duration {
-	rest := resync
-	if w.silence > 0 {
-		rest = w.silence
-	}
-	if !w.heldSince.IsZero() {
-		rest = min(rest, max(0, statusHeld-time.Since(w.heldSince)))
-	}
+	rest := w.status.rest(resync)
 	if w.resize.pending != nil || w.resize.trouble != nil {
 		rest = min(rest, resizeRetry)
 	}
@@ -393,60 +364,6 @@ func (w *worker) markEnd(in podstate.Input, out podstate.Output) {
 	if over && (out.Done || w.seen.Removed) && !isClosed(w.bare) {
 		close(w.bare)
 	}
-}
-
-// How long to wait before a status that the API did not take is written again.
-const (
-	firstSilence = time.Second
-	mostSilence  = 10 * time.Second
-)
-
-// report writes the status if it differs from what the API has. False: the pod is not any more what the status was
-// made from, and has to be looked at anew. An API that cannot be reached, or has no room, is no reason to leave the
-// pod alone: containers are restarted and stopped all the same, and only what depends on the API having heard the
-// pod's end (Decide knows) waits for it.
-func (w *worker) report(ctx context.Context, pod *corev1.Pod, status corev1.PodStatus) bool {
-	w.heldSince = time.Time{}
-	if equality.Semantic.DeepEqual(pod.Status, status) {
-		w.silence = 0
-		return true
-	}
-	next := pod.DeepCopy()
-	next.Status = status
-	got, err := w.home.UpdateStatus(ctx, next)
-	if apierrors.IsConflict(err) {
-		fresh, gerr := w.home.Get(ctx, pod.Namespace, pod.Name)
-		switch {
-		case gerr != nil:
-			err = gerr
-		case fresh.UID != w.uid:
-			w.vanished()
-			return false
-		case fresh.ResourceVersion != pod.ResourceVersion:
-			w.offer(fresh)
-			return false
-		}
-	}
-	switch {
-	case apierrors.IsNotFound(err):
-		w.vanished()
-		return false
-	case err != nil:
-		if ctx.Err() == nil {
-			w.grumble.About("cannot write pod status", err, "pod", api.Key(pod))
-		}
-		w.silence = min(max(2*w.silence, firstSilence), mostSilence)
-		return true
-	}
-	w.silence = 0
-	w.grumble.About("", nil)
-	w.mu.Lock()
-	w.pod = got
-	w.mu.Unlock()
-	if got.ResourceVersion != pod.ResourceVersion {
-		w.poke()
-	}
-	return true
 }
 
 // act carries out one action and remembers the result. False means that the action is not over and Decide, which has
