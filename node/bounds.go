@@ -19,12 +19,12 @@ func (a *Agent) limits() podspec.Limits {
 }
 
 // podTasks is how many processes all pods have now; -1 if that is not known.
-func (a *Agent) podTasks() int64 {
-	version, dir, ok := a.podsGroup()
+func (u usage) podTasks() int64 {
+	version, dir, ok := u.podsGroup()
 	if !ok {
 		return -1
 	}
-	if n, ok := a.cfg.Stats.Tasks(version, dir); ok {
+	if n, ok := u.a.cfg.Stats.Tasks(version, dir); ok {
 		return n
 	}
 	return -1
@@ -32,17 +32,17 @@ func (a *Agent) podTasks() int64 {
 
 // countTasks notes how many processes are not of pods, as often as that has changed by much. Pods had so many before the sample
 // was taken; while they start or end hundreds, the board's own are rather counted too many.
-func (a *Agent) countTasks(before int64, s Sample) {
-	ofPods := min(before, a.podTasks())
+func (u usage) countTasks(before int64, s Sample) {
+	ofPods := min(before, u.podTasks())
 	if ofPods < 0 || s.PIDUsed <= ofPods {
 		return
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	own, most := s.PIDUsed-ofPods, podspec.SpareTasks(a.cfg.Status.Eviction, s.PIDMax)/4
-	if d := own - a.ownTasks; a.ownTasks == 0 || d > most || d < -most {
-		a.ownTasks = own
-		a.pokeGroups()
+	u.a.mu.Lock()
+	defer u.a.mu.Unlock()
+	own, most := s.PIDUsed-ofPods, podspec.SpareTasks(u.a.cfg.Status.Eviction, s.PIDMax)/4
+	if d := own - u.a.ownTasks; u.a.ownTasks == 0 || d > most || d < -most {
+		u.a.ownTasks = own
+		u.a.pokeGroups()
 	}
 }
 

@@ -308,7 +308,7 @@ func (e *evictor) usageNow(s pressure.Signal) map[string]*pressure.Usage {
 	if e.a.cfg.Stats == nil {
 		return out
 	}
-	pass := e.a.readStats()
+	pass := e.a.usage.readStats()
 	for i := range pass.Pods {
 		p := &pass.Pods[i]
 		if s.Disk() {

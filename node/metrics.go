@@ -9,18 +9,18 @@ import (
 )
 
 // metricsText is the page of a kubelet's own metrics, those that are kept here.
-func (a *Agent) metricsText() []byte {
+func (u usage) metricsText() []byte {
 	t := &stats.Text{}
-	a.pullMetrics(t)
-	a.shutdownMetrics(t)
-	a.evictor.metrics(t)
-	a.oomMetrics(t)
+	u.pullMetrics(t)
+	u.shutdownMetrics(t)
+	u.a.evictor.metrics(t)
+	u.oomMetrics(t)
 	return []byte(t.String())
 }
 
 // shutdownMetrics of N-5.33.
-func (a *Agent) shutdownMetrics(t *stats.Text) {
-	if a.cfg.Shutdowns == nil {
+func (u usage) shutdownMetrics(t *stats.Text) {
+	if u.a.cfg.Shutdowns == nil {
 		return
 	}
 	gauge := func(name, help string, at time.Time) {
@@ -31,14 +31,14 @@ func (a *Agent) shutdownMetrics(t *stats.Text) {
 		t.Head(name, "gauge", help)
 		t.Line(name, seconds)
 	}
-	begun, ended := a.cfg.Shutdowns()
+	begun, ended := u.a.cfg.Shutdowns()
 	gauge("kubelet_graceful_shutdown_start_time_seconds", "[ALPHA] When the last graceful shutdown began, in seconds since 1970.", begun)
 	gauge("kubelet_graceful_shutdown_end_time_seconds", "[ALPHA] When the last graceful shutdown ended; 0 while it goes on.", ended)
 }
 
 // pullMetrics are what a kubelet says of images, under its names; what it has no name for is ledge's.
-func (a *Agent) pullMetrics(t *stats.Text) {
-	m, ok := a.cfg.Images.(images.Meter)
+func (u usage) pullMetrics(t *stats.Text) {
+	m, ok := u.a.cfg.Images.(images.Meter)
 	if !ok {
 		return
 	}

@@ -135,6 +135,7 @@ type Agent struct {
 	engine  *engineView
 	evictor *evictor
 	storage storageBounds
+	usage   usage
 	mirrors *static.Mirrors
 	logs    podlog.Logs
 	sources *sources
@@ -175,7 +176,7 @@ func New(cfg Config) (*Agent, error) {
 		self:    api.NewView[*corev1.Node](cfg.Client, api.Nodes, api.Selection{Fields: fields.OneTermEqualSelector("metadata.name", cfg.Name)}),
 		workers: map[types.UID]*worker{}, holds: map[types.UID]corev1.ResourceList{}, blocks: map[types.UID]runtime.IDRange{}, statusCh: make(chan struct{}, 1),
 		groupsCh: make(chan struct{}, 1), turns: make(chan struct{}), released: make(chan struct{}), handed: make(chan struct{}), known: make(chan struct{}), looked: make(chan struct{})}
-	a.evictor, a.storage = newEvictor(a), storageBounds{a}
+	a.evictor, a.storage, a.usage = newEvictor(a), storageBounds{a}, usage{a}
 	a.engine = newEngineView(cfg.Engine, engineEars{a})
 	a.logs = podlog.Logs{Files: podlog.NewFiles(cfg.DataDir, cfg.RunDir, cfg.Logs), Pods: logPods{a}}
 	a.statics = static.New(cfg.Name, cfg.DataDir, cfg.RunDir, cfg.Static, a.nodeWarning)
@@ -201,7 +202,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.postStatus(ctx) })
 	g.Go(func() error { return a.reconcile(ctx, g) })
 	g.Go(func() error { return a.renewLease(ctx) })
-	g.Go(func() error { return a.measure(ctx) })
+	g.Go(func() error { return a.usage.measure(ctx) })
 	g.Go(func() error { return a.mirrors.Run(ctx, a.known, a.pods.Synced()) })
 	g.Go(func() error { return a.tendGroups(ctx) })
 	g.Go(func() error { return a.collectImages(ctx) })

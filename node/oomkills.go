@@ -42,11 +42,11 @@ func (s survivors) look(pass stats.Pass) (survivors, []survival) {
 }
 
 // tellSurvivals has the pods tell what a kubelet does not: that a part of them is gone, and why.
-func (a *Agent) tellSurvivals(list []survival) {
+func (u usage) tellSurvivals(list []survival) {
 	for _, s := range list {
-		a.mu.Lock()
-		w := a.workers[types.UID(s.pod)]
-		a.mu.Unlock()
+		u.a.mu.Lock()
+		w := u.a.workers[types.UID(s.pod)]
+		u.a.mu.Unlock()
 		if w == nil {
 			continue
 		}
@@ -57,15 +57,15 @@ func (a *Agent) tellSurvivals(list []survival) {
 				message += fmt.Sprintf(" (its limit is %s)", limit.String())
 			}
 		}
-		a.containerEvent(pod, s.container, corev1.EventTypeWarning, "ProcessOOMKilled", message)
+		u.a.containerEvent(pod, s.container, corev1.EventTypeWarning, "ProcessOOMKilled", message)
 	}
 }
 
 // oomMetrics is cAdvisor's counter, by the kernel's own count.
-func (a *Agent) oomMetrics(t *stats.Text) {
+func (u usage) oomMetrics(t *stats.Text) {
 	const name = "container_oom_events_total"
 	t.Head(name, "counter", "Count of out of memory events observed for the container")
-	for _, p := range a.lastPass().Pods {
+	for _, p := range u.lastPass().Pods {
 		for _, c := range p.Containers {
 			t.Line(name, float64(c.OOMKills), "container", c.Name, "namespace", p.Namespace, "pod", p.Name)
 		}

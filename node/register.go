@@ -217,7 +217,7 @@ func (p *poster) early() bool {
 // look gathers the facts.
 func (p *poster) look(ctx context.Context) (facts, error) {
 	a := p.a
-	before := a.podTasks()
+	before := a.usage.podTasks()
 	sample, err := a.cfg.Board.Sample()
 	if err == nil {
 		a.mu.Lock()
@@ -227,7 +227,7 @@ func (p *poster) look(ctx context.Context) (facts, error) {
 	if err != nil {
 		return facts{}, fmt.Errorf("look at the board: %w", err)
 	}
-	a.countTasks(before, sample)
+	a.usage.countTasks(before, sample)
 	now := time.Now()
 	f := facts{name: a.cfg.Name, sample: sample, cfg: a.cfg.Status, reg: a.cfg.Registration, version: a.cfg.Version,
 		engine: "libcontainer://Unknown", now: now}

@@ -72,7 +72,7 @@ func (b storageBounds) overLimit(ctx context.Context, pod *corev1.Pod) (message 
 	if !pressure.StorageLimited(pod) {
 		return "", nil
 	}
-	for _, p := range b.a.statsPods() {
+	for _, p := range b.a.usage.statsPods() {
 		if p.UID == string(pod.UID) {
 			used, err := b.filesOf(p)
 			if err != nil {
@@ -103,7 +103,7 @@ func (b storageBounds) evictForLimit(pod *corev1.Pod, message string) {
 
 // filesOf measures what the files of a pod take.
 func (b storageBounds) filesOf(p stats.Pod) (*pressure.Usage, error) {
-	at := b.a.places(p)
+	at := b.a.usage.places(p)
 	out := &pressure.Usage{}
 	count := func(to *pressure.Files, dir string) (int64, error) {
 		d, err := stats.DiskUsage(dir)

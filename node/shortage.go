@@ -156,7 +156,7 @@ func (e *evictor) glance() (pressure.Readings, time.Duration) {
 		}
 		delete(seen, pressure.AllocatableMemory)
 	}
-	if r, ok := e.a.podMemory(now); ok {
+	if r, ok := e.a.usage.podMemory(now); ok {
 		seen[pressure.AllocatableMemory], e.podLimit = r, r.Capacity
 	}
 	if len(seen) == 0 { // a machine that tells nothing between two looks is not asked each second
@@ -185,7 +185,7 @@ func (e *evictor) sample() sight {
 	}
 	now := time.Now()
 	out := sight{seen: s.readings(e.policy, now), whole: true, layout: s.layout(), swaps: s.SwapTotal > 0 && e.a.cfg.Resources.Swap.Any(), unread: s.Unread}
-	if r, ok := e.a.podMemory(now); ok {
+	if r, ok := e.a.usage.podMemory(now); ok {
 		out.seen[pressure.AllocatableMemory], out.podLimit = r, r.Capacity
 	}
 	return out
