@@ -40,7 +40,7 @@ type fleet struct {
 	ctx    context.Context
 	boards []*member
 	pods   int // that the user wants
-	kept   int // of them, by a controller
+	kept   int // of them, by controllers
 
 	store *storage.Store
 	local *local.Client
@@ -128,7 +128,7 @@ func (c card) Remove(ctx context.Context, id string) error {
 func newFleet(t *testing.T, boards int) *fleet {
 	was := debug.SetGCPercent(400) // a heap of tens of MiB; what it holds is weighed after a collection
 	t.Cleanup(func() { debug.SetGCPercent(was) })
-	f := &fleet{T: t, dir: t.TempDir(), ctx: context.WithoutCancel(t.Context()), pods: 3 * boards, kept: boards}
+	f := &fleet{T: t, dir: t.TempDir(), ctx: context.WithoutCancel(t.Context()), pods: 3 * boards, kept: 2 * boards}
 	for i := range boards {
 		m := &member{name: fmt.Sprintf("board-%d", i), up: newUplink(), engine: enginefake.New(enginefake.Config{Script: Script}),
 			starts: newStarts()}

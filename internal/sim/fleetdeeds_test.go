@@ -153,6 +153,12 @@ func (f *fleet) judgeCut(on map[string]bool, d time.Duration) {
 		if !on[p.Spec.NodeName] {
 			continue
 		}
+		if daemon(p) {
+			if gone {
+				f.Errorf("%d boards were cut off for %s, and pod %s on %s was given up", n, d, p.Name, p.Spec.NodeName)
+			}
+			continue
+		}
 		if ended[p.Spec.NodeName] = ended[p.Spec.NodeName] || gone; !most && d > 15*time.Minute && !gone {
 			f.Errorf("%d boards were cut off for %s, and pod %s on %s stays", n, d, p.Name, p.Spec.NodeName)
 		}

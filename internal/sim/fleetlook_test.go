@@ -11,24 +11,45 @@ import (
 	"testing/synctest"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/api"
+	"ledge/api/apps"
 	"ledge/api/coordination"
 	"ledge/runtime"
 )
 
-// control has a controller keep a third of the pods.
+// control has controllers keep two thirds of the pods: one of them on each board, of the others half by number and half by name.
 func (f *fleet) control() {
 	f.Helper()
-	p, n := wanted("kept"), int32(f.kept)
-	_, err := api.Create(f.user(), f.local, api.ReplicationControllers, &corev1.ReplicationController{
-		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}, Spec: corev1.ReplicationControllerSpec{Replicas: &n,
-			Selector: map[string]string{"kept": "yes"}, Template: &corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{
-				Labels: map[string]string{"kept": "yes", wantLabel: WantSteady}}, Spec: p.Spec}}})
+	about := func(name string) (metav1.ObjectMeta, *metav1.LabelSelector, corev1.PodTemplateSpec) {
+		p, kept := wanted(name), map[string]string{"kept": name}
+		return metav1.ObjectMeta{Namespace: p.Namespace, Name: name}, &metav1.LabelSelector{MatchLabels: kept},
+			corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"kept": name, wantLabel: WantSteady}}, Spec: p.Spec}
+	}
+	half := int32(len(f.boards) / 2)
+	rest := int32(len(f.boards)) - half
+	meta, selector, template := about("deployed")
+	_, err := api.Create(f.user(), f.local, apps.Deployments, &appsv1.Deployment{ObjectMeta: meta,
+		Spec: appsv1.DeploymentSpec{Replicas: &half, Selector: selector, Template: template}})
 	f.must(err)
+	meta, selector, template = about("ordered")
+	_, err = api.Create(f.user(), f.local, apps.StatefulSets, &appsv1.StatefulSet{ObjectMeta: meta,
+		Spec: appsv1.StatefulSetSpec{Replicas: &rest, Selector: selector, Template: template}})
+	f.must(err)
+	meta, selector, template = about("everywhere")
+	_, err = api.Create(f.user(), f.local, apps.DaemonSets, &appsv1.DaemonSet{ObjectMeta: meta,
+		Spec: appsv1.DaemonSetSpec{Selector: selector, Template: template}})
+	f.must(err)
+}
+
+// daemon says that a pod belongs to its board, whatever is the matter with that.
+func daemon(p *corev1.Pod) bool {
+	of := metav1.GetControllerOf(p)
+	return of != nil && of.Kind == apps.DaemonSets.Name
 }
 
 func wanted(name string) *corev1.Pod {
