@@ -14,8 +14,18 @@ func TestKubectlRights(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds and runs kubectl")
 	}
+	versions := []string{""}
+	if os.Getenv("LEDGE_LONG") != "" {
+		versions = append(versions, "1.32", "old")
+	}
+	for _, version := range versions {
+		t.Run("kubectl"+version, func(t *testing.T) { testKubectlRights(t, version) })
+	}
+}
+
+func testKubectlRights(t *testing.T, version string) {
 	s := newStage(t)
-	k := newKubectl(t, s.authority, s.base)
+	k := kubectlOf(t, version, s.authority, s.base)
 	s.make(s.add("root", "", "", "root", api.AdminGroup), "/api/v1/namespaces/default/serviceaccounts", `{"metadata":{"name":"robot"}}`)
 	ca := filepath.Join(t.TempDir(), "ca.crt")
 	if err := os.WriteFile(ca, s.authority.CA(), 0o600); err != nil {
@@ -23,6 +33,21 @@ func TestKubectlRights(t *testing.T) {
 	}
 	robot := &kubectl{t: t, bin: k.bin, home: t.TempDir(), kubeconfig: "/dev/null"}
 	as := "--server=" + s.base + " --certificate-authority=" + ca + " --token=" + s.tokenOf("default", "robot") + " "
+	reconciled := filepath.Join(t.TempDir(), "kept.yaml")
+	err := os.WriteFile(reconciled, []byte(`apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: kept, namespace: default}
+rules: [{verbs: [get], apiGroups: [""], resources: [pods]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: kept, namespace: default}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: kept}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: eve}]
+`), 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, tc := range []struct {
 		who           *kubectl
 		command, want string // as in kubectlCases
@@ -81,10 +106,20 @@ func TestKubectlRights(t *testing.T) {
 		{k, "auth can-i list nodes --as=system:serviceaccount:default:robot", "!no"},
 		{k, "get nodes --as=eve", `!User "eve" cannot list resource "nodes"`},
 		{robot, "get pods --as=eve", `!cannot impersonate resource "users" in API group "" at the cluster scope`},
+		{robot, "auth whoami --as=system:serviceaccount:default:default", "system:serviceaccount:default:default"},
+		{robot, "get pods --as=system:serviceaccount:default:default --as-group=system:masters", `!cannot impersonate resource "groups"`},
+		{robot, "get pods --as=system:node:a --as-group=system:nodes", `!cannot impersonate resource "users"`},
+		{k, "auth reconcile -f " + reconciled, "role.rbac.authorization.k8s.io/kept reconciled|rolebinding.rbac.authorization.k8s.io/kept reconciled"},
+		{k, "auth reconcile -f " + reconciled, "role.rbac.authorization.k8s.io/kept"},
+		{robot, "auth reconcile -f " + reconciled, "role.rbac.authorization.k8s.io/kept"},
+		{k, "auth can-i get nodes --as=eve", "!no"},
 		{k, "delete clusterrolebinding all", "deleted"},
 		{robot, "get pods -A", "!Forbidden"},
 	} {
 		command := tc.command
+		if version == "old" && strings.HasPrefix(command, "auth whoami") {
+			continue // it does not know that
+		}
 		if tc.who == robot {
 			command = as + command
 		}

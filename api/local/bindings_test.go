@@ -380,3 +380,25 @@ func TestDefaultRolesAreKept(t *testing.T) {
 		t.Errorf("a start at which nothing is missing writes: %v", err)
 	}
 }
+
+// TestDefaultRolesWait: a store that takes no write does not keep a board from starting; the roles come when there is room.
+func TestDefaultRolesWait(t *testing.T) {
+	c := open(t, Config{})
+	if _, err := c.Delete(t.Context(), rbac.ClusterRoles, "", "view", api.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	was := c.store
+	closed := open(t, Config{}).store // stands for one that fails
+	if err := closed.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c.store, c.roles = closed, false
+	if c.ensureRolesOnce(); c.roles {
+		t.Error("roles were written to a store that is closed")
+	}
+	c.store = was
+	c.ensureRolesOnce()
+	if _, err := c.Get(t.Context(), rbac.ClusterRoles, "", "view"); err != nil || !c.roles {
+		t.Errorf("%v %v", c.roles, err)
+	}
+}

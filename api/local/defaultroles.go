@@ -2,6 +2,7 @@ package local
 
 import (
 	"errors"
+	"log/slog"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 
@@ -9,6 +10,17 @@ import (
 	"ledge/api/rbac"
 	"ledge/storage"
 )
+
+// ensureRolesOnce is EnsureRoles for a start. A full card must not keep a board from starting: what finds no room is done later.
+func (c *Client) ensureRolesOnce() {
+	if c.roles {
+		return
+	}
+	err := c.EnsureRoles()
+	if c.roles = err == nil; !c.roles {
+		slog.Warn("the default roles are not all there; trying again in a minute", "err", err)
+	}
+}
 
 // EnsureRoles makes the default roles where they are missing, and adds to those that are there what they lack. It is for the start: as on
 // Kubernetes, who deletes or narrows one in between has it so until then.
@@ -48,7 +60,7 @@ func (c *Client) ensureRole(tx *storage.Tx, want api.Object, write bool) (lacks 
 		return false, err
 	}
 	have, err := tx.Get(kind, want.GetNamespace(), want.GetName())
-	if errors.Is(err, storage.ErrNotFound) {
+	if errors.Is(err, storage.ErrNotFound) || errors.Is(err, storage.ErrDamaged) {
 		if !write {
 			return true, nil
 		}

@@ -62,6 +62,7 @@ type Client struct {
 
 	references references
 	rights     rights
+	roles      bool    // the default roles are as they should be at a start
 	authors    authors // of events
 
 	wrongOwners map[wrongOwner]bool // that were told of; Collect's
@@ -104,9 +105,7 @@ func New(cfg Config) (*Client, error) {
 	if err := c.EnsureSystem(); err != nil {
 		return nil, fmt.Errorf("make the system's objects: %w", err)
 	}
-	if err := c.EnsureRoles(); err != nil {
-		return nil, err
-	}
+	c.ensureRolesOnce()
 	return c, c.Expire(cfg.Now())
 }
 
@@ -129,6 +128,7 @@ func (c *Client) Run(ctx context.Context) error {
 			return nil
 		case <-tick.C:
 			err = c.EnsureSystem()
+			c.ensureRolesOnce()
 			if uncollected {
 				c.collectSoon()
 			}

@@ -56,6 +56,38 @@ func BenchmarkAllows(b *testing.B) {
 	}
 }
 
+// BenchmarkAllowsFull: a namespace that is full of rules for everybody, none of which fits.
+func BenchmarkAllowsFull(b *testing.B) {
+	p := new(rbac.Policy)
+	for i := 0; p.Held("n") < 512<<10; i++ {
+		meta := metav1.ObjectMeta{Name: fmt.Sprint("r", i), Namespace: "n"}
+		p.Set(&rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"x"}}}})
+		p.Set(&rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: rbacv1.RoleRef{Kind: "Role", Name: meta.Name},
+			Subjects: []rbacv1.Subject{{Kind: "Group", Name: api.AuthenticatedGroup}}})
+	}
+	for b.Loop() {
+		p.Allows(api.AccountUser("n", "a"), rbac.Ask{Verb: "get", Resource: "pods", Namespace: "n"})
+	}
+}
+
+// BenchmarkMissingFull: as much as is compared for one role.
+func BenchmarkMissingFull(b *testing.B) {
+	var names, verbs []string
+	for i := range 1000 {
+		names = append(names, fmt.Sprint("name", i))
+	}
+	for i := range 100 {
+		verbs = append(verbs, fmt.Sprint("verb", i))
+	}
+	have := []rbacv1.PolicyRule{{Verbs: verbs, APIGroups: []string{""}, Resources: names}}
+	want := []rbacv1.PolicyRule{{Verbs: append(verbs[:30:30], "other"), APIGroups: []string{""}, Resources: names[900:]}}
+	for b.Loop() {
+		if _, err := rbac.Missing(have, want); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 // TestPolicyIsSmall: what 500 roles and bindings take in memory is about what they are said to weigh, which bounds go by.
 func TestPolicyIsSmall(t *testing.T) {
 	heap := func() int {

@@ -365,6 +365,10 @@ func TestMissingSaysWhat(t *testing.T) {
 	if got, err := rbac.Missing(nil, huge); err == nil || !strings.Contains(err.Error(), "write it as several rules") {
 		t.Errorf("a hundred of each, four times: %q, %v", got, err)
 	}
+	held := slices.Repeat([]rbacv1.PolicyRule{r(many, core, many, many)}, 100)
+	if got, err := rbac.Missing(held, slices.Repeat(held, 20)); err == nil {
+		t.Errorf("much of much: %q", got)
+	}
 	if got, err := rbac.Missing(rbac.Everything(), huge); err != nil || len(got) > 0 {
 		t.Errorf("a hundred of each, four times, of somebody who holds all: %q, %v", got, err)
 	}
