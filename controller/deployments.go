@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
+	"sync"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -30,6 +32,7 @@ type Deployments struct {
 	saw     latest[*appsv1.Deployment]
 	made    latest[*appsv1.ReplicaSet]
 	of      map[types.UID]*kept
+	rests   rests
 	grumble grumble
 }
 
@@ -44,7 +47,7 @@ var (
 func NewDeployments(w *World, events Recorder) *Deployments {
 	d := &Deployments{w: w, all: Of[*appsv1.Deployment]{w.view(apps.Deployments, api.Selection{})},
 		sets: Of[*appsv1.ReplicaSet]{w.view(apps.ReplicaSets, api.Selection{})}, pods: w.pods(), events: events,
-		saw: latest[*appsv1.Deployment]{}, made: latest[*appsv1.ReplicaSet]{}, of: map[types.UID]*kept{}}
+		saw: latest[*appsv1.Deployment]{}, made: latest[*appsv1.ReplicaSet]{}, of: map[types.UID]*kept{}, rests: rests{}}
 	d.changed = listen(d.all, d.sets, d.pods)
 	return d
 }
@@ -60,6 +63,7 @@ func (d *Deployments) pass(ctx context.Context, now time.Time) time.Duration {
 		clear(d.saw)
 		clear(d.made)
 		clear(d.of)
+		clear(d.rests)
 		return idle
 	}
 	present := map[types.UID]bool{}
@@ -68,18 +72,30 @@ func (d *Deployments) pass(ctx context.Context, now time.Time) time.Duration {
 	}
 	maps.DeleteFunc(d.saw, func(uid types.UID, _ wrote[*appsv1.Deployment]) bool { return !present[uid] })
 	maps.DeleteFunc(d.of, func(uid types.UID, _ *kept) bool { return !present[uid] })
-	sets := map[string][]*appsv1.ReplicaSet{}
+	maps.DeleteFunc(d.rests, func(uid types.UID, _ rest) bool { return !present[uid] })
+	owned, free := map[types.UID][]*appsv1.ReplicaSet{}, map[string][]*appsv1.ReplicaSet{}
 	for _, rs := range d.made.over(d.sets.List(), unknown[*appsv1.ReplicaSet](ctx, d.w.Client, apps.ReplicaSets), now) {
-		sets[rs.Namespace] = append(sets[rs.Namespace], rs)
+		if of := metav1.GetControllerOfNoCopy(rs); of != nil {
+			owned[of.UID] = append(owned[of.UID], rs)
+		} else {
+			free[rs.Namespace] = append(free[rs.Namespace], rs)
+		}
 	}
-	var pods []*corev1.Pod
+	pods := sync.OnceValue(d.pods.List)
 	wake, failed := idle, error(nil)
 	for _, it := range d.saw.over(all, nil, now) {
-		if pods == nil && it.Spec.Strategy.Type == appsv1.RecreateDeploymentStrategyType {
-			pods = d.pods.List()
+		sets := slices.Concat(owned[it.UID], free[it.Namespace])
+		saw := see(it) + see(sets...)
+		again, ok := d.rests.left(it.UID, saw, now)
+		if !ok {
+			var err error
+			again, ok, err = d.settle(ctx, it, sets, pods, now)
+			failed = errors.Join(failed, err)
+			if ok {
+				d.rests[it.UID] = rest{saw, now.Add(again)}
+			}
 		}
-		again, err := d.settle(ctx, it, sets[it.Namespace], pods, now)
-		failed, wake = errors.Join(failed, err), min(wake, again)
+		wake = min(wake, again)
 	}
 	if len(d.made) > 0 {
 		wake = min(wake, madeDoubt)
@@ -88,9 +104,10 @@ func (d *Deployments) pass(ctx context.Context, now time.Time) time.Duration {
 	return wake
 }
 
-// settle does what one Deployment needs, and returns when to look at it again.
-func (d *Deployments) settle(ctx context.Context, it *appsv1.Deployment, sets []*appsv1.ReplicaSet, pods []*corev1.Pod,
-	now time.Time) (time.Duration, error) {
+// settle does what one Deployment needs, and returns when to look at it again. quiet: there is nothing to do until then, or
+// until it or its sets change.
+func (d *Deployments) settle(ctx context.Context, it *appsv1.Deployment, sets []*appsv1.ReplicaSet, pods func() []*corev1.Pod,
+	now time.Time) (again time.Duration, quiet bool, failed error) {
 	plan := workload.Roll(it, sets, pods, now)
 	ok, again, failed := d.act(ctx, it, &plan, now)
 	if plan.Again > 0 {
@@ -98,17 +115,17 @@ func (d *Deployments) settle(ctx context.Context, it *appsv1.Deployment, sets []
 	}
 	next := it.DeepCopy()
 	if !ok || !plan.Change(next) {
-		return again, failed
+		return again, ok && len(plan.Steps) == 0 && !plan.Waits, failed
 	}
 	out, err := api.UpdateStatus(ctx, d.w.Client, apps.Deployments, next)
 	switch {
 	case outdated(err):
-		return min(again, firstAttempt), failed
+		return min(again, firstAttempt), false, failed
 	case err != nil:
-		return min(again, firstAttempt), errors.Join(failed, fmt.Errorf("update deployment %s: %w", api.Key(it), err))
+		return min(again, firstAttempt), false, errors.Join(failed, fmt.Errorf("update deployment %s: %w", api.Key(it), err))
 	}
 	d.saw.note(out, now)
-	return again, failed
+	return again, false, failed
 }
 
 // act takes the steps of a plan, or waits after a failure. ok says that what the plan says of the Deployment is so.

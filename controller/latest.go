@@ -81,20 +81,19 @@ func (o *ownPods) left(p *corev1.Pod) {
 	delete(o.made, p.UID)
 }
 
-// byNamespace returns the pods of each namespace, with the pods just created and, as being deleted, those just deleted, though the
-// watch does not show either yet.
-func (o *ownPods) byNamespace(ctx context.Context, c api.Client, pods Of[*corev1.Pod], now time.Time) (of map[string][]*corev1.Pod, wake time.Duration) {
-	of, wake = map[string][]*corev1.Pod{}, idle
+// over is what the view lists, with the pods just created and, as being deleted, those just deleted, though the watch does not show
+// either yet.
+func (o *ownPods) over(ctx context.Context, c api.Client, pods Of[*corev1.Pod], now time.Time) (list []*corev1.Pod, wake time.Duration) {
+	list, wake = pods.List(), idle
 	unseen := map[types.UID]bool{}
-	for _, p := range pods.List() {
+	for i, p := range list {
 		delete(o.made, p.UID)
 		if o.going[p.UID] && p.DeletionTimestamp == nil {
 			unseen[p.UID] = true
 			going := *p
 			going.DeletionTimestamp = &metav1.Time{Time: now}
-			p = &going
+			list[i] = &going
 		}
-		of[p.Namespace] = append(of[p.Namespace], p)
 	}
 	o.going = unseen
 	gone := unknown[*corev1.Pod](ctx, c, api.Pods)
@@ -103,10 +102,10 @@ func (o *ownPods) byNamespace(ctx context.Context, c api.Client, pods Of[*corev1
 			delete(o.made, uid)
 			continue
 		}
-		of[m.obj.Namespace] = append(of[m.obj.Namespace], m.obj)
+		list = append(list, m.obj)
 		wake = madeDoubt
 	}
-	return of, wake
+	return list, wake
 }
 
 // compareRevisions says which of two versions of an object is newer. A revision is a number that only grows.

@@ -114,7 +114,11 @@ func (p *Placed) pass(ctx context.Context, now time.Time) time.Duration {
 	for _, r := range p.kept.over(p.revisions.List(), unknown[*appsv1.ControllerRevision](ctx, p.w.Client, apps.ControllerRevisions), now) {
 		revisions[r.Namespace] = append(revisions[r.Namespace], r)
 	}
-	pods, wake := p.own.byNamespace(ctx, p.w.Client, p.pods, now)
+	list, wake := p.own.over(ctx, p.w.Client, p.pods, now)
+	pods := map[string][]*corev1.Pod{}
+	for _, pod := range list {
+		pods[pod.Namespace] = append(pods[pod.Namespace], pod)
+	}
 	var failed error
 	for _, obj := range p.saw.over(all, nil, now) {
 		again, err := p.settle(ctx, obj, revisions[obj.GetNamespace()], pods[obj.GetNamespace()], now)

@@ -31,12 +31,13 @@ type Replicas struct {
 	changed <-chan struct{}
 	own     ownPods
 	of      map[types.UID]*kept // controllers
+	rests   rests
 	grumble grumble
 }
 
 // NewReplicas prepares the loop for controllers of these kinds; call it before the World runs.
 func NewReplicas(w *World, kinds ...*replicated) *Replicas {
-	r := &Replicas{w: w, kinds: kinds, pods: w.pods(), own: newOwnPods(), of: map[types.UID]*kept{}}
+	r := &Replicas{w: w, kinds: kinds, pods: w.pods(), own: newOwnPods(), of: map[types.UID]*kept{}, rests: rests{}}
 	r.sees = []follow{r.pods}
 	for _, k := range kinds {
 		r.sees = append(r.sees, k.all)
@@ -61,18 +62,30 @@ func (r *Replicas) pass(ctx context.Context, now time.Time) time.Duration {
 	for uid := range r.of {
 		if !present[uid] {
 			delete(r.of, uid)
+			delete(r.rests, uid)
 		}
 	}
 	if len(present) == 0 {
 		r.own.clear()
 		return idle
 	}
-	pods, wake := r.own.byNamespace(ctx, r.w.Client, r.pods, now)
+	list, wake := r.own.over(ctx, r.w.Client, r.pods, now)
+	pods := herded(list, related)
 	var failed error
 	for _, k := range r.kinds {
 		for _, obj := range all[k] {
-			again, err := r.settle(ctx, k, obj, replicate(k.read(obj), pods[obj.GetNamespace()], related, now), now)
-			failed, wake = errors.Join(failed, err), min(wake, again)
+			its := pods.around(obj, related)
+			saw := see(obj) + see(its...)
+			again, ok := r.rests.left(obj.GetUID(), saw, now)
+			if !ok {
+				var err error
+				again, ok, err = r.settle(ctx, k, obj, replicate(k.read(obj), its, related, now), now)
+				failed = errors.Join(failed, err)
+				if ok {
+					r.rests[obj.GetUID()] = rest{saw, now.Add(again)}
+				}
+			}
+			wake = min(wake, again)
 		}
 	}
 	r.grumble.about(ctx, "cannot keep the number of a controller's pods", failed)
@@ -80,9 +93,9 @@ func (r *Replicas) pass(ctx context.Context, now time.Time) time.Duration {
 }
 
 // settle creates, adopts, releases and deletes pods of one controller as needed, and returns when to look at it
-// again.
+// again. quiet: there is nothing to do until then, or until it or its pods change.
 func (r *Replicas) settle(ctx context.Context, kind *replicated, obj api.Object, todo todo, now time.Time) (
-	again time.Duration, failed error) {
+	again time.Duration, quiet bool, failed error) {
 	k := r.of[obj.GetUID()]
 	if k == nil || k.generation != obj.GetGeneration() { // what is wanted is another thing now
 		k = &kept{generation: obj.GetGeneration(), pods: map[types.UID]time.Time{}}
@@ -103,7 +116,7 @@ func (r *Replicas) settle(ctx context.Context, kind *replicated, obj api.Object,
 			k.failing = nil
 		}
 	}
-	_, _, err := amend(ctx, r.w.Client, kind.kind, obj, "status", func(fresh api.Object) bool {
+	_, changed, err := amend(ctx, r.w.Client, kind.kind, obj, "status", func(fresh api.Object) bool {
 		was := kind.status(fresh)
 		next := todo.status
 		next.Conditions = withFailure(was.Conditions, k.failing, now)
@@ -116,7 +129,7 @@ func (r *Replicas) settle(ctx context.Context, kind *replicated, obj api.Object,
 	if err != nil {
 		todo.again = min(todo.again, firstAttempt)
 	}
-	return todo.again, errors.Join(failed, err)
+	return todo.again, !todo.any() && !changed && err == nil, errors.Join(failed, err)
 }
 
 // act claims pods and lets go of others, makes those that are missing, or deletes those that are too many. The first failure

@@ -103,7 +103,7 @@ func replicaSets(w *World, events Recorder) *replicated {
 type kin map[types.UID]types.UID
 
 func (k kin) add(obj api.Object) {
-	if of := metav1.GetControllerOf(obj); of != nil {
+	if of := metav1.GetControllerOfNoCopy(obj); of != nil {
 		k[obj.GetUID()] = of.UID
 	}
 }
@@ -113,6 +113,30 @@ func (k kin) of(uid types.UID) types.UID {
 		return up
 	}
 	return uid
+}
+
+// herd is pods by who has them: the controller above all others, or nobody in their namespace.
+type herd struct {
+	owned map[types.UID][]*corev1.Pod
+	free  map[string][]*corev1.Pod
+}
+
+func herded(pods []*corev1.Pod, related kin) herd {
+	h := herd{map[types.UID][]*corev1.Pod{}, map[string][]*corev1.Pod{}}
+	for _, p := range pods {
+		if of := metav1.GetControllerOfNoCopy(p); of != nil {
+			root := related.of(of.UID)
+			h.owned[root] = append(h.owned[root], p)
+		} else {
+			h.free[p.Namespace] = append(h.free[p.Namespace], p)
+		}
+	}
+	return h
+}
+
+// around are the pods that a controller looks at: its own, those of its relatives, and those that it may adopt.
+func (h *herd) around(obj api.Object, related kin) []*corev1.Pod {
+	return slices.Concat(h.owned[related.of(obj.GetUID())], h.free[obj.GetNamespace()])
 }
 
 // todo is what one controller needs.
@@ -130,13 +154,13 @@ func (t *todo) any() bool {
 	return t.missing > 0 || len(t.surplus)+len(t.replaced)+len(t.adopt)+len(t.release) > 0
 }
 
-// replicate compares the pods of a controller's namespace with what it wants.
+// replicate compares pods with what a controller wants: those that are its own, its relatives', or nobody's.
 func replicate(r replicas, pods []*corev1.Pod, related kin, now time.Time) todo {
 	t := todo{again: idle, status: appsv1.ReplicaSetStatus{ObservedGeneration: r.generation}}
 	var waiting, ending int32
 	company := map[string]int{}
 	for _, p := range pods {
-		of, selected := metav1.GetControllerOf(p), r.selector.Matches(labels.Set(p.Labels))
+		of, selected := metav1.GetControllerOfNoCopy(p), r.selector.Matches(labels.Set(p.Labels))
 		mine := of != nil && of.UID == r.uid
 		ended, leaving := scheduler.Terminal(p), p.DeletionTimestamp != nil
 		if of != nil && !ended && !leaving && related.of(of.UID) == related.of(r.uid) {

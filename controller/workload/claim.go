@@ -21,7 +21,7 @@ func claim[T metav1.Object](by metav1.Object, selector labels.Selector, fits fun
 		if it.GetNamespace() != by.GetNamespace() {
 			continue
 		}
-		of := metav1.GetControllerOf(it)
+		of := metav1.GetControllerOfNoCopy(it)
 		mine, fit := of != nil && of.UID == by.GetUID(), selector.Matches(labels.Set(it.GetLabels())) && (fits == nil || fits(it))
 		switch {
 		case of != nil && !mine, of == nil && !fit:

@@ -98,7 +98,7 @@ func (w *town) look(whole bool) bool {
 		pods = append(pods, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{UID: p.set, Controller: &yes}}},
 			Status: corev1.PodStatus{Phase: corev1.PodRunning}})
 	}
-	plan := Roll(w.d, w.sets, pods, w.now)
+	plan := Roll(w.d, w.sets, func() []*corev1.Pod { return pods }, w.now)
 	w.judge(&plan)
 	lives := len(plan.Steps)
 	if !whole {

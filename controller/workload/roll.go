@@ -44,6 +44,7 @@ type Plan struct {
 	Status   appsv1.DeploymentStatus
 	Revision string        // for the annotation of the Deployment; "": leave it
 	Again    time.Duration // when to look again if nothing happens; 0: no need to
+	Waits    bool          // for pods to end: look again whenever one changes
 }
 
 // Change puts what the plan says of a Deployment into it, and tells whether it is anything new.
@@ -72,8 +73,8 @@ type roll struct {
 }
 
 // Roll decides what to do next for a Deployment. sets are the ReplicaSets of its namespace, pods the pods there; neither is
-// changed. Pods are looked at for the strategy Recreate only.
-func Roll(d *appsv1.Deployment, sets []*appsv1.ReplicaSet, pods []*corev1.Pod, now time.Time) Plan {
+// changed. Pods are asked for with the strategy Recreate only.
+func Roll(d *appsv1.Deployment, sets []*appsv1.ReplicaSet, pods func() []*corev1.Pod, now time.Time) Plan {
 	r := &roll{d: d, want: wanted(d.Spec.Replicas), now: now, plan: Plan{Status: *d.Status.DeepCopy()}}
 	r.surge, r.absent = r.slack()
 	if d.Spec.Selector == nil || r.claim(sets) {
@@ -204,13 +205,17 @@ func says(rs *appsv1.ReplicaSet, was int32) string {
 }
 
 // recreate lets no pod of the new template be made while one of another may still run.
-func (r *roll) recreate(pods []*corev1.Pod) {
+func (r *roll) recreate(pods func() []*corev1.Pod) {
 	going := false
 	for _, rs := range r.old {
 		going = going || rs.Status.Replicas > 0 || wanted(rs.Spec.Replicas) > 0
 		r.size(rs, 0)
 	}
-	if !going && !r.stillRuns(pods) {
+	made := r.fresh != nil && wanted(r.fresh.Spec.Replicas) == r.want
+	if !going && !made {
+		r.plan.Waits = r.stillRuns(pods())
+	}
+	if !going && !r.plan.Waits {
 		r.make()
 		r.revise()
 		r.size(r.fresh, r.want)

@@ -186,7 +186,7 @@ func TestRoll(t *testing.T) {
 			}
 			pods = append(pods, p)
 		}
-		p := Roll(d, sets, pods, epoch)
+		p := Roll(d, sets, func() []*corev1.Pod { return pods }, epoch)
 		if got := told(p); got != tt.says {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.says)
 		}

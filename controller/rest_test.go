@@ -1,0 +1,161 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ledge/api"
+	"ledge/api/apps"
+	"ledge/api/local"
+	"ledge/storage"
+)
+
+// atRest has n Deployments of one namespace, every third of them by Recreate, each with a pod that is ready and three sets of
+// former templates, and the two loops that look at them, which find nothing to do.
+func atRest(tb testing.TB, n int) (*Deployments, *Replicas, *writes) {
+	tb.Helper()
+	store, err := storage.Open(tb.Context(), storage.Config{Dir: tb.TempDir(), NoSync: true})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	c, err := local.New(local.Config{Store: store})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(tb.Context())
+	counted := &writes{Client: c}
+	w := NewWorld(counted, nil)
+	d, r := NewDeployments(w, quiet{}), NewReplicas(w, replicaSets(w, quiet{}))
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	tb.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			tb.Error(err)
+		}
+		if err := store.Close(); err != nil {
+			tb.Error(err)
+		}
+	})
+	for i := range n {
+		name, one := fmt.Sprintf("app-%d", i), int32(1)
+		labels := map[string]string{"app": name}
+		it := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: appsv1.DeploymentSpec{Replicas: &one,
+			Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: *webs(1).Spec.Template}}
+		it.Spec.Template.Labels = labels
+		if i%3 == 0 {
+			it.Spec.Strategy.Type = appsv1.RecreateDeploymentStrategyType
+		}
+		if _, err := api.Create(ctx, c, apps.Deployments, it); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	settled := func() {
+		for quiet := 0; quiet < 3; {
+			before := counted.n
+			d.pass(ctx, time.Now())
+			r.pass(ctx, time.Now())
+			for _, p := range (Of[*corev1.Pod]{r.pods.View}).List() {
+				if _, ready := api.ReadySince(p); ready || p.DeletionTimestamp != nil {
+					continue
+				}
+				p = p.DeepCopy()
+				p.Status.Phase = corev1.PodRunning
+				p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionTrue,
+					LastTransitionTime: metav1.Now()})
+				_, _ = api.UpdateStatus(ctx, counted, api.Pods, p)
+			}
+			if quiet++; counted.n != before {
+				quiet = 0
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+	}
+	settled()
+	for i := range 3 {
+		for _, it := range d.all.List() {
+			_, _, err := amend(ctx, c, apps.Deployments, it, "", func(it *appsv1.Deployment) bool {
+				it.Spec.Template.Annotations = map[string]string{"version": fmt.Sprint(i)}
+				return true
+			})
+			if err != nil {
+				tb.Fatal(err)
+			}
+		}
+		settled()
+	}
+	return d, r, counted
+}
+
+// writes counts what is written. A pod that is deleted is gone: nobody runs it.
+type writes struct {
+	api.Client
+	n int
+}
+
+func (w *writes) Create(ctx context.Context, k *api.Kind, o api.Object, opts api.WriteOptions) (api.Object, error) {
+	w.n++
+	return w.Client.Create(ctx, k, o, opts)
+}
+
+func (w *writes) Update(ctx context.Context, k *api.Kind, o api.Object, opts api.WriteOptions) (api.Object, error) {
+	w.n++
+	return w.Client.Update(ctx, k, o, opts)
+}
+
+func (w *writes) Delete(ctx context.Context, k *api.Kind, ns, name string, opts api.DeleteOptions) (api.Object, error) {
+	w.n++
+	if k == api.Pods {
+		opts.Grace = new(int64)
+	}
+	return w.Client.Delete(ctx, k, ns, name, opts)
+}
+
+type quiet struct{}
+
+func (quiet) Event(api.Object, string, string, string) {}
+
+// TestAtRest: Deployments at rest are not written, and a look at them costs next to nothing: each change of a pod, whosever it is,
+// makes the loops look. Compared with their templates and pods they cost 1,500 allocations each.
+func TestAtRest(t *testing.T) {
+	const n, most = 20, 20
+	d, r, counted := atRest(t, n)
+	before := counted.n
+	allocs := testing.AllocsPerRun(10, func() {
+		d.pass(t.Context(), time.Now())
+		r.pass(t.Context(), time.Now())
+	})
+	if counted.n != before || allocs > n*most {
+		t.Errorf("%d writes, and %v allocations for each of %d Deployments", counted.n-before, allocs/n, n)
+	}
+	pod := r.pods.List()[0].DeepCopy()
+	pod.Status.Conditions = nil
+	if _, err := api.UpdateStatus(t.Context(), r.w.Client, api.Pods, pod); err != nil {
+		t.Fatal(err)
+	}
+	for before = counted.n; counted.n == before; time.Sleep(time.Millisecond) { // what does change is seen
+		r.pass(t.Context(), time.Now())
+	}
+}
+
+func BenchmarkAtRest(b *testing.B) {
+	d, r, _ := atRest(b, 100)
+	b.Run("Deployments", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			d.pass(b.Context(), time.Now())
+		}
+	})
+	b.Run("Replicas", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			r.pass(b.Context(), time.Now())
+		}
+	})
+}
