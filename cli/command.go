@@ -43,6 +43,8 @@ func verbs() []Verb {
 		{name: "describe", args: "KIND NAME", help: "tell all about an object, with its events", words: wordsObject, run: describe, flags: describeFlags},
 		{name: "apply", args: "-f FILE", help: "create or change objects from YAML or JSON", run: apply, flags: applyFlags},
 		{name: "delete", args: "KIND NAME... | -f FILE", help: "delete objects", words: wordsObject, run: del, flags: deleteFlags},
+		{name: "scale", args: "KIND NAME --replicas N", help: "set how many pods there are to be", words: wordsObject, run: scale, flags: scaleFlags},
+		{name: "rollout", args: "status | history | undo | pause | resume | restart KIND NAME", help: "follow and steer how the pods of a Deployment are replaced", words: "status history undo pause resume restart", run: rollout, flags: rolloutFlags},
 		{name: "logs", args: "POD", help: "show what a container wrote", words: wordsPod, run: logs, flags: logsFlags},
 		{name: "exec", args: "POD -- COMMAND", help: "run a command in a container", words: wordsPod, run: execVerb, flags: execFlags},
 		{name: "attach", args: "POD", help: "join what a container reads and writes", words: wordsPod, run: attach, flags: execFlags},

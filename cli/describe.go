@@ -11,12 +11,14 @@ import (
 	"text/tabwriter"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"sigs.k8s.io/yaml"
 
 	"ledge/api"
+	"ledge/api/apps"
 	"ledge/config"
 )
 
@@ -85,6 +87,10 @@ func (p *page) body(ctx context.Context, cl api.Client, kind *api.Kind, obj api.
 		for _, k := range slices.Sorted(maps.Keys(s.Data)) {
 			p.line(k, "%d bytes", len(s.Data[k]))
 		}
+	case apps.Deployments:
+		return p.deployment(ctx, cl, obj.(*appsv1.Deployment))
+	case apps.ReplicaSets:
+		p.replicaSet(obj.(*appsv1.ReplicaSet))
 	default:
 		return p.rest(obj)
 	}

@@ -11,14 +11,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Reasons of conditions. kubectl rollout status reads timedOut.
+// Reasons of conditions. kubectl rollout status reads TimedOut.
 const (
 	created     = "NewReplicaSetCreated"
 	CreateError = "ReplicaSetCreateError" // and of the event
 	found       = "FoundNewReplicaSet"
 	updated     = "ReplicaSetUpdated"
 	finished    = "NewReplicaSetAvailable"
-	timedOut    = "ProgressDeadlineExceeded"
+	TimedOut    = "ProgressDeadlineExceeded"
 	paused      = "DeploymentPaused"
 	resumed     = "DeploymentResumed"
 	enough      = "MinimumReplicasAvailable"
@@ -68,7 +68,7 @@ func (r *roll) report(reason, message string) {
 	}
 	status := corev1.ConditionTrue
 	switch reason {
-	case timedOut:
+	case TimedOut:
 		status = corev1.ConditionFalse
 	case paused, resumed:
 		status = corev1.ConditionUnknown
@@ -80,7 +80,7 @@ func (r *roll) report(reason, message string) {
 func (r *roll) pause() {
 	is := condition(&r.plan.Status, appsv1.DeploymentProgressing)
 	switch {
-	case is != nil && is.Reason == timedOut:
+	case is != nil && is.Reason == TimedOut:
 	case r.d.Spec.Paused:
 		r.report(paused, "Deployment is paused")
 	case is != nil && is.Reason == paused:
@@ -146,11 +146,11 @@ func (r *roll) progress() {
 		return
 	case moved:
 		r.report(updated, subject+" is progressing.")
-	case is == nil || is.Reason == finished || is.Reason == timedOut:
+	case is == nil || is.Reason == finished || is.Reason == TimedOut:
 	case !r.now.Before(is.LastUpdateTime.Add(limit)):
-		r.report(timedOut, subject+" has timed out progressing.")
+		r.report(TimedOut, subject+" has timed out progressing.")
 	}
-	if is = condition(s, appsv1.DeploymentProgressing); is != nil && is.Reason != timedOut && is.Reason != finished {
+	if is = condition(s, appsv1.DeploymentProgressing); is != nil && is.Reason != TimedOut && is.Reason != finished {
 		r.plan.Again = max(is.LastUpdateTime.Add(limit).Sub(r.now), 0) + time.Second
 	}
 }

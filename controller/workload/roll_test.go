@@ -265,7 +265,7 @@ func TestProgress(t *testing.T) {
 		if got := fmt.Sprintf("%s %s", c.Status, c.Reason); got != want || string(a.Status) != available {
 			t.Errorf("%v: %s (%s), available %s; want %s, available %s", now.Sub(epoch), got, c.Message, a.Status, want, available)
 		}
-		if p.Again > 0 && c.Reason == timedOut {
+		if p.Again > 0 && c.Reason == TimedOut {
 			t.Errorf("looks again in %v after the deadline", p.Again)
 		}
 	}
