@@ -267,15 +267,7 @@ var besideSteps = []step{
 	{"kubectl delete rc many --cascade=orphan && kubectl get pods -l app=many", "deleted|many-", ""},
 	{"kubectl apply -f many.yaml && until kubectl get rc many | grep 'many *2 *2 *2'; do sleep 0.3; done", "created", ""},
 	{"kubectl delete rc many && while kubectl get pods -l app=many -o name | grep .; do sleep 0.3; done", "deleted", ""},
-	{"kubectl create deployment d --image=" + busyboxImage + " -- sleep infinity", "deployment.apps/d created", "new"},
-	{"kubectl create deployment d --image=" + busyboxImage, "deployment.apps/d created", "old"}, // knows no command
-	{`kubectl patch deployment d -p '{"spec":{"template":{"spec":{"terminationGracePeriodSeconds":1,"containers":[{"name":"busybox","command":["sleep","infinity"]}]}}}}'`, "deployment.apps/d patched", ""},
-	{"kubectl rollout status deployment/d --timeout=60s", `deployment "d" successfully rolled out`, ""},
 	{"kubectl expose pod web --port=80", "!services are not supported by ledge", ""},
-	{"kubectl scale deployment d --replicas=2 && kubectl rollout status deployment/d --timeout=60s && kubectl get deployment d", "scaled|d      2/2     2            2 ", ""},
-	{"kubectl autoscale deployment d --max=3", "!horizontalpodautoscalers.autoscaling are not supported by ledge yet", "old"},
-	{"kubectl autoscale deployment d --max=3", "!failed to create autoscaling/v2 HPA", "new"},
-	{"kubectl delete deployment d && while kubectl get rs,pods -l app=d -o name | grep .; do sleep 0.3; done", `deployment.apps "d" deleted`, ""},
 	{"kubectl set env pod/web A=b", "!pod updates may not change fields", ""},
 	{"kubectl certificate approve c", "!certificatesigningrequests", ""},
 	{"kubectl plugin list", "!unable to find any kubectl plugins", ""},
@@ -342,8 +334,10 @@ func TestKubectl(t *testing.T) {
 	b.serve()
 	b.importBusybox()
 	b.importRough()
-	clients := map[string]*client{}
+	clients, deploying := map[string]*client{}, map[string]*client{}
 	for _, version := range []string{"new", "old"} {
+		deploying[version] = b.client(strings.TrimPrefix(version, "new"), "apps-"+version)
+		deploying[version].write("shop.yaml", kubectlDeployment)
 		k := b.client(strings.TrimPrefix(version, "new"), "side-"+version)
 		k.write("pod.yaml", kubectlPod)
 		k.write("map.yaml", kubectlMap)
@@ -351,6 +345,16 @@ func TestKubectl(t *testing.T) {
 		clients[version] = k
 	}
 	t.Run("beside", func(t *testing.T) {
+		t.Run("load", func(t *testing.T) {
+			t.Parallel()
+			b.rollsOutUnderLoad(t)
+		})
+		for version := range clients {
+			t.Run("apps/"+version, func(t *testing.T) {
+				t.Parallel()
+				deploying[version].in(t).steps(version, appsSteps)
+			})
+		}
 		for version := range clients {
 			t.Run(version, func(t *testing.T) {
 				t.Parallel()
@@ -368,6 +372,7 @@ func TestKubectl(t *testing.T) {
 	for _, version := range []string{"new", "old"} {
 		t.Run("node/"+version, func(t *testing.T) {
 			k := clients[version].in(t)
+			k.ran.WriteString(deploying[version].ran.String())
 			k.steps(version, nodeSteps)
 			k.ranEverything()
 		})
