@@ -26,6 +26,7 @@ import (
 
 // keeperVerb is the process that holds the containers. It ends on SIGTERM; they do not.
 func keeperVerb(ctx context.Context, c *cli.Command) error {
+	host.SpareThreads(spareThreads)
 	cli.LogTo(c.Err, false)
 	if err := place.CheckRunDir(c.RunDir); err != nil { // under systemd it comes before the brain
 		return err

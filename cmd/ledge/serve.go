@@ -8,15 +8,20 @@ import (
 	"ledge/brain"
 	"ledge/cli"
 	"ledge/config"
+	"ledge/host"
 )
 
 // serve runs a board until it is told to stop, with its own control plane or, as agent, for one elsewhere.
 func serve(ctx context.Context, c *cli.Command) error {
+	host.SpareThreads(spareThreads)
 	opts := c.Opts.(*config.Options)
 	cli.LogTo(c.Err, opts.Verbose)
 	t := brain.OpenTrial(opts.DataDir, os.Exit)
 	return t.Ended(runOnTrial(ctx, c, t))
 }
+
+// spareThreads are half a dozen more than a brain has at rest (decision 79).
+const spareThreads = 16
 
 func runOnTrial(ctx context.Context, c *cli.Command, t *brain.Trial) error {
 	s, err := c.Opts.(*config.Options).Settle(c.Flags)
