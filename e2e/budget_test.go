@@ -59,8 +59,11 @@ func TestIdleMemory(t *testing.T) {
 	var all, anonymous int
 	for _, pid := range []int{b.cmd.Process.Pid, b.keeperPID()} {
 		p, a := pss(t, pid)
-		if !refusesHugePages(t, pid) {
-			t.Errorf("process %d takes huge pages where the kernel gives them (scripts/build.sh, disablethp)", pid)
+		if !heapRefusesHugePages(t, pid) {
+			t.Errorf("the heap of process %d takes huge pages where the kernel gives them (scripts/build.sh, disablethp)", pid)
+		}
+		if takesHugePages(t, pid) {
+			t.Errorf("process %d takes huge pages where the kernel gives them (libct/hugepages.go)", pid)
 		}
 		t.Logf("%d: PSS %d KiB, of it anonymous %d KiB", pid, p, a)
 		all, anonymous = all+p, anonymous+a
@@ -68,10 +71,25 @@ func TestIdleMemory(t *testing.T) {
 	if all > 32<<10 || anonymous > 12<<10 {
 		t.Errorf("brain and keeper at rest: PSS %d KiB, budget 32 MiB; of it anonymous %d KiB, budget 12 MiB", all, anonymous)
 	}
+	b.importRough()
+	b.apply(roughPod("innocent", `"run"`, ""))
+	if !takesHugePages(t, b.running("innocent")) {
+		t.Error("the kernel gives a container no huge pages, as it does its keeper")
+	}
 }
 
-// refusesHugePages looks at the flags of the memory that Go's heap is in, its largest.
-func refusesHugePages(t *testing.T, pid int) bool {
+// takesHugePages is what the kernel says of a process.
+func takesHugePages(t *testing.T, pid int) bool {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("/proc", fmt.Sprint(pid), "status"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return !strings.Contains(string(text), "\nTHP_enabled:\t0\n")
+}
+
+// heapRefusesHugePages looks at the flags of the memory that Go's heap is in, its largest.
+func heapRefusesHugePages(t *testing.T, pid int) bool {
 	t.Helper()
 	if _, err := os.Stat("/sys/kernel/mm/transparent_hugepage"); err != nil {
 		return true // this kernel has none to give

@@ -33,6 +33,7 @@ import (
 	// Linked for its effect: the C constructor that enters namespaces before Go starts.
 	_ "github.com/opencontainers/runc/libcontainer/nsenter"
 	"github.com/opencontainers/runc/libcontainer/seccomp"
+	"golang.org/x/sys/unix"
 
 	"ledge/runtime"
 )
@@ -50,6 +51,7 @@ func init() {
 	goruntime.LockOSThread()
 	if len(os.Args) > 1 && os.Args[1] == "init" && os.Getenv("_LIBCONTAINER_INITPIPE") != "" {
 		useFilter(lentFile)
+		_ = unix.Prctl(unix.PR_SET_THP_DISABLE, 0, 0, 0, 0) // what ledge is refused (hugepages.go), containers get
 		libcontainer.Init()
 	}
 }
