@@ -2,8 +2,6 @@
 package apps
 
 import (
-	"strconv"
-
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -43,10 +41,8 @@ var ReplicaSets = api.Define(api.Kind{Group: "apps", Version: "v1", Name: "Repli
 				autoscalingv1.ScaleStatus{Replicas: rs.Status.Replicas, Selector: selectorOf(rs.Spec.Selector).String()}
 		},
 		SetScale: func(rs *appsv1.ReplicaSet, n int32) { rs.Spec.Replicas = &n },
-		Fields: []api.Field[*appsv1.ReplicaSet]{
-			{Name: "status.replicas", Get: func(rs *appsv1.ReplicaSet) string { return strconv.Itoa(int(rs.Status.Replicas)) }}},
-		Columns: replicaSetColumns,
-		Cells:   replicaSetCells,
+		Columns:  replicaSetColumns,
+		Cells:    replicaSetCells,
 	})
 
 func validateReplicaSet(s *appsv1.ReplicaSetSpec) field.ErrorList {
