@@ -67,8 +67,10 @@ func buildImages(suite, archive string) error {
 		"busybox.tar": func(w *tar.Writer) error { return addTree(w, "", in("busybox")) },
 		// The tests know the image by what it stood on when they were written.
 		"kitten.tar": func(w *tar.Writer) error {
-			return errors.Join(addTree(w, "", in("source/html")), addBytes(w, "etc/os-release", []byte("NAME=\"Alpine Linux\"\nID=alpine\n")))
+			return errors.Join(addTree(w, "", in("source/kitten/html")),
+				addBytes(w, "etc/os-release", []byte("NAME=\"Alpine Linux\"\nID=alpine\n")))
 		},
+		"nautilus.tar": func(w *tar.Writer) error { return addTree(w, "", in("source/nautilus/html")) },
 	}
 	for name, fill := range layers {
 		if err := writeTar(in(name), fill); err != nil {
@@ -80,16 +82,19 @@ func buildImages(suite, archive string) error {
 		return map[string]any{"Entrypoint": entry, "Cmd": cmd,
 			"Env": []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}}
 	}
-	shell := start(nil, "sh")
+	shell, serve := start(nil, "sh"), start([]string{"/agnhost"}, "test-webserver")
 	asUser := start(nil, "sh")
 	asUser["User"] = "1234"
 	return writeTar(archive, func(w *tar.Writer) error {
 		return writeArchive(w, []image{
-			{e2e + "agnhost:2.63.0", agnhost, start([]string{"/agnhost"}, "pause")},
+			{e2e + "agnhost:2.66.1", agnhost, start([]string{"/agnhost"}, "pause")},
 			{e2e + "agnhost:2.55", agnhost, start([]string{"/agnhost"}, "pause")},
-			{e2e + "kitten:1.8", append(agnhost, in("kitten.tar")), start([]string{"/agnhost"}, "test-webserver")},
+			{e2e + "glibc-dns-testing:2.1.1", agnhost, shell},
+			{e2e + "kitten:1.8", append(agnhost, in("kitten.tar")), serve},
+			{e2e + "nautilus:1.8", append(agnhost, in("nautilus.tar")), serve},
+			{e2e + "nginx:1.27.0-2", agnhost, serve}, // tests of owners and endpoints want something that runs and listens on port 80
 			{e2e + "nonewprivs:1.4", append(agnhost, in("nnp.tar")), start(nil, "nnp")},
-			{e2e + "busybox:1.37.0-1", []string{in("busybox.tar")}, shell},
+			{e2e + "busybox:1.37.0-2", []string{in("busybox.tar")}, shell},
 			{e2e + "busybox:1.36.1-1", []string{in("busybox.tar")}, shell},
 			{e2e + "nonroot:1.5", []string{in("busybox.tar")}, asUser},
 			{registry + "pause:3.10.2", []string{in("pause.tar")}, start([]string{"/pause"})},

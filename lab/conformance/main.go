@@ -4,9 +4,12 @@
 //
 //	-focus REGEXP   only tests whose name matches; the score is printed and not kept
 //	-group LETTERS  only these groups of tests.txt (A pods, B volumes, C newer features, D API, E scheduling, F kubectl,
-//	                G identities, H network); a test must be of a group to be run at all
+//	                G identities, H network, I workloads, J Services and names, K claims and quotas, L what extends the API,
+//	                M certificates and devices)
 //	-kubeconfig F   against a server that runs already, instead of a node made for this run
 //	-keep           write what was found into the report, also after a run of only some tests
+//
+// A test that needs what ledge does not have (needs.go) waits; against somebody else's server, all run.
 //
 // The suite is built from its published modules, its images from Debian packages and the suite's own programs; nothing
 // comes from a registry.
@@ -72,15 +75,15 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	chosen, err := choose(all, o.groups, o.focus)
+	can, tested := ready(all), o.binary
+	if o.kubeconfig != "" {
+		can, tested = all, "" // a server of somebody else's
+	}
+	chosen, err := choose(can, o.groups, o.focus)
 	if err != nil {
 		return err
 	}
 	whole := o.focus == "" && o.groups == ""
-	tested := o.binary
-	if o.kubeconfig != "" {
-		tested = "" // a server of somebody else's
-	}
 	ctx, cancel := context.WithTimeout(ctx, o.limit)
 	defer cancel()
 	if o.logs == "" {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,8 +13,11 @@ import (
 	"time"
 )
 
-// test is one line of tests.txt: the group it is of and its name, as the suite has it.
-type test struct{ group, name string }
+// test is one line of tests.txt: the group it is of, its name as the suite has it, and what a board must have for it.
+type test struct {
+	group, name string
+	needs       []string
+}
 
 // result is what became of a test.
 type result struct {
@@ -30,16 +32,21 @@ const (
 	passed = "passed"
 	failed = "FAILED"
 	notRun = "not-run"
+	waits  = "waits" // for what ledge does not have yet
 )
 
 func parseTests(text string) ([]test, error) {
 	var all []test
 	for line := range strings.Lines(text) {
-		group, name, ok := strings.Cut(strings.TrimRight(line, "\n"), "\t")
-		if !ok || len(group) != 1 || name == "" {
-			return nil, fmt.Errorf("tests.txt: %q is not GROUP<tab>NAME", line)
+		fields := strings.Split(strings.TrimRight(line, "\n"), "\t")
+		if len(fields) < 2 || len(fields) > 3 || len(fields[0]) != 1 || fields[1] == "" {
+			return nil, fmt.Errorf("tests.txt: %q is not GROUP<tab>NAME[<tab>NEED, NEED]", line)
 		}
-		all = append(all, test{group, name})
+		t := test{group: fields[0], name: fields[1]}
+		if len(fields) == 3 {
+			t.needs = strings.Split(fields[2], ", ")
+		}
+		all = append(all, t)
 	}
 	return all, nil
 }
@@ -56,7 +63,7 @@ func choose(all []test, groups, focus string) ([]test, error) {
 		}
 	}
 	if len(out) == 0 {
-		return nil, fmt.Errorf("no test of tests.txt is of group %q and matches %q", groups, focus)
+		return nil, fmt.Errorf("no test of tests.txt that can run is of group %q and matches %q", groups, focus)
 	}
 	return out, nil
 }
@@ -133,7 +140,7 @@ func count(results []result) string {
 	return fmt.Sprintf("%d passed, %d failed, %d not run", n[passed], n[failed], n[notRun])
 }
 
-// keepScore writes the report: the results of this run of a binary, and for the other tests what the report had.
+// keepScore writes the report: the results of this run of a binary, and for the other tests what the report had of the same version.
 func keepScore(path, version, binary string, all []test, results []result) error {
 	old, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -153,27 +160,24 @@ func commitOf(binary string) string {
 	return v.Commit[:7]
 }
 
-// score merges results into the lines of a report. stamp says when and on what this run was.
+// score merges results into the lines of a report, which says nothing about another version of the suite. stamp says when and on
+// what this run was.
 func score(old, version, stamp string, all []test, results []result) string {
-	lines := map[string]string{} // by name
-	for sc := bufio.NewScanner(strings.NewReader(old)); sc.Scan(); {
-		if state, rest, ok := strings.Cut(sc.Text(), " "); ok && slices.Contains([]string{passed, failed, notRun}, state) {
-			if _, name, ok := strings.Cut(rest, "\t"); ok {
-				lines[name] = sc.Text()
-			}
-		}
+	head := fmt.Sprintf("Kubernetes' own end-to-end tests (e2e.test %s) on ledge: state, group, day, commit and duration of the last run, name.\n", version)
+	if !strings.HasPrefix(old, head) {
+		old = ""
 	}
+	lines := linesOf(old)
 	for _, r := range results {
-		lines[r.name] = fmt.Sprintf("%-7s %s %s\t%s", r.state, r.group, stamp, r.name)
+		lines[r.name] = fmt.Sprintf("%-7s %s %s %4.0fs\t%s", r.state, r.group, stamp, r.took.Seconds(), r.name)
 	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "Kubernetes' own end-to-end tests (e2e.test %s) on ledge: state, group, day and commit of the last run, name.\n", version)
-	fmt.Fprintf(&b, "Written by `make conformance`; the groups are those of lab/conformance/tests.txt.\n\n")
 	n := map[string]map[string]int{}
 	var body strings.Builder
 	for _, t := range all {
 		line, ok := lines[t.name]
-		if !ok {
+		if missing := t.missing(); len(missing) > 0 {
+			line = fmt.Sprintf("%-7s %s for %s\t%s", waits, t.group, strings.Join(missing, ", "), t.name)
+		} else if !ok {
 			line = fmt.Sprintf("%-7s %s -\t%s", notRun, t.group, t.name)
 		}
 		state, _, _ := strings.Cut(line, " ")
@@ -184,16 +188,36 @@ func score(old, version, stamp string, all []test, results []result) string {
 		n[t.group][""]++
 		fmt.Fprintln(&body, line)
 	}
-	fmt.Fprintf(&b, "%-6s%8s%8s%8s%8s\n", "group", passed, "failed", "not run", "of")
+	return head + "Written by `make conformance`; the groups are those of lab/conformance/tests.txt, with what each test needs.\n\n" +
+		sums(n) + "\n" + body.String()
+}
+
+// linesOf are a report's lines about tests that were run, by name.
+func linesOf(report string) map[string]string {
+	lines := map[string]string{}
+	for line := range strings.Lines(report) {
+		line = strings.TrimRight(line, "\n")
+		state, _, _ := strings.Cut(line, " ")
+		if _, name, ok := strings.Cut(line, "\t"); ok && slices.Contains([]string{passed, failed, notRun}, state) {
+			lines[name] = line
+		}
+	}
+	return lines
+}
+
+// sums is the table of how many tests of each group are in which state.
+func sums(n map[string]map[string]int) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%-6s%8s%8s%8s%8s%8s\n", "group", passed, "failed", "not run", waits, "of")
 	sum := map[string]int{}
 	for _, g := range sorted(n) {
-		fmt.Fprintf(&b, "%-6s%8d%8d%8d%8d\n", g, n[g][passed], n[g][failed], n[g][notRun], n[g][""])
+		fmt.Fprintf(&b, "%-6s%8d%8d%8d%8d%8d\n", g, n[g][passed], n[g][failed], n[g][notRun], n[g][waits], n[g][""])
 		for k, v := range n[g] {
 			sum[k] += v
 		}
 	}
-	fmt.Fprintf(&b, "%-6s%8d%8d%8d%8d\n\n", "all", sum[passed], sum[failed], sum[notRun], sum[""])
-	return b.String() + body.String()
+	fmt.Fprintf(&b, "%-6s%8d%8d%8d%8d%8d\n", "all", sum[passed], sum[failed], sum[notRun], sum[waits], sum[""])
+	return b.String()
 }
 
 func sorted[V any](m map[string]V) []string {

@@ -28,7 +28,7 @@ source=$(go list -m -f '{{.Dir}}' k8s.io/kubernetes) # has no directory before s
 gcc -Os -static -s -o "$dir/pause" "$source/build/pause/linux/pause.c" >&2
 rm -rf "$dir/source"
 mkdir "$dir/source"
-cp -r "$source/test/images/agnhost/porter" "$source/test/images/kitten/html" "$dir/source/"
+cp -r "$source/test/images/agnhost/porter" "$source/test/images/kitten" "$source/test/images/nautilus" "$dir/source/"
 chmod -R u+w "$dir/source"
 # Clients complain of a version that is not the server's, hence the stamp.
 go test -c -vet=off -trimpath -buildvcs=false \
