@@ -24,7 +24,7 @@ import (
 type Rims struct {
 	Host    *host.Host       // what a brain reads of the machine
 	Machine Machine          // what its agent measures there
-	Stats   *stats.Collector // what pods use
+	Stats   *stats.Collector // what pods use; nil: they are not measured
 	// Dial connects to a loopback port in a network namespace.
 	Dial func(ctx context.Context, netns string, port uint16) (net.Conn, error)
 
@@ -44,7 +44,7 @@ type Rims struct {
 
 	// Around stands between the API of this brain and all who use it. Nil: nothing does.
 	Around func(api.Client) api.Client
-	// Uplink is the way of the agent to that API. Nil: it calls it.
+	// Uplink takes the place of the agent's way to the API, of this brain or of the one that it has joined. Nil: nothing does.
 	Uplink func(api.Client) api.Client
 }
 

@@ -80,7 +80,7 @@ func (b *Brain) openUplink(ctx context.Context) error {
 
 // remember puts the mirror before the control plane: pods come back after a reboot while it cannot be reached.
 func (b *Brain) remember(behind api.Client) (err error) {
-	b.client, err = mirror.New(mirror.Config{Client: behind, Node: b.Name, Table: b.store.Table("mirror")})
+	b.client, err = mirror.New(mirror.Config{Client: through(b.rims.Uplink, behind), Node: b.Name, Table: b.store.Table("mirror")})
 	return err
 }
 

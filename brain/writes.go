@@ -1,6 +1,7 @@
 package brain
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -96,8 +97,9 @@ type writesMeter struct {
 	// keeper says which process it is, and where kubepods stands.
 	keeper func(context.Context) (pid int, info runtime.Info, err error)
 
-	mu   sync.Mutex
-	book book
+	mu    sync.Mutex
+	book  book
+	saved []byte // the file as this process wrote it last
 }
 
 func newWritesMeter(h *host.Host, runDir, dataDir string,
@@ -167,10 +169,14 @@ func (m *writesMeter) read(ctx context.Context, now time.Time) {
 
 func (m *writesMeter) save() error {
 	data, err := json.Marshal(m.book)
-	if err != nil {
+	if err != nil || bytes.Equal(data, m.saved) {
 		return err
 	}
-	return durable.Volatile.Replace(filepath.Join(m.runDir, writesFile), data, 0o600)
+	if err := durable.Volatile.Replace(filepath.Join(m.runDir, writesFile), data, 0o600); err != nil {
+		return err
+	}
+	m.saved = data
+	return nil
 }
 
 func (m *writesMeter) report(ctx context.Context, now time.Time) board.Writes {

@@ -1,8 +1,12 @@
 package brain
 
 import (
+	"errors"
+	"io/fs"
 	"maps"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -63,5 +67,22 @@ func TestBookCountsOnce(t *testing.T) {
 		if a := k.Accounts["x"]; a.Today != sum || a.SinceBoot != sum {
 			t.Fatalf("after %d: %+v, want %d", i, a, sum)
 		}
+	}
+}
+
+// A book in which nothing is new is not written again.
+func TestBookIsKeptOnce(t *testing.T) {
+	m := &writesMeter{runDir: t.TempDir(), book: book{BootID: "1"}}
+	file := filepath.Join(m.runDir, writesFile)
+	must(t, m.save())
+	must(t, os.Remove(file))
+	must(t, m.save())
+	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the same book is written again: %v", err)
+	}
+	m.book.BootID = "2"
+	must(t, m.save())
+	if _, err := os.Stat(file); err != nil {
+		t.Error(err)
 	}
 }

@@ -12,7 +12,7 @@
 //
 // A seed replays the script of what is done to the board, not the order of goroutines.
 //
-// A fleet (fleet_test.go) is many such boards with one control plane: their agents are real, each on a link of its own that
+// A fleet (fleet_test.go) is many boards that have joined one control plane: their brains are real, each on a link of its own that
 // may be cut or slow, with a clock of its own and a card that may stall. docs/decisions/0052-fleets.md
 package sim
 
@@ -22,6 +22,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -111,7 +112,7 @@ func New(t *testing.T, cfg Config) *Board {
 	b.must(os.MkdirAll(b.run, 0o700), "make the run directory")
 	b.must(b.Machine.show(filepath.Join(dir, "machine")), "show the machine")
 	b.boots = 1
-	b.settings, err = b.settle(dir)
+	b.settings, err = settle("serve", dir, cfg.Name, b.disk, "--listen", "", "--terminated-pod-gc-threshold", strconv.Itoa(keptTerminated))
 	b.must(err, "settle how the board is")
 	b.wake()
 	t.Cleanup(func() { b.sleep(); b.fall() })

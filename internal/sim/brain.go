@@ -11,7 +11,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"syscall"
 	"testing/synctest"
 	"time"
@@ -49,24 +48,33 @@ func (b *Board) storeDir() string { return filepath.Join(b.disk, "store") }
 // keptTerminated is fewer than on a board: each costs at every look at all pods.
 const keptTerminated = 20
 
-// settle makes settings of flags and a file, as 'ledge serve' does. Safe mode is off: brains of simulations are killed more often in ten
+// settle makes settings of flags and a file in dir, as the verb does. Safe mode is off: brains of simulations are killed more often in ten
 // minutes than those of boards.
-func (b *Board) settle(dir string) (config.Settings, error) {
+func settle(verb, dir, name, disk string, args ...string) (config.Settings, error) {
 	file, none := filepath.Join(dir, "config.yaml"), filepath.Join(dir, "none")
 	text := fmt.Sprintf("power: {supplies: %q, sensors: %q}\n", none, none)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return config.Settings{}, err
 	}
-	f := flag.NewFlagSet("serve", flag.ContinueOnError)
-	o := config.ServeFlags(f)
-	err := f.Parse([]string{"--data-dir", b.disk, "--config", file, "--config-dir", "", "--listen", "", "--start-keeper=false", "--hostname-override", b.cfg.Name,
-		"--safe-mode-after", "0", "--power-backend", "direct", "--terminated-pod-gc-threshold", strconv.Itoa(keptTerminated)})
+	f, flags := flag.NewFlagSet(verb, flag.ContinueOnError), config.ServeFlags
+	if verb == "agent" {
+		flags = config.AgentFlags
+	}
+	o := flags(f)
+	err := f.Parse(append([]string{"--data-dir", disk, "--config", file, "--config-dir", "", "--start-keeper=false", "--hostname-override", name,
+		"--safe-mode-after", "0", "--power-backend", "direct"}, args...))
 	if err != nil {
 		return config.Settings{}, err
 	}
 	s, err := o.Settle(f)
 	s.Status.Eviction = patient()
 	return s, err
+}
+
+// process makes a brain of a board.
+func process(s config.Settings, runDir string, rims brain.Rims, fail func(format string, args ...any)) *brain.Brain {
+	trial := brain.OpenTrial(s.DataDir, func(code int) { fail("the brain ends itself with code %d", code) })
+	return brain.New(brain.Config{Settings: s, RunDir: runDir, Build: config.Build{Version: "v0.0.0-sim"}, Trial: trial}, rims)
 }
 
 // patient raises the conditions of a full disk and lets no pod go for it: what fills the disk here is none of theirs.
@@ -108,11 +116,9 @@ func (b *Board) start() (*life, error) {
 	if err != nil {
 		return nil, err
 	}
-	trial := brain.OpenTrial(b.disk, func(code int) { b.Errorf("the brain ends itself with code %d", code) })
-	process := brain.New(brain.Config{Settings: b.settings, RunDir: b.run, Build: config.Build{Version: "v0.0.0-sim"}, Trial: trial}, rims)
 	ctx, kill := context.WithCancel(context.WithoutCancel(b.ctx))
 	x.kill = kill
-	go func() { x.ended <- process.Run(ctx) }()
+	go func() { x.ended <- process(b.settings, b.run, rims, b.Errorf).Run(ctx) }()
 	synctest.Wait()
 	select {
 	case err := <-x.ended:
@@ -160,16 +166,24 @@ func (b *Board) die() {
 	synctest.Wait() // no goroutine is in the middle of a write
 	x := b.brain
 	b.brain = nil
-	x.door.shut.Store(true)
-	kept := filepath.Join(filepath.Dir(b.disk), "kept") // beside the disk, which may be full
-	b.must(copyDir(b.storeDir(), kept), "keep the store as it is")
-	x.kill()
-	if err := x.over(); err != nil { // what it flushes now is thrown away
-		b.Logf("the brain ended with %v", err)
+	err := frozen(b.storeDir(), func() {
+		x.door.shut.Store(true)
+		x.kill()
+		if err := x.over(); err != nil { // what it flushes now is thrown away
+			b.Logf("the brain ended with %v", err)
+		}
+	})
+	b.must(err, "keep the store as it was")
+}
+
+// frozen does something that leaves a store as it is.
+func frozen(dir string, do func()) error {
+	kept := filepath.Join(filepath.Dir(filepath.Dir(dir)), "kept") // beside the disk, which may be full
+	if err := copyDir(dir, kept); err != nil {
+		return err
 	}
-	b.must(os.RemoveAll(b.storeDir()), "throw away the store")
-	b.must(copyDir(kept, b.storeDir()), "put the store back")
-	b.must(os.RemoveAll(kept), "clean up")
+	do()
+	return errors.Join(os.RemoveAll(dir), copyDir(kept, dir), os.RemoveAll(kept))
 }
 
 // copyDir copies a tree of plain files; holes stay holes, or a copy would need more room than there was.

@@ -22,12 +22,12 @@ import (
 	"ledge/api/httpd"
 	"ledge/api/local"
 	"ledge/api/rest"
+	"ledge/config"
 	"ledge/controller"
 	"ledge/images"
 	imagesfake "ledge/images/fake"
 	networkfake "ledge/network/fake"
 	"ledge/network/plan"
-	"ledge/node"
 	"ledge/runtime"
 	enginefake "ledge/runtime/fake"
 	"ledge/storage"
@@ -65,7 +65,7 @@ type member struct {
 	up      *uplink
 	dial    atomic.Pointer[func(context.Context) (net.Conn, error)]
 	client  *rest.Client
-	agent   *node.Agent
+	how     config.Settings
 	end     func() error // nil: it is off
 	boots   int
 	touched time.Time    // when a fault that may make it not ready last ended; zero: it has not
@@ -144,6 +144,11 @@ func newFleet(t *testing.T, boards int) *fleet {
 		f.must(err)
 		m.up.dial = func(ctx context.Context) (net.Conn, error) { return (*m.dial.Load())(ctx) }
 		m.client, err = rest.FromDialer(m.up.connect)
+		f.must(err)
+		f.must(m.machine.show(filepath.Join(m.dir, "machine")))
+		kubeconfig := filepath.Join(m.dir, "kubeconfig") // that is never asked: see start
+		f.must(os.WriteFile(kubeconfig, []byte(noServer), 0o600))
+		m.how, err = settle("agent", m.dir, m.name, m.machine.disk, "--kubeconfig", kubeconfig)
 		f.must(err)
 		f.boards = append(f.boards, m)
 	}
@@ -266,28 +271,37 @@ func (f *fleet) killPlane() {
 	f.must(os.Rename(kept, f.storeDir()))
 }
 
-// start starts a board's agent.
+// noServer is a control plane at an address that nobody has.
+const noServer = `{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}],
+clusters: [{name: c, cluster: {server: "http://192.0.2.1"}}], users: [{name: u, user: {}}]}`
+
+// start starts the brain of a board that has joined. Its uplink is a link that can be cut, and has a clock of its own.
 func (f *fleet) start(m *member) {
 	f.Helper()
 	run := filepath.Join(m.dir, "run")
 	f.must(os.MkdirAll(m.machine.disk, 0o700))
 	f.must(os.MkdirAll(run, 0o700))
-	resolv := filepath.Join(m.dir, "resolv.conf")
-	f.must(os.WriteFile(resolv, []byte("nameserver 192.0.2.1\n"), 0o600))
-	client := clocked{m.client, &m.ahead}
-	events := api.NewRecorder(client, "kubelet", m.name)
-	var err error
-	m.agent, err = node.New(node.Config{Name: m.name, Version: "v0.0.0-sim", Client: client, Engine: card{engineDoor{door: &door{}, Engine: m.engine, starts: m.starts}, f, m}, Images: imageDoor{door: &door{}, Store: m.images},
-		Network: networkfake.New(m.network), Board: m.machine, Events: events, DataDir: m.machine.disk, RunDir: run,
-		Status: node.StatusConfig{Eviction: patient()}, ResolvConf: resolv})
-	f.must(err)
+	way := &door{}
+	rims := played{door: way, machine: m.machine, senses: roomy{Machine: m.machine}, engine: card{engineDoor{door: way, Engine: m.engine, starts: m.starts}, f, m},
+		images: imageDoor{door: way, Store: m.images}, network: m.network, signals: make(chan os.Signal, 1), fail: f.Errorf}.rims()
+	rims.Uplink = func(api.Client) api.Client { return clocked{m.client, &m.ahead} }
 	ctx, cancel := context.WithCancel(f.ctx)
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return m.agent.Run(ctx) })
-	g.Go(func() error { return events.Run(ctx) })
-	m.end = func() error { cancel(); m.stall.Store(0); return g.Wait() }
-	m.touched = time.Now()
+	ended := make(chan error, 1)
+	go func() { ended <- process(m.how, run, rims, f.Errorf).Run(ctx) }()
 	synctest.Wait()
+	select {
+	case err := <-ended:
+		cancel()
+		f.Fatalf("%s: %s does not start: %v", f.now(), m.name, err)
+	default:
+	}
+	m.end = func() error {
+		way.shut.Store(true)
+		cancel()
+		m.stall.Store(0)
+		return <-ended
+	}
+	m.touched = time.Now()
 }
 
 // kill takes a board's power away.
@@ -296,9 +310,12 @@ func (f *fleet) kill(m *member) {
 	if m.end == nil {
 		return
 	}
-	if err := m.end(); err != nil {
-		f.Errorf("%s ended with %v", m.name, err)
-	}
+	synctest.Wait() // no goroutine is in the middle of a write
+	f.must(frozen(filepath.Join(m.machine.disk, "store"), func() {
+		if err := m.end(); err != nil {
+			f.Errorf("%s ended with %v", m.name, err)
+		}
+	}))
 	m.end = nil
 	m.engine.Reboot()
 	f.must(m.images.Retain(f.ctx, nil))
@@ -310,5 +327,5 @@ func (f *fleet) kill(m *member) {
 	f.must(os.RemoveAll(m.images.Dir))
 	m.starts.restart()
 	m.boots++
-	m.machine.Change(func(s *node.Sample) { s.BootID = fmt.Sprintf("boot-%d", m.boots) })
+	f.must(m.machine.booted(fmt.Sprintf("boot-%d", m.boots)))
 }

@@ -223,6 +223,7 @@ func (f *fleet) do(d deed) {
 			_, err := f.local.Delete(f.ctx, api.Nodes, "", m.name, api.DeleteOptions{})
 			f.must(err)
 			f.pass(d.lasts - 5*time.Minute)
+			f.must(os.RemoveAll(m.machine.disk))
 			f.start(m)
 		})
 	}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"ledge/brain"
 	"ledge/node"
 	"ledge/runtime"
 	enginefake "ledge/runtime/fake"
@@ -215,12 +216,13 @@ func (k *kernel) victims() []string {
 type counted struct {
 	*Machine
 	*kernel
+	unheard
 }
 
-var (
-	_ node.Glancer = counted{}
-	_ node.Roomer  = counted{}
-)
+var _ brain.Machine = counted{}
+
+// Stalled implements brain.Machine.
+func (c counted) Stalled(ctx context.Context, fn func(string)) error { return c.stalled(ctx, fn) }
 
 // Sample implements node.Board.
 func (c counted) Sample() (node.Sample, error) {

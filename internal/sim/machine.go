@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"ledge/brain"
 	"ledge/host"
 	"ledge/node"
 )
@@ -43,6 +44,30 @@ func (m *Machine) Sample() (node.Sample, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.sample, m.fail
+}
+
+// roomy is a machine of which nobody takes anything.
+type roomy struct {
+	*Machine
+	unheard
+}
+
+var _ brain.Machine = roomy{}
+
+// MemoryAvailable implements node.Glancer.
+func (r roomy) MemoryAvailable() (available, mapped, total int64, err error) {
+	s, err := r.Sample()
+	return s.MemoryAvailable, 0, s.MemoryTotal, err
+}
+
+// Room implements node.Roomer.
+func (r roomy) Room() node.Sample { return r.Left() }
+
+// Left implements node.Roomer.
+func (r roomy) Left() node.Sample {
+	s, err := r.Sample()
+	s.Unread = err
+	return s
 }
 
 // show makes the files in which a brain reads what the machine is.
