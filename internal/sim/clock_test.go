@@ -84,36 +84,43 @@ func moved(o api.Object, by time.Duration) api.Object {
 		return o
 	}
 	o = o.DeepCopyObject().(api.Object)
-	move(reflect.ValueOf(o), by)
+	eachTime(reflect.ValueOf(o), func(t *time.Time) {
+		if !t.IsZero() {
+			*t = t.Add(by)
+		}
+	})
 	return o
 }
 
-func move(v reflect.Value, by time.Duration) {
+// timeless is an object without its times. A loop that wrote what it had read before its clock jumped has changed no more than those.
+func timeless(o api.Object) api.Object {
+	o = o.DeepCopyObject().(api.Object)
+	eachTime(reflect.ValueOf(o), func(t *time.Time) { *t = time.Time{} })
+	return o
+}
+
+func eachTime(v reflect.Value, do func(*time.Time)) {
 	switch v.Kind() {
 	case reflect.Pointer:
 		if !v.IsNil() {
-			move(v.Elem(), by)
+			eachTime(v.Elem(), do)
 		}
 	case reflect.Slice:
 		for i := range v.Len() {
-			move(v.Index(i), by)
+			eachTime(v.Index(i), do)
 		}
 	case reflect.Struct:
 		switch t := v.Addr().Interface().(type) {
 		case *metav1.Time:
-			if !t.IsZero() {
-				t.Time = t.Add(by)
-			}
+			do(&t.Time)
 			return
 		case *metav1.MicroTime:
-			if !t.IsZero() {
-				t.Time = t.Add(by)
-			}
+			do(&t.Time)
 			return
 		}
 		for i := range v.NumField() {
 			if v.Type().Field(i).IsExported() {
-				move(v.Field(i), by)
+				eachTime(v.Field(i), do)
 			}
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"ledge/images"
 	imagesfake "ledge/images/fake"
 	"ledge/network"
+	networkfake "ledge/network/fake"
 	"ledge/node"
 	"ledge/runtime"
 )
@@ -283,7 +284,7 @@ func (i imageDoor) Retain(ctx context.Context, keys []string) error {
 // networkDoor leads to the network.
 type networkDoor struct {
 	*door
-	network.Setup
+	*networkfake.Setup
 }
 
 func (n networkDoor) Attach(ctx context.Context, p network.Pod) ([]netip.Addr, error) {

@@ -22,6 +22,7 @@ import (
 	"ledge/api/httpd"
 	"ledge/api/local"
 	"ledge/api/rest"
+	"ledge/brain/played"
 	"ledge/config"
 	"ledge/controller"
 	"ledge/images"
@@ -235,7 +236,7 @@ func (f *fleet) startPlane() {
 	f.must(err)
 	f.local, err = local.New(local.Config{Store: f.store, Now: func() time.Time { return time.Now().Add(time.Duration(f.ahead.Load())) }})
 	f.must(err)
-	client := pen{scribe{Client: f.local, b: &Board{t: f.T}}, f}
+	client := pen{scribe{Client: f.local, b: &Board{t: f.T}, seen: timeless}, f}
 	h, err := httpd.New(httpd.Config{Client: client})
 	f.must(err)
 	server := &httpd.Server{Handler: h}
@@ -282,8 +283,9 @@ func (f *fleet) start(m *member) {
 	f.must(os.MkdirAll(m.machine.disk, 0o700))
 	f.must(os.MkdirAll(run, 0o700))
 	way := &door{}
-	rims := played{door: way, machine: m.machine, senses: roomy{Machine: m.machine}, engine: card{engineDoor{door: way, Engine: m.engine, starts: m.starts}, f, m},
-		images: imageDoor{door: way, Store: m.images}, network: m.network, signals: make(chan os.Signal, 1), fail: f.Errorf}.rims()
+	rims := played.Board{Host: m.machine.host, Machine: played.Machine{Board: m.machine},
+		Engine: card{engineDoor{door: way, Engine: m.engine, starts: m.starts}, f, m}, Images: imageDoor{door: way, Store: m.images},
+		Network: networks(way, m.network, f.Errorf), Signals: make(chan os.Signal, 1), Keys: m.machine.keys()}.Rims()
 	rims.Uplink = func(api.Client) api.Client { return clocked{m.client, &m.ahead} }
 	ctx, cancel := context.WithCancel(f.ctx)
 	ended := make(chan error, 1)
@@ -322,7 +324,7 @@ func (f *fleet) kill(m *member) {
 	for _, uid := range m.network.Pods() {
 		f.must(networkfake.New(m.network).Detach(f.ctx, uid))
 	}
-	f.must(unmountBelow(filepath.Join(m.dir, "run")))
+	f.must(played.Unmount(filepath.Join(m.dir, "run")))
 	f.must(os.RemoveAll(filepath.Join(m.dir, "run")))
 	f.must(os.RemoveAll(m.images.Dir))
 	m.starts.restart()

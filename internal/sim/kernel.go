@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"ledge/brain"
+	"ledge/brain/played"
 	"ledge/node"
 	"ledge/runtime"
 	enginefake "ledge/runtime/fake"
@@ -214,9 +215,8 @@ func (k *kernel) victims() []string {
 
 // counted is the board as an agent reads it that has a kernel to ask.
 type counted struct {
-	*Machine
+	played.Machine
 	*kernel
-	unheard
 }
 
 var _ brain.Machine = counted{}
@@ -226,7 +226,7 @@ func (c counted) Stalled(ctx context.Context, fn func(string)) error { return c.
 
 // Sample implements node.Board.
 func (c counted) Sample() (node.Sample, error) {
-	s, err := c.Machine.Sample()
+	s, err := c.Board.Sample()
 	memory, tasks := c.look()
 	s.MemoryAvailable, s.PIDUsed = memory, s.PIDMax-tasks
 	return s, err
@@ -234,7 +234,7 @@ func (c counted) Sample() (node.Sample, error) {
 
 // MemoryAvailable implements node.Glancer.
 func (c counted) MemoryAvailable() (available, mapped, total int64, err error) {
-	s, err := c.Machine.Sample()
+	s, err := c.Board.Sample()
 	memory, _ := c.look()
 	return memory, 0, s.MemoryTotal, err
 }

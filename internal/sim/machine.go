@@ -6,13 +6,10 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
 
-	"ledge/brain"
 	"ledge/host"
 	"ledge/node"
 )
@@ -46,29 +43,8 @@ func (m *Machine) Sample() (node.Sample, error) {
 	return m.sample, m.fail
 }
 
-// roomy is a machine of which nobody takes anything.
-type roomy struct {
-	*Machine
-	unheard
-}
-
-var _ brain.Machine = roomy{}
-
-// MemoryAvailable implements node.Glancer.
-func (r roomy) MemoryAvailable() (available, mapped, total int64, err error) {
-	s, err := r.Sample()
-	return s.MemoryAvailable, 0, s.MemoryTotal, err
-}
-
-// Room implements node.Roomer.
-func (r roomy) Room() node.Sample { return r.Left() }
-
-// Left implements node.Roomer.
-func (r roomy) Left() node.Sample {
-	s, err := r.Sample()
-	s.Unread = err
-	return s
-}
+// keys is a directory without power keys.
+func (m *Machine) keys() string { return filepath.Join(m.root, "dev/input") }
 
 // show makes the files in which a brain reads what the machine is.
 func (m *Machine) show(root string) error {
@@ -168,26 +144,6 @@ func (m *Machine) empty() error {
 	m.Change(func(s *node.Sample) { s.NodeFS.Available, s.ImageFS.Available = 20<<30, 20<<30 })
 	if err := os.Remove(m.ballast()); !errors.Is(err, os.ErrNotExist) {
 		return err
-	}
-	return nil
-}
-
-// unmountBelow takes off what an agent has mounted in its run directory, the newest first.
-func unmountBelow(run string) error {
-	table, err := os.ReadFile("/proc/self/mounts")
-	if err != nil {
-		return err
-	}
-	var below []string
-	for line := range strings.Lines(string(table)) {
-		if f := strings.Fields(line); len(f) > 1 && strings.HasPrefix(f[1], run+"/") {
-			below = append(below, f[1])
-		}
-	}
-	for _, m := range slices.Backward(below) {
-		if err := unix.Unmount(m, unix.MNT_DETACH); err != nil {
-			return fmt.Errorf("unmount %s: %w", m, err)
-		}
 	}
 	return nil
 }

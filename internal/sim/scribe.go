@@ -14,6 +14,8 @@ import (
 type scribe struct {
 	api.Client
 	b *Board
+	// seen is what counts of an object when two versions of it are compared. Nil: all of it.
+	seen func(api.Object) api.Object
 }
 
 // WhenAny is the store's.
@@ -104,7 +106,11 @@ func (s scribe) Update(ctx context.Context, kind *api.Kind, obj api.Object, opts
 		s.b.Errorf("the %s writes %s %s without saying over which version", writer(ctx), kind.Singular, obj.GetName())
 	}
 	if kind.Is(out) && old.GetResourceVersion() == obj.GetResourceVersion() { // else somebody wrote in between: not ours to tell apart
-		for _, what := range changes(kind, old, out) {
+		was, is := old, out
+		if s.seen != nil {
+			was, is = s.seen(old), s.seen(out)
+		}
+		for _, what := range changes(kind, was, is) {
 			s.judge(ctx, kind.Resource+" "+what)
 		}
 		if pod, ok := old.(*corev1.Pod); ok && writer(ctx) == byAgent {

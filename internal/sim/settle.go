@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/api"
+	"ledge/brain/played"
 	"ledge/network"
 	networkfake "ledge/network/fake"
 	"ledge/runtime"
@@ -27,7 +28,7 @@ func networkOf(b *Board) network.Setup { return networkfake.New(b.network) }
 // fall removes what dies with a boot: the run directory, with what is mounted there.
 func (b *Board) fall() {
 	b.t.Helper()
-	b.must(unmountBelow(b.run), "unmount volumes")
+	b.must(played.Unmount(b.run), "unmount volumes")
 	b.must(os.RemoveAll(b.run), "remove the run directory")
 }
 

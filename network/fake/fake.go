@@ -46,6 +46,9 @@ var _ network.Setup = (*Setup)(nil)
 // New is what a process does when it starts: any number may follow each other on one Machine.
 func New(m *Machine) *Setup { return &Setup{m: m} }
 
+// Pods is how many are connected.
+func (s *Setup) Pods() int { return len(s.m.Pods()) }
+
 // Ready says what SetReady was told.
 func (s *Setup) Ready(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {

@@ -1,38 +1,32 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
-	"io"
-	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
-	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"ledge/api"
-	"ledge/api/httpd"
-	"ledge/api/rest"
+	"ledge/brain"
+	"ledge/brain/played"
+	"ledge/config"
+	"ledge/host"
 	"ledge/images"
 	imagesfake "ledge/images/fake"
-	"ledge/lab/bench/measure"
 	networkfake "ledge/network/fake"
-	"ledge/network/plan"
 	"ledge/node"
 	"ledge/pki"
 	enginefake "ledge/runtime/fake"
 )
 
-// board is one agent: all of it but what it would do to a machine.
+// board is one that joins: all of its brain but what it would do to a machine.
 type board struct {
 	name   string
-	client *rest.Client
-	agent  *node.Agent
-	events *api.Recorder
+	brain  *brain.Brain
+	joined chan struct{} // closed when it has
 }
 
 // imageName is what all pods run, and all boards have.
@@ -62,93 +56,43 @@ func (r rooted) Mount(ctx context.Context, imageID, key string) (string, error) 
 	return dir, os.MkdirAll(dir, 0o755)
 }
 
-// join gets a certificate as 'ledge agent' does.
-func join(ctx context.Context, server string, token pki.JoinToken, id *pki.Identity) error {
-	request, err := id.Request()
+// newBoard makes the n-th board. It joins by the token, as 'ledge agent' does, when it runs.
+func newBoard(dir string, n int, server string, token pki.JoinToken) (*board, error) {
+	b := &board{name: fmt.Sprintf("fleet-%d", n), joined: make(chan struct{})}
+	dir = filepath.Join(dir, b.name)
+	at := func(name string) string { return filepath.Join(dir, name) }
+	store := &imagesfake.Store{Dir: at("roots")}
+	_, err := store.Add(images.Image{Names: []string{imageName}, Size: 1 << 20})
+	err = errors.Join(err, os.Mkdir(dir, 0o700), os.WriteFile(at("resolv.conf"), []byte("nameserver 192.0.2.1\n"), 0o600),
+		os.WriteFile(at("config.yaml"), fmt.Appendf(nil, "resolvConf: %q\npower: {supplies: %q, sensors: %q}\n", at("resolv.conf"), at("none"), at("none")), 0o600))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, server+httpd.JoinPath, bytes.NewReader(request))
+	f := flag.NewFlagSet("agent", flag.ContinueOnError)
+	o := config.AgentFlags(f)
+	if err := f.Parse([]string{"--data-dir", at("data"), "--config", at("config.yaml"), "--config-dir", "", "--hostname-override", b.name,
+		"--node-labels", label + "=yes", "--start-keeper=false", "--power-backend=none", "--port=0", "--server", server, "--token", token.String()}); err != nil {
+		return nil, err
+	}
+	settings, err := o.Settle(f)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	req.Header.Set("Content-Type", "application/pkcs10")
-	req.Header.Set("Authorization", "Bearer "+token.Proof())
-	servers, err := rest.NewServers([]string{server}, id.Join(token.CA), nil)
-	if err != nil {
-		return err
+	rims := played.Board{Host: host.New(host.Config{OverlayCapable: func(string) error { return nil }}), Machine: played.Machine{Board: steady{b.name}},
+		Engine: enginefake.New(enginefake.Config{}), Images: rooted{store}, Network: newNetwork, Signals: make(chan os.Signal, 1), Keys: at("none")}.Rims()
+	rims.Uplink = func(c api.Client) api.Client { // asked for once it has joined
+		close(b.joined)
+		return c
 	}
-	client := &http.Client{Transport: servers.Transport()}
-	defer client.CloseIdleConnections()
-	resp, err := client.Do(req)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	cert, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10))
-	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fmt.Errorf("%s: %s", resp.Status, cert)
-	}
-	if err != nil {
-		return err
-	}
-	return id.Accept(cert, token.CA, resp.TLS.PeerCertificates)
+	b.brain = brain.New(brain.Config{Settings: settings, RunDir: at("run"), Build: config.Build{Version: "v0.0.0-bench"},
+		Trial: brain.OpenTrial(at("data"), os.Exit)}, rims)
+	return b, nil
 }
 
-// newBoard joins the n-th board.
-func newBoard(ctx context.Context, dir string, n int, server string, token pki.JoinToken) (*board, error) {
-	b := &board{name: fmt.Sprintf("fleet-%d", n)}
-	dir = filepath.Join(dir, b.name)
-	id, err := pki.OpenIdentity(pki.IdentityConfig{Dir: filepath.Join(dir, "board"), Node: b.name})
-	if err != nil {
-		return nil, err
-	}
-	for wait := time.Second; ; wait *= 2 { // as 'ledge agent' does: a busy machine may not answer in time
-		if err = join(ctx, server, token, id); err == nil {
-			break
-		}
-		if ctx.Err() != nil || wait > 16*time.Second {
-			return nil, fmt.Errorf("join %s: %w", b.name, err)
-		}
-		fmt.Fprintf(os.Stderr, "  %s has to ask again: %v\n", b.name, err)
-		if err := measure.Sleep(ctx, wait); err != nil {
-			return nil, err
-		}
-	}
-	servers, err := rest.NewServers([]string{server}, id.Client(), nil)
-	if err != nil {
-		return nil, err
-	}
-	if b.client, err = rest.New(rest.Config{Servers: servers}); err != nil {
-		return nil, err
-	}
-	resolv := filepath.Join(dir, "resolv.conf")
-	store := &imagesfake.Store{Dir: filepath.Join(dir, "roots")}
-	_, err = store.Add(images.Image{Names: []string{imageName}, Size: 1 << 20})
-	err = errors.Join(err, os.WriteFile(resolv, []byte("nameserver 192.0.2.1\n"), 0o600))
-	for _, d := range []string{"data", "run"} {
-		err = errors.Join(err, os.Mkdir(filepath.Join(dir, d), 0o700))
-	}
-	if err != nil {
-		return nil, err
-	}
-	network, err := networkfake.NewMachine(plan.ChooseCIDR(nil))
-	if err != nil {
-		return nil, err
-	}
-	b.events = api.NewRecorder(b.client, "kubelet", b.name)
-	b.agent, err = node.New(node.Config{Name: b.name, Version: "v0.0.0-bench", Client: b.client, Engine: enginefake.New(enginefake.Config{}),
-		Images: rooted{store}, Network: networkfake.New(network), Board: steady{b.name}, Events: b.events,
-		Registration: node.Registration{Labels: map[string]string{label: "yes"}},
-		DataDir:      filepath.Join(dir, "data"), RunDir: filepath.Join(dir, "run"), ResolvConf: resolv})
-	return b, err
+func newNetwork(cidr, cidr6 netip.Prefix) (brain.PodNetwork, error) {
+	m, err := networkfake.NewMachine(cidr, cidr6)
+	return networkfake.New(m), err
 }
 
 // Run works until ctx ends.
-func (b *board) Run(ctx context.Context) error {
-	defer b.client.Close()
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return b.agent.Run(ctx) })
-	g.Go(func() error { return b.events.Run(ctx) })
-	return g.Wait()
-}
+func (b *board) Run(ctx context.Context) error { return b.brain.Run(ctx) }

@@ -1,5 +1,5 @@
-// Command fleet measures what boards cost their control plane: agents, all of each but containers, against one real
-// 'ledge serve', in real time. Of ledge it counts memory, CPU and what it writes, with more and more boards.
+// Command fleet measures what boards cost their control plane: brains that join, all of each but what it would do to a machine, against one
+// real 'ledge serve', in real time. Of ledge it counts memory, CPU and what it writes, with more and more boards.
 //
 //	go run ./lab/bench/fleet [-boards 0,10,50,200] [-pods 2] [-watch 2m] [-o bin/bench-fleet.json] [-page docs/bench.md]
 package main
@@ -24,6 +24,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"ledge/brain/played"
 	"ledge/lab/bench/measure"
 	"ledge/lab/bench/report"
 	"ledge/pki"
@@ -98,7 +99,7 @@ func (b *bench) run(ctx context.Context, counts []int, out, page string) (err er
 	if b.dir, err = os.MkdirTemp("", "ledge-bench-fleet-"); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(b.dir)) }()
+	defer func() { err = errors.Join(err, played.Unmount(b.dir), os.RemoveAll(b.dir)) }()
 	p := newPlane(b.ledge, b.dir)
 	defer func() { err = errors.Join(err, p.remove()) }()
 	if err := p.start(ctx); err != nil {
@@ -155,11 +156,16 @@ func (b *bench) join(ctx context.Context, g *errgroup.Group, p *plane, r *row, h
 	}
 	begin := time.Now()
 	for n := have; n < r.Boards; n++ {
-		board, err := newBoard(ctx, b.dir, n, p.url(), token)
+		board, err := newBoard(b.dir, n, p.url(), token)
 		if err != nil {
 			return err
 		}
 		g.Go(func() error { return board.Run(ctx) })
+		select { // one after the other: what a join costs is measured here, not what a crowd does
+		case <-board.joined:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 		for i := range b.pods {
 			if err := p.makePod(ctx, fmt.Sprintf("p-%d-%d", n, i)); err != nil {
 				return err

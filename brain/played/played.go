@@ -1,0 +1,121 @@
+// Package played is rims of a brain that touch no machine, for simulations and benchmarks.
+package played
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+
+	"ledge/api"
+	"ledge/api/httpd"
+	"ledge/brain"
+	"ledge/host"
+	"ledge/images"
+	"ledge/node"
+	"ledge/runtime"
+	"ledge/shutdown"
+	"ledge/storage"
+)
+
+// Board is what a brain gets.
+type Board struct {
+	Host    *host.Host
+	Machine brain.Machine
+	Engine  node.Engine
+	Images  brain.Images
+	// Network opens the network of the pods.
+	Network func(cidr, cidr6 netip.Prefix) (brain.PodNetwork, error)
+	Signals chan os.Signal
+	Keys    string // a directory without power keys
+}
+
+// Rims are those of the board. Its store does not wait for the disk, nobody knocks at its door, and nothing switches it off.
+func (b Board) Rims() brain.Rims {
+	return brain.Rims{
+		Host: b.Host, Machine: b.Machine,
+		Store: func(ctx context.Context, dir string) (*storage.Store, error) {
+			return storage.Open(ctx, storage.Config{Dir: dir, NoSync: true})
+		},
+		Images:  func(context.Context, images.StoreConfig) (brain.Images, error) { return b.Images, nil },
+		Keeper:  brain.Keeper{Open: func([]string) brain.Engine { return keeper{b.Engine} }},
+		Network: networks{b},
+		Power: brain.Power{Signals: b.Signals, Keys: b.Keys, GoingDown: func(context.Context) bool { return false },
+			Off: func(_ context.Context, by shutdown.Backend, _ bool) error {
+				return fmt.Errorf("no board is switched off by %s here", by)
+			}},
+		Doors: func(string) ([]*httpd.Listener, error) {
+			l, _ := httpd.Pipe(api.User{Name: "nobody"})
+			return []*httpd.Listener{l}, nil
+		},
+	}
+}
+
+// keeper is an engine in the same process.
+type keeper struct{ node.Engine }
+
+// Run implements brain.Engine: nobody's files have to be held.
+func (keeper) Run(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
+
+// Process implements brain.Engine.
+func (keeper) Process(context.Context) (int, runtime.Info, error) {
+	return 0, runtime.Info{}, errors.New("a played keeper is no process")
+}
+
+// Reset implements brain.Engine.
+func (keeper) Reset(context.Context) error { return errors.New("a played keeper does not end") }
+
+// networks are those of one board, which nobody else wants.
+type networks struct{ b Board }
+
+// Check implements brain.Network.
+func (networks) Check(string) error { return nil }
+
+// Hold implements brain.Network.
+func (networks) Hold(context.Context) (func(), error) { return func() {}, nil }
+
+// Open implements brain.Network.
+func (n networks) Open(_ string, cidr, cidr6 netip.Prefix) (brain.PodNetwork, error) {
+	return n.b.Network(cidr, cidr6)
+}
+
+// Machine has what a sample says, and nobody takes anything of it.
+type Machine struct{ node.Board }
+
+var _ brain.Machine = Machine{}
+
+// MemoryAvailable implements node.Glancer.
+func (m Machine) MemoryAvailable() (available, mapped, total int64, err error) {
+	s, err := m.Sample()
+	return s.MemoryAvailable, 0, s.MemoryTotal, err
+}
+
+// Room implements node.Roomer.
+func (m Machine) Room() node.Sample { return m.Left() }
+
+// Left implements node.Roomer.
+func (m Machine) Left() node.Sample {
+	s, err := m.Sample()
+	s.Unread = err
+	return s
+}
+
+// Stalled implements brain.Machine: no task waits.
+func (Machine) Stalled(ctx context.Context, _ func(string)) error {
+	<-ctx.Done()
+	return nil
+}
+
+// OOMs implements brain.Machine: the kernel kills nobody.
+func (Machine) OOMs(ctx context.Context, _ func(string, int)) error {
+	<-ctx.Done()
+	return nil
+}
+
+// Reclaim implements brain.Machine: the kernel cannot.
+func (Machine) Reclaim(context.Context, string, int64) (int64, error) { return 0, fs.ErrNotExist }
