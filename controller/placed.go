@@ -32,6 +32,7 @@ type Placed struct {
 	kept      latest[*appsv1.ControllerRevision]
 	own       ownPods
 	of        map[types.UID]*places
+	rests     rests
 	grumble   grumble
 }
 
@@ -39,7 +40,7 @@ type Placed struct {
 type placed struct {
 	kind     *api.Kind
 	all      Of[api.Object]
-	sees     []follow // beside its objects, their revisions and pods
+	nodes    *Of[*corev1.Node] // nil: it does not look at them
 	events   Recorder
 	selector func(api.Object) *metav1.LabelSelector
 	// decide says what to do, and what the status becomes.
@@ -72,7 +73,7 @@ func statefulSets(w *World, events Recorder) *placed {
 // daemonSets are those of the group apps.
 func daemonSets(w *World, events Recorder) *placed {
 	nodes := w.nodes()
-	return &placed{kind: apps.DaemonSets, all: Of[api.Object]{w.view(apps.DaemonSets, api.Selection{})}, sees: []follow{nodes}, events: events,
+	return &placed{kind: apps.DaemonSets, all: Of[api.Object]{w.view(apps.DaemonSets, api.Selection{})}, nodes: &nodes, events: events,
 		selector: func(obj api.Object) *metav1.LabelSelector { return obj.(*appsv1.DaemonSet).Spec.Selector },
 		decide: func(obj api.Object, revisions []*appsv1.ControllerRevision, pods []*corev1.Pod, now time.Time) (workload.Course, any) {
 			course, status := workload.Cover(obj.(*appsv1.DaemonSet), revisions, pods, nodes.List(), now)
@@ -86,8 +87,11 @@ func daemonSets(w *World, events Recorder) *placed {
 // NewPlaced prepares the loop for one kind; call it before the World runs.
 func NewPlaced(w *World, kind *placed) *Placed {
 	p := &Placed{w: w, kind: kind, pods: w.pods(), revisions: Of[*appsv1.ControllerRevision]{w.view(apps.ControllerRevisions, api.Selection{})},
-		saw: latest[api.Object]{}, kept: latest[*appsv1.ControllerRevision]{}, own: newOwnPods(), of: map[types.UID]*places{}}
-	p.sees = append([]follow{kind.all, p.pods, p.revisions}, kind.sees...)
+		saw: latest[api.Object]{}, kept: latest[*appsv1.ControllerRevision]{}, own: newOwnPods(), of: map[types.UID]*places{}, rests: rests{}}
+	p.sees = []follow{kind.all, p.pods, p.revisions}
+	if kind.nodes != nil {
+		p.sees = append(p.sees, kind.nodes)
+	}
 	p.changed = listen(p.sees...)
 	return p
 }
@@ -101,6 +105,7 @@ func (p *Placed) pass(ctx context.Context, now time.Time) time.Duration {
 		clear(p.saw)
 		clear(p.kept)
 		clear(p.of)
+		clear(p.rests)
 		p.own.clear()
 		return idle
 	}
@@ -110,19 +115,30 @@ func (p *Placed) pass(ctx context.Context, now time.Time) time.Duration {
 	}
 	maps.DeleteFunc(p.saw, func(uid types.UID, _ wrote[api.Object]) bool { return !present[uid] })
 	maps.DeleteFunc(p.of, func(uid types.UID, _ *places) bool { return !present[uid] })
+	maps.DeleteFunc(p.rests, func(uid types.UID, _ rest) bool { return !present[uid] })
 	revisions := map[string][]*appsv1.ControllerRevision{}
 	for _, r := range p.kept.over(p.revisions.List(), unknown[*appsv1.ControllerRevision](ctx, p.w.Client, apps.ControllerRevisions), now) {
 		revisions[r.Namespace] = append(revisions[r.Namespace], r)
 	}
 	list, wake := p.own.over(ctx, p.w.Client, p.pods, now)
-	pods := map[string][]*corev1.Pod{}
-	for _, pod := range list {
-		pods[pod.Namespace] = append(pods[pod.Namespace], pod)
+	pods := herded(list, nil)
+	var boards sight
+	if p.kind.nodes != nil {
+		boards = see(p.kind.nodes.List()...)
 	}
 	var failed error
 	for _, obj := range p.saw.over(all, nil, now) {
-		again, err := p.settle(ctx, obj, revisions[obj.GetNamespace()], pods[obj.GetNamespace()], now)
-		failed, wake = errors.Join(failed, err), min(wake, again)
+		kept, its := revisions[obj.GetNamespace()], pods.around(obj, nil)
+		saw := see(obj) + see(kept...) + see(its...) + boards
+		again, ok := p.rests.left(obj.GetUID(), saw, now)
+		if !ok {
+			var err error
+			again, ok, err = p.settle(ctx, obj, kept, its, now)
+			if failed = errors.Join(failed, err); ok {
+				p.rests[obj.GetUID()] = rest{saw, now.Add(again)}
+			}
+		}
+		wake = min(wake, again)
 	}
 	if len(p.kept) > 0 {
 		wake = min(wake, madeDoubt)
@@ -131,9 +147,10 @@ func (p *Placed) pass(ctx context.Context, now time.Time) time.Duration {
 	return wake
 }
 
-// settle does what one controller needs, and returns when to look at it again.
+// settle does what one controller needs, and returns when to look at it again. quiet: there is nothing to do until then, or until
+// something that it looks at changes.
 func (p *Placed) settle(ctx context.Context, obj api.Object, revisions []*appsv1.ControllerRevision, pods []*corev1.Pod, now time.Time) (
-	again time.Duration, failed error) {
+	again time.Duration, quiet bool, failed error) {
 	course, status := p.kind.decide(obj, revisions, pods, now)
 	k := p.of[obj.GetUID()]
 	if k == nil || k.generation != obj.GetGeneration() { // what is wanted is another thing now
@@ -162,17 +179,17 @@ func (p *Placed) settle(ctx context.Context, obj api.Object, revisions []*appsv1
 		again = min(again, course.Again)
 	}
 	if !changed {
-		return again, failed
+		return again, failed == nil && len(course.Pods)+len(course.Revisions) == 0, failed
 	}
 	out, err := p.w.Client.Update(ctx, p.kind.kind, next, api.WriteOptions{Subresource: api.StatusSub})
 	switch {
 	case outdated(err):
-		return min(again, firstAttempt), failed
+		return min(again, firstAttempt), false, failed
 	case err != nil:
-		return min(again, firstAttempt), errors.Join(failed, fmt.Errorf("update %s %s: %w", p.kind.kind.Singular, api.Key(obj), err))
+		return min(again, firstAttempt), false, errors.Join(failed, fmt.Errorf("update %s %s: %w", p.kind.kind.Singular, api.Key(obj), err))
 	}
 	p.saw.note(out, now)
-	return again, failed
+	return again, false, failed
 }
 
 // look sees which pods have ended or gone since the last look, place by place: where one refuses its pods, others do not wait.

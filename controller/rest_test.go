@@ -13,6 +13,7 @@ import (
 	"ledge/api"
 	"ledge/api/apps"
 	"ledge/api/local"
+	"ledge/controller/workload"
 	"ledge/storage"
 )
 
@@ -157,5 +158,42 @@ func BenchmarkAtRest(b *testing.B) {
 		for b.Loop() {
 			r.pass(b.Context(), time.Now())
 		}
+	})
+}
+
+// TestPlacedAtRest: a StatefulSet at rest is passed over, until a pod of it changes.
+func TestPlacedAtRest(t *testing.T) {
+	deploying(t, func(r *rig) {
+		w := NewWorld(r.Client, nil)
+		kind := statefulSets(w, quiet{})
+		looks, decide := 0, kind.decide
+		kind.decide = func(obj api.Object, revisions []*appsv1.ControllerRevision, pods []*corev1.Pod, now time.Time) (workload.Course, any) {
+			looks++
+			return decide(obj, revisions, pods, now)
+		}
+		p := NewPlaced(w, kind)
+		ctx, cancel := context.WithCancel(r.ctx)
+		r.beats.Go(func() error { return w.Run(ctx) })
+		defer cancel()
+		r.statefulSet(2)
+		r.serve(4)
+		pass := func(want int) {
+			t.Helper()
+			before := looks
+			for range 5 {
+				p.pass(ctx, time.Now())
+			}
+			if looks-before != want {
+				t.Errorf("looked %d times, want %d", looks-before, want)
+			}
+		}
+		pass(1)
+		pass(0)
+		r.pod("another") // nobody's, and it might be
+		pass(1)
+		r.report("web-0", corev1.PodRunning, func(p *corev1.Pod) { p.Status.Message = "x" })
+		pass(1)
+		r.pass(idle)
+		pass(1)
 	})
 }
