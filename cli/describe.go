@@ -89,6 +89,10 @@ func (p *page) body(ctx context.Context, cl api.Client, kind *api.Kind, obj api.
 		}
 	case apps.Deployments:
 		return p.deployment(ctx, cl, obj.(*appsv1.Deployment))
+	case apps.StatefulSets:
+		return p.statefulSet(ctx, cl, obj.(*appsv1.StatefulSet))
+	case apps.DaemonSets:
+		return p.daemonSet(ctx, cl, obj.(*appsv1.DaemonSet))
 	case apps.ReplicaSets:
 		p.replicaSet(obj.(*appsv1.ReplicaSet))
 	default:

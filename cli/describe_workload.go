@@ -44,6 +44,50 @@ func (p *page) deployment(ctx context.Context, cl api.Client, d *appsv1.Deployme
 	return nil
 }
 
+func (p *page) statefulSet(ctx context.Context, cl api.Client, set *appsv1.StatefulSet) error {
+	s := set.Status
+	p.line("Selector", "%s", metav1.FormatLabelSelector(set.Spec.Selector))
+	p.line("Replicas", "%d wanted, %d new, %d in all, %d ready, %d available", apps.StatefulSets.Replicas(set), s.UpdatedReplicas, s.Replicas,
+		s.ReadyReplicas, s.AvailableReplicas)
+	p.line("Pods", "%s", set.Spec.PodManagementPolicy)
+	strategy := string(set.Spec.UpdateStrategy.Type)
+	if r := set.Spec.UpdateStrategy.RollingUpdate; r != nil && r.Partition != nil && r.MaxUnavailable != nil {
+		strategy += fmt.Sprintf(", %s missing at most, from the pod %d on", r.MaxUnavailable, *r.Partition)
+	}
+	p.line("Strategy", "%s", strategy)
+	p.template(&set.Spec.Template)
+	return p.revisions(ctx, cl, apps.StatefulSets, set)
+}
+
+func (p *page) daemonSet(ctx context.Context, cl api.Client, d *appsv1.DaemonSet) error {
+	s := d.Status
+	p.line("Selector", "%s", metav1.FormatLabelSelector(d.Spec.Selector))
+	p.pairs("Node Selector", d.Spec.Template.Spec.NodeSelector)
+	p.line("Boards", "%d are to have a pod, %d have one, %d a new one, %d a ready one, %d an available one; %d have one that is not to be there",
+		s.DesiredNumberScheduled, s.CurrentNumberScheduled, s.UpdatedNumberScheduled, s.NumberReady, s.NumberAvailable, s.NumberMisscheduled)
+	strategy := string(d.Spec.UpdateStrategy.Type)
+	if r := d.Spec.UpdateStrategy.RollingUpdate; r != nil {
+		strategy += fmt.Sprintf(", %s more at most, %s fewer", r.MaxSurge, r.MaxUnavailable)
+	}
+	p.line("Strategy", "%s", strategy)
+	p.template(&d.Spec.Template)
+	return p.revisions(ctx, cl, apps.DaemonSets, d)
+}
+
+// revisions are the templates that an object has had.
+func (p *page) revisions(ctx context.Context, cl api.Client, kind *api.Kind, obj api.Object) error {
+	all, err := rememberedBy(kind)(ctx, cl, obj)
+	if err != nil {
+		return err
+	}
+	p.section("Revisions")
+	p.row("REVISION", "CHANGE-CAUSE")
+	for _, r := range all {
+		p.row(r.number, r.cause)
+	}
+	return nil
+}
+
 func (p *page) replicaSet(rs *appsv1.ReplicaSet) {
 	if owner := metav1.GetControllerOf(rs); owner != nil {
 		p.line("Controlled By", "%s/%s", owner.Kind, owner.Name)

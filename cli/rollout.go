@@ -54,7 +54,11 @@ type revision struct {
 }
 
 func rollers() []roller {
-	return []roller{{apps.Deployments, deploymentStatus, deploymentRevisions, pauseDeployment}}
+	return []roller{
+		{apps.Deployments, deploymentStatus, deploymentRevisions, pauseDeployment},
+		{apps.StatefulSets, statefulSetStatus, rememberedBy(apps.StatefulSets), nil},
+		{apps.DaemonSets, daemonSetStatus, rememberedBy(apps.DaemonSets), nil},
+	}
 }
 
 const (
