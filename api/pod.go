@@ -87,3 +87,9 @@ func podGrace(p *corev1.Pod, asked *int64) int64 {
 	}
 	return grace
 }
+
+// PoweredOff says that an orderly power-off of its board ended a pod, today's way or that of Kubernetes 1.21, or had the board
+// refuse it.
+func PoweredOff(p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodFailed && slices.Contains([]string{"Terminated", "Shutdown", "NodeShutdown"}, p.Status.Reason)
+}

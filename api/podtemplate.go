@@ -43,10 +43,24 @@ func validateTemplate(t *corev1.PodTemplateSpec, at *field.Path) field.ErrorList
 	return append(errs, validatePodSpec(&t.Spec, at.Child("spec"))...)
 }
 
-// ValidateReplicated looks at a template whose pods are made again whenever one is missing: they must be found by the
-// selector, and not end by themselves. What ledge does not support is refused here: nobody watches when the pods are made.
-func ValidateReplicated(t *corev1.PodTemplateSpec, selector labels.Selector, at *field.Path) field.ErrorList {
+// ValidateTemplate looks at the template of a workload. What ledge does not support is refused here: nobody watches when the pods
+// are made.
+func ValidateTemplate(t *corev1.PodTemplateSpec, at *field.Path) field.ErrorList {
 	errs := validateTemplate(t, at)
+	if len(t.Spec.EphemeralContainers) > 0 {
+		errs = append(errs, field.Forbidden(at.Child("spec", "ephemeralContainers"), "ephemeral containers not allowed in pod template"))
+	}
+	for _, err := range Unsupported(&corev1.Pod{ObjectMeta: t.ObjectMeta, Spec: t.Spec}) {
+		err.Field = at.String() + "." + err.Field
+		errs = append(errs, err)
+	}
+	return errs
+}
+
+// ValidateReplicated looks at a template whose pods are made again whenever one is missing: they must be found by the
+// selector, and not end by themselves.
+func ValidateReplicated(t *corev1.PodTemplateSpec, selector labels.Selector, at *field.Path) field.ErrorList {
+	errs := ValidateTemplate(t, at)
 	spec := at.Child("spec")
 	if !selector.Matches(labels.Set(t.Labels)) {
 		errs = append(errs, field.Invalid(at.Child("metadata", "labels"), t.Labels, "`selector` does not match template `labels`"))
@@ -56,13 +70,6 @@ func ValidateReplicated(t *corev1.PodTemplateSpec, selector labels.Selector, at 
 	}
 	if t.Spec.ActiveDeadlineSeconds != nil {
 		errs = append(errs, field.Forbidden(spec.Child("activeDeadlineSeconds"), "pods that are made again may not have a deadline"))
-	}
-	if len(t.Spec.EphemeralContainers) > 0 {
-		errs = append(errs, field.Forbidden(spec.Child("ephemeralContainers"), "ephemeral containers not allowed in pod template"))
-	}
-	for _, err := range Unsupported(&corev1.Pod{ObjectMeta: t.ObjectMeta, Spec: t.Spec}) {
-		err.Field = at.String() + "." + err.Field
-		errs = append(errs, err)
 	}
 	return errs
 }

@@ -9,6 +9,7 @@
 //	Replicas       replication controllers, ReplicaSets, pods -> how many are missing or too many -> make or delete them
 //	Deployments    Deployments, ReplicaSets, pods -> workload.Roll -> make, size and delete ReplicaSets
 //	Placed         StatefulSets or DaemonSets, their revisions, pods -> workload.Order or Cover -> make and delete pods
+//	Jobs           Jobs, pods -> jobs.Next -> make pods, count how they end
 //	Budgets        disruption budgets, pods -> how many may be evicted -> the budget's status
 //	Networks       nodes with pod networks -> a ConfigMap that boards read, a condition where two share one
 //	Aggregated     ClusterRoles -> rbac.Aggregate -> the rules of those that pick others
@@ -36,6 +37,7 @@ import (
 
 	"ledge/api"
 	"ledge/api/apps"
+	"ledge/api/batch"
 	"ledge/api/rbac"
 	"ledge/lease"
 	"ledge/scheduler"
@@ -103,6 +105,10 @@ func Run(ctx context.Context, cfg Config) error {
 	if w.has(apps.DaemonSets) {
 		covering := record("daemonset-controller")
 		loops = append(loops, covering, NewPlaced(w, daemonSets(w, covering)))
+	}
+	if w.has(batch.Jobs) {
+		jobs := record("job-controller")
+		loops = append(loops, jobs, NewJobs(w, jobs))
 	}
 	if len(cfg.NodeCIDRs.Clusters) > 0 {
 		given := record("cidrAllocator")

@@ -1,9 +1,9 @@
 package controller
 
 import (
-	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -35,9 +35,9 @@ type attempts struct {
 }
 
 // look sees which of the pods have ended or gone since the last look, and counts the young ones.
-func (k *kept) look(todo todo, now time.Time) {
+func (k *kept) look(pods []*corev1.Pod, now time.Time) {
 	seen := map[types.UID]time.Time{}
-	for _, p := range slices.Concat(todo.own, todo.release) {
+	for _, p := range pods {
 		since, ok := k.pods[p.UID]
 		if !ok {
 			since = now

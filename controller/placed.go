@@ -200,7 +200,7 @@ func (k *places) look(pods map[string][]*corev1.Pod, now time.Time) {
 		}
 	}
 	for place, at := range k.at {
-		at.look(todo{own: pods[place]}, now)
+		at.look(pods[place], now)
 		if len(at.pods) == 0 && now.Sub(at.lastLoss) >= young {
 			delete(k.at, place)
 		}

@@ -101,7 +101,7 @@ func (r *Replicas) settle(ctx context.Context, kind *replicated, obj api.Object,
 		k = &kept{generation: obj.GetGeneration(), pods: map[types.UID]time.Time{}}
 		r.of[obj.GetUID()] = k
 	}
-	k.look(todo, now)
+	k.look(slices.Concat(todo.own, todo.release), now)
 	wait := max(k.pause(int(kind.kind.Replicas(obj)), now), k.retry(now))
 	switch {
 	case !todo.any():

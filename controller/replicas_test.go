@@ -170,7 +170,7 @@ func TestPause(t *testing.T) {
 				k.pods[types.UID(fmt.Sprint(i))] = now
 			}
 			now = now.Add(time.Second)
-			k.look(todo{}, now)
+			k.look(nil, now)
 			wait := max(0, k.pause(want, now))
 			waits = append(waits, wait.String())
 			now = now.Add(wait)
@@ -186,14 +186,14 @@ func TestPause(t *testing.T) {
 	}
 	now = now.Add(young)
 	k.pods["old"] = now.Add(-young)
-	if k.look(todo{}, now); k.losses != 0 {
+	if k.look(nil, now); k.losses != 0 {
 		t.Errorf("an old pod is lost, and counts for %d", k.losses)
 	}
 	k.pods["stays"], k.pods["left"], k.pods["lost"] = now, now, now
 	pod := func(uid types.UID) []*corev1.Pod {
 		return []*corev1.Pod{{ObjectMeta: metav1.ObjectMeta{UID: uid}}}
 	}
-	if k.look(todo{own: pod("stays"), release: pod("left")}, now); k.losses != 1 || len(k.pods) != 2 {
+	if k.look(slices.Concat(pod("stays"), pod("left")), now); k.losses != 1 || len(k.pods) != 2 {
 		t.Errorf("%d are lost, %v stay", k.losses, k.pods)
 	}
 }

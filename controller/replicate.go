@@ -169,7 +169,7 @@ func replicate(r replicas, pods []*corev1.Pod, related kin, now time.Time) todo 
 		switch {
 		case of != nil && !mine, of == nil && !selected:
 		case ended && leaving:
-		case ended && mine && poweredOff(p):
+		case ended && mine && api.PoweredOff(p):
 			t.replaced = append(t.replaced, p)
 		case ended:
 		case leaving && mine:
@@ -200,16 +200,10 @@ func replicate(r replicas, pods []*corev1.Pod, related kin, now time.Time) todo 
 	case more < 0:
 		t.missing = int(max(min(int32(-more), workload.MostWaiting-waiting), 0))
 	case more > 0:
-		inOrderOfWorth(t.own, company, now)
+		workload.InOrderOfWorth(t.own, company, now)
 		t.surplus = t.own[:min(more, mostAtOnce)]
 	}
 	return t
-}
-
-// poweredOff says that an orderly power-off of its board ended a pod, today's way or that of Kubernetes 1.21, or had the board
-// refuse it.
-func poweredOff(p *corev1.Pod) bool {
-	return p.Status.Phase == corev1.PodFailed && slices.Contains([]string{"Terminated", "Shutdown", "NodeShutdown"}, p.Status.Reason)
 }
 
 // count fills in the status: how far the pods are.

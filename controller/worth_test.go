@@ -7,6 +7,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"ledge/controller/workload"
 )
 
 // Each pod of this list is worth less than the next, for one reason at a time.
@@ -25,7 +27,7 @@ func TestInOrderOfWorth(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for range 200 {
 		random.Shuffle(len(pods), func(i, j int) { pods[i], pods[j] = pods[j], pods[i] })
-		inOrderOfWorth(pods, company, now)
+		workload.InOrderOfWorth(pods, company, now)
 		if got := podNames(pods); got != want {
 			t.Fatalf("%s, want %s", got, want)
 		}

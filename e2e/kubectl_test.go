@@ -268,6 +268,10 @@ var besideSteps = []step{
 	{"kubectl apply -f many.yaml && until kubectl get rc many | grep 'many *2 *2 *2'; do sleep 0.3; done", "created", ""},
 	{"kubectl delete rc many && while kubectl get pods -l app=many -o name | grep .; do sleep 0.3; done", "deleted", ""},
 	{"kubectl expose pod web --port=80", "!services are not supported by ledge", ""},
+	{"kubectl create job j --image=" + busyboxImage + " -- echo worked", "job.batch/j created", ""},
+	{"kubectl wait --for=condition=complete job/j --timeout=60s && kubectl get job j && kubectl logs job/j", "condition met|Complete   1/1 |worked", ""},
+	{"kubectl describe job j", "Completions:|1 Succeeded / 0 Failed|Created pod: j-|Job completed", ""},
+	{"kubectl delete job j && while kubectl get pods -l job-name=j -o name | grep .; do sleep 0.3; done", `job.batch "j" deleted`, ""},
 	{"kubectl set env pod/web A=b", "!pod updates may not change fields", ""},
 	{"kubectl certificate approve c", "!certificatesigningrequests", ""},
 	{"kubectl plugin list", "!unable to find any kubectl plugins", ""},
@@ -305,7 +309,7 @@ var nodeSteps = []step{
 
 // longSteps are the rest of what people type: refusals that must say why, and verbs that few need.
 var longSteps = []step{
-	{"kubectl create job j --image=x", "!jobs.batch are not supported by ledge yet", ""},
+	{"kubectl create cronjob cj --image=x --schedule='* * * * *'", "!cronjobs.batch are not supported by ledge yet", ""},
 	{"kubectl create service clusterip s --tcp=80", "!services are not supported by ledge", ""},
 	{"kubectl create quota q --hard=pods=1", "!resourcequotas are not supported by ledge yet", ""},
 	{"kubectl auth can-i get pods --as=bob", "!User \"bob\" cannot get resource", ""},

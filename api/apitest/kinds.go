@@ -16,6 +16,7 @@ import (
 
 	"ledge/api"
 	"ledge/api/apps"
+	"ledge/api/batch"
 	"ledge/api/coordination"
 	"ledge/api/events"
 	"ledge/api/kinds"
@@ -63,6 +64,7 @@ var samples = map[*api.Kind]func(e *env) api.Object{
 	apps.DaemonSets:            func(e *env) api.Object { return e.daemonSet("") },
 	apps.StatefulSets:          func(e *env) api.Object { return e.statefulSet("") },
 	apps.Deployments:           func(e *env) api.Object { return e.deployment("") },
+	batch.Jobs:                 func(e *env) api.Object { return e.job("") },
 	apps.ReplicaSets:           func(e *env) api.Object { return e.replicaSet("") },
 	coordination.Leases: func(*env) api.Object {
 		holder, now, seconds := "apitest", metav1.NowMicro(), int32(40)

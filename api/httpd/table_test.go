@@ -12,6 +12,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -24,6 +25,7 @@ import (
 
 	"ledge/api"
 	"ledge/api/apps"
+	"ledge/api/batch"
 	"ledge/api/coordination"
 	"ledge/api/events"
 	"ledge/api/kinds"
@@ -116,7 +118,10 @@ func samples() map[*api.Kind][]api.Object {
 	daemons.Spec.Template.Spec.NodeSelector = map[string]string{"kind": "camera"}
 	revision := &appsv1.ControllerRevision{ObjectMeta: named("web-5d8c", time.Hour), Revision: 7}
 	revision.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "web", Controller: ptr(true)}}
+	job := &batchv1.Job{ObjectMeta: named("work", time.Hour), Spec: batchv1.JobSpec{Completions: ptr(int32(5)), Parallelism: ptr(int32(2)), Selector: selector,
+		Template: template.Template}, Status: batchv1.JobStatus{Succeeded: 3, StartTime: ptr(ago(90 * time.Second))}}
 	return map[*api.Kind][]api.Object{
+		batch.Jobs:                 {job, &batchv1.Job{}},
 		apps.ControllerRevisions:   {revision, &appsv1.ControllerRevision{}},
 		apps.DaemonSets:            {daemons, &appsv1.DaemonSet{}},
 		apps.StatefulSets:          {ordered, &appsv1.StatefulSet{}},
@@ -190,6 +195,7 @@ var upstreamColumns = map[*api.Kind]string{
 		"[Containers], [Images], [Selector]",
 	apps.StatefulSets:           "Name, Ready, Age, [Containers], [Images]",
 	apps.Deployments:            "Name, Ready, Up-to-date, Available, Age, [Containers], [Images], [Selector]",
+	batch.Jobs:                  "Name, Status, Completions, Duration, Age, [Containers], [Images], [Selector]",
 	apps.ReplicaSets:            "Name, Desired integer, Current integer, Ready integer, Age, [Containers], [Images], [Selector]",
 	coordination.Leases:         "Name, Holder, Age",
 	apinode.RuntimeClasses:      "Name, Handler, Age",

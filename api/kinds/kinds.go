@@ -4,6 +4,7 @@ package kinds
 import (
 	"ledge/api"
 	"ledge/api/apps"
+	"ledge/api/batch"
 	"ledge/api/coordination"
 	"ledge/api/events"
 	"ledge/api/node"
@@ -18,6 +19,7 @@ var All = &api.Kinds{
 		api.ConfigMaps, api.Events, api.Namespaces, api.Nodes, api.Pods, api.PodTemplates, api.ReplicationControllers, api.Secrets,
 		api.ServiceAccounts, api.Services,
 		apps.ControllerRevisions, apps.DaemonSets, apps.Deployments, apps.ReplicaSets, apps.StatefulSets,
+		batch.Jobs,
 		coordination.Leases,
 		node.RuntimeClasses,
 		policy.PodDisruptionBudgets,
@@ -37,7 +39,6 @@ var later = []*api.Kind{
 	api.DefineLater("", "v1", "ResourceQuota", "resourcequotas", true, "quota"),
 	inAll(api.DefineLater("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", true, "hpa")),
 	inAll(api.DefineLater("batch", "v1", "CronJob", "cronjobs", true, "cj")),
-	inAll(api.DefineLater("batch", "v1", "Job", "jobs", true)),
 	api.DefineLater("storage.k8s.io", "v1", "StorageClass", "storageclasses", false, "sc"),
 }
 

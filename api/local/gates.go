@@ -3,9 +3,11 @@ package local
 import (
 	"context"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 
 	"ledge/api"
+	"ledge/api/batch"
 	"ledge/api/rbac"
 	"ledge/api/scheduling"
 	"ledge/storage"
@@ -42,6 +44,8 @@ func gates(kind *api.Kind) gate {
 		return gate{create: admitNode, made: (*Client).buryFormer, deleted: (*Client).nodeDeleted}
 	case api.Namespaces:
 		return gate{secure: (*Client).secureNamespace, made: (*Client).furnishNew, updated: (*Client).namespaceUpdated}
+	case batch.Jobs:
+		return gate{create: selectPods}
 	case api.ConfigMaps:
 		return gate{update: (*Client).keepRootCA}
 	case scheduling.PriorityClasses:
@@ -71,6 +75,12 @@ func (c *Client) then(tx *storage.Tx, step after, obj api.Object) error {
 // admitNode is N-1.6.
 func admitNode(_ *Client, _ context.Context, _ *storage.Tx, a admission) error {
 	taintNotReady(a.obj.(*corev1.Node))
+	return nil
+}
+
+// selectPods tells the pods of a new Job from all others, by its name and uid.
+func selectPods(_ *Client, _ context.Context, _ *storage.Tx, a admission) error {
+	batch.Select(a.obj.(*batchv1.Job))
 	return nil
 }
 

@@ -60,6 +60,7 @@ var may = map[string]map[string]bool{
 		"deployments status": true, "deployments annotations": true,
 		"statefulsets status": true, "daemonsets status": true,
 		"create controllerrevisions": true, "controllerrevisions revision": true, "delete controllerrevisions": true,
+		"jobs status": true, "delete jobs": true,
 	},
 }
 

@@ -1,4 +1,4 @@
-package controller
+package workload
 
 import (
 	"cmp"
@@ -13,11 +13,11 @@ import (
 	"ledge/api"
 )
 
-// inOrderOfWorth sorts pods so that the first to delete come first, by Kubernetes' rules: not running yet, not ready,
+// InOrderOfWorth sorts pods so that the first to delete come first, by Kubernetes' rules: not running yet, not ready,
 // lower deletion cost, more pods of their kin on the node, ready for a shorter time, more restarts,
 // younger. Ages within the same power of two are equal and are sorted at random, so that pods of the same moment do
 // not all go together.
-func inOrderOfWorth(pods []*corev1.Pod, company map[string]int, now time.Time) {
+func InOrderOfWorth(pods []*corev1.Pod, company map[string]int, now time.Time) {
 	slices.SortFunc(pods, func(a, b *corev1.Pod) int {
 		aSince, aReady := api.ReadySince(a)
 		bSince, bReady := api.ReadySince(b)
