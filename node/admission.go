@@ -15,6 +15,9 @@ import (
 // nodeReadWithin bounds the look at the Node's labels and taints: a pod must not wait for an API that does not answer.
 const nodeReadWithin = 2 * time.Second
 
+// admission decides whether this board takes a pod.
+type admission struct{ a *Agent }
+
 // admission is the node's own word on a pod (N-7.4): one that has not begun yet may be turned away, and is never
 // tried again (N-7.7). Pods are asked for oldest first; later means that it is not this pod's turn yet, or that other
 // pods have to end first.
@@ -33,9 +36,9 @@ func (w *worker) admission(ctx context.Context, in podstate.Input) (why *podstat
 	case !turn:
 		return nil, true
 	}
-	refused := a.admitShort(pod)
+	refused := a.admission.admitShort(pod)
 	if refused == nil {
-		refused = a.admit(pod)
+		refused = a.admission.admit(pod)
 	}
 	if a.closed() != "" { // N-5.30
 		refused = &refusal{"NodeShutdown", "Pod was rejected as the node is shutting down."}
@@ -46,11 +49,11 @@ func (w *worker) admission(ctx context.Context, in podstate.Input) (why *podstat
 		}
 	}
 	if refused == nil {
-		r := a.room(ctx, w)
+		r := a.admission.room(ctx, w)
 		var lack map[corev1.ResourceName]int64
 		if refused, lack = r.refuses(pod); refused != nil {
 			if victims := r.victims(pod, lack); len(victims) > 0 {
-				a.preempt(victims)
+				a.admission.preempt(victims)
 				return nil, true
 			}
 		}
@@ -62,15 +65,15 @@ func (w *worker) admission(ctx context.Context, in podstate.Input) (why *podstat
 	if refused == nil {
 		return nil, false
 	}
-	return a.turnAway(pod, refused), false
+	return a.admission.turnAway(pod, refused), false
 }
 
 // admitShort turns away what would make it worse (N-6.35).
-func (a *Agent) admitShort(pod *corev1.Pod) *refusal {
-	if a.critical(pod) {
+func (d admission) admitShort(pod *corev1.Pod) *refusal {
+	if d.a.critical(pod) {
 		return nil
 	}
-	if why := pressure.Admit(pod, a.evictor.shortOf()); why != "" {
+	if why := pressure.Admit(pod, d.a.evictor.shortOf()); why != "" {
 		return &refusal{Evicted, why}
 	}
 	return nil
@@ -114,17 +117,17 @@ func (a *Agent) pokeUnsettled() {
 }
 
 // room is what there is beside w.
-func (a *Agent) room(ctx context.Context, w *worker) room {
+func (d admission) room(ctx context.Context, w *worker) room {
 	ctx, cancel := context.WithTimeout(ctx, nodeReadWithin)
 	defer cancel()
 	var r room
-	if n, err := api.Get[*corev1.Node](ctx, a.cfg.Client, api.Nodes, "", a.cfg.Name); err == nil {
+	if n, err := api.Get[*corev1.Node](ctx, d.a.cfg.Client, api.Nodes, "", d.a.cfg.Name); err == nil {
 		r.node = n
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	r.allocatable, r.held, r.statics = a.allocatable, maps.Clone(a.holds), a.fromFiles()
-	for _, o := range a.workers {
+	d.a.mu.Lock()
+	defer d.a.mu.Unlock()
+	r.allocatable, r.held, r.statics = d.a.allocatable, maps.Clone(d.a.holds), d.a.fromFiles()
+	for _, o := range d.a.workers {
 		if p := o.current(); o != w && o.counted && !o.isEnded() && !terminal(p.Status.Phase) {
 			r.pods = append(r.pods, p)
 		}
@@ -133,12 +136,12 @@ func (a *Agent) room(ctx context.Context, w *worker) room {
 }
 
 // preempt puts an end to pods in favour of a critical one, which is asked for again when they have gone (N-7.6).
-func (a *Agent) preempt(victims []*corev1.Pod) {
+func (d admission) preempt(victims []*corev1.Pod) {
 	const words = "Preempted in order to admit critical pod"
 	for _, p := range victims {
-		if a.claim(p.UID, podstate.Stop{Reason: "Preempting", Message: words, Disruption: corev1.PodReasonTerminationByKubelet,
+		if d.a.claim(p.UID, podstate.Stop{Reason: "Preempting", Message: words, Disruption: corev1.PodReasonTerminationByKubelet,
 			Says: "Pod was preempted by Kubelet to accommodate a critical pod."}) {
-			a.event(p, corev1.EventTypeWarning, "Preempting", words)
+			d.a.event(p, corev1.EventTypeWarning, "Preempting", words)
 		}
 	}
 }

@@ -15,12 +15,12 @@ type refusal struct{ reason, message string }
 
 // admit asks whether this board can give a pod what it is to be run under (N-7.4), in Kubernetes' order: a pod that
 // could run only with less is refused.
-func (a *Agent) admit(pod *corev1.Pod) *refusal {
-	info := a.engine.last()
-	if err := a.cfg.Sysctls.Check(pod); err != nil {
+func (d admission) admit(pod *corev1.Pod) *refusal {
+	info := d.a.engine.last()
+	if err := d.a.cfg.Sysctls.Check(pod); err != nil {
 		return &refusal{"SysctlForbidden", "forbidden sysctl: " + err.Error()}
 	}
-	if podspec.OwnUsers(pod) && a.board().OnHostNetwork(pod) {
+	if podspec.OwnUsers(pod) && d.a.board().OnHostNetwork(pod) {
 		return &refusal{"UnexpectedAdmissionError", "Unexpected error hostUsers: this board has all pods on its own network, where a pod with users of its own cannot be"}
 	}
 	if err := admitAppArmor(pod, info); err != nil {
@@ -32,8 +32,8 @@ func (a *Agent) admit(pod *corev1.Pod) *refusal {
 	return nil
 }
 
-func (a *Agent) turnAway(pod *corev1.Pod, why *refusal) *podstate.Stop {
-	a.event(pod, corev1.EventTypeWarning, why.reason, why.message)
+func (d admission) turnAway(pod *corev1.Pod, why *refusal) *podstate.Stop {
+	d.a.event(pod, corev1.EventTypeWarning, why.reason, why.message)
 	return &podstate.Stop{Reason: why.reason, Message: "Pod was rejected: " + why.message}
 }
 

@@ -74,7 +74,7 @@ func TestAdmission(t *testing.T) {
 			t.Fatal(err)
 		}
 		a := &Agent{cfg: Config{Sysctls: allowed}, engine: &engineView{info: c.info}, allocatable: corev1.ResourceList{"pods": resource.MustParse("1")}}
-		got := a.admit(aPod("p", c.edit))
+		got := a.admission.admit(aPod("p", c.edit))
 		if got == nil {
 			got = &refusal{}
 		}
@@ -256,7 +256,7 @@ func TestUsersOfPods(t *testing.T) {
 		}
 	})
 	a := &Agent{cfg: Config{NoPodNetwork: true}, engine: &engineView{}}
-	if why := a.admit(aPod("p", func(p *corev1.Pod) { p.Spec.HostUsers = new(false) })); why == nil {
+	if why := a.admission.admit(aPod("p", func(p *corev1.Pod) { p.Spec.HostUsers = new(false) })); why == nil {
 		t.Error("users of its own and the board's network")
 	}
 }

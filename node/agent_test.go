@@ -520,7 +520,7 @@ func TestTerminationMessage(t *testing.T) {
 			p.Spec.Containers[1].TerminationMessagePolicy = corev1.TerminationMessageFallbackToLogsOnError
 		})
 		r.pass(time.Second)
-		if err := os.WriteFile(r.agent.messageFile(string(p.UID), containerID(p, "c", 0)), []byte("good bye \xff"), 0o600); err != nil {
+		if err := os.WriteFile(r.agent.hands.messageFile(string(p.UID), containerID(p, "c", 0)), []byte("good bye \xff"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		writeLog(t, r.agent.logs.Path(p, "d", 0), "2026-01-01T00:00:00Z stdout F last words")

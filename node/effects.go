@@ -9,8 +9,10 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
 	"ledge/images"
@@ -19,19 +21,27 @@ import (
 	"ledge/runtime"
 )
 
+// hands do to the board what workers decide. They know nothing of their own but the blocks of users that they have given away.
+type hands struct {
+	a *Agent
+
+	mu     sync.Mutex
+	blocks map[types.UID]runtime.IDRange // of users, for pods that the engine does not hold yet
+}
+
 // perform carries out one action. Every one may be repeated.
-func (a *Agent) perform(ctx context.Context, w *worker, pod *corev1.Pod, act podstate.Action) error {
+func (h *hands) perform(ctx context.Context, w *worker, pod *corev1.Pod, act podstate.Action) error {
 	switch act.Verb {
 	case podstate.Sandbox:
-		return a.makeSandbox(ctx, w, pod)
+		return h.makeSandbox(ctx, w, pod)
 	case podstate.Resolve:
-		return a.resolve(ctx, w, pod, act)
+		return h.resolve(ctx, w, pod, act)
 	case podstate.Start:
-		return a.start(ctx, w, pod, act)
+		return h.start(ctx, w, pod, act)
 	case podstate.Signal:
-		err := a.cfg.Engine.Signal(ctx, act.ID, act.Sig)
+		err := h.a.cfg.Engine.Signal(ctx, act.ID, act.Sig)
 		if errors.Is(err, runtime.ErrNotFound) {
-			a.engine.forget(w.uid, act.ID)
+			h.a.engine.forget(w.uid, act.ID)
 			return nil
 		}
 		return err
@@ -39,18 +49,18 @@ func (a *Agent) perform(ctx context.Context, w *worker, pod *corev1.Pod, act pod
 		w.runHook(ctx, pod, act)
 		return nil
 	case podstate.Discard:
-		return a.discard(ctx, w, act.ID)
+		return h.discard(ctx, w, act.ID)
 	case podstate.Unmount:
 		w.keepMessages()
-		if err := a.volumes.Unmount(pod); err != nil {
+		if err := h.a.volumes.Unmount(pod); err != nil {
 			return &fault{"SandboxError", err}
 		}
 		w.seen.Unmounted = true
 		return nil
 	case podstate.Empty:
-		return a.empty(ctx, w, pod)
+		return h.empty(ctx, w, pod)
 	case podstate.Teardown:
-		return a.teardown(ctx, w, pod)
+		return h.teardown(ctx, w, pod)
 	case podstate.DeletePod:
 		return w.let(ctx, pod)
 	}
@@ -58,25 +68,25 @@ func (a *Agent) perform(ctx context.Context, w *worker, pod *corev1.Pod, act pod
 }
 
 // makeSandbox prepares everything the pod's containers share: files, volumes, namespaces, cgroup, addresses.
-func (a *Agent) makeSandbox(ctx context.Context, w *worker, pod *corev1.Pod) error {
-	if err := a.canHandle(ctx, pod); err != nil {
+func (h *hands) makeSandbox(ctx context.Context, w *worker, pod *corev1.Pod) error {
+	if err := h.canHandle(ctx, pod); err != nil {
 		return err
 	}
-	if err := a.volumes.Prepare(ctx, pod, podSource{a, pod}); err != nil {
+	if err := h.a.volumes.Prepare(ctx, pod, podSource{h.a, pod}); err != nil {
 		return &fault{"FailedMount", err}
 	}
 	if err := w.mountImages(ctx, pod); err != nil {
 		return err
 	}
-	users, err := a.usersOf(pod)
+	users, err := h.usersOf(pod)
 	if err != nil {
 		return &fault{"SandboxError", err}
 	}
-	spec, err := a.board().Pod(pod, users)
+	spec, err := h.a.board().Pod(pod, users)
 	if err != nil {
 		return &fault{"SandboxError", err}
 	}
-	st, err := a.cfg.Engine.EnsurePod(ctx, spec)
+	st, err := h.a.cfg.Engine.EnsurePod(ctx, spec)
 	if err != nil {
 		if errors.Is(err, runtime.ErrUnavailable) {
 			return err
@@ -84,10 +94,10 @@ func (a *Agent) makeSandbox(ctx context.Context, w *worker, pod *corev1.Pod) err
 		return &fault{"SandboxError", fmt.Errorf("make pod sandbox: %w", err)}
 	}
 	var ips []string
-	if a.board().OnHostNetwork(pod) {
-		ips = a.nodeIPs()
+	if h.a.board().OnHostNetwork(pod) {
+		ips = h.a.nodeIPs()
 	} else {
-		addrs, err := a.cfg.Network.Attach(ctx, network.Pod{UID: string(pod.UID), Namespace: pod.Namespace,
+		addrs, err := h.a.cfg.Network.Attach(ctx, network.Pod{UID: string(pod.UID), Namespace: pod.Namespace,
 			Name: pod.Name, NetNS: st.NetNS, Ports: hostPorts(pod)})
 		if err != nil {
 			return &fault{"SandboxError", fmt.Errorf("connect pod to the network: %w", err)}
@@ -96,20 +106,20 @@ func (a *Agent) makeSandbox(ctx context.Context, w *worker, pod *corev1.Pod) err
 			ips = append(ips, ip.String())
 		}
 	}
-	notes, err := a.writePodFiles(pod, ips)
+	notes, err := h.writePodFiles(pod, ips)
 	if err != nil {
 		return &fault{"SandboxError", err}
 	}
-	if a.cfg.Line != "" && !w.static {
-		if err := a.record(pod); err != nil {
+	if h.a.cfg.Line != "" && !w.static {
+		if err := h.record(pod); err != nil {
 			return &fault{"SandboxError", fmt.Errorf("record the pod: %w", err)}
 		}
 	}
 	for _, text := range notes {
-		a.event(pod, corev1.EventTypeWarning, "DNSConfigForming", text)
+		h.a.event(pod, corev1.EventTypeWarning, "DNSConfigForming", text)
 	}
 	w.seen.Sandbox, w.seen.IPs, w.seen.Unmounted, w.seen.Removed = true, ips, false, false
-	a.engine.made(st)
+	h.a.engine.made(st)
 	return nil
 }
 
@@ -131,33 +141,33 @@ func hostPorts(pod *corev1.Pod) []network.Port {
 }
 
 // start makes one attempt of a container run.
-func (a *Agent) start(ctx context.Context, w *worker, pod *corev1.Pod, act podstate.Action) error {
+func (h *hands) start(ctx context.Context, w *worker, pod *corev1.Pod, act podstate.Action) error {
 	c := api.ContainerNamed(pod, act.Container)
-	img, err := a.cfg.Images.Get(ctx, w.seen.Images[act.Container].ID)
+	img, err := h.a.cfg.Images.Get(ctx, w.seen.Images[act.Container].ID)
 	if err != nil { // removed between Resolve and now: resolve again
 		delete(w.seen.Images, act.Container)
 		return &fault{"CreateContainerError", err}
 	}
 	id := containerID(pod, act.Container, act.Attempt)
-	rootfs, err := a.mountRoot(ctx, pod, img.ID, id)
+	rootfs, err := h.mountRoot(ctx, pod, img.ID, id)
 	if err != nil {
 		if errors.Is(err, images.ErrNotFound) { // it was damaged beyond repair: pull it again
 			delete(w.seen.Images, act.Container)
 		}
 		return &fault{"CreateContainerError", fmt.Errorf("make root file system of container %s: %w", c.Name, err)}
 	}
-	if err := a.logs.DropOld(pod, c.Name, act.Attempt); err != nil {
+	if err := h.a.logs.DropOld(pod, c.Name, act.Attempt); err != nil {
 		slog.Warn("old logs cannot be removed", "pod", api.Key(pod), "container", c.Name, "err", err)
 	}
-	spec, err := a.containerSpec(ctx, pod, c, id, act.Attempt, rootfs, img, place{w.seen.IPs, w.images.roots})
+	spec, err := h.containerSpec(ctx, pod, c, id, act.Attempt, rootfs, img, place{w.seen.IPs, w.images.roots})
 	if err != nil {
-		return a.undoStart(ctx, pod, id, &fault{"CreateContainerConfigError", err})
+		return h.undoStart(ctx, pod, id, &fault{"CreateContainerConfigError", err})
 	}
-	if spec.ProcessesOf, err = a.targetOf(w, pod, c.Name); err != nil {
-		return a.undoStart(ctx, pod, id, &fault{"CreateContainerError", err})
+	if spec.ProcessesOf, err = h.targetOf(w, pod, c.Name); err != nil {
+		return h.undoStart(ctx, pod, id, &fault{"CreateContainerError", err})
 	}
 	sctx, done := w.untilEnding(ctx, pod)
-	st, err := a.cfg.Engine.Start(sctx, spec)
+	st, err := h.a.cfg.Engine.Start(sctx, spec)
 	ending := errors.Is(context.Cause(sctx), errEnding)
 	done()
 	if err != nil {
@@ -165,42 +175,42 @@ func (a *Agent) start(ctx context.Context, w *worker, pod *corev1.Pod, act podst
 		case errors.Is(err, runtime.ErrUnavailable):
 			return err // the keeper may have started it after all: keep the root file system, ask again
 		case ending:
-			return a.undoStart(ctx, pod, id, errEnding)
+			return h.undoStart(ctx, pod, id, errEnding)
 		}
-		return a.undoStart(ctx, pod, id, &fault{"RunContainerError", fmt.Errorf("start container %s: %w", c.Name, err)})
+		return h.undoStart(ctx, pod, id, &fault{"RunContainerError", fmt.Errorf("start container %s: %w", c.Name, err)})
 	}
-	a.engine.changed(st)
-	a.containerEvent(pod, c.Name, corev1.EventTypeNormal, "Created", "Container created") // the engine does both at once
-	a.containerEvent(pod, c.Name, corev1.EventTypeNormal, "Started", "Container started")
+	h.a.engine.changed(st)
+	h.a.containerEvent(pod, c.Name, corev1.EventTypeNormal, "Created", "Container created") // the engine does both at once
+	h.a.containerEvent(pod, c.Name, corev1.EventTypeNormal, "Started", "Container started")
 	return nil
 }
 
-func (a *Agent) undoStart(ctx context.Context, pod *corev1.Pod, id string, cause error) error {
-	return errors.Join(cause, a.cfg.Images.Unmount(ctx, id), a.dropMessage(string(pod.UID), id))
+func (h *hands) undoStart(ctx context.Context, pod *corev1.Pod, id string, cause error) error {
+	return errors.Join(cause, h.a.cfg.Images.Unmount(ctx, id), h.dropMessage(string(pod.UID), id))
 }
 
-func (a *Agent) discard(ctx context.Context, w *worker, id string) error {
-	if err := a.cfg.Engine.Remove(ctx, id); err != nil {
+func (h *hands) discard(ctx context.Context, w *worker, id string) error {
+	if err := h.a.cfg.Engine.Remove(ctx, id); err != nil {
 		return err
 	}
-	if err := a.cfg.Images.Unmount(ctx, id); err != nil {
+	if err := h.a.cfg.Images.Unmount(ctx, id); err != nil {
 		return err
 	}
 	delete(w.seen.Messages, id)
-	a.engine.forget(w.uid, id)
-	return a.dropMessage(string(w.uid), id)
+	h.a.engine.forget(w.uid, id)
+	return h.dropMessage(string(w.uid), id)
 }
 
 // empty deletes the files that the pod's containers have written. Their logs and records stay, and so does everything
 // in memory.
-func (a *Agent) empty(ctx context.Context, w *worker, pod *corev1.Pod) error {
+func (h *hands) empty(ctx context.Context, w *worker, pod *corev1.Pod) error {
 	for _, c := range w.seen.Containers {
-		if err := a.cfg.Images.Unmount(ctx, c.ID); err != nil {
+		if err := h.a.cfg.Images.Unmount(ctx, c.ID); err != nil {
 			return &fault{"SandboxError", fmt.Errorf("delete what containers have written: %w", err)}
 		}
 	}
 	w.keepMessages()
-	if err := a.volumes.Remove(string(pod.UID)); err != nil {
+	if err := h.a.volumes.Remove(string(pod.UID)); err != nil {
 		return &fault{"SandboxError", err}
 	}
 	w.seen.Unmounted, w.seen.Emptied = true, true
@@ -209,34 +219,34 @@ func (a *Agent) empty(ctx context.Context, w *worker, pod *corev1.Pod) error {
 
 // teardown removes the pod from the board: containers first, then what they stood on. Logs stay until the
 // object goes.
-func (a *Agent) teardown(ctx context.Context, w *worker, pod *corev1.Pod) error {
+func (h *hands) teardown(ctx context.Context, w *worker, pod *corev1.Pod) error {
 	uid := string(pod.UID)
 	keys := map[string]bool{}
 	for _, c := range w.seen.Containers {
 		keys[c.ID] = true
 	}
-	if err := a.cfg.Engine.RemovePod(ctx, uid); err != nil {
+	if err := h.a.cfg.Engine.RemovePod(ctx, uid); err != nil {
 		return err
 	}
 	for id := range keys {
-		if err := a.cfg.Images.Unmount(ctx, id); err != nil {
+		if err := h.a.cfg.Images.Unmount(ctx, id); err != nil {
 			return &fault{"SandboxError", fmt.Errorf("unmount root file system: %w", err)}
 		}
 		delete(w.seen.Messages, id)
 	}
-	if err := a.cfg.Network.Detach(ctx, uid); err != nil {
+	if err := h.a.cfg.Network.Detach(ctx, uid); err != nil {
 		return &fault{"SandboxError", fmt.Errorf("disconnect pod: %w", err)}
 	}
-	if err := a.volumes.Remove(uid); err != nil {
+	if err := h.a.volumes.Remove(uid); err != nil {
 		return &fault{"SandboxError", err}
 	}
 	if err := w.unmountImages(ctx, pod); err != nil {
 		return &fault{"SandboxError", err}
 	}
-	if err := os.RemoveAll(a.podRunDir(uid)); err != nil {
+	if err := os.RemoveAll(h.a.podRunDir(uid)); err != nil {
 		return &fault{"SandboxError", err}
 	}
-	a.engine.forget(pod.UID, "")
+	h.a.engine.forget(pod.UID, "")
 	w.seen.Sandbox, w.seen.IPs, w.seen.Containers, w.seen.Unmounted, w.seen.Removed = false, nil, nil, true, true
 	return nil
 }
@@ -262,7 +272,7 @@ func containerID(pod *corev1.Pod, name string, attempt int) string {
 
 // targetOf finds the running container whose processes an ephemeral one is to see; "" when it asks for none, or sees
 // them anyway.
-func (a *Agent) targetOf(w *worker, pod *corev1.Pod, name string) (string, error) {
+func (h *hands) targetOf(w *worker, pod *corev1.Pod, name string) (string, error) {
 	i := slices.IndexFunc(pod.Spec.EphemeralContainers, func(e corev1.EphemeralContainer) bool { return e.Name == name })
 	shared := pod.Spec.ShareProcessNamespace != nil && *pod.Spec.ShareProcessNamespace
 	if i < 0 || pod.Spec.EphemeralContainers[i].TargetContainerName == "" || shared || pod.Spec.HostPID {

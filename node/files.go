@@ -19,14 +19,14 @@ import (
 
 // writePodFiles makes the pod's /etc/hosts, /etc/hostname and /etc/resolv.conf. They are written in place, so
 // that a bind mount of them that exists already sees the change. The notes are for the pod's owner.
-func (a *Agent) writePodFiles(pod *corev1.Pod, ips []string) (notes []string, err error) {
-	resolv, err := readIfThere(a.cfg.ResolvConf)
+func (h *hands) writePodFiles(pod *corev1.Pod, ips []string) (notes []string, err error) {
+	resolv, err := readIfThere(h.a.cfg.ResolvConf)
 	if err != nil {
 		return nil, fmt.Errorf("read resolver configuration: %w", err)
 	}
-	board, hosts := a.board(), ""
+	board, hosts := h.a.board(), ""
 	if board.OnHostNetwork(pod) {
-		if hosts, err = readIfThere(cmp.Or(a.cfg.HostsFile, "/etc/hosts")); err != nil {
+		if hosts, err = readIfThere(cmp.Or(h.a.cfg.HostsFile, "/etc/hosts")); err != nil {
 			return nil, fmt.Errorf("read hosts file: %w", err)
 		}
 	}
@@ -34,9 +34,9 @@ func (a *Agent) writePodFiles(pod *corev1.Pod, ips []string) (notes []string, er
 	if err != nil {
 		return nil, err
 	}
-	dir, err := a.volumes.MakeFiles(string(pod.UID), a.cfg.OwnFiles)
+	dir, err := h.a.volumes.MakeFiles(string(pod.UID), h.a.cfg.OwnFiles)
 	if err == nil {
-		err = os.MkdirAll(a.podRunDir(string(pod.UID)), 0o700)
+		err = os.MkdirAll(h.a.podRunDir(string(pod.UID)), 0o700)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("make pod files: %w", err)
@@ -62,27 +62,27 @@ func readIfThere(path string) (string, error) {
 }
 
 // messageFile is where a container writes its termination message.
-func (a *Agent) messageFile(uid, id string) string {
-	return filepath.Join(a.volumes.FilesOf(uid), "messages", id)
+func (h *hands) messageFile(uid, id string) string {
+	return filepath.Join(h.a.volumes.FilesOf(uid), "messages", id)
 }
 
 // keptMessage is where what counts of it is kept when the place is taken down, and where earlier versions had it.
-func (a *Agent) keptMessage(uid, id string) string {
-	return filepath.Join(a.podRunDir(uid), "messages", id)
+func (h *hands) keptMessage(uid, id string) string {
+	return filepath.Join(h.a.podRunDir(uid), "messages", id)
 }
 
-func (a *Agent) dropMessage(uid, id string) error {
-	return errors.Join(os.RemoveAll(a.messageFile(uid, id)), os.RemoveAll(a.keptMessage(uid, id)))
+func (h *hands) dropMessage(uid, id string) error {
+	return errors.Join(os.RemoveAll(h.messageFile(uid, id)), os.RemoveAll(h.keptMessage(uid, id)))
 }
 
 // keepMessages keeps the messages of containers that have ended, for a brain that starts after the place is gone.
 func (w *worker) keepMessages() {
 	for _, s := range w.seen.Containers {
-		text := head(w.a.messageFile(s.PodUID, s.ID), maxMessage)
+		text := head(w.a.hands.messageFile(s.PodUID, s.ID), maxMessage)
 		if text == "" {
 			continue
 		}
-		path := w.a.keptMessage(s.PodUID, s.ID)
+		path := w.a.hands.keptMessage(s.PodUID, s.ID)
 		err := os.MkdirAll(filepath.Dir(path), 0o700)
 		if err == nil {
 			err = os.WriteFile(path, []byte(text), 0o600)
@@ -94,8 +94,8 @@ func (w *worker) keepMessages() {
 }
 
 // makeMessageFile gives a container somewhere to write its termination message.
-func (a *Agent) makeMessageFile(uid, id string) (string, error) {
-	file := a.messageFile(uid, id)
+func (h *hands) makeMessageFile(uid, id string) (string, error) {
+	file := h.messageFile(uid, id)
 	if err := os.MkdirAll(filepath.Dir(file), 0o711); err != nil {
 		return "", fmt.Errorf("make termination message file: %w", err)
 	}
@@ -119,12 +119,12 @@ func (w *worker) readMessages(pod *corev1.Pod) {
 		if _, have := w.seen.Messages[s.ID]; have || s.Phase != runtime.Exited {
 			continue
 		}
-		w.seen.Messages[s.ID] = w.a.message(pod, s)
+		w.seen.Messages[s.ID] = w.a.hands.message(pod, s)
 	}
 }
 
-func (a *Agent) message(pod *corev1.Pod, s runtime.Status) string {
-	text := cmp.Or(head(a.messageFile(s.PodUID, s.ID), maxMessage), head(a.keptMessage(s.PodUID, s.ID), maxMessage))
+func (h *hands) message(pod *corev1.Pod, s runtime.Status) string {
+	text := cmp.Or(head(h.messageFile(s.PodUID, s.ID), maxMessage), head(h.keptMessage(s.PodUID, s.ID), maxMessage))
 	c := api.ContainerNamed(pod, s.Name)
 	failed := s.Exit != nil && s.Exit.Code != 0
 	if text == "" && failed && c != nil && c.TerminationMessagePolicy == corev1.TerminationMessageFallbackToLogsOnError {

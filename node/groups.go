@@ -17,9 +17,12 @@ import (
 // overruled.
 const groupsEvery = time.Minute
 
+// groups are the cgroups that pods stand in.
+type groups struct{ a *Agent }
+
 // tendGroups keeps the cgroups that pods stand in: at once when the pods change, and in any case from time to time.
-func (a *Agent) tendGroups(ctx context.Context) error {
-	for _, ready := range []<-chan struct{}{a.looked, a.engine.met} {
+func (gs groups) tendGroups(ctx context.Context) error {
+	for _, ready := range []<-chan struct{}{gs.a.looked, gs.a.engine.met} {
 		select {
 		case <-ctx.Done():
 			return nil
@@ -28,7 +31,7 @@ func (a *Agent) tendGroups(ctx context.Context) error {
 	}
 	var trouble grumble.Once
 	for anew := true; ctx.Err() == nil; {
-		err := a.setGroups(ctx, anew)
+		err := gs.setGroups(ctx, anew)
 		if errors.Is(err, runtime.ErrUnavailable) {
 			err = nil // we are poked when it is back
 		}
@@ -37,7 +40,7 @@ func (a *Agent) tendGroups(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-		case <-a.groupsCh:
+		case <-gs.a.groupsCh:
 			anew = false
 		case <-time.After(groupsEvery):
 			anew = true
@@ -48,19 +51,19 @@ func (a *Agent) tendGroups(ctx context.Context) error {
 
 // setGroups bounds each group, or, unless anew, those whose bounds are not what this engine was told last: pods change
 // some ten times while one of them starts, and what they ask for in all seldom.
-func (a *Agent) setGroups(ctx context.Context, anew bool) error {
+func (gs groups) setGroups(ctx context.Context, anew bool) error {
 	var active []*corev1.Pod
-	for _, p := range a.bound() {
+	for _, p := range gs.a.bound() {
 		if p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
 			active = append(active, p)
 		}
 	}
 	var errs []error
-	for _, g := range a.limits().Groups(active) {
-		if last, ok := a.engine.group(g.Name); ok && !anew && reflect.DeepEqual(last, g.Want) {
+	for _, g := range gs.a.limits().Groups(active) {
+		if last, ok := gs.a.engine.group(g.Name); ok && !anew && reflect.DeepEqual(last, g.Want) {
 			continue
 		}
-		if err := a.engine.limit(ctx, g.Name, g.Want); err != nil {
+		if err := gs.a.engine.limit(ctx, g.Name, g.Want); err != nil {
 			errs = append(errs, fmt.Errorf("cgroup %s: %w", g.Name, err))
 		}
 	}

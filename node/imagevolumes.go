@@ -115,7 +115,7 @@ func (w *worker) pullVolume(ctx context.Context, pod *corev1.Pod, v *corev1.Volu
 	w.helpers.Go(func() {
 		defer stop()
 		as := &corev1.Container{Image: p.ref, ImagePullPolicy: v.Image.PullPolicy}
-		out, err := w.a.pullNow(ctx, pod, as)
+		out, err := w.a.hands.pullNow(ctx, pod, as)
 		if err == nil {
 			w.a.event(pod, corev1.EventTypeNormal, "Pulled", pulledText(p.ref, out))
 		}

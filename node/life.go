@@ -94,7 +94,7 @@ func (w *worker) runHook(ctx context.Context, pod *corev1.Pod, act podstate.Acti
 			hctx, cancel = context.WithDeadline(ctx, act.Until)
 		}
 		defer cancel()
-		err := w.a.untilAvailable(hctx, func() error { return w.a.prober.Hook(hctx, handler, c, act.ID, ip) })
+		err := w.a.hands.untilAvailable(hctx, func() error { return w.a.prober.Hook(hctx, handler, c, act.ID, ip) })
 		if ctx.Err() != nil {
 			return // the brain goes; the next one begins the hook again
 		}
@@ -114,7 +114,7 @@ func (w *worker) runHook(ctx context.Context, pod *corev1.Pod, act podstate.Acti
 }
 
 // untilAvailable repeats what a keeper that was restarted meanwhile could not do: a container must not pay for that.
-func (a *Agent) untilAvailable(ctx context.Context, do func() error) error {
+func (h *hands) untilAvailable(ctx context.Context, do func() error) error {
 	for {
 		err := do()
 		if !errors.Is(err, runtime.ErrUnavailable) {

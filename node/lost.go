@@ -27,21 +27,21 @@ type podRecord struct {
 	Pod  *corev1.Pod `json:"pod"`
 }
 
-func (a *Agent) recordFile(uid string) string { return filepath.Join(a.podRunDir(uid), "pod.json") }
+func (h *hands) recordFile(uid string) string { return filepath.Join(h.a.podRunDir(uid), "pod.json") }
 
 // record keeps a pod for the case that the API loses it. Each start of the brain does so again, since every worker makes
 // sure of its sandbox first: then the record has the present line. Nothing of it is shown to containers.
-func (a *Agent) record(pod *corev1.Pod) error {
-	data, err := json.Marshal(podRecord{Line: a.cfg.Line, Pod: pod})
+func (h *hands) record(pod *corev1.Pod) error {
+	data, err := json.Marshal(podRecord{Line: h.a.cfg.Line, Pod: pod})
 	if err != nil {
 		return err
 	}
-	return durable.Volatile.Replace(a.recordFile(string(pod.UID)), data, 0o600)
+	return durable.Volatile.Replace(h.recordFile(string(pod.UID)), data, 0o600)
 }
 
 // recorded is what was kept of a pod; nil when nothing was.
-func (a *Agent) recorded(uid string) *podRecord {
-	data, err := os.ReadFile(a.recordFile(uid))
+func (s sweeper) recorded(uid string) *podRecord {
+	data, err := os.ReadFile(s.a.hands.recordFile(uid))
 	var rec podRecord
 	if err == nil {
 		err = json.Unmarshal(data, &rec)
@@ -57,21 +57,21 @@ func (a *Agent) recorded(uid string) *podRecord {
 
 // takeBack finds pods among what runs and is not known that the API has lost, and gives them back to it. Those that its log
 // says were deleted are not among them.
-func (a *Agent) takeBack(ctx context.Context, orphans []string) (pods []*corev1.Pod, err error) {
+func (s sweeper) takeBack(ctx context.Context, orphans []string) (pods []*corev1.Pod, err error) {
 	for _, uid := range orphans {
-		rec := a.recorded(uid)
-		if rec == nil || rec.Line == a.cfg.Line {
+		rec := s.recorded(uid)
+		if rec == nil || rec.Line == s.a.cfg.Line {
 			continue
 		}
 		say := func(reason, words string) {
 			slog.Warn(words, "pod", api.Key(rec.Pod), "uid", uid)
-			a.nodeWarning(reason, fmt.Sprintf("Pod %s: %s", api.Key(rec.Pod), words))
+			s.a.nodeWarning(reason, fmt.Sprintf("Pod %s: %s", api.Key(rec.Pod), words))
 		}
-		if a.cfg.Deleted(rec.Pod.Namespace, rec.Pod.Name) {
+		if s.a.cfg.Deleted(rec.Pod.Namespace, rec.Pod.Name) {
 			say("PodStopped", "the store was put back to an older state that does not have it, and the log says that it was deleted; it is stopped")
 			continue
 		}
-		taken, err := a.cfg.Restore(ctx, rec.Pod)
+		taken, err := s.a.cfg.Restore(ctx, rec.Pod)
 		if err != nil {
 			return nil, fmt.Errorf("give pod %s back to the API: %w", api.Key(rec.Pod), err)
 		}

@@ -27,7 +27,7 @@ func TestPodFiles(t *testing.T) {
 	}
 	write := func(ips ...string) {
 		t.Helper()
-		if _, err := a.writePodFiles(pod, ips); err != nil {
+		if _, err := a.hands.writePodFiles(pod, ips); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -136,10 +136,15 @@ type Agent struct {
 	evictor *evictor
 	storage storageBounds
 	usage   usage
-	mirrors *static.Mirrors
-	logs    podlog.Logs
-	sources *sources
-	tokens  *tokens
+	hands   *hands
+
+	admission admission
+	groups    groups
+	sweeper   sweeper
+	mirrors   *static.Mirrors
+	logs      podlog.Logs
+	sources   *sources
+	tokens    *tokens
 
 	mu          sync.Mutex
 	workers     map[types.UID]*worker
@@ -149,7 +154,6 @@ type Agent struct {
 	sample      Sample                            // the board as last looked at
 	ownTasks    int64                             // processes that are not of pods, when that changed by much last
 	allocatable corev1.ResourceList               // of the board
-	blocks      map[types.UID]runtime.IDRange     // of users, for pods that the engine does not hold yet
 	holds       map[types.UID]corev1.ResourceList // what each pod has been granted of it
 	statusCh    chan struct{}                     // poked when node status should be looked at now
 	groupsCh    chan struct{}                     // poked when what pods stand in should be bounded anew
@@ -174,9 +178,11 @@ func New(cfg Config) (*Agent, error) {
 	sel := api.Selection{Fields: fields.OneTermEqualSelector("spec.nodeName", cfg.Name)}
 	a := &Agent{cfg: cfg, volumes: vols, prober: probe.New(cfg.Engine, cfg.Version), pods: api.NewView[*corev1.Pod](cfg.Client, api.Pods, sel),
 		self:    api.NewView[*corev1.Node](cfg.Client, api.Nodes, api.Selection{Fields: fields.OneTermEqualSelector("metadata.name", cfg.Name)}),
-		workers: map[types.UID]*worker{}, holds: map[types.UID]corev1.ResourceList{}, blocks: map[types.UID]runtime.IDRange{}, statusCh: make(chan struct{}, 1),
+		workers: map[types.UID]*worker{}, holds: map[types.UID]corev1.ResourceList{}, statusCh: make(chan struct{}, 1),
 		groupsCh: make(chan struct{}, 1), turns: make(chan struct{}), released: make(chan struct{}), handed: make(chan struct{}), known: make(chan struct{}), looked: make(chan struct{})}
 	a.evictor, a.storage, a.usage = newEvictor(a), storageBounds{a}, usage{a}
+	a.admission, a.groups, a.sweeper = admission{a}, groups{a}, sweeper{a}
+	a.hands = &hands{a: a, blocks: map[types.UID]runtime.IDRange{}}
 	a.engine = newEngineView(cfg.Engine, engineEars{a})
 	a.logs = podlog.Logs{Files: podlog.NewFiles(cfg.DataDir, cfg.RunDir, cfg.Logs), Pods: logPods{a}}
 	a.statics = static.New(cfg.Name, cfg.DataDir, cfg.RunDir, cfg.Static, a.nodeWarning)
@@ -204,7 +210,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.renewLease(ctx) })
 	g.Go(func() error { return a.usage.measure(ctx) })
 	g.Go(func() error { return a.mirrors.Run(ctx, a.known, a.pods.Synced()) })
-	g.Go(func() error { return a.tendGroups(ctx) })
+	g.Go(func() error { return a.groups.tendGroups(ctx) })
 	g.Go(func() error { return a.collectImages(ctx) })
 	return g.Wait()
 }
@@ -262,7 +268,7 @@ func (a *Agent) reconcile(ctx context.Context, g *errgroup.Group) error {
 		case <-a.statics.Changed():
 		}
 	}
-	for met := a.engine.met; !a.sweep(ctx); {
+	for met := a.engine.met; !a.sweeper.sweep(ctx); {
 		select {
 		case <-ctx.Done():
 			return nil
@@ -384,7 +390,7 @@ func (a *Agent) workerDone(w *worker) {
 	if a.workers[w.uid] == w {
 		delete(a.workers, w.uid)
 		delete(a.holds, w.uid)
-		a.freeUsers(w.uid)
+		a.hands.freeUsers(w.uid)
 		a.sources.release(w.uid)
 		a.tokens.release(w.uid)
 		if w.static {

@@ -28,19 +28,19 @@ type pulling struct {
 }
 
 // resolve finds the image of a container's next attempt, by its pull policy, or begins to pull it.
-func (a *Agent) resolve(ctx context.Context, w *worker, pod *corev1.Pod, act podstate.Action) error {
+func (h *hands) resolve(ctx context.Context, w *worker, pod *corev1.Pod, act podstate.Action) error {
 	c := api.ContainerNamed(pod, act.Container)
-	img, err := a.cfg.Images.Get(ctx, c.Image)
+	img, err := h.a.cfg.Images.Get(ctx, c.Image)
 	silent := w.silent[c.Image]
 	switch {
 	case err == nil && (c.ImagePullPolicy != corev1.PullAlways || images.IsBuiltIn(img.Names)):
 		w.found(act.Container, c.Image, act.Attempt, img)
-		a.containerEvent(pod, c.Name, corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present on machine", c.Image))
+		h.a.containerEvent(pod, c.Name, corev1.EventTypeNormal, "Pulled", fmt.Sprintf("Container image %q already present on machine", c.Image))
 		return nil
 	case err == nil && time.Now().Before(silent.until()):
 		w.found(act.Container, c.Image, act.Attempt, img)
-		a.containerEvent(pod, c.Name, corev1.EventTypeNormal, "BackOff", fmt.Sprintf("Back-off pulling image %q", c.Image))
-		a.usedAnyway(pod, c, silent.why)
+		h.a.containerEvent(pod, c.Name, corev1.EventTypeNormal, "BackOff", fmt.Sprintf("Back-off pulling image %q", c.Image))
+		h.usedAnyway(pod, c, silent.why)
 		return nil
 	case errors.Is(err, images.ErrInvalidName):
 		return &fault{"InvalidImageName", said(fmt.Sprintf("Failed to apply default image tag %q: %v", c.Image, err))}
@@ -71,7 +71,7 @@ func (w *worker) pull(ctx context.Context, pod *corev1.Pod, c *corev1.Container,
 	w.a.containerEvent(pod, c.Name, corev1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", c.Image))
 	w.helpers.Go(func() {
 		defer stop()
-		out, err := w.a.pullNow(ctx, pod, c)
+		out, err := w.a.hands.pullNow(ctx, pod, c)
 		w.mu.Lock()
 		p.over, p.out, p.err = true, out, err
 		w.mu.Unlock()
@@ -79,24 +79,24 @@ func (w *worker) pull(ctx context.Context, pod *corev1.Pod, c *corev1.Container,
 	})
 }
 
-func (a *Agent) pullNow(ctx context.Context, pod *corev1.Pod, c *corev1.Container) (images.Pulled, error) {
-	keys, err := a.pullSecrets(ctx, pod)
+func (h *hands) pullNow(ctx context.Context, pod *corev1.Pod, c *corev1.Container) (images.Pulled, error) {
+	keys, err := h.pullSecrets(ctx, pod)
 	if err != nil {
 		return images.Pulled{}, err
 	}
-	return a.cfg.Images.Pull(ctx, images.PullRequest{Ref: c.Image, Keys: keys, IfMissing: c.ImagePullPolicy == corev1.PullIfNotPresent})
+	return h.a.cfg.Images.Pull(ctx, images.PullRequest{Ref: c.Image, Keys: keys, IfMissing: c.ImagePullPolicy == corev1.PullIfNotPresent})
 }
 
 // pullSecrets reads the credentials that a pod brings. One that is missing may not be needed; one that cannot be read
 // is a mistake.
-func (a *Agent) pullSecrets(ctx context.Context, pod *corev1.Pod) (images.Keyring, error) {
+func (h *hands) pullSecrets(ctx context.Context, pod *corev1.Pod) (images.Keyring, error) {
 	var ring images.Keyring
 	var lost []string
 	for _, ref := range pod.Spec.ImagePullSecrets {
 		if ref.Name == "" {
 			continue
 		}
-		s, err := a.sources.Secret(ctx, pod.Namespace, ref.Name)
+		s, err := h.a.sources.Secret(ctx, pod.Namespace, ref.Name)
 		if err != nil {
 			lost = append(lost, ref.Name)
 			continue
@@ -115,7 +115,7 @@ func (a *Agent) pullSecrets(ctx context.Context, pod *corev1.Pod) (images.Keyrin
 		ring = append(ring, keys...)
 	}
 	if len(lost) > 0 {
-		a.event(pod, corev1.EventTypeWarning, "FailedToRetrieveImagePullSecret", fmt.Sprintf("Unable to retrieve some image pull secrets (%s); "+
+		h.a.event(pod, corev1.EventTypeWarning, "FailedToRetrieveImagePullSecret", fmt.Sprintf("Unable to retrieve some image pull secrets (%s); "+
 			"attempting to pull the image may not succeed.", strings.Join(lost, ", ")))
 	}
 	return ring, nil
@@ -162,15 +162,15 @@ func (w *worker) pulled(pod *corev1.Pod, c *corev1.Container, p *pulling) {
 		if err == nil && errors.Is(p.err, images.ErrUnreachable) {
 			w.found(c.Name, c.Image, p.attempt, img)
 			w.silent[c.Image] = w.silent[c.Image].again(time.Now(), cause(p))
-			w.a.usedAnyway(pod, c, cause(p))
+			w.a.hands.usedAnyway(pod, c, cause(p))
 			return
 		}
 		w.failed(pod, podstate.Resolve, c.Name, c.Name, &fault{"ErrImagePull", said(cause(p))})
 	}
 }
 
-func (a *Agent) usedAnyway(pod *corev1.Pod, c *corev1.Container, why string) {
-	a.containerEvent(pod, c.Name, corev1.EventTypeWarning, "Pulled", fmt.Sprintf("Container image %q already present on machine is used: %s", c.Image, why))
+func (h *hands) usedAnyway(pod *corev1.Pod, c *corev1.Container, why string) {
+	h.a.containerEvent(pod, c.Name, corev1.EventTypeWarning, "Pulled", fmt.Sprintf("Container image %q already present on machine is used: %s", c.Image, why))
 }
 
 // silence is a registry that did not answer while the image was here. For some time the pod's containers are started

@@ -144,7 +144,7 @@ func (p *poster) sync(ctx context.Context) error {
 	case <-p.a.looked:
 	default:
 		close(p.a.looked)
-		p.a.warnOfSwap(volume.CanKeepOffSwap())
+		p.warnOfSwap(volume.CanKeepOffSwap())
 	}
 	if err != nil {
 		return err
@@ -249,7 +249,7 @@ func (p *poster) look(ctx context.Context) (facts, error) {
 	if msg := a.Held(); msg != "" {
 		f.faults = append(f.faults, msg)
 	}
-	f.images = a.imageList(ctx)
+	f.images = p.imageList(ctx)
 	if a.cfg.Conditions != nil {
 		f.extra = a.cfg.Conditions()
 	}
@@ -272,8 +272,8 @@ func (p *poster) look(ctx context.Context) (facts, error) {
 	return f, nil
 }
 
-func (a *Agent) imageList(ctx context.Context) []corev1.ContainerImage {
-	list, err := a.cfg.Images.List(ctx)
+func (p *poster) imageList(ctx context.Context) []corev1.ContainerImage {
+	list, err := p.a.cfg.Images.List(ctx)
 	if err != nil {
 		return nil
 	}
@@ -440,7 +440,7 @@ func (p *poster) send(ctx context.Context, f facts, anew bool) (failed error) {
 		p.delay = 0
 	}
 	p.lastSent = now
-	p.a.tellChanges(old, next)
+	p.tellChanges(old, next)
 	return nil
 }
 
@@ -528,7 +528,7 @@ var changeWords = map[corev1.NodeConditionType][2]string{
 	corev1.NodePIDPressure:    {"NodeHasInsufficientPID", "NodeHasSufficientPID"},
 }
 
-func (a *Agent) tellChanges(old, next *corev1.Node) {
+func (p *poster) tellChanges(old, next *corev1.Node) {
 	for t, words := range changeWords {
 		was, is := conditionOf(old, t), conditionOf(next, t)
 		if was == is {
@@ -538,7 +538,7 @@ func (a *Agent) tellChanges(old, next *corev1.Node) {
 		if is == corev1.ConditionTrue {
 			reason = words[0]
 		}
-		a.nodeEvent(corev1.EventTypeNormal, reason, fmt.Sprintf("Node %s status is now: %s", a.cfg.Name, reason))
+		p.a.nodeEvent(corev1.EventTypeNormal, reason, fmt.Sprintf("Node %s status is now: %s", p.a.cfg.Name, reason))
 	}
 }
 
@@ -566,12 +566,12 @@ func (a *Agent) nodeEvent(eventType, reason, message string) {
 }
 
 // warnOfSwap is N-8.14: secrets in memory may reach the card after all.
-func (a *Agent) warnOfSwap(canKeepOff bool) {
-	a.mu.Lock()
-	swaps := a.sample.SwapOnDisk
-	a.mu.Unlock()
+func (p *poster) warnOfSwap(canKeepOff bool) {
+	p.a.mu.Lock()
+	swaps := p.a.sample.SwapOnDisk
+	p.a.mu.Unlock()
 	if swaps && !canKeepOff {
-		a.nodeWarning("PossibleMemoryBackedVolumesOnDisk", "The tmpfs noswap option is not supported. Memory-backed volumes (e.g. secrets, emptyDirs, etc.) "+
+		p.a.nodeWarning("PossibleMemoryBackedVolumesOnDisk", "The tmpfs noswap option is not supported. Memory-backed volumes (e.g. secrets, emptyDirs, etc.) "+
 			"might be swapped to disk and should no longer be considered secure.")
 	}
 }

@@ -18,12 +18,12 @@ var handlers = []string{"ledge", "runc"}
 
 // canHandle says whether this board has the handler of a pod's class. A class that is made or mended later counts with
 // the next try.
-func (a *Agent) canHandle(ctx context.Context, pod *corev1.Pod) error {
+func (h *hands) canHandle(ctx context.Context, pod *corev1.Pod) error {
 	name := pod.Spec.RuntimeClassName
 	if name == nil || *name == "" {
 		return nil
 	}
-	class, err := api.Get[*nodev1.RuntimeClass](ctx, a.cfg.Client, node.RuntimeClasses, "", *name)
+	class, err := api.Get[*nodev1.RuntimeClass](ctx, h.a.cfg.Client, node.RuntimeClasses, "", *name)
 	if err != nil {
 		return &fault{"SandboxError", fmt.Errorf("look for the RuntimeClass %q: %w", *name, err)}
 	}

@@ -33,10 +33,10 @@ type place struct {
 }
 
 // containerSpec turns a container of a pod, with its image, into what the engine runs.
-func (a *Agent) containerSpec(ctx context.Context, pod *corev1.Pod, c *corev1.Container, id string, attempt int, rootfs string,
+func (h *hands) containerSpec(ctx context.Context, pod *corev1.Pod, c *corev1.Container, id string, attempt int, rootfs string,
 	img images.Image, at place) (runtime.Container, error) {
-	return a.board().Container(ctx, podspec.Attempt{Pod: pod, Container: c, ID: id, Number: attempt, Image: img, Rootfs: rootfs, PodIPs: at.ips,
-		LogPath: a.logs.Path(pod, c.Name, attempt), LogRoot: a.logs.Root()}, specNeeds{a.sources, a, pod, c, id, at.images})
+	return h.a.board().Container(ctx, podspec.Attempt{Pod: pod, Container: c, ID: id, Number: attempt, Image: img, Rootfs: rootfs, PodIPs: at.ips,
+		LogPath: h.a.logs.Path(pod, c.Name, attempt), LogRoot: h.a.logs.Root()}, specNeeds{h.a.sources, h.a, pod, c, id, at.images})
 }
 
 // specNeeds is what the spec of one container takes from the board.
@@ -68,7 +68,7 @@ func (n specNeeds) Mounts(expand func(string) (string, error)) ([]runtime.Mount,
 		taken[path.Clean(m.Target)] = true
 	}
 	dir := n.a.volumes.FilesOf(string(n.pod.UID))
-	message, err := n.a.makeMessageFile(string(n.pod.UID), n.id)
+	message, err := n.a.hands.makeMessageFile(string(n.pod.UID), n.id)
 	if err != nil {
 		return nil, err
 	}

@@ -41,7 +41,7 @@ func TestContainerSpec(t *testing.T) {
 		c.SecurityContext = &corev1.SecurityContext{ReadOnlyRootFilesystem: &yes}
 	})
 	img := images.Image{Config: images.Config{WorkingDir: "/srv", StopSignal: "SIGINT", User: "5:6"}}
-	got, err := a.containerSpec(t.Context(), pod, &pod.Spec.Containers[0], "u1.c.3", 3, t.TempDir(), img, place{ips: []string{"10.0.0.2"}})
+	got, err := a.hands.containerSpec(t.Context(), pod, &pod.Spec.Containers[0], "u1.c.3", 3, t.TempDir(), img, place{ips: []string{"10.0.0.2"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestContainerSpec(t *testing.T) {
 	if want := []string{"/etc/hosts/", "/dev/termination-log", "/etc/resolv.conf", "/etc/hostname"}; !slices.Equal(targets, want) {
 		t.Errorf("mounts at %q, want %q", targets, want)
 	}
-	st, err := os.Stat(a.messageFile("u1", "u1.c.3"))
+	st, err := os.Stat(a.hands.messageFile("u1", "u1.c.3"))
 	if err != nil || st.Mode().Perm() != 0o666 {
 		t.Errorf("message file %v %v", st, err)
 	}
@@ -72,15 +72,15 @@ func TestContainerSpec(t *testing.T) {
 	}
 
 	pod.Spec.Containers[0].WorkingDir, img.Config.User = "/w", "nobody"
-	if _, err := a.containerSpec(t.Context(), pod, &pod.Spec.Containers[0], "u1.c.3", 3, t.TempDir(), img, place{}); err == nil {
+	if _, err := a.hands.containerSpec(t.Context(), pod, &pod.Spec.Containers[0], "u1.c.3", 3, t.TempDir(), img, place{}); err == nil {
 		t.Error("a user that is not there was taken")
 	}
 	img.Config.User, img.Config.WorkingDir = "", ""
-	if got, err = a.containerSpec(t.Context(), pod, &pod.Spec.Containers[0], "u1.c.3", 3, t.TempDir(), img, place{}); err != nil || got.Cwd != "/w" {
+	if got, err = a.hands.containerSpec(t.Context(), pod, &pod.Spec.Containers[0], "u1.c.3", 3, t.TempDir(), img, place{}); err != nil || got.Cwd != "/w" {
 		t.Errorf("%q %v", got.Cwd, err)
 	}
 	pod.Spec.Containers[0].WorkingDir, pod.Spec.Containers[0].Command = "", nil
-	if _, err := a.containerSpec(t.Context(), pod, &pod.Spec.Containers[0], "u1.c.3", 3, t.TempDir(), img, place{}); err == nil || !strings.Contains(err.Error(), "no command") {
+	if _, err := a.hands.containerSpec(t.Context(), pod, &pod.Spec.Containers[0], "u1.c.3", 3, t.TempDir(), img, place{}); err == nil || !strings.Contains(err.Error(), "no command") {
 		t.Errorf("without a command: %v", err)
 	}
 }

@@ -11,15 +11,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
+// sweeper removes what is left of pods that are not known any more.
+type sweeper struct{ a *Agent }
+
 // sweep runs once, when both the API and the engine are known: pods that were deleted while no brain was
 // there to see it are removed, with their mounts and addresses. False: the engine is not there yet.
-func (a *Agent) sweep(ctx context.Context) bool {
-	if !a.engine.running() {
+func (s sweeper) sweep(ctx context.Context) bool {
+	if !s.a.engine.running() {
 		return false
 	}
-	bound := a.bound()
-	if a.cfg.Line != "" {
-		lost, err := a.takeBack(ctx, a.unknown(bound))
+	bound := s.a.bound()
+	if s.a.cfg.Line != "" {
+		lost, err := s.takeBack(ctx, s.unknown(bound))
 		if err != nil {
 			slog.Warn("cannot tell pods that were deleted from others", "err", err)
 			return false
@@ -38,24 +41,24 @@ func (a *Agent) sweep(ctx context.Context) bool {
 		}
 	}
 	for _, p := range bound {
-		containers, _, _ := a.engine.held(p.UID)
+		containers, _, _ := s.a.engine.held(p.UID)
 		for _, c := range containers {
 			keys = append(keys, c.ID)
 		}
 	}
-	for _, uid := range a.unknown(bound) {
+	for _, uid := range s.unknown(bound) {
 		slog.Info("removing a pod that was deleted while ledge was away", "uid", uid)
-		if err := a.cfg.Engine.RemovePod(ctx, uid); err != nil {
+		if err := s.a.cfg.Engine.RemovePod(ctx, uid); err != nil {
 			slog.Warn("cannot remove orphaned pod", "uid", uid, "err", err)
 			return false
 		}
-		a.engine.forget(types.UID(uid), "")
+		s.a.engine.forget(types.UID(uid), "")
 	}
 	for what, err := range map[string]error{
-		"root file systems": a.cfg.Images.Retain(ctx, keys),
-		"network":           a.cfg.Network.Retain(ctx, uids),
-		"volumes":           a.volumes.Retain(uids),
-		"files":             a.retainFiles(known),
+		"root file systems": s.a.cfg.Images.Retain(ctx, keys),
+		"network":           s.a.cfg.Network.Retain(ctx, uids),
+		"volumes":           s.a.volumes.Retain(uids),
+		"files":             s.retainFiles(known),
 	} {
 		if err != nil {
 			slog.Warn("cannot sweep leftovers", "what", what, "err", err)
@@ -65,12 +68,12 @@ func (a *Agent) sweep(ctx context.Context) bool {
 }
 
 // unknown are the pods that the engine holds beside these.
-func (a *Agent) unknown(pods []*corev1.Pod) (uids []string) {
+func (s sweeper) unknown(pods []*corev1.Pod) (uids []string) {
 	known := map[string]bool{}
 	for _, p := range pods {
 		known[string(p.UID)] = true
 	}
-	for _, st := range a.engine.all() {
+	for _, st := range s.a.engine.all() {
 		if !known[st.Pod.UID] {
 			uids = append(uids, st.Pod.UID)
 		}
@@ -80,9 +83,9 @@ func (a *Agent) unknown(pods []*corev1.Pod) (uids []string) {
 
 // retainFiles removes the files and logs of every pod that is not known: its object went while nobody was there to
 // clear up behind it.
-func (a *Agent) retainFiles(known map[string]bool) error {
-	errs := []error{a.logs.Retain(func(uid string) bool { return known[uid] })}
-	dir := filepath.Dir(a.podRunDir("x"))
+func (s sweeper) retainFiles(known map[string]bool) error {
+	errs := []error{s.a.logs.Retain(func(uid string) bool { return known[uid] })}
+	dir := filepath.Dir(s.a.podRunDir("x"))
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		errs = append(errs, err)

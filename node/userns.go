@@ -13,50 +13,54 @@ import (
 )
 
 // usersOf returns the pod's block of user IDs: the one it has, or the first free one.
-func (a *Agent) usersOf(pod *corev1.Pod) (*runtime.IDRange, error) {
+func (h *hands) usersOf(pod *corev1.Pod) (*runtime.IDRange, error) {
 	if !podspec.OwnUsers(pod) {
 		return nil, nil
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if st, ok := a.engine.pod(pod.UID); ok && st.Pod.Users != nil {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if st, ok := h.a.engine.pod(pod.UID); ok && st.Pod.Users != nil {
 		return st.Pod.Users, nil
 	}
-	if r, ok := a.blocks[pod.UID]; ok {
+	if r, ok := h.blocks[pod.UID]; ok {
 		return &r, nil
 	}
 	taken := map[uint32]bool{}
-	for _, st := range a.engine.all() {
+	for _, st := range h.a.engine.all() {
 		if st.Pod.Users != nil {
 			taken[st.Pod.Users.Host] = true
 		}
 	}
-	for _, r := range a.blocks {
+	for _, r := range h.blocks {
 		taken[r.Host] = true
 	}
 	r, err := podspec.FreeUsers(taken)
 	if err != nil {
 		return nil, err
 	}
-	a.blocks[pod.UID] = r // until the engine has it
+	h.blocks[pod.UID] = r // until the engine has it
 	return &r, nil
 }
 
-// freeUsers gives a block back; called with the lock held.
-func (a *Agent) freeUsers(uid types.UID) { delete(a.blocks, uid) }
+// freeUsers gives a block back.
+func (h *hands) freeUsers(uid types.UID) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.blocks, uid)
+}
 
 // mountRoot makes the root file system of a container, for the users of its pod.
-func (a *Agent) mountRoot(ctx context.Context, pod *corev1.Pod, imageID, key string) (string, error) {
-	users, err := a.usersOf(pod)
+func (h *hands) mountRoot(ctx context.Context, pod *corev1.Pod, imageID, key string) (string, error) {
+	users, err := h.usersOf(pod)
 	if err != nil {
 		return "", err
 	}
 	if users == nil {
-		return a.cfg.Images.Mount(ctx, imageID, key)
+		return h.a.cfg.Images.Mount(ctx, imageID, key)
 	}
-	store, ok := a.cfg.Images.(images.UserStore)
+	store, ok := h.a.cfg.Images.(images.UserStore)
 	if !ok {
-		return "", fmt.Errorf("ledge bug: the image store %T cannot mount for a user namespace", a.cfg.Images)
+		return "", fmt.Errorf("ledge bug: the image store %T cannot mount for a user namespace", h.a.cfg.Images)
 	}
 	return store.MountFor(ctx, imageID, key, users.Host, users.Size)
 }

@@ -294,7 +294,7 @@ func TestSwapWarning(t *testing.T) {
 	}{{false, false, 0}, {false, true, 0}, {true, true, 0}, {true, false, 1}} {
 		events := &playedEvents{}
 		a := &Agent{cfg: Config{Name: "n", Events: events}, sample: Sample{SwapTotal: 1 << 30, SwapOnDisk: c.disk}}
-		a.warnOfSwap(c.can)
+		(&poster{a: a}).warnOfSwap(c.can)
 		if got := events.of("PossibleMemoryBackedVolumesOnDisk"); len(got) != c.want {
 			t.Errorf("%+v: %q", c, got)
 		}

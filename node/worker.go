@@ -377,7 +377,7 @@ func (w *worker) act(ctx context.Context, pod *corev1.Pod, act podstate.Action) 
 	case podstate.Signal, podstate.RunHook, podstate.Discard, podstate.DeletePod:
 		key, patient = string(act.Verb)+":"+act.ID, false
 	}
-	err := w.a.perform(ctx, w, pod, act)
+	err := w.a.hands.perform(ctx, w, pod, act)
 	if err == nil {
 		if act.Verb != podstate.Resolve { // which may only have begun to pull; found tells
 			delete(w.seen.Faults, key)
