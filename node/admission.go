@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,15 +22,13 @@ type admission struct{ a *Agent }
 // pods have to end first.
 func (w *worker) admission(ctx context.Context, in podstate.Input) (why *podstate.Stop, later bool) {
 	a, pod := w.a, in.Pod
-	a.mu.Lock()
-	settled, turn := w.settled, a.turnOf(w)
-	a.mu.Unlock()
+	settled, turn := a.roster.turn(w)
 	begun := pod.Status.StartTime != nil || len(in.Seen.Containers) > 0
 	switch {
 	case settled:
 		return nil, false
 	case begun || in.Gone || in.Stop != nil || pod.DeletionTimestamp != nil:
-		a.settle(w, true)
+		a.roster.settle(w, true)
 		return nil, false
 	case !turn:
 		return nil, true
@@ -61,7 +58,7 @@ func (w *worker) admission(ctx context.Context, in podstate.Input) (why *podstat
 	if ctx.Err() != nil {
 		return nil, true
 	}
-	a.settle(w, refused == nil)
+	a.roster.settle(w, refused == nil)
 	if refused == nil {
 		return nil, false
 	}
@@ -70,50 +67,13 @@ func (w *worker) admission(ctx context.Context, in podstate.Input) (why *podstat
 
 // admitShort turns away what would make it worse (N-6.35).
 func (d admission) admitShort(pod *corev1.Pod) *refusal {
-	if d.a.critical(pod) {
+	if d.a.roster.critical(pod) {
 		return nil
 	}
 	if why := pressure.Admit(pod, d.a.evictor.shortOf()); why != "" {
 		return &refusal{Evicted, why}
 	}
 	return nil
-}
-
-// turnOf: nobody older waits for the board's word. Called with the lock held.
-func (a *Agent) turnOf(w *worker) bool {
-	mine := w.current()
-	for _, o := range a.workers {
-		if o != w && !o.settled && !o.isEnded() && olderThan(o.current(), mine) {
-			return false
-		}
-	}
-	return true
-}
-
-func olderThan(a, b *corev1.Pod) bool {
-	if !a.CreationTimestamp.Equal(&b.CreationTimestamp) {
-		return a.CreationTimestamp.Before(&b.CreationTimestamp)
-	}
-	return a.UID < b.UID
-}
-
-// settle ends the wait of a pod, and lets the next one be asked for.
-func (a *Agent) settle(w *worker, counted bool) {
-	a.mu.Lock()
-	w.settled, w.counted = true, counted
-	a.mu.Unlock()
-	a.pokeUnsettled()
-}
-
-// pokeUnsettled has waiting pods asked for again.
-func (a *Agent) pokeUnsettled() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, w := range a.workers {
-		if !w.settled {
-			w.poke()
-		}
-	}
 }
 
 // room is what there is beside w.
@@ -124,14 +84,7 @@ func (d admission) room(ctx context.Context, w *worker) room {
 	if n, err := api.Get[*corev1.Node](ctx, d.a.cfg.Client, api.Nodes, "", d.a.cfg.Name); err == nil {
 		r.node = n
 	}
-	d.a.mu.Lock()
-	defer d.a.mu.Unlock()
-	r.allocatable, r.held, r.statics = d.a.allocatable, maps.Clone(d.a.holds), d.a.fromFiles()
-	for _, o := range d.a.workers {
-		if p := o.current(); o != w && o.counted && !o.isEnded() && !terminal(p.Status.Phase) {
-			r.pods = append(r.pods, p)
-		}
-	}
+	r.allocatable, r.held, r.statics, r.pods = d.a.outlook.last().allocatable, d.a.grants.all(), d.a.roster.fromFiles(), d.a.roster.beside(w)
 	return r
 }
 
@@ -139,7 +92,7 @@ func (d admission) room(ctx context.Context, w *worker) room {
 func (d admission) preempt(victims []*corev1.Pod) {
 	const words = "Preempted in order to admit critical pod"
 	for _, p := range victims {
-		if d.a.claim(p.UID, podstate.Stop{Reason: "Preempting", Message: words, Disruption: corev1.PodReasonTerminationByKubelet,
+		if d.a.roster.claim(p.UID, podstate.Stop{Reason: "Preempting", Message: words, Disruption: corev1.PodReasonTerminationByKubelet,
 			Says: "Pod was preempted by Kubelet to accommodate a critical pod."}) {
 			d.a.event(p, corev1.EventTypeWarning, "Preempting", words)
 		}

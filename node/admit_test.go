@@ -8,7 +8,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"ledge/api"
 	"ledge/node/podspec"
@@ -73,8 +72,8 @@ func TestAdmission(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a := &Agent{cfg: Config{Sysctls: allowed}, engine: &engineView{info: c.info}, allocatable: corev1.ResourceList{"pods": resource.MustParse("1")}}
-		got := a.admission.admit(aPod("p", c.edit))
+		a := &Agent{cfg: Config{Sysctls: allowed}, engine: &engineView{info: c.info}}
+		got := (admission{a}).admit(aPod("p", c.edit))
 		if got == nil {
 			got = &refusal{}
 		}
@@ -256,7 +255,7 @@ func TestUsersOfPods(t *testing.T) {
 		}
 	})
 	a := &Agent{cfg: Config{NoPodNetwork: true}, engine: &engineView{}}
-	if why := a.admission.admit(aPod("p", func(p *corev1.Pod) { p.Spec.HostUsers = new(false) })); why == nil {
+	if why := (admission{a}).admit(aPod("p", func(p *corev1.Pod) { p.Spec.HostUsers = new(false) })); why == nil {
 		t.Error("users of its own and the board's network")
 	}
 }

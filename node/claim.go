@@ -6,36 +6,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/node/podstate"
 )
-
-// claim has a pod end for a reason of the board's, if it does not already for another.
-func (a *Agent) claim(uid types.UID, stop podstate.Stop) bool {
-	w := a.worker(uid)
-	return w != nil && w.claim(stop)
-}
-
-// hasten is another word on a pod's end, which is coming already.
-func (a *Agent) hasten(uid types.UID, stop podstate.Stop) {
-	if w := a.worker(uid); w != nil {
-		w.stop(stop)
-	}
-}
-
-// worker is nil for a pod that is not on this board.
-func (a *Agent) worker(uid types.UID) *worker {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.workers[uid]
-}
-
-// mayEvict: the pod is here, and nobody has put an end to it yet.
-func (a *Agent) mayEvict(uid types.UID) bool {
-	w := a.worker(uid)
-	return w != nil && w.mayStop() && !w.isEnded()
-}
 
 // stop asks for the pod's end, and gives what holds now that it has been.
 func (w *worker) stop(s podstate.Stop) *podstate.Stop {

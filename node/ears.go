@@ -14,11 +14,7 @@ type engineEars struct{ a *Agent }
 
 // came implements engineNews.
 func (e engineEars) came() {
-	e.a.mu.Lock()
-	for _, w := range e.a.workers {
-		w.poke()
-	}
-	e.a.mu.Unlock()
+	e.a.roster.poke()
 	e.a.pokeStatus()
 	e.a.pokeGroups()
 	nudge(e.a.evictor.stalled) // pods can be evicted again
@@ -26,14 +22,14 @@ func (e engineEars) came() {
 
 // changed implements engineNews.
 func (e engineEars) changed(uid types.UID) {
-	if w := e.a.worker(uid); w != nil {
+	if w := e.a.roster.of(uid); w != nil {
 		w.poke()
 	}
 }
 
 // named implements engineNews.
 func (e engineEars) named(uid types.UID) *corev1.Pod {
-	if w := e.a.worker(uid); w != nil {
+	if w := e.a.roster.of(uid); w != nil {
 		return w.current()
 	}
 	return nil

@@ -75,7 +75,7 @@ func (h *hands) makeSandbox(ctx context.Context, w *worker, pod *corev1.Pod) err
 	if err := h.a.volumes.Prepare(ctx, pod, podSource{h.a, pod}); err != nil {
 		return &fault{"FailedMount", err}
 	}
-	if err := w.mountImages(ctx, pod); err != nil {
+	if err := w.images.mountImages(ctx, pod); err != nil {
 		return err
 	}
 	users, err := h.usersOf(pod)
@@ -95,7 +95,7 @@ func (h *hands) makeSandbox(ctx context.Context, w *worker, pod *corev1.Pod) err
 	}
 	var ips []string
 	if h.a.board().OnHostNetwork(pod) {
-		ips = h.a.nodeIPs()
+		ips = h.a.outlook.last().hostIPs
 	} else {
 		addrs, err := h.a.cfg.Network.Attach(ctx, network.Pod{UID: string(pod.UID), Namespace: pod.Namespace,
 			Name: pod.Name, NetNS: st.NetNS, Ports: hostPorts(pod)})
@@ -240,7 +240,7 @@ func (h *hands) teardown(ctx context.Context, w *worker, pod *corev1.Pod) error 
 	if err := h.a.volumes.Remove(uid); err != nil {
 		return &fault{"SandboxError", err}
 	}
-	if err := w.unmountImages(ctx, pod); err != nil {
+	if err := w.images.unmountImages(ctx, pod); err != nil {
 		return &fault{"SandboxError", err}
 	}
 	if err := os.RemoveAll(h.a.podRunDir(uid)); err != nil {

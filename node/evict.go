@@ -168,7 +168,7 @@ func (e *evictor) evict(ctx context.Context, t pressure.Threshold, r pressure.Re
 		grace = e.policy.MaxPodGrace
 	}
 	stop := podstate.Stop{Reason: Evicted, Message: message, Grace: &grace, Room: t.Signal.Disk(), Disruption: corev1.PodReasonTerminationByKubelet}
-	if !e.a.claim(c.Pod.UID, stop) { // it goes on its own, or for another reason: what that frees is to be seen first
+	if !e.a.roster.claim(c.Pod.UID, stop) { // it goes on its own, or for another reason: what that frees is to be seen first
 		return
 	}
 	e.going = &going{pod: c.Pod, stop: stop, why: t.Signal}
@@ -212,7 +212,7 @@ var errUnheard = errors.New("the API has not heard of the pod's end")
 // unheard waits until all that the pod took of what the board is short of is free. Its end is told at once then, as a rule; where
 // that cannot be done it has gone all the same. What it has in memory stays until its end has been told.
 func (e *evictor) unheard(ctx context.Context, g *going) bool {
-	w := e.a.worker(g.pod.UID)
+	w := e.a.roster.of(g.pod.UID)
 	if w == nil || g.why.Resource() == pressure.Memory && slices.ContainsFunc(g.pod.Spec.Volumes, volume.InMemory) {
 		return false
 	}
@@ -237,7 +237,7 @@ func (e *evictor) hurry(ctx context.Context, g *going) {
 	stop.Now = true
 	for g.why.Resource() == pressure.Memory {
 		if seen, _ := e.glance(); pressure.Dire(e.all, seen) {
-			e.a.hasten(g.pod.UID, stop)
+			e.a.roster.hasten(g.pod.UID, stop)
 			return
 		}
 		select {
@@ -250,7 +250,7 @@ func (e *evictor) hurry(ctx context.Context, g *going) {
 
 // hasGone: the pod is not here any more, or nothing of it.
 func (e *evictor) hasGone(uid types.UID) bool {
-	w := e.a.worker(uid)
+	w := e.a.roster.of(uid)
 	return w == nil || w.isEnded()
 }
 
@@ -292,7 +292,7 @@ func (e *evictor) candidates(s pressure.Signal) []pressure.Candidate {
 	var out []pressure.Candidate
 	usage := e.usageNow(s)
 	for _, pod := range e.a.Pods() {
-		if e.a.critical(pod) || terminal(pod.Status.Phase) || !e.a.mayEvict(pod.UID) { // N-6.30
+		if e.a.roster.critical(pod) || terminal(pod.Status.Phase) || !e.a.roster.mayEvict(pod.UID) { // N-6.30
 			continue
 		}
 		if _, stands, _ := e.a.engine.held(pod.UID); stands {

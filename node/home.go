@@ -73,4 +73,4 @@ type shownIn struct {
 func (c shownIn) Bound() []*corev1.Pod { return c.a.pods.List() }
 
 // Runs implements static.Cluster.
-func (c shownIn) Runs(uid types.UID) bool { return c.a.worker(uid) != nil }
+func (c shownIn) Runs(uid types.UID) bool { return c.a.roster.of(uid) != nil }

@@ -17,6 +17,7 @@ var errOnItsWay = errors.New("on its way")
 
 // imageVolumes are the volumes of one pod that are images. They belong to its worker.
 type imageVolumes struct {
+	w     *worker
 	roots map[string]string // of those that are mounted, by volume
 
 	mu    sync.Mutex
@@ -30,44 +31,44 @@ func imageVolumeKey(pod *corev1.Pod, volume string) string {
 
 // mountImages mounts the images that are volumes of the pod, each once for all of its containers, and pulls those
 // that are not here.
-func (w *worker) mountImages(ctx context.Context, pod *corev1.Pod) error {
+func (iv *imageVolumes) mountImages(ctx context.Context, pod *corev1.Pod) error {
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
-		if v.Image == nil || w.images.roots[v.Name] != "" {
+		if v.Image == nil || iv.roots[v.Name] != "" {
 			continue
 		}
-		id, err := w.imageOf(ctx, pod, v)
+		id, err := iv.imageOf(ctx, pod, v)
 		if errors.Is(err, errOnItsWay) {
 			return err
 		}
 		root := ""
 		if err == nil {
-			root, err = w.a.cfg.Images.Mount(ctx, id, imageVolumeKey(pod, v.Name))
+			root, err = iv.w.a.cfg.Images.Mount(ctx, id, imageVolumeKey(pod, v.Name))
 		}
 		if err != nil {
 			return &fault{"FailedMount", fmt.Errorf("MountVolume.SetUp failed for volume %q : %w", v.Name, err)}
 		}
-		if w.images.roots == nil {
-			w.images.roots = map[string]string{}
+		if iv.roots == nil {
+			iv.roots = map[string]string{}
 		}
-		w.images.roots[v.Name] = root
+		iv.roots[v.Name] = root
 	}
 	return nil
 }
 
 // imageOf is the image a volume is of: the one that is mounted since before this process, or by its pull policy.
-func (w *worker) imageOf(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) (id string, err error) {
-	if id, err = w.mountedImage(ctx, imageVolumeKey(pod, v.Name)); err != nil || id != "" {
+func (iv *imageVolumes) imageOf(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) (id string, err error) {
+	if id, err = iv.mountedImage(ctx, imageVolumeKey(pod, v.Name)); err != nil || id != "" {
 		return id, err
 	}
-	w.images.mu.Lock()
-	p := w.images.pulls[v.Name]
+	iv.mu.Lock()
+	p := iv.pulls[v.Name]
 	over := p != nil && p.over
 	if over {
-		delete(w.images.pulls, v.Name)
+		delete(iv.pulls, v.Name)
 	}
-	w.images.mu.Unlock()
-	img, here := w.a.cfg.Images.Get(ctx, v.Image.Reference)
+	iv.mu.Unlock()
+	img, here := iv.w.a.cfg.Images.Get(ctx, v.Image.Reference)
 	switch {
 	case p != nil && !over:
 		return "", errOnItsWay
@@ -84,13 +85,13 @@ func (w *worker) imageOf(ctx context.Context, pod *corev1.Pod, v *corev1.Volume)
 	case here != nil && v.Image.PullPolicy == corev1.PullNever:
 		return "", fmt.Errorf("image %q is not present with pull policy of Never", v.Image.Reference)
 	}
-	w.pullVolume(ctx, pod, v)
+	iv.pullVolume(ctx, pod, v)
 	return "", errOnItsWay
 }
 
 // mountedImage finds what stands under a key; "" when nothing does.
-func (w *worker) mountedImage(ctx context.Context, key string) (string, error) {
-	all, err := w.a.cfg.Images.List(ctx)
+func (iv *imageVolumes) mountedImage(ctx context.Context, key string) (string, error) {
+	all, err := iv.w.a.cfg.Images.List(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -102,48 +103,48 @@ func (w *worker) mountedImage(ctx context.Context, key string) (string, error) {
 	return "", nil
 }
 
-func (w *worker) pullVolume(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) {
+func (iv *imageVolumes) pullVolume(ctx context.Context, pod *corev1.Pod, v *corev1.Volume) {
 	ctx, stop := context.WithCancel(ctx)
 	p := &pulling{ref: v.Image.Reference, stop: stop}
-	w.images.mu.Lock()
-	if w.images.pulls == nil {
-		w.images.pulls = map[string]*pulling{}
+	iv.mu.Lock()
+	if iv.pulls == nil {
+		iv.pulls = map[string]*pulling{}
 	}
-	w.images.pulls[v.Name] = p
-	w.images.mu.Unlock()
-	w.a.event(pod, corev1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", p.ref))
-	w.helpers.Go(func() {
+	iv.pulls[v.Name] = p
+	iv.mu.Unlock()
+	iv.w.a.event(pod, corev1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", p.ref))
+	iv.w.helpers.Go(func() {
 		defer stop()
 		as := &corev1.Container{Image: p.ref, ImagePullPolicy: v.Image.PullPolicy}
-		out, err := w.a.hands.pullNow(ctx, pod, as)
+		out, err := iv.w.a.hands.pullNow(ctx, pod, as)
 		if err == nil {
-			w.a.event(pod, corev1.EventTypeNormal, "Pulled", pulledText(p.ref, out))
+			iv.w.a.event(pod, corev1.EventTypeNormal, "Pulled", pulledText(p.ref, out))
 		}
-		w.images.mu.Lock()
+		iv.mu.Lock()
 		p.over, p.out, p.err = true, out, err
-		w.images.mu.Unlock()
-		w.poke()
+		iv.mu.Unlock()
+		iv.w.poke()
 	})
 }
 
 // stopImages ends pulls that nobody waits for any more.
-func (w *worker) stopImages() {
-	w.images.mu.Lock()
-	defer w.images.mu.Unlock()
-	for _, p := range w.images.pulls {
+func (iv *imageVolumes) stopImages() {
+	iv.mu.Lock()
+	defer iv.mu.Unlock()
+	for _, p := range iv.pulls {
 		p.stop()
 	}
 }
 
 // unmountImages undoes mountImages.
-func (w *worker) unmountImages(ctx context.Context, pod *corev1.Pod) error {
-	w.stopImages()
+func (iv *imageVolumes) unmountImages(ctx context.Context, pod *corev1.Pod) error {
+	iv.stopImages()
 	for i := range pod.Spec.Volumes {
 		if v := &pod.Spec.Volumes[i]; v.Image != nil {
-			if err := w.a.cfg.Images.Unmount(ctx, imageVolumeKey(pod, v.Name)); err != nil {
+			if err := iv.w.a.cfg.Images.Unmount(ctx, imageVolumeKey(pod, v.Name)); err != nil {
 				return fmt.Errorf("unmount volume %s: %w", v.Name, err)
 			}
-			delete(w.images.roots, v.Name)
+			delete(iv.roots, v.Name)
 		}
 	}
 	return nil

@@ -126,6 +126,9 @@ type Recorder interface {
 
 // Agent runs the pods of one board.
 type Agent struct {
+	streams
+	usage
+
 	cfg     Config
 	pods    *api.View[*corev1.Pod]
 	self    *api.View[*corev1.Node] // this board's Node
@@ -135,8 +138,10 @@ type Agent struct {
 	engine  *engineView
 	evictor *evictor
 	storage storageBounds
-	usage   usage
 	hands   *hands
+	roster  roster
+	grants  grants
+	outlook outlook
 
 	admission admission
 	groups    groups
@@ -146,23 +151,17 @@ type Agent struct {
 	sources   *sources
 	tokens    *tokens
 
-	mu          sync.Mutex
-	workers     map[types.UID]*worker
-	closing     string // not empty: new pods are refused, the Node is not ready, with this message
-	clearing    bool   // what stopped pods leave is removed although it is closed
-	hostIPs     []string
-	sample      Sample                            // the board as last looked at
-	ownTasks    int64                             // processes that are not of pods, when that changed by much last
-	allocatable corev1.ResourceList               // of the board
-	holds       map[types.UID]corev1.ResourceList // what each pod has been granted of it
-	statusCh    chan struct{}                     // poked when node status should be looked at now
-	groupsCh    chan struct{}                     // poked when what pods stand in should be bounded anew
-	turns       chan struct{}                     // taken by the loop of reconcile whenever it comes round
-	released    chan struct{}                     // closed when pods are not held, or no longer
-	handed      chan struct{}                     // closed when every pod has been handed to a worker once
-	known       chan struct{}                     // closed when the API has been seen to have the Node
-	looked      chan struct{}                     // closed when the board has been looked at once
-	ready       atomic.Bool                       // the API has this from us
+	mu       sync.Mutex
+	closing  string        // not empty: new pods are refused, the Node is not ready, with this message
+	clearing bool          // what stopped pods leave is removed although it is closed
+	statusCh chan struct{} // poked when node status should be looked at now
+	groupsCh chan struct{} // poked when what pods stand in should be bounded anew
+	turns    chan struct{} // taken by the loop of reconcile whenever it comes round
+	released chan struct{} // closed when pods are not held, or no longer
+	handed   chan struct{} // closed when every pod has been handed to a worker once
+	known    chan struct{} // closed when the API has been seen to have the Node
+	looked   chan struct{} // closed when the board has been looked at once
+	ready    atomic.Bool   // the API has this from us
 }
 
 // New prepares an agent.
@@ -177,10 +176,10 @@ func New(cfg Config) (*Agent, error) {
 	}
 	sel := api.Selection{Fields: fields.OneTermEqualSelector("spec.nodeName", cfg.Name)}
 	a := &Agent{cfg: cfg, volumes: vols, prober: probe.New(cfg.Engine, cfg.Version), pods: api.NewView[*corev1.Pod](cfg.Client, api.Pods, sel),
-		self:    api.NewView[*corev1.Node](cfg.Client, api.Nodes, api.Selection{Fields: fields.OneTermEqualSelector("metadata.name", cfg.Name)}),
-		workers: map[types.UID]*worker{}, holds: map[types.UID]corev1.ResourceList{}, statusCh: make(chan struct{}, 1),
+		self:   api.NewView[*corev1.Node](cfg.Client, api.Nodes, api.Selection{Fields: fields.OneTermEqualSelector("metadata.name", cfg.Name)}),
+		grants: grants{held: map[types.UID]corev1.ResourceList{}}, statusCh: make(chan struct{}, 1),
 		groupsCh: make(chan struct{}, 1), turns: make(chan struct{}), released: make(chan struct{}), handed: make(chan struct{}), known: make(chan struct{}), looked: make(chan struct{})}
-	a.evictor, a.storage, a.usage = newEvictor(a), storageBounds{a}, usage{a}
+	a.streams, a.usage, a.evictor, a.storage = streams{a}, usage{a}, newEvictor(a), storageBounds{a}
 	a.admission, a.groups, a.sweeper = admission{a}, groups{a}, sweeper{a}
 	a.hands = &hands{a: a, blocks: map[types.UID]runtime.IDRange{}}
 	a.engine = newEngineView(cfg.Engine, engineEars{a})
@@ -320,27 +319,24 @@ func (a *Agent) dispatchStatic(ctx context.Context, g *errgroup.Group) {
 	for _, p := range pods {
 		wanted[p.UID] = true
 	}
-	busy := map[string]bool{}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for uid, w := range a.workers {
+	busy, closed := map[string]bool{}, a.Closed()
+	for _, w := range a.roster.all() {
 		switch {
 		case !w.static:
-		case !wanted[uid]:
+		case !wanted[w.uid]:
 			busy[api.Key(w.current()).String()] = true
 			w.retire(time.Now())
-		case w.stoppedForNothing() && a.closing == "":
-			a.statics.Restart(uid)
+		case w.stoppedForNothing() && !closed:
+			a.statics.Restart(w.uid)
 			w.vanished()
 		}
 	}
 	for _, p := range pods {
-		w := a.workers[p.UID]
+		w := a.roster.of(p.UID)
 		if w == nil && !busy[api.Key(p).String()] {
 			w = newWorker(a, p)
 			w.static, w.status.home = true, a.statics
-			a.workers[p.UID] = w
-			g.Go(func() error { w.run(ctx); return nil })
+			a.begin(ctx, g, w)
 		}
 		if w != nil {
 			w.offer(p)
@@ -348,29 +344,30 @@ func (a *Agent) dispatchStatic(ctx context.Context, g *errgroup.Group) {
 	}
 }
 
+// begin has a worker look after its pod.
+func (a *Agent) begin(ctx context.Context, g *errgroup.Group, w *worker) {
+	a.roster.add(w)
+	g.Go(func() error { w.run(ctx); return nil })
+}
+
 // dispatch hands every pod to its worker.
 func (a *Agent) dispatch(ctx context.Context, g *errgroup.Group) {
 	a.dispatchStatic(ctx, g)
 	live := map[types.UID]bool{}
 	pods := slices.DeleteFunc(a.pods.List(), api.IsMirror)
-	a.holdAll(pods)
+	a.grants.holdNew(pods)
 	for _, p := range pods {
 		live[p.UID] = true
-		a.mu.Lock()
-		w := a.workers[p.UID]
+		w := a.roster.of(p.UID)
 		if w == nil {
 			w = newWorker(a, p)
-			a.workers[p.UID] = w
 			a.sources.hold(p)
-			g.Go(func() error { w.run(ctx); return nil })
+			a.begin(ctx, g, w)
 		}
-		a.mu.Unlock()
 		w.offer(p)
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for uid, w := range a.workers {
-		if !live[uid] && !w.static {
+	for _, w := range a.roster.all() {
+		if !live[w.uid] && !w.static {
 			w.vanished()
 		}
 	}
@@ -385,25 +382,21 @@ func (a *Agent) nodeWarning(reason, message string) {
 }
 
 func (a *Agent) workerDone(w *worker) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.workers[w.uid] == w {
-		delete(a.workers, w.uid)
-		delete(a.holds, w.uid)
-		a.hands.freeUsers(w.uid)
-		a.sources.release(w.uid)
-		a.tokens.release(w.uid)
-		if w.static {
-			a.statics.Poke() // what waited for its end may begin
-		}
+	if !a.roster.remove(w) {
+		return
+	}
+	a.grants.release(w.uid)
+	a.hands.freeUsers(w.uid)
+	a.sources.release(w.uid)
+	a.tokens.release(w.uid)
+	if w.static {
+		a.statics.Poke() // what waited for its end may begin
 	}
 }
 
 // sourceChanged tells a pod that something it names has come, changed or gone.
 func (a *Agent) sourceChanged(uid types.UID) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if w := a.workers[uid]; w != nil {
+	if w := a.roster.of(uid); w != nil {
 		w.sourcesChanged()
 	}
 }
@@ -413,12 +406,10 @@ func (a *Agent) sourceChanged(uid types.UID) {
 func (a *Agent) Close(message string) {
 	a.mu.Lock()
 	a.closing, a.clearing = message, false
-	if message == "" {
-		for _, w := range a.workers { // what has ended meanwhile may be due
-			w.poke()
-		}
-	}
 	a.mu.Unlock()
+	if message == "" {
+		a.roster.poke() // what has ended meanwhile may be due
+	}
 	a.statics.Poke()
 	a.pokeStatus()
 }
@@ -427,24 +418,17 @@ func (a *Agent) Close(message string) {
 // StopPod leaves them, so that a shutdown does not wait for their removal. Clear does not wait.
 func (a *Agent) Clear() {
 	a.mu.Lock()
-	defer a.mu.Unlock()
 	a.clearing = true
-	for _, w := range a.workers {
-		w.poke()
-	}
+	a.mu.Unlock()
+	a.roster.poke()
 }
 
 // Cleared waits until nothing is left of pods that have ended.
 func (a *Agent) Cleared(ctx context.Context) error {
-	var ended []*worker
-	a.mu.Lock()
-	for _, w := range a.workers {
-		if w.isEnded() {
-			ended = append(ended, w)
+	for _, w := range a.roster.all() {
+		if !w.isEnded() {
+			continue
 		}
-	}
-	a.mu.Unlock()
-	for _, w := range ended {
 		select {
 		case <-w.bare:
 		case <-ctx.Done():
@@ -470,12 +454,6 @@ func (a *Agent) goingDown() (closing, later bool) {
 	return a.closing != "", a.closing != "" && !a.clearing
 }
 
-func (a *Agent) nodeIPs() []string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.hostIPs
-}
-
 // ErrUnknownPod says that no pod of that UID runs here.
 var ErrUnknownPod = errors.New("no such pod on this node")
 
@@ -483,7 +461,7 @@ var ErrUnknownPod = errors.New("no such pod on this node")
 // ended, its volumes are unmounted and its final status is in the API, or with ctx's error. On a closed board something of
 // the pod may be left then: see Clear.
 func (a *Agent) StopPod(ctx context.Context, uid types.UID, stop podstate.Stop) error {
-	w := a.worker(uid)
+	w := a.roster.of(uid)
 	if w == nil {
 		return fmt.Errorf("stop pod %s: %w", uid, ErrUnknownPod)
 	}
@@ -498,9 +476,7 @@ func (a *Agent) StopPod(ctx context.Context, uid types.UID, stop podstate.Stop) 
 
 // Stopping says whether pods that were stopped from the board's side have not ended yet.
 func (a *Agent) Stopping() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, w := range a.workers {
+	for _, w := range a.roster.all() {
 		if w.toldToStop() && !w.isEnded() {
 			return true
 		}
@@ -540,9 +516,7 @@ func (a *Agent) Handed() <-chan struct{} { return a.handed }
 // Pods are the pods that still have something on this board.
 func (a *Agent) Pods() []*corev1.Pod {
 	var out []*corev1.Pod
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, w := range a.workers {
+	for _, w := range a.roster.all() {
 		if !w.isEnded() {
 			out = append(out, w.current())
 		}
@@ -552,9 +526,7 @@ func (a *Agent) Pods() []*corev1.Pod {
 
 // ImagesChanged tells waiting pods that an image may have come.
 func (a *Agent) ImagesChanged() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, w := range a.workers {
+	for _, w := range a.roster.all() {
 		w.retryNow()
 	}
 }

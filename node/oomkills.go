@@ -44,9 +44,7 @@ func (s survivors) look(pass stats.Pass) (survivors, []survival) {
 // tellSurvivals has the pods tell what a kubelet does not: that a part of them is gone, and why.
 func (u usage) tellSurvivals(list []survival) {
 	for _, s := range list {
-		u.a.mu.Lock()
-		w := u.a.workers[types.UID(s.pod)]
-		u.a.mu.Unlock()
+		w := u.a.roster.of(types.UID(s.pod))
 		if w == nil {
 			continue
 		}

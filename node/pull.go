@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,17 +22,26 @@ type pulling struct {
 	attempt int
 	stop    context.CancelFunc
 
-	// set by the goroutine that pulls, under worker.mu
+	// set by the goroutine that pulls, under the lock of who keeps it
 	over bool
 	out  images.Pulled
 	err  error
+}
+
+// pulls are the images on their way for the containers of one pod.
+type pulls struct {
+	w      *worker
+	silent map[string]silence // registries that did not answer, by image; for the worker's own goroutine
+
+	mu sync.Mutex
+	on map[string]*pulling // by container name
 }
 
 // resolve finds the image of a container's next attempt, by its pull policy, or begins to pull it.
 func (h *hands) resolve(ctx context.Context, w *worker, pod *corev1.Pod, act podstate.Action) error {
 	c := api.ContainerNamed(pod, act.Container)
 	img, err := h.a.cfg.Images.Get(ctx, c.Image)
-	silent := w.silent[c.Image]
+	silent := w.pulls.silent[c.Image]
 	switch {
 	case err == nil && (c.ImagePullPolicy != corev1.PullAlways || images.IsBuiltIn(img.Names)):
 		w.found(act.Container, c.Image, act.Attempt, img)
@@ -49,7 +59,7 @@ func (h *hands) resolve(ctx context.Context, w *worker, pod *corev1.Pod, act pod
 	case err != nil && c.ImagePullPolicy == corev1.PullNever:
 		return &fault{"ErrImageNeverPull", said(fmt.Sprintf("Container image %q is not present with pull policy of Never", c.Image))}
 	}
-	w.pull(ctx, pod, c, act.Attempt)
+	w.pulls.pull(ctx, pod, c, act.Attempt)
 	return nil
 }
 
@@ -59,23 +69,23 @@ func (w *worker) found(container, ref string, attempt int, img images.Image) {
 }
 
 // pull begins to pull an image. lookAtPulls sees the end of it.
-func (w *worker) pull(ctx context.Context, pod *corev1.Pod, c *corev1.Container, attempt int) {
+func (ps *pulls) pull(ctx context.Context, pod *corev1.Pod, c *corev1.Container, attempt int) {
 	ctx, stop := context.WithCancel(ctx)
 	p := &pulling{ref: c.Image, attempt: attempt, stop: stop}
-	w.mu.Lock()
-	if old := w.pulls[c.Name]; old != nil {
+	ps.mu.Lock()
+	if old := ps.on[c.Name]; old != nil {
 		old.stop()
 	}
-	w.pulls[c.Name] = p
-	w.mu.Unlock()
-	w.a.containerEvent(pod, c.Name, corev1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", c.Image))
-	w.helpers.Go(func() {
+	ps.on[c.Name] = p
+	ps.mu.Unlock()
+	ps.w.a.containerEvent(pod, c.Name, corev1.EventTypeNormal, "Pulling", fmt.Sprintf("Pulling image %q", c.Image))
+	ps.w.helpers.Go(func() {
 		defer stop()
-		out, err := w.a.hands.pullNow(ctx, pod, c)
-		w.mu.Lock()
+		out, err := ps.w.a.hands.pullNow(ctx, pod, c)
+		ps.mu.Lock()
 		p.over, p.out, p.err = true, out, err
-		w.mu.Unlock()
-		w.poke()
+		ps.mu.Unlock()
+		ps.w.poke()
 	})
 }
 
@@ -122,50 +132,50 @@ func (h *hands) pullSecrets(ctx context.Context, pod *corev1.Pod) (images.Keyrin
 }
 
 // lookAtPulls collects the results of ended pulls, and cancels pulls that the pod no longer needs.
-func (w *worker) lookAtPulls(in podstate.Input) {
+func (ps *pulls) lookAtPulls(in podstate.Input) {
 	unwanted := in.Gone || in.Stop != nil || in.Pod.DeletionTimestamp != nil
 	ended := map[string]*pulling{}
-	w.seen.Pulling = map[string]string{}
-	w.mu.Lock()
-	for name, p := range w.pulls {
+	ps.w.seen.Pulling = map[string]string{}
+	ps.mu.Lock()
+	for name, p := range ps.on {
 		c := api.ContainerNamed(in.Pod, name)
 		switch {
 		case p.over:
-			delete(w.pulls, name)
+			delete(ps.on, name)
 			ended[name] = p
 		case unwanted || c == nil || c.Image != p.ref:
 			p.stop()
 		default:
-			w.seen.Pulling[name] = p.ref
+			ps.w.seen.Pulling[name] = p.ref
 		}
 	}
-	w.mu.Unlock()
+	ps.mu.Unlock()
 	for name, p := range ended {
 		if c := api.ContainerNamed(in.Pod, name); c != nil && c.Image == p.ref && !unwanted {
-			w.pulled(in.Pod, c, p)
+			ps.pulled(in.Pod, c, p)
 		}
 	}
 }
 
 // pulled takes in the end of a pull. Without a network what is here is good enough, also where a kubelet would insist
 // on asking: a board comes back after a power cut whether or not its uplink does.
-func (w *worker) pulled(pod *corev1.Pod, c *corev1.Container, p *pulling) {
+func (ps *pulls) pulled(pod *corev1.Pod, c *corev1.Container, p *pulling) {
 	switch {
 	case p.err == nil:
-		w.found(c.Name, c.Image, p.attempt, p.out.Image)
-		delete(w.silent, c.Image)
-		w.a.containerEvent(pod, c.Name, corev1.EventTypeNormal, "Pulled", pulledText(c.Image, p.out))
+		ps.w.found(c.Name, c.Image, p.attempt, p.out.Image)
+		delete(ps.silent, c.Image)
+		ps.w.a.containerEvent(pod, c.Name, corev1.EventTypeNormal, "Pulled", pulledText(c.Image, p.out))
 	case errors.Is(p.err, context.Canceled):
 	default:
 		// The context of a pull that has ended is of no more use, and a store looks into memory here.
-		img, err := w.a.cfg.Images.Get(context.Background(), c.Image)
+		img, err := ps.w.a.cfg.Images.Get(context.Background(), c.Image)
 		if err == nil && errors.Is(p.err, images.ErrUnreachable) {
-			w.found(c.Name, c.Image, p.attempt, img)
-			w.silent[c.Image] = w.silent[c.Image].again(time.Now(), cause(p))
-			w.a.hands.usedAnyway(pod, c, cause(p))
+			ps.w.found(c.Name, c.Image, p.attempt, img)
+			ps.silent[c.Image] = ps.silent[c.Image].again(time.Now(), cause(p))
+			ps.w.a.hands.usedAnyway(pod, c, cause(p))
 			return
 		}
-		w.failed(pod, podstate.Resolve, c.Name, c.Name, &fault{"ErrImagePull", said(cause(p))})
+		ps.w.failed(pod, podstate.Resolve, c.Name, c.Name, &fault{"ErrImagePull", said(cause(p))})
 	}
 }
 

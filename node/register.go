@@ -220,9 +220,7 @@ func (p *poster) look(ctx context.Context) (facts, error) {
 	before := a.usage.podTasks()
 	sample, err := a.cfg.Board.Sample()
 	if err == nil {
-		a.mu.Lock()
-		sample, err = sample.since(a.sample)
-		a.mu.Unlock()
+		sample, err = sample.since(a.outlook.last().sample)
 	}
 	if err != nil {
 		return facts{}, fmt.Errorf("look at the board: %w", err)
@@ -263,12 +261,7 @@ func (p *poster) look(ctx context.Context) (facts, error) {
 		none = fmt.Errorf("asked for %v, the board has %v", f.reg.NodeIPs, sample.Addresses)
 	}
 	p.noAddress.About("no address for this node; those it has stay", none, "node", f.name)
-	a.mu.Lock()
-	a.allocatable = f.allocatable()
-	if a.sample = sample; len(ips) > 0 { // while the link is down the last address is still the best answer
-		a.hostIPs = ips
-	}
-	a.mu.Unlock()
+	a.outlook.set(sample, f.allocatable(), ips)
 	return f, nil
 }
 
@@ -567,10 +560,7 @@ func (a *Agent) nodeEvent(eventType, reason, message string) {
 
 // warnOfSwap is N-8.14: secrets in memory may reach the card after all.
 func (p *poster) warnOfSwap(canKeepOff bool) {
-	p.a.mu.Lock()
-	swaps := p.a.sample.SwapOnDisk
-	p.a.mu.Unlock()
-	if swaps && !canKeepOff {
+	if p.a.outlook.last().sample.SwapOnDisk && !canKeepOff {
 		p.a.nodeWarning("PossibleMemoryBackedVolumesOnDisk", "The tmpfs noswap option is not supported. Memory-backed volumes (e.g. secrets, emptyDirs, etc.) "+
 			"might be swapped to disk and should no longer be considered secure.")
 	}

@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sort"
 	"time"
@@ -32,115 +31,58 @@ const resizeRetry = 5 * time.Second
 
 // resizing is where a pod's resize has got to.
 type resizing struct {
+	w       *worker
 	granted granted
 	pending *corev1.PodCondition // there is no room for what is asked for
 	trouble error                // what is granted could not be set
 }
 
 // sized is the pod as its resources are granted. Everything about it is computed from that, not from the spec.
-func (w *worker) sized(in podstate.Input) *corev1.Pod {
+func (z *resizing) sized(in podstate.Input) *corev1.Pod {
 	pod := in.Pod
-	if w.resize.granted == nil {
-		w.resize.granted = api.Granted(pod)
+	if z.granted == nil {
+		z.granted = api.Granted(pod)
 	}
 	want := granted(api.Wanted(pod))
-	w.resize.pending = nil
+	z.pending = nil
 	ending := in.Gone || in.Stop != nil || pod.DeletionTimestamp != nil || terminal(pod.Status.Phase)
-	if !equality.Semantic.DeepEqual(w.resize.granted, want) {
+	if !equality.Semantic.DeepEqual(z.granted, want) {
 		if ending {
-			pod = api.WithResources(pod, w.resize.granted)
-		} else if reason, message := w.a.grant(pod); reason != "" {
-			w.resize.pending = &corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: reason, Message: message}
-			pod = api.WithResources(pod, w.resize.granted)
+			pod = api.WithResources(pod, z.granted)
+		} else if reason, message := z.w.a.grants.grant(pod, z.w.a.outlook.last().allocatable); reason != "" {
+			z.pending = &corev1.PodCondition{Type: corev1.PodResizePending, Status: corev1.ConditionTrue, Reason: reason, Message: message}
+			pod = api.WithResources(pod, z.granted)
 		} else {
-			w.resize.granted = want
+			z.granted = want
 		}
 	}
-	w.a.hold(pod)
+	z.w.a.grants.hold(pod)
 	return pod
-}
-
-// grant asks whether the board has room for what a pod asks for beside what the others have been granted, and if so
-// holds it for the pod.
-func (a *Agent) grant(pod *corev1.Pod) (reason, message string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	want := api.Requests(pod)
-	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
-		need, have := figure(want, name), figure(a.allocatable, name)
-		if need > have {
-			return corev1.PodReasonInfeasible, fmt.Sprintf("Node didn't have enough capacity: %s, requested: %d, capacity: %d", name, need, have)
-		}
-		used := int64(0)
-		for uid, list := range a.holds {
-			if uid != pod.UID {
-				used += figure(list, name)
-			}
-		}
-		if used+need > have {
-			return corev1.PodReasonDeferred, fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d",
-				name, need, used, have)
-		}
-	}
-	a.holds[pod.UID] = want
-	return "", ""
-}
-
-// figure is an amount as Kubernetes tells it: thousandths of CPUs, bytes.
-func figure(list corev1.ResourceList, name corev1.ResourceName) int64 {
-	q := list[name]
-	if name == corev1.ResourceCPU {
-		return q.MilliValue()
-	}
-	return q.Value()
-}
-
-// hold remembers what a pod has been granted.
-func (a *Agent) hold(pod *corev1.Pod) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if terminal(pod.Status.Phase) {
-		delete(a.holds, pod.UID)
-		return
-	}
-	a.holds[pod.UID] = api.Requests(pod)
-}
-
-// holdAll is hold for every pod that is new here: after a restart none may be granted more before all are counted.
-func (a *Agent) holdAll(pods []*corev1.Pod) {
-	for _, p := range pods {
-		a.mu.Lock()
-		_, known := a.holds[p.UID]
-		a.mu.Unlock()
-		if !known {
-			a.hold(api.WithResources(p, api.Granted(p)))
-		}
-	}
 }
 
 func terminal(p corev1.PodPhase) bool { return p == corev1.PodSucceeded || p == corev1.PodFailed }
 
 // setSizes brings the limits of what runs to what is granted: what grows grows from the outside in, what shrinks from
 // the inside out, so that a container never has more than its pod.
-func (w *worker) setSizes(ctx context.Context, pod *corev1.Pod) {
-	w.resize.trouble = nil
-	l := w.a.limits()
-	st, made := w.a.engine.pod(w.uid)
+func (z *resizing) setSizes(ctx context.Context, pod *corev1.Pod) {
+	z.trouble = nil
+	l := z.w.a.limits()
+	st, made := z.w.a.engine.pod(z.w.uid)
 	have, want := st.Pod.Resources, l.Pod(pod)
-	steps := w.containerSizes(l, pod)
+	steps := z.containerSizes(l, pod)
 	if !made || !resized(have, want) && len(steps) == 0 {
 		return
 	}
 	outer := want
 	outer.CPUQuotaUS, outer.MemoryBytes = larger(have.CPUQuotaUS, want.CPUQuotaUS), larger(have.MemoryBytes, want.MemoryBytes)
 	set := func(at runtime.Place, r runtime.Resources) bool {
-		err := w.a.cfg.Engine.Limit(ctx, at, r)
+		err := z.w.a.cfg.Engine.Limit(ctx, at, r)
 		if err != nil && !errors.Is(err, runtime.ErrNotFound) {
-			w.resize.trouble = err
+			z.trouble = err
 		}
 		return err == nil
 	}
-	here := runtime.Place{Pod: string(w.uid)}
+	here := runtime.Place{Pod: string(z.w.uid)}
 	if resized(have, outer) && !set(here, outer) {
 		return
 	}
@@ -148,12 +90,12 @@ func (w *worker) setSizes(ctx context.Context, pod *corev1.Pod) {
 		if !set(runtime.Place{Container: s.Container}, s.want) {
 			return
 		}
-		w.containerSized(s.Container, s.want)
+		z.containerSized(s.Container, s.want)
 	}
 	if resized(outer, want) && !set(here, want) {
 		return
 	}
-	w.a.engine.podSized(w.uid, want)
+	z.w.a.engine.podSized(z.w.uid, want)
 }
 
 type sizeStep struct {
@@ -162,10 +104,10 @@ type sizeStep struct {
 }
 
 // containerSizes are the containers that run with other limits than they are granted, and need no restart for them.
-func (w *worker) containerSizes(l podspec.Limits, pod *corev1.Pod) []sizeStep {
+func (z *resizing) containerSizes(l podspec.Limits, pod *corev1.Pod) []sizeStep {
 	var out []sizeStep
-	for i := range w.seen.Containers {
-		st := &w.seen.Containers[i]
+	for i := range z.w.seen.Containers {
+		st := &z.w.seen.Containers[i]
 		c := api.ContainerNamed(pod, st.Name)
 		if c == nil || st.Phase != runtime.Running || st.Labels[podstate.LabelResize] != podstate.ResizeKey(pod, c) {
 			continue
@@ -201,19 +143,19 @@ func larger(a, b int64) int64 {
 	return max(a, b)
 }
 
-func (w *worker) containerSized(id string, r runtime.Resources) {
-	for i := range w.seen.Containers {
-		if st := &w.seen.Containers[i]; st.ID == id {
+func (z *resizing) containerSized(id string, r runtime.Resources) {
+	for i := range z.w.seen.Containers {
+		if st := &z.w.seen.Containers[i]; st.ID == id {
 			st.Resources = st.Resources.With(r)
 		}
 	}
-	w.a.engine.containerSized(w.uid, id, r)
+	z.w.a.engine.containerSized(z.w.uid, id, r)
 }
 
 // tellSizes puts into a status what is granted, what holds, and how far a resize has got.
-func (w *worker) tellSizes(pod *corev1.Pod, out *corev1.PodStatus) {
-	l := w.a.limits()
-	busy := w.tellPodSize(l, pod, out)
+func (z *resizing) tellSizes(pod *corev1.Pod, out *corev1.PodStatus) {
+	l := z.w.a.limits()
+	busy := z.tellPodSize(l, pod, out)
 	for _, list := range [][]corev1.ContainerStatus{out.InitContainerStatuses, out.ContainerStatuses} {
 		for i := range list {
 			c := api.ContainerNamed(pod, list[i].Name)
@@ -222,7 +164,7 @@ func (w *worker) tellSizes(pod *corev1.Pod, out *corev1.PodStatus) {
 			}
 			have, was := c.Resources, api.ContainerStatusNamed(pod, list[i].Name)
 			have.Claims = nil
-			if now := w.running(list[i].ContainerID); now != nil && was != nil && was.Resources != nil && resized(now.Resources, l.Container(pod, c)) {
+			if now := z.running(list[i].ContainerID); now != nil && was != nil && was.Resources != nil && resized(now.Resources, l.Container(pod, c)) {
 				have, busy = *was.Resources, true
 			}
 			list[i].AllocatedResources = c.Resources.Requests
@@ -230,13 +172,13 @@ func (w *worker) tellSizes(pod *corev1.Pod, out *corev1.PodStatus) {
 		}
 	}
 	if terminal(out.Phase) {
-		busy, w.resize.pending, w.resize.trouble = false, nil, nil
+		busy, z.pending, z.trouble = false, nil, nil
 	}
-	setResize(out, corev1.PodResizePending, w.resize.pending, pod.Generation)
+	setResize(out, corev1.PodResizePending, z.pending, pod.Generation)
 	var progress *corev1.PodCondition
-	if busy || w.resize.trouble != nil {
+	if busy || z.trouble != nil {
 		progress = &corev1.PodCondition{Type: corev1.PodResizeInProgress, Status: corev1.ConditionTrue}
-		if err := w.resize.trouble; err != nil {
+		if err := z.trouble; err != nil {
 			progress.Reason, progress.Message = corev1.PodReasonError, err.Error()
 		}
 	}
@@ -244,10 +186,10 @@ func (w *worker) tellSizes(pod *corev1.Pod, out *corev1.PodStatus) {
 }
 
 // tellPodSize does so for the pod as a whole; busy means that its cgroup is not there yet.
-func (w *worker) tellPodSize(l podspec.Limits, pod *corev1.Pod, out *corev1.PodStatus) (busy bool) {
+func (z *resizing) tellPodSize(l podspec.Limits, pod *corev1.Pod, out *corev1.PodStatus) (busy bool) {
 	out.AllocatedResources = api.Requests(pod)
 	out.Resources = &corev1.ResourceRequirements{Requests: api.Requests(pod), Limits: api.Limits(pod)}
-	st, made := w.a.engine.pod(w.uid)
+	st, made := z.w.a.engine.pod(z.w.uid)
 	if !made || !resized(st.Pod.Resources, l.Pod(pod)) || terminal(out.Phase) {
 		return false
 	}
@@ -257,9 +199,9 @@ func (w *worker) tellPodSize(l podspec.Limits, pod *corev1.Pod, out *corev1.PodS
 	return true
 }
 
-func (w *worker) running(containerID string) *runtime.Status {
-	for i := range w.seen.Containers {
-		if st := &w.seen.Containers[i]; st.Phase == runtime.Running && podstate.IDPrefix+st.ID == containerID {
+func (z *resizing) running(containerID string) *runtime.Status {
+	for i := range z.w.seen.Containers {
+		if st := &z.w.seen.Containers[i]; st.Phase == runtime.Running && podstate.IDPrefix+st.ID == containerID {
 			return st
 		}
 	}

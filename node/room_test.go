@@ -211,7 +211,7 @@ func TestUnsupportedFromElsewhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := newWorker(a, p)
-	a.workers[p.UID] = w
+	a.roster.add(w)
 	in, _ := w.input()
 	in.Pod = p
 	why, later := w.admission(t.Context(), in)

@@ -34,7 +34,7 @@ func (b storageBounds) Run(ctx context.Context) error {
 		case <-tick.C:
 		}
 		for _, pod := range b.a.Pods() {
-			if b.a.critical(pod) || pod.Status.StartTime == nil || !b.a.mayEvict(pod.UID) {
+			if b.a.roster.critical(pod) || pod.Status.StartTime == nil || !b.a.roster.mayEvict(pod.UID) {
 				continue
 			}
 			message, err := b.overLimit(ctx, pod)
@@ -96,7 +96,7 @@ func (b storageBounds) ownFiles(uid string) (bytes int64, err error) {
 
 func (b storageBounds) evictForLimit(pod *corev1.Pod, message string) {
 	grace := time.Second
-	if b.a.claim(pod.UID, podstate.Stop{Reason: Evicted, Message: message, Grace: &grace, Room: true}) {
+	if b.a.roster.claim(pod.UID, podstate.Stop{Reason: Evicted, Message: message, Grace: &grace, Room: true}) {
 		b.a.event(pod, corev1.EventTypeWarning, Evicted, message)
 	}
 }

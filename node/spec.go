@@ -16,16 +16,6 @@ import (
 	"ledge/runtime"
 )
 
-// board is what the specs of pods depend on, as it is now.
-func (a *Agent) board() podspec.Board {
-	limits := a.limits()
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return podspec.Board{Node: a.cfg.Name, Hostname: a.sample.Hostname, IPs: a.hostIPs, Allocatable: a.allocatable, Limits: limits,
-		Logs: a.cfg.Logs, APIServer: a.cfg.APIServer, ClusterDNS: a.cfg.ClusterDNS, ClusterDomain: a.cfg.ClusterDomain,
-		NoPodNetwork: a.cfg.NoPodNetwork, Unconfined: a.cfg.Unconfined}
-}
-
 // place is what a pod was given before its first container.
 type place struct {
 	ips    []string

@@ -25,7 +25,7 @@ const (
 	statsFirst = 2 * time.Second
 )
 
-// usage measures what the pods of this board use.
+// usage measures what the pods of this board use, and tells the API. An Agent has it.
 type usage struct{ a *Agent }
 
 // measure keeps the statistics of the board's pods up to date.
@@ -90,7 +90,7 @@ func (u usage) statsPods() []stats.Pod {
 		uid := types.UID(st.Pod.UID)
 		p := stats.Pod{UID: st.Pod.UID, Namespace: st.Pod.Namespace, Name: st.Pod.Name, Cgroup: st.Pod.Cgroup, HostNetwork: st.Pod.HostNetwork,
 			StartedAt: st.CreatedAt}
-		if w := u.a.worker(uid); w != nil {
+		if w := u.a.roster.of(uid); w != nil {
 			p.Labels = w.current().Labels
 		}
 		containers, _, _ := u.a.engine.held(uid)
@@ -117,15 +117,15 @@ func (u usage) lastPass() stats.Pass {
 }
 
 // Node implements api.Metrics.
-func (a *Agent) Node() string { return a.cfg.Name }
+func (u usage) Node() string { return u.a.cfg.Name }
 
 // NodeMetrics implements api.Metrics.
-func (a *Agent) NodeMetrics(ctx context.Context) []*api.NodeMetrics {
-	m := stats.NodeMetrics(a.usage.lastPass(), a.cfg.Name)
+func (u usage) NodeMetrics(ctx context.Context) []*api.NodeMetrics {
+	m := stats.NodeMetrics(u.lastPass(), u.a.cfg.Name)
 	if m == nil {
 		return nil
 	}
-	m.Labels = a.usage.labels(ctx)
+	m.Labels = u.labels(ctx)
 	return []*api.NodeMetrics{m}
 }
 
@@ -139,20 +139,20 @@ func (u usage) labels(ctx context.Context) map[string]string {
 }
 
 // PodMetrics implements api.Metrics.
-func (a *Agent) PodMetrics(context.Context) []*api.PodMetrics {
-	return stats.PodMetrics(a.usage.lastPass())
+func (u usage) PodMetrics(context.Context) []*api.PodMetrics {
+	return stats.PodMetrics(u.lastPass())
 }
 
 // Page implements api.Metrics.
-func (a *Agent) Page(_ context.Context, path string) (string, []byte, bool, error) {
+func (u usage) Page(_ context.Context, path string) (string, []byte, bool, error) {
 	const text = "text/plain; version=0.0.4; charset=utf-8"
 	switch path {
 	case "/metrics":
-		return text, a.usage.metricsText(), true, nil
+		return text, u.metricsText(), true, nil
 	case "/metrics/resource":
-		return text, stats.ResourceText(a.usage.lastPass()), true, nil
+		return text, stats.ResourceText(u.lastPass()), true, nil
 	case "/stats/summary":
-		data, err := a.usage.summary()
+		data, err := u.summary()
 		return "application/json", data, true, err
 	case "/healthz":
 		return "text/plain; charset=utf-8", []byte("ok"), true, nil
@@ -181,7 +181,7 @@ func (u usage) summary() ([]byte, error) {
 // places says where the files are that count as a pod's own.
 func (u usage) places(p stats.Pod) stats.Places {
 	out := stats.Places{Rootfs: map[string]string{}, Logs: map[string]string{}, Volumes: map[string]string{}}
-	w := u.a.worker(types.UID(p.UID))
+	w := u.a.roster.of(types.UID(p.UID))
 	if w == nil {
 		return out
 	}
@@ -196,4 +196,28 @@ func (u usage) places(p stats.Pod) stats.Places {
 		out.Volumes[name] = dir
 	}
 	return out
+}
+
+// podTasks is how many processes all pods have now; -1 if that is not known.
+func (u usage) podTasks() int64 {
+	version, dir, ok := u.podsGroup()
+	if !ok {
+		return -1
+	}
+	if n, ok := u.a.cfg.Stats.Tasks(version, dir); ok {
+		return n
+	}
+	return -1
+}
+
+// countTasks notes how many processes are not of pods, as often as that has changed by much. Pods had so many before the sample
+// was taken; while they start or end hundreds, the board's own are rather counted too many.
+func (u usage) countTasks(before int64, s Sample) {
+	ofPods := min(before, u.podTasks())
+	if ofPods < 0 || s.PIDUsed <= ofPods {
+		return
+	}
+	if own, few := s.PIDUsed-ofPods, podspec.SpareTasks(u.a.cfg.Status.Eviction, s.PIDMax)/4; u.a.outlook.setOwnTasks(own, few) {
+		u.a.pokeGroups()
+	}
 }

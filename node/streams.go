@@ -23,25 +23,28 @@ var (
 	_ api.Forwarder = (*Agent)(nil)
 )
 
+// streams reach into pods of this node, for the API. An Agent has them.
+type streams struct{ a *Agent }
+
 // here reads a pod that must be on this node.
-func (a *Agent) here(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
-	pod, err := a.podNamed(ctx, namespace, name)
+func (d streams) here(ctx context.Context, namespace, name string) (*corev1.Pod, error) {
+	pod, err := d.a.podNamed(ctx, namespace, name)
 	if err != nil {
 		return nil, err
 	}
-	if pod.Spec.NodeName != a.cfg.Name {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("pod %s is on node %q, not on %q", name, pod.Spec.NodeName, a.cfg.Name))
+	if pod.Spec.NodeName != d.a.cfg.Name {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("pod %s is on node %q, not on %q", name, pod.Spec.NodeName, d.a.cfg.Name))
 	}
 	return pod, nil
 }
 
 // Logs reads what a container of a pod of this node wrote.
-func (a *Agent) Logs(ctx context.Context, namespace, name string, opts api.LogOptions) (io.ReadCloser, error) {
-	pod, err := a.here(ctx, namespace, name)
+func (d streams) Logs(ctx context.Context, namespace, name string, opts api.LogOptions) (io.ReadCloser, error) {
+	pod, err := d.here(ctx, namespace, name)
 	if err != nil {
 		return nil, err
 	}
-	return a.logs.Open(ctx, pod, opts)
+	return d.a.logs.Open(ctx, pod, opts)
 }
 
 // logPods tells readers of logs about the pods of an agent.
@@ -55,21 +58,21 @@ func (p logPods) Containers(uid types.UID) ([]runtime.Status, bool) {
 
 // Living implements podlog.Pods.
 func (p logPods) Living(uid types.UID) *corev1.Pod {
-	if w := p.a.worker(uid); w != nil && !w.isEnded() {
+	if w := p.a.roster.of(uid); w != nil && !w.isEnded() {
 		return w.current()
 	}
 	return nil
 }
 
 // Exec runs a command in a container of a pod of this node.
-func (a *Agent) Exec(ctx context.Context, namespace, name string, x api.Exec) (int, error) {
-	container, id, err := a.runs(ctx, namespace, name, x.Container)
+func (d streams) Exec(ctx context.Context, namespace, name string, x api.Exec) (int, error) {
+	container, id, err := d.runs(ctx, namespace, name, x.Container)
 	if err != nil {
 		return 0, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	exit, err := a.cfg.Engine.Exec(ctx, runtime.Exec{Container: id, Args: x.Command, Stdin: x.Stdin, Stdout: x.Stdout, Stderr: x.Stderr,
+	exit, err := d.a.cfg.Engine.Exec(ctx, runtime.Exec{Container: id, Args: x.Command, Stdin: x.Stdin, Stdout: x.Stdout, Stderr: x.Stderr,
 		TTY: x.TTY, Resize: sizes(ctx, x.Resize)})
 	switch {
 	case errors.Is(err, runtime.ErrNotFound), errors.Is(err, runtime.ErrNotRunning):
@@ -81,14 +84,14 @@ func (a *Agent) Exec(ctx context.Context, namespace, name string, x api.Exec) (i
 }
 
 // Attach joins the streams of a container of a pod of this node.
-func (a *Agent) Attach(ctx context.Context, namespace, name string, x api.Attach) error {
-	container, id, err := a.runs(ctx, namespace, name, x.Container)
+func (d streams) Attach(ctx context.Context, namespace, name string, x api.Attach) error {
+	container, id, err := d.runs(ctx, namespace, name, x.Container)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	err = a.cfg.Engine.Attach(ctx, runtime.Attach{Container: id, Stdin: x.Stdin, Stdout: x.Stdout, Stderr: x.Stderr, Resize: sizes(ctx, x.Resize)})
+	err = d.a.cfg.Engine.Attach(ctx, runtime.Attach{Container: id, Stdin: x.Stdin, Stdout: x.Stdout, Stderr: x.Stderr, Resize: sizes(ctx, x.Resize)})
 	switch {
 	case errors.Is(err, runtime.ErrNotFound), errors.Is(err, runtime.ErrNotRunning):
 		return notRunning(container)
@@ -99,15 +102,15 @@ func (a *Agent) Attach(ctx context.Context, namespace, name string, x api.Attach
 }
 
 // runs finds a container that runs, and the engine's name for it.
-func (a *Agent) runs(ctx context.Context, namespace, name, container string) (_, id string, err error) {
-	pod, err := a.here(ctx, namespace, name)
+func (d streams) runs(ctx context.Context, namespace, name, container string) (_, id string, err error) {
+	pod, err := d.here(ctx, namespace, name)
 	if err != nil {
 		return "", "", err
 	}
 	if container, err = podlog.Container(pod, container); err != nil {
 		return "", "", err
 	}
-	cs, _, _ := a.engine.held(pod.UID)
+	cs, _, _ := d.a.engine.held(pod.UID)
 	for _, s := range cs {
 		if s.Name == container && s.Phase == runtime.Running {
 			id = s.ID
@@ -145,18 +148,18 @@ func notRunning(container string) error {
 
 // Dial connects to a port of a pod of this node: to its loopback address, where also those listen who do not want to
 // be reached from outside.
-func (a *Agent) Dial(ctx context.Context, namespace, name string, port uint16) (net.Conn, error) {
-	pod, err := a.here(ctx, namespace, name)
+func (d streams) Dial(ctx context.Context, namespace, name string, port uint16) (net.Conn, error) {
+	pod, err := d.here(ctx, namespace, name)
 	if err != nil {
 		return nil, err
 	}
-	if a.board().OnHostNetwork(pod) {
+	if d.a.board().OnHostNetwork(pod) {
 		var d net.Dialer
 		return d.DialContext(ctx, "tcp", net.JoinHostPort("localhost", strconv.Itoa(int(port))))
 	}
-	st, ok := a.engine.pod(pod.UID)
+	st, ok := d.a.engine.pod(pod.UID)
 	if !ok || st.NetNS == "" {
 		return nil, apierrors.NewInternalError(fmt.Errorf("pod %s has no network now", name))
 	}
-	return a.cfg.Dial(ctx, st.NetNS, port)
+	return d.a.cfg.Dial(ctx, st.NetNS, port)
 }

@@ -40,8 +40,7 @@ type worker struct {
 	retry bool
 	// endStart ends the start that is under way, if one is.
 	endStart context.CancelCauseFunc
-	fresh    bool                // something the pod names has changed
-	pulls    map[string]*pulling // images on their way, by container name
+	fresh    bool // something the pod names has changed
 	// hooked are the lifecycle hooks that have come to their end, by podstate.HookKey.
 	hooked map[string]podstate.HookEnd
 
@@ -58,13 +57,15 @@ type worker struct {
 	status  statusWriter
 	stale   string // why the pod's volumes could not be renewed, as last told
 	images  imageVolumes
-	silent  map[string]silence // registries that did not answer, by image
-	helpers sync.WaitGroup     // pulls, lifecycle hooks
+	pulls   pulls
+	helpers sync.WaitGroup // pulls, lifecycle hooks
 }
 
 func newWorker(a *Agent, pod *corev1.Pod) *worker {
-	w := &worker{a: a, uid: pod.UID, pod: pod, wake: make(chan struct{}, 1), ended: make(chan struct{}), bare: make(chan struct{}), unheard: make(chan struct{}), pulls: map[string]*pulling{}, hooked: map[string]podstate.HookEnd{}, silent: map[string]silence{},
+	w := &worker{a: a, uid: pod.UID, pod: pod, wake: make(chan struct{}, 1), ended: make(chan struct{}), bare: make(chan struct{}), unheard: make(chan struct{}), hooked: map[string]podstate.HookEnd{},
 		seen: podstate.Seen{Images: map[string]podstate.Image{}, Faults: map[string]podstate.Fault{}, Messages: map[string]string{}}}
+	w.images, w.resize = imageVolumes{w: w}, resizing{w: w}
+	w.pulls = pulls{w: w, on: map[string]*pulling{}, silent: map[string]silence{}}
 	w.status = statusWriter{home: apiPods{a.cfg.Client}, owner: w}
 	w.probes = a.prober.NewSet(w.poke, func(container, eventType, reason, message string) {
 		a.containerEvent(w.current(), container, eventType, reason, message)
@@ -216,8 +217,8 @@ func (w *worker) step(ctx context.Context) (rest time.Duration, done bool) {
 		in.Stop = w.stop(*why)
 	}
 	w.refreshVolumes(ctx, in)
-	in.Pod = w.sized(in)
-	w.setSizes(ctx, in.Pod)
+	in.Pod = w.resize.sized(in)
+	w.resize.setSizes(ctx, in.Pod)
 	out := w.decide(in)
 	if ctx.Err() != nil {
 		return resync, false
@@ -225,7 +226,7 @@ func (w *worker) step(ctx context.Context) (rest time.Duration, done bool) {
 	if !w.settle(in, out) {
 		return 0, false
 	}
-	w.tellSizes(in.Pod, &out.Status)
+	w.resize.tellSizes(in.Pod, &out.Status)
 	tellMounts(in.Pod, &out.Status)
 	if out.Unheard && !isClosed(w.unheard) {
 		close(w.unheard)
@@ -329,13 +330,13 @@ func (w *worker) input() (in podstate.Input, ok bool) {
 		w.retryFaults("CreateContainerConfigError", "FailedMount")
 	}
 	w.mu.Unlock()
-	w.lookAtPulls(in)
+	w.pulls.lookAtPulls(in)
 	w.seen.Containers = containers
 	w.seen.Hooks, w.seen.Health = w.hookEnds(containers), w.health()
 	w.seen.Standing = sandbox
 	w.seen.Sandbox = w.seen.Sandbox && sandbox // an engine that lost it (its run directory was removed) gets it anew
 	w.readMessages(in.Pod)
-	in.Seen, in.Mem, in.Now, in.HostIPs = w.seen, w.mem, time.Now(), w.a.nodeIPs()
+	in.Seen, in.Mem, in.Now, in.HostIPs = w.seen, w.mem, time.Now(), w.a.outlook.last().hostIPs
 	in.Closing, in.Later = w.a.goingDown()
 	return in, true
 }
@@ -359,7 +360,7 @@ func (w *worker) markEnd(in podstate.Input, out podstate.Output) {
 	}
 	if over && !w.isEnded() {
 		close(w.ended)
-		w.a.pokeUnsettled()
+		w.a.roster.pokeUnsettled()
 	}
 	if over && (out.Done || w.seen.Removed) && !isClosed(w.bare) {
 		close(w.bare)
