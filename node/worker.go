@@ -44,7 +44,7 @@ type worker struct {
 	// hooked are the lifecycle hooks that have come to their end, by podstate.HookKey.
 	hooked map[string]podstate.HookEnd
 
-	// settled: the board has decided whether it takes the pod; counted: it does. Both guarded by the agent's mu.
+	// settled: the board has decided whether it takes the pod; counted: it does. Both guarded by the roster's lock.
 	settled, counted bool
 
 	probes *probe.Set
