@@ -12,13 +12,13 @@ root="./runtime/... ./network/... ./images/... ./storage/... ./host/... ./node/.
 guest="./runtime/runtimetest ./e2e ./boot/... ./brain/... ./cli ./network/bridge/... ./images/layers/... ./node/volume ./node/stats ./host ./runtime/... ./packaging/systemd/..."
 # Pure code and the store: they run as arm64 and armv7 under qemu-user, without cgo. Nothing that makes namespaces or
 # speaks netlink: qemu-user does not carry that.
-foreign="./api ./api/local/... ./storage/... ./scheduler/... ./lease/... ./controller/... ./node/podstate/... \
+foreign="./api ./api/local/... ./storage/... ./scheduler/... ./lease/... ./controller/... ./node/podspec ./node/podstate/... \
 	./node/pressure/... ./shutdown/... ./images ./pki/... ./upgrade/..."
 # What runs without root and without a network, in a few seconds each (make quick).
 quick="./api/... ./boot/... ./brain/... ./cli/... ./config/... ./controller/... ./firstboot/... ./host/disk ./host/ntp \
 	./images/applet ./images/fake \
 	./internal/deps ./internal/testrun ./lease/... ./network/fake ./network/hostnet ./network/plan ./node ./node/downward \
-	./node/podstate ./node/pressure ./node/probe ./pki ./runtime ./runtime/fake ./scheduler/... ./scripts/again ./packaging/image \
+	./node/podlog ./node/podspec ./node/podstate ./node/pressure ./node/probe ./node/static ./pki ./runtime ./runtime/fake ./scheduler/... ./scripts/again ./packaging/image \
 	./scripts/lint ./packaging/man ./lab/vm ./shutdown ./storage ./upgrade/..."
 # Not under the race detector: they start containers or whole processes, where it costs most and sees least, or they
 # look at sources only.
