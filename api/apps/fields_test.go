@@ -17,6 +17,9 @@ import (
 
 // meant are the fields of specs that are honoured; templates are accounted for in package api.
 var meant = map[reflect.Type][]string{
+	reflect.TypeFor[appsv1.DeploymentSpec](): {"replicas", "selector", "strategy.type", "strategy.rollingUpdate.maxUnavailable", "strategy.rollingUpdate.maxSurge",
+		"minReadySeconds", "revisionHistoryLimit", "paused", "progressDeadlineSeconds"},
+	reflect.TypeFor[appsv1.ReplicaSetSpec](): {"replicas", "minReadySeconds", "selector"},
 	reflect.TypeFor[appsv1.StatefulSetSpec](): {"replicas", "selector", "serviceName", "podManagementPolicy", "updateStrategy.type", "updateStrategy.rollingUpdate.partition",
 		"updateStrategy.rollingUpdate.maxUnavailable", "revisionHistoryLimit", "minReadySeconds", "persistentVolumeClaimRetentionPolicy.whenDeleted",
 		"persistentVolumeClaimRetentionPolicy.whenScaled", "ordinals.start"},
