@@ -59,6 +59,19 @@ func (s *Kinds) ByGVK(gvk schema.GroupVersionKind) *Kind {
 	return nil
 }
 
+// Shown is ByGVK, and finds the kinds as well that show the objects of another one.
+func (s *Kinds) Shown(gvk schema.GroupVersionKind) *Kind {
+	if k := s.ByGVK(gvk); k != nil {
+		return k
+	}
+	for _, k := range s.Views {
+		if k.GVK() == gvk {
+			return k
+		}
+	}
+	return nil
+}
+
 // Named finds a kind that has objects by what a person types: plural, singular, short name or Kind.
 func (s *Kinds) Named(word string) *Kind {
 	for _, k := range s.Kept {

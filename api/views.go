@@ -9,6 +9,8 @@ type Form struct {
 	Fields map[string]string
 	// Renamed are the fields of an object that are called otherwise in one of Of, by their names there.
 	Renamed map[string]string
+	// Configure turns a configuration that is to be applied into one of Of, where names of its own are not all that differs.
+	Configure func(config map[string]any) error
 }
 
 // shown is the name here of a field of a selector over Of.

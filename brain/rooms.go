@@ -236,6 +236,7 @@ func (b *Brain) openServer() error {
 	if b.plane == nil {
 		return b.uplink.openDoor(b, cfg)
 	}
+	b.plane.loops.Usage = h
 	return b.plane.openServer(b.server)
 }
 

@@ -10,6 +10,7 @@
 //	Deployments    Deployments, ReplicaSets, pods -> workload.Roll -> make, size and delete ReplicaSets
 //	Placed         StatefulSets or DaemonSets, their revisions, pods -> workload.Order or Cover -> make and delete pods
 //	Jobs           Jobs, pods -> jobs.Next -> make pods, count how they end
+//	Autoscalers    autoscalers, what they name, usage -> autoscale.Decide -> set the scale
 //	Budgets        disruption budgets, pods -> how many may be evicted -> the budget's status
 //	Networks       nodes with pod networks -> a ConfigMap that boards read, a condition where two share one
 //	Aggregated     ClusterRoles -> rbac.Aggregate -> the rules of those that pick others
@@ -37,6 +38,7 @@ import (
 
 	"ledge/api"
 	"ledge/api/apps"
+	"ledge/api/autoscaling"
 	"ledge/api/batch"
 	"ledge/api/rbac"
 	"ledge/lease"
@@ -55,6 +57,7 @@ type Config struct {
 	NodeCIDRs      NodeCIDRs
 	Machines       Lister   // nil: there is no list of machines (N-3.62)
 	Metrics        *Metrics // nil: nobody asks
+	Usage          Usage    // nil: nothing is measured
 }
 
 // OutOfService configures what the taint out-of-service does (N-4.3 to N-4.5).
@@ -109,6 +112,10 @@ func Run(ctx context.Context, cfg Config) error {
 	if w.has(batch.Jobs) {
 		jobs := record("job-controller")
 		loops = append(loops, jobs, NewJobs(w, jobs))
+	}
+	if w.has(autoscaling.HorizontalPodAutoscalers) {
+		scaled := record("horizontal-pod-autoscaler")
+		loops = append(loops, scaled, NewAutoscalers(w, cfg.Usage, scaled))
 	}
 	if len(cfg.NodeCIDRs.Clusters) > 0 {
 		given := record("cidrAllocator")

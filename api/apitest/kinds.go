@@ -4,6 +4,8 @@ import (
 	"context"
 	"testing"
 
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
@@ -16,6 +18,7 @@ import (
 
 	"ledge/api"
 	"ledge/api/apps"
+	"ledge/api/autoscaling"
 	"ledge/api/batch"
 	"ledge/api/coordination"
 	"ledge/api/events"
@@ -66,6 +69,14 @@ var samples = map[*api.Kind]func(e *env) api.Object{
 	apps.Deployments:           func(e *env) api.Object { return e.deployment("") },
 	batch.Jobs:                 func(e *env) api.Object { return e.job("") },
 	apps.ReplicaSets:           func(e *env) api.Object { return e.replicaSet("") },
+	autoscaling.HorizontalPodAutoscalers: func(*env) api.Object {
+		return &autoscalingv2.HorizontalPodAutoscaler{Spec: autoscalingv2.HorizontalPodAutoscalerSpec{MaxReplicas: 3,
+			ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "none"}}}
+	},
+	autoscaling.HorizontalPodAutoscalersV1: func(*env) api.Object {
+		return &autoscalingv1.HorizontalPodAutoscaler{Spec: autoscalingv1.HorizontalPodAutoscalerSpec{MaxReplicas: 3,
+			ScaleTargetRef: autoscalingv1.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "none"}}}
+	},
 	coordination.Leases: func(*env) api.Object {
 		holder, now, seconds := "apitest", metav1.NowMicro(), int32(40)
 		return &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, RenewTime: &now, LeaseDurationSeconds: &seconds}}

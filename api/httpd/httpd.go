@@ -107,7 +107,14 @@ type handler struct {
 
 // New makes the handler of an API server. The caller of a request is taken from its connection, so it must be
 // served by a Server of this package.
-func New(c Config) (http.Handler, error) { return newHandler(c) }
+func New(c Config) (Handler, error) { return newHandler(c) }
+
+// Handler is an API server, which others of its process may ask what pods use.
+type Handler interface {
+	http.Handler
+	// PodMetrics is what the pods of all boards use, as measured last.
+	PodMetrics(context.Context) ([]*api.PodMetrics, error)
+}
 
 func newHandler(c Config) (*handler, error) {
 	if c.Client == nil {

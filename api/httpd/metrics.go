@@ -16,21 +16,31 @@ func (h *handler) measurements(ctx context.Context, k *api.Kind) ([]api.Object, 
 	if h.metrics == nil {
 		return nil, status(http.StatusNotImplemented, "NotImplemented", "this server measures nothing")
 	}
+	if k == api.MetricsOfPods {
+		return objects(h.PodMetrics(ctx))
+	}
+	others, err := h.measuredElsewhere(ctx)
+	return objects(slices.Concat(h.metrics.NodeMetrics(ctx), others.Nodes), err)
+}
+
+func objects[T api.Object](list []T, err error) ([]api.Object, error) {
+	var out []api.Object
+	for _, m := range list {
+		out = append(out, m)
+	}
+	return out, err
+}
+
+// PodMetrics implements Handler.
+func (h *handler) PodMetrics(ctx context.Context) ([]*api.PodMetrics, error) {
+	if h.metrics == nil {
+		return nil, nil
+	}
 	others, err := h.measuredElsewhere(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var out []api.Object
-	if k == api.MetricsOfNodes {
-		for _, m := range slices.Concat(h.metrics.NodeMetrics(ctx), others.Nodes) {
-			out = append(out, m)
-		}
-		return out, nil
-	}
-	for _, m := range slices.Concat(h.metrics.PodMetrics(ctx), others.Pods) {
-		out = append(out, m)
-	}
-	return out, nil
+	return slices.Concat(h.metrics.PodMetrics(ctx), others.Pods), nil
 }
 
 // listMeasured answers kubectl top.

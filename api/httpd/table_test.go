@@ -12,6 +12,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -25,6 +26,7 @@ import (
 
 	"ledge/api"
 	"ledge/api/apps"
+	"ledge/api/autoscaling"
 	"ledge/api/batch"
 	"ledge/api/coordination"
 	"ledge/api/events"
@@ -120,7 +122,15 @@ func samples() map[*api.Kind][]api.Object {
 	revision.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "web", Controller: ptr(true)}}
 	job := &batchv1.Job{ObjectMeta: named("work", time.Hour), Spec: batchv1.JobSpec{Completions: ptr(int32(5)), Parallelism: ptr(int32(2)), Selector: selector,
 		Template: template.Template}, Status: batchv1.JobStatus{Succeeded: 3, StartTime: ptr(ago(90 * time.Second))}}
+	scaled := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: named("web", time.Hour), Spec: autoscalingv2.HorizontalPodAutoscalerSpec{MinReplicas: ptr(int32(1)), MaxReplicas: 5,
+		ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{Kind: "Deployment", Name: "web"}, Metrics: []autoscalingv2.MetricSpec{{Type: "Resource",
+			Resource: &autoscalingv2.ResourceMetricSource{Name: "cpu", Target: autoscalingv2.MetricTarget{AverageUtilization: ptr(int32(50))}}}}},
+		Status: autoscalingv2.HorizontalPodAutoscalerStatus{CurrentReplicas: 3, CurrentMetrics: []autoscalingv2.MetricStatus{{Type: "Resource",
+			Resource: &autoscalingv2.ResourceMetricStatus{Name: "cpu", Current: autoscalingv2.MetricValueStatus{AverageUtilization: ptr(int32(49))}}}}}}
 	return map[*api.Kind][]api.Object{
+		autoscaling.HorizontalPodAutoscalers:   {scaled, &autoscalingv2.HorizontalPodAutoscaler{}},
+		autoscaling.HorizontalPodAutoscalersV1: {autoscaling.HorizontalPodAutoscalersV1.View.Show(scaled)},
+
 		batch.Jobs:                 {job, &batchv1.Job{}},
 		apps.ControllerRevisions:   {revision, &appsv1.ControllerRevision{}},
 		apps.DaemonSets:            {daemons, &appsv1.DaemonSet{}},
@@ -179,6 +189,9 @@ func ended(code int32, reason string, d time.Duration) corev1.ContainerState {
 // upstreamColumns are those of Kubernetes 1.36 (pkg/printers/internalversion; ClusterRoles have the default of its registry) and of
 // metrics-server 0.8, word for word: wide ones in brackets, the type where it is not a string.
 var upstreamColumns = map[*api.Kind]string{
+	autoscaling.HorizontalPodAutoscalers:   "Name, Reference, Targets, MinPods, MaxPods, Replicas, Age",
+	autoscaling.HorizontalPodAutoscalersV1: "Name, Reference, Targets, MinPods, MaxPods, Replicas, Age",
+
 	api.ConfigMaps:             "Name, Data, Age",
 	api.Events:                 "Last Seen, Type, Reason, Object, [Subobject], [Source], Message, [First Seen], [Count], [Name]",
 	events.Events:              "Last Seen, Type, Reason, Object, [Subobject], [Source], Message, [First Seen], [Count], [Name]",
@@ -257,7 +270,7 @@ func TestTables(t *testing.T) {
 		for _, row := range got.Rows {
 			for i, cell := range row.Cells {
 				if got.ColumnDefinitions[i].Type == "string" {
-					if _, ok := cell.(string); !ok && !slices.Contains([]string{"Data", "Count", "Up-to-date", "Available", "Revision"}, got.ColumnDefinitions[i].Name) {
+					if _, ok := cell.(string); !ok && !slices.Contains([]string{"Data", "Count", "Up-to-date", "Available", "Revision", "MaxPods", "Replicas"}, got.ColumnDefinitions[i].Name) {
 						t.Errorf("%s: cell %d is a %T", k, i, cell)
 					}
 				}

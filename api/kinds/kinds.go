@@ -4,6 +4,7 @@ package kinds
 import (
 	"ledge/api"
 	"ledge/api/apps"
+	"ledge/api/autoscaling"
 	"ledge/api/batch"
 	"ledge/api/coordination"
 	"ledge/api/events"
@@ -19,6 +20,7 @@ var All = &api.Kinds{
 		api.ConfigMaps, api.Events, api.Namespaces, api.Nodes, api.Pods, api.PodTemplates, api.ReplicationControllers, api.Secrets,
 		api.ServiceAccounts, api.Services,
 		apps.ControllerRevisions, apps.DaemonSets, apps.Deployments, apps.ReplicaSets, apps.StatefulSets,
+		autoscaling.HorizontalPodAutoscalers,
 		batch.Jobs,
 		coordination.Leases,
 		node.RuntimeClasses,
@@ -26,7 +28,7 @@ var All = &api.Kinds{
 		rbac.ClusterRoleBindings, rbac.ClusterRoles, rbac.RoleBindings, rbac.Roles,
 		scheduling.PriorityClasses,
 	},
-	Views:    []*api.Kind{events.Events},
+	Views:    []*api.Kind{events.Events, autoscaling.HorizontalPodAutoscalersV1},
 	Later:    later,
 	Absent:   absent,
 	Measured: []*api.Kind{api.MetricsOfNodes, api.MetricsOfPods},
@@ -37,7 +39,6 @@ var later = []*api.Kind{
 	api.DefineLater("", "v1", "PersistentVolume", "persistentvolumes", false, "pv"),
 	api.DefineLater("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", true, "pvc"),
 	api.DefineLater("", "v1", "ResourceQuota", "resourcequotas", true, "quota"),
-	inAll(api.DefineLater("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers", true, "hpa")),
 	inAll(api.DefineLater("batch", "v1", "CronJob", "cronjobs", true, "cj")),
 	api.DefineLater("storage.k8s.io", "v1", "StorageClass", "storageclasses", false, "sc"),
 }
@@ -50,7 +51,6 @@ var absent = []*api.Kind{
 	api.DefineLater("admissionregistration.k8s.io", "v1", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", false),
 	api.DefineLater("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", false, "crd", "crds"),
 	api.DefineLater("apiregistration.k8s.io", "v1", "APIService", "apiservices", false),
-	api.DefineLater("autoscaling", "v1", "HorizontalPodAutoscaler", "horizontalpodautoscalers", true, "hpa"),
 	api.DefineLater("certificates.k8s.io", "v1", "CertificateSigningRequest", "certificatesigningrequests", false, "csr"),
 	api.DefineLater("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", true),
 	api.DefineLater("networking.k8s.io", "v1", "Ingress", "ingresses", true, "ing"),

@@ -52,16 +52,11 @@ func (f *family) add(o item) {
 
 // ownerKind is the kind whose objects are kept for what a reference names; nil: it is not known here.
 func ownerKind(kinds *api.Kinds, r metav1.OwnerReference) *api.Kind {
-	gvk := schema.FromAPIVersionAndKind(r.APIVersion, r.Kind)
-	if k := kinds.ByGVK(gvk); k != nil {
-		return k
+	k := kinds.Shown(schema.FromAPIVersionAndKind(r.APIVersion, r.Kind))
+	if k != nil && k.View != nil {
+		return k.View.Of
 	}
-	for _, k := range kinds.Views {
-		if k.GVK() == gvk {
-			return k.View.Of
-		}
-	}
-	return nil
+	return k
 }
 
 // link is what a reference to an owner comes to.

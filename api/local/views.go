@@ -104,6 +104,11 @@ func (c *Client) applyView(ctx context.Context, kind *api.Kind, namespace, name 
 			delete(config, is)
 		}
 	}
+	if configure := kind.View.Configure; configure != nil {
+		if err := configure(config); err != nil {
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("the applied configuration does not fit: %v", err))
+		}
+	}
 	config["apiVersion"], config["kind"] = of.APIVersion(), of.Name
 	if data, err = json.Marshal(config); err != nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding the applied configuration: %v", err))

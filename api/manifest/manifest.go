@@ -81,7 +81,7 @@ func Parse(d Document, namespace string) (*Manifest, error) {
 	if err := json.Unmarshal(raw, &head); err != nil {
 		return nil, err
 	}
-	kind := kinds.All.ByGVK(schema.FromAPIVersionAndKind(head.APIVersion, head.Kind))
+	kind := kinds.All.Shown(schema.FromAPIVersionAndKind(head.APIVersion, head.Kind))
 	if kind == nil {
 		return nil, fmt.Errorf("ledge does not know objects of kind %q, apiVersion %q", head.Kind, head.APIVersion)
 	}

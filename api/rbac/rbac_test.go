@@ -87,7 +87,7 @@ func TestDefaultRolesNest(t *testing.T) {
 func TestDefaultRolesNameWhatThereIs(t *testing.T) {
 	elsewhere := map[string]bool{ // Kubernetes has these, a board does not
 		"bindings": true, "services/proxy": true, "services/status": true, "persistentvolumeclaims/status": true, "resourcequotas/status": true,
-		"controllerrevisions": true, "deployments/rollback": true, "nodes/metrics": true, "horizontalpodautoscalers/status": true,
+		"controllerrevisions": true, "deployments/rollback": true, "nodes/metrics": true,
 		"cronjobs/status": true, "jobs/status": true, "ingresses/status": true,
 	}
 	known := func(group, resource string) bool {

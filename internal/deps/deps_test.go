@@ -39,10 +39,11 @@ var table = map[string][]string{
 	"api/websocket": {},
 	"api/valid":     {},
 	"api/table":     {},
-	"api/kinds":     {"api", "api/apps", "api/batch", "api/coordination", "api/events", "api/node", "api/policy", "api/rbac", "api/scheduling"},
+	"api/kinds":     {"api", "api/apps", "api/autoscaling", "api/batch", "api/coordination", "api/events", "api/node", "api/policy", "api/rbac", "api/scheduling"},
 
 	// One package for the kinds of each API group; those of the core group are in api.
 	"api/apps":         {"api", "api/table", "api/valid"},
+	"api/autoscaling":  {"api", "api/table", "api/valid"},
 	"api/batch":        {"api", "api/table", "api/valid"},
 	"api/coordination": {"api", "api/table", "api/valid"},
 	"api/events":       {"api"},
@@ -55,14 +56,14 @@ var table = map[string][]string{
 	"api/openapi":         {},
 	"api/manifest":        {"api", "api/coordination", "api/kinds"},
 	"api/rest/...":        {"api", "api/coordination"},
-	"api/apitest":         {"internal/testrun", "api", "api/kinds", "api/apps", "api/batch", "api/coordination", "api/events", "api/node", "api/policy", "api/rbac", "api/scheduling"},
+	"api/apitest":         {"internal/testrun", "api", "api/kinds", "api/apps", "api/autoscaling", "api/batch", "api/coordination", "api/events", "api/node", "api/policy", "api/rbac", "api/scheduling"},
 	"lease/...":           {"api", "api/coordination"},
 	"shutdown/...":        {"api", "internal/durable"},
 	"node/podstate":       {"api", "runtime"},
 	"api/managed":         {"api", "api/kinds", "api/openapi"},                                                                                        // decision 11
 	"api/local/...":       {"api", "api/batch", "api/coordination", "api/node", "api/policy", "api/rbac", "api/scheduling", "storage", "api/managed"}, // decision 11
 	"api/mirror/...":      {"api", "storage"},
-	"controller/...":      {"api", "api/apps", "api/batch", "api/coordination", "api/kinds", "api/policy", "api/rbac", "lease", "scheduler", "controller/jobs", "controller/workload"},
+	"controller/...":      {"api", "api/apps", "api/autoscaling", "api/batch", "api/coordination", "api/kinds", "api/policy", "api/rbac", "lease", "scheduler", "controller/autoscale", "controller/jobs", "controller/workload"},
 	"controller/workload": {"api"},
 	"controller/jobs":     {"api", "api/batch", "controller/workload"},
 	"controller/machines": {"controller"},
@@ -105,6 +106,8 @@ var table = map[string][]string{
 	"internal/nspawn":         {"internal/testrun"},
 	"internal/original":       {"internal/testrun"},
 	"runtime/runtimetest/...": {"runtime/...", "internal/testrun"},
+
+	"controller/autoscale": {"api", "api/autoscaling"},
 }
 
 // thirdParty says which rooms may import a module (or standard package) that brings weight or power with it.

@@ -118,7 +118,7 @@ func haveNamespace(ctx context.Context, client api.Client, name string) error {
 
 // apply says what stands against a document.
 func apply(ctx context.Context, client api.Client, head metav1.PartialObjectMetadata, doc manifest.Document) []string {
-	if kinds.All.ByGVK(head.GroupVersionKind()) == nil {
+	if kinds.All.Shown(head.GroupVersionKind()) == nil {
 		return []string{""}
 	}
 	m, err := manifest.Parse(doc, metav1.NamespaceDefault)
