@@ -17,6 +17,7 @@ import (
 
 	"ledge/api"
 	"ledge/api/apps"
+	"ledge/api/autoscaling"
 	"ledge/api/batch"
 	"ledge/api/coordination"
 	"ledge/api/events"
@@ -185,11 +186,13 @@ func TestWatchTableOfEveryKind(t *testing.T) {
 	}
 	const binding = `"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"view"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"bob"}]`
 	const deployed = `"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}`
+	const scaled = `"spec":{"maxReplicas":3,"scaleTargetRef":{"apiVersion":"apps/v1","kind":"Deployment","name":"d"}}`
 	const job = `"spec":{"template":{"spec":{"restartPolicy":"Never","containers":[{"name":"c","image":"i"}]}}}`
 	bodies := map[*api.Kind]string{batch.Jobs: job, apps.ControllerRevisions: `"data":{},"revision":1`, apps.DaemonSets: deployed, apps.Deployments: deployed, apps.ReplicaSets: deployed, apps.StatefulSets: deployed, api.Pods: `"spec":{"containers":[{"name":"c","image":"i"}]}`, api.PodTemplates: `"template":{"spec":{"containers":[{"name":"c","image":"i"}]}}`,
 		api.ReplicationControllers: `"spec":{"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}`,
 		api.Events:                 `"involvedObject":{"namespace":"default"},"reason":"R","type":"Normal"`, node.RuntimeClasses: `"handler":"ledge"`, scheduling.PriorityClasses: `"value":7`,
 		policy.PodDisruptionBudgets: `"spec":{"minAvailable":1}`, rbac.RoleBindings: binding, rbac.ClusterRoleBindings: binding, coordination.Leases: `"spec":{}`,
+		autoscaling.HorizontalPodAutoscalers: scaled, autoscaling.HorizontalPodAutoscalersV1: scaled,
 		events.Events: `"regarding":{"namespace":"default"},"reason":"R","type":"Normal","action":"A","reportingController":"x.io/y","reportingInstance":"z","eventTime":"2026-11-20T12:00:00.000000Z"`}
 	for _, k := range slices.Concat(kinds.All.Kept, kinds.All.Views) {
 		path, name := "/apis/"+k.APIVersion(), "x-"+strings.ToLower(k.Name)+k.Version
