@@ -10,6 +10,7 @@
 //	Deployments    Deployments, ReplicaSets, pods -> workload.Roll -> make, size and delete ReplicaSets
 //	Placed         StatefulSets or DaemonSets, their revisions, pods -> workload.Order or Cover -> make and delete pods
 //	Jobs           Jobs, pods -> jobs.Next -> make pods, count how they end
+//	CronJobs       CronJobs, Jobs, the clock -> cronjobs.Next -> make Jobs when they are due, delete old ones
 //	Autoscalers    autoscalers, what they name, usage -> autoscale.Decide -> set the scale
 //	Budgets        disruption budgets, pods -> how many may be evicted -> the budget's status
 //	Networks       nodes with pod networks -> a ConfigMap that boards read, a condition where two share one
@@ -58,6 +59,8 @@ type Config struct {
 	Machines       Lister   // nil: there is no list of machines (N-3.62)
 	Metrics        *Metrics // nil: nobody asks
 	Usage          Usage    // nil: nothing is measured
+	// Believed says whether the clock is right, as far as anybody knows: CronJobs begin nothing before. nil: it is.
+	Believed func() bool
 }
 
 // OutOfService configures what the taint out-of-service does (N-4.3 to N-4.5).
@@ -112,6 +115,10 @@ func Run(ctx context.Context, cfg Config) error {
 	if w.has(batch.Jobs) {
 		jobs := record("job-controller")
 		loops = append(loops, jobs, NewJobs(w, jobs))
+	}
+	if w.has(batch.CronJobs) {
+		due := record("cronjob-controller")
+		loops = append(loops, due, NewCronJobs(w, cfg.Believed, due))
 	}
 	if w.has(autoscaling.HorizontalPodAutoscalers) {
 		scaled := record("horizontal-pod-autoscaler")

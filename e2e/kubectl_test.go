@@ -204,6 +204,9 @@ metadata: {name: settings}
 data: {colour: red}
 `
 
+const kubectlCron = `{"apiVersion":"batch/v1","kind":"CronJob","metadata":{"name":"cj"},"spec":{"schedule":"0 3 29 2 *","jobTemplate":{"spec":{"template":{"spec":` +
+	`{"restartPolicy":"Never","containers":[{"name":"c","image":"x"}]}}}}}}`
+
 // besideSteps are what both kubectls do at the same time, each in a namespace of its own.
 var besideSteps = []step{
 	{"kubectl version", "Server Version|v1.", ""},
@@ -272,6 +275,14 @@ var besideSteps = []step{
 	{"kubectl wait --for=condition=complete job/j --timeout=60s && kubectl get job j && kubectl logs job/j", "condition met|Complete   1/1 |worked", ""},
 	{"kubectl describe job j", "Completions:|1 Succeeded / 0 Failed|Created pod: j-|Job completed", ""},
 	{"kubectl delete job j && while kubectl get pods -l job-name=j -o name | grep .; do sleep 0.3; done", `job.batch "j" deleted`, ""},
+	{"kubectl create cronjob cj --image=" + busyboxImage + " --schedule='0 3 29 2 *' -- echo ticked", "cronjob.batch/cj created", "new"},
+	{"kubectl create cronjob cj --image=x --schedule='0 3 29 2 *'", "!the server could not find the requested resource", "old"}, // it wants v1beta1
+	{"echo '" + kubectlCron + "' | kubectl apply -f -", "cronjob.batch/cj created", "old"},
+	{"kubectl get cronjob cj", "0 3 29 2 *   <none>     False     0        <none>", ""},
+	{"kubectl create job now --from=cronjob/cj && kubectl wait --for=condition=complete job/now --timeout=60s && kubectl logs job/now", "job.batch/now created|condition met|ticked", "new"},
+	{"kubectl patch cronjob cj -p '{\"spec\":{\"schedule\":\"* * * *\"}}'", "!expected exactly 5 fields", ""},
+	{"kubectl patch cronjob cj -p '{\"spec\":{\"timeZone\":\"Europe/Berlin\",\"suspend\":true}}' && kubectl describe cj cj", "patched|Europe/Berlin|Suspend:|True|Concurrency Policy:", "new"},
+	{"kubectl delete cronjob cj && while kubectl get jobs -o name | grep .; do sleep 0.3; done", `cronjob.batch "cj" deleted`, ""},
 	{"kubectl set env pod/web A=b", "!pod updates may not change fields", ""},
 	{"kubectl certificate approve c", "!certificatesigningrequests", ""},
 	{"kubectl plugin list", "!unable to find any kubectl plugins", ""},
@@ -309,7 +320,6 @@ var nodeSteps = []step{
 
 // longSteps are the rest of what people type: refusals that must say why, and verbs that few need.
 var longSteps = []step{
-	{"kubectl create cronjob cj --image=x --schedule='* * * * *'", "!cronjobs.batch are not supported by ledge yet", ""},
 	{"kubectl create service clusterip s --tcp=80", "!services are not supported by ledge", ""},
 	{"kubectl create quota q --hard=pods=1", "!resourcequotas are not supported by ledge yet", ""},
 	{"kubectl auth can-i get pods --as=bob", "!User \"bob\" cannot get resource", ""},

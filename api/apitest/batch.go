@@ -18,6 +18,8 @@ var batchCases = []Case{
 	{"JobRefused", testJobRefused},
 	{"JobChanged", testJobChanged},
 	{"JobStatus", testJobStatus},
+	{"CronJob", testCronJob},
+	{"CronJobRefused", testCronJobRefused},
 }
 
 // job is one that somebody else runs: where controllers run, nothing but the API acts on it.

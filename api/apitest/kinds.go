@@ -67,6 +67,7 @@ var samples = map[*api.Kind]func(e *env) api.Object{
 	apps.DaemonSets:            func(e *env) api.Object { return e.daemonSet("") },
 	apps.StatefulSets:          func(e *env) api.Object { return e.statefulSet("") },
 	apps.Deployments:           func(e *env) api.Object { return e.deployment("") },
+	batch.CronJobs:             func(e *env) api.Object { return e.cronJob("") },
 	batch.Jobs:                 func(e *env) api.Object { return e.job("") },
 	apps.ReplicaSets:           func(e *env) api.Object { return e.replicaSet("") },
 	autoscaling.HorizontalPodAutoscalers: func(*env) api.Object {

@@ -32,6 +32,23 @@ func TestEveryFieldIsAccountedFor(t *testing.T) {
 	}
 }
 
+// Every field of a CronJob's spec is honoured.
+func TestEveryFieldOfACronJob(t *testing.T) {
+	honoured := []string{"schedule", "timeZone", "startingDeadlineSeconds", "concurrencyPolicy", "suspend", "jobTemplate", "successfulJobsHistoryLimit",
+		"failedJobsHistoryLimit"}
+	typ := reflect.TypeFor[batchv1.CronJobSpec]()
+	for i := range typ.NumField() {
+		if name, _, _ := strings.Cut(typ.Field(i).Tag.Get("json"), ","); !slices.Contains(honoured, name) {
+			t.Errorf("%s is not honoured", name)
+		}
+	}
+	c := &batchv1.CronJob{}
+	c.Spec.JobTemplate.Spec.Scheduling = &batchv1.JobSchedulingConfiguration{}
+	if !slices.ContainsFunc(validateCronJob(c), func(err *field.Error) bool { return err.Field == "spec.jobTemplate.spec.scheduling" }) {
+		t.Error("spec.jobTemplate.spec.scheduling is taken")
+	}
+}
+
 func TestRefusals(t *testing.T) {
 	s := &batchv1.JobSpec{Scheduling: &batchv1.JobSchedulingConfiguration{}}
 	errs := validateJobSpec(s, field.NewPath("spec"))

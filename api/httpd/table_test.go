@@ -122,6 +122,9 @@ func samples() map[*api.Kind][]api.Object {
 	revision.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "web", Controller: ptr(true)}}
 	job := &batchv1.Job{ObjectMeta: named("work", time.Hour), Spec: batchv1.JobSpec{Completions: ptr(int32(5)), Parallelism: ptr(int32(2)), Selector: selector,
 		Template: template.Template}, Status: batchv1.JobStatus{Succeeded: 3, StartTime: ptr(ago(90 * time.Second))}}
+	cron := &batchv1.CronJob{ObjectMeta: named("nightly", time.Hour), Spec: batchv1.CronJobSpec{Schedule: "0 3 * * *", TimeZone: ptr("Europe/Berlin"), Suspend: ptr(false)},
+		Status: batchv1.CronJobStatus{Active: []corev1.ObjectReference{{Name: "nightly-1"}}, LastScheduleTime: ptr(ago(90 * time.Second))}}
+	cron.Spec.JobTemplate.Spec.Template = template.Template
 	scaled := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: named("web", time.Hour), Spec: autoscalingv2.HorizontalPodAutoscalerSpec{MinReplicas: ptr(int32(1)), MaxReplicas: 5,
 		ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{Kind: "Deployment", Name: "web"}, Metrics: []autoscalingv2.MetricSpec{{Type: "Resource",
 			Resource: &autoscalingv2.ResourceMetricSource{Name: "cpu", Target: autoscalingv2.MetricTarget{AverageUtilization: ptr(int32(50))}}}}},
@@ -131,6 +134,7 @@ func samples() map[*api.Kind][]api.Object {
 		autoscaling.HorizontalPodAutoscalers:   {scaled, &autoscalingv2.HorizontalPodAutoscaler{}},
 		autoscaling.HorizontalPodAutoscalersV1: {autoscaling.HorizontalPodAutoscalersV1.View.Show(scaled)},
 
+		batch.CronJobs:             {cron, &batchv1.CronJob{}},
 		batch.Jobs:                 {job, &batchv1.Job{}},
 		apps.ControllerRevisions:   {revision, &appsv1.ControllerRevision{}},
 		apps.DaemonSets:            {daemons, &appsv1.DaemonSet{}},
@@ -208,6 +212,7 @@ var upstreamColumns = map[*api.Kind]string{
 		"[Containers], [Images], [Selector]",
 	apps.StatefulSets:           "Name, Ready, Age, [Containers], [Images]",
 	apps.Deployments:            "Name, Ready, Up-to-date, Available, Age, [Containers], [Images], [Selector]",
+	batch.CronJobs:              "Name, Schedule, Timezone, Suspend boolean, Active integer, Last Schedule, Age, [Containers], [Images], [Selector]",
 	batch.Jobs:                  "Name, Status, Completions, Duration, Age, [Containers], [Images], [Selector]",
 	apps.ReplicaSets:            "Name, Desired integer, Current integer, Ready integer, Age, [Containers], [Images], [Selector]",
 	coordination.Leases:         "Name, Holder, Age",

@@ -188,7 +188,7 @@ func TestWatchTableOfEveryKind(t *testing.T) {
 	const deployed = `"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}`
 	const scaled = `"spec":{"maxReplicas":3,"scaleTargetRef":{"apiVersion":"apps/v1","kind":"Deployment","name":"d"}}`
 	const job = `"spec":{"template":{"spec":{"restartPolicy":"Never","containers":[{"name":"c","image":"i"}]}}}`
-	bodies := map[*api.Kind]string{batch.Jobs: job, apps.ControllerRevisions: `"data":{},"revision":1`, apps.DaemonSets: deployed, apps.Deployments: deployed, apps.ReplicaSets: deployed, apps.StatefulSets: deployed, api.Pods: `"spec":{"containers":[{"name":"c","image":"i"}]}`, api.PodTemplates: `"template":{"spec":{"containers":[{"name":"c","image":"i"}]}}`,
+	bodies := map[*api.Kind]string{batch.Jobs: job, batch.CronJobs: `"spec":{"schedule":"@daily","jobTemplate":{` + job + `}}`, apps.ControllerRevisions: `"data":{},"revision":1`, apps.DaemonSets: deployed, apps.Deployments: deployed, apps.ReplicaSets: deployed, apps.StatefulSets: deployed, api.Pods: `"spec":{"containers":[{"name":"c","image":"i"}]}`, api.PodTemplates: `"template":{"spec":{"containers":[{"name":"c","image":"i"}]}}`,
 		api.ReplicationControllers: `"spec":{"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}`,
 		api.Events:                 `"involvedObject":{"namespace":"default"},"reason":"R","type":"Normal"`, node.RuntimeClasses: `"handler":"ledge"`, scheduling.PriorityClasses: `"value":7`,
 		policy.PodDisruptionBudgets: `"spec":{"minAvailable":1}`, rbac.RoleBindings: binding, rbac.ClusterRoleBindings: binding, coordination.Leases: `"spec":{}`,

@@ -21,7 +21,7 @@ var All = &api.Kinds{
 		api.ServiceAccounts, api.Services,
 		apps.ControllerRevisions, apps.DaemonSets, apps.Deployments, apps.ReplicaSets, apps.StatefulSets,
 		autoscaling.HorizontalPodAutoscalers,
-		batch.Jobs,
+		batch.CronJobs, batch.Jobs,
 		coordination.Leases,
 		node.RuntimeClasses,
 		policy.PodDisruptionBudgets,
@@ -39,7 +39,6 @@ var later = []*api.Kind{
 	api.DefineLater("", "v1", "PersistentVolume", "persistentvolumes", false, "pv"),
 	api.DefineLater("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", true, "pvc"),
 	api.DefineLater("", "v1", "ResourceQuota", "resourcequotas", true, "quota"),
-	inAll(api.DefineLater("batch", "v1", "CronJob", "cronjobs", true, "cj")),
 	api.DefineLater("storage.k8s.io", "v1", "StorageClass", "storageclasses", false, "sc"),
 }
 
@@ -56,10 +55,4 @@ var absent = []*api.Kind{
 	api.DefineLater("networking.k8s.io", "v1", "Ingress", "ingresses", true, "ing"),
 	api.DefineLater("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", true, "netpol"),
 	api.DefineLater("storage.k8s.io", "v1", "CSINode", "csinodes", false),
-}
-
-// inAll puts a kind into kubectl get all.
-func inAll(k *api.Kind) *api.Kind {
-	k.Categories = []string{"all"}
-	return k
 }

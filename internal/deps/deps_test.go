@@ -63,7 +63,7 @@ var table = map[string][]string{
 	"api/managed":         {"api", "api/kinds", "api/openapi"},                                                                                        // decision 11
 	"api/local/...":       {"api", "api/batch", "api/coordination", "api/node", "api/policy", "api/rbac", "api/scheduling", "storage", "api/managed"}, // decision 11
 	"api/mirror/...":      {"api", "storage"},
-	"controller/...":      {"api", "api/apps", "api/autoscaling", "api/batch", "api/coordination", "api/kinds", "api/policy", "api/rbac", "lease", "scheduler", "controller/autoscale", "controller/jobs", "controller/workload"},
+	"controller/...":      {"api", "api/apps", "api/autoscaling", "api/batch", "api/coordination", "api/kinds", "api/policy", "api/rbac", "lease", "scheduler", "controller/autoscale", "controller/cronjobs", "controller/jobs", "controller/workload"},
 	"controller/workload": {"api"},
 	"controller/jobs":     {"api", "api/batch", "controller/workload"},
 	"controller/machines": {"controller"},
@@ -108,6 +108,7 @@ var table = map[string][]string{
 	"runtime/runtimetest/...": {"runtime/...", "internal/testrun"},
 
 	"controller/autoscale": {"api", "api/autoscaling"},
+	"controller/cronjobs":  {"api/batch"},
 }
 
 // thirdParty says which rooms may import a module (or standard package) that brings weight or power with it.
@@ -122,6 +123,7 @@ var thirdParty = map[string][]string{
 	"github.com/vishvananda/netns":                        {},
 	"github.com/google/nftables":                          {"network/bridge/..."},
 	"github.com/google/go-containerregistry":              {},
+	"github.com/robfig/cron":                              {"api/batch"}, // its parser: decision 107
 	"k8s.io/client-go/rest":                               {"api/rest/..."},
 	"k8s.io/client-go/tools/clientcmd":                    {"api/rest/..."},
 	"k8s.io/client-go":                                    {}, // no other part of it, anywhere

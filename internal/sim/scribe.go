@@ -61,6 +61,7 @@ var may = map[string]map[string]bool{
 		"statefulsets status": true, "daemonsets status": true,
 		"create controllerrevisions": true, "controllerrevisions revision": true, "delete controllerrevisions": true,
 		"jobs status": true, "delete jobs": true,
+		"cronjobs status": true, "create jobs": true,
 	},
 }
 
