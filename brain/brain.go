@@ -49,6 +49,7 @@ func New(cfg Config, rims Rims) *Brain {
 
 // Run works until the board is told to stop, or cannot go on, and does what follows from that.
 func (b *Brain) Run(ctx context.Context) error {
+	b.clock = newTrust(b.Build.ClockFloor(b.DataDir), b.rims.Host.ClockSynced) // before it is set
 	if b.UnderInit {
 		if err := host.SetClock(b.Build.ClockFloor(b.DataDir)); err != nil { // architecture: Observer's clock
 			slog.Warn("the clock stays behind the time", "err", err)
@@ -121,6 +122,7 @@ type Brain struct {
 	off      ending.Why // why run returned
 
 	debts debts // of this start
+	clock *trust
 
 	guard *guard
 	holds host.Check // what holds pods to their limits

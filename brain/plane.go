@@ -74,7 +74,7 @@ func (b *Brain) openPlane(ctx context.Context) (err error) {
 	b.client = through(b.rims.Uplink, p.api)
 	p.boards.client, p.boards.tls = p.api, p.joins.BoardTLS
 	p.loops = b.Controllers()
-	p.loops.Client, p.loops.Schedule.Closed = p.api, b.closed
+	p.loops.Client, p.loops.Schedule.Closed, p.loops.Believed = p.api, b.closed, b.clock.believed
 	return nil
 }
 
