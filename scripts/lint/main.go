@@ -1,5 +1,5 @@
-// Command lint holds the house rules that gofmt, vet and staticcheck do not know: the length of functions, doc comments
-// on exported names, package names that say nothing. It reads sources only and prints one line per finding.
+// Command lint holds the house rules that gofmt, vet and staticcheck do not know: the length of functions and lines, doc
+// comments on exported names, package names that say nothing. It reads sources only and prints one line per finding.
 //
 //	go run ./scripts/lint [DIR]
 package main
@@ -14,11 +14,13 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 const (
 	longFunction = 80  // lines; more fails
 	longFile     = 400 // lines; more is said, once for all
+	longLine     = 140 // columns, without the longest string; more fails
 )
 
 // vague names say nothing about what is inside.
@@ -61,7 +63,11 @@ func lint(top string) (findings, long []string, err error) {
 		if filepath.Ext(path) != ".go" {
 			return nil
 		}
-		file, err := parser.ParseFile(fset, path, nil, parser.ParseComments)
+		source, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		file, err := parser.ParseFile(fset, path, source, parser.ParseComments)
 		if err != nil {
 			findings = append(findings, err.Error())
 			return nil
@@ -73,6 +79,7 @@ func lint(top string) (findings, long []string, err error) {
 			long = append(long, fmt.Sprintf("%s (%d)", path, n))
 		}
 		findings = append(findings, check(fset, path, file)...)
+		findings = append(findings, wide(fset, path, file, string(source))...)
 		return nil
 	})
 	return findings, long, err
@@ -109,6 +116,29 @@ func check(fset *token.FileSet, path string, file *ast.File) []string {
 					say(spec.Pos(), "exported %s has no comment", name)
 				}
 			}
+		}
+	}
+	return found
+}
+
+// wide finds lines that are too long to read. A string cannot be broken where it stands, so the longest one of a line does not count,
+// nor do lines inside of one. A tab is one column.
+func wide(fset *token.FileSet, path string, file *ast.File, source string) (found []string) {
+	longest := map[int]int{} // of a line
+	ast.Inspect(file, func(n ast.Node) bool {
+		lit, ok := n.(*ast.BasicLit)
+		if !ok || lit.Kind != token.STRING {
+			return true
+		}
+		for i, part := range strings.Split(lit.Value, "\n") {
+			line := fset.Position(lit.Pos()).Line + i
+			longest[line] = max(longest[line], utf8.RuneCountInString(part))
+		}
+		return true
+	})
+	for i, line := range strings.Split(source, "\n") {
+		if n := utf8.RuneCountInString(line); n > longLine && n-longest[i+1] > longLine {
+			found = append(found, fmt.Sprintf("%s:%d: the line has %d columns, the limit is %d", path, i+1, n, longLine))
 		}
 	}
 	return found
