@@ -212,7 +212,7 @@ func testDaemonSetRefused(t *testing.T, c api.Client) {
 		field string
 		edit  func(s *appsv1.DaemonSetSpec)
 	}{
-		"no selector":        {"spec.selector", func(s *appsv1.DaemonSetSpec) { s.Selector = nil }},
+		"no selector":        {"spec.template.metadata.labels", func(s *appsv1.DaemonSetSpec) { s.Selector = nil }},
 		"an empty selector":  {"spec.selector", func(s *appsv1.DaemonSetSpec) { s.Selector = &metav1.LabelSelector{} }},
 		"another selector":   {"spec.template.metadata.labels", func(s *appsv1.DaemonSetSpec) { s.Selector.MatchLabels["app"] = "other" }},
 		"pods that end":      {"spec.template.spec.restartPolicy", func(s *appsv1.DaemonSetSpec) { s.Template.Spec.RestartPolicy = "OnFailure" }},
