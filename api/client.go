@@ -139,7 +139,8 @@ type DeleteOptions struct {
 }
 
 // Propagations are all there are.
-var Propagations = []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan}
+var Propagations = []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground,
+	metav1.DeletePropagationOrphan}
 
 // Streams carries bytes to and from containers, beside the object Client.
 type Streams interface {

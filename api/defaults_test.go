@@ -23,7 +23,8 @@ func TestPodDefaults(t *testing.T) { // N-7.1
 	pod := &corev1.Pod{Spec: corev1.PodSpec{
 		HostNetwork:              true,
 		DeprecatedServiceAccount: "sa",
-		Volumes:                  []corev1.Volume{{Name: "e"}, {Name: "h", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/x"}}}},
+		Volumes: []corev1.Volume{{Name: "e"},
+			{Name: "h", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/x"}}}},
 		Containers: []corev1.Container{{
 			Name: "c", Image: "busybox",
 			Ports: []corev1.ContainerPort{{ContainerPort: 80}},

@@ -28,17 +28,20 @@ func TestEphemeral(t *testing.T) {
 		{"name of a container", func(e *corev1.EphemeralContainer) { e.Name = "c" }, e1 + "name", "Duplicate"},
 		{"name twice", func(e *corev1.EphemeralContainer) { e.Name = "old" }, e1 + "name", "Duplicate"},
 		{"no image", func(e *corev1.EphemeralContainer) { e.Image = "" }, e1 + "image", "Required"},
-		{"probe", func(e *corev1.EphemeralContainer) { e.LivenessProbe = goodProbe() }, e1 + "livenessProbe", "cannot be set for an Ephemeral Container"},
+		{"probe", func(e *corev1.EphemeralContainer) { e.LivenessProbe = goodProbe() }, e1 + "livenessProbe",
+			"cannot be set for an Ephemeral Container"},
 		{"hook", func(e *corev1.EphemeralContainer) { e.Lifecycle = &corev1.Lifecycle{} }, e1 + "lifecycle", "cannot be set"},
 		{"resources", func(e *corev1.EphemeralContainer) { e.Resources.Limits = res("1", "") }, e1 + "resources", "cannot be set"},
-		{"restarts", func(e *corev1.EphemeralContainer) { e.RestartPolicy = ptr(corev1.ContainerRestartPolicyAlways) }, e1 + "restartPolicy", "cannot be set"},
+		{"restarts", func(e *corev1.EphemeralContainer) { e.RestartPolicy = ptr(corev1.ContainerRestartPolicyAlways) }, e1 + "restartPolicy",
+			"cannot be set"},
 		{"port", func(e *corev1.EphemeralContainer) {
 			e.Ports = []corev1.ContainerPort{{ContainerPort: 1, Protocol: "TCP"}}
 		}, e1 + "ports", "cannot be set"},
 		{"mount of nothing", func(e *corev1.EphemeralContainer) {
 			e.VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPath: "/v"}}
 		}, e1 + "volumeMounts[0].name", "Not found"},
-		{"not yet", func(e *corev1.EphemeralContainer) { e.VolumeDevices = []corev1.VolumeDevice{{Name: "v"}} }, e1 + "volumeDevices", valid.NotYet},
+		{"not yet", func(e *corev1.EphemeralContainer) { e.VolumeDevices = []corev1.VolumeDevice{{Name: "v"}} }, e1 + "volumeDevices",
+			valid.NotYet},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			old := validPod()
@@ -62,7 +65,8 @@ func TestEphemeral(t *testing.T) {
 	wants(t, validate(old), "spec.ephemeralContainers", "cannot be set on create")
 	old.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
 	p = old.DeepCopy()
-	if err := validateUpdate(p, old, Ephemeral); err == nil || !strings.Contains(err.Error(), "static pods do not support ephemeral containers") {
+	if err := validateUpdate(p, old, Ephemeral); err == nil ||
+		!strings.Contains(err.Error(), "static pods do not support ephemeral containers") {
 		t.Errorf("a static pod: %v", err)
 	}
 }

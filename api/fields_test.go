@@ -86,7 +86,8 @@ func TestEventSource(t *testing.T) {
 
 // Whatever text comes, a selector either is refused with 400 or can be used, and what it prints reads back.
 func FuzzSelectors(f *testing.F) {
-	for _, s := range []string{"", "a=b", "a!=b,c", "a in (b,c)", "!a", "metadata.name=x", `metadata.name=a\,b`, "spec.nodeName==", "status.phase!=Failed,", "(", "a notin ()"} {
+	for _, s := range []string{"", "a=b", "a!=b,c", "a in (b,c)", "!a", "metadata.name=x", `metadata.name=a\,b`, "spec.nodeName==",
+		"status.phase!=Failed,", "(", "a notin ()"} {
 		f.Add(s)
 	}
 	pod := validPod()

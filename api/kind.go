@@ -168,7 +168,8 @@ func setTo[T Object](f func(T, int32)) func(Object, int32) {
 	return func(o Object, n int32) { f(o.(T), n) }
 }
 
-func scale[T Object](f func(T) (autoscalingv1.ScaleSpec, autoscalingv1.ScaleStatus)) func(Object) (autoscalingv1.ScaleSpec, autoscalingv1.ScaleStatus) {
+func scale[T Object](f func(T) (autoscalingv1.ScaleSpec, autoscalingv1.ScaleStatus)) func(Object) (autoscalingv1.ScaleSpec,
+	autoscalingv1.ScaleStatus) {
 	if f == nil {
 		return nil
 	}

@@ -8,7 +8,8 @@ import (
 )
 
 func goodProbe() *corev1.Probe {
-	return &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/", Port: intstr.FromInt32(80), Scheme: "HTTP"}},
+	return &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/", Port: intstr.FromInt32(80),
+		Scheme: "HTTP"}},
 		TimeoutSeconds: 1, PeriodSeconds: 10, SuccessThreshold: 1, FailureThreshold: 3}
 }
 
@@ -35,7 +36,8 @@ func ruling(edit func(*corev1.Container, *corev1.ContainerRestartRule)) func(*co
 	return func(p *corev1.Pod) {
 		c := first(p)
 		c.RestartPolicy = ptr(corev1.ContainerRestartPolicyNever)
-		r := corev1.ContainerRestartRule{Action: "Restart", ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{Operator: "In", Values: []int32{1}}}
+		r := corev1.ContainerRestartRule{Action: "Restart",
+			ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{Operator: "In", Values: []int32{1}}}
 		edit(c, &r)
 		c.RestartPolicyRules = append(c.RestartPolicyRules, r)
 	}
@@ -55,17 +57,22 @@ func TestValidateLife(t *testing.T) {
 	}{
 		{"probe", probing(func(*corev1.Probe) {}), "", ""},
 		{"probe without handler", probing(func(p *corev1.Probe) { p.HTTPGet = nil }), live, "must specify a handler type"},
-		{"two handlers", probing(func(p *corev1.Probe) { p.TCPSocket = &corev1.TCPSocketAction{Port: intstr.FromInt32(1)} }), live + ".tcpSocket", "may not specify more than 1"},
+		{"two handlers", probing(func(p *corev1.Probe) { p.TCPSocket = &corev1.TCPSocketAction{Port: intstr.FromInt32(1)} }), live + ".tcpSocket",
+			"may not specify more than 1"},
 		{"path", probing(func(p *corev1.Probe) { p.HTTPGet.Path = "" }), live + ".httpGet.path", "Required"},
 		{"scheme", probing(func(p *corev1.Probe) { p.HTTPGet.Scheme = "FTP" }), live + ".httpGet.scheme", "Unsupported"},
 		{"port", probing(func(p *corev1.Probe) { p.HTTPGet.Port = intstr.FromInt32(0) }), live + ".httpGet.port", "between 1 and 65535"},
 		{"port name", probing(func(p *corev1.Probe) { p.HTTPGet.Port = intstr.FromString("a b") }), live + ".httpGet.port", ""},
-		{"header", probing(func(p *corev1.Probe) { p.HTTPGet.HTTPHeaders = []corev1.HTTPHeader{{Name: "a b"}} }), live + ".httpGet.httpHeaders[0].name", ""},
-		{"command", probing(func(p *corev1.Probe) { p.ProbeHandler = corev1.ProbeHandler{Exec: &corev1.ExecAction{}} }), live + ".exec.command", "Required"},
-		{"grpc port", probing(func(p *corev1.Probe) { p.ProbeHandler = corev1.ProbeHandler{GRPC: &corev1.GRPCAction{}} }), live + ".grpc.port", ""},
+		{"header", probing(func(p *corev1.Probe) { p.HTTPGet.HTTPHeaders = []corev1.HTTPHeader{{Name: "a b"}} }),
+			live + ".httpGet.httpHeaders[0].name", ""},
+		{"command", probing(func(p *corev1.Probe) { p.ProbeHandler = corev1.ProbeHandler{Exec: &corev1.ExecAction{}} }), live + ".exec.command",
+			"Required"},
+		{"grpc port", probing(func(p *corev1.Probe) { p.ProbeHandler = corev1.ProbeHandler{GRPC: &corev1.GRPCAction{}} }), live + ".grpc.port",
+			""},
 		{"period", probing(func(p *corev1.Probe) { p.PeriodSeconds = -1 }), live + ".periodSeconds", "greater than or equal to 0"},
 		{"success threshold", probing(func(p *corev1.Probe) { p.SuccessThreshold = 2 }), live + ".successThreshold", "must be 1"},
-		{"probe grace", probing(func(p *corev1.Probe) { p.TerminationGracePeriodSeconds = ptr(int64(0)) }), live + ".terminationGracePeriodSeconds", "must be greater than 0"},
+		{"probe grace", probing(func(p *corev1.Probe) { p.TerminationGracePeriodSeconds = ptr(int64(0)) }),
+			live + ".terminationGracePeriodSeconds", "must be greater than 0"},
 		{"readiness grace", func(p *corev1.Pod) {
 			first(p).ReadinessProbe = goodProbe()
 			first(p).ReadinessProbe.TerminationGracePeriodSeconds = ptr(int64(1))
@@ -78,27 +85,35 @@ func TestValidateLife(t *testing.T) {
 		{"probe of an init container", sidecar(func(c *corev1.Container) { c.RestartPolicy, c.StartupProbe = nil, goodProbe() }),
 			"spec.initContainers[0].startupProbe", "may not be set for init containers without restartPolicy=Always"},
 		{"rules of a sidecar", sidecar(func(c *corev1.Container) {
-			c.RestartPolicyRules = []corev1.ContainerRestartRule{{Action: "Restart", ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{Operator: "In", Values: []int32{1}}}}
+			c.RestartPolicyRules = []corev1.ContainerRestartRule{{Action: "Restart",
+				ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{Operator: "In", Values: []int32{1}}}}
 		}), "", ""},
-		{"container policy", func(p *corev1.Pod) { first(p).RestartPolicy = ptr(corev1.ContainerRestartPolicy("x")) }, c0 + "restartPolicy", "Unsupported"},
+		{"container policy", func(p *corev1.Pod) { first(p).RestartPolicy = ptr(corev1.ContainerRestartPolicy("x")) }, c0 + "restartPolicy",
+			"Unsupported"},
 		{"rule", ruling(func(*corev1.Container, *corev1.ContainerRestartRule) {}), "", ""},
-		{"rule without policy", ruling(func(c *corev1.Container, _ *corev1.ContainerRestartRule) { c.RestartPolicy = nil }), c0 + "restartPolicy", "must specify restartPolicy"},
-		{"rule without codes", ruling(func(_ *corev1.Container, r *corev1.ContainerRestartRule) { r.ExitCodes = nil }), c0 + "restartPolicyRules[0].exitCodes", "Required"},
+		{"rule without policy", ruling(func(c *corev1.Container, _ *corev1.ContainerRestartRule) { c.RestartPolicy = nil }), c0 + "restartPolicy",
+			"must specify restartPolicy"},
+		{"rule without codes", ruling(func(_ *corev1.Container, r *corev1.ContainerRestartRule) { r.ExitCodes = nil }),
+			c0 + "restartPolicyRules[0].exitCodes", "Required"},
 		{"rule of all", ruling(func(_ *corev1.Container, r *corev1.ContainerRestartRule) { r.Action = "RestartAllContainers" }), "", ""},
-		{"rule of none", ruling(func(_ *corev1.Container, r *corev1.ContainerRestartRule) { r.Action = "Stop" }), c0 + "restartPolicyRules[0].action", "Unsupported"},
+		{"rule of none", ruling(func(_ *corev1.Container, r *corev1.ContainerRestartRule) { r.Action = "Stop" }),
+			c0 + "restartPolicyRules[0].action", "Unsupported"},
 		{"hook", hooked(corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 30}}), "", ""},
-		{"long sleep", hooked(corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 31}}), c0 + "lifecycle.preStop.sleep.seconds", "must be non-negative and less than terminationGracePeriodSeconds (30)"},
+		{"long sleep", hooked(corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 31}}), c0 + "lifecycle.preStop.sleep.seconds",
+			"must be non-negative and less than terminationGracePeriodSeconds (30)"},
 		{"no hook", hooked(corev1.LifecycleHandler{}), c0 + "lifecycle.preStop", "must specify a handler type"},
 		{"stop signal", func(p *corev1.Pod) {
 			p.Spec.OS = &corev1.PodOS{Name: "linux"}
 			first(p).Lifecycle = &corev1.Lifecycle{StopSignal: ptr(corev1.Signal("SIGRTMIN+3"))}
 		}, "", ""},
-		{"stop signal of no system", func(p *corev1.Pod) { first(p).Lifecycle = &corev1.Lifecycle{StopSignal: ptr(corev1.SIGUSR1)} }, c0 + "lifecycle.stopSignal", "empty `spec.os.name`"},
+		{"stop signal of no system", func(p *corev1.Pod) { first(p).Lifecycle = &corev1.Lifecycle{StopSignal: ptr(corev1.SIGUSR1)} },
+			c0 + "lifecycle.stopSignal", "empty `spec.os.name`"},
 		{"unknown stop signal", func(p *corev1.Pod) {
 			p.Spec.OS = &corev1.PodOS{Name: "linux"}
 			first(p).Lifecycle = &corev1.Lifecycle{StopSignal: ptr(corev1.Signal("SIGNOPE"))}
 		}, c0 + "lifecycle.stopSignal", "Unsupported"},
-		{"readiness gate", func(p *corev1.Pod) { p.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: "a b"}} }, "spec.readinessGates[0].conditionType", ""},
+		{"readiness gate", func(p *corev1.Pod) { p.Spec.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: "a b"}} },
+			"spec.readinessGates[0].conditionType", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			p := validPod()
@@ -141,7 +156,8 @@ func TestGates(t *testing.T) {
 		{"nothing", func(_, _ *corev1.Pod) {}, "", ""},
 		{"one opens", func(p, _ *corev1.Pod) { p.Spec.SchedulingGates = p.Spec.SchedulingGates[1:] }, "", ""},
 		{"all open", func(p, _ *corev1.Pod) { p.Spec.SchedulingGates = nil }, "", ""},
-		{"a new one", func(p, _ *corev1.Pod) { p.Spec.SchedulingGates[0].Name = "example.com/c" }, "spec.schedulingGates", "only deletion is allowed, but found new scheduling gate 'example.com/c'"},
+		{"a new one", func(p, _ *corev1.Pod) { p.Spec.SchedulingGates[0].Name = "example.com/c" }, "spec.schedulingGates",
+			"only deletion is allowed, but found new scheduling gate 'example.com/c'"},
 		{"selector narrower", func(p, _ *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"a": "b", "c": "d"} }, "", ""},
 		{"selector other", func(p, _ *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"a": "c"} }, "spec.nodeSelector", "only additions"},
 		{"selector after the gates", func(p, old *corev1.Pod) {

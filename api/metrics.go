@@ -80,7 +80,8 @@ var (
 				return measuredCells(m.Name, m.Usage.Cpu().MilliValue(), m.Usage.Memory().Value(), m.Window)
 			},
 		})
-	MetricsOfPods = Define(Kind{Group: "metrics.k8s.io", Version: "v1beta1", Name: "PodMetrics", Resource: "pods", Namespaced: true, Measured: true},
+	MetricsOfPods = Define(Kind{Group: "metrics.k8s.io", Version: "v1beta1", Name: "PodMetrics", Resource: "pods", Namespaced: true,
+		Measured: true},
 		Rules[*PodMetrics]{
 			New:     func() *PodMetrics { return &PodMetrics{} },
 			Columns: measuredColumns,

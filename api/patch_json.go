@@ -262,7 +262,8 @@ func (p *patcher) remove(path []string) (any, error) {
 
 // change finds the container that path ends in and lets inList or inMap change it; a changed list is put back
 // where it hangs. The empty path replaces the document by whole.
-func (p *patcher) change(path []string, whole any, inList func([]any, string) ([]any, error), inMap func(map[string]any, string) error) error {
+func (p *patcher) change(path []string, whole any, inList func([]any, string) ([]any, error),
+	inMap func(map[string]any, string) error) error {
 	if len(path) == 0 {
 		p.doc = whole
 		return nil

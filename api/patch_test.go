@@ -197,7 +197,8 @@ func TestJSONPatchBombs(t *testing.T) {
 		"depth":  deep,
 		"number": strings.Split(strings.Repeat(`{"op":"test","path":"","value":1} `, maxPatchOps+1), " ")[:maxPatchOps+1],
 	} {
-		_, _, err := ApplyPatch(ConfigMaps, &corev1.ConfigMap{}, Patch{Type: types.JSONPatchType, Data: []byte("[" + strings.Join(ops, ",") + "]")})
+		_, _, err := ApplyPatch(ConfigMaps, &corev1.ConfigMap{},
+			Patch{Type: types.JSONPatchType, Data: []byte("[" + strings.Join(ops, ",") + "]")})
 		status, ok := err.(apierrors.APIStatus)
 		if !ok || status.Status().Code != 422 && status.Status().Code != 413 {
 			t.Errorf("%s: want 413 or 422, got %v", name, err)
@@ -210,7 +211,8 @@ func FuzzApplyPatch(f *testing.F) {
 	for _, s := range []string{
 		`[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`, `[{"op":"copy","from":"","path":"/spec"}]`,
 		`[{"op":"move","from":"/spec/containers/0","path":"/spec/containers/-"}]`, `[{"op":"test","path":"/spec","value":null}]`,
-		`[{"op":"remove","path":""}]`, `{"metadata":{"labels":{"a":null}}}`, `{"spec":null}`, `{"spec":{"containers":[{"name":"c","$patch":"delete"}]}}`,
+		`[{"op":"remove","path":""}]`, `{"metadata":{"labels":{"a":null}}}`, `{"spec":null}`,
+		`{"spec":{"containers":[{"name":"c","$patch":"delete"}]}}`,
 		`{"spec":{"$setElementOrder/containers":[{"name":"c"}],"containers":[{"name":"c","env":[{"name":"x"}]}]}}`,
 		`{"spec":{"containers":[{"$patch":"replace"}]}}`, `{"metadata":{"$deleteFromPrimitiveList/finalizers":["x"]}}`,
 		`{"spec":{"volumes":[{"$retainKeys":["name"],"name":"v"}]}}`, `{"$patch":"replace"}`, `{"$retainKeys":"x"}`,

@@ -19,12 +19,14 @@ func TestPodNetworks(t *testing.T) {
 	}
 	two := node("two", "10.99.0.2", "10.42.2.0/24", "fd00:2::/64")
 	two.Status.Addresses = append(two.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: "fd99::2"})
-	data := PodNetworksOf([]*corev1.Node{two, node("one", "10.99.0.1", "10.42.1.0/24"), node("new", "10.99.0.3"), node("away", "", "10.42.3.0/24"),
+	data := PodNetworksOf([]*corev1.Node{two, node("one", "10.99.0.1", "10.42.1.0/24"), node("new", "10.99.0.3"),
+		node("away", "", "10.42.3.0/24"),
 		node("odd", "10.99.0.4", "10.42.4.1/24")})
 	if got := fmt.Sprint(data); got != "map[one:10.42.1.0/24 via 10.99.0.1 two:10.42.2.0/24,fd00:2::/64 via 10.99.0.2,fd99::2]" {
 		t.Error(got)
 	}
-	for _, bad := range []string{"", "10.42.9.0/24", "10.42.9.0/24 via", "10.42.9.0/24 via somewhere", "all via 10.99.0.9", "10.42.9.9/24 via 10.99.0.9"} {
+	for _, bad := range []string{"", "10.42.9.0/24", "10.42.9.0/24 via", "10.42.9.0/24 via somewhere", "all via 10.99.0.9",
+		"10.42.9.9/24 via 10.99.0.9"} {
 		data["bad"] = bad
 		if got := fmt.Sprint(ParsePodNetworks(data)); got != "[{one [10.42.1.0/24] [10.99.0.1]} {two [10.42.2.0/24 fd00:2::/64] [10.99.0.2 fd99::2]}]" {
 			t.Errorf("%q: %s", bad, got)

@@ -23,7 +23,8 @@ func ContainerNamed(pod *corev1.Pod, name string) *corev1.Container {
 
 // ContainerStatusNamed finds the status of a container in that of its pod; nil if there is none.
 func ContainerStatusNamed(pod *corev1.Pod, name string) *corev1.ContainerStatus {
-	for _, list := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses, pod.Status.EphemeralContainerStatuses} {
+	for _, list := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses,
+		pod.Status.EphemeralContainerStatuses} {
 		for i := range list {
 			if list[i].Name == name {
 				return &list[i]

@@ -146,7 +146,8 @@ func TestEventFields(t *testing.T) {
 
 func TestEventAnnotations(t *testing.T) { // N-6.32
 	recording(t, func(s *eventServer, r *Recorder) {
-		r.Annotated(corev1.ObjectReference{Kind: "Pod", Namespace: "ns", Name: "p"}, map[string]string{"starved_resource": "memory"}, corev1.EventTypeWarning, "Evicted", "m")
+		r.Annotated(corev1.ObjectReference{Kind: "Pod", Namespace: "ns", Name: "p"}, map[string]string{"starved_resource": "memory"},
+			corev1.EventTypeWarning, "Evicted", "m")
 		synctest.Wait()
 		if e := s.only(t); e.Annotations["starved_resource"] != "memory" || e.Message != "m" {
 			t.Errorf("event %+v", e)

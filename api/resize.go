@@ -208,7 +208,8 @@ func WithPodLimits(c *corev1.Container, pod *corev1.Pod) *corev1.Container {
 // asks for, unless its node has said that it can never have that.
 func Held(pod *corev1.Pod) corev1.ResourceList {
 	want := Requests(pod)
-	if pod.Spec.NodeName == "" || !slices.ContainsFunc(pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool { return c.Resources != nil }) {
+	if pod.Spec.NodeName == "" || !slices.ContainsFunc(pod.Status.ContainerStatuses,
+		func(c corev1.ContainerStatus) bool { return c.Resources != nil }) {
 		return want
 	}
 	have := Requests(WithResources(pod, Granted(pod)))

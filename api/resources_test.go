@@ -37,15 +37,16 @@ func TestQOSClass(t *testing.T) { // N-7.37
 		pod  *corev1.Pod
 		want corev1.PodQOSClass
 	}{
-		"nothing":                  {pod(need(nil, nil)), corev1.PodQOSBestEffort},
-		"zero counts as nothing":   {pod(need(res("0", "0"), nil)), corev1.PodQOSBestEffort},
-		"ephemeral storage is not": {pod(need(corev1.ResourceList{"ephemeral-storage": resource.MustParse("1Gi")}, nil)), corev1.PodQOSBestEffort},
-		"all equal":                {pod(full, full), corev1.PodQOSGuaranteed},
-		"one without":              {pod(full, need(nil, nil)), corev1.PodQOSBurstable},
-		"request only":             {pod(need(res("1", ""), nil)), corev1.PodQOSBurstable},
-		"cpu limit only":           {pod(need(res("1", ""), res("1", ""))), corev1.PodQOSBurstable},
-		"request below limit":      {pod(need(res("1", "1Gi"), res("2", "1Gi"))), corev1.PodQOSBurstable},
-		"other spelling":           {pod(need(res("1000m", "1024Mi"), res("1", "1Gi"))), corev1.PodQOSGuaranteed},
+		"nothing":                {pod(need(nil, nil)), corev1.PodQOSBestEffort},
+		"zero counts as nothing": {pod(need(res("0", "0"), nil)), corev1.PodQOSBestEffort},
+		"ephemeral storage is not": {pod(need(corev1.ResourceList{"ephemeral-storage": resource.MustParse("1Gi")}, nil)),
+			corev1.PodQOSBestEffort},
+		"all equal":           {pod(full, full), corev1.PodQOSGuaranteed},
+		"one without":         {pod(full, need(nil, nil)), corev1.PodQOSBurstable},
+		"request only":        {pod(need(res("1", ""), nil)), corev1.PodQOSBurstable},
+		"cpu limit only":      {pod(need(res("1", ""), res("1", ""))), corev1.PodQOSBurstable},
+		"request below limit": {pod(need(res("1", "1Gi"), res("2", "1Gi"))), corev1.PodQOSBurstable},
+		"other spelling":      {pod(need(res("1000m", "1024Mi"), res("1", "1Gi"))), corev1.PodQOSGuaranteed},
 		"init container without": {&corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{full},
 			InitContainers: []corev1.Container{need(nil, nil)}}}, corev1.PodQOSBurstable},
 		"pod level": {&corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{need(nil, nil)},
@@ -69,12 +70,15 @@ func TestRequests(t *testing.T) { // N-10.9
 		overhead   string
 		want       string
 	}{
-		"sum":                     {main: []corev1.Container{need(res("1", ""), nil), need(res("2", ""), nil)}, want: "3"},
-		"large init":              {init: []corev1.Container{need(res("5", ""), nil), need(res("4", ""), nil)}, main: []corev1.Container{need(res("1", ""), nil)}, want: "5"},
-		"sidecar runs beside":     {init: []corev1.Container{sidecar("1")}, main: []corev1.Container{need(res("2", ""), nil)}, want: "3"},
-		"init after a sidecar":    {init: []corev1.Container{sidecar("1"), need(res("5", ""), nil)}, main: []corev1.Container{need(res("2", ""), nil)}, want: "6"},
-		"init before the sidecar": {init: []corev1.Container{need(res("5", ""), nil), sidecar("1")}, main: []corev1.Container{need(res("2", ""), nil)}, want: "5"},
-		"overhead":                {main: []corev1.Container{need(res("1", ""), nil)}, overhead: "250m", want: "1250m"},
+		"sum": {main: []corev1.Container{need(res("1", ""), nil), need(res("2", ""), nil)}, want: "3"},
+		"large init": {init: []corev1.Container{need(res("5", ""), nil), need(res("4", ""), nil)},
+			main: []corev1.Container{need(res("1", ""), nil)}, want: "5"},
+		"sidecar runs beside": {init: []corev1.Container{sidecar("1")}, main: []corev1.Container{need(res("2", ""), nil)}, want: "3"},
+		"init after a sidecar": {init: []corev1.Container{sidecar("1"), need(res("5", ""), nil)},
+			main: []corev1.Container{need(res("2", ""), nil)}, want: "6"},
+		"init before the sidecar": {init: []corev1.Container{need(res("5", ""), nil), sidecar("1")},
+			main: []corev1.Container{need(res("2", ""), nil)}, want: "5"},
+		"overhead": {main: []corev1.Container{need(res("1", ""), nil)}, overhead: "250m", want: "1250m"},
 	} {
 		p := &corev1.Pod{Spec: corev1.PodSpec{InitContainers: tc.init, Containers: tc.main}}
 		if tc.overhead != "" {
@@ -258,13 +262,15 @@ func TestPodLevelDefaults(t *testing.T) {
 			list("cpu", "100m", "memory", "1Gi", "hugepages-2Mi", "4Mi"), list("memory", "1Gi", "hugepages-2Mi", "4Mi")},
 		{"a request of pages without a limit", list("hugepages-2Mi", "4Mi"), nil, list("hugepages-2Mi", "4Mi"), nil},
 	} {
-		s := &corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Resources: own}}, Resources: &corev1.ResourceRequirements{Requests: c.req, Limits: c.lim}}
+		s := &corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Resources: own}},
+			Resources: &corev1.ResourceRequirements{Requests: c.req, Limits: c.lim}}
 		defaultPodResources(s)
 		if !apiequality.Semantic.DeepEqual(s.Resources.Requests, c.wantReq) || !apiequality.Semantic.DeepEqual(s.Resources.Limits, c.wantL) {
 			t.Errorf("%s: %+v", c.what, s.Resources)
 		}
 	}
-	plain := &corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Requests: list("memory", "1Mi")}}},
+	plain := &corev1.PodSpec{Containers: []corev1.Container{{Name: "c",
+		Resources: corev1.ResourceRequirements{Requests: list("memory", "1Mi")}}},
 		Resources: &corev1.ResourceRequirements{Requests: list("cpu", "1")}}
 	if defaultPodResources(plain); len(plain.Resources.Requests) != 1 {
 		t.Errorf("without a limit nothing is added: %v", plain.Resources.Requests)

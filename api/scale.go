@@ -38,8 +38,9 @@ func (k *Kind) SetReplicas(obj Object, n int32) { k.rules.SetScale(obj, n) }
 func (k *Kind) PodOf(obj Object) *corev1.Pod {
 	t := k.Template(obj).DeepCopy()
 	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: obj.GetNamespace(), GenerateName: obj.GetName() + "-", Labels: t.Labels, Annotations: t.Annotations,
-			Finalizers: t.Finalizers, OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(obj, k.GVK())}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: obj.GetNamespace(), GenerateName: obj.GetName() + "-", Labels: t.Labels,
+			Annotations: t.Annotations,
+			Finalizers:  t.Finalizers, OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(obj, k.GVK())}},
 		Spec: t.Spec,
 	}
 }

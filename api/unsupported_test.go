@@ -214,7 +214,8 @@ func TestRefusalOfDefaults(t *testing.T) {
 
 func TestUnsupportedOutsideTheTable(t *testing.T) {
 	pod := validPod()
-	pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"kubernetes.io/gpu": resource.MustParse("4"), "gpu": resource.MustParse("4"), "example.com/gpu": resource.MustParse("4")}
+	pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"kubernetes.io/gpu": resource.MustParse("4"), "gpu": resource.MustParse("4"),
+		"example.com/gpu": resource.MustParse("4")}
 	if errs := Unsupported(pod); len(errs) != 2 || errs[0].Field != "spec.containers[0].resources.limits[gpu]" {
 		t.Errorf("got %v", errs)
 	}

@@ -38,7 +38,8 @@ func validateEnvSource(s *corev1.EnvVarSource, at *field.Path) field.ErrorList {
 	}
 	switch {
 	case n == 0:
-		errs = append(errs, field.Invalid(at, "", "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"))
+		errs = append(errs, field.Invalid(at, "",
+			"must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"))
 	case n > 1:
 		errs = append(errs, field.Invalid(at, "", "may not have more than one field specified at a time"))
 	}
@@ -92,11 +93,13 @@ func validateKeyRef(name, key string, at *field.Path) field.ErrorList {
 	if key == "" {
 		return append(errs, field.Required(at.Child("key"), ""))
 	}
-	return append(errs, valid.Each(validation.IsConfigMapKey(key), func(msg string) *field.Error { return field.Invalid(at.Child("key"), key, msg) })...)
+	return append(errs, valid.Each(validation.IsConfigMapKey(key),
+		func(msg string) *field.Error { return field.Invalid(at.Child("key"), key, msg) })...)
 }
 
 // resourceRefs are what resourceFieldRef may name, beside huge pages of any size.
-var resourceRefs = []string{"limits.cpu", "limits.ephemeral-storage", "limits.memory", "requests.cpu", "requests.ephemeral-storage", "requests.memory"}
+var resourceRefs = []string{"limits.cpu", "limits.ephemeral-storage", "limits.memory", "requests.cpu", "requests.ephemeral-storage",
+	"requests.memory"}
 
 // validateResourceRef checks a resourceFieldRef. In a volume nobody is "this container": it must be named there.
 func validateResourceRef(r *corev1.ResourceFieldSelector, volume bool, at *field.Path) field.ErrorList {
@@ -115,8 +118,9 @@ func validateResourceRef(r *corev1.ResourceFieldSelector, volume bool, at *field
 		divisors = []string{"1m", "1"}
 	}
 	if !r.Divisor.IsZero() && !slices.Contains(divisors, r.Divisor.String()) {
-		errs = append(errs, field.Invalid(at.Child("divisor"), r.Resource, fmt.Sprintf("only divisor's values %s are supported with the %s resource",
-			strings.Join(divisors, ", "), strings.TrimPrefix(strings.TrimPrefix(r.Resource, "limits."), "requests."))))
+		errs = append(errs, field.Invalid(at.Child("divisor"), r.Resource,
+			fmt.Sprintf("only divisor's values %s are supported with the %s resource",
+				strings.Join(divisors, ", "), strings.TrimPrefix(strings.TrimPrefix(r.Resource, "limits."), "requests."))))
 	}
 	return errs
 }
@@ -158,13 +162,15 @@ func validateDNSConfig(c *corev1.PodDNSConfig, at *field.Path) field.ErrorList {
 	}
 	var errs field.ErrorList
 	if len(c.Nameservers) > maxDNSServers {
-		errs = append(errs, field.Invalid(at.Child("nameservers"), c.Nameservers, fmt.Sprintf("must not have more than %v nameservers", maxDNSServers)))
+		errs = append(errs, field.Invalid(at.Child("nameservers"), c.Nameservers,
+			fmt.Sprintf("must not have more than %v nameservers", maxDNSServers)))
 	}
 	for i, ns := range c.Nameservers {
 		errs = append(errs, validation.IsValidIP(at.Child("nameservers").Index(i), ns)...)
 	}
 	if len(c.Searches) > maxDNSSearches {
-		errs = append(errs, field.Invalid(at.Child("searches"), c.Searches, fmt.Sprintf("must not have more than %v search paths", maxDNSSearches)))
+		errs = append(errs, field.Invalid(at.Child("searches"), c.Searches,
+			fmt.Sprintf("must not have more than %v search paths", maxDNSSearches)))
 	}
 	if len(strings.Join(c.Searches, " ")) > maxDNSSearchLength {
 		errs = append(errs, field.Invalid(at.Child("searches"), c.Searches,

@@ -64,7 +64,8 @@ func validateSchedulingGates(gates []corev1.PodSchedulingGate, at *field.Path) f
 	var errs field.ErrorList
 	seen := sets.New[string]()
 	for i, g := range gates {
-		errs = append(errs, valid.Each(validation.IsQualifiedName(g.Name), func(msg string) *field.Error { return field.Invalid(at.Index(i), g.Name, msg) })...)
+		errs = append(errs, valid.Each(validation.IsQualifiedName(g.Name),
+			func(msg string) *field.Error { return field.Invalid(at.Index(i), g.Name, msg) })...)
 		if seen.Has(g.Name) {
 			errs = append(errs, field.Duplicate(at.Index(i), g.Name))
 		}
@@ -265,7 +266,8 @@ func placementOnlyNarrower(s, old *corev1.PodSpec, at *field.Path) field.ErrorLi
 	var errs field.ErrorList
 	for k, v := range old.NodeSelector {
 		if s.NodeSelector[k] != v {
-			errs = append(errs, field.Invalid(at.Child("nodeSelector"), s.NodeSelector, "only additions to spec.nodeSelector are allowed (no mutations or deletions)"))
+			errs = append(errs, field.Invalid(at.Child("nodeSelector"), s.NodeSelector,
+				"only additions to spec.nodeSelector are allowed (no mutations or deletions)"))
 			break
 		}
 	}
@@ -275,7 +277,8 @@ func placementOnlyNarrower(s, old *corev1.PodSpec, at *field.Path) field.ErrorLi
 		ok = holdsAll(now[i].MatchExpressions, was[i].MatchExpressions) && holdsAll(now[i].MatchFields, was[i].MatchFields)
 	}
 	if !ok {
-		errs = append(errs, field.Invalid(at.Child("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms"),
+		errs = append(errs, field.Invalid(at.Child("affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution",
+			"nodeSelectorTerms"),
 			now, "only additions are allowed (no mutations or deletions)"))
 	}
 	if !apiequality.Semantic.DeepEqual(withoutRequired(s.Affinity), withoutRequired(old.Affinity)) {

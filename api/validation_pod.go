@@ -167,7 +167,8 @@ func validatePodUpdate(p, old *corev1.Pod) field.ErrorList {
 		same.NodeSelector, same.Affinity = o.NodeSelector, o.Affinity
 	}
 	same.Tolerations, same.ActiveDeadlineSeconds = o.Tolerations, o.ActiveDeadlineSeconds
-	if g := same.TerminationGracePeriodSeconds; g != nil && *g == 1 && o.TerminationGracePeriodSeconds != nil && *o.TerminationGracePeriodSeconds < 0 {
+	if g := same.TerminationGracePeriodSeconds; g != nil && *g == 1 && o.TerminationGracePeriodSeconds != nil &&
+		*o.TerminationGracePeriodSeconds < 0 {
 		same.TerminationGracePeriodSeconds = o.TerminationGracePeriodSeconds
 	}
 	if !apiequality.Semantic.DeepEqual(same, o) {

@@ -21,7 +21,8 @@ func validatePodSecurity(sc *corev1.PodSecurityContext, at *field.Path) field.Er
 	}
 	errs = append(errs, isID(sc.FSGroup, at.Child("fsGroup"), validation.IsValidGroupID)...)
 	if sc.FSGroupChangePolicy != nil {
-		errs = append(errs, valid.OneOf(*sc.FSGroupChangePolicy, at.Child("fsGroupChangePolicy"), corev1.FSGroupChangeAlways, corev1.FSGroupChangeOnRootMismatch)...)
+		errs = append(errs, valid.OneOf(*sc.FSGroupChangePolicy, at.Child("fsGroupChangePolicy"), corev1.FSGroupChangeAlways,
+			corev1.FSGroupChangeOnRootMismatch)...)
 	}
 	if sc.SupplementalGroupsPolicy != nil {
 		errs = append(errs, valid.OneOf(*sc.SupplementalGroupsPolicy, at.Child("supplementalGroupsPolicy"),
@@ -29,7 +30,8 @@ func validatePodSecurity(sc *corev1.PodSecurityContext, at *field.Path) field.Er
 	}
 	errs = append(errs, validateSeccomp(sc.SeccompProfile, at.Child("seccompProfile"))...)
 	if p := sc.SELinuxChangePolicy; p != nil {
-		errs = append(errs, valid.OneOf(*p, at.Child("seLinuxChangePolicy"), corev1.SELinuxChangePolicyRecursive, corev1.SELinuxChangePolicyMountOption)...)
+		errs = append(errs, valid.OneOf(*p, at.Child("seLinuxChangePolicy"), corev1.SELinuxChangePolicyRecursive,
+			corev1.SELinuxChangePolicyMountOption)...)
 	}
 	return append(errs, validateAppArmor(sc.AppArmorProfile, at.Child("appArmorProfile"))...)
 }
@@ -80,8 +82,10 @@ func validateSeccomp(p *corev1.SeccompProfile, at *field.Path) field.ErrorList {
 func validateProcMount(s *corev1.PodSpec) field.ErrorList {
 	var errs field.ErrorList
 	eachContainer(&corev1.Pod{Spec: *s}, func(c *corev1.Container, at *field.Path) {
-		if sc := c.SecurityContext; sc != nil && sc.ProcMount != nil && *sc.ProcMount == corev1.UnmaskedProcMount && (s.HostUsers == nil || *s.HostUsers) {
-			errs = append(errs, field.Invalid(at.Child("securityContext", "procMount"), *sc.ProcMount, "`hostUsers` must be false to use `Unmasked`"))
+		if sc := c.SecurityContext; sc != nil && sc.ProcMount != nil && *sc.ProcMount == corev1.UnmaskedProcMount &&
+			(s.HostUsers == nil || *s.HostUsers) {
+			errs = append(errs, field.Invalid(at.Child("securityContext", "procMount"), *sc.ProcMount,
+				"`hostUsers` must be false to use `Unmasked`"))
 		}
 	})
 	return errs

@@ -39,7 +39,8 @@ func wants(t *testing.T, err error, field, text string) {
 
 // kindOf finds the kind of an object among those of the core group.
 func kindOf(obj Object) *Kind {
-	for _, k := range []*Kind{ConfigMaps, Events, Namespaces, Nodes, Pods, PodTemplates, ReplicationControllers, Secrets, ServiceAccounts, Services} {
+	for _, k := range []*Kind{ConfigMaps, Events, Namespaces, Nodes, Pods, PodTemplates, ReplicationControllers, Secrets, ServiceAccounts,
+		Services} {
 		if k.Is(obj) {
 			return k
 		}
@@ -117,17 +118,20 @@ var podRules = []struct {
 	{"two of one name", func(p *corev1.Pod) { p.Spec.InitContainers = p.Spec.Containers }, "spec.initContainers[0].name", "Duplicate"},
 	{"no image", func(p *corev1.Pod) { first(p).Image = "" }, c0 + "image", "Required"},
 	{"image with space", func(p *corev1.Pod) { first(p).Image = " a" }, c0 + "image", "whitespace"},
-	{"pull policy", func(p *corev1.Pod) { first(p).ImagePullPolicy = "x" }, c0 + "imagePullPolicy", `supported values: "Always", "IfNotPresent", "Never"`},
+	{"pull policy", func(p *corev1.Pod) { first(p).ImagePullPolicy = "x" }, c0 + "imagePullPolicy",
+		`supported values: "Always", "IfNotPresent", "Never"`},
 	{"message policy", func(p *corev1.Pod) { first(p).TerminationMessagePolicy = "x" }, c0 + "terminationMessagePolicy", ""},
 	{"no message path", func(p *corev1.Pod) { first(p).TerminationMessagePath = "" }, c0 + "terminationMessagePath", ""},
 	{"huge pages", func(p *corev1.Pod) { first(p).Resources.Limits = amounts("hugepages-2Mi", "4Mi", "cpu", "1") }, "", ""},
-	{"huge pages alone", func(p *corev1.Pod) { first(p).Resources.Limits = amounts("hugepages-2Mi", "4Mi") }, c0 + "resources", "HugePages require cpu or memory"},
+	{"huge pages alone", func(p *corev1.Pod) { first(p).Resources.Limits = amounts("hugepages-2Mi", "4Mi") }, c0 + "resources",
+		"HugePages require cpu or memory"},
 	{"half a huge page", func(p *corev1.Pod) { first(p).Resources.Limits = amounts("hugepages-2Mi", "3Mi", "cpu", "1") },
 		c0 + "resources.limits[hugepages-2Mi]", "is not positive integer multiple of hugepages-2Mi"},
 	{"huge pages without a limit", func(p *corev1.Pod) { first(p).Resources.Requests = amounts("hugepages-2Mi", "4Mi", "cpu", "1") },
 		c0 + "resources.limits", "Limit must be set for non overcommitable resources"},
 	{"fewer huge pages", func(p *corev1.Pod) {
-		first(p).Resources = corev1.ResourceRequirements{Requests: amounts("hugepages-2Mi", "2Mi", "cpu", "1"), Limits: amounts("hugepages-2Mi", "4Mi")}
+		first(p).Resources = corev1.ResourceRequirements{Requests: amounts("hugepages-2Mi", "2Mi", "cpu", "1"),
+			Limits: amounts("hugepages-2Mi", "4Mi")}
 	}, c0 + "resources.requests", "must be equal to hugepages-2Mi limit of 4Mi"},
 	{"whole pod", func(p *corev1.Pod) {
 		first(p).Resources.Requests = amounts("cpu", "1")
@@ -143,7 +147,8 @@ var podRules = []struct {
 	}, c0 + "resources.requests", "must be equal to example.com/radio limit of 2"},
 	{"a resource of Kubernetes' that is none", func(p *corev1.Pod) { first(p).Resources.Limits = amounts("kubernetes.io/radio", "2") },
 		c0 + "resources.limits[kubernetes.io/radio]", "not supported by ledge yet"},
-	{"whole pod of disk", func(p *corev1.Pod) { whole(p, amounts("ephemeral-storage", "1"), nil) }, "spec.resources.requests", `supported values: "cpu", "hugepages-", "memory"`},
+	{"whole pod of disk", func(p *corev1.Pod) { whole(p, amounts("ephemeral-storage", "1"), nil) }, "spec.resources.requests",
+		`supported values: "cpu", "hugepages-", "memory"`},
 	{"less than its containers", func(p *corev1.Pod) {
 		first(p).Resources.Requests = amounts("cpu", "2")
 		whole(p, amounts("cpu", "1"), nil)
@@ -159,7 +164,8 @@ var podRules = []struct {
 		first(p).ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: "ephemeral-storage", RestartPolicy: "NotRequired"}}
 	}, c0 + "resizePolicy[0].resourceName", `supported values: "cpu", "memory"`},
 	{"resize policy twice", func(p *corev1.Pod) {
-		first(p).ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: "cpu", RestartPolicy: "NotRequired"}, {ResourceName: "cpu", RestartPolicy: "NotRequired"}}
+		first(p).ResizePolicy = []corev1.ContainerResizePolicy{{ResourceName: "cpu", RestartPolicy: "NotRequired"},
+			{ResourceName: "cpu", RestartPolicy: "NotRequired"}}
 	}, c0 + "resizePolicy[1]", "Duplicate"},
 	{"resize restarts what never restarts", func(p *corev1.Pod) {
 		p.Spec.RestartPolicy = "Never"
@@ -168,9 +174,11 @@ var podRules = []struct {
 	{"restart policy", func(p *corev1.Pod) { p.Spec.RestartPolicy = "x" }, "spec.restartPolicy", "Unsupported value"},
 	{"dns policy", func(p *corev1.Pod) { p.Spec.DNSPolicy = "x" }, "spec.dnsPolicy", ""},
 	{"dns none", func(p *corev1.Pod) { p.Spec.DNSPolicy = "None" }, "spec.dnsConfig.nameservers", "at least one DNS nameserver"},
-	{"deadline", func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = ptr(int64(0)) }, "spec.activeDeadlineSeconds", "between 1 and 2147483647"},
+	{"deadline", func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = ptr(int64(0)) }, "spec.activeDeadlineSeconds",
+		"between 1 and 2147483647"},
 	{"negative grace is legal", func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = ptr(int64(-1)) }, "", ""},
-	{"port", func(p *corev1.Pod) { first(p).Ports = []corev1.ContainerPort{{ContainerPort: 70000, Protocol: "TCP"}} }, c0 + "ports[0].containerPort", "between 1 and 65535"},
+	{"port", func(p *corev1.Pod) { first(p).Ports = []corev1.ContainerPort{{ContainerPort: 70000, Protocol: "TCP"}} },
+		c0 + "ports[0].containerPort", "between 1 and 65535"},
 	{"port name", func(p *corev1.Pod) {
 		first(p).Ports = []corev1.ContainerPort{{Name: "UPPER", ContainerPort: 1, Protocol: "TCP"}}
 	}, c0 + "ports[0].name", ""},
@@ -178,10 +186,12 @@ var podRules = []struct {
 		first(p).Ports = []corev1.ContainerPort{{Name: "a", ContainerPort: 1, Protocol: "TCP"}, {Name: "a", ContainerPort: 2, Protocol: "TCP"}}
 	}, c0 + "ports[1].name", "Duplicate"},
 	{"host port twice", func(p *corev1.Pod) {
-		first(p).Ports = []corev1.ContainerPort{{ContainerPort: 1, HostPort: 8, Protocol: "TCP"}, {ContainerPort: 2, HostPort: 8, Protocol: "TCP"}}
+		first(p).Ports = []corev1.ContainerPort{{ContainerPort: 1, HostPort: 8, Protocol: "TCP"},
+			{ContainerPort: 2, HostPort: 8, Protocol: "TCP"}}
 	}, c0 + "ports[1].hostPort", "Duplicate"},
 	{"host port of two protocols", func(p *corev1.Pod) {
-		first(p).Ports = []corev1.ContainerPort{{ContainerPort: 1, HostPort: 8, Protocol: "TCP"}, {ContainerPort: 1, HostPort: 8, Protocol: "UDP"}}
+		first(p).Ports = []corev1.ContainerPort{{ContainerPort: 1, HostPort: 8, Protocol: "TCP"},
+			{ContainerPort: 1, HostPort: 8, Protocol: "UDP"}}
 	}, "", ""},
 	{"host network port", func(p *corev1.Pod) {
 		p.Spec.HostNetwork = true
@@ -190,18 +200,23 @@ var podRules = []struct {
 	{"host ip", func(p *corev1.Pod) {
 		first(p).Ports = []corev1.ContainerPort{{ContainerPort: 1, HostIP: "x", Protocol: "TCP"}}
 	}, c0 + "ports[0].hostIP", ""},
-	{"protocol", func(p *corev1.Pod) { first(p).Ports = []corev1.ContainerPort{{ContainerPort: 1, Protocol: "x"}} }, c0 + "ports[0].protocol", ""},
+	{"protocol", func(p *corev1.Pod) { first(p).Ports = []corev1.ContainerPort{{ContainerPort: 1, Protocol: "x"}} }, c0 + "ports[0].protocol",
+		""},
 	{"env name", func(p *corev1.Pod) { first(p).Env = []corev1.EnvVar{{Name: "a=b"}} }, c0 + "env[0].name", ""},
 	{"env both", func(p *corev1.Pod) {
-		first(p).Env = []corev1.EnvVar{{Name: "A", Value: "x", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.name"}}}}
+		first(p).Env = []corev1.EnvVar{{Name: "A", Value: "x",
+			ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.name"}}}}
 	}, c0 + "env[0].valueFrom", "may not be specified when `value` is not empty"},
 	{"env of label", func(p *corev1.Pod) {
-		first(p).Env = []corev1.EnvVar{{Name: "A", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.labels['a.b/c']"}}}}
+		first(p).Env = []corev1.EnvVar{{Name: "A",
+			ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "metadata.labels['a.b/c']"}}}}
 	}, "", ""},
 	{"env of unknown field", func(p *corev1.Pod) {
-		first(p).Env = []corev1.EnvVar{{Name: "A", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "spec.x"}}}}
+		first(p).Env = []corev1.EnvVar{{Name: "A",
+			ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: "spec.x"}}}}
 	}, c0 + "env[0].valueFrom.fieldRef.fieldPath", "Unsupported value"},
-	{"mount of nothing", func(p *corev1.Pod) { first(p).VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPath: "/v"}} }, c0 + "volumeMounts[0].name", "Not found"},
+	{"mount of nothing", func(p *corev1.Pod) { first(p).VolumeMounts = []corev1.VolumeMount{{Name: "v", MountPath: "/v"}} },
+		c0 + "volumeMounts[0].name", "Not found"},
 	{"mount twice", func(p *corev1.Pod) {
 		mount(p, corev1.Volume{Name: "v"}, corev1.VolumeMount{Name: "v", MountPath: "/v"}, corev1.VolumeMount{Name: "v", MountPath: "/v"})
 	}, c0 + "volumeMounts[1].mountPath", "must be unique"},
@@ -210,13 +225,16 @@ var podRules = []struct {
 		mount(p, corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/a/../b"}}})
 	}, "spec.volumes[0].hostPath.path", "'..'"},
 	{"hostPath type", func(p *corev1.Pod) {
-		mount(p, corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/a", Type: ptr(corev1.HostPathType("x"))}}})
+		mount(p, corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/a",
+			Type: ptr(corev1.HostPathType("x"))}}})
 	}, "spec.volumes[0].hostPath.type", ""},
 	{"medium of huge pages", func(p *corev1.Pod) {
-		p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: "HugePages-2Mi"}}}}
+		p.Spec.Volumes = []corev1.Volume{{Name: "v",
+			VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: "HugePages-2Mi"}}}}
 	}, "", ""},
 	{"medium of odd pages", func(p *corev1.Pod) {
-		p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: "HugePages-x"}}}}
+		p.Spec.Volumes = []corev1.Volume{{Name: "v",
+			VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: "HugePages-x"}}}}
 	}, "spec.volumes[0].emptyDir.medium", "must name a page size"},
 	{"medium", func(p *corev1.Pod) {
 		mount(p, corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: "Other"}}})
@@ -224,9 +242,11 @@ var podRules = []struct {
 	{"request over limit", func(p *corev1.Pod) {
 		first(p).Resources = corev1.ResourceRequirements{Limits: res("1", ""), Requests: res("2", "")}
 	}, c0 + "resources.requests", "must be less than or equal to cpu limit of 1"},
-	{"negative", func(p *corev1.Pod) { first(p).Resources.Limits = res("-1", "") }, c0 + "resources.limits[cpu]", "greater than or equal to 0"},
+	{"negative", func(p *corev1.Pod) { first(p).Resources.Limits = res("-1", "") }, c0 + "resources.limits[cpu]",
+		"greater than or equal to 0"},
 	{"user", func(p *corev1.Pod) { security(p).RunAsUser = ptr(int64(-1)) }, c0 + "securityContext.runAsUser", ""},
-	{"pod group", func(p *corev1.Pod) { p.Spec.SecurityContext.SupplementalGroups = []int64{1 << 40} }, "spec.securityContext.supplementalGroups[0]", ""},
+	{"pod group", func(p *corev1.Pod) { p.Spec.SecurityContext.SupplementalGroups = []int64{1 << 40} },
+		"spec.securityContext.supplementalGroups[0]", ""},
 	{"escalation", func(p *corev1.Pod) {
 		s := security(p)
 		s.AllowPrivilegeEscalation, s.Privileged = ptr(false), ptr(true)
@@ -236,7 +256,8 @@ var podRules = []struct {
 		s.AllowPrivilegeEscalation, s.Capabilities = ptr(false), &corev1.Capabilities{Add: []corev1.Capability{"CAP_SYS_ADMIN"}}
 	}, c0 + "securityContext", "CAP_SYS_ADMIN"},
 	{"procMount", func(p *corev1.Pod) { security(p).ProcMount = ptr(corev1.ProcMountType("x")) }, c0 + "securityContext.procMount", ""},
-	{"procMount unmasked", func(p *corev1.Pod) { security(p).ProcMount = ptr(corev1.UnmaskedProcMount) }, c0 + "securityContext.procMount", "`hostUsers` must be false to use `Unmasked`"},
+	{"procMount unmasked", func(p *corev1.Pod) { security(p).ProcMount = ptr(corev1.UnmaskedProcMount) }, c0 + "securityContext.procMount",
+		"`hostUsers` must be false to use `Unmasked`"},
 	{"seccomp of the board", func(p *corev1.Pod) { security(p).SeccompProfile = localSeccomp("profiles/a.json") }, "", ""},
 	{"seccomp from above", func(p *corev1.Pod) { security(p).SeccompProfile = localSeccomp("../a.json") },
 		c0 + "securityContext.seccompProfile.localhostProfile", "must not contain '..'"},
@@ -246,9 +267,12 @@ var podRules = []struct {
 		p.Spec.HostUsers = ptr(false)
 		security(p).ProcMount = ptr(corev1.UnmaskedProcMount)
 	}, "", ""},
-	{"users of its own on the host's network", func(p *corev1.Pod) { p.Spec.HostUsers, p.Spec.HostNetwork = ptr(false), true }, "spec.hostNetwork", "when `hostUsers` is false"},
-	{"users of its own and the host's processes", func(p *corev1.Pod) { p.Spec.HostUsers, p.Spec.HostPID = ptr(false), true }, "spec.hostPID", "when `hostUsers` is false"},
-	{"users of its own and the host's IPC", func(p *corev1.Pod) { p.Spec.HostUsers, p.Spec.HostIPC = ptr(false), true }, "spec.hostIPC", "when `hostUsers` is false"},
+	{"users of its own on the host's network", func(p *corev1.Pod) { p.Spec.HostUsers, p.Spec.HostNetwork = ptr(false), true },
+		"spec.hostNetwork", "when `hostUsers` is false"},
+	{"users of its own and the host's processes", func(p *corev1.Pod) { p.Spec.HostUsers, p.Spec.HostPID = ptr(false), true }, "spec.hostPID",
+		"when `hostUsers` is false"},
+	{"users of its own and the host's IPC", func(p *corev1.Pod) { p.Spec.HostUsers, p.Spec.HostIPC = ptr(false), true }, "spec.hostIPC",
+		"when `hostUsers` is false"},
 	{"shared processes", func(p *corev1.Pod) { p.Spec.ShareProcessNamespace = ptr(true) }, "", ""},
 	{"shared and the host's processes", func(p *corev1.Pod) { p.Spec.ShareProcessNamespace, p.Spec.HostPID = ptr(true), true },
 		"spec.shareProcessNamespace", "ShareProcessNamespace and HostPID cannot both be enabled"},
@@ -271,11 +295,14 @@ var podRules = []struct {
 	{"seccomp profile", func(p *corev1.Pod) {
 		security(p).SeccompProfile = &corev1.SeccompProfile{Type: "RuntimeDefault", LocalhostProfile: ptr("x")}
 	}, c0 + "securityContext.seccompProfile.localhostProfile", "can only be set"},
-	{"seccomp type", func(p *corev1.Pod) { p.Spec.SecurityContext.SeccompProfile = &corev1.SeccompProfile{Type: "x"} }, "spec.securityContext.seccompProfile.type", ""},
+	{"seccomp type", func(p *corev1.Pod) { p.Spec.SecurityContext.SeccompProfile = &corev1.SeccompProfile{Type: "x"} },
+		"spec.securityContext.seccompProfile.type", ""},
 	{"hostname", func(p *corev1.Pod) { p.Spec.Hostname = "a.b" }, "spec.hostname", ""},
 	{"nodeSelector", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"a b": "c"} }, "spec.nodeSelector", ""},
-	{"affinity operator", func(p *corev1.Pod) { affinity(p, corev1.NodeSelectorRequirement{Key: "a", Operator: "x"}) }, term + "[0].matchExpressions[0].operator", "not a valid"},
-	{"affinity In", func(p *corev1.Pod) { affinity(p, corev1.NodeSelectorRequirement{Key: "a", Operator: "In"}) }, term + "[0].matchExpressions[0].values", "must be specified"},
+	{"affinity operator", func(p *corev1.Pod) { affinity(p, corev1.NodeSelectorRequirement{Key: "a", Operator: "x"}) },
+		term + "[0].matchExpressions[0].operator", "not a valid"},
+	{"affinity In", func(p *corev1.Pod) { affinity(p, corev1.NodeSelectorRequirement{Key: "a", Operator: "In"}) },
+		term + "[0].matchExpressions[0].values", "must be specified"},
 	{"affinity Exists", func(p *corev1.Pod) {
 		affinity(p, corev1.NodeSelectorRequirement{Key: "a", Operator: "Exists", Values: []string{"b"}})
 	}, term + "[0].matchExpressions[0].values", "may not be specified"},
@@ -288,17 +315,23 @@ var podRules = []struct {
 	}, term, "at least one node selector term"},
 	{"toleration of everything", func(p *corev1.Pod) { p.Spec.Tolerations = []corev1.Toleration{{Operator: "Exists"}} }, "", ""},
 	{"toleration without key", func(p *corev1.Pod) { p.Spec.Tolerations = []corev1.Toleration{{}} }, "spec.tolerations[0].operator", "Exists"},
-	{"toleration operator", func(p *corev1.Pod) { p.Spec.Tolerations = []corev1.Toleration{{Key: "a", Operator: "Lt", Value: "1"}} }, "spec.tolerations[0].operator", "Unsupported"}, // N-3.31
+	// N-3.31
+	{"toleration operator", func(p *corev1.Pod) { p.Spec.Tolerations = []corev1.Toleration{{Key: "a", Operator: "Lt", Value: "1"}} },
+		"spec.tolerations[0].operator", "Unsupported"},
 	{"toleration seconds", func(p *corev1.Pod) {
 		p.Spec.Tolerations = []corev1.Toleration{{Key: "a", Effect: "NoSchedule", TolerationSeconds: ptr(int64(1))}}
 	}, "spec.tolerations[0].effect", "NoExecute"},
 	{"preemption policy", func(p *corev1.Pod) { p.Spec.PreemptionPolicy = ptr(corev1.PreemptionPolicy("x")) }, "spec.preemptionPolicy", ""},
-	{"mirror without node", func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"} }, "metadata.annotations[kubernetes.io/config.mirror]", "must set spec.nodeName"},
+	{"mirror without node", func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"} },
+		"metadata.annotations[kubernetes.io/config.mirror]", "must set spec.nodeName"},
 	{"not yet", func(p *corev1.Pod) { p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "x"}} }, "spec.resourceClaims", valid.NotYet},
 	{"runtime class", func(p *corev1.Pod) { p.Spec.RuntimeClassName = ptr("a.b") }, "", ""},
 	{"runtime class of an odd name", func(p *corev1.Pod) { p.Spec.RuntimeClassName = ptr("A") }, "spec.runtimeClassName", "RFC 1123"},
-	{"overhead below nothing", func(p *corev1.Pod) { p.Spec.Overhead = corev1.ResourceList{"cpu": resource.MustParse("-1")} }, "spec.overhead[cpu]", "greater than or equal to 0"},
-	{"overhead of what is not there", func(p *corev1.Pod) { p.Spec.Overhead = corev1.ResourceList{"kubernetes.io/y": resource.MustParse("1")} }, "spec.overhead[kubernetes.io/y]", valid.NotYet},
+	{"overhead below nothing", func(p *corev1.Pod) { p.Spec.Overhead = corev1.ResourceList{"cpu": resource.MustParse("-1")} },
+		"spec.overhead[cpu]", "greater than or equal to 0"},
+	{"overhead of what is not there", func(p *corev1.Pod) {
+		p.Spec.Overhead = corev1.ResourceList{"kubernetes.io/y": resource.MustParse("1")}
+	}, "spec.overhead[kubernetes.io/y]", valid.NotYet},
 }
 
 func TestValidatePod(t *testing.T) {
@@ -317,7 +350,8 @@ func TestManyFaults(t *testing.T) {
 	p.Spec.Containers = make([]corev1.Container, 4000)
 	err := validate(p)
 	var said *apierrors.StatusError
-	if !errors.As(err, &said) || len(said.ErrStatus.Details.Causes) != maxProblems || !regexp.MustCompile(`\] and \d{4,} more$`).MatchString(err.Error()) {
+	if !errors.As(err, &said) || len(said.ErrStatus.Details.Causes) != maxProblems ||
+		!regexp.MustCompile(`\] and \d{4,} more$`).MatchString(err.Error()) {
 		t.Errorf("%v", err)
 	}
 	p.Spec.Containers = make([]corev1.Container, 1)
@@ -336,23 +370,32 @@ func TestValidatePodUpdate(t *testing.T) { // N-7.3
 		{"labels", nil, func(p *corev1.Pod) { p.Labels = map[string]string{"a": "b"} }, "", ""},
 		{"image", nil, func(p *corev1.Pod) { p.Spec.Containers[0].Image = "b" }, "", ""},
 		{"empty image", nil, func(p *corev1.Pod) { p.Spec.Containers[0].Image = "" }, "spec.containers[0].image", ""},
-		{"command", nil, func(p *corev1.Pod) { p.Spec.Containers[0].Command = []string{"x"} }, "spec", "pod updates may not change fields other than"},
-		{"command named", nil, func(p *corev1.Pod) { p.Spec.Containers[0].Command = []string{"x"} }, "spec", "\nspec.containers[0].command: unset -> [\"x\"]"},
+		{"command", nil, func(p *corev1.Pod) { p.Spec.Containers[0].Command = []string{"x"} }, "spec",
+			"pod updates may not change fields other than"},
+		{"command named", nil, func(p *corev1.Pod) { p.Spec.Containers[0].Command = []string{"x"} }, "spec",
+			"\nspec.containers[0].command: unset -> [\"x\"]"},
 		{"node", nil, func(p *corev1.Pod) { p.Spec.NodeName = "n" }, "spec", "\nspec.nodeName: unset -> \"n\""},
 		{"many", nil, func(p *corev1.Pod) {
 			p.Spec.NodeName, p.Spec.Hostname, p.Spec.Subdomain, p.Spec.SchedulerName = "n", "h", "s", "x"
 			p.Spec.HostPID, p.Spec.HostIPC, p.Spec.ServiceAccountName = true, true, strings.Repeat("é", 99)
 		}, "spec", "\nand 2 more"},
-		{"one more container", nil, func(p *corev1.Pod) { p.Spec.Containers = append(p.Spec.Containers, p.Spec.Containers[0]) }, "spec.containers", "add or remove"},
+		{"one more container", nil, func(p *corev1.Pod) { p.Spec.Containers = append(p.Spec.Containers, p.Spec.Containers[0]) },
+			"spec.containers", "add or remove"},
 		{"deadline set", nil, func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = ptr(int64(5)) }, "", ""},
-		{"deadline shorter", func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = ptr(int64(5)) }, func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = ptr(int64(4)) }, "", ""},
-		{"deadline longer", func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = ptr(int64(5)) }, func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = ptr(int64(6)) }, "spec.activeDeadlineSeconds", "less than or equal"},
-		{"deadline removed", func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = ptr(int64(5)) }, func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = nil }, "spec.activeDeadlineSeconds", "nil"},
+		{"deadline shorter", func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = ptr(int64(5)) },
+			func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = ptr(int64(4)) }, "", ""},
+		{"deadline longer", func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = ptr(int64(5)) },
+			func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = ptr(int64(6)) }, "spec.activeDeadlineSeconds", "less than or equal"},
+		{"deadline removed", func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = ptr(int64(5)) },
+			func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = nil }, "spec.activeDeadlineSeconds", "nil"},
 		{"toleration added", nil, func(p *corev1.Pod) { p.Spec.Tolerations = []corev1.Toleration{{Key: "a", Operator: "Exists"}} }, "", ""},
-		{"toleration removed", func(p *corev1.Pod) { p.Spec.Tolerations = []corev1.Toleration{{Key: "a", Operator: "Exists"}} }, func(p *corev1.Pod) { p.Spec.Tolerations = nil }, "spec.tolerations", "can not be modified"},
+		{"toleration removed", func(p *corev1.Pod) { p.Spec.Tolerations = []corev1.Toleration{{Key: "a", Operator: "Exists"}} },
+			func(p *corev1.Pod) { p.Spec.Tolerations = nil }, "spec.tolerations", "can not be modified"},
 		{"grace", nil, func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = ptr(int64(1)) }, "spec", "pod updates may not"},
-		{"grace from negative", func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = ptr(int64(-1)) }, func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = ptr(int64(1)) }, "", ""},
-		{"mirror", nil, func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: ""} }, "metadata.annotations[kubernetes.io/config.mirror]", "mirror"},
+		{"grace from negative", func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = ptr(int64(-1)) },
+			func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = ptr(int64(1)) }, "", ""},
+		{"mirror", nil, func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: ""} },
+			"metadata.annotations[kubernetes.io/config.mirror]", "mirror"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			old := validPod()
@@ -391,7 +434,8 @@ func TestValidateNode(t *testing.T) {
 		{"negative", nil, func(n *corev1.Node) { n.Status.Capacity = res("-1", "") }, "status.capacity[cpu]", ""}, // N-1.10
 		{"taint twice", nil, func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{taint, taint} }, "spec.taints[1]", "unique by key and effect"},
 		{"taint effect", nil, func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "a", Effect: "x"}} }, "spec.taints[0].effect", ""},
-		{"two ranges of a family", nil, func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.0.0.0/24", "10.0.1.0/24"} }, "spec.podCIDRs", "each IP family"},
+		{"two ranges of a family", nil, func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.0.0.0/24", "10.0.1.0/24"} }, "spec.podCIDRs",
+			"each IP family"},
 		{"bad range", nil, func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"x"} }, "spec.podCIDRs[0]", "CIDR"},
 		{"address twice", nil, func(n *corev1.Node) {
 			n.Status.Addresses = []corev1.NodeAddress{{Type: "InternalIP", Address: "1"}, {Type: "InternalIP", Address: "1"}}
@@ -400,11 +444,16 @@ func TestValidateNode(t *testing.T) {
 			set(reflect.ValueOf(n), []string{"spec", "configSource"}, "")
 		}, "spec.configSource", valid.NotYet},
 		{"range set", func(*corev1.Node) {}, func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.0.0.0/24"} }, "", ""}, // N-1.7
-		{"range changed", func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.0.0.0/24"} }, func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.0.1.0/24"} }, "spec.podCIDRs", `node updates may not change podCIDRs except from "" to valid`},
-		{"singular range changed", func(n *corev1.Node) { n.Spec.PodCIDR, n.Spec.PodCIDRs = "10.0.0.0/24", []string{"10.0.0.0/24"} }, func(n *corev1.Node) { n.Spec.PodCIDR = "10.0.1.0/24" }, "spec.podCIDR", `node updates may not change podCIDR except from "" to valid`},
-		{"ranges that differ", nil, func(n *corev1.Node) { n.Spec.PodCIDR, n.Spec.PodCIDRs = "10.0.1.0/24", []string{"10.0.0.0/24"} }, "spec.podCIDRs[0]", "must be the same as podCIDR, 10.0.1.0/24"},
+		{"range changed", func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.0.0.0/24"} },
+			func(n *corev1.Node) { n.Spec.PodCIDRs = []string{"10.0.1.0/24"} }, "spec.podCIDRs",
+			`node updates may not change podCIDRs except from "" to valid`},
+		{"singular range changed", func(n *corev1.Node) { n.Spec.PodCIDR, n.Spec.PodCIDRs = "10.0.0.0/24", []string{"10.0.0.0/24"} },
+			func(n *corev1.Node) { n.Spec.PodCIDR = "10.0.1.0/24" }, "spec.podCIDR", `node updates may not change podCIDR except from "" to valid`},
+		{"ranges that differ", nil, func(n *corev1.Node) { n.Spec.PodCIDR, n.Spec.PodCIDRs = "10.0.1.0/24", []string{"10.0.0.0/24"} },
+			"spec.podCIDRs[0]", "must be the same as podCIDR, 10.0.1.0/24"},
 		{"provider set", func(*corev1.Node) {}, func(n *corev1.Node) { n.Spec.ProviderID = "x" }, "", ""},
-		{"provider changed", func(n *corev1.Node) { n.Spec.ProviderID = "y" }, func(n *corev1.Node) { n.Spec.ProviderID = "" }, "spec.providerID", "may not change"},
+		{"provider changed", func(n *corev1.Node) { n.Spec.ProviderID = "y" }, func(n *corev1.Node) { n.Spec.ProviderID = "" }, "spec.providerID",
+			"may not change"},
 		{"cordon", func(*corev1.Node) {}, func(n *corev1.Node) { n.Spec.Unschedulable, n.Spec.Taints = true, []corev1.Taint{taint} }, "", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -431,16 +480,21 @@ func TestValidateRest(t *testing.T) {
 		field, text string
 	}{
 		{"namespace", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a.b"}}, "metadata.name", ""},
-		{"namespace finalizer", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{"x"}}}, "spec.finalizers[0]", "fully qualified"},
+		{"namespace finalizer", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a"},
+			Spec: corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{"x"}}}, "spec.finalizers[0]", "fully qualified"},
 		{"config key", &corev1.ConfigMap{ObjectMeta: meta, Data: map[string]string{"a/b": ""}}, "data[a/b]", ""},
-		{"config both", &corev1.ConfigMap{ObjectMeta: meta, Data: map[string]string{"a": ""}, BinaryData: map[string][]byte{"a": nil}}, "data[a]", "binaryData"},
+		{"config both", &corev1.ConfigMap{ObjectMeta: meta, Data: map[string]string{"a": ""}, BinaryData: map[string][]byte{"a": nil}}, "data[a]",
+			"binaryData"},
 		{"config size", &corev1.ConfigMap{ObjectMeta: meta, Data: map[string]string{"a": big}}, "data", "Too long"},
 		{"secret size", &corev1.Secret{ObjectMeta: meta, Data: map[string][]byte{"a": []byte(big)}}, "data", ""},
 		{"secret tls", &corev1.Secret{ObjectMeta: meta, Type: corev1.SecretTypeTLS}, "data[tls.key]", "Required"},
-		{"secret docker", &corev1.Secret{ObjectMeta: meta, Type: corev1.SecretTypeDockerConfigJson, Data: map[string][]byte{".dockerconfigjson": []byte("{")}}, "data[.dockerconfigjson]", "redacted"},
+		{"secret docker", &corev1.Secret{ObjectMeta: meta, Type: corev1.SecretTypeDockerConfigJson,
+			Data: map[string][]byte{".dockerconfigjson": []byte("{")}}, "data[.dockerconfigjson]", "redacted"},
 		{"secret basic", &corev1.Secret{ObjectMeta: meta, Type: corev1.SecretTypeBasicAuth}, "data[username]", ""},
-		{"secret token", &corev1.Secret{ObjectMeta: meta, Type: corev1.SecretTypeServiceAccountToken}, "metadata.annotations[kubernetes.io/service-account.name]", ""},
-		{"event elsewhere", &corev1.Event{ObjectMeta: meta, InvolvedObject: corev1.ObjectReference{Namespace: "y"}}, "involvedObject.namespace", "does not match"},
+		{"secret token", &corev1.Secret{ObjectMeta: meta, Type: corev1.SecretTypeServiceAccountToken},
+			"metadata.annotations[kubernetes.io/service-account.name]", ""},
+		{"event elsewhere", &corev1.Event{ObjectMeta: meta, InvolvedObject: corev1.ObjectReference{Namespace: "y"}}, "involvedObject.namespace",
+			"does not match"},
 		{"event of a node", &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "default"}}, "", ""}, // N-11.38
 		{"event of a node elsewhere", &corev1.Event{ObjectMeta: meta}, "involvedObject.namespace", ""},
 		{"event reason", &corev1.Event{ObjectMeta: meta, InvolvedObject: corev1.ObjectReference{Namespace: "ns"}, Reason: big}, "reason", ""},

@@ -58,7 +58,8 @@ func validateVolumeSource(v *corev1.VolumeSource, at *field.Path) field.ErrorLis
 	}
 	if s := v.Image; s != nil {
 		errs = append(errs, valid.Required(s.Reference, at.Child("image", "reference"))...)
-		errs = append(errs, valid.OneOf(s.PullPolicy, at.Child("image", "pullPolicy"), corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)...)
+		errs = append(errs, valid.OneOf(s.PullPolicy, at.Child("image", "pullPolicy"), corev1.PullAlways, corev1.PullIfNotPresent,
+			corev1.PullNever)...)
 	}
 	if s := v.Projected; s != nil {
 		errs = append(errs, validateProjected(s, at.Child("projected"))...)
@@ -186,7 +187,8 @@ func validateVolumeFieldRef(f *corev1.ObjectFieldSelector, at *field.Path) field
 	if slices.Contains(volumeFieldRefs, f.FieldPath) && f.APIVersion == "v1" {
 		return nil
 	}
-	if what, _, ok := SplitSubscript(f.FieldPath); f.APIVersion == "v1" && f.FieldPath != "" && (!ok || !slices.Contains(volumeFieldRefs[:2], what)) {
+	if what, _, ok := SplitSubscript(f.FieldPath); f.APIVersion == "v1" && f.FieldPath != "" &&
+		(!ok || !slices.Contains(volumeFieldRefs[:2], what)) {
 		return field.ErrorList{field.NotSupported(at.Child("fieldPath"), f.FieldPath, volumeFieldRefs)}
 	}
 	return validateFieldRef(f, at)
@@ -295,7 +297,8 @@ func validatePropagation(m *corev1.VolumeMount, privileged bool, at *field.Path)
 		return nil
 	}
 	at = at.Child("mountPropagation")
-	errs := valid.OneOf(*m.MountPropagation, at, corev1.MountPropagationBidirectional, corev1.MountPropagationHostToContainer, corev1.MountPropagationNone)
+	errs := valid.OneOf(*m.MountPropagation, at, corev1.MountPropagationBidirectional, corev1.MountPropagationHostToContainer,
+		corev1.MountPropagationNone)
 	if *m.MountPropagation == corev1.MountPropagationBidirectional && !privileged {
 		errs = append(errs, field.Forbidden(at, "Bidirectional mount propagation is available only to privileged containers"))
 	}
@@ -307,7 +310,8 @@ func validateRecursiveReadOnly(m *corev1.VolumeMount, at *field.Path) field.Erro
 		return nil
 	}
 	at = at.Child("recursiveReadOnly")
-	errs := valid.OneOf(*m.RecursiveReadOnly, at, corev1.RecursiveReadOnlyDisabled, corev1.RecursiveReadOnlyIfPossible, corev1.RecursiveReadOnlyEnabled)
+	errs := valid.OneOf(*m.RecursiveReadOnly, at, corev1.RecursiveReadOnlyDisabled, corev1.RecursiveReadOnlyIfPossible,
+		corev1.RecursiveReadOnlyEnabled)
 	if *m.RecursiveReadOnly == corev1.RecursiveReadOnlyDisabled {
 		return errs
 	}

@@ -33,7 +33,8 @@ func (s *boardSetup) files() {
 	}
 	for _, e := range list {
 		if name := strings.ToLower(e.Name()); !e.IsDir() && !strings.HasPrefix(name, ".") && !archives.Is(name) && !isNote(name) {
-			s.mistakes = append(s.mistakes, firstboot.Mistake{File: filepath.Join("images", e.Name()), What: "is no image archive by its name, and not imported",
+			s.mistakes = append(s.mistakes, firstboot.Mistake{File: filepath.Join("images", e.Name()),
+				What:   "is no image archive by its name, and not imported",
 				Remedy: "Names of archives end in .tar, .tar.gz, .tgz or .tar.zst; docker save makes one"})
 		}
 	}

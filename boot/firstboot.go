@@ -117,7 +117,8 @@ func (s *boardSetup) places() (p card.Places) {
 	}
 	p.Join = s.lines.Mistake(key, "", "")
 	if n := s.plan.Network; n.Static() {
-		l := card.Link{Mistake: s.lines.Mistake("network.interface", "interface", "Leave it out: then the address is for the first there is"), Name: n.Interface}
+		l := card.Link{Mistake: s.lines.Mistake("network.interface", "interface", "Leave it out: then the address is for the first there is"),
+			Name: n.Interface}
 		if l.Line == 0 { // whatever the setup has found then
 			l = card.Link{Mistake: s.lines.Mistake("network.address", "address", "")}
 		}

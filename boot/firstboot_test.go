@@ -27,7 +27,8 @@ func cardOf(t *testing.T, files map[string]string) *boardSetup {
 	t.Helper()
 	top := t.TempDir()
 	s := &boardSetup{boot: filepath.Join(top, "boot"), data: filepath.Join(top, "data"), state: filepath.Join(top, "state"),
-		args: []string{"serve", "--watchdog", "/dev/watchdog", "--config", filepath.Join(top, "config.yaml"), "--config-dir", ""}, noSSH: "there is no login"}
+		args:  []string{"serve", "--watchdog", "/dev/watchdog", "--config", filepath.Join(top, "config.yaml"), "--config-dir", ""},
+		noSSH: "there is no login"}
 	write(t, filepath.Join(top, "config.yaml"), config.FirstFile)
 	write(t, filepath.Join(s.data, "x"), "")
 	write(t, filepath.Join(s.boot, "x"), "")
@@ -70,10 +71,11 @@ func TestBoardComesUp(t *testing.T) {
 	s := cardOf(t, map[string]string{
 		"ledge.yaml.txt": "\ufeffhostname: my board\r\nssh: [x]\r\nserve:\r\n  listen: 0.0.0.0:6443\r\nconfiguration:\r\n  maxPods: 20\r\n" +
 			"  maxPodz: 3\r\n  podPidsLimit: many\r\n  podsPerCore: -1\r\n  shutdownGracePeriodCriticalPods: 90s\r\n  shutdownGracePeriod: 120s\r\n",
-		"manifests/good.yaml":       goodPod,
-		"manifests/._good.yaml":     "\x00",
-		"manifests/README.txt":      "hello",
-		"manifests/other.yml":       "# a comment\n--- # and more\n" + goodPod + "---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\nspec: {}\n",
+		"manifests/good.yaml":   goodPod,
+		"manifests/._good.yaml": "\x00",
+		"manifests/README.txt":  "hello",
+		"manifests/other.yml": "# a comment\n--- # and more\n" + goodPod +
+			"---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\nspec: {}\n",
 		"manifests/bad.yaml":        strings.Replace(goodPod, "spec:", "spec:\n  restartPolici: Never", 1),
 		"manifests/worse.yaml":      "---\r\n" + strings.Replace(goodPod, "web}", "web", 1),
 		"manifests/odd.yaml":        "apiVersion: v1\nkind: Poodle\nmetadata: {name: a}\n",
@@ -172,19 +174,22 @@ func controlPlane(t *testing.T) (token string, join func(dir, node string)) {
 // TestBoardJoins: the arguments of a control plane become those of a board; once joined, a mistake made later does not make
 // another board of it, and the token is left alone.
 func TestBoardJoins(t *testing.T) {
-	s := cardOf(t, map[string]string{"ledge.yaml": "hostname: b\nserver: https://10.0.0.1:6443\ntoken: nonsense\n", "manifests/a.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"})
+	s := cardOf(t, map[string]string{"ledge.yaml": "hostname: b\nserver: https://10.0.0.1:6443\ntoken: nonsense\n",
+		"manifests/a.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"})
 	s.args = append(s.args, "--listen=0.0.0.0:6443", "--allocate-node-cidrs", "--cluster-cidr", "10.44.0.0/16", "-v")
 	if got := s.boots(t); !strings.Contains(got, "line 3: this is no token to join with") || len(s.plan.Servers) > 0 {
 		t.Error(got, s.plan)
 	}
 	token, join := controlPlane(t)
 	write(t, filepath.Join(s.boot, "ledge.yaml"), "hostname: b\nserver: https://10.0.0.1:6443\ntoken: "+token+"\n")
-	if got := s.boots(t); !strings.Contains(got, "manifests/a.yaml, line 1: a board of another control plane") || strings.Contains(got, "ledge.yaml") {
+	if got := s.boots(t); !strings.Contains(got, "manifests/a.yaml, line 1: a board of another control plane") ||
+		strings.Contains(got, "ledge.yaml") {
 		t.Error(got)
 	}
 	args := strings.Join(s.brainArgs(), " ")
-	if !strings.HasPrefix(args, "agent --watchdog /dev/watchdog --config ") || !strings.HasSuffix(args, "--config-dir  -v --boot-state "+s.state+
-		" --server https://10.0.0.1:6443 --token "+token+" --pod-manifest-path "+s.boot+"/manifests") {
+	if !strings.HasPrefix(args, "agent --watchdog /dev/watchdog --config ") ||
+		!strings.HasSuffix(args, "--config-dir  -v --boot-state "+s.state+
+			" --server https://10.0.0.1:6443 --token "+token+" --pod-manifest-path "+s.boot+"/manifests") {
 		t.Error(args)
 	}
 	join(filepath.Join(s.data, "board"), "b")
@@ -195,7 +200,8 @@ func TestBoardJoins(t *testing.T) {
 			t.Errorf("no %q in %s", want, got)
 		}
 	}
-	if args := strings.Join(s.brainArgs(), " "); !strings.Contains(args, "--server https://10.0.0.1:6443") || strings.Contains(args, "--token") || s.plan.Hostname != "b" {
+	if args := strings.Join(s.brainArgs(), " "); !strings.Contains(args, "--server https://10.0.0.1:6443") ||
+		strings.Contains(args, "--token") || s.plan.Hostname != "b" {
 		t.Error(args, s.plan)
 	}
 	other, _ := controlPlane(t)
@@ -205,8 +211,8 @@ func TestBoardJoins(t *testing.T) {
 	}
 }
 
-// TestLaterMistakes: what the brain finds wrong with an archive, or why it has not joined, is added, stays over the next boot's beginning without the card
-// being written, and goes when the brain knows better.
+// TestLaterMistakes: what the brain finds wrong with an archive, or why it has not joined, is added, stays over the next boot's beginning
+// without the card being written, and goes when the brain knows better.
 func TestLaterMistakes(t *testing.T) {
 	s := cardOf(t, map[string]string{"ledge.yaml": "# mine\nserver: https://10.0.0.1:6443\nhostnam: a\n", "images/a.tar": "x"})
 	token, _ := controlPlane(t)
@@ -244,17 +250,21 @@ func TestMissingNetworks(t *testing.T) {
 		"another name": {yaml: "network:\n  address: 10.0.0.2/24\n  interface: eth0\n", at: map[string]string{"end0/device/x": ""},
 			want: "ledge.yaml, line 3: interface has no effect yet: there is no interface eth0, but end0. Leave it out: then the address is for the first there is",
 			then: map[string]string{"eth0/device/x": ""}},
-		"no name and none there": {yaml: "network:\n  address: 10.0.0.2/24\n", want: "ledge.yaml, line 2: address has no effect yet: there is no wired interface"},
-		"no radio": {yaml: "\nwifi: {ssid: a, password: 12345678}\n", want: "ledge.yaml, line 2: wifi has no effect yet: there is no radio, or no driver for it",
+		"no name and none there": {yaml: "network:\n  address: 10.0.0.2/24\n",
+			want: "ledge.yaml, line 2: address has no effect yet: there is no wired interface"},
+		"no radio": {yaml: "\nwifi: {ssid: a, password: 12345678}\n",
+			want: "ledge.yaml, line 2: wifi has no effect yet: there is no radio, or no driver for it",
 			then: map[string]string{"wlan0/wireless/x": "", "wlan0/operstate": "down\n"},
 			next: "ledge.yaml, line 2: wifi has no effect yet: that network is out of reach, or has another name or password"},
-		"another password": {yaml: "wifi: {ssid: a, password: 12345678}\n", at: map[string]string{"wlx1/wireless/x": "", "wlx1/operstate": "dormant\n"},
+		"another password": {yaml: "wifi: {ssid: a, password: 12345678}\n",
+			at:   map[string]string{"wlx1/wireless/x": "", "wlx1/operstate": "dormant\n"},
 			want: "ledge.yaml, line 1: wifi has no effect yet: that network is out of reach, or has another name or password",
 			then: map[string]string{"wlx1/operstate": "up\n"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := cardOf(t, map[string]string{"ledge.yaml": c.yaml})
-			y := &bootSystemd{root: t.TempDir(), exe: "/usr/bin/ledge", sys: t.TempDir(), setup: s, reload: func(context.Context, string) error { return nil }}
+			y := &bootSystemd{root: t.TempDir(), exe: "/usr/bin/ledge", sys: t.TempDir(), setup: s,
+				reload: func(context.Context, string) error { return nil }}
 			for _, program := range []string{sshdProgram, networkdProgram, wifiProgram} {
 				write(t, filepath.Join(y.root, program), "")
 			}
@@ -301,7 +311,8 @@ func TestBootSystemd(t *testing.T) {
 		t.Fatal(err)
 	}
 	key := "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f me"
-	s := cardOf(t, map[string]string{"ledge.yaml": "network: {address: 10.0.0.2/24, gateway: 10.0.0.1, dns: 9.9.9.9}\nssh: [" + key + "]\nwifi: {ssid: a, password: 12345678, country: DE}\n"})
+	s := cardOf(t, map[string]string{"ledge.yaml": "network: {address: 10.0.0.2/24, gateway: 10.0.0.1, dns: 9.9.9.9}\nssh: [" + key +
+		"]\nwifi: {ssid: a, password: 12345678, country: DE}\n"})
 	s.args, s.noSSH = []string{"serve", "--config", filepath.Join(filepath.Dir(s.boot), "config.yaml")}, ""
 	var reloads []string
 	y := &bootSystemd{root: t.TempDir(), exe: "/usr/bin/ledge", sys: t.TempDir(), setup: s,
@@ -346,7 +357,8 @@ func TestBootSystemd(t *testing.T) {
 	if got, want := read(rootKeys), "ssh-rsa other\n"+keysBegin+"\n"+key+"\n"+keysEnd+"\n"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if got := read(bootUnit); !strings.HasPrefix(got, "[Service]\nExecStart=\nExecStart=\"/usr/bin/ledge\" \"serve\" ") || !slices.Equal(reloads, []string{"", "wpa_supplicant@wlx1.service"}) {
+	if got := read(bootUnit); !strings.HasPrefix(got, "[Service]\nExecStart=\nExecStart=\"/usr/bin/ledge\" \"serve\" ") ||
+		!slices.Equal(reloads, []string{"", "wpa_supplicant@wlx1.service"}) {
 		t.Errorf("%q, %q", got, reloads)
 	}
 	write(t, filepath.Join(s.boot, "ledge.yaml"), "")

@@ -135,7 +135,8 @@ func mountData(device, at string) error {
 	if !mended {
 		return err
 	}
-	slog.Warn("the power was cut in the middle of a block of the data partition's file system; what that was to be has been completed", "device", device)
+	slog.Warn("the power was cut in the middle of a block of the data partition's file system; what that was to be has been completed",
+		"device", device)
 	return host.MountData(device, at)
 }
 

@@ -55,7 +55,8 @@ func TestBrainsEnd(t *testing.T) {
 	}{
 		{exit(0), 0, 0}, {exit(1), 0, 0}, {exit(2), 0, 0}, {unix.WaitStatus(unix.SIGKILL), 0, 0},
 		{exit(int(ending.PowerOff.Code())), 0, ending.PowerOff}, {exit(int(ending.Reboot.Code())), 0, ending.Reboot},
-		{exit(0), ending.PowerOff, ending.PowerOff}, {exit(1), ending.Reboot, ending.Reboot}, {unix.WaitStatus(unix.SIGSEGV), ending.PowerOff, ending.PowerOff},
+		{exit(0), ending.PowerOff, ending.PowerOff}, {exit(1), ending.Reboot, ending.Reboot},
+		{unix.WaitStatus(unix.SIGSEGV), ending.PowerOff, ending.PowerOff},
 		{exit(int(ending.PowerOff.Code())), ending.Reboot, ending.Reboot},
 	} {
 		if got := verdict(c.status, c.asked); got != c.want {
@@ -94,7 +95,8 @@ func TestSupervisor(t *testing.T) {
 				_ = syscall.Kill(os.Getpid(), syscall.SIGPWR)
 			}()
 		}
-		script := []string{"exit 1", "sh -c 'exit 3' & echo $! >" + orphan + "; kill -9 $$", "trap 'exit 0' PWR; while :; do sleep 0.01; done"}[starts-1]
+		script := []string{"exit 1", "sh -c 'exit 3' & echo $! >" + orphan + "; kill -9 $$",
+			"trap 'exit 0' PWR; while :; do sleep 0.01; done"}[starts-1]
 		return syscall.ForkExec("/bin/sh", []string{"sh", "-c", script}, &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2}})
 	}}
 	if why := s.run(); why != ending.PowerOff || starts != 3 {
@@ -117,7 +119,8 @@ func awaitReaped(t *testing.T, file string) {
 		t.Errorf("%q, %v", text, err)
 		return
 	}
-	testrun.Until(t, 20*time.Second, fmt.Sprintf("the orphan %d is reaped", pid), func() bool { return errors.Is(unix.Kill(pid, 0), unix.ESRCH) })
+	testrun.Until(t, 20*time.Second, fmt.Sprintf("the orphan %d is reaped", pid),
+		func() bool { return errors.Is(unix.Kill(pid, 0), unix.ESRCH) })
 }
 
 // ofItsOwn runs the test in a process of its own, and is true in that.
@@ -180,7 +183,8 @@ func TestPressBetweenBrains(t *testing.T) {
 				if script == "" {
 					return 0, os.ErrNotExist
 				}
-				return syscall.ForkExec("/bin/sh", []string{"sh", "-c", script}, &syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2, keys.fd}})
+				return syscall.ForkExec("/bin/sh", []string{"sh", "-c", script},
+					&syscall.ProcAttr{Env: os.Environ(), Files: []uintptr{0, 1, 2, keys.fd}})
 			}
 			began := time.Now()
 			why := s.run()

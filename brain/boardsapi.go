@@ -57,7 +57,8 @@ func (p *plane) exposedOn(ctx context.Context, nodes []string) (secrets, account
 		}
 	}
 	for _, node := range nodes {
-		list, err := p.api.List(ctx, api.Pods, api.ListOptions{Selection: api.Selection{Fields: fields.OneTermEqualSelector("spec.nodeName", node)}})
+		list, err := p.api.List(ctx, api.Pods,
+			api.ListOptions{Selection: api.Selection{Fields: fields.OneTermEqualSelector("spec.nodeName", node)}})
 		if err != nil {
 			return nil, nil, err
 		}

@@ -35,7 +35,8 @@ func TestExposedOn(t *testing.T) {
 	}
 	make(&rbacv1.RoleBinding{ObjectMeta: meta("b"), RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "edit"},
 		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "default", Name: "strong"}}})
-	for i, p := range []struct{ node, account, secret string }{{"a", "strong", "s1"}, {"a", "weak", "s1"}, {"twin", "weak", "s2"}, {"b", "strong", "s3"}} {
+	for i, p := range []struct{ node, account, secret string }{{"a", "strong", "s1"}, {"a", "weak", "s1"}, {"twin", "weak", "s2"},
+		{"b", "strong", "s3"}} {
 		pod := &corev1.Pod{ObjectMeta: meta(fmt.Sprint("p", i)), Spec: corev1.PodSpec{NodeName: p.node, ServiceAccountName: p.account}}
 		pod.Spec.Containers = []corev1.Container{{Name: "c", Image: "i", EnvFrom: []corev1.EnvFromSource{
 			{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: p.secret}}}}}}

@@ -1,5 +1,5 @@
-// Package brain is what one process joins that runs a board: the store, the API and its controllers or the way to those elsewhere, the agent,
-// and what ends it all in order.
+// Package brain is what one process joins that runs a board: the store, the API and its controllers or the way to those elsewhere, the
+// agent, and what ends it all in order.
 package brain
 
 import (

@@ -74,13 +74,14 @@ func (p *plane) kubeconfigOnCard(ctx context.Context) error {
 
 // importArchives is archives for this board.
 func (b *Brain) importArchives(ctx context.Context, dir string, failed func(name string, err error)) error {
-	a := &archives.Dir{Path: dir, Failed: failed, Rows: b.store.Table("archives"), Load: func(ctx context.Context, r io.Reader) ([]images.Image, error) {
-		list, err := b.images.Import(ctx, r)
-		if err == nil {
-			b.agent.ImagesChanged()
-		}
-		return list, err
-	}}
+	a := &archives.Dir{Path: dir, Failed: failed, Rows: b.store.Table("archives"),
+		Load: func(ctx context.Context, r io.Reader) ([]images.Image, error) {
+			list, err := b.images.Import(ctx, r)
+			if err == nil {
+				b.agent.ImagesChanged()
+			}
+			return list, err
+		}}
 	return a.Run(ctx)
 }
 

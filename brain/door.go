@@ -35,7 +35,8 @@ func (u *uplink) openDoor(b *Brain, like httpd.Config) error {
 	if u.identity == nil {
 		return nil
 	}
-	h, err := httpd.NewDoor(httpd.Config{Client: like.Client, Streams: like.Streams, Exec: like.Exec, Forward: like.Forward, Metrics: like.Metrics}, pki.PlaneUser)
+	h, err := httpd.NewDoor(httpd.Config{Client: like.Client, Streams: like.Streams, Exec: like.Exec, Forward: like.Forward,
+		Metrics: like.Metrics}, pki.PlaneUser)
 	if err != nil {
 		return err
 	}

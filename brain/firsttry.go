@@ -15,7 +15,8 @@ import (
 // start and nothing stands yet but files: a full disk then costs no more than another try. Later 'ledge reset' finds what there is.
 func (b *Brain) firstTry() (undo func()) {
 	var absent []string
-	for dir, names := range map[string][]string{b.DataDir: {"store", "pki", "images"}, b.RunDir: {place.InfoFile, place.InfoFile + ".tmp", "images"}} {
+	for dir, names := range map[string][]string{b.DataDir: {"store", "pki", "images"},
+		b.RunDir: {place.InfoFile, place.InfoFile + ".tmp", "images"}} {
 		for _, name := range names {
 			if _, err := os.Lstat(filepath.Join(dir, name)); errors.Is(err, fs.ErrNotExist) {
 				absent = append(absent, filepath.Join(dir, name))

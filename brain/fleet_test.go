@@ -87,8 +87,9 @@ func TestWhoGetsToABoard(t *testing.T) {
 	}
 	own := j.u.identity.Client()
 	own.InsecureSkipVerify, own.VerifyConnection = true, nil
-	for who, conf := range map[string]*tls.Config{"an administrator": with("admin", api.AdminGroup), "somebody in its group": with("x", pki.PlaneUser),
-		"itself": own, "nobody": {InsecureSkipVerify: true}} {
+	for who, conf := range map[string]*tls.Config{"an administrator": with("admin", api.AdminGroup),
+		"somebody in its group": with("x", pki.PlaneUser),
+		"itself":                own, "nobody": {InsecureSkipVerify: true}} {
 		if err := as(conf); err == nil { // what it says depends on when the alert arrives
 			t.Errorf("%s gets in", who)
 		}
@@ -118,7 +119,8 @@ func TestStreamsToBoards(t *testing.T) {
 		defer b.mu.Unlock()
 		return len(b.open["pi1"])
 	}
-	testrun.Until(t, 20*time.Second, "streams that have ended are not counted", func() bool { return open() == 0 }) // HTTP closes in its own time
+	// HTTP closes in its own time
+	testrun.Until(t, 20*time.Second, "streams that have ended are not counted", func() bool { return open() == 0 })
 	if _, err := b.Dial(t.Context(), "none"); !apierrors.IsNotFound(err) {
 		t.Errorf("no such board: %v", err)
 	}

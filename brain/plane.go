@@ -60,14 +60,16 @@ func (b *Brain) openPlane(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if p.joins, err = p.ca.Joins(pki.JoinsConfig{Tokens: b.store.Table("joinTokens"), Boards: b.store.Table("boards"), Own: b.Name}); err != nil {
+	if p.joins, err = p.ca.Joins(pki.JoinsConfig{Tokens: b.store.Table("joinTokens"), Boards: b.store.Table("boards"),
+		Own: b.Name}); err != nil {
 		return err
 	}
 	if err := p.lookAtCA(ctx); err != nil {
 		return err
 	}
 	tokens := &local.Tokens{Keys: keys, RootCA: p.ca.CA(), Now: p.ca.Now, Revoked: p.joins.Revoked}
-	if p.client, err = local.New(b.Admission(local.Config{Store: b.store, Address: p.address(), Tokens: tokens, PodSecurity: b.File.PodSecurity})); err != nil {
+	if p.client, err = local.New(b.Admission(local.Config{Store: b.store, Address: p.address(), Tokens: tokens,
+		PodSecurity: b.File.PodSecurity})); err != nil {
 		return err
 	}
 	p.api = through(b.rims.Around, p.client)
@@ -112,7 +114,8 @@ func (p *plane) below() []func(context.Context) error {
 
 // jobs is what a control plane does.
 func (p *plane) jobs() []func(context.Context) error {
-	out := []func(context.Context) error{p.b.resumeCancelled, p.followBoards, func(ctx context.Context) error { return controller.Run(ctx, p.loops) }}
+	out := []func(context.Context) error{p.b.resumeCancelled, p.followBoards,
+		func(ctx context.Context) error { return controller.Run(ctx, p.loops) }}
 	if p.b.Manifests != "" {
 		out = append(out, (&manifest.Dir{Path: p.b.Manifests, Client: p.api}).Run)
 	}
@@ -242,7 +245,8 @@ func (p *plane) join(ctx context.Context, remote string, request []byte, token s
 	cert, node, err := p.joins.Sign(request, token, taken)
 	if r, ok := errors.AsType[*pki.Refusal](err); ok {
 		slog.Warn("a board was not let in", "node", node, "from", remote, "why", r.Why)
-		return nil, &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 403, Reason: metav1.StatusReasonForbidden, Message: r.Why}}
+		return nil, &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 403, Reason: metav1.StatusReasonForbidden,
+			Message: r.Why}}
 	}
 	if err != nil {
 		return nil, api.NewInternal("sign the certificate of board %q: %w", node, err)

@@ -107,14 +107,16 @@ func (b *Brain) openPower() error {
 	}
 	cfg := b.File.Shutdown()
 	b.requests = shutdown.NewRequests(func(reboot bool) { b.requested(reboot, tell) })
-	sources := []shutdown.Source{&shutdown.Signals{Incoming: b.rims.Power.Signals, GoingDown: b.rims.Power.GoingDown, Drain: b.OnTerm == "drain", Detach: tell(ending.Detached), Exit: tell(ending.Drained)}, b.requests}
+	sources := []shutdown.Source{&shutdown.Signals{Incoming: b.rims.Power.Signals, GoingDown: b.rims.Power.GoingDown,
+		Drain: b.OnTerm == "drain", Detach: tell(ending.Detached), Exit: tell(ending.Drained)}, b.requests}
 	off := func() { b.requested(false, tell) }
 	b.voltage.Root, b.voltage.Changed = b.File.Power.Sensors, b.voltageChanged
 	sources = append(sources, &b.voltage)
 	sources = append(sources, b.supplies(cfg.Total(), off)...)
 	if underSystemd() {
 		b.logind = &shutdown.Logind{Want: cfg.Total(), Strict: b.Shortfall == "fail"}
-		sources = append(sources, b.logind, &shutdown.PowerKey{Dir: b.rims.Power.Keys, Off: off, Elsewhere: func() bool { return b.logind.Live() != "" }})
+		sources = append(sources, b.logind, &shutdown.PowerKey{Dir: b.rims.Power.Keys, Off: off,
+			Elsewhere: func() bool { return b.logind.Live() != "" }})
 	} else {
 		sources = append(sources, &shutdown.PowerKey{Dir: b.rims.Power.Keys, Off: off, From: b.rims.Power.Presses})
 	}
@@ -129,7 +131,8 @@ func (b *Brain) openPower() error {
 func (b *Brain) supplies(total time.Duration, off func()) []shutdown.Source {
 	c := b.File.Power
 	limits := shutdown.Limits{Charge: c.BatteryLow, Reserve: c.Reserve.Duration}
-	out := []shutdown.Source{&shutdown.Watch{Name: "battery", Supply: &shutdown.Batteries{Root: c.Supplies}, Limits: limits, Total: total, Off: off}}
+	out := []shutdown.Source{&shutdown.Watch{Name: "battery", Supply: &shutdown.Batteries{Root: c.Supplies}, Limits: limits, Total: total,
+		Off: off}}
 	if c.UPS == "" {
 		return out
 	}

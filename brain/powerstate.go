@@ -29,7 +29,8 @@ func (b *Brain) conditions() []corev1.NodeCondition {
 			out = append(out, c)
 		}
 	}
-	return append(out, voltageCondition(b.voltage.Now()), b.safeModeCondition(), unboundedCondition(b.holds), b.debts.condition(), b.authorityCondition())
+	return append(out, voltageCondition(b.voltage.Now()), b.safeModeCondition(), unboundedCondition(b.holds), b.debts.condition(),
+		b.authorityCondition())
 }
 
 // lockCondition is the report in a line. Upstream such a lock fails in silence (N-5.39).
@@ -57,7 +58,8 @@ func voltageCondition(s shutdown.Sag) corev1.NodeCondition {
 		return corev1.NodeCondition{Type: lowVoltage, Status: corev1.ConditionTrue, Reason: "SupplySags",
 			Message: "the supply voltage was critically low within the last minutes; use a stronger supply or a shorter cable"}
 	case shutdown.Steady:
-		return corev1.NodeCondition{Type: lowVoltage, Status: corev1.ConditionFalse, Reason: "SupplySteady", Message: "the supply voltage is good"}
+		return corev1.NodeCondition{Type: lowVoltage, Status: corev1.ConditionFalse, Reason: "SupplySteady",
+			Message: "the supply voltage is good"}
 	}
 	return corev1.NodeCondition{Type: lowVoltage} // no sensor: nothing is said
 }

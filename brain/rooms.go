@@ -189,13 +189,17 @@ func (b *Brain) openAgent() error {
 	}
 	b.keeper = b.rims.Keeper.Open(cmd)
 	b.writes = newWritesMeter(b.rims.Host, b.RunDir, b.DataDir, b.keeper.Process)
-	cfg := node.Config{Name: b.Name, Version: api.VersionOf(b.Build.Version), Client: b.client, Engine: b.keeper, Images: b.images, Network: b.network,
-		Board: b.rims.Machine, Stalled: b.rims.Machine.Stalled, Events: b.events, DataDir: b.DataDir, RunDir: b.RunDir, OwnFiles: OwnFiles, Logs: logs,
+	cfg := node.Config{Name: b.Name, Version: api.VersionOf(b.Build.Version), Client: b.client, Engine: b.keeper, Images: b.images,
+		Network: b.network,
+		Board:   b.rims.Machine, Stalled: b.rims.Machine.Stalled, Events: b.events, DataDir: b.DataDir, RunDir: b.RunDir, OwnFiles: OwnFiles,
+		Logs:   logs,
 		Static: static.Config{Dirs: b.Statics, Changed: b.staticsChanged},
 		Stats:  b.rims.Stats, Written: b.images.Written,
 		ResolvConf: cmp.Or(b.File.ResolvConf, b.rims.Host.ResolvConf()),
-		APIServer:  b.podsAPI(), ClusterDNS: b.File.ClusterDNS, ClusterDomain: b.File.ClusterDomain, Registration: b.Reg, Status: b.Status, Resources: b.Bounds, Sysctls: b.Sysctls,
-		Hold: b.guard.holding(), Conditions: b.conditions, Shutdowns: b.lastShutdown, Dial: b.rims.Dial, NoPodNetwork: b.Bridge == place.NoBridge, Unconfined: b.File.SeccompDefault != nil && !*b.File.SeccompDefault}
+		APIServer:  b.podsAPI(), ClusterDNS: b.File.ClusterDNS, ClusterDomain: b.File.ClusterDomain, Registration: b.Reg, Status: b.Status,
+		Resources: b.Bounds, Sysctls: b.Sysctls,
+		Hold: b.guard.holding(), Conditions: b.conditions, Shutdowns: b.lastShutdown, Dial: b.rims.Dial, NoPodNetwork: b.Bridge == place.NoBridge,
+		Unconfined: b.File.SeccompDefault != nil && !*b.File.SeccompDefault}
 	if b.given != nil {
 		cfg.Seen = b.given.Saw
 	}
@@ -210,7 +214,8 @@ func (b *Brain) openAgent() error {
 
 func (b *Brain) openServer() error {
 	extra := &boardAPI{images: b.images, agent: b.agent, store: b.store, power: b, writes: b.writes, plane: b.plane}
-	cfg := httpd.Config{Client: b.client, Streams: b.agent, Exec: b.agent, Forward: b.agent, Metrics: b.agent, Version: httpd.Version{Commit: b.Build.Commit, Built: b.Build.Time}, Board: extra.Handler(),
+	cfg := httpd.Config{Client: b.client, Streams: b.agent, Exec: b.agent, Forward: b.agent, Metrics: b.agent,
+		Version: httpd.Version{Commit: b.Build.Commit, Built: b.Build.Time}, Board: extra.Handler(),
 		Checks: []httpd.Check{{Name: "store", Run: func(context.Context) error { return b.store.Health().LastError }}}}
 	if p := b.plane; p != nil {
 		cfg.Client = p.api

@@ -78,7 +78,8 @@ func (b *Brain) run(ctx context.Context) error {
 
 // jobs is what a brain does while it serves.
 func (b *Brain) jobs() []func(context.Context) error {
-	jobs := []func(context.Context) error{b.keepClock, b.tellTime, b.guardPods, b.agent.Run, b.keeper.Run, b.writes.Run, b.debts.Run, b.power.Run}
+	jobs := []func(context.Context) error{b.keepClock, b.tellTime, b.guardPods, b.agent.Run, b.keeper.Run, b.writes.Run, b.debts.Run,
+		b.power.Run}
 	for _, w := range b.watchdogs() {
 		jobs = append(jobs, w.Run)
 	}

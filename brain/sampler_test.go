@@ -63,7 +63,8 @@ func TestMemorySignal(t *testing.T) { // N-6.1 to N-6.5, docs/decisions/0025
 		if err != nil || available != want[0] || mapped != want[1] || total != 1000<<10 {
 			t.Errorf("%q: a glance has %d of %d, %d mapped, %v", file, available, total, mapped, err)
 		}
-		if got, err := s.Sample(); err != nil || got.Unread != nil || got.MemoryUnknown || got.MemoryAvailable != want[0] || got.MemoryMapped != want[1] {
+		if got, err := s.Sample(); err != nil || got.Unread != nil || got.MemoryUnknown || got.MemoryAvailable != want[0] ||
+			got.MemoryMapped != want[1] {
 			t.Errorf("%q: a look has %+v, %v", file, got, err)
 		}
 	}
@@ -106,7 +107,8 @@ func TestSampleInParts(t *testing.T) { // N-6.7
 			must(t, os.RemoveAll(filepath.Join(filepath.Dir(dir), c.without)))
 		}
 		s, err := sampled(t, c.file, machine, dir).Sample()
-		got := parts{!s.MemoryUnknown && s.MemoryAvailable > 0, s.MemoryTotal > 0, s.PIDMax == 9000 && s.PIDUsed == 431, s.NodeFS != (node.Filesystem{}), s.ImageFS != (node.Filesystem{})}
+		got := parts{!s.MemoryUnknown && s.MemoryAvailable > 0, s.MemoryTotal > 0, s.PIDMax == 9000 && s.PIDUsed == 431,
+			s.NodeFS != (node.Filesystem{}), s.ImageFS != (node.Filesystem{})}
 		if err != nil || got != c.want || s.Hostname != "board" {
 			t.Errorf("%s: read %+v, want %+v, %v", name, got, c.want, err)
 		}

@@ -153,12 +153,13 @@ func (t *Trial) prove(ctx context.Context, look func(context.Context) error, com
 // proveWell is this board's trial: the store commits, the loop of the pods turns, the keeper answers, so does the API, and
 // that has taken from this process that the Node is ready.
 func (b *Brain) proveWell(ctx context.Context) error {
-	signs := []alive.Sign{commits(b.store), Answers(b.keeper), {Name: "the pods' loop", Look: b.agent.Turn}, {Name: "the API", Look: b.askAPI}, {Name: "the Node", Look: func(context.Context) error {
-		if !b.agent.Ready() {
-			return errors.New("is not ready")
-		}
-		return nil
-	}}}
+	signs := []alive.Sign{commits(b.store), Answers(b.keeper), {Name: "the pods' loop", Look: b.agent.Turn}, {Name: "the API", Look: b.askAPI},
+		{Name: "the Node", Look: func(context.Context) error {
+			if !b.agent.Ready() {
+				return errors.New("is not ready")
+			}
+			return nil
+		}}}
 	look := func(ctx context.Context) error { return alive.Missing(ctx, signs) }
 	return b.Trial.prove(ctx, look, func() error {
 		s, err := b.Trial.dir.Change(func(s upgrade.State) (upgrade.State, error) { return s.Commit(b.Trial.self), nil })
@@ -192,7 +193,8 @@ func (b *Brain) tellReturn(ref corev1.ObjectReference) {
 		return
 	}
 	slog.Error("an upgrade was not well; this version runs again", "upgrade", o.Name, "why", o.Why, "version", b.Trial.self)
-	b.events.EventOn(ref, corev1.EventTypeWarning, "UpgradeFailed", fmt.Sprintf("%s does not stay: %s; %s runs", o.Name, o.Why, b.Build.Version))
+	b.events.EventOn(ref, corev1.EventTypeWarning, "UpgradeFailed",
+		fmt.Sprintf("%s does not stay: %s; %s runs", o.Name, o.Why, b.Build.Version))
 	if err := b.Trial.change(upgrade.State.Told); err != nil {
 		slog.Error("that this was told is not noted", "err", err)
 	}

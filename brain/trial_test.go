@@ -21,11 +21,12 @@ func TestProve(t *testing.T) {
 		ended    time.Duration
 		mentions string
 	}{
-		"at once":          {look: func(time.Duration) error { return nil }, well: wellFor},
-		"after a while":    {look: late(20 * time.Second), well: 20*time.Second + wellFor},
-		"never":            {look: late(time.Hour), ended: within, mentions: "was not well within 1m0s: the Node: is not ready"},
-		"too late":         {look: late(within - time.Second), ended: within, mentions: "not been well for long enough"},
-		"on and off":       {look: func(since time.Duration) error { return late(since)(since.Truncate(4*time.Second) + time.Millisecond) }, ended: within},
+		"at once":       {look: func(time.Duration) error { return nil }, well: wellFor},
+		"after a while": {look: late(20 * time.Second), well: 20*time.Second + wellFor},
+		"never":         {look: late(time.Hour), ended: within, mentions: "was not well within 1m0s: the Node: is not ready"},
+		"too late":      {look: late(within - time.Second), ended: within, mentions: "not been well for long enough"},
+		"on and off": {look: func(since time.Duration) error { return late(since)(since.Truncate(4*time.Second) + time.Millisecond) },
+			ended: within},
 		"a full disk":      {look: func(time.Duration) error { return nil }, refuse: 30 * time.Second, well: 30 * time.Second},
 		"a full disk, yet": {look: func(time.Duration) error { return nil }, refuse: time.Hour, ended: within, mentions: "no space"},
 	} {

@@ -50,7 +50,8 @@ func (b *Brain) openUplink(ctx context.Context) error {
 		return b.remember(client)
 	}
 	var err error
-	u.identity, err = pki.OpenIdentity(pki.IdentityConfig{Dir: filepath.Join(b.DataDir, "board"), Node: b.Name, Floor: b.Build.ClockFloor(b.DataDir)})
+	u.identity, err = pki.OpenIdentity(pki.IdentityConfig{Dir: filepath.Join(b.DataDir, "board"), Node: b.Name,
+		Floor: b.Build.ClockFloor(b.DataDir)})
 	if err != nil {
 		return err
 	}
@@ -99,7 +100,8 @@ var errStopped = errors.New("told to end before this board had joined")
 func (b *Brain) join(ctx context.Context) error {
 	id := b.uplink.identity
 	if b.JoinToken == nil {
-		return errors.Join(config.Usagef("agent: this board has not joined yet: --token of 'ledge token create' is needed once (or in %s)", config.TokenPath(b.Path, b.File.TokenFile)), id.Forget())
+		return errors.Join(config.Usagef("agent: this board has not joined yet: --token of 'ledge token create' is needed once (or in %s)",
+			config.TokenPath(b.Path, b.File.TokenFile)), id.Forget())
 	}
 	said, told, began := "", false, time.Now()
 	for wait := time.Second; ; wait = min(2*wait, 30*time.Second) {
@@ -187,7 +189,8 @@ func answerError(server string, resp *http.Response, body []byte) error {
 	if json.Unmarshal(body, &st) == nil && st.Message != "" {
 		text = st.Message
 	}
-	if resp.StatusCode >= 400 && resp.StatusCode < 500 && resp.StatusCode != http.StatusTooManyRequests && resp.StatusCode != http.StatusRequestTimeout {
+	if resp.StatusCode >= 400 && resp.StatusCode < 500 && resp.StatusCode != http.StatusTooManyRequests &&
+		resp.StatusCode != http.StatusRequestTimeout {
 		return &refusal{server, resp.StatusCode, text}
 	}
 	return fmt.Errorf("%s answered: %s", server, text)

@@ -182,7 +182,8 @@ func TestJoinWhereOthersAnswer(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "board")
 		id, err := pki.OpenIdentity(pki.IdentityConfig{Dir: dir, Node: "pi2"})
 		must(t, err)
-		b := &Brain{Config: Config{Settings: config.Settings{Options: &config.Options{Servers: servers}, Name: "pi2", JoinToken: &token}}, uplink: &uplink{identity: id}}
+		b := &Brain{Config: Config{Settings: config.Settings{Options: &config.Options{Servers: servers}, Name: "pi2", JoinToken: &token}},
+			uplink: &uplink{identity: id}}
 		ctx, cancel := context.WithTimeout(t.Context(), testrun.Patience(60*time.Second))
 		defer cancel()
 		if err = b.join(ctx); err != nil {

@@ -18,7 +18,8 @@ func (c *Command) dataOf(given string) (string, error) {
 		return info.DataDir, err
 	}
 	if c.RunDir != config.DefaultRunDir {
-		return "", config.Usagef("%s does not say where its node keeps its data (none has run there since the machine started): give --data-dir", c.RunDir)
+		return "", config.Usagef("%s does not say where its node keeps its data (none has run there since the machine started): give --data-dir",
+			c.RunDir)
 	}
 	return config.DefaultDataDir, nil
 }

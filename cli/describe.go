@@ -76,7 +76,8 @@ func (p *page) body(ctx context.Context, cl api.Client, kind *api.Kind, obj api.
 	case api.Pods:
 		p.pod(obj.(*corev1.Pod))
 	case api.Nodes:
-		pods, err := cl.List(ctx, api.Pods, api.ListOptions{Selection: api.Selection{Fields: fields.OneTermEqualSelector("spec.nodeName", obj.GetName())}})
+		pods, err := cl.List(ctx, api.Pods, api.ListOptions{Selection: api.Selection{Fields: fields.OneTermEqualSelector("spec.nodeName",
+			obj.GetName())}})
 		if err != nil {
 			return err
 		}

@@ -20,7 +20,8 @@ func (p *page) deployment(ctx context.Context, cl api.Client, d *appsv1.Deployme
 	}
 	s := d.Status
 	p.line("Selector", "%s", metav1.FormatLabelSelector(d.Spec.Selector))
-	p.line("Replicas", "%d wanted, %d new, %d in all, %d ready, %d available", apps.Deployments.Replicas(d), s.UpdatedReplicas, s.Replicas, s.ReadyReplicas,
+	p.line("Replicas", "%d wanted, %d new, %d in all, %d ready, %d available", apps.Deployments.Replicas(d), s.UpdatedReplicas, s.Replicas,
+		s.ReadyReplicas,
 		s.AvailableReplicas)
 	strategy := string(d.Spec.Strategy.Type)
 	if r := d.Spec.Strategy.RollingUpdate; r != nil {
@@ -94,7 +95,8 @@ func (p *page) replicaSet(rs *appsv1.ReplicaSet) {
 	}
 	s := rs.Status
 	p.line("Selector", "%s", metav1.FormatLabelSelector(rs.Spec.Selector))
-	p.line("Replicas", "%d wanted, %d in all, %d ready, %d available", apps.ReplicaSets.Replicas(rs), s.Replicas, s.ReadyReplicas, s.AvailableReplicas)
+	p.line("Replicas", "%d wanted, %d in all, %d ready, %d available", apps.ReplicaSets.Replicas(rs), s.Replicas, s.ReadyReplicas,
+		s.AvailableReplicas)
 	p.template(&rs.Spec.Template)
 	if len(s.Conditions) > 0 {
 		p.section("Conditions")

@@ -78,7 +78,8 @@ func keeperProbe(info runtime.Info, err error) []host.Probe {
 		Remedy: "look at the pods named here; what hangs is ended after a minute"}
 	var hang []string
 	for _, l := range info.Late {
-		hang = append(hang, fmt.Sprintf("%s of container %s in pod %s, for %s", l.What, cmp.Or(l.Container, "-"), l.PodUID, l.For.Round(time.Second)))
+		hang = append(hang, fmt.Sprintf("%s of container %s in pod %s, for %s", l.What, cmp.Or(l.Container, "-"), l.PodUID,
+			l.For.Round(time.Second)))
 	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, fs.ErrPermission):

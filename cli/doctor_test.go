@@ -26,7 +26,8 @@ func TestKeeperProbe(t *testing.T) {
 		{"none", runtime.Info{}, fmt.Errorf("keeper: %w", unix.ENOENT), "-"},
 		{"not root", runtime.Info{}, fmt.Errorf("keeper: %w", unix.EACCES), "-"},
 		{"dead", runtime.Info{}, fmt.Errorf("keeper: nobody answers: %w", unix.ECONNREFUSED), "nobody answers"},
-		{"frozen", runtime.Info{}, fmt.Errorf("keeper: its process 7 does not answer: %w", context.DeadlineExceeded), "process 7 does not answer"},
+		{"frozen", runtime.Info{}, fmt.Errorf("keeper: its process 7 does not answer: %w", context.DeadlineExceeded),
+			"process 7 does not answer"},
 		{"hangs", hangs, nil, "start of container u.c.0 in pod u, for 40s; remove of container - in pod v, for 50s"},
 	} {
 		got := keeperProbe(c.info, c.err)

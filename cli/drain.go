@@ -53,7 +53,8 @@ func drain(ctx context.Context, c *Command) error {
 	if err := c.setCordon(ctx, cl, node, true); err != nil {
 		return err
 	}
-	list, err := cl.List(ctx, api.Pods, api.ListOptions{Selection: api.Selection{Fields: fields.OneTermEqualSelector("spec.nodeName", node.Name)}})
+	list, err := cl.List(ctx, api.Pods, api.ListOptions{Selection: api.Selection{Fields: fields.OneTermEqualSelector("spec.nodeName",
+		node.Name)}})
 	if err != nil {
 		return err
 	}
@@ -168,7 +169,8 @@ func refusalOf(err error) string {
 // evictPod asks once for an eviction. A pod that has gone by itself is fine.
 func evictPod(ctx context.Context, cl api.Client, p *corev1.Pod, grace int64) error {
 	e := &policyv1.Eviction{TypeMeta: metav1.TypeMeta{Kind: "Eviction", APIVersion: "policy/v1"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}, DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(p.UID))}}
+		ObjectMeta:    metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name},
+		DeleteOptions: &metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(p.UID))}}
 	if grace >= 0 {
 		e.DeleteOptions.GracePeriodSeconds = &grace
 	}

@@ -74,7 +74,8 @@ func TestDrainAsksAgain(t *testing.T) {
 		defer cancel()
 		c := &chained{left: []string{"a", "b"}, never: "a"}
 		err := evictAll(ctx, c, pods("a", "b"), drainOpts{grace: -1}, &strings.Builder{})
-		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "evict pod default/a: The disruption budget b needs 1") || strings.Contains(err.Error(), "default/b") {
+		if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "evict pod default/a: The disruption budget b needs 1") ||
+			strings.Contains(err.Error(), "default/b") {
 			t.Errorf("given up with %v", err)
 		}
 	})

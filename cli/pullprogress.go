@@ -142,7 +142,8 @@ func summary(st images.PullStatus) string {
 	if len(st.Layers) == 0 {
 		return st.Ref + ": asking the registry"
 	}
-	return fmt.Sprintf("%s: %s of %s downloaded, %d of %d layers unpacked%s", st.Ref, megabytes(done), megabytes(all), ready, len(st.Layers), trouble)
+	return fmt.Sprintf("%s: %s of %s downloaded, %d of %d layers unpacked%s", st.Ref, megabytes(done), megabytes(all), ready, len(st.Layers),
+		trouble)
 }
 
 // bar is a pull as lines of a terminal: one for each layer that is on its way, and what is left in one more.
@@ -169,7 +170,8 @@ func (p *pullView) bar(st images.PullStatus, now time.Time) []string {
 		}
 		room := max(p.width-50, 10)
 		full := int(int64(room) * l.Fetched / max(l.Size, 1))
-		out = append(out, cut(fmt.Sprintf("%s [%s%s] %s of %s%s", inLine(short(l.Digest)), strings.Repeat("=", full), strings.Repeat(" ", room-full),
+		out = append(out, cut(fmt.Sprintf("%s [%s%s] %s of %s%s", inLine(short(l.Digest)), strings.Repeat("=", full),
+			strings.Repeat(" ", room-full),
 			megabytes(l.Fetched), megabytes(l.Size), speed), p.width))
 	}
 	return out

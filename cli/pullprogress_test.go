@@ -24,7 +24,8 @@ func aPull(fetched ...int64) images.PullStatus {
 func TestImageTable(t *testing.T) {
 	const id, digest = "sha256:0123456789abcdef0123456789abcdef", "docker.io/library/app@sha256:fedcba9876543210fedcba9876543210"
 	list := board.Images{Images: []board.Image{
-		{ID: id, Names: []string{"docker.io/library/app:1", "docker.io/library/app:2"}, Digests: []string{digest}, Size: 12_300_000, Shared: 4_000_000,
+		{ID: id, Names: []string{"docker.io/library/app:1", "docker.io/library/app:2"}, Digests: []string{digest}, Size: 12_300_000,
+			Shared: 4_000_000,
 			Pinned: true, InUse: []string{"default/web", "default/db"}},
 		{ID: id, Size: 1_000_000},
 	}, Pulls: []images.PullStatus{{Ref: "docker.io/library/next:1", Layers: []images.LayerStatus{{Size: 2_000_000, Fetched: 1_000_000}}}}}

@@ -93,7 +93,8 @@ func (c *Command) resetDirs(o *resetOpts) (err error) {
 	case err != nil:
 		return fmt.Errorf("reset: %w", err)
 	case other:
-		return fmt.Errorf("reset: %s has something in it and no run state of a node (such as %s): give the --run-dir of a node", c.RunDir, place.InfoFile)
+		return fmt.Errorf("reset: %s has something in it and no run state of a node (such as %s): give the --run-dir of a node", c.RunDir,
+			place.InfoFile)
 	}
 	if o.dataDir, err = c.dataOf(o.dataDir); err != nil {
 		if o.data {

@@ -29,7 +29,8 @@ func deploymentStatus(obj api.Object) (says string, done bool, err error) {
 	}
 	switch {
 	case d.Spec.Paused && s.UpdatedReplicas < want:
-		return fmt.Sprintf("%d of %d pods are new, and the rollout is paused: ledge rollout resume deployment %s", s.UpdatedReplicas, want, d.Name), false, nil
+		return fmt.Sprintf("%d of %d pods are new, and the rollout is paused: ledge rollout resume deployment %s", s.UpdatedReplicas, want,
+			d.Name), false, nil
 	case s.UpdatedReplicas < want:
 		return fmt.Sprintf("%d of %d pods are new", s.UpdatedReplicas, want), false, nil
 	case s.Replicas > s.UpdatedReplicas:

@@ -79,12 +79,14 @@ func TestPlacedHistory(t *testing.T) {
 	must(t, err)
 	labels := map[string]string{"app": "web"}
 	d, err := api.Create(t.Context(), cl, apps.DaemonSets, &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
-		Spec: appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels},
-			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i:2"}}}}}})
+		Spec: appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i:2"}}}}}})
 	must(t, err)
 	const former = `{"spec":{"template":{"$patch":"replace","metadata":{"labels":{"app":"web"}},"spec":{"containers":[{"name":"c","image":"IMAGE"}]}}}}`
 	for i, data := range []string{strings.Replace(former, "IMAGE", "i:2", 1), strings.Replace(former, "IMAGE", "i:1", 1), "{}"} {
-		r := &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-" + string(rune('a'+i)), Annotations: map[string]string{changeCause: "why"},
+		r := &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-" + string(rune('a'+i)),
+			Annotations:     map[string]string{changeCause: "why"},
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(d, apps.DaemonSets.GVK())}}, Revision: int64(2 - i%2)}
 		r.Data.Raw = []byte(data)
 		_, err := api.Create(t.Context(), cl, apps.ControllerRevisions, r)
@@ -97,11 +99,13 @@ func TestPlacedHistory(t *testing.T) {
 	must(t, c.rolloutUndo(t.Context(), cl, roller, d))
 	now, err := api.Get[*appsv1.DaemonSet](t.Context(), cl, apps.DaemonSets, "default", "web")
 	must(t, err)
-	if got := out.String(); strings.Join(strings.Fields(got), " ") != "REVISION CHANGE-CAUSE 1 why 2 why daemonset/web rolled back to revision 1" ||
+	if got := out.String(); strings.Join(strings.Fields(got),
+		" ") != "REVISION CHANGE-CAUSE 1 why 2 why daemonset/web rolled back to revision 1" ||
 		now.Spec.Template.Spec.Containers[0].Image != "i:1" {
 		t.Errorf("%s\n%+v", got, now.Spec.Template.Spec.Containers)
 	}
-	if err := c.rolloutPause(t.Context(), cl, roller, d); err == nil || !strings.Contains(err.Error(), "those of daemonsets cannot be paused") {
+	if err := c.rolloutPause(t.Context(), cl, roller, d); err == nil ||
+		!strings.Contains(err.Error(), "those of daemonsets cannot be paused") {
 		t.Errorf("paused: %v", err)
 	}
 }

@@ -81,10 +81,11 @@ func TestRolloutUndo(t *testing.T) {
 	for i, image := range []string{"i:1", "i:2", "i:3"} {
 		tpl := template(image)
 		tpl.Labels["pod-template-hash"] = image[2:]
-		_, err := api.Create(t.Context(), cl, apps.ReplicaSets, &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-" + image[2:],
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(d, apps.Deployments.GVK())},
-			Annotations:     map[string]string{workload.Revision: image[2:], changeCause: []string{"one", "", "three"}[i]}},
-			Spec: appsv1.ReplicaSetSpec{Selector: selector, Template: tpl}})
+		_, err := api.Create(t.Context(), cl, apps.ReplicaSets,
+			&appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web-" + image[2:],
+				OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(d, apps.Deployments.GVK())},
+				Annotations:     map[string]string{workload.Revision: image[2:], changeCause: []string{"one", "", "three"}[i]}},
+				Spec: appsv1.ReplicaSetSpec{Selector: selector, Template: tpl}})
 		must(t, err)
 	}
 	for _, tc := range []struct {
@@ -113,7 +114,8 @@ func TestRolloutUndo(t *testing.T) {
 		}
 		d, err = api.Get[*appsv1.Deployment](t.Context(), cl, apps.Deployments, "default", "web")
 		must(t, err)
-		if !strings.Contains(out.String(), tc.says) || d.Spec.Template.Spec.Containers[0].Image != tc.image || d.Annotations[changeCause] != tc.note ||
+		if !strings.Contains(out.String(), tc.says) || d.Spec.Template.Spec.Containers[0].Image != tc.image ||
+			d.Annotations[changeCause] != tc.note ||
 			d.Labels["by"] != "another" || len(d.Spec.Template.Labels) != 1 {
 			t.Errorf("%d: %q, %+v", tc.revision, out.String(), d)
 		}
@@ -135,7 +137,8 @@ func TestRolloutWords(t *testing.T) {
 		"scale deployment web --replicas x":  "invalid value",
 	} {
 		var out, errs bytes.Buffer
-		if code := Run(App{}, append([]string{"--run-dir", t.TempDir()}, strings.Fields(words)...), &out, &errs); code != 2 || !strings.Contains(errs.String(), want) {
+		if code := Run(App{}, append([]string{"--run-dir", t.TempDir()}, strings.Fields(words)...), &out, &errs); code != 2 ||
+			!strings.Contains(errs.String(), want) {
 			t.Errorf("%s: %d %s, want %q", words, code, errs.String(), want)
 		}
 	}

@@ -14,9 +14,11 @@ func TestPrintPressure(t *testing.T) {
 	now := time.Unix(1000, 0)
 	since := now.Add(-90 * time.Second)
 	have, all, tasks, most := int64(40<<20+5), int64(1<<30), int64(30000), int64(32768)
-	r := pressure.Report{Conditions: []pressure.ConditionReport{{Type: corev1.NodeMemoryPressure, Status: true, Since: &since}, {Type: corev1.NodeDiskPressure}},
+	r := pressure.Report{Conditions: []pressure.ConditionReport{{Type: corev1.NodeMemoryPressure, Status: true, Since: &since},
+		{Type: corev1.NodeDiskPressure}},
 		Signals: []pressure.SignalReport{
-			{Signal: pressure.MemoryAvailable, Available: &have, Capacity: &all, Thresholds: []pressure.ThresholdReport{{Below: 100 << 20, Met: &since}, {Soft: true, Below: 200 << 20, Grace: "1m0s"}}},
+			{Signal: pressure.MemoryAvailable, Available: &have, Capacity: &all,
+				Thresholds: []pressure.ThresholdReport{{Below: 100 << 20, Met: &since}, {Soft: true, Below: 200 << 20, Grace: "1m0s"}}},
 			{Signal: pressure.AllocatableMemory, Thresholds: []pressure.ThresholdReport{{Below: 100 << 20}}},
 			{Signal: pressure.PIDAvailable, Available: &tasks, Capacity: &most}}}
 	var out strings.Builder

@@ -83,7 +83,8 @@ func topNodes(w *tabwriter.Writer, items, nodes []api.Object) {
 			whole = nodes[i].(*corev1.Node).Status.Allocatable
 		}
 		cpu, memory := m.Usage.Cpu().MilliValue(), m.Usage.Memory().Value()
-		row(w, m.Name, fmt.Sprintf("%dm", cpu), percent(cpu, whole.Cpu().MilliValue()), fmt.Sprintf("%dMi", memory>>20), percent(memory, whole.Memory().Value()))
+		row(w, m.Name, fmt.Sprintf("%dm", cpu), percent(cpu, whole.Cpu().MilliValue()), fmt.Sprintf("%dMi", memory>>20),
+			percent(memory, whole.Memory().Value()))
 	}
 }
 

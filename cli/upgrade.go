@@ -35,7 +35,8 @@ const keysName = "upgrade.pub"
 func upgradeFlags(c *Command) {
 	o := &upgradeOpts{card: config.FirmwareDir}
 	c.Flags.StringVar(&o.dataDir, "data-dir", "", dataDirUsage)
-	c.Flags.StringVar(&o.keys, "keys", "/etc/ledge/"+keysName, "trusted public keys of minisign, one a line; those in "+keysName+" of the data directory, or on the boot partition, count too")
+	c.Flags.StringVar(&o.keys, "keys", "/etc/ledge/"+keysName,
+		"trusted public keys of minisign, one a line; those in "+keysName+" of the data directory, or on the boot partition, count too")
 	c.Flags.BoolVar(&o.rollback, "rollback", false, "run the version before this one again, or end a trial")
 	c.Flags.BoolVar(&o.status, "status", false, "show which versions there are, and how the last upgrade ended")
 	c.Flags.BoolVar(&o.older, "allow-downgrade", false, "take a version that is older than what runs")
@@ -285,7 +286,8 @@ func (u *upgrader) stage(ctx context.Context, src source, from string) (path str
 		return "", digest, err
 	}
 	if free := int64(disk.Bavail) * int64(disk.Bsize); free < max(size, 0)+spare {
-		return "", digest, fmt.Errorf("there is no room for an upgrade below %s: %d MB are free, %d MB are needed", u.opts.dataDir, free>>20, (max(size, 0)+spare)>>20)
+		return "", digest, fmt.Errorf("there is no room for an upgrade below %s: %d MB are free, %d MB are needed", u.opts.dataDir, free>>20,
+			(max(size, 0)+spare)>>20)
 	}
 	d := minisign.NewDigest()
 	path, err = u.dir.Stage(io.TeeReader(io.LimitReader(r, programLimit), d))
@@ -401,7 +403,8 @@ func (u *upgrader) wait(ctx context.Context, name string) error {
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
-	return fmt.Errorf("%s has not been started three times within %s: does anything start the node again? see 'ledge upgrade --status'", name, limit)
+	return fmt.Errorf("%s has not been started three times within %s: does anything start the node again? see 'ledge upgrade --status'", name,
+		limit)
 }
 
 // status shows the versions.

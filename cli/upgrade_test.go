@@ -12,7 +12,8 @@ import (
 // TestUpgradeKeys: keys lie in /etc, beside the data and on the boot partition, and each is trusted.
 func TestUpgradeKeys(t *testing.T) {
 	dir := t.TempDir()
-	u := &upgrader{opts: &upgradeOpts{keys: filepath.Join(dir, "etc.pub"), dataDir: filepath.Join(dir, "data"), card: filepath.Join(dir, "card")}}
+	u := &upgrader{opts: &upgradeOpts{keys: filepath.Join(dir, "etc.pub"), dataDir: filepath.Join(dir, "data"),
+		card: filepath.Join(dir, "card")}}
 	files := []string{u.opts.keys, filepath.Join(u.opts.dataDir, "upgrade.pub"), filepath.Join(u.opts.card, "upgrade.pub")}
 	key := func(n byte) string {
 		return base64.StdEncoding.EncodeToString(append([]byte("Ed"), bytes.Repeat([]byte{n}, 40)...))

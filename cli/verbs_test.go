@@ -45,12 +45,13 @@ func TestDrainPlan(t *testing.T) {
 		opts drainOpts
 		want string // "evict", "" or the flag that is asked for
 	}{
-		"owned":                  {ownedBy("ReplicaSet"), drainOpts{}, "evict"},
-		"bare":                   {bare, drainOpts{}, "--force"},
-		"bare, forced":           {bare, drainOpts{force: true}, "evict"},
-		"bare, succeeded":        {done(corev1.PodSucceeded, bare), drainOpts{}, "evict"},
-		"bare, failed":           {done(corev1.PodFailed, bare), drainOpts{}, "evict"},
-		"mirror":                 {func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "h"} }, drainOpts{force: true}, ""},
+		"owned":           {ownedBy("ReplicaSet"), drainOpts{}, "evict"},
+		"bare":            {bare, drainOpts{}, "--force"},
+		"bare, forced":    {bare, drainOpts{force: true}, "evict"},
+		"bare, succeeded": {done(corev1.PodSucceeded, bare), drainOpts{}, "evict"},
+		"bare, failed":    {done(corev1.PodFailed, bare), drainOpts{}, "evict"},
+		"mirror": {func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "h"} },
+			drainOpts{force: true}, ""},
 		"daemon":                 {ownedBy("DaemonSet"), drainOpts{force: true}, "--ignore-daemonsets"},
 		"daemon, left":           {ownedBy("DaemonSet"), drainOpts{daemonSets: true}, ""},
 		"daemon, ended":          {done(corev1.PodFailed, ownedBy("DaemonSet")), drainOpts{}, "evict"},
@@ -165,16 +166,22 @@ func TestTopTables(t *testing.T) {
 		w.Flush()
 		return out.String()
 	}
-	if got := table(func(w *tabwriter.Writer) { topPods(w, pods, topOpts{}) }); got != "NAME CPU(cores) MEMORY(bytes)\nbusy 120m       3Mi\nidle 0m         5Mi\n" {
+	if got := table(func(w *tabwriter.Writer) {
+		topPods(w, pods,
+			topOpts{})
+	}); got != "NAME CPU(cores) MEMORY(bytes)\nbusy 120m       3Mi\nidle 0m         5Mi\n" {
 		t.Errorf("%q", got)
 	}
-	if got := table(func(w *tabwriter.Writer) { topPods(w, pods, topOpts{all: true, containers: true}) }); !strings.HasPrefix(got, "NAMESPACE POD  NAME") ||
+	if got := table(func(w *tabwriter.Writer) { topPods(w, pods, topOpts{all: true, containers: true}) }); !strings.HasPrefix(got,
+		"NAMESPACE POD  NAME") ||
 		!strings.Contains(got, "b         busy s    20m        2Mi\n") {
 		t.Errorf("%q", got)
 	}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: corev1.NodeStatus{Allocatable: use("4", "1Gi")}}
-	metrics := []api.Object{&api.NodeMetrics{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Usage: use("1", "256Mi")}, &api.NodeMetrics{ObjectMeta: metav1.ObjectMeta{Name: "gone"}}}
-	if got := table(func(w *tabwriter.Writer) { topNodes(w, metrics, []api.Object{node}) }); !strings.Contains(got, "n    1000m      25%       256Mi         25%\n") ||
+	metrics := []api.Object{&api.NodeMetrics{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Usage: use("1", "256Mi")},
+		&api.NodeMetrics{ObjectMeta: metav1.ObjectMeta{Name: "gone"}}}
+	if got := table(func(w *tabwriter.Writer) { topNodes(w, metrics, []api.Object{node}) }); !strings.Contains(got,
+		"n    1000m      25%       256Mi         25%\n") ||
 		!strings.Contains(got, "gone 0m         <unknown> 0Mi           <unknown>\n") {
 		t.Errorf("%q", got)
 	}
@@ -184,26 +191,33 @@ func TestTopTables(t *testing.T) {
 func TestDescribe(t *testing.T) {
 	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 	ago := func(d time.Duration) metav1.Time { return metav1.NewTime(now.Add(-d)) }
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "web", CreationTimestamp: ago(time.Hour), Labels: map[string]string{"a": "b", "c": "d"}},
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "web", CreationTimestamp: ago(time.Hour),
+		Labels: map[string]string{"a": "b", "c": "d"}},
 		Spec: corev1.PodSpec{NodeName: "board", Containers: []corev1.Container{{Name: "main", Image: "i", Args: []string{"run it"},
 			Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}}}},
 			Volumes: []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s"}}}}},
-		Status: corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{Name: "main", Ready: true, RestartCount: 3,
-			State:                corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: ago(time.Minute)}},
-			LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Error", ExitCode: 7, FinishedAt: ago(2 * time.Minute)}}}}}}
+		Status: corev1.PodStatus{Phase: corev1.PodRunning,
+			ContainerStatuses: []corev1.ContainerStatus{{Name: "main", Ready: true, RestartCount: 3,
+				State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: ago(time.Minute)}},
+				LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Error", ExitCode: 7,
+					FinishedAt: ago(2 * time.Minute)}}}}}}
 	p := newPage(now)
 	p.head(pod)
 	p.pod(pod)
-	p.events([]*corev1.Event{{Type: "Warning", Reason: "BackOff", Count: 4, LastTimestamp: ago(time.Minute), Message: "Back-off\n\x1b[2J now"}})
+	p.events([]*corev1.Event{{Type: "Warning", Reason: "BackOff", Count: 4, LastTimestamp: ago(time.Minute),
+		Message: "Back-off\n\x1b[2J now"}})
 	text := string(p.done())
-	for _, want := range []string{"Name:         web\n", "Labels:       a=b\n              c=d\n", "Annotations:  <none>\n", "Created:      60m ago\n", "Running for 60s",
-		`["run it"]`, "Terminated 2m ago: Error, exit code 7\n", "Requests:    cpu 2\n", "  v  secret s\n", "BackOff  60s (x4)", "Back-off\\n\\x1b[2J now\n"} {
+	for _, want := range []string{"Name:         web\n", "Labels:       a=b\n              c=d\n", "Annotations:  <none>\n",
+		"Created:      60m ago\n", "Running for 60s",
+		`["run it"]`, "Terminated 2m ago: Error, exit code 7\n", "Requests:    cpu 2\n", "  v  secret s\n", "BackOff  60s (x4)",
+		"Back-off\\n\\x1b[2J now\n"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
 	}
 	four := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4"), "hugepages-1Gi": resource.MustParse("0")}
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "board"}, Spec: corev1.NodeSpec{Unschedulable: true, Taints: []corev1.Taint{{Key: "k", Effect: "NoSchedule"}}},
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "board"},
+		Spec:   corev1.NodeSpec{Unschedulable: true, Taints: []corev1.Taint{{Key: "k", Effect: "NoSchedule"}}},
 		Status: corev1.NodeStatus{Capacity: four, Allocatable: four}}
 	ended := pod.DeepCopy()
 	ended.Name, ended.Status.Phase = "ended", corev1.PodFailed
@@ -212,7 +226,8 @@ func TestDescribe(t *testing.T) {
 	p.node(node, []api.Object{pod, ended})
 	p.events(nil)
 	text = string(p.done())
-	for _, want := range []string{"k:NoSchedule\n", "Unschedulable:  true\n", "web   2 ", "2 (50%)", "0 (0%)", "Events:  <none>\n", "Created:        <unknown> ago"} {
+	for _, want := range []string{"k:NoSchedule\n", "Unschedulable:  true\n", "web   2 ", "2 (50%)", "0 (0%)", "Events:  <none>\n",
+		"Created:        <unknown> ago"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
@@ -229,7 +244,8 @@ func TestTokenNote(t *testing.T) {
 		c := &Command{out: &out, Err: &errs}
 		must(t, c.printToken(strings.NewReader(fmt.Sprintf(`{"token": "t", "server": ["https://a:1"], "local": %t}`, local))))
 		note := errs.String()
-		if out.String() != "ledge agent --server https://a:1 --token t\n" || (note != "") != local || local && (!strings.HasPrefix(note, "note: ") || !strings.Contains(note, "--listen 0.0.0.0:6443")) {
+		if out.String() != "ledge agent --server https://a:1 --token t\n" || (note != "") != local || local &&
+			(!strings.HasPrefix(note, "note: ") || !strings.Contains(note, "--listen 0.0.0.0:6443")) {
 			t.Errorf("%q %q", &out, note)
 		}
 	}
@@ -242,7 +258,8 @@ func TestUnexpectedWords(t *testing.T) {
 			continue
 		}
 		var out, errs bytes.Buffer
-		if code := Run(App{}, []string{"--run-dir", t.TempDir(), v.name, "zzz"}, &out, &errs); code != 2 || !strings.Contains(errs.String(), `unexpected "zzz"`) {
+		if code := Run(App{}, []string{"--run-dir", t.TempDir(), v.name, "zzz"}, &out, &errs); code != 2 ||
+			!strings.Contains(errs.String(), `unexpected "zzz"`) {
 			t.Errorf("ledge %s zzz: %d\n%s%s", v.name, code, &out, &errs)
 		}
 	}
@@ -268,7 +285,8 @@ func TestRelativeDirectories(t *testing.T) {
 		}
 	}
 	var out, errs bytes.Buffer
-	if code := Run(App{}, []string{"--run-dir", "", "reset"}, &out, &errs); code != 2 || !strings.Contains(errs.String(), "--run-dir is empty") {
+	if code := Run(App{}, []string{"--run-dir", "", "reset"}, &out, &errs); code != 2 ||
+		!strings.Contains(errs.String(), "--run-dir is empty") {
 		t.Errorf("%d %s", code, errs.String())
 	}
 }

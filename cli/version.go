@@ -22,7 +22,8 @@ type Versions struct {
 }
 
 func currentVersions(build config.Build) Versions {
-	v := Versions{Version: build.Version, Commit: build.Commit, BuildTime: build.Time, Libcontainer: "unknown", Bbolt: "unknown", Store: storage.Schema}
+	v := Versions{Version: build.Version, Commit: build.Commit, BuildTime: build.Time, Libcontainer: "unknown", Bbolt: "unknown",
+		Store: storage.Schema}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return v

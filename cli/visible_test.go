@@ -129,7 +129,8 @@ func corruptNode(t *testing.T, errs *bool) (runDir string) {
 		"GET " + board.ShutdownPath: corrupted(board.Shutdown{}), "GET " + board.SafeModePath: corrupted(board.SafeMode{}),
 		"GET /api/v1/namespaces/default/pods/p": pod, "GET /api/v1/nodes/n": node, "GET /api/v1/nodes": list(node), "GET /api/v1/pods": list(pod),
 		"GET /api/v1/events": list(corrupted(corev1.Event{})), "GET /api/v1/namespaces/default/pods": list(pod),
-		"GET /apis/metrics.k8s.io/v1beta1/nodes": list(corrupted(api.NodeMetrics{})), "GET /apis/metrics.k8s.io/v1beta1/pods": list(corrupted(api.PodMetrics{})),
+		"GET /apis/metrics.k8s.io/v1beta1/nodes":                   list(corrupted(api.NodeMetrics{})),
+		"GET /apis/metrics.k8s.io/v1beta1/pods":                    list(corrupted(api.PodMetrics{})),
 		"GET /apis/metrics.k8s.io/v1beta1/namespaces/default/pods": list(corrupted(api.PodMetrics{})),
 	}
 	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -159,9 +160,12 @@ func TestVerbsShowWhatTheyPrint(t *testing.T) {
 	runDir := corruptNode(t, &errs)
 	shown := 0
 	for _, errs = range []bool{false, true} {
-		for _, verb := range []string{"get events -A", "get pods -A -o wide", "get pods -o name", "get pod p -o json", "get pod p -o yaml", "describe pod p", "describe node n",
-			"top nodes", "top pods", "top pods -A --containers", "images ls", "images pull x", "images verify", "images rm x", "token list", "token create", "token delete x",
-			"node ls", "node revoke x", "status", "shutdown --plan", "shutdown --cancel", "resume", "cordon n", "drain n", "delete pod p", "logs p", "exec p -- id", "attach p"} {
+		for _, verb := range []string{"get events -A", "get pods -A -o wide", "get pods -o name", "get pod p -o json", "get pod p -o yaml",
+			"describe pod p", "describe node n",
+			"top nodes", "top pods", "top pods -A --containers", "images ls", "images pull x", "images verify", "images rm x", "token list",
+			"token create", "token delete x",
+			"node ls", "node revoke x", "status", "shutdown --plan", "shutdown --cancel", "resume", "cordon n", "drain n", "delete pod p", "logs p",
+			"exec p -- id", "attach p"} {
 			var out, fail bytes.Buffer
 			Run(App{}, append([]string{"--run-dir", runDir}, strings.Fields(verb)...), &out, &fail)
 			text := out.String() + fail.String()
@@ -206,7 +210,8 @@ func TestVerbsFollowNoRedirect(t *testing.T) {
 	})}
 	go srv.Serve(l)
 	defer srv.Close()
-	for _, verb := range []string{"get pods", "get pods -o json", "describe pod p", "logs p", "exec p -- id", "attach p", "top pods", "images ls", "images pull x",
+	for _, verb := range []string{"get pods", "get pods -o json", "describe pod p", "logs p", "exec p -- id", "attach p", "top pods",
+		"images ls", "images pull x",
 		"token create", "node revoke x", "shutdown --now", "status", "cordon n", "delete pod p"} {
 		var out, fail bytes.Buffer
 		if code := Run(App{}, append([]string{"--run-dir", runDir}, strings.Fields(verb)...), &out, &fail); code == 0 || led.Swap(0) != 0 {

@@ -11,7 +11,8 @@ import (
 func TestPrintWrites(t *testing.T) {
 	var out strings.Builder
 	r := board.Writes{Disk: "mmcblk0", Wear: &board.Wear{UsedPercent: 30, Reserve: "normal"},
-		Writers: []board.Writer{{Name: "brain", What: "store", Today: 1_500_000, SinceBoot: 20_000_000}, {Name: "disk", What: "all", Today: 2e6, SinceBoot: 3e7}}}
+		Writers: []board.Writer{{Name: "brain", What: "store", Today: 1_500_000, SinceBoot: 20_000_000},
+			{Name: "disk", What: "all", Today: 2e6, SinceBoot: 3e7}}}
 	r.Since(time.Date(2026, 3, 4, 5, 6, 7, 0, time.FixedZone("", 3600)), 24*time.Hour)
 	must(t, printWrites(&out, r))
 	want := `WRITER TODAY SINCE BOOT OF
@@ -27,9 +28,11 @@ mmcblk0 has used up to 30 % of its life, its reserve of spare blocks is normal`
 	}
 	for want, r := range map[string]board.Writes{
 		"the data directory is not on a disk of its own: what it wears cannot be told": {},
-		"sda does not tell its wear":                                                                          {Disk: "sda"},
-		"mmcblk0 does not tell its wear, its reserve of spare blocks is low":                                  {Disk: "mmcblk0", Wear: &board.Wear{Reserve: "low"}},
-		"mmcblk0 has worn beyond the life it was made for: replace it, its reserve of spare blocks is urgent": {Disk: "mmcblk0", Wear: &board.Wear{UsedPercent: 100, Exceeded: true, Reserve: "urgent"}},
+		"sda does not tell its wear": {Disk: "sda"},
+		"mmcblk0 does not tell its wear, its reserve of spare blocks is low": {Disk: "mmcblk0",
+			Wear: &board.Wear{Reserve: "low"}},
+		"mmcblk0 has worn beyond the life it was made for: replace it, its reserve of spare blocks is urgent": {Disk: "mmcblk0",
+			Wear: &board.Wear{UsedPercent: 100, Exceeded: true, Reserve: "urgent"}},
 	} {
 		if got := wearLine(r); got != want {
 			t.Errorf("%+v: %q, want %q", r, got, want)

@@ -24,7 +24,8 @@ func AgentFlags(f *flag.FlagSet) *Options {
 	o := boardFlags(f)
 	f.Var((*listFlag)(&o.Servers), "server", "https://ADDRESS:PORT of the control plane; several are tried in turn")
 	f.StringVar(&o.Token, "token", "", "what 'ledge token create' printed there; needed once. It shows in the list of processes: a file named token beside the configuration does not")
-	f.IntVar(&o.DoorPort, "port", doorPort, "where the control plane, and nobody else, reaches this board for logs, exec and the like; 0: nowhere")
+	f.IntVar(&o.DoorPort, "port", doorPort,
+		"where the control plane, and nobody else, reaches this board for logs, exec and the like; 0: nowhere")
 	return o
 }
 

@@ -36,7 +36,8 @@ func TestDropIns(t *testing.T) {
 		len(cfg.RegisterWithTaints) != 1 || cfg.RegisterWithTaints[0] != (corev1.Taint{Key: "c", Effect: corev1.TaintEffectNoExecute}) {
 		t.Errorf("%+v %v", cfg, err)
 	}
-	for text, want := range map[string]string{"maxPodz: 1": "maxPodz", "maxPods: [": "50-bad.conf", "containerLogMaxFiles: 1": "greater than 1"} {
+	for text, want := range map[string]string{"maxPodz: 1": "maxPodz", "maxPods: [": "50-bad.conf",
+		"containerLogMaxFiles: 1": "greater than 1"} {
 		put("50-bad.conf", text)
 		if _, err := load(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)

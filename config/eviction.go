@@ -52,13 +52,17 @@ type evictionOpts struct {
 }
 
 func evictionFlags(f *flag.FlagSet, o *evictionOpts) {
-	f.StringVar(&o.hard, "eviction-hard", "", "thresholds below which pods are evicted, such as memory.available<100Mi,nodefs.available<10%; signals that are left out keep their defaults")
+	f.StringVar(&o.hard, "eviction-hard", "",
+		"thresholds below which pods are evicted, such as memory.available<100Mi,nodefs.available<10%; signals that are left out keep their defaults")
 	f.StringVar(&o.soft, "eviction-soft", "", "thresholds that have to be met for a while, as in --eviction-soft-grace-period")
 	f.StringVar(&o.softGrace, "eviction-soft-grace-period", "", "how long, such as memory.available=1m30s")
-	f.StringVar(&o.minReclaim, "eviction-minimum-reclaim", "", "how much more than the threshold is to be freed, such as nodefs.available=500Mi")
+	f.StringVar(&o.minReclaim, "eviction-minimum-reclaim", "",
+		"how much more than the threshold is to be freed, such as nodefs.available=500Mi")
 	f.IntVar(&o.maxPodGrace, "eviction-max-pod-grace-period", 0, "seconds that a pod gets at most which goes for a soft threshold")
-	f.BoolVar(&o.reclaim, "reclaim-before-evict", true, "take memory back from the pod that is furthest above its request, for a second at most, before one is evicted; cgroup v2")
-	f.DurationVar(&o.transition, "eviction-pressure-transition-period", pressure.Transition, "how long a pressure condition of the Node outlasts its cause; 0: not at all")
+	f.BoolVar(&o.reclaim, "reclaim-before-evict", true,
+		"take memory back from the pod that is furthest above its request, for a second at most, before one is evicted; cgroup v2")
+	f.DurationVar(&o.transition, "eviction-pressure-transition-period", pressure.Transition,
+		"how long a pressure condition of the Node outlasts its cause; 0: not at all")
 }
 
 // eviction puts the flags over the file and tells what cannot be set.

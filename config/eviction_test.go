@@ -48,7 +48,8 @@ func TestReclaimSetting(t *testing.T) {
 		file string
 		args []string
 		want string
-	}{{"", nil, "unset"}, {"reclaimBeforeEvict: false\n", nil, "false"}, {"reclaimBeforeEvict: true\n", []string{"--reclaim-before-evict=false"}, "false"},
+	}{{"", nil, "unset"}, {"reclaimBeforeEvict: false\n", nil, "false"},
+		{"reclaimBeforeEvict: true\n", []string{"--reclaim-before-evict=false"}, "false"},
 		{"reclaimBeforeEvict: false\n", []string{"--reclaim-before-evict"}, "true"}} {
 		s, err := evictionSettings(t, c.file, c.args...)
 		must(t, err)
@@ -76,11 +77,13 @@ func TestEvictionSettings(t *testing.T) { // N-6.8 to N-6.14
 	}) {
 		t.Errorf("%+v", p)
 	}
-	p, err = evictionOf(t, file+"mergeDefaultEvictionSettings: false\n", "--eviction-hard", "pid.available<10%", "--eviction-soft=", "--eviction-minimum-reclaim", "pid.available=5",
+	p, err = evictionOf(t, file+"mergeDefaultEvictionSettings: false\n", "--eviction-hard", "pid.available<10%", "--eviction-soft=",
+		"--eviction-minimum-reclaim", "pid.available=5",
 		"--eviction-soft-grace-period", "pid.available=1s", "--eviction-max-pod-grace-period", "7", "--eviction-pressure-transition-period", "1m")
 	must(t, err)
 	if len(p.Thresholds) != 1 || p.Thresholds[0] != (pressure.Threshold{Signal: pressure.PIDAvailable, Below: pressure.Limit{Percent: 0.1},
-		Reclaim: p.Thresholds[0].Reclaim}) || p.Thresholds[0].Reclaim.Amount != 5 || p.MaxPodGrace != 7*time.Second || p.Transition != time.Minute {
+		Reclaim: p.Thresholds[0].Reclaim}) || p.Thresholds[0].Reclaim.Amount != 5 || p.MaxPodGrace != 7*time.Second ||
+		p.Transition != time.Minute {
 		t.Errorf("a flag beats the file: %+v", p)
 	}
 	for _, c := range []struct { // N-6.14: 0s in a file is what kubeadm writes for the default

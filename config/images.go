@@ -99,7 +99,8 @@ func (k imageKeys) thresholds() (high, low int) {
 
 func (k imageKeys) Gc() images.GCPolicy {
 	high, low := k.thresholds()
-	return images.GCPolicy{High: high, Low: max(low, 1), MinAge: cmp.Or(k.ImageMinimumGCAge.Duration, 2*time.Minute), MaxIdle: k.ImageMaximumGCAge.Duration}
+	return images.GCPolicy{High: high, Low: max(low, 1), MinAge: cmp.Or(k.ImageMinimumGCAge.Duration, 2*time.Minute),
+		MaxIdle: k.ImageMaximumGCAge.Duration}
 }
 
 // Pulls is how many images are pulled at the same time.

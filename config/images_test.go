@@ -66,7 +66,8 @@ func TestRegistryKeys(t *testing.T) {
 		t.Error("a file of authorities that is not there was taken")
 	}
 	cfg, err := k.hosts("")
-	if h := cfg.Hosts; err != nil || len(h) != 3 || cfg.Keys == nil || !slices.Equal(h["docker.io"].Mirrors, []string{"http://10.0.0.1:5000", "https://m"}) ||
+	if h := cfg.Hosts; err != nil || len(h) != 3 || cfg.Keys == nil ||
+		!slices.Equal(h["docker.io"].Mirrors, []string{"http://10.0.0.1:5000", "https://m"}) ||
 		h["docker.io"].PlainHTTP || !h["r:5000"].PlainHTTP || !strings.HasSuffix(h["r.example"].CAFile, "none") {
 		t.Errorf("%+v, %v", cfg, err)
 	}

@@ -49,7 +49,8 @@ func (c File) checkNode() error {
 		return fmt.Errorf("registerWithTaints: %w", err)
 	}
 	// In resolv.conf a name may end in a dot, and be written in capitals.
-	if msgs := validation.IsDNS1123Subdomain(strings.ToLower(strings.TrimSuffix(c.ClusterDomain, "."))); c.ClusterDomain != "" && len(msgs) > 0 {
+	if msgs := validation.IsDNS1123Subdomain(strings.ToLower(strings.TrimSuffix(c.ClusterDomain, "."))); c.ClusterDomain != "" &&
+		len(msgs) > 0 {
 		return fmt.Errorf("clusterDomain: %q is no domain such as cluster.local", c.ClusterDomain)
 	}
 	if c.ResolvConf != "" && !filepath.IsAbs(c.ResolvConf) {
@@ -65,7 +66,8 @@ func checkTaints(list []corev1.Taint) error {
 		switch {
 		case t.Effect == "":
 			return fmt.Errorf("taint %q has no effect: write key=value:NoSchedule, in a file {key: KEY, value: VALUE, effect: NoSchedule}", text)
-		case !slices.Contains([]corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute}, t.Effect):
+		case !slices.Contains([]corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute},
+			t.Effect):
 			return fmt.Errorf("taint %q: the effect must be NoSchedule, PreferNoSchedule or NoExecute", text)
 		}
 		if msgs := append(validation.IsQualifiedName(t.Key), validation.IsValidLabelValue(t.Value)...); len(msgs) > 0 {
@@ -95,7 +97,8 @@ func (s *Settings) checkReserved(machine *host.Host) error {
 		have[corev1.ResourceEphemeralStorage] = resource.NewQuantity(disk.Capacity, resource.BinarySI)
 	}
 	for _, name := range reservable {
-		most, kube, system := have[corev1.ResourceName(name)], s.Status.KubeReserved[corev1.ResourceName(name)], s.Status.SysReserved[corev1.ResourceName(name)]
+		most, kube, system := have[corev1.ResourceName(name)], s.Status.KubeReserved[corev1.ResourceName(name)],
+			s.Status.SysReserved[corev1.ResourceName(name)]
 		sum := kube.DeepCopy()
 		sum.Add(system)
 		if most == nil || sum.Cmp(*most) <= 0 {

@@ -18,7 +18,8 @@ func TestNodeFlags(t *testing.T) {
 		text, wrong string
 		want        string
 	}{
-		{taints, "a=b:NoSchedule, c:NoExecute,d=:PreferNoSchedule", "", "[{a b NoSchedule <nil>} {c  NoExecute <nil>} {d  PreferNoSchedule <nil>}]"},
+		{taints, "a=b:NoSchedule, c:NoExecute,d=:PreferNoSchedule", "",
+			"[{a b NoSchedule <nil>} {c  NoExecute <nil>} {d  PreferNoSchedule <nil>}]"},
 		{taints, "a=b", "has no effect", ""},
 		{taints, "a=b:", "has no effect", ""},
 		{taints, "a=b:Sometimes", "the effect must be", ""},

@@ -33,10 +33,13 @@ func TestPlace(t *testing.T) {
 		{config: "server: https://a:1, https://b:2\n", token: "ledge agent --server https://x:1 --token " + tok + "\n", args: []string{"serve"},
 			joins: true, servers: "https://a:1 https://b:2", port: 10250},
 		{config: at + "port: 7\n", args: []string{"agent", "--port", "9"}, joins: true, servers: "https://10.0.0.1:6443", port: 9},
-		{config: at, args: []string{"agent", "--server", "https://10.0.0.2:6443", "--token", tok}, joins: true, servers: "https://10.0.0.2:6443", port: 10250},
-		{config: at, args: []string{"agent", "--token", "ledge agent --server https://x:1 --token " + tok}, joins: true, servers: "https://10.0.0.1:6443", port: 10250},
+		{config: at, args: []string{"agent", "--server", "https://10.0.0.2:6443", "--token", tok}, joins: true, servers: "https://10.0.0.2:6443",
+			port: 10250},
+		{config: at, args: []string{"agent", "--token", "ledge agent --server https://x:1 --token " + tok}, joins: true,
+			servers: "https://10.0.0.1:6443", port: 10250},
 		{config: at, args: []string{"agent", "--kubeconfig", "/x"}, joins: true, port: 10250},
-		{config: at, args: []string{"serve", "--listen", "0.0.0.0:6443"}, fails: "--listen is for a control plane, and the configuration says that this board's is at https://10.0.0.1:6443"},
+		{config: at, args: []string{"serve", "--listen", "0.0.0.0:6443"},
+			fails: "--listen is for a control plane, and the configuration says that this board's is at https://10.0.0.1:6443"},
 		{config: at, args: []string{"serve", "--node-eviction-rate", "1"}, fails: "--node-eviction-rate is for a control plane"},
 		{config: at + "listen: 0.0.0.0:6443\n", args: []string{"serve"}, fails: "remove one of the two"},
 		{config: "listen: x\n", args: []string{"serve"}, fails: "listen"},
@@ -52,7 +55,8 @@ func TestPlace(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || o.Joins != c.joins || !slices.Equal(o.Servers, strings.Fields(c.servers)) || o.DoorPort != c.port && o.Joins || o.listen != c.listen && !o.Joins {
+		if err != nil || o.Joins != c.joins || !slices.Equal(o.Servers, strings.Fields(c.servers)) || o.DoorPort != c.port && o.Joins ||
+			o.listen != c.listen && !o.Joins {
 			t.Errorf("%q %v: %v, joins %v %v, listens %q, port %d", c.config, c.args, err, o.Joins, o.Servers, o.listen, o.DoorPort)
 		}
 		if (o.TokenFile != "") != (c.token != "") || c.token != "" && o.Token != tok {

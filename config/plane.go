@@ -37,12 +37,16 @@ func planeFlags(f *flag.FlagSet, o *planeOpts) {
 	f.DurationVar(&h.Period, "node-monitor-period", 5*time.Second, "how often the control plane looks at its nodes")
 	f.DurationVar(&h.Grace, "node-monitor-grace-period", 40*time.Second, "how long a node may be silent before its state is Unknown")
 	f.DurationVar(&h.StartupGrace, "node-startup-grace-period", time.Minute, "the same for a node that has never been heard")
-	f.Float64Var(&h.EvictionRate, "node-eviction-rate", 0.1, "nodes per second and zone that are given up, when the zone is well or all of it is silent")
-	f.Float64Var(&h.SecondaryEvictionRate, "secondary-node-eviction-rate", 0.01, "the same in a large zone that is partly down; in a small one it is 0")
+	f.Float64Var(&h.EvictionRate, "node-eviction-rate", 0.1,
+		"nodes per second and zone that are given up, when the zone is well or all of it is silent")
+	f.Float64Var(&h.SecondaryEvictionRate, "secondary-node-eviction-rate", 0.01,
+		"the same in a large zone that is partly down; in a small one it is 0")
 	f.IntVar(&h.LargeZone, "large-cluster-size-threshold", 50, "more nodes than this make a zone large; 0: every zone is")
-	f.Float64Var(&h.UnhealthyThreshold, "unhealthy-zone-threshold", 0.55, "part of a zone's nodes, 0 to 1, that must be silent for it to be partly down, three of them at least")
+	f.Float64Var(&h.UnhealthyThreshold, "unhealthy-zone-threshold", 0.55,
+		"part of a zone's nodes, 0 to 1, that must be silent for it to be partly down, three of them at least")
 	f.BoolVar(&h.FullDisruptionEvictions, "full-disruption-evictions", false, "give up nodes although every one of them is silent")
-	f.Int64Var(&o.notReady, "default-not-ready-toleration-seconds", 300, "how long pods stay on a node that is not ready, unless they say so themselves")
+	f.Int64Var(&o.notReady, "default-not-ready-toleration-seconds", 300,
+		"how long pods stay on a node that is not ready, unless they say so themselves")
 	f.Int64Var(&o.unreachable, "default-unreachable-toleration-seconds", 300, "the same on a node that is not heard")
 	f.DurationVar(&o.podEviction, "pod-eviction-timeout", 0, "old name of the two together")
 	f.IntVar(&o.terminatedPods, "terminated-pod-gc-threshold", 100, "ended pods that are kept per board; 0 keeps all")
@@ -53,8 +57,10 @@ func planeFlags(f *flag.FlagSet, o *planeOpts) {
 	f.IntVar(&o.mask, "node-cidr-mask-size", 0, "bits of a node's part, where there is one family; 0: 24, or 64 for IPv6")
 	f.IntVar(&o.mask4, "node-cidr-mask-size-ipv4", 0, "bits of a node's IPv4 part; 0: 24")
 	f.IntVar(&o.mask6, "node-cidr-mask-size-ipv6", 0, "bits of a node's IPv6 part; 0: 64")
-	f.StringVar(&o.machineLister, "machine-lister", "", "who knows the machines behind the nodes: a URL, or a program with arguments, such as 'ledge machines FILE'; empty: nobody")
-	f.BoolVar(&o.noScheduleEvicts, "out-of-service-noschedule-evicts", false, "the taint node.kubernetes.io/out-of-service evicts with the effect NoSchedule too")
+	f.StringVar(&o.machineLister, "machine-lister", "",
+		"who knows the machines behind the nodes: a URL, or a program with arguments, such as 'ledge machines FILE'; empty: nobody")
+	f.BoolVar(&o.noScheduleEvicts, "out-of-service-noschedule-evicts", false,
+		"the taint node.kubernetes.io/out-of-service evicts with the effect NoSchedule too")
 }
 
 // checkPlane checks what the flags say together.
@@ -84,7 +90,8 @@ func (s *Settings) checkPlane() error {
 		s.note("--pod-eviction-timeout is an old name: say --default-not-ready-toleration-seconds and --default-unreachable-toleration-seconds")
 		s.notReady, s.unreachable = int64(s.podEviction.Seconds()), int64(s.podEviction.Seconds())
 	}
-	for name, n := range map[string]int64{"pod-eviction-timeout": int64(s.podEviction.Seconds()), "default-not-ready-toleration-seconds": s.notReady,
+	for name, n := range map[string]int64{"pod-eviction-timeout": int64(s.podEviction.Seconds()),
+		"default-not-ready-toleration-seconds":   s.notReady,
 		"default-unreachable-toleration-seconds": s.unreachable} {
 		if n < 0 && s.set[name] {
 			return Usagef("--%s: %d s is negative", name, n)
@@ -117,7 +124,8 @@ func (s *Settings) Controllers() controller.Config {
 	if named && !on {
 		slog.Warn(fmt.Sprintf("featureGates: %s=false: pods on nodes that are out of service stay until their node is deleted", gateOutOfService))
 	}
-	return controller.Config{Health: h, TerminatedPods: said(s.terminatedPods), Machines: s.machines, NodeCIDRs: s.CIDRs, Metrics: controller.NewMetrics(),
+	return controller.Config{Health: h, TerminatedPods: said(s.terminatedPods), Machines: s.machines, NodeCIDRs: s.CIDRs,
+		Metrics:      controller.NewMetrics(),
 		Schedule:     scheduler.Config{AgainstCapacity: s.scheduleAgainst == "capacity"},
 		OutOfService: controller.OutOfService{Ignored: named && !on, NoScheduleEvicts: s.noScheduleEvicts}}
 }

@@ -16,10 +16,12 @@ func TestPlaneFlags(t *testing.T) {
 	s, err := settled(t)
 	must(t, err)
 	if c := s.Controllers(); c.Health.Grace != 40*time.Second || c.Health.EvictionRate != 0.1 || c.TerminatedPods != 100 ||
-		c.Schedule.AgainstCapacity || c.OutOfService.Ignored || c.OutOfService.NoScheduleEvicts || *s.Admission(local.Config{}).NotReadySeconds != 300 {
+		c.Schedule.AgainstCapacity || c.OutOfService.Ignored || c.OutOfService.NoScheduleEvicts ||
+		*s.Admission(local.Config{}).NotReadySeconds != 300 {
 		t.Errorf("%+v", c)
 	}
-	s, err = settled(t, "--node-monitor-period=2s", "--node-monitor-grace-period=50s", "--node-startup-grace-period=2m", "--node-eviction-rate=0",
+	s, err = settled(t, "--node-monitor-period=2s", "--node-monitor-grace-period=50s", "--node-startup-grace-period=2m",
+		"--node-eviction-rate=0",
 		"--secondary-node-eviction-rate=0.5", "--large-cluster-size-threshold=7", "--unhealthy-zone-threshold=0.7", "--full-disruption-evictions",
 		"--pod-eviction-timeout=90s", "--terminated-pod-gc-threshold=0", "--schedule-against=capacity", "--out-of-service-noschedule-evicts")
 	must(t, err)
@@ -45,7 +47,8 @@ func TestPlaneFlags(t *testing.T) {
 	if h := s.Controllers().Health; h.LargeZone >= 0 || h.UnhealthyThreshold >= 0 {
 		t.Errorf("a threshold of 0 is taken for the default: %+v", h)
 	}
-	for _, bad := range []string{"--node-monitor-period=0s", "--node-eviction-rate=-1", "--node-eviction-rate=NaN", "--secondary-node-eviction-rate=Inf",
+	for _, bad := range []string{"--node-monitor-period=0s", "--node-eviction-rate=-1", "--node-eviction-rate=NaN",
+		"--secondary-node-eviction-rate=Inf",
 		"--unhealthy-zone-threshold=7", "--unhealthy-zone-threshold=-0.1", "--unhealthy-zone-threshold=NaN", "--large-cluster-size-threshold=-3",
 		"--schedule-against=hope", "--default-not-ready-toleration-seconds=-1"} {
 		if _, err := settled(t, bad); err == nil || !strings.Contains(err.Error(), strings.Split(bad, "=")[0]) {
@@ -79,7 +82,8 @@ func TestCIDRFlags(t *testing.T) {
 			}
 			continue
 		}
-		if got := fmt.Sprint(s.CIDRs.Clusters, " ", s.CIDRs.Bits); err != nil || want != "" && got != want || want == "" && len(s.CIDRs.Clusters) > 0 {
+		if got := fmt.Sprint(s.CIDRs.Clusters, " ", s.CIDRs.Bits); err != nil || want != "" && got != want || want == "" &&
+			len(s.CIDRs.Clusters) > 0 {
 			t.Errorf("%s: %s %v, want %s", args, got, err, want)
 		}
 	}

@@ -44,7 +44,8 @@ func (c powerKeys) check(gates map[string]bool) error {
 	case err != nil:
 		return err
 	case !graceful && (c.ShutdownGracePeriod.Duration != 0 || c.ShutdownGracePeriodCriticalPods.Duration != 0): // N-5.2
-		return fmt.Errorf("invalid configuration: specifying shutdownGracePeriod or shutdownGracePeriodCriticalPods requires feature gate %s", gateShutdown)
+		return fmt.Errorf("invalid configuration: specifying shutdownGracePeriod or shutdownGracePeriodCriticalPods requires feature gate %s",
+			gateShutdown)
 	case !byPriority && len(c.ShutdownGracePeriodByPodPriority) > 0:
 		return fmt.Errorf("invalid configuration: specifying shutdownGracePeriodByPodPriority requires feature gate %s", gatePriority)
 	}
@@ -115,7 +116,8 @@ type shutdownPeriod struct {
 func (c powerKeys) Shutdown() shutdown.Config {
 	out := shutdown.Config{GracePeriod: c.ShutdownGracePeriod.Duration, GracePeriodCriticalPods: c.ShutdownGracePeriodCriticalPods.Duration}
 	for _, p := range c.ShutdownGracePeriodByPodPriority {
-		out.ByPodPriority = append(out.ByPodPriority, shutdown.Period{Priority: p.Priority, Grace: time.Duration(p.ShutdownGracePeriodSeconds) * time.Second})
+		out.ByPodPriority = append(out.ByPodPriority,
+			shutdown.Period{Priority: p.Priority, Grace: time.Duration(p.ShutdownGracePeriodSeconds) * time.Second})
 	}
 	return out
 }

@@ -34,7 +34,8 @@ func TestShutdownKeys(t *testing.T) {
 		{text: "featureGates: {GracefulNodeShutdown: false}"},
 		{text: "featureGates: {GracefulNodeShutdown: false}\nshutdownGracePeriod: 20s", wrong: "requires feature gate GracefulNodeShutdown"},
 		{text: "featureGates: {GracefulNodeShutdownBasedOnPodPriority: false}\nshutdownGracePeriod: 20s", want: 20 * time.Second},
-		{text: "featureGates: {GracefulNodeShutdownBasedOnPodPriority: false}\n" + list, wrong: "requires feature gate GracefulNodeShutdownBasedOnPodPriority"},
+		{text: "featureGates: {GracefulNodeShutdownBasedOnPodPriority: false}\n" + list,
+			wrong: "requires feature gate GracefulNodeShutdownBasedOnPodPriority"},
 		{text: "featureGates: {GracefulNodeShutdown: false}\n" + list, wrong: "requires feature gate"},
 		{text: "featureGates: {GracefulNodeShutdown: false, GracefulNodeShutdownBasedOnPodPriority: true}", wrong: "needs GracefulNodeShutdown"},
 	} {
@@ -61,16 +62,19 @@ func TestShutdownFlags(t *testing.T) {
 	settle := func(args ...string) (Settings, error) { return settled(t, args...) }
 	s, err := settle()
 	must(t, err)
-	if got := s.File.Shutdown(); got.GracePeriod != 30*time.Second || got.GracePeriodCriticalPods != 10*time.Second || s.Shortfall != "shrink" || !s.CancelStopsKill || s.PodReason != shutdown.StopReason {
+	if got := s.File.Shutdown(); got.GracePeriod != 30*time.Second || got.GracePeriodCriticalPods != 10*time.Second ||
+		s.Shortfall != "shrink" || !s.CancelStopsKill || s.PodReason != shutdown.StopReason {
 		t.Errorf("%+v", s)
 	}
-	if s, err = settledWith(t, "{}"); err != nil || s.File.Shutdown().Total() != 0 { // as the documents have it, where nobody has said anything
+	// as the documents have it, where nobody has said anything
+	if s, err = settledWith(t, "{}"); err != nil || s.File.Shutdown().Total() != 0 {
 		t.Errorf("%s, %v", s.File.Shutdown().Total(), err)
 	}
 	s, err = settle("--shutdown-grace-period", "1m", "--shutdown-grace-period-critical-pods", "20s", "--inhibit-shortfall=fail",
 		"--cancel-stops-kill=false", "--shutdown-pod-reason=Shutdown", "--power-backend=none")
 	must(t, err)
-	if got := s.File.Shutdown(); got.GracePeriod != time.Minute || got.GracePeriodCriticalPods != 20*time.Second || s.Shortfall != "fail" || s.CancelStopsKill || s.PodReason != shutdown.StopReasonOld || s.PowerBackend != shutdown.None {
+	if got := s.File.Shutdown(); got.GracePeriod != time.Minute || got.GracePeriodCriticalPods != 20*time.Second || s.Shortfall != "fail" ||
+		s.CancelStopsKill || s.PodReason != shutdown.StopReasonOld || s.PowerBackend != shutdown.None {
 		t.Errorf("%+v", s)
 	}
 	for _, bad := range []string{"--inhibit-shortfall=ignore", "--shutdown-pod-reason=Gone", "--power-backend=hammer"} {

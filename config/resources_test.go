@@ -82,7 +82,9 @@ func TestResourceKeys(t *testing.T) {
 	}
 	k := resourceKeys{}
 	k.MemorySwap.SwapBehavior = "LimitedSwap"
-	if _, err := k.resources("", host.Hybrid); err == nil || err.Error() != "swap feature is enabled and LimitedSwap but it is only supported with cgroupv2" { // N-8.7
+	// N-8.7
+	if _, err := k.resources("", host.Hybrid); err == nil ||
+		err.Error() != "swap feature is enabled and LimitedSwap but it is only supported with cgroupv2" {
 		t.Errorf("LimitedSwap on cgroup v1: %v", err)
 	}
 }

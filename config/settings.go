@@ -90,13 +90,19 @@ func boardFlags(f *flag.FlagSet) *Options {
 	f.StringVar(&o.configDir, "config-dir", DefaultDir, "directory of .conf files that override the configuration; empty for none")
 	f.StringVar(&o.BootState, "boot-state", "", "what 'ledge firstboot' made of a boot partition; its configuration overrides all other")
 	f.StringVar(&o.Bridge, "bridge", "ledge0", "network bridge of the pods; 'none' gives every pod the host's network")
-	f.StringVar(&o.PodCIDR, "pod-cidr", "", "pod addresses: an IPv4 network, an IPv6 one, or both with a comma; a free IPv4 /24 is chosen and remembered if there is none")
+	f.StringVar(&o.PodCIDR, "pod-cidr", "",
+		"pod addresses: an IPv4 network, an IPv6 one, or both with a comma; a free IPv4 /24 is chosen and remembered if there is none")
 	f.StringVar(&o.CgroupRoot, "cgroup-root", "", "cgroup below which kubepods stands; empty: the top")
-	f.StringVar(&o.OnTerm, "on-term", "detach", "on SIGTERM or SIGINT: detach leaves the pods running, drain stops them first (pods that nobody owns come back at the next boot)")
-	f.StringVar(&o.powerOff, "power-backend", "", "how a requested shutdown ends: logind, direct (reboot(2)) or none; empty: logind where it answers, else direct")
-	f.BoolVar(&o.StartKeeper, "start-keeper", true, "start a keeper when none answers; false where a service of its own does (with systemd that is known)")
-	f.StringVar(&o.WatchdogDevice, "watchdog", "", "device such as /dev/watchdog that resets the machine when this process hangs or dies; not beside systemd's RuntimeWatchdogSec")
-	f.IntVar(&o.SafeAfter, "safe-mode-after", safeModeAfter, "after so many ends in a row that nobody ordered, the API answers and pods are left as they are for a while; 0: never")
+	f.StringVar(&o.OnTerm, "on-term", "detach",
+		"on SIGTERM or SIGINT: detach leaves the pods running, drain stops them first (pods that nobody owns come back at the next boot)")
+	f.StringVar(&o.powerOff, "power-backend", "",
+		"how a requested shutdown ends: logind, direct (reboot(2)) or none; empty: logind where it answers, else direct")
+	f.BoolVar(&o.StartKeeper, "start-keeper", true,
+		"start a keeper when none answers; false where a service of its own does (with systemd that is known)")
+	f.StringVar(&o.WatchdogDevice, "watchdog", "",
+		"device such as /dev/watchdog that resets the machine when this process hangs or dies; not beside systemd's RuntimeWatchdogSec")
+	f.IntVar(&o.SafeAfter, "safe-mode-after", safeModeAfter,
+		"after so many ends in a row that nobody ordered, the API answers and pods are left as they are for a while; 0: never")
 	f.BoolVar(&o.Verbose, "v", false, "log more")
 
 	f.StringVar(&o.staticPods, "pod-manifest-path", "", "directory of static pods")
@@ -111,13 +117,17 @@ func boardFlags(f *flag.FlagSet) *Options {
 	f.DurationVar(&o.nodeStatusUpdate, "node-status-update-frequency", 10*time.Second, "how often the Node's status is computed")
 	f.BoolVar(&o.failSwapOn, "fail-swap-on", true, "refuse to start while swap is on")
 	f.StringVar(&o.swapCompat, "swap-compat", "current", "what memorySwap.swapBehavior means: as in Kubernetes 1.24, 1.28 or current")
-	f.StringVar(&o.unsafeSysctls, "allowed-unsafe-sysctls", "", "sysctls that pods may set besides the safe ones: names or patterns that end in *, separated by commas")
+	f.StringVar(&o.unsafeSysctls, "allowed-unsafe-sysctls", "",
+		"sysctls that pods may set besides the safe ones: names or patterns that end in *, separated by commas")
 	f.BoolVar(&o.reregister, "reregister-on-delete", false, "make the Node again when somebody deletes it")
 	f.DurationVar(&o.shutdownGrace, "shutdown-grace-period", 0, "time for all pods to stop when the machine goes down")
 	f.DurationVar(&o.shutdownCritical, "shutdown-grace-period-critical-pods", 0, "the part of it that is kept for critical pods")
-	f.StringVar(&o.Shortfall, "inhibit-shortfall", "shrink", "when logind waits less than the configuration wants: shrink the plan, or fail and hold up nothing, as a kubelet does")
-	f.BoolVar(&o.CancelStopsKill, "cancel-stops-kill", true, "a cancelled shutdown stops no further pod; false: the stopping is finished first, as a kubelet does")
-	f.StringVar(&o.PodReason, "shutdown-pod-reason", shutdown.StopReason, "reason in the status of pods that a shutdown stopped: Terminated, or Shutdown as in Kubernetes 1.21")
+	f.StringVar(&o.Shortfall, "inhibit-shortfall", "shrink",
+		"when logind waits less than the configuration wants: shrink the plan, or fail and hold up nothing, as a kubelet does")
+	f.BoolVar(&o.CancelStopsKill, "cancel-stops-kill", true,
+		"a cancelled shutdown stops no further pod; false: the stopping is finished first, as a kubelet does")
+	f.StringVar(&o.PodReason, "shutdown-pod-reason", shutdown.StopReason,
+		"reason in the status of pods that a shutdown stopped: Terminated, or Shutdown as in Kubernetes 1.21")
 	evictionFlags(f, &o.evict)
 	return o
 }

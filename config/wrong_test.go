@@ -119,7 +119,8 @@ func TestWrongKeys(t *testing.T) {
 	}
 	for text, want := range wrong {
 		_, err := settledWith(t, text)
-		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") || strings.Contains(err.Error(), "json") || strings.Contains(err.Error(), "Go ") {
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") || strings.Contains(err.Error(), "json") ||
+			strings.Contains(err.Error(), "Go ") {
 			t.Errorf("%s: %v, want %s", text, err, want)
 		}
 	}
@@ -140,7 +141,8 @@ func TestRightKeys(t *testing.T) {
 	s, err := settledWith(t, "---\n# a kubelet's\napiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nfailSwapOn: false\nclusterDomain: Shed.local.\n"+
 		"evictionHard: {nodefs.inodesFree: 1073741824}\nkubeReserved: {cpu: 1}\nmaxPods: null\nregisterWithTaints: [{key: a, effect: NoSchedule}]\n")
 	must(t, err)
-	if s.File.EvictionHard["nodefs.inodesFree"] != "1073741824" || s.File.KubeReserved["cpu"] != "1" || s.Status.MaxPods != 0 || len(s.Reg.Taints) != 1 {
+	if s.File.EvictionHard["nodefs.inodesFree"] != "1073741824" || s.File.KubeReserved["cpu"] != "1" || s.Status.MaxPods != 0 ||
+		len(s.Reg.Taints) != 1 {
 		t.Errorf("%+v", s.File)
 	}
 }
@@ -215,7 +217,8 @@ func TestWrongDropIn(t *testing.T) {
 		{"maxPods: 5", "maxPods: many", "configuration " + drop + `: maxPods: "many"`},
 		{"maxPods: 5", "podsPerCore: -1", "configuration " + drop + ": podsPerCore: -1"},
 		{"maxPods: -5", "podsPerCore: 1", "configuration " + config + ": maxPods: -5"},
-		{"shutdownGracePeriod: 5s", "shutdownGracePeriodCriticalPods: 6s", "configuration " + config + ": shutdownGracePeriodCriticalPods: 6s"}, // the two together
+		// the two together
+		{"shutdownGracePeriod: 5s", "shutdownGracePeriodCriticalPods: 6s", "configuration " + config + ": shutdownGracePeriodCriticalPods: 6s"},
 	} {
 		must(t, os.WriteFile(config, []byte(c.config), 0o600))
 		must(t, os.WriteFile(drop, []byte(c.drop), 0o600))

@@ -45,7 +45,8 @@ func TestAggregated(t *testing.T) {
 				t.Errorf("%s holds %v, want %v", name, got, want)
 			}
 		}
-		for _, o := range []*rbacv1.ClusterRole{role("upper", "high", "middle", "own"), role("middle", "middle", "low"), role("a", "low", "", "pods")} {
+		for _, o := range []*rbacv1.ClusterRole{role("upper", "high", "middle", "own"), role("middle", "middle", "low"),
+			role("a", "low", "", "pods")} {
 			made, err := api.Create(r.ctx, r.Client, rbac.ClusterRoles, o)
 			must(r, made, err)
 		}

@@ -214,12 +214,13 @@ func (a *Autoscalers) write(ctx context.Context, h *autoscalingv2.HorizontalPodA
 		}
 	}
 	s.warned = news
-	_, _, err := amend(ctx, a.w.Client, autoscaling.HorizontalPodAutoscalers, h, api.StatusSub, func(fresh *autoscalingv2.HorizontalPodAutoscaler) bool {
-		if apiequality.Semantic.DeepEqual(fresh.Status, plan.Status) {
-			return false
-		}
-		fresh.Status = plan.Status
-		return true
-	})
+	_, _, err := amend(ctx, a.w.Client, autoscaling.HorizontalPodAutoscalers, h, api.StatusSub,
+		func(fresh *autoscalingv2.HorizontalPodAutoscaler) bool {
+			if apiequality.Semantic.DeepEqual(fresh.Status, plan.Status) {
+				return false
+			}
+			fresh.Status = plan.Status
+			return true
+		})
 	return err
 }

@@ -44,7 +44,8 @@ func (l *loaded) PodMetrics(context.Context) ([]*api.PodMetrics, error) {
 	for _, p := range l.r.pods() {
 		if p.Status.Phase == corev1.PodRunning {
 			out = append(out, &api.PodMetrics{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}, Timestamp: metav1.Now(),
-				Window: metav1.Duration{Duration: 15 * time.Second}, Containers: []api.ContainerMetrics{{Name: "c", Usage: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(l.used)}}}})
+				Window:     metav1.Duration{Duration: 15 * time.Second},
+				Containers: []api.ContainerMetrics{{Name: "c", Usage: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(l.used)}}}})
 		}
 	}
 	return out, nil
@@ -83,10 +84,13 @@ func (r *rig) live(rounds int) {
 func (r *rig) autoscaler(name string, edit ...func(*autoscalingv2.HorizontalPodAutoscaler)) {
 	r.Helper()
 	least, part := int32(1), int32(50)
-	h := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
-		ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"}, MinReplicas: &least, MaxReplicas: 6,
-		Metrics: []autoscalingv2.MetricSpec{{Type: autoscalingv2.ResourceMetricSourceType, Resource: &autoscalingv2.ResourceMetricSource{Name: corev1.ResourceCPU,
-			Target: autoscalingv2.MetricTarget{Type: autoscalingv2.UtilizationMetricType, AverageUtilization: &part}}}}}}
+	h := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+		Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
+			ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"}, MinReplicas: &least,
+			MaxReplicas: 6,
+			Metrics: []autoscalingv2.MetricSpec{{Type: autoscalingv2.ResourceMetricSourceType,
+				Resource: &autoscalingv2.ResourceMetricSource{Name: corev1.ResourceCPU,
+					Target: autoscalingv2.MetricTarget{Type: autoscalingv2.UtilizationMetricType, AverageUtilization: &part}}}}}}
 	for _, f := range edit {
 		f(h)
 	}
@@ -124,7 +128,8 @@ func TestAutoscaler(t *testing.T) {
 		if says != "AbleToScale True SucceededGetScale; ScalingActive False FailedGetResourceMetric; " || h.Status.CurrentReplicas != 2 {
 			t.Errorf("%s%+v", says, h.Status)
 		}
-		if told := r.events("FailedGetResourceMetric"); len(told) != 1 || !strings.Contains(told[0], "no metrics returned from resource metrics API") {
+		if told := r.events("FailedGetResourceMetric"); len(told) != 1 ||
+			!strings.Contains(told[0], "no metrics returned from resource metrics API") {
 			t.Errorf("%q", told)
 		}
 		l.use("", errors.New("boards do not answer"))
@@ -133,7 +138,8 @@ func TestAutoscaler(t *testing.T) {
 		l.use("90m", nil)
 		r.pass(16 * time.Second)
 		r.wantScale("a load comes", 4)
-		r.want("events", r.events("SuccessfulRescale"), "horizontal-pod-autoscaler Normal SuccessfulRescale web: New size: 4; reason: cpu resource utilization (percentage of request) above target")
+		r.want("events", r.events("SuccessfulRescale"),
+			"horizontal-pod-autoscaler Normal SuccessfulRescale web: New size: 4; reason: cpu resource utilization (percentage of request) above target")
 		r.live(3)
 		r.pass(16 * time.Second)
 		r.wantScale("it is as high for four", 6)

@@ -44,7 +44,8 @@ type Budgets struct {
 
 // NewBudgets prepares the loop; call it before the World runs.
 func NewBudgets(w *World, events Recorder) *Budgets {
-	b := &Budgets{w: w, budgets: w.budgets(), pods: w.pods(), scalable: map[*api.Kind]*api.View[api.Object]{}, events: events, told: map[types.UID]string{}}
+	b := &Budgets{w: w, budgets: w.budgets(), pods: w.pods(), scalable: map[*api.Kind]*api.View[api.Object]{}, events: events,
+		told: map[types.UID]string{}}
 	b.sees = []follow{b.budgets, b.pods}
 	for _, k := range w.kinds.Kept {
 		if k.HasScale() {
@@ -110,7 +111,8 @@ func (b *Budgets) settle(ctx context.Context, one *policyv1.PodDisruptionBudget,
 		return 0, err
 	}
 	for _, p := range v.stayed {
-		b.events.Event(p, corev1.EventTypeWarning, "NotDeleted", fmt.Sprintf("Pod was expected by PDB %s to be deleted but it wasn't", api.Key(one)))
+		b.events.Event(p, corev1.EventTypeWarning, "NotDeleted",
+			fmt.Sprintf("Pod was expected by PDB %s to be deleted but it wasn't", api.Key(one)))
 	}
 	if b.told[one.UID] != v.message {
 		b.told[one.UID] = v.message
@@ -178,7 +180,8 @@ func judge(b *policyv1.PodDisruptionBudget, pods []*corev1.Pod, scale scaled, no
 		v.message = "Failed to calculate the number of expected pods: " + err.Error()
 		s.DisruptionsAllowed = 0
 		apimeta.SetStatusCondition(&s.Conditions, metav1.Condition{Type: policyv1.DisruptionAllowedCondition, Status: metav1.ConditionFalse,
-			Reason: policyv1.SyncFailedReason, Message: err.Error(), ObservedGeneration: s.ObservedGeneration, LastTransitionTime: metav1.NewTime(now)})
+			Reason: policyv1.SyncFailedReason, Message: err.Error(), ObservedGeneration: s.ObservedGeneration,
+			LastTransitionTime: metav1.NewTime(now)})
 		return v
 	}
 	if unmanaged {

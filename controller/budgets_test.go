@@ -70,7 +70,8 @@ func TestJudge(t *testing.T) {
 		{name: "all are needed", spec: minimum(2), pods: two, want: "2/2 of 2, 0 InsufficientPods"},
 		{name: "more than there are", spec: minimum(3), pods: two, want: "2/3 of 2, 0 InsufficientPods"},
 		{name: "not ready", spec: minimum(1), pods: []*corev1.Pod{web("a", ready), web("b")}, want: "1/1 of 2, 0 InsufficientPods"},
-		{name: "on its way out", spec: minimum(1), pods: []*corev1.Pod{web("a", ready), web("b", ready, going)}, want: "1/1 of 2, 0 InsufficientPods"},
+		{name: "on its way out", spec: minimum(1), pods: []*corev1.Pod{web("a", ready), web("b", ready, going)},
+			want: "1/1 of 2, 0 InsufficientPods"},
 		{name: "no pods yet", spec: minimum(0), want: "0/0 of 0, 0 InsufficientPods", event: "NoPods"},
 		{name: "nothing asked for", pods: two, want: "2/0 of 0, 0 InsufficientPods"},
 		{name: "evicted and not seen so", spec: minimum(1), pods: two, disrupted: map[string]metav1.Time{"a": ago(time.Minute)},
@@ -80,14 +81,18 @@ func TestJudge(t *testing.T) {
 		{name: "evicted and seen so", spec: minimum(1), pods: []*corev1.Pod{web("a", ready, going), web("b", ready)},
 			disrupted: map[string]metav1.Time{"a": ago(time.Second), "gone": ago(0)}, want: "1/1 of 2, 0 InsufficientPods"},
 		{name: "a part of bare pods", spec: minimumPart("50%"), pods: two, want: "2/0 of 0, 0 InsufficientPods", event: "UnmanagedPods"},
-		{name: "but for one of bare pods", spec: missing(intstr.FromInt32(1)), pods: two, want: "2/0 of 0, 0 InsufficientPods", event: "UnmanagedPods"},
+		{name: "but for one of bare pods", spec: missing(intstr.FromInt32(1)), pods: two, want: "2/0 of 0, 0 InsufficientPods",
+			event: "UnmanagedPods"},
 		{name: "of a controller nobody knows", spec: missing(intstr.FromString("50%")), pods: []*corev1.Pod{web("a", ready, owned)},
 			want: "0/0 of 0, 0 SyncFailed", event: "CalculateExpectedPodCountFailed"},
-		{name: "a part of what a controller wants", spec: missing(intstr.FromString("50%")), pods: []*corev1.Pod{web("a", ready, scaled), web("b", ready, scaled), web("c", ready)},
+		{name: "a part of what a controller wants", spec: missing(intstr.FromString("50%")),
+			pods: []*corev1.Pod{web("a", ready, scaled), web("b", ready, scaled), web("c", ready)},
 			want: "3/2 of 4, 1 SufficientPods", event: "UnmanagedPods"},
-		{name: "at least so many of what a controller wants", spec: minimumPart("30%"), pods: []*corev1.Pod{web("a", ready, scaled), web("b", scaled)},
+		{name: "at least so many of what a controller wants", spec: minimumPart("30%"),
+			pods: []*corev1.Pod{web("a", ready, scaled), web("b", scaled)},
 			want: "1/2 of 4, 0 InsufficientPods"},
-		{name: "a number does not ask for controllers", spec: minimum(0), pods: []*corev1.Pod{web("a", ready, owned)}, want: "1/0 of 1, 1 SufficientPods"},
+		{name: "a number does not ask for controllers", spec: minimum(0), pods: []*corev1.Pod{web("a", ready, owned)},
+			want: "1/0 of 1, 1 SufficientPods"},
 	} {
 		b := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "b", Generation: 3}, Spec: tt.spec}
 		b.Status.DisruptedPods = tt.disrupted
@@ -102,7 +107,8 @@ func TestJudge(t *testing.T) {
 		if (c.Status == metav1.ConditionTrue) != (s.DisruptionsAllowed > 0) {
 			t.Errorf("%s: condition %+v", tt.name, c)
 		}
-		if failed := c.Reason == policyv1.SyncFailedReason; failed == (s.ObservedGeneration == 3) || failed != strings.Contains(c.Message, `"a"`) {
+		if failed := c.Reason == policyv1.SyncFailedReason; failed == (s.ObservedGeneration == 3) ||
+			failed != strings.Contains(c.Message, `"a"`) {
 			t.Errorf("%s: observed %d, %+v", tt.name, s.ObservedGeneration, c)
 		}
 		if stayed := tt.name == "evicted and still there"; stayed != (len(v.stayed) == 1) || (v.again < idle) != (tt.left > 0) {
@@ -123,7 +129,8 @@ func TestBudgets(t *testing.T) {
 		defer r.alive("n")()
 		spec := minimum(1)
 		spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
-		b, err := api.Create(r.ctx, r.Client, policy.PodDisruptionBudgets, &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "b"}, Spec: spec})
+		b, err := api.Create(r.ctx, r.Client, policy.PodDisruptionBudgets,
+			&policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "b"}, Spec: spec})
 		must(r, b, err)
 		says := func(want string) {
 			t.Helper()
@@ -131,7 +138,8 @@ func TestBudgets(t *testing.T) {
 			b, err := api.Get[*policyv1.PodDisruptionBudget](r.ctx, r.Client, policy.PodDisruptionBudgets, "default", "b")
 			must(r, b, err)
 			s := b.Status
-			if got := fmt.Sprintf("%d/%d of %d, %d, seen %d", s.CurrentHealthy, s.DesiredHealthy, s.ExpectedPods, s.DisruptionsAllowed, s.ObservedGeneration); got != want {
+			if got := fmt.Sprintf("%d/%d of %d, %d, seen %d", s.CurrentHealthy, s.DesiredHealthy, s.ExpectedPods, s.DisruptionsAllowed,
+				s.ObservedGeneration); got != want {
 				t.Errorf("%s, want %s", got, want)
 			}
 		}
@@ -148,7 +156,8 @@ func TestBudgets(t *testing.T) {
 		r.pod("other")
 		says("2/1 of 2, 1, seen 1")
 		evict := func(name string) error {
-			_, err := r.Create(r.ctx, api.Pods, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}, api.WriteOptions{Subresource: "eviction"})
+			_, err := r.Create(r.ctx, api.Pods, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}},
+				api.WriteOptions{Subresource: "eviction"})
 			return err
 		}
 		if err := evict("x"); err != nil {
@@ -184,7 +193,8 @@ func TestBudgets(t *testing.T) {
 		b, err = api.Get[*policyv1.PodDisruptionBudget](r.ctx, r.Client, policy.PodDisruptionBudgets, "default", "b")
 		must(r, b, err)
 		r.pass(time.Hour)
-		if now, err := api.Get[*policyv1.PodDisruptionBudget](r.ctx, r.Client, policy.PodDisruptionBudgets, "default", "b"); err != nil || now.ResourceVersion != b.ResourceVersion {
+		if now, err := api.Get[*policyv1.PodDisruptionBudget](r.ctx, r.Client, policy.PodDisruptionBudgets, "default", "b"); err != nil ||
+			now.ResourceVersion != b.ResourceVersion {
 			t.Errorf("written in a quiet hour: %v", err)
 		}
 	})
@@ -195,7 +205,8 @@ func TestBudgetsByScale(t *testing.T) {
 	deploying(t, func(r *rig) {
 		spec := missing(intstr.FromString("25%"))
 		spec.Selector = &metav1.LabelSelector{MatchLabels: webLabels}
-		_, err := api.Create(r.ctx, r.Client, policy.PodDisruptionBudgets, &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "b"}, Spec: spec})
+		_, err := api.Create(r.ctx, r.Client, policy.PodDisruptionBudgets,
+			&policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "b"}, Spec: spec})
 		must(r, (*policyv1.PodDisruptionBudget)(nil), err)
 		expects := func(when string, expected, desired int32) {
 			t.Helper()

@@ -120,7 +120,8 @@ func (r *rig) unmake(name string) {
 // node goes (N-3.54, N-3.58), and takes nothing of the other family with it (N-3.57). Without the flag nothing is given
 // (N-3.52).
 func TestNodeCIDRs(t *testing.T) {
-	cfg := NodeCIDRs{Clusters: []netip.Prefix{net("10.0.0.0/22"), net("fd00::/62")}, Bits: []int{24, 64}, Services: []netip.Prefix{net("10.0.3.0/28")}}
+	cfg := NodeCIDRs{Clusters: []netip.Prefix{net("10.0.0.0/22"), net("fd00::/62")}, Bits: []int{24, 64},
+		Services: []netip.Prefix{net("10.0.3.0/28")}}
 	plane(t, Config{NodeCIDRs: cfg}, func(r *rig) {
 		r.bare("own", "10.0.1.0/24", "fd00:0:0:3::/64")
 		r.bare("a")
@@ -177,7 +178,8 @@ func TestStrays(t *testing.T) {
 		{"the oldest has it", []string{"b 10.0.1.0/24", "a 10.0.1.0/24"}, "map[a:10.0.1.0/24 overlaps 10.0.1.0/24, which node b has]"},
 		{"not by a wider claim", []string{"a 10.0.0.0/23", "b 10.0.1.0/24"}, "map[a:10.0.0.0/23 overlaps 10.0.1.0/24, which node b has]"},
 		{"nor by a part of it", []string{"a 10.0.1.128/25", "b 10.0.1.0/24"}, "map[a:10.0.1.128/25 overlaps 10.0.1.0/24, which node b has]"},
-		{"by one family", []string{"a 10.0.0.0/24 fd00::/64", "b 10.0.1.0/24 fd00::/64"}, "map[b:fd00::/64 overlaps fd00::/64, which node a has]"},
+		{"by one family", []string{"a 10.0.0.0/24 fd00::/64", "b 10.0.1.0/24 fd00::/64"},
+			"map[b:fd00::/64 overlaps fd00::/64, which node a has]"},
 		{"a loser takes nothing", []string{"a 10.0.0.0/24", "b 10.0.0.0/24 fd00::/64", "c 10.0.1.0/24 fd00::/64"},
 			"map[b:10.0.0.0/24 overlaps 10.0.0.0/24, which node a has]"},
 		{"wide, and nobody's", []string{"a 10.0.2.0/23"}, "map[]"},
@@ -185,7 +187,8 @@ func TestStrays(t *testing.T) {
 		var nodes []*corev1.Node
 		for i, line := range c.nodes {
 			f := strings.Fields(line)
-			nodes = append(nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: f[0], CreationTimestamp: metav1.Unix(int64(i), 0)}, Spec: corev1.NodeSpec{PodCIDRs: f[1:]}})
+			nodes = append(nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: f[0], CreationTimestamp: metav1.Unix(int64(i), 0)},
+				Spec: corev1.NodeSpec{PodCIDRs: f[1:]}})
 		}
 		for range 2 {
 			if got := fmt.Sprint(strays(nodes, cfg)); got != c.want {
@@ -237,7 +240,8 @@ func TestForeignCIDR(t *testing.T) {
 			}
 			return out
 		}
-		for name, want := range map[string]string{"n1": "", "n5": "", "n2": "True 192.0.2.0/24 is not in", "n3": "True 10.0.2.0/24 overlaps 10.0.2.0/24, which node n1 has",
+		for name, want := range map[string]string{"n1": "", "n5": "", "n2": "True 192.0.2.0/24 is not in",
+			"n3": "True 10.0.2.0/24 overlaps 10.0.2.0/24, which node n1 has",
 			"n4": "True 10.0.0.0/22 is all of", "n6": "True 10.0.0.0/24 overlaps", "n7": "True 8.8.8.0/24 is not in"} {
 			if got := in(name); !strings.HasPrefix(got, want) || want == "" && got != "" {
 				t.Errorf("%s: %q, want %q", name, got, want)

@@ -45,7 +45,8 @@ type cronJob struct {
 
 // NewCronJobs prepares the loop; call it before the World runs.
 func NewCronJobs(w *World, believed func() bool, events Recorder) *CronJobs {
-	d := &CronJobs{w: w, all: Of[*batchv1.CronJob]{w.view(batch.CronJobs, api.Selection{})}, jobs: Of[*batchv1.Job]{w.view(batch.Jobs, api.Selection{})},
+	d := &CronJobs{w: w, all: Of[*batchv1.CronJob]{w.view(batch.CronJobs, api.Selection{})},
+		jobs:     Of[*batchv1.Job]{w.view(batch.Jobs, api.Selection{})},
 		believed: believed, events: events, saw: latest[*batchv1.CronJob]{}, made: latest[*batchv1.Job]{}, gone: map[types.UID]bool{},
 		of: map[types.UID]*cronJob{}}
 	d.changed = listen(d.all, d.jobs)
@@ -196,7 +197,8 @@ func (d *CronJobs) act(ctx context.Context, c *batchv1.CronJob, plan *cronjobs.P
 }
 
 func (d *CronJobs) delete(ctx context.Context, c *batchv1.CronJob, j *batchv1.Job, now time.Time) error {
-	out, err := d.w.Client.Delete(ctx, batch.Jobs, j.Namespace, j.Name, api.DeleteOptions{UID: &j.UID, Propagation: metav1.DeletePropagationBackground})
+	out, err := d.w.Client.Delete(ctx, batch.Jobs, j.Namespace, j.Name,
+		api.DeleteOptions{UID: &j.UID, Propagation: metav1.DeletePropagationBackground})
 	left, ok := out.(*batchv1.Job)
 	switch {
 	case apierrors.IsNotFound(err) || apierrors.IsConflict(err):

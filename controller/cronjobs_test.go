@@ -25,7 +25,8 @@ import (
 func cronOf(schedule string) *batchv1.CronJob {
 	c := &batchv1.CronJob{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "tick"}}
 	c.Spec.Schedule, c.Spec.TimeZone = schedule, ptrTo("UTC")
-	c.Spec.JobTemplate.Spec.Template.Spec = corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "c", Image: "i"}}}
+	c.Spec.JobTemplate.Spec.Template.Spec = corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever,
+		Containers: []corev1.Container{{Name: "c", Image: "i"}}}
 	return c
 }
 
@@ -76,7 +77,8 @@ func finish(t testing.TB, c api.Client, j *batchv1.Job, end batchv1.JobCondition
 	for _, of := range []batchv1.JobConditionType{before, end} {
 		j.Status.Conditions = append(j.Status.Conditions, batchv1.JobCondition{Type: of, Status: corev1.ConditionTrue})
 	}
-	if _, err := api.UpdateStatus(context.Background(), c, batch.Jobs, j); err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+	if _, err := api.UpdateStatus(context.Background(), c, batch.Jobs, j); err != nil && !apierrors.IsConflict(err) &&
+		!apierrors.IsNotFound(err) {
 		t.Fatal(err)
 	}
 }
@@ -108,7 +110,8 @@ func TestCronJob(t *testing.T) {
 		}
 		r.pass(10 * time.Minute)
 		r.isCron("1 jobs, 1 active, 01:00")
-		r.want("events", r.events("SuccessfulCreate"), "cronjob-controller Normal SuccessfulCreate tick: Created job "+jobsOf(t, r.Client)[0].Name)
+		r.want("events", r.events("SuccessfulCreate"),
+			"cronjob-controller Normal SuccessfulCreate tick: Created job "+jobsOf(t, r.Client)[0].Name)
 		finish(t, r.Client, jobsOf(t, r.Client)[0], batchv1.JobComplete)
 		r.pass(time.Second)
 		r.isCron("1 jobs, 0 active, 01:00")

@@ -74,7 +74,8 @@ func (r *rig) replicaSets() []string {
 	var out []string
 	for _, o := range list.Items {
 		rs := o.(*appsv1.ReplicaSet)
-		out = append(out, fmt.Sprintf("%s: %d, %s", strings.TrimPrefix(rs.Spec.Template.Spec.Containers[0].Image, "ledge.local/"), *rs.Spec.Replicas, rs.Annotations[workload.Revision]))
+		out = append(out, fmt.Sprintf("%s: %d, %s", strings.TrimPrefix(rs.Spec.Template.Spec.Containers[0].Image, "ledge.local/"),
+			*rs.Spec.Replicas, rs.Annotations[workload.Revision]))
 	}
 	slices.Sort(out)
 	return out
@@ -94,7 +95,8 @@ func (r *rig) serve(rounds int) {
 				r.confirm(p.Name)
 			case p.Status.Phase == corev1.PodPending && p.Spec.NodeName != "":
 				r.report(p.Name, corev1.PodRunning, func(p *corev1.Pod) {
-					p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()})
+					p.Status.Conditions = append(p.Status.Conditions,
+						corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()})
 				})
 			}
 		}
@@ -112,7 +114,8 @@ func (r *rig) rolledOut(want string) {
 			reason = c.Reason
 		}
 	}
-	got := fmt.Sprintf("%d of %d updated, %d available, %d in all, seen %t, revision %s, %s", s.UpdatedReplicas, *d.Spec.Replicas, s.AvailableReplicas, s.Replicas,
+	got := fmt.Sprintf("%d of %d updated, %d available, %d in all, seen %t, revision %s, %s", s.UpdatedReplicas, *d.Spec.Replicas,
+		s.AvailableReplicas, s.Replicas,
 		s.ObservedGeneration == d.Generation, d.Annotations[workload.Revision], reason)
 	if got != want {
 		r.Errorf("%s\nwant %s", got, want)
@@ -144,7 +147,8 @@ func TestDeployment(t *testing.T) {
 
 		told := r.events("ScalingReplicaSet")
 		if len(told) < 8 || !strings.HasPrefix(told[1], "deployment-controller Normal ScalingReplicaSet web: Scaled down replica set web-") ||
-			!strings.HasSuffix(told[1], " from 1 to 0") || !strings.HasPrefix(r.events("SuccessfulCreate")[0], "replicaset-controller Normal SuccessfulCreate web-") {
+			!strings.HasSuffix(told[1], " from 1 to 0") ||
+			!strings.HasPrefix(r.events("SuccessfulCreate")[0], "replicaset-controller Normal SuccessfulCreate web-") {
 			t.Errorf("events: %q", told)
 		}
 		before := r.writes.Load()
@@ -156,7 +160,8 @@ func TestDeployment(t *testing.T) {
 		r.want("sets", r.replicaSets(), "one: 4, 3")
 
 		// Without a word about its sets they stay, and the next one of that selector has them.
-		if _, err := r.Delete(r.ctx, apps.Deployments, "default", "web", api.DeleteOptions{Propagation: metav1.DeletePropagationOrphan}); err != nil {
+		if _, err := r.Delete(r.ctx, apps.Deployments, "default", "web",
+			api.DeleteOptions{Propagation: metav1.DeletePropagationOrphan}); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
@@ -249,7 +254,8 @@ func TestDeploymentCollides(t *testing.T) {
 			t.Fatal(err, len(list.Items))
 		}
 		taken := "web-" + list.Items[0].GetLabels()[appsv1.DefaultDeploymentUniqueLabelKey]
-		other := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: taken}, Spec: appsv1.ReplicaSetSpec{Template: *template.DeepCopy()}}
+		other := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: taken},
+			Spec: appsv1.ReplicaSetSpec{Template: *template.DeepCopy()}}
 		other.Spec.Template.Labels = map[string]string{"app": "other"}
 		other.Spec.Selector = &metav1.LabelSelector{MatchLabels: other.Spec.Template.Labels}
 		_, err = api.Create(r.ctx, r.Client, apps.ReplicaSets, other)
@@ -268,7 +274,8 @@ func TestKin(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	yes := true
 	set := func(uid, of string) api.Object {
-		return &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid), OwnerReferences: []metav1.OwnerReference{{UID: types.UID(of), Controller: &yes}}}}
+		return &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid),
+			OwnerReferences: []metav1.OwnerReference{{UID: types.UID(of), Controller: &yes}}}}
 	}
 	related := kin{}
 	related.add(set("rc", "web"))
@@ -320,7 +327,8 @@ func TestDeploymentsAtRandom(t *testing.T) {
 			if random.IntN(4) == 0 {
 				r.pass(latestAttempt)
 				r.serve(20)
-				if d := r.getDeployment(); d.Status.UpdatedReplicas != want || d.Status.AvailableReplicas != want || d.Status.Replicas != want || len(r.pods()) != int(want) {
+				if d := r.getDeployment(); d.Status.UpdatedReplicas != want || d.Status.AvailableReplicas != want || d.Status.Replicas != want ||
+					len(r.pods()) != int(want) {
 					t.Fatalf("%d pods and %+v, want %d", len(r.pods()), d.Status, want)
 				}
 			}

@@ -31,13 +31,14 @@ func TestStale(t *testing.T) {
 		in     time.Duration
 		marked bool
 	}{
-		"not marked":      {pod: &corev1.Pod{}},
-		"just now":        {pod: marked(0), in: 2 * time.Minute, marked: true},
-		"a while ago":     {pod: marked(90 * time.Second), in: 30 * time.Second, marked: true},
-		"long ago":        {pod: marked(time.Hour), marked: true},
-		"taken back":      {pod: marked(time.Hour, func(_ *corev1.Pod, c *corev1.PodCondition) { c.Status = corev1.ConditionFalse })},
-		"by its agent":    {pod: marked(time.Hour, func(_ *corev1.Pod, c *corev1.PodCondition) { c.Reason = "TerminationByKubelet" })},
-		"being deleted":   {pod: marked(time.Hour, func(p *corev1.Pod, _ *corev1.PodCondition) { p.DeletionTimestamp = &metav1.Time{Time: now} })},
+		"not marked":   {pod: &corev1.Pod{}},
+		"just now":     {pod: marked(0), in: 2 * time.Minute, marked: true},
+		"a while ago":  {pod: marked(90 * time.Second), in: 30 * time.Second, marked: true},
+		"long ago":     {pod: marked(time.Hour), marked: true},
+		"taken back":   {pod: marked(time.Hour, func(_ *corev1.Pod, c *corev1.PodCondition) { c.Status = corev1.ConditionFalse })},
+		"by its agent": {pod: marked(time.Hour, func(_ *corev1.Pod, c *corev1.PodCondition) { c.Reason = "TerminationByKubelet" })},
+		"being deleted": {pod: marked(time.Hour,
+			func(p *corev1.Pod, _ *corev1.PodCondition) { p.DeletionTimestamp = &metav1.Time{Time: now} })},
 		"over":            {pod: marked(time.Hour, func(p *corev1.Pod, _ *corev1.PodCondition) { p.Status.Phase = corev1.PodFailed })},
 		"over and well":   {pod: marked(time.Hour, func(p *corev1.Pod, _ *corev1.PodCondition) { p.Status.Phase = corev1.PodSucceeded })},
 		"from the future": {pod: marked(-time.Minute), in: 3 * time.Minute, marked: true},

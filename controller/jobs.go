@@ -342,7 +342,8 @@ func (d *Jobs) delete(ctx context.Context, j *batchv1.Job, k *job, p *corev1.Pod
 }
 
 // letGo takes the finalizer off the pods of Jobs that are no more: nobody counts them.
-func (d *Jobs) letGo(ctx context.Context, all []*batchv1.Job, owned map[types.UID][]*corev1.Pod, free map[string][]*corev1.Pod, now time.Time) error {
+func (d *Jobs) letGo(ctx context.Context, all []*batchv1.Job, owned map[types.UID][]*corev1.Pod, free map[string][]*corev1.Pod,
+	now time.Time) error {
 	known := map[types.UID]bool{}
 	for _, j := range all {
 		known[j.UID] = true
@@ -392,6 +393,7 @@ func (d *Jobs) lost(ctx context.Context, p *corev1.Pod) (bool, error) {
 func wantedBy(all []*batchv1.Job, p *corev1.Pod) bool {
 	return p.DeletionTimestamp == nil && slices.ContainsFunc(all, func(j *batchv1.Job) bool {
 		selector, err := metav1.LabelSelectorAsSelector(j.Spec.Selector)
-		return err == nil && j.Namespace == p.Namespace && j.DeletionTimestamp == nil && !batch.Finished(&j.Status) && selector.Matches(labels.Set(p.Labels))
+		return err == nil && j.Namespace == p.Namespace && j.DeletionTimestamp == nil && !batch.Finished(&j.Status) &&
+			selector.Matches(labels.Set(p.Labels))
 	})
 }

@@ -155,7 +155,8 @@ func TestJobExpires(t *testing.T) {
 
 // TestJobDeleted: its pods go with it, or stay and are held by nobody.
 func TestJobDeleted(t *testing.T) {
-	for _, how := range []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground, metav1.DeletePropagationOrphan} {
+	for _, how := range []metav1.DeletionPropagation{metav1.DeletePropagationBackground, metav1.DeletePropagationForeground,
+		metav1.DeletePropagationOrphan} {
 		working(t, func(*batchv1.JobSpec) {}, func(r *rig) {
 			p := r.pods()[0]
 			if _, err := r.Delete(r.ctx, batch.Jobs, "default", "work", api.DeleteOptions{Propagation: how}); err != nil {

@@ -52,7 +52,8 @@ func (i *inventory) set(node string, m Machine) {
 // TestMachines: what is not ready is asked for; a machine that is gone loses its Node, one that is off is marked until it
 // is back, and where nobody answers nothing is done (N-3.61, N-3.62).
 func TestMachines(t *testing.T) {
-	inv := &inventory{state: map[string]Machine{"gone": MachineGone, "off": MachineShutdown, "there": MachineExists, "well": MachineGone}, asked: map[string]int{}}
+	inv := &inventory{state: map[string]Machine{"gone": MachineGone, "off": MachineShutdown, "there": MachineExists, "well": MachineGone},
+		asked: map[string]int{}}
 	plane(t, Config{Machines: inv}, func(r *rig) {
 		for _, name := range []string{"gone", "off", "there", "unknown", "well"} {
 			r.node(name, func(n *corev1.Node) { n.Spec.ProviderID = "board://" + name })
@@ -66,7 +67,8 @@ func TestMachines(t *testing.T) {
 		if !r.gone(api.Nodes, "", "gone") {
 			t.Error("the node of a machine that is gone is still there")
 		}
-		r.want("events", r.events("DeletingNode"), "cloud-node-lifecycle-controller Normal DeletingNode gone: Deleting node gone because it does not exist in the cloud provider")
+		r.want("events", r.events("DeletingNode"),
+			"cloud-node-lifecycle-controller Normal DeletingNode gone: Deleting node gone because it does not exist in the cloud provider")
 		marked := func(name string) (n int) {
 			for _, t := range r.getNode(name).Spec.Taints {
 				if t.Key == taintMachineOff && t.Effect == corev1.TaintEffectNoSchedule && t.TimeAdded != nil {
@@ -143,7 +145,8 @@ func TestMachinesOfASilentShed(t *testing.T) {
 func TestMachineMadeAgain(t *testing.T) {
 	plane(t, Config{}, func(r *rig) {
 		n := r.node("n")
-		m := &Machines{w: &World{Client: r.Client}, events: silent{}, list: &inventory{state: map[string]Machine{"n": MachineGone}, asked: map[string]int{}}}
+		m := &Machines{w: &World{Client: r.Client}, events: silent{},
+			list: &inventory{state: map[string]Machine{"n": MachineGone}, asked: map[string]int{}}}
 		n.Spec.ProviderID, n.UID = "board://n", types.UID("another")
 		if err := m.look(r.ctx, n); err != nil || r.gone(api.Nodes, "", "n") {
 			t.Errorf("deleted: %v", err)

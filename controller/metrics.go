@@ -68,8 +68,10 @@ func (m *Metrics) Text() string {
 	histogram("taint_eviction_controller_pod_deletion_duration_seconds",
 		"[ALPHA] Latency, in seconds, between the time when a taint effect has been activated for the Pod and its deletion via TaintEvictionController.", &m.evict)
 	m.zoneText(&t)
-	histogram("node_collector_update_node_health_duration_seconds", "[ALPHA] Duration in seconds for NodeController to update the health of a single node.", &m.node)
-	histogram("node_collector_update_all_nodes_health_duration_seconds", "[ALPHA] Duration in seconds for NodeController to update the health of all nodes.", &m.all)
+	histogram("node_collector_update_node_health_duration_seconds",
+		"[ALPHA] Duration in seconds for NodeController to update the health of a single node.", &m.node)
+	histogram("node_collector_update_all_nodes_health_duration_seconds",
+		"[ALPHA] Duration in seconds for NodeController to update the health of all nodes.", &m.all)
 	for name, counts := range map[string]map[forced]int64{"pods_total": m.forced, "pod_errors_total": m.failed} {
 		name = "pod_gc_collector_force_delete_" + name
 		t.Head(name, "counter", "[ALPHA] Forced deletions of pods, by namespace and reason, since the start.")
@@ -98,7 +100,8 @@ func (m *Metrics) zoneText(t *api.MetricText) {
 		func(z lease.ZoneStatus) int { return 100 * z.Ready / (z.Ready + z.NotReady) })
 	gauge("node_collector_unhealthy_nodes_in_zone", "[ALPHA] Gauge measuring number of not Ready Nodes per zones.",
 		func(z lease.ZoneStatus) int { return z.NotReady })
-	t.Head("node_collector_evictions_total", "counter", "[STABLE] Number of Node evictions that happened since current instance of NodeController started.")
+	t.Head("node_collector_evictions_total", "counter",
+		"[STABLE] Number of Node evictions that happened since current instance of NodeController started.")
 	for _, key := range slices.Sorted(maps.Keys(m.tainted)) {
 		t.Line("node_collector_evictions_total", float64(m.tainted[key]), "zone", zone(key))
 	}

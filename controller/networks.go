@@ -68,7 +68,8 @@ const podNetworkConflict = corev1.NodeConditionType("PodNetworkConflict")
 
 // judge writes that condition where it differs. A Node that never had the condition gets none that says False.
 func (n *Networks) judge(ctx context.Context, node *corev1.Node, why string, now time.Time) error {
-	want := corev1.NodeCondition{Type: podNetworkConflict, Status: corev1.ConditionFalse, Reason: "PodCIDRAccepted", Message: "the pod network is the node's own"}
+	want := corev1.NodeCondition{Type: podNetworkConflict, Status: corev1.ConditionFalse, Reason: "PodCIDRAccepted",
+		Message: "the pod network is the node's own"}
 	if why != "" {
 		want.Status, want.Reason = corev1.ConditionTrue, "PodCIDRConflict"
 		want.Message = why + ": no other board is told of it; delete the node, which then registers again and is given one"

@@ -34,7 +34,8 @@ type NodeHealth struct {
 
 // NewNodeHealth prepares the loop; call it before the World runs.
 func NewNodeHealth(w *World, events Recorder, cfg Config) *NodeHealth {
-	return &NodeHealth{w: w, nodes: w.nodes(), pods: w.pods(), leases: w.leases(), events: events, monitor: lease.NewMonitor(cfg.Health), changed: listen(w.nodes()), lost: map[string]bool{},
+	return &NodeHealth{w: w, nodes: w.nodes(), pods: w.pods(), leases: w.leases(), events: events, monitor: lease.NewMonitor(cfg.Health),
+		changed: listen(w.nodes()), lost: map[string]bool{},
 		late: map[types.UID]bool{}, metrics: cfg.Metrics}
 }
 
@@ -84,7 +85,8 @@ func (h *NodeHealth) write(ctx context.Context, c *lease.Change, now time.Time) 
 		return nil
 	}
 	if c.Added {
-		h.events.Event(node, corev1.EventTypeNormal, "RegisteredNode", fmt.Sprintf("Node %s event: Registered Node %s in Controller", c.Node, c.Node))
+		h.events.Event(node, corev1.EventTypeNormal, "RegisteredNode",
+			fmt.Sprintf("Node %s event: Registered Node %s in Controller", c.Node, c.Node))
 	}
 	if c.Silent {
 		fresh, silenced, err := amend(ctx, h.w.Client, api.Nodes, node, "status", func(n *corev1.Node) bool { return c.Silence(n, now) })

@@ -83,7 +83,8 @@ func TestLostNode(t *testing.T) {
 		}
 		r.pass(65 * time.Second)
 		p := r.getPod("short")
-		if c := condition(p, corev1.DisruptionTarget); p.DeletionTimestamp == nil || c.Reason != "DeletionByTaintManager" || c.Message != "Taint manager: deleting due to NoExecute taint" {
+		if c := condition(p, corev1.DisruptionTarget); p.DeletionTimestamp == nil || c.Reason != "DeletionByTaintManager" ||
+			c.Message != "Taint manager: deleting due to NoExecute taint" {
 			t.Errorf("short: %+v", c)
 		}
 		if r.getPod("default").DeletionTimestamp != nil {
@@ -120,7 +121,8 @@ func TestNodeReturns(t *testing.T) {
 		defer r.alive("b")()
 		r.pass(time.Second)
 		r.want("taints", taintsOf(r.getNode("b")))
-		r.want("events", r.events("TaintManagerEviction"), "taint-eviction-controller Normal TaintManagerEviction p: Cancelling deletion of Pod default/p")
+		r.want("events", r.events("TaintManagerEviction"),
+			"taint-eviction-controller Normal TaintManagerEviction p: Cancelling deletion of Pod default/p")
 		r.pass(time.Hour)
 		if r.getPod("p").DeletionTimestamp != nil {
 			t.Error("evicted all the same")

@@ -119,8 +119,10 @@ func TestOutOfService(t *testing.T) {
 			"taint_eviction_controller_pod_deletions_total 1\n",
 			"taint_eviction_controller_pod_deletion_duration_seconds_count 1\n",
 			"node_collector_evictions_total{zone=\"\"} 1\n",
-			"node_collector_zone_size{zone=\"\"} 2\n", "node_collector_zone_health{zone=\"\"} 100\n", "node_collector_unhealthy_nodes_in_zone{zone=\"\"} 0\n",
-			"node_collector_update_node_health_duration_seconds_bucket{le=\"+Inf\"}", "node_collector_update_all_nodes_health_duration_seconds_count",
+			"node_collector_zone_size{zone=\"\"} 2\n", "node_collector_zone_health{zone=\"\"} 100\n",
+			"node_collector_unhealthy_nodes_in_zone{zone=\"\"} 0\n",
+			"node_collector_update_node_health_duration_seconds_bucket{le=\"+Inf\"}",
+			"node_collector_update_all_nodes_health_duration_seconds_count",
 		} {
 			if !strings.Contains(text, want) {
 				t.Errorf("metrics lack %q:\n%s", want, text)
@@ -215,7 +217,8 @@ func TestMirrorsAreDeletedToo(t *testing.T) {
 		r.pod("static", func(p *corev1.Pod) {
 			p.Spec.NodeName = "n"
 			p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
-			p.OwnerReferences = append(p.OwnerReferences, metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: "n", UID: n.UID, Controller: &yes})
+			p.OwnerReferences = append(p.OwnerReferences,
+				metav1.OwnerReference{APIVersion: "v1", Kind: "Node", Name: "n", UID: n.UID, Controller: &yes})
 		})
 		r.pod("going")
 		if _, err := r.Delete(r.ctx, api.Pods, "default", "going", api.DeleteOptions{}); err != nil {

@@ -86,8 +86,10 @@ func daemonSets(w *World, events Recorder) *placed {
 
 // NewPlaced prepares the loop for one kind; call it before the World runs.
 func NewPlaced(w *World, kind *placed) *Placed {
-	p := &Placed{w: w, kind: kind, pods: w.pods(), revisions: Of[*appsv1.ControllerRevision]{w.view(apps.ControllerRevisions, api.Selection{})},
-		saw: latest[api.Object]{}, kept: latest[*appsv1.ControllerRevision]{}, own: newOwnPods(), of: map[types.UID]*places{}, rests: rests{}}
+	p := &Placed{w: w, kind: kind, pods: w.pods(),
+		revisions: Of[*appsv1.ControllerRevision]{w.view(apps.ControllerRevisions, api.Selection{})},
+		saw:       latest[api.Object]{}, kept: latest[*appsv1.ControllerRevision]{}, own: newOwnPods(), of: map[types.UID]*places{},
+		rests: rests{}}
 	p.sees = []follow{kind.all, p.pods, p.revisions}
 	if kind.nodes != nil {
 		p.sees = append(p.sees, kind.nodes)
@@ -267,7 +269,8 @@ func (p *Placed) act(ctx context.Context, obj api.Object, k *places, course *wor
 }
 
 // carryOut takes steps until one fails.
-func (p *Placed) carryOut(ctx context.Context, obj api.Object, k *places, revisions []workload.RevisionStep, pods []workload.PodStep, now time.Time) error {
+func (p *Placed) carryOut(ctx context.Context, obj api.Object, k *places, revisions []workload.RevisionStep, pods []workload.PodStep,
+	now time.Time) error {
 	fresh, err := p.w.Client.Get(ctx, p.kind.kind, obj.GetNamespace(), obj.GetName())
 	switch {
 	case err != nil:
@@ -299,7 +302,8 @@ func (p *Placed) keep(ctx context.Context, obj api.Object, selector labels.Selec
 	case workload.Create:
 		return p.record(ctx, next, now)
 	case workload.Delete:
-		_, err = p.w.Client.Delete(ctx, apps.ControllerRevisions, next.Namespace, next.Name, api.DeleteOptions{UID: &next.UID, Revision: &next.ResourceVersion})
+		_, err = p.w.Client.Delete(ctx, apps.ControllerRevisions, next.Namespace, next.Name,
+			api.DeleteOptions{UID: &next.UID, Revision: &next.ResourceVersion})
 		return err
 	case workload.Adopt:
 		adopt(next, obj, p.kind.kind, selector)

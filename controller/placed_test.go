@@ -144,10 +144,12 @@ func TestStatefulSet(t *testing.T) {
 		r.want("templates", r.revisions(), "one 3", "two 2")
 		now, err := api.Get[*appsv1.StatefulSet](r.ctx, r.Client, apps.StatefulSets, "default", "web")
 		s := must(r, now, err).Status
-		if s.Replicas != 2 || s.AvailableReplicas != 2 || s.UpdatedReplicas != 2 || s.CurrentRevision != s.UpdateRevision || s.ObservedGeneration != now.Generation {
+		if s.Replicas != 2 || s.AvailableReplicas != 2 || s.UpdatedReplicas != 2 || s.CurrentRevision != s.UpdateRevision ||
+			s.ObservedGeneration != now.Generation {
 			t.Errorf("it ends with %+v", s)
 		}
-		if told := r.events("SuccessfulCreate", "SuccessfulDelete"); len(told) < 6 || told[0] != "statefulset-controller Normal SuccessfulCreate web: Created pod: web-0" {
+		if told := r.events("SuccessfulCreate", "SuccessfulDelete"); len(told) < 6 ||
+			told[0] != "statefulset-controller Normal SuccessfulCreate web: Created pod: web-0" {
 			t.Errorf("events: %q", told)
 		}
 		r.quiet()
@@ -156,7 +158,8 @@ func TestStatefulSet(t *testing.T) {
 
 		// Without a word about its pods they stay, and the next one of that selector has them, and their templates.
 		was := podNames(r.pods())
-		if _, err := r.Delete(r.ctx, apps.StatefulSets, "default", "web", api.DeleteOptions{Propagation: metav1.DeletePropagationOrphan}); err != nil {
+		if _, err := r.Delete(r.ctx, apps.StatefulSets, "default", "web",
+			api.DeleteOptions{Propagation: metav1.DeletePropagationOrphan}); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
@@ -199,7 +202,8 @@ func TestDaemonSet(t *testing.T) {
 		r.want("a board joins", r.running(), "on two n", "on two o")
 		d, err := api.Get[*appsv1.DaemonSet](r.ctx, r.Client, apps.DaemonSets, "default", "web")
 		must(r, d, err)
-		if s := d.Status; s.DesiredNumberScheduled != 2 || s.NumberAvailable != 2 || s.UpdatedNumberScheduled != 2 || s.NumberUnavailable != 0 || s.ObservedGeneration != d.Generation {
+		if s := d.Status; s.DesiredNumberScheduled != 2 || s.NumberAvailable != 2 || s.UpdatedNumberScheduled != 2 || s.NumberUnavailable != 0 ||
+			s.ObservedGeneration != d.Generation {
 			t.Errorf("it ends with %+v", s)
 		}
 		if _, err := r.Delete(r.ctx, apps.DaemonSets, "default", "web", api.DeleteOptions{}); err != nil {
@@ -277,7 +281,8 @@ func TestPlacedCollides(t *testing.T) {
 		if err != nil || len(list.Items) != 1 {
 			t.Fatal(err, len(list.Items))
 		}
-		other := &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: strings.Replace(list.Items[0].GetName(), "first", "web", 1)}, Revision: 7}
+		other := &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Namespace: "default",
+			Name: strings.Replace(list.Items[0].GetName(), "first", "web", 1)}, Revision: 7}
 		other.Data.Raw = []byte("{}")
 		_, err = api.Create(r.ctx, r.Client, apps.ControllerRevisions, other)
 		must(r, other, err)
@@ -308,7 +313,8 @@ func TestPlacedRefused(t *testing.T) {
 		if n := tries["pods"]; n < 15 || n > 25 {
 			t.Errorf("%d tries in an hour", n)
 		}
-		if told := r.events("FailedCreate"); len(told) != 1 || told[0] != "statefulset-controller Warning FailedCreate web: Error creating: injected" {
+		if told := r.events("FailedCreate"); len(told) != 1 ||
+			told[0] != "statefulset-controller Warning FailedCreate web: Error creating: injected" {
 			t.Errorf("events: %q", told)
 		}
 		r.fail("")

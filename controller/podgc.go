@@ -54,8 +54,9 @@ type PodGC struct {
 
 // NewPodGC prepares the loop.
 func NewPodGC(w *World, events Recorder, cfg Config) *PodGC {
-	return &PodGC{w: w, nodes: w.nodes(), pods: w.pods(), leases: w.leases(), events: events, metrics: cfg.Metrics, ignore: cfg.OutOfService.Ignored,
-		keep: cmp.Or(cfg.TerminatedPods, keptPodsPerBoard), missing: map[string]time.Time{}}
+	return &PodGC{w: w, nodes: w.nodes(), pods: w.pods(), leases: w.leases(), events: events, metrics: cfg.Metrics,
+		ignore: cfg.OutOfService.Ignored,
+		keep:   cmp.Or(cfg.TerminatedPods, keptPodsPerBoard), missing: map[string]time.Time{}}
 }
 
 // Run collects until ctx ends.

@@ -22,8 +22,10 @@ func TestSurplus(t *testing.T) {
 	}
 	running := ended("running", "a", 999, "")
 	running.Status.Phase = corev1.PodRunning
-	pods := []*corev1.Pod{ended("y", "a", 1, ""), running, ended("old", "a", 9, ""), ended("x", "a", 1, ""), ended("evicted", "a", 0, "Evicted"), ended("b", "b", 99, "")}
-	for keep, want := range map[int][]string{-1: nil, 0: {"b", "evicted", "old", "x", "y"}, 2: {"evicted", "old"}, 1: {"evicted", "old", "x"}, 4: nil} {
+	pods := []*corev1.Pod{ended("y", "a", 1, ""), running, ended("old", "a", 9, ""), ended("x", "a", 1, ""),
+		ended("evicted", "a", 0, "Evicted"), ended("b", "b", 99, "")}
+	for keep, want := range map[int][]string{-1: nil, 0: {"b", "evicted", "old", "x", "y"}, 2: {"evicted", "old"}, 1: {"evicted", "old", "x"},
+		4: nil} {
 		var got []string
 		for _, p := range surplus(pods, keep) {
 			got = append(got, p.Name)

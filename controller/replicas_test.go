@@ -62,7 +62,8 @@ func likePod(name string, now time.Time, words string) *corev1.Pod {
 			if err != nil {
 				panic(err)
 			}
-			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now.Add(-d))}}
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue,
+				LastTransitionTime: metav1.NewTime(now.Add(-d))}}
 		case "age":
 			d, err := time.ParseDuration(value)
 			if err != nil {
@@ -106,16 +107,24 @@ func TestReplicate(t *testing.T) {
 		{name: "somebody else's", want: 1, pods: map[string]string{"a": "other"}, says: "1 [] [] []; 0 0 0 0"},
 		{name: "nobody's", want: 2, pods: map[string]string{"a": "orphan"}, says: "0 [] [a] []; 0 0 0 0"},
 		{name: "nobody's, and too many", want: 1, pods: map[string]string{"a": "orphan unbound", "b": "", "c": ""}, says: "0 [] [a] []; 2 2 0 0"},
-		{name: "nobody's, ended or going", want: 1, pods: map[string]string{"a": "orphan phase=Failed", "b": "orphan going"}, says: "1 [] [] []; 0 0 0 0"},
+		{name: "nobody's, ended or going", want: 1, pods: map[string]string{"a": "orphan phase=Failed", "b": "orphan going"},
+			says: "1 [] [] []; 0 0 0 0"},
 		{name: "other labels", want: 1, pods: map[string]string{"a": "unlabelled", "b": "orphan unlabelled"}, says: "0 [] [] [a]; 0 0 0 0"},
-		{name: "going itself", going: true, want: 3, pods: map[string]string{"a": "", "b": "orphan", "c": "unlabelled"}, says: "0 [] [] []; 2 1 0 0"},
-		{name: "ready for too short", want: 2, min: 60, pods: map[string]string{"a": "ready=20s", "b": "ready=60s"}, says: "0 [] [] []; 2 2 2 1", again: 40 * time.Second},
+		{name: "going itself", going: true, want: 3, pods: map[string]string{"a": "", "b": "orphan", "c": "unlabelled"},
+			says: "0 [] [] []; 2 1 0 0"},
+		{name: "ready for too short", want: 2, min: 60, pods: map[string]string{"a": "ready=20s", "b": "ready=60s"}, says: "0 [] [] []; 2 2 2 1",
+			again: 40 * time.Second},
 		{name: "ready by a clock that was wrong", want: 1, min: 60, pods: map[string]string{"a": "ready=-24h"}, says: "0 [] [] []; 1 1 1 1"},
-		{name: "ended by a power-off, and nobody in its place", want: 2, pods: map[string]string{"a": "", "b": "reason=Terminated"}, says: "1 [] [] []; 1 1 0 0"},
-		{name: "ended by a power-off, and replaced", want: 1, pods: map[string]string{"a": "", "b": "reason=Terminated", "c": "reason=Evicted", "d": "reason=NodeShutdown other", "e": "reason=NodeShutdown"},
+		{name: "ended by a power-off, and nobody in its place", want: 2, pods: map[string]string{"a": "", "b": "reason=Terminated"},
+			says: "1 [] [] []; 1 1 0 0"},
+		{name: "ended by a power-off, and replaced", want: 1,
+			pods: map[string]string{"a": "", "b": "reason=Terminated", "c": "reason=Evicted", "d": "reason=NodeShutdown other",
+				"e": "reason=NodeShutdown"},
 			says: "0 [] [] []; 1 1 0 0; b e"},
-		{name: "ended by a power-off, and more than enough", want: 1, pods: map[string]string{"a": "ready=1h", "b": "", "c": "reason=Shutdown"}, says: "0 [b] [] []; 2 2 1 1; c"},
-		{name: "ended by a power-off, of one that goes", want: 0, going: true, pods: map[string]string{"a": "reason=Terminated"}, says: "0 [] [] []; 0 0 0 0"},
+		{name: "ended by a power-off, and more than enough", want: 1, pods: map[string]string{"a": "ready=1h", "b": "", "c": "reason=Shutdown"},
+			says: "0 [b] [] []; 2 2 1 1; c"},
+		{name: "ended by a power-off, of one that goes", want: 0, going: true, pods: map[string]string{"a": "reason=Terminated"},
+			says: "0 [] [] []; 0 0 0 0"},
 		{name: "very many", want: 2e9, pods: map[string]string{"a": "", "b": "unbound"}, says: "99 [] [] []; 2 2 0 0"},
 	} {
 		rc := webs(tt.want)
@@ -271,13 +280,15 @@ func TestReplicas(t *testing.T) {
 		}
 		for _, p := range pods {
 			of := metav1.GetControllerOf(p)
-			if !strings.HasPrefix(p.Name, "web-") || of == nil || of.UID != rc.UID || !*of.BlockOwnerDeletion || p.Annotations["note"] != "x" || p.Spec.NodeName != "n" {
+			if !strings.HasPrefix(p.Name, "web-") || of == nil || of.UID != rc.UID || !*of.BlockOwnerDeletion || p.Annotations["note"] != "x" ||
+				p.Spec.NodeName != "n" {
 				t.Errorf("made %+v", p)
 			}
 		}
 		r.counted("3 of 3, 0 ready, seen true")
 		r.report(pods[0].Name, corev1.PodRunning, func(p *corev1.Pod) {
-			p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()})
+			p.Status.Conditions = append(p.Status.Conditions,
+				corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now()})
 		})
 		r.counted("3 of 3, 1 ready, seen true")
 
@@ -296,7 +307,8 @@ func TestReplicas(t *testing.T) {
 			t.Errorf("taken back, there are %s", podNames(left))
 		}
 		made, deleted := r.events("SuccessfulCreate"), r.events("SuccessfulDelete")
-		if len(made) != 5 || len(deleted) != 3 || !strings.HasPrefix(made[0], "replication-controller Normal SuccessfulCreate web: Created pod: web-") {
+		if len(made) != 5 || len(deleted) != 3 ||
+			!strings.HasPrefix(made[0], "replication-controller Normal SuccessfulCreate web: Created pod: web-") {
 			t.Errorf("events: %q, %q", made, deleted)
 		}
 		before := r.writes.Load()
@@ -305,7 +317,8 @@ func TestReplicas(t *testing.T) {
 			t.Errorf("%d writes in an hour in which nothing happened", n)
 		}
 
-		if _, err := r.Delete(r.ctx, api.ReplicationControllers, "default", "web", api.DeleteOptions{Propagation: metav1.DeletePropagationBackground}); err != nil {
+		if _, err := r.Delete(r.ctx, api.ReplicationControllers, "default", "web",
+			api.DeleteOptions{Propagation: metav1.DeletePropagationBackground}); err != nil {
 			t.Fatal(err)
 		}
 		if err := r.Client.(*local.Client).Collect(r.ctx); err != nil {
@@ -347,7 +360,8 @@ func TestReplicasInTheForeground(t *testing.T) {
 		defer r.alive("n")()
 		r.controller(1)
 		pod := r.pods()[0].Name
-		if _, err := r.Delete(r.ctx, api.ReplicationControllers, "default", "web", api.DeleteOptions{Propagation: metav1.DeletePropagationForeground}); err != nil {
+		if _, err := r.Delete(r.ctx, api.ReplicationControllers, "default", "web",
+			api.DeleteOptions{Propagation: metav1.DeletePropagationForeground}); err != nil {
 			t.Fatal(err)
 		}
 		collect := func() {

@@ -167,7 +167,8 @@ func (r *rig) post(name string, ready corev1.ConditionStatus) {
 	n.Status.Capacity = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("4Gi"),
 		corev1.ResourcePods: resource.MustParse("110")}
 	n.Status.Allocatable = n.Status.Capacity
-	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready, LastHeartbeatTime: now, LastTransitionTime: now, Reason: "Kubelet"}}
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready, LastHeartbeatTime: now, LastTransitionTime: now,
+		Reason: "Kubelet"}}
 	_, err := api.UpdateStatus(r.ctx, r.Client, api.Nodes, n)
 	must(r, n, err)
 	synctest.Wait()

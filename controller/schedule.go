@@ -55,7 +55,8 @@ type waiting struct {
 
 // NewSchedule prepares the loop; call it before the World runs.
 func NewSchedule(w *World, events Recorder, cfg scheduler.Config) *Schedule {
-	return &Schedule{w: w, nodes: w.nodes(), pods: w.pods(), budgets: w.budgets(), events: events, cfg: cfg, changed: listen(w.nodes(), w.pods()),
+	return &Schedule{w: w, nodes: w.nodes(), pods: w.pods(), budgets: w.budgets(), events: events, cfg: cfg,
+		changed: listen(w.nodes(), w.pods()),
 		waiting: map[types.UID]*waiting{}, bound: map[types.UID]string{}}
 }
 
@@ -175,7 +176,8 @@ func (s *Schedule) assumed(pods []*corev1.Pod) []*corev1.Pod {
 func (s *Schedule) place(ctx context.Context, cluster *scheduler.Cluster, pod *corev1.Pod, w *waiting) {
 	if len(pod.Spec.SchedulingGates) > 0 {
 		w.tries = 0 // it has not been tried: it is due as soon as the gates are open (N-10.4)
-		s.explain(ctx, pod, pod.Status.NominatedNodeName, corev1.PodReasonSchedulingGated, "Scheduling is blocked due to non-empty scheduling gates")
+		s.explain(ctx, pod, pod.Status.NominatedNodeName, corev1.PodReasonSchedulingGated,
+			"Scheduling is blocked due to non-empty scheduling gates")
 		return
 	}
 	node, err := cluster.Place(pod)
@@ -247,7 +249,8 @@ func (s *Schedule) explain(ctx context.Context, pod *corev1.Pod, nominated, reas
 		if p.Spec.NodeName != "" {
 			return false
 		}
-		changed := setCondition(p, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: reason, Message: message}, now)
+		changed := setCondition(p, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: reason,
+			Message: message}, now)
 		if p.Status.NominatedNodeName != nominated {
 			p.Status.NominatedNodeName, changed = nominated, true
 		}

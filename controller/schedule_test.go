@@ -91,7 +91,8 @@ func TestCordon(t *testing.T) {
 		r.node("n")
 		r.pod("before")
 		cordon := func(on bool) {
-			_, err := r.Patch(r.ctx, api.Nodes, "", "n", api.Patch{Type: types.StrategicMergePatchType, Data: fmt.Appendf(nil, `{"spec":{"unschedulable":%v}}`, on)}, api.WriteOptions{})
+			_, err := r.Patch(r.ctx, api.Nodes, "", "n",
+				api.Patch{Type: types.StrategicMergePatchType, Data: fmt.Appendf(nil, `{"spec":{"unschedulable":%v}}`, on)}, api.WriteOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -102,7 +103,8 @@ func TestCordon(t *testing.T) {
 			t.Errorf("taints %v", got)
 		}
 		r.pod("after")
-		if c := condition(r.getPod("after"), corev1.PodScheduled); !strings.HasPrefix(c.Message, "0/1 nodes are available: 1 node(s) were unschedulable.") {
+		if c := condition(r.getPod("after"), corev1.PodScheduled); !strings.HasPrefix(c.Message,
+			"0/1 nodes are available: 1 node(s) were unschedulable.") {
 			t.Errorf("condition %+v", c)
 		}
 		if r.getPod("before").Spec.NodeName != "n" {
@@ -206,7 +208,8 @@ func TestBindFails(t *testing.T) {
 
 func class(r *rig, name string, value int32) {
 	r.Helper()
-	_, err := r.Create(r.ctx, scheduling.PriorityClasses, &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value}, api.WriteOptions{})
+	_, err := r.Create(r.ctx, scheduling.PriorityClasses, &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value},
+		api.WriteOptions{})
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -260,9 +263,10 @@ func TestCompanyComes(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.pod("p", func(p *corev1.Pod) {
-			p.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
-				TopologyKey: "zone", LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}},
-				NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kind": "team"}}}}}}
+			p.Spec.Affinity = &corev1.Affinity{PodAffinity: &corev1.PodAffinity{
+				RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{
+					TopologyKey: "zone", LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}},
+					NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kind": "team"}}}}}}
 		})
 		r.pass(time.Minute)
 		r.want("events", r.events("FailedScheduling"), "default-scheduler Warning FailedScheduling p: 0/1 nodes are available: "+

@@ -41,8 +41,10 @@ func TestToleratesFor(t *testing.T) {
 		{"none tolerated", nil, []corev1.Taint{noExec("a")}, 0, false},
 		{"for ever", []corev1.Toleration{exists("a")}, []corev1.Taint{noExec("a")}, 0, true},
 		{"for a while", []corev1.Toleration{exists("a", 30)}, []corev1.Taint{noExec("a")}, 30 * time.Second, false},
-		{"the smallest of those used", []corev1.Toleration{exists("a", 30), exists("b", 20), exists("c", 1)}, []corev1.Taint{noExec("a"), noExec("b")}, 20 * time.Second, false},
-		{"one of two for ever", []corev1.Toleration{exists("a", 30), exists("b")}, []corev1.Taint{noExec("a"), noExec("b")}, 30 * time.Second, false},
+		{"the smallest of those used", []corev1.Toleration{exists("a", 30), exists("b", 20), exists("c", 1)},
+			[]corev1.Taint{noExec("a"), noExec("b")}, 20 * time.Second, false},
+		{"one of two for ever", []corev1.Toleration{exists("a", 30), exists("b")}, []corev1.Taint{noExec("a"), noExec("b")}, 30 * time.Second,
+			false},
 		{"one of two not at all", []corev1.Toleration{exists("a", 30)}, []corev1.Taint{noExec("a"), noExec("b")}, 0, false},
 		{"the first that matches", []corev1.Toleration{exists("a", 30), exists("a", 10)}, []corev1.Taint{noExec("a")}, 30 * time.Second, false},
 		{"zero is now", []corev1.Toleration{exists("a", 0)}, []corev1.Taint{noExec("a")}, 0, false},
@@ -60,7 +62,8 @@ func TestToleratesFor(t *testing.T) {
 func TestTimers(t *testing.T) {
 	now := time.Unix(1000, 0)
 	pod := func(seconds int64) *corev1.Pod {
-		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "p"}, Spec: corev1.PodSpec{NodeName: "n", Tolerations: []corev1.Toleration{exists("a", seconds)}}}
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "p"},
+			Spec: corev1.PodSpec{NodeName: "n", Tolerations: []corev1.Toleration{exists("a", seconds)}}}
 	}
 	tainted := map[string][]corev1.Taint{"n": {noExec("a")}}
 	at := func(ts timers, sec int, taints map[string][]corev1.Taint, p *corev1.Pod) string {
@@ -84,7 +87,8 @@ func TestTimers(t *testing.T) {
 
 	ts = timers{}
 	at(ts, 0, tainted, pod(30))
-	check("toleration taken away", at(ts, 1, tainted, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "p"}, Spec: corev1.PodSpec{NodeName: "n"}}), "1 0")
+	check("toleration taken away", at(ts, 1, tainted,
+		&corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "p"}, Spec: corev1.PodSpec{NodeName: "n"}}), "1 0")
 
 	ts = timers{}
 	at(ts, 0, tainted, pod(30))
@@ -150,7 +154,8 @@ func TestTimersProperties(t *testing.T) {
 			uid := types.UID(fmt.Sprint(i))
 			seconds := int64(r.IntN(100))
 			left[uid] = time.Duration(seconds) * time.Second
-			pods = append(pods, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid}, Spec: corev1.PodSpec{NodeName: "n", Tolerations: []corev1.Toleration{exists("a", seconds)}}})
+			pods = append(pods, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid},
+				Spec: corev1.PodSpec{NodeName: "n", Tolerations: []corev1.Toleration{exists("a", seconds)}}})
 		}
 		for len(left) > 0 {
 			evict, spare, wake := ts.step(map[string][]corev1.Taint{"n": {noExec("a")}}, pods, now)

@@ -51,7 +51,8 @@ func abuses() []abuse {
 	return []abuse{
 		{"pod of 3 MB", "POST", pods, json, pod(`"containers":[` + repeat("{}", 3<<20) + `]`), false},
 		{"pod of too many elements", "POST", pods, json, pod(`"containers":[` + repeat("{}", 12000) + `]`), false},
-		{"pod with long words", "POST", pods, json, pod(`"containers":[{"name":"a","args":[` + repeat(`"`+strings.Repeat("x", 4000)+`"`, 240<<10) + `]}]`), false},
+		{"pod with long words", "POST", pods, json,
+			pod(`"containers":[{"name":"a","args":[` + repeat(`"`+strings.Repeat("x", 4000)+`"`, 240<<10) + `]}]`), false},
 		{"deep JSON", "POST", pods, json, strings.Repeat(`{"a":`, 40000) + "1" + strings.Repeat("}", 40000), false},
 		{"deep lists", "POST", maps, json, `{"data":` + strings.Repeat("[", 100000), false},
 		mapAtLimit(),

@@ -88,28 +88,35 @@ func tricks() []trick {
 		{"a negative time to watch", "root", sent("GET", abuseMaps+"?watch=1&timeoutSeconds=-5", "", ""), "422"},
 		{"a field that cannot be selected", "root", sent("GET", abuseMaps+"?fieldSelector=data.a%3Db", "", ""), "400"},
 		{"a selector of commas", "root", sent("GET", abuseMaps+"?labelSelector="+strings.Repeat(",", 4000), "", ""), "400"},
-		{"a field manager of 5 KB", "root", sent("PATCH", abuseMaps+"/a?fieldManager="+strings.Repeat("m", 5000), "Content-Type: application/apply-patch+yaml\r\n", mapNamed("a")), "422"},
+		{"a field manager of 5 KB", "root", sent("PATCH", abuseMaps+"/a?fieldManager="+strings.Repeat("m", 5000),
+			"Content-Type: application/apply-patch+yaml\r\n", mapNamed("a")), "422"},
 		// Bodies.
 		{"deep JSON", "root", sent("POST", abusePods, asJSON, strings.Repeat(`{"a":`, 40000)+"1"+strings.Repeat("}", 40000)), "400"},
 		{"deep lists", "root", sent("POST", abuseMaps, asJSON, `{"data":`+strings.Repeat("[", 100000)), "400"},
 		{"wide JSON", "root", sent("POST", abusePods, asJSON, `{"spec":{"containers":[`+wide[:240000-240000%3-1]+`]}}`), "400"},
 		{"3 MB of JSON", "root", sent("POST", abusePods, asJSON, `{"spec":{"containers":[`+strings.Repeat(wide+",", 13)+`{}]}}`), "413"},
-		{"an endless body", "root", "POST " + abusePods + " HTTP/1.1\r\nHost: ledge\r\nTransfer-Encoding: chunked\r\n\r\n" + strings.Repeat("8000\r\n"+strings.Repeat(" ", 0x8000)+"\r\n", 64), "413"},
-		{"laughs", "root", sent("POST", abuseMaps, asYAML, "a: &a [x,x,x,x]\nb: &b [*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c]\n"), "400"},
+		{"an endless body", "root", "POST " + abusePods +
+			" HTTP/1.1\r\nHost: ledge\r\nTransfer-Encoding: chunked\r\n\r\n" + strings.Repeat("8000\r\n"+strings.Repeat(" ", 0x8000)+"\r\n", 64),
+			"413"},
+		{"laughs", "root", sent("POST", abuseMaps, asYAML, "a: &a [x,x,x,x]\nb: &b [*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c]\n"),
+			"400"},
 		{"large YAML", "root", sent("POST", abuseMaps, asYAML, "data:\n"+strings.Repeat("  a: b\n", 20000)), "400"},
 		{"YAML that calls a constructor", "root", sent("POST", abuseMaps, asYAML, "!!python/object/apply:os.system [id]\n"), "400"},
 		{"two documents of YAML", "root", sent("POST", abuseMaps, asYAML, mapNamed("one")+"\n---\n"+mapNamed("two")), "400"},
 		{"a packed body", "root", sent("POST", abuseMaps, asJSON+"Content-Encoding: gzip\r\n", "\x1f\x8b\x08\x00\x00\x00\x00\x00"), "415"},
 		{"no length", "root", "POST " + abuseMaps + " HTTP/1.1\r\nHost: ledge\r\nContent-Length: -1\r\n\r\n{}", "400"},
 		{"two lengths", "root", "POST " + abuseMaps + " HTTP/1.1\r\nHost: ledge\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{} ", "400"},
-		{"chunks of no number", "root", "POST " + abuseMaps + " HTTP/1.1\r\nHost: ledge\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n", "400"},
-		{"another transfer encoding", "root", "POST " + abuseMaps + " HTTP/1.1\r\nHost: ledge\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", "501"},
+		{"chunks of no number", "root", "POST " + abuseMaps +
+			" HTTP/1.1\r\nHost: ledge\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n", "400"},
+		{"another transfer encoding", "root", "POST " + abuseMaps +
+			" HTTP/1.1\r\nHost: ledge\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", "501"},
 		{"cut protobuf", "root", sent("POST", abuseMaps, asProto, "k8s\x00\x0a\xff\xff\xff\x7f"), "400"},
 		{"protobuf of many fields", "root", sent("POST", abusePods, asProto, "k8s\x00"+strings.Repeat("\x0a\x00", 100000)), "400 422"},
 		{"protobuf without its beginning", "root", sent("POST", abusePods, asProto, strings.Repeat("\x00", 1000)), "400"},
 		{"bytes that are no text", "root", sent("POST", abuseMaps, asJSON, "{\"metadata\":{\"name\":\"\xff\xfe\"}}"), "400 422"},
 		{"a number without end", "root", sent("POST", abusePods, asJSON, `{"spec":{"priority":1`+strings.Repeat("0", 10000)+`}}`), "400"},
-		{"an exponent", "root", sent("POST", abusePods+"?dryRun=All", asJSON, `{"metadata":{"name":"a"},"spec":{"containers":[{"name":"a","image":"a","resources":{"limits":{"cpu":"1e1000000000"}}}]}}`), "201"},
+		{"an exponent", "root", sent("POST", abusePods+"?dryRun=All", asJSON,
+			`{"metadata":{"name":"a"},"spec":{"containers":[{"name":"a","image":"a","resources":{"limits":{"cpu":"1e1000000000"}}}]}}`), "201"},
 		{"the same key twice", "root", sent("POST", abuseMaps+"?fieldValidation=Strict", asJSON, `{"metadata":{"name":"a","name":"b"}}`), "400"},
 		{"another kind", "root", sent("POST", abuseMaps, asJSON, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a"}}`), "400"},
 		{"an empty body", "root", sent("POST", abuseMaps, asJSON+"Content-Length: 0\r\n", ""), "400"},
@@ -129,7 +136,8 @@ func tricks() []trick {
 		// Who one is.
 		{"nobody lists pods", "stranger", sent("GET", abusePods, "", ""), "401"},
 		{"nobody runs a command", "stranger", upgraded("GET", abusePods+"/rough/exec?command=id&stdout=1", webSocket), "401"},
-		{"nobody sends much", "stranger", "POST " + abusePods + " HTTP/1.1\r\nHost: ledge\r\nConnection: close\r\nContent-Length: 9999999\r\n\r\n{", "401"},
+		{"nobody sends much", "stranger", "POST " + abusePods +
+			" HTTP/1.1\r\nHost: ledge\r\nConnection: close\r\nContent-Length: 9999999\r\n\r\n{", "401"},
 		{"a password", "stranger", sent("GET", abusePods, "Authorization: Basic cm9vdDpyb290\r\n", ""), "401"},
 		{"a token that nobody signed", "stranger", sent("GET", abusePods, "Authorization: Bearer "+unsigned()+"\r\n", ""), "401"},
 		{"a token of 15 KB", "stranger", sent("GET", abusePods, "Authorization: Bearer "+strings.Repeat("a.", 7<<10)+"\r\n", ""), "401"},
@@ -139,10 +147,12 @@ func tricks() []trick {
 		{"a second token", "viewer", sent("GET", abusePods, "Authorization: Bearer x\r\n", ""), "401"},
 		{"secrets", "viewer", sent("GET", "/api/v1/secrets", "", ""), "403"},
 		{"secrets by a watch", "viewer", sent("GET", "/api/v1/secrets?watch=1", "", ""), "403"},
-		{"somebody else", "viewer", sent("GET", "/api/v1/secrets", "Impersonate-User: system:admin\r\nImpersonate-Group: system:masters\r\n", ""), "403"},
+		{"somebody else", "viewer", sent("GET", "/api/v1/secrets", "Impersonate-User: system:admin\r\nImpersonate-Group: system:masters\r\n", ""),
+			"403"},
 		{"a role for oneself", "viewer", sent("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", asJSON,
 			`{"metadata":{"name":"up"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"cluster-admin"},"subjects":[{"kind":"User","name":"me"}]}`), "403"},
-		{"a token of another", "viewer", sent("POST", "/api/v1/namespaces/kube-system/serviceaccounts/default/token", asJSON, `{"spec":{}}`), "403"},
+		{"a token of another", "viewer", sent("POST", "/api/v1/namespaces/kube-system/serviceaccounts/default/token", asJSON, `{"spec":{}}`),
+			"403"},
 		{"the board", "viewer", sent("POST", "/ledge/v1/shutdown", asJSON, "{}"), "403"},
 		{"the kubelet's way in", "viewer", sent("GET", "/api/v1/nodes/x/proxy/exec/default/rough?command=id", "", ""), "403"},
 		{"a proxy into the pod", "viewer", sent("GET", abusePods+"/rough/proxy/", "", ""), "403"},
@@ -159,7 +169,8 @@ func tricks() []trick {
 // unsigned is a token that says that it needs no signature.
 func unsigned() string {
 	part := base64.RawURLEncoding.EncodeToString
-	return part([]byte(`{"alg":"none","typ":"JWT"}`)) + "." + part([]byte(`{"sub":"system:serviceaccount:default:default","exp":9999999999}`)) + "."
+	return part([]byte(`{"alg":"none","typ":"JWT"}`)) +
+		"." + part([]byte(`{"sub":"system:serviceaccount:default:default","exp":9999999999}`)) + "."
 }
 
 // doors are the ways in, with the tokens that belong to some.
@@ -260,7 +271,8 @@ func (d *doors) resizes(n int) {
 	conn, err := d.open("root")
 	must(t, err)
 	defer conn.Close()
-	_, err = io.WriteString(conn, upgraded("GET", abusePods+"/rough/exec?command=/testprog&command=cat&command=0&stdin=1&stdout=1&tty=1", webSocket))
+	_, err = io.WriteString(conn, upgraded("GET", abusePods+"/rough/exec?command=/testprog&command=cat&command=0&stdin=1&stdout=1&tty=1",
+		webSocket))
 	must(t, err)
 	in := bufio.NewReader(conn)
 	if line, err := in.ReadString('\n'); err != nil || !strings.Contains(line, " 101 ") {
@@ -318,7 +330,8 @@ func (d *doors) names(n int) {
 	t := d.b.t
 	var first []byte
 	for i := range n {
-		conn, err := tls.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", d.b.port), &tls.Config{InsecureSkipVerify: true, ServerName: fmt.Sprintf("x%d.evil.example", i)})
+		conn, err := tls.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", d.b.port),
+			&tls.Config{InsecureSkipVerify: true, ServerName: fmt.Sprintf("x%d.evil.example", i)})
 		if err != nil {
 			t.Errorf("a handshake for a made-up name: %v", err)
 			return

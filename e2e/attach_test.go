@@ -132,7 +132,8 @@ func (k *client) attaching() {
 	}
 	// An input that ends with its first attacher, and the exit code of the container.
 	text := strings.Repeat("all work and no play\n", 10_000)
-	once := k.begin(strings.NewReader(text), "run", "piped", "--rm", "-i", "--quiet", "--restart=Never", "--image="+roughImage, "--", "cat", "3")
+	once := k.begin(strings.NewReader(text), "run", "piped", "--rm", "-i", "--quiet", "--restart=Never", "--image="+roughImage, "--", "cat",
+		"3")
 	code := once.ends()
 	before, after, said := strings.Cut(once.out.String(), "end\n") // of standard error: it may come in between
 	if out := before + after; code != 3 || !said || !strings.Contains(out, text) {
@@ -158,7 +159,8 @@ func (k *client) quick(rounds, atOnce int) {
 	for round := range rounds {
 		var runs []*program
 		for i := range atOnce {
-			runs = append(runs, k.begin(nil, "run", fmt.Sprintf("hi-%d-%d", round, i), "--rm", "-i", "--restart=Never", "--image="+roughImage, "--", "lines", "1"))
+			runs = append(runs, k.begin(nil, "run", fmt.Sprintf("hi-%d-%d", round, i), "--rm", "-i", "--restart=Never", "--image="+roughImage, "--",
+				"lines", "1"))
 		}
 		for _, p := range runs {
 			if code := p.ends(); code != 0 || !strings.Contains(p.out.String(), "line 0\n") {

@@ -384,7 +384,8 @@ func (b *testBoard) look() (left []string) {
 		left = append(left, "process "+strconv.Itoa(p))
 	}
 	left = append(left, interfacesOf(b.t, b.name)...)
-	if out, err := exec.Command("nft", "list", "tables").Output(); err == nil && bytes.Contains(out, []byte(strings.ReplaceAll(b.name, "-", "."))) {
+	if out, err := exec.Command("nft", "list", "tables").Output(); err == nil &&
+		bytes.Contains(out, []byte(strings.ReplaceAll(b.name, "-", "."))) {
 		left = append(left, "nftables "+string(out))
 	}
 	left = append(left, b.cgroupsNamed("/"+b.name)...)
@@ -441,7 +442,8 @@ func TestPodLife(t *testing.T) {
 		body, err := io.ReadAll(answer.Body)
 		return errors.Join(err, contains(string(body), "web "+pod.Status.PodIP))
 	})
-	if links := interfacesOf(t, b.name); !slices.ContainsFunc(links, func(l string) bool { return strings.Contains(l, "ledge pod "+string(b.pod("web").UID)) }) {
+	if links := interfacesOf(t, b.name); !slices.ContainsFunc(links,
+		func(l string) bool { return strings.Contains(l, "ledge pod "+string(b.pod("web").UID)) }) {
 		t.Errorf("the pod's interface does not name the node, and would be no leftover: %v", links)
 	}
 	b.apply(logPod("speaker"))
@@ -552,7 +554,8 @@ func TestDrainLeavesNothing(t *testing.T) {
 	if s := b.pod("web").Status; s.Reason != "Terminated" || s.Message != "Pod was terminated in response to imminent node shutdown." {
 		t.Errorf("%s: %s", s.Reason, s.Message)
 	} else if !slices.ContainsFunc(s.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue && c.Reason == "TerminationByKubelet" && c.Message == s.Message
+		return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue && c.Reason == "TerminationByKubelet" &&
+			c.Message == s.Message
 	}) {
 		t.Errorf("%+v", s.Conditions)
 	}
@@ -667,12 +670,14 @@ func TestBadStarts(t *testing.T) {
 			b.t.Cleanup(func() { must(t, syscall.Unmount(dir, 0)) })
 			return []string{"--data-dir", filepath.Join(dir, "a", "data")}
 		}, "read-only file system"},
-		"no watchdog":      {func(b *testBoard) []string { return []string{"--watchdog", "/dev/nonesuch"} }, "no such file"},
-		"bad bridge":       {func(b *testBoard) []string { return []string{"--bridge", "9x"} }, "want a letter"},
-		"bridge of others": {func(b *testBoard) []string { return []string{"--bridge", "lo"} }, "--bridge lo: an interface of that name exists that ledge did not make"},
-		"loopback CIDR":    {func(b *testBoard) []string { return []string{"--pod-cidr", "127.0.0.0/24"} }, "private network"},
-		"relative cgroup":  {func(b *testBoard) []string { return []string{"--cgroup-root", "x"} }, "begin with /"},
-		"long run dir":     {func(b *testBoard) []string { return []string{"--run-dir", b.data + strings.Repeat("/long", 20)} }, "give a shorter one"},
+		"no watchdog": {func(b *testBoard) []string { return []string{"--watchdog", "/dev/nonesuch"} }, "no such file"},
+		"bad bridge":  {func(b *testBoard) []string { return []string{"--bridge", "9x"} }, "want a letter"},
+		"bridge of others": {func(b *testBoard) []string { return []string{"--bridge", "lo"} },
+			"--bridge lo: an interface of that name exists that ledge did not make"},
+		"loopback CIDR":   {func(b *testBoard) []string { return []string{"--pod-cidr", "127.0.0.0/24"} }, "private network"},
+		"relative cgroup": {func(b *testBoard) []string { return []string{"--cgroup-root", "x"} }, "begin with /"},
+		"long run dir": {func(b *testBoard) []string { return []string{"--run-dir", b.data + strings.Repeat("/long", 20)} },
+			"give a shorter one"},
 		"new parents": {func(b *testBoard) []string {
 			return []string{"--data-dir", filepath.Join(b.data, "a", "b"), "--listen", fmt.Sprintf("127.0.0.1:%d", running.port)}
 		}, "taken"},
@@ -703,8 +708,10 @@ func TestBadStarts(t *testing.T) {
 		without []string // a program that takes something away, and runs ledge
 		want    string
 	}{
-		"missing privilege":      {[]string{"setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin"}, "privileges: missing: CAP_SYS_ADMIN"},
-		"missing kernel feature": {[]string{"unshare", "--mount", "sh", "-c", `umount -R /sys/fs/cgroup && exec "$@"`, "sh"}, "cgroups: no hierarchy is mounted; mount"},
+		"missing privilege": {[]string{"setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin"},
+			"privileges: missing: CAP_SYS_ADMIN"},
+		"missing kernel feature": {[]string{"unshare", "--mount", "sh", "-c", `umount -R /sys/fs/cgroup && exec "$@"`, "sh"},
+			"cgroups: no hierarchy is mounted; mount"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := fresh(t)

@@ -102,7 +102,8 @@ func TestForkBomb(t *testing.T) {
 		return nil
 	})
 	n, longest := stop()
-	t.Logf("beside %d processes on one CPU: another pod ran after %v, the bomb was removed in %v, %d answers, the slowest in %v", most, started,
+	t.Logf("beside %d processes on one CPU: another pod ran after %v, the bomb was removed in %v, %d answers, the slowest in %v", most,
+		started,
 		time.Since(begun).Round(time.Millisecond), n, longest)
 	b.unhurt("innocent", "late")
 }

@@ -47,7 +47,8 @@ func (b *testBoard) usage(cgroup string) int64 {
 
 // memoryFile is a file of cgroup v1 or v2.
 func (b *testBoard) memoryFile(cgroup, v1, v2 string) string {
-	for _, file := range []string{filepath.Join("/sys/fs/cgroup/memory", b.name, cgroup, v1), filepath.Join("/sys/fs/cgroup", b.name, cgroup, v2)} {
+	for _, file := range []string{filepath.Join("/sys/fs/cgroup/memory", b.name, cgroup, v1),
+		filepath.Join("/sys/fs/cgroup", b.name, cgroup, v2)} {
 		if v, err := os.ReadFile(file); err == nil {
 			return strings.TrimSpace(string(v))
 		}
@@ -91,7 +92,8 @@ func TestBounds(t *testing.T) {
 		t.Helper()
 		c, err := (&cli.Command{RunDir: b.runDir}).Client()
 		must(t, err)
-		_, err = c.Patch(t.Context(), api.Pods, "default", "bound", api.Patch{Type: types.StrategicMergePatchType, Data: []byte(`{"spec":` + spec + `}`)},
+		_, err = c.Patch(t.Context(), api.Pods, "default", "bound",
+			api.Patch{Type: types.StrategicMergePatchType, Data: []byte(`{"spec":` + spec + `}`)},
 			api.WriteOptions{Subresource: "resize"})
 		must(t, err)
 	}
@@ -101,7 +103,8 @@ func TestBounds(t *testing.T) {
 	b.eventually("the status says so", func() error {
 		st := b.pod("bound").Status.ContainerStatuses
 		for _, c := range st {
-			if c.Name == "web" && c.Resources != nil && c.Resources.Limits.Memory().String() == "96Mi" && c.AllocatedResources.Cpu().String() == "100m" && c.RestartCount == 0 {
+			if c.Name == "web" && c.Resources != nil && c.Resources.Limits.Memory().String() == "96Mi" &&
+				c.AllocatedResources.Cpu().String() == "100m" && c.RestartCount == 0 {
 				return nil
 			}
 		}
@@ -114,7 +117,8 @@ func TestBounds(t *testing.T) {
 		t.Error("the container was restarted")
 	}
 	b.apply(strings.NewReplacer("name: bound", "name: unsafe", "net.ipv4.ip_unprivileged_port_start", "net.core.somaxconn").Replace(boundPod))
-	b.apply(strings.NewReplacer("name: bound", "name: large", "cpu: 50m", "cpu: 500").Replace(strings.Replace(boundPod, "spec:\n", "spec:\n  nodeName: "+b.name+"\n", 1)))
+	b.apply(strings.NewReplacer("name: bound", "name: large", "cpu: 50m",
+		"cpu: 500").Replace(strings.Replace(boundPod, "spec:\n", "spec:\n  nodeName: "+b.name+"\n", 1)))
 	for name, want := range map[string]string{"unsafe": "SysctlForbidden", "large": "OutOfcpu"} {
 		b.eventually(name+" is refused", func() error {
 			if s := b.pod(name).Status; s.Reason != want || !strings.HasPrefix(s.Message, "Pod was rejected: ") {

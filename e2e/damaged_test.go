@@ -62,7 +62,8 @@ func wildFreelist(t *testing.T, file string) {
 	must(t, os.Truncate(file, size))
 
 	var exit *exec.ExitError
-	if out, err := exec.Command(ledgeBin(t), "check-db", file).CombinedOutput(); !errors.As(err, &exit) || !strings.Contains(string(out), "fault") {
+	if out, err := exec.Command(ledgeBin(t), "check-db", file).CombinedOutput(); !errors.As(err, &exit) ||
+		!strings.Contains(string(out), "fault") {
 		t.Errorf("the check survives it, which shows nothing: %v %s", err, out)
 	}
 }

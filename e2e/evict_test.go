@@ -75,7 +75,8 @@ func (b *testBoard) cacheHog(web int) {
 // they do.
 func TestEviction(t *testing.T) { // N-6.15, N-6.25, N-6.32, N-6.33, N-6.35
 	b := newBoard(t)
-	b.configure(fmt.Sprintf("systemReserved: {memory: %dMi}\nevictionPressureTransitionPeriod: %s\n", memTotal(t)-300, testrun.Patience(5*time.Second)))
+	b.configure(fmt.Sprintf("systemReserved: {memory: %dMi}\nevictionPressureTransitionPeriod: %s\n", memTotal(t)-300,
+		testrun.Patience(5*time.Second)))
 	b.serve("--eviction-hard", "memory.available<100Mi,nodefs.available<16Mi,imagefs.available<16Mi")
 	b.importRough()
 	b.apply(strings.Replace(webPod, "image:", "resources: {requests: {memory: 64Mi}}\n    image:", 1))
@@ -99,7 +100,8 @@ func TestEviction(t *testing.T) { // N-6.15, N-6.25, N-6.32, N-6.33, N-6.35
 	t.Logf("evicted %v after it was asked for", time.Since(begun).Round(100*time.Millisecond))
 	s := b.pod("eater").Status
 	if !strings.HasPrefix(s.Message, "The node was low on resource: memory. Threshold quantity: 100Mi, available: ") ||
-		!strings.Contains(s.Message, "Container main was using ") || !strings.HasSuffix(s.Message, ", request is 0, has larger consumption of memory. ") {
+		!strings.Contains(s.Message, "Container main was using ") ||
+		!strings.HasSuffix(s.Message, ", request is 0, has larger consumption of memory. ") {
 		t.Errorf("message %q", s.Message)
 	}
 	for _, c := range s.ContainerStatuses {

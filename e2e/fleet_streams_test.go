@@ -66,7 +66,8 @@ func TestFleetStreams(t *testing.T) {
 
 	// Nobody else gets in, be it an administrator.
 	port := "https://" + b.address(2) + ":10250"
-	must(t, k.try("kubectl --server "+port+" --tls-server-name node_"+b.name+" get --raw /containerLogs/default/far/main", "!Unable to connect"))
+	must(t, k.try("kubectl --server "+port+" --tls-server-name node_"+b.name+" get --raw /containerLogs/default/far/main",
+		"!Unable to connect"))
 	must(t, k.try(fmt.Sprintf("nsenter --net=/run/netns/%s curl -sSk -m 20 %s/metrics", s.plane.netns, port), "!curl:"))
 
 	// Something before the board lets nothing in, and says nothing of it.
@@ -119,7 +120,8 @@ func (k *client) farSteps(s *shed, b *testBoard, way string) {
 		return k.try("kubectl logs far -c ear --previous", "spoken")
 	})
 	k.until("kubectl port-forward pod/far :8080", `Forwarding from 127\.0\.0\.1:(\d+)`, func(m []string) {
-		if err := k.try("nsenter --net=/run/netns/"+s.plane.netns+" curl -sS -m 60 http://127.0.0.1:"+m[1]+"/index.html", "this is the index"); err != nil {
+		if err := k.try("nsenter --net=/run/netns/"+s.plane.netns+" curl -sS -m 60 http://127.0.0.1:"+m[1]+"/index.html",
+			"this is the index"); err != nil {
 			k.t.Error(err)
 		}
 	})

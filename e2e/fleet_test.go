@@ -70,7 +70,8 @@ func (s *shed) board() *testBoard {
 	b.configure(s.config)
 	ip(s.t, "link", "add", b.link(), "type", "veth", "peer", "name", "eth0", "netns", ns)
 	ip(s.t, "link", "set", b.link(), "master", s.cable, "up")
-	for _, args := range []string{"link set lo up", "link set eth0 up", "addr add " + b.address(n) + "/24 dev eth0", "route add default via 10.99.0.254"} {
+	for _, args := range []string{"link set lo up", "link set eth0 up", "addr add " + b.address(n) + "/24 dev eth0",
+		"route add default via 10.99.0.254"} {
 		ip(s.t, append([]string{"-n", ns}, strings.Fields(args)...)...)
 	}
 	return b
@@ -103,7 +104,8 @@ func (s *shed) line(args ...string) []string {
 	s.t.Helper()
 	out := s.plane.must(append([]string{"token", "create"}, args...)...)
 	words := strings.Fields(out)
-	if len(words) != 6 || words[0] != "ledge" || words[1] != "agent" || words[3] != fmt.Sprintf("https://%s:%d", s.plane.address(1), shedPort) {
+	if len(words) != 6 || words[0] != "ledge" || words[1] != "agent" ||
+		words[3] != fmt.Sprintf("https://%s:%d", s.plane.address(1), shedPort) {
 		s.t.Fatalf("token create: %q", out)
 	}
 	return words[2:]
@@ -131,7 +133,8 @@ func (s *shed) refused(b *testBoard, words string, args ...string) {
 }
 
 func fleetPod(name, node string) string {
-	return strings.Replace(strings.Replace(webPod, "name: web\nspec:", "name: "+name+"\nspec:\n  nodeName: "+node, 1), "- name: web", "- name: main", 1)
+	return strings.Replace(strings.Replace(webPod, "name: web\nspec:", "name: "+name+"\nspec:\n  nodeName: "+node, 1), "- name: web",
+		"- name: main", 1)
 }
 
 // TestFleet: boards join, work, are killed, come back and are replaced, in real networks with real pods. One shed serves
@@ -144,7 +147,8 @@ func TestFleet(t *testing.T) {
 	line := s.line("--uses", "2", "--ttl", "10m")
 
 	// Nobody answers at the first address: the second is taken.
-	one.join(append([]string{"--server", "https://10.99.0.1:1", "--node-labels", "tier=edge", "--register-with-taints", "a=b:PreferNoSchedule"}, line...)...)
+	one.join(append([]string{"--server", "https://10.99.0.1:1", "--node-labels", "tier=edge", "--register-with-taints",
+		"a=b:PreferNoSchedule"}, line...)...)
 	s.ready(one.name)
 	two.join(line...)
 	s.ready(two.name)
@@ -241,7 +245,8 @@ func (s *shed) strangers(used []string) {
 	s.refusedOnCard(b)
 	toucher := s.boards[1] // it has joined, and may look at its own pods only
 	must(s.t, contains(toucher.ledge("get", "pods"), "forbidden"))
-	s.plane.logs("used up", "for a board named", "another board has joined as", "expired at", "refused what is not its own\" node="+toucher.name+" ")
+	s.plane.logs("used up", "for a board named", "another board has joined as", "expired at",
+		"refused what is not its own\" node="+toucher.name+" ")
 	elsewhere.logs("does not accept this server's certificate")
 }
 
@@ -259,8 +264,9 @@ func (b *testBoard) logs(words ...string) {
 func (s *shed) refusedOnCard(b *testBoard) {
 	s.t.Helper()
 	disk, state := s.t.TempDir(), s.t.TempDir()
-	for path, text := range map[string]string{filepath.Join(state, config.BootWhereFile): disk, filepath.Join(state, config.BootPlacesFile): `{"Join":{"File":"ledge.txt","Line":3}}`,
-		filepath.Join(disk, card.FileName): string(firstboot.Report([]string{"ledge.txt, line 1: wrong"}))} {
+	for path, text := range map[string]string{filepath.Join(state, config.BootWhereFile): disk,
+		filepath.Join(state, config.BootPlacesFile): `{"Join":{"File":"ledge.txt","Line":3}}`,
+		filepath.Join(disk, card.FileName):          string(firstboot.Report([]string{"ledge.txt, line 1: wrong"}))} {
 		must(s.t, os.WriteFile(path, []byte(text), 0o600))
 	}
 	told := func() string {
@@ -268,7 +274,8 @@ func (s *shed) refusedOnCard(b *testBoard) {
 		return string(text)
 	}
 	s.refused(b, "expired at", append(s.line("--ttl", "1ms"), "--boot-state", state)...)
-	if got := told(); !strings.Contains(got, "ledge.txt, line 1: wrong") || !strings.Contains(got, "ledge.txt, line 3"+card.JoinWords+"https://"+s.plane.address(1)) || !strings.Contains(got, "expired at") {
+	if got := told(); !strings.Contains(got, "ledge.txt, line 1: wrong") ||
+		!strings.Contains(got, "ledge.txt, line 3"+card.JoinWords+"https://"+s.plane.address(1)) || !strings.Contains(got, "expired at") {
 		s.t.Errorf("the boot partition says %q", got)
 	}
 	b.join(append(s.line(), "--boot-state", state)...)

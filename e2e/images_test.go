@@ -238,7 +238,8 @@ func TestFullDisk(t *testing.T) {
 		}
 	})
 	b.data = filepath.Join(dir, "data")
-	b.serve("--eviction-hard", "nodefs.available<0%,nodefs.inodesFree<0%,imagefs.available<0%,imagefs.inodesFree<0%") // the pod is not to go for it
+	// the pod is not to go for it
+	b.serve("--eviction-hard", "nodefs.available<0%,nodefs.inodesFree<0%,imagefs.available<0%,imagefs.inodesFree<0%")
 	b.apply(webPod)
 	pid := b.running("web")
 	filler, err := os.Create(filepath.Join(dir, "filler"))

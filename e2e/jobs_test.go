@@ -108,7 +108,8 @@ func (b *testBoard) counted() {
 	}
 	s := b.job().Status
 	if int(s.Succeeded) != 50 || len(done) != 50 || s.CompletedIndexes != "0-49" || int(s.Failed) != phases[corev1.PodFailed] {
-		b.t.Errorf("the job counts %d and %d, indexes %s; the pods are %v, of %d indexes", s.Succeeded, s.Failed, s.CompletedIndexes, phases, len(done))
+		b.t.Errorf("the job counts %d and %d, indexes %s; the pods are %v, of %d indexes", s.Succeeded, s.Failed, s.CompletedIndexes, phases,
+			len(done))
 	}
 	b.t.Logf("%d succeeded, %d failed", s.Succeeded, s.Failed)
 }

@@ -94,7 +94,8 @@ func TestProbedLife(t *testing.T) {
 	}
 	if os.Getenv("LEDGE_VM") == "" { // where kubectl can be built
 		kubectl := b.kubectl()
-		if out, err := kubectl("debug", "alive", "-q", "--image=ledge.local/self", "--target=web", "--container=look", "--", "sleep", "600"); err != nil {
+		if out, err := kubectl("debug", "alive", "-q", "--image=ledge.local/self", "--target=web", "--container=look", "--", "sleep",
+			"600"); err != nil {
 			t.Fatalf("kubectl debug: %v: %s", err, out)
 		}
 		b.eventually("somebody looks at the pod", func() error {

@@ -23,7 +23,8 @@ func TestManyVolumes(t *testing.T) {
 	names := []string{"delete", "pod"}
 	for i := range pods {
 		fmt.Fprintf(&objects, "apiVersion: v1\nkind: Pod\nmetadata: {name: many%d}\nspec:\n  terminationGracePeriodSeconds: 1\n  containers:\n"+
-			"  - name: c\n    image: ledge.local/self\n    args: [pause]\n    volumeMounts:\n%s  volumes:\n%s---\n", i, mounts.String(), sources.String())
+			"  - name: c\n    image: ledge.local/self\n    args: [pause]\n    volumeMounts:\n%s  volumes:\n%s---\n", i, mounts.String(),
+			sources.String())
 		names = append(names, fmt.Sprint("many", i))
 	}
 	for range 2 {

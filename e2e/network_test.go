@@ -23,7 +23,8 @@ import (
 func TestParseCIDRs(t *testing.T) {
 	for text, want := range map[string]string{
 		"10.42.0.7/24": "10.42.0.0/24 invalid Prefix", "fd42::1/64": "invalid Prefix fd42::/64",
-		"10.42.0.0/24, fd42::/64": "10.42.0.0/24 fd42::/64", "fd42::/64,10.42.0.0/24": "10.42.0.0/24 fd42::/64", "": "invalid Prefix invalid Prefix",
+		"10.42.0.0/24, fd42::/64": "10.42.0.0/24 fd42::/64", "fd42::/64,10.42.0.0/24": "10.42.0.0/24 fd42::/64",
+		"": "invalid Prefix invalid Prefix",
 	} {
 		if a, b, err := plan.ParseCIDRs(text); err != nil || fmt.Sprint(a, b) != want {
 			t.Errorf("%q: %s %s %v, want %s", text, a, b, err, want)

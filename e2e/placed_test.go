@@ -46,8 +46,10 @@ var placedSteps = []step{
 	{"kubectl scale sts db --replicas=3" + dbRolled, "scaled", ""},
 	{`kubectl patch sts db -p '{"spec":{"updateStrategy":{"rollingUpdate":{"partition":2}}}}' && kubectl set env sts/db COLOUR=blue` + dbRolled + " && " + colours,
 		"db-0=red db-1=red db-2=blue", ""},
-	{"kubectl delete pod db-0 && until kubectl get pod db-0 | grep Running; do sleep 0.2; done; " + colours, "db-0=red db-1=red db-2=blue", ""},
-	{`kubectl patch sts db -p '{"spec":{"updateStrategy":{"rollingUpdate":{"partition":0}}}}'` + dbRolled + " && " + colours, "db-0=blue db-1=blue db-2=blue", ""},
+	{"kubectl delete pod db-0 && until kubectl get pod db-0 | grep Running; do sleep 0.2; done; " + colours, "db-0=red db-1=red db-2=blue",
+		""},
+	{`kubectl patch sts db -p '{"spec":{"updateStrategy":{"rollingUpdate":{"partition":0}}}}'` + dbRolled + " && " + colours,
+		"db-0=blue db-1=blue db-2=blue", ""},
 	{"kubectl rollout history sts/db", "REVISION|1 |2 ", ""},
 	{"kubectl rollout history sts/db --revision=1", "COLOUR:	red", ""},
 	{"kubectl rollout undo sts/db" + dbRolled + " && " + colours, "rolled back|db-0=red db-1=red db-2=red", ""},
@@ -57,7 +59,9 @@ var placedSteps = []step{
 	{"kubectl get controllerrevisions", "CONTROLLER|REVISION|statefulset.apps/db", ""},
 	{"kubectl describe sts db", "3 desired | 3 total|3 Running / 0 Waiting|SuccessfulCreate", ""},
 	{"kubectl delete sts db --cascade=orphan && kubectl get pods -l app=db", "deleted|db-2 ", ""},
-	{"kubectl apply -f db.yaml" + dbRolled + " && kubectl get pod db-0 -o 'jsonpath={.metadata.ownerReferences[0].kind}'", "created|StatefulSet", ""}, // has them again
+	// has them again
+	{"kubectl apply -f db.yaml" + dbRolled + " && kubectl get pod db-0 -o 'jsonpath={.metadata.ownerReferences[0].kind}'",
+		"created|StatefulSet", ""},
 	{"kubectl delete sts db && while kubectl get pods,controllerrevisions -l app=db -o name | grep .; do sleep 0.2; done", "deleted", ""},
 
 	{"kubectl apply -f eye.yaml" + eyeRolled, "daemonset.apps/eye created|successfully rolled out", ""},
@@ -67,7 +71,8 @@ var placedSteps = []step{
 	{"kubectl rollout history ds/eye", "REVISION|1 |2 ", ""},
 	{"kubectl rollout undo ds/eye" + eyeRolled + " && kubectl logs ds/eye", "rolled back|red", ""},
 	{`kubectl patch ds eye -p '{"spec":{"updateStrategy":{"rollingUpdate":{"maxUnavailable":0,"maxSurge":1}}}}' && kubectl rollout restart ds/eye` + eyeRolled, "restarted|successfully rolled out", ""},
-	{"kubectl describe ds eye", "Desired Number of Nodes Scheduled: 1|Number of Nodes Scheduled with Available Pods: 1|1 Running / 0 Waiting", ""},
+	{"kubectl describe ds eye", "Desired Number of Nodes Scheduled: 1|Number of Nodes Scheduled with Available Pods: 1|1 Running / 0 Waiting",
+		""},
 	{`kubectl patch ds eye -p '{"spec":{"template":{"spec":{"nodeSelector":{"camera":"yes"}}}}}' && until kubectl get ds eye | grep 'eye *0 *0 *0'; do sleep 0.2; done`, "camera=yes", ""},
 	{"kubectl delete ds eye && while kubectl get pods,controllerrevisions -l app=eye -o name | grep .; do sleep 0.2; done", "deleted", ""},
 }
@@ -110,7 +115,8 @@ func (s *shed) covered(board string, than types.UID) (uid types.UID) {
 			return err
 		}
 		for _, p := range list.Items {
-			if p.Labels["app"] == "eye" && p.Spec.NodeName == board && p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil && p.UID != than {
+			if p.Labels["app"] == "eye" && p.Spec.NodeName == board && p.Status.Phase == corev1.PodRunning && p.DeletionTimestamp == nil &&
+				p.UID != than {
 				uid = p.UID
 				return nil
 			}

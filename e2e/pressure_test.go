@@ -116,7 +116,8 @@ func TestFullCard(t *testing.T) { // N-6.1, N-6.23, N-6.26
 		b.unhurt("innocent")
 		b.well(corev1.NodeDiskPressure)
 		t.Logf("%s: decided %v after the line was crossed, gone %v after, well again %v after; full at %d looks", what,
-			decided.Sub(line).Round(10*time.Millisecond), gone.Sub(line).Round(100*time.Millisecond), time.Since(line).Round(100*time.Millisecond), full)
+			decided.Sub(line).Round(10*time.Millisecond), gone.Sub(line).Round(100*time.Millisecond), time.Since(line).Round(100*time.Millisecond),
+			full)
 	}
 	if err := b.signal(unix.SIGKILL); err == nil {
 		t.Error("it was not killed")

@@ -121,9 +121,10 @@ stringData:
 // Images is what the board's own API says of images.
 func (b *testBoard) imageList() (list board.Images) {
 	b.t.Helper()
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(b.runDir, "ledge.sock"))
-	}}}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(b.runDir, "ledge.sock"))
+		}}}
 	resp, err := client.Get("http://ledge" + board.ImagesPath)
 	must(b.t, err)
 	defer resp.Body.Close()

@@ -15,8 +15,9 @@ import (
 
 // curl asks the control plane from a board's network; how says who it is.
 func (s *shed) curl(from *testBoard, how, path string) *exec.Cmd {
-	return exec.CommandContext(s.t.Context(), "sh", "-c", fmt.Sprintf("exec nsenter --net=/run/netns/%s curl -sSkN -w '%%{http_code}' %s 'https://%s:%d%s'",
-		from.netns, how, s.plane.address(1), shedPort, path))
+	return exec.CommandContext(s.t.Context(), "sh", "-c",
+		fmt.Sprintf("exec nsenter --net=/run/netns/%s curl -sSkN -w '%%{http_code}' %s 'https://%s:%d%s'",
+			from.netns, how, s.plane.address(1), shedPort, path))
 }
 
 // watching is a watch that has told something already; ended gives what it ends with.
@@ -122,7 +123,8 @@ func (s *shed) occupied(one, two *testBoard, line []string) (k *client, cert fun
 		s.ready(b.name)
 	}
 	one.importBusybox()
-	s.plane.apply("apiVersion: v1\nkind: Secret\nmetadata: {name: db}\n---\n" + strings.Replace(fleetPod("p1", one.name), "spec:\n", "spec:\n  imagePullSecrets: [{name: db}]\n", 1) +
+	s.plane.apply("apiVersion: v1\nkind: Secret\nmetadata: {name: db}\n---\n" + strings.Replace(fleetPod("p1", one.name), "spec:\n",
+		"spec:\n  imagePullSecrets: [{name: db}]\n", 1) +
 		"---\n" + fleetPod("p2", two.name) + "---\n" + farPod(one.name))
 	s.says("far", " Running ", s.pods)
 	s.says("p1", " Running ", s.pods)
@@ -132,7 +134,8 @@ func (s *shed) occupied(one, two *testBoard, line []string) (k *client, cert fun
 	bound := func(pod string) string {
 		t.Helper()
 		uid := string(s.pod(pod).UID)
-		out, err := k.sh(t.Context(), "kubectl create token default --bound-object-kind Pod --bound-object-name "+pod+" --bound-object-uid "+uid).Output()
+		out, err := k.sh(t.Context(), "kubectl create token default --bound-object-kind Pod --bound-object-name "+pod+
+			" --bound-object-uid "+uid).Output()
 		must(t, err)
 		return "-H 'Authorization: Bearer " + strings.TrimSpace(string(out)) + "'"
 	}
@@ -153,7 +156,8 @@ func (s *shed) cutOff(k *client, one, two *testBoard, cert func(*testBoard) stri
 	const pods = "/api/v1/pods?watch=1"
 	ends["the board's watch"] = s.watching(one, cert(one), own(one))
 	ends["its pod's watch"] = s.watching(one, tokens[one], pods)
-	stays := map[string]chan error{"the other board's watch": s.watching(two, cert(two), own(two)), "its pod's watch": s.watching(two, tokens[two], pods)}
+	stays := map[string]chan error{"the other board's watch": s.watching(two, cert(two), own(two)),
+		"its pod's watch": s.watching(two, tokens[two], pods)}
 	ends["the log of its pod"] = s.following(k, "far", "I am far")
 
 	said := s.plane.must("node", "revoke", one.name)

@@ -50,7 +50,8 @@ func (b *testBoard) rollsOutUnderLoad(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	defer func() { cancel(); running.Wait() }()
-	pods := api.NewView[*corev1.Pod](c, api.Pods, api.Selection{Namespace: "default", Labels: labels.SelectorFromSet(labels.Set{"app": "busy"})})
+	pods := api.NewView[*corev1.Pod](c, api.Pods,
+		api.Selection{Namespace: "default", Labels: labels.SelectorFromSet(labels.Set{"app": "busy"})})
 	running.Go(func() { _ = pods.Run(ctx) })
 	<-pods.Synced()
 	b.must("rollout", "status", "deployment/busy", "--timeout", "60s")

@@ -71,7 +71,8 @@ func (s *shed) networked(name string) {
 	s.ready(name)
 	s.plane.eventually(name+" has its network", func() error {
 		n := s.node(name)
-		if c := conditionOf(&n, corev1.NodeNetworkUnavailable); c.Status != corev1.ConditionFalse || len(n.Spec.PodCIDRs) == 0 || len(n.Spec.Taints) > 0 {
+		if c := conditionOf(&n, corev1.NodeNetworkUnavailable); c.Status != corev1.ConditionFalse || len(n.Spec.PodCIDRs) == 0 ||
+			len(n.Spec.Taints) > 0 {
 			return fmt.Errorf("%v, %v, %+v", n.Spec.PodCIDRs, n.Spec.Taints, c)
 		}
 		return nil
@@ -89,7 +90,8 @@ func (s *shed) meet(boards []*testBoard) {
 		for j := range boards {
 			name := fmt.Sprintf("p%d", j)
 			s.plane.eventually(fmt.Sprintf("p%d reaches %s", i, name), func() error {
-				ask := fmt.Sprintf(`exec 3<>/dev/tcp/%s/8080 && printf 'GET / HTTP/1.0\r\n\r\n' >&3 && cat <&3`, s.pod(name).Status.PodIP) // guests have no curl
+				// guests have no curl
+				ask := fmt.Sprintf(`exec 3<>/dev/tcp/%s/8080 && printf 'GET / HTTP/1.0\r\n\r\n' >&3 && cat <&3`, s.pod(name).Status.PodIP)
 				out, err := exec.Command("nsenter", fmt.Sprintf("--net=/proc/%d/ns/net", pids[0]), "timeout", "2", "bash", "-c", ask).CombinedOutput()
 				return errors.Join(err, contains(string(out), name+" "))
 			})
@@ -110,8 +112,10 @@ func (s *shed) unknown(name string) {
 	s.t.Helper()
 	s.plane.eventually(name+" is lost", func() error {
 		n := s.node(name)
-		for _, kind := range []corev1.NodeConditionType{corev1.NodeReady, corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure} {
-			if c := conditionOf(&n, kind); c.Status != corev1.ConditionUnknown || c.Reason != "NodeStatusUnknown" || c.Message != "Kubelet stopped posting node status." {
+		for _, kind := range []corev1.NodeConditionType{corev1.NodeReady, corev1.NodeMemoryPressure, corev1.NodeDiskPressure,
+			corev1.NodePIDPressure} {
+			if c := conditionOf(&n, kind); c.Status != corev1.ConditionUnknown || c.Reason != "NodeStatusUnknown" ||
+				c.Message != "Kubelet stopped posting node status." {
 				return fmt.Errorf("%+v", c)
 			}
 		}
@@ -143,7 +147,8 @@ func (s *shed) lost(killed, cut *testBoard) {
 			s.t.Fatalf("nft: %v\n%s", err, out)
 		}
 	}
-	nft(fmt.Sprintf(`table bridge %s { chain cut { type filter hook forward priority 0; iifname "%s" drop; oifname "%[2]s" drop; }; }`, table, cut.link()))
+	nft(fmt.Sprintf(`table bridge %s { chain cut { type filter hook forward priority 0; iifname "%s" drop; oifname "%[2]s" drop; }; }`, table,
+		cut.link()))
 	mended := false
 	mend := func() {
 		if !mended {
@@ -204,7 +209,8 @@ func (s *shed) drained(b *testBoard) {
 	s.t.Helper()
 	kubectl := s.kubectlCommand()
 	s.plane.apply(shedBudget)
-	s.plane.eventually("the budget has been counted", func() error { return contains(s.plane.ledge("get", "pdb", "web", "-o", "json"), `"currentHealthy": 3`) })
+	s.plane.eventually("the budget has been counted",
+		func() error { return contains(s.plane.ledge("get", "pdb", "web", "-o", "json"), `"currentHealthy": 3`) })
 	if err := contains(s.plane.ledge("get", "pdb"), "3               N/A               0 "); err != nil {
 		s.t.Error(err)
 	}
@@ -232,7 +238,8 @@ func (s *shed) drained(b *testBoard) {
 	})
 	must(s.t, contains(s.pods(), "p2"))
 	s.plane.apply(strings.Replace(fleetPod("p3", s.plane.name), "metadata:\n", "metadata:\n  labels: {app: web}\n", 1))
-	must(s.t, errors.Join(<-done, contains(out(), "node/"+b.name+" already cordoned"), contains(out(), "node/"+b.name+" drained"))) // it gives up by itself
+	// it gives up by itself
+	must(s.t, errors.Join(<-done, contains(out(), "node/"+b.name+" already cordoned"), contains(out(), "node/"+b.name+" drained")))
 	if p := b.processes("/kubepods/"); len(p) > 0 {
 		s.t.Errorf("processes on a drained board: %v", p)
 	}
@@ -249,7 +256,8 @@ func (s *shed) givenUp(dead, replaced *testBoard) {
 	_ = dead.signal(syscall.SIGKILL)
 	s.replaced(replaced)
 	s.unknown(dead.name)
-	if out, err := s.kubectlCommand()("taint", "node", dead.name, corev1.TaintNodeOutOfService+"=nodeshutdown:NoExecute").CombinedOutput(); err != nil {
+	if out, err := s.kubectlCommand()("taint", "node", dead.name,
+		corev1.TaintNodeOutOfService+"=nodeshutdown:NoExecute").CombinedOutput(); err != nil {
 		s.t.Fatalf("%v\n%s", err, out)
 	}
 	s.plane.eventually("its pod is given up", func() error {

@@ -122,7 +122,8 @@ func TestBrainDiesInShutdown(t *testing.T) {
 	b.serve()
 	b.importRough()
 	// What is never restarted does not come back either, once a shutdown has stopped it.
-	b.apply(strings.NewReplacer("PeriodSeconds: 2", "PeriodSeconds: 10", "Policy: Never", "Policy: Always").Replace(roughPod("deaf", `"ignore"`, "")))
+	b.apply(strings.NewReplacer("PeriodSeconds: 2", "PeriodSeconds: 10", "Policy: Never",
+		"Policy: Always").Replace(roughPod("deaf", `"ignore"`, "")))
 	b.running("deaf")
 	b.must("shutdown", "--now", "--reboot")
 	b.eventually("the shutdown runs", func() error { return contains(b.ledge("shutdown", "--plan"), "A shutdown is running (request)") })
@@ -209,7 +210,8 @@ func TestBatteryRunsOut(t *testing.T) {
 	if left := b.processes("/kubepods/"); len(left) > 0 {
 		t.Errorf("still there: %v", left)
 	}
-	if out := b.page("/metrics"); !strings.Contains(out, begun+"1") && !strings.Contains(out, begun+"2") || strings.Contains(out, ended+"0\n") {
+	if out := b.page("/metrics"); !strings.Contains(out, begun+"1") && !strings.Contains(out, begun+"2") ||
+		strings.Contains(out, ended+"0\n") {
 		t.Error(out)
 	}
 	says("Charging", "16")

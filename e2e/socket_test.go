@@ -49,7 +49,8 @@ func TestSocketInContainers(t *testing.T) {
 	b := newBoard(t)
 	b.serve()
 	b.apply(fmt.Sprintf(intruders, b.runDir))
-	for pod, want := range map[string]string{"plain": "another PID namespace", "privileged": "another PID namespace", "seesall": "another root directory"} {
+	for pod, want := range map[string]string{"plain": "another PID namespace", "privileged": "another PID namespace",
+		"seesall": "another root directory"} {
 		b.running(pod)
 		out, err := b.try("exec", pod, "--", "/ledge", "--run-dir", "/board", "get", "secrets", "-A")
 		if err == nil || !strings.Contains(out, want) || !strings.Contains(out, "this socket is for root of the board itself") {

@@ -21,9 +21,10 @@ import (
 func TestEndWhileStarting(t *testing.T) {
 	onHost(t)
 	b := newBoard(t)
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(b.runDir, "ledge.sock"))
-	}}}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(b.runDir, "ledge.sock"))
+		}}}
 	for range 5 {
 		b.start()
 		testrun.Succeeds(t, time.Minute, "it answers", func() error {

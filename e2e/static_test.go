@@ -81,7 +81,8 @@ func TestStaticPodPath(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(dir, "other"), []byte("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n"), 0o600))
 	b.serve("--pod-manifest-path", dir, "--on-term=drain")
 	b.running("web-" + b.name)
-	b.eventually("the other file is refused", func() error { return contains(b.ledge("get", "events"), "a static pod is a Pod of apiVersion v1") })
+	b.eventually("the other file is refused",
+		func() error { return contains(b.ledge("get", "events"), "a static pod is a Pod of apiVersion v1") })
 	if err := b.signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}

@@ -51,10 +51,12 @@ func TestStats(t *testing.T) {
 	if err != nil || used.Value() < 40<<20 || used.Value() > 120<<20 {
 		t.Errorf("a container that holds 40 MiB: %s", out)
 	}
-	must(t, has([]string{`container_memory_working_set_bytes{container="main",namespace="default",pod="eats"}`, "node_cpu_usage_seconds_total ",
+	must(t, has([]string{`container_memory_working_set_bytes{container="main",namespace="default",pod="eats"}`,
+		"node_cpu_usage_seconds_total ",
 		"resource_scrape_error 0"}, "get", "--raw", "/api/v1/nodes/"+b.name+"/proxy/metrics/resource"))
 	must(t, has([]string{"resource_scrape_error 0"}, "get", "--raw", "/metrics/resource"))
-	must(t, has([]string{`kubelet_runtime_operations_total{operation_type="pull_image"} 0`, `kubelet_image_garbage_collected_total{reason="space"} 0`},
+	must(t, has([]string{`kubelet_runtime_operations_total{operation_type="pull_image"} 0`,
+		`kubelet_image_garbage_collected_total{reason="space"} 0`},
 		"get", "--raw", "/metrics"))
 	out, err = kubectl("get", "--raw", "/api/v1/nodes/"+b.name+"/proxy/stats/summary")
 	var s struct {
@@ -71,7 +73,8 @@ func TestStats(t *testing.T) {
 		}
 	}
 	must(t, errors.Join(err, json.Unmarshal([]byte(out), &s)))
-	if len(s.Pods) != 2 || s.Pods[0].PodRef.Name != "eats" || s.Pods[0].Network.Name != "eth0" || s.Pods[0].Volume[0].Name != "v" || s.Pods[0].Volume[0].InodesUsed != 1 ||
+	if len(s.Pods) != 2 || s.Pods[0].PodRef.Name != "eats" || s.Pods[0].Network.Name != "eth0" || s.Pods[0].Volume[0].Name != "v" ||
+		s.Pods[0].Volume[0].InodesUsed != 1 ||
 		s.Pods[0].Containers[0].Logs.UsedBytes == 0 || s.Pods[0].Containers[0].Rootfs.InodesUsed == 0 {
 		t.Errorf("summary %s", out)
 	}

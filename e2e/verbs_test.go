@@ -34,7 +34,8 @@ func (b *testBoard) ownVerbs() {
 	has(b.must("exec", "web", "--", "echo", "-n", "said inside"), "said inside")
 	bin, err := filepath.Abs(ledgeBin(b.t))
 	must(b.t, err)
-	k := &client{t: b.t, home: b.t.TempDir(), ran: &strings.Builder{}, env: []string{"PATH=" + filepath.Dir(bin) + ":/usr/bin:/bin", "LEDGE_RUN_DIR=" + b.runDir, "TERM=dumb"}}
+	k := &client{t: b.t, home: b.t.TempDir(), ran: &strings.Builder{},
+		env: []string{"PATH=" + filepath.Dir(bin) + ":/usr/bin:/bin", "LEDGE_RUN_DIR=" + b.runDir, "TERM=dumb"}}
 	k.write("typed.yaml", strings.ReplaceAll(typedPod, "$IMAGE", busyboxImage))
 	for _, s := range []step{
 		{"ledge apply -f typed.yaml; until ledge get pod typed | grep ' 1/1 '; do sleep 0.1; done", "Running", ""},
@@ -45,7 +46,8 @@ func (b *testBoard) ownVerbs() {
 		{"ledge exec web -- /no/such/program", "!no such", ""},
 		{"ledge exec nosuch -- true", `!pods "nosuch" not found`, ""},
 		{"head -c 300000 /dev/zero | ledge exec -i web -- cat | wc -c", "300000", ""},
-		{`script -qec "stty rows 33 cols 77; ledge exec -it web -- sh -c 'tty; until stty size 2>&1 | grep 33.77; do sleep 0.1; done'" /dev/null`, "/dev/pts/|33 77", ""},
+		{`script -qec "stty rows 33 cols 77; ledge exec -it web -- sh -c 'tty; until stty size 2>&1 | grep 33.77; do sleep 0.1; done'" /dev/null`,
+			"/dev/pts/|33 77", ""},
 		{`bash -c 'source <(ledge completion bash); COMP_WORDS=(ledge exec w); COMP_CWORD=2; _ledge; echo "${COMPREPLY[@]}"'`, "web", ""},
 		{"ledge top pods nosuch", "!has not been measured", ""},
 		{"ledge cordon && ledge cordon && ledge get nodes", "cordoned|already cordoned|SchedulingDisabled", ""},

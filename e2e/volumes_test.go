@@ -105,23 +105,27 @@ func TestConfiguredPod(t *testing.T) {
 	environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
 	must(t, err)
 	all := strings.ReplaceAll(string(environ), "\x00", "\n")
-	for _, want := range []string{"S_colour=blue\n", "S_size=7\n", "PASSWORD=first-password\n", "CPUS=250\n", "SAYS=7 first-password\n", "HOSTNAME=there\n"} {
+	for _, want := range []string{"S_colour=blue\n", "S_size=7\n", "PASSWORD=first-password\n", "CPUS=250\n", "SAYS=7 first-password\n",
+		"HOSTNAME=there\n"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("no %q in %q", want, all)
 		}
 	}
-	for path, want := range map[string]string{"/settings/d/colour": "blue", "/hidden/password": "first-password", "/all/size": "7", "/all/labels": `app="a"`,
+	for path, want := range map[string]string{"/settings/d/colour": "blue", "/hidden/password": "first-password", "/all/size": "7",
+		"/all/labels":   `app="a"`,
 		"/etc/hostname": "there\n", "/etc/resolv.conf": "search x.example\nnameserver 192.0.2.53\n"} {
 		if got := inside(pid, path); got != want {
 			t.Errorf("%s: %q, want %q", path, got, want)
 		}
 	}
 	hosts := inside(pid, "/etc/hosts")
-	if !strings.HasPrefix(hosts, "# Kubernetes-managed hosts file.\n") || !strings.Contains(hosts, "\tthere.sub.default.svc.cluster.local\tthere\n") ||
+	if !strings.HasPrefix(hosts, "# Kubernetes-managed hosts file.\n") ||
+		!strings.Contains(hosts, "\tthere.sub.default.svc.cluster.local\tthere\n") ||
 		!strings.HasSuffix(hosts, "\n# Entries added by HostAliases.\n192.0.2.9\tother\n") {
 		t.Errorf("hosts %q", hosts)
 	}
-	for path, want := range map[string]string{"/settings/d/colour": "-r--r----- 4321", "/hidden/password": "-r--r----- 4321", "/scratch": "dgrwxrwxrwx 4321", "/memory": "dgtrwxrwxrwx 4321"} {
+	for path, want := range map[string]string{"/settings/d/colour": "-r--r----- 4321", "/hidden/password": "-r--r----- 4321",
+		"/scratch": "dgrwxrwxrwx 4321", "/memory": "dgtrwxrwxrwx 4321"} {
 		st, err := os.Stat(fmt.Sprintf("/proc/%d/root%s", pid, path))
 		if err != nil {
 			t.Fatal(err)
@@ -270,7 +274,8 @@ func TestVolumeMounts(t *testing.T) {
 	tmpfs("after")
 
 	must(t, os.WriteFile(filepath.Join("/proc", fmt.Sprint(pid), "root/own/x"), []byte("own"), 0o600))
-	for path, want := range map[string]string{"/etc/colour": "blue", "/scratch/logs/mounts/x": "own", "/both/before/f": "before", "/in/before/f": "before",
+	for path, want := range map[string]string{"/etc/colour": "blue", "/scratch/logs/mounts/x": "own", "/both/before/f": "before",
+		"/in/before/f":    "before",
 		"/alone/before/f": "before", "/top/before/f": "before", "/below/before/f": "before", "/both/after/f": "after", "/in/after/f": "after"} {
 		if got := inside(pid, path); got != want {
 			t.Errorf("%s: %q, want %q", path, got, want)
@@ -279,8 +284,9 @@ func TestVolumeMounts(t *testing.T) {
 	if got := inside(pid, "/alone/after/f"); !strings.Contains(got, "no such file") {
 		t.Errorf("a mount of the board came where it was not asked for: %q", got)
 	}
-	for path, want := range map[string]error{"/top/x": syscall.EROFS, "/top/before/x": nil, "/below/x": syscall.EROFS, "/below/before/x": syscall.EROFS,
-		"/etc/colour": syscall.EROFS, "/alone/x": nil} {
+	for path, want := range map[string]error{"/top/x": syscall.EROFS, "/top/before/x": nil, "/below/x": syscall.EROFS,
+		"/below/before/x": syscall.EROFS,
+		"/etc/colour":     syscall.EROFS, "/alone/x": nil} {
 		if err := os.WriteFile(fmt.Sprintf("/proc/%d/root%s", pid, path), nil, 0o600); !errors.Is(err, want) {
 			t.Errorf("writing %s: %v", path, err)
 		}
@@ -316,7 +322,8 @@ func TestServiceAccounts(t *testing.T) {
 	if got := inside(pid, dir+"namespace"); got != "default" || strings.Count(token, ".") != 2 {
 		t.Fatalf("namespace %q, token %q", got, token)
 	}
-	if st, err := os.Stat(fmt.Sprintf("/proc/%d/root%stoken", pid, dir)); err != nil || st.Mode() != 0o640 || st.Sys().(*syscall.Stat_t).Uid != 1234 {
+	if st, err := os.Stat(fmt.Sprintf("/proc/%d/root%stoken", pid, dir)); err != nil || st.Mode() != 0o640 ||
+		st.Sys().(*syscall.Stat_t).Uid != 1234 {
 		t.Errorf("the token is %v %v", st, err)
 	}
 	pool := x509.NewCertPool()
@@ -341,19 +348,22 @@ func TestServiceAccounts(t *testing.T) {
 	}
 	const review = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 	code, who := ask("POST", review, token, `{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1"}`)
-	if code != 201 || !strings.Contains(who, `"username":"system:serviceaccount:default:default"`) || !strings.Contains(who, `"authentication.kubernetes.io/pod-name":["web"]`) {
+	if code != 201 || !strings.Contains(who, `"username":"system:serviceaccount:default:default"`) ||
+		!strings.Contains(who, `"authentication.kubernetes.io/pod-name":["web"]`) {
 		t.Errorf("who am I: %d %s", code, who)
 	}
 	for _, c := range []struct {
 		method, path, token string
 		want                int
 	}{
-		{"GET", "/version", token, 200}, {"GET", "/api/v1", token, 200}, {"GET", "/version", "", 200}, {"GET", "/api", "", 401}, {"GET", "/version", "x.y.z", 401},
+		{"GET", "/version", token, 200}, {"GET", "/api/v1", token, 200}, {"GET", "/version", "", 200}, {"GET", "/api", "", 401},
+		{"GET", "/version", "x.y.z", 401},
 		{"GET", "/version", token[:len(token)-4] + "AAAA", 401},
 		{"GET", "/api/v1/namespaces/default/pods", token, 403}, {"GET", "/api/v1/namespaces/default/pods/web", token, 403},
 		{"GET", "/api/v1/namespaces/default/secrets", token, 403}, {"GET", "/api/v1/namespaces/default/pods/web/log", token, 403},
 		{"POST", "/api/v1/namespaces/default/serviceaccounts/default/token", token, 403},
-		{"DELETE", "/api/v1/namespaces/default/pods/web", token, 403}, {"GET", "/metrics/resource", token, 403}, {"GET", "/ledge/v1/images", token, 403},
+		{"DELETE", "/api/v1/namespaces/default/pods/web", token, 403}, {"GET", "/metrics/resource", token, 403},
+		{"GET", "/ledge/v1/images", token, 403},
 	} {
 		if code, body := ask(c.method, c.path, c.token, ""); code != c.want {
 			t.Errorf("%s %s: %d %s, want %d", c.method, c.path, code, body, c.want)
@@ -399,7 +409,8 @@ func TestImageVolumes(t *testing.T) {
 	if err := os.WriteFile(fmt.Sprintf("/proc/%d/root/rough/x", pid), nil, 0o600); !errors.Is(err, syscall.EROFS) {
 		t.Errorf("writing: %v", err)
 	}
-	if data, err := os.ReadFile(fmt.Sprintf("/proc/%d/mounts", pid)); err != nil || !strings.Contains(string(data), " /rough overlay ro,nosuid,nodev,noexec,") {
+	if data, err := os.ReadFile(fmt.Sprintf("/proc/%d/mounts", pid)); err != nil ||
+		!strings.Contains(string(data), " /rough overlay ro,nosuid,nodev,noexec,") {
 		t.Errorf("mounted otherwise: %v\n%s", err, data)
 	}
 	_ = b.signal(syscall.SIGKILL)

@@ -22,9 +22,10 @@ func TestWritesOfABoard(t *testing.T) {
 	if err != nil {
 		t.Skipf("%s: %v", b.data, err)
 	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", place.Socket(b.runDir))
-	}}}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", place.Socket(b.runDir))
+		}}}
 	report := func() (disk string, writers map[string]board.Writer) {
 		resp, err := client.Get("http://ledge" + board.StatusPath)
 		must(t, err)

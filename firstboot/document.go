@@ -317,7 +317,8 @@ func Where(doc []byte, err error) (line int, what string) {
 
 // simply leaves out what decoders say about themselves.
 func simply(complaint string) string {
-	for _, noise := range []string{"error unmarshaling JSON: ", "while decoding JSON: ", "json: ", "error converting YAML to JSON: ", "Go struct field "} {
+	for _, noise := range []string{"error unmarshaling JSON: ", "while decoding JSON: ", "json: ", "error converting YAML to JSON: ",
+		"Go struct field "} {
 		complaint = strings.ReplaceAll(complaint, noise, "")
 	}
 	if before, after, found := strings.Cut(complaint, "yaml: "); found {

@@ -1,6 +1,7 @@
 // Package firstboot reads what people write on a board's boot partition with a laptop: ledge.yaml, and the names of what lies
 // beside it. It decides only: Parse says what the board is to be, and what in the file is a mistake, and where. A mistake takes
-// nothing else with it (but the Wi-Fi, which may be open without what is wrong), and no key is accepted that has no effect: what this board cannot do is a mistake that says so.
+// nothing else with it (but the Wi-Fi, which may be open without what is wrong), and no key is accepted that has no effect: what this board
+// cannot do is a mistake that says so.
 //
 // It may import nothing of ledge; who knows more (the configuration, what a token looks like) is asked through Machine.
 package firstboot

@@ -101,7 +101,8 @@ func TestLaptops(t *testing.T) {
 	for _, u := range utf16.Encode([]rune("\ufeff" + crlf)) {
 		wide, big = append(wide, byte(u), byte(u>>8)), append(big, byte(u>>8), byte(u))
 	}
-	for name, data := range map[string][]byte{"as it is": []byte(whole), "CRLF": []byte(crlf), "CR": []byte(strings.ReplaceAll(whole, "\n", "\r")),
+	for name, data := range map[string][]byte{"as it is": []byte(whole), "CRLF": []byte(crlf),
+		"CR":  []byte(strings.ReplaceAll(whole, "\n", "\r")),
 		"BOM": []byte("\ufeff" + crlf), "UTF-16": wide, "UTF-16 of another end": big, "document": []byte("---\n" + whole + "...\n")} {
 		for _, file := range []string{"ledge.yaml", "LEDGE.YAML", "Ledge.yml", "ledge.yaml.txt", "ledge.txt"} {
 			plan, _, mistakes := Parse([]File{{"cmdline.txt", nil}, {file, bytes.Clone(data)}}, able())
@@ -117,7 +118,8 @@ func TestLaptops(t *testing.T) {
 	if plan.Hostname != "a" || len(mistakes) != 1 || mistakes[0].File != "ledge.yaml.txt" {
 		t.Error("two files:", plan, mistakes)
 	}
-	if plan, _, mistakes := Parse([]File{{"ledge.yaml", make([]byte, maxFile+1)}}, able()); !reflect.DeepEqual(plan, Plan{}) || len(mistakes) != 1 {
+	if plan, _, mistakes := Parse([]File{{"ledge.yaml", make([]byte, maxFile+1)}}, able()); !reflect.DeepEqual(plan, Plan{}) ||
+		len(mistakes) != 1 {
 		t.Error("a long file:", plan, mistakes)
 	}
 }
@@ -251,7 +253,8 @@ func TestOpenWiFi(t *testing.T) {
 		if plan.WiFi != want {
 			t.Errorf("%q: %+v\n%s", text, plan.WiFi, got)
 		}
-		if want == (WiFi{}) && !strings.Contains(got, "there is no Wi-Fi until that is right") && !strings.Contains(got, "begins with a tab") && !strings.Contains(got, "is not taken here") {
+		if want == (WiFi{}) && !strings.Contains(got, "there is no Wi-Fi until that is right") && !strings.Contains(got, "begins with a tab") &&
+			!strings.Contains(got, "is not taken here") {
 			t.Errorf("%q: nobody is told that there is no Wi-Fi: %s", text, got)
 		}
 	}
@@ -342,7 +345,8 @@ func TestPartial(t *testing.T) {
 
 // TestSecrets: no mistake quotes what nobody else may read; the console may be a screen in a hall.
 func TestSecrets(t *testing.T) {
-	for _, text := range []string{"wifi: {ssid: a, password: hunter2}", "token: hunter2\nserver: https://a", "wifi:\n  ssid: a\n  password: [hunter2]",
+	for _, text := range []string{"wifi: {ssid: a, password: hunter2}", "token: hunter2\nserver: https://a",
+		"wifi:\n  ssid: a\n  password: [hunter2]",
 		"wifi:\n  passwrd: hunter2", "token: hunter2 hunter2"} {
 		if _, got := parse(able(), text); got == "" || strings.Contains(got, "hunter2") {
 			t.Errorf("%q: %s", text, got)
@@ -359,7 +363,8 @@ func TestReport(t *testing.T) {
 	if read := Reported([]byte(got)); !slices.Equal(read, list) || len(Reported(nil)) > 0 {
 		t.Errorf("read back: %q", read)
 	}
-	if !strings.HasSuffix(got, "\r\nledge.yaml, line 3: a. b\r\nimages/x.tar: c\r\n") || strings.Contains(strings.ReplaceAll(got, "\r\n", ""), "\n") {
+	if !strings.HasSuffix(got, "\r\nledge.yaml, line 3: a. b\r\nimages/x.tar: c\r\n") ||
+		strings.Contains(strings.ReplaceAll(got, "\r\n", ""), "\n") {
 		t.Errorf("%q", got)
 	}
 }
@@ -367,8 +372,9 @@ func TestReport(t *testing.T) {
 // TestLines: who looks later finds a key where it stands in the file that was read.
 func TestLines(t *testing.T) {
 	_, lines, _ := Parse([]File{{"ledge.yaml.txt", []byte("# mine\nhostname: a\nnetwork:\n  address: 10.0.0.2/24\nhostname: b\n")}}, able())
-	for key, want := range map[string]string{"hostname": "ledge.yaml.txt, line 2: w", "network": "ledge.yaml.txt, line 3: w", "network.address": "ledge.yaml.txt, line 4: w",
-		"address": "ledge.yaml.txt: w", "wifi": "ledge.yaml.txt: w"} {
+	for key, want := range map[string]string{"hostname": "ledge.yaml.txt, line 2: w", "network": "ledge.yaml.txt, line 3: w",
+		"network.address": "ledge.yaml.txt, line 4: w",
+		"address":         "ledge.yaml.txt: w", "wifi": "ledge.yaml.txt: w"} {
 		if got := lines.Mistake(key, "w", "").String(); got != want {
 			t.Errorf("%s: %s, want %s", key, got, want)
 		}
@@ -455,7 +461,8 @@ func TestReadme(t *testing.T) {
 	m := able()
 	m.Token, m.Config, m.Keys = nil, nil, []string{"maxPods", "logging"}
 	plan, got := parse(m, text)
-	if got != "" || plan.Hostname == "" || !plan.Network.Static() || len(plan.Network.DNS) == 0 || plan.WiFi.SSID == "" || len(plan.SSHKeys) != 1 ||
+	if got != "" || plan.Hostname == "" || !plan.Network.Static() || len(plan.Network.DNS) == 0 || plan.WiFi.SSID == "" ||
+		len(plan.SSHKeys) != 1 ||
 		len(plan.Servers) == 0 || plan.Token == "" || len(plan.Configuration) == 0 {
 		t.Errorf("%+v\n%s\n%s", plan, got, text)
 	}
@@ -478,7 +485,8 @@ func TestReadmeOnCard(t *testing.T) {
 		}
 		return parse(m, strings.Join(lines, ""))
 	}
-	if plan, got := with("serve:"); got != "" || !plan.Network.Static() || plan.WiFi.Password == "" || len(plan.SSHKeys) != 1 || plan.Token == "" {
+	if plan, got := with("serve:"); got != "" || !plan.Network.Static() || plan.WiFi.Password == "" || len(plan.SSHKeys) != 1 ||
+		plan.Token == "" {
 		t.Errorf("%+v\n%s\n%s", plan, got, text)
 	}
 	if plan, got := with("server:"); !plan.Kubeconfig || strings.Count(got, "\n") > 0 { // the token is too much

@@ -72,7 +72,8 @@ func (r *reader) network(n *yaml.Node) {
 		return
 	}
 	if on != nil {
-		r.mistake(on.Line, "interface has no effect: the board asks on all of them by DHCP, unless there is an address:", "Give an address, or remove this line")
+		r.mistake(on.Line, "interface has no effect: the board asks on all of them by DHCP, unless there is an address:",
+			"Give an address, or remove this line")
 	}
 	if gateway != nil {
 		r.mistake(gateway.Line, "gateway comes from DHCP, unless there is an address:", "Give an address, or remove this line")
@@ -136,7 +137,8 @@ func (r *reader) gateway(n *yaml.Node, of netip.Prefix) netip.Addr {
 	a, err := netip.ParseAddr(text)
 	switch {
 	case err != nil:
-		r.mistake(n.Line, fmt.Sprintf("%q is no address of a gateway", brief(text)), "Write the address of the router alone, as in "+of.Masked().Addr().Next().String())
+		r.mistake(n.Line, fmt.Sprintf("%q is no address of a gateway", brief(text)),
+			"Write the address of the router alone, as in "+of.Masked().Addr().Next().String())
 	case a == of.Addr():
 		r.mistake(n.Line, text+" is the address of the board itself", "Write that of the router")
 	case !of.Contains(a) && !(a.Is6() && of.Addr().Is6() && a.IsLinkLocalUnicast()):
@@ -217,7 +219,8 @@ func (r *reader) openWiFi(top []field) {
 		}
 	}
 	if line > 0 {
-		r.mistake(line, "this may be the password of the Wi-Fi, which has none; there is no Wi-Fi until that is right", "Write password: below wifi:")
+		r.mistake(line, "this may be the password of the Wi-Fi, which has none; there is no Wi-Fi until that is right",
+			"Write password: below wifi:")
 		r.plan.WiFi = WiFi{}
 	}
 }
@@ -277,7 +280,8 @@ func (r *reader) sshKey(text string, line int) {
 		return
 	}
 	if len(words) < 2 || !slices.Contains(sshTypes, words[0]) || !isSSHKey(words[0], words[1]) {
-		r.mistake(line, "this is no public key of ssh", "Take the whole line of the file that ends in .pub; it begins with ssh-ed25519 or the like")
+		r.mistake(line, "this is no public key of ssh",
+			"Take the whole line of the file that ends in .pub; it begins with ssh-ed25519 or the like")
 		return
 	}
 	r.plan.SSHKeys = append(r.plan.SSHKeys, strings.Join(words, " "))
@@ -333,7 +337,8 @@ func (r *reader) servers(n *yaml.Node) (out []string) {
 			}
 			r.mistake(f.line, fmt.Sprintf("%q is no URL of a control plane", brief(f.key)), "Did you mean https://"+brief(host)+"?")
 		case err != nil:
-			r.mistake(f.line, fmt.Sprintf("%q is no URL of a control plane: %s", brief(f.key), brief(err.Error())), "Write one as in https://10.0.0.1:6443")
+			r.mistake(f.line, fmt.Sprintf("%q is no URL of a control plane: %s", brief(f.key), brief(err.Error())),
+				"Write one as in https://10.0.0.1:6443")
 		default:
 			out = append(out, f.key)
 		}
@@ -379,9 +384,11 @@ func (r *reader) serve(n *yaml.Node) {
 	switch text, ok := r.text(kubeconfig, "kubeconfig"); {
 	case !ok || text == "false":
 	case text != "true":
-		r.mistake(kubeconfig.Line, fmt.Sprintf("kubeconfig is true or false, not %q", brief(text)), "Write true to find a kubeconfig on this partition")
+		r.mistake(kubeconfig.Line, fmt.Sprintf("kubeconfig is true or false, not %q", brief(text)),
+			"Write true to find a kubeconfig on this partition")
 	case r.plan.Listen == "" || isLoopback(r.plan.Listen):
-		r.mistake(kubeconfig.Line, "kubeconfig has no effect: nobody but the board itself reaches its control plane", "Write listen: 0.0.0.0:6443 beside it")
+		r.mistake(kubeconfig.Line, "kubeconfig has no effect: nobody but the board itself reaches its control plane",
+			"Write listen: 0.0.0.0:6443 beside it")
 	default:
 		r.plan.Kubeconfig = true
 	}

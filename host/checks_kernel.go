@@ -180,7 +180,8 @@ func (h *Host) checkPressure() Check {
 func (h *Host) checkModule(name, option string) Check {
 	where := h.driver(name, option)
 	if where == "" {
-		return Check{name, Fail, "not in this kernel", fmt.Sprintf("install the kernel's modules, use a kernel with CONFIG_%s, or run ledge with --bridge none", option)}
+		return Check{name, Fail, "not in this kernel",
+			fmt.Sprintf("install the kernel's modules, use a kernel with CONFIG_%s, or run ledge with --bridge none", option)}
 	}
 	return ok(name, where)
 }

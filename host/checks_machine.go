@@ -114,7 +114,8 @@ func judgeDataDir(dir string, fs Filesystem) Check {
 	case fs.Type == unix.NFS_SUPER_MAGIC || fs.Type == fuseMagic:
 		return Check{name, Warn, detail + ": a power cut may lose what was said to be safe", "put it on a disk of the board (--data-dir)"}
 	case fs.Available < littleRoom || fs.Inodes > 0 && fs.InodesFree*20 < fs.Inodes:
-		return Check{name, Warn, detail + fmt.Sprintf(", %d of %d inodes", fs.InodesFree, fs.Inodes), "make room: images and logs need more than 0.5 GB and files"}
+		return Check{name, Warn, detail + fmt.Sprintf(", %d of %d inodes", fs.InodesFree, fs.Inodes),
+			"make room: images and logs need more than 0.5 GB and files"}
 	}
 	return ok(name, detail)
 }
@@ -144,7 +145,8 @@ func (h *Host) checkResolver() Check {
 	path := h.ResolvConf()
 	servers := nameServers(path)
 	if onlyLoopback(servers) {
-		return Check{name, Warn, path + " has none that pods can reach", "put a name server that is not on 127.0.0.0/8 into a file and name it as resolvConf in the configuration"}
+		return Check{name, Warn, path + " has none that pods can reach",
+			"put a name server that is not on 127.0.0.0/8 into a file and name it as resolvConf in the configuration"}
 	}
 	return ok(name, strings.Join(servers, " ")+" from "+path)
 }
@@ -165,7 +167,8 @@ func (h *Host) checkClock(now, floor time.Time) Check {
 	const name = "clock"
 	const remedy = "switch time synchronisation on (systemd-timesyncd, chrony); pods run without it"
 	if now.Before(floor) {
-		return Check{name, Warn, fmt.Sprintf("it says %s, but it was %s before: it is not set", now.UTC().Format(time.DateOnly), floor.UTC().Format(time.DateOnly)), remedy}
+		return Check{name, Warn, fmt.Sprintf("it says %s, but it was %s before: it is not set", now.UTC().Format(time.DateOnly),
+			floor.UTC().Format(time.DateOnly)), remedy}
 	}
 	synced, err := h.ClockSynced()
 	if err != nil {

@@ -23,7 +23,8 @@ func TestRaspberryRemedy(t *testing.T) {
 			"add to the end of the ONE line of /boot/firmware/cmdline.txt: " + words + " ; then reboot"},
 		{"older place", "boot/cmdline.txt", line, line, "add to the end of the ONE line of /boot/cmdline.txt: " + words},
 		{"only some", "boot/firmware/cmdline.txt", line + " cgroup_memory=1 cgroup_enable=memory\n", line, "add to the end of the ONE line"},
-		{"parts of words", "boot/firmware/cmdline.txt", line + " xcgroup_enable=memory cgroup_memory=10 psi=1\n", line, "add to the end of the ONE line"},
+		{"parts of words", "boot/firmware/cmdline.txt", line + " xcgroup_enable=memory cgroup_memory=10 psi=1\n", line,
+			"add to the end of the ONE line"},
 		{"second line", "boot/firmware/cmdline.txt", line + "\n" + words + "\n", line,
 			"/boot/firmware/cmdline.txt has more than one line and the firmware reads only the first: put everything on ONE line, with " + words},
 		{"empty first line", "boot/firmware/cmdline.txt", "\n" + line + "\n", line, "more than one line"},
@@ -34,7 +35,8 @@ func TestRaspberryRemedy(t *testing.T) {
 		{"no Raspberry Pi", "x", "", line, "add to the kernel's command line: " + words + " ; then reboot"},
 		{"no Raspberry Pi, ignored", "x", "", line + " " + words, "started with cgroup_enable=memory already, without effect"},
 	} {
-		h := machine(t, map[string]string{"sys/fs/cgroup/cgroup.controllers": "cpuset cpu io pids\n", c.file: c.text, "proc/cmdline": c.running + "\n"})
+		h := machine(t, map[string]string{"sys/fs/cgroup/cgroup.controllers": "cpuset cpu io pids\n", c.file: c.text,
+			"proc/cmdline": c.running + "\n"})
 		got := h.Controllers()
 		if got.Verdict != Fail || !strings.Contains(got.Detail, "memory") || !strings.Contains(got.Remedy, c.want) {
 			t.Errorf("%s: %+v", c.name, got)
@@ -95,7 +97,8 @@ func TestKernelChecks(t *testing.T) {
 	caps := func(mask string) Check {
 		return machine(t, map[string]string{"proc/self/status": "Name:\tx\nCapEff:\t" + mask + "\n"}).checkPrivileges()
 	}
-	for mask, want := range map[string]Verdict{"000001ffffffffff": OK, "000001fffeffffff": Warn, "0000000000000000": Fail, "00000000a80425fb": Fail, "zz": Warn} {
+	for mask, want := range map[string]Verdict{"000001ffffffffff": OK, "000001fffeffffff": Warn, "0000000000000000": Fail,
+		"00000000a80425fb": Fail, "zz": Warn} {
 		if c := caps(mask); c.Verdict != want {
 			t.Errorf("%s: %+v", mask, c)
 		}
@@ -140,7 +143,8 @@ func TestDrivers(t *testing.T) {
 		{"loaded", map[string]string{"sys/module/veth/refcnt": "1"}, OK},
 		{"built in", map[string]string{release: "6.1\n", "lib/modules/6.1/modules.builtin": "kernel/drivers/net/veth.ko\n"}, OK},
 		{"module", map[string]string{release: "6.1\n", "lib/modules/6.1/modules.dep": "kernel/drivers/net/veth.ko.xz:\n"}, OK},
-		{"another module", map[string]string{release: "6.1\n", "lib/modules/6.1/modules.dep": "kernel/drivers/net/xveth.ko:\n", "boot/config-6.1": "CONFIG_VETH=m\n"}, Fail},
+		{"another module", map[string]string{release: "6.1\n", "lib/modules/6.1/modules.dep": "kernel/drivers/net/xveth.ko:\n",
+			"boot/config-6.1": "CONFIG_VETH=m\n"}, Fail},
 		{"configured", map[string]string{release: "6.1\n", "boot/config-6.1": "CONFIG_VETH=y\n"}, OK},
 		{"off", map[string]string{"proc/config.gz": config.String()}, Fail},
 		{"nobody knows", map[string]string{release: "6.1\n"}, OK},
@@ -161,7 +165,8 @@ func TestDrivers(t *testing.T) {
 func TestMachineChecks(t *testing.T) {
 	swap := func(lines string) Check { return machine(t, map[string]string{"proc/swaps": lines}).checkSwap() }
 	for lines, want := range map[string]Verdict{"": OK, "Filename Type Size Used Priority\n/dev/zram0 partition 2048 0 100\n": OK,
-		"/var/swap file 102396 0 -2\n": Warn, "/dev/mmcblk0p3 partition 2048 0 100\n": Warn, "/dev/sda2 partition 2048 0 1\n": OK, "/dev/x p y z\n": Warn} {
+		"/var/swap file 102396 0 -2\n": Warn, "/dev/mmcblk0p3 partition 2048 0 100\n": Warn, "/dev/sda2 partition 2048 0 1\n": OK,
+		"/dev/x p y z\n": Warn} {
 		if c := swap(lines); c.Verdict != want {
 			t.Errorf("%q: %+v", lines, c)
 		}
@@ -179,7 +184,8 @@ func TestMachineChecks(t *testing.T) {
 	if c := machine(t, pids).checkPIDs(); c.Verdict != Warn {
 		t.Errorf("%+v", c)
 	}
-	if c := machine(t, map[string]string{"etc/resolv.conf": "nameserver 127.0.0.53\n"}).checkResolver(); c.Verdict != Warn || !strings.Contains(c.Remedy, "resolvConf") {
+	if c := machine(t, map[string]string{"etc/resolv.conf": "nameserver 127.0.0.53\n"}).checkResolver(); c.Verdict != Warn ||
+		!strings.Contains(c.Remedy, "resolvConf") {
 		t.Errorf("%+v", c)
 	}
 	if c := machine(t, map[string]string{"etc/resolv.conf": "nameserver 192.0.2.1\n"}).checkResolver(); c.Verdict != OK {
@@ -196,7 +202,8 @@ func TestClockCheck(t *testing.T) {
 	if c := h.checkClock(now, now.Add(-time.Hour)); c.Verdict != OK {
 		t.Errorf("%+v", c)
 	}
-	if c := h.checkClock(time.Unix(0, 0), now); c.Verdict != Warn || !strings.Contains(c.Detail, "it says 1970-01-01, but it was 2026-11-01 before") {
+	if c := h.checkClock(time.Unix(0, 0), now); c.Verdict != Warn ||
+		!strings.Contains(c.Detail, "it says 1970-01-01, but it was 2026-11-01 before") {
 		t.Errorf("%+v", c)
 	}
 	h.cfg.ClockSynced = func() (bool, error) { return false, nil }
@@ -255,7 +262,8 @@ func TestDataDir(t *testing.T) {
 func TestProbes(t *testing.T) {
 	h := machine(t, nil)
 	checks := h.Doctor(DoctorConfig{DataDir: t.TempDir(), Probes: []Probe{
-		{Name: "veth"}, {Name: "bridge", Err: errors.New("no\nluck"), Remedy: "do this", Fatal: true}, {Name: "new", Err: errors.New("hm"), Remedy: "do that"}}})
+		{Name: "veth"}, {Name: "bridge", Err: errors.New("no\nluck"), Remedy: "do this", Fatal: true},
+		{Name: "new", Err: errors.New("hm"), Remedy: "do that"}}})
 	found := map[string]Check{}
 	for _, c := range checks {
 		if _, twice := found[c.Name]; twice {
@@ -263,7 +271,8 @@ func TestProbes(t *testing.T) {
 		}
 		found[c.Name] = c
 	}
-	for name, want := range map[string]Check{"veth": {"veth", OK, "works", ""}, "bridge": {"bridge", Fail, "no luck", "do this"}, "new": {"new", Warn, "hm", "do that"}} {
+	for name, want := range map[string]Check{"veth": {"veth", OK, "works", ""}, "bridge": {"bridge", Fail, "no luck", "do this"},
+		"new": {"new", Warn, "hm", "do that"}} {
 		if found[name] != want {
 			t.Errorf("%+v", found[name])
 		}

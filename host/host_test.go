@@ -66,7 +66,8 @@ func TestInfo(t *testing.T) {
 	if _, err := bare.Uptime(); err == nil {
 		t.Error("an uptime out of nothing")
 	}
-	if i, _ := machine(t, map[string]string{"usr/lib/os-release": "PRETTY_NAME='Alpine'\n", "sys/class/dmi/id/product_uuid": "U\n"}).Info(); i.OSImage != "Alpine" || i.SystemUUID != "U" {
+	if i, _ := machine(t, map[string]string{"usr/lib/os-release": "PRETTY_NAME='Alpine'\n",
+		"sys/class/dmi/id/product_uuid": "U\n"}).Info(); i.OSImage != "Alpine" || i.SystemUUID != "U" {
 		t.Errorf("%+v", i)
 	}
 }
@@ -117,7 +118,8 @@ func TestMemory(t *testing.T) {
 	if available, mapped, total, err := h.MemoryAvailable(); err != nil || available != 600<<10 || mapped != 30<<10 || total != 1000<<10 {
 		t.Errorf("%d of %d, %d mapped, %v", available, total, mapped, err)
 	}
-	if err := os.WriteFile(filepath.Join(h.cfg.Proc, "meminfo"), []byte("MemTotal: 1000 kB\nMemAvailable: 7 kB\nActive(file): 9 kB\nInactive(file): 1 kB\nMapped: 90 kB\n"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(h.cfg.Proc, "meminfo"),
+		[]byte("MemTotal: 1000 kB\nMemAvailable: 7 kB\nActive(file): 9 kB\nInactive(file): 1 kB\nMapped: 90 kB\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if available, mapped, _, err := h.MemoryAvailable(); err != nil || available != 7<<10 || mapped != 10<<10 { // the rest is shared memory
@@ -218,7 +220,8 @@ func TestCgroups(t *testing.T) {
 		want  string
 	}{
 		{map[string]string{"sys/fs/cgroup/cgroup.controllers": "cpuset cpu io memory pids\n"}, "{unified [cpuset cpu io memory pids]}"},
-		{map[string]string{"sys/fs/cgroup/unified/cgroup.controllers": "\n", "sys/fs/cgroup/cpu/tasks": "", "proc/cgroups": v1}, "{hybrid [cpu pids]}"},
+		{map[string]string{"sys/fs/cgroup/unified/cgroup.controllers": "\n", "sys/fs/cgroup/cpu/tasks": "", "proc/cgroups": v1},
+			"{hybrid [cpu pids]}"},
 		{map[string]string{"sys/fs/cgroup/cpu/tasks": "", "proc/cgroups": v1}, "{legacy [cpu pids]}"},
 		{nil, "{none []}"},
 	} {
@@ -242,10 +245,13 @@ func TestResolvConf(t *testing.T) {
 	}{
 		{"plain", map[string]string{"etc/resolv.conf": real, "run/systemd/resolve/resolv.conf": real}, "etc/resolv.conf"},
 		{"resolved", map[string]string{"etc/resolv.conf": stub, "run/systemd/resolve/resolv.conf": real}, "run/systemd/resolve/resolv.conf"},
-		{"NetworkManager", map[string]string{"etc/resolv.conf": "nameserver 127.0.0.1\n", "run/NetworkManager/no-stub-resolv.conf": real}, "run/NetworkManager/no-stub-resolv.conf"},
-		{"resolved without servers", map[string]string{"etc/resolv.conf": stub, "run/systemd/resolve/resolv.conf": "# none\n"}, "etc/resolv.conf"},
+		{"NetworkManager", map[string]string{"etc/resolv.conf": "nameserver 127.0.0.1\n", "run/NetworkManager/no-stub-resolv.conf": real},
+			"run/NetworkManager/no-stub-resolv.conf"},
+		{"resolved without servers", map[string]string{"etc/resolv.conf": stub, "run/systemd/resolve/resolv.conf": "# none\n"},
+			"etc/resolv.conf"},
 		{"none", map[string]string{}, "etc/resolv.conf"},
-		{"both", map[string]string{"etc/resolv.conf": stub + "nameserver 192.0.2.1\n", "run/systemd/resolve/resolv.conf": real}, "etc/resolv.conf"},
+		{"both", map[string]string{"etc/resolv.conf": stub + "nameserver 192.0.2.1\n", "run/systemd/resolve/resolv.conf": real},
+			"etc/resolv.conf"},
 	} {
 		if got := machine(t, c.files).ResolvConf(); !strings.HasSuffix(got, c.want) {
 			t.Errorf("%s: %s", c.name, got)
@@ -297,7 +303,8 @@ func TestAddresses(t *testing.T) {
 // An IPv6-only network has its default route elsewhere.
 func TestAddressesIPv6Only(t *testing.T) {
 	zero := strings.Repeat("0", 32)
-	h := machine(t, map[string]string{"proc/net/ipv6_route": zero + " 00 " + zero + " 00 " + zero + " 00000400 00000002 00000000 00000003     eth1\n" +
+	h := machine(t, map[string]string{"proc/net/ipv6_route": zero + " 00 " + zero + " 00 " + zero +
+		" 00000400 00000002 00000000 00000003     eth1\n" +
 		zero + " 00 " + zero + " 00 " + zero + " ffffffff 00000001 00000000 00200200       lo\n"})
 	h.cfg.Interfaces = func() ([]Interface, error) {
 		return []Interface{
@@ -444,7 +451,8 @@ func TestThisMachine(t *testing.T) {
 		}
 	}
 	nets, err2 := New(Config{}).Prefixes()
-	if errors.Join(err, err2) != nil || !slices.ContainsFunc(nets, func(p netip.Prefix) bool { return p.Contains(netip.MustParseAddr("127.0.0.1")) }) {
+	if errors.Join(err, err2) != nil || !slices.ContainsFunc(nets,
+		func(p netip.Prefix) bool { return p.Contains(netip.MustParseAddr("127.0.0.1")) }) {
 		t.Error(nets, err, err2)
 	}
 }

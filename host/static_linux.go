@@ -80,7 +80,8 @@ func setAddress(a StaticAddress) (on string, err error) {
 		}
 	}
 	addr := a.Address.Addr()
-	if err := netlink.AddrReplace(link, &netlink.Addr{IPNet: &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(a.Address.Bits(), addr.BitLen())}}); err != nil {
+	if err := netlink.AddrReplace(link, &netlink.Addr{IPNet: &net.IPNet{IP: addr.AsSlice(),
+		Mask: net.CIDRMask(a.Address.Bits(), addr.BitLen())}}); err != nil {
 		return fail(err)
 	}
 	if !a.Gateway.IsValid() {

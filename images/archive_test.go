@@ -53,7 +53,8 @@ func TestRank(t *testing.T) {
 		{amd64, "linux/amd64", 0}, {amd64, "linux/amd64/v1", 0}, {amd64, "linux/amd64/v2", -1}, {amd64, "linux/amd64/v3", -1},
 		{amd64, "linux/386", -1}, {amd64, "windows/amd64", -1}, {amd64, "/amd64", 0}, {amd64, "linux/arm64", -1},
 		{arm64, "linux/arm64", 0}, {arm64, "linux/arm64/v8", 0}, {arm64, "linux/arm64/v9", -1}, {arm64, "linux/arm/v7", -1},
-		{armv7, "linux/arm/v7", 0}, {armv7, "linux/arm", 0}, {armv7, "linux/arm/v6", 1}, {armv7, "linux/arm/v5", 2}, {armv7, "linux/arm/v8", -92}, {armv7, "linux/arm64", -1},
+		{armv7, "linux/arm/v7", 0}, {armv7, "linux/arm", 0}, {armv7, "linux/arm/v6", 1}, {armv7, "linux/arm/v5", 2}, {armv7, "linux/arm/v8", -92},
+		{armv7, "linux/arm64", -1},
 		{armv6, "linux/arm/v6", 0}, {armv6, "linux/arm/v5", 1}, {armv6, "linux/arm/v7", -1}, {armv6, "linux/arm", -1},
 	} {
 		p := strings.Split(c.image+"//", "/")
@@ -189,7 +190,8 @@ func TestDockerWithIndex(t *testing.T) {
 		{"Config": "missing.json", "RepoTags": []string{"other:1"}, "Layers": []string{}},
 	}))
 	found, err := images.Resolve(a, images.HostPlatform())
-	if err != nil || len(found) != 1 || !slices.Equal(found[0].Names, []string{"docker.io/library/app:1", "r.io/app:2"}) || found[0].Manifest != im.ManifestDigest() {
+	if err != nil || len(found) != 1 || !slices.Equal(found[0].Names, []string{"docker.io/library/app:1", "r.io/app:2"}) ||
+		found[0].Manifest != im.ManifestDigest() {
 		t.Errorf("%+v, %v", found, err)
 	}
 }
@@ -226,7 +228,8 @@ func TestHostileArchives(t *testing.T) {
 		a    memArchive
 		want string
 	}{
-		"digest as a path":              {descriptor(func(d *v1.Descriptor) { d.Digest = "sha256:../../../../etc/passwd" }), "no valid sha256 digest"},
+		"digest as a path": {descriptor(func(d *v1.Descriptor) { d.Digest = "sha256:../../../../etc/passwd" }),
+			"no valid sha256 digest"},
 		"digest of another kind":        {descriptor(func(d *v1.Descriptor) { d.Digest = "sha512:" + d.Digest }), "no valid sha256 digest"},
 		"no digest":                     {descriptor(func(d *v1.Descriptor) { d.Digest = "" }), "no valid sha256 digest"},
 		"wrong size":                    {descriptor(func(d *v1.Descriptor) { d.Size++ }), "bytes, not"},
@@ -235,28 +238,32 @@ func TestHostileArchives(t *testing.T) {
 		"unknown type":                  {descriptor(func(d *v1.Descriptor) { d.MediaType = "text/plain" }), `calls itself`},
 		"manifest as an index":          {descriptor(func(d *v1.Descriptor) { d.MediaType = v1.MediaTypeImageIndex }), "calls itself"},
 		"no type inside, index outside": {manifestAs(base, v1.MediaTypeImageIndex), "an index and a manifest at once"},
-		"artifact":                      {manifest(func(m *v1.Manifest) { m.Config.MediaType = "application/vnd.cncf.helm.config.v1+json" }), "not a container image"},
-		"layer of unknown type":         {manifest(func(m *v1.Manifest) { m.Layers[0].MediaType = "application/x-encrypted" }), "unknown type"},
-		"layer as a path":               {manifest(func(m *v1.Manifest) { m.Layers[0].Digest = "sha256:../../x" }), "no valid sha256 digest"},
-		"layer elsewhere":               {manifest(func(m *v1.Manifest) { m.Layers[0].Digest = someDigest; m.Layers[0].URLs = []string{"http://x/"} }), "stored elsewhere"},
-		"layer of another size":         {manifest(func(m *v1.Manifest) { m.Layers[0].Size = 1 }), "bytes, not 1"},
-		"layers and diff IDs":           {manifest(func(m *v1.Manifest) { m.Layers = m.Layers[:1] }), "config names 2 layers, manifest 1"},
-		"config missing":                {manifest(func(m *v1.Manifest) { m.Config.Digest = someDigest }), "no blob"},
-		"config no JSON":                {config("{"), "unexpected end"},
-		"config of another type":        {config(`{"os":"linux","architecture":7}`), "cannot unmarshal"},
-		"diff ID as a path":             {config(`{"os":"linux","architecture":"` + host.Architecture + `","rootfs":{"type":"layers","diff_ids":["sha256:../x","sha256:../y"]}}`), "no valid diff ID"},
-		"deep JSON":                     {config(strings.Repeat("[", 1<<20)), "exceeded max depth"},
-		"long index":                    {memArchive{"index.json": strings.Repeat(" ", images.MaxDocument+1)}, "too long"},
-		"no index":                      {memArchive{"oci-layout": "{}"}, "neither index.json nor manifest.json"},
-		"old docker":                    {memArchive{"repositories": "{}"}, "older than 1.10"},
-		"empty index":                   {top(map[string]string{}), "no image in the archive"},
-		"bad name":                      {descriptor(func(d *v1.Descriptor) { *d = named(*d, v1.AnnotationRefName, "a:b:c") }), "invalid image name"},
-		"docker config missing":         {memArchive{"manifest.json": `[{"Config":"x.json"}]`}, "no x.json"},
-		"docker config digest":          {memArchive{"manifest.json": `[{"Config":"` + strings.Repeat("a", 64) + `.json"}]`, strings.Repeat("a", 64) + ".json": "{}"}, "has the digest"},
-		"docker layer missing":          {memArchive{"manifest.json": `[{"Config":"c","Layers":["../../etc/passwd"]}]`, "c": "{}"}, "no layer"},
-		"nested too deep":               {nested(base, 8), "nested deeper"},
-		"index that multiplies":         {wide(base, 40), "more than 1000 documents"},
-		"too many layers":               {manifestLayers(t, base, 200), "at most 128"},
+		"artifact": {manifest(func(m *v1.Manifest) { m.Config.MediaType = "application/vnd.cncf.helm.config.v1+json" }),
+			"not a container image"},
+		"layer of unknown type": {manifest(func(m *v1.Manifest) { m.Layers[0].MediaType = "application/x-encrypted" }), "unknown type"},
+		"layer as a path":       {manifest(func(m *v1.Manifest) { m.Layers[0].Digest = "sha256:../../x" }), "no valid sha256 digest"},
+		"layer elsewhere": {manifest(func(m *v1.Manifest) { m.Layers[0].Digest = someDigest; m.Layers[0].URLs = []string{"http://x/"} }),
+			"stored elsewhere"},
+		"layer of another size":  {manifest(func(m *v1.Manifest) { m.Layers[0].Size = 1 }), "bytes, not 1"},
+		"layers and diff IDs":    {manifest(func(m *v1.Manifest) { m.Layers = m.Layers[:1] }), "config names 2 layers, manifest 1"},
+		"config missing":         {manifest(func(m *v1.Manifest) { m.Config.Digest = someDigest }), "no blob"},
+		"config no JSON":         {config("{"), "unexpected end"},
+		"config of another type": {config(`{"os":"linux","architecture":7}`), "cannot unmarshal"},
+		"diff ID as a path": {config(`{"os":"linux","architecture":"` + host.Architecture +
+			`","rootfs":{"type":"layers","diff_ids":["sha256:../x","sha256:../y"]}}`), "no valid diff ID"},
+		"deep JSON":             {config(strings.Repeat("[", 1<<20)), "exceeded max depth"},
+		"long index":            {memArchive{"index.json": strings.Repeat(" ", images.MaxDocument+1)}, "too long"},
+		"no index":              {memArchive{"oci-layout": "{}"}, "neither index.json nor manifest.json"},
+		"old docker":            {memArchive{"repositories": "{}"}, "older than 1.10"},
+		"empty index":           {top(map[string]string{}), "no image in the archive"},
+		"bad name":              {descriptor(func(d *v1.Descriptor) { *d = named(*d, v1.AnnotationRefName, "a:b:c") }), "invalid image name"},
+		"docker config missing": {memArchive{"manifest.json": `[{"Config":"x.json"}]`}, "no x.json"},
+		"docker config digest": {memArchive{"manifest.json": `[{"Config":"` + strings.Repeat("a", 64) + `.json"}]`,
+			strings.Repeat("a", 64) + ".json": "{}"}, "has the digest"},
+		"docker layer missing":  {memArchive{"manifest.json": `[{"Config":"c","Layers":["../../etc/passwd"]}]`, "c": "{}"}, "no layer"},
+		"nested too deep":       {nested(base, 8), "nested deeper"},
+		"index that multiplies": {wide(base, 40), "more than 1000 documents"},
+		"too many layers":       {manifestLayers(t, base, 200), "at most 128"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			found, err := images.Resolve(c.a, host)
@@ -353,7 +360,8 @@ func FuzzResolve(f *testing.F) {
 		}
 		// Let the index find a changed manifest, so that the search gets past the digests.
 		if index != "" {
-			a["index.json"] = strings.ReplaceAll(strings.ReplaceAll(index, string(d.Digest), it.Digest([]byte(manifest))), fmt.Sprint(d.Size), fmt.Sprint(len(manifest)))
+			a["index.json"] = strings.ReplaceAll(strings.ReplaceAll(index, string(d.Digest), it.Digest([]byte(manifest))), fmt.Sprint(d.Size),
+				fmt.Sprint(len(manifest)))
 		}
 		if docker != "" {
 			a["manifest.json"] = docker
@@ -392,7 +400,8 @@ func FuzzRemote(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, top []byte, typ string, blob []byte) {
 		reg := &anything{top: images.Document{Digest: it.Digest(top), MediaType: typ, Content: top}, blob: blob}
-		got, docs, err := images.ResolveRemote(t.Context(), reg, images.Reference{Domain: "r.example", Path: "app", Tag: "1"}, nil, images.HostPlatform(), 1<<40)
+		got, docs, err := images.ResolveRemote(t.Context(), reg, images.Reference{Domain: "r.example", Path: "app", Tag: "1"}, nil,
+			images.HostPlatform(), 1<<40)
 		if err != nil {
 			return
 		}

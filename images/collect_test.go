@@ -231,7 +231,8 @@ func TestExport(t *testing.T) {
 		}
 		other := newBoard(t)
 		got := other.load(out.Bytes())
-		if len(got) != 1 || got[0].ID != im.ID() || !slices.Equal(got[0].Names, []string{"docker.io/library/app:1", "registry.local:5000/app:2"}) {
+		if len(got) != 1 || got[0].ID != im.ID() ||
+			!slices.Equal(got[0].Names, []string{"docker.io/library/app:1", "registry.local:5000/app:2"}) {
 			t.Errorf("%s: %+v", name, got)
 		}
 		if name == "oci" && !slices.Contains(got[0].Digests, "docker.io/library/app@"+im.ManifestDigest()) {

@@ -38,7 +38,8 @@ var sizes = []struct {
 	from int64
 	name string
 }{{0, "0-10MB"}, {10, "10MB-100MB"}, {100, "100MB-500MB"}, {500, "500MB-1GB"}, {1 << 10, "1GB-5GB"}, {5 << 10, "5GB-10GB"},
-	{10 << 10, "10GB-20GB"}, {20 << 10, "20GB-30GB"}, {30 << 10, "30GB-40GB"}, {40 << 10, "40GB-60GB"}, {60 << 10, "60GB-100GB"}, {100 << 10, "GT100GB"}}
+	{10 << 10, "10GB-20GB"}, {20 << 10, "20GB-30GB"}, {30 << 10, "30GB-40GB"}, {40 << 10, "40GB-60GB"}, {60 << 10, "60GB-100GB"},
+	{100 << 10, "GT100GB"}}
 
 // Tally counts for a store. The zero value is ready.
 type Tally struct {

@@ -157,7 +157,8 @@ func TestPowerCutPull(t *testing.T) {
 // pullSteps are what a pull makes durable, in order: A2's six steps. Content before names, names before rows, and the
 // image's row last of all.
 var pullSteps = []string{
-	"fsync ingest/DIR/HEX", "rename blobs/sha256/HEX", "fsync ingest/DIR/HEX", "rename blobs/sha256/HEX", "fsync blobs/sha256", // config, manifest
+	// config, manifest
+	"fsync ingest/DIR/HEX", "rename blobs/sha256/HEX", "fsync ingest/DIR/HEX", "rename blobs/sha256/HEX", "fsync blobs/sha256",
 	"syncfs layers", // every file of both layers
 	"fsync layers/TMP/manifest", "rename layers/HEX", "fsync layers/TMP/manifest", "rename layers/HEX", "fsync layers",
 	"row layer", "row layer",

@@ -169,7 +169,8 @@ func (d *Disk) writeArchive(ctx context.Context, w io.Writer, x *exported) error
 	}
 	tw := tar.NewWriter(w)
 	put := func(name string, data []byte) error {
-		if err := tw.WriteHeader(&tar.Header{Name: name, Size: int64(len(data)), Mode: 0o644, Typeflag: tar.TypeReg, ModTime: time.Unix(0, 0)}); err != nil {
+		if err := tw.WriteHeader(&tar.Header{Name: name, Size: int64(len(data)), Mode: 0o644, Typeflag: tar.TypeReg,
+			ModTime: time.Unix(0, 0)}); err != nil {
 			return err
 		}
 		_, err := tw.Write(data)
@@ -206,7 +207,8 @@ func (d *Disk) putBlob(ctx context.Context, tw *tar.Writer, dg string) error {
 	if err != nil {
 		return err
 	}
-	if err := tw.WriteHeader(&tar.Header{Name: blobFile(dg), Size: fi.Size(), Mode: 0o644, Typeflag: tar.TypeReg, ModTime: time.Unix(0, 0)}); err != nil {
+	if err := tw.WriteHeader(&tar.Header{Name: blobFile(dg), Size: fi.Size(), Mode: 0o644, Typeflag: tar.TypeReg,
+		ModTime: time.Unix(0, 0)}); err != nil {
 		return err
 	}
 	h := digest.SHA256.Digester()

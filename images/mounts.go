@@ -49,7 +49,8 @@ func (d *Disk) MountFor(ctx context.Context, imageID, key string, host, size uin
 	})
 }
 
-func (d *Disk) mountWith(ctx context.Context, imageID, key string, how func(target, dir string, lower []string) error) (rootfs string, err error) {
+func (d *Disk) mountWith(ctx context.Context, imageID, key string, how func(target, dir string, lower []string) error) (rootfs string,
+	err error) {
 	if err := ValidKey(key); err != nil {
 		return "", err
 	}

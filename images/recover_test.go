@@ -204,7 +204,8 @@ func TestRowsLost(t *testing.T) {
 		"empty":   {},
 		"older":   before,
 		"damaged": {rows: map[string][]byte{}, damaged: []string{"image/x"}},
-		"garbage": {rows: map[string][]byte{"image/sha256:../../x": []byte("{}"), "layer/" + someDigest: []byte("x"), "image/" + someDigest: []byte(`{"v":1}`)}},
+		"garbage": {rows: map[string][]byte{"image/sha256:../../x": []byte("{}"), "layer/" + someDigest: []byte("x"),
+			"image/" + someDigest: []byte(`{"v":1}`)}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b.index = index

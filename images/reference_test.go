@@ -38,9 +38,11 @@ func TestParseReference(t *testing.T) {
 	for _, in := range []string{
 		"", ":", "@", "/", "app:", "app@", ":tag", "UPPER", "docker.io/UPPER", "a//b", "/a", "a/", "a b", "a\nb", "a\x00", "é",
 		"-a", "a-", ".a", "a.", "_a", "a_", "a..b", "a___b", "a._b", "a:b:c", "app:.t", "app:-t", "app:t t", "app:" + strings.Repeat("t", 129),
-		"../x", "a/../b", "./a", "~/a", "a?b", "a%2fb", "app@sha256:12", "app@md5:" + strings.Repeat("a", 32), "app@" + strings.ToUpper(someDigest),
+		"../x", "a/../b", "./a", "~/a", "a?b", "a%2fb", "app@sha256:12", "app@md5:" + strings.Repeat("a", 32),
+		"app@" + strings.ToUpper(someDigest),
 		"app@" + someDigest + "0", "app@" + someDigest + "@" + someDigest, "host:/app", "host:port/app", "host:123456/app", "-host.io/app",
-		"host-.io/app", "a..b/app", "[::1/app", "[]/app", "[x]/app", "[::1]x/app", "[::1]:/app", "http://host/app", "r.io/" + strings.Repeat("a", 251),
+		"host-.io/app", "a..b/app", "[::1/app", "[]/app", "[x]/app", "[::1]x/app", "[::1]:/app", "http://host/app",
+		"r.io/" + strings.Repeat("a", 251),
 		strings.TrimPrefix(someDigest, "sha256:"), strings.Repeat("a/", 5000) + "a",
 	} {
 		ref, err := images.ParseReference(in)
@@ -56,7 +58,8 @@ func TestParseReference(t *testing.T) {
 // FuzzReference: what is taken has a canonical form that means the same, fits the bounds, and holds nothing that
 // a path or a log line would trip over.
 func FuzzReference(f *testing.F) {
-	for _, s := range []string{"busybox", "localhost:5000/a/b:t@" + someDigest, "[::1]:5/a", "a.b/c__d-e", "", "A/b", "x@y:z", "../..", "a:b/c", "0:0.."} {
+	for _, s := range []string{"busybox", "localhost:5000/a/b:t@" + someDigest, "[::1]:5/a", "a.b/c__d-e", "", "A/b", "x@y:z", "../..",
+		"a:b/c", "0:0.."} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -74,7 +77,8 @@ func FuzzReference(f *testing.F) {
 		if ref.Domain == "" || ref.Path == "" || ref.Tag == "" && ref.Digest == "" || len(ref.Name()) > 255 || len(ref.Tag) > 128 {
 			t.Errorf("%q gave %+v", s, ref)
 		}
-		if strings.ContainsAny(ref.String(), " \n\x00\\%?#") || strings.Contains(ref.Name(), "..") || strings.HasPrefix(ref.Tag, ".") || strings.Contains(ref.Path, "//") {
+		if strings.ContainsAny(ref.String(), " \n\x00\\%?#") || strings.Contains(ref.Name(), "..") || strings.HasPrefix(ref.Tag, ".") ||
+			strings.Contains(ref.Path, "//") {
 			t.Errorf("%q gave %q", s, ref)
 		}
 	})

@@ -111,7 +111,8 @@ func digestOf(data []byte) string {
 
 // ResolveRemote reads the documents of an image in a registry and gives the one for p. Beside it come the documents
 // themselves, by digest. No layer of it has more than maxLayer bytes.
-func ResolveRemote(ctx context.Context, reg Registry, ref Reference, keys Keyring, p Platform, maxLayer int64) (Found, map[string][]byte, error) {
+func ResolveRemote(ctx context.Context, reg Registry, ref Reference, keys Keyring, p Platform, maxLayer int64) (Found, map[string][]byte,
+	error) {
 	a := &remote{ctx: ctx, reg: reg, ref: ref, keys: keys, max: maxLayer, promised: map[string]v1.Descriptor{}, docs: map[string][]byte{}}
 	doc, err := reg.Manifest(ctx, ref, keys)
 	if err != nil {

@@ -26,7 +26,8 @@ func jumped(t *testing.T, at time.Time, by time.Duration) time.Time {
 }
 
 // TestClockJumps: the observer's wall clock is set by hours in both directions, again and again, and so are the agents':
-// nobody who beats is lost, and who is silent is lost after the grace and not before (N-3.2, N-3.7, N-3.11; architecture: Observer's clock).
+// nobody who beats is lost, and who is silent is lost after the grace and not before (N-3.2, N-3.7, N-3.11;
+// architecture: Observer's clock).
 func TestClockJumps(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	hours := func() time.Duration { return time.Duration(rng.IntN(49)-24) * time.Hour }

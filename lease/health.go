@@ -74,7 +74,8 @@ func (c *Change) Silence(node *corev1.Node, now time.Time) bool {
 // belongs to the network side.
 func unknown(node *corev1.Node, now time.Time) []corev1.NodeCondition {
 	out := slices.Clone(node.Status.Conditions)
-	for _, t := range []corev1.NodeConditionType{corev1.NodeReady, corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure} {
+	for _, t := range []corev1.NodeConditionType{corev1.NodeReady, corev1.NodeMemoryPressure, corev1.NodeDiskPressure,
+		corev1.NodePIDPressure} {
 		i := slices.IndexFunc(out, func(c corev1.NodeCondition) bool { return c.Type == t })
 		switch {
 		case i < 0:

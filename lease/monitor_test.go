@@ -49,7 +49,8 @@ func (f *fleet) post(name string, ready corev1.ConditionStatus) {
 	f.nodes[name] = n
 	c := api.NodeCondition(n, corev1.NodeReady)
 	if c == nil {
-		for _, t := range []corev1.NodeConditionType{corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure, corev1.NodeReady} {
+		for _, t := range []corev1.NodeConditionType{corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure,
+			corev1.NodeReady} {
 			n.Status.Conditions = append(n.Status.Conditions, corev1.NodeCondition{Type: t, Status: corev1.ConditionFalse})
 		}
 		c = api.NodeCondition(n, corev1.NodeReady)
@@ -266,7 +267,8 @@ func TestQueueOrder(t *testing.T) {
 	if !slices.Equal(f.log, want) {
 		t.Fatalf("log %q", f.log)
 	}
-	if got := f.taintsOf("z"); !slices.Equal(got, []string{"node.kubernetes.io/unreachable:NoExecute", "node.kubernetes.io/unreachable:NoSchedule"}) {
+	if got := f.taintsOf("z"); !slices.Equal(got,
+		[]string{"node.kubernetes.io/unreachable:NoExecute", "node.kubernetes.io/unreachable:NoSchedule"}) {
 		t.Errorf("taints of z: %v", got)
 	}
 	f.log = nil

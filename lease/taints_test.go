@@ -55,7 +55,8 @@ func TestNoScheduleTable(t *testing.T) {
 		{Key: corev1.TaintNodeDiskPressure, Effect: corev1.TaintEffectPreferNoSchedule},
 		{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute}}
 	c := Change{}
-	if !c.Apply(n, epoch) || len(n.Spec.Taints) != 3 || n.Spec.Taints[0].Key != "mine" || n.Spec.Taints[2].Effect != corev1.TaintEffectNoExecute {
+	if !c.Apply(n, epoch) || len(n.Spec.Taints) != 3 || n.Spec.Taints[0].Key != "mine" ||
+		n.Spec.Taints[2].Effect != corev1.TaintEffectNoExecute {
 		t.Errorf("taints %+v", n.Spec.Taints)
 	}
 	if c.Apply(n, epoch.Add(time.Hour)) {
@@ -66,7 +67,8 @@ func TestNoScheduleTable(t *testing.T) {
 // TestFreshNode keeps the taint of admission until it is seen Ready, and never gets it from us (N-1.6).
 func TestFreshNode(t *testing.T) {
 	f := newFleet(Settings{})
-	f.add("a", nil, "").Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule, TimeAdded: &metav1.Time{}}}
+	f.add("a", nil, "").Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule,
+		TimeAdded: &metav1.Time{}}}
 	f.add("b", nil, "")
 	f.step()
 	if a, b := f.taintsOf("a"), f.taintsOf("b"); len(a) != 1 || len(b) != 0 {

@@ -21,13 +21,15 @@ func (d admission) admit(pod *corev1.Pod) *refusal {
 		return &refusal{"SysctlForbidden", "forbidden sysctl: " + err.Error()}
 	}
 	if podspec.OwnUsers(pod) && d.a.board().OnHostNetwork(pod) {
-		return &refusal{"UnexpectedAdmissionError", "Unexpected error hostUsers: this board has all pods on its own network, where a pod with users of its own cannot be"}
+		return &refusal{"UnexpectedAdmissionError",
+			"Unexpected error hostUsers: this board has all pods on its own network, where a pod with users of its own cannot be"}
 	}
 	if err := admitAppArmor(pod, info); err != nil {
 		return &refusal{"AppArmor", "Cannot enforce AppArmor: " + err.Error()}
 	}
 	if info.SELinux && asksSELinux(pod) {
-		return &refusal{"UnexpectedAdmissionError", "Unexpected error seLinuxOptions: this board enforces SELinux and ledge cannot label containers yet"}
+		return &refusal{"UnexpectedAdmissionError",
+			"Unexpected error seLinuxOptions: this board enforces SELinux and ledge cannot label containers yet"}
 	}
 	return nil
 }

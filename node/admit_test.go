@@ -55,7 +55,8 @@ func TestAdmission(t *testing.T) {
 		{"nothing asked for", plain, func(*corev1.Pod) {}, "", ""},
 		{"safe sysctls", plain, withSysctl("kernel.shm_rmid_forced", "net.ipv4.tcp_syncookies"), "", ""},
 		{"a safe sysctl with slashes", plain, withSysctl("net/ipv4/tcp_syncookies"), "", ""},
-		{"an unsafe sysctl", plain, withSysctl("net.core.somaxconn"), "SysctlForbidden", `forbidden sysctl: "net.core.somaxconn" not allowlisted`},
+		{"an unsafe sysctl", plain, withSysctl("net.core.somaxconn"), "SysctlForbidden",
+			`forbidden sysctl: "net.core.somaxconn" not allowlisted`},
 		{"an allowed one", plain, withSysctl("kernel.msgmax", "net.ipv4.route.min_pmtu"), "", ""},
 		{"one like an allowed one", plain, withSysctl("kernel.msgmaxi"), "SysctlForbidden", `forbidden sysctl: "kernel.msgmaxi" not allowlisted`},
 		{"AppArmor where there is none", plain, withAppArmor("RuntimeDefault", ""), "AppArmor", off},
@@ -66,7 +67,8 @@ func TestAdmission(t *testing.T) {
 		{"unconfined by annotation", plain, annotated("unconfined"), "", ""},
 		{"a profile", armed, withAppArmor("Localhost", "x"), "", ""},
 		{"SELinux where there is none", plain, selinux, "", ""},
-		{"SELinux", runtime.Info{SELinux: true}, selinux, "UnexpectedAdmissionError", "Unexpected error seLinuxOptions: this board enforces SELinux and ledge cannot label containers yet"},
+		{"SELinux", runtime.Info{SELinux: true}, selinux, "UnexpectedAdmissionError",
+			"Unexpected error seLinuxOptions: this board enforces SELinux and ledge cannot label containers yet"},
 	} {
 		allowed, err := podspec.NewSysctls([]string{"kernel/msgmax", "net.ipv4.route.*"})
 		if err != nil {
@@ -107,7 +109,8 @@ func TestRefusedPod(t *testing.T) {
 func TestAppArmorName(t *testing.T) {
 	got := runtime.Container{}
 	with(t, nil, func(r *rig) {
-		r.engine = enginefake.New(enginefake.Config{AppArmor: true, Script: func(c runtime.Container) (b enginefake.Behaviour) { got = c; return b }})
+		r.engine = enginefake.New(enginefake.Config{AppArmor: true,
+			Script: func(c runtime.Container) (b enginefake.Behaviour) { got = c; return b }})
 		r.cfg.Engine = r.engine
 		r.begin()
 		r.pod("p", withAppArmor("Localhost", "mine"))
@@ -151,7 +154,8 @@ func TestSeccompFile(t *testing.T) {
 }
 
 func TestSysctlName(t *testing.T) {
-	for in, want := range map[string]string{"net.ipv4.x": "net.ipv4.x", "net/ipv4/x": "net.ipv4.x", "net/ipv4/conf/eth0.1/x": "net.ipv4.conf.eth0/1.x",
+	for in, want := range map[string]string{"net.ipv4.x": "net.ipv4.x", "net/ipv4/x": "net.ipv4.x",
+		"net/ipv4/conf/eth0.1/x": "net.ipv4.conf.eth0/1.x",
 		"net.ipv4.conf.eth0/1.x": "net.ipv4.conf.eth0/1.x", "x": "x"} {
 		if got := api.SysctlName(in); got != want {
 			t.Errorf("%s: %s, want %s", in, got, want)
@@ -250,7 +254,8 @@ func TestUsersOfPods(t *testing.T) {
 		r.pod("e", own)
 		r.pass(time.Second)
 		now := blocks()
-		if now["a"] != first["a"] || now["c"] != first["c"] || now["d"] == now["e"] || len(now) != 4 || now["d"] == now["a"] || now["e"] == now["c"] {
+		if now["a"] != first["a"] || now["c"] != first["c"] || now["d"] == now["e"] || len(now) != 4 || now["d"] == now["a"] ||
+			now["e"] == now["c"] {
 			t.Errorf("blocks: %v, were %v", now, first)
 		}
 	})

@@ -38,7 +38,8 @@ func TestLife(t *testing.T) {
 		if p.Status.Phase != corev1.PodRunning || p.Status.HostIP != "192.0.2.10" || p.Status.PodIP == "" {
 			t.Errorf("the pod is %+v", p.Status)
 		}
-		r.want("events", r.events.of("Pulled", "Created", "Started"), `Normal Pulled p: Container image "example.com/app:v1" already present on machine`,
+		r.want("events", r.events.of("Pulled", "Created", "Started"),
+			`Normal Pulled p: Container image "example.com/app:v1" already present on machine`,
 			"Normal Created p: Container created", "Normal Started p: Container started")
 		r.delete("p", nil)
 		r.pass(2 * time.Second)
@@ -88,7 +89,8 @@ func TestOrphans(t *testing.T) {
 				t.Errorf("%s of the pod that is gone are still there", name)
 			}
 		}
-		if !exists(r.agent.logs.Path(kept, "c", 0)) || !exists(r.agent.podRunDir(string(kept.UID))) || r.images.Mounts()[containerID(kept, "c", 0)] == "" {
+		if !exists(r.agent.logs.Path(kept, "c", 0)) || !exists(r.agent.podRunDir(string(kept.UID))) ||
+			r.images.Mounts()[containerID(kept, "c", 0)] == "" {
 			t.Error("something of the other pod went too")
 		}
 	})
@@ -189,7 +191,8 @@ func TestEngineForgets(t *testing.T) {
 func TestImageArrives(t *testing.T) {
 	with(t, nil, func(r *rig) {
 		r.begin()
-		wait := map[corev1.PullPolicy]string{corev1.PullAlways: "ErrImagePull", corev1.PullIfNotPresent: "ErrImagePull", corev1.PullNever: "ErrImageNeverPull"}
+		wait := map[corev1.PullPolicy]string{corev1.PullAlways: "ErrImagePull", corev1.PullIfNotPresent: "ErrImagePull",
+			corev1.PullNever: "ErrImageNeverPull"}
 		for policy := range wait {
 			r.pod(strings.ToLower(string(policy)), func(p *corev1.Pod) {
 				p.Spec.Containers[0].Image, p.Spec.Containers[0].ImagePullPolicy = "example.com/late:v1", policy
@@ -496,7 +499,8 @@ func TestBadImages(t *testing.T) {
 		r.pod("broken", func(p *corev1.Pod) { p.Spec.Containers[0].Name = "broken" })
 		r.pod("command", func(p *corev1.Pod) { p.Spec.Containers[0].Command = nil })
 		r.pass(time.Second)
-		for name, reason := range map[string]string{"name": "InvalidImageName", "broken": "CreateContainerError", "command": "CreateContainerConfigError"} {
+		for name, reason := range map[string]string{"name": "InvalidImageName", "broken": "CreateContainerError",
+			"command": "CreateContainerConfigError"} {
 			if w := r.get(name).Status.ContainerStatuses[0].State.Waiting; w == nil || w.Reason != reason {
 				t.Errorf("%s: %+v, want %s", name, w, reason)
 			}

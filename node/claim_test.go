@@ -91,7 +91,8 @@ func TestShutdownOfOneThatExitsWell(t *testing.T) { // N-5.27
 		if err := r.agent.StopPod(r.Context(), p.UID, stop); err != nil {
 			t.Fatal(err)
 		}
-		if s := r.get("p").Status; s.Phase != corev1.PodFailed || s.Reason != "Terminated" || s.Message != "why" || s.ContainerStatuses[0].State.Terminated.ExitCode != 0 {
+		if s := r.get("p").Status; s.Phase != corev1.PodFailed || s.Reason != "Terminated" || s.Message != "why" ||
+			s.ContainerStatuses[0].State.Terminated.ExitCode != 0 {
 			t.Errorf("%+v", s)
 		}
 	})

@@ -184,7 +184,8 @@ func containerOf(l runtime.Late) string {
 }
 
 func hangText(l runtime.Late, name string) string {
-	what := map[string]string{runtime.Starting: "the start", runtime.Entering: "a command on its way in", runtime.Removing: "the removal"}[l.What]
+	what := map[string]string{runtime.Starting: "the start", runtime.Entering: "a command on its way in",
+		runtime.Removing: "the removal"}[l.What]
 	if name != "" {
 		what += " (container " + name + ")"
 	}

@@ -95,7 +95,8 @@ func TestHangingOperation(t *testing.T) {
 		})
 		r.pass(25 * time.Second)
 		c := nodeCondition(r.node(), containersHang)
-		if c.Status != corev1.ConditionTrue || !strings.Contains(c.Message, "pod default/p: a command on its way in (container c) is not done after 35s") {
+		if c.Status != corev1.ConditionTrue ||
+			!strings.Contains(c.Message, "pod default/p: a command on its way in (container c) is not done after 35s") {
 			t.Errorf("the node: %+v", c)
 		}
 		if n := len(r.events.of("ContainerHangs")); n != 1 {

@@ -167,7 +167,8 @@ func (e *evictor) evict(ctx context.Context, t pressure.Threshold, r pressure.Re
 	if t.Soft {
 		grace = e.policy.MaxPodGrace
 	}
-	stop := podstate.Stop{Reason: Evicted, Message: message, Grace: &grace, Room: t.Signal.Disk(), Disruption: corev1.PodReasonTerminationByKubelet}
+	stop := podstate.Stop{Reason: Evicted, Message: message, Grace: &grace, Room: t.Signal.Disk(),
+		Disruption: corev1.PodReasonTerminationByKubelet}
 	if !e.a.roster.claim(c.Pod.UID, stop) { // it goes on its own, or for another reason: what that frees is to be seen first
 		return
 	}

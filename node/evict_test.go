@@ -167,7 +167,8 @@ func TestSignalBeforeStatus(t *testing.T) {
 		}
 		go func() { _ = r.agent.StopPod(r.Context(), slow.UID, stop) }()
 		r.pass(statusHeld + 10*time.Millisecond)
-		said := slices.ContainsFunc(r.get("slow").Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.DisruptionTarget })
+		said := slices.ContainsFunc(r.get("slow").Status.Conditions,
+			func(c corev1.PodCondition) bool { return c.Type == corev1.DisruptionTarget })
 		if n := r.via.count("update pods"); n != written+2 || !said {
 			t.Errorf("a pod that does not end at once: %d statuses, %+v", n-written-1, r.get("slow").Status.Conditions)
 		}
@@ -382,8 +383,9 @@ func TestSlowLook(t *testing.T) { // beyond N-6.22
 			r.uses(r.pod("eater"), 300*mi, 1)
 			kernel <- "memory"
 			synctest.Wait()
-			r.want("by "+begin, r.events.of("Evicted"), "Warning Evicted eater: The node was low on resource: memory. Threshold quantity: 100Mi, available: 0. "+
-				"Container c was using 300Mi, request is 0, has larger consumption of memory. map[offending_containers:c offending_containers_usage:300Mi starved_resource:memory]")
+			r.want("by "+begin, r.events.of("Evicted"),
+				"Warning Evicted eater: The node was low on resource: memory. Threshold quantity: 100Mi, available: 0. "+
+					"Container c was using 300Mi, request is 0, has larger consumption of memory. map[offending_containers:c offending_containers_usage:300Mi starved_resource:memory]")
 			b.takes.Store(0)
 		})
 	}
@@ -402,7 +404,8 @@ func (r *rig) uses(p *corev1.Pod, memory, tasks int64) {
 				r.Fatal(err)
 			}
 		}
-		if err := os.WriteFile(filepath.Join(dir, "memory.stat"), fmt.Appendf(nil, "anon %d\nfile 0\ninactive_file 0\n", memory), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, "memory.stat"), fmt.Appendf(nil, "anon %d\nfile 0\ninactive_file 0\n", memory),
+			0o600); err != nil {
 			r.Fatal(err)
 		}
 	}
@@ -457,19 +460,22 @@ func TestEvictsForMemory(t *testing.T) { // N-6.18, N-6.25, N-6.30 to N-6.33
 		}
 		found := false
 		for _, c := range p.Status.Conditions {
-			found = found || c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue && c.Reason == "TerminationByKubelet" && c.Message == why
+			found = found || c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue && c.Reason == "TerminationByKubelet" &&
+				c.Message == why
 		}
 		if !found {
 			t.Errorf("no condition DisruptionTarget: %+v", p.Status.Conditions)
 		}
 		r.want("running", sortedNames(r), "critical", "small", "within")
-		r.want("events", r.events.of("Evicted", "EvictionThresholdMet"), "Warning EvictionThresholdMet n: Attempting to reclaim memory", "Warning Evicted eater: "+why+
-			"map[offending_containers:c offending_containers_usage:300Mi starved_resource:memory]")
+		r.want("events", r.events.of("Evicted", "EvictionThresholdMet"), "Warning EvictionThresholdMet n: Attempting to reclaim memory",
+			"Warning Evicted eater: "+why+
+				"map[offending_containers:c offending_containers_usage:300Mi starved_resource:memory]")
 		if nodeCondition(r.node(), corev1.NodeMemoryPressure).Status != corev1.ConditionTrue {
 			t.Error("the condition was not posted")
 		}
 		_, text, _, err := r.agent.Page(r.Context(), "/metrics") // N-6.37
-		for _, line := range []string{"kubelet_evictions{eviction_signal=\"memory.available\"} 1\n", "kubelet_eviction_stats_age_seconds_bucket{eviction_signal=\"memory.available\",le=\"0.005\"} 1\n",
+		for _, line := range []string{"kubelet_evictions{eviction_signal=\"memory.available\"} 1\n",
+			"kubelet_eviction_stats_age_seconds_bucket{eviction_signal=\"memory.available\",le=\"0.005\"} 1\n",
 			"kubelet_eviction_stats_age_seconds_count{eviction_signal=\"memory.available\"} 1\n"} {
 			if err != nil || !strings.Contains(string(text), line) {
 				t.Errorf("no %q, %v: %s", line, err, text)
@@ -541,8 +547,9 @@ func TestEvictsOneByOne(t *testing.T) { // N-6.18, N-6.20, N-6.31
 			r.uses(r.pod(name), int64(300-100*i)*mi, 1)
 		}
 		r.pass(pressure.MonitorPeriod)
-		r.want("events of the first", r.events.of("Evicted"), "Warning Evicted a: The node was low on resource: memory. Threshold quantity: 100Mi, available: 0. "+
-			"Container c was using 300Mi, request is 0, has larger consumption of memory. map[offending_containers:c offending_containers_usage:300Mi starved_resource:memory]")
+		r.want("events of the first", r.events.of("Evicted"),
+			"Warning Evicted a: The node was low on resource: memory. Threshold quantity: 100Mi, available: 0. "+
+				"Container c was using 300Mi, request is 0, has larger consumption of memory. map[offending_containers:c offending_containers_usage:300Mi starved_resource:memory]")
 		r.pass(time.Second)
 		r.want("the first is still there", sortedNames(r), "a", "b", "c")
 		r.pass(4 * time.Second)
@@ -564,13 +571,15 @@ func TestEvictsUnheard(t *testing.T) { // N-6.20
 			r.begin()
 			for i, name := range []string{"a", "b", "c"} {
 				r.uses(r.pod(name, func(p *corev1.Pod) {
-					p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: medium}}}}
+					p.Spec.Volumes = []corev1.Volume{{Name: "v",
+						VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: medium}}}}
 				}), int64(300-100*i)*mi, 1)
 			}
 			r.pass(pressure.MonitorPeriod - time.Second)
 			r.via.breaks(down)
 			r.pass(freedWithin + 3*time.Second)
-			if n, want := len(r.events.of("Evicted")), map[corev1.StorageMedium]int{corev1.StorageMediumDefault: 2, corev1.StorageMediumMemory: 1}[medium]; n != want {
+			if n, want := len(r.events.of("Evicted")),
+				map[corev1.StorageMedium]int{corev1.StorageMediumDefault: 2, corev1.StorageMediumMemory: 1}[medium]; n != want {
 				t.Errorf("medium %q: %d were told to go, want %d", medium, n, want)
 			}
 			r.pass(evictWithin)
@@ -654,7 +663,8 @@ func TestPartlyBlind(t *testing.T) { // N-6.7
 		r.evicted("bomb")
 		r.want("running", sortedNames(r), "many")
 		node := r.node()
-		if !equality.Semantic.DeepEqual(node.Status.Capacity, was) || !isReady(node) || nodeCondition(node, corev1.NodePIDPressure).Status != corev1.ConditionTrue ||
+		if !equality.Semantic.DeepEqual(node.Status.Capacity, was) || !isReady(node) ||
+			nodeCondition(node, corev1.NodePIDPressure).Status != corev1.ConditionTrue ||
 			nodeCondition(node, corev1.NodeMemoryPressure).Status != corev1.ConditionFalse {
 			t.Errorf("the Node is %+v", node.Status)
 		}
@@ -776,7 +786,8 @@ func TestNoRoomForTheEnd(t *testing.T) { // reliability: a full card
 
 // TestDiskOrder: what nobody needs goes first, the least missed of it at the front, and only as much as has to.
 func TestDiskOrder(t *testing.T) { // N-6.23, N-6.26, pain 12
-	for enough, want := range map[string]string{"logs": "", "own": "logs", "dead": "logs own", "image": "logs own dead", "pod": "logs own dead image"} {
+	for enough, want := range map[string]string{"logs": "", "own": "logs", "dead": "logs own", "image": "logs own dead",
+		"pod": "logs own dead image"} {
 		with(t, map[string]enginefake.Behaviour{"c": {}, "dies": enginefake.For(time.Second, 1)}, func(r *rig) {
 			reg := r.far()
 			old, written := filepath.Join(r.dir, "data/logs/x/c/0.log.3"), filepath.Join(r.dir, "data/volumes")
@@ -786,7 +797,8 @@ func TestDiskOrder(t *testing.T) { // N-6.23, N-6.26, pain 12
 				"own":  func(map[string]bool) bool { return !shrunk.Load() },
 				"logs": func(map[string]bool) bool { return exists(old) },
 				"dead": func(map[string]bool) bool {
-					return slices.ContainsFunc(slices.Collect(maps.Keys(r.images.Mounts())), func(key string) bool { return strings.HasSuffix(key, ".dies.0") })
+					return slices.ContainsFunc(slices.Collect(maps.Keys(r.images.Mounts())),
+						func(key string) bool { return strings.HasSuffix(key, ".dies.0") })
 				},
 				"image": func(map[string]bool) bool {
 					_, err := r.images.Get(r.Context(), "registry.example/unused:v1")
@@ -861,7 +873,8 @@ func TestStorageLimit(t *testing.T) { // N-6.34
 		r.evicted("over")
 		const why = "Pod ephemeral local storage usage exceeds the total limit of containers 64Ki. "
 		p := r.get("over")
-		if p.Status.Message != why || slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.DisruptionTarget }) {
+		if p.Status.Message != why || slices.ContainsFunc(p.Status.Conditions,
+			func(c corev1.PodCondition) bool { return c.Type == corev1.DisruptionTarget }) {
 			t.Errorf("%q %+v", p.Status.Message, p.Status.Conditions)
 		}
 		r.want("events", r.events.of("Evicted", "EvictionThresholdMet"), "Warning Evicted over: "+why)
@@ -901,7 +914,8 @@ func TestEvictsNobodyWithoutEngine(t *testing.T) { // N-6.20
 		late   bool  // the engine is lost after the eater was told to go
 		left   int64 // of memory; 0: of processes
 		within time.Duration
-	}{{false, 90 * mi, 3 * time.Second}, {true, 90 * mi, 3 * time.Second}, {false, 20 * mi, 500 * time.Millisecond}, {false, 0, 3 * time.Second}} {
+	}{{false, 90 * mi, 3 * time.Second}, {true, 90 * mi, 3 * time.Second}, {false, 20 * mi, 500 * time.Millisecond},
+		{false, 0, 3 * time.Second}} {
 		late := c.late
 		with(t, map[string]enginefake.Behaviour{"c": {IgnoreTERM: true}}, func(r *rig) {
 			var begun atomic.Bool

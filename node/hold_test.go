@@ -25,7 +25,8 @@ func TestHold(t *testing.T) {
 			r.Fatal(err)
 		}
 		r.pass(5 * time.Minute)
-		if st, err := r.engine.List(r.Context()); err != nil || len(st.Containers) != 1 || r.get("old").Status.ContainerStatuses[0].ContainerID != old {
+		if st, err := r.engine.List(r.Context()); err != nil || len(st.Containers) != 1 ||
+			r.get("old").Status.ContainerStatuses[0].ContainerID != old {
 			t.Errorf("%d containers, %v", len(st.Containers), err)
 		}
 		if p := r.get("new").Status.Phase; p != corev1.PodPending || r.agent.Held() == "" {

@@ -74,7 +74,8 @@ func TestImageVolumeMissing(t *testing.T) {
 		r.begin()
 		r.pod("never", imageVolume("example.com/none:v1", corev1.PullNever))
 		r.pass(5 * time.Second)
-		r.want("events", r.events.of("FailedMount"), `Warning FailedMount never: MountVolume.SetUp failed for volume "v" : image "example.com/none:v1" is not present with pull policy of Never`)
+		r.want("events", r.events.of("FailedMount"),
+			`Warning FailedMount never: MountVolume.SetUp failed for volume "v" : image "example.com/none:v1" is not present with pull policy of Never`)
 		if r.get("never").Status.Phase != corev1.PodPending {
 			t.Errorf("it is %s", r.get("never").Status.Phase)
 		}

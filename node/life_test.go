@@ -62,7 +62,8 @@ func (c *clinic) count(command string) int {
 }
 
 func execProbe(command string) *corev1.Probe {
-	return &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{command}}}, PeriodSeconds: 5, FailureThreshold: 2}
+	return &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{command}}}, PeriodSeconds: 5,
+		FailureThreshold: 2}
 }
 
 func execHook(command string) *corev1.LifecycleHandler {
@@ -92,7 +93,8 @@ func TestProbes(t *testing.T) {
 			k.StartupProbe.FailureThreshold = 10
 		})
 		r.pass(12 * time.Second)
-		if s := r.get("p").Status.ContainerStatuses[0]; *s.Started || s.Ready || s.State.Running == nil || c.count("ready")+c.count("alive") != 0 {
+		if s := r.get("p").Status.ContainerStatuses[0]; *s.Started || s.Ready || s.State.Running == nil ||
+			c.count("ready")+c.count("alive") != 0 {
 			t.Errorf("before the startup probe passes: %+v", s)
 		}
 		c.set("started", 0)
@@ -190,9 +192,10 @@ func TestStoppedByShutdown(t *testing.T) {
 		put("s.yaml", staticPod)
 		r.begin()
 		r.pass(5 * time.Second)
-		p := r.pod("hooked", volumeOf(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}), func(p *corev1.Pod) {
-			p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: execHook("slow")}
-		})
+		p := r.pod("hooked", volumeOf(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}),
+			func(p *corev1.Pod) {
+				p.Spec.Containers[0].Lifecycle = &corev1.Lifecycle{PreStop: execHook("slow")}
+			})
 		leaving := r.pod("leaving", func(p *corev1.Pod) { p.Spec.Containers[0].Name = "deaf" })
 		r.pod("over", policy(corev1.RestartPolicyNever))
 		r.pass(time.Second)
@@ -268,7 +271,8 @@ func TestHookWhileKeeperAway(t *testing.T) {
 		c.mu.Unlock()
 		r.engine.SetAway(false)
 		r.pass(5 * time.Second)
-		if s := r.get("p").Status; s.Phase != corev1.PodRunning || s.ContainerStatuses[0].RestartCount != 0 || len(r.events.of("FailedPostStartHook")) > 0 {
+		if s := r.get("p").Status; s.Phase != corev1.PodRunning || s.ContainerStatuses[0].RestartCount != 0 ||
+			len(r.events.of("FailedPostStartHook")) > 0 {
 			t.Errorf("%+v %v", s, r.events.of("FailedPostStartHook"))
 		}
 	})
@@ -365,7 +369,8 @@ func TestRestartAllContainers(t *testing.T) {
 		r.pass(time.Second)
 		st := r.get("p").Status
 		for _, c := range append(st.InitContainerStatuses, st.ContainerStatuses...) {
-			if want := podstate.IDPrefix + containerID(p, c.Name, 1); c.ContainerID != want || c.RestartCount != 1 || c.LastTerminationState.Terminated == nil {
+			if want := podstate.IDPrefix + containerID(p, c.Name, 1); c.ContainerID != want || c.RestartCount != 1 ||
+				c.LastTerminationState.Terminated == nil {
 				t.Errorf("%s: %+v", c.Name, c)
 			}
 		}

@@ -182,7 +182,8 @@ func TestLogMedium(t *testing.T) {
 		if !strings.HasPrefix(path, r.agent.cfg.RunDir) {
 			t.Errorf("%s is not below %s", path, r.agent.cfg.RunDir)
 		}
-		spec, err := r.agent.hands.containerSpec(r.Context(), p, &p.Spec.Containers[0], "id", 0, t.TempDir(), images.Image{Config: images.Config{Entrypoint: []string{"/x"}}}, place{})
+		spec, err := r.agent.hands.containerSpec(r.Context(), p, &p.Spec.Containers[0], "id", 0, t.TempDir(),
+			images.Image{Config: images.Config{Entrypoint: []string{"/x"}}}, place{})
 		if err != nil || spec.LogPath != path || spec.LogBytes != 7 || spec.LogFiles != 3 || spec.LogRate != 5 || spec.LogTotal != 99 ||
 			!strings.HasPrefix(path, spec.LogRoot+"/") {
 			t.Errorf("%+v %v", spec, err)

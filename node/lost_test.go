@@ -61,7 +61,8 @@ func TestAPILosesPods(t *testing.T) {
 					t.Errorf("want it back: %v; it runs: %v, the API knows it: %v", c.back, runs, known)
 				}
 				if known {
-					if s := now.Status.ContainerStatuses[0]; now.Status.Phase != corev1.PodRunning || s.ContainerID != before.ContainerID || s.RestartCount != 0 {
+					if s := now.Status.ContainerStatuses[0]; now.Status.Phase != corev1.PodRunning || s.ContainerID != before.ContainerID ||
+						s.RestartCount != 0 {
 						t.Errorf("it is %s, %+v", now.Status.Phase, s)
 					}
 				}

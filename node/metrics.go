@@ -59,8 +59,10 @@ func (u usage) pullMetrics(t *stats.Text) {
 		t.Head(name, "counter", help)
 		t.Line(name, v, labels...)
 	}
-	count("kubelet_runtime_operations_total", "[ALPHA] Cumulative number of runtime operations by operation type.", float64(total), "operation_type", "pull_image")
-	count("kubelet_runtime_operations_errors_total", "[ALPHA] Cumulative number of runtime operation errors by operation type.", float64(c.Failed),
+	count("kubelet_runtime_operations_total", "[ALPHA] Cumulative number of runtime operations by operation type.", float64(total),
+		"operation_type", "pull_image")
+	count("kubelet_runtime_operations_errors_total", "[ALPHA] Cumulative number of runtime operation errors by operation type.",
+		float64(c.Failed),
 		"operation_type", "pull_image")
 	const gone = "kubelet_image_garbage_collected_total"
 	t.Head(gone, "counter", "[ALPHA] Total number of images garbage collected by the kubelet, whether through disk usage or image age.")

@@ -178,7 +178,8 @@ func New(cfg Config) (*Agent, error) {
 	a := &Agent{cfg: cfg, volumes: vols, prober: probe.New(cfg.Engine, cfg.Version), pods: api.NewView[*corev1.Pod](cfg.Client, api.Pods, sel),
 		self:   api.NewView[*corev1.Node](cfg.Client, api.Nodes, api.Selection{Fields: fields.OneTermEqualSelector("metadata.name", cfg.Name)}),
 		grants: grants{held: map[types.UID]corev1.ResourceList{}}, statusCh: make(chan struct{}, 1),
-		groupsCh: make(chan struct{}, 1), turns: make(chan struct{}), released: make(chan struct{}), handed: make(chan struct{}), known: make(chan struct{}), looked: make(chan struct{})}
+		groupsCh: make(chan struct{}, 1), turns: make(chan struct{}), released: make(chan struct{}), handed: make(chan struct{}),
+		known: make(chan struct{}), looked: make(chan struct{})}
 	a.streams, a.usage, a.evictor, a.storage = streams{a}, usage{a}, newEvictor(a), storageBounds{a}
 	a.admission, a.groups, a.sweeper = admission{a}, groups{a}, sweeper{a}
 	a.hands = &hands{a: a, blocks: map[types.UID]runtime.IDRange{}}
@@ -376,7 +377,8 @@ func (a *Agent) dispatch(ctx context.Context, g *errgroup.Group) {
 // nodeWarning tells of something wrong with the board itself.
 func (a *Agent) nodeWarning(reason, message string) {
 	if a.cfg.Events != nil {
-		a.cfg.Events.EventOn(corev1.ObjectReference{Kind: api.Nodes.Name, APIVersion: api.Nodes.APIVersion(), Name: a.cfg.Name, UID: types.UID(a.cfg.Name)},
+		a.cfg.Events.EventOn(corev1.ObjectReference{Kind: api.Nodes.Name, APIVersion: api.Nodes.APIVersion(), Name: a.cfg.Name,
+			UID: types.UID(a.cfg.Name)},
 			corev1.EventTypeWarning, reason, message)
 	}
 }

@@ -41,7 +41,8 @@ func TestFastStatus(t *testing.T) {
 		r.begin()
 		r.pass(time.Minute)
 		c := nodeCondition(r.node(), corev1.NodeReady)
-		if c.Status != corev1.ConditionFalse || c.Message != "container runtime status check may not have completed yet: fake: container engine unavailable" {
+		if c.Status != corev1.ConditionFalse ||
+			c.Message != "container runtime status check may not have completed yet: fake: container engine unavailable" {
 			t.Errorf("without an engine: %+v", c)
 		}
 		if r.agent.Ready() {
@@ -260,7 +261,8 @@ func TestOverReserved(t *testing.T) {
 		t.Error(err)
 	}
 	f.cfg.SysReserved["memory"] = resource.MustParse("2Gi")
-	if err := f.overReserved(); err == nil || !strings.HasPrefix(err.Error(), `Resource "memory" has a reservation of 5Gi but capacity of 4Gi`) {
+	if err := f.overReserved(); err == nil ||
+		!strings.HasPrefix(err.Error(), `Resource "memory" has a reservation of 5Gi but capacity of 4Gi`) {
 		t.Error(err)
 	}
 }

@@ -31,12 +31,16 @@ func TestSurvivors(t *testing.T) {
 		want  string
 	}
 	for name, looks := range map[string][]look{
-		"nothing":                 {{map[string]int64{"a": 0}, "[]"}, {map[string]int64{"a": 0}, "[]"}},
-		"told once":               {{nil, "[]"}, {map[string]int64{"a": 0}, "[]"}, {map[string]int64{"a": 2}, "[]"}, {map[string]int64{"a": 2}, "[{u a 2}]"}, {map[string]int64{"a": 2}, "[]"}},
-		"more of it":              {{nil, "[]"}, {map[string]int64{"a": 1}, "[]"}, {map[string]int64{"a": 3}, "[{u a 1}]"}, {map[string]int64{"a": 3}, "[{u a 2}]"}},
-		"of before this brain":    {{map[string]int64{"a": 5}, "[]"}, {map[string]int64{"a": 5}, "[]"}, {map[string]int64{"a": 6}, "[]"}, {map[string]int64{"a": 6}, "[{u a 1}]"}},
-		"it died of it":           {{nil, "[]"}, {map[string]int64{"a": 0}, "[]"}, {map[string]int64{"a": 4}, "[]"}, {nil, "[]"}},
-		"two":                     {{nil, "[]"}, {map[string]int64{"a": 1, "b": 2}, "[]"}, {map[string]int64{"a": 1, "b": 2}, "[{u a 1} {u b 2}]"}},
+		"nothing": {{map[string]int64{"a": 0}, "[]"}, {map[string]int64{"a": 0}, "[]"}},
+		"told once": {{nil, "[]"}, {map[string]int64{"a": 0}, "[]"}, {map[string]int64{"a": 2}, "[]"},
+			{map[string]int64{"a": 2}, "[{u a 2}]"}, {map[string]int64{"a": 2}, "[]"}},
+		"more of it": {{nil, "[]"}, {map[string]int64{"a": 1}, "[]"}, {map[string]int64{"a": 3}, "[{u a 1}]"},
+			{map[string]int64{"a": 3}, "[{u a 2}]"}},
+		"of before this brain": {{map[string]int64{"a": 5}, "[]"}, {map[string]int64{"a": 5}, "[]"}, {map[string]int64{"a": 6}, "[]"},
+			{map[string]int64{"a": 6}, "[{u a 1}]"}},
+		"it died of it": {{nil, "[]"}, {map[string]int64{"a": 0}, "[]"}, {map[string]int64{"a": 4}, "[]"}, {nil, "[]"}},
+		"two": {{nil, "[]"}, {map[string]int64{"a": 1, "b": 2}, "[]"},
+			{map[string]int64{"a": 1, "b": 2}, "[{u a 1} {u b 2}]"}},
 		"one of two has outlived": {{nil, "[]"}, {map[string]int64{"a": 1, "b": 2}, "[]"}, {map[string]int64{"b": 2}, "[{u b 2}]"}},
 	} {
 		var s survivors
@@ -67,7 +71,8 @@ func TestOutlivesOOMKills(t *testing.T) {
 		r.want("events", r.events.of("ProcessOOMKilled"),
 			"Warning ProcessOOMKilled p: Processes that the kernel killed for want of memory while the container goes on: 2 (its limit is 64Mi)")
 		_, text, _, err := r.agent.Page(r.Context(), "/metrics")
-		if line := "container_oom_events_total{container=\"c\",namespace=\"default\",pod=\"p\"} 2\n"; err != nil || !strings.Contains(string(text), line) {
+		if line := "container_oom_events_total{container=\"c\",namespace=\"default\",pod=\"p\"} 2\n"; err != nil ||
+			!strings.Contains(string(text), line) {
 			t.Errorf("no %q, %v: %s", line, err, text)
 		}
 		r.pass(10 * statsEvery)

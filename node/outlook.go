@@ -63,7 +63,8 @@ func (a *Agent) limits() podspec.Limits {
 // board is what the specs of pods depend on, as it is now.
 func (a *Agent) board() podspec.Board {
 	seen := a.outlook.last()
-	return podspec.Board{Node: a.cfg.Name, Hostname: seen.sample.Hostname, IPs: seen.hostIPs, Allocatable: seen.allocatable, Limits: a.limits(),
-		Logs: a.cfg.Logs, APIServer: a.cfg.APIServer, ClusterDNS: a.cfg.ClusterDNS, ClusterDomain: a.cfg.ClusterDomain,
+	return podspec.Board{Node: a.cfg.Name, Hostname: seen.sample.Hostname, IPs: seen.hostIPs, Allocatable: seen.allocatable,
+		Limits: a.limits(),
+		Logs:   a.cfg.Logs, APIServer: a.cfg.APIServer, ClusterDNS: a.cfg.ClusterDNS, ClusterDomain: a.cfg.ClusterDomain,
 		NoPodNetwork: a.cfg.NoPodNetwork, Unconfined: a.cfg.Unconfined}
 }

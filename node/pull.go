@@ -125,8 +125,9 @@ func (h *hands) pullSecrets(ctx context.Context, pod *corev1.Pod) (images.Keyrin
 		ring = append(ring, keys...)
 	}
 	if len(lost) > 0 {
-		h.a.event(pod, corev1.EventTypeWarning, "FailedToRetrieveImagePullSecret", fmt.Sprintf("Unable to retrieve some image pull secrets (%s); "+
-			"attempting to pull the image may not succeed.", strings.Join(lost, ", ")))
+		h.a.event(pod, corev1.EventTypeWarning, "FailedToRetrieveImagePullSecret",
+			fmt.Sprintf("Unable to retrieve some image pull secrets (%s); "+
+				"attempting to pull the image may not succeed.", strings.Join(lost, ", ")))
 	}
 	return ring, nil
 }
@@ -180,7 +181,8 @@ func (ps *pulls) pulled(pod *corev1.Pod, c *corev1.Container, p *pulling) {
 }
 
 func (h *hands) usedAnyway(pod *corev1.Pod, c *corev1.Container, why string) {
-	h.a.containerEvent(pod, c.Name, corev1.EventTypeWarning, "Pulled", fmt.Sprintf("Container image %q already present on machine is used: %s", c.Image, why))
+	h.a.containerEvent(pod, c.Name, corev1.EventTypeWarning, "Pulled",
+		fmt.Sprintf("Container image %q already present on machine is used: %s", c.Image, why))
 }
 
 // silence is a registry that did not answer while the image was here. For some time the pod's containers are started

@@ -59,7 +59,8 @@ func TestPullEvents(t *testing.T) {
 		r.want("running", r.running(), "c.0")
 		size := len("program "+farImage) + len("content")
 		r.want("events", r.events.of("Pulling", "Pulled"), `Normal Pulling p: Pulling image "registry.example/far:v1"`,
-			fmt.Sprintf(`Normal Pulled p: Successfully pulled image "registry.example/far:v1" in 0s (0s including waiting). Image size: %d bytes.`, size))
+			fmt.Sprintf(`Normal Pulled p: Successfully pulled image "registry.example/far:v1" in 0s (0s including waiting). Image size: %d bytes.`,
+				size))
 		r.pod("q", imageOf(farImage, corev1.PullIfNotPresent))
 		r.pass(time.Second)
 		r.want("second", r.events.of("Pulled")[1:], `Normal Pulled q: Container image "registry.example/far:v1" already present on machine`)
@@ -90,7 +91,8 @@ func TestPullFails(t *testing.T) {
 			t.Errorf("%+v", w)
 		}
 		r.pass(24 * time.Second) // the second pause is of 20 seconds; ten of them have passed
-		if w := r.waiting("p"); w.Reason != "ImagePullBackOff" || !strings.HasPrefix(w.Message, `Back-off pulling image "registry.example/far:v1": ErrImagePull: `) {
+		if w := r.waiting("p"); w.Reason != "ImagePullBackOff" ||
+			!strings.HasPrefix(w.Message, `Back-off pulling image "registry.example/far:v1": ErrImagePull: `) {
 			t.Errorf("%+v", w)
 		}
 		r.want("events", r.events.of("Failed", "BackOff"), `Warning Failed p: Failed to pull image "registry.example/far:v1": no route`,
@@ -195,7 +197,8 @@ func TestPullOfflineLoop(t *testing.T) {
 		}
 		const backoff = `Normal BackOff p: Back-off pulling image "registry.example/far:v1"`
 		told := r.events.of("BackOff", "Pulled")
-		if at := slices.Index(told, backoff); at < 0 || !strings.HasPrefix(told[at+1], "Warning Pulled p: Container image") || !strings.Contains(told[at+1], "dial: ") {
+		if at := slices.Index(told, backoff); at < 0 || !strings.HasPrefix(told[at+1], "Warning Pulled p: Container image") ||
+			!strings.Contains(told[at+1], "dial: ") {
 			t.Errorf("%q", told)
 		}
 		before = asked.Load()
@@ -249,8 +252,10 @@ func TestPullSecrets(t *testing.T) {
 		r.images.Registry = keys
 		auth := base64.StdEncoding.EncodeToString([]byte("me:pw"))
 		for name, s := range map[string]corev1.Secret{
-			"new": {Type: corev1.SecretTypeDockerConfigJson, Data: map[string][]byte{corev1.DockerConfigJsonKey: []byte(`{"auths":{"registry.example":{"auth":"` + auth + `"}}}`)}},
-			"old": {Type: corev1.SecretTypeDockercfg, Data: map[string][]byte{corev1.DockerConfigKey: []byte(`{"https://registry.example/v1/":{"username":"him","password":"x"}}`)}},
+			"new": {Type: corev1.SecretTypeDockerConfigJson,
+				Data: map[string][]byte{corev1.DockerConfigJsonKey: []byte(`{"auths":{"registry.example":{"auth":"` + auth + `"}}}`)}},
+			"old": {Type: corev1.SecretTypeDockercfg,
+				Data: map[string][]byte{corev1.DockerConfigKey: []byte(`{"https://registry.example/v1/":{"username":"him","password":"x"}}`)}},
 			"bad": {Type: corev1.SecretTypeOpaque, Data: map[string][]byte{corev1.DockerConfigJsonKey: []byte("secret text")}},
 		} {
 			s.ObjectMeta = metav1.ObjectMeta{Namespace: "default", Name: name}
@@ -273,11 +278,13 @@ func TestPullSecrets(t *testing.T) {
 		if got := keys.last().For("registry.example", "far"); !slices.Equal(got, want) {
 			t.Errorf("%d credentials", len(got))
 		}
-		r.want("told", r.events.of("FailedToRetrieveImagePullSecret"), "Warning FailedToRetrieveImagePullSecret p: Unable to retrieve some image pull secrets (none); "+
-			"attempting to pull the image may not succeed.")
+		r.want("told", r.events.of("FailedToRetrieveImagePullSecret"),
+			"Warning FailedToRetrieveImagePullSecret p: Unable to retrieve some image pull secrets (none); "+
+				"attempting to pull the image may not succeed.")
 		r.pod("q", imageOf(farImage, corev1.PullAlways), with("bad"))
 		r.pass(time.Second)
-		if w := r.waiting("q"); w.Reason != "ErrImagePull" || !strings.Contains(w.Message, `image pull secret "bad"`) || strings.Contains(w.Message, "secret text") {
+		if w := r.waiting("q"); w.Reason != "ErrImagePull" || !strings.Contains(w.Message, `image pull secret "bad"`) ||
+			strings.Contains(w.Message, "secret text") {
 			t.Errorf("%+v", w)
 		}
 	})
@@ -432,10 +439,11 @@ func TestImageMetrics(t *testing.T) {
 			`kubelet_image_pull_duration_seconds_bucket{image_size_in_bytes="0-10MB",le="3600"}`: "2",
 			`kubelet_image_pull_duration_seconds_bucket{image_size_in_bytes="0-10MB",le="+Inf"}`: "2",
 			`kubelet_image_pull_duration_seconds_count{image_size_in_bytes="0-10MB"}`:            "2",
-			`kubelet_image_pull_duration_seconds_sum{image_size_in_bytes="0-10MB"}`:              "42", // three blobs each: the config and two layers
-			`kubelet_runtime_operations_total{operation_type="pull_image"}`:                      strconv.Itoa(2 + failed),
-			`kubelet_image_garbage_collected_total{reason="age"}`:                                "0",
-			`kubelet_image_garbage_collected_total{reason="space"}`:                              "1",
+			// three blobs each: the config and two layers
+			`kubelet_image_pull_duration_seconds_sum{image_size_in_bytes="0-10MB"}`: "42",
+			`kubelet_runtime_operations_total{operation_type="pull_image"}`:         strconv.Itoa(2 + failed),
+			`kubelet_image_garbage_collected_total{reason="age"}`:                   "0",
+			`kubelet_image_garbage_collected_total{reason="space"}`:                 "1",
 		} {
 			if got[name] != want {
 				t.Errorf("%s is %q, want %q", name, got[name], want)

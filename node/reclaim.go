@@ -14,9 +14,10 @@ import (
 )
 
 // free removes what nobody needs, the least missed first, until the board is not short any more (N-6.23, pain 12): old
-// parts of logs, what the agent's own files hold for nothing, the files of containers that have ended, unused images. It gives what is to be seen afterwards. For
-// memory and process numbers there is nothing to remove.
-func (e *evictor) free(ctx context.Context, s pressure.Signal, seen pressure.Readings, layout pressure.Layout) (pressure.Readings, pressure.Layout) {
+// parts of logs, what the agent's own files hold for nothing, the files of containers that have ended, unused images. It gives what is to
+// be seen afterwards. For memory and process numbers there is nothing to remove.
+func (e *evictor) free(ctx context.Context, s pressure.Signal, seen pressure.Readings, layout pressure.Layout) (pressure.Readings,
+	pressure.Layout) {
 	if !s.Disk() {
 		return seen, layout
 	}
@@ -96,7 +97,8 @@ func (e *evictor) dropImages(ctx context.Context) (freed bool, err error) {
 // kubelet does (N-6.23), which has nothing to free where memory is short.
 func (e *evictor) squeeze(ctx context.Context, c pressure.Candidate, above int64) bool {
 	a := e.a
-	if !e.swaps && !a.cfg.Status.WorkingSet { // only page cache could be taken, which counts as available; a kernel that is short may look for it for seconds
+	// only page cache could be taken, which counts as available; a kernel that is short may look for it for seconds
+	if !e.swaps && !a.cfg.Status.WorkingSet {
 		return false
 	}
 	info := a.engine.last()

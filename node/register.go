@@ -456,7 +456,8 @@ func (p *poster) tellRival(n *corev1.Node, boot string) {
 	}
 	slog.Warn("another board is at work under this name: copies of one card? Take one out, and let it join anew without its data",
 		"node", n.Name, "its address", where, "its boot", other, "this boot", boot)
-	p.a.nodeEvent(corev1.EventTypeWarning, "NameShared", fmt.Sprintf("Two boards are at work as %s, boots %s and %s: copies of one card?", n.Name, boot, other))
+	p.a.nodeEvent(corev1.EventTypeWarning, "NameShared",
+		fmt.Sprintf("Two boards are at work as %s, boots %s and %s: copies of one card?", n.Name, boot, other))
 }
 
 // rivalsEach is after how many times it is said again: a quarter of an hour, where both post at each look.
@@ -479,7 +480,8 @@ func (p *poster) spread() time.Duration {
 // sameStatus compares all but heartbeat times. What there is most of is compared here, since every board does so every ten
 // seconds, and reflection takes its time; what is left, fields of tomorrow too, by that.
 func sameStatus(a, b *corev1.NodeStatus) bool {
-	if !slices.EqualFunc(a.Conditions, b.Conditions, sameCondition) || !sameAmounts(a.Capacity, b.Capacity) || !sameAmounts(a.Allocatable, b.Allocatable) ||
+	if !slices.EqualFunc(a.Conditions, b.Conditions, sameCondition) || !sameAmounts(a.Capacity, b.Capacity) ||
+		!sameAmounts(a.Allocatable, b.Allocatable) ||
 		!slices.EqualFunc(a.Images, b.Images, sameImage) || !slices.Equal(a.Addresses, b.Addresses) {
 		return false
 	}
@@ -561,7 +563,8 @@ func (a *Agent) nodeEvent(eventType, reason, message string) {
 // warnOfSwap is N-8.14: secrets in memory may reach the card after all.
 func (p *poster) warnOfSwap(canKeepOff bool) {
 	if p.a.outlook.last().sample.SwapOnDisk && !canKeepOff {
-		p.a.nodeWarning("PossibleMemoryBackedVolumesOnDisk", "The tmpfs noswap option is not supported. Memory-backed volumes (e.g. secrets, emptyDirs, etc.) "+
-			"might be swapped to disk and should no longer be considered secure.")
+		p.a.nodeWarning("PossibleMemoryBackedVolumesOnDisk",
+			"The tmpfs noswap option is not supported. Memory-backed volumes (e.g. secrets, emptyDirs, etc.) "+
+				"might be swapped to disk and should no longer be considered secure.")
 	}
 }

@@ -20,7 +20,8 @@ import (
 func TestObject(t *testing.T) {
 	taint := corev1.Taint{Key: "k", Value: "v", Effect: corev1.TaintEffectNoSchedule}
 	f := someFacts(func(f *facts) {
-		f.reg = Registration{Labels: map[string]string{"tier": "edge", corev1.LabelArchStable: "mine"}, Taints: []corev1.Taint{taint}, External: true}
+		f.reg = Registration{Labels: map[string]string{"tier": "edge", corev1.LabelArchStable: "mine"}, Taints: []corev1.Taint{taint},
+			External: true}
 	})
 	n := f.object()
 	want := map[string]string{"kubernetes.io/hostname": "n", "kubernetes.io/os": "linux", "kubernetes.io/arch": "mine",
@@ -47,20 +48,25 @@ func TestReconcileLabels(t *testing.T) {
 		old, fresh, out labels
 		changed         bool
 	}{
-		{"nothing to do", labels{"kubernetes.io/os": "linux", "x": "y"}, labels{"kubernetes.io/os": "linux"}, labels{"kubernetes.io/os": "linux", "x": "y"}, false},
+		{"nothing to do", labels{"kubernetes.io/os": "linux", "x": "y"}, labels{"kubernetes.io/os": "linux"},
+			labels{"kubernetes.io/os": "linux", "x": "y"}, false},
 		{"missing", nil, labels{"kubernetes.io/os": "linux"}, labels{"kubernetes.io/os": "linux"}, true},
 		{"wrong", labels{"kubernetes.io/arch": "amd64"}, labels{"kubernetes.io/arch": "arm64"}, labels{"kubernetes.io/arch": "arm64"}, true},
-		{"a new zone", labels{"topology.kubernetes.io/zone": "a"}, labels{"topology.kubernetes.io/zone": "b"}, labels{"topology.kubernetes.io/zone": "b"}, true},
+		{"a new zone", labels{"topology.kubernetes.io/zone": "a"}, labels{"topology.kubernetes.io/zone": "b"},
+			labels{"topology.kubernetes.io/zone": "b"}, true},
 		{"every default key", nil, labels{"kubernetes.io/hostname": "1", "topology.kubernetes.io/zone": "2", "topology.kubernetes.io/region": "3",
 			"failure-domain.beta.kubernetes.io/zone": "4", "failure-domain.beta.kubernetes.io/region": "5", "beta.kubernetes.io/instance-type": "6",
-			"node.kubernetes.io/instance-type": "7", "kubernetes.io/os": "8", "kubernetes.io/arch": "9", "beta.kubernetes.io/os": "10", "beta.kubernetes.io/arch": "11"},
+			"node.kubernetes.io/instance-type": "7", "kubernetes.io/os": "8", "kubernetes.io/arch": "9", "beta.kubernetes.io/os": "10",
+			"beta.kubernetes.io/arch": "11"},
 			labels{"kubernetes.io/hostname": "1", "topology.kubernetes.io/zone": "2", "topology.kubernetes.io/region": "3",
 				"failure-domain.beta.kubernetes.io/zone": "4", "failure-domain.beta.kubernetes.io/region": "5", "beta.kubernetes.io/instance-type": "6",
-				"node.kubernetes.io/instance-type": "7", "kubernetes.io/os": "8", "kubernetes.io/arch": "9", "beta.kubernetes.io/os": "10", "beta.kubernetes.io/arch": "11"}, true},
+				"node.kubernetes.io/instance-type": "7", "kubernetes.io/os": "8", "kubernetes.io/arch": "9", "beta.kubernetes.io/os": "10",
+				"beta.kubernetes.io/arch": "11"}, true},
 		{"a label of one's own is not brought", labels{"x": "old"}, labels{"tier": "edge", "x": "new"}, labels{"x": "old"}, false},
 		{"a key the fresh one has not stays", labels{"topology.kubernetes.io/zone": "a"}, labels{"kubernetes.io/os": "linux"},
 			labels{"topology.kubernetes.io/zone": "a", "kubernetes.io/os": "linux"}, true},
-		{"an empty value takes the key away", labels{"topology.kubernetes.io/zone": "a", "x": "y"}, labels{"topology.kubernetes.io/zone": ""}, labels{"x": "y"}, true},
+		{"an empty value takes the key away", labels{"topology.kubernetes.io/zone": "a", "x": "y"}, labels{"topology.kubernetes.io/zone": ""},
+			labels{"x": "y"}, true},
 		{"an empty value where there is none", labels{"x": "y"}, labels{"topology.kubernetes.io/zone": ""}, labels{"x": "y"}, false},
 	} {
 		old := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: maps.Clone(c.old)}}
@@ -79,7 +85,8 @@ func TestRegisteredBefore(t *testing.T) {
 		r.begin()
 		r.pass(time.Minute)
 		uid := r.node().UID
-		patch := api.Patch{Type: types.MergePatchType, Data: []byte(`{"metadata":{"labels":{"mine":"x","kubernetes.io/os":"windows"}},"spec":{"taints":null}}`)}
+		patch := api.Patch{Type: types.MergePatchType,
+			Data: []byte(`{"metadata":{"labels":{"mine":"x","kubernetes.io/os":"windows"}},"spec":{"taints":null}}`)}
 		if _, err := r.Patch(r.Context(), api.Nodes, "", "n", patch, api.WriteOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -201,7 +208,8 @@ func TestExternalAddresses(t *testing.T) {
 	if f.fill(n); len(n.Status.Addresses) != 1 || f.tellIPs(n) {
 		t.Errorf("what the cloud wrote was touched: %v", n.Status.Addresses)
 	}
-	if n = someFacts(external()).object(); len(n.Status.Addresses) != 1 || n.Status.Addresses[0].Type != corev1.NodeHostName || n.Annotations[providedIPs] != "" {
+	if n = someFacts(external()).object(); len(n.Status.Addresses) != 1 || n.Status.Addresses[0].Type != corev1.NodeHostName ||
+		n.Annotations[providedIPs] != "" {
 		t.Errorf("without --node-ip: %v %v", n.Annotations, n.Status.Addresses)
 	}
 	n.Annotations = map[string]string{providedIPs: "192.0.2.10"}
@@ -265,7 +273,8 @@ func TestCopiedCard(t *testing.T) {
 		for range 20 {
 			other()
 		}
-		r.want("again and again", r.events.of("NameShared"), "Warning NameShared n: Two boards are at work as n, boots b2 and b9: copies of one card?")
+		r.want("again and again", r.events.of("NameShared"),
+			"Warning NameShared n: Two boards are at work as n, boots b2 and b9: copies of one card?")
 	})
 }
 

@@ -164,7 +164,8 @@ func (z *resizing) tellSizes(pod *corev1.Pod, out *corev1.PodStatus) {
 			}
 			have, was := c.Resources, api.ContainerStatusNamed(pod, list[i].Name)
 			have.Claims = nil
-			if now := z.running(list[i].ContainerID); now != nil && was != nil && was.Resources != nil && resized(now.Resources, l.Container(pod, c)) {
+			if now := z.running(list[i].ContainerID); now != nil && was != nil && was.Resources != nil &&
+				resized(now.Resources, l.Container(pod, c)) {
 				have, busy = *was.Resources, true
 			}
 			list[i].AllocatedResources = c.Resources.Requests

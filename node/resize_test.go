@@ -263,7 +263,8 @@ func TestResizeOfPod(t *testing.T) {
 		told := func(want string) {
 			r.Helper()
 			st := r.get("p").Status
-			got := fmt.Sprint(st.AllocatedResources.Cpu(), " ", st.AllocatedResources.Memory(), ", ", st.Resources.Limits.Cpu(), " ", st.Resources.Limits.Memory())
+			got := fmt.Sprint(st.AllocatedResources.Cpu(), " ", st.AllocatedResources.Memory(), ", ", st.Resources.Limits.Cpu(), " ",
+				st.Resources.Limits.Memory())
 			for _, c := range st.Conditions {
 				if c.Type == corev1.PodResizePending || c.Type == corev1.PodResizeInProgress {
 					got += fmt.Sprint("; ", c.Type, " ", c.Reason)

@@ -64,7 +64,8 @@ func (r room) resources(pod *corev1.Pod) (why *refusal, lack map[corev1.Resource
 		}
 		lack[name] = used + need - have
 		if why == nil {
-			why = &refusal{"OutOf" + string(name), fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d", name, need, used, have)}
+			why = &refusal{"OutOf" + string(name),
+				fmt.Sprintf("Node didn't have enough resource: %s, requested: %d, used: %d, capacity: %d", name, need, used, have)}
 		}
 	}
 	return why, lack

@@ -41,14 +41,17 @@ func TestRoom(t *testing.T) {
 		p.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80}}
 	}
 	r := room{node: node, pods: []*corev1.Pod{asking("a", "1500m", "1Gi", onPort)}, allocatable: corev1.ResourceList{
-		"cpu": resource.MustParse("2"), "memory": resource.MustParse("2Gi"), "pods": resource.MustParse("3"), "ephemeral-storage": resource.MustParse("1Gi")}}
+		"cpu": resource.MustParse("2"), "memory": resource.MustParse("2Gi"), "pods": resource.MustParse("3"),
+		"ephemeral-storage": resource.MustParse("1Gi")}}
 	for _, tc := range []struct {
 		name, reason, message string
 		pod                   *corev1.Pod
 	}{
 		{"fits", "", "", asking("p", "500m", "1Gi", tolerant)},
-		{"cpu", "OutOfcpu", "Node didn't have enough resource: cpu, requested: 501, used: 1500, capacity: 2000", asking("p", "501m", "2Gi", tolerant)},
-		{"memory", "OutOfmemory", "Node didn't have enough resource: memory, requested: 1073741825, used: 1073741824, capacity: 2147483648", asking("p", "1m", "1073741825", tolerant)},
+		{"cpu", "OutOfcpu", "Node didn't have enough resource: cpu, requested: 501, used: 1500, capacity: 2000",
+			asking("p", "501m", "2Gi", tolerant)},
+		{"memory", "OutOfmemory", "Node didn't have enough resource: memory, requested: 1073741825, used: 1073741824, capacity: 2147483648",
+			asking("p", "1m", "1073741825", tolerant)},
 		{"storage", "OutOfephemeral-storage", "Node didn't have enough resource: ephemeral-storage, requested: 2147483648, used: 0, capacity: 1073741824",
 			asking("p", "1m", "1", tolerant, func(p *corev1.Pod) {
 				p.Spec.Overhead = corev1.ResourceList{"ephemeral-storage": resource.MustParse("2Gi")}
@@ -63,7 +66,8 @@ func TestRoom(t *testing.T) {
 			asking("p", "1m", "1", tolerant, func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{corev1.LabelOSStable: "windows"} })},
 		{"name", "NodeName", "Predicate NodeName failed: node(s) didn't match the requested node name",
 			asking("p", "1m", "1", tolerant, func(p *corev1.Pod) { p.Spec.NodeName = "other" })},
-		{"port", "NodePorts", "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports", asking("p", "1m", "1", tolerant, onPort)},
+		{"port", "NodePorts", "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports",
+			asking("p", "1m", "1", tolerant, onPort)},
 		{"taint", "TaintToleration", "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate", asking("p", "1m", "1")},
 		{"mirror", "", "", asking("p", "1m", "1", func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"} })},
 	} {
@@ -102,7 +106,8 @@ func TestVictims(t *testing.T) {
 		{"a little", asking("new", "1", "1", prio(podspec.SystemCritical)), map[corev1.ResourceName]int64{"cpu": 100}, "small"},
 		{"the large one will do", asking("new", "1", "1", prio(podspec.SystemCritical)), map[corev1.ResourceName]int64{"cpu": 900}, "large"},
 		{"two", asking("new", "2", "1", prio(podspec.SystemCritical)), map[corev1.ResourceName]int64{"cpu": 1300}, "large small"},
-		{"even the guaranteed", asking("new", "2", "1", prio(podspec.SystemCritical)), map[corev1.ResourceName]int64{"cpu": 2200}, "guaranteed large small"},
+		{"even the guaranteed", asking("new", "2", "1", prio(podspec.SystemCritical)), map[corev1.ResourceName]int64{"cpu": 2200},
+			"guaranteed large small"},
 		{"never a critical one", asking("new", "9", "1", prio(podspec.SystemCritical)), map[corev1.ResourceName]int64{"cpu": 4000}, ""},
 		{"nobody for an ordinary pod", asking("new", "1", "1", prio(1000)), map[corev1.ResourceName]int64{"cpu": 100}, ""},
 		{"nobody for what is not resources", asking("new", "1", "1", prio(podspec.SystemCritical)), nil, ""},
@@ -150,7 +155,8 @@ func TestBoundByHand(t *testing.T) {
 		r.begin() // a new brain does not ask again
 		r.pass(5 * time.Second)
 		r.want("running", r.running(), "c.0", "c.0")
-		r.want("events", r.events.of("OutOfcpu"), "Warning OutOfcpu third: Node didn't have enough resource: cpu, requested: 1500, used: 3000, capacity: 4000")
+		r.want("events", r.events.of("OutOfcpu"),
+			"Warning OutOfcpu third: Node didn't have enough resource: cpu, requested: 1500, used: 3000, capacity: 4000")
 	})
 }
 
@@ -192,7 +198,8 @@ func TestCriticalMakesRoom(t *testing.T) {
 			t.Errorf("%+v", victim)
 		}
 		i := slices.IndexFunc(victim.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.DisruptionTarget })
-		if i < 0 || victim.Conditions[i].Message != "Pod was preempted by Kubelet to accommodate a critical pod." || victim.Conditions[i].Reason != "TerminationByKubelet" {
+		if i < 0 || victim.Conditions[i].Message != "Pod was preempted by Kubelet to accommodate a critical pod." ||
+			victim.Conditions[i].Reason != "TerminationByKubelet" {
 			t.Errorf("%+v", victim.Conditions)
 		}
 		r.want("events", r.events.of("Preempting"), "Warning Preempting ordinary: Preempted in order to admit critical pod")

@@ -19,7 +19,8 @@ func TestRuntimeClassHandlers(t *testing.T) {
 	with(t, nil, func(r *rig) {
 		class := func(name, handler string) {
 			t.Helper()
-			if _, err := api.Create(t.Context(), r.Client, node.RuntimeClasses, &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Handler: handler}); err != nil {
+			if _, err := api.Create(t.Context(), r.Client, node.RuntimeClasses,
+				&nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Handler: handler}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -38,7 +39,8 @@ func TestRuntimeClassHandlers(t *testing.T) {
 			}
 		}
 		told := r.events.of("FailedCreatePodSandBox")
-		if len(told) == 0 || !strings.Contains(told[0], `Failed to create pod sandbox: no runtime for "kata" is configured: the handlers of this board are ledge and runc`) {
+		if len(told) == 0 || !strings.Contains(told[0],
+			`Failed to create pod sandbox: no runtime for "kata" is configured: the handlers of this board are ledge and runc`) {
 			t.Errorf("told %q", told)
 		}
 		if _, err := r.Delete(t.Context(), node.RuntimeClasses, "", "vm", api.DeleteOptions{}); err != nil {

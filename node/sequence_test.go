@@ -44,11 +44,13 @@ type scarce struct {
 	take        func(r *rig, p *corev1.Pod, n int64)
 }
 
-var ofMemory = scarce{name: pressure.Memory, condition: corev1.NodeMemoryPressure, line: 100 * mi, least: 800 * mi, most: 2400 * mi, each: 700 * mi, requested: true,
+var ofMemory = scarce{name: pressure.Memory, condition: corev1.NodeMemoryPressure, line: 100 * mi, least: 800 * mi, most: 2400 * mi,
+	each: 700 * mi, requested: true,
 	show: func(b *Sample, left int64) { b.MemoryAvailable = left },
 	take: func(r *rig, p *corev1.Pod, n int64) { r.uses(p, n, 1) }}
 
-var ofProcesses = scarce{name: pressure.PIDs, condition: corev1.NodePIDPressure, line: 32768 / 20, least: 6000, most: 20000, each: 5000, // N-6.27
+// N-6.27
+var ofProcesses = scarce{name: pressure.PIDs, condition: corev1.NodePIDPressure, line: 32768 / 20, least: 6000, most: 20000, each: 5000,
 	show: func(b *Sample, left int64) { b.PIDUsed = b.PIDMax - left },
 	take: func(r *rig, p *corev1.Pod, n int64) { r.uses(p, mi, n) }}
 
@@ -156,8 +158,9 @@ func TestSeesaw(t *testing.T) { // N-6.18 to N-6.20, N-6.25, N-6.27, N-6.30
 			with(t, nil, func(r *rig) {
 				const transition = 40 * time.Second
 				rnd := rand.New(rand.NewPCG(seed, 6))
-				s := &seesaw{rig: r, playedRecorder: r.events, scarce: what, used: map[string]int64{}, request: map[string]int64{}, spared: map[string]bool{},
-					left: what.least + rnd.Int64N(what.most-what.least)}
+				s := &seesaw{rig: r, playedRecorder: r.events, scarce: what, used: map[string]int64{}, request: map[string]int64{},
+					spared: map[string]bool{},
+					left:   what.least + rnd.Int64N(what.most-what.least)}
 				r.measured(s.sample)
 				r.cfg.Events = s
 				r.cfg.Status.Eviction.Transition = transition

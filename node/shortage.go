@@ -184,7 +184,8 @@ func (e *evictor) sample() sight {
 		s = all
 	}
 	now := time.Now()
-	out := sight{seen: s.readings(e.policy, now), whole: true, layout: s.layout(), swaps: s.SwapTotal > 0 && e.a.cfg.Resources.Swap.Any(), unread: s.Unread}
+	out := sight{seen: s.readings(e.policy, now), whole: true, layout: s.layout(), swaps: s.SwapTotal > 0 && e.a.cfg.Resources.Swap.Any(),
+		unread: s.Unread}
 	if r, ok := e.a.usage.podMemory(now); ok {
 		out.seen[pressure.AllocatableMemory], out.podLimit = r, r.Capacity
 	}

@@ -72,16 +72,20 @@ func TestEnvironmentFromObjects(t *testing.T) {
 			}
 			c.Env = []corev1.EnvVar{
 				{Name: "A", Value: "own"}, {Name: "REF", Value: "$(A) $(B) $(S_k) $(K)"},
-				{Name: "K", ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{LocalObjectReference: ref("keys"), Key: "k"}}},
-				{Name: "NOKEY", ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{LocalObjectReference: ref("keys"), Key: "x", Optional: &optional}}},
-				{Name: "NOSECRET", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: ref("none"), Key: "x", Optional: &optional}}},
+				{Name: "K", ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{LocalObjectReference: ref("keys"),
+					Key: "k"}}},
+				{Name: "NOKEY", ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{LocalObjectReference: ref("keys"),
+					Key: "x", Optional: &optional}}},
+				{Name: "NOSECRET", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: ref("none"), Key: "x",
+					Optional: &optional}}},
 				{Name: "CPUS", ValueFrom: &corev1.EnvVarSource{ResourceFieldRef: &corev1.ResourceFieldSelector{Resource: "limits.cpu"}}},
 				{Name: "IPS", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "status.podIPs"}}},
 				{Name: "HOSTS", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "status.hostIPs"}}},
 			}
 		})
 		r.pass(time.Second)
-		want := []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOSTNAME=p", "A=own", "B=two", "a.b-c=3", "S_B=two", "S_k=s", "k=s", "REF=own two s $(K)", "K=v",
+		want := []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOSTNAME=p", "A=own", "B=two", "a.b-c=3",
+			"S_B=two", "S_k=s", "k=s", "REF=own two s $(K)", "K=v",
 			"CPUS=4", "IPS=" + r.get("p").Status.PodIP, "HOSTS=192.0.2.10"}
 		if !slices.Equal(got["c"], want) {
 			t.Errorf("environment\ngot  %q\nwant %q (%s)", got["c"], want, waiting(r.get("p")))
@@ -127,7 +131,8 @@ func TestMissingConfig(t *testing.T) {
 				r.begin()
 				r.pod("p", func(p *corev1.Pod) { p.Spec.Containers[0].Env = []corev1.EnvVar{{Name: "A", ValueFrom: &c.env}} })
 				r.pass(time.Second)
-				if got, want := waiting(r.get("p")), "CreateContainerConfigError: "+c.says; got != want || r.get("p").Status.Phase != corev1.PodPending {
+				if got, want := waiting(r.get("p")), "CreateContainerConfigError: "+c.says; got != want ||
+					r.get("p").Status.Phase != corev1.PodPending {
 					t.Errorf("waits with %q, want %q", got, want)
 				}
 				r.pass(10 * time.Minute) // the back-off is long by now
@@ -200,7 +205,8 @@ func TestNamedBy(t *testing.T) {
 			{VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: ref("c1")}}},
 			{VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s1"}}},
 			{VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
-				{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: ref("c2")}}, {Secret: &corev1.SecretProjection{LocalObjectReference: ref("s2")}}}}}},
+				{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: ref("c2")}},
+				{Secret: &corev1.SecretProjection{LocalObjectReference: ref("s2")}}}}}},
 		}
 		p.Spec.InitContainers = []corev1.Container{{Env: env("3"), EnvFrom: from("4")}}
 		p.Spec.Containers[0].Env, p.Spec.Containers[0].EnvFrom = env("5"), from("4")

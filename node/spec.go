@@ -25,7 +25,8 @@ type place struct {
 // containerSpec turns a container of a pod, with its image, into what the engine runs.
 func (h *hands) containerSpec(ctx context.Context, pod *corev1.Pod, c *corev1.Container, id string, attempt int, rootfs string,
 	img images.Image, at place) (runtime.Container, error) {
-	return h.a.board().Container(ctx, podspec.Attempt{Pod: pod, Container: c, ID: id, Number: attempt, Image: img, Rootfs: rootfs, PodIPs: at.ips,
+	return h.a.board().Container(ctx, podspec.Attempt{Pod: pod, Container: c, ID: id, Number: attempt, Image: img, Rootfs: rootfs,
+		PodIPs:  at.ips,
 		LogPath: h.a.logs.Path(pod, c.Name, attempt), LogRoot: h.a.logs.Root()}, specNeeds{h.a.sources, h.a, pod, c, id, at.images})
 }
 

@@ -41,11 +41,13 @@ func TestContainerSpec(t *testing.T) {
 		c.SecurityContext = &corev1.SecurityContext{ReadOnlyRootFilesystem: &yes}
 	})
 	img := images.Image{Config: images.Config{WorkingDir: "/srv", StopSignal: "SIGINT", User: "5:6"}}
-	got, err := a.hands.containerSpec(t.Context(), pod, &pod.Spec.Containers[0], "u1.c.3", 3, t.TempDir(), img, place{ips: []string{"10.0.0.2"}})
+	got, err := a.hands.containerSpec(t.Context(), pod, &pod.Spec.Containers[0], "u1.c.3", 3, t.TempDir(), img,
+		place{ips: []string{"10.0.0.2"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.ID != "u1.c.3" || got.PodUID != "u1" || got.Name != "c" || got.Attempt != 3 || got.Cwd != "/srv" || !slices.Equal(got.Args, []string{"app"}) ||
+	if got.ID != "u1.c.3" || got.PodUID != "u1" || got.Name != "c" || got.Attempt != 3 || got.Cwd != "/srv" ||
+		!slices.Equal(got.Args, []string{"app"}) ||
 		got.User.UID != 5 || got.User.GID != 6 || !got.ReadonlyRootfs || got.Privileged || got.NoNewPrivs ||
 		got.LogPath != filepath.Join(dir, "data/logs/default_web_u1/c/3.log") ||
 		got.Labels[podstate.LabelStopSignal] != "SIGINT" || got.Labels[podstate.LabelImage] != image {
@@ -67,7 +69,8 @@ func TestContainerSpec(t *testing.T) {
 		t.Errorf("message file %v %v", st, err)
 	}
 	p, err := a.board().Pod(pod, nil)
-	if err != nil || p.UID != "u1" || p.Hostname != "web" || !p.HostPID || !p.HostIPC || p.HostNetwork || p.Cgroup != "kubepods/besteffort/podu1" {
+	if err != nil || p.UID != "u1" || p.Hostname != "web" || !p.HostPID || !p.HostIPC || p.HostNetwork ||
+		p.Cgroup != "kubepods/besteffort/podu1" {
 		t.Errorf("%+v", p)
 	}
 
@@ -76,11 +79,13 @@ func TestContainerSpec(t *testing.T) {
 		t.Error("a user that is not there was taken")
 	}
 	img.Config.User, img.Config.WorkingDir = "", ""
-	if got, err = a.hands.containerSpec(t.Context(), pod, &pod.Spec.Containers[0], "u1.c.3", 3, t.TempDir(), img, place{}); err != nil || got.Cwd != "/w" {
+	if got, err = a.hands.containerSpec(t.Context(), pod, &pod.Spec.Containers[0], "u1.c.3", 3, t.TempDir(), img, place{}); err != nil ||
+		got.Cwd != "/w" {
 		t.Errorf("%q %v", got.Cwd, err)
 	}
 	pod.Spec.Containers[0].WorkingDir, pod.Spec.Containers[0].Command = "", nil
-	if _, err := a.hands.containerSpec(t.Context(), pod, &pod.Spec.Containers[0], "u1.c.3", 3, t.TempDir(), img, place{}); err == nil || !strings.Contains(err.Error(), "no command") {
+	if _, err := a.hands.containerSpec(t.Context(), pod, &pod.Spec.Containers[0], "u1.c.3", 3, t.TempDir(), img, place{}); err == nil ||
+		!strings.Contains(err.Error(), "no command") {
 		t.Errorf("without a command: %v", err)
 	}
 }
@@ -88,7 +93,8 @@ func TestContainerSpec(t *testing.T) {
 func TestHostPorts(t *testing.T) {
 	pod := aPod("web", func(p *corev1.Pod) {
 		p.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80}, {ContainerPort: 81, HostPort: 8081, Protocol: "UDP"},
-			{ContainerPort: 82, HostPort: 8082, HostIP: "192.0.2.10", Protocol: "TCP"}, {ContainerPort: 83, HostPort: 8083, HostIP: "0.0.0.0", Protocol: "TCP"}}
+			{ContainerPort: 82, HostPort: 8082, HostIP: "192.0.2.10", Protocol: "TCP"},
+			{ContainerPort: 83, HostPort: 8083, HostIP: "0.0.0.0", Protocol: "TCP"}}
 	})
 	got := hostPorts(pod)
 	if len(got) != 3 || got[0].HostIP.IsValid() || got[0].Protocol != "UDP" || got[0].HostPort != 8081 || got[0].ContainerPort != 81 ||

@@ -24,9 +24,11 @@ func TestReclaimBeforeEvict(t *testing.T) { // beyond N-6.23
 		working bool // the signal is a kubelet's
 		unasked bool
 	}{
-		"enough": {frees: 200 * mi}, "not enough": {frees: 10 * mi, evicts: true}, "nothing": {evicts: true}, "an old kernel": {err: fs.ErrNotExist, evicts: true},
+		"enough": {frees: 200 * mi}, "not enough": {frees: 10 * mi, evicts: true}, "nothing": {evicts: true},
+		"an old kernel":      {err: fs.ErrNotExist, evicts: true},
 		"nothing to swap to": {frees: 200 * mi, noSwap: true, evicts: true, unasked: true},
-		"not for pods":       {frees: 200 * mi, refused: true, evicts: true, unasked: true}, "page cache counts": {frees: 200 * mi, noSwap: true, working: true},
+		"not for pods":       {frees: 200 * mi, refused: true, evicts: true, unasked: true},
+		"page cache counts":  {frees: 200 * mi, noSwap: true, working: true},
 	} {
 		with(t, nil, func(r *rig) {
 			var freed atomic.Int64
@@ -55,7 +57,8 @@ func TestReclaimBeforeEvict(t *testing.T) { // beyond N-6.23
 			r.uses(fat, 300*mi, 1)
 			r.uses(r.pod("small"), 10*mi, 1)
 			r.pass(pressure.MonitorPeriod + time.Second)
-			if want := fmt.Sprintf("/%s 284", podspec.Cgroup(fat)); !c.unasked && (len(asked) != 1 || asked[0] != want) || c.unasked && len(asked) > 0 {
+			if want := fmt.Sprintf("/%s 284", podspec.Cgroup(fat)); !c.unasked && (len(asked) != 1 || asked[0] != want) || c.unasked &&
+				len(asked) > 0 {
 				t.Errorf("%s: asked for %q, want %q: %v", name, asked, want, !c.unasked)
 			}
 			if n := len(r.events.of("Evicted")); (n == 1) != c.evicts {

@@ -195,7 +195,8 @@ func TestStaticPodChanges(t *testing.T) {
 		r.pass(scanned)
 		r.want("running", r.running(), "d.0")
 		now := r.get("s-n")
-		if uid := now.Annotations["kubernetes.io/config.mirror"]; uid == string(old.UID) || uid != string(r.agent.statics.Named("default", "s-n").UID) {
+		if uid := now.Annotations["kubernetes.io/config.mirror"]; uid == string(old.UID) ||
+			uid != string(r.agent.statics.Named("default", "s-n").UID) {
 			t.Errorf("the mirror shows %s, the old one was %s", uid, old.UID)
 		}
 		if now.Status.ContainerStatuses[0].Name != "d" {
@@ -248,7 +249,8 @@ func TestBrokenStaticPod(t *testing.T) {
 		put("z.yaml", strings.Replace(staticPod, "name: c,", "name: other,", 1))
 		r.pass(scanned)
 		r.want("running of two", r.running(), "mended.0")
-		if events := r.events.of("FailedStaticPod"); !strings.Contains(events[len(events)-1], "z.yaml is refused: the name or uid of its pod is that of ") {
+		if events := r.events.of("FailedStaticPod"); !strings.Contains(events[len(events)-1],
+			"z.yaml is refused: the name or uid of its pod is that of ") {
 			t.Errorf("events %q", events)
 		}
 		remove("s.yaml")
@@ -466,7 +468,8 @@ func TestBrokenDocument(t *testing.T) {
 		put("t.yaml", pod("c", "three")+"---\nkind: [\n---\n"+pod("d", "four")+"---\n"+pod("a", "other")) // of which s.yaml has one
 		before := len(r.events.of("FailedStaticPod"))
 		r.pass(3 * scanned)
-		if events := r.events.of("FailedStaticPod")[before:]; len(events) != 1 || !strings.Contains(events[0], "t.yaml is refused: the name or uid") {
+		if events := r.events.of("FailedStaticPod")[before:]; len(events) != 1 ||
+			!strings.Contains(events[0], "t.yaml is refused: the name or uid") {
 			t.Errorf("told again and again: %q", events)
 		}
 		r.want("running when mended", running(), "changed.0", "four.0", "three.0")

@@ -167,7 +167,8 @@ func (u usage) summary() ([]byte, error) {
 	}
 	pass := u.lastPass()
 	fs := s.NodeFS
-	m := stats.Machine{Node: u.a.cfg.Name, MemoryUnknown: s.MemoryUnknown, MemoryAvailable: s.MemoryAvailable, MaxPID: s.PIDMax, CurPID: s.PIDUsed,
+	m := stats.Machine{Node: u.a.cfg.Name, MemoryUnknown: s.MemoryUnknown, MemoryAvailable: s.MemoryAvailable, MaxPID: s.PIDMax,
+		CurPID: s.PIDUsed,
 		FS: stats.FSUsage{Time: pass.At, AvailableBytes: fs.Available, CapacityBytes: fs.Capacity, UsedBytes: fs.Capacity - fs.Available,
 			Inodes: fs.Inodes, InodesFree: fs.InodesFree, InodesUsed: fs.Inodes - fs.InodesFree}}
 	data, err := stats.Summary(pass, m, u.places)

@@ -52,7 +52,8 @@ func TestExtendedResources(t *testing.T) {
 	n.Status.Capacity = amounts("example.com/radio", "2", "cpu", "64", "hugepages-1Gi", "1Gi", "kubernetes.io/own", "1")
 	n.Status.Allocatable = amounts("example.com/radio", "1", "example.com/gone", "1")
 	f.fill(&n)
-	wantAmounts(t, "capacity", n.Status.Capacity, "cpu", "4", "memory", "4Gi", "ephemeral-storage", "32Gi", "pods", "110", "example.com/radio", "2")
+	wantAmounts(t, "capacity", n.Status.Capacity, "cpu", "4", "memory", "4Gi", "ephemeral-storage", "32Gi", "pods", "110", "example.com/radio",
+		"2")
 	if q := n.Status.Allocatable["example.com/radio"]; q.String() != "2" || len(n.Status.Allocatable) != 5 {
 		t.Errorf("allocatable: %v", n.Status.Allocatable)
 	}
@@ -84,13 +85,17 @@ func TestAllocatable(t *testing.T) {
 	}{
 		{"defaults", func(*facts) {}, []string{"cpu", "4", "memory", "4Gi", "ephemeral-storage", "32Gi", "pods", "110"},
 			[]string{"cpu", "4", "memory", "3996Mi", "ephemeral-storage", "30923764480", "pods", "110"}},
-		{"pods per core", func(f *facts) { f.cfg.PodsPerCore = 5 }, []string{"cpu", "4", "memory", "4Gi", "ephemeral-storage", "32Gi", "pods", "20"},
+		{"pods per core", func(f *facts) { f.cfg.PodsPerCore = 5 },
+			[]string{"cpu", "4", "memory", "4Gi", "ephemeral-storage", "32Gi", "pods", "20"},
 			[]string{"cpu", "4", "memory", "3996Mi", "ephemeral-storage", "30923764480", "pods", "20"}},
-		{"many pods per core", func(f *facts) { f.cfg.PodsPerCore = 50 }, []string{"cpu", "4", "memory", "4Gi", "ephemeral-storage", "32Gi", "pods", "110"},
+		{"many pods per core", func(f *facts) { f.cfg.PodsPerCore = 50 },
+			[]string{"cpu", "4", "memory", "4Gi", "ephemeral-storage", "32Gi", "pods", "110"},
 			[]string{"cpu", "4", "memory", "3996Mi", "ephemeral-storage", "30923764480", "pods", "110"}},
 		{"own thresholds", func(f *facts) {
-			f.cfg.Eviction = pressure.Policy{Thresholds: []pressure.Threshold{{Signal: pressure.MemoryAvailable, Below: pressure.Limit{Percent: 0.25}},
-				{Signal: pressure.ImageFSAvailable, Below: pressure.Limit{Percent: 0.5}}, {Signal: pressure.PIDAvailable, Below: pressure.Limit{Amount: 5}}}}
+			f.cfg.Eviction = pressure.Policy{Thresholds: []pressure.Threshold{{Signal: pressure.MemoryAvailable,
+				Below: pressure.Limit{Percent: 0.25}},
+				{Signal: pressure.ImageFSAvailable, Below: pressure.Limit{Percent: 0.5}},
+				{Signal: pressure.PIDAvailable, Below: pressure.Limit{Amount: 5}}}}
 		}, []string{"cpu", "4", "memory", "4Gi", "ephemeral-storage", "32Gi", "pods", "110"},
 			[]string{"cpu", "4", "memory", "3Gi", "ephemeral-storage", "32Gi", "pods", "110"}}, // N-1.57: imagefs and pid do not count
 		{"never below nought", func(f *facts) {
@@ -100,7 +105,8 @@ func TestAllocatable(t *testing.T) {
 			[]string{"cpu", "0", "memory", "0", "ephemeral-storage", "0", "pods", "110"}},
 		{"huge pages", func(f *facts) { f.sample.HugePages = map[string]int64{"2Mi": 64 << 20, "1Gi": 0} },
 			[]string{"cpu", "4", "memory", "4Gi", "ephemeral-storage", "32Gi", "pods", "110", "hugepages-2Mi", "64Mi", "hugepages-1Gi", "0"},
-			[]string{"cpu", "4", "memory", "3932Mi", "ephemeral-storage", "30923764480", "pods", "110", "hugepages-2Mi", "64Mi", "hugepages-1Gi", "0"}},
+			[]string{"cpu", "4", "memory", "3932Mi", "ephemeral-storage", "30923764480", "pods", "110", "hugepages-2Mi", "64Mi", "hugepages-1Gi",
+				"0"}},
 	} {
 		f := someFacts(c.edit)
 		wantAmounts(t, c.what+": capacity", f.capacity(), c.capacity...)
@@ -129,7 +135,8 @@ func TestConditions(t *testing.T) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
 
-	n.Status.Conditions = append([]corev1.NodeCondition{{Type: corev1.NodeNetworkUnavailable, Status: "False", Reason: "RouteCreated"}}, n.Status.Conditions...)
+	n.Status.Conditions = append([]corev1.NodeCondition{{Type: corev1.NodeNetworkUnavailable, Status: "False", Reason: "RouteCreated"}},
+		n.Status.Conditions...)
 	for _, c := range []struct {
 		what string
 		edit func(*facts)
@@ -138,10 +145,12 @@ func TestConditions(t *testing.T) {
 	}{
 		{"short of memory", func(f *facts) { f.pressure[corev1.NodeMemoryPressure] = true }, corev1.NodeMemoryPressure,
 			"True KubeletHasInsufficientMemory: kubelet has insufficient memory available"},
-		{"short of disk", func(f *facts) { f.pressure[corev1.NodeDiskPressure] = true }, corev1.NodeDiskPressure, "True KubeletHasDiskPressure: kubelet has disk pressure"},
+		{"short of disk", func(f *facts) { f.pressure[corev1.NodeDiskPressure] = true }, corev1.NodeDiskPressure,
+			"True KubeletHasDiskPressure: kubelet has disk pressure"},
 		{"short of PIDs", func(f *facts) { f.pressure[corev1.NodePIDPressure] = true }, corev1.NodePIDPressure,
 			"True KubeletHasInsufficientPID: kubelet has insufficient PID available"},
-		{"one fault", func(f *facts) { f.faults = []string{"node is shutting down"} }, corev1.NodeReady, "False KubeletNotReady: node is shutting down"},
+		{"one fault", func(f *facts) { f.faults = []string{"node is shutting down"} }, corev1.NodeReady,
+			"False KubeletNotReady: node is shutting down"},
 		{"two faults", func(f *facts) { f.faults = []string{"a", "b"} }, corev1.NodeReady, "False KubeletNotReady: [a, b]"},
 		{"no capacity", func(f *facts) { f.sample.MemoryTotal, f.sample.NodeFS.Capacity = 0, 0 }, corev1.NodeReady,
 			"False KubeletNotReady: missing node capacity for resources: memory, ephemeral-storage"},
@@ -302,7 +311,8 @@ func TestReadings(t *testing.T) {
 func TestNodeImages(t *testing.T) {
 	var list []images.Image
 	for i := range 60 {
-		list = append(list, images.Image{ID: fmt.Sprintf("id%02d", i), Size: int64(i / 2), Names: []string{"a:1", "b:1", "c:1", "d:1"}, Digests: []string{"a@x", "b@x"}})
+		list = append(list, images.Image{ID: fmt.Sprintf("id%02d", i), Size: int64(i / 2), Names: []string{"a:1", "b:1", "c:1", "d:1"},
+			Digests: []string{"a@x", "b@x"}})
 	}
 	kept := slices.Clone(list)
 	got := nodeImages(list)

@@ -91,7 +91,8 @@ func (d streams) Attach(ctx context.Context, namespace, name string, x api.Attac
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	err = d.a.cfg.Engine.Attach(ctx, runtime.Attach{Container: id, Stdin: x.Stdin, Stdout: x.Stdout, Stderr: x.Stderr, Resize: sizes(ctx, x.Resize)})
+	err = d.a.cfg.Engine.Attach(ctx, runtime.Attach{Container: id, Stdin: x.Stdin, Stdout: x.Stdout, Stderr: x.Stderr,
+		Resize: sizes(ctx, x.Resize)})
 	switch {
 	case errors.Is(err, runtime.ErrNotFound), errors.Is(err, runtime.ErrNotRunning):
 		return notRunning(container)

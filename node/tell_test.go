@@ -43,7 +43,8 @@ func TestToldOfContainers(t *testing.T) {
 				}
 			}
 		}
-		user, root := &corev1.LinuxContainerUser{UID: 1000, GID: 7, SupplementalGroups: []int64{7, 9}}, &corev1.LinuxContainerUser{GID: 7, SupplementalGroups: []int64{7, 9}}
+		user, root := &corev1.LinuxContainerUser{UID: 1000, GID: 7, SupplementalGroups: []int64{7, 9}},
+			&corev1.LinuxContainerUser{GID: 7, SupplementalGroups: []int64{7, 9}}
 		check("while init runs", user, nil)
 		r.engine.End(containerID(p, "i", 0), runtime.Exit{})
 		r.pass(time.Second)

@@ -56,11 +56,14 @@ func TestStatusWriter(t *testing.T) {
 		silent bool
 		told   string
 	}{
-		"taken":                    {playedHome{}, corev1.PodStatus{Phase: corev1.PodRunning}, true, false, "written 2"},
-		"nothing new":              {playedHome{err: errors.New("not to be asked")}, corev1.PodStatus{}, true, false, ""},
-		"gone":                     {playedHome{err: apierrors.NewNotFound(api.Pods.GR(), "p")}, corev1.PodStatus{Phase: corev1.PodRunning}, false, false, "vanished"},
-		"changed":                  {playedHome{err: conflict, has: pod("u", "7")}, corev1.PodStatus{Phase: corev1.PodRunning}, false, false, "offer 7"},
-		"another of that name":     {playedHome{err: conflict, has: pod("other", "7")}, corev1.PodStatus{Phase: corev1.PodRunning}, false, false, "vanished"},
+		"taken":       {playedHome{}, corev1.PodStatus{Phase: corev1.PodRunning}, true, false, "written 2"},
+		"nothing new": {playedHome{err: errors.New("not to be asked")}, corev1.PodStatus{}, true, false, ""},
+		"gone": {playedHome{err: apierrors.NewNotFound(api.Pods.GR(), "p")}, corev1.PodStatus{Phase: corev1.PodRunning},
+			false, false, "vanished"},
+		"changed": {playedHome{err: conflict, has: pod("u", "7")}, corev1.PodStatus{Phase: corev1.PodRunning}, false, false,
+			"offer 7"},
+		"another of that name": {playedHome{err: conflict, has: pod("other", "7")}, corev1.PodStatus{Phase: corev1.PodRunning}, false, false,
+			"vanished"},
 		"gone since":               {playedHome{err: conflict}, corev1.PodStatus{Phase: corev1.PodRunning}, false, false, "vanished"},
 		"conflict without change":  {playedHome{err: conflict, has: pod("u", "1")}, corev1.PodStatus{Phase: corev1.PodRunning}, true, true, ""},
 		"an API that is elsewhere": {playedHome{err: errors.New("no route")}, corev1.PodStatus{Phase: corev1.PodRunning}, true, true, ""},

@@ -17,7 +17,8 @@ func TestTellTroubles(t *testing.T) {
 	for _, why := range []string{"", "no network", "no network", "no keeper", "", ""} {
 		p.tellTroubles(why)
 	}
-	if got := log.String(); strings.Count(got, "\n") != 3 || strings.Count(got, "WARN") != 2 || !strings.Contains(got, `why="no network"`) || !strings.Contains(got, "level=INFO msg=\"what kept") {
+	if got := log.String(); strings.Count(got, "\n") != 3 || strings.Count(got, "WARN") != 2 || !strings.Contains(got, `why="no network"`) ||
+		!strings.Contains(got, "level=INFO msg=\"what kept") {
 		t.Error(got)
 	}
 }

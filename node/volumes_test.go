@@ -167,7 +167,8 @@ func TestScratchLimit(t *testing.T) {
 			fill(name, 1100<<10)
 		}
 		r.pass(20 * time.Second)
-		for name, want := range map[string]corev1.PodPhase{"small": corev1.PodRunning, "s-n": corev1.PodRunning, "free": corev1.PodRunning, "big": corev1.PodFailed} {
+		for name, want := range map[string]corev1.PodPhase{"small": corev1.PodRunning, "s-n": corev1.PodRunning, "free": corev1.PodRunning,
+			"big": corev1.PodFailed} {
 			if got := r.get(name).Status; got.Phase != want {
 				t.Errorf("%s is %s: %s", name, got.Phase, got.Message)
 			}
@@ -242,7 +243,8 @@ func TestTokenRenewal(t *testing.T) {
 		if r.holding("p", "token") != "token 1" || len(office.requests()) != 1 {
 			t.Errorf("%q after %d requests", r.holding("p", "token"), len(office.requests()))
 		}
-		if a := office.requests()[0]; a.Namespace != "default" || a.Name != "default" || a.Spec.BoundObjectRef.UID != p.UID || a.Spec.BoundObjectRef.Name != "p" ||
+		if a := office.requests()[0]; a.Namespace != "default" || a.Name != "default" || a.Spec.BoundObjectRef.UID != p.UID ||
+			a.Spec.BoundObjectRef.Name != "p" ||
 			len(a.Spec.Audiences) != 1 || a.Spec.Audiences[0] != "vault" {
 			t.Errorf("%+v", a)
 		}
@@ -254,7 +256,8 @@ func TestTokenRenewal(t *testing.T) {
 		r.pass(8 * time.Minute)
 		r.want("events while the old one is good", r.events.of("FailedMount"))
 		r.pass(2 * time.Minute)
-		r.want("events", r.events.of("FailedMount"), `Warning FailedMount p: MountVolume.SetUp failed for volume "v" : failed to fetch token: away`)
+		r.want("events", r.events.of("FailedMount"),
+			`Warning FailedMount p: MountVolume.SetUp failed for volume "v" : failed to fetch token: away`)
 		if r.holding("p", "token") != "token 2" || r.get("p").Status.Phase != corev1.PodRunning {
 			t.Errorf("%q", r.holding("p", "token"))
 		}
@@ -278,7 +281,8 @@ func TestTokenFresh(t *testing.T) {
 	for _, c := range []struct {
 		left time.Duration
 		want bool
-	}{{time.Hour, true}, {13 * time.Minute, true}, {12 * time.Minute, false}, {0, false}, {-time.Hour, false}, {50 * 365 * 24 * time.Hour, false}} {
+	}{{time.Hour, true}, {13 * time.Minute, true}, {12 * time.Minute, false}, {0, false}, {-time.Hour, false},
+		{50 * 365 * 24 * time.Hour, false}} {
 		if got := (heldToken{life: time.Hour, expires: now.Add(c.left)}).fresh(now); got != c.want {
 			t.Errorf("with %v left: %v", c.left, got)
 		}

@@ -62,7 +62,8 @@ type worker struct {
 }
 
 func newWorker(a *Agent, pod *corev1.Pod) *worker {
-	w := &worker{a: a, uid: pod.UID, pod: pod, wake: make(chan struct{}, 1), ended: make(chan struct{}), bare: make(chan struct{}), unheard: make(chan struct{}), hooked: map[string]podstate.HookEnd{},
+	w := &worker{a: a, uid: pod.UID, pod: pod, wake: make(chan struct{}, 1), ended: make(chan struct{}), bare: make(chan struct{}),
+		unheard: make(chan struct{}), hooked: map[string]podstate.HookEnd{},
 		seen: podstate.Seen{Images: map[string]podstate.Image{}, Faults: map[string]podstate.Fault{}, Messages: map[string]string{}}}
 	w.images, w.resize = imageVolumes{w: w}, resizing{w: w}
 	w.pulls = pulls{w: w, on: map[string]*pulling{}, silent: map[string]silence{}}
@@ -275,7 +276,8 @@ func (w *worker) carryOut(ctx context.Context, in podstate.Input, out podstate.O
 // at, until it is to end. What cannot be renewed stays as it is.
 func (w *worker) refreshVolumes(ctx context.Context, in podstate.Input) {
 	pod := in.Pod
-	if in.Gone || in.Stop != nil || pod.DeletionTimestamp != nil || !w.seen.Sandbox || w.seen.Unmounted || !slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return volume.OfObjects(&v) }) {
+	if in.Gone || in.Stop != nil || pod.DeletionTimestamp != nil || !w.seen.Sandbox || w.seen.Unmounted ||
+		!slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return volume.OfObjects(&v) }) {
 		return
 	}
 	err := w.a.volumes.Refresh(ctx, pod, podSource{w.a, pod})

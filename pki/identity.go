@@ -200,7 +200,8 @@ func (i *Identity) CA() (Pin, []byte) {
 
 // Request asks for a certificate, the first one and every further one. It proves that the board holds the key.
 func (i *Identity) Request() ([]byte, error) {
-	return x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: api.NodeUserPrefix + i.cfg.Node}}, i.key)
+	return x509.CreateCertificateRequest(rand.Reader,
+		&x509.CertificateRequest{Subject: pkix.Name{CommonName: api.NodeUserPrefix + i.cfg.Node}}, i.key)
 }
 
 // Accept keeps the certificate that was given for a Request. peers are the certificates of who gave it, among them the CA.

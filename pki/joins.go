@@ -216,7 +216,8 @@ func (j *Joins) Known(leaf *x509.Certificate) error {
 // Sign answers a board that asks for a certificate by a signed request: the first time with the proof of a token, later
 // by its key alone, because nobody else can do anything with the answer. taken says whether a Node of that name is there, and
 // whether somebody is at work under it. A *Refusal is for the board to read; it leaves nothing behind.
-func (j *Joins) Sign(request []byte, proof string, taken func(node string) (is, alive bool, err error)) (cert []byte, node string, err error) {
+func (j *Joins) Sign(request []byte, proof string, taken func(node string) (is, alive bool, err error)) (cert []byte, node string,
+	err error) {
 	req, node, err := parseRequest(request)
 	if err != nil {
 		return nil, node, err
@@ -277,7 +278,8 @@ func (j *Joins) admit(node, proof string, known bool, row boardRow, now time.Tim
 	if proof == "" {
 		switch {
 		case !known:
-			return nil, refuse("no board named %q has joined here, and no token was given: make one with 'ledge token create' on the control plane", node)
+			return nil, refuse("no board named %q has joined here, and no token was given: make one with 'ledge token create' on the control plane",
+				node)
 		case now.After(row.Until.Add(renewalGrace)):
 			return nil, refuse("the certificate of %q ended on %s, more than %d days ago: join again with a new token",
 				node, row.Until.Format(time.DateOnly), int(renewalGrace.Hours()/24))
@@ -306,7 +308,8 @@ func (j *Joins) admit(node, proof string, known bool, row boardRow, now time.Tim
 
 // certify makes a board's certificate, for its own key. It is the client's, and the server's of its port.
 func (j *Joins) certify(node string, req *x509.CertificateRequest, now time.Time) (der []byte, until time.Time, err error) {
-	want := request{user: api.NodeUserPrefix + node, groups: []string{api.NodesGroup}, names: []string{boardPrefix + node}, usage: x509.ExtKeyUsageClientAuth, life: clientLife}
+	want := request{user: api.NodeUserPrefix + node, groups: []string{api.NodesGroup}, names: []string{boardPrefix + node},
+		usage: x509.ExtKeyUsageClientAuth, life: clientLife}
 	template, err := want.template(j.a.ca.Leaf, now)
 	if err != nil {
 		return nil, until, err

@@ -198,7 +198,8 @@ func TestJoinRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	request := func(cn string, key *ecdsa.PrivateKey) []byte {
-		der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: pkix.Name{CommonName: cn, Organization: []string{"system:masters"}}}, key)
+		der, err := x509.CreateCertificateRequest(rand.Reader,
+			&x509.CertificateRequest{Subject: pkix.Name{CommonName: cn, Organization: []string{"system:masters"}}}, key)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -208,7 +209,8 @@ func TestJoinRefused(t *testing.T) {
 	torn[len(torn)-1] ^= 1
 	good := s.token(TokenTerms{Uses: 99})
 	for what, req := range map[string][]byte{"an admin": request("ledge-admin", key), "no name": request("system:node:", key),
-		"a path": request("system:node:../x", key), "another kind of key": request("system:node:pi5", big), "a bad signature": torn, "nothing": nil} {
+		"a path": request("system:node:../x", key), "another kind of key": request("system:node:pi5", big), "a bad signature": torn,
+		"nothing": nil} {
 		if cert, _, err := s.j.Sign(req, good.Proof(), nil); cert != nil || !errors.As(err, new(*Refusal)) {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -219,7 +221,8 @@ func TestJoinRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	i := &Identity{cfg: IdentityConfig{Dir: t.TempDir(), Node: "pi5", Now: s.clock.now}, key: key}
-	if err := i.Accept(cert, s.a.Pin(), []*x509.Certificate{s.a.ca.Leaf}); err != nil || !slices.Equal(i.cert.Leaf.Subject.Organization, []string{"system:nodes"}) {
+	if err := i.Accept(cert, s.a.Pin(), []*x509.Certificate{s.a.ca.Leaf}); err != nil ||
+		!slices.Equal(i.cert.Leaf.Subject.Organization, []string{"system:nodes"}) {
 		t.Errorf("%v %v", i.cert.Leaf.Subject, err)
 	}
 }
@@ -437,7 +440,8 @@ func TestPinnedHandshake(t *testing.T) {
 		t.Errorf("joined, and another answers: %v", err)
 	}
 	// A board is not the control plane, although its certificate is of the same CA and good for a server.
-	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{b.cert.Leaf.Raw, s.a.ca.Leaf.Raw}, PrivateKey: b.key}}})
+	l, err := tls.Listen("tcp", "127.0.0.1:0",
+		&tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{b.cert.Leaf.Raw, s.a.ca.Leaf.Raw}, PrivateKey: b.key}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -486,7 +490,8 @@ func TestIdentityIsKept(t *testing.T) {
 		if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 {
 			t.Errorf("%s: %v %v", file, st.Mode(), err)
 		}
-		for what, data := range map[string][]byte{"empty": nil, "torn": whole[:len(whole)/2], "cut": whole[:len(whole)-40], "more": append(slices.Clone(whole), "x"...)} {
+		for what, data := range map[string][]byte{"empty": nil, "torn": whole[:len(whole)/2], "cut": whole[:len(whole)-40],
+			"more": append(slices.Clone(whole), "x"...)} {
 			if err := os.WriteFile(path, data, 0o600); err != nil {
 				t.Fatal(err)
 			}

@@ -253,11 +253,13 @@ func TestHandshake(t *testing.T) {
 		{"client also at the floor", &tls.Config{Certificates: []tls.Certificate{admin}, Time: a.Now}, true},
 		{"client with the right clock, years later", &tls.Config{Certificates: []tls.Certificate{admin}, Time: at(years)}, true},
 		{"TLS 1.2", &tls.Config{Certificates: []tls.Certificate{admin}, Time: at(built), MaxVersion: tls.VersionTLS12}, true},
-		{"TLS 1.1", &tls.Config{Certificates: []tls.Certificate{admin}, Time: at(built), MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}, false},
+		{"TLS 1.1", &tls.Config{Certificates: []tls.Certificate{admin}, Time: at(built), MinVersion: tls.VersionTLS10,
+			MaxVersion: tls.VersionTLS11}, false},
 		{"no certificate", &tls.Config{Time: at(built)}, false},
 		{"another CA's certificate", &tls.Config{Certificates: []tls.Certificate{other}, Time: at(built)}, false},
 		{"the server's own certificate", &tls.Config{Certificates: []tls.Certificate{server}, Time: at(built)}, false},
-		{"a name the server does not have", &tls.Config{Certificates: []tls.Certificate{admin}, Time: at(built), ServerName: "stuffed.example"}, false},
+		{"a name the server does not have", &tls.Config{Certificates: []tls.Certificate{admin}, Time: at(built), ServerName: "stuffed.example"},
+			false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.conf.RootCAs = a.Pool()

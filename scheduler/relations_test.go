@@ -88,24 +88,32 @@ func TestRelations(t *testing.T) {
 		want  string // the nodes that take it
 		why   string
 	}{
-		{"near one", nil, []*corev1.Pod{pod("x", on("a1"), app("db"))}, pod("p", near(of("db"), "zone")), "a1 a2", "1 node(s) didn't match pod affinity rules"},
+		{"near one", nil, []*corev1.Pod{pod("x", on("a1"), app("db"))}, pod("p", near(of("db"), "zone")), "a1 a2",
+			"1 node(s) didn't match pod affinity rules"},
 		{"near nobody", nil, nil, pod("p", near(of("db"), "zone")), "", "0/3 nodes are available: 3 node(s) didn't match pod affinity rules."},
 		{"the first of its group", nil, nil, pod("p", app("db"), near(of("db"), "zone")), "a1 a2 c1", ""},
 		{"the second of its group", nil, []*corev1.Pod{pod("x", on("c1"), app("db"))}, pod("p", app("db"), near(of("db"), "zone")), "c1", ""},
 		{"near two kinds means one pod that is both", nil, []*corev1.Pod{pod("x", on("a1"), app("db")), pod("y", on("c1"), app("web"))},
 			pod("p", near(of("db"), "zone"), near(of("web"), "zone")), "", "3 node(s) didn't match pod affinity rules"},
-		{"no such label on the node", []*corev1.Node{node("n")}, nil, pod("p", app("db"), near(of("db"), "zone")), "", "1 node(s) didn't match pod affinity rules"},
-		{"another namespace does not count", nil, []*corev1.Pod{pod("x", on("a1"), app("db"), in("other"))}, pod("p", near(of("db"), "zone")), "", ""},
-		{"a named one does", nil, []*corev1.Pod{pod("x", on("a1"), app("db"), in("other"))}, pod("p", near(of("db"), "zone", named)), "a1 a2", ""},
+		{"no such label on the node", []*corev1.Node{node("n")}, nil, pod("p", app("db"), near(of("db"), "zone")), "",
+			"1 node(s) didn't match pod affinity rules"},
+		{"another namespace does not count", nil, []*corev1.Pod{pod("x", on("a1"), app("db"), in("other"))}, pod("p", near(of("db"), "zone")), "",
+			""},
+		{"a named one does", nil, []*corev1.Pod{pod("x", on("a1"), app("db"), in("other"))}, pod("p", near(of("db"), "zone", named)), "a1 a2",
+			""},
 		{"and then not one's own", nil, []*corev1.Pod{pod("x", on("a1"), app("db"))}, pod("p", near(of("db"), "zone", named)), "", ""},
-		{"every namespace", nil, []*corev1.Pod{pod("x", on("a1"), app("db"), in("other"))}, pod("p", near(of("db"), "zone", everyNS)), "a1 a2", ""},
+		{"every namespace", nil, []*corev1.Pod{pod("x", on("a1"), app("db"), in("other"))}, pod("p", near(of("db"), "zone", everyNS)), "a1 a2",
+			""},
 		{"namespaces by label", nil, []*corev1.Pod{pod("x", on("a1"), app("db"), in("other")), pod("y", on("c1"), app("db"), in("team"))},
 			pod("p", near(of("db"), "zone", teamNS)), "c1", ""},
-		{"apart from one", nil, []*corev1.Pod{pod("x", on("a1"), app("db"))}, pod("p", apart(of("db"), "zone")), "c1", "2 node(s) didn't match pod anti-affinity rules"},
+		{"apart from one", nil, []*corev1.Pod{pod("x", on("a1"), app("db"))}, pod("p", apart(of("db"), "zone")), "c1",
+			"2 node(s) didn't match pod anti-affinity rules"},
 		{"one asks others to keep away", nil, []*corev1.Pod{pod("x", on("a1"), app("db"), apart(of("web"), "zone"))}, pod("p", app("web")), "c1",
 			"2 node(s) didn't satisfy existing pods anti-affinity rules"},
-		{"and does not mean this one", nil, []*corev1.Pod{pod("x", on("a1"), app("db"), apart(of("web"), "zone"))}, pod("p", app("cam")), "a1 a2 c1", ""},
-		{"one a zone", nil, []*corev1.Pod{pod("x", on("a1"), app("db"), apart(of("db"), "zone"))}, pod("p", app("db"), apart(of("db"), "zone")), "c1", ""},
+		{"and does not mean this one", nil, []*corev1.Pod{pod("x", on("a1"), app("db"), apart(of("web"), "zone"))}, pod("p", app("cam")),
+			"a1 a2 c1", ""},
+		{"one a zone", nil, []*corev1.Pod{pod("x", on("a1"), app("db"), apart(of("db"), "zone"))}, pod("p", app("db"), apart(of("db"), "zone")),
+			"c1", ""},
 		{"no selector means nobody", nil, []*corev1.Pod{pod("x", on("a1"), app("db"))}, pod("p", apart(nil, "zone")), "a1 a2 c1", ""},
 		{"an empty selector means all", nil, []*corev1.Pod{pod("x", on("a1"))}, pod("p", apart(&metav1.LabelSelector{}, "zone")), "c1", ""},
 		{"of the same version", nil, []*corev1.Pod{pod("x", on("a1"), app("db"), version("1")), pod("y", on("c1"), app("db"), version("2"))},
@@ -114,21 +122,26 @@ func TestRelations(t *testing.T) {
 			pod("p", app("db"), version("2"), apart(of("db"), "zone", notVersion)), "c1", ""},
 		{"evenly", nil, []*corev1.Pod{pod("x", on("a1"), app("w"))}, pod("p", app("w"), evenly(1, "zone", of("w"))), "c1",
 			"2 node(s) didn't match pod topology spread constraints"},
-		{"evenly, with some room", nil, []*corev1.Pod{pod("x", on("a1"), app("w"))}, pod("p", app("w"), evenly(2, "zone", of("w"))), "a1 a2 c1", ""},
-		{"those that are going do not count", nil, []*corev1.Pod{pod("x", on("a1"), app("w"), gone)}, pod("p", app("w"), evenly(1, "zone", of("w"))), "a1 a2 c1", ""},
-		{"nor those of another namespace", nil, []*corev1.Pod{pod("x", on("a1"), app("w"), in("other"))}, pod("p", app("w"), evenly(1, "zone", of("w"))), "a1 a2 c1", ""},
+		{"evenly, with some room", nil, []*corev1.Pod{pod("x", on("a1"), app("w"))}, pod("p", app("w"), evenly(2, "zone", of("w"))), "a1 a2 c1",
+			""},
+		{"those that are going do not count", nil, []*corev1.Pod{pod("x", on("a1"), app("w"), gone)},
+			pod("p", app("w"), evenly(1, "zone", of("w"))), "a1 a2 c1", ""},
+		{"nor those of another namespace", nil, []*corev1.Pod{pod("x", on("a1"), app("w"), in("other"))},
+			pod("p", app("w"), evenly(1, "zone", of("w"))), "a1 a2 c1", ""},
 		{"a node without the label", append(shed(), node("n")), nil, pod("p", app("w"), evenly(1, "zone", of("w"))), "a1 a2 c1",
 			"1 node(s) didn't match pod topology spread constraints (missing required label)"},
 		{"too few domains", nil, []*corev1.Pod{pod("x", on("a1"), app("w")), pod("y", on("c1"), app("w"))},
 			pod("p", app("w"), evenly(1, "zone", of("w"), min3)), "", "3 node(s) didn't match pod topology spread constraints"},
 		{"a domain the pod cannot go to does not count", append(shed(), node("far", label("zone", "far"))),
 			[]*corev1.Pod{pod("x", on("a1"), app("w")), pod("y", on("c1"), app("w"))},
-			pod("p", app("w"), evenly(1, "zone", of("w")), affinity(expr("zone", "In", "attic", "cellar"))), "a1 a2 c1", "1 node(s) didn't match Pod's node affinity/selector"},
+			pod("p", app("w"), evenly(1, "zone", of("w")), affinity(expr("zone", "In", "attic", "cellar"))), "a1 a2 c1",
+			"1 node(s) didn't match Pod's node affinity/selector"},
 		{"a tainted domain counts", append(shed(), node("far", label("zone", "far"), taint("k", "NoSchedule"))),
 			[]*corev1.Pod{pod("x", on("a1"), app("w")), pod("y", on("c1"), app("w"))}, pod("p", app("w"), evenly(1, "zone", of("w"))), "",
 			"0/4 nodes are available: 1 node(s) had untolerated taint(s), 3 node(s) didn't match pod topology spread constraints."},
 		{"unless taints are honoured", append(shed(), node("far", label("zone", "far"), taint("k", "NoSchedule"))),
-			[]*corev1.Pod{pod("x", on("a1"), app("w")), pod("y", on("c1"), app("w"))}, pod("p", app("w"), evenly(1, "zone", of("w"), honor)), "a1 a2 c1", ""},
+			[]*corev1.Pod{pod("x", on("a1"), app("w")), pod("y", on("c1"), app("w"))}, pod("p", app("w"), evenly(1, "zone", of("w"), honor)),
+			"a1 a2 c1", ""},
 	} {
 		nodes := tt.nodes
 		if nodes == nil {
@@ -162,7 +175,8 @@ func TestRelations(t *testing.T) {
 func TestCompany(t *testing.T) {
 	likes := func(weight int32, s *metav1.LabelSelector) func(*corev1.Pod) {
 		return func(p *corev1.Pod) {
-			w := []corev1.WeightedPodAffinityTerm{{Weight: max(weight, -weight), PodAffinityTerm: corev1.PodAffinityTerm{LabelSelector: s, TopologyKey: "zone"}}}
+			w := []corev1.WeightedPodAffinityTerm{{Weight: max(weight, -weight),
+				PodAffinityTerm: corev1.PodAffinityTerm{LabelSelector: s, TopologyKey: "zone"}}}
 			if weight > 0 {
 				podAffinity(p).PodAffinity.PreferredDuringSchedulingIgnoredDuringExecution = w
 			} else {
@@ -191,10 +205,13 @@ func TestCompany(t *testing.T) {
 		{"liked by another", nil, []*corev1.Pod{pod("x", on("c1"), app("db"), likes(10, of("web")))}, pod("p", app("web")), "c1"},
 		{"needed by another", nil, []*corev1.Pod{pod("x", on("c1"), app("db"), near(of("web"), "zone"))}, pod("p", app("web")), "c1"},
 		{"disliked by another", nil, []*corev1.Pod{pod("x", on("a1"), likes(-10, of("web"))), pod("y", on("a2"))}, pod("p", app("web")), "c1"},
-		{"evenly if possible", nil, []*corev1.Pod{pod("x", on("a1"), app("w")), pod("y", on("a2"), app("z"), asks("1m", "1")), pod("z", on("c1"), app("z"), asks("1", "1Gi"))},
+		{"evenly if possible", nil, []*corev1.Pod{pod("x", on("a1"), app("w")), pod("y", on("a2"), app("z"), asks("1m", "1")),
+			pod("z", on("c1"), app("z"), asks("1", "1Gi"))},
 			pod("p", app("w"), evenly(1, "zone", of("w"), anyway)), "c1"},
-		{"where the image is", []*corev1.Node{node("a"), node("b", has("docker.io/library/nginx:latest", 900)), node("c")}, nil, pod("p", wants("nginx")), "b"},
-		{"not for a small image", []*corev1.Node{node("a", has("x:1", 5)), node("b")}, []*corev1.Pod{pod("x", on("a"), asks("1", "1Gi"))}, pod("p", wants("x:1")), "b"},
+		{"where the image is", []*corev1.Node{node("a"), node("b", has("docker.io/library/nginx:latest", 900)), node("c")}, nil,
+			pod("p", wants("nginx")), "b"},
+		{"not for a small image", []*corev1.Node{node("a", has("x:1", 5)), node("b")}, []*corev1.Pod{pod("x", on("a"), asks("1", "1Gi"))},
+			pod("p", wants("x:1")), "b"},
 	} {
 		nodes := tt.nodes
 		if nodes == nil {
@@ -218,8 +235,10 @@ func TestRelatedVictims(t *testing.T) {
 	}{
 		{"apart", []*corev1.Pod{pod("x", on("a1"), app("db")), pod("y", on("c1"), app("db"), prio(9)), pod("z", on("a1"))},
 			pod("p", prio(5), apart(of("db"), "zone")), "a1 [x]"},
-		{"repelled", []*corev1.Pod{pod("x", on("a1"), apart(of("web"), "zone"), prio(9)), pod("y", on("c1"), apart(of("web"), "zone"))}, pod("p", prio(5), app("web")), "c1 [y]"},
-		{"uneven", []*corev1.Pod{pod("x", on("a1"), app("w")), pod("y", on("a2"), app("w"), prio(9)), pod("f", on("c1"), asks("4", "4Gi"), prio(9))},
+		{"repelled", []*corev1.Pod{pod("x", on("a1"), apart(of("web"), "zone"), prio(9)), pod("y", on("c1"), apart(of("web"), "zone"))},
+			pod("p", prio(5), app("web")), "c1 [y]"},
+		{"uneven", []*corev1.Pod{pod("x", on("a1"), app("w")), pod("y", on("a2"), app("w"), prio(9)),
+			pod("f", on("c1"), asks("4", "4Gi"), prio(9))},
 			pod("p", prio(5), app("w"), asks("1", "1"), evenly(2, "zone", of("w"))), "a1 [x]"},
 		{"alone", []*corev1.Pod{pod("x", on("a1"))}, pod("p", prio(5), near(of("db"), "zone")), " []"},
 	} {

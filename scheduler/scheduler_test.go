@@ -117,44 +117,64 @@ func TestFilters(t *testing.T) {
 		{name: "fits", node: node("a"), pod: pod("p", asks("4", "4Gi"))},
 		{name: "N-10.8 one milli too much", node: node("a"), pod: pod("p", asks("4001m", "1")), want: "Insufficient cpu."},
 		{name: "N-10.8 all that is short", node: node("a"), pod: pod("p", asks("5", "5Gi")), want: "Insufficient cpu, 1 Insufficient memory."},
-		{name: "N-10.8 sums", node: node("a"), on: []*corev1.Pod{pod("q", on("a"), asks("1", "3Gi"))}, pod: pod("p", asks("1", "2Gi")), want: "Insufficient memory."},
+		{name: "N-10.8 sums", node: node("a"), on: []*corev1.Pod{pod("q", on("a"), asks("1", "3Gi"))}, pod: pod("p", asks("1", "2Gi")),
+			want: "Insufficient memory."},
 		{name: "N-10.8 nothing asked is not checked", node: node("a"), on: []*corev1.Pod{pod("q", on("a"), asks("9", "9Gi"))}, pod: pod("p")},
 		{name: "N-10.8 pods", node: node("a", few), on: []*corev1.Pod{pod("q", on("a"))}, pod: pod("p"), want: "Too many pods."},
 		{name: "N-10.8 extended", node: node("a", gpus), pod: pod("p", led), want: "Insufficient ledge.dev/led."},
 		{name: "N-10.8 unknown extended", node: node("a"), pod: pod("p", led), want: "Insufficient ledge.dev/led."},
 		{name: "N-10.8 switch", node: node("a"), pod: pod("p", asks("5", "5Gi")), cfg: Config{AgainstCapacity: true}},
-		{name: "N-1.10 no capacity", node: node("a", func(n *corev1.Node) { n.Status = corev1.NodeStatus{} }), pod: pod("p"), want: "Too many pods."},
+		{name: "N-1.10 no capacity", node: node("a", func(n *corev1.Node) { n.Status = corev1.NodeStatus{} }), pod: pod("p"),
+			want: "Too many pods."},
 		{name: "N-10.10 ended", node: node("a"), on: []*corev1.Pod{pod("q", on("a"), asks("4", "1Gi"), ended)}, pod: pod("p", asks("1", "1Gi"))},
-		{name: "N-10.10 static", node: node("a"), on: []*corev1.Pod{pod("q", on("a"), asks("4", "1Gi"), mirror)}, pod: pod("p", asks("1", "1Gi")), want: "Insufficient cpu."},
+		{name: "N-10.10 static", node: node("a"), on: []*corev1.Pod{pod("q", on("a"), asks("4", "1Gi"), mirror)}, pod: pod("p", asks("1", "1Gi")),
+			want: "Insufficient cpu."},
 		{name: "N-10.7 cordon", node: node("a", cordoned), pod: pod("p"), want: "node(s) were unschedulable."},
 		{name: "N-10.24 daemons run on cordoned nodes", node: node("a", cordoned),
-			pod: pod("p", tolerates(corev1.Toleration{Key: corev1.TaintNodeUnschedulable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}))},
+			pod: pod("p", tolerates(corev1.Toleration{Key: corev1.TaintNodeUnschedulable, Operator: corev1.TolerationOpExists,
+				Effect: corev1.TaintEffectNoSchedule}))},
 		{name: "N-5.31 closed", node: node("a"), pod: pod("p", tolerates(corev1.Toleration{Operator: corev1.TolerationOpExists})),
 			cfg: Config{Closed: func(n string) bool { return n == "a" }}, want: "node(s) were unschedulable."},
-		{name: "N-10.7 NoSchedule", node: node("a", taint("k", corev1.TaintEffectNoSchedule)), pod: pod("p"), want: "node(s) had untolerated taint(s)."},
-		{name: "N-10.7 NoExecute", node: node("a", taint("k", corev1.TaintEffectNoExecute)), pod: pod("p"), want: "node(s) had untolerated taint(s)."},
+		{name: "N-10.7 NoSchedule", node: node("a", taint("k", corev1.TaintEffectNoSchedule)), pod: pod("p"),
+			want: "node(s) had untolerated taint(s)."},
+		{name: "N-10.7 NoExecute", node: node("a", taint("k", corev1.TaintEffectNoExecute)), pod: pod("p"),
+			want: "node(s) had untolerated taint(s)."},
 		{name: "N-10.7 PreferNoSchedule", node: node("a", taint("k", corev1.TaintEffectPreferNoSchedule)), pod: pod("p")},
-		{name: "N-10.7 tolerated", node: node("a", taint("k", corev1.TaintEffectNoSchedule)), pod: pod("p", tolerates(corev1.Toleration{Key: "k", Operator: corev1.TolerationOpExists}))},
-		{name: "N-10.6 selector", node: node("a", label("disk", "sd")), pod: pod("p", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "ssd"} }), want: "node(s) didn't match Pod's node affinity/selector."},
-		{name: "N-10.6 selector matches", node: node("a", label("disk", "ssd")), pod: pod("p", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "ssd"} })},
+		{name: "N-10.7 tolerated", node: node("a", taint("k", corev1.TaintEffectNoSchedule)),
+			pod: pod("p", tolerates(corev1.Toleration{Key: "k", Operator: corev1.TolerationOpExists}))},
+		{name: "N-10.6 selector", node: node("a", label("disk", "sd")),
+			pod:  pod("p", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "ssd"} }),
+			want: "node(s) didn't match Pod's node affinity/selector."},
+		{name: "N-10.6 selector matches", node: node("a", label("disk", "ssd")),
+			pod: pod("p", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "ssd"} })},
 		{name: "N-10.6 In", node: node("a", label("z", "1")), pod: pod("p", affinity(expr("z", corev1.NodeSelectorOpIn, "0", "1")))},
 		{name: "N-10.6 NotIn, absent", node: node("a"), pod: pod("p", affinity(expr("z", corev1.NodeSelectorOpNotIn, "0")))},
-		{name: "N-10.6 Exists, absent", node: node("a"), pod: pod("p", affinity(expr("z", corev1.NodeSelectorOpExists))), want: "node(s) didn't match Pod's node affinity/selector."},
+		{name: "N-10.6 Exists, absent", node: node("a"), pod: pod("p", affinity(expr("z", corev1.NodeSelectorOpExists))),
+			want: "node(s) didn't match Pod's node affinity/selector."},
 		{name: "N-10.6 DoesNotExist", node: node("a"), pod: pod("p", affinity(expr("z", corev1.NodeSelectorOpDoesNotExist)))},
 		{name: "N-10.6 Gt", node: node("a", label("z", "5")), pod: pod("p", affinity(expr("z", corev1.NodeSelectorOpGt, "4")))},
-		{name: "N-10.6 Lt", node: node("a", label("z", "5")), pod: pod("p", affinity(expr("z", corev1.NodeSelectorOpLt, "4"))), want: "node(s) didn't match Pod's node affinity/selector."},
-		{name: "N-10.6 terms are ORed", node: node("a", label("z", "1")), pod: pod("p", affinity(expr("y", corev1.NodeSelectorOpExists), expr("z", corev1.NodeSelectorOpExists)))},
-		{name: "N-10.6 expressions are ANDed", node: node("a", label("z", "1")), pod: pod("p", affinity(corev1.NodeSelectorTerm{
-			MatchExpressions: append(expr("z", corev1.NodeSelectorOpExists).MatchExpressions, expr("y", corev1.NodeSelectorOpExists).MatchExpressions...)})),
+		{name: "N-10.6 Lt", node: node("a", label("z", "5")), pod: pod("p", affinity(expr("z", corev1.NodeSelectorOpLt, "4"))),
 			want: "node(s) didn't match Pod's node affinity/selector."},
-		{name: "N-10.6 empty term", node: node("a"), pod: pod("p", affinity(corev1.NodeSelectorTerm{})), want: "node(s) didn't match Pod's node affinity/selector."},
+		{name: "N-10.6 terms are ORed", node: node("a", label("z", "1")),
+			pod: pod("p", affinity(expr("y", corev1.NodeSelectorOpExists), expr("z", corev1.NodeSelectorOpExists)))},
+		{name: "N-10.6 expressions are ANDed", node: node("a", label("z", "1")), pod: pod("p", affinity(corev1.NodeSelectorTerm{
+			MatchExpressions: append(expr("z", corev1.NodeSelectorOpExists).MatchExpressions,
+				expr("y", corev1.NodeSelectorOpExists).MatchExpressions...)})),
+			want: "node(s) didn't match Pod's node affinity/selector."},
+		{name: "N-10.6 empty term", node: node("a"), pod: pod("p", affinity(corev1.NodeSelectorTerm{})),
+			want: "node(s) didn't match Pod's node affinity/selector."},
 		{name: "N-10.6 field", node: node("a"), pod: pod("p", affinity(field("metadata.name", corev1.NodeSelectorOpIn, "a")))},
-		{name: "N-10.6 other field", node: node("a"), pod: pod("p", affinity(field("metadata.uid", corev1.NodeSelectorOpIn, "a"))), want: "node(s) didn't match Pod's node affinity/selector."},
-		{name: "N-10.11 port", node: node("a"), on: []*corev1.Pod{pod("q", on("a"), port("", 80))}, pod: pod("p", port("10.0.0.1", 80)), want: "node(s) didn't have free ports for the requested pod ports."},
-		{name: "N-10.11 other address", node: node("a"), on: []*corev1.Pod{pod("q", on("a"), port("10.0.0.2", 80))}, pod: pod("p", port("10.0.0.1", 80))},
+		{name: "N-10.6 other field", node: node("a"), pod: pod("p", affinity(field("metadata.uid", corev1.NodeSelectorOpIn, "a"))),
+			want: "node(s) didn't match Pod's node affinity/selector."},
+		{name: "N-10.11 port", node: node("a"), on: []*corev1.Pod{pod("q", on("a"), port("", 80))}, pod: pod("p", port("10.0.0.1", 80)),
+			want: "node(s) didn't have free ports for the requested pod ports."},
+		{name: "N-10.11 other address", node: node("a"), on: []*corev1.Pod{pod("q", on("a"), port("10.0.0.2", 80))},
+			pod: pod("p", port("10.0.0.1", 80))},
 		{name: "N-10.11 other port", node: node("a"), on: []*corev1.Pod{pod("q", on("a"), port("", 81))}, pod: pod("p", port("", 80))},
-		{name: "N-10.11 sidecar", node: node("a"), on: []*corev1.Pod{pod("q", on("a"), port("", 80))}, pod: pod("p", sidecarPort), want: "node(s) didn't have free ports for the requested pod ports."},
-		{name: "N-10.5 the first filter speaks", node: node("a", cordoned), on: []*corev1.Pod{pod("q", on("a"), port("", 80))}, pod: pod("p", port("", 80), asks("9", "1")), want: "node(s) were unschedulable."},
+		{name: "N-10.11 sidecar", node: node("a"), on: []*corev1.Pod{pod("q", on("a"), port("", 80))}, pod: pod("p", sidecarPort),
+			want: "node(s) didn't have free ports for the requested pod ports."},
+		{name: "N-10.5 the first filter speaks", node: node("a", cordoned), on: []*corev1.Pod{pod("q", on("a"), port("", 80))},
+			pod: pod("p", port("", 80), asks("9", "1")), want: "node(s) were unschedulable."},
 		{name: "N-10.5 NodeName", node: node("a"), pod: pod("p", on("b")), want: "node(s) didn't match the requested node name."},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -239,11 +259,13 @@ func TestScores(t *testing.T) {
 		{"a soft taint outweighs load", []*corev1.Node{node("a"), node("b", taint("k", corev1.TaintEffectPreferNoSchedule))},
 			[]*corev1.Pod{pod("q", on("a"), asks("3", "3Gi"))}, pod("p"), "a"},
 		{"a tolerated soft taint does not count", []*corev1.Node{node("a"), node("b", taint("k", corev1.TaintEffectPreferNoSchedule))},
-			[]*corev1.Pod{pod("q", on("a"), asks("3", "3Gi"))}, pod("p", tolerates(corev1.Toleration{Key: "k", Operator: corev1.TolerationOpExists})), "b"},
+			[]*corev1.Pod{pod("q", on("a"), asks("3", "3Gi"))},
+			pod("p", tolerates(corev1.Toleration{Key: "k", Operator: corev1.TolerationOpExists})), "b"},
 		{"preferred affinity", []*corev1.Node{node("a", label("z", "1")), node("b")}, []*corev1.Pod{pod("q", on("a"), asks("3", "3Gi"))},
 			pod("p", func(p *corev1.Pod) {
-				p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{
-					{Weight: 1, Preference: expr("z", corev1.NodeSelectorOpExists)}}}}
+				p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+					PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{
+						{Weight: 1, Preference: expr("z", corev1.NodeSelectorOpExists)}}}}
 			}), "a"},
 		{"N-10.22 room was made here", []*corev1.Node{node("a"), node("b")}, []*corev1.Pod{pod("q", on("a"), asks("2", "2Gi"))},
 			pod("p", func(p *corev1.Pod) { p.Status.NominatedNodeName = "a" }), "a"},
@@ -269,7 +291,8 @@ func randomWorld(r *rand.Rand) (nodes []*corev1.Node, bound, waiting []*corev1.P
 		nodes = append(nodes, n)
 	}
 	for i := range r.IntN(12) {
-		p := pod(fmt.Sprintf("p%d", i), prio(int32(r.IntN(4))), asks(fmt.Sprintf("%dm", r.IntN(2000)), fmt.Sprintf("%dMi", r.IntN(2000))), starts(int64(r.IntN(5))))
+		p := pod(fmt.Sprintf("p%d", i), prio(int32(r.IntN(4))), asks(fmt.Sprintf("%dm", r.IntN(2000)), fmt.Sprintf("%dMi", r.IntN(2000))),
+			starts(int64(r.IntN(5))))
 		if r.IntN(5) == 0 {
 			port("", 80)(p)
 		}
@@ -415,7 +438,8 @@ func BenchmarkPlace(b *testing.B) {
 		for i := range size {
 			nodes = append(nodes, node(fmt.Sprintf("n%d", i), label("zone", fmt.Sprintf("z%d", i%7))))
 			for j := range 5 {
-				p := pod(fmt.Sprintf("p%d-%d", i, j), on(fmt.Sprintf("n%d", i)), asks("100m", "64Mi"), app([]string{"db", "web", "cam", "log", "nil"}[j]))
+				p := pod(fmt.Sprintf("p%d-%d", i, j), on(fmt.Sprintf("n%d", i)), asks("100m", "64Mi"),
+					app([]string{"db", "web", "cam", "log", "nil"}[j]))
 				if j == 0 {
 					apart(of("other"), "zone")(p)
 				}

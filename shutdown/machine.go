@@ -17,8 +17,9 @@ func SystemdRuns() bool {
 }
 
 // MachineGoingDown says whether the machine, and not just this process, is on its way down: systemd is stopping or has
-// a job that leads there, OpenRC has left for a runlevel that ends there, or this process is PID 1. When systemd cannot be asked the answer is no: pods that run on
-// can still be stopped by whoever ends the machine, but pods stopped at a mere restart of ledge were stopped for nothing.
+// a job that leads there, OpenRC has left for a runlevel that ends there, or this process is PID 1. When systemd cannot be asked the answer
+// is no: pods that run on can still be stopped by whoever ends the machine, but pods stopped at a mere restart of ledge were stopped for
+// nothing.
 func MachineGoingDown(ctx context.Context) bool {
 	if os.Getpid() == 1 {
 		return true

@@ -89,7 +89,8 @@ func probe(path string) {
 	d := &diary{f: f}
 	end := func(word string) func() { return func() { d.write("%s", word); os.Exit(0) } }
 	l := &Logind{Want: Default.Total()}
-	m, err := NewManager(ManagerConfig{Node: &pretend{diary: d, left: map[string]*corev1.Pod{"low": pod("low", 0, 30), "high": pod("high", criticalPriority, 30)}},
+	m, err := NewManager(ManagerConfig{Node: &pretend{diary: d,
+		left: map[string]*corev1.Pod{"low": pod("low", 0, 30), "high": pod("high", criticalPriority, 30)}},
 		NodeName: "n", Sources: []Source{l, &Signals{Detach: end("detach"), Exit: end("exit")}}})
 	if err != nil {
 		d.write("failed %v", err)
@@ -139,7 +140,8 @@ func boot(t *testing.T, driver string) (diary []string, out string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, _ = nspawn.Machine{Name: "ledge-shutdown", Target: "test.target", Programs: map[string]string{"probe": self}, Out: map[string]string{"driver.sh": driver},
+	out, _ = nspawn.Machine{Name: "ledge-shutdown", Target: "test.target", Programs: map[string]string{"probe": self},
+		Out: map[string]string{"driver.sh": driver},
 		Files: map[string]string{
 			"etc/systemd/system/probe.service":  probeUnit,
 			"etc/systemd/system/driver.service": driverUnit,
@@ -173,13 +175,15 @@ sleep 2.5
 stat -c %a /run/systemd/logind.conf.d/99-ledge.conf > /out/mode
 systemctl poweroff
 `)
-	want := []string{"held 39s", "detach", "held 39s", `close "node is shutting down"`, "stop low 20s", "stopped low", "flush", "stop high 10s", "stopped high", "flush",
+	want := []string{"held 39s", "detach", "held 39s", `close "node is shutting down"`, "stop low 20s", "stopped low", "flush",
+		"stop high 10s", "stopped high", "flush",
 		"clear", `close "node is shutting down"`, "flush", "clear", "exit"}
 	if !slices.Equal(log, want) {
 		t.Errorf("got  %q\nwant %q", log, want)
 	}
 	for _, file := range []string{"before", "after"} {
-		if data, err := os.ReadFile(filepath.Join(out, file)); err != nil || strings.Count(string(data), "ledge") != 1 || !strings.Contains(string(data), "delay") {
+		if data, err := os.ReadFile(filepath.Join(out, file)); err != nil || strings.Count(string(data), "ledge") != 1 ||
+			!strings.Contains(string(data), "delay") {
 			t.Errorf("%s: %q, %v", file, data, err)
 		}
 	}
@@ -198,7 +202,8 @@ func TestPowerOffAroundLogind(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			log, _ := boot(t, driverBegin+"wait_for held 1\n"+down+"\n")
-			want := []string{"held 39s", `close "node is shutting down"`, "stop low 20s", "stopped low", "flush", "stop high 10s", "stopped high", "flush", "clear", "exit"}
+			want := []string{"held 39s", `close "node is shutting down"`, "stop low 20s", "stopped low", "flush", "stop high 10s", "stopped high",
+				"flush", "clear", "exit"}
 			if !slices.Equal(log, want) {
 				t.Errorf("got  %q\nwant %q", log, want)
 			}

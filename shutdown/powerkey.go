@@ -187,8 +187,8 @@ func openPowerKey(path string) (*os.File, error) {
 	return f, nil
 }
 
-// readPresses calls press for every time the key goes down, until the stream ends or breaks, and says how. An event is a time of two words of
-// the machine, then type, code and value.
+// readPresses calls press for every time the key goes down, until the stream ends or breaks, and says how. An event is a time of two words
+// of the machine, then type, code and value.
 func readPresses(in io.Reader, press func()) error {
 	const stamp = 2 * strconv.IntSize / 8
 	event := make([]byte, stamp+8)

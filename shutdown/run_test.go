@@ -30,7 +30,8 @@ type board struct {
 }
 
 func newBoard(pods ...*corev1.Pod) *board {
-	return &board{began: time.Now(), pods: pods, takes: map[string]time.Duration{}, started: map[string]time.Time{}, stopped: map[string]time.Time{}}
+	return &board{began: time.Now(), pods: pods, takes: map[string]time.Duration{}, started: map[string]time.Time{},
+		stopped: map[string]time.Time{}}
 }
 
 func (b *board) logf(format string, args ...any) {
@@ -47,7 +48,8 @@ func (b *board) Close(message string) {
 func (b *board) Pods() []*corev1.Pod {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(b.pods), func(p *corev1.Pod) bool { return !b.stopped[p.Name].IsZero() && !b.stopped[p.Name].After(time.Now()) })
+	return slices.DeleteFunc(slices.Clone(b.pods),
+		func(p *corev1.Pod) bool { return !b.stopped[p.Name].IsZero() && !b.stopped[p.Name].After(time.Now()) })
 }
 
 func (b *board) StopPod(ctx context.Context, uid types.UID, grace time.Duration) error {

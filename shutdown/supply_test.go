@@ -25,20 +25,21 @@ func TestJudge(t *testing.T) {
 		down   bool
 		budget time.Duration
 	}{
-		"on mains":                  {s: Supply{Charge: 3}},
-		"on mains, forced":          {s: Supply{Charge: -1, Forced: true}, down: true, budget: 30 * sec},
-		"forced with a runtime":     {s: Supply{Charge: -1, Forced: true, Runtime: 50 * sec}, down: true, budget: 20 * sec},
-		"nothing known":             {s: Supply{OnBattery: true, Charge: -1}},
-		"low":                       {s: Supply{OnBattery: true, Charge: -1, Low: true}, down: true, budget: 30 * sec},
-		"low, a reserve of its own": {s: Supply{OnBattery: true, Charge: -1, Low: true}, limits: Limits{Reserve: 8 * sec}, down: true, budget: 8 * sec},
-		"at the limit":              {s: Supply{OnBattery: true, Charge: 10}, down: true},
-		"above the limit":           {s: Supply{OnBattery: true, Charge: 11}},
-		"above its own limit":       {s: Supply{OnBattery: true, Charge: 11}, limits: Limits{Charge: 20}, down: true},
-		"time enough":               {s: Supply{OnBattery: true, Charge: 50, Runtime: 61 * sec}},
-		"just enough":               {s: Supply{OnBattery: true, Charge: 50, Runtime: 60 * sec}, down: true, budget: 30 * sec},
-		"too little":                {s: Supply{OnBattery: true, Charge: 50, Runtime: 10 * sec}, down: true, budget: leastBudget},
-		"a reserve of its own":      {s: Supply{OnBattery: true, Charge: 50, Runtime: 60 * sec}, limits: Limits{Reserve: 5 * sec}},
-		"low, but it lasts longer":  {s: Supply{OnBattery: true, Low: true, Runtime: 10 * time.Minute}, down: true, budget: 570 * sec},
+		"on mains":              {s: Supply{Charge: 3}},
+		"on mains, forced":      {s: Supply{Charge: -1, Forced: true}, down: true, budget: 30 * sec},
+		"forced with a runtime": {s: Supply{Charge: -1, Forced: true, Runtime: 50 * sec}, down: true, budget: 20 * sec},
+		"nothing known":         {s: Supply{OnBattery: true, Charge: -1}},
+		"low":                   {s: Supply{OnBattery: true, Charge: -1, Low: true}, down: true, budget: 30 * sec},
+		"low, a reserve of its own": {s: Supply{OnBattery: true, Charge: -1, Low: true}, limits: Limits{Reserve: 8 * sec}, down: true,
+			budget: 8 * sec},
+		"at the limit":             {s: Supply{OnBattery: true, Charge: 10}, down: true},
+		"above the limit":          {s: Supply{OnBattery: true, Charge: 11}},
+		"above its own limit":      {s: Supply{OnBattery: true, Charge: 11}, limits: Limits{Charge: 20}, down: true},
+		"time enough":              {s: Supply{OnBattery: true, Charge: 50, Runtime: 61 * sec}},
+		"just enough":              {s: Supply{OnBattery: true, Charge: 50, Runtime: 60 * sec}, down: true, budget: 30 * sec},
+		"too little":               {s: Supply{OnBattery: true, Charge: 50, Runtime: 10 * sec}, down: true, budget: leastBudget},
+		"a reserve of its own":     {s: Supply{OnBattery: true, Charge: 50, Runtime: 60 * sec}, limits: Limits{Reserve: 5 * sec}},
+		"low, but it lasts longer": {s: Supply{OnBattery: true, Low: true, Runtime: 10 * time.Minute}, down: true, budget: 570 * sec},
 	} {
 		why, budget := c.limits.Judge(c.s, total)
 		if (why != "") != c.down || budget != c.budget {

@@ -42,7 +42,8 @@ func TestTakenUp(t *testing.T) {
 			}, func() *board { b := newBoard(pod("a", 0, 30)); b.takes["a"] = 5 * sec; return b }, func(m *Manager, b *board, _ script, _ *news) {
 				time.Sleep(2 * sec)
 				if tt.off != "" {
-					if r, err := LoadRecord(path); err != nil || !r.Unfinished() || r.Tries != last.Tries+1 || r.After != last.After || r.Source != last.Source {
+					if r, err := LoadRecord(path); err != nil || !r.Unfinished() || r.Tries != last.Tries+1 || r.After != last.After ||
+						r.Source != last.Source {
 						t.Errorf("meanwhile %+v %v", r, err)
 					}
 				}

@@ -48,7 +48,8 @@ func (s *Store) throwOff(why error) bool {
 		return false
 	}
 	s.light.Store(true)
-	slog.Warn("the disk is full; the store lives on what it has kept for this", "pieces", len(pieces)-1, "bytes", (len(pieces)-1)*ballastPiece, "cause", why)
+	slog.Warn("the disk is full; the store lives on what it has kept for this", "pieces", len(pieces)-1, "bytes", (len(pieces)-1)*ballastPiece,
+		"cause", why)
 	return true
 }
 

@@ -203,7 +203,8 @@ func checkChild(cpu, wall time.Duration, exe string, args ...string) func(ctx co
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case limited.Err() != nil:
-			return fmt.Errorf("check %s: it did not end within %s and tells nothing about the file: is the card dying, or the board very busy?", path, wall)
+			return fmt.Errorf("check %s: it did not end within %s and tells nothing about the file: is the card dying, or the board very busy?",
+				path, wall)
 		case errors.As(err, &exit) && greedy(path, exit):
 			return fmt.Errorf("check %s: %w: reading it took all memory", path, ErrDamaged)
 		case errors.As(err, &exit):

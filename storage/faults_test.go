@@ -376,7 +376,8 @@ func TestNewerFormatIsRefusedUntouched(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(t.Context(), Config{Dir: dir, Check: checker(t)}); !errors.Is(err, ErrSchema) || !strings.Contains(err.Error(), "run the newer version") {
+	if _, err := Open(t.Context(), Config{Dir: dir, Check: checker(t)}); !errors.Is(err, ErrSchema) ||
+		!strings.Contains(err.Error(), "run the newer version") {
 		t.Fatal(err)
 	}
 	if after, err := os.ReadFile(filepath.Join(dir, dbName)); err != nil || !slices.Equal(before, after) {

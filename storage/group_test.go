@@ -224,7 +224,8 @@ func TestOthersInTheLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	closed := 0
-	for _, err := range together(t, s, func() error { return increment(s) }, func() error { return increment(s) }, s.Close, func() error { return increment(s) }) {
+	for _, err := range together(t, s, func() error { return increment(s) }, func() error { return increment(s) }, s.Close,
+		func() error { return increment(s) }) {
 		if errors.Is(err, errClosed) {
 			closed++
 		} else if err != nil {

@@ -309,7 +309,8 @@ func TestBytesPerCommit(t *testing.T) {
 	}
 	defer s.Close()
 	pod := func(i int) *corev1.Pod {
-		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p" + strconv.Itoa(i%50), Annotations: map[string]string{"pad": strings.Repeat("x", 700)}},
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p" + strconv.Itoa(i%50),
+			Annotations: map[string]string{"pad": strings.Repeat("x", 700)}},
 			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "ledge.local/self"}}}}
 	}
 	write := func(from, n int, fn func(tx *Tx, i int) error) int64 {

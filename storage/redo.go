@@ -123,7 +123,8 @@ func decodeRecord(data []byte) (r record, err error) {
 		if len(data) < 9 {
 			return r, fmt.Errorf("%w: a record of the log is cut short", ErrDamaged)
 		}
-		op, nb, nk, nv := data[0], int(binary.BigEndian.Uint16(data[1:])), int(binary.BigEndian.Uint16(data[3:])), uint64(binary.BigEndian.Uint32(data[5:]))
+		op, nb, nk, nv := data[0], int(binary.BigEndian.Uint16(data[1:])), int(binary.BigEndian.Uint16(data[3:])),
+			uint64(binary.BigEndian.Uint32(data[5:]))
 		data = data[9:]
 		if op != opPut && op != opDelete || op == opDelete && nv != 0 || uint64(nb)+uint64(nk)+nv > uint64(len(data)) {
 			return r, fmt.Errorf("%w: a record of the log makes no sense", ErrDamaged)

@@ -41,7 +41,8 @@ func aSegment(number uint64, start tally, records ...record) []byte {
 func TestRedoFrames(t *testing.T) {
 	records := []record{aRecord(1, "x", ""), aRecord(2, strings.Repeat("y", 70000)), aRecord(3, "z")}
 	whole := aSegment(5, tally{1, 7}, records...)
-	ends := []int{len(aSegment(5, tally{1, 7})), len(aSegment(5, tally{1, 7}, records[:1]...)), len(aSegment(5, tally{1, 7}, records[:2]...)), len(whole)}
+	ends := []int{len(aSegment(5, tally{1, 7})), len(aSegment(5, tally{1, 7}, records[:1]...)), len(aSegment(5, tally{1, 7}, records[:2]...)),
+		len(whole)}
 	hole := append([]byte(nil), whole...)
 	hole[ends[1]+100] ^= 4
 	for name, tt := range map[string]struct {
@@ -67,7 +68,8 @@ func TestRedoFrames(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || s.store != "store" || s.start != (tally{1, 7}) || s.end != int64(ends[tt.records]) || s.clean != tt.clean || s.hidden != tt.hidden {
+		if err != nil || s.store != "store" || s.start != (tally{1, 7}) || s.end != int64(ends[tt.records]) || s.clean != tt.clean ||
+			s.hidden != tt.hidden {
 			t.Errorf("%s: %+v %v", name, s, err)
 		}
 		if len(s.records) != tt.records || tt.records > 0 && !reflect.DeepEqual(s.records, records[:tt.records]) {

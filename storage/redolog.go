@@ -83,7 +83,8 @@ func (l *redoLog) write(f []byte) error {
 
 func (l *redoLog) fail(err error) {
 	l.err = err
-	slog.Warn("the log beside the store cannot be written; until the next snapshot damage to the store may cost the newest writes", "dir", l.dir, "err", err)
+	slog.Warn("the log beside the store cannot be written; until the next snapshot damage to the store may cost the newest writes", "dir",
+		l.dir, "err", err)
 	l.ask()
 }
 
@@ -101,7 +102,8 @@ func (l *redoLog) rotate(start tally) {
 	}
 	if err := l.begin(start); err != nil { // nobody is asked for another snapshot: this one was for it
 		l.err = err
-		slog.Warn("the log beside the store cannot be begun; until the next snapshot damage to the store may cost the newest writes", "dir", l.dir, "err", err)
+		slog.Warn("the log beside the store cannot be begun; until the next snapshot damage to the store may cost the newest writes", "dir",
+			l.dir, "err", err)
 	}
 }
 

@@ -15,7 +15,8 @@ import (
 	"ledge/api"
 )
 
-// TestHeld: whatever is written, held back, deleted, taken back, and in whatever company, what namespaces hold is what a count of the file says.
+// TestHeld: whatever is written, held back, deleted, taken back, and in whatever company, what namespaces hold is what a count of the file
+// says.
 func TestHeld(t *testing.T) {
 	for seed := range uint64(4) {
 		s, err := Open(t.Context(), Config{Dir: t.TempDir(), NoSync: true, Rehearse: seed%2 == 0})

@@ -334,7 +334,8 @@ func again(t *testing.T, c *card, base int) {
 		want = append(want, currentName)
 	}
 	slices.Sort(want)
-	if got := slices.Sorted(maps.Keys(d.now)); !reflect.DeepEqual(slices.DeleteFunc(got, func(n string) bool { return strings.HasSuffix(n, tempSuffix) }), want) {
+	if got := slices.Sorted(maps.Keys(d.now)); !reflect.DeepEqual(slices.DeleteFunc(got,
+		func(n string) bool { return strings.HasSuffix(n, tempSuffix) }), want) {
 		t.Fatalf("there are %q, needed are %q", got, want)
 	}
 }
@@ -429,7 +430,8 @@ func TestLock(t *testing.T) {
 	if s, err := Open(data).Load(); err != nil || s.Base.Store != n {
 		t.Errorf("%d changes were made, not %d: %v", s.Base.Store, n, err)
 	}
-	if names, err := disk(Open(data).Path()).List(); err != nil || slices.ContainsFunc(names, func(n string) bool { return strings.HasSuffix(n, tempSuffix) }) {
+	if names, err := disk(Open(data).Path()).List(); err != nil ||
+		slices.ContainsFunc(names, func(n string) bool { return strings.HasSuffix(n, tempSuffix) }) {
 		t.Errorf("left behind: %q %v", names, err)
 	}
 	if err := disk(data).Write("x", bytes.NewReader(nil)); err != nil {

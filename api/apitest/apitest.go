@@ -29,7 +29,8 @@ type Case struct {
 // Cases lists the suite.
 func Cases() []Case {
 	var out []Case
-	for _, part := range [][]Case{objectCases, patchCases, listCases, watchCases, podCases, placeCases, budgetCases, replicationCases, appsCases, placedCases, batchCases, namespaceCases, adminCases, rightsCases, kindCases()} {
+	for _, part := range [][]Case{objectCases, patchCases, listCases, watchCases, podCases, placeCases, budgetCases, replicationCases,
+		appsCases, placedCases, batchCases, namespaceCases, adminCases, rightsCases, kindCases()} {
 		out = append(out, part...)
 	}
 	return out

@@ -50,9 +50,11 @@ func testDeployment(t *testing.T, c api.Client) {
 		t.Errorf("made %+v", d)
 	}
 	roll := d.Spec.Strategy.RollingUpdate
-	if d.Spec.Strategy.Type != appsv1.RollingUpdateDeploymentStrategyType || roll == nil || roll.MaxSurge.String() != "25%" || roll.MaxUnavailable.String() != "25%" ||
+	if d.Spec.Strategy.Type != appsv1.RollingUpdateDeploymentStrategyType || roll == nil || roll.MaxSurge.String() != "25%" ||
+		roll.MaxUnavailable.String() != "25%" ||
 		*d.Spec.RevisionHistoryLimit != 10 || *d.Spec.ProgressDeadlineSeconds != 600 || len(d.Labels) != 0 ||
-		d.Spec.Template.Spec.RestartPolicy != corev1.RestartPolicyAlways || d.Spec.Template.Spec.Containers[0].ImagePullPolicy != corev1.PullIfNotPresent {
+		d.Spec.Template.Spec.RestartPolicy != corev1.RestartPolicyAlways ||
+		d.Spec.Template.Spec.Containers[0].ImagePullPolicy != corev1.PullIfNotPresent {
 		t.Errorf("defaults: %+v, labels %v", d.Spec, d.Labels)
 	}
 	d.Spec.Paused = true
@@ -86,25 +88,27 @@ func testDeploymentRefused(t *testing.T, c api.Client) {
 		field string
 		edit  func(s *appsv1.DeploymentSpec)
 	}{
-		"fewer than none":    {"spec.replicas", func(s *appsv1.DeploymentSpec) { *s.Replicas = -1 }},
-		"no selector":        {"spec.selector", func(s *appsv1.DeploymentSpec) { s.Selector = nil }},
-		"an empty selector":  {"spec.selector", func(s *appsv1.DeploymentSpec) { s.Selector = &metav1.LabelSelector{} }},
-		"a bad selector":     {"spec.selector.matchLabels", func(s *appsv1.DeploymentSpec) { s.Selector.MatchLabels["b"] = "not a value" }},
-		"another selector":   {"spec.template.metadata.labels", func(s *appsv1.DeploymentSpec) { s.Selector.MatchLabels["app"] = "other" }},
-		"no containers":      {"spec.template.spec.containers", func(s *appsv1.DeploymentSpec) { s.Template.Spec.Containers = nil }},
-		"pods that end":      {"spec.template.spec.restartPolicy", func(s *appsv1.DeploymentSpec) { s.Template.Spec.RestartPolicy = "Never" }},
-		"a deadline of pods": {"spec.template.spec.activeDeadlineSeconds", func(s *appsv1.DeploymentSpec) { s.Template.Spec.ActiveDeadlineSeconds = pointer(int64(9)) }},
-		"another strategy":   {"spec.strategy", func(s *appsv1.DeploymentSpec) { s.Strategy.Type = "Sometimes" }},
+		"fewer than none":   {"spec.replicas", func(s *appsv1.DeploymentSpec) { *s.Replicas = -1 }},
+		"no selector":       {"spec.selector", func(s *appsv1.DeploymentSpec) { s.Selector = nil }},
+		"an empty selector": {"spec.selector", func(s *appsv1.DeploymentSpec) { s.Selector = &metav1.LabelSelector{} }},
+		"a bad selector":    {"spec.selector.matchLabels", func(s *appsv1.DeploymentSpec) { s.Selector.MatchLabels["b"] = "not a value" }},
+		"another selector":  {"spec.template.metadata.labels", func(s *appsv1.DeploymentSpec) { s.Selector.MatchLabels["app"] = "other" }},
+		"no containers":     {"spec.template.spec.containers", func(s *appsv1.DeploymentSpec) { s.Template.Spec.Containers = nil }},
+		"pods that end":     {"spec.template.spec.restartPolicy", func(s *appsv1.DeploymentSpec) { s.Template.Spec.RestartPolicy = "Never" }},
+		"a deadline of pods": {"spec.template.spec.activeDeadlineSeconds",
+			func(s *appsv1.DeploymentSpec) { s.Template.Spec.ActiveDeadlineSeconds = pointer(int64(9)) }},
+		"another strategy": {"spec.strategy", func(s *appsv1.DeploymentSpec) { s.Strategy.Type = "Sometimes" }},
 		"Recreate with more": {"spec.strategy.rollingUpdate", func(s *appsv1.DeploymentSpec) {
 			s.Strategy = appsv1.DeploymentStrategy{Type: "Recreate", RollingUpdate: &appsv1.RollingUpdateDeployment{}}
 		}},
-		"no step":              {"spec.strategy.rollingUpdate.maxUnavailable", rolling(intstr.FromInt32(0), intstr.FromString("0%"))},
-		"a part of a word":     {"spec.strategy.rollingUpdate.maxUnavailable", rolling(intstr.FromString("half"), intstr.FromInt32(1))},
-		"more than all":        {"spec.strategy.rollingUpdate.maxUnavailable", rolling(intstr.FromString("101%"), intstr.FromInt32(1))},
-		"a negative surge":     {"spec.strategy.rollingUpdate.maxSurge", rolling(intstr.FromInt32(1), intstr.FromInt32(-1))},
-		"ready before it is":   {"spec.minReadySeconds", func(s *appsv1.DeploymentSpec) { s.MinReadySeconds = -1 }},
-		"a negative history":   {"spec.revisionHistoryLimit", func(s *appsv1.DeploymentSpec) { s.RevisionHistoryLimit = pointer(int32(-1)) }},
-		"a deadline too early": {"spec.progressDeadlineSeconds", func(s *appsv1.DeploymentSpec) { s.MinReadySeconds, s.ProgressDeadlineSeconds = 9, pointer(int32(9)) }},
+		"no step":            {"spec.strategy.rollingUpdate.maxUnavailable", rolling(intstr.FromInt32(0), intstr.FromString("0%"))},
+		"a part of a word":   {"spec.strategy.rollingUpdate.maxUnavailable", rolling(intstr.FromString("half"), intstr.FromInt32(1))},
+		"more than all":      {"spec.strategy.rollingUpdate.maxUnavailable", rolling(intstr.FromString("101%"), intstr.FromInt32(1))},
+		"a negative surge":   {"spec.strategy.rollingUpdate.maxSurge", rolling(intstr.FromInt32(1), intstr.FromInt32(-1))},
+		"ready before it is": {"spec.minReadySeconds", func(s *appsv1.DeploymentSpec) { s.MinReadySeconds = -1 }},
+		"a negative history": {"spec.revisionHistoryLimit", func(s *appsv1.DeploymentSpec) { s.RevisionHistoryLimit = pointer(int32(-1)) }},
+		"a deadline too early": {"spec.progressDeadlineSeconds",
+			func(s *appsv1.DeploymentSpec) { s.MinReadySeconds, s.ProgressDeadlineSeconds = 9, pointer(int32(9)) }},
 	} {
 		d := e.deployment("d")
 		tc.edit(&d.Spec)
@@ -137,11 +141,14 @@ func testDeploymentStatus(t *testing.T, c api.Client) {
 	d := e.create(e.deployment("d")).(*appsv1.Deployment)
 	d.Spec.MinReadySeconds = 9
 	d.Labels = map[string]string{"mine": "1"}
-	d.Status = appsv1.DeploymentStatus{ObservedGeneration: 1, Replicas: 3, UpdatedReplicas: 2, ReadyReplicas: 2, AvailableReplicas: 1, UnavailableReplicas: 2,
-		CollisionCount: pointer(int32(2)), Conditions: []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionTrue}}}
+	d.Status = appsv1.DeploymentStatus{ObservedGeneration: 1, Replicas: 3, UpdatedReplicas: 2, ReadyReplicas: 2, AvailableReplicas: 1,
+		UnavailableReplicas: 2,
+		CollisionCount:      pointer(int32(2)),
+		Conditions:          []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionTrue}}}
 	d, err := api.UpdateStatus(e.ctx, c, apps.Deployments, d)
 	e.must(err)
-	if d.Spec.MinReadySeconds != 0 || len(d.Labels) != 0 || d.Generation != 1 || d.Status.Replicas != 3 || *d.Status.CollisionCount != 2 || len(d.Status.Conditions) != 1 {
+	if d.Spec.MinReadySeconds != 0 || len(d.Labels) != 0 || d.Generation != 1 || d.Status.Replicas != 3 || *d.Status.CollisionCount != 2 ||
+		len(d.Status.Conditions) != 1 {
 		t.Errorf("after the status: %+v", d)
 	}
 	for name, tc := range map[string]struct {
@@ -173,7 +180,8 @@ func testDeploymentPatch(t *testing.T, c api.Client) {
 	e.create(e.deployment("d"))
 	patch := func(body, sub string) *appsv1.Deployment {
 		t.Helper()
-		got, err := c.Patch(e.ctx, apps.Deployments, e.ns, "d", api.Patch{Type: types.StrategicMergePatchType, Data: []byte(body)}, api.WriteOptions{Subresource: sub})
+		got, err := c.Patch(e.ctx, apps.Deployments, e.ns, "d", api.Patch{Type: types.StrategicMergePatchType, Data: []byte(body)},
+			api.WriteOptions{Subresource: sub})
 		e.must(err)
 		return got.(*appsv1.Deployment)
 	}
@@ -182,7 +190,8 @@ func testDeploymentPatch(t *testing.T, c api.Client) {
 	for _, c := range d.Spec.Template.Spec.Containers {
 		byName[c.Name] = c
 	}
-	if len(byName) != 2 || byName["c"].Image != "ledge.local/self:v1" || byName["c"].Command[0] != "pause" || byName["d"].Image != "i" || d.Generation != 2 {
+	if len(byName) != 2 || byName["c"].Image != "ledge.local/self:v1" || byName["c"].Command[0] != "pause" || byName["d"].Image != "i" ||
+		d.Generation != 2 {
 		t.Errorf("patched to %+v", d.Spec.Template.Spec.Containers)
 	}
 	d = patch(`{"spec":{"strategy":{"$retainKeys":["type"],"type":"Recreate"}}}`, "")
@@ -205,7 +214,8 @@ func testDeploymentApplied(t *testing.T, c api.Client) {
 	e := begin(t, c)
 	apply := func(manager, spec string) (*appsv1.Deployment, error) {
 		got, err := c.Patch(e.ctx, apps.Deployments, e.ns, "d", api.Patch{Type: types.ApplyPatchType,
-			Data: []byte(`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"d"},"spec":` + spec + `}`)}, api.WriteOptions{Manager: manager})
+			Data: []byte(`{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"d"},"spec":` + spec + `}`)},
+			api.WriteOptions{Manager: manager})
 		if err != nil {
 			return nil, err
 		}
@@ -235,7 +245,8 @@ func testDeploymentScale(t *testing.T, c api.Client) {
 	e.create(e.deployment("d"))
 	e.create(e.replicaSet("rs"))
 	for name, kind := range map[string]*api.Kind{"d": apps.Deployments, "rs": apps.ReplicaSets} {
-		got, err := c.Update(e.ctx, kind, &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: name}, Spec: autoscalingv1.ScaleSpec{Replicas: 3}},
+		got, err := c.Update(e.ctx, kind, &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: name},
+			Spec: autoscalingv1.ScaleSpec{Replicas: 3}},
 			api.WriteOptions{Subresource: api.Scale, DryRun: true}) // where controllers run, no pods are made
 		e.must(err)
 		if s, ok := got.(*autoscalingv1.Scale); !ok || s.Spec.Replicas != 3 || s.Status.Selector != "app=web" {
@@ -247,7 +258,8 @@ func testDeploymentScale(t *testing.T, c api.Client) {
 func testReplicaSet(t *testing.T, c api.Client) {
 	e := begin(t, c)
 	rs := e.create(e.replicaSet("rs")).(*appsv1.ReplicaSet)
-	if rs.Kind != "ReplicaSet" || rs.APIVersion != "apps/v1" || rs.Generation != 1 || rs.Spec.Template.Spec.RestartPolicy != corev1.RestartPolicyAlways {
+	if rs.Kind != "ReplicaSet" || rs.APIVersion != "apps/v1" || rs.Generation != 1 ||
+		rs.Spec.Template.Spec.RestartPolicy != corev1.RestartPolicyAlways {
 		t.Errorf("made %+v", rs)
 	}
 	rs.Annotations = map[string]string{"mine": "1"}

@@ -26,7 +26,8 @@ var batchCases = []Case{
 func (e *env) job(name string) *batchv1.Job {
 	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: name}}
 	j.Spec.ManagedBy = pointer("apitest.dev/nobody")
-	j.Spec.Template.Spec = corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "c", Image: "example.org/x:1"}}}
+	j.Spec.Template.Spec = corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever,
+		Containers: []corev1.Container{{Name: "c", Image: "example.org/x:1"}}}
 	return j
 }
 
@@ -50,8 +51,9 @@ func testJob(t *testing.T, c api.Client) {
 		*s.PodReplacementPolicy != batchv1.TerminatingOrFailed || *s.ManualSelector || s.Template.Spec.DNSPolicy != corev1.DNSClusterFirst {
 		t.Errorf("defaults: %+v", s)
 	}
-	for key, want := range map[string]string{"batch.kubernetes.io/job-name": "j", "job-name": "j", "batch.kubernetes.io/controller-uid": string(j.UID),
-		"controller-uid": string(j.UID)} {
+	for key, want := range map[string]string{"batch.kubernetes.io/job-name": "j", "job-name": "j",
+		"batch.kubernetes.io/controller-uid": string(j.UID),
+		"controller-uid":                     string(j.UID)} {
 		if s.Template.Labels[key] != want {
 			t.Errorf("label %s is %q", key, s.Template.Labels[key])
 		}
@@ -78,12 +80,14 @@ func testJob(t *testing.T, c api.Client) {
 	policy := e.job("policy")
 	policy.Spec.PodFailurePolicy = &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{{Action: "Ignore",
 		OnPodConditions: []batchv1.PodFailurePolicyOnPodConditionsPattern{{Type: corev1.DisruptionTarget}}}}}
-	if p := e.create(policy).(*batchv1.Job); *p.Spec.PodReplacementPolicy != batchv1.Failed || p.Spec.PodFailurePolicy.Rules[0].OnPodConditions[0].Status != "True" {
+	if p := e.create(policy).(*batchv1.Job); *p.Spec.PodReplacementPolicy != batchv1.Failed ||
+		p.Spec.PodFailurePolicy.Rules[0].OnPodConditions[0].Status != "True" {
 		t.Errorf("with a policy: %+v", p.Spec)
 	}
 	manual := e.job("manual")
 	manual.Spec.ManualSelector, manual.Spec.Selector, manual.Spec.Template.Labels = pointer(true), webSelector(), webSelector().MatchLabels
-	if m := e.create(manual).(*batchv1.Job); len(m.Spec.Template.Labels) != 1 || len(m.Spec.Selector.MatchLabels) != 1 || m.Labels["app"] != "web" {
+	if m := e.create(manual).(*batchv1.Job); len(m.Spec.Template.Labels) != 1 || len(m.Spec.Selector.MatchLabels) != 1 ||
+		m.Labels["app"] != "web" {
 		t.Errorf("with its own selector: %+v", m)
 	}
 	e.delete(j, api.DeleteOptions{Propagation: metav1.DeletePropagationBackground})
@@ -112,32 +116,35 @@ func testJobRefused(t *testing.T, c api.Client) {
 		field string
 		edit  func(s *spec)
 	}{
-		"fewer than none":       {"spec.parallelism", func(s *spec) { s.Parallelism = pointer(int32(-1)) }},
-		"no end":                {"spec.completions", func(s *spec) { s.Completions = pointer(int32(-1)) }},
-		"a negative limit":      {"spec.backoffLimit", func(s *spec) { s.BackoffLimit = pointer(int32(-1)) }},
-		"a negative deadline":   {"spec.activeDeadlineSeconds", func(s *spec) { s.ActiveDeadlineSeconds = pointer(int64(-1)) }},
-		"gone before it ends":   {"spec.ttlSecondsAfterFinished", func(s *spec) { s.TTLSecondsAfterFinished = pointer(int32(-1)) }},
-		"nobody runs it":        {"spec.managedBy", func(s *spec) { s.ManagedBy = pointer("me") }},
-		"another mode":          {"spec.completionMode", func(s *spec) { s.CompletionMode = pointer(batchv1.CompletionMode("Sometimes")) }},
-		"indexes without end":   {"spec.completions", func(s *spec) { s.CompletionMode, s.Parallelism = pointer(batchv1.IndexedCompletion), pointer(int32(1)) }},
-		"limits of no index":    {"spec.backoffLimitPerIndex", func(s *spec) { s.BackoffLimitPerIndex = pointer(int32(1)) }},
-		"a limit alone":         {"spec.backoffLimitPerIndex", func(s *spec) { s.MaxFailedIndexes = pointer(int32(1)) }},
-		"pods that never end":   {"spec.template.spec.restartPolicy", func(s *spec) { s.Template.Spec.RestartPolicy = "Always" }},
-		"no word about it":      {"spec.template.spec.restartPolicy", func(s *spec) { s.Template.Spec.RestartPolicy = "" }},
-		"no containers":         {"spec.template.spec.containers", func(s *spec) { s.Template.Spec.Containers = nil }},
-		"another selector":      {"spec.selector", func(s *spec) { s.Selector = webSelector() }},
-		"somebody else's label": {"spec.template.metadata.labels[job-name]", func(s *spec) { s.Template.Labels = map[string]string{"job-name": "other"} }},
+		"fewer than none":     {"spec.parallelism", func(s *spec) { s.Parallelism = pointer(int32(-1)) }},
+		"no end":              {"spec.completions", func(s *spec) { s.Completions = pointer(int32(-1)) }},
+		"a negative limit":    {"spec.backoffLimit", func(s *spec) { s.BackoffLimit = pointer(int32(-1)) }},
+		"a negative deadline": {"spec.activeDeadlineSeconds", func(s *spec) { s.ActiveDeadlineSeconds = pointer(int64(-1)) }},
+		"gone before it ends": {"spec.ttlSecondsAfterFinished", func(s *spec) { s.TTLSecondsAfterFinished = pointer(int32(-1)) }},
+		"nobody runs it":      {"spec.managedBy", func(s *spec) { s.ManagedBy = pointer("me") }},
+		"another mode":        {"spec.completionMode", func(s *spec) { s.CompletionMode = pointer(batchv1.CompletionMode("Sometimes")) }},
+		"indexes without end": {"spec.completions",
+			func(s *spec) { s.CompletionMode, s.Parallelism = pointer(batchv1.IndexedCompletion), pointer(int32(1)) }},
+		"limits of no index":  {"spec.backoffLimitPerIndex", func(s *spec) { s.BackoffLimitPerIndex = pointer(int32(1)) }},
+		"a limit alone":       {"spec.backoffLimitPerIndex", func(s *spec) { s.MaxFailedIndexes = pointer(int32(1)) }},
+		"pods that never end": {"spec.template.spec.restartPolicy", func(s *spec) { s.Template.Spec.RestartPolicy = "Always" }},
+		"no word about it":    {"spec.template.spec.restartPolicy", func(s *spec) { s.Template.Spec.RestartPolicy = "" }},
+		"no containers":       {"spec.template.spec.containers", func(s *spec) { s.Template.Spec.Containers = nil }},
+		"another selector":    {"spec.selector", func(s *spec) { s.Selector = webSelector() }},
+		"somebody else's label": {"spec.template.metadata.labels[job-name]",
+			func(s *spec) { s.Template.Labels = map[string]string{"job-name": "other"} }},
 		"replaced at once": {"spec.podReplacementPolicy", func(s *spec) {
 			codes("In", 1)(s)
 			s.PodReplacementPolicy = pointer(batchv1.TerminatingOrFailed)
 		}},
-		"a policy for restarts": {"spec.template.spec.restartPolicy", func(s *spec) { codes("In", 1)(s); s.Template.Spec.RestartPolicy = "OnFailure" }},
-		"a rule of nothing":     {"spec.podFailurePolicy.rules[0]", rule(batchv1.PodFailurePolicyRule{Action: "Count"})},
-		"no action":             {"spec.podFailurePolicy.rules[0].action", rule(batchv1.PodFailurePolicyRule{})},
-		"success as a failure":  {"spec.podFailurePolicy.rules[0].onExitCodes.values[0]", codes("In", 0)},
-		"codes out of order":    {"spec.podFailurePolicy.rules[0].onExitCodes.values", codes("NotIn", 2, 1)},
-		"a code twice":          {"spec.podFailurePolicy.rules[0].onExitCodes.values[1]", codes("NotIn", 1, 1)},
-		"no codes":              {"spec.podFailurePolicy.rules[0].onExitCodes.values", codes("NotIn")},
+		"a policy for restarts": {"spec.template.spec.restartPolicy",
+			func(s *spec) { codes("In", 1)(s); s.Template.Spec.RestartPolicy = "OnFailure" }},
+		"a rule of nothing":    {"spec.podFailurePolicy.rules[0]", rule(batchv1.PodFailurePolicyRule{Action: "Count"})},
+		"no action":            {"spec.podFailurePolicy.rules[0].action", rule(batchv1.PodFailurePolicyRule{})},
+		"success as a failure": {"spec.podFailurePolicy.rules[0].onExitCodes.values[0]", codes("In", 0)},
+		"codes out of order":   {"spec.podFailurePolicy.rules[0].onExitCodes.values", codes("NotIn", 2, 1)},
+		"a code twice":         {"spec.podFailurePolicy.rules[0].onExitCodes.values[1]", codes("NotIn", 1, 1)},
+		"no codes":             {"spec.podFailurePolicy.rules[0].onExitCodes.values", codes("NotIn")},
 		"success of no index": {"spec.successPolicy", func(s *spec) {
 			s.SuccessPolicy = &batchv1.SuccessPolicy{Rules: []batchv1.SuccessPolicyRule{{SucceededCount: pointer(int32(1))}}}
 		}},
@@ -186,8 +193,10 @@ func testJobChanged(t *testing.T, c api.Client) {
 	h.Spec.Template.Spec.NodeSelector = map[string]string{"a": "b"}
 	h.Spec.Template.Labels["more"] = "1"
 	h.Spec.Template.Spec.Tolerations = []corev1.Toleration{{Key: "a", Operator: corev1.TolerationOpExists}}
-	h.Spec.Template.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
-		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "a", Operator: corev1.NodeSelectorOpExists}}}}}}}
+	h.Spec.Template.Spec.Affinity = &corev1.Affinity{
+		NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "a",
+				Operator: corev1.NodeSelectorOpExists}}}}}}}
 	if h = e.update(h).(*batchv1.Job); h.Spec.Template.Spec.NodeSelector["a"] != "b" {
 		t.Errorf("after a change of where it goes: %+v", h.Spec.Template)
 	}

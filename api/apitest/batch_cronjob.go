@@ -29,12 +29,14 @@ func testCronJob(t *testing.T, c api.Client) {
 	if j.Kind != "CronJob" || j.APIVersion != "batch/v1" || j.Generation != 1 || len(j.Status.Active) != 0 {
 		t.Errorf("made %+v", j)
 	}
-	if s.ConcurrencyPolicy != batchv1.AllowConcurrent || *s.SuccessfulJobsHistoryLimit != 3 || *s.FailedJobsHistoryLimit != 1 || s.TimeZone != nil ||
+	if s.ConcurrencyPolicy != batchv1.AllowConcurrent || *s.SuccessfulJobsHistoryLimit != 3 || *s.FailedJobsHistoryLimit != 1 ||
+		s.TimeZone != nil ||
 		s.StartingDeadlineSeconds != nil || s.JobTemplate.Spec.Selector != nil || s.JobTemplate.Spec.Completions != nil ||
 		s.JobTemplate.Spec.Template.Spec.DNSPolicy != corev1.DNSClusterFirst || len(s.JobTemplate.Spec.Template.Labels) != 0 {
 		t.Errorf("defaults: %+v", s)
 	}
-	for _, schedule := range []string{"0 0 * * *", "15-45/10 1,3,5 1 jan-MAR mon", "* * ? * sun", "@hourly", "@midnight", "@every 90s", "0 0 31 2 *"} {
+	for _, schedule := range []string{"0 0 * * *", "15-45/10 1,3,5 1 jan-MAR mon", "* * ? * sun", "@hourly", "@midnight", "@every 90s",
+		"0 0 31 2 *"} {
 		j.Spec.Schedule = schedule
 		j = e.update(j).(*batchv1.CronJob)
 	}
@@ -44,7 +46,8 @@ func testCronJob(t *testing.T, c api.Client) {
 		t.Errorf("generation %d", j.Generation)
 	}
 	at := metav1.NewTime(time.Now()).Rfc3339Copy()
-	j.Spec.Schedule, j.Status.LastScheduleTime, j.Status.Active = "@daily", &at, []corev1.ObjectReference{{Kind: "Job", Namespace: e.ns, Name: "j"}}
+	j.Spec.Schedule, j.Status.LastScheduleTime, j.Status.Active = "@daily", &at,
+		[]corev1.ObjectReference{{Kind: "Job", Namespace: e.ns, Name: "j"}}
 	j, err := api.UpdateStatus(e.ctx, c, batch.CronJobs, j)
 	e.must(err)
 	if j.Spec.Schedule == "@daily" || j.Generation != 9 || !j.Status.LastScheduleTime.Equal(&at) || len(j.Status.Active) != 1 {
@@ -85,8 +88,9 @@ func testCronJobRefused(t *testing.T, c api.Client) {
 		"failures":               {"spec.failedJobsHistoryLimit", func(s *spec) { s.FailedJobsHistoryLimit = pointer(int32(-1)) }},
 		"a selector":             {"spec.jobTemplate.spec.selector", func(s *spec) { s.JobTemplate.Spec.Selector = webSelector() }},
 		"its own selector":       {"spec.jobTemplate.spec.manualSelector", func(s *spec) { s.JobTemplate.Spec.ManualSelector = pointer(true) }},
-		"pods that never end":    {"spec.jobTemplate.spec.template.spec.restartPolicy", func(s *spec) { s.JobTemplate.Spec.Template.Spec.RestartPolicy = "Always" }},
-		"a negative limit":       {"spec.jobTemplate.spec.backoffLimit", func(s *spec) { s.JobTemplate.Spec.BackoffLimit = pointer(int32(-1)) }},
+		"pods that never end": {"spec.jobTemplate.spec.template.spec.restartPolicy",
+			func(s *spec) { s.JobTemplate.Spec.Template.Spec.RestartPolicy = "Always" }},
+		"a negative limit": {"spec.jobTemplate.spec.backoffLimit", func(s *spec) { s.JobTemplate.Spec.BackoffLimit = pointer(int32(-1)) }},
 	} {
 		j := e.cronJob("c")
 		tc.edit(&j.Spec)

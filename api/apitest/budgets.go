@@ -48,7 +48,8 @@ func (e *env) webPod(name string, ready corev1.ConditionStatus) *corev1.Pod {
 	p.Labels = map[string]string{"app": "web"}
 	p = e.update(p).(*corev1.Pod)
 	p.Status.Phase = corev1.PodRunning
-	p.Status.Conditions = append(p.Status.Conditions, corev1.PodCondition{Type: corev1.PodReady, Status: ready, LastTransitionTime: metav1.Now()})
+	p.Status.Conditions = append(p.Status.Conditions,
+		corev1.PodCondition{Type: corev1.PodReady, Status: ready, LastTransitionTime: metav1.Now()})
 	p, err := api.UpdateStatus(e.ctx, e.c, api.Pods, p)
 	e.must(err)
 	return p
@@ -62,7 +63,8 @@ func testBudget(t *testing.T, c api.Client) {
 	if b.Kind != "PodDisruptionBudget" || b.APIVersion != "policy/v1" || b.Generation != 1 || b.Status.DisruptionsAllowed != 0 {
 		t.Errorf("made %+v", b)
 	}
-	w, err := c.Watch(e.ctx, policy.PodDisruptionBudgets, api.WatchOptions{Selection: api.Selection{Namespace: e.ns}, Revision: b.ResourceVersion})
+	w, err := c.Watch(e.ctx, policy.PodDisruptionBudgets,
+		api.WatchOptions{Selection: api.Selection{Namespace: e.ns}, Revision: b.ResourceVersion})
 	e.must(err)
 	defer w.Close()
 	always := policyv1.AlwaysAllow
@@ -143,11 +145,13 @@ func testBudgetPatch(t *testing.T, c api.Client) {
 	e := begin(t, c)
 	e.create(e.budget("b"))
 	// A selector is replaced, not merged: two labels would pick other pods than either.
-	patch := api.Patch{Type: types.StrategicMergePatchType, Data: []byte(`{"spec":{"minAvailable":"50%","selector":{"matchLabels":{"tier":"edge"}}}}`)}
+	patch := api.Patch{Type: types.StrategicMergePatchType,
+		Data: []byte(`{"spec":{"minAvailable":"50%","selector":{"matchLabels":{"tier":"edge"}}}}`)}
 	out, err := c.Patch(e.ctx, policy.PodDisruptionBudgets, e.ns, "b", patch, api.WriteOptions{})
 	e.must(err)
 	b := out.(*policyv1.PodDisruptionBudget)
-	if b.Spec.MinAvailable.StrVal != "50%" || len(b.Spec.Selector.MatchLabels) != 1 || b.Spec.Selector.MatchLabels["tier"] != "edge" || b.Generation != 2 {
+	if b.Spec.MinAvailable.StrVal != "50%" || len(b.Spec.Selector.MatchLabels) != 1 || b.Spec.Selector.MatchLabels["tier"] != "edge" ||
+		b.Generation != 2 {
 		t.Errorf("got %+v", b.Spec)
 	}
 }

@@ -22,7 +22,8 @@ func testPodEphemeral(t *testing.T, c api.Client) {
 		"ephemeralContainers":[{"name":"debug","image":"ledge.local/self","targetContainerName":"c"}]}}`)
 	e.must(err)
 	got := obj.(*corev1.Pod)
-	if n := got.Spec.EphemeralContainers; len(n) != 1 || n[0].TerminationMessagePath == "" || n[0].ImagePullPolicy != corev1.PullAlways || got.Generation != p.Generation+1 {
+	if n := got.Spec.EphemeralContainers; len(n) != 1 || n[0].TerminationMessagePath == "" || n[0].ImagePullPolicy != corev1.PullAlways ||
+		got.Generation != p.Generation+1 {
 		t.Errorf("got %+v, generation %d", n, got.Generation)
 	}
 	if len(got.Labels) != len(p.Labels) || *got.Spec.TerminationGracePeriodSeconds != *p.Spec.TerminationGracePeriodSeconds {

@@ -53,7 +53,8 @@ var samples = map[*api.Kind]func(e *env) api.Object{
 		return &corev1.Event{InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: e.ns, Name: "p"}, Reason: "Tested", Type: "Normal"}
 	},
 	events.Events: func(e *env) api.Object {
-		return &eventsv1.Event{EventTime: metav1.NowMicro(), ReportingController: "apitest.dev/verbs", ReportingInstance: "one", Action: "Testing",
+		return &eventsv1.Event{EventTime: metav1.NowMicro(), ReportingController: "apitest.dev/verbs", ReportingInstance: "one",
+			Action: "Testing",
 			Reason: "Tested", Type: "Normal", Regarding: corev1.ObjectReference{Kind: "Pod", Namespace: e.ns, Name: "p"}}
 	},
 	api.Namespaces:             func(*env) api.Object { return &corev1.Namespace{} },
@@ -87,7 +88,8 @@ var samples = map[*api.Kind]func(e *env) api.Object{
 	rbac.ClusterRoles:           func(*env) api.Object { return &rbacv1.ClusterRole{Rules: readPods} },
 	rbac.Roles:                  func(*env) api.Object { return &rbacv1.Role{Rules: readPods} },
 	rbac.ClusterRoleBindings: func(*env) api.Object {
-		return &rbacv1.ClusterRoleBinding{RoleRef: viewRole, Subjects: []rbacv1.Subject{{Kind: "User", APIGroup: rbacv1.GroupName, Name: "apitest"}}}
+		return &rbacv1.ClusterRoleBinding{RoleRef: viewRole,
+			Subjects: []rbacv1.Subject{{Kind: "User", APIGroup: rbacv1.GroupName, Name: "apitest"}}}
 	},
 	rbac.RoleBindings: func(*env) api.Object {
 		return &rbacv1.RoleBinding{RoleRef: viewRole, Subjects: []rbacv1.Subject{{Kind: "User", APIGroup: rbacv1.GroupName, Name: "apitest"}}}
@@ -145,7 +147,8 @@ func testVerbs(e *env, kind *api.Kind) {
 	v.is("get", v.get(), "updated", made)
 	v.is("watch", v.next(api.Modified, "updated"), "updated", made)
 
-	patched, err := e.patch(kind, v.ns, v.name, "application/merge-patch+json", `{"metadata":{"annotations":{"`+step+`":"patched"}}}`, api.WriteOptions{})
+	patched, err := e.patch(kind, v.ns, v.name, "application/merge-patch+json", `{"metadata":{"annotations":{"`+step+`":"patched"}}}`,
+		api.WriteOptions{})
 	e.must(err)
 	v.is("patch", patched, "patched", made)
 	v.is("watch", v.next(api.Modified, "patched"), "patched", made)
@@ -210,7 +213,8 @@ func (v *verbs) is(verb string, got api.Object, state string, made api.Object) {
 	if k := got.GetObjectKind().GroupVersionKind(); k != v.kind.GVK() {
 		v.Errorf("%s answers a %v", verb, k)
 	}
-	if got.GetName() != v.name || got.GetNamespace() != v.ns || got.GetUID() == "" || got.GetUID() != made.GetUID() || got.GetResourceVersion() == "" {
+	if got.GetName() != v.name || got.GetNamespace() != v.ns || got.GetUID() == "" || got.GetUID() != made.GetUID() ||
+		got.GetResourceVersion() == "" {
 		v.Errorf("%s answers %s/%s, UID %s, resourceVersion %q", verb, got.GetNamespace(), got.GetName(), got.GetUID(), got.GetResourceVersion())
 	}
 	if got.GetAnnotations()[step] != state {

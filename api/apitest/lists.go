@@ -152,7 +152,8 @@ func testListPagesOfOneMoment(t *testing.T, c api.Client) {
 	first := e.list(api.Pods, api.ListOptions{Limit: 2})
 	e.delete(e.pod("x003"), api.DeleteOptions{})
 	e.create(e.pod("x0041"))
-	_, err := e.c.Patch(e.ctx, api.Pods, e.ns, "x004", api.Patch{Type: "application/merge-patch+json", Data: []byte(`{"metadata":{"labels":{"new":"yes"}}}`)}, api.WriteOptions{})
+	_, err := e.c.Patch(e.ctx, api.Pods, e.ns, "x004",
+		api.Patch{Type: "application/merge-patch+json", Data: []byte(`{"metadata":{"labels":{"new":"yes"}}}`)}, api.WriteOptions{})
 	e.must(err)
 	rest := e.list(api.Pods, api.ListOptions{Continue: first.Continue})
 	if got := names(append(first.Items, rest.Items...)); got != "x000 x001 x002 x003 x004 x005" {

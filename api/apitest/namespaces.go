@@ -179,7 +179,8 @@ func testNodeRefused(t *testing.T, c api.Client) {
 	_, err = e.patch(api.Nodes, "", n.Name, "application/merge-patch+json",
 		`{"spec":{"taints":[{"key":"a","effect":"NoSchedule"},{"key":"a","effect":"NoSchedule"}]}}`, api.WriteOptions{})
 	e.fails(err, metav1.StatusReasonInvalid, 422)
-	_, err = e.patch(api.Nodes, "", n.Name, "application/merge-patch+json", `{"spec":{"podCIDR":"10.7.0.0/24","podCIDRs":["10.7.0.0/24"]}}`, api.WriteOptions{})
+	_, err = e.patch(api.Nodes, "", n.Name, "application/merge-patch+json", `{"spec":{"podCIDR":"10.7.0.0/24","podCIDRs":["10.7.0.0/24"]}}`,
+		api.WriteOptions{})
 	e.must(err)
 	for _, change := range []string{`{"spec":{"podCIDR":"10.8.0.0/24","podCIDRs":["10.8.0.0/24"]}}`, `{"spec":{"podCIDR":"10.8.0.0/24"}}`} {
 		_, err = e.patch(api.Nodes, "", n.Name, "application/merge-patch+json", change, api.WriteOptions{})
@@ -189,7 +190,8 @@ func testNodeRefused(t *testing.T, c api.Client) {
 
 func testPriorityClass(t *testing.T, c api.Client) { // N-10.14
 	e := begin(t, c)
-	pc := e.create(&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{GenerateName: "apitest-"}, Value: 1000}).(*schedulingv1.PriorityClass)
+	pc := e.create(&schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{GenerateName: "apitest-"},
+		Value: 1000}).(*schedulingv1.PriorityClass)
 	e.Cleanup(func() { _, _ = c.Delete(e.ctx, scheduling.PriorityClasses, "", pc.Name, api.DeleteOptions{}) })
 	if pc.PreemptionPolicy == nil || *pc.PreemptionPolicy != corev1.PreemptLowerPriority {
 		t.Errorf("preemptionPolicy: %v", pc.PreemptionPolicy)

@@ -117,7 +117,8 @@ func testGet(t *testing.T, c api.Client) {
 	e := begin(t, c)
 	_, err := c.Get(e.ctx, api.ConfigMaps, e.ns, "a")
 	s := e.fails(err, metav1.StatusReasonNotFound, 404)
-	if s.Details == nil || s.Details.Name != "a" || s.Details.Kind != "configmaps" || !strings.Contains(s.Message, `configmaps "a" not found`) {
+	if s.Details == nil || s.Details.Name != "a" || s.Details.Kind != "configmaps" ||
+		!strings.Contains(s.Message, `configmaps "a" not found`) {
 		t.Errorf("status: %+v", s)
 	}
 	_, err = c.Get(e.ctx, coordination.Leases, e.ns, "a")

@@ -68,7 +68,8 @@ func testPatchRefused(t *testing.T, c api.Client) {
 		{types.JSONPatchType, `{}`, metav1.StatusReasonBadRequest, 400},
 		{types.JSONPatchType, `[{"op":"test","path":"/data/k","value":"x"}]`, metav1.StatusReasonInvalid, 422},
 		{types.JSONPatchType, `[{"op":"remove","path":"/data/x"}]`, metav1.StatusReasonInvalid, 422},
-		{types.MergePatchType, `{"metadata":{"resourceVersion":"` + was.GetResourceVersion() + `"},"data":{"k":"3"}}`, metav1.StatusReasonConflict, 409},
+		{types.MergePatchType, `{"metadata":{"resourceVersion":"` + was.GetResourceVersion() + `"},"data":{"k":"3"}}`,
+			metav1.StatusReasonConflict, 409},
 		{types.MergePatchType, `{"metadata":{"uid":"other"}}`, metav1.StatusReasonInvalid, 422},
 		{types.MergePatchType, `{"metadata":{"name":"b"}}`, metav1.StatusReasonBadRequest, 400},
 		{types.MergePatchType, `{"metadata":{"labels":{"a":"not a value"}}}`, metav1.StatusReasonInvalid, 422},
@@ -122,7 +123,8 @@ func condition(p *corev1.Pod, typ string) *corev1.PodCondition {
 func (e *env) apply(name, manager, data string, force bool) (*corev1.ConfigMap, bool, error) {
 	made := false
 	config := fmt.Sprintf(`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":%q},"data":%s}`, name, data)
-	out, err := e.patch(api.ConfigMaps, e.ns, name, types.ApplyYAMLPatchType, config, api.WriteOptions{Manager: manager, Force: force, Made: &made})
+	out, err := e.patch(api.ConfigMaps, e.ns, name, types.ApplyYAMLPatchType, config,
+		api.WriteOptions{Manager: manager, Force: force, Made: &made})
 	cm, _ := out.(*corev1.ConfigMap)
 	return cm, made, err
 }
@@ -132,7 +134,8 @@ func testApply(t *testing.T, c api.Client) {
 	e := begin(t, c)
 	cm, made, err := e.apply("a", "one", `{"k":"1","l":"1"}`, false)
 	e.must(err)
-	if !made || cm.UID == "" || len(cm.ManagedFields) != 1 || cm.ManagedFields[0].Manager != "one" || cm.ManagedFields[0].Operation != metav1.ManagedFieldsOperationApply {
+	if !made || cm.UID == "" || len(cm.ManagedFields) != 1 || cm.ManagedFields[0].Manager != "one" ||
+		cm.ManagedFields[0].Operation != metav1.ManagedFieldsOperationApply {
 		t.Errorf("made %v: %+v", made, cm.ObjectMeta)
 	}
 	again, made, err := e.apply("a", "one", `{"k":"1","l":"1"}`, false)
@@ -210,12 +213,14 @@ func testApplyRefused(t *testing.T, c api.Client) {
 		"another kind":  {`{"kind":"Secret","apiVersion":"v1"}`, "one", "Secret"},
 		"another name":  {`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"b"}}`, "one", "name"},
 		"unknown field": {`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a"},"dota":{}}`, "one", "dota"},
-		"managedFields": {`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","managedFields":[{"manager":"x"}]}}`, "one", "managedFields"},
-		"no object":     {`[]`, "one", ""},
+		"managedFields": {`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","managedFields":[{"manager":"x"}]}}`, "one",
+			"managedFields"},
+		"no object": {`[]`, "one", ""},
 	} {
 		_, err := e.patch(api.ConfigMaps, e.ns, "a", types.ApplyYAMLPatchType, tc.config, api.WriteOptions{Manager: tc.manager})
 		// kube-apiserver gives an unknown field no reason and 500.
-		if !(apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) || err != nil && name == "unknown field") || !strings.Contains(fmt.Sprint(err), tc.want) {
+		if !(apierrors.IsBadRequest(err) || apierrors.IsInvalid(err) || err != nil && name == "unknown field") ||
+			!strings.Contains(fmt.Sprint(err), tc.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -57,16 +57,20 @@ func testStatefulSet(t *testing.T, c api.Client) {
 	if s.Kind != "StatefulSet" || s.APIVersion != "apps/v1" || s.Generation != 1 || s.Status.Replicas != 0 {
 		t.Errorf("made %+v", s)
 	}
-	if s.Spec.PodManagementPolicy != appsv1.OrderedReadyPodManagement || s.Spec.UpdateStrategy.Type != appsv1.RollingUpdateStatefulSetStrategyType ||
-		roll == nil || *roll.Partition != 0 || roll.MaxUnavailable == nil || roll.MaxUnavailable.IntValue() != 1 || *s.Spec.RevisionHistoryLimit != 10 ||
-		claims == nil || claims.WhenDeleted != appsv1.RetainPersistentVolumeClaimRetentionPolicyType || claims.WhenScaled != appsv1.RetainPersistentVolumeClaimRetentionPolicyType ||
+	if s.Spec.PodManagementPolicy != appsv1.OrderedReadyPodManagement ||
+		s.Spec.UpdateStrategy.Type != appsv1.RollingUpdateStatefulSetStrategyType ||
+		roll == nil || *roll.Partition != 0 || roll.MaxUnavailable == nil || roll.MaxUnavailable.IntValue() != 1 ||
+		*s.Spec.RevisionHistoryLimit != 10 ||
+		claims == nil || claims.WhenDeleted != appsv1.RetainPersistentVolumeClaimRetentionPolicyType ||
+		claims.WhenScaled != appsv1.RetainPersistentVolumeClaimRetentionPolicyType ||
 		s.Spec.Template.Spec.RestartPolicy != corev1.RestartPolicyAlways {
 		t.Errorf("defaults: %+v", s.Spec)
 	}
 	got, err := c.Patch(e.ctx, apps.StatefulSets, e.ns, "s", api.Patch{Type: types.MergePatchType,
 		Data: []byte(`{"metadata":{"annotations":{"a":"b"}},"spec":{"minReadySeconds":3,"ordinals":{"start":5},"updateStrategy":{"rollingUpdate":{"partition":2}},"revisionHistoryLimit":-1}}`)}, api.WriteOptions{})
 	e.must(err)
-	if s = got.(*appsv1.StatefulSet); s.Generation != 2 || s.Spec.Ordinals.Start != 5 || *s.Spec.UpdateStrategy.RollingUpdate.Partition != 2 || *s.Spec.RevisionHistoryLimit != -1 {
+	if s = got.(*appsv1.StatefulSet); s.Generation != 2 || s.Spec.Ordinals.Start != 5 || *s.Spec.UpdateStrategy.RollingUpdate.Partition != 2 ||
+		*s.Spec.RevisionHistoryLimit != -1 {
 		t.Errorf("changed to %+v", s)
 	}
 	plain := e.statefulSet("plain")
@@ -92,14 +96,15 @@ func testStatefulSetRefused(t *testing.T, c api.Client) {
 		field string
 		edit  func(s *appsv1.StatefulSetSpec)
 	}{
-		"fewer than none":    {"spec.replicas", func(s *appsv1.StatefulSetSpec) { *s.Replicas = -1 }},
-		"no selector":        {"spec.selector", func(s *appsv1.StatefulSetSpec) { s.Selector = nil }},
-		"an empty selector":  {"spec.selector", func(s *appsv1.StatefulSetSpec) { s.Selector = &metav1.LabelSelector{} }},
-		"another selector":   {"spec.template.metadata.labels", func(s *appsv1.StatefulSetSpec) { s.Selector.MatchLabels["app"] = "other" }},
-		"pods that end":      {"spec.template.spec.restartPolicy", func(s *appsv1.StatefulSetSpec) { s.Template.Spec.RestartPolicy = "Never" }},
-		"a deadline of pods": {"spec.template.spec.activeDeadlineSeconds", func(s *appsv1.StatefulSetSpec) { s.Template.Spec.ActiveDeadlineSeconds = pointer(int64(9)) }},
-		"another order":      {"spec.podManagementPolicy", func(s *appsv1.StatefulSetSpec) { s.PodManagementPolicy = "Sometimes" }},
-		"another strategy":   {"spec.updateStrategy", func(s *appsv1.StatefulSetSpec) { s.UpdateStrategy.Type = "Sometimes" }},
+		"fewer than none":   {"spec.replicas", func(s *appsv1.StatefulSetSpec) { *s.Replicas = -1 }},
+		"no selector":       {"spec.selector", func(s *appsv1.StatefulSetSpec) { s.Selector = nil }},
+		"an empty selector": {"spec.selector", func(s *appsv1.StatefulSetSpec) { s.Selector = &metav1.LabelSelector{} }},
+		"another selector":  {"spec.template.metadata.labels", func(s *appsv1.StatefulSetSpec) { s.Selector.MatchLabels["app"] = "other" }},
+		"pods that end":     {"spec.template.spec.restartPolicy", func(s *appsv1.StatefulSetSpec) { s.Template.Spec.RestartPolicy = "Never" }},
+		"a deadline of pods": {"spec.template.spec.activeDeadlineSeconds",
+			func(s *appsv1.StatefulSetSpec) { s.Template.Spec.ActiveDeadlineSeconds = pointer(int64(9)) }},
+		"another order":    {"spec.podManagementPolicy", func(s *appsv1.StatefulSetSpec) { s.PodManagementPolicy = "Sometimes" }},
+		"another strategy": {"spec.updateStrategy", func(s *appsv1.StatefulSetSpec) { s.UpdateStrategy.Type = "Sometimes" }},
 		"OnDelete with more": {"spec.updateStrategy.rollingUpdate", func(s *appsv1.StatefulSetSpec) {
 			s.UpdateStrategy = appsv1.StatefulSetUpdateStrategy{Type: "OnDelete", RollingUpdate: &appsv1.RollingUpdateStatefulSetStrategy{}}
 		}},
@@ -170,7 +175,8 @@ func testStatefulSetStatus(t *testing.T, c api.Client) {
 func testStatefulSetScale(t *testing.T, c api.Client) {
 	e := begin(t, c)
 	e.create(e.statefulSet("s"))
-	got, err := c.Update(e.ctx, apps.StatefulSets, &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: "s"}, Spec: autoscalingv1.ScaleSpec{Replicas: 3}},
+	got, err := c.Update(e.ctx, apps.StatefulSets,
+		&autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: "s"}, Spec: autoscalingv1.ScaleSpec{Replicas: 3}},
 		api.WriteOptions{Subresource: api.Scale, DryRun: true}) // where controllers run, no pods are made
 	e.must(err)
 	if s, ok := got.(*autoscalingv1.Scale); !ok || s.Spec.Replicas != 3 || s.Status.Selector != "app=web" {
@@ -187,11 +193,14 @@ func testDaemonSet(t *testing.T, c api.Client) {
 	if d.Kind != "DaemonSet" || d.APIVersion != "apps/v1" || d.Generation != 1 || d.Status.NumberReady != 0 {
 		t.Errorf("made %+v", d)
 	}
-	if d.Spec.UpdateStrategy.Type != appsv1.RollingUpdateDaemonSetStrategyType || roll == nil || roll.MaxUnavailable.IntValue() != 1 || roll.MaxSurge.IntValue() != 0 ||
+	if d.Spec.UpdateStrategy.Type != appsv1.RollingUpdateDaemonSetStrategyType || roll == nil || roll.MaxUnavailable.IntValue() != 1 ||
+		roll.MaxSurge.IntValue() != 0 ||
 		*d.Spec.RevisionHistoryLimit != 10 || d.Spec.Template.Spec.RestartPolicy != corev1.RestartPolicyAlways {
 		t.Errorf("defaults: %+v", d.Spec)
 	}
-	got, err := c.Patch(e.ctx, apps.DaemonSets, e.ns, "d", api.Patch{Type: types.MergePatchType, Data: []byte(`{"metadata":{"annotations":{"a":"b"}},"spec":{"minReadySeconds":3}}`)}, api.WriteOptions{})
+	got, err := c.Patch(e.ctx, apps.DaemonSets, e.ns, "d",
+		api.Patch{Type: types.MergePatchType, Data: []byte(`{"metadata":{"annotations":{"a":"b"}},"spec":{"minReadySeconds":3}}`)},
+		api.WriteOptions{})
 	e.must(err)
 	if d = got.(*appsv1.DaemonSet); d.Generation != 2 || d.Spec.MinReadySeconds != 3 {
 		t.Errorf("changed to %+v", d)
@@ -212,11 +221,12 @@ func testDaemonSetRefused(t *testing.T, c api.Client) {
 		field string
 		edit  func(s *appsv1.DaemonSetSpec)
 	}{
-		"no selector":        {"spec.template.metadata.labels", func(s *appsv1.DaemonSetSpec) { s.Selector = nil }},
-		"an empty selector":  {"spec.selector", func(s *appsv1.DaemonSetSpec) { s.Selector = &metav1.LabelSelector{} }},
-		"another selector":   {"spec.template.metadata.labels", func(s *appsv1.DaemonSetSpec) { s.Selector.MatchLabels["app"] = "other" }},
-		"pods that end":      {"spec.template.spec.restartPolicy", func(s *appsv1.DaemonSetSpec) { s.Template.Spec.RestartPolicy = "OnFailure" }},
-		"a deadline of pods": {"spec.template.spec.activeDeadlineSeconds", func(s *appsv1.DaemonSetSpec) { s.Template.Spec.ActiveDeadlineSeconds = pointer(int64(9)) }},
+		"no selector":       {"spec.template.metadata.labels", func(s *appsv1.DaemonSetSpec) { s.Selector = nil }},
+		"an empty selector": {"spec.selector", func(s *appsv1.DaemonSetSpec) { s.Selector = &metav1.LabelSelector{} }},
+		"another selector":  {"spec.template.metadata.labels", func(s *appsv1.DaemonSetSpec) { s.Selector.MatchLabels["app"] = "other" }},
+		"pods that end":     {"spec.template.spec.restartPolicy", func(s *appsv1.DaemonSetSpec) { s.Template.Spec.RestartPolicy = "OnFailure" }},
+		"a deadline of pods": {"spec.template.spec.activeDeadlineSeconds",
+			func(s *appsv1.DaemonSetSpec) { s.Template.Spec.ActiveDeadlineSeconds = pointer(int64(9)) }},
 		"another strategy":   {"spec.updateStrategy", func(s *appsv1.DaemonSetSpec) { s.UpdateStrategy.Type = "Sometimes" }},
 		"no step":            {"spec.updateStrategy.rollingUpdate.maxUnavailable", roll(intstr.FromInt32(0), intstr.FromString("0%"))},
 		"both":               {"spec.updateStrategy.rollingUpdate.maxSurge", roll(intstr.FromInt32(1), intstr.FromInt32(1))},
@@ -310,7 +320,8 @@ func testTemplateReplaced(t *testing.T, c api.Client) {
 	got, err := c.Patch(e.ctx, apps.StatefulSets, e.ns, "s", api.Patch{Type: types.StrategicMergePatchType,
 		Data: []byte(`{"spec":{"template":{"$patch":"replace","metadata":{"labels":{"app":"web"}},"spec":{"containers":[{"name":"c","image":"former"}]}}}}`)}, api.WriteOptions{})
 	e.must(err)
-	if back := got.(*appsv1.StatefulSet).Spec.Template; len(back.Spec.Containers) != 1 || back.Spec.Containers[0].Image != "former" || len(back.Annotations) != 0 {
+	if back := got.(*appsv1.StatefulSet).Spec.Template; len(back.Spec.Containers) != 1 || back.Spec.Containers[0].Image != "former" ||
+		len(back.Annotations) != 0 {
 		t.Errorf("brought back to %+v", back)
 	}
 }

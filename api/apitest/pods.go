@@ -171,7 +171,8 @@ func testPodStatus(t *testing.T, c api.Client) { // N-1.8
 	bad.Status.PodIP = "nonsense"
 	_, err = c.Update(e.ctx, api.Pods, bad, api.WriteOptions{Subresource: "status"})
 	e.fails(err, metav1.StatusReasonInvalid, 422)
-	_, err = e.patch(api.Pods, e.ns, "p", types.MergePatchType, `{"spec":{"nodeName":"x"},"status":{"message":"patched"}}`, api.WriteOptions{Subresource: "status"})
+	_, err = e.patch(api.Pods, e.ns, "p", types.MergePatchType, `{"spec":{"nodeName":"x"},"status":{"message":"patched"}}`,
+		api.WriteOptions{Subresource: "status"})
 	e.must(err)
 	if got := e.get(p).(*corev1.Pod); got.Status.Message != "patched" || got.Spec.NodeName != "" {
 		t.Errorf("got %+v", got)
@@ -183,7 +184,8 @@ func testPodPriority(t *testing.T, c api.Client) { // N-10.17
 	p := e.pod("p")
 	p.Spec.PriorityClassName = "apitest-no-such-class"
 	_, err := c.Create(e.ctx, api.Pods, p, api.WriteOptions{})
-	if s := e.fails(err, metav1.StatusReasonForbidden, 403); !strings.Contains(s.Message, "no PriorityClass with name apitest-no-such-class was found") {
+	if s := e.fails(err, metav1.StatusReasonForbidden, 403); !strings.Contains(s.Message,
+		"no PriorityClass with name apitest-no-such-class was found") {
 		t.Errorf("message: %s", s.Message)
 	}
 	value := int32(7)
@@ -368,7 +370,8 @@ func testBindRefused(t *testing.T, c api.Client) {
 
 func (e *env) evict(name string, opts *metav1.DeleteOptions, write api.WriteOptions) error {
 	write.Subresource = "eviction"
-	_, err := e.c.Create(e.ctx, api.Pods, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: e.ns}, DeleteOptions: opts}, write)
+	_, err := e.c.Create(e.ctx, api.Pods, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: e.ns}, DeleteOptions: opts},
+		write)
 	return err
 }
 
@@ -384,7 +387,8 @@ func testEvict(t *testing.T, c api.Client) { // N-11.1, N-11.4
 		t.Errorf("not going: %+v", got.ObjectMeta)
 	}
 	cond := condition(got, "DisruptionTarget")
-	if cond == nil || cond.Status != corev1.ConditionTrue || cond.Reason != "EvictionByEvictionAPI" || cond.Message != "Eviction API: evicting" {
+	if cond == nil || cond.Status != corev1.ConditionTrue || cond.Reason != "EvictionByEvictionAPI" ||
+		cond.Message != "Eviction API: evicting" {
 		t.Errorf("conditions: %+v", got.Status.Conditions)
 	}
 	e.must(e.evict("p", &metav1.DeleteOptions{GracePeriodSeconds: secs(5)}, api.WriteOptions{}))

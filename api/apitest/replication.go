@@ -43,7 +43,8 @@ func testReplication(t *testing.T, c api.Client) {
 	rc.Spec.MinReadySeconds = 5
 	rc.Status.Replicas = 3
 	rc = e.update(rc).(*corev1.ReplicationController)
-	if rc.Generation != 2 || rc.Status.Replicas != 0 || rc.Spec.MinReadySeconds != 5 || rc.Spec.Selector["app"] != "web" || rc.Labels["app"] != "" {
+	if rc.Generation != 2 || rc.Status.Replicas != 0 || rc.Spec.MinReadySeconds != 5 || rc.Spec.Selector["app"] != "web" ||
+		rc.Labels["app"] != "" {
 		t.Errorf("changed to %+v", rc)
 	}
 	if rc = e.update(rc).(*corev1.ReplicationController); rc.Generation != 2 {
@@ -51,7 +52,8 @@ func testReplication(t *testing.T, c api.Client) {
 	}
 	one := e.replication("one")
 	one.Spec.Replicas = nil
-	if got, err := c.Create(e.ctx, api.ReplicationControllers, one, api.WriteOptions{DryRun: true}); err != nil || *got.(*corev1.ReplicationController).Spec.Replicas != 1 {
+	if got, err := c.Create(e.ctx, api.ReplicationControllers, one, api.WriteOptions{DryRun: true}); err != nil ||
+		*got.(*corev1.ReplicationController).Spec.Replicas != 1 {
 		t.Errorf("without a number: %+v, %v", got, err)
 	}
 	e.delete(rc, api.DeleteOptions{Propagation: metav1.DeletePropagationBackground})
@@ -100,13 +102,15 @@ func testReplicationStatus(t *testing.T, c api.Client) {
 	rc := e.create(e.replication("rc")).(*corev1.ReplicationController)
 	rc.Spec.MinReadySeconds = 9
 	rc.Status.Replicas, rc.Status.ReadyReplicas, rc.Status.ObservedGeneration = 3, 2, 1
-	rc.Status.Conditions = []corev1.ReplicationControllerCondition{{Type: corev1.ReplicationControllerReplicaFailure, Status: corev1.ConditionTrue, Reason: "FailedCreate"}}
+	rc.Status.Conditions = []corev1.ReplicationControllerCondition{{Type: corev1.ReplicationControllerReplicaFailure,
+		Status: corev1.ConditionTrue, Reason: "FailedCreate"}}
 	rc, err := api.UpdateStatus(e.ctx, c, api.ReplicationControllers, rc)
 	e.must(err)
 	if rc.Spec.MinReadySeconds != 0 || rc.Status.Replicas != 3 || rc.Generation != 1 || len(rc.Status.Conditions) != 1 {
 		t.Errorf("after the status: %+v", rc)
 	}
-	list, err := c.List(e.ctx, api.ReplicationControllers, api.ListOptions{Selection: api.Selection{Namespace: e.ns, Fields: fieldSel("status.replicas=3").Fields}})
+	list, err := c.List(e.ctx, api.ReplicationControllers,
+		api.ListOptions{Selection: api.Selection{Namespace: e.ns, Fields: fieldSel("status.replicas=3").Fields}})
 	e.must(err)
 	if names(list.Items) != "rc" {
 		t.Errorf("with three: %s", names(list.Items))
@@ -130,14 +134,16 @@ func testReplicationPatch(t *testing.T, c api.Client) {
 	e := begin(t, c)
 	rc := e.create(e.replication("rc"))
 	got, err := c.Patch(e.ctx, api.ReplicationControllers, e.ns, rc.GetName(), api.Patch{Type: types.StrategicMergePatchType,
-		Data: []byte(`{"spec":{"template":{"spec":{"containers":[{"name":"c","command":["pause"]},{"name":"d","image":"i"}]}}}}`)}, api.WriteOptions{})
+		Data: []byte(`{"spec":{"template":{"spec":{"containers":[{"name":"c","command":["pause"]},{"name":"d","image":"i"}]}}}}`)},
+		api.WriteOptions{})
 	e.must(err)
 	containers := got.(*corev1.ReplicationController).Spec.Template.Spec.Containers
 	byName := map[string]corev1.Container{}
 	for _, c := range containers {
 		byName[c.Name] = c
 	}
-	if len(containers) != 2 || byName["c"].Image != "ledge.local/self:v1" || byName["c"].Command[0] != "pause" || byName["d"].Image != "i" || got.GetGeneration() != 2 {
+	if len(containers) != 2 || byName["c"].Image != "ledge.local/self:v1" || byName["c"].Command[0] != "pause" || byName["d"].Image != "i" ||
+		got.GetGeneration() != 2 {
 		t.Errorf("patched to %+v", containers)
 	}
 }
@@ -153,7 +159,8 @@ func testScale(t *testing.T, c api.Client) {
 	set := func(n int32, edit func(*autoscalingv1.Scale)) (api.Object, error) {
 		s := &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: "rc"}, Spec: autoscalingv1.ScaleSpec{Replicas: n}}
 		edit(s)
-		return c.Update(e.ctx, api.ReplicationControllers, s, api.WriteOptions{Subresource: api.Scale, DryRun: n > 0}) // where controllers run, no pods are made
+		// where controllers run, no pods are made
+		return c.Update(e.ctx, api.ReplicationControllers, s, api.WriteOptions{Subresource: api.Scale, DryRun: n > 0})
 	}
 	got, err := set(3, func(*autoscalingv1.Scale) {})
 	e.must(err)
@@ -166,12 +173,14 @@ func testScale(t *testing.T, c api.Client) {
 	e.fails(err, metav1.StatusReasonInvalid, 422)
 	_, err = set(1, func(s *autoscalingv1.Scale) { s.ResourceVersion = "1" })
 	e.fails(err, metav1.StatusReasonConflict, 409)
-	got, err = c.Patch(e.ctx, api.ReplicationControllers, e.ns, "rc", api.Patch{Type: types.MergePatchType, Data: []byte(`{"spec":{"replicas":2}}`)},
+	got, err = c.Patch(e.ctx, api.ReplicationControllers, e.ns, "rc",
+		api.Patch{Type: types.MergePatchType, Data: []byte(`{"spec":{"replicas":2}}`)},
 		api.WriteOptions{Subresource: api.Scale, DryRun: true})
 	e.must(err)
 	if s, ok := got.(*autoscalingv1.Scale); !ok || s.Spec.Replicas != 2 {
 		t.Errorf("patched to %+v", got)
 	}
-	_, err = c.Update(e.ctx, api.ConfigMaps, &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: "none"}}, api.WriteOptions{Subresource: api.Scale})
+	_, err = c.Update(e.ctx, api.ConfigMaps, &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: "none"}},
+		api.WriteOptions{Subresource: api.Scale})
 	e.fails(err, metav1.StatusReasonNotFound, 404)
 }

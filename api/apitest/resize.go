@@ -31,7 +31,8 @@ func testPodResize(t *testing.T, c api.Client) {
 	e.must(err)
 	got := obj.(*corev1.Pod)
 	r := got.Spec.Containers[0].Resources
-	if r.Requests.Cpu().String() != "250m" || r.Requests.Memory().String() != "12Mi" || r.Limits.Memory().String() != "40Mi" || got.Generation != p.Generation+1 {
+	if r.Requests.Cpu().String() != "250m" || r.Requests.Memory().String() != "12Mi" || r.Limits.Memory().String() != "40Mi" ||
+		got.Generation != p.Generation+1 {
 		t.Errorf("resized to %+v, generation %d", r, got.Generation)
 	}
 	if len(got.Labels) != len(p.Labels) {

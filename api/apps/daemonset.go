@@ -93,7 +93,8 @@ func validateBoardByBoard(s *appsv1.DaemonSetUpdateStrategy, at *field.Path) fie
 func validateDaemonSetStatus(s, old *appsv1.DaemonSetStatus) field.ErrorList {
 	at := field.NewPath("status")
 	var errs field.ErrorList
-	for _, c := range []valid.Count{{Name: "currentNumberScheduled", N: s.CurrentNumberScheduled}, {Name: "numberMisscheduled", N: s.NumberMisscheduled},
+	for _, c := range []valid.Count{{Name: "currentNumberScheduled", N: s.CurrentNumberScheduled},
+		{Name: "numberMisscheduled", N: s.NumberMisscheduled},
 		{Name: "desiredNumberScheduled", N: s.DesiredNumberScheduled}, {Name: "numberReady", N: s.NumberReady},
 		{Name: "updatedNumberScheduled", N: s.UpdatedNumberScheduled}, {Name: "numberAvailable", N: s.NumberAvailable},
 		{Name: "numberUnavailable", N: s.NumberUnavailable}} {
@@ -120,6 +121,7 @@ var daemonSetColumns = table.Columns{
 func daemonSetCells(d *appsv1.DaemonSet, l table.Look) []any {
 	s, t := &d.Status, &d.Spec.Template.Spec
 	names, images := table.Containers(t)
-	return []any{d.Name, int64(s.DesiredNumberScheduled), int64(s.CurrentNumberScheduled), int64(s.NumberReady), int64(s.UpdatedNumberScheduled),
+	return []any{d.Name, int64(s.DesiredNumberScheduled), int64(s.CurrentNumberScheduled), int64(s.NumberReady),
+		int64(s.UpdatedNumberScheduled),
 		int64(s.NumberAvailable), table.Selector(t.NodeSelector), l.AgeOf(d), names, images, metav1.FormatLabelSelector(d.Spec.Selector)}
 }

@@ -17,13 +17,17 @@ import (
 
 // meant are the fields of specs that are honoured; templates are accounted for in package api.
 var meant = map[reflect.Type][]string{
-	reflect.TypeFor[appsv1.DeploymentSpec](): {"replicas", "selector", "strategy.type", "strategy.rollingUpdate.maxUnavailable", "strategy.rollingUpdate.maxSurge",
+	reflect.TypeFor[appsv1.DeploymentSpec](): {"replicas", "selector", "strategy.type", "strategy.rollingUpdate.maxUnavailable",
+		"strategy.rollingUpdate.maxSurge",
 		"minReadySeconds", "revisionHistoryLimit", "paused", "progressDeadlineSeconds"},
 	reflect.TypeFor[appsv1.ReplicaSetSpec](): {"replicas", "minReadySeconds", "selector"},
-	reflect.TypeFor[appsv1.StatefulSetSpec](): {"replicas", "selector", "serviceName", "podManagementPolicy", "updateStrategy.type", "updateStrategy.rollingUpdate.partition",
-		"updateStrategy.rollingUpdate.maxUnavailable", "revisionHistoryLimit", "minReadySeconds", "persistentVolumeClaimRetentionPolicy.whenDeleted",
+	reflect.TypeFor[appsv1.StatefulSetSpec](): {"replicas", "selector", "serviceName", "podManagementPolicy", "updateStrategy.type",
+		"updateStrategy.rollingUpdate.partition",
+		"updateStrategy.rollingUpdate.maxUnavailable", "revisionHistoryLimit", "minReadySeconds",
+		"persistentVolumeClaimRetentionPolicy.whenDeleted",
 		"persistentVolumeClaimRetentionPolicy.whenScaled", "ordinals.start"},
-	reflect.TypeFor[appsv1.DaemonSetSpec](): {"selector", "updateStrategy.type", "updateStrategy.rollingUpdate.maxUnavailable", "updateStrategy.rollingUpdate.maxSurge",
+	reflect.TypeFor[appsv1.DaemonSetSpec](): {"selector", "updateStrategy.type", "updateStrategy.rollingUpdate.maxUnavailable",
+		"updateStrategy.rollingUpdate.maxSurge",
 		"minReadySeconds", "revisionHistoryLimit"},
 }
 
@@ -47,11 +51,14 @@ func TestEveryFieldIsAccountedFor(t *testing.T) {
 		}
 	}
 	labels := map[string]string{"a": "b"}
-	s := &appsv1.StatefulSet{Spec: appsv1.StatefulSetSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}, VolumeClaimTemplates: []corev1.PersistentVolumeClaim{{}},
-		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}}}
+	s := &appsv1.StatefulSet{Spec: appsv1.StatefulSetSpec{Selector: &metav1.LabelSelector{MatchLabels: labels},
+		VolumeClaimTemplates: []corev1.PersistentVolumeClaim{{}},
+		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels},
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}}}
 	defaultStatefulSet(s)
 	errs := validateStatefulSet(&s.Spec)
-	if len(errs) != 1 || errs[0].Type != field.ErrorTypeForbidden || errs[0].Field != "spec.volumeClaimTemplates" || errs[0].Detail != valid.NotYet {
+	if len(errs) != 1 || errs[0].Type != field.ErrorTypeForbidden || errs[0].Field != "spec.volumeClaimTemplates" ||
+		errs[0].Detail != valid.NotYet {
 		t.Errorf("claims: %v", errs)
 	}
 }
@@ -65,7 +72,8 @@ func walk(typ reflect.Type, at string, out *[]string) {
 		}
 		switch {
 		case f.Type == reflect.TypeFor[corev1.PodTemplateSpec]():
-		case f.Type.Kind() == reflect.Struct && f.Type != reflect.TypeFor[metav1.LabelSelector]() && f.Type != reflect.TypeFor[intstr.IntOrString]():
+		case f.Type.Kind() == reflect.Struct && f.Type != reflect.TypeFor[metav1.LabelSelector]() &&
+			f.Type != reflect.TypeFor[intstr.IntOrString]():
 			walk(f.Type, at+name+".", out)
 		default:
 			*out = append(*out, at+name)

@@ -148,7 +148,8 @@ func validateStatefulSetChange(s, old *appsv1.StatefulSetSpec) field.ErrorList {
 	at := field.NewPath("spec")
 	errs := sameSelector(s.Selector, old.Selector)
 	errs = append(errs, apivalidation.ValidateImmutableField(s.ServiceName, old.ServiceName, at.Child("serviceName"))...)
-	return append(errs, apivalidation.ValidateImmutableField(s.PodManagementPolicy, old.PodManagementPolicy, at.Child("podManagementPolicy"))...)
+	return append(errs, apivalidation.ValidateImmutableField(s.PodManagementPolicy, old.PodManagementPolicy,
+		at.Child("podManagementPolicy"))...)
 }
 
 func validateStatefulSetStatus(s, old *appsv1.StatefulSetStatus) field.ErrorList {

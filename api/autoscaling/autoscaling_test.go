@@ -59,7 +59,8 @@ func TestOlderForm(t *testing.T) {
 	if !reflect.DeepEqual(h, was) {
 		t.Error("to show it changes it")
 	}
-	if n := shown.Spec.TargetCPUUtilizationPercentage; n == nil || *n != 60 || *shown.Status.CurrentCPUUtilizationPercentage != 50 || shown.Annotations["own"] != "1" {
+	if n := shown.Spec.TargetCPUUtilizationPercentage; n == nil || *n != 60 || *shown.Status.CurrentCPUUtilizationPercentage != 50 ||
+		shown.Annotations["own"] != "1" {
 		t.Errorf("%+v", shown)
 	}
 	for name, want := range map[string]string{ // as Kubernetes writes it
@@ -77,13 +78,15 @@ func TestOlderForm(t *testing.T) {
 		t.Errorf("came back as\n%+v\nwas\n%+v", back, was)
 	}
 	shown.Annotations[behaviorAnnotation] = "no JSON"
-	if back := readV1(shown).(*autoscalingv2.HorizontalPodAutoscaler); back.Spec.Behavior != nil || back.Annotations["own"] != "1" || len(back.Annotations) != 1 {
+	if back := readV1(shown).(*autoscalingv2.HorizontalPodAutoscaler); back.Spec.Behavior != nil || back.Annotations["own"] != "1" ||
+		len(back.Annotations) != 1 {
 		t.Errorf("%+v", back)
 	}
 	plain := &autoscalingv1.HorizontalPodAutoscaler{}
 	back = readV1(plain).(*autoscalingv2.HorizontalPodAutoscaler)
 	defaultAutoscaler(back)
-	if again := showV1(back).(*autoscalingv1.HorizontalPodAutoscaler); *again.Spec.TargetCPUUtilizationPercentage != defaultUtilization || again.Annotations != nil {
+	if again := showV1(back).(*autoscalingv1.HorizontalPodAutoscaler); *again.Spec.TargetCPUUtilizationPercentage != defaultUtilization ||
+		again.Annotations != nil {
 		t.Errorf("%+v", again)
 	}
 }
@@ -141,18 +144,20 @@ func TestDefaults(t *testing.T) {
 // TestRefused: what a board cannot do is refused by its path.
 func TestRefused(t *testing.T) {
 	metric := func(m string) string {
-		return strings.Replace(whole, "  - {type: Resource, resource: {name: memory", "  - "+m+"\n  - {type: Resource, resource: {name: memory", 1)
+		return strings.Replace(whole, "  - {type: Resource, resource: {name: memory", "  - "+m+"\n  - {type: Resource, resource: {name: memory",
+			1)
 	}
 	edit := func(from, to string) string { return strings.Replace(whole, from, to, 1) }
 	if errs := HorizontalPodAutoscalers.Validate(read(t, whole)); errs != nil {
 		t.Fatal(errs)
 	}
 	for want, text := range map[string]string{
-		"spec.minReplicas: Invalid value: 0: must be greater than or equal to 1":                  edit("minReplicas: 2", "minReplicas: 0"),
-		"spec.maxReplicas: Invalid value: 1: must be greater than or equal to `m":                 edit("maxReplicas: 9", "maxReplicas: 1"),
-		"spec.maxReplicas: Required value":                                                        edit("maxReplicas: 9", "maxReplicas: 0"),
-		"spec.scaleTargetRef.kind: Required value":                                                edit("kind: Deployment, ", ""),
-		"spec.scaleTargetRef.name: Invalid value: \"a/b\"":                                        edit("kind: Deployment, name: web", "kind: Deployment, name: a/b"),
+		"spec.minReplicas: Invalid value: 0: must be greater than or equal to 1":  edit("minReplicas: 2", "minReplicas: 0"),
+		"spec.maxReplicas: Invalid value: 1: must be greater than or equal to `m": edit("maxReplicas: 9", "maxReplicas: 1"),
+		"spec.maxReplicas: Required value":                                        edit("maxReplicas: 9", "maxReplicas: 0"),
+		"spec.scaleTargetRef.kind: Required value":                                edit("kind: Deployment, ", ""),
+		"spec.scaleTargetRef.name: Invalid value: \"a/b\"": edit("kind: Deployment, name: web",
+			"kind: Deployment, name: a/b"),
 		"spec.scaleTargetRef.apiVersion: Invalid value: \"\": apiVersion must specify API group":  edit("apiVersion: apps/v1, ", ""),
 		"spec.metrics[0].pods: Forbidden: not supported by ledge":                                 metric("{type: Pods, pods: {metric: {name: x}, target: {type: AverageValue, averageValue: 1}}}"),
 		"spec.metrics[0].object: Forbidden: not supported by ledge":                               metric("{type: Object, object: {describedObject: {kind: A, name: b}, metric: {name: x}, target: {type: Value, value: 1}}}"),
@@ -165,12 +170,14 @@ func TestRefused(t *testing.T) {
 		"spec.metrics[0].resource.target.averageUtilization: Required":                            metric("{type: Resource, resource: {name: cpu, target: {type: AverageValue}}}"),
 		"spec.metrics[0].containerResource.container: Required value":                             metric("{type: ContainerResource, containerResource: {name: cpu, target: {type: AverageValue, averageValue: 1}}}"),
 		"spec.metrics[0].containerResource: Forbidden: must populate":                             metric("{type: Resource, resource: {name: cpu, target: {type: AverageValue, averageValue: 1}}, containerResource: {name: cpu}}"),
-		"spec.behavior.scaleUp.stabilizationWindowSeconds: Invalid":                               edit("stabilizationWindowSeconds: 30", "stabilizationWindowSeconds: 3601"),
-		"spec.behavior.scaleUp.selectPolicy: Unsupported value":                                   edit("selectPolicy: Min", "selectPolicy: Some"),
-		"spec.behavior.scaleUp.tolerance: Invalid value":                                          edit(`tolerance: "0.05"`, `tolerance: "-1"`),
-		"spec.behavior.scaleUp.policies[0].periodSeconds: Invalid":                                edit("periodSeconds: 60", "periodSeconds: 1801"),
-		"spec.behavior.scaleUp.policies[0].value: Invalid value":                                  edit("type: Pods, value: 2", "type: Pods, value: 0"),
-		"spec.behavior.scaleDown.policies: Required value":                                        edit("policies: [{type: Percent, value: 50, periodSeconds: 15}]", "policies: []"),
+		"spec.behavior.scaleUp.stabilizationWindowSeconds: Invalid": edit("stabilizationWindowSeconds: 30",
+			"stabilizationWindowSeconds: 3601"),
+		"spec.behavior.scaleUp.selectPolicy: Unsupported value":    edit("selectPolicy: Min", "selectPolicy: Some"),
+		"spec.behavior.scaleUp.tolerance: Invalid value":           edit(`tolerance: "0.05"`, `tolerance: "-1"`),
+		"spec.behavior.scaleUp.policies[0].periodSeconds: Invalid": edit("periodSeconds: 60", "periodSeconds: 1801"),
+		"spec.behavior.scaleUp.policies[0].value: Invalid value":   edit("type: Pods, value: 2", "type: Pods, value: 0"),
+		"spec.behavior.scaleDown.policies: Required value": edit("policies: [{type: Percent, value: 50, periodSeconds: 15}]",
+			"policies: []"),
 	} {
 		h := read(t, text)
 		defaultAutoscaler(h)
@@ -190,7 +197,8 @@ func TestBeat(t *testing.T) {
 	old := read(t, whole)
 	h := old.DeepCopy()
 	n := int32(51)
-	h.Status.CurrentMetrics[2].Resource.Current = autoscalingv2.MetricValueStatus{AverageUtilization: &n, AverageValue: resource.NewQuantity(1, resource.DecimalSI)}
+	h.Status.CurrentMetrics[2].Resource.Current = autoscalingv2.MetricValueStatus{AverageUtilization: &n,
+		AverageValue: resource.NewQuantity(1, resource.DecimalSI)}
 	if !HorizontalPodAutoscalers.IsHeartbeat(h, old) {
 		t.Error("a measurement is written at once")
 	}

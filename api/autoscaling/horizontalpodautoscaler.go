@@ -63,7 +63,8 @@ func defaultAutoscaler(h *autoscalingv2.HorizontalPodAutoscaler) {
 	all := autoscalingv2.HPAScalingPolicy{Type: autoscalingv2.PercentScalingPolicy, Value: 100, PeriodSeconds: rulePeriod}
 	setDefault(&s.Behavior.ScaleUp, autoscalingv2.HPAScalingRules{})
 	setDefault(&s.Behavior.ScaleUp.StabilizationWindowSeconds, 0)
-	defaultRules(s.Behavior.ScaleUp, autoscalingv2.HPAScalingPolicy{Type: autoscalingv2.PodsScalingPolicy, Value: 4, PeriodSeconds: rulePeriod}, all)
+	defaultRules(s.Behavior.ScaleUp, autoscalingv2.HPAScalingPolicy{Type: autoscalingv2.PodsScalingPolicy, Value: 4,
+		PeriodSeconds: rulePeriod}, all)
 	setDefault(&s.Behavior.ScaleDown, autoscalingv2.HPAScalingRules{}) // its window is the controller's business
 	defaultRules(s.Behavior.ScaleDown, all)
 }
@@ -83,8 +84,9 @@ func setDefault[T any](p **T, v T) {
 
 // ofCPU asks for a part of the CPU that pods ask for, in per cent.
 func ofCPU(percent int32) autoscalingv2.MetricSpec {
-	return autoscalingv2.MetricSpec{Type: autoscalingv2.ResourceMetricSourceType, Resource: &autoscalingv2.ResourceMetricSource{Name: corev1.ResourceCPU,
-		Target: autoscalingv2.MetricTarget{Type: autoscalingv2.UtilizationMetricType, AverageUtilization: &percent}}}
+	return autoscalingv2.MetricSpec{Type: autoscalingv2.ResourceMetricSourceType,
+		Resource: &autoscalingv2.ResourceMetricSource{Name: corev1.ResourceCPU,
+			Target: autoscalingv2.MetricTarget{Type: autoscalingv2.UtilizationMetricType, AverageUtilization: &percent}}}
 }
 
 func validateStatus(s *autoscalingv2.HorizontalPodAutoscalerStatus) field.ErrorList {

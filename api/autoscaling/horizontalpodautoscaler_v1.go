@@ -16,8 +16,9 @@ import (
 // HorizontalPodAutoscalersV1 are the older form, which has one number for all that an autoscaler may go by: a part of the CPU in per
 // cent. The rest stands in annotations, by Kubernetes' names, so that who changes an object in this form loses nothing of it.
 var HorizontalPodAutoscalersV1 = api.Define(api.Kind{Group: "autoscaling", Version: "v1", Name: "HorizontalPodAutoscaler",
-	Resource: "horizontalpodautoscalers", Singular: "horizontalpodautoscaler", Short: []string{"hpa"}, Categories: []string{"all"}, Namespaced: true,
-	View: &api.Form{Of: HorizontalPodAutoscalers, Show: showV1, Read: readV1, Configure: configureV1}},
+	Resource: "horizontalpodautoscalers", Singular: "horizontalpodautoscaler", Short: []string{"hpa"}, Categories: []string{"all"},
+	Namespaced: true,
+	View:       &api.Form{Of: HorizontalPodAutoscalers, Show: showV1, Read: readV1, Configure: configureV1}},
 	api.Rules[*autoscalingv1.HorizontalPodAutoscaler]{
 		New:     func() *autoscalingv1.HorizontalPodAutoscaler { return &autoscalingv1.HorizontalPodAutoscaler{} },
 		NewList: func() api.ListObject { return &autoscalingv1.HorizontalPodAutoscalerList{} },
@@ -49,8 +50,10 @@ func withoutForm(of map[string]string) map[string]string {
 func showV1(obj api.Object) api.Object {
 	h := obj.(*autoscalingv2.HorizontalPodAutoscaler)
 	out := &autoscalingv1.HorizontalPodAutoscaler{ObjectMeta: h.ObjectMeta, Spec: autoscalingv1.HorizontalPodAutoscalerSpec{
-		ScaleTargetRef: autoscalingv1.CrossVersionObjectReference(h.Spec.ScaleTargetRef), MinReplicas: h.Spec.MinReplicas, MaxReplicas: h.Spec.MaxReplicas},
-		Status: autoscalingv1.HorizontalPodAutoscalerStatus{ObservedGeneration: h.Status.ObservedGeneration, LastScaleTime: h.Status.LastScaleTime,
+		ScaleTargetRef: autoscalingv1.CrossVersionObjectReference(h.Spec.ScaleTargetRef), MinReplicas: h.Spec.MinReplicas,
+		MaxReplicas: h.Spec.MaxReplicas},
+		Status: autoscalingv1.HorizontalPodAutoscalerStatus{ObservedGeneration: h.Status.ObservedGeneration,
+			LastScaleTime:   h.Status.LastScaleTime,
 			CurrentReplicas: h.Status.CurrentReplicas, DesiredReplicas: h.Status.DesiredReplicas}}
 	out.Annotations = withoutForm(h.Annotations)
 	note := func(name string, v any) {
@@ -101,8 +104,10 @@ func isCPUPart(m autoscalingv2.MetricSpec) bool {
 func readV1(obj api.Object) api.Object {
 	h := obj.(*autoscalingv1.HorizontalPodAutoscaler)
 	out := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: h.ObjectMeta, Spec: autoscalingv2.HorizontalPodAutoscalerSpec{
-		ScaleTargetRef: autoscalingv2.CrossVersionObjectReference(h.Spec.ScaleTargetRef), MinReplicas: h.Spec.MinReplicas, MaxReplicas: h.Spec.MaxReplicas},
-		Status: autoscalingv2.HorizontalPodAutoscalerStatus{ObservedGeneration: h.Status.ObservedGeneration, LastScaleTime: h.Status.LastScaleTime,
+		ScaleTargetRef: autoscalingv2.CrossVersionObjectReference(h.Spec.ScaleTargetRef), MinReplicas: h.Spec.MinReplicas,
+		MaxReplicas: h.Spec.MaxReplicas},
+		Status: autoscalingv2.HorizontalPodAutoscalerStatus{ObservedGeneration: h.Status.ObservedGeneration,
+			LastScaleTime:   h.Status.LastScaleTime,
 			CurrentReplicas: h.Status.CurrentReplicas, DesiredReplicas: h.Status.DesiredReplicas}}
 	out.Annotations = withoutForm(h.Annotations)
 	var others []autoscalingv1.MetricSpec
@@ -125,7 +130,8 @@ func readV1(obj api.Object) api.Object {
 		}
 	} else if n := h.Status.CurrentCPUUtilizationPercentage; n != nil {
 		out.Status.CurrentMetrics = []autoscalingv2.MetricStatus{{Type: autoscalingv2.ResourceMetricSourceType,
-			Resource: &autoscalingv2.ResourceMetricStatus{Name: corev1.ResourceCPU, Current: autoscalingv2.MetricValueStatus{AverageUtilization: n}}}}
+			Resource: &autoscalingv2.ResourceMetricStatus{Name: corev1.ResourceCPU,
+				Current: autoscalingv2.MetricValueStatus{AverageUtilization: n}}}}
 	}
 	_ = noted(h, conditionsAnnotation, &out.Status.Conditions)
 	HorizontalPodAutoscalers.Stamp(out)
@@ -194,7 +200,8 @@ func metricV1(m autoscalingv2.MetricSpec) autoscalingv1.MetricSpec {
 	name, container, t := Source(m)
 	switch {
 	case m.Resource != nil:
-		out.Resource = &autoscalingv1.ResourceMetricSource{Name: name, TargetAverageUtilization: t.AverageUtilization, TargetAverageValue: t.AverageValue}
+		out.Resource = &autoscalingv1.ResourceMetricSource{Name: name, TargetAverageUtilization: t.AverageUtilization,
+			TargetAverageValue: t.AverageValue}
 	case m.ContainerResource != nil:
 		out.ContainerResource = &autoscalingv1.ContainerResourceMetricSource{Name: name, Container: container,
 			TargetAverageUtilization: t.AverageUtilization, TargetAverageValue: t.AverageValue}
@@ -240,7 +247,8 @@ func measuredV1(m autoscalingv2.MetricStatus) autoscalingv1.MetricStatus {
 	}
 	switch {
 	case m.Resource != nil:
-		out.Resource = &autoscalingv1.ResourceMetricStatus{Name: name, CurrentAverageUtilization: now.AverageUtilization, CurrentAverageValue: average}
+		out.Resource = &autoscalingv1.ResourceMetricStatus{Name: name, CurrentAverageUtilization: now.AverageUtilization,
+			CurrentAverageValue: average}
 	case m.ContainerResource != nil:
 		out.ContainerResource = &autoscalingv1.ContainerResourceMetricStatus{Name: name, Container: container,
 			CurrentAverageUtilization: now.AverageUtilization, CurrentAverageValue: average}

@@ -53,7 +53,8 @@ func validateAutoscaler(s, old *autoscalingv2.HorizontalPodAutoscalerSpec) field
 	return errs
 }
 
-func validateTargetRef(ref *autoscalingv2.CrossVersionObjectReference, old *autoscalingv2.HorizontalPodAutoscalerSpec, at *field.Path) field.ErrorList {
+func validateTargetRef(ref *autoscalingv2.CrossVersionObjectReference, old *autoscalingv2.HorizontalPodAutoscalerSpec,
+	at *field.Path) field.ErrorList {
 	errs := validateSegment(ref.Kind, at.Child("kind"))
 	errs = append(errs, validateSegment(ref.Name, at.Child("name"))...)
 	if old != nil && old.ScaleTargetRef.APIVersion == ref.APIVersion && old.ScaleTargetRef.Kind == ref.Kind {
@@ -110,7 +111,8 @@ func validateMetric(m *autoscalingv2.MetricSpec, at *field.Path) field.ErrorList
 			name := source.Child("container")
 			errs = append(errs, valid.Required(c.Container, name)...)
 			if c.Container != "" {
-				errs = append(errs, valid.Each(validation.IsDNS1123Label(c.Container), func(msg string) *field.Error { return field.Invalid(name, c.Container, msg) })...)
+				errs = append(errs, valid.Each(validation.IsDNS1123Label(c.Container),
+					func(msg string) *field.Error { return field.Invalid(name, c.Container, msg) })...)
 			}
 		}
 	default:

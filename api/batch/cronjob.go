@@ -17,7 +17,8 @@ import (
 )
 
 // CronJobs make Jobs at the times of a schedule.
-var CronJobs = api.Define(api.Kind{Group: "batch", Version: "v1", Name: "CronJob", Resource: "cronjobs", Singular: "cronjob", Short: []string{"cj"},
+var CronJobs = api.Define(api.Kind{Group: "batch", Version: "v1", Name: "CronJob", Resource: "cronjobs", Singular: "cronjob",
+	Short:      []string{"cj"},
 	Categories: []string{"all"}, Namespaced: true, Generation: true},
 	api.Rules[*batchv1.CronJob]{
 		New:      func() *batchv1.CronJob { return &batchv1.CronJob{} },
@@ -56,7 +57,8 @@ const longestCron = validation.DNS1035LabelMaxLength - 11
 func validateCronJob(c *batchv1.CronJob) field.ErrorList {
 	errs := validateCronJobSpec(&c.Spec, nil)
 	if len(c.Name) > longestCron {
-		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), c.Name, fmt.Sprintf("must be no more than %d characters", longestCron)))
+		errs = append(errs, field.Invalid(field.NewPath("metadata", "name"), c.Name,
+			fmt.Sprintf("must be no more than %d characters", longestCron)))
 	}
 	return errs
 }
@@ -96,7 +98,8 @@ func validateCronJobSpec(s, old *batchv1.CronJobSpec) field.ErrorList {
 func cronJobWarnings(c *batchv1.CronJob) []string {
 	var out []string
 	if msgs := validation.IsDNS1123Label(c.Name); len(msgs) > 0 {
-		out = append(out, fmt.Sprintf("metadata.name: pods and their host names are called by it, and it is no DNS label: %s", strings.Join(msgs, "; ")))
+		out = append(out, fmt.Sprintf("metadata.name: pods and their host names are called by it, and it is no DNS label: %s",
+			strings.Join(msgs, "; ")))
 	}
 	return append(out, api.TemplateWarnings(&c.Spec.JobTemplate.Spec.Template, field.NewPath("spec", "jobTemplate", "spec", "template"))...)
 }
@@ -123,6 +126,7 @@ func cronJobCells(c *batchv1.CronJob, l table.Look) []any {
 	if c.Spec.Suspend != nil {
 		suspend = map[bool]string{true: "True", false: "False"}[*c.Spec.Suspend]
 	}
-	return []any{c.Name, c.Spec.Schedule, or(c.Spec.TimeZone, table.None), suspend, int64(len(c.Status.Active)), last, l.AgeOf(c), names, images,
+	return []any{c.Name, c.Spec.Schedule, or(c.Spec.TimeZone, table.None), suspend, int64(len(c.Status.Active)), last, l.AgeOf(c), names,
+		images,
 		metav1.FormatLabelSelector(c.Spec.JobTemplate.Spec.Selector)}
 }

@@ -70,7 +70,8 @@ func validateVerdicts(j *batchv1.Job, was *batchv1.JobStatus, at *field.Path) fi
 	refuse((completes || meets) && complete && !met, "cannot set Complete=True condition without the SuccessCriteriaMet=true condition")
 	refuse(met && failed, "cannot set SuccessCriteriaMet=True and Failed=true conditions")
 	refuse(met && target, "cannot set SuccessCriteriaMet=True and FailureTarget=true conditions")
-	for _, t := range []batchv1.JobConditionType{batchv1.JobFailed, batchv1.JobComplete, batchv1.JobFailureTarget, batchv1.JobSuccessCriteriaMet} {
+	for _, t := range []batchv1.JobConditionType{batchv1.JobFailed, batchv1.JobComplete, batchv1.JobFailureTarget,
+		batchv1.JobSuccessCriteriaMet} {
 		refuse(Is(was, t) && !Is(s, t), fmt.Sprintf("cannot disable the terminal %s=True condition", t))
 	}
 	return errs
@@ -99,7 +100,8 @@ func validateTimes(j *batchv1.Job, was *batchv1.JobStatus, at *field.Path) field
 		errs = append(errs, field.Invalid(at.Child("completionTime"), s.CompletionTime, "field is immutable"))
 	}
 	suspended := or(j.Spec.Suspend, false)
-	if nothing := suspended && j.Spec.Completions != nil && *j.Spec.Completions == 0; (ended || started) && !nothing && Finished(s) && s.StartTime == nil {
+	if nothing := suspended && j.Spec.Completions != nil && *j.Spec.Completions == 0; (ended || started) && !nothing && Finished(s) &&
+		s.StartTime == nil {
 		errs = append(errs, field.Required(at.Child("startTime"), "startTime is required for finished job"))
 	}
 	resumes := Is(was, batchv1.JobSuspended) && has(s, batchv1.JobSuspended, corev1.ConditionFalse)

@@ -14,7 +14,8 @@ import (
 
 // honoured are the fields of a Job's spec that are made true: controller/jobs, and those of the server.
 var honoured = []string{"parallelism", "completions", "activeDeadlineSeconds", "podFailurePolicy", "successPolicy", "backoffLimit",
-	"backoffLimitPerIndex", "maxFailedIndexes", "selector", "manualSelector", "template", "ttlSecondsAfterFinished", "completionMode", "suspend",
+	"backoffLimitPerIndex", "maxFailedIndexes", "selector", "manualSelector", "template", "ttlSecondsAfterFinished", "completionMode",
+	"suspend",
 	"podReplacementPolicy", "managedBy"}
 
 // Every field of a Job's spec is honoured or refused. A field that a new version of Kubernetes brings has to be one of these.
@@ -34,7 +35,8 @@ func TestEveryFieldIsAccountedFor(t *testing.T) {
 
 // Every field of a CronJob's spec is honoured.
 func TestEveryFieldOfACronJob(t *testing.T) {
-	honoured := []string{"schedule", "timeZone", "startingDeadlineSeconds", "concurrencyPolicy", "suspend", "jobTemplate", "successfulJobsHistoryLimit",
+	honoured := []string{"schedule", "timeZone", "startingDeadlineSeconds", "concurrencyPolicy", "suspend", "jobTemplate",
+		"successfulJobsHistoryLimit",
 		"failedJobsHistoryLimit"}
 	typ := reflect.TypeFor[batchv1.CronJobSpec]()
 	for i := range typ.NumField() {

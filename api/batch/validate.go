@@ -116,7 +116,8 @@ func validateRestarts(s *batchv1.JobSpec, at *field.Path) field.ErrorList {
 	case how != corev1.RestartPolicyOnFailure && how != corev1.RestartPolicyNever:
 		return field.ErrorList{field.NotSupported(at, how, []corev1.RestartPolicy{corev1.RestartPolicyOnFailure, corev1.RestartPolicyNever})}
 	case s.PodFailurePolicy != nil && how != corev1.RestartPolicyNever:
-		return field.ErrorList{field.Invalid(at, how, fmt.Sprintf("only %q is supported when podFailurePolicy is specified", corev1.RestartPolicyNever))}
+		return field.ErrorList{field.Invalid(at, how,
+			fmt.Sprintf("only %q is supported when podFailurePolicy is specified", corev1.RestartPolicyNever))}
 	}
 	return nil
 }
@@ -164,9 +165,11 @@ func validateIndexed(s *batchv1.JobSpec, at *field.Path) field.ErrorList {
 		return errs
 	}
 	if s.MaxFailedIndexes == nil {
-		errs = append(errs, field.Required(at.Child("maxFailedIndexes"), fmt.Sprintf("must be specified when completions is above %d", mostIndexed)))
+		errs = append(errs, field.Required(at.Child("maxFailedIndexes"),
+			fmt.Sprintf("must be specified when completions is above %d", mostIndexed)))
 	}
-	why := fmt.Sprintf("must be less than or equal to %d when completions are above %d and used with backoff limit per index", mostOfTooMany, mostIndexed)
+	why := fmt.Sprintf("must be less than or equal to %d when completions are above %d and used with backoff limit per index", mostOfTooMany,
+		mostIndexed)
 	atMost("parallelism", s.Parallelism, mostOfTooMany, why)
 	atMost("maxFailedIndexes", s.MaxFailedIndexes, mostOfTooMany, why)
 	return errs

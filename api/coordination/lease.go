@@ -14,9 +14,11 @@ import (
 )
 
 // Leases say who is there, as long as they are renewed.
-var Leases = api.Define(api.Kind{Group: "coordination.k8s.io", Version: "v1", Name: "Lease", Resource: "leases", Singular: "lease", Namespaced: true},
+var Leases = api.Define(api.Kind{Group: "coordination.k8s.io", Version: "v1", Name: "Lease", Resource: "leases", Singular: "lease",
+	Namespaced: true},
 	api.Rules[*coordinationv1.Lease]{
-		New: func() *coordinationv1.Lease { return &coordinationv1.Lease{} }, NewList: func() api.ListObject { return &coordinationv1.LeaseList{} },
+		New:      func() *coordinationv1.Lease { return &coordinationv1.Lease{} },
+		NewList:  func() api.ListObject { return &coordinationv1.LeaseList{} },
 		Validate: validateLease,
 		Spec:     func(l *coordinationv1.Lease) any { return &l.Spec },
 		Beat: func(l, was *coordinationv1.Lease) *coordinationv1.Lease {

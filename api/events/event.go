@@ -9,7 +9,8 @@ import (
 )
 
 // Events are the newer form of events: the same objects under other names of their fields.
-var Events = api.Define(api.Kind{Group: "events.k8s.io", Version: "v1", Name: "Event", Resource: "events", Singular: "event", Short: []string{"ev"},
+var Events = api.Define(api.Kind{Group: "events.k8s.io", Version: "v1", Name: "Event", Resource: "events", Singular: "event",
+	Short:      []string{"ev"},
 	Namespaced: true,
 	View: &api.Form{Of: api.Events, Show: show, Read: read,
 		Fields: map[string]string{"involvedObject.kind": "regarding.kind", "involvedObject.namespace": "regarding.namespace",

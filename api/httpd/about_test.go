@@ -103,7 +103,8 @@ func TestOpenAPI(t *testing.T) {
 	if cc := stale.head.Get("Cache-Control"); strings.Contains(cc, "immutable") {
 		t.Errorf("a stale hash is cached for ever: %q", cc)
 	}
-	for _, want := range []string{`"io.k8s.metrics.pkg.apis.metrics.v1beta1.PodMetrics":{`, `"io.k8s.metrics.pkg.apis.metrics.v1beta1.NodeMetricsList":{`} {
+	for _, want := range []string{`"io.k8s.metrics.pkg.apis.metrics.v1beta1.PodMetrics":{`,
+		`"io.k8s.metrics.pkg.apis.metrics.v1beta1.NodeMetricsList":{`} {
 		if w := f.must(200, "GET", "/openapi/v3/apis/metrics.k8s.io/v1beta1", ""); !strings.Contains(w.body, want) {
 			t.Errorf("no %s in the schemas of what is measured", want)
 		}
@@ -176,7 +177,8 @@ func TestReviews(t *testing.T) {
 	ask := func(u api.User, spec string) authorizationv1.SubjectAccessReviewStatus {
 		t.Helper()
 		var v authorizationv1.SelfSubjectAccessReview
-		a := f.do(u, "POST", base+"selfsubjectaccessreviews", `{"kind":"SelfSubjectAccessReview","apiVersion":"authorization.k8s.io/v1","spec":`+spec+`}`)
+		a := f.do(u, "POST", base+"selfsubjectaccessreviews",
+			`{"kind":"SelfSubjectAccessReview","apiVersion":"authorization.k8s.io/v1","spec":`+spec+`}`)
 		if a.code != 201 {
 			t.Fatalf("%d %s", a.code, a.body)
 		}

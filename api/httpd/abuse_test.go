@@ -237,7 +237,8 @@ func TestBoard(t *testing.T) {
 		}
 		// What a redirect or a page could have a client ask for is not done.
 		for _, method := range []string{"POST", "PUT", "DELETE", "PATCH"} {
-			if a := f.do(admin, method, "/ledge/v1/shutdown?in=1h", "", "Content-Type", "application/json"); a.code != 400 || !strings.Contains(a.status(t).Message, httpd.HeaderMeant) {
+			if a := f.do(admin, method, "/ledge/v1/shutdown?in=1h", "", "Content-Type", "application/json"); a.code != 400 ||
+				!strings.Contains(a.status(t).Message, httpd.HeaderMeant) {
 				t.Errorf("%s that nobody meant: %d %s", method, a.code, a.body)
 			}
 			f.must(200, method, "/ledge/v1/shutdown?in=1h", "", httpd.HeaderMeant, "yes")

@@ -99,7 +99,8 @@ func (w *response) extend() {
 // readInPlace reads what may be a large answer and keeps a place for it if it is. How large it is shows only when it is
 // there: who then finds no place lets go of it and reads it again with one. was says that it was large the last time, and
 // saves that.
-func readInPlace[T any](ctx context.Context, a *answers, w *response, was *atomic.Bool, read func() (T, error), size func(T) int, drop func(T)) (none T, err error) {
+func readInPlace[T any](ctx context.Context, a *answers, w *response, was *atomic.Bool, read func() (T, error), size func(T) int,
+	drop func(T)) (none T, err error) {
 	if was.Load() {
 		if err := a.enter(ctx, w); err != nil {
 			return none, err

@@ -139,7 +139,8 @@ func TestLargeDocument(t *testing.T) {
 		if err := d.serve(w, &request{Request: httptest.NewRequest(http.MethodGet, "/", nil)}, "text/x", &l); err != nil {
 			t.Fatal(err)
 		}
-		if rec.Body.String() != text || rec.Header().Get("Content-Length") != strconv.Itoa(len(text)) || rec.Header().Get("Content-Type") != "text/x" {
+		if rec.Body.String() != text || rec.Header().Get("Content-Length") != strconv.Itoa(len(text)) ||
+			rec.Header().Get("Content-Type") != "text/x" {
 			t.Errorf("%d bytes, %v", rec.Body.Len(), rec.Header())
 		}
 	}
@@ -154,7 +155,8 @@ func TestReadInPlace(t *testing.T) {
 	l := newLimits(Config{})
 	h := &handler{large: map[*api.Kind]*atomic.Bool{api.Pods: {}}}
 	was := h.largeBefore(api.Pods, api.Selection{})
-	if was != h.large[api.Pods] || h.largeBefore(api.Pods, api.Selection{Fields: fields.Everything()}) == was || h.largeBefore(api.Nodes, api.Selection{}) == nil {
+	if was != h.large[api.Pods] || h.largeBefore(api.Pods, api.Selection{Fields: fields.Everything()}) == was ||
+		h.largeBefore(api.Nodes, api.Selection{}) == nil {
 		t.Error("it is remembered elsewhere")
 	}
 	reads, drops := 0, 0

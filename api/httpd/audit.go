@@ -90,7 +90,8 @@ func (h *handler) beginAudit(r *http.Request, u api.User, a attributes, version 
 		e.Sources = []string{host}
 	}
 	if a.resource != "" {
-		e.Object = &auditedObject{Resource: a.resource, Namespace: a.namespace, Name: a.name, Group: a.group, Version: version, Subresource: a.sub}
+		e.Object = &auditedObject{Resource: a.resource, Namespace: a.namespace, Name: a.name, Group: a.group, Version: version,
+			Subresource: a.sub}
 	}
 	return &audit{h: h, event: e}
 }

@@ -53,11 +53,14 @@ func TestAudit(t *testing.T) {
 		want               string // user verb resource/sub namespace name code decision; "" for no line
 	}{
 		{admin, "POST", mapsPath, configMap("c", secret), "admin create configmaps default c 201 allow"},
-		{admin, "POST", mapsPath, strings.Replace(configMap("", secret), `"name":""`, `"generateName":"made-"`, 1), "admin create configmaps default made- 201 allow"},
+		{admin, "POST", mapsPath, strings.Replace(configMap("", secret), `"name":""`, `"generateName":"made-"`, 1),
+			"admin create configmaps default made- 201 allow"},
 		{admin, "PUT", mapsPath + "/c", configMap("c", secret+"2"), "admin update configmaps default c 200 allow"},
 		{admin, "PATCH", mapsPath + "/c", `{"data":{"k":"` + secret + `"}}`, "admin patch configmaps default c 200 allow"},
-		{admin, "POST", "/api/v1/namespaces/default/secrets", `{"metadata":{"name":"s"},"stringData":{"password":"` + secret + `"}}`, "admin create secrets default s 201 allow"},
-		{admin, "POST", "/api/v1/namespaces/default/secrets", `{"metadata":{"name":"s"},"data":"` + secret + `"}`, "admin create secrets default - 400 allow"},
+		{admin, "POST", "/api/v1/namespaces/default/secrets", `{"metadata":{"name":"s"},"stringData":{"password":"` + secret + `"}}`,
+			"admin create secrets default s 201 allow"},
+		{admin, "POST", "/api/v1/namespaces/default/secrets", `{"metadata":{"name":"s"},"data":"` + secret + `"}`,
+			"admin create secrets default - 400 allow"},
 		{admin, "GET", "/api/v1/namespaces/default/secrets/s", "", ""},
 		{admin, "GET", "/api/v1/secrets", "", ""},
 		{admin, "DELETE", mapsPath + "/c", "", "admin delete configmaps default c 200 allow"},
@@ -65,7 +68,8 @@ func TestAudit(t *testing.T) {
 		{admin, "DELETE", "/api/v1/namespaces/default/secrets", "", "admin deletecollection secrets default - 200 allow"},
 		{bob, "DELETE", mapsPath + "/d?x=" + secret, "", "bob delete configmaps default d 403 forbid"},
 		{bob, "GET", mapsPath + "/d", "", ""},
-		{bob, "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", `{"spec":{"nonResourceAttributes":{"verb":"get","path":"/"}}}`, ""},
+		{bob, "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", `{"spec":{"nonResourceAttributes":{"verb":"get","path":"/"}}}`,
+			""},
 		{admin, "POST", "/api/v1/nodes", `{"metadata":{"name":"a"}}`, "admin create nodes - a 201 allow"},
 		{nodeA, "PATCH", "/api/v1/nodes/a/status", `{"status":{"conditions":[]}}`, ""},
 		{nodeA, "PATCH", "/api/v1/nodes/a", `{"metadata":{"labels":{"a":"b"}}}`, "system:node:a patch nodes - a 200 allow"},
@@ -75,7 +79,8 @@ func TestAudit(t *testing.T) {
 		{admin, "POST", "/ledge/v1/shutdown?message=" + secret, secret, "admin post - - - 202 allow"},
 		{bob, "POST", "/ledge/v1/shutdown", "", "bob post - - - 403 forbid"},
 	} {
-		headers := []string{"User-Agent", "tests/1", "Content-Type", "application/json", "Authorization", "Bearer " + secret, httpd.HeaderMeant, "yes"}
+		headers := []string{"User-Agent", "tests/1", "Content-Type", "application/json", "Authorization", "Bearer " + secret, httpd.HeaderMeant,
+			"yes"}
 		if tc.method == "PATCH" {
 			headers[3] = "application/merge-patch+json"
 		}
@@ -99,7 +104,8 @@ func TestAudit(t *testing.T) {
 		if e.Kind != "Event" || e.APIVersion != "audit.k8s.io/v1" || e.Level != "Metadata" || e.AuditID == "" || e.UserAgent != "tests/1" {
 			t.Errorf("%+v", e)
 		}
-		if got := e.text(); !strings.HasPrefix(got, strings.TrimSuffix(tc.want, " 201 allow")) || got != tc.want && !strings.Contains(tc.want, "made-") {
+		if got := e.text(); !strings.HasPrefix(got, strings.TrimSuffix(tc.want, " 201 allow")) || got != tc.want &&
+			!strings.Contains(tc.want, "made-") {
 			t.Errorf("%s %s: %q, want %q", tc.method, tc.path, got, tc.want)
 		}
 	}
@@ -123,7 +129,8 @@ func (e auditLine) text() string {
 		data, _ := json.Marshal(e.ResponseStatus.Code)
 		code = string(data)
 	}
-	return strings.Join([]string{e.User.Username, e.Verb, or(resource), or(namespace), or(name), code, e.Annotations["authorization.k8s.io/decision"]}, " ")
+	return strings.Join([]string{e.User.Username, e.Verb, or(resource), or(namespace), or(name), code,
+		e.Annotations["authorization.k8s.io/decision"]}, " ")
 }
 
 // TestAuditIsBounded: a line stays short whatever its sender writes.
@@ -142,15 +149,18 @@ func TestPodSecurityOnTheWire(t *testing.T) {
 	log := &lineLog{}
 	f := serve(t, httpd.Config{Audit: log})
 	f.must(200, "PATCH", "/api/v1/namespaces/default", `{"metadata":{"labels":{"pod-security.kubernetes.io/warn":"restricted",`+
-		`"pod-security.kubernetes.io/audit":"restricted","pod-security.kubernetes.io/enforce":"baseline"}}}`, "Content-Type", "application/merge-patch+json")
+		`"pod-security.kubernetes.io/audit":"restricted","pod-security.kubernetes.io/enforce":"baseline"}}}`, "Content-Type",
+		"application/merge-patch+json")
 	log.take()
 	a := f.must(201, "POST", podsPath, pod("p"))
-	if w := a.head.Values("Warning"); len(w) != 1 || !strings.HasPrefix(w[0], `299 - "would violate PodSecurity \"restricted:latest\": allowPrivilegeEscalation != false`) ||
+	if w := a.head.Values("Warning"); len(w) != 1 ||
+		!strings.HasPrefix(w[0], `299 - "would violate PodSecurity \"restricted:latest\": allowPrivilegeEscalation != false`) ||
 		!strings.Contains(w[0], "seccompProfile") {
 		t.Errorf("warnings %q", w)
 	}
 	var e auditLine
-	if lines := log.take(); len(lines) != 1 || json.Unmarshal([]byte(lines[0]), &e) != nil || e.Annotations["pod-security.kubernetes.io/enforce-policy"] != "baseline:latest" ||
+	if lines := log.take(); len(lines) != 1 || json.Unmarshal([]byte(lines[0]), &e) != nil ||
+		e.Annotations["pod-security.kubernetes.io/enforce-policy"] != "baseline:latest" ||
 		!strings.HasPrefix(e.Annotations["pod-security.kubernetes.io/audit-violations"], `would violate PodSecurity "restricted:latest"`) {
 		t.Errorf("log %q", lines)
 	}

@@ -38,9 +38,10 @@ func BenchmarkAuthorize(b *testing.B) {
 						b.Fatal(err)
 					}
 				}
-				if _, err := api.Create(b.Context(), client, rbac.RoleBindings, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name},
-					RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "edit"},
-					Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: ns, Name: name}}}); err != nil {
+				if _, err := api.Create(b.Context(), client, rbac.RoleBindings,
+					&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name},
+						RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "edit"},
+						Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: ns, Name: name}}}); err != nil {
 					b.Fatal(err)
 				}
 			}

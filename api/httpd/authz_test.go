@@ -44,7 +44,8 @@ var identities = map[string]api.User{
 	"impostor": {Name: "system:node:a", Groups: []string{"system:authenticated"}},
 	"stranded": {Name: "a", Groups: []string{"system:nodes"}},
 	"stranger": {Name: "bob"},
-	"account":  {Name: "system:serviceaccount:default:default", Groups: []string{"system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"}},
+	"account": {Name: "system:serviceaccount:default:default",
+		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"}},
 }
 
 var allVerbs = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}

@@ -91,7 +91,8 @@ var badAnswers = []badAnswer{
 	{"407 of a proxy", "HTTP/1.1 407 Proxy Authentication Required\r\n" + steering + "Content-Length: 0\r\n\r\n", nil},
 	{"429, try again at once", "HTTP/1.1 429 Too Many Requests\r\nRetry-After: 0\r\nContent-Length: 0\r\n\r\n", nil},
 	{"426 to another protocol", "HTTP/1.1 426 Upgrade Required\r\nUpgrade: h2c\r\nConnection: Upgrade\r\nContent-Length: 0\r\n\r\n", nil},
-	{"500 with a Status of 302", "HTTP/1.1 500 No\r\nContent-Type: application/json\r\n" + steering + "\r\n" + `{"kind":"Status","code":302,"reason":"Unauthorized","message":"go away","details":{"retryAfterSeconds":1}}`, nil},
+	{"500 with a Status of 302", "HTTP/1.1 500 No\r\nContent-Type: application/json\r\n" + steering + "\r\n" +
+		`{"kind":"Status","code":302,"reason":"Unauthorized","message":"go away","details":{"retryAfterSeconds":1}}`, nil},
 	{"500 without end", "HTTP/1.1 500 No\r\n\r\n", forEver(strings.Repeat("x", 4096), 0)},
 	{"500, a byte a second", "HTTP/1.1 500 No\r\n\r\n", forEver("x", time.Second)},
 	{"a page with a script", ok200 + "Content-Type: text/html\r\nContent-Length: 25\r\n\r\n<script>alert(1)</script>", nil},
@@ -101,7 +102,8 @@ var badAnswers = []badAnswer{
 	{"101 without a protocol", up101 + "\r\n", silence},
 	{"101 with all that steers", up101 + "Connection: Upgrade\r\nUpgrade: $UP\r\n" + steering + "\r\n", silence},
 	{"101 and garbage", up101 + "Connection: Upgrade\r\nUpgrade: $UP\r\n\r\n\xff\xfe\x00\x01", forEver("\xff\x00", time.Minute)},
-	{"103 and 101 by turns", "HTTP/1.1 103 Early Hints\r\n" + steering + "\r\n" + up101 + "Connection: Upgrade\r\nUpgrade: $UP\r\n\r\n", silence},
+	{"103 and 101 by turns", "HTTP/1.1 103 Early Hints\r\n" + steering + "\r\n" + up101 + "Connection: Upgrade\r\nUpgrade: $UP\r\n\r\n",
+		silence},
 	{"103 without end", "", forEver("HTTP/1.1 103 Early Hints\r\n"+steering+"\r\n", 0)},
 	{"100 without end, one a second", "", forEver("HTTP/1.1 100 Continue\r\n\r\n", time.Second)},
 	{"headers without end", ok200, forEver("X-A: "+strings.Repeat("b", 100)+"\r\n", 0)},
@@ -261,7 +263,8 @@ func (v badVerb) ask(t *testing.T, dial func(context.Context) (net.Conn, error))
 
 // What may stand in the head of an answer that somebody else gave.
 var (
-	harmless = []string{"Audit-Id", "Cache-Control", "Connection", "Content-Length", "Content-Security-Policy", "Content-Type", "Date", "Sec-Websocket-Accept",
+	harmless = []string{"Audit-Id", "Cache-Control", "Connection", "Content-Length", "Content-Security-Policy", "Content-Type", "Date",
+		"Sec-Websocket-Accept",
 		"Sec-Websocket-Protocol", "Upgrade", "X-Content-Type-Options", "X-Stream-Protocol-Version"}
 	harmlessOfPods = []string{"Content-Encoding", "Location", "Retry-After", "X-A"}
 )
@@ -270,7 +273,8 @@ var (
 func (v badVerb) judge(b badTry) (wrong []string) {
 	bad := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
 	location := b.head.Get("Location")
-	inPod := v.pod && strings.HasPrefix(location, podsPath+"/far:8080/proxy/") && !strings.Contains(location, "%2e") && !strings.Contains(location, "..")
+	inPod := v.pod && strings.HasPrefix(location, podsPath+"/far:8080/proxy/") && !strings.Contains(location, "%2e") &&
+		!strings.Contains(location, "..")
 	switch {
 	case b.code == 0 && b.cut: // the head was good, the rest was not
 		return nil
@@ -362,5 +366,6 @@ func TestBadBoards(t *testing.T) {
 		time.Sleep(2 * time.Hour) // the silent ones
 		f.stop()
 	})
-	t.Logf("%s\n\n%d answers, %d verbs, %d tries, %d broken (code; / is a connection that was cut)", table.String(), len(badAnswers), len(badVerbs), tries, broken)
+	t.Logf("%s\n\n%d answers, %d verbs, %d tries, %d broken (code; / is a connection that was cut)", table.String(), len(badAnswers),
+		len(badVerbs), tries, broken)
 }

@@ -120,7 +120,8 @@ func (h *handler) handOver(w *response, r *request, node, path string, query url
 }
 
 // askedHeaders are those of a request that a board needs. Who asks, and from where, was judged here.
-var askedHeaders = []string{"Accept", "Connection", "Upgrade", headerProtocol, "Sec-Websocket-Key", "Sec-Websocket-Protocol", "Sec-Websocket-Version"}
+var askedHeaders = []string{"Accept", "Connection", "Upgrade", headerProtocol, "Sec-Websocket-Key", "Sec-Websocket-Protocol",
+	"Sec-Websocket-Version"}
 
 // boardTransport makes connections that serve one request.
 func (h *handler) boardTransport(node string) *http.Transport {

@@ -90,7 +90,8 @@ func TestLogsElsewhere(t *testing.T) {
 	f := elsewhere(t, httpd.Config{Streams: none{}}, httpd.Config{Streams: l})
 	f.withRunningPod("web")
 	path := podsPath + "/web/log"
-	if a := f.must(200, "GET", path+"?timestamps=true&tailLines=3&sinceTime=2026-11-20T12:00:00Z&previous=1", ""); a.body != "one\ntwo\n" || a.head.Get("Content-Type") != "text/plain" {
+	if a := f.must(200, "GET", path+"?timestamps=true&tailLines=3&sinceTime=2026-11-20T12:00:00Z&previous=1", ""); a.body != "one\ntwo\n" ||
+		a.head.Get("Content-Type") != "text/plain" {
 		t.Errorf("%q %v", a.body, a.head)
 	}
 	if want := "default/web/c follow=false previous=true timestamps=true tail=3 limit=- since=2026-11-20T12:00:00Z"; l.asked != want {
@@ -99,7 +100,8 @@ func TestLogsElsewhere(t *testing.T) {
 	if a := f.do(admin, "GET", path+"?tailLines=x", ""); a.code != 400 {
 		t.Errorf("a bad option: %d %s", a.code, a.body)
 	}
-	if a := f.do(admin, "GET", path+"?container=x", ""); a.code != 400 || !strings.Contains(a.status(t).Message, "container x is not valid for pod web") {
+	if a := f.do(admin, "GET", path+"?container=x", ""); a.code != 400 ||
+		!strings.Contains(a.status(t).Message, "container x is not valid for pod web") {
 		t.Errorf("no such container: %d %s", a.code, a.body)
 	}
 	l.text = func(context.Context) (io.ReadCloser, error) { return nil, api.NewInternal("the card is gone") }
@@ -134,10 +136,12 @@ func TestBoardsThatFail(t *testing.T) {
 	f := elsewhere(t, httpd.Config{Streams: none{}, Exec: none{}, Forward: ports{}}, httpd.Config{Streams: l, Exec: none{}, Forward: ports{}})
 	f.node = "c"
 	f.withRunningPod("lost")
-	v5 := []string{"Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13", "Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ==",
+	v5 := []string{"Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13", "Sec-WebSocket-Key",
+		"dGhlIHNhbXBsZSBub25jZQ==",
 		"Sec-WebSocket-Protocol", "v5.channel.k8s.io"}
 	forward := append(v5[:8:8], "Sec-WebSocket-Protocol", "SPDY/3.1+portforward.k8s.io")
-	for path, head := range map[string][]string{"/lost/log": nil, "/lost/exec?command=true&stdout=1": v5, "/lost/attach?stdout=1": v5, "/lost/portforward": forward} {
+	for path, head := range map[string][]string{"/lost/log": nil, "/lost/exec?command=true&stdout=1": v5, "/lost/attach?stdout=1": v5,
+		"/lost/portforward": forward} {
 		a := f.do(admin, "GET", podsPath+path, "", head...)
 		if s := a.status(t); a.code != 503 || s.Message != "board c does not answer: nobody is at c" {
 			t.Errorf("%s: %d %q", path, a.code, s.Message)
@@ -145,7 +149,8 @@ func TestBoardsThatFail(t *testing.T) {
 	}
 	f.node = "d"
 	f.withRunningPod("slow")
-	if a := f.do(admin, "GET", podsPath+"/slow/log", ""); a.code != 503 || a.status(t).Message != "board d does not answer: context deadline exceeded" {
+	if a := f.do(admin, "GET", podsPath+"/slow/log", ""); a.code != 503 ||
+		a.status(t).Message != "board d does not answer: context deadline exceeded" {
 		t.Errorf("a board that takes too long: %d %s", a.code, a.body)
 	}
 	f.node = "b"
@@ -169,10 +174,12 @@ func TestNodeProxyElsewhere(t *testing.T) {
 	f := elsewhere(t, httpd.Config{Metrics: measuredBoard{}}, httpd.Config{Exec: c, Streams: &logs{text: plain("x")}, Forward: ports{}})
 	f.withRunningPod("web")
 	f.withNodes()
-	if a := f.must(200, "GET", "/api/v1/nodes/b/proxy/metrics/resource", ""); a.body != "page of /metrics/resource" || a.head.Get("Content-Type") != "text/plain; charset=utf-8" {
+	if a := f.must(200, "GET", "/api/v1/nodes/b/proxy/metrics/resource", ""); a.body != "page of /metrics/resource" ||
+		a.head.Get("Content-Type") != "text/plain; charset=utf-8" {
 		t.Errorf("%q %v", a.body, a.head)
 	}
-	for _, path := range []string{"containerLogs/default/web/c", "exec/default/web/c?command=true&output=1", "portForward/default/web", "podAddress/default/web/80",
+	for _, path := range []string{"containerLogs/default/web/c", "exec/default/web/c?command=true&output=1", "portForward/default/web",
+		"podAddress/default/web/80",
 		"ledge/measured", "metrics/../exec", "pods", ""} {
 		if a := f.do(admin, "GET", "/api/v1/nodes/b/proxy/"+path, ""); a.code != 404 {
 			t.Errorf("%s: %d %s", path, a.code, a.body)
@@ -192,8 +199,10 @@ func TestNodeProxyElsewhere(t *testing.T) {
 // withNodes makes the Nodes a and b, both ready, and c, which is not.
 func (f *fixture) withNodes() {
 	f.t.Helper()
-	for name, is := range map[string]corev1.ConditionStatus{"a": corev1.ConditionTrue, "b": corev1.ConditionTrue, "c": corev1.ConditionUnknown} {
-		n, err := api.Create(f.t.Context(), f.store, api.Nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"label": name}}})
+	for name, is := range map[string]corev1.ConditionStatus{"a": corev1.ConditionTrue, "b": corev1.ConditionTrue,
+		"c": corev1.ConditionUnknown} {
+		n, err := api.Create(f.t.Context(), f.store, api.Nodes,
+			&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"label": name}}})
 		if err != nil {
 			f.t.Fatal(err)
 		}
@@ -309,9 +318,11 @@ func TestDoor(t *testing.T) {
 		as[u.Name] = &http.Client{Transport: tr}
 	}
 	run(t, srv)
-	for path, want := range map[string]int{"/containerLogs/default/web/c": 200, "/healthz": 404, "/metrics": 200, "/stats/summary": 200, "/ledge/measured": 200,
+	for path, want := range map[string]int{"/containerLogs/default/web/c": 200, "/healthz": 404, "/metrics": 200, "/stats/summary": 200,
+		"/ledge/measured":            200,
 		"/containerLogs/default/web": 404, "/containerLogs/default/web/c/d": 404, "/exec/default/web/c": 400, "/attach/default/web/c": 400,
-		"/portForward/default/web": 400, "/portForward/default/web/c": 404, "/podAddress/default/web/80": 400, "/": 404, "/run/default/web/c": 404, "/pods": 404,
+		"/portForward/default/web": 400, "/portForward/default/web/c": 404, "/podAddress/default/web/80": 400, "/": 404,
+		"/run/default/web/c": 404, "/pods": 404,
 		"/containerLogs/default/..%2fweb/c": 404} {
 		for name, client := range as {
 			code, body, err := get(client, "http://x"+path)

@@ -76,7 +76,8 @@ func TestDecode(t *testing.T) {
 		{"protobuf cut", mediaProtobuf, protobuf[:len(protobuf)-8], "", "unexpected EOF"},
 		{"protobuf other kind", mediaProtobuf, string(wire(t, api.Nodes.GVK(), &corev1.Node{})), "", "a Node of v1"},
 		{"protobuf compressed", mediaProtobuf, api.ProtobufMark + string(gz), "", "encoding"},
-		{"protobuf wide", mediaProtobuf, string(wire(t, pod, &corev1.Pod{Spec: corev1.PodSpec{Containers: make([]corev1.Container, 5000)}})), "", "protobuf fields"},
+		{"protobuf wide", mediaProtobuf, string(wire(t, pod, &corev1.Pod{Spec: corev1.PodSpec{Containers: make([]corev1.Container, 5000)}})), "",
+			"protobuf fields"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			var got corev1.Pod
@@ -122,7 +123,8 @@ func TestEveryKindReadsProtobuf(t *testing.T) {
 			continue
 		}
 		got := k.New()
-		if _, err := decode(wire(t, k.GVK(), m), mediaProtobuf, boundSmall, got, []schema.GroupVersionKind{k.GVK()}); err != nil || got.GetName() != "x" {
+		if _, err := decode(wire(t, k.GVK(), m), mediaProtobuf, boundSmall, got, []schema.GroupVersionKind{k.GVK()}); err != nil ||
+			got.GetName() != "x" {
 			t.Errorf("%s: %v, name %q", k, err, got.GetName())
 		}
 	}

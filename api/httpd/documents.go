@@ -112,13 +112,14 @@ func documents(s *api.Kinds) (map[string]*document, error) {
 		return json.Marshal(doc)
 	}}}
 	// A tag of its own: a client that has the one form must not take it for the other.
-	docs["/openapi/v2"].protobuf = &document{etag: newDocument(append(v2, openAPIProtobuf...)).etag, large: &largeDocument{build: func() ([]byte, error) {
-		doc, err := documentV2(s)
-		if err != nil {
-			return nil, err
-		}
-		return openapi.Protobuf(doc)
-	}}}
+	docs["/openapi/v2"].protobuf = &document{etag: newDocument(append(v2, openAPIProtobuf...)).etag,
+		large: &largeDocument{build: func() ([]byte, error) {
+			doc, err := documentV2(s)
+			if err != nil {
+				return nil, err
+			}
+			return openapi.Protobuf(doc)
+		}}}
 	return docs, failed
 }
 

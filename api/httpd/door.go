@@ -65,7 +65,8 @@ func (d *door) serve(w *response, hr *http.Request) error {
 		return err
 	}
 	if u.Name != d.caller {
-		return status(http.StatusForbidden, metav1.StatusReasonForbidden, fmt.Sprintf("this port of board %s is its control plane's alone", d.node))
+		return status(http.StatusForbidden, metav1.StatusReasonForbidden,
+			fmt.Sprintf("this port of board %s is its control plane's alone", d.node))
 	}
 	w.party = party{administrators, u.Name} // it has judged who may have how much
 	hr = hr.WithContext(withParty(hr.Context(), w.party))

@@ -29,7 +29,8 @@ func errUnauthorized() error { return apierrors.NewUnauthorized("Unauthorized") 
 
 func errNotOfBoard(why error) error {
 	return status(http.StatusForbidden, metav1.StatusReasonForbidden,
-		fmt.Sprintf("this socket is for root of the board itself (%v); from elsewhere use the address of its API, with a kubeconfig or a token", why))
+		fmt.Sprintf("this socket is for root of the board itself (%v); from elsewhere use the address of its API, with a kubeconfig or a token",
+			why))
 }
 
 func errNoPath() error {

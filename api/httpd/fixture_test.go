@@ -184,7 +184,8 @@ func pod(name string) string {
 }
 
 func configMap(name, value string) string {
-	return `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"` + name + `","labels":{"x":"` + value + `"}},"data":{"k":"` + value + `"}}`
+	return `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"` + name + `","labels":{"x":"` + value + `"}},"data":{"k":"` + value +
+		`"}}`
 }
 
 const (

@@ -190,7 +190,8 @@ func confine(head http.Header, sandbox string) {
 func answered(a *http.Response) error {
 	defer a.Body.Close()
 	code := a.StatusCode
-	s := metav1.Status{Status: metav1.StatusFailure, Code: int32(code), Message: fmt.Sprintf("the board answered %d %s", code, http.StatusText(code))}
+	s := metav1.Status{Status: metav1.StatusFailure, Code: int32(code),
+		Message: fmt.Sprintf("the board answered %d %s", code, http.StatusText(code))}
 	if code < 400 || code > 599 || code == http.StatusUnauthorized || code == http.StatusProxyAuthRequired {
 		return refusedCode(code)
 	}

@@ -15,7 +15,8 @@ import (
 func FuzzHeaders(f *testing.F) {
 	f.Add("application/json;as=Table;v=v1;g=meta.k8s.io,application/json", "bob", "ops", "7", "Scopes", "all")
 	f.Add("application/json;q=0.1;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", "system:serviceaccount:n:a", "", "", "", "")
-	f.Add("application/com.github.proto-openapi.spec.v2@v1.0+protobuf, */*;q=x", "system:anonymous", "system:unauthenticated", "", "a%2fb", "x")
+	f.Add("application/com.github.proto-openapi.spec.v2@v1.0+protobuf, */*;q=x", "system:anonymous", "system:unauthenticated", "", "a%2fb",
+		"x")
 	f.Add("", "", "system:masters", "", "", "")
 	f.Fuzz(func(t *testing.T, accept, user, group, uid, key, extra string) {
 		head := http.Header{}
@@ -41,7 +42,8 @@ func FuzzHeaders(f *testing.F) {
 		if user == "" && (len(questions) > 0 || as.Name != "") {
 			t.Fatalf("nobody is named: %+v, %+v", as, questions)
 		}
-		if namespace, name, ok := api.AccountOf(user); as.Name != user || user != "" && !asked["users  "+user] && !(ok && asked["serviceaccounts "+namespace+" "+name]) {
+		if namespace, name, ok := api.AccountOf(user); as.Name != user || user != "" && !asked["users  "+user] &&
+			!(ok && asked["serviceaccounts "+namespace+" "+name]) {
 			t.Fatalf("%q is %+v, asked %+v", user, as, questions)
 		}
 		if group != "" && (!asked["groups  "+group] || !slices.Contains(as.Groups, group)) || uid != "" && !asked["uids  "+uid] {
@@ -54,7 +56,8 @@ func FuzzHeaders(f *testing.F) {
 				}
 			}
 		}
-		if known := slices.Contains(as.Groups, api.AuthenticatedGroup) || slices.Contains(as.Groups, api.UnauthenticatedGroup); known != (user != "") {
+		if known := slices.Contains(as.Groups, api.AuthenticatedGroup) ||
+			slices.Contains(as.Groups, api.UnauthenticatedGroup); known != (user != "") {
 			t.Fatalf("%q has the groups %q", user, as.Groups)
 		}
 	})

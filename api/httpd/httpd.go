@@ -120,7 +120,8 @@ func newHandler(c Config) (*handler, error) {
 	if c.Client == nil {
 		return nil, errors.New("make API handler: no client given")
 	}
-	h := &handler{client: c.Client, streams: c.Streams, execer: c.Exec, forward: c.Forward, metrics: c.Metrics, checks: c.Checks, stock: c.StockPrinter, board: c.Board}
+	h := &handler{client: c.Client, streams: c.Streams, execer: c.Exec, forward: c.Forward, metrics: c.Metrics, checks: c.Checks,
+		stock: c.StockPrinter, board: c.Board}
 	h.join, h.known, h.node, h.calls = c.Join, c.Known, c.Node, c.Calls
 	h.limits, h.authenticate, h.audit, h.dialPod = newLimits(c), c.Authenticate, c.Audit, c.DialPod
 	h.dialBoard = h.limits.streams.dialer(c.DialBoard)

@@ -32,7 +32,8 @@ func (h *handler) impersonated(ctx context.Context, caller api.User, head http.H
 // personIn reads the headers, and says what one must be allowed to be that person; no questions: nobody is named.
 func personIn(head http.Header) (as api.User, questions []attributes, err error) {
 	may := func(group, resource, sub, namespace, name string) {
-		questions = append(questions, attributes{verb: "impersonate", group: group, resource: resource, sub: sub, namespace: namespace, name: name})
+		questions = append(questions, attributes{verb: "impersonate", group: group, resource: resource, sub: sub, namespace: namespace,
+			name: name})
 	}
 	as.Name, as.UID = head.Get(authenticationv1.ImpersonateUserHeader), head.Get(authenticationv1.ImpersonateUIDHeader)
 	as.Groups = slices.Clone(head[authenticationv1.ImpersonateGroupHeader])
@@ -79,7 +80,8 @@ func personIn(head http.Header) (as api.User, questions []attributes, err error)
 	return as, questions, nil
 }
 
-var personHeaders = []string{authenticationv1.ImpersonateUserHeader, authenticationv1.ImpersonateGroupHeader, http.CanonicalHeaderKey(authenticationv1.ImpersonateUIDHeader)}
+var personHeaders = []string{authenticationv1.ImpersonateUserHeader, authenticationv1.ImpersonateGroupHeader,
+	http.CanonicalHeaderKey(authenticationv1.ImpersonateUIDHeader)}
 
 // withKnown are the groups of a user with the one that says whether it is known, unless one of the two is there.
 func withKnown(u api.User) []string {

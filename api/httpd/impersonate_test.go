@@ -81,22 +81,25 @@ func TestImpersonation(t *testing.T) {
 		{bob, as("User", "admin"), `User "bob" cannot impersonate resource "users" in API group "" at the cluster scope`},
 		{bob, as("User", "bob"), `cannot impersonate resource "users"`},
 		{nodeA, as("User", "system:node:b", "Group", "system:nodes"), `cannot impersonate resource "users"`},
-		{bob, as("User", "system:serviceaccount:default:robot"), `cannot impersonate resource "serviceaccounts" in API group "" in the namespace "default"`},
+		{bob, as("User", "system:serviceaccount:default:robot"),
+			`cannot impersonate resource "serviceaccounts" in API group "" in the namespace "default"`},
 	} {
 		a := f.do(tc.user, "GET", "/version", "", tc.head...)
 		if s := a.status(t); a.code != 403 || !strings.Contains(s.Message, tc.word) {
 			t.Errorf("%s as %v: %d %s", tc.user.Name, tc.head, a.code, s.Message)
 		}
 	}
-	f.must(201, "POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", `{"metadata":{"name":"b"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io",`+
-		`"kind":"ClusterRole","name":"edit"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"eve"}]}`)
+	f.must(201, "POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+		`{"metadata":{"name":"b"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io",`+
+			`"kind":"ClusterRole","name":"edit"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"eve"}]}`)
 	f.must(201, "POST", mapsPath, configMap("m", "one"), as("User", "eve")...)
 	f.stop()
 	var line struct {
 		User, ImpersonatedUser struct{ Username string }
 	}
 	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
-	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &line); err != nil || line.User.Username != "admin" || line.ImpersonatedUser.Username != "eve" {
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &line); err != nil || line.User.Username != "admin" ||
+		line.ImpersonatedUser.Username != "eve" {
 		t.Errorf("%v, the log says %s", err, lines[len(lines)-1])
 	}
 }
@@ -123,8 +126,9 @@ func (b *lockedBuffer) String() string {
 func TestAnonymous(t *testing.T) {
 	s := newStage(t)
 	root := s.add("root", "", "", "root", api.AdminGroup)
-	s.make(root, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", `{"metadata":{"name":"b"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io",`+
-		`"kind":"ClusterRole","name":"cluster-admin"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"system:unauthenticated"}]}`)
+	s.make(root, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+		`{"metadata":{"name":"b"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io",`+
+			`"kind":"ClusterRole","name":"cluster-admin"},"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"system:unauthenticated"}]}`)
 	nobody := s.add("nobody", "", "", "").client
 	for _, tc := range []struct {
 		method, path, token string

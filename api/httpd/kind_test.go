@@ -59,7 +59,8 @@ type boatList struct {
 func (l *boatList) DeepCopyObject() k8sruntime.Object { return l }
 
 // boats are that kind.
-var boats = api.Define(api.Kind{Group: "sea.example", Version: "v1", Name: "Boat", Resource: "boats", Singular: "boat", Short: []string{"bt"},
+var boats = api.Define(api.Kind{Group: "sea.example", Version: "v1", Name: "Boat", Resource: "boats", Singular: "boat",
+	Short:      []string{"bt"},
 	Namespaced: true, Generation: true,
 	Schema: json.RawMessage(`{"type":"object","x-kubernetes-group-version-kind":[{"group":"sea.example","version":"v1","kind":"Boat"}],"properties":{
 		"apiVersion":{"type":"string"},"kind":{"type":"string"},
@@ -96,7 +97,8 @@ var boats = api.Define(api.Kind{Group: "sea.example", Version: "v1", Name: "Boat
 			return autoscalingv1.ScaleSpec{Replicas: *b.Spec.Crew}, autoscalingv1.ScaleStatus{Replicas: b.Status.Aboard}
 		},
 		SetScale: func(b *boat, n int32) { b.Spec.Crew = &n },
-		Columns:  table.Columns{table.Name, table.Column("Captain", "string", "Who commands it."), table.Column("Aboard", "integer", "How many are aboard."), table.Age},
+		Columns: table.Columns{table.Name, table.Column("Captain", "string", "Who commands it."),
+			table.Column("Aboard", "integer", "How many are aboard."), table.Age},
 		Cells: func(b *boat, l table.Look) []any {
 			return []any{b.Name, b.Spec.Captain, int64(b.Status.Aboard), l.AgeOf(b)}
 		},
@@ -134,12 +136,14 @@ func (f *fixture) boatsDiscovered(t *testing.T) {
 	for _, r := range list.APIResources {
 		got = append(got, fmt.Sprintf("%s %s %v %s", r.Name, r.Kind, r.ShortNames, strings.Join(r.Verbs, ",")))
 	}
-	want := []string{"boats Boat [bt] create,delete,deletecollection,get,list,patch,update,watch", "boats/scale Scale [] get,patch,update", "boats/status Boat [] get,patch,update"}
+	want := []string{"boats Boat [bt] create,delete,deletecollection,get,list,patch,update,watch", "boats/scale Scale [] get,patch,update",
+		"boats/status Boat [] get,patch,update"}
 	if !slices.Equal(got, want) {
 		t.Errorf("discovered %q", got)
 	}
 	for _, path := range []string{"/openapi/v3/apis/sea.example/v1", "/openapi/v2", "/apis"} {
-		if a := f.must(200, "GET", path, ""); !strings.Contains(a.body, "sea.example") || path != "/apis" && !strings.Contains(a.body, `"captain":{"type":"string"}`) {
+		if a := f.must(200, "GET", path, ""); !strings.Contains(a.body, "sea.example") || path != "/apis" &&
+			!strings.Contains(a.body, `"captain":{"type":"string"}`) {
 			t.Errorf("%s does not know boats", path)
 		}
 	}
@@ -149,7 +153,8 @@ func (f *fixture) boatsWritten(t *testing.T) {
 	var b boat
 	created := f.must(201, "POST", boatsPath, strings.Replace(boatJSON("pequod", "Ahab", ""), `"spec"`, `"status":{"aboard":9},"spec"`, 1))
 	created.into(t, &b)
-	if *b.Spec.Crew != 1 || b.Status.Aboard != 0 || b.Generation != 1 || b.Kind != "Boat" || !strings.Contains(fmt.Sprint(created.head["Warning"]), "whales") {
+	if *b.Spec.Crew != 1 || b.Status.Aboard != 0 || b.Generation != 1 || b.Kind != "Boat" ||
+		!strings.Contains(fmt.Sprint(created.head["Warning"]), "whales") {
 		t.Errorf("made %+v, %v", b, created.head["Warning"])
 	}
 	if s := f.must(422, "POST", boatsPath, boatJSON("raft", "", "")).status(t); s.Details.Causes[0].Field != "spec.captain" {
@@ -159,7 +164,8 @@ func (f *fixture) boatsWritten(t *testing.T) {
 	f.must(400, "POST", boatsPath+"?fieldValidation=Strict", boatJSON("raft", "x", `,"sails":3`))
 	f.must(409, "POST", boatsPath, boatJSON("pequod", "Starbuck", ""))
 
-	f.must(200, "PUT", boatsPath+"/pequod/status", strings.Replace(boatJSON("pequod", "Starbuck", ""), `"spec"`, `"status":{"aboard":3},"spec"`, 1)).into(t, &b)
+	f.must(200, "PUT", boatsPath+"/pequod/status",
+		strings.Replace(boatJSON("pequod", "Starbuck", ""), `"spec"`, `"status":{"aboard":3},"spec"`, 1)).into(t, &b)
 	if b.Status.Aboard != 3 || b.Spec.Captain != "Ahab" || b.Generation != 1 {
 		t.Errorf("after its status: %+v", b)
 	}
@@ -199,8 +205,10 @@ func (f *fixture) boatsScaled(t *testing.T) {
 	if s.Spec.Replicas != 31 || s.Status.Replicas != 3 || s.Kind != "Scale" {
 		t.Errorf("scaled to %+v", s)
 	}
-	scale := &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "pequod"}, Spec: autoscalingv1.ScaleSpec{Replicas: 32}}
-	if got, err := f.store.Update(t.Context(), boats, scale, api.WriteOptions{Subresource: api.Scale}); err != nil || got.(*autoscalingv1.Scale).Spec.Replicas != 32 {
+	scale := &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "pequod"},
+		Spec: autoscalingv1.ScaleSpec{Replicas: 32}}
+	if got, err := f.store.Update(t.Context(), boats, scale, api.WriteOptions{Subresource: api.Scale}); err != nil ||
+		got.(*autoscalingv1.Scale).Spec.Replicas != 32 {
 		t.Errorf("in process: %v, %v", got, err)
 	}
 }

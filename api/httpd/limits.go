@@ -242,7 +242,8 @@ func weightOf(data []byte, media string, b bound) int64 {
 		weight *= yamlWeight
 	case media == mediaProtobuf:
 		// The envelope is a message too.
-		if n, _ := protobufFields(bytes.TrimPrefix(data, []byte(api.ProtobufMark)), b.elements+envelopeFields, b.messages+1); n <= b.elements+envelopeFields {
+		if n, _ := protobufFields(bytes.TrimPrefix(data, []byte(api.ProtobufMark)), b.elements+envelopeFields,
+			b.messages+1); n <= b.elements+envelopeFields {
 			elements = n
 		}
 	default:

@@ -88,7 +88,8 @@ func TestDecodesWeighWhatTheyBecome(t *testing.T) {
 			t.Errorf("%s: %d at once take %d KiB, the budget is %d", name, at, at*each>>10, decodedBudget>>10)
 		}
 	}
-	for media, want := range map[string]int64{mediaJSON: 1000, mediaYAML: 1000 * yamlWeight, "application/apply-patch+yaml": 1000 * yamlWeight} {
+	for media, want := range map[string]int64{mediaJSON: 1000, mediaYAML: 1000 * yamlWeight,
+		"application/apply-patch+yaml": 1000 * yamlWeight} {
 		if got := weightOf([]byte(`"`+strings.Repeat(",", 998)+`"`), media, boundPod); got != want {
 			t.Errorf("a text of 1000 bytes in %s weighs %d, want %d", media, got, want)
 		}
@@ -134,7 +135,8 @@ func TestBodiesAreCounted(t *testing.T) {
 
 // The sizes are those the API promises, kind by kind.
 func TestBounds(t *testing.T) {
-	for k, want := range map[*api.Kind]int64{api.Pods: 256 << 10, api.ConfigMaps: 1536 << 10, api.Secrets: 1536 << 10, api.Nodes: 512 << 10, api.Events: 512 << 10} {
+	for k, want := range map[*api.Kind]int64{api.Pods: 256 << 10, api.ConfigMaps: 1536 << 10, api.Secrets: 1536 << 10, api.Nodes: 512 << 10,
+		api.Events: 512 << 10} {
 		if got := boundOf(k).bytes; got != want {
 			t.Errorf("%s: %d, want %d", k, got, want)
 		}

@@ -124,7 +124,8 @@ GET:/ledge/v1/status    yes  -     -    -    -    -       -      -
 POST:/ledge/v1/shutdown yes  -     -    -    -    -       -      -
 `
 
-var letters = map[string]string{"get": "g", "list": "l", "watch": "w", "create": "c", "update": "u", "patch": "p", "delete": "d", "deletecollection": "D"}
+var letters = map[string]string{"get": "g", "list": "l", "watch": "w", "create": "c", "update": "u", "patch": "p", "delete": "d",
+	"deletecollection": "D"}
 
 // TestMatrix holds the table against the handler: every resource that discovery shows, with every verb it has, asked by
 // everybody, in the namespace they have rights in, in another one, and in all at once.
@@ -238,7 +239,8 @@ func TestNodeReadsPodNetworks(t *testing.T) {
 			t.Errorf("%s: %d, want %d: %s", c.path, a.code, c.code, a.body)
 		}
 	}
-	if a := f.do(nodeA, "PATCH", "/api/v1/namespaces/kube-system/configmaps/ledge-pod-networks", `{"data":{"a":"b"}}`, "Content-Type", "application/merge-patch+json"); a.code != 403 {
+	if a := f.do(nodeA, "PATCH", "/api/v1/namespaces/kube-system/configmaps/ledge-pod-networks", `{"data":{"a":"b"}}`, "Content-Type",
+		"application/merge-patch+json"); a.code != 403 {
 		t.Errorf("a node writes it: %d", a.code)
 	}
 }

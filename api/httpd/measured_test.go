@@ -12,7 +12,8 @@ import (
 // Of what a board says of itself its own pods count, each once, with the containers that they have.
 func TestReadMeasured(t *testing.T) {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "b", Labels: map[string]string{"is": "ours"}}}
-	pods := map[string]*corev1.Pod{"x/web": {ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "web", Labels: map[string]string{"is": "ours"}},
+	pods := map[string]*corev1.Pod{"x/web": {ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "web",
+		Labels: map[string]string{"is": "ours"}},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}}}}}
 	for said, want := range map[string]string{
 		`{}`: "",

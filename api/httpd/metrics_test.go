@@ -19,8 +19,9 @@ type measuredBoard struct{}
 func (measuredBoard) Node() string { return "a" }
 
 func (measuredBoard) NodeMetrics(context.Context) []*api.NodeMetrics {
-	return []*api.NodeMetrics{{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{"kind": "board"}}, Window: metav1.Duration{Duration: 15 * time.Second},
-		Usage: usage("250m", "100Mi")}}
+	return []*api.NodeMetrics{{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{"kind": "board"}},
+		Window: metav1.Duration{Duration: 15 * time.Second},
+		Usage:  usage("250m", "100Mi")}}
 }
 
 func (measuredBoard) PodMetrics(context.Context) []*api.PodMetrics {
@@ -91,7 +92,8 @@ func TestMetrics(t *testing.T) {
 
 	for path, want := range map[string]string{
 		"/metrics/resource": "page of /metrics/resource", "/api/v1/nodes/a/proxy/metrics/resource": "page of /metrics/resource",
-		"/api/v1/nodes/a/proxy/stats/summary": "page of /stats/summary", "/metrics": "page of /metrics", "/api/v1/nodes/a/proxy/metrics": "page of /metrics",
+		"/api/v1/nodes/a/proxy/stats/summary": "page of /stats/summary", "/metrics": "page of /metrics",
+		"/api/v1/nodes/a/proxy/metrics": "page of /metrics",
 	} {
 		if got := f.must(200, "GET", path, ""); got.body != want || got.head.Get("Content-Type") != "text/x" {
 			t.Errorf("%s: %q", path, got.body)

@@ -47,7 +47,8 @@ func (n *notices) due(about string) bool {
 // stole it. An administrator who stands in for a board is none, and reads the answer.
 func (h *handler) noteRefusal(r *http.Request, caller api.User, a attributes, err error) {
 	// That a namespace is going away is nobody's fault: events of its last pods come too late all the time.
-	if !slices.Contains(caller.Groups, api.NodesGroup) || !apierrors.IsForbidden(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+	if !slices.Contains(caller.Groups, api.NodesGroup) || !apierrors.IsForbidden(err) ||
+		apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
 		return
 	}
 	what := a.resource

@@ -45,9 +45,11 @@ func TestRefusedBoardsAreLogged(t *testing.T) {
 		f.must(201, "POST", "/api/v1/nodes", `{"kind":"Node","apiVersion":"v1","metadata":{"name":"b"}}`)
 		f.must(201, "POST", "/api/v1/namespaces/default/secrets", `{"kind":"Secret","apiVersion":"v1","metadata":{"name":"s"}}`)
 		tries := []struct{ method, path, body, line string }{
-			{"PUT", "/api/v1/nodes/b/status", `{"kind":"Node","apiVersion":"v1","metadata":{"name":"b"}}`, `verb=update object="nodes/status b" why="nodes \"b\" is forbidden`},
+			{"PUT", "/api/v1/nodes/b/status", `{"kind":"Node","apiVersion":"v1","metadata":{"name":"b"}}`,
+				`verb=update object="nodes/status b" why="nodes \"b\" is forbidden`},
 			{"GET", "/api/v1/namespaces/default/secrets/s", "", `verb=get object="secrets default/s" why="secrets \"s\" is forbidden`},
-			{"POST", "/api/v1/nodes", `{"kind":"Node","apiVersion":"v1","metadata":{"name":"c"}}`, `object="nodes c" why="nodes \"c\" is forbidden: node \"a\" is not allowed to modify node \"c\""`},
+			{"POST", "/api/v1/nodes", `{"kind":"Node","apiVersion":"v1","metadata":{"name":"c"}}`,
+				`object="nodes c" why="nodes \"c\" is forbidden: node \"a\" is not allowed to modify node \"c\""`},
 			{"GET", "/ledge/images", "", "verb=get object=/ledge/images"},
 		}
 		for range 20 {
@@ -120,7 +122,8 @@ func TestDistrustIsLogged(t *testing.T) {
 	if err == nil {
 		plain.Body.Close()
 	}
-	if conn, err := tls.Dial("tcp", strings.TrimPrefix(url, "https://"), &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS11}); err == nil {
+	if conn, err := tls.Dial("tcp", strings.TrimPrefix(url, "https://"),
+		&tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS11}); err == nil {
 		conn.Close()
 		t.Error("an old version of TLS was accepted")
 	}

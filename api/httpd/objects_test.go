@@ -63,7 +63,8 @@ func TestObjectLife(t *testing.T) {
 		t.Errorf("delete answered %+v", deleted)
 	}
 	s = f.must(404, "GET", mapsPath+"/m", "").status(t)
-	if s.Reason != metav1.StatusReasonNotFound || s.Details == nil || s.Details.Name != "m" || s.Details.Kind != "configmaps" || s.Message != `configmaps "m" not found` {
+	if s.Reason != metav1.StatusReasonNotFound || s.Details == nil || s.Details.Name != "m" || s.Details.Kind != "configmaps" ||
+		s.Message != `configmaps "m" not found` {
 		t.Errorf("N-11.42: %+v", s)
 	}
 }
@@ -166,7 +167,8 @@ func TestProtobufBodies(t *testing.T) {
 	// A dry run of the eviction first: the pod must still be there for the real one.
 	send(201, "POST", podsPath+"/p/eviction", "policy/v1", "Eviction", &policyv1.Eviction{
 		ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default"}, DeleteOptions: &metav1.DeleteOptions{DryRun: []string{"All"}}})
-	a := send(201, "POST", podsPath+"/p/eviction", "policy/v1", "Eviction", &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default"}})
+	a := send(201, "POST", podsPath+"/p/eviction", "policy/v1", "Eviction",
+		&policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default"}})
 	if s := a.status(t); s.Status != metav1.StatusSuccess {
 		t.Errorf("N-11.1: eviction answered %+v", s)
 	}
@@ -213,7 +215,8 @@ func TestLeaseInProtobuf(t *testing.T) {
 		t.Errorf("read %+v", got)
 	}
 	var plain coordinationv1.Lease
-	for _, accept := range []string{"", "*/*", "application/json", "application/json," + protobufType, protobufType + ";q=0.5,application/json",
+	for _, accept := range []string{"", "*/*", "application/json", "application/json," + protobufType,
+		protobufType + ";q=0.5,application/json",
 		protobufType + ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"} {
 		f.must(200, "GET", leases+"/n", "", "Accept", accept).into(t, &plain)
 		if plain.Kind != "Lease" || !plain.Spec.RenewTime.Equal(&later) {
@@ -242,8 +245,10 @@ func TestBodiesRefused(t *testing.T) {
 		{"patch without type", "PATCH", mapsPath + "/m", "{}", nil, 415, "UnsupportedMediaType"},
 		{"apply of nothing", "PATCH", mapsPath + "/m?fieldManager=x", "{}", []string{"Content-Type", applyPatch}, 400, "BadRequest"},
 		{"apply without manager", "PATCH", mapsPath + "/m", "{}", []string{"Content-Type", applyPatch}, 422, "Invalid"},
-		{"apply with aliases", "PATCH", mapsPath + "/m?fieldManager=x", "a: &a {}\nb: *a\n", []string{"Content-Type", applyPatch}, 400, "BadRequest"},
-		{"apply, strict", "PATCH", mapsPath + "/m?fieldManager=x&fieldValidation=Strict", `{"kind":"ConfigMap","apiVersion":"v1","data":{"a":"1","a":"2"}}`,
+		{"apply with aliases", "PATCH", mapsPath + "/m?fieldManager=x", "a: &a {}\nb: *a\n", []string{"Content-Type", applyPatch}, 400,
+			"BadRequest"},
+		{"apply, strict", "PATCH", mapsPath + "/m?fieldManager=x&fieldValidation=Strict",
+			`{"kind":"ConfigMap","apiVersion":"v1","data":{"a":"1","a":"2"}}`,
 			[]string{"Content-Type", applyPatch}, 400, "BadRequest"},
 		{"force without apply", "PATCH", mapsPath + "/m?force=true", "{}", []string{"Content-Type", mergePatch}, 422, "Invalid"},
 		{"compressed", "POST", mapsPath, "\x1f\x8b", []string{"Content-Encoding", "gzip"}, 415, "UnsupportedMediaType"},
@@ -254,10 +259,12 @@ func TestBodiesRefused(t *testing.T) {
 		{"accept a foreign table", "GET", mapsPath, "", []string{"Accept", "application/json;as=Table;v=v1;g=example.com"}, 406, "NotAcceptable"},
 		{"config map size", "POST", mapsPath, `{"data":{"a":"` + strings.Repeat("x", 1536<<10) + `"}}`, nil, 413, "RequestEntityTooLarge"},
 		{"pod size", "POST", podsPath, `{"a":"` + strings.Repeat("x", 256<<10) + `"}`, nil, 413, "RequestEntityTooLarge"},
-		{"patch size", "PATCH", podsPath + "/p", `{"a":"` + strings.Repeat("x", 256<<10) + `"}`, []string{"Content-Type", mergePatch}, 413, "RequestEntityTooLarge"},
+		{"patch size", "PATCH", podsPath + "/p", `{"a":"` + strings.Repeat("x", 256<<10) + `"}`, []string{"Content-Type", mergePatch}, 413,
+			"RequestEntityTooLarge"},
 		{"options size", "DELETE", mapsPath + "/m", `{"a":"` + strings.Repeat("x", 64<<10) + `"}`, nil, 413, "RequestEntityTooLarge"},
 		{"pod elements", "POST", podsPath, `{"spec":{"containers":[` + strings.Repeat("{},", 5000) + `{}]}}`, nil, 400, "BadRequest"},
-		{"patch elements", "PATCH", podsPath + "/p", `{"spec":{"containers":[` + strings.Repeat("{},", 5000) + `{}]}}`, []string{"Content-Type", mergePatch}, 400, "BadRequest"},
+		{"patch elements", "PATCH", podsPath + "/p", `{"spec":{"containers":[` + strings.Repeat("{},", 5000) + `{}]}}`,
+			[]string{"Content-Type", mergePatch}, 400, "BadRequest"},
 		{"options", "DELETE", mapsPath + "/m", `{"propagationPolicy":"Sideways"}`, nil, 422, "Invalid"},
 		{"propagation", "DELETE", mapsPath + "/m?propagationPolicy=Sideways", "", nil, 422, "Invalid"},
 		{"dry run", "DELETE", mapsPath + "/m?dryRun=Some", "", nil, 422, "Invalid"},
@@ -433,7 +440,8 @@ func TestAuthorisedBeforeDecoded(t *testing.T) {
 func TestKindsThatComeLater(t *testing.T) {
 	f := serve(t, httpd.Config{})
 	const claims = "/api/v1/namespaces/default/persistentvolumeclaims"
-	for _, path := range []string{"/api/v1/persistentvolumeclaims", "/api/v1/namespaces/default/persistentvolumeclaims", "/apis/storage.k8s.io/v1/storageclasses"} {
+	for _, path := range []string{"/api/v1/persistentvolumeclaims", "/api/v1/namespaces/default/persistentvolumeclaims",
+		"/apis/storage.k8s.io/v1/storageclasses"} {
 		var list struct {
 			Kind     string
 			Items    []any
@@ -457,7 +465,8 @@ func TestKindsThatComeLater(t *testing.T) {
 			t.Errorf("%s %s: %+v", c.method, c.path, s)
 		}
 	}
-	f.must(405, "POST", claims+"?fieldValidation=Strict", `{"kind":"PersistentVolumeClaim","apiVersion":"v1","metadata":{"name":"d"},"spec":{"volumeName":"v"}}`)
+	f.must(405, "POST", claims+"?fieldValidation=Strict",
+		`{"kind":"PersistentVolumeClaim","apiVersion":"v1","metadata":{"name":"d"},"spec":{"volumeName":"v"}}`)
 	f.must(405, "POST", claims, `{"spec":{"colour":"red"}}`)
 	f.must(405, "POST", "/apis/networking.k8s.io/v1/namespaces/default/ingresses?fieldValidation=Strict", `{"x":1}`) // no schema of it
 	for body, want := range map[string]string{
@@ -469,7 +478,8 @@ func TestKindsThatComeLater(t *testing.T) {
 			t.Errorf("%s: %s", body, s.Message)
 		}
 	}
-	if s := f.must(400, "POST", claims+"?fieldValidation=Strict", "spec: {colour: red}", "Content-Type", "application/yaml").status(t); !strings.Contains(s.Message, `"spec.colour"`) {
+	if s := f.must(400, "POST", claims+"?fieldValidation=Strict", "spec: {colour: red}", "Content-Type",
+		"application/yaml").status(t); !strings.Contains(s.Message, `"spec.colour"`) {
 		t.Error(s.Message)
 	}
 	if a := f.do(bob, "POST", claims, "{}"); a.code != 403 {
@@ -481,8 +491,10 @@ func TestKindsThatComeLater(t *testing.T) {
 		t.Errorf("%+v", service.Spec)
 	}
 	// A watch of nothing says where its beginning ends, and ends when its time is up.
-	a := f.must(200, "GET", "/api/v1/persistentvolumeclaims?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=1", "")
-	if !strings.Contains(a.body, `"BOOKMARK"`) || !strings.Contains(a.body, metav1.InitialEventsAnnotationKey) || !strings.Contains(a.body, `"kind":"PersistentVolumeClaim"`) {
+	a := f.must(200, "GET", "/api/v1/persistentvolumeclaims?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=1",
+		"")
+	if !strings.Contains(a.body, `"BOOKMARK"`) || !strings.Contains(a.body, metav1.InitialEventsAnnotationKey) ||
+		!strings.Contains(a.body, `"kind":"PersistentVolumeClaim"`) {
 		t.Errorf("watch: %s", a.body)
 	}
 }
@@ -511,9 +523,11 @@ func TestApply(t *testing.T) {
 // Reviews about others are for administrators, in one namespace or all; an answer is no row of a table.
 func TestSubjectReviews(t *testing.T) {
 	f := serve(t, httpd.Config{})
-	const all, local = "/apis/authorization.k8s.io/v1/subjectaccessreviews", "/apis/authorization.k8s.io/v1/namespaces/default/localsubjectaccessreviews"
+	const all, local = "/apis/authorization.k8s.io/v1/subjectaccessreviews",
+		"/apis/authorization.k8s.io/v1/namespaces/default/localsubjectaccessreviews"
 	ask := func(user, group, verb, resource string) string {
-		return fmt.Sprintf(`{"spec":{"user":%q,"groups":[%q],"resourceAttributes":{"verb":%q,"resource":%q,"namespace":"default"}}}`, user, group, verb, resource)
+		return fmt.Sprintf(`{"spec":{"user":%q,"groups":[%q],"resourceAttributes":{"verb":%q,"resource":%q,"namespace":"default"}}}`, user, group,
+			verb, resource)
 	}
 	for _, path := range []string{all, local} {
 		for _, tc := range []struct {
@@ -611,14 +625,16 @@ func TestEventsV1(t *testing.T) {
 	if core.Message != "hello" || core.InvolvedObject.Name != "p" || core.ReportingController != "c" || core.APIVersion != "v1" {
 		t.Errorf("%+v", core)
 	}
-	f.must(200, "PATCH", path+"/e", `{"note":"bye","series":{"count":2,"lastObservedTime":"2026-11-20T10:00:01.000000Z"}}`, "Content-Type", strategicPatch).into(t, &v)
+	f.must(200, "PATCH", path+"/e", `{"note":"bye","series":{"count":2,"lastObservedTime":"2026-11-20T10:00:01.000000Z"}}`, "Content-Type",
+		strategicPatch).into(t, &v)
 	if v["note"] != "bye" {
 		t.Errorf("patched: %v", v)
 	}
 	f.applyEvents(t, path, old)
 	var list struct{ Items []map[string]any }
-	for query, n := range map[string]int{"": 1, "?fieldSelector=regarding.name%3Dp,reportingController%3Dc": 1, "?fieldSelector=regarding.name%3Dq": 0,
-		"?labelSelector=a%3Db": 1} {
+	for query, n := range map[string]int{"": 1, "?fieldSelector=regarding.name%3Dp,reportingController%3Dc": 1,
+		"?fieldSelector=regarding.name%3Dq": 0,
+		"?labelSelector=a%3Db":              1} {
 		f.must(200, "GET", path+query, "").into(t, &list)
 		if len(list.Items) != n {
 			t.Errorf("%q: %d", query, len(list.Items))

@@ -171,7 +171,8 @@ func (r *request) writeOptions() (api.WriteOptions, error) {
 	}
 	odd := func(c rune) bool { return !unicode.IsPrint(c) }
 	if len(o.Manager) > maxFieldOwner || strings.ContainsFunc(o.Manager, odd) {
-		return o, invalidOption("CreateOptions", field.Invalid(field.NewPath("fieldManager"), o.Manager, "must be up to 128 printable characters"))
+		return o, invalidOption("CreateOptions",
+			field.Invalid(field.NewPath("fieldManager"), o.Manager, "must be up to 128 printable characters"))
 	}
 	return o, nil
 }

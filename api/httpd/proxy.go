@@ -177,7 +177,8 @@ func (p *podRequest) answered(a *http.Response) error {
 	}
 	head := pick(a.Header, podHeaders)
 	for name, values := range a.Header { // of its own making
-		if strings.HasPrefix(name, "X-") && !strings.HasPrefix(name, "X-Accel-") && !strings.HasPrefix(name, "X-Sendfile") { // orders to an nginx before us
+		// orders to an nginx before us
+		if strings.HasPrefix(name, "X-") && !strings.HasPrefix(name, "X-Accel-") && !strings.HasPrefix(name, "X-Sendfile") {
 			head[name] = values
 		}
 	}

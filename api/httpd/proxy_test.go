@@ -78,13 +78,15 @@ func (f *fixture) addressed(name, ip string, spec corev1.PodSpec) {
 func TestPodProxyAddress(t *testing.T) {
 	hello := func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "hello") }
 	f, n := proxied(t, httpd.Config{}, hello, false)
-	for name, want := range map[string]string{"web": "10.0.0.7:9100", "web:8080": "10.0.0.7:8080", "web:metrics": "10.0.0.7:9100", "http:web:81": "10.0.0.7:81",
-		":web:82": "10.0.0.7:82", "plain": "[fd00::7]:80", "plain:8080": "[fd00::7]:8080"} {
+	for name, want := range map[string]string{"web": "10.0.0.7:9100", "web:8080": "10.0.0.7:8080", "web:metrics": "10.0.0.7:9100",
+		"http:web:81": "10.0.0.7:81",
+		":web:82":     "10.0.0.7:82", "plain": "[fd00::7]:80", "plain:8080": "[fd00::7]:8080"} {
 		if a := f.must(200, "GET", podsPath+"/"+name+"/proxy/", ""); a.body != "hello" || n.dialed.Load() != want {
 			t.Errorf("%s: %s, %q", name, n.dialed.Load(), a.body)
 		}
 	}
-	for name, want := range map[string]int{"none:80": 404, "bad:80": 400, "early:80": 503, "web:9": 503, "web:0": 400, "web:70000": 400, "web:nosuch": 400,
+	for name, want := range map[string]int{"none:80": 404, "bad:80": 400, "early:80": 503, "web:9": 503, "web:0": 400, "web:70000": 400,
+		"web:nosuch": 400,
 		"ftp:web:21": 400, "a:b:c:d": 400, "https:web:81": 503} { // which speaks no TLS
 		if got := f.must(want, "GET", podsPath+"/"+name+"/proxy/", "").status(t); got.Message == "" {
 			t.Errorf("%s: no message", name)
@@ -136,15 +138,19 @@ func TestPodProxyPasses(t *testing.T) {
 		t.Errorf("to the root: %s", a.head.Get("Location"))
 	}
 	for to, want := range map[string]string{"/in?a=b": base + "/in?a=b", "http://10.0.0.7:8080/in%20": base + "/in%20", "next": base + "/next",
-		base + "/already": base + "/already", "../../../../secrets": base + "/secrets", base + "/../../x": base + "/api/v1/namespaces/default/pods/x",
-		"?q#f": base + "/x?q#f", "//ledge/in": base + "/in", "https://ledge/in": base + "/in", ".": base + "/", `/a\b`: base + "/a%5Cb"} {
+		base + "/already": base + "/already", "../../../../secrets": base + "/secrets",
+		base + "/../../x": base + "/api/v1/namespaces/default/pods/x",
+		"?q#f":            base + "/x?q#f", "//ledge/in": base + "/in", "https://ledge/in": base + "/in", ".": base + "/",
+		`/a\b`: base + "/a%5Cb"} {
 		if a := f.must(302, "GET", base+"/x?to="+url.QueryEscape(to), ""); a.head.Get("Location") != want {
 			t.Errorf("redirect to %s: %s, want %s", to, a.head.Get("Location"), want)
 		}
 	}
-	for _, to := range []string{"//other.example/", "https://other.example/x", "http://10.0.0.7/another/port", "https://10.0.0.7/", "/%2e%2e/%2E./secrets",
+	for _, to := range []string{"//other.example/", "https://other.example/x", "http://10.0.0.7/another/port", "https://10.0.0.7/",
+		"/%2e%2e/%2E./secrets",
 		`/..\..\secrets`, `/%5c..%5c`, "javascript:alert(1)", "data:text/html,x", "http://a@10.0.0.7:8080/", "http:next", "://", "%"} {
-		if a := f.do(admin, "GET", base+"/x?to="+url.QueryEscape(to), ""); a.code != 502 || a.head.Get("Location") != "" || !strings.Contains(a.body, "redirect") {
+		if a := f.do(admin, "GET", base+"/x?to="+url.QueryEscape(to), ""); a.code != 502 || a.head.Get("Location") != "" ||
+			!strings.Contains(a.body, "redirect") {
 			t.Errorf("redirect to %s: %d %q %s", to, a.code, a.head.Get("Location"), a.body)
 		}
 	}
@@ -165,7 +171,8 @@ func TestPodProxyUpgrade(t *testing.T) {
 		fmt.Fprintf(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %s\r\n\r\n", r.Header.Get("Upgrade"))
 		io.Copy(conn, rw) // says what it hears
 	}, false)
-	page := []string{"Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13", "Sec-WebSocket-Key", "MDEyMzQ1Njc4OWFiY2RlZg==", "Origin", "https://elsewhere.example"}
+	page := []string{"Connection", "Upgrade", "Upgrade", "websocket", "Sec-WebSocket-Version", "13", "Sec-WebSocket-Key",
+		"MDEyMzQ1Njc4OWFiY2RlZg==", "Origin", "https://elsewhere.example"}
 	f.must(400, "GET", podsPath+"/web/proxy/", "", page...)
 	conn, err := f.dial[admin.Name](t.Context())
 	if err != nil {

@@ -38,7 +38,8 @@ func (h *handler) withPolicy(ctx context.Context, use func(*rbac.Policy)) error 
 // What stands under /ledge/ is a board's own: its parts hand out the store and the machine. So no rule can name a part of it, and
 // one that allows a verb on all paths, which charts have for /metrics and the like, does not mean it: it takes all rights.
 func (h *handler) granted(ctx context.Context, u api.User, a attributes) (grant rbac.Grant, ok bool, err error) {
-	ask := rbac.Ask{Verb: a.verb, Group: a.group, Resource: a.resource, Subresource: a.sub, Namespace: a.namespace, Name: a.one(), Path: a.path}
+	ask := rbac.Ask{Verb: a.verb, Group: a.group, Resource: a.resource, Subresource: a.sub, Namespace: a.namespace, Name: a.one(),
+		Path: a.path}
 	if a.resource == "" && strings.HasPrefix(a.path, boardPrefix) {
 		ask = rbac.Ask{Verb: "*", Path: "*"}
 	}

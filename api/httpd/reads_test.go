@@ -26,17 +26,22 @@ func TestRefersTo(t *testing.T) {
 		kind *api.Kind
 		spec corev1.PodSpec
 	}{
-		"env":              {api.Secrets, spec(secretEnv)},
-		"init env":         {api.Secrets, corev1.PodSpec{InitContainers: []corev1.Container{secretEnv}}},
-		"ephemeral env":    {api.Secrets, corev1.PodSpec{EphemeralContainers: []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Env: secretEnv.Env}}}}},
-		"env of config":    {api.ConfigMaps, spec(env(&corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{LocalObjectReference: ref}}))},
-		"env from":         {api.Secrets, spec(corev1.Container{EnvFrom: []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: ref}}}})},
-		"env from config":  {api.ConfigMaps, spec(corev1.Container{EnvFrom: []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: ref}}}})},
+		"env":      {api.Secrets, spec(secretEnv)},
+		"init env": {api.Secrets, corev1.PodSpec{InitContainers: []corev1.Container{secretEnv}}},
+		"ephemeral env": {api.Secrets, corev1.PodSpec{
+			EphemeralContainers: []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Env: secretEnv.Env}}}}},
+		"env of config": {api.ConfigMaps, spec(env(&corev1.EnvVarSource{
+			ConfigMapKeyRef: &corev1.ConfigMapKeySelector{LocalObjectReference: ref}}))},
+		"env from": {api.Secrets, spec(corev1.Container{
+			EnvFrom: []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: ref}}}})},
+		"env from config": {api.ConfigMaps, spec(corev1.Container{
+			EnvFrom: []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: ref}}}})},
 		"volume":           {api.Secrets, volume(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "x"}})},
 		"volume of config": {api.ConfigMaps, volume(corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: ref}})},
 		"projected":        {api.Secrets, projected(corev1.VolumeProjection{Secret: &corev1.SecretProjection{LocalObjectReference: ref}})},
-		"projected config": {api.ConfigMaps, projected(corev1.VolumeProjection{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: ref}})},
-		"image pull":       {api.Secrets, corev1.PodSpec{ImagePullSecrets: []corev1.LocalObjectReference{ref}}},
+		"projected config": {api.ConfigMaps, projected(corev1.VolumeProjection{
+			ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: ref}})},
+		"image pull": {api.Secrets, corev1.PodSpec{ImagePullSecrets: []corev1.LocalObjectReference{ref}}},
 	} {
 		for _, k := range []*api.Kind{api.ConfigMaps, api.Secrets} {
 			for _, object := range []string{"x", "y", ""} {

@@ -69,7 +69,8 @@ func (h *handler) localReview(w *response, r *request) error {
 	return w.json(http.StatusCreated, v, false)
 }
 
-func (h *handler) answerAbout(ctx context.Context, s authorizationv1.SubjectAccessReviewSpec) (authorizationv1.SubjectAccessReviewStatus, error) {
+func (h *handler) answerAbout(ctx context.Context, s authorizationv1.SubjectAccessReviewSpec) (authorizationv1.SubjectAccessReviewStatus,
+	error) {
 	if s.User == "" && len(s.Groups) == 0 {
 		return authorizationv1.SubjectAccessReviewStatus{}, badRequest("at least one of user or group must be specified")
 	}
@@ -133,7 +134,8 @@ func (h *handler) rulesReview(w *response, r *request) error {
 func rulesOf(u api.User, held []rbacv1.PolicyRule) authorizationv1.SubjectRulesReviewStatus {
 	var out authorizationv1.SubjectRulesReviewStatus
 	resource := func(verbs, groups, resources []string, names ...string) {
-		out.ResourceRules = append(out.ResourceRules, authorizationv1.ResourceRule{Verbs: verbs, APIGroups: groups, Resources: resources, ResourceNames: names})
+		out.ResourceRules = append(out.ResourceRules,
+			authorizationv1.ResourceRule{Verbs: verbs, APIGroups: groups, Resources: resources, ResourceNames: names})
 	}
 	rules := func(list []rbacv1.PolicyRule) {
 		for _, r := range list {

@@ -28,7 +28,8 @@ func TestScale(t *testing.T) {
 	}
 	var scale autoscalingv1.Scale
 	f.must(200, "GET", rcsPath+"/web/scale", "").into(t, &scale)
-	if scale.Kind != "Scale" || scale.APIVersion != "autoscaling/v1" || scale.Name != "web" || scale.Namespace != "default" || scale.UID != rc.UID ||
+	if scale.Kind != "Scale" || scale.APIVersion != "autoscaling/v1" || scale.Name != "web" || scale.Namespace != "default" ||
+		scale.UID != rc.UID ||
 		scale.Spec.Replicas != 2 || scale.Status.Replicas != 1 || scale.Status.Selector != "app=web,v=1" {
 		t.Errorf("got %+v", scale)
 	}
@@ -48,7 +49,8 @@ func TestScale(t *testing.T) {
 		{"merge patch, as kubectl scale", "PATCH", `{"spec":{"replicas":4}}`, mergePatch, "4 of generation 3, 1 there"},
 		{"none", "PUT", put(0, ""), "application/json", "0 of generation 4, 1 there"},
 		{"strategic patch", "PATCH", `{"spec":{"replicas":1}}`, strategicPatch, "1 of generation 5, 1 there"},
-		{"JSON patch", "PATCH", `[{"op":"test","path":"/spec/replicas","value":1},{"op":"replace","path":"/spec/replicas","value":5}]`, jsonPatch, "5 of generation 6, 1 there"},
+		{"JSON patch", "PATCH", `[{"op":"test","path":"/spec/replicas","value":1},{"op":"replace","path":"/spec/replicas","value":5}]`, jsonPatch,
+			"5 of generation 6, 1 there"},
 	} {
 		var got autoscalingv1.Scale
 		f.must(200, tc.method, rcsPath+"/web/scale", tc.body, "Content-Type", tc.media).into(t, &got)
@@ -70,7 +72,8 @@ func TestScale(t *testing.T) {
 		{"not a Scale", 400, "PUT", pod("web"), "", "a Scale of autoscaling/v1 was expected"},
 		{"apply", 415, "PATCH", `{}`, applyPatch, "is not supported"},
 	} {
-		if s := f.must(tc.code, tc.method, rcsPath+"/web/scale", tc.body, "Content-Type", tc.media).status(t); !strings.Contains(s.Message, tc.says) {
+		if s := f.must(tc.code, tc.method, rcsPath+"/web/scale", tc.body, "Content-Type", tc.media).status(t); !strings.Contains(s.Message,
+			tc.says) {
 			t.Errorf("%s: %s, want %q", tc.name, s.Message, tc.says)
 		}
 	}

@@ -121,7 +121,8 @@ func (q quiet) Handle(ctx context.Context, r slog.Record) error {
 	}
 	if from, ok := distrusts(r.Message); ok && q.distrusted.due(from) {
 		r = slog.NewRecord(r.Time, slog.LevelWarn, "a board or client was not let in: it does not accept this server's certificate", r.PC)
-		r.AddAttrs(slog.String("from", from), slog.String("why", "it knows another CA, or reached this server by a name that is not its own, or its clock is wrong"))
+		r.AddAttrs(slog.String("from", from), slog.String("why",
+			"it knows another CA, or reached this server by a name that is not its own, or its clock is wrong"))
 	}
 	if !q.Handler.Enabled(ctx, r.Level) {
 		return nil

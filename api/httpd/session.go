@@ -102,7 +102,8 @@ func (h *handler) attach(w *response, r *request) error {
 }
 
 // session carries the streams between a client and a container, over WebSocket or SPDY.
-func (h *handler) session(w *response, r *request, doing string, do func(context.Context, sessionOptions, *session) (code int, err error)) error {
+func (h *handler) session(w *response, r *request, doing string,
+	do func(context.Context, sessionOptions, *session) (code int, err error)) error {
 	o, err := r.sessionOptions()
 	if err != nil {
 		return err
@@ -159,14 +160,16 @@ func (h *handler) running(r *request, name, doing string) (*corev1.Pod, *corev1.
 	if err != nil {
 		return nil, nil, err
 	}
-	for _, list := range [][]corev1.ContainerStatus{pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses, pod.Status.EphemeralContainerStatuses} {
+	for _, list := range [][]corev1.ContainerStatus{pod.Status.ContainerStatuses, pod.Status.InitContainerStatuses,
+		pod.Status.EphemeralContainerStatuses} {
 		for _, st := range list {
 			if st.Name == c.Name && st.State.Running != nil {
 				return pod, c, nil
 			}
 		}
 	}
-	return nil, nil, apierrors.NewInternalError(fmt.Errorf("unable to upgrade connection: container not found (%q): it is not running", c.Name))
+	return nil, nil, apierrors.NewInternalError(fmt.Errorf("unable to upgrade connection: container not found (%q): it is not running",
+		c.Name))
 }
 
 // containerIn finds a container of a pod; without a name the one that its annotation says, or the only one.

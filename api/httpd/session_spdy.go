@@ -50,7 +50,8 @@ func agreeSPDY(r *request, ours ...string) (string, error) {
 			return p, nil
 		}
 	}
-	return "", status(http.StatusForbidden, metav1.StatusReasonForbidden, "none of the offered protocols is spoken here, only "+strings.Join(ours, ", "))
+	return "", status(http.StatusForbidden, metav1.StatusReasonForbidden,
+		"none of the offered protocols is spoken here, only "+strings.Join(ours, ", "))
 }
 
 // acceptSPDY answers the upgrade and takes over the connection.

@@ -152,7 +152,8 @@ func (f *fixture) kubectlSessions(t *testing.T, c *commands, conf httpd.Config) 
 			if transport == "spdy" {
 				k.env = []string{"KUBECTL_REMOTE_COMMAND_WEBSOCKETS=false", "KUBECTL_PORT_FORWARD_WEBSOCKETS=false"}
 			}
-			if out, err := k.run("", "exec", "web", "--", "sh", "-c", "echo out; echo err >&2"); err != nil || !strings.Contains(out, "out\n") || !strings.Contains(out, "err\n") {
+			if out, err := k.run("", "exec", "web", "--", "sh", "-c", "echo out; echo err >&2"); err != nil || !strings.Contains(out, "out\n") ||
+				!strings.Contains(out, "err\n") {
 				t.Errorf("exec: %q, %v", out, err)
 			}
 			if out, err := k.run(big, "exec", "-i", "web", "--", "cat"); err != nil || out != big {
@@ -163,16 +164,19 @@ func (f *fixture) kubectlSessions(t *testing.T, c *commands, conf httpd.Config) 
 			if !errors.As(err, &exit) || exit.ExitCode() != 7 || !strings.Contains(out, "exit code 7") {
 				t.Errorf("exit code: %q, %v", out, err)
 			}
-			if out, err := k.run("", "exec", "web", "-c", "none", "--", "true"); err == nil || !strings.Contains(out, "container none is not valid for pod web") {
+			if out, err := k.run("", "exec", "web", "-c", "none", "--", "true"); err == nil ||
+				!strings.Contains(out, "container none is not valid for pod web") {
 				t.Errorf("no such container: %q, %v", out, err)
 			}
 			if out, err := k.run("", "exec", "web", "--", "no-such-program"); err == nil || !strings.Contains(out, "no-such-program") {
 				t.Errorf("no such program: %q, %v", out, err)
 			}
-			if out, err := k.run("typed\n", "attach", "-i", "open"); err != nil || !strings.Contains(out, "\ntyped\n") || !strings.Contains(out, "\nend\n") {
+			if out, err := k.run("typed\n", "attach", "-i", "open"); err != nil || !strings.Contains(out, "\ntyped\n") ||
+				!strings.Contains(out, "\nend\n") {
 				t.Errorf("attach -i: %q, %v", out, err)
 			}
-			if out, err := k.run("typed\n", "attach", "-i", "web"); err == nil || !strings.Contains(out, "container c of pod web has no stdin to attach to") {
+			if out, err := k.run("typed\n", "attach", "-i", "web"); err == nil ||
+				!strings.Contains(out, "container c of pod web has no stdin to attach to") {
 				t.Errorf("attach -i to a container without: %q, %v", out, err)
 			}
 			to := filepath.Join(t.TempDir(), "copy")
@@ -288,7 +292,8 @@ func (f *fixture) sessionsRefused(t *testing.T, c *commands) {
 		{"another protocol", "GET", exec, append([]string{"Sec-WebSocket-Protocol", "chat"}, ws...), 400, "chat"},
 		{"another origin", "GET", exec, append([]string{"Origin", "https://evil.example"}, v5...), 400, "Origin"},
 		{"another version", "GET", exec, append([]string{"Sec-WebSocket-Version", "8"}, v5[:len(v5)-4]...), 400, "Version"},
-		{"SPDY of another protocol", "POST", exec, append([]string{}, append(spdy[:4:4], "X-Stream-Protocol-Version", "v9")...), 403, "v4.channel"},
+		{"SPDY of another protocol", "POST", exec, append([]string{}, append(spdy[:4:4], "X-Stream-Protocol-Version", "v9")...), 403,
+			"v4.channel"},
 		{"forward to what does not run", "GET", podsPath + "/waiting/portforward", ws, 400, "not running"},
 		{"forward without tunnel", "GET", podsPath + "/web/portforward", v5, 400, "portforward"},
 	} {
@@ -380,8 +385,10 @@ func (f *fixture) webSocketProtocols(t *testing.T) {
 		offers                 []string
 		speaks, success, fails string
 	}{
-		{[]string{"v4.channel.k8s.io", "v5.channel.k8s.io"}, "v5.channel.k8s.io", `{"metadata":{},"status":"Success"}`, `"causes":[{"reason":"ExitCode","message":"7"}]`},
-		{[]string{"channel.k8s.io", "v4.channel.k8s.io"}, "v4.channel.k8s.io", `{"metadata":{},"status":"Success"}`, `"causes":[{"reason":"ExitCode","message":"7"}]`},
+		{[]string{"v4.channel.k8s.io", "v5.channel.k8s.io"}, "v5.channel.k8s.io", `{"metadata":{},"status":"Success"}`,
+			`"causes":[{"reason":"ExitCode","message":"7"}]`},
+		{[]string{"channel.k8s.io", "v4.channel.k8s.io"}, "v4.channel.k8s.io", `{"metadata":{},"status":"Success"}`,
+			`"causes":[{"reason":"ExitCode","message":"7"}]`},
 		{[]string{"base64.channel.k8s.io", "channel.k8s.io"}, "channel.k8s.io", "", "command terminated with non-zero exit code: exit status 7"},
 		{nil, "", "", "command terminated with non-zero exit code: exit status 7"},
 	} {

@@ -153,7 +153,8 @@ func TestPartyOf(t *testing.T) {
 			t.Errorf("%v: %v, want %v", tc.user, got, tc.want)
 		}
 	}
-	for address, want := range map[string]string{"192.0.2.1:1": "192.0.2.1", "[2001:db8:1:2:3::4]:1": "2001:db8:1:2::/64", "[fe80::1%eth0]:1": "fe80::/64",
+	for address, want := range map[string]string{"192.0.2.1:1": "192.0.2.1", "[2001:db8:1:2:3::4]:1": "2001:db8:1:2::/64",
+		"[fe80::1%eth0]:1":     "fe80::/64",
 		"[::ffff:192.0.2.1]:1": "::ffff:192.0.2.1", "pipe": "pipe"} {
 		if got := strangerAt(address); got != (party{strangers, want}) {
 			t.Errorf("%s: %v, want %s", address, got, want)

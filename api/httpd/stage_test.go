@@ -296,8 +296,9 @@ func theatre(t *testing.T) (base string, callers []*caller) {
 		s.make(root, "/api/v1/namespaces/"+ns+"/serviceaccounts", `{"metadata":{"name":"robot"}}`)
 	}
 	// What is the node's own: a pod on it and what that refers to.
-	s.make(root, "/api/v1/namespaces/team/pods", `{"metadata":{"name":"a"},"spec":{"nodeName":"a","containers":[{"name":"c","image":"x","envFrom":[`+
-		`{"configMapRef":{"name":"a"}},{"secretRef":{"name":"a"}}]}]}}`)
+	s.make(root, "/api/v1/namespaces/team/pods",
+		`{"metadata":{"name":"a"},"spec":{"nodeName":"a","containers":[{"name":"c","image":"x","envFrom":[`+
+			`{"configMapRef":{"name":"a"}},{"secretRef":{"name":"a"}}]}]}}`)
 	const rbac = "/apis/rbac.authorization.k8s.io/v1"
 	s.make(root, rbac+"/clusterrolebindings", bindingJSON("cluster-admin", `{"kind":"User","name":"chief"}`))
 	s.make(root, rbac+"/namespaces/team/rolebindings", bindingJSON("admin", `{"kind":"User","name":"anna"}`))
@@ -305,7 +306,8 @@ func theatre(t *testing.T) (base string, callers []*caller) {
 	s.make(root, rbac+"/namespaces/team/rolebindings", bindingJSON("view", `{"kind":"ServiceAccount","namespace":"team","name":"robot"}`))
 	s.make(root, rbac+"/namespaces/other/rolebindings", bindingJSON("admin", `{"kind":"ServiceAccount","namespace":"other","name":"robot"}`))
 	s.make(root, rbac+"/namespaces/team/roles", ownRole)
-	s.make(root, rbac+"/namespaces/team/rolebindings", strings.Replace(bindingJSON("worker", `{"kind":"ServiceAccount","name":"worker"}`), "ClusterRole", "Role", 1))
+	s.make(root, rbac+"/namespaces/team/rolebindings",
+		strings.Replace(bindingJSON("worker", `{"kind":"ServiceAccount","name":"worker"}`), "ClusterRole", "Role", 1))
 	s.make(root, "/api/v1/namespaces/team/serviceaccounts", `{"metadata":{"name":"worker"}}`)
 	s.make(root, rbac+"/clusterroles", ownClusterRole)
 	s.make(root, rbac+"/clusterrolebindings", bindingJSON("watcher", `{"kind":"User","name":"will"}`))

@@ -32,7 +32,8 @@ func newStreams() *pool {
 }
 
 // dialer is a way to the ports of boards that keeps within the places.
-func (s *streams) dialer(dial func(ctx context.Context, node string) (net.Conn, error)) func(ctx context.Context, node string) (net.Conn, error) {
+func (s *streams) dialer(dial func(ctx context.Context, node string) (net.Conn, error)) func(ctx context.Context, node string) (net.Conn,
+	error) {
 	if dial == nil {
 		return nil
 	}

@@ -75,7 +75,8 @@ func samples() map[*api.Kind][]api.Object {
 	node.Labels = map[string]string{"node-role.kubernetes.io/edge": "", "kubernetes.io/role": "camera", "node-role.kubernetes.io/": "x"}
 	node.Spec.Unschedulable = true
 	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
-	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "board"}, {Type: corev1.NodeInternalIP, Address: "10.0.0.7"}}
+	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "board"},
+		{Type: corev1.NodeInternalIP, Address: "10.0.0.7"}}
 	node.Status.NodeInfo = corev1.NodeSystemInfo{KubeletVersion: "v1.37.2+ledge", OSImage: "Debian", KernelVersion: "6.12.1",
 		Architecture: "arm64", ContainerRuntimeVersion: "ledge://1"}
 	lost := &corev1.Node{ObjectMeta: named("lost", 3*24*time.Hour)}
@@ -96,40 +97,54 @@ func samples() map[*api.Kind][]api.Object {
 	gone := &corev1.Pod{ObjectMeta: named("gone", time.Hour), Status: corev1.PodStatus{Phase: corev1.PodSucceeded}}
 
 	old := &corev1.Event{ObjectMeta: named("web.1", time.Hour), FirstTimestamp: ago(time.Hour), LastTimestamp: ago(time.Minute), Count: 5,
-		Type: "Warning", Reason: "BackOff", Message: " restarting\n", InvolvedObject: corev1.ObjectReference{Kind: "Pod", Name: "web", FieldPath: "spec.containers{a}"},
-		Source: corev1.EventSource{Component: "kubelet", Host: "board"}}
+		Type: "Warning", Reason: "BackOff", Message: " restarting\n",
+		InvolvedObject: corev1.ObjectReference{Kind: "Pod", Name: "web", FieldPath: "spec.containers{a}"},
+		Source:         corev1.EventSource{Component: "kubelet", Host: "board"}}
 	newer := &corev1.Event{ObjectMeta: named("web.2", time.Hour), EventTime: metav1.NewMicroTime(now.Add(-2 * time.Hour)), Type: "Normal",
 		Series: &corev1.EventSeries{Count: 9, LastObservedTime: metav1.NewMicroTime(now.Add(-3 * time.Second))}, Reason: "Pulled",
 		ReportingController: "ledge", ReportingInstance: "board"}
 	service := &corev1.Service{ObjectMeta: named("kubernetes", time.Hour), Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP,
-		ClusterIP: "10.0.0.1", Ports: []corev1.ServicePort{{Name: "https", Protocol: corev1.ProtocolTCP, Port: 443}}, Selector: map[string]string{"b": "2", "a": "1"}}}
+		ClusterIP: "10.0.0.1", Ports: []corev1.ServicePort{{Name: "https", Protocol: corev1.ProtocolTCP, Port: 443}},
+		Selector: map[string]string{"b": "2", "a": "1"}}}
 	template := &corev1.PodTemplate{ObjectMeta: named("t", time.Hour), Template: corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "x"}, {Name: "b", Image: "y"}}}}}
-	replicated := &corev1.ReplicationController{ObjectMeta: named("web", time.Hour), Spec: corev1.ReplicationControllerSpec{Replicas: ptr(int32(3)),
-		Selector: map[string]string{"app": "web"}, Template: &template.Template}, Status: corev1.ReplicationControllerStatus{Replicas: 2, ReadyReplicas: 1}}
+	replicated := &corev1.ReplicationController{ObjectMeta: named("web", time.Hour),
+		Spec: corev1.ReplicationControllerSpec{Replicas: ptr(int32(3)),
+			Selector: map[string]string{"app": "web"}, Template: &template.Template},
+		Status: corev1.ReplicationControllerStatus{Replicas: 2, ReadyReplicas: 1}}
 	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}
-	deployed := &appsv1.Deployment{ObjectMeta: named("web", time.Hour), Spec: appsv1.DeploymentSpec{Replicas: ptr(int32(3)), Selector: selector,
-		Template: template.Template}, Status: appsv1.DeploymentStatus{Replicas: 4, ReadyReplicas: 2, UpdatedReplicas: 1, AvailableReplicas: 2}}
-	set := &appsv1.ReplicaSet{ObjectMeta: named("web-5d8c", time.Hour), Spec: appsv1.ReplicaSetSpec{Replicas: ptr(int32(3)), Selector: selector,
-		Template: template.Template}, Status: appsv1.ReplicaSetStatus{Replicas: 2, ReadyReplicas: 1}}
-	ordered := &appsv1.StatefulSet{ObjectMeta: named("web", time.Hour), Spec: appsv1.StatefulSetSpec{Replicas: ptr(int32(3)), Template: template.Template},
+	deployed := &appsv1.Deployment{ObjectMeta: named("web", time.Hour),
+		Spec: appsv1.DeploymentSpec{Replicas: ptr(int32(3)), Selector: selector,
+			Template: template.Template}, Status: appsv1.DeploymentStatus{Replicas: 4, ReadyReplicas: 2, UpdatedReplicas: 1, AvailableReplicas: 2}}
+	set := &appsv1.ReplicaSet{ObjectMeta: named("web-5d8c", time.Hour),
+		Spec: appsv1.ReplicaSetSpec{Replicas: ptr(int32(3)), Selector: selector,
+			Template: template.Template}, Status: appsv1.ReplicaSetStatus{Replicas: 2, ReadyReplicas: 1}}
+	ordered := &appsv1.StatefulSet{ObjectMeta: named("web", time.Hour),
+		Spec:   appsv1.StatefulSetSpec{Replicas: ptr(int32(3)), Template: template.Template},
 		Status: appsv1.StatefulSetStatus{Replicas: 3, ReadyReplicas: 2}}
-	daemons := &appsv1.DaemonSet{ObjectMeta: named("web", time.Hour), Spec: appsv1.DaemonSetSpec{Selector: selector, Template: template.Template},
-		Status: appsv1.DaemonSetStatus{DesiredNumberScheduled: 5, CurrentNumberScheduled: 4, NumberReady: 3, UpdatedNumberScheduled: 2, NumberAvailable: 1}}
+	daemons := &appsv1.DaemonSet{ObjectMeta: named("web", time.Hour),
+		Spec: appsv1.DaemonSetSpec{Selector: selector, Template: template.Template},
+		Status: appsv1.DaemonSetStatus{DesiredNumberScheduled: 5, CurrentNumberScheduled: 4, NumberReady: 3, UpdatedNumberScheduled: 2,
+			NumberAvailable: 1}}
 	daemons.Spec.Template.Spec.NodeSelector = map[string]string{"kind": "camera"}
 	revision := &appsv1.ControllerRevision{ObjectMeta: named("web-5d8c", time.Hour), Revision: 7}
 	revision.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "StatefulSet", Name: "web", Controller: ptr(true)}}
-	job := &batchv1.Job{ObjectMeta: named("work", time.Hour), Spec: batchv1.JobSpec{Completions: ptr(int32(5)), Parallelism: ptr(int32(2)), Selector: selector,
-		Template: template.Template}, Status: batchv1.JobStatus{Succeeded: 3, StartTime: ptr(ago(90 * time.Second))}}
-	cron := &batchv1.CronJob{ObjectMeta: named("nightly", time.Hour), Spec: batchv1.CronJobSpec{Schedule: "0 3 * * *", TimeZone: ptr("Europe/Berlin"), Suspend: ptr(false)},
+	job := &batchv1.Job{ObjectMeta: named("work", time.Hour),
+		Spec: batchv1.JobSpec{Completions: ptr(int32(5)), Parallelism: ptr(int32(2)), Selector: selector,
+			Template: template.Template}, Status: batchv1.JobStatus{Succeeded: 3, StartTime: ptr(ago(90 * time.Second))}}
+	cron := &batchv1.CronJob{ObjectMeta: named("nightly", time.Hour),
+		Spec:   batchv1.CronJobSpec{Schedule: "0 3 * * *", TimeZone: ptr("Europe/Berlin"), Suspend: ptr(false)},
 		Status: batchv1.CronJobStatus{Active: []corev1.ObjectReference{{Name: "nightly-1"}}, LastScheduleTime: ptr(ago(90 * time.Second))}}
 	cron.Spec.JobTemplate.Spec.Template = template.Template
-	scaled := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: named("web", time.Hour), Spec: autoscalingv2.HorizontalPodAutoscalerSpec{MinReplicas: ptr(int32(1)), MaxReplicas: 5,
-		ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{Kind: "Deployment", Name: "web"}, Metrics: []autoscalingv2.MetricSpec{{Type: "Resource",
-			Resource: &autoscalingv2.ResourceMetricSource{Name: "cpu", Target: autoscalingv2.MetricTarget{AverageUtilization: ptr(int32(50))}}}}},
+	scaled := &autoscalingv2.HorizontalPodAutoscaler{ObjectMeta: named("web", time.Hour),
+		Spec: autoscalingv2.HorizontalPodAutoscalerSpec{MinReplicas: ptr(int32(1)), MaxReplicas: 5,
+			ScaleTargetRef: autoscalingv2.CrossVersionObjectReference{Kind: "Deployment", Name: "web"},
+			Metrics: []autoscalingv2.MetricSpec{{Type: "Resource",
+				Resource: &autoscalingv2.ResourceMetricSource{Name: "cpu", Target: autoscalingv2.MetricTarget{AverageUtilization: ptr(int32(50))}}}}},
 		Status: autoscalingv2.HorizontalPodAutoscalerStatus{CurrentReplicas: 3, CurrentMetrics: []autoscalingv2.MetricStatus{{Type: "Resource",
-			Resource: &autoscalingv2.ResourceMetricStatus{Name: "cpu", Current: autoscalingv2.MetricValueStatus{AverageUtilization: ptr(int32(49))}}}}}}
+			Resource: &autoscalingv2.ResourceMetricStatus{Name: "cpu",
+				Current: autoscalingv2.MetricValueStatus{AverageUtilization: ptr(int32(49))}}}}}}
 	return map[*api.Kind][]api.Object{
 		autoscaling.HorizontalPodAutoscalers:   {scaled, &autoscalingv2.HorizontalPodAutoscaler{}},
 		autoscaling.HorizontalPodAutoscalersV1: {autoscaling.HorizontalPodAutoscalersV1.View.Show(scaled)},
@@ -143,32 +158,41 @@ func samples() map[*api.Kind][]api.Object {
 		apps.ReplicaSets:           {set, &appsv1.ReplicaSet{}},
 		api.ReplicationControllers: {replicated, &corev1.ReplicationController{}},
 		api.Services:               {service, &corev1.Service{}},
-		api.ServiceAccounts:        {&corev1.ServiceAccount{ObjectMeta: named("default", time.Hour), Secrets: []corev1.ObjectReference{{Name: "s"}}}},
-		api.PodTemplates:           {template, &corev1.PodTemplate{}},
+		api.ServiceAccounts: {&corev1.ServiceAccount{ObjectMeta: named("default", time.Hour),
+			Secrets: []corev1.ObjectReference{{Name: "s"}}}},
+		api.PodTemplates: {template, &corev1.PodTemplate{}},
 		policy.PodDisruptionBudgets: {
-			&policyv1.PodDisruptionBudget{ObjectMeta: named("web", time.Hour), Spec: policyv1.PodDisruptionBudgetSpec{MinAvailable: ptr(intstr.FromInt32(2))},
+			&policyv1.PodDisruptionBudget{ObjectMeta: named("web", time.Hour),
+				Spec:   policyv1.PodDisruptionBudgetSpec{MinAvailable: ptr(intstr.FromInt32(2))},
 				Status: policyv1.PodDisruptionBudgetStatus{DisruptionsAllowed: 1}},
 			&policyv1.PodDisruptionBudget{Spec: policyv1.PodDisruptionBudgetSpec{MaxUnavailable: ptr(intstr.FromString("25%"))}}},
 		apinode.RuntimeClasses: {&nodev1.RuntimeClass{ObjectMeta: named("r", time.Hour), Handler: "ledge"}},
 		api.Nodes:              {node, lost, down, &corev1.Node{}},
 		api.Pods:               {pod, gone, &corev1.Pod{}},
 		api.Events:             {old, newer, &corev1.Event{}},
-		api.Namespaces:         {&corev1.Namespace{ObjectMeta: named("default", time.Hour), Status: corev1.NamespaceStatus{Phase: corev1.NamespaceActive}}},
-		api.ConfigMaps:         {&corev1.ConfigMap{ObjectMeta: named("c", time.Hour), Data: map[string]string{"a": ""}, BinaryData: map[string][]byte{"b": nil}}, &corev1.ConfigMap{}},
-		api.Secrets:            {&corev1.Secret{ObjectMeta: named("s", time.Hour), Type: corev1.SecretTypeOpaque, Data: map[string][]byte{"a": nil}}},
-		coordination.Leases:    {&coordinationv1.Lease{ObjectMeta: named("board", time.Hour), Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr("board")}}, &coordinationv1.Lease{}},
-		rbac.ClusterRoles:      {&rbacv1.ClusterRole{ObjectMeta: named("view", time.Hour)}},
-		rbac.Roles:             {&rbacv1.Role{ObjectMeta: named("worker", time.Hour)}},
+		api.Namespaces: {&corev1.Namespace{ObjectMeta: named("default", time.Hour),
+			Status: corev1.NamespaceStatus{Phase: corev1.NamespaceActive}}},
+		api.ConfigMaps: {&corev1.ConfigMap{ObjectMeta: named("c", time.Hour), Data: map[string]string{"a": ""},
+			BinaryData: map[string][]byte{"b": nil}}, &corev1.ConfigMap{}},
+		api.Secrets: {&corev1.Secret{ObjectMeta: named("s", time.Hour), Type: corev1.SecretTypeOpaque,
+			Data: map[string][]byte{"a": nil}}},
+		coordination.Leases: {&coordinationv1.Lease{ObjectMeta: named("board", time.Hour),
+			Spec: coordinationv1.LeaseSpec{HolderIdentity: ptr("board")}}, &coordinationv1.Lease{}},
+		rbac.ClusterRoles: {&rbacv1.ClusterRole{ObjectMeta: named("view", time.Hour)}},
+		rbac.Roles:        {&rbacv1.Role{ObjectMeta: named("worker", time.Hour)}},
 		rbac.RoleBindings: {&rbacv1.RoleBinding{ObjectMeta: named("b", time.Hour), RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "view"},
-			Subjects: []rbacv1.Subject{{Kind: "User", Name: "bob"}, {Kind: "User", Name: "eve"}, {Kind: "ServiceAccount", Namespace: "n", Name: "a"}}}},
-		rbac.ClusterRoleBindings: {&rbacv1.ClusterRoleBinding{ObjectMeta: named("b", time.Hour), RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "admin"},
+			Subjects: []rbacv1.Subject{{Kind: "User", Name: "bob"}, {Kind: "User", Name: "eve"},
+				{Kind: "ServiceAccount", Namespace: "n", Name: "a"}}}},
+		rbac.ClusterRoleBindings: {&rbacv1.ClusterRoleBinding{ObjectMeta: named("b", time.Hour),
+			RoleRef:  rbacv1.RoleRef{Kind: "ClusterRole", Name: "admin"},
 			Subjects: []rbacv1.Subject{{Kind: "Group", Name: "ops"}}}},
 		api.MetricsOfNodes: {&api.NodeMetrics{ObjectMeta: named("board", 0), Window: metav1.Duration{Duration: 15 * time.Second},
 			Usage: used("250m", "100Mi")}, &api.NodeMetrics{}},
 		api.MetricsOfPods: {&api.PodMetrics{ObjectMeta: named("web", 0), Window: metav1.Duration{Duration: 15 * time.Second},
 			Containers: []api.ContainerMetrics{{Name: "a", Usage: used("5m", "10Mi")}, {Name: "b", Usage: used("6m", "20Mi")}}}},
-		events.Events:              {showEvent(old), showEvent(newer)},
-		scheduling.PriorityClasses: {&schedulingv1.PriorityClass{ObjectMeta: named("high", time.Hour), Value: 1000, GlobalDefault: true, PreemptionPolicy: ptr(corev1.PreemptNever)}, &schedulingv1.PriorityClass{}},
+		events.Events: {showEvent(old), showEvent(newer)},
+		scheduling.PriorityClasses: {&schedulingv1.PriorityClass{ObjectMeta: named("high", time.Hour), Value: 1000, GlobalDefault: true,
+			PreemptionPolicy: ptr(corev1.PreemptNever)}, &schedulingv1.PriorityClass{}},
 	}
 }
 
@@ -275,7 +299,8 @@ func TestTables(t *testing.T) {
 		for _, row := range got.Rows {
 			for i, cell := range row.Cells {
 				if got.ColumnDefinitions[i].Type == "string" {
-					if _, ok := cell.(string); !ok && !slices.Contains([]string{"Data", "Count", "Up-to-date", "Available", "Revision", "MaxPods", "Replicas"}, got.ColumnDefinitions[i].Name) {
+					if _, ok := cell.(string); !ok && !slices.Contains([]string{"Data", "Count", "Up-to-date", "Available", "Revision", "MaxPods",
+						"Replicas"}, got.ColumnDefinitions[i].Name) {
 						t.Errorf("%s: cell %d is a %T", k, i, cell)
 					}
 				}
@@ -294,9 +319,11 @@ func TestTables(t *testing.T) {
 func TestTableIncludes(t *testing.T) {
 	pod := samples()[api.Pods][:1]
 	api.Pods.Stamp(pod[0])
-	for include, want := range map[string]string{"": "PartialObjectMetadata meta.k8s.io/v1", "Metadata": "PartialObjectMetadata meta.k8s.io/v1",
-		"Object": "Pod v1", "None": ""} {
-		made, err := tableOf(api.Pods, form{as: asTable, version: "v1", include: include}, pod, metav1.ListMeta{ResourceVersion: "9"}, false, table.Look{Now: now})
+	for include, want := range map[string]string{"": "PartialObjectMetadata meta.k8s.io/v1",
+		"Metadata": "PartialObjectMetadata meta.k8s.io/v1",
+		"Object":   "Pod v1", "None": ""} {
+		made, err := tableOf(api.Pods, form{as: asTable, version: "v1", include: include}, pod, metav1.ListMeta{ResourceVersion: "9"}, false,
+			table.Look{Now: now})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -320,7 +347,8 @@ func TestTableIncludes(t *testing.T) {
 		if err := json.Unmarshal(data, &back); err != nil {
 			t.Fatal(err)
 		}
-		if back.Kind != "Table" || back.APIVersion != "meta.k8s.io/v1" || back.Metadata.ResourceVersion != "9" || back.ColumnDefinitions != nil || len(back.Rows) != 1 {
+		if back.Kind != "Table" || back.APIVersion != "meta.k8s.io/v1" || back.Metadata.ResourceVersion != "9" || back.ColumnDefinitions != nil ||
+			len(back.Rows) != 1 {
 			t.Errorf("include %q: %s", include, data)
 		}
 		got := ""
@@ -408,7 +436,8 @@ var podStatusCases = []struct {
 		mainStates(p, done, running())
 		condition(p, corev1.PodReady, corev1.ConditionTrue, "")
 	}, "2/3 Running 3"},
-	{"N-11.24 completed but one runs, not ready", func(p *corev1.Pod) { initStates(p, done, running()); mainStates(p, done, running()) }, "2/3 NotReady 3"},
+	{"N-11.24 completed but one runs, not ready", func(p *corev1.Pod) { initStates(p, done, running()); mainStates(p, done, running()) },
+		"2/3 NotReady 3"},
 	{"N-11.24 completed but one runs, one failed", func(p *corev1.Pod) {
 		initStates(p, done, running())
 		mainStates(p, done, running(), ended(1, "Error", 0))

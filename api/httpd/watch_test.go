@@ -173,7 +173,8 @@ func TestWatchTable(t *testing.T) {
 	if second.Object.Kind != "Table" || second.Object.ColumnDefinitions != nil || second.Type != "MODIFIED" {
 		t.Errorf("second %+v", second)
 	}
-	if row := second.Object.Rows[0]; row.Object.Kind != "PartialObjectMetadata" || row.Object.Metadata.Labels["a"] != "b" || row.Cells[2] != "Pending" {
+	if row := second.Object.Rows[0]; row.Object.Kind != "PartialObjectMetadata" || row.Object.Metadata.Labels["a"] != "b" ||
+		row.Cells[2] != "Pending" {
 		t.Errorf("row %+v", row)
 	}
 }
@@ -188,10 +189,15 @@ func TestWatchTableOfEveryKind(t *testing.T) {
 	const deployed = `"spec":{"selector":{"matchLabels":{"a":"b"}},"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}`
 	const scaled = `"spec":{"maxReplicas":3,"scaleTargetRef":{"apiVersion":"apps/v1","kind":"Deployment","name":"d"}}`
 	const job = `"spec":{"template":{"spec":{"restartPolicy":"Never","containers":[{"name":"c","image":"i"}]}}}`
-	bodies := map[*api.Kind]string{batch.Jobs: job, batch.CronJobs: `"spec":{"schedule":"@daily","jobTemplate":{` + job + `}}`, apps.ControllerRevisions: `"data":{},"revision":1`, apps.DaemonSets: deployed, apps.Deployments: deployed, apps.ReplicaSets: deployed, apps.StatefulSets: deployed, api.Pods: `"spec":{"containers":[{"name":"c","image":"i"}]}`, api.PodTemplates: `"template":{"spec":{"containers":[{"name":"c","image":"i"}]}}`,
+	bodies := map[*api.Kind]string{batch.Jobs: job, batch.CronJobs: `"spec":{"schedule":"@daily","jobTemplate":{` + job + `}}`,
+		apps.ControllerRevisions: `"data":{},"revision":1`, apps.DaemonSets: deployed, apps.Deployments: deployed, apps.ReplicaSets: deployed,
+		apps.StatefulSets: deployed, api.Pods: `"spec":{"containers":[{"name":"c","image":"i"}]}`,
+		api.PodTemplates:           `"template":{"spec":{"containers":[{"name":"c","image":"i"}]}}`,
 		api.ReplicationControllers: `"spec":{"template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"i"}]}}}`,
-		api.Events:                 `"involvedObject":{"namespace":"default"},"reason":"R","type":"Normal"`, node.RuntimeClasses: `"handler":"ledge"`, scheduling.PriorityClasses: `"value":7`,
-		policy.PodDisruptionBudgets: `"spec":{"minAvailable":1}`, rbac.RoleBindings: binding, rbac.ClusterRoleBindings: binding, coordination.Leases: `"spec":{}`,
+		api.Events:                 `"involvedObject":{"namespace":"default"},"reason":"R","type":"Normal"`,
+		node.RuntimeClasses:        `"handler":"ledge"`, scheduling.PriorityClasses: `"value":7`,
+		policy.PodDisruptionBudgets: `"spec":{"minAvailable":1}`, rbac.RoleBindings: binding, rbac.ClusterRoleBindings: binding,
+		coordination.Leases:                  `"spec":{}`,
 		autoscaling.HorizontalPodAutoscalers: scaled, autoscaling.HorizontalPodAutoscalersV1: scaled,
 		events.Events: `"regarding":{"namespace":"default"},"reason":"R","type":"Normal","action":"A","reportingController":"x.io/y","reportingInstance":"z","eventTime":"2026-11-20T12:00:00.000000Z"`}
 	for _, k := range slices.Concat(kinds.All.Kept, kinds.All.Views) {
@@ -220,7 +226,8 @@ func TestWatchTableOfEveryKind(t *testing.T) {
 		f.must(200, "GET", path, "", "Accept", tableAccept).into(t, &list)
 		s := f.watch(path+query, "Accept", tableAccept)
 		first := s.next()
-		if first.Type != "ADDED" || first.Object.Kind != "Table" || len(list.ColumnDefinitions) == 0 || !reflect.DeepEqual(first.Object.ColumnDefinitions, list.ColumnDefinitions) ||
+		if first.Type != "ADDED" || first.Object.Kind != "Table" || len(list.ColumnDefinitions) == 0 ||
+			!reflect.DeepEqual(first.Object.ColumnDefinitions, list.ColumnDefinitions) ||
 			len(first.Object.Rows) != 1 || len(first.Object.Rows[0].Cells) != len(list.ColumnDefinitions) {
 			t.Errorf("%s: first %+v", k, first)
 		}
@@ -329,7 +336,8 @@ func TestListForms(t *testing.T) {
 	f := serve(t, httpd.Config{})
 	f.must(201, "POST", podsPath, pod("p"))
 	list := f.must(200, "GET", podsPath, "")
-	for _, want := range []string{`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"`, `"items":[{"kind":"Pod","apiVersion":"v1",`} {
+	for _, want := range []string{`{"kind":"PodList","apiVersion":"v1","metadata":{"resourceVersion":"`,
+		`"items":[{"kind":"Pod","apiVersion":"v1",`} {
 		if !strings.Contains(list.body, want) {
 			t.Errorf("list without %s: %s", want, list.body)
 		}
@@ -337,7 +345,8 @@ func TestListForms(t *testing.T) {
 	if got := f.must(200, "GET", "/api/v1/namespaces/none/pods", "").body; !strings.Contains(got, `"items":[]`) {
 		t.Errorf("N-11.42: an empty list is %s", got)
 	}
-	if got := f.must(200, "GET", "/api/v1/namespaces/none/pods", "", "Accept", tableAccept).body; !strings.Contains(got, `"rows":[]`) || strings.Count(got, `"rows"`) != 1 {
+	if got := f.must(200, "GET", "/api/v1/namespaces/none/pods", "", "Accept", tableAccept).body; !strings.Contains(got, `"rows":[]`) ||
+		strings.Count(got, `"rows"`) != 1 {
 		t.Errorf("an empty table is %s", got)
 	}
 	meta := f.must(200, "GET", podsPath, "", "Accept", "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io").body
@@ -345,7 +354,8 @@ func TestListForms(t *testing.T) {
 		t.Errorf("metadata only: %s", meta)
 	}
 	one := f.must(200, "GET", podsPath+"/p", "", "Accept", "application/json;as=Table;v=v1beta1;g=meta.k8s.io").body
-	if !strings.Contains(one, `"kind":"Table","apiVersion":"meta.k8s.io/v1beta1"`) || !strings.Contains(one, `"cells":["p","0/1","Pending","0"`) {
+	if !strings.Contains(one, `"kind":"Table","apiVersion":"meta.k8s.io/v1beta1"`) ||
+		!strings.Contains(one, `"cells":["p","0/1","Pending","0"`) {
 		t.Errorf("one pod as a table: %s", one)
 	}
 	if got := f.must(200, "GET", podsPath+"/p?pretty=true", "").body; !strings.Contains(got, "\n  \"metadata\": {") {

@@ -106,7 +106,8 @@ func TestTolerations(t *testing.T) { // N-3.29
 		t.Errorf("got %+v", got)
 	}
 	q := newPod("q", "")
-	q.Spec.Tolerations = []corev1.Toleration{{Key: corev1.TaintNodeNotReady, Operator: "Exists"}, {Key: corev1.TaintNodeUnreachable, Operator: "Exists", Effect: "NoExecute"}}
+	q.Spec.Tolerations = []corev1.Toleration{{Key: corev1.TaintNodeNotReady, Operator: "Exists"},
+		{Key: corev1.TaintNodeUnreachable, Operator: "Exists", Effect: "NoExecute"}}
 	if got := create(t, c, q).Spec.Tolerations; len(got) != 2 {
 		t.Errorf("got %+v", got)
 	}
@@ -194,7 +195,8 @@ func TestNodeRestrictionOfNodes(t *testing.T) { // N-1.36, N-1.37, N-1.38
 	ctx := asNode(t, "a")
 	_, err := c.Create(ctx, api.Nodes, node("b", nil), api.WriteOptions{})
 	wantCode(t, err, 403, `node "a" is not allowed to modify node "b"`)
-	for _, key := range []string{"node-restriction.kubernetes.io/x", "a.node-restriction.kubernetes.io/x", "kubernetes.io/x", "node-role.kubernetes.io/control-plane", "x.k8s.io/y"} {
+	for _, key := range []string{"node-restriction.kubernetes.io/x", "a.node-restriction.kubernetes.io/x", "kubernetes.io/x",
+		"node-role.kubernetes.io/control-plane", "x.k8s.io/y"} {
 		_, err := c.Create(ctx, api.Nodes, node("a", map[string]string{key: "x"}), api.WriteOptions{})
 		wantCode(t, err, 403, key)
 	}
@@ -209,7 +211,8 @@ func TestNodeRestrictionOfNodes(t *testing.T) { // N-1.36, N-1.37, N-1.38
 		wantCode(t, err, 403, "not allowed to set its pod network")
 		for _, name := range []string{"a", "d"} {
 			apply := fmt.Sprintf(`{"apiVersion":"v1","kind":"Node","metadata":{"name":%q},"spec":{"podCIDRs":["10.0.0.0/24"]}}`, name)
-			_, err = c.Patch(asNode(t, name), api.Nodes, "", name, api.Patch{Type: types.ApplyYAMLPatchType, Data: []byte(apply)}, api.WriteOptions{Manager: "x"})
+			_, err = c.Patch(asNode(t, name), api.Nodes, "", name, api.Patch{Type: types.ApplyYAMLPatchType, Data: []byte(apply)},
+				api.WriteOptions{Manager: "x"})
 			wantCode(t, err, 403, "not allowed to set its pod network")
 		}
 	}
@@ -295,7 +298,8 @@ func TestNodeRestrictionOfPods(t *testing.T) { // N-1.40
 				LocalObjectReference: corev1.LocalObjectReference{Name: "s"}, Key: "k"}}}}
 		},
 		"that reference configmaps": func(p *corev1.Pod) {
-			p.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "c"}}}}
+			p.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{
+				{ConfigMapRef: &corev1.ConfigMapEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: "c"}}}}
 		},
 		"that reference a service account": func(p *corev1.Pod) {
 			p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
@@ -322,7 +326,8 @@ func TestNodeRestrictionOfPods(t *testing.T) { // N-1.40
 		}
 	}
 	patch := func(data, sub string) error {
-		_, err := c.Patch(ctx, api.Pods, "default", "mine", api.Patch{Type: types.MergePatchType, Data: []byte(data)}, api.WriteOptions{Subresource: sub})
+		_, err := c.Patch(ctx, api.Pods, "default", "mine", api.Patch{Type: types.MergePatchType, Data: []byte(data)},
+			api.WriteOptions{Subresource: sub})
 		return err
 	}
 	wantCode(t, patch(`{"metadata":{"labels":{"a":"b"}}}`, "status"), 403, "cannot update labels")
@@ -341,7 +346,8 @@ func TestNodeRestrictionOfPods(t *testing.T) { // N-1.40
 		t.Error(err)
 	}
 	create(t, c, newPod("free", ""))
-	_, err = c.Create(ctx, api.Pods, &corev1.Binding{ObjectMeta: meta("free"), Target: corev1.ObjectReference{Name: "a"}}, api.WriteOptions{Subresource: "binding"})
+	_, err = c.Create(ctx, api.Pods, &corev1.Binding{ObjectMeta: meta("free"), Target: corev1.ObjectReference{Name: "a"}},
+		api.WriteOptions{Subresource: "binding"})
 	wantCode(t, err, 403, "bind")
 }
 
@@ -387,7 +393,8 @@ func TestBudgetSpent(t *testing.T) {
 	least := intstr.FromInt32(1)
 	var warned []string
 	ctx := api.WithWarnings(t.Context(), once(&warned))
-	b := &policyv1.PodDisruptionBudget{ObjectMeta: meta("b"), Spec: policyv1.PodDisruptionBudgetSpec{MinAvailable: &least, Selector: &metav1.LabelSelector{}}}
+	b := &policyv1.PodDisruptionBudget{ObjectMeta: meta("b"),
+		Spec: policyv1.PodDisruptionBudgetSpec{MinAvailable: &least, Selector: &metav1.LabelSelector{}}}
 	b, err := api.Create(ctx, c, policy.PodDisruptionBudgets, b)
 	if err != nil || len(warned) != 0 {
 		t.Fatal(err, warned)
@@ -406,10 +413,12 @@ func TestBudgetSpent(t *testing.T) {
 	}
 	err = evict(p.UID)
 	wantCode(t, err, 429, "Cannot evict pod")
-	if s := err.(apierrors.APIStatus).Status(); s.Details.RetryAfterSeconds != 10 || !strings.Contains(s.Details.Causes[0].Message, "still being processed") {
+	if s := err.(apierrors.APIStatus).Status(); s.Details.RetryAfterSeconds != 10 ||
+		!strings.Contains(s.Details.Causes[0].Message, "still being processed") {
 		t.Errorf("details: %+v", s.Details)
 	}
-	b.Status = policyv1.PodDisruptionBudgetStatus{ObservedGeneration: 1, DisruptionsAllowed: 1, CurrentHealthy: 2, DesiredHealthy: 1, ExpectedPods: 2}
+	b.Status = policyv1.PodDisruptionBudgetStatus{ObservedGeneration: 1, DisruptionsAllowed: 1, CurrentHealthy: 2, DesiredHealthy: 1,
+		ExpectedPods: 2}
 	if _, err := api.UpdateStatus(ctx, c, policy.PodDisruptionBudgets, b); err != nil {
 		t.Fatal(err)
 	}
@@ -433,7 +442,8 @@ func TestBudgetSpent(t *testing.T) {
 		t.Errorf("status: %+v", s)
 	}
 	half := intstr.FromString("50%")
-	_, err = api.Create(ctx, c, policy.PodDisruptionBudgets, &policyv1.PodDisruptionBudget{ObjectMeta: meta("half"), Spec: policyv1.PodDisruptionBudgetSpec{MinAvailable: &half}})
+	_, err = api.Create(ctx, c, policy.PodDisruptionBudgets,
+		&policyv1.PodDisruptionBudget{ObjectMeta: meta("half"), Spec: policyv1.PodDisruptionBudgetSpec{MinAvailable: &half}})
 	if err != nil || len(warned) != 1 || !strings.Contains(warned[0], "set an integer minAvailable") {
 		t.Errorf("%v, warnings %q", err, warned)
 	}

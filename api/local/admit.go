@@ -148,7 +148,8 @@ func admitPriorityClass(_ *Client, _ context.Context, tx *storage.Tx, a admissio
 	}
 	for _, o := range classes {
 		if o.GetName() != pc.Name && o.(*schedulingv1.PriorityClass).GlobalDefault {
-			return forbidden(scheduling.PriorityClasses, pc.Name, "PriorityClass %s is already marked as default. Only one default can exist", o.GetName())
+			return forbidden(scheduling.PriorityClasses, pc.Name, "PriorityClass %s is already marked as default. Only one default can exist",
+				o.GetName())
 		}
 	}
 	return nil

@@ -15,7 +15,8 @@ import (
 
 // apply is a server-side apply: it merges a manager's configuration into the object, or makes the object from it, in
 // one transaction (N-11.33).
-func (c *Client) apply(ctx context.Context, kind *api.Kind, namespace, name string, data []byte, opts api.WriteOptions) (out api.Object, err error) {
+func (c *Client) apply(ctx context.Context, kind *api.Kind, namespace, name string, data []byte, opts api.WriteOptions) (out api.Object,
+	err error) {
 	config, err := readConfiguration(kind, namespace, name, data, opts)
 	if err != nil {
 		return nil, err
@@ -65,9 +66,11 @@ func (c *Client) apply(ctx context.Context, kind *api.Kind, namespace, name stri
 }
 
 // applyNew makes an object out of a configuration.
-func (c *Client) applyNew(ctx context.Context, tx *storage.Tx, kind *api.Kind, config map[string]any, opts api.WriteOptions, events *int) (api.Object, error) {
+func (c *Client) applyNew(ctx context.Context, tx *storage.Tx, kind *api.Kind, config map[string]any, opts api.WriteOptions,
+	events *int) (api.Object, error) {
 	if meta, ok := config["metadata"].(map[string]any); ok && meta["uid"] != nil {
-		return nil, conflict(kind, opts.Manager, "uid mismatch: the provided object specified uid %v, and no existing object was found", meta["uid"])
+		return nil, conflict(kind, opts.Manager, "uid mismatch: the provided object specified uid %v, and no existing object was found",
+			meta["uid"])
 	}
 	obj, err := c.fields.Apply(kind, kind.New(), config, "", opts.Manager, opts.Force)
 	if err != nil {
@@ -106,7 +109,8 @@ func readConfiguration(kind *api.Kind, namespace, name string, data []byte, opts
 		case !set && m.want != "":
 			meta[m.key] = m.want
 		case set && got != m.want:
-			return nil, apierrors.NewBadRequest(fmt.Sprintf("the %s of the object (%v) does not match the %s on the URL (%s)", m.key, got, m.key, m.want))
+			return nil, apierrors.NewBadRequest(fmt.Sprintf("the %s of the object (%v) does not match the %s on the URL (%s)", m.key, got, m.key,
+				m.want))
 		}
 	}
 	return config, nil

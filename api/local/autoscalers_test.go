@@ -30,17 +30,20 @@ func TestAutoscalerInTwoForms(t *testing.T) {
 			t.Errorf("%+v, want %d %% of cpu", h.Spec.Metrics, want)
 		}
 	}
-	h := &autoscalingv1.HorizontalPodAutoscaler{ObjectMeta: in("default", "web"), Spec: autoscalingv1.HorizontalPodAutoscalerSpec{MaxReplicas: 3,
-		ScaleTargetRef: autoscalingv1.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"}}}
+	h := &autoscalingv1.HorizontalPodAutoscaler{ObjectMeta: in("default", "web"),
+		Spec: autoscalingv1.HorizontalPodAutoscalerSpec{MaxReplicas: 3,
+			ScaleTargetRef: autoscalingv1.CrossVersionObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web"}}}
 	made, err := api.Create(ctx, c, old, h)
-	if err != nil || made.Spec.TargetCPUUtilizationPercentage == nil || *made.Spec.TargetCPUUtilizationPercentage != 80 || made.APIVersion != "autoscaling/v1" {
+	if err != nil || made.Spec.TargetCPUUtilizationPercentage == nil || *made.Spec.TargetCPUUtilizationPercentage != 80 ||
+		made.APIVersion != "autoscaling/v1" {
 		t.Fatalf("%+v, %v", made, err)
 	}
 	cpu(twos(), 80)
 
 	two := twos()
 	wait := int32(7)
-	two.Spec.Behavior = &autoscalingv2.HorizontalPodAutoscalerBehavior{ScaleDown: &autoscalingv2.HPAScalingRules{StabilizationWindowSeconds: &wait}}
+	two.Spec.Behavior = &autoscalingv2.HorizontalPodAutoscalerBehavior{
+		ScaleDown: &autoscalingv2.HPAScalingRules{StabilizationWindowSeconds: &wait}}
 	if _, err := api.Update(ctx, c, autoscaling.HorizontalPodAutoscalers, two); err != nil {
 		t.Fatal(err)
 	}
@@ -62,8 +65,9 @@ func TestAutoscalerInTwoForms(t *testing.T) {
 	cpu(two, 62)
 
 	apply := func(spec string) error {
-		_, err := c.Patch(ctx, old, "default", "web", api.Patch{Type: types.ApplyYAMLPatchType, Data: []byte(`{"apiVersion":"autoscaling/v1","kind":"HorizontalPodAutoscaler",` +
-			`"metadata":{"name":"web"},"spec":` + spec + `}`)}, api.WriteOptions{Manager: "me", Force: true, Strict: true})
+		_, err := c.Patch(ctx, old, "default", "web",
+			api.Patch{Type: types.ApplyYAMLPatchType, Data: []byte(`{"apiVersion":"autoscaling/v1","kind":"HorizontalPodAutoscaler",` +
+				`"metadata":{"name":"web"},"spec":` + spec + `}`)}, api.WriteOptions{Manager: "me", Force: true, Strict: true})
 		return err
 	}
 	if err := apply(`{"maxReplicas":5,"targetCPUUtilizationPercentage":40,"scaleTargetRef":{"apiVersion":"apps/v1","kind":"Deployment","name":"web"}}`); err != nil {
@@ -109,7 +113,8 @@ func statusInTwoForms(t *testing.T, c *Client, twos func() *autoscalingv2.Horizo
 	}
 	one.ResourceVersion = ""
 	one.Annotations["autoscaling.alpha.kubernetes.io/metrics"] = `[{"type":"Pods","pods":{"metricName":"x","targetAverageValue":"1"}}]`
-	if _, err := api.Update(ctx, c, old, one); err == nil || !strings.Contains(err.Error(), "spec.metrics[0].pods: Forbidden: not supported by ledge") {
+	if _, err := api.Update(ctx, c, old, one); err == nil ||
+		!strings.Contains(err.Error(), "spec.metrics[0].pods: Forbidden: not supported by ledge") {
 		t.Errorf("%v", err)
 	}
 }

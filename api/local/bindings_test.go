@@ -78,14 +78,16 @@ func TestBindWhatOneHolds(t *testing.T) {
 		if data, err = json.Marshal(config); err != nil {
 			t.Fatal(err)
 		}
-		_, err = c.Patch(ctx, kind, tc.namespace, "new", api.Patch{Type: types.ApplyYAMLPatchType, Data: data}, api.WriteOptions{DryRun: true, Manager: "m"})
+		_, err = c.Patch(ctx, kind, tc.namespace, "new", api.Patch{Type: types.ApplyYAMLPatchType, Data: data},
+			api.WriteOptions{DryRun: true, Manager: "m"})
 		check("applies", err)
 	}
 
 	// Of a binding that gives more than one holds, one may take subjects away but add none; all else may change.
 	anna := api.WithUser(t.Context(), api.User{Name: "anna"})
 	patch := func(data string) error {
-		_, err := c.Patch(anna, rbac.RoleBindings, "default", "given", api.Patch{Type: types.MergePatchType, Data: []byte(data)}, api.WriteOptions{})
+		_, err := c.Patch(anna, rbac.RoleBindings, "default", "given", api.Patch{Type: types.MergePatchType, Data: []byte(data)},
+			api.WriteOptions{})
 		return err
 	}
 	wantCode(t, patch(`{"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"anna"}]}`), 403, "not currently held")
@@ -164,7 +166,8 @@ func TestRolesHoldWhatOneHolds(t *testing.T) {
 		{"anna", &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "b"},
 			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "given"}}, held},
 		{"anna", &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "b"},
-			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "nothing"}}, `roles.rbac.authorization.k8s.io "nothing" not found`},
+			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "nothing"}},
+			`roles.rbac.authorization.k8s.io "nothing" not found`},
 		{"anna", &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "b"},
 			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Rolle", Name: "x"}}, "roleRef.kind: Unsupported"},
 		{"", binding("default", "b", "nothing", "anna"), ""}, // an administrator's may come before its role
@@ -196,7 +199,8 @@ func TestRolesHoldWhatOneHolds(t *testing.T) {
 		`{"rules":[{"verbs":["get","list"],"apiGroups":[""],"resources":["nodes"]}]}`: held,
 		`{"metadata":{"labels":{"a":"b"}}}`:                                           held, // an aggregated role may pick it now
 	} {
-		for err, what := range map[error]string{patch(anna, rbac.Roles, "default", "given", data): "Role", patch(kim, rbac.ClusterRoles, "", "strong", data): "ClusterRole"} {
+		for err, what := range map[error]string{patch(anna, rbac.Roles, "default", "given", data): "Role",
+			patch(kim, rbac.ClusterRoles, "", "strong", data): "ClusterRole"} {
 			if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 				t.Errorf("%s: %s: %v, want %q", what, data, err, want)
 			}
@@ -231,7 +235,8 @@ func TestRightsAreBounded(t *testing.T) {
 		t.Errorf("%d roles take %d bytes", made, n)
 	}
 	// What is there may shrink and go, other namespaces go on, and then there is room again.
-	if _, err := c.Patch(anna, rbac.Roles, "default", "r0", api.Patch{Type: types.MergePatchType, Data: []byte(`{"rules":[]}`)}, api.WriteOptions{}); err != nil {
+	if _, err := c.Patch(anna, rbac.Roles, "default", "r0", api.Patch{Type: types.MergePatchType, Data: []byte(`{"rules":[]}`)},
+		api.WriteOptions{}); err != nil {
 		t.Error(err)
 	}
 	create(t, c, roleIn("kube-system", "r", large))
@@ -269,7 +274,8 @@ func TestRightsFollow(t *testing.T) {
 	want("the role came", true)
 	for i := range 40 { // the store of these tests remembers fewer
 		if _, err := c.Patch(t.Context(), rbac.Roles, "default", "r", api.Patch{Type: types.MergePatchType,
-			Data: fmt.Appendf(nil, `{"rules":[{"verbs":["get"],"apiGroups":[""],"resources":["pods","x%d"]}]}`, i)}, api.WriteOptions{}); err != nil {
+			Data: fmt.Appendf(nil, `{"rules":[{"verbs":["get"],"apiGroups":[""],"resources":["pods","x%d"]}]}`, i)},
+			api.WriteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -312,7 +318,8 @@ func TestRightsAreOfOneMoment(t *testing.T) {
 	}
 	for range 50 { // strong and unbound, or bound and weak
 		rules := func(data string) {
-			if _, err := c.Patch(t.Context(), rbac.ClusterRoles, "", "r", api.Patch{Type: types.MergePatchType, Data: []byte(data)}, api.WriteOptions{}); err != nil {
+			if _, err := c.Patch(t.Context(), rbac.ClusterRoles, "", "r", api.Patch{Type: types.MergePatchType, Data: []byte(data)},
+				api.WriteOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -206,7 +206,8 @@ type wrongOwner struct{ object, owner types.UID }
 func (c *Client) wrongEvent(ctx context.Context, o item, r metav1.OwnerReference) {
 	const component = "garbage-collector-controller"
 	now := c.now()
-	ref := corev1.ObjectReference{APIVersion: o.kind.APIVersion(), Kind: o.kind.Name, Namespace: o.obj.GetNamespace(), Name: o.obj.GetName(), UID: o.obj.GetUID()}
+	ref := corev1.ObjectReference{APIVersion: o.kind.APIVersion(), Kind: o.kind.Name, Namespace: o.obj.GetNamespace(), Name: o.obj.GetName(),
+		UID: o.obj.GetUID()}
 	e := &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: cmp.Or(ref.Namespace, metav1.NamespaceDefault), GenerateName: "owner-"},
 		InvolvedObject: ref, Type: corev1.EventTypeWarning, Reason: "OwnerRefInvalidNamespace",
 		Message: fmt.Sprintf("ownerRef [%s/%s, namespace: %s, name: %s, uid: %s] does not exist in namespace %q",

@@ -132,7 +132,8 @@ func (c *Client) belongsTo(t *testing.T, name string) int {
 // Who says nothing of what belongs to a replication controller leaves it, as on Kubernetes.
 func TestCollectByKind(t *testing.T) {
 	c := open(t, Config{})
-	for how, left := range map[metav1.DeletionPropagation]bool{"": true, metav1.DeletePropagationOrphan: true, metav1.DeletePropagationBackground: false} {
+	for how, left := range map[metav1.DeletionPropagation]bool{"": true, metav1.DeletePropagationOrphan: true,
+		metav1.DeletePropagationBackground: false} {
 		rc := create(t, c, rcOf("rc"))
 		child := "child" + strings.ToLower(string(how))
 		ownedMap(t, c, child, false, rc)
@@ -158,15 +159,18 @@ func TestCollectByKindOfTheCollected(t *testing.T) {
 		rc.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "top", UID: top.UID, BlockOwnerDeletion: &yes}}
 		ownedMap(t, c, "child", true, create(t, c, rc))
 		c.remove(t, "top", how)
-		if _, err := c.Get(t.Context(), api.ReplicationControllers, "default", "rc"); !apierrors.IsNotFound(err) || c.has(t, "child") || c.has(t, "top") {
+		if _, err := c.Get(t.Context(), api.ReplicationControllers, "default", "rc"); !apierrors.IsNotFound(err) || c.has(t, "child") ||
+			c.has(t, "top") {
 			t.Errorf("deleted with %q: left: controller %v, child %v, owner %v", how, err, c.has(t, "child"), c.has(t, "top"))
 		}
 	}
 }
 
 func rcOf(name string) *corev1.ReplicationController {
-	return &corev1.ReplicationController{ObjectMeta: in("default", name), Spec: corev1.ReplicationControllerSpec{Template: &corev1.PodTemplateSpec{
-		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": "b"}}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}}}
+	return &corev1.ReplicationController{ObjectMeta: in("default", name),
+		Spec: corev1.ReplicationControllerSpec{Template: &corev1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": "b"}},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}}}
 }
 
 // What is given an owner that is gone already goes too, at once and after a restart.
@@ -254,7 +258,8 @@ func TestRestoreOwners(t *testing.T) {
 		t.Fatal(taken, err)
 	}
 	got, err := api.Get[*corev1.Pod](t.Context(), c, api.Pods, "default", "p")
-	if err != nil || len(got.OwnerReferences) != 2 || got.OwnerReferences[0].UID != there.UID || got.OwnerReferences[1].APIVersion != "example.com/v1" {
+	if err != nil || len(got.OwnerReferences) != 2 || got.OwnerReferences[0].UID != there.UID ||
+		got.OwnerReferences[1].APIVersion != "example.com/v1" {
 		t.Errorf("%+v, %v", got, err)
 	}
 }

@@ -48,7 +48,8 @@ func (c *Client) restoreSoon() {
 	}
 }
 
-func (c *Client) delete(ctx context.Context, tx *storage.Tx, kind *api.Kind, namespace, name string, opts api.DeleteOptions) (api.Object, error) {
+func (c *Client) delete(ctx context.Context, tx *storage.Tx, kind *api.Kind, namespace, name string, opts api.DeleteOptions) (api.Object,
+	error) {
 	if kind.ServerOnly {
 		return nil, api.NotWritable(kind)
 	}

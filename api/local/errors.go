@@ -45,7 +45,8 @@ func status(err error, format string, args ...any) error {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return timeout(err)
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		return noRoom("cannot %s: the file system that holds the data directory is full; free some space there (reading still works): %v", what, err)
+		return noRoom("cannot %s: the file system that holds the data directory is full; free some space there (reading still works): %v", what,
+			err)
 	case errors.Is(err, storage.ErrFull):
 		return noRoom("cannot %s: the store of all objects is full; delete some (reading and deleting still work): %v", what, err)
 	}
@@ -70,7 +71,8 @@ func conflict(kind *api.Kind, name, format string, args ...any) error {
 }
 
 func noSubresource(kind *api.Kind, sub string) error {
-	return apierrors.NewGenericServerResponse(http.StatusNotFound, "", schema.GroupResource{Group: kind.Group, Resource: kind.Resource + "/" + sub},
+	return apierrors.NewGenericServerResponse(http.StatusNotFound, "",
+		schema.GroupResource{Group: kind.Group, Resource: kind.Resource + "/" + sub},
 		"", "", 0, false)
 }
 

@@ -139,7 +139,8 @@ func TestEventsAreShared(t *testing.T) {
 		for _, n := range names {
 			left[strings.TrimRight(n, "0123456789")]++
 		}
-		if left["plane"] != 6 || left["good"] != 6 || left["witness"] != 6 || len(names) > most || !slices.Contains(names, fmt.Sprintf("x%04d", 10*most-1)) {
+		if left["plane"] != 6 || left["good"] != 6 || left["witness"] != 6 || len(names) > most ||
+			!slices.Contains(names, fmt.Sprintf("x%04d", 10*most-1)) {
 			t.Errorf("%s: %v are left", tc.what, left)
 		}
 		if len(c.authors.made) > most {

@@ -105,8 +105,10 @@ func TestByName(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, selector := range []string{"metadata.name=p000", "metadata.name=p001", "metadata.name=p002", "metadata.name=late", "metadata.name=none",
-				"metadata.name=", "metadata.name=p007,spec.nodeName=n", "metadata.name=p002,spec.nodeName=m", "metadata.name!=p000", "metadata.name=p000,metadata.name=p003"} {
+			for _, selector := range []string{"metadata.name=p000", "metadata.name=p001", "metadata.name=p002", "metadata.name=late",
+				"metadata.name=none",
+				"metadata.name=", "metadata.name=p007,spec.nodeName=n", "metadata.name=p002,spec.nodeName=m", "metadata.name!=p000",
+				"metadata.name=p000,metadata.name=p003"} {
 				sel := by(selector, namespace)
 				want := slices.DeleteFunc(slices.Clone(all.Items), func(o api.Object) bool { return !sel.Fields.Matches(api.Pods.Fields(o)) })
 				opts.Selection = sel

@@ -6,8 +6,8 @@
 //	update: what may not change is put back -> defaults -> admission -> validation -> put, or nothing
 //	delete: preconditions -> mark (grace, finalizers, namespace) or remove -> an emptied namespace goes too
 //
-// A Client has no goroutine and no state of its own besides a count of events, who made them, what pods name, and who holds which rights: everything is in
-// the store.
+// A Client has no goroutine and no state of its own besides a count of events, who made them, what pods name, and who holds which rights:
+// everything is in the store.
 package local
 
 import (

@@ -47,7 +47,8 @@ func TestNamespaceGoesWithItsLastPod(t *testing.T) {
 	for _, cond := range out.(*corev1.Namespace).Status.Conditions {
 		waits[cond.Type] = string(cond.Status) + " " + cond.Message
 	}
-	if got := waits[corev1.NamespaceContentRemaining]; !strings.HasPrefix(got, "True ") || !strings.Contains(got, "pods has 2 resource instances") ||
+	if got := waits[corev1.NamespaceContentRemaining]; !strings.HasPrefix(got, "True ") ||
+		!strings.Contains(got, "pods has 2 resource instances") ||
 		!strings.HasPrefix(waits[corev1.NamespaceDeletionContentFailure], "False ") {
 		t.Errorf("conditions %v", waits)
 	}
@@ -126,7 +127,8 @@ func TestUpdateKeepsPriority(t *testing.T) {
 	if err != nil || *got.Spec.Priority != 2000001000 || len(got.Spec.Tolerations) != 2 {
 		t.Errorf("got %+v, %v", got, err)
 	}
-	_, err = c.Patch(t.Context(), api.Pods, "default", "p", api.Patch{Type: types.MergePatchType, Data: []byte(`{"spec":{"priority":5}}`)}, api.WriteOptions{})
+	_, err = c.Patch(t.Context(), api.Pods, "default", "p", api.Patch{Type: types.MergePatchType, Data: []byte(`{"spec":{"priority":5}}`)},
+		api.WriteOptions{})
 	wantCode(t, err, 422, "pod updates may not change fields")
 }
 
@@ -156,7 +158,8 @@ func TestNamespaceFinalize(t *testing.T) {
 		t.Fatal(err)
 	}
 	ns.Spec.Finalizers = nil // by the common door it is not heard
-	if out, err := c.Update(t.Context(), api.Namespaces, ns, api.WriteOptions{}); err != nil || len(out.(*corev1.Namespace).Spec.Finalizers) != 2 {
+	if out, err := c.Update(t.Context(), api.Namespaces, ns, api.WriteOptions{}); err != nil ||
+		len(out.(*corev1.Namespace).Spec.Finalizers) != 2 {
 		t.Errorf("%+v, %v", out, err)
 	}
 	if _, err := c.Delete(t.Context(), api.Namespaces, "", "x", api.DeleteOptions{}); err != nil {
@@ -169,7 +172,8 @@ func TestNamespaceFinalize(t *testing.T) {
 	if _, err := c.Get(t.Context(), api.Namespaces, "", "x"); !apierrors.IsNotFound(err) {
 		t.Errorf("want 404, got %v", err)
 	}
-	if _, err := c.Update(t.Context(), api.Nodes, &corev1.Node{ObjectMeta: metav1Name("x")}, api.WriteOptions{Subresource: "finalize"}); err == nil {
+	if _, err := c.Update(t.Context(), api.Nodes, &corev1.Node{ObjectMeta: metav1Name("x")},
+		api.WriteOptions{Subresource: "finalize"}); err == nil {
 		t.Error("a node can be finalized")
 	}
 }

@@ -27,7 +27,8 @@ func TestNodeCreation(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(n.Spec.Taints) != 1 || n.Spec.Taints[0].Key != corev1.TaintNodeNotReady || n.Spec.Taints[0].Effect != corev1.TaintEffectNoSchedule {
+		if len(n.Spec.Taints) != 1 || n.Spec.Taints[0].Key != corev1.TaintNodeNotReady ||
+			n.Spec.Taints[0].Effect != corev1.TaintEffectNoSchedule {
 			t.Errorf("%s: taints %v", name, n.Spec.Taints)
 		}
 		_, err = ctx(t, name)

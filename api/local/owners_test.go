@@ -19,12 +19,14 @@ import (
 // What Kubernetes' suite of conformance says of the collector, by replication controllers and pods.
 
 func ownerOf(kind *api.Kind, o api.Object, block bool) metav1.OwnerReference {
-	return metav1.OwnerReference{APIVersion: kind.APIVersion(), Kind: kind.Name, Name: o.GetName(), UID: o.GetUID(), BlockOwnerDeletion: &block}
+	return metav1.OwnerReference{APIVersion: kind.APIVersion(), Kind: kind.Name, Name: o.GetName(), UID: o.GetUID(),
+		BlockOwnerDeletion: &block}
 }
 
 func (c *Client) podOf(t *testing.T, name string, owners ...metav1.OwnerReference) {
 	t.Helper()
-	p := &corev1.Pod{ObjectMeta: in("default", name), Spec: corev1.PodSpec{NodeName: "n", Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+	p := &corev1.Pod{ObjectMeta: in("default", name),
+		Spec: corev1.PodSpec{NodeName: "n", Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
 	p.OwnerReferences = owners
 	create(t, c, p)
 }
@@ -195,7 +197,8 @@ func TestConformanceOfACircle(t *testing.T) {
 			}
 		}
 		for _, name := range names {
-			if _, err := c.Delete(t.Context(), api.Pods, "default", name, api.DeleteOptions{Propagation: metav1.DeletePropagationForeground}); err != nil {
+			if _, err := c.Delete(t.Context(), api.Pods, "default", name,
+				api.DeleteOptions{Propagation: metav1.DeletePropagationForeground}); err != nil {
 				t.Fatal(err)
 			}
 			if !all {
@@ -217,7 +220,8 @@ func TestOwnersElsewhere(t *testing.T) {
 	near := ownedMap(t, c, "near", false)
 	ownedMap(t, c, "lost", false, far)
 	ownedMap(t, c, "kept", false, far, near)
-	wide := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "wide", OwnerReferences: []metav1.OwnerReference{ownerOf(api.ConfigMaps, far, true)}}}
+	wide := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "wide",
+		OwnerReferences: []metav1.OwnerReference{ownerOf(api.ConfigMaps, far, true)}}}
 	create(t, c, wide)
 	for range 2 { // what is said once is not said again
 		c.collectSoon()
@@ -237,12 +241,14 @@ func TestOwnersElsewhere(t *testing.T) {
 		}
 	}
 	slices.Sort(told)
-	want := []string{"kept: ownerRef [v1/ConfigMap, namespace: default, name: far", "lost: ownerRef [v1/ConfigMap, namespace: default, name: far",
+	want := []string{"kept: ownerRef [v1/ConfigMap, namespace: default, name: far",
+		"lost: ownerRef [v1/ConfigMap, namespace: default, name: far",
 		"wide: ownerRef [v1/ConfigMap, namespace: , name: far"}
 	if !slices.Equal(told, want) {
 		t.Errorf("events %q, want %q", told, want)
 	}
-	if _, err := c.Delete(t.Context(), api.ConfigMaps, "other", "far", api.DeleteOptions{Propagation: metav1.DeletePropagationForeground}); err != nil {
+	if _, err := c.Delete(t.Context(), api.ConfigMaps, "other", "far",
+		api.DeleteOptions{Propagation: metav1.DeletePropagationForeground}); err != nil {
 		t.Fatal(err)
 	}
 	c.settle(t)
@@ -308,7 +314,8 @@ func TestCollectAnything(t *testing.T) {
 		for range 1 + r.IntN(n) {
 			name := maps[r.IntN(n)].Name
 			how := []metav1.DeletionPropagation{"", metav1.DeletePropagationForeground}[r.IntN(2)]
-			if _, err := c.Delete(t.Context(), api.ConfigMaps, "default", name, api.DeleteOptions{Propagation: how}); err != nil && !apierrors.IsNotFound(err) {
+			if _, err := c.Delete(t.Context(), api.ConfigMaps, "default", name, api.DeleteOptions{Propagation: how}); err != nil &&
+				!apierrors.IsNotFound(err) {
 				t.Fatal(err)
 			}
 			deleted[name] = true

@@ -94,7 +94,8 @@ func TestBinding(t *testing.T) { // N-10.2
 		got.Status.NominatedNodeName != "" {
 		t.Errorf("got %+v", got)
 	}
-	list := setCondition(got.Status.Conditions, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}, metav1.NewTime(at.Add(time.Hour)))
+	list := setCondition(got.Status.Conditions, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue},
+		metav1.NewTime(at.Add(time.Hour)))
 	if len(list) != 1 || !list[0].LastTransitionTime.Time.Equal(at.Time) {
 		t.Errorf("got %+v", list)
 	}
@@ -166,7 +167,8 @@ func TestGatedPod(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if cond := got.Status.Conditions; len(cond) != 1 || cond[0].Type != corev1.PodScheduled || cond[0].Reason != corev1.PodReasonSchedulingGated {
+	if cond := got.Status.Conditions; len(cond) != 1 || cond[0].Type != corev1.PodScheduled ||
+		cond[0].Reason != corev1.PodReasonSchedulingGated {
 		t.Errorf("conditions %+v", cond)
 	}
 	bind := func() error {
@@ -190,7 +192,8 @@ func TestResizeOfSomethingElse(t *testing.T) {
 	c := open(t, Config{})
 	create(t, c, newPod("p", "n"))
 	for _, data := range []string{`{"spec":{"containers":[{"name":"c","image":"other"}]}}`, `{"spec":{"activeDeadlineSeconds":5}}`} {
-		_, err := c.Patch(t.Context(), api.Pods, "default", "p", api.Patch{Type: types.StrategicMergePatchType, Data: []byte(data)}, api.WriteOptions{Subresource: api.Resize})
+		_, err := c.Patch(t.Context(), api.Pods, "default", "p", api.Patch{Type: types.StrategicMergePatchType, Data: []byte(data)},
+			api.WriteOptions{Subresource: api.Resize})
 		if !apierrors.IsInvalid(err) {
 			t.Errorf("%s: %v", data, err)
 		}

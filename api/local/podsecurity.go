@@ -44,7 +44,8 @@ func (c *Client) policyOf(name string, labels map[string]string) (podsecurity.Po
 	latest := func(l podsecurity.Level) podsecurity.LevelVersion {
 		return podsecurity.LevelVersion{Level: l, Version: podsecurity.LatestVersion()}
 	}
-	p := podsecurity.Policy{Enforce: latest(podsecurity.LevelPrivileged), Audit: latest(podsecurity.LevelPrivileged), Warn: latest(podsecurity.LevelPrivileged)}
+	p := podsecurity.Policy{Enforce: latest(podsecurity.LevelPrivileged), Audit: latest(podsecurity.LevelPrivileged),
+		Warn: latest(podsecurity.LevelPrivileged)}
 	if c.cfg.PodSecurity != "" && name != metav1.NamespaceSystem {
 		p.Enforce.Level = podsecurity.Level(c.cfg.PodSecurity)
 	}
@@ -201,7 +202,8 @@ func podWarnings(namespace, level string, byReason map[string][]string) []string
 		lines = append(lines, who+": "+why)
 	}
 	slices.SortFunc(lines, strings.Compare)
-	return append([]string{fmt.Sprintf("existing pods in namespace %q violate the new PodSecurity enforce level %q", namespace, level)}, lines...)
+	return append([]string{fmt.Sprintf("existing pods in namespace %q violate the new PodSecurity enforce level %q", namespace, level)},
+		lines...)
 }
 
 func invalidLabels(ns *corev1.Namespace, errs field.ErrorList) error {

@@ -45,8 +45,10 @@ func podIn(namespace, name string, change func(*corev1.PodSpec)) *corev1.Pod {
 
 // hardened is what restricted asks for.
 func hardened(s *corev1.PodSpec) {
-	s.SecurityContext = &corev1.PodSecurityContext{RunAsNonRoot: ptr(true), SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}}
-	s.Containers[0].SecurityContext = &corev1.SecurityContext{AllowPrivilegeEscalation: ptr(false), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}}
+	s.SecurityContext = &corev1.PodSecurityContext{RunAsNonRoot: ptr(true),
+		SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}}
+	s.Containers[0].SecurityContext = &corev1.SecurityContext{AllowPrivilegeEscalation: ptr(false),
+		Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}}
 }
 
 // TestPodSecurity: what each level lets in, in Kubernetes' words.
@@ -74,21 +76,25 @@ func TestPodSecurity(t *testing.T) {
 		{"privileged", []string{"enforce", "privileged"}, privileged, "", ""},
 		{"baseline", []string{"enforce", "baseline"}, nil, "", ""},
 		{"baseline, privileged", []string{"enforce", "baseline"}, privileged,
-			`pods "p" is forbidden: violates PodSecurity "baseline:latest": privileged (container "c" must not set securityContext.privileged=true)`, ""},
-		{"baseline, host network", []string{"enforce", "baseline"}, hostNetwork, `violates PodSecurity "baseline:latest": host namespaces (hostNetwork=true)`, ""},
+			`pods "p" is forbidden: violates PodSecurity "baseline:latest": privileged (container "c" must not set securityContext.privileged=true)`,
+			""},
+		{"baseline, host network", []string{"enforce", "baseline"}, hostNetwork,
+			`violates PodSecurity "baseline:latest": host namespaces (hostNetwork=true)`, ""},
 		{"baseline, host path", []string{"enforce", "baseline"}, hostPath, `hostPath volumes (volume "v")`, ""},
 		{"restricted", []string{"enforce", "restricted"}, hardened, "", ""},
-		{"restricted, plain", []string{"enforce", "restricted"}, nil, `violates PodSecurity "restricted:latest": allowPrivilegeEscalation != false (container "c" must set ` +
-			`securityContext.allowPrivilegeEscalation=false), unrestricted capabilities (container "c" must set securityContext.capabilities.drop=["ALL"]), ` +
-			`runAsNonRoot != true (pod or container "c" must set securityContext.runAsNonRoot=true), seccompProfile (pod or container "c" must set ` +
-			`securityContext.seccompProfile.type to "RuntimeDefault" or "Localhost")`, ""},
+		{"restricted, plain", []string{"enforce", "restricted"}, nil,
+			`violates PodSecurity "restricted:latest": allowPrivilegeEscalation != false (container "c" must set ` +
+				`securityContext.allowPrivilegeEscalation=false), unrestricted capabilities (container "c" must set securityContext.capabilities.drop=["ALL"]), ` +
+				`runAsNonRoot != true (pod or container "c" must set securityContext.runAsNonRoot=true), seccompProfile (pod or container "c" must set ` +
+				`securityContext.seccompProfile.type to "RuntimeDefault" or "Localhost")`, ""},
 		{"restricted, init container", []string{"enforce", "restricted"}, hardenedInit, `container "i" must set`, ""},
 		{"an older version", []string{"enforce", "restricted", "enforce-version", "v1.7"}, func(s *corev1.PodSpec) {
 			hardened(s)
 			s.Containers[0].SecurityContext.AllowPrivilegeEscalation = nil // asked for since v1.8
 		}, "", ""},
 		{"warn", []string{"warn", "baseline"}, privileged, "", `would violate PodSecurity "baseline:latest": privileged (container "c"`},
-		{"warn of more", []string{"enforce", "baseline", "warn", "restricted"}, nil, "", `would violate PodSecurity "restricted:latest": allowPrivilegeEscalation`},
+		{"warn of more", []string{"enforce", "baseline", "warn", "restricted"}, nil, "",
+			`would violate PodSecurity "restricted:latest": allowPrivilegeEscalation`},
 		{"no warning of what is refused", []string{"enforce", "baseline", "warn", "restricted"}, privileged, "violates", ""},
 		{"audit", []string{"audit", "baseline"}, privileged, "", ""},
 	} {
@@ -120,7 +126,8 @@ func TestPodSecurityOfBoards(t *testing.T) {
 			t.Errorf("%s: %v", ns, err)
 		}
 	}
-	if _, err := New(Config{Store: c.store, PodSecurity: "strict"}); err == nil || !strings.Contains(err.Error(), `pod security "strict": must be one of privileged, baseline, restricted`) {
+	if _, err := New(Config{Store: c.store, PodSecurity: "strict"}); err == nil ||
+		!strings.Contains(err.Error(), `pod security "strict": must be one of privileged, baseline, restricted`) {
 		t.Errorf("a level that is none: %v", err)
 	}
 }
@@ -138,7 +145,8 @@ func TestPodSecurityOfChanges(t *testing.T) {
 	label := func(data string) ([]string, error) {
 		var heard []string
 		ctx := api.WithWarnings(t.Context(), once(&heard))
-		_, err := c.Patch(ctx, api.Namespaces, "", "ns", api.Patch{Type: types.MergePatchType, Data: []byte(`{"metadata":{"labels":` + data + `}}`)}, api.WriteOptions{})
+		_, err := c.Patch(ctx, api.Namespaces, "", "ns",
+			api.Patch{Type: types.MergePatchType, Data: []byte(`{"metadata":{"labels":` + data + `}}`)}, api.WriteOptions{})
 		return heard, err
 	}
 	heard, err := label(`{"pod-security.kubernetes.io/enforce":"baseline"}`)
@@ -158,7 +166,8 @@ func TestPodSecurityOfChanges(t *testing.T) {
 	wantCode(t, err, 422, "metadata.labels[pod-security.kubernetes.io/audit]")
 
 	patch := func(sub, data string) error {
-		_, err := c.Patch(t.Context(), api.Pods, "ns", "a", api.Patch{Type: types.MergePatchType, Data: []byte(data)}, api.WriteOptions{Subresource: sub})
+		_, err := c.Patch(t.Context(), api.Pods, "ns", "a", api.Patch{Type: types.MergePatchType, Data: []byte(data)},
+			api.WriteOptions{Subresource: sub})
 		return err
 	}
 	if err := patch("", `{"metadata":{"labels":{"a":"b"}}}`); err != nil {

@@ -40,7 +40,8 @@ func allOn(tb testing.TB, c *Client, node, revision string) (out []api.Object) {
 // bySelector is a list of a node's pods as its agent asks for it.
 func bySelector(tb testing.TB, c *Client, node string) api.List {
 	tb.Helper()
-	list, err := c.List(tb.Context(), api.Pods, api.ListOptions{Selection: api.Selection{Fields: fields.OneTermEqualSelector("spec.nodeName", node)}})
+	list, err := c.List(tb.Context(), api.Pods,
+		api.ListOptions{Selection: api.Selection{Fields: fields.OneTermEqualSelector("spec.nodeName", node)}})
 	if err != nil {
 		tb.Fatal(err)
 	}

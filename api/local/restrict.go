@@ -110,7 +110,8 @@ func ownNetwork(node string, n, old *corev1.Node) error {
 	if n.Spec.PodCIDR == old.Spec.PodCIDR && slices.Equal(n.Spec.PodCIDRs, old.Spec.PodCIDRs) {
 		return nil
 	}
-	return forbidden(api.Nodes, n.Name, "node %q is not allowed to set its pod network: the control plane gives it (--allocate-node-cidrs)", node)
+	return forbidden(api.Nodes, n.Name, "node %q is not allowed to set its pod network: the control plane gives it (--allocate-node-cidrs)",
+		node)
 }
 
 func ownLease(node string, l api.Object) error {
@@ -164,7 +165,8 @@ func ownMirror(tx *storage.Tx, node string, obj api.Object) error {
 		if v.PersistentVolumeClaim != nil {
 			return refuse("node %q can not create pods that reference persistentvolumeclaims", node)
 		}
-		if v.Projected != nil && slices.ContainsFunc(v.Projected.Sources, func(s corev1.VolumeProjection) bool { return s.ServiceAccountToken != nil }) {
+		if v.Projected != nil && slices.ContainsFunc(v.Projected.Sources,
+			func(s corev1.VolumeProjection) bool { return s.ServiceAccountToken != nil }) {
 			return refuse("node %q can not create pods that reference a service account", node)
 		}
 	}

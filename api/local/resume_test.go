@@ -41,7 +41,8 @@ func TestResume(t *testing.T) {
 		"elsewhere": {"m", "Terminated", corev1.RestartPolicyAlways, nil},
 		"evicted":   {"n", "Evicted", corev1.RestartPolicyAlways, nil},
 	} {
-		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", Labels: map[string]string{"a": "b"}, OwnerReferences: tc.owner}}
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", Labels: map[string]string{"a": "b"},
+			OwnerReferences: tc.owner}}
 		p.Spec.NodeName, p.Spec.RestartPolicy = tc.node, tc.policy
 		p.Spec.Containers = []corev1.Container{{Name: "c", Image: "i"}}
 		if p, err = api.Create(t.Context(), c, api.Pods, p); err != nil {

@@ -46,7 +46,8 @@ func (c *Client) bounded(ctx context.Context, tx *storage.Tx, kind *api.Kind, ob
 	room := tx.Room()
 	if share := tx.Share(obj.GetNamespace(), room); share > namespaceTimes*room.Free {
 		return forbidden(kind, obj.GetName(), "namespace %q holds %s of the %s that there are for all objects, and %s are left: "+
-			"delete objects there, or in other namespaces, before it can have more", obj.GetNamespace(), mib(share), mib(room.All), mib(max(0, room.Free)))
+			"delete objects there, or in other namespaces, before it can have more", obj.GetNamespace(), mib(share), mib(room.All),
+			mib(max(0, room.Free)))
 	}
 	return nil
 }

@@ -57,7 +57,8 @@ func as(t *testing.T, name string) context.Context {
 
 func blob(namespace, prefix string, size int) func(int) api.Object {
 	return func(i int) api.Object {
-		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprint(prefix, i)}, Data: map[string]string{"a": strings.Repeat("x", size)}}
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprint(prefix, i)},
+			Data: map[string]string{"a": strings.Repeat("x", size)}}
 	}
 }
 
@@ -148,8 +149,8 @@ func TestGreedyNamespaces(t *testing.T) {
 	}
 }
 
-// TestGreedyBoard: a board shows so many pods, so large, tells so long events, writes so large a Node, and no more; what it has is deleted as
-// anything is, by hand and by the collector.
+// TestGreedyBoard: a board shows so many pods, so large, tells so long events, writes so large a Node, and no more; what it has is deleted
+// as anything is, by hand and by the collector.
 func TestGreedyBoard(t *testing.T) {
 	for _, size := range []int{200_000, 10} {
 		c := furnished(t, 24)
@@ -184,7 +185,8 @@ func TestGreedyBoard(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i := range n { // the agent is gone: somebody gives them up
-			if _, err := c.Delete(t.Context(), api.Pods, "default", fmt.Sprint("m", i), api.DeleteOptions{Grace: new(int64)}); err != nil && !apierrors.IsNotFound(err) {
+			if _, err := c.Delete(t.Context(), api.Pods, "default", fmt.Sprint("m", i), api.DeleteOptions{Grace: new(int64)}); err != nil &&
+				!apierrors.IsNotFound(err) {
 				t.Fatal(err)
 			}
 		}
@@ -194,8 +196,8 @@ func TestGreedyBoard(t *testing.T) {
 	}
 }
 
-// TestFullStoreIsEmptied: a store that is full to the brim, by whatever there was before these bounds, says so, and is emptied by a delete with
-// grace, an eviction, a finalizer that is taken away, and the collector.
+// TestFullStoreIsEmptied: a store that is full to the brim, by whatever there was before these bounds, says so, and is emptied by a delete
+// with grace, an eviction, a finalizer that is taken away, and the collector.
 func TestFullStoreIsEmptied(t *testing.T) {
 	c := furnished(t, 24)
 	mirror := mirrors(t, c, "bad", "default", 200_000)
@@ -220,7 +222,8 @@ func TestFullStoreIsEmptied(t *testing.T) {
 	_, err := c.Create(as(t, "somebody"), api.ConfigMaps, blob("default", "cm", 100_000)(0), api.WriteOptions{})
 	wantCode(t, err, 403, `namespace "default" holds`)
 	_, err = fill(t, c, t.Context(), func(i int) api.Object {
-		return &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("large", i), Annotations: map[string]string{"a": strings.Repeat("x", 50_000)}}}
+		return &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("large", i),
+			Annotations: map[string]string{"a": strings.Repeat("x", 50_000)}}}
 	})
 	wantCode(t, err, 507, "the store of all objects is full; delete some")
 	e := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "m0"}}
@@ -259,7 +262,8 @@ func TestFullStoreIsEmptied(t *testing.T) {
 		if _, err := c.Update(t.Context(), api.Pods, p, api.WriteOptions{Subresource: api.StatusSub}); err != nil && !apierrors.IsNotFound(err) {
 			t.Errorf("status: %v", err)
 		}
-		if _, err := c.Delete(t.Context(), api.Pods, "default", name, api.DeleteOptions{Grace: new(int64)}); err != nil && !apierrors.IsNotFound(err) {
+		if _, err := c.Delete(t.Context(), api.Pods, "default", name, api.DeleteOptions{Grace: new(int64)}); err != nil &&
+			!apierrors.IsNotFound(err) {
 			t.Errorf("delete %s: %v", name, err)
 		}
 	}

@@ -37,7 +37,8 @@ func admitRuntimeClass(tx *storage.Tx, p *corev1.Pod) error {
 	for _, key := range slices.Sorted(maps.Keys(class.Scheduling.NodeSelector)) {
 		value := class.Scheduling.NodeSelector[key]
 		if own, ok := p.Spec.NodeSelector[key]; ok && own != value {
-			return forbidden(api.Pods, p.Name, "conflict: runtimeClass.scheduling.nodeSelector[%s] = %s; pod.spec.nodeSelector[%s] = %s", key, value, key, own)
+			return forbidden(api.Pods, p.Name, "conflict: runtimeClass.scheduling.nodeSelector[%s] = %s; pod.spec.nodeSelector[%s] = %s", key, value,
+				key, own)
 		}
 		if p.Spec.NodeSelector == nil {
 			p.Spec.NodeSelector = map[string]string{}
@@ -89,5 +90,6 @@ func covers(wide, t corev1.Toleration) bool {
 	case wide.TolerationSeconds != nil && (t.TolerationSeconds == nil || *t.TolerationSeconds > *wide.TolerationSeconds):
 		return false
 	}
-	return exists || t.Operator != corev1.TolerationOpExists && (wide.Operator == "" || wide.Operator == corev1.TolerationOpEqual) && wide.Value == t.Value
+	return exists || t.Operator != corev1.TolerationOpExists && (wide.Operator == "" || wide.Operator == corev1.TolerationOpEqual) &&
+		wide.Value == t.Value
 }

@@ -44,9 +44,11 @@ func TestRuntimeClass(t *testing.T) {
 		change func(*corev1.PodSpec)
 		want   string
 	}{
-		"unknown":        {"none", nil, `pods "p" is forbidden: pod rejected: RuntimeClass "none" not found`},
-		"other overhead": {"heavy", func(s *corev1.PodSpec) { s.Overhead = resources("20m", "1Mi") }, "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"},
-		"own overhead":   {"plain", func(s *corev1.PodSpec) { s.Overhead = resources("20m", "1Mi") }, "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"},
+		"unknown": {"none", nil, `pods "p" is forbidden: pod rejected: RuntimeClass "none" not found`},
+		"other overhead": {"heavy", func(s *corev1.PodSpec) { s.Overhead = resources("20m", "1Mi") },
+			"pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"},
+		"own overhead": {"plain", func(s *corev1.PodSpec) { s.Overhead = resources("20m", "1Mi") },
+			"pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead"},
 		"other place": {"placed", func(s *corev1.PodSpec) { s.NodeSelector = map[string]string{"kind": "metal"} },
 			"conflict: runtimeClass.scheduling.nodeSelector[kind] = vm; pod.spec.nodeSelector[kind] = metal"},
 	} {
@@ -58,7 +60,8 @@ func TestRuntimeClass(t *testing.T) {
 		t.Errorf("plain: %+v", p.Spec)
 	}
 	p := create(t, c, pod("heavy", "heavy", func(s *corev1.PodSpec) { s.Containers[0].Resources.Requests = resources("100m", "16Mi") }))
-	if !apiequality.Semantic.DeepEqual(p.Spec.Overhead, resources("10m", "1Mi")) || !apiequality.Semantic.DeepEqual(api.Requests(p), resources("110m", "17Mi")) {
+	if !apiequality.Semantic.DeepEqual(p.Spec.Overhead, resources("10m", "1Mi")) ||
+		!apiequality.Semantic.DeepEqual(api.Requests(p), resources("110m", "17Mi")) {
 		t.Errorf("heavy: overhead %v, requests %v", p.Spec.Overhead, api.Requests(p))
 	}
 	create(t, c, pod("same", "heavy", func(s *corev1.PodSpec) { s.Overhead = resources("0.01", "1024Ki") }))
@@ -77,7 +80,9 @@ func TestRuntimeClass(t *testing.T) {
 		t.Errorf("placed: %v", p.Spec.Tolerations)
 	}
 	// Who replaces a pod by its manifest need not know what admission made of it.
-	if _, err := c.Patch(t.Context(), api.Pods, "default", "heavy", api.Patch{Type: types.MergePatchType, Data: []byte(`{"spec":{"overhead":null},"metadata":{"labels":{"a":"b"}}}`)}, api.WriteOptions{}); err != nil {
+	if _, err := c.Patch(t.Context(), api.Pods, "default", "heavy",
+		api.Patch{Type: types.MergePatchType, Data: []byte(`{"spec":{"overhead":null},"metadata":{"labels":{"a":"b"}}}`)},
+		api.WriteOptions{}); err != nil {
 		t.Error(err)
 	}
 }
@@ -99,13 +104,15 @@ func TestMergeTolerations(t *testing.T) {
 		"for longer":     {tol("a", "Exists", "", "NoExecute", 6), tol("a", "Exists", "", "NoExecute", 5)},
 		"empty operator": {tol("a", "", "b", ""), tol("a", "Equal", "b", "NoSchedule")},
 	} {
-		for _, merged := range [][]corev1.Toleration{mergeTolerations([]corev1.Toleration{tc.t}, []corev1.Toleration{tc.wide}), mergeTolerations([]corev1.Toleration{tc.wide}, []corev1.Toleration{tc.t})} {
+		for _, merged := range [][]corev1.Toleration{mergeTolerations([]corev1.Toleration{tc.t}, []corev1.Toleration{tc.wide}),
+			mergeTolerations([]corev1.Toleration{tc.wide}, []corev1.Toleration{tc.t})} {
 			if len(merged) != 1 || !apiequality.Semantic.DeepEqual(merged[0], tc.wide) {
 				t.Errorf("%s: %v", name, merged)
 			}
 		}
 	}
-	apart := []corev1.Toleration{tol("a", "Equal", "b", ""), tol("a", "Equal", "c", ""), tol("b", "Exists", "", "NoSchedule"), tol("b", "Exists", "", "NoExecute")}
+	apart := []corev1.Toleration{tol("a", "Equal", "b", ""), tol("a", "Equal", "c", ""), tol("b", "Exists", "", "NoSchedule"),
+		tol("b", "Exists", "", "NoExecute")}
 	if merged := mergeTolerations(apart, apart); len(merged) != 4 {
 		t.Errorf("apart: %v", merged)
 	}

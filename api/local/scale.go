@@ -22,7 +22,8 @@ func (c *Client) updateScale(ctx context.Context, kind *api.Kind, obj api.Object
 }
 
 // patchScale patches what an object shows of its number of pods.
-func (c *Client) patchScale(ctx context.Context, kind *api.Kind, namespace, name string, patch api.Patch, opts api.WriteOptions) (api.Object, error) {
+func (c *Client) patchScale(ctx context.Context, kind *api.Kind, namespace, name string, patch api.Patch,
+	opts api.WriteOptions) (api.Object, error) {
 	if !kind.HasScale() {
 		return nil, noSubresource(kind, api.Scale)
 	}

@@ -143,7 +143,8 @@ func (c *Client) bindToken(ctx context.Context, tx *storage.Tx, r *authenticatio
 	case isNode && (ref.UID == "" || pod.Spec.NodeName != node):
 		return refuse("node requested token bound to a pod scheduled on a different node")
 	case pod.Spec.ServiceAccountName != r.Name:
-		return apierrors.NewBadRequest(fmt.Sprintf("cannot bind token for serviceaccount %q to pod running with different serviceaccount name.", r.Name))
+		return apierrors.NewBadRequest(fmt.Sprintf("cannot bind token for serviceaccount %q to pod running with different serviceaccount name.",
+			r.Name))
 	}
 	into.Pod = &reference{pod.Name, pod.UID}
 	if pod.Spec.NodeName == "" {
@@ -223,7 +224,8 @@ func (cl claims) check(now time.Time, audiences []string) error {
 		return errors.New("another issuer")
 	case !slices.ContainsFunc(audiences, func(a string) bool { return slices.Contains(cl.Audience, a) }):
 		return errors.New("for another audience")
-	case cl.Subject != api.AccountUser(cl.Bound.Namespace, cl.Bound.Account.Name).Name || strings.ContainsRune(cl.Bound.Namespace+cl.Bound.Account.Name, ':'):
+	case cl.Subject != api.AccountUser(cl.Bound.Namespace, cl.Bound.Account.Name).Name ||
+		strings.ContainsRune(cl.Bound.Namespace+cl.Bound.Account.Name, ':'):
 		return errors.New("of nobody")
 	case now.Unix() >= cl.Expires:
 		return errors.New("expired")
@@ -267,7 +269,8 @@ func (c *Client) unchanged(tx *storage.Tx, kind *api.Kind, namespace string, ref
 // to live on by its tokens. A moment is left to programs that clean up.
 func (c *Client) stillThere(obj api.Object) error {
 	if at := obj.GetDeletionTimestamp(); at != nil && c.cfg.Now().After(at.Add(deletedLeeway)) {
-		return fmt.Errorf("%s %q has been deleted at %s", strings.ToLower(obj.GetObjectKind().GroupVersionKind().Kind), obj.GetName(), at.UTC().Format(time.RFC3339))
+		return fmt.Errorf("%s %q has been deleted at %s", strings.ToLower(obj.GetObjectKind().GroupVersionKind().Kind), obj.GetName(),
+			at.UTC().Format(time.RFC3339))
 	}
 	return nil
 }

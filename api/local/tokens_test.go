@@ -164,8 +164,9 @@ func TestTokenForged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	good := claims{Audience: []string{tokenIssuer}, Issuer: tokenIssuer, From: now.Unix(), Expires: now.Unix() + 60, Subject: "system:serviceaccount:default:default",
-		Bound: boundClaims{Namespace: "default", Account: reference{"default", sa.UID}}}
+	good := claims{Audience: []string{tokenIssuer}, Issuer: tokenIssuer, From: now.Unix(), Expires: now.Unix() + 60,
+		Subject: "system:serviceaccount:default:default",
+		Bound:   boundClaims{Namespace: "default", Account: reference{"default", sa.UID}}}
 	try := func(cl claims) error {
 		data, err := json.Marshal(cl)
 		if err != nil {
@@ -207,7 +208,8 @@ func TestTokenRequests(t *testing.T) {
 	p := aPod("p")
 	p.Spec.NodeName = "a"
 	pod := c.mustPod(t, p)
-	if _, err := api.Create(t.Context(), c, api.ServiceAccounts, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "other"}}); err != nil {
+	if _, err := api.Create(t.Context(), c, api.ServiceAccounts,
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "other"}}); err != nil {
 		t.Fatal(err)
 	}
 	node := func(name string) api.User {
@@ -280,7 +282,8 @@ func TestEveryNamespaceHas(t *testing.T) {
 			t.Errorf("%s lacks something", ns)
 		}
 	}
-	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "new", Name: "kube-root-ca.crt"}, Data: map[string]string{"ca.crt": "", "x": "y"}}
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "new", Name: "kube-root-ca.crt"},
+		Data: map[string]string{"ca.crt": "", "x": "y"}}
 	if _, err := api.Update(t.Context(), c, api.ConfigMaps, cm); err != nil || !has("new") {
 		t.Errorf("changed by hand: %v", err)
 	}
@@ -357,7 +360,8 @@ func TestAccountAdmission(t *testing.T) {
 			continue
 		}
 		s := got.Spec.Volumes[i].Projected.Sources
-		if *s[0].ServiceAccountToken.ExpirationSeconds != 3607 || s[0].ServiceAccountToken.Path != "token" || s[1].ConfigMap.Name != "kube-root-ca.crt" ||
+		if *s[0].ServiceAccountToken.ExpirationSeconds != 3607 || s[0].ServiceAccountToken.Path != "token" ||
+			s[1].ConfigMap.Name != "kube-root-ca.crt" ||
 			s[2].DownwardAPI.Items[0].FieldRef.FieldPath != "metadata.namespace" || *got.Spec.Volumes[i].Projected.DefaultMode != 0o644 {
 			t.Errorf("%s: %+v", k.name, s)
 		}
@@ -375,7 +379,8 @@ func TestAccountAdmission(t *testing.T) {
 	p := aPod("nobody")
 	p.Spec.ServiceAccountName = "nobody"
 	_, err := api.Create(t.Context(), c, api.Pods, p)
-	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `error looking up service account default/nobody: serviceaccount "nobody" not found`) {
+	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(),
+		`error looking up service account default/nobody: serviceaccount "nobody" not found`) {
 		t.Errorf("an account that is not there: %v", err)
 	}
 	c.cfg.Tokens = nil

@@ -39,7 +39,8 @@ func (c *Client) Update(ctx context.Context, kind *api.Kind, obj api.Object, opt
 }
 
 // Patch implements api.Client.
-func (c *Client) Patch(ctx context.Context, kind *api.Kind, namespace, name string, patch api.Patch, opts api.WriteOptions) (api.Object, error) {
+func (c *Client) Patch(ctx context.Context, kind *api.Kind, namespace, name string, patch api.Patch, opts api.WriteOptions) (api.Object,
+	error) {
 	if kind.View != nil {
 		return c.patchView(ctx, kind, namespace, name, patch, opts)
 	}
@@ -55,7 +56,8 @@ func (c *Client) Patch(ctx context.Context, kind *api.Kind, namespace, name stri
 }
 
 // patched is what a patch makes of an object, if it is still the same object.
-func patched(ctx context.Context, kind *api.Kind, namespace, name string, old api.Object, patch api.Patch, opts api.WriteOptions) (api.Object, error) {
+func patched(ctx context.Context, kind *api.Kind, namespace, name string, old api.Object, patch api.Patch,
+	opts api.WriteOptions) (api.Object, error) {
 	obj, dropped, err := api.ApplyPatch(kind, old, patch)
 	if err != nil {
 		return nil, err

@@ -70,7 +70,8 @@ func (w viewWatch) Next() (api.Event, error) {
 	return e, err
 }
 
-func (c *Client) patchView(ctx context.Context, kind *api.Kind, namespace, name string, patch api.Patch, opts api.WriteOptions) (api.Object, error) {
+func (c *Client) patchView(ctx context.Context, kind *api.Kind, namespace, name string, patch api.Patch, opts api.WriteOptions) (api.Object,
+	error) {
 	of := kind.View.Of
 	if patch.Type == types.ApplyYAMLPatchType {
 		return c.applyView(ctx, kind, namespace, name, patch.Data, opts)
@@ -87,7 +88,8 @@ func (c *Client) patchView(ctx context.Context, kind *api.Kind, namespace, name 
 
 // applyView applies a configuration under the names that its fields have in the object that is kept. Managers own fields
 // under those names, as those of the other version.
-func (c *Client) applyView(ctx context.Context, kind *api.Kind, namespace, name string, data []byte, opts api.WriteOptions) (api.Object, error) {
+func (c *Client) applyView(ctx context.Context, kind *api.Kind, namespace, name string, data []byte, opts api.WriteOptions) (api.Object,
+	error) {
 	config, err := readConfiguration(kind, namespace, name, data, opts)
 	if err != nil {
 		return nil, err

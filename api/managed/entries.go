@@ -32,7 +32,8 @@ func ownerOf(e metav1.ManagedFieldsEntry) string {
 // entryOf is an owner as an entry, without its fields.
 func entryOf(owner string) metav1.ManagedFieldsEntry {
 	part := strings.Split(owner, "\x00")
-	return metav1.ManagedFieldsEntry{Manager: part[0], Operation: metav1.ManagedFieldsOperationType(part[1]), APIVersion: part[2], Subresource: part[3]}
+	return metav1.ManagedFieldsEntry{Manager: part[0], Operation: metav1.ManagedFieldsOperationType(part[1]), APIVersion: part[2],
+		Subresource: part[3]}
 }
 
 // open reads managedFields.
@@ -140,7 +141,8 @@ func (o owners) limit() {
 	})
 	for _, owner := range updaters[:len(updaters)-maxUpdaters] {
 		set := o.fields[owner]
-		bucket := ownerOf(metav1.ManagedFieldsEntry{Manager: ancient, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: string(set.APIVersion())})
+		bucket := ownerOf(metav1.ManagedFieldsEntry{Manager: ancient, Operation: metav1.ManagedFieldsOperationUpdate,
+			APIVersion: string(set.APIVersion())})
 		all := set.Set()
 		if have, ok := o.fields[bucket]; ok {
 			all = all.Union(have.Set())

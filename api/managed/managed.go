@@ -267,7 +267,8 @@ func (w *work) everything(live api.Object) (owners, error) {
 	if w.mine != nil {
 		set = w.mine.Filter(set)
 	}
-	owner := ownerOf(metav1.ManagedFieldsEntry{Manager: beforeFirst, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: w.kind.APIVersion()})
+	owner := ownerOf(metav1.ManagedFieldsEntry{Manager: beforeFirst, Operation: metav1.ManagedFieldsOperationUpdate,
+		APIVersion: w.kind.APIVersion()})
 	o.fields[owner] = fieldpath.NewVersionedSet(set, w.version, false)
 	o.strip(owner)
 	return o, nil

@@ -39,14 +39,16 @@ func TestMemory(t *testing.T) {
 }
 
 func configMap(name, value string) map[string]any {
-	return map[string]any{"kind": "ConfigMap", "apiVersion": "v1", "metadata": map[string]any{"name": name}, "data": map[string]any{"k": value}}
+	return map[string]any{"kind": "ConfigMap", "apiVersion": "v1", "metadata": map[string]any{"name": name},
+		"data": map[string]any{"k": value}}
 }
 
 // Every kind that can be written has a schema and can be applied.
 func TestEveryKind(t *testing.T) {
 	var f Fields
 	for _, k := range kinds.All.Kept {
-		config := map[string]any{"kind": k.Name, "apiVersion": k.APIVersion(), "metadata": map[string]any{"name": "a", "labels": map[string]any{"x": "y"}}}
+		config := map[string]any{"kind": k.Name, "apiVersion": k.APIVersion(),
+			"metadata": map[string]any{"name": "a", "labels": map[string]any{"x": "y"}}}
 		obj, err := f.Apply(k, k.New(), config, "", "m", false)
 		if err != nil {
 			t.Errorf("%s: %v", k, err)
@@ -81,7 +83,8 @@ func TestUntracked(t *testing.T) {
 // A write of the status does not take over what it cannot set.
 func TestStatusKeepsSpec(t *testing.T) {
 	var f Fields
-	config := map[string]any{"kind": "Node", "apiVersion": "v1", "metadata": map[string]any{"name": "a"}, "spec": map[string]any{"unschedulable": true}}
+	config := map[string]any{"kind": "Node", "apiVersion": "v1", "metadata": map[string]any{"name": "a"},
+		"spec": map[string]any{"unschedulable": true}}
 	made, err := f.Apply(api.Nodes, &corev1.Node{}, config, "", "m", false)
 	if err != nil {
 		t.Fatal(err)

@@ -22,8 +22,8 @@ import (
 )
 
 // Dir keeps the objects of a directory applied: what stands in a file is created or changed, and what a
-// removed file had made is deleted. Pods are left out: there they are static pods, which the agent runs itself. An object carries the name of its file as a label, so that this holds over
-// restarts.
+// removed file had made is deleted. Pods are left out: there they are static pods, which the agent runs itself. An object carries the name
+// of its file as a label, so that this holds over restarts.
 type Dir struct {
 	Path   string
 	Client api.Client

@@ -30,7 +30,8 @@ func TestBadDocument(t *testing.T) {
 		fails      []string
 	}{
 		{object("a") + bad + object("b"), "a b", []string{"document 2: ledge does not know objects of kind \"Poodle\""}},
-		{object("a") + bad + object("c") + object("x") + "--- x\n", "a b c", []string{"document 2: ", "document 4: yaml: line 4: behind --- may stand"}},
+		{object("a") + bad + object("c") + object("x") + "--- x\n", "a b c",
+			[]string{"document 2: ", "document 4: yaml: line 4: behind --- may stand"}},
 		{object("a") + object("d"), "a d", nil},
 	} {
 		must(t, os.WriteFile(filepath.Join(m.Path, path), []byte(step.text), 0o600))

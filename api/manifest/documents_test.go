@@ -34,7 +34,8 @@ func TestDocuments(t *testing.T) {
 	}
 }
 
-// FuzzDocuments: of a file that is good each has the number that it has for Kubernetes, and always had here: the UIDs of its pods are made of it.
+// FuzzDocuments: of a file that is good each has the number that it has for Kubernetes, and always had here: the UIDs of its pods are made
+// of it.
 func FuzzDocuments(f *testing.F) {
 	f.Add("---\na\n--- #\n\n---\r\nb")
 	f.Fuzz(func(t *testing.T, text string) {

@@ -18,7 +18,8 @@ type busyClient struct {
 	t *testing.T
 }
 
-func (b busyClient) Patch(ctx context.Context, kind *api.Kind, namespace, name string, patch api.Patch, opts api.WriteOptions) (api.Object, error) {
+func (b busyClient) Patch(ctx context.Context, kind *api.Kind, namespace, name string, patch api.Patch, opts api.WriteOptions) (api.Object,
+	error) {
 	if live, err := b.Get(ctx, kind, namespace, name); err == nil {
 		pod := live.(*corev1.Pod)
 		pod.Status.Message += "x"

@@ -116,7 +116,8 @@ func (c *Client) heard() {
 
 // unreachable: it says nothing about objects. A server that does not know this board (any more) is none to believe either.
 func unreachable(err error) bool {
-	return apierrors.IsServiceUnavailable(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsTooManyRequests(err) ||
+	return apierrors.IsServiceUnavailable(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) ||
+		apierrors.IsTooManyRequests(err) ||
 		apierrors.IsInternalError(err) || apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err)
 }
 

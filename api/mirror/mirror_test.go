@@ -117,7 +117,8 @@ func (r *rig) pod(name string, secrets ...string) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}}
 	p.Spec.NodeName, p.Spec.Containers = "pi1", []corev1.Container{{Name: "c", Image: "i"}}
 	for _, s := range secrets {
-		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: s, VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: s}}})
+		p.Spec.Volumes = append(p.Spec.Volumes,
+			corev1.Volume{Name: s, VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: s}}})
 	}
 	out, err := api.Create(r.t.Context(), r.server, api.Pods, p)
 	must(r.t, err)
@@ -168,7 +169,8 @@ func TestRebootWithoutUplink(t *testing.T) {
 	r.pod("a")
 	r.says("at first", "a")
 	for what, err := range map[string]error{"cut": uplinkDown, "slow": apierrors.NewTimeoutError("x", 1),
-		"a server that does not know us": apierrors.NewUnauthorized("no board named \"pi1\" has joined"), "another's rights": apierrors.NewForbidden(api.Pods.GR(), "", nil)} {
+		"a server that does not know us": apierrors.NewUnauthorized("no board named \"pi1\" has joined"),
+		"another's rights":               apierrors.NewForbidden(api.Pods.GR(), "", nil)} {
 		r.cable.down(err)
 		r.says(what, "a")
 		r.reboot()
@@ -343,8 +345,9 @@ func TestStatusesAreNotWritten(t *testing.T) {
 		t.Error("a status that the next start finds out itself")
 	}
 	for what, change := range map[string]func(*corev1.Pod){
-		"restarts": func(p *corev1.Pod) { p.Status.ContainerStatuses[0].RestartCount++ }, "phase": func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed },
-		"spec": func(p *corev1.Pod) { p.Spec.NodeName = "x" }, "deletion": func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} },
+		"restarts": func(p *corev1.Pod) { p.Status.ContainerStatuses[0].RestartCount++ },
+		"phase":    func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed },
+		"spec":     func(p *corev1.Pod) { p.Spec.NodeName = "x" }, "deletion": func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} },
 	} {
 		q := p.DeepCopy()
 		change(q)
@@ -389,7 +392,8 @@ func TestBoardsAreRemembered(t *testing.T) {
 		return out.Items[0].(*corev1.ConfigMap).Data["there"]
 	}
 	_, err := api.Create(t.Context(), r.server, api.ConfigMaps, &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: api.PodNetworksName}, Data: map[string]string{"there": "10.42.2.0/24 via 10.99.0.2"}})
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: api.PodNetworksName},
+		Data:       map[string]string{"there": "10.42.2.0/24 via 10.99.0.2"}})
 	must(t, err)
 	want := look()
 	r.pod("a")

@@ -60,7 +60,8 @@ func TestMarkers(t *testing.T) {
 		p.PatchKey != "containerPort" || p.PatchStrategy != "merge" || p.Type != "array" {
 		t.Errorf("ports %+v", p)
 	}
-	if p := container.Properties["livenessProbe"]; len(p.AllOf) != 1 || p.AllOf[0].Ref != refV3+"io.k8s.api.core.v1.Probe" || p.Default != nil ||
+	if p := container.Properties["livenessProbe"]; len(p.AllOf) != 1 || p.AllOf[0].Ref != refV3+"io.k8s.api.core.v1.Probe" ||
+		p.Default != nil ||
 		!strings.HasPrefix(p.Description, "Periodic probe of container liveness.") {
 		t.Errorf("livenessProbe %+v", p)
 	}
@@ -80,7 +81,8 @@ func TestMarkers(t *testing.T) {
 func TestMeasuredSchemas(t *testing.T) {
 	const metrics = "io.k8s.metrics.pkg.apis.metrics.v1beta1."
 	pod := named(t, metrics+"PodMetrics")
-	if p := pod.Properties["containers"]; p.ListType != "atomic" || p.Items == nil || len(p.Items.AllOf) != 1 || p.Items.AllOf[0].Ref != refV3+metrics+"ContainerMetrics" {
+	if p := pod.Properties["containers"]; p.ListType != "atomic" || p.Items == nil || len(p.Items.AllOf) != 1 ||
+		p.Items.AllOf[0].Ref != refV3+metrics+"ContainerMetrics" {
 		t.Errorf("containers %+v", p)
 	}
 	for _, name := range []string{"PodMetrics", "NodeMetrics", "PodMetricsList", "NodeMetricsList", "ContainerMetrics"} {
@@ -185,8 +187,11 @@ func TestProtobuf(t *testing.T) {
 		compare(t, p.Name, p.Value, byName[p.Name])
 	}
 	op, wop := got.Paths.Path[0].Value.Patch, want.Paths.Path[0].Value.Patch
+	body := func(p *openapiv2.Operation) string {
+		return p.Parameters[1].GetParameter().GetBodyParameter().GetSchema().XRef
+	}
 	if op.OperationId != "p" || op.Parameters[0].GetParameter().GetNonBodyParameter().GetQueryParameterSubSchema().GetName() != "dryRun" ||
-		op.Parameters[1].GetParameter().GetBodyParameter().GetSchema().XRef != wop.Parameters[1].GetParameter().GetBodyParameter().GetSchema().XRef ||
+		body(op) != body(wop) ||
 		op.Consumes[0] != "a/b" || op.Responses.ResponseCode[0].GetValue().GetResponse().GetDescription() != "OK" ||
 		got.Paths.Path[0].Value.Parameters[0].GetParameter().GetNonBodyParameter().GetPathParameterSubSchema().GetType() != "string" {
 		t.Errorf("path: %v", got.Paths)

@@ -12,7 +12,8 @@ import (
 // it does not.
 func FuzzUnknown(f *testing.F) {
 	all := schemas(f)
-	for _, body := range []string{`{"spec":{"unknownField":"foo","replicas":2,"replicas":3}}`, `{"metadata":{"unknownMeta":{"a":[{}]},"labels":{"a":"b","a":"c"}}}`,
+	for _, body := range []string{`{"spec":{"unknownField":"foo","replicas":2,"replicas":3}}`,
+		`{"metadata":{"unknownMeta":{"a":[{}]},"labels":{"a":"b","a":"c"}}}`,
 		`{"spec":{"template":{"spec":{"containers":[{},{"ports":[{"containerPart":1}]}]}}},"spek":[1,2]}`, `null`, `[1]`, `{"spec":[}`} {
 		f.Add([]byte(body))
 	}
@@ -36,7 +37,8 @@ func FuzzUnknown(f *testing.F) {
 			theirs += w.Error() + "\n"
 		}
 		ours := strings.Join(found, "\n")
-		if strings.Contains(ours, "unknown field ") != strings.Contains(theirs, "unknown field ") || !strings.Contains(ours, "duplicate") && strings.Contains(theirs, "duplicate") {
+		if strings.Contains(ours, "unknown field ") != strings.Contains(theirs, "unknown field ") || !strings.Contains(ours, "duplicate") &&
+			strings.Contains(theirs, "duplicate") {
 			t.Fatalf("%q, a decoder says %q", ours, theirs)
 		}
 	})

@@ -21,7 +21,8 @@ import (
 
 // PodDisruptionBudgets say how many of some pods must go on when others are evicted. Their status is counted on: nobody
 // writes one blindly.
-var PodDisruptionBudgets = api.Define(api.Kind{Group: "policy", Version: "v1", Name: "PodDisruptionBudget", Resource: "poddisruptionbudgets",
+var PodDisruptionBudgets = api.Define(api.Kind{Group: "policy", Version: "v1", Name: "PodDisruptionBudget",
+	Resource: "poddisruptionbudgets",
 	Singular: "poddisruptionbudget", Short: []string{"pdb"}, Namespaced: true, Generation: true, Compared: true},
 	api.Rules[*policyv1.PodDisruptionBudget]{
 		New:      func() *policyv1.PodDisruptionBudget { return &policyv1.PodDisruptionBudget{} },
@@ -80,7 +81,8 @@ func validateBudget(b *policyv1.PodDisruptionBudget) field.ErrorList {
 	}
 	errs = append(errs, validateAmount(s.MinAvailable, at.Child("minAvailable"))...)
 	errs = append(errs, validateAmount(s.MaxUnavailable, at.Child("maxUnavailable"))...)
-	errs = append(errs, metav1validation.ValidateLabelSelector(s.Selector, metav1validation.LabelSelectorValidationOptions{}, at.Child("selector"))...)
+	errs = append(errs, metav1validation.ValidateLabelSelector(s.Selector, metav1validation.LabelSelectorValidationOptions{},
+		at.Child("selector"))...)
 	if p := s.UnhealthyPodEvictionPolicy; p != nil && *p != policyv1.AlwaysAllow && *p != policyv1.IfHealthyBudget {
 		errs = append(errs, field.NotSupported(at.Child("unhealthyPodEvictionPolicy"), *p,
 			[]policyv1.UnhealthyPodEvictionPolicyType{policyv1.AlwaysAllow, policyv1.IfHealthyBudget}))

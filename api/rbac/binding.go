@@ -14,13 +14,16 @@ import (
 
 // The kinds that give roles to somebody: in one namespace, and everywhere.
 var (
-	RoleBindings = api.Define(api.Kind{Group: rbacv1.GroupName, Version: "v1", Name: "RoleBinding", Resource: "rolebindings", Singular: "rolebinding",
+	RoleBindings = api.Define(api.Kind{Group: rbacv1.GroupName, Version: "v1", Name: "RoleBinding", Resource: "rolebindings",
+		Singular:   "rolebinding",
 		Namespaced: true}, bindingRules(
 		func() *rbacv1.RoleBinding { return &rbacv1.RoleBinding{} }, func() api.ListObject { return &rbacv1.RoleBindingList{} },
 		func(b *rbacv1.RoleBinding) (*rbacv1.RoleRef, []rbacv1.Subject) { return &b.RoleRef, b.Subjects }))
-	ClusterRoleBindings = api.Define(api.Kind{Group: rbacv1.GroupName, Version: "v1", Name: "ClusterRoleBinding", Resource: "clusterrolebindings",
+	ClusterRoleBindings = api.Define(api.Kind{Group: rbacv1.GroupName, Version: "v1", Name: "ClusterRoleBinding",
+		Resource: "clusterrolebindings",
 		Singular: "clusterrolebinding"}, bindingRules(
-		func() *rbacv1.ClusterRoleBinding { return &rbacv1.ClusterRoleBinding{} }, func() api.ListObject { return &rbacv1.ClusterRoleBindingList{} },
+		func() *rbacv1.ClusterRoleBinding { return &rbacv1.ClusterRoleBinding{} },
+		func() api.ListObject { return &rbacv1.ClusterRoleBindingList{} },
 		func(b *rbacv1.ClusterRoleBinding) (*rbacv1.RoleRef, []rbacv1.Subject) { return &b.RoleRef, b.Subjects }))
 )
 
@@ -79,7 +82,8 @@ func validateBinding(obj api.Object, ref rbacv1.RoleRef, subjects []rbacv1.Subje
 	if ref.Name == "" {
 		errs = append(errs, field.Required(at.Child("name"), ""))
 	} else {
-		errs = append(errs, valid.Each(nameRule(ref.Name, false), func(msg string) *field.Error { return field.Invalid(at.Child("name"), ref.Name, msg) })...)
+		errs = append(errs, valid.Each(nameRule(ref.Name, false),
+			func(msg string) *field.Error { return field.Invalid(at.Child("name"), ref.Name, msg) })...)
 	}
 	for i, s := range subjects {
 		errs = append(errs, validateSubject(s, len(roles) > 1, field.NewPath("subjects").Index(i))...)

@@ -23,7 +23,8 @@ func policyOf(n int) *rbac.Policy {
 		meta := metav1.ObjectMeta{Name: fmt.Sprint("app-", i), Namespace: fmt.Sprint("ns-", i%10)}
 		var rules []rbacv1.PolicyRule
 		for _, what := range []string{"configmaps", "leases", "deployments"} {
-			rules = append(rules, rbacv1.PolicyRule{Verbs: strings.Fields("get list watch create update"), APIGroups: []string{""}, Resources: []string{what}})
+			rules = append(rules, rbacv1.PolicyRule{Verbs: strings.Fields("get list watch create update"), APIGroups: []string{""},
+				Resources: []string{what}})
 		}
 		p.Set(&rbacv1.Role{ObjectMeta: meta, Rules: rules})
 		p.Set(&rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: rbacv1.RoleRef{Kind: "Role", Name: meta.Name},
@@ -39,7 +40,8 @@ func BenchmarkAllows(b *testing.B) {
 			u := api.AccountUser("ns-3", "app-3")
 			if role == "edit" {
 				u = api.AccountUser("ns-3", "editor")
-				p.Set(&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "e", Namespace: "ns-3"}, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "edit"},
+				p.Set(&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "e", Namespace: "ns-3"},
+					RoleRef:  rbacv1.RoleRef{Kind: "ClusterRole", Name: "edit"},
 					Subjects: []rbacv1.Subject{{Kind: "User", Name: u.Name}}})
 			}
 			ask := rbac.Ask{Verb: "update", Resource: "deployments", Namespace: "ns-3", Name: "x"}
@@ -61,7 +63,8 @@ func BenchmarkAllowsFull(b *testing.B) {
 	p := new(rbac.Policy)
 	for i := 0; p.Held("n") < 512<<10; i++ {
 		meta := metav1.ObjectMeta{Name: fmt.Sprint("r", i), Namespace: "n"}
-		p.Set(&rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"x"}}}})
+		p.Set(&rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""},
+			Resources: []string{"x"}}}})
 		p.Set(&rbacv1.RoleBinding{ObjectMeta: meta, RoleRef: rbacv1.RoleRef{Kind: "Role", Name: meta.Name},
 			Subjects: []rbacv1.Subject{{Kind: "Group", Name: api.AuthenticatedGroup}}})
 	}

@@ -113,7 +113,8 @@ func DefaultClusterRoles() []*rbacv1.ClusterRole {
 		rule("authorization.k8s.io", create, "localsubjectaccessreviews"), rule(rbacv1.GroupName, allVerbs, "rolebindings", "roles")))
 	for _, x := range []struct{ name, into string }{{"view", "edit"}, {"edit", "admin"}, {"admin", ""}} {
 		r := add(x.name)
-		r.AggregationRule = &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{MatchLabels: map[string]string{aggregate + x.name: "true"}}}}
+		r.AggregationRule = &rbacv1.AggregationRule{
+			ClusterRoleSelectors: []metav1.LabelSelector{{MatchLabels: map[string]string{aggregate + x.name: "true"}}}}
 		r.Rules = Aggregate(r, out)
 		if x.into != "" {
 			into(x.into, r)
@@ -125,7 +126,8 @@ func DefaultClusterRoles() []*rbacv1.ClusterRole {
 	add("system:public-info-viewer", paths(get, "/livez", "/readyz", "/healthz", "/version", "/version/"))
 	add("system:monitoring", paths(get, "/metrics", "/metrics/slis", "/livez", "/readyz", "/healthz", "/livez/*", "/readyz/*", "/healthz/*"),
 		rule("", get, "nodes/metrics"))
-	add("system:auth-delegator", rule("authentication.k8s.io", create, "tokenreviews"), rule("authorization.k8s.io", create, "subjectaccessreviews"))
+	add("system:auth-delegator", rule("authentication.k8s.io", create, "tokenreviews"),
+		rule("authorization.k8s.io", create, "subjectaccessreviews"))
 	makeEvents := eventsIn([]string{"create", "patch", "update"})
 	add("system:node-problem-detector", rule("", get, "nodes"), rule("", []string{"patch"}, "nodes/status"), makeEvents)
 	add("system:persistent-volume-provisioner", rule("", []string{"get", "list", "watch", "create", "delete"}, "persistentvolumes"),
@@ -168,7 +170,8 @@ func Reconcile(have, want api.Object) {
 		h.AggregationRule = &rbacv1.AggregationRule{}
 	}
 	for _, s := range w.AggregationRule.ClusterRoleSelectors { // its rules follow from these
-		if !slices.ContainsFunc(h.AggregationRule.ClusterRoleSelectors, func(o metav1.LabelSelector) bool { return apiequality.Semantic.DeepEqual(o, s) }) {
+		if !slices.ContainsFunc(h.AggregationRule.ClusterRoleSelectors,
+			func(o metav1.LabelSelector) bool { return apiequality.Semantic.DeepEqual(o, s) }) {
 			h.AggregationRule.ClusterRoleSelectors = append(h.AggregationRule.ClusterRoleSelectors, s)
 		}
 	}

@@ -17,7 +17,8 @@ import (
 // TestAllows: one role, one binding, one question.
 func TestAllows(t *testing.T) {
 	rule := func(verbs, groups, resources string, names ...string) rbacv1.PolicyRule {
-		return rbacv1.PolicyRule{Verbs: strings.Fields(verbs), APIGroups: strings.Split(groups, ","), Resources: strings.Fields(resources), ResourceNames: names}
+		return rbacv1.PolicyRule{Verbs: strings.Fields(verbs), APIGroups: strings.Split(groups, ","), Resources: strings.Fields(resources),
+			ResourceNames: names}
 	}
 	paths := func(verbs string, urls ...string) rbacv1.PolicyRule {
 		return rbacv1.PolicyRule{Verbs: strings.Fields(verbs), NonResourceURLs: urls}
@@ -83,7 +84,8 @@ func TestSubjects(t *testing.T) {
 		user      api.User
 		want      string // of what is said; "" is no
 	}{
-		{"user", "", []rbacv1.Subject{{Kind: "User", Name: "bob"}}, api.User{Name: "bob"}, `ClusterRoleBinding "b" of ClusterRole "r" to User "bob"`},
+		{"user", "", []rbacv1.Subject{{Kind: "User", Name: "bob"}}, api.User{Name: "bob"},
+			`ClusterRoleBinding "b" of ClusterRole "r" to User "bob"`},
 		{"another user", "", []rbacv1.Subject{{Kind: "User", Name: "bob"}}, api.User{Name: "bo"}, ""},
 		{"a user called like the group", "", []rbacv1.Subject{{Kind: "Group", Name: "bob"}}, api.User{Name: "bob"}, ""},
 		{"a group called like the user", "", []rbacv1.Subject{{Kind: "User", Name: "ops"}}, api.User{Name: "bob", Groups: []string{"ops"}}, ""},
@@ -93,11 +95,13 @@ func TestSubjects(t *testing.T) {
 		{"account", "", []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "n", Name: "a"}}, account, `to ServiceAccount "a/n"`},
 		{"account of another namespace", "", []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "m", Name: "a"}}, account, ""},
 		{"account of the binding's namespace", "n", []rbacv1.Subject{{Kind: "ServiceAccount", Name: "a"}}, account, `to ServiceAccount "a/n"`},
-		{"account without a namespace", "", []rbacv1.Subject{{Kind: "ServiceAccount", Name: "a"}}, api.User{Name: "system:serviceaccount::a"}, ""},
+		{"account without a namespace", "", []rbacv1.Subject{{Kind: "ServiceAccount", Name: "a"}}, api.User{Name: "system:serviceaccount::a"},
+			""},
 		{"account without a namespace, of nobody", "", []rbacv1.Subject{{Kind: "ServiceAccount", Name: "a"}}, api.User{}, ""},
 		{"account as a user", "", []rbacv1.Subject{{Kind: "User", Name: account.Name}}, account, `to User "system:serviceaccount:n:a"`},
 		{"all accounts of a namespace", "n", []rbacv1.Subject{{Kind: "Group", Name: "system:serviceaccounts:n"}}, account, "to Group"},
-		{"the second subject", "", []rbacv1.Subject{{Kind: "User", Name: "x"}, {Kind: "User", Name: "bob"}}, api.User{Name: "bob"}, `to User "bob"`},
+		{"the second subject", "", []rbacv1.Subject{{Kind: "User", Name: "x"}, {Kind: "User", Name: "bob"}}, api.User{Name: "bob"},
+			`to User "bob"`},
 		{"nobody", "", nil, api.User{Name: "bob"}, ""},
 		{"a robot", "", []rbacv1.Subject{{Kind: "Robot", Name: "bob"}}, api.User{Name: "bob"}, ""},
 		{"a node", "", []rbacv1.Subject{{Kind: "User", Name: "system:node:x"}, {Kind: "Group", Name: api.NodesGroup}},
@@ -157,7 +161,8 @@ func (w world) object() api.Object {
 	ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: w.pick("Role", "ClusterRole"), Name: w.pick("a", "b", "c")}
 	var subjects []rbacv1.Subject
 	for range w.IntN(3) {
-		subjects = append(subjects, rbacv1.Subject{Kind: w.pick("User", "Group", "ServiceAccount"), Name: w.pick("u", "v", "g"), Namespace: w.pick("", "m", "n")})
+		subjects = append(subjects, rbacv1.Subject{Kind: w.pick("User", "Group", "ServiceAccount"), Name: w.pick("u", "v", "g"),
+			Namespace: w.pick("", "m", "n")})
 	}
 	switch w.IntN(4) {
 	case 0:
@@ -187,8 +192,9 @@ func (w world) ask() rbac.Ask {
 	if w.IntN(4) == 0 {
 		return rbac.Ask{Verb: w.pick("get", "list"), Path: w.pick("/a", "/a/x", "/ab", "/b", "*")}
 	}
-	return rbac.Ask{Verb: w.pick("get", "list", "watch"), Group: w.pick("", "apps"), Resource: w.pick("pods", "nodes"), Subresource: w.pick("", "", "log"),
-		Namespace: w.pick("", "m", "n"), Name: w.pick("", "x", "y")}
+	return rbac.Ask{Verb: w.pick("get", "list", "watch"), Group: w.pick("", "apps"), Resource: w.pick("pods", "nodes"),
+		Subresource: w.pick("", "", "log"),
+		Namespace:   w.pick("", "m", "n"), Name: w.pick("", "x", "y")}
 }
 
 // slow answers from lists, by the sentences of Kubernetes' documents: what Policy must agree with.
@@ -204,18 +210,19 @@ func (s slow) allows(u api.User, a rbac.Ask) bool {
 	}
 	for _, o := range s {
 		ref, subjects := rbac.BindingOf(o)
-		if ns := o.GetNamespace(); ns != "" && (ns != a.Namespace || a.Resource == "") || !slices.ContainsFunc(subjects, func(j rbacv1.Subject) bool {
-			switch j.Kind {
-			case "User":
-				return j.Name == u.Name
-			case "Group":
-				return slices.Contains(u.Groups, j.Name)
-			}
-			if j.Namespace == "" {
-				j.Namespace = ns
-			}
-			return j.Namespace != "" && u.Name == "system:serviceaccount:"+j.Namespace+":"+j.Name
-		}) {
+		if ns := o.GetNamespace(); ns != "" && (ns != a.Namespace || a.Resource == "") ||
+			!slices.ContainsFunc(subjects, func(j rbacv1.Subject) bool {
+				switch j.Kind {
+				case "User":
+					return j.Name == u.Name
+				case "Group":
+					return slices.Contains(u.Groups, j.Name)
+				}
+				if j.Namespace == "" {
+					j.Namespace = ns
+				}
+				return j.Namespace != "" && u.Name == "system:serviceaccount:"+j.Namespace+":"+j.Name
+			}) {
 			continue
 		}
 		key := "*v1.ClusterRole /" + ref.Name
@@ -341,12 +348,16 @@ func TestMissingSaysWhat(t *testing.T) {
 		{"one verb", []rbacv1.PolicyRule{r(get, core, []string{"pods"}, nil)},
 			[]rbacv1.PolicyRule{r([]string{"get", "list", "watch"}, core, []string{"pods"}, nil)},
 			[]string{`{APIGroups:[""], Resources:["pods"], Verbs:["list" "watch"]}`}},
-		{"all for some", []rbacv1.PolicyRule{r(get, core, []string{"pods"}, []string{"a"})}, []rbacv1.PolicyRule{r(get, core, []string{"pods"}, nil)},
+		{"all for some", []rbacv1.PolicyRule{r(get, core, []string{"pods"}, []string{"a"})},
+			[]rbacv1.PolicyRule{r(get, core, []string{"pods"}, nil)},
 			[]string{`{APIGroups:[""], Resources:["pods"], Verbs:["get"]}`}},
-		{"some of all", []rbacv1.PolicyRule{r(get, core, []string{"pods"}, nil)}, []rbacv1.PolicyRule{r(get, core, []string{"pods"}, []string{"a"})}, nil},
-		{"one name", []rbacv1.PolicyRule{r(get, core, []string{"pods"}, []string{"a"})}, []rbacv1.PolicyRule{r(get, core, []string{"pods"}, []string{"a", "b"})},
+		{"some of all", []rbacv1.PolicyRule{r(get, core, []string{"pods"}, nil)},
+			[]rbacv1.PolicyRule{r(get, core, []string{"pods"}, []string{"a"})}, nil},
+		{"one name", []rbacv1.PolicyRule{r(get, core, []string{"pods"}, []string{"a"})},
+			[]rbacv1.PolicyRule{r(get, core, []string{"pods"}, []string{"a", "b"})},
 			[]string{`{APIGroups:[""], Resources:["pods"], ResourceNames:["b"], Verbs:["get"]}`}},
-		{"verbs are not all verbs", []rbacv1.PolicyRule{r([]string{"get", "list"}, core, core, nil)}, []rbacv1.PolicyRule{r([]string{"*"}, core, core, nil)},
+		{"verbs are not all verbs", []rbacv1.PolicyRule{r([]string{"get", "list"}, core, core, nil)},
+			[]rbacv1.PolicyRule{r([]string{"*"}, core, core, nil)},
 			[]string{`{APIGroups:[""], Resources:[""], Verbs:["*"]}`}},
 		{"a path", nil, []rbacv1.PolicyRule{{Verbs: get, NonResourceURLs: []string{"/x"}}}, []string{`{NonResourceURLs:["/x"], Verbs:["get"]}`}},
 	} {

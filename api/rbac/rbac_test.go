@@ -94,7 +94,8 @@ func TestDefaultRolesNameWhatThereIs(t *testing.T) {
 		plain, sub, _ := strings.Cut(resource, "/")
 		for _, k := range kinds.All.All() {
 			if k.Group == group && k.Resource == plain {
-				return sub == "" || k.Later || k.Has(sub) || slices.Contains([]string{"log", "exec", "attach", "portforward", "proxy", "eviction", "token"}, sub)
+				return sub == "" || k.Later || k.Has(sub) ||
+					slices.Contains([]string{"log", "exec", "attach", "portforward", "proxy", "eviction", "token"}, sub)
 			}
 		}
 		return strings.HasSuffix(resource, "reviews")
@@ -132,11 +133,13 @@ func TestValidateBinding(t *testing.T) {
 		{"another group", rbacv1.RoleRef{APIGroup: "x", Kind: "ClusterRole", Name: "view"}, nil, "roleRef.apiGroup"},
 		{"nobody's name", view, []rbacv1.Subject{{Kind: "User"}}, "subjects[0].name: Required"},
 		{"account of an odd name", view, []rbacv1.Subject{{Kind: "ServiceAccount", Namespace: "n", Name: "A"}}, "subjects[0].name: Invalid"},
-		{"account in a group", view, []rbacv1.Subject{{Kind: "ServiceAccount", APIGroup: group, Namespace: "n", Name: "a"}}, "subjects[0].apiGroup"},
+		{"account in a group", view, []rbacv1.Subject{{Kind: "ServiceAccount", APIGroup: group, Namespace: "n", Name: "a"}},
+			"subjects[0].apiGroup"},
 		{"user of another group", view, []rbacv1.Subject{{Kind: "User", APIGroup: "x", Name: "bob"}}, "subjects[0].apiGroup"},
 		{"a robot", view, []rbacv1.Subject{{Kind: "Robot", Name: "x"}}, "subjects[0].kind: Unsupported"},
 	} {
-		local, all := &rbacv1.RoleBinding{RoleRef: tc.ref, Subjects: tc.subjects}, &rbacv1.ClusterRoleBinding{RoleRef: tc.ref, Subjects: tc.subjects}
+		local, all := &rbacv1.RoleBinding{RoleRef: tc.ref, Subjects: tc.subjects},
+			&rbacv1.ClusterRoleBinding{RoleRef: tc.ref, Subjects: tc.subjects}
 		local.Name, local.Namespace, all.Name = tc.name, "default", tc.name
 		refused(t, tc.name, tc.want, rbac.RoleBindings, local, func(o api.Object) { o.(*rbacv1.RoleBinding).RoleRef.Name = "edit" })
 		refused(t, tc.name, tc.want, rbac.ClusterRoleBindings, all, func(o api.Object) { o.(*rbacv1.ClusterRoleBinding).RoleRef.Name = "edit" })
@@ -210,11 +213,14 @@ func TestValidateRoles(t *testing.T) {
 		{name: "resources", rule: with(func(r *rbacv1.PolicyRule) { r.Resources = nil }), both: "rules[0].resources: Required"},
 		{name: "path", rule: rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{"/metrics"}},
 			local: "namespaced rules cannot apply to non-resource URLs"},
-		{name: "mixed", rule: with(func(r *rbacv1.PolicyRule) { r.NonResourceURLs = []string{"/x"} }), both: "both regular resources and non-resource URLs"},
-		{name: "large", rule: with(func(r *rbacv1.PolicyRule) { r.ResourceNames = slices.Repeat([]string{"name"}, 20000) }), both: "make several of it"},
+		{name: "mixed", rule: with(func(r *rbacv1.PolicyRule) { r.NonResourceURLs = []string{"/x"} }),
+			both: "both regular resources and non-resource URLs"},
+		{name: "large", rule: with(func(r *rbacv1.PolicyRule) { r.ResourceNames = slices.Repeat([]string{"name"}, 20000) }),
+			both: "make several of it"},
 		{name: "picks", rule: pods, aggregation: picks(metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}})},
 		{name: "picks-nothing", rule: pods, aggregation: picks(), both: "clusterRoleSelectors: Required"},
-		{name: "picks-badly", rule: pods, aggregation: picks(metav1.LabelSelector{MatchLabels: map[string]string{"a b": "c"}}), both: "clusterRoleSelectors[0]"},
+		{name: "picks-badly", rule: pods, aggregation: picks(metav1.LabelSelector{MatchLabels: map[string]string{"a b": "c"}}),
+			both: "clusterRoleSelectors[0]"},
 	} {
 		local := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: tc.name, Namespace: "n"}, Rules: []rbacv1.PolicyRule{tc.rule}}
 		all := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: tc.name}, Rules: local.Rules, AggregationRule: tc.aggregation}
@@ -248,7 +254,8 @@ func TestReconcile(t *testing.T) {
 			t.Errorf("%s: changed although nothing was missing: %v", name, same)
 		}
 		less := whole.DeepCopy() // as an older ledge made it, or somebody cut it, with a rule of their own
-		less.Rules, less.AggregationRule, less.Labels = append([]rbacv1.PolicyRule{own}, whole.Rules[1:]...), nil, map[string]string{"mine": "yes"}
+		less.Rules, less.AggregationRule, less.Labels = append([]rbacv1.PolicyRule{own}, whole.Rules[1:]...), nil,
+			map[string]string{"mine": "yes"}
 		rbac.Reconcile(less, whole)
 		missing, err := rbac.Missing(less.Rules, append(whole.Rules, own))
 		if whole.AggregationRule != nil {
@@ -258,7 +265,8 @@ func TestReconcile(t *testing.T) {
 			!apiequality.Semantic.DeepEqual(less.AggregationRule, whole.AggregationRule) {
 			t.Errorf("%s: %v %v: %v", name, missing, err, less)
 		}
-		left := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{rbacv1.AutoUpdateAnnotationKey: "false"}}}
+		left := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name,
+			Annotations: map[string]string{rbacv1.AutoUpdateAnnotationKey: "false"}}}
 		rbac.Reconcile(left, whole)
 		if len(left.Rules) > 0 || left.AggregationRule != nil || left.Labels != nil {
 			t.Errorf("%s: %v was to be left alone", name, left)

@@ -21,7 +21,8 @@ var (
 				return append(validateRules(r.Rules, true), validateWeight(r, field.NewPath("rules"))...)
 			},
 		})
-	ClusterRoles = api.Define(api.Kind{Group: rbacv1.GroupName, Version: "v1", Name: "ClusterRole", Resource: "clusterroles", Singular: "clusterrole"},
+	ClusterRoles = api.Define(api.Kind{Group: rbacv1.GroupName, Version: "v1", Name: "ClusterRole", Resource: "clusterroles",
+		Singular: "clusterrole"},
 		api.Rules[*rbacv1.ClusterRole]{
 			New: func() *rbacv1.ClusterRole { return &rbacv1.ClusterRole{} }, NewList: func() api.ListObject { return &rbacv1.ClusterRoleList{} },
 			NameRule: nameRule,
@@ -99,7 +100,8 @@ const MaxWeight = 256 << 10
 
 func validateWeight(obj api.Object, at *field.Path) field.ErrorList {
 	if weight := Weight(obj); weight > MaxWeight {
-		return field.ErrorList{field.Forbidden(at, fmt.Sprintf("it takes %d bytes of memory, and one role or binding may take %d: make several of it", weight, MaxWeight))}
+		return field.ErrorList{field.Forbidden(at,
+			fmt.Sprintf("it takes %d bytes of memory, and one role or binding may take %d: make several of it", weight, MaxWeight))}
 	}
 	return nil
 }

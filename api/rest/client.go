@@ -115,7 +115,8 @@ func renewal(req *clientrest.Request, obj api.Object) error {
 }
 
 // Patch changes an object on the server.
-func (c *Client) Patch(ctx context.Context, kind *api.Kind, namespace, name string, patch api.Patch, opts api.WriteOptions) (api.Object, error) {
+func (c *Client) Patch(ctx context.Context, kind *api.Kind, namespace, name string, patch api.Patch, opts api.WriteOptions) (api.Object,
+	error) {
 	req, err := c.object("PATCH", kind, namespace, name, opts.Subresource)
 	if err != nil {
 		return nil, err

@@ -74,7 +74,8 @@ func TestNoRedirects(t *testing.T) {
 	for _, code := range []int{301, 302, 303, 307, 308} {
 		c, s := script(t, answer(code, "", "Location", "/api/v1/secrets"))
 		_, got := c.Get(t.Context(), api.Pods, "x", "p")
-		_, made := c.Create(t.Context(), api.ConfigMaps, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "m", Namespace: "x"}}, api.WriteOptions{})
+		_, made := c.Create(t.Context(), api.ConfigMaps, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "m", Namespace: "x"}},
+			api.WriteOptions{})
 		_, logs := c.Logs(t.Context(), "x", "p", api.LogOptions{})
 		if got == nil || made == nil || logs == nil || len(s.came) != 3 {
 			t.Errorf("%d: %v, %v, %v: %q", code, got, made, logs, s.came)
@@ -88,7 +89,8 @@ func TestRequests(t *testing.T) {
 	seconds, lines := int64(5), int64(10)
 	uid, rev := types.UID("u"), "7"
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "m", Namespace: "x"}}
-	sel := api.Selection{Namespace: "x", Labels: labels.SelectorFromSet(labels.Set{"a": "b"}), Fields: fields.OneTermEqualSelector("metadata.name", "m")}
+	sel := api.Selection{Namespace: "x", Labels: labels.SelectorFromSet(labels.Set{"a": "b"}),
+		Fields: fields.OneTermEqualSelector("metadata.name", "m")}
 	for _, tc := range []struct {
 		name string
 		call func(c *rest.Client) error
@@ -111,7 +113,8 @@ func TestRequests(t *testing.T) {
 			return err
 		}, `POST /api/v1/namespaces/x/configmaps?dryRun=All&fieldManager=me application/json {"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"m","namespace":"x"}}`},
 		{"bind", func(c *rest.Client) error {
-			_, err := c.Create(ctx, api.Pods, &corev1.Binding{ObjectMeta: cm.ObjectMeta, Target: corev1.ObjectReference{Name: "n"}}, api.WriteOptions{Subresource: "binding"})
+			_, err := c.Create(ctx, api.Pods, &corev1.Binding{ObjectMeta: cm.ObjectMeta, Target: corev1.ObjectReference{Name: "n"}},
+				api.WriteOptions{Subresource: "binding"})
 			return err
 		}, `POST /api/v1/namespaces/x/pods/m/binding application/json {"kind":"Binding","apiVersion":"v1","metadata":{"name":"m","namespace":"x"},"target":{"name":"n"}}`},
 		{"update status", func(c *rest.Client) error {
@@ -174,7 +177,8 @@ func TestLeasesInProtobuf(t *testing.T) {
 			io.WriteString(w, body)
 		})
 		got, err := c.Update(t.Context(), coordination.Leases, lease, api.WriteOptions{})
-		if err != nil || got.GetName() != "n" || !got.(*coordinationv1.Lease).Spec.RenewTime.Equal(&at) || got.GetObjectKind().GroupVersionKind() != coordination.Leases.GVK() {
+		if err != nil || got.GetName() != "n" || !got.(*coordinationv1.Lease).Spec.RenewTime.Equal(&at) ||
+			got.GetObjectKind().GroupVersionKind() != coordination.Leases.GVK() {
 			t.Errorf("%s: %+v, %v", media, got, err)
 		}
 		want := "PUT /apis/coordination.k8s.io/v1/namespaces/x/leases/n " + api.MediaProtobuf + " " + string(binary)
@@ -285,7 +289,8 @@ func TestRetryAfter(t *testing.T) {
 func TestDeleteAnsweredByStatus(t *testing.T) {
 	c, _ := script(t, answer(200, `{"kind":"Status","apiVersion":"v1","status":"Success","details":{"name":"m","kind":"configmaps","uid":"u-1"}}`))
 	obj, err := c.Delete(context.Background(), api.ConfigMaps, "x", "m", api.DeleteOptions{})
-	if err != nil || obj.GetName() != "m" || obj.GetNamespace() != "x" || obj.GetUID() != "u-1" || obj.GetObjectKind().GroupVersionKind() != api.ConfigMaps.GVK() {
+	if err != nil || obj.GetName() != "m" || obj.GetNamespace() != "x" || obj.GetUID() != "u-1" ||
+		obj.GetObjectKind().GroupVersionKind() != api.ConfigMaps.GVK() {
 		t.Errorf("%+v %v", obj, err)
 	}
 }
@@ -430,7 +435,8 @@ func TestWarnings(t *testing.T) {
 
 func TestNewRefuses(t *testing.T) {
 	_, dial := httpd.Pipe(admin)
-	for name, c := range map[string]rest.Config{"nothing": {}, "both": {Server: &clientrest.Config{Host: "x"}, Dial: dial}, "nonsense": {Server: &clientrest.Config{Host: "http://%zz"}}} {
+	for name, c := range map[string]rest.Config{"nothing": {}, "both": {Server: &clientrest.Config{Host: "x"}, Dial: dial},
+		"nonsense": {Server: &clientrest.Config{Host: "http://%zz"}}} {
 		if _, err := rest.New(c); err == nil {
 			t.Errorf("%s: accepted", name)
 		}

@@ -46,16 +46,17 @@ func newPlane(t *testing.T) *plane {
 	must(t, err)
 	p.joins, err = p.a.Joins(pki.JoinsConfig{Tokens: db.Table("tokens"), Boards: db.Table("boards")})
 	must(t, err)
-	p.h, err = httpd.New(httpd.Config{Client: store, Known: p.joins.Known, Join: func(ctx context.Context, _ string, request []byte, token string) ([]byte, error) {
-		cert, _, err := p.joins.Sign(request, token, func(node string) (is, alive bool, err error) {
-			_, err = store.Get(ctx, api.Nodes, "", node)
-			return err == nil, false, nil
-		})
-		if err != nil {
-			return nil, &apierrors.StatusError{ErrStatus: metav1.Status{Code: 403, Message: err.Error()}}
-		}
-		return cert, nil
-	}})
+	p.h, err = httpd.New(httpd.Config{Client: store, Known: p.joins.Known,
+		Join: func(ctx context.Context, _ string, request []byte, token string) ([]byte, error) {
+			cert, _, err := p.joins.Sign(request, token, func(node string) (is, alive bool, err error) {
+				_, err = store.Get(ctx, api.Nodes, "", node)
+				return err == nil, false, nil
+			})
+			if err != nil {
+				return nil, &apierrors.StatusError{ErrStatus: metav1.Status{Code: 403, Message: err.Error()}}
+			}
+			return cert, nil
+		}})
 	must(t, err)
 	return p
 }
@@ -157,7 +158,8 @@ func TestJoinAndWork(t *testing.T) {
 	p.join(one, url, p.token(1))
 	c := client(t, one.Client(), nil, url)
 	must(t, makeNode(t.Context(), c, "pi1"))
-	if err := makeNode(t.Context(), c, "pi2"); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `node "pi1" is not allowed to modify node "pi2"`) {
+	if err := makeNode(t.Context(), c, "pi2"); !apierrors.IsForbidden(err) ||
+		!strings.Contains(err.Error(), `node "pi1" is not allowed to modify node "pi2"`) {
 		t.Errorf("another's Node: %v", err)
 	}
 	if _, err := c.List(t.Context(), api.Secrets, api.ListOptions{}); !apierrors.IsForbidden(err) {
@@ -173,7 +175,8 @@ func TestJoinAndWork(t *testing.T) {
 	_, err = root.Delete(admin, api.Nodes, "", "pi1", api.DeleteOptions{})
 	must(t, err)
 	p.join(board(t, "pi1"), url, p.token(1))
-	if _, err := c.Get(t.Context(), api.Nodes, "", "pi1"); !apierrors.IsUnauthorized(err) || !strings.Contains(err.Error(), `another board has joined as "pi1"`) {
+	if _, err := c.Get(t.Context(), api.Nodes, "", "pi1"); !apierrors.IsUnauthorized(err) ||
+		!strings.Contains(err.Error(), `another board has joined as "pi1"`) {
 		t.Errorf("the board that was replaced: %v", err)
 	}
 }
@@ -242,7 +245,8 @@ func TestServersInTurn(t *testing.T) {
 	}
 	stopTwo()
 	_ = look()
-	if err = look(); !apierrors.IsServiceUnavailable(err) || !errors.Is(err, pki.ErrOtherCA) || !strings.Contains(err.Error(), dead.Addr().String()) {
+	if err = look(); !apierrors.IsServiceUnavailable(err) || !errors.Is(err, pki.ErrOtherCA) ||
+		!strings.Contains(err.Error(), dead.Addr().String()) {
 		t.Errorf("none is left: %v", err)
 	}
 	if rest.Everywhere(err, pki.ErrOtherCA) || rest.Everywhere(nil, pki.ErrOtherCA) {

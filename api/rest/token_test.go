@@ -81,22 +81,15 @@ func TestTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, ok := obj.(*authenticationv1.TokenRequest)
-	if !ok || got.Status.Token == "" || got.Status.ExpirationTimestamp.IsZero() || *got.Spec.ExpirationSeconds != 3600 || got.Name != "default" {
+	if st := got.Status; !ok || st.Token == "" || st.ExpirationTimestamp.IsZero() || *got.Spec.ExpirationSeconds != 3600 || got.Name != "default" {
 		t.Fatalf("%+v", obj)
 	}
 	stranger, err := pki.Open(pki.Config{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := func(of *pki.Authority, user string, groups ...string) tls.Certificate {
-		t.Helper()
-		cert, err := of.Client(user, groups)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return cert
-	}
-	foreign, bob, root := client(stranger, "ledge-admin", api.AdminGroup), client(a, "bob"), client(a, "ledge-admin", api.AdminGroup)
+	foreign, bob, root := certificate(t, stranger, "ledge-admin", api.AdminGroup), certificate(t, a, "bob"),
+		certificate(t, a, "ledge-admin", api.AdminGroup)
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(a.CA())
 	ask := func(method, path, body string, auth []string, certs ...tls.Certificate) (int, string, error) {
@@ -123,7 +116,8 @@ func TestTokens(t *testing.T) {
 		auth []string
 		code int
 	}{
-		{"a token", bearer, 200}, {"small letters", []string{"bearer " + got.Status.Token}, 200}, {"nothing", nil, 401}, {"an empty one", []string{"Bearer "}, 401},
+		{"a token", bearer, 200}, {"small letters", []string{"bearer " + got.Status.Token}, 200}, {"nothing", nil, 401},
+		{"an empty one", []string{"Bearer "}, 401},
 		{"two", []string{bearer[0], bearer[0]}, 401}, {"basic", []string{"Basic YTpi"}, 401}, {"no scheme", []string{got.Status.Token}, 401},
 	} {
 		if code, body, err := ask("GET", "/api", "", c.auth); code != c.code {
@@ -138,12 +132,14 @@ func TestTokens(t *testing.T) {
 	}
 	// A certificate says who one is, whatever token comes with it.
 	const self = `{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1"}`
-	if code, body, _ := ask("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", self, bearer, bob); code != 201 || !strings.Contains(body, `"username":"bob"`) {
+	if code, body, _ := ask("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", self, bearer, bob); code != 201 ||
+		!strings.Contains(body, `"username":"bob"`) {
 		t.Errorf("both: %d %s", code, body)
 	}
 	review := func(token string, audiences ...string) string {
-		data, err := json.Marshal(authenticationv1.TokenReview{TypeMeta: metav1.TypeMeta{Kind: "TokenReview", APIVersion: "authentication.k8s.io/v1"},
-			Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: audiences}})
+		review := authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: audiences}}
+		review.APIVersion, review.Kind = "authentication.k8s.io/v1", "TokenReview"
+		data, err := json.Marshal(review)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -167,4 +163,13 @@ func TestTokens(t *testing.T) {
 	if code, _, _ := ask("POST", reviews, review(got.Status.Token), bearer); code != 403 {
 		t.Errorf("a pod asks about others: %d", code)
 	}
+}
+
+func certificate(t *testing.T, of *pki.Authority, user string, groups ...string) tls.Certificate {
+	t.Helper()
+	cert, err := of.Client(user, groups)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cert
 }

@@ -127,7 +127,8 @@ func TestCheck(t *testing.T) {
 		t.Error(err)
 	}
 	for origin, ok := range map[string]bool{"https://board:6443": true, "http://localhost": true, "http://127.0.0.1:8001": true,
-		"https://evil.example": false, "https://board:6443.evil.example": false, "http://localhost.evil.example": false, "null": false, "%": false} {
+		"https://evil.example": false, "https://board:6443.evil.example": false, "http://localhost.evil.example": false, "null": false,
+		"%": false} {
 		r := good()
 		r.Header.Set("Origin", origin)
 		if err := Check(r); (err == nil) != ok {

@@ -54,7 +54,8 @@ const longestRunDir = 107 - len("/ledge.sock.4194304")
 func Check(runDir, dataDir string) error {
 	switch {
 	case len(runDir) > longestRunDir:
-		return config.Usagef("--run-dir %s: it has %d characters, and the path of a socket in it may have %d: give a shorter one", runDir, len(runDir), longestRunDir)
+		return config.Usagef("--run-dir %s: it has %d characters, and the path of a socket in it may have %d: give a shorter one", runDir,
+			len(runDir), longestRunDir)
 	case dataDir == "":
 		return config.Usagef("--data-dir is empty: name a directory, or leave it out for %s", config.DefaultDataDir)
 	case dataDir == runDir || strings.HasPrefix(dataDir, runDir+"/"):

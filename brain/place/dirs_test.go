@@ -22,7 +22,8 @@ func TestCheckPlaces(t *testing.T) {
 		{"/r", "/r-data", ""},
 		{"/d/run", "/d", ""},
 	} {
-		if err := Check(tc.run, tc.data); tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
+		if err := Check(tc.run, tc.data); tc.want == "" && err != nil || tc.want != "" &&
+			(err == nil || !strings.Contains(err.Error(), tc.want)) {
 			t.Errorf("%+v: %v", tc, err)
 		}
 	}

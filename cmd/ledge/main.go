@@ -42,4 +42,5 @@ func main() {
 }
 
 // own are the verbs that are this program itself: they join what no other package may.
-var own = map[string]func(context.Context, *cli.Command) error{"serve": serve, "agent": serve, "keeper": keeperVerb, "firstboot": firstbootVerb}
+var own = map[string]func(context.Context, *cli.Command) error{"serve": serve, "agent": serve, "keeper": keeperVerb,
+	"firstboot": firstbootVerb}

@@ -105,7 +105,8 @@ func Decide(h *autoscalingv2.HorizontalPodAutoscaler, t Target, memory *Memory, 
 // Scaled is the plan once its number has been set, and Refused once it could not be.
 func (p *Plan) Scaled(now time.Time) {
 	l := look{now: now, plan: *p}
-	l.set(autoscalingv2.AbleToScale, true, "SucceededRescale", fmt.Sprintf("the HPA controller was able to update the target scale to %d", p.Replicas))
+	l.set(autoscalingv2.AbleToScale, true, "SucceededRescale",
+		fmt.Sprintf("the HPA controller was able to update the target scale to %d", p.Replicas))
 	l.tell(corev1.EventTypeNormal, "SuccessfulRescale", fmt.Sprintf("New size: %d; reason: %s", p.Replicas, p.Reason))
 	*p = l.plan
 	at := metav1.NewTime(now)

@@ -36,8 +36,9 @@ func scaler(edit ...func(*autoscalingv2.HorizontalPodAutoscaler)) *autoscalingv2
 func average(name corev1.ResourceName, value string) func(*autoscalingv2.HorizontalPodAutoscaler) {
 	q := resource.MustParse(value)
 	return func(h *autoscalingv2.HorizontalPodAutoscaler) {
-		h.Spec.Metrics = append(h.Spec.Metrics, autoscalingv2.MetricSpec{Type: autoscalingv2.ResourceMetricSourceType, Resource: &autoscalingv2.ResourceMetricSource{
-			Name: name, Target: autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType, AverageValue: &q}}})
+		h.Spec.Metrics = append(h.Spec.Metrics,
+			autoscalingv2.MetricSpec{Type: autoscalingv2.ResourceMetricSourceType, Resource: &autoscalingv2.ResourceMetricSource{
+				Name: name, Target: autoscalingv2.MetricTarget{Type: autoscalingv2.AverageValueMetricType, AverageValue: &q}}})
 	}
 }
 
@@ -52,7 +53,8 @@ func behaving(up, down *autoscalingv2.HPAScalingRules) func(*autoscalingv2.Horiz
 	}
 }
 
-func rulesOf(seconds int32, pick autoscalingv2.ScalingPolicySelect, policies ...autoscalingv2.HPAScalingPolicy) *autoscalingv2.HPAScalingRules {
+func rulesOf(seconds int32, pick autoscalingv2.ScalingPolicySelect,
+	policies ...autoscalingv2.HPAScalingPolicy) *autoscalingv2.HPAScalingRules {
 	return &autoscalingv2.HPAScalingRules{StabilizationWindowSeconds: &seconds, SelectPolicy: &pick, Policies: policies}
 }
 
@@ -73,9 +75,12 @@ func world(pods string, now time.Time) Target {
 	t := Target{Replicas: int32(len(pods)), Selector: "app=web"}
 	for i, c := range pods {
 		start := metav1.NewTime(now.Add(-time.Hour))
-		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("p", i)}, Status: corev1.PodStatus{Phase: corev1.PodRunning, StartTime: &start,
-			Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: start}}}}
-		p.Spec.Containers = []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("1"), "memory": resource.MustParse("100Mi")}}}}
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprint("p", i)},
+			Status: corev1.PodStatus{Phase: corev1.PodRunning, StartTime: &start,
+				Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: start}}}}
+		p.Spec.Containers = []corev1.Container{{Name: "c",
+			Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("1"),
+				"memory": resource.MustParse("100Mi")}}}}
 		used := "0"
 		switch c {
 		case 'u':
@@ -92,8 +97,10 @@ func world(pods string, now time.Time) Target {
 		}
 		t.Pods = append(t.Pods, p)
 		if c != 'm' && c != 'p' {
-			t.Usage = append(t.Usage, &api.PodMetrics{ObjectMeta: p.ObjectMeta, Timestamp: metav1.NewTime(now), Window: metav1.Duration{Duration: 15 * time.Second},
-				Containers: []api.ContainerMetrics{{Name: "c", Usage: corev1.ResourceList{"cpu": resource.MustParse(used), "memory": resource.MustParse(used[:1] + "0Mi")}}}})
+			t.Usage = append(t.Usage, &api.PodMetrics{ObjectMeta: p.ObjectMeta, Timestamp: metav1.NewTime(now),
+				Window: metav1.Duration{Duration: 15 * time.Second},
+				Containers: []api.ContainerMetrics{{Name: "c",
+					Usage: corev1.ResourceList{"cpu": resource.MustParse(used), "memory": resource.MustParse(used[:1] + "0Mi")}}}})
 		}
 	}
 	return t
@@ -120,14 +127,19 @@ func TestDecide(t *testing.T) {
 		{"at the target", scaler(), "555", 3, ok},
 		{"near above the target", scaler(), "556", 3, ok},
 		{"above", scaler(), "999", 6, ok},
-		{"twice at most", scaler(average("cpu", "100m"), only), "99999", 10, "AbleToScale=True ReadyForNewScale, ScalingActive=True ValidMetricFound, ScalingLimited=True ScaleUpLimit"},
-		{"or four", scaler(average("cpu", "100m"), only), "9", 4, "AbleToScale=True ReadyForNewScale, ScalingActive=True ValidMetricFound, ScalingLimited=True ScaleUpLimit"},
+		{"twice at most", scaler(average("cpu", "100m"), only), "99999", 10,
+			"AbleToScale=True ReadyForNewScale, ScalingActive=True ValidMetricFound, ScalingLimited=True ScaleUpLimit"},
+		{"or four", scaler(average("cpu", "100m"), only), "9", 4,
+			"AbleToScale=True ReadyForNewScale, ScalingActive=True ValidMetricFound, ScalingLimited=True ScaleUpLimit"},
 		{"never above the most", scaler(func(h *autoscalingv2.HorizontalPodAutoscaler) { h.Spec.MaxReplicas = 4 }), "999", 4,
 			"AbleToScale=True ReadyForNewScale, ScalingActive=True ValidMetricFound, ScalingLimited=True TooManyReplicas"},
-		{"more than the most", scaler(func(h *autoscalingv2.HorizontalPodAutoscaler) { h.Spec.MaxReplicas = 2 }), "111", 2, "AbleToScale=True SucceededGetScale"},
-		{"fewer than the least", scaler(func(h *autoscalingv2.HorizontalPodAutoscaler) { n := int32(5); h.Spec.MinReplicas = &n }), "111", 5, "AbleToScale=True SucceededGetScale"},
+		{"more than the most", scaler(func(h *autoscalingv2.HorizontalPodAutoscaler) { h.Spec.MaxReplicas = 2 }), "111", 2,
+			"AbleToScale=True SucceededGetScale"},
+		{"fewer than the least", scaler(func(h *autoscalingv2.HorizontalPodAutoscaler) { n := int32(5); h.Spec.MinReplicas = &n }), "111", 5,
+			"AbleToScale=True SucceededGetScale"},
 		{"stopped by hand", scaler(), "", 0, "AbleToScale=True SucceededGetScale, ScalingActive=False ScalingDisabled"},
-		{"below, and just looked at", scaler(), "1111", 4, "AbleToScale=True ScaleDownStabilized, ScalingActive=True ValidMetricFound, ScalingLimited=False DesiredWithinRange"},
+		{"below, and just looked at", scaler(), "1111", 4,
+			"AbleToScale=True ScaleDownStabilized, ScalingActive=True ValidMetricFound, ScalingLimited=False DesiredWithinRange"},
 		{"nothing measured", scaler(), "mmm", 3, "AbleToScale=True SucceededGetScale, ScalingActive=False FailedGetResourceMetric"},
 		{"nothing running", scaler(), "pp", 2, "AbleToScale=True SucceededGetScale, ScalingActive=False FailedGetResourceMetric"},
 		{"the most of two metrics", scaler(average("cpu", "300m")), "666", 6, ok},
@@ -139,12 +151,14 @@ func TestDecide(t *testing.T) {
 		{"and does not turn it round", scaler(), "6mm", 3, ok},
 		{"those that go do not count", scaler(), "99df", 4, ok},
 		{"a container", scaler(func(h *autoscalingv2.HorizontalPodAutoscaler) {
-			h.Spec.Metrics = []autoscalingv2.MetricSpec{{Type: autoscalingv2.ContainerResourceMetricSourceType, ContainerResource: &autoscalingv2.ContainerResourceMetricSource{
-				Name: "cpu", Container: "c", Target: h.Spec.Metrics[0].Resource.Target}}}
+			h.Spec.Metrics = []autoscalingv2.MetricSpec{{Type: autoscalingv2.ContainerResourceMetricSourceType,
+				ContainerResource: &autoscalingv2.ContainerResourceMetricSource{
+					Name: "cpu", Container: "c", Target: h.Spec.Metrics[0].Resource.Target}}}
 		}), "888", 5, ok},
 		{"no such container", scaler(func(h *autoscalingv2.HorizontalPodAutoscaler) {
-			h.Spec.Metrics = []autoscalingv2.MetricSpec{{Type: autoscalingv2.ContainerResourceMetricSourceType, ContainerResource: &autoscalingv2.ContainerResourceMetricSource{
-				Name: "cpu", Container: "x", Target: h.Spec.Metrics[0].Resource.Target}}}
+			h.Spec.Metrics = []autoscalingv2.MetricSpec{{Type: autoscalingv2.ContainerResourceMetricSourceType,
+				ContainerResource: &autoscalingv2.ContainerResourceMetricSource{
+					Name: "cpu", Container: "x", Target: h.Spec.Metrics[0].Resource.Target}}}
 		}), "888", 3, "AbleToScale=True SucceededGetScale, ScalingActive=False FailedGetContainerResourceMetric"},
 		{"one metric of two fails, the other wants more", scaler(average("ephemeral-storage", "1Mi")), "999", 6, ok},
 		{"one metric of two fails, the other wants fewer", scaler(average("ephemeral-storage", "1Mi")), "111", 3,
@@ -163,7 +177,8 @@ func TestDecide(t *testing.T) {
 		if p.Status.CurrentReplicas != target.Replicas || *p.Status.ObservedGeneration != 1 {
 			t.Errorf("%s: %+v", tt.name, p.Status)
 		}
-		if warned := slices.ContainsFunc(p.Events, func(e Event) bool { return e.Type == corev1.EventTypeWarning }); warned != strings.Contains(tt.says, "Failed") && tt.name[:3] != "one" {
+		if warned := slices.ContainsFunc(p.Events,
+			func(e Event) bool { return e.Type == corev1.EventTypeWarning }); warned != strings.Contains(tt.says, "Failed") && tt.name[:3] != "one" {
 			t.Errorf("%s: events %+v", tt.name, p.Events)
 		}
 	}
@@ -172,8 +187,11 @@ func TestDecide(t *testing.T) {
 // TestSelectors: nothing is scaled whose pods nobody can tell, or somebody else scales.
 func TestSelectors(t *testing.T) {
 	for want, edit := range map[string]func(*Target){
-		"AbleToScale=True SucceededGetScale, ScalingActive=False InvalidSelector":   func(t *Target) { t.Selector = "" },
-		"AbleToScale=True SucceededGetScale, ScalingActive=False AmbiguousSelector": func(t *Target) { t.Rivals = []string{"default/other", "default/web"} },
+		"AbleToScale=True SucceededGetScale, ScalingActive=False InvalidSelector": func(t *Target) { t.Selector = "" },
+		"AbleToScale=True SucceededGetScale, ScalingActive=False AmbiguousSelector": func(t *Target) {
+			t.Rivals = []string{"default/other",
+				"default/web"}
+		},
 	} {
 		target := world("999", began)
 		edit(&target)
@@ -191,16 +209,19 @@ func TestStatus(t *testing.T) {
 	h := scaler(average("memory", "1Gi"))
 	p := Decide(h, world("888", began), &Memory{}, began)
 	cpu, memory := p.Status.CurrentMetrics[0].Resource.Current, p.Status.CurrentMetrics[1].Resource.Current
-	if *cpu.AverageUtilization != 80 || cpu.AverageValue.String() != "800m" || memory.AverageUtilization != nil || memory.AverageValue.String() != "80Mi" {
+	if *cpu.AverageUtilization != 80 || cpu.AverageValue.String() != "800m" || memory.AverageUtilization != nil ||
+		memory.AverageValue.String() != "80Mi" {
 		t.Errorf("%+v", p.Status.CurrentMetrics)
 	}
-	if p.Reason != "cpu resource utilization (percentage of request) above target" || p.Status.LastScaleTime != nil || p.Status.DesiredReplicas != 5 {
+	if p.Reason != "cpu resource utilization (percentage of request) above target" || p.Status.LastScaleTime != nil ||
+		p.Status.DesiredReplicas != 5 {
 		t.Errorf("%+v", p)
 	}
 	refused := p
 	refused.Status = *p.Status.DeepCopy()
 	refused.Refused(h.Status, errors.New("no"), began)
-	if !strings.HasPrefix(says(refused), "AbleToScale=False FailedUpdateScale") || refused.Status.DesiredReplicas != 0 || refused.Status.LastScaleTime != nil {
+	if !strings.HasPrefix(says(refused), "AbleToScale=False FailedUpdateScale") || refused.Status.DesiredReplicas != 0 ||
+		refused.Status.LastScaleTime != nil {
 		t.Errorf("%s, %+v", says(refused), refused.Status)
 	}
 	p.Scaled(began.Add(time.Second))
@@ -244,15 +265,21 @@ func TestSteady(t *testing.T) {
 	}{
 		{"down after five minutes", scaler(), 4, times(1, 22), append(slices.Repeat([]int32{4}, 20), 1, 1)},
 		{"a peak in between holds it", scaler(), 4, append(append(times(1, 10), 5), times(1, 12)...), slices.Repeat([]int32{4}, 23)},
-		{"up by a pod a minute", scaler(behaving(rulesOf(0, most, policy(pod, 1, 60)), free)), 2, times(9, 9), []int32{3, 3, 3, 3, 4, 4, 4, 4, 5}},
-		{"the slower of two policies", scaler(behaving(rulesOf(0, least, policy(pod, 1, 15), policy(part, 100, 15)), free)), 4, times(9, 3), []int32{5, 6, 7}},
-		{"the faster of two policies", scaler(behaving(rulesOf(0, most, policy(pod, 1, 15), policy(part, 100, 15)), free)), 4, times(9, 2), []int32{8, 15}},
+		{"up by a pod a minute", scaler(behaving(rulesOf(0, most, policy(pod, 1, 60)), free)), 2, times(9, 9),
+			[]int32{3, 3, 3, 3, 4, 4, 4, 4, 5}},
+		{"the slower of two policies", scaler(behaving(rulesOf(0, least, policy(pod, 1, 15), policy(part, 100, 15)), free)), 4, times(9, 3),
+			[]int32{5, 6, 7}},
+		{"the faster of two policies", scaler(behaving(rulesOf(0, most, policy(pod, 1, 15), policy(part, 100, 15)), free)), 4, times(9, 2),
+			[]int32{8, 15}},
 		{"never up", scaler(behaving(rulesOf(0, off, policy(pod, 1, 15)), free)), 4, times(9, 3), []int32{4, 4, 4}},
 		{"never down", scaler(behaving(free, rulesOf(0, off, policy(pod, 1, 15)))), 4, times(1, 3), []int32{4, 4, 4}},
 		{"down at once", scaler(behaving(free, rulesOf(0, most, policy(part, 100, 15)))), 4, times(1, 2), []int32{1, 1}},
-		{"down by half in a minute", scaler(behaving(free, rulesOf(0, most, policy(part, 50, 60)))), 8, times(0, 9), []int32{4, 4, 4, 4, 2, 2, 2, 2, 1}},
-		{"down by one in 30 s, a policy that takes less", scaler(behaving(free, rulesOf(0, least, policy(pod, 1, 30), policy(part, 50, 30)))), 8, times(1, 5), []int32{7, 7, 6, 6, 5}},
-		{"up only when it was wanted for half a minute", scaler(behaving(rulesOf(30, most, policy(part, 1000, 15)), free)), 2, []int{9, 5, 9, 9, 9}, []int32{2, 2, 2, 4, 4}},
+		{"down by half in a minute", scaler(behaving(free, rulesOf(0, most, policy(part, 50, 60)))), 8, times(0, 9),
+			[]int32{4, 4, 4, 4, 2, 2, 2, 2, 1}},
+		{"down by one in 30 s, a policy that takes less", scaler(behaving(free, rulesOf(0, least, policy(pod, 1, 30), policy(part, 50, 30)))), 8,
+			times(1, 5), []int32{7, 7, 6, 6, 5}},
+		{"up only when it was wanted for half a minute", scaler(behaving(rulesOf(30, most, policy(part, 1000, 15)), free)), 2,
+			[]int{9, 5, 9, 9, 9}, []int32{2, 2, 2, 4, 4}},
 	} {
 		if got := scenario(tt.h, tt.pods, tt.load); !slices.Equal(got, tt.want) {
 			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
@@ -280,7 +307,8 @@ func TestStarting(t *testing.T) {
 		{"never became ready", time.Hour, time.Hour - 10*time.Second, corev1.ConditionFalse, 0, true},
 	} {
 		at := ago(tt.started)
-		p := &corev1.Pod{Status: corev1.PodStatus{StartTime: &at, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: tt.is, LastTransitionTime: ago(tt.ready)}}}}
+		p := &corev1.Pod{Status: corev1.PodStatus{StartTime: &at,
+			Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: tt.is, LastTransitionTime: ago(tt.ready)}}}}
 		if got := starts(p, sample{at: now.Add(-tt.measured), window: 15 * time.Second}, now); got != tt.want {
 			t.Errorf("%s: %v", tt.name, got)
 		}
@@ -293,7 +321,8 @@ func TestStarting(t *testing.T) {
 // TestHostileNumbers: whatever a board says its pods use, the number stays within bounds.
 func TestHostileNumbers(t *testing.T) {
 	for _, used := range []string{"-1", "-9223372036854775808", "9223372036854775807", "9e30", "1n", "0"} {
-		for _, h := range []*autoscalingv2.HorizontalPodAutoscaler{scaler(), scaler(average("cpu", "1n"), only), scaler(average("memory", "1"), only)} {
+		for _, h := range []*autoscalingv2.HorizontalPodAutoscaler{scaler(), scaler(average("cpu", "1n"), only),
+			scaler(average("memory", "1"), only)} {
 			target := world("555", began)
 			for _, m := range target.Usage {
 				m.Containers = append(m.Containers, api.ContainerMetrics{Name: "d"})

@@ -75,9 +75,11 @@ func (l *look) normalize(is, want, least int32, m *Memory) int32 {
 	case steady == want:
 		l.set(autoscalingv2.AbleToScale, true, "ReadyForNewScale", "recommended size matches current size")
 	case want >= is && l.h.Spec.Behavior != nil:
-		l.set(autoscalingv2.AbleToScale, true, "ScaleUpStabilized", "recent recommendations were lower than current one, applying the lowest recent recommendation")
+		l.set(autoscalingv2.AbleToScale, true, "ScaleUpStabilized",
+			"recent recommendations were lower than current one, applying the lowest recent recommendation")
 	default:
-		l.set(autoscalingv2.AbleToScale, true, "ScaleDownStabilized", "recent recommendations were higher than current one, applying the highest recent recommendation")
+		l.set(autoscalingv2.AbleToScale, true, "ScaleDownStabilized",
+			"recent recommendations were higher than current one, applying the highest recent recommendation")
 	}
 	n, reason, text := limit(is, steady, least, l.h.Spec.MaxReplicas, rise, fall, m, l.now)
 	l.set(autoscalingv2.ScalingLimited, n != steady, reason, text)
@@ -121,7 +123,8 @@ func (m *Memory) steady(is, want int32, rise, fall *autoscalingv2.HPAScalingRule
 const inRange = "the desired count is within the acceptable range"
 
 // limit keeps a number within what policies and bounds allow, and says which of them did.
-func limit(is, want, least, most int32, rise, fall *autoscalingv2.HPAScalingRules, m *Memory, now time.Time) (n int32, reason, text string) {
+func limit(is, want, least, most int32, rise, fall *autoscalingv2.HPAScalingRules, m *Memory, now time.Time) (n int32, reason,
+	text string) {
 	switch {
 	case want > is:
 		top, why, text := most, "TooManyReplicas", "the desired replica count is more than the maximum replica count"
@@ -171,7 +174,8 @@ func (m *Memory) floor(is int32, r *autoscalingv2.HPAScalingRules, now time.Time
 
 // policies is the number that rules allow: what the one policy does that changes most, or least. Each counts from how many pods there were
 // when its period began.
-func (m *Memory) policies(is int32, r *autoscalingv2.HPAScalingRules, now time.Time, allows func(float64, autoscalingv2.HPAScalingPolicy) float64,
+func (m *Memory) policies(is int32, r *autoscalingv2.HPAScalingRules, now time.Time,
+	allows func(float64, autoscalingv2.HPAScalingPolicy) float64,
 	further func(a, b float64) bool) int32 {
 	how := autoscalingv2.MaxChangePolicySelect
 	if r.SelectPolicy != nil {

@@ -91,7 +91,8 @@ func statusOf(m autoscalingv2.MetricSpec, r reading) autoscalingv2.MetricStatus 
 	}
 	current := autoscalingv2.MetricValueStatus{AverageValue: resource.NewMilliQuantity(r.average, format), AverageUtilization: r.percent}
 	if container != "" {
-		return autoscalingv2.MetricStatus{Type: m.Type, ContainerResource: &autoscalingv2.ContainerResourceMetricStatus{Name: name, Container: container, Current: current}}
+		return autoscalingv2.MetricStatus{Type: m.Type,
+			ContainerResource: &autoscalingv2.ContainerResourceMetricStatus{Name: name, Container: container, Current: current}}
 	}
 	return autoscalingv2.MetricStatus{Type: m.Type, Resource: &autoscalingv2.ResourceMetricStatus{Name: name, Current: current}}
 }
@@ -303,7 +304,8 @@ func count(t Target, samples map[string]sample, g gauge, name corev1.ResourceNam
 }
 
 // sort tells pods by what is known of them: what they use, or that they start, or nothing. Pods that go or have failed are left out.
-func sort(pods []*corev1.Pod, samples map[string]sample, name corev1.ResourceName, now time.Time) (usage map[string]int64, unready, missing []string) {
+func sort(pods []*corev1.Pod, samples map[string]sample, name corev1.ResourceName, now time.Time) (usage map[string]int64, unready,
+	missing []string) {
 	usage = map[string]int64{}
 	for _, p := range pods {
 		s, ok := samples[p.Name]

@@ -246,7 +246,8 @@ func (l *look) start(schedule batch.Schedule) {
 	case slices.ContainsFunc(l.jobs, func(j *batchv1.Job) bool { return j.Name == name(l.CronJob, at) }): // every second is every minute
 		l.Again = l.Now.Truncate(time.Minute).Add(time.Minute).Sub(l.Now)
 	case l.Spec.ConcurrencyPolicy == batchv1.ForbidConcurrent && len(l.running) > 0:
-		l.warns(corev1.EventTypeNormal, "JobAlreadyActive", "Not starting job because prior execution is running and concurrency policy is Forbid")
+		l.warns(corev1.EventTypeNormal, "JobAlreadyActive",
+			"Not starting job because prior execution is running and concurrency policy is Forbid")
 	case l.Spec.ConcurrencyPolicy == batchv1.ReplaceConcurrent && l.replace():
 	case len(l.running) >= mostActive:
 		l.warns(corev1.EventTypeWarning, "TooManyActive", "Not starting job because %d have not ended", len(l.running))
@@ -255,7 +256,8 @@ func (l *look) start(schedule batch.Schedule) {
 			from = deadline
 		}
 		if schedule.Missed(from, l.Now, mostMissed+1) > mostMissed {
-			l.warns(corev1.EventTypeWarning, "TooManyMissedTimes", "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew")
+			l.warns(corev1.EventTypeWarning, "TooManyMissedTimes",
+				"too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew")
 		}
 		l.Make = l.job(at, schedule)
 	}

@@ -23,7 +23,8 @@ func ptr[T any](v T) *T { return &v }
 
 // hourly is a CronJob that was made at ten, and whose last Job was that of eleven.
 func hourly() *batchv1.CronJob {
-	c := &batchv1.CronJob{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "c", UID: "cron", CreationTimestamp: *stamp(noon.Add(-2 * time.Hour))}}
+	c := &batchv1.CronJob{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "c", UID: "cron",
+		CreationTimestamp: *stamp(noon.Add(-2 * time.Hour))}}
 	c.Spec = batchv1.CronJobSpec{Schedule: "0 * * * *", ConcurrencyPolicy: batchv1.AllowConcurrent, SuccessfulJobsHistoryLimit: ptr(int32(3)),
 		FailedJobsHistoryLimit: ptr(int32(1))}
 	c.Spec.JobTemplate.Labels = map[string]string{"app": "x"}
@@ -91,12 +92,17 @@ func TestNext(t *testing.T) {
 			clock.Now = at11.Add(30 * time.Minute)
 			return nil
 		}},
-		{"a clock that nobody believes", "again 10s", func(c *batchv1.CronJob, clock *Clock) []*batchv1.Job { clock.Believed = false; return nil }},
+		{"a clock that nobody believes", "again 10s",
+			func(c *batchv1.CronJob, clock *Clock) []*batchv1.Job { clock.Believed = false; return nil }},
 		{"a month later", due + ", TooManyMissedTimes, again 59m30s", func(c *batchv1.CronJob, clock *Clock) []*batchv1.Job {
 			c.Status.LastScheduleTime = stamp(at12.Add(-30 * 24 * time.Hour))
 			return nil
 		}},
-		{"never yet", due + ", again 59m30s", func(c *batchv1.CronJob, clock *Clock) []*batchv1.Job { c.Status.LastScheduleTime = nil; return nil }},
+		{"never yet", due + ", again 59m30s", func(c *batchv1.CronJob,
+			clock *Clock) []*batchv1.Job {
+			c.Status.LastScheduleTime = nil
+			return nil
+		}},
 		{"off for a week, with a deadline", "MissSchedule, again 29m30s", func(c *batchv1.CronJob, clock *Clock) []*batchv1.Job {
 			c.Status.LastScheduleTime, c.Spec.StartingDeadlineSeconds = stamp(at12.Add(-7*24*time.Hour)), ptr(int64(600))
 			clock.Now = noon.Add(30 * time.Minute)
@@ -117,7 +123,8 @@ func TestNext(t *testing.T) {
 		{"made, and its maker died", "status 1 last 11-25T12:00", func(c *batchv1.CronJob, clock *Clock) []*batchv1.Job {
 			return []*batchv1.Job{job(c, at12, "")}
 		}},
-		{"one beside the other", due + ", again 59m30s", func(c *batchv1.CronJob, clock *Clock) []*batchv1.Job { return []*batchv1.Job{running(c, at11)} }},
+		{"one beside the other", due + ", again 59m30s",
+			func(c *batchv1.CronJob, clock *Clock) []*batchv1.Job { return []*batchv1.Job{running(c, at11)} }},
 		{"forbidden", "JobAlreadyActive, again 59m30s", func(c *batchv1.CronJob, clock *Clock) []*batchv1.Job {
 			c.Spec.ConcurrencyPolicy = batchv1.ForbidConcurrent
 			return []*batchv1.Job{running(c, at11)}

@@ -219,7 +219,8 @@ func (l *look) stamp() metav1.Time { return metav1.NewTime(l.now).Rfc3339Copy() 
 
 func (l *look) condition(t batchv1.JobConditionType, reason, message string) batchv1.JobCondition {
 	now := l.stamp()
-	return batchv1.JobCondition{Type: t, Status: corev1.ConditionTrue, Reason: reason, Message: message, LastProbeTime: now, LastTransitionTime: now}
+	return batchv1.JobCondition{Type: t, Status: corev1.ConditionTrue, Reason: reason, Message: message, LastProbeTime: now,
+		LastTransitionTime: now}
 }
 
 // finish ends a Job that has its verdict, when all of its pods have ended and are counted.

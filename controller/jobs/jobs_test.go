@@ -21,7 +21,8 @@ var now = time.Unix(1e9, 0).UTC()
 // work is a Job as the server makes it.
 func work(edit ...func(*batchv1.Job)) *batchv1.Job {
 	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "work", UID: "job", Generation: 1}}
-	j.Spec.Template.Spec = corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, InitContainers: []corev1.Container{{Name: "i"}}, Containers: []corev1.Container{{Name: "c"}}}
+	j.Spec.Template.Spec = corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, InitContainers: []corev1.Container{{Name: "i"}},
+		Containers: []corev1.Container{{Name: "c"}}}
 	for _, f := range edit {
 		f(j)
 	}
@@ -74,7 +75,8 @@ func podsOf(j *batchv1.Job, lines ...string) (out []*corev1.Pod) {
 				p.Annotations[batchv1.JobIndexFailureCountAnnotation] = value
 			case "code", "ago":
 				if len(p.Status.ContainerStatuses) == 0 {
-					p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}}}
+					p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c",
+						State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}}}
 				}
 				end := p.Status.ContainerStatuses[0].State.Terminated
 				if key == "code" {
@@ -97,7 +99,8 @@ func podsOf(j *batchv1.Job, lines ...string) (out []*corev1.Pod) {
 // told is a plan in words.
 func told(j *batchv1.Job, p *Plan) string {
 	var out []string
-	for what, list := range map[string][]*corev1.Pod{"adopt": p.Adopt, "release": p.Release, "delete": p.Delete, "drop": p.Drop, "free": p.Free} {
+	for what, list := range map[string][]*corev1.Pod{"adopt": p.Adopt, "release": p.Release, "delete": p.Delete, "drop": p.Drop,
+		"free": p.Free} {
 		if len(list) > 0 {
 			var names []string
 			for _, it := range list {
@@ -216,15 +219,21 @@ func TestNext(t *testing.T) {
 
 		{"a pod fails", edits{}, "a: failed ago=4s", "again=6s free=a uncounted=0/1"},
 		{"longer after the second", edits{}, "a: failed free ago=1m; b: failed ago=4s", "again=16s free=b uncounted=0/1"},
-		{"not after a success", edits{many(5, 1)}, "a: failed free ago=1m; b: succeeded free ago=5s; c: failed ago=4s", "again=6s free=c uncounted=0/1"},
+		{"not after a success", edits{many(5, 1)}, "a: failed free ago=1m; b: succeeded free ago=5s; c: failed ago=4s",
+			"again=6s free=c uncounted=0/1"},
 		{"a failure that is to come", edits{}, "a: failed ago=-1h", "again=10s free=a uncounted=0/1"},
-		{"too many failures", edits{limit(0)}, "a: failed ago=1h; b: running", "FailureTarget=True(BackoffLimitExceeded) delete=b free=a,b uncounted=0/2"},
-		{"failed, and its pods go", edits{verdict(batchv1.JobFailureTarget), uncounted("a", "b")}, "a: failed free; b: running going free", "FailureTarget=True(Why) counted=0/2"},
-		{"failed, and its pods are gone", edits{verdict(batchv1.JobFailureTarget), uncounted("b")}, "", "Failed=True(Why) FailureTarget=True(Why) counted=0/1"},
+		{"too many failures", edits{limit(0)}, "a: failed ago=1h; b: running",
+			"FailureTarget=True(BackoffLimitExceeded) delete=b free=a,b uncounted=0/2"},
+		{"failed, and its pods go", edits{verdict(batchv1.JobFailureTarget), uncounted("a", "b")}, "a: failed free; b: running going free",
+			"FailureTarget=True(Why) counted=0/2"},
+		{"failed, and its pods are gone", edits{verdict(batchv1.JobFailureTarget), uncounted("b")}, "",
+			"Failed=True(Why) FailureTarget=True(Why) counted=0/1"},
 		{"restarts in place", edits{onFailure, limit(3)}, "a: running restarts=2", ""},
-		{"too many restarts", edits{onFailure, limit(3)}, "a: running restarts=3", "FailureTarget=True(BackoffLimitExceeded) delete=a free=a uncounted=0/1"},
+		{"too many restarts", edits{onFailure, limit(3)}, "a: running restarts=3",
+			"FailureTarget=True(BackoffLimitExceeded) delete=a free=a uncounted=0/1"},
 		{"a deadline", edits{deadline, started(20 * time.Second)}, "a: running", "again=40s"},
-		{"a deadline is over", edits{deadline, started(time.Minute)}, "a: running", "FailureTarget=True(DeadlineExceeded) delete=a free=a uncounted=0/1"},
+		{"a deadline is over", edits{deadline, started(time.Minute)}, "a: running",
+			"FailureTarget=True(DeadlineExceeded) delete=a free=a uncounted=0/1"},
 
 		{"a pod is deleted", edits{}, "a: running going", "again=10s free=a uncounted=0/1"},
 		{"a pod is deleted, and has to end first", edits{onlyFailed}, "a: running going", ""},
@@ -233,7 +242,8 @@ func TestNext(t *testing.T) {
 		{"a power-off as a rule has it", edits{limit(0), policy(onDisruption(batchv1.PodFailurePolicyActionCount))}, "a: off",
 			"FailureTarget=True(BackoffLimitExceeded) free=a uncounted=0/1"},
 		{"ignored", edits{limit(0), policy(onCode(batchv1.PodFailurePolicyActionIgnore, 7))}, "a: failed code=7 ago=1h", "free=a make=1"},
-		{"counted by the first rule", edits{limit(9), policy(onCode(batchv1.PodFailurePolicyActionCount, 7), onCode(batchv1.PodFailurePolicyActionFailJob, 7))},
+		{"counted by the first rule", edits{limit(9),
+			policy(onCode(batchv1.PodFailurePolicyActionCount, 7), onCode(batchv1.PodFailurePolicyActionFailJob, 7))},
 			"a: failed code=7 ago=1h", "free=a make=1 uncounted=0/1"},
 		{"a bug", edits{policy(onCode(batchv1.PodFailurePolicyActionFailJob, 3, 7))}, "a: failed code=7 ago=1h; b: running",
 			"FailureTarget=True(PodFailurePolicy) delete=b free=a,b uncounted=0/2"},
@@ -252,17 +262,23 @@ func TestNext(t *testing.T) {
 		{"success of an index that there is no more", edits{indexed(1)}, "a: succeeded index=3", "free=a make=0"},
 		{"an index fails", edits{indexed(2), perIndex(1)}, "a: failed index=0 ago=4s; b: running index=1", "again=6s"},
 		{"an index is tried again", edits{indexed(2), perIndex(1)}, "a: failed index=0 ago=10s; b: running index=1", "make=0"},
-		{"the failure is counted then", edits{indexed(2), perIndex(1)}, "a: failed index=0 ago=10s; b: running index=1; c: running index=0 fails=1", "free=a uncounted=0/1"},
-		{"an index fails for good", edits{indexed(2), perIndex(1)}, "a: failed index=0 fails=1 ago=10s; b: running index=1", "broken=0 free=a uncounted=0/1"},
+		{"the failure is counted then", edits{indexed(2), perIndex(1)},
+			"a: failed index=0 ago=10s; b: running index=1; c: running index=0 fails=1", "free=a uncounted=0/1"},
+		{"an index fails for good", edits{indexed(2), perIndex(1)}, "a: failed index=0 fails=1 ago=10s; b: running index=1",
+			"broken=0 free=a uncounted=0/1"},
 		{"all indexes have ended", edits{indexed(2), perIndex(0)}, "a: failed index=0; b: succeeded index=1",
 			"FailureTarget=True(FailedIndexes) broken=0 counted=1/0 done=1 free=a,b uncounted=0/1"},
-		{"too many indexes fail", edits{indexed(3), perIndex(0), spec(func(s *batchv1.JobSpec) { s.MaxFailedIndexes = new(int32) })}, "a: failed index=0; b: running index=1",
+		{"too many indexes fail", edits{indexed(3), perIndex(0), spec(func(s *batchv1.JobSpec) { s.MaxFailedIndexes = new(int32) })},
+			"a: failed index=0; b: running index=1",
 			"FailureTarget=True(MaxFailedIndexesExceeded) broken=0 delete=b free=a,b uncounted=0/2"},
-		{"a rule fails the index", edits{indexed(2), perIndex(5), policy(onCode(batchv1.PodFailurePolicyActionFailIndex, 7))}, "a: failed index=0 code=7; b: running index=1",
+		{"a rule fails the index", edits{indexed(2), perIndex(5), policy(onCode(batchv1.PodFailurePolicyActionFailIndex, 7))},
+			"a: failed index=0 code=7; b: running index=1",
 			"broken=0 free=a uncounted=0/1"},
-		{"enough", edits{indexed(3), success(batchv1.SuccessPolicyRule{SucceededIndexes: pointer("1-2"), SucceededCount: pointer(int32(1))})}, "a: succeeded index=1; b: running index=2",
+		{"enough", edits{indexed(3), success(batchv1.SuccessPolicyRule{SucceededIndexes: pointer("1-2"), SucceededCount: pointer(int32(1))})},
+			"a: succeeded index=1; b: running index=2",
 			"SuccessCriteriaMet=True(SuccessPolicy) counted=1/0 delete=b done=1 free=a,b"},
-		{"not enough", edits{indexed(2), success(batchv1.SuccessPolicyRule{SucceededIndexes: pointer("1")})}, "a: succeeded index=0; b: running index=1", "counted=1/0 done=0 free=a"},
+		{"not enough", edits{indexed(2), success(batchv1.SuccessPolicyRule{SucceededIndexes: pointer("1")})},
+			"a: succeeded index=0; b: running index=1", "counted=1/0 done=0 free=a"},
 		{"the end of a finished one", edits{verdict(batchv1.JobComplete)}, "a: succeeded; b: off free", "Complete=True(Why) delete=b free=a"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -284,7 +300,8 @@ func TestNext(t *testing.T) {
 func TestPod(t *testing.T) {
 	j := work(indexed(12), spec(func(s *batchv1.JobSpec) {
 		s.BackoffLimitPerIndex, s.Parallelism = pointer(int32(3)), pointer(int32(1))
-		s.Template.Spec.Containers = append(s.Template.Spec.Containers, corev1.Container{Name: "own", Env: []corev1.EnvVar{{Name: indexVariable, Value: "x"}}})
+		s.Template.Spec.Containers = append(s.Template.Spec.Containers,
+			corev1.Container{Name: "own", Env: []corev1.EnvVar{{Name: indexVariable, Value: "x"}}})
 	}))
 	done := "0-9"
 	j.Status.CompletedIndexes = done
@@ -327,7 +344,8 @@ func TestBounds(t *testing.T) {
 		lines = append(lines, fmt.Sprintf("%d: succeeded", i))
 	}
 	j = work(spec(func(s *batchv1.JobSpec) { s.Completions = pointer(int32(1000)) }))
-	if plan := Next(j, podsOf(j, lines...), 0, now); len(plan.Status.UncountedTerminatedPods.Succeeded) != mostUncounted || len(plan.Free) != mostUncounted {
+	if plan := Next(j, podsOf(j, lines...), 0, now); len(plan.Status.UncountedTerminatedPods.Succeeded) != mostUncounted ||
+		len(plan.Free) != mostUncounted {
 		t.Errorf("%d pods are noted, %d let go", len(plan.Status.UncountedTerminatedPods.Succeeded), len(plan.Free))
 	}
 }

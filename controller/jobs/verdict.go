@@ -176,5 +176,6 @@ func failed(p *corev1.Pod, r *batchv1.PodFailurePolicyRule, i int) string {
 		return fmt.Sprintf("Container %s for pod %s/%s failed with exit code %d matching %s rule at index %d",
 			c.Name, p.Namespace, p.Name, c.State.Terminated.ExitCode, r.Action, i)
 	}
-	return fmt.Sprintf("Pod %s/%s has condition %s matching %s rule at index %d", p.Namespace, p.Name, condition(p, r.OnPodConditions).Type, r.Action, i)
+	return fmt.Sprintf("Pod %s/%s has condition %s matching %s rule at index %d", p.Namespace, p.Name, condition(p, r.OnPodConditions).Type,
+		r.Action, i)
 }

@@ -39,7 +39,8 @@ func TestMachineListers(t *testing.T) {
 		l, err := New(text)
 		must(t, err)
 		for _, c := range []struct{ node, id, want, wrong string }{
-			{"a", "id", "shutdown", ""}, {"b", "", "gone", ""}, {"long", "", "", "a machine is"}, {"word", "", "", `not "perhaps"`}, {"c", "", "", " "},
+			{"a", "id", "shutdown", ""}, {"b", "", "gone", ""}, {"long", "", "", "a machine is"}, {"word", "", "", `not "perhaps"`},
+			{"c", "", "", " "},
 		} {
 			got, err := l.Machine(t.Context(), c.node, c.id)
 			if string(got) != c.want || (err != nil) != (c.wrong != "") || err != nil && !strings.Contains(err.Error(), c.wrong) {

@@ -168,7 +168,8 @@ func tolerate(s *corev1.PodSpec) {
 	}
 	add(corev1.TaintNodeNotReady, corev1.TaintEffectNoExecute)
 	add(corev1.TaintNodeUnreachable, corev1.TaintEffectNoExecute)
-	for _, key := range []string{corev1.TaintNodeDiskPressure, corev1.TaintNodeMemoryPressure, corev1.TaintNodePIDPressure, corev1.TaintNodeUnschedulable} {
+	for _, key := range []string{corev1.TaintNodeDiskPressure, corev1.TaintNodeMemoryPressure, corev1.TaintNodePIDPressure,
+		corev1.TaintNodeUnschedulable} {
 		add(key, corev1.TaintEffectNoSchedule)
 	}
 	if s.HostNetwork {
@@ -188,8 +189,10 @@ func (c *cover) create(p *place) {
 	if pod.Spec.Affinity.NodeAffinity == nil {
 		pod.Spec.Affinity.NodeAffinity = &corev1.NodeAffinity{}
 	}
-	pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-		MatchFields: []corev1.NodeSelectorRequirement{{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{p.name}}}}}}
+	pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = &corev1.NodeSelector{
+		NodeSelectorTerms: []corev1.NodeSelectorTerm{{
+			MatchFields: []corev1.NodeSelectorRequirement{{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn,
+				Values: []string{p.name}}}}}}
 	c.course.pod(Create, pod, p.name)
 	p.moved = true
 }
@@ -349,7 +352,8 @@ func (c *cover) surpass() {
 // count fills in how far the boards are: of each, its oldest pod counts.
 func (c *cover) count() {
 	s := &c.status
-	*s = appsv1.DaemonSetStatus{ObservedGeneration: c.ds.Generation, DesiredNumberScheduled: int32(c.desired), CollisionCount: s.CollisionCount, Conditions: s.Conditions}
+	*s = appsv1.DaemonSetStatus{ObservedGeneration: c.ds.Generation, DesiredNumberScheduled: int32(c.desired),
+		CollisionCount: s.CollisionCount, Conditions: s.Conditions}
 	for _, p := range c.boards {
 		switch {
 		case !p.known || len(p.pods) == 0:

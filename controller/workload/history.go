@@ -55,7 +55,8 @@ func (c *Course) again(left time.Duration) {
 
 // claim finds the pods of a controller. With those that have to be adopted or let go first, it says so and that is all: others
 // may want the same pods.
-func (c *Course) claim(by metav1.Object, s *metav1.LabelSelector, fits func(*corev1.Pod) bool, pods []*corev1.Pod) (own []*corev1.Pod, ok bool) {
+func (c *Course) claim(by metav1.Object, s *metav1.LabelSelector, fits func(*corev1.Pod) bool, pods []*corev1.Pod) (own []*corev1.Pod,
+	ok bool) {
 	found := claim(by, selecting(s), fits, pods)
 	for _, p := range found.adopt {
 		c.pod(Adopt, p, "")

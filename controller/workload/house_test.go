@@ -148,7 +148,8 @@ func (h *house) live(clean bool) {
 func podReady(p *corev1.Pod, is bool) {
 	p.Status.Conditions = nil
 	if is {
-		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(epoch)}}
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue,
+			LastTransitionTime: metav1.NewTime(epoch)}}
 	}
 }
 
@@ -291,7 +292,8 @@ func (w *row) settle() {
 	o := &order{set: w.set}
 	o.line(nil)
 	s, want := w.set.Status, o.end-o.start
-	if len(w.pods) != want || int(s.Replicas) != want || int(s.ReadyReplicas) != want || int(s.AvailableReplicas) != want || s.ObservedGeneration != w.set.Generation {
+	if len(w.pods) != want || int(s.Replicas) != want || int(s.ReadyReplicas) != want || int(s.AvailableReplicas) != want ||
+		s.ObservedGeneration != w.set.Generation {
 		w.fail("it ends with %d pods, wants %d: %+v", len(w.pods), want, s)
 	}
 	updated := 0
@@ -318,13 +320,14 @@ func (w *row) settle() {
 	}
 }
 
-// TestOrderAtRandom: whatever users and pods do, and wherever the loop is killed, no ordinal comes before its predecessor in order, no write
-// leaves fewer pods than maxUnavailable allows, no pod before the partition goes, and all comes to rest as it is wanted.
+// TestOrderAtRandom: whatever users and pods do, and wherever the loop is killed, no ordinal comes before its predecessor in order, no
+// write leaves fewer pods than maxUnavailable allows, no pod before the partition goes, and all comes to rest as it is wanted.
 func TestOrderAtRandom(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	for i := range uint64(40) {
 		h := newHouse(t, seed+i)
-		words := []string{"", "parallel", "out=2", "parallel out=2", "out=50%", "plain", "parallel plain", "ondelete", "partition=2", "parallel out=100%"}
+		words := []string{"", "parallel", "out=2", "parallel out=2", "out=50%", "plain", "parallel plain", "ondelete", "partition=2",
+			"parallel out=100%"}
 		w := &row{house: h, set: statefulSet(h.random.Int32N(5), words[h.random.IntN(len(words))])}
 		w.set.Status = appsv1.StatefulSetStatus{}
 		w.judge, w.place = w.allows, func(*corev1.Pod) string { return "n" }
@@ -389,7 +392,8 @@ func (w *fleet) allows(s PodStep) {
 		if p.run && n > 0 {
 			serving++
 		}
-		if stay := slices.DeleteFunc(slices.Clone(p.pods), func(p *corev1.Pod) bool { return p.DeletionTimestamp != nil || ended(p) }); len(stay) > 1 && n > 0 {
+		if stay := slices.DeleteFunc(slices.Clone(p.pods),
+			func(p *corev1.Pod) bool { return p.DeletionTimestamp != nil || ended(p) }); len(stay) > 1 && n > 0 {
 			twice++
 		}
 	}
@@ -456,13 +460,15 @@ func (w *fleet) settle() {
 			if !stays {
 				w.fail("%s on %s", p.Name, b.Name)
 			}
-			if run && w.ds.Spec.UpdateStrategy.Type != appsv1.OnDeleteDaemonSetStrategyType && p.Spec.Containers[0].Image != w.ds.Spec.Template.Spec.Containers[0].Image {
+			if run && w.ds.Spec.UpdateStrategy.Type != appsv1.OnDeleteDaemonSetStrategyType &&
+				p.Spec.Containers[0].Image != w.ds.Spec.Template.Spec.Containers[0].Image {
 				w.fail("%s is of another template", p.Name)
 			}
 		}
 	}
 	s := w.ds.Status
-	if len(w.pods) != want+stay || int(s.DesiredNumberScheduled) != want || int(s.CurrentNumberScheduled) != want || int(s.NumberAvailable) != want || s.NumberUnavailable != 0 ||
+	if len(w.pods) != want+stay || int(s.DesiredNumberScheduled) != want || int(s.CurrentNumberScheduled) != want ||
+		int(s.NumberAvailable) != want || s.NumberUnavailable != 0 ||
 		s.ObservedGeneration != w.ds.Generation {
 		w.fail("it ends with %d pods, wants %d and %d may stay: %+v", len(w.pods), want, stay, s)
 	}
@@ -498,7 +504,8 @@ func TestForeignRevisions(t *testing.T) {
 		r.Data.Raw = []byte(text)
 		set.Status.CurrentRevision = r.Name
 		course, _ := Order(set, []*appsv1.ControllerRevision{r}, nil, epoch)
-		if len(course.Revisions) != 1 || course.Revisions[0].Revision.Revision != 8 || len(course.Pods) != 1 || course.Pods[0].Pod.Spec.Containers[0].Image != "v1" {
+		if len(course.Revisions) != 1 || course.Revisions[0].Revision.Revision != 8 || len(course.Pods) != 1 ||
+			course.Pods[0].Pod.Spec.Containers[0].Image != "v1" {
 			t.Errorf("%.20q: %+v", text, course)
 		}
 	}

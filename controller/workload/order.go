@@ -53,7 +53,8 @@ func (m *member) present() bool { return m.available && !m.going }
 func (m *member) revision() string { return m.Labels[appsv1.StatefulSetRevisionLabel] }
 
 // Order decides what to do next for a StatefulSet. revisions and pods are those of its namespace; neither is changed.
-func Order(set *appsv1.StatefulSet, revisions []*appsv1.ControllerRevision, pods []*corev1.Pod, now time.Time) (Course, appsv1.StatefulSetStatus) {
+func Order(set *appsv1.StatefulSet, revisions []*appsv1.ControllerRevision, pods []*corev1.Pod, now time.Time) (Course,
+	appsv1.StatefulSetStatus) {
 	o := &order{set: set, now: now, minReady: time.Duration(set.Spec.MinReadySeconds) * time.Second,
 		inOrder: set.Spec.PodManagementPolicy != appsv1.ParallelPodManagement, status: *set.Status.DeepCopy()}
 	own, ok := o.course.claim(set, set.Spec.Selector, func(p *corev1.Pod) bool { return Ordinal(set, p) >= 0 }, pods)
@@ -79,7 +80,8 @@ func Order(set *appsv1.StatefulSet, revisions []*appsv1.ControllerRevision, pods
 	}
 	o.count()
 	o.course.forget(&o.was, set.Spec.RevisionHistoryLimit, func(r *appsv1.ControllerRevision) bool {
-		return r.Name == o.current || slices.ContainsFunc(own, func(p *corev1.Pod) bool { return p.Labels[appsv1.StatefulSetRevisionLabel] == r.Name })
+		return r.Name == o.current || slices.ContainsFunc(own,
+			func(p *corev1.Pod) bool { return p.Labels[appsv1.StatefulSetRevisionLabel] == r.Name })
 	})
 	return o.course, o.status
 }

@@ -19,9 +19,12 @@ import (
 func statefulSet(n int32, words string) *appsv1.StatefulSet {
 	labels, history, partition, former := map[string]string{"app": "web"}, int32(2), int32(0), "v1"
 	s := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "web", Generation: 3},
-		Spec: appsv1.StatefulSetSpec{Replicas: &n, Selector: &metav1.LabelSelector{MatchLabels: labels}, RevisionHistoryLimit: &history, ServiceName: "site",
-			Template:       corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "v1"}}}},
-			UpdateStrategy: appsv1.StatefulSetUpdateStrategy{Type: appsv1.RollingUpdateStatefulSetStrategyType, RollingUpdate: &appsv1.RollingUpdateStatefulSetStrategy{Partition: &partition}}}}
+		Spec: appsv1.StatefulSetSpec{Replicas: &n, Selector: &metav1.LabelSelector{MatchLabels: labels}, RevisionHistoryLimit: &history,
+			ServiceName: "site",
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "v1"}}}},
+			UpdateStrategy: appsv1.StatefulSetUpdateStrategy{Type: appsv1.RollingUpdateStatefulSetStrategyType,
+				RollingUpdate: &appsv1.RollingUpdateStatefulSetStrategy{Partition: &partition}}}}
 	for _, w := range strings.Fields(words) {
 		key, value, _ := strings.Cut(w, "=")
 		switch key {
@@ -63,16 +66,18 @@ func remembered(by metav1.Object, kind, label string, t *corev1.PodTemplateSpec,
 	t = t.DeepCopy()
 	t.Spec.Containers[0].Image = image
 	r := newRevision(by, kind, label, t, nil)
-	r.UID, r.Revision, r.CreationTimestamp = types.UID(image), int64(atoi(image[1:])), metav1.NewTime(epoch.Add(time.Duration(atoi(image[1:]))*time.Minute))
+	r.UID, r.Revision, r.CreationTimestamp = types.UID(image), int64(atoi(image[1:])),
+		metav1.NewTime(epoch.Add(time.Duration(atoi(image[1:]))*time.Minute))
 	return r
 }
 
-// podIs puts a pod into a state: "waits", "starts", "ready", "since=" seconds that it has been ready, "failed", "gone" (succeeded), "going",
-// "orphan", "unlabelled", "unnamed" as the words say.
+// podIs puts a pod into a state: "waits", "starts", "ready", "since=" seconds that it has been ready, "failed", "gone" (succeeded),
+// "going", "orphan", "unlabelled", "unnamed" as the words say.
 func podIs(p *corev1.Pod, words string) *corev1.Pod {
 	p.UID, p.Spec.NodeName, p.Status.Phase = types.UID(p.Name), "n", corev1.PodRunning
 	ready := func(since time.Time) {
-		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(since)}}
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue,
+			LastTransitionTime: metav1.NewTime(since)}}
 	}
 	for _, w := range strings.Fields(words) {
 		key, value, _ := strings.Cut(w, "=")
@@ -155,37 +160,57 @@ func TestOrder(t *testing.T) {
 		{name: "smaller: one after the other", want: 1, pods: []string{"0 v1 ready", "1 v1 ready", "2 v1 ready going"}},
 		{name: "smaller: not while one that stays is ill", want: 1, pods: []string{"0 v1 starts", "1 v1 ready"}},
 		{name: "smaller: nor one before", want: 1, pods: []string{"0 v1 ready", "1 v1 starts", "2 v1 ready"}, says: "delete 2"},
-		{name: "smaller: unless it is the first that is ill", want: 1, pods: []string{"0 v1 ready", "1 v1 ready", "2 v1 starts"}, says: "delete 2"},
+		{name: "smaller: unless it is the first that is ill", want: 1, pods: []string{"0 v1 ready", "1 v1 ready", "2 v1 starts"},
+			says: "delete 2"},
 		{name: "smaller: of two that are ill", want: 1, pods: []string{"0 v1 ready", "1 v1 starts", "2 v1 starts"}},
 		{name: "smaller: of two that have ended", want: 1, pods: []string{"0 v1 ready", "1 v1 failed", "2 v1 failed"}, says: "delete 2"},
 		{name: "smaller: one before has ended", want: 1, pods: []string{"0 v1 ready", "1 v1 failed", "2 v1 starts"}, says: "delete 2"},
-		{name: "smaller: at once", want: 1, words: "parallel", pods: []string{"0 v1 starts", "1 v1 ready going", "2 v1 starts"}, says: "delete 2"},
+		{name: "smaller: at once", want: 1, words: "parallel", pods: []string{"0 v1 starts", "1 v1 ready going", "2 v1 starts"},
+			says: "delete 2"},
 
-		{name: "another template: the last", want: 3, words: "image=v2", pods: []string{"0 v1 ready", "1 v1 ready", "2 v1 ready"}, says: "delete 2"},
+		{name: "another template: the last", want: 3, words: "image=v2", pods: []string{"0 v1 ready", "1 v1 ready", "2 v1 ready"},
+			says: "delete 2"},
 		{name: "another template: unknown", want: 1, words: "image=v2", had: "- v1", pods: []string{"0 v1 ready"}, says: "record v2 2, delete 0"},
 		{name: "another template: one at a time", want: 3, words: "image=v2", pods: []string{"0 v1 ready", "1 v1 ready", "2 v2 starts"}},
-		{name: "another template: then the next", want: 3, words: "image=v2", pods: []string{"0 v1 ready", "1 v1 ready", "2 v2 ready"}, says: "delete 1"},
+		{name: "another template: then the next", want: 3, words: "image=v2", pods: []string{"0 v1 ready", "1 v1 ready", "2 v2 ready"},
+			says: "delete 1"},
 		{name: "another template: made again", want: 3, words: "image=v2", pods: []string{"0 v1 ready", "1 v1 ready"}, says: "create 2 v2"},
 		{name: "another template: one before is ill", want: 2, words: "image=v2", pods: []string{"0 v1 starts", "1 v1 ready"}},
-		{name: "another template: two at a time", want: 4, words: "image=v2 out=2", pods: []string{"0 v1 ready", "1 v1 ready", "2 v1 ready", "3 v1 ready"}, says: "delete 3, delete 2"},
-		{name: "another template: per cent, at least one", want: 4, words: "image=v2 out=10%", pods: []string{"0 v1 ready", "1 v1 ready", "2 v1 ready", "3 v1 ready"}, says: "delete 3"},
-		{name: "another template: per cent, rounded down", want: 4, words: "image=v2 out=70%", pods: []string{"0 v1 ready", "1 v1 ready", "2 v1 ready", "3 v1 ready"}, says: "delete 3, delete 2"},
-		{name: "another template and smaller: smaller first", want: 1, words: "image=v2", pods: []string{"0 v1 ready", "1 v1 ready"}, says: "delete 1"},
+		{name: "another template: two at a time", want: 4, words: "image=v2 out=2",
+			pods: []string{"0 v1 ready", "1 v1 ready", "2 v1 ready", "3 v1 ready"}, says: "delete 3, delete 2"},
+		{name: "another template: per cent, at least one", want: 4, words: "image=v2 out=10%",
+			pods: []string{"0 v1 ready", "1 v1 ready", "2 v1 ready", "3 v1 ready"}, says: "delete 3"},
+		{name: "another template: per cent, rounded down", want: 4, words: "image=v2 out=70%",
+			pods: []string{"0 v1 ready", "1 v1 ready", "2 v1 ready", "3 v1 ready"}, says: "delete 3, delete 2"},
+		{name: "another template and smaller: smaller first", want: 1, words: "image=v2", pods: []string{"0 v1 ready", "1 v1 ready"},
+			says: "delete 1"},
 		{name: "another template and larger: larger first", want: 2, words: "image=v2", pods: []string{"0 v1 ready"}, says: "create 1 v2"},
-		{name: "another template, in parts", want: 3, words: "image=v2 partition=2", pods: []string{"0 v1 ready", "1 v1 ready", "2 v1 ready"}, says: "delete 2"},
-		{name: "another template, in parts, so far", want: 3, words: "image=v2 partition=2", pods: []string{"0 v1 ready", "1 v1 ready", "2 v2 ready"}},
-		{name: "another template, in parts, from five on", want: 3, words: "image=v2 partition=2 start=5", pods: []string{"5 v1 ready", "6 v1 ready", "7 v1 ready"}, says: "delete 7"},
-		{name: "made again as it was before the part", want: 3, words: "image=v2 partition=2", pods: []string{"1 v1 ready", "2 v2 ready"}, says: "create 0 v1"},
-		{name: "made again after the part", want: 3, words: "image=v2 partition=2", pods: []string{"0 v1 ready", "1 v1 ready"}, says: "create 2 v2"},
-		{name: "made again without a part: as far as it has come", want: 3, words: "image=v2 plain current=2", pods: []string{"0 v1 ready", "2 v2 ready"}, says: "create 1 v1"},
-		{name: "made again without a part: beyond", want: 3, words: "image=v2 plain current=2", pods: []string{"0 v1 ready", "1 v1 ready"}, says: "create 2 v2"},
+		{name: "another template, in parts", want: 3, words: "image=v2 partition=2", pods: []string{"0 v1 ready", "1 v1 ready", "2 v1 ready"},
+			says: "delete 2"},
+		{name: "another template, in parts, so far", want: 3, words: "image=v2 partition=2",
+			pods: []string{"0 v1 ready", "1 v1 ready", "2 v2 ready"}},
+		{name: "another template, in parts, from five on", want: 3, words: "image=v2 partition=2 start=5",
+			pods: []string{"5 v1 ready", "6 v1 ready", "7 v1 ready"}, says: "delete 7"},
+		{name: "made again as it was before the part", want: 3, words: "image=v2 partition=2", pods: []string{"1 v1 ready", "2 v2 ready"},
+			says: "create 0 v1"},
+		{name: "made again after the part", want: 3, words: "image=v2 partition=2", pods: []string{"0 v1 ready", "1 v1 ready"},
+			says: "create 2 v2"},
+		{name: "made again without a part: as far as it has come", want: 3, words: "image=v2 plain current=2",
+			pods: []string{"0 v1 ready", "2 v2 ready"}, says: "create 1 v1"},
+		{name: "made again without a part: beyond", want: 3, words: "image=v2 plain current=2", pods: []string{"0 v1 ready", "1 v1 ready"},
+			says: "create 2 v2"},
 		{name: "nobody asked", want: 2, words: "image=v2 ondelete", pods: []string{"0 v1 ready", "1 v1 ready"}},
 		{name: "nobody asked, made again", want: 2, words: "image=v2 ondelete", pods: []string{"0 v1 ready"}, says: "create 1 v2"},
-		{name: "another template, at once", want: 3, words: "image=v2 parallel", pods: []string{"0 v1 ready", "1 v1 ready", "2 v1 ready"}, says: "delete 2"},
-		{name: "another template, at once: who serves nobody", want: 3, words: "image=v2 parallel", pods: []string{"0 v1 starts", "1 v1 ready", "2 v1 starts"}, says: "delete 2, delete 0"},
-		{name: "another template, at once, two", want: 4, words: "image=v2 parallel out=2", pods: []string{"0 v1 starts", "1 v1 ready", "2 v1 ready", "3 v2 ready"}, says: "delete 0, delete 2"},
-		{name: "another template, at once, in parts", want: 3, words: "image=v2 parallel partition=1", pods: []string{"0 v1 starts", "1 v1 starts", "2 v2 ready"}, says: "delete 1"},
-		{name: "back to a former template", want: 1, words: "image=v1 former=v2", had: "v2", pods: []string{"0 v2 ready"}, says: "update v1 3, delete 0"},
+		{name: "another template, at once", want: 3, words: "image=v2 parallel", pods: []string{"0 v1 ready", "1 v1 ready", "2 v1 ready"},
+			says: "delete 2"},
+		{name: "another template, at once: who serves nobody", want: 3, words: "image=v2 parallel",
+			pods: []string{"0 v1 starts", "1 v1 ready", "2 v1 starts"}, says: "delete 2, delete 0"},
+		{name: "another template, at once, two", want: 4, words: "image=v2 parallel out=2",
+			pods: []string{"0 v1 starts", "1 v1 ready", "2 v1 ready", "3 v2 ready"}, says: "delete 0, delete 2"},
+		{name: "another template, at once, in parts", want: 3, words: "image=v2 parallel partition=1",
+			pods: []string{"0 v1 starts", "1 v1 starts", "2 v2 ready"}, says: "delete 1"},
+		{name: "back to a former template", want: 1, words: "image=v1 former=v2", had: "v2", pods: []string{"0 v2 ready"},
+			says: "update v1 3, delete 0"},
 
 		{name: "somebody's", want: 1, pods: []string{"0 v1 ready orphan"}, says: "adopt 0"},
 		{name: "no number of its", want: 0, pods: []string{"x v1 ready orphan"}},
@@ -193,8 +218,10 @@ func TestOrder(t *testing.T) {
 		{name: "adopted, and not known by its name yet", want: 1, pods: []string{"0 v1 ready unnamed"}, says: "update 0"},
 		{name: "it goes", want: 3, words: "image=v2 going", pods: []string{"0 v1 ready", "1 v1 ready orphan"}},
 
-		{name: "more templates than are kept", want: 1, words: "image=v5 former=v5", had: "v1 v2 v3 v4", pods: []string{"0 v5 ready"}, says: "delete v1 1, delete v2 2"},
-		{name: "a pod still has one", want: 2, words: "image=v5 former=v5 ondelete history=1", had: "v1 v2 v3 v4", pods: []string{"0 v1 ready", "1 v5 ready"}, says: "delete v2 2, delete v3 3"},
+		{name: "more templates than are kept", want: 1, words: "image=v5 former=v5", had: "v1 v2 v3 v4", pods: []string{"0 v5 ready"},
+			says: "delete v1 1, delete v2 2"},
+		{name: "a pod still has one", want: 2, words: "image=v5 former=v5 ondelete history=1", had: "v1 v2 v3 v4",
+			pods: []string{"0 v1 ready", "1 v5 ready"}, says: "delete v2 2, delete v3 3"},
 		{name: "all are kept", want: 1, words: "image=v5 history=-1", had: "v1 v2 v3 v4", pods: []string{"0 v5 ready"}},
 	} {
 		set := statefulSet(tt.want, tt.words)
@@ -234,7 +261,8 @@ func TestOrder(t *testing.T) {
 // TestOrdinals: a pod is known by its name, and gets what makes it the one of its number.
 func TestOrdinals(t *testing.T) {
 	set := statefulSet(3, "start=7")
-	for name, want := range map[string]int{"web-0": 0, "web-12": 12, "web-2147483647": 2147483647, "web-2147483648": -1, "web-01": -1, "web-": -1, "web": -1,
+	for name, want := range map[string]int{"web-0": 0, "web-12": 12, "web-2147483647": 2147483647, "web-2147483648": -1, "web-01": -1,
+		"web-": -1, "web": -1,
 		"web--1": -1, "web-+1": -1, "web-1-2": -1, "other-1": -1, "web-a": -1} {
 		if got := Ordinal(set, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}}); got != want {
 			t.Errorf("%s is number %d, want %d", name, got, want)
@@ -243,7 +271,8 @@ func TestOrdinals(t *testing.T) {
 	set.Spec.Template.Spec.Hostname, set.Spec.Template.Spec.Subdomain = "other", "other"
 	course, _ := Order(set, nil, nil, epoch)
 	p, r := course.Pods[0].Pod, course.Revisions[0].Revision
-	want := map[string]string{"app": "web", appsv1.StatefulSetPodNameLabel: "web-7", appsv1.PodIndexLabel: "7", appsv1.StatefulSetRevisionLabel: r.Name}
+	want := map[string]string{"app": "web", appsv1.StatefulSetPodNameLabel: "web-7", appsv1.PodIndexLabel: "7",
+		appsv1.StatefulSetRevisionLabel: r.Name}
 	if p.Name != "web-7" || p.Spec.Hostname != "web-7" || p.Spec.Subdomain != "site" || fmt.Sprint(p.Labels) != fmt.Sprint(want) ||
 		!metav1.IsControlledBy(p, set) || len(set.Spec.Template.Labels) != 1 {
 		t.Errorf("%+v", p)
@@ -284,7 +313,8 @@ func TestOrderStatus(t *testing.T) {
 			return "?" + name
 		}
 		set.Status = s
-		got := fmt.Sprintf("%d: %d ready, %d available, %d %s, %d %s", s.Replicas, s.ReadyReplicas, s.AvailableReplicas, s.CurrentReplicas, image(s.CurrentRevision),
+		got := fmt.Sprintf("%d: %d ready, %d available, %d %s, %d %s", s.Replicas, s.ReadyReplicas, s.AvailableReplicas, s.CurrentReplicas,
+			image(s.CurrentRevision),
 			s.UpdatedReplicas, image(s.UpdateRevision))
 		if got != want || s.ObservedGeneration != 3 {
 			t.Errorf("%s, want %s", got, want)

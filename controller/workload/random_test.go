@@ -80,7 +80,8 @@ func (w *town) keep(rs *appsv1.ReplicaSet) {
 			available++
 		}
 	}
-	next.Status = appsv1.ReplicaSetStatus{ObservedGeneration: rs.Generation, Replicas: int32(len(own)), ReadyReplicas: available, AvailableReplicas: available,
+	next.Status = appsv1.ReplicaSetStatus{ObservedGeneration: rs.Generation, Replicas: int32(len(own)), ReadyReplicas: available,
+		AvailableReplicas:   available,
 		TerminatingReplicas: &ending}
 	w.put(&next)
 }
@@ -238,7 +239,8 @@ func (w *town) settle() {
 	}
 	s, want := w.d.Status, *w.d.Spec.Replicas
 	c := condition(&s, appsv1.DeploymentProgressing)
-	if s.Replicas != want || s.UpdatedReplicas != want || s.AvailableReplicas != want || s.UnavailableReplicas != 0 || s.ObservedGeneration != w.d.Generation ||
+	if s.Replicas != want || s.UpdatedReplicas != want || s.AvailableReplicas != want || s.UnavailableReplicas != 0 ||
+		s.ObservedGeneration != w.d.Generation ||
 		c == nil || c.Reason != finished {
 		w.fail("it ends with %+v, want %d", s, want)
 	}
@@ -248,7 +250,8 @@ func (w *town) settle() {
 		if SameTemplate(&rs.Spec.Template, &w.d.Spec.Template) {
 			current++
 			if fmt.Sprint(revision(rs)) != w.d.Annotations[Revision] || *rs.Spec.Replicas != want {
-				w.fail("the set of today's template has revision %d and %d pods, the Deployment says %s and %d", revision(rs), *rs.Spec.Replicas, w.d.Annotations[Revision], want)
+				w.fail("the set of today's template has revision %d and %d pods, the Deployment says %s and %d", revision(rs), *rs.Spec.Replicas,
+					w.d.Annotations[Revision], want)
 			}
 		}
 	}
@@ -264,8 +267,10 @@ func TestRollAtRandom(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	for i := range uint64(150) {
 		random := rand.New(rand.NewPCG(seed+i, 7))
-		words := []string{"recreate", "surge=1 out=0", "surge=0 out=1", "surge=25% out=25%", "surge=3 out=2", "surge=100% out=0", "surge=0 out=100%", "surge=0 out=1%"}
-		w := &town{T: t, random: random, now: epoch, seed: seed + i, clean: random.IntN(2) == 0, d: deployment(random.Int32N(8), words[random.IntN(len(words))])}
+		words := []string{"recreate", "surge=1 out=0", "surge=0 out=1", "surge=25% out=25%", "surge=3 out=2", "surge=100% out=0",
+			"surge=0 out=100%", "surge=0 out=1%"}
+		w := &town{T: t, random: random, now: epoch, seed: seed + i, clean: random.IntN(2) == 0,
+			d: deployment(random.Int32N(8), words[random.IntN(len(words))])}
 		for range 3 {
 			for range 100 {
 				w.something()

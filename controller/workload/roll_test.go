@@ -21,8 +21,10 @@ var epoch = time.Unix(1e9, 0)
 func deployment(n int32, words string) *appsv1.Deployment {
 	labels, deadline, history := map[string]string{"app": "web"}, int32(600), int32(2)
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "web", Generation: 3},
-		Spec: appsv1.DeploymentSpec{Replicas: &n, Selector: &metav1.LabelSelector{MatchLabels: labels}, ProgressDeadlineSeconds: &deadline, RevisionHistoryLimit: &history,
-			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "v1"}}}}}}
+		Spec: appsv1.DeploymentSpec{Replicas: &n, Selector: &metav1.LabelSelector{MatchLabels: labels}, ProgressDeadlineSeconds: &deadline,
+			RevisionHistoryLimit: &history,
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "v1"}}}}}}
 	surge, out := intstr.FromString("25%"), intstr.FromString("25%")
 	d.Spec.Strategy.RollingUpdate = &appsv1.RollingUpdateDeployment{MaxSurge: &surge, MaxUnavailable: &out}
 	for _, w := range strings.Fields(words) {
@@ -122,38 +124,50 @@ func TestRoll(t *testing.T) {
 		{name: "at rest", want: 3, sets: []string{"v1: 3 of=3-4"}},
 		{name: "of another size", want: 5, sets: []string{"v1: 3 of=3-4"}, says: "update v1 5"},
 		{name: "somebody sized its set by hand", want: 5, sets: []string{"v1: 5 of=3-4"}, says: "update v1 5"},
-		{name: "surge is rounded up, and absence down", want: 10, words: "image=v2", sets: []string{"v1: 10 of=10-13"}, says: "create v2 3, update v1 8"},
+		{name: "surge is rounded up, and absence down", want: 10, words: "image=v2", sets: []string{"v1: 10 of=10-13"},
+			says: "create v2 3, update v1 8"},
 		{name: "one, without a gap", want: 1, words: "image=v2", sets: []string{"v1: 1 of=1-2"}, says: "create v2 1"},
 		{name: "one, and the new one is there", want: 1, words: "image=v2", sets: []string{"v1: 1 of=1-2", "v2: 1 of=1-2"}, says: "update v1 0"},
-		{name: "nothing of both is one absent", want: 3, words: "image=v2 surge=0 out=1%", sets: []string{"v1: 3 of=3-3"}, says: "create v2 0, update v1 2"},
+		{name: "nothing of both is one absent", want: 3, words: "image=v2 surge=0 out=1%", sets: []string{"v1: 3 of=3-3"},
+			says: "create v2 0, update v1 2"},
 		{name: "numbers", want: 10, words: "image=v2 surge=3 out=2", sets: []string{"v1: 10 of=10-13"}, says: "create v2 3, update v1 8"},
 		{name: "half way", want: 10, words: "image=v2 surge=3 out=2", sets: []string{"v1: 8 of=10-13", "v2: 5/2 of=10-13"}, says: "update v1 6"},
 		{name: "the new ones do not come up", want: 10, words: "image=v2 surge=3 out=2", sets: []string{"v1: 8/7 of=10-13", "v2: 5/0 of=10-13"}},
-		{name: "back from what does not come up", want: 10, words: "surge=3 out=2", sets: []string{"v1: 8/7 of=10-13", "v2: 5/0 of=10-13"}, says: "update v1 8, update v2 1"},
-		{name: "on from what does not come up", want: 10, words: "image=v3 surge=3 out=2", sets: []string{"v1: 8 of=10-13", "v2: 5/0 of=10-13"}, says: "create v3 0, update v2 0"},
+		{name: "back from what does not come up", want: 10, words: "surge=3 out=2", sets: []string{"v1: 8/7 of=10-13", "v2: 5/0 of=10-13"},
+			says: "update v1 8, update v2 1"},
+		{name: "on from what does not come up", want: 10, words: "image=v3 surge=3 out=2", sets: []string{"v1: 8 of=10-13", "v2: 5/0 of=10-13"},
+			says: "create v3 0, update v2 0"},
 		{name: "counts from before a change count for what is left", want: 10, words: "image=v2 surge=3 out=2",
 			sets: []string{"v1: 8/10 of=10-13 now=10", "v2: 5/0 of=10-13"}},
-		{name: "more absent than there are", want: 1, words: "image=v2 surge=0 out=3", sets: []string{"v1: 1 of=1-1"}, says: "create v2 0, update v1 0"},
+		{name: "more absent than there are", want: 1, words: "image=v2 surge=0 out=3", sets: []string{"v1: 1 of=1-1"},
+			says: "create v2 0, update v1 0"},
 
-		{name: "grown in a rollout: each gets its part", want: 20, words: "image=v2 surge=3 out=2", sets: []string{"v1: 8 of=10-13", "v2: 5/2 of=10-13"},
+		{name: "grown in a rollout: each gets its part", want: 20, words: "image=v2 surge=3 out=2",
+			sets: []string{"v1: 8 of=10-13", "v2: 5/2 of=10-13"},
 			says: "update v2 9, update v1 14"},
 		{name: "shrunk in a rollout", want: 5, words: "image=v2 surge=2 out=1", sets: []string{"v1: 8 of=10-13", "v2: 5/2 of=10-13"},
 			says: "update v2 3, update v1 4"},
-		{name: "to nothing in a rollout", want: 0, words: "image=v2", sets: []string{"v1: 8 of=10-13", "v2: 5/2 of=10-13"}, says: "update v2 0, update v1 0"},
-		{name: "the size was noted of one set only", want: 20, words: "image=v2 surge=3 out=2", sets: []string{"v1: 14/8 of=20-23", "v2: 5/2 of=10-13"},
+		{name: "to nothing in a rollout", want: 0, words: "image=v2", sets: []string{"v1: 8 of=10-13", "v2: 5/2 of=10-13"},
+			says: "update v2 0, update v1 0"},
+		{name: "the size was noted of one set only", want: 20, words: "image=v2 surge=3 out=2",
+			sets: []string{"v1: 14/8 of=20-23", "v2: 5/2 of=10-13"},
 			says: "update v2 9"},
 
 		{name: "paused: nothing new", want: 3, words: "image=v2 paused", sets: []string{"v1: 3 of=3-4"}},
 		{name: "paused, and of another size", want: 6, words: "image=v2 paused", sets: []string{"v1: 3 of=3-4"}, says: "update v1 6"},
-		{name: "paused in a rollout, and of another size", want: 20, words: "image=v2 paused surge=3 out=2", sets: []string{"v1: 8 of=10-13", "v2: 5/2 of=10-13"},
+		{name: "paused in a rollout, and of another size", want: 20, words: "image=v2 paused surge=3 out=2",
+			sets: []string{"v1: 8 of=10-13", "v2: 5/2 of=10-13"},
 			says: "update v2 9, update v1 14"},
 		{name: "paused with nothing", want: 3, words: "paused"},
 
 		{name: "recreated: first the old ones go", want: 3, words: "image=v2 recreate", sets: []string{"v1: 3 of=3-3"}, says: "update v1 0"},
 		{name: "recreated: until they are counted out", want: 3, words: "image=v2 recreate", sets: []string{"v1: 0 now=1"}},
-		{name: "recreated: until the last has ended", want: 3, words: "image=v2 recreate", sets: []string{"v1: 0"}, pods: []string{"v1: Running going"}},
-		{name: "recreated: then the new ones come", want: 3, words: "image=v2 recreate", sets: []string{"v1: 0"}, pods: []string{"v1: Failed", "v3: Running"}, says: "create v2 3"},
-		{name: "recreated: and are not waited for", want: 3, words: "image=v2 recreate", sets: []string{"v1: 0", "v2: 1 of=3-3"}, pods: []string{"v2: Running"}, says: "update v2 3"},
+		{name: "recreated: until the last has ended", want: 3, words: "image=v2 recreate", sets: []string{"v1: 0"},
+			pods: []string{"v1: Running going"}},
+		{name: "recreated: then the new ones come", want: 3, words: "image=v2 recreate", sets: []string{"v1: 0"},
+			pods: []string{"v1: Failed", "v3: Running"}, says: "create v2 3"},
+		{name: "recreated: and are not waited for", want: 3, words: "image=v2 recreate", sets: []string{"v1: 0", "v2: 1 of=3-3"},
+			pods: []string{"v2: Running"}, says: "update v2 3"},
 		{name: "recreated, of another size", want: 5, words: "recreate", sets: []string{"v1: 3 of=3-3"}, says: "update v1 5"},
 
 		{name: "somebody's", want: 1, sets: []string{"v1: 1 of=1-2 orphan"}, says: "adopt v1"},
@@ -161,9 +175,12 @@ func TestRoll(t *testing.T) {
 		{name: "nobody's, and not what it looks for", want: 1, sets: []string{"v1: 1 of=1-2", "v2: 1 orphan unlabelled"}},
 		{name: "it goes", want: 1, words: "going image=v2", sets: []string{"v1: 3 of=1-2", "v3: 1 orphan"}},
 
-		{name: "more sets than are kept", want: 1, words: "image=v5", sets: []string{"v1: 0", "v2: 0", "v3: 0", "v4: 0", "v5: 1 of=1-2"}, says: "delete v1, delete v2"},
-		{name: "one of them still has a pod", want: 1, words: "image=v5", sets: []string{"v1: 0", "v2: 0", "v3: 0", "v4: 0 now=1", "v5: 1 of=1-2"}},
-		{name: "oldest is who served longest ago", want: 1, words: "image=v5 history=1", sets: []string{"v1: 0 revision=4", "v2: 0", "v5: 1 of=1-2"}, says: "delete v2"},
+		{name: "more sets than are kept", want: 1, words: "image=v5", sets: []string{"v1: 0", "v2: 0", "v3: 0", "v4: 0", "v5: 1 of=1-2"},
+			says: "delete v1, delete v2"},
+		{name: "one of them still has a pod", want: 1, words: "image=v5",
+			sets: []string{"v1: 0", "v2: 0", "v3: 0", "v4: 0 now=1", "v5: 1 of=1-2"}},
+		{name: "oldest is who served longest ago", want: 1, words: "image=v5 history=1",
+			sets: []string{"v1: 0 revision=4", "v2: 0", "v5: 1 of=1-2"}, says: "delete v2"},
 		{name: "back to the first", want: 1, sets: []string{"v1: 0", "v2: 1 of=1-2"}, says: "update v1 1"},
 	} {
 		d := deployment(tt.want, tt.words)
@@ -179,7 +196,8 @@ func TestRoll(t *testing.T) {
 			image, words, _ := strings.Cut(s, ": ")
 			phase, going, _ := strings.Cut(words, " ")
 			yes := true
-			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{UID: types.UID("set-" + image), Controller: &yes}}},
+			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{UID: types.UID("set-" + image),
+				Controller: &yes}}},
 				Status: corev1.PodStatus{Phase: corev1.PodPhase(phase)}}
 			if going != "" {
 				p.DeletionTimestamp = &metav1.Time{Time: epoch}
@@ -321,7 +339,8 @@ func TestFailures(t *testing.T) {
 		p := Roll(d, sets, nil, epoch)
 		return &p
 	}
-	sets[0].Status.Conditions = []appsv1.ReplicaSetCondition{{Type: appsv1.ReplicaSetReplicaFailure, Status: corev1.ConditionTrue, Reason: "FailedCreate", Message: "no room"}}
+	sets[0].Status.Conditions = []appsv1.ReplicaSetCondition{{Type: appsv1.ReplicaSetReplicaFailure, Status: corev1.ConditionTrue,
+		Reason: "FailedCreate", Message: "no room"}}
 	look().Change(d)
 	if c := condition(&d.Status, appsv1.DeploymentReplicaFailure); c == nil || c.Reason != "FailedCreate" || c.Message != "no room" {
 		t.Errorf("failure: %+v", c)
@@ -335,7 +354,8 @@ func TestFailures(t *testing.T) {
 	p := look()
 	p.CannotCreate(d, "it cannot", epoch)
 	p.Change(d)
-	if c := condition(&d.Status, appsv1.DeploymentProgressing); c.Status != corev1.ConditionFalse || c.Reason != CreateError || c.Message != "it cannot" || d.Annotations[Revision] != "1" {
+	if c := condition(&d.Status, appsv1.DeploymentProgressing); c.Status != corev1.ConditionFalse || c.Reason != CreateError ||
+		c.Message != "it cannot" || d.Annotations[Revision] != "1" {
 		t.Errorf("not made: %+v, revision %s", c, d.Annotations[Revision])
 	}
 }

@@ -145,7 +145,8 @@ func (d device) gptTable(lba int64) (h header, entries []byte, err error) {
 	if h.raw, err = d.read(lba, 1); err != nil {
 		return h, nil, err
 	}
-	if n := le.Uint32(h.raw[hdrSize:]); string(h.raw[:8]) != "EFI PART" || n < 92 || int(n) > len(h.raw) || h.sum() != le.Uint32(h.raw[hdrCRC:]) || h.at(hdrSelf) != lba {
+	if n := le.Uint32(h.raw[hdrSize:]); string(h.raw[:8]) != "EFI PART" || n < 92 || int(n) > len(h.raw) ||
+		h.sum() != le.Uint32(h.raw[hdrCRC:]) || h.at(hdrSelf) != lba {
 		return h, nil, errors.New("the partition table (GPT) is damaged")
 	}
 	count, each := int64(le.Uint32(h.raw[hdrCount:])), int64(le.Uint32(h.raw[hdrEach:]))
@@ -210,7 +211,8 @@ func (d device) gpt(first []byte, number int) (Growth, error) {
 	h.set(hdrOther, d.sectors-1)
 	h.set(hdrEntries, slot)
 	g.Size = (end - start) * d.sector
-	g.Writes = []Write{{usable * d.sector, entries}, {(d.sectors - 1) * d.sector, copied.seal()}, {slot * d.sector, entries}, {d.sector, h.seal()}}
+	g.Writes = []Write{{usable * d.sector, entries}, {(d.sectors - 1) * d.sector, copied.seal()}, {slot * d.sector, entries},
+		{d.sector, h.seal()}}
 	if changed := bytes.Clone(first); d.protect(changed) {
 		g.Writes = append(g.Writes, Write{0, changed})
 	}

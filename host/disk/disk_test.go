@@ -251,7 +251,8 @@ func TestCuts(t *testing.T) {
 					if err != nil || !copies || fmt.Sprint(got) != fmt.Sprint(want) {
 						t.Fatalf("%s: %v, %v, %v", name, got, copies, err)
 					}
-					if g, err := PlanGrowth(done, done.size, sector, 2); err != nil || len(g.Writes) > 0 || g.Size != (want[1].last+1-want[1].first)*int64(sector) {
+					if g, err := PlanGrowth(done, done.size, sector, 2); err != nil || len(g.Writes) > 0 ||
+						g.Size != (want[1].last+1-want[1].first)*int64(sector) {
 						t.Fatalf("%s: there is more to do: %+v, %v", name, g, err)
 					}
 					image, old = done, want
@@ -298,7 +299,8 @@ func TestNoGrowth(t *testing.T) {
 		"a disk smaller than that": {writeGPT(newMemory(8<<20, 512), two...).on(6 << 20), 2, io.EOF},
 	} {
 		g, err := PlanGrowth(c.disk, c.disk.size, 512, c.number)
-		if len(g.Writes) > 0 || c.want == nil && err != nil || c.want == io.EOF && err == nil || c.want == ErrNotLast && !errors.Is(err, ErrNotLast) {
+		if len(g.Writes) > 0 || c.want == nil && err != nil || c.want == io.EOF && err == nil || c.want == ErrNotLast &&
+			!errors.Is(err, ErrNotLast) {
 			t.Errorf("%s: %+v, %v", name, g, err)
 		}
 	}

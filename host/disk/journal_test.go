@@ -41,7 +41,8 @@ func replayed(t *testing.T, path string) string {
 // TestMendJournal: the last block of a transaction that was cut in the middle is as it was to be, byte by byte.
 func TestMendJournal(t *testing.T) {
 	const corrupt = "was corrupt"
-	for name, args := range map[string][]string{"as made for cards": {"-b", "4096", "-I", "256", "-m", "1"}, "small blocks": {"-b", "1024"}, "32 bits": {"-O", "^64bit"}} {
+	for name, args := range map[string][]string{"as made for cards": {"-b", "4096", "-I", "256", "-m", "1"}, "small blocks": {"-b", "1024"},
+		"32 bits": {"-O", "^64bit"}} {
 		path := written(t, args...)
 		before := contents(t, path)
 		if out := replayed(t, path); strings.Contains(out, corrupt) {

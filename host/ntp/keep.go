@@ -132,7 +132,8 @@ func (k *Keeper) adjust(server string, a Answer) error {
 		return err
 	}
 	if stepped || !k.synced {
-		slog.Info("the clock goes by a time server", "server", server, "was", was.UTC().Format(time.RFC3339), "off", a.Offset, "within", a.Delay/2)
+		slog.Info("the clock goes by a time server", "server", server, "was", was.UTC().Format(time.RFC3339), "off", a.Offset, "within",
+			a.Delay/2)
 	}
 	k.synced = true
 	return nil

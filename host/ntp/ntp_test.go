@@ -67,7 +67,8 @@ func TestRead(t *testing.T) {
 			}
 			continue
 		}
-		if got := came.Round(0).Add(a.Offset).Sub(at.Add(40 * time.Millisecond)).Abs(); err != nil || a.Delay != 80*time.Millisecond || got > time.Microsecond {
+		if got := came.Round(0).Add(a.Offset).Sub(at.Add(40 * time.Millisecond)).Abs(); err != nil || a.Delay != 80*time.Millisecond ||
+			got > time.Microsecond {
 			t.Errorf("%s: %+v, %v; off by %v", name, a, err, got)
 		}
 	}

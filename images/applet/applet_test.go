@@ -183,7 +183,8 @@ func TestHTTPD(t *testing.T) {
 	want := host + " 127.0.0.1\n"
 	got := request(t, addr, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 	head, body, _ := strings.Cut(got, "\r\n\r\n")
-	if body != want || !strings.HasPrefix(head, "HTTP/1.1 200 OK\r\n") || !strings.Contains(head, fmt.Sprintf("Content-Length: %d", len(want))) {
+	if body != want || !strings.HasPrefix(head, "HTTP/1.1 200 OK\r\n") ||
+		!strings.Contains(head, fmt.Sprintf("Content-Length: %d", len(want))) {
 		t.Errorf("got %q", got)
 	}
 	if got := request(t, addr, "HEAD /x HTTP/1.0\n\n"); !strings.HasSuffix(got, "\r\n\r\n") || !strings.Contains(got, "200 OK") {

@@ -139,7 +139,8 @@ func testImportAndGet(t *testing.T, s images.Store) {
 	if want := []string{"docker.io/library/app:1.0", "registry.local:5000/team/app:latest"}; !slices.Equal(got.Names, want) {
 		t.Errorf("names %q", got.Names)
 	}
-	if want := []string{"docker.io/library/app@" + im.ManifestDigest(), "registry.local:5000/team/app@" + im.ManifestDigest()}; !slices.Equal(got.Digests, want) {
+	if want := []string{"docker.io/library/app@" + im.ManifestDigest(),
+		"registry.local:5000/team/app@" + im.ManifestDigest()}; !slices.Equal(got.Digests, want) {
 		t.Errorf("digests %q", got.Digests)
 	}
 	c := got.Config
@@ -166,7 +167,8 @@ func testImportKinds(t *testing.T, s images.Store) {
 	two := Sample("two")
 	for i, archive := range [][]byte{OCI(plain, two), Docker(plain, two), Gzip(Docker(plain)), Gzip(OCI(two)), Zstd(OCI(two))} {
 		for _, img := range mustImport(t, s, archive) {
-			if want := map[string]string{plain.ID(): "docker.io/library/one:latest", two.ID(): "docker.io/library/two:latest"}[img.ID]; len(img.Names) != 1 || img.Names[0] != want {
+			if want := map[string]string{plain.ID(): "docker.io/library/one:latest",
+				two.ID(): "docker.io/library/two:latest"}[img.ID]; len(img.Names) != 1 || img.Names[0] != want {
 				t.Errorf("archive %d: %+v", i, img)
 			}
 		}

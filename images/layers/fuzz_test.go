@@ -14,7 +14,8 @@ import (
 // FuzzUnpack: whatever the archive, nothing outside the layer changes, and what is taken verifies.
 func FuzzUnpack(f *testing.F) {
 	needRoot(f)
-	f.Add(it.Layer(it.File("a/b", "x"), it.Symlink("l", "a"), it.File("l/c", "y"), it.Hardlink("h", "/a/b"), it.File(".wh.z", ""), it.File("a/.wh..wh..opq", "")))
+	f.Add(it.Layer(it.File("a/b", "x"), it.Symlink("l", "a"), it.File("l/c", "y"), it.Hardlink("h", "/a/b"), it.File(".wh.z", ""),
+		it.File("a/.wh..wh..opq", "")))
 	for _, c := range corpus {
 		if b := c.archive("/nowhere"); len(b) < 8192 {
 			f.Add(b)

@@ -82,13 +82,18 @@ var corpus = []hostile{
 	{name: "dotdot inside", archive: entries(it.File("a/../../evil", "x")), refused: `".."`},
 	{name: "dotdot at the end", archive: entries(it.Dir("a/..")), refused: `".."`},
 	{name: "absolute and dotdot", archive: entries(it.File("/../../evil", "x")), refused: `".."`},
-	{name: "absolute is below the root", archive: func(out string) []byte { return it.Layer(it.File(out+"/secret", "x")) }, contained: []string{`/secret 100644 0:0 n1 "x"`}},
-	{name: "symlink then write", archive: func(out string) []byte { return it.Layer(it.Symlink("l", out), it.File("l/secret", "x")) }, contained: []string{"/secret 100644"}},
-	{name: "symlink dotdot then write", archive: entries(it.Symlink("l", "../outside"), it.File("l/secret", "x")), contained: []string{"outside/secret 100644"}},
-	{name: "symlink chain then write", archive: entries(it.Symlink("a", "b"), it.Symlink("b", "../../outside"), it.File("a/secret", "x")), contained: []string{"outside/secret 100644"}},
+	{name: "absolute is below the root", archive: func(out string) []byte { return it.Layer(it.File(out+"/secret", "x")) },
+		contained: []string{`/secret 100644 0:0 n1 "x"`}},
+	{name: "symlink then write", archive: func(out string) []byte { return it.Layer(it.Symlink("l", out), it.File("l/secret", "x")) },
+		contained: []string{"/secret 100644"}},
+	{name: "symlink dotdot then write", archive: entries(it.Symlink("l", "../outside"), it.File("l/secret", "x")),
+		contained: []string{"outside/secret 100644"}},
+	{name: "symlink chain then write", archive: entries(it.Symlink("a", "b"), it.Symlink("b", "../../outside"), it.File("a/secret", "x")),
+		contained: []string{"outside/secret 100644"}},
 	{name: "symlink below, write above", lower: func(out string) []byte { return it.Layer(it.Symlink("l", out)) },
 		archive: entries(it.File("l/secret", "x")), contained: []string{"/secret 100644"}},
-	{name: "symlink is the file", archive: func(out string) []byte { return it.Layer(it.Symlink("f", out+"/secret"), it.File("f", "x")) }, contained: []string{`f 100644 0:0 n1 "x"`}},
+	{name: "symlink is the file", archive: func(out string) []byte { return it.Layer(it.Symlink("f", out+"/secret"), it.File("f", "x")) },
+		contained: []string{`f 100644 0:0 n1 "x"`}},
 	{name: "symlink is the directory", archive: func(out string) []byte {
 		return it.Layer(it.Symlink("d", out), with(it.Dir("d"), func(h *tar.Header) { h.Mode = 0o777 }))
 	}, contained: []string{"d 40777"}},
@@ -101,19 +106,25 @@ var corpus = []hostile{
 	{name: "link to itself", archive: entries(it.Symlink("a", "a"), it.File("a/x", "x")), refused: "too many symbolic links"},
 	{name: "link that grows", archive: entries(it.Symlink("a", "a/a/a/a"), it.File("a/x", "x")), refused: "too many symbolic links"},
 	{name: "file as a directory", archive: entries(it.File("a", "1"), it.File("a/b", "2")), refused: "not a directory"},
-	{name: "proc magic link", archive: entries(it.Symlink("p", "/proc/self/root"), it.File("p/evil", "x")), contained: []string{"proc/self/root/evil 100644"}},
+	{name: "proc magic link", archive: entries(it.Symlink("p", "/proc/self/root"), it.File("p/evil", "x")),
+		contained: []string{"proc/self/root/evil 100644"}},
 
 	// Hard links.
 	{name: "hard link dotdot", archive: entries(it.Hardlink("h", "../outside/secret")), refused: `".."`},
-	{name: "hard link absolute", archive: func(out string) []byte { return it.Layer(it.Hardlink("h", out+"/secret")) }, refused: "no such file"},
-	{name: "hard link through symlink", archive: func(out string) []byte { return it.Layer(it.Symlink("l", out), it.Hardlink("h", "l/secret")) }, refused: "no such file"},
+	{name: "hard link absolute", archive: func(out string) []byte { return it.Layer(it.Hardlink("h", out+"/secret")) },
+		refused: "no such file"},
+	{name: "hard link through symlink", archive: func(out string) []byte {
+		return it.Layer(it.Symlink("l", out),
+			it.Hardlink("h", "l/secret"))
+	}, refused: "no such file"},
 	{name: "hard link through symlink below", lower: func(out string) []byte { return it.Layer(it.Symlink("l", out)) },
 		archive: entries(it.Hardlink("h", "l/secret")), refused: "no such file"},
 	{name: "chmod through hard link to symlink (CVE-2021-32760)", archive: func(out string) []byte {
 		return it.Layer(it.Symlink("s", out+"/secret"), with(it.Hardlink("h", "s"), func(h *tar.Header) { h.Mode = 0o6777; h.Uid = 99 }),
 			with(it.File("h", "x"), func(h *tar.Header) { h.Mode = 0o6777 }))
 	}, contained: []string{`h 106777 0:0 n1 "x"`}},
-	{name: "hard link changes nothing", archive: entries(it.File("f", "1"), with(it.Hardlink("h", "f"), func(h *tar.Header) { h.Mode = 0o6777; h.Uid = 99 })),
+	{name: "hard link changes nothing", archive: entries(it.File("f", "1"),
+		with(it.Hardlink("h", "f"), func(h *tar.Header) { h.Mode = 0o6777; h.Uid = 99 })),
 		contained: []string{`f 100644 0:0 n2 "1"`}},
 	{name: "hard link to itself", archive: entries(it.File("f", "1"), it.Hardlink("f", "./f")), refused: "itself"},
 	{name: "hard link loop", archive: entries(it.Hardlink("a", "b"), it.Hardlink("b", "a")), refused: "no such file"},
@@ -122,19 +133,24 @@ var corpus = []hostile{
 	{name: "hard link to a whiteout", archive: entries(it.File(".wh.w", ""), it.Hardlink("h", "w")), refused: "no such file"},
 	{name: "hard link to a whiteout's name", archive: entries(it.File(".wh.w", ""), it.Hardlink("h", ".wh.w")), refused: "no such file"},
 	{name: "hard link to what it removes", archive: entries(it.File("d/f", "1"), it.Hardlink("d", "d/f")), refused: "no such file"},
-	{name: "hard link to a file hidden below", lower: entries(it.File("f", "1")), archive: entries(it.File(".wh.f", ""), it.Hardlink("h", "f")), refused: "no such file"},
+	{name: "hard link to a file hidden below", lower: entries(it.File("f", "1")),
+		archive: entries(it.File(".wh.f", ""), it.Hardlink("h", "f")), refused: "no such file"},
 
 	// Devices and the language of overlayfs.
 	{name: "block device", archive: entries(node(tar.TypeBlock, "sda", 8, 0)), refused: "device nodes"},
 	{name: "character device", archive: entries(node(tar.TypeChar, "mem", 1, 1)), refused: "device nodes"},
 	{name: "forged whiteout", archive: entries(node(tar.TypeChar, "bin", 0, 0)), refused: "device nodes"},
-	{name: "devices below dev", archive: entries(it.Dir("dev"), node(tar.TypeChar, "dev/null", 1, 3), node(tar.TypeBlock, "dev/disk/sda", 8, 0),
-		node(tar.TypeChar, "dev/zero", 0, 0), it.File("after", "x")), contained: []string{"dev 40755 0:0\n", `after 100644 0:0 n1 "x"`}, absent: "zero"},
+	{name: "devices below dev", archive: entries(it.Dir("dev"), node(tar.TypeChar, "dev/null", 1, 3),
+		node(tar.TypeBlock, "dev/disk/sda", 8, 0),
+		node(tar.TypeChar, "dev/zero", 0, 0), it.File("after", "x")), contained: []string{"dev 40755 0:0\n", `after 100644 0:0 n1 "x"`},
+		absent: "zero"},
 	{name: "device through a link to dev", archive: entries(it.Dir("dev"), it.Symlink("d", "dev"), node(tar.TypeChar, "d/null", 1, 3)),
 		contained: []string{"dev 40755 0:0\n"}, absent: "null"},
-	{name: "device through dev as a link", archive: entries(it.Symlink("dev", "lib"), node(tar.TypeChar, "dev/null", 1, 3)), refused: "device nodes"},
+	{name: "device through dev as a link", archive: entries(it.Symlink("dev", "lib"), node(tar.TypeChar, "dev/null", 1, 3)),
+		refused: "device nodes"},
 	{name: "device as dev", archive: entries(node(tar.TypeChar, "dev", 1, 3)), refused: "device nodes"},
-	{name: "overlay attributes", archive: entries(with(it.Dir("d"), xattrs("trusted.overlay.redirect", "/etc", "trusted.overlay.opaque", "y"))),
+	{name: "overlay attributes", archive: entries(with(it.Dir("d"),
+		xattrs("trusted.overlay.redirect", "/etc", "trusted.overlay.opaque", "y"))),
 		contained: []string{"d 40755 0:0\n"}},
 	{name: "whiteout of nothing", archive: entries(it.File(".wh.", "")), refused: "whiteout"},
 	{name: "whiteout of dot", archive: entries(it.File("d/.wh..", "")), refused: "whiteout"},
@@ -148,8 +164,10 @@ var corpus = []hostile{
 		contained: []string{"outside 40755 0:0 opaque=y"}},
 
 	// Too much of something. The bounds of the test are small ones.
-	{name: "too many entries", archive: many(1001, func(i int) it.Entry { return it.File(fmt.Sprint("f", i), "") }), refused: "more than 1000 entries"},
-	{name: "entries that only replace", archive: many(1001, func(int) it.Entry { return it.File("f", "") }), refused: "more than 1000 entries"},
+	{name: "too many entries", archive: many(1001, func(i int) it.Entry { return it.File(fmt.Sprint("f", i), "") }),
+		refused: "more than 1000 entries"},
+	{name: "entries that only replace", archive: many(1001, func(int) it.Entry { return it.File("f", "") }),
+		refused: "more than 1000 entries"},
 	{name: "opaque marks again and again (CVE-2026-95838)", archive: many(1000, func(i int) it.Entry {
 		if i < 500 {
 			return it.File(fmt.Sprint("d/", i), "")
@@ -158,21 +176,27 @@ var corpus = []hostile{
 	}), contained: []string{"d 40755 0:0 opaque=y"}},
 	{name: "too deep", archive: entries(it.Dir(strings.Repeat("d/", 65))), refused: "deeper"},
 	{name: "100000 deep", archive: entries(it.Dir(strings.Repeat("d/", 100000))), refused: "too long"},
-	{name: "too deep through links", archive: entries(it.Symlink("a", strings.Repeat("d/", 60)), it.File("a/e/e/e/e/e/f", "x")), refused: "too deep"},
+	{name: "too deep through links", archive: entries(it.Symlink("a", strings.Repeat("d/", 60)), it.File("a/e/e/e/e/e/f", "x")),
+		refused: "too deep"},
 	{name: "name of 256 bytes", archive: entries(it.Dir(strings.Repeat("n", 256))), refused: "255"},
 	{name: "long link", archive: entries(it.Symlink("l", strings.Repeat("n/", 2100))), refused: "target"},
 	{name: "empty link", archive: func(string) []byte { return trailer(raw("l", '2', nil)) }, refused: "target"},
 	{name: "large file", archive: entries(it.File("f", strings.Repeat("x", 3<<20))), refused: "more than"},
-	{name: "sum of files", archive: many(5, func(i int) it.Entry { return it.File(fmt.Sprint(i), strings.Repeat("x", 1<<20)) }), refused: "more than"},
-	{name: "gzip bomb", archive: func(string) []byte { return it.Gzip(it.Layer(it.File("f", strings.Repeat("\x00", 1<<20)))) }, refused: "bomb"},
-	{name: "zstd bomb", archive: func(string) []byte { return it.Zstd(it.Layer(it.File("f", strings.Repeat("\x00", 1<<20)))) }, refused: "bomb"},
-	{name: "bomb behind the end", archive: func(string) []byte { return it.Gzip(append(it.Layer(it.File("f", "x")), make([]byte, 1<<20)...)) }, refused: "bomb"},
+	{name: "sum of files", archive: many(5, func(i int) it.Entry { return it.File(fmt.Sprint(i), strings.Repeat("x", 1<<20)) }),
+		refused: "more than"},
+	{name: "gzip bomb", archive: func(string) []byte { return it.Gzip(it.Layer(it.File("f", strings.Repeat("\x00", 1<<20)))) },
+		refused: "bomb"},
+	{name: "zstd bomb", archive: func(string) []byte { return it.Zstd(it.Layer(it.File("f", strings.Repeat("\x00", 1<<20)))) },
+		refused: "bomb"},
+	{name: "bomb behind the end", archive: func(string) []byte { return it.Gzip(append(it.Layer(it.File("f", "x")), make([]byte, 1<<20)...)) },
+		refused: "bomb"},
 	{name: "zstd window of a gigabyte", archive: func(string) []byte {
 		return []byte{0x28, 0xb5, 0x2f, 0xfd, 0x00, 0xa0, 0x01, 0x00, 0x00}
 	}, refused: "window"},
 	{name: "sparse bomb (CVE-2025-58183)", archive: sparseBomb, refused: ""},
 	{name: "PAX record of 10 MB", archive: func(string) []byte {
-		return trailer(append(append(raw("x", 'x', func(h []byte) { copy(h[124:], "00047000000\x00") }), bytes.Repeat([]byte("9"), 10<<20)...), raw("f", '0', nil)...))
+		return trailer(append(append(raw("x", 'x', func(h []byte) { copy(h[124:], "00047000000\x00") }), bytes.Repeat([]byte("9"), 10<<20)...),
+			raw("f", '0', nil)...))
 	}, refused: "read archive"},
 	{name: "too many attributes", archive: entries(with(it.File("f", ""), func(h *tar.Header) {
 		h.PAXRecords = map[string]string{}
@@ -180,7 +204,8 @@ var corpus = []hostile{
 			h.PAXRecords[fmt.Sprint("SCHILY.xattr.user.a", i)] = "x"
 		}
 	})), refused: "attributes"},
-	{name: "attribute too large", archive: entries(with(it.File("f", ""), xattrs("user.big", strings.Repeat("x", 70000)))), refused: "attributes"},
+	{name: "attribute too large", archive: entries(with(it.File("f", ""), xattrs("user.big", strings.Repeat("x", 70000)))),
+		refused: "attributes"},
 
 	// Numbers.
 	{name: "negative size", archive: func(string) []byte {
@@ -189,16 +214,20 @@ var corpus = []hostile{
 	{name: "negative owner", archive: func(string) []byte {
 		return trailer(raw("f", '0', func(h []byte) { copy(h[108:116], bytes.Repeat([]byte{0xff}, 8)) }))
 	}, refused: "owner"},
-	{name: "owner 2^32-1", archive: entries(with(it.File("f", ""), func(h *tar.Header) { h.Uid = large(math.MaxUint32); h.Format = tar.FormatPAX })), refused: "owner"},
-	{name: "owner 2^32, which would wrap to root", archive: entries(with(it.File("f", ""), func(h *tar.Header) { h.Uid = large(1 << 32); h.Format = tar.FormatPAX })), refused: "owner"},
+	{name: "owner 2^32-1", archive: entries(with(it.File("f", ""),
+		func(h *tar.Header) { h.Uid = large(math.MaxUint32); h.Format = tar.FormatPAX })), refused: "owner"},
+	{name: "owner 2^32, which would wrap to root",
+		archive: entries(with(it.File("f", ""), func(h *tar.Header) { h.Uid = large(1 << 32); h.Format = tar.FormatPAX })), refused: "owner"},
 	{name: "bits above the mode", archive: func(string) []byte {
 		return trailer(raw("f", '0', func(h []byte) { copy(h[100:], "7760644\x00") }))
 	}, contained: []string{`f 100644 0:0 n1 ""`}},
-	{name: "time in the year 200000", archive: entries(with(it.File("f", ""), func(h *tar.Header) { h.ModTime = time.Unix(1<<42, 0); h.Format = tar.FormatPAX })),
+	{name: "time in the year 200000", archive: entries(with(it.File("f", ""),
+		func(h *tar.Header) { h.ModTime = time.Unix(1<<42, 0); h.Format = tar.FormatPAX })),
 		contained: []string{"f 100644"}},
 	{name: "unknown type", archive: func(string) []byte { return trailer(raw("f", 'Z', nil)) }, refused: "unknown entry type"},
 	{name: "bad checksum", archive: func(string) []byte { b := raw("f", '0', nil); b[0] = 'g'; return trailer(b) }, refused: "read archive"},
-	{name: "cut off", archive: func(string) []byte { return it.Layer(it.File("f", strings.Repeat("x", 4000)))[:2000] }, refused: "read archive"},
+	{name: "cut off", archive: func(string) []byte { return it.Layer(it.File("f", strings.Repeat("x", 4000)))[:2000] },
+		refused: "read archive"},
 }
 
 // sparseBomb claims a file of 8 exabytes in an archive of 2 KB.

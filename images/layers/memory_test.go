@@ -48,7 +48,8 @@ func TestMemory(t *testing.T) {
 func unpackLarge(t *testing.T, dir string) {
 	pr, pw := io.Pipe()
 	go func() {
-		z, err := zstd.NewWriter(pw, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithLowerEncoderMem(true), zstd.WithWindowSize(1<<20))
+		z, err := zstd.NewWriter(pw, zstd.WithEncoderConcurrency(1), zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithLowerEncoderMem(true),
+			zstd.WithWindowSize(1<<20))
 		if err == nil {
 			err = writeLarge(z)
 			_ = z.Close()
@@ -85,7 +86,8 @@ func writeLarge(w io.Writer) error {
 		if i < 64 {
 			body = block
 		}
-		if err := tw.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: fmt.Sprintf("dir%d/file%d", i%100, i), Mode: 0o644, Size: int64(len(body))}); err != nil {
+		if err := tw.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: fmt.Sprintf("dir%d/file%d", i%100, i), Mode: 0o644,
+			Size: int64(len(body))}); err != nil {
 			return err
 		}
 		if _, err := tw.Write(body); err != nil {

@@ -58,7 +58,8 @@ func TestMergedView(t *testing.T) {
 	root := it.Dir("./")
 	root.Mode, root.Uid = 0o751, 9
 	dirs := stack(t, o, base,
-		it.Layer(it.File("a", "low"), it.File("gone", "1"), it.File("dir/old", "1"), it.File("rm/x", "1"), it.File("back/old", "1"), it.Dir("keep")),
+		it.Layer(it.File("a", "low"), it.File("gone", "1"), it.File("dir/old", "1"), it.File("rm/x", "1"), it.File("back/old", "1"),
+			it.Dir("keep")),
 		it.Layer(root, it.File("a", "high"), it.File(".wh.gone", ""), it.File("dir/new", "2"), it.File("dir/.wh..wh..opq", ""),
 			it.File(".wh.rm", ""), it.File(".wh.back", ""), it.File("back/new", "2")),
 	)

@@ -76,14 +76,19 @@ func TestOddities(t *testing.T) {
 		{"root entry", []it.Entry{with(it.Dir("./"), func(h *tar.Header) { h.Mode = 0o711; h.Uid = 4 })}, []string{". 40711 4:0"}, nil},
 		{"setuid, sticky", []it.Entry{with(it.File("su", "1"), func(h *tar.Header) { h.Mode = 0o6755; h.Uid = 12 }),
 			with(it.Dir("t"), func(h *tar.Header) { h.Mode = 0o1777 })}, []string{`su 106755 12:0 n1 "1"`, "t 41777 0:0"}, nil},
-		{"more than a umask leaves", []it.Entry{with(it.File("all", "1"), func(h *tar.Header) { h.Mode = 0o777 }), with(it.File("none", "2"), func(h *tar.Header) { h.Mode = 0 }),
+		{"more than a umask leaves", []it.Entry{with(it.File("all", "1"), func(h *tar.Header) { h.Mode = 0o777 }),
+			with(it.File("none", "2"), func(h *tar.Header) { h.Mode = 0 }),
 			with(it.Dir("d"), func(h *tar.Header) { h.Mode = 0o777 }), with(it.Dir("e"), func(h *tar.Header) { h.Mode = 0o050 })},
 			[]string{`all 100777 0:0 n1 "1"`, `none 100000 0:0 n1 "2"`, "d 40777 0:0", "e 40050 0:0"}, nil},
-		{"what a setgid directory would pass on", []it.Entry{with(it.Dir("g"), func(h *tar.Header) { h.Mode = 0o2775; h.Gid = 5 }), it.File("g/x", "1"), it.File("g/d/y", "2"),
-			it.Dir("g/e"), with(it.File("g/z", "3"), func(h *tar.Header) { h.Gid = 5; h.Mode = 0o2755 })},
-			[]string{"g 42775 0:5", `g/x 100644 0:0 n1 "1"`, "g/d 40755 0:0", `g/d/y 100644 0:0 n1 "2"`, "g/e 40755 0:0", `g/z 102755 0:5 n1 "3"`}, nil},
-		{"missing parents behind links", []it.Entry{it.Symlink("here", "/not/yet"), it.File("here/a/x", "1"), it.File("here/a/y", "2"), it.File("etc/a/b/z", "3")},
-			[]string{`not/yet/a/x 100644 0:0 n1 "1"`, `not/yet/a/y 100644 0:0 n1 "2"`, `private/etc/a/b/z 100644 0:0 n1 "3"`, "private/etc/a 40755 0:0", "private/etc 40751 7:8"}, []string{"here/"}},
+		{"what a setgid directory would pass on",
+			[]it.Entry{with(it.Dir("g"), func(h *tar.Header) { h.Mode = 0o2775; h.Gid = 5 }), it.File("g/x", "1"), it.File("g/d/y", "2"),
+				it.Dir("g/e"), with(it.File("g/z", "3"), func(h *tar.Header) { h.Gid = 5; h.Mode = 0o2755 })},
+			[]string{"g 42775 0:5", `g/x 100644 0:0 n1 "1"`, "g/d 40755 0:0", `g/d/y 100644 0:0 n1 "2"`, "g/e 40755 0:0", `g/z 102755 0:5 n1 "3"`},
+			nil},
+		{"missing parents behind links", []it.Entry{it.Symlink("here", "/not/yet"), it.File("here/a/x", "1"), it.File("here/a/y", "2"),
+			it.File("etc/a/b/z", "3")},
+			[]string{`not/yet/a/x 100644 0:0 n1 "1"`, `not/yet/a/y 100644 0:0 n1 "2"`, `private/etc/a/b/z 100644 0:0 n1 "3"`,
+				"private/etc/a 40755 0:0", "private/etc 40751 7:8"}, []string{"here/"}},
 		{"fifo", []it.Entry{{Header: tar.Header{Typeflag: tar.TypeFifo, Name: "pipe", Mode: 0o620}}}, []string{"pipe 10620 0:0"}, nil},
 		{"names with anything in them", []it.Entry{it.File("new\nline \"q\" \xff", "1"), it.File("ünïcode", "2")},
 			[]string{"new\nline \"q\" \xff 100644", "ünïcode 100644"}, nil},
@@ -95,7 +100,8 @@ func TestOddities(t *testing.T) {
 			[]string{"x 100644 1073741824:0"}, nil},
 		{"whiteouts", []it.Entry{it.File("opt/.wh.a", ""), it.File("private/.wh.etc", "")},
 			[]string{"opt/a 20000 0:0 dev 0", "private/etc 20000 0:0 dev 0"}, []string{"opt/b"}},
-		{"opaque keeps what is of this layer", []it.Entry{it.Dir("opt"), it.File("opt/new", "1"), it.File("opt/.wh..wh..opq", ""), it.File("opt/z", "2")},
+		{"opaque keeps what is of this layer",
+			[]it.Entry{it.Dir("opt"), it.File("opt/new", "1"), it.File("opt/.wh..wh..opq", ""), it.File("opt/z", "2")},
 			[]string{"opt 40755 0:0 opaque=y", "opt/new", "opt/z"}, nil},
 		{"whiteout and then a new file", []it.Entry{it.File("opt/.wh.a", ""), it.File("opt/a", "1")}, []string{`opt/a 100644 0:0 n1 "1"`}, nil},
 		{"whiteout and then a new directory", []it.Entry{it.File(".wh.opt", ""), it.File("opt/q", "1")},
@@ -159,7 +165,8 @@ func TestXattrsAndTimes(t *testing.T) {
 		if !fi.ModTime().Equal(when) {
 			t.Errorf("%s: time %v", p, fi.ModTime())
 		}
-		for _, name := range []string{"trusted.overlay.opaque", "trusted.overlay.redirect", "user.overlay.opaque", "security.selinux", "system.posix_acl_access"} {
+		for _, name := range []string{"trusted.overlay.opaque", "trusted.overlay.redirect", "user.overlay.opaque", "security.selinux",
+			"system.posix_acl_access"} {
 			if v := getXattr(path, name); v != "" {
 				t.Errorf("%s: attribute %s is %q", p, name, v)
 			}
@@ -219,7 +226,8 @@ func TestDirTimes(t *testing.T) {
 	defer j.close()
 	o := New(Config{})
 	archive := bytes.NewReader(it.Layer(entries[:6]...))
-	u := &unpacker{cfg: &o.cfg, t: tr, j: j, b: &budget{in: &meter{r: archive, ctx: t.Context()}, cfg: &o.cfg}, out: newWriteback(), buf: make([]byte, 512)}
+	u := &unpacker{cfg: &o.cfg, t: tr, j: j, b: &budget{in: &meter{r: archive, ctx: t.Context()}, cfg: &o.cfg}, out: newWriteback(),
+		buf: make([]byte, 512)}
 	if err := errors.Join(u.run(tar.NewReader(archive)), u.out.wait()); err != nil {
 		t.Fatal(err)
 	}
@@ -309,7 +317,8 @@ func TestShare(t *testing.T) {
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		u, err := New(Config{}).Unpack(t.Context(), dir, images.LayerArchive{Tar: bytes.NewReader(archive), Same: map[string]*os.File{"ledge": f}})
+		u, err := New(Config{}).Unpack(t.Context(), dir,
+			images.LayerArchive{Tar: bytes.NewReader(archive), Same: map[string]*os.File{"ledge": f}})
 		if err != nil || u.DiffID != it.Digest(archive) {
 			t.Fatal(u, err)
 		}

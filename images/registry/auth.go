@@ -150,7 +150,8 @@ func parseParams(s string) map[string]string {
 // bearer asks the token server that the registry names.
 func (a *asking) bearer(ctx context.Context, params map[string]string, cred images.Credential) (token, error) {
 	realm, err := url.Parse(params["realm"])
-	if err != nil || realm.Host == "" || realm.User != nil || realm.Scheme != "https" && (realm.Scheme != "http" || a.p.base.Scheme != "http") {
+	if err != nil || realm.Host == "" || realm.User != nil || realm.Scheme != "https" &&
+		(realm.Scheme != "http" || a.p.base.Scheme != "http") {
 		return token{}, &permanent{fmt.Errorf("%s names a token server that is not to be asked: %.100q", a.p.base.Host, params["realm"])}
 	}
 	hc := a.p.call.foreign

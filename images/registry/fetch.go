@@ -160,7 +160,8 @@ const mostRedirects = 5
 
 // do asks one place for something of a repository, with whatever credential it wants, and gives a good answer or an
 // error.
-func (c *Client) do(ctx context.Context, p place, ref images.Reference, keys images.Keyring, method, what string, offset int64) (*http.Response, error) {
+func (c *Client) do(ctx context.Context, p place, ref images.Reference, keys images.Keyring, method, what string,
+	offset int64) (*http.Response, error) {
 	u := p.base
 	repository := strings.TrimPrefix(p.base.Path+"/"+ref.Path, "/")
 	u.Path = "/v2/" + repository + "/" + what

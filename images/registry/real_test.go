@@ -51,7 +51,8 @@ func newReal(t *testing.T, htpasswd string) *real {
 	r := &real{t: t, addr: l.Addr().String()}
 	_ = l.Close()
 	dir := t.TempDir()
-	config := fmt.Sprintf("version: 0.1\nlog: {level: error}\nstorage:\n  filesystem: {rootdirectory: %s}\nhttp: {addr: %s}\n", filepath.Join(dir, "data"), r.addr)
+	config := fmt.Sprintf("version: 0.1\nlog: {level: error}\nstorage:\n  filesystem: {rootdirectory: %s}\nhttp: {addr: %s}\n",
+		filepath.Join(dir, "data"), r.addr)
 	if htpasswd != "" {
 		file := filepath.Join(dir, "htpasswd")
 		if err := os.WriteFile(file, []byte(htpasswd+"\n"), 0o600); err != nil {
@@ -96,7 +97,8 @@ func (r *real) push(name string, im it.Image, args ...string) {
 	if err := os.WriteFile(file, it.OCI(im), 0o600); err != nil {
 		r.t.Fatal(err)
 	}
-	run(r.t, "skopeo", append(append([]string{"--insecure-policy", "copy", "--dest-tls-verify=false"}, args...), "oci-archive:"+file, "docker://"+r.addr+"/"+name)...)
+	run(r.t, "skopeo", append(append([]string{"--insecure-policy", "copy", "--dest-tls-verify=false"}, args...), "oci-archive:"+file,
+		"docker://"+r.addr+"/"+name)...)
 }
 
 type memIndex struct {
@@ -125,7 +127,8 @@ func newStore(t *testing.T, cfg registry.Config) *images.Disk {
 	t.Helper()
 	dir := t.TempDir()
 	d, err := images.Open(t.Context(), images.StoreConfig{Root: filepath.Join(dir, "images"), RunDir: filepath.Join(dir, "run"),
-		Index: &memIndex{rows: map[string][]byte{}}, Layers: layers.New(layers.Config{}), Registry: newClient(t, cfg), RetryPause: time.Millisecond})
+		Index: &memIndex{rows: map[string][]byte{}}, Layers: layers.New(layers.Config{}), Registry: newClient(t, cfg),
+		RetryPause: time.Millisecond})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +187,8 @@ func TestRealRegistry(t *testing.T) {
 			t.Errorf("%s again: %+v, %v", name, again, err)
 		}
 	}
-	if _, err := d.Pull(t.Context(), images.PullRequest{Ref: r.addr + "/team/none:1"}); err == nil || !strings.Contains(err.Error(), "MANIFEST_UNKNOWN") {
+	if _, err := d.Pull(t.Context(), images.PullRequest{Ref: r.addr + "/team/none:1"}); err == nil ||
+		!strings.Contains(err.Error(), "MANIFEST_UNKNOWN") {
 		t.Errorf("%v", err)
 	}
 }
@@ -247,7 +251,8 @@ func TestRealUmoci(t *testing.T) {
 		t.Fatal(err)
 	}
 	run(t, "umoci", "repack", "--image", layout+":v3", bundle)
-	run(t, "umoci", "config", "--image", layout+":v3", "--config.entrypoint", "/bin/thing", "--config.user", "12:34", "--config.workingdir", "/etc")
+	run(t, "umoci", "config", "--image", layout+":v3", "--config.entrypoint", "/bin/thing", "--config.user", "12:34", "--config.workingdir",
+		"/etc")
 	run(t, "skopeo", "--insecure-policy", "copy", "--dest-tls-verify=false", "oci:"+layout+":v3", "docker://"+r.addr+"/umoci:v3")
 	d := newStore(t, registry.Config{})
 	p, err := d.Pull(t.Context(), images.PullRequest{Ref: r.addr + "/umoci:v3"})
@@ -273,7 +278,8 @@ func TestRealBuildah(t *testing.T) {
 	dir := t.TempDir()
 	buildah := func(args ...string) string {
 		t.Helper()
-		cmd := exec.Command("buildah", append([]string{"--root", filepath.Join(dir, "root"), "--runroot", filepath.Join(dir, "run"), "--storage-driver", "vfs"}, args...)...)
+		cmd := exec.Command("buildah", append([]string{"--root", filepath.Join(dir, "root"), "--runroot", filepath.Join(dir, "run"),
+			"--storage-driver", "vfs"}, args...)...)
 		var errs strings.Builder
 		cmd.Stderr = &errs
 		out, err := cmd.Output()
@@ -319,7 +325,8 @@ func TestRealPassword(t *testing.T) {
 	if _, err := newStore(t, registry.Config{}).Pull(t.Context(), images.PullRequest{Ref: ref}); err == nil {
 		t.Error("pulled by nobody")
 	}
-	if _, err := newStore(t, registry.Config{}).Pull(t.Context(), images.PullRequest{Ref: ref, Keys: bad}); err == nil || strings.Contains(err.Error(), "wrong") {
+	if _, err := newStore(t, registry.Config{}).Pull(t.Context(), images.PullRequest{Ref: ref, Keys: bad}); err == nil ||
+		strings.Contains(err.Error(), "wrong") {
 		t.Errorf("wrong password: %v", err)
 	}
 	if _, err := newStore(t, registry.Config{}).Pull(t.Context(), images.PullRequest{Ref: ref, Keys: good}); err != nil {

@@ -171,7 +171,8 @@ func (c *Client) newCaller(roots *x509.CertPool, local bool) *caller {
 }
 
 func proxied() bool {
-	return slices.ContainsFunc([]string{"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy"}, func(name string) bool { return os.Getenv(name) != "" })
+	return slices.ContainsFunc([]string{"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy"},
+		func(name string) bool { return os.Getenv(name) != "" })
 }
 
 // stay hands redirects to us.

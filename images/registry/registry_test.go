@@ -439,11 +439,13 @@ func TestBasic(t *testing.T) {
 	})
 	c := newClient(t, registry.Config{})
 	// Of several the one that opens is found.
-	keys := append(keysFor(r.name, images.Credential{Username: "me", Password: "old"}), keysFor(r.name, images.Credential{Username: "me", Password: secret})...)
+	keys := append(keysFor(r.name, images.Credential{Username: "me", Password: "old"}),
+		keysFor(r.name, images.Credential{Username: "me", Password: secret})...)
 	if err := read(t.Context(), c, ref(t, r.name+"/app"), keys); err != nil {
 		t.Error(err)
 	}
-	if err := read(t.Context(), c, ref(t, r.name+"/app"), keysFor("other.example", images.Credential{Username: "me", Password: secret})); err == nil {
+	if err := read(t.Context(), c, ref(t, r.name+"/app"),
+		keysFor("other.example", images.Credential{Username: "me", Password: secret})); err == nil {
 		t.Error("a credential for another host was used")
 	}
 	own := newClient(t, registry.Config{Keys: func() (images.Keyring, error) { return keys, nil }})
@@ -501,7 +503,8 @@ func TestRedirectKeepsCredentials(t *testing.T) {
 	}
 	// The range goes along.
 	blob := im.Compress(im.Layers[1])
-	s, err := newClient(t, registry.Config{}).Blob(t.Context(), images.BlobRequest{Ref: ref(t, r.name+"/app"), Digest: it.Digest(blob), Keys: keys, Offset: 3})
+	s, err := newClient(t, registry.Config{}).Blob(t.Context(),
+		images.BlobRequest{Ref: ref(t, r.name+"/app"), Digest: it.Digest(blob), Keys: keys, Offset: 3})
 	if err != nil || s.From != 3 {
 		t.Fatalf("from %d, %v", s.From, err)
 	}
@@ -543,7 +546,8 @@ func TestMirrors(t *testing.T) {
 	mirror.name = r.name
 	m := it.Sample(r.name + "/cache/team/app") // below a prefix
 	mirror.Push(m)
-	c := newClient(t, registry.Config{Hosts: map[string]registry.Host{r.name: {Mirrors: []string{mirror.srv.URL + "/cache"}, PlainHTTP: true}}})
+	c := newClient(t, registry.Config{Hosts: map[string]registry.Host{r.name: {Mirrors: []string{mirror.srv.URL + "/cache"},
+		PlainHTTP: true}}})
 	mirror.answer(func(w http.ResponseWriter, q *http.Request, next http.Handler) {
 		if q.Header.Get("Authorization") != "" {
 			t.Errorf("the mirror saw %v", q.Header)
@@ -598,7 +602,8 @@ func TestMirrors(t *testing.T) {
 	mirror.answer(status(500, ""))
 	r.answer(status(404, ""))
 	_, err = c.Manifest(t.Context(), ref(t, r.name+"/team/app"), nil)
-	if err == nil || !strings.Contains(err.Error(), "404") || !strings.Contains(err.Error(), "mirror "+mirror.srv.URL) || errors.Is(err, images.ErrUnreachable) {
+	if err == nil || !strings.Contains(err.Error(), "404") || !strings.Contains(err.Error(), "mirror "+mirror.srv.URL) ||
+		errors.Is(err, images.ErrUnreachable) {
 		t.Errorf("%v", err)
 	}
 }

@@ -1,5 +1,5 @@
-// Package sim is one whole board in one bubble of testing/synctest: the brain that boards run, joined by package brain, on a machine that is
-// played. A day of it takes seconds.
+// Package sim is one whole board in one bubble of testing/synctest: the brain that boards run, joined by package brain, on a machine that
+// is played. A day of it takes seconds.
 //
 //	user ── rest ─┐
 //	agent ─ rest ─┴ pipe ─ httpd ─ scribe ─ local ─ storage (bbolt, NoSync)      the brain: dies and comes back

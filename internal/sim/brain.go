@@ -61,7 +61,8 @@ func settle(verb, dir, name, disk string, args ...string) (config.Settings, erro
 		flags = config.AgentFlags
 	}
 	o := flags(f)
-	err := f.Parse(append([]string{"--data-dir", disk, "--config", file, "--config-dir", "", "--start-keeper=false", "--hostname-override", name,
+	err := f.Parse(append([]string{"--data-dir", disk, "--config", file, "--config-dir", "", "--start-keeper=false", "--hostname-override",
+		name,
 		"--safe-mode-after", "0", "--power-backend", "direct"}, args...))
 	if err != nil {
 		return config.Settings{}, err
@@ -111,7 +112,8 @@ func (b *Board) wake() {
 
 // start starts a brain and waits until it serves, or does not.
 func (b *Board) start() (*life, error) {
-	x := &life{b: b, door: &door{}, uplink: newUplink(), signals: make(chan os.Signal, 4), ended: make(chan error, 1), watch: make(chan error, 1)}
+	x := &life{b: b, door: &door{}, uplink: newUplink(), signals: make(chan os.Signal, 4), ended: make(chan error, 1),
+		watch: make(chan error, 1)}
 	rims, err := x.rims()
 	if err != nil {
 		return nil, err

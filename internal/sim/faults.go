@@ -169,7 +169,8 @@ func (b *Board) compareKept(kept map[*api.Kind][]api.Object) {
 				continue
 			}
 			if number(now.GetResourceVersion()) < number(old.GetResourceVersion()) && !apiequality.Semantic.DeepEqual(durable(now), durable(old)) {
-				b.Errorf("%s %s lost a write: it has revision %s, had %s", kind.Singular, api.Key(old), now.GetResourceVersion(), old.GetResourceVersion())
+				b.Errorf("%s %s lost a write: it has revision %s, had %s", kind.Singular, api.Key(old), now.GetResourceVersion(),
+					old.GetResourceVersion())
 			}
 		}
 	}

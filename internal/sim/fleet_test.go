@@ -219,7 +219,8 @@ func (p pen) Create(ctx context.Context, kind *api.Kind, obj api.Object, opts ap
 }
 
 // Patch implements api.Client.
-func (p pen) Patch(ctx context.Context, kind *api.Kind, namespace, name string, patch api.Patch, opts api.WriteOptions) (api.Object, error) {
+func (p pen) Patch(ctx context.Context, kind *api.Kind, namespace, name string, patch api.Patch, opts api.WriteOptions) (api.Object,
+	error) {
 	if err := stalled(ctx, &p.f.stall); err != nil {
 		return nil, apierrors.NewTimeoutError(err.Error(), 1)
 	}

@@ -261,12 +261,13 @@ func playFleet(t *testing.T, seed uint64, boards int, long time.Duration) (done 
 		simulated = time.Since(start)
 	})
 	warnings := journal.take(t)
-	t.Logf("%d boards, %s simulated in %s, warnings %v", boards, simulated.Round(time.Second), time.Since(began).Round(time.Millisecond), warnings)
+	t.Logf("%d boards, %s simulated in %s, warnings %v", boards, simulated.Round(time.Second), time.Since(began).Round(time.Millisecond),
+		warnings)
 	return done
 }
 
-// TestFleetDay: ten boards for a day of what may happen to them, with one writer for each field at every write (architecture: One writer per field). LEDGE_HOURS=n makes it
-// shorter or longer; the race detector gets minutes.
+// TestFleetDay: ten boards for a day of what may happen to them, with one writer for each field at every write
+// (architecture: One writer per field). LEDGE_HOURS=n makes it shorter or longer; the race detector gets minutes.
 func TestFleetDay(t *testing.T) {
 	long := hours(t, 24)
 	if raced {
@@ -290,7 +291,8 @@ func TestFleetAgain(t *testing.T) {
 	if raced {
 		long = 5 * time.Minute
 	}
-	if one, two := playFleet(t, s, 3, long), playFleet(t, s, 3, long); !slices.Equal(one[:min(len(one), len(two))], two[:min(len(one), len(two))]) || len(one) == 0 {
+	if one, two := playFleet(t, s, 3, long),
+		playFleet(t, s, 3, long); !slices.Equal(one[:min(len(one), len(two))], two[:min(len(one), len(two))]) || len(one) == 0 {
 		t.Errorf("one seed:\n%q\n%q", one, two)
 	}
 }

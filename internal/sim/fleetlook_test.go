@@ -158,7 +158,8 @@ func (f *fleet) wrong() error {
 	bound, pods := map[string]string{}, f.all.List()
 	for _, p := range pods {
 		if p.DeletionTimestamp != nil || !isTrue(p, corev1.PodReady) {
-			return fmt.Errorf("pod %s on %q: %s, deleted %v, %+v", p.Name, p.Spec.NodeName, p.Status.Phase, p.DeletionTimestamp, p.Status.ContainerStatuses)
+			return fmt.Errorf("pod %s on %q: %s, deleted %v, %+v", p.Name, p.Spec.NodeName, p.Status.Phase, p.DeletionTimestamp,
+				p.Status.ContainerStatuses)
 		}
 		bound[string(p.UID)] = p.Spec.NodeName
 	}
@@ -266,7 +267,8 @@ func grown(all []weight) (out []string) {
 			return n
 		}
 		if was, is := least(all[:len(all)/3]), least(last); is > was+was/4+c.slack {
-			out = append(out, fmt.Sprintf("%s grow: %d on %s, %d on %s", c.what, was, all[0].at.Format("02 15:04"), is, last[0].at.Format("02 15:04")))
+			out = append(out, fmt.Sprintf("%s grow: %d on %s, %d on %s", c.what, was, all[0].at.Format("02 15:04"), is,
+				last[0].at.Format("02 15:04")))
 		}
 	}
 	return out

@@ -49,7 +49,8 @@ const (
 )
 
 // deedKinds in the order that the seed counts them in.
-var deedKinds = []string{cutFew, cutLong, cutMost, cutAll, slowLinks, boardClocks, planeClock, stallCards, stallPlane, loseKeepers, cutPower,
+var deedKinds = []string{cutFew, cutLong, cutMost, cutAll, slowLinks, boardClocks, planeClock, stallCards, stallPlane, loseKeepers,
+	cutPower,
 	restartPlane, killPlane, replaceBoard, nothing}
 
 // script is what a seed does to a fleet of so many boards, deed after deed, without end.

@@ -214,7 +214,8 @@ func (b *Board) somePod(name string) *corev1.Pod {
 		return p
 	case 9:
 		p := Pod(name, WantSteady, corev1.RestartPolicyAlways, "run")
-		p.Spec.InitContainers = []corev1.Container{sidecar("first"), {Name: "second", Image: ImageTwo, Command: []string{"exit=1s:0"}}, sidecar("third")}
+		p.Spec.InitContainers = []corev1.Container{sidecar("first"), {Name: "second", Image: ImageTwo, Command: []string{"exit=1s:0"}},
+			sidecar("third")}
 		return probed(p)
 	case 10:
 		p := Pod(name, WantEnd, corev1.RestartPolicyOnFailure, fmt.Sprintf("exit=%s:0", b.upTo(time.Hour)))

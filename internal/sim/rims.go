@@ -20,8 +20,8 @@ import (
 	"ledge/storage"
 )
 
-// rims are what this life gets of the board. The API has two doors, the user's and the agent's: on a board the agent calls the API, here its
-// way there can be cut.
+// rims are what this life gets of the board. The API has two doors, the user's and the agent's: on a board the agent calls the API, here
+// its way there can be cut.
 func (x *life) rims() (brain.Rims, error) {
 	b := x.b
 	user, dialUser := httpd.Pipe(api.User{Name: "user", Groups: []string{api.AdminGroup}})
@@ -60,7 +60,8 @@ func (x *life) switchOff(_ context.Context, by shutdown.Backend, reboot bool) er
 }
 
 // networks opens the pod network of a board, and sees to it that it stays the same.
-func networks(d *door, m *networkfake.Machine, fail func(format string, args ...any)) func(cidr, cidr6 netip.Prefix) (brain.PodNetwork, error) {
+func networks(d *door, m *networkfake.Machine, fail func(format string, args ...any)) func(cidr, cidr6 netip.Prefix) (brain.PodNetwork,
+	error) {
 	return func(cidr, _ netip.Prefix) (brain.PodNetwork, error) {
 		if have := plan.ChooseCIDR(nil); cidr != have {
 			fail("the pods get the network %s, and had %s", cidr, have)

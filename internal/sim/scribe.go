@@ -10,7 +10,8 @@ import (
 	"ledge/api"
 )
 
-// scribe stands between all writers and the store and holds them to it that every field has one writer (architecture: One writer per field).
+// scribe stands between all writers and the store and holds them to it that every field has one writer
+// (architecture: One writer per field).
 type scribe struct {
 	api.Client
 	b *Board

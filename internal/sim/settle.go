@@ -47,8 +47,8 @@ const (
 	WantGone   = "gone"   // takes all there is of something, until it is evicted
 )
 
-// Pod is a pod of one container, to be changed and then applied. It has no token: a volume that is looked at every minute takes a quarter of
-// the time of a quiet day.
+// Pod is a pod of one container, to be changed and then applied. It has no token: a volume that is looked at every minute takes a quarter
+// of the time of a quiet day.
 func Pod(name, want string, policy corev1.RestartPolicy, does ...string) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{wantLabel: want}}}
 	p.Spec.RestartPolicy, p.Spec.AutomountServiceAccountToken = policy, new(bool)
@@ -163,7 +163,8 @@ func (b *Board) wrongWith(p *corev1.Pod, running []runtime.Status) error {
 		return nil
 	}
 	if !isTrue(p, corev1.PodReady) || p.Status.Phase != corev1.PodRunning {
-		return fmt.Errorf("is %s (%s), not running and ready: %+v %+v", p.Status.Phase, p.Status.Reason, p.Status.InitContainerStatuses, p.Status.ContainerStatuses)
+		return fmt.Errorf("is %s (%s), not running and ready: %+v %+v", p.Status.Phase, p.Status.Reason, p.Status.InitContainerStatuses,
+			p.Status.ContainerStatuses)
 	}
 	want := len(p.Spec.Containers)
 	for i := range p.Spec.InitContainers {
@@ -224,7 +225,8 @@ func (b *Board) left() map[string][]string {
 	for _, uid := range b.network.Pods() {
 		note(uid, "address")
 	}
-	for _, dir := range []string{filepath.Join(b.disk, "volumes"), filepath.Join(b.run, "volumes"), filepath.Join(b.run, "files"), filepath.Join(b.run, "podfiles")} {
+	for _, dir := range []string{filepath.Join(b.disk, "volumes"), filepath.Join(b.run, "volumes"), filepath.Join(b.run, "files"),
+		filepath.Join(b.run, "podfiles")} {
 		for _, name := range names(dir) {
 			uid, _, _ := strings.Cut(name, ".")
 			note(uid, dir)

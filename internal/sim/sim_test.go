@@ -91,7 +91,8 @@ func seed(t *testing.T) uint64 {
 }
 
 // TestQuietDay: on a board where nothing happens, nothing is written but what is held back for six hours each time
-// (architecture: Leases are lazy; the budget is 1 MB a day, one such commit 50 to 100 KB at the device), nothing is said, and no pod is touched.
+// (architecture: Leases are lazy; the budget is 1 MB a day, one such commit 50 to 100 KB at the device), nothing is said, and no pod is
+// touched.
 func TestQuietDay(t *testing.T) {
 	hours := 24
 	if raced {

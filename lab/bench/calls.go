@@ -64,7 +64,8 @@ func (b *bench) calls(ctx context.Context, c *caller) error {
 	if err := inParallel(ctx, manyClients, manyClients, func(int) error { _, _, err := c.list(ctx); return err }); err != nil {
 		return err
 	}
-	b.add(fmt.Sprintf("list %d pods, %d clients at once", manyPods, manyClients), c.what, float64(time.Since(begin).Milliseconds()), "ms", "until the last has all")
+	b.add(fmt.Sprintf("list %d pods, %d clients at once", manyPods, manyClients), c.what, float64(time.Since(begin).Milliseconds()), "ms",
+		"until the last has all")
 	return b.watches(ctx, c)
 }
 
@@ -98,8 +99,10 @@ func (b *bench) watches(ctx context.Context, c *caller) error {
 		return err
 	default:
 	}
-	b.add(fmt.Sprintf("%d watches of %d pods begin", manyWatchers, manyPods), c.what, float64(all.Milliseconds()), "ms", "until the last has the present state")
-	b.add(fmt.Sprintf("one change reaches %d watchers", manyWatchers), c.what, float64(time.Since(begin).Microseconds())/1000, "ms", "from the request to the last watcher")
+	b.add(fmt.Sprintf("%d watches of %d pods begin", manyWatchers, manyPods), c.what, float64(all.Milliseconds()), "ms",
+		"until the last has the present state")
+	b.add(fmt.Sprintf("one change reaches %d watchers", manyWatchers), c.what, float64(time.Since(begin).Microseconds())/1000, "ms",
+		"from the request to the last watcher")
 	return nil
 }
 
@@ -151,7 +154,8 @@ func (n *node) watchMemory(ctx context.Context, c *caller) error {
 	}
 	after, err := n.anonymousAtRest(ctx)
 	if err == nil {
-		n.b.add("memory for each watcher", "ledge", (after-before)*1024/manyWatchers, "KiB", fmt.Sprintf("anonymous, of %d that have nothing to read", manyWatchers))
+		n.b.add("memory for each watcher", "ledge", (after-before)*1024/manyWatchers, "KiB",
+			fmt.Sprintf("anonymous, of %d that have nothing to read", manyWatchers))
 	}
 	return err
 }
@@ -191,7 +195,8 @@ func (c *caller) labelPods(ctx context.Context) (time.Duration, error) {
 }
 
 func (c *caller) label(ctx context.Context, i int, value string) error {
-	return c.done(ctx, http.MethodPatch, podsPath+"/"+callPod(i), "application/merge-patch+json", fmt.Sprintf(`{"metadata":{"labels":{"state":%q}}}`, value))
+	return c.done(ctx, http.MethodPatch, podsPath+"/"+callPod(i), "application/merge-patch+json",
+		fmt.Sprintf(`{"metadata":{"labels":{"state":%q}}}`, value))
 }
 
 // list reads all pods, in one piece.

@@ -1,7 +1,7 @@
 // Command bench measures ledge beside the container runtimes of Debian, in one run on one machine: how long one
 // container takes to start, what memory twenty cost, how soon the API answers, what an idle node writes, how many writes,
-// lists and watches of a thousand pods the API bears and what a watcher costs, what sampling 50 pods costs, and how large the binaries are. It prints a
-// table with ratios and writes the same as JSON. What cannot run is named, not guessed.
+// lists and watches of a thousand pods the API bears and what a watcher costs, what sampling 50 pods costs, and how large the binaries are.
+// It prints a table with ratios and writes the same as JSON. What cannot run is named, not guessed.
 //
 //	go run ./lab/bench [-n 20] [-pods 20] [-idle 2m] [-only memory,idle] [-o bin/bench.json] [-page docs/bench.md]
 package main
@@ -125,7 +125,8 @@ func (b *bench) table() string {
 		}
 		rows = append(rows, []string{r.Metric, r.What, fmt.Sprintf("%.4g %s", r.Value, r.Unit), ratio, r.Note})
 	}
-	text := fmt.Sprintf("%s, %d cores, %s; load before: %s\n\n", time.Now().UTC().Format(time.DateOnly), runtime.NumCPU(), runtime.GOARCH, b.load) +
+	text := fmt.Sprintf("%s, %d cores, %s; load before: %s\n\n", time.Now().UTC().Format(time.DateOnly), runtime.NumCPU(), runtime.GOARCH,
+		b.load) +
 		report.Table([]string{"metric", "what", "value", "times ledge", "note"}, rows)
 	for _, s := range b.skipped {
 		text += "\nSkipped: " + s + "\n"

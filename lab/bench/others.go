@@ -195,7 +195,8 @@ address = %q
 	if err != nil {
 		return err
 	}
-	b.add(fmt.Sprintf("memory with %d pods (PSS)", b.pods), fmt.Sprintf("containerd + %d shims", len(pids)-1), all, "MiB", "without the containers' own processes")
+	b.add(fmt.Sprintf("memory with %d pods (PSS)", b.pods), fmt.Sprintf("containerd + %d shims", len(pids)-1), all, "MiB",
+		"without the containers' own processes")
 	b.add("memory for each pod (PSS)", "containerd", (all-empty)/float64(b.pods), "MiB", "")
 	return nil
 }

@@ -330,7 +330,8 @@ func (n *node) memory(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n.b.add("memory with 0 pods (PSS)", fmt.Sprintf("ledge, %d processes", len(n.own())), empty, "MiB", fmt.Sprintf("%.1f of it anonymous", own))
+	n.b.add("memory with 0 pods (PSS)", fmt.Sprintf("ledge, %d processes", len(n.own())), empty, "MiB",
+		fmt.Sprintf("%.1f of it anonymous", own))
 	measured := func(from, to int) (pss, anonymous float64, err error) {
 		for i := from; i < to; i++ {
 			if _, err := n.runPod(ctx, fmt.Sprintf("many-%d", i), false); err != nil {
@@ -352,7 +353,8 @@ func (n *node) memory(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n.b.add(fmt.Sprintf("memory with %d pods (PSS)", n.b.pods), "ledge", full, "MiB", fmt.Sprintf("%.1f of it anonymous; without the containers' own processes", anonymous))
+	n.b.add(fmt.Sprintf("memory with %d pods (PSS)", n.b.pods), "ledge", full, "MiB",
+		fmt.Sprintf("%.1f of it anonymous; without the containers' own processes", anonymous))
 	each := func(pss, anonymous float64, pods int) (float64, string) {
 		return pss / float64(pods), fmt.Sprintf("%.2f of it anonymous; the rest are pages of the binary", anonymous/float64(pods))
 	}

@@ -18,7 +18,8 @@ func (n *node) sampling(ctx context.Context) error {
 		{"BenchmarkGroup50", "./node/stats", "sampling cost: memory of 50 pods together", "each look (10 s), and glances near the line"},
 		{"BenchmarkPass50", "./node/stats", "sampling cost: all that 50 pods use", "each 15 s"},
 	} {
-		out, err := command(ctx, "go", "test", "-tags", "netgo osusergo seccomp runc_nocriu", "-run", "^$", "-bench", "^"+m.bench+"$", m.pkg).Output()
+		out, err := command(ctx, "go", "test", "-tags", "netgo osusergo seccomp runc_nocriu", "-run", "^$", "-bench", "^"+m.bench+"$",
+			m.pkg).Output()
 		var exit *exec.ExitError
 		if errors.As(err, &exit) {
 			err = fmt.Errorf("%w: %s%s", err, out, exit.Stderr)

@@ -12,7 +12,8 @@ PASS
 		bench, what string
 		ns          float64
 		ok          bool
-	}{{"BenchmarkPass50", "processor time", 26900000, true}, {"BenchmarkGlance", "by the clock", 65100, true}, {"BenchmarkOther", "", 0, false}} {
+	}{{"BenchmarkPass50", "processor time", 26900000, true}, {"BenchmarkGlance", "by the clock", 65100, true},
+		{"BenchmarkOther", "", 0, false}} {
 		if ns, what, ok := timeOf(out, c.bench); ns != c.ns || what != c.what || ok != c.ok {
 			t.Errorf("%s: %v %q %v", c.bench, ns, what, ok)
 		}

@@ -115,7 +115,8 @@ func TestResults(t *testing.T) {
 	for _, r := range got {
 		states = append(states, r.state)
 	}
-	if strings.Join(states, " ") != "passed FAILED not-run not-run" || !strings.Contains(got[1].why, "why (f.go:3") || got[0].took != 5*time.Second {
+	if strings.Join(states, " ") != "passed FAILED not-run not-run" || !strings.Contains(got[1].why, "why (f.go:3") ||
+		got[0].took != 5*time.Second {
 		t.Errorf("%+v", got)
 	}
 	if count(got) != "1 passed, 1 failed, 2 not run" {

@@ -27,8 +27,10 @@ ok    nftables             works`, "\n")
 	}{
 		{"all of it", "doctor", well, nil},
 		{"a line is missing", "doctor", slices.Delete(slices.Clone(well), 4, 5), []string{"overlayfs"}},
-		{"not well", "doctor", strings.Split(strings.Replace(strings.Join(well, "\n"), "ok    cgroups", "warn  cgroups", 1), "\n"), []string{"cgroups"}},
-		{"a name without a verdict", "doctor", strings.Split(strings.Replace(strings.Join(well, "\n"), "veth                 works", "veth", 1), "\n"), []string{"veth"}},
+		{"not well", "doctor", strings.Split(strings.Replace(strings.Join(well, "\n"), "ok    cgroups", "warn  cgroups", 1), "\n"),
+			[]string{"cgroups"}},
+		{"a name without a verdict", "doctor",
+			strings.Split(strings.Replace(strings.Join(well, "\n"), "veth                 works", "veth", 1), "\n"), []string{"veth"}},
 		{"what another verb prints", "doctor", other, checked},
 		{"nothing", "doctor", nil, checked},
 		{"another verb", "version", other, nil},

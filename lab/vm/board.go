@@ -35,7 +35,8 @@ spec:
 
 // runBoard boots ledge as the whole user space of a board: its data on a partition, pods from files, nothing else. The
 // brain is killed and the pods must not notice; the power button, pressed when the next one has been killed too and there is
-// none, must end them in order and the machine after them. Where that has no button the node is asked, or, with signal, process 1 gets SIGPWR.
+// none, must end them in order and the machine after them. Where that has no button the node is asked, or, with signal, process 1 gets
+// SIGPWR.
 func runBoard(ctx context.Context, arch, ledge string, signal bool, memory int, limit time.Duration) error {
 	dir, err := prepare(ctx, arch)
 	if err != nil {
@@ -61,7 +62,8 @@ func runBoard(ctx context.Context, arch, ledge string, signal bool, memory int, 
 		watch = "pods,signal"
 	}
 	g := guest{arch: arch, kernel: kernel, initrd: initrd, memory: memory, disks: []string{data}, qmp: filepath.Join(work, "qmp"),
-		append: "rdinit=/init watch=" + watch + " ledge.data=/dev/nvme0n1 ledge.name=board -- serve --manifests /manifests --watchdog /dev/watchdog"}
+		append: "rdinit=/init watch=" + watch +
+			" ledge.data=/dev/nvme0n1 ledge.name=board -- serve --manifests /manifests --watchdog /dev/watchdog"}
 	b := &boardBoot{qmp: g.qmp, button: watch == "pods", began: time.Now()}
 	err = g.boot(ctx, limit, b.line)
 	if !errors.Is(err, errGuestEnded) || b.fault != nil || !b.clock || !b.inOrder() || b.kernel != "Power down" {

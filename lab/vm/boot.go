@@ -42,7 +42,8 @@ func (p *power) boot(ctx context.Context, do, by, last string) error {
 		root:   p.disk.drive(),
 		memory: p.memory, log: filepath.Join(p.work, "console.log"), qmp: filepath.Join(p.work, "qmp"),
 		// What the kernel says of CPUs that stand still is about the machine that emulates them, not about ledge.
-		append: fmt.Sprintf("sysrq_always_enabled nosoftlockup rcupdate.rcu_cpu_stall_suppress=1 ledge.do=%s ledge.by=%s ledge.seed=%d", do, by, p.random.Uint64())}
+		append: fmt.Sprintf("sysrq_always_enabled nosoftlockup rcupdate.rcu_cpu_stall_suppress=1 ledge.do=%s ledge.by=%s ledge.seed=%d", do, by,
+			p.random.Uint64())}
 	b.Disk, b.Do, b.Millis = p.number, strings.TrimSpace(do+" "+by), map[string]int{}
 	running, off := context.WithCancelCause(ctx)
 	defer off(nil)
@@ -103,7 +104,8 @@ func (p *power) preserve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	out, err := command(ctx, "cp", "--sparse=always", filepath.Join(p.work, "root.img"), filepath.Join(p.work, "console.log"), to).CombinedOutput()
+	out, err := command(ctx, "cp", "--sparse=always", filepath.Join(p.work, "root.img"), filepath.Join(p.work, "console.log"),
+		to).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("keep the disk: %w: %s", err, out)
 	}
@@ -209,7 +211,8 @@ func (b *boot) judge(err error, last string) {
 
 func (b *boot) print(n int) {
 	var out strings.Builder
-	fmt.Fprintf(&out, "vm: disk %d boot %d: %s; API %d, first pod %d, all %d ms; end after %d ms; %d acknowledged, %d open; %v", b.Disk, n, b.Do,
+	fmt.Fprintf(&out, "vm: disk %d boot %d: %s; API %d, first pod %d, all %d ms; end after %d ms; %d acknowledged, %d open; %v", b.Disk, n,
+		b.Do,
 		b.Millis["api"], b.Millis["pod"], b.Millis["settled"], b.EndMillis, b.Acknowledged, b.Open, b.Events)
 	if b.Loss != nil {
 		fmt.Fprintf(&out, "; cut: %d of %d sectors lost, the largest flush had %d", b.Loss.Lost, b.Loss.Pending, b.Loss.Largest)

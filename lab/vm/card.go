@@ -46,7 +46,8 @@ func (s *flashing) fresh(ctx context.Context) (card string, err error) {
 // inspectCard looks at a card as a laptop would: nothing was wrong on it but what is known, its last partition has all there is, and
 // after an end in order the file system there is whole and needs no repair.
 func inspectCard(ctx context.Context, card string, off bool, known ...string) error {
-	if out, err := command(ctx, "mcopy", "-n", "-i", card+"@@1M", "::/ledge-errors.txt", "-").Output(); err == nil && !slices.Equal(firstboot.Reported(out), known) {
+	if out, err := command(ctx, "mcopy", "-n", "-i", card+"@@1M", "::/ledge-errors.txt", "-").Output(); err == nil &&
+		!slices.Equal(firstboot.Reported(out), known) {
 		return fmt.Errorf("it says: %s", out)
 	}
 	f, err := os.Open(card)
@@ -101,7 +102,8 @@ func grown(super []byte, start, end, card int64) error {
 	}
 	blocks := int64(binary.LittleEndian.Uint32(super[4:])) << (10 + binary.LittleEndian.Uint32(super[24:]))
 	if end < card-2<<20 || end > card || blocks > end-start || blocks < (end-start)*9/10 {
-		return fmt.Errorf("the data partition goes from %d to %d on a card of %d bytes, and its file system has %d of these", start, end, card, blocks)
+		return fmt.Errorf("the data partition goes from %d to %d on a card of %d bytes, and its file system has %d of these", start, end, card,
+			blocks)
 	}
 	return nil
 }

@@ -68,7 +68,8 @@ func runFirstBoot(ctx context.Context, ledge string, memory, cuts int, seed uint
 		return err
 	}
 	defer os.RemoveAll(work)
-	f := &firstBoot{dir: dir, work: work, ledge: ledge, memory: memory, limit: limit, rng: rand.New(rand.NewPCG(seed, 55)), image: map[string]string{}}
+	f := &firstBoot{dir: dir, work: work, ledge: ledge, memory: memory, limit: limit, rng: rand.New(rand.NewPCG(seed, 55)),
+		image: map[string]string{}}
 	fmt.Println("vm: seed", seed)
 	if err := applianceRoot(ctx, "amd64", dir, ledge, work, f.initrd(), nil); err != nil {
 		return err
@@ -144,7 +145,8 @@ func (f *firstBoot) make(ctx context.Context) error {
 			return err
 		}
 		for at, from := range map[int]string{1: fat, 1 + cardFAT>>20: data} {
-			if out, err := command(ctx, "dd", "if="+from, "of="+path, "bs=1M", fmt.Sprintf("seek=%d", at), "conv=notrunc,sparse").CombinedOutput(); err != nil {
+			if out, err := command(ctx, "dd", "if="+from, "of="+path, "bs=1M", fmt.Sprintf("seek=%d", at),
+				"conv=notrunc,sparse").CombinedOutput(); err != nil {
 				return fmt.Errorf("dd: %w: %s", err, out)
 			}
 		}
@@ -195,7 +197,8 @@ func partitionTable(kind string) map[int64][]byte {
 		le.PutUint32(h[16:], crc32.ChecksumIEEE(h[:92]))
 		return h
 	}
-	return map[int64][]byte{0: first, 512: header(1, sectors-1, 2), 1024: entries, (sectors - 33) * 512: entries, (sectors - 1) * 512: header(sectors-1, 1, sectors-33)}
+	return map[int64][]byte{0: first, 512: header(1, sectors-1, 2), 1024: entries, (sectors - 33) * 512: entries,
+		(sectors - 1) * 512: header(sectors-1, 1, sectors-33)}
 }
 
 // round takes a fresh card through cuts to a boot that is looked at.
@@ -204,7 +207,8 @@ func (f *firstBoot) round(ctx context.Context, table string, cuts int) error {
 	if err := copyCard(ctx, f.image[table], card, cardSize); err != nil {
 		return err
 	}
-	p := &pulled{socket: socket, rng: f.rng, within: 15 * time.Second, from: func(text string) bool { return text == "@@ledge" }, limit: f.limit}
+	p := &pulled{socket: socket, rng: f.rng, within: 15 * time.Second, from: func(text string) bool { return text == "@@ledge" },
+		limit: f.limit}
 	g := guest{arch: "amd64", kernel: filepath.Join(f.dir, "vmlinux"), initrd: f.initrd(), memory: f.memory,
 		append: "rdinit=/init watch=card ledge.data=LABEL=ledge-data -- serve --watchdog /dev/watchdog"}
 	return p.round(ctx, card, cuts, g, func(g guest) error {

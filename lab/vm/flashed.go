@@ -232,7 +232,8 @@ func (s *flashing) cut(ctx context.Context) error {
 	return nil
 }
 
-// round takes a fresh card through cuts to a boot that is looked at. A cut in the middle of a block that counts hardly ever comes by chance.
+// round takes a fresh card through cuts to a boot that is looked at. A cut in the middle of a block that counts hardly ever comes by
+// chance.
 func (s *flashing) round(ctx context.Context, p *pulled, cuts int, torn bool) (pod int64, err error) {
 	card, err := s.fresh(ctx)
 	if err != nil {
@@ -332,8 +333,10 @@ func piBoot(ctx context.Context, g *guest, disk string) error {
 	}
 	// The board always has four CPUs, and those of no use spin. Of the consoles it has one that can be seen. Its watchdog resets the
 	// machine at the moment it is started.
-	g.kernel, g.initrd, g.dtb, g.append = filepath.Join(g.dir, "vmlinuz"), filepath.Join(g.dir, "initrd.img"), filepath.Join(g.dir, "bcm2837-rpi-3-b.dtb"),
-		"nr_cpus=1 "+strings.NewReplacer("console=tty0", "", "console=ttyS1,115200", "", " --watchdog /dev/watchdog", "", " systemd.watchdog_sec=30", "").Replace(strings.TrimSpace(string(line)))
+	g.kernel, g.initrd, g.dtb, g.append = filepath.Join(g.dir, "vmlinuz"), filepath.Join(g.dir, "initrd.img"),
+		filepath.Join(g.dir, "bcm2837-rpi-3-b.dtb"),
+		"nr_cpus=1 "+strings.NewReplacer("console=tty0", "", "console=ttyS1,115200", "", " --watchdog /dev/watchdog", "",
+			" systemd.watchdog_sec=30", "").Replace(strings.TrimSpace(string(line)))
 	return os.Truncate(disk, 1<<30)
 }
 

@@ -31,7 +31,8 @@ func putKey(ctx context.Context, disk, work string) (key string, err error) {
 		return "", err
 	}
 	file := filepath.Join(work, "ledge.yaml")
-	text := fmt.Sprintf("hostname: shed\nwifi:\n  ssid: %s\n  password: %q\n  country: DE\nssh:\n  keys:\n  - %s", airName, airPassword, public)
+	text := fmt.Sprintf("hostname: shed\nwifi:\n  ssid: %s\n  password: %q\n  country: DE\nssh:\n  keys:\n  - %s", airName, airPassword,
+		public)
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		return "", err
 	}
@@ -71,7 +72,8 @@ func tellKernel(ctx context.Context, disk, work, word string) error {
 
 // login is a command on the board, as of who has the key. The board is to be known by one key of its own in all boots.
 func (b *flashed) login(ctx context.Context, script string) *exec.Cmd {
-	return command(ctx, "ssh", "-n", "-i", b.key, "-p", fmt.Sprint(b.ssh), "-o", "BatchMode=yes", "-o", "HostKeyAlias=board", "-o", "StrictHostKeyChecking=accept-new",
+	return command(ctx, "ssh", "-n", "-i", b.key, "-p", fmt.Sprint(b.ssh), "-o", "BatchMode=yes", "-o", "HostKeyAlias=board", "-o",
+		"StrictHostKeyChecking=accept-new",
 		"-o", "UserKnownHostsFile="+b.key+".known", "-o", "ConnectTimeout=30", "root@127.0.0.1", script)
 }
 

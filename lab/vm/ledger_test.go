@@ -30,16 +30,19 @@ try 6 images i there
 ack 6 0
 try 7 configmaps a 3`
 	for name, c := range map[string]struct{ after, wrong string }{
-		"all there, the open ones not":  {"have configmaps a 2\nhave images i there\nrevision 9", ""},
-		"all there, the open ones too":  {"have configmaps a 3\nhave configmaps b 1\nhave images i there\nrevision 12", ""},
-		"changes before the verdict":    {"have configmaps a 2\nhave images i there\nrevision 9\ntry 1 pods c there\nack 1 20\ntry 2 pods c -\nack 2 21", ""},
-		"an older value":                {"have configmaps a 1\nhave images i there\nrevision 9", "configmaps/a is 1, acknowledged is 2 or 3"},
-		"lost":                          {"have configmaps a 2\nrevision 9", "images/i is -, acknowledged is there"},
-		"back from the dead":            {"have configmaps a 2\nhave images i there\nhave pods p there\nrevision 9", "pods/p is there, acknowledged is -"},
-		"nobody's":                      {"have configmaps a 2\nhave images i there\nhave pods q there\nrevision 9", "pods/q is there and nobody made it"},
-		"a revision that goes back":     {"have configmaps a 2\nhave images i there\nrevision 8", "the store is at revision 8, 9 was told"},
-		"one of two lists from earlier": {"have configmaps a 2\nhave images i there\nrevision 11\nrevision 8", "the store is at revision 8, 9 was told"},
-		"a console that drops lines":    {"have configmaps a 2\nhave images i there\nrevision 9\nack 99 4", "not understood: 99 4"},
+		"all there, the open ones not": {"have configmaps a 2\nhave images i there\nrevision 9", ""},
+		"all there, the open ones too": {"have configmaps a 3\nhave configmaps b 1\nhave images i there\nrevision 12", ""},
+		"changes before the verdict":   {"have configmaps a 2\nhave images i there\nrevision 9\ntry 1 pods c there\nack 1 20\ntry 2 pods c -\nack 2 21", ""},
+		"an older value":               {"have configmaps a 1\nhave images i there\nrevision 9", "configmaps/a is 1, acknowledged is 2 or 3"},
+		"lost":                         {"have configmaps a 2\nrevision 9", "images/i is -, acknowledged is there"},
+		"back from the dead": {"have configmaps a 2\nhave images i there\nhave pods p there\nrevision 9",
+			"pods/p is there, acknowledged is -"},
+		"nobody's": {"have configmaps a 2\nhave images i there\nhave pods q there\nrevision 9",
+			"pods/q is there and nobody made it"},
+		"a revision that goes back": {"have configmaps a 2\nhave images i there\nrevision 8", "the store is at revision 8, 9 was told"},
+		"one of two lists from earlier": {"have configmaps a 2\nhave images i there\nrevision 11\nrevision 8",
+			"the store is at revision 8, 9 was told"},
+		"a console that drops lines": {"have configmaps a 2\nhave images i there\nrevision 9\nack 99 4", "not understood: 99 4"},
 	} {
 		l := newLedger()
 		told(l, before)

@@ -94,7 +94,8 @@ func run(ctx context.Context, args []string) error {
 	case verb == "board" && fs.NArg() == 0:
 		return runBoard(ctx, *arch, *binary, *signalled, *memory, *limit)
 	case verb == "flashed" && fs.NArg() == 1 && *boots > 0:
-		return runFlashed(ctx, flashedFlags{board: *model, image: fs.Arg(0), firmware: *firmware, to: p.to, boots: *boots, idle: *idle, cuts: *firsts, seed: p.seed,
+		return runFlashed(ctx, flashedFlags{board: *model, image: fs.Arg(0), firmware: *firmware, to: p.to, boots: *boots, idle: *idle,
+			cuts: *firsts, seed: p.seed,
 			memory: *memory, limit: *limit})
 	case verb == "firstboot" && fs.NArg() == 0:
 		return runFirstBoot(ctx, *binary, *memory, p.cuts, p.seed, *limit)
@@ -109,7 +110,8 @@ func run(ctx context.Context, args []string) error {
 		_, err := runPower(ctx, p)
 		return err
 	case verb == "pressure" && fs.NArg() == 0:
-		return runPressure(ctx, pressureFlags{hogs: strings.Split(*hogs, ","), verbose: *verbose, binary: *binary, to: p.to, memory: *memory, limit: *limit})
+		return runPressure(ctx, pressureFlags{hogs: strings.Split(*hogs, ","), verbose: *verbose, binary: *binary, to: p.to, memory: *memory,
+			limit: *limit})
 	case verb == "appliance" && fs.NArg() > 0:
 		return runAppliance(ctx, *arch, *binary, *memory, *limit, fs.Args())
 	}

@@ -37,7 +37,8 @@ func TestSumOfDisks(t *testing.T) {
 	}
 	found := true
 	var sum powerReport
-	sum.add(powerReport{Cuts: 2, Acknowledged: 10, Wrong: 1, Lost: 1, Boots: []bootReport{{Disk: 1, Do: "order button"}, cut(1, 9, 3, "busy"), cut(1, 0, 0, "boot")}})
+	sum.add(powerReport{Cuts: 2, Acknowledged: 10, Wrong: 1, Lost: 1,
+		Boots: []bootReport{{Disk: 1, Do: "order button"}, cut(1, 9, 3, "busy"), cut(1, 0, 0, "boot")}})
 	sum.add(powerReport{Cuts: 1, Acknowledged: 5, LieFound: &found, Boots: []bootReport{cut(2, 70, 70, "busy"), {Disk: 2, Do: "look"}}})
 	sum.count()
 	if sum.Cuts != 3 || sum.Acknowledged != 15 || sum.Wrong != 1 || sum.Lost != 1 || sum.LieFound == nil || len(sum.Boots) != 5 ||

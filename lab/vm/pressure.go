@@ -98,7 +98,8 @@ func (b *pressureBoot) line(text string) bool {
 			b.faults = append(b.faults, p.Hog+": "+w)
 		}
 		fmt.Printf("vm: %d MiB, %s: %s %d of %d left; condition after %d ms, evicted %d, eased %d, well %d; %d killed by the kernel, %d hurt; %d answers, the slowest %d ms, %d at the limit, %d without room, %d missing, %d lost %s\n",
-			b.MemoryMiB, p.Hog, p.End, p.Least, p.Line, p.Condition, p.Evicted, p.Eased, p.Recovered, p.Kills, p.Hurt, p.Answers, p.Slowest, p.AtTheLimit, p.NoRoom, p.Refused, p.Lost,
+			b.MemoryMiB, p.Hog, p.End, p.Least, p.Line, p.Condition, p.Evicted, p.Eased, p.Recovered, p.Kills, p.Hurt, p.Answers, p.Slowest,
+			p.AtTheLimit, p.NoRoom, p.Refused, p.Lost,
 			strings.Join(p.Wrong, "; "))
 	case word == "fault":
 		b.faults = append(b.faults, rest)

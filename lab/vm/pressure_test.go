@@ -27,7 +27,8 @@ func TestPressureReport(t *testing.T) {
 		return b
 	}
 	boot(512, "guest: 6.1.0", `@pressed {"hog":"cache","answers":1,"conditionMs":-1}`, `@pressed {"hog":"bomb","answers":9,"conditionMs":-1}`)
-	b := boot(512, "guest: 6.1.0", "@memory 5 memfree:1", `@pressed {"hog":"cache","answers":7,"conditionMs":-1}`, `@pressed {"hog":"leak5","end":"Failed","answers":3,"kernelKills":1}`, "@fault the disk")
+	b := boot(512, "guest: 6.1.0", "@memory 5 memfree:1", `@pressed {"hog":"cache","answers":7,"conditionMs":-1}`,
+		`@pressed {"hog":"leak5","end":"Failed","answers":3,"kernelKills":1}`, "@fault the disk")
 	if len(b.faults) != 3 || b.faults[2] != "the disk" || !strings.HasPrefix(b.faults[0], "leak5: ") {
 		t.Errorf("%q", b.faults)
 	}
@@ -36,7 +37,8 @@ func TestPressureReport(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(all) != 2 || all[0].MemoryMiB != 256 || all[1].MemoryMiB != 512 || len(all[1].Hogs) != 3 || all[1].Hogs[1].Answers != 7 || all[1].Hogs[2].Answers != 9 || len(all[1].Hogs[0].Wrong) == 0 || all[0].Kernel != "6.1.0" {
+	if len(all) != 2 || all[0].MemoryMiB != 256 || all[1].MemoryMiB != 512 || len(all[1].Hogs) != 3 || all[1].Hogs[1].Answers != 7 ||
+		all[1].Hogs[2].Answers != 9 || len(all[1].Hogs[0].Wrong) == 0 || all[0].Kernel != "6.1.0" {
 		t.Errorf("%+v", all)
 	}
 }

@@ -24,7 +24,8 @@ type guest struct {
 	disks  []string // raw images; the first is the root if root does not say another. Writes go to a throw-away overlay
 	append string   // more kernel arguments
 
-	firmware string // bios, uefi or pi: the disk is a board's own, and boots as it does there; forward has ports of QEMU's user network, each behind a comma
+	// bios, uefi or pi: the disk is a board's own, and boots as it does there; forward has ports of QEMU's user network, each behind a comma
+	firmware string
 	forward  string
 	dtb      string
 	memory   int // MiB
@@ -98,13 +99,15 @@ func (g guest) args() []string {
 
 // boardArgs is the command line of a machine that boots as a board would, with nothing but its disk.
 func (g guest) boardArgs() []string {
-	a := []string{"-accel", "tcg,thread=single", "-m", strconv.Itoa(g.memory), "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+	a := []string{"-accel", "tcg,thread=single", "-m", strconv.Itoa(g.memory), "-nodefaults", "-no-user-config", "-display", "none",
+		"-no-reboot",
 		"-serial", "stdio", "-qmp", "unix:" + g.qmp + ",server=on,wait=off", "-netdev", "user,id=net,restrict=on" + g.forward}
 	if g.firmware == "pi" {
 		return append(a, "-M", "raspi3b", "-serial", "null", "-kernel", g.kernel, "-initrd", g.initrd, "-dtb", g.dtb, "-append", g.append,
 			"-drive", g.root+",if=sd", "-device", "usb-net,netdev=net")
 	}
-	a = append(a, "-smp", "2", "-drive", g.root+",if=none,id=disk", "-device", "virtio-blk-pci,drive=disk,bootindex=0", "-device", "virtio-net-pci,netdev=net,romfile=")
+	a = append(a, "-smp", "2", "-drive", g.root+",if=none,id=disk", "-device", "virtio-blk-pci,drive=disk,bootindex=0", "-device",
+		"virtio-net-pci,netdev=net,romfile=")
 	switch {
 	case g.arch == "arm64":
 		return append(a, "-M", "virt", "-cpu", "cortex-a72", "-bios", "/usr/share/qemu-efi-aarch64/QEMU_EFI.fd")

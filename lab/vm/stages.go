@@ -81,7 +81,8 @@ func (l podLogs) stages() (out []stage, wrong []string) {
 		s := by[p]
 		s.From, s.Took = s.first-by[slices.Min(slices.Collect(maps.Keys(by)))].first, s.last-s.first
 		if n := len(out); n > 0 && s.first < out[n-1].last {
-			wrong = append(wrong, fmt.Sprintf("priority %d got its signal %d ms before the end of priority %d", p, out[n-1].last-s.first, out[n-1].Priority))
+			wrong = append(wrong, fmt.Sprintf("priority %d got its signal %d ms before the end of priority %d", p, out[n-1].last-s.first,
+				out[n-1].Priority))
 		}
 		if most := int64(s.Pods*obeyTakes + s.Deaf*deafGrace); s.Took >= most {
 			wrong = append(wrong, fmt.Sprintf("priority %d took %d ms, as if its pods were stopped one by one (%d)", p, s.Took, most))

@@ -69,8 +69,10 @@ func runUpgrades(ctx context.Context, ledge, to string, memory, cuts int, seed u
 		return err
 	}
 	p.within = time.Duration(u.report.Within) * time.Millisecond
-	if err := p.round(ctx, card, cuts, u.guest, func(g guest) error { return errors.Join(tearJournal(card, 0), u.look(ctx, g, 1)) }); err != nil {
-		return fmt.Errorf("seed %d, after %d boots: %w; its console:\n%s", seed, total(u.report.Boots), errors.Join(err, u.fault), strings.Join(u.boot, "\n"))
+	if err := p.round(ctx, card, cuts, u.guest,
+		func(g guest) error { return errors.Join(tearJournal(card, 0), u.look(ctx, g, 1)) }); err != nil {
+		return fmt.Errorf("seed %d, after %d boots: %w; its console:\n%s", seed, total(u.report.Boots), errors.Join(err, u.fault),
+			strings.Join(u.boot, "\n"))
 	}
 	u.report.Cuts, u.report.Lost, u.report.Seconds = cuts, p.lost, int(time.Since(begin).Seconds())
 	fmt.Printf("ok  \tupgrades, %d cuts, boots by version %v\t%.3fs\n", cuts, u.report.Boots, time.Since(begin).Seconds())
@@ -103,7 +105,8 @@ func (u *upgrades) files(ctx context.Context, ledge, work string) (map[string]st
 	if err := os.WriteFile(file, text, 0o755); err != nil {
 		return nil, err
 	}
-	for _, args := range [][]string{{"-G", "-W", "-p", public, "-s", secret}, {"-S", "-s", secret, "-m", file, "-t", "file:ledge version:" + version}} {
+	for _, args := range [][]string{{"-G", "-W", "-p", public, "-s", secret},
+		{"-S", "-s", secret, "-m", file, "-t", "file:ledge version:" + version}} {
 		if out, err := command(ctx, "minisign", args...).CombinedOutput(); err != nil {
 			return nil, fmt.Errorf("minisign (scripts/setup.sh images installs it): %w: %s", err, out)
 		}

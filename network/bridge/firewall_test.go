@@ -72,7 +72,8 @@ func TestOtherFirewalls(t *testing.T) {
 			if got := errors.Is(err, network.ErrBlocked); got != c.blocked || err != nil && !got {
 				t.Fatal(err)
 			}
-			if err != nil && (!strings.Contains(err.Error(), "table filter, chain FORWARD") || !strings.Contains(err.Error(), "iptables -I FORWARD -i ledge0 -j ACCEPT")) {
+			if err != nil && (!strings.Contains(err.Error(), "table filter, chain FORWARD") ||
+				!strings.Contains(err.Error(), "iptables -I FORWARD -i ledge0 -j ACCEPT")) {
 				t.Error("no remedy:", err)
 			}
 			// Blocked is not broken: pods are connected all the same.
@@ -212,7 +213,8 @@ func TestForwarding(t *testing.T) {
 	route := func(ns, dev, cidr, via string) {
 		l.in(ns, func() error {
 			return withLink(dev, func(link netlink.Link) error {
-				return netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(netip.MustParsePrefix(cidr)), Gw: netip.MustParseAddr(via).AsSlice()})
+				return netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: ipNet(netip.MustParsePrefix(cidr)),
+					Gw: netip.MustParseAddr(via).AsSlice()})
 			})
 		})
 	}

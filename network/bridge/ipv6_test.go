@@ -120,7 +120,8 @@ func route6(link, to, via string) error {
 	if err != nil {
 		return err
 	}
-	return netlink.RouteAdd(&netlink.Route{LinkIndex: dev.Attrs().Index, Dst: ipNet(netip.MustParsePrefix(to)), Gw: netip.MustParseAddr(via).AsSlice()})
+	return netlink.RouteAdd(&netlink.Route{LinkIndex: dev.Attrs().Index, Dst: ipNet(netip.MustParsePrefix(to)),
+		Gw: netip.MustParseAddr(via).AsSlice()})
 }
 
 // TestRepairs6: what somebody broke is put right, the kernel remembers both addresses of a pod, and an IPv6 network
@@ -216,7 +217,8 @@ func TestPortsOfTheHost6(t *testing.T) {
 	l := newLab(t)
 	s := l.node("ledge0", dualCIDR)
 	l.serve(l.host, "web", "tcp", "["+hostIP6+"]:443")
-	_, err := s.Attach(t.Context(), network.Pod{UID: "x", Namespace: "default", Name: "x", NetNS: l.netns("x"), Ports: []network.Port{tcp(443, 443)}})
+	_, err := s.Attach(t.Context(), network.Pod{UID: "x", Namespace: "default", Name: "x", NetNS: l.netns("x"),
+		Ports: []network.Port{tcp(443, 443)}})
 	if err == nil {
 		t.Error("a port in use was taken over")
 	}
@@ -224,7 +226,8 @@ func TestPortsOfTheHost6(t *testing.T) {
 }
 
 func TestCompile6(t *testing.T) {
-	e := entry("web", "10.42.0.2", tcp(8080, 80), network.Port{HostIP: netip.MustParseAddr("192.0.2.1"), HostPort: 1, ContainerPort: 1, Protocol: "TCP"},
+	e := entry("web", "10.42.0.2", tcp(8080, 80),
+		network.Port{HostIP: netip.MustParseAddr("192.0.2.1"), HostPort: 1, ContainerPort: 1, Protocol: "TCP"},
 		network.Port{HostIP: netip.MustParseAddr("2001:db8::1"), HostPort: 53, ContainerPort: 5353, Protocol: "UDP"})
 	e.Addr6 = netip.MustParseAddr("fd42::2")
 	entries := []plan.Entry{e, entry("old", "10.42.0.3", tcp(1, 1))}

@@ -399,7 +399,8 @@ func address(at where, want netip.Prefix, op expr.CmpOp) []expr.Any {
 	}
 	out := []expr.Any{&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: uint32(n)}}
 	if want.Bits() < 8*n {
-		out = append(out, &expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: uint32(n), Mask: net.CIDRMask(want.Bits(), 8*n), Xor: make([]byte, n)})
+		out = append(out, &expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: uint32(n), Mask: net.CIDRMask(want.Bits(), 8*n),
+			Xor: make([]byte, n)})
 	}
 	return append(out, &expr.Cmp{Op: op, Register: 1, Data: want.Masked().Addr().AsSlice()})
 }

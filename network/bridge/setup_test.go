@@ -181,7 +181,8 @@ func TestFiftyPods(t *testing.T) {
 		t.Errorf("left: %q", left)
 	}
 	l.must(s.Retain(t.Context(), nil))
-	t.Logf("%d pods with 2 host ports each: attached in %v (slowest %v), Ready %v, all detached in %v", pods, attached, slowest, ready, time.Since(begin))
+	t.Logf("%d pods with 2 host ports each: attached in %v (slowest %v), Ready %v, all detached in %v", pods, attached, slowest, ready,
+		time.Since(begin))
 	if attached > time.Minute { // emulated guests on busy machines are slow
 		t.Errorf("attaching %d pods took %v", pods, attached)
 	}

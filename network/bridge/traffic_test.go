@@ -115,9 +115,11 @@ func TestPortsOfTheHost(t *testing.T) {
 		{tcp(22, 80), "host port is in use: a process of this machine has 22/TCP on 127.0.0.1"},
 		{udp(5353, 80), "a process of this machine has 5353/UDP on 192.0.2.1"},
 		{tcp(5432, 80), "a process of this machine has 5432/TCP on 127.0.0.1"},
-		{network.Port{HostIP: netip.MustParseAddr("192.0.2.99"), HostPort: 80, ContainerPort: 80}, "host port 192.0.2.99:80/TCP: this machine has no address 192.0.2.99"},
+		{network.Port{HostIP: netip.MustParseAddr("192.0.2.99"), HostPort: 80, ContainerPort: 80},
+			"host port 192.0.2.99:80/TCP: this machine has no address 192.0.2.99"},
 	} {
-		_, err := s.Attach(t.Context(), network.Pod{UID: "x", Namespace: "default", Name: "x", NetNS: l.netns("x"), Ports: []network.Port{c.port}})
+		_, err := s.Attach(t.Context(), network.Pod{UID: "x", Namespace: "default", Name: "x", NetNS: l.netns("x"),
+			Ports: []network.Port{c.port}})
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%v: %v, want %q", c.port, err, c.want)
 		}

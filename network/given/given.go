@@ -211,7 +211,8 @@ func (p *Network) Condition() (corev1.NodeCondition, bool) {
 	case p.given == "":
 		c.Message = "the node has no network for its pods yet"
 	case p.given != p.Uses:
-		c.Message = fmt.Sprintf("the node was given %s; pods that run have addresses of %s, and it is taken over when they are gone", p.given, p.Uses)
+		c.Message = fmt.Sprintf("the node was given %s; pods that run have addresses of %s, and it is taken over when they are gone", p.given,
+			p.Uses)
 	case p.fault != nil:
 		c.Message = "the network of pods is not ready: " + p.fault.Error()
 	case p.astray != nil:

@@ -59,7 +59,8 @@ func TestHostNetwork(t *testing.T) {
 	if err := errors.Join(s.Detach(ctx, "a"), s.Detach(ctx, "a"), s.Detach(ctx, "unknown"), attach("c", port(80, 80))); err != nil {
 		t.Error(err)
 	}
-	if err := errors.Join(s.Retain(ctx, []string{"b"}), attach("d", port(80, 80)), s.Close(ctx), s.Close(ctx), attach("e", port(80, 80))); err != nil {
+	if err := errors.Join(s.Retain(ctx, []string{"b"}), attach("d", port(80, 80)), s.Close(ctx), s.Close(ctx),
+		attach("e", port(80, 80))); err != nil {
 		t.Error(err)
 	}
 	addrs = nil // the cable is out

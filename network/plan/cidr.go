@@ -3,8 +3,8 @@ package plan
 import "net/netip"
 
 // ChooseCIDR picks a /24 for pods that overlaps nothing in used (addresses and routes of the host; routes wider than
-// a /8 do not count: they are default routes, whole or, as VPNs do, in halves). The order is fixed, so that boards on the same network choose alike. No answer (the zero Prefix)
-// means that the host's routes cover all private ranges: the operator must choose.
+// a /8 do not count: they are default routes, whole or, as VPNs do, in halves). The order is fixed, so that boards on the same network
+// choose alike. No answer (the zero Prefix) means that the host's routes cover all private ranges: the operator must choose.
 func ChooseCIDR(used []netip.Prefix) netip.Prefix {
 	for _, first := range [][2]byte{{10, 42}, {10, 142}, {10, 242}, {172, 29}, {172, 30}, {192, 168}} {
 		for i := range 256 {

@@ -22,7 +22,8 @@ func book(t *testing.T, cidr string) *Book {
 }
 
 func TestNewBookRefuses(t *testing.T) {
-	for _, c := range []netip.Prefix{{}, netip.MustParsePrefix("fd00::/64"), netip.MustParsePrefix("10.0.0.0/30"), netip.MustParsePrefix("0.0.0.0/0")} {
+	for _, c := range []netip.Prefix{{}, netip.MustParsePrefix("fd00::/64"), netip.MustParsePrefix("10.0.0.0/30"),
+		netip.MustParsePrefix("0.0.0.0/0")} {
 		if _, err := NewBook(c, netip.Prefix{}); err == nil {
 			t.Errorf("%s was accepted", c)
 		}
@@ -246,7 +247,8 @@ func TestChooseCIDR(t *testing.T) {
 // TestDualBook: a second address from a second network, with the same care.
 func TestDualBook(t *testing.T) {
 	b, err := NewBook(netip.MustParsePrefix("10.42.0.0/24"), netip.MustParsePrefix("fd42:0:0:7::99/64"))
-	if err != nil || b.Gateway6() != netip.MustParseAddr("fd42:0:0:7::1") || b.CIDR6() != netip.MustParsePrefix("fd42:0:0:7::/64") || !b.Dual() {
+	if err != nil || b.Gateway6() != netip.MustParseAddr("fd42:0:0:7::1") || b.CIDR6() != netip.MustParsePrefix("fd42:0:0:7::/64") ||
+		!b.Dual() {
 		t.Fatalf("%v %v %v", b.Gateway6(), b.CIDR6(), err)
 	}
 	first, _, err := b.Claim(network.Pod{UID: "a"})
@@ -254,7 +256,8 @@ func TestDualBook(t *testing.T) {
 		t.Fatalf("%+v %v", first, err)
 	}
 	// Restored from before there was IPv6, from another network, and whole.
-	for uid, six := range map[string]string{"old": "", "moved": "fd99::5", "whole": "fd42:0:0:7::abc", "taken": "fd42:0:0:7::2", "far": "fd42:0:0:7:1::2"} {
+	for uid, six := range map[string]string{"old": "", "moved": "fd99::5", "whole": "fd42:0:0:7::abc", "taken": "fd42:0:0:7::2",
+		"far": "fd42:0:0:7:1::2"} {
 		e := Entry{Pod: network.Pod{UID: uid}, Addr: b.pool.at(uint32(100 + len(b.entries)))}
 		if six != "" {
 			e.Addr6 = netip.MustParseAddr(six)

@@ -14,13 +14,15 @@ func facts() Facts {
 		Annotations: map[string]string{"note": "say \"hi\"\nthen go", "x/y": "z"}}}
 	p.Spec.NodeName, p.Spec.ServiceAccountName = "n", "sa"
 	p.Spec.Containers = []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{
-		Limits:   corev1.ResourceList{"cpu": resource.MustParse("1250m"), "memory": resource.MustParse("64Mi")},
-		Requests: corev1.ResourceList{"cpu": resource.MustParse("100m"), "memory": resource.MustParse("33Mi"), "ephemeral-storage": resource.MustParse("1k")}}},
+		Limits: corev1.ResourceList{"cpu": resource.MustParse("1250m"), "memory": resource.MustParse("64Mi")},
+		Requests: corev1.ResourceList{"cpu": resource.MustParse("100m"), "memory": resource.MustParse("33Mi"),
+			"ephemeral-storage": resource.MustParse("1k")}}},
 		{Name: "open"}}
 	p.Spec.InitContainers = []corev1.Container{{Name: "i", Resources: corev1.ResourceRequirements{
 		Limits: corev1.ResourceList{"cpu": resource.MustParse("0")}}}}
 	return Facts{Pod: p, HostIPs: []string{"192.0.2.1", "2001:db8::1"}, PodIPs: []string{"10.0.0.2", "fd00::2"},
-		Allocatable: corev1.ResourceList{"cpu": resource.MustParse("4"), "memory": resource.MustParse("1Gi"), "ephemeral-storage": resource.MustParse("2Gi")}}
+		Allocatable: corev1.ResourceList{"cpu": resource.MustParse("4"), "memory": resource.MustParse("1Gi"),
+			"ephemeral-storage": resource.MustParse("2Gi")}}
 }
 
 func TestField(t *testing.T) { // N-7.47, N-7.48
@@ -74,10 +76,12 @@ func TestResource(t *testing.T) { // N-7.47
 	}
 	whole := facts()
 	whole.Pod.Spec.Resources = &corev1.ResourceRequirements{Limits: corev1.ResourceList{"cpu": resource.MustParse("3")}}
-	if got, err := whole.Resource(&corev1.ResourceFieldSelector{ContainerName: "open", Resource: "limits.cpu"}, "c"); got != "3" || err != nil {
+	if got, err := whole.Resource(&corev1.ResourceFieldSelector{ContainerName: "open", Resource: "limits.cpu"}, "c"); got != "3" ||
+		err != nil {
 		t.Errorf("a limit of the whole pod: %q %v", got, err)
 	}
-	for _, ref := range []corev1.ResourceFieldSelector{{ContainerName: "none", Resource: "limits.cpu"}, {Resource: "cpu"}, {Resource: "wishes.cpu"}} {
+	for _, ref := range []corev1.ResourceFieldSelector{{ContainerName: "none", Resource: "limits.cpu"}, {Resource: "cpu"},
+		{Resource: "wishes.cpu"}} {
 		if got, err := facts().Resource(&ref, "c"); err == nil {
 			t.Errorf("%+v was taken: %q", ref, got)
 		}

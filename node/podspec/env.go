@@ -96,7 +96,8 @@ func setEnv(env []envVar, name, value string) []envVar {
 	return append(env, envVar{name, value})
 }
 
-// addAll takes every key of a ConfigMap or Secret: whatever may be a key may be a variable. One that is missing is an error unless it is optional.
+// addAll takes every key of a ConfigMap or Secret: whatever may be a key may be a variable. One that is missing is an error unless it is
+// optional.
 func (m envMaker) addAll(ctx context.Context, env *environ, from *corev1.EnvFromSource) error {
 	data := map[string]string{}
 	switch {

@@ -111,7 +111,8 @@ func TestEnvironment(t *testing.T) {
 
 // TestImagePath: PATH is the image's when it has one, HOSTNAME the pod's.
 func TestImagePath(t *testing.T) {
-	env, err := envMaker{hostname: "other"}.environment(t.Context(), &corev1.Container{}, images.Image{Config: images.Config{Env: []string{"PATH=/only"}}})
+	env, err := envMaker{hostname: "other"}.environment(t.Context(), &corev1.Container{},
+		images.Image{Config: images.Config{Env: []string{"PATH=/only"}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -96,16 +96,20 @@ func TestPodResources(t *testing.T) {
 			1536, 150000, 1<<30 + 1<<20},
 		{"burstable, all limited", needy(corev1.PodQOSBurstable, list{needs("100m", "1", "1Mi", "8Mi"), needs("200m", "500m", "-", "2Mi")}),
 			307, 150000, 10 << 20},
-		{"burstable, CPU of one unlimited", needy(corev1.PodQOSBurstable, list{needs("100m", "1", "1Mi", "8Mi"), needs("200m", "-", "1Mi", "2Mi")}),
+		{"burstable, CPU of one unlimited", needy(corev1.PodQOSBurstable,
+			list{needs("100m", "1", "1Mi", "8Mi"), needs("200m", "-", "1Mi", "2Mi")}),
 			307, 0, 10 << 20},
-		{"burstable, memory of one unlimited", needy(corev1.PodQOSBurstable, list{needs("100m", "1", "1Mi", "8Mi"), needs("200m", "1", "1Mi", "-")}),
+		{"burstable, memory of one unlimited",
+			needy(corev1.PodQOSBurstable, list{needs("100m", "1", "1Mi", "8Mi"), needs("200m", "1", "1Mi", "-")}),
 			307, 200000, 0},
 		{"burstable, nothing limited", needy(corev1.PodQOSBurstable, list{needs("100m", "-", "-", "-")}), 102, 0, 0},
 		{"a limit counts as a request", needy(corev1.PodQOSBurstable, list{needs("-", "1", "-", "-")}), 1024, 100000, 0},
 		{"best effort", needy(corev1.PodQOSBestEffort, list{needs("-", "-", "-", "-")}), 2, 0, 0},
-		{"a large init container", needy(corev1.PodQOSBurstable, list{needs("100m", "200m", "-", "1Mi")}, needs("2", "3", "-", "9Mi"), needs("1", "1", "-", "1Mi")),
+		{"a large init container", needy(corev1.PodQOSBurstable, list{needs("100m", "200m", "-", "1Mi")}, needs("2", "3", "-", "9Mi"),
+			needs("1", "1", "-", "1Mi")),
 			2048, 300000, 9 << 20},
-		{"a small init container", needy(corev1.PodQOSBurstable, list{needs("1", "2", "-", "4Mi")}, needs("10m", "10m", "-", "1Mi")), 1024, 200000, 4 << 20},
+		{"a small init container", needy(corev1.PodQOSBurstable, list{needs("1", "2", "-", "4Mi")}, needs("10m", "10m", "-", "1Mi")), 1024,
+			200000, 4 << 20},
 		{"an unlimited init container", needy(corev1.PodQOSBurstable, list{needs("1", "1", "-", "4Mi")}, needs("-", "-", "-", "-")), 1024, 0, 0},
 	} {
 		api.Pods.Default(c.pod) // requests are what Limits are, unless they are given
@@ -212,7 +216,8 @@ func TestPodLevelResources(t *testing.T) {
 	p.Spec.Resources = &whole
 	p.Status.QOSClass = api.QOSClass(p)
 	got := Limits{ResourceConfig: ResourceConfig{PodPids: 77}}.Pod(p)
-	if p.Status.QOSClass != corev1.PodQOSBurstable || got.CPUShares != 512 || got.CPUQuotaUS != 100_000 || got.MemoryBytes != 512<<20 || got.PidsLimit != 77 {
+	if p.Status.QOSClass != corev1.PodQOSBurstable || got.CPUShares != 512 || got.CPUQuotaUS != 100_000 || got.MemoryBytes != 512<<20 ||
+		got.PidsLimit != 77 {
 		t.Errorf("%s: %+v", p.Status.QOSClass, got)
 	}
 	if c := (Limits{}).Container(p, &p.Spec.Containers[1]); c.CPUShares != 1024 || c.MemoryBytes != 512<<20 || c.CPUQuotaUS != 100_000 {
@@ -220,7 +225,8 @@ func TestPodLevelResources(t *testing.T) {
 	}
 	whole.Limits["hugepages-2Mi"] = resource.MustParse("4Mi")
 	p.Spec.Containers[0].Resources = needs("100m", "500m", "-", "-")
-	if c := (Limits{}).Container(p, &p.Spec.Containers[0]); c.CPUShares != 102 || c.MemoryBytes != 512<<20 || c.CPUQuotaUS != 50_000 || c.HugePages[2<<20] != 4<<20 {
+	if c := (Limits{}).Container(p, &p.Spec.Containers[0]); c.CPUShares != 102 || c.MemoryBytes != 512<<20 || c.CPUQuotaUS != 50_000 ||
+		c.HugePages[2<<20] != 4<<20 {
 		t.Errorf("a container with a limit of its own: %+v", c)
 	}
 	if len(p.Spec.Containers[0].Resources.Limits) != 1 {
@@ -281,7 +287,8 @@ func TestGroups(t *testing.T) {
 		t.Errorf("not enforced: %+v", all)
 	}
 	l.MemoryQoS = MemoryQoS{On: true, Protected: true}
-	if g := l.Groups(pods); g[0].Want.Unified["memory.min"] != fmt.Sprint(int64(2<<30)) || g[1].Want.Unified["memory.low"] != fmt.Sprint(1<<30) {
+	if g := l.Groups(pods); g[0].Want.Unified["memory.min"] != fmt.Sprint(int64(2<<30)) ||
+		g[1].Want.Unified["memory.low"] != fmt.Sprint(1<<30) {
 		t.Errorf("protected: %+v", g)
 	}
 }

@@ -27,7 +27,8 @@ func TestNames(t *testing.T) {
 			Names{"web.sub.default.svc.cluster.local", "web", "sub.default.svc.cluster.local"}, false},
 		{"web", func(s *corev1.PodSpec) { s.SetHostnameAsFQDN = &yes }, Names{"web", "web", ""}, false},
 		{long, func(s *corev1.PodSpec) { s.Subdomain, s.SetHostnameAsFQDN = "sub", &yes }, Names{}, true},
-		{"web", func(s *corev1.PodSpec) { s.Hostname, s.Subdomain, s.HostnameOverride = "h", "sub", &override }, Names{override, override, ""}, false},
+		{"web", func(s *corev1.PodSpec) { s.Hostname, s.Subdomain, s.HostnameOverride = "h", "sub", &override }, Names{override, override, ""},
+			false},
 	} {
 		p := aPod(c.name, func(p *corev1.Pod) { c.edit(&p.Spec) })
 		got, err := namesOf(p, "cluster.local")
@@ -70,8 +71,10 @@ func TestPodResolver(t *testing.T) {
 		{"on the host", corev1.DNSClusterFirst, true, nil, cluster, "search lan\nnameserver 192.0.2.1\noptions edns0\n", 0},
 		{"on the host, asking for it", corev1.DNSClusterFirstWithHostNet, true, nil, cluster,
 			"search default.svc.cluster.local svc.cluster.local cluster.local lan\nnameserver 10.96.0.10\noptions ndots:5\n", 0},
-		{"none", corev1.DNSNone, false, config, cluster, "search lan x.example\nnameserver 192.0.2.1\nnameserver 192.0.2.2\noptions ndots:5 edns0\n", 0},
-		{"merged", corev1.DNSDefault, false, config, cluster, "search lan x.example\nnameserver 192.0.2.1\nnameserver 192.0.2.2\noptions edns0 ndots:5\n", 0},
+		{"none", corev1.DNSNone, false, config, cluster,
+			"search lan x.example\nnameserver 192.0.2.1\nnameserver 192.0.2.2\noptions ndots:5 edns0\n", 0},
+		{"merged", corev1.DNSDefault, false, config, cluster,
+			"search lan x.example\nnameserver 192.0.2.1\nnameserver 192.0.2.2\noptions edns0 ndots:5\n", 0},
 		{"too many", corev1.DNSDefault, false, &corev1.PodDNSConfig{Nameservers: []string{"192.0.2.2", "192.0.2.3", "192.0.2.4"},
 			Searches: strings.Fields(strings.Repeat("a ", 1) + "b c d e f g h i j k l m n o p q r s t u v w x y z aa bb cc dd ee ff")}, cluster,
 			"search lan a b c d e f g h i j k l m n o p q r s t u v w x y z aa bb cc dd ee\n" +

@@ -121,7 +121,8 @@ func (b Board) Container(ctx context.Context, at Attempt, needs Needs) (runtime.
 		return none, err
 	}
 	out := runtime.Container{ID: at.ID, PodUID: string(pod.UID), Name: c.Name, Attempt: at.Number, Rootfs: at.Rootfs,
-		Args: args, Env: env.list(), Stdin: c.Stdin, StdinOnce: c.StdinOnce, TTY: c.TTY, Cwd: first(c.WorkingDir, img.Config.WorkingDir, "/"), User: user,
+		Args: args, Env: env.list(), Stdin: c.Stdin, StdinOnce: c.StdinOnce, TTY: c.TTY, Cwd: first(c.WorkingDir, img.Config.WorkingDir, "/"),
+		User:   user,
 		Mounts: mounts, LogPath: at.LogPath, LogBytes: b.Logs.MaxBytes, LogFiles: b.Logs.MaxFiles,
 		LogRate: b.Logs.Rate, LogRoot: at.LogRoot, LogTotal: b.Logs.Total, Resources: b.Limits.Container(pod, c),
 		Labels: map[string]string{podstate.LabelStopSignal: stopSignal(c, img), podstate.LabelImage: c.Image,

@@ -80,13 +80,15 @@ func (p played) Mounts(expand func(string) (string, error)) ([]runtime.Mount, er
 // TestSpecs compares what becomes of the pods in testdata with the text beside each. They run on one board, from one image.
 func TestSpecs(t *testing.T) {
 	board := Board{Node: "n", Hostname: "board", IPs: []string{"192.0.2.10"}, APIServer: netip.MustParseAddrPort("0.0.0.0:6443"),
-		ClusterDNS: []string{"10.96.0.10"}, Allocatable: corev1.ResourceList{"memory": resource.MustParse("3Gi")}, Logs: podlog.Config{MaxBytes: 1 << 20, MaxFiles: 3},
+		ClusterDNS: []string{"10.96.0.10"}, Allocatable: corev1.ResourceList{"memory": resource.MustParse("3Gi")},
+		Logs: podlog.Config{MaxBytes: 1 << 20, MaxFiles: 3},
 		Limits: Limits{CgroupV2: true, MemoryTotal: 4 << 30, SwapTotal: 1 << 30, Allocatable: 3 << 30, PIDMax: 32768,
 			ForPods: corev1.ResourceList{"cpu": resource.MustParse("4"), "memory": resource.MustParse("3Gi")}}}
 	img := images.Image{Config: images.Config{Entrypoint: []string{"/entry"}, Cmd: []string{"cmd"}, Env: []string{"PATH=/bin", "FROM=image"},
 		User: "web", StopSignal: "SIGQUIT"}}
 	root := rootfs(t, map[string]string{"passwd": passwd, "group": group})
-	needs := played{configMaps: map[string]map[string]string{"settings": {"COLOUR": "red"}}, secrets: map[string]map[string]string{"key": {"token": "s3"}}}
+	needs := played{configMaps: map[string]map[string]string{"settings": {"COLOUR": "red"}},
+		secrets: map[string]map[string]string{"key": {"token": "s3"}}}
 	pods, err := filepath.Glob("testdata/*.yaml")
 	if err != nil || len(pods) == 0 {
 		t.Fatalf("%d pods, %v", len(pods), err)

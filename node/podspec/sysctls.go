@@ -38,7 +38,8 @@ func namespaceOf(name string) string {
 	switch {
 	case strings.HasPrefix(name, "net."):
 		return "net"
-	case strings.HasPrefix(name, "kernel.shm"), strings.HasPrefix(name, "kernel.msg"), name == "kernel.sem", strings.HasPrefix(name, "fs.mqueue."):
+	case strings.HasPrefix(name, "kernel.shm"), strings.HasPrefix(name, "kernel.msg"), name == "kernel.sem",
+		strings.HasPrefix(name, "fs.mqueue."):
 		return "ipc"
 	}
 	return ""

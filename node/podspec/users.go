@@ -49,7 +49,8 @@ func resolveUser(rootfs string, pod *corev1.Pod, c *corev1.Container, imageUser 
 	if nonRoot != nil && *nonRoot {
 		switch {
 		case named:
-			return out, fmt.Errorf("container has runAsNonRoot and image has non-numeric user (%s), cannot verify user is non-root %s", imageUser, whose(pod, c))
+			return out, fmt.Errorf("container has runAsNonRoot and image has non-numeric user (%s), cannot verify user is non-root %s", imageUser,
+				whose(pod, c))
 		case out.UID == 0 && uid != nil:
 			return out, fmt.Errorf("%w %s", errRootAsked, whose(pod, c))
 		case out.UID == 0:

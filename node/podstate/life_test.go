@@ -80,7 +80,8 @@ func TestSidecarOrder(t *testing.T) {
 	if got := b.verbs("start"); got != "start s1" {
 		t.Fatalf("before the startup probe passes: %s", got)
 	}
-	if c := condition(p, corev1.PodInitialized); c.Message != "containers with incomplete status: [s1 i1 s2]" || p.Status.Phase != corev1.PodPending {
+	if c := condition(p, corev1.PodInitialized); c.Message != "containers with incomplete status: [s1 i1 s2]" ||
+		p.Status.Phase != corev1.PodPending {
 		t.Errorf("%+v %s", c, p.Status.Phase)
 	}
 	b.feels("s1", Health{Started: true, Ready: true})
@@ -167,7 +168,8 @@ func TestStoppedSidecar(t *testing.T) {
 			b.end(b.in.Seen.Containers[0].ID, 137)
 			b.settle()
 		}
-		if st := p.Status; st.Phase != corev1.PodSucceeded || (st.Reason == "Terminated" && st.Message == "why") != late || !late && st.Reason != "" {
+		if st := p.Status; st.Phase != corev1.PodSucceeded || (st.Reason == "Terminated" && st.Message == "why") != late || !late &&
+			st.Reason != "" {
 			t.Errorf("late %v: %s %q %q", late, st.Phase, st.Reason, st.Message)
 		}
 	}
@@ -187,7 +189,8 @@ func TestStopOrder(t *testing.T) {
 	}
 	b.next(out) // the grace is over: nobody waits any more
 	out = b.settle()
-	if b.in.Now.Sub(began) != 10*time.Second || !strings.HasPrefix(b.verbs("signal"), "signal au1.a.0, signal bu1.b.0, signal bu1.b.0, signal s2u1.s2.0") || !out.Done {
+	if b.in.Now.Sub(began) != 10*time.Second ||
+		!strings.HasPrefix(b.verbs("signal"), "signal au1.a.0, signal bu1.b.0, signal bu1.b.0, signal s2u1.s2.0") || !out.Done {
 		t.Fatalf("after %s: %s", b.in.Now.Sub(began), b.verbs("signal"))
 	}
 	var said []string // all at once, as on Kubernetes
@@ -212,8 +215,10 @@ func TestLivenessKills(t *testing.T) {
 		after  time.Duration
 		phase  corev1.PodPhase
 	}{
-		{corev1.RestartPolicyAlways, "liveness", nil, "Container a failed liveness probe, will be restarted", 30 * time.Second, corev1.PodRunning},
-		{corev1.RestartPolicyOnFailure, "startup", &grace, "Container a failed startup probe, will be restarted", 3 * time.Second, corev1.PodRunning},
+		{corev1.RestartPolicyAlways, "liveness", nil, "Container a failed liveness probe, will be restarted", 30 * time.Second,
+			corev1.PodRunning},
+		{corev1.RestartPolicyOnFailure, "startup", &grace, "Container a failed startup probe, will be restarted", 3 * time.Second,
+			corev1.PodRunning},
 		{corev1.RestartPolicyNever, "liveness", &grace, "Container a failed liveness probe", 3 * time.Second, corev1.PodFailed},
 	} {
 		p := pod(tc.policy, "a")
@@ -242,7 +247,8 @@ func TestLivenessKills(t *testing.T) {
 // TestSignalsSent: a container gets the stop signal that it was started with, SIGTERM if it has none, and SIGKILL when its
 // grace is over (N-7.28).
 func TestSignalsSent(t *testing.T) {
-	for label, want := range map[string]syscall.Signal{"SIGQUIT": syscall.SIGQUIT, "SIGRTMIN+3": 37, "": syscall.SIGTERM, "nonsense": syscall.SIGTERM} {
+	for label, want := range map[string]syscall.Signal{"SIGQUIT": syscall.SIGQUIT, "SIGRTMIN+3": 37, "": syscall.SIGTERM,
+		"nonsense": syscall.SIGTERM} {
 		b := newBoard(t, pod(corev1.RestartPolicyAlways, "a"))
 		b.deaf["a"] = true
 		b.settle()
@@ -314,8 +320,10 @@ func TestReadiness(t *testing.T) {
 	}{
 		{Health{}, "", false, false, "ContainersNotReady", "containers with unready status: [a]"},
 		{Health{Started: true}, "", true, false, "ContainersNotReady", "containers with unready status: [a]"},
-		{Health{Started: true, Ready: true}, "", true, true, "ReadinessGatesNotReady", `corresponding condition of pod readiness gate "example.com/lb" does not exist.`},
-		{Health{Started: true, Ready: true}, "False", true, true, "ReadinessGatesNotReady", `the status of pod readiness gate "example.com/lb" is not "True", but False`},
+		{Health{Started: true, Ready: true}, "", true, true, "ReadinessGatesNotReady",
+			`corresponding condition of pod readiness gate "example.com/lb" does not exist.`},
+		{Health{Started: true, Ready: true}, "False", true, true, "ReadinessGatesNotReady",
+			`the status of pod readiness gate "example.com/lb" is not "True", but False`},
 		{Health{Started: true, Ready: true}, "True", true, true, "", ""},
 	} {
 		b.settle()
@@ -326,7 +334,8 @@ func TestReadiness(t *testing.T) {
 		}
 		out := b.settle()
 		s, c := b.state("a"), condition(p, corev1.PodReady)
-		if *s.Started != tc.started || s.Ready != tc.ready || c.Reason != tc.reason || c.Message != tc.says || (c.Status == "True") != (tc.reason == "") {
+		if *s.Started != tc.started || s.Ready != tc.ready || c.Reason != tc.reason || c.Message != tc.says ||
+			(c.Status == "True") != (tc.reason == "") {
 			t.Errorf("%+v: started %v ready %v, %+v", tc.health, *s.Started, s.Ready, c)
 		}
 		if fmt.Sprint(out.Probe) != "[u1.a.0]" || out.Ending {
@@ -351,7 +360,8 @@ func TestPostStart(t *testing.T) {
 	b := newBoard(t, p)
 	b.hook = map[string]hookPlay{"postStart/a": {hangs: true}}
 	out := b.settle()
-	if w := b.state("a").State.Waiting; w == nil || w.Reason != "ContainerCreating" || p.Status.Phase != corev1.PodPending || len(out.Probe) != 0 {
+	if w := b.state("a").State.Waiting; w == nil || w.Reason != "ContainerCreating" || p.Status.Phase != corev1.PodPending ||
+		len(out.Probe) != 0 {
 		t.Fatalf("%+v %s", b.state("a").State, p.Status.Phase)
 	}
 	b.in.Seen.Hooks[HookKey(PostStart, "u1.a.0")] = HookEnd{}
@@ -478,7 +488,8 @@ func TestEphemeral(t *testing.T) {
 	p := withInit(pod(corev1.RestartPolicyNever, "a"), "i")
 	b := newBoard(t, p)
 	b.settle()
-	p.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug", Image: "img"}}}
+	p.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug",
+		Image: "img"}}}
 	b.exit["debug"] = func(int) (time.Duration, int) { return 5 * time.Second, 1 }
 	out := b.settle()
 	if s := b.state("debug"); s.State.Running == nil || p.Status.Phase != corev1.PodPending {
@@ -525,11 +536,13 @@ func randomPod(r *rand.Rand) *corev1.Pod {
 				c.RestartPolicy = &own
 			}
 			action := []corev1.ContainerRestartRuleAction{"Restart", "RestartAllContainers"}[r.IntN(2)]
-			c.RestartPolicyRules = []corev1.ContainerRestartRule{{Action: action, ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{Operator: "In", Values: []int32{1}}}}
+			c.RestartPolicyRules = []corev1.ContainerRestartRule{{Action: action,
+				ExitCodes: &corev1.ContainerRestartRuleOnExitCodes{Operator: "In", Values: []int32{1}}}}
 		}
 	}
 	if r.IntN(4) == 0 {
-		p.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "e", Image: "img"}}}
+		p.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "e",
+			Image: "img"}}}
 	}
 	return p
 }

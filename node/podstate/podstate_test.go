@@ -631,7 +631,8 @@ func TestStopNow(t *testing.T) { // beyond N-7.29
 		since := len(b.log)
 		b.in.Stop = &Stop{Reason: "Evicted", Grace: &grace, Now: true}
 		b.settle()
-		if p.Status.Phase != corev1.PodFailed || !slices.Equal(b.sent, []syscall.Signal{syscall.SIGKILL, syscall.SIGKILL}) || strings.Contains(strings.Join(b.log[since:], " "), "hook") {
+		if p.Status.Phase != corev1.PodFailed || !slices.Equal(b.sent, []syscall.Signal{syscall.SIGKILL, syscall.SIGKILL}) ||
+			strings.Contains(strings.Join(b.log[since:], " "), "hook") {
 			t.Errorf("asked before: %t; %s, sent %v, %v", asked, p.Status.Phase, b.sent, b.log[since:])
 		}
 	}
@@ -702,7 +703,8 @@ func TestFaultsAreReportedAndRetried(t *testing.T) { // N-7.13, N-7.16
 	}
 	b.in.Now = b.in.Now.Add(10 * time.Second)
 	out = b.settle()
-	if w := b.state("a").State.Waiting; w == nil || w.Reason != "ImagePullBackOff" || w.Message != `Back-off pulling image "img": ErrImagePull: no such image` {
+	if w := b.state("a").State.Waiting; w == nil || w.Reason != "ImagePullBackOff" ||
+		w.Message != `Back-off pulling image "img": ErrImagePull: no such image` {
 		t.Fatalf("%+v", b.state("a").State)
 	}
 	if out.Wake.Sub(b.in.Now) != 30*time.Second {

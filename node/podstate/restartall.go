@@ -133,10 +133,12 @@ func (d *decision) noteEnds() {
 	}
 	for _, v := range d.views.ofPod() {
 		next := int32(v.nextAttempt())
-		if was, noted := d.mem.Reset[v.spec.Name]; noted && was.RestartCount >= next || !v.everRan() || v.latest == nil && v.past.State.Waiting != nil {
+		if was, noted := d.mem.Reset[v.spec.Name]; noted && was.RestartCount >= next || !v.everRan() || v.latest == nil &&
+			v.past.State.Waiting != nil {
 			continue
 		}
-		end := &corev1.ContainerStateTerminated{ExitCode: 137, Reason: restartingAll, Message: endedForAll, FinishedAt: metav1.Time{Time: d.in.Now}}
+		end := &corev1.ContainerStateTerminated{ExitCode: 137, Reason: restartingAll, Message: endedForAll,
+			FinishedAt: metav1.Time{Time: d.in.Now}}
 		switch {
 		case v.latest == nil && v.past.State.Terminated != nil:
 			end = v.past.State.Terminated.DeepCopy()

@@ -97,7 +97,8 @@ func TestRestartAll(t *testing.T) {
 	if got := b.started(n); got != "i side a b" {
 		t.Errorf("started %s", got)
 	}
-	if i := slices.Index(b.log[n:], "discard u1.a.0"); i < 0 || slices.ContainsFunc(b.log[n+i+1:], func(l string) bool { return strings.HasPrefix(l, "discard") }) {
+	if i := slices.Index(b.log[n:], "discard u1.a.0"); i < 0 ||
+		slices.ContainsFunc(b.log[n+i+1:], func(l string) bool { return strings.HasPrefix(l, "discard") }) {
 		t.Errorf("the one that began it is not the last to go: %q", b.log[n:])
 	}
 	for _, never := range []string{"sandbox", "teardown", "hook"} {
@@ -246,7 +247,8 @@ func TestRestartAllStopped(t *testing.T) {
 	b.end("u1.a.0", 42)
 	out := Decide(b.in)
 	b.in.Mem, b.in.Pod.Status = out.Mem, out.Status
-	if c := condition(b.in.Pod, corev1.AllContainersRestarting); c.Status != corev1.ConditionTrue || c.Reason != "RestartAllContainersStarted" {
+	if c := condition(b.in.Pod, corev1.AllContainersRestarting); c.Status != corev1.ConditionTrue ||
+		c.Reason != "RestartAllContainersStarted" {
 		t.Errorf("%+v", c)
 	}
 	n := len(b.log)

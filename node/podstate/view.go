@@ -160,7 +160,8 @@ func viewsOf(in Input, reset map[string]corev1.ContainerStatus) views {
 	for _, v := range out.ofPod() {
 		r, ok := reset[v.spec.Name]
 		since := v.latest == nil || v.latest.Attempt >= int(r.RestartCount)
-		if ok && since && (v.past == nil || v.past.RestartCount < r.RestartCount || v.past.RestartCount == r.RestartCount && v.past.ContainerID == "") {
+		if ok && since && (v.past == nil || v.past.RestartCount < r.RestartCount || v.past.RestartCount == r.RestartCount &&
+			v.past.ContainerID == "") {
 			v.past = &r
 		}
 	}

@@ -39,11 +39,14 @@ func TestStorageOver(t *testing.T) { // N-6.34
 		{"no limit", pod(nil, "", ""), use(100, 100, 100), ""},
 		{"equal is not above", pod(nil, "1Mi", "2Mi"), use(1, 2, 0), ""},
 		{"a container", pod(nil, "1Mi", "2Mi"), use(2, 0, 0), one},
-		{"the pod, with its volumes", pod(nil, "1Mi", "2Mi"), use(1, 1, 2), "Pod ephemeral local storage usage exceeds the total limit of containers 3Mi. "},
-		{"one without a limit adds nothing", pod(nil, "1Mi", ""), use(0, 2, 0), "Pod ephemeral local storage usage exceeds the total limit of containers 1Mi. "},
+		{"the pod, with its volumes", pod(nil, "1Mi", "2Mi"), use(1, 1, 2),
+			"Pod ephemeral local storage usage exceeds the total limit of containers 3Mi. "},
+		{"one without a limit adds nothing", pod(nil, "1Mi", ""), use(0, 2, 0),
+			"Pod ephemeral local storage usage exceeds the total limit of containers 1Mi. "},
 		{"what runs before may take more", pod(before, "1Mi", "1Mi"), use(1, 1, 7), ""},
 		{"a sidecar adds", pod(beside, "1Mi", "1Mi"), use(2, 0, 0), one},
-		{"a sidecar's sum", pod(beside, "1Mi", "1Mi"), use(1, 1, 10), "Pod ephemeral local storage usage exceeds the total limit of containers 11Mi. "},
+		{"a sidecar's sum", pod(beside, "1Mi", "1Mi"), use(1, 1, 10),
+			"Pod ephemeral local storage usage exceeds the total limit of containers 11Mi. "},
 	} {
 		if got := StorageOver(c.pod, c.used); got != c.want {
 			t.Errorf("%s: %q, want %q", c.what, got, c.want)

@@ -30,14 +30,17 @@ func TestParse(t *testing.T) {
 		in   Settings
 		want []string
 	}{
-		"nothing":      {Settings{}, defaults},                                                                          // N-6.8, N-6.10
-		"bare nothing": {Settings{Bare: true}, defaults},                                                                // N-6.9: there is nothing that replaces them
+		"nothing": {Settings{}, defaults}, // N-6.8, N-6.10
+		// N-6.9: there is nothing that replaces them
+		"bare nothing": {Settings{Bare: true}, defaults},
 		"bare":         {Settings{Bare: true, Hard: values{"pid.available": "7"}}, []string{"hard pid.available<7 +0"}}, // N-6.9
-		"one named":    {Settings{Hard: values{"memory.available": "200Mi"}}, append([]string{"hard memory.available<200Mi +0"}, defaults[1:]...)},
-		"one off":      {Settings{Hard: values{"pid.available": "0%", "memory.available": "100%"}}, defaults[1:5]}, // N-6.11
-		"none at all":  {Settings{Bare: true, Hard: values{}}, nil},
+		"one named": {Settings{Hard: values{"memory.available": "200Mi"}},
+			append([]string{"hard memory.available<200Mi +0"}, defaults[1:]...)},
+		"one off":     {Settings{Hard: values{"pid.available": "0%", "memory.available": "100%"}}, defaults[1:5]}, // N-6.11
+		"none at all": {Settings{Bare: true, Hard: values{}}, nil},
 		"soft": {Settings{Bare: true, Hard: values{}, Soft: values{"nodefs.available": "2G", "memory.available": "50%"}, // N-6.12, N-6.13
-			SoftGrace: values{"nodefs.available": "1m30s", "memory.available": "0s", "pid.available": "1s"}, MinReclaim: values{"nodefs.available": "500Mi", "memory.available": "10%"}},
+			SoftGrace:  values{"nodefs.available": "1m30s", "memory.available": "0s", "pid.available": "1s"},
+			MinReclaim: values{"nodefs.available": "500Mi", "memory.available": "10%"}},
 			[]string{"soft 0s memory.available<500 +100", "soft 1m30s nodefs.available<2G +500Mi"}},
 	} {
 		p, ignored, err := Parse(c.in)
@@ -48,8 +51,10 @@ func TestParse(t *testing.T) {
 			t.Errorf("%s: transition %v, thresholds %v", name, p.Transition, p.Thresholds)
 		}
 	}
-	p, ignored, err := Parse(Settings{Hard: values{"containerfs.available": "5%"}, Soft: values{"containerfs.inodesFree": "5%"}, MaxPodGrace: 30, Transition: time.Second})
-	if err != nil || !slices.Equal(lines(p), defaults) || p.MaxPodGrace != 30*time.Second || p.Transition != time.Second || len(ignored) != 2 { // N-6.16
+	p, ignored, err := Parse(Settings{Hard: values{"containerfs.available": "5%"}, Soft: values{"containerfs.inodesFree": "5%"},
+		MaxPodGrace: 30, Transition: time.Second})
+	// N-6.16
+	if err != nil || !slices.Equal(lines(p), defaults) || p.MaxPodGrace != 30*time.Second || p.Transition != time.Second || len(ignored) != 2 {
 		t.Errorf("%v %v %+v", err, ignored, p)
 	}
 }
@@ -100,7 +105,8 @@ func FuzzParse(f *testing.F) {
 		f.Add(s[0], s[1], s[2])
 	}
 	f.Fuzz(func(t *testing.T, name, value, grace string) {
-		p, _, err := Parse(Settings{Hard: values{name: value}, Soft: values{name: value}, SoftGrace: values{name: grace}, MinReclaim: values{name: value}})
+		p, _, err := Parse(Settings{Hard: values{name: value}, Soft: values{name: value}, SoftGrace: values{name: grace},
+			MinReclaim: values{name: value}})
 		if err != nil {
 			return
 		}

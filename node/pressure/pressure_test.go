@@ -73,7 +73,8 @@ func TestHard(t *testing.T) { // N-6.8, N-6.11, N-6.18, N-6.19
 
 // TestAtOnce: a condition that does not outlast its cause holds while that is seen, minimum reclaim included, and no longer.
 func TestAtOnce(t *testing.T) { // N-6.14, N-6.19
-	p, _, err := Parse(Settings{AtOnce: true, Hard: values{"nodefs.available": "100"}, MinReclaim: values{"nodefs.available": "50"}, Bare: true})
+	p, _, err := Parse(Settings{AtOnce: true, Hard: values{"nodefs.available": "100"}, MinReclaim: values{"nodefs.available": "50"},
+		Bare: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,7 +192,8 @@ func TestGlance(t *testing.T) { // N-6.22
 		{100<<20 - 1, true, GlanceLeast, GlanceLeast},
 	} {
 		seen := mem(c.available)
-		if news, again, told := News(l.all, l.state, seen), GlanceAgain(l.all, seen, GlanceMost), GlanceAgain(l.all, seen, GlanceMostTold); news != c.news || again != c.again || told != c.told {
+		if news, again, told := News(l.all, l.state, seen), GlanceAgain(l.all, seen, GlanceMost),
+			GlanceAgain(l.all, seen, GlanceMostTold); news != c.news || again != c.again || told != c.told {
 			t.Errorf("%d available: %v %v %v", c.available, news, again, told)
 		}
 	}
@@ -429,5 +431,6 @@ func clone(s State) State {
 }
 
 func same(a, b State) bool {
-	return maps.Equal(a.First, b.First) && maps.Equal(a.Due, b.Due) && maps.Equal(a.Last, b.Last) && maps.Equal(a.Since, b.Since) && maps.Equal(a.Read, b.Read)
+	return maps.Equal(a.First, b.First) && maps.Equal(a.Due, b.Due) && maps.Equal(a.Last, b.Last) && maps.Equal(a.Since, b.Since) &&
+		maps.Equal(a.Read, b.Read)
 }

@@ -52,7 +52,8 @@ func TestRank(t *testing.T) {
 		want   string
 	}{
 		{"memory: above the request before within it, whatever the priority; N-6.25", MemoryAvailable, OneDisk, []Candidate{
-			candidate("within", -5, amounts("memory", "500Mi"), ram(500)), candidate("above", 100, amounts("memory", "10Mi"), ram(11))}, "above within"},
+			candidate("within", -5, amounts("memory", "500Mi"), ram(500)), candidate("above", 100, amounts("memory", "10Mi"), ram(11))},
+			"above within"},
 		{"memory: then lower priority; N-6.25", MemoryAvailable, OneDisk, []Candidate{
 			candidate("high", 10, nil, ram(500)), candidate("low", 1, amounts("memory", "1Mi"), ram(2))}, "low high"},
 		{"memory: then the most above its request; the class is no key; N-6.25", AllocatableMemory, OneDisk, []Candidate{
@@ -64,7 +65,8 @@ func TestRank(t *testing.T) {
 		{"disk, one: all that it has written; N-6.26", NodeFSAvailable, OneDisk, []Candidate{
 			candidate("logs", 0, nil, disk(0, 90*mi, 0)), candidate("sum", 0, nil, disk(40*mi, 30*mi, 30*mi))}, "sum logs"},
 		{"disk, one: within its request last; N-6.26", ImageFSAvailable, OneDisk, []Candidate{
-			candidate("within", -1, amounts("ephemeral-storage", "1Gi"), disk(900*mi, 0, 0)), candidate("above", 5, nil, disk(1, 0, 0))}, "above within"},
+			candidate("within", -1, amounts("ephemeral-storage", "1Gi"), disk(900*mi, 0, 0)), candidate("above", 5, nil, disk(1, 0, 0))},
+			"above within"},
 		{"disk, two: logs and volumes on the node's; N-6.26", NodeFSAvailable, ImageDisk, []Candidate{
 			candidate("root", 0, nil, disk(90*mi, 0, 0)), candidate("volumes", 0, nil, disk(0, 1*mi, 1*mi))}, "volumes root"},
 		{"disk, two: writable layers on the images'; N-6.26", ImageFSAvailable, ImageDisk, []Candidate{
@@ -72,7 +74,8 @@ func TestRank(t *testing.T) {
 		{"disk, two: the same of containers'; N-6.26", ContainerFSAvailable, ImageDisk, []Candidate{
 			candidate("volumes", 0, nil, disk(0, 90*mi, 90*mi)), candidate("root", 0, nil, disk(mi, 0, 0))}, "root volumes"},
 		{"inodes: nobody has asked for any; N-6.26", NodeFSInodesFree, OneDisk, []Candidate{
-			candidate("asks", 0, amounts("ephemeral-storage", "1Gi"), disk(3*mi, 3*mi, 3*mi)), candidate("few", 0, nil, disk(mi, 0, 0))}, "asks few"},
+			candidate("asks", 0, amounts("ephemeral-storage", "1Gi"), disk(3*mi, 3*mi, 3*mi)), candidate("few", 0, nil, disk(mi, 0, 0))},
+			"asks few"},
 		{"processes: lower priority before more of them; N-6.27", PIDAvailable, OneDisk, []Candidate{
 			candidate("bomb", 1, amounts("memory", "1Gi"), tasks(1000)), candidate("low", 0, nil, tasks(1))}, "low bomb"},
 		{"processes: then more of them; N-6.27", PIDAvailable, OneDisk, []Candidate{
@@ -98,7 +101,8 @@ func TestRankProperties(t *testing.T) {
 				files := func() Files { return Files{rnd.Int64N(3) * mi, rnd.Int64N(3)} }
 				used = &Usage{Memory: rnd.Int64N(4) * mi, Processes: rnd.Int64N(4), Rootfs: files(), Logs: files(), Volumes: files()}
 			}
-			pods = append(pods, candidate(fmt.Sprint("p", i), rnd.Int32N(3), amounts("memory", fmt.Sprint(rnd.IntN(4), "Mi"), "ephemeral-storage", fmt.Sprint(rnd.IntN(4), "Mi")), used))
+			pods = append(pods, candidate(fmt.Sprint("p", i), rnd.Int32N(3),
+				amounts("memory", fmt.Sprint(rnd.IntN(4), "Mi"), "ephemeral-storage", fmt.Sprint(rnd.IntN(4), "Mi")), used))
 		}
 		for _, s := range Signals {
 			layout := Layout(rnd.IntN(2))
@@ -128,8 +132,10 @@ func TestRankProperties(t *testing.T) {
 }
 
 func TestMessage(t *testing.T) { // N-6.33
-	pod := candidate("p", 0, amounts("memory", "16Mi", "ephemeral-storage", "1Mi"), &Usage{Containers: []ContainerUsage{{"c", 40 * mi, 1 * mi}, {"side", 100, 200}, {"debug", 5, 0}, {"gone", 9 * mi, 9 * mi}}})
-	pod.Pod.Spec.InitContainers = []corev1.Container{{Name: "side", Resources: corev1.ResourceRequirements{Requests: amounts("memory", "1Mi")}}}
+	pod := candidate("p", 0, amounts("memory", "16Mi", "ephemeral-storage", "1Mi"),
+		&Usage{Containers: []ContainerUsage{{"c", 40 * mi, 1 * mi}, {"side", 100, 200}, {"debug", 5, 0}, {"gone", 9 * mi, 9 * mi}}})
+	pod.Pod.Spec.InitContainers = []corev1.Container{{Name: "side",
+		Resources: corev1.ResourceRequirements{Requests: amounts("memory", "1Mi")}}}
 	pod.Pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "debug"}}}
 	for _, c := range []struct {
 		t         Threshold
@@ -137,7 +143,8 @@ func TestMessage(t *testing.T) { // N-6.33
 		want      string
 		offenders string
 	}{
-		{Threshold{Signal: MemoryAvailable, Below: Limit{Amount: 100 * mi, Format: resource.BinarySI}}, Reading{Available: 90 * mi, Capacity: 1 << 30},
+		{Threshold{Signal: MemoryAvailable, Below: Limit{Amount: 100 * mi, Format: resource.BinarySI}},
+			Reading{Available: 90 * mi, Capacity: 1 << 30},
 			"The node was low on resource: memory. Threshold quantity: 100Mi, available: 90Mi. Container c was using 40Mi, request is 16Mi, has larger consumption of memory. " +
 				"Container debug was using 5, request is 0, has larger consumption of memory. ", "[{c 40Mi} {debug 5}]"},
 		{Threshold{Signal: NodeFSAvailable, Below: Limit{Percent: 0.25}}, Reading{Available: 1000, Capacity: 8 << 30},
@@ -152,15 +159,18 @@ func TestMessage(t *testing.T) { // N-6.33
 			t.Errorf("got  %q %v\nwant %q %s", got, offenders, c.want, c.offenders)
 		}
 	}
-	if got, _ := Message(Threshold{Signal: MemoryAvailable, Below: Limit{Amount: mi}}, Reading{Capacity: 1}, candidate("p", 0, nil, nil)); got != "The node was low on resource: memory. Threshold quantity: 1Mi, available: 0. " {
+	if got, _ := Message(Threshold{Signal: MemoryAvailable, Below: Limit{Amount: mi}}, Reading{Capacity: 1},
+		candidate("p", 0, nil, nil)); got != "The node was low on resource: memory. Threshold quantity: 1Mi, available: 0. " {
 		t.Errorf("without a measurement: %q", got)
 	}
 }
 
 func TestAdmit(t *testing.T) { // N-6.35
 	tolerates := candidate("p", 0, nil, nil).Pod
-	tolerates.Spec.Tolerations = []corev1.Toleration{{Key: corev1.TaintNodeMemoryPressure, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}}
-	pods := map[string]*corev1.Pod{"besteffort": candidate("p", 0, nil, nil).Pod, "burstable": candidate("p", 0, amounts("memory", "1Mi"), nil).Pod, "tolerates": tolerates}
+	tolerates.Spec.Tolerations = []corev1.Toleration{{Key: corev1.TaintNodeMemoryPressure, Operator: corev1.TolerationOpExists,
+		Effect: corev1.TaintEffectNoSchedule}}
+	pods := map[string]*corev1.Pod{"besteffort": candidate("p", 0, nil, nil).Pod,
+		"burstable": candidate("p", 0, amounts("memory", "1Mi"), nil).Pod, "tolerates": tolerates}
 	const m, d, p = corev1.NodeMemoryPressure, corev1.NodeDiskPressure, corev1.NodePIDPressure
 	type conditions = map[corev1.NodeConditionType]bool
 	for _, c := range []struct {

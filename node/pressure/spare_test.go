@@ -17,17 +17,19 @@ func TestSpare(t *testing.T) { // beyond N-6.1
 		available, mapped, ram int64
 		want                   int64
 	}{
-		"nothing mapped":        {p, 50 << 20, 0, small, 50 << 20},
-		"some mapped":           {p, 50 << 20, 10 << 20, small, 40 << 20},
-		"as much as the line":   {p, 50 << 20, line, small, 50<<20 - line},
-		"a database":            {p, 150 << 20, 140 << 20, small, 150<<20 - 2*line},
-		"on twice the memory":   {p, 250 << 20, 140 << 20, 480 << 20, 202 << 20},
-		"and more":              {p, 250 << 20, 140 << 20, 600 << 20, 190 << 20},
-		"a larger board":        {p, 3 << 30, 2 << 30, 4 << 30, 3<<30 - 100<<20},
-		"more than there is":    {p, 5 << 20, 10 << 20, small, -5 << 20},
-		"a line of one's own":   {Policy{Thresholds: []Threshold{{Signal: MemoryAvailable, Below: Limit{Amount: 2 << 20}}}}, 50 << 20, 10 << 20, small, 46 << 20},
-		"soft ones do not help": {Policy{Thresholds: []Threshold{{Signal: MemoryAvailable, Below: Limit{Amount: 1 << 30}, Soft: true}}}, 50 << 20, 10 << 20, small, 50 << 20},
-		"no line":               {Policy{Thresholds: []Threshold{}}, 50 << 20, 10 << 20, small, 50 << 20},
+		"nothing mapped":      {p, 50 << 20, 0, small, 50 << 20},
+		"some mapped":         {p, 50 << 20, 10 << 20, small, 40 << 20},
+		"as much as the line": {p, 50 << 20, line, small, 50<<20 - line},
+		"a database":          {p, 150 << 20, 140 << 20, small, 150<<20 - 2*line},
+		"on twice the memory": {p, 250 << 20, 140 << 20, 480 << 20, 202 << 20},
+		"and more":            {p, 250 << 20, 140 << 20, 600 << 20, 190 << 20},
+		"a larger board":      {p, 3 << 30, 2 << 30, 4 << 30, 3<<30 - 100<<20},
+		"more than there is":  {p, 5 << 20, 10 << 20, small, -5 << 20},
+		"a line of one's own": {Policy{Thresholds: []Threshold{{Signal: MemoryAvailable, Below: Limit{Amount: 2 << 20}}}}, 50 << 20, 10 << 20,
+			small, 46 << 20},
+		"soft ones do not help": {Policy{Thresholds: []Threshold{{Signal: MemoryAvailable, Below: Limit{Amount: 1 << 30}, Soft: true}}}, 50 << 20,
+			10 << 20, small, 50 << 20},
+		"no line": {Policy{Thresholds: []Threshold{}}, 50 << 20, 10 << 20, small, 50 << 20},
 	} {
 		if got := c.policy.Spare(c.available, c.mapped, c.ram); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)

@@ -157,7 +157,8 @@ func TestHTTPProbe(t *testing.T) {
 	}
 	ip, c := listening(t, plain.URL)
 	plain.Close()
-	if got := New(nil, "1").ask(t.Context(), httpProbe("/"), c, "", ip); got.Result != Failure || !strings.Contains(got.Output, "connection refused") {
+	if got := New(nil, "1").ask(t.Context(), httpProbe("/"), c, "", ip); got.Result != Failure ||
+		!strings.Contains(got.Output, "connection refused") {
 		t.Errorf("nobody listens: %+v", got)
 	}
 	if got := New(nil, "1").ask(t.Context(), httpProbe("/"), &corev1.Container{Name: "c"}, "", ip); got.Err == nil {
@@ -182,7 +183,8 @@ func TestHTTPProbeHeaders(t *testing.T) {
 	if r.UserAgent() != "kube-probe/1.36" || r.Header.Get("Accept") != "*/*" || r.URL.RawQuery != "a=b" || len(r.Header) != 3 {
 		t.Errorf("%v %v", r.URL, r.Header)
 	}
-	r = ask(corev1.HTTPHeader{Name: "Host", Value: "x.example"}, corev1.HTTPHeader{Name: "X", Value: "1"}, corev1.HTTPHeader{Name: "X", Value: "2"},
+	r = ask(corev1.HTTPHeader{Name: "Host", Value: "x.example"}, corev1.HTTPHeader{Name: "X", Value: "1"},
+		corev1.HTTPHeader{Name: "X", Value: "2"},
 		corev1.HTTPHeader{Name: "User-Agent", Value: ""}, corev1.HTTPHeader{Name: "Accept", Value: ""})
 	_, agent := r.Header["User-Agent"]
 	_, accept := r.Header["Accept"]
@@ -203,7 +205,8 @@ func TestTCPProbe(t *testing.T) {
 		t.Errorf("somebody listens: %+v", got)
 	}
 	l.Close()
-	if got := New(nil, "1").ask(t.Context(), spec, c, "", ip); got.Result != Failure || !strings.Contains(got.Output, "connect: connection refused") {
+	if got := New(nil, "1").ask(t.Context(), spec, c, "", ip); got.Result != Failure ||
+		!strings.Contains(got.Output, "connect: connection refused") {
 		t.Errorf("nobody listens: %+v", got)
 	}
 }
@@ -274,7 +277,8 @@ func TestGRPCProbe(t *testing.T) {
 	s.Close()
 	spec := &corev1.Probe{}
 	spec.GRPC = &corev1.GRPCAction{Port: c.Ports[0].ContainerPort}
-	if got := New(nil, "1").ask(t.Context(), spec, c, "", ip); got.Result != Failure || !strings.HasPrefix(got.Output, `error: failed to connect service at "127.0.0.1:`) {
+	if got := New(nil, "1").ask(t.Context(), spec, c, "", ip); got.Result != Failure ||
+		!strings.HasPrefix(got.Output, `error: failed to connect service at "127.0.0.1:`) {
 		t.Errorf("nobody listens: %+v", got)
 	}
 }
@@ -312,7 +316,8 @@ func TestHooks(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	if err := p.Hook(ctx, &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 3600}}, c, "id", ip); !errors.Is(err, context.DeadlineExceeded) {
+	if err := p.Hook(ctx, &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 3600}}, c, "id", ip); !errors.Is(err,
+		context.DeadlineExceeded) {
 		t.Errorf("a sleep that is cut short: %v", err)
 	}
 }

@@ -197,7 +197,8 @@ func (s *Set) fire(r *run) {
 	switch {
 	case untold(out.Err):
 	case out.Err != nil:
-		s.tell(r.t.Spec.Name, corev1.EventTypeWarning, "Unhealthy", fmt.Sprintf("%s probe errored and resulted in unknown state: %v", r.kind, out.Err))
+		s.tell(r.t.Spec.Name, corev1.EventTypeWarning, "Unhealthy",
+			fmt.Sprintf("%s probe errored and resulted in unknown state: %v", r.kind, out.Err))
 	case out.Result == Failure:
 		s.tell(r.t.Spec.Name, corev1.EventTypeWarning, "Unhealthy", fmt.Sprintf("%s probe failed: %s", r.kind, out.Output))
 	case out.Warning:

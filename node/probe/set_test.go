@@ -145,7 +145,8 @@ func TestFailing(t *testing.T) {
 			if h := b.set.Health()["1"]; h.Failed != kind || len(asked) != map[Kind]int{Liveness: 6, Startup: 3}[kind] {
 				t.Errorf("%s: %+v after %v", kind, h, asked)
 			}
-			if late := fmt.Sprintf(`c Warning Unhealthy: %s probe failed: command timed out: "%s" timed out after 2s`, kind, kind); !slices.Contains(events, late) {
+			if late := fmt.Sprintf(`c Warning Unhealthy: %s probe failed: command timed out: "%s" timed out after 2s`, kind,
+				kind); !slices.Contains(events, late) {
 				t.Errorf("events %q", events)
 			}
 			b.set.Sync("", []Target{{Spec: spec(kind), ID: "2", StartedAt: time.Now()}}, false)
@@ -188,7 +189,8 @@ func TestCannotAsk(t *testing.T) {
 		b.does["Readiness"] = "u"
 		b.mu.Unlock()
 		time.Sleep(time.Minute) // the keeper is away: nobody need hear of it
-		if _, events := b.said(); len(events) != 5 || !b.set.Health()["1"].Ready || !strings.HasPrefix(events[0], "c Warning Unhealthy: Readiness probe errored and resulted in unknown state: ") {
+		if _, events := b.said(); len(events) != 5 || !b.set.Health()["1"].Ready ||
+			!strings.HasPrefix(events[0], "c Warning Unhealthy: Readiness probe errored and resulted in unknown state: ") {
 			t.Errorf("%+v %q", b.set.Health(), events)
 		}
 	})
@@ -205,7 +207,8 @@ func TestTakingOver(t *testing.T) {
 		defer set.Close()
 		var targets []Target
 		for i := range 100 {
-			targets = append(targets, Target{Spec: spec(Startup, Liveness, Readiness), ID: fmt.Sprint(i), StartedAt: before, Was: Health{Started: true, Ready: true}})
+			targets = append(targets, Target{Spec: spec(Startup, Liveness, Readiness), ID: fmt.Sprint(i), StartedAt: before,
+				Was: Health{Started: true, Ready: true}})
 		}
 		set.Sync("", targets, false)
 		if h := set.Health()["7"]; !h.Started || !h.Ready {

@@ -88,7 +88,8 @@ func TestHealthMessages(t *testing.T) {
 			t.Errorf("%q: %q, %v; want %q", in, got, err, want)
 		}
 	}
-	for _, bad := range []string{"", "\x01\x00\x00\x00\x00", "\x00\x00\x00\x00\x05\x08\x01", string(frame([]byte("\x0b"))), string(frame([]byte("\x12\x7fx")))} {
+	for _, bad := range []string{"", "\x01\x00\x00\x00\x00", "\x00\x00\x00\x00\x05\x08\x01", string(frame([]byte("\x0b"))),
+		string(frame([]byte("\x12\x7fx")))} {
 		if got, err := healthResponse([]byte(bad)); err == nil {
 			t.Errorf("%q was read as %q", bad, got)
 		}

@@ -30,7 +30,8 @@ func TestParse(t *testing.T) {
 	if again[0].UID != pods[0].UID || other[0].UID == pods[0].UID {
 		t.Errorf("uids %s %s %s", pods[0].UID, again[0].UID, other[0].UID)
 	}
-	pods, err = read(staticPod+"---\n# nothing\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n---\n"+strings.Replace(staticPod, "name: s", "name: t", 1), true)
+	pods, err = read(staticPod+"---\n# nothing\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n---\n"+strings.Replace(staticPod,
+		"name: s", "name: t", 1), true)
 	if err != nil || len(pods) != 2 || pods[1].Name != "t-node1" || pods[0].UID == pods[1].UID {
 		t.Errorf("several: %+v %v", pods, err)
 	}

@@ -151,7 +151,8 @@ func (m *Mirrors) create(ctx context.Context, p *corev1.Pod, node api.Object) (*
 	out.UID, out.ResourceVersion, out.Status = "", "", corev1.PodStatus{}
 	out.CreationTimestamp = metav1.Time{}
 	out.Annotations[corev1.MirrorPodAnnotationKey] = string(p.UID)
-	out.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.GetName(), UID: node.GetUID(), Controller: new(true)}}
+	out.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.GetName(), UID: node.GetUID(),
+		Controller: new(true)}}
 	got, err := m.cluster.Create(ctx, api.Pods, out, api.WriteOptions{})
 	if err != nil {
 		return nil, err

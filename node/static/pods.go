@@ -78,8 +78,9 @@ type file struct {
 // New makes the set of static pods of a node. It keeps copies of files below dataDir and statuses below runDir. complain is told
 // what is wrong with a file.
 func New(node, dataDir, runDir string, cfg Config, complain func(reason, message string)) *Pods {
-	return &Pods{node: node, dirs: cfg.Dirs, keep: filepath.Join(dataDir, "static"), statuses: filepath.Join(runDir, "static"), complain: complain,
-		changed: make(chan struct{}, 1), scanned: make(chan struct{}), files: map[string]*file{}, pods: map[types.UID]*corev1.Pod{}}
+	return &Pods{node: node, dirs: cfg.Dirs, keep: filepath.Join(dataDir, "static"), statuses: filepath.Join(runDir, "static"),
+		complain: complain,
+		changed:  make(chan struct{}, 1), scanned: make(chan struct{}), files: map[string]*file{}, pods: map[types.UID]*corev1.Pod{}}
 }
 
 // Changed has something in it when the pods or a status have changed.
@@ -196,7 +197,8 @@ func (s *Pods) read(path string, mixed bool) {
 		return
 	}
 	if err := keepCopy(s.copyOf(path), data); err != nil {
-		slog.Warn("the copy of a static pod's file cannot be kept; should the file break, its pod ends at the next boot", "file", path, "err", err)
+		slog.Warn("the copy of a static pod's file cannot be kept; should the file break, its pod ends at the next boot", "file", path, "err",
+			err)
 	}
 }
 

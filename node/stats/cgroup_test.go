@@ -57,7 +57,8 @@ func realPods(t testing.TB, n int) (version int, root string, pods []Pod) {
 		}
 	}
 	for i := range n {
-		pods = append(pods, Pod{UID: fmt.Sprint(i), Name: fmt.Sprint("p", i), Cgroup: fmt.Sprint("pod", i), Containers: []Container{{ID: "c", Name: "c", Pid: os.Getpid()}}})
+		pods = append(pods, Pod{UID: fmt.Sprint(i), Name: fmt.Sprint("p", i), Cgroup: fmt.Sprint("pod", i),
+			Containers: []Container{{ID: "c", Name: "c", Pid: os.Getpid()}}})
 	}
 	return version, root, pods
 }

@@ -92,14 +92,18 @@ func ResourceText(p Pass) []byte {
 	of := func(value func(Usage) (float64, bool)) func(ContainerUsage) (float64, bool) {
 		return func(c ContainerUsage) (float64, bool) { return value(c.Usage) }
 	}
-	container("container_cpu_usage_seconds_total", "counter", "[STABLE] Cumulative cpu time consumed by the container in core-seconds", of(cpuSeconds))
+	container("container_cpu_usage_seconds_total", "counter", "[STABLE] Cumulative cpu time consumed by the container in core-seconds",
+		of(cpuSeconds))
 	container("container_memory_working_set_bytes", "gauge", "[STABLE] Current working set of the container in bytes", of(workingSet))
 	t.Head("container_start_time_seconds", "gauge", "[STABLE] Start time of the container since unix epoch in seconds")
 	every(func(pod, container string, c ContainerUsage, p PodUsage) {
-		t.Line("container_start_time_seconds", float64(c.StartedAt.UnixMilli())/1000, "container", container, "namespace", p.Namespace, "pod", pod)
+		t.Line("container_start_time_seconds", float64(c.StartedAt.UnixMilli())/1000, "container", container, "namespace", p.Namespace, "pod",
+			pod)
 	})
-	container("container_swap_limit_bytes", "gauge", "[ALPHA] Current amount of the container swap limit in bytes. Reported only on non-windows systems", of(swapLimit))
-	container("container_swap_usage_bytes", "gauge", "[ALPHA] Current amount of the container swap usage in bytes. Reported only on non-windows systems", of(swap))
+	container("container_swap_limit_bytes", "gauge",
+		"[ALPHA] Current amount of the container swap limit in bytes. Reported only on non-windows systems", of(swapLimit))
+	container("container_swap_usage_bytes", "gauge",
+		"[ALPHA] Current amount of the container swap usage in bytes. Reported only on non-windows systems", of(swap))
 	node("node_cpu_usage_seconds_total", "counter", "[STABLE] Cumulative cpu time consumed by the node in core-seconds", cpuSeconds)
 	node("node_memory_working_set_bytes", "gauge", "[STABLE] Current working set of the node in bytes", workingSet)
 	node("node_swap_usage_bytes", "gauge", "[ALPHA] Current swap usage of the node in bytes. Reported only on non-windows systems", swap)

@@ -139,7 +139,8 @@ func TestResident(t *testing.T) { // N-6.25, N-6.28, docs/decisions/0025
 			}
 		}
 		status := func(anon, file, shmem int) string {
-			return fmt.Sprintf("Name:\tx\nVmRSS:\t%d kB\nRssAnon:\t   %d kB\nRssFile:\t%d kB\nRssShmem:\t%d kB\nThreads:\t1\n", anon+file+shmem, anon, file, shmem)
+			return fmt.Sprintf("Name:\tx\nVmRSS:\t%d kB\nRssAnon:\t   %d kB\nRssFile:\t%d kB\nRssShmem:\t%d kB\nThreads:\t1\n", anon+file+shmem,
+				anon, file, shmem)
 		}
 		write(t, map[string]string{
 			tree + "/cgroup.procs":               "70\n",
@@ -272,7 +273,8 @@ func TestMetrics(t *testing.T) {
 	}
 	got, err := json.Marshal(ps[0])
 	if want := `{"metadata":{"name":"p","namespace":"ns","creationTimestamp":"2026-01-01T01:00:15Z","labels":{"a":"b"}},` +
-		`"timestamp":"2026-01-01T01:00:15Z","window":"15s","containers":[{"name":"c","usage":{"cpu":"100m","memory":"8500"}}]}`; err != nil || string(got) != want {
+		`"timestamp":"2026-01-01T01:00:15Z","window":"15s","containers":[{"name":"c","usage":{"cpu":"100m","memory":"8500"}}]}`; err != nil ||
+		string(got) != want {
 		t.Errorf("%s %v\nwant %s", got, err, want)
 	}
 	got, err = json.Marshal(n)
@@ -325,7 +327,8 @@ func TestSummary(t *testing.T) {
 	p := c.Read(time.Date(2026, 1, 1, 1, 0, 0, 0, time.UTC), 2, "/top", pods)
 	dir := t.TempDir()
 	write(t, map[string]string{"logs/0.log": strings.Repeat("x", 5000), "vol/a": "1", "root/etc/x": "2"}, dir)
-	data, err := Summary(p, Machine{Node: "n", MemoryAvailable: 5, MaxPID: 100, CurPID: 7, FS: FSUsage{CapacityBytes: 1000, AvailableBytes: 400, UsedBytes: 600}},
+	data, err := Summary(p, Machine{Node: "n", MemoryAvailable: 5, MaxPID: 100, CurPID: 7,
+		FS: FSUsage{CapacityBytes: 1000, AvailableBytes: 400, UsedBytes: 600}},
 		func(Pod) Places {
 			return Places{Rootfs: map[string]string{"c": filepath.Join(dir, "root")}, Logs: map[string]string{"c": filepath.Join(dir, "logs")},
 				Volumes: map[string]string{"v": filepath.Join(dir, "vol")}}
@@ -337,17 +340,20 @@ func TestSummary(t *testing.T) {
 	if err := json.Unmarshal(data, &got); err != nil {
 		t.Fatal(err)
 	}
-	if n := got.Node; n.NodeName != "n" || *n.Memory.AvailableBytes != 5 || n.FS.UsedBytes != 600 || n.Rlimit.CurProc != 7 || n.CPU.PSI.Some.Total != 123456000 {
+	if n := got.Node; n.NodeName != "n" || *n.Memory.AvailableBytes != 5 || n.FS.UsedBytes != 600 || n.Rlimit.CurProc != 7 ||
+		n.CPU.PSI.Some.Total != 123456000 {
 		t.Errorf("node %s", data)
 	}
 	pod := got.Pods[0]
 	k := pod.Containers[0]
-	if pod.PodRef != (podRef{"p", "ns", "u1"}) || pod.ProcessStats.ProcessCount != 3 || pod.Network.RxBytes != 1000 || pod.Network.Interfaces[0].Name != "eth0" ||
+	if pod.PodRef != (podRef{"p", "ns", "u1"}) || pod.ProcessStats.ProcessCount != 3 || pod.Network.RxBytes != 1000 ||
+		pod.Network.Interfaces[0].Name != "eth0" ||
 		k.Memory.WorkingSetBytes != 8500 || k.IO.PSI.Full.Avg10 != 0.5 || k.Swap.SwapUsageBytes != 64 {
 		t.Errorf("pod %s", data)
 	}
 	logs, err := DiskUsage(filepath.Join(dir, "logs"))
-	if err != nil || k.Logs.UsedBytes != logs.Bytes || k.Logs.InodesUsed != 2 || k.Logs.CapacityBytes != 1000 || k.Rootfs.InodesUsed != 3 || pod.Volume[0].Name != "v" {
+	if err != nil || k.Logs.UsedBytes != logs.Bytes || k.Logs.InodesUsed != 2 || k.Logs.CapacityBytes != 1000 || k.Rootfs.InodesUsed != 3 ||
+		pod.Volume[0].Name != "v" {
 		t.Errorf("files %s %v", data, err)
 	}
 	if e := pod.EphemeralStorage; e.UsedBytes != k.Logs.UsedBytes+k.Rootfs.UsedBytes+pod.Volume[0].UsedBytes || e.InodesUsed != 7 {

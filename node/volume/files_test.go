@@ -68,8 +68,9 @@ func aShelf() *shelf {
 	p := pod("u1")
 	p.Name, p.Labels = "web", map[string]string{"a": "1"}
 	p.Spec.Containers = []corev1.Container{{Name: "c"}}
-	return &shelf{configs: map[string]map[string]string{"c": {"k": "v", "l": "w"}}, secrets: map[string]map[string]string{"s": {"p": "hidden"}},
-		facts: downward.Facts{Pod: p, Allocatable: corev1.ResourceList{"cpu": resource.MustParse("4")}}}
+	return &shelf{configs: map[string]map[string]string{"c": {"k": "v", "l": "w"}},
+		secrets: map[string]map[string]string{"s": {"p": "hidden"}},
+		facts:   downward.Facts{Pod: p, Allocatable: corev1.ResourceList{"cpu": resource.MustParse("4")}}}
 }
 
 // flat shows files as path:mode=content.
@@ -97,37 +98,56 @@ func TestContent(t *testing.T) {
 		want string
 		err  string
 	}{
-		{"config", corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: local("c")}}, "bin:644=\x00\xff k:644=v l:644=w", ""},
-		{"config, mode", corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: local("c"), DefaultMode: number(int32(0o400)), Items: withMode}},
+		{"config", corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: local("c")}},
+			"bin:644=\x00\xff k:644=v l:644=w", ""},
+		{"config, mode", corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: local("c"),
+			DefaultMode: number(int32(0o400)), Items: withMode}},
 			"a/b:400=v x:600=w", ""},
-		{"config, no key", corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: local("c"), Items: items("none", "x")}}, "",
+		{"config, no key", corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: local("c"),
+			Items: items("none", "x")}}, "",
 			"configmap references non-existent config key: none"},
-		{"config, optional key", corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: local("c"), Items: items("none", "x", "k", "k"), Optional: &yes}},
+		{"config, optional key", corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: local("c"),
+			Items: items("none", "x", "k", "k"), Optional: &yes}},
 			"k:644=v", ""},
-		{"no config", corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: local("none")}}, "", `configmap "none": not found`},
-		{"optional config", corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: local("none"), Optional: &yes}}, "", ""},
+		{"no config", corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: local("none")}}, "",
+			`configmap "none": not found`},
+		{"optional config", corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: local("none"), Optional: &yes}},
+			"", ""},
 		{"secret", corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s"}}, "p:644=hidden", ""},
-		{"secret, no key", corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s", Items: items("none", "x")}}, "", "references non-existent secret key: none"},
+		{"secret, no key", corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s", Items: items("none", "x")}}, "",
+			"references non-existent secret key: none"},
 		{"no secret", corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "none"}}, "", `secret "none": not found`},
-		{"downward", corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: []corev1.DownwardAPIVolumeFile{fieldFile("name", "metadata.name"),
-			fieldFile("labels", "metadata.labels"), {Path: "cpu", Mode: number(int32(0o440)), ResourceFieldRef: &corev1.ResourceFieldSelector{ContainerName: "c", Resource: "limits.cpu"}}}}},
+		{"downward", corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: []corev1.DownwardAPIVolumeFile{fieldFile("name",
+			"metadata.name"),
+			fieldFile("labels", "metadata.labels"),
+			{Path: "cpu", Mode: number(int32(0o440)),
+				ResourceFieldRef: &corev1.ResourceFieldSelector{ContainerName: "c", Resource: "limits.cpu"}}}}},
 			"cpu:440=4 labels:644=a=\"1\" name:644=web", ""},
-		{"downward, bad", corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: []corev1.DownwardAPIVolumeFile{fieldFile("x", "status.phase")}}}, "", "unsupported fieldPath"},
-		{"downward, empty", corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: []corev1.DownwardAPIVolumeFile{{Path: "x"}}}}, "", "neither"},
-		{"projected", corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{DefaultMode: number(int32(0o444)), Sources: []corev1.VolumeProjection{
-			{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: local("c"), Items: items("k", "one")}},
-			{Secret: &corev1.SecretProjection{LocalObjectReference: local("s"), Items: items("p", "two/three")}},
-			{DownwardAPI: &corev1.DownwardAPIProjection{Items: []corev1.DownwardAPIVolumeFile{fieldFile("name", "metadata.name")}}},
-			{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token", Audience: "vault"}}}}},
+		{"downward, bad", corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: []corev1.DownwardAPIVolumeFile{fieldFile("x",
+			"status.phase")}}}, "", "unsupported fieldPath"},
+		{"downward, empty", corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: []corev1.DownwardAPIVolumeFile{{Path: "x"}}}},
+			"", "neither"},
+		{"projected", corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{DefaultMode: number(int32(0o444)),
+			Sources: []corev1.VolumeProjection{
+				{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: local("c"), Items: items("k", "one")}},
+				{Secret: &corev1.SecretProjection{LocalObjectReference: local("s"), Items: items("p", "two/three")}},
+				{DownwardAPI: &corev1.DownwardAPIProjection{Items: []corev1.DownwardAPIVolumeFile{fieldFile("name", "metadata.name")}}},
+				{ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token", Audience: "vault"}}}}},
 			"name:444=web one:444=v token:444=token for vault two/three:444=hidden", ""},
 		{"projected, missing", corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{
-			{Secret: &corev1.SecretProjection{LocalObjectReference: local("none"), Optional: &yes}}, {ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: local("none")}}}}},
+			{Secret: &corev1.SecretProjection{LocalObjectReference: local("none"), Optional: &yes}},
+			{ConfigMap: &corev1.ConfigMapProjection{LocalObjectReference: local("none")}}}}},
 			"", `configmap "none": not found`},
-		{"projected, strange", corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{}}}}, "", "not supported"},
-		{"climbs", corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: local("c"), Items: items("k", "a/../../x")}}, "", "invalid path"},
-		{"absolute", corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: local("c"), Items: items("k", "/x")}}, "", "invalid path"},
-		{"own name", corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: local("c"), Items: items("k", "..data")}}, "", "invalid path"},
-		{"itself", corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: local("c"), Items: items("k", "a/..")}}, "", "invalid path"},
+		{"projected, strange", corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{{}}}}, "",
+			"not supported"},
+		{"climbs", corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: local("c"),
+			Items: items("k", "a/../../x")}}, "", "invalid path"},
+		{"absolute", corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: local("c"), Items: items("k", "/x")}}, "",
+			"invalid path"},
+		{"own name", corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: local("c"), Items: items("k", "..data")}},
+			"", "invalid path"},
+		{"itself", corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: local("c"), Items: items("k", "a/..")}}, "",
+			"invalid path"},
 	} {
 		got, ok, err := content(t.Context(), &corev1.Volume{VolumeSource: c.vol}, aShelf())
 		if !ok || c.err == "" && (err != nil || flat(got) != c.want) || c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {
@@ -419,7 +439,9 @@ func TestObjectVolumes(t *testing.T) {
 	}
 	v, data, run := volumes(t)
 	src := aShelf()
-	p := pod("u1", corev1.Volume{Name: "c", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: local("c"), Items: []corev1.KeyToPath{{Key: "k", Path: "k"}}}}},
+	p := pod("u1", corev1.Volume{Name: "c",
+		VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: local("c"),
+			Items: []corev1.KeyToPath{{Key: "k", Path: "k"}}}}},
 		corev1.Volume{Name: "s", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s"}}}, scratch("e"))
 	if err := v.Prepare(t.Context(), p, src); err != nil {
 		t.Fatal(err)
@@ -470,7 +492,8 @@ func TestRemoveTakesStrangers(t *testing.T) {
 	if err := v.Prepare(t.Context(), pod("u1", scratch("e"), memory("m")), aShelf()); err != nil {
 		t.Fatal(err)
 	}
-	for _, dir := range []string{filepath.Join(data, "volumes/u1/e/x y"), filepath.Join(data, "volumes/u1/e/x y/z"), filepath.Join(run, "volumes/u1/m/x")} {
+	for _, dir := range []string{filepath.Join(data, "volumes/u1/e/x y"), filepath.Join(data, "volumes/u1/e/x y/z"),
+		filepath.Join(run, "volumes/u1/m/x")} {
 		if err := mountTmpfs(dir, tmpfs{mode: 0o755}); err != nil {
 			t.Fatal(err)
 		}

@@ -21,7 +21,8 @@ func everyKind(host string) []corev1.Volume {
 	return []corev1.Volume{
 		of("config", corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: local("c")}}),
 		of("secret", corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "s"}}),
-		of("downward", corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: []corev1.DownwardAPIVolumeFile{fieldFile("name", "metadata.name")}}}),
+		of("downward", corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: []corev1.DownwardAPIVolumeFile{fieldFile("name",
+			"metadata.name")}}}),
 		of("projected", corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: []corev1.VolumeProjection{config}}}),
 		scratch("scratch"), memory("memory"), hostPath("host", host),
 	}
@@ -53,7 +54,8 @@ func TestMountInMount(t *testing.T) {
 			outer.Name = "outer"
 			p := pod("u1", append(kinds, outer)...)
 			c := &corev1.Container{Name: "c", TerminationMessagePath: "/etc/a/log",
-				VolumeMounts: []corev1.VolumeMount{{Name: "outer", MountPath: "/etc/a/", ReadOnly: true}, {Name: "host", MountPath: "/etc/a/deep/er/file", SubPath: "f"}}}
+				VolumeMounts: []corev1.VolumeMount{{Name: "outer", MountPath: "/etc/a/", ReadOnly: true},
+					{Name: "host", MountPath: "/etc/a/deep/er/file", SubPath: "f"}}}
 			for _, k := range kinds {
 				c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: k.Name, MountPath: "/etc/a/in-" + k.Name},
 					corev1.VolumeMount{Name: k.Name, MountPath: "/etc/a/in/the/" + k.Name})

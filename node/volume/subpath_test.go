@@ -55,7 +55,8 @@ func TestSubPath(t *testing.T) {
 	}
 	put(filepath.Join(dir, "d/f"), "inside")
 	put(filepath.Join(outside, "f"), "outside")
-	for name, to := range map[string]string{"in": "d", "in2": "./d/../d/f", "out": outside, "rel": strings.Repeat("../", 20) + outside, "loop": "loop",
+	for name, to := range map[string]string{"in": "d", "in2": "./d/../d/f", "out": outside, "rel": strings.Repeat("../", 20) + outside,
+		"loop":    "loop",
 		"nowhere": "none", "magic": "/proc/self/root"} {
 		if err := os.Symlink(to, filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
@@ -80,7 +81,8 @@ func TestSubPath(t *testing.T) {
 			t.Errorf("mount %d: %q %v", i, text, err)
 		}
 	}
-	for _, bad := range []string{"out", "out/f", "out/new", "rel", "rel/f", "loop", "loop/x", "nowhere", "nowhere/x", "magic", "magic/etc", "d/f/x", "../s", "/etc", "a/../../b"} {
+	for _, bad := range []string{"out", "out/f", "out/new", "rel", "rel/f", "loop", "loop/x", "nowhere", "nowhere/x", "magic", "magic/etc",
+		"d/f/x", "../s", "/etc", "a/../../b"} {
 		if got, err := v.subMounts(p, bad); err == nil {
 			t.Errorf("%s was mounted: %v", bad, got)
 		} else if strings.Contains(err.Error(), outside) {
@@ -319,7 +321,8 @@ func TestMemorySize(t *testing.T) {
 		node, pod, vol string
 		want           int64
 	}{
-		{"", "", "", 0}, {"4Gi", "", "", 4 << 30}, {"4Gi", "1Gi", "", 1 << 30}, {"4Gi", "1Gi", "2Gi", 1 << 30}, {"4Gi", "1Gi", "2Mi", 2 << 20}, {"", "", "2Mi", 2 << 20},
+		{"", "", "", 0}, {"4Gi", "", "", 4 << 30}, {"4Gi", "1Gi", "", 1 << 30}, {"4Gi", "1Gi", "2Gi", 1 << 30}, {"4Gi", "1Gi", "2Mi", 2 << 20},
+		{"", "", "2Mi", 2 << 20},
 	} {
 		p, vol, node := pod("u1"), memory("m"), corev1.ResourceList(nil)
 		p.Spec.Containers = []corev1.Container{{Name: "c"}}

@@ -37,7 +37,8 @@ func New(dataDir, runDir string) (*Volumes, error) {
 	for _, d := range []struct {
 		at        *string
 		dir, name string
-	}{{&v.disk, dataDir, "volumes"}, {&v.memory, runDir, "volumes"}, {&v.config, runDir, "config"}, {&v.files, runDir, "files"}, {&v.subpaths, runDir, "subpaths"}} {
+	}{{&v.disk, dataDir, "volumes"}, {&v.memory, runDir, "volumes"}, {&v.config, runDir, "config"}, {&v.files, runDir, "files"},
+		{&v.subpaths, runDir, "subpaths"}} {
 		if err := os.MkdirAll(filepath.Join(d.dir, d.name), 0o711); err != nil {
 			return nil, fmt.Errorf("make volume directory: %w", err)
 		}

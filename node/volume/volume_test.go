@@ -213,7 +213,8 @@ func TestBadUID(t *testing.T) {
 			t.Errorf("Prepare took %q", uid)
 		}
 	}
-	for _, path := range []string{filepath.Join(data, "precious"), filepath.Join(run, "precious"), filepath.Join(data, "volumes", "good", "s")} {
+	for _, path := range []string{filepath.Join(data, "precious"), filepath.Join(run, "precious"),
+		filepath.Join(data, "volumes", "good", "s")} {
 		if _, err := os.Stat(path); err != nil {
 			t.Errorf("%v", err)
 		}
@@ -293,7 +294,8 @@ func TestHostPath(t *testing.T) {
 			}
 		}
 	}
-	if err := v.Prepare(t.Context(), pod("u1", hostPath("h", filepath.Join(dir, "no", "such", "file"), corev1.HostPathFileOrCreate)), nil); err == nil {
+	if err := v.Prepare(t.Context(), pod("u1", hostPath("h", filepath.Join(dir, "no", "such", "file"), corev1.HostPathFileOrCreate)),
+		nil); err == nil {
 		t.Error("FileOrCreate made directories")
 	}
 	if err := v.Remove("u1"); err != nil {
@@ -317,7 +319,8 @@ func TestMounts(t *testing.T) {
 		{Source: filepath.Join(data, "volumes/u1/s"), Target: "/s", Recursive: true},
 		{Source: filepath.Join(run, "volumes/u1/m"), Target: "/m", Recursive: true}}
 	for i := range want {
-		if g := got[i]; g.Source != want[i].Source || g.Target != want[i].Target || g.ReadOnly != want[i].ReadOnly || g.Recursive != want[i].Recursive {
+		if g := got[i]; g.Source != want[i].Source || g.Target != want[i].Target || g.ReadOnly != want[i].ReadOnly ||
+			g.Recursive != want[i].Recursive {
 			t.Errorf("mount %d: %+v, want %+v", i, g, want[i])
 		}
 	}
@@ -325,7 +328,8 @@ func TestMounts(t *testing.T) {
 	if _, err := v.Mounts(p, c, nil, nil); err == nil {
 		t.Error("a volume the pod does not have was mounted")
 	}
-	if err := v.Prepare(t.Context(), pod("u2", corev1.Volume{Name: "x", VolumeSource: corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{}}}), nil); err == nil {
+	if err := v.Prepare(t.Context(), pod("u2", corev1.Volume{Name: "x", VolumeSource: corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{}}}),
+		nil); err == nil {
 		t.Error("a volume of a kind that is not supported was taken")
 	}
 }
@@ -333,7 +337,8 @@ func TestMounts(t *testing.T) {
 // TestReadFile: what a pod may have put where a file is expected.
 func TestReadFile(t *testing.T) {
 	v, data, _ := volumes(t)
-	p := pod("u1", scratch("s"), corev1.Volume{Name: "h", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/etc"}}})
+	p := pod("u1", scratch("s"), corev1.Volume{Name: "h",
+		VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/etc"}}})
 	if err := v.Prepare(t.Context(), p, aShelf()); err != nil {
 		t.Fatal(err)
 	}

@@ -49,10 +49,13 @@ func TestPackages(t *testing.T) {
 		t.Errorf("the package is %s, want %s", filepath.Base(path), want)
 	}
 	for _, want := range []string{
-		"-rwxr-xr-x root/root        11 2023-11-14 22:13 ./usr/bin/ledge", "./usr/lib/systemd/system/ledge.service", "./usr/lib/systemd/system/ledge-keeper.service",
+		"-rwxr-xr-x root/root        11 2023-11-14 22:13 ./usr/bin/ledge", "./usr/lib/systemd/system/ledge.service",
+		"./usr/lib/systemd/system/ledge-keeper.service",
 		"./usr/lib/systemd/system/ledge-firstboot.service",
-		"./usr/share/man/man8/ledge.8.gz", "./usr/share/man/man8/ledge-shutdown.8.gz", "./usr/share/man/man8/ledge-keeper.8.gz", "./usr/share/man/man5/ledge-config.5.gz",
-		"./usr/share/bash-completion/completions/ledge", "./usr/share/zsh/vendor-completions/_ledge", "./usr/share/fish/vendor_completions.d/ledge.fish",
+		"./usr/share/man/man8/ledge.8.gz", "./usr/share/man/man8/ledge-shutdown.8.gz", "./usr/share/man/man8/ledge-keeper.8.gz",
+		"./usr/share/man/man5/ledge-config.5.gz",
+		"./usr/share/bash-completion/completions/ledge", "./usr/share/zsh/vendor-completions/_ledge",
+		"./usr/share/fish/vendor_completions.d/ledge.fish",
 		"./etc/ledge/config.yaml", "./usr/share/doc/ledge/copyright", "./usr/share/doc/ledge/manual/README.md", "./usr/share/doc/ledge/NOTICE.gz",
 	} {
 		if !strings.Contains(listing, want) {
@@ -64,7 +67,8 @@ func TestPackages(t *testing.T) {
 	}
 	root := t.TempDir()
 	tell(t, "dpkg-deb", "-x", path, root)
-	for unit, start := range map[string]string{"ledge.service": "serve", "ledge-keeper.service": "keeper --cgroup-root=/", "ledge-firstboot.service": "firstboot"} {
+	for unit, start := range map[string]string{"ledge.service": "serve", "ledge-keeper.service": "keeper --cgroup-root=/",
+		"ledge-firstboot.service": "firstboot"} {
 		text, err := os.ReadFile(filepath.Join(root, "usr/lib/systemd/system", unit))
 		if err != nil || !bytes.Contains(text, []byte("\nExecStart=/usr/bin/ledge "+start+"\n")) || bytes.Contains(text, []byte("/usr/local")) {
 			t.Errorf("%s: %v\n%s", unit, err, text)

@@ -34,7 +34,8 @@ var boards = map[string]board{
 	"rpi": {
 		arch: "arm64", kernel: "linux-image-arm64", packages: []string{"grub-efi-arm64-bin", "raspi-firmware"},
 		// The words stand on the screen: who has a Pi rarely has a serial cable.
-		modules: arm64Drivers, disks: arm64Disks, load: alwaysLoaded, consoles: "console=ttyAMA0,115200 console=ttyS1,115200 console=tty0", pi: true,
+		modules: arm64Drivers, disks: arm64Disks, load: alwaysLoaded, consoles: "console=ttyAMA0,115200 console=ttyS1,115200 console=tty0",
+		pi:       true,
 		firmware: radios,
 	},
 }
@@ -47,7 +48,8 @@ var alwaysLoaded = append([]string{"ext4", "vfat", "nls_cp437", "nls_ascii", "nl
 
 // disksEverywhere are drivers of disks, of what they hang on, and of what a check of theirs needs.
 var disksEverywhere = []string{
-	"ahci", "nvme", "sd_mod", "usb_storage", "uas", "xhci_pci", "ehci_pci", "ohci_pci", "virtio_pci", "virtio_mmio", "virtio_blk", "virtio_scsi",
+	"ahci", "nvme", "sd_mod", "usb_storage", "uas", "xhci_pci", "ehci_pci", "ohci_pci", "virtio_pci", "virtio_mmio", "virtio_blk",
+	"virtio_scsi",
 	"sdhci_pci", "sdhci_acpi", "mmc_block", "crc32c_generic", "crc32_generic",
 }
 
@@ -69,21 +71,26 @@ var amd64Drivers = slices.Concat([]string{
 	"hv_netvsc", "hv_utils", "vmxnet3", "xen_netfront",
 	"forcedeth", "via_rhine", "r6040", "stmmac_pci", "dwmac_intel", "ixgbe",
 	"iTCO_wdt", "i2c_i801", "lpc_ich", "i6300esb", "sp5100_tco", "wdat_wdt", "it87_wdt", "w83627hf_wdt", "f71808e_wdt",
-	"ac", "battery", "thermal", "fan", "processor", "coretemp", "k10temp", "kernel/drivers/gpio/gpio-*.ko", "kernel/drivers/pinctrl/", "leds_apu",
+	"ac", "battery", "thermal", "fan", "processor", "coretemp", "k10temp", "kernel/drivers/gpio/gpio-*.ko", "kernel/drivers/pinctrl/",
+	"leds_apu",
 }, amd64Disks, everywhere)
 
 // arm64Disks has what stands between such a board and its card: clocks, power, pins.
 var arm64Disks = append([]string{
-	"kernel/drivers/mmc/host/", "kernel/drivers/phy/", "kernel/drivers/regulator/", "kernel/drivers/clk/", "kernel/drivers/reset/", "kernel/drivers/usb/host/",
+	"kernel/drivers/mmc/host/", "kernel/drivers/phy/", "kernel/drivers/regulator/", "kernel/drivers/clk/", "kernel/drivers/reset/",
+	"kernel/drivers/usb/host/",
 	"kernel/drivers/usb/dwc2/", "kernel/drivers/usb/dwc3/", "kernel/drivers/usb/chipidea/", "kernel/drivers/usb/musb/",
 	"kernel/drivers/pci/controller/", "kernel/drivers/soc/", "kernel/drivers/mailbox/", "kernel/drivers/nvmem/", "kernel/drivers/gpio/",
 	"kernel/drivers/pinctrl/", "ahci_platform", "ahci_mvebu", "ahci_sunxi", "ahci_tegra", "ahci_xgene", "ahci_qoriq", "ahci_ceva", "ahci_dwc",
-	"i2c_bcm2835", "i2c_rk3x", "i2c_meson", "i2c_mv64xxx", "rk808", "axp20x_rsb", "axp20x_i2c", "kernel/drivers/usb/phy/", "crc32_ce", "crct10dif_ce",
+	"i2c_bcm2835", "i2c_rk3x", "i2c_meson", "i2c_mv64xxx", "rk808", "axp20x_rsb", "axp20x_i2c", "kernel/drivers/usb/phy/", "crc32_ce",
+	"crct10dif_ce",
 }, disksEverywhere...)
 
 var arm64Drivers = slices.Concat([]string{
-	"kernel/drivers/watchdog/", "kernel/drivers/char/hw_random/", "kernel/drivers/thermal/", "kernel/drivers/net/mdio/", "kernel/drivers/net/pcs/",
+	"kernel/drivers/watchdog/", "kernel/drivers/char/hw_random/", "kernel/drivers/thermal/", "kernel/drivers/net/mdio/",
+	"kernel/drivers/net/pcs/",
 	"raspberrypi_cpufreq", "raspberrypi_hwmon", "cpufreq_dt", "bcm2835_wdt",
-	"genet", "bcmgenet", "bcm_sf2", "macb", "fec", "mvneta", "mvpp2", "sun8i_emac", "dwmac_sun8i", "dwmac_rk", "dwmac_meson8b", "dwmac_meson", "dwmac_generic",
+	"genet", "bcmgenet", "bcm_sf2", "macb", "fec", "mvneta", "mvpp2", "sun8i_emac", "dwmac_sun8i", "dwmac_rk", "dwmac_meson8b", "dwmac_meson",
+	"dwmac_generic",
 	"stmmac_platform", "dpaa2_eth", "fsl_dpaa2_eth", "fsl_enetc", "xgene_enet", "netsec",
 }, arm64Disks, everywhere)

@@ -24,8 +24,10 @@ import (
 var startScript []byte
 
 // debianPackages are what a board has besides what every Debian has.
-var debianPackages = []string{"apparmor", "ca-certificates", "dbus", "e2fsprogs", "init-system-helpers", "iproute2", "kmod", "libpam-systemd", "nftables",
-	"openssh-server", "procps", "systemd", "systemd-resolved", "systemd-sysv", "systemd-timesyncd", "systemd-zram-generator", "udev", "wireless-regdb",
+var debianPackages = []string{"apparmor", "ca-certificates", "dbus", "e2fsprogs", "init-system-helpers", "iproute2", "kmod",
+	"libpam-systemd", "nftables",
+	"openssh-server", "procps", "systemd", "systemd-resolved", "systemd-sysv", "systemd-timesyncd", "systemd-zram-generator", "udev",
+	"wireless-regdb",
 	"wpasupplicant"}
 
 // debianFiles are what is set on it.
@@ -42,9 +44,10 @@ var debianFiles = map[string]string{
 	"etc/systemd/system/ledge.service.d/card.conf":        onlyWithData,
 	"etc/systemd/system/ledge-keeper.service.d/card.conf": onlyWithData,
 	"etc/systemd/system/ssh.service.d/card.conf":          sshUnit,
-	"etc/ssh/sshd_config.d/card.conf":                     "HostKey " + hostKey + "\nPasswordAuthentication no\nKbdInteractiveAuthentication no\nPermitRootLogin prohibit-password\n",
-	kindToCard:                                            kindToCardText,
-	"usr/libexec/ledge-host-key":                          hostKeyScript,
+	"etc/ssh/sshd_config.d/card.conf": "HostKey " + hostKey +
+		"\nPasswordAuthentication no\nKbdInteractiveAuthentication no\nPermitRootLogin prohibit-password\n",
+	kindToCard:                   kindToCardText,
+	"usr/libexec/ledge-host-key": hostKeyScript,
 }
 
 const (
@@ -94,9 +97,11 @@ var debianLinks = map[string]string{
 
 // podDevices are drivers that pods are given devices of: sticks, buses, sensors, cameras' and meters' serial lines.
 var podDevices = []string{
-	"kernel/net/", "kernel/fs/", "kernel/crypto/", "kernel/lib/", "kernel/drivers/net/wireless/", "kernel/drivers/net/*.ko", "kernel/drivers/block/",
+	"kernel/net/", "kernel/fs/", "kernel/crypto/", "kernel/lib/", "kernel/drivers/net/wireless/", "kernel/drivers/net/*.ko",
+	"kernel/drivers/block/",
 	"kernel/drivers/md/", "kernel/drivers/hid/", "kernel/drivers/hwmon/", "kernel/drivers/i2c/", "kernel/drivers/iio/", "kernel/drivers/leds/",
-	"kernel/drivers/rtc/", "kernel/drivers/spi/", "kernel/drivers/tty/", "kernel/drivers/usb/class/", "kernel/drivers/usb/serial/", "kernel/drivers/w1/",
+	"kernel/drivers/rtc/", "kernel/drivers/spi/", "kernel/drivers/tty/", "kernel/drivers/usb/class/", "kernel/drivers/usb/serial/",
+	"kernel/drivers/w1/",
 	"kernel/drivers/watchdog/", "kernel/drivers/bluetooth/", "kernel/drivers/media/usb/uvc/", "kernel/drivers/char/", "kernel/drivers/power/",
 	"kernel/drivers/nvmem/", "kernel/drivers/input/misc/",
 }
@@ -116,7 +121,8 @@ func (im *image) debianStart(ctx context.Context, debs, to string) error {
 	if err := a.File("bin/busybox", filepath.Join(debs, "bin/busybox"), 0o755); err != nil {
 		return err
 	}
-	for _, name := range []string{"cat", "dd", "find", "grep", "mkdir", "modprobe", "mount", "mv", "od", "sh", "sleep", "sort", "switch_root", "sync", "tr", "xargs"} {
+	for _, name := range []string{"cat", "dd", "find", "grep", "mkdir", "modprobe", "mount", "mv", "od", "sh", "sleep", "sort", "switch_root",
+		"sync", "tr", "xargs"} {
 		a.Link(path.Join("bin", name), "busybox")
 	}
 	a.Link("sbin/modprobe", "/bin/busybox") // the kernel's name for it
@@ -178,7 +184,8 @@ func (im *image) debianRoot(ctx context.Context, debs, work, to string) (list st
 		level = "1"
 	}
 	// It takes the times from SOURCE_DATE_EPOCH: none is later than the commit.
-	if err := im.tool(ctx, "mksquashfs", root, to, "-noappend", "-no-progress", "-quiet", "-no-xattrs", "-b", "256K", "-comp", "zstd", "-Xcompression-level", level); err != nil {
+	if err := im.tool(ctx, "mksquashfs", root, to, "-noappend", "-no-progress", "-quiet", "-no-xattrs", "-b", "256K", "-comp", "zstd",
+		"-Xcompression-level", level); err != nil {
 		return "", err
 	}
 	return string(text), nil
@@ -200,7 +207,8 @@ func (im *image) installLedge(ctx context.Context, work, root string) error {
 	}
 	install := exec.CommandContext(ctx, "/usr/bin/dpkg", "-i", "/ledge.deb")
 	install.Dir, install.SysProcAttr = "/", &syscall.SysProcAttr{Chroot: root}
-	install.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", "DEBIAN_FRONTEND=noninteractive", "DPKG_MAINTSCRIPT_ARCH=" + im.arch}
+	install.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", "DEBIAN_FRONTEND=noninteractive",
+		"DPKG_MAINTSCRIPT_ARCH=" + im.arch}
 	if out, err := install.CombinedOutput(); err != nil {
 		return fmt.Errorf("install the package: %w: %s", err, out)
 	}

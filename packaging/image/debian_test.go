@@ -58,7 +58,8 @@ func TestScripts(t *testing.T) {
 // TestDiskOfCommandLine: the kernel is told the number that is in the first sector, and start.sh looks for it under this word.
 func TestDiskOfCommandLine(t *testing.T) {
 	im := &image{board: boards["generic-amd64"], flavour: debian, ids: ids{disk: 0x00c0ffee}}
-	if line := im.commandLine(); !strings.Contains(line, " ledge.disk=00c0ffee net.ifnames=0 ") || strings.Contains(line, "ledge.data") || strings.Contains(line, " -- ") {
+	if line := im.commandLine(); !strings.Contains(line, " ledge.disk=00c0ffee net.ifnames=0 ") || strings.Contains(line, "ledge.data") ||
+		strings.Contains(line, " -- ") {
 		t.Errorf("%q", line)
 	}
 	if !strings.Contains(string(startScript), "ledge.disk=*)") {

@@ -29,7 +29,8 @@ type ids struct {
 func newIDs(board, flavour, version string) ids {
 	sum := sha256.Sum256([]byte("ledge image\n" + board + "\n" + flavour + "\n" + version + "\n"))
 	more := sha256.Sum256(sum[:])
-	return ids{disk: binary.LittleEndian.Uint32(sum[:]), fat: binary.LittleEndian.Uint32(sum[4:]), data: uuid(sum[8:24]), seed: uuid(more[:16])}
+	return ids{disk: binary.LittleEndian.Uint32(sum[:]), fat: binary.LittleEndian.Uint32(sum[4:]), data: uuid(sum[8:24]),
+		seed: uuid(more[:16])}
 }
 
 // uuid has the form of one that was made of a name (version 8: by rules of our own).

@@ -9,7 +9,8 @@ import (
 // TestHandler: what the kernel is told fits programs and libraries of that processor, and nothing else.
 func TestHandler(t *testing.T) {
 	field := strings.Split(handler("ledge-aarch64-1", "/usr/bin/qemu-aarch64-static", 183), ":")
-	if len(field) != 8 || field[0] != "" || field[1] != "ledge-aarch64-1" || field[2] != "M" || field[3] != "0" || field[6] != "/usr/bin/qemu-aarch64-static" || field[7] != "F" {
+	if len(field) != 8 || field[0] != "" || field[1] != "ledge-aarch64-1" || field[2] != "M" || field[3] != "0" ||
+		field[6] != "/usr/bin/qemu-aarch64-static" || field[7] != "F" {
 		t.Fatalf("%q", field)
 	}
 	bytes := func(escaped string) []byte {

@@ -88,7 +88,8 @@ func (im *image) fat(ctx context.Context, tree, to string) error {
 		return err
 	}
 	// The identity comes behind --invariant, which has one of its own.
-	if err := im.tool(ctx, "mkfs.vfat", "-F", "32", "-s", "4", "-n", "LEDGE", "--invariant", "-i", fmt.Sprintf("%08x", im.ids.fat), to); err != nil {
+	if err := im.tool(ctx, "mkfs.vfat", "-F", "32", "-s", "4", "-n", "LEDGE", "--invariant", "-i", fmt.Sprintf("%08x", im.ids.fat),
+		to); err != nil {
 		return err
 	}
 	when := time.Unix(im.version.epoch, 0)
@@ -113,7 +114,8 @@ func (im *image) ext4(ctx context.Context, to string) error {
 	if err := truncate(to, dataSize); err != nil {
 		return err
 	}
-	return im.tool(ctx, "mke2fs", "-q", "-t", "ext4", "-b", "4096", "-i", "16384", "-I", "256", "-m", "1", "-L", "ledge-data", "-U", im.ids.data,
+	return im.tool(ctx, "mke2fs", "-q", "-t", "ext4", "-b", "4096", "-i", "16384", "-I", "256", "-m", "1", "-L", "ledge-data", "-U",
+		im.ids.data,
 		"-e", "remount-ro", "-J", "size=8", "-O", "metadata_csum,64bit,resize_inode",
 		"-E", "hash_seed="+im.ids.seed+",lazy_itable_init=0,lazy_journal_init=0,nodiscard,root_owner=0:0,resize=134217728", to)
 }
@@ -145,7 +147,8 @@ func (im *image) assemble(ctx context.Context, debs, work, to string, size int64
 		if i+1 < len(parts) {
 			end = parts[i+1].at
 		}
-		partitions = append(partitions, partition{kind: p.kind, active: i == 0, start: uint32(p.at / sector), count: uint32((end - p.at) / sector)})
+		partitions = append(partitions, partition{kind: p.kind, active: i == 0, start: uint32(p.at / sector),
+			count: uint32((end - p.at) / sector)})
 	}
 	first, err := table(code, im.ids.disk, partitions...)
 	if err != nil {

@@ -12,11 +12,13 @@ import (
 // TestTable: the bytes are those that sfdisk writes for the same partitions.
 func TestTable(t *testing.T) {
 	code := bytes.Repeat([]byte{0xeb}, 440)
-	s, err := table(code, 0xdeadbeef, partition{kind: kindFAT, active: true, start: 2048, count: 524288}, partition{kind: kindLinux, start: 526336, count: 131072})
+	s, err := table(code, 0xdeadbeef, partition{kind: kindFAT, active: true, start: 2048, count: 524288},
+		partition{kind: kindLinux, start: 526336, count: 131072})
 	if err != nil || len(s) != sector || !bytes.Equal(s[:440], code) {
 		t.Fatalf("%d bytes, %v", len(s), err)
 	}
-	want := "efbeadde" + "0000" + "80feffff0cfeffff" + "00080000" + "00000800" + "00feffff83feffff" + "00080800" + "00000200" + strings.Repeat("00", 32) + "55aa"
+	want := "efbeadde" + "0000" + "80feffff0cfeffff" + "00080000" + "00000800" + "00feffff83feffff" + "00080800" +
+		"00000200" + strings.Repeat("00", 32) + "55aa"
 	if got := hex.EncodeToString(s[440:]); got != want {
 		t.Errorf("\n%s, want\n%s", got, want)
 	}
@@ -32,7 +34,8 @@ func TestTable(t *testing.T) {
 func TestLayout(t *testing.T) {
 	parts := []part{{size: bootSize}, {size: 3*mebibyte + 1}, {size: dataSize}}
 	size := layOut(parts)
-	if parts[0].at != gapSize || parts[1].at != gapSize+bootSize || parts[2].at != gapSize+bootSize+4*mebibyte || size != parts[2].at+dataSize {
+	if parts[0].at != gapSize || parts[1].at != gapSize+bootSize || parts[2].at != gapSize+bootSize+4*mebibyte ||
+		size != parts[2].at+dataSize {
 		t.Errorf("%+v on %d", parts, size)
 	}
 	for _, p := range parts {

@@ -1,5 +1,6 @@
 // Command image makes what is written to a board's card: firmware's files, a kernel, ledge as its first process or a Debian with
-// ledge in it, and an empty data partition. Nothing of it is mounted and no loop device is used; the same commit and the same Debian packages give the same bytes.
+// ledge in it, and an empty data partition. Nothing of it is mounted and no loop device is used; the same commit and the same Debian
+// packages give the same bytes.
 //
 //	go run ./packaging/image -board generic-amd64 -flavour appliance -o bin     (or: make image BOARD=generic-amd64)
 //

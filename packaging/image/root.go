@@ -22,7 +22,8 @@ var (
 )
 
 // applets are the programs of busybox that the scripts and the kernel call, and a few for who looks into a board.
-var applets = []string{"bin/sh", "bin/cat", "bin/grep", "bin/hostname", "bin/kill", "bin/ls", "bin/mkdir", "bin/mount", "bin/mv", "bin/ping", "bin/ps",
+var applets = []string{"bin/sh", "bin/cat", "bin/grep", "bin/hostname", "bin/kill", "bin/ls", "bin/mkdir", "bin/mount", "bin/mv",
+	"bin/ping", "bin/ps",
 	"bin/rm", "bin/sleep", "sbin/ip", "sbin/lsmod", "sbin/modprobe", "sbin/udhcpc"}
 
 // root writes what the kernel unpacks into memory: ledge as the first process, the modules it may need, and what gets the machine

@@ -166,7 +166,8 @@ func notice(w io.Writer, modules []module) error {
 		return fmt.Errorf("find Go's licence: %w", err)
 	}
 	// Distributions and the downloaded toolchains agree on the place.
-	all := append([]module{{path: "Go standard library and runtime", licences: []string{filepath.Join(strings.TrimSpace(string(golang)), "LICENSE")}}}, modules...)
+	all := append([]module{{path: "Go standard library and runtime",
+		licences: []string{filepath.Join(strings.TrimSpace(string(golang)), "LICENSE")}}}, modules...)
 
 	var list, notes strings.Builder
 	texts := map[string][]string{} // text -> who is under it

@@ -217,8 +217,9 @@ func (b *book) overview(verbs []verb) {
 	p.item(bold("/var/lib/ledge"), "objects, images, volumes and certificates: what must survive a power cut")
 	p.item(bold("/run/ledge"), "sockets, and the memory of what runs")
 	p.head("SIGNALS")
-	p.item(bold("SIGTERM")+", "+bold("SIGINT"), "to the brain: end, and leave the pods running (--on-term=drain: stop them first). While the machine"+
-		" goes down the pods are stopped in order.")
+	p.item(bold("SIGTERM")+", "+bold("SIGINT"),
+		"to the brain: end, and leave the pods running (--on-term=drain: stop them first). While the machine"+
+			" goes down the pods are stopped in order.")
 	p.item(bold("SIGPWR"), "to the brain: stop the pods in order, and end")
 	p.head("EXIT STATUS")
 	p.text("0, or 1 after a failure, or 2 where the command line was not understood. exec ends with the code of its command.")

@@ -23,7 +23,8 @@ func TestPages(t *testing.T) {
 	b.configuration("a: 1\n.b\n")
 	b.overview([]verb{v})
 	page := string(b.pages["ledge-images.8"])
-	for _, want := range []string{".TH LEDGE\\-IMAGES 8 2026-01-02 ledge\n", `\fB\-n\fR \fIstring\fR`, `\fB\-\-long\fR \fIduration\fR`, `a\eb (default 1s)`, `\fB\-w\fR` + "\ngo on"} {
+	for _, want := range []string{".TH LEDGE\\-IMAGES 8 2026-01-02 ledge\n", `\fB\-n\fR \fIstring\fR`, `\fB\-\-long\fR \fIduration\fR`,
+		`a\eb (default 1s)`, `\fB\-w\fR` + "\ngo on"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("no %q in %s", want, page)
 		}

@@ -377,7 +377,8 @@ func (m *machine) processes(args ...string) (pids []int) {
 	for _, f := range files {
 		dir := filepath.Dir(f)
 		line, err := os.ReadFile(f)
-		if err != nil || !bytes.Contains(line, []byte("\x00"+strings.Join(args, "\x00")+"\x00")) || bytes.HasPrefix(line, []byte("supervise-daemon")) {
+		if err != nil || !bytes.Contains(line, []byte("\x00"+strings.Join(args, "\x00")+"\x00")) ||
+			bytes.HasPrefix(line, []byte("supervise-daemon")) {
 			continue
 		}
 		// Containers have a mount namespace of their own, and this machine's network.

@@ -79,7 +79,8 @@ func list(t Thing) spdx {
 	add("ledge", "ledge", t.Version, "pkg:generic/ledge@"+t.Version)
 	for line := range strings.Lines(t.Debs) {
 		if name, version, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
-			add("deb", name, version, "pkg:deb/debian/"+name+"@"+strings.NewReplacer("+", "%2B", ":", "%3A").Replace(version)+"?arch="+t.Arch+"&distro=bookworm")
+			add("deb", name, version, "pkg:deb/debian/"+name+"@"+strings.NewReplacer("+", "%2B", ":", "%3A").Replace(version)+"?arch="+t.Arch+
+				"&distro=bookworm")
 		}
 	}
 	add("go", "std", strings.TrimPrefix(t.Binary.GoVersion, "go"), "pkg:golang/std@"+strings.TrimPrefix(t.Binary.GoVersion, "go"))

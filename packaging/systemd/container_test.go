@@ -51,7 +51,8 @@ func TestPackageInContainer(t *testing.T) {
 			"etc/systemd/system/test.target":  "[Unit]\nRequires=basic.target dbus.service\nAfter=basic.target dbus.service\nWants=test.service\n",
 			"etc/systemd/system/test.service": "[Unit]\nAfter=dbus.service\n[Service]\nType=oneshot\nExecStart=/bin/sh /out/test.sh\nExecStopPost=systemctl poweroff\n",
 			"var/lib/dpkg/status":             run(t, "dpkg-query", "-s", "init-system-helpers"),
-			"var/lib/dpkg/available":          "", "var/lib/dpkg/info/.keep": "", "var/lib/dpkg/updates/.keep": "", "var/lib/dpkg/triggers/.keep": "",
+			"var/lib/dpkg/available":          "", "var/lib/dpkg/info/.keep": "", "var/lib/dpkg/updates/.keep": "",
+			"var/lib/dpkg/triggers/.keep": "",
 		},
 		Out: map[string]string{"test.sh": containerScript}}.Boot(t)
 	log := words(t, out, "log")

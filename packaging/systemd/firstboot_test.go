@@ -51,7 +51,8 @@ func firstBoot(t *testing.T, card map[string]string, driver string) (out string,
 		files["boot/firmware/"+name] = text
 	}
 	out, said := nspawn.Machine{Name: "ledge-firstboot", Target: "test.target", Programs: map[string]string{"ledge": ledge}, Files: files,
-		Out: map[string]string{"driver.sh": driver + "\ncp /boot/firmware/ledge-errors.txt /out/ 2>/dev/null\nhostname > /out/hostname\nsystemctl poweroff\n"}}.Boot(t)
+		Out: map[string]string{"driver.sh": driver +
+			"\ncp /boot/firmware/ledge-errors.txt /out/ 2>/dev/null\nhostname > /out/hostname\nsystemctl poweroff\n"}}.Boot(t)
 	log, _ := os.ReadFile(filepath.Join(out, "log"))
 	if testing.Verbose() {
 		t.Logf("%s\n%s", log, said)
@@ -88,7 +89,8 @@ func TestFirstBootUnit(t *testing.T) {
 	if got := words(t, out, "hostname"); got != "shed\n" {
 		t.Errorf("the machine is %q", got)
 	}
-	if got := words(t, out, "50-boot.conf"); !strings.Contains(got, `"/out/ledge" "serve" `) || !strings.Contains(got, `"--listen" "0.0.0.0:6443"`) {
+	if got := words(t, out, "50-boot.conf"); !strings.Contains(got, `"/out/ledge" "serve" `) ||
+		!strings.Contains(got, `"--listen" "0.0.0.0:6443"`) {
 		t.Errorf("the brain is started by %q", got)
 	}
 	errors := words(t, out, "ledge-errors.txt")

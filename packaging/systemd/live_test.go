@@ -33,7 +33,8 @@ func TestUnitsUnderSystemd(t *testing.T) {
 	m := machine{t: t, bus: bus(t)}
 	// A brain that hangs is to be ended sooner than after the unit's minute and a half.
 	const quick = "/run/systemd/system/ledge.service.d"
-	if err := errors.Join(os.MkdirAll(quick, 0o755), os.WriteFile(quick+"/quick.conf", []byte("[Service]\nWatchdogSec=30\n"), 0o644)); err != nil {
+	if err := errors.Join(os.MkdirAll(quick, 0o755),
+		os.WriteFile(quick+"/quick.conf", []byte("[Service]\nWatchdogSec=30\n"), 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	m.install()

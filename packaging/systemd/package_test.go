@@ -158,7 +158,8 @@ func (m machine) signed(pid int, processes func() (brain, hands int)) {
 // the pods back.
 func removeAndInstall(t *testing.T, pid int) {
 	t.Helper()
-	if out := dpkg(t, "-r", "ledge"); !strings.Contains(out, "stopping the pods in order") || !strings.Contains(out, "stays in /var/lib/ledge") {
+	if out := dpkg(t, "-r", "ledge"); !strings.Contains(out, "stopping the pods in order") ||
+		!strings.Contains(out, "stays in /var/lib/ledge") {
 		t.Errorf("the removal does not say what it does: %s", out)
 	}
 	noProcess(t)

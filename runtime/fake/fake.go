@@ -228,9 +228,10 @@ func (e *Engine) admit(spec runtime.Container) (c *container, mine bool, err err
 	if _, ok := e.pods[spec.PodUID]; !ok {
 		return nil, false, fmt.Errorf("start container %s: pod %s: %w", spec.ID, spec.PodUID, runtime.ErrNotFound)
 	}
-	c = &container{does: e.cfg.Script(spec), ready: make(chan struct{}), execs: map[*context.CancelCauseFunc]bool{}, status: runtime.Status{ID: spec.ID,
-		PodUID: spec.PodUID, Name: spec.Name, Attempt: spec.Attempt, LogPath: spec.LogPath, Labels: maps.Clone(spec.Labels),
-		Resources: spec.Resources}}
+	c = &container{does: e.cfg.Script(spec), ready: make(chan struct{}), execs: map[*context.CancelCauseFunc]bool{},
+		status: runtime.Status{ID: spec.ID,
+			PodUID: spec.PodUID, Name: spec.Name, Attempt: spec.Attempt, LogPath: spec.LogPath, Labels: maps.Clone(spec.Labels),
+			Resources: spec.Resources}}
 	c.processesOf, c.main = spec.ProcessesOf, newProgram(spec)
 	e.cons[spec.ID] = c
 	return c, true, nil

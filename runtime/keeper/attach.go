@@ -61,7 +61,8 @@ func (p *plumbing) onError(fn func(error)) {
 // attach joins files to the output of a container. joined is called when that is done, with where input is to go (nil:
 // nowhere), which is then the callee's; a terminal comes also when there is no input, for its size. ended says that
 // there is no more input.
-func (e *Engine) attach(ctx context.Context, x attachSpec, files [2]*os.File, ended <-chan struct{}, joined func(in *os.File, tty bool) error) error {
+func (e *Engine) attach(ctx context.Context, x attachSpec, files [2]*os.File, ended <-chan struct{},
+	joined func(in *os.File, tty bool) error) error {
 	end, err := e.begin()
 	if err != nil {
 		return err

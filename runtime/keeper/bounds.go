@@ -75,7 +75,8 @@ func bounded[T any](ctx context.Context, e *Engine, what runtime.Late, fn func(c
 	case r := <-came:
 		return r.value, r.err
 	case <-dies.C:
-		e.log.Error("something hangs in the kernel and is left to itself", "operation", what.What, "pod", what.PodUID, "container", what.Container)
+		e.log.Error("something hangs in the kernel and is left to itself", "operation", what.What, "pod", what.PodUID, "container",
+			what.Container)
 		return none, fmt.Errorf("%w, and it cannot be ended", context.Cause(ctx))
 	}
 }

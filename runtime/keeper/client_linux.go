@@ -66,7 +66,8 @@ func (c *Client) dial(ctx context.Context, q request, files ...*os.File) (*net.U
 		if errors.As(err, &oe) {
 			err = oe.Err // its own words name a descriptor for the directory
 		}
-		return nil, fmt.Errorf("keeper: %w: nobody answers at %s: %w%s", runtime.ErrUnavailable, filepath.Join(c.cfg.RunDir, socketName), err, c.remedy())
+		return nil, fmt.Errorf("keeper: %w: nobody answers at %s: %w%s", runtime.ErrUnavailable, filepath.Join(c.cfg.RunDir, socketName), err,
+			c.remedy())
 	case err != nil:
 		return nil, fmt.Errorf("keeper: %w", err)
 	}

@@ -45,7 +45,8 @@ type Runner interface {
 	Start(ctx context.Context, podDir, dir string, p runtime.Pod, c runtime.Container, stdio [3]*os.File, console *os.File) (int, error)
 	// Exec runs a command in a running container: c with the command's words. It gives the PID of a child like Start,
 	// and puts all that the command starts into a group. ctx counts as in Start. Nothing is left on error.
-	Exec(ctx context.Context, dir string, p runtime.Pod, c runtime.Container, size runtime.Size, stdio [3]*os.File, console *os.File, group string) (int, error)
+	Exec(ctx context.Context, dir string, p runtime.Pod, c runtime.Container, size runtime.Size, stdio [3]*os.File, console *os.File,
+		group string) (int, error)
 	// EndExec kills what is left of a group, LeaveExec leaves it to the container, EndExecs kills all groups.
 	EndExec(p runtime.Pod, id, group string) error
 	LeaveExec(p runtime.Pod, id, group string) error

@@ -78,7 +78,8 @@ func (r *shellRunner) UnmakePod(dir string, _ runtime.Pod) error {
 	return nil
 }
 
-func (r *shellRunner) Start(_ context.Context, _, dir string, _ runtime.Pod, c runtime.Container, stdio [3]*os.File, _ *os.File) (int, error) {
+func (r *shellRunner) Start(_ context.Context, _, dir string, _ runtime.Pod, c runtime.Container, stdio [3]*os.File, _ *os.File) (int,
+	error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := r.fail["Start"]; err != nil {
@@ -125,7 +126,8 @@ func (r *shellRunner) Limit(runtime.Pod, string, runtime.Resources) error {
 
 func (r *shellRunner) LimitGroup(string, runtime.Resources) error { return nil }
 
-func (r *shellRunner) Exec(_ context.Context, _ string, _ runtime.Pod, c runtime.Container, _ runtime.Size, stdio [3]*os.File, _ *os.File, group string) (int, error) {
+func (r *shellRunner) Exec(_ context.Context, _ string, _ runtime.Pod, c runtime.Container, _ runtime.Size, stdio [3]*os.File, _ *os.File,
+	group string) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := r.fail["Exec"]; err != nil {
@@ -344,7 +346,8 @@ func TestHalfMade(t *testing.T) {
 	if err := writeJSON(filepath.Join(podDir, "pod.json"), podRecord{Status: runtime.PodStatus{Pod: runtime.Pod{UID: "u"}}}); err != nil {
 		t.Fatal(err)
 	}
-	if err := writeJSON(filepath.Join(conDir, "container.json"), containerRecord{Container: runtime.Container{ID: "c", PodUID: "u"}}); err != nil {
+	if err := writeJSON(filepath.Join(conDir, "container.json"),
+		containerRecord{Container: runtime.Container{ID: "c", PodUID: "u"}}); err != nil {
 		t.Fatal(err)
 	}
 	r.pods[podDir], r.cons[conDir] = true, child(t, "/bin/true")

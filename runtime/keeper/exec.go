@@ -126,7 +126,8 @@ func (e *Engine) endEntering(c *container, cause error) {
 }
 
 // forkExec starts the command and takes hold of it.
-func (e *Engine) forkExec(ctx context.Context, c *container, x execSpec, files [3]*os.File, group string) (_ *process, tty *os.File, err error) {
+func (e *Engine) forkExec(ctx context.Context, c *container, x execSpec, files [3]*os.File, group string) (_ *process, tty *os.File,
+	err error) {
 	// The command enters namespaces by PID. Meanwhile nobody may reap that process, or the PID could become another
 	// process's.
 	c.entering.RLock()

@@ -17,9 +17,10 @@ func (e *Engine) Start(ctx context.Context, c runtime.Container) (runtime.Status
 	if err := runtime.CheckID("container", c.ID); err != nil {
 		return runtime.Status{}, err
 	}
-	return bounded(ctx, e, runtime.Late{What: runtime.Starting, PodUID: c.PodUID, Container: c.ID}, func(ctx context.Context) (runtime.Status, error) {
-		return e.startOnce(ctx, c)
-	})
+	return bounded(ctx, e, runtime.Late{What: runtime.Starting, PodUID: c.PodUID, Container: c.ID},
+		func(ctx context.Context) (runtime.Status, error) {
+			return e.startOnce(ctx, c)
+		})
 }
 
 func (e *Engine) startOnce(ctx context.Context, c runtime.Container) (runtime.Status, error) {

@@ -88,7 +88,8 @@ func (m *limiter) note(now time.Time) []byte {
 	if m.lines == 0 {
 		return nil
 	}
-	text := fmt.Sprintf("ledge: %d lines (%d bytes) are left out here: the container wrote more than %d bytes a second", m.lines, m.bytes, m.rate)
+	text := fmt.Sprintf("ledge: %d lines (%d bytes) are left out here: the container wrote more than %d bytes a second", m.lines, m.bytes,
+		m.rate)
 	m.lines, m.bytes = 0, 0
 	return appendLine(nil, now, nameStderr, text)
 }

@@ -145,7 +145,8 @@ func TestBudget(t *testing.T) {
 	const total = 100 << 10
 	bs := budgets{log: slog.New(slog.DiscardHandler)}
 	open := func(name string) *logFile {
-		c := runtime.Container{ID: name, LogPath: filepath.Join(root, name, "0.log"), LogBytes: 10 << 10, LogFiles: 5, LogRoot: root, LogTotal: total}
+		c := runtime.Container{ID: name, LogPath: filepath.Join(root, name, "0.log"), LogBytes: 10 << 10, LogFiles: 5, LogRoot: root,
+			LogTotal: total}
 		return openLog(c, bs.of(c), slog.New(slog.DiscardHandler))
 	}
 	// From before this keeper.

@@ -291,13 +291,15 @@ func TestParseKernel(t *testing.T) {
 
 // TestStateIsJSON: libcontainer writes the configuration to disk for its init, and reads it back there.
 func TestStateIsJSON(t *testing.T) {
-	cfg := compile(t, testRunner(true), runtime.Pod{}, runtime.Container{Mounts: []runtime.Mount{{Source: "/h", Target: "/x", ReadOnly: true, Recursive: true, ReadOnlyBelow: true}}})
+	cfg := compile(t, testRunner(true), runtime.Pod{},
+		runtime.Container{Mounts: []runtime.Mount{{Source: "/h", Target: "/x", ReadOnly: true, Recursive: true, ReadOnlyBelow: true}}})
 	b, err := json.Marshal(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var back configs.Config
-	if err := json.Unmarshal(b, &back); err != nil || len(back.Mounts) != len(cfg.Mounts) || back.Cgroups.Path != "/r/kubepods/besteffort/podu/c1" {
+	if err := json.Unmarshal(b, &back); err != nil || len(back.Mounts) != len(cfg.Mounts) ||
+		back.Cgroups.Path != "/r/kubepods/besteffort/podu/c1" {
 		t.Errorf("%v: %s", err, back.Cgroups.Path)
 	}
 	if !regexp.MustCompile(`"Attr_set":1\b`).Match(b) {
@@ -307,7 +309,8 @@ func TestStateIsJSON(t *testing.T) {
 
 // TestAppArmorRefused: a profile that is not enforced is not forgotten.
 func TestAppArmorRefused(t *testing.T) {
-	if _, err := testRunner(true).compile("/run/pods/u", runtime.Pod{Cgroup: "kubepods/podu"}, runtime.Container{ID: "c", AppArmor: "x"}); err == nil ||
+	if _, err := testRunner(true).compile("/run/pods/u", runtime.Pod{Cgroup: "kubepods/podu"},
+		runtime.Container{ID: "c", AppArmor: "x"}); err == nil ||
 		!strings.Contains(err.Error(), "AppArmor is not enabled on the host") {
 		t.Error(err)
 	}
@@ -317,7 +320,8 @@ func TestAppArmorRefused(t *testing.T) {
 func TestHottestPaths(t *testing.T) {
 	r := testRunner(true)
 	r.host.throttle = []string{"/sys/devices/system/cpu/cpu0/thermal_throttle"}
-	if cfg := compile(t, r, runtime.Pod{}, runtime.Container{}); !slices.Contains(cfg.MaskPaths, r.host.throttle[0]) || !slices.Contains(cfg.MaskPaths, "/proc/kcore") {
+	if cfg := compile(t, r, runtime.Pod{}, runtime.Container{}); !slices.Contains(cfg.MaskPaths, r.host.throttle[0]) ||
+		!slices.Contains(cfg.MaskPaths, "/proc/kcore") {
 		t.Errorf("%v", cfg.MaskPaths)
 	}
 	if cfg := compile(t, r, runtime.Pod{}, runtime.Container{ProcMount: "Unmasked"}); len(cfg.MaskPaths) > 0 {

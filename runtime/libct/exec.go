@@ -27,7 +27,8 @@ const execPrefix = "exec-"
 // Exec starts a command in a running container and gives its PID, a child of this process that the caller must wait
 // for. group names its processes for EndExec and LeaveExec; nothing of it is left after an error. c is the container
 // as it was started, with Args, Env, Cwd, User and TTY those of the command. ctx counts as in Start.
-func (r *Runner) Exec(ctx context.Context, dir string, p runtime.Pod, c runtime.Container, size runtime.Size, stdio [3]*os.File, console *os.File, group string) (int, error) {
+func (r *Runner) Exec(ctx context.Context, dir string, p runtime.Pod, c runtime.Container, size runtime.Size, stdio [3]*os.File,
+	console *os.File, group string) (int, error) {
 	if err := errors.Join(check(c), runtime.CheckID("group", group)); err != nil {
 		return 0, err
 	}

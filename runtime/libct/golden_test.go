@@ -21,11 +21,13 @@ var golden embed.FS
 func TestGolden(t *testing.T) {
 	adj := 937
 	pod := runtime.Pod{UID: "u", Name: "web", Namespace: "default", Hostname: "web-0", Cgroup: "kubepods/burstable/podu"}
-	c := runtime.Container{Name: "app", Rootfs: "/roots/c1", Args: []string{"/app"}, User: runtime.User{UID: 1000, GID: 1000}, NoNewPrivs: true, ReadonlyRootfs: true,
+	c := runtime.Container{Name: "app", Rootfs: "/roots/c1", Args: []string{"/app"}, User: runtime.User{UID: 1000, GID: 1000},
+		NoNewPrivs: true, ReadonlyRootfs: true,
 		Capabilities: []string{"CAP_CHOWN", "CAP_NET_BIND_SERVICE"}, Rlimits: []runtime.Rlimit{{Type: "RLIMIT_CORE"}},
 		Mounts: []runtime.Mount{{Source: "/vol/a", Target: "/data"}, {Source: "/vol/b", Target: "/conf", ReadOnly: true},
 			{Type: "tmpfs", Target: "/tmp", Options: []string{"size=1m"}}},
-		Resources: runtime.Resources{CPUShares: 102, CPUQuotaUS: 50000, CPUPeriodUS: 100000, MemoryBytes: 64 << 20, PidsLimit: 100, OOMScoreAdj: &adj}}
+		Resources: runtime.Resources{CPUShares: 102, CPUQuotaUS: 50000, CPUPeriodUS: 100000, MemoryBytes: 64 << 20, PidsLimit: 100,
+			OOMScoreAdj: &adj}}
 	mighty := c
 	mighty.Privileged, mighty.NoNewPrivs, mighty.ReadonlyRootfs, mighty.Capabilities = true, false, false, []string{"ALL"}
 	for name, in := range map[string]struct {

@@ -30,7 +30,8 @@ func TestHome(t *testing.T) {
 	write(at(volume, "..data", "passwd"), "app:x:1000:1000::/vol/app:\n")
 	must(os.Symlink("..data/passwd", at(volume, "passwd")))
 	write(at(volume, "up", "deep"), "")
-	must(os.Symlink("../../../../../../../etc/passwd", at(volume, "up", "passwd"))) // within the root it is the volume's own, which is not there
+	// within the root it is the volume's own, which is not there
+	must(os.Symlink("../../../../../../../etc/passwd", at(volume, "up", "passwd")))
 	fifo := at(t.TempDir(), "fifo")
 	must(unix.Mkfifo(fifo, 0o644))
 	dir := t.TempDir()

@@ -108,9 +108,11 @@ func (r *Runner) ensureInit(ctx context.Context, podDir string, p runtime.Pod) (
 	defer null.Close()
 	own, adj := p, -998
 	own.ShareProcess = false
-	pid, err := r.Start(ctx, podDir, dir, own, runtime.Container{ID: initID, PodUID: p.UID, Rootfs: root, Args: []string{"/" + initID}, Cwd: "/",
-		User: runtime.User{UID: 65535, GID: 65535}, ReadonlyRootfs: true, NoNewPrivs: true, Seccomp: runtime.Seccomp{Unconfined: !r.info().Seccomp},
-		Resources: runtime.Resources{CPUShares: 2, OOMScoreAdj: &adj}}, [3]*os.File{null, null, null}, nil)
+	pid, err := r.Start(ctx, podDir, dir, own,
+		runtime.Container{ID: initID, PodUID: p.UID, Rootfs: root, Args: []string{"/" + initID}, Cwd: "/",
+			User: runtime.User{UID: 65535, GID: 65535}, ReadonlyRootfs: true, NoNewPrivs: true,
+			Seccomp:   runtime.Seccomp{Unconfined: !r.info().Seccomp},
+			Resources: runtime.Resources{CPUShares: 2, OOMScoreAdj: &adj}}, [3]*os.File{null, null, null}, nil)
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,8 @@ import (
 // child of this one that the caller must wait for. With TTY, console is the end of a socket pair that gets the
 // terminal's master; stdio is then not used. After an error nothing is left: no process, cgroup or directory. When ctx ends
 // before the program executes, what has been started is killed, and the error is ctx's.
-func (r *Runner) Start(ctx context.Context, podDir, dir string, p runtime.Pod, c runtime.Container, stdio [3]*os.File, console *os.File) (int, error) {
+func (r *Runner) Start(ctx context.Context, podDir, dir string, p runtime.Pod, c runtime.Container, stdio [3]*os.File,
+	console *os.File) (int, error) {
 	if err := check(c); err != nil {
 		return 0, err
 	}

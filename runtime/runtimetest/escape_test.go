@@ -83,7 +83,8 @@ func TestHostProgram(t *testing.T) {
 		}
 	})
 	for range tries() {
-		if x, err := s.Engine.Exec(t.Context(), runtime.Exec{Container: victim.ID, Args: []string{runtimetest.Program, "exit", "0"}}); err != nil || x.Code != 0 {
+		if x, err := s.Engine.Exec(t.Context(),
+			runtime.Exec{Container: victim.ID, Args: []string{runtimetest.Program, "exit", "0"}}); err != nil || x.Code != 0 {
 			t.Fatalf("%+v %v", x, err)
 		}
 	}
@@ -167,11 +168,12 @@ func TestSwappedProc(t *testing.T) {
 	p := runtimetest.NewPod()
 	p.Sysctls = map[string]string{"net.ipv4.ip_unprivileged_port_start": "80"}
 	s.Ensure(t, p)
-	race(t, s, p, "/proc", runtime.Mount{Type: "tmpfs", Target: "/data/a"}, []string{"write", pattern, "/proc/sysrq-trigger"}, func(c runtime.Container) {
-		if text := logText(t, c.LogPath); strings.Contains(text, " ok") {
-			t.Errorf("/proc can be written to:\n%s", text)
-		}
-	})
+	race(t, s, p, "/proc", runtime.Mount{Type: "tmpfs", Target: "/data/a"}, []string{"write", pattern, "/proc/sysrq-trigger"},
+		func(c runtime.Container) {
+			if text := logText(t, c.LogPath); strings.Contains(text, " ok") {
+				t.Errorf("/proc can be written to:\n%s", text)
+			}
+		})
 	race(t, s, p, "/proc/sys", runtime.Mount{Type: "tmpfs", Target: "/data/a/kernel"}, []string{"write", pattern}, func(c runtime.Container) {
 		if text := logText(t, c.LogPath); strings.Contains(text, " ok") {
 			t.Errorf("/proc/sys can be written to:\n%s", text)
@@ -188,7 +190,8 @@ func TestHostileTerminal(t *testing.T) {
 	s := inProcess(t)
 	p := s.Pod(t)
 	for _, links := range []map[string]string{
-		{"pts": "/proc/sys/kernel"}, {"console": "/proc/sys/kernel/core_pattern"}, {"ptmx": "/proc/sysrq-trigger", "pts/0": "/proc/sys/kernel/core_pattern"},
+		{"pts": "/proc/sys/kernel"}, {"console": "/proc/sys/kernel/core_pattern"},
+		{"ptmx": "/proc/sysrq-trigger", "pts/0": "/proc/sys/kernel/core_pattern"},
 	} {
 		c := s.NewContainer(t, p, "write", "/proc/sys/kernel/core_pattern", "/dev/pts/core_pattern")
 		c.TTY = true
@@ -228,7 +231,8 @@ func TestExecDirectory(t *testing.T) {
 				t.Errorf("working directory %s: started", dir)
 			}
 		}
-		if x, err := s.Engine.Exec(t.Context(), runtime.Exec{Container: c.ID, Args: []string{runtimetest.Program, "exit", "0"}, Cwd: dir}); err == nil && x.Code == 0 {
+		if x, err := s.Engine.Exec(t.Context(),
+			runtime.Exec{Container: c.ID, Args: []string{runtimetest.Program, "exit", "0"}, Cwd: dir}); err == nil && x.Code == 0 {
 			t.Errorf("a command in %s: %+v", dir, x)
 		}
 	}

@@ -56,7 +56,8 @@ func TestExecFacts(t *testing.T) {
 	if err != nil || x.Code != 0 || !strings.Contains(other.String(), "uid 1000 gid 2000 host web-0 cwd /dev") {
 		t.Errorf("%+v, %v:\n%s", x, err, other.String())
 	}
-	has(t, other.String(), "Groups 3000", "CapInh 0000000000000000", "CapEff 0000000000000000", "CapAmb 0000000000000000", "NoNewPrivs 1", "Seccomp 2")
+	has(t, other.String(), "Groups 3000", "CapInh 0000000000000000", "CapEff 0000000000000000", "CapAmb 0000000000000000", "NoNewPrivs 1",
+		"Seccomp 2")
 }
 
 // TestExecOpenFiles: a command has its three standard files and none of the keeper's (CVE-2024-21626), and cannot begin
@@ -67,7 +68,8 @@ func TestExecOpenFiles(t *testing.T) {
 	c := s.NewContainer(t, s.Pod(t), "ignore")
 	s.Start(t, c)
 	var out runtimetest.Sink
-	x, err := s.Engine.Exec(t.Context(), runtime.Exec{Container: c.ID, Args: []string{runtimetest.Program, "links", "/proc/self/fd"}, Stdout: &out})
+	x, err := s.Engine.Exec(t.Context(), runtime.Exec{Container: c.ID, Args: []string{runtimetest.Program, "links", "/proc/self/fd"},
+		Stdout: &out})
 	if err != nil || x.Code != 0 {
 		t.Fatalf("%+v, %v", x, err)
 	}
@@ -75,7 +77,8 @@ func TestExecOpenFiles(t *testing.T) {
 		fd, to, _ := strings.Cut(strings.TrimSpace(line), " ")
 		ok := fd == "0" && to == "/dev/null" || fd == "1" && strings.HasPrefix(to, "pipe:") || fd == "2" && to == "/dev/null"
 		// Go itself, in the test program; and what it reads here, which is closed by the time it is asked about.
-		if !ok && to != "" && !strings.HasPrefix(to, "anon_inode:") && !strings.HasPrefix(to, "/sys/fs/cgroup/") && !strings.HasPrefix(to, "/proc/") {
+		if !ok && to != "" && !strings.HasPrefix(to, "anon_inode:") && !strings.HasPrefix(to, "/sys/fs/cgroup/") &&
+			!strings.HasPrefix(to, "/proc/") {
 			t.Errorf("open file: %s", line)
 		}
 	}
@@ -219,11 +222,13 @@ func TestExecTTY(t *testing.T) {
 				t.Errorf("after Ctrl-C: %v", err)
 			}
 			var facts runtimetest.Sink
-			x, err := s.Engine.Exec(t.Context(), runtime.Exec{Container: c.ID, Args: []string{runtimetest.Program, "facts"}, TTY: true, Stdout: &facts})
+			x, err := s.Engine.Exec(t.Context(), runtime.Exec{Container: c.ID, Args: []string{runtimetest.Program, "facts"}, TTY: true,
+				Stdout: &facts})
 			if err != nil || x.Code != 0 {
 				t.Errorf("%+v, %v", x, err)
 			}
-			has(t, strings.ReplaceAll(facts.String(), "\r", ""), "fd 0 nonblock false mode 2 tty true true", "fd 2 nonblock false mode 2 tty true true", "done")
+			has(t, strings.ReplaceAll(facts.String(), "\r", ""), "fd 0 nonblock false mode 2 tty true true",
+				"fd 2 nonblock false mode 2 tty true true", "done")
 		})
 	}
 }

@@ -175,7 +175,8 @@ func TestFDStore(t *testing.T) {
 	if err := syscall.Kill(started[ends.ID].Pid, syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(testrun.Patience(10 * time.Second)); syscall.Kill(started[ends.ID].Pid, 0) == nil; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(testrun.Patience(10 * time.Second)); syscall.Kill(started[ends.ID].Pid,
+		0) == nil; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Skip("nobody reaps the orphans of this machine")
 		}

@@ -108,7 +108,8 @@ func TestFIFOForPasswd(t *testing.T) {
 	}
 	c := s.NewContainer(t, s.Pod(t), "ignore")
 	etc := filepath.Join(c.Rootfs, "etc")
-	if err := errors.Join(os.Mkdir(etc, 0o755), os.WriteFile(filepath.Join(etc, "passwd"), []byte("root:x:0:0::/root:/bin/sh\n"), 0o644)); err != nil {
+	if err := errors.Join(os.Mkdir(etc, 0o755),
+		os.WriteFile(filepath.Join(etc, "passwd"), []byte("root:x:0:0::/root:/bin/sh\n"), 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	s.Start(t, c)
@@ -239,7 +240,8 @@ func TestKeeperThatDoesNotAnswer(t *testing.T) {
 		_, err = k.client.Info(ctx)
 		cancel()
 	}
-	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, runtime.ErrUnavailable) || !strings.Contains(err.Error(), fmt.Sprintf("process %d does not answer", pid)) {
+	if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, runtime.ErrUnavailable) ||
+		!strings.Contains(err.Error(), fmt.Sprintf("process %d does not answer", pid)) {
 		t.Errorf("a stopped keeper: %v", err)
 	}
 	if err := unix.Kill(pid, unix.SIGCONT); err != nil {

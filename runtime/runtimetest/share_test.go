@@ -67,13 +67,15 @@ func TestSharedProcesses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"CapEff:\t0000000000000000", "CapPrm:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1", "Uid:\t65535\t65535"} {
+	for _, want := range []string{"CapEff:\t0000000000000000", "CapPrm:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1",
+		"Uid:\t65535\t65535"} {
 		if !strings.Contains(string(status), want) {
 			t.Errorf("the first process: no %q in\n%s", want, status)
 		}
 	}
 	own, _ := os.ReadFile("/proc/self/oom_score_adj") // where it may not be lowered
-	if adj, _ := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", first)); strings.TrimSpace(string(adj)) != "-998" && string(adj) != string(own) {
+	if adj, _ := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", first)); strings.TrimSpace(string(adj)) != "-998" &&
+		string(adj) != string(own) {
 		t.Errorf("the first process: oom_score_adj %s", adj)
 	}
 	c := s.NewContainer(t, p, "read", "/proc/1/root/etc", "/proc/1/root/proc/kcore")

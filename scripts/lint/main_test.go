@@ -21,7 +21,8 @@ func TestLintFindsEachRule(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := strings.Join(findings, "\n")
-	for _, want := range []string{"package name util", "exported Bare has no comment", "function long has 82 lines", "exported Naked has no comment",
+	for _, want := range []string{"package name util", "exported Bare has no comment", "function long has 82 lines",
+		"exported Naked has no comment",
 		"a.go:95: the line has 141 columns", "a.go:101: the line has 151 columns"} {
 		if !strings.Contains(all, want) {
 			t.Errorf("no finding %q in:\n%s", want, all)

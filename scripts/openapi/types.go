@@ -44,7 +44,8 @@ func (g *generator) load(path string) (*source, error) {
 	if err != nil || dir == "" || len(files) == 0 {
 		return nil, fmt.Errorf("no sources of %s in %q", path, dir)
 	}
-	s := &source{path: path, types: map[string]*ast.TypeSpec{}, docs: map[string]string{}, values: map[string][]string{}, consts: map[string]string{},
+	s := &source{path: path, types: map[string]*ast.TypeSpec{}, docs: map[string]string{}, values: map[string][]string{},
+		consts:  map[string]string{},
 		imports: map[string]map[string]string{}, files: map[string]string{}}
 	fset := token.NewFileSet()
 	for _, name := range files {
@@ -249,8 +250,9 @@ func (g *generator) addList(pkg, item string) error {
 	items := map[string]any{"type": "array", "description": "List of " + item + ".",
 		"items": map[string]any{"allOf": []any{map[string]any{"$ref": refPrefix + s.model + "." + item}}, "default": map[string]any{}}}
 	schema := map[string]any{"type": "object", "description": item + "List is a list of " + item + ".", "required": []string{"items"},
-		"properties": map[string]any{"items": items, "metadata": map[string]any{"description": "Standard list metadata.", "default": map[string]any{},
-			"allOf": []any{map[string]any{"$ref": refPrefix + m.model + ".ListMeta"}}}}}
+		"properties": map[string]any{"items": items,
+			"metadata": map[string]any{"description": "Standard list metadata.", "default": map[string]any{},
+				"allOf": []any{map[string]any{"$ref": refPrefix + m.model + ".ListMeta"}}}}}
 	g.schemas[s.model+"."+item+"List"] = schema
 	if err := g.add(meta, "ListMeta"); err != nil {
 		return err

@@ -113,7 +113,8 @@ func TestVerify(t *testing.T) {
 
 func TestParse(t *testing.T) {
 	for name, text := range map[string]string{"empty": "", "a page": "<html>\n\n\n\n", "cut": string(read(t, "signed.minisig")[:200]),
-		"too large": strings.Repeat("x", SizeLimit+1), "a key": string(read(t, "key.pub")), "a line more": string(read(t, "signed.minisig")) + "x\n"} {
+		"too large": strings.Repeat("x", SizeLimit+1), "a key": string(read(t, "key.pub")),
+		"a line more": string(read(t, "signed.minisig")) + "x\n"} {
 		if _, err := ParseSignature([]byte(text)); err == nil {
 			t.Errorf("signature: %s passes", name)
 		}
@@ -129,8 +130,9 @@ func TestParse(t *testing.T) {
 	if keys, err := ParseKeys([]byte(bare)); err != nil || len(keys) != 1 {
 		t.Errorf("a bare key: %v %v", keys, err)
 	}
-	for name, text := range map[string]string{"a secret key": "RWRTY0IyWORD", "words": "hello\n", "a signature": string(read(t, "signed.minisig")),
-		"too large": strings.Repeat("\n", SizeLimit+1)} {
+	for name, text := range map[string]string{"a secret key": "RWRTY0IyWORD", "words": "hello\n",
+		"a signature": string(read(t, "signed.minisig")),
+		"too large":   strings.Repeat("\n", SizeLimit+1)} {
 		if keys, err := ParseKeys([]byte(text)); err == nil {
 			t.Errorf("keys: %s passes: %v", name, keys)
 		}

@@ -52,7 +52,8 @@ func (s *Signer) Sign(file, comment string) {
 	digest := d.Sum()
 	sig := ed25519.Sign(s.key, digest[:])
 	global := ed25519.Sign(s.key, append(bytes.Clone(sig), comment...))
-	s.write(file+".minisig", fmt.Sprintf("untrusted comment: x\n%s\ntrusted comment: %s\n%s\n", base64.StdEncoding.EncodeToString(append([]byte("ED12345678"), sig...)),
+	s.write(file+".minisig", fmt.Sprintf("untrusted comment: x\n%s\ntrusted comment: %s\n%s\n",
+		base64.StdEncoding.EncodeToString(append([]byte("ED12345678"), sig...)),
 		comment, base64.StdEncoding.EncodeToString(global)), 0o600)
 }
 

@@ -40,7 +40,8 @@ type steady struct{ name string }
 
 func (s steady) Sample() (node.Sample, error) {
 	fs := node.Filesystem{Capacity: 32 << 30, Available: 20 << 30, Inodes: 1 << 20, InodesFree: 1 << 19}
-	return node.Sample{Hostname: s.name, MachineID: s.name, SystemUUID: s.name, BootID: "1", KernelVersion: "6.12.0", OSImage: "Bench", OS: "linux",
+	return node.Sample{Hostname: s.name, MachineID: s.name, SystemUUID: s.name, BootID: "1", KernelVersion: "6.12.0", OSImage: "Bench",
+		OS:   "linux",
 		Arch: "arm64", CPUs: 4, MemoryTotal: 1 << 30, MemoryAvailable: 700 << 20, NodeFS: fs, ImageFS: fs, PIDMax: 32768, PIDUsed: 200,
 		Addresses: []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, 10})}}, nil
 }
@@ -64,22 +65,26 @@ func newBoard(dir string, n int, server string, token pki.JoinToken) (*board, er
 	store := &imagesfake.Store{Dir: at("roots")}
 	_, err := store.Add(images.Image{Names: []string{imageName}, Size: 1 << 20})
 	err = errors.Join(err, os.Mkdir(dir, 0o700), os.WriteFile(at("resolv.conf"), []byte("nameserver 192.0.2.1\n"), 0o600),
-		os.WriteFile(at("config.yaml"), fmt.Appendf(nil, "resolvConf: %q\npower: {supplies: %q, sensors: %q}\n", at("resolv.conf"), at("none"), at("none")), 0o600))
+		os.WriteFile(at("config.yaml"), fmt.Appendf(nil, "resolvConf: %q\npower: {supplies: %q, sensors: %q}\n", at("resolv.conf"), at("none"),
+			at("none")), 0o600))
 	if err != nil {
 		return nil, err
 	}
 	f := flag.NewFlagSet("agent", flag.ContinueOnError)
 	o := config.AgentFlags(f)
 	if err := f.Parse([]string{"--data-dir", at("data"), "--config", at("config.yaml"), "--config-dir", "", "--hostname-override", b.name,
-		"--node-labels", label + "=yes", "--start-keeper=false", "--power-backend=none", "--port=0", "--server", server, "--token", token.String()}); err != nil {
+		"--node-labels", label + "=yes", "--start-keeper=false", "--power-backend=none", "--port=0", "--server", server, "--token",
+		token.String()}); err != nil {
 		return nil, err
 	}
 	settings, err := o.Settle(f)
 	if err != nil {
 		return nil, err
 	}
-	rims := played.Board{Host: host.New(host.Config{OverlayCapable: func(string) error { return nil }}), Machine: played.Machine{Board: steady{b.name}},
-		Engine: enginefake.New(enginefake.Config{}), Images: rooted{store}, Network: newNetwork, Signals: make(chan os.Signal, 1), Keys: at("none")}.Rims()
+	rims := played.Board{Host: host.New(host.Config{OverlayCapable: func(string) error { return nil }}),
+		Machine: played.Machine{Board: steady{b.name}},
+		Engine:  enginefake.New(enginefake.Config{}), Images: rooted{store}, Network: newNetwork, Signals: make(chan os.Signal, 1),
+		Keys: at("none")}.Rims()
 	rims.Uplink = func(c api.Client) api.Client { // asked for once it has joined
 		close(b.joined)
 		return c

@@ -192,12 +192,14 @@ func (b *bench) table() string {
 			return text
 		}
 		days := 24 * float64(time.Hour) / float64(b.watch)
-		rows = append(rows, []string{strconv.Itoa(r.Boards), strconv.Itoa(r.Pods), fmt.Sprintf("%.1f", r.JoinedIn), fmt.Sprintf("%.1f", r.JoinCPU),
+		rows = append(rows, []string{strconv.Itoa(r.Boards), strconv.Itoa(r.Pods), fmt.Sprintf("%.1f", r.JoinedIn),
+			fmt.Sprintf("%.1f", r.JoinCPU),
 			fmt.Sprintf("%.1f", r.PSS), each(func(r row) float64 { return r.Anonymous }, "%.2f"), each(func(r row) float64 { return r.CPU }, "%.2f"),
 			each(func(r row) float64 { return r.WrittenAt * days / 1024 }, "%.2f"), each(func(r row) float64 { return r.Commit }, "%.1f"),
 			fmt.Sprintf("%.0f", r.Store)})
 	}
-	return fmt.Sprintf("%s, %d cores, %s; load before: %s\n\n", time.Now().UTC().Format(time.DateOnly), runtime.NumCPU(), runtime.GOARCH, b.load) +
+	return fmt.Sprintf("%s, %d cores, %s; load before: %s\n\n", time.Now().UTC().Format(time.DateOnly), runtime.NumCPU(), runtime.GOARCH,
+		b.load) +
 		report.Table([]string{"boards", "pods", "joined in s", "CPU s for that", "PSS MiB", "anonymous MiB", "CPU % of a core", "written MB/day",
 			"one commit of all KiB", "store KiB"}, rows) +
 		fmt.Sprintf("\nIn brackets: for each board, beside the first row. At rest for %s; of the disk, pages that were given to it.\n", b.watch)

@@ -163,8 +163,9 @@ func (p *plane) makePod(ctx context.Context, name string) error {
 	return p.call(ctx, http.MethodPost, "/api/v1/namespaces/default/pods", map[string]any{"apiVersion": "v1", "kind": "Pod",
 		"metadata": map[string]any{"name": name, "labels": map[string]any{"app": "bench"}},
 		"spec": map[string]any{"nodeSelector": map[string]any{label: "yes"}, "automountServiceAccountToken": false,
-			"topologySpreadConstraints": []any{map[string]any{"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway",
-				"labelSelector": map[string]any{"matchLabels": map[string]any{"app": "bench"}}}},
+			"topologySpreadConstraints": []any{map[string]any{"maxSkew": 1, "topologyKey": "kubernetes.io/hostname",
+				"whenUnsatisfiable": "ScheduleAnyway",
+				"labelSelector":     map[string]any{"matchLabels": map[string]any{"app": "bench"}}}},
 			"containers": []any{map[string]any{"name": "main", "image": imageName, "command": []any{"/app"}, "imagePullPolicy": "Never"}}}}, nil)
 }
 
@@ -242,7 +243,8 @@ func (p *plane) rest(ctx context.Context, watch time.Duration, r *row) (err erro
 	}
 	// Any write takes along what was held back: leases and reports that change nothing, for an hour at most.
 	if err := p.call(ctx, http.MethodPost, "/api/v1/namespaces/default/configmaps",
-		map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": fmt.Sprintf("commit-%d", r.Boards)}}, nil); err != nil {
+		map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": fmt.Sprintf("commit-%d", r.Boards)}},
+		nil); err != nil {
 		return err
 	}
 	if written, _, err = p.spent(); err != nil {

@@ -1,4 +1,5 @@
-// Package measure has what both benchmarks need: a node that is fit for it, and how much memory processes have, counted in the same way for every program that is measured.
+// Package measure has what both benchmarks need: a node that is fit for it, and how much memory processes have, counted in the same way for
+// every program that is measured.
 package measure
 
 import (

@@ -44,11 +44,14 @@ func table(boards []pressed.Board) string {
 			if end == "" {
 				end = "left alone"
 			}
-			rows = append(rows, []string{strconv.Itoa(b.MemoryMiB) + " MB", h.Hog, h.Signal, amount(h.Signal, h.Line), amount(h.Signal, h.Rate) + " /s",
-				seconds(h.Noticed), seconds(h.Condition), seconds(h.Evicted), seconds(h.Recovered), end, strconv.Itoa(h.Kills), strconv.Itoa(h.Hurt), seconds(h.Slowest)})
+			rows = append(rows, []string{strconv.Itoa(b.MemoryMiB) + " MB", h.Hog, h.Signal, amount(h.Signal, h.Line),
+				amount(h.Signal, h.Rate) + " /s",
+				seconds(h.Noticed), seconds(h.Condition), seconds(h.Evicted), seconds(h.Recovered), end, strconv.Itoa(h.Kills), strconv.Itoa(h.Hurt),
+				seconds(h.Slowest)})
 		}
 	}
-	return text + "\n" + report.Table([]string{"board", "hog", "signal", "line", "goes with", "seen s", "condition s", "evicted s", "well s", "end", "kernel kills",
+	return text + "\n" + report.Table([]string{"board", "hog", "signal", "line", "goes with", "seen s", "condition s", "evicted s", "well s",
+		"end", "kernel kills",
 		"innocents hurt", "slowest answer s"}, rows)
 }
 

@@ -9,7 +9,8 @@ import (
 
 func TestTable(t *testing.T) {
 	got := table([]pressed.Board{{MemoryMiB: 256, Kernel: "6.1.0", Day: "2026-11-23", Hogs: []pressed.Result{
-		{Hog: "leak5", Signal: "memory.available", Line: 22e6, Rate: 5e6, Noticed: 432, Condition: 1234, Evicted: 2500, Recovered: 9000, End: "Failed Evicted", Slowest: 700},
+		{Hog: "leak5", Signal: "memory.available", Line: 22e6, Rate: 5e6, Noticed: 432, Condition: 1234, Evicted: 2500, Recovered: 9000,
+			End: "Failed Evicted", Slowest: 700},
 		{Hog: "crowd", Signal: "pid.available", Line: 17, Rate: 97, Noticed: -1, Condition: -1, Evicted: -1, Recovered: -1, Kills: 2, Hurt: 1},
 	}}})
 	for _, want := range []string{

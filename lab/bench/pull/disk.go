@@ -31,7 +31,8 @@ func newDisk(ctx context.Context, dir, name string) (*disk, error) {
 	if err := errors.Join(f.Truncate(2<<30), f.Close()); err != nil {
 		return nil, err
 	}
-	if err := quiet(exec.CommandContext(ctx, "mke2fs", "-q", "-t", "ext4", "-E", "lazy_itable_init=0,lazy_journal_init=0", image)); err != nil {
+	if err := quiet(exec.CommandContext(ctx, "mke2fs", "-q", "-t", "ext4", "-E", "lazy_itable_init=0,lazy_journal_init=0",
+		image)); err != nil {
 		return nil, err
 	}
 	if err := quiet(exec.CommandContext(ctx, "mount", "-o", "loop,noatime", image, d.mount)); err != nil {

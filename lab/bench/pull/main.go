@@ -1,7 +1,8 @@
 // Command pull measures how images come onto a board, ledge beside what Debian has: ctr (containerd), podman and skopeo
 // pull the same images from the same registry on this machine, each onto an ext4 file system of its own. It prints a
 // table and writes the same as JSON: time until the image can be run, the most memory that all of its processes had
-// together (PSS, looked at every millisecond; a daemon has rested before), and what arrived at the disk for each byte of the image as it is unpacked. What cannot run is named, not guessed.
+// together (PSS, looked at every millisecond; a daemon has rested before), and what arrived at the disk for each byte of the image as it is
+// unpacked. What cannot run is named, not guessed.
 //
 //	go run ./lab/bench/pull [-n 3] [-binary bin/ledge] [-o bin/bench-pull.json]
 package main
@@ -130,12 +131,14 @@ func (b *bench) table(list []sample) string {
 	for _, s := range list {
 		for _, r := range b.rows {
 			if r.Image == s.name {
-				rows = append(rows, []string{fmt.Sprintf("%s (%.0f MB, %.0f MB packed)", s.name, float64(s.unpacked)/1e6, float64(s.packed)/1e6), r.Program,
+				rows = append(rows, []string{fmt.Sprintf("%s (%.0f MB, %.0f MB packed)", s.name, float64(s.unpacked)/1e6, float64(s.packed)/1e6),
+					r.Program,
 					fmt.Sprintf("%.0f", r.MS), fmt.Sprintf("%.0f", r.PeakMiB), fmt.Sprintf("%.2f", r.Written), r.Note})
 			}
 		}
 	}
-	text := fmt.Sprintf("%s, %d cores, %s; load before: %s\n\n", time.Now().UTC().Format(time.DateOnly), runtime.NumCPU(), runtime.GOARCH, b.load) +
+	text := fmt.Sprintf("%s, %d cores, %s; load before: %s\n\n", time.Now().UTC().Format(time.DateOnly), runtime.NumCPU(), runtime.GOARCH,
+		b.load) +
 		report.Table([]string{"image", "program", "time ms", "peak PSS MiB", "written / byte", "note"}, rows)
 	for _, s := range b.skipped {
 		text += "\nSkipped: " + s + "\n"
@@ -323,7 +326,8 @@ func (b *bench) registry(ctx context.Context) (stop func(), err error) {
 	b.addr = l.Addr().String()
 	_ = l.Close()
 	config := filepath.Join(b.dir, "registry.yml")
-	text := fmt.Sprintf("version: 0.1\nlog: {level: error}\nstorage:\n  filesystem: {rootdirectory: %s}\nhttp: {addr: %s}\n", filepath.Join(b.dir, "registry"), b.addr)
+	text := fmt.Sprintf("version: 0.1\nlog: {level: error}\nstorage:\n  filesystem: {rootdirectory: %s}\nhttp: {addr: %s}\n",
+		filepath.Join(b.dir, "registry"), b.addr)
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		return nil, err
 	}

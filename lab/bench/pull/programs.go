@@ -102,7 +102,8 @@ func (b *bench) openPodman(ctx context.Context, dir string) (puller, error) {
 		return puller{}, err
 	}
 	podman := func(args ...string) *exec.Cmd {
-		base := []string{"--root", filepath.Join(dir, "root"), "--runroot", filepath.Join(b.dir, "podman-run"), "--tmpdir", filepath.Join(b.dir, "podman-tmp"),
+		base := []string{"--root", filepath.Join(dir, "root"), "--runroot", filepath.Join(b.dir, "podman-run"), "--tmpdir",
+			filepath.Join(b.dir, "podman-tmp"),
 			"--cgroup-manager=cgroupfs", "--events-backend=none", "--storage-driver=overlay", "--runtime", b.command(ctx, "runc").Path,
 			"--conmon", b.command(ctx, "conmon").Path}
 		cmd := b.command(ctx, "podman", append(base, args...)...)

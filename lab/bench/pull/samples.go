@@ -90,5 +90,6 @@ func (b *bench) push(ctx context.Context, s *sample) error {
 		return err
 	}
 	s.packed = fi.Size() // but for two small documents
-	return quiet(b.command(ctx, "skopeo", "--insecure-policy", "copy", "--dest-tls-verify=false", "oci-archive:"+file, "docker://"+b.addr+"/"+s.name+":1"))
+	return quiet(b.command(ctx, "skopeo", "--insecure-policy", "copy", "--dest-tls-verify=false", "oci-archive:"+file,
+		"docker://"+b.addr+"/"+s.name+":1"))
 }

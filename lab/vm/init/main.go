@@ -33,7 +33,8 @@ func main() {
 		}
 	}
 	if what := os.Getenv("watch"); what != "" { // the kernel makes variables of words it does not know
-		if _, err := os.StartProcess("/init", []string{"/init", "watch", what}, &os.ProcAttr{Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}}); err != nil {
+		if _, err := os.StartProcess("/init", []string{"/init", "watch", what},
+			&os.ProcAttr{Files: []*os.File{os.Stdin, os.Stdout, os.Stderr}}); err != nil {
 			fmt.Println("init: watch:", err)
 		}
 	}

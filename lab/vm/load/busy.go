@@ -130,7 +130,8 @@ func (g *guest) changeMap(r *rand.Rand, have map[string]int) error {
 	}
 	n := 1 + int(time.Now().UnixMicro()) // grows over all boots
 	have[name] = n
-	body := fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q},"data":{"n":"%d","fill":%q}}`, name, n, strings.Repeat("x", r.IntN(3000)))
+	body := fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q},"data":{"n":"%d","fill":%q}}`, name, n,
+		strings.Repeat("x", r.IntN(3000)))
 	_, err := g.change("configmaps", name, strconv.Itoa(n), method, path, []byte(body))
 	return err
 }

@@ -277,7 +277,8 @@ func (g *guest) mustPrintNothing(command string) {
 
 // explain shows what a human would look at.
 func (g *guest) explain() {
-	for _, c := range [][]string{{"journalctl", "-b", "--no-pager", "-q", "-o", "cat", "-n", "60", "-u", "ledge.service", "-u", "ledge-keeper.service"},
+	for _, c := range [][]string{{"journalctl", "-b", "--no-pager", "-q", "-o", "cat", "-n", "60", "-u", "ledge.service", "-u",
+		"ledge-keeper.service"},
 		{"ledge", "get", "pods", "-o", "wide"}, {"ledge", "get", "events"}, {"df", "-h", "/"}} {
 		out, err := exec.Command(c[0], c[1:]...).CombinedOutput()
 		for line := range strings.Lines(string(out)) {

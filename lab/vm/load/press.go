@@ -45,11 +45,14 @@ func hogs() []hog {
 	return []hog{
 		eater(5), eater(20), eater(40), eater(20, "deaf"), eater(40, "deaf"), swapped,
 		{name: "bomb", args: []string{"bomb"}, signal: "memory.available", condition: "MemoryPressure"},
-		{name: "crowd", args: []string{"crowd"}, signal: "pid.available", condition: "PIDPressure", before: (*guest).fewTasks, after: (*guest).manyTasks},
+		{name: "crowd", args: []string{"crowd"}, signal: "pid.available", condition: "PIDPressure", before: (*guest).fewTasks,
+			after: (*guest).manyTasks},
 		{name: "bytes", args: []string{"fill", "/tmp", "bytes"}, signal: "nodefs.available", condition: "DiskPressure"},
 		{name: "inodes", args: []string{"fill", "/tmp", "inodes"}, signal: "nodefs.inodesFree", condition: "DiskPressure"},
-		{name: "cache", args: []string{"reread", "/tmp/file", strconv.FormatInt(total>>20, 10)}, signal: "memory.available", condition: "MemoryPressure", harmless: 30 * time.Second},
-		{name: "full95", signal: "memory.available", condition: "MemoryPressure", hold: 20 * time.Second, before: (*guest).lowLine, after: (*guest).usualLine},
+		{name: "cache", args: []string{"reread", "/tmp/file", strconv.FormatInt(total>>20, 10)}, signal: "memory.available",
+			condition: "MemoryPressure", harmless: 30 * time.Second},
+		{name: "full95", signal: "memory.available", condition: "MemoryPressure", hold: 20 * time.Second, before: (*guest).lowLine,
+			after: (*guest).usualLine},
 	}
 }
 
@@ -117,8 +120,9 @@ func (g *guest) pod(name string, args []string, resources string) error {
 	if err != nil {
 		return err
 	}
-	_, err = g.ask("POST", objects+"pods", fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q},"spec":{"restartPolicy":"Never",`+
-		`"terminationGracePeriodSeconds":2,"containers":[{"name":"main","image":%q,"imagePullPolicy":"Never","args":%s,"resources":%s}]}}`,
+	_, err = g.ask("POST", objects+"pods", fmt.Appendf(nil,
+		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q},"spec":{"restartPolicy":"Never",`+
+			`"terminationGracePeriodSeconds":2,"containers":[{"name":"main","image":%q,"imagePullPolicy":"Never","args":%s,"resources":%s}]}}`,
 		name, roughImage, words, resources))
 	return err
 }
@@ -146,7 +150,8 @@ func (g *guest) unhurt(before map[string]string) (now map[string]string, err err
 	}
 	now = map[string]string{}
 	for _, p := range l.Items {
-		if s := p.Status.ContainerStatuses; len(s) == 1 && s[0].State.Running != nil && (p.Metadata.Name == "modest" || p.Metadata.Name == "idle") {
+		if s := p.Status.ContainerStatuses; len(s) == 1 && s[0].State.Running != nil &&
+			(p.Metadata.Name == "modest" || p.Metadata.Name == "idle") {
 			now[p.Metadata.Name] = s[0].ContainerID
 		}
 	}

@@ -191,7 +191,8 @@ func memTotal() int64 { return field("/proc/meminfo", "MemTotal:") << 10 }
 func (g *guest) trace(ctx context.Context) {
 	for begun := time.Now(); ; {
 		var words []any
-		for _, name := range []string{"MemFree:", "MemAvailable:", "Active(file):", "Inactive(file):", "Mapped:", "AnonPages:", "SReclaimable:", "SwapFree:"} {
+		for _, name := range []string{"MemFree:", "MemAvailable:", "Active(file):", "Inactive(file):", "Mapped:", "AnonPages:", "SReclaimable:",
+			"SwapFree:"} {
 			words = append(words, strings.ToLower(name)+strconv.FormatInt(field("/proc/meminfo", name)>>10, 10))
 		}
 		for _, name := range []string{"pgmajfault", "workingset_refault_file", "oom_kill"} {
@@ -202,8 +203,10 @@ func (g *guest) trace(ctx context.Context) {
 			g.say("fault", err)
 			return
 		}
-		g.say("memory", append([]any{time.Now().UnixMilli(), time.Since(begun).Milliseconds()}, append(words, strings.ReplaceAll(string(psi), "\n", " "))...)...)
-		g.say("tasks", "left", left("pid.available", 0), "of pods", number("/sys/fs/cgroup/kubepods/pids.current"), "at most", number("/sys/fs/cgroup/kubepods/pids.max"))
+		g.say("memory", append([]any{time.Now().UnixMilli(), time.Since(begun).Milliseconds()},
+			append(words, strings.ReplaceAll(string(psi), "\n", " "))...)...)
+		g.say("tasks", "left", left("pid.available", 0), "of pods", number("/sys/fs/cgroup/kubepods/pids.current"), "at most",
+			number("/sys/fs/cgroup/kubepods/pids.max"))
 		for _, group := range []string{"ledge.service", "ledge-keeper.service", "system.slice"} {
 			dir := "/sys/fs/cgroup/" + group + "/"
 			stat := func(name string) int64 { return field(dir+"memory.stat", name) }
@@ -213,7 +216,8 @@ func (g *guest) trace(ctx context.Context) {
 				return
 			}
 			_, total, _ := strings.Cut(string(full), "full")
-			g.say("group", group, "anon", stat("anon")>>10, "file", stat("file")>>10, "mapped", stat("file_mapped")>>10, "majfault", stat("pgmajfault"),
+			g.say("group", group, "anon", stat("anon")>>10, "file", stat("file")>>10, "mapped", stat("file_mapped")>>10, "majfault",
+				stat("pgmajfault"),
 				"refault", stat("workingset_refault_file"), "full", strings.TrimSpace(total))
 		}
 		select {
@@ -226,7 +230,8 @@ func (g *guest) trace(ctx context.Context) {
 
 // told repeats what the brain has written since, for those who ask what took so long.
 func (g *guest) told(since time.Time) {
-	out, err := exec.Command("journalctl", "-q", "-o", "short-unix", "-u", "ledge.service", "--since", "@"+strconv.FormatInt(since.Unix(), 10)).CombinedOutput()
+	out, err := exec.Command("journalctl", "-q", "-o", "short-unix", "-u", "ledge.service", "--since",
+		"@"+strconv.FormatInt(since.Unix(), 10)).CombinedOutput()
 	if err != nil {
 		g.say("note", "journalctl:", err)
 	}
@@ -285,7 +290,9 @@ func (w *writer) run(ctx context.Context) {
 		name := fmt.Sprintf("w-%s-%d", w.t.Hog, n)
 		limit := none(w.t.Signal, w.t.left())
 		begun := time.Now()
-		_, err := w.g.ask("POST", objects+"configmaps", fmt.Appendf(nil, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"labels":{"by":"writer"}},"data":{"v":%q}}`, name, strings.Repeat("x", 2000)))
+		_, err := w.g.ask("POST", objects+"configmaps",
+			fmt.Appendf(nil, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":%q,"labels":{"by":"writer"}},"data":{"v":%q}}`, name,
+				strings.Repeat("x", 2000)))
 		w.slowest = max(w.slowest, time.Since(begun))
 		if refused(err, http.StatusInsufficientStorage) {
 			w.noRoom++

@@ -53,7 +53,8 @@ func swap(a, b string) {
 
 // device makes nodes of the first memory disk, or whatever has that number, and of the board's console, and tries to open them.
 func device(path string) {
-	for name, node := range map[string][2]uint32{"disk": {unix.S_IFBLK, uint32(unix.Mkdev(1, 0))}, "console": {unix.S_IFCHR, uint32(unix.Mkdev(5, 1))}} {
+	for name, node := range map[string][2]uint32{"disk": {unix.S_IFBLK, uint32(unix.Mkdev(1, 0))},
+		"console": {unix.S_IFCHR, uint32(unix.Mkdev(5, 1))}} {
 		at := path + "-" + name
 		err := unix.Mknod(at, node[0]|0o600, int(node[1]))
 		say(name, "mknod", word(err))
