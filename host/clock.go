@@ -52,7 +52,7 @@ func kernelClockSynced() (bool, error) {
 // keep a board from starting.
 func SavedClock(path string) (time.Time, error) {
 	data, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
 		return time.Time{}, nil
 	}
 	if err != nil {

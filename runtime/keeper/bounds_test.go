@@ -99,6 +99,7 @@ func TestHangingStarts(t *testing.T) {
 				t.Errorf("a start that hangs: %+v", r)
 			}
 		}
+		synctest.Wait() // who has answered goes off the list then
 		if info, _ := e.Info(t.Context()); len(info.Late) != 0 {
 			t.Errorf("still told: %+v", info.Late)
 		}
