@@ -6,7 +6,7 @@ import (
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -74,7 +74,7 @@ func validateSegment(name string, at *field.Path) field.ErrorList {
 	if name == "" {
 		return field.ErrorList{field.Required(at, "")}
 	}
-	return valid.Each(path.IsValidPathSegmentName(name), func(msg string) *field.Error { return field.Invalid(at, name, msg) })
+	return valid.Each(content.IsPathSegmentName(name), func(msg string) *field.Error { return field.Invalid(at, name, msg) })
 }
 
 // validateMetric: of the five sources that Kubernetes knows a board measures two.
