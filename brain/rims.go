@@ -3,7 +3,6 @@ package brain
 import (
 	"context"
 	"io"
-	"net"
 	"net/netip"
 	"os"
 
@@ -23,10 +22,8 @@ import (
 // of the brain's two directories is no rim: a simulation has a disk too.
 type Rims struct {
 	Host    *host.Host       // what a brain reads of the machine
-	Machine Machine          // what its agent measures there
+	Machine node.Machine     // what its agent measures and uses there
 	Stats   *stats.Collector // what pods use; nil: they are not measured
-	// Dial connects to a loopback port in a network namespace.
-	Dial func(ctx context.Context, netns string, port uint16) (net.Conn, error)
 
 	Store   func(ctx context.Context, dir string) (*storage.Store, error)
 	Images  func(context.Context, images.StoreConfig) (Images, error)
@@ -46,19 +43,6 @@ type Rims struct {
 	Around func(api.Client) api.Client
 	// Uplink takes the place of the agent's way to the API, of this brain or of the one that it has joined. Nil: nothing does.
 	Uplink func(api.Client) api.Client
-}
-
-// Machine is the hardware and the kernel as the agent measures them.
-type Machine interface {
-	node.Board
-	node.Glancer
-	node.Roomer
-	// Stalled calls its argument whenever tasks have to wait for "memory", "io" or "cpu", until ctx ends.
-	Stalled(ctx context.Context, fn func(resource string)) error
-	// OOMs calls its argument for each process that the kernel kills because the board is out of memory, until ctx ends.
-	OOMs(ctx context.Context, fn func(name string, pid int)) error
-	// Reclaim takes memory back from a cgroup and gives how much it was; fs.ErrNotExist where the kernel cannot.
-	Reclaim(ctx context.Context, cgroup string, bytes int64) (int64, error)
 }
 
 // Images are the images of a board: what its agent does with them, and what its owner asks for beside that.

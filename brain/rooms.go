@@ -191,25 +191,30 @@ func (b *Brain) openAgent() error {
 	b.writes = newWritesMeter(b.rims.Host, b.RunDir, b.DataDir, b.keeper.Process)
 	cfg := node.Config{Name: b.Name, Version: api.VersionOf(b.Build.Version), Client: b.client, Engine: b.keeper, Images: b.images,
 		Network: b.network,
-		Board:   b.rims.Machine, Stalled: b.rims.Machine.Stalled, Events: b.events, DataDir: b.DataDir, RunDir: b.RunDir, OwnFiles: OwnFiles,
+		Machine: b.rims.Machine, Reclaim: b.File.Reclaims(), Events: b.events, DataDir: b.DataDir, RunDir: b.RunDir, OwnFiles: OwnFiles,
 		Logs:   logs,
 		Static: static.Config{Dirs: b.Statics, Changed: b.staticsChanged},
-		Stats:  b.rims.Stats, Written: b.images.Written,
+		Shrink: b.shrink, Stats: b.rims.Stats, Written: b.images.Written,
 		ResolvConf: cmp.Or(b.File.ResolvConf, b.rims.Host.ResolvConf()),
 		APIServer:  b.podsAPI(), ClusterDNS: b.File.ClusterDNS, ClusterDomain: b.File.ClusterDomain, Registration: b.Reg, Status: b.Status,
 		Resources: b.Bounds, Sysctls: b.Sysctls,
-		Hold: b.guard.holding(), Conditions: b.conditions, Shutdowns: b.lastShutdown, Dial: b.rims.Dial, NoPodNetwork: b.Bridge == place.NoBridge,
+		Hold: b.guard.holding(), Conditions: b.conditions, Shutdowns: b.lastShutdown, NoPodNetwork: b.Bridge == place.NoBridge,
 		Unconfined: b.File.SeccompDefault != nil && !*b.File.SeccompDefault}
 	if b.given != nil {
 		cfg.Seen = b.given.Saw
 	}
-	b.relief(&cfg)
 	if b.plane != nil {
 		cfg.Line, cfg.Restore = b.store.Line(), b.plane.client.Restore
 		cfg.Deleted = func(namespace, name string) bool { return b.store.LogDeleted(api.Pods, namespace, name) }
 	}
 	b.agent, err = node.New(cfg)
 	return err
+}
+
+// shrink gives back the room that the store holds for nothing.
+func (b *Brain) shrink(context.Context) (freed bool, err error) {
+	n, err := b.store.Compact()
+	return n > 0, err
 }
 
 func (b *Brain) openServer() error {

@@ -3,12 +3,14 @@ package brain
 import (
 	"context"
 	"errors"
+	"net"
 	"path/filepath"
 	"slices"
 
 	"ledge/config"
 	"ledge/host"
 	"ledge/node"
+	"ledge/node/machine"
 )
 
 // sampler shows the agent the machine.
@@ -21,26 +23,31 @@ type sampler struct {
 }
 
 // MachineOf is the machine that h reads, as the agent of a board with these settings measures it.
-func MachineOf(h *host.Host, s config.Settings) Machine {
+func MachineOf(h *host.Host, s config.Settings) node.Machine {
 	return &sampler{host: h, dataDir: s.DataDir, bridge: s.Bridge, workingSet: s.Status.WorkingSet}
 }
 
-// Stalled implements Machine.
+// Stalled implements node.Machine.
 func (s *sampler) Stalled(ctx context.Context, fn func(resource string)) error {
 	return s.host.WatchStalls(ctx, []string{"memory", "io", "cpu"}, fn)
 }
 
-// OOMs implements Machine.
+// OOMs implements node.Machine.
 func (s *sampler) OOMs(ctx context.Context, fn func(name string, pid int)) error {
 	return s.host.WatchOOM(ctx, func(v host.Victim) { fn(v.Name, v.PID) })
 }
 
-// Reclaim implements Machine.
+// Reclaim implements node.Machine.
 func (s *sampler) Reclaim(ctx context.Context, cgroup string, bytes int64) (int64, error) {
 	return s.host.Reclaim(ctx, cgroup, bytes)
 }
 
-// MemoryAvailable implements node.Glancer.
+// Dial implements node.Machine.
+func (s *sampler) Dial(ctx context.Context, netns string, port uint16) (net.Conn, error) {
+	return host.DialIn(ctx, netns, port)
+}
+
+// MemoryAvailable implements node.Machine.
 func (s *sampler) MemoryAvailable() (available, mapped, total int64, err error) {
 	available, mapped, total, err = s.host.MemoryAvailable()
 	if err != nil || !s.workingSet {
@@ -53,11 +60,11 @@ func (s *sampler) MemoryAvailable() (available, mapped, total int64, err error) 
 	return max(0, total-used), 0, total, nil // of mapped pages it has those that are in use
 }
 
-// Sample implements node.Board.
-func (s *sampler) Sample() (node.Sample, error) {
+// Sample implements node.Machine.
+func (s *sampler) Sample() (machine.Sample, error) {
 	info, err := s.host.Info()
 	if err != nil {
-		return node.Sample{}, err
+		return machine.Sample{}, err
 	}
 	out := s.Left()
 	out.Hostname, out.MachineID, out.SystemUUID, out.BootID = info.Hostname, info.MachineID, info.SystemUUID, info.BootID
@@ -72,8 +79,8 @@ func (s *sampler) Sample() (node.Sample, error) {
 	return out, nil
 }
 
-// Left implements node.Roomer.
-func (s *sampler) Left() node.Sample {
+// Left implements node.Machine.
+func (s *sampler) Left() machine.Sample {
 	out, noRoom := s.room()
 	mem, noMemory := s.host.Memory()
 	out.MemoryTotal, out.SwapTotal = mem.Total, mem.SwapTotal
@@ -84,14 +91,14 @@ func (s *sampler) Left() node.Sample {
 	return out
 }
 
-// Room implements node.Roomer.
-func (s *sampler) Room() node.Sample {
+// Room implements node.Machine.
+func (s *sampler) Room() machine.Sample {
 	out, _ := s.room() // a look at everything tells why
 	return out
 }
 
 // room reads disks and processes, each by itself: what can be read is not lost for what cannot.
-func (s *sampler) room() (out node.Sample, _ error) {
+func (s *sampler) room() (out machine.Sample, _ error) {
 	var errs [3]error
 	images := filepath.Join(s.dataDir, "images") // and writable layers
 	out.ImageDisk = host.Apart(s.dataDir, images)
@@ -101,7 +108,7 @@ func (s *sampler) room() (out node.Sample, _ error) {
 	return out, errors.Join(errs[:]...)
 }
 
-func (s *sampler) filesystem(dir string) (node.Filesystem, error) {
+func (s *sampler) filesystem(dir string) (machine.Filesystem, error) {
 	disk, err := s.host.Filesystem(dir)
-	return node.Filesystem{Capacity: disk.Capacity, Available: disk.Available, Inodes: disk.Inodes, InodesFree: disk.InodesFree}, err
+	return machine.Filesystem{Capacity: disk.Capacity, Available: disk.Available, Inodes: disk.Inodes, InodesFree: disk.InodesFree}, err
 }

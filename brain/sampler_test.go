@@ -9,11 +9,11 @@ import (
 
 	"ledge/config"
 	"ledge/host"
-	"ledge/node"
+	"ledge/node/machine"
 )
 
 // toldMachine is a machine of these files, and a data directory below it.
-func toldMachine(t *testing.T, files map[string]string) (machine *host.Host, dataDir string) {
+func toldMachine(t *testing.T, files map[string]string) (h *host.Host, dataDir string) {
 	t.Helper()
 	root := t.TempDir()
 	must(t, os.MkdirAll(filepath.Join(root, "data/images"), 0o755))
@@ -37,7 +37,7 @@ func wholeMachine() map[string]string {
 }
 
 // sampled are the settings of a file at work on a machine.
-func sampled(t *testing.T, file string, machine *host.Host, dataDir string) *sampler {
+func sampled(t *testing.T, file string, h *host.Host, dataDir string) *sampler {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "config.yaml")
 	must(t, os.WriteFile(path, []byte("failSwapOn: false\n"+file), 0o600))
@@ -47,18 +47,18 @@ func sampled(t *testing.T, file string, machine *host.Host, dataDir string) *sam
 	s, err := o.Settle(f)
 	must(t, err)
 	s.DataDir = dataDir
-	return MachineOf(machine, s).(*sampler)
+	return MachineOf(h, s).(*sampler)
 }
 
 // TestMemorySignal: the switch decides what is read, at looks and at the glances between them.
 func TestMemorySignal(t *testing.T) { // N-6.1 to N-6.5, docs/decisions/0025
-	machine, dir := toldMachine(t, wholeMachine())
+	h, dir := toldMachine(t, wholeMachine())
 	for file, want := range map[string][2]int64{ // available, and mapped of that
 		"":                                     {600 << 10, 30 << 10},
 		"evictionMemorySignal: MemAvailable\n": {600 << 10, 30 << 10},
 		"evictionMemorySignal: WorkingSet\n":   {400 << 10, 0},
 	} {
-		s := sampled(t, file, machine, dir)
+		s := sampled(t, file, h, dir)
 		available, mapped, total, err := s.MemoryAvailable()
 		if err != nil || available != want[0] || mapped != want[1] || total != 1000<<10 {
 			t.Errorf("%q: a glance has %d of %d, %d mapped, %v", file, available, total, mapped, err)
@@ -79,8 +79,8 @@ func TestSwapOnDisk(t *testing.T) { // N-8.14
 		if swaps != "" && swaps != head {
 			files["proc/meminfo"] += "SwapTotal: 50 kB\nSwapFree: 40 kB\n"
 		}
-		machine, dir := toldMachine(t, files)
-		if s, err := sampled(t, "", machine, dir).Sample(); err != nil || s.SwapOnDisk != want {
+		h, dir := toldMachine(t, files)
+		if s, err := sampled(t, "", h, dir).Sample(); err != nil || s.SwapOnDisk != want {
 			t.Errorf("%q: %v, %v", swaps, s.SwapOnDisk, err)
 		}
 	}
@@ -102,13 +102,13 @@ func TestSampleInParts(t *testing.T) { // N-6.7
 		"no file system for images":   {"", "data/images", parts{true, true, true, true, false}},
 		"no file system for anything": {"", "data", parts{true, true, true, false, false}},
 	} {
-		machine, dir := toldMachine(t, wholeMachine())
+		h, dir := toldMachine(t, wholeMachine())
 		if c.without != "" {
 			must(t, os.RemoveAll(filepath.Join(filepath.Dir(dir), c.without)))
 		}
-		s, err := sampled(t, c.file, machine, dir).Sample()
+		s, err := sampled(t, c.file, h, dir).Sample()
 		got := parts{!s.MemoryUnknown && s.MemoryAvailable > 0, s.MemoryTotal > 0, s.PIDMax == 9000 && s.PIDUsed == 431,
-			s.NodeFS != (node.Filesystem{}), s.ImageFS != (node.Filesystem{})}
+			s.NodeFS != (machine.Filesystem{}), s.ImageFS != (machine.Filesystem{})}
 		if err != nil || got != c.want || s.Hostname != "board" {
 			t.Errorf("%s: read %+v, want %+v, %v", name, got, c.want, err)
 		}

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"ledge/node/machine"
 	"ledge/node/podstate"
 	"ledge/node/pressure"
 	"ledge/runtime"
@@ -29,11 +30,12 @@ func TestEvictedWhateverItDiesOf(t *testing.T) { // N-6.32
 		after := pressure.MonitorPeriod + 500*time.Millisecond
 		with(t, map[string]enginefake.Behaviour{"c": {ExitAfter: &after, Exit: exit, IgnoreTERM: true}}, func(r *rig) {
 			r.cfg.Events = slowRecorder{r.events}
-			r.measured(func(s *Sample, running map[string]bool) {
+			r.measured(func(s *machine.Sample, running map[string]bool) {
 				if running["eater"] {
 					s.MemoryAvailable = 40 * mi
 				}
 			})
+			r.machine.Mute = true // it is told to go at the look of the clock
 			r.begin()
 			r.uses(r.pod("eater", policy(corev1.RestartPolicyNever)), 300*mi, 1)
 			r.pass(after + 2*time.Second)

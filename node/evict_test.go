@@ -26,6 +26,7 @@ import (
 	"ledge/api"
 	"ledge/images"
 	it "ledge/images/imagestest"
+	"ledge/node/machine"
 	"ledge/node/podspec"
 	"ledge/node/podstate"
 	"ledge/node/pressure"
@@ -39,13 +40,13 @@ const mi = 1 << 20
 // livingBoard is a board whose readings follow from what runs on it.
 type livingBoard struct {
 	*rig
-	edit func(s *Sample, running map[string]bool)
+	edit func(s *machine.Sample, running map[string]bool)
 
 	mu   sync.Mutex
 	last map[string]bool // what ran when the engine was there
 }
 
-func (b *livingBoard) Sample() (Sample, error) {
+func (b *livingBoard) look() (machine.Sample, error) {
 	s := sampleBoard()
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -72,23 +73,14 @@ func (b *livingBoard) Sample() (Sample, error) {
 	return s, nil
 }
 
-// glancingBoard can tell its memory alone.
-type glancingBoard struct{ *livingBoard }
-
-func (b glancingBoard) MemoryAvailable() (available, mapped, total int64, err error) {
-	s, err := b.Sample()
-	return s.MemoryAvailable, s.MemoryMapped, s.MemoryTotal, err
-}
-
 // TestGlance: memory that is used up between two looks is seen within a second.
 func TestGlance(t *testing.T) { // N-6.22: polling is the contract, and more than it is allowed
 	with(t, nil, func(r *rig) {
-		r.measured(func(s *Sample, running map[string]bool) {
+		r.measured(func(s *machine.Sample, running map[string]bool) {
 			if running["eater"] {
 				s.MemoryAvailable = 0
 			}
 		})
-		r.cfg.Board = glancingBoard{r.cfg.Board.(*livingBoard)}
 		r.begin()
 		r.pass(3 * time.Second)
 		r.uses(r.pod("eater"), 300*mi, 1)
@@ -97,31 +89,16 @@ func TestGlance(t *testing.T) { // N-6.22: polling is the contract, and more tha
 	})
 }
 
-// slowBoard takes its time to look at everything.
-type slowBoard struct {
-	glancingBoard
-	takes *atomic.Int64
-}
-
-func (b slowBoard) Sample() (Sample, error) {
-	time.Sleep(time.Duration(b.takes.Load()))
-	return b.glancingBoard.Sample()
-}
-
-func (b slowBoard) MemoryAvailable() (available, mapped, total int64, err error) {
-	return b.glancingBoard.MemoryAvailable()
-}
-
 // TestSlowDisk: who goes for want of memory does not wait for a look at a disk that is slow.
 func TestSlowDisk(t *testing.T) { // beyond N-6.22
 	with(t, nil, func(r *rig) {
 		var takes atomic.Int64
-		r.measured(func(s *Sample, running map[string]bool) {
+		r.measured(func(s *machine.Sample, running map[string]bool) {
 			if running["eater"] {
 				s.MemoryAvailable = 0
 			}
 		})
-		r.cfg.Board = slowBoard{glancingBoard{r.cfg.Board.(*livingBoard)}, &takes}
+		r.machine.Before = func(bool) { time.Sleep(time.Duration(takes.Load())) }
 		r.begin()
 		r.pass(11500 * time.Millisecond) // a look has just been
 		takes.Store(int64(30 * time.Second))
@@ -193,13 +170,12 @@ func TestDeafEater(t *testing.T) { // N-6.31, and beyond it
 	} {
 		with(t, behaviours{"deaf": {IgnoreTERM: true}}, func(r *rig) {
 			var began atomic.Pointer[time.Time] // when it starts to eat
-			r.measured(func(s *Sample, running map[string]bool) {
+			r.measured(func(s *machine.Sample, running map[string]bool) {
 				s.MemoryAvailable = 150 * mi
 				if at := began.Load(); running["eater"] && at != nil {
 					s.MemoryAvailable = max(0, 100*mi-c.each*int64(time.Since(*at))/int64(time.Second))
 				}
 			})
-			r.cfg.Board = glancingBoard{r.cfg.Board.(*livingBoard)}
 			r.begin()
 			r.uses(r.pod("eater", func(p *corev1.Pod) { p.Spec.Containers[0].Name = "deaf" }), 300*mi, 1)
 			r.pass(pressure.MonitorPeriod)
@@ -223,6 +199,7 @@ func TestDeafEater(t *testing.T) { // N-6.31, and beyond it
 // TestNothingToGlanceAt: a board that cannot tell its memory alone is not asked between two looks.
 func TestNothingToGlanceAt(t *testing.T) {
 	with(t, nil, func(r *rig) {
+		r.machine.Mute = true
 		r.begin()
 		r.pass(time.Second)
 		e := &evictor{a: r.agent, policy: r.cfg.Status.Eviction}
@@ -235,12 +212,11 @@ func TestNothingToGlanceAt(t *testing.T) {
 // TestStall: when the kernel says that tasks wait for memory, nobody waits for the clock.
 func TestStall(t *testing.T) {
 	with(t, nil, func(r *rig) {
-		r.measured(func(s *Sample, running map[string]bool) {
+		r.measured(func(s *machine.Sample, running map[string]bool) {
 			if running["eater"] {
 				s.MemoryAvailable = 0
 			}
 		})
-		r.cfg.Board = glancingBoard{r.cfg.Board.(*livingBoard)}
 		kernel := r.kernel()
 		r.begin()
 		r.pass(3500 * time.Millisecond)
@@ -259,48 +235,22 @@ func TestStall(t *testing.T) {
 // kernel gives the agent one that tells what tasks have to wait for: what is sent.
 func (r *rig) kernel() chan<- string {
 	stalls := make(chan string)
-	r.cfg.Stalled = func(ctx context.Context, fn func(string)) error {
-		for {
-			select {
-			case <-ctx.Done():
-				return nil
-			case resource := <-stalls:
-				fn(resource)
-			}
-		}
-	}
+	r.machine.Waits = stalls
 	return stalls
 }
 
-// roomyBoard can tell its disks and processes alone, and counts how often it is asked. It takes its time for looks, if it is to.
-type roomyBoard struct {
-	glancingBoard
-	asked, takes *atomic.Int64
-}
+// disks counts the looks at the room of a board, and says how long each look takes.
+type disks struct{ rooms, takes atomic.Int64 }
 
-func (b roomyBoard) Sample() (Sample, error) {
-	time.Sleep(time.Duration(b.takes.Load()))
-	return b.glancingBoard.Sample()
-}
-
-func (b roomyBoard) Room() Sample {
-	b.asked.Add(1)
-	time.Sleep(time.Duration(b.takes.Load()))
-	s, _ := b.glancingBoard.Sample()
-	return Sample{NodeFS: s.NodeFS, ImageFS: s.ImageFS, ImageDisk: s.ImageDisk, PIDMax: s.PIDMax, PIDUsed: s.PIDUsed}
-}
-
-func (b roomyBoard) Left() Sample {
-	s, err := b.Sample()
-	s.Unread = errors.Join(s.Unread, err)
-	return s
-}
-
-func (r *rig) roomy(edit func(s *Sample, running map[string]bool)) roomyBoard {
-	r.measured(edit)
-	b := roomyBoard{glancingBoard{r.cfg.Board.(*livingBoard)}, new(atomic.Int64), new(atomic.Int64)}
-	r.cfg.Board = b
-	return b
+func (r *rig) disks() *disks {
+	d := &disks{}
+	r.machine.Before = func(all bool) {
+		if !all {
+			d.rooms.Add(1)
+		}
+		time.Sleep(time.Duration(d.takes.Load()))
+	}
+	return d
 }
 
 // TestBusy: when the kernel says that tasks wait for a disk or a processor, disks and processes are looked at within a second,
@@ -308,7 +258,8 @@ func (r *rig) roomy(edit func(s *Sample, running map[string]bool)) roomyBoard {
 func TestBusy(t *testing.T) { // N-6.22
 	for _, resource := range []string{"io", "cpu"} {
 		with(t, nil, func(r *rig) {
-			b := r.roomy(func(s *Sample, running map[string]bool) {
+			d := r.disks()
+			r.measured(func(s *machine.Sample, running map[string]bool) {
 				if running["bomb"] {
 					s.PIDUsed, s.NodeFS.InodesFree = s.PIDMax-10, 0
 				}
@@ -316,12 +267,12 @@ func TestBusy(t *testing.T) { // N-6.22
 			kernel := r.kernel()
 			r.begin()
 			r.pass(11 * time.Second) // a look has just been
-			before := b.asked.Load()
+			before := d.rooms.Load()
 			for range 25 {
 				kernel <- resource
 				r.pass(100 * time.Millisecond)
 			}
-			if n := b.asked.Load() - before; n < 2 || n > 3 {
+			if n := d.rooms.Load() - before; n < 2 || n > 3 {
 				t.Errorf("%s: asked %d times in 2.5 s", resource, n)
 			}
 			r.uses(r.pod("bomb"), mi, 3000)
@@ -342,7 +293,7 @@ func TestBusy(t *testing.T) { // N-6.22
 func TestRoomNear(t *testing.T) { // N-6.22
 	with(t, nil, func(r *rig) {
 		var began atomic.Pointer[time.Time]
-		r.roomy(func(s *Sample, running map[string]bool) {
+		r.measured(func(s *machine.Sample, running map[string]bool) {
 			if from := began.Load(); running["bomb"] && from != nil { // 3000 to the line, at 400 a second: 7.5 s
 				s.PIDUsed = s.PIDMax - s.PIDMax/20 - 3000 + int64(400*time.Since(*from).Seconds())
 			}
@@ -365,7 +316,8 @@ func TestRoomNear(t *testing.T) { // N-6.22
 func TestSlowLook(t *testing.T) { // beyond N-6.22
 	for _, begin := range []string{"the clock", "a stall"} {
 		with(t, nil, func(r *rig) {
-			b := r.roomy(func(s *Sample, running map[string]bool) {
+			d := r.disks()
+			r.measured(func(s *machine.Sample, running map[string]bool) {
 				if running["eater"] {
 					s.MemoryAvailable = 0
 				}
@@ -373,7 +325,7 @@ func TestSlowLook(t *testing.T) { // beyond N-6.22
 			kernel := r.kernel()
 			r.begin()
 			r.pass(3 * time.Second)
-			b.takes.Store(int64(time.Hour))
+			d.takes.Store(int64(time.Hour))
 			wait := 9 * time.Second // the next look hangs by then
 			if begin == "a stall" {
 				kernel <- "io"
@@ -386,7 +338,7 @@ func TestSlowLook(t *testing.T) { // beyond N-6.22
 			r.want("by "+begin, r.events.of("Evicted"),
 				"Warning Evicted eater: The node was low on resource: memory. Threshold quantity: 100Mi, available: 0. "+
 					"Container c was using 300Mi, request is 0, has larger consumption of memory. map[offending_containers:c offending_containers_usage:300Mi starved_resource:memory]")
-			b.takes.Store(0)
+			d.takes.Store(0)
 		})
 	}
 }
@@ -412,9 +364,9 @@ func (r *rig) uses(p *corev1.Pod, memory, tasks int64) {
 }
 
 // measured gives the agent a kernel to read, and a board that lives.
-func (r *rig) measured(edit func(s *Sample, running map[string]bool)) {
+func (r *rig) measured(edit func(s *machine.Sample, running map[string]bool)) {
 	r.cfg.Stats = stats.New(stats.Config{Mount: filepath.Join(r.dir, "cgroup"), Proc: r.dir})
-	r.cfg.Board = &livingBoard{rig: r, edit: edit}
+	r.machine.See = (&livingBoard{rig: r, edit: edit}).look
 }
 
 func asks(memory string) func(*corev1.Pod) {
@@ -440,7 +392,7 @@ func (r *rig) evicted(names ...string) {
 // TestEvictsForMemory: the pod goes that is furthest above its request, with Kubernetes' words, and nobody else.
 func TestEvictsForMemory(t *testing.T) { // N-6.18, N-6.25, N-6.30 to N-6.33
 	with(t, nil, func(r *rig) {
-		r.measured(func(s *Sample, running map[string]bool) {
+		r.measured(func(s *machine.Sample, running map[string]bool) {
 			if running["eater"] {
 				s.MemoryAvailable = 40 * mi
 			}
@@ -501,14 +453,15 @@ func TestMappedPagesCount(t *testing.T) { // beyond N-6.1
 	} {
 		for _, glances := range []bool{false, true} {
 			with(t, nil, func(r *rig) {
-				r.measured(func(s *Sample, running map[string]bool) {
+				r.measured(func(s *machine.Sample, running map[string]bool) {
 					if running["p"] {
 						s.MemoryAvailable, s.MemoryMapped = c.available, c.mapped
 					}
 				})
+				r.machine.Mute = !glances
 				within := pressure.MonitorPeriod
 				if glances {
-					r.cfg.Board, within = glancingBoard{r.cfg.Board.(*livingBoard)}, time.Second
+					within = time.Second
 				}
 				r.begin()
 				r.pass(3 * time.Second)
@@ -524,10 +477,10 @@ func TestMappedPagesCount(t *testing.T) { // beyond N-6.1
 
 // sortedNames are the pods that run something.
 func sortedNames(r *rig) []string {
-	b := &livingBoard{rig: r, edit: func(s *Sample, running map[string]bool) {}}
+	b := &livingBoard{rig: r, edit: func(s *machine.Sample, running map[string]bool) {}}
 	var out []string
-	b.edit = func(_ *Sample, running map[string]bool) { out = slices.Sorted(maps.Keys(running)) }
-	if _, err := b.Sample(); err != nil {
+	b.edit = func(_ *machine.Sample, running map[string]bool) { out = slices.Sorted(maps.Keys(running)) }
+	if _, err := b.look(); err != nil {
 		r.Fatal(err)
 	}
 	return out
@@ -537,11 +490,12 @@ func sortedNames(r *rig) []string {
 // a second, and the two of N-7.29.
 func TestEvictsOneByOne(t *testing.T) { // N-6.18, N-6.20, N-6.31
 	with(t, map[string]enginefake.Behaviour{"c": {IgnoreTERM: true}}, func(r *rig) {
-		r.measured(func(s *Sample, running map[string]bool) {
+		r.measured(func(s *machine.Sample, running map[string]bool) {
 			if running["a"] && running["b"] && running["c"] || running["b"] && running["c"] {
 				s.MemoryAvailable = 0
 			}
 		})
+		r.machine.Mute = true
 		r.begin()
 		for i, name := range []string{"a", "b", "c"} {
 			r.uses(r.pod(name), int64(300-100*i)*mi, 1)
@@ -563,11 +517,12 @@ func TestEvictsOneByOne(t *testing.T) { // N-6.18, N-6.20, N-6.31
 func TestEvictsUnheard(t *testing.T) { // N-6.20
 	for _, medium := range []corev1.StorageMedium{corev1.StorageMediumDefault, corev1.StorageMediumMemory} {
 		with(t, nil, func(r *rig) {
-			r.measured(func(s *Sample, running map[string]bool) {
+			r.measured(func(s *machine.Sample, running map[string]bool) {
 				if running["b"] {
 					s.MemoryAvailable = 0
 				}
 			})
+			r.machine.Mute = true
 			r.begin()
 			for i, name := range []string{"a", "b", "c"} {
 				r.uses(r.pod(name, func(p *corev1.Pod) {
@@ -597,12 +552,18 @@ func TestEvictsUnheard(t *testing.T) { // N-6.20
 func TestBlind(t *testing.T) { // N-6.21
 	with(t, nil, func(r *rig) {
 		var short, blind atomic.Bool
-		r.measured(func(s *Sample, _ map[string]bool) {
+		r.measured(func(s *machine.Sample, _ map[string]bool) {
 			if short.Load() {
 				s.MemoryAvailable = mi
 			}
 		})
-		r.cfg.Board = blindBoard{r.cfg.Board, &blind}
+		sees := r.machine.See
+		r.machine.See = func() (machine.Sample, error) {
+			if blind.Load() {
+				return machine.Sample{}, errors.New("input/output error")
+			}
+			return sees()
+		}
 		r.begin()
 		r.uses(r.pod("p"), 300*mi, 1)
 		blind.Store(true)
@@ -625,30 +586,17 @@ func TestBlind(t *testing.T) { // N-6.21
 	})
 }
 
-// blindBoard cannot always be read.
-type blindBoard struct {
-	Board
-	blind *atomic.Bool
-}
-
-func (b blindBoard) Sample() (Sample, error) {
-	if b.blind.Load() {
-		return Sample{}, fmt.Errorf("input/output error")
-	}
-	return b.Board.Sample()
-}
-
 // TestPartlyBlind: what cannot be read decides nothing; what can be read decides, and the Node keeps what it has.
 func TestPartlyBlind(t *testing.T) { // N-6.7
 	with(t, nil, func(r *rig) {
 		var blind atomic.Bool
-		r.measured(func(s *Sample, running map[string]bool) {
+		r.measured(func(s *machine.Sample, running map[string]bool) {
 			if !blind.Load() {
 				return
 			}
 			s.Unread = errors.New("input/output error")
 			s.MemoryTotal, s.MemoryAvailable, s.MemoryUnknown = 0, 0, true
-			s.NodeFS, s.ImageFS = Filesystem{}, Filesystem{}
+			s.NodeFS, s.ImageFS = machine.Filesystem{}, machine.Filesystem{}
 			if running["bomb"] {
 				s.PIDUsed = s.PIDMax - 10
 			}
@@ -681,22 +629,12 @@ func TestPartlyBlind(t *testing.T) { // N-6.7
 	})
 }
 
-// TestMemoryUnknown: memory whose total is known, but not how much of it is available, is not used up.
-func TestMemoryUnknown(t *testing.T) { // N-6.7
-	s := sampleBoard()
-	s.MemoryAvailable, s.MemoryUnknown, s.Unread = 0, true, errors.New("no memory controller")
-	seen := s.readings(pressure.Default(), time.Now())
-	if _, ok := seen[pressure.MemoryAvailable]; ok || len(seen) == 0 {
-		t.Errorf("%+v", seen)
-	}
-}
-
 // TestSoftEviction: after its grace, and a pod gets what it asks for, within what the board allows.
 func TestSoftEviction(t *testing.T) { // N-6.12, N-6.19, N-6.31
 	with(t, map[string]enginefake.Behaviour{"c": {IgnoreTERM: true}}, func(r *rig) {
 		r.cfg.Status.Eviction = pressure.Policy{MaxPodGrace: 20 * time.Second, Thresholds: []pressure.Threshold{
 			{Signal: pressure.MemoryAvailable, Below: pressure.Limit{Amount: 1 << 30}, Soft: true, Grace: time.Minute}}}
-		r.measured(func(s *Sample, running map[string]bool) { s.MemoryAvailable = 500 * mi })
+		r.measured(func(s *machine.Sample, running map[string]bool) { s.MemoryAvailable = 500 * mi })
 		r.begin()
 		r.pass(30 * time.Second)
 		r.pod("p", asks("1Mi"))
@@ -715,7 +653,7 @@ func TestSoftEviction(t *testing.T) { // N-6.12, N-6.19, N-6.31
 // TestNobodyToEvict: critical pods stay whatever happens.
 func TestNobodyToEvict(t *testing.T) { // N-6.30
 	with(t, nil, func(r *rig) {
-		r.measured(func(s *Sample, _ map[string]bool) { s.MemoryAvailable, s.PIDUsed = 0, s.PIDMax })
+		r.measured(func(s *machine.Sample, _ map[string]bool) { s.MemoryAvailable, s.PIDUsed = 0, s.PIDMax })
 		r.begin()
 		r.pod("p", class("system-cluster-critical"))
 		r.pass(5 * time.Minute)
@@ -725,7 +663,7 @@ func TestNobodyToEvict(t *testing.T) { // N-6.30
 
 func TestEvictsForProcesses(t *testing.T) { // N-6.6, N-6.27
 	with(t, nil, func(r *rig) {
-		r.measured(func(s *Sample, running map[string]bool) {
+		r.measured(func(s *machine.Sample, running map[string]bool) {
 			if running["bomb"] {
 				s.PIDUsed = s.PIDMax - 10
 			}
@@ -752,7 +690,7 @@ func TestNoRoomForTheEnd(t *testing.T) { // reliability: a full card
 		filled := func() bool {
 			return full.Load() && exists(filepath.Join(r.dir, "data/volumes", string(filler.UID), "v/big"))
 		}
-		r.measured(func(s *Sample, running map[string]bool) {
+		r.measured(func(s *machine.Sample, running map[string]bool) {
 			if filled() {
 				s.NodeFS.Available = 0
 			}
@@ -808,7 +746,7 @@ func TestDiskOrder(t *testing.T) { // N-6.23, N-6.26, pain 12
 			}
 			r.cfg.Written = func(id string) string { return filepath.Join(r.dir, "roots", id) }
 			var short atomic.Bool
-			r.measured(func(s *Sample, running map[string]bool) {
+			r.measured(func(s *machine.Sample, running map[string]bool) {
 				if short.Load() && there[enough](running) {
 					s.NodeFS.Available = s.NodeFS.Capacity / 100
 					s.ImageFS = s.NodeFS
@@ -885,7 +823,7 @@ func TestStorageLimit(t *testing.T) { // N-6.34
 // TestAdmissionUnderPressure: a board that is short takes nothing that would make it worse.
 func TestAdmissionUnderPressure(t *testing.T) { // N-6.35
 	with(t, nil, func(r *rig) {
-		r.measured(func(s *Sample, _ map[string]bool) { s.MemoryAvailable = mi })
+		r.measured(func(s *machine.Sample, _ map[string]bool) { s.MemoryAvailable = mi })
 		r.begin()
 		r.pod("besteffort")
 		r.pod("critical", class("system-node-critical"))
@@ -897,7 +835,7 @@ func TestAdmissionUnderPressure(t *testing.T) { // N-6.35
 		r.want("running", sortedNames(r), "critical")
 	})
 	with(t, nil, func(r *rig) {
-		r.measured(func(s *Sample, _ map[string]bool) { s.NodeFS.InodesFree = 0 })
+		r.measured(func(s *machine.Sample, _ map[string]bool) { s.NodeFS.InodesFree = 0 })
 		r.begin()
 		r.pod("burstable", asks("1Mi"))
 		r.pass(time.Second)
@@ -919,7 +857,7 @@ func TestEvictsNobodyWithoutEngine(t *testing.T) { // N-6.20
 		late := c.late
 		with(t, map[string]enginefake.Behaviour{"c": {IgnoreTERM: true}}, func(r *rig) {
 			var begun atomic.Bool
-			r.roomy(func(s *Sample, running map[string]bool) {
+			r.measured(func(s *machine.Sample, running map[string]bool) {
 				switch {
 				case !begun.Load() || !running["eater"]:
 				case c.left > 0:

@@ -14,6 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"ledge/node/machine"
 	"ledge/node/podspec"
 	"ledge/node/pressure"
 	"ledge/runtime"
@@ -86,7 +87,7 @@ func TestTasksAreMeasured(t *testing.T) {
 		r.cfg.Status.Eviction = pressure.Default()
 		var own atomic.Int64
 		own.Store(200)
-		r.measured(func(s *Sample, _ map[string]bool) { s.PIDMax, s.PIDUsed = 2000, own.Load()+30 })
+		r.measured(func(s *machine.Sample, _ map[string]bool) { s.PIDMax, s.PIDUsed = 2000, own.Load()+30 })
 		group := filepath.Join(r.dir, "cgroup", podspec.AllPods)
 		if err := errors.Join(os.MkdirAll(group, 0o755), os.WriteFile(filepath.Join(group, "pids.current"), []byte("30\n"), 0o600)); err != nil {
 			t.Fatal(err)

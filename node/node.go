@@ -26,6 +26,7 @@ import (
 	"ledge/images"
 	"ledge/lease"
 	"ledge/network"
+	"ledge/node/machine"
 	"ledge/node/podlog"
 	"ledge/node/podspec"
 	"ledge/node/podstate"
@@ -44,17 +45,8 @@ type Config struct {
 	Engine  Engine
 	Images  images.Store
 	Network network.Setup
-	Board   Board
+	Machine Machine
 	Events  Recorder
-
-	// Stalled calls its argument whenever tasks have to wait for "memory", "io" or "cpu", until ctx ends. Nil: nobody can tell.
-	Stalled func(ctx context.Context, fn func(resource string)) error
-	// OOMs calls its argument for each process that the kernel kills because the board is out of memory, until ctx ends. Nil:
-	// nobody can tell.
-	OOMs func(ctx context.Context, fn func(name string, pid int)) error
-	// Reclaim takes memory back from a cgroup and gives how much it was; fs.ErrNotExist where the kernel cannot. Nil: pods
-	// are evicted without it.
-	Reclaim func(ctx context.Context, cgroup string, bytes int64) (int64, error)
 
 	DataDir string // volumes and logs
 	Logs    podlog.Config
@@ -89,6 +81,7 @@ type Config struct {
 	Registration Registration
 	Status       StatusConfig
 	Resources    podspec.ResourceConfig
+	Reclaim      bool            // memory is taken back from a pod before one is evicted
 	Sysctls      podspec.Sysctls // that pods may set besides the safe ones
 
 	// Conditions are written to the Node beside Kubernetes' own. One without a status is removed; a condition that is
@@ -99,13 +92,32 @@ type Config struct {
 	// Shutdowns is when the last orderly shutdown began and when it ended, for the metrics. May be nil.
 	Shutdowns func() (begun, ended time.Time)
 
-	// Dial connects to a loopback port in a network namespace, for port-forward.
-	Dial func(ctx context.Context, netns string, port uint16) (net.Conn, error)
 	// NoPodNetwork puts every pod on the host's network, whatever it asks for: a board without bridges.
 	NoPodNetwork bool
 	// Unconfined runs containers without the default system call filter unless they ask for it, as a kubelet
 	// with seccompDefault: false does.
 	Unconfined bool
+}
+
+// Machine is the hardware and the kernel under an agent, as it measures and uses them: brain.MachineOf is the real one, node/machine/fake
+// is played.
+type Machine interface {
+	// Sample is a look at everything. An error says that nothing could be read; what only some of could not is in the sample's Unread.
+	Sample() (machine.Sample, error)
+	// Left is a look at what the machine can run short of, Room one at its disks and processes alone. What cannot be read has no
+	// capacity; Unread of Left says why.
+	Left() machine.Sample
+	Room() machine.Sample
+	// MemoryAvailable costs little: memory is used up faster than anything else. It fails where nobody can tell between two looks.
+	MemoryAvailable() (available, mapped, total int64, err error)
+	// Stalled calls fn whenever tasks have to wait for "memory", "io" or "cpu", until ctx ends. It fails where the kernel does not tell.
+	Stalled(ctx context.Context, fn func(resource string)) error
+	// OOMs calls fn for each process that the kernel kills because the board is out of memory, until ctx ends.
+	OOMs(ctx context.Context, fn func(name string, pid int)) error
+	// Reclaim takes memory back from a cgroup and gives how much it was; fs.ErrNotExist where the kernel cannot.
+	Reclaim(ctx context.Context, cgroup string, bytes int64) (int64, error)
+	// Dial connects to a loopback port in a network namespace.
+	Dial(ctx context.Context, netns string, port uint16) (net.Conn, error)
 }
 
 // Engine runs containers and changes their limits.
@@ -166,8 +178,8 @@ type Agent struct {
 
 // New prepares an agent.
 func New(cfg Config) (*Agent, error) {
-	if cfg.Name == "" || cfg.Client == nil || cfg.Engine == nil || cfg.Images == nil || cfg.Network == nil || cfg.Board == nil {
-		return nil, errors.New("node: Name, Client, Engine, Images, Network and Board are required")
+	if cfg.Name == "" || cfg.Client == nil || cfg.Engine == nil || cfg.Images == nil || cfg.Network == nil || cfg.Machine == nil {
+		return nil, errors.New("node: Name, Client, Engine, Images, Network and Machine are required")
 	}
 	cfg.Status.Eviction = cfg.Status.Eviction.WithDefaults()
 	vols, err := volume.New(cfg.DataDir, cfg.RunDir)

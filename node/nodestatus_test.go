@@ -14,6 +14,7 @@ import (
 
 	"ledge/api"
 	"ledge/api/coordination"
+	"ledge/node/machine"
 )
 
 func nodeCondition(n *corev1.Node, t corev1.NodeConditionType) corev1.NodeCondition {
@@ -116,7 +117,7 @@ func TestStatusIsSent(t *testing.T) {
 		if time.Since(beat.LastHeartbeatTime.Time) > 2*time.Second || time.Since(beat.LastTransitionTime.Time) < 10*time.Minute {
 			t.Errorf("times of the condition: %+v", beat)
 		}
-		r.board.change(func(s *Sample) { s.KernelVersion = "6.13" })
+		r.board.change(func(s *machine.Sample) { s.KernelVersion = "6.13" })
 		if gap := wait(); gap > 11*time.Second {
 			t.Errorf("a change was told after %s", gap)
 		}
@@ -132,9 +133,9 @@ func TestNodeEvents(t *testing.T) {
 		r.begin()
 		r.engine.SetAway(false)
 		r.pass(time.Minute)
-		r.board.change(func(s *Sample) { s.MemoryAvailable = 1 << 20 })
+		r.board.change(func(s *machine.Sample) { s.MemoryAvailable = 1 << 20 })
 		r.pass(11 * time.Second)
-		r.board.change(func(s *Sample) { s.MemoryAvailable = 2 << 30 })
+		r.board.change(func(s *machine.Sample) { s.MemoryAvailable = 2 << 30 })
 		r.pass(6 * time.Minute)
 		for _, cordon := range []string{"true", "null"} {
 			patch := api.Patch{Type: types.MergePatchType, Data: []byte(`{"spec":{"unschedulable":` + cordon + `}}`)}
@@ -149,7 +150,7 @@ func TestNodeEvents(t *testing.T) {
 			"Normal NodeHasSufficientMemory n: Node n status is now: NodeHasSufficientMemory",
 			"Normal NodeNotSchedulable n: Node n status is now: NodeNotSchedulable",
 			"Normal NodeSchedulable n: Node n status is now: NodeSchedulable")
-		r.board.change(func(s *Sample) { s.BootID = "boot-2" })
+		r.board.change(func(s *machine.Sample) { s.BootID = "boot-2" })
 		before := len(r.events.of(all...))
 		r.engine.SetAway(true)
 		time.AfterFunc(time.Second, func() { r.engine.SetAway(false) })
@@ -214,7 +215,7 @@ func TestAddressLost(t *testing.T) {
 		r.pod("p")
 		r.pass(time.Minute)
 		rev, addrs := r.get("p").ResourceVersion, r.node().Status.Addresses
-		r.board.change(func(s *Sample) { s.Addresses = nil })
+		r.board.change(func(s *machine.Sample) { s.Addresses = nil })
 		r.pass(time.Minute)
 		if now := r.node().Status.Addresses; len(now) != len(addrs) || now[0] != addrs[0] {
 			t.Errorf("addresses %v, were %v", now, addrs)
@@ -222,7 +223,7 @@ func TestAddressLost(t *testing.T) {
 		if now := r.get("p"); now.ResourceVersion != rev || now.Status.HostIP != "192.0.2.10" {
 			t.Errorf("the pod was written: %+v", now.Status)
 		}
-		r.board.change(func(s *Sample) { s.Addresses = []netip.Addr{netip.MustParseAddr("192.0.2.77")} })
+		r.board.change(func(s *machine.Sample) { s.Addresses = []netip.Addr{netip.MustParseAddr("192.0.2.77")} })
 		r.pass(11 * time.Second)
 		if now := r.node().Status.Addresses[0].Address; now != "192.0.2.77" {
 			t.Errorf("new address: %s", now)

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"ledge/node/machine"
 	"ledge/node/podspec"
 	"ledge/node/stats"
 )
@@ -56,7 +57,7 @@ func TestSurvivors(t *testing.T) {
 // TestOutlivesOOMKills: that the kernel has killed a part of a container is told of by its pod, and counted.
 func TestOutlivesOOMKills(t *testing.T) {
 	with(t, nil, func(r *rig) {
-		r.measured(func(*Sample, map[string]bool) {})
+		r.measured(func(*machine.Sample, map[string]bool) {})
 		r.begin()
 		p := r.pod("p", func(p *corev1.Pod) {
 			p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("64Mi")}

@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"ledge/node/machine"
 	"ledge/node/podspec"
 )
 
@@ -16,7 +17,7 @@ type outlook struct {
 
 // view is what a look at the board has shown.
 type view struct {
-	sample      Sample
+	sample      machine.Sample
 	hostIPs     []string
 	ownTasks    int64 // processes that are not of pods, when that changed by much last
 	allocatable corev1.ResourceList
@@ -29,7 +30,7 @@ func (o *outlook) last() view {
 }
 
 // set takes in a look. Without addresses those that are known stay: while the link is down the last one is still the best answer.
-func (o *outlook) set(s Sample, allocatable corev1.ResourceList, ips []string) {
+func (o *outlook) set(s machine.Sample, allocatable corev1.ResourceList, ips []string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.sample, o.allocatable = s, allocatable; len(ips) > 0 {

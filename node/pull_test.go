@@ -21,6 +21,7 @@ import (
 	"ledge/api/scheduling"
 	"ledge/images"
 	it "ledge/images/imagestest"
+	"ledge/node/machine"
 	"ledge/runtime"
 	enginefake "ledge/runtime/fake"
 )
@@ -357,7 +358,7 @@ func TestDiskPressureFreesImages(t *testing.T) {
 		if !has(other.Names[0]) {
 			t.Fatal("removed without need")
 		}
-		r.board.change(func(s *Sample) {
+		r.board.change(func(s *machine.Sample) {
 			s.ImageFS.Available = s.ImageFS.Capacity / 100
 			s.NodeFS.Available = s.ImageFS.Available
 		})
@@ -420,7 +421,7 @@ func TestImageMetrics(t *testing.T) {
 		r.pod("bad", imageOf("registry.example/none:v1", corev1.PullAlways), class(scheduling.SystemNodeCritical))
 		r.pass(time.Minute)
 		r.want("running", r.running(), "c.0")
-		r.board.change(func(s *Sample) {
+		r.board.change(func(s *machine.Sample) {
 			s.ImageFS.Available = s.ImageFS.Capacity / 100
 			s.NodeFS.Available = s.ImageFS.Available
 		})

@@ -103,10 +103,10 @@ func (e *evictor) squeeze(ctx context.Context, c pressure.Candidate, above int64
 	}
 	info := a.engine.last()
 	stands, _ := a.engine.pod(c.Pod.UID)
-	if a.cfg.Reclaim == nil || info.CgroupVersion != 2 || stands.Pod.Cgroup == "" {
+	if !a.cfg.Reclaim || info.CgroupVersion != 2 || stands.Pod.Cgroup == "" {
 		return false
 	}
-	freed, err := a.cfg.Reclaim(ctx, path.Join("/", info.CgroupRoot, stands.Pod.Cgroup), above)
+	freed, err := a.cfg.Machine.Reclaim(ctx, path.Join("/", info.CgroupRoot, stands.Pod.Cgroup), above)
 	if errors.Is(err, os.ErrNotExist) { // a kernel before 5.19
 		return false
 	}

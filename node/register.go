@@ -218,9 +218,9 @@ func (p *poster) early() bool {
 func (p *poster) look(ctx context.Context) (facts, error) {
 	a := p.a
 	before := a.usage.podTasks()
-	sample, err := a.cfg.Board.Sample()
+	sample, err := a.cfg.Machine.Sample()
 	if err == nil {
-		sample, err = sample.since(a.outlook.last().sample)
+		sample, err = sample.Since(a.outlook.last().sample)
 	}
 	if err != nil {
 		return facts{}, fmt.Errorf("look at the board: %w", err)

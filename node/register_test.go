@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
+	"ledge/node/machine"
 )
 
 // TestObject is the Node as first posted (N-1.28, N-1.14).
@@ -226,11 +227,11 @@ func TestExternalAddresses(t *testing.T) {
 // look (N-1.62).
 func TestAnotherMachine(t *testing.T) {
 	with(t, nil, func(r *rig) {
-		r.board.change(func(s *Sample) { s.MachineID = "one" })
+		r.board.change(func(s *machine.Sample) { s.MachineID = "one" })
 		r.begin()
 		r.pass(time.Minute)
 		uid := r.node().UID
-		r.board.change(func(s *Sample) { s.CPUs = 8 })
+		r.board.change(func(s *machine.Sample) { s.CPUs = 8 })
 		r.pass(11 * time.Second)
 		if cpu := r.node().Status.Capacity.Cpu().Value(); cpu != 8 {
 			t.Errorf("%d cores", cpu)
@@ -238,7 +239,7 @@ func TestAnotherMachine(t *testing.T) {
 		r.begin()
 		r.pass(time.Minute)
 		r.want("the same machine", r.events.of("MachineChanged"))
-		r.board.change(func(s *Sample) { s.MachineID = "two" })
+		r.board.change(func(s *machine.Sample) { s.MachineID = "two" })
 		r.begin()
 		r.pass(time.Minute)
 		r.want("another machine", r.events.of("MachineChanged"), "Warning MachineChanged n: Node n was the machine one and is two now")
@@ -251,10 +252,10 @@ func TestAnotherMachine(t *testing.T) {
 // TestCopiedCard: two boards with one identity are told of, each by the other; a reboot, or one old status, is none (N-1.4).
 func TestCopiedCard(t *testing.T) {
 	with(t, nil, func(r *rig) {
-		r.board.change(func(s *Sample) { s.BootID = "b1" })
+		r.board.change(func(s *machine.Sample) { s.BootID = "b1" })
 		r.begin()
 		r.pass(time.Minute)
-		r.board.change(func(s *Sample) { s.BootID = "b2" })
+		r.board.change(func(s *machine.Sample) { s.BootID = "b2" })
 		r.begin()
 		r.pass(time.Minute)
 		other := func() {
@@ -301,7 +302,7 @@ func TestStatusTries(t *testing.T) {
 		conflict := apierrors.NewConflict(api.Nodes.GR(), "n", errBoom)
 		r.via.breaks(failing("update nodes", conflict))
 		two := []netip.Addr{netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("2001:db8::10")}
-		r.board.change(func(s *Sample) { s.Addresses, s.KernelVersion = two, "6.13" })
+		r.board.change(func(s *machine.Sample) { s.Addresses, s.KernelVersion = two, "6.13" })
 		before := r.via.count("update nodes")
 		r.pass(11 * time.Second)
 		if n := r.via.count("update nodes") - before; n != 5 && n != 10 { // one look, or two that are 10 s apart

@@ -22,6 +22,8 @@ import (
 	"ledge/images"
 	imagesfake "ledge/images/fake"
 	networkfake "ledge/network/fake"
+	"ledge/node/machine"
+	machinefake "ledge/node/machine/fake"
 	"ledge/runtime"
 	enginefake "ledge/runtime/fake"
 	"ledge/storage"
@@ -38,6 +40,7 @@ type rig struct {
 	images     *imagesfake.Store
 	network    *networkfake.Machine
 	board      *playedBoard
+	machine    *machinefake.Machine // of the board
 	events     *playedEvents
 	dir        string
 	cfg        Config
@@ -67,9 +70,10 @@ func with(t *testing.T, does map[string]enginefake.Behaviour, fn func(r *rig)) {
 		r := &rig{T: t, Client: client, via: &line{Client: client}, network: net, dir: dir, events: &playedEvents{},
 			board: &playedBoard{sample: sampleBoard()}, images: &imagesfake.Store{Dir: filepath.Join(dir, "roots")},
 			engine: enginefake.New(enginefake.Config{Script: func(c runtime.Container) enginefake.Behaviour { return does[c.Name] }})}
+		r.machine = &machinefake.Machine{See: r.board.look}
 		r.addImage(image)
 		r.cfg = Config{Name: "n", Version: "v1.2.3", Client: r.via, Engine: r.engine, Images: rootMaker{r.images},
-			Network: networkfake.New(net), Board: r.board, Events: r.events, DataDir: filepath.Join(dir, "data"),
+			Network: networkfake.New(net), Machine: r.machine, Events: r.events, DataDir: filepath.Join(dir, "data"),
 			RunDir: filepath.Join(dir, "run"), ResolvConf: filepath.Join(dir, "resolv.conf"), HostsFile: filepath.Join(dir, "hosts")}
 		fn(r)
 		r.end()
@@ -319,27 +323,28 @@ func (m rootMaker) Mount(ctx context.Context, id, key string) (string, error) {
 	return dir, os.MkdirAll(dir, 0o755)
 }
 
+// playedBoard is the hardware, which may be changed.
 type playedBoard struct {
 	mu     sync.Mutex
-	sample Sample
+	sample machine.Sample
 	err    error
 }
 
-func (b *playedBoard) Sample() (Sample, error) {
+func (b *playedBoard) look() (machine.Sample, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.sample, b.err
 }
 
-func (b *playedBoard) change(fn func(*Sample)) {
+func (b *playedBoard) change(fn func(*machine.Sample)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	fn(&b.sample)
 }
 
-func sampleBoard() Sample {
-	fs := Filesystem{Capacity: 32 << 30, Available: 20 << 30, Inodes: 1 << 20, InodesFree: 1 << 19}
-	return Sample{Hostname: "n", MachineID: "m1", SystemUUID: "s1", BootID: "boot-1", KernelVersion: "6.12", OSImage: "Board OS",
+func sampleBoard() machine.Sample {
+	fs := machine.Filesystem{Capacity: 32 << 30, Available: 20 << 30, Inodes: 1 << 20, InodesFree: 1 << 19}
+	return machine.Sample{Hostname: "n", MachineID: "m1", SystemUUID: "s1", BootID: "boot-1", KernelVersion: "6.12", OSImage: "Board OS",
 		OS: "linux", Arch: "arm64", CPUs: 4, MemoryTotal: 4 << 30, MemoryAvailable: 3 << 30, NodeFS: fs, ImageFS: fs,
 		PIDMax: 32768, PIDUsed: 100, Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("2001:db8::10")}}
 }
@@ -384,5 +389,5 @@ func (e *playedEvents) of(reasons ...string) []string {
 // idle is the config of an agent whose rooms are never asked anything.
 func idle(dataDir, runDir string) Config {
 	return Config{Name: "n", Client: &line{}, Engine: enginefake.New(enginefake.Config{}), Images: &imagesfake.Store{},
-		Network: networkfake.New(nil), Board: &playedBoard{}, DataDir: dataDir, RunDir: runDir}
+		Network: networkfake.New(nil), Machine: machinefake.Of(machine.Sample{}), DataDir: dataDir, RunDir: runDir}
 }

@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"ledge/node/machine"
 	"ledge/node/pressure"
 )
 
@@ -40,21 +41,21 @@ type scarce struct {
 	least, most int64 // available when no pod runs
 	each        int64 // the most that a pod takes
 	requested   bool  // requests count
-	show        func(b *Sample, left int64)
+	show        func(b *machine.Sample, left int64)
 	take        func(r *rig, p *corev1.Pod, n int64)
 }
 
 var ofMemory = scarce{name: pressure.Memory, condition: corev1.NodeMemoryPressure, line: 100 * mi, least: 800 * mi, most: 2400 * mi,
 	each: 700 * mi, requested: true,
-	show: func(b *Sample, left int64) { b.MemoryAvailable = left },
+	show: func(b *machine.Sample, left int64) { b.MemoryAvailable = left },
 	take: func(r *rig, p *corev1.Pod, n int64) { r.uses(p, n, 1) }}
 
 // N-6.27
 var ofProcesses = scarce{name: pressure.PIDs, condition: corev1.NodePIDPressure, line: 32768 / 20, least: 6000, most: 20000, each: 5000,
-	show: func(b *Sample, left int64) { b.PIDUsed = b.PIDMax - left },
+	show: func(b *machine.Sample, left int64) { b.PIDUsed = b.PIDMax - left },
 	take: func(r *rig, p *corev1.Pod, n int64) { r.uses(p, mi, n) }}
 
-func (s *seesaw) sample(b *Sample, running map[string]bool) {
+func (s *seesaw) sample(b *machine.Sample, running map[string]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.running = running

@@ -28,7 +28,6 @@ type sight struct {
 // await gives what the next pass goes by: a look at everything each MonitorPeriod, before that what was glanced at and is news.
 // The looks are taken beside it: a disk that is slow holds up nothing but its own answer.
 func (e *evictor) await(ctx context.Context) sight {
-	roomer, roomy := e.a.cfg.Board.(Roomer)
 	looked := time.Now()
 	next, good, strained := looked.Add(pressure.MonitorPeriod), pressure.RoomAgain(e.all, e.seen), false
 	for {
@@ -41,7 +40,7 @@ func (e *evictor) await(ctx context.Context) sight {
 			next, e.halted = now, false
 		}
 		due := next
-		if roomy && looked.Add(good).Before(next) {
+		if looked.Add(good).Before(next) {
 			due = looked.Add(good)
 		}
 		switch {
@@ -50,12 +49,12 @@ func (e *evictor) await(ctx context.Context) sight {
 			e.begin(e.sample)
 		case !now.Before(due):
 			looked, strained = now, false
-			e.begin(func() sight { return sight{seen: roomer.Room().readings(e.policy, time.Now())} })
+			e.begin(func() sight { return sight{seen: e.a.cfg.Machine.Room().Readings(e.policy, time.Now())} })
 		default:
 			again = min(again, due.Sub(now))
 		}
 		busy := e.busy
-		if strained || !roomy { // it is known
+		if strained { // it is known
 			busy = nil
 		}
 		select {
@@ -91,12 +90,9 @@ func (e *evictor) begin(look func() sight) {
 // they wait for a disk or a processor: who fills the one or forks without end makes them. Without a kernel that tells there are
 // the glances of the clock.
 func (e *evictor) followStalls(ctx context.Context) error {
-	if e.a.cfg.Stalled == nil {
-		return nil
-	}
 	e.told.Store(true)
 	defer e.told.Store(false)
-	err := e.a.cfg.Stalled(ctx, func(resource string) {
+	err := e.a.cfg.Machine.Stalled(ctx, func(resource string) {
 		poke := e.busy
 		if resource == "memory" {
 			poke = e.stalled
@@ -112,10 +108,7 @@ func (e *evictor) followStalls(ctx context.Context) error {
 // followOOMs tells, in a kubelet's words, of every process that the kernel killed because the board was out of memory: each
 // is an eviction that came too late.
 func (e *evictor) followOOMs(ctx context.Context) error {
-	if e.a.cfg.OOMs == nil {
-		return nil
-	}
-	err := e.a.cfg.OOMs(ctx, func(name string, pid int) {
+	err := e.a.cfg.Machine.OOMs(ctx, func(name string, pid int) {
 		e.a.nodeWarning("SystemOOM", fmt.Sprintf("System OOM encountered, victim process: %s, pid: %d", name, pid))
 	})
 	if err != nil && ctx.Err() == nil {
@@ -124,26 +117,13 @@ func (e *evictor) followOOMs(ctx context.Context) error {
 	return nil
 }
 
-// Glancer is a Board that can tell its available memory at little cost: memory is used up faster than anything else.
-type Glancer interface {
-	MemoryAvailable() (available, mapped, total int64, err error)
-}
-
-// Roomer is a Board that can tell what it has left without all the rest. What cannot be read has no capacity.
-type Roomer interface {
-	Room() Sample // of disks and processes
-	Left() Sample // of everything; Unread says why something is not in it
-}
-
 // glance reads memory only, and says how long that is good for. What the pods have left of theirs is read when it may
 // matter: to have a kernel add up the memory of a cgroup costs as much as all the rest.
 func (e *evictor) glance() (pressure.Readings, time.Duration) {
 	now := time.Now()
 	seen := pressure.Readings{}
-	if g, ok := e.a.cfg.Board.(Glancer); ok {
-		if n, mapped, total, err := g.MemoryAvailable(); err == nil {
-			seen[pressure.MemoryAvailable] = pressure.Reading{Available: e.policy.Spare(n, mapped, total), Capacity: total, At: now}
-		}
+	if n, mapped, total, err := e.a.cfg.Machine.MemoryAvailable(); err == nil {
+		seen[pressure.MemoryAvailable] = pressure.Reading{Available: e.policy.Spare(n, mapped, total), Capacity: total, At: now}
 	}
 	most := pressure.GlanceMost
 	if e.told.Load() {
@@ -175,16 +155,12 @@ func (e *evictor) over(t pressure.Threshold) bool {
 
 // sample reads every signal.
 func (e *evictor) sample() sight {
-	var s Sample
-	if r, ok := e.a.cfg.Board.(Roomer); ok {
-		s = r.Left()
-	} else if all, err := e.a.cfg.Board.Sample(); err != nil {
-		return sight{whole: true, err: err}
-	} else {
-		s = all
+	s, now := e.a.cfg.Machine.Left(), time.Now()
+	seen := s.Readings(e.policy, now)
+	if len(seen) == 0 && s.Unread != nil {
+		return sight{whole: true, err: s.Unread}
 	}
-	now := time.Now()
-	out := sight{seen: s.readings(e.policy, now), whole: true, layout: s.layout(), swaps: s.SwapTotal > 0 && e.a.cfg.Resources.Swap.Any(),
+	out := sight{seen: seen, whole: true, layout: s.Layout(), swaps: s.SwapTotal > 0 && e.a.cfg.Resources.Swap.Any(),
 		unread: s.Unread}
 	if r, ok := e.a.usage.podMemory(now); ok {
 		out.seen[pressure.AllocatableMemory], out.podLimit = r, r.Capacity

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"ledge/node/machine"
+	machinefake "ledge/node/machine/fake"
 	"ledge/node/podspec"
 	"ledge/node/pressure"
 )
@@ -36,12 +38,12 @@ func TestReclaimBeforeEvict(t *testing.T) { // beyond N-6.23
 			if !c.refused {
 				r.cfg.Resources.Swap = limitedSwap(t)
 			}
-			r.cfg.Reclaim = func(_ context.Context, cgroup string, bytes int64) (int64, error) {
+			r.cfg.Reclaim, r.machine.Take = true, func(_ context.Context, cgroup string, bytes int64) (int64, error) {
 				asked = append(asked, fmt.Sprintf("%s %d", cgroup, bytes/mi))
 				freed.Store(c.frees)
 				return c.frees, c.err
 			}
-			r.measured(func(s *Sample, running map[string]bool) {
+			r.measured(func(s *machine.Sample, running map[string]bool) {
 				if running["fat"] {
 					s.MemoryAvailable = 40*mi + freed.Load()
 				}
@@ -80,13 +82,13 @@ func TestOverMeanwhile(t *testing.T) { // N-6.20
 	with(t, nil, func(r *rig) {
 		var left atomic.Int64
 		left.Store(600 * mi)
-		r.measured(func(s *Sample, running map[string]bool) {
+		r.measured(func(s *machine.Sample, running map[string]bool) {
 			s.SwapTotal, s.MemoryAvailable = 1<<30, left.Load()
 		})
-		r.cfg.Board = glancingBoard{r.cfg.Board.(*livingBoard)}
 		asked := 0
 		r.cfg.Resources.Swap = limitedSwap(t)
-		r.cfg.Reclaim = func(context.Context, string, int64) (int64, error) { // the moment between the look and the eviction
+		r.cfg.Reclaim = true
+		r.machine.Take = func(context.Context, string, int64) (int64, error) { // the moment between the look and the eviction
 			asked++
 			left.Store(600 * mi)
 			return 0, nil
@@ -106,11 +108,11 @@ func TestOverMeanwhile(t *testing.T) { // N-6.20
 // TestReclaimIsForMemory: nothing is taken from a pod because the disk is full.
 func TestReclaimIsForMemory(t *testing.T) { // N-6.23
 	with(t, nil, func(r *rig) {
-		r.cfg.Reclaim = func(context.Context, string, int64) (int64, error) {
+		r.cfg.Reclaim, r.machine.Take = true, func(context.Context, string, int64) (int64, error) {
 			t.Error("asked")
 			return 0, nil
 		}
-		r.measured(func(s *Sample, running map[string]bool) {
+		r.measured(func(s *machine.Sample, running map[string]bool) {
 			if running["p"] {
 				s.PIDUsed = s.PIDMax
 			}
@@ -125,11 +127,9 @@ func TestReclaimIsForMemory(t *testing.T) { // N-6.23
 // TestSystemOOM: a process that the kernel had to kill is told of on the Node, in a kubelet's words.
 func TestSystemOOM(t *testing.T) {
 	with(t, nil, func(r *rig) {
-		r.cfg.OOMs = func(ctx context.Context, fn func(string, int)) error {
-			fn("eat", 4711)
-			<-ctx.Done()
-			return nil
-		}
+		kills := make(chan machinefake.Victim, 1)
+		kills <- machinefake.Victim{Name: "eat", PID: 4711}
+		r.machine.Kills = kills
 		r.begin()
 		r.pass(time.Second)
 		r.want("events", r.events.of("SystemOOM"), "Warning SystemOOM n: System OOM encountered, victim process: eat, pid: 4711")
@@ -154,15 +154,14 @@ func TestReclaimIsALook(t *testing.T) { // beyond N-6.23
 	with(t, nil, func(r *rig) {
 		var left atomic.Int64
 		left.Store(600 * mi)
-		r.measured(func(s *Sample, running map[string]bool) {
+		r.measured(func(s *machine.Sample, running map[string]bool) {
 			s.SwapTotal = 1 << 30
 			if running["leak"] {
 				s.MemoryAvailable = left.Load()
 			}
 		})
-		r.cfg.Board = glancingBoard{r.cfg.Board.(*livingBoard)}
 		r.cfg.Resources.Swap = limitedSwap(t)
-		r.cfg.Reclaim = reclaimOnce(&left)
+		r.cfg.Reclaim, r.machine.Take = true, reclaimOnce(&left)
 		r.begin()
 		r.uses(r.pod("leak"), 300*mi, 1)
 		r.pass(11500 * time.Millisecond) // a look has just been

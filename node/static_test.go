@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/api"
+	"ledge/node/machine"
 	"ledge/node/podspec"
 	"ledge/node/podstate"
 	"ledge/node/pressure"
@@ -360,7 +361,7 @@ func claimsFile(p *corev1.Pod) {
 // makes no room for itself. One from a file has all that by where it is from.
 func TestClaimedFile(t *testing.T) { // N-6.30, N-7.51
 	eater := func(r *rig) {
-		r.measured(func(s *Sample, running map[string]bool) {
+		r.measured(func(s *machine.Sample, running map[string]bool) {
 			if running["eater"] || running["s-n"] {
 				s.MemoryAvailable = 40 * mi
 			}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
+	"ledge/node/machine"
 	"ledge/node/podspec"
 	"ledge/node/pressure"
 	"ledge/node/stats"
@@ -161,7 +162,7 @@ func (u usage) Page(_ context.Context, path string) (string, []byte, bool, error
 }
 
 func (u usage) summary() ([]byte, error) {
-	s, err := u.a.cfg.Board.Sample()
+	s, err := u.a.cfg.Machine.Sample()
 	if err != nil {
 		return nil, api.NewInternal("look at the board: %v", err)
 	}
@@ -213,7 +214,7 @@ func (u usage) podTasks() int64 {
 
 // countTasks notes how many processes are not of pods, as often as that has changed by much. Pods had so many before the sample
 // was taken; while they start or end hundreds, the board's own are rather counted too many.
-func (u usage) countTasks(before int64, s Sample) {
+func (u usage) countTasks(before int64, s machine.Sample) {
 	ofPods := min(before, u.podTasks())
 	if ofPods < 0 || s.PIDUsed <= ofPods {
 		return

@@ -288,25 +288,6 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestReadings: what cannot be read is left out, not reported as nought (N-6.7).
-func TestReadings(t *testing.T) {
-	s := sampleBoard()
-	s.ImageFS = Filesystem{}
-	s.NodeFS.Inodes = 0 // btrfs and others have none to count
-	now := time.Unix(5, 0)
-	got := s.readings(pressure.Default(), now)
-	for sig, want := range map[pressure.Signal]pressure.Reading{
-		pressure.MemoryAvailable: {Available: 3 << 30, Capacity: 4 << 30}, pressure.NodeFSAvailable: {Available: 20 << 30, Capacity: 32 << 30},
-		pressure.PIDAvailable: {Available: 32668, Capacity: 32768}} {
-		if want.At = now; got[sig] != want {
-			t.Errorf("%s: %+v, want %+v", sig, got[sig], want)
-		}
-	}
-	if len(got) != 4 || got[pressure.ContainerFSAvailable] != got[pressure.NodeFSAvailable] { // N-6.16
-		t.Errorf("%v", got)
-	}
-}
-
 // TestNodeImages of N-1.65: the 50 largest, five names of each, digests first.
 func TestNodeImages(t *testing.T) {
 	var list []images.Image

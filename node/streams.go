@@ -162,5 +162,5 @@ func (d streams) Dial(ctx context.Context, namespace, name string, port uint16) 
 	if !ok || st.NetNS == "" {
 		return nil, apierrors.NewInternalError(fmt.Errorf("pod %s has no network now", name))
 	}
-	return d.a.cfg.Dial(ctx, st.NetNS, port)
+	return d.a.cfg.Machine.Dial(ctx, st.NetNS, port)
 }

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/api"
+	"ledge/node/machine"
 )
 
 func needsRoot(t *testing.T) {
@@ -298,7 +299,7 @@ func TestSwapWarning(t *testing.T) {
 	}{{false, false, 0}, {false, true, 0}, {true, true, 0}, {true, false, 1}} {
 		events := &playedEvents{}
 		a := &Agent{cfg: Config{Name: "n", Events: events}}
-		a.outlook.set(Sample{SwapTotal: 1 << 30, SwapOnDisk: c.disk}, nil, nil)
+		a.outlook.set(machine.Sample{SwapTotal: 1 << 30, SwapOnDisk: c.disk}, nil, nil)
 		(&poster{a: a}).warnOfSwap(c.can)
 		if got := events.of("PossibleMemoryBackedVolumesOnDisk"); len(got) != c.want {
 			t.Errorf("%+v: %q", c, got)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/netip"
 	"os"
 
@@ -23,7 +22,7 @@ import (
 // Board is what a brain gets.
 type Board struct {
 	Host    *host.Host
-	Machine brain.Machine
+	Machine node.Machine
 	Engine  node.Engine
 	Images  brain.Images
 	// Network opens the network of the pods.
@@ -83,39 +82,3 @@ func (networks) Hold(context.Context) (func(), error) { return func() {}, nil }
 func (n networks) Open(_ string, cidr, cidr6 netip.Prefix) (brain.PodNetwork, error) {
 	return n.b.Network(cidr, cidr6)
 }
-
-// Machine has what a sample says, and nobody takes anything of it.
-type Machine struct{ node.Board }
-
-var _ brain.Machine = Machine{}
-
-// MemoryAvailable implements node.Glancer.
-func (m Machine) MemoryAvailable() (available, mapped, total int64, err error) {
-	s, err := m.Sample()
-	return s.MemoryAvailable, 0, s.MemoryTotal, err
-}
-
-// Room implements node.Roomer.
-func (m Machine) Room() node.Sample { return m.Left() }
-
-// Left implements node.Roomer.
-func (m Machine) Left() node.Sample {
-	s, err := m.Sample()
-	s.Unread = err
-	return s
-}
-
-// Stalled implements brain.Machine: no task waits.
-func (Machine) Stalled(ctx context.Context, _ func(string)) error {
-	<-ctx.Done()
-	return nil
-}
-
-// OOMs implements brain.Machine: the kernel kills nobody.
-func (Machine) OOMs(ctx context.Context, _ func(string, int)) error {
-	<-ctx.Done()
-	return nil
-}
-
-// Reclaim implements brain.Machine: the kernel cannot.
-func (Machine) Reclaim(context.Context, string, int64) (int64, error) { return 0, fs.ErrNotExist }

@@ -24,7 +24,7 @@ import (
 // rims are what a brain gets of this machine.
 func rims(s config.Settings, runDir string) brain.Rims {
 	machine := host.New(host.Config{})
-	return brain.Rims{Host: machine, Machine: brain.MachineOf(machine, s), Stats: stats.New(stats.Config{}), Dial: host.DialIn,
+	return brain.Rims{Host: machine, Machine: brain.MachineOf(machine, s), Stats: stats.New(stats.Config{}),
 		Store: openStore, Images: openImages, Network: bridges{place.NetworkDir(runDir)},
 		Keeper: brain.Keeper{
 			Open: func(command []string) brain.Engine {

@@ -29,6 +29,7 @@ import (
 	imagesfake "ledge/images/fake"
 	networkfake "ledge/network/fake"
 	"ledge/network/plan"
+	machinefake "ledge/node/machine/fake"
 	"ledge/runtime"
 	enginefake "ledge/runtime/fake"
 	"ledge/storage"
@@ -284,7 +285,7 @@ func (f *fleet) start(m *member) {
 	f.must(os.MkdirAll(m.machine.disk, 0o700))
 	f.must(os.MkdirAll(run, 0o700))
 	way := &door{}
-	rims := played.Board{Host: m.machine.host, Machine: played.Machine{Board: m.machine},
+	rims := played.Board{Host: m.machine.host, Machine: machinefake.Machine{See: m.machine.look, Waits: make(chan string)},
 		Engine: card{engineDoor{door: way, Engine: m.engine, starts: m.starts}, f, m}, Images: imageDoor{door: way, Store: m.images},
 		Network: networks(way, m.network, f.Errorf), Signals: make(chan os.Signal, 1), Keys: m.machine.keys()}.Rims()
 	rims.Uplink = func(api.Client) api.Client { return clocked{m.client, &m.ahead} }

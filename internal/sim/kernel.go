@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"ledge/brain"
-	"ledge/brain/played"
 	"ledge/node"
+	"ledge/node/machine"
+	machinefake "ledge/node/machine/fake"
 	"ledge/runtime"
 	enginefake "ledge/runtime/fake"
 )
@@ -213,40 +213,23 @@ func (k *kernel) victims() []string {
 	return out
 }
 
-// counted is the board as an agent reads it that has a kernel to ask.
+// counted is the machine as an agent sees it that has a kernel to ask.
 type counted struct {
-	played.Machine
+	machinefake.Machine
 	*kernel
 }
 
-var _ brain.Machine = counted{}
+var _ node.Machine = counted{}
 
-// Stalled implements brain.Machine.
-func (c counted) Stalled(ctx context.Context, fn func(string)) error { return c.stalled(ctx, fn) }
-
-// Sample implements node.Board.
-func (c counted) Sample() (node.Sample, error) {
-	s, err := c.Board.Sample()
-	memory, tasks := c.look()
-	s.MemoryAvailable, s.PIDUsed = memory, s.PIDMax-tasks
-	return s, err
-}
-
-// MemoryAvailable implements node.Glancer.
-func (c counted) MemoryAvailable() (available, mapped, total int64, err error) {
-	s, err := c.Board.Sample()
-	memory, _ := c.look()
-	return memory, 0, s.MemoryTotal, err
-}
-
-// Room implements node.Roomer.
-func (c counted) Room() node.Sample { return c.Left() }
-
-// Left implements node.Roomer.
-func (c counted) Left() node.Sample {
-	s, err := c.Sample()
-	if err != nil {
-		return node.Sample{Unread: err}
+func newCounted(m *Machine, k *kernel) counted {
+	see := func() (machine.Sample, error) {
+		s, err := m.look()
+		memory, tasks := k.look()
+		s.MemoryAvailable, s.PIDUsed = memory, s.PIDMax-tasks
+		return s, err
 	}
-	return s
+	return counted{machinefake.Machine{See: see}, k}
 }
+
+// Stalled implements node.Machine.
+func (c counted) Stalled(ctx context.Context, fn func(string)) error { return c.stalled(ctx, fn) }

@@ -11,7 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ledge/host"
-	"ledge/node"
+	"ledge/node/machine"
+	machinefake "ledge/node/machine/fake"
 )
 
 // Machine is the board's hardware as the agent reads it, and its disk.
@@ -22,22 +23,18 @@ type Machine struct {
 	host *host.Host // of root
 
 	mu     sync.Mutex
-	sample node.Sample
+	sample machine.Sample
 	fail   error
 }
 
-var _ node.Board = (*Machine)(nil)
-
 func newMachine(disk string, size int64) *Machine {
-	fs := node.Filesystem{Capacity: 32 << 30, Available: 20 << 30, Inodes: 1 << 20, InodesFree: 1 << 19}
-	return &Machine{disk: disk, size: size, sample: node.Sample{Hostname: "sim", MachineID: "b0a4d", SystemUUID: "5e41a1",
-		BootID: "boot-1", KernelVersion: "6.12.0", OSImage: "Simulated", OS: "linux", Arch: "arm64", CPUs: 4,
-		MemoryTotal: 4 << 30, MemoryAvailable: 3 << 30, NodeFS: fs, ImageFS: fs, PIDMax: 32768, PIDUsed: 200,
-		Addresses: []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, 10})}}}
+	sample := machinefake.Board("sim")
+	sample.MachineID, sample.SystemUUID, sample.OSImage = "b0a4d", "5e41a1", "Simulated"
+	return &Machine{disk: disk, size: size, sample: sample}
 }
 
-// Sample implements node.Board.
-func (m *Machine) Sample() (node.Sample, error) {
+// look is what the hardware shows.
+func (m *Machine) look() (machine.Sample, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.sample, m.fail
@@ -80,12 +77,12 @@ func (m *Machine) say(name, text string) error {
 
 // booted has the machine begin another boot.
 func (m *Machine) booted(id string) error {
-	m.Change(func(s *node.Sample) { s.BootID = id })
+	m.Change(func(s *machine.Sample) { s.BootID = id })
 	return m.say("proc/sys/kernel/random/boot_id", id+"\n")
 }
 
 // Change turns the hardware into something else.
-func (m *Machine) Change(fn func(*node.Sample)) {
+func (m *Machine) Change(fn func(*machine.Sample)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	fn(&m.sample)
@@ -129,7 +126,7 @@ func (m *Machine) fill() (bool, error) {
 			return false, err
 		}
 	}
-	m.Change(func(s *node.Sample) { s.NodeFS.Available, s.ImageFS.Available = 0, 0 })
+	m.Change(func(s *machine.Sample) { s.NodeFS.Available, s.ImageFS.Available = 0, 0 })
 	return true, nil
 }
 
@@ -141,7 +138,7 @@ func (m *Machine) full() bool {
 
 // empty makes room again; a disk that has room is left alone.
 func (m *Machine) empty() error {
-	m.Change(func(s *node.Sample) { s.NodeFS.Available, s.ImageFS.Available = 20<<30, 20<<30 })
+	m.Change(func(s *machine.Sample) { s.NodeFS.Available, s.ImageFS.Available = 20<<30, 20<<30 })
 	if err := os.Remove(m.ballast()); !errors.Is(err, os.ErrNotExist) {
 		return err
 	}

@@ -30,7 +30,7 @@ func (x *life) rims() (brain.Rims, error) {
 	var noUser, noAgent error
 	x.user, noUser = rest.FromDialer(dialUser)
 	x.node, noAgent = rest.FromDialer(x.uplink.connect)
-	rims := played.Board{Host: b.Machine.host, Machine: counted{Machine: played.Machine{Board: b.Machine}, kernel: b.kernel},
+	rims := played.Board{Host: b.Machine.host, Machine: newCounted(b.Machine, b.kernel),
 		Engine: engineDoor{door: x.door, Engine: b.engine, starts: b.starts}, Images: imageDoor{door: x.door, Store: b.images},
 		Network: networks(x.door, b.network, b.Errorf), Signals: x.signals, Keys: b.Machine.keys()}.Rims()
 	rims.Stats = stats.New(stats.Config{Mount: b.kernel.dir, Proc: b.kernel.dir})

@@ -17,7 +17,7 @@ import (
 	"ledge/images"
 	imagesfake "ledge/images/fake"
 	networkfake "ledge/network/fake"
-	"ledge/node"
+	machinefake "ledge/node/machine/fake"
 	"ledge/pki"
 	enginefake "ledge/runtime/fake"
 )
@@ -35,15 +35,13 @@ const imageName = "bench.local/app:v1"
 // label of the boards, which pods are placed by.
 const label = "bench.local/fleet"
 
-// steady is a board's hardware, of which nothing ever changes.
-type steady struct{ name string }
-
-func (s steady) Sample() (node.Sample, error) {
-	fs := node.Filesystem{Capacity: 32 << 30, Available: 20 << 30, Inodes: 1 << 20, InodesFree: 1 << 19}
-	return node.Sample{Hostname: s.name, MachineID: s.name, SystemUUID: s.name, BootID: "1", KernelVersion: "6.12.0", OSImage: "Bench",
-		OS:   "linux",
-		Arch: "arm64", CPUs: 4, MemoryTotal: 1 << 30, MemoryAvailable: 700 << 20, NodeFS: fs, ImageFS: fs, PIDMax: 32768, PIDUsed: 200,
-		Addresses: []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, 10})}}, nil
+// hardware is that of a board on which nothing ever changes.
+func hardware(name string) machinefake.Machine {
+	s := machinefake.Board(name)
+	s.MemoryTotal, s.MemoryAvailable = 1<<30, 700<<20
+	m := machinefake.Of(s)
+	m.Waits = make(chan string) // for nothing
+	return m
 }
 
 // rooted makes the root file systems that the fake images only name: an agent looks into them.
@@ -82,7 +80,7 @@ func newBoard(dir string, n int, server string, token pki.JoinToken) (*board, er
 		return nil, err
 	}
 	rims := played.Board{Host: host.New(host.Config{OverlayCapable: func(string) error { return nil }}),
-		Machine: played.Machine{Board: steady{b.name}},
+		Machine: hardware(b.name),
 		Engine:  enginefake.New(enginefake.Config{}), Images: rooted{store}, Network: newNetwork, Signals: make(chan os.Signal, 1),
 		Keys: at("none")}.Rims()
 	rims.Uplink = func(c api.Client) api.Client { // asked for once it has joined
