@@ -189,7 +189,7 @@ func testJobChanged(t *testing.T, c api.Client) {
 	halted := e.job("halted")
 	halted.Spec.Suspend = pointer(true)
 	h := e.create(halted).(*batchv1.Job)
-	refused(h, "spec.template", func(s *spec) { s.Template.Spec.Containers[0].Image = "example.org/y:1" })
+	refused(h, "spec.template.spec", func(s *spec) { s.Template.Spec.Containers[0].Image = "example.org/y:1" })
 	h.Spec.Template.Spec.NodeSelector = map[string]string{"a": "b"}
 	h.Spec.Template.Labels["more"] = "1"
 	h.Spec.Template.Spec.Tolerations = []corev1.Toleration{{Key: "a", Operator: corev1.TolerationOpExists}}

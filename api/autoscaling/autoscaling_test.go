@@ -152,7 +152,8 @@ func TestRefused(t *testing.T) {
 		t.Fatal(errs)
 	}
 	for want, text := range map[string]string{
-		"spec.minReplicas: Invalid value: 0: must be greater than or equal to 1":  edit("minReplicas: 2", "minReplicas: 0"),
+		"spec.metrics: Forbidden: must specify at least one Object or External":   edit("minReplicas: 2", "minReplicas: 0"),
+		"spec.minReplicas: Invalid value: -1: must be greater than or equal to 0": edit("minReplicas: 2", "minReplicas: -1"),
 		"spec.maxReplicas: Invalid value: 1: must be greater than or equal to `m": edit("maxReplicas: 9", "maxReplicas: 1"),
 		"spec.maxReplicas: Required value":                                        edit("maxReplicas: 9", "maxReplicas: 0"),
 		"spec.scaleTargetRef.kind: Required value":                                edit("kind: Deployment, ", ""),

@@ -27,9 +27,13 @@ func validateAutoscaler(s, old *autoscalingv2.HorizontalPodAutoscalerSpec) field
 	var errs field.ErrorList
 	least := int32(1)
 	if s.MinReplicas != nil {
-		if least = *s.MinReplicas; least < 1 {
-			errs = append(errs, field.Invalid(at.Child("minReplicas"), least,
-				"must be greater than or equal to 1: to go down to none takes an Object or External metric, which is "+unsupported))
+		least = *s.MinReplicas
+		switch {
+		case least < 0:
+			errs = append(errs, field.Invalid(at.Child("minReplicas"), least, "must be greater than or equal to 0"))
+		case least == 0:
+			errs = append(errs, field.Forbidden(at.Child("metrics"),
+				"must specify at least one Object or External metric to support scaling to zero replicas; these are "+unsupported))
 		}
 	}
 	most := at.Child("maxReplicas")

@@ -191,7 +191,11 @@ func validateJobChange(j, old *batchv1.Job) field.ErrorList {
 		errs = append(errs, field.Invalid(inCompletions, *s.Completions, "can only be modified in tandem with spec.parallelism"))
 	}
 	same("selector", s.Selector, was.Selector)
-	same("template", &s.Template, changeable(old, &s.Template))
+	if changeable(old) {
+		same("template.spec", &s.Template.Spec, moved(&was.Template.Spec, &s.Template.Spec))
+	} else {
+		same("template", &s.Template, &was.Template)
+	}
 	same("completionMode", s.CompletionMode, was.CompletionMode)
 	same("podFailurePolicy", s.PodFailurePolicy, was.PodFailurePolicy)
 	same("backoffLimitPerIndex", s.BackoffLimitPerIndex, was.BackoffLimitPerIndex)
@@ -200,19 +204,18 @@ func validateJobChange(j, old *batchv1.Job) field.ErrorList {
 	return errs
 }
 
-// changeable is the template that a Job had, with what of the new one may be another thing: where the pods go and what they may
-// use, while it is suspended and none of its pods is left.
-func changeable(old *batchv1.Job, next *corev1.PodTemplateSpec) *corev1.PodTemplateSpec {
-	was := &old.Spec.Template
-	at := &old.Status
-	if !or(old.Spec.Suspend, false) || at.Active > 0 || at.StartTime != nil && !Is(at, batchv1.JobSuspended) {
-		return was
-	}
-	out := was.DeepCopy()
-	out.Labels, out.Annotations = next.Labels, next.Annotations
-	s := &out.Spec
-	s.NodeSelector, s.Tolerations, s.SchedulingGates = next.Spec.NodeSelector, next.Spec.Tolerations, next.Spec.SchedulingGates
-	switch to := next.Spec.Affinity; {
+// changeable says that a Job is suspended and none of its pods is left: where its pods go, what they may use and what they are
+// labelled with may become another thing.
+func changeable(j *batchv1.Job) bool {
+	at := &j.Status
+	return or(j.Spec.Suspend, false) && at.Active == 0 && (at.StartTime == nil || Is(at, batchv1.JobSuspended))
+}
+
+// moved is the spec that the template of a changeable Job had, with what of the new one may be another thing.
+func moved(was, next *corev1.PodSpec) *corev1.PodSpec {
+	s := was.DeepCopy()
+	s.NodeSelector, s.Tolerations, s.SchedulingGates = next.NodeSelector, next.Tolerations, next.SchedulingGates
+	switch to := next.Affinity; {
 	case to != nil && s.Affinity != nil:
 		s.Affinity.NodeAffinity = to.NodeAffinity
 	case to != nil:
@@ -220,9 +223,9 @@ func changeable(old *batchv1.Job, next *corev1.PodTemplateSpec) *corev1.PodTempl
 	case s.Affinity != nil && s.Affinity.PodAffinity == nil && s.Affinity.PodAntiAffinity == nil:
 		s.Affinity = nil
 	}
-	resources(s.Containers, next.Spec.Containers)
-	resources(s.InitContainers, next.Spec.InitContainers)
-	return out
+	resources(s.Containers, next.Containers)
+	resources(s.InitContainers, next.InitContainers)
+	return s
 }
 
 func resources(of, next []corev1.Container) {

@@ -44,11 +44,12 @@ func Start(t *testing.T, nodes ...string) *Plane {
 	return p
 }
 
-// StartServer runs the API server, and nothing that writes to it by itself except what gives namespaces their account and empties them.
+// StartServer runs the API server, and nothing that writes to it by itself except what gives namespaces their account and empties them,
+// and what fills ClusterRoles that are made of others.
 func StartServer(t *testing.T) *Plane {
 	t.Helper()
 	p := serve(t, nil)
-	p.controllers(t, "namespace-controller,serviceaccount-controller")
+	p.controllers(t, "namespace-controller,serviceaccount-controller,clusterrole-aggregation-controller")
 	return p
 }
 
