@@ -136,8 +136,12 @@ func defaultContainer(c *corev1.Container, hostNetwork bool) {
 		}
 	}
 	for i := range c.Env {
-		if f := c.Env[i].ValueFrom; f != nil && f.FieldRef != nil {
+		f := c.Env[i].ValueFrom
+		if f != nil && f.FieldRef != nil {
 			setEmpty(&f.FieldRef.APIVersion, "v1")
+		}
+		if f != nil && f.FileKeyRef != nil {
+			setDefault(&f.FileKeyRef.Optional, false)
 		}
 	}
 	defaultLife(c)

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,7 +29,11 @@ var refusedInPods = []valid.Refusal{
 	{Path: "spec.volumes[*].azureFile"},
 	{Path: "spec.volumes[*].cephfs"},
 	{Path: "spec.volumes[*].cinder"},
+	{Path: "spec.volumes[*].configMap.defaultUser"},
+	{Path: "spec.volumes[*].configMap.items[*].user"},
 	{Path: "spec.volumes[*].csi"},
+	{Path: "spec.volumes[*].downwardAPI.defaultUser"},
+	{Path: "spec.volumes[*].downwardAPI.items[*].user"},
 	{Path: "spec.volumes[*].ephemeral"},
 	{Path: "spec.volumes[*].fc"},
 	{Path: "spec.volumes[*].flexVolume"},
@@ -43,10 +48,16 @@ var refusedInPods = []valid.Refusal{
 	{Path: "spec.volumes[*].portworxVolume"},
 	{Path: "spec.volumes[*].projected.defaultUser"},
 	{Path: "spec.volumes[*].projected.sources[*].clusterTrustBundle"},
+	{Path: "spec.volumes[*].projected.sources[*].configMap.items[*].user"},
+	{Path: "spec.volumes[*].projected.sources[*].downwardAPI.items[*].user"},
 	{Path: "spec.volumes[*].projected.sources[*].podCertificate"},
+	{Path: "spec.volumes[*].projected.sources[*].secret.items[*].user"},
+	{Path: "spec.volumes[*].projected.sources[*].serviceAccountToken.user"},
 	{Path: "spec.volumes[*].quobyte"},
 	{Path: "spec.volumes[*].rbd"},
 	{Path: "spec.volumes[*].scaleIO"},
+	{Path: "spec.volumes[*].secret.defaultUser"},
+	{Path: "spec.volumes[*].secret.items[*].user"},
 	{Path: "spec.volumes[*].storageos"},
 	{Path: "spec.volumes[*].vsphereVolume"},
 }
@@ -63,6 +74,12 @@ func unsupportedInContainers(at string) []valid.Refusal {
 		{Path: "volumeDevices"},
 		{Path: "volumeMounts[*].bindMountOptions"},
 		{Path: "securityContext.windowsOptions"},
+	}
+	for _, p := range []string{"livenessProbe", "readinessProbe", "startupProbe", "lifecycle.postStart", "lifecycle.preStop"} {
+		list = append(list, valid.Refusal{Path: p + ".httpGet.protocol", Allow: []string{string(corev1.HTTPProtocolHTTP1)}})
+		if strings.HasSuffix(p, "Probe") {
+			list = append(list, valid.Refusal{Path: p + ".grpc.mode", Allow: []string{string(corev1.GRPCProbeModePlaintext)}})
+		}
 	}
 	for i := range list {
 		list[i].Path = at + list[i].Path

@@ -32,9 +32,14 @@ var honoured = strings.Fields(`
 	spec.securityContext.seLinuxOptions spec.securityContext.seLinuxChangePolicy
 	spec.volumes[*].name spec.volumes[*].hostPath spec.volumes[*].emptyDir.medium
 	spec.volumes[*].emptyDir.sizeLimit spec.volumes[*].emptyDir.mode
-	spec.volumes[*].configMap spec.volumes[*].secret spec.volumes[*].downwardAPI spec.volumes[*].projected.defaultMode
-	spec.volumes[*].projected.sources[*].configMap spec.volumes[*].projected.sources[*].secret
-	spec.volumes[*].projected.sources[*].downwardAPI spec.volumes[*].projected.sources[*].serviceAccountToken
+	spec.volumes[*].configMap.name spec.volumes[*].configMap.defaultMode spec.volumes[*].configMap.optional
+	spec.volumes[*].secret.secretName spec.volumes[*].secret.defaultMode spec.volumes[*].secret.optional
+	spec.volumes[*].downwardAPI.defaultMode spec.volumes[*].projected.defaultMode
+	spec.volumes[*].projected.sources[*].configMap.name spec.volumes[*].projected.sources[*].configMap.optional
+	spec.volumes[*].projected.sources[*].secret.name spec.volumes[*].projected.sources[*].secret.optional
+	spec.volumes[*].projected.sources[*].serviceAccountToken.audience
+	spec.volumes[*].projected.sources[*].serviceAccountToken.expirationSeconds
+	spec.volumes[*].projected.sources[*].serviceAccountToken.path
 	spec.automountServiceAccountToken
 	spec.volumes[*].image`)
 
@@ -45,19 +50,45 @@ var honouredInContainers = strings.Fields(`
 	volumeMounts[*].name volumeMounts[*].readOnly volumeMounts[*].mountPath
 	volumeMounts[*].subPath volumeMounts[*].subPathExpr volumeMounts[*].mountPropagation volumeMounts[*].recursiveReadOnly
 	terminationMessagePath terminationMessagePolicy imagePullPolicy
-	livenessProbe readinessProbe startupProbe lifecycle restartPolicy restartPolicyRules
+	lifecycle.stopSignal restartPolicy restartPolicyRules
 	securityContext.capabilities securityContext.privileged securityContext.runAsUser securityContext.runAsGroup
 	securityContext.runAsNonRoot securityContext.readOnlyRootFilesystem securityContext.allowPrivilegeEscalation
 	securityContext.procMount
 	securityContext.seccompProfile securityContext.appArmorProfile securityContext.seLinuxOptions`)
+
+// What several parts of a pod have in common.
+var (
+	honouredInItems  = strings.Fields(`key path mode`)
+	honouredInFiles  = strings.Fields(`path fieldRef resourceFieldRef mode`)
+	honouredInHooks  = strings.Fields(`exec httpGet.path httpGet.port httpGet.host httpGet.scheme httpGet.httpHeaders tcpSocket`)
+	honouredInProbes = strings.Fields(`grpc.port grpc.service initialDelaySeconds timeoutSeconds periodSeconds successThreshold failureThreshold
+		terminationGracePeriodSeconds`)
+)
 
 func TestEveryFieldIsAccountedFor(t *testing.T) {
 	known := map[string]bool{}
 	for _, p := range honoured {
 		known[p] = true
 	}
+	under := func(at string, fields ...string) (out []string) {
+		for _, f := range fields {
+			out = append(out, at+f)
+		}
+		return out
+	}
+	inContainers := slices.Concat(honouredInContainers, under("lifecycle.postStart.", honouredInHooks...), under("lifecycle.preStop.", honouredInHooks...))
+	inContainers = append(inContainers, "lifecycle.postStart.sleep", "lifecycle.preStop.sleep")
+	for _, probe := range []string{"livenessProbe.", "readinessProbe.", "startupProbe."} {
+		inContainers = slices.Concat(inContainers, under(probe, honouredInHooks...), under(probe, honouredInProbes...))
+	}
+	for _, volume := range []string{"spec.volumes[*].", "spec.volumes[*].projected.sources[*]."} {
+		for _, p := range slices.Concat(under(volume+"configMap.items[*].", honouredInItems...), under(volume+"secret.items[*].", honouredInItems...),
+			under(volume+"downwardAPI.items[*].", honouredInFiles...)) {
+			known[p] = true
+		}
+	}
 	for _, list := range []string{"containers", "initContainers", "ephemeralContainers"} {
-		for _, p := range honouredInContainers {
+		for _, p := range inContainers {
 			known["spec."+list+"[*]."+p] = true
 		}
 	}

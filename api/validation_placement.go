@@ -145,10 +145,19 @@ func validateSpread(list []corev1.TopologySpreadConstraint, at *field.Path) fiel
 			errs = append(errs, field.Required(at.Child("topologyKey"), "can not be empty"))
 		}
 		errs = append(errs, valid.OneOf(c.WhenUnsatisfiable, at.Child("whenUnsatisfiable"), corev1.DoNotSchedule, corev1.ScheduleAnyway)...)
+		errs = append(errs, isInclusion(c.NodeAffinityPolicy, at.Child("nodeAffinityPolicy"))...)
+		errs = append(errs, isInclusion(c.NodeTaintsPolicy, at.Child("nodeTaintsPolicy"))...)
 		errs = append(errs, metav1validation.ValidateLabelSelector(c.LabelSelector,
 			metav1validation.LabelSelectorValidationOptions{}, at.Child("labelSelector"))...)
 	}
 	return errs
+}
+
+func isInclusion(p *corev1.NodeInclusionPolicy, at *field.Path) field.ErrorList {
+	if p == nil {
+		return nil
+	}
+	return valid.OneOf(*p, at, corev1.NodeInclusionPolicyHonor, corev1.NodeInclusionPolicyIgnore)
 }
 
 // ValidateTolerations looks at the tolerations of pods, or of what gives them some.
