@@ -17,7 +17,7 @@ import (
 	"strings"
 )
 
-//go:generate go run ../../scripts/openapi schemas.json.gz
+//go:generate go run ../../scripts/openapi schemas.json.gz ../kinds/testdata/markers.tsv
 
 //go:embed schemas.json.gz
 var packed []byte

@@ -1,6 +1,7 @@
 // Command openapi writes the schemas of everything the API speaks, from the sources of the pinned k8s.io modules: from
 // the types, and from the marker comments beside them (listType, listMapKey, default, enum and so on), which reflection
-// does not see. go generate runs it in api/openapi.
+// does not see. It also writes what the markers say that a server has to hold objects to, which a test in api/kinds asks
+// of our rules. go generate runs it in api/openapi.
 package main
 
 import (
@@ -13,22 +14,23 @@ import (
 	"slices"
 	"strings"
 
+	"ledge/api"
 	"ledge/api/kinds"
 )
 
 func main() {
-	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: openapi FILE")
+	if len(os.Args) != 3 {
+		fmt.Fprintln(os.Stderr, "usage: openapi SCHEMAS FACTS")
 		os.Exit(2)
 	}
-	if err := write(os.Args[1]); err != nil {
+	if err := write(os.Args[1], os.Args[2]); err != nil {
 		fmt.Fprintln(os.Stderr, "openapi:", err)
 		os.Exit(1)
 	}
 }
 
-func write(path string) error {
-	data, err := generate()
+func write(schemasTo, factsTo string) error {
+	schemas, facts, err := generate()
 	if err != nil {
 		return err
 	}
@@ -37,13 +39,16 @@ func write(path string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := w.Write(data); err != nil {
+	if _, err := w.Write(schemas); err != nil {
 		return err
 	}
 	if err := w.Close(); err != nil {
 		return err
 	}
-	return os.WriteFile(path, b.Bytes(), 0o644)
+	if err := os.WriteFile(schemasTo, b.Bytes(), 0o644); err != nil {
+		return err
+	}
+	return os.WriteFile(factsTo, facts, 0o644)
 }
 
 // Where the packages of schemas are, and what their schemas are called.
@@ -66,30 +71,52 @@ var others = []string{
 	meta + ".DeleteOptions", meta + ".Status", meta + ".APIResourceList", meta + ".APIGroup", meta + ".APIGroupList", meta + ".WatchEvent",
 }
 
-func generate() ([]byte, error) {
-	g := &generator{packages: map[string]*source{}, schemas: map[string]map[string]any{}, dirs: map[string]string{}}
+func generate() (schemas, facts []byte, err error) {
+	g := &generator{packages: map[string]*source{}, schemas: map[string]map[string]any{}, dirs: map[string]string{},
+		reached: map[string]bool{}}
 	for _, module := range []string{apiModule, machineryModule, "ledge"} {
 		out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", module).Output()
 		if err != nil {
-			return nil, fmt.Errorf("find %s: %w", module, err)
+			return nil, nil, fmt.Errorf("find %s: %w", module, err)
 		}
 		g.dirs[module] = strings.TrimSpace(string(out))
 	}
-	for _, k := range slices.Concat(kinds.All.Kept, kinds.All.Views, kinds.All.Later) {
+	if err := g.addKinds(slices.Concat(kinds.All.Kept, kinds.All.Views)); err != nil {
+		return nil, nil, err
+	}
+	if facts, err = g.table(); err != nil { // what comes below has no rules yet, or is no object
+		return nil, nil, err
+	}
+	if err := g.addRest(); err != nil {
+		return nil, nil, err
+	}
+	schemas, err = json.Marshal(g.schemas)
+	return schemas, facts, err
+}
+
+func (g *generator) addKinds(list []*api.Kind) error {
+	for _, k := range list {
 		pkg := packageOf(k.Group, k.Version)
 		for _, name := range []string{k.Name, k.Name + "List"} {
 			if err := g.add(pkg, name); err != nil {
-				return nil, err
+				return err
 			}
 			g.mark(pkg, name, k.Group, k.Version)
 		}
 	}
+	return nil
+}
+
+func (g *generator) addRest() error {
+	if err := g.addKinds(kinds.All.Later); err != nil {
+		return err
+	}
 	for _, k := range kinds.All.Measured {
 		if err := g.add(own, k.Name); err != nil {
-			return nil, err
+			return err
 		}
 		if err := g.addList(own, k.Name); err != nil {
-			return nil, err
+			return err
 		}
 		g.mark(own, k.Name, k.Group, k.Version)
 		g.mark(own, k.Name+"List", k.Group, k.Version)
@@ -98,12 +125,12 @@ func generate() ([]byte, error) {
 		i := strings.LastIndex(name, ".")
 		pkg, name := name[:i], name[i+1:]
 		if err := g.add(pkg, name); err != nil {
-			return nil, err
+			return err
 		}
 		group, version := groupOf(pkg)
 		g.mark(pkg, name, group, version)
 	}
-	return json.Marshal(g.schemas)
+	return nil
 }
 
 // packageOf is where the types of a group and version are declared.

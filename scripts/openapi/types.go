@@ -28,6 +28,7 @@ type generator struct {
 	dirs     map[string]string // module -> directory
 	packages map[string]*source
 	schemas  map[string]map[string]any
+	reached  map[string]bool // structs that something refers to, by package and name
 }
 
 func (g *generator) load(path string) (*source, error) {
@@ -201,6 +202,7 @@ func (g *generator) add(pkg, name string) error {
 		return err
 	}
 	full := s.model + "." + name
+	g.reached[pkg+"."+name] = true
 	if g.schemas[full] != nil {
 		return nil
 	}
@@ -280,6 +282,7 @@ func (g *generator) fields(s *source, file string, st *ast.StructType, schema ma
 			if err != nil {
 				return err
 			}
+			g.reached[pkg+"."+typ] = true
 			if err := g.fields(inner, inner.files[typ], inner.types[typ].Type.(*ast.StructType), schema); err != nil {
 				return err
 			}
