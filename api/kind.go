@@ -46,6 +46,8 @@ type Kind struct {
 	Measured bool
 	// Refusal is the message for who writes an object that is the server's own or not there yet; "" is the usual one.
 	Refusal string
+	// Deprecated is the warning that comes with every answer about such objects.
+	Deprecated string
 	// Generation: metadata.generation counts the changes of the spec.
 	Generation bool
 	// Annotated: it counts the changes of annotations, too.
@@ -206,8 +208,8 @@ func (k *Kind) NewList() ListObject { return k.rules.NewList() }
 // Is says whether an object has the type of this kind.
 func (k *Kind) Is(obj k8sruntime.Object) bool { return k.is != nil && k.is(obj) }
 
-// HasStatus says whether the status is a subresource.
-func (k *Kind) HasStatus() bool { return k.rules.Status != nil }
+// HasStatus says whether the status is a subresource. Where only the server writes there is nothing to tell apart.
+func (k *Kind) HasStatus() bool { return k.rules.Status != nil && !k.ServerOnly }
 
 // HasScale says whether the number of pods is a subresource.
 func (k *Kind) HasScale() bool { return k.rules.Scale != nil }

@@ -104,7 +104,7 @@ func samples() map[*api.Kind][]api.Object {
 		Series: &corev1.EventSeries{Count: 9, LastObservedTime: metav1.NewMicroTime(now.Add(-3 * time.Second))}, Reason: "Pulled",
 		ReportingController: "ledge", ReportingInstance: "board"}
 	service := &corev1.Service{ObjectMeta: named("kubernetes", time.Hour), Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP,
-		ClusterIP: "10.0.0.1", Ports: []corev1.ServicePort{{Name: "https", Protocol: corev1.ProtocolTCP, Port: 443}},
+		ClusterIP: "10.0.0.1", ClusterIPs: []string{"10.0.0.1"}, Ports: []corev1.ServicePort{{Name: "https", Protocol: corev1.ProtocolTCP, Port: 443}},
 		Selector: map[string]string{"b": "2", "a": "1"}}}
 	template := &corev1.PodTemplate{ObjectMeta: named("t", time.Hour), Template: corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}},

@@ -3,6 +3,7 @@
 package table
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -80,6 +81,14 @@ func OrElse(s, otherwise string) string {
 		return otherwise
 	}
 	return s
+}
+
+// FirstOf is the first of some texts, and how many more there are.
+func FirstOf(list []string, most int) string {
+	if more := len(list) - most; more > 0 {
+		return fmt.Sprintf("%s + %d more...", strings.Join(list[:most], ","), more)
+	}
+	return strings.Join(list, ",")
 }
 
 // Selector is how kubectl shows a set of labels.
