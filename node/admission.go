@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"ledge/api"
+	"ledge/node/evict"
 	"ledge/node/podstate"
 	"ledge/node/pressure"
 )
@@ -70,8 +71,8 @@ func (d admission) admitShort(pod *corev1.Pod) *refusal {
 	if d.a.roster.critical(pod) {
 		return nil
 	}
-	if why := pressure.Admit(pod, d.a.evictor.shortOf()); why != "" {
-		return &refusal{Evicted, why}
+	if why := pressure.Admit(pod, d.a.evictor.Short()); why != "" {
+		return &refusal{evict.Reason, why}
 	}
 	return nil
 }

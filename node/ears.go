@@ -17,7 +17,7 @@ func (e engineEars) came() {
 	e.a.roster.poke()
 	e.a.pokeStatus()
 	e.a.pokeGroups()
-	nudge(e.a.evictor.stalled) // pods can be evicted again
+	e.a.evictor.Again()
 }
 
 // changed implements engineNews.

@@ -13,7 +13,7 @@ func (u usage) metricsText() []byte {
 	t := &stats.Text{}
 	u.pullMetrics(t)
 	u.shutdownMetrics(t)
-	u.a.evictor.metrics(t)
+	u.a.evictor.WriteMetrics(t)
 	u.oomMetrics(t)
 	return []byte(t.String())
 }

@@ -26,6 +26,7 @@ import (
 	"ledge/images"
 	"ledge/lease"
 	"ledge/network"
+	"ledge/node/evict"
 	"ledge/node/machine"
 	"ledge/node/podlog"
 	"ledge/node/podspec"
@@ -46,7 +47,7 @@ type Config struct {
 	Images  images.Store
 	Network network.Setup
 	Machine Machine
-	Events  Recorder
+	Events  Recorder // nil: nobody reads any
 
 	DataDir string // volumes and logs
 	Logs    podlog.Config
@@ -102,20 +103,9 @@ type Config struct {
 // Machine is the hardware and the kernel under an agent, as it measures and uses them: brain.MachineOf is the real one, node/machine/fake
 // is played.
 type Machine interface {
+	evict.Machine
 	// Sample is a look at everything. An error says that nothing could be read; what only some of could not is in the sample's Unread.
 	Sample() (machine.Sample, error)
-	// Left is a look at what the machine can run short of, Room one at its disks and processes alone. What cannot be read has no
-	// capacity; Unread of Left says why.
-	Left() machine.Sample
-	Room() machine.Sample
-	// MemoryAvailable costs little: memory is used up faster than anything else. It fails where nobody can tell between two looks.
-	MemoryAvailable() (available, mapped, total int64, err error)
-	// Stalled calls fn whenever tasks have to wait for "memory", "io" or "cpu", until ctx ends. It fails where the kernel does not tell.
-	Stalled(ctx context.Context, fn func(resource string)) error
-	// OOMs calls fn for each process that the kernel kills because the board is out of memory, until ctx ends.
-	OOMs(ctx context.Context, fn func(name string, pid int)) error
-	// Reclaim takes memory back from a cgroup and gives how much it was; fs.ErrNotExist where the kernel cannot.
-	Reclaim(ctx context.Context, cgroup string, bytes int64) (int64, error)
 	// Dial connects to a loopback port in a network namespace.
 	Dial(ctx context.Context, netns string, port uint16) (net.Conn, error)
 }
@@ -136,6 +126,15 @@ type Recorder interface {
 	Annotated(ref corev1.ObjectReference, annotations map[string]string, eventType, reason, message string)
 }
 
+// silent tells nobody.
+type silent struct{}
+
+func (silent) Event(api.Object, string, string, string) {}
+
+func (silent) EventOn(corev1.ObjectReference, string, string, string) {}
+
+func (silent) Annotated(corev1.ObjectReference, map[string]string, string, string, string) {}
+
 // Agent runs the pods of one board.
 type Agent struct {
 	streams
@@ -148,7 +147,7 @@ type Agent struct {
 	prober  *probe.Prober
 	statics *static.Pods
 	engine  *engineView
-	evictor *evictor
+	evictor *evict.Evictor
 	storage storageBounds
 	hands   *hands
 	roster  roster
@@ -182,6 +181,9 @@ func New(cfg Config) (*Agent, error) {
 		return nil, errors.New("node: Name, Client, Engine, Images, Network and Machine are required")
 	}
 	cfg.Status.Eviction = cfg.Status.Eviction.WithDefaults()
+	if cfg.Events == nil {
+		cfg.Events = silent{}
+	}
 	vols, err := volume.New(cfg.DataDir, cfg.RunDir)
 	if err != nil {
 		return nil, err
@@ -192,11 +194,12 @@ func New(cfg Config) (*Agent, error) {
 		grants: grants{held: map[types.UID]corev1.ResourceList{}}, statusCh: make(chan struct{}, 1),
 		groupsCh: make(chan struct{}, 1), turns: make(chan struct{}), released: make(chan struct{}), handed: make(chan struct{}),
 		known: make(chan struct{}), looked: make(chan struct{})}
-	a.streams, a.usage, a.evictor, a.storage = streams{a}, usage{a}, newEvictor(a), storageBounds{a}
+	a.streams, a.usage, a.storage = streams{a}, usage{a}, storageBounds{a}
 	a.admission, a.groups, a.sweeper = admission{a}, groups{a}, sweeper{a}
 	a.hands = &hands{a: a, blocks: map[types.UID]runtime.IDRange{}}
 	a.engine = newEngineView(cfg.Engine, engineEars{a})
 	a.logs = podlog.Logs{Files: podlog.NewFiles(cfg.DataDir, cfg.RunDir, cfg.Logs), Pods: logPods{a}}
+	a.evictor = newEvictor(a)
 	a.statics = static.New(cfg.Name, cfg.DataDir, cfg.RunDir, cfg.Static, a.nodeWarning)
 	a.mirrors = static.NewMirrors(cfg.Name, a.statics, shownIn{cfg.Client, a})
 	if cfg.Hold == "" {
@@ -215,8 +218,6 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.sources.Run(ctx) })
 	g.Go(func() error { return a.storage.Run(ctx) })
 	g.Go(func() error { return a.evictor.Run(ctx) })
-	g.Go(func() error { return a.evictor.followStalls(ctx) })
-	g.Go(func() error { return a.evictor.followOOMs(ctx) })
 	g.Go(func() error { return a.postStatus(ctx) })
 	g.Go(func() error { return a.reconcile(ctx, g) })
 	g.Go(func() error { return a.renewLease(ctx) })
@@ -388,11 +389,12 @@ func (a *Agent) dispatch(ctx context.Context, g *errgroup.Group) {
 
 // nodeWarning tells of something wrong with the board itself.
 func (a *Agent) nodeWarning(reason, message string) {
-	if a.cfg.Events != nil {
-		a.cfg.Events.EventOn(corev1.ObjectReference{Kind: api.Nodes.Name, APIVersion: api.Nodes.APIVersion(), Name: a.cfg.Name,
-			UID: types.UID(a.cfg.Name)},
-			corev1.EventTypeWarning, reason, message)
-	}
+	a.cfg.Events.EventOn(a.ref(), corev1.EventTypeWarning, reason, message)
+}
+
+// ref is the Node in events; its UID is the node's name, as describe looks for it (N-11.38).
+func (a *Agent) ref() corev1.ObjectReference {
+	return corev1.ObjectReference{Kind: api.Nodes.Name, APIVersion: api.Nodes.APIVersion(), Name: a.cfg.Name, UID: types.UID(a.cfg.Name)}
 }
 
 func (a *Agent) workerDone(w *worker) {

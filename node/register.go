@@ -17,7 +17,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
 	"ledge/internal/grumble"
@@ -96,7 +95,7 @@ func (a *Agent) postStatus(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return nil
-	case <-a.evictor.looked:
+	case <-a.evictor.Looked():
 	}
 	for {
 		rest := time.Duration(float64(cfg.UpdateEvery) * (1 + 0.04*rand.Float64())) // N-2.11
@@ -229,7 +228,7 @@ func (p *poster) look(ctx context.Context) (facts, error) {
 	now := time.Now()
 	f := facts{name: a.cfg.Name, sample: sample, cfg: a.cfg.Status, reg: a.cfg.Registration, version: a.cfg.Version,
 		engine: "libcontainer://Unknown", now: now}
-	f.pressure = a.evictor.shortOf()
+	f.pressure = a.evictor.Short()
 	if a.engine.running() {
 		info := a.engine.last()
 		f.engine = info.Name + "://" + info.Version
@@ -551,13 +550,9 @@ func (p *poster) tellCordon(is bool) {
 	p.a.nodeEvent(corev1.EventTypeNormal, reason, fmt.Sprintf("Node %s status is now: %s", p.a.cfg.Name, reason))
 }
 
-// nodeEvent speaks of the Node; its UID is the node's name, as describe looks for it (N-11.38).
+// nodeEvent speaks of the Node.
 func (a *Agent) nodeEvent(eventType, reason, message string) {
-	if a.cfg.Events != nil {
-		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: a.cfg.Name, UID: types.UID(a.cfg.Name)}}
-		api.Nodes.Stamp(n)
-		a.cfg.Events.Event(n, eventType, reason, message)
-	}
+	a.cfg.Events.EventOn(a.ref(), eventType, reason, message)
 }
 
 // warnOfSwap is N-8.14: secrets in memory may reach the card after all.

@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"ledge/api"
+	"ledge/node/evict"
 	"ledge/node/podstate"
 	"ledge/node/pressure"
 	"ledge/node/stats"
@@ -96,8 +97,8 @@ func (b storageBounds) ownFiles(uid string) (bytes int64, err error) {
 
 func (b storageBounds) evictForLimit(pod *corev1.Pod, message string) {
 	grace := time.Second
-	if b.a.roster.claim(pod.UID, podstate.Stop{Reason: Evicted, Message: message, Grace: &grace, Room: true}) {
-		b.a.event(pod, corev1.EventTypeWarning, Evicted, message)
+	if b.a.roster.claim(pod.UID, podstate.Stop{Reason: evict.Reason, Message: message, Grace: &grace, Room: true}) {
+		b.a.event(pod, corev1.EventTypeWarning, evict.Reason, message)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"ledge/node/evict"
 	"ledge/node/machine"
 	"ledge/node/pressure"
 )
@@ -71,7 +72,7 @@ func (s *seesaw) sample(b *machine.Sample, running map[string]bool) {
 // Annotated hears of an eviction at the moment it is decided.
 func (s *seesaw) Annotated(ref corev1.ObjectReference, notes map[string]string, kind, reason, message string) {
 	s.playedRecorder.Annotated(ref, notes, kind, reason, message)
-	if reason != Evicted {
+	if reason != evict.Reason {
 		return
 	}
 	s.mu.Lock()
@@ -175,7 +176,7 @@ func TestSeesaw(t *testing.T) { // N-6.18 to N-6.20, N-6.25, N-6.27, N-6.30
 					}
 				}
 				s.mu.Unlock()
-				for _, e := range r.events.of(Evicted) {
+				for _, e := range r.events.of(evict.Reason) {
 					if !strings.Contains(e, string(what.name)) {
 						t.Errorf("seed %d: %s", seed, e)
 					}

@@ -410,15 +410,13 @@ func (w *worker) unmark(act podstate.Action) {
 }
 
 func (a *Agent) event(pod *corev1.Pod, eventType, reason, message string) {
-	if a.cfg.Events != nil {
-		a.cfg.Events.Event(pod, eventType, reason, message)
-	}
+	a.cfg.Events.Event(pod, eventType, reason, message)
 }
 
 // containerEvent names its container, so that equal messages of two containers are not merged.
 func (a *Agent) containerEvent(pod *corev1.Pod, name, eventType, reason, message string) {
 	c := api.ContainerNamed(pod, name)
-	if a.cfg.Events == nil || c == nil {
+	if c == nil {
 		a.event(pod, eventType, reason, message)
 		return
 	}

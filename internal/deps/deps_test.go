@@ -78,6 +78,7 @@ var table = map[string][]string{
 	"controller/machines": {"controller"},
 	"node":                {"api", "api/node", "runtime", "images", "network", "lease", "node/...", "internal/durable", "internal/grumble"},
 	"node/downward":       {"api"},
+	"node/evict":          {"api", "internal/grumble", "node/machine", "node/podstate", "node/pressure", "node/stats", "node/volume"},
 	"node/machine/...":    {"node/machine", "node/pressure"},
 	"node/podspec":        {"api", "images", "node/downward", "node/podlog", "node/podstate", "node/pressure", "node/volume", "runtime"},
 	"node/podlog":         {"api", "node/podstate", "runtime"},

@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"ledge/node"
+	"ledge/node/evict"
 	"ledge/node/pressure"
 )
 
@@ -62,7 +62,7 @@ func (b *Board) forgetGone(hogs map[string]bool) {
 	b.t.Helper()
 	here := map[string]bool{}
 	for _, p := range b.Pods() {
-		here[string(p.UID)] = p.Status.Reason != node.Evicted
+		here[string(p.UID)] = p.Status.Reason != evict.Reason
 	}
 	maps.DeleteFunc(hogs, func(uid string, _ bool) bool { return !here[uid] })
 }
@@ -85,13 +85,13 @@ func (b *Board) someHog(name string) *corev1.Pod {
 
 // refused: the pod came to a board that was short, and took no more.
 func refused(p *corev1.Pod) bool {
-	return p.Status.Reason == node.Evicted && strings.HasPrefix(p.Status.Message, "The node had condition")
+	return p.Status.Reason == evict.Reason && strings.HasPrefix(p.Status.Message, "The node had condition")
 }
 
 // judgeEnd checks that the agent evicted a pod it may evict: one that uses what the board is short of, while it is
 // short, or one that arrived meanwhile (N-6.25, N-6.35).
 func (b *Board) judgeEnd(old, new *corev1.Pod) {
-	if new.Status.Reason != node.Evicted || old.Status.Reason == node.Evicted {
+	if new.Status.Reason != evict.Reason || old.Status.Reason == evict.Reason {
 		return
 	}
 	if refused(new) {

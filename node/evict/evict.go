@@ -1,4 +1,7 @@
-package node
+// Package evict watches what a board is short of, and answers: first with what nobody needs, then with one pod at a time, looking again
+// before the next. What is short, what that means and who goes is decided in node/pressure, which has no effects; the effects are here, and
+// go through the interfaces of Config.
+package evict
 
 import (
 	"context"
@@ -16,20 +19,90 @@ import (
 
 	"ledge/api"
 	"ledge/internal/grumble"
+	"ledge/node/machine"
 	"ledge/node/podstate"
 	"ledge/node/pressure"
 	"ledge/node/stats"
 	"ledge/node/volume"
 )
 
-// evictor watches what the board is short of, and answers: first with what nobody needs, then with one pod at a time,
-// looking again before the next.
-type evictor struct {
-	a      *Agent
-	policy pressure.Policy
+// Config is what an evictor needs.
+type Config struct {
+	Policy     pressure.Policy
+	Unenforced bool // all pods together have no bound
+	Swaps      bool // pods may swap
+	WorkingSet bool // memory in use is what Kubernetes calls so, page cache in use included
+	Reclaim    bool // memory is taken back from a pod before one goes
+
+	Machine Machine
+	Engine  Engine
+	Pods    Pods
+	Events  Events
+	Node    corev1.ObjectReference // whom events are about that are not a pod's
+
+	// Own frees room on the disk of ledge's own files, Stored on that of images and containers: each the least missed first.
+	Own, Stored []Step
+	// Changed is called when the board is short of something else than before.
+	Changed func()
+}
+
+// Step removes something that nobody needs. freed: there is more room now, or soon.
+type Step func(context.Context) (freed bool, err error)
+
+// Machine is what may run short, and who tells of it.
+type Machine interface {
+	// Left is a look at all that may run short, Room one at disks and processes alone. What cannot be read has no capacity; Unread of
+	// Left says why.
+	Left() machine.Sample
+	Room() machine.Sample
+	// MemoryAvailable costs little: memory is used up faster than anything else. It fails where nobody can tell between two looks.
+	MemoryAvailable() (available, mapped, total int64, err error)
+	// Stalled calls fn whenever tasks have to wait for "memory", "io" or "cpu", until ctx ends. It fails where the kernel does not tell.
+	Stalled(ctx context.Context, fn func(resource string)) error
+	// OOMs calls fn for each process that the kernel kills because the board is out of memory, until ctx ends.
+	OOMs(ctx context.Context, fn func(name string, pid int)) error
+	// Reclaim takes memory back from a cgroup and gives how much it was; fs.ErrNotExist where the kernel cannot.
+	Reclaim(ctx context.Context, cgroup string, bytes int64) (int64, error)
+}
+
+// Engine is who ends containers. It may be away.
+type Engine interface {
+	Running() bool
+	// RunningSince: it has been there all the time since then.
+	RunningSince(time.Time) bool
+}
+
+// Pods are those of the board.
+type Pods interface {
+	// Memory is what is left of the memory that all pods may have together; false: nobody can tell.
+	Memory(now time.Time) (left pressure.Reading, known bool)
+	// Candidates are the pods that stand on the board and may be evicted, measured anew.
+	Candidates(pressure.Signal) []pressure.Candidate
+	// Cgroup is where the kernel can take memory back from a pod; empty: nowhere.
+	Cgroup(types.UID) string
+	// Claim has a pod end; false: it ends already, for another reason.
+	Claim(types.UID, podstate.Stop) bool
+	// Hasten is another word on a pod's end, which is coming already.
+	Hasten(types.UID, podstate.Stop)
+	// Stop has a pod end, and waits until it has; a pod that is not here has.
+	Stop(context.Context, types.UID, podstate.Stop) error
+	// Unheard is closed when all that the pod took is free but its end could not be told to the API; nil: there is no such pod.
+	Unheard(types.UID) <-chan struct{}
+	// Gone: the pod is not here any more, or nothing of it.
+	Gone(types.UID) bool
+}
+
+// Events takes events for users to read.
+type Events interface {
+	EventOn(ref corev1.ObjectReference, eventType, reason, message string)
+	Annotated(ref corev1.ObjectReference, annotations map[string]string, eventType, reason, message string)
+}
+
+// Evictor is one board's.
+type Evictor struct {
+	Config
 	all    []pressure.Threshold
 	state  pressure.State
-	bare   map[string]bool // ended containers whose files have been removed
 	blind  grumble.Once
 	partly grumble.Once
 	stuck  grumble.Once
@@ -61,9 +134,10 @@ type evictor struct {
 	evictions map[pressure.Signal]*api.Durations // since the start
 }
 
-func newEvictor(a *Agent) *evictor {
-	return &evictor{a: a, policy: a.cfg.Status.Eviction, bare: map[string]bool{}, sights: make(chan sight, 1), looked: make(chan struct{}),
-		stalled: make(chan struct{}, 1), busy: make(chan struct{}, 1), evictions: map[pressure.Signal]*api.Durations{}}
+// New makes an evictor that has seen nothing yet.
+func New(cfg Config) *Evictor {
+	return &Evictor{Config: cfg, sights: make(chan sight, 1), looked: make(chan struct{}), stalled: make(chan struct{}, 1),
+		busy: make(chan struct{}, 1), evictions: map[pressure.Signal]*api.Durations{}}
 }
 
 // going is a pod that was told to go.
@@ -74,8 +148,8 @@ type going struct {
 	waits int // how often it was waited for
 }
 
-// Evicted is the reason of a pod that had to go.
-const Evicted = "Evicted"
+// Reason is why a pod is over that had to go.
+const Reason = "Evicted"
 
 const (
 	// evictWithin is how long the next pod waits for the one before it to be gone (N-6.20).
@@ -89,7 +163,11 @@ const (
 )
 
 // Run takes a look every few seconds until ctx ends.
-func (e *evictor) Run(ctx context.Context) error {
+func (e *Evictor) Run(ctx context.Context) error {
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	beside.Go(func() { e.followStalls(ctx) })
+	beside.Go(func() { e.followOOMs(ctx) })
 	for s := e.sample(); ctx.Err() == nil; s = e.await(ctx) {
 		for e.pass(ctx, s) && ctx.Err() == nil {
 			s = e.sample()
@@ -99,34 +177,33 @@ func (e *evictor) Run(ctx context.Context) error {
 }
 
 // pass is the answer to one look (N-6.18). True: a pod has gone, look again at once.
-func (e *evictor) pass(ctx context.Context, s sight) bool {
+func (e *Evictor) pass(ctx context.Context, s sight) bool {
 	seen, layout, err := e.take(s)
 	e.blind.About("cannot see what the board is short of; nothing is decided until it can be", err)
 	if err != nil { // N-6.21
 		e.weighed()
 		return false
 	}
-	e.all = e.policy.All(layout, !e.a.cfg.Resources.Unenforced)
+	e.all = e.Policy.All(layout, !e.Unenforced)
 	var found pressure.Verdict
-	e.state, found = e.policy.Step(e.state, e.all, seen, time.Now())
+	e.state, found = e.Policy.Step(e.state, e.all, seen, time.Now())
 	e.publish(found, seen)
 	e.weighed()
 	if len(found.Due) == 0 {
 		e.stuck.About("", nil)
-		clear(e.bare)
-		if e.going != nil && e.hasGone(e.going.pod.UID) {
+		if e.going != nil && e.Pods.Gone(e.going.pod.UID) {
 			e.going = nil
 		}
 		return false
 	}
 	t := found.Due[0]
 	what := t.Signal.Resource()
-	e.a.nodeEvent(corev1.EventTypeWarning, "EvictionThresholdMet", fmt.Sprintf("Attempting to reclaim %s", what))
+	e.Events.EventOn(e.Node, corev1.EventTypeWarning, "EvictionThresholdMet", fmt.Sprintf("Attempting to reclaim %s", what))
 	if seen, layout = e.free(ctx, t.Signal, seen, layout); !pressure.Short(e.all, seen) || ctx.Err() != nil {
 		e.eased(seen)
 		return false
 	}
-	if !e.a.engine.running() { // who is chosen now could not be stopped, and would go beside whoever frees enough
+	if !e.Engine.Running() { // who is chosen now could not be stopped, and would go beside whoever frees enough
 		e.halted = true
 		e.stuck.About("the board is short, and no pod can be evicted", errors.New("the container engine is away"), "signal", t.Signal)
 		return false
@@ -135,7 +212,7 @@ func (e *evictor) pass(ctx context.Context, s sight) bool {
 		e.seeOff(ctx, func() {})
 		return true
 	}
-	candidates := e.candidates(t.Signal)
+	candidates := e.Pods.Candidates(t.Signal)
 	if c, above, ok := pressure.Fattest(t.Signal, candidates); ok && e.squeeze(ctx, c, above) {
 		now, l, err := e.look()
 		if err != nil || ctx.Err() != nil {
@@ -145,7 +222,7 @@ func (e *evictor) pass(ctx context.Context, s sight) bool {
 			e.eased(now)
 			return false
 		}
-		seen, layout, candidates = now, l, e.candidates(t.Signal)
+		seen, layout, candidates = now, l, e.Pods.Candidates(t.Signal)
 	}
 	if e.over(t) { // the kernel may have killed, or a pod have ended, while all this was measured
 		return true
@@ -161,15 +238,15 @@ func (e *evictor) pass(ctx context.Context, s sight) bool {
 
 // evict puts an end to one pod and waits until it is gone. Its end comes before all that is told about it: on a board that is
 // out of memory even a line of log can take longer than the pod lives.
-func (e *evictor) evict(ctx context.Context, t pressure.Threshold, r pressure.Reading, c pressure.Candidate) {
+func (e *Evictor) evict(ctx context.Context, t pressure.Threshold, r pressure.Reading, c pressure.Candidate) {
 	message, offences := pressure.Message(t, r, c)
 	grace := time.Second // N-6.31
 	if t.Soft {
-		grace = e.policy.MaxPodGrace
+		grace = e.Policy.MaxPodGrace
 	}
-	stop := podstate.Stop{Reason: Evicted, Message: message, Grace: &grace, Room: t.Signal.Disk(),
+	stop := podstate.Stop{Reason: Reason, Message: message, Grace: &grace, Room: t.Signal.Disk(),
 		Disruption: corev1.PodReasonTerminationByKubelet}
-	if !e.a.roster.claim(c.Pod.UID, stop) { // it goes on its own, or for another reason: what that frees is to be seen first
+	if !e.Pods.Claim(c.Pod.UID, stop) { // it goes on its own, or for another reason: what that frees is to be seen first
 		return
 	}
 	e.going = &going{pod: c.Pod, stop: stop, why: t.Signal}
@@ -182,7 +259,7 @@ func (e *evictor) evict(ctx context.Context, t pressure.Threshold, r pressure.Re
 
 // seeOff waits until the pod that goes is gone. The next one does not wait longer for it than evictWithin (N-6.20), nor for an API that
 // cannot be told; but while there is no engine to end it, others could not go either, and would all go once there is one again.
-func (e *evictor) seeOff(ctx context.Context, tell func()) {
+func (e *Evictor) seeOff(ctx context.Context, tell func()) {
 	g, began := e.going, time.Now()
 	g.waits++
 	wait, cancel := context.WithTimeout(ctx, evictWithin)
@@ -198,9 +275,9 @@ func (e *evictor) seeOff(ctx context.Context, tell func()) {
 		}
 	})
 	tell()
-	err := e.a.StopPod(end, g.pod.UID, g.stop)
-	if err != nil && !errors.Is(err, ErrUnknownPod) && !errors.Is(context.Cause(end), errUnheard) && ctx.Err() == nil {
-		if g.waits < goingWaits && !e.a.engine.runningSince(began) {
+	err := e.Pods.Stop(end, g.pod.UID, g.stop)
+	if err != nil && !errors.Is(context.Cause(end), errUnheard) && ctx.Err() == nil {
+		if g.waits < goingWaits && !e.Engine.RunningSince(began) {
 			return
 		}
 		slog.Warn("an evicted pod takes long to end; the next one does not wait for it", "pod", api.Key(g.pod), "err", err)
@@ -212,15 +289,15 @@ var errUnheard = errors.New("the API has not heard of the pod's end")
 
 // unheard waits until all that the pod took of what the board is short of is free. Its end is told at once then, as a rule; where
 // that cannot be done it has gone all the same. What it has in memory stays until its end has been told.
-func (e *evictor) unheard(ctx context.Context, g *going) bool {
-	w := e.a.roster.of(g.pod.UID)
-	if w == nil || g.why.Resource() == pressure.Memory && slices.ContainsFunc(g.pod.Spec.Volumes, volume.InMemory) {
+func (e *Evictor) unheard(ctx context.Context, g *going) bool {
+	unheard := e.Pods.Unheard(g.pod.UID)
+	if unheard == nil || g.why.Resource() == pressure.Memory && slices.ContainsFunc(g.pod.Spec.Volumes, volume.InMemory) {
 		return false
 	}
 	select {
 	case <-ctx.Done():
 		return false
-	case <-w.unheard:
+	case <-unheard:
 	}
 	select {
 	case <-ctx.Done():
@@ -233,12 +310,12 @@ func (e *evictor) unheard(ctx context.Context, g *going) bool {
 // hurry lets a pod that goes for want of memory have its grace only as long as there is memory to wait with: a pod that does
 // not hear its stop signal (every program without a handler, as first process of its container) eats on meanwhile, and then
 // the kernel kills, by its own choice, in the middle of everything.
-func (e *evictor) hurry(ctx context.Context, g *going) {
+func (e *Evictor) hurry(ctx context.Context, g *going) {
 	stop := g.stop
 	stop.Now = true
 	for g.why.Resource() == pressure.Memory {
 		if seen, _ := e.glance(); pressure.Dire(e.all, seen) {
-			e.a.roster.hasten(g.pod.UID, stop)
+			e.Pods.Hasten(g.pod.UID, stop)
 			return
 		}
 		select {
@@ -249,17 +326,8 @@ func (e *evictor) hurry(ctx context.Context, g *going) {
 	}
 }
 
-// hasGone: the pod is not here any more, or nothing of it.
-func (e *evictor) hasGone(uid types.UID) bool {
-	w := e.a.roster.of(uid)
-	return w == nil || w.isEnded()
-}
-
 // tellEvicted is the event of N-6.32.
-func (e *evictor) tellEvicted(pod *corev1.Pod, message string, what corev1.ResourceName, offences []pressure.Offence) {
-	if e.a.cfg.Events == nil {
-		return
-	}
+func (e *Evictor) tellEvicted(pod *corev1.Pod, message string, what corev1.ResourceName, offences []pressure.Offence) {
 	var containers, usage []string
 	for _, o := range offences {
 		containers, usage = append(containers, o.Container), append(usage, o.Usage)
@@ -268,15 +336,15 @@ func (e *evictor) tellEvicted(pod *corev1.Pod, message string, what corev1.Resou
 	if len(offences) > 0 {
 		notes["offending_containers"], notes["offending_containers_usage"] = strings.Join(containers, ","), strings.Join(usage, ",")
 	}
-	e.a.cfg.Events.Annotated(corev1.ObjectReference{Kind: api.Pods.Name, APIVersion: api.Pods.APIVersion(), Namespace: pod.Namespace,
-		Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion}, notes, corev1.EventTypeWarning, Evicted, message)
+	e.Events.Annotated(corev1.ObjectReference{Kind: api.Pods.Name, APIVersion: api.Pods.APIVersion(), Namespace: pod.Namespace,
+		Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion}, notes, corev1.EventTypeWarning, Reason, message)
 }
 
 // ageBuckets are Kubernetes' usual ones, in seconds.
 var ageBuckets = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
 
 // count counts what a signal has cost, and how old what was decided on had become by then.
-func (e *evictor) count(s pressure.Signal, age time.Duration) {
+func (e *Evictor) count(s pressure.Signal, age time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	d := e.evictions[s]
@@ -287,61 +355,8 @@ func (e *evictor) count(s pressure.Signal, age time.Duration) {
 	d.Saw(age)
 }
 
-// candidates are the pods that stand on the board and may be evicted, measured anew. One that has nothing there yet would
-// free nothing.
-func (e *evictor) candidates(s pressure.Signal) []pressure.Candidate {
-	var out []pressure.Candidate
-	usage := e.usageNow(s)
-	for _, pod := range e.a.Pods() {
-		if e.a.roster.critical(pod) || terminal(pod.Status.Phase) || !e.a.roster.mayEvict(pod.UID) { // N-6.30
-			continue
-		}
-		if _, stands, _ := e.a.engine.held(pod.UID); stands {
-			out = append(out, pressure.Candidate{Pod: pod, Used: usage[string(pod.UID)]})
-		}
-	}
-	return out
-}
-
-// usageNow measures what a signal is about, by the UID of pods.
-func (e *evictor) usageNow(s pressure.Signal) map[string]*pressure.Usage {
-	out := map[string]*pressure.Usage{}
-	if e.a.cfg.Stats == nil {
-		return out
-	}
-	pass := e.a.usage.readStats()
-	for i := range pass.Pods {
-		p := &pass.Pods[i]
-		if s.Disk() {
-			if u, err := e.a.storage.filesOf(p.Pod); err == nil {
-				out[p.UID] = u
-			} else {
-				slog.Warn("cannot measure the files of a pod", "pod", p.Namespace+"/"+p.Name, "err", err)
-			}
-			continue
-		}
-		u := &pressure.Usage{}
-		if p.Memory != nil {
-			u.Memory = p.Memory.WorkingSet
-		}
-		if p.Pids != nil {
-			u.Processes = *p.Pids
-		}
-		if p.Memory == nil && s.Resource() == pressure.Memory || p.Pids == nil && s.Resource() == pressure.PIDs {
-			continue // the kernel does not count it: not measured
-		}
-		for _, c := range p.Containers {
-			if c.Memory != nil {
-				u.Containers = append(u.Containers, pressure.ContainerUsage{Name: c.Name, Memory: c.Memory.WorkingSet})
-			}
-		}
-		out[p.UID] = u
-	}
-	return out
-}
-
-// metrics of N-6.37: how many pods had to go for each signal, and how old the figures were on which that was decided.
-func (e *evictor) metrics(t *stats.Text) {
+// WriteMetrics writes those of N-6.37: how many pods had to go for each signal, and how old the figures were on which that was decided.
+func (e *Evictor) WriteMetrics(t *stats.Text) {
 	const name, age = "kubelet_evictions", "kubelet_eviction_stats_age_seconds"
 	e.mu.Lock()
 	defer e.mu.Unlock()

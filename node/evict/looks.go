@@ -1,4 +1,4 @@
-package node
+package evict
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 	"ledge/node/pressure"
 )
 
-// How the agent learns what the board is short of, and when it looks. What follows from that is in evict.go.
+// How an evictor learns what the board is short of, and when it looks. What follows from that is in evict.go.
 
 // sight is what was seen of the board: of all of it, or of a part.
 type sight struct {
@@ -27,7 +27,7 @@ type sight struct {
 
 // await gives what the next pass goes by: a look at everything each MonitorPeriod, before that what was glanced at and is news.
 // The looks are taken beside it: a disk that is slow holds up nothing but its own answer.
-func (e *evictor) await(ctx context.Context) sight {
+func (e *Evictor) await(ctx context.Context) sight {
 	looked := time.Now()
 	next, good, strained := looked.Add(pressure.MonitorPeriod), pressure.RoomAgain(e.all, e.seen), false
 	for {
@@ -36,7 +36,7 @@ func (e *evictor) await(ctx context.Context) sight {
 			return sight{seen: seen}
 		}
 		now := time.Now()
-		if e.halted && e.a.engine.running() {
+		if e.halted && e.Engine.Running() {
 			next, e.halted = now, false
 		}
 		due := next
@@ -49,7 +49,7 @@ func (e *evictor) await(ctx context.Context) sight {
 			e.begin(e.sample)
 		case !now.Before(due):
 			looked, strained = now, false
-			e.begin(func() sight { return sight{seen: e.a.cfg.Machine.Room().Readings(e.policy, time.Now())} })
+			e.begin(func() sight { return sight{seen: e.Machine.Room().Readings(e.Policy, time.Now())} })
 		default:
 			again = min(again, due.Sub(now))
 		}
@@ -81,7 +81,7 @@ func (e *evictor) await(ctx context.Context) sight {
 }
 
 // begin takes a look beside everything else, one at a time. Nobody waits for it when the agent ends: its disk may hang.
-func (e *evictor) begin(look func() sight) {
+func (e *Evictor) begin(look func() sight) {
 	e.looking = true
 	go func() { e.sights <- look() }()
 }
@@ -89,10 +89,10 @@ func (e *evictor) begin(look func() sight) {
 // followStalls has a glance taken whenever the kernel says that tasks wait for memory, and a look at disks and processes when
 // they wait for a disk or a processor: who fills the one or forks without end makes them. Without a kernel that tells there are
 // the glances of the clock.
-func (e *evictor) followStalls(ctx context.Context) error {
+func (e *Evictor) followStalls(ctx context.Context) {
 	e.told.Store(true)
 	defer e.told.Store(false)
-	err := e.a.cfg.Machine.Stalled(ctx, func(resource string) {
+	err := e.Machine.Stalled(ctx, func(resource string) {
 		poke := e.busy
 		if resource == "memory" {
 			poke = e.stalled
@@ -102,28 +102,26 @@ func (e *evictor) followStalls(ctx context.Context) error {
 	if err != nil && ctx.Err() == nil {
 		slog.Info("the kernel does not tell when tasks have to wait; memory is looked at each second", "err", err)
 	}
-	return nil
 }
 
 // followOOMs tells, in a kubelet's words, of every process that the kernel killed because the board was out of memory: each
 // is an eviction that came too late.
-func (e *evictor) followOOMs(ctx context.Context) error {
-	err := e.a.cfg.Machine.OOMs(ctx, func(name string, pid int) {
-		e.a.nodeWarning("SystemOOM", fmt.Sprintf("System OOM encountered, victim process: %s, pid: %d", name, pid))
+func (e *Evictor) followOOMs(ctx context.Context) {
+	err := e.Machine.OOMs(ctx, func(name string, pid int) {
+		e.Events.EventOn(e.Node, corev1.EventTypeWarning, "SystemOOM", fmt.Sprintf("System OOM encountered, victim process: %s, pid: %d", name, pid))
 	})
 	if err != nil && ctx.Err() == nil {
 		slog.Info("what the kernel kills for want of memory is not told as events of the Node", "err", err)
 	}
-	return nil
 }
 
 // glance reads memory only, and says how long that is good for. What the pods have left of theirs is read when it may
 // matter: to have a kernel add up the memory of a cgroup costs as much as all the rest.
-func (e *evictor) glance() (pressure.Readings, time.Duration) {
+func (e *Evictor) glance() (pressure.Readings, time.Duration) {
 	now := time.Now()
 	seen := pressure.Readings{}
-	if n, mapped, total, err := e.a.cfg.Machine.MemoryAvailable(); err == nil {
-		seen[pressure.MemoryAvailable] = pressure.Reading{Available: e.policy.Spare(n, mapped, total), Capacity: total, At: now}
+	if n, mapped, total, err := e.Machine.MemoryAvailable(); err == nil {
+		seen[pressure.MemoryAvailable] = pressure.Reading{Available: e.Policy.Spare(n, mapped, total), Capacity: total, At: now}
 	}
 	most := pressure.GlanceMost
 	if e.told.Load() {
@@ -136,7 +134,7 @@ func (e *evictor) glance() (pressure.Readings, time.Duration) {
 		}
 		delete(seen, pressure.AllocatableMemory)
 	}
-	if r, ok := e.a.usage.podMemory(now); ok {
+	if r, ok := e.Pods.Memory(now); ok {
 		seen[pressure.AllocatableMemory], e.podLimit = r, r.Capacity
 	}
 	if len(seen) == 0 { // a machine that tells nothing between two looks is not asked each second
@@ -147,22 +145,22 @@ func (e *evictor) glance() (pressure.Readings, time.Duration) {
 
 // over says that a threshold of memory, which changes faster than a machine that is short of it can measure its pods, is not met
 // any more.
-func (e *evictor) over(t pressure.Threshold) bool {
+func (e *Evictor) over(t pressure.Threshold) bool {
 	seen, _ := e.glance()
 	r, ok := seen[t.Signal]
 	return ok && r.Capacity > 0 && !t.Unresolved(r)
 }
 
 // sample reads every signal.
-func (e *evictor) sample() sight {
-	s, now := e.a.cfg.Machine.Left(), time.Now()
-	seen := s.Readings(e.policy, now)
+func (e *Evictor) sample() sight {
+	s, now := e.Machine.Left(), time.Now()
+	seen := s.Readings(e.Policy, now)
 	if len(seen) == 0 && s.Unread != nil {
 		return sight{whole: true, err: s.Unread}
 	}
-	out := sight{seen: seen, whole: true, layout: s.Layout(), swaps: s.SwapTotal > 0 && e.a.cfg.Resources.Swap.Any(),
+	out := sight{seen: seen, whole: true, layout: s.Layout(), swaps: s.SwapTotal > 0 && e.Swaps,
 		unread: s.Unread}
-	if r, ok := e.a.usage.podMemory(now); ok {
+	if r, ok := e.Pods.Memory(now); ok {
 		out.seen[pressure.AllocatableMemory], out.podLimit = r, r.Capacity
 	}
 	return out
@@ -170,7 +168,7 @@ func (e *evictor) sample() sight {
 
 // take remembers a look. What is news is added to what the last one has seen: the answer to it does not wait for a look at the
 // disks, which may be slow.
-func (e *evictor) take(s sight) (pressure.Readings, pressure.Layout, error) {
+func (e *Evictor) take(s sight) (pressure.Readings, pressure.Layout, error) {
 	switch {
 	case s.err != nil:
 		return nil, 0, s.err
@@ -185,44 +183,60 @@ func (e *evictor) take(s sight) (pressure.Readings, pressure.Layout, error) {
 }
 
 // look reads every signal at once.
-func (e *evictor) look() (pressure.Readings, pressure.Layout, error) { return e.take(e.sample()) }
+func (e *Evictor) look() (pressure.Readings, pressure.Layout, error) { return e.take(e.sample()) }
 
 // eased takes what was seen after something was freed for a look too: what is met from now on is news, and does not wait for
 // the clock.
-func (e *evictor) eased(seen pressure.Readings) {
+func (e *Evictor) eased(seen pressure.Readings) {
 	var found pressure.Verdict
-	e.state, found = e.policy.Step(e.state, e.all, seen, time.Now())
+	e.state, found = e.Policy.Step(e.state, e.all, seen, time.Now())
 	e.publish(found, seen)
 }
 
-// publish tells the rest of the agent.
-func (e *evictor) publish(found pressure.Verdict, seen pressure.Readings) {
+// publish lets others know.
+func (e *Evictor) publish(found pressure.Verdict, seen pressure.Readings) {
 	report := pressure.Describe(e.all, e.state, found, seen, time.Now())
 	e.mu.Lock()
 	changed := !maps.Equal(e.short, found.Conditions)
 	e.short, e.report = found.Conditions, report
 	e.mu.Unlock()
 	if changed {
-		e.a.pokeStatus()
+		e.Changed()
 	}
 }
 
-// Pressure is what the last look has found.
-func (a *Agent) Pressure() pressure.Report {
-	a.evictor.mu.Lock()
-	defer a.evictor.mu.Unlock()
-	return a.evictor.report
+// Report is what the last look has found.
+func (e *Evictor) Report() pressure.Report {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.report
 }
 
-// weighed lets the Node be posted: the first status shall not call a board well that is not.
-func (e *evictor) weighed() {
-	if !isClosed(e.looked) {
+// Looked is closed when it has been decided once what the board is short of: the first status of its Node shall not call a board well that
+// is not.
+func (e *Evictor) Looked() <-chan struct{} { return e.looked }
+
+func (e *Evictor) weighed() {
+	select {
+	case <-e.looked:
+	default:
 		close(e.looked)
 	}
 }
 
-// shortOf are the pressure conditions of the board, as last decided.
-func (e *evictor) shortOf() map[corev1.NodeConditionType]bool {
+// Again has memory looked at now: pods can be evicted again.
+func (e *Evictor) Again() { nudge(e.stalled) }
+
+// nudge wakes who waits at c, if that is not to be woken already.
+func nudge(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// Short are the pressure conditions of the board, as last decided.
+func (e *Evictor) Short() map[corev1.NodeConditionType]bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.short
