@@ -1,6 +1,9 @@
 package brain
 
-import "time"
+import (
+	"sync/atomic"
+	"time"
+)
 
 // clockPatience is how long a clock that nobody keeps is doubted after a start: until then a time server would have answered.
 const clockPatience = 2 * time.Minute
@@ -9,8 +12,8 @@ const clockPatience = 2 * time.Minute
 // only set by who knows the time; one that was not may be kept by a battery.
 type trust struct {
 	floor, began time.Time
-	behind       bool // at the start
-	known        bool // something that knows the time has set it since
+	behind       bool        // at the start
+	known        atomic.Bool // something that knows the time has set it since
 	synced       func() (bool, error)
 }
 
@@ -20,14 +23,15 @@ func newTrust(floor time.Time, synced func() (bool, error)) *trust {
 	return &trust{floor: floor, began: now, behind: now.Before(floor), synced: synced}
 }
 
-// believed is asked by one loop.
+// believed is asked by several loops.
 func (t *trust) believed() bool {
 	if time.Now().Before(t.floor) {
 		return false
 	}
-	if !t.known {
-		ok, err := t.synced()
-		t.known = err == nil && ok // a kernel that does not say is one that nobody sets
+	if !t.known.Load() {
+		if ok, err := t.synced(); err == nil && ok { // a kernel that does not say is one that nobody sets
+			t.known.Store(true)
+		}
 	}
-	return t.known || !t.behind && time.Since(t.began) >= clockPatience
+	return t.known.Load() || !t.behind && time.Since(t.began) >= clockPatience
 }

@@ -59,7 +59,8 @@ type Config struct {
 	Machines       Lister   // nil: there is no list of machines (N-3.62)
 	Metrics        *Metrics // nil: nobody asks
 	Usage          Usage    // nil: nothing is measured
-	// Believed says whether the clock is right, as far as anybody knows: CronJobs begin nothing before. nil: it is.
+	// Believed says whether the clock is right, as far as anybody knows: CronJobs begin nothing before, and a Job is not older than it was
+	// seen to be. nil: it is.
 	Believed func() bool
 }
 
@@ -114,7 +115,7 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	if w.has(batch.Jobs) {
 		jobs := record("job-controller")
-		loops = append(loops, jobs, NewJobs(w, jobs))
+		loops = append(loops, jobs, NewJobs(w, cfg.Believed, jobs))
 	}
 	if w.has(batch.CronJobs) {
 		due := record("cronjob-controller")

@@ -23,30 +23,38 @@ import (
 // once. Only another spec does not wait.
 const jobRest = time.Second
 
+// jobDoubt is how long a Job that may be older than it seems is left before the clock is asked again.
+const jobDoubt = 10 * time.Second
+
 // Jobs makes the pods of Jobs and counts how they end.
 type Jobs struct {
-	w       *World
-	all     Of[*batchv1.Job]
-	pods    Of[*corev1.Pod]
-	events  Recorder
-	changed <-chan struct{}
-	saw     latest[*batchv1.Job]
-	made    latest[*corev1.Pod] // pods that we made or changed
-	gone    map[types.UID]bool  // pods that went by our doing, and that the view still shows
-	of      map[types.UID]*job
-	grumble grumble
+	w        *World
+	all      Of[*batchv1.Job]
+	pods     Of[*corev1.Pod]
+	believed func() bool
+	events   Recorder
+	changed  <-chan struct{}
+	saw      latest[*batchv1.Job]
+	made     latest[*corev1.Pod] // pods that we made or changed
+	gone     map[types.UID]bool  // pods that went by our doing, and that the view still shows
+	of       map[types.UID]*job
+	grumble  grumble
 }
 
 // job is what is remembered of a Job, in its present generation.
 type job struct {
 	kept
-	wrote bool      // since it was left alone
-	rest  time.Time // it is, until then
+	watch jobs.Watch // from one generation to the next
+	wrote bool       // since it was left alone
+	rest  time.Time  // it is, until then
 }
 
 // NewJobs prepares the loop; call it before the World runs.
-func NewJobs(w *World, events Recorder) *Jobs {
-	d := &Jobs{w: w, all: Of[*batchv1.Job]{w.view(batch.Jobs, api.Selection{})}, pods: w.pods(), events: events,
+func NewJobs(w *World, believed func() bool, events Recorder) *Jobs {
+	if believed == nil {
+		believed = func() bool { return true }
+	}
+	d := &Jobs{w: w, all: Of[*batchv1.Job]{w.view(batch.Jobs, api.Selection{})}, pods: w.pods(), believed: believed, events: events,
 		saw: latest[*batchv1.Job]{}, made: latest[*corev1.Pod]{}, gone: map[types.UID]bool{}, of: map[types.UID]*job{}}
 	d.changed = listen(d.all, d.pods)
 	return d
@@ -112,7 +120,9 @@ func (d *Jobs) settle(ctx context.Context, j *batchv1.Job, pods []*corev1.Pod, n
 	if !jobs.Ours(j) {
 		return idle, nil
 	}
-	if at, ok := jobs.Expires(j); ok && !now.Before(at) {
+	k := d.remember(j)
+	k.watch.Look(j, now, d.believed)
+	if left, ok := k.watch.Expires(j, now); ok && left <= 0 {
 		_, err := d.w.Client.Delete(ctx, batch.Jobs, j.Namespace, j.Name,
 			api.DeleteOptions{UID: &j.UID, Revision: &j.ResourceVersion, Propagation: metav1.DeletePropagationForeground})
 		if outdated(err) {
@@ -120,28 +130,40 @@ func (d *Jobs) settle(ctx context.Context, j *batchv1.Job, pods []*corev1.Pod, n
 		}
 		return firstAttempt, err
 	}
-	k := d.of[j.UID]
-	if k == nil || k.generation != j.Generation {
-		k = &job{kept: kept{generation: j.Generation, pods: map[types.UID]time.Time{}}}
-		d.of[j.UID] = k
-	}
 	if left := k.rest.Sub(now); left > 0 {
 		return left, nil
 	}
 	return d.step(ctx, j, k, pods, now)
 }
 
+// remember is what is remembered of a Job. With another spec it is tried anew.
+func (d *Jobs) remember(j *batchv1.Job) *job {
+	was := d.of[j.UID]
+	if was != nil && was.generation == j.Generation {
+		return was
+	}
+	k := &job{kept: kept{generation: j.Generation, pods: map[types.UID]time.Time{}}}
+	if was != nil {
+		k.watch = was.watch
+	}
+	d.of[j.UID] = k
+	return k
+}
+
 // step carries out one plan. What it did is there for the next, which follows at once.
 func (d *Jobs) step(ctx context.Context, j *batchv1.Job, k *job, pods []*corev1.Pod, now time.Time) (time.Duration, error) {
 	k.look(lives(j, pods), now)
 	wait := max(k.pause(int(*j.Spec.Parallelism), now), k.retry(now))
-	plan := jobs.Next(j, pods, wait, now)
+	plan := jobs.Next(j, pods, wait, k.watch, now)
 	again := idle
+	if k.watch.Doubts {
+		again = jobDoubt
+	}
 	if plan.Again > 0 {
 		again = min(again, plan.Again)
 	}
-	if at, ok := jobs.Expires(j); ok {
-		again = min(again, at.Sub(now))
+	if left, ok := k.watch.Expires(j, now); ok {
+		again = min(again, left)
 	}
 	if plan.Idle(j) {
 		if k.wrote {

@@ -127,7 +127,7 @@ func (w *workshop) live(ctx context.Context, writes int) {
 	ctx, w.kill = context.WithCancel(ctx)
 	w.ran = make(chan struct{})
 	world := NewWorld(doomed{w.Client, w}, nil)
-	loop, events := NewJobs(world, api.NewRecorder(w.Client, "job-controller", "")), make(chan error, 2)
+	loop, events := NewJobs(world, nil, api.NewRecorder(w.Client, "job-controller", "")), make(chan error, 2)
 	go func() { events <- world.Run(ctx) }()
 	go func() {
 		defer close(w.ran)

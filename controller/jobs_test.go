@@ -2,6 +2,7 @@ package controller
 
 import (
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -150,6 +151,37 @@ func TestJobExpires(t *testing.T) {
 		if !r.gone(batch.Jobs, "default", "work") || !r.gone(api.Pods, "default", p) {
 			t.Error("it stays")
 		}
+	})
+}
+
+// TestJobOfAnotherTime: by its clock, which nobody has set yet, a board comes back long after the deadline of a Job. That is over when
+// the time is known, and not before.
+func TestJobOfAnotherTime(t *testing.T) {
+	var believed atomic.Bool
+	begun := func(r *rig) {
+		j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "work"}}
+		j.Spec.ActiveDeadlineSeconds = ptrTo(int64(3600))
+		j.Spec.Template.Spec = corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "c", Image: "i"}}}
+		j, err := api.Create(r.ctx, r.Client, batch.Jobs, j)
+		must(r, j, err)
+		j.Status.StartTime = ptrTo(metav1.NewTime(time.Now().Add(-2 * time.Hour)).Rfc3339Copy())
+		j, err = api.UpdateStatus(r.ctx, r.Client, batch.Jobs, j)
+		must(r, j, err)
+	}
+	const judged = "0 0 1 FailureTarget=True Failed=True"
+	resumed(t, Config{Believed: believed.Load}, begun, func(r *rig) {
+		r.pass(30 * time.Minute)
+		r.isJob("1 0 0")
+		believed.Store(true)
+		r.pass(jobDoubt + 2*time.Second)
+		r.isJob(judged)
+	})
+	believed.Store(false) // nobody ever knows: what was seen counts
+	resumed(t, Config{Believed: believed.Load}, begun, func(r *rig) {
+		r.pass(59 * time.Minute)
+		r.isJob("1 0 0")
+		r.pass(2 * time.Minute)
+		r.isJob(judged)
 	})
 }
 

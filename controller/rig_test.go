@@ -89,6 +89,12 @@ func (f faulty) Delete(ctx context.Context, k *api.Kind, ns, name string, opts a
 // plane runs the loops over a fresh store while fn looks at it.
 func plane(t *testing.T, cfg Config, fn func(r *rig)) {
 	t.Helper()
+	resumed(t, cfg, func(*rig) {}, fn)
+}
+
+// resumed runs the loops over what former left in the store.
+func resumed(t *testing.T, cfg Config, former, fn func(r *rig)) {
+	t.Helper()
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		store, err := storage.Open(t.Context(), storage.Config{Dir: dir, NoSync: true, Kinds: cfg.Kinds})
@@ -107,6 +113,7 @@ func plane(t *testing.T, cfg Config, fn func(r *rig)) {
 		ctx, cancel := context.WithCancel(t.Context())
 		g, ctx := errgroup.WithContext(ctx)
 		r := &rig{T: t, Client: c, ctx: ctx, began: time.Now(), beats: g}
+		former(r)
 		cfg.Client = faulty{Client: c, r: r}
 		g.Go(func() error { return Run(ctx, cfg) })
 		synctest.Wait()

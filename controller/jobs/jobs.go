@@ -84,6 +84,7 @@ type look struct {
 	*batchv1.Job
 	Plan
 	now                  time.Time
+	watch                Watch
 	pods                 []*corev1.Pod // its own, by index and age
 	active               []*corev1.Pod // neither ended nor going
 	going                []*corev1.Pod // not ended, but deleted
@@ -96,10 +97,10 @@ type look struct {
 	verdict              *batchv1.JobCondition
 }
 
-// Next is what to do about a Job that is ours, in view of the pods of its namespace. pause is how long its caller wants no pod
-// to be made.
-func Next(j *batchv1.Job, pods []*corev1.Pod, pause time.Duration, now time.Time) Plan {
-	l := look{Job: j, now: now}
+// Next is what to do about a Job that is ours, in view of the pods of its namespace, for one who has watched it. pause is how long
+// its caller wants no pod to be made.
+func Next(j *batchv1.Job, pods []*corev1.Pod, pause time.Duration, w Watch, now time.Time) Plan {
+	l := look{Job: j, watch: w, now: now}
 	l.Plan.Status = *j.Status.DeepCopy()
 	if batch.Finished(&j.Status) {
 		l.wrapUp(pods)
@@ -263,18 +264,4 @@ func (l *look) wrapUp(pods []*corev1.Pod) {
 			l.Delete = append(l.Delete, p)
 		}
 	}
-}
-
-// Expires says when a Job that has ended is to be deleted; !ok: never.
-func Expires(j *batchv1.Job) (at time.Time, ok bool) {
-	if j.Spec.TTLSecondsAfterFinished == nil || j.DeletionTimestamp != nil {
-		return at, false
-	}
-	for i := range j.Status.Conditions {
-		c := &j.Status.Conditions[i]
-		if (c.Type == batchv1.JobComplete || c.Type == batchv1.JobFailed) && c.Status == corev1.ConditionTrue {
-			return c.LastTransitionTime.Add(time.Duration(*j.Spec.TTLSecondsAfterFinished) * time.Second), true
-		}
-	}
-	return at, false
 }

@@ -37,6 +37,12 @@ func indexed(n int32) func(*batchv1.Job) {
 	}
 }
 
+// watched is what one knows of a Job who has watched it all along.
+func watched(j *batchv1.Job) (w Watch) {
+	w.Look(j, now, func() bool { return true })
+	return w
+}
+
 func pointer[T any](v T) *T { return &v }
 
 // podsOf makes pods of words: what a pod is, "name: running ready index=1 ...".
@@ -289,7 +295,7 @@ func TestNext(t *testing.T) {
 					lines = append(lines, line)
 				}
 			}
-			plan := Next(j, podsOf(j, lines...), 0, now)
+			plan := Next(j, podsOf(j, lines...), 0, watched(j), now)
 			if got := told(j, &plan); got != tc.want {
 				t.Errorf("\ngot  %s\nwant %s", got, tc.want)
 			}
@@ -305,7 +311,7 @@ func TestPod(t *testing.T) {
 	}))
 	done := "0-9"
 	j.Status.CompletedIndexes = done
-	plan := Next(j, podsOf(j, "a: failed index=10 fails=1 ago=1h"), 0, now)
+	plan := Next(j, podsOf(j, "a: failed index=10 fails=1 ago=1h"), 0, watched(j), now)
 	if len(plan.Make) != 1 {
 		t.Fatal(told(j, &plan))
 	}
@@ -332,11 +338,11 @@ func TestBounds(t *testing.T) {
 	j := work(spec(func(s *batchv1.JobSpec) {
 		s.Completions, s.Parallelism = pointer(int32(1<<31-1)), pointer(int32(1<<31-1))
 	}))
-	if plan := Next(j, nil, 0, now); len(plan.Make) != mostWaiting {
+	if plan := Next(j, nil, 0, watched(j), now); len(plan.Make) != mostWaiting {
 		t.Errorf("%d pods are made", len(plan.Make))
 	}
 	j = work(indexed(100_000))
-	if plan := Next(j, podsOf(j, "a: waiting index=3"), 0, now); len(plan.Make) != mostWaiting-1 {
+	if plan := Next(j, podsOf(j, "a: waiting index=3"), 0, watched(j), now); len(plan.Make) != mostWaiting-1 {
 		t.Errorf("%d pods are made", len(plan.Make))
 	}
 	var lines []string
@@ -344,32 +350,16 @@ func TestBounds(t *testing.T) {
 		lines = append(lines, fmt.Sprintf("%d: succeeded", i))
 	}
 	j = work(spec(func(s *batchv1.JobSpec) { s.Completions = pointer(int32(1000)) }))
-	if plan := Next(j, podsOf(j, lines...), 0, now); len(plan.Status.UncountedTerminatedPods.Succeeded) != mostUncounted ||
+	if plan := Next(j, podsOf(j, lines...), 0, watched(j), now); len(plan.Status.UncountedTerminatedPods.Succeeded) != mostUncounted ||
 		len(plan.Free) != mostUncounted {
 		t.Errorf("%d pods are noted, %d let go", len(plan.Status.UncountedTerminatedPods.Succeeded), len(plan.Free))
-	}
-}
-
-func TestExpires(t *testing.T) {
-	j := work(verdict(batchv1.JobComplete))
-	j.Status.Conditions[0].LastTransitionTime = metav1.NewTime(now)
-	if _, ok := Expires(j); ok {
-		t.Error("it says nothing of that")
-	}
-	j.Spec.TTLSecondsAfterFinished = pointer(int32(9))
-	if at, ok := Expires(j); !ok || !at.Equal(now.Add(9*time.Second)) {
-		t.Errorf("%v %v", at, ok)
-	}
-	j.Status.Conditions = nil
-	if _, ok := Expires(j); ok {
-		t.Error("it has not ended")
 	}
 }
 
 // Times are written as they will be read: a status must not seem to change when it is written again.
 func TestWholeSeconds(t *testing.T) {
 	j := work(spec(func(s *batchv1.JobSpec) { s.Completions = new(int32) }))
-	s := Next(j, nil, 0, now.Add(time.Millisecond)).Status
+	s := Next(j, nil, 0, watched(j), now.Add(time.Millisecond)).Status
 	for _, at := range []metav1.Time{*s.StartTime, *s.CompletionTime, s.Conditions[0].LastTransitionTime} {
 		if !at.Equal(pointer(metav1.NewTime(now))) {
 			t.Errorf("%v", at.Time)

@@ -3,7 +3,6 @@ package jobs
 import (
 	"fmt"
 	"slices"
-	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -61,8 +60,7 @@ func (l *look) failure() (reason, message string) {
 	if n := l.restarts(); l.failed > limit || n > 0 && n >= limit {
 		return batchv1.JobReasonBackoffLimitExceeded, "Job has reached the specified backoff limit"
 	}
-	if most := l.Spec.ActiveDeadlineSeconds; most != nil && !l.suspended() {
-		left := time.Duration(*most)*time.Second - l.now.Sub(l.Plan.Status.StartTime.Time)
+	if left, ok := l.watch.left(l.Job, l.now); ok && !l.suspended() {
 		if left <= 0 {
 			return batchv1.JobReasonDeadlineExceeded, "Job was active longer than specified deadline"
 		}
