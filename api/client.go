@@ -116,6 +116,7 @@ type WriteOptions struct {
 	Manager     string
 	Force       bool  // of an apply: take over fields that others manage
 	Made        *bool // where not nil, Patch says there whether it made the object
+	NoCreate    error // of an apply: what refuses it where there is no object yet; nil: it makes one
 	// Strict refuses a patch that names fields the kind does not have (fieldValidation=Strict); otherwise
 	// they are dropped with a Warn. Bodies of create and update are decoded by the caller.
 	Strict bool

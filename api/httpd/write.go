@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"slices"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -157,6 +158,13 @@ func (h *handler) apply(w *response, r *request, data []byte, b bound, opts api.
 	}
 	made := false
 	opts.Made = &made
+	create := r.attributes()
+	create.verb = "create"
+	if err := h.authorize(r.Context(), r.user, create); apierrors.IsForbidden(err) {
+		opts.NoCreate = err // the right to patch changes what is there, and makes nothing
+	} else if err != nil {
+		return err
+	}
 	obj, err := h.client.Patch(r.Context(), r.kind, r.namespace, r.name, patch, opts)
 	if err != nil {
 		return err

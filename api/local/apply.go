@@ -33,6 +33,9 @@ func (c *Client) apply(ctx context.Context, kind *api.Kind, namespace, name stri
 	err = c.write(ctx, opts.DryRun, func(tx *storage.Tx) error {
 		old, err := get(tx, kind, namespace, name)
 		if made = apierrors.IsNotFound(err) && opts.Subresource == ""; made {
+			if opts.NoCreate != nil {
+				return opts.NoCreate
+			}
 			events, was = 0, nil
 			out, err = c.applyNew(ctx, tx, kind, config, opts, &events)
 			return err
