@@ -26,6 +26,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ledge/network"
+	"ledge/network/netns"
+	"ledge/network/nft"
 	"ledge/network/plan"
 )
 
@@ -71,7 +73,7 @@ type Setup struct {
 	news      news
 	unchanged bool             // interfaces and addresses are as they were when all was in order
 	addressed map[int][]string // interfaces with addresses of a family, until there is news
-	nft       nftConn
+	nft       nft.Conn
 	warned    bool        // of conntrack
 	stale     staleFlows  // of pods that have gone; later forgets them
 	later     *time.Timer // nil when nothing is stale
@@ -249,7 +251,7 @@ func (s *Setup) Attach(ctx context.Context, pod network.Pod) ([]netip.Addr, erro
 
 // connect makes true what the book says of a pod; old is what it said before.
 func (s *Setup) connect(e, old plan.Entry) error {
-	ns, err := openNetNS(e.Pod.NetNS)
+	ns, err := netns.Open(e.Pod.NetNS)
 	if err != nil {
 		return err
 	}
@@ -429,7 +431,7 @@ func (s *Setup) Close(ctx context.Context) error {
 		}
 		return s.removeAll(h)
 	})
-	s.nft.drop()
+	s.nft.Drop()
 	if err != nil {
 		return fmt.Errorf("remove bridge %s: %w", s.cfg.Bridge, err)
 	}

@@ -53,7 +53,7 @@ func (s *Setup) checkForwardDrop(h *host) error {
 
 // nftBlockers finds chains of nftables (and of iptables-nft) that drop forwarded packets in the end.
 func nftBlockers(h *host, bridge, own string, cidr netip.Prefix) ([]string, error) {
-	c, err := h.nft.get()
+	c, err := h.nft.Get()
 	if err != nil {
 		return nil, err
 	}

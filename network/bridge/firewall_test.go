@@ -16,6 +16,7 @@ import (
 
 	"ledge/internal/testrun"
 	"ledge/network"
+	"ledge/network/netns"
 )
 
 // firewall makes a forward chain as another program would.
@@ -198,7 +199,7 @@ func TestForwarding(t *testing.T) {
 	l := newLab(t)
 	far := l.netns("far")
 	l.in(l.host, func() error {
-		fd, err := openNetNS(far)
+		fd, err := netns.Open(far)
 		if err != nil {
 			return err
 		}

@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	goruntime "runtime"
 	"slices"
 	"strings"
 
@@ -17,13 +16,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ledge/network"
+	"ledge/network/netns"
+	"ledge/network/nft"
 	"ledge/network/plan"
 )
 
 // host is the network namespace the bridge lives in, seen from a thread that is inside it.
 type host struct {
 	*netlink.Handle
-	nft *nftConn
+	nft *nft.Conn
 }
 
 // onHost runs f where the bridge lives. The caller holds the lock, or nobody else knows of s yet.
@@ -36,33 +37,19 @@ func (s *Setup) onHost(f func(*host) error) error {
 		defer h.Close()
 		err = f(&host{Handle: h, nft: &s.nft})
 		if err != nil {
-			s.nft.drop()
+			s.nft.Drop()
 		}
 		return err
 	}
 	if s.cfg.NetNS == "" {
 		return run()
 	}
-	fd, err := openNetNS(s.cfg.NetNS)
+	fd, err := netns.Open(s.cfg.NetNS)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fd)
-	return within(fd, run)
-}
-
-// openNetNS opens a pinned network namespace.
-func openNetNS(path string) (int, error) {
-	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return -1, fmt.Errorf("open network namespace %q: %w", path, err)
-	}
-	// Asking the kind keeps a plain file (the pin of a namespace that is gone) from being told as EINVAL later.
-	if kind, err := unix.IoctlRetInt(fd, unix.NS_GET_NSTYPE); err != nil || kind != unix.CLONE_NEWNET {
-		unix.Close(fd)
-		return -1, fmt.Errorf("%q is not a network namespace", path)
-	}
-	return fd, nil
+	return netns.Within(fd, run)
 }
 
 // notHost refuses a pod's namespace that is the one the calling thread is in: to configure it as a pod would take the
@@ -79,34 +66,6 @@ func notHost(ns int) error {
 		return errors.New("its network namespace is the host's own")
 	}
 	return nil
-}
-
-// within runs f on a thread that is in the namespace fd while f runs. A thread that cannot be brought back is
-// thrown away: that is why f gets a goroutine of its own.
-func within(fd int, f func() error) error {
-	done := make(chan error)
-	go func() {
-		goruntime.LockOSThread()
-		done <- visit(fd, f) // by then nothing of the visit is open any more
-	}()
-	return <-done
-}
-
-// visit is called with the thread locked, and unlocks it if it is back.
-func visit(fd int, f func() error) error {
-	home, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("open own network namespace: %w", err)
-	}
-	defer unix.Close(home)
-	if err := unix.Setns(fd, unix.CLONE_NEWNET); err != nil {
-		return fmt.Errorf("enter network namespace: %w", err)
-	}
-	err = f()
-	if unix.Setns(home, unix.CLONE_NEWNET) == nil {
-		goruntime.UnlockOSThread()
-	}
-	return err
 }
 
 // sysctl reads a setting of the network namespace the thread is in; missing is "".

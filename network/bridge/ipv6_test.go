@@ -8,6 +8,8 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"ledge/network"
+	"ledge/network/netns"
+	"ledge/network/nft"
 	"ledge/network/plan"
 )
 
@@ -73,7 +75,7 @@ func TestTraffic6(t *testing.T) {
 func TestBoardStaysHost(t *testing.T) {
 	l := newLab(t)
 	far := l.netns("far")
-	fd, err := openNetNS(far)
+	fd, err := netns.Open(far)
 	l.must(err)
 	l.in(l.host, func() error {
 		a := netlink.NewLinkAttrs()
@@ -135,7 +137,7 @@ func TestRepairs6(t *testing.T) {
 	ask := func() string { return l.ask(l.outside, "tcp", "["+hostIP6+"]:8080") }
 	for what, harm := range map[string]func() error{
 		"nothing":        func() error { return nil },
-		"table deleted":  func() error { return (&host{nft: &nftConn{}}).deleteTables(table{name: s.table, v6: true}) },
+		"table deleted":  func() error { return (&host{nft: &nft.Conn{}}).deleteTables(table{name: s.table, v6: true}) },
 		"bridge down":    func() error { return withLink("ledge0", netlink.LinkSetDown) },
 		"no forwarding":  func() error { return setSysctl("0", "ipv6", "conf", "all", "forwarding") },
 		"bridge deleted": func() error { return withLink("ledge0", netlink.LinkDel) },
@@ -169,7 +171,7 @@ func TestRepairs6(t *testing.T) {
 		if v, err := sysctl("ipv6", "conf", "all", "forwarding"); err != nil || v != "0" {
 			t.Errorf("IPv6 is still forwarded: %s %v", v, err)
 		}
-		h := &host{nft: &nftConn{}}
+		h := &host{nft: &nft.Conn{}}
 		if left, err := h.tablesOf((table{v6: true}).family()); err != nil || len(left) > 0 {
 			t.Errorf("tables of IPv6: %v %v", left, err)
 		}
@@ -252,6 +254,7 @@ chain postrouting type nat hook postrouting priority 100
 	oifname != ledge0 ip6 saddr fd42::/64 masquerade
 	oifname ledge0 ip6 saddr fd42::/64 ct status dnat masquerade
 chain uplinks type filter hook forward priority 0
+	ct status dnat accept
 	iifname eth0 jump stay
 `
 	if got != want {

@@ -19,6 +19,7 @@ import (
 
 	"ledge/internal/testrun"
 	"ledge/network"
+	"ledge/network/netns"
 	"ledge/network/networktest"
 )
 
@@ -47,7 +48,7 @@ func newLab(t *testing.T) *lab {
 	}
 	l := &lab{t: t, dir: t.TempDir()}
 	l.host, l.outside = l.netns("host"), l.netns("outside")
-	out, err := openNetNS(l.outside)
+	out, err := netns.Open(l.outside)
 	l.must(err)
 	defer unix.Close(out)
 	l.in(l.host, func() error {
@@ -140,12 +141,12 @@ func (l *lab) in(ns string, f func() error) {
 }
 
 func (l *lab) try(ns string, f func() error) error {
-	fd, err := openNetNS(ns)
+	fd, err := netns.Open(ns)
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fd)
-	return within(fd, f)
+	return netns.Within(fd, f)
 }
 
 func (l *lab) config(bridge, cidr string) Config {

@@ -1,7 +1,6 @@
 package bridge
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -13,8 +12,9 @@ import (
 	"github.com/google/nftables/binaryutil"
 	"github.com/google/nftables/expr"
 	"github.com/google/nftables/userdata"
-	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"ledge/network/nft"
 )
 
 const tablePrefix = "ledge_"
@@ -32,7 +32,7 @@ func (s *Setup) wanted() []table {
 // ensureRules makes the kernel's tables what they should be, if they are not.
 func (s *Setup) ensureRules(h *host) error {
 	want := s.wanted()
-	gen, err := generation()
+	gen, err := nft.Generation()
 	if err != nil {
 		return fmt.Errorf("ask for the state of nftables: %w", err)
 	}
@@ -54,7 +54,7 @@ func (s *Setup) ensureRules(h *host) error {
 	}
 	if writes > 0 {
 		before := gen
-		if gen, err = generation(); err != nil || gen != before+writes {
+		if gen, err = nft.Generation(); err != nil || gen != before+writes {
 			gen = 0 // somebody else changed rules meanwhile: read next time
 		}
 	}
@@ -90,67 +90,10 @@ func (t table) family() nftables.TableFamily {
 	return nftables.TableFamilyIPv4
 }
 
-// generation is the kernel's count of nftables transactions in this network namespace.
-func generation() (uint32, error) {
-	const getGen, newGen = unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETGEN, unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_NEWGEN
-	req := nl.NewNetlinkRequest(getGen, 0)
-	req.AddData(&nl.Nfgenmsg{NfgenFamily: unix.AF_UNSPEC, Version: nl.NFNETLINK_V0})
-	msgs, err := req.Execute(unix.NETLINK_NETFILTER, newGen)
-	if err != nil {
-		return 0, err
-	}
-	for _, m := range msgs {
-		if len(m) < nl.SizeofNfgenmsg {
-			continue
-		}
-		attrs, err := nl.ParseRouteAttr(m[nl.SizeofNfgenmsg:])
-		if err != nil {
-			return 0, err
-		}
-		for _, a := range attrs {
-			if a.Attr.Type == unix.NFTA_GEN_ID && len(a.Value) >= 4 {
-				return binary.BigEndian.Uint32(a.Value), nil
-			}
-		}
-	}
-	return 0, errors.New("the kernel told no generation")
-}
-
-// nftConn is a connection that is kept: the kernel lets one that changed rules go only after an RCU grace period,
-// some 10 ms. It is dropped at any error, as answers to old questions may still be in it.
-type nftConn struct{ c *nftables.Conn }
-
-// get must be called on a thread that is in the host's network namespace.
-func (n *nftConn) get() (*nftables.Conn, error) {
-	if n.c == nil {
-		// Every rule is acknowledged: with the default buffer the answers to some 200 rules are lost (ENOBUFS).
-		c, err := nftables.New(nftables.AsLasting(), nftables.WithSockOptions(biggerBuffers))
-		if err != nil {
-			return nil, err
-		}
-		n.c = c
-	}
-	return n.c, nil
-}
-
-func (n *nftConn) drop() {
-	if n.c != nil {
-		_ = n.c.CloseLasting() // nothing is lost with it
-		n.c = nil
-	}
-}
-
-func biggerBuffers[C interface {
-	SetReadBuffer(int) error
-	SetWriteBuffer(int) error
-}](c C) error {
-	return errors.Join(c.SetReadBuffer(8<<20), c.SetWriteBuffer(8<<20))
-}
-
 // staleChains compares by the comments of the rules, which carry a mark of their content. whole: the table is not
 // there, or has other chains.
 func (h *host) staleChains(want table) (stale []change, whole bool, err error) {
-	c, err := h.nft.get()
+	c, err := h.nft.Get()
 	if err != nil {
 		return nil, false, err
 	}
@@ -176,7 +119,7 @@ func (h *host) staleChains(want table) (stale []change, whole bool, err error) {
 		if err != nil {
 			return nil, false, err
 		}
-		same := func(have *nftables.Rule, want rule) bool { return comment(have.UserData) == want.comment() }
+		same := func(have *nftables.Rule, want rule) bool { return nft.Comment(have.UserData) == want.comment() }
 		if !slices.EqualFunc(rules, ch.rules, same) {
 			stale = append(stale, change{chain: ch.name, flush: true, add: ch.rules})
 		}
@@ -186,7 +129,7 @@ func (h *host) staleChains(want table) (stale []change, whole bool, err error) {
 
 // uplinks reads back, from the table itself, which interfaces an earlier process made forward packets.
 func (h *host) uplinks(t table) ([]string, error) {
-	c, err := h.nft.get()
+	c, err := h.nft.Get()
 	if err != nil {
 		return nil, err
 	}
@@ -201,7 +144,7 @@ func (h *host) uplinks(t table) ([]string, error) {
 	var out []string
 	for _, r := range rules {
 		for _, e := range r.Exprs {
-			if cmp, ok := e.(*expr.Cmp); ok {
+			if cmp, ok := e.(*expr.Cmp); ok && len(cmp.Data) == unix.IFNAMSIZ {
 				out = append(out, strings.TrimRight(string(cmp.Data), "\x00"))
 			}
 		}
@@ -210,21 +153,9 @@ func (h *host) uplinks(t table) ([]string, error) {
 	return out, nil
 }
 
-// comment reads a rule's comment; it is not in the library's hands, which trusts lengths.
-func comment(data []byte) string {
-	for len(data) >= 2 && len(data) >= 2+int(data[1]) {
-		kind, value := userdata.Type(data[0]), data[2:2+int(data[1])]
-		if kind == userdata.TypeComment {
-			return strings.TrimRight(string(value), "\x00")
-		}
-		data = data[2+int(data[1]):]
-	}
-	return ""
-}
-
 // replaceTable makes the table anew, in one transaction: packets meet the old table or the new one.
 func (h *host) replaceTable(want table) error {
-	c, err := h.nft.get()
+	c, err := h.nft.Get()
 	if err != nil {
 		return err
 	}
@@ -250,7 +181,7 @@ func (h *host) replaceTable(want table) error {
 // changeChains changes only the rules of some chains, also in one transaction. It is ten times as fast as the whole
 // table, whose hooks the kernel takes out and puts in.
 func (h *host) changeChains(of table, changes []change) error {
-	c, err := h.nft.get()
+	c, err := h.nft.Get()
 	if err != nil {
 		return err
 	}
@@ -293,7 +224,7 @@ func (h *host) deleteTables(tables ...table) error {
 		if !slices.Contains(others, t.name) {
 			continue
 		}
-		c, err := h.nft.get()
+		c, err := h.nft.Get()
 		if err != nil {
 			return err
 		}
@@ -309,7 +240,7 @@ func (h *host) deleteTables(tables ...table) error {
 func (h *host) tables() ([]string, error) { return h.tablesOf(nftables.TableFamilyIPv4) }
 
 func (h *host) tablesOf(family nftables.TableFamily) ([]string, error) {
-	c, err := h.nft.get()
+	c, err := h.nft.Get()
 	if err != nil {
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"ledge/network"
+	"ledge/network/nft"
 	"ledge/network/plan"
 )
 
@@ -43,6 +44,7 @@ chain postrouting type nat hook postrouting priority 100
 	oifname ledge0 ip saddr 127.0.0.0/8 masquerade
 	oifname ledge0 ip saddr 10.42.0.0/24 ct status dnat masquerade
 chain uplinks type filter hook forward priority 0
+	ct status dnat accept
 	iifname eth0 jump stay
 	iifname wlan0 jump stay
 `
@@ -80,7 +82,7 @@ func TestCommentsTellRulesApart(t *testing.T) {
 		t.Error("comment of", n, "bytes")
 	}
 	for in, want := range map[string]string{"": "", "\x00": "", "\x00\x05ab": "", "\x00\x03ab\x00": "ab", "\x07\x01x\x00\x01y": "y"} {
-		if got := comment([]byte(in)); got != want {
+		if got := nft.Comment([]byte(in)); got != want {
 			t.Errorf("comment of %q: %q, want %q", in, got, want)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 
 	"ledge/internal/testrun"
 	"ledge/network"
+	"ledge/network/nft"
 )
 
 // After a restart Ready finds everything as it was, and puts right what somebody broke meanwhile.
@@ -34,7 +35,7 @@ func TestRestartRepairs(t *testing.T) {
 	l.expect("after Ready, before Attach", ask(), "a "+outsideIP)
 
 	for what, harm := range map[string]func() error{
-		"table deleted": func() error { return (&host{nft: &nftConn{}}).deleteTable(s.table) },
+		"table deleted": func() error { return (&host{nft: &nft.Conn{}}).deleteTable(s.table) },
 		"rules flushed": func() error {
 			c, _ := nftables.New()
 			c.FlushTable(&nftables.Table{Name: s.table, Family: nftables.TableFamilyIPv4})
@@ -154,8 +155,8 @@ func TestFiftyPods(t *testing.T) {
 	l.serve(ns[pods-1], "last", "tcp", ":80")
 	l.expect("the last one", l.ask(l.outside, "tcp", fmt.Sprintf("%s:%d", hostIP, 20000+pods-1)), "last "+outsideIP)
 	l.in(l.host, func() error { // what was added bit by bit is what is wanted
-		h := &host{nft: &nftConn{}}
-		defer h.nft.drop()
+		h := &host{nft: &nft.Conn{}}
+		defer h.nft.Drop()
 		stale, whole, err := h.staleChains(s.have[0])
 		if len(stale) > 0 || whole || len(s.have[0].chains[0].rules) != 2*pods {
 			t.Error("the kernel's rules differ:", whole, stale)

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ledge/network"
+	"ledge/network/nft"
 	"ledge/network/plan"
 )
 
@@ -92,8 +93,8 @@ func tryHere() []Trial {
 		return fail(fmt.Errorf("open netlink: %w", err))
 	}
 	defer nh.Close()
-	h := &host{Handle: nh, nft: &nftConn{}}
-	defer h.nft.drop()
+	h := &host{Handle: nh, nft: &nft.Conn{}}
+	defer h.nft.Drop()
 	for i, try := range []func(*host) error{tryBridge, tryVeth, tryRules, tryFlows} {
 		if err := try(h); err != nil {
 			out[i].Err = explain(err)
