@@ -2,12 +2,15 @@ package fake
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
+	"reflect"
 	"slices"
 	"testing"
 
 	"ledge/network"
 	"ledge/network/networktest"
+	"ledge/network/service"
 )
 
 func TestSuite(t *testing.T) {
@@ -48,4 +51,26 @@ func TestScript(t *testing.T) {
 	if got := m.Pods(); !slices.Equal(got, []string{"a"}) {
 		t.Error(got)
 	}
+}
+
+func TestForwarder(t *testing.T) {
+	networktest.RunForwarder(t, func(_ *testing.T, do func(networktest.Board)) {
+		k := &Kernel{}
+		do(networktest.Board{
+			Start: func() network.Forwarder { return NewForwarder(k) },
+			Holds: func(all []network.Service) error {
+				want, _ := service.Settle(all)
+				if have, _ := service.Settle(k.Services()); !reflect.DeepEqual(have, want) {
+					return fmt.Errorf("forwards %+v, want %+v", have, want)
+				}
+				return nil
+			},
+			Left: func() (out []string) {
+				for _, s := range k.Services() {
+					out = append(out, s.Name)
+				}
+				return out
+			},
+		})
+	})
 }

@@ -1,0 +1,49 @@
+package network
+
+import (
+	"context"
+	"net/netip"
+	"time"
+)
+
+// Forwarder leads connections that are made to Services to the pods behind them, by rules of the kernel: they outlive the
+// process that made them. Every method is idempotent.
+type Forwarder interface {
+	// Update forwards what these services say, in place of what they said before; one without Forwards and ClusterIPs is
+	// forgotten. Other services stay as they are. All of it happens at once, or none of it.
+	Update(ctx context.Context, changed []Service) error
+	// Prune forwards exactly these services. It reads what the kernel has, and changes only what differs: after a restart, and
+	// after a failure.
+	Prune(ctx context.Context, all []Service) error
+	// Delete removes every rule.
+	Delete(ctx context.Context) error
+}
+
+// Service is what this machine forwards for one Service.
+type Service struct {
+	Name    string    // namespace/name
+	Created time.Time // of two services that claim one address and port, the older has it
+	// ClusterIPs are its own addresses: their other ports are refused.
+	ClusterIPs []netip.Addr
+	Forwards   []Forward
+}
+
+// Forward says where connections to one port of one address go. Among several endpoints the kernel picks one for each connection.
+type Forward struct {
+	// To is where clients connect. The address 0.0.0.0, or ::, stands for every address of this machine but those of loopback.
+	To       netip.AddrPort
+	Protocol string // "TCP", "UDP", "SCTP"
+	// Near are the endpoints for the pods of this board, and for the machine itself.
+	Near []netip.AddrPort
+	// Outside: others than these may connect, to Far.
+	Outside bool
+	Far     []netip.AddrPort
+	// Masquerade: clients' addresses are replaced by the board's, so that answers come back by this board.
+	Masquerade bool
+	// Drop: clients for whom there is no endpoint hear nothing. Otherwise they are refused.
+	Drop bool
+	// Sticky: a client stays with its endpoint until it has made no connection for this long.
+	Sticky time.Duration
+	// Sources may connect; none given: all may.
+	Sources []netip.Prefix
+}

@@ -1,0 +1,92 @@
+package service
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"ledge/network"
+)
+
+// Claim is what only one Service can have: a port of an address, or (without a port) an address.
+type Claim struct {
+	At       netip.AddrPort
+	Protocol string
+}
+
+// Claims of a Service.
+func Claims(s network.Service) []Claim {
+	var out []Claim
+	for _, a := range s.ClusterIPs {
+		out = append(out, Claim{At: netip.AddrPortFrom(a, 0)})
+	}
+	for _, f := range s.Forwards {
+		out = append(out, Claim{f.To, f.Protocol})
+	}
+	return out
+}
+
+// MostElements bounds what the kernel is given, some 150 bytes each: 10,000 Services of two ports with two endpoints.
+const MostElements = 200_000
+
+// weight is how many elements a forward makes, about.
+func weight(f network.Forward) int {
+	n := 3 + len(f.Near) + len(f.Far) + len(f.Sources)
+	if f.Sticky > 0 {
+		n += len(f.Near) + len(f.Far)
+	}
+	return n
+}
+
+// Weight is how many elements a Service makes in the kernel, about.
+func Weight(s network.Service) (n int) {
+	for _, f := range s.Forwards {
+		n += weight(f)
+	}
+	return n
+}
+
+// Settle decides who has what several Services claim, and who goes without when all of them want more than the kernel is given: the
+// older come first. It tells the names of those that do not get all they want.
+func Settle(all []network.Service) (standing []network.Service, short []string) {
+	standing = slices.Clone(all)
+	slices.SortFunc(standing, func(a, b network.Service) int {
+		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
+	})
+	taken, total := map[Claim]bool{}, 0
+	for i := range standing {
+		s := &standing[i]
+		free := func(c Claim) bool {
+			had := taken[c]
+			taken[c] = true
+			return !had
+		}
+		want := len(s.ClusterIPs) + len(s.Forwards)
+		s.ClusterIPs = kept(s.ClusterIPs, func(a netip.Addr) bool { return free(Claim{At: netip.AddrPortFrom(a, 0)}) })
+		s.Forwards = kept(s.Forwards, func(f network.Forward) bool {
+			if total+weight(f) > MostElements || !free(Claim{f.To, f.Protocol}) {
+				return false
+			}
+			total += weight(f)
+			return true
+		})
+		if len(s.ClusterIPs)+len(s.Forwards) < want {
+			short = append(short, s.Name)
+		}
+	}
+	return kept(standing, func(s network.Service) bool { return len(s.ClusterIPs)+len(s.Forwards) > 0 }), short
+}
+
+// kept is a copy of what passes; the list itself if all do.
+func kept[T any](list []T, pass func(T) bool) []T {
+	var out []T
+	for _, x := range list {
+		if pass(x) {
+			out = append(out, x)
+		}
+	}
+	if len(out) == len(list) {
+		return list
+	}
+	return out
+}

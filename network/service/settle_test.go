@@ -1,0 +1,56 @@
+package service
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"ledge/network"
+)
+
+func port(addr string, n uint16) netip.AddrPort {
+	return netip.AddrPortFrom(netip.MustParseAddr(addr), n)
+}
+
+func TestSettle(t *testing.T) {
+	svc := func(name string, created int64, to ...netip.AddrPort) network.Service {
+		s := network.Service{Name: name, Created: time.Unix(created, 0)}
+		for _, a := range to {
+			s.Forwards = append(s.Forwards, network.Forward{To: a, Protocol: "TCP"})
+		}
+		return s
+	}
+	x, y := port("192.0.2.1", 80), port("192.0.2.1", 81)
+	young, old, same := svc("a", 2, x, y), svc("b", 1, x), svc("c", 2, y)
+	standing, short := Settle([]network.Service{young, same, old})
+	if !slices.Equal(short, []string{"a", "c"}) || len(standing) != 2 || standing[0].Name != "b" || len(standing[1].Forwards) != 1 ||
+		standing[1].Forwards[0].To != y {
+		t.Errorf("%+v, short %v", standing, short)
+	}
+	if len(young.Forwards) != 2 {
+		t.Error("what was given is changed")
+	}
+	if _, short := Settle([]network.Service{old, svc("d", 3, port("192.0.2.2", 80))}); short != nil {
+		t.Errorf("nobody claims what another has: %v", short)
+	}
+}
+
+// TestSettleBounds: however much services want, the kernel gets no more than it is meant to, and the old keep theirs.
+func TestSettleBounds(t *testing.T) {
+	ends := make([]netip.AddrPort, 1000)
+	var all []network.Service
+	for i := range 300 {
+		s := network.Service{Name: "x", Created: time.Unix(int64(i), 0)}
+		s.Forwards = []network.Forward{{To: port("10.96.0.1", uint16(i+1)), Protocol: "TCP", Near: ends}}
+		all = append(all, s)
+	}
+	standing, short := Settle(all)
+	total := 0
+	for _, s := range standing {
+		total += Weight(s)
+	}
+	if total > MostElements || len(short) == 0 || len(standing[0].Forwards) == 0 {
+		t.Errorf("%d elements, %d short", total, len(short))
+	}
+}
