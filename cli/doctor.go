@@ -15,6 +15,7 @@ import (
 	"ledge/config"
 	"ledge/host"
 	"ledge/network/bridge"
+	"ledge/network/proxy"
 	"ledge/runtime"
 	"ledge/runtime/keeper"
 )
@@ -42,6 +43,9 @@ func doctor(ctx context.Context, c *Command) error {
 	if os.Geteuid() == 0 { // trying says more than looking, and needs root
 		for _, t := range bridge.Try() {
 			cfg.Probes = append(cfg.Probes, host.Probe{Name: t.Name, Err: t.Err, Remedy: t.Remedy, Fatal: t.Name != "connection tracking"})
+		}
+		for _, t := range proxy.Try() {
+			cfg.Probes = append(cfg.Probes, host.Probe{Name: t.Name, Err: t.Err, Remedy: t.Remedy})
 		}
 	}
 	cfg.Probes = append(cfg.Probes, c.runDirProbe()...)

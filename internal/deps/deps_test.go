@@ -91,6 +91,8 @@ var table = map[string][]string{
 	"images/...":          {"images/..."},
 	"network/...":         {"network/...", "internal/durable"},
 	"network/given":       {"api", "network", "network/plan"},
+	"network/service":     {"network"},
+	"network/proxy":       {"network", "network/netns", "network/nft", "network/service"},
 	"host/...":            {"host", "internal/durable"},
 	"firstboot":           {},
 	"upgrade/...":         {"upgrade/...", "internal/durable"},
@@ -137,9 +139,9 @@ var thirdParty = map[string][]string{
 	"github.com/containerd/cgroups":     {"host/..."},
 	"github.com/shirou/gopsutil":        {"host/..."},
 	// host: routes and the board's own address (decisions 55 and 70)
-	"github.com/vishvananda/netlink":         {"network/bridge/...", "host"},
+	"github.com/vishvananda/netlink":         {"network/bridge/...", "network/nft", "network/proxy", "host"},
 	"github.com/vishvananda/netns":           {},
-	"github.com/google/nftables":             {"network/bridge/..."},
+	"github.com/google/nftables":             {"network/bridge/...", "network/nft", "network/proxy"}, // decision 104
 	"github.com/google/go-containerregistry": {},
 	"github.com/robfig/cron":                 {"api/batch"}, // its parser: decision 107
 	"k8s.io/client-go/rest":                  {"api/rest/..."},

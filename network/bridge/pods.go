@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"ledge/network/netns"
 	"ledge/network/plan"
 )
 
@@ -118,11 +119,9 @@ func (s *Setup) ensureLink(h *host, e plan.Entry, ns int) error {
 			return fmt.Errorf("put %s on bridge: %w", name, err)
 		}
 	}
-	if len(e.Pod.Ports) > 0 {
-		// With br_netfilter a pod that calls its own host port is answered on the port it came from.
-		if err := h.LinkSetHairpin(link, true); err != nil {
-			return fmt.Errorf("set hairpin of %s: %w", name, err)
-		}
+	// With br_netfilter a pod that calls itself, by a host port or a Service, is answered on the port it came from.
+	if err := h.LinkSetHairpin(link, true); err != nil {
+		return fmt.Errorf("set hairpin of %s: %w", name, err)
 	}
 	if err := quietIPv6(name); err != nil {
 		return fmt.Errorf("switch IPv6 of %s off: %w", name, err)
@@ -146,7 +145,7 @@ func (h *host) makeVeth(name string, mtu int, addr netip.Addr, ns int) (netlink.
 // paired tells whether the other end of a veth is the interface of the namespace ns.
 func paired(link netlink.Link, ns int) bool {
 	same := false
-	_ = within(ns, func() error { // a namespace that cannot be entered fails where it is used
+	_ = netns.Within(ns, func() error { // a namespace that cannot be entered fails where it is used
 		h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 		if err != nil {
 			return err
@@ -162,7 +161,7 @@ func paired(link netlink.Link, ns int) bool {
 
 // configurePod sets up a pod's side: loopback, its addresses, the way out.
 func configurePod(ns int, e plan.Entry, book *plan.Book) error {
-	return within(ns, func() error {
+	return netns.Within(ns, func() error {
 		nh, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 		if err != nil {
 			return fmt.Errorf("open netlink: %w", err)

@@ -120,6 +120,9 @@ func hostPorts(entries []plan.Entry, v6 bool) chain {
 func keepApart(uplinks []string) (stay, uplink chain) {
 	stay = chain{name: "stay"}
 	uplink = chain{name: chainUplinks, kind: "filter", hook: "forward", priority: priorityFilter}
+	if len(uplinks) > 0 { // a Service of this board leads to another board's pods
+		uplink.rules = append(uplink.rules, rule{dnated: true, verdict: pass, note: "this board sent it there"})
+	}
 	for _, u := range uplinks {
 		uplink.rules = append(uplink.rules, rule{iif: u, verdict: jump, chain: stay.name})
 		stay.rules = append(stay.rules, rule{oif: u, verdict: drop, note: "was not forwarding before"})
