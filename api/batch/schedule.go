@@ -6,7 +6,6 @@ import (
 	"regexp"
 	"strings"
 	"time"
-	_ "time/tzdata" // a board need not have files of time zones: decision 107
 
 	"github.com/robfig/cron/v3"
 )
@@ -65,7 +64,7 @@ func parseZone(name string) (*time.Location, error) {
 	if strings.EqualFold(name, "Local") {
 		return nil, errors.New("timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones")
 	}
-	return time.LoadLocation(name)
+	return loadZone(name)
 }
 
 // Around finds the last moment after from and until now at which a CronJob is due, and the first one after now. Either is zero if there
