@@ -1,10 +1,9 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"slices"
+	"sort"
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -76,7 +75,7 @@ func rememberedBy(kind *api.Kind) func(context.Context, api.Client, api.Object) 
 				out = append(out, revision{r.Revision, r.Annotations[changeCause], t, workload.SameTemplate(t, kind.Template(obj))})
 			}
 		}
-		slices.SortFunc(out, func(a, b revision) int { return cmp.Compare(a.number, b.number) })
+		sort.Slice(out, func(i, j int) bool { return out[i].number < out[j].number })
 		return out, nil
 	}
 }

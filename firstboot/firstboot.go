@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sort"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -104,7 +105,7 @@ const maxFile = 64 << 10
 // Parse reads the configuration among files: ledge.yaml, or what laptops make of that name.
 func Parse(files []File, m Machine) (Plan, Lines, []Mistake) {
 	r := reader{machine: m, found: map[string]int{}}
-	slices.SortStableFunc(files, func(a, b File) int { return cmp.Compare(rank(a.Name), rank(b.Name)) })
+	sort.SliceStable(files, func(i, j int) bool { return rank(files[i].Name) < rank(files[j].Name) })
 	files = slices.DeleteFunc(files, func(f File) bool { return rank(f.Name) == none })
 	for i, f := range files {
 		r.file = f.Name
@@ -127,7 +128,10 @@ func Parse(files []File, m Machine) (Plan, Lines, []Mistake) {
 
 // Sort puts mistakes in the order in which people look for them.
 func Sort(list []Mistake) {
-	slices.SortStableFunc(list, func(a, b Mistake) int { return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line)) })
+	sort.SliceStable(list, func(i, j int) bool {
+		a, b := list[i], list[j]
+		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line)) < 0
+	})
 }
 
 // names are those that the file may have, the best first. A laptop that hides what stands behind the dot adds a .txt.

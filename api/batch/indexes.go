@@ -1,9 +1,9 @@
 package batch
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
+	"sort"
 	"strconv"
 	"strings"
 )
@@ -104,7 +104,7 @@ func (s Indexes) Has(i int) bool {
 // With has those of both sets.
 func (s Indexes) With(t Indexes) Indexes {
 	all := slices.Concat(s, t)
-	slices.SortFunc(all, func(a, b Range) int { return cmp.Compare(a.First, b.First) })
+	sort.Slice(all, func(i, j int) bool { return all[i].First < all[j].First })
 	var out Indexes
 	for _, r := range all {
 		if n := len(out); n > 0 && r.First <= out[n-1].Last+1 {

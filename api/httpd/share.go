@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"sort"
 	"strings"
 
 	"ledge/api"
@@ -170,8 +171,9 @@ func (s *share) greedy(p party) (out []party) {
 			out = append(out, q)
 		}
 	}
-	slices.SortFunc(out, func(a, b party) int {
-		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(s.of[b], s.of[a]), strings.Compare(a.name, b.name))
+	sort.Slice(out, func(i, j int) bool {
+		a, b := out[i], out[j]
+		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(s.of[b], s.of[a]), strings.Compare(a.name, b.name)) < 0
 	})
 	return out
 }
