@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// packedZones are the time zones of the toolchain's own file, for boards that have no files of zones (decision 107): for each its name and
-// what time.LoadLocationFromTZData reads, each after its length, a byte and two. Zones that are the same under several names stand beside each
-// other, so that they take next to nothing. TestZones writes the file.
+// packedZones are the time zones of the toolchain's own file, for boards that have no files of zones (decision 107): for each its
+// name and what time.LoadLocationFromTZData reads, each after its length, a byte and two. Zones that are the same under several
+// names stand beside each other, so that they take next to nothing. TestZones writes the file.
 //
 //go:embed zones.gz
 var packedZones []byte
