@@ -71,8 +71,9 @@ var table = map[string][]string{
 	"api/local/...": {"api", "api/batch", "api/coordination", "api/node", "api/policy", "api/rbac", "api/scheduling", "storage",
 		"api/managed"},
 	"api/mirror/...": {"api", "storage"},
-	"controller/...": {"api", "api/apps", "api/autoscaling", "api/batch", "api/coordination", "api/kinds", "api/policy", "api/rbac",
-		"lease", "scheduler", "controller/autoscale", "controller/cronjobs", "controller/jobs", "controller/workload"},
+	"controller/...": {"api", "api/apps", "api/autoscaling", "api/batch", "api/coordination", "api/discovery", "api/kinds", "api/policy",
+		"api/rbac", "lease", "scheduler", "controller/autoscale", "controller/cronjobs", "controller/endpoints", "controller/jobs",
+		"controller/workload"},
 	"controller/workload": {"api"},
 	"controller/jobs":     {"api", "api/batch", "controller/workload"},
 	"controller/machines": {"controller"},
@@ -128,6 +129,7 @@ var table = map[string][]string{
 
 	"controller/autoscale": {"api", "api/autoscaling"},
 	"controller/cronjobs":  {"api/batch"},
+	"controller/endpoints": {"api"},
 }
 
 // thirdParty says which rooms may import a module (or standard package) that brings weight or power with it.
