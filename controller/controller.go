@@ -12,6 +12,9 @@
 //	Jobs           Jobs, pods -> jobs.Next -> make pods, count how they end
 //	CronJobs       CronJobs, Jobs, the clock -> cronjobs.Next -> make Jobs when they are due, delete old ones
 //	Autoscalers    autoscalers, what they name, usage -> autoscale.Decide -> set the scale
+//	Endpoints      Services, pods, nodes -> endpoints.Slices, Legacy -> what is behind each Service
+//	Mirrors        Endpoints that somebody wrote -> endpoints.Mirror -> slices that say the same
+//	Balancers      Services of type LoadBalancer, nodes, slices -> at which boards each is reached -> the Service's status
 //	Budgets        disruption budgets, pods -> how many may be evicted -> the budget's status
 //	Networks       nodes with pod networks -> a ConfigMap that boards read, a condition where two share one
 //	Aggregated     ClusterRoles -> rbac.Aggregate -> the rules of those that pick others
@@ -41,6 +44,7 @@ import (
 	"ledge/api/apps"
 	"ledge/api/autoscaling"
 	"ledge/api/batch"
+	"ledge/api/discovery"
 	"ledge/api/rbac"
 	"ledge/lease"
 	"ledge/scheduler"
@@ -124,6 +128,11 @@ func Run(ctx context.Context, cfg Config) error {
 	if w.has(autoscaling.HorizontalPodAutoscalers) {
 		scaled := record("horizontal-pod-autoscaler")
 		loops = append(loops, scaled, NewAutoscalers(w, cfg.Usage, scaled))
+	}
+	if w.has(discovery.EndpointSlices) {
+		behind, mirrored := record("endpoint-slice-controller"), record("endpoint-slice-mirroring-controller")
+		reached := record("service-controller")
+		loops = append(loops, behind, mirrored, reached, NewEndpoints(w, behind), NewMirrors(w, mirrored), NewBalancers(w, reached))
 	}
 	if len(cfg.NodeCIDRs.Clusters) > 0 {
 		given := record("cidrAllocator")

@@ -244,7 +244,8 @@ func (w *clockwork) live(ctx context.Context, writes int) {
 		w.kill()
 		<-w.ran
 	}
-	w.left, w.kills = writes, w.kills+1
+	w.left.Store(int64(writes))
+	w.kills++
 	ctx, w.kill = context.WithCancel(ctx)
 	w.ran = make(chan struct{})
 	world := NewWorld(doomed{w.Client, &w.workshop}, nil)
@@ -294,7 +295,7 @@ func runClockwork(t *testing.T, dir string, random *rand.Rand) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	for range 150 {
-		if w.left <= 0 {
+		if w.left.Load() <= 0 {
 			synctest.Wait()
 			w.live(ctx, 1+random.IntN(4))
 		}

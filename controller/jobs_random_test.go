@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,7 +38,7 @@ func (d doomed) after(out api.Object, err error) (api.Object, error) {
 	if err != nil {
 		return out, err
 	}
-	if d.w.left--; d.w.left <= 0 {
+	if d.w.left.Add(-1) <= 0 {
 		d.w.kill()
 		return nil, errDead
 	}
@@ -45,7 +46,7 @@ func (d doomed) after(out api.Object, err error) (api.Object, error) {
 }
 
 func (d doomed) before() error {
-	if d.w.left <= 0 {
+	if d.w.left.Load() <= 0 {
 		return errDead
 	}
 	return nil
@@ -82,7 +83,7 @@ type workshop struct {
 	api.Client
 	random *rand.Rand
 	mu     sync.Mutex
-	left   int // writes until the loop dies
+	left   atomic.Int64 // writes until the loop dies
 	kill   context.CancelFunc
 	ran    chan struct{}
 	kills  int
@@ -123,7 +124,8 @@ func (w *workshop) live(ctx context.Context, writes int) {
 		w.kill()
 		<-w.ran
 	}
-	w.left, w.kills = writes, w.kills+1
+	w.left.Store(int64(writes))
+	w.kills++
 	ctx, w.kill = context.WithCancel(ctx)
 	w.ran = make(chan struct{})
 	world := NewWorld(doomed{w.Client, w}, nil)
@@ -271,7 +273,7 @@ func runWorkshop(t *testing.T, dir string, random *rand.Rand) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	for range 400 {
-		if w.left <= 0 {
+		if w.left.Load() <= 0 {
 			synctest.Wait()
 			w.live(ctx, 1+random.IntN(8))
 		}

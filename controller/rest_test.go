@@ -21,14 +21,7 @@ import (
 // former templates, and the two loops that look at them, which find nothing to do.
 func atRest(tb testing.TB, n int) (*Deployments, *Replicas, *writes) {
 	tb.Helper()
-	store, err := storage.Open(tb.Context(), storage.Config{Dir: tb.TempDir(), NoSync: true})
-	if err != nil {
-		tb.Fatal(err)
-	}
-	c, err := local.New(local.Config{Store: store})
-	if err != nil {
-		tb.Fatal(err)
-	}
+	c, closed := freshStore(tb, nil)
 	ctx, cancel := context.WithCancel(tb.Context())
 	counted := &writes{Client: c}
 	w := NewWorld(counted, nil)
@@ -40,9 +33,7 @@ func atRest(tb testing.TB, n int) (*Deployments, *Replicas, *writes) {
 		if err := <-done; err != nil {
 			tb.Error(err)
 		}
-		if err := store.Close(); err != nil {
-			tb.Error(err)
-		}
+		closed()
 	})
 	for i := range n {
 		name, one := fmt.Sprintf("app-%d", i), int32(1)
@@ -94,10 +85,32 @@ func atRest(tb testing.TB, n int) (*Deployments, *Replicas, *writes) {
 	return d, r, counted
 }
 
+// freshStore is a Client over a store of its own, which closed closes.
+func freshStore(tb testing.TB, of *api.Kinds) (c api.Client, closed func()) {
+	tb.Helper()
+	store, err := storage.Open(tb.Context(), storage.Config{Dir: tb.TempDir(), NoSync: true, Kinds: of})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if c, err = local.New(local.Config{Store: store}); err != nil {
+		tb.Fatal(err)
+	}
+	return c, func() {
+		if err := store.Close(); err != nil {
+			tb.Error(err)
+		}
+	}
+}
+
 // writes counts what is written. A pod that is deleted is gone: nobody runs it.
 type writes struct {
 	api.Client
-	n int
+	n, listed int
+}
+
+func (w *writes) List(ctx context.Context, k *api.Kind, opts api.ListOptions) (api.List, error) {
+	w.listed++
+	return w.Client.List(ctx, k, opts)
 }
 
 func (w *writes) Create(ctx context.Context, k *api.Kind, o api.Object, opts api.WriteOptions) (api.Object, error) {

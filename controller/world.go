@@ -8,10 +8,12 @@ import (
 	"golang.org/x/sync/errgroup"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	policyv1 "k8s.io/api/policy/v1"
 
 	"ledge/api"
 	"ledge/api/coordination"
+	"ledge/api/discovery"
 	"ledge/api/kinds"
 	"ledge/api/policy"
 )
@@ -114,4 +116,12 @@ func (w *World) leases() Of[*coordinationv1.Lease] {
 
 func (w *World) budgets() Of[*policyv1.PodDisruptionBudget] {
 	return Of[*policyv1.PodDisruptionBudget]{w.view(policy.PodDisruptionBudgets, api.Selection{})}
+}
+
+func (w *World) services() Of[*corev1.Service] {
+	return Of[*corev1.Service]{w.view(api.Services, api.Selection{})}
+}
+
+func (w *World) slices() Of[*discoveryv1.EndpointSlice] {
+	return Of[*discoveryv1.EndpointSlice]{w.view(discovery.EndpointSlices, api.Selection{})}
 }

@@ -63,6 +63,9 @@ var may = map[string]map[string]bool{
 		"create controllerrevisions": true, "controllerrevisions revision": true, "delete controllerrevisions": true,
 		"jobs status": true, "delete jobs": true,
 		"cronjobs status": true, "create jobs": true,
+		"create endpointslices": true, "endpointslices labels": true, "endpointslices annotations": true, "endpointslices spec": true,
+		"delete endpointslices": true, "services status": true,
+		"create endpoints": true, "endpoints labels": true, "endpoints annotations": true, "delete endpoints": true,
 	},
 }
 
