@@ -65,6 +65,10 @@ type Config struct {
 	// the node's own.
 	APIServer netip.AddrPort
 
+	// Services are those there are, for the variables that tell pods where they are. Who gives them follows them. nil: pods are told where
+	// the API is, and nothing else.
+	Services *api.View[*corev1.Service]
+
 	ClusterDNS    []string // asked by pods with dnsPolicy ClusterFirst; none: they ask whom the host asks
 	ClusterDomain string   // "": cluster.local
 

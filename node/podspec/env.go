@@ -41,11 +41,11 @@ func (e environ) list() []string {
 type envMaker struct {
 	downward.Facts
 	hostname string
-	server   []envVar // where the API is
+	services []envVar // where the API and other Services are
 	from     Needs
 }
 
-// environment is PATH and HOSTNAME, then the image's, then where the API is, then what envFrom brings, then the
+// environment is PATH and HOSTNAME, then the image's, then where Services are, then what envFrom brings, then the
 // container's own; later ones win.
 func (m envMaker) environment(ctx context.Context, c *corev1.Container, img images.Image) (environ, error) {
 	env := environ{all: []envVar{{"PATH", defaultPath}, {"HOSTNAME", m.hostname}}}
@@ -53,9 +53,7 @@ func (m envMaker) environment(ctx context.Context, c *corev1.Container, img imag
 		name, value, _ := strings.Cut(kv, "=")
 		env.all = setEnv(env.all, name, value)
 	}
-	for _, v := range m.server {
-		env.set(v.name, v.value)
-	}
+	env.all, env.pod = setAll(env.all, m.services), slices.Clone(m.services)
 	for i := range c.EnvFrom {
 		if err := m.addAll(ctx, &env, &c.EnvFrom[i]); err != nil {
 			return environ{}, err
@@ -94,6 +92,22 @@ func setEnv(env []envVar, name, value string) []envVar {
 		}
 	}
 	return append(env, envVar{name, value})
+}
+
+// setAll is setEnv for many: Services make thousands.
+func setAll(env, vars []envVar) []envVar {
+	at := make(map[string]int, len(env)+len(vars))
+	for i := range env {
+		at[env[i].name] = i
+	}
+	for _, v := range vars {
+		if i, ok := at[v.name]; ok {
+			env[i].value = v.value
+			continue
+		}
+		at[v.name], env = len(env), append(env, v)
+	}
+	return env
 }
 
 // addAll takes every key of a ConfigMap or Secret: whatever may be a key may be a variable. One that is missing is an error unless it is

@@ -4,7 +4,7 @@
 //	pod ----------.
 //	image config --+--> Board.Container --> runtime.Container
 //	Board (facts) -'         |
-//	                       Needs: ConfigMaps, Secrets, files of volumes, seccomp profiles, mounts
+//	                       Needs: ConfigMaps, Secrets, Services, files of volumes, seccomp profiles, mounts
 package podspec
 
 import (
@@ -44,6 +44,8 @@ type Board struct {
 type Needs interface {
 	ConfigMap(ctx context.Context, namespace, name string) (*corev1.ConfigMap, error)
 	Secret(ctx context.Context, namespace, name string) (*corev1.Secret, error)
+	// Services are those of a namespace, and default/kubernetes.
+	Services(ctx context.Context, namespace string) ([]*corev1.Service, error)
 	// File is a file in a volume of the pod, of at most MaxEnvFile bytes.
 	File(volume, path string) ([]byte, error)
 	// SeccompProfile is a profile that somebody has put on the board.
@@ -108,7 +110,11 @@ func (b Board) Container(ctx context.Context, at Attempt, needs Needs) (runtime.
 	if err != nil {
 		return none, err
 	}
-	env, err := envMaker{b.Facts(pod, at.PodIPs), n.kernel, b.apiServer(pod), needs}.environment(ctx, c, img)
+	services, err := b.services(ctx, pod, needs)
+	if err != nil {
+		return none, err
+	}
+	env, err := envMaker{b.Facts(pod, at.PodIPs), n.kernel, services, needs}.environment(ctx, c, img)
 	if err != nil {
 		return none, err
 	}

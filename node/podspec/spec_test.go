@@ -42,6 +42,7 @@ func aPod(name string, edit ...func(*corev1.Pod)) *corev1.Pod {
 type played struct {
 	configMaps, secrets map[string]map[string]string
 	files               map[string]string // by "volume/path"
+	services            []*corev1.Service
 }
 
 func (p played) ConfigMap(_ context.Context, _, name string) (*corev1.ConfigMap, error) {
@@ -71,6 +72,8 @@ func (p played) File(volume, path string) ([]byte, error) {
 }
 
 func (p played) SeccompProfile(name string) ([]byte, error) { return []byte("profile " + name), nil }
+
+func (p played) Services(context.Context, string) ([]*corev1.Service, error) { return p.services, nil }
 
 func (p played) Mounts(expand func(string) (string, error)) ([]runtime.Mount, error) {
 	target, err := expand("/data/$(WHO)")
