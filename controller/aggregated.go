@@ -2,16 +2,19 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"ledge/api"
 	"ledge/api/rbac"
 )
 
-// Aggregated keeps in each aggregated ClusterRole the rules of those that it picks (rbac.Aggregate).
+// Aggregated keeps in each aggregated ClusterRole the rules of those that it picks (rbac.Aggregate). It has no more room than people
+// have: a role that would grow beyond it only loses what it should lose, until there is room.
 type Aggregated struct {
 	client  api.Client
 	roles   Of[*rbacv1.ClusterRole]
@@ -40,11 +43,10 @@ func (a *Aggregated) pass(ctx context.Context, _ time.Time) time.Duration {
 			continue
 		}
 		rules := rbac.Aggregate(r, all)
-		_, _, err := amend(ctx, a.client, rbac.ClusterRoles, r, "", func(r *rbacv1.ClusterRole) bool {
-			same := r.AggregationRule == nil || apiequality.Semantic.DeepEqual(r.Rules, rules)
-			r.Rules = rules
-			return !same
-		})
+		err := a.write(ctx, r, func([]rbacv1.PolicyRule) []rbacv1.PolicyRule { return rules })
+		if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) { // there is no room for all of it
+			err = errors.Join(err, a.write(ctx, r, func(have []rbacv1.PolicyRule) []rbacv1.PolicyRule { return rbac.Narrowed(have, rules) }))
+		}
 		if err != nil {
 			failed = err
 		}
@@ -54,4 +56,13 @@ func (a *Aggregated) pass(ctx context.Context, _ time.Time) time.Duration {
 		return retryAggregated
 	}
 	return idle
+}
+
+func (a *Aggregated) write(ctx context.Context, r *rbacv1.ClusterRole, rules func(have []rbacv1.PolicyRule) []rbacv1.PolicyRule) error {
+	_, _, err := amend(ctx, a.client, rbac.ClusterRoles, r, "", func(r *rbacv1.ClusterRole) bool {
+		have := r.Rules
+		r.Rules = rules(have)
+		return r.AggregationRule != nil && !apiequality.Semantic.DeepEqual(r.Rules, have)
+	})
+	return err
 }

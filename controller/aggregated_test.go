@@ -8,6 +8,7 @@ import (
 	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/api"
@@ -84,6 +85,73 @@ func TestAggregated(t *testing.T) {
 		r.pass(time.Hour)
 		if now := get("view"); len(view.Rules) == 0 || now.ResourceVersion != view.ResourceVersion || r.writes.Load()-before != 2 {
 			t.Errorf("at rest: %d writes, view at %s and %s", r.writes.Load()-before, view.ResourceVersion, now.ResourceVersion)
+		}
+	})
+}
+
+// TestAggregatedFindsNoRoom: an aggregated role for which there is no room loses what it should lose, gets nothing new, and has all of it
+// once there is room. Neither one role nor all roles together take more memory than when people write them.
+func TestAggregatedFindsNoRoom(t *testing.T) {
+	plane(t, Config{}, func(r *rig) {
+		labels := map[string]string{"picked": "yes"}
+		role := func(name string, rules int) *rbacv1.ClusterRole {
+			out := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
+			for i := range rules {
+				out.Rules = append(out.Rules, rbacv1.PolicyRule{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"x"},
+					ResourceNames: []string{fmt.Sprint(name, i)}})
+			}
+			return out
+		}
+		write := func(obj *rbacv1.ClusterRole) {
+			t.Helper()
+			_, err := api.Create(r.ctx, r.Client, rbac.ClusterRoles, obj)
+			if apierrors.IsAlreadyExists(err) {
+				_, err = r.Client.Update(r.ctx, rbac.ClusterRoles, obj, api.WriteOptions{})
+			}
+			must(r, obj, err)
+		}
+		holds := func(name string, want int) {
+			t.Helper()
+			r.pass(time.Second)
+			got, err := api.Get[*rbacv1.ClusterRole](r.ctx, r.Client, rbac.ClusterRoles, "", name)
+			must(r, got, err)
+			if len(got.Rules) != want {
+				t.Errorf("%s holds %d rules, want %d", name, len(got.Rules), want)
+			}
+		}
+		sum := func(name string) *rbacv1.ClusterRole {
+			return &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, AggregationRule: &rbacv1.AggregationRule{
+				ClusterRoleSelectors: []metav1.LabelSelector{{MatchLabels: labels}}}}
+		}
+		write(role("a", 900))
+		write(sum("sum"))
+		holds("sum", 900)
+		write(role("b", 900))
+		holds("sum", 900) // both are too much for one
+		write(role("a", 800))
+		holds("sum", 800)
+		before := r.writes.Load()
+		r.pass(10 * retryAggregated)
+		if n := r.writes.Load() - before; n > 0 {
+			t.Errorf("%d writes at rest", n)
+		}
+		write(role("b", 10))
+		r.pass(retryAggregated)
+		holds("sum", 810)
+		write(role("b", 0))
+		holds("sum", 800)
+		for i := range 40 { // too much for all together
+			write(sum(fmt.Sprint("sum", i)))
+		}
+		r.pass(2 * retryAggregated)
+		list, err := r.Client.List(r.ctx, rbac.ClusterRoles, api.ListOptions{})
+		must(r, sum("x"), err)
+		weight := 0
+		for _, o := range list.Items {
+			weight += rbac.Weight(o)
+		}
+		if weight > 4<<20 || weight < 3<<20 {
+			t.Errorf("all roles take %d bytes of memory", weight)
 		}
 	})
 }

@@ -2,10 +2,10 @@ package rbac
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	rbacv1 "k8s.io/api/rbac/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 )
@@ -14,13 +14,13 @@ import (
 // too, and then counts as what that picks, not as what stands in it now: so roles that pick one another agree at once, and for good.
 func Aggregate(r *rbacv1.ClusterRole, roles []*rbacv1.ClusterRole) []rbacv1.PolicyRule {
 	roles = slices.SortedFunc(slices.Values(roles), func(a, b *rbacv1.ClusterRole) int { return cmp.Compare(a.Name, b.Name) })
-	out, seen := []rbacv1.PolicyRule{}, map[string]bool{r.Name: true}
+	out, has, seen := []rbacv1.PolicyRule{}, map[string]bool{}, map[string]bool{r.Name: true}
 	var gather func(*rbacv1.ClusterRole)
 	gather = func(r *rbacv1.ClusterRole) {
 		if r.AggregationRule == nil {
 			for _, rule := range r.Rules {
-				if !slices.ContainsFunc(out, func(have rbacv1.PolicyRule) bool { return apiequality.Semantic.DeepEqual(have, rule) }) {
-					out = append(out, rule)
+				if key := ruleKey(&rule); !has[key] {
+					out, has[key] = append(out, rule), true
 				}
 			}
 			return
@@ -40,4 +40,18 @@ func Aggregate(r *rbacv1.ClusterRole, roles []*rbacv1.ClusterRole) []rbacv1.Poli
 	}
 	gather(r)
 	return out
+}
+
+// Narrowed is what stays of rules where only what is in others too may: what was taken away goes though what was added finds no room.
+func Narrowed(rules, to []rbacv1.PolicyRule) []rbacv1.PolicyRule {
+	stays := map[string]bool{}
+	for i := range to {
+		stays[ruleKey(&to[i])] = true
+	}
+	return slices.DeleteFunc(slices.Clone(rules), func(r rbacv1.PolicyRule) bool { return !stays[ruleKey(&r)] })
+}
+
+// ruleKey is the same for rules that say the same in the same words. There may be tens of thousands, too many to compare each with each.
+func ruleKey(r *rbacv1.PolicyRule) string {
+	return fmt.Sprintf("%q", [...][]string{r.Verbs, r.APIGroups, r.Resources, r.ResourceNames, r.NonResourceURLs})
 }

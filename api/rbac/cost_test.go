@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -110,4 +111,61 @@ func TestPolicyIsSmall(t *testing.T) {
 		t.Errorf("%d bytes are said to be %d", took, said)
 	}
 	runtime.KeepAlive(p)
+}
+
+// TestManyBindingsOfOneRole: who may bind multiplies no rules. A role counts once, however many bindings give it.
+func TestManyBindingsOfOneRole(t *testing.T) {
+	p := new(rbac.Policy)
+	var rules []rbacv1.PolicyRule
+	for i := range 900 {
+		rules = append(rules, rbacv1.PolicyRule{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"},
+			ResourceNames: []string{fmt.Sprint(i)}})
+	}
+	p.Set(&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "r"}, Rules: rules})
+	p.Set(&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "s"}, Rules: rules})
+	u := api.AccountUser("n", "a")
+	bind := func(i int) {
+		p.Set(&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("b", i), Namespace: "n"},
+			RoleRef: rbacv1.RoleRef{Kind: "Role", Name: []string{"r", "s"}[i%2]}, Subjects: []rbacv1.Subject{{Kind: "User", Name: u.Name}}})
+	}
+	fastest := func() time.Duration {
+		best := time.Hour
+		for range 10 {
+			begin := time.Now()
+			p.Allows(u, rbac.Ask{Verb: "get", Resource: "pods", Namespace: "n", Name: "x"})
+			best = min(best, time.Since(begin))
+		}
+		return best
+	}
+	bind(0)
+	bind(1)
+	one := fastest()
+	for i := range 400 {
+		bind(i)
+	}
+	if n := len(p.Rules(u, "n")); n != 2*len(rules) {
+		t.Errorf("400 bindings of two roles with %d rules each give %d", len(rules), n)
+	}
+	if many := fastest(); many > 20*one {
+		t.Errorf("a question takes %v with 400 bindings of two roles, %v with two", many, one)
+	}
+}
+
+// TestAggregateManyRules: rules that hardly differ are compared by what they say, not each with each.
+func TestAggregateManyRules(t *testing.T) {
+	labels := map[string]string{"a": "b"}
+	sum := &rbacv1.ClusterRole{AggregationRule: &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{MatchLabels: labels}}}}
+	all := []*rbacv1.ClusterRole{sum}
+	for i := range 40 { // as much as all roles together may take
+		r := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint(i), Labels: labels}}
+		for j := range 600 {
+			r.Rules = append(r.Rules, rbacv1.PolicyRule{Verbs: []string{"*"}, NonResourceURLs: []string{fmt.Sprint("/", i, "/", j)}})
+		}
+		all = append(all, r)
+	}
+	begin := time.Now()
+	got := rbac.Aggregate(sum, all)
+	if took := time.Since(begin); len(got) != 40*600 || took > 5*time.Second {
+		t.Errorf("%d rules in %v", len(got), took)
+	}
 }

@@ -106,6 +106,8 @@ func TestSubjects(t *testing.T) {
 		{"a robot", "", []rbacv1.Subject{{Kind: "Robot", Name: "bob"}}, api.User{Name: "bob"}, ""},
 		{"a node", "", []rbacv1.Subject{{Kind: "User", Name: "system:node:x"}, {Kind: "Group", Name: api.NodesGroup}},
 			api.User{Name: "system:node:x", Groups: []string{api.NodesGroup}}, ""},
+		{"nobody known", "", []rbacv1.Subject{{Kind: "User", Name: "system:anonymous"}, {Kind: "Group", Name: api.UnauthenticatedGroup}},
+			api.User{Name: "system:anonymous", Groups: []string{api.UnauthenticatedGroup}}, ""},
 	} {
 		var p rbac.Policy
 		p.Set(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "r"}, Rules: rbac.Everything()})
