@@ -16,8 +16,9 @@ import (
 	"ledge/api"
 )
 
-// mostIngress is how many boards a Service names: it is as large as their number, and written whenever one comes or goes.
-const mostIngress = 100
+// mostIngress is how many addresses a Service has: it is written whenever a board comes or goes, and boards look at no more than these
+// (network/service).
+const mostIngress = 64
 
 // balanced is what a Service of type LoadBalancer gets: addresses, or a reason why there are none.
 type balanced struct {
