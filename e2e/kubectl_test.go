@@ -370,6 +370,7 @@ func TestKubectl(t *testing.T) {
 		clients[version] = k
 	}
 	t.Run("beside", func(t *testing.T) {
+		b.autoscales(t)
 		t.Run("load", func(t *testing.T) {
 			t.Parallel()
 			b.rollsOutUnderLoad(t)
@@ -402,7 +403,7 @@ func TestKubectl(t *testing.T) {
 			k.ranEverything()
 		})
 	}
-	b.ownVerbs()
+	t.Run("own", func(t *testing.T) { b.ownVerbs(t) })
 	// Without a client certificate or a token there is no way in but to what anybody may see.
 	anonymous := http.Client{Timeout: testrun.Patience(5 * time.Second),
 		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
@@ -441,7 +442,7 @@ func (k *client) describesNode() {
 		`Machine ID: +\S`, `Boot ID: +\S`, `Kernel Version: +\S`, `OS Image: +\S`, `Operating System: +linux`, `Architecture: +\S`,
 		`Container Runtime Version: +\S+://`, `Kubelet Version: +v\d`,
 		`Non-terminated Pods: +\([1-9]\d* in total\)`, `side-\w+ +web( +0 \(0%\)){4} +[\dms]+`,
-		`Allocated resources:\n(?:  .*\n)*  cpu +0 \(0%\) +0 \(0%\)`, `Allocated resources:\n(?:  .*\n)*  ephemeral-storage +0 `,
+		`Allocated resources:\n(?:  .*\n)*  cpu +\d+m? \(\d+%\) +\d+m? \(\d+%\)`, `Allocated resources:\n(?:  .*\n)*  ephemeral-storage +0 `,
 		`Events:\n(?:  .*\n)*  Normal +(Starting|NodeReady) `,
 	} {
 		if !regexp.MustCompile(`(?m)^ *(?:` + want + `)`).Match(out) {

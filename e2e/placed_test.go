@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -77,12 +78,18 @@ var placedSteps = []step{
 	{"kubectl delete ds eye && while kubectl get pods,controllerrevisions -l app=eye -o name | grep .; do sleep 0.2; done", "deleted", ""},
 }
 
-// TestPlaced: what people do with StatefulSets and DaemonSets, with real pods, with the kubectl of today and the one of Debian 12.
+// TestPlaced: what people do with StatefulSets and DaemonSets, with real pods, with the kubectl of today, the one of Debian 12 and without
+// one.
 func TestPlaced(t *testing.T) {
 	needGo(t)
 	b := newBoard(t)
 	b.serve()
 	b.importBusybox()
+	t.Run("ledge", func(t *testing.T) {
+		t.Parallel()
+		b.steersPlaced("statefulset", "db", kubectlOrdered)
+		b.steersPlaced("daemonset", "eye", kubectlDaemons)
+	})
 	for _, version := range []string{"new", "old"} {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
@@ -92,6 +99,40 @@ func TestPlaced(t *testing.T) {
 			k.steps(version, placedSteps)
 		})
 	}
+}
+
+// steersPlaced: what ledge itself can do with what makes pods that have a place: its pods say which template they are of.
+func (b *testBoard) steersPlaced(kind, name, text string) {
+	rolled := func(colour string) (pods []types.UID) {
+		b.t.Helper()
+		b.says(kind+"/"+name+" is rolled out", "rollout", "status", kind, name, "--timeout", "60s")
+		var list corev1.PodList
+		must(b.t, json.Unmarshal([]byte(b.must("get", "pods", "-l", "app="+name, "-o", "json")), &list))
+		if len(list.Items) == 0 {
+			b.t.Errorf("%s/%s has no pods", kind, name)
+		}
+		for _, p := range list.Items {
+			pods = append(pods, p.UID)
+			if is := p.Spec.Containers[0].Env[0].Value; is != colour || p.Status.Phase != corev1.PodRunning {
+				b.t.Errorf("%s is %s and %s, want %s", p.Name, is, p.Status.Phase, colour)
+			}
+		}
+		return pods
+	}
+	b.apply(text)
+	rolled("red")
+	b.apply(strings.Replace(text, "value: red", "value: blue", 1))
+	rolled("blue")
+	b.says("REVISION   CHANGE-CAUSE\n1          <none>\n2          <none>\n", "rollout", "history", kind, name)
+	b.says("value: red", "rollout", "history", kind, name, "--revision", "1")
+	b.says(kind+"/"+name+" rolled back to revision 1", "rollout", "undo", kind, name)
+	former := rolled("red")
+	b.says(kind+"/"+name+" restarted", "rollout", "restart", kind, name)
+	if slices.ContainsFunc(rolled("red"), func(uid types.UID) bool { return slices.Contains(former, uid) }) {
+		b.t.Errorf("%s/%s keeps pods through a restart", kind, name)
+	}
+	must(b.t, contains(b.ledge("rollout", "pause", kind, name), "cannot be paused"))
+	b.must("delete", kind, name)
 }
 
 // everywhere makes a DaemonSet, which has a pod on each board, and returns which.

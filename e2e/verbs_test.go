@@ -16,15 +16,14 @@ import (
 )
 
 // ownVerbs are what a board without kubectl has, on a board that has the image with a shell.
-func (b *testBoard) ownVerbs() {
-	b.t.Helper()
+func (b *testBoard) ownVerbs(t *testing.T) {
 	b.apply(kubectlPod)
 	b.running("web")
 	has := func(out string, want ...string) {
-		b.t.Helper()
+		t.Helper()
 		for _, w := range want {
 			if err := contains(out, w); err != nil {
-				b.t.Error(err)
+				t.Error(err)
 			}
 		}
 	}
@@ -32,9 +31,9 @@ func (b *testBoard) ownVerbs() {
 	has(b.must("describe", "node"), "Ready", "web", "memory", "NodeReady")
 	has(b.must("describe", "cm/kube-root-ca.crt"), "BEGIN CERTIFICATE")
 	has(b.must("exec", "web", "--", "echo", "-n", "said inside"), "said inside")
-	bin, err := filepath.Abs(ledgeBin(b.t))
-	must(b.t, err)
-	k := &client{t: b.t, home: b.t.TempDir(), ran: &strings.Builder{},
+	bin, err := filepath.Abs(ledgeBin(t))
+	must(t, err)
+	k := &client{t: t, home: t.TempDir(), ran: &strings.Builder{},
 		env: []string{"PATH=" + filepath.Dir(bin) + ":/usr/bin:/bin", "LEDGE_RUN_DIR=" + b.runDir, "TERM=dumb"}}
 	k.write("typed.yaml", strings.ReplaceAll(typedPod, "$IMAGE", busyboxImage))
 	for _, s := range []step{
@@ -58,15 +57,15 @@ func (b *testBoard) ownVerbs() {
 		{"ledge uncordon " + b.name, "uncordoned", ""},
 	} {
 		if err := k.try(s.line, s.want); err != nil {
-			b.t.Error(err)
+			t.Error(err)
 		}
 	}
 	var exit *exec.ExitError
 	if _, err := b.try("drain", "nosuch"); !errors.As(err, &exit) || exit.ExitCode() != 1 {
-		b.t.Errorf("drain of a node that is not there: %v", err)
+		t.Errorf("drain of a node that is not there: %v", err)
 	}
 	if out, err := b.try("exec", "web"); !errors.As(err, &exit) || exit.ExitCode() != 2 || !strings.Contains(out, "--") {
-		b.t.Errorf("exec without a command: %v %s", err, out)
+		t.Errorf("exec without a command: %v %s", err, out)
 	}
 }
 
