@@ -68,7 +68,7 @@ func (b *Brain) openPlane(ctx context.Context) (err error) {
 		return err
 	}
 	tokens := &local.Tokens{Keys: keys, RootCA: p.ca.CA(), Now: p.ca.Now, Revoked: p.joins.Revoked}
-	if p.client, err = local.New(b.Admission(local.Config{Store: b.store, Address: p.address(), Tokens: tokens,
+	if p.client, err = local.New(b.Admission(local.Config{Store: b.store, Now: b.rims.Now, Address: p.address(), Tokens: tokens,
 		PodSecurity: b.File.PodSecurity})); err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func (b *Brain) openPlane(ctx context.Context) (err error) {
 	b.client = through(b.rims.Uplink, p.api)
 	p.boards.client, p.boards.tls = p.api, p.joins.BoardTLS
 	p.loops = b.Controllers()
-	p.loops.Client, p.loops.Schedule.Closed, p.loops.Believed = p.api, b.closed, b.clock.believed
+	p.loops.Client, p.loops.Schedule.Closed, p.loops.Believed = through(b.rims.Loops, p.api), b.closed, b.clock.believed
 	return nil
 }
 

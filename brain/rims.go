@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/netip"
 	"os"
+	"time"
 
 	"ledge/api"
 	"ledge/api/httpd"
@@ -39,8 +40,12 @@ type Rims struct {
 	// Idle leaves processor and disk to all others, for the goroutine that calls it. Nil: nobody can.
 	Idle func() error
 
+	// Now is the clock of this brain's API. Nil: that of the process.
+	Now func() time.Time
 	// Around stands between the API of this brain and all who use it. Nil: nothing does.
 	Around func(api.Client) api.Client
+	// Loops stands between that and the controllers. Nil: nothing does.
+	Loops func(api.Client) api.Client
 	// Uplink takes the place of the agent's way to the API, of this brain or of the one that it has joined. Nil: nothing does.
 	Uplink func(api.Client) api.Client
 }

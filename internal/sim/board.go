@@ -12,8 +12,8 @@
 //
 // A seed replays the script of what is done to the board, not the order of goroutines.
 //
-// A fleet (fleet_test.go) is many boards that have joined one control plane: their brains are real, each on a link of its own that
-// may be cut or slow, with a clock of its own and a card that may stall. docs/decisions/0052-fleets.md
+// A fleet (fleet_test.go) is many boards that have joined one control plane: the brains of all are real, the control plane's too,
+// each board on a link of its own that may be cut or slow, with a clock of its own and a card that may stall. docs/decisions/0052-fleets.md
 package sim
 
 import (

@@ -72,8 +72,8 @@ func settle(verb, dir, name, disk string, args ...string) (config.Settings, erro
 	return s, err
 }
 
-// process makes a brain of a board.
-func process(s config.Settings, runDir string, rims brain.Rims, fail func(format string, args ...any)) *brain.Brain {
+// newBrain makes the brain of a board.
+func newBrain(s config.Settings, runDir string, rims brain.Rims, fail func(format string, args ...any)) *brain.Brain {
 	trial := brain.OpenTrial(s.DataDir, func(code int) { fail("the brain ends itself with code %d", code) })
 	return brain.New(brain.Config{Settings: s, RunDir: runDir, Build: config.Build{Version: "v0.0.0-sim"}, Trial: trial}, rims)
 }
@@ -120,7 +120,7 @@ func (b *Board) start() (*life, error) {
 	}
 	ctx, kill := context.WithCancel(context.WithoutCancel(b.ctx))
 	x.kill = kill
-	go func() { x.ended <- process(b.settings, b.run, rims, b.Errorf).Run(ctx) }()
+	go func() { x.ended <- newBrain(b.settings, b.run, rims, b.Errorf).Run(ctx) }()
 	synctest.Wait()
 	select {
 	case err := <-x.ended:

@@ -2,29 +2,25 @@ package sim
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"strconv"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"ledge/api"
-	"ledge/api/coordination"
-	"ledge/api/httpd"
-	"ledge/api/local"
 	"ledge/api/rest"
+	"ledge/brain"
 	"ledge/brain/played"
 	"ledge/config"
-	"ledge/controller"
 	"ledge/images"
 	imagesfake "ledge/images/fake"
 	networkfake "ledge/network/fake"
@@ -35,7 +31,8 @@ import (
 	"ledge/storage"
 )
 
-// fleet is a shed of boards with one control plane: real agents over pipes, a real store, the real loops.
+// fleet is a shed of boards that have joined one control plane, which is a board too, though without a Node: the brains of all are
+// real, and so are the pipes between them.
 type fleet struct {
 	*testing.T
 	dir    string
@@ -44,13 +41,12 @@ type fleet struct {
 	pods   int // that the user wants
 	kept   int // of them, by controllers
 
-	store *storage.Store
-	local *local.Client
-	nodes *api.View[*corev1.Node] // as any watcher sees them
-	all   *api.View[*corev1.Pod]
-	stop  func() error
-	ahead atomic.Int64 // how far the control plane's clock is
-	stall atomic.Int64 // until when its card takes no writes
+	plane   *member
+	store   *storage.Store          // of the plane
+	local   api.Client              // the plane's own, around which nothing stands
+	nodes   *api.View[*corev1.Node] // as any watcher sees them
+	all     *api.View[*corev1.Pod]
+	unwatch func() // ends the views
 
 	weights []weight
 }
@@ -68,12 +64,14 @@ type member struct {
 	dial    atomic.Pointer[func(context.Context) (net.Conn, error)]
 	client  *rest.Client
 	how     config.Settings
-	end     func() error // nil: it is off
+	life    *process // nil: it is off
 	boots   int
 	touched time.Time    // when a fault that may make it not ready last ended; zero: it has not
 	ahead   atomic.Int64 // how far its clock is
 	stall   atomic.Int64 // until when its card takes no writes
 }
+
+func (m *member) storeDir() string { return filepath.Join(m.machine.disk, "store") }
 
 // stalled waits until a card takes writes again.
 func stalled(ctx context.Context, until *atomic.Int64) error {
@@ -131,23 +129,16 @@ func newFleet(t *testing.T, boards int) *fleet {
 	was := debug.SetGCPercent(400) // a heap of tens of MiB; what it holds is weighed after a collection
 	t.Cleanup(func() { debug.SetGCPercent(was) })
 	f := &fleet{T: t, dir: t.TempDir(), ctx: context.WithoutCancel(t.Context()), pods: 3 * boards, kept: 2 * boards}
+	f.plane = f.member("plane")
+	var err error
+	f.plane.how, err = settle("serve", f.plane.dir, f.plane.name, f.plane.machine.disk, "--listen", "", "--register-node=false",
+		"--terminated-pod-gc-threshold", strconv.Itoa(keptTerminated))
+	f.must(err)
 	for i := range boards {
-		m := &member{name: fmt.Sprintf("board-%d", i), up: newUplink(), engine: enginefake.New(enginefake.Config{Script: Script}),
-			starts: newStarts()}
-		m.starts.fail = f.Errorf
-		m.dir = filepath.Join(f.dir, m.name)
-		m.machine = newMachine(filepath.Join(m.dir, "disk"), 0)
-		m.machine.sample.MachineID = m.name
-		var err error
-		m.network, err = networkfake.NewMachine(plan.ChooseCIDR(nil))
-		f.must(err)
-		m.images = &imagesfake.Store{Dir: filepath.Join(m.dir, "roots")}
-		_, err = m.images.Add(images.Image{Names: []string{ImageOne}, Size: 1 << 20})
-		f.must(err)
+		m := f.member(fmt.Sprintf("board-%d", i))
 		m.up.dial = func(ctx context.Context) (net.Conn, error) { return (*m.dial.Load())(ctx) }
 		m.client, err = rest.FromDialer(m.up.connect)
 		f.must(err)
-		f.must(m.machine.show(filepath.Join(m.dir, "machine")))
 		kubeconfig := filepath.Join(m.dir, "kubeconfig") // that is never asked: see start
 		f.must(os.WriteFile(kubeconfig, []byte(noServer), 0o600))
 		m.how, err = settle("agent", m.dir, m.name, m.machine.disk, "--kubeconfig", kubeconfig)
@@ -164,9 +155,27 @@ func newFleet(t *testing.T, boards int) *fleet {
 			f.kill(m)
 			m.client.Close()
 		}
-		f.must(f.stop())
+		f.stopPlane()
 	})
 	return f
+}
+
+// member makes a board that is off.
+func (f *fleet) member(name string) *member {
+	f.Helper()
+	m := &member{name: name, dir: filepath.Join(f.dir, name), up: newUplink(), engine: enginefake.New(enginefake.Config{Script: Script}),
+		starts: newStarts()}
+	m.starts.fail = f.Errorf
+	m.machine = newMachine(filepath.Join(m.dir, "disk"), 0)
+	m.machine.sample.MachineID = m.name
+	var err error
+	m.network, err = networkfake.NewMachine(plan.ChooseCIDR(nil))
+	f.must(err)
+	m.images = &imagesfake.Store{Dir: filepath.Join(m.dir, "roots")}
+	_, err = m.images.Add(images.Image{Names: []string{ImageOne}, Size: 1 << 20})
+	f.must(err)
+	f.must(m.machine.show(filepath.Join(m.dir, "machine")))
+	return m
 }
 
 func (f *fleet) must(err error) {
@@ -178,102 +187,6 @@ func (f *fleet) must(err error) {
 
 func (f *fleet) now() string { return time.Now().UTC().Format("02 15:04:05") }
 
-// pen is the scribe of a fleet: each field has one writer (architecture: One writer per field), whichever board it is.
-type pen struct {
-	scribe
-	f *fleet
-}
-
-// Delete implements api.Client; what is left on a board is looked at when the fleet has settled.
-func (p pen) Delete(ctx context.Context, kind *api.Kind, namespace, name string, opts api.DeleteOptions) (api.Object, error) {
-	if err := stalled(ctx, &p.f.stall); err != nil {
-		return nil, apierrors.NewTimeoutError(err.Error(), 1)
-	}
-	out, err := p.Client.Delete(ctx, kind, namespace, name, opts)
-	if err == nil {
-		p.judge(ctx, "delete "+kind.Resource)
-	}
-	return out, err
-}
-
-// Update implements api.Client. Of pods that no board will ever finish, the control plane says that they failed (N-3.47).
-func (p pen) Update(ctx context.Context, kind *api.Kind, obj api.Object, opts api.WriteOptions) (api.Object, error) {
-	if err := stalled(ctx, &p.f.stall); err != nil {
-		return nil, apierrors.NewTimeoutError(err.Error(), 1)
-	}
-	if kind == coordination.Leases { // most of what is written: no need to look what of it has changed
-		p.judge(ctx, "leases spec")
-		return p.Client.Update(ctx, kind, obj, opts)
-	}
-	if pod, ok := obj.(*corev1.Pod); ok && writer(ctx) == byPlane && pod.Status.Phase == corev1.PodFailed {
-		return p.Client.Update(ctx, kind, obj, opts)
-	}
-	return p.scribe.Update(ctx, kind, obj, opts)
-}
-
-// Create implements api.Client: it waits while the card stalls, as does every write.
-func (p pen) Create(ctx context.Context, kind *api.Kind, obj api.Object, opts api.WriteOptions) (api.Object, error) {
-	if err := stalled(ctx, &p.f.stall); err != nil {
-		return nil, apierrors.NewTimeoutError(err.Error(), 1)
-	}
-	return p.scribe.Create(ctx, kind, obj, opts)
-}
-
-// Patch implements api.Client.
-func (p pen) Patch(ctx context.Context, kind *api.Kind, namespace, name string, patch api.Patch, opts api.WriteOptions) (api.Object,
-	error) {
-	if err := stalled(ctx, &p.f.stall); err != nil {
-		return nil, apierrors.NewTimeoutError(err.Error(), 1)
-	}
-	return p.scribe.Patch(ctx, kind, namespace, name, patch, opts)
-}
-
-func (f *fleet) storeDir() string { return filepath.Join(f.dir, "store") }
-
-// startPlane starts the control plane, over the store as it was left.
-func (f *fleet) startPlane() {
-	f.Helper()
-	var err error
-	f.store, err = storage.Open(f.ctx, storage.Config{Dir: f.storeDir(), NoSync: true})
-	f.must(err)
-	f.local, err = local.New(local.Config{Store: f.store, Now: func() time.Time { return time.Now().Add(time.Duration(f.ahead.Load())) }})
-	f.must(err)
-	client := pen{scribe{Client: f.local, b: &Board{t: f.T}, seen: timeless}, f}
-	h, err := httpd.New(httpd.Config{Client: client})
-	f.must(err)
-	server := &httpd.Server{Handler: h}
-	for _, m := range f.boards {
-		l, dial := httpd.Pipe(api.User{Name: "system:node:" + m.name, Groups: []string{"system:nodes"}})
-		server.Listeners = append(server.Listeners, l)
-		m.dial.Store(&dial)
-	}
-	f.nodes = api.NewView[*corev1.Node](f.local, api.Nodes, api.Selection{})
-	f.all = api.NewView[*corev1.Pod](f.local, api.Pods, api.Selection{})
-	ctx, cancel := context.WithCancel(f.ctx)
-	g, ctx := errgroup.WithContext(ctx)
-	loops := controller.Config{Client: clocked{client, &f.ahead}, TerminatedPods: keptTerminated}
-	for _, run := range []func(context.Context) error{f.store.Run, f.local.Run, server.Run, f.nodes.Run, f.all.Run,
-		func(ctx context.Context) error { return controller.Run(ctx, loops) }} {
-		g.Go(func() error { return run(ctx) })
-	}
-	synctest.Wait()
-	f.stop = func() error {
-		cancel()
-		return errors.Join(g.Wait(), f.store.Close())
-	}
-}
-
-// killPlane ends the control plane as a power cut does: the file holds what it held at that moment.
-func (f *fleet) killPlane() {
-	f.Helper()
-	synctest.Wait() // no goroutine is in the middle of a write
-	kept := filepath.Join(f.dir, "kept")
-	f.must(copyDir(f.storeDir(), kept))
-	_ = f.stop() // what it flushes now is thrown away
-	f.must(os.RemoveAll(f.storeDir()))
-	f.must(os.Rename(kept, f.storeDir()))
-}
-
 // noServer is a control plane at an address that nobody has.
 const noServer = `{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}],
 clusters: [{name: c, cluster: {server: "http://192.0.2.1"}}], users: [{name: u, user: {}}]}`
@@ -281,46 +194,64 @@ clusters: [{name: c, cluster: {server: "http://192.0.2.1"}}], users: [{name: u, 
 // start starts the brain of a board that has joined. Its uplink is a link that can be cut, and has a clock of its own.
 func (f *fleet) start(m *member) {
 	f.Helper()
-	run := filepath.Join(m.dir, "run")
+	f.begin(m, func(rims *brain.Rims) {
+		rims.Uplink = func(api.Client) api.Client { return clocked{m.client, &m.ahead} }
+	})
+	m.touched = time.Now()
+}
+
+// begin starts the brain of a board, on rims that edit has changed.
+func (f *fleet) begin(m *member, edit func(*brain.Rims)) {
+	f.Helper()
+	run, p := filepath.Join(m.dir, "run"), &process{door: &door{}, signals: make(chan os.Signal, 1), ended: make(chan error, 1)}
 	f.must(os.MkdirAll(m.machine.disk, 0o700))
 	f.must(os.MkdirAll(run, 0o700))
-	way := &door{}
 	rims := played.Board{Host: m.machine.host, Machine: machinefake.Machine{See: m.machine.look, Waits: make(chan string)},
-		Engine: card{engineDoor{door: way, Engine: m.engine, starts: m.starts}, f, m}, Images: imageDoor{door: way, Store: m.images},
-		Network: networks(way, m.network, f.Errorf), Signals: make(chan os.Signal, 1), Keys: m.machine.keys()}.Rims()
-	rims.Uplink = func(api.Client) api.Client { return clocked{m.client, &m.ahead} }
-	ctx, cancel := context.WithCancel(f.ctx)
-	ended := make(chan error, 1)
-	go func() { ended <- process(m.how, run, rims, f.Errorf).Run(ctx) }()
+		Engine: card{engineDoor{door: p.door, Engine: m.engine, starts: m.starts}, f, m}, Images: imageDoor{door: p.door, Store: m.images},
+		Network: networks(p.door, m.network, f.Errorf), Signals: p.signals, Keys: m.machine.keys()}.Rims()
+	edit(&rims)
+	var ctx context.Context
+	ctx, p.cancel = context.WithCancel(f.ctx)
+	go func() { p.ended <- newBrain(m.how, run, rims, f.Errorf).Run(ctx) }()
 	synctest.Wait()
 	select {
-	case err := <-ended:
-		cancel()
+	case err := <-p.ended:
+		p.cancel()
 		f.Fatalf("%s: %s does not start: %v", f.now(), m.name, err)
 	default:
 	}
-	m.end = func() error {
-		way.shut.Store(true)
-		cancel()
-		m.stall.Store(0)
-		return <-ended
-	}
-	m.touched = time.Now()
+	m.life = p
+}
+
+// process is one in which a brain of a fleet runs.
+type process struct {
+	door    *door // shuts when it dies
+	signals chan os.Signal
+	cancel  context.CancelFunc
+	ended   chan error
+}
+
+// stop ends it as a service is stopped.
+func (p *process) stop() error {
+	defer p.cancel()
+	p.signals <- syscall.SIGTERM
+	return <-p.ended
+}
+
+// die ends it as kill -9 does.
+func (p *process) die() error {
+	p.door.shut.Store(true)
+	p.cancel()
+	return <-p.ended
 }
 
 // kill takes a board's power away.
 func (f *fleet) kill(m *member) {
 	f.Helper()
-	if m.end == nil {
+	if m.life == nil {
 		return
 	}
-	synctest.Wait() // no goroutine is in the middle of a write
-	f.must(frozen(filepath.Join(m.machine.disk, "store"), func() {
-		if err := m.end(); err != nil {
-			f.Errorf("%s ended with %v", m.name, err)
-		}
-	}))
-	m.end = nil
+	f.dies(m)
 	m.engine.Reboot()
 	f.must(m.images.Retain(f.ctx, nil))
 	for _, uid := range m.network.Pods() {
@@ -332,4 +263,17 @@ func (f *fleet) kill(m *member) {
 	m.starts.restart()
 	m.boots++
 	f.must(m.machine.booted(fmt.Sprintf("boot-%d", m.boots)))
+}
+
+// dies ends the brain of a board as a power cut does: its store holds what it held at that moment.
+func (f *fleet) dies(m *member) {
+	f.Helper()
+	synctest.Wait() // no goroutine is in the middle of a write
+	f.must(frozen(m.storeDir(), func() {
+		m.stall.Store(0)
+		if err := m.life.die(); err != nil {
+			f.Errorf("%s ended with %v", m.name, err)
+		}
+	}))
+	m.life = nil
 }

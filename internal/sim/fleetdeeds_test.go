@@ -202,20 +202,20 @@ func (f *fleet) do(d deed) {
 	case boardClocks:
 		f.unmoved(boards, d.lasts, func(m *member) { m.ahead.Store(int64(d.much)); f.deleteOne(m) }, func(m *member) { m.ahead.Store(0) })
 	case planeClock:
-		f.unmoved(f.boards, d.lasts, func(*member) { f.ahead.Store(int64(d.much)) }, func(*member) { f.ahead.Store(0) })
+		f.unmoved(f.boards, d.lasts, func(*member) { f.plane.ahead.Store(int64(d.much)) }, func(*member) { f.plane.ahead.Store(0) })
 		f.noneGivenUp(d)
 	case stallCards:
 		until := time.Now().Add(d.lasts).UnixNano()
 		f.unmoved(boards, d.lasts, func(m *member) { m.stall.Store(until); f.deleteOne(m) }, func(*member) {})
 	case stallPlane:
-		f.during(f.boards, d.lasts, func(*member) { f.stall.Store(time.Now().Add(d.lasts).UnixNano()) }, func(*member) {})
+		f.during(f.boards, d.lasts, func(*member) { f.plane.stall.Store(time.Now().Add(d.lasts).UnixNano()) }, func(*member) {})
 		f.noneGivenUp(d)
 	case loseKeepers:
 		f.during(boards, d.lasts, func(m *member) { m.engine.SetAway(true) }, func(m *member) { m.engine.SetAway(false) })
 	case cutPower:
 		f.during(boards, d.lasts, f.kill, f.start)
 	case restartPlane:
-		f.without(d.lasts, func() { f.must(f.stop()) })
+		f.without(d.lasts, f.stopPlane)
 	case killPlane:
 		f.without(d.lasts, f.killPlane)
 	case replaceBoard: // taken out of service while it is off, and back, empty, under its name

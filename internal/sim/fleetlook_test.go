@@ -111,7 +111,7 @@ func (f *fleet) always() {
 		}
 	}
 	for _, m := range f.boards {
-		if m.end == nil || m.touched.IsZero() || time.Since(m.touched) < 2*time.Minute {
+		if m.life == nil || m.touched.IsZero() || time.Since(m.touched) < 2*time.Minute {
 			continue
 		}
 		if n, ok := f.nodes.Get("", m.name); !ok || !nodeReady(n) {
@@ -210,7 +210,7 @@ func (f *fleet) weigh() {
 		}))
 		return bytes, files
 	}
-	w.store, _ = size(f.storeDir())
+	w.store, _ = size(f.plane.storeDir())
 	for _, m := range f.boards {
 		_, n := size(m.dir)
 		w.left += n
