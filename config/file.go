@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"ledge/internal/durable"
-	"ledge/node"
+	"ledge/node/poster"
 )
 
 // File is the configuration file. Keys are spelt as in KubeletConfiguration (N-0.4); one that is not
@@ -261,8 +261,8 @@ func nodeName(hostname, override string) (string, error) {
 }
 
 // status turns the file into the agent's own configuration.
-func (c File) status() (node.StatusConfig, error) {
-	out := node.StatusConfig{UpdateEvery: c.NodeStatusUpdateFrequency.Duration, ReportEvery: c.NodeStatusReportFrequency.Duration,
+func (c File) status() (poster.StatusConfig, error) {
+	out := poster.StatusConfig{UpdateEvery: c.NodeStatusUpdateFrequency.Duration, ReportEvery: c.NodeStatusReportFrequency.Duration,
 		LeaseDuration: time.Duration(c.NodeLeaseDurationSeconds) * time.Second, MaxPods: c.MaxPods, PodsPerCore: c.PodsPerCore}
 	if out.UpdateEvery != 0 && out.ReportEvery == 0 { // N-1.26
 		out.ReportEvery = out.UpdateEvery

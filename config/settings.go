@@ -17,8 +17,8 @@ import (
 	"ledge/host"
 	"ledge/network/bridge"
 	"ledge/network/plan"
-	"ledge/node"
 	"ledge/node/podspec"
+	"ledge/node/poster"
 	"ledge/node/static"
 	"ledge/pki"
 	"ledge/shutdown"
@@ -137,8 +137,8 @@ type Settings struct {
 	*Options
 	File     File
 	Name     string
-	Reg      node.Registration
-	Status   node.StatusConfig
+	Reg      poster.Registration
+	Status   poster.StatusConfig
 	Bounds   podspec.ResourceConfig
 	Sysctls  podspec.Sysctls
 	ListenAt string

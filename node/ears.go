@@ -15,7 +15,7 @@ type engineEars struct{ a *Agent }
 // came implements engineNews.
 func (e engineEars) came() {
 	e.a.roster.poke()
-	e.a.pokeStatus()
+	e.a.poster.Poke()
 	e.a.pokeGroups()
 	e.a.evictor.Again()
 }
@@ -39,5 +39,5 @@ func (e engineEars) named(uid types.UID) *corev1.Pod {
 func (e engineEars) hangs(pod *corev1.Pod, container, what string) {
 	slog.Warn("an operation hangs and will be ended", "pod", api.Key(pod), "what", what)
 	e.a.containerEvent(pod, container, corev1.EventTypeWarning, "ContainerHangs", what)
-	e.a.pokeStatus()
+	e.a.poster.Poke()
 }

@@ -20,7 +20,7 @@ func newEvictor(a *Agent) *evict.Evictor {
 	return evict.New(evict.Config{Policy: a.cfg.Status.Eviction, Unenforced: a.cfg.Resources.Unenforced, Swaps: a.cfg.Resources.Swap.Any(),
 		WorkingSet: a.cfg.Status.WorkingSet, Reclaim: a.cfg.Reclaim, Machine: a.cfg.Machine, Engine: evictEngine{a.engine},
 		Pods: podsToEvict{a}, Events: a.cfg.Events, Node: a.ref(), Own: []evict.Step{a.logs.DropFull, w.shrink},
-		Stored: []evict.Step{w.dropEnded, w.dropImages}, Changed: a.pokeStatus})
+		Stored: []evict.Step{w.dropEnded, w.dropImages}, Changed: func() { a.poster.Poke() }})
 }
 
 // Pressure is what the last look has found that the board is short of.

@@ -22,7 +22,7 @@ type groups struct{ a *Agent }
 
 // tendGroups keeps the cgroups that pods stand in: at once when the pods change, and in any case from time to time.
 func (gs groups) tendGroups(ctx context.Context) error {
-	for _, ready := range []<-chan struct{}{gs.a.looked, gs.a.engine.met} {
+	for _, ready := range []<-chan struct{}{gs.a.poster.Looked(), gs.a.engine.met} {
 		select {
 		case <-ctx.Done():
 			return nil

@@ -14,7 +14,6 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -31,6 +30,7 @@ import (
 	"ledge/node/podlog"
 	"ledge/node/podspec"
 	"ledge/node/podstate"
+	"ledge/node/poster"
 	"ledge/node/probe"
 	"ledge/node/static"
 	"ledge/node/stats"
@@ -83,8 +83,8 @@ type Config struct {
 	Restore func(context.Context, *corev1.Pod) (bool, error)
 	Deleted func(namespace, name string) bool
 
-	Registration Registration
-	Status       StatusConfig
+	Registration poster.Registration
+	Status       poster.StatusConfig
 	Resources    podspec.ResourceConfig
 	Reclaim      bool            // memory is taken back from a pod before one is evicted
 	Sysctls      podspec.Sysctls // that pods may set besides the safe ones
@@ -152,6 +152,7 @@ type Agent struct {
 	statics *static.Pods
 	engine  *engineView
 	evictor *evict.Evictor
+	poster  *poster.Poster
 	storage storageBounds
 	hands   *hands
 	roster  roster
@@ -169,14 +170,10 @@ type Agent struct {
 	mu       sync.Mutex
 	closing  string        // not empty: new pods are refused, the Node is not ready, with this message
 	clearing bool          // what stopped pods leave is removed although it is closed
-	statusCh chan struct{} // poked when node status should be looked at now
 	groupsCh chan struct{} // poked when what pods stand in should be bounded anew
 	turns    chan struct{} // taken by the loop of reconcile whenever it comes round
 	released chan struct{} // closed when pods are not held, or no longer
 	handed   chan struct{} // closed when every pod has been handed to a worker once
-	known    chan struct{} // closed when the API has been seen to have the Node
-	looked   chan struct{} // closed when the board has been looked at once
-	ready    atomic.Bool   // the API has this from us
 }
 
 // New prepares an agent.
@@ -184,7 +181,7 @@ func New(cfg Config) (*Agent, error) {
 	if cfg.Name == "" || cfg.Client == nil || cfg.Engine == nil || cfg.Images == nil || cfg.Network == nil || cfg.Machine == nil {
 		return nil, errors.New("node: Name, Client, Engine, Images, Network and Machine are required")
 	}
-	cfg.Status.Eviction = cfg.Status.Eviction.WithDefaults()
+	cfg.Status = cfg.Status.WithDefaults()
 	if cfg.Events == nil {
 		cfg.Events = silent{}
 	}
@@ -194,16 +191,15 @@ func New(cfg Config) (*Agent, error) {
 	}
 	sel := api.Selection{Fields: fields.OneTermEqualSelector("spec.nodeName", cfg.Name)}
 	a := &Agent{cfg: cfg, volumes: vols, prober: probe.New(cfg.Engine, cfg.Version), pods: api.NewView[*corev1.Pod](cfg.Client, api.Pods, sel),
-		self:   api.NewView[*corev1.Node](cfg.Client, api.Nodes, api.Selection{Fields: fields.OneTermEqualSelector("metadata.name", cfg.Name)}),
-		grants: grants{held: map[types.UID]corev1.ResourceList{}}, statusCh: make(chan struct{}, 1),
-		groupsCh: make(chan struct{}, 1), turns: make(chan struct{}), released: make(chan struct{}), handed: make(chan struct{}),
-		known: make(chan struct{}), looked: make(chan struct{})}
+		self:     api.NewView[*corev1.Node](cfg.Client, api.Nodes, api.Selection{Fields: fields.OneTermEqualSelector("metadata.name", cfg.Name)}),
+		grants:   grants{held: map[types.UID]corev1.ResourceList{}},
+		groupsCh: make(chan struct{}, 1), turns: make(chan struct{}), released: make(chan struct{}), handed: make(chan struct{})}
 	a.streams, a.usage, a.storage = streams{a}, usage{a}, storageBounds{a}
 	a.admission, a.groups, a.sweeper = admission{a}, groups{a}, sweeper{a}
 	a.hands = &hands{a: a, blocks: map[types.UID]runtime.IDRange{}}
 	a.engine = newEngineView(cfg.Engine, engineEars{a})
 	a.logs = podlog.Logs{Files: podlog.NewFiles(cfg.DataDir, cfg.RunDir, cfg.Logs), Pods: logPods{a}}
-	a.evictor = newEvictor(a)
+	a.evictor, a.poster = newEvictor(a), newPoster(a)
 	a.statics = static.New(cfg.Name, cfg.DataDir, cfg.RunDir, cfg.Static, a.nodeWarning)
 	a.mirrors = static.NewMirrors(cfg.Name, a.statics, shownIn{cfg.Client, a})
 	if cfg.Hold == "" {
@@ -222,11 +218,11 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.sources.Run(ctx) })
 	g.Go(func() error { return a.storage.Run(ctx) })
 	g.Go(func() error { return a.evictor.Run(ctx) })
-	g.Go(func() error { return a.postStatus(ctx) })
+	g.Go(func() error { return a.poster.Run(ctx, a.evictor.Looked()) })
 	g.Go(func() error { return a.reconcile(ctx, g) })
 	g.Go(func() error { return a.renewLease(ctx) })
 	g.Go(func() error { return a.usage.measure(ctx) })
-	g.Go(func() error { return a.mirrors.Run(ctx, a.known, a.pods.Synced()) })
+	g.Go(func() error { return a.mirrors.Run(ctx, a.poster.Known(), a.pods.Synced()) })
 	g.Go(func() error { return a.groups.tendGroups(ctx) })
 	g.Go(func() error { return a.collectImages(ctx) })
 	return g.Wait()
@@ -238,7 +234,7 @@ func (a *Agent) renewLease(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return nil
-	case <-a.known:
+	case <-a.poster.Known():
 	}
 	r, err := lease.NewRenewer(lease.RenewerConfig{Client: a.cfg.Client, Node: a.cfg.Name, Duration: a.cfg.Status.LeaseDuration})
 	if err != nil {
@@ -261,7 +257,7 @@ func (a *Agent) reconcile(ctx context.Context, g *errgroup.Group) error {
 	select {
 	case <-ctx.Done():
 		return nil
-	case <-a.looked:
+	case <-a.poster.Looked():
 	}
 	for held := true; held; {
 		select {
@@ -315,9 +311,6 @@ func (a *Agent) reconcile(ctx context.Context, g *errgroup.Group) error {
 		}
 	}
 }
-
-// Ready says whether the API has been told by this process, and last, that the Node is ready.
-func (a *Agent) Ready() bool { return a.ready.Load() }
 
 // Turn returns when the loop that hands pods to their workers has gone round once: a sign of life for a watchdog.
 func (a *Agent) Turn(ctx context.Context) error {
@@ -431,7 +424,7 @@ func (a *Agent) Close(message string) {
 		a.roster.poke() // what has ended meanwhile may be due
 	}
 	a.statics.Poke()
-	a.pokeStatus()
+	a.poster.Poke()
 }
 
 // Clear removes what stopped pods have left on a closed board: namespaces, addresses, cgroups, root file systems.
@@ -511,7 +504,7 @@ func (a *Agent) Release() {
 		close(a.released)
 	}
 	a.mu.Unlock()
-	a.pokeStatus()
+	a.poster.Poke()
 }
 
 // Held is why pods are left as they are; empty when they are not.

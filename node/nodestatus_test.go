@@ -3,13 +3,11 @@ package node
 import (
 	"errors"
 	"net/netip"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
@@ -253,17 +251,3 @@ func TestLeaseFollowsNode(t *testing.T) {
 }
 
 var errBoom = errors.New("boom")
-
-// TestOverReserved of N-1.60.
-func TestOverReserved(t *testing.T) {
-	f := facts{sample: sampleBoard(), cfg: StatusConfig{MaxPods: 110, KubeReserved: corev1.ResourceList{"memory": resource.MustParse("3Gi")},
-		SysReserved: corev1.ResourceList{"memory": resource.MustParse("1Gi")}}}
-	if err := f.overReserved(); err != nil {
-		t.Error(err)
-	}
-	f.cfg.SysReserved["memory"] = resource.MustParse("2Gi")
-	if err := f.overReserved(); err == nil ||
-		!strings.HasPrefix(err.Error(), `Resource "memory" has a reservation of 5Gi but capacity of 4Gi`) {
-		t.Error(err)
-	}
-}

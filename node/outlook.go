@@ -7,6 +7,7 @@ import (
 
 	"ledge/node/machine"
 	"ledge/node/podspec"
+	"ledge/node/poster"
 )
 
 // outlook is the board as it was last looked at.
@@ -53,11 +54,11 @@ func (o *outlook) setOwnTasks(n, few int64) bool {
 // limits are those of this board as last looked at.
 func (a *Agent) limits() podspec.Limits {
 	seen := a.outlook.last()
-	f := facts{sample: seen.sample, cfg: a.cfg.Status}
-	pids := f.reserved(resourcePID)
+	pids := a.cfg.Status.Reserved(poster.PID)
 	return podspec.Limits{ResourceConfig: a.cfg.Resources, CgroupV2: a.engine.last().CgroupVersion == 2, MemoryTotal: seen.sample.MemoryTotal,
-		SwapTotal: seen.sample.SwapTotal, Allocatable: seen.allocatable.Memory().Value(), ForPods: f.forPods(a.cfg.Resources.Unenforced),
-		PIDMax: seen.sample.PIDMax, PIDReserved: pids.Value(), OwnTasks: seen.ownTasks,
+		SwapTotal: seen.sample.SwapTotal, Allocatable: seen.allocatable.Memory().Value(),
+		ForPods: a.cfg.Status.ForPods(seen.sample, a.cfg.Resources.Unenforced),
+		PIDMax:  seen.sample.PIDMax, PIDReserved: pids.Value(), OwnTasks: seen.ownTasks,
 		SpareTasks: podspec.SpareTasks(a.cfg.Status.Eviction, seen.sample.PIDMax), Statics: a.roster.fromFiles()}
 }
 

@@ -343,10 +343,9 @@ func (b *playedBoard) change(fn func(*machine.Sample)) {
 }
 
 func sampleBoard() machine.Sample {
-	fs := machine.Filesystem{Capacity: 32 << 30, Available: 20 << 30, Inodes: 1 << 20, InodesFree: 1 << 19}
-	return machine.Sample{Hostname: "n", MachineID: "m1", SystemUUID: "s1", BootID: "boot-1", KernelVersion: "6.12", OSImage: "Board OS",
-		OS: "linux", Arch: "arm64", CPUs: 4, MemoryTotal: 4 << 30, MemoryAvailable: 3 << 30, NodeFS: fs, ImageFS: fs,
-		PIDMax: 32768, PIDUsed: 100, Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("2001:db8::10")}}
+	s := machinefake.Board("n")
+	s.Addresses = append(s.Addresses, netip.MustParseAddr("2001:db8::10"))
+	return s
 }
 
 // playedEvents keeps events as "Type Reason object: message".
@@ -391,3 +390,5 @@ func idle(dataDir, runDir string) Config {
 	return Config{Name: "n", Client: &line{}, Engine: enginefake.New(enginefake.Config{}), Images: &imagesfake.Store{},
 		Network: networkfake.New(nil), Machine: machinefake.Of(machine.Sample{}), DataDir: dataDir, RunDir: runDir}
 }
+
+func isReady(n *corev1.Node) bool { return api.NodeReady(n) }

@@ -299,8 +299,7 @@ func TestSwapWarning(t *testing.T) {
 	}{{false, false, 0}, {false, true, 0}, {true, true, 0}, {true, false, 1}} {
 		events := &playedEvents{}
 		a := &Agent{cfg: Config{Name: "n", Events: events}}
-		a.outlook.set(machine.Sample{SwapTotal: 1 << 30, SwapOnDisk: c.disk}, nil, nil)
-		(&poster{a: a}).warnOfSwap(c.can)
+		a.warnOfSwap(machine.Sample{SwapTotal: 1 << 30, SwapOnDisk: c.disk}, c.can)
 		if got := events.of("PossibleMemoryBackedVolumesOnDisk"); len(got) != c.want {
 			t.Errorf("%+v: %q", c, got)
 		}

@@ -18,7 +18,7 @@ foreign="./api ./api/local/... ./storage/... ./scheduler/... ./lease/... ./contr
 quick="./api/... ./boot/... ./brain/... ./cli/... ./config/... ./controller/... ./firstboot/... ./host/disk ./host/ntp \
 	./images/applet ./images/fake \
 	./internal/deps ./internal/testrun ./lease/... ./network/fake ./network/hostnet ./network/plan ./node ./node/downward ./node/evict \
-	./node/machine ./node/podlog ./node/podspec ./node/podstate ./node/pressure ./node/probe ./node/static ./pki ./runtime ./runtime/fake ./scheduler/... ./scripts/again ./packaging/image \
+	./node/machine ./node/podlog ./node/podspec ./node/podstate ./node/poster ./node/pressure ./node/probe ./node/static ./pki ./runtime ./runtime/fake ./scheduler/... ./scripts/again ./packaging/image \
 	./scripts/lint ./packaging/man ./lab/vm ./shutdown ./storage ./upgrade/..."
 # Not under the race detector: they start containers or whole processes, where it costs most and sees least, or they
 # look at sources only.

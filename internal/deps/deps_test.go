@@ -85,6 +85,7 @@ var table = map[string][]string{
 	"node/podlog":         {"api", "node/podstate", "runtime"},
 	"node/static":         {"api", "api/manifest", "internal/durable", "internal/grumble"},
 	"node/volume":         {"api", "runtime", "node/downward"},
+	"node/poster":         {"api", "images", "internal/grumble", "node/machine", "node/pressure"},
 	"node/probe":          {"runtime"},
 	"node/stats":          {"api"},
 	"pki/...":             {"api", "internal/durable"},
@@ -98,8 +99,8 @@ var table = map[string][]string{
 	"firstboot":           {},
 	"upgrade/...":         {"upgrade/...", "internal/durable"},
 	"config": {"api/httpd/auditlog", "api/local", "api/rest", "controller", "controller/machines", "api/manifest", "firstboot",
-		"host", "host/ntp", "images", "images/registry", "lease", "network/bridge", "network/plan", "node", "node/podlog", "node/podspec",
-		"node/pressure", "node/static", "pki", "scheduler", "shutdown", "storage", "upgrade", "internal/durable"},
+		"host", "host/ntp", "images", "images/registry", "lease", "network/bridge", "network/plan", "node/podlog", "node/podspec",
+		"node/poster", "node/pressure", "node/static", "pki", "scheduler", "shutdown", "storage", "upgrade", "internal/durable"},
 	// decision 94: it opens nothing of a machine
 	"brain": {"api", "api/board", "api/coordination", "api/httpd", "api/httpd/auditlog", "api/local", "api/manifest", "api/mirror",
 		"api/rbac", "api/rest", "boot/ending", "brain/place", "config", "controller", "firstboot", "firstboot/card", "host", "host/alive",

@@ -1,4 +1,4 @@
-package node
+package poster
 
 import (
 	"bytes"
@@ -13,7 +13,7 @@ func TestTellTroubles(t *testing.T) {
 	old := slog.Default()
 	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
 	defer slog.SetDefault(old)
-	p := &poster{}
+	p := &Poster{}
 	for _, why := range []string{"", "no network", "no network", "no keeper", "", ""} {
 		p.tellTroubles(why)
 	}

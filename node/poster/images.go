@@ -1,4 +1,4 @@
-package node
+package poster
 
 import (
 	"slices"
@@ -12,8 +12,8 @@ import (
 // How many images a Node reports, and how many names of each (N-1.65).
 const maxImages, maxImageNames = 50, 5
 
-// nodeImages is the list for the Node's status: largest first, digests before tags.
-func nodeImages(list []images.Image) []corev1.ContainerImage {
+// imageList is the list for the Node's status: largest first, digests before tags.
+func imageList(list []images.Image) []corev1.ContainerImage {
 	list = slices.Clone(list)
 	sort.SliceStable(list, func(i, j int) bool {
 		if a, b := list[i], list[j]; a.Size != b.Size {

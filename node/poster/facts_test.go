@@ -1,4 +1,4 @@
-package node
+package poster
 
 import (
 	"fmt"
@@ -12,12 +12,22 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"ledge/images"
+	"ledge/node/machine"
+	"ledge/node/machine/fake"
 	"ledge/node/pressure"
 )
 
-func someFacts(edit ...func(*facts)) facts {
-	f := facts{name: "n", sample: sampleBoard(), engine: "libcontainer://v1", version: "v1.2.3", now: time.Unix(1e9, 5e8),
-		cfg: StatusConfig{MaxPods: 110, Eviction: pressure.Default()}}
+// dual is a board with two addresses.
+func dual() machine.Sample {
+	s := fake.Board("n")
+	s.MachineID, s.SystemUUID, s.KernelVersion, s.OSImage = "m1", "s1", "6.12", "Board OS"
+	s.Addresses = append(s.Addresses, netip.MustParseAddr("2001:db8::10"))
+	return s
+}
+
+func someFacts(edit ...func(*Facts)) Facts {
+	f := Facts{Name: "n", Sample: dual(), Engine: "libcontainer://v1", Version: "v1.2.3", Now: time.Unix(1e9, 5e8),
+		Config: StatusConfig{MaxPods: 110, Eviction: pressure.Default()}}
 	for _, e := range edit {
 		e(&f)
 	}
@@ -61,8 +71,8 @@ func TestExtendedResources(t *testing.T) {
 
 // TestWorkedExample of N-1.59, to the byte.
 func TestWorkedExample(t *testing.T) {
-	f := someFacts(func(f *facts) {
-		f.cfg.KubeReserved, f.cfg.SysReserved = amounts("cpu", "100m", "memory", "200Mi"), amounts("memory", "100Mi")
+	f := someFacts(func(f *Facts) {
+		f.Config.KubeReserved, f.Config.SysReserved = amounts("cpu", "100m", "memory", "200Mi"), amounts("memory", "100Mi")
 	})
 	var n corev1.Node
 	f.fill(&n)
@@ -79,38 +89,38 @@ func TestWorkedExample(t *testing.T) {
 func TestAllocatable(t *testing.T) {
 	for _, c := range []struct {
 		what        string
-		edit        func(*facts)
+		edit        func(*Facts)
 		capacity    []string
 		allocatable []string
 	}{
-		{"defaults", func(*facts) {}, []string{"cpu", "4", "memory", "4Gi", "ephemeral-storage", "32Gi", "pods", "110"},
+		{"defaults", func(*Facts) {}, []string{"cpu", "4", "memory", "4Gi", "ephemeral-storage", "32Gi", "pods", "110"},
 			[]string{"cpu", "4", "memory", "3996Mi", "ephemeral-storage", "30923764480", "pods", "110"}},
-		{"pods per core", func(f *facts) { f.cfg.PodsPerCore = 5 },
+		{"pods per core", func(f *Facts) { f.Config.PodsPerCore = 5 },
 			[]string{"cpu", "4", "memory", "4Gi", "ephemeral-storage", "32Gi", "pods", "20"},
 			[]string{"cpu", "4", "memory", "3996Mi", "ephemeral-storage", "30923764480", "pods", "20"}},
-		{"many pods per core", func(f *facts) { f.cfg.PodsPerCore = 50 },
+		{"many pods per core", func(f *Facts) { f.Config.PodsPerCore = 50 },
 			[]string{"cpu", "4", "memory", "4Gi", "ephemeral-storage", "32Gi", "pods", "110"},
 			[]string{"cpu", "4", "memory", "3996Mi", "ephemeral-storage", "30923764480", "pods", "110"}},
-		{"own thresholds", func(f *facts) {
-			f.cfg.Eviction = pressure.Policy{Thresholds: []pressure.Threshold{{Signal: pressure.MemoryAvailable,
+		{"own thresholds", func(f *Facts) {
+			f.Config.Eviction = pressure.Policy{Thresholds: []pressure.Threshold{{Signal: pressure.MemoryAvailable,
 				Below: pressure.Limit{Percent: 0.25}},
 				{Signal: pressure.ImageFSAvailable, Below: pressure.Limit{Percent: 0.5}},
 				{Signal: pressure.PIDAvailable, Below: pressure.Limit{Amount: 5}}}}
 		}, []string{"cpu", "4", "memory", "4Gi", "ephemeral-storage", "32Gi", "pods", "110"},
 			[]string{"cpu", "4", "memory", "3Gi", "ephemeral-storage", "32Gi", "pods", "110"}}, // N-1.57: imagefs and pid do not count
-		{"never below nought", func(f *facts) {
-			f.cfg.SysReserved = amounts("cpu", "5", "memory", "5Gi", "ephemeral-storage", "1Ti", "pid", "10")
+		{"never below nought", func(f *Facts) {
+			f.Config.SysReserved = amounts("cpu", "5", "memory", "5Gi", "ephemeral-storage", "1Ti", "pid", "10")
 		},
 			[]string{"cpu", "4", "memory", "4Gi", "ephemeral-storage", "32Gi", "pods", "110"},
 			[]string{"cpu", "0", "memory", "0", "ephemeral-storage", "0", "pods", "110"}},
-		{"huge pages", func(f *facts) { f.sample.HugePages = map[string]int64{"2Mi": 64 << 20, "1Gi": 0} },
+		{"huge pages", func(f *Facts) { f.Sample.HugePages = map[string]int64{"2Mi": 64 << 20, "1Gi": 0} },
 			[]string{"cpu", "4", "memory", "4Gi", "ephemeral-storage", "32Gi", "pods", "110", "hugepages-2Mi", "64Mi", "hugepages-1Gi", "0"},
 			[]string{"cpu", "4", "memory", "3932Mi", "ephemeral-storage", "30923764480", "pods", "110", "hugepages-2Mi", "64Mi", "hugepages-1Gi",
 				"0"}},
 	} {
 		f := someFacts(c.edit)
-		wantAmounts(t, c.what+": capacity", f.capacity(), c.capacity...)
-		wantAmounts(t, c.what+": allocatable", f.allocatable(), c.allocatable...)
+		wantAmounts(t, c.what+": capacity", f.Config.Capacity(f.Sample), c.capacity...)
+		wantAmounts(t, c.what+": allocatable", f.Config.Allocatable(f.Sample), c.allocatable...)
 	}
 }
 
@@ -139,26 +149,26 @@ func TestConditions(t *testing.T) {
 		n.Status.Conditions...)
 	for _, c := range []struct {
 		what string
-		edit func(*facts)
+		edit func(*Facts)
 		of   corev1.NodeConditionType
 		want string
 	}{
-		{"short of memory", func(f *facts) { f.pressure[corev1.NodeMemoryPressure] = true }, corev1.NodeMemoryPressure,
+		{"short of memory", func(f *Facts) { f.Pressure[corev1.NodeMemoryPressure] = true }, corev1.NodeMemoryPressure,
 			"True KubeletHasInsufficientMemory: kubelet has insufficient memory available"},
-		{"short of disk", func(f *facts) { f.pressure[corev1.NodeDiskPressure] = true }, corev1.NodeDiskPressure,
+		{"short of disk", func(f *Facts) { f.Pressure[corev1.NodeDiskPressure] = true }, corev1.NodeDiskPressure,
 			"True KubeletHasDiskPressure: kubelet has disk pressure"},
-		{"short of PIDs", func(f *facts) { f.pressure[corev1.NodePIDPressure] = true }, corev1.NodePIDPressure,
+		{"short of PIDs", func(f *Facts) { f.Pressure[corev1.NodePIDPressure] = true }, corev1.NodePIDPressure,
 			"True KubeletHasInsufficientPID: kubelet has insufficient PID available"},
-		{"one fault", func(f *facts) { f.faults = []string{"node is shutting down"} }, corev1.NodeReady,
+		{"one fault", func(f *Facts) { f.Faults = []string{"node is shutting down"} }, corev1.NodeReady,
 			"False KubeletNotReady: node is shutting down"},
-		{"two faults", func(f *facts) { f.faults = []string{"a", "b"} }, corev1.NodeReady, "False KubeletNotReady: [a, b]"},
-		{"no capacity", func(f *facts) { f.sample.MemoryTotal, f.sample.NodeFS.Capacity = 0, 0 }, corev1.NodeReady,
+		{"two faults", func(f *Facts) { f.Faults = []string{"a", "b"} }, corev1.NodeReady, "False KubeletNotReady: [a, b]"},
+		{"no capacity", func(f *Facts) { f.Sample.MemoryTotal, f.Sample.NodeFS.Capacity = 0, 0 }, corev1.NodeReady,
 			"False KubeletNotReady: missing node capacity for resources: memory, ephemeral-storage"},
-		{"no capacity and a fault", func(f *facts) { f.faults, f.sample.CPUs = []string{"a"}, 0 }, corev1.NodeReady,
+		{"no capacity and a fault", func(f *Facts) { f.Faults, f.Sample.CPUs = []string{"a"}, 0 }, corev1.NodeReady,
 			"False KubeletNotReady: [a, missing node capacity for resources: cpu]"},
 	} {
 		m := n.DeepCopy()
-		f := someFacts(func(f *facts) { f.pressure, f.now = map[corev1.NodeConditionType]bool{}, f.now.Add(time.Hour) }, c.edit)
+		f := someFacts(func(f *Facts) { f.Pressure, f.Now = map[corev1.NodeConditionType]bool{}, f.Now.Add(time.Hour) }, c.edit)
 		f.fill(m)
 		for _, have := range m.Status.Conditions {
 			moved := have.LastTransitionTime.Unix() != 1e9 && have.Type != corev1.NodeNetworkUnavailable
@@ -185,7 +195,7 @@ func TestConditions(t *testing.T) {
 func TestExtraConditions(t *testing.T) {
 	var n corev1.Node
 	show := func(extra ...corev1.NodeCondition) string {
-		f := someFacts(func(f *facts) { f.extra = extra })
+		f := someFacts(func(f *Facts) { f.Extra = extra })
 		f.fill(&n)
 		var got []string
 		for _, c := range n.Status.Conditions[4:] {
@@ -219,7 +229,7 @@ func TestNodeInfo(t *testing.T) {
 	if n.Status.NodeInfo != want {
 		t.Errorf("%+v, want %+v", n.Status.NodeInfo, want)
 	}
-	f = someFacts(func(f *facts) { f.sample.SwapTotal = 1 << 20 })
+	f = someFacts(func(f *Facts) { f.Sample.SwapTotal = 1 << 20 })
 	f.fill(&n)
 	if s := n.Status.NodeInfo.Swap; s == nil || *s.Capacity != 1<<20 {
 		t.Errorf("swap %+v", s)
@@ -230,7 +240,7 @@ func TestNodeInfo(t *testing.T) {
 func TestDaemonEndpoints(t *testing.T) {
 	var n corev1.Node
 	for _, port := range []uint16{10250, 0} {
-		f := someFacts(func(f *facts) { f.cfg.Port = port })
+		f := someFacts(func(f *Facts) { f.Config.Port = port })
 		f.fill(&n)
 		if got := n.Status.DaemonEndpoints.KubeletEndpoint.Port; got != int32(port) {
 			t.Errorf("port %d, want %d", got, port)
@@ -266,10 +276,10 @@ func TestAddresses(t *testing.T) {
 		{"asked for two, one is not here", addrs("192.0.2.10"), addrs("192.0.2.10", "2001:db8::77"), "", "InternalIP=192.0.2.99 Hostname=n"},
 		{"none", nil, nil, "", "InternalIP=192.0.2.99 Hostname=n"},
 	} {
-		f := someFacts(func(f *facts) {
-			f.sample.Addresses, f.reg.NodeIPs = c.have, c.want
+		f := someFacts(func(f *Facts) {
+			f.Sample.Addresses, f.Registration.NodeIPs = c.have, c.want
 			if c.external != "" {
-				f.reg.ExternalIP = netip.MustParseAddr(c.external)
+				f.Registration.ExternalIP = netip.MustParseAddr(c.external)
 			}
 		})
 		n := corev1.Node{Status: corev1.NodeStatus{Addresses: slices.Clone(before)}}
@@ -282,7 +292,7 @@ func TestAddresses(t *testing.T) {
 			t.Errorf("%s: %q, want %q", c.what, got, c.out)
 		}
 	}
-	f := someFacts(func(f *facts) { f.sample.Addresses = nil })
+	f := someFacts(func(f *Facts) { f.Sample.Addresses = nil })
 	if n := f.object(); len(n.Status.Addresses) != 1 || n.Status.Addresses[0].Type != corev1.NodeHostName {
 		t.Errorf("a first registration without an address: %v", n.Status.Addresses)
 	}
@@ -296,7 +306,7 @@ func TestNodeImages(t *testing.T) {
 			Digests: []string{"a@x", "b@x"}})
 	}
 	kept := slices.Clone(list)
-	got := nodeImages(list)
+	got := imageList(list)
 	if len(got) != 50 || got[0].SizeBytes != 29 || got[49].SizeBytes != 5 {
 		t.Fatalf("%d images from %d to %d", len(got), got[0].SizeBytes, got[len(got)-1].SizeBytes)
 	}
@@ -308,7 +318,21 @@ func TestNodeImages(t *testing.T) {
 			t.Fatal("the list was changed")
 		}
 	}
-	if nodeImages(nil) != nil {
+	if imageList(nil) != nil {
 		t.Error("images out of nothing")
+	}
+}
+
+// TestOverReserved of N-1.60.
+func TestOverReserved(t *testing.T) {
+	f := Facts{Sample: dual(), Config: StatusConfig{MaxPods: 110, KubeReserved: corev1.ResourceList{"memory": resource.MustParse("3Gi")},
+		SysReserved: corev1.ResourceList{"memory": resource.MustParse("1Gi")}}}
+	if err := f.overReserved(); err != nil {
+		t.Error(err)
+	}
+	f.Config.SysReserved["memory"] = resource.MustParse("2Gi")
+	if err := f.overReserved(); err == nil ||
+		!strings.HasPrefix(err.Error(), `Resource "memory" has a reservation of 5Gi but capacity of 4Gi`) {
+		t.Error(err)
 	}
 }
