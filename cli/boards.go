@@ -21,14 +21,14 @@ import (
 func nodeVerb(ctx context.Context, c *Command) error {
 	switch {
 	case len(c.args) == 1 && c.args[0] == "ls":
-		return c.ask(ctx, http.MethodGet, board.BoardsPath, nil, c.printBoards)
+		return c.ask(ctx, http.MethodGet, board.BoardsPath, nil, onto(c.out, printBoards))
 	case len(c.args) == 2 && c.args[0] == "revoke":
 		return c.ask(ctx, http.MethodDelete, board.BoardsPath, url.Values{"name": {c.args[1]}}, c.printRevoked)
 	}
 	return config.Usagef("node: ls, or revoke NAME; 'ledge get nodes' shows their state")
 }
 
-func (c *Command) printBoards(r io.Reader) error {
+func printBoards(out io.Writer, r io.Reader) error {
 	list, err := decode[[]pki.BoardInfo](r)
 	if err != nil {
 		return err
@@ -39,7 +39,7 @@ func (c *Command) printBoards(r io.Reader) error {
 		}
 		return duration.HumanDuration(time.Since(t))
 	}
-	tw := tabwriter.NewWriter(c.out, 0, 8, 3, ' ', 0)
+	tw := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
 	fmt.Fprintln(tw, "NAME\tSTATUS\tJOINED\tCERTIFICATE UNTIL")
 	for _, b := range list {
 		status, until := "Joined", "<none>"

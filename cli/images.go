@@ -42,7 +42,7 @@ func imagesVerb(ctx context.Context, c *Command) error {
 	}
 	switch {
 	case sub == "ls" && len(args) == 0:
-		return c.ask(ctx, "GET", board.ImagesPath, nil, c.printImages)
+		return c.ask(ctx, "GET", board.ImagesPath, nil, onto(c.out, printImages))
 	case sub == "pull" && len(args) == 1:
 		return c.pullImage(ctx, args[0], o.pin)
 	case sub == "import" && len(args) == 1:
@@ -50,9 +50,9 @@ func imagesVerb(ctx context.Context, c *Command) error {
 	case sub == "export" && len(args) > 0:
 		return c.exportImages(ctx, args)
 	case sub == "verify" && len(args) == 0:
-		return c.ask(ctx, "POST", board.VerifyPath, url.Values{"repair": {strconv.FormatBool(o.repair)}}, c.printVerified)
+		return c.ask(ctx, "POST", board.VerifyPath, url.Values{"repair": {strconv.FormatBool(o.repair)}}, onto(c.out, printVerified))
 	case sub == "prune" && len(args) == 0:
-		return c.ask(ctx, "POST", board.PrunePath, nil, c.printPruned)
+		return c.ask(ctx, "POST", board.PrunePath, nil, onto(c.out, printPruned))
 	case sub == "rm" && len(args) == 1:
 		return c.ask(ctx, "DELETE", board.ImagesPath, url.Values{"name": {args[0]}}, func(io.Reader) error {
 			say(c.out, "%s removed\n", args[0])
@@ -70,6 +70,11 @@ func (c *Command) ask(ctx context.Context, method, path string, query url.Values
 	}
 	defer resp.Body.Close()
 	return print(resp.Body)
+}
+
+// onto prints an answer to out.
+func onto(out io.Writer, print func(out io.Writer, body io.Reader) error) func(io.Reader) error {
+	return func(body io.Reader) error { return print(out, body) }
 }
 
 // exportImages writes an archive to standard output, which must lead to a file or another program.
@@ -93,14 +98,14 @@ func decode[T any](r io.Reader) (v T, err error) {
 }
 
 // printVerified fails when something is damaged still.
-func (c *Command) printVerified(body io.Reader) error {
+func printVerified(out io.Writer, body io.Reader) error {
 	v, err := decode[board.Verified](body)
 	if err != nil {
 		return err
 	}
-	say(c.out, "%d layers read, %d damaged, %d repaired, %d images pulled again\n", v.Layers, len(v.Damaged), len(v.Repaired), len(v.Pulled))
+	say(out, "%d layers read, %d damaged, %d repaired, %d images pulled again\n", v.Layers, len(v.Damaged), len(v.Repaired), len(v.Pulled))
 	for _, f := range v.Failed {
-		say(c.out, "%s\n", f)
+		say(out, "%s\n", f)
 	}
 	switch {
 	case len(v.Failed) > 0:
@@ -111,10 +116,10 @@ func (c *Command) printVerified(body io.Reader) error {
 	return nil
 }
 
-func (c *Command) printPruned(body io.Reader) error {
+func printPruned(out io.Writer, body io.Reader) error {
 	v, err := decode[images.Collected](body)
 	if err == nil {
-		say(c.out, "%d unused images removed, %s freed\n", v.Images, megabytes(v.Bytes+v.Parts))
+		say(out, "%d unused images removed, %s freed\n", v.Images, megabytes(v.Bytes+v.Parts))
 	}
 	return err
 }
@@ -160,15 +165,15 @@ func (c *Command) importImages(ctx context.Context, file string) error {
 		return fmt.Errorf("import images from %s: %w", file, err)
 	}
 	defer resp.Body.Close()
-	return c.printImages(resp.Body)
+	return printImages(c.out, resp.Body)
 }
 
-func (c *Command) printImages(body io.Reader) error {
+func printImages(out io.Writer, body io.Reader) error {
 	list, err := decode[board.Images](body)
 	if err != nil {
 		return err
 	}
-	w := tabwriter.NewWriter(c.out, 0, 8, 3, ' ', 0)
+	w := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
 	fmt.Fprintln(w, "NAME\tDIGEST\tID\tSIZE\tSHARED\tPINNED\tIN USE BY")
 	for _, r := range list.Images {
 		names := r.Names
@@ -183,7 +188,7 @@ func (c *Command) printImages(body io.Reader) error {
 		return err
 	}
 	for _, p := range list.Pulls {
-		say(c.out, "%s\n", summary(p))
+		say(out, "%s\n", summary(p))
 	}
 	return nil
 }

@@ -32,7 +32,7 @@ func TestImageTable(t *testing.T) {
 	text, err := json.Marshal(list)
 	must(t, err)
 	var out bytes.Buffer
-	must(t, (&Command{out: &out}).printImages(bytes.NewReader(text)))
+	must(t, printImages(&out, bytes.NewReader(text)))
 	want := `NAME                      DIGEST         ID             SIZE      SHARED   PINNED   IN USE BY
 docker.io/library/app:1   fedcba987654   0123456789ab   12.3 MB   4.0 MB   true     default/web,default/db
 docker.io/library/app:2   fedcba987654   0123456789ab   12.3 MB   4.0 MB   true     default/web,default/db

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -69,8 +70,10 @@ const (
 
 // rollout looks at how the pods of an object are replaced by those of another template, and steers it.
 func rollout(ctx context.Context, c *Command) error {
-	deeds := map[string]func(context.Context, api.Client, roller, api.Object) error{"status": c.rolloutStatus, "history": c.rolloutHistory,
-		"undo": c.rolloutUndo, "pause": c.rolloutPause, "resume": c.rolloutResume, "restart": c.rolloutRestart}
+	deeds := map[string]func(*rolling, context.Context) error{"status": (*rolling).follow, "history": (*rolling).history,
+		"undo": (*rolling).undo, "restart": (*rolling).restart,
+		"pause":  func(r *rolling, ctx context.Context) error { return r.hold(ctx, true) },
+		"resume": func(r *rolling, ctx context.Context) error { return r.hold(ctx, false) }}
 	if len(c.args) < 2 || deeds[c.args[0]] == nil {
 		return config.Usagef("rollout: write status, history, undo, pause, resume or restart, and of what: ledge rollout status deployment NAME")
 	}
@@ -93,58 +96,68 @@ func rollout(ctx context.Context, c *Command) error {
 	if err != nil {
 		return err
 	}
-	return deeds[c.args[0]](ctx, cl, rollers()[i], obj)
+	return deeds[c.args[0]](&rolling{roller: rollers()[i], out: c.out, opts: c.Opts.(*rolloutOpts), cl: cl, obj: obj}, ctx)
 }
 
-func (c *Command) rolloutStatus(ctx context.Context, cl api.Client, r roller, obj api.Object) error {
-	o := c.Opts.(*rolloutOpts)
-	if o.timeout > 0 {
+// rolling is one object whose pods are replaced.
+type rolling struct {
+	roller
+	out  io.Writer
+	opts *rolloutOpts
+	cl   api.Client
+	obj  api.Object // as last read
+}
+
+// String names the object.
+func (r *rolling) String() string { return r.kind.Singular + "/" + r.obj.GetName() }
+
+func (r *rolling) follow(ctx context.Context) error {
+	if r.opts.timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, o.timeout)
+		ctx, cancel = context.WithTimeout(ctx, r.opts.timeout)
 		defer cancel()
 	}
 	for said := ""; ; {
-		says, done, err := r.status(obj)
+		says, done, err := r.status(r.obj)
 		if says != said && says != "" {
-			say(c.out, "%s\n", says)
+			say(r.out, "%s\n", says)
 		}
-		if done || err != nil || !o.watch {
+		if done || err != nil || !r.opts.watch {
 			return err
 		}
 		said = says
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("the rollout of %s/%s is not done after %v: ledge describe %s %s", r.kind.Singular, obj.GetName(), o.timeout,
-				r.kind.Singular, obj.GetName())
+			return fmt.Errorf("the rollout of %s is not done after %v: ledge describe %s %s", r, r.opts.timeout, r.kind.Singular, r.obj.GetName())
 		case <-time.After(200 * time.Millisecond):
 		}
-		now, err := cl.Get(ctx, r.kind, obj.GetNamespace(), obj.GetName())
+		now, err := r.cl.Get(ctx, r.kind, r.obj.GetNamespace(), r.obj.GetName())
 		if err == nil {
-			obj = now
+			r.obj = now
 		} else if ctx.Err() == nil {
 			return err
 		}
 	}
 }
 
-func (c *Command) rolloutHistory(ctx context.Context, cl api.Client, r roller, obj api.Object) error {
-	all, err := r.revisions(ctx, cl, obj)
+func (r *rolling) history(ctx context.Context) error {
+	all, err := r.revisions(ctx, r.cl, r.obj)
 	if err != nil {
 		return err
 	}
-	if n := c.Opts.(*rolloutOpts).revision; n != 0 {
+	if n := r.opts.revision; n != 0 {
 		i := slices.IndexFunc(all, func(rev revision) bool { return rev.number == n })
 		if i < 0 {
-			return noRevision(r, obj, n, all)
+			return r.noRevision(n, all)
 		}
 		data, err := yaml.Marshal(all[i].template)
 		if err != nil {
 			return err
 		}
-		_, err = c.out.Write(data)
+		_, err = r.out.Write(data)
 		return err
 	}
-	w := tabwriter.NewWriter(c.out, 0, 8, 3, ' ', 0)
+	w := tabwriter.NewWriter(r.out, 0, 8, 3, ' ', 0)
 	row(w, "REVISION", "CHANGE-CAUSE")
 	for _, rev := range all {
 		cause := rev.cause
@@ -156,45 +169,46 @@ func (c *Command) rolloutHistory(ctx context.Context, cl api.Client, r roller, o
 	return w.Flush()
 }
 
-func noRevision(r roller, obj api.Object, n int64, all []revision) error {
+func (r *rolling) noRevision(n int64, all []revision) error {
 	var there []string
 	for _, rev := range all {
 		there = append(there, fmt.Sprint(rev.number))
 	}
-	return fmt.Errorf("%s/%s has no revision %d; there are %s", r.kind.Singular, obj.GetName(), n, strings.Join(there, ", "))
+	return fmt.Errorf("%s has no revision %d; there are %s", r, n, strings.Join(there, ", "))
 }
 
-// rolloutUndo gives an object a template back that it has had.
-func (c *Command) rolloutUndo(ctx context.Context, cl api.Client, r roller, obj api.Object) error {
-	all, err := r.revisions(ctx, cl, obj)
+// undo gives the object a template back that it has had.
+func (r *rolling) undo(ctx context.Context) error {
+	all, err := r.revisions(ctx, r.cl, r.obj)
 	if err != nil {
 		return err
 	}
-	to, err := goBackTo(r, obj, all, c.Opts.(*rolloutOpts).revision)
+	to, err := r.goBackTo(all)
 	if err != nil {
 		return err
 	}
 	if to.now {
-		_, err := say(c.out, "%s/%s is at revision %d\n", r.kind.Singular, obj.GetName(), to.number)
+		_, err := say(r.out, "%s is at revision %d\n", r, to.number)
 		return err
 	}
-	return c.change(ctx, cl, r, obj, fmt.Sprintf("rolled back to revision %d", to.number), func(obj api.Object) {
+	return r.change(ctx, fmt.Sprintf("rolled back to revision %d", to.number), func(obj api.Object) {
 		*r.kind.Template(obj) = *to.template
 		annotate(obj, changeCause, to.cause)
 	})
 }
 
-// goBackTo is the revision of that number; 0: the newest but the present one.
-func goBackTo(r roller, obj api.Object, all []revision, n int64) (revision, error) {
+// goBackTo is the revision that is asked for; none: the newest but the present one.
+func (r *rolling) goBackTo(all []revision) (revision, error) {
+	n := r.opts.revision
 	for _, rev := range slices.Backward(all) {
 		if rev.number == n || n == 0 && !rev.now {
 			return rev, nil
 		}
 	}
 	if n == 0 {
-		return revision{}, fmt.Errorf("%s/%s has had no other template", r.kind.Singular, obj.GetName())
+		return revision{}, fmt.Errorf("%s has had no other template", r)
 	}
-	return revision{}, noRevision(r, obj, n, all)
+	return revision{}, r.noRevision(n, all)
 }
 
 // annotate gives an object, or a template, an annotation; an empty one is taken away.
@@ -212,15 +226,8 @@ func annotate(it interface {
 	it.SetAnnotations(all)
 }
 
-func (c *Command) rolloutPause(ctx context.Context, cl api.Client, r roller, obj api.Object) error {
-	return c.pause(ctx, cl, r, obj, true)
-}
-
-func (c *Command) rolloutResume(ctx context.Context, cl api.Client, r roller, obj api.Object) error {
-	return c.pause(ctx, cl, r, obj, false)
-}
-
-func (c *Command) pause(ctx context.Context, cl api.Client, r roller, obj api.Object, on bool) error {
+// hold stops the object's rollouts, or has them go on.
+func (r *rolling) hold(ctx context.Context, on bool) error {
 	if r.pause == nil {
 		return config.Usagef("rollout: those of %s cannot be paused", r.kind.Resource)
 	}
@@ -228,32 +235,33 @@ func (c *Command) pause(ctx context.Context, cl api.Client, r roller, obj api.Ob
 	if on {
 		done = "paused"
 	}
-	return c.change(ctx, cl, r, obj, done, func(obj api.Object) { r.pause(obj, on) })
+	return r.change(ctx, done, func(obj api.Object) { r.pause(obj, on) })
 }
 
-// rolloutRestart has all pods replaced, though their template says the same.
-func (c *Command) rolloutRestart(ctx context.Context, cl api.Client, r roller, obj api.Object) error {
+// restart has all pods replaced, though their template says the same.
+func (r *rolling) restart(ctx context.Context) error {
 	now := time.Now().UTC().Format(time.RFC3339)
-	return c.change(ctx, cl, r, obj, "restarted", func(obj api.Object) { annotate(r.kind.Template(obj), restartedAt, now) })
+	return r.change(ctx, "restarted", func(obj api.Object) { annotate(r.kind.Template(obj), restartedAt, now) })
 }
 
 // changeTries is how often a change is made again to an object that somebody else has changed.
 const changeTries = 10
 
-func (c *Command) change(ctx context.Context, cl api.Client, r roller, obj api.Object, done string, edit func(api.Object)) error {
+func (r *rolling) change(ctx context.Context, done string, edit func(api.Object)) error {
 	for try := 1; ; try++ {
-		edit(obj)
-		_, err := cl.Update(ctx, r.kind, obj, api.WriteOptions{Manager: "ledge"})
+		edit(r.obj)
+		_, err := r.cl.Update(ctx, r.kind, r.obj, api.WriteOptions{Manager: "ledge"})
 		if apierrors.IsConflict(err) && try < changeTries {
-			obj, err = cl.Get(ctx, r.kind, obj.GetNamespace(), obj.GetName())
-			if err == nil {
+			var now api.Object
+			if now, err = r.cl.Get(ctx, r.kind, r.obj.GetNamespace(), r.obj.GetName()); err == nil {
+				r.obj = now
 				continue
 			}
 		}
 		if err != nil {
-			return fmt.Errorf("change %s/%s: %w", r.kind.Singular, obj.GetName(), err)
+			return fmt.Errorf("change %s: %w", r, err)
 		}
-		_, err = say(c.out, "%s/%s %s\n", r.kind.Singular, obj.GetName(), done)
+		_, err = say(r.out, "%s %s\n", r, done)
 		return err
 	}
 }

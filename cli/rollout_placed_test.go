@@ -93,10 +93,9 @@ func TestPlacedHistory(t *testing.T) {
 		must(t, err)
 	}
 	var out bytes.Buffer
-	c := &Command{out: &out, Opts: &rolloutOpts{}}
-	roller := rollers()[2]
-	must(t, c.rolloutHistory(t.Context(), cl, roller, d))
-	must(t, c.rolloutUndo(t.Context(), cl, roller, d))
+	r := &rolling{roller: rollers()[2], out: &out, opts: &rolloutOpts{}, cl: cl, obj: d}
+	must(t, r.history(t.Context()))
+	must(t, r.undo(t.Context()))
 	now, err := api.Get[*appsv1.DaemonSet](t.Context(), cl, apps.DaemonSets, "default", "web")
 	must(t, err)
 	if got := out.String(); strings.Join(strings.Fields(got),
@@ -104,7 +103,7 @@ func TestPlacedHistory(t *testing.T) {
 		now.Spec.Template.Spec.Containers[0].Image != "i:1" {
 		t.Errorf("%s\n%+v", got, now.Spec.Template.Spec.Containers)
 	}
-	if err := c.rolloutPause(t.Context(), cl, roller, d); err == nil ||
+	if err := r.hold(t.Context(), true); err == nil ||
 		!strings.Contains(err.Error(), "those of daemonsets cannot be paused") {
 		t.Errorf("paused: %v", err)
 	}

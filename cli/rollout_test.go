@@ -98,7 +98,6 @@ func TestRolloutUndo(t *testing.T) {
 		{7, "error: deployment/web has no revision 7; there are 1, 2, 3", "i:1", "one"},
 	} {
 		var out bytes.Buffer
-		c := &Command{out: &out, Opts: &rolloutOpts{revision: tc.revision}}
 		d, err := api.Get[*appsv1.Deployment](t.Context(), cl, apps.Deployments, "default", "web")
 		must(t, err)
 		m := &meddled{Client: cl, meddle: func() {
@@ -109,7 +108,8 @@ func TestRolloutUndo(t *testing.T) {
 				must(t, err)
 			}
 		}}
-		if err := c.rolloutUndo(t.Context(), m, rollers()[0], d); err != nil {
+		r := &rolling{roller: rollers()[0], out: &out, opts: &rolloutOpts{revision: tc.revision}, cl: m, obj: d}
+		if err := r.undo(t.Context()); err != nil {
 			out.WriteString("error: " + err.Error())
 		}
 		d, err = api.Get[*appsv1.Deployment](t.Context(), cl, apps.Deployments, "default", "web")

@@ -43,7 +43,7 @@ func tokenVerb(ctx context.Context, c *Command) error {
 		q := url.Values{"ttl": {o.ttl.String()}, "uses": {strconv.Itoa(o.uses)}, "node": {o.node}}
 		return c.ask(ctx, http.MethodPost, board.TokensPath, q, c.printToken)
 	case len(c.args) == 1 && c.args[0] == "list":
-		return c.ask(ctx, http.MethodGet, board.TokensPath, nil, c.printTokens)
+		return c.ask(ctx, http.MethodGet, board.TokensPath, nil, onto(c.out, printTokens))
 	case len(c.args) == 2 && c.args[0] == "delete":
 		return c.ask(ctx, http.MethodDelete, board.TokensPath, url.Values{"id": {c.args[1]}}, func(io.Reader) error {
 			_, err := say(c.out, "token %s deleted\n", c.args[1])
@@ -69,12 +69,12 @@ func (c *Command) printToken(r io.Reader) error {
 	return err
 }
 
-func (c *Command) printTokens(r io.Reader) error {
+func printTokens(out io.Writer, r io.Reader) error {
 	var list []pki.TokenInfo
 	if err := json.NewDecoder(r).Decode(&list); err != nil {
 		return fmt.Errorf("read the node's answer: %w", err)
 	}
-	tw := tabwriter.NewWriter(c.out, 0, 8, 3, ' ', 0)
+	tw := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
 	fmt.Fprintln(tw, "ID\tNODE\tUSED\tEXPIRES")
 	for _, t := range list {
 		when := "in " + duration.HumanDuration(time.Until(t.Expires))
