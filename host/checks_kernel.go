@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func (h *Host) checkKernel() Check {
-	v := h.line(h.cfg.Proc, "sys/kernel/osrelease")
+func (d doctor) checkKernel() Check {
+	v := d.h.line(d.h.cfg.Proc, "sys/kernel/osrelease")
 	major, minor := kernelVersion(v)
 	before := func(x, y int) bool { return major < x || major == x && minor < y }
 	const remedy = "install a kernel of the last five years"
@@ -46,9 +46,9 @@ func kernelVersion(s string) (major, minor int) {
 }
 
 // checkPrivileges: without CAP_SYS_RESOURCE the kernel refuses to lower oom_score_adj and to raise hard limits.
-func (h *Host) checkPrivileges() Check {
+func (d doctor) checkPrivileges() Check {
 	const name, remedy = "privileges", "run ledge as root, outside of a confined container"
-	mask, err := strconv.ParseUint(h.status("CapEff"), 16, 64)
+	mask, err := strconv.ParseUint(d.status("CapEff"), 16, 64)
 	if err != nil {
 		return Check{name, Warn, "capabilities cannot be read", remedy}
 	}
@@ -73,8 +73,8 @@ func (h *Host) checkPrivileges() Check {
 }
 
 // status is a field of /proc/self/status.
-func (h *Host) status(name string) string {
-	data, err := os.ReadFile(filepath.Join(h.cfg.Proc, "self/status"))
+func (d doctor) status(name string) string {
+	data, err := os.ReadFile(filepath.Join(d.h.cfg.Proc, "self/status"))
 	if err != nil {
 		return ""
 	}
@@ -86,10 +86,10 @@ func (h *Host) status(name string) string {
 	return ""
 }
 
-func (h *Host) checkNamespaces() Check {
+func (d doctor) checkNamespaces() Check {
 	const name = "namespaces"
 	have := func(ns string) bool {
-		_, err := os.Lstat(filepath.Join(h.cfg.Proc, "self/ns", ns))
+		_, err := os.Lstat(filepath.Join(d.h.cfg.Proc, "self/ns", ns))
 		return err == nil
 	}
 	var missing []string
@@ -101,16 +101,16 @@ func (h *Host) checkNamespaces() Check {
 	if len(missing) > 0 {
 		return Check{name, Fail, "missing: " + strings.Join(missing, " "), "use a kernel with CONFIG_NAMESPACES and these kinds of it"}
 	}
-	if !have("cgroup") || !have("user") || h.line(h.cfg.Proc, "sys/user/max_user_namespaces") == "0" {
+	if !have("cgroup") || !have("user") || d.h.line(d.h.cfg.Proc, "sys/user/max_user_namespaces") == "0" {
 		return Check{name, Warn, "no cgroup or user namespaces: pods see the host's cgroups, or cannot have hostUsers: false",
 			"use a kernel with CONFIG_CGROUPS and CONFIG_USER_NS, and user.max_user_namespaces above 0"}
 	}
 	return ok(name, "mnt pid net ipc uts cgroup user")
 }
 
-func (h *Host) checkSeccomp() Check {
+func (d doctor) checkSeccomp() Check {
 	const name = "seccomp"
-	actions := strings.Fields(h.line(h.cfg.Proc, "sys/kernel/seccomp/actions_avail"))
+	actions := strings.Fields(d.h.line(d.h.cfg.Proc, "sys/kernel/seccomp/actions_avail"))
 	if !slices.Contains(actions, "errno") {
 		return Check{name, Fail, "the kernel has no system call filter",
 			"use a kernel with CONFIG_SECCOMP_FILTER, or set seccompDefault: false in the configuration"}
@@ -118,9 +118,9 @@ func (h *Host) checkSeccomp() Check {
 	return ok(name, "filters: "+strings.Join(actions, " "))
 }
 
-func (h *Host) checkCgroups() Check {
+func (d doctor) checkCgroups() Check {
 	const name = "cgroups"
-	switch mode, have := h.Cgroups().Mode, h.Cgroups().Controllers; {
+	switch mode, have := d.h.Cgroups().Mode, d.h.Cgroups().Controllers; {
 	case mode == Unified:
 		return ok(name, "version 2")
 	case mode == NoCgroup:
@@ -141,7 +141,7 @@ func (h *Host) Controllers() Check {
 	lacks := func(c string) bool { return !slices.Contains(have, c) }
 	var none, remedies []string
 	if lacks("memory") {
-		none, remedies = append(none, "memory"), append(remedies, h.cmdlineRemedy("cgroup_enable=memory"))
+		none, remedies = append(none, "memory"), append(remedies, doctor{h}.cmdlineRemedy("cgroup_enable=memory"))
 	}
 	if lacks("pids") || lacks("cpu") {
 		for _, c := range []string{"pids", "cpu"} {
@@ -167,18 +167,18 @@ func (h *Host) Controllers() Check {
 	return ok(name, strings.Join(have, " "))
 }
 
-func (h *Host) checkPressure() Check {
+func (d doctor) checkPressure() Check {
 	const name = "pressure (PSI)"
-	p, err := h.Pressure("memory")
+	p, err := d.h.Pressure("memory")
 	if err != nil {
-		return Check{name, Warn, "the kernel does not report it: shortage of memory is seen later", h.cmdlineRemedy("psi=1")}
+		return Check{name, Warn, "the kernel does not report it: shortage of memory is seen later", d.cmdlineRemedy("psi=1")}
 	}
 	return ok(name, fmt.Sprintf("memory %.0f %% of the last minute", p.Some.Avg60))
 }
 
 // checkModule looks for a driver: loaded or built in, as a module on disk, or in the kernel's configuration.
-func (h *Host) checkModule(name, option string) Check {
-	where := h.driver(name, option)
+func (d doctor) checkModule(name, option string) Check {
+	where := d.driver(name, option)
 	if where == "" {
 		return Check{name, Fail, "not in this kernel",
 			fmt.Sprintf("install the kernel's modules, use a kernel with CONFIG_%s, or run ledge with --bridge none", option)}
@@ -186,18 +186,18 @@ func (h *Host) checkModule(name, option string) Check {
 	return ok(name, where)
 }
 
-func (h *Host) driver(name, option string) string {
-	if _, err := os.Stat(filepath.Join(h.cfg.Sys, "module", name)); err == nil {
+func (d doctor) driver(name, option string) string {
+	if _, err := os.Stat(filepath.Join(d.h.cfg.Sys, "module", name)); err == nil {
 		return "in the kernel"
 	}
-	dir := filepath.Join(h.cfg.Root, "lib/modules", h.line(h.cfg.Proc, "sys/kernel/osrelease"))
+	dir := filepath.Join(d.h.cfg.Root, "lib/modules", d.h.line(d.h.cfg.Proc, "sys/kernel/osrelease"))
 	for _, list := range [][2]string{{"modules.builtin", "in the kernel"}, {"modules.dep", "a module, loaded when needed"}} {
 		data, err := os.ReadFile(filepath.Join(dir, list[0]))
 		if err == nil && strings.Contains(strings.ReplaceAll(string(data), "-", "_"), "/"+name+".ko") {
 			return list[1]
 		}
 	}
-	switch h.kernelOption("CONFIG_" + option) {
+	switch d.kernelOption("CONFIG_" + option) {
 	case "y":
 		return "in the kernel"
 	case "":
@@ -207,8 +207,8 @@ func (h *Host) driver(name, option string) string {
 }
 
 // kernelOption reads the kernel's configuration: y, m or n, or nothing where the kernel keeps it to itself.
-func (h *Host) kernelOption(name string) string {
-	f, err := os.Open(filepath.Join(h.cfg.Proc, "config.gz"))
+func (d doctor) kernelOption(name string) string {
+	f, err := os.Open(filepath.Join(d.h.cfg.Proc, "config.gz"))
 	var in io.Reader
 	if err == nil {
 		defer f.Close()
@@ -216,7 +216,7 @@ func (h *Host) kernelOption(name string) string {
 			return ""
 		}
 	} else {
-		f, err := os.Open(filepath.Join(h.cfg.Root, "boot", "config-"+h.line(h.cfg.Proc, "sys/kernel/osrelease")))
+		f, err := os.Open(filepath.Join(d.h.cfg.Root, "boot", "config-"+d.h.line(d.h.cfg.Proc, "sys/kernel/osrelease")))
 		if err != nil {
 			return ""
 		}
@@ -235,7 +235,7 @@ func (h *Host) kernelOption(name string) string {
 	return value
 }
 
-func (h *Host) checkNFTables() Check {
+func (d doctor) checkNFTables() Check {
 	const name = "nftables"
 	if err := listNFTables(); err != nil {
 		return Check{name, Fail, fmt.Sprintf("the kernel does not answer: %v", err),

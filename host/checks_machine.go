@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func (h *Host) checkMemory() Check {
+func (d doctor) checkMemory() Check {
 	const name = "memory"
-	m, err := h.Memory()
+	m, err := d.h.Memory()
 	if err != nil {
 		return Check{name, Warn, oneLine(err.Error()), "mount /proc"}
 	}
@@ -27,9 +27,9 @@ func (h *Host) checkMemory() Check {
 
 func megabytes(n int64) string { return fmt.Sprintf("%.0f MB", float64(n)/1e6) }
 
-func (h *Host) checkSwap() Check {
+func (d doctor) checkSwap() Check {
 	const name = "swap"
-	swaps, err := h.Swaps()
+	swaps, err := d.h.Swaps()
 	if err != nil {
 		return Check{name, Warn, oneLine(err.Error()), "mount /proc"}
 	}
@@ -52,9 +52,9 @@ func (h *Host) checkSwap() Check {
 	return ok(name, detail)
 }
 
-func (h *Host) checkPIDs() Check {
+func (d doctor) checkPIDs() Check {
 	const name = "tasks"
-	most, used, err := h.PIDs()
+	most, used, err := d.h.PIDs()
 	if err != nil {
 		return Check{name, Warn, oneLine(err.Error()), "mount /proc"}
 	}
@@ -79,7 +79,7 @@ func Existing(path string) string {
 // A board needs some room for images; below this it is a matter of days.
 const littleRoom = 512 << 20
 
-func (h *Host) checkDataDir(dir string) Check {
+func (d doctor) checkDataDir(dir string) Check {
 	const name = "data directory"
 	at := Existing(dir)
 	bad := func(err error) Check {
@@ -96,7 +96,7 @@ func (h *Host) checkDataDir(dir string) Check {
 	if err := errors.Join(werr, f.Close(), os.Remove(f.Name())); err != nil {
 		return bad(err)
 	}
-	fs, err := h.Filesystem(at)
+	fs, err := d.h.Filesystem(at)
 	if err != nil {
 		return bad(err)
 	}
@@ -120,9 +120,9 @@ func judgeDataDir(dir string, fs Filesystem) Check {
 	return ok(name, detail)
 }
 
-func (h *Host) checkOverlay(dir string) Check {
+func (d doctor) checkOverlay(dir string) Check {
 	const name = "overlayfs"
-	err := h.cfg.OverlayCapable(Existing(dir))
+	err := d.h.cfg.OverlayCapable(Existing(dir))
 	switch {
 	case err == nil:
 		return ok(name, "works in "+dir)
@@ -131,7 +131,7 @@ func (h *Host) checkOverlay(dir string) Check {
 	case errors.Is(err, unix.ENODEV):
 		return Check{name, Fail, "the kernel has none", "install the kernel's modules, or a kernel with CONFIG_OVERLAY_FS"}
 	case errors.Is(err, unix.ENOSYS): // before Linux 5.2: ask what it says of itself
-		if h.driver("overlay", "OVERLAY_FS") != "" {
+		if d.driver("overlay", "OVERLAY_FS") != "" {
 			return ok(name, "in the kernel")
 		}
 		return Check{name, Fail, "the kernel has none", "install the kernel's modules, or a kernel with CONFIG_OVERLAY_FS"}
@@ -140,9 +140,9 @@ func (h *Host) checkOverlay(dir string) Check {
 		"run as root, with the data directory on ext4, xfs, btrfs or f2fs (--data-dir)"}
 }
 
-func (h *Host) checkResolver() Check {
+func (d doctor) checkResolver() Check {
 	const name = "name servers"
-	path := h.ResolvConf()
+	path := d.h.ResolvConf()
 	servers := nameServers(path)
 	if onlyLoopback(servers) {
 		return Check{name, Warn, path + " has none that pods can reach",
@@ -151,9 +151,9 @@ func (h *Host) checkResolver() Check {
 	return ok(name, strings.Join(servers, " ")+" from "+path)
 }
 
-func (h *Host) checkAddress() Check {
+func (d doctor) checkAddress() Check {
 	const name = "address"
-	addrs, err := h.Addresses()
+	addrs, err := d.h.Addresses()
 	if err != nil {
 		return Check{name, Warn, oneLine(err.Error()), "connect the board to a network"}
 	}
@@ -163,14 +163,14 @@ func (h *Host) checkAddress() Check {
 	return ok(name, addrs[0].String())
 }
 
-func (h *Host) checkClock(now, floor time.Time) Check {
+func (d doctor) checkClock(now, floor time.Time) Check {
 	const name = "clock"
 	const remedy = "switch time synchronisation on (systemd-timesyncd, chrony); pods run without it"
 	if now.Before(floor) {
 		return Check{name, Warn, fmt.Sprintf("it says %s, but it was %s before: it is not set", now.UTC().Format(time.DateOnly),
 			floor.UTC().Format(time.DateOnly)), remedy}
 	}
-	synced, err := h.ClockSynced()
+	synced, err := d.h.ClockSynced()
 	if err != nil {
 		return Check{name, Warn, oneLine(err.Error()), remedy}
 	}

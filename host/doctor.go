@@ -43,19 +43,24 @@ type DoctorConfig struct {
 	Probes []Probe
 }
 
+// doctor judges what a machine says of itself.
+type doctor struct{ h *Host }
+
 // Essentials are the checks without which no pod can run, whatever else is right. What pods can do without (a bridge, if
 // none is wanted) is not among them. They take no time worth speaking of: every start makes them.
 func (h *Host) Essentials(dataDir string) []Check {
-	return []Check{h.checkKernel(), h.checkPrivileges(), h.checkNamespaces(), h.checkCgroups(), h.checkOverlay(dataDir)}
+	d := doctor{h}
+	return []Check{d.checkKernel(), d.checkPrivileges(), d.checkNamespaces(), d.checkCgroups(), d.checkOverlay(dataDir)}
 }
 
 // Doctor looks the machine over. It leaves nothing behind and runs no program.
 func (h *Host) Doctor(c DoctorConfig) []Check {
+	d := doctor{h}
 	all := append(h.Essentials(c.DataDir),
-		h.checkSeccomp(), h.Controllers(), h.checkPressure(), h.checkMemory(), h.checkSwap(), h.checkPIDs(),
-		h.checkDataDir(c.DataDir),
-		h.checkModule("bridge", "BRIDGE"), h.checkModule("veth", "VETH"), h.checkNFTables(),
-		h.checkResolver(), h.checkAddress(), h.checkClock(c.Now, c.Floor),
+		d.checkSeccomp(), h.Controllers(), d.checkPressure(), d.checkMemory(), d.checkSwap(), d.checkPIDs(),
+		d.checkDataDir(c.DataDir),
+		d.checkModule("bridge", "BRIDGE"), d.checkModule("veth", "VETH"), d.checkNFTables(),
+		d.checkResolver(), d.checkAddress(), d.checkClock(c.Now, c.Floor),
 	)
 	for _, p := range c.Probes {
 		all = replace(all, p.check())
@@ -93,10 +98,10 @@ func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
 const CmdlineWords = "cgroup_enable=memory cgroup_memory=1 psi=1"
 
 // cmdlineRemedy says how to get CmdlineWords to the kernel, where effect is the one that counts now.
-func (h *Host) cmdlineRemedy(effect string) string {
-	running := h.line(h.cfg.Proc, "cmdline")
+func (d doctor) cmdlineRemedy(effect string) string {
+	running := d.h.line(d.h.cfg.Proc, "cmdline")
 	for _, file := range []string{"/boot/firmware/cmdline.txt", "/boot/cmdline.txt"} {
-		data, err := os.ReadFile(filepath.Join(h.cfg.Root, file))
+		data, err := os.ReadFile(filepath.Join(d.h.cfg.Root, file))
 		// Where the file has moved to /boot/firmware, a note that says so is left in the old place.
 		if err == nil && !strings.HasPrefix(string(data), "DO NOT EDIT") {
 			return cmdlineAdvice(file, string(data), running, effect)

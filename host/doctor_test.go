@@ -44,7 +44,7 @@ func TestRaspberryRemedy(t *testing.T) {
 	}
 	// PSI off is a warning with the same remedy, whatever the memory controller does.
 	h := machine(t, map[string]string{"proc/cmdline": "cgroup_enable=memory", "boot/firmware/cmdline.txt": "a cgroup_enable=memory\n"})
-	if c := h.checkPressure(); c.Verdict != Warn || !strings.Contains(c.Remedy, words) {
+	if c := doctorOf(h).checkPressure(); c.Verdict != Warn || !strings.Contains(c.Remedy, words) {
 		t.Errorf("%+v", c)
 	}
 }
@@ -81,7 +81,7 @@ func TestControllers(t *testing.T) {
 		{v1("devices\t0\t1\t0\ncpu\t1\t1\t1\n"), Fail, "every device"},
 		{machine(t, nil), Fail, "no hierarchy"},
 	} {
-		if got := c.h.checkCgroups(); got.Verdict != c.want || !strings.Contains(got.Detail, c.say) {
+		if got := doctorOf(c.h).checkCgroups(); got.Verdict != c.want || !strings.Contains(got.Detail, c.say) {
 			t.Errorf("%+v", got)
 		}
 	}
@@ -90,12 +90,12 @@ func TestControllers(t *testing.T) {
 func TestKernelChecks(t *testing.T) {
 	for release, want := range map[string]Verdict{"6.18.44-rpi": OK, "5.10.0-32-arm64": OK, "5.8": OK, "5.7.19": Warn, "5.3.0": Warn,
 		"5.2.21": Fail, "4.19.0": Fail, "3.10": Fail, "": Fail, "6": OK} {
-		if c := machine(t, map[string]string{"proc/sys/kernel/osrelease": release}).checkKernel(); c.Verdict != want {
+		if c := doctorOf(machine(t, map[string]string{"proc/sys/kernel/osrelease": release})).checkKernel(); c.Verdict != want {
 			t.Errorf("%q: %+v", release, c)
 		}
 	}
 	caps := func(mask string) Check {
-		return machine(t, map[string]string{"proc/self/status": "Name:\tx\nCapEff:\t" + mask + "\n"}).checkPrivileges()
+		return doctorOf(machine(t, map[string]string{"proc/self/status": "Name:\tx\nCapEff:\t" + mask + "\n"})).checkPrivileges()
 	}
 	for mask, want := range map[string]Verdict{"000001ffffffffff": OK, "000001fffeffffff": Warn, "0000000000000000": Fail,
 		"00000000a80425fb": Fail, "zz": Warn} {
@@ -110,21 +110,22 @@ func TestKernelChecks(t *testing.T) {
 	for _, ns := range []string{"mnt", "pid", "net", "ipc", "uts", "cgroup", "user"} {
 		all["proc/self/ns/"+ns] = ""
 	}
-	if c := machine(t, all).checkNamespaces(); c.Verdict != OK {
+	if c := doctorOf(machine(t, all)).checkNamespaces(); c.Verdict != OK {
 		t.Errorf("%+v", c)
 	}
 	all["proc/sys/user/max_user_namespaces"] = "0\n"
-	if c := machine(t, all).checkNamespaces(); c.Verdict != Warn {
+	if c := doctorOf(machine(t, all)).checkNamespaces(); c.Verdict != Warn {
 		t.Errorf("%+v", c)
 	}
 	delete(all, "proc/self/ns/net")
-	if c := machine(t, all).checkNamespaces(); c.Verdict != Fail || c.Detail != "missing: net" {
+	if c := doctorOf(machine(t, all)).checkNamespaces(); c.Verdict != Fail || c.Detail != "missing: net" {
 		t.Errorf("%+v", c)
 	}
-	if c := machine(t, map[string]string{"proc/sys/kernel/seccomp/actions_avail": "kill_process kill_thread trap errno trace log allow\n"}).checkSeccomp(); c.Verdict != OK {
+	actions := map[string]string{"proc/sys/kernel/seccomp/actions_avail": "kill_process kill_thread trap errno trace log allow\n"}
+	if c := doctorOf(machine(t, actions)).checkSeccomp(); c.Verdict != OK {
 		t.Errorf("%+v", c)
 	}
-	if c := machine(t, nil).checkSeccomp(); c.Verdict != Fail {
+	if c := doctorOf(machine(t, nil)).checkSeccomp(); c.Verdict != Fail {
 		t.Errorf("%+v", c)
 	}
 }
@@ -150,20 +151,22 @@ func TestDrivers(t *testing.T) {
 		{"nobody knows", map[string]string{release: "6.1\n"}, OK},
 		{"torn", map[string]string{"proc/config.gz": config.String()[:20]}, OK},
 	} {
-		if got := machine(t, c.files).checkModule("veth", "VETH"); got.Verdict != c.want {
+		if got := doctorOf(machine(t, c.files)).checkModule("veth", "VETH"); got.Verdict != c.want {
 			t.Errorf("%s: %+v", c.name, got)
 		}
 	}
 	h := machine(t, map[string]string{"proc/config.gz": config.String()})
 	for option, want := range map[string]string{"CONFIG_BRIDGE": "y", "CONFIG_OVERLAY_FS": "m", "CONFIG_VETH": "n"} {
-		if got := h.kernelOption(option); got != want {
+		if got := doctorOf(h).kernelOption(option); got != want {
 			t.Errorf("%s: %q", option, got)
 		}
 	}
 }
 
 func TestMachineChecks(t *testing.T) {
-	swap := func(lines string) Check { return machine(t, map[string]string{"proc/swaps": lines}).checkSwap() }
+	swap := func(lines string) Check {
+		return doctorOf(machine(t, map[string]string{"proc/swaps": lines})).checkSwap()
+	}
 	for lines, want := range map[string]Verdict{"": OK, "Filename Type Size Used Priority\n/dev/zram0 partition 2048 0 100\n": OK,
 		"/var/swap file 102396 0 -2\n": Warn, "/dev/mmcblk0p3 partition 2048 0 100\n": Warn, "/dev/sda2 partition 2048 0 1\n": OK,
 		"/dev/x p y z\n": Warn} {
@@ -172,7 +175,7 @@ func TestMachineChecks(t *testing.T) {
 		}
 	}
 	mem := func(kb string) Check {
-		return machine(t, map[string]string{"proc/meminfo": "MemTotal: " + kb + " kB\nMemAvailable: 1000 kB\n"}).checkMemory()
+		return doctorOf(machine(t, map[string]string{"proc/meminfo": "MemTotal: " + kb + " kB\nMemAvailable: 1000 kB\n"})).checkMemory()
 	}
 	if c := mem("3900000"); c.Verdict != OK || !strings.Contains(c.Detail, "MB") {
 		t.Errorf("%+v", c)
@@ -181,17 +184,17 @@ func TestMachineChecks(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	pids := map[string]string{"proc/sys/kernel/pid_max": "1000", "proc/sys/kernel/threads-max": "1000", "proc/loadavg": "0 0 0 1/950 1"}
-	if c := machine(t, pids).checkPIDs(); c.Verdict != Warn {
+	if c := doctorOf(machine(t, pids)).checkPIDs(); c.Verdict != Warn {
 		t.Errorf("%+v", c)
 	}
-	if c := machine(t, map[string]string{"etc/resolv.conf": "nameserver 127.0.0.53\n"}).checkResolver(); c.Verdict != Warn ||
+	if c := doctorOf(machine(t, map[string]string{"etc/resolv.conf": "nameserver 127.0.0.53\n"})).checkResolver(); c.Verdict != Warn ||
 		!strings.Contains(c.Remedy, "resolvConf") {
 		t.Errorf("%+v", c)
 	}
-	if c := machine(t, map[string]string{"etc/resolv.conf": "nameserver 192.0.2.1\n"}).checkResolver(); c.Verdict != OK {
+	if c := doctorOf(machine(t, map[string]string{"etc/resolv.conf": "nameserver 192.0.2.1\n"})).checkResolver(); c.Verdict != OK {
 		t.Errorf("%+v", c)
 	}
-	if c := machine(t, nil).checkAddress(); c.Verdict != Warn {
+	if c := doctorOf(machine(t, nil)).checkAddress(); c.Verdict != Warn {
 		t.Errorf("%+v", c)
 	}
 }
@@ -199,19 +202,19 @@ func TestMachineChecks(t *testing.T) {
 func TestClockCheck(t *testing.T) {
 	h := machine(t, nil)
 	now := time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)
-	if c := h.checkClock(now, now.Add(-time.Hour)); c.Verdict != OK {
+	if c := doctorOf(h).checkClock(now, now.Add(-time.Hour)); c.Verdict != OK {
 		t.Errorf("%+v", c)
 	}
-	if c := h.checkClock(time.Unix(0, 0), now); c.Verdict != Warn ||
+	if c := doctorOf(h).checkClock(time.Unix(0, 0), now); c.Verdict != Warn ||
 		!strings.Contains(c.Detail, "it says 1970-01-01, but it was 2026-11-01 before") {
 		t.Errorf("%+v", c)
 	}
 	h.cfg.ClockSynced = func() (bool, error) { return false, nil }
-	if c := h.checkClock(now, now); c.Verdict != Warn || !strings.Contains(c.Remedy, "timesyncd") {
+	if c := doctorOf(h).checkClock(now, now); c.Verdict != Warn || !strings.Contains(c.Remedy, "timesyncd") {
 		t.Errorf("%+v", c)
 	}
 	h.cfg.ClockSynced = func() (bool, error) { return false, unix.EPERM }
-	if c := h.checkClock(now, now); c.Verdict != Warn {
+	if c := doctorOf(h).checkClock(now, now); c.Verdict != Warn {
 		t.Errorf("%+v", c)
 	}
 }
@@ -220,7 +223,7 @@ func TestDataDir(t *testing.T) {
 	h := New(Config{})
 	dir := t.TempDir()
 	deep := filepath.Join(dir, "a", "b")
-	if c := h.checkDataDir(deep); c.Verdict == Fail {
+	if c := doctorOf(h).checkDataDir(deep); c.Verdict == Fail {
 		t.Errorf("%+v", c)
 	}
 	if entries, _ := os.ReadDir(dir); len(entries) != 0 {
@@ -231,7 +234,7 @@ func TestDataDir(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, bad := range []string{file, "/proc/x"} {
-		if c := h.checkDataDir(bad); c.Verdict != Fail || c.Remedy == "" {
+		if c := doctorOf(h).checkDataDir(bad); c.Verdict != Fail || c.Remedy == "" {
 			t.Errorf("%s: %+v", bad, c)
 		}
 	}
@@ -301,3 +304,5 @@ func TestDoctorHere(t *testing.T) {
 		}
 	}
 }
+
+func doctorOf(h *Host) doctor { return doctor{h} }

@@ -29,7 +29,7 @@ func (h *Host) WatchStalls(ctx context.Context, resources []string, stalled func
 		}
 	}()
 	for _, resource := range resources {
-		fd, err := h.stallTrigger(resource)
+		fd, err := stallTrigger(h.cfg.Proc, resource)
 		if err != nil {
 			return fmt.Errorf("watch %s pressure: %w", resource, err)
 		}
@@ -71,10 +71,10 @@ func (h *Host) WatchStalls(ctx context.Context, resources []string, stalled func
 }
 
 // stallTrigger opens a descriptor that can be polled, with the shortest window the kernel takes.
-func (h *Host) stallTrigger(resource string) (int, error) {
+func stallTrigger(proc, resource string) (int, error) {
 	var errs []error
 	for _, window := range stallWindows {
-		fd, err := unix.Open(filepath.Join(h.cfg.Proc, "pressure", resource), unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+		fd, err := unix.Open(filepath.Join(proc, "pressure", resource), unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 		if errors.Is(err, unix.EOPNOTSUPP) { // compiled in, and switched off
 			err = os.ErrNotExist
 		}

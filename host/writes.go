@@ -41,7 +41,7 @@ func (h *Host) ProcessWrites(pid int) (Counter, error) {
 			cancelled = n
 		}
 	}
-	ticks, err := h.startTicks(dir)
+	ticks, err := startTicks(dir)
 	if err != nil {
 		return Counter{}, err
 	}
@@ -55,7 +55,7 @@ func (h *Host) ProcessWrites(pid int) (Counter, error) {
 }
 
 // startTicks is when a process began, in ticks since the boot. Its name may have blanks and brackets in it.
-func (h *Host) startTicks(dir string) (int64, error) {
+func startTicks(dir string) (int64, error) {
 	data, err := os.ReadFile(filepath.Join(dir, "stat"))
 	if err != nil {
 		return 0, err

@@ -26,7 +26,6 @@ var (
 		"api/httpd.handler":      91,
 		"api/local.Client":       114,
 		"brain.Brain":            70,
-		"host.Host":              62,
 		"images.Disk":            119,
 		"internal/sim.Board":     56,
 		"lab/vm/load.guest":      44,
