@@ -108,6 +108,7 @@ type Brain struct {
 	keeper  Engine
 	network network.Setup
 	given   *given.Network // nil: pods have the host's network
+	names   *names         // nil: pods' questions for names are not answered here
 	agent   *node.Agent
 	writes  *writesMeter
 	events  *api.Recorder
@@ -194,6 +195,7 @@ func (b *Brain) open(ctx context.Context) (failed error) {
 	if err := b.openAgent(); err != nil {
 		return err
 	}
+	b.names = openNames(ctx, b)
 	if err := b.openPower(); err != nil {
 		return err
 	}

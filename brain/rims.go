@@ -12,6 +12,7 @@ import (
 	"ledge/host"
 	"ledge/images"
 	"ledge/network"
+	"ledge/network/dns"
 	"ledge/node"
 	"ledge/node/stats"
 	"ledge/runtime"
@@ -30,7 +31,9 @@ type Rims struct {
 	Images  func(context.Context, images.StoreConfig) (Images, error)
 	Keeper  Keeper
 	Network Network
-	Power   Power
+	// Names makes the sockets at which pods ask for names. Nil: this board does not answer them.
+	Names func(ctx context.Context, at netip.AddrPort) (dns.Sockets, error)
+	Power Power
 
 	// Doors opens the API to those on this machine.
 	Doors func(socket string) ([]*httpd.Listener, error)

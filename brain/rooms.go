@@ -196,7 +196,8 @@ func (b *Brain) openAgent() error {
 		Static: static.Config{Dirs: b.Statics, Changed: b.staticsChanged},
 		Shrink: b.shrink, Stats: b.rims.Stats, Written: b.images.Written,
 		ResolvConf: cmp.Or(b.File.ResolvConf, b.rims.Host.ResolvConf()),
-		APIServer:  b.podsAPI(), ClusterDNS: b.File.ClusterDNS, ClusterDomain: b.File.ClusterDomain, Registration: b.Reg, Status: b.Status,
+		APIServer:  b.podsAPI(), ClusterDNS: func() []string { return b.names.servers(b.File.ClusterDNS) },
+		ClusterDomain: b.File.ClusterDomain, Registration: b.Reg, Status: b.Status,
 		Resources: b.Bounds, Sysctls: b.Sysctls,
 		Hold: b.guard.holding(), Conditions: b.conditions, Shutdowns: b.lastShutdown, NoPodNetwork: b.Bridge == place.NoBridge,
 		Unconfined: b.File.SeccompDefault != nil && !*b.File.SeccompDefault}
@@ -261,7 +262,10 @@ func (b *Brain) podsAPI() netip.AddrPort {
 // giveNetwork makes the board's pod network one that follows its Node.
 func (b *Brain) giveNetwork(first network.Setup, uses string, open func(cidr, cidr6 netip.Prefix) (network.Setup, error)) {
 	b.given = &given.Network{Open: open, Inner: first, Uses: uses, Expect: b.plane != nil && len(b.CIDRs.Clusters) > 0,
-		Keep: func(text string) error { return b.store.Table("settings").Put(podCIDRKey, []byte(text)) },
+		Keep: func(text string) error {
+			b.names.move()
+			return b.store.Table("settings").Put(podCIDRKey, []byte(text))
+		},
 		Busy: b.podsHaveAddresses, Name: b.Name}
 	b.network = b.given
 }

@@ -103,6 +103,9 @@ func (b *Brain) jobs() []func(context.Context) error {
 	if b.given != nil && (b.plane == nil || b.given.Expect) { // elsewhere nobody gives networks
 		jobs = append(jobs, func(ctx context.Context) error { return b.given.Watch(ctx, b.client) })
 	}
+	if b.names != nil {
+		jobs = append(jobs, b.names.Run)
+	}
 	return jobs
 }
 

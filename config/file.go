@@ -37,15 +37,13 @@ type File struct {
 	KubeReserved              map[string]string `json:"kubeReserved,omitempty"`
 	SystemReserved            map[string]string `json:"systemReserved,omitempty"`
 	SeccompDefault            *bool             `json:"seccompDefault,omitempty"`
-	ResolvConf                string            `json:"resolvConf,omitempty"`
-	ClusterDNS                []string          `json:"clusterDNS,omitempty"`
-	ClusterDomain             string            `json:"clusterDomain,omitempty"`
 	StaticPodPath             string            `json:"staticPodPath,omitempty"`
 	ContainerLogMaxSize       string            `json:"containerLogMaxSize,omitempty"`
 	ContainerLogMaxFiles      *int32            `json:"containerLogMaxFiles,omitempty"`
 	Logging                   loggingConfig     `json:"logging,omitempty"`
 
 	placeKeys
+	nameKeys
 	resourceKeys
 	securityKeys
 	imageKeys
@@ -109,10 +107,8 @@ func (c File) check() error {
 	if err := c.placeKeys.check(); err != nil {
 		return err
 	}
-	for _, s := range c.ClusterDNS {
-		if _, err := netip.ParseAddr(s); err != nil {
-			return fmt.Errorf("clusterDNS: %q is not an address", s)
-		}
+	if err := c.nameKeys.check(); err != nil {
+		return err
 	}
 	if err := c.securityKeys.check(); err != nil {
 		return err

@@ -48,14 +48,6 @@ func (c File) checkNode() error {
 	if err := checkTaints(c.RegisterWithTaints); err != nil {
 		return fmt.Errorf("registerWithTaints: %w", err)
 	}
-	// In resolv.conf a name may end in a dot, and be written in capitals.
-	if msgs := validation.IsDNS1123Subdomain(strings.ToLower(strings.TrimSuffix(c.ClusterDomain, "."))); c.ClusterDomain != "" &&
-		len(msgs) > 0 {
-		return fmt.Errorf("clusterDomain: %q is no domain such as cluster.local", c.ClusterDomain)
-	}
-	if c.ResolvConf != "" && !filepath.IsAbs(c.ResolvConf) {
-		return fmt.Errorf("resolvConf: %q must be an absolute path", c.ResolvConf)
-	}
 	return nil
 }
 

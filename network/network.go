@@ -34,6 +34,12 @@ type Setup interface {
 	Close(ctx context.Context) error
 }
 
+// Answerer is a Setup that knows whether pods reach the board itself.
+type Answerer interface {
+	// Answerable is why they do not, as far as the last look could tell: another firewall drops what they send.
+	Answerable() error
+}
+
 // Router is a Setup that can lead to the pods of other machines.
 type Router interface {
 	// Reach makes the ways to exactly these, by their own addresses where these are neighbours', and takes back those it

@@ -247,6 +247,7 @@ func (h *hands) teardown(ctx context.Context, w *worker, pod *corev1.Pod) error 
 		return &fault{"SandboxError", err}
 	}
 	h.a.engine.forget(pod.UID, "")
+	h.a.searches.forget(pod.UID, w.seen.IPs)
 	w.seen.Sandbox, w.seen.IPs, w.seen.Containers, w.seen.Unmounted, w.seen.Removed = false, nil, nil, true, true
 	return nil
 }

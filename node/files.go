@@ -41,6 +41,9 @@ func (h *hands) writePodFiles(pod *corev1.Pod, ips []string) (notes []string, er
 	if err != nil {
 		return nil, fmt.Errorf("make pod files: %w", err)
 	}
+	if !board.OnHostNetwork(pod) {
+		h.a.searches.note(pod.UID, ips, board.Searches(pod, resolv))
+	}
 	for name, text := range texts {
 		path := filepath.Join(dir, name)
 		if was, err := os.ReadFile(path); err == nil && string(was) == text {

@@ -69,8 +69,9 @@ type Config struct {
 	// the API is, and nothing else.
 	Services *api.View[*corev1.Service]
 
-	ClusterDNS    []string // asked by pods with dnsPolicy ClusterFirst; none: they ask whom the host asks
-	ClusterDomain string   // "": cluster.local
+	// ClusterDNS is who is asked by pods with dnsPolicy ClusterFirst, just now; nil, or nobody: they ask whom the host asks.
+	ClusterDNS    func() []string
+	ClusterDomain string // "": cluster.local
 
 	// Hold leaves the pods as they are until Release, and the Node not ready with this message. Empty: they are looked
 	// after at once.
@@ -159,6 +160,7 @@ type Agent struct {
 	grants  grants
 	outlook outlook
 
+	searches  searches
 	admission admission
 	groups    groups
 	sweeper   sweeper

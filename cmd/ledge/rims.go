@@ -15,6 +15,7 @@ import (
 	"ledge/images"
 	"ledge/images/layers"
 	"ledge/network/bridge"
+	"ledge/network/dns"
 	"ledge/node/stats"
 	"ledge/runtime/keeper"
 	"ledge/shutdown"
@@ -25,7 +26,8 @@ import (
 func rims(s config.Settings, runDir string) brain.Rims {
 	machine := host.New(host.Config{})
 	return brain.Rims{Host: machine, Machine: brain.MachineOf(machine, s), Stats: stats.New(stats.Config{}),
-		Store: openStore, Images: openImages, Network: bridges{place.NetworkDir(runDir)},
+		Store: openStore, Images: openImages, Network: bridges{place.NetworkDir(runDir), s.File.ServesNames()},
+		Names: dns.Listen,
 		Keeper: brain.Keeper{
 			Open: func(command []string) brain.Engine {
 				return keeper.New(keeper.ClientConfig{RunDir: runDir, Command: command})
@@ -67,14 +69,17 @@ func beside(ctx context.Context) {
 }
 
 // bridges are networks of pods on a bridge of this machine; what they have is noted in a directory.
-type bridges struct{ dir string }
+type bridges struct {
+	dir   string
+	names bool // the board answers its pods' questions for names
+}
 
 func (bridges) Check(name string) error { return bridge.Check(name) }
 
 func (bridges) Hold(ctx context.Context) (release func(), err error) { return host.HoldNetwork(ctx) }
 
 func (b bridges) Open(name string, cidr, cidr6 netip.Prefix) (brain.PodNetwork, error) {
-	setup, err := bridge.New(bridge.Config{Bridge: name, PodCIDR: cidr, PodCIDR6: cidr6, RunDir: b.dir})
+	setup, err := bridge.New(bridge.Config{Bridge: name, PodCIDR: cidr, PodCIDR6: cidr6, RunDir: b.dir, Questions: b.names})
 	if err != nil {
 		return nil, err
 	}

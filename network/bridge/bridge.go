@@ -46,6 +46,8 @@ type Config struct {
 	MTU int
 	// NetNS is the path of the network namespace that plays the host; if empty, that of this process.
 	NetNS string
+	// Questions of pods for names are the board's own, whatever pod has its port 53.
+	Questions bool
 	// BootID of the running kernel; if empty it is read. Records of another boot are void.
 	BootID string
 }
@@ -67,9 +69,9 @@ type Setup struct {
 	routed    []netip.Prefix // other boards' pod networks that routes of ours may lead to
 	reached   []netip.Prefix // and those that some route leads to: what goes there keeps its address
 	applied   uint32         // nftables generation at which the kernel's tables were have; 0: unknown
-	unblocked uint32         // and at which no other table of nftables dropped what pods send; 0: unknown
 	have      []table
 	made      bool
+	others    firewalls
 	news      news
 	unchanged bool             // interfaces and addresses are as they were when all was in order
 	addressed map[int][]string // interfaces with addresses of a family, until there is news
@@ -123,7 +125,8 @@ func New(cfg Config) (*Setup, error) {
 		}
 		cfg.BootID = strings.TrimSpace(string(id))
 	}
-	s := &Setup{cfg: cfg, table: "ledge_" + strings.ReplaceAll(cfg.Bridge, "-", "."),
+	table := tablePrefix + strings.ReplaceAll(cfg.Bridge, "-", ".")
+	s := &Setup{cfg: cfg, table: table, others: firewalls{bridge: cfg.Bridge, own: table},
 		rec: records{dir: cfg.RunDir, boot: cfg.BootID, bridge: cfg.Bridge}}
 	return s, s.load()
 }
@@ -190,7 +193,7 @@ func (s *Setup) Ready(ctx context.Context) error {
 		if err := s.share(h); err != nil {
 			return err
 		}
-		return s.checkForwardDrop(h)
+		return s.others.look(h, s.book.CIDR(), s.applied)
 	})
 }
 
@@ -422,7 +425,7 @@ func (s *Setup) Close(ctx context.Context) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.made, s.applied, s.unblocked = false, 0, 0
+	s.made, s.applied, s.others.unblocked = false, 0, 0
 	s.news.stop()
 	err := s.onHost(func(h *host) error {
 		link, err := h.LinkByName(s.cfg.Bridge)

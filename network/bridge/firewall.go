@@ -18,41 +18,74 @@ import (
 	"ledge/network"
 )
 
-// checkForwardDrop looks for a firewall that drops what is forwarded and does not know our bridge: Docker and ufw set
-// the policy of iptables' FORWARD to DROP, firewalld ends its chain with a reject. An accept in our own table cannot
-// overrule it, and changing another program's rules would start a fight. So ledge reports it, with the remedy.
+// firewalls are those of others on this machine, as last looked at: they may drop what is forwarded, or what pods send to the board,
+// and not know our bridge. Docker and ufw set the policy of iptables' FORWARD to DROP, ufw that of INPUT too, firewalld ends its
+// chains with a reject. An accept in our own table cannot overrule it, and changing another program's rules would start a fight. So
+// ledge reports it, with the remedy.
 //
 // Whether the rules in between let pods through is not computed: a firewall that mentions the bridge by name, or the
 // pods' network, is taken to be set up for it.
-func (s *Setup) checkForwardDrop(h *host) error {
-	bridge, cidr := s.cfg.Bridge, s.book.CIDR()
-	var blockers []string
-	if s.unblocked == 0 || s.unblocked != s.applied { // else nobody has changed any rule since
+type firewalls struct {
+	bridge, own string
+	looked      bool
+	unblocked   uint32   // nftables generation at which nothing was dropped; 0: unknown
+	input       []string // what drops what pods send to the board
+}
+
+// look gives what drops what is forwarded. generation is that of nftables.
+func (f *firewalls) look(h *host, cidr netip.Prefix, generation uint32) error {
+	var blockers, input []string
+	if f.unblocked == 0 || f.unblocked != generation { // else nobody has changed any rule since
 		var err error
-		if blockers, err = nftBlockers(h, bridge, s.table, cidr); err != nil {
+		if blockers, err = nftBlockers(h, nftables.ChainHookForward, f.bridge, f.own, cidr); err == nil {
+			input, err = nftBlockers(h, nftables.ChainHookInput, f.bridge, f.own, cidr)
+		}
+		if err != nil {
 			return fmt.Errorf("look for other firewalls: %w", err)
 		}
-		if s.unblocked = 0; len(blockers) == 0 {
-			s.unblocked = s.applied
+		if f.unblocked = 0; len(blockers)+len(input) == 0 {
+			f.unblocked = generation
 		}
 	}
-	legacy, err := legacyBlocks(bridge, cidr)
+	legacy, legacyInput, err := legacyBlocks(f.bridge, cidr)
 	if err != nil {
 		return fmt.Errorf("look for other firewalls: %w", err)
 	}
 	if legacy {
 		blockers = append(blockers, "iptables (legacy) FORWARD policy DROP")
 	}
+	if legacyInput {
+		input = append(input, "iptables (legacy) INPUT policy DROP")
+	}
+	f.looked, f.input = true, input
 	if len(blockers) == 0 {
 		return nil
 	}
 	return fmt.Errorf("%w to and from pods: %s. Allow %s there, such as: iptables -I FORWARD -i %s -j ACCEPT; "+
 		"iptables -I FORWARD -o %s -j ACCEPT (with Docker: the chain DOCKER-USER; with firewalld: add %s to zone trusted)",
-		network.ErrBlocked, strings.Join(blockers, "; "), bridge, bridge, bridge, bridge)
+		network.ErrBlocked, strings.Join(blockers, "; "), f.bridge, f.bridge, f.bridge, f.bridge)
 }
 
-// nftBlockers finds chains of nftables (and of iptables-nft) that drop forwarded packets in the end.
-func nftBlockers(h *host, bridge, own string, cidr netip.Prefix) ([]string, error) {
+// Answerable implements network.Answerer by what the last look found, and looks if there was none yet.
+func (s *Setup) Answerable() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f := &s.others
+	if !f.looked && s.book != nil {
+		err := s.onHost(func(h *host) error { return f.look(h, s.book.CIDR(), s.applied) })
+		if err != nil && !errors.Is(err, network.ErrBlocked) {
+			return err
+		}
+	}
+	if len(f.input) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w from pods to this board: %s. Allow %s there, such as: iptables -I INPUT -i %s -j ACCEPT (with ufw: "+
+		"ufw allow in on %s)", network.ErrBlocked, strings.Join(f.input, "; "), f.bridge, f.bridge, f.bridge)
+}
+
+// nftBlockers finds chains of nftables (and of iptables-nft) that drop packets of a hook in the end.
+func nftBlockers(h *host, hook *nftables.ChainHook, bridge, own string, cidr netip.Prefix) ([]string, error) {
 	c, err := h.nft.Get()
 	if err != nil {
 		return nil, err
@@ -64,7 +97,7 @@ func nftBlockers(h *host, bridge, own string, cidr netip.Prefix) ([]string, erro
 	var out []string
 	for _, ch := range chains {
 		family := ch.Table.Family
-		if ch.Type != nftables.ChainTypeFilter || ch.Hooknum == nil || *ch.Hooknum != *nftables.ChainHookForward ||
+		if ch.Type != nftables.ChainTypeFilter || ch.Hooknum == nil || *ch.Hooknum != *hook ||
 			family != nftables.TableFamilyIPv4 && family != nftables.TableFamilyINet ||
 			strings.HasPrefix(ch.Table.Name, tablePrefix) || ch.Table.Name == own {
 			continue
@@ -135,21 +168,22 @@ func means(data []byte, bridge string, cidr netip.Prefix) bool {
 	return len(data) >= 2 && len(data) <= 4 && len(data) >= cidr.Bits()/8 && bytes.Equal(data, ip[:len(data)])
 }
 
-// legacyBlocks asks the older iptables, which nftables cannot see, for the policy of FORWARD. Reading a table makes
+// legacyBlocks asks the older iptables, which nftables cannot see, for the policies of FORWARD and INPUT. Reading a table makes
 // the kernel load its module, so only a loaded table is read.
-func legacyBlocks(bridge string, cidr netip.Prefix) (bool, error) {
+func legacyBlocks(bridge string, cidr netip.Prefix) (forward, input bool, err error) {
 	names, err := os.ReadFile("/proc/thread-self/net/ip_tables_names")
 	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
+		return false, false, nil
 	}
 	if err != nil || !bytes.Contains(append([]byte("\n"), names...), []byte("\nfilter\n")) {
-		return false, err
+		return false, false, err
 	}
 	t, err := readIPTables("filter")
 	if err != nil {
-		return false, err
+		return false, false, err
 	}
-	return t.dropsForwarded() && !t.mentions(bridge, cidr), nil
+	known := t.mentions(bridge, cidr)
+	return t.drops(hookForward) && !known, t.drops(hookInput) && !known, nil
 }
 
 // ipTable is a table of legacy iptables as the kernel gives it (linux/netfilter_ipv4/ip_tables.h).
@@ -203,10 +237,13 @@ func getsockopt(fd, option int, buf []byte) error {
 	return nil
 }
 
-// dropsForwarded reads the verdict of the entry that is FORWARD's policy.
-func (t ipTable) dropsForwarded() bool {
-	const forward, dropVerdict = 2, -1 // NF_INET_FORWARD; -NF_DROP - 1
-	at := int(t.underflow[forward]) + iptEntrySize + iptTargetHeader
+// NF_INET_LOCAL_IN and NF_INET_FORWARD.
+const hookInput, hookForward = 1, 2
+
+// drops reads the verdict of the entry that is a hook's policy.
+func (t ipTable) drops(hook int) bool {
+	const dropVerdict = -1 // -NF_DROP - 1
+	at := int(t.underflow[hook]) + iptEntrySize + iptTargetHeader
 	if at+4 > len(t.entries) {
 		return false
 	}

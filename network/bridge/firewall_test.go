@@ -181,13 +181,13 @@ func TestLegacyEntries(t *testing.T) {
 		if got := table.mentions("ledge0", cidr); got != c.want {
 			t.Errorf("%s: %v", c.name, got)
 		}
-		if !table.dropsForwarded() {
+		if !table.drops(hookForward) {
 			t.Errorf("%s: not seen as drop", c.name)
 		}
 	}
 	// Damaged data is no reason to crash or to hang.
 	for _, bad := range []ipTable{{}, {entries: make([]byte, iptEntrySize)}, {underflow: [5]uint32{2: 1 << 30}, entries: make([]byte, 500)}} {
-		if bad.dropsForwarded() || bad.mentions("ledge0", cidr) {
+		if bad.drops(hookForward) || bad.mentions("ledge0", cidr) {
 			t.Error("sense made of nonsense")
 		}
 	}

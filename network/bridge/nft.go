@@ -23,6 +23,9 @@ const tablePrefix = "ledge_"
 func (s *Setup) wanted() []table {
 	_, anchor := s.anchor()
 	out := []table{compile(s.table, s.cfg.Bridge, anchor, s.book.CIDR(), s.book.Entries(), s.forwarded, s.reached)}
+	if s.cfg.Questions {
+		out[0].keepQuestions(s.cfg.Bridge, s.book.Gateway())
+	}
 	if s.book.Dual() {
 		out = append(out, compile6(s.table, s.cfg.Bridge, anchor, s.book.CIDR6(), s.book.Entries(), s.uplinks6, s.reached))
 	}

@@ -93,6 +93,19 @@ func compile(name, bridge, anchor string, cidr netip.Prefix, entries []plan.Entr
 	}}
 }
 
+// keepQuestions has what pods ask at the board's own address in their network stay with the board: a pod that answers for the
+// local network has port 53 of all other addresses.
+func (t *table) keepQuestions(bridge string, gateway netip.Addr) {
+	for i := range t.chains {
+		if c := &t.chains[i]; c.name == "prerouting" {
+			own := netip.PrefixFrom(gateway, gateway.BitLen())
+			for _, proto := range []uint8{17, 6} {
+				c.rules = slices.Insert(c.rules, 0, rule{iif: bridge, dst: own, proto: proto, dport: 53, verdict: pass, note: "names"})
+			}
+		}
+	}
+}
+
 // hostPorts are the translations to pods, in one family.
 func hostPorts(entries []plan.Entry, v6 bool) chain {
 	out := chain{name: "hostports"}

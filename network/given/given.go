@@ -51,6 +51,22 @@ func (p *Network) Saw(n *corev1.Node) bool {
 	return other
 }
 
+// CIDRs are the networks in use.
+func (p *Network) CIDRs() (cidr, cidr6 netip.Prefix) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	cidr, cidr6, _ = plan.ParseCIDRs(p.Uses) // it was read before
+	return cidr, cidr6
+}
+
+// Answerable implements network.Answerer, where the network in use does.
+func (p *Network) Answerable() error {
+	if n, ok := p.now().(network.Answerer); ok {
+		return n.Answerable()
+	}
+	return nil
+}
+
 // now is the network in use.
 func (p *Network) now() network.Setup {
 	p.mu.Lock()

@@ -14,6 +14,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -190,6 +191,19 @@ func (b Board) Files(pod *corev1.Pod, podIPs []string, hosts, resolvConf string)
 	}
 	dns, notes := podResolver(pod, b.OnHostNetwork(pod), parseResolv(resolvConf), clusterDNS{b.ClusterDNS, b.domain()})
 	return map[string]string{"hosts": text, "hostname": n.kernel + "\n", "resolv.conf": dns.String()}, notes, nil
+}
+
+// Searches is the search list in a pod's resolv.conf, as absolute names, if the pod asks this board's cluster DNS; else none.
+func (b Board) Searches(pod *corev1.Pod, resolvConf string) []string {
+	dns, _ := podResolver(pod, b.OnHostNetwork(pod), parseResolv(resolvConf), clusterDNS{b.ClusterDNS, b.domain()})
+	if len(b.ClusterDNS) == 0 || !slices.Contains(dns.servers, b.ClusterDNS[0]) {
+		return nil
+	}
+	out := make([]string, len(dns.searches))
+	for i, s := range dns.searches {
+		out[i] = strings.ToLower(strings.TrimSuffix(s, ".")) + "."
+	}
+	return out
 }
 
 func first(of ...string) string {

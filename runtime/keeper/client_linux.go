@@ -34,8 +34,9 @@ type ClientConfig struct {
 // Client is the Engine that talks to a keeper. It has no connection to lose: each call makes its own, and says
 // ErrUnavailable when there is no keeper just now.
 type Client struct {
-	cfg ClientConfig
-	log *slog.Logger
+	cfg  ClientConfig
+	log  *slog.Logger
+	lent loans
 }
 
 var _ runtime.Engine = (*Client)(nil)

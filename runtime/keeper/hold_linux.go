@@ -34,6 +34,7 @@ func (c *Client) Run(ctx context.Context) error {
 		for _, f := range held {
 			_ = f.Close()
 		}
+		c.lent.close()
 	}()
 	var children sync.WaitGroup
 	defer children.Wait()
@@ -75,6 +76,7 @@ func (c *Client) hold(ctx context.Context, held map[string]*os.File) (connected 
 	if err := send(conn, parkFrame{Synced: true}); err != nil {
 		return false, gone(err)
 	}
+	c.lendAll(ctx)
 	fresh := map[string]bool{}
 	for {
 		var fr parkFrame

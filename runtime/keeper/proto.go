@@ -18,7 +18,7 @@ import (
 
 // The protocol: one connection per call. The client sends one request, the keeper answers with one response, or
 // with many for watch and park. A frame is a length (4 bytes, big endian) and JSON; on park a frame can carry one
-// file (SCM_RIGHTS). A keeper speaks protoVersion and everything down to oldestProto, because it outlives the
+// file (SCM_RIGHTS), on lend and lent three. A keeper speaks protoVersion and everything down to oldestProto, because it outlives the
 // brain's upgrades and may meet an older or a newer one. It refuses fields it does not know: a newer brain must
 // learn that, not have them ignored.
 const (
@@ -43,12 +43,14 @@ const (
 	opShutdown  = "shutdown"
 	opReset     = "reset"
 	opLimit     = "limit"
+	opLend      = "lend"
+	opLent      = "lent"
 )
 
 type request struct {
 	Proto     int
 	Op        string
-	ID        string             `json:",omitempty"` // of a container, or the UID of a pod
+	ID        string             `json:",omitempty"` // of a container, or the UID of a pod, or the name of what is lent
 	Signal    int                `json:",omitempty"`
 	Pod       *runtime.Pod       `json:",omitempty"`
 	Container *runtime.Container `json:",omitempty"`

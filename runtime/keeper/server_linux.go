@@ -34,6 +34,7 @@ type server struct {
 	stop  func()               // ends the keeper
 	reset func()               // remembers that everything is to be removed at the end
 	slots chan struct{}
+	lent  loans // by the brain
 	wg    sync.WaitGroup
 }
 
@@ -156,6 +157,10 @@ func (s *server) handle(ctx context.Context, c *net.UnixConn) {
 		s.exec(ctx, c, q, files)
 	case opAttach:
 		s.attach(ctx, c, q, files)
+	case opLend:
+		s.done(c, s.lent.put(q.ID, files))
+	case opLent:
+		s.giveLent(c, q.ID)
 	case opShutdown:
 		s.answer(c, response{Proto: protoVersion})
 		s.stop()
@@ -178,6 +183,26 @@ func (s *server) handle(ctx context.Context, c *net.UnixConn) {
 		r.Proto = protoVersion
 		s.answer(c, r)
 	}
+}
+
+// done answers that something was done, or why not.
+func (s *server) done(c *net.UnixConn, err error) {
+	r := response{Proto: protoVersion}
+	if err != nil {
+		r = failure(err)
+	}
+	s.answer(c, r)
+}
+
+func (s *server) giveLent(c *net.UnixConn, name string) {
+	files, err := s.lent.get(name)
+	if err != nil {
+		s.answer(c, failure(err))
+		return
+	}
+	defer closeFiles(files)
+	_ = c.SetWriteDeadline(time.Now().Add(answerWithin))
+	_ = send(c, response{Proto: protoVersion}, files...) // the caller went away: it will ask again
 }
 
 func (s *server) answer(c *net.UnixConn, r response) {

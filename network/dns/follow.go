@@ -1,0 +1,96 @@
+package dns
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	"ledge/api"
+)
+
+// Follow keeps the zone as the API has Services, until ctx ends. Where there are none it costs nothing. What was heard last counts
+// while the API cannot be reached.
+func (z *Zone) Follow(ctx context.Context, client api.Client) error {
+	return follower[*corev1.Service]{client, api.Services, z.SetService, z.DeleteService, z.KeepServices}.run(ctx)
+}
+
+// FollowSlices is Follow for EndpointSlices.
+func (z *Zone) FollowSlices(ctx context.Context, client api.Client, kind *api.Kind) error {
+	return follower[*discoveryv1.EndpointSlice]{client, kind, z.SetSlice, z.DeleteSlice, z.KeepSlices}.run(ctx)
+}
+
+// follower tells of the objects of a kind as they come and go.
+type follower[T api.Object] struct {
+	client api.Client
+	kind   *api.Kind
+	set    func(T)
+	gone   func(namespace, name string)
+	keep   func(there func(namespace, name string) bool)
+}
+
+func (f follower[T]) run(ctx context.Context) error {
+	if sparse, ok := f.client.(api.Sparse); ok {
+		begin := make(chan struct{})
+		if sparse.WhenAny(f.kind, func() { close(begin) }) {
+			select {
+			case <-begin:
+			case <-ctx.Done():
+				return nil
+			}
+		}
+	}
+	const first, most = 100 * time.Millisecond, 10 * time.Second
+	for wait := first; ctx.Err() == nil; wait = min(2*wait, most) {
+		heard, err := f.listen(ctx)
+		if heard {
+			wait = first
+		}
+		if ctx.Err() == nil && err != nil && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
+			slog.Debug("names are listed again", "kind", f.kind.Resource, "err", err)
+		}
+		pause(ctx, wait)
+	}
+	return nil
+}
+
+// listen lists, and hears of changes until the watch breaks.
+func (f follower[T]) listen(ctx context.Context) (heard bool, err error) {
+	list, err := f.client.List(ctx, f.kind, api.ListOptions{})
+	if err != nil {
+		return false, err
+	}
+	there := map[types.NamespacedName]bool{}
+	for _, o := range list.Items {
+		if t, ok := o.(T); ok {
+			there[api.Key(o)] = true
+			f.set(t)
+		}
+	}
+	f.keep(func(namespace, name string) bool {
+		return there[types.NamespacedName{Namespace: namespace, Name: name}]
+	})
+	w, err := f.client.Watch(ctx, f.kind, api.WatchOptions{Revision: list.Revision})
+	if err != nil {
+		return true, err
+	}
+	defer w.Close()
+	for {
+		e, err := w.Next()
+		if err != nil {
+			return true, err
+		}
+		t, ok := e.Object.(T)
+		switch {
+		case !ok || e.Type == api.Bookmark:
+		case e.Type == api.Deleted:
+			f.gone(t.GetNamespace(), t.GetName())
+		default:
+			f.set(t)
+		}
+	}
+}
