@@ -62,6 +62,7 @@ var nodeRules = []rule{
 	{api.Secrets, "", []string{"get", "list", "watch"}, namedOnly},
 	{api.Events, "", []string{"create", "update", "patch"}, anywhere},
 	{node.RuntimeClasses, "", []string{"get", "list", "watch"}, anywhere},
+	{api.Services, "", []string{"get", "list", "watch"}, anywhere}, // whose names it answers pods for
 	{api.ServiceAccounts, "token", []string{"create"}, anywhere}, // for pods on it: api/local looks
 }
 
