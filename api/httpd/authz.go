@@ -63,7 +63,7 @@ var nodeRules = []rule{
 	{api.Events, "", []string{"create", "update", "patch"}, anywhere},
 	{node.RuntimeClasses, "", []string{"get", "list", "watch"}, anywhere},
 	{api.Services, "", []string{"get", "list", "watch"}, anywhere}, // whose names it answers pods for
-	{api.ServiceAccounts, "token", []string{"create"}, anywhere}, // for pods on it: api/local looks
+	{api.ServiceAccounts, "token", []string{"create"}, anywhere},   // for pods on it: api/local looks
 }
 
 // authorize says whether a user may do something; the error is a 403 that names all of it.

@@ -27,6 +27,7 @@ var mayDo = map[string]map[string][2]string{
 		"events":                {"create update patch", "create update patch"},
 		"serviceaccounts/token": {"create", "create"},
 		"runtimeclasses":        {"get list watch", "get list watch"},
+		"services":              {"get list watch", "get list watch"},
 		"review":                {"create", "create"},
 		"path":                  {"get", "get"},
 	},
