@@ -67,13 +67,13 @@ func (a *Agent) board() podspec.Board {
 	seen := a.outlook.last()
 	return podspec.Board{Node: a.cfg.Name, Hostname: seen.sample.Hostname, IPs: seen.hostIPs, Allocatable: seen.allocatable,
 		Limits: a.limits(),
-		Logs:   a.cfg.Logs, APIServer: a.cfg.APIServer, ClusterDNS: a.clusterDNS(), ClusterDomain: a.cfg.ClusterDomain,
+		Logs:   a.cfg.Logs, APIServer: a.cfg.APIServer, ClusterDNS: a.cfg.clusterDNS(), ClusterDomain: a.cfg.ClusterDomain,
 		NoPodNetwork: a.cfg.NoPodNetwork, Unconfined: a.cfg.Unconfined}
 }
 
-func (a *Agent) clusterDNS() []string {
-	if a.cfg.ClusterDNS == nil {
+func (c Config) clusterDNS() []string {
+	if c.ClusterDNS == nil {
 		return nil
 	}
-	return a.cfg.ClusterDNS()
+	return c.ClusterDNS()
 }
