@@ -137,7 +137,7 @@ func TestCronJob(t *testing.T) {
 }
 
 // TestCronJobWithoutTheTime: nothing begins before the clock is believed, and then once, whatever was missed.
-func TestCronJobWithoutTheTime(t *testing.T) {
+func TestCronJobWithoutTheTime(t *testing.T) { // N-12.8
 	var known atomic.Bool
 	ticking(t, "*/5 * * * *", byNobody, known.Load, func(r *rig) {
 		writes := r.writes.Load()

@@ -156,7 +156,7 @@ func TestJobExpires(t *testing.T) {
 
 // TestJobOfAnotherTime: by its clock, which nobody has set yet, a board comes back long after the deadline of a Job. That is over when
 // the time is known, and not before.
-func TestJobOfAnotherTime(t *testing.T) {
+func TestJobOfAnotherTime(t *testing.T) { // N-12.7
 	var believed atomic.Bool
 	begun := func(r *rig) {
 		j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "work"}}
@@ -209,7 +209,7 @@ func TestJobDeleted(t *testing.T) {
 }
 
 // TestJobPoweredOff: what an orderly power-off ended is no failure, leaves no corpse, and is done again at once.
-func TestJobPoweredOff(t *testing.T) {
+func TestJobPoweredOff(t *testing.T) { // N-12.6
 	working(t, func(s *batchv1.JobSpec) { s.BackoffLimit = new(int32) }, func(r *rig) {
 		was := r.pods()[0].Name
 		r.ends(1, corev1.PodFailed, func(p *corev1.Pod) { p.Status.Reason = "Terminated" })

@@ -219,7 +219,7 @@ func TestDaemonSet(t *testing.T) {
 }
 
 // A pod that ends young, or that its board refuses, is made again ever more rarely; elsewhere nobody waits for that.
-func TestPlacedThatDieYoung(t *testing.T) {
+func TestPlacedThatDieYoung(t *testing.T) { // N-12.9
 	deploying(t, func(r *rig) {
 		r.daemonSet()
 		made := 0

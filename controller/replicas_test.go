@@ -170,7 +170,7 @@ func TestReplicasPoweredOff(t *testing.T) {
 }
 
 // What is lost again and again is made again ever more rarely, and never less than each five minutes.
-func TestPause(t *testing.T) {
+func TestPause(t *testing.T) { // N-12.9
 	now := time.Unix(1e9, 0)
 	k := &kept{pods: map[types.UID]time.Time{}}
 	lose := func(want, n int) (waits []string) {

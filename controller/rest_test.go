@@ -137,7 +137,7 @@ func (quiet) Event(api.Object, string, string, string) {}
 
 // TestAtRest: Deployments at rest are not written, and a look at them costs next to nothing: each change of a pod, whosever it is,
 // makes the loops look. Compared with their templates and pods they cost 1,500 allocations each.
-func TestAtRest(t *testing.T) {
+func TestAtRest(t *testing.T) { // N-12.10
 	const n, most = 20, 20
 	d, r, counted := atRest(t, n)
 	before := counted.n
@@ -175,7 +175,7 @@ func BenchmarkAtRest(b *testing.B) {
 }
 
 // TestPlacedAtRest: a StatefulSet at rest is passed over, until a pod of it changes.
-func TestPlacedAtRest(t *testing.T) {
+func TestPlacedAtRest(t *testing.T) { // N-12.10
 	deploying(t, func(r *rig) {
 		w := NewWorld(r.Client, nil)
 		kind := statefulSets(w, quiet{})

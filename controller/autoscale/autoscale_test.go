@@ -115,7 +115,7 @@ func says(p Plan) string {
 }
 
 // TestDecide: what one look wants, by Kubernetes' numbers.
-func TestDecide(t *testing.T) {
+func TestDecide(t *testing.T) { // N-12.11
 	const ok = "AbleToScale=True ReadyForNewScale, ScalingActive=True ValidMetricFound, ScalingLimited=False DesiredWithinRange"
 	for _, tt := range []struct {
 		name string

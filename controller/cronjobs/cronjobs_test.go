@@ -74,7 +74,7 @@ func text(c *batchv1.CronJob, p *Plan) string {
 	return strings.Join(out, ", ")
 }
 
-func TestNext(t *testing.T) {
+func TestNext(t *testing.T) { // N-12.8
 	at12 := noon.Truncate(time.Hour)
 	at11, at10 := at12.Add(-time.Hour), at12.Add(-2*time.Hour)
 	due := "make " + name(hourly(), at12)

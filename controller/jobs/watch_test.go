@@ -11,7 +11,7 @@ import (
 
 // TestWatch: how long a Job has been active, or over, while the clock is set. A clock that is set forward by a month makes a Job say
 // that it began a month ago.
-func TestWatch(t *testing.T) {
+func TestWatch(t *testing.T) { // N-12.7
 	const month = 30 * 24 * time.Hour
 	began := func(j *batchv1.Job, ago time.Duration) {
 		j.Status.StartTime = pointer(metav1.NewTime(now.Add(-ago)))

@@ -184,7 +184,7 @@ func TestCover(t *testing.T) {
 }
 
 // TestDaemon: a pod is made for one board, and stays there whatever is the matter with it.
-func TestDaemon(t *testing.T) {
+func TestDaemon(t *testing.T) { // N-12.3
 	d := daemonSet("on=fast")
 	thirty := int64(30)
 	d.Spec.Template.Spec.HostNetwork = true

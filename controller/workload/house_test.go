@@ -322,7 +322,7 @@ func (w *row) settle() {
 
 // TestOrderAtRandom: whatever users and pods do, and wherever the loop is killed, no ordinal comes before its predecessor in order, no
 // write leaves fewer pods than maxUnavailable allows, no pod before the partition goes, and all comes to rest as it is wanted.
-func TestOrderAtRandom(t *testing.T) {
+func TestOrderAtRandom(t *testing.T) { // N-12.2
 	seed := uint64(time.Now().UnixNano())
 	for i := range uint64(40) {
 		h := newHouse(t, seed+i)
@@ -479,7 +479,7 @@ func (w *fleet) settle() {
 
 // TestCoverAtRandom: whatever users, boards and pods do, and wherever the loop is killed, no board gets a second pod where none may surge,
 // no write takes more pods than maxUnavailable allows or makes more than maxSurge does, and each board ends with what it is to have.
-func TestCoverAtRandom(t *testing.T) {
+func TestCoverAtRandom(t *testing.T) { // N-12.4
 	seed := uint64(time.Now().UnixNano())
 	for i := range uint64(40) {
 		h := newHouse(t, seed+i)

@@ -263,7 +263,7 @@ func (w *town) settle() {
 // TestRollAtRandom: whatever users and pods do, and wherever the loop is killed, no write makes more pods than maxSurge allows or leaves
 // fewer available than maxUnavailable allows, pods of two templates never meet where they may not, and all comes to rest as it is
 // wanted.
-func TestRollAtRandom(t *testing.T) {
+func TestRollAtRandom(t *testing.T) { // N-12.1
 	seed := uint64(time.Now().UnixNano())
 	for i := range uint64(150) {
 		random := rand.New(rand.NewPCG(seed+i, 7))
