@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"ledge/api"
@@ -117,6 +118,9 @@ func (r *rig) slices() (out []string) {
 	}
 	for _, o := range list.Items {
 		s := o.(*discoveryv1.EndpointSlice)
+		if s.Labels[discoveryv1.LabelServiceName] == "kubernetes" { // the server's own
+			continue
+		}
 		text := fmt.Sprintf("%s %s:", s.Labels[discoveryv1.LabelServiceName],
 			strings.TrimSuffix(s.Labels[discoveryv1.LabelManagedBy], "-controller.k8s.io"))
 		for _, e := range s.Endpoints {
@@ -136,6 +140,9 @@ func (r *rig) legacy() (out []string) {
 		r.Fatal(err)
 	}
 	for _, o := range list.Items {
+		if o.GetName() == "kubernetes" {
+			continue
+		}
 		text := o.GetName() + ":"
 		for _, s := range o.(*corev1.Endpoints).Subsets {
 			for _, a := range s.Addresses {
@@ -198,7 +205,11 @@ func TestEndpoints(t *testing.T) {
 		_, err := api.Update(r.ctx, r.Client, api.Nodes, n)
 		must(r, n, err)
 		synctest.Wait()
-		list, _ := r.List(r.ctx, discovery.EndpointSlices, api.ListOptions{})
+		web := labels.SelectorFromSet(labels.Set{discoveryv1.LabelServiceName: "web"})
+		list, err := r.List(r.ctx, discovery.EndpointSlices, api.ListOptions{Selection: api.Selection{Labels: web}})
+		if err != nil || len(list.Items) != 1 {
+			t.Fatalf("%d slices, %v", len(list.Items), err)
+		}
 		if zone := list.Items[0].(*discoveryv1.EndpointSlice).Endpoints[0].Zone; zone == nil || *zone != "moved" {
 			t.Errorf("zone %v of a node that has moved", zone)
 		}
@@ -265,19 +276,6 @@ func TestEndpointsRefused(t *testing.T) {
 		r.fail("")
 		r.pass(latestAttempt)
 		r.want("at last", r.slices(), "web endpointslice:")
-	})
-}
-
-// Without Services but default/kubernetes, which the server keeps, nobody follows slices or Endpoints.
-func TestNoServices(t *testing.T) {
-	serving(t, func(r *rig) {
-		r.backend("a", "web", "10.0.0.1", "n1")
-		r.pass(time.Minute)
-		for _, k := range []*api.Kind{api.Endpoints, discovery.EndpointSlices} {
-			if _, ok := r.watched.Load(k); ok {
-				t.Errorf("%s are followed, and there are none", k.Resource)
-			}
-		}
 	})
 }
 
