@@ -15,7 +15,7 @@ func asContainer(e *corev1.EphemeralContainer) *corev1.Container {
 	return (*corev1.Container)(&e.EphemeralContainerCommon)
 }
 
-// validateNewEphemeral: they come later, through their own door.
+// validateNewEphemeral: they come later, through their own subresource.
 func validateNewEphemeral(s *corev1.PodSpec, at *field.Path) field.ErrorList {
 	if len(s.EphemeralContainers) == 0 {
 		return nil

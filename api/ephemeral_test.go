@@ -9,7 +9,7 @@ import (
 	"ledge/api/valid"
 )
 
-// TestEphemeral: ephemeral containers come through their own door, and neither change nor go.
+// TestEphemeral: ephemeral containers come through their own subresource, and neither change nor go.
 func TestEphemeral(t *testing.T) {
 	const e1 = "spec.ephemeralContainers[1]."
 	debug := func(name string) corev1.EphemeralContainer {

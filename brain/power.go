@@ -15,7 +15,7 @@ import (
 
 	"ledge/boot/ending"
 	"ledge/host/alive"
-	"ledge/host/settle"
+	"ledge/host/heap"
 	"ledge/node/podstate"
 	"ledge/shutdown"
 )
@@ -40,7 +40,7 @@ func (n powerNode) Close(message string) {
 		}
 		return
 	}
-	settle.Hurry()
+	heap.Hurry()
 	// The unit's TimeoutStopSec may be less than the configuration wants; it counts from systemd's SIGTERM.
 	alive.TellManager(fmt.Sprintf("EXTEND_TIMEOUT_USEC=%d", (n.b.File.Shutdown().Total() + stopReserve).Microseconds()))
 	n.b.guard.resume() // a shutdown stops what runs, held or not

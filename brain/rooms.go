@@ -205,7 +205,7 @@ func (b *Brain) openAgent() error {
 		cfg.Seen = b.given.Saw
 	}
 	if b.plane != nil {
-		cfg.Line, cfg.Restore = b.store.Line(), b.plane.client.Restore
+		cfg.Lineage, cfg.Restore = b.store.Lineage(), b.plane.client.Restore
 		cfg.Deleted = func(namespace, name string) bool { return b.store.LogDeleted(api.Pods, namespace, name) }
 	}
 	b.agent, err = node.New(cfg)

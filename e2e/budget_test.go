@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"ledge/host/settle"
+	"ledge/host/heap"
 	"ledge/internal/testrun"
 )
 
@@ -55,7 +55,7 @@ func TestIdleMemory(t *testing.T) {
 	evict(t, ledgeBin(t))
 	b := newBoard(t)
 	b.serve()
-	time.Sleep(settle.First + 30*time.Second) // beats and reports go on, and bring back what they need
+	time.Sleep(heap.First + 30*time.Second) // beats and reports go on, and bring back what they need
 	var all, anonymous int
 	for _, pid := range []int{b.cmd.Process.Pid, b.keeperPID()} {
 		p, a := pss(t, pid)

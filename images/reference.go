@@ -205,8 +205,8 @@ func validTag(s string) bool {
 	return true
 }
 
-// ValidDigest says whether s is a digest this store can keep: sha256, lower case. It is the only door by which
-// a digest becomes a file name.
+// ValidDigest says whether s is a digest this store can keep: sha256, lower case. Every digest that becomes
+// a file name has passed it.
 func ValidDigest(s string) bool {
 	hex, ok := strings.CutPrefix(s, "sha256:")
 	return ok && isHex(hex, 64)

@@ -13,7 +13,7 @@ import (
 )
 
 // jumped is the same moment after somebody set the wall clock: the reading of the monotonic clock beside it stays. The
-// package time has no door for that.
+// package time cannot do that.
 func jumped(t *testing.T, at time.Time, by time.Duration) time.Time {
 	t.Helper()
 	const nsBits = 30 // of the first word; above them the wall's seconds, topped by "has a monotonic reading"

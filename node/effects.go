@@ -110,7 +110,7 @@ func (h *hands) makeSandbox(ctx context.Context, w *worker, pod *corev1.Pod) err
 	if err != nil {
 		return &fault{"SandboxError", err}
 	}
-	if h.a.cfg.Line != "" && !w.static {
+	if h.a.cfg.Lineage != "" && !w.static {
 		if err := h.record(pod); err != nil {
 			return &fault{"SandboxError", fmt.Errorf("record the pod: %w", err)}
 		}

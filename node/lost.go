@@ -23,7 +23,7 @@ import (
 
 // podRecord is podfiles/UID/pod.json.
 type podRecord struct {
-	Line string      `json:"line"` // of the store when it knew the pod; see Config.Line
+	Line string      `json:"line"` // of the store when it knew the pod; see Config.Lineage
 	Pod  *corev1.Pod `json:"pod"`
 }
 
@@ -32,7 +32,7 @@ func (h *hands) recordFile(uid string) string { return filepath.Join(h.a.podRunD
 // record keeps a pod for the case that the API loses it. Each start of the brain does so again, since every worker makes
 // sure of its sandbox first: then the record has the present line. Nothing of it is shown to containers.
 func (h *hands) record(pod *corev1.Pod) error {
-	data, err := json.Marshal(podRecord{Line: h.a.cfg.Line, Pod: pod})
+	data, err := json.Marshal(podRecord{Line: h.a.cfg.Lineage, Pod: pod})
 	if err != nil {
 		return err
 	}
@@ -60,7 +60,7 @@ func (s sweeper) recorded(uid string) *podRecord {
 func (s sweeper) takeBack(ctx context.Context, orphans []string) (pods []*corev1.Pod, err error) {
 	for _, uid := range orphans {
 		rec := s.recorded(uid)
-		if rec == nil || rec.Line == s.a.cfg.Line {
+		if rec == nil || rec.Line == s.a.cfg.Lineage {
 			continue
 		}
 		say := func(reason, words string) {

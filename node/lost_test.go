@@ -29,7 +29,7 @@ func TestAPILosesPods(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			with(t, nil, func(r *rig) {
 				client := r.Client.(*local.Client)
-				r.cfg.Line, r.cfg.Restore = "one", client.Restore
+				r.cfg.Lineage, r.cfg.Restore = "one", client.Restore
 				r.cfg.Deleted = func(ns, name string) bool { return c.deleted && ns == "default" && name == "p" }
 				r.begin()
 				pod := r.pod("p")
@@ -40,7 +40,7 @@ func TestAPILosesPods(t *testing.T) {
 				if c.newer {
 					r.pod("p")
 				}
-				r.cfg.Line = c.line
+				r.cfg.Lineage = c.line
 				r.begin()
 				r.pass(10 * time.Minute)
 

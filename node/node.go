@@ -77,10 +77,10 @@ type Config struct {
 	// after at once.
 	Hold string
 
-	// Line names the unbroken line of what the store behind the API knows: another one says that it may have lost pods.
+	// Lineage names the unbroken run of what the store behind the API knows: another one says that it may have lost pods.
 	// Restore puts such a pod back, uid and all; false: there is a newer one of that name. Deleted says that one was not
 	// lost but deleted. All three, or none: the API is elsewhere, and what it has forgotten is told by its client.
-	Line    string
+	Lineage string
 	Restore func(context.Context, *corev1.Pod) (bool, error)
 	Deleted func(namespace, name string) bool
 
@@ -472,7 +472,7 @@ func (a *Agent) goingDown() (closing, later bool) {
 // ErrUnknownPod says that no pod of that UID runs here.
 var ErrUnknownPod = errors.New("no such pod on this node")
 
-// StopPod is the one door for stopping a pod from the board's side. It returns when the pod's containers have
+// StopPod is the only way to stop a pod from the board's side. It returns when the pod's containers have
 // ended, its volumes are unmounted and its final status is in the API, or with ctx's error. On a closed board something of
 // the pod may be left then: see Clear.
 func (a *Agent) StopPod(ctx context.Context, uid types.UID, stop podstate.Stop) error {

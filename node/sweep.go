@@ -21,7 +21,7 @@ func (s sweeper) sweep(ctx context.Context) bool {
 		return false
 	}
 	bound := s.a.bound()
-	if s.a.cfg.Line != "" {
+	if s.a.cfg.Lineage != "" {
 		lost, err := s.takeBack(ctx, s.unknown(bound))
 		if err != nil {
 			slog.Warn("cannot tell pods that were deleted from others", "err", err)

@@ -35,7 +35,7 @@ const (
 // Logind hears of shutdowns from systemd-logind and holds them up with a delay inhibitor lock while pods stop. It goes
 // on trying when the bus or logind is not there, or goes away: upstream's silent failures are the reason for Status.
 type Logind struct {
-	// Want is how long a shutdown may have to be held up: Config.Total(). Zero or less means not at all (N-5.1). Settle is asked
+	// Want is how long a shutdown may have to be held up: Config.Total(). Zero or less means not at all (N-5.1). Tail is asked
 	// for besides, and not missed where it is not granted.
 	Want time.Duration
 	// DropIn is the file that raises logind's maximum; empty is LogindDropIn.
@@ -278,7 +278,7 @@ func (l *Logind) failed(err error) {
 // wanted is not an error: the plan shrinks.
 func (l *Logind) raise(ctx context.Context, conn *dbus.Conn) (time.Duration, error) {
 	granted, err := maxDelay(ctx, conn)
-	if err != nil || granted >= l.Want+Settle {
+	if err != nil || granted >= l.Want+Tail {
 		return granted, err
 	}
 	if err := l.writeDropIn(); err != nil {
@@ -299,7 +299,7 @@ func (l *Logind) raise(ctx context.Context, conn *dbus.Conn) (time.Duration, err
 		case <-time.After(wait):
 		}
 		wait *= 2
-		if granted, err = maxDelay(ctx, conn); err != nil || granted >= l.Want+Settle {
+		if granted, err = maxDelay(ctx, conn); err != nil || granted >= l.Want+Tail {
 			return granted, err
 		}
 	}
@@ -347,6 +347,6 @@ func (l *Logind) writeDropIn() error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	seconds := (l.Want + Settle + time.Second - 1) / time.Second
+	seconds := (l.Want + Tail + time.Second - 1) / time.Second
 	return os.WriteFile(path, fmt.Appendf(nil, "[Login]\nInhibitDelayMaxSec=%d\n", seconds), 0o644)
 }

@@ -225,13 +225,13 @@ func TestLogind(t *testing.T) {
 	l := &Logind{Want: 30 * time.Second, DropIn: dropIn}
 	events, stop := following(t, l)
 	until(t, "the lock", func() bool { return l.Status().Held })
-	if s := l.Status(); s.Granted != 30*time.Second+Settle || s.Err != nil {
+	if s := l.Status(); s.Granted != 30*time.Second+Tail || s.Err != nil {
 		t.Errorf("status %+v", s)
 	}
 	if got := fake.calls()[0]; got[0] != "shutdown" || got[1] != "ledge" || got[2] == "" || got[3] != "delay" { // N-5.15
 		t.Errorf("asked for %q", got)
 	}
-	if data, err := os.ReadFile(dropIn); err != nil || string(data) != "[Login]\nInhibitDelayMaxSec=39\n" { // N-5.12, and Settle
+	if data, err := os.ReadFile(dropIn); err != nil || string(data) != "[Login]\nInhibitDelayMaxSec=39\n" { // N-5.12, and Tail
 		t.Errorf("drop-in %q, %v", data, err)
 	}
 	info, err := os.Stat(dropIn)
@@ -319,7 +319,7 @@ func TestLogindStrict(t *testing.T) {
 	fake.obeys = true
 	fake.mu.Unlock()
 	until(t, "the lock", func() bool { return l.Status().Held })
-	if s := l.Status(); s.Granted != 30*time.Second+Settle || s.Err != nil {
+	if s := l.Status(); s.Granted != 30*time.Second+Tail || s.Err != nil {
 		t.Errorf("%+v", s)
 	}
 }

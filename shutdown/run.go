@@ -53,8 +53,8 @@ const (
 // have the next one for that.
 const killedWait = 4 * time.Second
 
-// Settle is what comes after the last stage at most, beside the plan: whoever grants time should grant that too.
-const Settle = killedWait + flushWait
+// Tail is what comes after the last stage at most, beside the plan: whoever grants time should grant that too.
+const Tail = killedWait + flushWait
 
 // flushWait bounds Flush, which at the end comes after the budget: a card that hangs must not hold up the power-off for ever.
 const flushWait = 5 * time.Second

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The ballast is what the store keeps for itself on a disk that others may fill: empty files with room behind them. When
-// a write finds no room, or no inode, one of them goes and the write is tried again. One at a time: whoever fills the disk
-// takes what is free at once, and the next write needs room as well.
+// The ballast is what the store keeps for itself on a disk that others may fill: empty files with space behind them. When
+// a write finds no space, or no inode, one of them goes and the write is tried again. One at a time: whoever fills the disk
+// takes what is free at once, and the next write needs space as well.
 const (
 	ballastDir    = "ballast"
 	ballastPieces = 16
@@ -24,12 +24,12 @@ const (
 	ballastEvery = time.Minute
 )
 
-// full says that a disk has no room left, for files or for what is in them.
+// full says that a disk has no space left, for files or for what is in them.
 func full(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
 
-// roomy calls fn, and again with a piece of the ballast less for as long as the disk is full. fn must leave everything as it
+// withBallast calls fn, and again with a piece of the ballast less for as long as the disk is full. fn must leave everything as it
 // was when it fails so.
-func (s *Store) roomy(fn func() error) error {
+func (s *Store) withBallast(fn func() error) error {
 	for {
 		err := fn()
 		if !full(err) || s.failure() != nil || !s.throwOff(err) {
@@ -53,20 +53,20 @@ func (s *Store) throwOff(why error) bool {
 	return true
 }
 
-// takeIn makes the ballast whole when there is room for it again.
+// takeIn makes the ballast whole when there is space for it again.
 func (s *Store) takeIn() error {
 	if s.cfg.NoSync { // a simulation has no card to fill
 		return nil
 	}
 	if err := s.fillHoles(); err != nil {
-		return fmt.Errorf("keep room in %s: %w", dbName, err)
+		return fmt.Errorf("keep space in %s: %w", dbName, err)
 	}
 	if !s.light.Load() {
 		return nil
 	}
 	dir := s.path(ballastDir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("keep room for a full disk: %w", err)
+		return fmt.Errorf("keep space for a full disk: %w", err)
 	}
 	for i := range ballastPieces {
 		path := s.path(ballastDir, strconv.Itoa(10+i))
@@ -77,25 +77,25 @@ func (s *Store) takeIn() error {
 			return err
 		}
 		if err := reserveFile(path, ballastPiece); err != nil {
-			return fmt.Errorf("keep room for a full disk: %w", errors.Join(err, removeIfThere(path)))
+			return fmt.Errorf("keep space for a full disk: %w", errors.Join(err, removeIfThere(path)))
 		}
 	}
 	s.light.Store(false)
 	return nil
 }
 
-// ample says whether the disk of a directory has so much room that the ballast is a small part of it.
+// ample says whether the disk of a directory has so much space that the ballast is a small part of it.
 func ample(dir string) (bool, error) {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(dir, &fs); err != nil {
-		return false, fmt.Errorf("keep room for a full disk: %w", err)
+		return false, fmt.Errorf("keep space for a full disk: %w", err)
 	}
 	return int64(fs.Bavail)*int64(fs.Bsize)/ballastShare >= ballastPieces*ballastPiece &&
 		(fs.Files == 0 || fs.Ffree >= ballastShare*ballastPieces), nil
 }
 
 // fillHoles has the disk keep what the file has and has never used. bbolt makes a file longer without that: a page of it that
-// is written for the first time takes room, and a full disk could not even hold a deletion.
+// is written for the first time takes space, and a full disk could not even hold a deletion.
 func (s *Store) fillHoles() error {
 	var st unix.Stat_t
 	if err := unix.Stat(s.path(dbName), &st); err != nil || st.Blocks*512 >= st.Size {
@@ -124,7 +124,7 @@ func (s *Store) tryTakeIn(last string) string {
 	return err.Error()
 }
 
-// reserveFile makes a file with room behind it. Nothing is written into that, so it wears no card.
+// reserveFile makes a file with space behind it. Nothing is written into that, so it wears no card.
 func reserveFile(path string, size int64) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {

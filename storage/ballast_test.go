@@ -58,7 +58,7 @@ func pieces(s *Store) int {
 }
 
 // TestBallast: with no byte, or no inode, left the store takes writes, goes on logging them, comes up again, has lost
-// nothing, and keeps room again when there is some.
+// nothing, and keeps space again when there is some.
 func TestBallast(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
@@ -97,7 +97,7 @@ func TestBallast(t *testing.T) {
 				t.Errorf("%d pieces are left", n)
 			}
 			if err := s.takeIn(); err != nil || pieces(s) == ballastPieces {
-				t.Errorf("room was taken that is not there: %v", err)
+				t.Errorf("space was taken that is not there: %v", err)
 			}
 			if err := s.Close(); err != nil {
 				t.Error(err)
@@ -117,7 +117,7 @@ func TestBallast(t *testing.T) {
 			}
 			undo()
 			if err := s.takeIn(); err != nil || pieces(s) != ballastPieces {
-				t.Errorf("%d pieces when there is room again: %v", pieces(s), err)
+				t.Errorf("%d pieces when there is space again: %v", pieces(s), err)
 			}
 		})
 	}
@@ -127,26 +127,26 @@ func TestBallast(t *testing.T) {
 func TestBallastIsSpent(t *testing.T) {
 	s := open(t, t.TempDir())
 	n := 0
-	err := s.roomy(func() error {
+	err := s.withBallast(func() error {
 		n++
 		return fmt.Errorf("write: %w", unix.ENOSPC)
 	})
 	if !errors.Is(err, unix.ENOSPC) || n != 1+ballastPieces || pieces(s) != 0 || !s.light.Load() {
 		t.Errorf("tried %d times, %d pieces left, %v", n, pieces(s), err)
 	}
-	if err := s.roomy(func() error { return unix.EIO }); !errors.Is(err, unix.EIO) || pieces(s) != 0 {
+	if err := s.withBallast(func() error { return unix.EIO }); !errors.Is(err, unix.EIO) || pieces(s) != 0 {
 		t.Errorf("%v", err)
 	}
 	if err := s.takeIn(); err != nil || pieces(s) != ballastPieces {
 		t.Errorf("%d pieces, %v", pieces(s), err)
 	}
-	s.fail(unix.ENOSPC) // a sync has failed: no room makes that good
-	if err := s.roomy(func() error { return unix.ENOSPC }); err == nil || pieces(s) != ballastPieces {
+	s.fail(unix.ENOSPC) // a sync has failed: no space makes that good
+	if err := s.withBallast(func() error { return unix.ENOSPC }); err == nil || pieces(s) != ballastPieces {
 		t.Errorf("%v, %d pieces", err, pieces(s))
 	}
 }
 
-// TestBallastOnSmallDisk: it is not what fills a disk that has hardly any room.
+// TestBallastOnSmallDisk: it is not what fills a disk that has hardly any space.
 func TestBallastOnSmallDisk(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")

@@ -56,7 +56,7 @@ func (s *Store) heard(tx *Tx) {
 	}
 }
 
-// grows tells a transaction that needs room from one that only makes some, or leads to that.
+// grows tells a transaction that needs space from one that only makes some, or leads to that.
 func (tx *Tx) grows() bool {
 	for _, w := range tx.staged {
 		if w.raw != nil && !w.spends {
@@ -97,7 +97,7 @@ const reserve = 8
 
 // write is writeOnce, with what the ballast has when the disk is full. The caller holds writing.
 func (s *Store) write(grows bool, fn func(*writer) error, then func()) error {
-	return s.roomy(func() error { return s.writeOnce(grows, fn, then) })
+	return s.withBallast(func() error { return s.writeOnce(grows, fn, then) })
 }
 
 // writeOnce is one bbolt transaction: fn, the tally, the ceiling, commit, the log, and then, for all readers at once, what follows

@@ -25,7 +25,7 @@ func (o *opener) compact() error {
 		return nil
 	}
 	size, tmp := usedSize(o.db), o.path(dbName+tempSuffix)
-	if err := o.compactTo(tmp); err != nil { // it is only housekeeping, and a full disk has no room for it
+	if err := o.compactTo(tmp); err != nil { // it is only housekeeping, and a full disk has no space for it
 		slog.Warn("could not compact the store", "err", err)
 		return removeIfThere(tmp)
 	}
@@ -83,7 +83,7 @@ func (s *Store) swapCompacted() (old *bolt.DB, freed int64, err error) {
 		return nil, 0, nil
 	}
 	size, tmp := usedSize(s.db), s.path(dbName+tempSuffix)
-	err = s.roomy(func() error {
+	err = s.withBallast(func() error {
 		if err := s.compactTo(tmp); err != nil {
 			return errors.Join(err, removeIfThere(tmp))
 		}

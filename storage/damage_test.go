@@ -481,7 +481,7 @@ func TestBackupAndRestore(t *testing.T) {
 	}
 }
 
-// A full disk: the commit says so, reads go on, and once there is room writes do too.
+// A full disk: the commit says so, reads go on, and once there is space writes do too.
 func TestFullDisk(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")

@@ -11,7 +11,7 @@
 //	DIR/lock            held while a ledge has the store open
 //	DIR/snapshots/      the two newest verified copies
 //	DIR/redo/           what was committed since these: files of frames (redo.go)
-//	DIR/ballast/        room that is let go a piece at a time when the disk is full (ballast.go)
+//	DIR/ballast/        space that is let go a piece at a time when the disk is full (ballast.go)
 //	DIR/damaged/        the last two files that failed their check, kept as evidence
 //
 // Invariants: a change is committed, then published; revisions never go back, over crash, restore and repair;

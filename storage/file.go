@@ -27,7 +27,7 @@ const (
 
 func (c Config) disk() durable.Disk { return durable.Disk{NoSync: c.NoSync} }
 
-// overwrite writes into a file of the same length, which needs no room. A power cut may leave a mixture.
+// overwrite writes into a file of the same length, which needs no space. A power cut may leave a mixture.
 func overwrite(path string, data []byte, noSync bool) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {

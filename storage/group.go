@@ -10,7 +10,7 @@ import (
 type group struct {
 	tx      *Tx // what its members have written so far
 	members int
-	line    int           // how many were waiting when it was begun: whoever comes later may have to be the next group's
+	queued  int           // how many were waiting when it was begun: whoever comes later may have to be the next group's
 	done    chan struct{} // closed when err is known
 	err     error
 }
@@ -18,7 +18,7 @@ type group struct {
 // groupWeight is how many bytes of values a group may have and still take members: the log and bbolt want no huge transactions.
 const groupWeight = 256 << 10
 
-func (g *group) full() bool { return g.members >= g.line || g.tx.weight > groupWeight }
+func (g *group) full() bool { return g.members >= g.queued || g.tx.weight > groupWeight }
 
 // queue waits for the turn to write. The holder ends its turn with pass, or commits the open group with lockAlone.
 func (s *Store) queue() {
@@ -79,8 +79,8 @@ func (s *Store) join(fn func(*Tx) error) (*group, error) {
 	}
 	if s.open == nil {
 		s.open = &group{
-			tx:   &Tx{s: s, rev: s.rev.Load(), staged: map[string]*stagedWrite{}},
-			line: 1 + int(s.waiting.Load()), done: make(chan struct{}),
+			tx:     &Tx{s: s, rev: s.rev.Load(), staged: map[string]*stagedWrite{}},
+			queued: 1 + int(s.waiting.Load()), done: make(chan struct{}),
 		}
 	}
 	g := s.open

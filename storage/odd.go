@@ -65,7 +65,7 @@ func isPlace(name string) bool {
 
 // sort sets aside all that is odd; the lock is looked at before it is taken.
 func (o *opener) sort() error {
-	names := []string{redoDir, snapshotDir, damagedDir, ballastDir, dbName, ceilingName, lineName, cleanName, provisionedName}
+	names := []string{redoDir, snapshotDir, damagedDir, ballastDir, dbName, ceilingName, lineageName, cleanName, provisionedName}
 	odd, err := o.cfg.setAside(names...)
 	if err != nil {
 		return err

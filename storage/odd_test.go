@@ -33,7 +33,7 @@ func TestOddInodes(t *testing.T) {
 		"loop of links": func(p string) error { return os.Symlink(p, p) },
 		"directory":     func(p string) error { return os.MkdirAll(filepath.Join(p, "full"), 0o700) },
 	}
-	names := []string{dbName, ceilingName, lineName, lockName, cleanName, provisionedName, redoDir, snapshotDir, ballastDir, damagedDir,
+	names := []string{dbName, ceilingName, lineageName, lockName, cleanName, provisionedName, redoDir, snapshotDir, ballastDir, damagedDir,
 		dbName + tempSuffix, redoDir + "/*", snapshotDir + "/*"}
 	tries := 0
 	for _, name := range names {
@@ -121,13 +121,13 @@ func TestOlderStoreWithoutLog(t *testing.T) {
 	if h := s.Health(); value(t, s, "a") != "3" || h.Restored != "" || !h.LogMissing {
 		t.Errorf("the newest without its log: %q %+v", value(t, s, "a"), h)
 	}
-	line := s.Line()
+	line := s.Lineage()
 	mustClose(t, s)
 
 	copyOver(t, old, path)
 	forget()
 	s = mustOpen(t, dir)
-	if h := s.Health(); value(t, s, "a") == "1" || h.Restored == "" || h.Damaged == "" || s.Line() == line {
+	if h := s.Health(); value(t, s, "a") == "1" || h.Restored == "" || h.Damaged == "" || s.Lineage() == line {
 		t.Errorf("an older one without a log: %q %+v", value(t, s, "a"), h)
 	}
 	mustClose(t, s)

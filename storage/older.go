@@ -15,7 +15,7 @@ import (
 var errOlder = fmt.Errorf("%w: it is older than its newest snapshot, and there is no log", ErrDamaged)
 
 // compare looks at a store that no log leads on from. One that is older than its newest snapshot is replaced by that; of any other it
-// cannot be told whether the newest writes are in it, and that is said. A backup that was put there on purpose has no line, and is
+// cannot be told whether the newest writes are in it, and that is said. A backup that was put there on purpose has no lineage, and is
 // younger from now on than all there is.
 func (o *opener) compare(ctx context.Context) error {
 	if len(o.segments) > 0 || o.health.Restored != "" || o.health.Made {
@@ -29,7 +29,7 @@ func (o *opener) compare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	meant, err := exists(o.path(lineName))
+	meant, err := exists(o.path(lineageName))
 	switch meant = !meant; {
 	case err != nil:
 		return err

@@ -20,7 +20,7 @@ import (
 // options are bbolt's, as reliability asks for them: synced, capped, and without a freelist on disk, which saves a
 // page a commit (the file is checked before it is opened, so the walk that rebuilds the list is safe).
 func (c Config) options() *bolt.Options {
-	// A mapping that never has to move never waits for readers. The 32-bit boards have no room to spare for that.
+	// A mapping that never has to move never waits for readers. The 32-bit boards have no space to spare for that.
 	initial := c.MaxSize
 	if strconv.IntSize == 32 {
 		initial = min(initial, 16<<20)
@@ -140,7 +140,7 @@ func (o *opener) run(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := o.takeLine(); err != nil {
+	if err := o.takeLineage(); err != nil {
 		return err
 	}
 	if err := o.noteSnapshots(ctx); err != nil {
@@ -276,7 +276,7 @@ func (o *opener) mark() error {
 	if there, err := exists(o.path(provisionedName)); err != nil || there {
 		return err
 	}
-	return o.roomy(func() error { return o.cfg.disk().Replace(o.path(provisionedName), []byte("store "+o.id+"\n"), 0o600) })
+	return o.withBallast(func() error { return o.cfg.disk().Replace(o.path(provisionedName), []byte("store "+o.id+"\n"), 0o600) })
 }
 
 // open opens the sound file and compacts it if it is mostly air.

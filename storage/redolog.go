@@ -29,14 +29,14 @@ const (
 	redoKeep = 8
 )
 
-// redoLog writes the log of a store. It is the second line: what it cannot write is on disk all the same, so an error
+// redoLog writes the log of a store. It is the second copy: what it cannot write is on disk all the same, so an error
 // stops the log until the next snapshot, and not the store. Its user holds Store.writing.
 type redoLog struct {
-	dir   string
-	store string
-	disk  durable.Disk
-	full  chan struct{}            // capacity 1: a snapshot is due
-	roomy func(func() error) error // Store.roomy
+	dir         string
+	store       string
+	disk        durable.Disk
+	full        chan struct{}            // capacity 1: a snapshot is due
+	withBallast func(func() error) error // Store.withBallast
 
 	file   *os.File
 	number uint64
@@ -53,7 +53,7 @@ func (l *redoLog) append(r record) {
 		return
 	}
 	f := frame(l.number, encodeRecord(r))
-	if err := l.roomy(func() error { return l.write(f) }); err != nil {
+	if err := l.withBallast(func() error { return l.write(f) }); err != nil {
 		l.fail(err)
 		return
 	}
@@ -68,7 +68,7 @@ func (l *redoLog) write(f []byte) error {
 		return errors.New("no snapshot has been made for too long")
 	}
 	data := f
-	if end > l.size { // with room for what comes next
+	if end > l.size { // with space for what comes next
 		data = append(f[:len(f):len(f)], make([]byte, redoChunk)...)
 	}
 	if _, err := l.file.WriteAt(data, l.end); err != nil {
@@ -112,7 +112,7 @@ func (l *redoLog) begin(start tally) error {
 	head := frame(number, encodeHead(l.store, start))
 	path := filepath.Join(l.dir, redoName(number))
 	data := append(head[:len(head):len(head)], make([]byte, redoChunk)...)
-	if err := l.roomy(func() error { return l.disk.Replace(path, data, 0o600) }); err != nil {
+	if err := l.withBallast(func() error { return l.disk.Replace(path, data, 0o600) }); err != nil {
 		return err
 	}
 	f, err := os.OpenFile(path, os.O_RDWR, 0)

@@ -14,7 +14,7 @@ import (
 // openLog brings the store to where the log has it, and goes on with the log from there. The store is behind when it
 // was restored from a snapshot, or when the disk forgot what it had said was written.
 func (o *opener) openLog() (err error) {
-	l := &redoLog{dir: o.path(redoDir), store: o.id, disk: o.cfg.disk(), full: make(chan struct{}, 1), roomy: o.roomy}
+	l := &redoLog{dir: o.path(redoDir), store: o.id, disk: o.cfg.disk(), full: make(chan struct{}, 1), withBallast: o.withBallast}
 	if err := os.MkdirAll(l.dir, 0o700); err != nil {
 		return err
 	}

@@ -99,7 +99,7 @@ func (s *Store) raiseCeiling(rev uint64) error {
 func (s *Store) writeCeiling(n uint64) error {
 	k := []byte(ceilingName)
 	data := seal(k, k, number(n))
-	err := s.roomy(func() error { return s.cfg.disk().Replace(s.path(ceilingName), data, 0o600) })
+	err := s.withBallast(func() error { return s.cfg.disk().Replace(s.path(ceilingName), data, 0o600) })
 	if full(err) && overwrite(s.path(ceilingName), data, s.cfg.NoSync) == nil {
 		// Without this no object could be deleted on a full disk that has taken the ballast. One that a power cut tears is
 		// as good as missing: revisions jump ahead then.

@@ -82,16 +82,16 @@ func (c *Config) setDefaults() error {
 // transaction begins from, and is never held over a disk write or a wait, so that readers do not wait for the
 // disk. The ring and the health have their own. Order: writing, mu, ring.
 type Store struct {
-	cfg  Config
-	lock *os.File
-	ring *ring
-	db   *bolt.DB
-	file *os.File // that db works on
-	id   string
-	line string
-	rev  atomic.Uint64 // last handed out and published
+	cfg     Config
+	lock    *os.File
+	ring    *ring
+	db      *bolt.DB
+	file    *os.File // that db works on
+	id      string
+	lineage string
+	rev     atomic.Uint64 // last handed out and published
 
-	deleted map[string]bool // of objects, by bucket and key, where the log of a broken line says so
+	deleted map[string]bool // of objects, by bucket and key, where the log of a broken lineage says so
 
 	waiting atomic.Int32 // for writing
 	writing sync.Mutex

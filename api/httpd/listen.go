@@ -16,7 +16,7 @@ import (
 	"ledge/api"
 )
 
-// Listener is one door of a Server: where connections come from, and how their peers are known.
+// Listener is where connections to a Server come from, and how their peers are known.
 type Listener struct {
 	net.Listener
 	tls *tls.Config // nil where caller names the peer

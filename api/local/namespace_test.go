@@ -132,7 +132,7 @@ func TestUpdateKeepsPriority(t *testing.T) {
 	wantCode(t, err, 422, "pod updates may not change fields")
 }
 
-// The finalizers of a namespace's spec are changed through their own door, and hold the namespace when it is empty.
+// The finalizers of a namespace's spec are changed through their own subresource, and hold the namespace when it is empty.
 func TestNamespaceFinalize(t *testing.T) {
 	c := open(t, Config{})
 	create(t, c, &corev1.Namespace{ObjectMeta: metav1Name("x")})
@@ -157,7 +157,7 @@ func TestNamespaceFinalize(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ns.Spec.Finalizers = nil // by the common door it is not heard
+	ns.Spec.Finalizers = nil // an update of the object does not change them
 	if out, err := c.Update(t.Context(), api.Namespaces, ns, api.WriteOptions{}); err != nil ||
 		len(out.(*corev1.Namespace).Spec.Finalizers) != 2 {
 		t.Errorf("%+v, %v", out, err)

@@ -11,7 +11,7 @@ import (
 	"ledge/api"
 )
 
-// TestNodeCreation: an agent and a person go through the same door, with an identity of a node or without (N-1.1, N-1.3,
+// TestNodeCreation: an agent and a person are held to the same, with an identity of a node or without (N-1.1, N-1.3,
 // N-1.6, N-1.41).
 func TestNodeCreation(t *testing.T) {
 	c := open(t, Config{})

@@ -201,7 +201,7 @@ type work struct {
 	typ     typed.ParseableType
 	version fieldpath.APIVersion
 	updater *merge.Updater
-	mine    fieldpath.Filter // leaves out what a write through this door cannot set; nil: nothing
+	mine    fieldpath.Filter // leaves out what a write of this subresource cannot set; nil: nothing
 }
 
 func (f *Fields) work(kind *api.Kind, sub string) (*work, error) {
@@ -228,7 +228,7 @@ func (f *Fields) work(kind *api.Kind, sub string) (*work, error) {
 	return w, nil
 }
 
-// resetFields are the fields that a write through one door cannot set: nobody manages them there.
+// resetFields are the fields that a write of one subresource cannot set: nobody manages them there.
 func resetFields(kind *api.Kind, sub string) fieldpath.Filter {
 	if !kind.HasStatus() {
 		return nil

@@ -18,7 +18,7 @@ import (
 	"ledge/cli"
 	"ledge/host"
 	"ledge/host/alive"
-	"ledge/host/settle"
+	"ledge/host/heap"
 	"ledge/runtime/keeper"
 	"ledge/runtime/libct"
 	"ledge/upgrade"
@@ -53,7 +53,7 @@ func keeperVerb(ctx context.Context, c *cli.Command) error {
 		cfg.Park = func(name string, f *os.File) error { return fdStore("FDSTORE=1\nFDPOLL=0\nFDNAME="+name, f) }
 		cfg.Unpark = func(name string) error { return fdStore("FDSTOREREMOVE=1\nFDNAME="+name, nil) }
 	}
-	go settle.Run(ctx)
+	go heap.Run(ctx)
 	return keeper.Run(ctx, cfg)
 }
 

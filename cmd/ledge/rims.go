@@ -11,7 +11,7 @@ import (
 	"ledge/brain/place"
 	"ledge/config"
 	"ledge/host"
-	"ledge/host/settle"
+	"ledge/host/heap"
 	"ledge/images"
 	"ledge/images/layers"
 	"ledge/network/bridge"
@@ -65,7 +65,7 @@ func openSocket(path string) ([]*httpd.Listener, error) {
 // beside spares a brain that serves when memory runs out, and gives back what it does not need.
 func beside(ctx context.Context) {
 	host.SpareFromOOM()
-	settle.Run(ctx)
+	heap.Run(ctx)
 }
 
 // bridges are networks of pods on a bridge of this machine; what they have is noted in a directory.

@@ -105,7 +105,7 @@ var table = map[string][]string{
 	// decision 94: it opens nothing of a machine
 	"brain": {"api", "api/board", "api/coordination", "api/httpd", "api/httpd/auditlog", "api/local", "api/manifest", "api/mirror",
 		"api/rbac", "api/rest", "boot/ending", "brain/place", "config", "controller", "firstboot", "firstboot/card", "host", "host/alive",
-		"host/ntp", "host/settle", "images", "images/archives", "internal/durable", "internal/grumble",
+		"host/ntp", "host/heap", "images", "images/archives", "internal/durable", "internal/grumble",
 		"network", "network/dns", "network/given", "network/hostnet", "network/plan",
 		"node", "node/machine", "node/podstate", "node/static", "node/stats", "pki", "runtime", "shutdown", "storage", "upgrade"},
 	"brain/played":     {"api", "api/httpd", "brain", "host", "images", "node", "runtime", "shutdown", "storage"},

@@ -39,7 +39,7 @@ type Input struct {
 	HostIPs []string
 }
 
-// Stop is the one door for stopping a pod from the board's side: eviction, shutdown, preemption.
+// Stop says why a pod is stopped from the board's side: eviction, shutdown, preemption.
 type Stop struct {
 	Reason  string
 	Message string

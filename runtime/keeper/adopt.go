@@ -90,7 +90,7 @@ func (e *Engine) adoptPod(uid string) error {
 }
 
 func (e *Engine) adoptContainer(id string, files map[string]*os.File) error {
-	c := &container{dir: e.containerDir(id), done: make(chan struct{}), swept: make(chan struct{}), door: make(chan struct{}, 1)}
+	c := &container{dir: e.containerDir(id), done: make(chan struct{}), swept: make(chan struct{}), turn: make(chan struct{}, 1)}
 	err := readJSON(filepath.Join(c.dir, "container.json"), &c.rec)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -62,8 +62,8 @@ type container struct {
 	swept  chan struct{} // closed when what it had made has been removed, or that has been tried
 	// entering is held for reading while a command enters its namespaces, and for writing while its process is reaped.
 	entering sync.RWMutex
-	// door admits one command of this container at a time, so that one container cannot take all places.
-	door chan struct{}
+	// turn admits one command of this container at a time, so that one container cannot take all places.
+	turn chan struct{}
 }
 
 // NewEngine prepares an engine. It answers ErrUnavailable until Run has looked at what is there.

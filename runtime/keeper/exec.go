@@ -106,8 +106,8 @@ type entered struct {
 // enter waits for a command's turn and brings it into its container.
 func (e *Engine) enter(ctx context.Context, c *container, x execSpec, files [3]*os.File, group string) (entered, error) {
 	select {
-	case c.door <- struct{}{}:
-		defer func() { <-c.door }()
+	case c.turn <- struct{}{}:
+		defer func() { <-c.turn }()
 	case <-ctx.Done():
 		return entered{}, context.Cause(ctx)
 	}

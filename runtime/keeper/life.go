@@ -62,7 +62,7 @@ func (e *Engine) start(ctx context.Context, p runtime.Pod, spec runtime.Containe
 	if spec.TTY {
 		spec.Env = withTerm(spec.Env)
 	}
-	c := &container{dir: e.containerDir(spec.ID), done: make(chan struct{}), swept: make(chan struct{}), door: make(chan struct{}, 1),
+	c := &container{dir: e.containerDir(spec.ID), done: make(chan struct{}), swept: make(chan struct{}), turn: make(chan struct{}, 1),
 		rec: containerRecord{Container: spec, Pod: p, Status: runtime.Status{ID: spec.ID, PodUID: spec.PodUID,
 			Name: spec.Name, Attempt: spec.Attempt, LogPath: spec.LogPath, Labels: spec.Labels, Resources: spec.Resources}}}
 	var child *childFiles

@@ -26,7 +26,7 @@ func TestLine(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
-		return s.Line()
+		return s.Lineage()
 	}
 	destroy := func() {
 		t.Helper()
@@ -64,7 +64,7 @@ func TestLine(t *testing.T) {
 	forget(t, filepath.Join(dir, redoDir), false)
 	destroy()
 	s = open()
-	if s.Health().Complete || s.Line() == first || !s.LogDeleted(api.ConfigMaps, "ns", "a") || s.LogDeleted(api.ConfigMaps, "ns", "b") {
+	if s.Health().Complete || s.Lineage() == first || !s.LogDeleted(api.ConfigMaps, "ns", "a") || s.LogDeleted(api.ConfigMaps, "ns", "b") {
 		t.Errorf("something is lost: %+v; deleted: %v", s.Health(), s.deleted)
 	}
 	first = closed(s)
@@ -73,7 +73,7 @@ func TestLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	s = open()
-	if s.Line() == first {
+	if s.Lineage() == first {
 		t.Error("the same name after a backup was put back")
 	}
 	second := closed(s)

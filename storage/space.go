@@ -6,22 +6,22 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// Room is what there is for objects, and what is left of it. Deletions have a reserve beside it.
-type Room struct{ All, Free int }
+// Space is what there is for objects, and what is left of it. Deletions have a reserve beside it.
+type Space struct{ All, Free int }
 
 // SpendReserve lets what the transaction writes from here on use what is kept for deletions: for writes that lead to one.
 func (tx *Tx) SpendReserve() { tx.spends = true }
 
-// Room is what this transaction leaves to the next. Pages of the file count, not values: half of a page may be air.
-func (tx *Tx) Room() Room {
+// Space is what this transaction leaves to the next. Pages of the file count, not values: half of a page may be air.
+func (tx *Tx) Space() Space {
 	db, most := tx.b.DB(), tx.s.cfg.MaxSize
 	all := most - most/reserve - db.AllocSize
 	stats := db.Stats()
 	if stats.FreePageN+stats.PendingPageN == 0 {
-		return Room{all, all} // bbolt counts at a commit, and there was none since the start
+		return Space{all, all} // bbolt counts at a commit, and there was none since the start
 	}
 	used := int(tx.b.Size()) - (stats.FreePageN+stats.PendingPageN)*db.Info().PageSize
-	return Room{all, all - used - tx.weight}
+	return Space{all, all - used - tx.weight}
 }
 
 // Held is what the values of a namespace weigh, those of objects that have none for "".
@@ -32,8 +32,8 @@ func (tx *Tx) Held(namespace string) int {
 	return s.held[namespace] + tx.grownBefore[namespace] + tx.grown[namespace]
 }
 
-// Share is what of the room a namespace takes: its part of all values, with the air between them.
-func (tx *Tx) Share(namespace string, room Room) int {
+// Share is what of the space a namespace takes: its part of all values, with the air between them.
+func (tx *Tx) Share(namespace string, space Space) int {
 	held, all := tx.Held(namespace), 0
 	s := tx.s
 	s.mu.Lock()
@@ -43,7 +43,7 @@ func (tx *Tx) Share(namespace string, room Room) int {
 			all += n
 		}
 	}
-	return int(int64(held) * int64(room.All-room.Free) / int64(max(all, 1)))
+	return int(int64(held) * int64(space.All-space.Free) / int64(max(all, 1)))
 }
 
 func (tx *Tx) grow(namespace string, n int) {

@@ -9,7 +9,7 @@ import (
 	"ledge/storage"
 )
 
-// A store has one room for everybody. So that nobody takes it from the others, each may hold so many times what is free: a namespace
+// A store has one space for everybody. So that nobody takes it from the others, each may hold so many times what is free: a namespace
 // that is alone gets three quarters of it, of two each three sevenths, and whoever holds little can always go on. What boards write
 // counts to the board: its agent is trusted with what it runs and no more.
 const (
@@ -22,7 +22,7 @@ const (
 	finalizerGrowth = 4 << 10   // what a client may add of its own when it takes away a finalizer
 )
 
-// bounded writes an object and takes it back when that gives somebody more than their share of the room. old is nil for a new one.
+// bounded writes an object and takes it back when that gives somebody more than their share of the space. old is nil for a new one.
 func (c *Client) bounded(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj, old api.Object, sub string, lazy bool) error {
 	_, known := api.UserFrom(ctx)
 	node, isNode := nodeIdentity(ctx)
@@ -43,11 +43,11 @@ func (c *Client) bounded(ctx context.Context, tx *storage.Tx, kind *api.Kind, ob
 	case !kind.Namespaced, !known && sub == api.StatusSub, unbound && grew <= finalizerGrowth:
 		return nil
 	}
-	room := tx.Room()
-	if share := tx.Share(obj.GetNamespace(), room); share > namespaceTimes*room.Free {
+	space := tx.Space()
+	if share := tx.Share(obj.GetNamespace(), space); share > namespaceTimes*space.Free {
 		return forbidden(kind, obj.GetName(), "namespace %q holds %s of the %s that there are for all objects, and %s are left: "+
-			"delete objects there, or in other namespaces, before it can have more", obj.GetNamespace(), mib(share), mib(room.All),
-			mib(max(0, room.Free)))
+			"delete objects there, or in other namespaces, before it can have more", obj.GetNamespace(), mib(share), mib(space.All),
+			mib(max(0, space.Free)))
 	}
 	return nil
 }
@@ -72,9 +72,9 @@ func (c *Client) boundBoard(tx *storage.Tx, node string, kind *api.Kind, obj api
 	if made && pods >= boardPods {
 		return forbidden(kind, obj.GetName(), "node %q has %d pods already: no more are shown of it", node, pods)
 	}
-	if room := tx.Room(); bytes+grew > max(boardAlways, room.Free/boardDivisor) {
+	if space := tx.Space(); bytes+grew > max(boardAlways, space.Free/boardDivisor) {
 		return forbidden(kind, obj.GetName(), "the pods of node %q hold %s of the %s that there are for all objects, and %s are left: "+
-			"delete pods there before it can write more of them", node, mib(bytes), mib(room.All), mib(max(0, room.Free)))
+			"delete pods there before it can write more of them", node, mib(bytes), mib(space.All), mib(max(0, space.Free)))
 	}
 	return nil
 }

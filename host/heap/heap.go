@@ -1,5 +1,5 @@
-// Package settle keeps the memory of a process that runs for months at what it needs.
-package settle
+// Package heap keeps the memory of a process that runs for months at what it needs.
+package heap
 
 import (
 	"context"
@@ -81,7 +81,7 @@ func (c *collector) minute() {
 type collected struct{ _ *collected }
 
 // Hurry has garbage wait for a minute: where fifty pods end at once, a sixth of the time went into collecting it, and their
-// own memory is coming free. What collector allows the heap still holds, and settle takes it back.
+// own memory is coming free. What collector allows the heap still holds, and this process has to take it back.
 func Hurry() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400)

@@ -8,24 +8,24 @@ import (
 	"ledge/api"
 )
 
-// lineName is the file that names the line of a store.
-const lineName = "line"
+// lineageName is the file that names the lineage of a store.
+const lineageName = "line"
 
-// Line names the unbroken line of writes that the store goes on with. Another name means that writes may be missing which
+// Lineage names the unbroken run of writes that the store goes on with. Another name means that writes may be missing which
 // had been acknowledged: what somebody remembers under the old name, and the store does not know, was lost or deleted.
-func (s *Store) Line() string { return s.line }
+func (s *Store) Lineage() string { return s.lineage }
 
-// LogDeleted says whether the log, of a store whose line was broken at this opening, has the deletion of an object.
+// LogDeleted says whether the log, of a store whose lineage was broken at this opening, has the deletion of an object.
 func (s *Store) LogDeleted(kind *api.Kind, namespace, name string) bool {
 	return s.deleted[string(bucketName(kind))+"\x00"+string(keyOf(namespace, name))]
 }
 
-// takeLine reads the name of the line, and gives a new one where the line was broken.
-func (o *opener) takeLine() error {
+// takeLineage reads the name of the lineage, and gives a new one where it was broken.
+func (o *opener) takeLineage() error {
 	broken := o.health.Restored != "" && !o.health.Complete || o.health.LogMissing || len(o.quarantined) > 0
-	data, err := os.ReadFile(o.path(lineName))
+	data, err := os.ReadFile(o.path(lineageName))
 	if err == nil && len(data) > 0 && !broken {
-		o.line = string(data)
+		o.lineage = string(data)
 		return nil
 	}
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -34,13 +34,13 @@ func (o *opener) takeLine() error {
 	if broken {
 		o.readDeletions()
 	}
-	o.line = rand.Text()
-	return o.roomy(func() error { return o.cfg.disk().Replace(o.path(lineName), []byte(o.line), 0o600) })
+	o.lineage = rand.Text()
+	return o.withBallast(func() error { return o.cfg.disk().Replace(o.path(lineageName), []byte(o.lineage), 0o600) })
 }
 
 // breakLine has the next opening begin another.
 func (o *opener) breakLine() error {
-	if err := removeIfThere(o.path(lineName)); err != nil {
+	if err := removeIfThere(o.path(lineageName)); err != nil {
 		return err
 	}
 	return o.cfg.disk().SyncDir(o.cfg.Dir)

@@ -61,9 +61,9 @@ func TestHeld(t *testing.T) {
 		if !maps.Equal(have, s.held) {
 			t.Errorf("seed %d: counted %v, there is %v", seed, have, s.held)
 		}
-		room := Room{}
-		if err := s.View(func(tx *Tx) error { room = tx.Room(); return nil }); err != nil || room.Free <= 0 || room.Free >= room.All {
-			t.Errorf("room %+v, %v", room, err)
+		space := Space{}
+		if err := s.View(func(tx *Tx) error { space = tx.Space(); return nil }); err != nil || space.Free <= 0 || space.Free >= space.All {
+			t.Errorf("space %+v, %v", space, err)
 		}
 		if err := s.Close(); err != nil {
 			t.Error(err)
