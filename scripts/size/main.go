@@ -1,9 +1,9 @@
-// Command size prints what each module, and each room of ours, costs in a binary that still has its symbols:
+// Command size prints what each module, each room of ours, and each kind of object costs in a binary that still has its symbols:
 //
 //	make size     (or: STRIP= scripts/build.sh bin/ledge-symbols && go run ./scripts/size bin/ledge-symbols)
 //
 // It counts functions and variables by the package in their names. What belongs to no package, such as the table of lines, has a row of its
-// own; each package has a share of it, about as large as its code.
+// own; each package has a share of it, about as large as its code. What a kind costs is its types, the file of its rules and its loop.
 package main
 
 import (
@@ -46,6 +46,10 @@ func run(w io.Writer, args []string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w (build it with STRIP=)", args[0], err)
 	}
+	prices, err := newPrices(file)
+	if err != nil {
+		return fmt.Errorf("%s: %w", args[0], err)
+	}
 	var sum sums = map[string]uint64{}
 	var all uint64
 	for _, s := range file.Sections {
@@ -60,10 +64,14 @@ func run(w io.Writer, args []string) error {
 		if kind := elf.ST_TYPE(s.Info); kind == elf.STT_FUNC || kind == elf.STT_OBJECT {
 			sum[owner(s.Name, modules)] += s.Size
 			all -= min(all, s.Size)
+			if kind == elf.STT_FUNC {
+				prices.add(s.Name, s.Value, s.Size)
+			}
 		}
 	}
 	sum[tables] += all
 	sum.print(w)
+	prices.print(w)
 	return nil
 }
 
