@@ -16,7 +16,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// clean undoes what editors of laptops do to a text: marks at its beginning, two bytes for a letter, other ends of lines.
+// clean turns what editors on laptops write into plain UTF-8: it removes the byte order mark, decodes UTF-16, and makes every line
+// end with LF.
 func clean(data []byte) string {
 	switch {
 	case bytes.HasPrefix(data, []byte{0xef, 0xbb, 0xbf}):
@@ -44,7 +45,7 @@ type field struct {
 	value *yaml.Node
 }
 
-// document gives the keys of a file. If it is no YAML, those of its parts that are.
+// document returns the keys of a file. If the whole is no YAML, it returns the keys of the parts that are.
 func (r *reader) document(text string) []field {
 	if !utf8.ValidString(text) {
 		for i, line := range strings.Split(text, "\n") {
@@ -76,7 +77,7 @@ func (r *reader) document(text string) []field {
 	return out
 }
 
-// keepLines empties the lines that are not good, so that the others keep their numbers.
+// keepLines makes the lines that are not good empty, so that the other lines keep their numbers.
 func keepLines(text string, good func(string) bool) []string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
@@ -107,13 +108,13 @@ func decode(text string) (*yaml.Node, error) {
 	return doc.Content[0], nil
 }
 
-// part is a key at the margin with the lines that belong to it.
+// part is a key that begins at the left margin, with the indented lines below it.
 type part struct {
 	text string
 	line int // its first
 }
 
-// parts cuts a text where a line begins at the margin. Items of lists may stand there too, and comments.
+// parts cuts a text before each line that begins at the left margin, unless it is a comment, an item of a list, or the end of one.
 func parts(text string) (out []part) {
 	for i, line := range strings.Split(text, "\n") {
 		if line == "---" || line == "..." {
@@ -142,7 +143,7 @@ func (r *reader) broken(p part, err error) {
 	r.mistake(line, "this is no YAML, and is left out: "+plain(err), "Look for a missing quote, colon or space")
 }
 
-// errorLine is the line that the decoder names; it says so in its text only.
+// errorLine is the line number in the text of a decoder's error. The error has it nowhere else.
 func errorLine(err error) int {
 	_, rest, _ := strings.Cut(err.Error(), "line ")
 	digits, _, _ := strings.Cut(rest, ":")
@@ -183,7 +184,7 @@ func (r *reader) pairs(n *yaml.Node) (out []field) {
 	return out
 }
 
-// unfolds finds what YAML has for saying things twice.
+// unfolds finds the first alias, anchor or tag. This file may have none: a value stands where it is used.
 func unfolds(nodes ...*yaml.Node) (line int, what string) {
 	for _, n := range nodes {
 		switch {
@@ -229,7 +230,7 @@ func (r *reader) text(n *yaml.Node, key string) (string, bool) {
 	return "", false
 }
 
-// texts are a list, or one value. Commas and spaces separate too where they cannot be part of a value.
+// texts reads a list, or one value as a list of one. Commas and spaces separate values too, where no value can have one inside.
 func (r *reader) texts(n *yaml.Node, key, separators string) (out []field) {
 	items := []*yaml.Node{n}
 	if n.Kind == yaml.SequenceNode {
@@ -245,7 +246,7 @@ func (r *reader) texts(n *yaml.Node, key, separators string) (out []field) {
 	return out
 }
 
-// Suggest finds the key that was meant.
+// Suggest finds the known key that is nearest to a misspelled one.
 func Suggest[V any](key string, known map[string]V) string {
 	best, far := "", 1+len(key)/3
 	var all []string
@@ -265,7 +266,7 @@ func Suggest[V any](key string, known map[string]V) string {
 	return "There are " + strings.Join(all, ", ")
 }
 
-// distance is how many letters are to be changed, put in, left out or swapped with the next.
+// distance is how many letters of one word have to be changed, added, removed or swapped with the next to make the other.
 func distance(a, b string) int {
 	if len(a) > 60 {
 		return len(a)
@@ -291,8 +292,9 @@ func distance(a, b string) int {
 	return rows[len(a)][len(b)]
 }
 
-// Where reads the complaint of a decoder about a document: in which line it is, and what is wrong in words for people. A complaint
-// names a line, or a field such as spec.containers[0].image, of which as much counts as there is; else it is the first line.
+// Where turns a decoder's error about a document into a line number and words for people. The error names a line, or a field such as
+// spec.containers[0].image: then the line is that of the field, or of the nearest field above it that is there. If it names neither, the
+// line is the first.
 func Where(doc []byte, err error) (line int, what string) {
 	complaint := err.Error()
 	if n := errorLine(err); n > 0 {
@@ -315,7 +317,7 @@ func Where(doc []byte, err error) (line int, what string) {
 	return 1, simply(complaint)
 }
 
-// simply leaves out what decoders say about themselves.
+// simply removes the words of an error that are about the decoder, not about the document.
 func simply(complaint string) string {
 	for _, noise := range []string{"error unmarshaling JSON: ", "while decoding JSON: ", "json: ", "error converting YAML to JSON: ",
 		"Go struct field "} {
@@ -343,7 +345,7 @@ func anywhere(n *yaml.Node, key string) int {
 	return 0
 }
 
-// find follows a path as far as it goes.
+// find follows a path into a document, and stops at the last key of it that is there.
 func find(n *yaml.Node, path []string) (line, deep int) {
 	line = n.Line
 	for _, name := range path {

@@ -1,9 +1,10 @@
 // Package firstboot reads what people write on a board's boot partition with a laptop: ledge.yaml, and the names of what lies
-// beside it. It decides only: Parse says what the board is to be, and what in the file is a mistake, and where. A mistake takes
-// nothing else with it (but the Wi-Fi, which may be open without what is wrong), and no key is accepted that has no effect: what this board
-// cannot do is a mistake that says so.
+// beside it. It only decides: Parse returns what the board is to be, and each mistake in the file with its line. A key with a mistake is
+// left out, and the others count; only a mistake in the Wi-Fi leaves all of the Wi-Fi out, since without its password the board would join
+// an open network of that name. No key without an effect is accepted: what this board cannot do is a mistake that says so.
 //
-// It may import nothing of ledge; who knows more (the configuration, what a token looks like) is asked through Machine.
+// The package imports nothing of ledge. What only other rooms know (the keys of the configuration, what a token looks like) it asks
+// through Machine.
 package firstboot
 
 import (
@@ -43,18 +44,18 @@ func (m Mistake) String() string {
 	return where + ": " + m.What + ". " + m.Remedy
 }
 
-// Lines says where keys stand in the file, for who sees only later that one of them has no effect.
+// Lines says on which lines the keys of the file are, for code that finds out later that a key has no effect.
 type Lines struct {
 	file string
 	of   map[string]int // "hostname", "network.address": a section before what is below it
 }
 
-// Mistake is one of a key. If that is not there, of the file as a whole.
+// Mistake makes a mistake at the line of a key, or at the file as a whole if the file does not have the key.
 func (l Lines) Mistake(key, what, remedy string) Mistake {
 	return Mistake{File: cmp.Or(l.file, names[0]), Line: l.of[key], What: what, Remedy: remedy}
 }
 
-// Plan is what a board is to be. What is empty nobody asked for.
+// Plan is what a board is to be. Nobody asked for a field that is empty.
 type Plan struct {
 	Hostname string
 	Network  Network
@@ -78,7 +79,7 @@ type Network struct {
 	DNS       []netip.Addr
 }
 
-// Static says whether the addresses are given, rather than asked for.
+// Static says whether the file gives the addresses; otherwise DHCP does.
 func (n Network) Static() bool { return n.Address.IsValid() }
 
 // WiFi is the network to be joined by radio; without an SSID there is none.
@@ -86,7 +87,7 @@ type WiFi struct {
 	SSID, Password, Country string
 }
 
-// Machine is what is known of the board that the file is for. Functions may be nil: then nothing is found wrong.
+// Machine is what is known of the board that the file is for. A function that is nil finds nothing wrong.
 type Machine struct {
 	NoWiFi, NoSSH string // why it has neither; empty: it has
 
@@ -102,7 +103,7 @@ type Machine struct {
 // maxFile is far more than any honest file has.
 const maxFile = 64 << 10
 
-// Parse reads the configuration among files: ledge.yaml, or what laptops make of that name.
+// Parse finds ledge.yaml among the files, also under the names that laptops give it (ledge.yaml.txt), and reads it.
 func Parse(files []File, m Machine) (Plan, Lines, []Mistake) {
 	r := reader{machine: m, found: map[string]int{}}
 	sort.SliceStable(files, func(i, j int) bool { return rank(files[i].Name) < rank(files[j].Name) })
@@ -164,7 +165,7 @@ func (r *reader) mistake(line int, what, remedy string) {
 	r.mistakes = append(r.mistakes, Mistake{File: r.file, Line: line, What: what, Remedy: remedy})
 }
 
-// read takes the keys in turn. What concerns more than one of them is settled at the end.
+// read takes the keys one after the other. What depends on several keys is decided at the end.
 func (r *reader) read(data []byte) {
 	var fleet fleet
 	top := r.document(clean(data))
@@ -182,7 +183,7 @@ func (r *reader) read(data []byte) {
 	r.openWiFi(top)
 }
 
-// elsewhere says of keys that people look for here where they stand.
+// elsewhere are keys that people write here by mistake, and where each belongs.
 var elsewhere = map[string]string{
 	"manifests":  "Put the files into the folder manifests of this partition",
 	"images":     "Put the archives into the folder images of this partition",
@@ -196,7 +197,7 @@ var elsewhere = map[string]string{
 	"kubeconfig": "It belongs below serve:",
 }
 
-// fields hands each value of a mapping to the one who knows its key.
+// fields calls, for each key of a mapping, the function that reads its value.
 func (r *reader) fields(section string, list []field, known map[string]func(*yaml.Node)) {
 	seen := map[string]int{}
 	for _, f := range list {
@@ -229,8 +230,8 @@ func inSection(name string) string {
 	return " below " + name + ":"
 }
 
-// Report is the text that lies on the boot partition while there are mistakes, a line each; nil without any. Lines end as in
-// files of every laptop.
+// Report is the file on the boot partition that lists the mistakes, one a line; nil if there are none. Lines end with CR LF, which every
+// laptop's editor can show.
 func Report(list []string) []byte {
 	if len(list) == 0 {
 		return nil

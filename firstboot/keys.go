@@ -32,7 +32,7 @@ func (r *reader) hostname(n *yaml.Node) {
 	r.plan.Hostname = name
 }
 
-// label makes of a text what may be a name; a name it leaves as it is.
+// label makes a valid host name of a text: separators become hyphens, other signs go. A valid one stays as it is.
 func label(text string) string {
 	text = strings.Map(func(c rune) rune {
 		switch {
@@ -92,7 +92,7 @@ func (r *reader) interfaceName(n *yaml.Node) string {
 	return name
 }
 
-// address is the zero one for DHCP, which is also what a board gets with a mistake.
+// address reads an address with its prefix. It is zero for DHCP, and also after a mistake.
 func (r *reader) address(n *yaml.Node) netip.Prefix {
 	text, ok := r.text(n, "address")
 	if !ok || strings.EqualFold(text, "dhcp") {
@@ -198,7 +198,7 @@ func (r *reader) wifi(n *yaml.Node) {
 	if w.SSID == "" && len(r.mistakes) == before {
 		r.mistake(n.Line, "wifi has no ssid", "Write the name of the Wi-Fi")
 	}
-	// What is wrong may be the password: the board must not join an open network of that name.
+	// The mistake may be in the password: without it the board would join an open network of that name.
 	for i := range r.mistakes[before:] {
 		r.mistakes[before+i].What += "; there is no Wi-Fi until that is right"
 	}
@@ -207,7 +207,7 @@ func (r *reader) wifi(n *yaml.Node) {
 	}
 }
 
-// openWiFi takes an open network back if a password seems to be meant that is not where it belongs, or could not be read.
+// openWiFi drops a network without a password if the file seems to mean one: at a wrong place, or in a part that could not be read.
 func (r *reader) openWiFi(top []field) {
 	if r.plan.WiFi.SSID == "" || r.plan.WiFi.Password != "" {
 		return
@@ -287,7 +287,7 @@ func (r *reader) sshKey(text string, line int) {
 	r.plan.SSHKeys = append(r.plan.SSHKeys, strings.Join(words, " "))
 }
 
-// isSSHKey: a key names its type inside once more.
+// isSSHKey checks a public key: the type before it must be the one that its bytes begin with.
 func isSSHKey(kind, text string) bool {
 	data, err := base64.StdEncoding.DecodeString(text)
 	return err == nil && len(data) > 4+len(kind)+4 && int(binary.BigEndian.Uint32(data)) == len(kind) && string(data[4:4+len(kind)]) == kind
@@ -296,7 +296,8 @@ func isSSHKey(kind, text string) bool {
 // fleet is what says whether the control plane is here.
 type fleet struct{ serve, server, token *yaml.Node }
 
-// role settles it. A board that cannot join for a mistake is one of its own meanwhile, and says so; one that has joined stays.
+// role decides whether the board serves or joins. A board that cannot join because of a mistake serves until the mistake is mended, and
+// says so. A board that has joined already stays joined.
 func (r *reader) role(f fleet) {
 	if f.server == nil {
 		if f.token != nil {
@@ -416,7 +417,8 @@ func isLoopback(listen string) bool {
 	return err == nil && a.IsLoopback()
 }
 
-// configuration takes all keys if the board starts with them; else as many as it starts with, in their order.
+// configuration takes all keys if the board can start with them. If not, it takes them one by one, and leaves out those with which
+// the board cannot start.
 func (r *reader) configuration(n *yaml.Node) {
 	if n.Kind != yaml.MappingNode || n.Style&yaml.FlowStyle != 0 {
 		r.mistake(n.Line, "configuration has keys of the configuration file below it", "Write each on a line of its own, as in maxPods: 20")
@@ -438,7 +440,7 @@ func (r *reader) configuration(n *yaml.Node) {
 	if r.try(left) == nil {
 		taken, left = left, nil
 	}
-	// One may need another that comes after it.
+	// A key may need another that stands below it: try again until no more are taken.
 	for more := true; more && len(left) > 0; {
 		more = false
 		left = slices.DeleteFunc(left, func(s setting) bool {

@@ -1,11 +1,11 @@
 // Package upgrade decides which version of ledge a board runs, and keeps the versions and that decision on disk.
 //
-// The program that the machine's units start, of a package or an image, is the base. It is also the launcher: at its start
-// it reads the state below and runs the version that this names in its own place. What is decided are pure functions of the
-// state; Dir makes them durable. A version that is new is on trial: its starts are counted before it runs, and when it has
-// not been found well after a few of them the one before it is run again.
+// The base is the program that a package or an image installed, and that the machine's units start. It is also the launcher: when it
+// starts, it reads the state below and replaces itself by the version that the state names. The decisions are pure functions of the
+// state; Dir makes them durable. A new version is on trial: each start is counted before it happens, and after MostTries starts without
+// the version being found well, the launcher runs the version before it again.
 //
-// The state is read by launchers of any age: of what is in it nothing may change its meaning.
+// Launchers of any age read the state: no field may ever change its meaning.
 package upgrade
 
 import (
@@ -20,13 +20,13 @@ import (
 // Base is the name of the program that the machine starts.
 const Base = "base"
 
-// MostTries is how often a version is started that was not well.
+// MostTries is how often a version on trial is started before the launcher gives it up.
 const MostTries = 3
 
-// DefaultWithin is how long one start may take to be well.
+// DefaultWithin is how long after a start a version has to be found well.
 const DefaultWithin = 3 * time.Minute
 
-// Stamp is what a program says of itself.
+// Stamp is what a ledge binary tells about itself.
 type Stamp struct {
 	Version string `json:"version"`
 	Built   string `json:"built"` // RFC 3339, UTC
@@ -44,7 +44,7 @@ type State struct {
 	Last     *Outcome         `json:"last,omitempty"`
 }
 
-// Trial is of a version that has to show that it is well.
+// Trial is about the version that has to show that it is well.
 type Trial struct {
 	Name   string        `json:"name"`
 	Tries  int           `json:"tries"`           // starts so far
@@ -52,8 +52,8 @@ type Trial struct {
 	Wants  string        `json:"wants,omitempty"` // what the last one lacked
 }
 
-// Keeper is the same for the process that holds the containers. It starts seldom, and runs no version that the brain has not
-// found well; that one it may still be unable to run itself.
+// Keeper is about the version of the process that holds the containers. The keeper starts seldom, and only in a version in which the
+// brain was found well. Even that version may fail as a keeper, so it has a trial of its own.
 type Keeper struct {
 	Name   string `json:"name,omitempty"`
 	Tries  int    `json:"tries,omitempty"`
@@ -99,7 +99,7 @@ func (s State) Of(name string) Stamp {
 	return s.Versions[name]
 }
 
-// Tell is how a version is called to people.
+// Tell is the name of a version in messages to people.
 func (s State) Tell(name string) string {
 	if name == Base {
 		return s.Base.Version + " (as installed)"
@@ -107,7 +107,7 @@ func (s State) Tell(name string) string {
 	return name
 }
 
-// What a version may not be chosen for.
+// Why a version cannot be chosen.
 var (
 	ErrOlder   = errors.New("is older than what runs")
 	ErrStore   = errors.New("does not know the store that this board has")
@@ -115,7 +115,8 @@ var (
 	ErrNowhere = errors.New("there is no version to go back to: the last upgrade is the first, or what was before it has been removed")
 )
 
-// Begin puts a version on trial, in the place of another that is. Whoever wants an older one says so.
+// Begin puts a version on trial. If another one is on trial, that trial ends. A version older than the one that runs is refused unless
+// older is true.
 func (s State) Begin(name string, st Stamp, within time.Duration, older bool) (State, error) {
 	now := s.Of(s.Running())
 	switch {
@@ -141,7 +142,7 @@ func (s State) Begin(name string, st Stamp, within time.Duration, older bool) (S
 	return s, nil
 }
 
-// Rollback puts the version before this one on trial, or calls a trial off.
+// Rollback ends a trial if there is one; otherwise it puts the version before the current one on trial.
 func (s State) Rollback(within time.Duration) (State, error) {
 	to := s.Previous
 	if s.Pending != nil {
@@ -153,7 +154,7 @@ func (s State) Rollback(within time.Duration) (State, error) {
 	return s.Begin(to, s.Of(to), within, true)
 }
 
-// Launch is which version a brain starts as; the state must be durable before it does.
+// Launch decides which version a brain starts as. The state it returns must be on disk before that version starts.
 func (s State) Launch(base Stamp) (State, string) {
 	s = s.clone().rebase(base)
 	switch {
@@ -171,8 +172,8 @@ func (s State) Launch(base Stamp) (State, string) {
 	return s, s.Running()
 }
 
-// rebase takes notice of a base that has been replaced, by a package's upgrade. One that is newer than what runs is tried;
-// one that is older stays the launcher.
+// rebase notes that the base is another program than the last time, as after an upgrade of the package. If the new base is newer than
+// the current version, it goes on trial; if it is older, it is the launcher and nothing else.
 func (s State) rebase(base Stamp) State {
 	was := s.Base
 	s.Base = base
@@ -196,7 +197,7 @@ func (s State) back(why string) State {
 	return s
 }
 
-// Cannot notes that a version does not even start, and says what to run instead.
+// Cannot notes that a version could not be executed at all, and decides what to run instead.
 func (s State) Cannot(name, why string) (State, string) {
 	s = s.clone()
 	if s.Keeper.Proven == name {
@@ -216,7 +217,7 @@ func (s State) Cannot(name, why string) (State, string) {
 	return s, s.Running()
 }
 
-// LaunchKeeper is which version a keeper starts as.
+// LaunchKeeper decides which version a keeper starts as.
 func (s State) LaunchKeeper() (State, string) {
 	if s.Running() == orBase(s.Keeper.Proven) {
 		return s, s.Running()
@@ -231,7 +232,7 @@ func (s State) LaunchKeeper() (State, string) {
 	return s, s.Running()
 }
 
-// KeeperReady notes that a keeper of a version answers.
+// KeeperReady notes that the keeper of this version answers: its trial is over.
 func (s State) KeeperReady(name string) State {
 	if s.Keeper.Name == name {
 		s.Keeper = Keeper{Proven: name}
@@ -239,7 +240,7 @@ func (s State) KeeperReady(name string) State {
 	return s
 }
 
-// OnTrial says whether a version is.
+// OnTrial says whether this version is on trial.
 func (s State) OnTrial(name string) bool { return s.Pending != nil && s.Pending.Name == name }
 
 // Commit notes that the version on trial is well.
@@ -253,7 +254,7 @@ func (s State) Commit(name string) State {
 	return s
 }
 
-// Lacked notes what a start on trial lacked; Ended, that it was told to end before it could show anything: it does not count.
+// Lacked notes why a start on trial was not well.
 func (s State) Lacked(name, what string) State {
 	if s.OnTrial(name) {
 		s = s.clone()
@@ -262,7 +263,7 @@ func (s State) Lacked(name, what string) State {
 	return s
 }
 
-// Ended is described at Lacked.
+// Ended notes that a start on trial was told to end before it could show that it is well: that start does not count.
 func (s State) Ended(name string) State {
 	if s.OnTrial(name) && s.Pending.Tries > 0 {
 		s = s.clone()
@@ -271,7 +272,7 @@ func (s State) Ended(name string) State {
 	return s
 }
 
-// Told notes that the outcome has been told.
+// Told notes that an event has told the outcome of the last trial.
 func (s State) Told() State {
 	if s.Last != nil {
 		s = s.clone()

@@ -21,7 +21,7 @@ const (
 	waitTime = time.Minute
 )
 
-// answers are the places for large answers. Who has one and does not read loses it soon when others wait.
+// answers are the places for large answers. A client that has one and reads slowly loses it soon when others wait.
 type answers struct{ *pool }
 
 func newAnswers(places int) *answers {
@@ -59,8 +59,8 @@ func (a *answers) leave(w *response) {
 	}
 }
 
-// hurry shortens the time of the piece that is being written, if one is, because somebody waits, who bears with all that is to come
-// for as long as is left; 0: for as long as each piece is quick.
+// hurry is called when somebody begins to wait for the place of this answer. The piece that is being written gets less time. left is how
+// long the whole rest of the answer may take; 0: there is no limit as long as each piece is quick.
 func (w *response) hurry(left time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -74,7 +74,8 @@ func (w *response) hurry(left time.Duration) {
 	}
 }
 
-// extend gives the client time for another piece. Connections without deadlines have none to set.
+// extend sets the deadline of the next piece: shorter when somebody waits for the place. Setting it fails on connections that know
+// no deadlines, which does not matter.
 func (w *response) extend() {
 	some, left := w.place.awaited()
 	w.mu.Lock()
@@ -96,9 +97,9 @@ func (w *response) extend() {
 	http.NewResponseController(w.ResponseWriter).SetWriteDeadline(w.deadline)
 }
 
-// readInPlace reads what may be a large answer and keeps a place for it if it is. How large it is shows only when it is
-// there: who then finds no place lets go of it and reads it again with one. was says that it was large the last time, and
-// saves that.
+// readInPlace reads an answer, and takes a place for it if it is large. How large it is shows only after reading. If no place is free
+// then, the answer is dropped, and read again once there is a place. was remembers that the answer was large the last time: then the
+// place is taken first, and nothing is read twice.
 func readInPlace[T any](ctx context.Context, a *answers, w *response, was *atomic.Bool, read func() (T, error), size func(T) int,
 	drop func(T)) (none T, err error) {
 	if was.Load() {
@@ -120,14 +121,14 @@ func readInPlace[T any](ctx context.Context, a *answers, w *response, was *atomi
 		return got, nil
 	}
 	drop(got)
-	got = none // who waits holds nothing
+	got = none // nothing is kept in memory while this request waits
 	if err := a.enter(ctx, w); err != nil {
 		return none, err
 	}
 	return read()
 }
 
-// largeBefore is where readInPlace remembers for all objects of a kind; for a selection of them it does not.
+// largeBefore is where readInPlace remembers that the list of a kind was large. Lists with a selector are not remembered.
 func (h *handler) largeBefore(k *api.Kind, s api.Selection) *atomic.Bool {
 	if was := h.large[k]; was != nil && s.Labels == nil && s.Fields == nil {
 		return was
@@ -135,7 +136,7 @@ func (h *handler) largeBefore(k *api.Kind, s api.Selection) *atomic.Bool {
 	return new(atomic.Bool)
 }
 
-// sizeOf is about how long an object is as a body. Those without a size of their own are small.
+// sizeOf is about how many bytes objects take as a body. Objects of types without a method Size count nothing: they are small.
 func sizeOf(objs ...api.Object) (n int) {
 	for _, o := range objs {
 		if s, ok := o.(interface{ Size() int }); ok {

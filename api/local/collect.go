@@ -32,8 +32,8 @@ func (c *Client) collectSoon() {
 	}
 }
 
-// written has Run look after a write, which has lasted by now, that took an object away, or gave it an owner that is not there,
-// or not any more: who made it, and who deleted its owner, need not have known of each other. old is nil where it was made.
+// written is called after a write is durable. It has Run look for garbage if the write removed an object, or left one with an owner that
+// does not exist: one client can make an object while another deletes its owner. old is nil for a new object.
 func (c *Client) written(obj, old api.Object) {
 	if finished(obj) {
 		c.collectSoon()
@@ -54,7 +54,7 @@ func (c *Client) written(obj, old api.Object) {
 	}
 }
 
-// lost says that an owner of an object is not there. Of a kind that is not known here it may be anywhere.
+// lost says whether an owner of an object does not exist. An owner of a kind that this server does not know counts as existing.
 func (c *Client) lost(tx *storage.Tx, obj api.Object, owner metav1.OwnerReference) bool {
 	kind := ownerKind(c.store.Kinds(), owner)
 	if kind == nil {
@@ -68,8 +68,8 @@ func (c *Client) lost(tx *storage.Tx, obj api.Object, owner metav1.OwnerReferenc
 	return errors.Is(err, storage.ErrNotFound) || err == nil && is.GetUID() != owner.UID
 }
 
-// Collect deletes the objects whose owners are all gone, has those that stay forget the owners that are, and lets owners go
-// that waited for theirs. It looks again until there is nothing to do.
+// Collect deletes objects that have lost all their owners, removes references to lost owners from the others, and finishes the deletion
+// of owners that waited for their dependents. It repeats until there is nothing to do.
 func (c *Client) Collect(ctx context.Context) error {
 	for {
 		did, err := c.collectOnce(ctx)
@@ -152,7 +152,7 @@ func leave(obj api.Object, owners ...types.UID) {
 		func(r metav1.OwnerReference) bool { return slices.Contains(owners, r.UID) }))
 }
 
-// release lets an owner go that has nothing left to wait for.
+// release removes the finalizer of an owner that has no dependents left to wait for.
 func (c *Client) release(o item) (did bool, err error) {
 	return c.amend(o, func(tx *storage.Tx, obj api.Object) error {
 		obj.SetFinalizers(slices.DeleteFunc(obj.GetFinalizers(), func(f string) bool { return f == metav1.FinalizerDeleteDependents }))
@@ -238,9 +238,9 @@ func (c *Client) dependents(tx *storage.Tx, kind *api.Kind, owner api.Object) ([
 	return out, nil
 }
 
-// propagate prepares a deletion that says what becomes of the dependents: orphans lose the reference now, in the
-// foreground the owner waits for them by a finalizer. Who deletes says it; or else the object does by a finalizer; or else its kind.
-// As long as a pod has grace left, what was said first counts.
+// propagate decides what a deletion does with the dependents: with Orphan they lose their reference to the owner now, with Foreground
+// the owner gets a finalizer and waits for them. The request decides; if it does not say, a finalizer of the object does; and if there is
+// none, the kind's default. While a pod has grace left, a second deletion does not change what the first one said.
 func (c *Client) propagate(tx *storage.Tx, kind *api.Kind, obj api.Object, asked metav1.DeletionPropagation) error {
 	if held := obj.GetDeletionGracePeriodSeconds(); obj.GetDeletionTimestamp() != nil && held != nil && *held > 0 {
 		return nil

@@ -40,7 +40,7 @@ func (c *Client) Delete(ctx context.Context, kind *api.Kind, namespace, name str
 	return out, nil
 }
 
-// restoreSoon has Run put back what every namespace has.
+// restoreSoon has Run create again what every namespace must have.
 func (c *Client) restoreSoon() {
 	select {
 	case c.restore <- struct{}{}:

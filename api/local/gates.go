@@ -25,8 +25,8 @@ type (
 	after func(*Client, *storage.Tx, api.Object) error
 )
 
-// gate is what objects of one kind take beside the kind's own rules, because it needs other objects or the configuration.
-// What is nil is not done; most kinds have none.
+// gate has the steps of admission of one kind that need other objects or the configuration, beside the kind's own rules. A step that is
+// nil is left out; most kinds have no gate.
 type gate struct {
 	create, update admit // before validation
 	secure         admit // pod security, after it
@@ -78,7 +78,7 @@ func admitNode(_ *Client, _ context.Context, _ *storage.Tx, a admission) error {
 	return nil
 }
 
-// selectPods tells the pods of a new Job from all others, by its name and uid.
+// selectPods gives a new Job the selector and labels by which its pods are found: its name and uid.
 func selectPods(_ *Client, _ context.Context, _ *storage.Tx, a admission) error {
 	batch.Select(a.obj.(*batchv1.Job))
 	return nil
@@ -106,7 +106,7 @@ func (c *Client) admitPod(_ context.Context, tx *storage.Tx, a admission) error 
 	return nil
 }
 
-// admitPodUpdate: who replaces a pod by its manifest need not know what admission made of it.
+// admitPodUpdate puts back what admission added to a pod, for clients that replace the pod by the manifest it was made from.
 func (c *Client) admitPodUpdate(_ context.Context, _ *storage.Tx, a admission) error {
 	if a.sub != "" {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"ledge/api"
 )
 
-// Who belongs to whom, of all objects at one moment, and what follows from it. Pure.
+// Which objects own which, at one moment, and what follows from that. Pure.
 
 // item is an object and its kind.
 type item struct {
@@ -18,7 +18,7 @@ type item struct {
 	obj  api.Object
 }
 
-// family is what one look at all objects tells of owners.
+// family is all objects at one moment with their owners and dependents.
 type family struct {
 	kinds   *api.Kinds
 	there   map[types.UID]identity
@@ -50,7 +50,7 @@ func (f *family) add(o item) {
 	}
 }
 
-// ownerKind is the kind whose objects are kept for what a reference names; nil: it is not known here.
+// ownerKind is the kind that a reference to an owner names, or for a view the kind it shows; nil: this server does not know it.
 func ownerKind(kinds *api.Kinds, r metav1.OwnerReference) *api.Kind {
 	k := kinds.Shown(schema.FromAPIVersionAndKind(r.APIVersion, r.Kind))
 	if k != nil && k.View != nil {
@@ -98,8 +98,8 @@ type fate struct {
 	wrong  []metav1.OwnerReference    // are to be told of: no owner of its namespace
 }
 
-// fate: an object goes with the last of its owners. One that has another left forgets those that are gone, and those that wait
-// for it.
+// fate: an object is deleted when its last owner is gone. While another owner is left, the object loses its references to owners that
+// are gone, and to owners whose deletion waits for it.
 func (f *family) fate(o item) (out fate) {
 	var left, unclear, waited bool
 	var gone []types.UID
@@ -134,7 +134,7 @@ func (f *family) fate(o item) (out fate) {
 	return out
 }
 
-// ready are the owners that wait for nothing but each other: those of a circle would wait for ever.
+// ready are the owners under deletion that wait for no dependent, or only for each other: in a circle they would wait for ever.
 func (f *family) ready() []item {
 	blocks := map[types.UID][]types.UID{} // an owner's dependents that it waits for
 	for _, o := range f.owned {

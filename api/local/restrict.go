@@ -15,8 +15,8 @@ import (
 	"ledge/storage"
 )
 
-// nodeIdentity is the node that asks, if it is a node that asks (N-1.36). Its agent may touch what belongs to
-// it and nothing else, so that one stolen board is one lost board.
+// nodeIdentity is the name of the node whose agent makes this request (N-1.36). An agent may touch what belongs to its node
+// and nothing else, so that a thief of one board gets one board.
 func nodeIdentity(ctx context.Context) (node string, ok bool) {
 	u, ok := api.UserFrom(ctx)
 	if !ok || !slices.Contains(u.Groups, api.NodesGroup) {
@@ -29,7 +29,7 @@ func nodeIdentity(ctx context.Context) (node string, ok bool) {
 	return name, true
 }
 
-// right is what the agent of a node may do with objects of one kind; nil: nothing.
+// right has a function for each verb that the agent of a node may use on objects of one kind; nil: not that verb.
 type right struct {
 	create func(tx *storage.Tx, node string, obj api.Object) error
 	update func(node string, obj, old api.Object, sub string) error
@@ -89,7 +89,7 @@ func ownNodeCreate(_ *storage.Tx, node string, obj api.Object) error {
 	return nil
 }
 
-// ownEvent lets a node say what it says in its own name, and leaves what others have said as it is.
+// ownEvent lets a node write events that name it as their source, and change no others.
 func ownEvent(node string, obj api.Object) error {
 	e := obj.(*corev1.Event)
 	if e.Source.Host == node || e.ReportingInstance == node {
@@ -105,7 +105,7 @@ func ownNode(node, name string) error {
 	return forbidden(api.Nodes, name, "node %q is not allowed to modify node %q", node, name)
 }
 
-// ownNetwork refuses a node that says itself where its pods are: others would send it what is for another board's pods.
+// ownNetwork refuses an agent that sets the pod network of its Node: other boards would send it packets for another board's pods.
 func ownNetwork(node string, n, old *corev1.Node) error {
 	if n.Spec.PodCIDR == old.Spec.PodCIDR && slices.Equal(n.Spec.PodCIDRs, old.Spec.PodCIDRs) {
 		return nil
@@ -261,8 +261,8 @@ var ownLabels = map[string]bool{
 	"beta.kubernetes.io/os": true, "beta.kubernetes.io/arch": true,
 }
 
-// nodeMaySet says whether an agent may set a label on its own Node (N-1.37): none that says where trusted
-// work may run.
+// nodeMaySet says whether an agent may set a label on its own Node (N-1.37). It may not set labels by which people choose
+// the boards for trusted work.
 func nodeMaySet(key string) bool {
 	if ownLabels[key] {
 		return true

@@ -1,4 +1,5 @@
-// Package card is what a board says on its boot partition, which is read where its network does not work.
+// Package card writes what a board has to say into a file on its boot partition: people read that with a laptop when the board's
+// network does not work.
 package card
 
 import (
@@ -24,7 +25,7 @@ import (
 // FileName is the file on the boot partition that people look for.
 const FileName = "ledge-errors.txt"
 
-// What the brain finds wrong later is told by these words from what is wrong with the files.
+// Lines about what the brain found wrong later begin with these words; all others are about the files of the boot partition.
 const (
 	linkWords    = " has no effect yet: "
 	JoinWords    = ": this board has not joined: "
@@ -38,8 +39,8 @@ func kindOf(line string) int {
 
 var telling sync.Mutex
 
-// Tell writes it, or removes it. Who tells of one kind leaves the others alone: what the last boot said stays until this one
-// knows better, else a card with a broken archive, or a token of no use, would be written twice at every boot.
+// Tell replaces the lines of one kind in that file, and removes the file when no line is left. Lines of other kinds stay until their
+// writer knows better: otherwise a card with a broken archive, or with a useless token, would be written twice at every boot.
 func Tell(boot, words string, lines []string) error {
 	telling.Lock()
 	defer telling.Unlock()
@@ -52,7 +53,7 @@ func Tell(boot, words string, lines []string) error {
 	return nil
 }
 
-// Places is where in ledge.yaml something stands that may turn out to have no effect.
+// Places are the lines of ledge.yaml with keys that may turn out later to have no effect.
 type Places struct {
 	Join  firstboot.Mistake
 	Links []Link
@@ -96,7 +97,7 @@ func (l Link) missing(sys string) string {
 // Board is the boot partition as a brain knows it.
 type Board struct{ State string } // what the setup has left for the brain; "": there is no boot partition of ours
 
-// LinkPatience is how long a driver and a network by radio may take.
+// LinkPatience is how long a network may take to come up: loading a driver and joining by radio take time.
 const LinkPatience = 2 * time.Minute
 
 // Places reads what the setup has left for the brain; boot is empty where there is no boot partition of ours.
@@ -114,7 +115,7 @@ func (b Board) Places() (boot string, places Places, err error) {
 	return string(where), places, err
 }
 
-// Tell is Tell for a board; nobody can do more about a card that cannot be written than read of it.
+// Tell does that for this board. A card that cannot be written is logged, which is all that can be done.
 func (b Board) Tell(boot, words string, lines ...string) {
 	if boot == "" {
 		return
@@ -124,7 +125,8 @@ func (b Board) Tell(boot, words string, lines ...string) {
 	}
 }
 
-// TellJoin says on the boot partition why the board has not joined: on its network it has no other way to tell. nil: it has.
+// TellJoin writes on the boot partition why the board has not joined: it has no other way to tell. When it has joined, why is nil, and
+// the lines are removed.
 func (b Board) TellJoin(why error) {
 	boot, places, err := b.Places()
 	if err != nil {
@@ -139,8 +141,8 @@ func (b Board) TellJoin(why error) {
 	b.Tell(boot, JoinWords, m.String())
 }
 
-// WatchLinks says on the boot partition which network of ledge.yaml the board has not, until it has it: without one there is no
-// other way to tell.
+// WatchLinks writes on the boot partition which networks of ledge.yaml are not up, and removes that when they are: a board without
+// a network has no other way to tell.
 func (b Board) WatchLinks(ctx context.Context, sys string) {
 	boot, places, err := b.Places()
 	if err != nil || boot == "" {
