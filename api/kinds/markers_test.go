@@ -195,17 +195,19 @@ type check struct {
 const nonsense = "No+Such+Value"
 
 func (c *check) run() {
+	rule := c.fact.rule
+	state, rest, gated := strings.Cut(rule, "(")
+	feature, inner, _ := strings.Cut(rest, ") ")
+	if gated {
+		rule = inner
+	}
 	switch {
 	case c.kind.ServerOnly, c.at[0] == "status": // who writes it is part of ledge
 		return
-	case strings.HasPrefix(c.fact.rule, "Enabled("): // a feature that ledge does not have
+	case gated && slices.Contains(features, feature) != (state == "Enabled"): // what holds without the feature, or with it
 		return
 	case c.unsupported():
 		return
-	}
-	rule := c.fact.rule
-	if _, inner, ok := strings.Cut(rule, ") "); ok && strings.HasPrefix(rule, "Disabled(") {
-		rule = inner
 	}
 	limit, _ := strconv.Atoi(c.fact.value)
 	switch rule {
@@ -330,8 +332,8 @@ func (c *check) unchanged() {
 }
 
 // features are those of Kubernetes that bring fields, and are true here.
-var features = strings.Fields(`ContainerRestartRules EmptyDirVolumeMode EnvFiles HPAConfigurableTolerance HostnameOverride
-	InPlacePodVerticalScaling MaxUnavailableStatefulSet PodLevelResources SELinuxChangePolicy SupplementalGroupsPolicy`)
+var features = strings.Fields(`ContainerRestartRules EmptyDirVolumeMode EnvFiles HPAConfigurableTolerance HPAScaleToZero
+	HostnameOverride InPlacePodVerticalScaling MaxUnavailableStatefulSet PodLevelResources SELinuxChangePolicy SupplementalGroupsPolicy`)
 
 // fewer are values of enums that are refused, and why.
 var fewer = map[string]string{
