@@ -103,16 +103,17 @@ type Brain struct {
 	uplink *uplink // nil: it is here
 	client api.Client
 
-	store   *storage.Store
-	images  Images
-	keeper  Engine
-	network network.Setup
-	given   *given.Network // nil: pods have the host's network
-	names   *names         // nil: pods' questions for names are not answered here
-	agent   *node.Agent
-	writes  *writesMeter
-	events  *api.Recorder
-	server  *httpd.Server
+	store      *storage.Store
+	images     Images
+	keeper     Engine
+	network    network.Setup
+	given      *given.Network // nil: pods have the host's network
+	forwarding forwarding
+	names      *names // nil: pods' questions for names are not answered here
+	agent      *node.Agent
+	writes     *writesMeter
+	events     *api.Recorder
+	server     *httpd.Server
 
 	power    *shutdown.Manager
 	requests *shutdown.Requests
@@ -192,6 +193,7 @@ func (b *Brain) open(ctx context.Context) (failed error) {
 	if b.Trial.came != nil {
 		b.guard.failed = 0
 	}
+	b.forwarding = openForwarding(b.rims.Network, b.Bridge, b.client, b.Name)
 	if err := b.openAgent(); err != nil {
 		return err
 	}
@@ -301,7 +303,7 @@ func (b *Brain) clear(ctx context.Context) error {
 	if n := len(b.agent.Pods()); n > 0 {
 		return fmt.Errorf("%d pods could not be stopped; 'ledge reset' removes them", n)
 	}
-	err := b.network.Close(ctx)
+	err := errors.Join(b.network.Close(ctx), b.forwarding.remove(ctx))
 	if !underSystemd() {
 		err = errors.Join(err, b.keeper.Reset(ctx))
 	}

@@ -2,6 +2,7 @@ package brain
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -38,7 +39,7 @@ func (b *Brain) leaveFormer(ctx context.Context) error {
 		}
 	}
 	if old != nil {
-		return old.Close(ctx)
+		return errors.Join(old.Close(ctx), forwarding{rules: forwarder(b.rims.Network, was.Bridge)}.remove(ctx))
 	}
 	return nil
 }

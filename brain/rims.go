@@ -98,6 +98,9 @@ type Network interface {
 	Hold(ctx context.Context) (release func(), err error)
 	// Open changes nothing yet. Invalid prefixes: the network is only looked at, and closed.
 	Open(bridge string, cidr, cidr6 netip.Prefix) (PodNetwork, error)
+	// Forwarder forwards Services for the pods on a bridge and for the machine itself; without a bridge for the latter. Nil: nobody
+	// does.
+	Forwarder(bridge string) network.Forwarder
 }
 
 // PodNetwork connects the pods of a board.

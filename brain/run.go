@@ -100,6 +100,9 @@ func (b *Brain) jobs() []func(context.Context) error {
 	if len(b.Statics) > 0 {
 		jobs = append(jobs, b.watchStatics)
 	}
+	if b.forwarding.loop != nil {
+		jobs = append(jobs, b.forwarding.loop.Run)
+	}
 	if b.given != nil && (b.plane == nil || b.given.Expect) { // elsewhere nobody gives networks
 		jobs = append(jobs, func(ctx context.Context) error { return b.given.Watch(ctx, b.client) })
 	}

@@ -11,6 +11,7 @@ import (
 	"ledge/brain/place"
 	"ledge/config"
 	"ledge/network/bridge"
+	"ledge/network/proxy"
 	"ledge/runtime/keeper"
 	"ledge/shutdown"
 	"ledge/storage"
@@ -114,15 +115,20 @@ func (c *Command) resetDirs(o *resetOpts) (err error) {
 	return nil
 }
 
-// resetNetwork removes a bridge that was named, or that a node here said it had.
+// resetNetwork removes a bridge that was named, or that a node here said it had, and what forwarded Services beside it.
 func resetNetwork(ctx context.Context, runDir, name string, was place.Info) error {
 	name = cmp.Or(name, was.Bridge)
-	if name == "" || name == place.NoBridge {
+	if name == "" {
 		return nil
+	}
+	rules := proxy.Config{Bridge: name, Dir: place.NetworkDir(runDir)}
+	if name == place.NoBridge {
+		rules.Bridge = ""
+		return proxy.New(rules).Delete(ctx)
 	}
 	s, err := bridge.New(bridge.Config{Bridge: name, RunDir: place.NetworkDir(runDir)})
 	if err != nil {
 		return err
 	}
-	return s.Close(ctx)
+	return errors.Join(s.Close(ctx), proxy.New(rules).Delete(ctx))
 }

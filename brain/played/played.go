@@ -13,6 +13,7 @@ import (
 	"ledge/brain"
 	"ledge/host"
 	"ledge/images"
+	"ledge/network"
 	"ledge/node"
 	"ledge/runtime"
 	"ledge/shutdown"
@@ -77,6 +78,9 @@ func (networks) Check(string) error { return nil }
 
 // Hold implements brain.Network.
 func (networks) Hold(context.Context) (func(), error) { return func() {}, nil }
+
+// Forwarder implements brain.Network: no packets are played.
+func (networks) Forwarder(string) network.Forwarder { return nil }
 
 // Open implements brain.Network.
 func (n networks) Open(_ string, cidr, cidr6 netip.Prefix) (brain.PodNetwork, error) {

@@ -14,8 +14,10 @@ import (
 	"ledge/host/heap"
 	"ledge/images"
 	"ledge/images/layers"
+	"ledge/network"
 	"ledge/network/bridge"
 	"ledge/network/dns"
+	"ledge/network/proxy"
 	"ledge/node/stats"
 	"ledge/runtime/keeper"
 	"ledge/shutdown"
@@ -75,6 +77,10 @@ type bridges struct {
 }
 
 func (bridges) Check(name string) error { return bridge.Check(name) }
+
+func (b bridges) Forwarder(bridge string) network.Forwarder {
+	return proxy.New(proxy.Config{Bridge: bridge, Dir: b.dir})
+}
 
 func (bridges) Hold(ctx context.Context) (release func(), err error) { return host.HoldNetwork(ctx) }
 

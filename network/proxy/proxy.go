@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"log/slog"
 	"maps"
 	"slices"
@@ -31,6 +32,8 @@ import (
 type Config struct {
 	// Bridge that its pods are on; none: only the machine itself is near.
 	Bridge string
+	// Dir is one that only this node has: its table is named after it where there is no bridge.
+	Dir string
 	// NetNS is the path of the network namespace that plays the host; if empty, that of this process.
 	NetNS string
 }
@@ -58,13 +61,20 @@ var _ network.Forwarder = (*Proxy)(nil)
 
 // New changes nothing yet.
 func New(cfg Config) *Proxy {
-	p := &Proxy{cfg: cfg, table: tableName(cfg.Bridge)}
+	p := &Proxy{cfg: cfg, table: cfg.table()}
 	p.reset()
 	return p
 }
 
-// tableName is not one of those that network/bridge counts, which tell it whether other boards' pods use this machine.
-func tableName(bridge string) string { return "ledgesvc_" + strings.ReplaceAll(bridge, "-", ".") }
+// table is not one of those that network/bridge counts, which tell it whether other boards' pods use this machine.
+func (c Config) table() string {
+	if c.Bridge == "" {
+		h := fnv.New32a()
+		_, _ = h.Write([]byte(c.Dir))
+		return fmt.Sprintf("ledgesvc.%08x", h.Sum32())
+	}
+	return "ledgesvc_" + strings.ReplaceAll(c.Bridge, "-", ".")
+}
 
 func (p *Proxy) reset() {
 	p.wanted, p.standing = map[string]network.Service{}, map[string]network.Service{}
