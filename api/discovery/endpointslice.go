@@ -92,14 +92,21 @@ func validatePorts(ports []discoveryv1.EndpointPort, at *field.Path) field.Error
 	seen := map[string]bool{}
 	for i, p := range ports {
 		at := at.Index(i)
-		if *p.Name != "" {
-			errs = append(errs, label(*p.Name, at.Child("name"))...)
+		name, protocol := "", corev1.Protocol("")
+		if p.Name != nil {
+			name = *p.Name
 		}
-		if seen[*p.Name] {
-			errs = append(errs, field.Duplicate(at.Child("name"), *p.Name))
+		if p.Protocol != nil {
+			protocol = *p.Protocol
 		}
-		seen[*p.Name] = true
-		errs = append(errs, valid.OneOf(*p.Protocol, at.Child("protocol"), corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)...)
+		if name != "" {
+			errs = append(errs, label(name, at.Child("name"))...)
+		}
+		if seen[name] {
+			errs = append(errs, field.Duplicate(at.Child("name"), name))
+		}
+		seen[name] = true
+		errs = append(errs, valid.OneOf(protocol, at.Child("protocol"), corev1.ProtocolSCTP, corev1.ProtocolTCP, corev1.ProtocolUDP)...)
 		if n := p.Port; n != nil {
 			errs = append(errs, valid.Each(validation.IsValidPortNum(int(*n)), func(msg string) *field.Error {
 				return field.Invalid(at.Child("port"), *n, msg)

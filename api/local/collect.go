@@ -156,7 +156,7 @@ func leave(obj api.Object, owners ...types.UID) {
 func (c *Client) release(o item) (did bool, err error) {
 	return c.amend(o, func(tx *storage.Tx, obj api.Object) error {
 		obj.SetFinalizers(slices.DeleteFunc(obj.GetFinalizers(), func(f string) bool { return f == metav1.FinalizerDeleteDependents }))
-		if err := putOrDrop(tx, o.kind, obj); err != nil {
+		if err := putOrDrop(c, tx, o.kind, obj); err != nil {
 			return err
 		}
 		return c.leaveNamespace(tx, o.kind, obj)

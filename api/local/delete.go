@@ -34,7 +34,7 @@ func (c *Client) Delete(ctx context.Context, kind *api.Kind, namespace, name str
 	case kind == api.Events:
 		c.countEvents(-1)
 		c.authors.forget(out)
-	case isNamespaceObject(kind, name):
+	case isNamespaceObject(kind, name), isAPIObject(kind, namespace, name):
 		c.restoreSoon()
 	}
 	return out, nil
@@ -63,7 +63,7 @@ func (c *Client) delete(ctx context.Context, tx *storage.Tx, kind *api.Kind, nam
 		if err := restrictDelete(ctx, kind, obj); err != nil {
 			return nil, err
 		}
-		return obj, drop(tx, kind, obj)
+		return obj, dropObject(c, tx, kind, obj)
 	}
 	if err != nil {
 		return nil, storeError(err, kind, namespace, name)
@@ -113,7 +113,7 @@ func (c *Client) propagateAndMark(tx *storage.Tx, kind *api.Kind, obj api.Object
 	if !c.mark(kind, obj, opts.Grace) && slices.Equal(finalizers, obj.GetFinalizers()) {
 		return nil
 	}
-	return putOrDrop(tx, kind, obj)
+	return putOrDrop(c, tx, kind, obj)
 }
 
 // markOrDrop removes an object, or, while a pod has grace left or somebody's finalizer holds it, marks it as
@@ -122,12 +122,12 @@ func (c *Client) markOrDrop(tx *storage.Tx, kind *api.Kind, obj api.Object, aske
 	if !c.mark(kind, obj, asked) {
 		return nil
 	}
-	return putOrDrop(tx, kind, obj)
+	return putOrDrop(c, tx, kind, obj)
 }
 
-func putOrDrop(tx *storage.Tx, kind *api.Kind, obj api.Object) error {
+func putOrDrop(c *Client, tx *storage.Tx, kind *api.Kind, obj api.Object) error {
 	if finished(obj) {
-		return drop(tx, kind, obj)
+		return dropObject(c, tx, kind, obj)
 	}
 	return put(tx, kind, obj, false)
 }
@@ -164,7 +164,7 @@ func (c *Client) mark(kind *api.Kind, obj api.Object, asked *int64) bool {
 }
 
 // drop removes an object for good. obj becomes its last state: as it went, with the marks of this deletion.
-func drop(tx *storage.Tx, kind *api.Kind, obj api.Object) error {
+func dropObject(c *Client, tx *storage.Tx, kind *api.Kind, obj api.Object) error {
 	gone, err := tx.Delete(kind, obj.GetNamespace(), obj.GetName())
 	if err != nil {
 		return storeError(err, kind, obj.GetNamespace(), obj.GetName())
@@ -173,5 +173,5 @@ func drop(tx *storage.Tx, kind *api.Kind, obj api.Object) error {
 		obj.SetResourceVersion(gone.GetResourceVersion())
 	}
 	kind.Stamp(obj)
-	return nil
+	return c.then(tx, gates(kind).gone, obj)
 }

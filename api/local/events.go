@@ -49,7 +49,7 @@ func (c *Client) forget(old []*corev1.Event) error {
 			if err != nil || found.GetResourceVersion() != e.ResourceVersion {
 				continue // gone, or told again meanwhile
 			}
-			if err := drop(tx, api.Events, found); err != nil {
+			if err := dropObject(c, tx, api.Events, found); err != nil {
 				return err
 			}
 			removed++
@@ -77,7 +77,7 @@ func (c *Client) makeRoom(tx *storage.Tx) (events int, err error) {
 	}
 	old := c.surplus(all, c.cfg.Now(), c.cfg.MaxEvents-max(1, c.cfg.MaxEvents/10))
 	for _, e := range old {
-		if err := drop(tx, api.Events, e); err != nil {
+		if err := dropObject(c, tx, api.Events, e); err != nil {
 			return 0, err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"ledge/api"
 	"ledge/api/batch"
+	"ledge/api/networking"
 	"ledge/api/rbac"
 	"ledge/api/scheduling"
 	"ledge/storage"
@@ -33,6 +34,7 @@ type gate struct {
 	made, updated  after // the write
 	mayDelete      func(api.Object) error
 	deleted        after
+	gone           after // it is not there any more; of a damaged object only the name is known
 }
 
 // gates are those of all kinds that have one.
@@ -47,7 +49,13 @@ func gates(kind *api.Kind) gate {
 	case batch.Jobs:
 		return gate{create: selectPods}
 	case api.ConfigMaps:
-		return gate{update: (*Client).keepRootCA}
+		return gate{update: keepRootCA}
+	case api.Services:
+		return gate{create: admitService, update: admitService, gone: serviceGone}
+	case networking.ServiceCIDRs:
+		return gate{create: admitRange, update: admitRange, mayDelete: keepDefaultRange, deleted: rangeDeleted}
+	case networking.IPAddresses:
+		return gate{gone: addressGone}
 	case scheduling.PriorityClasses:
 		return gate{create: admitPriorityClass, update: admitPriorityClass, mayDelete: keepSystemClasses}
 	case rbac.Roles, rbac.ClusterRoles, rbac.RoleBindings, rbac.ClusterRoleBindings:
@@ -127,7 +135,7 @@ func (c *Client) admitPodUpdate(_ context.Context, _ *storage.Tx, a admission) e
 }
 
 // keepRootCA puts back what nobody but the server may say.
-func (c *Client) keepRootCA(_ context.Context, _ *storage.Tx, a admission) error {
+func keepRootCA(c *Client, _ context.Context, _ *storage.Tx, a admission) error {
 	if m := a.obj.(*corev1.ConfigMap); c.isRootCA(m) {
 		m.Data, m.BinaryData = map[string]string{rootCAKey: string(c.cfg.Tokens.RootCA)}, nil
 	}

@@ -38,6 +38,11 @@ type Config struct {
 
 	// Address is where clients on this board find the API: what the service default/kubernetes says.
 	Address netip.AddrPort
+	// Endpoint is where the pods of all boards find the API: what stands behind the service default/kubernetes; invalid: nowhere.
+	Endpoint netip.AddrPort
+
+	// Services is where addresses and ports of services come from.
+	Services Services
 
 	// PodSecurity is the level that namespaces without a label of their own are held to, kube-system aside: privileged,
 	// baseline or restricted; "" is privileged, as on Kubernetes.
@@ -100,10 +105,14 @@ func New(cfg Config) (*Client, error) {
 	if err := checkPodSecurity(cfg.PodSecurity); err != nil {
 		return nil, err
 	}
+	cfg.Services.fill()
 	c := &Client{cfg: cfg, store: cfg.Store, restore: make(chan struct{}, 1), collect: make(chan struct{}, 1)}
 	c.fields.Kinds = cfg.Store.Kinds()
 	if err := c.EnsureSystem(); err != nil {
 		return nil, fmt.Errorf("make the system's objects: %w", err)
+	}
+	if err := ensureAddresses(c); err != nil {
+		return nil, fmt.Errorf("bring the addresses of services in order: %w", err)
 	}
 	c.ensureRolesOnce()
 	return c, c.Expire(cfg.Now())

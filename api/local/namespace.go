@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -31,17 +32,25 @@ func (c *Client) systemObjects() []api.Object {
 	for _, pc := range scheduling.SystemPriorityClasses() {
 		all = append(all, pc)
 	}
+	if keepsServices(c) {
+		return all // ensureAPI keeps it
+	}
 	return append(all, c.apiService())
 }
 
 // EnsureSystem makes the objects that always exist, where they are missing. When none is, nothing is written.
 func (c *Client) EnsureSystem() error {
-	var missing []api.Object
-	err := c.store.View(func(tx *storage.Tx) (err error) {
-		missing, err = c.missing(tx)
+	lacks := false
+	err := c.store.View(func(tx *storage.Tx) error {
+		missing, err := c.missing(tx)
+		if err != nil || len(missing) > 0 {
+			lacks = true
+			return err
+		}
+		lacks, err = ensureAPI(c, tx, false)
 		return err
 	})
-	if err != nil || len(missing) == 0 {
+	if err != nil || !lacks {
 		return status(err, "look for the system's objects")
 	}
 	err = c.store.Update(func(tx *storage.Tx) error {
@@ -54,7 +63,8 @@ func (c *Client) EnsureSystem() error {
 				return err
 			}
 		}
-		return nil
+		_, err = ensureAPI(c, tx, true)
+		return err
 	})
 	return status(err, "make the system's objects")
 }
@@ -98,6 +108,9 @@ func (c *Client) makeSystem(tx *storage.Tx, obj api.Object) error {
 		return err
 	}
 	c.prepare(kind, obj)
+	if r, ok := obj.(*networkingv1.ServiceCIDR); ok {
+		setRangeReady(c, r)
+	}
 	kind.Default(obj)
 	if err := put(tx, kind, obj, false); err != nil || kind != api.Namespaces {
 		return err
@@ -196,7 +209,7 @@ func (c *Client) terminate(tx *storage.Tx, ns *corev1.Namespace) error {
 	}
 	held := slices.ContainsFunc(ns.Spec.Finalizers, func(f corev1.FinalizerName) bool { return f != corev1.FinalizerKubernetes })
 	if len(left) == 0 && len(ns.Finalizers) == 0 && !held {
-		return drop(tx, api.Namespaces, ns)
+		return dropObject(c, tx, api.Namespaces, ns)
 	}
 	was := ns.DeepCopy()
 	c.tellRemains(ns, left)

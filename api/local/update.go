@@ -154,7 +154,7 @@ func (c *Client) update(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj
 	}
 	kind.Stamp(obj)
 	if finished(obj) {
-		if err := drop(tx, kind, obj); err != nil {
+		if err := dropObject(c, tx, kind, obj); err != nil {
 			return nil, err
 		}
 		return obj, c.leaveNamespace(tx, kind, obj)

@@ -68,8 +68,8 @@ var table = map[string][]string{
 	// decision 11
 	"api/managed": {"api", "api/kinds", "api/openapi"},
 	// decision 11
-	"api/local/...": {"api", "api/batch", "api/coordination", "api/node", "api/policy", "api/rbac", "api/scheduling", "storage",
-		"api/managed"},
+	"api/local/...": {"api", "api/batch", "api/coordination", "api/local/allocate", "api/networking", "api/node", "api/policy",
+		"api/rbac", "api/scheduling", "storage", "api/managed"},
 	"api/mirror/...": {"api", "storage"},
 	"controller/...": {"api", "api/apps", "api/autoscaling", "api/batch", "api/coordination", "api/discovery", "api/kinds", "api/policy",
 		"api/rbac", "lease", "scheduler", "controller/autoscale", "controller/cronjobs", "controller/endpoints", "controller/jobs",

@@ -1,0 +1,323 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ledge/api"
+	"ledge/api/local/allocate"
+	"ledge/api/networking"
+	"ledge/storage"
+)
+
+// Services is where the addresses and ports of services come from.
+type Services struct {
+	Ranges []netip.Prefix // one of each family at most, the cluster's own first; nil: DefaultServiceCIDR
+	Ports  allocate.Ports // zero: those of Kubernetes
+	// Reserved are networks that others use, by what they are called: no range of services may overlap them.
+	Reserved map[string]netip.Prefix
+}
+
+// DefaultServiceCIDR is where addresses of services come from if nobody says.
+var DefaultServiceCIDR = netip.MustParsePrefix("10.43.0.0/16")
+
+func (s *Services) fill() {
+	if len(s.Ranges) == 0 {
+		s.Ranges = []netip.Prefix{DefaultServiceCIDR}
+	}
+	if s.Ports == (allocate.Ports{}) {
+		s.Ports = allocate.DefaultPorts
+	}
+}
+
+// Overlap names a reserved network that a range shares addresses with.
+func (s *Services) Overlap(p netip.Prefix) error {
+	for _, name := range slices.Sorted(maps.Keys(s.Reserved)) {
+		if r := s.Reserved[name]; p.Overlaps(r) {
+			return fmt.Errorf("%s overlaps %s, %s", p, name, r)
+		}
+	}
+	return nil
+}
+
+// The marks of the addresses that are kept for services, as Kubernetes' allocator sets them.
+const allocator = "ipallocator.k8s.io"
+
+// keepsServices: this server keeps services and their addresses.
+func keepsServices(c *Client) bool {
+	return slices.Contains(c.store.Kinds().Kept, networking.IPAddresses)
+}
+
+// admitService gives a service its addresses and ports, in the transaction that writes it: who is refused, or only tried, has taken none.
+func admitService(c *Client, _ context.Context, tx *storage.Tx, a admission) error {
+	if a.sub != "" || !keepsServices(c) {
+		return nil
+	}
+	s := a.obj.(*corev1.Service)
+	var old *corev1.Service
+	if a.old != nil {
+		old = a.old.(*corev1.Service)
+	} else if _, err := tx.Get(api.Services, s.Namespace, s.Name); err == nil { // said before that its address is taken: by itself
+		return apierrors.NewAlreadyExists(api.Services.GR(), s.Name)
+	}
+	if err := allocate.Service(s, old, &source{c: c, tx: tx, of: s}); err != nil {
+		return err
+	}
+	if old == nil {
+		return nil
+	}
+	return freeAddresses(c, tx, old, allocate.Freed(s, old))
+}
+
+// source implements allocate.Source in one transaction. What is taken is what the transaction sees: an address has an IPAddress, a port
+// a service that names it. Nothing of it is remembered, so that nothing has to be brought in line after a crash or a restore.
+type source struct {
+	c      *Client
+	tx     *storage.Tx
+	of     *corev1.Service
+	ranges []allocate.Range
+	ports  map[int32]bool // that are taken; nil: nobody has looked
+}
+
+func (s *source) Families() (out []corev1.IPFamily, err error) {
+	for _, p := range s.c.cfg.Services.Ranges {
+		out = append(out, api.FamilyOf(p.Addr().String()))
+	}
+	return out, nil
+}
+
+// open are the ranges that addresses are given from: those of all ServiceCIDRs that nobody has deleted.
+func (s *source) open() ([]allocate.Range, error) {
+	if s.ranges != nil {
+		return s.ranges, nil
+	}
+	all, err := s.tx.List(networking.ServiceCIDRs, "")
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range all {
+		if cidr := o.(*networkingv1.ServiceCIDR); cidr.DeletionTimestamp == nil {
+			for _, p := range prefixes(cidr) {
+				s.ranges = append(s.ranges, allocate.NewRange(p))
+			}
+		}
+	}
+	return s.ranges, nil
+}
+
+func prefixes(c *networkingv1.ServiceCIDR) (out []netip.Prefix) {
+	for _, text := range c.Spec.CIDRs {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func (s *source) Take(ip netip.Addr) error {
+	open, err := s.open()
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(open, func(r allocate.Range) bool { return r.Has(ip) }) {
+		return allocate.ErrRange
+	}
+	free, err := s.free(ip)
+	if err != nil {
+		return err
+	}
+	if !free {
+		return allocate.ErrTaken
+	}
+	return holdAddress(s.c, s.tx, s.of, ip)
+}
+
+func (s *source) free(ip netip.Addr) (bool, error) {
+	_, err := s.tx.Get(networking.IPAddresses, "", ip.String())
+	if errors.Is(err, storage.ErrNotFound) {
+		return true, nil
+	}
+	return false, err
+}
+
+func (s *source) Next(f corev1.IPFamily) (netip.Addr, error) {
+	open, err := s.open()
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	err = allocate.ErrFull
+	for _, r := range open {
+		if api.FamilyOf(r.First().String()) != f {
+			continue
+		}
+		var ip netip.Addr
+		if ip, err = r.Next(rand.Uint64N, s.free); err == nil {
+			return ip, holdAddress(s.c, s.tx, s.of, ip)
+		}
+	}
+	return netip.Addr{}, err
+}
+
+// look finds the ports that services have. Only who wants a new one asks: most services have none, and most changes leave them.
+func (s *source) look() error {
+	if s.ports != nil {
+		return nil
+	}
+	all, err := s.tx.List(api.Services, "")
+	if err != nil {
+		return err
+	}
+	s.ports = map[int32]bool{}
+	for _, o := range all {
+		for _, n := range allocate.PortsOf(o.(*corev1.Service)) {
+			s.ports[n] = true
+		}
+	}
+	return nil
+}
+
+func (s *source) TakePort(n int32) error {
+	if err := s.c.cfg.Services.Ports.Check(n); err != nil {
+		return err
+	}
+	if err := s.look(); err != nil {
+		return err
+	}
+	if s.ports[n] {
+		return allocate.ErrPort
+	}
+	s.ports[n] = true
+	return nil
+}
+
+func (s *source) NextPort() (int32, error) {
+	if err := s.look(); err != nil {
+		return 0, err
+	}
+	n, err := s.c.cfg.Services.Ports.Next(rand.Uint64N, func(n int32) bool { return !s.ports[n] })
+	if err == nil {
+		s.ports[n] = true
+	}
+	return n, err
+}
+
+// hold makes the IPAddress that says whose an address is.
+func holdAddress(c *Client, tx *storage.Tx, s *corev1.Service, ip netip.Addr) error {
+	return c.makeSystem(tx, &networkingv1.IPAddress{
+		ObjectMeta: metav1.ObjectMeta{Name: ip.String(), Labels: map[string]string{
+			networkingv1.LabelIPAddressFamily: string(api.FamilyOf(ip.String())), networkingv1.LabelManagedBy: allocator}},
+		Spec: networkingv1.IPAddressSpec{ParentRef: &networkingv1.ParentReference{Resource: api.Services.Resource, Namespace: s.Namespace,
+			Name: s.Name}},
+	})
+}
+
+// heldBy says that an address is kept for a service.
+func heldBy(a *networkingv1.IPAddress, s *corev1.Service) bool {
+	p := a.Spec.ParentRef
+	return p != nil && p.Group == "" && p.Resource == api.Services.Resource && p.Namespace == s.Namespace && p.Name == s.Name
+}
+
+// free gives addresses of a service up.
+func freeAddresses(c *Client, tx *storage.Tx, s *corev1.Service, ips []string) error {
+	for _, ip := range ips {
+		a, err := tx.Get(networking.IPAddresses, "", ip)
+		if errors.Is(err, storage.ErrNotFound) || err == nil && !heldBy(a.(*networkingv1.IPAddress), s) {
+			continue
+		}
+		if _, err := tx.Delete(networking.IPAddresses, "", ip); err != nil {
+			return storeError(err, networking.IPAddresses, "", ip)
+		}
+	}
+	if len(ips) == 0 {
+		return nil
+	}
+	return settleRanges(c, tx)
+}
+
+// serviceGone gives up what a service had.
+func serviceGone(c *Client, tx *storage.Tx, obj api.Object) error {
+	s, ok := obj.(*corev1.Service)
+	if !ok || !keepsServices(c) {
+		return nil
+	}
+	return freeAddresses(c, tx, s, allocate.Addresses(s))
+}
+
+// addressGone keeps the address of a service from being given twice.
+func addressGone(c *Client, tx *storage.Tx, obj api.Object) error {
+	a := obj.(*networkingv1.IPAddress)
+	p := a.Spec.ParentRef
+	if p == nil || p.Group != "" || p.Resource != api.Services.Resource {
+		return settleRanges(c, tx)
+	}
+	s, err := tx.Get(api.Services, p.Namespace, p.Name)
+	if err == nil && slices.Contains(allocate.Addresses(s.(*corev1.Service)), a.Name) {
+		return forbidden(networking.IPAddresses, a.Name, "it is the address of service %s/%s, and goes with it", p.Namespace, p.Name)
+	}
+	return settleRanges(c, tx)
+}
+
+// ensureAddresses does that where there is anything to do.
+func ensureAddresses(c *Client) error {
+	if !keepsServices(c) || c.store.WhenAny(networking.IPAddresses, func() {}) && c.store.WhenAny(api.Services, func() {}) {
+		return nil
+	}
+	return c.store.Update(func(tx *storage.Tx) error { return repairAddresses(c, tx) })
+}
+
+// repairAddresses brings the IPAddresses in line with the services, which are what counts: after a start with a store in which a value
+// was damaged, or one that has services from before there were addresses.
+func repairAddresses(c *Client, tx *storage.Tx) error {
+	services, err := tx.List(api.Services, "")
+	if err != nil {
+		return err
+	}
+	held := map[string]*corev1.Service{}
+	for _, o := range services {
+		s := o.(*corev1.Service)
+		for _, ip := range allocate.Addresses(s) {
+			if first := held[ip]; first != nil {
+				slog.Error("two services have one address: make one of them anew", "address", ip, "service", api.Key(first), "other", api.Key(s))
+				continue
+			}
+			held[ip] = s
+		}
+	}
+	addresses, err := tx.List(networking.IPAddresses, "")
+	if err != nil {
+		return err
+	}
+	for _, o := range addresses {
+		a := o.(*networkingv1.IPAddress)
+		s := held[a.Name]
+		switch {
+		case s != nil && heldBy(a, s), s == nil && a.Labels[networkingv1.LabelManagedBy] != allocator:
+			delete(held, a.Name)
+		default: // of a service that is not there, or has another
+			if _, err := tx.Delete(networking.IPAddresses, "", a.Name); err != nil {
+				return err
+			}
+		}
+	}
+	for ip, s := range held {
+		at, err := netip.ParseAddr(ip)
+		if err != nil {
+			continue // validation has let no such thing in
+		}
+		if err := holdAddress(c, tx, s, at); err != nil {
+			return err
+		}
+	}
+	return nil
+}
