@@ -346,6 +346,20 @@ func TestHostileNumbers(t *testing.T) {
 	}
 }
 
+// TestHostileTargets: no target that is taken, however large, ends the look or leads beyond the bounds.
+func TestHostileTargets(t *testing.T) {
+	for _, aim := range []string{"9e15", "9e18", "1E", "9223372036854775807", "1e30", "1n"} {
+		for _, pods := range []string{"555", "000", "5m0"} {
+			for _, name := range []corev1.ResourceName{"cpu", "memory"} {
+				p := Decide(scaler(average(name, aim), only), world(pods, began), &Memory{}, began)
+				if p.Rescale && (p.Replicas < 1 || p.Replicas > 20) || aim != "1n" && p.Replicas > 3 {
+					t.Errorf("%s of %s, pods %s: %+v", aim, name, pods, p)
+				}
+			}
+		}
+	}
+}
+
 // TestRandom: whatever pods use and whatever the rules are: the number is within its bounds; no policy is broken within its period; no pod
 // goes as long as it was wanted within the window; memory stays small.
 func TestRandom(t *testing.T) {

@@ -66,7 +66,7 @@ func propose(m autoscalingv2.MetricSpec, t Target, near tolerances, now time.Tim
 	var g gauge
 	switch {
 	case target.AverageValue != nil:
-		g = value{target.AverageValue.MilliValue()}
+		g = value{thousandths(*target.AverageValue)}
 	case target.AverageUtilization != nil:
 		requests, err := requestsOf(t.Pods, name, container)
 		if err != nil {
@@ -137,9 +137,17 @@ func usageOf(m *api.PodMetrics, name corev1.ResourceName, container string) (mil
 		if !there || q.Sign() < 0 {
 			return 0, false
 		}
-		milli, ok = sum(milli, q.MilliValue()), true
+		milli, ok = sum(milli, thousandths(q)), true
 	}
 	return milli, ok
+}
+
+// thousandths is a quantity that is not negative as MilliValue is, which turns over: what is beyond the largest number is that.
+func thousandths(q resource.Quantity) int64 {
+	if q.CmpInt64(math.MaxInt64/1000) > 0 {
+		return math.MaxInt64
+	}
+	return q.MilliValue()
 }
 
 // sum adds what is not negative, up to the largest number there is.
@@ -169,7 +177,7 @@ func requestOf(p *corev1.Pod, name corev1.ResourceName, container string) (int64
 		if !ok {
 			return 0, fmt.Errorf("missing pod-level request for %s in Pod %s", name, p.Name)
 		}
-		return q.MilliValue(), nil
+		return thousandths(q), nil
 	}
 	total, found := int64(0), container == ""
 	add := func(c *corev1.Container) error {
@@ -180,7 +188,7 @@ func requestOf(p *corev1.Pod, name corev1.ResourceName, container string) (int64
 		if !ok {
 			return fmt.Errorf("missing request for %s in container %s of Pod %s", name, c.Name, p.Name)
 		}
-		total, found = sum(total, q.MilliValue()), true
+		total, found = sum(total, thousandths(q)), true
 		return nil
 	}
 	for i := range p.Spec.Containers {

@@ -114,13 +114,16 @@ func (l *look) breaks(p *corev1.Pod) bool {
 		action != batchv1.PodFailurePolicyActionIgnore && failures(p, batchv1.JobIndexFailureCountAnnotation) >= *l.Spec.BackoffLimitPerIndex
 }
 
+// mostFailures is the highest number that is believed: whoever may change pods may write any, and two of them are added.
+const mostFailures = 1 << 29
+
 // failures is what an annotation of a pod says of those before it.
 func failures(p *corev1.Pod, key string) int32 {
 	n, err := strconv.ParseUint(p.Annotations[key], 10, 31)
 	if err != nil {
 		return 0
 	}
-	return int32(n)
+	return int32(min(n, mostFailures))
 }
 
 func allFailures(p *corev1.Pod) int32 {

@@ -79,6 +79,8 @@ func podsOf(j *batchv1.Job, lines ...string) (out []*corev1.Pod) {
 				p.Annotations[batchv1.JobCompletionIndexAnnotation] = value
 			case "fails":
 				p.Annotations[batchv1.JobIndexFailureCountAnnotation] = value
+			case "ignored":
+				p.Annotations[batchv1.JobIndexIgnoredFailureCountAnnotation] = value
 			case "code", "ago":
 				if len(p.Status.ContainerStatuses) == 0 {
 					p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c",
@@ -353,6 +355,33 @@ func TestBounds(t *testing.T) {
 	if plan := Next(j, podsOf(j, lines...), 0, watched(j), now); len(plan.Status.UncountedTerminatedPods.Succeeded) != mostUncounted ||
 		len(plan.Free) != mostUncounted {
 		t.Errorf("%d pods are noted, %d let go", len(plan.Status.UncountedTerminatedPods.Succeeded), len(plan.Free))
+	}
+}
+
+// Whoever may change pods may write any number of failures into them, and whoever may make Jobs any deadline.
+func TestHostileNumbers(t *testing.T) {
+	const most = "2147483647"
+	for _, line := range []string{"a: failed index=0 fails=1 ignored=" + most, "a: failed index=0 fails=" + most + " ignored=" + most,
+		"a: failed index=0 fails=" + most + " ignored=1"} {
+		j := work(indexed(1), spec(func(s *batchv1.JobSpec) { s.BackoffLimitPerIndex = pointer(int32(1<<31 - 1)) }))
+		p := podsOf(j, line)
+		p[0].Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", State: corev1.ContainerState{
+			Terminated: &corev1.ContainerStateTerminated{FinishedAt: metav1.NewTime(now)}}}}
+		if plan := Next(j, p, 0, watched(j), now); len(plan.Make) > 0 || plan.Again > longestBackOff {
+			t.Errorf("%s: %s", line, told(j, &plan))
+		}
+		plan := Next(j, p, 0, watched(j), now.Add(time.Hour))
+		for _, p := range plan.Make {
+			if failures(p, batchv1.JobIndexFailureCountAnnotation) == 0 || allFailures(p) <= 0 {
+				t.Errorf("%s: the next pod has %v", line, p.Annotations)
+			}
+		}
+	}
+	for _, seconds := range []int64{1<<63 - 1, 1e18, 1e10} {
+		j := work(spec(func(s *batchv1.JobSpec) { s.ActiveDeadlineSeconds = &seconds }))
+		if plan := Next(j, podsOf(j, "a: running"), 0, watched(j), now); len(plan.Delete) > 0 {
+			t.Errorf("a deadline of %d s: %s", seconds, told(j, &plan))
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"math"
 	"time"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -69,7 +70,7 @@ func (w *Watch) left(j *batchv1.Job, now time.Time) (left time.Duration, ok bool
 	if most == nil {
 		return 0, false
 	}
-	left = time.Duration(*most) * time.Second
+	left = time.Duration(min(*most, math.MaxInt64/int64(time.Second))) * time.Second
 	if w.stage == runs {
 		left -= w.age(now)
 	}
