@@ -3,6 +3,7 @@ package dns
 import (
 	"context"
 	"io"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,6 +17,7 @@ import (
 // told is an API that lists what it is told to, and whose watches say what is sent to them.
 type told struct {
 	api.Client
+	mu     sync.Mutex
 	lists  [][]api.Object // one for each time
 	events chan api.Event // closed: the watch breaks
 	begin  func()
@@ -25,6 +27,8 @@ type told struct {
 func (a *told) WhenAny(_ *api.Kind, do func()) bool { a.begin = do; return true }
 
 func (a *told) List(context.Context, *api.Kind, api.ListOptions) (api.List, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	if a.asked++; len(a.lists) == 0 {
 		return api.List{}, apierrors.NewServiceUnavailable("no uplink")
 	}
@@ -34,6 +38,8 @@ func (a *told) List(context.Context, *api.Kind, api.ListOptions) (api.List, erro
 }
 
 func (a *told) Watch(ctx context.Context, _ *api.Kind, _ api.WatchOptions) (api.Watch, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	return heard{ctx, a.events}, nil
 }
 
@@ -92,8 +98,10 @@ func TestFollow(t *testing.T) {
 		if a.asked > 20 {
 			t.Errorf("it was asked %d times in a minute", a.asked)
 		}
+		a.mu.Lock()
 		a.events = make(chan api.Event)
 		a.lists = [][]api.Object{{svc("default", "web", withIPs("10.3.0.3"))}}
+		a.mu.Unlock()
 		time.Sleep(11 * time.Second)
 		see("it is back", "10.3.0.3", none)
 	})
