@@ -74,12 +74,24 @@ func hugePagesNeedMore(r *corev1.ResourceRequirements, at *field.Path) field.Err
 	return nil
 }
 
+// mostOf bounds how much of a resource may be named: sums of a node's pods are numbers of 64 bits, of CPU in thousandths, and more
+// would turn over and seem to be less than nothing.
+func mostOf(name corev1.ResourceName) int64 {
+	if name == corev1.ResourceCPU {
+		return 1 << 40
+	}
+	return 1 << 53
+}
+
 func validateQuantities(list corev1.ResourceList, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, name := range slices.Sorted(maps.Keys(list)) {
 		q := list[name]
 		if q.Sign() < 0 {
 			errs = append(errs, field.Invalid(at.Key(string(name)), q.String(), "must be greater than or equal to 0"))
+		}
+		if most := mostOf(name); q.CmpInt64(most) > 0 {
+			errs = append(errs, field.Invalid(at.Key(string(name)), q.String(), fmt.Sprintf("must be less than or equal to %d", most)))
 		}
 		if IsExtended(name) && q.MilliValue()%1000 != 0 {
 			errs = append(errs, field.Invalid(at.Key(string(name)), q.String(), "must be an integer"))

@@ -20,8 +20,20 @@ import (
 )
 
 // jobRest is how long a Job is left alone after something was written for it: what happens to its pods meanwhile is written at
-// once. Only another spec does not wait.
-const jobRest = time.Second
+// once. Only another spec does not wait. For each restText bytes of indexes in its status, which can be 300 KB, it rests so long again:
+// they are written anew whenever one of its pods ends, and wear the card.
+const (
+	jobRest  = time.Second
+	restText = 4 << 10
+)
+
+func restOf(s *batchv1.JobStatus) time.Duration {
+	text := len(s.CompletedIndexes)
+	if s.FailedIndexes != nil {
+		text += len(*s.FailedIndexes)
+	}
+	return jobRest * time.Duration(1+text/restText)
+}
 
 // jobDoubt is how long a Job that may be older than it seems is left before the clock is asked again.
 const jobDoubt = 10 * time.Second
@@ -78,7 +90,7 @@ func (d *Jobs) pass(ctx context.Context, now time.Time) time.Duration {
 	owned, free := d.look(ctx, now)
 	wake, failed := idle, error(nil)
 	for _, j := range d.saw.over(all, nil, now) {
-		again, err := d.settle(ctx, j, slices.Concat(owned[j.UID], free[j.Namespace]), now)
+		again, err := d.settle(ctx, j, around(j, owned, free), now)
 		failed, wake = errors.Join(failed, err), min(wake, again)
 	}
 	failed = errors.Join(failed, d.letGo(ctx, all, owned, free, now))
@@ -113,6 +125,15 @@ func (d *Jobs) look(ctx context.Context, now time.Time) (owned map[types.UID][]*
 	}
 	d.gone = unseen
 	return owned, free
+}
+
+// around are the pods that a Job looks at: its own, and those that it may adopt. One that has ended adopts none; there may be hundreds
+// of them, and each pass looks at all.
+func around(j *batchv1.Job, owned map[types.UID][]*corev1.Pod, free map[string][]*corev1.Pod) []*corev1.Pod {
+	if batch.Finished(&j.Status) {
+		return owned[j.UID]
+	}
+	return slices.Concat(owned[j.UID], free[j.Namespace])
 }
 
 // settle does what one Job needs, and returns when to look at it again.
@@ -167,7 +188,7 @@ func (d *Jobs) step(ctx context.Context, j *batchv1.Job, k *job, pods []*corev1.
 	}
 	if plan.Idle(j) {
 		if k.wrote {
-			k.wrote, k.rest = false, now.Add(jobRest)
+			k.wrote, k.rest = false, now.Add(restOf(&j.Status))
 		}
 		return again, nil
 	}

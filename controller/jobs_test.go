@@ -2,6 +2,7 @@ package controller
 
 import (
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
 	"ledge/api/batch"
@@ -137,6 +139,39 @@ func TestJobSuspended(t *testing.T) {
 			t.Errorf("begun at %v", j.Status.StartTime)
 		}
 	})
+}
+
+// TestJobWrites: a Job with many indexes in its status is not written at the pace at which its pods end.
+func TestJobWrites(t *testing.T) {
+	var indexes []string
+	for i := range 50_000 {
+		indexes = append(indexes, fmt.Sprint(2*i))
+	}
+	s := batchv1.JobStatus{}
+	if restOf(&s) != jobRest {
+		t.Errorf("a Job without indexes rests for %v", restOf(&s))
+	}
+	s.CompletedIndexes = strings.Join(indexes, ",")
+	failed := s.CompletedIndexes
+	s.FailedIndexes = &failed
+	bytes := float64(2 * len(failed))
+	if rate := bytes / restOf(&s).Seconds(); rate > restText {
+		t.Errorf("%.0f bytes a second", rate)
+	}
+}
+
+// TestJobAround: pods without an owner cost a Job nothing once it has ended.
+func TestJobAround(t *testing.T) {
+	j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "default", UID: "job"}}
+	owned := map[types.UID][]*corev1.Pod{"job": {{}}}
+	free := map[string][]*corev1.Pod{"default": {{}, {}}}
+	if n := len(around(j, owned, free)); n != 3 {
+		t.Errorf("a Job looks at %d pods, want 3", n)
+	}
+	j.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}
+	if n := len(around(j, owned, free)); n != 1 {
+		t.Errorf("a Job that has ended looks at %d pods, want its own", n)
+	}
 }
 
 // TestJobExpires: a Job goes some time after its end, with its pods.
