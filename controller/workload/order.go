@@ -213,7 +213,7 @@ func (o *order) former(ordinal int) bool {
 // partition is the first ordinal that is to have today's template.
 func (o *order) partition() int {
 	if roll := o.set.Spec.UpdateStrategy.RollingUpdate; roll != nil && roll.Partition != nil {
-		return o.start + int(*roll.Partition)
+		return int(min(int64(o.start)+int64(*roll.Partition), math.MaxInt32)) // an int may have 32 bits
 	}
 	return o.start
 }

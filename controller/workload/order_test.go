@@ -2,6 +2,7 @@ package workload
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -276,6 +277,14 @@ func TestOrdinals(t *testing.T) {
 	if p.Name != "web-7" || p.Spec.Hostname != "web-7" || p.Spec.Subdomain != "site" || fmt.Sprint(p.Labels) != fmt.Sprint(want) ||
 		!metav1.IsControlledBy(p, set) || len(set.Spec.Template.Labels) != 1 {
 		t.Errorf("%+v", p)
+	}
+}
+
+// TestPartitionIsBounded: the highest partition keeps all pods as they are, on boards of 32 bits too.
+func TestPartitionIsBounded(t *testing.T) {
+	o := order{set: statefulSet(3, "start=2 partition=2147483647"), start: 2}
+	if n := o.partition(); n != math.MaxInt32 {
+		t.Errorf("it begins at ordinal %d", n)
 	}
 }
 
