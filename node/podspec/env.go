@@ -19,10 +19,23 @@ type envVar struct{ name, value string }
 
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
+// mostTexts bounds the variables of a container and its arguments, each in bytes: with more the kernel starts no program (E2BIG), and
+// variables that name each other twice grow to any size.
+const mostTexts = 2 << 20
+
 // environ is a container's environment. Only what its pod has set itself can be used as $(NAME), as on Kubernetes.
 type environ struct {
-	all []envVar
-	pod []envVar
+	all   []envVar
+	pod   []envVar
+	bytes int // that its pod has set
+}
+
+// bounded counts what was set, and says if it is too much.
+func (e *environ) bounded(bytes int) error {
+	if e.bytes += bytes; e.bytes > mostTexts {
+		return fmt.Errorf("the variables of a container take more than %d bytes, with which no program starts", mostTexts)
+	}
+	return nil
 }
 
 func (e *environ) set(name, value string) {
@@ -70,6 +83,9 @@ func (m envMaker) environment(ctx context.Context, c *corev1.Container, img imag
 		}
 		if found {
 			env.set(e.Name, value)
+		}
+		if err := env.bounded(len(value)); err != nil {
+			return environ{}, err
 		}
 	}
 	return env, nil
@@ -128,10 +144,13 @@ func (m envMaker) addAll(ctx context.Context, env *environ, from *corev1.EnvFrom
 		}
 		data = asText(s.Data)
 	}
+	var vars []envVar
+	bytes := 0
 	for _, k := range slices.Sorted(maps.Keys(data)) {
-		env.set(from.Prefix+k, data[k])
+		vars, bytes = append(vars, envVar{from.Prefix + k, data[k]}), bytes+len(from.Prefix)+len(k)+len(data[k])
 	}
-	return nil
+	env.all, env.pod = setAll(env.all, vars), setAll(env.pod, vars)
+	return env.bounded(bytes)
 }
 
 func asText(data map[string][]byte) map[string]string {
@@ -187,15 +206,18 @@ func key(data map[string]string, key string, optional *bool, kind, namespace, na
 	return value, ok, nil
 }
 
-func expandAll(in []string, env []envVar) []string {
-	out := make([]string, len(in))
+func expandAll(in []string, env []envVar) ([]string, error) {
+	out, bytes := make([]string, len(in)), 0
 	for i := range in {
 		out[i] = expand(in[i], env)
+		if bytes += len(out[i]); bytes > mostTexts {
+			return nil, fmt.Errorf("command and arguments take more than %d bytes, with which no program starts", mostTexts)
+		}
 	}
-	return out
+	return out, nil
 }
 
-// expand replaces $(NAME) by its value; $$ is a dollar sign, and a name that is not set stays as written.
+// expand replaces $(NAME) by its value; $$ is a dollar sign, and a name that is not set stays as written. It ends soon after mostTexts.
 func expand(s string, env []envVar) string {
 	out, _ := expandStrict(s, env)
 	return out
@@ -204,7 +226,7 @@ func expand(s string, env []envVar) string {
 // expandStrict also gives the names that are not set.
 func expandStrict(s string, env []envVar) (out string, unset []string) {
 	var b strings.Builder
-	for i := 0; i < len(s); i++ {
+	for i := 0; i < len(s) && b.Len() <= mostTexts; i++ {
 		if s[i] != '$' || i+1 == len(s) {
 			b.WriteByte(s[i])
 			continue

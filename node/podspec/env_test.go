@@ -1,6 +1,7 @@
 package podspec
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -99,13 +100,41 @@ func TestEnvironment(t *testing.T) {
 	if got := env.list(); !slices.Equal(got, want) {
 		t.Errorf("environment\ngot  %q\nwant %q", got, want)
 	}
-	if got, want := command(c, img, env), []string{"web", "$(IMAGE)", "$(PATH)", "$(HOSTNAME)", "$(NAME)"}; !slices.Equal(got, want) {
+	got, err := command(c, img, env)
+	if want := []string{"web", "$(IMAGE)", "$(PATH)", "$(HOSTNAME)", "$(NAME)"}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("args %q, want %q", got, want)
 	}
 	for _, bad := range []corev1.EnvVar{field("X", "status.phase"), {Name: "X", ValueFrom: &corev1.EnvVarSource{}}} {
 		if _, err := maker.environment(t.Context(), &corev1.Container{Name: "c", Env: []corev1.EnvVar{bad}}, img); err == nil {
 			t.Errorf("%+v was taken", bad.ValueFrom)
 		}
+	}
+}
+
+// TestEnvironmentIsBounded: variables that name each other, and arguments that name a long variable, grow to no more than a program can be
+// started with.
+func TestEnvironmentIsBounded(t *testing.T) {
+	vars := []corev1.EnvVar{{Name: "V0", Value: strings.Repeat("x", 1000)}}
+	for i := range 60 {
+		vars = append(vars, corev1.EnvVar{Name: fmt.Sprint("V", i+1), Value: strings.Repeat(fmt.Sprintf("$(V%d)", i), 2)})
+	}
+	_, err := envMaker{hostname: "web"}.environment(t.Context(), &corev1.Container{Env: vars}, images.Image{})
+	if err == nil || !strings.Contains(err.Error(), "take more than") {
+		t.Errorf("variables that double: %v", err)
+	}
+	env, err := envMaker{hostname: "web"}.environment(t.Context(), &corev1.Container{Env: vars[:10]}, images.Image{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []*corev1.Container{{Command: slices.Repeat([]string{"$(V9)"}, 10_000)},
+		{Args: []string{strings.Repeat("$(V9)", 10_000)}}} {
+		if args, err := command(c, images.Image{}, env); err == nil {
+			t.Errorf("%d arguments are made", len(args))
+		}
+	}
+	e := environ{}
+	if e.bounded(mostTexts) != nil || e.bounded(1) == nil {
+		t.Error("the bound is another")
 	}
 }
 
@@ -130,8 +159,8 @@ func TestCommand(t *testing.T) {
 		{[]string{"c"}, nil, []string{"c"}},
 		{[]string{"c"}, []string{"a", "b"}, []string{"c", "a", "b"}},
 	} {
-		got := command(&corev1.Container{Command: c.command, Args: c.args}, img, environ{})
-		if !slices.Equal(got, c.want) {
+		got, err := command(&corev1.Container{Command: c.command, Args: c.args}, img, environ{})
+		if err != nil || !slices.Equal(got, c.want) {
 			t.Errorf("%q %q: %q, want %q", c.command, c.args, got, c.want)
 		}
 	}

@@ -119,7 +119,10 @@ func (b Board) Container(ctx context.Context, at Attempt, needs Needs) (runtime.
 	if err != nil {
 		return none, err
 	}
-	args := command(c, img, env)
+	args, err := command(c, img, env)
+	if err != nil {
+		return none, err
+	}
 	if len(args) == 0 {
 		return none, fmt.Errorf("no command: neither container %s nor its image %q names one", c.Name, c.Image)
 	}
@@ -167,15 +170,17 @@ func (b Board) apiServer(pod *corev1.Pod) []envVar {
 }
 
 // command follows Kubernetes: command replaces ENTRYPOINT and CMD, args alone replaces CMD.
-func command(c *corev1.Container, img images.Image, env environ) []string {
+func command(c *corev1.Container, img images.Image, env environ) ([]string, error) {
 	entry, args := img.Config.Entrypoint, img.Config.Cmd
+	var err, argsErr error
 	if len(c.Command) > 0 {
-		entry, args = expandAll(c.Command, env.pod), nil
+		entry, err = expandAll(c.Command, env.pod)
+		args = nil
 	}
 	if len(c.Args) > 0 {
-		args = expandAll(c.Args, env.pod)
+		args, argsErr = expandAll(c.Args, env.pod)
 	}
-	return append(slices.Clone(entry), args...)
+	return append(slices.Clone(entry), args...), errors.Join(err, argsErr)
 }
 
 // Files are the texts of a pod's /etc/hosts, /etc/hostname and /etc/resolv.conf, by the last part of their names, made from the
