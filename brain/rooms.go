@@ -201,7 +201,7 @@ func (b *Brain) openAgent() error {
 		Resources: b.Bounds, Sysctls: b.Sysctls,
 		Hold: b.guard.holding(), Conditions: b.conditions, Shutdowns: b.lastShutdown, NoPodNetwork: b.Bridge == place.NoBridge,
 		Unconfined: b.File.SeccompDefault != nil && !*b.File.SeccompDefault}
-	cfg.Seen = b.forwarding.shown(b.given)
+	cfg.Seen, cfg.Services = b.forwarding.shown(b.given), b.forwarding.of()
 	if b.plane != nil {
 		cfg.Lineage, cfg.Restore = b.store.Lineage(), b.plane.client.Restore
 		cfg.Deleted = func(namespace, name string) bool { return b.store.LogDeleted(api.Pods, namespace, name) }

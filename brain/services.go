@@ -53,6 +53,14 @@ func (f forwarding) shown(g *given.Network) func(*corev1.Node) bool {
 	}
 }
 
+// of is where pods hear of Services; nil: nobody follows them.
+func (f forwarding) of() func(context.Context, string) ([]*corev1.Service, error) {
+	if f.loop == nil {
+		return nil
+	}
+	return f.loop.Of
+}
+
 // remove takes every rule away.
 func (f forwarding) remove(ctx context.Context) error {
 	if f.rules == nil {

@@ -65,9 +65,9 @@ type Config struct {
 	// the node's own.
 	APIServer netip.AddrPort
 
-	// Services are those there are, for the variables that tell pods where they are. Who gives them follows them. nil: pods are told where
-	// the API is, and nothing else.
-	Services *api.View[*corev1.Service]
+	// Services are those of a namespace and the API's, for the variables that tell pods where they are. It waits while they are not known
+	// yet, and asks nobody. nil: pods are told where the API is, and nothing else.
+	Services func(ctx context.Context, namespace string) ([]*corev1.Service, error)
 
 	// ClusterDNS is who is asked by pods with dnsPolicy ClusterFirst, just now; nil, or nobody: they ask whom the host asks.
 	ClusterDNS    func() []string

@@ -2,16 +2,13 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path"
 	"path/filepath"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/images"
 	"ledge/node/podspec"
@@ -52,26 +49,16 @@ func (n specNeeds) File(volume, path string) ([]byte, error) {
 
 // Services implements podspec.Needs: what the board was last told of them, so that pods start while the control plane is away.
 func (n specNeeds) Services(ctx context.Context, namespace string) ([]*corev1.Service, error) {
-	view := n.a.cfg.Services
-	if view == nil {
+	if n.a.cfg.Services == nil {
 		return nil, nil
 	}
-	timer := time.NewTimer(patience)
-	defer timer.Stop()
-	select {
-	case <-view.Synced():
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-timer.C:
-		return nil, errors.New("services have not yet been read at least once, cannot construct envvars")
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	list, err := n.a.cfg.Services(ctx, namespace)
+	if err != nil {
+		return nil, fmt.Errorf("services have not yet been read at least once, cannot construct envvars: %w", err)
 	}
-	var out []*corev1.Service
-	view.Each(func(s *corev1.Service) {
-		if s.Namespace == namespace || s.Namespace == metav1.NamespaceDefault && s.Name == "kubernetes" {
-			out = append(out, s)
-		}
-	})
-	return out, nil
+	return list, nil
 }
 
 // Mounts implements podspec.Needs: the container's volume mounts and the files the agent gives every container.

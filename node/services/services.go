@@ -36,6 +36,7 @@ type Loop struct {
 	cfg    Config
 	wake   chan struct{} // capacity 1
 	needed chan struct{} // closed when some Service forwards: until then nobody follows slices
+	known  chan struct{} // closed when pods may be told what Services there are (Of)
 	doors  doors
 	failed grumble.Once
 
@@ -52,7 +53,7 @@ type Loop struct {
 
 // New prepares a Loop; Run works.
 func New(cfg Config) *Loop {
-	return &Loop{cfg: cfg, wake: make(chan struct{}, 1), needed: make(chan struct{}), all: true,
+	return &Loop{cfg: cfg, wake: make(chan struct{}, 1), needed: make(chan struct{}), known: make(chan struct{}), all: true,
 		services: map[types.NamespacedName]service.Service{}, slices: map[types.NamespacedName]map[string]service.Slice{},
 		owner: map[types.NamespacedName]types.NamespacedName{}, dirty: map[types.NamespacedName]bool{}}
 }
@@ -79,6 +80,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	if !l.awaitFirst(ctx) {
 		return nil
 	}
+	defer time.AfterFunc(silence, l.giveUp).Stop()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		return follow(ctx, l.cfg.Client, api.Services, l.replaceServices, l.applyService)
@@ -105,6 +107,7 @@ func (l *Loop) awaitFirst(ctx context.Context) bool {
 	if !sparse.WhenAny(api.Services, func() { close(begin) }) {
 		return true
 	}
+	once(l.known) // nobody else closes it yet
 	if err := l.cfg.Forwarder.Delete(ctx); err != nil && ctx.Err() == nil {
 		slog.Warn("cannot remove the rules of Services that are gone", "err", err)
 	}
@@ -230,6 +233,7 @@ func (l *Loop) replaceServices(list []api.Object) {
 		l.put(o)
 	}
 	l.heard.services, l.all = true, true
+	once(l.known)
 	l.poke()
 }
 
@@ -261,11 +265,7 @@ func (l *Loop) put(o api.Object) {
 		return
 	}
 	l.services[name] = s
-	select {
-	case <-l.needed:
-	default:
-		close(l.needed)
-	}
+	once(l.needed)
 }
 
 // room says once that there is none.
