@@ -37,14 +37,12 @@ type Kind struct {
 	Short          []string
 	Categories     []string
 	Namespaced     bool
-	// ServerOnly: only the server makes such objects; others read them.
-	ServerOnly bool
 	// Later: there are no such objects yet. Lists answer empty, so that clients that look find nothing, and writes are
 	// refused. Such a kind has no rules.
 	Later bool
 	// Measured: the objects are measured, not kept.
 	Measured bool
-	// Refusal is the message for who writes an object that is the server's own or not there yet; "" is the usual one.
+	// Refusal is the message for who writes an object that is not there yet; "" is the usual one.
 	Refusal string
 	// Deprecated is the warning that comes with every answer about such objects.
 	Deprecated string
@@ -208,8 +206,8 @@ func (k *Kind) NewList() ListObject { return k.rules.NewList() }
 // Is says whether an object has the type of this kind.
 func (k *Kind) Is(obj k8sruntime.Object) bool { return k.is != nil && k.is(obj) }
 
-// HasStatus says whether the status is a subresource. Where only the server writes there is nothing to tell apart.
-func (k *Kind) HasStatus() bool { return k.rules.Status != nil && !k.ServerOnly }
+// HasStatus says whether the status is a subresource.
+func (k *Kind) HasStatus() bool { return k.rules.Status != nil }
 
 // HasScale says whether the number of pods is a subresource.
 func (k *Kind) HasScale() bool { return k.rules.Scale != nil }

@@ -16,8 +16,7 @@ import (
 // Services are names and addresses for pods that come and go. What addresses and ports one gets, the store decides (api/local), since
 // no two may have the same.
 var Services = Define(Kind{Version: "v1", Name: "Service", Resource: "services", Singular: "service", Short: []string{"svc"},
-	Categories: []string{"all"}, Namespaced: true, ServerOnly: true,
-	Refusal: "services are not supported by ledge: there is only default/kubernetes, which the server keeps"},
+	Categories: []string{"all"}, Namespaced: true},
 	Rules[*corev1.Service]{
 		New: func() *corev1.Service { return &corev1.Service{} }, NewList: func() ListObject { return &corev1.ServiceList{} },
 		Default:  defaultService,

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"ledge/api/discovery"
 	"ledge/internal/grumble"
 	"ledge/network/dns"
 	"ledge/network/plan"
@@ -171,6 +172,7 @@ func (n *names) serve(ctx context.Context) error {
 	defer cancel()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return zone.Follow(ctx, n.b.client) })
+	g.Go(func() error { return zone.FollowSlices(ctx, n.b.client, discovery.EndpointSlices) })
 	g.Go(func() error { defer cancel(); return server.Serve(ctx, n.sockets) })
 	g.Go(func() error {
 		defer cancel()

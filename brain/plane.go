@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -24,6 +25,7 @@ import (
 	"ledge/api/httpd"
 	"ledge/api/httpd/auditlog"
 	"ledge/api/local"
+	"ledge/api/local/allocate"
 	"ledge/api/manifest"
 	"ledge/config"
 	"ledge/controller"
@@ -44,6 +46,7 @@ type plane struct {
 	listener net.Listener    // nil: there is no TLS address
 	door     *httpd.Listener // on it, once the server is open
 	boards   fleet
+	services local.Services
 	caLost   atomic.Bool // it is not the one that the store remembers
 
 	mu       sync.Mutex
@@ -68,8 +71,11 @@ func (b *Brain) openPlane(ctx context.Context) (err error) {
 		return err
 	}
 	tokens := &local.Tokens{Keys: keys, RootCA: p.ca.CA(), Now: p.ca.Now, Revoked: p.joins.Revoked}
-	if p.client, err = local.New(b.Admission(local.Config{Store: b.store, Now: b.rims.Now, Address: p.address(), Tokens: tokens,
-		PodSecurity: b.File.PodSecurity})); err != nil {
+	if p.services, err = serviceSource(b); err != nil {
+		return err
+	}
+	if p.client, err = local.New(b.Admission(local.Config{Store: b.store, Now: b.rims.Now, Endpoint: p.endpoint(), Services: p.services,
+		Tokens: tokens, PodSecurity: b.File.PodSecurity})); err != nil {
 		return err
 	}
 	p.api = through(b.rims.Around, p.client)
@@ -153,6 +159,7 @@ func (p *plane) writeKubeconfig(context.Context) error {
 func (p *plane) followAddresses(ctx context.Context) error {
 	said := ""
 	err := host.WatchAddresses(ctx, func() {
+		p.client.SetEndpoint(p.endpoint())
 		err := errors.Join(p.ca.Rename(p.serverNames()), p.writeKubeconfig(ctx))
 		switch {
 		case err == nil:
@@ -194,18 +201,36 @@ func (p *plane) listenAddress() netip.AddrPort {
 
 // outward is where other machines find the API; empty: nowhere, or nowhere yet.
 func (p *plane) outward() (url string, err error) {
+	at, err := p.outwardAt()
+	if !at.IsValid() {
+		return "", err
+	}
+	return "https://" + at.String(), nil
+}
+
+// outwardAt is the same as an address; invalid: nowhere.
+func (p *plane) outwardAt() (netip.AddrPort, error) {
 	at := p.listenAddress()
 	if !at.IsValid() || at.Addr().IsLoopback() {
-		return "", nil
+		return netip.AddrPort{}, nil
 	}
 	if at.Addr().IsUnspecified() {
 		have, err := p.b.rims.Host.Addresses(p.b.Bridge)
 		if err != nil || len(have) == 0 {
-			return "", err
+			return netip.AddrPort{}, err
 		}
 		at = netip.AddrPortFrom(have[0], at.Port())
 	}
-	return "https://" + at.String(), nil
+	return at, nil
+}
+
+// endpoint is where the pods of all boards find the API; invalid: nowhere, since it listens for this machine only, or nowhere yet.
+func (p *plane) endpoint() netip.AddrPort {
+	at, err := p.outwardAt()
+	if err != nil {
+		slog.Warn("cannot find this board's addresses: pods do not find the API by its service", "err", err)
+	}
+	return at
 }
 
 // reachableAt is where other boards find the API; local says that none does.
@@ -222,8 +247,11 @@ func (p *plane) reachableAt() (urls []string, local bool) {
 
 // serverNames are what the API's certificate is good for.
 func (p *plane) serverNames() ([]string, []net.IP) {
-	names := []string{p.b.Name, "localhost", pki.ServerIdentity}
+	names := append([]string{p.b.Name, "localhost", pki.ServerIdentity}, p.serviceNames()...)
 	ips := []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
+	for _, r := range p.services.Ranges {
+		ips = append(ips, net.IP(allocate.NewRange(r).First().AsSlice()))
+	}
 	if h, _, err := net.SplitHostPort(p.listener.Addr().String()); err == nil {
 		if ip := net.ParseIP(h); ip != nil && !ip.IsUnspecified() {
 			ips = append(ips, ip)
@@ -237,6 +265,15 @@ func (p *plane) serverNames() ([]string, []net.IP) {
 		ips = append(ips, net.IP(a.AsSlice()))
 	}
 	return names, ips
+}
+
+// serviceNames are those by which pods find the API.
+func (p *plane) serviceNames() []string {
+	domain := strings.TrimSuffix(strings.ToLower(p.b.File.ClusterDomain), ".")
+	if domain == "" {
+		domain = "cluster.local"
+	}
+	return []string{"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc." + domain}
 }
 
 // join answers a board that wants a certificate. Both sides log a refusal in the same words.

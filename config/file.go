@@ -49,6 +49,7 @@ type File struct {
 	imageKeys
 	evictionKeys
 
+	serviceKeys
 	powerKeys
 	clockKeys
 }
@@ -99,6 +100,9 @@ func (c File) check() error {
 		return err
 	}
 	if err := c.clockKeys.check(); err != nil {
+		return err
+	}
+	if err := c.serviceKeys.check(); err != nil {
 		return err
 	}
 	if err := c.powerKeys.check(c.FeatureGates); err != nil {

@@ -27,6 +27,8 @@ type planeOpts struct {
 	allocateCIDRs         bool
 	clusterCIDR, services string
 	mask, mask4, mask6    int
+
+	serviceCIDR, nodePorts string
 }
 
 // gateOutOfService has been true for good since Kubernetes 1.28; false is still heard (N-4.10).
@@ -57,6 +59,9 @@ func planeFlags(f *flag.FlagSet, o *planeOpts) {
 	f.IntVar(&o.mask, "node-cidr-mask-size", 0, "bits of a node's part, where there is one family; 0: 24, or 64 for IPv6")
 	f.IntVar(&o.mask4, "node-cidr-mask-size-ipv4", 0, "bits of a node's IPv4 part; 0: 24")
 	f.IntVar(&o.mask6, "node-cidr-mask-size-ipv6", 0, "bits of a node's IPv6 part; 0: 64")
+	f.StringVar(&o.serviceCIDR, "service-cidr", "",
+		"addresses of services: one network, or one of each family with a comma; 10.43.0.0/16 or the next that is free, if there is none")
+	f.StringVar(&o.nodePorts, "service-node-port-range", "", "ports of the boards that services may have; empty: 30000-32767")
 	f.StringVar(&o.machineLister, "machine-lister", "",
 		"who knows the machines behind the nodes: a URL, or a program with arguments, such as 'ledge machines FILE'; empty: nobody")
 	f.BoolVar(&o.noScheduleEvicts, "out-of-service-noschedule-evicts", false,
@@ -104,7 +109,7 @@ func (s *Settings) checkPlane() error {
 	if s.CIDRs, err = s.planeOpts.nodeCIDRs(); err != nil {
 		return err
 	}
-	return nil
+	return s.checkServices()
 }
 
 // said makes a flag's number one of a Config: there zero is the default, and what is meant by zero is negative.

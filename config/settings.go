@@ -13,6 +13,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"ledge/api/local/allocate"
 	"ledge/controller"
 	"ledge/host"
 	"ledge/network/bridge"
@@ -62,6 +63,10 @@ type Options struct {
 	TokenFile string // that the token is from, and is no more in once the board has joined; empty: it is from elsewhere
 	DoorPort  int
 	Joins     bool // the control plane is elsewhere
+
+	// Where services get their addresses and ports from; no ranges: one is chosen.
+	ServiceRanges []netip.Prefix
+	ServicePorts  allocate.Ports
 
 	set map[string]bool
 

@@ -21,6 +21,7 @@ import (
 
 	"ledge/api"
 	"ledge/api/discovery"
+	"ledge/api/kinds"
 	"ledge/api/local"
 	"ledge/controller/endpoints"
 	"ledge/storage"
@@ -41,7 +42,7 @@ func (w *street) live(ctx context.Context, writes int) {
 	w.kills++
 	ctx, w.kill = context.WithCancel(ctx)
 	w.ran = make(chan struct{})
-	world := NewWorld(doomed{w.Client, &w.workshop}, withServices())
+	world := NewWorld(doomed{w.Client, &w.workshop}, kinds.All)
 	loops := []interface{ Run(context.Context) error }{NewEndpoints(world, quiet{}), NewMirrors(world, quiet{}),
 		NewBalancers(world, quiet{}), world}
 	ended := make(chan struct{}, len(loops))
@@ -195,7 +196,7 @@ func TestEndpointsAtRandom(t *testing.T) {
 }
 
 func runStreet(t *testing.T, dir string, random *rand.Rand) {
-	store, err := storage.Open(t.Context(), storage.Config{Dir: dir, NoSync: true, Kinds: withServices()})
+	store, err := storage.Open(t.Context(), storage.Config{Dir: dir, NoSync: true, Kinds: kinds.All})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,23 +22,10 @@ import (
 	"ledge/api/kinds"
 )
 
-// withServices has the kinds of a board, and those of Services, which people may make.
-func withServices() *api.Kinds {
-	out := *kinds.All
-	api.Services.ServerOnly = false // as long as a board has none but its own
-	for _, k := range []*api.Kind{api.Services, api.Endpoints, discovery.EndpointSlices} {
-		is := func(have *api.Kind) bool { return have.GR() == k.GR() }
-		out.Kept = append(slices.DeleteFunc(slices.Clone(out.Kept), is), k)
-		out.Later = slices.DeleteFunc(slices.Clone(out.Later), is)
-		out.Absent = slices.DeleteFunc(slices.Clone(out.Absent), is)
-	}
-	return &out
-}
-
-// serving runs the loops with these kinds, and two boards.
+// serving runs the loops with two boards.
 func serving(t *testing.T, fn func(r *rig)) {
 	t.Helper()
-	plane(t, Config{Kinds: withServices()}, func(r *rig) {
+	plane(t, Config{}, func(r *rig) {
 		for _, name := range []string{"n1", "n2"} {
 			r.node(name, func(n *corev1.Node) {
 				n.Labels = map[string]string{corev1.LabelTopologyZone: "zone-" + name}
@@ -282,10 +269,10 @@ func TestEndpointsRefused(t *testing.T) {
 // servicesAtRest has n Services with a pod each, and the loop, which finds nothing to do.
 func servicesAtRest(tb testing.TB, n int) (*Endpoints, *writes) {
 	tb.Helper()
-	c, closed := freshStore(tb, withServices())
+	c, closed := freshStore(tb, kinds.All)
 	ctx, cancel := context.WithCancel(tb.Context())
 	counted := &writes{Client: c}
-	w := NewWorld(counted, withServices())
+	w := NewWorld(counted, kinds.All)
 	e := NewEndpoints(w, quiet{})
 	done := make(chan error, 1)
 	go func() { done <- w.Run(ctx) }()

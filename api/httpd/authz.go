@@ -13,6 +13,7 @@ import (
 
 	"ledge/api"
 	"ledge/api/coordination"
+	"ledge/api/discovery"
 	"ledge/api/node"
 )
 
@@ -61,6 +62,8 @@ var nodeRules = []rule{
 	{api.ConfigMaps, "", []string{"get", "list", "watch"}, namedOnly},
 	{api.Secrets, "", []string{"get", "list", "watch"}, namedOnly},
 	{api.Events, "", []string{"create", "update", "patch"}, anywhere},
+	{api.Services, "", []string{"get", "list", "watch"}, anywhere}, // what each board forwards, and answers the names of
+	{discovery.EndpointSlices, "", []string{"get", "list", "watch"}, anywhere},
 	{node.RuntimeClasses, "", []string{"get", "list", "watch"}, anywhere},
 	{api.Services, "", []string{"get", "list", "watch"}, anywhere}, // whose names it answers pods for
 	{api.ServiceAccounts, "token", []string{"create"}, anywhere},   // for pods on it: api/local looks

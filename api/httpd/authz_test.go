@@ -28,6 +28,7 @@ var mayDo = map[string]map[string][2]string{
 		"serviceaccounts/token": {"create", "create"},
 		"runtimeclasses":        {"get list watch", "get list watch"},
 		"services":              {"get list watch", "get list watch"},
+		"endpointslices":        {"get list watch", "get list watch"},
 		"review":                {"create", "create"},
 		"path":                  {"get", "get"},
 	},

@@ -253,6 +253,9 @@ func (h *handler) serve(w *response, hr *http.Request) (err error) {
 		return err
 	}
 	r.Request = r.WithContext(api.WithWarnings(r.audit.notes(r.Context()), w.warn))
+	if r.kind != nil && r.kind.Deprecated != "" {
+		w.warn(r.kind.Deprecated)
+	}
 	return h.inPlace(w, r, h.serveRoute)
 }
 

@@ -23,9 +23,9 @@ import (
 	"ledge/api/websocket"
 )
 
-// podProxy hands a request on to a port of a pod: /api/v1/namespaces/x/pods/web:8080/proxy/any/thing. What the pod
-// answers goes back as it is, but for redirects to itself.
-func (h *handler) podProxy(w *response, r *request) error {
+// proxy hands a request on to a port of a pod, or of one of the pods behind a service:
+// /api/v1/namespaces/x/pods/web:8080/proxy/any/thing. What the pod answers goes back as it is, but for redirects to itself.
+func (h *handler) proxy(w *response, r *request) error {
 	scheme, name, port, err := splitProxyName(r.name)
 	if err != nil {
 		return err
@@ -43,6 +43,11 @@ func (h *handler) podProxy(w *response, r *request) error {
 	if websocket.Wanted(r.Request) {
 		if err := websocket.Check(r.Request); err != nil {
 			return badRequest("%v", err)
+		}
+	}
+	if r.kind == api.Services {
+		if name, port, err = behind(r.Context(), h.client, r.namespace, name, port); err != nil {
+			return err
 		}
 	}
 	pod, err := api.Get[*corev1.Pod](r.Context(), h.client, api.Pods, r.namespace, name)
@@ -91,7 +96,7 @@ func splitProxyName(s string) (scheme, name, port string, err error) {
 			return scheme, parts[1], parts[2], nil
 		}
 	}
-	return "", "", "", badRequest("invalid pod request %q: it is NAME, NAME:PORT or SCHEME:NAME:PORT, with the scheme http or https", s)
+	return "", "", "", badRequest("invalid request %q: it is NAME, NAME:PORT or SCHEME:NAME:PORT, with the scheme http or https", s)
 }
 
 // proxyHost is the address of a port of a pod: by number, by name, or the first one that the pod declares.
@@ -244,7 +249,7 @@ func (f flushing) Write(p []byte) (int, error) {
 // down, for those in between who clean paths.
 func cutProxy(path string) (ours, rest string, ok bool) {
 	parts := strings.SplitN(strings.TrimPrefix(path, "/"), "/", 8) // api v1 namespaces X pods Y proxy REST
-	if len(parts) < 8 || parts[0] != "api" || parts[2] != "namespaces" || parts[4] != "pods" || parts[6] != "proxy" {
+	if len(parts) < 8 || parts[0] != "api" || parts[2] != "namespaces" || parts[4] != "pods" && parts[4] != "services" || parts[6] != "proxy" {
 		return path, "", true
 	}
 	rest = "/" + parts[7]

@@ -198,3 +198,43 @@ func TestPodProxyUpgrade(t *testing.T) {
 		t.Error("it goes on without its server")
 	}
 }
+
+// TestServiceProxy: a service leads to one of its pods, by the port's number, its name, or without a word about it; never to an address
+// that is no pod's.
+func TestServiceProxy(t *testing.T) {
+	f, n := proxied(t, httpd.Config{}, func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "pod says ", r.URL.Path) }, false)
+	f.must(201, "POST", "/api/v1/namespaces/default/services", `{"metadata":{"name":"web"},"spec":{"ports":[
+		{"name":"http","port":80,"targetPort":8080},{"name":"metrics","port":81,"targetPort":9100}]}}`)
+	const path = "/api/v1/namespaces/default/services/"
+	if s := f.must(503, "GET", path+"web/proxy/x", "").status(t); !strings.Contains(s.Message, `no endpoints available for service "web"`) {
+		t.Error(s.Message)
+	}
+	slice := func(name, endpoint string) {
+		t.Helper()
+		f.must(201, "POST", "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", `{"metadata":{"name":"`+name+`",
+			"labels":{"kubernetes.io/service-name":"web"}},"addressType":"IPv4","endpoints":[`+endpoint+`],
+			"ports":[{"name":"http","port":8080},{"name":"metrics","port":9100}]}`)
+	}
+	slice("stranger", `{"addresses":["192.0.2.1"]},{"addresses":["192.0.2.2"],"targetRef":{"kind":"Pod","namespace":"kube-system","name":"web"}},
+		{"addresses":["10.0.0.8"],"conditions":{"ready":false},"targetRef":{"kind":"Pod","namespace":"default","name":"web"}}`)
+	f.must(503, "GET", path+"web/proxy/x", "")
+	slice("pods", `{"addresses":["10.0.0.7"],"targetRef":{"kind":"Pod","namespace":"default","name":"web"}}`)
+	for name, want := range map[string]string{"web": "10.0.0.7:8080", "web:80": "10.0.0.7:8080", "web:metrics": "10.0.0.7:9100",
+		"http:web:81": "10.0.0.7:9100"} {
+		if got := f.must(200, "GET", path+name+"/proxy/any/thing", "").body; got != "pod says /any/thing" || n.dialed.Load() != want {
+			t.Errorf("%s: %q of %v", name, got, n.dialed.Load())
+		}
+	}
+	f.must(503, "GET", path+"web:82/proxy/x", "")
+	f.must(404, "GET", path+"none/proxy/x", "")
+}
+
+// TestDeprecatedKind: who works with Endpoints is told of slices.
+func TestDeprecatedKind(t *testing.T) {
+	f := serve(t, httpd.Config{})
+	for _, path := range []string{"/api/v1/endpoints", "/api/v1/namespaces/default/endpoints/kubernetes"} {
+		if w := f.must(200, "GET", path, "").head.Get("Warning"); !strings.Contains(w, "use discovery.k8s.io/v1 EndpointSlice") {
+			t.Errorf("%s: %q", path, w)
+		}
+	}
+}

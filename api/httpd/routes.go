@@ -35,11 +35,12 @@ const (
 
 func anyKind(k *api.Kind) bool            { return !k.Later && !k.Measured }
 func accounts(k *api.Kind) bool           { return k == api.ServiceAccounts }
-func writable(k *api.Kind) bool           { return !k.Later && !k.ServerOnly && !k.Measured }
+func writable(k *api.Kind) bool           { return !k.Later && !k.Measured }
 func later(k *api.Kind) bool              { return k.Later }
 func measured(k *api.Kind) bool           { return k.Measured }
 func has(sub string) func(*api.Kind) bool { return func(k *api.Kind) bool { return k.Has(sub) } }
 func pods(k *api.Kind) bool               { return k == api.Pods }
+func proxied(k *api.Kind) bool            { return k == api.Pods || k == api.Services }
 func nodes(k *api.Kind) bool              { return k == api.Nodes }
 
 // routes is the whole API. Access to each line is decided by its verb in authz.go; bodies are limited by kind in
@@ -89,13 +90,13 @@ var routes = []route{
 	{"POST", object, "attach", false, "create", pods, (*handler).attach, "session"},
 	{"GET", object, "portforward", false, "create", pods, (*handler).portForward, "session"},
 	{"POST", object, "portforward", false, "create", pods, (*handler).portForward, "session"},
-	{"GET", object, "proxy", false, "get", pods, (*handler).podProxy, "session"},
-	{"HEAD", object, "proxy", false, "get", pods, (*handler).podProxy, "session"},
-	{"OPTIONS", object, "proxy", false, "get", pods, (*handler).podProxy, "session"},
-	{"POST", object, "proxy", false, "create", pods, (*handler).podProxy, "session"},
-	{"PUT", object, "proxy", false, "update", pods, (*handler).podProxy, "session"},
-	{"PATCH", object, "proxy", false, "patch", pods, (*handler).podProxy, "session"},
-	{"DELETE", object, "proxy", false, "delete", pods, (*handler).podProxy, "session"},
+	{"GET", object, "proxy", false, "get", proxied, (*handler).proxy, "session"},
+	{"HEAD", object, "proxy", false, "get", proxied, (*handler).proxy, "session"},
+	{"OPTIONS", object, "proxy", false, "get", proxied, (*handler).proxy, "session"},
+	{"POST", object, "proxy", false, "create", proxied, (*handler).proxy, "session"},
+	{"PUT", object, "proxy", false, "update", proxied, (*handler).proxy, "session"},
+	{"PATCH", object, "proxy", false, "patch", proxied, (*handler).proxy, "session"},
+	{"DELETE", object, "proxy", false, "delete", proxied, (*handler).proxy, "session"},
 
 	// What is measured, and what a node serves itself.
 	{"GET", collection, "", false, "list", measured, (*handler).listMeasured, ""},

@@ -1,3 +1,5 @@
+//lint:file-ignore SA1019 Endpoints are shown, too
+
 package httpd
 
 import (
@@ -16,6 +18,8 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	nodev1 "k8s.io/api/node/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -29,8 +33,10 @@ import (
 	"ledge/api/autoscaling"
 	"ledge/api/batch"
 	"ledge/api/coordination"
+	"ledge/api/discovery"
 	"ledge/api/events"
 	"ledge/api/kinds"
+	"ledge/api/networking"
 	apinode "ledge/api/node"
 	"ledge/api/policy"
 	"ledge/api/rbac"
@@ -106,6 +112,17 @@ func samples() map[*api.Kind][]api.Object {
 	service := &corev1.Service{ObjectMeta: named("kubernetes", time.Hour), Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP,
 		ClusterIP: "10.0.0.1", ClusterIPs: []string{"10.0.0.1"}, Ports: []corev1.ServicePort{{Name: "https", Protocol: corev1.ProtocolTCP, Port: 443}},
 		Selector: map[string]string{"b": "2", "a": "1"}}}
+	onNodes, balanced, pending, elsewhere := service.DeepCopy(), service.DeepCopy(), service.DeepCopy(), service.DeepCopy()
+	onNodes.Spec.Type, onNodes.Spec.Ports[0].NodePort = corev1.ServiceTypeNodePort, 30443
+	balanced.Spec.Type, pending.Spec.Type = corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeLoadBalancer
+	balanced.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "192.168.1.8"}, {Hostname: "board.local"}, {IP: "192.168.1.7"}}
+	elsewhere.Spec = corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "example.com"}
+	behind := &corev1.Endpoints{ObjectMeta: named("web", time.Hour), Subsets: []corev1.EndpointSubset{
+		{Addresses: []corev1.EndpointAddress{{IP: "10.42.0.2"}, {IP: "10.42.0.3"}}, Ports: []corev1.EndpointPort{{Port: 80}, {Port: 443}}},
+		{Addresses: []corev1.EndpointAddress{{IP: "10.42.0.4"}}, NotReadyAddresses: []corev1.EndpointAddress{{IP: "10.42.0.5"}}}}}
+	slice := &discoveryv1.EndpointSlice{ObjectMeta: named("web-x7b2c", time.Hour), AddressType: discoveryv1.AddressTypeIPv4,
+		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.42.0.2", "10.42.0.3"}}, {Addresses: []string{"10.42.0.4", "10.42.0.5"}}},
+		Ports:     []discoveryv1.EndpointPort{{Name: ptr("http"), Port: ptr(int32(80))}, {Name: ptr("any")}}}
 	template := &corev1.PodTemplate{ObjectMeta: named("t", time.Hour), Template: corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "x"}, {Name: "b", Image: "y"}}}}}
@@ -157,7 +174,13 @@ func samples() map[*api.Kind][]api.Object {
 		apps.Deployments:           {deployed, &appsv1.Deployment{}},
 		apps.ReplicaSets:           {set, &appsv1.ReplicaSet{}},
 		api.ReplicationControllers: {replicated, &corev1.ReplicationController{}},
-		api.Services:               {service, &corev1.Service{}},
+		api.Services:               {service, onNodes, balanced, pending, elsewhere, &corev1.Service{}},
+		api.Endpoints:              {behind, &corev1.Endpoints{}},
+		discovery.EndpointSlices:   {slice, &discoveryv1.EndpointSlice{}},
+		networking.IPAddresses: {&networkingv1.IPAddress{ObjectMeta: named("10.43.0.1", time.Hour), Spec: networkingv1.IPAddressSpec{
+			ParentRef: &networkingv1.ParentReference{Resource: "services", Namespace: "default", Name: "kubernetes"}}}, &networkingv1.IPAddress{}},
+		networking.ServiceCIDRs: {&networkingv1.ServiceCIDR{ObjectMeta: named("kubernetes", time.Hour),
+			Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.43.0.0/16", "fd43::/112"}}}},
 		api.ServiceAccounts: {&corev1.ServiceAccount{ObjectMeta: named("default", time.Hour),
 			Secrets: []corev1.ObjectReference{{Name: "s"}}}},
 		api.PodTemplates: {template, &corev1.PodTemplate{}},
@@ -221,6 +244,7 @@ var upstreamColumns = map[*api.Kind]string{
 	autoscaling.HorizontalPodAutoscalersV1: "Name, Reference, Targets, MinPods, MaxPods, Replicas, Age",
 
 	api.ConfigMaps:             "Name, Data, Age",
+	api.Endpoints:              "Name, Endpoints, Age",
 	api.Events:                 "Last Seen, Type, Reason, Object, [Subobject], [Source], Message, [First Seen], [Count], [Name]",
 	events.Events:              "Last Seen, Type, Reason, Object, [Subobject], [Source], Message, [First Seen], [Count], [Name]",
 	api.Namespaces:             "Name, Status, Age",
@@ -240,6 +264,9 @@ var upstreamColumns = map[*api.Kind]string{
 	batch.Jobs:                  "Name, Status, Completions, Duration, Age, [Containers], [Images], [Selector]",
 	apps.ReplicaSets:            "Name, Desired integer, Current integer, Ready integer, Age, [Containers], [Images], [Selector]",
 	coordination.Leases:         "Name, Holder, Age",
+	discovery.EndpointSlices:    "Name, AddressType, Ports, Endpoints, Age",
+	networking.IPAddresses:      "Name, ParentRef",
+	networking.ServiceCIDRs:     "Name, CIDRs, Age",
 	apinode.RuntimeClasses:      "Name, Handler, Age",
 	policy.PodDisruptionBudgets: "Name, Min Available, Max Unavailable, Allowed Disruptions integer, Age",
 	rbac.ClusterRoles:           "Name, Created At date",

@@ -7,7 +7,9 @@ import (
 	"ledge/api/autoscaling"
 	"ledge/api/batch"
 	"ledge/api/coordination"
+	"ledge/api/discovery"
 	"ledge/api/events"
+	"ledge/api/networking"
 	"ledge/api/node"
 	"ledge/api/policy"
 	"ledge/api/rbac"
@@ -17,12 +19,14 @@ import (
 // All are the kinds of a board.
 var All = &api.Kinds{
 	Kept: []*api.Kind{
-		api.ConfigMaps, api.Events, api.Namespaces, api.Nodes, api.Pods, api.PodTemplates, api.ReplicationControllers, api.Secrets,
+		api.ConfigMaps, api.Endpoints, api.Events, api.Namespaces, api.Nodes, api.Pods, api.PodTemplates, api.ReplicationControllers, api.Secrets,
 		api.ServiceAccounts, api.Services,
 		apps.ControllerRevisions, apps.DaemonSets, apps.Deployments, apps.ReplicaSets, apps.StatefulSets,
 		autoscaling.HorizontalPodAutoscalers,
 		batch.CronJobs, batch.Jobs,
 		coordination.Leases,
+		discovery.EndpointSlices,
+		networking.IPAddresses, networking.ServiceCIDRs,
 		node.RuntimeClasses,
 		policy.PodDisruptionBudgets,
 		rbac.ClusterRoleBindings, rbac.ClusterRoles, rbac.RoleBindings, rbac.Roles,
@@ -45,13 +49,11 @@ var later = []*api.Kind{
 // absent are kinds that a board does not have, and whose schemas it does not carry. Clients look for some of them in
 // discovery and list them; they find that there are none.
 var absent = []*api.Kind{
-	api.DefineLater("", "v1", "Endpoints", "endpoints", true, "ep"), // kubectl apply --prune
 	api.DefineLater("admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", false),
 	api.DefineLater("admissionregistration.k8s.io", "v1", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", false),
 	api.DefineLater("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", false, "crd", "crds"),
 	api.DefineLater("apiregistration.k8s.io", "v1", "APIService", "apiservices", false),
 	api.DefineLater("certificates.k8s.io", "v1", "CertificateSigningRequest", "certificatesigningrequests", false, "csr"),
-	api.DefineLater("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", true),
 	api.DefineLater("networking.k8s.io", "v1", "Ingress", "ingresses", true, "ing"),
 	api.DefineLater("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", true, "netpol"),
 	api.DefineLater("storage.k8s.io", "v1", "CSINode", "csinodes", false),

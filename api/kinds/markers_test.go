@@ -202,7 +202,7 @@ func (c *check) run() {
 		rule = inner
 	}
 	switch {
-	case c.kind.ServerOnly, c.at[0] == "status": // who writes it is part of ledge
+	case c.at[0] == "status": // who writes it is part of ledge
 		return
 	case gated && slices.Contains(features, feature) != (state == "Enabled"): // what holds without the feature, or with it
 		return
@@ -222,6 +222,8 @@ func (c *check) run() {
 		c.values()
 	case "default":
 		c.isDefault()
+	case "maxItems":
+		c.refused(func(v reflect.Value) { v.Set(reflect.MakeSlice(v.Type(), limit+1, limit+1)) })
 	case "minimum":
 		c.refused(func(v reflect.Value) { put(v, strconv.Itoa(limit-1)) })
 	case "format":

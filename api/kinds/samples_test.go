@@ -37,6 +37,10 @@ var samples = map[string]string{
 	"clusterroles.rbac.authorization.k8s.io":        `{"rules":[{"verbs":["get"],"apiGroups":[""],"resources":["pods"]}]}`,
 	"rolebindings.rbac.authorization.k8s.io":        binding,
 	"clusterrolebindings.rbac.authorization.k8s.io": binding,
+	"endpoints":                                     `{"subsets":[{"addresses":[{"ip":"10.0.0.1"}],"notReadyAddresses":[{"ip":"10.0.0.2"}],"ports":[{"port":80}]}]}`,
+	"endpointslices.discovery.k8s.io":               `{"addressType":"IPv4","endpoints":[{"addresses":["10.0.0.1"]}],"ports":[{"port":80}]}`,
+	"ipaddresses.networking.k8s.io":                 `{"spec":{"parentRef":{"resource":"services","namespace":"n","name":"x"}}}`,
+	"servicecidrs.networking.k8s.io":                `{"spec":{"cidrs":["10.0.0.0/24"]}}`,
 	"services":                                      `{"spec":{"ports":[{"port":80}]}}`,
 }
 
@@ -50,6 +54,9 @@ func sampleOf(t *testing.T, k *api.Kind) api.Object {
 		}
 	}
 	obj.SetName("x")
+	if k.Resource == "ipaddresses" {
+		obj.SetName("10.0.0.1") // no other names are taken
+	}
 	if k.Namespaced {
 		obj.SetNamespace("n")
 	}

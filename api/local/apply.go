@@ -21,9 +21,6 @@ func (c *Client) apply(ctx context.Context, kind *api.Kind, namespace, name stri
 	if err != nil {
 		return nil, err
 	}
-	if kind.ServerOnly {
-		return nil, api.NotWritable(kind)
-	}
 	if opts.Subresource != "" && (opts.Subresource != api.StatusSub || !kind.HasStatus()) {
 		return nil, noSubresource(kind, opts.Subresource)
 	}

@@ -50,9 +50,6 @@ func (c *Client) restoreSoon() {
 
 func (c *Client) delete(ctx context.Context, tx *storage.Tx, kind *api.Kind, namespace, name string, opts api.DeleteOptions) (api.Object,
 	error) {
-	if kind.ServerOnly {
-		return nil, api.NotWritable(kind)
-	}
 	tx.SpendReserve() // to mark is to write, and a full store must be emptied by it
 	obj, err := tx.Get(kind, namespace, name)
 	if errors.Is(err, storage.ErrDamaged) {

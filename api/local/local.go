@@ -36,8 +36,6 @@ type Config struct {
 	// nil: 300 seconds.
 	NotReadySeconds, UnreachableSeconds *int64
 
-	// Address is where clients on this board find the API: what the service default/kubernetes says.
-	Address netip.AddrPort
 	// Endpoint is where the pods of all boards find the API: what stands behind the service default/kubernetes; invalid: nowhere.
 	Endpoint netip.AddrPort
 
@@ -248,9 +246,6 @@ func put(tx *storage.Tx, kind *api.Kind, obj api.Object, lazy bool) error {
 func checkKind(kind *api.Kind, obj runtime.Object) error {
 	if !kind.Is(obj) {
 		return apierrors.NewBadRequest(fmt.Sprintf("the object provided is unrecognized: got %T, expected %s", obj, kind.Name))
-	}
-	if kind.ServerOnly {
-		return api.NotWritable(kind)
 	}
 	if gvk := obj.GetObjectKind().GroupVersionKind(); !gvk.Empty() && gvk != kind.GVK() {
 		return apierrors.NewBadRequest(fmt.Sprintf("%s in body does not match the expected %s", gvk, kind.GVK()))

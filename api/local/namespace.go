@@ -11,7 +11,6 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"ledge/api"
 	"ledge/api/scheduling"
@@ -32,10 +31,7 @@ func (c *Client) systemObjects() []api.Object {
 	for _, pc := range scheduling.SystemPriorityClasses() {
 		all = append(all, pc)
 	}
-	if keepsServices(c) {
-		return all // ensureAPI keeps it
-	}
-	return append(all, c.apiService())
+	return all
 }
 
 // EnsureSystem makes the objects that always exist, where they are missing. When none is, nothing is written.
@@ -94,8 +90,6 @@ func (c *Client) missing(tx *storage.Tx) ([]api.Object, error) {
 			return nil, storeError(err, kind, want.GetNamespace(), want.GetName())
 		case c.otherCA(have):
 			out = append(out, want)
-		case kind == api.Services && moved(have.(*corev1.Service), want.(*corev1.Service)):
-			out = append(out, want)
 		}
 	}
 	return out, nil
@@ -120,30 +114,6 @@ func (c *Client) makeSystem(tx *storage.Tx, obj api.Object) error {
 
 func (c *Client) makeNamespace(tx *storage.Tx, name string) error {
 	return c.makeSystem(tx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
-}
-
-// apiService is default/kubernetes, by which clients inside and tools outside find this API.
-func (c *Client) apiService() *corev1.Service {
-	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: "kubernetes",
-		Labels: map[string]string{"component": "apiserver", "provider": "kubernetes"}}}
-	s.Spec.ClusterIP = corev1.ClusterIPNone
-	port := int32(443)
-	if at := c.cfg.Address; at.IsValid() {
-		family := corev1.IPv4Protocol
-		if at.Addr().Is6() {
-			family = corev1.IPv6Protocol
-		}
-		policy := corev1.IPFamilyPolicySingleStack
-		s.Spec.ClusterIP, port = at.Addr().String(), int32(at.Port())
-		s.Spec.ClusterIPs, s.Spec.IPFamilies, s.Spec.IPFamilyPolicy = []string{s.Spec.ClusterIP}, []corev1.IPFamily{family}, &policy
-	}
-	s.Spec.Ports = []corev1.ServicePort{{Name: "https", Protocol: corev1.ProtocolTCP, Port: port, TargetPort: intstr.FromInt32(port)}}
-	return s
-}
-
-// moved: the API has another address than the last time.
-func moved(have, want *corev1.Service) bool {
-	return have.Spec.ClusterIP != want.Spec.ClusterIP || len(have.Spec.Ports) != 1 || have.Spec.Ports[0].Port != want.Spec.Ports[0].Port
 }
 
 // deleteNamespace marks a namespace, deletes what is in it, and removes it when it is empty: at once, or with

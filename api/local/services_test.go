@@ -18,58 +18,10 @@ import (
 
 	"ledge/api"
 	"ledge/api/discovery"
-	"ledge/api/kinds"
 	"ledge/api/local/allocate"
 	"ledge/api/networking"
 	"ledge/storage"
 )
-
-// withServices are the kinds of a board, and those of Services, which it does not have yet.
-func withServices(t *testing.T) *api.Kinds {
-	out, more := *kinds.All, []*api.Kind{api.Services, api.Endpoints, discovery.EndpointSlices, networking.IPAddresses,
-		networking.ServiceCIDRs}
-	api.Services.ServerOnly = false
-	t.Cleanup(func() { api.Services.ServerOnly = true })
-	has := func(k *api.Kind) bool {
-		return slices.ContainsFunc(more, func(m *api.Kind) bool { return m.GR() == k.GR() })
-	}
-	out.Kept = append(slices.DeleteFunc(slices.Clone(out.Kept), has), more...)
-	out.Absent = slices.DeleteFunc(slices.Clone(out.Absent), has)
-	return &out
-}
-
-func openServices(t *testing.T, cfg Config) *Client {
-	t.Helper()
-	var err error
-	cfg.Store, err = storage.Open(t.Context(), storage.Config{Dir: t.TempDir(), NoSync: true, RingSize: 512, Rehearse: true,
-		Kinds: withServices(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := cfg.Store.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	c, err := New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c
-}
-
-func createOf[T api.Object](t *testing.T, c *Client, obj T) T {
-	t.Helper()
-	kind, err := c.store.Kinds().Of(obj)
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := api.Create(t.Context(), c, kind, obj)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out
-}
 
 func newService(name string, change func(*corev1.Service)) *corev1.Service {
 	s := &corev1.Service{ObjectMeta: in("default", name)}
@@ -157,7 +109,7 @@ func wantInLine(t *testing.T, c *Client) {
 
 func TestAPIService(t *testing.T) {
 	at := netip.MustParseAddrPort("192.168.7.2:6443")
-	c := openServices(t, Config{Endpoint: at})
+	c := open(t, Config{Endpoint: at})
 	s := getService(t, c, "kubernetes")
 	if s.Spec.ClusterIP != "10.43.0.1" || s.Spec.Ports[0].Port != 443 || s.Spec.Ports[0].TargetPort.IntVal != 6443 {
 		t.Errorf("%+v", s.Spec)
@@ -210,8 +162,8 @@ func TestAPIService(t *testing.T) {
 
 // TestServiceTypes goes through the types: what a service needs it gets, what it needs no more is free.
 func TestServiceTypes(t *testing.T) {
-	c := openServices(t, Config{Services: ranged("10.0.0.0/28", "fd00::/124")})
-	createOf(t, c, newService("web", nil))
+	c := open(t, Config{Services: ranged("10.0.0.0/28", "fd00::/124")})
+	create(t, c, newService("web", nil))
 	change := func(patch string) *corev1.Service {
 		t.Helper()
 		out, err := c.Patch(t.Context(), api.Services, "default", "web", api.Patch{Type: types.MergePatchType, Data: []byte(patch)},
@@ -270,7 +222,7 @@ func TestServiceTypes(t *testing.T) {
 }
 
 func TestServicesTakeNothing(t *testing.T) {
-	c := openServices(t, Config{Services: ranged("10.0.0.0/29")}) // six, one of them the API's
+	c := open(t, Config{Services: ranged("10.0.0.0/29")}) // six, one of them the API's
 	for i := range 20 {
 		if _, err := tryService(t, c, newService(fmt.Sprint("dry", i), func(s *corev1.Service) { s.Spec.Type = "NodePort" }), true); err != nil {
 			t.Fatal(err)
@@ -279,7 +231,7 @@ func TestServicesTakeNothing(t *testing.T) {
 		wantCode(t, err, 422, "sessionAffinity")
 	}
 	for i := range 5 {
-		createOf(t, c, newService(fmt.Sprint("s", i), nil))
+		create(t, c, newService(fmt.Sprint("s", i), nil))
 	}
 	_, err := tryService(t, c, newService("more", nil), false)
 	wantCode(t, err, 500, "range is full")
@@ -290,17 +242,17 @@ func TestServicesTakeNothing(t *testing.T) {
 	_, err = c.Delete(t.Context(), networking.IPAddresses, "", held, api.DeleteOptions{})
 	wantCode(t, err, 403, "it is the address of service default/s1")
 	remove(t, c, api.Services, "default", "s1")
-	createOf(t, c, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team"}})
-	createOf(t, c, newService("x", func(s *corev1.Service) { s.Namespace = "team" }))
+	create(t, c, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team"}})
+	create(t, c, newService("x", func(s *corev1.Service) { s.Namespace = "team" }))
 	remove(t, c, api.Namespaces, "", "team")
-	createOf(t, c, newService("y", nil))
+	create(t, c, newService("y", nil))
 	wantInLine(t, c)
 }
 
 // TestServicesAtRandom does with the store what people do: no two services ever have
 // one address or port, and what none has is free.
 func TestServicesAtRandom(t *testing.T) {
-	c := openServices(t, Config{Services: ranged("10.0.0.0/28")})
+	c := open(t, Config{Services: ranged("10.0.0.0/28")})
 	rng := rand.New(rand.NewPCG(7, 7))
 	types := []corev1.ServiceType{"ClusterIP", "NodePort", "LoadBalancer", "ExternalName"}
 	for range 400 {
@@ -334,12 +286,12 @@ func TestServicesAtRandom(t *testing.T) {
 
 // TestAddressesAreRepaired: a start puts right what a damaged value, or a store from before there were addresses, has left.
 func TestAddressesAreRepaired(t *testing.T) {
-	c := openServices(t, Config{})
+	c := open(t, Config{})
 	for _, name := range []string{"a", "b"} {
-		createOf(t, c, newService(name, nil))
+		create(t, c, newService(name, nil))
 	}
 	a := getService(t, c, "a").Spec.ClusterIP
-	createOf(t, c, &networkingv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Name: "10.43.9.9"}, Spec: networkingv1.IPAddressSpec{
+	create(t, c, &networkingv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Name: "10.43.9.9"}, Spec: networkingv1.IPAddressSpec{
 		ParentRef: &networkingv1.ParentReference{Group: "x.example", Resource: "things", Name: "mine"}}})
 	err := c.store.Update(func(tx *storage.Tx) error {
 		if _, err := tx.Delete(networking.IPAddresses, "", a); err != nil {
@@ -369,7 +321,7 @@ func TestAddressesAreRepaired(t *testing.T) {
 	if got := getService(t, moved, "kubernetes").Spec.ClusterIP; got != "10.77.0.1" || getService(t, moved, "a").Spec.ClusterIP != a {
 		t.Error(got)
 	}
-	createOf(t, moved, newService("c", nil))
+	create(t, moved, newService("c", nil))
 	if got := getService(t, moved, "c").Spec.ClusterIP; !strings.HasPrefix(got, "10.77.0.") {
 		t.Error(got)
 	}
@@ -378,8 +330,8 @@ func TestAddressesAreRepaired(t *testing.T) {
 func TestServiceRanges(t *testing.T) {
 	cfg := ranged("10.0.0.0/30")
 	cfg.Reserved = map[string]netip.Prefix{"the pods' network": netip.MustParsePrefix("10.9.0.0/24")}
-	c := openServices(t, Config{Services: cfg})
-	createOf(t, c, newService("first", nil))
+	c := open(t, Config{Services: cfg})
+	create(t, c, newService("first", nil))
 	_, err := tryService(t, c, newService("second", nil), false)
 	wantCode(t, err, 500, "range is full")
 	more := func(name, cidr string) *networkingv1.ServiceCIDR {
@@ -387,11 +339,11 @@ func TestServiceRanges(t *testing.T) {
 	}
 	_, err = c.Create(t.Context(), networking.ServiceCIDRs, more("bad", "10.9.0.128/25"), api.WriteOptions{})
 	wantCode(t, err, 422, "10.9.0.128/25 overlaps the pods' network, 10.9.0.0/24")
-	made := createOf(t, c, more("more", "10.1.0.0/28"))
+	made := create(t, c, more("more", "10.1.0.0/28"))
 	if !slices.Contains(made.Finalizers, rangeFinalizer) || len(made.Status.Conditions) != 1 {
 		t.Errorf("%+v", made)
 	}
-	createOf(t, c, newService("second", nil))
+	create(t, c, newService("second", nil))
 	remove(t, c, networking.ServiceCIDRs, "", "more")
 	r, err := api.Get[*networkingv1.ServiceCIDR](t.Context(), c, networking.ServiceCIDRs, "", "more")
 	if err != nil || r.DeletionTimestamp == nil || r.Status.Conditions[0].Reason != "Terminating" {
@@ -408,7 +360,7 @@ func TestServiceRanges(t *testing.T) {
 	if _, err := c.Get(t.Context(), networking.ServiceCIDRs, "", "more"); !apierrors.IsNotFound(err) {
 		t.Errorf("the range is still there: %v", err)
 	}
-	createOf(t, c, more("unused", "10.1.0.0/28"))
+	create(t, c, more("unused", "10.1.0.0/28"))
 	remove(t, c, networking.ServiceCIDRs, "", "unused")
 	if _, err := c.Get(t.Context(), networking.ServiceCIDRs, "", "unused"); !apierrors.IsNotFound(err) {
 		t.Errorf("the range is still there: %v", err)

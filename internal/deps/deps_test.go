@@ -36,12 +36,12 @@ var table = map[string][]string{
 	"scheduler/...": {"api", "api/policy"},
 	"node/pressure": {"api"},
 	// decisions 10 and 12
-	"api/httpd/...": {"api", "api/kinds", "api/coordination", "api/node", "api/rbac", "api/table", "api/openapi", "api/websocket"},
+	"api/httpd/...": {"api", "api/kinds", "api/coordination", "api/discovery", "api/node", "api/rbac", "api/table", "api/openapi", "api/websocket"},
 	"api/websocket": {},
 	"api/valid":     {},
 	"api/table":     {},
-	"api/kinds": {"api", "api/apps", "api/autoscaling", "api/batch", "api/coordination", "api/events", "api/node", "api/policy",
-		"api/rbac", "api/scheduling"},
+	"api/kinds": {"api", "api/apps", "api/autoscaling", "api/batch", "api/coordination", "api/discovery", "api/events", "api/networking",
+		"api/node", "api/policy", "api/rbac", "api/scheduling"},
 
 	// One package for the kinds of each API group; those of the core group are in api.
 	"api/apps":         {"api", "api/table", "api/valid"},
@@ -61,7 +61,7 @@ var table = map[string][]string{
 	"api/manifest": {"api", "api/coordination", "api/kinds"},
 	"api/rest/...": {"api", "api/coordination"},
 	"api/apitest": {"internal/testrun", "api", "api/kinds", "api/apps", "api/autoscaling", "api/batch", "api/coordination",
-		"api/events", "api/node", "api/policy", "api/rbac", "api/scheduling"},
+		"api/discovery", "api/events", "api/networking", "api/node", "api/policy", "api/rbac", "api/scheduling"},
 	"lease/...":     {"api", "api/coordination"},
 	"shutdown/...":  {"api", "internal/durable"},
 	"node/podstate": {"api", "runtime"},
@@ -100,11 +100,11 @@ var table = map[string][]string{
 	"host/...":            {"host", "internal/durable"},
 	"firstboot":           {},
 	"upgrade/...":         {"upgrade/...", "internal/durable"},
-	"config": {"api/httpd/auditlog", "api/local", "api/rest", "controller", "controller/machines", "api/manifest", "firstboot",
+	"config": {"api/httpd/auditlog", "api/local", "api/local/allocate", "api/rest", "controller", "controller/machines", "api/manifest", "firstboot",
 		"host", "host/ntp", "images", "images/registry", "lease", "network/bridge", "network/plan", "node/podlog", "node/podspec",
 		"node/poster", "node/pressure", "node/static", "pki", "scheduler", "shutdown", "storage", "upgrade", "internal/durable"},
 	// decision 94: it opens nothing of a machine
-	"brain": {"api", "api/board", "api/coordination", "api/httpd", "api/httpd/auditlog", "api/local", "api/manifest", "api/mirror",
+	"brain": {"api", "api/board", "api/coordination", "api/httpd", "api/httpd/auditlog", "api/local", "api/local/allocate", "api/manifest", "api/mirror",
 		"api/rbac", "api/rest", "boot/ending", "brain/place", "config", "controller", "firstboot", "firstboot/card", "host", "host/alive",
 		"host/ntp", "host/heap", "images", "images/archives", "internal/durable", "internal/grumble",
 		"api/discovery", "api/kinds", "node/services", "network", "network/dns", "network/given", "network/hostnet", "network/plan",
