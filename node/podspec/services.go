@@ -24,11 +24,12 @@ func (b Board) services(ctx context.Context, pod *corev1.Pod, needs Needs) ([]en
 		return nil, err
 	}
 	links := pod.Spec.EnableServiceLinks == nil || *pod.Spec.EnableServiceLinks
+	nowhere := b.APIServer.IsValid() && b.APIServer.Addr().IsLoopback() // the API's Service: no endpoint has such an address
 	by := map[string]*corev1.Service{}
 	for _, s := range list {
 		api := s.Namespace == metav1.NamespaceDefault && s.Name == "kubernetes"
 		own := s.Namespace == pod.Namespace && links
-		if ip := s.Spec.ClusterIP; ip == "" || ip == corev1.ClusterIPNone || len(s.Spec.Ports) == 0 || !api && !own {
+		if ip := s.Spec.ClusterIP; ip == "" || ip == corev1.ClusterIPNone || len(s.Spec.Ports) == 0 || !api && !own || api && nowhere {
 			continue
 		}
 		if by[s.Name] == nil || own { // a pod's own "kubernetes" goes before that of the API

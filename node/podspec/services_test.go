@@ -97,6 +97,27 @@ func TestServiceLinks(t *testing.T) {
 	}
 }
 
+// An API that listens on a loopback address has a Service with nothing behind it: pods on the host's network are told of the address
+// itself, others of none.
+func TestLoopbackAPI(t *testing.T) {
+	all := []*corev1.Service{aService("default", "kubernetes", "10.96.0.1", "https:443/TCP")}
+	for onHost, want := range map[bool]string{true: "127.0.0.1", false: ""} {
+		for _, namespace := range []string{"shop", "default"} {
+			pod := aPod("p", func(p *corev1.Pod) { p.Namespace, p.Spec.HostNetwork = namespace, onHost })
+			env, err := Board{APIServer: netip.MustParseAddrPort("127.0.0.1:6443")}.services(t.Context(), pod, played{services: all})
+			got := ""
+			for _, v := range env {
+				if v.name == "KUBERNETES_SERVICE_HOST" {
+					got = v.value
+				}
+			}
+			if err != nil || got != want {
+				t.Errorf("on the host's network %v, namespace %s: %q, want %q (%v)", onHost, namespace, got, want, err)
+			}
+		}
+	}
+}
+
 // What a pod says itself goes before what Services say, and may use it.
 func TestServicesInAnEnvironment(t *testing.T) {
 	pod := aPod("p", func(p *corev1.Pod) {})
