@@ -39,7 +39,9 @@ type lender interface {
 const (
 	socketsOfNames = "names"
 	lendWithin     = 2 * time.Second
-	namesRetry     = 5 * time.Second
+
+	namesHeardWithin = 2 * time.Second // less than a C library waits before it asks again
+	namesRetry       = 5 * time.Second
 	// namesLook is how often a firewall between pods and the board is looked for: what is found is known by then.
 	namesLook = 30 * time.Second
 )
@@ -173,7 +175,11 @@ func (n *names) serve(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return zone.Follow(ctx, n.b.client) })
 	g.Go(func() error { return zone.FollowSlices(ctx, n.b.client, discovery.EndpointSlices) })
-	g.Go(func() error { defer cancel(); return server.Serve(ctx, n.sockets) })
+	g.Go(func() error {
+		defer cancel()
+		zone.Heard(ctx, namesHeardWithin)
+		return server.Serve(ctx, n.sockets)
+	})
 	g.Go(func() error {
 		defer cancel()
 		for {

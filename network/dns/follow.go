@@ -16,12 +16,30 @@ import (
 // Follow keeps the zone as the API has Services, until ctx ends. Where there are none it costs nothing. What was heard last counts
 // while the API cannot be reached.
 func (z *Zone) Follow(ctx context.Context, client api.Client) error {
-	return follower[*corev1.Service]{client, api.Services, z.SetService, z.DeleteService, z.KeepServices}.run(ctx)
+	f := follower[*corev1.Service]{client, api.Services, z.SetService, z.DeleteService, z.KeepServices, z.heard}
+	return f.run(ctx)
 }
 
 // FollowSlices is Follow for EndpointSlices.
 func (z *Zone) FollowSlices(ctx context.Context, client api.Client, kind *api.Kind) error {
-	return follower[*discoveryv1.EndpointSlice]{client, kind, z.SetSlice, z.DeleteSlice, z.KeepSlices}.run(ctx)
+	f := follower[*discoveryv1.EndpointSlice]{client, kind, z.SetSlice, z.DeleteSlice, z.KeepSlices, z.heard}
+	return f.run(ctx)
+}
+
+// Heard waits until Follow and FollowSlices know what there is, or until it has waited long enough: who is asked before would say of a
+// name that it does not exist.
+func (z *Zone) Heard(ctx context.Context, within time.Duration) {
+	late := time.NewTimer(within)
+	defer late.Stop()
+	for range cap(z.heard) {
+		select {
+		case <-z.heard:
+		case <-late.C:
+			return
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // follower tells of the objects of a kind as they come and go.
@@ -31,12 +49,22 @@ type follower[T api.Object] struct {
 	set    func(T)
 	gone   func(namespace, name string)
 	keep   func(there func(namespace, name string) bool)
+	heard  chan<- struct{} // has room for one of each kind
 }
 
-func (f follower[T]) run(ctx context.Context) error {
+// told says once that it is known what there is.
+func (f *follower[T]) told() {
+	if f.heard != nil {
+		f.heard <- struct{}{}
+		f.heard = nil
+	}
+}
+
+func (f *follower[T]) run(ctx context.Context) error {
 	if sparse, ok := f.client.(api.Sparse); ok {
 		begin := make(chan struct{})
 		if sparse.WhenAny(f.kind, func() { close(begin) }) {
+			f.told() // there are none
 			select {
 			case <-begin:
 			case <-ctx.Done():
@@ -59,7 +87,7 @@ func (f follower[T]) run(ctx context.Context) error {
 }
 
 // listen lists, and hears of changes until the watch breaks.
-func (f follower[T]) listen(ctx context.Context) (heard bool, err error) {
+func (f *follower[T]) listen(ctx context.Context) (heard bool, err error) {
 	list, err := f.client.List(ctx, f.kind, api.ListOptions{})
 	if err != nil {
 		return false, err
@@ -74,6 +102,7 @@ func (f follower[T]) listen(ctx context.Context) (heard bool, err error) {
 	f.keep(func(namespace, name string) bool {
 		return there[types.NamespacedName{Namespace: namespace, Name: name}]
 	})
+	f.told()
 	w, err := f.client.Watch(ctx, f.kind, api.WatchOptions{Revision: list.Revision})
 	if err != nil {
 		return true, err
