@@ -80,8 +80,8 @@ func (p *plane) exposedOn(ctx context.Context, nodes []string) (secrets, account
 
 // cut ends all that a board has open, and all that is open to it.
 func (p *plane) cut(node string) {
-	if p.door != nil {
-		p.door.CloseBoard(node)
+	for _, d := range p.doors {
+		d.CloseBoard(node)
 	}
 	p.boards.end(func(name string) bool { return name == node })
 	p.boards.mu.Lock()

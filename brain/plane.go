@@ -3,6 +3,7 @@ package brain
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -42,9 +43,10 @@ type plane struct {
 	ca       *pki.Authority
 	joins    *pki.Joins
 	loops    controller.Config
-	audit    *auditlog.Log   // nil: there is none
-	listener net.Listener    // nil: there is no TLS address
-	door     *httpd.Listener // on it, once the server is open
+	audit    *auditlog.Log     // nil: there is none
+	listener net.Listener      // nil: there is no TLS address
+	doors    []*httpd.Listener // on it and for pods, once the server is open
+	podsAt   netip.AddrPort    // where the one for pods is or, before that, was when this board last ran; invalid: there is none
 	boards   fleet
 	services local.Services
 	caLost   atomic.Bool // it is not the one that the store remembers
@@ -137,17 +139,24 @@ func (p *plane) openServer(s *httpd.Server) error {
 		return nil
 	}
 	names, ips := p.serverNames()
-	tls, err := p.ca.ServerTLS(names, ips)
+	conf, err := p.ca.ServerTLS(names, ips)
 	if err != nil {
 		return err
 	}
-	l, err := httpd.WrapTLS(p.listener, tls)
-	if err != nil {
+	if err := errors.Join(p.openDoor(s, p.listener, conf), p.openPodsDoor(s, conf)); err != nil {
 		return err
 	}
-	p.door = l.WithTokens()
-	s.Listeners = append(s.Listeners, p.door)
 	return p.b.debts.orOwe(context.Background(), "write admin.kubeconfig", p.writeKubeconfig)
+}
+
+func (p *plane) openDoor(s *httpd.Server, at net.Listener, conf *tls.Config) error {
+	l, err := httpd.WrapTLS(at, conf)
+	if err != nil {
+		return err
+	}
+	p.doors = append(p.doors, l.WithTokens())
+	s.Listeners = append(s.Listeners, p.doors[len(p.doors)-1])
+	return nil
 }
 
 func (p *plane) writeKubeconfig(context.Context) error {
@@ -224,8 +233,11 @@ func (p *plane) outwardAt() (netip.AddrPort, error) {
 	return at, nil
 }
 
-// endpoint is where the pods of all boards find the API; invalid: nowhere, since it listens for this machine only, or nowhere yet.
+// endpoint is where the pods of all boards find the API; invalid: nowhere, or nowhere yet.
 func (p *plane) endpoint() netip.AddrPort {
+	if p.podsAt.IsValid() {
+		return p.podsAt
+	}
 	at, err := p.outwardAt()
 	if err != nil {
 		slog.Warn("cannot find this board's addresses: pods do not find the API by its service", "err", err)

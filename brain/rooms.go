@@ -115,6 +115,9 @@ func (b *Brain) openNetwork(ctx context.Context) (err error) {
 		}
 	}
 	b.giveNetwork(first, cidrText(cidr, cidr6), open)
+	if b.plane != nil {
+		b.plane.podsAt = b.plane.podsDoorAt(cidr)
+	}
 	return nil
 }
 
@@ -252,6 +255,9 @@ func (b *Brain) openServer() error {
 // podsAPI is where pods find the API that their tokens are for.
 func (b *Brain) podsAPI() netip.AddrPort {
 	if b.plane != nil {
+		if b.plane.podsAt.IsValid() {
+			return b.plane.podsAt
+		}
 		return b.plane.listenAddress()
 	}
 	return b.uplink.address()

@@ -15,7 +15,8 @@ import (
 const serviceCIDRKey = "serviceCIDR"
 
 // serviceSource settles where services get their addresses from. What was chosen once is kept, as the pods' network is; what somebody
-// asks for must not hide machines that the board or its pods can reach.
+// asks for must not hide machines that the board or its pods can reach. On the way it sees where pods found the API when the board last
+// ran: the endpoint of default/kubernetes is not taken away at each start until the network is there.
 func serviceSource(b *Brain) (out local.Services, err error) {
 	out.Ranges, out.Ports, out.Reserved = b.ServiceRanges, b.ServicePorts, map[string]netip.Prefix{}
 	used, err := b.rims.Host.Prefixes()
@@ -32,7 +33,11 @@ func serviceSource(b *Brain) (out local.Services, err error) {
 	if err != nil {
 		return out, err
 	}
-	for _, p := range podNetworks(b.CIDR, b.CIDR6, string(rows[podCIDRKey])) {
+	pods := podNetworks(b.CIDR, b.CIDR6, string(rows[podCIDRKey]))
+	if len(pods) > 0 {
+		b.plane.podsAt = b.plane.podsDoorAt(pods[0])
+	}
+	for _, p := range pods {
 		out.Reserved["the pods' "+string(api.FamilyOf(p.Addr().String()))+" network"] = p
 	}
 	for _, p := range out.Ranges {
