@@ -273,7 +273,7 @@ var besideSteps = []step{
 	{"kubectl delete rc many --cascade=orphan && kubectl get pods -l app=many", "deleted|many-", ""},
 	{"kubectl apply -f many.yaml && until kubectl get rc many | grep 'many *2 *2 *2'; do sleep 0.3; done", "created", ""},
 	{"kubectl delete rc many && while kubectl get pods -l app=many -o name | grep .; do sleep 0.3; done", "deleted", ""},
-	{"kubectl expose pod web --port=80", "!services are not supported by ledge", ""},
+	{"kubectl expose pod web --port=80", "service/web exposed", ""},
 	{"kubectl create job j --image=" + busyboxImage + " -- echo worked", "job.batch/j created", ""},
 	{"kubectl wait --for=condition=complete job/j --timeout=60s && kubectl get job j && kubectl logs job/j",
 		"condition met|Complete   1/1 |worked", ""},
@@ -329,7 +329,7 @@ var nodeSteps = []step{
 
 // longSteps are the rest of what people type: refusals that must say why, and verbs that few need.
 var longSteps = []step{
-	{"kubectl create service clusterip s --tcp=80", "!services are not supported by ledge", ""},
+	{"kubectl create service clusterip s --tcp=80 && kubectl delete service s", "created|deleted", ""},
 	{"kubectl create quota q --hard=pods=1", "!resourcequotas are not supported by ledge yet", ""},
 	{"kubectl auth can-i get pods --as=bob", "!User \"bob\" cannot get resource", ""},
 	{"kubectl set image pod/web main=" + busyboxImage + "-none --dry-run=server", "image updated", ""},
