@@ -51,11 +51,10 @@ var brings = map[string]string{
 	"VolumeAttachments":         "volumeattachments.storage.k8s.io",
 	"VolumeAttributesClasses":   "volumeattributesclasses.storage.k8s.io",
 
-	// A board without Services has the kind too, for the one that every pod's environment names. Their endpoints are of no use without them.
+	// Endpoints are what makes Services of use.
 	"Services": "endpointslices.discovery.k8s.io",
 
 	"issuer discovery": "", // /.well-known/openid-configuration
-	"names":            "", // a server for DNS in the cluster
 	"two boards":       "", // the node of a run is alone
 }
 
