@@ -24,7 +24,8 @@ import (
 )
 
 // proxy hands a request on to a port of a pod, or of one of the pods behind a service:
-// /api/v1/namespaces/x/pods/web:8080/proxy/any/thing. What the pod answers goes back as it is, but for redirects to itself.
+// /api/v1/namespaces/x/pods/web:8080/proxy/any/thing. What the pod answers goes back as it is, but for redirects to itself and links
+// of its pages.
 func (h *handler) proxy(w *response, r *request) error {
 	scheme, name, port, err := splitProxyName(r.name)
 	if err != nil {
@@ -192,7 +193,7 @@ func (p *podRequest) answered(a *http.Response) error {
 	}
 	confine(head, sandboxScripts)
 	a.Header = head
-	return nil
+	return p.relink(a)
 }
 
 // within is where a Location of the pod leads on this server, if that is a page of the pod.
