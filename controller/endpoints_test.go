@@ -329,7 +329,7 @@ func TestServicesAtRest(t *testing.T) {
 	if counted.n != before || allocs > n*most {
 		t.Errorf("%d writes, and %v allocations for each of %d Services", counted.n-before, allocs/n, n)
 	}
-	listed := counted.listed
+	listed := counted.listed.Load()
 	pod := e.pods.List()[0].DeepCopy()
 	pod.Status.Conditions[0].Status = corev1.ConditionFalse
 	if _, err := api.UpdateStatus(t.Context(), e.w.Client, api.Pods, pod); err != nil {
@@ -338,8 +338,8 @@ func TestServicesAtRest(t *testing.T) {
 	for before = counted.n; counted.n == before; time.Sleep(time.Millisecond) {
 		e.pass(t.Context(), time.Now())
 	}
-	if counted.n != before+2 || counted.listed != listed {
-		t.Errorf("%d writes for one pod, want a slice's and the Endpoints'; %d lists", counted.n-before, counted.listed-listed)
+	if counted.n != before+2 || counted.listed.Load() != listed {
+		t.Errorf("%d writes for one pod, want a slice's and the Endpoints'; %d lists", counted.n-before, counted.listed.Load()-listed)
 	}
 }
 

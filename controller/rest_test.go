@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -105,11 +106,12 @@ func freshStore(tb testing.TB, of *api.Kinds) (c api.Client, closed func()) {
 // writes counts what is written. A pod that is deleted is gone: nobody runs it.
 type writes struct {
 	api.Client
-	n, listed int
+	n      int
+	listed atomic.Int64 // by loops and views
 }
 
 func (w *writes) List(ctx context.Context, k *api.Kind, opts api.ListOptions) (api.List, error) {
-	w.listed++
+	w.listed.Add(1)
 	return w.Client.List(ctx, k, opts)
 }
 
