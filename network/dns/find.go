@@ -10,10 +10,22 @@ const mostCNAMEs = 8
 // lookup asks those who know the names outside the cluster.
 type lookup func(dnsmessage.Question) (Answer, error)
 
-// find answers a question. searches is the search list of who asks, as it stands in his resolv.conf, nil if it is not known or not to
-// be walked: with ndots:5 a client asks for www.example.com.NS.svc.cluster.local first and for the name as such last, so the first of
-// these questions, if nothing is there, is answered with what the last would find (A and AAAA; others ask rarely).
+// find answers a question. Before the zone has heard what there is, a name that it does not have is a failure: "no such name" would be a
+// lie that programs take as final.
 func (z *Zone) find(q dnsmessage.Question, searches []string, ask lookup) (Answer, error) {
+	known := z.known() // before the zone is looked at
+	a, err := z.walk(q, searches, ask)
+	if err == nil && a.RCode == dnsmessage.RCodeNameError && a.Authoritative && !known {
+		return Answer{RCode: dnsmessage.RCodeServerFailure}, nil
+	}
+	return a, err
+}
+
+// walk answers a question with what the zone and others know now. searches is the search list of who asks, as it stands in his
+// resolv.conf, nil if it is not known or not to be walked: with ndots:5 a client asks for www.example.com.NS.svc.cluster.local first and
+// for the name as such last, so the first of these questions, if nothing is there, is answered with what the last would find (A and
+// AAAA; others ask rarely).
+func (z *Zone) walk(q dnsmessage.Question, searches []string, ask lookup) (Answer, error) {
 	a, err := z.resolve(q, ask)
 	if err != nil || a.RCode != dnsmessage.RCodeNameError || len(searches) == 0 ||
 		q.Type != dnsmessage.TypeA && q.Type != dnsmessage.TypeAAAA {

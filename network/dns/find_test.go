@@ -111,3 +111,30 @@ func TestDeadResolversAreAFailure(t *testing.T) {
 		t.Error(said(a), err)
 	}
 }
+
+// A board that has not heard from its control plane does not say of a Service that it does not exist; the names of others it finds.
+func TestUnheardIsAFailure(t *testing.T) {
+	searches := []string{"default.svc.cluster.local.", "svc.cluster.local.", "cluster.local."}
+	for _, c := range []struct{ name, kind, unheard, heard string }{
+		{"shop.default.svc.cluster.local.", "A", "RCodeServerFailure", "no such name"},
+		{"shop.other.svc.cluster.local.", "AAAA", "RCodeServerFailure", "no such name"},
+		{"_http._tcp.shop.default.svc.cluster.local.", "SRV", "RCodeServerFailure", "no such name"},
+		{"9.0.42.10.in-addr.arpa.", "PTR", "RCodeServerFailure", "no such name"},
+		{"www.example.com.default.svc.cluster.local.", "A", "-> www.example.com. 192.0.2.53", "-> www.example.com. 192.0.2.53"},
+		{"www.example.com.", "A", "192.0.2.53", "192.0.2.53"},
+		{"nothing.example.com.", "A", "no such name", "no such name"},
+	} {
+		z, w := newZone(t), &world{knows: map[string]string{"www.example.com. A": "192.0.2.53"}}
+		see := func(when, want string) {
+			t.Helper()
+			if a, err := z.find(question(c.name, c.kind), searches, w.ask); err != nil || said(a) != want {
+				t.Errorf("%s: %s %s: %s, %v; want %s", when, c.name, c.kind, said(a), err, want)
+			}
+		}
+		see("nothing was heard", c.unheard)
+		close(z.heardServices)
+		see("Services were heard", c.unheard)
+		close(z.heardSlices)
+		see("all was heard", c.heard)
+	}
+}

@@ -16,30 +16,42 @@ import (
 // Follow keeps the zone as the API has Services, until ctx ends. Where there are none it costs nothing. What was heard last counts
 // while the API cannot be reached.
 func (z *Zone) Follow(ctx context.Context, client api.Client) error {
-	f := follower[*corev1.Service]{client, api.Services, z.SetService, z.DeleteService, z.KeepServices, z.heard}
+	f := follower[*corev1.Service]{client, api.Services, z.SetService, z.DeleteService, z.KeepServices, z.heardServices}
 	return f.run(ctx)
 }
 
 // FollowSlices is Follow for EndpointSlices.
 func (z *Zone) FollowSlices(ctx context.Context, client api.Client, kind *api.Kind) error {
-	f := follower[*discoveryv1.EndpointSlice]{client, kind, z.SetSlice, z.DeleteSlice, z.KeepSlices, z.heard}
+	f := follower[*discoveryv1.EndpointSlice]{client, kind, z.SetSlice, z.DeleteSlice, z.KeepSlices, z.heardSlices}
 	return f.run(ctx)
 }
 
-// Heard waits until Follow and FollowSlices know what there is, or until it has waited long enough: who is asked before would say of a
-// name that it does not exist.
+// Heard waits until Follow and FollowSlices know what there is, or until it has waited long enough: who asks before is told of a failure
+// where the zone does not have the name.
 func (z *Zone) Heard(ctx context.Context, within time.Duration) {
 	late := time.NewTimer(within)
 	defer late.Stop()
-	for range cap(z.heard) {
+	for _, heard := range []chan struct{}{z.heardServices, z.heardSlices} {
 		select {
-		case <-z.heard:
+		case <-heard:
 		case <-late.C:
 			return
 		case <-ctx.Done():
 			return
 		}
 	}
+}
+
+// known says whether a name that is not in the zone does not exist.
+func (z *Zone) known() bool {
+	for _, heard := range []chan struct{}{z.heardServices, z.heardSlices} {
+		select {
+		case <-heard:
+		default:
+			return false
+		}
+	}
+	return true
 }
 
 // follower tells of the objects of a kind as they come and go.
@@ -49,13 +61,13 @@ type follower[T api.Object] struct {
 	set    func(T)
 	gone   func(namespace, name string)
 	keep   func(there func(namespace, name string) bool)
-	heard  chan<- struct{} // has room for one of each kind
+	heard  chan<- struct{} // is closed once it is known what there is
 }
 
 // told says once that it is known what there is.
 func (f *follower[T]) told() {
 	if f.heard != nil {
-		f.heard <- struct{}{}
+		close(f.heard)
 		f.heard = nil
 	}
 }

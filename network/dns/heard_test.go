@@ -18,7 +18,7 @@ func TestHeard(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			services, slices := follower[*corev1.Service]{heard: z.heard}, follower[*discoveryv1.EndpointSlice]{heard: z.heard}
+			services, slices := follower[*corev1.Service]{heard: z.heardServices}, follower[*discoveryv1.EndpointSlice]{heard: z.heardSlices}
 			if kinds > 0 {
 				services.told()
 				services.told()

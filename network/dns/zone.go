@@ -28,7 +28,7 @@ type Zone struct {
 	holders    map[netip.Addr][]*slice
 	addressed  map[netip.Addr]name // cluster IPs
 
-	heard chan struct{} // capacity 2: Services are known, slices are
+	heardServices, heardSlices chan struct{} // closed once it is known which there are
 }
 
 // name is an object's.
@@ -70,7 +70,8 @@ const mostAddresses = 1000
 func NewZone(domain string, self netip.Addr, ranges ...netip.Prefix) (*Zone, error) {
 	z := &Zone{domain: strings.ToLower(strings.TrimSuffix(domain, ".")) + ".", self: self, ranges: ranges,
 		services: map[name]*service{}, slices: map[name]*slice{}, behind: map[name][]*slice{}, namespaces: map[string]int{},
-		holders: map[netip.Addr][]*slice{}, addressed: map[netip.Addr]name{}, heard: make(chan struct{}, 2)}
+		holders: map[netip.Addr][]*slice{}, addressed: map[netip.Addr]name{},
+		heardServices: make(chan struct{}), heardSlices: make(chan struct{})}
 	for to, text := range map[*dnsmessage.Name]string{&z.apex: z.domain, &z.server: "ns.dns." + z.domain, &z.master: "hostmaster." + z.domain} {
 		var err error
 		if *to, err = dnsmessage.NewName(text); err != nil {

@@ -62,9 +62,11 @@ func eps(namespace, service, name string, family discoveryv1.AddressType, endpoi
 	return s
 }
 
-// spec is the cluster of the specification's examples, and some more.
+// spec is the cluster of the specification's examples, and some more, all of which was heard.
 func spec(t testing.TB) *Zone {
 	z := newZone(t)
+	close(z.heardServices)
+	close(z.heardSlices)
 	z.SetService(svc("default", "kubernetes", withIPs("10.3.0.1")))
 	z.SetService(svc("default", "dual", withIPs("10.3.0.7", "fd00::7")))
 	z.SetService(svc("default", "six", withIPs("fd00::6")))
