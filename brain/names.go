@@ -156,12 +156,8 @@ func (n *names) Run(ctx context.Context) error {
 
 // serve answers in one network, until pods have another.
 func (n *names) serve(ctx context.Context) error {
-	cidr, cidr6 := n.b.given.CIDRs()
-	ranges := []netip.Prefix{cidr}
-	if cidr6.IsValid() {
-		ranges = append(ranges, cidr6)
-	}
-	zone, err := dns.NewZone(n.b.File.Domain(), n.at.Addr(), ranges...)
+	cidr, _ := n.b.given.CIDRs()
+	zone, err := dns.NewZone(n.b.File.Domain(), n.b.Name, n.at.Addr(), n.b.given.Prefixes()...)
 	if err != nil {
 		return err
 	}

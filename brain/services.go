@@ -2,6 +2,7 @@ package brain
 
 import (
 	"context"
+	"net/netip"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -32,9 +33,9 @@ func forwarder(n Network, bridge string) network.Forwarder {
 	return n.Forwarder(bridge)
 }
 
-func openForwarding(n Network, bridge string, client api.Client, node string) (f forwarding) {
+func openForwarding(n Network, bridge string, client api.Client, node string, pods func() []netip.Prefix) (f forwarding) {
 	if f.rules = forwarder(n, bridge); f.rules != nil {
-		f.loop = services.New(services.Config{Client: client, Forwarder: f.rules, Node: node})
+		f.loop = services.New(services.Config{Client: client, Forwarder: f.rules, Node: node, Pods: pods})
 	}
 	return f
 }

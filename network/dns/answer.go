@@ -235,7 +235,7 @@ func (z *Zone) findAddress(addr netip.Addr) (f found, mine bool) {
 			}
 		}
 	}
-	return f, f.is || slices.ContainsFunc(z.ranges, func(p netip.Prefix) bool { return p.Contains(addr) })
+	return f, f.is || z.pods(addr)
 }
 
 // records are those of the type that is asked for.

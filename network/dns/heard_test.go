@@ -14,7 +14,7 @@ import (
 func TestHeard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for kinds, want := range []time.Duration{2 * time.Second, 2 * time.Second, 0} {
-			z, err := NewZone("cluster.local", netip.MustParseAddr("192.0.2.1"))
+			z, err := NewZone("cluster.local", "here", netip.MustParseAddr("192.0.2.1"))
 			if err != nil {
 				t.Fatal(err)
 			}

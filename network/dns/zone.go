@@ -15,8 +15,9 @@ import (
 // Zone knows the names of a cluster: of each Service and slice it keeps what a name can lead to, and nothing else.
 type Zone struct {
 	domain string         // "cluster.local."
+	board  string         // the Node's name
 	self   netip.Addr     // where this is asked: the zone's name server
-	ranges []netip.Prefix // addresses of the cluster: nobody else knows their names
+	ranges []netip.Prefix // of this board's pods: nobody else knows their names
 
 	apex, server, master dnsmessage.Name // of the SOA
 
@@ -65,10 +66,10 @@ type endpoint struct {
 // mostAddresses is the most of a slice that is kept: the API takes no more endpoints.
 const mostAddresses = 1000
 
-// NewZone begins an empty zone. domain is such as cluster.local, self the address where it is asked, ranges those of pods and
-// Services: for names of other addresses other resolvers are asked.
-func NewZone(domain string, self netip.Addr, ranges ...netip.Prefix) (*Zone, error) {
-	z := &Zone{domain: strings.ToLower(strings.TrimSuffix(domain, ".")) + ".", self: self, ranges: ranges,
+// NewZone begins an empty zone. domain is such as cluster.local, self the address where it is asked, ranges those of the board's pods:
+// for names of other addresses other resolvers are asked.
+func NewZone(domain, board string, self netip.Addr, ranges ...netip.Prefix) (*Zone, error) {
+	z := &Zone{domain: strings.ToLower(strings.TrimSuffix(domain, ".")) + ".", board: board, self: self, ranges: ranges,
 		services: map[name]*service{}, slices: map[name]*slice{}, behind: map[name][]*slice{}, namespaces: map[string]int{},
 		holders: map[netip.Addr][]*slice{}, addressed: map[netip.Addr]name{},
 		heardServices: make(chan struct{}), heardSlices: make(chan struct{})}
@@ -119,7 +120,7 @@ func (z *Zone) dropService(n name) {
 
 // SetSlice takes a slice, new or changed.
 func (z *Zone) SetSlice(s *discoveryv1.EndpointSlice) {
-	n, trimmed := name{s.Namespace, s.Name}, trimSlice(s)
+	n, trimmed := name{s.Namespace, s.Name}, z.trimSlice(s)
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	z.dropSlice(n)
@@ -202,8 +203,9 @@ func trimService(s *corev1.Service) *service {
 	return out
 }
 
-// trimSlice is nil for one that no name leads to.
-func trimSlice(s *discoveryv1.EndpointSlice) *slice {
+// trimSlice is nil for one that no name leads to. Where boards have one and the same network for pods, a pod of another board is left out:
+// its address is that of some pod here.
+func (z *Zone) trimSlice(s *discoveryv1.EndpointSlice) *slice {
 	of := s.Labels[discoveryv1.LabelServiceName]
 	if of == "" || s.AddressType == discoveryv1.AddressTypeFQDN {
 		return nil
@@ -216,13 +218,20 @@ func trimSlice(s *discoveryv1.EndpointSlice) *slice {
 	}
 	for _, e := range s.Endpoints {
 		ready := e.Conditions.Ready == nil || *e.Conditions.Ready
+		far := e.NodeName != nil && *e.NodeName != z.board
 		for _, t := range e.Addresses {
-			if a, err := netip.ParseAddr(t); err == nil && len(out.endpoints) < mostAddresses {
+			a, err := netip.ParseAddr(t)
+			if err == nil && len(out.endpoints) < mostAddresses && !(far && z.pods(a)) {
 				out.endpoints = append(out.endpoints, endpoint{a.Unmap().WithZone(""), strings.ToLower(value(e.Hostname)), ready})
 			}
 		}
 	}
 	return out
+}
+
+// pods says that an address is of this board's pods.
+func (z *Zone) pods(a netip.Addr) bool {
+	return slices.ContainsFunc(z.ranges, func(p netip.Prefix) bool { return p.Contains(a.Unmap()) })
 }
 
 func protocol(p corev1.Protocol) string {

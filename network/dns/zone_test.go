@@ -18,7 +18,7 @@ var gateway = netip.MustParseAddr("10.42.0.1")
 
 func newZone(t testing.TB) *Zone {
 	t.Helper()
-	z, err := NewZone("cluster.local", gateway, netip.MustParsePrefix("10.42.0.0/24"), netip.MustParsePrefix("10.3.0.0/16"))
+	z, err := NewZone("cluster.local", "here", gateway, netip.MustParsePrefix("10.42.0.0/24"), netip.MustParsePrefix("10.3.0.0/16"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -297,7 +297,24 @@ func TestZoneBounds(t *testing.T) {
 	if n := len(z.slices[name{"default", "x"}].endpoints); n != mostAddresses {
 		t.Error(n)
 	}
-	if _, err := NewZone(strings.Repeat("abcdefg.", 31), gateway); err == nil {
+	if _, err := NewZone(strings.Repeat("abcdefg.", 31), "here", gateway); err == nil {
 		t.Error("a domain without room for names was taken")
+	}
+}
+
+// Boards whose pods have one and the same network: the name of another board's pod must not lead to one of this board.
+func TestSharedPodNetwork(t *testing.T) {
+	z := newZone(t)
+	z.SetService(svc("default", "db", headless))
+	s := eps("default", "db", "db-a", discoveryv1.AddressTypeIPv4, "10.42.0.2/db-0", "10.42.0.3/db-1", "10.42.1.4/db-2", "10.42.0.5/db-3")
+	for i, node := range []string{"there", "here", "there"} { // the last was put there by hand
+		s.Endpoints[i].NodeName = &node
+	}
+	z.SetSlice(s)
+	for name, want := range map[string]string{"db": "10.42.0.3 10.42.0.5 10.42.1.4", "db-0.db": "no such name", "db-1.db": "10.42.0.3",
+		"db-2.db": "10.42.1.4", "db-3.db": "10.42.0.5"} {
+		if a, _ := z.Answer(question(name+".default.svc.cluster.local.", "A")); !sameWords(strings.Fields(said(a)), strings.Fields(want)) {
+			t.Errorf("%s: %s, want %s", name, said(a), want)
+		}
 	}
 }

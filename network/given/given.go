@@ -59,6 +59,20 @@ func (p *Network) CIDRs() (cidr, cidr6 netip.Prefix) {
 	return cidr, cidr6
 }
 
+// Prefixes are the networks in use, as many as there are; none where pods have the host's.
+func (p *Network) Prefixes() (out []netip.Prefix) {
+	if p == nil {
+		return nil
+	}
+	cidr, cidr6 := p.CIDRs()
+	for _, n := range []netip.Prefix{cidr, cidr6} {
+		if n.IsValid() {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
 // Answerable implements network.Answerer, where the network in use does.
 func (p *Network) Answerable() error {
 	if n, ok := p.now().(network.Answerer); ok {

@@ -11,6 +11,13 @@ import (
 type Board struct {
 	Name string
 	Zone string // label topology.kubernetes.io/zone
+	Pods []netip.Prefix
+}
+
+// Hides says that an endpoint is a pod of another board under an address of this board's own pods: whoever is sent there from here
+// reaches some pod of this board. Boards whose control plane gives no networks all have the same one.
+func (b Board) Hides(e Endpoint) bool {
+	return e.Node != "" && e.Node != b.Name && slices.ContainsFunc(b.Pods, func(p netip.Prefix) bool { return p.Contains(e.Addr) })
 }
 
 // Health is what a load balancer is told that asks whether it may send connections here.
@@ -25,7 +32,7 @@ func Plan(s Service, of []Slice, b Board) (network.Service, Health) {
 	of = of[:min(len(of), mostSlices)]
 	for _, cluster := range s.ClusterIPs {
 		for _, p := range s.Ports {
-			ends := collect(of, p, cluster.Is4())
+			ends := b.collect(of, p, cluster.Is4())
 			out.Forwards = append(out.Forwards, s.forwards(cluster, p, b.choose(ends))...)
 		}
 	}
@@ -91,8 +98,9 @@ type end struct {
 }
 
 // collect finds the endpoints of a port in one family, in the order of their addresses, each once. While an address passes from one
-// slice, or from one pod, to another it can stand in two: the one that does not end counts.
-func collect(of []Slice, p Port, v4 bool) []end {
+// slice, or from one pod, to another it can stand in two: the one that does not end counts. Those that cannot be reached from here are
+// left out.
+func (b Board) collect(of []Slice, p Port, v4 bool) []end {
 	var out []end
 	for _, s := range of {
 		for _, q := range s.Ports {
@@ -100,7 +108,7 @@ func collect(of []Slice, p Port, v4 bool) []end {
 				continue
 			}
 			for _, e := range s.Endpoints {
-				if e.Addr.Is4() == v4 {
+				if e.Addr.Is4() == v4 && !b.Hides(e) {
 					out = append(out, end{e, netip.AddrPortFrom(e.Addr, q.Port)})
 				}
 			}

@@ -78,7 +78,33 @@ func TestEndpoints(t *testing.T) {
 		for _, text := range c.ends {
 			s.Endpoints = append(s.Endpoints, ep(strings.ReplaceAll(text, "n t", "t n")))
 		}
-		got := here.choose(collect([]Slice{s}, Port{Name: "http", Protocol: "TCP"}, true))
+		got := here.choose(here.collect([]Slice{s}, Port{Name: "http", Protocol: "TCP"}, true))
+		if last(got.cluster) != c.cluster || last(got.local) != c.local || got.any != (c.cluster != "") {
+			t.Errorf("%s: cluster %s local %s any %v, want %s and %s", c.what, last(got.cluster), last(got.local), got.any, c.cluster, c.local)
+		}
+	}
+}
+
+// TestSharedPodNetwork: boards whose pods have one and the same network do not take another board's pod for their own.
+func TestSharedPodNetwork(t *testing.T) {
+	for _, c := range []struct{ what, pods, ends, cluster, local string }{
+		{"the board's own", "10.42.0.0/24", "2@here", "2", "2"},
+		{"another board's", "10.42.0.0/24", "2@there", "", ""},
+		{"both under one address", "10.42.0.0/24", "2@there,2@here", "2", "2"},
+		{"each board has one", "10.42.0.0/24", "2@there,3@here", "3", "3"},
+		{"put there by hand", "10.42.0.0/24", "2@", "2", ""},
+		{"networks of their own", "10.42.1.0/24", "2@there", "2", ""},
+		{"no network of pods", "", "2@there", "2", ""},
+	} {
+		b := here
+		if c.pods != "" {
+			b.Pods = []netip.Prefix{netip.MustParsePrefix("fd42::/64"), netip.MustParsePrefix(c.pods)}
+		}
+		s := Slice{Ports: []Port{{Name: "http", Protocol: "TCP", Port: 80}}}
+		for text := range strings.SplitSeq(c.ends, ",") {
+			s.Endpoints = append(s.Endpoints, ep(text))
+		}
+		got := b.choose(b.collect([]Slice{s}, Port{Name: "http", Protocol: "TCP"}, true))
 		if last(got.cluster) != c.cluster || last(got.local) != c.local || got.any != (c.cluster != "") {
 			t.Errorf("%s: cluster %s local %s any %v, want %s and %s", c.what, last(got.cluster), last(got.local), got.any, c.cluster, c.local)
 		}

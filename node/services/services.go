@@ -9,6 +9,8 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -29,6 +31,8 @@ type Config struct {
 	Client    api.Client
 	Forwarder network.Forwarder
 	Node      string // whose endpoints are local
+	// Pods are the networks of the board's pods now. Another one counts within a minute.
+	Pods func() []netip.Prefix
 }
 
 // Loop is the one of a board.
@@ -49,6 +53,7 @@ type Loop struct {
 	all      bool                                              // plan all of them
 	heard    struct{ services, slices bool }                   // whole, once
 	full     bool                                              // told that there are too many
+	hidden   bool                                              // told that pods of other boards cannot be reached
 }
 
 // New prepares a Loop; Run works.
@@ -218,11 +223,20 @@ func (l *Loop) take() (plans []network.Service, health map[string]service.Health
 }
 
 func (l *Loop) plan(name types.NamespacedName, s service.Service) (network.Service, service.Health) {
+	b := service.Board{Name: l.cfg.Node, Zone: l.zone}
+	if l.cfg.Pods != nil {
+		b.Pods = l.cfg.Pods()
+	}
 	var of []service.Slice
 	for _, x := range l.slices[name] {
 		of = append(of, x)
+		if !l.hidden && slices.ContainsFunc(x.Endpoints, b.Hides) {
+			l.hidden = true
+			slog.Warn("pods of another board have addresses of this board's own pods, so Services do not lead there from here; "+
+				"give every board a network: ledge serve --allocate-node-cidrs --cluster-cidr 10.44.0.0/16", "service", name)
+		}
 	}
-	return service.Plan(s, of, service.Board{Name: l.cfg.Node, Zone: l.zone})
+	return service.Plan(s, of, b)
 }
 
 func (l *Loop) replaceServices(list []api.Object) {

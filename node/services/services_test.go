@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"sync"
 	"testing"
@@ -371,4 +372,26 @@ func TestBoundOfServices(t *testing.T) {
 	if len(l.services) != mostServices || len(l.owner) != mostSlices {
 		t.Errorf("%d services, %d slices", len(l.services), len(l.owner))
 	}
+}
+
+// Where another board's pods have addresses of this board's, nobody is led to them from here; once the board has a network of its own
+// they are reached.
+func TestSharedPodNetwork(t *testing.T) {
+	p, far := newPlane(), "there"
+	s := slice("web-a", "web", "10.42.0.2", "10.42.0.3")
+	s.Endpoints[0].NodeName = &far
+	rig(t, p, func(l *Loop, k *fake.Kernel, _ *counted) {
+		pods := netip.MustParsePrefix("10.42.0.0/24")
+		l.mu.Lock() // plans are made under it
+		l.cfg.Pods = func() []netip.Prefix { return []netip.Prefix{pods} }
+		l.mu.Unlock()
+		p.put(api.Services, svc("web", "10.96.0.1"))
+		p.put(discovery.EndpointSlices, s)
+		expect(t, "one network for all boards", k, "default/web=10.42.0.3,")
+		l.mu.Lock()
+		pods = netip.MustParsePrefix("10.42.1.0/24")
+		l.mu.Unlock()
+		time.Sleep(look)
+		expect(t, "networks of their own", k, "default/web=10.42.0.2,10.42.0.3,")
+	})
 }
