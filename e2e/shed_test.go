@@ -24,8 +24,9 @@ const quickLease = "nodeLeaseDurationSeconds: 4\n"
 // killed, drained, replaced and given up, with real pods in real networks: N-1.54, N-3.8, N-3.12, N-3.14, N-3.16, N-4.3.
 func TestShed(t *testing.T) {
 	t.Parallel()
-	s := newShed(t, quickLease, "--allocate-node-cidrs", "--cluster-cidr", "10.142.0.0/20", "--node-monitor-period=1s",
-		"--node-monitor-grace-period=6s", "--node-eviction-rate=100")
+	flags := []string{"--allocate-node-cidrs", "--cluster-cidr", "10.142.0.0/20", "--node-monitor-period=1s",
+		"--node-monitor-grace-period=6s", "--node-eviction-rate=100"}
+	s := newShed(t, quickLease, flags...)
 	one, two := s.board(), s.board()
 	line := s.line("--uses", "2")
 	for _, b := range []*testBoard{one, two} {
@@ -42,6 +43,7 @@ func TestShed(t *testing.T) {
 		s.says(fmt.Sprintf("p%d", i), " Running ", s.pods)
 	}
 	s.meet(all)
+	s.served(one, flags)
 	s.lost(one, two)
 	s.meet(all)
 	s.drained(two)

@@ -1,0 +1,103 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"ledge/internal/testrun"
+)
+
+const shedService = `apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec: {type: LoadBalancer, selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: each}
+spec: {clusterIP: None, selector: {app: web}}
+`
+
+// served: Services on a board that has joined: names, pods of all boards, the API, and the board's own address for those who are far; and
+// what goes on when its brain and the control plane's have died.
+func (s *shed) served(b *testBoard, flags []string) {
+	s.t.Helper()
+	s.plane.apply(shedService)
+	pid := b.processes("/kubepods/")[0]
+	p := &inPod{pid: pid, dir: fmt.Sprintf("/proc/%d/root", pid)}
+	s.allAnswer("http://web/", p.get)
+	if all := asPod(s.t, pid, "each"); strings.Count(all, "STREAM") != 3 {
+		s.t.Errorf("the name of the headless service leads to %q", all)
+	}
+	const account = "/var/run/secrets/kubernetes.io/serviceaccount/"
+	out, err := p.get(s.t, "--cacert", p.dir+account+"ca.crt", "--header", "'Authorization: Bearer "+inside(pid, account+"token")+"'",
+		"https://kubernetes.default.svc/api/v1/pods")
+	if err != nil || !strings.Contains(out, "system:serviceaccount:default:default") { // it is known, and has no rights
+		s.t.Errorf("the API: %v %s", err, out)
+	}
+	door := "http://" + b.address(2) + "/"
+	s.allAnswer(door, s.fromPlane)
+
+	cluster := "http://" + s.clusterIP("web") + "/"
+	_ = s.plane.signal(syscall.SIGKILL)
+	s.allAnswer("http://web/", p.get)
+	_ = b.signal(syscall.SIGKILL)
+	b.join("--server", "https://"+s.plane.address(1))
+	b.eventually("the board is back alone", func() error {
+		log, err := os.ReadFile(b.log.Name())
+		return errors.Join(err, contains(string(log), `msg="container engine is up" pods=1`))
+	})
+	s.allAnswer(cluster, p.get)
+	s.allAnswer(door, s.fromPlane)
+	s.plane.launch("serve", append([]string{"--listen", fmt.Sprintf("0.0.0.0:%d", shedPort)}, flags...)...)
+	s.networked(b.name)
+	s.allAnswer("http://web/", p.get)
+	s.plane.must("delete", "service", "web", "each")
+}
+
+func (s *shed) clusterIP(service string) string {
+	s.t.Helper()
+	fields := strings.Fields(s.plane.must("get", "service", service))
+	for i, f := range fields {
+		if f == service && i+2 < len(fields) {
+			return fields[i+2]
+		}
+	}
+	s.t.Fatalf("service %s: %q", service, fields)
+	return ""
+}
+
+// fromPlane asks as the control plane's machine, which is a stranger to the other boards.
+func (s *shed) fromPlane(t *testing.T, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(t.Context(), testrun.Patience(30*time.Second))
+	defer cancel()
+	line := "exec nsenter --net=/run/netns/" + s.plane.netns + " " + fetch + strings.Join(args, " ")
+	out, err := exec.CommandContext(ctx, "sh", "-c", line).CombinedOutput()
+	return string(out), err
+}
+
+// allAnswer asks until the pods of all boards have answered: the kernel draws.
+func (s *shed) allAnswer(url string, get func(*testing.T, ...string) (string, error)) {
+	s.t.Helper()
+	seen := map[string]bool{}
+	testrun.Succeeds(s.t, 20*time.Second, url, func() error {
+		out, err := get(s.t, url)
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		if name, _, ok := strings.Cut(out, " "); ok {
+			seen[name] = true
+		}
+		if !seen["p0"] || !seen["p1"] || !seen["p2"] {
+			return fmt.Errorf("these answered: %v, the last %q", seen, out)
+		}
+		return nil
+	})
+}
