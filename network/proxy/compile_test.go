@@ -92,6 +92,7 @@ func TestKeys(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	f.Add([]byte("\x0c\x00\x02\x80\x08\x00\x01\x00\xff\xff\xff\xfb"), false)
+	f.Add([]byte("\t\x000000000"), false)
 	f.Fuzz(func(_ *testing.T, data []byte, v6 bool) {
 		verdictOf(data)
 		parseKey(string(data), v6)

@@ -172,6 +172,7 @@ func (p *Proxy) readElements(f family) (out []element, err error) {
 
 // verdictOf reads what an element of a verdict map does; the library leaves it as it came.
 func verdictOf(data []byte) string {
+	data = append(slices.Clone(data), make([]byte, -len(data)&3)...) // the library panics where the last attribute has no padding
 	attrs, err := nl.ParseRouteAttr(data)
 	if err != nil {
 		return ""
