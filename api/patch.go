@@ -65,7 +65,10 @@ func fromTree(kind *Kind, tree any) (Object, []string, error) {
 		return nil, nil, NewInternal("encode patched %s: %w", kind, err)
 	}
 	obj := kind.New()
-	strict, err := kjson.UnmarshalStrict(data, obj, kjson.DisallowUnknownFields)
+	var strict []error
+	if err = CheckAmounts(data, obj); err == nil {
+		strict, err = kjson.UnmarshalStrict(data, obj, kjson.DisallowUnknownFields)
+	}
 	if err != nil {
 		return nil, nil, apierrors.NewInvalid(kind.GVK().GroupKind(), "", field.ErrorList{
 			field.Invalid(field.NewPath("patch"), "", err.Error())})

@@ -29,6 +29,11 @@ type trick struct {
 	want string // the code, or several
 }
 
+// amount is a pod that asks for so much.
+func amount(cpu string) string {
+	return `{"metadata":{"name":"a"},"spec":{"containers":[{"name":"a","image":"a","resources":{"limits":{"cpu":"` + cpu + `"}}}]}}`
+}
+
 // sent writes a request out. Headers come in lines.
 func sent(method, path, head, body string) string {
 	if body != "" {
@@ -115,8 +120,9 @@ func tricks() []trick {
 		{"protobuf without its beginning", "root", sent("POST", abusePods, asProto, strings.Repeat("\x00", 1000)), "400"},
 		{"bytes that are no text", "root", sent("POST", abuseMaps, asJSON, "{\"metadata\":{\"name\":\"\xff\xfe\"}}"), "400 422"},
 		{"a number without end", "root", sent("POST", abusePods, asJSON, `{"spec":{"priority":1`+strings.Repeat("0", 10000)+`}}`), "400"},
-		{"an exponent", "root", sent("POST", abusePods+"?dryRun=All", asJSON,
-			`{"metadata":{"name":"a"},"spec":{"containers":[{"name":"a","image":"a","resources":{"limits":{"cpu":"1e1000000000"}}}]}}`), "201"},
+		{"an exponent", "root", sent("POST", abusePods+"?dryRun=All", asJSON, amount("1e1000000000")), "400"},
+		{"a small exponent", "root", sent("POST", abusePods+"?dryRun=All", asJSON, amount("1e-1000000000")), "400"},
+		{"an exponent that hides", "root", sent("POST", abusePods+"?dryRun=All", asJSON, amount(`1\u0065-1000000000`)), "400"},
 		{"the same key twice", "root", sent("POST", abuseMaps+"?fieldValidation=Strict", asJSON, `{"metadata":{"name":"a","name":"b"}}`), "400"},
 		{"another kind", "root", sent("POST", abuseMaps, asJSON, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a"}}`), "400"},
 		{"an empty body", "root", sent("POST", abuseMaps, asJSON+"Content-Length: 0\r\n", ""), "400"},

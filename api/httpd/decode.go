@@ -163,6 +163,9 @@ func decodeJSON(data []byte, most int, obj any) ([]string, error) {
 	if err := prescan(data, most); err != nil {
 		return nil, err
 	}
+	if err := api.CheckAmounts(data, obj); err != nil {
+		return nil, err
+	}
 	found, err := kjson.UnmarshalStrict(data, obj)
 	if err != nil {
 		return nil, err
@@ -207,6 +210,9 @@ func decodeProtobuf(data []byte, b bound, obj runtime.Object, kinds []schema.Gro
 		return fmt.Errorf("%s has no protobuf form", kinds[0].Kind)
 	}
 	if err := countProtobuf(envelope.Raw, b.elements, b.messages); err != nil {
+		return err
+	}
+	if err := api.CheckProtobufAmounts(envelope.Raw); err != nil {
 		return err
 	}
 	if err := m.Unmarshal(envelope.Raw); err != nil {

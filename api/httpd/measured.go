@@ -121,6 +121,9 @@ func readMeasured(data []byte, node *corev1.Node, pods map[string]*corev1.Pod) (
 	}
 	for _, raw := range said.Nodes {
 		var m *api.NodeMetrics
+		if err := api.CheckAmounts(raw, m); err != nil {
+			return out, err
+		}
 		if err := json.Unmarshal(raw, &m); err != nil {
 			return out, err
 		}
@@ -135,6 +138,9 @@ func readMeasured(data []byte, node *corev1.Node, pods map[string]*corev1.Pod) (
 			break
 		}
 		var m *api.PodMetrics
+		if err := api.CheckAmounts(raw, m); err != nil {
+			return out, err
+		}
 		if err := json.Unmarshal(raw, &m); err != nil {
 			return out, err
 		}

@@ -92,6 +92,9 @@ func readConfiguration(kind *api.Kind, namespace, name string, data []byte, opts
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(data, &config); err != nil || config == nil {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding the applied configuration: %v", err))
 	}
+	if err := api.CheckAmounts(data, kind.New()); err != nil {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("error decoding the applied configuration: %v", err))
+	}
 	if config["apiVersion"] != kind.APIVersion() || config["kind"] != kind.Name {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("the applied configuration is a %v of %v, a %s of %s was expected",
 			config["kind"], config["apiVersion"], kind.Name, kind.APIVersion()))
