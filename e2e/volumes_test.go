@@ -232,6 +232,11 @@ func inMounts(pid int, f func() error) error {
 	done := make(chan error)
 	go func() {
 		goruntime.LockOSThread()
+		if unix.Gettid() == os.Getpid() { // Go never throws the first thread away, and /proc/self is that thread
+			defer goruntime.UnlockOSThread()
+			done <- inMounts(pid, f)
+			return
+		}
 		done <- func() error {
 			ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/mnt", pid))
 			if err != nil {
