@@ -2,11 +2,8 @@ package api
 
 import (
 	"context"
-	"log/slog"
 	"sync"
-	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -76,49 +73,9 @@ func (v *View[T]) Get(namespace, name string) (T, bool) {
 	return it, ok
 }
 
-// Run follows until ctx ends. A broken watch is normal (restart, lapped, cut uplink): it waits a little,
-// longer each time nothing was heard, and lists again.
+// Run follows until ctx ends.
 func (v *View[T]) Run(ctx context.Context) error {
-	const first, most = 100 * time.Millisecond, 10 * time.Second
-	wait := first
-	for ctx.Err() == nil {
-		heard, err := v.follow(ctx)
-		if ctx.Err() != nil {
-			break
-		}
-		if heard {
-			wait = first
-		}
-		if err != nil && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
-			slog.Debug("watch broke, listing again", "kind", v.kind.Resource, "err", err)
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(wait):
-		}
-		wait = min(wait*2, most)
-	}
-	return nil
-}
-
-func (v *View[T]) follow(ctx context.Context) (heard bool, err error) {
-	list, err := v.client.List(ctx, v.kind, ListOptions{Selection: v.sel})
-	if err != nil {
-		return false, err
-	}
-	v.replace(list.Items)
-	w, err := v.client.Watch(ctx, v.kind, WatchOptions{Selection: v.sel, Revision: list.Revision})
-	if err != nil {
-		return true, err
-	}
-	defer w.Close()
-	for {
-		e, err := w.Next()
-		if err != nil {
-			return true, err
-		}
-		v.apply(e)
-	}
+	return Follower{Client: v.client, Kind: v.kind, Selection: v.sel, All: v.replace, One: v.apply}.Run(ctx)
 }
 
 func (v *View[T]) replace(objs []Object) {

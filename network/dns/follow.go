@@ -2,12 +2,10 @@ package dns
 
 import (
 	"context"
-	"log/slog"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
@@ -84,28 +82,12 @@ func (f *follower[T]) run(ctx context.Context) error {
 			}
 		}
 	}
-	const first, most = 100 * time.Millisecond, 10 * time.Second
-	for wait := first; ctx.Err() == nil; wait = min(2*wait, most) {
-		heard, err := f.listen(ctx)
-		if heard {
-			wait = first
-		}
-		if ctx.Err() == nil && err != nil && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
-			slog.Debug("names are listed again", "kind", f.kind.Resource, "err", err)
-		}
-		pause(ctx, wait)
-	}
-	return nil
+	return api.Follower{Client: f.client, Kind: f.kind, All: f.all, One: f.one}.Run(ctx)
 }
 
-// listen lists, and hears of changes until the watch breaks.
-func (f *follower[T]) listen(ctx context.Context) (heard bool, err error) {
-	list, err := f.client.List(ctx, f.kind, api.ListOptions{})
-	if err != nil {
-		return false, err
-	}
+func (f *follower[T]) all(list []api.Object) {
 	there := map[types.NamespacedName]bool{}
-	for _, o := range list.Items {
+	for _, o := range list {
 		if t, ok := o.(T); ok {
 			there[api.Key(o)] = true
 			f.set(t)
@@ -115,23 +97,15 @@ func (f *follower[T]) listen(ctx context.Context) (heard bool, err error) {
 		return there[types.NamespacedName{Namespace: namespace, Name: name}]
 	})
 	f.told()
-	w, err := f.client.Watch(ctx, f.kind, api.WatchOptions{Revision: list.Revision})
-	if err != nil {
-		return true, err
-	}
-	defer w.Close()
-	for {
-		e, err := w.Next()
-		if err != nil {
-			return true, err
-		}
-		t, ok := e.Object.(T)
-		switch {
-		case !ok || e.Type == api.Bookmark:
-		case e.Type == api.Deleted:
-			f.gone(t.GetNamespace(), t.GetName())
-		default:
-			f.set(t)
-		}
+}
+
+func (f *follower[T]) one(e api.Event) {
+	t, ok := e.Object.(T)
+	switch {
+	case !ok || e.Type == api.Bookmark:
+	case e.Type == api.Deleted:
+		f.gone(t.GetNamespace(), t.GetName())
+	default:
+		f.set(t)
 	}
 }

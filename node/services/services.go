@@ -88,7 +88,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	defer time.AfterFunc(silence, l.giveUp).Stop()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
-		return follow(ctx, l.cfg.Client, api.Services, l.replaceServices, l.applyService)
+		return l.follow(ctx, api.Services, l.replaceServices, l.applyService)
 	})
 	g.Go(func() error {
 		select {
@@ -96,10 +96,21 @@ func (l *Loop) Run(ctx context.Context) error {
 			return nil
 		case <-l.needed:
 		}
-		return follow(ctx, l.cfg.Client, discovery.EndpointSlices, l.replaceSlices, l.applySlice)
+		return l.follow(ctx, discovery.EndpointSlices, l.replaceSlices, l.applySlice)
 	})
 	g.Go(func() error { return l.forward(ctx, g) })
 	return g.Wait()
+}
+
+// unknown is how long a control plane that has no such objects is left alone.
+const unknown = time.Minute
+
+func (l *Loop) follow(ctx context.Context, kind *api.Kind, all func([]api.Object), one func(api.Event)) error {
+	return api.Follower{Client: l.cfg.Client, Kind: kind, All: all, Unknown: unknown, One: func(e api.Event) {
+		if e.Type != api.Bookmark {
+			one(e)
+		}
+	}}.Run(ctx)
 }
 
 // awaitFirst removes what an earlier run may have left, when there are no Services (any more), and waits for one.
