@@ -101,23 +101,23 @@ func (n *names) listen(ctx context.Context) (dns.Sockets, error) {
 	defer cancel()
 	if files, err := keeper.Lent(asking, socketsOfNames); err == nil {
 		if s, ok := dns.Adopt(files, n.at); ok {
-			return s, keep(asking, keeper, s)
+			keep(asking, keeper, s)
+			return s, nil
 		}
 		_ = keeper.Lend(asking, socketsOfNames, nil) // those of another network
 	}
 	s, err := n.b.rims.Names(ctx, n.at)
-	if err != nil {
-		return s, err
+	if err == nil {
+		keep(asking, keeper, s)
 	}
-	return s, keep(asking, keeper, s)
+	return s, err
 }
 
 // keep has the keeper hold the sockets. One that does not is told again when it comes back, and one that cannot is an older one.
-func keep(ctx context.Context, keeper lender, s dns.Sockets) error {
+func keep(ctx context.Context, keeper lender, s dns.Sockets) {
 	if err := keeper.Lend(ctx, socketsOfNames, s.Files()); err != nil {
 		slog.Debug("the keeper does not hold the sockets for names yet", "err", err)
 	}
-	return nil
 }
 
 // judge says whether pods can be told to ask here.

@@ -73,8 +73,16 @@ func (b *Brain) openPlane(ctx context.Context) (err error) {
 		return err
 	}
 	tokens := &local.Tokens{Keys: keys, RootCA: p.ca.CA(), Now: p.ca.Now, Revoked: p.joins.Revoked}
-	if p.services, err = serviceSource(b); err != nil {
+	settings, _, err := b.store.Table("settings").All()
+	if err != nil {
 		return err
+	}
+	if p.services, err = serviceSource(b, settings); err != nil {
+		return err
+	}
+	// Until the network is there pods find the API where they did: its endpoint is not taken away at each start.
+	if pods := podNetworks(b.CIDR, b.CIDR6, settings); len(pods) > 0 {
+		p.podsAt = p.podsDoorAt(pods[0])
 	}
 	if p.client, err = local.New(b.Admission(local.Config{Store: b.store, Now: b.rims.Now, Endpoint: p.endpoint(), Services: p.services,
 		Tokens: tokens, PodSecurity: b.File.PodSecurity})); err != nil {

@@ -15,9 +15,8 @@ import (
 const serviceCIDRKey = "serviceCIDR"
 
 // serviceSource settles where services get their addresses from. What was chosen once is kept, as the pods' network is; what somebody
-// asks for must not hide machines that the board or its pods can reach. On the way it sees where pods found the API when the board last
-// ran: the endpoint of default/kubernetes is not taken away at each start until the network is there.
-func serviceSource(b *Brain) (out local.Services, err error) {
+// asks for must not hide machines that the board or its pods, in networks known from settings, can reach.
+func serviceSource(b *Brain, settings map[string][]byte) (out local.Services, err error) {
 	out.Ranges, out.Ports, out.Reserved = b.ServiceRanges, b.ServicePorts, map[string]netip.Prefix{}
 	used, err := b.rims.Host.Prefixes()
 	if err != nil {
@@ -28,16 +27,7 @@ func serviceSource(b *Brain) (out local.Services, err error) {
 			out.Reserved[fmt.Sprintf("the %d. network of this board", i+1)] = p
 		}
 	}
-	table := b.store.Table("settings")
-	rows, _, err := table.All()
-	if err != nil {
-		return out, err
-	}
-	pods := podNetworks(b.CIDR, b.CIDR6, string(rows[podCIDRKey]))
-	if len(pods) > 0 {
-		b.plane.podsAt = b.plane.podsDoorAt(pods[0])
-	}
-	for _, p := range pods {
+	for _, p := range podNetworks(b.CIDR, b.CIDR6, settings) {
 		out.Reserved["the pods' "+string(api.FamilyOf(p.Addr().String()))+" network"] = p
 	}
 	for _, p := range out.Ranges {
@@ -48,7 +38,7 @@ func serviceSource(b *Brain) (out local.Services, err error) {
 	if len(out.Ranges) > 0 {
 		return out, nil
 	}
-	if p, err := netip.ParsePrefix(string(rows[serviceCIDRKey])); err == nil {
+	if p, err := netip.ParsePrefix(string(settings[serviceCIDRKey])); err == nil {
 		out.Ranges = []netip.Prefix{p}
 		return out, nil
 	}
@@ -63,11 +53,12 @@ func serviceSource(b *Brain) (out local.Services, err error) {
 	if p != local.DefaultServiceCIDR {
 		slog.Warn("services have other addresses than usual, since these are in use here", "cidr", p, "usual", local.DefaultServiceCIDR)
 	}
-	return out, table.Put(serviceCIDRKey, []byte(p.String()))
+	return out, b.store.Table("settings").Put(serviceCIDRKey, []byte(p.String()))
 }
 
-func podNetworks(cidr, cidr6 netip.Prefix, kept string) (out []netip.Prefix) {
-	if old, old6, err := plan.ParseCIDRs(kept); err == nil && !cidr.IsValid() {
+// podNetworks are those of this board's pods: what it was told, or else when it last ran.
+func podNetworks(cidr, cidr6 netip.Prefix, settings map[string][]byte) (out []netip.Prefix) {
+	if old, old6, err := plan.ParseCIDRs(string(settings[podCIDRKey])); err == nil && !cidr.IsValid() {
 		cidr, cidr6 = old, old6
 	}
 	for _, p := range []netip.Prefix{cidr, cidr6} {
