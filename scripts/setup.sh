@@ -62,7 +62,7 @@ fi
 case " $* " in *" vm "*)
 	openrc=${LEDGE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/ledge}/openrc
 	if [ ! -e "$openrc/.done" ]; then
-		"$(dirname "$0")/debs.sh" "$self" "$openrc.tmp$$" openrc librc1 libeinfo1 >&2
+		"$(dirname "$0")/../packaging/debs.sh" "$self" "$openrc.tmp$$" openrc librc1 libeinfo1 >&2
 		touch "$openrc.tmp$$/.done"
 		mv -T "$openrc.tmp$$" "$openrc" 2>/dev/null || rm -rf "$openrc.tmp$$"
 	fi ;;
