@@ -19,13 +19,7 @@ func validateAffinity(a *corev1.Affinity, at *field.Path) field.ErrorList {
 	if n := a.NodeAffinity; n != nil {
 		at := at.Child("nodeAffinity")
 		if r := n.RequiredDuringSchedulingIgnoredDuringExecution; r != nil {
-			at := at.Child("requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
-			if len(r.NodeSelectorTerms) == 0 {
-				errs = append(errs, field.Required(at, "must have at least one node selector term"))
-			}
-			for i := range r.NodeSelectorTerms {
-				errs = append(errs, validateNodeTerm(&r.NodeSelectorTerms[i], at.Index(i))...)
-			}
+			errs = append(errs, validateNodeSelector(r, at.Child("requiredDuringSchedulingIgnoredDuringExecution"))...)
 		}
 		for i := range n.PreferredDuringSchedulingIgnoredDuringExecution {
 			p, at := &n.PreferredDuringSchedulingIgnoredDuringExecution[i], at.Child("preferredDuringSchedulingIgnoredDuringExecution").Index(i)
@@ -40,6 +34,18 @@ func validateAffinity(a *corev1.Affinity, at *field.Path) field.ErrorList {
 	if p := a.PodAntiAffinity; p != nil {
 		errs = append(errs, validatePodTerms(p.RequiredDuringSchedulingIgnoredDuringExecution,
 			p.PreferredDuringSchedulingIgnoredDuringExecution, at.Child("podAntiAffinity"))...)
+	}
+	return errs
+}
+
+func validateNodeSelector(s *corev1.NodeSelector, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	at = at.Child("nodeSelectorTerms")
+	if len(s.NodeSelectorTerms) == 0 {
+		errs = append(errs, field.Required(at, "must have at least one node selector term"))
+	}
+	for i := range s.NodeSelectorTerms {
+		errs = append(errs, validateNodeTerm(&s.NodeSelectorTerms[i], at.Index(i))...)
 	}
 	return errs
 }

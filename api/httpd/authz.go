@@ -15,6 +15,7 @@ import (
 	"ledge/api/coordination"
 	"ledge/api/discovery"
 	"ledge/api/node"
+	apistorage "ledge/api/storage"
 )
 
 // Who a node is: its user name carries the node's name, and it is a member of the group.
@@ -48,6 +49,7 @@ const (
 	ownLease        // the same, in the namespace of node leases
 	ownPods         // a list selects spec.nodeName of this node
 	namedOnly       // a list selects one name: no browsing
+	ownField        // a list selects one name, or what is this node's (api.NodeField)
 )
 
 // nodeRules is everything a node may do with objects. An administrator may do everything, others what bindings say.
@@ -65,8 +67,11 @@ var nodeRules = []rule{
 	{api.Services, "", []string{"get", "list", "watch"}, anywhere}, // what each board forwards, and answers the names of
 	{discovery.EndpointSlices, "", []string{"get", "list", "watch"}, anywhere},
 	{node.RuntimeClasses, "", []string{"get", "list", "watch"}, anywhere},
-	{api.Services, "", []string{"get", "list", "watch"}, anywhere}, // whose names it answers pods for
-	{api.ServiceAccounts, "token", []string{"create"}, anywhere},   // for pods on it: api/local looks
+	{api.PersistentVolumeClaims, "", []string{"get", "list", "watch", "update", "patch"}, ownField},
+	{api.PersistentVolumeClaims, "status", []string{"get", "update", "patch"}, anywhere},
+	{api.PersistentVolumes, "", []string{"get", "list", "watch", "create", "update", "patch"}, ownField},
+	{apistorage.StorageClasses, "", []string{"get", "list", "watch"}, anywhere},
+	{api.ServiceAccounts, "token", []string{"create"}, anywhere}, // for pods on it: api/local looks
 }
 
 // authorize says whether a user may do something; the error is a 403 that names all of it.
@@ -154,6 +159,9 @@ func (r rule) allows(node string, a attributes) bool {
 		return a.selects("spec.nodeName", node)
 	case namedOnly:
 		return a.namespace != "" && a.one() != ""
+	case ownField:
+		return !slices.Contains([]string{"list", "watch"}, a.verb) || a.selects(api.NodeField, node) ||
+			a.one() != "" && (a.namespace != "") == r.kind.Namespaced
 	}
 	return true
 }

@@ -46,8 +46,8 @@ services                                                       glwcupdD glwcupdD
 services/proxy                                                 gcupd    gcupd    gcupd    -     -      -
 services/status                                                gup      g        g        g     -      -
 limitranges                                                    glw      glw      glw      glw   -      -
-persistentvolumes                                              glw      -        -        -     -      -
-persistentvolumeclaims                                         glw      glw      glw      glw   -      -
+persistentvolumes                                              glw      -        -        -     glw    -
+persistentvolumeclaims                                         glw      glw      glw      glw   glw    -
 resourcequotas                                                 glw      glw      glw      glw   -      -
 mutatingwebhookconfigurations.admissionregistration.k8s.io     glw      -        -        -     -      -
 validatingwebhookconfigurations.admissionregistration.k8s.io   glw      -        -        -     -      -
@@ -96,7 +96,7 @@ clusterroles.rbac.authorization.k8s.io                         glwcupdD -       
 rolebindings.rbac.authorization.k8s.io                         glwcupdD glwcupdD -        -     -      -
 roles.rbac.authorization.k8s.io                                glwcupdD glwcupdD -        -     -      -
 priorityclasses.scheduling.k8s.io                              glwcupdD -        -        -     -      -
-storageclasses.storage.k8s.io                                  glw      -        -        -     -      -
+storageclasses.storage.k8s.io                                  glw      -        -        -     glw    -
 csinodes.storage.k8s.io                                        glw      -        -        -     -      -
 `
 

@@ -9,8 +9,8 @@ import (
 	"ledge/api"
 )
 
-// mayRead is the part of a node's rights that the request line does not show: it reads the pods bound to it, and
-// the ConfigMaps and Secrets that these refer to. One stolen board must not hand out the secrets of all.
+// mayRead is the part of a node's rights that the request line does not show: it reads the pods bound to it, the ConfigMaps, Secrets
+// and claims that these refer to, what lies on it, and the volumes of these claims. One stolen board must not hand out the secrets of all.
 func (h *handler) mayRead(r *request) error {
 	node, ok := nodeName(r.user)
 	if !ok || r.Method != "GET" {
@@ -32,11 +32,20 @@ func (h *handler) mayRead(r *request) error {
 		if err != nil || len(found) > 0 {
 			return err
 		}
-	case r.kind == api.ConfigMaps || r.kind == api.Secrets:
-		name := r.name
-		if sel, err := fields.ParseSelector(r.query.Get("fieldSelector")); name == "" && err == nil {
-			name, _ = sel.RequiresExactMatch("metadata.name")
+	case r.kind == api.PersistentVolumeClaims || r.kind == api.PersistentVolumes:
+		name := r.one()
+		if name == "" {
+			return nil // it selects its own
 		}
+		index, ok := h.client.(referrer)
+		if !ok {
+			break
+		}
+		if refers, err := index.NodeUses(node, r.kind, r.namespace, name); err != nil || refers {
+			return err
+		}
+	case r.kind == api.ConfigMaps || r.kind == api.Secrets:
+		name := r.one()
 		if r.kind == api.ConfigMaps && api.IsPodNetworks(r.namespace, name) {
 			return nil
 		}
@@ -66,6 +75,21 @@ func (h *handler) mayRead(r *request) error {
 // referrer is a Client that knows what the pods of a node name without looking at all of them.
 type referrer interface {
 	NodeRefers(node string, kind *api.Kind, namespace, name string) (bool, error)
+	// NodeUses is the same of claims and volumes, which may be the node's own too.
+	NodeUses(node string, kind *api.Kind, namespace, name string) (bool, error)
+}
+
+// one is the name of the one object that is asked about, "" when it may be several.
+func (r *request) one() string {
+	if r.name != "" {
+		return r.name
+	}
+	sel, err := fields.ParseSelector(r.query.Get("fieldSelector"))
+	if err != nil {
+		return ""
+	}
+	name, _ := sel.RequiresExactMatch("metadata.name")
+	return name
 }
 
 // refersTo says whether a pod names a ConfigMap or Secret anywhere in its spec.

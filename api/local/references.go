@@ -1,6 +1,7 @@
 package local
 
 import (
+	"errors"
 	"math"
 	"sort"
 	"sync"
@@ -13,7 +14,7 @@ import (
 )
 
 // references knows the pods of each node and what they name, so that a node's list of its pods, of which every board asks for one
-// when its control plane comes back, and its read of a ConfigMap or Secret, of which every start of a pod has some, do not decode
+// when its control plane comes back, and its read of a ConfigMap, Secret or claim, of which every start of a pod has some, do not decode
 // all pods of the store. It follows the store's ring whenever it is asked, and holds nothing of the pods but names and sizes.
 type references struct {
 	mu    sync.Mutex
@@ -38,7 +39,7 @@ type reading struct {
 	namespace, name string
 }
 
-// NodeRefers says whether a pod that is bound to a node names a ConfigMap or Secret.
+// NodeRefers says whether a pod that is bound to a node names a ConfigMap, Secret or claim.
 func (c *Client) NodeRefers(node string, kind *api.Kind, namespace, name string) (bool, error) {
 	r := &c.references
 	r.mu.Lock()
@@ -47,6 +48,32 @@ func (c *Client) NodeRefers(node string, kind *api.Kind, namespace, name string)
 		return false, status(err, "look for pods that name %s %q", kind.Singular, name)
 	}
 	return r.count[reading{node, kind, namespace, name}] > 0, nil
+}
+
+// NodeUses says whether a claim or a volume is a node's own, or used by a pod that is bound to it.
+func (c *Client) NodeUses(node string, kind *api.Kind, namespace, name string) (bool, error) {
+	var obj api.Object
+	err := c.store.View(func(tx *storage.Tx) (err error) {
+		obj, err = tx.Get(kind, namespace, name)
+		return err
+	})
+	if errors.Is(err, storage.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, status(err, "look for %s %q", kind.Singular, name)
+	}
+	if claim, ok := obj.(*corev1.PersistentVolumeClaim); ok {
+		if claim.Annotations[api.SelectedNode] == node {
+			return true, nil
+		}
+		return c.NodeRefers(node, kind, namespace, name)
+	}
+	v, ok := obj.(*corev1.PersistentVolume)
+	if !ok || api.NodeOfVolume(v) == node || v.Spec.ClaimRef == nil {
+		return ok && api.NodeOfVolume(v) == node, nil
+	}
+	return c.NodeRefers(node, api.PersistentVolumeClaims, v.Spec.ClaimRef.Namespace, v.Spec.ClaimRef.Name)
 }
 
 // podsOn are the pods of a node at a revision; !ok: more than that has been taken in already.
@@ -124,6 +151,9 @@ func readingsOf(pod *corev1.Pod) (out []reading) {
 	}
 	for _, name := range secrets {
 		out = append(out, reading{pod.Spec.NodeName, api.Secrets, pod.Namespace, name})
+	}
+	for _, name := range api.ClaimsOf(pod) {
+		out = append(out, reading{pod.Spec.NodeName, api.PersistentVolumeClaims, pod.Namespace, name})
 	}
 	return out
 }

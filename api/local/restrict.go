@@ -55,6 +55,10 @@ func nodeRights(kind *api.Kind) right {
 				return cmp.Or(ownEvent(node, old), ownEvent(node, obj))
 			},
 			nil}
+	case api.PersistentVolumes:
+		return right{ownVolume, ownVolumeUpdate, nil}
+	case api.PersistentVolumeClaims:
+		return right{nil, ownClaimUpdate, nil}
 	}
 	return right{}
 }
@@ -162,7 +166,7 @@ func ownMirror(tx *storage.Tx, node string, obj api.Object) error {
 	}
 	for i := range p.Spec.Volumes {
 		v := &p.Spec.Volumes[i]
-		if v.PersistentVolumeClaim != nil {
+		if api.ClaimName(p, v) != "" {
 			return refuse("node %q can not create pods that reference persistentvolumeclaims", node)
 		}
 		if v.Projected != nil && slices.ContainsFunc(v.Projected.Sources,

@@ -36,7 +36,8 @@ var table = map[string][]string{
 	"scheduler/...": {"api", "api/policy"},
 	"node/pressure": {"api"},
 	// decisions 10 and 12
-	"api/httpd/...": {"api", "api/kinds", "api/coordination", "api/discovery", "api/node", "api/rbac", "api/table", "api/openapi", "api/websocket"},
+	"api/httpd/...": {"api", "api/kinds", "api/coordination", "api/discovery", "api/node", "api/rbac", "api/storage", "api/table", "api/openapi",
+		"api/websocket"},
 	"api/websocket": {},
 	"api/valid":     {},
 	"api/table":     {},
@@ -55,6 +56,7 @@ var table = map[string][]string{
 	"api/policy":       {"api", "api/table", "api/valid"},
 	"api/rbac":         {"api", "api/table", "api/valid"},
 	"api/scheduling":   {"api", "api/table", "api/valid"},
+	"api/storage":      {"api", "api/table", "api/valid"},
 
 	"api/board":    {"images", "node/pressure", "pki"}, // plain types that it answers with
 	"api/openapi":  {},

@@ -12,8 +12,8 @@ var (
 	fromTheTop = regexp.MustCompile(`\b((?:scripts|packaging|lab)/[a-zA-Z0-9_./-]*\.sh)\b`)
 )
 
-// TestScriptsNamed: each script that a script, the Makefile, a step or a source names is there. setup.sh once looked for one that had moved;
-// only a machine with an empty cache asked for it.
+// TestScriptsNamed: each script that a script, the Makefile, a step or a source names is there. setup.sh once looked for one that had
+// moved; only a machine with an empty cache asked for it.
 func TestScriptsNamed(t *testing.T) {
 	seen := 0
 	look := func(path, named, at string) {
