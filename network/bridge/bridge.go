@@ -71,14 +71,16 @@ type Setup struct {
 	applied   uint32         // nftables generation at which the kernel's tables were have; 0: unknown
 	have      []table
 	made      bool
-	others    firewalls
-	news      news
-	unchanged bool             // interfaces and addresses are as they were when all was in order
-	addressed map[int][]string // interfaces with addresses of a family, until there is news
-	nft       nft.Conn
-	warned    bool        // of conntrack
-	stale     staleFlows  // of pods that have gone; later forgets them
-	later     *time.Timer // nil when nothing is stale
+	// framesFiltered: br_netfilter shows frames between pods to the rules.
+	framesFiltered bool
+	others         firewalls
+	news           news
+	unchanged      bool             // interfaces and addresses are as they were when all was in order
+	addressed      map[int][]string // interfaces with addresses of a family, until there is news
+	nft            nft.Conn
+	warned         bool        // of conntrack
+	stale          staleFlows  // of pods that have gone; later forgets them
+	later          *time.Timer // nil when nothing is stale
 }
 
 var _ network.Setup = (*Setup)(nil)
@@ -208,6 +210,9 @@ func (s *Setup) share(h *host) error {
 	}
 	if err := s.ensureBridge(h); err != nil {
 		return fmt.Errorf("bridge %s: %w", s.cfg.Bridge, err)
+	}
+	if err := h.ensureRouted(s); err != nil {
+		return fmt.Errorf("bridge %s: have pods reach each other by the board: %w", s.cfg.Bridge, err)
 	}
 	if err := s.ensureForwarding(h); err != nil {
 		return fmt.Errorf("bridge %s: forward packets: %w", s.cfg.Bridge, err)

@@ -96,10 +96,10 @@ func (h *host) waitLinkLocal(link netlink.Link) error {
 // compile6 is the table of IPv6. What is reached by 127.0.0.1 has no counterpart: the kernel takes nothing from or to
 // ::1 that is not of the loopback.
 func compile6(name, bridge, anchor string, cidr netip.Prefix, entries []plan.Entry, uplinks []string, peers []netip.Prefix) table {
-	toPods, toPeers := hostPorts(entries, true), keepAddress(peers, true)
+	toPods, toPeers, toSelf := hostPorts(entries, true), keepAddress(peers, true), hairpins(entries, true)
 	stay, uplink := keepApart(uplinks)
 	return table{name: name, v6: true, chains: []chain{
-		toPods, stay, toPeers,
+		toPods, stay, toPeers, toSelf,
 		{name: "guard", kind: "filter", hook: "prerouting", priority: priorityRaw, rules: []rule{
 			{iif: anchor, verdict: drop, note: "only keeps the bridge's carrier"}}},
 		{name: "prerouting", kind: "nat", hook: "prerouting", priority: priorityDestNAT, rules: []rule{
@@ -109,7 +109,7 @@ func compile6(name, bridge, anchor string, cidr netip.Prefix, entries []plan.Ent
 		{name: "postrouting", kind: "nat", hook: "postrouting", priority: prioritySrcNAT, rules: []rule{
 			{src: cidr, notOIF: bridge, verdict: jump, chain: toPeers.name},
 			{src: cidr, notOIF: bridge, verdict: masquerade, note: "pods to elsewhere"},
-			{src: cidr, oif: bridge, dnated: true, verdict: masquerade, note: "pods to host ports"}}},
+			{src: cidr, oif: bridge, dnated: true, verdict: jump, chain: toSelf.name}}},
 		uplink,
 	}}
 }

@@ -53,8 +53,8 @@ func TestTraffic6(t *testing.T) {
 				{"outside to host port, UDP", l.outside, "udp", "[" + hostIP6 + "]:5353", "a " + outsideIP6},
 				{"outside to host port of one address", l.outside, "tcp", "[" + hostIP6 + "]:9090", "a " + outsideIP6},
 				{"board to its host port", l.host, "tcp", "[" + hostIP6 + "]:8080", "a " + hostIP6},
-				{"pod to host port of another", b.NetNS, "tcp", "[" + hostIP6 + "]:8080", "a " + gateway6},
-				{"pod to host port of another, by the bridge", b.NetNS, "tcp", "[" + gateway6 + "]:8080", "a " + gateway6},
+				{"pod to host port of another", b.NetNS, "tcp", "[" + hostIP6 + "]:8080", "a " + b.ip6},
+				{"pod to host port of another, by the bridge", b.NetNS, "tcp", "[" + gateway6 + "]:8080", "a " + b.ip6},
 				{"pod to its own host port", a.NetNS, "tcp", "[" + hostIP6 + "]:8080", "a " + gateway6},
 				{"IPv4 as before", l.outside, "tcp", hostIP + ":8080", "a " + outsideIP},
 			} {
@@ -243,6 +243,8 @@ chain stay
 	oifname eth0 drop
 chain peers
 	ip6 daddr fd42:1::/64 accept
+chain hairpins
+	ip6 saddr fd42::2/128 ip6 daddr fd42::2/128 masquerade
 chain guard type filter hook prerouting priority -300
 	iifname lvanchor drop
 chain prerouting type nat hook prerouting priority -100
@@ -252,7 +254,7 @@ chain output type nat hook output priority -100
 chain postrouting type nat hook postrouting priority 100
 	oifname != ledge0 ip6 saddr fd42::/64 jump peers
 	oifname != ledge0 ip6 saddr fd42::/64 masquerade
-	oifname ledge0 ip6 saddr fd42::/64 ct status dnat masquerade
+	oifname ledge0 ip6 saddr fd42::/64 ct status dnat jump hairpins
 chain uplinks type filter hook forward priority 0
 	ct status dnat accept
 	iifname eth0 jump stay

@@ -324,8 +324,11 @@ func (h *host) onlyAddress(link netlink.Link, p netip.Prefix) error {
 		return nil
 	}
 	a := &netlink.Addr{IPNet: ipNet(p)}
+	if link.Attrs().Name == podInterface {
+		a.Flags = unix.IFA_F_NOPREFIXROUTE
+	}
 	if p.Addr().Is6() {
-		a.Flags = unix.IFA_F_NODAD // nobody else gives out these, and a second's wait for nothing would be every pod's
+		a.Flags |= unix.IFA_F_NODAD // nobody else gives out these, and a second's wait for nothing would be every pod's
 	}
 	if err := h.AddrReplace(link, a); err != nil {
 		return fmt.Errorf("give %s to %s: %w", p, link.Attrs().Name, err)

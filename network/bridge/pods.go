@@ -123,10 +123,37 @@ func (s *Setup) ensureLink(h *host, e plan.Entry, ns int) error {
 	if err := h.LinkSetHairpin(link, true); err != nil {
 		return fmt.Errorf("set hairpin of %s: %w", name, err)
 	}
+	if err := h.LinkSetIsolated(link, !s.framesFiltered); err != nil {
+		return fmt.Errorf("keep %s from other pods' frames: %w", name, err)
+	}
 	if err := quietIPv6(name); err != nil {
 		return fmt.Errorf("switch IPv6 of %s off: %w", name, err)
 	}
 	return h.up(link)
+}
+
+// ensureRouted has no frame go from pod to pod past the rules of the board: pods send all they send to the bridge's address, and the
+// bridge hands no frame from one pod to another. Where br_netfilter shows frames to the rules it must: there a connection that the
+// board leads to a pod of its own is handed on as a frame. Pods of an earlier process are isolated when they are attached again,
+// when they learn to send to the bridge.
+func (h *host) ensureRouted(s *Setup) error {
+	called, err := sysctl("bridge", "bridge-nf-call-iptables")
+	if err != nil || s.made && s.framesFiltered == (called == "1") {
+		return err
+	}
+	s.framesFiltered = called == "1"
+	if !s.made {
+		return nil
+	}
+	br, err := h.LinkByName(s.cfg.Bridge)
+	if err != nil {
+		return err
+	}
+	ports, err := h.podLinks(br)
+	for _, p := range ports {
+		err = errors.Join(err, h.LinkSetIsolated(p.link, !s.framesFiltered))
+	}
+	return err
 }
 
 func (h *host) makeVeth(name string, mtu int, addr netip.Addr, ns int) (netlink.Link, error) {
@@ -182,7 +209,7 @@ func configurePod(ns int, e plan.Entry, book *plan.Book) error {
 		if err := h.onlyAddress(eth, netip.PrefixFrom(e.Addr, book.CIDR().Bits())); err != nil {
 			return err
 		}
-		if err := refuseRouters(); err != nil {
+		if err := errors.Join(refuseRouters(), refuseShortcuts()); err != nil {
 			return err
 		}
 		if book.Dual() {
@@ -193,7 +220,7 @@ func configurePod(ns int, e plan.Entry, book *plan.Book) error {
 		if err := h.up(eth); err != nil {
 			return err
 		}
-		if err := h.defaultRoute(eth, book.Gateway()); err != nil || !book.Dual() {
+		if err := h.wayOut(eth, book.Gateway(), book.CIDR()); err != nil || !book.Dual() {
 			return err
 		}
 		if err := h.onlyAddress(eth, netip.PrefixFrom(e.Addr6, book.CIDR6().Bits())); err != nil {
@@ -202,18 +229,42 @@ func configurePod(ns int, e plan.Entry, book *plan.Book) error {
 		if err := waitHeard(podInterface, e.Addr6); err != nil {
 			return err
 		}
-		return h.defaultRoute(eth, book.Gateway6())
+		return h.wayOut(eth, book.Gateway6(), book.CIDR6())
 	})
 }
 
-func (h *host) defaultRoute(link netlink.Link, gateway netip.Addr) error {
+// wayOut has a pod send everything to the board, what is for its neighbours too: only so it passes the board's rules.
+func (h *host) wayOut(link netlink.Link, gateway netip.Addr, neighbours netip.Prefix) error {
 	all := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 	if gateway.Is6() {
 		all = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 	}
-	route := netlink.Route{LinkIndex: link.Attrs().Index, Gw: gateway.AsSlice(), Dst: ipNet(all)}
-	if err := h.RouteReplace(&route); err != nil {
+	index := link.Attrs().Index
+	board := netlink.Route{LinkIndex: index, Scope: netlink.SCOPE_LINK, Dst: ipNet(netip.PrefixFrom(gateway, gateway.BitLen()))}
+	if err := h.RouteReplace(&board); err != nil {
+		return fmt.Errorf("set route to the board: %w", err)
+	}
+	if err := h.RouteReplace(&netlink.Route{LinkIndex: index, Gw: gateway.AsSlice(), Dst: ipNet(all)}); err != nil {
 		return fmt.Errorf("set default route: %w", err)
+	}
+	// The kernel's, which comes with an address that an earlier version gave.
+	err := h.RouteDel(&netlink.Route{LinkIndex: index, Scope: netlink.SCOPE_LINK, Dst: ipNet(neighbours.Masked())})
+	if err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("remove route to neighbours: %w", err)
+	}
+	return nil
+}
+
+// refuseShortcuts: the board tells pods that a neighbour can be reached without it. They would, where its rules are meant to hold.
+func refuseShortcuts() error {
+	for _, path := range [][]string{{"ipv4", "conf", "all"}, {"ipv4", "conf", podInterface}, {"ipv6", "conf", podInterface}} {
+		path = append(path, "accept_redirects")
+		if have, err := sysctl(path...); err != nil || have == "" {
+			continue // a kernel without IPv6
+		}
+		if err := setSysctl("0", path...); err != nil {
+			return fmt.Errorf("refuse redirects: %w", err)
+		}
 	}
 	return nil
 }

@@ -68,7 +68,7 @@ var (
 // compile says what the table must be. anchor is the interface that hears broadcasts twice, uplinks are the interfaces
 // that this node made forward packets, peers the pod networks of other boards that there are ways to.
 func compile(name, bridge, anchor string, cidr netip.Prefix, entries []plan.Entry, uplinks []string, peers []netip.Prefix) table {
-	toPods, toPeers := hostPorts(entries, false), keepAddress(peers, false)
+	toPods, toPeers, toSelf := hostPorts(entries, false), keepAddress(peers, false), hairpins(entries, false)
 	toLocal := rule{dstLocal: true, verdict: jump, chain: toPods.name}
 	// Of the loopback network only 127.0.0.1 is translated: 127.0.0.53 and the like are the host's own resolvers,
 	// and a DNS pod on port 53 must not take them over.
@@ -76,7 +76,7 @@ func compile(name, bridge, anchor string, cidr netip.Prefix, entries []plan.Entr
 	toOther.notDst = loopback
 	stay, uplink := keepApart(uplinks)
 	return table{name: name, chains: []chain{
-		toPods, stay, toPeers,
+		toPods, stay, toPeers, toSelf,
 		// route_localnet on the bridge, without which 127.0.0.1 cannot reach host ports, would let pods reach what
 		// listens on the host's loopback only (CVE-2020-8558).
 		{name: "guard", kind: "filter", hook: "prerouting", priority: priorityRaw, rules: []rule{
@@ -88,7 +88,7 @@ func compile(name, bridge, anchor string, cidr netip.Prefix, entries []plan.Entr
 			{src: cidr, notOIF: bridge, verdict: jump, chain: toPeers.name},
 			{src: cidr, notOIF: bridge, verdict: masquerade, note: "pods to elsewhere"},
 			{src: loopback, oif: bridge, verdict: masquerade, note: "127.0.0.1 to host ports"},
-			{src: cidr, oif: bridge, dnated: true, verdict: masquerade, note: "pods to host ports"}}},
+			{src: cidr, oif: bridge, dnated: true, verdict: jump, chain: toSelf.name}}},
 		uplink,
 	}}
 }
@@ -149,6 +149,23 @@ func keepAddress(peers []netip.Prefix, v6 bool) chain {
 	for _, p := range peers {
 		if p.Addr().Is6() == v6 {
 			out.rules = append(out.rules, rule{dst: p, verdict: pass, note: "pods of another board"})
+		}
+	}
+	return out
+}
+
+// hairpins: a pod that reaches itself by a host port or a Service would not believe a packet from its own address. Others are seen as
+// they are: their answers come back by the board.
+func hairpins(entries []plan.Entry, v6 bool) chain {
+	out := chain{name: "hairpins"}
+	for _, e := range entries {
+		a := e.Addr
+		if v6 {
+			a = e.Addr6
+		}
+		if a.IsValid() {
+			self := netip.PrefixFrom(a, a.BitLen())
+			out.rules = append(out.rules, rule{src: self, dst: self, verdict: masquerade, note: "a pod to itself"})
 		}
 	}
 	return out

@@ -30,6 +30,10 @@ chain stay
 	oifname wlan0 drop
 chain peers
 	ip daddr 10.42.1.0/24 accept
+chain hairpins
+	ip saddr 10.42.0.2/32 ip daddr 10.42.0.2/32 masquerade
+	ip saddr 10.42.0.3/32 ip daddr 10.42.0.3/32 masquerade
+	ip saddr 10.42.0.4/32 ip daddr 10.42.0.4/32 masquerade
 chain guard type filter hook prerouting priority -300
 	iifname ledge0 ip daddr 127.0.0.0/8 drop
 	iifname lvanchor drop
@@ -42,7 +46,7 @@ chain postrouting type nat hook postrouting priority 100
 	oifname != ledge0 ip saddr 10.42.0.0/24 jump peers
 	oifname != ledge0 ip saddr 10.42.0.0/24 masquerade
 	oifname ledge0 ip saddr 127.0.0.0/8 masquerade
-	oifname ledge0 ip saddr 10.42.0.0/24 ct status dnat masquerade
+	oifname ledge0 ip saddr 10.42.0.0/24 ct status dnat jump hairpins
 chain uplinks type filter hook forward priority 0
 	ct status dnat accept
 	iifname eth0 jump stay

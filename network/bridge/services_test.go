@@ -87,21 +87,21 @@ func TestServices(t *testing.T) {
 				return netlink.RouteAdd(&netlink.Route{Dst: ipNet(netip.MustParsePrefix("198.51.100.0/24")), Gw: netip.MustParseAddr(hostIP).AsSlice()})
 			})
 			for _, c := range []struct{ what, from, proto, to, want string }{
-				{"pod to service", b.NetNS, "tcp", clusterIP + ":80", "a " + gateway},
-				{"pod to service, UDP", b.NetNS, "udp", clusterIP + ":53", "a " + gateway},
+				{"pod to service", b.NetNS, "tcp", clusterIP + ":80", "a " + b.ip},
+				{"pod to service, UDP", b.NetNS, "udp", clusterIP + ":53", "a " + b.ip},
 				{"pod to itself by its service", a.NetNS, "tcp", clusterIP + ":80", "a " + gateway},
 				{"pod to itself, UDP", a.NetNS, "udp", clusterIP + ":53", "a " + gateway},
 				{"machine to service", l.host, "tcp", clusterIP + ":80", "a " + gateway},
 				{"machine to service, UDP", l.host, "udp", clusterIP + ":53", "a " + gateway},
 				{"pod to service on the machine", b.NetNS, "tcp", "10.96.0.1:80", "host " + b.ip},
 				{"machine to service on itself", l.host, "tcp", "10.96.0.1:80", "host " + hostIP},
-				{"pod to node port", b.NetNS, "tcp", hostIP + ":30080", "a " + gateway},
-				{"pod to node port by the bridge", b.NetNS, "tcp", gateway + ":30080", "a " + gateway},
+				{"pod to node port", b.NetNS, "tcp", hostIP + ":30080", "a " + b.ip},
+				{"pod to node port by the bridge", b.NetNS, "tcp", gateway + ":30080", "a " + b.ip},
 				{"machine to node port", l.host, "tcp", hostIP + ":30080", "a " + gateway},
 				{"outside to node port", l.outside, "tcp", hostIP + ":30080", "a " + gateway},
 				{"outside to node port, policy Local", l.outside, "tcp", hostIP + ":30081", "a " + outsideIP},
 				{"machine, policy Local", l.host, "tcp", hostIP + ":30081", "a " + gateway},
-				{"pod, policy Local, none here", b.NetNS, "tcp", hostIP + ":30082", "a " + gateway},
+				{"pod, policy Local, none here", b.NetNS, "tcp", hostIP + ":30082", "a " + b.ip},
 				{"outside to an endpoint elsewhere", l.outside, "tcp", hostIP + ":30083", "elsewhere " + hostIP},
 				{"outside to load balancer", l.outside, "tcp", "198.51.100.7:80", "a " + gateway},
 				{"machine to load balancer", l.host, "tcp", "198.51.100.7:80", "a " + gateway},
@@ -150,10 +150,10 @@ func TestServices6(t *testing.T) {
 			Sources: []netip.Prefix{netip.MustParsePrefix("2001:db8::/126")}})
 	l.must(f.Update(t.Context(), []network.Service{web, inside("default/none", "fd96::2", "TCP")}))
 	for _, c := range []struct{ what, from, proto, to, want string }{
-		{"pod to service", b.NetNS, "tcp", "[" + clusterIP6 + "]:80", "a " + gateway6},
+		{"pod to service", b.NetNS, "tcp", "[" + clusterIP6 + "]:80", "a " + b.ip6},
 		{"pod to itself", a.NetNS, "tcp", "[" + clusterIP6 + "]:80", "a " + gateway6},
 		{"machine to service", l.host, "tcp", "[" + clusterIP6 + "]:80", "a " + gateway6},
-		{"UDP", b.NetNS, "udp", "[" + clusterIP6 + "]:53", "a " + gateway6},
+		{"UDP", b.NetNS, "udp", "[" + clusterIP6 + "]:53", "a " + b.ip6},
 		{"outside to node port", l.outside, "tcp", "[" + hostIP6 + "]:30080", "a " + gateway6},
 		{"outside to node port, policy Local", l.outside, "tcp", "[" + hostIP6 + "]:30081", "a " + outsideIP6},
 		{"outside to node port, by its source", l.outside, "tcp", "[" + hostIP6 + "]:30082", "a " + outsideIP6},
@@ -240,15 +240,15 @@ func TestServicesUDP(t *testing.T) {
 	l.fails("before there is a service", near())
 	l.fails("before there is a service, from outside", far())
 	l.must(f.Update(t.Context(), both(at(a.ip, 53))))
-	l.expect("first endpoint", near(), "a "+gateway)
+	l.expect("first endpoint", near(), "a "+client.ip)
 	l.expect("first endpoint, from outside", far(), "a "+gateway)
 	l.must(f.Update(t.Context(), both(at(b.ip, 53))))
-	l.expect("second endpoint", near(), "b "+gateway)
+	l.expect("second endpoint", near(), "b "+client.ip)
 	l.expect("second endpoint, from outside", far(), "b "+gateway)
 	l.must(f.Update(t.Context(), both()))
 	l.fails("none", near())
 	l.must(f.Update(t.Context(), both(at(a.ip, 53))))
-	l.expect("and again", near(), "a "+gateway)
+	l.expect("and again", near(), "a "+client.ip)
 }
 
 // TestServicesOfTwoNodes: two nodes on one machine have the same Service address; the pods of each reach their own.

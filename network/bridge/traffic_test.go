@@ -69,8 +69,8 @@ func TestTraffic(t *testing.T) {
 				{"board to its host port", l.host, "tcp", hostIP + ":8080", "a " + hostIP},
 				{"board to its host port by localhost", l.host, "tcp", "127.0.0.1:8080", "a " + gateway},
 				{"the same, UDP", l.host, "udp", "127.0.0.1:5353", "a " + gateway},
-				{"pod to host port of another", b.NetNS, "tcp", hostIP + ":8080", "a " + gateway},
-				{"pod to host port of another, by the bridge", b.NetNS, "tcp", gateway + ":8080", "a " + gateway},
+				{"pod to host port of another", b.NetNS, "tcp", hostIP + ":8080", "a " + b.ip},
+				{"pod to host port of another, by the bridge", b.NetNS, "tcp", gateway + ":8080", "a " + b.ip},
 				{"pod to its own host port", a.NetNS, "tcp", hostIP + ":8080", "a " + gateway},
 				{"pod to its own host port by the bridge", a.NetNS, "tcp", gateway + ":8080", "a " + gateway},
 				{"pod to its own host port, UDP", a.NetNS, "udp", hostIP + ":5353", "a " + gateway},
@@ -299,3 +299,83 @@ func TestTwoNodesSideBySide(t *testing.T) {
 
 // gateway2: between nodes packets leave one bridge and are masqueraded with the other's address.
 func gateway2(testPod) string { return "10.78.0.1" }
+
+// TestNeighbours: what pods send each other passes the board's rules, also what a pod sends straight to another's hardware address.
+func TestNeighbours(t *testing.T) {
+	l := newLab(t)
+	bridgeNetfilter(l, "0")
+	s := l.node("ledge0", dualCIDR)
+	a, b := l.pod(s, "a"), l.pod(s, "b")
+	l.serve(b.NetNS, "b", "tcp", ":80")
+	l.serve(b.NetNS, "b", "tcp", "[::]:80")
+	l.expect("by the board", l.ask(a.NetNS, "tcp", b.ip+":80"), "b "+a.ip)
+	l.expect("by the board, IPv6", l.ask(a.NetNS, "tcp", "["+b.ip6+"]:80"), "b "+a.ip6)
+	// As a pod with rights over its network would: a neighbour that is reached without the board.
+	l.in(a.NetNS, func() error {
+		eth, err := netlink.LinkByName(podInterface)
+		if err != nil {
+			return err
+		}
+		for _, ip := range []string{b.ip, b.ip6} {
+			addr := netip.MustParseAddr(ip)
+			hw := mac(netip.MustParseAddr(b.ip))
+			l.must(netlink.RouteAdd(&netlink.Route{LinkIndex: eth.Attrs().Index, Scope: netlink.SCOPE_LINK,
+				Dst: ipNet(netip.PrefixFrom(addr, addr.BitLen()))}))
+			l.must(netlink.NeighSet(&netlink.Neigh{LinkIndex: eth.Attrs().Index, IP: addr.AsSlice(), HardwareAddr: hw,
+				State: netlink.NUD_PERMANENT}))
+		}
+		return nil
+	})
+	l.fails("past the board", l.ask(a.NetNS, "tcp", b.ip+":80"))
+	l.fails("past the board, IPv6", l.ask(a.NetNS, "tcp", "["+b.ip6+"]:80"))
+	// br_netfilter comes, and goes.
+	bridgeNetfilter(l, "1")
+	l.must(s.Ready(t.Context()))
+	l.expect("frames that the rules see pass", l.ask(a.NetNS, "tcp", b.ip+":80"), "b "+a.ip)
+	bridgeNetfilter(l, "0")
+	l.must(s.Ready(t.Context()))
+	l.fails("past the board again", l.ask(a.NetNS, "tcp", b.ip+":80"))
+}
+
+// TestOlderPods: a pod that an earlier version connected, to a network whose pods spoke to each other past the board, is put in order
+// when it is attached again, and loses no connection.
+func TestOlderPods(t *testing.T) {
+	l := newLab(t)
+	bridgeNetfilter(l, "0")
+	s := l.node("ledge0", dualCIDR)
+	a, b := l.pod(s, "a"), l.pod(s, "b")
+	l.serve(b.NetNS, "b", "udp", ":53")
+	for _, p := range []testPod{a, b} {
+		l.in(l.host, func() error {
+			link, err := netlink.LinkByName(linkName("ledge0", p.UID))
+			if err != nil {
+				return err
+			}
+			return netlink.LinkSetIsolated(link, false)
+		})
+		l.in(p.NetNS, func() error {
+			eth, err := netlink.LinkByName(podInterface)
+			if err != nil {
+				return err
+			}
+			return netlink.RouteAdd(&netlink.Route{LinkIndex: eth.Attrs().Index, Scope: netlink.SCOPE_LINK, Protocol: unix.RTPROT_KERNEL,
+				Dst: ipNet(netip.MustParsePrefix("10.77.0.0/24")), Src: netip.MustParseAddr(p.ip).AsSlice()})
+		})
+	}
+	ask := l.udpClient(a.NetNS, b.ip+":53")
+	l.expect("as it was", ask(), "b "+a.ip)
+	for _, p := range []testPod{a, b} {
+		_, err := s.Attach(t.Context(), p.Pod)
+		l.must(err)
+		l.expect("after "+p.UID, ask(), "b "+a.ip)
+	}
+	l.in(a.NetNS, func() error {
+		routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
+		for _, r := range routes {
+			if dst, _ := prefixOf(r.Dst); dst.Bits() == 24 {
+				t.Errorf("still there: %v", r)
+			}
+		}
+		return err
+	})
+}

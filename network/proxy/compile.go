@@ -82,8 +82,10 @@ func (c *compiled) forward(f network.Forward) {
 		}
 	}
 	p := special{node: f.To.Addr().IsUnspecified(), mask: f.Masquerade, stick: stick(f.Sticky)}
-	if p.n = len(f.Near); p.n > 0 {
-		lead(setNear, p)
+	if near := p; len(f.Near) > 0 {
+		// A pod of this board is answered by this board, whoever answers: it may be seen, and network policies go by that.
+		near.n, near.mask = len(f.Near), false
+		lead(setNear, near)
 		list(f.Near, 0)
 	}
 	if f.Outside && len(f.Far) > 0 {

@@ -28,7 +28,7 @@ func TestCompile(t *testing.T) {
 		{"none here", network.Forward{To: to, Drop: true}, "refused:drop"},
 		{"sticky", network.Forward{To: to, Near: both, Sticky: time.Minute}, "near:pick-2-stick60 endpoints*2 live*2"},
 		{"node port", network.Forward{To: node, Near: both, Far: both, Outside: true, Masquerade: true},
-			"near:pick-2-node-mask endpoints*2 far:pick-2-node-mask"},
+			"near:pick-2-node endpoints*2 far:pick-2-node-mask"},
 		{"node port, Local", network.Forward{To: node, Near: both, Far: both[:1], Outside: true},
 			"near:pick-2-node endpoints*2 endpoints*1 far:pick-1-node-far"},
 		{"node port, Local, none here", network.Forward{To: node, Near: both, Outside: true, Drop: true},

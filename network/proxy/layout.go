@@ -93,7 +93,7 @@ func (f family) base(bridge string) []chain {
 		{name: setFar, rules: f.dispatch(setFar)},
 		nat("prerouting", nftables.ChainHookPrerouting, priorityDestNAT, prerouting...),
 		nat("output", nftables.ChainHookOutput, priorityDestNAT, guarded, jump(expr.VerdictGoto, setNear)),
-		// A pod that reaches itself is masqueraded by network/bridge, as every pod that reaches another of its bridge.
+		// A pod that reaches itself is masqueraded by network/bridge.
 		nat("postrouting", nftables.ChainHookPostrouting, prioritySrcNAT, join(ifMarked(), mark(0), []expr.Any{&expr.Masq{}})),
 		// Before Linux 5.9 nothing can be refused before it is routed.
 		filter("refuse-input", nftables.ChainHookInput, refused, refusedNode),
