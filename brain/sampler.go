@@ -9,6 +9,7 @@ import (
 
 	"ledge/config"
 	"ledge/host"
+	"ledge/network/netns"
 	"ledge/node"
 	"ledge/node/machine"
 )
@@ -43,8 +44,8 @@ func (s *sampler) Reclaim(ctx context.Context, cgroup string, bytes int64) (int6
 }
 
 // Dial implements node.Machine.
-func (s *sampler) Dial(ctx context.Context, netns string, port uint16) (net.Conn, error) {
-	return host.DialIn(ctx, netns, port)
+func (s *sampler) Dial(ctx context.Context, path string, port uint16) (net.Conn, error) {
+	return netns.Dial(ctx, path, port)
 }
 
 // MemoryAvailable implements node.Machine.

@@ -9,13 +9,14 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	goruntime "runtime"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"ledge/network/netns"
 )
 
 const configObjects = `apiVersion: v1
@@ -229,30 +230,20 @@ spec:
 
 // inMounts runs f in the mount namespace of a process, on a thread that is then thrown away.
 func inMounts(pid int, f func() error) error {
-	done := make(chan error)
-	go func() {
-		goruntime.LockOSThread()
-		if unix.Gettid() == os.Getpid() { // Go never throws the first thread away, and /proc/self is that thread
-			defer goruntime.UnlockOSThread()
-			done <- inMounts(pid, f)
-			return
+	return netns.Apart(func() error {
+		ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/mnt", pid))
+		if err != nil {
+			return err
 		}
-		done <- func() error {
-			ns, err := os.Open(fmt.Sprintf("/proc/%d/ns/mnt", pid))
-			if err != nil {
-				return err
-			}
-			defer ns.Close()
-			if err := unix.Unshare(unix.CLONE_FS); err != nil {
-				return err
-			}
-			if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNS); err != nil {
-				return err
-			}
-			return f()
-		}()
-	}()
-	return <-done
+		defer ns.Close()
+		if err := unix.Unshare(unix.CLONE_FS); err != nil {
+			return err
+		}
+		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNS); err != nil {
+			return err
+		}
+		return f()
+	})
 }
 
 // TestVolumeMounts: parts of volumes, limits, read-only trees, and mounts that pass between the board and a

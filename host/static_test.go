@@ -5,11 +5,12 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"runtime"
 	"testing"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"ledge/network/netns"
 )
 
 // TestSetAddress: an interface gets its address and the way out, as often as it is asked for, and again after it was down.
@@ -21,17 +22,13 @@ func inOwnNetwork(t *testing.T, test func(t *testing.T)) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread()
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			t.Error(err)
-			return
-		}
+	err := netns.InNew(func() error {
 		test(t)
-	}()
-	<-done
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
 }
 
 func testSetAddress(t *testing.T) {

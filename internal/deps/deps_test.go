@@ -109,7 +109,7 @@ var table = map[string][]string{
 	"brain": {"api", "api/board", "api/coordination", "api/httpd", "api/httpd/auditlog", "api/local", "api/local/allocate", "api/manifest", "api/mirror",
 		"api/rbac", "api/rest", "boot/ending", "brain/place", "config", "controller", "firstboot", "firstboot/card", "host", "host/alive",
 		"host/ntp", "host/heap", "images", "images/archives", "internal/durable", "internal/grumble",
-		"api/discovery", "api/kinds", "node/services", "network", "network/dns", "network/given", "network/hostnet", "network/plan",
+		"api/discovery", "api/kinds", "node/services", "network", "network/dns", "network/given", "network/hostnet", "network/netns", "network/plan",
 		"node", "node/machine", "node/podstate", "node/static", "node/stats", "pki", "runtime", "shutdown", "storage", "upgrade"},
 	"brain/played":     {"api", "api/httpd", "brain", "host", "images", "network", "node", "runtime", "shutdown", "storage"},
 	"brain/place":      {"api/httpd", "config", "host"},
@@ -374,6 +374,10 @@ func TestForbiddenCalls(t *testing.T) {
 			// A server of HTTP is made in one place: there its limits are. The ports at which load balancers ask have fewer (decision 104).
 			if call == "http.Server" && !matches("api/httpd/...", name) && name != "node/services" {
 				t.Errorf("%s: http.Server outside api/httpd", fset.Position(sel.Pos()))
+			}
+			// Whoever enters a namespace elsewhere does so on the process's first thread some day.
+			if (call == "unix.Setns" || call == "unix.Unshare") && name != "network/netns" && name != "runtime/libct" {
+				t.Errorf("%s: %s outside network/netns", fset.Position(sel.Pos()), call)
 			}
 			return true
 		})

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	goruntime "runtime"
 	"strings"
 	"testing"
 	"time"
@@ -114,16 +113,7 @@ func (l *lab) netns(name string) string {
 	l.t.Helper()
 	path := filepath.Join(l.dir, fmt.Sprintf("ns-%s-%d", name, time.Now().UnixNano()))
 	l.must(os.WriteFile(path, nil, 0o600))
-	done := make(chan error)
-	go func() {
-		goruntime.LockOSThread() // and the thread dies with the goroutine
-		err := unix.Unshare(unix.CLONE_NEWNET)
-		if err == nil {
-			err = unix.Mount("/proc/thread-self/ns/net", path, "", unix.MS_BIND, "")
-		}
-		done <- err
-	}()
-	l.must(<-done)
+	l.must(netns.InNew(func() error { return unix.Mount("/proc/thread-self/ns/net", path, "", unix.MS_BIND, "") }))
 	l.t.Cleanup(func() {
 		if err := unix.Unmount(path, unix.MNT_DETACH); err != nil && err != unix.EINVAL {
 			l.t.Error("unpin", path, err)

@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	goruntime "runtime"
 	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"ledge/network"
+	"ledge/network/netns"
 	"ledge/network/nft"
 	"ledge/network/plan"
 )
@@ -25,12 +25,23 @@ type Trial struct {
 
 // Try does each of them in a network namespace that is gone afterwards: more certain than any kernel configuration.
 func Try() []Trial {
-	done := make(chan []Trial)
-	go func() {
-		goruntime.LockOSThread() // never unlocked: the thread ends here and the namespace with it
-		done <- tryHere()
-	}()
-	return <-done
+	names := []string{"bridge", "veth", "nftables", "connection tracking"}
+	remedies := []string{
+		"use a kernel with CONFIG_BRIDGE (module bridge), or run ledge with --bridge none",
+		"use a kernel with CONFIG_VETH (module veth), or run ledge with --bridge none",
+		"use a kernel with CONFIG_NF_TABLES, NF_TABLES_IPV4, NFT_NAT, NFT_MASQ, NFT_CT and NFT_FIB_IPV4, or run ledge with --bridge none",
+		"use a kernel with CONFIG_NF_CT_NETLINK (module nf_conntrack_netlink); without it UDP clients of a moved host port may hang",
+	}
+	out := make([]Trial, len(names))
+	for i := range out {
+		out[i] = Trial{Name: names[i], Remedy: remedies[i]}
+	}
+	if err := netns.InNew(func() error { return tryHere(out) }); err != nil {
+		for i := range out {
+			out[i].Err = err
+		}
+	}
+	return out
 }
 
 // Check finds, before anything is made, what will never become right by itself: an interface of others that has the bridge's name, or a
@@ -67,30 +78,10 @@ func lacking(of []Trial) error {
 	return nil
 }
 
-func tryHere() []Trial {
-	names := []string{"bridge", "veth", "nftables", "connection tracking"}
-	remedies := []string{
-		"use a kernel with CONFIG_BRIDGE (module bridge), or run ledge with --bridge none",
-		"use a kernel with CONFIG_VETH (module veth), or run ledge with --bridge none",
-		"use a kernel with CONFIG_NF_TABLES, NF_TABLES_IPV4, NFT_NAT, NFT_MASQ, NFT_CT and NFT_FIB_IPV4, or run ledge with --bridge none",
-		"use a kernel with CONFIG_NF_CT_NETLINK (module nf_conntrack_netlink); without it UDP clients of a moved host port may hang",
-	}
-	out := make([]Trial, len(names))
-	for i := range out {
-		out[i] = Trial{Name: names[i], Remedy: remedies[i]}
-	}
-	fail := func(err error) []Trial {
-		for i := range out {
-			out[i].Err = err
-		}
-		return out
-	}
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		return fail(fmt.Errorf("make a network namespace: %w", err))
-	}
+func tryHere(out []Trial) error {
 	nh, err := netlink.NewHandle(unix.NETLINK_ROUTE, unix.NETLINK_NETFILTER)
 	if err != nil {
-		return fail(fmt.Errorf("open netlink: %w", err))
+		return fmt.Errorf("open netlink: %w", err)
 	}
 	defer nh.Close()
 	h := &host{Handle: nh, nft: &nft.Conn{}}
@@ -100,7 +91,7 @@ func tryHere() []Trial {
 			out[i].Err = explain(err)
 		}
 	}
-	return out
+	return nil
 }
 
 // explain adds what the kernel's terse answer means here.

@@ -6,15 +6,14 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	goruntime "runtime"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/nftables"
-	"golang.org/x/sys/unix"
 
 	"ledge/network"
+	"ledge/network/netns"
 	"ledge/network/networktest"
 	"ledge/network/nft"
 	"ledge/network/service"
@@ -26,17 +25,11 @@ func alone(t testing.TB, f func()) {
 	if os.Getuid() != 0 {
 		t.Skip("needs root")
 	}
-	done := make(chan error)
-	go func() {
-		defer close(done)
-		goruntime.LockOSThread() // and the thread dies with the goroutine
-		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			done <- err
-			return
-		}
+	err := netns.InNew(func() error {
 		f()
-	}()
-	if err := <-done; err != nil {
+		return nil
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 }

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	goruntime "runtime"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"ledge/network"
+	"ledge/network/netns"
 )
 
 // Trial is one thing the kernel must be able to do for Services to be forwarded.
@@ -28,22 +28,13 @@ func Try() []Trial {
 		{Name: "services", Remedy: remedy + "; without them pods run, but no Service leads to them"},
 		{Name: "services (IPv6)", Remedy: remedy + " and NFT_FIB_IPV6; without them Services have no IPv6 addresses"},
 	}
-	done := make(chan bool)
-	go func() {
-		goruntime.LockOSThread() // never unlocked: the thread ends here and the namespace with it
-		for i, address := range []string{"10.96.0.1", "fd00::1"} {
-			out[i].Err = tryFamily(netip.MustParseAddr(address))
-		}
-		done <- true
-	}()
-	<-done
+	for i, address := range []string{"10.96.0.1", "fd00::1"} {
+		out[i].Err = netns.InNew(func() error { return tryFamily(netip.MustParseAddr(address)) })
+	}
 	return out
 }
 
 func tryFamily(a netip.Addr) error {
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		return fmt.Errorf("make a network namespace: %w", err)
-	}
 	p := New(Config{Bridge: "ledgetry"})
 	defer p.nft.Drop()
 	ends := []netip.AddrPort{netip.AddrPortFrom(a.Next(), 1), netip.AddrPortFrom(a.Next().Next(), 1)}
