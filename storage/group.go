@@ -53,8 +53,9 @@ func (s *Store) commitGroup() {
 }
 
 // Update changes the store: fn's writes are committed together, then published. If fn or the commit fails nothing
-// has happened. fn must not begin another transaction, and must begin anew when it is called again: a commit that it
-// shared may fail because of another writer, and is then made again without the others.
+// has happened. fn must not write in another transaction, and must begin anew when it is called again: a commit that it
+// shared may fail because of another writer, and is then made again without the others. It may begin one that reads, and sees what is
+// committed: as long as fn has the turn to write nothing is being committed, so that neither waits for the other.
 func (s *Store) Update(fn func(*Tx) error) error {
 	g, err := s.join(fn)
 	if g == nil {

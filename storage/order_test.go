@@ -409,3 +409,39 @@ func TestRingHoldsEachStateOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestReadWhileWriting: who has the turn to write may read what is committed in a transaction of its own, while others write and the
+// file grows, which waits for all transactions.
+func TestReadWhileWriting(t *testing.T) {
+	s, err := Open(t.Context(), Config{Dir: t.TempDir(), NoSync: true, MaxSize: 256 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	within(t, "reading inside of a write", func() {
+		var all sync.WaitGroup
+		for w := range 4 {
+			all.Go(func() { putBig(t, s, 20, "w"+strconv.Itoa(w)) })
+			all.Go(func() {
+				for i := range 20 {
+					err := s.Update(func(tx *Tx) error {
+						held := 0
+						if err := s.View(func(tx *Tx) error {
+							all, err := tx.List(api.ConfigMaps, "")
+							held = len(all)
+							return err
+						}); err != nil {
+							return err
+						}
+						return tx.Put(api.ConfigMaps, cm(fmt.Sprint("r", w, "-", i), strconv.Itoa(held)))
+					})
+					if err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		all.Wait()
+	})
+}

@@ -201,8 +201,8 @@ func (s *Store) path(name ...string) string {
 	return filepath.Join(append([]string{s.cfg.Dir}, name...)...)
 }
 
-// View reads. fn sees one moment of the store, with the lazy writes of that moment. fn must not begin another
-// transaction.
+// View reads. fn sees one moment of the store, with the lazy writes of that moment. fn must not begin another transaction: a commit that
+// makes the file larger waits for all that are open, and keeps new ones waiting.
 func (s *Store) View(fn func(*Tx) error) error {
 	tx, err := s.begin()
 	if err != nil {
