@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -73,9 +74,12 @@ func (v *View[T]) Get(namespace, name string) (T, bool) {
 	return it, ok
 }
 
+// unknown is how long a control plane that has no such objects, an older one, is left alone.
+const unknown = time.Minute
+
 // Run follows until ctx ends.
 func (v *View[T]) Run(ctx context.Context) error {
-	return Follower{Client: v.client, Kind: v.kind, Selection: v.sel, All: v.replace, One: v.apply}.Run(ctx)
+	return Follower{Client: v.client, Kind: v.kind, Selection: v.sel, All: v.replace, One: v.apply, Unknown: unknown}.Run(ctx)
 }
 
 func (v *View[T]) replace(objs []Object) {

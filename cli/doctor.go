@@ -14,6 +14,7 @@ import (
 	"ledge/brain/place"
 	"ledge/config"
 	"ledge/host"
+	"ledge/host/quota"
 	"ledge/network/bridge"
 	"ledge/network/proxy"
 	"ledge/runtime"
@@ -48,6 +49,8 @@ func doctor(ctx context.Context, c *Command) error {
 			cfg.Probes = append(cfg.Probes, host.Probe{Name: t.Name, Err: t.Err, Remedy: t.Remedy})
 		}
 	}
+	size := quota.Try(host.Existing(dataDir))
+	cfg.Probes = append(cfg.Probes, host.Probe{Name: "sizes of claims", Err: size.Err, Detail: "the disk holds claims to them", Remedy: size.Remedy})
 	cfg.Probes = append(cfg.Probes, c.runDirProbe()...)
 	asked, cancel := context.WithTimeout(ctx, keeperAnswers)
 	info, err := keeper.New(keeper.ClientConfig{RunDir: c.RunDir}).Info(asked)

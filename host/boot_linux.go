@@ -149,8 +149,8 @@ func loopbackUp() error {
 }
 
 // dataOptions spare the card. What nobody has asked to be on disk (fsync) may be a minute late there; the store and the images
-// ask.
-var dataOptions = map[string]string{"ext4": "commit=60"}
+// ask. prjquota holds claims to their sizes; a file system without quotas refuses the word, and is mounted without it.
+var dataOptions = map[string][]string{"ext4": {"commit=60,prjquota", "commit=60"}, "xfs": {"prjquota", ""}}
 
 // MountFirmware mounts the partition that the machine's firmware reads, read-only. Only root may look: what people write
 // there has tokens and passwords in it.
@@ -179,9 +179,14 @@ func MountData(device, at string) error {
 	}
 	err = errors.New("the kernel knows no file system for it")
 	for _, kind := range diskFileSystems(string(known)) {
-		err = unix.Mount(device, at, kind, unix.MS_NOATIME, dataOptions[kind])
-		if err == nil {
-			return nil
+		options := dataOptions[kind]
+		if options == nil {
+			options = []string{""}
+		}
+		for _, words := range options {
+			if err = unix.Mount(device, at, kind, unix.MS_NOATIME, words); err == nil {
+				return nil
+			}
 		}
 		if !errors.Is(err, unix.EINVAL) { // another kind of file system
 			break

@@ -1,8 +1,13 @@
 package node
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"ledge/images"
 	"ledge/node/stats"
@@ -15,6 +20,7 @@ func (u usage) metricsText() []byte {
 	u.shutdownMetrics(t)
 	u.a.evictor.WriteMetrics(t)
 	u.oomMetrics(t)
+	u.claimMetrics(t)
 	return []byte(t.String())
 }
 
@@ -71,4 +77,50 @@ func (u usage) pullMetrics(t *stats.Text) {
 	count("ledge_image_pull_bytes_total", "Bytes of layers downloaded from registries.", float64(c.Bytes))
 	count("ledge_image_garbage_collected_bytes_total", "Bytes freed by removing unused images and downloads that were given up.",
 		float64(c.Collected.Bytes+c.Collected.Parts))
+}
+
+// claimMetrics are the room of each claim that a pod here uses, as its pods see it.
+func (u usage) claimMetrics(t *stats.Text) {
+	type row struct {
+		namespace, claim string
+		st               unix.Statfs_t
+	}
+	var rows []row
+	seen := map[string]bool{}
+	for _, pod := range u.a.Pods() {
+		places, err := u.a.volumes.Claimed(pod)
+		if err != nil {
+			continue // the kernel's list of mounts cannot be read: there is nothing to say
+		}
+		for _, claim := range slices.Sorted(maps.Keys(places)) {
+			r := row{namespace: pod.Namespace, claim: claim}
+			if key := r.namespace + "/" + claim; !seen[key] && unix.Statfs(places[claim], &r.st) == nil {
+				seen[key] = true
+				rows = append(rows, r)
+			}
+		}
+	}
+	slices.SortFunc(rows, func(a, b row) int {
+		return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.claim, b.claim))
+	})
+	for _, m := range []struct {
+		name, help string
+		of         func(*unix.Statfs_t) int64
+	}{
+		{"available_bytes", "Number of available bytes in the volume", func(s *unix.Statfs_t) int64 { return int64(s.Bavail) * int64(s.Bsize) }},
+		{"capacity_bytes", "Capacity in bytes of the volume", func(s *unix.Statfs_t) int64 { return int64(s.Blocks) * int64(s.Bsize) }},
+		{"inodes", "Maximum number of inodes in the volume", func(s *unix.Statfs_t) int64 { return int64(s.Files) }},
+		{"inodes_free", "Number of free inodes in the volume", func(s *unix.Statfs_t) int64 { return int64(s.Ffree) }},
+		{"inodes_used", "Number of used inodes in the volume", func(s *unix.Statfs_t) int64 { return int64(s.Files) - int64(s.Ffree) }},
+		{"used_bytes", "Number of used bytes in the volume", func(s *unix.Statfs_t) int64 { return (int64(s.Blocks) - int64(s.Bfree)) * int64(s.Bsize) }},
+	} {
+		if len(rows) == 0 {
+			return
+		}
+		name := "kubelet_volume_stats_" + m.name
+		t.Head(name, "gauge", "[ALPHA] "+m.help)
+		for i := range rows {
+			t.Line(name, float64(m.of(&rows[i].st)), "namespace", rows[i].namespace, "persistentvolumeclaim", rows[i].claim)
+		}
+	}
 }

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -25,6 +26,7 @@ import (
 	"ledge/images"
 	"ledge/lease"
 	"ledge/network"
+	"ledge/node/claims"
 	"ledge/node/evict"
 	"ledge/node/machine"
 	"ledge/node/podlog"
@@ -149,6 +151,7 @@ type Agent struct {
 	pods    *api.View[*corev1.Pod]
 	self    *api.View[*corev1.Node] // this board's Node
 	volumes *volume.Volumes
+	shelf   *claims.Shelf
 	prober  *probe.Prober
 	statics *static.Pods
 	engine  *engineView
@@ -192,7 +195,8 @@ func New(cfg Config) (*Agent, error) {
 		return nil, err
 	}
 	sel := api.Selection{Fields: fields.OneTermEqualSelector("spec.nodeName", cfg.Name)}
-	a := &Agent{cfg: cfg, volumes: vols, prober: probe.New(cfg.Engine, cfg.Version), pods: api.NewView[*corev1.Pod](cfg.Client, api.Pods, sel),
+	a := &Agent{cfg: cfg, volumes: vols, shelf: claims.NewShelf(filepath.Join(cfg.DataDir, "claims"), nil),
+		prober: probe.New(cfg.Engine, cfg.Version), pods: api.NewView[*corev1.Pod](cfg.Client, api.Pods, sel),
 		self:     api.NewView[*corev1.Node](cfg.Client, api.Nodes, api.Selection{Fields: fields.OneTermEqualSelector("metadata.name", cfg.Name)}),
 		grants:   grants{held: map[types.UID]corev1.ResourceList{}},
 		groupsCh: make(chan struct{}, 1), turns: make(chan struct{}), released: make(chan struct{}), handed: make(chan struct{})}
@@ -210,6 +214,9 @@ func New(cfg Config) (*Agent, error) {
 	a.sources, a.tokens = newSources(cfg.Client, a.sourceChanged), newTokens(cfg.Client)
 	return a, nil
 }
+
+// Shelf is where the claims of this board lie.
+func (a *Agent) Shelf() *claims.Shelf { return a.shelf }
 
 // Run works until ctx ends. Pods keep running: to stop them first use StopPod.
 func (a *Agent) Run(ctx context.Context) error {

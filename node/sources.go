@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -208,6 +209,48 @@ func (s podSource) Token(ctx context.Context, p *corev1.ServiceAccountTokenProje
 
 // Facts implements volume.Source.
 func (s podSource) Facts() downward.Facts { return s.a.board().Facts(s.pod, nil) }
+
+// Claimed implements volume.Source, in a kubelet's words. A node identity may ask for a claim and its volume by name, and no more.
+func (s podSource) Claimed(ctx context.Context, vol *corev1.Volume) (*corev1.PersistentVolume, error) {
+	name := api.ClaimName(s.pod, vol)
+	of := func(err error) error { return fmt.Errorf("error processing PVC %s/%s: %w", s.pod.Namespace, name, err) }
+	o, err := s.a.cfg.Client.Get(ctx, api.PersistentVolumeClaims, s.pod.Namespace, name)
+	if err != nil {
+		return nil, of(fmt.Errorf("failed to fetch PVC from API server: %w", err))
+	}
+	c := o.(*corev1.PersistentVolumeClaim)
+	switch {
+	case vol.Ephemeral != nil && !metav1.IsControlledBy(c, s.pod):
+		return nil, of(fmt.Errorf("PVC %s/%s was not created for pod %s/%s (pod is not owner)", c.Namespace, c.Name, s.pod.Namespace, s.pod.Name))
+	case c.DeletionTimestamp != nil:
+		return nil, of(said("can't start pod because PVC is being deleted"))
+	case c.Status.Phase != corev1.ClaimBound || c.Spec.VolumeName == "":
+		return nil, of(said("PVC is not bound"))
+	}
+	if o, err = s.a.cfg.Client.Get(ctx, api.PersistentVolumes, "", c.Spec.VolumeName); err != nil {
+		return nil, of(fmt.Errorf("failed to fetch PV %s from API server: %w", c.Spec.VolumeName, err))
+	}
+	v := o.(*corev1.PersistentVolume)
+	switch r := v.Spec.ClaimRef; {
+	case r == nil:
+		return nil, of(fmt.Errorf("found PV object %s with nil pv.Spec.ClaimRef indicating it is not yet bound to the claim", v.Name))
+	case r.UID != c.UID:
+		return nil, of(fmt.Errorf("found PV object %s with a pv.Spec.ClaimRef.UID %s that does not point to claim UID %s", v.Name, r.UID, c.UID))
+	}
+	if at := api.NodeOfVolume(v); at != "" && at != s.a.cfg.Name && at != s.a.hostname() {
+		return nil, fmt.Errorf("volume %s lies on node %s: no matching NodeSelectorTerms", v.Name, at)
+	}
+	return v, nil
+}
+
+// hostname is the label by which volumes are said to lie on this board.
+func (a *Agent) hostname() string {
+	n, ok := a.self.Get("", a.cfg.Name)
+	if !ok {
+		return ""
+	}
+	return n.Labels[corev1.LabelHostname]
+}
 
 // namedBy are the ConfigMaps and Secrets that a pod names, each once.
 func namedBy(pod *corev1.Pod) []sourceKey {

@@ -62,8 +62,8 @@ func (n specNeeds) Services(ctx context.Context, namespace string) ([]*corev1.Se
 }
 
 // Mounts implements podspec.Needs: the container's volume mounts and the files the agent gives every container.
-func (n specNeeds) Mounts(expand func(string) (string, error)) ([]runtime.Mount, error) {
-	out, err := n.a.volumes.Mounts(n.pod, n.c, expand, n.images)
+func (n specNeeds) Mounts(ctx context.Context, expand func(string) (string, error)) ([]runtime.Mount, error) {
+	out, err := n.a.volumes.Mounts(ctx, n.pod, n.c, expand, n.images)
 	if err != nil {
 		return nil, err
 	}

@@ -9,7 +9,7 @@ tags="netgo osusergo seccomp runc_nocriu"
 root="./runtime/... ./network/... ./images/... ./storage/... ./host/... ./node/... ./boot/... ./brain/... ./cli ./e2e ./packaging/systemd/..."
 # What another kernel with cgroup v2 may do differently; the rest of root says the same there, six times slower.
 # Two run at a time: the longest come first.
-guest="./runtime/runtimetest ./e2e ./boot/... ./brain/... ./cli ./network/bridge/... ./images/layers/... ./node/volume ./node/stats ./host ./runtime/... ./packaging/systemd/..."
+guest="./runtime/runtimetest ./e2e ./boot/... ./brain/... ./cli ./network/bridge/... ./images/layers/... ./node/volume ./node/stats ./host ./host/quota ./runtime/... ./packaging/systemd/..."
 # Pure code and the store: they run as arm64 and armv7 under qemu-user, without cgo. Nothing that makes namespaces or
 # speaks netlink: qemu-user does not carry that.
 foreign="./api ./api/local/... ./storage/... ./scheduler/... ./lease/... ./controller/... ./node/podspec ./node/podstate/... \

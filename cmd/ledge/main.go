@@ -11,6 +11,7 @@ import (
 	"ledge/cli"
 	"ledge/config"
 	"ledge/host"
+	"ledge/host/nfs"
 	"ledge/images/applet"
 )
 
@@ -25,6 +26,9 @@ var build = config.Build{Version: version, Commit: commit, Time: buildTime}
 
 func main() {
 	if code, ok := applet.Dispatch(os.Args); ok { // it is a container of ledge.local/self
+		os.Exit(code)
+	}
+	if code, ok := nfs.Child(os.Args); ok {
 		os.Exit(code)
 	}
 	code, done := 0, false

@@ -80,13 +80,14 @@ var table = map[string][]string{
 	"controller/jobs":     {"api", "api/batch", "controller/workload"},
 	"controller/machines": {"controller"},
 	"node":                {"api", "api/node", "runtime", "images", "network", "lease", "node/...", "internal/durable", "internal/grumble"},
+	"node/claims":         {"api", "api/storage", "host/quota", "internal/durable", "internal/grumble"}, // decision 117
 	"node/downward":       {"api"},
 	"node/evict":          {"api", "internal/grumble", "node/machine", "node/podstate", "node/pressure", "node/stats", "node/volume"},
 	"node/machine/...":    {"node/machine", "node/pressure"},
 	"node/podspec":        {"api", "images", "node/downward", "node/podlog", "node/podstate", "node/pressure", "node/volume", "runtime"},
 	"node/podlog":         {"api", "node/podstate", "runtime"},
 	"node/static":         {"api", "api/manifest", "internal/durable", "internal/grumble"},
-	"node/volume":         {"api", "runtime", "node/downward"},
+	"node/volume":         {"api", "host/nfs", "runtime", "node/downward"},
 	"node/poster":         {"api", "images", "internal/grumble", "node/machine", "node/pressure"},
 	"node/probe":          {"runtime"},
 	"node/stats":          {"api"},
@@ -100,6 +101,8 @@ var table = map[string][]string{
 	"network/proxy":       {"network", "network/netns", "network/nft", "network/service"},
 	"network/dns":         {"api"}, // decision 105
 	"host/...":            {"host", "internal/durable"},
+	"host/quota":          {}, // decision 117
+	"host/nfs":            {}, // decision 118
 	"firstboot":           {},
 	"upgrade/...":         {"upgrade/...", "internal/durable"},
 	"config": {"api/httpd/auditlog", "api/local", "api/local/allocate", "api/rest", "controller", "controller/machines", "api/manifest", "firstboot",
@@ -109,7 +112,8 @@ var table = map[string][]string{
 	"brain": {"api", "api/board", "api/coordination", "api/httpd", "api/httpd/auditlog", "api/local", "api/local/allocate", "api/manifest", "api/mirror",
 		"api/rbac", "api/rest", "boot/ending", "brain/place", "config", "controller", "firstboot", "firstboot/card", "host", "host/alive",
 		"host/ntp", "host/heap", "images", "images/archives", "internal/durable", "internal/grumble",
-		"api/discovery", "api/kinds", "node/services", "network", "network/dns", "network/given", "network/hostnet", "network/netns", "network/plan",
+		"api/discovery", "api/kinds", "node/claims", "node/services", "network", "network/dns", "network/given", "network/hostnet", "network/netns",
+		"network/plan",
 		"node", "node/machine", "node/podstate", "node/static", "node/stats", "pki", "runtime", "shutdown", "storage", "upgrade"},
 	"brain/played":     {"api", "api/httpd", "brain", "host", "images", "network", "node", "runtime", "shutdown", "storage"},
 	"brain/place":      {"api/httpd", "config", "host"},
@@ -167,7 +171,7 @@ var thirdParty = map[string][]string{
 	"net/http": {"api", "api/board", "api/local", "api/httpd/...", "api/websocket", "api/rest/...",
 		"images/registry/...", "images/imagestest", "node/probe", "node/services", "controller/machines", "brain", "brain/place", "cli", "internal/original"},
 	"net/http/httptest": {},
-	"os/exec": {"boot", "cli", "controller/machines", "runtime/keeper/...",
+	"os/exec": {"boot", "cli", "controller/machines", "host/nfs", "runtime/keeper/...",
 		"runtime/runtimetest/...", "storage/...", "internal/original", "internal/nspawn"},
 	"github.com/opencontainers/runc/tests":                {},
 	"k8s.io/apimachinery/pkg/util/wait":                   {}, // its timers do not sit well in a synctest bubble

@@ -34,7 +34,7 @@ mmdebstrap --quiet --mode=root --variant=essential --skip=check/empty --architec
 	--aptopt='Acquire::Languages "none"' --aptopt='Acquire::Retries "3"' --aptopt='APT::Install-Recommends "false"' \
 	--dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' \
 	--dpkgopt='path-exclude=/usr/share/locale/*' \
-	--include=apparmor,systemd,systemd-sysv,dbus,udev,kmod,libpam-systemd,iproute2,nftables,e2fsprogs,procps \
+	--include=apparmor,systemd,systemd-sysv,dbus,udev,kmod,libpam-systemd,iproute2,nftables,e2fsprogs,xfsprogs,nfs-kernel-server,procps \
 	bookworm "$root" "${mirror:-http://deb.debian.org/debian}"
 
 rm -rf "$root/lib/modules"
@@ -77,6 +77,7 @@ sys=$root/etc/systemd/system
 mkdir -p "$sys/multi-user.target.wants"
 ln -s ../harness.service "$sys/multi-user.target.wants/"
 for unit in getty.target serial-getty@ttyS0.service serial-getty@ttyS1.service systemd-timesyncd.service \
+	rpcbind.service rpcbind.socket nfs-server.service nfs-client.target rpc-statd-notify.service nfs-blkmap.service \
 	apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer fstrim.timer e2scrub_all.timer e2scrub_reap.service \
 	systemd-networkd-wait-online.service systemd-firstboot.service; do
 	ln -sf /dev/null "$sys/$unit"

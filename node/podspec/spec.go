@@ -52,7 +52,7 @@ type Needs interface {
 	// SeccompProfile is a profile that somebody has put on the board.
 	SeccompProfile(name string) ([]byte, error)
 	// Mounts are those of the container; expand replaces $(NAME) in their paths.
-	Mounts(expand func(string) (string, error)) ([]runtime.Mount, error)
+	Mounts(ctx context.Context, expand func(string) (string, error)) ([]runtime.Mount, error)
 }
 
 // Attempt is one instance of a container that is to begin.
@@ -126,7 +126,7 @@ func (b Board) Container(ctx context.Context, at Attempt, needs Needs) (runtime.
 	if len(args) == 0 {
 		return none, fmt.Errorf("no command: neither container %s nor its image %q names one", c.Name, c.Image)
 	}
-	mounts, err := needs.Mounts(env.expandAll)
+	mounts, err := needs.Mounts(ctx, env.expandAll)
 	if err != nil {
 		return none, err
 	}

@@ -75,7 +75,7 @@ func (p played) SeccompProfile(name string) ([]byte, error) { return []byte("pro
 
 func (p played) Services(context.Context, string) ([]*corev1.Service, error) { return p.services, nil }
 
-func (p played) Mounts(expand func(string) (string, error)) ([]runtime.Mount, error) {
+func (p played) Mounts(ctx context.Context, expand func(string) (string, error)) ([]runtime.Mount, error) {
 	target, err := expand("/data/$(WHO)")
 	return []runtime.Mount{{Source: "/volumes/v", Target: target}}, err
 }

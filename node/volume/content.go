@@ -24,6 +24,8 @@ type Source interface {
 	// Token is a service-account token that is good for a while yet.
 	Token(context.Context, *corev1.ServiceAccountTokenProjection) (string, error)
 	Facts() downward.Facts
+	// Claimed is the volume that the claim behind one of the pod's volumes is bound to.
+	Claimed(context.Context, *corev1.Volume) (*corev1.PersistentVolume, error)
 }
 
 // File is one file of a volume, at a path below it.

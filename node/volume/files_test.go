@@ -27,6 +27,7 @@ type shelf struct {
 	secrets map[string]map[string]string
 	tokens  int
 	facts   downward.Facts
+	claimed *corev1.PersistentVolume
 }
 
 func (s *shelf) ConfigMap(_ context.Context, name string) (*corev1.ConfigMap, error) {
@@ -55,6 +56,13 @@ func (s *shelf) Token(_ context.Context, p *corev1.ServiceAccountTokenProjection
 }
 
 func (s *shelf) Facts() downward.Facts { return s.facts }
+
+func (s *shelf) Claimed(_ context.Context, v *corev1.Volume) (*corev1.PersistentVolume, error) {
+	if s.claimed == nil {
+		return nil, errors.New("PVC is not bound")
+	}
+	return s.claimed, nil
+}
 
 func number[T any](v T) *T { return &v }
 

@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path"
@@ -21,7 +22,8 @@ type Expand func(string) (string, error)
 
 // Mounts are the volume mounts of one container, ready to be mounted. images says where the images stand that are
 // volumes, by the volume's name.
-func (v *Volumes) Mounts(pod *corev1.Pod, c *corev1.Container, expand Expand, images map[string]string) ([]runtime.Mount, error) {
+func (v *Volumes) Mounts(ctx context.Context, pod *corev1.Pod, c *corev1.Container, expand Expand,
+	images map[string]string) ([]runtime.Mount, error) {
 	if err := checkUID(string(pod.UID)); err != nil {
 		return nil, err
 	}
@@ -43,6 +45,11 @@ func (v *Volumes) Mounts(pod *corev1.Pod, c *corev1.Container, expand Expand, im
 				return nil, fmt.Errorf("volume %s: its image is not mounted", vol.Name)
 			}
 		}
+		if IsLasting(vol) {
+			if err := v.standing(ctx, rm.Source); err != nil {
+				return nil, fmt.Errorf("volume %s: %w", vol.Name, err)
+			}
+		}
 		if err := checkPropagation(rm); err != nil {
 			return nil, err
 		}
@@ -62,7 +69,8 @@ func (v *Volumes) Mounts(pod *corev1.Pod, c *corev1.Container, expand Expand, im
 
 // plan is a mount but for its source.
 func plan(vol *corev1.Volume, m *corev1.VolumeMount) (runtime.Mount, error) {
-	out := runtime.Mount{Target: m.MountPath, ReadOnly: m.ReadOnly || OfObjects(vol), Recursive: true}
+	out := runtime.Mount{Target: m.MountPath, Recursive: true,
+		ReadOnly: m.ReadOnly || OfObjects(vol) || readOnlyClaim(vol) || vol.NFS != nil && vol.NFS.ReadOnly}
 	if vol.Image != nil { // to be read, not run, as on Kubernetes
 		out.ReadOnly, out.Options = true, []string{"noexec", "nosuid", "nodev"}
 	}

@@ -70,7 +70,7 @@ func TestMountInMount(t *testing.T) {
 			}
 			was := map[string]uint64{}
 			for round := range 3 {
-				mounts, err := v.Mounts(p, c, nil, nil)
+				mounts, err := v.Mounts(t.Context(), p, c, nil, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -131,7 +131,7 @@ func TestMountPointsStayInside(t *testing.T) {
 		{"beside it", "s", true, "/vv/x", nil, false},
 	} {
 		con := &corev1.Container{Name: "c", VolumeMounts: []corev1.VolumeMount{{Name: c.volume, MountPath: "/v", ReadOnly: c.readOnly}}}
-		mounts, err := v.Mounts(p, con, nil, nil)
+		mounts, err := v.Mounts(t.Context(), p, con, nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

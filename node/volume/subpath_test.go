@@ -1,6 +1,7 @@
 package volume
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -23,7 +24,7 @@ func (v *Volumes) subMounts(p *corev1.Pod, subs ...string) ([]string, error) {
 	for i, s := range subs {
 		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: p.Spec.Volumes[0].Name, MountPath: fmt.Sprint("/m", i), SubPath: s})
 	}
-	mounts, err := v.Mounts(p, c, asIs, nil)
+	mounts, err := v.Mounts(context.Background(), p, c, asIs, nil)
 	var out []string
 	for _, m := range mounts {
 		out = append(out, m.Source)
@@ -211,7 +212,7 @@ func TestSubPathExpr(t *testing.T) {
 	for expr, want := range map[string]string{"good": "made/of/it", "absolute": "error SubPath `/tmp` must not be an absolute path",
 		"climbs": "unable to provision SubPath `a/../../x`: must not contain '..'", "unset": `missing value for "X"`, "": ""} {
 		c := &corev1.Container{Name: "c", VolumeMounts: []corev1.VolumeMount{{Name: "s", MountPath: "/m", SubPathExpr: expr}}}
-		got, err := v.Mounts(p, c, func(s string) (string, error) {
+		got, err := v.Mounts(t.Context(), p, c, func(s string) (string, error) {
 			if s == "unset" {
 				return "", errors.New(want)
 			}
@@ -293,7 +294,7 @@ func TestPropagationNeedsShared(t *testing.T) {
 	p := pod("u1", hostPath("h", sub))
 	try := func(how corev1.MountPropagationMode) error {
 		c := &corev1.Container{Name: "c", VolumeMounts: []corev1.VolumeMount{{Name: "h", MountPath: "/h", MountPropagation: &how}}}
-		_, err := v.Mounts(p, c, asIs, nil)
+		_, err := v.Mounts(t.Context(), p, c, asIs, nil)
 		return err
 	}
 	for _, step := range []struct {

@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"ledge/api"
+	"ledge/host/nfs"
 )
 
 // Volumes keeps the volumes of all pods:
@@ -27,8 +28,11 @@ import (
 //	RunDir/config/<uid>/<volume>               files made of objects, one tmpfs for each pod: secrets never touch the card
 //	RunDir/files/<uid>                         what every container is given without asking (/etc/hosts), a small tmpfs for each pod
 //	RunDir/subpaths/<uid>/<container>/<n>      what a subPath led to when the container started
+//	RunDir/lasting/<uid>/<volume>              what a claim is bound to, mounted; it stands elsewhere
 type Volumes struct {
-	disk, memory, config, files, subpaths string
+	disk, memory, config, files, subpaths, lasting string
+
+	shares nfs.Shares
 }
 
 // New prepares the places volumes live in.
@@ -38,7 +42,7 @@ func New(dataDir, runDir string) (*Volumes, error) {
 		at        *string
 		dir, name string
 	}{{&v.disk, dataDir, "volumes"}, {&v.memory, runDir, "volumes"}, {&v.config, runDir, "config"}, {&v.files, runDir, "files"},
-		{&v.subpaths, runDir, "subpaths"}} {
+		{&v.subpaths, runDir, "subpaths"}, {&v.lasting, runDir, "lasting"}} {
 		if err := os.MkdirAll(filepath.Join(d.dir, d.name), 0o711); err != nil {
 			return nil, fmt.Errorf("make volume directory: %w", err)
 		}
@@ -54,6 +58,7 @@ func New(dataDir, runDir string) (*Volumes, error) {
 	return v, nil
 }
 
+// roots are those of what goes with its pod.
 func (v *Volumes) roots() []string { return []string{v.disk, v.memory, v.config, v.files, v.subpaths} }
 
 // Prepare makes every volume of the pod. A second call leaves existing volumes alone and only updates files whose
@@ -109,6 +114,8 @@ func (v *Volumes) prepare(ctx context.Context, pod *corev1.Pod, vol *corev1.Volu
 		return prepareHostPath(vol.HostPath)
 	case vol.Image != nil:
 		return nil // the agent's: images are another room
+	case IsLasting(vol):
+		return v.prepareLasting(ctx, pod, vol, src)
 	case ofHugePages(vol):
 		return mountHugePages(dir, pod, vol.EmptyDir.Medium, scratchMode(vol, own.group), own.group)
 	case vol.EmptyDir != nil && vol.EmptyDir.Medium == corev1.StorageMediumMemory:
@@ -208,6 +215,8 @@ func (v *Volumes) path(pod *corev1.Pod, vol *corev1.Volume) string {
 	switch {
 	case vol.HostPath != nil:
 		return vol.HostPath.Path
+	case IsLasting(vol):
+		return v.lastingPlace(pod, vol)
 	case vol.EmptyDir != nil && !onDisk(vol):
 		root = v.memory
 	case OfObjects(vol):
@@ -240,14 +249,28 @@ func (v *Volumes) Unmount(pod *corev1.Pod) error {
 		return fmt.Errorf("unmount volumes: %w", err)
 	}
 	known := []string{filepath.Join(v.config, uid), v.FilesOf(uid)}
+	lasting := entries(filepath.Join(v.lasting, uid))
 	for _, container := range entries(filepath.Join(v.subpaths, uid)) {
-		known = append(entries(container), known...)
+		if len(lasting) == 0 {
+			known = append(entries(container), known...)
+			continue
+		}
+		for _, at := range entries(container) { // it may be in a share: nobody looks at it
+			if err := unix.Unmount(at, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
+				return fmt.Errorf("unmount volumes: %w", err)
+			}
+		}
 	}
 	known = append(known, entries(filepath.Join(v.memory, uid))...)
 	if mountsOutwards(pod) || !unmountEach(known) {
-		return unmountBelow(v.dirs(uid)...)
+		if err := unmountBelow(v.dirs(uid)...); err != nil {
+			return err
+		}
 	}
-	return nil
+	if len(lasting) == 0 {
+		return nil
+	}
+	return v.unmountLasting(uid) // after what a subPath led to in it
 }
 
 // entries are the paths of what is in a directory; none if it cannot be read.
@@ -290,6 +313,9 @@ func (v *Volumes) Remove(uid string) error {
 	if err := unmountBelow(v.dirs(uid)...); err != nil {
 		return fmt.Errorf("remove volumes: %w", err)
 	}
+	if err := v.unmountLasting(uid); err != nil {
+		return fmt.Errorf("remove volumes: %w", err)
+	}
 	for _, root := range v.roots() {
 		if err := os.RemoveAll(filepath.Join(root, uid)); err != nil {
 			return fmt.Errorf("remove volumes: %w", err)
@@ -301,7 +327,7 @@ func (v *Volumes) Remove(uid string) error {
 // Retain removes the volumes of every pod that is not listed.
 func (v *Volumes) Retain(uids []string) error {
 	var errs []error
-	for _, root := range v.roots() {
+	for _, root := range append(v.roots(), v.lasting) {
 		entries, err := os.ReadDir(root)
 		if err != nil {
 			errs = append(errs, err)

@@ -311,7 +311,7 @@ func TestMounts(t *testing.T) {
 	p := pod("u1", scratch("s"), memory("m"), hostPath("h", "/srv"))
 	c := &corev1.Container{Name: "c", VolumeMounts: []corev1.VolumeMount{{Name: "h", MountPath: "/h", ReadOnly: true},
 		{Name: "s", MountPath: "/s"}, {Name: "m", MountPath: "/m"}}}
-	got, err := v.Mounts(p, c, nil, nil)
+	got, err := v.Mounts(t.Context(), p, c, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -325,10 +325,10 @@ func TestMounts(t *testing.T) {
 		}
 	}
 	c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: "none", MountPath: "/x"})
-	if _, err := v.Mounts(p, c, nil, nil); err == nil {
+	if _, err := v.Mounts(t.Context(), p, c, nil, nil); err == nil {
 		t.Error("a volume the pod does not have was mounted")
 	}
-	if err := v.Prepare(t.Context(), pod("u2", corev1.Volume{Name: "x", VolumeSource: corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{}}}),
+	if err := v.Prepare(t.Context(), pod("u2", corev1.Volume{Name: "x", VolumeSource: corev1.VolumeSource{ISCSI: &corev1.ISCSIVolumeSource{}}}),
 		nil); err == nil {
 		t.Error("a volume of a kind that is not supported was taken")
 	}

@@ -44,7 +44,7 @@ var boards = map[string]board{
 var radios = []string{"firmware-atheros", "firmware-brcm80211", "firmware-realtek"}
 
 // alwaysLoaded no device asks for. What a file system or a rule of the firewall needs besides, the kernel loads by modprobe.
-var alwaysLoaded = append([]string{"ext4", "vfat", "nls_cp437", "nls_ascii", "nls_utf8", "evdev", "button"}, initramfs.PodModules...)
+var alwaysLoaded = append([]string{"quota_v2", "ext4", "vfat", "nls_cp437", "nls_ascii", "nls_utf8", "evdev", "button"}, initramfs.PodModules...)
 
 // disksEverywhere are drivers of disks, of what they hang on, and of what a check of theirs needs.
 var disksEverywhere = []string{

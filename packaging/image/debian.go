@@ -126,7 +126,7 @@ func (im *image) debianStart(ctx context.Context, debs, to string) error {
 		a.Link(path.Join("bin", name), "busybox")
 	}
 	a.Link("sbin/modprobe", "/bin/busybox") // the kernel's name for it
-	load := []string{"squashfs", "overlay", "ext4", "vfat", "nls_cp437", "nls_ascii", "nls_utf8", "crc32c_generic"}
+	load := []string{"squashfs", "overlay", "quota_v2", "ext4", "vfat", "nls_cp437", "nls_ascii", "nls_utf8", "crc32c_generic"}
 	a.Text("etc/modules", 0o644, []byte(strings.Join(load, "\n")+"\n"))
 	if err := addModules(&a, modules, append(load, im.disks...)); err != nil {
 		return err

@@ -109,15 +109,16 @@ func (im *image) fat(ctx context.Context, tree, to string) error {
 }
 
 // ext4 makes the data partition, empty. It will be as large as the card: it has as many inodes for its size as a large one, and
-// room for the descriptors of 512 GiB. After an error it is read-only: what is broken gets no worse.
+// room for the descriptors of 512 GiB. After an error it is read-only: what is broken gets no worse. Directories in it can be held to
+// a size (project quotas): claims are.
 func (im *image) ext4(ctx context.Context, to string) error {
 	if err := truncate(to, dataSize); err != nil {
 		return err
 	}
 	return im.tool(ctx, "mke2fs", "-q", "-t", "ext4", "-b", "4096", "-i", "16384", "-I", "256", "-m", "1", "-L", "ledge-data", "-U",
 		im.ids.data,
-		"-e", "remount-ro", "-J", "size=8", "-O", "metadata_csum,64bit,resize_inode",
-		"-E", "hash_seed="+im.ids.seed+",lazy_itable_init=0,lazy_journal_init=0,nodiscard,root_owner=0:0,resize=134217728", to)
+		"-e", "remount-ro", "-J", "size=8", "-O", "metadata_csum,64bit,resize_inode,quota,project",
+		"-E", "hash_seed="+im.ids.seed+",quotatype=prjquota,lazy_itable_init=0,lazy_journal_init=0,nodiscard,root_owner=0:0,resize=134217728", to)
 }
 
 func truncate(file string, size int64) error {

@@ -48,7 +48,8 @@ mount -t overlay -o lowerdir=/card,upperdir=/memory/upper,workdir=/memory/work r
 # What cannot be mounted is told, and the board comes up without: somebody may look at it then. The node does not begin anew.
 mount -t vfat -o ro,nosuid,nodev,noexec,noatime,umask=0077 "${part}1" /root/boot/firmware || say "${part}1 cannot be mounted"
 data=/root/var/lib/ledge
-mount_data() { mount -t ext4 -o noatime,commit=60 "${part}3" $data; }
+# prjquota holds claims to their sizes; a card made by an earlier version has no quotas, and is not mounted with the word.
+mount_data() { mount -t ext4 -o noatime,commit=60,prjquota "${part}3" $data || mount -t ext4 -o noatime,commit=60 "${part}3" $data; }
 # A power cut may have torn the superblock or the journal, which the node's own program can make whole.
 if mount_data || { /card/usr/bin/ledge firstboot --mend "${part}3" && mount_data; }; then
 	id=$data/machine-id

@@ -1,0 +1,426 @@
+// Package claims makes the volumes of this board: a directory of its card for each claim that the scheduler has sent here, held to its
+// size where the disk can, and removed when its volume is. Plan decides (pure), a Shelf has the directories, the Loop joins them to the
+// control plane:
+//
+//	claim -> directory, number, bound, synced -> PersistentVolume -> (the control plane binds) -> pods mount it
+//	PersistentVolume deleted -> directory renamed aside, synced, emptied -> its finalizer taken off
+//
+// A power cut leaves each at one of these steps, and the next start goes on from there. Nothing is done before the control plane has told
+// all that it has, and data goes only when its volume says so.
+package claims
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+
+	"golang.org/x/sync/errgroup"
+
+	"ledge/api"
+	"ledge/api/storage"
+	"ledge/internal/grumble"
+)
+
+// Recorder takes events for users to read. It never blocks.
+type Recorder interface {
+	Event(object api.Object, eventType, reason, message string)
+	EventOn(ref corev1.ObjectReference, eventType, reason, message string)
+}
+
+// Config is what a Loop needs.
+type Config struct {
+	Client api.Client
+	Node   string
+	Shelf  *Shelf
+	Events Recorder
+	Retry  time.Duration // after something failed; 0 is 10 s
+}
+
+// Loop makes and removes what Plan says.
+type Loop struct {
+	cfg     Config
+	volumes *api.View[*corev1.PersistentVolume]
+	claims  *api.View[*corev1.PersistentVolumeClaim]
+	wake    chan struct{}
+	swept   chan struct{} // capacity 1: there may be something to sweep
+
+	classes map[string]*storagev1.StorageClass // of this pass
+	said    map[string]string                  // by volume: what its owner was told last
+	backAt  map[string]time.Time               // by volume: when its claim was given back last
+	strays  map[string]bool                    // that were told of
+	near    map[string]bool                    // volumes that are nearly full, and told of
+	errors  grumble.Once
+}
+
+// New prepares a Loop.
+func New(cfg Config) *Loop {
+	if cfg.Retry == 0 {
+		cfg.Retry = 10 * time.Second
+	}
+	here := api.Selection{Fields: fields.OneTermEqualSelector(api.NodeField, cfg.Node)}
+	l := &Loop{cfg: cfg, wake: make(chan struct{}, 1), swept: make(chan struct{}, 1), said: map[string]string{},
+		backAt: map[string]time.Time{}, strays: map[string]bool{}, near: map[string]bool{},
+		volumes: api.NewView[*corev1.PersistentVolume](cfg.Client, api.PersistentVolumes, here),
+		claims:  api.NewView[*corev1.PersistentVolumeClaim](cfg.Client, api.PersistentVolumeClaims, here)}
+	l.volumes.Tell(l.wake)
+	l.claims.Tell(l.wake)
+	return l
+}
+
+// Run follows the claims and volumes of this board until ctx ends. What a power cut left half-made or half-removed goes first: no
+// control plane has to be asked for that.
+func (l *Loop) Run(ctx context.Context) error {
+	if err := l.cfg.Shelf.Sweep(newPrefix); err != nil {
+		slog.Warn("what a power cut left of claims stays for now", "err", err)
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return l.sweep(ctx) })
+	if !l.awaitAny(ctx) {
+		return g.Wait()
+	}
+	g.Go(func() error { return l.volumes.Run(ctx) })
+	g.Go(func() error { return l.claims.Run(ctx) })
+	g.Go(func() error { return l.follow(ctx) })
+	return g.Wait()
+}
+
+// awaitAny waits until there are claims or volumes at all, where the control plane can say it. False: ctx has ended.
+func (l *Loop) awaitAny(ctx context.Context) bool {
+	sparse, ok := l.cfg.Client.(api.Sparse)
+	if !ok {
+		return true
+	}
+	some := make(chan struct{}, 1)
+	none := true
+	for _, kind := range []*api.Kind{api.PersistentVolumeClaims, api.PersistentVolumes} {
+		none = sparse.WhenAny(kind, func() { poke(some) }) && none
+	}
+	if !none {
+		return true
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-some:
+		return true
+	}
+}
+
+func (l *Loop) follow(ctx context.Context) error {
+	for _, known := range []<-chan struct{}{l.volumes.Synced(), l.claims.Synced()} {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-known:
+		}
+	}
+	for {
+		err := l.pass(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		l.errors.About("claims wait", err)
+		volumes := l.volumes.List()
+		l.watchRoom(volumes)
+		var again <-chan time.Time
+		switch {
+		case err != nil:
+			again = time.After(l.cfg.Retry)
+		case len(volumes) > 0:
+			again = time.After(roomEvery)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-l.wake:
+		case <-again:
+		}
+	}
+}
+
+// A claim is told that it is nearly full from 85 % on, and again when it was below 80 % since. A look at it is two system calls.
+const (
+	roomEvery         = time.Minute
+	nearFull, notNear = 85, 80 // percent
+)
+
+func (l *Loop) watchRoom(volumes []*corev1.PersistentVolume) {
+	here := map[string]bool{}
+	for _, v := range volumes {
+		here[v.Name] = true
+		if v.Spec.ClaimRef == nil || v.Spec.Local == nil || v.Spec.Local.Path != l.cfg.Shelf.Path(v.Name) {
+			continue
+		}
+		u, ok := l.cfg.Shelf.Use(v.Name)
+		if !ok || u.MaxBytes == 0 {
+			continue
+		}
+		percent := max(u.Bytes*100/u.MaxBytes, u.Inodes*100/max(u.MaxInodes, 1))
+		switch {
+		case percent < notNear:
+			delete(l.near, v.Name)
+		case percent >= nearFull && !l.near[v.Name]:
+			l.near[v.Name] = true
+			l.cfg.Events.EventOn(*v.Spec.ClaimRef, corev1.EventTypeWarning, "NearlyFull", fmt.Sprintf(
+				"%d%% of it is taken: %s of %s, %d of %d files; it can be made larger", percent, amount(u.Bytes), amount(u.MaxBytes), u.Inodes, u.MaxInodes))
+		}
+	}
+	maps.DeleteFunc(l.near, func(name string, _ bool) bool { return !here[name] })
+}
+
+// sweep deletes what was removed. That may take long, and holds up nobody.
+func (l *Loop) sweep(ctx context.Context) error {
+	var failed grumble.Once
+	for {
+		err := l.cfg.Shelf.Sweep(gonePrefix)
+		failed.About("removed claims still take room", err)
+		poke(l.wake)
+		var again <-chan time.Time
+		if err != nil {
+			again = time.After(l.cfg.Retry)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-l.swept:
+		case <-again:
+		}
+	}
+}
+
+func poke(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// pass does what there is to do now.
+func (l *Loop) pass(ctx context.Context) error {
+	volumes, claims := l.volumes.List(), l.claims.List()
+	dirs, err := l.cfg.Shelf.Dirs()
+	if err != nil {
+		return err
+	}
+	l.forget(claims, volumes)
+	if len(dirs)+len(volumes)+len(claims) == 0 {
+		return nil
+	}
+	room, err := l.cfg.Shelf.Room()
+	if err != nil {
+		return err
+	}
+	if err := l.readClasses(ctx, volumes, claims); err != nil {
+		return err
+	}
+	var errs []error
+	skip := map[string]bool{} // one step of a volume rests on that before it
+	for _, s := range Plan(World{Dirs: dirs, Volumes: volumes, Claims: claims, Classes: l.classes, Room: room, Path: l.cfg.Shelf.Path}) {
+		if skip[s.Name] {
+			continue
+		}
+		if err := l.do(ctx, s); errors.Is(err, errLater) {
+			errs = append(errs, err)
+		} else if err != nil {
+			skip[s.Name] = true
+			l.tell(s, err)
+			errs = append(errs, fmt.Errorf("%s %s: %w", s.Do, s.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// readClasses reads those that something here is of.
+func (l *Loop) readClasses(ctx context.Context, volumes []*corev1.PersistentVolume, claims []*corev1.PersistentVolumeClaim) error {
+	l.classes = map[string]*storagev1.StorageClass{}
+	var names []string
+	for _, c := range claims {
+		names = append(names, api.ClassOfClaim(c))
+	}
+	for _, v := range volumes {
+		names = append(names, api.ClassOfVolume(v))
+	}
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		if name == "" {
+			continue
+		}
+		o, err := l.cfg.Client.Get(ctx, storage.StorageClasses, "", name)
+		switch {
+		case apierrors.IsNotFound(err):
+		case err != nil:
+			return err
+		default:
+			l.classes[name] = o.(*storagev1.StorageClass)
+		}
+	}
+	return nil
+}
+
+// do carries out one step. Each may be repeated.
+func (l *Loop) do(ctx context.Context, s Step) error {
+	switch s.Do {
+	case Make:
+		return l.cfg.Shelf.Make(s.Name, s.Bytes)
+	case Offer:
+		return l.offer(ctx, s)
+	case Resize:
+		return l.cfg.Shelf.Resize(s.Name, s.Bytes)
+	case Grow:
+		v := s.Volume.DeepCopy()
+		v.Spec.Capacity[corev1.ResourceStorage] = quantity(s.Bytes)
+		_, err := l.cfg.Client.Update(ctx, api.PersistentVolumes, v, api.WriteOptions{})
+		return err
+	case Tell:
+		return l.grown(ctx, s)
+	case Remove:
+		if err := l.cfg.Shelf.Remove(s.Name); err != nil {
+			return err
+		}
+		delete(l.said, s.Name)
+		poke(l.swept)
+		return nil
+	case Keep:
+		return l.cfg.Shelf.Keep(s.Name)
+	case Free:
+		v := s.Volume.DeepCopy()
+		v.Finalizers = slices.DeleteFunc(v.Finalizers, func(f string) bool { return f == api.CardFinalizer })
+		_, err := l.cfg.Client.Update(ctx, api.PersistentVolumes, v, api.WriteOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return err
+	case Refuse:
+		return l.refuse(ctx, s)
+	case Lost:
+		l.say(s.Name, s.Volume, "VolumeLost", "its directory "+l.cfg.Shelf.Path(s.Name)+" is not on this board's card: "+
+			"put it back from a backup, or delete claim and volume")
+	case Stray:
+		if !l.strays[s.Name] {
+			l.strays[s.Name] = true
+			slog.Warn("a directory has no volume, and stays: its control plane has forgotten it, or somebody took its finalizer off",
+				"path", l.cfg.Shelf.Path(s.Name))
+		}
+	}
+	return nil
+}
+
+// errLater: it was refused here a moment ago.
+var errLater = errors.New("a claim that does not fit here has come again")
+
+// backAgain is how long a claim is held that comes again to where it was refused, so that a scheduler without another board does not go
+// round.
+const backAgain = time.Minute
+
+// refuse says why a claim gets no volume, or no larger one, here, and gives it back where it has none yet: there may be another board.
+func (l *Loop) refuse(ctx context.Context, s Step) error {
+	l.say(s.Name, s.Claim, "ProvisioningFailed", "failed to provision volume: "+s.Why)
+	if s.Claim.Spec.VolumeName != "" {
+		return nil
+	}
+	if time.Since(l.backAt[s.Name]) < backAgain {
+		return errLater
+	}
+	l.backAt[s.Name] = time.Now()
+	c := s.Claim.DeepCopy()
+	delete(c.Annotations, api.SelectedNode)
+	_, err := l.cfg.Client.Update(ctx, api.PersistentVolumeClaims, c, api.WriteOptions{})
+	return err
+}
+
+// forget drops what is known of claims that are not here any more.
+func (l *Loop) forget(claims []*corev1.PersistentVolumeClaim, volumes []*corev1.PersistentVolume) {
+	here := map[string]bool{}
+	for _, c := range claims {
+		here[api.VolumeFor(c)] = true
+	}
+	for _, v := range volumes {
+		here[v.Name] = true
+	}
+	maps.DeleteFunc(l.said, func(name string, _ string) bool { return !here[name] && l.backAt[name].IsZero() })
+	maps.DeleteFunc(l.backAt, func(name string, at time.Time) bool { return !here[name] && time.Since(at) > backAgain })
+}
+
+// offer tells the control plane of a directory that was made for a claim.
+func (l *Loop) offer(ctx context.Context, s Step) error {
+	c, class := s.Claim, l.classes[api.ClassOfClaim(s.Claim)]
+	mode := corev1.PersistentVolumeFilesystem
+	v := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: s.Name,
+		Annotations: map[string]string{api.ProvisionedBy: api.CardProvisioner},
+		Finalizers:  []string{api.VolumeProtection, api.CardFinalizer}},
+		Spec: corev1.PersistentVolumeSpec{
+			Capacity:         corev1.ResourceList{corev1.ResourceStorage: *c.Spec.Resources.Requests.Storage()},
+			AccessModes:      c.Spec.AccessModes,
+			MountOptions:     class.MountOptions,
+			StorageClassName: class.Name,
+			VolumeMode:       &mode,
+			NodeAffinity:     api.OnlyOn(l.cfg.Node),
+			ClaimRef: &corev1.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: c.Namespace, Name: c.Name,
+				UID: c.UID, ResourceVersion: c.ResourceVersion},
+			PersistentVolumeSource: corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: l.cfg.Shelf.Path(s.Name)}},
+		}}
+	if class.ReclaimPolicy != nil {
+		v.Spec.PersistentVolumeReclaimPolicy = *class.ReclaimPolicy
+	}
+	_, err := l.cfg.Client.Create(ctx, api.PersistentVolumes, v, api.WriteOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	l.cfg.Events.Event(c, corev1.EventTypeNormal, "ProvisioningSucceeded", "Successfully provisioned volume "+s.Name)
+	if why := l.cfg.Shelf.CanSize(); why != nil {
+		l.cfg.Events.Event(c, corev1.EventTypeWarning, "SizeNotEnforced", fmt.Sprintf(
+			"nothing holds volume %s to its size on this board: %v ('ledge doctor' says what to do)", s.Name, why))
+	}
+	delete(l.said, s.Name)
+	return nil
+}
+
+// grown tells a claim how large it is now.
+func (l *Loop) grown(ctx context.Context, s Step) error {
+	c := s.Claim.DeepCopy()
+	if c.Status.Capacity == nil {
+		c.Status.Capacity = corev1.ResourceList{}
+	}
+	c.Status.Capacity[corev1.ResourceStorage] = quantity(s.Bytes)
+	c.Status.AllocatedResources, c.Status.AllocatedResourceStatuses = nil, nil
+	c.Status.Conditions = slices.DeleteFunc(c.Status.Conditions, func(o corev1.PersistentVolumeClaimCondition) bool {
+		return o.Type == corev1.PersistentVolumeClaimResizing || o.Type == corev1.PersistentVolumeClaimFileSystemResizePending
+	})
+	if _, err := l.cfg.Client.Update(ctx, api.PersistentVolumeClaims, c, api.WriteOptions{Subresource: api.StatusSub}); err != nil {
+		return err
+	}
+	l.cfg.Events.Event(s.Claim, corev1.EventTypeNormal, "FileSystemResizeSuccessful", "the volume has "+amount(s.Bytes)+" now")
+	return nil
+}
+
+func quantity(bytes int64) resource.Quantity { return *resource.NewQuantity(bytes, resource.BinarySI) }
+
+// tell tells the owner of a claim why it waits.
+func (l *Loop) tell(s Step, err error) {
+	switch {
+	case apierrors.IsConflict(err): // what it rests on has changed: it comes again
+	case s.Claim != nil:
+		l.say(s.Name, s.Claim, "ProvisioningFailed", fmt.Sprintf("failed to %s volume %s: %v", s.Do, s.Name, err))
+	case s.Volume != nil:
+		l.say(s.Name, s.Volume, "VolumeFailedDelete", fmt.Sprintf("failed to %s: %v", s.Do, err))
+	}
+}
+
+// say says something once.
+func (l *Loop) say(name string, about api.Object, reason, message string) {
+	if l.said[name] != message {
+		l.said[name] = message
+		l.cfg.Events.Event(about, corev1.EventTypeWarning, reason, message)
+	}
+}
