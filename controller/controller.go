@@ -15,6 +15,7 @@
 //	Endpoints      Services, pods, nodes -> endpoints.Slices, Legacy -> what is behind each Service
 //	Mirrors        Endpoints that somebody wrote -> endpoints.Mirror -> slices that say the same
 //	Balancers      Services of type LoadBalancer, nodes, slices -> at which boards each is reached -> the Service's status
+//	Claims         claims, volumes, classes, pods, nodes -> claims.Next -> bind, release, let go
 //	Budgets        disruption budgets, pods -> how many may be evicted -> the budget's status
 //	Networks       nodes with pod networks -> a ConfigMap that boards read, a condition where two share one
 //	Aggregated     ClusterRoles -> rbac.Aggregate -> the rules of those that pick others
@@ -133,6 +134,10 @@ func Run(ctx context.Context, cfg Config) error {
 		behind, mirrored := record("endpoint-slice-controller"), record("endpoint-slice-mirroring-controller")
 		reached := record("service-controller")
 		loops = append(loops, behind, mirrored, reached, NewEndpoints(w, behind), NewMirrors(w, mirrored), NewBalancers(w, reached))
+	}
+	if w.has(api.PersistentVolumeClaims) {
+		claims := record("persistentvolume-controller")
+		loops = append(loops, claims, NewClaims(w, claims))
 	}
 	if len(cfg.NodeCIDRs.Clusters) > 0 {
 		given := record("cidrAllocator")

@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,6 +35,10 @@ type Schedule struct {
 	nodes   Of[*corev1.Node]
 	pods    Of[*corev1.Pod]
 	budgets Of[*policyv1.PodDisruptionBudget]
+	claims  Of[*corev1.PersistentVolumeClaim]
+	volumes Of[*corev1.PersistentVolume]
+	classes Of[*storagev1.StorageClass]
+	sees    []follow
 	events  Recorder
 	cfg     scheduler.Config
 	changed <-chan struct{}
@@ -55,27 +60,37 @@ type waiting struct {
 
 // NewSchedule prepares the loop; call it before the World runs.
 func NewSchedule(w *World, events Recorder, cfg scheduler.Config) *Schedule {
-	return &Schedule{w: w, nodes: w.nodes(), pods: w.pods(), budgets: w.budgets(), events: events, cfg: cfg,
-		changed: listen(w.nodes(), w.pods()),
+	s := &Schedule{w: w, nodes: w.nodes(), pods: w.pods(), budgets: w.budgets(), events: events, cfg: cfg,
 		waiting: map[types.UID]*waiting{}, bound: map[types.UID]string{}}
+	causes := []follow{s.nodes, s.pods}
+	if w.has(api.PersistentVolumeClaims) {
+		s.claims, s.volumes, s.classes = w.claims(), w.volumes(), w.classes()
+		causes = append(causes, s.claims, s.volumes, s.classes)
+	}
+	s.changed, s.sees = listen(causes...), append(causes, s.budgets)
+	return s
 }
 
 // Run schedules until ctx ends.
 func (s *Schedule) Run(ctx context.Context) error {
-	return loop(ctx, s.changed, s.pass, s.nodes, s.pods, s.budgets)
+	return loop(ctx, s.changed, s.pass, s.sees...)
 }
 
 // pass places every pod that is due, highest priority first, on one snapshot.
 func (s *Schedule) pass(ctx context.Context, now time.Time) time.Duration {
 	nodes, pods := s.nodes.List(), s.pods.List()
 	s.hope.look(nodes, pods)
+	var volumes scheduler.Volumes
+	if s.claims.View != nil {
+		volumes = s.lookAtVolumes()
+	}
 	due, wake := s.queue(pods, now)
 	if len(due) == 0 {
 		return wake
 	}
 	cfg := s.cfg
 	cfg.Namespaces = func() map[string]labels.Set { return s.namespaces(ctx) }
-	cfg.Budgets = s.budgets.List()
+	cfg.Budgets, cfg.Volumes = s.budgets.List(), volumes
 	cluster := scheduler.NewCluster(nodes, s.assumed(pods), cfg)
 	for _, pod := range due {
 		if ctx.Err() != nil {
@@ -182,6 +197,11 @@ func (s *Schedule) place(ctx context.Context, cluster *scheduler.Cluster, pod *c
 	}
 	node, err := cluster.Place(pod)
 	if err == nil {
+		if choices, wait := cluster.Choices(pod, node); wait {
+			w.tries = 0 // it is due as soon as its claims are bound
+			s.choose(ctx, cluster, pod, node, choices)
+			return
+		}
 		if !s.bind(ctx, cluster, pod, node) {
 			w.hope = -1 // nothing is wrong with the pod: soon again
 		}
@@ -266,12 +286,17 @@ func (s *Schedule) explain(ctx context.Context, pod *corev1.Pod, nominated, reas
 type hope struct {
 	level int
 	came  int // pods that were bound, or whose labels changed: company for those that want some
+	bonds int // changes of claims, volumes and classes
+	saw   sight
 	nodes map[string]*corev1.Node
 	held  map[types.UID]map[string]string // their labels
 }
 
 // of is how much hope there is for a pod.
 func (h *hope) of(p *corev1.Pod) int {
+	if len(api.ClaimsOf(p)) > 0 {
+		return h.level + h.came + h.bonds
+	}
 	if a := p.Spec.Affinity; len(p.Spec.TopologySpreadConstraints) > 0 || a != nil && (a.PodAffinity != nil || a.PodAntiAffinity != nil) {
 		return h.level + h.came
 	}

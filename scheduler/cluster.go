@@ -34,6 +34,8 @@ type Config struct {
 	Namespaces func() map[string]labels.Set
 	// Budgets are what victims should not be taken from (N-10.20, N-10.21).
 	Budgets []*policyv1.PodDisruptionBudget
+	// Volumes are where the claims of pods are looked up.
+	Volumes Volumes
 }
 
 // Cluster is what decisions are made from: nodes and the pods that hold resources on them. It is a snapshot of one
@@ -45,6 +47,7 @@ type Cluster struct {
 
 	namespaces map[string]labels.Set // nil: not asked for
 	wishes     map[types.UID]*wishes // of pods that are there, made when first asked for
+	taken      map[string]bool       // volumes that were chosen
 }
 
 // nodeInfo is a node with the sums of the pods on it.
@@ -62,7 +65,7 @@ type nodeInfo struct {
 // NewCluster takes a snapshot. Pods that are bound and not terminal count on their node, static ones too (N-10.10);
 // unbound pods count only where they are nominated.
 func NewCluster(nodes []*corev1.Node, pods []*corev1.Pod, cfg Config) *Cluster {
-	c := &Cluster{cfg: cfg, byName: make(map[string]*nodeInfo, len(nodes)), wishes: map[types.UID]*wishes{}}
+	c := &Cluster{cfg: cfg, byName: make(map[string]*nodeInfo, len(nodes)), wishes: map[types.UID]*wishes{}, taken: map[string]bool{}}
 	for _, n := range nodes {
 		res := n.Status.Allocatable
 		if cfg.AgainstCapacity {
@@ -163,7 +166,7 @@ func (n *nodeInfo) expecting(l *look) (*nodeInfo, *look) {
 	for _, p := range guests {
 		out.add(p)
 	}
-	return out, &look{pod: l.pod, requests: l.requests, names: l.names, relations: l.relations.with(n, guests, 1)}
+	return out, l.with(l.relations.with(n, guests, 1))
 }
 
 // look is one pod's view of the cluster, made once for all nodes.
@@ -172,12 +175,22 @@ type look struct {
 	requests  amounts
 	names     []corev1.ResourceName // of requests, sorted
 	relations *relations
+	demand    *demand // nil: it has no claims
+	why       string  // no node will do
 }
 
 func (c *Cluster) look(pod *corev1.Pod) *look {
 	l := &look{pod: pod, requests: amountsOf(api.Requests(pod)), relations: c.relate(pod)}
+	l.demand, l.why = c.demandOf(pod)
 	l.names = sortedNames(l.requests)
 	return l
+}
+
+// with is the same look with others there.
+func (l *look) with(r *relations) *look {
+	out := *l
+	out.relations = r
+	return &out
 }
 
 // Priority is a pod's priority; none means 0.

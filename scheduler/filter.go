@@ -53,6 +53,9 @@ func (c *Cluster) filter(l *look, n *nodeInfo) *refusal {
 	if r := n.fits(l); r != nil {
 		return r
 	}
+	if r := c.hold(l, n); r != nil {
+		return r
+	}
 	return l.relations.refuse(n.node)
 }
 

@@ -12,6 +12,7 @@ import (
 // FitError says that no node takes a pod, and why, node by node.
 type FitError struct {
 	NumNodes int
+	why      string              // none was asked: no node will do
 	refused  map[string]*refusal // by node name
 }
 
@@ -19,6 +20,9 @@ type FitError struct {
 func (e *FitError) Error() string {
 	if e.NumNodes == 0 {
 		return "no nodes available to schedule pods"
+	}
+	if e.why != "" {
+		return fmt.Sprintf("0/%d nodes are available: %s.", e.NumNodes, e.why)
 	}
 	var all []string
 	for _, r := range e.refused {
@@ -51,7 +55,10 @@ func unavailable(nodes int, reasons []string) string {
 // Place picks the node for a pod: the best scored of those that take it (N-10.2). The error is a *FitError.
 func (c *Cluster) Place(pod *corev1.Pod) (string, error) {
 	l := c.look(pod)
-	fit := &FitError{NumNodes: len(c.nodes), refused: map[string]*refusal{}}
+	fit := &FitError{NumNodes: len(c.nodes), why: l.why, refused: map[string]*refusal{}}
+	if l.why != "" {
+		return "", fit
+	}
 	var feasible []*nodeInfo
 	for _, n := range c.nodes {
 		asked, seen := n.expecting(l)

@@ -95,7 +95,7 @@ func (c *Cluster) victimsOn(n *nodeInfo, l *look, budgets []budget) (way Preempt
 	for _, p := range lower {
 		trial.remove(p)
 	}
-	seen := &look{pod: l.pod, requests: l.requests, names: l.names, relations: l.relations.with(n, lower, -1)}
+	seen := l.with(l.relations.with(n, lower, -1))
 	if r := c.filter(seen, trial); r != nil {
 		return way, r.reasons
 	}

@@ -56,6 +56,10 @@ func gates(kind *api.Kind) gate {
 		return gate{create: admitRange, update: admitRange, mayDelete: keepDefaultRange, deleted: rangeDeleted}
 	case networking.IPAddresses:
 		return gate{gone: addressGone}
+	case api.PersistentVolumeClaims:
+		return gate{create: admitClaim, update: admitGrowth}
+	case api.PersistentVolumes:
+		return gate{create: admitVolume, update: timePhase}
 	case scheduling.PriorityClasses:
 		return gate{create: admitPriorityClass, update: admitPriorityClass, mayDelete: keepSystemClasses}
 	case rbac.Roles, rbac.ClusterRoles, rbac.RoleBindings, rbac.ClusterRoleBindings:

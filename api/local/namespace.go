@@ -43,7 +43,10 @@ func (c *Client) EnsureSystem() error {
 			lacks = true
 			return err
 		}
-		lacks, err = ensureAPI(c, tx, false)
+		if lacks, err = ensureAPI(c, tx, false); err != nil || lacks {
+			return err
+		}
+		lacks, err = ensureClass(c, tx, false)
 		return err
 	})
 	if err != nil || !lacks {
@@ -59,7 +62,10 @@ func (c *Client) EnsureSystem() error {
 				return err
 			}
 		}
-		_, err = ensureAPI(c, tx, true)
+		if _, err = ensureAPI(c, tx, true); err != nil {
+			return err
+		}
+		_, err = ensureClass(c, tx, true)
 		return err
 	})
 	return status(err, "make the system's objects")

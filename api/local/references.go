@@ -58,7 +58,7 @@ func (c *Client) NodeUses(node string, kind *api.Kind, namespace, name string) (
 		return err
 	})
 	if errors.Is(err, storage.ErrNotFound) {
-		return false, nil
+		return c.NodeRefers(node, kind, namespace, name) // who may ask for it is told that it is not there
 	}
 	if err != nil {
 		return false, status(err, "look for %s %q", kind.Singular, name)

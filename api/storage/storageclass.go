@@ -43,7 +43,14 @@ var StorageClasses = api.Define(api.Kind{Group: "storage.k8s.io", Version: "v1",
 			if IsDefault(c) {
 				name += " (default)"
 			}
-			return []any{name, c.Provisioner, string(*c.ReclaimPolicy), string(*c.VolumeBindingMode), Grows(c), l.AgeOf(c)}
+			policy, mode := corev1.PersistentVolumeReclaimDelete, storagev1.VolumeBindingImmediate
+			if c.ReclaimPolicy != nil {
+				policy = *c.ReclaimPolicy
+			}
+			if c.VolumeBindingMode != nil {
+				mode = *c.VolumeBindingMode
+			}
+			return []any{name, c.Provisioner, string(policy), string(mode), Grows(c), l.AgeOf(c)}
 		},
 	})
 
@@ -113,10 +120,21 @@ func validateClass(c *storagev1.StorageClass) field.ErrorList {
 			func(msg string) *field.Error { return field.Invalid(at, c.Provisioner, msg) })...)
 	}
 	errs = append(errs, validateParameters(c.Parameters, field.NewPath("parameters"))...)
-	errs = append(errs, valid.OneOf(*c.ReclaimPolicy, field.NewPath("reclaimPolicy"), corev1.PersistentVolumeReclaimDelete,
-		corev1.PersistentVolumeReclaimRetain)...)
-	errs = append(errs, valid.OneOf(*c.VolumeBindingMode, field.NewPath("volumeBindingMode"), storagev1.VolumeBindingImmediate,
-		storagev1.VolumeBindingWaitForFirstConsumer)...)
+	if p := c.ReclaimPolicy; p != nil {
+		errs = append(errs, valid.OneOf(*p, field.NewPath("reclaimPolicy"), corev1.PersistentVolumeReclaimDelete,
+			corev1.PersistentVolumeReclaimRetain)...)
+	}
+	mode := field.NewPath("volumeBindingMode")
+	if c.VolumeBindingMode == nil {
+		errs = append(errs, field.Required(mode, ""))
+	} else {
+		errs = append(errs, valid.OneOf(*c.VolumeBindingMode, mode, storagev1.VolumeBindingImmediate,
+			storagev1.VolumeBindingWaitForFirstConsumer)...)
+	}
+	if c.Provisioner == api.CardProvisioner && !Waits(c) {
+		errs = append(errs, field.Invalid(mode, c.VolumeBindingMode,
+			"a volume on a board's card can only be made when its first pod has a board: use WaitForFirstConsumer"))
+	}
 	return append(errs, validateTopologies(c.AllowedTopologies, field.NewPath("allowedTopologies"))...)
 }
 

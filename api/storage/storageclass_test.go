@@ -33,6 +33,7 @@ func TestStorageClasses(t *testing.T) {
 			"parameters: Too long", "parameters: Too long"},
 		"parameters": {func(c *storagev1.StorageClass) { c.Parameters = map[string]string{"a": "b"} }, "", "parameters: Invalid"},
 		"policy":     {func(c *storagev1.StorageClass) { c.ReclaimPolicy = &retain }, "", "reclaimPolicy: Invalid"},
+		"at once":    {func(c *storagev1.StorageClass) { c.VolumeBindingMode = nil }, "volumeBindingMode: Invalid", "volumeBindingMode: Invalid"},
 		"recycle":    {func(c *storagev1.StorageClass) { c.ReclaimPolicy = &recycle }, "reclaimPolicy: Unsupported", "reclaimPolicy: Unsupported"},
 		"mode": {func(c *storagev1.StorageClass) { c.VolumeBindingMode = &later },
 			"volumeBindingMode: Unsupported", "volumeBindingMode: Unsupported"},

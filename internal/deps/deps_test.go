@@ -33,7 +33,7 @@ var table = map[string][]string{
 	"images":        {"internal/durable"},
 	"network":       {},
 	"storage/...":   {"api", "api/kinds", "internal/durable"},
-	"scheduler/...": {"api", "api/policy"},
+	"scheduler/...": {"api", "api/policy", "api/storage"},
 	"node/pressure": {"api"},
 	// decisions 10 and 12
 	"api/httpd/...": {"api", "api/kinds", "api/coordination", "api/discovery", "api/node", "api/rbac", "api/storage", "api/table", "api/openapi",
@@ -71,10 +71,10 @@ var table = map[string][]string{
 	"api/managed": {"api", "api/kinds", "api/openapi"},
 	// decision 11
 	"api/local/...": {"api", "api/batch", "api/coordination", "api/local/allocate", "api/networking", "api/node", "api/policy",
-		"api/rbac", "api/scheduling", "storage", "api/managed"},
+		"api/rbac", "api/scheduling", "api/storage", "storage", "api/managed"},
 	"api/mirror/...": {"api", "storage"},
 	"controller/...": {"api", "api/apps", "api/autoscaling", "api/batch", "api/coordination", "api/discovery", "api/kinds", "api/policy",
-		"api/rbac", "lease", "scheduler", "controller/autoscale", "controller/cronjobs", "controller/endpoints", "controller/jobs",
+		"api/rbac", "api/storage", "lease", "scheduler", "controller/autoscale", "controller/claims", "controller/cronjobs", "controller/endpoints", "controller/jobs",
 		"controller/workload"},
 	"controller/workload": {"api"},
 	"controller/jobs":     {"api", "api/batch", "controller/workload"},
@@ -138,6 +138,7 @@ var table = map[string][]string{
 	"runtime/runtimetest/...": {"runtime/...", "internal/testrun"},
 
 	"controller/autoscale": {"api", "api/autoscaling"},
+	"controller/claims":    {"api", "api/storage"},
 	"controller/cronjobs":  {"api/batch"},
 	"controller/endpoints": {"api"},
 }
