@@ -48,11 +48,22 @@ type Sparse interface {
 	WhenAny(kind *Kind, do func()) (none bool)
 }
 
-// Watch is one running watch. Close may be called at any time, more than once.
-type Watch interface {
+// Wire is a Client that keeps its objects as JSON and can hand them out as that, where nobody needs them decoded: what a server sends
+// is what its store holds. Nobody may change what it hands out. Errors are those of Get, List and Watch.
+type Wire interface {
+	GetJSON(ctx context.Context, kind *Kind, namespace, name string) ([]byte, error)
+	ListJSON(ctx context.Context, kind *Kind, opts ListOptions) (Page[[]byte], error)
+	WatchJSON(ctx context.Context, kind *Kind, opts WatchOptions) (Watcher[[]byte], error)
+}
+
+// Watch is one running watch.
+type Watch = Watcher[Object]
+
+// Watcher is a running watch of objects, in one form or the other. Close may be called at any time, more than once.
+type Watcher[T any] interface {
 	// Next blocks for the next event. After an error (ctx ended, connection broken, 410 Gone when the reader
 	// fell behind) the watch is over: list again. Not safe for concurrent use.
-	Next() (Event, error)
+	Next() (EventOf[T], error)
 	Close()
 }
 
@@ -67,11 +78,14 @@ const (
 	Bookmark EventType = "BOOKMARK"
 )
 
-// Event is one change. A Bookmark's object carries only a resourceVersion (and, at the end of the initial
+// Event is one change of an object.
+type Event = EventOf[Object]
+
+// EventOf is one change. A Bookmark's object carries only a resourceVersion (and, at the end of the initial
 // events, the annotation metav1.InitialEventsAnnotationKey).
-type Event struct {
+type EventOf[T any] struct {
 	Type   EventType
-	Object Object
+	Object T
 }
 
 // Selection narrows a list or watch. Nil selectors select everything.
@@ -102,8 +116,11 @@ type WatchOptions struct {
 }
 
 // List is one page of objects.
-type List struct {
-	Items     []Object
+type List = Page[Object]
+
+// Page is one page of a list, in one form or the other.
+type Page[T any] struct {
+	Items     []T
 	Revision  string
 	Continue  string
 	Remaining *int64

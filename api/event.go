@@ -29,8 +29,9 @@ var Events = Define(Kind{Version: "v1", Name: "Event", Resource: "events", Singu
 			{"reportingComponent", func(e *corev1.Event) string { return e.ReportingController }},
 			{"source", eventSource},
 		},
-		Columns: eventColumns,
-		Cells:   eventCells,
+		Computed: []string{"source"},
+		Columns:  eventColumns,
+		Cells:    eventCells,
 	})
 
 // eventSource: events of the newer API name their sender elsewhere.

@@ -102,6 +102,8 @@ type Rules[T Object] struct {
 
 	// Fields are those that a field selector may name, beside name and namespace.
 	Fields []Field[T]
+	// Computed are the names of those that are not the path of their value in JSON.
+	Computed []string
 	// Template is what pods are made from.
 	Template func(T) *corev1.PodTemplateSpec
 	// Scale is the number of pods that somebody wants, and what has become of it; SetScale sets the number.
@@ -129,7 +131,7 @@ func Define[T Object](k Kind, r Rules[T]) *Kind {
 		Default: do(r.Default), Fresh: do(r.Fresh),
 		NameRule: r.NameRule, Validate: ask(r.Validate), ValidateUpdate: change(r.ValidateUpdate), Warn: ask(r.Warn),
 		Spec: ask(r.Spec), Status: ask(r.Status), Keep: keepAs(r.Keep), Beat: beat(r.Beat), Grace: with(r.Grace),
-		Template: ask(r.Template), Scale: scale(r.Scale), SetScale: setTo(r.SetScale),
+		Computed: r.Computed, Template: ask(r.Template), Scale: scale(r.Scale), SetScale: setTo(r.SetScale),
 		Columns: r.Columns, Cells: with(r.Cells), Conditions: ask(r.Conditions),
 	}
 	for _, f := range r.Fields {

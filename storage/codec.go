@@ -21,11 +21,13 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
+var between = []byte{0}
+
 func checksum(bucket, key, payload []byte) uint32 {
 	c := crc32.Update(0, castagnoli, bucket)
-	c = crc32.Update(c, castagnoli, []byte{0})
+	c = crc32.Update(c, castagnoli, between)
 	c = crc32.Update(c, castagnoli, key)
-	c = crc32.Update(c, castagnoli, []byte{0})
+	c = crc32.Update(c, castagnoli, between)
 	return crc32.Update(c, castagnoli, payload)
 }
 
@@ -61,11 +63,8 @@ func encodeObject(kind *api.Kind, key []byte, obj api.Object) ([]byte, error) {
 	return seal(bucketName(kind), key, payload), nil
 }
 
-func decodeObject(kind *api.Kind, key, raw []byte) (api.Object, error) {
-	payload, err := unseal(bucketName(kind), key, raw)
-	if err != nil {
-		return nil, err
-	}
+// decodeObject makes an object of its payload.
+func decodeObject(kind *api.Kind, payload []byte) (api.Object, error) {
 	obj := kind.New()
 	if err := json.Unmarshal(payload, obj); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)

@@ -2,6 +2,7 @@ package storage
 
 import (
 	"context"
+	"encoding/json"
 	"sort"
 	"strconv"
 	"sync"
@@ -18,6 +19,28 @@ type Change struct {
 	Old    api.Object // before the change; nil for Added, and when it could not be read
 
 	size int // on disk, what it weighs in the ring
+	json *encoding
+}
+
+// encoding is the JSON of a change's object, made once for all who send it.
+type encoding struct {
+	once sync.Once
+	data []byte
+	err  error
+}
+
+// JSON is the object of a change as it is stored. It is shared: nobody may change it.
+func (c Change) JSON() ([]byte, error) {
+	e := c.json
+	if e == nil {
+		return json.Marshal(c.Object)
+	}
+	e.once.Do(func() {
+		if e.data == nil {
+			e.data, e.err = json.Marshal(c.Object)
+		}
+	})
+	return e.data, e.err
 }
 
 // ring keeps the last changes, up to a number and a weight. Readers hold a position; there is no queue for each
@@ -31,6 +54,8 @@ type ring struct {
 	first  uint64 // oldest position still held
 	floor  uint64 // changes up to this revision are not held
 	size   int    // weight of what is held
+	plain  uint64 // changes before this position hold no JSON
+	json   int    // weight of that of the others
 	limit  int    // of size; the newest change stays whatever it weighs
 	kinds  map[*api.Kind]*waiters
 	closed bool
@@ -78,6 +103,8 @@ func (r *ring) publish(changes []Change) {
 		*r.at(r.next) = c
 		r.next++
 		r.size += c.size
+		r.json += c.size
+		r.forget()
 		for r.size > r.limit && r.next-r.first > 1 {
 			r.drop()
 		}
@@ -87,6 +114,18 @@ func (r *ring) publish(changes []Change) {
 			do()
 		}
 		w.any = nil
+	}
+}
+
+// jsonKept is how many bytes the newest changes may hold of JSON, beside their objects: those who watch are nearly always that far.
+const jsonKept = 256 << 10
+
+// forget lets go of the JSON of older changes.
+func (r *ring) forget() {
+	for r.plain = max(r.plain, r.first); r.json > jsonKept && r.plain < r.next; r.plain++ {
+		c := r.at(r.plain)
+		r.json -= c.size
+		c.json = nil
 	}
 }
 
@@ -122,6 +161,9 @@ func (r *ring) made(kind *api.Kind, obj api.Object) api.Object {
 func (r *ring) drop() {
 	oldest := r.at(r.first)
 	r.floor, r.size = oldest.Rev, r.size-oldest.size
+	if r.plain <= r.first {
+		r.plain, r.json = r.first+1, r.json-oldest.size
+	}
 	r.of(oldest.Kind).lost = r.first + 1
 	*oldest = Change{} // let go of the objects
 	r.first++

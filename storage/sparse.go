@@ -24,8 +24,10 @@ func (s *Store) WhenAny(kind *api.Kind, do func()) (none bool) {
 
 // any says whether there may be something of a kind.
 func (tx *Tx) any(kind *api.Kind) bool {
-	if len(tx.overlay(kind)) > 0 {
-		return true
+	for _, w := range tx.memory(kind) {
+		if w.obj != nil {
+			return true
+		}
 	}
 	b := tx.b.Bucket(bucketName(kind))
 	if b == nil {

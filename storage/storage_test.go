@@ -613,7 +613,11 @@ func FuzzDecodeObject(f *testing.F) {
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		for _, in := range [][]byte{raw, seal(bucketName(api.ConfigMaps), key, raw)} {
-			obj, err := decodeObject(api.ConfigMaps, key, in)
+			var obj api.Object
+			payload, err := unseal(bucketName(api.ConfigMaps), key, in)
+			if err == nil {
+				obj, err = decodeObject(api.ConfigMaps, payload)
+			}
 			if (obj == nil) == (err == nil) || err != nil && !errors.Is(err, ErrDamaged) {
 				t.Fatalf("%v %v", obj, err)
 			}

@@ -1,12 +1,10 @@
 package storage
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"maps"
 	"runtime/debug"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -109,32 +107,24 @@ func (tx *Tx) read(kind *api.Kind, key []byte) (api.Object, error) {
 
 // peek finds an object, shared, and its size.
 func (tx *Tx) peek(kind *api.Kind, key []byte) (obj api.Object, size int, err error) {
-	if w, ok := tx.stagedFor(slot(kind, key)); ok {
-		if w.obj == nil {
-			return nil, 0, ErrNotFound
-		}
-		return w.obj, len(w.raw), nil
-	}
-	if w, ok := tx.lazy[slot(kind, key)]; ok {
-		return w.obj, len(w.raw), nil
-	}
-	if tx.last.slot == slot(kind, key) {
+	defer tx.s.guard(&err)()
+	here := slot(kind, key)
+	if _, memory := tx.inMemory(here); !memory && tx.last.slot == here {
 		return tx.last.obj, tx.last.size, nil
 	}
-	defer tx.s.guard(&err)()
-	b := tx.b.Bucket(bucketName(kind))
-	if b == nil {
-		return nil, 0, fmt.Errorf("%w: there is no bucket for %s", ErrDamaged, kind)
+	o, err := tx.look(kind, key)
+	switch {
+	case o == nil:
+		return nil, 0, err
+	case err != nil:
+		return nil, o.size(), err
+	case o.memory != nil:
+		return o.memory, o.size(), nil
 	}
-	raw := b.Get(key)
-	if raw == nil {
-		return nil, 0, ErrNotFound
+	if obj, err = o.Object(); err == nil {
+		tx.last = peeked{here, obj, o.size()}
 	}
-	obj, err = tx.decode(kind, key, raw)
-	if err == nil {
-		tx.last = peeked{slot(kind, key), obj, len(raw)}
-	}
-	return obj, len(raw), err
+	return obj, o.size(), err
 }
 
 // guard turns what bbolt does about a page that went bad under it, a panic or a fault, into an error.
@@ -149,14 +139,6 @@ func (s *Store) guard(err *error) func() {
 	}
 }
 
-func (tx *Tx) decode(kind *api.Kind, key, raw []byte) (api.Object, error) {
-	obj, err := decodeObject(kind, key, raw)
-	if errors.Is(err, ErrDamaged) {
-		tx.s.quarantine(slot(kind, key))
-	}
-	return obj, err
-}
-
 func clone(obj api.Object) api.Object {
 	c, ok := obj.DeepCopyObject().(api.Object)
 	if !ok {
@@ -168,75 +150,33 @@ func clone(obj api.Object) api.Object {
 // List reads every object of a kind in a namespace ("" for all), sorted by namespace and name. Damaged values are
 // left out; Health names them.
 func (tx *Tx) List(kind *api.Kind, namespace string) ([]api.Object, error) {
-	var prefix []byte
-	if kind.Namespaced && namespace != "" {
-		prefix = []byte(namespace + "/")
-	}
-	found := map[string]api.Object{}
-	if err := tx.scan(kind, prefix, found); err != nil {
-		return nil, fmt.Errorf("list %s: %w", kind, err)
-	}
-	for key, obj := range tx.overlay(kind) {
-		if strings.HasPrefix(key, string(prefix)) {
-			found[key] = clone(obj)
+	out := []api.Object{}
+	err := tx.Each(kind, namespace, "", func(o *Stored) error {
+		obj, err := o.Object()
+		if err == nil {
+			out = append(out, obj)
 		}
-	}
-	out := make([]api.Object, 0, len(found))
-	for _, k := range slices.Sorted(maps.Keys(found)) {
-		out = append(out, found[k])
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list %s: %w", kind, err)
 	}
 	return out, nil
 }
 
-// scan reads what the file holds of a kind and memory does not overrule.
-func (tx *Tx) scan(kind *api.Kind, prefix []byte, found map[string]api.Object) (err error) {
-	defer tx.s.guard(&err)()
-	b := tx.b.Bucket(bucketName(kind))
-	if b == nil {
-		return fmt.Errorf("%w: there is no bucket for it", ErrDamaged)
-	}
-	c := b.Cursor()
-	for k, v := c.Seek(prefix); k != nil && bytes.HasPrefix(k, prefix); k, v = c.Next() {
-		if tx.covered(kind, k) {
-			continue
-		}
-		obj, err := tx.decode(kind, k, v)
-		if err == nil {
-			found[string(k)] = obj
-		} else if !errors.Is(err, ErrDamaged) {
-			return err
-		}
-	}
-	return nil
-}
-
-// covered says that a newer value than the file's stands in memory.
-func (tx *Tx) covered(kind *api.Kind, key []byte) bool {
-	if _, ok := tx.stagedFor(slot(kind, key)); ok {
-		return true
-	}
-	_, ok := tx.lazy[slot(kind, key)]
-	return ok
-}
-
-// overlay is what memory holds of a kind.
-func (tx *Tx) overlay(kind *api.Kind) map[string]api.Object {
-	out := map[string]api.Object{}
+// memory is what memory holds of a kind that the file does not, by key. Without an object it is deleted.
+func (tx *Tx) memory(kind *api.Kind) map[string]lazyWrite {
+	out := map[string]lazyWrite{}
 	mine := string(bucketName(kind)) + "\x00"
 	for k, w := range tx.lazy {
 		if key, ok := strings.CutPrefix(k, mine); ok {
-			out[key] = w.obj
+			out[key] = w
 		}
 	}
 	for _, staged := range []map[string]*stagedWrite{tx.before, tx.staged} {
 		for k, w := range staged {
-			key, ok := strings.CutPrefix(k, mine)
-			switch {
-			case !ok:
-			case w.obj == nil:
-				delete(out, key)
-			default:
-				out[key] = w.obj
+			if key, ok := strings.CutPrefix(k, mine); ok {
+				out[key] = lazyWrite{w.kind, w.obj, w.raw}
 			}
 		}
 	}
@@ -274,7 +214,7 @@ func (tx *Tx) put(kind *api.Kind, obj api.Object) error {
 	tx.rev++
 	tx.stage(&stagedWrite{bucket: bucketName(kind), key: key, kind: kind, obj: kept, raw: raw})
 	tx.grow(obj.GetNamespace(), len(raw)-oldSize)
-	ch := Change{Rev: tx.rev, Kind: kind, Type: api.Added, Object: kept, size: len(raw)}
+	ch := Change{Rev: tx.rev, Kind: kind, Type: api.Added, Object: kept, size: len(raw), json: &encoding{data: raw[valueHeader:]}}
 	if old != nil {
 		ch.Type, ch.Old, ch.size = api.Modified, old, ch.size+oldSize
 	}
@@ -307,6 +247,7 @@ func (tx *Tx) Delete(kind *api.Kind, namespace, name string) (api.Object, error)
 	tx.grow(namespace, -size)
 	tx.rev++
 	gone.SetResourceVersion(strconv.FormatUint(tx.rev, 10))
-	tx.changes = append(tx.changes, Change{Rev: tx.rev, Kind: kind, Type: api.Deleted, Object: gone, Old: old, size: 2 * size})
+	tx.changes = append(tx.changes, Change{Rev: tx.rev, Kind: kind, Type: api.Deleted, Object: gone, Old: old, size: 2 * size,
+		json: &encoding{}})
 	return clone(gone), nil
 }

@@ -43,8 +43,9 @@ var Jobs = api.Define(api.Kind{Group: "batch", Version: "v1", Name: "Job", Resou
 		Template: func(j *batchv1.Job) *corev1.PodTemplateSpec { return &j.Spec.Template },
 		Fields: []api.Field[*batchv1.Job]{
 			{Name: "status.successful", Get: func(j *batchv1.Job) string { return strconv.Itoa(int(j.Status.Succeeded)) }}},
-		Columns: jobColumns,
-		Cells:   jobCells,
+		Computed: []string{"status.successful"},
+		Columns:  jobColumns,
+		Cells:    jobCells,
 	})
 
 // unsupported are the fields of a Job's spec, beside those of its template, that ledge does not honour: pods that are placed

@@ -106,7 +106,7 @@ func (h *handler) watchNone(w *response, r *request) error {
 		mark.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
 		quiet.first = append(quiet.first, api.Event{Type: api.Bookmark, Object: mark})
 	}
-	return h.pump(ctx, w, r.kind, form, quiet)
+	return pump(ctx, h.limits.answers, w, form, quiet, sizeOf, h.lineOf(r, form))
 }
 
 // listNoneOptions checks what a list or watch of nothing is asked for, and says whether a watch wants the end of its

@@ -1,6 +1,7 @@
 package httpd
 
 import (
+	"context"
 	"net/http"
 	"sync/atomic"
 
@@ -17,6 +18,9 @@ func (h *handler) get(w *response, r *request) error {
 		return err
 	}
 	if revision == "" || revision == "0" {
+		if wire, form, ok := h.wire(r); ok {
+			return getJSON(w, r, h.limits.answers, wire, form)
+		}
 		obj, err := readInPlace(r.Context(), h.limits.answers, w, new(atomic.Bool),
 			func() (api.Object, error) { return h.client.Get(r.Context(), r.kind, r.namespace, r.name) },
 			func(o api.Object) int { return sizeOf(o) },
@@ -48,19 +52,32 @@ func (h *handler) list(w *response, r *request) error {
 	if _, err := r.form(); err != nil {
 		return err
 	}
-	list, err := readInPlace(r.Context(), h.limits.answers, w, h.largeBefore(r.kind, opts.Selection),
-		func() (api.List, error) {
-			done, err := h.limits.looking(r.Context())
-			if err != nil {
-				return api.List{}, err
-			}
-			defer done()
-			return h.client.List(r.Context(), r.kind, opts)
-		},
-		func(l api.List) int { return sizeOf(l.Items...) },
-		func(api.List) {})
+	if wire, form, ok := h.wire(r); ok {
+		list, err := readList(h, w, r, opts, wire.ListJSON, lengthOf)
+		if err != nil {
+			return err
+		}
+		return listJSON(w, r, form, list)
+	}
+	list, err := readList(h, w, r, opts, h.client.List, sizeOf)
 	if err != nil {
 		return err
 	}
 	return h.objects(w, r, list)
+}
+
+// readList reads a page when it may be read, and written.
+func readList[T any](h *handler, w *response, r *request, opts api.ListOptions,
+	read func(context.Context, *api.Kind, api.ListOptions) (api.Page[T], error), size func(...T) int) (api.Page[T], error) {
+	return readInPlace(r.Context(), h.limits.answers, w, h.largeBefore(r.kind, opts.Selection),
+		func() (api.Page[T], error) {
+			done, err := h.limits.looking(r.Context())
+			if err != nil {
+				return api.Page[T]{}, err
+			}
+			defer done()
+			return read(r.Context(), r.kind, opts)
+		},
+		func(l api.Page[T]) int { return size(l.Items...) },
+		func(api.Page[T]) {})
 }

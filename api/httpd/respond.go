@@ -245,29 +245,39 @@ func (h *handler) objects(w *response, r *request, list api.List) error {
 	if err != nil {
 		return err
 	}
-	meta := metav1.ListMeta{ResourceVersion: list.Revision, Continue: list.Continue, RemainingItemCount: list.Remaining}
 	w.Header().Set("Content-Type", form.contentType())
 	w.Header().Set("Cache-Control", "no-cache, private")
+	head := headOf(r.kind, list)
 	switch form.as {
 	case asTable:
-		t, err := tableOf(r.kind, form, list.Items, meta, true, h.look())
+		t, err := tableOf(r.kind, form, list.Items, head.Metadata, true, h.look())
 		if err != nil {
 			return err
 		}
 		rows := t.Rows
 		t.Rows = nil
-		return writeList(w, t, "rows", len(rows), func(i int) any { return rows[i] })
+		return writeList(w, t, "rows", len(rows), encoding(func(i int) any { return rows[i] }))
 	case asMetadata:
-		head := metav1.TypeMeta{Kind: "PartialObjectMetadataList", APIVersion: form.apiVersion()}
-		return writeList(w, listHead{head, meta}, "items", len(list.Items), func(i int) any {
+		head.TypeMeta = metav1.TypeMeta{Kind: "PartialObjectMetadataList", APIVersion: form.apiVersion()}
+		return writeList(w, head, "items", len(list.Items), encoding(func(i int) any {
 			return partial(list.Items[i], form.version)
-		})
+		}))
 	}
-	head := metav1.TypeMeta{Kind: r.kind.Name + "List", APIVersion: r.kind.APIVersion()}
-	return writeList(w, listHead{head, meta}, "items", len(list.Items), func(i int) any {
+	return writeList(w, head, "items", len(list.Items), encoding(func(i int) any {
 		r.kind.Stamp(list.Items[i])
 		return list.Items[i]
-	})
+	}))
+}
+
+// headOf is the list of a kind without its items.
+func headOf[T any](k *api.Kind, list api.Page[T]) listHead {
+	return listHead{metav1.TypeMeta{Kind: k.Name + "List", APIVersion: k.APIVersion()},
+		metav1.ListMeta{ResourceVersion: list.Revision, Continue: list.Continue, RemainingItemCount: list.Remaining}}
+}
+
+// encoding writes items as JSON. Unlike Marshal, an Encoder makes no second copy of a large one.
+func encoding(item func(i int) any) func(*bufio.Writer, int) error {
+	return func(out *bufio.Writer, i int) error { return json.NewEncoder(out).Encode(item(i)) }
 }
 
 // listHead is a list without its items.
@@ -277,7 +287,7 @@ type listHead struct {
 }
 
 // writeList writes head, which must be a JSON object, with a list of n values added to it under key.
-func writeList(w *response, head any, key string, n int, item func(int) any) error {
+func writeList(w *response, head any, key string, n int, item func(out *bufio.Writer, i int) error) error {
 	start, err := json.Marshal(head)
 	if err != nil {
 		return api.NewInternal("encode %T: %v", head, err)
@@ -287,12 +297,11 @@ func writeList(w *response, head any, key string, n int, item func(int) any) err
 	out := bufio.NewWriterSize(&pacer{w: w}, pieceSize)
 	out.Write(start)
 	out.WriteString(`,"` + key + `":[`)
-	items := json.NewEncoder(out) // unlike Marshal, it makes no second copy of a large one
 	for i := range n {
 		if i > 0 {
 			out.WriteByte(',')
 		}
-		if err := items.Encode(item(i)); err != nil {
+		if err := item(out, i); err != nil {
 			return api.NewInternal("encode item of a list: %v", err)
 		}
 	}

@@ -3,6 +3,7 @@ package httpd
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"math/rand/v2"
 	"net/http"
 	"time"
@@ -44,53 +45,79 @@ func (h *handler) watch(w *response, r *request) error {
 		}
 		opts.Revision = here.Revision
 	}
-	events, err := h.lookFrom(ctx, w, r, opts)
+	if wire, _, ok := h.wire(r); ok {
+		return follow(ctx, h, w, r, opts, form, wire.WatchJSON, lengthOf, lineJSON)
+	}
+	return follow(ctx, h, w, r, opts, form, h.client.Watch, sizeOf, h.lineOf(r, form))
+}
+
+// line writes one event of a watch; first says that it is the first one.
+type line[T any] func(out io.Writer, e api.EventOf[T], first bool) error
+
+// lineOf writes events in the form that a request asks for.
+func (h *handler) lineOf(r *request, form form) line[api.Object] {
+	return func(out io.Writer, e api.Event, first bool) error {
+		r.kind.Stamp(e.Object)
+		object, err := h.shape(form, r.kind, e.Object, first)
+		if err != nil {
+			return err
+		}
+		return json.NewEncoder(out).Encode(watchEvent{string(e.Type), object})
+	}
+}
+
+// begin is how a watch begins: api.Client's, or api.Wire's.
+type begin[T any] func(context.Context, *api.Kind, api.WatchOptions) (api.Watcher[T], error)
+
+// follow begins a watch and writes its events.
+func follow[T any](ctx context.Context, h *handler, w *response, r *request, opts api.WatchOptions, form form, watch begin[T],
+	size func(...T) int, write line[T]) error {
+	events, err := lookFrom(ctx, h, w, r, opts, watch, size)
 	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
-		events, err = failedWatch{err}, nil // said inside the watch, as Kubernetes does
+		events, err = failedWatch[T]{err}, nil // said inside the watch, as Kubernetes does
 	}
 	if err != nil {
 		return err
 	}
 	defer events.Close()
-
-	return h.pump(ctx, w, r.kind, form, events)
+	return pump(ctx, h.limits.answers, w, form, events, size, write)
 }
 
 // lookFrom begins a watch. One that begins with much of a present state holds it until it is written, and needs a place
 // for that, as a list does.
-func (h *handler) lookFrom(ctx context.Context, w *response, r *request, opts api.WatchOptions) (api.Watch, error) {
-	begin := func() (api.Watch, error) {
+func lookFrom[T any](ctx context.Context, h *handler, w *response, r *request, opts api.WatchOptions, watch begin[T],
+	size func(...T) int) (api.Watcher[T], error) {
+	if opts.Revision != "" && opts.Revision != "0" && !opts.InitialEvents {
+		return watch(ctx, r.kind, opts)
+	}
+	read := func() (api.Watcher[T], error) {
 		done, err := h.limits.looking(ctx)
 		if err != nil {
 			return nil, err
 		}
 		defer done()
-		return h.client.Watch(ctx, r.kind, opts)
+		return watch(ctx, r.kind, opts)
 	}
-	if opts.Revision != "" && opts.Revision != "0" && !opts.InitialEvents {
-		return h.client.Watch(ctx, r.kind, opts)
-	}
-	return readInPlace(ctx, h.limits.answers, w, h.largeBefore(r.kind, opts.Selection), begin, stateSize, api.Watch.Close)
-}
-
-// stateSize is about how long the present state is that a watch begins with and has not told yet.
-func stateSize(w api.Watch) (n int) {
-	if s, ok := w.(interface{ State() []api.Event }); ok {
-		for _, e := range s.State() {
-			n += sizeOf(e.Object)
+	stateSize := func(w api.Watcher[T]) (n int) {
+		for _, e := range stateOf(w) {
+			n += size(e.Object)
 		}
+		return n
 	}
-	return n
+	return readInPlace(ctx, h.limits.answers, w, h.largeBefore(r.kind, opts.Selection), read, stateSize, api.Watcher[T].Close)
 }
 
-// hasState is stateSize in short.
-func hasState(w api.Watch) bool {
-	s, ok := w.(interface{ State() []api.Event })
-	return ok && len(s.State()) > 0
+// stateOf is what is still to be told of the present state that a watch began with.
+func stateOf[T any](w api.Watcher[T]) []api.EventOf[T] {
+	if s, ok := w.(interface{ State() []api.EventOf[T] }); ok {
+		return s.State()
+	}
+	return nil
 }
 
 // pump writes the events of a watch, one line each, until either end has had enough.
-func (h *handler) pump(ctx context.Context, w *response, kind *api.Kind, form form, events api.Watch) error {
+func pump[T any](ctx context.Context, places *answers, w *response, form form, events api.Watcher[T], size func(...T) int,
+	write line[T]) error {
 	w.Header().Set("Content-Type", form.contentType())
 	w.Header().Set("Cache-Control", "no-cache, private")
 	w.extend()
@@ -98,39 +125,34 @@ func (h *handler) pump(ctx context.Context, w *response, kind *api.Kind, form fo
 	if err := w.flush(); err != nil {
 		return nil // the client is gone
 	}
-	out := json.NewEncoder(&pacer{w})
+	out := &pacer{w}
 	for first := true; ; first = false {
 		e, err := events.Next()
 		if ctx.Err() != nil {
 			return nil
 		}
-		line := watchEvent{Type: "ERROR"}
 		if err != nil {
-			line.Object = statusOf(err)
-		} else {
-			if sizeOf(e.Object) >= largeAnswer && h.limits.answers.enter(ctx, w) != nil {
-				return nil // as if it had not read in time: it begins again
-			}
-			line.Type = string(e.Type)
-			kind.Stamp(e.Object)
-			if line.Object, err = h.shape(form, kind, e.Object, first); err != nil {
-				return err
-			}
-		}
-		if out.Encode(line) != nil || w.flush() != nil || line.Type == "ERROR" {
+			_ = json.NewEncoder(out).Encode(watchEvent{"ERROR", statusOf(err)}) // the client may be gone
+			_ = w.flush()
 			return nil
 		}
-		if !hasState(events) {
-			h.limits.answers.leave(w)
+		if size(e.Object) >= largeAnswer && places.enter(ctx, w) != nil {
+			return nil // as if it had not read in time: it begins again
+		}
+		if write(out, e, first) != nil || w.flush() != nil {
+			return nil
+		}
+		if len(stateOf(events)) == 0 {
+			places.leave(w)
 		}
 	}
 }
 
 // failedWatch is a watch that has only its error to tell.
-type failedWatch struct{ err error }
+type failedWatch[T any] struct{ err error }
 
-func (w failedWatch) Next() (api.Event, error) { return api.Event{}, w.err }
-func (w failedWatch) Close()                   {}
+func (w failedWatch[T]) Next() (e api.EventOf[T], err error) { return e, w.err }
+func (w failedWatch[T]) Close()                              {}
 
 // watchTime is how long a watch may last: what the client says, or half an hour to an hour by chance, so that
 // watches begun together do not end together.

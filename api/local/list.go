@@ -4,17 +4,13 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
-	"slices"
 	"strconv"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
-	"ledge/storage"
 )
 
 // page is what a continue token holds: the moment that the list shows, when that was, and the last key that was given.
@@ -59,46 +55,52 @@ func readToken(s string) (p page, err error) {
 // store's ring of changes, and when that no longer reaches back the answer is 410 (N-11.29).
 func (c *Client) List(ctx context.Context, kind *api.Kind, opts api.ListOptions) (api.List, error) {
 	if kind.View != nil {
-		return c.listView(ctx, kind, opts)
+		return listView(ctx, c, kind, opts)
 	}
+	return listAs(ctx, c, kind, opts, decoded)
+}
+
+func listAs[T any](ctx context.Context, c *Client, kind *api.Kind, opts api.ListOptions, as shape[T]) (none api.Page[T], err error) {
 	if err := ctx.Err(); err != nil {
-		return api.List{}, timeout(err)
+		return none, timeout(err)
 	}
 	if err := api.CheckFields(kind, opts.Fields); err != nil {
-		return api.List{}, err
+		return none, err
 	}
 	if !kind.Namespaced {
 		opts.Namespace = ""
 	}
 	from, exact, err := moment(opts)
 	if err != nil {
-		return api.List{}, err
+		return none, err
 	}
-	objs, rev, err := c.read(kind, opts.Selection)
-	if err != nil {
-		return api.List{}, err
+	l := newLook(kind, opts.Selection, as)
+	l.after, l.limit = from.After, max(0, int(opts.Limit))
+	if exact {
+		l.exact = from.Revision
 	}
-	if from.Revision > rev {
-		return api.List{}, tooLarge(from.Revision, rev)
+	if err := l.read(c); err != nil {
+		return none, err
+	}
+	if from.Revision > l.rev {
+		return none, tooLarge(from.Revision, l.rev)
 	}
 	now := c.cfg.Now()
 	if exact && from.After != "" && now.Sub(time.Unix(from.Time, 0)) > pageTime {
-		return api.List{}, from.tooOld()
+		return none, from.tooOld()
 	}
-	if exact && from.Revision < rev {
-		objs, err = c.rewind(kind, objs, from.Revision, rev)
-		switch {
+	if l.late() {
+		switch err := l.rewind(c.store); {
 		case err != nil && from.After != "" && apierrors.IsResourceExpired(err):
-			return api.List{}, from.tooOld()
+			return none, from.tooOld()
 		case err != nil:
-			return api.List{}, err
+			return none, err
 		}
-		rev = from.Revision
 	}
 	if from.Time == 0 {
 		from.Time = now.Unix()
 	}
-	return cut(kind, objs, page{rev, from.Time, from.After}, opts), nil
+	return l.page(from.Time), nil
 }
 
 // moment reads which state of the store is asked for: at least, or exactly, a revision.
@@ -131,38 +133,6 @@ func revision(s string) (uint64, error) {
 	return n, nil
 }
 
-// read gives the objects that a selection may pick, and the revision that they are of. Who asks for one by its name (kubectl
-// get -w of a pod, a board that follows its Node and what its pods name) does not have all others decoded.
-func (c *Client) read(kind *api.Kind, sel api.Selection) (objs []api.Object, rev uint64, err error) {
-	err = c.store.View(func(tx *storage.Tx) error {
-		rev = tx.Revision()
-		if name, one := oneOf(kind, sel); one {
-			obj, err := tx.Get(kind, sel.Namespace, name)
-			if errors.Is(err, storage.ErrNotFound) || errors.Is(err, storage.ErrDamaged) { // left out, as in a list of all
-				return nil
-			}
-			if err == nil {
-				kind.Stamp(obj)
-				objs = []api.Object{obj}
-			}
-			return err
-		}
-		if node, one := nodeOf(kind, sel); one {
-			keys, known, err := c.podsOn(node, rev)
-			if err != nil {
-				return err
-			}
-			if known {
-				objs, err = getAll(tx, kind, sel.Namespace, keys)
-				return err
-			}
-		}
-		objs, err = list(tx, kind, sel.Namespace)
-		return err
-	})
-	return objs, rev, status(err, "list %s", kind)
-}
-
 // nodeOf says whether a selection can pick only pods of one node, and which.
 func nodeOf(kind *api.Kind, sel api.Selection) (node string, one bool) {
 	if kind != api.Pods || sel.Fields == nil {
@@ -170,25 +140,6 @@ func nodeOf(kind *api.Kind, sel api.Selection) (node string, one bool) {
 	}
 	node, one = sel.Fields.RequiresExactMatch("spec.nodeName")
 	return node, one && node != ""
-}
-
-// getAll reads those of some objects that are in a namespace, or all. What is damaged is left out, as in a list of all.
-func getAll(tx *storage.Tx, kind *api.Kind, namespace string, keys []types.NamespacedName) (objs []api.Object, err error) {
-	for _, key := range keys {
-		if namespace != "" && key.Namespace != namespace {
-			continue
-		}
-		obj, err := tx.Get(kind, key.Namespace, key.Name)
-		if errors.Is(err, storage.ErrNotFound) || errors.Is(err, storage.ErrDamaged) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		kind.Stamp(obj)
-		objs = append(objs, obj)
-	}
-	return objs, nil
 }
 
 // oneOf says whether a selection can pick only one object, and which.
@@ -199,41 +150,6 @@ func oneOf(kind *api.Kind, sel api.Selection) (name string, one bool) {
 	return sel.Fields.RequiresExactMatch("metadata.name")
 }
 
-// rewind undoes, on what was read at revision now, every change after revision then.
-func (c *Client) rewind(kind *api.Kind, objs []api.Object, then, now uint64) ([]api.Object, error) {
-	tooOld := expired("The provided continue parameter or resource version is too old to display a consistent list result. " +
-		"You must start a new list without it.")
-	w, err := c.store.Watch(kind, then)
-	if err != nil {
-		return nil, tooOld
-	}
-	defer w.Close()
-	was := map[types.NamespacedName]api.Object{} // as it was, by the first change after then; nil: it was not
-	for {
-		ch, err := w.Next(noWait)
-		if errors.Is(err, context.Canceled) {
-			break
-		}
-		if err != nil {
-			return nil, tooOld
-		}
-		if ch.Rev > now {
-			break
-		}
-		if _, seen := was[api.Key(ch.Object)]; !seen {
-			was[api.Key(ch.Object)] = ch.Old
-		}
-	}
-	objs = slices.DeleteFunc(objs, func(o api.Object) bool { _, changed := was[api.Key(o)]; return changed })
-	for _, old := range was {
-		if old != nil {
-			objs = append(objs, clone(old))
-		}
-	}
-	slices.SortFunc(objs, func(a, b api.Object) int { return compareKeys(keyOf(a), keyOf(b)) })
-	return objs, nil
-}
-
 // noWait is a context that is over: a watch read with it gives what there is and does not wait for more.
 var noWait = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -242,39 +158,3 @@ var noWait = func() context.Context {
 }()
 
 func keyOf(o api.Object) string { return o.GetNamespace() + "/" + o.GetName() }
-
-func compareKeys(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
-}
-
-// cut picks one page out of what there was at a revision.
-func cut(kind *api.Kind, objs []api.Object, at page, opts api.ListOptions) api.List {
-	out := api.List{Items: []api.Object{}, Revision: strconv.FormatUint(at.Revision, 10)}
-	for i, o := range objs {
-		if at.After != "" && keyOf(o) <= at.After || !opts.Matches(kind, o) {
-			continue
-		}
-		if opts.Limit > 0 && int64(len(out.Items)) == opts.Limit {
-			out.Continue = page{at.Revision, at.Time, keyOf(out.Items[len(out.Items)-1])}.token()
-			if (opts.Labels == nil || opts.Labels.Empty()) && (opts.Fields == nil || opts.Fields.Empty()) {
-				left := int64(0)
-				for _, o := range objs[i:] {
-					if opts.Matches(kind, o) {
-						left++
-					}
-				}
-				out.Remaining = &left
-			}
-			return out
-		}
-		kind.Stamp(o)
-		out.Items = append(out.Items, o)
-	}
-	return out
-}

@@ -123,7 +123,7 @@ func TestByName(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if state := w.(*watch).State(); len(state) != len(want)+1 {
+				if state := w.(*watch[api.Object]).State(); len(state) != len(want)+1 {
 					t.Errorf("watch %q in %q begins with %d objects, want %d", selector, namespace, len(state)-1, len(want))
 				}
 				w.Close()

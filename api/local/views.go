@@ -29,7 +29,7 @@ func viewSelection(kind *api.Kind, s api.Selection) (api.Selection, error) {
 	return kind.View.OverOf(s)
 }
 
-func (c *Client) listView(ctx context.Context, kind *api.Kind, opts api.ListOptions) (list api.List, err error) {
+func listView(ctx context.Context, c *Client, kind *api.Kind, opts api.ListOptions) (list api.List, err error) {
 	if opts.Selection, err = viewSelection(kind, opts.Selection); err != nil {
 		return list, err
 	}
@@ -43,7 +43,7 @@ func (c *Client) listView(ctx context.Context, kind *api.Kind, opts api.ListOpti
 	return list, nil
 }
 
-func (c *Client) watchView(ctx context.Context, kind *api.Kind, opts api.WatchOptions) (api.Watch, error) {
+func watchView(ctx context.Context, c *Client, kind *api.Kind, opts api.WatchOptions) (api.Watch, error) {
 	var err error
 	if opts.Selection, err = viewSelection(kind, opts.Selection); err != nil {
 		return nil, err

@@ -113,6 +113,7 @@ func TestPagesProperty(t *testing.T) {
 				t.Fatal(err)
 			}
 			got = append(got, l.Items...)
+			sameJSON(t, c, api.ConfigMaps, opts, l)
 			if l.Revision != want.Revision {
 				t.Fatalf("a page of %s in a list of %s", l.Revision, want.Revision)
 			}
@@ -139,19 +140,29 @@ func TestRewindStopsWhereTheListWasRead(t *testing.T) {
 	create(t, c, &corev1.ConfigMap{ObjectMeta: meta("a")})
 	then := c.store.Revision()
 	create(t, c, &corev1.ConfigMap{ObjectMeta: meta("b")})
-	objs, now, err := c.read(api.ConfigMaps, api.Selection{})
-	if err != nil {
+	l := newLook(api.ConfigMaps, api.Selection{}, decoded)
+	if err := l.read(c); err != nil {
 		t.Fatal(err)
 	}
+	now, read := l.rev, slices.Clone(l.items)
 	if _, err := c.Delete(t.Context(), api.ConfigMaps, "default", "a", api.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	got, err := c.rewind(api.ConfigMaps, objs, now, now)
-	if err != nil || summary(got) != summary(objs) {
-		t.Errorf("to where it was read: %s, %v", summary(got), err)
+	keys := func(at uint64) (keys []string) {
+		l.items, l.rev, l.exact = slices.Clone(read), now, at
+		if err := l.rewind(c.store); err != nil {
+			t.Fatal(err)
+		}
+		for _, i := range l.items {
+			keys = append(keys, i.key)
+		}
+		return keys
 	}
-	if got, err = c.rewind(api.ConfigMaps, objs, then, now); err != nil || len(got) != 1 || got[0].GetName() != "a" {
-		t.Errorf("to before b: %s, %v", summary(got), err)
+	if got := keys(now); !slices.Equal(got, []string{"default/a", "default/b"}) {
+		t.Errorf("to where it was read: %s", got)
+	}
+	if got := keys(then); !slices.Equal(got, []string{"default/a"}) {
+		t.Errorf("to before b: %s", got)
 	}
 }
 
@@ -226,7 +237,7 @@ func TestWatchProperty(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			drain(t, w.(*watch), have)
+			drain(t, w.(*watch[api.Object]), have)
 			if len(have) != len(want.Items) {
 				t.Fatalf("%d held, %d listed", len(have), len(want.Items))
 			}
@@ -241,14 +252,21 @@ func TestWatchProperty(t *testing.T) {
 }
 
 // drain applies every change there is.
-func drain(t *testing.T, w *watch, have map[types.NamespacedName]api.Object) {
+func drain(t *testing.T, w *watch[api.Object], have map[types.NamespacedName]api.Object) {
 	t.Helper()
 	for {
 		ch, err := w.changes.Next(noWait)
 		if err != nil {
 			return
 		}
-		e, ok := w.event(ch)
+		e, ok, err := w.event(ch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bytes := &watch[[]byte]{kind: w.kind, opts: w.opts, as: asJSON}
+		if b, some, err := bytes.event(ch); err != nil || some != ok || some && (b.Type != e.Type || string(b.Object) != encoded(t, e.Object)) {
+			t.Fatalf("%s %s in JSON, %s %s decoded (%v)", b.Type, b.Object, e.Type, encoded(t, e.Object), err)
+		}
 		if !ok {
 			continue
 		}

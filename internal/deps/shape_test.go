@@ -24,7 +24,7 @@ const (
 var (
 	methodsOf = map[string]int{
 		"api/httpd.handler":      91,
-		"api/local.Client":       114,
+		"api/local.Client":       113,
 		"brain.Brain":            70,
 		"images.Disk":            119,
 		"internal/sim.Board":     56,
