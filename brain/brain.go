@@ -193,7 +193,7 @@ func (b *Brain) open(ctx context.Context) (failed error) {
 	if b.Trial.came != nil {
 		b.guard.failed = 0
 	}
-	b.forwarding = openForwarding(b.rims.Network, b.Bridge, b.client, b.Name, b.given.Prefixes)
+	b.forwarding = openForwarding(b)
 	if err := b.openAgent(); err != nil {
 		return err
 	}

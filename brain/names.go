@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"ledge/api/discovery"
 	"ledge/internal/grumble"
 	"ledge/network/dns"
 	"ledge/network/plan"
@@ -48,7 +47,7 @@ const (
 
 // openNames takes the sockets before a pod starts, those of the process before this one if they are there: questions wait in them.
 func openNames(ctx context.Context, b *Brain) *names {
-	if b.given == nil || b.rims.Names == nil || !b.File.ServesNames() {
+	if b.given == nil || b.forwarding.loop == nil || b.rims.Names == nil || !b.File.ServesNames() {
 		return nil
 	}
 	n := &names{b: b, moved: make(chan struct{}, 1)}
@@ -157,7 +156,7 @@ func (n *names) Run(ctx context.Context) error {
 // serve answers in one network, until pods have another.
 func (n *names) serve(ctx context.Context) error {
 	cidr, _ := n.b.given.CIDRs()
-	zone, err := dns.NewZone(n.b.File.Domain(), n.b.Name, n.at.Addr(), n.b.given.Prefixes()...)
+	zone, err := dns.NewZone(n.b.forwarding.loop.Heard(), n.b.File.Domain(), n.b.Name, n.at.Addr(), n.b.given.Prefixes()...)
 	if err != nil {
 		return err
 	}
@@ -169,8 +168,6 @@ func (n *names) serve(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return zone.Follow(ctx, n.b.client) })
-	g.Go(func() error { return zone.FollowSlices(ctx, n.b.client, discovery.EndpointSlices) })
 	g.Go(func() error {
 		defer cancel()
 		zone.Heard(ctx, namesHeardWithin)

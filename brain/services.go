@@ -2,18 +2,17 @@ package brain
 
 import (
 	"context"
-	"net/netip"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
-	"ledge/api"
 	"ledge/api/discovery"
 	"ledge/api/kinds"
 	"ledge/brain/place"
 	"ledge/network"
 	"ledge/network/given"
 	"ledge/node/services"
+	"ledge/storage"
 )
 
 // forwarding of Services on this machine. The zero value forwards none.
@@ -33,12 +32,29 @@ func forwarder(n Network, bridge string) network.Forwarder {
 	return n.Forwarder(bridge)
 }
 
-func openForwarding(n Network, bridge string, client api.Client, node string, pods func() []netip.Prefix) (f forwarding) {
-	if f.rules = forwarder(n, bridge); f.rules != nil {
-		f.loop = services.New(services.Config{Client: client, Forwarder: f.rules, Node: node, Pods: pods})
+// openForwarding has the Services of the control plane heard, if somebody forwards them.
+func openForwarding(b *Brain) (f forwarding) {
+	if f.rules = forwarder(b.rims.Network, b.Bridge); f.rules == nil {
+		return f
 	}
+	cfg := services.Config{Client: b.client, Forwarder: f.rules, Node: b.Name, Pods: b.given.Prefixes,
+		Here: func() []*corev1.Pod { return b.agent.Pods() }}
+	if b.plane == nil {
+		cfg.Memory = remembered{b.store.Table("services")}
+	}
+	f.loop = services.New(cfg)
 	return f
 }
+
+// remembered is what a board that has joined remembers of Services.
+type remembered struct{ *storage.Table }
+
+func (r remembered) Load() (rows map[string][]byte, whole bool, err error) {
+	rows, damaged, err := r.All()
+	return rows, len(damaged) == 0, err
+}
+
+func (r remembered) Save(rows map[string][]byte) error { return r.PutAll(rows) }
 
 // shown shows the Node to those who follow it.
 func (f forwarding) shown(g *given.Network) func(*corev1.Node) bool {

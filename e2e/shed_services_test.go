@@ -56,10 +56,41 @@ func (s *shed) served(b *testBoard, flags []string) {
 	})
 	s.allAnswer(cluster, p.get)
 	s.allAnswer(door, s.fromPlane)
+	s.rebootedAlone(b)
 	s.plane.launch("serve", append([]string{"--listen", fmt.Sprintf("0.0.0.0:%d", shedPort)}, flags...)...)
 	s.networked(b.name)
 	s.allAnswer("http://web/", p.get)
 	s.plane.must("delete", "service", "web", "each")
+}
+
+// rebootedAlone: a board whose power was cut while its control plane is away forwards and names what it was told last, and finds its own
+// pods where they are now.
+func (s *shed) rebootedAlone(b *testBoard) {
+	s.t.Helper()
+	_ = b.signal(syscall.SIGKILL)
+	b.must("reset")
+	began := time.Now()
+	b.join("--server", "https://"+s.plane.address(1))
+	var pids []int
+	b.eventually("its pod is made anew", func() error {
+		if pids = b.processes("/kubepods/"); len(pids) != 1 {
+			return fmt.Errorf("processes %v", pids)
+		}
+		return nil
+	})
+	p := &inPod{pid: pids[0], dir: fmt.Sprintf("/proc/%d/root", pids[0])}
+	s.allAnswer("http://web/", p.get)
+	b.eventually("the name of the headless service leads to all pods", func() error {
+		if all := asPod(s.t, pids[0], "each"); strings.Count(all, "STREAM") != 3 {
+			return errors.New(all)
+		}
+		return nil
+	})
+	s.t.Logf("pod, rules and names were back %v after the start", time.Since(began).Round(time.Millisecond))
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pids[0]))
+	if must(s.t, err); !strings.Contains(string(raw), "WEB_SERVICE_HOST=") {
+		s.t.Errorf("its pod was not told of the Service: %q", raw)
+	}
 }
 
 func (s *shed) clusterIP(service string) string {

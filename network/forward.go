@@ -15,6 +15,8 @@ type Forwarder interface {
 	// Prune forwards exactly these services. It reads what the kernel has, and changes only what differs: after a restart, and
 	// after a failure.
 	Prune(ctx context.Context, all []Service) error
+	// Stands says whether the kernel has rules of Services: then it has not started anew since they were made.
+	Stands(ctx context.Context) (bool, error)
 	// Delete removes every rule.
 	Delete(ctx context.Context) error
 }

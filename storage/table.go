@@ -21,6 +21,21 @@ func (t *Table) Put(key string, value []byte) error {
 	return t.write(&stagedWrite{bucket: t.bucket, key: []byte(key), raw: seal(t.bucket, []byte(key), value)})
 }
 
+// PutAll writes rows, and removes those that are nil: all of it or nothing.
+func (t *Table) PutAll(rows map[string][]byte) error {
+	return t.s.Update(func(tx *Tx) error {
+		tx.durable = true
+		for key, value := range rows {
+			w := &stagedWrite{bucket: t.bucket, key: []byte(key)}
+			if value != nil {
+				w.raw = seal(t.bucket, []byte(key), value)
+			}
+			tx.stage(w)
+		}
+		return nil
+	})
+}
+
 // Delete removes a row; one that is not there is not an error.
 func (t *Table) Delete(key string) error {
 	return t.write(&stagedWrite{bucket: t.bucket, key: []byte(key)})

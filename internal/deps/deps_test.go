@@ -99,7 +99,7 @@ var table = map[string][]string{
 	"network/given":       {"api", "network", "network/plan"},
 	"network/service":     {"network"},
 	"network/proxy":       {"network", "network/netns", "network/nft", "network/service"},
-	"network/dns":         {"api"}, // decision 105
+	"network/dns":         {"network/service"}, // decisions 105, 115
 	"host/...":            {"host", "internal/durable"},
 	"host/quota":          {}, // decision 117
 	"host/nfs":            {}, // decision 118

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/net/dns/dnsmessage"
+
+	"ledge/network/service"
 )
 
 const (
@@ -39,8 +41,8 @@ type target struct {
 // the caller's to complete.
 func (z *Zone) Answer(q dnsmessage.Question) (a Answer, mine bool) {
 	asked := lower(q.Name)
-	z.mu.RLock()
-	defer z.mu.RUnlock()
+	z.heard.RLock()
+	defer z.heard.RUnlock()
 	f, mine := z.look(asked)
 	if !mine {
 		return Answer{}, false
@@ -91,38 +93,40 @@ func (z *Zone) findService(labels []string) found {
 	case 0:
 		return found{is: true}
 	case 1:
-		return found{is: z.namespaces[labels[0]] > 0}
+		return found{is: z.heard.Inhabited(labels[0])}
 	}
-	n := name{labels[0], labels[1]}
-	s := z.services[n]
+	n := name{Namespace: labels[0], Name: labels[1]}
+	s := z.heard.Service(n)
 	if s == nil {
 		return found{}
 	}
 	switch below := labels[2:]; {
 	case len(below) == 0:
 		return z.whole(n, s)
-	case s.target != "" || len(below) > 2:
+	case s.Target != "" || len(below) > 2:
 		return found{}
 	case len(below) == 1 && !strings.HasPrefix(below[0], "_"):
 		return z.endpoint(n, s, below[0])
 	case len(below) == 1:
 		proto := below[0][1:]
-		return found{is: len(z.targets(n, s, func(p port) bool { return p.protocol == proto && p.name != "" })) > 0}
+		return found{is: len(z.targets(n, s, func(p service.Port) bool { return strings.EqualFold(p.Protocol, proto) && p.Name != "" })) > 0}
 	case strings.HasPrefix(below[0], "_") && strings.HasPrefix(below[1], "_"):
-		srv := z.targets(n, s, func(p port) bool { return p.protocol == below[0][1:] && p.name != "" && p.name == below[1][1:] })
+		srv := z.targets(n, s, func(p service.Port) bool {
+			return strings.EqualFold(p.Protocol, below[0][1:]) && p.Name != "" && strings.EqualFold(p.Name, below[1][1:])
+		})
 		return found{is: len(srv) > 0, srv: srv}
 	}
 	return found{}
 }
 
 // whole is what a Service's own name leads to. An SRV question for it means all of its ports, named or not.
-func (z *Zone) whole(n name, s *service) found {
-	if s.target != "" {
-		return found{is: true, alias: s.target}
+func (z *Zone) whole(n name, s *service.Service) found {
+	if s.Target != "" {
+		return found{is: true, alias: s.Target}
 	}
-	f := found{is: true, addrs: s.addrs, srv: z.targets(n, s, func(port) bool { return true })}
-	if s.headless {
-		z.eachEndpoint(n, s, func(_ *slice, e endpoint) { f.addrs = append(f.addrs, e.addr) })
+	f := found{is: true, addrs: s.ClusterIPs, srv: z.targets(n, s, func(service.Port) bool { return true })}
+	if s.Headless {
+		z.eachEndpoint(n, s, func(_ *service.Slice, e service.Endpoint) { f.addrs = append(f.addrs, e.Addr) })
 		f.addrs = once(f.addrs)
 		f.is = len(f.addrs) > 0
 	}
@@ -130,13 +134,13 @@ func (z *Zone) whole(n name, s *service) found {
 }
 
 // endpoint is what the name of an endpoint of a headless Service leads to.
-func (z *Zone) endpoint(n name, s *service, label string) (f found) {
-	if !s.headless {
+func (z *Zone) endpoint(n name, s *service.Service, asked string) (f found) {
+	if !s.Headless {
 		return found{}
 	}
-	z.eachEndpoint(n, s, func(_ *slice, e endpoint) {
-		if e.label() == label {
-			f.addrs = append(f.addrs, e.addr)
+	z.eachEndpoint(n, s, func(_ *service.Slice, e service.Endpoint) {
+		if label(e) == asked {
+			f.addrs = append(f.addrs, e.Addr)
 		}
 	})
 	f.addrs = once(f.addrs)
@@ -151,10 +155,10 @@ func once(addrs []netip.Addr) []netip.Addr {
 }
 
 // eachEndpoint calls do for those that may be told.
-func (z *Zone) eachEndpoint(n name, s *service, do func(*slice, endpoint)) {
-	for _, sl := range z.behind[n] {
-		for _, e := range sl.endpoints {
-			if e.ready || s.unready {
+func (z *Zone) eachEndpoint(n name, s *service.Service, do func(*service.Slice, service.Endpoint)) {
+	for _, sl := range z.heard.Behind(n) {
+		for _, e := range sl.Endpoints {
+			if (e.Ready || s.Unready) && !z.hides(e) {
 				do(sl, e)
 			}
 		}
@@ -162,34 +166,34 @@ func (z *Zone) eachEndpoint(n name, s *service, do func(*slice, endpoint)) {
 }
 
 // targets are where the wanted ports of a Service are: at the Service, or at each of its endpoints.
-func (z *Zone) targets(n name, s *service, wanted func(port) bool) (out []target) {
-	host := n.name + "." + n.namespace + ".svc." + z.domain
-	if !s.headless {
-		for _, p := range s.ports {
+func (z *Zone) targets(n name, s *service.Service, wanted func(service.Port) bool) (out []target) {
+	host := n.Name + "." + n.Namespace + ".svc." + z.domain
+	if !s.Headless {
+		for _, p := range s.Ports {
 			if wanted(p) {
-				out = append(out, target{host, p.number, s.addrs})
+				out = append(out, target{host, p.Port, s.ClusterIPs})
 			}
 		}
 		return out
 	}
 	at := map[landing]int{}
-	z.eachEndpoint(n, s, func(sl *slice, e endpoint) {
-		ports := sl.ports
-		if sl.all {
-			ports = s.ports
+	z.eachEndpoint(n, s, func(sl *service.Slice, e service.Endpoint) {
+		ports := sl.Ports
+		if sl.AllPorts {
+			ports = s.Ports
 		}
 		for _, p := range ports {
 			if !wanted(p) {
 				continue
 			}
-			key := landing{e.label(), p.number}
+			key := landing{label(e), p.Port}
 			i, there := at[key]
 			if !there {
 				i = len(out)
 				at[key] = i
-				out = append(out, target{host: key.label + "." + host, port: p.number})
+				out = append(out, target{host: key.label + "." + host, port: p.Port})
 			}
-			out[i].addrs = append(out[i].addrs, e.addr) // one host name may have several
+			out[i].addrs = append(out[i].addrs, e.Addr) // one host name may have several
 		}
 	})
 	return out
@@ -220,22 +224,28 @@ func findPod(labels []string) found {
 
 // findAddress says what an address is called. One of the cluster that has no name is nobody else's to name.
 func (z *Zone) findAddress(addr netip.Addr) (f found, mine bool) {
-	if n, ok := z.addressed[addr]; ok {
-		return found{is: true, ptr: []string{n.name + "." + n.namespace + ".svc." + z.domain}}, true
+	if s := z.heard.At(addr); s != nil {
+		return found{is: true, ptr: []string{z.nameOf(s)}}, true
 	}
-	for _, sl := range z.holders[addr] {
-		s := z.services[sl.of]
-		if s == nil || !s.headless {
+	for _, sl := range z.heard.Holders(addr) {
+		s := z.heard.Service(service.Key(sl.Service))
+		if s == nil || !s.Headless {
 			continue
 		}
-		for _, e := range sl.endpoints {
-			ptr := e.label() + "." + sl.of.name + "." + sl.of.namespace + ".svc." + z.domain
-			if e.addr == addr && (e.ready || s.unready) && !slices.Contains(f.ptr, ptr) {
+		for _, e := range sl.Endpoints {
+			ptr := label(e) + "." + z.nameOf(s)
+			if e.Addr == addr && (e.Ready || s.Unready) && !z.hides(e) && !slices.Contains(f.ptr, ptr) {
 				f.is, f.ptr = true, append(f.ptr, ptr)
 			}
 		}
 	}
 	return f, f.is || z.pods(addr)
+}
+
+// nameOf is a Service's own name.
+func (z *Zone) nameOf(s *service.Service) string {
+	n := service.Key(s.Name)
+	return n.Name + "." + n.Namespace + ".svc." + z.domain
 }
 
 // records are those of the type that is asked for.

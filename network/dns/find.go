@@ -13,7 +13,7 @@ type lookup func(dnsmessage.Question) (Answer, error)
 // find answers a question. Before the zone has heard what there is, a name that it does not have is a failure: "no such name" would be a
 // lie that programs take as final.
 func (z *Zone) find(q dnsmessage.Question, searches []string, ask lookup) (Answer, error) {
-	known := z.known() // before the zone is looked at
+	known := z.heard.Whole() // before the zone is looked at
 	a, err := z.walk(q, searches, ask)
 	if err == nil && a.RCode == dnsmessage.RCodeNameError && a.Authoritative && !known {
 		return Answer{RCode: dnsmessage.RCodeServerFailure}, nil

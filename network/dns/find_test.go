@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"golang.org/x/net/dns/dnsmessage"
+
+	"ledge/network/service"
 )
 
 // world is what resolvers know in these tests; each question to them is counted.
@@ -132,9 +134,9 @@ func TestUnheardIsAFailure(t *testing.T) {
 			}
 		}
 		see("nothing was heard", c.unheard)
-		close(z.heardServices)
+		z.heard.Told(service.OfServices)
 		see("Services were heard", c.unheard)
-		close(z.heardSlices)
+		z.heard.Told(service.OfSlices)
 		see("all was heard", c.heard)
 	}
 }

@@ -12,17 +12,25 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"ledge/network/service"
 )
 
 var gateway = netip.MustParseAddr("10.42.0.1")
 
 func newZone(t testing.TB) *Zone {
 	t.Helper()
-	z, err := NewZone("cluster.local", "here", gateway, netip.MustParsePrefix("10.42.0.0/24"), netip.MustParsePrefix("10.3.0.0/16"))
+	z, err := NewZone(service.NewHeard(), "cluster.local", "here", gateway, netip.MustParsePrefix("10.42.0.0/24"), netip.MustParsePrefix("10.3.0.0/16"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return z
+}
+
+func (z *Zone) SetService(s *corev1.Service) { z.heard.SetService(service.Trim(s)) }
+
+func (z *Zone) SetSlice(s *discoveryv1.EndpointSlice) {
+	z.heard.SetSlice(name{Namespace: s.Namespace, Name: s.Name}, service.TrimSlice(s, z.board))
 }
 
 func svc(namespace, name string, change func(*corev1.ServiceSpec)) *corev1.Service {
@@ -65,8 +73,8 @@ func eps(namespace, service, name string, family discoveryv1.AddressType, endpoi
 // spec is the cluster of the specification's examples, and some more, all of which was heard.
 func spec(t testing.TB) *Zone {
 	z := newZone(t)
-	close(z.heardServices)
-	close(z.heardSlices)
+	z.heard.Told(service.OfServices)
+	z.heard.Told(service.OfSlices)
 	z.SetService(svc("default", "kubernetes", withIPs("10.3.0.1")))
 	z.SetService(svc("default", "dual", withIPs("10.3.0.7", "fd00::7")))
 	z.SetService(svc("default", "six", withIPs("fd00::6")))
@@ -248,14 +256,14 @@ func TestZoneForgets(t *testing.T) {
 			z.SetService(services[key])
 		case 2:
 			delete(services, key)
-			z.DeleteService(ns, n)
+			z.heard.DeleteService(name{Namespace: ns, Name: n})
 		case 3, 4:
 			_, of := pick()
 			sliced[key] = eps(ns, of, n, discoveryv1.AddressTypeIPv4, fmt.Sprint("10.42.0.", r.IntN(9)), fmt.Sprint("10.42.0.", r.IntN(9), "/h"))
 			z.SetSlice(sliced[key])
 		case 5:
 			delete(sliced, key)
-			z.DeleteSlice(ns, n)
+			z.heard.SetSlice(name{Namespace: ns, Name: n}, nil)
 		}
 	}
 	fresh := newZone(t)
@@ -278,26 +286,11 @@ func TestZoneForgets(t *testing.T) {
 			}
 		}
 	}
-	nobody := func(string, string) bool { return false }
-	z.KeepServices(nobody)
-	z.KeepSlices(nobody)
-	if n := len(z.services) + len(z.slices) + len(z.behind) + len(z.namespaces) + len(z.holders) + len(z.addressed); n != 0 {
-		t.Errorf("seed %d: %d things are left of nothing: %+v", seed, n, z)
-	}
 }
 
-// A slice of any size keeps what the API would take, and a domain that leaves no room is refused.
+// A domain that leaves no room for names is refused.
 func TestZoneBounds(t *testing.T) {
-	var many []string
-	for i := range 3000 {
-		many = append(many, netip.AddrFrom4([4]byte{10, 50, byte(i >> 8), byte(i)}).String())
-	}
-	z := newZone(t)
-	z.SetSlice(eps("default", "x", "x", discoveryv1.AddressTypeIPv4, many...))
-	if n := len(z.slices[name{"default", "x"}].endpoints); n != mostAddresses {
-		t.Error(n)
-	}
-	if _, err := NewZone(strings.Repeat("abcdefg.", 31), "here", gateway); err == nil {
+	if _, err := NewZone(service.NewHeard(), strings.Repeat("abcdefg.", 31), "here", gateway); err == nil {
 		t.Error("a domain without room for names was taken")
 	}
 }

@@ -74,6 +74,11 @@ func (f *Forwarder) Prune(ctx context.Context, all []network.Service) error {
 	})
 }
 
+// Stands implements network.Forwarder.
+func (f *Forwarder) Stands(ctx context.Context) (bool, error) {
+	return len(f.k.Services()) > 0, ctx.Err()
+}
+
 // Delete implements network.Forwarder.
 func (f *Forwarder) Delete(ctx context.Context) error {
 	return f.change(ctx, func() { clear(f.k.services) })

@@ -68,6 +68,9 @@ func restarts(t *testing.T, b Board) {
 	one, two, three := service("a/one", "10.96.0.1", 1, "10.42.0.2:80"), service("a/two", "10.96.0.2", 2), service("a/three", "10.96.0.3", 3, "10.42.0.3:80")
 	b.holds(t, "before", b.Start().Update(t.Context(), []network.Service{one, two}), one, two)
 	f := b.Start()
+	if is, err := f.Stands(t.Context()); !is || err != nil {
+		t.Errorf("what the process before has made does not stand: %v", err)
+	}
 	b.holds(t, "one went and one came meanwhile", f.Prune(t.Context(), []network.Service{two, three}), two, three)
 	b.holds(t, "an update after it", f.Update(t.Context(), []network.Service{one}), one, two, three)
 	b.holds(t, "prune is all there is", f.Prune(t.Context(), []network.Service{one}), one)
@@ -88,6 +91,9 @@ func nothing(t *testing.T, b Board) {
 		t.Helper()
 		if left := b.Left(); err != nil || len(left) > 0 {
 			t.Errorf("%s: left %q, %v", what, left, err)
+		}
+		if is, err := f.Stands(t.Context()); is || err != nil {
+			t.Errorf("%s: something stands: %v", what, err)
 		}
 	}
 	gone("no services", f.Prune(t.Context(), nil))

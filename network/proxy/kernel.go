@@ -273,19 +273,16 @@ func (p *Proxy) sweep() error {
 // deleteTables removes ours; none is fine, also where the kernel has no nftables at all.
 func (p *Proxy) deleteTables() error {
 	for _, f := range families {
+		there, err := p.there(f)
+		if err != nil {
+			return err
+		}
+		if !there {
+			continue
+		}
 		c, err := p.nft.Get()
 		if err != nil {
 			return err
-		}
-		all, err := c.ListTablesOfFamily(f.table())
-		if lacks(err) || errors.Is(err, unix.EPERM) { // who may not look has made none
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		if !slices.ContainsFunc(all, func(t *nftables.Table) bool { return t.Name == p.table }) {
-			continue
 		}
 		c.DelTable(&nftables.Table{Name: p.table, Family: f.table()})
 		if err := c.Flush(); err != nil && !errors.Is(err, unix.ENOENT) {
@@ -293,6 +290,19 @@ func (p *Proxy) deleteTables() error {
 		}
 	}
 	return nil
+}
+
+// there says whether the kernel has our table of a family.
+func (p *Proxy) there(f family) (bool, error) {
+	c, err := p.nft.Get()
+	if err != nil {
+		return false, err
+	}
+	all, err := c.ListTablesOfFamily(f.table())
+	if lacks(err) || errors.Is(err, unix.EPERM) { // who may not look has made none
+		return false, nil
+	}
+	return slices.ContainsFunc(all, func(t *nftables.Table) bool { return t.Name == p.table }), err
 }
 
 func seconds(n uint32) time.Duration { return time.Duration(n) * time.Second }

@@ -122,6 +122,26 @@ func (p *Proxy) Prune(ctx context.Context, all []network.Service) error {
 	return p.inHost(p.renew)
 }
 
+// Stands implements network.Forwarder.
+func (p *Proxy) Stands(ctx context.Context) (stands bool, err error) {
+	if err := ctx.Err(); err != nil {
+		return false, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	err = p.inHost(func() error {
+		for _, f := range families {
+			there, err := p.there(f)
+			if err != nil {
+				return err
+			}
+			stands = stands || there
+		}
+		return nil
+	})
+	return stands, err
+}
+
 // Delete implements network.Forwarder.
 func (p *Proxy) Delete(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {

@@ -27,8 +27,11 @@ type Health struct {
 }
 
 // Plan says what this board forwards for one Service, whose slices these are.
-func Plan(s Service, of []Slice, b Board) (network.Service, Health) {
+func Plan(s *Service, of []*Slice, b Board) (network.Service, Health) {
 	out := network.Service{Name: s.Name, Created: s.Created, ClusterIPs: s.ClusterIPs}
+	if !s.Forwards() {
+		return network.Service{Name: s.Name}, Health{}
+	}
 	of = of[:min(len(of), mostSlices)]
 	for _, cluster := range s.ClusterIPs {
 		for _, p := range s.Ports {
@@ -43,7 +46,7 @@ func Plan(s Service, of []Slice, b Board) (network.Service, Health) {
 }
 
 // forwards of one port in the family of one address.
-func (s Service) forwards(cluster netip.Addr, p Port, c choice) []network.Forward {
+func (s *Service) forwards(cluster netip.Addr, p Port, c choice) []network.Forward {
 	inside := network.Forward{To: netip.AddrPortFrom(cluster, p.Port), Protocol: p.Protocol, Near: c.cluster, Sticky: s.Sticky}
 	if s.InternalLocal {
 		inside.Near, inside.Drop = c.local, c.any
@@ -74,7 +77,7 @@ func (s Service) forwards(cluster netip.Addr, p Port, c choice) []network.Forwar
 
 // sourcesOf are the ranges of a's family; none means everybody. Where only ranges of the other family are given there is no rule
 // for this one, as in Kubernetes.
-func (s Service) sourcesOf(a netip.Addr) []netip.Prefix {
+func (s *Service) sourcesOf(a netip.Addr) []netip.Prefix {
 	var out []netip.Prefix
 	for _, p := range s.Sources {
 		if p.Addr().Is4() != a.Is4() {
@@ -100,9 +103,12 @@ type end struct {
 // collect finds the endpoints of a port in one family, in the order of their addresses, each once. While an address passes from one
 // slice, or from one pod, to another it can stand in two: the one that does not end counts. Those that cannot be reached from here are
 // left out.
-func (b Board) collect(of []Slice, p Port, v4 bool) []end {
+func (b Board) collect(of []*Slice, p Port, v4 bool) []end {
 	var out []end
 	for _, s := range of {
+		if s.Headless {
+			continue
+		}
 		for _, q := range s.Ports {
 			if q.Name != p.Name || q.Protocol != p.Protocol {
 				continue
@@ -169,14 +175,14 @@ func pick(ends []end, want func(end) bool) []netip.AddrPort {
 // topology says which ready endpoints this board may use by the hints that the control plane gave. Hints count only when every
 // ready endpoint has one and one of them is for us: else some board would be left without any.
 func (b Board) topology(ends []end) func(end) bool {
-	forNode := func(e end) bool { return slices.Contains(e.ForNodes, b.Name) }
-	forZone := func(e end) bool { return slices.Contains(e.ForZones, b.Zone) }
+	forNode := func(e end) bool { return slices.Contains(e.Hints.nodes(), b.Name) }
+	forZone := func(e end) bool { return slices.Contains(e.Hints.zones(), b.Zone) }
 	nodes, zones, node, zone := true, true, false, false
 	for _, e := range ends {
 		if !e.Ready {
 			continue
 		}
-		nodes, zones = nodes && len(e.ForNodes) > 0, zones && len(e.ForZones) > 0
+		nodes, zones = nodes && len(e.Hints.nodes()) > 0, zones && len(e.Hints.zones()) > 0
 		node, zone = node || forNode(e), zone || forZone(e)
 	}
 	switch {
@@ -189,7 +195,7 @@ func (b Board) topology(ends []end) func(end) bool {
 }
 
 // localReady counts the ready endpoints of this board, whatever their ports.
-func (b Board) localReady(of []Slice, v4 bool) int {
+func (b Board) localReady(of []*Slice, v4 bool) int {
 	seen := map[netip.Addr]bool{}
 	for _, s := range of {
 		for _, e := range s.Endpoints {

@@ -24,6 +24,12 @@ func ep(text string) Endpoint {
 	fields := strings.Fields(text)
 	at, node, _ := strings.Cut(fields[0], "@")
 	e := Endpoint{Addr: netip.MustParseAddr("10.42.0." + at), Node: node, Ready: true, Serving: true}
+	hints := func() *Hints {
+		if e.Hints == nil {
+			e.Hints = &Hints{}
+		}
+		return e.Hints
+	}
 	for _, f := range fields[1:] {
 		switch k, v, _ := strings.Cut(f, "="); k {
 		case "n":
@@ -31,9 +37,9 @@ func ep(text string) Endpoint {
 		case "t":
 			e.Ready, e.Terminating = false, true
 		case "z":
-			e.ForZones = append(e.ForZones, v)
+			hints().Zones = append(hints().Zones, v)
 		case "h":
-			e.ForNodes = append(e.ForNodes, v)
+			hints().Nodes = append(hints().Nodes, v)
 		}
 	}
 	return e
@@ -78,7 +84,7 @@ func TestEndpoints(t *testing.T) {
 		for _, text := range c.ends {
 			s.Endpoints = append(s.Endpoints, ep(strings.ReplaceAll(text, "n t", "t n")))
 		}
-		got := here.choose(here.collect([]Slice{s}, Port{Name: "http", Protocol: "TCP"}, true))
+		got := here.choose(here.collect([]*Slice{&s}, Port{Name: "http", Protocol: "TCP"}, true))
 		if last(got.cluster) != c.cluster || last(got.local) != c.local || got.any != (c.cluster != "") {
 			t.Errorf("%s: cluster %s local %s any %v, want %s and %s", c.what, last(got.cluster), last(got.local), got.any, c.cluster, c.local)
 		}
@@ -104,7 +110,7 @@ func TestSharedPodNetwork(t *testing.T) {
 		for text := range strings.SplitSeq(c.ends, ",") {
 			s.Endpoints = append(s.Endpoints, ep(text))
 		}
-		got := b.choose(b.collect([]Slice{s}, Port{Name: "http", Protocol: "TCP"}, true))
+		got := b.choose(b.collect([]*Slice{&s}, Port{Name: "http", Protocol: "TCP"}, true))
 		if last(got.cluster) != c.cluster || last(got.local) != c.local || got.any != (c.cluster != "") {
 			t.Errorf("%s: cluster %s local %s any %v, want %s and %s", c.what, last(got.cluster), last(got.local), got.any, c.cluster, c.local)
 		}
@@ -173,16 +179,12 @@ func TestForwards(t *testing.T) {
 			s.Spec.ClusterIPs = []string{"10.96.0.1", "fd96::1"}
 		}, []string{"10.96.0.1:80 near 2", "0.0.0.0:30080 near 2 far 2 mask", "[fd96::1]:80 near  refuse", "[::]:30080 near  far  mask refuse"}},
 	} {
-		spec, ok := Trim(service(c.make))
-		if !ok {
-			t.Errorf("%s: nothing to forward", c.what)
-			continue
-		}
-		slice := Slice{Service: "default/web", Ports: []Port{{Name: "http", Protocol: "TCP", Port: 8080}, {Name: "other", Protocol: "TCP", Port: 9}}}
+		spec := Trim(service(c.make))
+		slice := &Slice{Service: "default/web", Ports: []Port{{Name: "http", Protocol: "TCP", Port: 8080}, {Name: "other", Protocol: "TCP", Port: 9}}}
 		for _, text := range c.ends {
 			slice.Endpoints = append(slice.Endpoints, ep(text))
 		}
-		plan, _ := Plan(spec, []Slice{slice}, here)
+		plan, _ := Plan(spec, []*Slice{slice}, here)
 		var got []string
 		for _, f := range plan.Forwards {
 			got = append(got, forwardText(f))
@@ -227,7 +229,7 @@ func TestNothingToForward(t *testing.T) {
 		s := &corev1.Service{}
 		s.Spec.ClusterIPs = []string{"10.96.0.1"}
 		change(s)
-		if got, ok := Trim(s); ok {
+		if got := Trim(s); got.Forwards() {
 			t.Errorf("%s: %+v", what, got)
 		}
 	}
@@ -243,10 +245,18 @@ func TestTrimSlice(t *testing.T) {
 		change(s)
 		return s
 	}
-	want := Slice{Service: "default/web", Ports: []Port{{Name: "http", Protocol: "TCP", Port: 8080}},
-		Endpoints: []Endpoint{{Addr: netip.MustParseAddr("10.42.0.2"), Node: "here", Ready: true, Serving: true}}}
-	if got, ok := TrimSlice(slice(func(*discoveryv1.EndpointSlice) {})); !ok || !reflect.DeepEqual(got, want) {
+	want := &Slice{Service: "default/web", Ports: []Port{{Name: "http", Protocol: "TCP", Port: 8080}}, ByHand: true,
+		Endpoints: []Endpoint{{Addr: netip.MustParseAddr("10.42.0.2"), Node: "here", Ready: true, Serving: true, Host: "web-0", Pod: "web-7"}}}
+	full := slice(func(s *discoveryv1.EndpointSlice) {
+		host := "Web-0"
+		s.Endpoints[0].Hostname, s.Endpoints[0].TargetRef = &host, &corev1.ObjectReference{Kind: "Pod", Name: "web-7"}
+	})
+	if got := TrimSlice(full, "here"); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v", got)
+	}
+	want.Endpoints[0].Pod = ""
+	if got := TrimSlice(full, "there"); !reflect.DeepEqual(got, want) {
+		t.Errorf("on another board: %+v", got)
 	}
 	for what, change := range map[string]func(*discoveryv1.EndpointSlice){
 		"no service":       func(s *discoveryv1.EndpointSlice) { s.Labels = nil },
@@ -260,16 +270,20 @@ func TestTrimSlice(t *testing.T) {
 		"no endpoints":     func(s *discoveryv1.EndpointSlice) { s.Endpoints = nil },
 		"a port too large": func(s *discoveryv1.EndpointSlice) { *s.Ports[0].Port = 65536 },
 	} {
-		if got, ok := TrimSlice(slice(change)); ok {
+		got := TrimSlice(slice(change), "here")
+		if got == nil {
+			continue
+		}
+		if ends := here.collect([]*Slice{got}, Port{Name: "http", Protocol: "TCP"}, true); len(ends) > 0 {
 			t.Errorf("%s: %+v", what, got)
 		}
 	}
 }
 
 func TestHealth(t *testing.T) {
-	s := Service{Name: "default/web", ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.1")}, HealthPort: 32000}
+	s := &Service{Name: "default/web", ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.1")}, HealthPort: 32000}
 	ends := []Endpoint{ep("2@here"), ep("3@here"), ep("4@there"), ep("5@here t")}
-	slices := []Slice{{Ports: []Port{{Name: "a", Protocol: "TCP", Port: 1}}, Endpoints: ends},
+	slices := []*Slice{{Ports: []Port{{Name: "a", Protocol: "TCP", Port: 1}}, Endpoints: ends},
 		{Ports: []Port{{Name: "b", Protocol: "TCP", Port: 2}}, Endpoints: ends}}
 	if _, h := Plan(s, slices, here); h != (Health{Port: 32000, Local: 2}) {
 		t.Errorf("%+v", h)
@@ -285,14 +299,14 @@ func TestPlanProperties(t *testing.T) {
 		for range r.IntN(6) {
 			s.Endpoints = append(s.Endpoints, ep(fmt.Sprintf("%d@%s%s", r.IntN(9), []string{"here", "there"}[r.IntN(2)], flags[r.IntN(len(flags))])))
 		}
-		spec := Service{Name: "a/b", ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.1")}, Ports: []Port{{Protocol: "TCP", Port: 80, Node: 30080}},
+		spec := &Service{Name: "a/b", ClusterIPs: []netip.Addr{netip.MustParseAddr("10.96.0.1")}, Ports: []Port{{Protocol: "TCP", Port: 80, Node: 30080}},
 			InternalLocal: r.IntN(2) == 0, ExternalLocal: r.IntN(2) == 0}
-		plan, _ := Plan(spec, []Slice{s}, here)
+		plan, _ := Plan(spec, []*Slice{&s}, here)
 		mixed := Slice{Ports: s.Ports, Endpoints: slices.Clone(s.Endpoints)}
 		r.Shuffle(len(mixed.Endpoints), func(i, j int) { mixed.Endpoints[i], mixed.Endpoints[j] = mixed.Endpoints[j], mixed.Endpoints[i] })
-		if again, _ := Plan(spec, []Slice{mixed}, here); !unique(s) && !reflect.DeepEqual(plan, again) {
+		if again, _ := Plan(spec, []*Slice{&mixed}, here); !distinct(s) && !reflect.DeepEqual(plan, again) {
 			continue // two endpoints of one address that say different things
-		} else if unique(s) && !reflect.DeepEqual(plan, again) {
+		} else if distinct(s) && !reflect.DeepEqual(plan, again) {
 			t.Fatalf("the order of endpoints matters: %+v", s)
 		}
 		cluster, outside := plan.Forwards[0], plan.Forwards[1]
@@ -307,16 +321,16 @@ func TestPlanProperties(t *testing.T) {
 			}
 		}
 		some := slices.ContainsFunc(s.Endpoints, usable)
-		if !spec.InternalLocal && unique(s) && some != (len(cluster.Near) > 0) || spec.ExternalLocal == outside.Masquerade {
+		if !spec.InternalLocal && distinct(s) && some != (len(cluster.Near) > 0) || spec.ExternalLocal == outside.Masquerade {
 			t.Fatalf("%+v of %+v", plan, s)
 		}
-		if unique(s) && len(outside.Near) == 0 && outside.Drop {
+		if distinct(s) && len(outside.Near) == 0 && outside.Drop {
 			t.Fatal("nobody is there, and clients wait")
 		}
 	}
 }
 
-func unique(s Slice) bool {
+func distinct(s Slice) bool {
 	seen := map[netip.Addr]bool{}
 	for _, e := range s.Endpoints {
 		if seen[e.Addr] {
@@ -340,7 +354,7 @@ func TestBounds(t *testing.T) {
 		s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: fmt.Sprintf("192.0.%d.%d", i/250, i%250)})
 		s.Spec.LoadBalancerSourceRanges = append(s.Spec.LoadBalancerSourceRanges, "192.0.2.0/24")
 	}
-	spec, _ := Trim(s)
+	spec := Trim(s)
 	if len(spec.Ports) > mostPorts || len(spec.Balanced) > mostAddresses || len(spec.Sources) > mostSources || spec.Sticky > 24*time.Hour {
 		t.Errorf("%d ports, %d addresses, %d sources, %v", len(spec.Ports), len(spec.Balanced), len(spec.Sources), spec.Sticky)
 	}
@@ -349,7 +363,7 @@ func TestBounds(t *testing.T) {
 		big.Endpoints = append(big.Endpoints, Endpoint{Addr: netip.AddrFrom4([4]byte{10, 42, byte(i >> 8), byte(i)}), Ready: true})
 	}
 	spec.Ports = []Port{{Protocol: "TCP", Port: 80}}
-	if plan, _ := Plan(spec, []Slice{big}, here); len(plan.Forwards[0].Near) != MostEndpoints {
+	if plan, _ := Plan(spec, []*Slice{&big}, here); len(plan.Forwards[0].Near) != MostEndpoints {
 		t.Error(len(plan.Forwards[0].Near), "endpoints")
 	}
 }
@@ -362,15 +376,15 @@ func FuzzTrim(f *testing.F) {
 		s.Spec.ClusterIP, s.Spec.LoadBalancerSourceRanges = cluster, []string{source}
 		s.Spec.Ports = []corev1.ServicePort{{Port: port, NodePort: node}}
 		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: lb}}
-		spec, ok := Trim(s)
-		if !ok {
-			return
-		}
+		spec := Trim(s)
 		x := &discoveryv1.EndpointSlice{Endpoints: []discoveryv1.Endpoint{{Addresses: []string{end}}},
 			Ports: []discoveryv1.EndpointPort{{Port: &port}}, AddressType: discoveryv1.AddressTypeIPv4}
 		x.Labels = map[string]string{discoveryv1.LabelServiceName: "x"}
-		slice, _ := TrimSlice(x)
-		plan, _ := Plan(spec, []Slice{slice}, here)
+		var of []*Slice
+		if slice := TrimSlice(x, "here"); slice != nil {
+			of = append(of, slice)
+		}
+		plan, _ := Plan(spec, of, here)
 		for _, f := range plan.Forwards {
 			own := f.To.Addr().IsUnspecified() && int32(f.To.Port()) == node
 			if f.To.Port() == 0 || f.To.Addr().IsUnspecified() && !own || f.To.Addr().IsLoopback() || f.To.Addr().Zone() != "" {

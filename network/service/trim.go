@@ -1,5 +1,5 @@
 // Package service decides what a board forwards: Services, EndpointSlices and a few facts of the board come in, and what the
-// kernel should do goes out. It has no effects.
+// kernel should do goes out. It has no effects. Heard is the one copy of them that a board keeps, for its rules and for names.
 //
 // The meaning is that of kube-proxy. It keeps two lists of endpoints for a port: those of all boards (traffic policy Cluster),
 // thinned by hints of zone or node, and those of this board (Local). Endpoints that end serve only where no ready one is left.
@@ -9,46 +9,77 @@ import (
 	"net/netip"
 	"strings"
 	"time"
+	"unique"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
-// Service is what is kept of a v1 Service.
+// Service is what is kept of a v1 Service, to forward it and to answer for its name. The letters are those of what is remembered on disk.
 type Service struct {
-	Name          string // namespace/name
-	Created       time.Time
-	ClusterIPs    []netip.Addr
-	Ports         []Port
-	InternalLocal bool // traffic policy of ClusterIPs
-	ExternalLocal bool // traffic policy of node ports and load balancers
-	Balanced      []netip.Addr
-	Sources       []netip.Prefix // that may use Balanced; none: all
+	Name          string         `json:"n"` // namespace/name
+	Created       time.Time      `json:"c,omitzero"`
+	ClusterIPs    []netip.Addr   `json:"a,omitempty"`
+	Ports         []Port         `json:"p,omitempty"`
+	InternalLocal bool           `json:"il,omitempty"` // traffic policy of ClusterIPs
+	ExternalLocal bool           `json:"el,omitempty"` // traffic policy of node ports and load balancers
+	Balanced      []netip.Addr   `json:"b,omitempty"`
+	Sources       []netip.Prefix `json:"s,omitempty"` // that may use Balanced; none: all
 	// Unreadable: a source range could not be understood. Nobody may use Balanced then: it was meant for few.
-	Unreadable bool
-	Sticky     time.Duration
-	HealthPort uint16
+	Unreadable bool          `json:"u,omitempty"`
+	Sticky     time.Duration `json:"st,omitempty"`
+	HealthPort uint16        `json:"h,omitempty"`
+
+	Elsewhere bool   `json:"o,omitempty"`  // another program forwards it
+	Headless  bool   `json:"hl,omitempty"` // its name leads to its endpoints
+	Unready   bool   `json:"ur,omitempty"` // its endpoints are told before they are ready
+	Target    string `json:"t,omitempty"`  // of an ExternalName
 }
+
+// Forwards says whether this board leads connections to it.
+func (s *Service) Forwards() bool { return len(s.ClusterIPs) > 0 && !s.Elsewhere }
 
 // Port is one of a Service.
 type Port struct {
-	Name, Protocol string
-	Port, Node     uint16
+	Name     string `json:"n,omitempty"`
+	Protocol string `json:"r"`
+	Port     uint16 `json:"p"`
+	Node     uint16 `json:"o,omitempty"`
 }
 
 // Slice is what is kept of an EndpointSlice.
 type Slice struct {
-	Service   string // namespace/name
-	Ports     []Port // Node is not used
-	Endpoints []Endpoint
+	Service   string     `json:"s"`           // namespace/name
+	Ports     []Port     `json:"p,omitempty"` // Node is not used
+	AllPorts  bool       `json:"l,omitempty"` // it names no ports: those of the Service
+	Headless  bool       `json:"h,omitempty"` // it says that nobody forwards its Service
+	ByHand    bool       `json:"b,omitempty"` // somebody else than the control plane wrote it, and may not have said that
+	Endpoints []Endpoint `json:"e"`
 }
 
 // Endpoint is one of a Slice.
 type Endpoint struct {
-	Addr                        netip.Addr
-	Node                        string
-	Ready, Serving, Terminating bool
-	ForZones, ForNodes          []string
+	Addr        netip.Addr `json:"a"`
+	Ready       bool       `json:"r,omitempty"`
+	Serving     bool       `json:"s,omitempty"`
+	Terminating bool       `json:"t,omitempty"`
+	Node        string     `json:"n,omitempty"`
+	Host        string     `json:"h,omitempty"` // in small letters; empty: the address with dashes
+	Pod         string     `json:"p,omitempty"` // of this board: its name
+	Hints       *Hints     `json:"i,omitempty"`
+}
+
+// Hints say for whom an endpoint is meant.
+type Hints struct {
+	Zones []string `json:"z,omitempty"`
+	Nodes []string `json:"n,omitempty"`
+}
+
+// Key is the name in two parts.
+func Key(name string) types.NamespacedName {
+	namespace, name, _ := strings.Cut(name, "/")
+	return types.NamespacedName{Namespace: namespace, Name: name}
 }
 
 // What one object may make a board hold. An API server takes less; what is beyond is not forwarded.
@@ -65,15 +96,18 @@ const (
 // proxyNameLabel is on Services that another program forwards.
 const proxyNameLabel = "service.kubernetes.io/service-proxy-name"
 
-// Trim keeps of a Service what forwarding needs; false: there is nothing to forward.
-func Trim(s *corev1.Service) (Service, bool) {
-	if _, others := s.Labels[proxyNameLabel]; others || s.Spec.Type == corev1.ServiceTypeExternalName {
-		return Service{}, false
+// managedByLoop are slices that the control plane's own loop writes.
+const managedByLoop = "endpointslice-controller.k8s.io"
+
+// Trim keeps of a Service what a board needs.
+func Trim(s *corev1.Service) *Service {
+	out := &Service{Name: s.Namespace + "/" + s.Name, Created: s.CreationTimestamp.Time, Unready: s.Spec.PublishNotReadyAddresses}
+	if s.Spec.Type == corev1.ServiceTypeExternalName {
+		out.Target = strings.ToLower(strings.TrimSuffix(s.Spec.ExternalName, ".")) + "."
+		return out
 	}
-	out := Service{Name: s.Namespace + "/" + s.Name, Created: s.CreationTimestamp.Time, ClusterIPs: clusterIPs(s)}
-	if len(out.ClusterIPs) == 0 { // headless, or it has no address yet
-		return Service{}, false
-	}
+	_, out.Elsewhere = s.Labels[proxyNameLabel]
+	out.ClusterIPs, out.Headless = clusterIPs(s), s.Spec.ClusterIP == corev1.ClusterIPNone
 	for _, p := range s.Spec.Ports[:min(len(s.Spec.Ports), mostPorts)] {
 		if port, node := portOf(p.Port), portOf(p.NodePort); port != 0 {
 			out.Ports = append(out.Ports, Port{Name: p.Name, Protocol: protocol(&p.Protocol), Port: port, Node: node})
@@ -93,7 +127,7 @@ func Trim(s *corev1.Service) (Service, bool) {
 			out.HealthPort = portOf(s.Spec.HealthCheckNodePort)
 		}
 	}
-	return out, true
+	return out
 }
 
 // clusterIPs are the addresses of a Service, one of each family.
@@ -159,21 +193,23 @@ func portOf(n int32) uint16 {
 	return uint16(n)
 }
 
+// protocol shares one string among all ports.
 func protocol(p *corev1.Protocol) string {
 	if p == nil || *p == "" {
 		return string(corev1.ProtocolTCP)
 	}
-	return string(*p)
+	return unique.Make(string(*p)).Value()
 }
 
-// TrimSlice keeps of an EndpointSlice what forwarding needs; false: nothing of it is forwarded.
-func TrimSlice(s *discoveryv1.EndpointSlice) (Slice, bool) {
+// TrimSlice keeps of an EndpointSlice what the board of that name needs; nil: nothing of it.
+func TrimSlice(s *discoveryv1.EndpointSlice, board string) *Slice {
 	name := s.Labels[discoveryv1.LabelServiceName]
-	_, headless := s.Labels[corev1.IsHeadlessService]
-	if name == "" || headless || s.AddressType == discoveryv1.AddressTypeFQDN {
-		return Slice{}, false
+	if name == "" || s.AddressType == discoveryv1.AddressTypeFQDN {
+		return nil
 	}
-	out := Slice{Service: s.Namespace + "/" + name}
+	out := &Slice{Service: s.Namespace + "/" + name, AllPorts: s.Ports == nil}
+	_, out.Headless = s.Labels[corev1.IsHeadlessService]
+	out.ByHand = s.Labels[discoveryv1.LabelManagedBy] != managedByLoop
 	for _, p := range s.Ports[:min(len(s.Ports), mostPorts)] {
 		if p.Port == nil || portOf(*p.Port) == 0 {
 			continue
@@ -185,14 +221,17 @@ func TrimSlice(s *discoveryv1.EndpointSlice) (Slice, bool) {
 		out.Ports = append(out.Ports, port)
 	}
 	for _, e := range s.Endpoints[:min(len(s.Endpoints), MostEndpoints)] {
-		if end, ok := trimEndpoint(e, s.AddressType); ok {
+		if end, ok := trimEndpoint(e, s.AddressType, board); ok {
 			out.Endpoints = append(out.Endpoints, end)
 		}
 	}
-	return out, len(out.Ports) > 0 && len(out.Endpoints) > 0
+	if len(out.Endpoints) == 0 {
+		return nil
+	}
+	return out
 }
 
-func trimEndpoint(e discoveryv1.Endpoint, family discoveryv1.AddressType) (Endpoint, bool) {
+func trimEndpoint(e discoveryv1.Endpoint, family discoveryv1.AddressType, board string) (Endpoint, bool) {
 	if len(e.Addresses) == 0 {
 		return Endpoint{}, false
 	}
@@ -203,16 +242,38 @@ func trimEndpoint(e discoveryv1.Endpoint, family discoveryv1.AddressType) (Endpo
 	c := e.Conditions
 	out := Endpoint{Addr: a, Ready: c.Ready == nil || *c.Ready, Serving: c.Serving == nil || *c.Serving,
 		Terminating: c.Terminating != nil && *c.Terminating}
-	if e.NodeName != nil {
-		out.Node = *e.NodeName
+	if e.Hostname != nil {
+		out.Host = strings.ToLower(*e.Hostname)
 	}
-	if e.Hints != nil {
-		for _, z := range e.Hints.ForZones {
-			out.ForZones = append(out.ForZones, z.Name)
-		}
-		for _, n := range e.Hints.ForNodes {
-			out.ForNodes = append(out.ForNodes, n.Name)
-		}
+	if e.NodeName != nil {
+		out.Node = unique.Make(*e.NodeName).Value()
+	}
+	if out.Node == board && e.TargetRef != nil && e.TargetRef.Kind == "Pod" {
+		out.Pod = e.TargetRef.Name
+	}
+	if e.Hints == nil || len(e.Hints.ForZones)+len(e.Hints.ForNodes) == 0 {
+		return out, true
+	}
+	out.Hints = &Hints{}
+	for _, z := range e.Hints.ForZones {
+		out.Hints.Zones = append(out.Hints.Zones, unique.Make(z.Name).Value())
+	}
+	for _, n := range e.Hints.ForNodes {
+		out.Hints.Nodes = append(out.Hints.Nodes, unique.Make(n.Name).Value())
 	}
 	return out, true
+}
+
+func (h *Hints) zones() []string {
+	if h == nil {
+		return nil
+	}
+	return h.Zones
+}
+
+func (h *Hints) nodes() []string {
+	if h == nil {
+		return nil
+	}
+	return h.Nodes
 }

@@ -27,11 +27,11 @@ func (l *Loop) Of(ctx context.Context, namespace string) ([]*corev1.Service, err
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.heard.RLock()
+	defer l.heard.RUnlock()
 	var out []*corev1.Service
-	for name, s := range l.services {
-		if name.Namespace == namespace || name == kubernetes {
+	for name, s := range l.heard.Services() {
+		if s.Forwards() && (name.Namespace == namespace || name == kubernetes) {
 			out = append(out, untrim(name, s))
 		}
 	}
@@ -39,7 +39,7 @@ func (l *Loop) Of(ctx context.Context, namespace string) ([]*corev1.Service, err
 }
 
 // untrim is what programs are told of a Service.
-func untrim(name types.NamespacedName, s service.Service) *corev1.Service {
+func untrim(name types.NamespacedName, s *service.Service) *corev1.Service {
 	out := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}}
 	out.Spec.ClusterIP = s.ClusterIPs[0].String()
 	out.Spec.Ports = make([]corev1.ServicePort, 0, len(s.Ports))
@@ -53,7 +53,9 @@ func untrim(name types.NamespacedName, s service.Service) *corev1.Service {
 func (l *Loop) giveUp() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.heard.services {
+	select {
+	case <-l.known:
+	default:
 		slog.Warn("the control plane has not told what Services there are; pods start without their variables until it does", "after", silence)
 		once(l.known)
 	}

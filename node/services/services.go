@@ -1,5 +1,6 @@
 // Package services has a board forward what the Services of its cluster say: it follows them and their EndpointSlices, keeps of both
-// what network/service needs, and tells a network.Forwarder what is other than before. A burst of changes is one transaction.
+// what network/service needs, and tells a network.Forwarder what is other than before. A burst of changes is one transaction. Whoever
+// answers for the names of Services reads the same copy.
 //
 // What is forwarded stays in the kernel when this process ends, and while the control plane cannot be asked: nothing is taken back
 // before everything has been heard.
@@ -17,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
@@ -29,39 +31,46 @@ import (
 // Config is what a Loop needs.
 type Config struct {
 	Client    api.Client
-	Forwarder network.Forwarder
-	Node      string // whose endpoints are local
+	Forwarder network.Forwarder // nil: nobody forwards, Services are heard for their names
+	Node      string            // whose endpoints are local
 	// Pods are the networks of the board's pods now. Another one counts within a minute.
 	Pods func() []netip.Prefix
+	// Memory is where what was heard outlives this process and a reboot. Nil: the control plane is on this board.
+	Memory Memory
+	// Here are the pods of this board, with the addresses that they have now. It counts while the control plane cannot be asked: what was
+	// remembered of them may be from before a reboot.
+	Here func() []*corev1.Pod
 }
 
 // Loop is the one of a board.
 type Loop struct {
 	cfg    Config
+	heard  *service.Heard
 	wake   chan struct{} // capacity 1
-	needed chan struct{} // closed when some Service forwards: until then nobody follows slices
+	needed chan struct{} // closed when some Service has endpoints: until then nobody follows slices
 	known  chan struct{} // closed when pods may be told what Services there are (Of)
 	doors  doors
 	failed grumble.Once
+	memory memory
+	got    [2]bool // all Services, all slices, once, from the control plane or from memory; under memory.order
+	fresh  [2]bool // from the control plane
 
-	mu       sync.Mutex
-	zone     string
-	services map[types.NamespacedName]service.Service
-	slices   map[types.NamespacedName]map[string]service.Slice // by Service and name
-	owner    map[types.NamespacedName]types.NamespacedName     // of slices
-	dirty    map[types.NamespacedName]bool                     // Services to plan again
-	all      bool                                              // plan all of them
-	heard    struct{ services, slices bool }                   // whole, once
-	full     bool                                              // told that there are too many
-	hidden   bool                                              // told that pods of other boards cannot be reached
+	mu     sync.Mutex
+	zone   string
+	dirty  map[types.NamespacedName]bool // Services to plan again
+	all    bool                          // plan all of them
+	full   bool                          // told that there are too many
+	hidden bool                          // told that pods of other boards cannot be reached
 }
 
 // New prepares a Loop; Run works.
 func New(cfg Config) *Loop {
-	return &Loop{cfg: cfg, wake: make(chan struct{}, 1), needed: make(chan struct{}), known: make(chan struct{}), all: true,
-		services: map[types.NamespacedName]service.Service{}, slices: map[types.NamespacedName]map[string]service.Slice{},
-		owner: map[types.NamespacedName]types.NamespacedName{}, dirty: map[types.NamespacedName]bool{}}
+	return &Loop{cfg: cfg, heard: service.NewHeard(), wake: make(chan struct{}, 1), needed: make(chan struct{}), known: make(chan struct{}),
+		all: true, dirty: map[types.NamespacedName]bool{}, memory: memory{away: make(chan struct{}, 1), stir: make(chan struct{}, 1)}}
 }
+
+// Heard is what the Loop hears.
+func (l *Loop) Heard() *service.Heard { return l.heard }
 
 // Saw takes note of the board's zone, which hints of EndpointSlices name.
 func (l *Loop) Saw(n *corev1.Node) {
@@ -69,13 +78,13 @@ func (l *Loop) Saw(n *corev1.Node) {
 	defer l.mu.Unlock()
 	if zone := n.Labels[corev1.LabelTopologyZone]; zone != l.zone {
 		l.zone, l.all = zone, true
-		l.poke()
+		poke(l.wake)
 	}
 }
 
-func (l *Loop) poke() {
+func poke(ch chan struct{}) {
 	select {
-	case l.wake <- struct{}{}:
+	case ch <- struct{}{}:
 	default:
 	}
 }
@@ -87,30 +96,62 @@ func (l *Loop) Run(ctx context.Context) error {
 	}
 	defer time.AfterFunc(silence, l.giveUp).Stop()
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error {
-		return l.follow(ctx, api.Services, l.replaceServices, l.applyService)
-	})
+	if l.cfg.Memory != nil {
+		l.load()
+		g.Go(func() error { return l.remember(ctx) })
+	}
+	g.Go(func() error { return l.follow(ctx, service.OfServices, api.Services) })
 	g.Go(func() error {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-l.needed:
 		}
-		return l.follow(ctx, discovery.EndpointSlices, l.replaceSlices, l.applySlice)
+		return l.follow(ctx, service.OfSlices, discovery.EndpointSlices)
 	})
-	g.Go(func() error { return l.forward(ctx, g) })
+	if l.cfg.Forwarder != nil {
+		g.Go(func() error { return l.forward(ctx, g) })
+	}
 	return g.Wait()
 }
 
 // unknown is how long a control plane that has no such objects is left alone.
 const unknown = time.Minute
 
-func (l *Loop) follow(ctx context.Context, kind *api.Kind, all func([]api.Object), one func(api.Event)) error {
-	return api.Follower{Client: l.cfg.Client, Kind: kind, All: all, Unknown: unknown, One: func(e api.Event) {
-		if e.Type != api.Bookmark {
-			one(e)
-		}
-	}}.Run(ctx)
+func (l *Loop) follow(ctx context.Context, what int, kind *api.Kind) error {
+	client := attentive{l.cfg.Client, l.failing}
+	return api.Follower{Client: client, Kind: kind, Unknown: unknown, All: func(list []api.Object) { l.replace(what, list) },
+		One: func(e api.Event) {
+			if e.Type != api.Bookmark {
+				l.apply(what, e)
+			}
+		}}.Run(ctx)
+}
+
+// attentive tells of lists that fail.
+type attentive struct {
+	api.Client
+	failed func(error)
+}
+
+func (a attentive) List(ctx context.Context, kind *api.Kind, opts api.ListOptions) (api.List, error) {
+	out, err := a.Client.List(ctx, kind, opts)
+	if err != nil && ctx.Err() == nil {
+		a.failed(err)
+	}
+	return out, err
+}
+
+// failing: a control plane that has no such objects, as an older one, has no Services; of one that does not answer what was remembered
+// counts.
+func (l *Loop) failing(err error) {
+	if apierrors.IsNotFound(err) {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		once(l.known)
+		return
+	}
+	poke(l.memory.away)
 }
 
 // awaitFirst removes what an earlier run may have left, when there are no Services (any more), and waits for one.
@@ -124,9 +165,18 @@ func (l *Loop) awaitFirst(ctx context.Context) bool {
 		return true
 	}
 	once(l.known) // nobody else closes it yet
+	l.heard.Told(service.OfServices)
+	l.heard.Told(service.OfSlices)
+	if l.cfg.Forwarder == nil {
+		return l.await(ctx, begin)
+	}
 	if err := l.cfg.Forwarder.Delete(ctx); err != nil && ctx.Err() == nil {
 		slog.Warn("cannot remove the rules of Services that are gone", "err", err)
 	}
+	return l.await(ctx, begin)
+}
+
+func (*Loop) await(ctx context.Context, begin <-chan struct{}) bool {
 	select {
 	case <-ctx.Done():
 		return false
@@ -205,43 +255,49 @@ func (l *Loop) sync(ctx context.Context, g *errgroup.Group) error {
 
 // take plans what changed since the last call.
 func (l *Loop) take() (plans []network.Service, health map[string]service.Health, all, ready bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.heard.services || len(l.services) > 0 && !l.heard.slices {
+	l.memory.order.Lock()
+	ready = l.got[service.OfServices] && (l.got[service.OfSlices] || !l.needs())
+	l.memory.order.Unlock()
+	if !ready {
 		return nil, nil, false, false
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.heard.RLock()
+	defer l.heard.RUnlock()
 	all, l.all = l.all, false
 	changed := l.dirty
 	l.dirty = map[types.NamespacedName]bool{}
 	health = map[string]service.Health{}
-	for name := range changed {
-		if s, ok := l.services[name]; ok && !all {
-			plan, h := l.plan(name, s)
-			plans = append(plans, plan)
-			health[plan.Name] = h
-		} else if !all {
-			gone := network.Service{Name: name.String()}
-			plans, health[gone.Name] = append(plans, gone), service.Health{}
+	add := func(name types.NamespacedName, s *service.Service) {
+		plan, h := network.Service{Name: name.String()}, service.Health{} // it is gone
+		if s != nil {
+			plan, h = l.plan(name, s)
 		}
+		plans, health[plan.Name] = append(plans, plan), h
 	}
-	if all {
-		for name, s := range l.services {
-			plan, h := l.plan(name, s)
-			plans, health[plan.Name] = append(plans, plan), h
+	if !all {
+		for name := range changed {
+			add(name, l.heard.Service(name))
+		}
+		return plans, health, all, true
+	}
+	for name, s := range l.heard.Services() {
+		if s.Forwards() {
+			add(name, s)
 		}
 	}
 	return plans, health, all, true
 }
 
-func (l *Loop) plan(name types.NamespacedName, s service.Service) (network.Service, service.Health) {
+func (l *Loop) plan(name types.NamespacedName, s *service.Service) (network.Service, service.Health) {
 	b := service.Board{Name: l.cfg.Node, Zone: l.zone}
 	if l.cfg.Pods != nil {
 		b.Pods = l.cfg.Pods()
 	}
-	var of []service.Slice
-	for _, x := range l.slices[name] {
-		of = append(of, x)
-		if !l.hidden && slices.ContainsFunc(x.Endpoints, b.Hides) {
+	of := l.heard.Behind(name)
+	for _, x := range of {
+		if !l.hidden && s.Forwards() && slices.ContainsFunc(x.Endpoints, b.Hides) {
 			l.hidden = true
 			slog.Warn("pods of another board have addresses of this board's own pods, so Services do not lead there from here; "+
 				"give every board a network: ledge serve --allocate-node-cidrs --cluster-cidr 10.44.0.0/16", "service", name)
@@ -250,99 +306,98 @@ func (l *Loop) plan(name types.NamespacedName, s service.Service) (network.Servi
 	return service.Plan(s, of, b)
 }
 
-func (l *Loop) replaceServices(list []api.Object) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	clear(l.services)
+// replace takes all that there is of a kind.
+func (l *Loop) replace(what int, list []api.Object) {
+	l.memory.order.Lock()
+	defer l.memory.order.Unlock()
+	there := make(map[types.NamespacedName]bool, len(list))
+	for _, o := range list {
+		there[api.Key(o)] = true
+	}
+	l.heard.Keep(what, there)
 	for _, o := range list {
 		l.put(o)
 	}
-	l.heard.services, l.all = true, true
-	once(l.known)
-	l.poke()
-}
-
-func (l *Loop) applyService(e api.Event) {
+	l.got[what], l.fresh[what] = true, true
+	l.heard.Told(what)
+	if what == service.OfServices && !l.needs() { // nobody follows slices
+		l.heard.Told(service.OfSlices)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if name := api.Key(e.Object); e.Type == api.Deleted {
-		delete(l.services, name)
-		l.dirty[name] = true
-	} else {
-		l.put(e.Object)
+	if what == service.OfServices {
+		once(l.known)
 	}
-	l.poke()
+	l.all = true
+	poke(l.wake)
+	poke(l.memory.stir)
 }
 
-// mostServices and mostSlices are what a board keeps; the network takes fewer.
-const mostServices, mostSlices = 10_000, 20_000
+// needs says whether slices are followed.
+func (l *Loop) needs() bool {
+	select {
+	case <-l.needed:
+		return true
+	default:
+		return false
+	}
+}
+
+// apply takes one change.
+func (l *Loop) apply(what int, e api.Event) {
+	l.memory.order.Lock()
+	defer l.memory.order.Unlock()
+	switch {
+	case e.Type != api.Deleted:
+		l.put(e.Object)
+	case what == service.OfServices:
+		l.heard.DeleteService(api.Key(e.Object))
+		l.touch(api.Key(e.Object))
+	default:
+		changed, _ := l.heard.SetSlice(api.Key(e.Object), nil)
+		l.touch(changed...)
+	}
+	poke(l.wake)
+	poke(l.memory.stir)
+}
 
 func (l *Loop) put(o api.Object) {
-	v, ok := o.(*corev1.Service)
-	if !ok {
-		return
+	room := true
+	if v, ok := o.(*corev1.Service); ok {
+		s := service.Trim(v)
+		room = l.heard.SetService(s)
+		l.touch(api.Key(o))
+		l.need(s)
 	}
-	name := api.Key(o)
-	l.dirty[name] = true
-	s, forwards := service.Trim(v)
-	if !forwards || !l.room(len(l.services), mostServices) {
-		delete(l.services, name)
-		return
+	if v, ok := o.(*discoveryv1.EndpointSlice); ok {
+		var changed []types.NamespacedName
+		changed, room = l.heard.SetSlice(api.Key(o), service.TrimSlice(v, l.cfg.Node))
+		l.touch(changed...)
 	}
-	l.services[name] = s
-	once(l.needed)
-}
-
-// room says once that there is none.
-func (l *Loop) room(n, most int) bool {
-	if n >= most && !l.full {
-		l.full = true
-		slog.Warn("there are more Services than a board forwards; some go without", "most", most)
-	}
-	return n < most
-}
-
-func (l *Loop) replaceSlices(list []api.Object) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	clear(l.slices)
-	clear(l.owner)
-	for _, o := range list {
-		l.putSlice(o, false)
-	}
-	l.heard.slices, l.all = true, true
-	l.poke()
-}
-
-func (l *Loop) applySlice(e api.Event) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.putSlice(e.Object, e.Type == api.Deleted)
-	l.poke()
-}
-
-// putSlice takes note of a slice; it may have passed to another Service.
-func (l *Loop) putSlice(o api.Object, deleted bool) {
-	v, ok := o.(*discoveryv1.EndpointSlice)
-	if !ok {
-		return
-	}
-	name := api.Key(o)
-	if of, had := l.owner[name]; had {
-		delete(l.slices[of], name.Name)
-		if len(l.slices[of]) == 0 {
-			delete(l.slices, of)
+	if !room {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if !l.full {
+			l.full = true
+			slog.Warn("there are more Services than a board keeps; some go without", "most", service.MostServices)
 		}
-		delete(l.owner, name)
-		l.dirty[of] = true
 	}
-	s, used := service.TrimSlice(v)
-	if deleted || !used || !l.room(len(l.owner), mostSlices) {
-		return
+}
+
+// need has slices followed once a Service has some.
+func (l *Loop) need(s *service.Service) {
+	if s.Target == "" {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		once(l.needed)
 	}
-	of := types.NamespacedName{Namespace: v.Namespace, Name: v.Labels[discoveryv1.LabelServiceName]}
-	if l.slices[of] == nil {
-		l.slices[of] = map[string]service.Slice{}
+}
+
+// touch has Services planned again.
+func (l *Loop) touch(names ...types.NamespacedName) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, n := range names {
+		l.dirty[n] = true
 	}
-	l.slices[of][name.Name], l.owner[name], l.dirty[of] = s, of, true
 }

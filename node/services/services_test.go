@@ -349,29 +349,17 @@ func TestNoServices(t *testing.T) {
 		if got := c.counts(); got != [3]int{0, 0, 1} || len(p.lists) > 0 {
 			t.Errorf("updates, prunes, deletes: %v, lists: %v", got, p.lists)
 		}
-		p.put(api.Services, svc("web", "None"))
+		out := svc("web", "")
+		out.Spec.Type, out.Spec.ExternalName = corev1.ServiceTypeExternalName, "example.com"
+		p.put(api.Services, out)
 		p.begin()
 		synctest.Wait()
 		if p.lists[discovery.EndpointSlices] > 0 {
-			t.Error("slices are followed though no Service forwards")
+			t.Error("slices are followed though no Service has any")
 		}
 		p.put(api.Services, svc("web", "10.96.0.1"))
 		expect(t, "the first", k, "default/web=")
 	})
-}
-
-// TestBoundOfServices: a board keeps no more than it is meant to.
-func TestBoundOfServices(t *testing.T) {
-	l := New(Config{})
-	for i := range mostServices + 5 {
-		l.put(svc(fmt.Sprint("s", i), fmt.Sprintf("10.96.%d.%d", i/250, i%250+1)))
-	}
-	for i := range mostSlices + 5 {
-		l.putSlice(slice(fmt.Sprint("x", i), "s1", "10.42.0.2"), false)
-	}
-	if len(l.services) != mostServices || len(l.owner) != mostSlices {
-		t.Errorf("%d services, %d slices", len(l.services), len(l.owner))
-	}
 }
 
 // Where another board's pods have addresses of this board's, nobody is led to them from here; once the board has a network of its own
