@@ -2,6 +2,10 @@ package brain
 
 import (
 	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -40,21 +44,44 @@ func openForwarding(b *Brain) (f forwarding) {
 	cfg := services.Config{Client: b.client, Forwarder: f.rules, Node: b.Name, Pods: b.given.Prefixes,
 		Here: func() []*corev1.Pod { return b.agent.Pods() }}
 	if b.plane == nil {
-		cfg.Memory = remembered{b.store.Table("services")}
+		cfg.Memory = remembered{b.store.Table("services"), filepath.Join(b.RunDir, "services.lag")}
 	}
 	f.loop = services.New(cfg)
 	return f
 }
 
-// remembered is what a board that has joined remembers of Services.
-type remembered struct{ *storage.Table }
+// remembered is what a board that has joined remembers of Services. A file in the run directory says that the card lags.
+type remembered struct {
+	*storage.Table
+	lags string
+}
 
 func (r remembered) Load() (rows map[string][]byte, whole bool, err error) {
 	rows, damaged, err := r.All()
-	return rows, len(damaged) == 0, err
+	if len(damaged) > 0 {
+		slog.Error("some of what is remembered of Services is damaged and forgotten", "entries", len(damaged))
+	}
+	_, behind := os.Lstat(r.lags)
+	return rows, len(damaged) == 0 && errors.Is(behind, os.ErrNotExist), err
 }
 
-func (r remembered) Save(rows map[string][]byte) error { return r.PutAll(rows) }
+func (r remembered) Lag() {
+	if err := os.WriteFile(r.lags, nil, 0o600); err != nil { // a full tmpfs: after a crash the control plane has to answer first, or less is known
+		slog.Debug("cannot note that Services are to be written down", "err", err)
+	}
+}
+
+func (r remembered) Save(rows map[string][]byte) error {
+	if len(rows) > 0 {
+		if err := r.PutAll(rows); err != nil {
+			return err
+		}
+	}
+	if err := os.Remove(r.lags); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
+}
 
 // shown shows the Node to those who follow it.
 func (f forwarding) shown(g *given.Network) func(*corev1.Node) bool {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -44,6 +45,12 @@ func (s *shed) served(b *testBoard, flags []string) {
 	}
 	door := "http://" + b.address(2) + "/"
 	s.allAnswer(door, s.fromPlane)
+	b.eventually("what it heard is on its card", func() error {
+		if _, err := os.Lstat(filepath.Join(b.runDir, "services.lag")); !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("it lags: %v", err)
+		}
+		return nil
+	})
 
 	cluster := "http://" + s.clusterIP("web") + "/"
 	_ = s.plane.signal(syscall.SIGKILL)

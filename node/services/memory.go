@@ -20,8 +20,10 @@ import (
 
 // Memory keeps rows on the board's disk.
 type Memory interface {
-	// Load reads them all. Where some are damaged, whole is false.
+	// Load reads them all. Where some are damaged, or Lag was the last word in this boot, whole is false.
 	Load() (rows map[string][]byte, whole bool, err error)
+	// Lag says that more is known than the rows say, until the next Save or the next boot.
+	Lag()
 	// Save writes rows, and removes those that are nil: all of it or nothing.
 	Save(rows map[string][]byte) error
 }
@@ -47,6 +49,7 @@ type memory struct {
 
 	rows  map[string][]byte // as read, until they are used or something was heard
 	whole bool
+	lags  bool              // Lag was called
 	saved map[string]uint64 // hashes of the rows on disk
 
 	recalled time.Time                               // when what was remembered began to count; zero: it does not
@@ -66,9 +69,6 @@ func (l *Loop) load() {
 	rows, whole, err := l.cfg.Memory.Load()
 	if err != nil {
 		slog.Warn("cannot read what is remembered of Services", "err", err)
-	}
-	if !whole && err == nil {
-		slog.Error("some of what is remembered of Services is damaged and forgotten")
 	}
 	m.rows, m.whole, m.saved = rows, whole && err == nil, map[string]uint64{}
 	for key, row := range rows {
@@ -137,7 +137,7 @@ func (l *Loop) recall(ctx context.Context) {
 	m.recalled = time.Now()
 	l.mend()
 	for what := range l.got {
-		l.got[what] = true
+		l.got[what] = m.whole || !m.stood // rules that stand know more than rows that lag
 		if m.whole {
 			l.heard.Told(what)
 		}
@@ -148,6 +148,17 @@ func (l *Loop) recall(ctx context.Context) {
 	l.all = true
 	once(l.known)
 	poke(l.wake)
+}
+
+// note has a change written down in time. Its caller holds order.
+func (l *Loop) note() {
+	if m := &l.memory; l.cfg.Memory != nil {
+		if !m.lags {
+			m.lags = true
+			l.cfg.Memory.Lag()
+		}
+		poke(m.stir)
+	}
 }
 
 func (l *Loop) recallRow(key string, row []byte) {
@@ -286,15 +297,15 @@ func (l *Loop) save() bool {
 			rows[key] = nil
 		}
 	}
-	if len(rows) == 0 {
+	if len(rows) == 0 && !m.lags {
 		return false
 	}
 	if err := l.cfg.Memory.Save(rows); err != nil {
 		slog.Warn("cannot remember Services; a reboot without the control plane will miss some", "err", err)
 		return true
 	}
-	m.saved = hashes
-	return true
+	m.saved, m.lags = hashes, false
+	return len(rows) > 0
 }
 
 // rows are what is heard, as it is written down. Services come first: a slice without its own is of no use.

@@ -28,18 +28,27 @@ type card struct {
 	rows    map[string][]byte
 	writes  int
 	damaged bool
+	lags    bool
+}
+
+func (c *card) Lag() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lags = true
 }
 
 func (c *card) Load() (map[string][]byte, bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return maps.Clone(c.rows), !c.damaged, nil
+	return maps.Clone(c.rows), !c.damaged && !c.lags, nil
 }
 
 func (c *card) Save(rows map[string][]byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.writes++
+	if c.lags = false; len(rows) > 0 {
+		c.writes++
+	}
 	if c.rows == nil {
 		c.rows = map[string][]byte{}
 	}
@@ -185,6 +194,31 @@ type silent struct{ api.Client }
 func (silent) List(ctx context.Context, _ *api.Kind, _ api.ListOptions) (api.List, error) {
 	<-ctx.Done()
 	return api.List{}, ctx.Err()
+}
+
+// TestKilledBeforeItWasWritten: rules that are newer than what is remembered stay where no reboot lies between.
+func TestKilledBeforeItWasWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlane()
+		p.put(api.Services, svc("web", "10.96.0.2"))
+		j := &joined{plane: p, kernel: &fake.Kernel{}}
+		j.boot(t, p, func(*Loop) { time.Sleep(time.Minute) })
+		old := maps.Clone(j.card.rows)
+		j.boot(t, p, func(*Loop) {
+			time.Sleep(time.Minute)
+			p.put(api.Services, svc("new", "10.96.0.3"))
+			expect(t, "a change", j.kernel, "default/new=", "default/web=")
+		})
+		j.card.rows, j.card.lags = old, true // the process was killed before it wrote that down
+		j.boot(t, silent{p}, func(l *Loop) {
+			time.Sleep(time.Hour)
+			expect(t, "the control plane is away", j.kernel, "default/new=", "default/web=")
+			if l.Heard().Whole() {
+				t.Error("a name is denied that may be one of what was not written down")
+			}
+			tells(t, "what is known", l, "default", "default/web=10.96.0.2 :TCP:80")
+		})
+	})
 }
 
 // TestWear: one change is written soon, many are written together, and what is as on disk is not written again.

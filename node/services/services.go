@@ -330,7 +330,7 @@ func (l *Loop) replace(what int, list []api.Object) {
 	}
 	l.all = true
 	poke(l.wake)
-	poke(l.memory.stir)
+	l.note()
 }
 
 // needs says whether slices are followed.
@@ -358,7 +358,7 @@ func (l *Loop) apply(what int, e api.Event) {
 		l.touch(changed...)
 	}
 	poke(l.wake)
-	poke(l.memory.stir)
+	l.note()
 }
 
 func (l *Loop) put(o api.Object) {
