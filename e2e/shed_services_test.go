@@ -63,7 +63,7 @@ func (s *shed) served(b *testBoard, flags []string) {
 	})
 	s.allAnswer(cluster, p.get)
 	s.allAnswer(door, s.fromPlane)
-	s.rebootedAlone(b)
+	p = s.rebootedAlone(b)
 	s.plane.launch("serve", append([]string{"--listen", fmt.Sprintf("0.0.0.0:%d", shedPort)}, flags...)...)
 	s.networked(b.name)
 	s.allAnswer("http://web/", p.get)
@@ -72,7 +72,7 @@ func (s *shed) served(b *testBoard, flags []string) {
 
 // rebootedAlone: a board whose power was cut while its control plane is away forwards and names what it was told last, and finds its own
 // pods where they are now.
-func (s *shed) rebootedAlone(b *testBoard) {
+func (s *shed) rebootedAlone(b *testBoard) *inPod {
 	s.t.Helper()
 	_ = b.signal(syscall.SIGKILL)
 	b.must("reset")
@@ -98,6 +98,7 @@ func (s *shed) rebootedAlone(b *testBoard) {
 	if must(s.t, err); !strings.Contains(string(raw), "WEB_SERVICE_HOST=") {
 		s.t.Errorf("its pod was not told of the Service: %q", raw)
 	}
+	return p
 }
 
 func (s *shed) clusterIP(service string) string {

@@ -141,6 +141,10 @@ func (s *shed) unknown(name string) {
 func (s *shed) lost(killed, cut *testBoard) {
 	s.t.Helper()
 	pids := slices.Concat(killed.processes("/kubepods/"), cut.processes("/kubepods/"))
+	restarts := map[string]int32{}
+	for _, name := range []string{"p1", "p2"} {
+		restarts[name] = s.pod(name).Status.ContainerStatuses[0].RestartCount
+	}
 	_ = killed.signal(syscall.SIGKILL)
 	table := strings.ReplaceAll(s.cable, "-", "_")
 	nft := func(words string) {
@@ -176,7 +180,7 @@ func (s *shed) lost(killed, cut *testBoard) {
 	}
 	s.plane.eventually("the pods are ready again", func() error {
 		for _, name := range []string{"p1", "p2"} {
-			if p := s.pod(name); !api.PodReady(&p) || p.Status.ContainerStatuses[0].RestartCount != 0 {
+			if p := s.pod(name); !api.PodReady(&p) || p.Status.ContainerStatuses[0].RestartCount != restarts[name] {
 				return fmt.Errorf("%s: %+v", name, p.Status)
 			}
 		}
