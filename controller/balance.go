@@ -3,6 +3,7 @@ package controller
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -41,9 +42,12 @@ func balances(svc *corev1.Service) bool {
 
 // balance gives Services of type LoadBalancer the addresses of the boards. Of two that want one port the younger waits. ready are the
 // nodes on which endpoints of a Service are ready; only Services whose traffic stays on the board that it reached are asked about.
-func balance(services []*corev1.Service, nodes []*corev1.Node, ready func(*corev1.Service) map[string]bool) map[types.UID]balanced {
+// also are further ports that are not to be had.
+func balance(services []*corev1.Service, nodes []*corev1.Node, ready func(*corev1.Service) map[string]bool,
+	also map[claim]holder) map[types.UID]balanced {
 	out := map[types.UID]balanced{}
 	holders := given(services, nodes)
+	maps.Copy(holders, also)
 	order := slices.DeleteFunc(slices.Clone(services), func(s *corev1.Service) bool { return !balances(s) })
 	slices.SortFunc(order, func(a, b *corev1.Service) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))

@@ -5,10 +5,14 @@ import (
 	"errors"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/api"
+	"ledge/api/apps"
+	"ledge/api/networking"
 )
 
 // balanceRetry is when what could not be written is written again.
@@ -21,6 +25,7 @@ type Balancers struct {
 	services Of[*corev1.Service]
 	nodes    Of[*corev1.Node]
 	slices   Of[*discoveryv1.EndpointSlice]
+	sets     Of[*appsv1.DaemonSet]
 	events   Recorder
 	changed  <-chan struct{}
 	grumble  grumble
@@ -28,14 +33,15 @@ type Balancers struct {
 
 // NewBalancers prepares the loop; call it before the World runs.
 func NewBalancers(w *World, events Recorder) *Balancers {
-	b := &Balancers{w: w, services: w.services(), nodes: w.nodes(), slices: w.slices(), events: events}
-	b.changed = listen(b.services, b.nodes, b.slices)
+	b := &Balancers{w: w, services: w.services(), nodes: w.nodes(), slices: w.slices(), events: events,
+		sets: Of[*appsv1.DaemonSet]{w.view(apps.DaemonSets, api.Selection{})}}
+	b.changed = listen(b.services, b.nodes, b.slices, b.sets)
 	return b
 }
 
 // Run gives addresses until ctx ends.
 func (b *Balancers) Run(ctx context.Context) error {
-	return loop(ctx, b.changed, b.pass, b.services, b.nodes, b.slices)
+	return loop(ctx, b.changed, b.pass, b.services, b.nodes, b.slices, b.sets)
 }
 
 func (b *Balancers) pass(ctx context.Context, now time.Time) time.Duration {
@@ -48,7 +54,7 @@ func (b *Balancers) pass(ctx context.Context, now time.Time) time.Duration {
 		return idle
 	}
 	var errs []error
-	all := balance(services, b.nodes.List(), b.ready)
+	all := balance(services, b.nodes.List(), b.ready, b.ingress())
 	for _, svc := range services {
 		if balances(svc) || svc.Spec.Type != corev1.ServiceTypeLoadBalancer && hasBalance(&svc.Status) {
 			errs = append(errs, b.tell(ctx, svc, all[svc.UID], now))
@@ -83,6 +89,19 @@ func (b *Balancers) tell(ctx context.Context, svc *corev1.Service, is balanced, 
 		b.events.Event(svc, corev1.EventTypeNormal, "EnsuredLoadBalancer", "Ensured load balancer")
 	}
 	return err
+}
+
+// ingress are the ports of the pods that take requests in, while there are any.
+func (b *Balancers) ingress() map[claim]holder {
+	set, is := b.sets.Get(metav1.NamespaceSystem, networking.Pods)
+	if !is || !isIngressSet(set) {
+		return nil
+	}
+	out := map[claim]holder{}
+	for _, c := range ingressClaims {
+		out[c] = holder{set.UID, "that of the ingress pods: delete the Ingresses of ledge's class, or give the service another port"}
+	}
+	return out
 }
 
 // ready are the nodes on which endpoints of a Service are ready.

@@ -114,7 +114,7 @@ func TestBalance(t *testing.T) {
 		}
 		ready := func(*corev1.Service) map[string]bool { return map[string]bool{"b": true} }
 		var got []string
-		for uid, b := range balance(services, nodes, ready) {
+		for uid, b := range balance(services, nodes, ready, nil) {
 			text := names[uid] + ":"
 			for _, i := range b.ingress {
 				text += " " + i.IP
@@ -140,7 +140,7 @@ func TestBalanceIsBounded(t *testing.T) {
 		nodes = append(nodes, board(fmt.Sprintf("n%03d in=10.0.%d.%d", i, i/250, i%250)))
 	}
 	svc := balancer("web 80/TCP")
-	if n := len(balance([]*corev1.Service{svc}, nodes, nil)[svc.UID].ingress); n != mostIngress {
+	if n := len(balance([]*corev1.Service{svc}, nodes, nil, nil)[svc.UID].ingress); n != mostIngress {
 		t.Errorf("%d boards are named", n)
 	}
 }

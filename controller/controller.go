@@ -16,6 +16,7 @@
 //	Mirrors        Endpoints that somebody wrote -> endpoints.Mirror -> slices that say the same
 //	Balancers      Services of type LoadBalancer, nodes, slices -> at which boards each is reached -> the Service's status
 //	Claims         claims, volumes, classes, pods, nodes -> claims.Next -> bind, release, let go
+//	IngressPods    Ingresses, their classes, nodes -> the pods that take requests in -> a DaemonSet, the Ingress's status
 //	Budgets        disruption budgets, pods -> how many may be evicted -> the budget's status
 //	Networks       nodes with pod networks -> a ConfigMap that boards read, a condition where two share one
 //	Aggregated     ClusterRoles -> rbac.Aggregate -> the rules of those that pick others
@@ -46,6 +47,7 @@ import (
 	"ledge/api/autoscaling"
 	"ledge/api/batch"
 	"ledge/api/discovery"
+	"ledge/api/networking"
 	"ledge/api/rbac"
 	"ledge/lease"
 	"ledge/scheduler"
@@ -90,7 +92,7 @@ func Run(ctx context.Context, cfg Config) error {
 	placed, health, evicted := record(scheduler.DefaultName), record("node-controller"), record("taint-eviction-controller")
 	collected, budgets, replicas := record("pod-garbage-collector"), record("controllermanager"), record("replication-controller")
 	replicated := []*replicated{controllers(w, replicas)}
-	loops := []interface{ Run(context.Context) error }{
+	loops := []runner{
 		placed, health, evicted, collected, budgets, replicas,
 		NewSchedule(w, placed, cfg.Schedule),
 		NewNodeHealth(w, health, cfg),
@@ -130,11 +132,7 @@ func Run(ctx context.Context, cfg Config) error {
 		scaled := record("horizontal-pod-autoscaler")
 		loops = append(loops, scaled, NewAutoscalers(w, cfg.Usage, scaled))
 	}
-	if w.has(discovery.EndpointSlices) {
-		behind, mirrored := record("endpoint-slice-controller"), record("endpoint-slice-mirroring-controller")
-		reached := record("service-controller")
-		loops = append(loops, behind, mirrored, reached, NewEndpoints(w, behind), NewMirrors(w, mirrored), NewBalancers(w, reached))
-	}
+	loops = append(loops, reaching(w, record)...)
 	if w.has(api.PersistentVolumeClaims) {
 		claims := record("persistentvolume-controller")
 		loops = append(loops, claims, NewClaims(w, claims))
@@ -157,6 +155,22 @@ func Run(ctx context.Context, cfg Config) error {
 		g.Go(func() error { return l.Run(ctx) })
 	}
 	return g.Wait()
+}
+
+type runner interface{ Run(context.Context) error }
+
+// reaching are the loops by which pods are reached: as Services, and from outside.
+func reaching(w *World, record func(component string) *api.Recorder) (loops []runner) {
+	if w.has(discovery.EndpointSlices) {
+		behind, mirrored := record("endpoint-slice-controller"), record("endpoint-slice-mirroring-controller")
+		reached := record("service-controller")
+		loops = append(loops, behind, mirrored, reached, NewEndpoints(w, behind), NewMirrors(w, mirrored), NewBalancers(w, reached))
+	}
+	if w.has(networking.Ingresses) {
+		ways := record("ingress-controller")
+		loops = append(loops, ways, NewIngressPods(w, ways))
+	}
+	return loops
 }
 
 // Recorder takes events for users to read; *api.Recorder is one.

@@ -23,7 +23,8 @@ import (
 type World struct {
 	Client api.Client
 	kinds  *api.Kinds
-	views  map[string]*api.View[api.Object] // by kind and selection
+	views  map[string]*api.View[api.Object]    // by kind and selection
+	with   map[*api.View[api.Object]]*api.Kind // what matters only beside objects of another kind
 }
 
 // NewWorld prepares a World; Run fills it. Without kinds it has those of a board.
@@ -31,7 +32,14 @@ func NewWorld(c api.Client, of *api.Kinds) *World {
 	if of == nil {
 		of = kinds.All
 	}
-	return &World{Client: c, kinds: of, views: map[string]*api.View[api.Object]{}}
+	return &World{Client: c, kinds: of, views: map[string]*api.View[api.Object]{}, with: map[*api.View[api.Object]]*api.Kind{}}
+}
+
+// viewWith is a view of all objects of a kind that nobody looks at before there is one of another kind.
+func (w *World) viewWith(kind, other *api.Kind) *api.View[api.Object] {
+	v := w.view(kind, api.Selection{})
+	w.with[v] = other
+	return v
 }
 
 // view is the one of what a selection picks. Ask for it before Run.
@@ -52,11 +60,14 @@ func (w *World) Run(ctx context.Context) error {
 	begin := make(chan *api.View[api.Object], len(w.views)) // each comes once
 	sparse, ok := w.Client.(api.Sparse)
 	for _, v := range w.views {
-		start := func() { begin <- v }
+		start, kind := func() { begin <- v }, v.Kind()
+		if other := w.with[v]; other != nil {
+			kind = other
+		}
 		switch {
 		case !ok:
 			start()
-		case sparse.WhenAny(v.Kind(), start):
+		case sparse.WhenAny(kind, start):
 			v.Empty()
 		}
 	}

@@ -25,7 +25,7 @@ import (
 
 // TestMain is also the program in the self image, where the test binary is static.
 func TestMain(m *testing.M) {
-	if code, ok := applet.Dispatch(os.Args); ok {
+	if code, ok := applet.Dispatch(os.Args, nil); ok {
 		os.Exit(code)
 	}
 	os.Exit(m.Run())

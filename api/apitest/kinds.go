@@ -95,6 +95,10 @@ var samples = map[*api.Kind]func(e *env) api.Object{
 		return &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4,
 			Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"192.0.2.1"}}}}
 	},
+	networking.IngressClasses: func(*env) api.Object {
+		return &networkingv1.IngressClass{Spec: networkingv1.IngressClassSpec{Controller: "apitest.dev/verbs"}}
+	},
+	networking.Ingresses: func(e *env) api.Object { return e.ingress("") },
 	networking.IPAddresses: func(e *env) api.Object {
 		return &networkingv1.IPAddress{Spec: networkingv1.IPAddressSpec{ParentRef: &networkingv1.ParentReference{Group: "apitest.dev",
 			Resource: "things", Namespace: e.ns, Name: "thing"}}}

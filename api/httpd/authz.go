@@ -8,12 +8,14 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"ledge/api"
 	"ledge/api/coordination"
 	"ledge/api/discovery"
+	"ledge/api/networking"
 	"ledge/api/node"
 	apistorage "ledge/api/storage"
 )
@@ -74,6 +76,24 @@ var nodeRules = []rule{
 	{api.ServiceAccounts, "token", []string{"create"}, anywhere}, // for pods on it: api/local looks
 }
 
+// ingressRules is what the pods may do that take requests in for Ingresses. They face strangers: of Secrets they read those that an
+// Ingress of their class names (reads.go), and of Events they write those about Ingresses (api/local). Nobody can widen that for all by
+// a role, or take it away.
+var ingressRules = []rule{
+	{networking.Ingresses, "", []string{"get", "list", "watch"}, anywhere},
+	{networking.IngressClasses, "", []string{"get", "list", "watch"}, anywhere},
+	{api.Services, "", []string{"get", "list", "watch"}, anywhere},
+	{discovery.EndpointSlices, "", []string{"get", "list", "watch"}, anywhere},
+	{api.Secrets, "", []string{"get"}, namedOnly},
+	{api.Events, "", []string{"create", "update", "patch"}, anywhere},
+}
+
+// isIngress says that a user is the account of those pods.
+func isIngress(u api.User) bool {
+	namespace, name, ok := api.AccountOf(u.Name)
+	return ok && namespace == metav1.NamespaceSystem && name == networking.Pods
+}
+
 // authorize says whether a user may do something; the error is a 403 that names all of it.
 func (h *handler) authorize(ctx context.Context, u api.User, a attributes) error {
 	if allowed(u, a) {
@@ -122,6 +142,9 @@ func allowed(u api.User, a attributes) bool {
 	}
 	if isReview(a) {
 		return true // questions about oneself
+	}
+	if isIngress(u) {
+		return slices.ContainsFunc(ingressRules, func(r rule) bool { return r.allows("", a) })
 	}
 	node, ok := nodeName(u)
 	return ok && slices.ContainsFunc(nodeRules, func(r rule) bool { return r.allows(node, a) })

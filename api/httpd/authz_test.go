@@ -32,6 +32,16 @@ var mayDo = map[string]map[string][2]string{
 		"review":                {"create", "create"},
 		"path":                  {"get", "get"},
 	},
+	"ingress": {
+		"ingresses":      {"get list watch", "get list watch"},
+		"ingressclasses": {"get list watch", "get list watch"},
+		"services":       {"get list watch", "get list watch"},
+		"endpointslices": {"get list watch", "get list watch"},
+		"secrets":        {"get", "get"}, // of these, what reads.go lets through
+		"events":         {"create update patch", "create update patch"},
+		"review":         {"create", "create"},
+		"path":           {"get", "get"},
+	},
 	// A node's name without the group, the group without the name, and somebody else.
 	"impostor": {"review": {"create", "create"}, "path": {"get", "get"}},
 	"stranded": {"review": {"create", "create"}, "path": {"get", "get"}},
@@ -46,6 +56,7 @@ var identities = map[string]api.User{
 	"impostor": {Name: "system:node:a", Groups: []string{"system:authenticated"}},
 	"stranded": {Name: "a", Groups: []string{"system:nodes"}},
 	"stranger": {Name: "bob"},
+	"ingress":  api.AccountUser("kube-system", "ledge-ingress"),
 	"account": {Name: "system:serviceaccount:default:default",
 		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"}},
 }

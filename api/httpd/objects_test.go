@@ -466,7 +466,7 @@ func TestKindsThatComeLater(t *testing.T) {
 	f.must(405, "POST", claims+"?fieldValidation=Strict",
 		`{"kind":"PersistentVolumeClaim","apiVersion":"v1","metadata":{"name":"d"},"spec":{"volumeName":"v"}}`)
 	f.must(405, "POST", claims, `{"spec":{"colour":"red"}}`)
-	f.must(405, "POST", "/apis/networking.k8s.io/v1/namespaces/default/ingresses?fieldValidation=Strict", `{"x":1}`) // no schema of it
+	f.must(405, "POST", "/apis/certificates.k8s.io/v1/certificatesigningrequests?fieldValidation=Strict", `{"x":1}`) // no schema of it
 	for body, want := range map[string]string{
 		`{"metadata":{"a":1},"spec":{"volumeName":"v","volumeName":"w"}}`: `PersistentVolumeClaim in version "v1" cannot be handled as a PersistentVolumeClaim: ` +
 			`strict decoding error: unknown field "metadata.a", duplicate field "spec.volumeName"`,

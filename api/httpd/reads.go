@@ -1,17 +1,24 @@
 package httpd
 
 import (
+	"cmp"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/fields"
 
 	"ledge/api"
+	"ledge/api/networking"
 )
 
 // mayRead is the part of a node's rights that the request line does not show: it reads the pods bound to it, the ConfigMaps, Secrets
 // and claims that these refer to, what lies on it, and the volumes of these claims. One stolen board must not hand out the secrets of all.
 func (h *handler) mayRead(r *request) error {
+	if r.Method == "GET" && r.kind == api.Secrets && isIngress(r.user) {
+		return h.mayTake(r)
+	}
 	node, ok := nodeName(r.user)
 	if !ok || r.Method != "GET" {
 		return nil
@@ -99,4 +106,30 @@ func refersTo(pod *corev1.Pod, k *api.Kind, name string) bool {
 		return slices.Contains(configMaps, name)
 	}
 	return slices.Contains(secrets, name)
+}
+
+// mayTake is the same of the pods that take requests in: they read the Secrets that an Ingress of their class names, unless a binding gives
+// them more.
+func (h *handler) mayTake(r *request) error {
+	if _, ok, err := h.granted(r.Context(), r.user, r.attributes()); err != nil || ok {
+		return err
+	}
+	list, err := h.client.List(r.Context(), networking.Ingresses, api.ListOptions{Selection: api.Selection{Namespace: r.namespace}})
+	if err != nil {
+		return err
+	}
+	for _, o := range list.Items {
+		i, ok := o.(*networkingv1.Ingress)
+		if !ok || !slices.ContainsFunc(i.Spec.TLS, func(t networkingv1.IngressTLS) bool { return t.SecretName == r.name }) {
+			continue
+		}
+		obj, err := h.client.Get(r.Context(), networking.IngressClasses, "", cmp.Or(networking.ClassOf(i), "-"))
+		if err != nil && !apierrors.IsNotFound(err) {
+			return err
+		}
+		if class, ok := obj.(*networkingv1.IngressClass); ok && class.Spec.Controller == networking.Controller {
+			return nil
+		}
+	}
+	return forbidden(r.user, r.attributes(), "no ingress of a class of %s names it", networking.Controller)
 }

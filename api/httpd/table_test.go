@@ -123,6 +123,17 @@ func samples() map[*api.Kind][]api.Object {
 	slice := &discoveryv1.EndpointSlice{ObjectMeta: named("web-x7b2c", time.Hour), AddressType: discoveryv1.AddressTypeIPv4,
 		Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.42.0.2", "10.42.0.3"}}, {Addresses: []string{"10.42.0.4", "10.42.0.5"}}},
 		Ports:     []discoveryv1.EndpointPort{{Name: ptr("http"), Port: ptr(int32(80))}, {Name: ptr("any")}}}
+	ownClass := &networkingv1.IngressClass{ObjectMeta: named("ledge", time.Hour), Spec: networkingv1.IngressClassSpec{
+		Controller: "ledge.local/ingress"}}
+	ownClass.Annotations = map[string]string{networkingv1.AnnotationIsDefaultIngressClass: "true"}
+	otherClass := &networkingv1.IngressClass{ObjectMeta: named("other", time.Hour), Spec: networkingv1.IngressClassSpec{Controller: "x.io/y",
+		Parameters: &networkingv1.IngressClassParametersReference{APIGroup: ptr("x.io"), Kind: "Thing", Name: "it"}}}
+	way := &networkingv1.Ingress{ObjectMeta: named("web", time.Hour), Spec: networkingv1.IngressSpec{IngressClassName: ptr("ledge"),
+		Rules: []networkingv1.IngressRule{{Host: "a.example"}, {}, {Host: "b.example"}, {Host: "c.example"}, {Host: "d.example"}},
+		TLS:   []networkingv1.IngressTLS{{SecretName: "tls"}}}}
+	way.Status.LoadBalancer.Ingress = []networkingv1.IngressLoadBalancerIngress{{IP: "192.168.1.8"}, {Hostname: "board.local"}, {IP: "192.168.1.7"}}
+	plainWay := &networkingv1.Ingress{ObjectMeta: named("plain", time.Hour), Spec: networkingv1.IngressSpec{
+		Rules: []networkingv1.IngressRule{{Host: "a.example"}}}}
 	template := &corev1.PodTemplate{ObjectMeta: named("t", time.Hour), Template: corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "a", Image: "x"}, {Name: "b", Image: "y"}}}}}
@@ -177,6 +188,8 @@ func samples() map[*api.Kind][]api.Object {
 		api.Services:               {service, onNodes, balanced, pending, elsewhere, &corev1.Service{}},
 		api.Endpoints:              {behind, &corev1.Endpoints{}},
 		discovery.EndpointSlices:   {slice, &discoveryv1.EndpointSlice{}},
+		networking.IngressClasses:  {ownClass, otherClass, &networkingv1.IngressClass{}},
+		networking.Ingresses:       {way, plainWay, &networkingv1.Ingress{}},
 		networking.IPAddresses: {&networkingv1.IPAddress{ObjectMeta: named("10.43.0.1", time.Hour), Spec: networkingv1.IPAddressSpec{
 			ParentRef: &networkingv1.ParentReference{Resource: "services", Namespace: "default", Name: "kubernetes"}}}, &networkingv1.IPAddress{}},
 		networking.ServiceCIDRs: {&networkingv1.ServiceCIDR{ObjectMeta: named("kubernetes", time.Hour),
@@ -265,6 +278,8 @@ var upstreamColumns = map[*api.Kind]string{
 	apps.ReplicaSets:            "Name, Desired integer, Current integer, Ready integer, Age, [Containers], [Images], [Selector]",
 	coordination.Leases:         "Name, Holder, Age",
 	discovery.EndpointSlices:    "Name, AddressType, Ports, Endpoints, Age",
+	networking.IngressClasses:   "Name, Controller, Parameters, Age",
+	networking.Ingresses:        "Name, Class, Hosts, Address, Ports, Age",
 	networking.IPAddresses:      "Name, ParentRef",
 	networking.ServiceCIDRs:     "Name, CIDRs, Age",
 	apinode.RuntimeClasses:      "Name, Handler, Age",

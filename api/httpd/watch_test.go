@@ -202,6 +202,8 @@ func TestWatchTableOfEveryKind(t *testing.T) {
 		coordination.Leases:                  `"spec":{}`,
 		api.Services:                         `"spec":{"ports":[{"port":80}]}`,
 		discovery.EndpointSlices:             `"addressType":"IPv4","endpoints":[]`,
+		networking.IngressClasses:            `"spec":{"controller":"x.io/y"}`,
+		networking.Ingresses:                 `"spec":{"defaultBackend":{"service":{"name":"s","port":{"number":80}}}}`,
 		networking.IPAddresses:               `"spec":{"parentRef":{"group":"x.io","resource":"things","name":"mine"}}`,
 		networking.ServiceCIDRs:              `"spec":{"cidrs":["192.0.2.0/24"]}`,
 		autoscaling.HorizontalPodAutoscalers: scaled, autoscaling.HorizontalPodAutoscalersV1: scaled,

@@ -39,6 +39,8 @@ var samples = map[string]string{
 	"clusterrolebindings.rbac.authorization.k8s.io": binding,
 	"endpoints":                                     `{"subsets":[{"addresses":[{"ip":"10.0.0.1"}],"notReadyAddresses":[{"ip":"10.0.0.2"}],"ports":[{"port":80}]}]}`,
 	"endpointslices.discovery.k8s.io":               `{"addressType":"IPv4","endpoints":[{"addresses":["10.0.0.1"]}],"ports":[{"port":80}]}`,
+	"ingressclasses.networking.k8s.io":              `{"spec":{"controller":"x.io/y","parameters":{"kind":"Thing","name":"it","scope":"Cluster"}}}`,
+	"ingresses.networking.k8s.io":                   `{"spec":{"defaultBackend":{"service":{"name":"s","port":{"number":80}}}},"status":{"loadBalancer":{"ingress":[{"ip":"10.0.0.1","ports":[{"port":80,"protocol":"TCP"}]}]}}}`,
 	"ipaddresses.networking.k8s.io":                 `{"spec":{"parentRef":{"resource":"services","namespace":"n","name":"x"}}}`,
 	"servicecidrs.networking.k8s.io":                `{"spec":{"cidrs":["10.0.0.0/24"]}}`,
 	"services":                                      `{"spec":{"ports":[{"port":80}]}}`,

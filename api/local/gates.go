@@ -54,6 +54,8 @@ func gates(kind *api.Kind) gate {
 		return gate{create: admitService, update: admitService, gone: serviceGone}
 	case networking.ServiceCIDRs:
 		return gate{create: admitRange, update: admitRange, mayDelete: keepDefaultRange, deleted: rangeDeleted}
+	case networking.Ingresses:
+		return gate{create: admitIngress, update: admitIngress}
 	case networking.IPAddresses:
 		return gate{gone: addressGone}
 	case api.PersistentVolumeClaims:

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/api"
+	"ledge/api/networking"
 	"ledge/api/scheduling"
 	"ledge/storage"
 )
@@ -30,6 +31,9 @@ func (c *Client) systemObjects() []api.Object {
 	}
 	for _, pc := range scheduling.SystemPriorityClasses() {
 		all = append(all, pc)
+	}
+	if slices.Contains(c.store.Kinds().Kept, networking.IngressClasses) {
+		all = append(all, ownIngressClass())
 	}
 	return all
 }

@@ -9,9 +9,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/api"
 	"ledge/api/coordination"
+	"ledge/api/networking"
 	"ledge/storage"
 )
 
@@ -67,7 +69,24 @@ func notNodes(kind *api.Kind, obj api.Object, node, verb string) error {
 	return forbidden(kind, obj.GetName(), "node %q is not allowed to %s %s", node, verb, kind)
 }
 
+// aboutIngress holds the pods that take requests in, and face strangers, to events about Ingresses.
+func aboutIngress(ctx context.Context, kind *api.Kind, objs ...api.Object) error {
+	u, ok := api.UserFrom(ctx)
+	if !ok || kind != api.Events || u.Name != api.AccountUser(metav1.NamespaceSystem, networking.Pods).Name {
+		return nil
+	}
+	for _, o := range objs {
+		if e := o.(*corev1.Event); e.InvolvedObject.Kind != networking.Ingresses.Name {
+			return forbidden(kind, e.Name, "the ingress pods can only write events about ingresses")
+		}
+	}
+	return nil
+}
+
 func restrictCreate(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj api.Object) error {
+	if err := aboutIngress(ctx, kind, obj); err != nil {
+		return err
+	}
 	node, ok := nodeIdentity(ctx)
 	if !ok {
 		return nil
@@ -178,6 +197,9 @@ func ownMirror(tx *storage.Tx, node string, obj api.Object) error {
 }
 
 func restrictUpdate(ctx context.Context, kind *api.Kind, obj, old api.Object, sub string) error {
+	if err := aboutIngress(ctx, kind, obj, old); err != nil {
+		return err
+	}
 	node, ok := nodeIdentity(ctx)
 	if !ok {
 		return nil

@@ -104,6 +104,15 @@ func FromKubeconfig(path string) (*Client, error) {
 	return New(Config{Server: conf})
 }
 
+// FromPod makes a client for a program in a pod, with the token of its service account.
+func FromPod() (*Client, error) {
+	conf, err := clientrest.InClusterConfig()
+	if err != nil {
+		return nil, fmt.Errorf("find the API of this pod's cluster: %w", err)
+	}
+	return New(Config{Server: conf})
+}
+
 // FromSocket makes a client of the ledge server behind a unix socket.
 func FromSocket(path string) (*Client, error) {
 	return FromDialer(func(ctx context.Context) (net.Conn, error) {

@@ -13,6 +13,7 @@ import (
 	"ledge/host"
 	"ledge/host/nfs"
 	"ledge/images/applet"
+	"ledge/network/ingress/door"
 )
 
 // Stamped in by the build (scripts/build.sh).
@@ -25,7 +26,7 @@ var (
 var build = config.Build{Version: version, Commit: commit, Time: buildTime}
 
 func main() {
-	if code, ok := applet.Dispatch(os.Args); ok { // it is a container of ledge.local/self
+	if code, ok := applet.Dispatch(os.Args, applets); ok { // it is a container of ledge.local/self
 		os.Exit(code)
 	}
 	if code, ok := nfs.Child(os.Args); ok {
@@ -44,6 +45,9 @@ func main() {
 	}
 	os.Exit(code)
 }
+
+// applets are those that are rooms of their own.
+var applets = map[string]func(args []string) error{"ingress": door.Main}
 
 // own are the verbs that are this program itself: they join what no other package may.
 var own = map[string]func(context.Context, *cli.Command) error{"serve": serve, "agent": serve, "keeper": keeperVerb,

@@ -19,13 +19,17 @@ import (
 const usage = "usage: ledge applet {echo ARGS... | httpd [-p PORT] | pause | sleep SECONDS...}"
 
 // Dispatch runs an applet if args, a whole command line, asks for one: by the program's name ("/bin/httpd", a
-// link to ledge) or as "ledge applet httpd". ok is false when it does not.
-func Dispatch(args []string) (code int, ok bool) {
+// link to ledge) or as "ledge applet httpd". ok is false when it does not. more are those that are too large for this package; they are
+// run in the second way only.
+func Dispatch(args []string, more map[string]func(args []string) error) (code int, ok bool) {
 	if len(args) == 0 {
 		return 0, false
 	}
 	if name := filepath.Base(args[0]); known(name) {
 		return Main(append([]string{name}, args[1:]...)), true
+	}
+	if len(args) > 2 && args[1] == "applet" && more[args[2]] != nil {
+		return ended(args[2], more[args[2]](args[3:])), true
 	}
 	if len(args) > 1 && args[1] == "applet" {
 		return Main(args[2:]), true
@@ -63,10 +67,17 @@ func Main(args []string) int {
 		return 2
 	}
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "%s: %v\n", args[0], err)
-		return 1
+		return ended(args[0], err)
 	}
 	return code
+}
+
+func ended(name string, err error) (code int) {
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
+		return 1
+	}
+	return 0
 }
 
 func echo(w io.Writer, args []string) error {

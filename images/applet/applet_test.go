@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 	}
-	code, ok := Dispatch(strings.Split(args, " "))
+	code, ok := Dispatch(strings.Split(args, " "), nil)
 	if !ok {
 		code = 3
 	}

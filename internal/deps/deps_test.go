@@ -36,8 +36,8 @@ var table = map[string][]string{
 	"scheduler/...": {"api", "api/policy", "api/storage"},
 	"node/pressure": {"api"},
 	// decisions 10 and 12
-	"api/httpd/...": {"api", "api/kinds", "api/coordination", "api/discovery", "api/node", "api/rbac", "api/storage", "api/table", "api/openapi",
-		"api/websocket"},
+	"api/httpd/...": {"api", "api/kinds", "api/coordination", "api/discovery", "api/networking", "api/node", "api/rbac", "api/storage",
+		"api/table", "api/openapi", "api/websocket"},
 	"api/websocket": {},
 	"api/valid":     {},
 	"api/table":     {},
@@ -73,8 +73,9 @@ var table = map[string][]string{
 	"api/local/...": {"api", "api/batch", "api/coordination", "api/local/allocate", "api/networking", "api/node", "api/policy",
 		"api/rbac", "api/scheduling", "api/storage", "storage", "api/managed"},
 	"api/mirror/...": {"api", "storage"},
-	"controller/...": {"api", "api/apps", "api/autoscaling", "api/batch", "api/coordination", "api/discovery", "api/kinds", "api/policy",
-		"api/rbac", "api/storage", "lease", "scheduler", "controller/autoscale", "controller/claims", "controller/cronjobs", "controller/endpoints", "controller/jobs",
+	"controller/...": {"api", "api/apps", "api/autoscaling", "api/batch", "api/coordination", "api/discovery", "api/kinds", "api/networking",
+		"api/policy", "api/rbac", "api/storage", "lease", "scheduler", "controller/autoscale", "controller/claims", "controller/cronjobs",
+		"controller/endpoints", "controller/jobs",
 		"controller/workload"},
 	"controller/workload": {"api"},
 	"controller/jobs":     {"api", "api/batch", "controller/workload"},
@@ -105,6 +106,9 @@ var table = map[string][]string{
 	"host/nfs":            {}, // decision 118
 	"firstboot":           {},
 	"upgrade/...":         {"upgrade/...", "internal/durable"},
+	// decision 114: a program of its own, in a pod
+	"network/ingress":      {"api", "api/networking"},
+	"network/ingress/door": {"api", "api/discovery", "api/networking", "api/rest", "network/ingress"},
 	"config": {"api/httpd/auditlog", "api/local", "api/local/allocate", "api/rest", "controller", "controller/machines", "api/manifest", "firstboot",
 		"host", "host/ntp", "images", "images/registry", "lease", "network/bridge", "network/plan", "node/podlog", "node/podspec",
 		"node/poster", "node/pressure", "node/static", "pki", "scheduler", "shutdown", "storage", "upgrade", "internal/durable"},
@@ -170,7 +174,8 @@ var thirdParty = map[string][]string{
 	"unsafe":                                 {"host/...", "runtime/...", "network/bridge/...", "shutdown/..."},
 	"C":                                      {"runtime/libct/..."},
 	"net/http": {"api", "api/board", "api/local", "api/httpd/...", "api/websocket", "api/rest/...",
-		"images/registry/...", "images/imagestest", "node/probe", "node/services", "controller/machines", "brain", "brain/place", "cli", "internal/original"},
+		"images/registry/...", "images/imagestest", "node/probe", "node/services", "network/ingress/door", "controller/machines",
+		"brain", "brain/place", "cli", "internal/original"},
 	"net/http/httptest": {},
 	"os/exec": {"boot", "cli", "controller/machines", "host/nfs", "runtime/keeper/...",
 		"runtime/runtimetest/...", "storage/...", "internal/original", "internal/nspawn"},
@@ -376,8 +381,9 @@ func TestForbiddenCalls(t *testing.T) {
 			if slices.Contains(calls, call) {
 				t.Errorf("%s: %s outside a program", fset.Position(sel.Pos()), call)
 			}
-			// A server of HTTP is made in one place: there its limits are. The ports at which load balancers ask have fewer (decision 104).
-			if call == "http.Server" && !matches("api/httpd/...", name) && name != "node/services" {
+			// A server of HTTP is made in one place: there its limits are. The ports at which load balancers ask have fewer (decision 104), and
+			// the pod that takes strangers in has its own (decision 114).
+			if call == "http.Server" && !matches("api/httpd/...", name) && name != "node/services" && name != "network/ingress/door" {
 				t.Errorf("%s: http.Server outside api/httpd", fset.Position(sel.Pos()))
 			}
 			// Whoever enters a namespace elsewhere does so on the process's first thread some day.

@@ -65,6 +65,8 @@ var may = map[string]map[string]bool{
 		"cronjobs status": true, "create jobs": true,
 		"create endpointslices": true, "endpointslices labels": true, "endpointslices annotations": true, "endpointslices spec": true,
 		"delete endpointslices": true, "services status": true,
+		"create serviceaccounts": true, "create daemonsets": true, "daemonsets spec": true, "daemonsets annotations": true,
+		"delete daemonsets": true, "delete serviceaccounts": true, "ingresses status": true,
 		"create endpoints": true, "endpoints labels": true, "endpoints annotations": true, "delete endpoints": true,
 	},
 }

@@ -8,7 +8,7 @@ import (
 )
 
 func main() {
-	code, ok := applet.Dispatch(os.Args)
+	code, ok := applet.Dispatch(os.Args, nil)
 	if !ok {
 		code = 3
 	}

@@ -1,0 +1,97 @@
+package door
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// lastWords is how long requests that are under way have when the pod ends.
+const lastWords = 25 * time.Second
+
+// server takes requests in on two listeners.
+type server struct {
+	http    *http.Server
+	shares  *shares
+	handler *proxy
+}
+
+func newServer(d *follower, most int) *server {
+	s := &server{shares: newShares(most), handler: newProxy(d.present.Load, most/2)}
+	s.http = &http.Server{Handler: s.handler, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: mostHeader,
+		ConnState: upgraded, ErrorLog: log.New(io.Discard, "", 0), Protocols: new(http.Protocols), DisableGeneralOptionsHandler: true,
+		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: d.certificate},
+		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 100, MaxReceiveBufferPerConnection: 128 << 10, MaxReceiveBufferPerStream: 64 << 10,
+			SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second}}
+	s.http.Protocols.SetHTTP1(true)
+	s.http.Protocols.SetHTTP2(true)
+	s.http.Protocols.SetUnencryptedHTTP2(true)
+	return s
+}
+
+// run serves until ctx ends, and then what is under way.
+func (s *server) run(ctx context.Context, plain, encrypted net.Listener) error {
+	g, ctx := errgroup.WithContext(ctx)
+	serve := func(do func() error) {
+		g.Go(func() error {
+			if err := do(); !errors.Is(err, http.ErrServerClosed) {
+				return err
+			}
+			return nil
+		})
+	}
+	serve(func() error { return s.http.Serve(&hall{plain, s.shares}) })
+	serve(func() error { return s.http.ServeTLS(&hall{encrypted, s.shares}, "", "") })
+	g.Go(func() error {
+		<-ctx.Done()
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
+		defer cancel()
+		if err := s.http.Shutdown(last); err != nil {
+			return s.http.Close() // they had their time
+		}
+		return nil
+	})
+	return g.Wait()
+}
+
+// serve opens the ports of the pod.
+func serve(ctx context.Context, d *follower, most int) error {
+	var ports [3]net.Listener
+	for i, n := range []int{PlainPort, TLSPort, HealthPort} {
+		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", fmt.Sprintf(":%d", n))
+		if err != nil {
+			return err
+		}
+		defer l.Close() // the server closes it first, unless another port failed
+		ports[i] = l
+	}
+	health := &http.Server{ReadHeaderTimeout: headerTime, WriteTimeout: headerTime, IdleTimeout: headerTime, MaxHeaderBytes: 4 << 10,
+		ErrorLog: log.New(io.Discard, "", 0), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if !d.ready() && r.URL.Path != "/healthz" {
+				refuse(w, http.StatusServiceUnavailable, "not everything was heard yet")
+				return
+			}
+			refuse(w, http.StatusOK, "ready")
+		})}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return newServer(d, most).run(ctx, ports[0], ports[1]) })
+	g.Go(func() error {
+		if err := health.Serve(&hall{ports[2], newShares(32)}); !errors.Is(err, http.ErrServerClosed) {
+			return err
+		}
+		return nil
+	})
+	g.Go(func() error {
+		<-ctx.Done()
+		return health.Close()
+	})
+	return g.Wait()
+}
