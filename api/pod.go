@@ -63,9 +63,11 @@ func keepPod(p, was *corev1.Pod, sub string) {
 
 func podBeat(p, was *corev1.Pod) *corev1.Pod {
 	c := *p
+	c.Status.ObservedGeneration = was.Status.ObservedGeneration
 	c.Status.Conditions = slices.Clone(c.Status.Conditions)
 	for i := range min(len(c.Status.Conditions), len(was.Status.Conditions)) {
 		c.Status.Conditions[i].LastProbeTime = was.Status.Conditions[i].LastProbeTime
+		c.Status.Conditions[i].ObservedGeneration = was.Status.Conditions[i].ObservedGeneration
 	}
 	return &c
 }

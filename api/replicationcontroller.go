@@ -32,8 +32,14 @@ var ReplicationControllers = Define(Kind{Version: "v1", Name: "ReplicationContro
 			}
 			return validateReplicationController(rc)
 		},
-		Spec:     func(rc *corev1.ReplicationController) any { return &rc.Spec },
-		Status:   func(rc *corev1.ReplicationController) any { return &rc.Status },
+		Spec:   func(rc *corev1.ReplicationController) any { return &rc.Spec },
+		Status: func(rc *corev1.ReplicationController) any { return &rc.Status },
+		Beat: func(rc, was *corev1.ReplicationController) *corev1.ReplicationController { // counts are found anew
+			out := *rc
+			out.Status = was.Status
+			out.Status.Conditions = rc.Status.Conditions
+			return &out
+		},
 		Template: func(rc *corev1.ReplicationController) *corev1.PodTemplateSpec { return rc.Spec.Template },
 		Scale: func(rc *corev1.ReplicationController) (autoscalingv1.ScaleSpec, autoscalingv1.ScaleStatus) {
 			return autoscalingv1.ScaleSpec{Replicas: wanted(rc)},

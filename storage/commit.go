@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"time"
 
 	bolt "go.etcd.io/bbolt"
 	berrors "go.etcd.io/bbolt/errors"
@@ -19,15 +20,27 @@ func (s *Store) commit(tx *Tx) error {
 	if err := s.raiseCeiling(tx.rev); err != nil {
 		return err
 	}
-	lazy := s.lazyCopy()
+	lazy, now := s.lazyCopy(), time.Now()
+	for slot, w := range tx.staged {
+		if !w.lazy {
+			delete(lazy, slot)
+			continue
+		}
+		since := now
+		if l, again := lazy[slot]; again {
+			since = l.since
+		}
+		lazy[slot] = lazyWrite{kind: w.kind, obj: w.obj, raw: w.raw, since: since}
+	}
 	if tx.durable {
-		return s.write(tx.grows(), func(w *writer) error { return tx.apply(w, lazy) }, func() {
-			clear(lazy) // what was lazy went along
+		along := lazy
+		if len(tx.staged) > 0 && young(lazy, now) {
+			along = nil
+		}
+		return s.write(tx.grows(), func(w *writer) error { return tx.apply(w, along) }, func() {
+			clear(along)
 			s.publish(tx, lazy)
 		})
-	}
-	for slot, w := range tx.staged {
-		lazy[slot] = lazyWrite{kind: w.kind, obj: w.obj, raw: w.raw}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -39,6 +52,12 @@ func (s *Store) commit(tx *Tx) error {
 func (s *Store) publish(tx *Tx, lazy map[string]lazyWrite) {
 	s.heard(tx)
 	s.lazy = lazy
+	if tx.durable && told(lazy) {
+		select {
+		case s.left <- struct{}{}:
+		default: // known
+		}
+	}
 	s.weighed(tx)
 	s.changed = s.changed || tx.durable && len(tx.staged) > 0
 	if len(tx.changes) > 0 {
@@ -59,24 +78,24 @@ func (s *Store) heard(tx *Tx) {
 // grows tells a transaction that needs space from one that only makes some, or leads to that.
 func (tx *Tx) grows() bool {
 	for _, w := range tx.staged {
-		if w.raw != nil && !w.spends {
+		if w.raw != nil && !w.spends && !w.lazy {
 			return true
 		}
 	}
 	return false
 }
 
-// apply puts a transaction's writes, and every lazy write it does not overrule, into a bbolt transaction.
-func (tx *Tx) apply(w *writer, lazy map[string]lazyWrite) error {
-	for slot, l := range lazy {
-		if _, again := tx.staged[slot]; again {
-			continue
-		}
+// apply puts a transaction's writes, and the lazy writes that go along, into a bbolt transaction.
+func (tx *Tx) apply(w *writer, along map[string]lazyWrite) error {
+	for _, l := range along {
 		if err := w.put(bucketName(l.kind), keyOf(l.obj.GetNamespace(), l.obj.GetName()), l.raw); err != nil {
 			return err
 		}
 	}
 	for _, st := range tx.staged {
+		if st.lazy { // it waits, or goes along
+			continue
+		}
 		if err := st.apply(w); err != nil {
 			return err
 		}

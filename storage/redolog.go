@@ -67,18 +67,33 @@ func (l *redoLog) write(f []byte) error {
 	if end > redoMost {
 		return errors.New("no snapshot has been made for too long")
 	}
-	data := f
 	if end > l.size { // with space for what comes next
-		data = append(f[:len(f):len(f)], make([]byte, redoChunk)...)
+		if err := l.grow(end + redoChunk); err != nil {
+			return err
+		}
 	}
-	if _, err := l.file.WriteAt(data, l.end); err != nil {
+	if _, err := l.file.WriteAt(f, l.end); err != nil {
 		return err
 	}
-	l.size, l.end = max(l.size, l.end+int64(len(data))), end
+	l.end = end
 	if l.disk.NoSync {
 		return nil
 	}
 	return unix.Fdatasync(int(l.file.Fd()))
+}
+
+// grow fills the file with zeros, page by page: what one call writes the kernel may keep as one large page, of which it counts every
+// byte as written whenever one is.
+func (l *redoLog) grow(to int64) error {
+	const page = 4 << 10
+	zeros := make([]byte, page)
+	for at := l.size; at < to; at += page - at%page {
+		if _, err := l.file.WriteAt(zeros[:min(page-at%page, to-at)], at); err != nil {
+			return err
+		}
+		l.size = min(at+page-at%page, to)
+	}
+	return nil
 }
 
 func (l *redoLog) fail(err error) {
@@ -111,8 +126,7 @@ func (l *redoLog) begin(start tally) error {
 	number := l.number + 1
 	head := frame(number, encodeHead(l.store, start))
 	path := filepath.Join(l.dir, redoName(number))
-	data := append(head[:len(head):len(head)], make([]byte, redoChunk)...)
-	if err := l.withBallast(func() error { return l.disk.Replace(path, data, 0o600) }); err != nil {
+	if err := l.withBallast(func() error { return l.disk.Replace(path, head, 0o600) }); err != nil {
 		return err
 	}
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
@@ -120,7 +134,7 @@ func (l *redoLog) begin(start tally) error {
 		return err
 	}
 	_ = l.close() // what counts of it was synced when it was written
-	l.file, l.number, l.end, l.size, l.err = f, number, int64(len(head)), int64(len(head)+redoChunk), nil
+	l.file, l.number, l.end, l.size, l.err = f, number, int64(len(head)), int64(len(head)), nil
 	return nil
 }
 

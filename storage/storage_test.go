@@ -160,11 +160,77 @@ func TestLazyWrites(t *testing.T) { // architecture: Leases are lazy
 	}); err != nil || fmt.Sprint(names) != "[a lazy]" {
 		t.Fatalf("%v %v", names, err)
 	}
-	put(t, s, "b", "1") // takes the lazy one along
+	put(t, s, "b", "1") // just now: what is lazy waits for more of it
 	abandon(s)
-	if got := value(t, open(t, dir), "lazy"); got != "99" {
+	s = open(t, dir)
+	if got := value(t, s, "lazy"); got != "" {
+		t.Fatalf("written at once: %q", got)
+	}
+	if err := s.Update(func(tx *Tx) error { return tx.PutLazy(api.ConfigMaps, cm("lazy", "1")) }); err != nil {
+		t.Fatal(err)
+	}
+	aged(s)
+	if err := s.Update(func(tx *Tx) error { return tx.PutLazy(api.ConfigMaps, cm("lazy", "2")) }); err != nil {
+		t.Fatal(err)
+	}
+	put(t, s, "b", "2") // takes the lazy one along, since it waited before it was written again
+	abandon(s)
+	if got := value(t, open(t, dir), "lazy"); got != "2" {
 		t.Fatalf("after a crash: %q", got)
 	}
+}
+
+// aged makes the lazy writes older.
+func aged(s *Store) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for slot, l := range s.lazy {
+		l.since = l.since.Add(-lazyGather)
+		s.lazy[slot] = l
+	}
+}
+
+// TestEventsOfABusyMoment: what is lazy is written once, not with each commit, and events soon after, though nothing else is written (N-12.12).
+func TestEventsOfABusyMoment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, err := Open(t.Context(), Config{Dir: t.TempDir(), NoSync: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- s.Run(ctx) }()
+		defer func() {
+			cancel()
+			if err := errors.Join(<-done, s.Close()); err != nil {
+				t.Error(err)
+			}
+		}()
+		time.Sleep(time.Minute + time.Second) // past what the first minute brings
+		written := func() int64 {
+			st := s.db.Stats()
+			return st.TxStats.GetWrite()
+		}
+		before := written()
+		put(t, s, "a", "0")
+		alone := written() - before
+		before = written()
+		for i := range 50 {
+			ev := &corev1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: strconv.Itoa(i)}}
+			if err := s.Update(func(tx *Tx) error { return tx.PutLazy(api.Events, ev) }); err != nil {
+				t.Fatal(err)
+			}
+			put(t, s, "a", strconv.Itoa(i))
+			time.Sleep(time.Millisecond)
+		}
+		if got := written() - before; got > 50*alone {
+			t.Errorf("%d writes of pages for fifty commits, %d for one", got, alone)
+		}
+		time.Sleep(2*lazyGather + time.Second)
+		if n := len(s.lazyCopy()); n > 0 {
+			t.Errorf("%d events wait for the next commit", n)
+		}
+	})
 }
 
 func TestLazyReachesDiskAtClose(t *testing.T) {

@@ -44,7 +44,7 @@ type Config struct {
 	MaxSize          int           // bytes the file may grow to; 0: 64 MiB
 	RingSize         int           // changes kept for watchers; 0: 4096
 	RingBytes        int           // and what they may weigh as JSON; 0: 4 MiB
-	LazyInterval     time.Duration // lazy writes reach the disk at least this often; 0: 6 h
+	LazyInterval     time.Duration // lazy writes reach the disk at least this often; 0: 6 h (and events of a busy moment soon after it)
 	SnapshotInterval time.Duration // 0: 6 h
 	// Rehearse is for tests: every function of an Update is run once for nothing before it counts, which must not show.
 	Rehearse bool
@@ -107,6 +107,7 @@ type Store struct {
 	settled sync.Cond            // on mu: a commit has ended
 	txid    int                  // of the bbolt transaction that rev and lazy belong to
 	lazy    map[string]lazyWrite // replaced, never changed
+	left    chan struct{}        // capacity 1: a commit left events behind
 	held    map[string]int       // bytes, by namespace
 	changed bool                 // something other than lazy writes was committed since the last snapshot
 	closed  bool
@@ -120,9 +121,34 @@ type Store struct {
 
 // lazyWrite is a value that is true in memory and not yet on disk.
 type lazyWrite struct {
-	kind *api.Kind
-	obj  api.Object
-	raw  []byte
+	kind  *api.Kind
+	obj   api.Object
+	raw   []byte
+	since time.Time // when the file became older than memory
+}
+
+// lazyGather is how long lazy writes wait for more of their kind before a commit takes them along: while much happens at once, each commit
+// would write the pages of events and counts once more.
+const lazyGather = 2 * time.Second
+
+// young says that no lazy write has waited long.
+func young(lazy map[string]lazyWrite, now time.Time) bool {
+	for _, l := range lazy {
+		if now.Sub(l.since) >= lazyGather {
+			return false
+		}
+	}
+	return true
+}
+
+// told says that something is lazy which was new to those who read it, such as an event: it is not to wait for long.
+func told(lazy map[string]lazyWrite) bool {
+	for _, l := range lazy {
+		if l.kind.Lazy {
+			return true
+		}
+	}
+	return false
 }
 
 // Health is what an operator should know of the store.
@@ -255,8 +281,9 @@ func (s *Store) writable() error {
 func (s *Store) Run(ctx context.Context) error {
 	const first = time.Minute // most damage is found at boot: the copy must not wait for hours
 	flush, snap := time.NewTicker(s.cfg.LazyInterval), time.NewTimer(min(first, s.cfg.SnapshotInterval))
-	ballast := time.NewTicker(ballastEvery)
+	ballast, soon := time.NewTicker(ballastEvery), time.NewTimer(lazyGather)
 	defer flush.Stop()
+	defer soon.Stop()
 	defer snap.Stop()
 	defer ballast.Stop()
 	var last string
@@ -266,7 +293,13 @@ func (s *Store) Run(ctx context.Context) error {
 			return nil
 		case <-s.failed:
 			return s.writable()
+		case <-s.left:
+			soon.Reset(lazyGather)
 		case <-flush.C:
+			if err := s.Flush(); err != nil {
+				s.note(err)
+			}
+		case <-soon.C:
 			if err := s.Flush(); err != nil {
 				s.note(err)
 			}

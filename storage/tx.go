@@ -46,13 +46,22 @@ type stagedWrite struct {
 	obj         api.Object // nil: deleted, or a row
 	raw         []byte     // what goes to disk; nil: deleted
 	spends      bool       // it may use what is kept for deletions
+	lazy        bool       // it may wait for a later commit
 }
 
 // stage keeps a write for the commit.
 func (tx *Tx) stage(w *stagedWrite) {
 	w.spends = tx.spends
-	tx.staged[string(w.bucket)+"\x00"+string(w.key)] = w
+	w.over(tx.staged, string(w.bucket)+"\x00"+string(w.key))
 	tx.weight += len(w.key) + len(w.raw)
+}
+
+// over takes the place of what else was written to a key, and may not wait if that may not.
+func (w *stagedWrite) over(all map[string]*stagedWrite, slot string) {
+	if old, ok := all[slot]; ok {
+		w.lazy = w.lazy && old.lazy
+	}
+	all[slot] = w
 }
 
 // stagedFor is what this transaction, or one it will be committed with, has done to a key.
@@ -65,7 +74,9 @@ func (tx *Tx) stagedFor(slot string) (w *stagedWrite, ok bool) {
 
 // take adds what another transaction did after this one.
 func (tx *Tx) take(next *Tx) {
-	maps.Copy(tx.staged, next.staged)
+	for slot, w := range next.staged {
+		w.over(tx.staged, slot)
+	}
 	tx.changes = append(tx.changes, next.changes...)
 	for namespace, n := range next.grown {
 		tx.grow(namespace, n)
@@ -186,14 +197,14 @@ func (tx *Tx) memory(kind *api.Kind) map[string]lazyWrite {
 // Put writes an object and gives it a revision of its own.
 func (tx *Tx) Put(kind *api.Kind, obj api.Object) error {
 	tx.durable = true
-	return tx.put(kind, obj)
+	return tx.put(kind, obj, false)
 }
 
-// PutLazy writes an object whose loss in a power cut is harmless: true at once, on disk with the next commit, at
-// Close, or after LazyInterval.
-func (tx *Tx) PutLazy(kind *api.Kind, obj api.Object) error { return tx.put(kind, obj) }
+// PutLazy writes an object whose loss in a power cut is harmless: true at once, on disk with the next commit that comes two seconds later or
+// more, at Close, or after LazyInterval.
+func (tx *Tx) PutLazy(kind *api.Kind, obj api.Object) error { return tx.put(kind, obj, true) }
 
-func (tx *Tx) put(kind *api.Kind, obj api.Object) error {
+func (tx *Tx) put(kind *api.Kind, obj api.Object, lazy bool) error {
 	if !tx.writable {
 		return errors.New("ledge bug: write outside Update")
 	}
@@ -212,7 +223,7 @@ func (tx *Tx) put(kind *api.Kind, obj api.Object) error {
 		return err
 	}
 	tx.rev++
-	tx.stage(&stagedWrite{bucket: bucketName(kind), key: key, kind: kind, obj: kept, raw: raw})
+	tx.stage(&stagedWrite{bucket: bucketName(kind), key: key, kind: kind, obj: kept, raw: raw, lazy: lazy})
 	tx.grow(obj.GetNamespace(), len(raw)-oldSize)
 	ch := Change{Rev: tx.rev, Kind: kind, Type: api.Added, Object: kept, size: len(raw), json: &encoding{data: raw[valueHeader:]}}
 	if old != nil {

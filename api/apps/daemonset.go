@@ -30,6 +30,7 @@ var DaemonSets = api.Define(api.Kind{Group: "apps", Version: "v1", Name: "Daemon
 		Warn:     func(d *appsv1.DaemonSet) []string { return warnings(d.Name, &d.Spec.Template) },
 		Spec:     func(d *appsv1.DaemonSet) any { return &d.Spec },
 		Status:   func(d *appsv1.DaemonSet) any { return &d.Status },
+		Beat:     daemonSetBeat,
 		Template: func(d *appsv1.DaemonSet) *corev1.PodTemplateSpec { return &d.Spec.Template },
 		Columns:  daemonSetColumns,
 		Cells:    daemonSetCells,

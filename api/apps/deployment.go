@@ -34,6 +34,7 @@ var Deployments = api.Define(api.Kind{Group: "apps", Version: "v1", Name: "Deplo
 		Warn:   func(d *appsv1.Deployment) []string { return warnings(d.Name, &d.Spec.Template) },
 		Spec:   func(d *appsv1.Deployment) any { return &d.Spec },
 		Status: func(d *appsv1.Deployment) any { return &d.Status },
+		Beat:   deploymentBeat,
 		Keep: func(d, old *appsv1.Deployment, sub string) {
 			if sub == api.StatusSub {
 				d.Labels = old.Labels

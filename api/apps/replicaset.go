@@ -35,6 +35,7 @@ var ReplicaSets = api.Define(api.Kind{Group: "apps", Version: "v1", Name: "Repli
 		Warn:     func(rs *appsv1.ReplicaSet) []string { return warnings(rs.Name, &rs.Spec.Template) },
 		Spec:     func(rs *appsv1.ReplicaSet) any { return &rs.Spec },
 		Status:   func(rs *appsv1.ReplicaSet) any { return &rs.Status },
+		Beat:     replicaSetBeat,
 		Template: func(rs *appsv1.ReplicaSet) *corev1.PodTemplateSpec { return &rs.Spec.Template },
 		Scale: func(rs *appsv1.ReplicaSet) (autoscalingv1.ScaleSpec, autoscalingv1.ScaleStatus) {
 			return autoscalingv1.ScaleSpec{Replicas: wanted(rs.Spec.Replicas)},

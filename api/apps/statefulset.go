@@ -36,6 +36,7 @@ var StatefulSets = api.Define(api.Kind{Group: "apps", Version: "v1", Name: "Stat
 		Warn:     statefulSetWarnings,
 		Spec:     func(s *appsv1.StatefulSet) any { return &s.Spec },
 		Status:   func(s *appsv1.StatefulSet) any { return &s.Status },
+		Beat:     statefulSetBeat,
 		Template: func(s *appsv1.StatefulSet) *corev1.PodTemplateSpec { return &s.Spec.Template },
 		Scale: func(s *appsv1.StatefulSet) (autoscalingv1.ScaleSpec, autoscalingv1.ScaleStatus) {
 			return autoscalingv1.ScaleSpec{Replicas: wanted(s.Spec.Replicas)},

@@ -40,6 +40,7 @@ var Jobs = api.Define(api.Kind{Group: "batch", Version: "v1", Name: "Job", Resou
 		Warn:     jobWarnings,
 		Spec:     func(j *batchv1.Job) any { return &j.Spec },
 		Status:   func(j *batchv1.Job) any { return &j.Status },
+		Beat:     jobBeat,
 		Template: func(j *batchv1.Job) *corev1.PodTemplateSpec { return &j.Spec.Template },
 		Fields: []api.Field[*batchv1.Job]{
 			{Name: "status.successful", Get: func(j *batchv1.Job) string { return strconv.Itoa(int(j.Status.Succeeded)) }}},
@@ -47,6 +48,13 @@ var Jobs = api.Define(api.Kind{Group: "batch", Version: "v1", Name: "Job", Resou
 		Columns:  jobColumns,
 		Cells:    jobCells,
 	})
+
+// jobBeat: who is at work is found anew after a power cut. What is counted is not.
+func jobBeat(j, was *batchv1.Job) *batchv1.Job {
+	out := *j
+	out.Status.Active, out.Status.Ready, out.Status.Terminating = was.Status.Active, was.Status.Ready, was.Status.Terminating
+	return &out
+}
 
 // unsupported are the fields of a Job's spec, beside those of its template, that ledge does not honour: pods that are placed
 // together or not at all.

@@ -12,19 +12,21 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/api"
+	"ledge/api/apps"
 	"ledge/api/coordination"
 	"ledge/storage"
 )
 
 // What only says "still there" waits for the next commit, everything else is on disk when it is answered
 // (architecture: Leases are lazy). The file tells which is which.
-// Heartbeats are such writes (N-2.18).
+// Heartbeats are such writes (N-2.18), and statuses of workloads that only count (N-12.12).
 func TestLazyWrites(t *testing.T) {
 	dir := t.TempDir()
 	s, err := storage.Open(t.Context(), storage.Config{Dir: dir, NoSync: true})
@@ -51,6 +53,9 @@ func checkLazy(t *testing.T, c *Client, path string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	deployment := create(t, c, &appsv1.Deployment{ObjectMeta: meta("web"), Spec: appsv1.DeploymentSpec{
+		Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
+		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "web"}}, Spec: newPod("p", "").Spec}}})
 	update := func(kind *api.Kind, o api.Object, sub string) { write(t, c, kind, o, sub) }
 	later := metav1.NewTime(time.Now().Add(time.Minute))
 	for _, step := range []struct {
@@ -86,6 +91,22 @@ func checkLazy(t *testing.T, c *Client, path string) {
 		{"a pod's phase", false, func() {
 			pod.Status.Phase = corev1.PodRunning
 			update(api.Pods, pod, "status")
+		}},
+		{"a pod's generation that was seen", true, func() {
+			pod.Status.ObservedGeneration = 1
+			update(api.Pods, pod, "status")
+		}},
+		{"what a deployment counts", true, func() {
+			deployment.Status.Replicas, deployment.Status.ObservedGeneration = 3, 1
+			update(apps.Deployments, deployment, "status")
+		}},
+		{"what a deployment says", false, func() {
+			deployment.Status.Conditions = []appsv1.DeploymentCondition{{Type: appsv1.DeploymentProgressing, Status: "True", Reason: "x"}}
+			update(apps.Deployments, deployment, "status")
+		}},
+		{"that it still says so", true, func() {
+			deployment.Status.Conditions[0].LastUpdateTime = later
+			update(apps.Deployments, deployment, "status")
 		}},
 		{"an event", true, func() {
 			create(t, c, &corev1.Event{ObjectMeta: meta("e"), InvolvedObject: corev1.ObjectReference{Namespace: "default"}})
