@@ -50,6 +50,7 @@ type Jobs struct {
 	made     latest[*corev1.Pod] // pods that we made or changed
 	gone     map[types.UID]bool  // pods that went by our doing, and that the view still shows
 	of       map[types.UID]*job
+	rests    rests
 	grumble  grumble
 }
 
@@ -67,7 +68,7 @@ func NewJobs(w *World, believed func() bool, events Recorder) *Jobs {
 		believed = func() bool { return true }
 	}
 	d := &Jobs{w: w, all: Of[*batchv1.Job]{w.view(batch.Jobs, api.Selection{})}, pods: w.pods(), believed: believed, events: events,
-		saw: latest[*batchv1.Job]{}, made: latest[*corev1.Pod]{}, gone: map[types.UID]bool{}, of: map[types.UID]*job{}}
+		saw: latest[*batchv1.Job]{}, made: latest[*corev1.Pod]{}, gone: map[types.UID]bool{}, of: map[types.UID]*job{}, rests: rests{}}
 	d.changed = listen(d.all, d.pods)
 	return d
 }
@@ -85,13 +86,24 @@ func (d *Jobs) pass(ctx context.Context, now time.Time) time.Duration {
 		if present[uid] == nil {
 			delete(d.of, uid)
 			delete(d.saw, uid)
+			delete(d.rests, uid)
 		}
 	}
 	owned, free := d.look(ctx, now)
 	wake, failed := idle, error(nil)
 	for _, j := range d.saw.over(all, nil, now) {
-		again, err := d.settle(ctx, j, around(j, owned, free), now)
-		failed, wake = errors.Join(failed, err), min(wake, again)
+		pods := around(j, owned, free)
+		saw := see(j) + see(pods...)
+		again, ok := d.rests.left(j.UID, saw, now)
+		if !ok {
+			var err error
+			again, ok, err = d.settle(ctx, j, pods, now)
+			failed = errors.Join(failed, err)
+			if ok {
+				d.rests[j.UID] = rest{saw, now.Add(again)}
+			}
+		}
+		wake = min(wake, again)
 	}
 	failed = errors.Join(failed, d.letGo(ctx, all, owned, free, now))
 	if len(d.made) > 0 {
@@ -113,7 +125,7 @@ func (d *Jobs) look(ctx context.Context, now time.Time) (owned map[types.UID][]*
 	owned, free = map[types.UID][]*corev1.Pod{}, map[string][]*corev1.Pod{}
 	unseen := map[types.UID]bool{}
 	for _, p := range pods {
-		of := metav1.GetControllerOf(p)
+		of := metav1.GetControllerOfNoCopy(p)
 		switch {
 		case d.gone[p.UID]:
 			unseen[p.UID] = true
@@ -136,12 +148,13 @@ func around(j *batchv1.Job, owned map[types.UID][]*corev1.Pod, free map[string][
 	return slices.Concat(owned[j.UID], free[j.Namespace])
 }
 
-// settle does what one Job needs, and returns when to look at it again.
-func (d *Jobs) settle(ctx context.Context, j *batchv1.Job, pods []*corev1.Pod, now time.Time) (time.Duration, error) {
-	if !jobs.Ours(j) {
-		return idle, nil
-	}
+// settle does what one Job needs, and returns when to look at it again. quiet: there is nothing to do until then, or until it or its
+// pods change.
+func (d *Jobs) settle(ctx context.Context, j *batchv1.Job, pods []*corev1.Pod, now time.Time) (again time.Duration, quiet bool, err error) {
 	k := d.remember(j)
+	if !jobs.Ours(j) {
+		return idle, true, nil
+	}
 	k.watch.Look(j, now, d.believed)
 	if left, ok := k.watch.Expires(j, now); ok && left <= 0 {
 		_, err := d.w.Client.Delete(ctx, batch.Jobs, j.Namespace, j.Name,
@@ -149,10 +162,10 @@ func (d *Jobs) settle(ctx context.Context, j *batchv1.Job, pods []*corev1.Pod, n
 		if outdated(err) {
 			err = nil
 		}
-		return firstAttempt, err
+		return firstAttempt, false, err
 	}
 	if left := k.rest.Sub(now); left > 0 {
-		return left, nil
+		return left, false, nil
 	}
 	return d.step(ctx, j, k, pods, now)
 }
@@ -172,11 +185,11 @@ func (d *Jobs) remember(j *batchv1.Job) *job {
 }
 
 // step carries out one plan. What it did is there for the next, which follows at once.
-func (d *Jobs) step(ctx context.Context, j *batchv1.Job, k *job, pods []*corev1.Pod, now time.Time) (time.Duration, error) {
+func (d *Jobs) step(ctx context.Context, j *batchv1.Job, k *job, pods []*corev1.Pod, now time.Time) (again time.Duration, quiet bool, err error) {
 	k.look(lives(j, pods), now)
 	wait := max(k.pause(int(*j.Spec.Parallelism), now), k.retry(now))
 	plan := jobs.Next(j, pods, wait, k.watch, now)
-	again := idle
+	again = idle
 	if k.watch.Doubts {
 		again = jobDoubt
 	}
@@ -190,18 +203,18 @@ func (d *Jobs) step(ctx context.Context, j *batchv1.Job, k *job, pods []*corev1.
 		if k.wrote {
 			k.wrote, k.rest = false, now.Add(restOf(&j.Status))
 		}
-		return again, nil
+		return again, true, nil
 	}
 	k.wrote = true
 	switch err := d.act(ctx, j, k, &plan, now); {
 	case err == nil:
-		return 0, nil
+		return 0, false, nil
 	case errors.Is(err, errGoing):
-		return again, nil
+		return again, false, nil
 	case outdated(err):
-		return firstAttempt, nil
+		return firstAttempt, false, nil
 	default:
-		return min(again, k.failed("", err, now)), err
+		return min(again, k.failed("", err, now)), false, err
 	}
 }
 

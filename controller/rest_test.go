@@ -8,11 +8,13 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/api"
 	"ledge/api/apps"
+	"ledge/api/batch"
 	"ledge/api/local"
 	"ledge/controller/workload"
 	"ledge/storage"
@@ -174,6 +176,87 @@ func BenchmarkAtRest(b *testing.B) {
 			r.pass(b.Context(), time.Now())
 		}
 	})
+}
+
+// endedJobs has n Jobs of one namespace that have ended, each with its pod, and the loop that looks at them and has seen that.
+func endedJobs(tb testing.TB, n int) (*Jobs, *writes) {
+	tb.Helper()
+	c, closed := freshStore(tb, nil)
+	ctx, cancel := context.WithCancel(tb.Context())
+	counted := &writes{Client: c}
+	w := NewWorld(counted, nil)
+	d := NewJobs(w, nil, quiet{})
+	done := make(chan error, 1)
+	go func() { done <- w.Run(ctx) }()
+	tb.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			tb.Error(err)
+		}
+		closed()
+	})
+	for i := range n {
+		j := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("job-%d", i)}}
+		j.Spec.Template.Spec = corev1.PodSpec{RestartPolicy: corev1.RestartPolicyNever, Containers: []corev1.Container{{Name: "c", Image: "i"}}}
+		if _, err := api.Create(ctx, c, batch.Jobs, j); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	ended, now := func() (ended int) {
+		for _, j := range d.all.List() {
+			if batch.Finished(&j.Status) {
+				ended++
+			}
+		}
+		return ended
+	}, time.Now()
+	for ended() < n {
+		now = now.Add(time.Minute) // past what a Job is left alone
+		d.pass(ctx, now)
+		for _, p := range d.pods.List() {
+			if p.Status.Phase == corev1.PodPending {
+				p = p.DeepCopy()
+				p.Status.Phase = corev1.PodSucceeded
+				_, _ = api.UpdateStatus(ctx, c, api.Pods, p)
+			}
+		}
+		time.Sleep(time.Millisecond)
+	}
+	for before := -1; before != counted.n || len(d.made)+len(d.saw) > 0; time.Sleep(5 * time.Millisecond) {
+		before = counted.n
+		d.pass(ctx, now.Add(time.Minute))
+	}
+	return d, counted
+}
+
+// TestJobsAtRest: a Job that has ended costs next to nothing when any pod changes.
+func TestJobsAtRest(t *testing.T) { // N-12.10
+	const n, most = 20, 8
+	d, counted := endedJobs(t, n)
+	if len(d.rests) != n {
+		t.Fatalf("%d of %d Jobs are at rest", len(d.rests), n)
+	}
+	before, now := counted.n, time.Now()
+	allocs := testing.AllocsPerRun(10, func() { d.pass(t.Context(), now) })
+	if counted.n != before || allocs > n*most {
+		t.Errorf("%d writes, and %v allocations for each of %d Jobs", counted.n-before, allocs/n, n)
+	}
+}
+
+func BenchmarkJobsAtRest(b *testing.B) {
+	d, _ := endedJobs(b, 100)
+	now := time.Now().Add(24 * time.Hour) // past what a Job is left alone
+	for name, passedOver := range map[string]bool{"compared": false, "passed over": true} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if !passedOver {
+					clear(d.rests)
+				}
+				d.pass(b.Context(), now)
+			}
+		})
+	}
 }
 
 // TestPlacedAtRest: a StatefulSet at rest is passed over, until a pod of it changes.
