@@ -95,14 +95,14 @@ func (c *Course) recall(by metav1.Object, kind, hash string, s *metav1.LabelSele
 	})
 	next := int64(1)
 	if len(p.all) > 0 {
-		next = p.all[len(p.all)-1].Revision + 1
+		next = after(p.all[len(p.all)-1].Revision)
 	}
 	switch p.fresh = p.find(); {
 	case p.fresh == nil:
 		p.fresh = newRevision(by, kind, hash, t, collisions)
 		p.fresh.Revision = next
 		c.Revisions = append(c.Revisions, RevisionStep{Create, p.fresh})
-	case p.fresh != p.all[len(p.all)-1]: // back to a former template
+	case p.fresh != p.all[len(p.all)-1] && p.fresh.Revision != next: // back to a former template
 		again := *p.fresh
 		again.Revision, p.fresh = next, &again
 		c.Revisions = append(c.Revisions, RevisionStep{Update, p.fresh})

@@ -2,8 +2,11 @@ package workload
 
 import (
 	"fmt"
+	"maps"
+	"math"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -507,6 +510,44 @@ func TestForeignRevisions(t *testing.T) {
 		if len(course.Revisions) != 1 || course.Revisions[0].Revision.Revision != 8 || len(course.Pods) != 1 ||
 			course.Pods[0].Pod.Spec.Containers[0].Image != "v1" {
 			t.Errorf("%.20q: %+v", text, course)
+		}
+	}
+}
+
+// TestLastRevision: whoever writes the last number there is into a revision stops no rollout, and none is written again and again.
+func TestLastRevision(t *testing.T) {
+	last := strconv.FormatInt(math.MaxInt64, 10)
+	d := deployment(1, "")
+	rs := setOf(d, "v1", "0")
+	former := setOf(d, "v2", "1 of=1-2")
+	former.Annotations[Revision] = last
+	p := Roll(d, []*appsv1.ReplicaSet{rs, former}, nil, epoch)
+	if got := p.Steps[0].Set.Annotations[Revision]; got != last || p.Revision != last {
+		t.Errorf("the set has revision %s, the Deployment %s", got, p.Revision)
+	}
+	rs.Annotations = maps.Clone(p.Steps[0].Set.Annotations)
+	before := maps.Clone(rs.Annotations)
+	for _, s := range Roll(d, []*appsv1.ReplicaSet{rs, former}, nil, epoch).Steps {
+		if s.Set.Name == rs.Name && !maps.Equal(s.Set.Annotations, before) {
+			t.Errorf("written again: %v, then %v", before, s.Set.Annotations)
+		}
+	}
+
+	set := statefulSet(1, "")
+	old := remembered(set, "StatefulSet", revisionHash, &set.Spec.Template, "v7")
+	old.Revision = math.MaxInt64
+	course, _ := Order(set, []*appsv1.ControllerRevision{old}, nil, epoch)
+	if len(course.Revisions) != 1 || course.Revisions[0].Do != Create || course.Revisions[0].Revision.Revision != math.MaxInt64 {
+		t.Fatalf("%+v", course.Revisions)
+	}
+	fresh := course.Revisions[0].Revision
+	fresh.CreationTimestamp = metav1.NewTime(epoch.Add(-time.Hour))
+	for _, of := range []time.Duration{-2 * time.Hour, 0} { // the other one is older, or newer
+		old.CreationTimestamp = metav1.NewTime(epoch.Add(of))
+		fresh.UID = "fresh"
+		course, _ = Order(set, []*appsv1.ControllerRevision{old, fresh}, nil, epoch)
+		if len(course.Revisions) > 0 {
+			t.Errorf("%+v", course.Revisions)
 		}
 	}
 }

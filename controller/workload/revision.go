@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"maps"
+	"math"
 	"strconv"
 	"strings"
 
@@ -48,6 +49,14 @@ func with(annotations map[string]string, key, value string) map[string]string {
 func number(rs *appsv1.ReplicaSet, key string) (int32, bool) {
 	n, err := strconv.ParseInt(rs.Annotations[key], 10, 32)
 	return int32(n), err == nil
+}
+
+// after is the number of the next revision. Whoever writes the last number there is into one has several share it.
+func after(revision int64) int64 {
+	if revision == math.MaxInt64 {
+		return revision
+	}
+	return revision + 1
 }
 
 // revision is which rollout of its Deployment made a set; what cannot be read is none.
@@ -137,10 +146,10 @@ func (r *roll) label(rs *appsv1.ReplicaSet) {
 		latest = max(latest, revision(o))
 	}
 	was, had := rs.Annotations[Revision]
-	if revision(rs) > latest {
+	if revision(rs) >= after(latest) {
 		return
 	}
-	rs.Annotations = with(rs.Annotations, Revision, strconv.FormatInt(latest+1, 10))
+	rs.Annotations = with(rs.Annotations, Revision, strconv.FormatInt(after(latest), 10))
 	if !had {
 		return
 	}
