@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"strings"
@@ -39,10 +38,14 @@ spec:
         command: [httpd, -f, -p, "8080", -h, /www]
         readinessProbe: {httpGet: {path: /index.html, port: 8080}, periodSeconds: 1}
         lifecycle: {preStop: {sleep: {seconds: 1}}}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: busy}
+spec: {selector: {app: busy}, ports: [{port: 80, targetPort: 8080}]}
 `
 
-// rollsOutUnderLoad replaces all pods of a Deployment while clients ask those that are ready, as they would through a service: every
-// request is answered.
+// rollsOutUnderLoad replaces all pods of a Deployment while clients ask its Service: every request is answered.
 func (b *testBoard) rollsOutUnderLoad(t *testing.T) {
 	b.apply(busyDeployment)
 	c, err := (&cli.Command{RunDir: b.runDir}).Client()
@@ -56,11 +59,14 @@ func (b *testBoard) rollsOutUnderLoad(t *testing.T) {
 	<-pods.Synced()
 	b.must("rollout", "status", "deployment/busy", "--timeout", "60s")
 	former := pods.List()
+	service, err := api.Get[*corev1.Service](ctx, c, api.Services, "default", "busy")
+	must(t, err)
+	b.eventually("the service answers", func() error { return ask(service.Spec.ClusterIP) })
 	var asked atomic.Int64
 	for range 4 {
 		running.Go(func() {
 			for ; ctx.Err() == nil; time.Sleep(5 * time.Millisecond) {
-				if err := ask(pods.List()); err != nil && ctx.Err() == nil {
+				if err := ask(service.Spec.ClusterIP); err != nil && ctx.Err() == nil {
 					t.Errorf("request %d: %v", asked.Load(), err)
 				}
 				asked.Add(1)
@@ -101,6 +107,7 @@ func (b *testBoard) steersRollouts() {
 	b.says("1 wanted, 1 new, 1 in all, 1 ready, 1 available", "describe", "deployment", "busy")
 	b.says("REVISION  NAME", "describe", "deployment", "busy")
 	b.must("delete", "deployment", "busy")
+	b.must("delete", "service", "busy")
 }
 
 // says runs ledge and wants something in what it prints.
@@ -111,19 +118,10 @@ func (b *testBoard) says(want string, args ...string) {
 	}
 }
 
-// ask has one of the pods that are ready answer a request.
-func ask(pods []*corev1.Pod) error {
-	var ready []string
-	for _, p := range pods {
-		if _, ok := api.ReadySince(p); ok && p.DeletionTimestamp == nil {
-			ready = append(ready, p.Status.PodIP)
-		}
-	}
-	if len(ready) < 2 {
-		return fmt.Errorf("%d pods are ready", len(ready))
-	}
+// ask has a service answer a request.
+func ask(address string) error {
 	client := http.Client{Timeout: testrun.Patience(10 * time.Second), Transport: &http.Transport{DisableKeepAlives: true}}
-	answer, err := client.Get("http://" + net.JoinHostPort(ready[rand.IntN(len(ready))], "8080") + "/index.html")
+	answer, err := client.Get("http://" + net.JoinHostPort(address, "80") + "/index.html")
 	if err != nil {
 		return err
 	}
