@@ -3,6 +3,7 @@ package api
 import (
 	"encoding/json"
 	"slices"
+	"time"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -110,11 +111,47 @@ type Rules[T Object] struct {
 	Scale    func(T) (autoscalingv1.ScaleSpec, autoscalingv1.ScaleStatus)
 	SetScale func(T, int32)
 
+	// Charge is what of a ResourceQuota objects take beside the count of them; nil: nothing.
+	Charge *Charge[T]
+	// Bound says in which ways an object is beyond a LimitRange; nil: those are not about the kind.
+	Bound func(T, *corev1.LimitRange) []error
+
 	// Columns of a table of these objects, the cells of one row, and what a client may drop rows for. Without Columns a table
 	// has table.Created.
 	Columns    table.Columns
 	Cells      func(T, table.Look) []any
 	Conditions func(T) []metav1.TableRowCondition
+}
+
+// Charge is what objects of a kind take of a ResourceQuota.
+type Charge[T Object] struct {
+	// Covers says whether a name of a quota is about such objects. It is not asked about the count of them.
+	Covers func(corev1.ResourceName) bool
+	Uses   func(T) corev1.ResourceList
+	// Until is when an object that is still there takes no more of it; zero: not before it is gone.
+	Until func(T) time.Time
+	// In says whether an object is in a scope; nil: it is in none.
+	In func(T, corev1.ScopedResourceSelectorRequirement) bool
+	// Lacks says what an object does not say although a quota has these names; nil: nothing has to be said.
+	Lacks func(T, []corev1.ResourceName) string
+}
+
+// charge is a Charge in which every function is there.
+func charge[T Object](c *Charge[T]) *Charge[Object] {
+	if c == nil {
+		c = &Charge[T]{Covers: func(corev1.ResourceName) bool { return false }, Uses: func(T) corev1.ResourceList { return nil }}
+	}
+	out := &Charge[Object]{Covers: c.Covers, Uses: ask(c.Uses), Until: ask(c.Until), In: with(c.In), Lacks: with(c.Lacks)}
+	if out.Until == nil {
+		out.Until = func(Object) time.Time { return time.Time{} }
+	}
+	if out.In == nil {
+		out.In = func(Object, corev1.ScopedResourceSelectorRequirement) bool { return false }
+	}
+	if out.Lacks == nil {
+		out.Lacks = func(Object, []corev1.ResourceName) string { return "" }
+	}
+	return out
 }
 
 // Field is one that a field selector may name.
@@ -131,6 +168,7 @@ func Define[T Object](k Kind, r Rules[T]) *Kind {
 		Default: do(r.Default), Fresh: do(r.Fresh),
 		NameRule: r.NameRule, Validate: ask(r.Validate), ValidateUpdate: change(r.ValidateUpdate), Warn: ask(r.Warn),
 		Spec: ask(r.Spec), Status: ask(r.Status), Keep: keepAs(r.Keep), Beat: beat(r.Beat), Grace: with(r.Grace),
+		Charge: charge(r.Charge), Bound: with(r.Bound),
 		Computed: r.Computed, Template: ask(r.Template), Scale: scale(r.Scale), SetScale: setTo(r.SetScale),
 		Columns: r.Columns, Cells: with(r.Cells), Conditions: ask(r.Conditions),
 	}
@@ -226,6 +264,20 @@ func (k *Kind) Has(subresource string) bool {
 	}
 	return slices.Contains(k.Subresources, subresource)
 }
+
+// Charge is what of a ResourceQuota objects of the kind take, beside the count of them. All its functions are there.
+func (k *Kind) Charge() *Charge[Object] { return k.rules.Charge }
+
+// Bound says in which ways an object is beyond a LimitRange.
+func (k *Kind) Bound(obj Object, by *corev1.LimitRange) []error {
+	if k.rules.Bound == nil {
+		return nil
+	}
+	return k.rules.Bound(obj, by)
+}
+
+// Bounded says whether a LimitRange may be about objects of the kind.
+func (k *Kind) Bounded() bool { return k.rules.Bound != nil }
 
 // GVK is the kind's group, version and kind.
 func (k *Kind) GVK() schema.GroupVersionKind {

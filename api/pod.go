@@ -33,6 +33,8 @@ var Pods = Define(Kind{Version: "v1", Name: "Pod", Resource: "pods", Singular: "
 			{"status.podIP", func(p *corev1.Pod) string { return p.Status.PodIP }},
 			{"status.nominatedNodeName", func(p *corev1.Pod) string { return p.Status.NominatedNodeName }},
 		},
+		Charge:     podCharge,
+		Bound:      boundPod,
 		Columns:    podColumns,
 		Cells:      podCells,
 		Conditions: podConditions,

@@ -206,13 +206,15 @@ func WithPodLimits(c *corev1.Container, pod *corev1.Pod) *corev1.Container {
 
 // Held is what a pod that has a node takes from it while it is being resized: the larger of what it has and what it
 // asks for, unless its node has said that it can never have that.
-func Held(pod *corev1.Pod) corev1.ResourceList {
-	want := Requests(pod)
+func Held(pod *corev1.Pod) corev1.ResourceList { return held(pod, Requests) }
+
+func held(pod *corev1.Pod, sum func(*corev1.Pod) corev1.ResourceList) corev1.ResourceList {
+	want := sum(pod)
 	if pod.Spec.NodeName == "" || !slices.ContainsFunc(pod.Status.ContainerStatuses,
 		func(c corev1.ContainerStatus) bool { return c.Resources != nil }) {
 		return want
 	}
-	have := Requests(WithResources(pod, Granted(pod)))
+	have := sum(WithResources(pod, Granted(pod)))
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodResizePending && c.Reason == corev1.PodReasonInfeasible {
 			return have

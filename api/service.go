@@ -42,6 +42,7 @@ var Services = Define(Kind{Version: "v1", Name: "Service", Resource: "services",
 		Fields: []Field[*corev1.Service]{
 			{"spec.clusterIP", func(s *corev1.Service) string { return s.Spec.ClusterIP }},
 			{"spec.type", func(s *corev1.Service) string { return string(s.Spec.Type) }}},
+		Charge:  serviceCharge,
 		Columns: serviceColumns,
 		Cells:   serviceCells,
 	})

@@ -330,7 +330,9 @@ var nodeSteps = []step{
 // longSteps are the rest of what people type: refusals that must say why, and verbs that few need.
 var longSteps = []step{
 	{"kubectl create service clusterip s --tcp=80 && kubectl delete service s", "created|deleted", ""},
-	{"kubectl create quota q --hard=pods=1", "!resourcequotas are not supported by ledge yet", ""},
+	{"kubectl create quota q --hard=count/configmaps=0", "resourcequota/q created", ""},
+	{"kubectl create configmap beyond", "!exceeded quota: q, requested: count/configmaps=1", ""},
+	{"kubectl delete quota q", "deleted", ""},
 	{"kubectl auth can-i get pods --as=bob", "!User \"bob\" cannot get resource", ""},
 	{"kubectl set image pod/web main=" + busyboxImage + "-none --dry-run=server", "image updated", ""},
 	{"kubectl get widgets", `!the server doesn't have a resource type "widgets"`, ""},

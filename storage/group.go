@@ -104,7 +104,7 @@ func (s *Store) attempt(fn func(*Tx) error, before *Tx) (tx *Tx, err error) {
 	}
 	tx.writable, tx.staged = true, map[string]*stagedWrite{}
 	if before != nil {
-		tx.rev, tx.before, tx.grownBefore = before.rev, before.staged, before.grown
+		tx.rev, tx.before, tx.earlier, tx.grownBefore = before.rev, before.staged, before.changes, before.grown
 	}
 	defer func() {
 		tx.writable = false

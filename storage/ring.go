@@ -50,14 +50,14 @@ func (c Change) JSON() ([]byte, error) {
 type ring struct {
 	mu     sync.Mutex
 	buf    []Change
-	next   uint64 // position of the next change; buf holds [first, next)
-	first  uint64 // oldest position still held
-	floor  uint64 // changes up to this revision are not held
-	size   int    // weight of what is held
-	plain  uint64 // changes before this position hold no JSON
-	json   int    // weight of that of the others
-	limit  int    // of size; the newest change stays whatever it weighs
-	kinds  map[*api.Kind]*waiters
+	next   uint64                 // position of the next change; buf holds [first, next)
+	first  uint64                 // oldest position still held
+	floor  uint64                 // changes up to this revision are not held
+	size   int                    // weight of what is held
+	plain  uint64                 // changes before this position hold no JSON
+	json   int                    // weight of that of the others
+	limit  int                    // of size; the newest change stays whatever it weighs
+	kinds  map[*api.Kind]*waiters // under nil those who read of all kinds
 	closed bool
 }
 
@@ -108,6 +108,7 @@ func (r *ring) publish(changes []Change) {
 		for r.size > r.limit && r.next-r.first > 1 {
 			r.drop()
 		}
+		r.of(nil).rouse()
 		w := r.of(c.Kind)
 		w.rouse()
 		for _, do := range w.any {
@@ -164,7 +165,7 @@ func (r *ring) drop() {
 	if r.plain <= r.first {
 		r.plain, r.json = r.first+1, r.json-oldest.size
 	}
-	r.of(oldest.Kind).lost = r.first + 1
+	r.of(oldest.Kind).lost, r.of(nil).lost = r.first+1, r.first+1
 	*oldest = Change{} // let go of the objects
 	r.first++
 }
@@ -180,14 +181,14 @@ func (r *ring) close() {
 	}
 }
 
-// Watch reads the changes of one kind in order.
+// Watch reads the changes of one kind, or of all, in order.
 type Watch struct {
 	ring *ring
 	kind *api.Kind
 	pos  uint64
 }
 
-// Watch begins after a revision. ErrGone: changes after it are no longer held, or it was never handed out.
+// Watch begins after a revision; without a kind it reads of all. ErrGone: changes after it are no longer held, or it was never handed out.
 func (s *Store) Watch(kind *api.Kind, after uint64) (*Watch, error) {
 	rev := s.rev.Load()
 	r := s.ring
@@ -230,7 +231,7 @@ func (w *Watch) Poll() (c Change, wake <-chan struct{}, err error) {
 	for w.pos < r.next {
 		c := r.at(w.pos)
 		w.pos++
-		if c.Kind == w.kind {
+		if c.Kind == w.kind || w.kind == nil {
 			return *c, nil, nil
 		}
 	}

@@ -1,6 +1,9 @@
 package storage
 
 import (
+	"bytes"
+	"fmt"
+	"strings"
 	"sync"
 
 	"ledge/api"
@@ -20,6 +23,39 @@ func (s *Store) WhenAny(kind *api.Kind, do func()) (none bool) {
 		return false
 	}
 	return true
+}
+
+// Any says whether there is anything of a kind in a namespace. It decodes nothing.
+func (tx *Tx) Any(kind *api.Kind, namespace string) (any bool, err error) {
+	prefix := keyOf(namespace, "")
+	mine := string(bucketName(kind)) + "\x00" + string(prefix)
+	for _, staged := range []map[string]*stagedWrite{tx.before, tx.staged} {
+		for k, w := range staged {
+			if w.obj != nil && strings.HasPrefix(k, mine) {
+				return true, nil
+			}
+		}
+	}
+	for k := range tx.lazy {
+		if !kind.Lazy {
+			break // what is written lazily of it is on disk already, as it was before
+		}
+		if w, ok := tx.stagedFor(k); strings.HasPrefix(k, mine) && (!ok || w.obj != nil) {
+			return true, nil
+		}
+	}
+	defer tx.s.guard(&err)()
+	b := tx.b.Bucket(bucketName(kind))
+	if b == nil {
+		return false, fmt.Errorf("look for %s: %w: there is no bucket for it", kind, ErrDamaged)
+	}
+	c := b.Cursor()
+	for k, _ := c.Seek(prefix); k != nil && bytes.HasPrefix(k, prefix); k, _ = c.Next() {
+		if w, ok := tx.stagedFor(slot(kind, k)); !ok || w.obj != nil {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // any says whether there may be something of a kind.

@@ -252,7 +252,8 @@ func (s *Store) begin() (*Tx, error) {
 			return nil, err
 		}
 		if b.ID() == s.txid || s.failure() != nil {
-			return &Tx{s: s, b: b, rev: s.rev.Load(), lazy: s.lazy}, nil
+			rev := s.rev.Load()
+			return &Tx{s: s, b: b, rev: rev, base: rev, lazy: s.lazy}, nil
 		}
 		if err := b.Rollback(); err != nil {
 			return nil, err

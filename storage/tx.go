@@ -3,6 +3,7 @@ package storage
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"runtime/debug"
 	"strconv"
@@ -18,13 +19,15 @@ type Tx struct {
 	s        *Store
 	b        *bolt.Tx
 	rev      uint64
+	base     uint64 // what rev was at the begin
 	lazy     map[string]lazyWrite
 	writable bool
 	durable  bool // some write must be on disk before it is acknowledged
 	staged   map[string]*stagedWrite
 	before   map[string]*stagedWrite // by those who were in the same group earlier
 	changes  []Change
-	weight   int // of the values staged
+	earlier  []Change // of those who were in the same group earlier
+	weight   int      // of the values staged
 	last     peeked
 
 	grown       map[string]int // what namespaces hold more by this transaction
@@ -82,6 +85,24 @@ func (tx *Tx) take(next *Tx) {
 		tx.grow(namespace, n)
 	}
 	tx.rev, tx.durable, tx.weight = next.rev, tx.durable || next.durable, tx.weight+next.weight
+}
+
+// Committed is the store as it was before this transaction and the others that will be committed with it.
+func (tx *Tx) Committed() *Tx {
+	return &Tx{s: tx.s, b: tx.b, rev: tx.base, lazy: tx.lazy}
+}
+
+// Pending are the changes since then, the transaction's own included. The objects are shared.
+func (tx *Tx) Pending() iter.Seq[Change] {
+	return func(yield func(Change) bool) {
+		for _, list := range [][]Change{tx.earlier, tx.changes} {
+			for _, c := range list {
+				if !yield(c) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // Revision is the newest revision this transaction sees, its own writes included.

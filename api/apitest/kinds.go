@@ -58,6 +58,13 @@ var samples = map[*api.Kind]func(e *env) api.Object{
 			Action: "Testing",
 			Reason: "Tested", Type: "Normal", Regarding: corev1.ObjectReference{Kind: "Pod", Namespace: e.ns, Name: "p"}}
 	},
+	api.LimitRanges: func(*env) api.Object {
+		return &corev1.LimitRange{Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{Type: corev1.LimitTypeContainer,
+			DefaultRequest: amounts("cpu=1m")}}}}
+	},
+	api.ResourceQuotas: func(*env) api.Object {
+		return &corev1.ResourceQuota{Spec: corev1.ResourceQuotaSpec{Hard: amounts("count/bindings=1")}}
+	},
 	api.Namespaces:             func(*env) api.Object { return &corev1.Namespace{} },
 	api.Nodes:                  func(*env) api.Object { return &corev1.Node{} },
 	api.Pods:                   func(e *env) api.Object { return e.pod("") },

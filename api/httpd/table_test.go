@@ -173,7 +173,14 @@ func samples() map[*api.Kind][]api.Object {
 		Status: autoscalingv2.HorizontalPodAutoscalerStatus{CurrentReplicas: 3, CurrentMetrics: []autoscalingv2.MetricStatus{{Type: "Resource",
 			Resource: &autoscalingv2.ResourceMetricStatus{Name: "cpu",
 				Current: autoscalingv2.MetricValueStatus{AverageUtilization: ptr(int32(49))}}}}}}
+	amount := resource.MustParse
+	bounded := &corev1.ResourceQuota{ObjectMeta: named("team", time.Hour), Status: corev1.ResourceQuotaStatus{
+		Hard: corev1.ResourceList{"pods": amount("4"), "requests.cpu": amount("2"), "limits.memory": amount("1Gi"), "limits.cpu": amount("4")},
+		Used: corev1.ResourceList{"pods": amount("1"), "requests.cpu": amount("250m"), "limits.memory": amount("64Mi")}}}
 	return map[*api.Kind][]api.Object{
+		api.LimitRanges:    {&corev1.LimitRange{ObjectMeta: named("team", time.Hour)}},
+		api.ResourceQuotas: {bounded, &corev1.ResourceQuota{}},
+
 		autoscaling.HorizontalPodAutoscalers:   {scaled, &autoscalingv2.HorizontalPodAutoscaler{}},
 		autoscaling.HorizontalPodAutoscalersV1: {autoscaling.HorizontalPodAutoscalersV1.View.Show(scaled)},
 
@@ -260,11 +267,13 @@ var upstreamColumns = map[*api.Kind]string{
 	api.Endpoints:              "Name, Endpoints, Age",
 	api.Events:                 "Last Seen, Type, Reason, Object, [Subobject], [Source], Message, [First Seen], [Count], [Name]",
 	events.Events:              "Last Seen, Type, Reason, Object, [Subobject], [Source], Message, [First Seen], [Count], [Name]",
+	api.LimitRanges:            "Name, Created At date",
 	api.Namespaces:             "Name, Status, Age",
 	api.Nodes:                  "Name, Status, Roles, Age, Version, [Internal-IP], [External-IP], [OS-Image], [Kernel-Version], [Container-Runtime]",
 	api.Pods:                   "Name, Ready, Status, Restarts, Age, [IP], [Node], [Nominated Node], [Readiness Gates]",
 	api.PodTemplates:           "Name, Containers, Images, Pod Labels",
 	api.ReplicationControllers: "Name, Desired integer, Current integer, Ready integer, Age, [Containers], [Images], [Selector]",
+	api.ResourceQuotas:         "Name, Request, Limit, Age",
 	api.Secrets:                "Name, Type, Data, Age",
 	api.ServiceAccounts:        "Name, Age",
 	api.Services:               "Name, Type, Cluster-IP, External-IP, Port(s), Age, [Selector]",

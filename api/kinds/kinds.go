@@ -19,8 +19,8 @@ import (
 // All are the kinds of a board.
 var All = &api.Kinds{
 	Kept: []*api.Kind{
-		api.ConfigMaps, api.Endpoints, api.Events, api.Namespaces, api.Nodes, api.Pods, api.PodTemplates, api.ReplicationControllers, api.Secrets,
-		api.ServiceAccounts, api.Services,
+		api.ConfigMaps, api.Endpoints, api.Events, api.LimitRanges, api.Namespaces, api.Nodes, api.Pods, api.PodTemplates,
+		api.ReplicationControllers, api.ResourceQuotas, api.Secrets, api.ServiceAccounts, api.Services,
 		apps.ControllerRevisions, apps.DaemonSets, apps.Deployments, apps.ReplicaSets, apps.StatefulSets,
 		autoscaling.HorizontalPodAutoscalers,
 		batch.CronJobs, batch.Jobs,
@@ -39,10 +39,8 @@ var All = &api.Kinds{
 }
 
 var later = []*api.Kind{
-	api.DefineLater("", "v1", "LimitRange", "limitranges", true, "limits"),
 	api.DefineLater("", "v1", "PersistentVolume", "persistentvolumes", false, "pv"),
 	api.DefineLater("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", true, "pvc"),
-	api.DefineLater("", "v1", "ResourceQuota", "resourcequotas", true, "quota"),
 	api.DefineLater("storage.k8s.io", "v1", "StorageClass", "storageclasses", false, "sc"),
 }
 

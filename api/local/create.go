@@ -109,6 +109,9 @@ func (c *Client) create(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj
 	if err := kind.Validate(obj); err != nil {
 		return err
 	}
+	if err := holdToLimits(tx, a); err != nil {
+		return err
+	}
 	if err := c.admitSecurity(ctx, tx, g, a); err != nil {
 		return err
 	}
@@ -118,6 +121,9 @@ func (c *Client) create(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj
 		return apierrors.NewAlreadyExists(kind.GR(), obj.GetName())
 	case !errors.Is(err, storage.ErrNotFound):
 		return storeError(err, kind, obj.GetNamespace(), obj.GetName())
+	}
+	if err := c.quotas.admit(tx, a, c.cfg.Now()); err != nil { // last: who is refused for anything else hears of that
+		return err
 	}
 	if kind == api.Events {
 		if *ch.events, err = c.makeRoom(tx); err != nil {

@@ -46,6 +46,8 @@ func gates(kind *api.Kind) gate {
 		return gate{create: admitNode, made: (*Client).buryFormer, deleted: (*Client).nodeDeleted}
 	case api.Namespaces:
 		return gate{secure: (*Client).secureNamespace, made: (*Client).furnishNew, updated: (*Client).namespaceUpdated}
+	case api.LimitRanges, api.ResourceQuotas:
+		return gate{create: admitFew}
 	case batch.Jobs:
 		return gate{create: selectPods}
 	case api.ConfigMaps:
@@ -101,6 +103,9 @@ func selectPods(_ *Client, _ context.Context, _ *storage.Tx, a admission) error 
 // admitPod is the admission of N-3.29, N-10.16 and N-10.17.
 func (c *Client) admitPod(_ context.Context, tx *storage.Tx, a admission) error {
 	p := a.obj.(*corev1.Pod)
+	if err := defaultLimits(tx, a); err != nil {
+		return err
+	}
 	if err := admitPriority(tx, p); err != nil {
 		return err
 	}
@@ -121,7 +126,10 @@ func (c *Client) admitPod(_ context.Context, tx *storage.Tx, a admission) error 
 }
 
 // admitPodUpdate puts back what admission added to a pod, for clients that replace the pod by the manifest it was made from.
-func (c *Client) admitPodUpdate(_ context.Context, _ *storage.Tx, a admission) error {
+func (c *Client) admitPodUpdate(_ context.Context, tx *storage.Tx, a admission) error {
+	if a.sub == api.Resize && a.old.GetDeletionTimestamp() == nil {
+		return defaultLimits(tx, a)
+	}
 	if a.sub != "" {
 		return nil
 	}

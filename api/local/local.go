@@ -2,12 +2,12 @@
 // one transaction each, and knows nothing of HTTP. All rules that make a store of objects behave as the
 // Kubernetes API does live here; what an object must look like lives in package api.
 //
-//	create: server fields -> name -> defaults -> namespace -> who asks -> admission -> validation -> put
-//	update: what may not change is put back -> defaults -> admission -> validation -> put, or nothing
+//	create: server fields -> name -> defaults -> namespace -> who asks -> admission -> validation -> limits, security -> quotas -> put
+//	update: what may not change is put back -> defaults -> admission -> validation -> limits, security -> quotas -> put, or nothing
 //	delete: preconditions -> mark (grace, finalizers, namespace) or remove -> an emptied namespace goes too
 //
-// A Client has no goroutine and no state of its own besides a count of events, who made them, what pods name, and who holds which rights:
-// everything is in the store.
+// A Client has no goroutine and no state of its own besides a count of events, who made them, what pods name, who holds which rights,
+// and what quotas count: everything is in the store.
 package local
 
 import (
@@ -19,6 +19,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -63,6 +64,7 @@ type Client struct {
 	restore chan struct{} // capacity 1: something of the system's was deleted
 	collect chan struct{} // capacity 1: something was deleted that others may have belonged to
 
+	quotas     *quotas
 	references references
 	rights     rights
 	roles      bool    // the default roles are as they should be at a start
@@ -104,7 +106,8 @@ func New(cfg Config) (*Client, error) {
 		return nil, err
 	}
 	cfg.Services.fill()
-	c := &Client{cfg: cfg, store: cfg.Store, restore: make(chan struct{}, 1), collect: make(chan struct{}, 1)}
+	c := &Client{cfg: cfg, store: cfg.Store, restore: make(chan struct{}, 1), collect: make(chan struct{}, 1),
+		quotas: newQuotas(cfg.Store)}
 	c.fields.Kinds = cfg.Store.Kinds()
 	if err := c.EnsureSystem(); err != nil {
 		return nil, fmt.Errorf("make the system's objects: %w", err)
@@ -120,9 +123,17 @@ func New(cfg Config) (*Client, error) {
 // commit. A cap holds meanwhile.
 const expireEvery = 5 * time.Minute
 
-// Run does what an API server does without being asked, until ctx ends: expire events and put back what
-// someone deleted of the system's objects.
+// Run does what an API server does without being asked, until ctx ends: expire events, put back what someone deleted of the system's
+// objects, and tell what of quotas is used.
 func (c *Client) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return c.quotas.Run(ctx, c.cfg.Now) })
+	g.Go(func() error { return tidy(ctx, c) })
+	return g.Wait()
+}
+
+// tidy keeps the system's objects, the events, and what belonged to others in order.
+func tidy(ctx context.Context, c *Client) error {
 	c.collectSoon() // a power cut may have come between a deletion and its consequences
 	uncollected := false
 	tick, sweep := time.NewTicker(time.Minute), time.NewTicker(expireEvery)

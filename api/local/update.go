@@ -144,6 +144,9 @@ func (c *Client) update(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj
 	if err := kind.ValidateUpdate(obj, old, sub); err != nil {
 		return nil, err
 	}
+	if err := holdToLimits(tx, a); err != nil {
+		return nil, err
+	}
 	if err := c.admitSecurity(ctx, tx, g, a); err != nil {
 		return nil, err
 	}
@@ -164,6 +167,11 @@ func (c *Client) update(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj
 	}
 	if sub != api.StatusSub && kind.OtherSpec(obj, old) {
 		obj.SetGeneration(obj.GetGeneration() + 1)
+	}
+	if sub != api.StatusSub {
+		if err := c.quotas.admit(tx, a, c.cfg.Now()); err != nil {
+			return nil, err
+		}
 	}
 	if err := c.bounded(ctx, tx, kind, obj, old, sub, kind.IsHeartbeat(obj, old)); err != nil {
 		return nil, err

@@ -86,7 +86,7 @@ func TestDefaultRolesNest(t *testing.T) {
 // TestDefaultRolesNameWhatThereIs: a resource misspelt in a rule would be a right that nobody has.
 func TestDefaultRolesNameWhatThereIs(t *testing.T) {
 	elsewhere := map[string]bool{ // Kubernetes has these, a board does not
-		"bindings": true, "services/proxy": true, "services/status": true, "persistentvolumeclaims/status": true, "resourcequotas/status": true,
+		"bindings": true, "services/proxy": true, "services/status": true, "persistentvolumeclaims/status": true,
 		"controllerrevisions": true, "deployments/rollback": true, "nodes/metrics": true,
 		"cronjobs/status": true, "jobs/status": true, "ingresses/status": true,
 	}

@@ -70,7 +70,8 @@ var table = map[string][]string{
 	// decision 11
 	"api/managed": {"api", "api/kinds", "api/openapi"},
 	// decision 11
-	"api/local/...": {"api", "api/batch", "api/coordination", "api/local/allocate", "api/networking", "api/node", "api/policy",
+	"api/quota": {"api"},
+	"api/local/...": {"api", "api/batch", "api/coordination", "api/local/allocate", "api/networking", "api/node", "api/policy", "api/quota",
 		"api/rbac", "api/scheduling", "api/storage", "storage", "api/managed"},
 	"api/mirror/...": {"api", "storage"},
 	"controller/...": {"api", "api/apps", "api/autoscaling", "api/batch", "api/coordination", "api/discovery", "api/kinds", "api/networking",
