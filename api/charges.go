@@ -167,3 +167,53 @@ var serviceCharge = &Charge[*corev1.Service]{
 			corev1.ResourceServicesLoadBalancers: *resource.NewQuantity(balancers, resource.DecimalSI)}
 	},
 }
+
+// claimCharge: how many claims there are, and of what size, together and by class.
+var claimCharge = &Charge[*corev1.PersistentVolumeClaim]{
+	Covers: func(name corev1.ResourceName) bool {
+		_, of, byClass := strings.Cut(string(name), OfClass)
+		return name == corev1.ResourceRequestsStorage ||
+			byClass && (of == string(corev1.ResourceRequestsStorage) || of == string(corev1.ResourcePersistentVolumeClaims))
+	},
+	Uses: claimUses,
+	In: func(c *corev1.PersistentVolumeClaim, r corev1.ScopedResourceSelectorRequirement) bool {
+		return r.ScopeName == corev1.ResourceQuotaScopeVolumeAttributesClass && inScope(r, attributesClasses(c)...)
+	},
+}
+
+// OfClass stands in the names of what claims of one class take, between the class and what it is.
+const OfClass = ".storageclass.storage.k8s.io/"
+
+func claimUses(c *corev1.PersistentVolumeClaim) corev1.ResourceList {
+	out := corev1.ResourceList{}
+	count := func(name corev1.ResourceName, q resource.Quantity) {
+		out[name] = q
+		if class := ClassOfClaim(c); class != "" {
+			out[corev1.ResourceName(class+OfClass)+name] = q
+		}
+	}
+	count(corev1.ResourcePersistentVolumeClaims, unit())
+	if size, ok := c.Spec.Resources.Requests[corev1.ResourceStorage]; ok {
+		if given := c.Status.AllocatedResources[corev1.ResourceStorage]; given.Cmp(size) > 0 { // a smaller size was asked for since
+			size = given
+		}
+		size = size.DeepCopy()
+		size.RoundUp(0)
+		count(corev1.ResourceRequestsStorage, size)
+	}
+	return out
+}
+
+// attributesClasses are all that a claim has, or is to have.
+func attributesClasses(c *corev1.PersistentVolumeClaim) (out []string) {
+	all := []*string{c.Spec.VolumeAttributesClassName, c.Status.CurrentVolumeAttributesClassName}
+	if m := c.Status.ModifyVolumeStatus; m != nil {
+		all = append(all, &m.TargetVolumeAttributesClassName)
+	}
+	for _, name := range all {
+		if name != nil && *name != "" {
+			out = append(out, *name)
+		}
+	}
+	return out
+}

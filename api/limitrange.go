@@ -1,6 +1,7 @@
 package api
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -295,6 +296,28 @@ func bound(item *corev1.LimitRangeItem, requests, limits corev1.ResourceList) (e
 			say("%s, but no limit is specified or limit is 0", about)
 		case ratioOf(limit, request) > most.AsApproximateFloat64():
 			say("%s, but provided ratio is %f", about, ratioOf(limit, request))
+		}
+	}
+	return errs
+}
+
+// boundClaim holds the size of a claim to a LimitRange. A claim has no limits: the maximum is about what it asks for.
+func boundClaim(c *corev1.PersistentVolumeClaim, by *corev1.LimitRange) (errs []error) {
+	for _, item := range by.Spec.Limits {
+		if item.Type != corev1.LimitTypePersistentVolumeClaim {
+			continue
+		}
+		errs = append(errs, bound(&corev1.LimitRangeItem{Type: item.Type, Min: item.Min}, c.Spec.Resources.Requests, nil)...)
+		for _, name := range slices.Sorted(maps.Keys(item.Max)) {
+			most := item.Max[name]
+			request, asked := c.Spec.Resources.Requests[name]
+			about := fmt.Sprintf("maximum %s usage per %s is %s", name, item.Type, most.String())
+			switch {
+			case !asked:
+				errs = append(errs, errors.New(about+".  No request is specified"))
+			case request.Cmp(most) > 0:
+				errs = append(errs, fmt.Errorf("%s, but request is %s", about, request.String()))
+			}
 		}
 	}
 	return errs

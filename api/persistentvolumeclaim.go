@@ -38,6 +38,8 @@ var PersistentVolumeClaims = Define(Kind{Version: "v1", Name: "PersistentVolumeC
 		Fields: []Field[*corev1.PersistentVolumeClaim]{
 			{"name", func(c *corev1.PersistentVolumeClaim) string { return c.Name }}, // Kubernetes' own mistake, which clients may use
 			{NodeField, func(c *corev1.PersistentVolumeClaim) string { return c.Annotations[SelectedNode] }}},
+		Charge: claimCharge,
+		Bound:  boundClaim,
 		Columns: table.Columns{
 			table.Name,
 			table.Column("Status", "string", "Whether the claim is bound to a volume."),

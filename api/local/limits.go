@@ -37,7 +37,11 @@ func defaultLimits(tx *storage.Tx, a admission) error {
 
 // holdToLimits refuses what is beyond a LimitRange: a new object, another claim, a pod that is resized.
 func holdToLimits(tx *storage.Tx, a admission) error {
-	if !a.kind.Bounded() || a.old != nil && (a.old.GetDeletionTimestamp() != nil || (a.sub == api.Resize) != (a.kind == api.Pods)) {
+	changes := ""
+	if a.kind == api.Pods {
+		changes = api.Resize
+	}
+	if !a.kind.Bounded() || a.old != nil && (a.old.GetDeletionTimestamp() != nil || a.sub != changes) {
 		return nil
 	}
 	ranges, err := limitsOf(tx, a.obj.GetNamespace())

@@ -300,12 +300,9 @@ func (s *Space) Status(now time.Time) map[string]corev1.ResourceQuotaStatus {
 	return out
 }
 
-// storageClass stands in the names of what claims of one class take.
-const storageClass = ".storageclass.storage.k8s.io/"
-
 // known says whether it is known what a name means. What is not is bounded by nothing, as on Kubernetes, and has no number.
 func (s *Space) known(name corev1.ResourceName) bool {
-	return api.IsQuotaName(name) || strings.Contains(string(name), storageClass) || slices.ContainsFunc(s.kinds.All(), func(k *api.Kind) bool {
+	return api.IsQuotaName(name) || strings.Contains(string(name), api.OfClass) || slices.ContainsFunc(s.kinds.All(), func(k *api.Kind) bool {
 		return k.Namespaced && k != api.Events && (name == countName(k) || Counted(k) && k.Charge().Covers(name))
 	})
 }

@@ -175,3 +175,51 @@ func BenchmarkCheck(b *testing.B) {
 		})
 	}
 }
+
+// What claims take, together and by class, and when their size is another one.
+func TestClaims(t *testing.T) {
+	now, fast := time.Unix(1e9, 0), "fast"
+	classes := bounds("attributes", "requests.storage=1Gi")
+	classes.Spec.ScopeSelector = &corev1.ScopeSelector{MatchExpressions: []corev1.ScopedResourceSelectorRequirement{
+		{ScopeName: corev1.ResourceQuotaScopeVolumeAttributesClass, Operator: corev1.ScopeSelectorOpIn, Values: []string{"gold"}}}}
+	s := NewSpace(kinds.All, []*corev1.ResourceQuota{bounds("q", "persistentvolumeclaims=2,requests.storage=10Gi,"+
+		"fast.storageclass.storage.k8s.io/requests.storage=4Gi,fast.storageclass.storage.k8s.io/persistentvolumeclaims=1"), classes})
+	claim := func(name, size string, class *string) *corev1.PersistentVolumeClaim {
+		return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: name}, Spec: corev1.PersistentVolumeClaimSpec{
+			StorageClassName: class, Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{"storage": resource.MustParse(size)}}}}
+	}
+	check := func(obj, old api.Object, words string) {
+		t.Helper()
+		err := s.Check(api.PersistentVolumeClaims, obj, old, now)
+		if words == "" && err != nil || words != "" && (err == nil || err.Error() != words) {
+			t.Errorf("got %v, want %s", err, words)
+		}
+	}
+	check(claim("a", "5Gi", &fast), nil, "exceeded quota: q, requested: fast.storageclass.storage.k8s.io/requests.storage=5Gi, "+
+		"used: fast.storageclass.storage.k8s.io/requests.storage=0, limited: fast.storageclass.storage.k8s.io/requests.storage=4Gi")
+	a := claim("a", "3Gi", &fast)
+	s.Apply(api.PersistentVolumeClaims, nil, a)
+	check(claim("b", "1Gi", &fast), nil, "exceeded quota: q, requested: fast.storageclass.storage.k8s.io/persistentvolumeclaims=1, "+
+		"used: fast.storageclass.storage.k8s.io/persistentvolumeclaims=1, limited: fast.storageclass.storage.k8s.io/persistentvolumeclaims=1")
+	check(claim("b", "8Gi", nil), nil, "exceeded quota: q, requested: requests.storage=8Gi, used: requests.storage=3Gi, limited: requests.storage=10Gi")
+	check(claim("a", "4Gi", &fast), a, "")
+	check(claim("a", "5Gi", &fast), a, "exceeded quota: q, requested: fast.storageclass.storage.k8s.io/requests.storage=2Gi, "+
+		"used: fast.storageclass.storage.k8s.io/requests.storage=3Gi, limited: fast.storageclass.storage.k8s.io/requests.storage=4Gi")
+	gold, b := "gold", claim("b", "2Gi", nil)
+	b.Spec.VolumeAttributesClassName = &gold
+	check(b, nil, "exceeded quota: attributes, requested: requests.storage=2Gi, used: requests.storage=0, limited: requests.storage=1Gi")
+	grown := a.DeepCopy()
+	grown.Status.AllocatedResources = corev1.ResourceList{"storage": resource.MustParse("4Gi")}
+	s.Apply(api.PersistentVolumeClaims, a, grown)
+	if got := used(s, "q", now)["requests.storage"]; got != "4Gi" {
+		t.Error("a claim that is given 4Gi takes", got)
+	}
+	limits := []*corev1.LimitRange{{Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{Type: corev1.LimitTypePersistentVolumeClaim,
+		Min: corev1.ResourceList{"storage": resource.MustParse("1Gi")}, Max: corev1.ResourceList{"storage": resource.MustParse("2Gi")}}}}}}
+	for size, want := range map[string]string{"2Gi": "<nil>", "1Mi": "minimum storage usage per PersistentVolumeClaim is 1Gi, but request is 1Mi",
+		"3Gi": "maximum storage usage per PersistentVolumeClaim is 2Gi, but request is 3Gi"} {
+		if err := Bound(api.PersistentVolumeClaims, claim("c", size, nil), limits); fmt.Sprint(err) != want {
+			t.Error(err)
+		}
+	}
+}
