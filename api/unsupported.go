@@ -42,7 +42,6 @@ var refusedInPods = []valid.Refusal{
 	{Path: "spec.volumes[*].gitRepo"},
 	{Path: "spec.volumes[*].glusterfs"},
 	{Path: "spec.volumes[*].iscsi"},
-	{Path: "spec.volumes[*].nfs"},
 	{Path: "spec.volumes[*].persistentVolumeClaim"},
 	{Path: "spec.volumes[*].photonPersistentDisk"},
 	{Path: "spec.volumes[*].portworxVolume"},

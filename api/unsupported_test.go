@@ -30,7 +30,7 @@ var honoured = strings.Fields(`
 	spec.securityContext.fsGroup spec.securityContext.fsGroupChangePolicy
 	spec.securityContext.seccompProfile spec.securityContext.appArmorProfile spec.securityContext.sysctls
 	spec.securityContext.seLinuxOptions spec.securityContext.seLinuxChangePolicy
-	spec.volumes[*].name spec.volumes[*].hostPath spec.volumes[*].emptyDir.medium
+	spec.volumes[*].name spec.volumes[*].hostPath spec.volumes[*].nfs spec.volumes[*].emptyDir.medium
 	spec.volumes[*].emptyDir.sizeLimit spec.volumes[*].emptyDir.mode
 	spec.volumes[*].configMap.name spec.volumes[*].configMap.defaultMode spec.volumes[*].configMap.optional
 	spec.volumes[*].secret.secretName spec.volumes[*].secret.defaultMode spec.volumes[*].secret.optional

@@ -229,6 +229,12 @@ var podRules = []struct {
 	{"hostPath up", func(p *corev1.Pod) {
 		mount(p, corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/a/../b"}}})
 	}, "spec.volumes[0].hostPath.path", "'..'"},
+	{"nfs without a server", func(p *corev1.Pod) {
+		mount(p, corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Path: "/a"}}})
+	}, "spec.volumes[0].nfs.server", "Required"},
+	{"nfs at no path", func(p *corev1.Pod) {
+		mount(p, corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Server: "nas", Path: "a"}}})
+	}, "spec.volumes[0].nfs.path", "absolute"},
 	{"hostPath type", func(p *corev1.Pod) {
 		mount(p, corev1.Volume{Name: "v", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/a",
 			Type: ptr(corev1.HostPathType("x"))}}})

@@ -39,6 +39,9 @@ func validateVolumeSource(v *corev1.VolumeSource, at *field.Path) field.ErrorLis
 	if s := v.HostPath; s != nil {
 		errs = append(errs, validateHostPath(s, at.Child("hostPath"))...)
 	}
+	if s := v.NFS; s != nil {
+		errs = append(errs, validateNFS(s, at.Child("nfs"))...)
+	}
 	if s := v.ConfigMap; s != nil {
 		at := at.Child("configMap")
 		errs = append(errs, valid.Required(s.Name, at.Child("name"))...)

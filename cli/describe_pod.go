@@ -56,6 +56,8 @@ func sourceOf(v corev1.Volume) string {
 		return strings.TrimSpace("emptyDir " + string(s.EmptyDir.Medium))
 	case s.HostPath != nil:
 		return "hostPath " + s.HostPath.Path
+	case s.NFS != nil:
+		return "nfs " + s.NFS.Server + ":" + s.NFS.Path
 	case s.ConfigMap != nil:
 		return "configMap " + s.ConfigMap.Name
 	case s.Secret != nil:

@@ -158,7 +158,7 @@ func TestConfiguredPod(t *testing.T) {
 // noVolumes checks that no pod has left a volume, mounted or not.
 func (b *testBoard) noVolumes() {
 	b.t.Helper()
-	for _, dir := range []string{b.data + "/volumes", b.runDir + "/volumes", b.runDir + "/config", b.runDir + "/subpaths"} {
+	for _, dir := range []string{b.data + "/volumes", b.runDir + "/volumes", b.runDir + "/config", b.runDir + "/subpaths", b.runDir + "/lasting"} {
 		if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
 			b.t.Errorf("left in %s: %v %v", dir, entries, err)
 		}
@@ -166,7 +166,7 @@ func (b *testBoard) noVolumes() {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	must(b.t, err)
 	for line := range strings.Lines(string(mounts)) {
-		for _, dir := range []string{b.data + "/volumes", b.runDir + "/volumes", b.runDir + "/config", b.runDir + "/subpaths"} {
+		for _, dir := range []string{b.data + "/volumes", b.runDir + "/volumes", b.runDir + "/config", b.runDir + "/subpaths", b.runDir + "/lasting"} {
 			if strings.Contains(line, " "+dir+"/") {
 				b.t.Errorf("still mounted: %s", line)
 			}

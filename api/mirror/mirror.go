@@ -19,6 +19,8 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
 	"ledge/storage"
@@ -105,6 +107,33 @@ func (c *Client) List(ctx context.Context, kind *api.Kind, opts api.ListOptions)
 		slog.Warn("the control plane cannot be asked; this board goes on with what it was told last", "err", err)
 	}
 	return api.List{Items: s.list(), Revision: remembered}, nil
+}
+
+// Get implements api.Client. A claim and its volume are remembered that are asked for one by one, which is all that a node may ask of a
+// Kubernetes: a pod's data is on the board although the uplink is down.
+func (c *Client) Get(ctx context.Context, kind *api.Kind, namespace, name string) (api.Object, error) {
+	out, err := c.Client.Get(ctx, kind, namespace, name)
+	if kind != api.PersistentVolumeClaims && kind != api.PersistentVolumes {
+		return out, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at := types.NamespacedName{Namespace: namespace, Name: name}.String()
+	key := shelfKey(kind, api.Selection{Namespace: namespace, Fields: fields.OneTermEqualSelector("metadata.name", name)})
+	switch {
+	case err == nil && c.named()[kind.Resource+at]:
+		s := c.shelf(kind, key)
+		c.put(key, s, s.rows, out)
+	case c.shelves[key] == nil || err == nil:
+	case apierrors.IsNotFound(err):
+		delete(c.shelves[key].rows, at)
+		c.remove(key, at)
+	case unreachable(err) && ctx.Err() == nil:
+		if r, ok := c.shelves[key].rows[at]; ok {
+			return copyOf(r.obj), nil
+		}
+	}
+	return out, err
 }
 
 func (c *Client) heard() {

@@ -25,6 +25,17 @@ type cable struct {
 	api.Client
 	cut atomic.Pointer[error]
 	ask func(kind *api.Kind, list *api.List) // changes what the server says
+	has map[string]api.Object                // besides, by name
+}
+
+func (c *cable) Get(ctx context.Context, kind *api.Kind, namespace, name string) (api.Object, error) {
+	if err := c.broken(); err != nil {
+		return nil, err
+	}
+	if o := c.has[name]; o != nil {
+		return copyOf(o), nil
+	}
+	return c.Client.Get(ctx, kind, namespace, name)
 }
 
 func (c *cable) down(err error) { c.cut.Store(&err) }
@@ -295,6 +306,59 @@ func TestSecretsGoWithTheirPod(t *testing.T) {
 	must(t, err)
 	for key, data := range rows {
 		if strings.HasPrefix(key, "secrets") || strings.Contains(string(data), "mellon") {
+			t.Errorf("still kept: %s", key)
+		}
+	}
+}
+
+// TestClaimsAreRemembered: that of a pod here and its volume, while the pod is here; nobody else's.
+func TestClaimsAreRemembered(t *testing.T) {
+	r := newRig(t)
+	r.pod("a")
+	r.cable.ask = func(kind *api.Kind, list *api.List) {
+		for _, o := range list.Items {
+			if p, ok := o.(*corev1.Pod); ok {
+				p.Spec.Volumes = []corev1.Volume{{Name: "d", VolumeSource: corev1.VolumeSource{
+					PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
+			}
+		}
+	}
+	claim := func(name, volume string) api.Object {
+		return &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+			Spec: corev1.PersistentVolumeClaimSpec{VolumeName: volume}}
+	}
+	r.cable.has = map[string]api.Object{"data": claim("data", "pv-1"), "other": claim("other", "pv-2"),
+		"pv-1": &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-1"}},
+		"pv-2": &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv-2"}}}
+	r.says("at first", "a")
+	get := func(kind *api.Kind, namespace, name string, want bool) {
+		t.Helper()
+		o, err := r.m.Get(t.Context(), kind, namespace, name)
+		if (err == nil) != want || want && o.GetName() != name {
+			t.Errorf("%s %s: %v", kind.Singular, name, err)
+		}
+	}
+	all := func(mine, others bool) {
+		t.Helper()
+		get(api.PersistentVolumeClaims, "default", "data", mine)
+		get(api.PersistentVolumes, "", "pv-1", mine)
+		get(api.PersistentVolumeClaims, "default", "other", others)
+		get(api.PersistentVolumes, "", "pv-2", others)
+	}
+	all(true, true)
+	r.cable.down(uplinkDown)
+	r.reboot()
+	all(true, false)
+	r.cable.up()
+	r.says("again", "a")
+	r.delete("a")
+	r.says("its pod is gone", "")
+	r.cable.down(uplinkDown)
+	all(false, false)
+	rows, _, err := r.db.Table("mirror").All()
+	must(t, err)
+	for key := range rows {
+		if strings.HasPrefix(key, "persistent") {
 			t.Errorf("still kept: %s", key)
 		}
 	}

@@ -123,7 +123,7 @@ func restarts(p *corev1.Pod) (out []corev1.ContainerStatus) {
 	return out
 }
 
-// named is what the pods of this board name.
+// named is what the pods of this board name, and the volumes of their claims.
 func (c *Client) named() map[string]bool {
 	out := map[string]bool{api.ConfigMaps.Resource + metav1.NamespaceSystem + "/" + api.PodNetworksName: true}
 	for _, s := range c.shelves {
@@ -137,6 +137,16 @@ func (c *Client) named() map[string]bool {
 			}
 			for _, n := range secrets {
 				out[api.Secrets.Resource+r.obj.GetNamespace()+"/"+n] = true
+			}
+			for _, n := range api.ClaimsOf(r.obj.(*corev1.Pod)) {
+				out[api.PersistentVolumeClaims.Resource+r.obj.GetNamespace()+"/"+n] = true
+			}
+		}
+	}
+	for _, s := range c.shelves {
+		for _, r := range s.rows {
+			if claim, ok := r.obj.(*corev1.PersistentVolumeClaim); ok && out[s.kind.Resource+api.Key(claim).String()] {
+				out[api.PersistentVolumes.Resource+"/"+claim.Spec.VolumeName] = true
 			}
 		}
 	}
@@ -199,7 +209,7 @@ func (c *Client) loadRow(key string, data []byte) bool {
 		return err == nil
 	}
 	resource, _, _ := strings.Cut(at, " ")
-	kinds := []*api.Kind{api.Pods, api.ConfigMaps, api.Secrets}
+	kinds := []*api.Kind{api.Pods, api.ConfigMaps, api.Secrets, api.PersistentVolumeClaims, api.PersistentVolumes}
 	i := slices.IndexFunc(kinds, func(k *api.Kind) bool { return k.Resource == resource })
 	if i < 0 {
 		return false

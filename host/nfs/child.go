@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -28,8 +29,13 @@ type order struct {
 	At    string
 }
 
-// Child does what the parent has ordered. ok: this process is such a child.
+// obeys says that this program has asked Child whether it is one: a program that does not would run as itself again, and start further
+// children.
+var obeys atomic.Bool
+
+// Child does what the parent has ordered. ok: this process is such a child. Each program that mounts shares calls it first of all.
 func Child(args []string) (code int, ok bool) {
+	obeys.Store(true)
 	if len(args) == 0 || args[0] != childName {
 		return 0, false
 	}
@@ -97,8 +103,6 @@ const mostChildren = 64
 
 // Shares has the children. The zero value is ready.
 type Shares struct {
-	Program string // that Child is in; "": this one
-
 	mu   sync.Mutex
 	left map[string]*child // by what they do and where
 }
@@ -127,24 +131,29 @@ func (s *Shares) Look(ctx context.Context, at string) error {
 	return s.order(ctx, order{Do: "look", At: at})
 }
 
-// Leave takes a mount away from its place. A child that still tries to mount something there is ended. It comes back at once, also where
-// the server does not answer; ErrWaits: the child is still at it.
+// Leave takes a mount away from its place. ErrWaits: the child is still at it, which the place need not be.
 func (s *Shares) Leave(ctx context.Context, at string) error {
-	s.mu.Lock()
-	for _, do := range []string{"mount", "look"} {
-		if c := s.left[do+" "+at]; c != nil {
-			_ = c.cmd.Process.Kill()
-		}
-	}
-	s.mu.Unlock()
 	return s.order(ctx, order{Do: "leave", At: at})
 }
 
-// Busy says whether a child is at work at a place.
-func (s *Shares) Busy(at string) bool {
+// Stop ends the children that still try to mount something at a place, or look at it, and waits a moment for it: one that the kernel holds
+// ends when it can.
+func (s *Shares) Stop(at string) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.left["mount "+at] != nil
+	var ended []*child
+	for _, do := range []string{"mount", "look"} {
+		if c := s.left[do+" "+at]; c != nil {
+			_ = c.cmd.Process.Kill()
+			ended = append(ended, c)
+		}
+	}
+	s.mu.Unlock()
+	for _, c := range ended {
+		select {
+		case <-c.over:
+		case <-time.After(time.Second):
+		}
+	}
 }
 
 func (s *Shares) order(ctx context.Context, o order) error {
@@ -166,6 +175,9 @@ func (s *Shares) order(ctx context.Context, o order) error {
 
 // child is the one that does this already, or a new one.
 func (s *Shares) child(o order) (*child, error) {
+	if !obeys.Load() {
+		return nil, errors.New("this program mounts no shares")
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key := o.Do + " " + o.At
@@ -179,17 +191,13 @@ func (s *Shares) child(o order) (*child, error) {
 	if err != nil {
 		return nil, err
 	}
-	program := s.Program
-	if program == "" {
-		program = "/proc/self/exe"
-	}
-	c := &child{cmd: exec.Command(program), over: make(chan struct{}), since: time.Now(), what: o.Do + " " + o.At}
+	c := &child{cmd: exec.Command("/proc/self/exe"), over: make(chan struct{}), since: time.Now(), what: o.Do + " " + o.At}
 	if o.Do == "mount" {
 		c.what = "mount " + o.Share.String()
 	}
 	var said bytes.Buffer
 	c.cmd.Args, c.cmd.Stdin, c.cmd.Stderr = []string{childName}, bytes.NewReader(text), &limited{to: &said, most: 1024}
-	c.cmd.WaitDelay = time.Second
+	c.cmd.WaitDelay = patience // until what it said has been read, on a board that is busy
 	if err := c.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start a child for a share: %w", err)
 	}

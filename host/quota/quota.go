@@ -101,7 +101,7 @@ func (Kernel) Count(dir *os.File, id uint32) (Use, error) {
 	return Use{int64(c.bytes), int64(c.hardKiB) * 1024, int64(c.inodes), int64(c.hardInodes)}, nil
 }
 
-// Bound says how much may bear a number; 0: no bound. What there is already stays.
+// Bound says how much may bear a number (N-13.11); 0: no bound. What there is already stays.
 func (Kernel) Bound(dir *os.File, id uint32, bytes, inodes int64) error {
 	c := counted{hardKiB: uint64(bytes+1023) / 1024, hardInodes: uint64(inodes), valid: limits}
 	if err := control(dir, setQuota, id, unsafe.Pointer(&c)); err != nil {

@@ -230,9 +230,13 @@ func (l *Loop) pass(ctx context.Context) error {
 		if skip[s.Name] {
 			continue
 		}
-		if err := l.do(ctx, s); errors.Is(err, errLater) {
+		switch err := l.do(ctx, s); {
+		case err == nil:
+		case errors.Is(err, errLater):
 			errs = append(errs, err)
-		} else if err != nil {
+		case apierrors.IsConflict(err): // what it rests on has changed: we are about to hear of it
+			skip[s.Name] = true
+		default:
 			skip[s.Name] = true
 			l.tell(s, err)
 			errs = append(errs, fmt.Errorf("%s %s: %w", s.Do, s.Name, err))
@@ -374,7 +378,10 @@ func (l *Loop) offer(ctx context.Context, s Step) error {
 		v.Spec.PersistentVolumeReclaimPolicy = *class.ReclaimPolicy
 	}
 	_, err := l.cfg.Client.Create(ctx, api.PersistentVolumes, v, api.WriteOptions{})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
+	if apierrors.IsAlreadyExists(err) {
+		return nil // by an earlier look
+	}
+	if err != nil {
 		return err
 	}
 	l.cfg.Events.Event(c, corev1.EventTypeNormal, "ProvisioningSucceeded", "Successfully provisioned volume "+s.Name)
@@ -409,7 +416,6 @@ func quantity(bytes int64) resource.Quantity { return *resource.NewQuantity(byte
 // tell tells the owner of a claim why it waits.
 func (l *Loop) tell(s Step, err error) {
 	switch {
-	case apierrors.IsConflict(err): // what it rests on has changed: it comes again
 	case s.Claim != nil:
 		l.say(s.Name, s.Claim, "ProvisioningFailed", fmt.Sprintf("failed to %s volume %s: %v", s.Do, s.Name, err))
 	case s.Volume != nil:

@@ -55,8 +55,8 @@ type Step struct {
 // most is how many volumes a board keeps: each costs a number of the file system's, a directory and a row of each look.
 const most = 1000
 
-// Plan is what there is to do now. Data goes only when its volume says so: a directory without one, which a control plane has forgotten
-// that was restored from a backup, stays, and only an empty one is a leftover of a power cut.
+// Plan is what there is to do now. Data goes when its volume says so (N-13.10): a directory without one, which a control plane has
+// forgotten that was restored from a backup, stays, and only an empty one is a leftover of a power cut.
 func Plan(w World) []Step {
 	p := planner{World: w, dirs: map[string]Dir{}, volumes: map[string]*corev1.PersistentVolume{}, wanted: map[string]bool{}}
 	for _, d := range w.Dirs {

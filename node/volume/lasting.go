@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
@@ -66,7 +67,7 @@ func (v *Volumes) mountShare(ctx context.Context, s nfs.Share, place string) err
 	return v.shares.Mount(ctx, s, place)
 }
 
-// standsAt says whether something is mounted at a place, and whether that is a share. It asks the kernel's list.
+// standsAt says whether something is mounted at a place, and whether that is a share. It asks the kernel's list (N-13.12).
 func standsAt(place string) (stands, share bool, err error) {
 	found, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) { return m.Mountpoint != place, false })
 	if err != nil || len(found) == 0 {
@@ -272,19 +273,20 @@ func (v *Volumes) unmountLasting(uid string) error {
 	return errors.Join(append(errs, gone(os.Remove(filepath.Join(v.lasting, uid))))...)
 }
 
+// leavePatience is far more than the kernel needs to take a place off its list.
+const leavePatience = 3 * time.Second
+
 func (v *Volumes) leave(place string) error {
-	if v.shares.Busy(place) { // a child may be mounting there
-		if err := v.shares.Leave(context.Background(), place); err != nil {
-			return err
-		}
-	}
+	v.shares.Stop(place)
 	for {
 		stands, share, err := standsAt(place)
 		switch {
 		case err != nil || !stands:
 			return err
 		case share:
-			err = v.shares.Leave(context.Background(), place)
+			ctx, cancel := context.WithTimeout(context.Background(), leavePatience)
+			err = v.shares.Leave(ctx, place)
+			cancel()
 			if stands, _, e := standsAt(place); e == nil && !stands {
 				return nil // the child may still wait for the kernel, and nobody for it
 			}
