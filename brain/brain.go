@@ -109,6 +109,7 @@ type Brain struct {
 	network    network.Setup
 	given      *given.Network // nil: pods have the host's network
 	forwarding forwarding
+	fences     fences
 	names      *names // nil: pods' questions for names are not answered here
 	agent      *node.Agent
 	writes     *writesMeter
@@ -194,6 +195,7 @@ func (b *Brain) open(ctx context.Context) (failed error) {
 		b.guard.failed = 0
 	}
 	b.forwarding = openForwarding(b)
+	b.fences.open(b)
 	if err := b.openAgent(); err != nil {
 		return err
 	}
@@ -303,7 +305,7 @@ func (b *Brain) clear(ctx context.Context) error {
 	if n := len(b.agent.Pods()); n > 0 {
 		return fmt.Errorf("%d pods could not be stopped; 'ledge reset' removes them", n)
 	}
-	err := errors.Join(b.network.Close(ctx), b.forwarding.remove(ctx))
+	err := errors.Join(b.network.Close(ctx), b.forwarding.remove(ctx), b.fences.remove(ctx))
 	if !underSystemd() {
 		err = errors.Join(err, b.keeper.Reset(ctx))
 	}

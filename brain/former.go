@@ -39,7 +39,8 @@ func (b *Brain) leaveFormer(ctx context.Context) error {
 		}
 	}
 	if old != nil {
-		return errors.Join(old.Close(ctx), forwarding{rules: forwarder(b.rims.Network, was.Bridge)}.remove(ctx))
+		former := fences{rules: fencer(b.rims.Network, was.Bridge)}
+		return errors.Join(old.Close(ctx), forwarding{rules: forwarder(b.rims.Network, was.Bridge)}.remove(ctx), former.remove(ctx))
 	}
 	return nil
 }

@@ -29,6 +29,9 @@ func (b *Brain) conditions() []corev1.NodeCondition {
 			out = append(out, c)
 		}
 	}
+	if b.fences.loop != nil {
+		out = append(out, b.fences.loop.Held())
+	}
 	return append(out, voltageCondition(b.voltage.Now()), b.safeModeCondition(), unboundedCondition(b.holds), b.debts.condition(),
 		b.authorityCondition())
 }

@@ -101,6 +101,8 @@ type Network interface {
 	// Forwarder forwards Services for the pods on a bridge and for the machine itself; without a bridge for the latter. Nil: nobody
 	// does.
 	Forwarder(bridge string) network.Forwarder
+	// Fencer holds network policies for the pods on a bridge. Nil: nobody does.
+	Fencer(bridge string) network.Fencer
 }
 
 // PodNetwork connects the pods of a board.

@@ -103,7 +103,11 @@ func (b *Brain) openNetwork(ctx context.Context) (err error) {
 		return err
 	}
 	open := func(cidr, cidr6 netip.Prefix) (network.Setup, error) {
-		return b.rims.Network.Open(b.Bridge, cidr, cidr6)
+		n, err := b.rims.Network.Open(b.Bridge, cidr, cidr6)
+		if err == nil {
+			b.fences.guard(n)
+		}
+		return n, err
 	}
 	first, err := open(cidr, cidr6)
 	if err != nil {
@@ -204,6 +208,7 @@ func (b *Brain) openAgent() error {
 		Resources: b.Bounds, Sysctls: b.Sysctls,
 		Hold: b.guard.holding(), Conditions: b.conditions, Shutdowns: b.lastShutdown, NoPodNetwork: b.Bridge == place.NoBridge,
 		Unconfined: b.File.SeccompDefault != nil && !*b.File.SeccompDefault}
+	cfg.Handed = b.fences.handed
 	cfg.Seen, cfg.Services = b.forwarding.shown(b.given), b.forwarding.of()
 	if b.plane != nil {
 		cfg.Lineage, cfg.Restore = b.store.Lineage(), b.plane.client.Restore

@@ -107,6 +107,9 @@ func (b *Brain) jobs() []func(context.Context) error {
 	if b.forwarding.loop != nil {
 		jobs = append(jobs, b.forwarding.loop.Run)
 	}
+	if b.fences.loop != nil {
+		jobs = append(jobs, b.fences.loop.Run)
+	}
 	if b.given != nil && (b.plane == nil || b.given.Expect) { // elsewhere nobody gives networks
 		jobs = append(jobs, func(ctx context.Context) error { return b.given.Watch(ctx, b.client) })
 	}

@@ -16,6 +16,7 @@ import (
 	"ledge/host"
 	"ledge/host/quota"
 	"ledge/network/bridge"
+	"ledge/network/fence"
 	"ledge/network/proxy"
 	"ledge/runtime"
 	"ledge/runtime/keeper"
@@ -46,6 +47,9 @@ func doctor(ctx context.Context, c *Command) error {
 			cfg.Probes = append(cfg.Probes, host.Probe{Name: t.Name, Err: t.Err, Remedy: t.Remedy, Fatal: t.Name != "connection tracking"})
 		}
 		for _, t := range proxy.Try() {
+			cfg.Probes = append(cfg.Probes, host.Probe{Name: t.Name, Err: t.Err, Remedy: t.Remedy})
+		}
+		for _, t := range fence.Try() {
 			cfg.Probes = append(cfg.Probes, host.Probe{Name: t.Name, Err: t.Err, Remedy: t.Remedy})
 		}
 	}

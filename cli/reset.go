@@ -11,6 +11,7 @@ import (
 	"ledge/brain/place"
 	"ledge/config"
 	"ledge/network/bridge"
+	"ledge/network/fence"
 	"ledge/network/proxy"
 	"ledge/runtime/keeper"
 	"ledge/shutdown"
@@ -115,7 +116,8 @@ func (c *Command) resetDirs(o *resetOpts) (err error) {
 	return nil
 }
 
-// resetNetwork removes a bridge that was named, or that a node here said it had, and what forwarded Services beside it.
+// resetNetwork removes a bridge that was named, or that a node here said it had, and beside it what forwarded Services and held network
+// policies.
 func resetNetwork(ctx context.Context, runDir, name string, was place.Info) error {
 	name = cmp.Or(name, was.Bridge)
 	if name == "" {
@@ -130,5 +132,5 @@ func resetNetwork(ctx context.Context, runDir, name string, was place.Info) erro
 	if err != nil {
 		return err
 	}
-	return errors.Join(s.Close(ctx), proxy.New(rules).Delete(ctx))
+	return errors.Join(s.Close(ctx), proxy.New(rules).Delete(ctx), fence.New(fence.Config{Bridge: name}).Delete(ctx))
 }

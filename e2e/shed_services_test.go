@@ -67,6 +67,7 @@ func (s *shed) served(b *testBoard, flags []string) {
 	s.plane.launch("serve", append([]string{"--listen", fmt.Sprintf("0.0.0.0:%d", shedPort)}, flags...)...)
 	s.networked(b.name)
 	s.allAnswer("http://web/", p.get)
+	s.policed(p)
 	s.plane.must("delete", "service", "web", "each")
 }
 
@@ -99,6 +100,37 @@ func (s *shed) rebootedAlone(b *testBoard) *inPod {
 		s.t.Errorf("its pod was not told of the Service: %q", raw)
 	}
 	return p
+}
+
+const shedPolicies = `apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web}
+spec:
+  podSelector: {}
+  ingress:
+  - from: [{podSelector: {matchLabels: {app: %s}}}]
+`
+
+// policed: a policy holds on every board, also for pods of other boards.
+func (s *shed) policed(p *inPod) {
+	s.t.Helper()
+	s.plane.apply(fmt.Sprintf(shedPolicies, "nobody"))
+	testrun.Succeeds(s.t, 20*time.Second, "all but the board's own pod, which is itself, are denied", func() error {
+		seen := map[string]bool{}
+		for range 12 {
+			if out, err := p.get(s.t, "--connect-timeout 1 http://web/"); err == nil {
+				name, _, _ := strings.Cut(out, " ")
+				seen[name] = true
+			}
+		}
+		if len(seen) > 1 || seen["p0"] || seen["p2"] {
+			return fmt.Errorf("these answered: %v", seen)
+		}
+		return nil
+	})
+	s.plane.apply(fmt.Sprintf(shedPolicies, "web"))
+	s.allAnswer("http://web/", p.get)
+	s.plane.must("delete", "networkpolicy", "web")
 }
 
 func (s *shed) clusterIP(service string) string {

@@ -95,6 +95,8 @@ type Config struct {
 	// Conditions are written to the Node beside Kubernetes' own. One without a status is removed; a condition that is
 	// not returned stays. May be nil.
 	Conditions func() []corev1.NodeCondition
+	// Handed is called when all pods of this board are known, and after each change of them. May be nil.
+	Handed func()
 	// Seen is shown the Node as the API has it, at each look at its status; true asks for another look at once. May be nil.
 	Seen func(*corev1.Node) bool
 	// Shutdowns is when the last orderly shutdown began and when it ended, for the metrics. May be nil.
@@ -304,6 +306,9 @@ func (a *Agent) reconcile(ctx context.Context, g *errgroup.Group) error {
 		a.dispatch(ctx, g)
 		if first {
 			close(a.handed)
+		}
+		if a.cfg.Handed != nil {
+			a.cfg.Handed()
 		}
 		a.pokeGroups()
 		a.mirrors.Poke()

@@ -110,6 +110,7 @@ var samples = map[*api.Kind]func(e *env) api.Object{
 		return &networkingv1.IPAddress{Spec: networkingv1.IPAddressSpec{ParentRef: &networkingv1.ParentReference{Group: "apitest.dev",
 			Resource: "things", Namespace: e.ns, Name: "thing"}}}
 	},
+	networking.NetworkPolicies: func(*env) api.Object { return &networkingv1.NetworkPolicy{} },
 	networking.ServiceCIDRs: func(*env) api.Object {
 		return &networkingv1.ServiceCIDR{Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"192.0.2.128/25"}}}
 	},

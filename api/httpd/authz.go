@@ -50,6 +50,7 @@ const (
 	ownName         // the object has the node's name, or a list selects that name
 	ownLease        // the same, in the namespace of node leases
 	ownPods         // a list selects spec.nodeName of this node
+	peerPods        // a list selects pods with a network of their own
 	namedOnly       // a list selects one name: no browsing
 	ownField        // a list selects one name, or what is this node's (api.NodeField)
 )
@@ -61,6 +62,9 @@ var nodeRules = []rule{
 	{coordination.Leases, "", []string{"get", "create", "update", "patch"}, ownLease},
 	{api.Pods, "", []string{"get", "create", "delete"}, anywhere},
 	{api.Pods, "", []string{"list", "watch"}, ownPods},
+	{api.Pods, "", []string{"list", "watch"}, peerPods}, // what policies name: peers.go shows little of them
+	{api.Namespaces, "", []string{"list", "watch"}, anywhere},
+	{networking.NetworkPolicies, "", []string{"get", "list", "watch"}, anywhere},
 	{api.Pods, "status", []string{"get", "update", "patch"}, anywhere},
 	{api.Pods, "eviction", []string{"create"}, anywhere},
 	{api.ConfigMaps, "", []string{"get", "list", "watch"}, namedOnly},
@@ -180,6 +184,8 @@ func (r rule) allows(node string, a attributes) bool {
 		return a.names(node)
 	case ownPods:
 		return a.selects("spec.nodeName", node)
+	case peerPods:
+		return a.selects("spec.hostNetwork", "false")
 	case namedOnly:
 		return a.namespace != "" && a.one() != ""
 	case ownField:

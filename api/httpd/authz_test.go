@@ -29,6 +29,8 @@ var mayDo = map[string]map[string][2]string{
 		"runtimeclasses":        {"get list watch", "get list watch"},
 		"services":              {"get list watch", "get list watch"},
 		"endpointslices":        {"get list watch", "get list watch"},
+		"namespaces":            {"list watch", "list watch"},
+		"networkpolicies":       {"get list watch", "get list watch"},
 		"review":                {"create", "create"},
 		"path":                  {"get", "get"},
 	},

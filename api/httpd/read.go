@@ -63,6 +63,9 @@ func (h *handler) list(w *response, r *request) error {
 	if err != nil {
 		return err
 	}
+	if r.showsPeers() {
+		list = peersOf(list)
+	}
 	return h.objects(w, r, list)
 }
 

@@ -199,6 +199,8 @@ func samples() map[*api.Kind][]api.Object {
 		networking.Ingresses:       {way, plainWay, &networkingv1.Ingress{}},
 		networking.IPAddresses: {&networkingv1.IPAddress{ObjectMeta: named("10.43.0.1", time.Hour), Spec: networkingv1.IPAddressSpec{
 			ParentRef: &networkingv1.ParentReference{Resource: "services", Namespace: "default", Name: "kubernetes"}}}, &networkingv1.IPAddress{}},
+		networking.NetworkPolicies: {&networkingv1.NetworkPolicy{ObjectMeta: named("web", time.Hour), Spec: networkingv1.NetworkPolicySpec{
+			PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}}}, &networkingv1.NetworkPolicy{}},
 		networking.ServiceCIDRs: {&networkingv1.ServiceCIDR{ObjectMeta: named("kubernetes", time.Hour),
 			Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.43.0.0/16", "fd43::/112"}}}},
 		api.ServiceAccounts: {&corev1.ServiceAccount{ObjectMeta: named("default", time.Hour),
@@ -290,6 +292,7 @@ var upstreamColumns = map[*api.Kind]string{
 	networking.IngressClasses:   "Name, Controller, Parameters, Age",
 	networking.Ingresses:        "Name, Class, Hosts, Address, Ports, Age",
 	networking.IPAddresses:      "Name, ParentRef",
+	networking.NetworkPolicies:  "Name, Pod-Selector, Age",
 	networking.ServiceCIDRs:     "Name, CIDRs, Age",
 	apinode.RuntimeClasses:      "Name, Handler, Age",
 	policy.PodDisruptionBudgets: "Name, Min Available, Max Unavailable, Allowed Disruptions integer, Age",

@@ -56,7 +56,11 @@ type line[T any] func(out io.Writer, e api.EventOf[T], first bool) error
 
 // lineOf writes events in the form that a request asks for.
 func (h *handler) lineOf(r *request, form form) line[api.Object] {
+	peers := r.showsPeers()
 	return func(out io.Writer, e api.Event, first bool) error {
+		if peers && e.Type != api.Bookmark {
+			e.Object = peerOf(e.Object)
+		}
 		r.kind.Stamp(e.Object)
 		object, err := h.shape(form, r.kind, e.Object, first)
 		if err != nil {

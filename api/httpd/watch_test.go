@@ -205,6 +205,7 @@ func TestWatchTableOfEveryKind(t *testing.T) {
 		networking.IngressClasses:            `"spec":{"controller":"x.io/y"}`,
 		networking.Ingresses:                 `"spec":{"defaultBackend":{"service":{"name":"s","port":{"number":80}}}}`,
 		networking.IPAddresses:               `"spec":{"parentRef":{"group":"x.io","resource":"things","name":"mine"}}`,
+		networking.NetworkPolicies:           `"spec":{"podSelector":{}}`,
 		networking.ServiceCIDRs:              `"spec":{"cidrs":["192.0.2.0/24"]}`,
 		autoscaling.HorizontalPodAutoscalers: scaled, autoscaling.HorizontalPodAutoscalersV1: scaled,
 		events.Events: `"regarding":{"namespace":"default"},"reason":"R","type":"Normal","action":"A","reportingController":"x.io/y","reportingInstance":"z","eventTime":"2026-11-20T12:00:00.000000Z"`}

@@ -12,11 +12,11 @@ import (
 )
 
 // wire is the client as one that hands out JSON, where that is what a request asks for: then nothing is decoded, and nothing
-// encoded again.
+// encoded again. A board that asks for others' pods is shown a part of them, so these are.
 func (h *handler) wire(r *request) (api.Wire, form, bool) {
 	wire, ok := h.client.(api.Wire)
 	form, err := r.form()
-	return wire, form, ok && err == nil && form.as == asObject && !r.binary()
+	return wire, form, ok && err == nil && form.as == asObject && !r.binary() && !r.showsPeers()
 }
 
 // lengthOf is sizeOf for objects in JSON.

@@ -26,7 +26,7 @@ var All = &api.Kinds{
 		batch.CronJobs, batch.Jobs,
 		coordination.Leases,
 		discovery.EndpointSlices,
-		networking.IngressClasses, networking.Ingresses, networking.IPAddresses, networking.ServiceCIDRs,
+		networking.IngressClasses, networking.Ingresses, networking.IPAddresses, networking.NetworkPolicies, networking.ServiceCIDRs,
 		node.RuntimeClasses,
 		policy.PodDisruptionBudgets,
 		rbac.ClusterRoleBindings, rbac.ClusterRoles, rbac.RoleBindings, rbac.Roles,
@@ -52,6 +52,5 @@ var absent = []*api.Kind{
 	api.DefineLater("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", false, "crd", "crds"),
 	api.DefineLater("apiregistration.k8s.io", "v1", "APIService", "apiservices", false),
 	api.DefineLater("certificates.k8s.io", "v1", "CertificateSigningRequest", "certificatesigningrequests", false, "csr"),
-	api.DefineLater("networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", true, "netpol"),
 	api.DefineLater("storage.k8s.io", "v1", "CSINode", "csinodes", false),
 }

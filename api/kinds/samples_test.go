@@ -42,6 +42,7 @@ var samples = map[string]string{
 	"ingressclasses.networking.k8s.io":              `{"spec":{"controller":"x.io/y","parameters":{"kind":"Thing","name":"it","scope":"Cluster"}}}`,
 	"ingresses.networking.k8s.io":                   `{"spec":{"defaultBackend":{"service":{"name":"s","port":{"number":80}}}},"status":{"loadBalancer":{"ingress":[{"ip":"10.0.0.1","ports":[{"port":80,"protocol":"TCP"}]}]}}}`,
 	"ipaddresses.networking.k8s.io":                 `{"spec":{"parentRef":{"resource":"services","namespace":"n","name":"x"}}}`,
+	"networkpolicies.networking.k8s.io":             `{"spec":{"podSelector":{},"ingress":[{"from":[{"ipBlock":{"cidr":"10.0.0.0/8"}}],"ports":[{"port":80}]}],"egress":[{"to":[{"ipBlock":{"cidr":"10.0.0.0/8"}}]}]}}`,
 	"servicecidrs.networking.k8s.io":                `{"spec":{"cidrs":["10.0.0.0/24"]}}`,
 	"services":                                      `{"spec":{"ports":[{"port":80}]}}`,
 }

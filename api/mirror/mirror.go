@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
+	"ledge/api/networking"
 	"ledge/storage"
 )
 
@@ -63,11 +64,17 @@ func New(cfg Config) (*Client, error) {
 
 // mirrored are the kinds without which no pod can be made anew.
 func mirrored(kind *api.Kind) bool {
-	return kind == api.Pods || kind == api.ConfigMaps || kind == api.Secrets
+	return kind == api.Pods || kind == api.ConfigMaps || kind == api.Secrets || whole(kind)
 }
+
+// whole are kinds of which a board that follows them is told all: a pod is connected only as its network policies say.
+func whole(kind *api.Kind) bool { return kind == networking.NetworkPolicies || kind == api.Namespaces }
 
 // ours: the pods of this board, and single objects that they name. What somebody on the board looks at besides is his.
 func (c *Client) ours(kind *api.Kind, sel api.Selection) bool {
+	if whole(kind) {
+		return sel == api.Selection{}
+	}
 	if sel.Fields == nil || sel.Labels != nil {
 		return false
 	}

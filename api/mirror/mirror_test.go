@@ -10,6 +10,7 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -17,6 +18,7 @@ import (
 	"ledge/api"
 	"ledge/api/apitest"
 	"ledge/api/local"
+	"ledge/api/networking"
 	"ledge/storage"
 )
 
@@ -466,5 +468,31 @@ func TestBoardsAreRemembered(t *testing.T) {
 	r.reboot()
 	if got := look(); got != want || got != "10.42.2.0/24 via 10.99.0.2" {
 		t.Errorf("%q, was %q", got, want)
+	}
+}
+
+// TestPoliciesAreRemembered: a board whose control plane is away after a reboot knows what its pods may (N-14.4).
+func TestPoliciesAreRemembered(t *testing.T) {
+	r := newRig(t)
+	p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "default"}}
+	_, err := r.server.Create(t.Context(), networking.NetworkPolicies, p, api.WriteOptions{})
+	must(t, err)
+	r.pod("b", "s")
+	for _, kind := range []*api.Kind{networking.NetworkPolicies, api.Namespaces} {
+		_, err := r.m.List(t.Context(), kind, api.ListOptions{})
+		must(t, err)
+	}
+	r.list(api.Pods, mine) // which forgets what no pod names
+	r.cable.down(uplinkDown)
+	r.reboot()
+	if got, _ := r.list(networking.NetworkPolicies, api.Selection{}); got != "a" {
+		t.Errorf("policies %q", got)
+	}
+	out, err := r.m.List(t.Context(), api.Namespaces, api.ListOptions{})
+	if must(t, err); len(out.Items) == 0 {
+		t.Error("no namespaces")
+	}
+	if _, err := r.m.List(t.Context(), networking.NetworkPolicies, api.ListOptions{Selection: api.Selection{Namespace: "default"}}); err == nil {
+		t.Error("what somebody looks at besides is not remembered")
 	}
 }

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/api"
+	"ledge/api/networking"
 )
 
 // shelf is what one selection was answered.
@@ -158,7 +159,7 @@ func (c *Client) tidy() {
 	named := c.named()
 	c.tidyTokens()
 	for key, s := range c.shelves {
-		if s.kind == api.Pods || len(s.rows) == 0 {
+		if s.kind == api.Pods || whole(s.kind) || len(s.rows) == 0 {
 			continue
 		}
 		for name := range s.rows {
@@ -209,7 +210,8 @@ func (c *Client) loadRow(key string, data []byte) bool {
 		return err == nil
 	}
 	resource, _, _ := strings.Cut(at, " ")
-	kinds := []*api.Kind{api.Pods, api.ConfigMaps, api.Secrets, api.PersistentVolumeClaims, api.PersistentVolumes}
+	kinds := []*api.Kind{api.Pods, api.ConfigMaps, api.Secrets, api.PersistentVolumeClaims, api.PersistentVolumes,
+		networking.NetworkPolicies, api.Namespaces}
 	i := slices.IndexFunc(kinds, func(k *api.Kind) bool { return k.Resource == resource })
 	if i < 0 {
 		return false

@@ -1,4 +1,4 @@
-// Package networking has kinds of the group networking.k8s.io: Ingress, IngressClass, ServiceCIDR and IPAddress.
+// Package networking has kinds of the group networking.k8s.io: Ingress, IngressClass, NetworkPolicy, ServiceCIDR and IPAddress.
 package networking
 
 import (

@@ -82,6 +82,9 @@ func (networks) Hold(context.Context) (func(), error) { return func() {}, nil }
 // Forwarder implements brain.Network: no packets are played.
 func (networks) Forwarder(string) network.Forwarder { return nil }
 
+// Fencer implements brain.Network.
+func (networks) Fencer(string) network.Fencer { return nil }
+
 // Open implements brain.Network.
 func (n networks) Open(_ string, cidr, cidr6 netip.Prefix) (brain.PodNetwork, error) {
 	return n.b.Network(cidr, cidr6)

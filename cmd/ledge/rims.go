@@ -17,6 +17,7 @@ import (
 	"ledge/network"
 	"ledge/network/bridge"
 	"ledge/network/dns"
+	"ledge/network/fence"
 	"ledge/network/proxy"
 	"ledge/node/stats"
 	"ledge/runtime/keeper"
@@ -81,6 +82,8 @@ func (bridges) Check(name string) error { return bridge.Check(name) }
 func (b bridges) Forwarder(bridge string) network.Forwarder {
 	return proxy.New(proxy.Config{Bridge: bridge, Dir: b.dir})
 }
+
+func (bridges) Fencer(bridge string) network.Fencer { return fence.New(fence.Config{Bridge: bridge}) }
 
 func (bridges) Hold(ctx context.Context) (release func(), err error) { return host.HoldNetwork(ctx) }
 

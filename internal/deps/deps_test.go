@@ -73,7 +73,7 @@ var table = map[string][]string{
 	"api/quota": {"api"},
 	"api/local/...": {"api", "api/batch", "api/coordination", "api/local/allocate", "api/networking", "api/node", "api/policy", "api/quota",
 		"api/rbac", "api/scheduling", "api/storage", "storage", "api/managed"},
-	"api/mirror/...": {"api", "storage"},
+	"api/mirror/...": {"api", "api/networking", "storage"},
 	"controller/...": {"api", "api/apps", "api/autoscaling", "api/batch", "api/coordination", "api/discovery", "api/kinds", "api/networking",
 		"api/policy", "api/rbac", "api/storage", "lease", "scheduler", "controller/autoscale", "controller/claims", "controller/cronjobs",
 		"controller/endpoints", "controller/jobs",
@@ -94,12 +94,15 @@ var table = map[string][]string{
 	"node/probe":          {"runtime"},
 	"node/stats":          {"api"},
 	"node/services":       {"api", "api/discovery", "internal/grumble", "network", "network/service"},
+	"node/policies":       {"api", "api/networking", "internal/grumble", "network", "network/policy"}, // decision 113
 	"pki/...":             {"api", "internal/durable"},
 	"runtime/...":         {"runtime/...", "internal/durable"},
 	"images/...":          {"images/..."},
 	"network/...":         {"network/...", "internal/durable"},
 	"network/given":       {"api", "network", "network/plan"},
 	"network/service":     {"network"},
+	"network/policy":      {"network"}, // decision 113
+	"network/fence":       {"network", "network/netns", "network/nft"},
 	"network/proxy":       {"network", "network/netns", "network/nft", "network/service"},
 	"network/dns":         {"network/service"}, // decisions 105, 115
 	"host/...":            {"host", "internal/durable"},
@@ -117,8 +120,8 @@ var table = map[string][]string{
 	"brain": {"api", "api/board", "api/coordination", "api/httpd", "api/httpd/auditlog", "api/local", "api/local/allocate", "api/manifest", "api/mirror",
 		"api/rbac", "api/rest", "boot/ending", "brain/place", "config", "controller", "firstboot", "firstboot/card", "host", "host/alive",
 		"host/ntp", "host/heap", "images", "images/archives", "internal/durable", "internal/grumble",
-		"api/discovery", "api/kinds", "node/claims", "node/services", "network", "network/dns", "network/given", "network/hostnet", "network/netns",
-		"network/plan",
+		"api/discovery", "api/kinds", "node/claims", "node/policies", "node/services", "network", "network/dns", "network/given", "network/hostnet",
+		"network/netns", "network/plan",
 		"node", "node/machine", "node/podstate", "node/static", "node/stats", "pki", "runtime", "shutdown", "storage", "upgrade"},
 	"brain/played":     {"api", "api/httpd", "brain", "host", "images", "network", "node", "runtime", "shutdown", "storage"},
 	"brain/place":      {"api/httpd", "config", "host"},
@@ -157,9 +160,9 @@ var thirdParty = map[string][]string{
 	"github.com/containerd/cgroups":     {"host/..."},
 	"github.com/shirou/gopsutil":        {"host/..."},
 	// host: routes and the board's own address (decisions 55 and 70)
-	"github.com/vishvananda/netlink":         {"network/bridge/...", "network/nft", "network/proxy", "host"},
+	"github.com/vishvananda/netlink":         {"network/bridge/...", "network/fence", "network/nft", "network/proxy", "host"},
 	"github.com/vishvananda/netns":           {},
-	"github.com/google/nftables":             {"network/bridge/...", "network/nft", "network/proxy"}, // decision 104
+	"github.com/google/nftables":             {"network/bridge/...", "network/fence", "network/nft", "network/proxy"}, // decisions 104, 113
 	"github.com/google/go-containerregistry": {},
 	"github.com/robfig/cron":                 {"api/batch"}, // its parser: decision 107
 	"k8s.io/client-go/rest":                  {"api/rest/..."},

@@ -71,6 +71,7 @@ type Setup struct {
 	applied   uint32         // nftables generation at which the kernel's tables were have; 0: unknown
 	have      []table
 	made      bool
+	guard     func(context.Context, network.Pod, []netip.Addr) error // nil: nobody is asked
 	// framesFiltered: br_netfilter shows frames between pods to the rules.
 	framesFiltered bool
 	others         firewalls
@@ -83,7 +84,10 @@ type Setup struct {
 	later          *time.Timer // nil when nothing is stale
 }
 
-var _ network.Setup = (*Setup)(nil)
+var (
+	_ network.Setup   = (*Setup)(nil)
+	_ network.Guarded = (*Setup)(nil)
+)
 
 // The lengths are checked apart: {1,128} compiles to 128 states, which every start of this binary would pay for.
 
@@ -247,7 +251,7 @@ func (s *Setup) Attach(ctx context.Context, pod network.Pod) ([]netip.Addr, erro
 	if err != nil {
 		return nil, err
 	}
-	if err := s.connect(e, old); err != nil {
+	if err := s.connect(ctx, e, old); err != nil {
 		err = fmt.Errorf("connect pod %s/%s: %w", pod.Namespace, pod.Name, err)
 		if fresh { // nothing half-made stays
 			return nil, errors.Join(err, s.disconnect([]string{pod.UID}))
@@ -257,8 +261,15 @@ func (s *Setup) Attach(ctx context.Context, pod network.Pod) ([]netip.Addr, erro
 	return e.Addrs(), nil
 }
 
+// Guard implements network.Guarded.
+func (s *Setup) Guard(ask func(context.Context, network.Pod, []netip.Addr) error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.guard = ask
+}
+
 // connect makes true what the book says of a pod; old is what it said before.
-func (s *Setup) connect(e, old plan.Entry) error {
+func (s *Setup) connect(ctx context.Context, e, old plan.Entry) error {
 	ns, err := netns.Open(e.Pod.NetNS)
 	if err != nil {
 		return err
@@ -270,6 +281,11 @@ func (s *Setup) connect(e, old plan.Entry) error {
 		}
 		if err := h.portsFree(newPorts(e, old), s.book.Dual()); err != nil {
 			return err
+		}
+		if s.guard != nil {
+			if err := s.guard(ctx, e.Pod, e.Addrs()); err != nil {
+				return err
+			}
 		}
 		if err := s.ensureLink(h, e, ns); err != nil {
 			return err

@@ -195,7 +195,7 @@ func (s *Setup) makeBridge(h *host) (netlink.Link, error) {
 		return nil, err
 	}
 	// Set afterwards, or the bridge would follow its ports.
-	if err := h.LinkSetMTU(link, s.mtu(h)); err != nil {
+	if err := h.LinkSetMTU(link, h.mtuOf(s.cfg)); err != nil {
 		return nil, fmt.Errorf("set MTU: %w", err)
 	}
 	return h.LinkByName(s.cfg.Bridge)
@@ -281,10 +281,10 @@ func UsedPrefixes(cfg Config) ([]netip.Prefix, error) {
 	return out, err
 }
 
-// mtu is the configured one, or that of the interface of the default route.
-func (s *Setup) mtu(h *host) int {
-	if s.cfg.MTU != 0 {
-		return s.cfg.MTU
+// mtuOf is the configured one, or that of the interface of the default route.
+func (h *host) mtuOf(cfg Config) int {
+	if cfg.MTU != 0 {
+		return cfg.MTU
 	}
 	routes, err := dump(func() ([]netlink.Route, error) { return h.RouteList(nil, netlink.FAMILY_V4) })
 	if err != nil {

@@ -27,7 +27,9 @@ type Network struct {
 	Open func(cidr, cidr6 netip.Prefix) (network.Setup, error)
 	Keep func(text string) error // for the next start
 	Busy func() bool             // pods have addresses
-	Name string                  // of the board
+	// Before waits until pods may be connected; nil: they may.
+	Before func(context.Context) error
+	Name   string // of the board
 
 	mu     sync.Mutex
 	Inner  network.Setup
@@ -105,6 +107,11 @@ func (p *Network) Ready(ctx context.Context) error {
 
 // Attach implements network.Setup.
 func (p *Network) Attach(ctx context.Context, pod network.Pod) ([]netip.Addr, error) {
+	if p.Before != nil {
+		if err := p.Before(ctx); err != nil {
+			return nil, err
+		}
+	}
 	return p.now().Attach(ctx, pod)
 }
 

@@ -1,0 +1,50 @@
+package fence
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	goruntime "runtime"
+
+	"golang.org/x/sys/unix"
+
+	"ledge/network"
+)
+
+// Trial is one thing the kernel must be able to do for network policies to hold.
+type Trial struct {
+	Name   string
+	Err    error  // nil: it works
+	Remedy string // what to do if it does not
+}
+
+const remedy = "use a kernel of Linux 5.4 or later with CONFIG_NF_TABLES, NF_TABLES_IPV4, NF_TABLES_IPV6 and NFT_CT; " +
+	"without them no pod starts that a network policy selects"
+
+// Try makes every kind of rule in a network namespace that is gone afterwards, in each family.
+func Try() []Trial {
+	out := []Trial{{Name: "network policies", Remedy: remedy}, {Name: "network policies (IPv6)", Remedy: remedy}}
+	done := make(chan bool)
+	go func() {
+		goruntime.LockOSThread() // never unlocked: the thread ends here and the namespace with it
+		for i, address := range []string{"10.42.0.2", "fd00::2"} {
+			out[i].Err = tryFamily(netip.MustParseAddr(address))
+		}
+		done <- true
+	}()
+	<-done
+	return out
+}
+
+func tryFamily(a netip.Addr) error {
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("make a network namespace: %w", err)
+	}
+	n := New(Config{Bridge: "ledgetry"})
+	defer n.nft.Drop()
+	one := []network.Span{{First: a, Last: a}}
+	return n.Prune(context.Background(), network.Fence{
+		In: map[netip.Addr]string{a: "in-try"}, Out: map[netip.Addr]string{a: "out-try"},
+		Chains: map[string][]network.Pass{"in-try": {{Pods: "pods-try", Protocol: "TCP", First: 1, Last: 2}}, "out-try": {{Nets: one}}},
+		Sets:   map[string][]network.Span{"pods-try": one}})
+}

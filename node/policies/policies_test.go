@@ -1,0 +1,333 @@
+package policies
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"ledge/api"
+	"ledge/api/kinds"
+	"ledge/api/local"
+	"ledge/api/networking"
+	"ledge/network"
+	"ledge/network/policy"
+	"ledge/storage"
+)
+
+// kernel is what a Fencer would hold.
+type kernel struct {
+	mu     sync.Mutex
+	said   []string
+	fence  network.Fence
+	broken error
+}
+
+func (k *kernel) note(format string, args ...any) error {
+	k.said = append(k.said, fmt.Sprintf(format, args...))
+	return k.broken
+}
+
+func (k *kernel) Add(_ context.Context, about []netip.Addr, f network.Fence) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.note("add %v in=%v", about, slices.Sorted(maps.Values(f.In)))
+}
+
+func (k *kernel) Prune(_ context.Context, f network.Fence) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.fence = f
+	return k.note("prune %d", len(f.In)+len(f.Out))
+}
+
+func (k *kernel) Delete(context.Context) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.note("delete")
+}
+
+// told is what the kernel was told since the last call.
+func (k *kernel) told() string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	out := strings.Join(k.said, "; ")
+	k.said = nil
+	return out
+}
+
+// stage is a board and its control plane.
+type stage struct {
+	api.Client
+	t      *testing.T
+	kernel *kernel
+	mu     sync.Mutex
+	asked  []string // what was listed
+	away   error
+	pods   []*corev1.Pod
+}
+
+func newStage(t *testing.T) *stage {
+	db, err := storage.Open(t.Context(), storage.Config{Dir: t.TempDir(), Kinds: kinds.All, NoSync: true})
+	must(t, err)
+	t.Cleanup(func() { must(t, db.Close()) })
+	c, err := local.New(local.Config{Store: db})
+	must(t, err)
+	return &stage{Client: c, t: t, kernel: &kernel{}}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (s *stage) List(ctx context.Context, kind *api.Kind, opts api.ListOptions) (api.List, error) {
+	s.mu.Lock()
+	s.asked = append(s.asked, strings.TrimSpace(kind.Resource+" "+opts.Namespace))
+	away := s.away
+	s.mu.Unlock()
+	if away != nil {
+		return api.List{}, away
+	}
+	return s.Client.List(ctx, kind, opts)
+}
+
+// sparse is a client of the board that has the store.
+type sparse struct{ *stage }
+
+func (s sparse) WhenAny(kind *api.Kind, do func()) bool {
+	return s.Client.(api.Sparse).WhenAny(kind, do)
+}
+
+func (s *stage) has() []*corev1.Pod {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.pods)
+}
+
+// pod is one of this board, or of another.
+func (s *stage) pod(namespace, name, addr string, here bool) *corev1.Pod {
+	s.t.Helper()
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{"app": name}}}
+	p.Spec.Containers = []corev1.Container{{Name: "c", Image: "i"}}
+	p, err := api.Create(s.t.Context(), s.Client, api.Pods, p)
+	must(s.t, err)
+	p.Status.PodIP, p.Status.PodIPs = addr, []corev1.PodIP{{IP: addr}}
+	p, err = api.UpdateStatus(s.t.Context(), s.Client, api.Pods, p)
+	must(s.t, err)
+	if here {
+		s.mu.Lock()
+		s.pods = append(s.pods, p)
+		s.mu.Unlock()
+	}
+	return p
+}
+
+func (s *stage) policy(namespace string, from ...networkingv1.NetworkPolicyPeer) {
+	s.t.Helper()
+	p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "p"}}
+	p.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}
+	if len(from) > 0 {
+		p.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{From: from}}
+	}
+	_, err := s.Client.Create(s.t.Context(), networking.NetworkPolicies, p, api.WriteOptions{})
+	must(s.t, err)
+}
+
+func (s *stage) space(name string) {
+	s.t.Helper()
+	_, err := s.Client.Create(s.t.Context(), api.Namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, api.WriteOptions{})
+	must(s.t, err)
+}
+
+// run begins a loop; end stops it.
+func (s *stage) run(c api.Client) (l *Loop, end func()) {
+	l = New(Config{Client: c, Fencer: s.kernel, Pods: s.has})
+	ctx, cancel := context.WithCancel(s.t.Context())
+	done := make(chan error)
+	go func() { done <- l.Run(ctx) }()
+	synctest.Wait()
+	return l, func() {
+		cancel()
+		must(s.t, <-done)
+	}
+}
+
+func settle() {
+	time.Sleep(2 * pause)
+	synctest.Wait()
+}
+
+func (s *stage) tells(what, want string) {
+	s.t.Helper()
+	if got := s.kernel.told(); got != want {
+		s.t.Errorf("%s: the kernel was told %q, want %q", what, got, want)
+	}
+}
+
+func connect(l *Loop, p *corev1.Pod, addr string) error {
+	pod := network.Pod{UID: string(p.UID), Namespace: p.Namespace, Name: p.Name}
+	return l.Guard(context.Background(), pod, []netip.Addr{netip.MustParseAddr(addr)})
+}
+
+// TestNothingWithoutPolicies: where there is no policy nobody is asked, and pods are connected at once; the first one begins it (N-14.3).
+func TestNothingWithoutPolicies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.space("x")
+		a := s.pod("x", "a", "10.0.0.2", true)
+		l, end := s.run(sparse{s})
+		defer end()
+		l.Handed()
+		must(t, l.Known(t.Context()))
+		must(t, connect(l, a, "10.0.0.2"))
+		settle()
+		if len(s.asked) > 0 {
+			t.Errorf("asked for %v", s.asked)
+		}
+		s.tells("at rest", "delete")
+		s.policy("x")
+		settle()
+		s.tells("the first policy", "prune 1")
+		b := s.pod("x", "b", "10.0.0.3", true)
+		must(t, connect(l, b, "10.0.0.3"))
+		if got := s.kernel.told(); got != "add [10.0.0.3] in=[shut]" {
+			t.Errorf("a pod that comes: %q", got)
+		}
+		settle()
+		s.tells("then all", "prune 2")
+		_, err := s.Client.Delete(t.Context(), networking.NetworkPolicies, "x", "p", api.DeleteOptions{})
+		must(t, err)
+		settle()
+		s.tells("the last went", "prune 0")
+		s.kernel.broken = fmt.Errorf("no room")
+		if err := connect(l, b, "10.0.0.3"); err == nil {
+			t.Error("a pod whose policies cannot be held is connected")
+		}
+		settle()
+		if c := l.Held(); c.Status != corev1.ConditionTrue || !strings.Contains(c.Message, "no room") {
+			t.Errorf("%+v", c)
+		}
+	})
+}
+
+// TestWhoIsHeardOf: a board follows the pods of those namespaces that policies of its own pods name, and no others.
+func TestWhoIsHeardOf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		for _, ns := range []string{"x", "y", "z"} {
+			s.space(ns)
+			s.pod(ns, "other", map[string]string{"x": "10.1.0.2", "y": "10.1.0.3", "z": "10.1.0.4"}[ns], false)
+		}
+		s.pod("x", "a", "10.0.0.2", true)
+		s.policy("z", networkingv1.NetworkPolicyPeer{NamespaceSelector: &metav1.LabelSelector{}}) // of no pod here
+		s.policy("x", networkingv1.NetworkPolicyPeer{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "other"}}},
+			networkingv1.NetworkPolicyPeer{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: "y"}}})
+		l, end := s.run(s)
+		defer end()
+		settle()
+		s.tells("before all pods of the board are known", "")
+		l.Handed()
+		settle()
+		if got := fmt.Sprint(s.asked); got != "[networkpolicies namespaces pods x pods y]" && got != "[networkpolicies pods x namespaces pods y]" {
+			t.Errorf("asked for %v", got)
+		}
+		var peers []string
+		for _, set := range s.kernel.fence.Sets {
+			for _, span := range set {
+				peers = append(peers, span.First.String())
+			}
+		}
+		if slices.Sort(peers); fmt.Sprint(peers) != "[10.1.0.2 10.1.0.3]" {
+			t.Errorf("let through: %v", peers)
+		}
+		s.kernel.told()
+		_, err := s.Client.Delete(t.Context(), api.Pods, "y", "other", api.DeleteOptions{Grace: new(int64)})
+		must(t, err)
+		settle()
+		s.tells("a pod of another board goes", "prune 1")
+	})
+}
+
+// TestSilence: while the control plane says nothing, what holds stays, and pods that come are shut, in the end (N-14.4).
+func TestSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.space("x")
+		a := s.pod("x", "a", "10.0.0.2", true)
+		s.away = apierrors.NewServiceUnavailable("no route to host")
+		l, end := s.run(s)
+		defer end()
+		l.Handed()
+		begin := time.Now()
+		must(t, l.Known(t.Context()))
+		if waited := time.Since(begin); waited < silence || waited > silence+2*time.Second {
+			t.Errorf("waited %v", waited)
+		}
+		must(t, connect(l, a, "10.0.0.2"))
+		settle()
+		s.tells("unheard", "add [10.0.0.2] in=["+policy.Shut+"]")
+		if c := l.Held(); c.Status != corev1.ConditionTrue || c.Reason != "NotHeard" {
+			t.Errorf("%+v", c)
+		}
+		s.mu.Lock()
+		s.away = nil
+		s.mu.Unlock()
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		s.tells("heard", "prune 0")
+		if c := l.Held(); c.Status != "" {
+			t.Errorf("%+v", c)
+		}
+	})
+}
+
+// TestNotTold: another Kubernetes, which shows a node no policies: pods are connected, and nothing of the kernel is touched.
+func TestNotTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.space("x")
+		a := s.pod("x", "a", "10.0.0.2", true)
+		s.away = apierrors.NewForbidden(networking.NetworkPolicies.GR(), "", nil)
+		l, end := s.run(s)
+		defer end()
+		l.Handed()
+		must(t, l.Known(t.Context()))
+		must(t, connect(l, a, "10.0.0.2"))
+		settle()
+		s.tells("not told", "")
+	})
+}
+
+func TestTrim(t *testing.T) {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID("u")}}
+	p.Status.PodIPs = []corev1.PodIP{{IP: "10.0.0.1"}, {IP: "127.0.0.1"}, {IP: "10.0.0.2"}}
+	ports := []corev1.ContainerPort{{Name: "a", ContainerPort: 70000}, {Name: "b", ContainerPort: 80}, {ContainerPort: 81}}
+	p.Spec.Containers = []corev1.Container{{Ports: ports}}
+	got, ok := Trim(p)
+	if !ok || fmt.Sprint(got.Addrs) != "[10.0.0.1]" || fmt.Sprint(got.Ports) != "[{b TCP 80}]" {
+		t.Errorf("%+v %v", got, ok)
+	}
+	p.Spec.HostNetwork = true
+	if _, ok := Trim(p); ok {
+		t.Error("a pod on the host's network is the board")
+	}
+	p.Spec.HostNetwork, p.Status.Phase = false, corev1.PodSucceeded
+	if _, ok := Trim(p); ok {
+		t.Error("a pod that has ended has no address")
+	}
+}
