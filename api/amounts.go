@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"reflect"
 	"strings"
 
@@ -95,22 +96,58 @@ func typesOf(t reflect.Type, name string) (out []reflect.Type) {
 }
 
 // CheckProtobufAmounts is CheckAmounts for the binary form, where an amount is the first field of its message: any text at such a place
-// that reads as one is refused.
+// that reads as one is refused. Numbers of fields and lengths count in all the ways in which readers take them: more bytes than are needed
+// for one are read as well.
 func CheckProtobufAmounts(data []byte) error {
-	for rest := data; ; {
-		at := bytes.IndexByte(rest, 1<<3|2) // field 1, and its length
-		if at < 0 || at+1 >= len(rest) {
-			return nil
+	for from := 0; from < len(data); {
+		if !isAmountByte(data[from]) {
+			from++
+			continue
 		}
-		rest = rest[at+1:]
-		if n := int(rest[0]); n < 128 && n < len(rest) && isAmount(rest[1:1+n]) && farExponent(rest[1:1+n]) {
-			return fmt.Errorf("%.40q has an exponent beyond %d: write the amount with a unit, such as 100m or 2Gi", rest[1:1+n], mostExponent)
+		to := from + 1
+		for to < len(data) && isAmountByte(data[to]) {
+			to++
+		}
+		// The last byte of the length, and that of the field before it, may look like the first of an amount.
+		for at := from; at < min(from+3, to); at++ {
+			if text, ok := amountAt(data, at, to); ok && farExponent(text) {
+				return fmt.Errorf("%.40q has an exponent beyond %d: write the amount with a unit, such as 100m or 2Gi", text, mostExponent)
+			}
+		}
+		from = to
+	}
+	return nil
+}
+
+// amountAt is the longest text at a place of a message, and before end, which stands there as a first field.
+func amountAt(data []byte, at, end int) (text []byte, ok bool) {
+	for start, size := range varintsBefore(data, at) {
+		if size == 0 || size > uint64(end-at) || size <= uint64(len(text)) {
+			continue
+		}
+		for _, tag := range varintsBefore(data, start) {
+			if tag&7 == 2 && int32(tag>>3) == 1 {
+				text = data[at : at+int(size)]
+			}
+		}
+	}
+	return text, text != nil
+}
+
+// varintsBefore are the numbers that end before a place, with where they begin.
+func varintsBefore(data []byte, at int) iter.Seq2[int, uint64] {
+	return func(yield func(int, uint64) bool) {
+		n := uint64(0)
+		for i := at - 1; i >= 0 && i >= at-10 && (data[i] < 0x80) == (i == at-1); i-- {
+			if n = n<<7 | uint64(data[i]&0x7f); !yield(i, n) {
+				return
+			}
 		}
 	}
 }
 
-func isAmount(text []byte) bool {
-	return len(bytes.Trim(text, "0123456789.eE+-")) == 0 && bytes.ContainsAny(text, "0123456789")
+func isAmountByte(b byte) bool {
+	return b >= '0' && b <= '9' || b == '.' || b == '+' || b == '-' || b == 'e' || b == 'E'
 }
 
 // farExponent says whether a number with an exponent beyond the bound stands anywhere in a text.

@@ -43,21 +43,40 @@ func TestCheckAmounts(t *testing.T) {
 }
 
 func TestCheckProtobufAmounts(t *testing.T) {
-	pod := func(cpu string) []byte {
-		p := &corev1.Pod{}
-		p.Name, p.Annotations = "a", map[string]string{"commit": "1e1000000000"}
-		p.Spec.Containers = []corev1.Container{{Name: "a", Image: "1e5", Resources: corev1.ResourceRequirements{
-			Limits: corev1.ResourceList{"cpu": resource.MustParse("1111111111111")}}}}
-		data, err := p.Marshal()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return []byte(strings.Replace(string(data), "1111111111111", cpu, 1))
+	const place = "1111111111111"
+	p := &corev1.Pod{}
+	p.Name, p.Annotations = "a", map[string]string{"commit": "1e1000000000"}
+	p.Spec.Containers = []corev1.Container{{Name: "a", Image: "1e5", Resources: corev1.ResourceRequirements{
+		Limits: corev1.ResourceList{"cpu": resource.MustParse(place)}}}}
+	data, err := p.Marshal()
+	if err != nil {
+		t.Fatal(err)
 	}
-	for cpu, fine := range map[string]bool{"1111111111111": true, "1e00000000009": true, "1e-1000000000": false, "1E+1000000000": false} {
-		if err := CheckProtobufAmounts(pod(cpu)); (err == nil) != fine {
+	for cpu, fine := range map[string]bool{place: true, "1e00000000009": true, "1e-1000000000": false, "1E+1000000000": false} {
+		if err := CheckProtobufAmounts([]byte(strings.Replace(string(data), place, cpu, 1))); (err == nil) != fine {
 			t.Errorf("%s: %v", cpu, err)
 		}
+	}
+	// A reader takes numbers of fields and lengths in more ways than one. Each of these is an amount to it.
+	far := "1e-1000000000"
+	for _, quantity := range []string{"\x8a\x00\x0d" + far, "\x0a\x8d\x00" + far, "\x8a\x80\x80\x00\x8d\x80\x00" + far,
+		"\x8a\x80\x80\x80\x80\x30\x0d" + far, // more than 32 bits of a number of a field are cut
+		"\x0a\x8d\x01" + strings.Repeat("0", 128) + far, "\x0a\x2d" + strings.Repeat("0", 32) + far, "\x0a\x011\x0a\x0d" + far + "\x0a\x011",
+		"\x8a\x80\x80\x80\x80\x30\x30" + strings.Repeat("0", 35) + far} {
+		near := strings.ReplaceAll(quantity, far, "1e-0000000003") // what is refused is one, but for its exponent
+		var q resource.Quantity
+		if err := q.Unmarshal([]byte(near)); err != nil {
+			t.Errorf("%q: %v", near, err)
+		}
+		if err := CheckProtobufAmounts([]byte(near)); err != nil {
+			t.Errorf("%q: %v", near, err)
+		}
+		if CheckProtobufAmounts([]byte(quantity)) == nil {
+			t.Errorf("%q passes", quantity)
+		}
+	}
+	if err := CheckProtobufAmounts([]byte(strings.Repeat("1e1000", 1<<18))); err != nil { // once through it
+		t.Error(err)
 	}
 }
 
