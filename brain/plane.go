@@ -93,6 +93,7 @@ func (b *Brain) openPlane(ctx context.Context) (err error) {
 	p.boards.client, p.boards.tls = p.api, p.joins.BoardTLS
 	p.loops = b.Controllers()
 	p.loops.Client, p.loops.Schedule.Closed, p.loops.Believed = through(b.rims.Loops, p.api), b.closed, b.clock.believed
+	p.loops.Node = b.Name
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -42,7 +43,8 @@ func openForwarding(b *Brain) (f forwarding) {
 		return f
 	}
 	cfg := services.Config{Client: b.client, Forwarder: f.rules, Node: b.Name, Pods: b.given.Prefixes,
-		Here: func() []*corev1.Pod { return b.agent.Pods() }}
+		Here:      func() []*corev1.Pod { return b.agent.Pods() },
+		Addresses: func() ([]netip.Addr, error) { return b.rims.Host.Addresses() }}
 	if b.plane == nil {
 		cfg.Memory = remembered{b.store.Table("services"), filepath.Join(b.RunDir, "services.lag")}
 	}

@@ -46,7 +46,7 @@ func balances(svc *corev1.Service) bool {
 func balance(services []*corev1.Service, nodes []*corev1.Node, ready func(*corev1.Service) map[string]bool,
 	also map[claim]holder) map[types.UID]balanced {
 	out := map[types.UID]balanced{}
-	holders := given(services, nodes)
+	holders := given(services)
 	maps.Copy(holders, also)
 	order := slices.DeleteFunc(slices.Clone(services), func(s *corev1.Service) bool { return !balances(s) })
 	slices.SortFunc(order, func(a, b *corev1.Service) int {
@@ -66,7 +66,7 @@ func balance(services []*corev1.Service, nodes []*corev1.Node, ready func(*corev
 			for _, p := range svc.Spec.Ports {
 				holders[claim{cmp.Or(p.Protocol, corev1.ProtocolTCP), p.Port}] = holder{svc.UID, "that of service " + api.Key(svc).String()}
 			}
-			b.ingress, b.absent = addresses(svc, nodes, ready)
+			b.ingress, b.absent = ingress(svc, nodes, ready)
 		}
 		out[svc.UID] = b
 	}
@@ -79,8 +79,11 @@ type holder struct {
 	what string
 }
 
-// given are the ports of boards that are not to be had: node ports, the boards' own doors and that of the API.
-func given(services []*corev1.Service, nodes []*corev1.Node) map[claim]holder {
+// boardsPorts are how people, and the control plane, come to a board. Whoever may make a Service must not stand there instead.
+var boardsPorts = []int32{22, 10250}
+
+// given are the ports of boards that are not to be had: node ports, the boards' own and that of the API.
+func given(services []*corev1.Service) map[claim]holder {
 	out := map[claim]holder{}
 	for _, svc := range services {
 		node := holder{svc.UID, "a node port of service " + api.Key(svc).String()}
@@ -96,10 +99,8 @@ func given(services []*corev1.Service, nodes []*corev1.Node) map[claim]holder {
 			out[claim{corev1.ProtocolTCP, p}] = node
 		}
 	}
-	for _, n := range nodes {
-		if p := n.Status.DaemonEndpoints.KubeletEndpoint.Port; p > 0 {
-			out[claim{corev1.ProtocolTCP, p}] = holder{n.UID, "their own"}
-		}
+	for _, port := range boardsPorts {
+		out[claim{corev1.ProtocolTCP, port}] = holder{what: "their own"}
 	}
 	return out
 }
@@ -110,8 +111,9 @@ func takesTraffic(n *corev1.Node) bool {
 	return !excluded && n.DeletionTimestamp == nil && api.NodeReady(n)
 }
 
-// addresses are those at which a Service is reached. absent says why it has not the one that it asks for.
-func addresses(svc *corev1.Service, nodes []*corev1.Node, ready func(*corev1.Service) map[string]bool) (
+// ingress is where a Service is reached. absent says why it has not the address that it asks for. What a board says of itself counts for
+// that board alone: one address of a family, and the port of its door.
+func ingress(svc *corev1.Service, nodes []*corev1.Node, ready func(*corev1.Service) map[string]bool) (
 	out []corev1.LoadBalancerIngress, absent string) {
 	var here map[string]bool
 	local := svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
@@ -120,9 +122,14 @@ func addresses(svc *corev1.Service, nodes []*corev1.Node, ready func(*corev1.Ser
 	}
 	mode, wanted, found := corev1.LoadBalancerIPModeVIP, svc.Spec.LoadBalancerIP, false
 	for _, n := range nodes {
+		door := n.Status.DaemonEndpoints.KubeletEndpoint.Port
+		if slices.ContainsFunc(svc.Spec.Ports, func(p corev1.ServicePort) bool { return p.Port == door && p.Protocol != corev1.ProtocolUDP }) {
+			continue
+		}
 		for _, ip := range addressesOf(n, svc.Spec.IPFamilies) {
 			found = found || ip == wanted
-			if (wanted == "" || ip == wanted) && (!local || here[n.Name]) && len(out) < mostIngress {
+			there := slices.ContainsFunc(out, func(in corev1.LoadBalancerIngress) bool { return in.IP == ip })
+			if (wanted == "" || ip == wanted) && (!local || here[n.Name]) && len(out) < mostIngress && !there {
 				out = append(out, corev1.LoadBalancerIngress{IP: ip, IPMode: &mode})
 			}
 		}
@@ -133,8 +140,9 @@ func addresses(svc *corev1.Service, nodes []*corev1.Node, ready func(*corev1.Ser
 	return out, ""
 }
 
-// addressesOf are a board's addresses of some families: those that others know it by, or else those of its own network.
+// addressesOf are a board's addresses, one of each of some families: that by which others know it, or else that of its own network.
 func addressesOf(n *corev1.Node, families []corev1.IPFamily) (out []string) {
+	has := map[corev1.IPFamily]bool{}
 	for _, t := range []corev1.NodeAddressType{corev1.NodeExternalIP, corev1.NodeInternalIP} {
 		for _, a := range n.Status.Addresses {
 			ip, err := netip.ParseAddr(a.Address)
@@ -142,8 +150,8 @@ func addressesOf(n *corev1.Node, families []corev1.IPFamily) (out []string) {
 			if ip.Is4() {
 				family = corev1.IPv4Protocol
 			}
-			if a.Type == t && err == nil && (len(families) == 0 || slices.Contains(families, family)) {
-				out = append(out, ip.String())
+			if a.Type == t && err == nil && !has[family] && (len(families) == 0 || slices.Contains(families, family)) {
+				out, has[family] = append(out, ip.String()), true
 			}
 		}
 		if len(out) > 0 {

@@ -66,6 +66,8 @@ type Config struct {
 	Machines       Lister   // nil: there is no list of machines (N-3.62)
 	Metrics        *Metrics // nil: nobody asks
 	Usage          Usage    // nil: nothing is measured
+	// Node is the control plane's own board, the only one whose static pods stand behind Services.
+	Node string
 	// Believed says whether the clock is right, as far as anybody knows: CronJobs begin nothing before, and a Job is not older than it was
 	// seen to be. nil: it is.
 	Believed func() bool
@@ -132,7 +134,7 @@ func Run(ctx context.Context, cfg Config) error {
 		scaled := record("horizontal-pod-autoscaler")
 		loops = append(loops, scaled, NewAutoscalers(w, cfg.Usage, scaled))
 	}
-	loops = append(loops, reaching(w, record)...)
+	loops = append(loops, reaching(w, cfg.Node, record)...)
 	if w.has(api.PersistentVolumeClaims) {
 		claims := record("persistentvolume-controller")
 		loops = append(loops, claims, NewClaims(w, claims))
@@ -160,11 +162,11 @@ func Run(ctx context.Context, cfg Config) error {
 type runner interface{ Run(context.Context) error }
 
 // reaching are the loops by which pods are reached: as Services, and from outside.
-func reaching(w *World, record func(component string) *api.Recorder) (loops []runner) {
+func reaching(w *World, node string, record func(component string) *api.Recorder) (loops []runner) {
 	if w.has(discovery.EndpointSlices) {
 		behind, mirrored := record("endpoint-slice-controller"), record("endpoint-slice-mirroring-controller")
 		reached := record("service-controller")
-		loops = append(loops, behind, mirrored, reached, NewEndpoints(w, behind), NewMirrors(w, mirrored), NewBalancers(w, reached))
+		loops = append(loops, behind, mirrored, reached, NewEndpoints(w, node, behind), NewMirrors(w, mirrored), NewBalancers(w, reached))
 	}
 	if w.has(networking.Ingresses) {
 		ways := record("ingress-controller")

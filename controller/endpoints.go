@@ -29,6 +29,7 @@ type Endpoints struct {
 	book     sliceBook
 	wrote    latest[*corev1.Endpoints]
 	events   Recorder
+	own      string // the board that runs this
 	changed  <-chan struct{}
 	known    map[types.NamespacedName]bool // Services that there were: their Endpoints go with them
 	of       map[types.UID]*kept
@@ -36,9 +37,9 @@ type Endpoints struct {
 	grumble  grumble
 }
 
-// NewEndpoints prepares the loop; call it before the World runs.
-func NewEndpoints(w *World, events Recorder) *Endpoints {
-	e := &Endpoints{w: w, services: w.services(), pods: w.pods(), nodes: w.nodes(), legacy: w.endpoints(),
+// NewEndpoints prepares the loop; call it before the World runs. own is the board that runs it.
+func NewEndpoints(w *World, own string, events Recorder) *Endpoints {
+	e := &Endpoints{w: w, own: own, services: w.services(), pods: w.pods(), nodes: w.nodes(), legacy: w.endpoints(),
 		book: newSliceBook(w, endpoints.Manager), wrote: latest[*corev1.Endpoints]{}, events: events,
 		known: map[types.NamespacedName]bool{}, of: map[types.UID]*kept{}, rests: rests{}}
 	e.changed = listen(e.services, e.pods, e.nodes, e.legacy, e.book.all)
@@ -106,7 +107,8 @@ func (e *Endpoints) where(node string) (zone string, ok bool) {
 }
 
 // pick finds the pods of each Service. It looks at each pod once, whatever the number of Services: those that may pick it are found by one
-// of their labels.
+// of their labels. Static pods of other boards are none of them: what these show of themselves, under any label in any namespace, is their
+// own word, and a stolen one would be sent what is meant for others.
 func (e *Endpoints) pick(services map[types.NamespacedName]*corev1.Service) map[types.NamespacedName][]*corev1.Pod {
 	type label struct{ namespace, key, value string }
 	by, out := map[label][]*corev1.Service{}, map[types.NamespacedName][]*corev1.Pod{}
@@ -126,6 +128,9 @@ func (e *Endpoints) pick(services map[types.NamespacedName]*corev1.Service) map[
 	}
 	e.pods.Each(func(obj api.Object) {
 		p := obj.(*corev1.Pod)
+		if api.IsMirror(p) && p.Spec.NodeName != e.own {
+			return
+		}
 		for k, v := range p.Labels {
 			for _, svc := range by[label{p.Namespace, k, v}] {
 				if contains(p.Labels, svc.Spec.Selector) {

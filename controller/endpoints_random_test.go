@@ -43,7 +43,7 @@ func (w *street) live(ctx context.Context, writes int) {
 	ctx, w.kill = context.WithCancel(ctx)
 	w.ran = make(chan struct{})
 	world := NewWorld(doomed{w.Client, &w.workshop}, kinds.All)
-	loops := []interface{ Run(context.Context) error }{NewEndpoints(world, quiet{}), NewMirrors(world, quiet{}),
+	loops := []interface{ Run(context.Context) error }{NewEndpoints(world, "", quiet{}), NewMirrors(world, quiet{}),
 		NewBalancers(world, quiet{}), world}
 	ended := make(chan struct{}, len(loops))
 	for _, l := range loops {

@@ -266,6 +266,28 @@ func TestEndpointsRefused(t *testing.T) {
 	})
 }
 
+// TestStaticPodsBehindServices: what a board says of itself does not put it behind a Service; of the control plane's own board it does.
+func TestStaticPodsBehindServices(t *testing.T) {
+	plane(t, Config{Node: "n1"}, func(r *rig) {
+		for _, name := range []string{"n1", "n2"} {
+			r.node(name)
+			defer r.alive(name)()
+		}
+		r.service("db", func(s *corev1.Service) { s.Spec.ClusterIP = corev1.ClusterIPNone })
+		for i, node := range []string{"n1", "n2"} {
+			name := "static-" + node
+			r.pod(name, func(p *corev1.Pod) {
+				p.Labels, p.Spec.NodeName = map[string]string{"app": "db"}, node
+				p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"}
+				p.Spec.Hostname, p.Spec.Subdomain = "db-0", "db"
+			})
+			r.answer(name, fmt.Sprint("10.0.0.", i+1), corev1.ConditionTrue)
+		}
+		r.want("of the own board", r.slices(), "db endpointslice: 10.0.0.1+")
+		r.want("of the own board", r.legacy(), "db: 10.0.0.1+")
+	})
+}
+
 // servicesAtRest has n Services with a pod each, and the loop, which finds nothing to do.
 func servicesAtRest(tb testing.TB, n int) (*Endpoints, *writes) {
 	tb.Helper()
@@ -273,7 +295,7 @@ func servicesAtRest(tb testing.TB, n int) (*Endpoints, *writes) {
 	ctx, cancel := context.WithCancel(tb.Context())
 	counted := &writes{Client: c}
 	w := NewWorld(counted, kinds.All)
-	e := NewEndpoints(w, quiet{})
+	e := NewEndpoints(w, "", quiet{})
 	done := make(chan error, 1)
 	go func() { done <- w.Run(ctx) }()
 	tb.Cleanup(func() {

@@ -194,7 +194,7 @@ func ingressAddresses(nodes []*corev1.Node, pods []*corev1.Pod) (out []networkin
 
 // portsHolder says which Service has the ports that the pods need; "": none.
 func portsHolder(services []*corev1.Service) string {
-	for c, h := range given(services, nil) {
+	for c, h := range given(services) {
 		if slices.Contains(ingressClaims, c) && h.what != "that of the API" { // which may be another machine's
 			return fmt.Sprintf("port %s of the boards is %s", c, h.what)
 		}

@@ -76,7 +76,7 @@ func (tx *Tx) look(kind *api.Kind, key []byte) (o *Stored, err error) {
 // inMemory is what memory holds of a slot that the file does not.
 func (tx *Tx) inMemory(slot string) (w lazyWrite, ok bool) {
 	if s, ok := tx.stagedFor(slot); ok {
-		return lazyWrite{s.kind, s.obj, s.raw}, true
+		return lazyWrite{kind: s.kind, obj: s.obj, raw: s.raw}, true
 	}
 	w, ok = tx.lazy[slot]
 	return w, ok

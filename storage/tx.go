@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"maps"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -208,7 +207,7 @@ func (tx *Tx) memory(kind *api.Kind) map[string]lazyWrite {
 	for _, staged := range []map[string]*stagedWrite{tx.before, tx.staged} {
 		for k, w := range staged {
 			if key, ok := strings.CutPrefix(k, mine); ok {
-				out[key] = lazyWrite{w.kind, w.obj, w.raw}
+				out[key] = lazyWrite{kind: w.kind, obj: w.obj, raw: w.raw}
 			}
 		}
 	}

@@ -1,9 +1,9 @@
 package proxy
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
-	"hash/fnv"
 	"net/netip"
 	"slices"
 	"strings"
@@ -173,11 +173,12 @@ type special struct {
 
 func (s special) name() string {
 	if s.sources != nil {
-		h := fnv.New64a()
+		// No two lists may come to one name, whoever chooses them: the chain that is there would let in whom the other list does.
+		h := sha256.New()
 		for _, p := range s.sources {
 			_, _ = h.Write([]byte(p.String() + " "))
 		}
-		return fmt.Sprintf("%s%016x", guardPrefix, h.Sum64())
+		return fmt.Sprintf("%s%x", guardPrefix, h.Sum(nil)[:16])
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s%d", pickPrefix, s.n)

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// MostServices and MostSlices are what a board keeps; the kernel is given fewer.
+// MostServices and MostSlices are what a board keeps; the kernel is given fewer. A namespace has at most as many as are left for others.
 const MostServices, MostSlices = 10_000, 20_000
 
 // Heard is what a board was told of Services and of what is behind them. Whoever reads holds RLock for as long as one answer takes, and
@@ -19,6 +19,7 @@ type Heard struct {
 	slices     map[types.NamespacedName]held
 	behind     map[types.NamespacedName][]*Slice // by Service
 	namespaces map[string]int                    // with how many Services
+	sliced     map[string]int                    // with how many slices
 	addressed  map[netip.Addr]*Service           // by ClusterIP
 	holders    map[netip.Addr][]*Slice           // of slices that may be of a headless Service
 
@@ -34,7 +35,7 @@ type held struct {
 // NewHeard has heard of nothing.
 func NewHeard() *Heard {
 	return &Heard{services: map[types.NamespacedName]*Service{}, slices: map[types.NamespacedName]held{},
-		behind: map[types.NamespacedName][]*Slice{}, namespaces: map[string]int{}, addressed: map[netip.Addr]*Service{},
+		behind: map[types.NamespacedName][]*Slice{}, namespaces: map[string]int{}, sliced: map[string]int{}, addressed: map[netip.Addr]*Service{},
 		holders: map[netip.Addr][]*Slice{}, told: [2]chan struct{}{make(chan struct{}), make(chan struct{})}}
 }
 
@@ -76,7 +77,7 @@ func (h *Heard) SetService(s *Service) bool {
 	defer h.Unlock()
 	n := Key(s.Name)
 	h.dropService(n)
-	if len(h.services) >= MostServices {
+	if h.namespaces[n.Namespace] >= MostServices-len(h.services) {
 		return false
 	}
 	h.services[n] = s
@@ -121,11 +122,12 @@ func (h *Heard) SetSlice(n types.NamespacedName, s *Slice) (changed []types.Name
 	if s == nil {
 		return changed, true
 	}
-	if len(h.slices) >= MostSlices {
+	if h.sliced[n.Namespace] >= MostSlices-len(h.slices) {
 		return changed, false
 	}
 	of := Key(s.Service)
 	h.slices[n] = held{of, s}
+	h.sliced[n.Namespace]++
 	h.behind[of] = append(h.behind[of], s)
 	if s.Headless || s.ByHand {
 		for _, e := range s.Endpoints {
@@ -143,6 +145,9 @@ func (h *Heard) dropSlice(n types.NamespacedName) (of types.NamespacedName, had 
 		return of, false
 	}
 	delete(h.slices, n)
+	if h.sliced[n.Namespace]--; h.sliced[n.Namespace] == 0 {
+		delete(h.sliced, n.Namespace)
+	}
 	without(h.behind, old.of, old.Slice)
 	if old.Headless || old.ByHand {
 		for _, e := range old.Endpoints {

@@ -42,7 +42,7 @@ func TestHeard(t *testing.T) {
 		fresh.SetSlice(n, s)
 	}
 	if !reflect.DeepEqual(h.services, fresh.services) || !reflect.DeepEqual(h.slices, fresh.slices) ||
-		!reflect.DeepEqual(h.namespaces, fresh.namespaces) || len(h.behind) != len(fresh.behind) || len(h.holders) != len(fresh.holders) {
+		!reflect.DeepEqual(h.namespaces, fresh.namespaces) || !reflect.DeepEqual(h.sliced, fresh.sliced) || len(h.behind) != len(fresh.behind) || len(h.holders) != len(fresh.holders) {
 		t.Errorf("seed %d: %+v, want %+v", seed, h, fresh)
 	}
 	for n := range fresh.behind {
@@ -52,25 +52,36 @@ func TestHeard(t *testing.T) {
 	}
 	h.Keep(OfServices, nil)
 	h.Keep(OfSlices, nil)
-	if n := len(h.services) + len(h.slices) + len(h.behind) + len(h.namespaces) + len(h.addressed) + len(h.holders); n != 0 {
+	if n := len(h.services) + len(h.slices) + len(h.behind) + len(h.namespaces) + len(h.sliced) + len(h.addressed) + len(h.holders); n != 0 {
 		t.Errorf("seed %d: %d things are left of nothing: %+v", seed, n, h)
 	}
 }
 
-// TestHeardBounds: a board keeps no more than it is meant to, and what changes keeps its place.
+// TestHeardBounds: a board keeps no more than it is meant to, one namespace leaves as much to others as it has, and what changes keeps its
+// place.
 func TestHeardBounds(t *testing.T) {
 	h := NewHeard()
-	for i := range MostServices + 5 {
-		if ok := h.SetService(&Service{Name: fmt.Sprint("a/s", i)}); ok != (i < MostServices) {
-			t.Fatalf("service %d: taken %v", i, ok)
+	fill := func(namespace string, services, slices int) {
+		t.Helper()
+		for i := range MostServices + 5 {
+			if ok := h.SetService(&Service{Name: fmt.Sprint(namespace, "/s", i)}); ok != (i < services) {
+				t.Fatalf("service %d: taken %v", i, ok)
+			}
+		}
+		for i := range MostSlices + 5 {
+			if _, ok := h.SetSlice(Key(fmt.Sprint(namespace, "/s", i)), &Slice{Service: namespace + "/s1"}); ok != (i < slices) {
+				t.Fatalf("slice %d: taken %v", i, ok)
+			}
 		}
 	}
-	for i := range MostSlices + 5 {
-		if _, ok := h.SetSlice(Key(fmt.Sprint("a/s", i)), &Slice{Service: "a/s1"}); ok != (i < MostSlices) {
-			t.Fatalf("slice %d: taken %v", i, ok)
-		}
+	fill("greedy", MostServices/2, MostSlices/2)
+	fill("greedy", MostServices/2, MostSlices/2)
+	fill("other", MostServices/4, MostSlices/4)
+	fill("third", MostServices/8, MostSlices/8)
+	if len(h.Services()) > MostServices || len(h.slices) > MostSlices {
+		t.Errorf("%d Services, %d slices", len(h.Services()), len(h.slices))
 	}
-	if !h.SetService(&Service{Name: "a/s1", Unready: true}) || len(h.Services()) != MostServices {
+	if !h.SetService(&Service{Name: "greedy/s1", Unready: true}) {
 		t.Error("one that changes has no room")
 	}
 }

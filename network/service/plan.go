@@ -12,6 +12,13 @@ type Board struct {
 	Name string
 	Zone string // label topology.kubernetes.io/zone
 	Pods []netip.Prefix
+	Own  []netip.Addr // of this machine; nil: not known
+}
+
+// lent says that a balanced address of a Service is forwarded here. Where boards are the load balancer, each forwards what reaches it at an
+// address of its own: which others are boards is what those say themselves, and one might say the address of a name server.
+func (b Board) lent(s *Service, a netip.Addr) bool {
+	return !s.ByBoards || b.Own == nil || slices.Contains(b.Own, a)
 }
 
 // Hides says that an endpoint is a pod of another board under an address of this board's own pods: whoever is sent there from here
@@ -36,7 +43,7 @@ func Plan(s *Service, of []*Slice, b Board) (network.Service, Health) {
 	for _, cluster := range s.ClusterIPs {
 		for _, p := range s.Ports {
 			ends := b.collect(of, p, cluster.Is4())
-			out.Forwards = append(out.Forwards, s.forwards(cluster, p, b.choose(ends))...)
+			out.Forwards = append(out.Forwards, s.forwards(cluster, p, b.choose(ends), b)...)
 		}
 	}
 	if s.HealthPort == 0 {
@@ -46,7 +53,7 @@ func Plan(s *Service, of []*Slice, b Board) (network.Service, Health) {
 }
 
 // forwards of one port in the family of one address.
-func (s *Service) forwards(cluster netip.Addr, p Port, c choice) []network.Forward {
+func (s *Service) forwards(cluster netip.Addr, p Port, c choice, b Board) []network.Forward {
 	inside := network.Forward{To: netip.AddrPortFrom(cluster, p.Port), Protocol: p.Protocol, Near: c.cluster, Sticky: s.Sticky}
 	if s.InternalLocal {
 		inside.Near, inside.Drop = c.local, c.any
@@ -66,7 +73,7 @@ func (s *Service) forwards(cluster netip.Addr, p Port, c choice) []network.Forwa
 		out = append(out, outside)
 	}
 	for _, a := range s.Balanced {
-		if a.Is4() != cluster.Is4() {
+		if a.Is4() != cluster.Is4() || !b.lent(s, a) {
 			continue
 		}
 		outside.To, outside.Sources = netip.AddrPortFrom(a, p.Port), s.sourcesOf(a)

@@ -290,6 +290,30 @@ func TestHealth(t *testing.T) {
 	}
 }
 
+// TestOthersAddresses: where boards are the load balancer, a board forwards what reaches it at its own addresses. What another one says to
+// be an address of its own is not caught on the way there.
+func TestOthersAddresses(t *testing.T) {
+	for class, want := range map[string]int{"": 1, "example.com/balancer": 2} {
+		s := &corev1.Service{}
+		s.Spec.Type, s.Spec.ClusterIP, s.Spec.Ports = corev1.ServiceTypeLoadBalancer, "10.96.0.1", []corev1.ServicePort{{Port: 80}}
+		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "192.0.2.1"}, {IP: "8.8.8.8"}}
+		if class != "" {
+			s.Spec.LoadBalancerClass = &class
+		}
+		spec := Trim(s)
+		plan, _ := Plan(spec, nil, Board{Name: "here", Own: []netip.Addr{netip.MustParseAddr("192.0.2.1")}})
+		n := 0
+		for _, f := range plan.Forwards {
+			if f.Outside {
+				n++
+			}
+		}
+		if n != want {
+			t.Errorf("class %q: %d of 2 addresses are forwarded, want %d", class, n, want)
+		}
+	}
+}
+
 // TestPlanProperties: whatever the endpoints, they are used by rule.
 func TestPlanProperties(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"ledge/network"
 )
@@ -46,14 +47,14 @@ func Weight(s network.Service) (n int) {
 	return n
 }
 
-// Settle decides who has what several Services claim, and who goes without when all of them want more than the kernel is given: the
-// older come first. It tells the names of those that do not get all they want.
+// Settle decides who has what several Services claim: the oldest of them. When all of them together want more than the kernel is given,
+// those of the namespaces that want most go without. It tells the names of those that do not get all they want.
 func Settle(all []network.Service) (standing []network.Service, short []string) {
 	standing = slices.Clone(all)
 	slices.SortFunc(standing, func(a, b network.Service) int {
 		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Name, b.Name))
 	})
-	taken, total := map[Claim]bool{}, 0
+	taken, want, total := map[Claim]bool{}, map[string]int{}, 0
 	for i := range standing {
 		s := &standing[i]
 		free := func(c Claim) bool {
@@ -61,20 +62,45 @@ func Settle(all []network.Service) (standing []network.Service, short []string) 
 			taken[c] = true
 			return !had
 		}
-		want := len(s.ClusterIPs) + len(s.Forwards)
+		want[s.Name] = len(s.ClusterIPs) + len(s.Forwards)
 		s.ClusterIPs = kept(s.ClusterIPs, func(a netip.Addr) bool { return free(Claim{At: netip.AddrPortFrom(a, 0)}) })
-		s.Forwards = kept(s.Forwards, func(f network.Forward) bool {
-			if total+weight(f) > MostElements || !free(Claim{f.To, f.Protocol}) {
-				return false
-			}
-			total += weight(f)
-			return true
-		})
-		if len(s.ClusterIPs)+len(s.Forwards) < want {
+		s.Forwards = kept(s.Forwards, func(f network.Forward) bool { return free(Claim{f.To, f.Protocol}) })
+		total += Weight(*s)
+	}
+	if total > MostElements {
+		thin(standing)
+	}
+	for _, s := range standing {
+		if len(s.ClusterIPs)+len(s.Forwards) < want[s.Name] {
 			short = append(short, s.Name)
 		}
 	}
 	return kept(standing, func(s network.Service) bool { return len(s.ClusterIPs)+len(s.Forwards) > 0 }), short
+}
+
+// thin leaves as much as the kernel is given. Each namespace has its oldest first, and no more of the others than what they leave when all
+// get the same: one that makes thousands of Services takes room from itself.
+func thin(all []network.Service) {
+	type place struct{ at, upTo int } // of a Service, and the weight of its namespace with it
+	var order []place
+	of := map[string]int{}
+	for i, s := range all {
+		namespace, _, _ := strings.Cut(s.Name, "/")
+		of[namespace] += Weight(s)
+		order = append(order, place{i, of[namespace]})
+	}
+	slices.SortStableFunc(order, func(a, b place) int { return cmp.Compare(a.upTo, b.upTo) })
+	total := 0
+	for _, p := range order {
+		s := &all[p.at]
+		s.Forwards = kept(s.Forwards, func(f network.Forward) bool {
+			fits := total+weight(f) <= MostElements
+			if fits {
+				total += weight(f)
+			}
+			return fits
+		})
+	}
 }
 
 // kept is a copy of what passes; the list itself if all do.

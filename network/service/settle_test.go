@@ -1,8 +1,10 @@
 package service
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -52,5 +54,34 @@ func TestSettleBounds(t *testing.T) {
 	}
 	if total > MostElements || len(short) == 0 || len(standing[0].Forwards) == 0 {
 		t.Errorf("%d elements, %d short", total, len(short))
+	}
+}
+
+// TestSettleIsFair: who makes as many Services as there is room for has the others keep theirs, older or younger.
+func TestSettleIsFair(t *testing.T) {
+	ends := make([]netip.AddrPort, 500)
+	var all []network.Service
+	add := func(name string, created int64, third byte) {
+		at := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 96, third, byte(len(all))}), uint16(len(all)+1))
+		all = append(all, network.Service{Name: name, Created: time.Unix(created, 0),
+			Forwards: []network.Forward{{To: at, Protocol: "TCP", Near: ends}}})
+	}
+	for i := range 600 {
+		add(fmt.Sprint("greedy/s", i), int64(1000+i), 1)
+	}
+	add("shop/old", 1, 2)
+	add("shop/young", 5000, 2)
+	add("desk/young", 5001, 3)
+	standing, short := Settle(all)
+	total, others, oldest := 0, 0, false
+	for _, s := range standing {
+		if total += Weight(s); !strings.HasPrefix(s.Name, "greedy/") {
+			others++
+		}
+		oldest = oldest || s.Name == "greedy/s0"
+	}
+	if total > MostElements || total < MostElements*99/100 || others != 3 || !oldest || len(standing)+len(short) != len(all) {
+		t.Errorf("%d elements, %d of 3 others, the greedy one's oldest %v, %d and %d of %d", total, others, oldest, len(standing), len(short),
+			len(all))
 	}
 }

@@ -25,7 +25,8 @@ type Service struct {
 	InternalLocal bool           `json:"il,omitempty"` // traffic policy of ClusterIPs
 	ExternalLocal bool           `json:"el,omitempty"` // traffic policy of node ports and load balancers
 	Balanced      []netip.Addr   `json:"b,omitempty"`
-	Sources       []netip.Prefix `json:"s,omitempty"` // that may use Balanced; none: all
+	ByBoards      bool           `json:"bb,omitempty"` // Balanced are addresses of boards
+	Sources       []netip.Prefix `json:"s,omitempty"`  // that may use Balanced; none: all
 	// Unreadable: a source range could not be understood. Nobody may use Balanced then: it was meant for few.
 	Unreadable bool          `json:"u,omitempty"`
 	Sticky     time.Duration `json:"st,omitempty"`
@@ -121,6 +122,7 @@ func Trim(s *corev1.Service) *Service {
 		out.Sticky = sticky(s.Spec.SessionAffinityConfig)
 	}
 	if s.Spec.Type == corev1.ServiceTypeLoadBalancer {
+		out.ByBoards = s.Spec.LoadBalancerClass == nil
 		out.Balanced = balanced(s.Status.LoadBalancer.Ingress)
 		out.Sources, out.Unreadable = sources(s.Spec.LoadBalancerSourceRanges)
 		if out.ExternalLocal {

@@ -40,6 +40,8 @@ type Config struct {
 	// Here are the pods of this board, with the addresses that they have now. It counts while the control plane cannot be asked: what was
 	// remembered of them may be from before a reboot.
 	Here func() []*corev1.Pod
+	// Addresses are those of the machine now. Others count within a minute.
+	Addresses func() ([]netip.Addr, error)
 }
 
 // Loop is the one of a board.
@@ -57,6 +59,7 @@ type Loop struct {
 
 	mu     sync.Mutex
 	zone   string
+	own    []netip.Addr                  // of this machine, when they were last to be had
 	dirty  map[types.NamespacedName]bool // Services to plan again
 	all    bool                          // plan all of them
 	full   bool                          // told that there are too many
@@ -269,10 +272,11 @@ func (l *Loop) take() (plans []network.Service, health map[string]service.Health
 	changed := l.dirty
 	l.dirty = map[types.NamespacedName]bool{}
 	health = map[string]service.Health{}
+	b := l.board()
 	add := func(name types.NamespacedName, s *service.Service) {
 		plan, h := network.Service{Name: name.String()}, service.Health{} // it is gone
 		if s != nil {
-			plan, h = l.plan(name, s)
+			plan, h = l.plan(name, s, b)
 		}
 		plans, health[plan.Name] = append(plans, plan), h
 	}
@@ -290,11 +294,21 @@ func (l *Loop) take() (plans []network.Service, health map[string]service.Health
 	return plans, health, all, true
 }
 
-func (l *Loop) plan(name types.NamespacedName, s *service.Service) (network.Service, service.Health) {
+func (l *Loop) board() service.Board {
 	b := service.Board{Name: l.cfg.Node, Zone: l.zone}
 	if l.cfg.Pods != nil {
 		b.Pods = l.cfg.Pods()
 	}
+	if l.cfg.Addresses != nil {
+		if own, err := l.cfg.Addresses(); err == nil {
+			l.own = own
+		}
+		b.Own = l.own
+	}
+	return b
+}
+
+func (l *Loop) plan(name types.NamespacedName, s *service.Service, b service.Board) (network.Service, service.Health) {
 	of := l.heard.Behind(name)
 	for _, x := range of {
 		if !l.hidden && s.Forwards() && slices.ContainsFunc(x.Endpoints, b.Hides) {
