@@ -51,6 +51,8 @@ type Config struct {
 	Machine Machine
 	Events  Recorder // nil: nobody reads any
 
+	Believed func() bool // whether the clock is right, as far as anybody knows; nil: it is
+
 	DataDir string // volumes and logs
 	Logs    podlog.Config
 	Static  static.Config

@@ -340,6 +340,7 @@ func (w *worker) input() (in podstate.Input, ok bool) {
 	w.readMessages(in.Pod)
 	in.Seen, in.Mem, in.Now, in.HostIPs = w.seen, w.mem, time.Now(), w.a.outlook.last().hostIPs
 	in.Closing, in.Later = w.a.goingDown()
+	in.Believed = w.a.cfg.Believed
 	return in, true
 }
 

@@ -35,6 +35,8 @@ type Input struct {
 	Seen  Seen
 	Mem   Memory
 	Now   time.Time
+	// Believed says whether the clock is right, as far as anybody knows; nil: it is. It is asked only if that matters.
+	Believed func() bool
 	// HostIPs are the node's addresses, for status.hostIPs.
 	HostIPs []string
 }
@@ -156,6 +158,7 @@ type Fault struct {
 // Memory is what the worker carries from one decision to the next. Losing it is harmless: a stop starts its
 // grace again, back-offs start from the bottom (N-7.15).
 type Memory struct {
+	Active    Activity
 	StopBegan time.Time
 	Grace     time.Duration
 	Ends      map[string]Ending  // by container ID
@@ -166,6 +169,14 @@ type Memory struct {
 	// containers that had run when it began; nil before the first such restart.
 	Restarting bool
 	Reset      map[string]corev1.ContainerStatus
+}
+
+// Activity is how long a pod has been active on the board. A clock may be set by years at any moment, so what counts is the time that was
+// seen to pass; only what was before that is told by the clock, once it is believed.
+type Activity struct {
+	Since  time.Time     // it was first seen; zero: not yet
+	Before time.Duration // and was active before that
+	Told   bool          // Before is known
 }
 
 // Ending is how far the end of one instance of a container has been brought.

@@ -655,6 +655,56 @@ func TestDeadline(t *testing.T) { // N-7.17
 	}
 }
 
+// TestDeadlineAndClock: whoever sets the clock neither ends a pod early nor has it go on for ever; after a restart of the brain what was
+// before it is told by a clock that is believed, and not by one that was never set.
+func TestDeadlineAndClock(t *testing.T) { // N-7.17
+	noon := time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
+	for _, c := range []struct {
+		name    string
+		began   time.Time     // of the pod's status; zero: it begins here
+		passed  time.Duration // that was seen
+		clock   time.Duration // set by
+		doubted bool
+		ends    bool
+	}{
+		{"in time", time.Time{}, 59 * time.Second, 0, false, false},
+		{"too old", time.Time{}, 61 * time.Second, 0, false, true},
+		{"set to the future", time.Time{}, 59 * time.Second, 50 * 365 * 24 * time.Hour, false, false},
+		{"set to the past", time.Time{}, 61 * time.Second, -10 * time.Hour, false, true},
+		{"begun before a restart", noon.Add(-59 * time.Second), 2 * time.Second, 0, false, true},
+		{"begun before a restart, young", noon.Add(-50 * time.Second), 2 * time.Second, 0, false, false},
+		{"by a clock that is not believed", noon.Add(-time.Hour), 59 * time.Second, 0, true, false},
+		{"by one that is not, but old enough", noon.Add(-time.Hour), 61 * time.Second, 0, true, true},
+		{"begun when no clock was set", time.Unix(60, 0), 59 * time.Second, 0, false, false},
+		{"begun when none was set, old enough", time.Unix(60, 0), 61 * time.Second, 0, false, true},
+		{"begun in what is now the future", noon.Add(time.Hour), 61 * time.Second, 0, false, true},
+	} {
+		secs := int64(60)
+		p := pod(corev1.RestartPolicyAlways, "a")
+		p.Spec.ActiveDeadlineSeconds = &secs
+		if !c.began.IsZero() {
+			p.Status.StartTime = &metav1.Time{Time: c.began}
+		}
+		start := time.Now() // with what a clock that is set does not touch
+		in := Input{Pod: p, Now: start.Add(0), Believed: func() bool { return !c.doubted }}
+		if p.Status.StartTime != nil {
+			p.Status.StartTime.Time = c.began.Add(start.Sub(noon)).Truncate(0)
+			if c.began.Year() < 2000 {
+				p.Status.StartTime.Time = c.began
+			}
+		}
+		in.Mem = Decide(in).Mem
+		if p.Status.StartTime == nil {
+			p.Status.StartTime = &metav1.Time{Time: start.Add(-c.clock).Truncate(time.Second)} // as a clock sees it that was set by that
+		}
+		in.Now = start.Add(c.passed)
+		out := Decide(in)
+		if ends := out.Status.Reason == DeadlineExceeded || len(out.Events) > 0 && out.Events[0].Reason == DeadlineExceeded; ends != c.ends {
+			t.Errorf("%s: ends %v, want %v", c.name, ends, c.ends)
+		}
+	}
+}
+
 // N-7.18: after a boot nothing of the pod is left on the board; restart counts go on.
 func TestReboot(t *testing.T) {
 	for _, tc := range []struct {

@@ -1,11 +1,13 @@
 package podstate
 
 import (
+	"math"
 	"slices"
 	"syscall"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // minRest is what a container gets between its stop signal and SIGKILL at the very least (N-7.29).
@@ -13,6 +15,12 @@ const minRest = 2 * time.Second
 
 // rekill is how long a SIGKILL may take (a process in uninterruptible sleep) before it is sent again.
 const rekill = 5 * time.Second
+
+// doubt is how soon a clock that is not believed is asked about again.
+const doubt = 30 * time.Second
+
+// noClock is before ledge was: a pod that began earlier began while the clock was not set. How long it has been active nobody knows.
+var noClock = metav1.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // DeadlineExceeded is the reason of a pod that outlived its activeDeadlineSeconds (N-7.17).
 const DeadlineExceeded = "DeadlineExceeded"
@@ -27,21 +35,38 @@ func (d *decision) stopping() bool {
 
 // deadline turns an expired activeDeadlineSeconds into a stop.
 func (d *decision) deadline() {
-	secs, start := d.in.Pod.Spec.ActiveDeadlineSeconds, d.in.Pod.Status.StartTime
-	if secs == nil || start == nil {
+	age, secs := d.mem.Active.age(d.in), d.in.Pod.Spec.ActiveDeadlineSeconds
+	if secs == nil {
 		return
 	}
-	at := start.Add(time.Duration(*secs) * time.Second)
-	if d.in.Now.Before(at) {
-		d.wake(at)
+	left := time.Duration(min(*secs, math.MaxInt64/int64(time.Second)))*time.Second - age
+	if left > 0 {
+		if !d.mem.Active.Told {
+			left = min(left, doubt)
+		}
+		d.wake(d.in.Now.Add(left))
 		return
 	}
+	at := d.in.Now.Add(left)
 	const words = "Pod was active on the node longer than the specified deadline"
 	d.in.Stop = &Stop{Reason: DeadlineExceeded, Message: words, At: at}
 	if d.mem.Told[DeadlineExceeded] == 0 { // no container has such a name
 		d.mem.Told[DeadlineExceeded] = 1
 		d.out.Events = append(d.out.Events, EventNote{"", corev1.EventTypeNormal, DeadlineExceeded, words})
 	}
+}
+
+// age is how long the pod has been active.
+func (a *Activity) age(in Input) time.Duration {
+	start := in.Pod.Status.StartTime
+	if a.Since.IsZero() {
+		*a = Activity{Since: in.Now, Told: start == nil || start.Before(&noClock)}
+	}
+	seen := in.Now.Sub(a.Since)
+	if !a.Told && (in.Believed == nil || in.Believed()) {
+		a.Told, a.Before = true, max(in.Now.Sub(start.Time)-seen, 0)
+	}
+	return a.Before + seen
 }
 
 // stop ends what runs: main containers together, then sidecars in the reverse of their order, each when those after
