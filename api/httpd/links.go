@@ -12,8 +12,15 @@ import (
 	"golang.org/x/net/html"
 )
 
-// mostToken is how much of a page is held at once: longer pieces, such as a script in it, and what follows them are left as they are.
-const mostToken = 1 << 20
+// How much of a page is held at once. Each attribute of a tag takes a hundred times its two bytes, and sixteen boards may answer with
+// nothing else. A longer tag is left as it is; after a longer script so is all that follows.
+const (
+	mostTag  = 32 << 10
+	mostText = 256 << 10
+)
+
+// textElements have text in which nothing is a tag.
+var textElements = []string{"iframe", "noembed", "noframes", "noscript", "script", "style", "textarea", "title", "xmp"}
 
 // linkAttributes hold addresses. An <object> has one more, data.
 var linkAttributes = []string{"action", "background", "cite", "codebase", "formaction", "href", "icon", "longdesc", "manifest", "poster",
@@ -37,9 +44,7 @@ func (p *podRequest) relink(a *http.Response) error {
 		}
 		a.Header.Del("Content-Encoding")
 	}
-	page := &page{Closer: a.Body, links: p, html: html.NewTokenizer(body), rest: body}
-	page.html.SetMaxBuf(mostToken)
-	a.Body, a.ContentLength = page, -1
+	a.Body, a.ContentLength = &page{Closer: a.Body, links: p, html: html.NewTokenizer(body), rest: body}, -1
 	return nil
 }
 
@@ -50,18 +55,37 @@ type page struct {
 	html  *html.Tokenizer
 	rest  io.Reader // of the page, after what html has taken of it
 	ready bytes.Buffer
+	text  bool // what comes next is the text of a script or the like
+	long  bool // in the middle of a tag that is too long
 	over  bool // html takes no more
 }
 
 func (g *page) Read(b []byte) (int, error) {
 	for g.ready.Len() == 0 && !g.over {
+		if g.long {
+			if err := g.pass(b); err != nil {
+				return 0, err
+			}
+			continue
+		}
+		g.html.SetMaxBuf(mostTag)
+		if g.text {
+			g.html.SetMaxBuf(mostText)
+		}
+		g.text = false
 		switch g.html.Next() {
 		case html.ErrorToken:
-			g.over = true
-			g.ready.Write(g.html.Raw())
-			g.ready.Write(g.html.Buffered())
+			raw := g.html.Raw()
+			g.long = g.html.Err() == html.ErrBufferExceeded && len(raw) == mostTag && raw[0] == '<'
+			g.over = !g.long
+			g.ready.Write(raw)
+			if g.over {
+				g.ready.Write(g.html.Buffered())
+			} else {
+				g.rest = io.MultiReader(bytes.NewReader(bytes.Clone(g.html.Buffered())), g.rest)
+			}
 		case html.StartTagToken, html.SelfClosingTagToken:
-			g.tag()
+			g.text = slices.Contains(textElements, g.tag())
 		default:
 			g.ready.Write(g.html.Raw())
 		}
@@ -72,8 +96,25 @@ func (g *page) Read(b []byte) (int, error) {
 	return g.rest.Read(b) // after the end: what the end was
 }
 
-// tag hands a tag on, with other words only if it has links that lead elsewhere now.
-func (g *page) tag() {
+// pass hands on what is left of a long tag, with b to read into.
+func (g *page) pass(b []byte) error {
+	n, err := g.rest.Read(b)
+	end := bytes.IndexByte(b[:n], '>') + 1
+	if end == 0 {
+		g.ready.Write(b[:n])
+		if g.ready.Len() > 0 {
+			return nil
+		}
+		return err
+	}
+	g.ready.Write(b[:end])
+	g.rest = io.MultiReader(bytes.NewReader(bytes.Clone(b[end:n])), g.rest)
+	g.html, g.long = html.NewTokenizer(g.rest), false
+	return nil
+}
+
+// tag hands a tag on, with other words only if it has links that lead elsewhere now, and says which it is.
+func (g *page) tag() (name string) {
 	as := bytes.Clone(g.html.Raw()) // Token turns the letters of names in place
 	t, changed := g.html.Token(), false
 	for i, a := range t.Attr {
@@ -86,9 +127,10 @@ func (g *page) tag() {
 	}
 	if !changed {
 		g.ready.Write(as)
-		return
+		return t.Data
 	}
 	g.ready.WriteString(t.String())
+	return t.Data
 }
 
 // link is where a link of a page leads on this server, if that is not where it leads anyway.

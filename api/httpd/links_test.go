@@ -3,12 +3,16 @@ package httpd
 import (
 	"bytes"
 	"compress/gzip"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	goruntime "runtime"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/iotest"
+	"time"
 )
 
 const linksPrefix = "/api/v1/namespaces/x/pods/web:8080/proxy"
@@ -99,10 +103,58 @@ func TestPackedPages(t *testing.T) {
 
 // TestLongPieces: a pod's page cannot have the server hold more of it than a piece's bound.
 func TestLongPieces(t *testing.T) {
-	long := `<a href="/x"><script>` + strings.Repeat("0123456789abcdef", 3*mostToken/16) + `</script><a href="/y">`
-	want := strings.Replace(long, `"/x"`, `"`+linksPrefix+`/x"`, 1)
-	if got := pageOf(t, "GET", htmlAnswer(strings.NewReader(long))); got != want {
-		t.Errorf("%d bytes, want %d", len(got), len(want))
+	to := strings.NewReplacer(`"/x"`, `"`+linksPrefix+`/x"`)
+	for name, long := range map[string]string{
+		"a script, after which all stays": `<a href="/x"><script>` + strings.Repeat("0123456789abcdef", 3*mostText/16) + `</script><a href="/y">`,
+		"a script of some length":         `<script>` + strings.Repeat("0123456789abcdef", mostText/20) + `</script><a href="/x">`,
+		"a picture":                       `<a href="/x"><img src="data:image/png;base64,` + strings.Repeat("AAAA", 3*mostTag) + `"><a href="/x">`,
+		"a tag that does not end":         `<a href="/x"><a ` + strings.Repeat("b ", 3*mostTag),
+		"a tag that ends with the page":   `<a href="/x"><a href="/y"`,
+	} {
+		for _, body := range []io.Reader{strings.NewReader(long), iotest.HalfReader(strings.NewReader(long))} {
+			if got := pageOf(t, "GET", htmlAnswer(body)); got != to.Replace(long) {
+				t.Errorf("%s: %d bytes, want %d", name, len(got), len(to.Replace(long)))
+			}
+		}
+	}
+}
+
+// TestHostilePages: sixteen boards that answer with attributes only, and stop in the middle of a tag, cost less than 32 MB.
+func TestHostilePages(t *testing.T) {
+	var names strings.Builder
+	for i := range 1 << 17 {
+		fmt.Fprintf(&names, "%c%s ", 'a'+i%26, strconv.FormatInt(int64(i), 36))
+	}
+	goruntime.GC()
+	var before, during goruntime.MemStats
+	goruntime.ReadMemStats(&before)
+	var pages []io.ReadCloser
+	for range 16 {
+		for _, cut := range []int{mostTag - 10, names.Len()} {
+			stalled, w := io.Pipe()
+			go func() { _, _ = io.WriteString(w, "<a "+names.String()[:cut]) }()
+			a := htmlAnswer(stalled)
+			p := &podRequest{scheme: "http", host: "10.0.0.2:80", prefix: linksPrefix, from: httptest.NewRequest("GET", "https://board/", nil)}
+			if err := p.relink(a); err != nil {
+				t.Fatal(err)
+			}
+			go func() { _, _ = io.Copy(io.Discard, a.Body) }()
+			pages = append(pages, stalled)
+		}
+	}
+	most := uint64(0)
+	for range 50 {
+		time.Sleep(10 * time.Millisecond)
+		goruntime.ReadMemStats(&during)
+		most = max(most, during.HeapAlloc-min(during.HeapAlloc, before.HeapAlloc))
+	}
+	for _, p := range pages {
+		_ = p.Close()
+	}
+	goruntime.GC()
+	t.Logf("%d MB at most, garbage included", most>>20)
+	if most > 64<<20 { // twice: what is garbage already is in it
+		t.Errorf("%d MB", most>>20)
 	}
 }
 
