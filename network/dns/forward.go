@@ -19,6 +19,8 @@ const (
 	attempt  = 1500 * time.Millisecond // that one resolver has
 	patience = 4500 * time.Millisecond // that all have: clients wait five seconds
 	staleFor = 1800 * time.Millisecond // that all have while there is a stale answer (RFC 8767)
+
+	mostRecords = 256 // of an answer: each takes half a kilobyte to read, however short it was sent
 )
 
 var (
@@ -234,8 +236,11 @@ func (f *forwarder) roundTrip(ctx context.Context, network string, to netip.Addr
 	}
 }
 
-// accept reads an answer, and refuses one to another question.
+// accept reads an answer, and refuses one to another question, or with more records than anybody needs.
 func accept(in []byte, id uint16, q dnsmessage.Question) (m dnsmessage.Message, err error) {
+	if n := records(in); n > mostRecords {
+		return m, fmt.Errorf("an answer of %d records; the most is %d", n, mostRecords)
+	}
 	if err := m.Unpack(in); err != nil {
 		if !truncated(in, id) {
 			return m, err
@@ -246,6 +251,14 @@ func accept(in []byte, id uint16, q dnsmessage.Question) (m dnsmessage.Message, 
 		return m, errors.New("it answers another question")
 	}
 	return m, nil
+}
+
+// records are as many as a message says that it has.
+func records(in []byte) (n int) {
+	for at := 6; at <= 10 && len(in) >= 12; at += 2 {
+		n += int(binary.BigEndian.Uint16(in[at:]))
+	}
+	return n
 }
 
 // truncated: the message was cut in the middle of a record and says so.

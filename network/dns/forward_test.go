@@ -129,6 +129,28 @@ func always(addr string) func(dnsmessage.Message, bool) []dnsmessage.Message {
 	}
 }
 
+// TestManyRecords: an answer in which names are pointers to one another is read into forty times its bytes; from whom a pod may ask such
+// answers, 128 at a time, it takes no more than an answer may have.
+func TestManyRecords(t *testing.T) {
+	for n, want := range map[int]bool{mostRecords: true, mostRecords + 1: false, 4000: false} {
+		r := startResolver(t, func(m dnsmessage.Message, tcp bool) []dnsmessage.Message {
+			m.Response, m.Additionals = true, nil
+			if m.Truncated = !tcp; tcp {
+				for range n {
+					m.Answers = append(m.Answers, dnsmessage.Resource{Header: header(m.Questions[0].Name, dnsmessage.TypeMX, 60),
+						Body: &dnsmessage.MXResource{MX: m.Questions[0].Name}})
+				}
+			}
+			return []dnsmessage.Message{m}
+		})
+		q := dnsmessage.Question{Name: dnsmessage.MustNewName("many.example.com."), Type: dnsmessage.TypeMX, Class: dnsmessage.ClassINET}
+		a, err := forwarderTo(false, r).askOne(t.Context(), r.at, q)
+		if (err == nil) != want || want && len(a.Records) != n {
+			t.Errorf("%d records: %d, %v", n, len(a.Records), err)
+		}
+	}
+}
+
 // TestForgedAnswersAreNotBelieved: of all that comes back only what has the number, the question and the place counts.
 func TestForgedAnswersAreNotBelieved(t *testing.T) {
 	r := startResolver(t, func(m dnsmessage.Message, _ bool) []dnsmessage.Message {
