@@ -88,6 +88,7 @@ type source struct {
 	of     *corev1.Service
 	ranges []allocate.Range
 	ports  map[int32]bool // that are taken; nil: nobody has looked
+	own    int            // how many of them services of the same namespace have
 }
 
 func (s *source) Families() (out []corev1.IPFamily, err error) {
@@ -181,8 +182,25 @@ func (s *source) look() error {
 	s.ports = map[int32]bool{}
 	for _, o := range all {
 		for _, n := range allocate.PortsOf(o.(*corev1.Service)) {
-			s.ports[n] = true
+			s.take(n, o.GetNamespace())
 		}
+	}
+	return nil
+}
+
+func (s *source) take(n int32, namespace string) {
+	if namespace == s.of.Namespace && !s.ports[n] {
+		s.own++
+	}
+	s.ports[n] = true
+}
+
+// fair says that a namespace may have one more port: no more than it leaves to the others.
+func (s *source) fair() error {
+	ports := s.c.cfg.Services.Ports
+	if all := int(ports.Last-ports.First) + 1; s.own >= all-len(s.ports) {
+		return fmt.Errorf("services of namespace %q have %d of the %d ports (%s) that there are, and as many are left for others: delete some",
+			s.of.Namespace, s.own, all, ports)
 	}
 	return nil
 }
@@ -197,7 +215,10 @@ func (s *source) TakePort(n int32) error {
 	if s.ports[n] {
 		return allocate.ErrPort
 	}
-	s.ports[n] = true
+	if err := s.fair(); err != nil {
+		return err
+	}
+	s.take(n, s.of.Namespace)
 	return nil
 }
 
@@ -207,7 +228,10 @@ func (s *source) NextPort() (int32, error) {
 	}
 	n, err := s.c.cfg.Services.Ports.Next(rand.Uint64N, func(n int32) bool { return !s.ports[n] })
 	if err == nil {
-		s.ports[n] = true
+		err = s.fair()
+	}
+	if err == nil {
+		s.take(n, s.of.Namespace)
 	}
 	return n, err
 }

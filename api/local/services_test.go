@@ -367,3 +367,37 @@ func TestServiceRanges(t *testing.T) {
 		t.Errorf("the range is still there: %v", err)
 	}
 }
+
+// TestPortsAreShared: one namespace takes no more node ports than it leaves to others, by number or not.
+func TestPortsAreShared(t *testing.T) {
+	c := open(t, Config{Services: ranged("10.96.0.0/16")})
+	take := func(namespace string) (n int, err error) {
+		for ; err == nil && n < 30; n++ {
+			s := newService(fmt.Sprint("s", n), func(s *corev1.Service) {
+				s.Namespace, s.Spec.Type = namespace, corev1.ServiceTypeNodePort
+				if n%2 == 0 {
+					s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: "b", Port: 81})
+					s.Spec.Ports[0].Name = "a"
+				}
+			})
+			_, err = tryService(t, c, s, false)
+		}
+		l, lerr := c.List(t.Context(), api.Services, api.ListOptions{Selection: api.Selection{Namespace: namespace}})
+		if lerr != nil {
+			t.Fatal(lerr)
+		}
+		n = 0
+		for _, o := range l.Items {
+			n += len(allocate.PortsOf(o.(*corev1.Service)))
+		}
+		return n, err
+	}
+	create(t, c, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "other"}})
+	n, err := take("default")
+	if n < 8 || n > 10 || err == nil || !strings.Contains(err.Error(), "as many are left for others") {
+		t.Errorf("the first has %d of 20 ports: %v", n, err)
+	}
+	if n, err := take("other"); n < 4 || n > 6 || err == nil {
+		t.Errorf("the second has %d: %v", n, err)
+	}
+}
