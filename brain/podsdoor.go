@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"slices"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -25,7 +26,15 @@ type podsDoor struct {
 	net.Listener
 	pods netip.Prefix
 	own  func() ([]netip.Addr, error) // of this machine
+
+	known  []netip.Addr // what it said
+	looked time.Time
 }
+
+const (
+	oldAddresses = time.Minute // after which this machine's addresses are asked for again
+	lookAgain    = time.Second // for somebody who has none of them: strangers keep nobody waiting
+)
 
 // podsDoorAt is where that door is in a network of pods; invalid: there is none.
 func (p *plane) podsDoorAt(pods netip.Prefix) netip.AddrPort {
@@ -48,13 +57,15 @@ func (p *plane) openPodsDoor(s *httpd.Server, conf *tls.Config) error {
 		if err != nil {
 			slog.Warn("pods do not find the API by its service", "err", err)
 			p.podsAt = netip.AddrPort{}
-		} else if err := p.openDoor(s, &podsDoor{l, pods, func() ([]netip.Addr, error) { return p.b.rims.Host.Addresses() }}, conf); err != nil {
+		} else if err := p.openDoor(s, &podsDoor{Listener: l, pods: pods, own: p.ownAddresses}, conf); err != nil {
 			return errors.Join(err, l.Close())
 		}
 	}
 	p.client.SetEndpoint(p.endpoint())
 	return nil
 }
+
+func (p *plane) ownAddresses() ([]netip.Addr, error) { return p.b.rims.Host.Addresses() }
 
 // listenAhead listens at an address that the board may only get later.
 func listenAhead(ctx context.Context, at netip.AddrPort) (net.Listener, error) {
@@ -89,6 +100,9 @@ func (d *podsDoor) lets(from net.Addr) bool {
 	if d.pods.Contains(at.Addr()) {
 		return true
 	}
-	own, err := d.own()
-	return err == nil && slices.Contains(own, at.Addr())
+	if age := time.Since(d.looked); age >= oldAddresses || age >= lookAgain && !slices.Contains(d.known, at.Addr()) {
+		d.known, _ = d.own() // none: nobody is let in by them
+		d.looked = time.Now()
+	}
+	return slices.Contains(d.known, at.Addr())
 }

@@ -5,6 +5,8 @@ import (
 	"net"
 	"net/netip"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"ledge/brain/place"
 	"ledge/config"
@@ -56,4 +58,27 @@ func TestPodsDoorLets(t *testing.T) {
 	if (&podsDoor{pods: pods, own: none}).lets(net.TCPAddrFromAddrPort(netip.MustParseAddrPort("192.168.1.2:1"))) {
 		t.Error("let in by addresses that nobody knows")
 	}
+	// A thousand strangers in a moment cost one look; an address that the machine gets counts a second later, one that it had not for ever.
+	synctest.Test(t, func(t *testing.T) {
+		looks, is := 0, "192.168.1.2"
+		d := &podsDoor{pods: pods, own: func() ([]netip.Addr, error) { looks++; return []netip.Addr{netip.MustParseAddr(is)}, nil }}
+		lets := func(from string) bool { return d.lets(net.TCPAddrFromAddrPort(netip.MustParseAddrPort(from))) }
+		for range 1000 {
+			if lets("192.168.1.3:1") || !lets("192.168.1.2:1") {
+				t.Fatal("a stranger is let in, or the machine is not")
+			}
+		}
+		if looks != 1 {
+			t.Errorf("%d looks", looks)
+		}
+		is = "192.168.1.3"
+		time.Sleep(lookAgain)
+		if !lets("192.168.1.3:1") || lets("192.168.1.2:1") {
+			t.Error("not by the addresses that it has now")
+		}
+		is = "192.168.1.4"
+		if time.Sleep(oldAddresses); lets("192.168.1.3:1") {
+			t.Error("by an address that it had a minute ago")
+		}
+	})
 }
