@@ -122,7 +122,7 @@ func testIngressStatus(t *testing.T, c api.Client) {
 	}
 }
 
-// testIngressDefaultClass: who names no class gets the newest default, unless he names it in the older form.
+// testIngressDefaultClass: who names no class gets the newest default, unless he names it in the older form (N-11.46).
 func testIngressDefaultClass(t *testing.T, c api.Client) {
 	e := begin(t, c)
 	class := &networkingv1.IngressClass{ObjectMeta: metav1.ObjectMeta{Name: e.ns, Annotations: map[string]string{

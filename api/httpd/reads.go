@@ -17,7 +17,7 @@ import (
 // and claims that these refer to, what lies on it, and the volumes of these claims. One stolen board must not hand out the secrets of all.
 func (h *handler) mayRead(r *request) error {
 	if r.Method == "GET" && r.kind == api.Secrets && isIngress(r.user) {
-		return h.mayTake(r)
+		return mayTake(h, r)
 	}
 	node, ok := nodeName(r.user)
 	if !ok || r.Method != "GET" {
@@ -110,7 +110,7 @@ func refersTo(pod *corev1.Pod, k *api.Kind, name string) bool {
 
 // mayTake is the same of the pods that take requests in: they read the Secrets that an Ingress of their class names, unless a binding gives
 // them more.
-func (h *handler) mayTake(r *request) error {
+func mayTake(h *handler, r *request) error {
 	if _, ok, err := h.granted(r.Context(), r.user, r.attributes()); err != nil || ok {
 		return err
 	}

@@ -2,13 +2,10 @@ package fence
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
-	goruntime "runtime"
-
-	"golang.org/x/sys/unix"
 
 	"ledge/network"
+	"ledge/network/netns"
 )
 
 // Trial is one thing the kernel must be able to do for network policies to hold.
@@ -24,22 +21,13 @@ const remedy = "use a kernel of Linux 5.4 or later with CONFIG_NF_TABLES, NF_TAB
 // Try makes every kind of rule in a network namespace that is gone afterwards, in each family.
 func Try() []Trial {
 	out := []Trial{{Name: "network policies", Remedy: remedy}, {Name: "network policies (IPv6)", Remedy: remedy}}
-	done := make(chan bool)
-	go func() {
-		goruntime.LockOSThread() // never unlocked: the thread ends here and the namespace with it
-		for i, address := range []string{"10.42.0.2", "fd00::2"} {
-			out[i].Err = tryFamily(netip.MustParseAddr(address))
-		}
-		done <- true
-	}()
-	<-done
+	for i, address := range []string{"10.42.0.2", "fd00::2"} {
+		out[i].Err = netns.InNew(func() error { return tryFamily(netip.MustParseAddr(address)) })
+	}
 	return out
 }
 
 func tryFamily(a netip.Addr) error {
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		return fmt.Errorf("make a network namespace: %w", err)
-	}
 	n := New(Config{Bridge: "ledgetry"})
 	defer n.nft.Drop()
 	one := []network.Span{{First: a, Last: a}}
