@@ -68,7 +68,7 @@ func (r remembered) Load() (rows map[string][]byte, whole bool, err error) {
 }
 
 func (r remembered) Lag() {
-	if err := os.WriteFile(r.lags, nil, 0o600); err != nil { // a full tmpfs: after a crash the control plane has to answer first, or less is known
+	if err := os.WriteFile(r.lags, nil, 0o600); err != nil { // a full tmpfs: after a crash what is remembered counts all the same
 		slog.Debug("cannot note that Services are to be written down", "err", err)
 	}
 }

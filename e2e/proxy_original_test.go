@@ -85,14 +85,16 @@ func proxyCases(r *rand.Rand, n int) (out []proxyCase) {
 		kind := pick("ClusterIP", "NodePort", "LoadBalancer")
 		protocol := corev1.Protocol(pick("TCP", "TCP", "UDP"))
 		families := pick("4", "4", "6", "46")
-		ends := pick("none", "own", "own own2", "far", "own far", "own far far2", "own- far", "own- far-", "own! far", "own!", "far-", "own2- own! far!")
+		ends := pick("none", "own", "own own2", "far", "own far", "own far far2", "own- far", "own- far-", "own! far", "own!", "far-",
+			"own2- own! far!")
 		inside, outside := pick("Cluster", "Cluster", "Local"), pick("Cluster", "Local")
 		sticky, ranges := pick("None", "None", "ClientIP"), pick("", "", "198.51.100.2/32", "10.42.0.0/16,198.51.100.200/32", "203.0.113.0/24")
 		s := &corev1.Service{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}}
 		s.Namespace, s.Name, s.UID = "default", fmt.Sprint("s", i), "1"
 		s.CreationTimestamp = metav1.Unix(int64(i)+1, 0)
 		policy := corev1.ServiceInternalTrafficPolicy(inside)
-		s.Spec = corev1.ServiceSpec{Type: corev1.ServiceType(kind), InternalTrafficPolicy: &policy, SessionAffinity: corev1.ServiceAffinity(sticky)}
+		s.Spec = corev1.ServiceSpec{Type: corev1.ServiceType(kind), InternalTrafficPolicy: &policy,
+			SessionAffinity: corev1.ServiceAffinity(sticky)}
 		for k := range 2 {
 			p := corev1.ServicePort{Name: fmt.Sprint("p", k), Protocol: protocol, Port: int32(80 + k), TargetPort: intstr.FromInt(8080 + k)}
 			if kind != "ClusterIP" {
@@ -220,8 +222,8 @@ type lotClient struct {
 	v4, v6 string // it asks from there
 }
 
-var lots = map[string]struct{ v4, v6 []string }{"p1": {[]string{"10.42.0.2"}, []string{"fd42::2"}}, "p2": {[]string{"10.42.0.3"}, []string{"fd42::3"}},
-	"far": {[]string{"10.42.1.2", "10.42.1.3"}, []string{"fd42:1::2", "fd42:1::3"}}, "out": {[]string{"198.51.100.2", "198.51.100.200"}, []string{"fd51::2", "fd51::200"}}}
+var lots = map[string]struct{ v4, v6 []string }{"p1": {[]string{"10.42.0.2"}, []string{"fd42::2"}},
+	"p2": {[]string{"10.42.0.3"}, []string{"fd42::3"}}, "far": {[]string{"10.42.1.2", "10.42.1.3"}, []string{"fd42:1::2", "fd42:1::3"}}}
 
 func newLot(t *testing.T, name string) *lot {
 	onHost(t)
@@ -451,7 +453,8 @@ func (l *lot) kubeProxy(cases []proxyCase) {
 	node := &corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}}
 	node.Name, node.UID, node.ResourceVersion = "here", "1", "1"
 	node.Spec.PodCIDRs = []string{"10.42.0.0/24", "fd42::/64"}
-	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: lotDoor}, {Type: corev1.NodeInternalIP, Address: lotDoor6}}
+	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: lotDoor},
+		{Type: corev1.NodeInternalIP, Address: lotDoor6}}
 	var services, endpoints []any
 	for _, c := range cases {
 		services = append(services, c.svc)
@@ -496,7 +499,8 @@ current-context: x
 `, door.Addr())), 0o600))
 	var log lotLog
 	ctx, cancel := context.WithCancel(context.Background())
-	cmd := exec.CommandContext(ctx, "ip", "netns", "exec", l.mark+"board", strings.TrimSpace(string(build)), "--config", filepath.Join(dir, "config"))
+	cmd := exec.CommandContext(ctx, "ip", "netns", "exec", l.mark+"board", strings.TrimSpace(string(build)), "--config",
+		filepath.Join(dir, "config"))
 	cmd.Stdout, cmd.Stderr = &log, &log
 	must(t, cmd.Start())
 	t.Cleanup(func() {
@@ -553,7 +557,8 @@ func (a *lotAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case i+1 < len(parts):
 		_ = json.NewEncoder(w).Encode(a.lists[parts[i]][0])
 	default:
-		kind := map[string]string{"services": "ServiceList", "nodes": "NodeList", "endpointslices": "EndpointSliceList", "servicecidrs": "ServiceCIDRList"}[parts[i]]
+		kind := map[string]string{"services": "ServiceList", "nodes": "NodeList", "endpointslices": "EndpointSliceList",
+			"servicecidrs": "ServiceCIDRList"}[parts[i]]
 		version := map[bool]string{true: "v1", false: strings.Join(parts[1:min(i, 3)], "/")}[parts[0] == "api"]
 		_ = json.NewEncoder(w).Encode(map[string]any{"kind": kind, "apiVersion": version, "metadata": map[string]string{"resourceVersion": "1"},
 			"items": slices.Concat([]any{}, a.lists[parts[i]])})

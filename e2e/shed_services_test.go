@@ -66,6 +66,12 @@ func (s *shed) served(b *testBoard, flags []string) {
 	p = s.rebootedAlone(b)
 	s.plane.launch("serve", append([]string{"--listen", fmt.Sprintf("0.0.0.0:%d", shedPort)}, flags...)...)
 	s.networked(b.name)
+	s.plane.eventually("the control plane hears that the pod was made anew", func() error {
+		if n := s.pod("p1").Status.ContainerStatuses[0].RestartCount; n != 1 {
+			return fmt.Errorf("%d restarts", n)
+		}
+		return nil
+	})
 	s.allAnswer("http://web/", p.get)
 	s.policed(p)
 	s.plane.must("delete", "service", "web", "each")
