@@ -10,6 +10,7 @@ import (
 
 	"ledge/api/board"
 	"ledge/node"
+	"ledge/node/claims"
 	"ledge/storage"
 )
 
@@ -20,7 +21,8 @@ type boardAPI struct {
 	store  *storage.Store
 	power  powerControl
 	writes *writesMeter
-	plane  *plane // nil: it is elsewhere
+	plane  *plane       // nil: it is elsewhere
+	claims *claims.Loop // nil: this board makes no volumes
 }
 
 // Handler answers the requests of package board.
@@ -111,6 +113,25 @@ func writeStatus(w http.ResponseWriter, err error) {
 	if err := json.NewEncoder(w).Encode(body); err != nil {
 		return // the client has gone
 	}
+}
+
+// listClaims are those whose volumes lie here, as far as the control plane has told.
+func (b *boardAPI) listClaims() []board.Claim {
+	if b.claims == nil {
+		return nil
+	}
+	var out []board.Claim
+	for _, v := range b.claims.Volumes() {
+		c := board.Claim{Volume: v.Name, Size: v.Spec.Capacity.Storage().Value()}
+		if r := v.Spec.ClaimRef; r != nil {
+			c.Namespace, c.Name = r.Namespace, r.Name
+		}
+		if u, ok := b.agent.Shelf().Use(v.Name); ok {
+			c.Used, c.Files = &u.Bytes, u.Inodes
+		}
+		out = append(out, c)
+	}
+	return out
 }
 
 func (b *boardAPI) showPressure(w http.ResponseWriter, _ *http.Request) error {

@@ -22,6 +22,7 @@ import (
 	"ledge/network"
 	"ledge/network/given"
 	"ledge/node"
+	"ledge/node/claims"
 	"ledge/shutdown"
 	"ledge/storage"
 )
@@ -112,6 +113,7 @@ type Brain struct {
 	fences     fences
 	names      *names // nil: pods' questions for names are not answered here
 	agent      *node.Agent
+	claims     *claims.Loop // nil: this board makes no volumes
 	writes     *writesMeter
 	events     *api.Recorder
 	server     *httpd.Server

@@ -11,10 +11,12 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"ledge/api"
 	"ledge/api/httpd"
+	"ledge/api/kinds"
 	"ledge/brain/place"
 	"ledge/images"
 	"ledge/internal/durable"
@@ -23,6 +25,7 @@ import (
 	"ledge/network/hostnet"
 	"ledge/network/plan"
 	"ledge/node"
+	"ledge/node/claims"
 	"ledge/node/static"
 )
 
@@ -215,8 +218,13 @@ func (b *Brain) openAgent() error {
 		cfg.Lineage, cfg.Restore = b.store.Lineage(), b.plane.client.Restore
 		cfg.Deleted = func(namespace, name string) bool { return b.store.LogDeleted(api.Pods, namespace, name) }
 	}
-	b.agent, err = node.New(cfg)
-	return err
+	if b.agent, err = node.New(cfg); err != nil {
+		return err
+	}
+	if b.Kubeconfig == "" && slices.Contains(kinds.All.Kept, api.PersistentVolumeClaims) { // elsewhere nobody selects boards for this class
+		b.claims = claims.New(claims.Config{Client: b.client, Node: b.Name, Shelf: b.agent.Shelf(), Events: b.events})
+	}
+	return nil
 }
 
 // shrink gives back the room that the store holds for nothing.
@@ -226,7 +234,7 @@ func (b *Brain) shrink(context.Context) (freed bool, err error) {
 }
 
 func (b *Brain) openServer() error {
-	extra := &boardAPI{images: b.images, agent: b.agent, store: b.store, power: b, writes: b.writes, plane: b.plane}
+	extra := &boardAPI{images: b.images, agent: b.agent, store: b.store, power: b, writes: b.writes, plane: b.plane, claims: b.claims}
 	cfg := httpd.Config{Client: b.client, Streams: b.agent, Exec: b.agent, Forward: b.agent, Metrics: b.agent,
 		Version: httpd.Version{Commit: b.Build.Commit, Built: b.Build.Time}, Board: extra.Handler(),
 		Checks: []httpd.Check{{Name: "store", Run: func(context.Context) error { return b.store.Health().LastError }}}}

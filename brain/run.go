@@ -5,20 +5,16 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"slices"
 	"strings"
 
 	"github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sync/errgroup"
 
-	"ledge/api"
-	"ledge/api/kinds"
 	"ledge/boot/ending"
 	"ledge/brain/place"
 	"ledge/host"
 	"ledge/host/alive"
 	"ledge/images/archives"
-	"ledge/node/claims"
 )
 
 // run works until a signal or an error ends it. The API outlives the agent, so that last statuses are written.
@@ -116,8 +112,8 @@ func (b *Brain) jobs() []func(context.Context) error {
 	if b.names != nil {
 		jobs = append(jobs, b.names.Run)
 	}
-	if b.Kubeconfig == "" && slices.Contains(kinds.All.Kept, api.PersistentVolumeClaims) { // elsewhere nobody selects boards for this class
-		jobs = append(jobs, claims.New(claims.Config{Client: b.client, Node: b.Name, Shelf: b.agent.Shelf(), Events: b.events}).Run)
+	if b.claims != nil {
+		jobs = append(jobs, b.claims.Run)
 	}
 	return jobs
 }

@@ -21,7 +21,8 @@ import (
 )
 
 func (b *boardAPI) showStatus(w http.ResponseWriter, r *http.Request) error {
-	return answer(w, board.Status{Pressure: b.agent.Pressure(), Writes: b.writes.report(r.Context(), time.Now())})
+	return answer(w, board.Status{Pressure: b.agent.Pressure(), Writes: b.writes.report(r.Context(), time.Now()),
+		Claims: b.listClaims()})
 }
 
 // The writers, in the order in which they are shown.

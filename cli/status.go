@@ -38,7 +38,28 @@ func status(ctx context.Context, c *Command) error {
 		return err
 	}
 	fmt.Fprintln(c.out)
-	return printWrites(c.out, r.Writes)
+	if err := printWrites(c.out, r.Writes); err != nil || len(r.Claims) == 0 {
+		return err
+	}
+	fmt.Fprintln(c.out)
+	return printClaims(c.out, r.Claims)
+}
+
+// printClaims shows what lies on this board for longer than a pod.
+func printClaims(out io.Writer, list []board.Claim) error {
+	tw := tabwriter.NewWriter(out, 0, 8, 3, ' ', 0)
+	fmt.Fprintln(tw, "CLAIM\tSIZE\tUSED\tFILES\tVOLUME")
+	for _, c := range list {
+		size, used, files := resource.NewQuantity(c.Size, resource.BinarySI).String(), "not counted", ""
+		if c.Used != nil {
+			used, files = resource.NewQuantity(*c.Used>>20<<20, resource.BinarySI).String(), fmt.Sprint(c.Files)
+			if c.Size > 0 {
+				used += fmt.Sprintf(" (%d%%)", *c.Used*100/c.Size)
+			}
+		}
+		row(tw, c.Namespace+"/"+c.Name, size, used, files, c.Volume)
+	}
+	return tw.Flush()
 }
 
 func printPressure(out io.Writer, r pressure.Report, now time.Time) error {

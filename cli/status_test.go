@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"ledge/api/board"
 	"ledge/node/pressure"
 )
 
@@ -38,5 +39,19 @@ func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestPrintClaims: what is counted, and what the disk does not count.
+func TestPrintClaims(t *testing.T) {
+	used := int64(60 << 20)
+	var out strings.Builder
+	err := printClaims(&out, []board.Claim{{Namespace: "a", Name: "db", Volume: "pvc-1", Size: 64 << 20, Used: &used, Files: 7},
+		{Namespace: "a", Name: "old", Volume: "pvc-2", Size: 1 << 30}})
+	want := "CLAIM   SIZE   USED          FILES   VOLUME\n" +
+		"a/db    64Mi   60Mi (93%)    7       pvc-1\n" +
+		"a/old   1Gi    not counted           pvc-2\n"
+	if err != nil || out.String() != want {
+		t.Errorf("%v\n%s", err, out.String())
 	}
 }

@@ -10,6 +10,18 @@ import (
 type Status struct {
 	Pressure pressure.Report `json:"pressure"`
 	Writes   Writes          `json:"writes"`
+	Claims   []Claim         `json:"claims,omitempty"` // whose volumes lie on this board
+}
+
+// Claim is one of them, and what of its volume is taken.
+type Claim struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Volume    string `json:"volume"`
+	Size      int64  `json:"size"` // bytes
+	// Used is in bytes, and so many files; nil: the disk holds no claim to its size, and does not count them.
+	Used  *int64 `json:"used,omitempty"`
+	Files int64  `json:"files,omitempty"`
 }
 
 // Writes says who has written how much to the disk that the data directory is on.

@@ -10,6 +10,7 @@
 package claims
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -76,6 +77,13 @@ func New(cfg Config) *Loop {
 	l.volumes.Tell(l.wake)
 	l.claims.Tell(l.wake)
 	return l
+}
+
+// Volumes are those that lie on this board, by name, as far as they are known.
+func (l *Loop) Volumes() []*corev1.PersistentVolume {
+	list := l.volumes.List()
+	slices.SortFunc(list, func(a, b *corev1.PersistentVolume) int { return cmp.Compare(a.Name, b.Name) })
+	return list
 }
 
 // Run follows the claims and volumes of this board until ctx ends. What a power cut left half-made or half-removed goes first: no

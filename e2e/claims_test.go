@@ -1,0 +1,166 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+const claim = `apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data}
+spec:
+  accessModes: [ReadWriteOnce]
+  resources: {requests: {storage: 64Mi}}
+`
+
+const claimant = `apiVersion: v1
+kind: Pod
+metadata: {name: %s}
+spec:
+  terminationGracePeriodSeconds: 1
+  volumes:
+  - {name: data, persistentVolumeClaim: {claimName: data}}
+  containers:
+  - name: web
+    image: ledge.local/self
+    args: ["pause"]
+    volumeMounts:
+    - {name: data, mountPath: /data}
+    - {name: data, mountPath: /sub, subPath: a/b}
+`
+
+// TestClaims: what a pod has written to its claim is there for the next one, after the brain was killed too, and goes with the claim.
+func TestClaims(t *testing.T) {
+	t.Parallel()
+	b := newBoard(t)
+	b.serve()
+	b.apply(claim)
+	b.apply(fmt.Sprintf(claimant, "first"))
+	first := b.running("first")
+	if err := contains(b.ledge("get", "pvc", "data"), "Bound"); err != nil {
+		t.Error(err)
+	}
+	dirs := func() []string {
+		list, err := filepath.Glob(filepath.Join(b.data, "claims", "*"))
+		must(t, err)
+		return list
+	}
+	if got := dirs(); len(got) != 1 || !strings.HasPrefix(filepath.Base(got[0]), "pvc-") {
+		t.Fatalf("directories %v", got)
+	}
+	must(t, os.WriteFile(fmt.Sprintf("/proc/%d/root/data/row", first), []byte("1"), 0o600))
+	must(t, os.WriteFile(fmt.Sprintf("/proc/%d/root/sub/row", first), []byte("2"), 0o600))
+	b.ledge("delete", "pod", "first")
+	_ = b.signal(syscall.SIGKILL)
+	b.serve()
+	b.apply(fmt.Sprintf(claimant, "second"))
+	second := b.running("second")
+	if got := inside(second, "/data/row") + inside(second, "/data/a/b/row"); got != "12" {
+		t.Errorf("the second pod reads %q", got)
+	}
+	b.ledge("delete", "pod", "second")
+	b.ledge("delete", "pvc", "data")
+	b.eventually("the directory and the volume go", func() error {
+		if got := dirs(); len(got) > 0 {
+			return fmt.Errorf("%v is left", got)
+		}
+		return contains(b.ledge("get", "pv"), "No resources found")
+	})
+	b.noVolumes()
+}
+
+// TestFullClaim: a claim that is filled to the brim hurts nobody else, and has room again when it is made larger. Its numbers are there
+// after the disk was unmounted.
+func TestFullClaim(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a file system is made, and filled")
+	}
+	t.Parallel()
+	b := newBoard(t)
+	img, card := filepath.Join(t.TempDir(), "img"), t.TempDir()
+	must(t, errors.Join(os.WriteFile(img, nil, 0o600), os.Truncate(img, 512<<20)))
+	if out, err := exec.Command("mke2fs", "-q", "-t", "ext4", "-O", "quota,project", "-E", "quotatype=prjquota", img).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	mount := func() ([]byte, error) {
+		return exec.Command("mount", "-o", "loop,prjquota", img, card).CombinedOutput()
+	}
+	if out, err := mount(); err != nil {
+		t.Skipf("this kernel has no such quotas: %v: %s", err, out)
+	}
+	b.data = filepath.Join(card, "data")
+	t.Cleanup(func() {
+		b.finish()
+		b.over = true
+		if err := unix.Unmount(card, 0); err != nil {
+			t.Errorf("unmount: %v", err)
+		}
+	})
+	b.serve()
+	b.apply(claim)
+	b.apply(fmt.Sprintf(claimant, "full"))
+	pid := b.running("full")
+	at := fmt.Sprintf("/proc/%d/root/data/", pid)
+	var st unix.Statfs_t
+	if err := unix.Statfs(at, &st); err != nil || int64(st.Blocks)*int64(st.Bsize) != 64<<20 {
+		t.Errorf("df in the pod shows %d bytes: %v", int64(st.Blocks)*int64(st.Bsize), err)
+	}
+	written, err := fillAsPod(at+"f", 200<<20)
+	if !errors.Is(err, unix.EDQUOT) && !errors.Is(err, unix.ENOSPC) || written < 60<<20 || written > 64<<20 {
+		t.Errorf("%d bytes, then %v", written, err)
+	}
+	t.Logf("the writer got %d bytes and %q", written, err)
+	b.apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: beside}\ndata: {a: b}\n")
+	if _, err := fillAsPod(filepath.Join(card, "beside"), 1<<20); err != nil {
+		t.Errorf("beside the claim: %v", err)
+	}
+	b.eventually("its owner is told", func() error { return contains(b.ledge("get", "events"), "NearlyFull") })
+	b.apply(strings.Replace(claim, "64Mi", "96Mi", 1))
+	b.eventually("it has grown", func() error { return contains(b.ledge("get", "pvc", "data"), "96Mi") })
+	if written, err := fillAsPod(at+"g", 20<<20); err != nil {
+		t.Errorf("of the new room %d bytes, then %v", written, err)
+	}
+	b.ledge("delete", "pod", "full")
+	b.ledge("delete", "pvc", "data")
+	b.eventually("the room is back", func() error { return contains(b.ledge("get", "pv"), "No resources found") })
+}
+
+// fillAsPod writes as containers are run: without the capability for which the kernel knows no bounds.
+func fillAsPod(path string, most int) (written int, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		head := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+		var caps [2]unix.CapUserData
+		if err = unix.Capget(&head, &caps[0]); err != nil {
+			return
+		}
+		caps[0].Effective &^= 1 << unix.CAP_SYS_RESOURCE
+		if err = unix.Capset(&head, &caps[0]); err != nil {
+			return
+		}
+		f, ferr := os.Create(path)
+		if err = ferr; err != nil {
+			return
+		}
+		block := make([]byte, 1<<20)
+		for written < most && err == nil {
+			var n int
+			n, err = f.Write(block)
+			written += n
+		}
+		err = errors.Join(err, f.Sync(), f.Close())
+	}()
+	<-done
+	return written, err
+}
