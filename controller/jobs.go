@@ -185,7 +185,8 @@ func (d *Jobs) remember(j *batchv1.Job) *job {
 }
 
 // step carries out one plan. What it did is there for the next, which follows at once.
-func (d *Jobs) step(ctx context.Context, j *batchv1.Job, k *job, pods []*corev1.Pod, now time.Time) (again time.Duration, quiet bool, err error) {
+func (d *Jobs) step(ctx context.Context, j *batchv1.Job, k *job, pods []*corev1.Pod, now time.Time) (
+	again time.Duration, quiet bool, err error) {
 	k.look(lives(j, pods), now)
 	wait := max(k.pause(int(*j.Spec.Parallelism), now), k.retry(now))
 	plan := jobs.Next(j, pods, wait, k.watch, now)

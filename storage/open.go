@@ -64,7 +64,8 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
-	s := &Store{cfg: cfg, lock: lock, lazy: map[string]lazyWrite{}, left: make(chan struct{}, 1), quarantined: map[string]bool{}, failed: make(chan struct{})}
+	s := &Store{cfg: cfg, lock: lock, lazy: map[string]lazyWrite{}, left: make(chan struct{}, 1),
+		quarantined: map[string]bool{}, failed: make(chan struct{})}
 	s.settled.L = &s.mu
 	s.light.Store(true)
 	o := &opener{Store: s}

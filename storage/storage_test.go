@@ -190,7 +190,8 @@ func aged(s *Store) {
 	}
 }
 
-// TestEventsOfABusyMoment: what is lazy is written once, not with each commit, and events soon after, though nothing else is written (N-12.12).
+// TestEventsOfABusyMoment: what is lazy is written once, not with each commit, and events soon after, though nothing else is written
+// (N-12.12).
 func TestEventsOfABusyMoment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, err := Open(t.Context(), Config{Dir: t.TempDir(), NoSync: true})

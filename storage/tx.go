@@ -220,8 +220,8 @@ func (tx *Tx) Put(kind *api.Kind, obj api.Object) error {
 	return tx.put(kind, obj, false)
 }
 
-// PutLazy writes an object whose loss in a power cut is harmless: true at once, on disk with the next commit that comes two seconds later or
-// more, at Close, or after LazyInterval.
+// PutLazy writes an object whose loss in a power cut is harmless: true at once, on disk with the next commit that comes two seconds
+// later or more, at Close, or after LazyInterval.
 func (tx *Tx) PutLazy(kind *api.Kind, obj api.Object) error { return tx.put(kind, obj, true) }
 
 func (tx *Tx) put(kind *api.Kind, obj api.Object, lazy bool) error {

@@ -6,8 +6,8 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 )
 
-// A status that only counts is found anew by whoever starts after a power cut, so it need not be on disk when it is answered. What cannot be
-// found anew is: revisions, collisions, and since when a condition holds.
+// A status that only counts is found anew by whoever starts after a power cut, so it need not be on disk when it is answered. What
+// cannot be found anew is: revisions, collisions, and since when a condition holds.
 
 func replicaSetBeat(rs, was *appsv1.ReplicaSet) *appsv1.ReplicaSet {
 	out := *rs
