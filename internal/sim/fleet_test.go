@@ -14,7 +14,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
 	"ledge/api/rest"
@@ -46,9 +48,13 @@ type fleet struct {
 	local   api.Client              // the plane's own, around which nothing stands
 	nodes   *api.View[*corev1.Node] // as any watcher sees them
 	all     *api.View[*corev1.Pod]
+	jobs    *api.View[*batchv1.Job]
 	unwatch func() // ends the views
 
 	weights []weight
+
+	tallies map[types.UID]tally  // of Jobs, as they counted last
+	began   map[string]types.UID // the Job that a CronJob made for a time
 }
 
 // member is one board of a fleet.
@@ -128,7 +134,8 @@ func (c card) Remove(ctx context.Context, id string) error {
 func newFleet(t *testing.T, boards int) *fleet {
 	was := debug.SetGCPercent(400) // a heap of tens of MiB; what it holds is weighed after a collection
 	t.Cleanup(func() { debug.SetGCPercent(was) })
-	f := &fleet{T: t, dir: t.TempDir(), ctx: context.WithoutCancel(t.Context()), pods: 3 * boards, kept: 2 * boards}
+	f := &fleet{T: t, dir: t.TempDir(), ctx: context.WithoutCancel(t.Context()), pods: 3 * boards, kept: 2 * boards,
+		tallies: map[types.UID]tally{}, began: map[string]types.UID{}}
 	f.plane = f.member("plane")
 	var err error
 	f.plane.how, err = settle("serve", f.plane.dir, f.plane.name, f.plane.machine.disk, "--listen", "", "--register-node=false",

@@ -47,7 +47,7 @@ func (f *fleet) unmoved(boards []*member, d time.Duration, begin, end func(*memb
 	}
 	f.pass(time.Minute)
 	here := map[string]bool{}
-	for _, p := range f.all.List() {
+	for _, p := range f.steady() {
 		here[string(p.UID)] = p.DeletionTimestamp == nil
 	}
 	for m, was := range before {
@@ -76,7 +76,7 @@ func (f *fleet) containers(m *member) map[string]runtime.Status {
 // noneGivenUp: it was no reason to end any pod.
 func (f *fleet) noneGivenUp(d deed) {
 	f.Helper()
-	for _, p := range f.all.List() {
+	for _, p := range f.steady() {
 		if p.DeletionTimestamp != nil {
 			f.Errorf("%s: pod %s on %s was given up", d, p.Name, p.Spec.NodeName)
 		}
@@ -86,7 +86,7 @@ func (f *fleet) noneGivenUp(d deed) {
 // deleteOne has the user delete a pod of a board, which is made again when it has gone.
 func (f *fleet) deleteOne(m *member) {
 	f.Helper()
-	for _, p := range f.all.List() {
+	for _, p := range f.steady() {
 		if p.Spec.NodeName == m.name && p.DeletionTimestamp == nil {
 			_, err := f.local.Delete(f.user(), api.Pods, p.Namespace, p.Name, api.DeleteOptions{})
 			f.must(err)
@@ -148,7 +148,7 @@ func (f *fleet) judgeCut(on map[string]bool, d time.Duration) {
 	f.Helper()
 	n, most := len(on), len(on) > len(f.boards)/2
 	ended := map[string]bool{}
-	for _, p := range f.all.List() {
+	for _, p := range f.steady() {
 		gone := p.DeletionTimestamp != nil
 		if !on[p.Spec.NodeName] {
 			continue
@@ -245,6 +245,9 @@ func (f *fleet) live(s *script, long time.Duration) (done []string) {
 			f.weigh()
 			weighed = time.Now()
 		}
+	}
+	if f.Logf("%d jobs", len(f.tallies)); long >= time.Hour && len(f.tallies) == 0 {
+		f.Errorf("no job was ever begun")
 	}
 	f.judgeGrowth()
 	return done

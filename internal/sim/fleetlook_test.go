@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	goruntime "runtime"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -44,6 +45,7 @@ func (f *fleet) control() {
 	_, err = api.Create(f.user(), f.local, apps.DaemonSets, &appsv1.DaemonSet{ObjectMeta: meta,
 		Spec: appsv1.DaemonSetSpec{Selector: selector, Template: template}})
 	f.must(err)
+	f.employ()
 }
 
 // daemon says that a pod belongs to its board, whatever is the matter with that.
@@ -110,6 +112,7 @@ func (f *fleet) always() {
 			f.Errorf("pod %s is bound to %q and runs on %s", p.Name, p.Spec.NodeName, on)
 		}
 	}
+	f.judgeJobs()
 	for _, m := range f.boards {
 		if m.life == nil || m.touched.IsZero() || time.Since(m.touched) < 2*time.Minute {
 			continue
@@ -155,7 +158,7 @@ func (f *fleet) settle(within time.Duration) {
 
 func (f *fleet) wrong() error {
 	f.Helper()
-	bound, pods := map[string]string{}, f.all.List()
+	bound, pods, ends := map[string]string{}, f.steady(), f.ending()
 	for _, p := range pods {
 		if p.DeletionTimestamp != nil || !isTrue(p, corev1.PodReady) {
 			return fmt.Errorf("pod %s on %q: %s, deleted %v, %+v", p.Name, p.Spec.NodeName, p.Status.Phase, p.DeletionTimestamp,
@@ -173,6 +176,9 @@ func (f *fleet) wrong() error {
 			return fmt.Errorf("%s: %+v", m.name, n)
 		}
 		for uid := range f.running(m) {
+			if ends[uid] {
+				continue
+			}
 			if total++; bound[uid] != m.name {
 				return fmt.Errorf("%s runs pod %s, which is bound to %q", m.name, uid, bound[uid])
 			}
@@ -182,6 +188,11 @@ func (f *fleet) wrong() error {
 		return fmt.Errorf("%d pods run, %d are wanted", total, f.pods)
 	}
 	return nil
+}
+
+// steady are the pods that stay.
+func (f *fleet) steady() []*corev1.Pod {
+	return slices.DeleteFunc(f.all.List(), func(p *corev1.Pod) bool { return p.Labels[wantLabel] != WantSteady })
 }
 
 // weight is what a fleet in a quiet moment takes up.
@@ -220,6 +231,7 @@ func (f *fleet) weigh() {
 		f.must(err)
 		*n = len(list.Items)
 	}
+	w.pods -= len(f.ending())
 	goruntime.GC()
 	var mem goruntime.MemStats
 	goruntime.ReadMemStats(&mem)

@@ -6,10 +6,12 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"ledge/api"
+	"ledge/api/batch"
 	"ledge/api/coordination"
 	"ledge/api/httpd"
 	"ledge/brain"
@@ -92,11 +94,13 @@ func (f *fleet) startPlane() {
 		rims.Loops = func(c api.Client) api.Client { return clocked{c, &f.plane.ahead} }
 	})
 	f.nodes = api.NewView[*corev1.Node](f.local, api.Nodes, api.Selection{})
+	f.jobs = api.NewView[*batchv1.Job](f.local, batch.Jobs, api.Selection{})
 	f.all = api.NewView[*corev1.Pod](f.local, api.Pods, api.Selection{})
 	ctx, cancel := context.WithCancel(f.ctx)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return f.nodes.Run(ctx) })
 	g.Go(func() error { return f.all.Run(ctx) })
+	g.Go(func() error { return f.jobs.Run(ctx) })
 	synctest.Wait()
 	f.unwatch = func() {
 		cancel()
