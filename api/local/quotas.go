@@ -269,7 +269,12 @@ func (q *quotas) lacking() (stale []string, wake <-chan struct{}, err error) {
 	}
 	stale = slices.Sorted(maps.Keys(q.stale))
 	clear(q.stale)
-	return stale, q.tail.wake, nil
+	if wake = q.tail.wake; wake == nil { // more has happened since the view began
+		now := make(chan struct{})
+		close(now)
+		wake = now
+	}
+	return stale, wake, nil
 }
 
 // write writes the statuses of a namespace. A power cut may forget them: what they tell can be counted.
