@@ -100,6 +100,8 @@ func defaultVolume(v *corev1.Volume) {
 	case v.DownwardAPI != nil:
 		setDefault(&v.DownwardAPI.DefaultMode, corev1.DownwardAPIVolumeSourceDefaultMode)
 		defaultDownward(v.DownwardAPI.Items)
+	case v.Ephemeral != nil && v.Ephemeral.VolumeClaimTemplate != nil:
+		setDefault(&v.Ephemeral.VolumeClaimTemplate.Spec.VolumeMode, corev1.PersistentVolumeFilesystem)
 	case v.Projected != nil:
 		setDefault(&v.Projected.DefaultMode, corev1.ProjectedVolumeSourceDefaultMode)
 		for i := range v.Projected.Sources {

@@ -41,7 +41,8 @@ var honoured = strings.Fields(`
 	spec.volumes[*].projected.sources[*].serviceAccountToken.expirationSeconds
 	spec.volumes[*].projected.sources[*].serviceAccountToken.path
 	spec.automountServiceAccountToken
-	spec.volumes[*].image`)
+	spec.volumes[*].image spec.volumes[*].persistentVolumeClaim
+	spec.volumes[*].ephemeral.volumeClaimTemplate`)
 
 var honouredInContainers = strings.Fields(`
 	name image command args workingDir stdin stdinOnce tty ports env[*].name env[*].value env[*].valueFrom.fieldRef

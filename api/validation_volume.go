@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"ledge/api/valid"
@@ -42,6 +44,12 @@ func validateVolumeSource(v *corev1.VolumeSource, at *field.Path) field.ErrorLis
 	if s := v.NFS; s != nil {
 		errs = append(errs, validateNFS(s, at.Child("nfs"))...)
 	}
+	if s := v.PersistentVolumeClaim; s != nil {
+		errs = append(errs, valid.Required(s.ClaimName, at.Child("persistentVolumeClaim", "claimName"))...)
+	}
+	if s := v.Ephemeral; s != nil {
+		errs = append(errs, validateOwnClaim(s.VolumeClaimTemplate, at.Child("ephemeral", "volumeClaimTemplate"))...)
+	}
 	if s := v.ConfigMap; s != nil {
 		at := at.Child("configMap")
 		errs = append(errs, valid.Required(s.Name, at.Child("name"))...)
@@ -68,6 +76,20 @@ func validateVolumeSource(v *corev1.VolumeSource, at *field.Path) field.ErrorLis
 		errs = append(errs, validateProjected(s, at.Child("projected"))...)
 	}
 	return errs
+}
+
+// validateOwnClaim looks at the template of a claim that lives as long as its pod. Of its metadata, labels and annotations count.
+func validateOwnClaim(t *corev1.PersistentVolumeClaimTemplate, at *field.Path) field.ErrorList {
+	if t == nil {
+		return field.ErrorList{field.Required(at, "")}
+	}
+	errs := metav1validation.ValidateLabels(t.Labels, at.Child("metadata", "labels"))
+	errs = append(errs, apivalidation.ValidateAnnotations(t.Annotations, at.Child("metadata", "annotations"))...)
+	rest := t.ObjectMeta
+	if rest.Labels, rest.Annotations = nil, nil; !reflect.ValueOf(rest).IsZero() {
+		errs = append(errs, field.Forbidden(at.Child("metadata"), "only labels and annotations can be set"))
+	}
+	return append(errs, ValidateClaimSpec(&t.Spec, at.Child("spec"))...)
 }
 
 // onlyOne: of a struct of pointers at most one may be set. An empty one has its default by now.

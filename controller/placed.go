@@ -40,7 +40,8 @@ type Placed struct {
 type placed struct {
 	kind     *api.Kind
 	all      Of[api.Object]
-	nodes    *Of[*corev1.Node] // nil: it does not look at them
+	nodes    *Of[*corev1.Node]                  // nil: it does not look at them
+	claims   *Of[*corev1.PersistentVolumeClaim] // the same
 	events   Recorder
 	selector func(api.Object) *metav1.LabelSelector
 	// decide says what to do, and what the status becomes.
@@ -59,10 +60,16 @@ type places struct {
 
 // statefulSets are those of the group apps.
 func statefulSets(w *World, events Recorder) *placed {
-	return &placed{kind: apps.StatefulSets, all: Of[api.Object]{w.view(apps.StatefulSets, api.Selection{})}, events: events,
+	claims := w.claims()
+	return &placed{kind: apps.StatefulSets, all: Of[api.Object]{w.view(apps.StatefulSets, api.Selection{})}, claims: &claims, events: events,
 		selector: func(obj api.Object) *metav1.LabelSelector { return obj.(*appsv1.StatefulSet).Spec.Selector },
 		decide: func(obj api.Object, revisions []*appsv1.ControllerRevision, pods []*corev1.Pod, now time.Time) (workload.Course, any) {
-			course, status := workload.Order(obj.(*appsv1.StatefulSet), revisions, pods, now)
+			set := obj.(*appsv1.StatefulSet)
+			course, status := workload.Order(set, revisions, pods, now)
+			course.Attach(set, pods, func(name string) *corev1.PersistentVolumeClaim {
+				c, _ := claims.Get(set.Namespace, name)
+				return c
+			})
 			return course, status
 		},
 		report:     func(obj api.Object, s any) bool { return put(&obj.(*appsv1.StatefulSet).Status, s) },
@@ -93,6 +100,9 @@ func NewPlaced(w *World, kind *placed) *Placed {
 	p.sees = []follow{kind.all, p.pods, p.revisions}
 	if kind.nodes != nil {
 		p.sees = append(p.sees, kind.nodes)
+	}
+	if kind.claims != nil {
+		p.sees = append(p.sees, kind.claims)
 	}
 	p.changed = listen(p.sees...)
 	return p
@@ -128,10 +138,14 @@ func (p *Placed) pass(ctx context.Context, now time.Time) time.Duration {
 	if p.kind.nodes != nil {
 		boards = see(p.kind.nodes.List()...)
 	}
+	claims := map[string]sight{}
+	if p.kind.claims != nil {
+		p.kind.claims.Each(func(c api.Object) { claims[c.GetNamespace()] += see(c) })
+	}
 	var failed error
 	for _, obj := range p.saw.over(all, nil, now) {
 		kept, its := revisions[obj.GetNamespace()], pods.around(obj, nil)
-		saw := see(obj) + see(kept...) + see(its...) + boards
+		saw := see(obj) + see(kept...) + see(its...) + boards + claims[obj.GetNamespace()]
 		again, ok := p.rests.left(obj.GetUID(), saw, now)
 		if !ok {
 			var err error
@@ -181,7 +195,7 @@ func (p *Placed) settle(ctx context.Context, obj api.Object, revisions []*appsv1
 		again = min(again, course.Again)
 	}
 	if !changed {
-		return again, failed == nil && len(course.Pods)+len(course.Revisions) == 0, failed
+		return again, failed == nil && len(course.Pods)+len(course.Revisions)+len(course.Claims) == 0, failed
 	}
 	out, err := p.w.Client.Update(ctx, p.kind.kind, next, api.WriteOptions{Subresource: api.StatusSub})
 	switch {
@@ -245,7 +259,7 @@ func (p *Placed) act(ctx context.Context, obj api.Object, k *places, course *wor
 		}
 		steps = append(steps, s)
 	}
-	if len(steps)+len(course.Revisions) == 0 {
+	if len(steps)+len(course.Revisions)+len(course.Claims) == 0 {
 		k.failing = nil
 		return again, nil
 	}
@@ -255,7 +269,7 @@ func (p *Placed) act(ctx context.Context, obj api.Object, k *places, course *wor
 		}
 		return again, nil
 	}
-	err := p.carryOut(ctx, obj, k, course.Revisions, steps, now)
+	err := p.carryOut(ctx, obj, k, course, steps, now)
 	switch {
 	case err == nil:
 		k.failing = nil
@@ -269,7 +283,7 @@ func (p *Placed) act(ctx context.Context, obj api.Object, k *places, course *wor
 }
 
 // carryOut takes steps until one fails.
-func (p *Placed) carryOut(ctx context.Context, obj api.Object, k *places, revisions []workload.RevisionStep, pods []workload.PodStep,
+func (p *Placed) carryOut(ctx context.Context, obj api.Object, k *places, course *workload.Course, pods []workload.PodStep,
 	now time.Time) error {
 	fresh, err := p.w.Client.Get(ctx, p.kind.kind, obj.GetNamespace(), obj.GetName())
 	switch {
@@ -282,8 +296,13 @@ func (p *Placed) carryOut(ctx context.Context, obj api.Object, k *places, revisi
 	if err != nil {
 		return err
 	}
-	for _, s := range revisions {
+	for _, s := range course.Revisions {
 		if err := p.keep(ctx, obj, selector, s, now); err != nil {
+			return err
+		}
+	}
+	for _, s := range course.Claims {
+		if err := p.attach(ctx, obj, s); err != nil {
 			return err
 		}
 	}
@@ -315,6 +334,27 @@ func (p *Placed) keep(ctx context.Context, obj api.Object, selector labels.Selec
 		return fmt.Errorf("%s controllerrevision %s: %w", s.Do, api.Key(next), err)
 	}
 	p.kept.note(out, now)
+	return nil
+}
+
+// attach writes one claim. One that is there already was made before, and has not been seen.
+func (p *Placed) attach(ctx context.Context, obj api.Object, s workload.ClaimStep) error {
+	if s.Do == workload.Update {
+		_, err := p.w.Client.Update(ctx, api.PersistentVolumeClaims, s.Claim, api.WriteOptions{})
+		return err
+	}
+	about := fmt.Sprintf("create Claim %s Pod %s in StatefulSet %s", s.Claim.Name, s.For, obj.GetName())
+	_, err := p.w.Client.Create(ctx, api.PersistentVolumeClaims, s.Claim, api.WriteOptions{})
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		return nil
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return errGoing
+	case err != nil:
+		p.kind.events.Event(obj, corev1.EventTypeWarning, "FailedCreate", about+" failed error: "+err.Error())
+		return &unmade{"create claim " + s.Claim.Name, err}
+	}
+	p.kind.events.Event(obj, corev1.EventTypeNormal, "SuccessfulCreate", about+" success")
 	return nil
 }
 

@@ -198,8 +198,11 @@ func (s *Schedule) place(ctx context.Context, cluster *scheduler.Cluster, pod *c
 	node, err := cluster.Place(pod)
 	if err == nil {
 		if choices, wait := cluster.Choices(pod, node); wait {
-			w.tries = 0 // it is due as soon as its claims are bound
-			s.choose(ctx, cluster, pod, node, choices)
+			if s.choose(ctx, cluster, pod, node, choices) {
+				w.tries = 0 // it is due as soon as its claims are bound
+			} else {
+				w.hope = -1
+			}
 			return
 		}
 		if !s.bind(ctx, cluster, pod, node) {

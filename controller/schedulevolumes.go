@@ -34,8 +34,8 @@ func (s *Schedule) lookAtVolumes() scheduler.Volumes {
 }
 
 // choose writes which volumes the claims of a pod are to have, or on which node they are to be made, and keeps the pod's room there. The
-// pod is bound when they are. What is another one by now is looked at again.
-func (s *Schedule) choose(ctx context.Context, cluster *scheduler.Cluster, pod *corev1.Pod, node string, list []scheduler.Choice) {
+// pod is bound when they are. False: it has to be tried again. What is another one by now will be heard of.
+func (s *Schedule) choose(ctx context.Context, cluster *scheduler.Cluster, pod *corev1.Pod, node string, list []scheduler.Choice) bool {
 	for _, c := range list {
 		var err error
 		if c.Volume != nil {
@@ -46,7 +46,7 @@ func (s *Schedule) choose(ctx context.Context, cluster *scheduler.Cluster, pod *
 		}
 		if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 			s.grumble.about(ctx, "cannot choose the volume of a pod", err, "pod", api.Key(pod).String())
-			return
+			return false
 		}
 	}
 	cluster.Nominate(pod, node)
@@ -58,4 +58,5 @@ func (s *Schedule) choose(ctx context.Context, cluster *scheduler.Cluster, pod *
 		return true
 	})
 	s.grumble.about(ctx, "cannot keep the room of a pod", err, "pod", api.Key(pod).String())
+	return err == nil
 }

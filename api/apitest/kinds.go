@@ -16,7 +16,9 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -33,6 +35,7 @@ import (
 	"ledge/api/policy"
 	"ledge/api/rbac"
 	"ledge/api/scheduling"
+	"ledge/api/storage"
 )
 
 // kindCases drive each kind of the API through all verbs.
@@ -67,6 +70,8 @@ var samples = map[*api.Kind]func(e *env) api.Object{
 	},
 	api.Namespaces:             func(*env) api.Object { return &corev1.Namespace{} },
 	api.Nodes:                  func(*env) api.Object { return &corev1.Node{} },
+	api.PersistentVolumeClaims: func(*env) api.Object { return volumeClaim("apitest.dev-none") },
+	api.PersistentVolumes:      func(*env) api.Object { return share("apitest.dev-none") },
 	api.Pods:                   func(e *env) api.Object { return e.pod("") },
 	api.PodTemplates:           func(e *env) api.Object { return &corev1.PodTemplate{Template: *e.replication("").Spec.Template} },
 	api.ReplicationControllers: func(e *env) api.Object { return e.replication("") },
@@ -126,6 +131,25 @@ var samples = map[*api.Kind]func(e *env) api.Object{
 		return &rbacv1.RoleBinding{RoleRef: viewRole, Subjects: []rbacv1.Subject{{Kind: "User", APIGroup: rbacv1.GroupName, Name: "apitest"}}}
 	},
 	scheduling.PriorityClasses: func(*env) api.Object { return &schedulingv1.PriorityClass{Value: 7} },
+	storage.StorageClasses:     func(*env) api.Object { return &storagev1.StorageClass{Provisioner: "apitest.dev/none"} },
+}
+
+// volumeClaim asks for what nobody has.
+func volumeClaim(class string) *corev1.PersistentVolumeClaim {
+	return &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{StorageClassName: &class,
+		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+		Resources:   corev1.VolumeResourceRequirements{Requests: storageOf("1Gi")}}}
+}
+
+// share is a volume that nobody uses.
+func share(class string) *corev1.PersistentVolume {
+	return &corev1.PersistentVolume{Spec: corev1.PersistentVolumeSpec{StorageClassName: class, Capacity: storageOf("1Gi"),
+		AccessModes:            []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+		PersistentVolumeSource: corev1.PersistentVolumeSource{NFS: &corev1.NFSVolumeSource{Server: "192.0.2.9", Path: "/none"}}}}
+}
+
+func storageOf(size string) corev1.ResourceList {
+	return corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)}
 }
 
 var readPods = []rbacv1.PolicyRule{{Verbs: []string{"get", "list"}, APIGroups: []string{""}, Resources: []string{"pods"}}}
@@ -197,6 +221,12 @@ func testVerbs(e *env, kind *api.Kind) {
 	// Said, because a controller of replicas is else kept by Kubernetes until its pods are orphans.
 	_, err = e.c.Delete(e.ctx, kind, v.ns, v.name, api.DeleteOptions{Propagation: metav1.DeletePropagationBackground})
 	e.must(err)
+	if kind == api.PersistentVolumeClaims || kind == api.PersistentVolumes { // held until somebody has seen that nobody uses it
+		_, err := e.patch(kind, v.ns, v.name, "application/merge-patch+json", `{"metadata":{"finalizers":null}}`, api.WriteOptions{})
+		if !apierrors.IsNotFound(err) {
+			e.must(err)
+		}
+	}
 	v.is("watch", v.next(api.Deleted, "patched"), "patched", made)
 	v.gone()
 	_, err = e.c.Delete(e.ctx, kind, v.ns, v.name, api.DeleteOptions{})

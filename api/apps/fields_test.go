@@ -11,8 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-
-	"ledge/api/valid"
 )
 
 // meant are the fields of specs that are honoured; templates are accounted for in package api.
@@ -25,14 +23,14 @@ var meant = map[reflect.Type][]string{
 		"updateStrategy.rollingUpdate.partition",
 		"updateStrategy.rollingUpdate.maxUnavailable", "revisionHistoryLimit", "minReadySeconds",
 		"persistentVolumeClaimRetentionPolicy.whenDeleted",
-		"persistentVolumeClaimRetentionPolicy.whenScaled", "ordinals.start"},
+		"persistentVolumeClaimRetentionPolicy.whenScaled", "ordinals.start", "volumeClaimTemplates"},
 	reflect.TypeFor[appsv1.DaemonSetSpec](): {"selector", "updateStrategy.type", "updateStrategy.rollingUpdate.maxUnavailable",
 		"updateStrategy.rollingUpdate.maxSurge",
 		"minReadySeconds", "revisionHistoryLimit"},
 }
 
 // refused are those that are not, yet.
-var refused = []string{"volumeClaimTemplates"}
+var refused []string
 
 // TestEveryFieldIsAccountedFor: a field that Kubernetes adds is honoured or refused, and the author says which.
 func TestEveryFieldIsAccountedFor(t *testing.T) {
@@ -49,17 +47,6 @@ func TestEveryFieldIsAccountedFor(t *testing.T) {
 				t.Errorf("%s has no %s", spec.Name(), f)
 			}
 		}
-	}
-	labels := map[string]string{"a": "b"}
-	s := &appsv1.StatefulSet{Spec: appsv1.StatefulSetSpec{Selector: &metav1.LabelSelector{MatchLabels: labels},
-		VolumeClaimTemplates: []corev1.PersistentVolumeClaim{{}},
-		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels},
-			Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}}}}}
-	defaultStatefulSet(s)
-	errs := validateStatefulSet(&s.Spec)
-	if len(errs) != 1 || errs[0].Type != field.ErrorTypeForbidden || errs[0].Field != "spec.volumeClaimTemplates" ||
-		errs[0].Detail != valid.NotYet {
-		t.Errorf("claims: %v", errs)
 	}
 }
 

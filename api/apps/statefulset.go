@@ -3,6 +3,7 @@ package apps
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
@@ -78,6 +79,11 @@ func defaultStatefulSet(set *appsv1.StatefulSet) {
 			*p = appsv1.RetainPersistentVolumeClaimRetentionPolicyType
 		}
 	}
+	for i := range s.VolumeClaimTemplates {
+		t := &s.VolumeClaimTemplates[i]
+		t.APIVersion, t.Kind = api.PersistentVolumeClaims.APIVersion(), api.PersistentVolumeClaims.Name
+		api.DefaultClaim(t)
+	}
 	api.DefaultTemplate(&s.Template)
 }
 
@@ -105,12 +111,36 @@ func validateStatefulSet(s *appsv1.StatefulSetSpec) field.ErrorList {
 		errs = append(errs, valid.OneOf(p.WhenDeleted, in.Child("whenDeleted"), retain, remove)...)
 		errs = append(errs, valid.OneOf(p.WhenScaled, in.Child("whenScaled"), retain, remove)...)
 	}
-	if len(s.VolumeClaimTemplates) > 0 {
-		errs = append(errs, field.Forbidden(at.Child("volumeClaimTemplates"), valid.NotYet))
-	}
-	template := s.Template // the pods get names of their own in the place of what it says
+	template := s.Template // the pods get names and claims of their own in the place of what it says
 	template.Spec.Hostname, template.Spec.Subdomain = "", ""
+	volumes, wrong := claimTemplates(s.VolumeClaimTemplates, template.Spec.Volumes, at.Child("volumeClaimTemplates"))
+	template.Spec.Volumes, errs = volumes, append(errs, wrong...)
 	return append(errs, validateSelected(s.Selector, &template, at, "statefulset")...)
+}
+
+// maxClaims is how many claims a pod may have: each costs a write, and a directory.
+const maxClaims = 64
+
+// claimTemplates looks at the templates of claims, and puts them in the place of the volumes of their names.
+func claimTemplates(list []corev1.PersistentVolumeClaim, volumes []corev1.Volume, at *field.Path) ([]corev1.Volume, field.ErrorList) {
+	if n := len(list); n > maxClaims {
+		return volumes, field.ErrorList{field.TooMany(at, n, maxClaims)}
+	}
+	var errs field.ErrorList
+	seen := map[string]bool{}
+	for i := range list {
+		name, in := list[i].Name, at.Index(i)
+		errs = append(errs, valid.Required(name, in.Child("metadata", "name"))...)
+		if seen[name] {
+			errs = append(errs, field.Duplicate(in.Child("metadata", "name"), name))
+		}
+		seen[name] = true
+		errs = append(errs, api.ValidateClaimSpec(&list[i].Spec, in.Child("spec"))...)
+		volumes = slices.DeleteFunc(slices.Clone(volumes), func(v corev1.Volume) bool { return v.Name == name })
+		volumes = append(volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "x"}}})
+	}
+	return volumes, errs
 }
 
 // validateOrdered looks at how pods are replaced.
@@ -149,6 +179,8 @@ func validateStatefulSetChange(s, old *appsv1.StatefulSetSpec) field.ErrorList {
 	at := field.NewPath("spec")
 	errs := sameSelector(s.Selector, old.Selector)
 	errs = append(errs, apivalidation.ValidateImmutableField(s.ServiceName, old.ServiceName, at.Child("serviceName"))...)
+	errs = append(errs, apivalidation.ValidateImmutableField(s.VolumeClaimTemplates, old.VolumeClaimTemplates,
+		at.Child("volumeClaimTemplates"))...)
 	return append(errs, apivalidation.ValidateImmutableField(s.PodManagementPolicy, old.PodManagementPolicy,
 		at.Child("podManagementPolicy"))...)
 }

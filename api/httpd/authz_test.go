@@ -31,8 +31,13 @@ var mayDo = map[string]map[string][2]string{
 		"endpointslices":        {"get list watch", "get list watch"},
 		"namespaces":            {"list watch", "list watch"},
 		"networkpolicies":       {"get list watch", "get list watch"},
-		"review":                {"create", "create"},
-		"path":                  {"get", "get"},
+		// What of these is its own, reads.go and admission know.
+		"persistentvolumeclaims":        {"get list watch update patch", "get update patch"},
+		"persistentvolumeclaims/status": {"get update patch", "get update patch"},
+		"persistentvolumes":             {"get list watch create update patch", "get create update patch"},
+		"storageclasses":                {"get list watch", "get list watch"},
+		"review":                        {"create", "create"},
+		"path":                          {"get", "get"},
 	},
 	"ingress": {
 		"ingresses":      {"get list watch", "get list watch"},

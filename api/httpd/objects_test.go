@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +19,8 @@ import (
 	"ledge/api"
 	"ledge/api/coordination"
 	"ledge/api/httpd"
+	"ledge/api/kinds"
+	"ledge/api/storage"
 )
 
 const (
@@ -438,7 +441,13 @@ func TestAuthorisedBeforeDecoded(t *testing.T) {
 
 // Kinds that come later answer empty, and every write to them says why not.
 func TestKindsThatComeLater(t *testing.T) {
-	f := serve(t, httpd.Config{})
+	later := *kinds.All // a board that has no claims
+	later.Kept = slices.DeleteFunc(slices.Clone(later.Kept), func(k *api.Kind) bool {
+		return k == api.PersistentVolumeClaims || k == api.PersistentVolumes || k == storage.StorageClasses
+	})
+	later.Later = append(slices.Clone(later.Later), api.DefineLater("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", true, "pvc"),
+		api.DefineLater("storage.k8s.io", "v1", "StorageClass", "storageclasses", false, "sc"))
+	f := serve(t, httpd.Config{Kinds: &later})
 	const claims = "/api/v1/namespaces/default/persistentvolumeclaims"
 	for _, path := range []string{"/api/v1/persistentvolumeclaims", "/api/v1/namespaces/default/persistentvolumeclaims",
 		"/apis/storage.k8s.io/v1/storageclasses"} {

@@ -299,6 +299,11 @@ func theatre(t *testing.T) (base string, callers []*caller) {
 	s.make(root, "/api/v1/namespaces/team/pods",
 		`{"metadata":{"name":"a"},"spec":{"nodeName":"a","containers":[{"name":"c","image":"x","envFrom":[`+
 			`{"configMapRef":{"name":"a"}},{"secretRef":{"name":"a"}}]}]}}`)
+	s.make(root, "/api/v1/namespaces/team/persistentvolumeclaims", `{"metadata":{"name":"a","annotations":{"`+api.SelectedNode+`":"a"}},"spec":{`+
+		`"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"1Gi"}}}}`)
+	s.make(root, "/api/v1/persistentvolumes", `{"metadata":{"name":"a"},"spec":{"accessModes":["ReadWriteOnce"],"capacity":{"storage":"1Gi"},`+
+		`"local":{"path":"/x"},"nodeAffinity":{"required":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"kubernetes.io/hostname",`+
+		`"operator":"In","values":["a"]}]}]}}}}`)
 	const rbac = "/apis/rbac.authorization.k8s.io/v1"
 	s.make(root, rbac+"/clusterrolebindings", bindingJSON("cluster-admin", `{"kind":"User","name":"chief"}`))
 	s.make(root, rbac+"/namespaces/team/rolebindings", bindingJSON("admin", `{"kind":"User","name":"anna"}`))

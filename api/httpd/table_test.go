@@ -24,6 +24,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -41,6 +42,7 @@ import (
 	"ledge/api/policy"
 	"ledge/api/rbac"
 	"ledge/api/scheduling"
+	"ledge/api/storage"
 	"ledge/api/table"
 )
 
@@ -76,6 +78,26 @@ func named(name string, d time.Duration) metav1.ObjectMeta {
 func ptr[T any](v T) *T { return &v }
 
 // samples are objects of every kind, plain ones and ones with nothing in them.
+func claimSamples() []api.Object {
+	gi := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
+	bound := &corev1.PersistentVolumeClaim{ObjectMeta: named("data", time.Hour), Spec: corev1.PersistentVolumeClaimSpec{VolumeName: "pvc-1",
+		StorageClassName: ptr("local"), VolumeMode: ptr(corev1.PersistentVolumeFilesystem)}, Status: corev1.PersistentVolumeClaimStatus{
+		Phase: corev1.ClaimBound, Capacity: gi, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany, corev1.ReadWriteOnce}}}
+	going := bound.DeepCopy()
+	going.DeletionTimestamp = &metav1.Time{Time: now}
+	return []api.Object{bound, going, &corev1.PersistentVolumeClaim{ObjectMeta: named("waits", time.Minute),
+		Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}}}
+}
+
+func volumeSamples() []api.Object {
+	v := &corev1.PersistentVolume{ObjectMeta: named("pvc-1", time.Hour), Spec: corev1.PersistentVolumeSpec{StorageClassName: "local",
+		Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}, VolumeMode: ptr(corev1.PersistentVolumeBlock),
+		AccessModes:                   []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod, corev1.ReadOnlyMany},
+		PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimDelete, ClaimRef: &corev1.ObjectReference{Namespace: "team", Name: "data"}},
+		Status: corev1.PersistentVolumeStatus{Phase: corev1.VolumeReleased, Reason: "Because"}}
+	return []api.Object{v, &corev1.PersistentVolume{}}
+}
+
 func samples() map[*api.Kind][]api.Object {
 	node := &corev1.Node{ObjectMeta: named("board", 90*time.Minute)}
 	node.Labels = map[string]string{"node-role.kubernetes.io/edge": "", "kubernetes.io/role": "camera", "node-role.kubernetes.io/": "x"}
@@ -203,6 +225,9 @@ func samples() map[*api.Kind][]api.Object {
 			PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}}}, &networkingv1.NetworkPolicy{}},
 		networking.ServiceCIDRs: {&networkingv1.ServiceCIDR{ObjectMeta: named("kubernetes", time.Hour),
 			Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.43.0.0/16", "fd43::/112"}}}},
+		api.PersistentVolumeClaims: claimSamples(),
+		api.PersistentVolumes:      volumeSamples(),
+		storage.StorageClasses:     {&storagev1.StorageClass{Provisioner: "x.io/y"}, storage.Card()},
 		api.ServiceAccounts: {&corev1.ServiceAccount{ObjectMeta: named("default", time.Hour),
 			Secrets: []corev1.ObjectReference{{Name: "s"}}}},
 		api.PodTemplates: {template, &corev1.PodTemplate{}},
@@ -300,9 +325,13 @@ var upstreamColumns = map[*api.Kind]string{
 	rbac.Roles:                  "Name, Created At date",
 	rbac.ClusterRoleBindings:    "Name, Role, Age, [Users], [Groups], [ServiceAccounts]",
 	rbac.RoleBindings:           "Name, Role, Age, [Users], [Groups], [ServiceAccounts]",
-	scheduling.PriorityClasses:  "Name, Value integer, Global-Default boolean, Age, PreemptionPolicy",
-	api.MetricsOfNodes:          "Name, cpu, memory, Window",
-	api.MetricsOfPods:           "Name, cpu, memory, Window",
+	api.PersistentVolumeClaims:  "Name, Status, Volume, Capacity, Access Modes, StorageClass, VolumeAttributesClass, Age, [VolumeMode]",
+	api.PersistentVolumes: "Name, Capacity, Access Modes, Reclaim Policy, Status, Claim, StorageClass, VolumeAttributesClass, Reason, Age, " +
+		"[VolumeMode]",
+	storage.StorageClasses:     "Name, Provisioner, ReclaimPolicy, VolumeBindingMode, AllowVolumeExpansion, Age",
+	scheduling.PriorityClasses: "Name, Value integer, Global-Default boolean, Age, PreemptionPolicy",
+	api.MetricsOfNodes:         "Name, cpu, memory, Window",
+	api.MetricsOfPods:          "Name, cpu, memory, Window",
 }
 
 // N-11.18: the columns of every kind are those that Kubernetes has.
@@ -353,7 +382,7 @@ func TestTables(t *testing.T) {
 		for _, row := range got.Rows {
 			for i, cell := range row.Cells {
 				if got.ColumnDefinitions[i].Type == "string" {
-					if _, ok := cell.(string); !ok && !slices.Contains([]string{"Data", "Count", "Up-to-date", "Available", "Revision", "MaxPods",
+					if _, ok := cell.(string); !ok && !slices.Contains([]string{"AllowVolumeExpansion", "Data", "Count", "Up-to-date", "Available", "Revision", "MaxPods",
 						"Replicas"}, got.ColumnDefinitions[i].Name) {
 						t.Errorf("%s: cell %d is a %T", k, i, cell)
 					}

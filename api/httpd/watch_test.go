@@ -29,6 +29,7 @@ import (
 	"ledge/api/policy"
 	"ledge/api/rbac"
 	"ledge/api/scheduling"
+	"ledge/api/storage"
 	"ledge/pki"
 )
 
@@ -206,6 +207,9 @@ func TestWatchTableOfEveryKind(t *testing.T) {
 		networking.Ingresses:                 `"spec":{"defaultBackend":{"service":{"name":"s","port":{"number":80}}}}`,
 		networking.IPAddresses:               `"spec":{"parentRef":{"group":"x.io","resource":"things","name":"mine"}}`,
 		networking.NetworkPolicies:           `"spec":{"podSelector":{}}`,
+		api.PersistentVolumeClaims:           `"spec":{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"1Gi"}}}`,
+		api.PersistentVolumes:                `"spec":{"accessModes":["ReadWriteOnce"],"capacity":{"storage":"1Gi"},"hostPath":{"path":"/x"}}`,
+		storage.StorageClasses:               `"provisioner":"x.io/y"`,
 		networking.ServiceCIDRs:              `"spec":{"cidrs":["192.0.2.0/24"]}`,
 		autoscaling.HorizontalPodAutoscalers: scaled, autoscaling.HorizontalPodAutoscalersV1: scaled,
 		events.Events: `"regarding":{"namespace":"default"},"reason":"R","type":"Normal","action":"A","reportingController":"x.io/y","reportingInstance":"z","eventTime":"2026-11-20T12:00:00.000000Z"`}

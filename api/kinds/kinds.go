@@ -14,13 +14,14 @@ import (
 	"ledge/api/policy"
 	"ledge/api/rbac"
 	"ledge/api/scheduling"
+	"ledge/api/storage"
 )
 
 // All are the kinds of a board.
 var All = &api.Kinds{
 	Kept: []*api.Kind{
-		api.ConfigMaps, api.Endpoints, api.Events, api.LimitRanges, api.Namespaces, api.Nodes, api.Pods, api.PodTemplates,
-		api.ReplicationControllers, api.ResourceQuotas, api.Secrets, api.ServiceAccounts, api.Services,
+		api.ConfigMaps, api.Endpoints, api.Events, api.LimitRanges, api.Namespaces, api.Nodes, api.PersistentVolumeClaims, api.PersistentVolumes,
+		api.Pods, api.PodTemplates, api.ReplicationControllers, api.ResourceQuotas, api.Secrets, api.ServiceAccounts, api.Services,
 		apps.ControllerRevisions, apps.DaemonSets, apps.Deployments, apps.ReplicaSets, apps.StatefulSets,
 		autoscaling.HorizontalPodAutoscalers,
 		batch.CronJobs, batch.Jobs,
@@ -31,17 +32,11 @@ var All = &api.Kinds{
 		policy.PodDisruptionBudgets,
 		rbac.ClusterRoleBindings, rbac.ClusterRoles, rbac.RoleBindings, rbac.Roles,
 		scheduling.PriorityClasses,
+		storage.StorageClasses,
 	},
 	Views:    []*api.Kind{events.Events, autoscaling.HorizontalPodAutoscalersV1},
-	Later:    later,
 	Absent:   absent,
 	Measured: []*api.Kind{api.MetricsOfNodes, api.MetricsOfPods},
-}
-
-var later = []*api.Kind{
-	api.DefineLater("", "v1", "PersistentVolume", "persistentvolumes", false, "pv"),
-	api.DefineLater("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims", true, "pvc"),
-	api.DefineLater("storage.k8s.io", "v1", "StorageClass", "storageclasses", false, "sc"),
 }
 
 // absent are kinds that a board does not have, and whose schemas it does not carry. Clients look for some of them in

@@ -151,7 +151,8 @@ func put(v reflect.Value, text string) {
 		v.SetMapIndex(key, reflect.New(v.Type().Elem()).Elem())
 	case reflect.Struct:
 		for i := range v.NumField() {
-			if f := v.Field(i); f.CanSet() && (f.Kind() == reflect.String || f.Kind() == reflect.Map) {
+			f := v.Field(i)
+			if f.CanSet() && (f.Kind() == reflect.String || f.Kind() == reflect.Map || f.Type() == reflect.TypeFor[metav1.ObjectMeta]()) {
 				put(f, text)
 			}
 		}
@@ -202,7 +203,7 @@ func (c *check) run() {
 		rule = inner
 	}
 	switch {
-	case c.at[0] == "status": // who writes it is part of ledge
+	case slices.Contains(c.at, "status"): // who writes it is part of ledge; in a template it says nothing
 		return
 	case gated && slices.Contains(features, feature) != (state == "Enabled"): // what holds without the feature, or with it
 		return
@@ -339,10 +340,12 @@ var features = strings.Fields(`ContainerRestartRules EmptyDirVolumeMode EnvFiles
 
 // fewer are values of enums that are refused, and why.
 var fewer = map[string]string{
-	"k8s.io/api/core/v1.Toleration.operator Gt":          "an alpha of Kubernetes, off",
-	"k8s.io/api/core/v1.Toleration.operator Lt":          "an alpha of Kubernetes, off",
-	"k8s.io/api/core/v1.PodSpec.restartPolicy Never":     "pods that are made again do not end",
-	"k8s.io/api/core/v1.PodSpec.restartPolicy OnFailure": "pods that are made again do not end",
+	"k8s.io/api/core/v1.Toleration.operator Gt":                                     "an alpha of Kubernetes, off",
+	"k8s.io/api/core/v1.Toleration.operator Lt":                                     "an alpha of Kubernetes, off",
+	"k8s.io/api/core/v1.PodSpec.restartPolicy Never":                                "pods that are made again do not end",
+	"k8s.io/api/core/v1.PodSpec.restartPolicy OnFailure":                            "pods that are made again do not end",
+	"k8s.io/api/core/v1.PersistentVolumeSpec.persistentVolumeReclaimPolicy Recycle": "deprecated for years",
+	"k8s.io/api/storage/v1.StorageClass.reclaimPolicy Recycle":                      "Kubernetes refuses it in classes",
 }
 
 // used are the values of fewer that something refused.

@@ -44,6 +44,9 @@ var samples = map[string]string{
 	"ipaddresses.networking.k8s.io":                 `{"spec":{"parentRef":{"resource":"services","namespace":"n","name":"x"}}}`,
 	"networkpolicies.networking.k8s.io":             `{"spec":{"podSelector":{},"ingress":[{"from":[{"ipBlock":{"cidr":"10.0.0.0/8"}}],"ports":[{"port":80}]}],"egress":[{"to":[{"ipBlock":{"cidr":"10.0.0.0/8"}}]}]}}`,
 	"servicecidrs.networking.k8s.io":                `{"spec":{"cidrs":["10.0.0.0/24"]}}`,
+	"persistentvolumeclaims":                        `{"spec":{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"1Gi"}}}}`,
+	"persistentvolumes":                             `{"spec":{"accessModes":["ReadWriteOnce"],"capacity":{"storage":"1Gi"},"hostPath":{"path":"/x"}}}`,
+	"storageclasses.storage.k8s.io":                 `{"provisioner":"p.io/p"}`,
 	"services":                                      `{"spec":{"ports":[{"port":80}]}}`,
 }
 

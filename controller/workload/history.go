@@ -19,9 +19,11 @@ import (
 // What StatefulSets and DaemonSets have in common: each remembers the templates that it has had as ControllerRevisions, to go
 // back to, and makes pods for places: ordinals or boards.
 
-// Course is what one look at such a controller comes to. Its revisions are written first, then its pods, each in their order.
+// Course is what one look at such a controller comes to. Its revisions are written first, then the claims of its pods, then its pods, each
+// in their order.
 type Course struct {
 	Revisions []RevisionStep
+	Claims    []ClaimStep
 	Pods      []PodStep
 	Places    map[string][]*corev1.Pod // its pods that have not ended and are not going, by place
 	Again     time.Duration            // when to look again if nothing happens; 0: no need to

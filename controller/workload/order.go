@@ -190,6 +190,7 @@ func (o *order) pod(ordinal int) *corev1.Pod {
 	p.Name = fmt.Sprintf("%s-%d", o.set.Name, ordinal)
 	p.Labels = with(o.identity(p.Labels, p.Name, ordinal), appsv1.StatefulSetRevisionLabel, revision)
 	p.Spec.Hostname, p.Spec.Subdomain = p.Name, o.set.Spec.ServiceName
+	withClaims(o.set, p, ordinal)
 	return p
 }
 

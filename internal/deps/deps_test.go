@@ -42,7 +42,7 @@ var table = map[string][]string{
 	"api/valid":     {},
 	"api/table":     {},
 	"api/kinds": {"api", "api/apps", "api/autoscaling", "api/batch", "api/coordination", "api/discovery", "api/events", "api/networking",
-		"api/node", "api/policy", "api/rbac", "api/scheduling"},
+		"api/node", "api/policy", "api/rbac", "api/scheduling", "api/storage"},
 
 	// One package for the kinds of each API group; those of the core group are in api.
 	"api/apps":         {"api", "api/table", "api/valid"},
@@ -63,7 +63,7 @@ var table = map[string][]string{
 	"api/manifest": {"api", "api/coordination", "api/kinds"},
 	"api/rest/...": {"api", "api/coordination"},
 	"api/apitest": {"internal/testrun", "api", "api/kinds", "api/apps", "api/autoscaling", "api/batch", "api/coordination",
-		"api/discovery", "api/events", "api/networking", "api/node", "api/policy", "api/rbac", "api/scheduling"},
+		"api/discovery", "api/events", "api/networking", "api/node", "api/policy", "api/rbac", "api/scheduling", "api/storage"},
 	"lease/...":     {"api", "api/coordination"},
 	"shutdown/...":  {"api", "internal/durable"},
 	"node/podstate": {"api", "runtime"},

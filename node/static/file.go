@@ -149,7 +149,7 @@ func notFromFile(pod *corev1.Pod) error {
 	}
 	for _, v := range pod.Spec.Volumes {
 		switch {
-		case v.PersistentVolumeClaim != nil:
+		case v.PersistentVolumeClaim != nil || v.Ephemeral != nil:
 			return refuse("persistent volume claims")
 		case v.ConfigMap != nil || v.Secret != nil:
 			return refuse("ConfigMaps or Secrets")
