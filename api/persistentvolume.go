@@ -58,7 +58,8 @@ var PersistentVolumes = Define(Kind{Version: "v1", Name: "PersistentVolume", Res
 			table.Age,
 			table.Wide("VolumeMode", "string", "Whether it is a directory or a device."),
 		},
-		Cells: volumeCells,
+		Computed: []string{"name"},
+		Cells:    volumeCells,
 	})
 
 func validateVolume(v *corev1.PersistentVolume) field.ErrorList {

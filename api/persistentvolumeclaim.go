@@ -51,7 +51,8 @@ var PersistentVolumeClaims = Define(Kind{Version: "v1", Name: "PersistentVolumeC
 			table.Age,
 			table.Wide("VolumeMode", "string", "Whether it is a directory or a device."),
 		},
-		Cells: claimCells,
+		Computed: []string{"name"},
+		Cells:    claimCells,
 	})
 
 // DefaultClaim fills what a claim, or a template of one, leaves empty.

@@ -39,7 +39,7 @@ spec:
 `
 
 // TestClaims: what a pod has written to its claim is there for the next one, after the brain was killed too, and goes with the claim.
-func TestClaims(t *testing.T) {
+func TestClaims(t *testing.T) { // N-13.10
 	t.Parallel()
 	b := newBoard(t)
 	b.serve()
@@ -80,7 +80,7 @@ func TestClaims(t *testing.T) {
 
 // TestFullClaim: a claim that is filled to the brim hurts nobody else, and has room again when it is made larger. Its numbers are there
 // after the disk was unmounted.
-func TestFullClaim(t *testing.T) {
+func TestFullClaim(t *testing.T) { // N-13.11
 	if testing.Short() {
 		t.Skip("a file system is made, and filled")
 	}

@@ -113,7 +113,7 @@ func testQuotaIsExact(t *testing.T, c api.Client) {
 	}
 }
 
-// What is asked for, and what a container must say (N-12.12).
+// What is asked for, and what a container must say (N-13.13).
 func testQuotaOfCompute(t *testing.T, c api.Client) {
 	e := begin(t, c)
 	e.bounded(quotaOf(e, "q", "cpu=1,requests.memory=1Gi,limits.cpu=2,limits.memory=2Gi,requests.ephemeral-storage=1Gi,requests.example.com/radio=1"))

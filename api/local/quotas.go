@@ -42,7 +42,7 @@ func newQuotas(s *storage.Store) *quotas {
 	return &quotas{store: s, kept: slices.Contains(s.Kinds().Kept, api.ResourceQuotas), stale: map[string]bool{}}
 }
 
-// admit refuses a write that takes more than a quota has left (N-12.12).
+// admit refuses a write that takes more than a quota has left (N-13.13).
 func (q *quotas) admit(tx *storage.Tx, a admission, now time.Time) error {
 	if !q.kept || !quota.Counted(a.kind) || a.old != nil && a.kind.Charge().Uses(a.obj) == nil {
 		return nil

@@ -118,7 +118,7 @@ func TestQuotaStatus(t *testing.T) {
 	})
 }
 
-// However many write at once, and whatever fails of it: what is let in is what may be (N-12.12). The store commits many writes together,
+// However many write at once, and whatever fails of it: what is let in is what may be (N-13.13). The store commits many writes together,
 // tries each twice here, and forgets all but the last 512 changes.
 func TestQuotaIsExact(t *testing.T) {
 	c := open(t, Config{})

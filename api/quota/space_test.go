@@ -80,7 +80,7 @@ func TestLifeOfAPod(t *testing.T) {
 }
 
 // A Space that was told of every change comes to the same as one that counts what is there, whatever came when; and nothing that it
-// lets in brings it beyond a bound (N-12.12).
+// lets in brings it beyond a bound (N-13.13).
 func TestNothingDrifts(t *testing.T) {
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 1))

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// N-12.12: the claims of a StatefulSet's pods are made before them, found again by name, and go with whom the retention policy says.
+// N-12.14: the claims of a StatefulSet's pods are made before them, found again by name, and go with whom the retention policy says.
 func TestAttach(t *testing.T) {
 	const retain, remove = appsv1.RetainPersistentVolumeClaimRetentionPolicyType, appsv1.DeletePersistentVolumeClaimRetentionPolicyType
 	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "web", UID: "set"}}

@@ -73,7 +73,7 @@ func TestNames(t *testing.T) {
 }
 
 // TestChildren: what a child says comes back, bad options start none, and nothing is mounted is nothing to leave.
-func TestChildren(t *testing.T) {
+func TestChildren(t *testing.T) { // N-13.12
 	var s Shares
 	at := t.TempDir()
 	err := s.Mount(t.Context(), Share{Server: "10.0.0.1", Path: "/a", Options: []string{"evil"}}, at)

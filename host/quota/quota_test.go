@@ -74,7 +74,7 @@ func bounded(t *testing.T, do func() error) error {
 }
 
 // TestSizes: a directory is full when it has what it may have, its neighbour is not, and more room is a number.
-func TestSizes(t *testing.T) {
+func TestSizes(t *testing.T) { // N-13.11
 	at := small(t, []string{"mke2fs", "-q", "-t", "ext4", "-O", "quota,project", "-E", "quotatype=prjquota"}, "prjquota")
 	root := open(t, at)
 	if err := kernel.On(root); err != nil {
@@ -144,7 +144,7 @@ func TestOff(t *testing.T) {
 }
 
 // TestXFS: the same calls.
-func TestXFS(t *testing.T) {
+func TestXFS(t *testing.T) { // N-13.11
 	at := small(t, []string{"mkfs.xfs", "-q"}, "prjquota")
 	f := open(t, at)
 	if err := errors.Join(kernel.On(f), kernel.Bound(f, 7, 1<<20, 10)); err != nil {

@@ -190,7 +190,7 @@ func TestLifeOfAClaim(t *testing.T) {
 }
 
 // TestCutsOfTheLoop: the disk fails at any step, the loop begins anew, and there is one volume with one directory, or none of either.
-func TestCutsOfTheLoop(t *testing.T) {
+func TestCutsOfTheLoop(t *testing.T) { // N-13.10
 	for step := range 8 {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(t)

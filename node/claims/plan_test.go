@@ -64,7 +64,7 @@ func dir(uid string, limit int64) Dir { return Dir{Name: "pvc-" + uid, Sized: li
 const mib = 1 << 20
 
 // TestPlan: what a board does for each state that a power cut, a person or a control plane can leave.
-func TestPlan(t *testing.T) {
+func TestPlan(t *testing.T) { // N-13.10
 	empty, gone, kept := dir("1", mib), dir("1", mib), dir("1", mib)
 	empty.Empty, gone.Gone, kept.Kept = true, true, true
 	block := corev1.PersistentVolumeBlock

@@ -165,7 +165,7 @@ func TestInItsPlace(t *testing.T) {
 }
 
 // TestCutsOfAShelf: wherever a power cut falls, there is the directory or there is not, and the next start sees which.
-func TestCutsOfAShelf(t *testing.T) {
+func TestCutsOfAShelf(t *testing.T) { // N-13.10
 	cut := errors.New("cut")
 	for step := range 14 {
 		s, sizes := aShelf(t)

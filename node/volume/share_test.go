@@ -65,7 +65,7 @@ func prepare(t *testing.T, v *Volumes, p *corev1.Pod, src Source) {
 }
 
 // TestShares: a share is mounted without a helper; while its server does not answer nothing of the agent waits longer than it says.
-func TestShares(t *testing.T) {
+func TestShares(t *testing.T) { // N-13.12
 	export, threads := server(t)
 	v, _, run := volumes(t)
 	src := aShelf()
