@@ -43,6 +43,9 @@ func (f fieldsOf) Get(name string) string {
 	return ""
 }
 
+// Computes says whether a field is more than a value in JSON.
+func (k *Kind) Computes(name string) bool { return slices.Contains(k.rules.Computed, name) }
+
 func (k *Kind) hasField(name string) bool { return slices.Contains(k.FieldLabels(), name) }
 
 // FieldLabels are the fields a selector may name for a kind, sorted.

@@ -58,7 +58,7 @@ var PersistentVolumes = Define(Kind{Version: "v1", Name: "PersistentVolume", Res
 			table.Age,
 			table.Wide("VolumeMode", "string", "Whether it is a directory or a device."),
 		},
-		Computed: []string{"name"},
+		Computed: []string{"name", NodeField},
 		Cells:    volumeCells,
 	})
 

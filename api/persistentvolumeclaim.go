@@ -51,7 +51,7 @@ var PersistentVolumeClaims = Define(Kind{Version: "v1", Name: "PersistentVolumeC
 			table.Age,
 			table.Wide("VolumeMode", "string", "Whether it is a directory or a device."),
 		},
-		Computed: []string{"name"},
+		Computed: []string{"name", NodeField},
 		Cells:    claimCells,
 	})
 

@@ -3,7 +3,6 @@ package api
 import (
 	"bytes"
 	"encoding/json"
-	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/labels"
@@ -69,7 +68,7 @@ func (f *jsonFields) Get(name string) string {
 	case namespaceField:
 		return f.namespace
 	}
-	if slices.Contains(f.kind.rules.Computed, name) {
+	if f.kind.Computes(name) {
 		if f.decoded == nil {
 			f.decoded = f.kind.New()
 			if json.Unmarshal(f.data, f.decoded) != nil {

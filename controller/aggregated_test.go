@@ -78,13 +78,15 @@ func TestAggregated(t *testing.T) {
 		_, err = r.Client.Delete(r.ctx, rbac.ClusterRoles, "", "b", api.DeleteOptions{})
 		must(r, stray, err)
 		holds("upper")
-		if n := r.writes.Load() - before; n != 2 {
+		// Each once; a pass that does not see the last write yet tries it again, and is refused.
+		writes := r.writes.Load()
+		if n := writes - before; n < 2 || n > 4 {
 			t.Errorf("%d writes for two roles", n)
 		}
 		view := get("view")
 		r.pass(time.Hour)
-		if now := get("view"); len(view.Rules) == 0 || now.ResourceVersion != view.ResourceVersion || r.writes.Load()-before != 2 {
-			t.Errorf("at rest: %d writes, view at %s and %s", r.writes.Load()-before, view.ResourceVersion, now.ResourceVersion)
+		if now := get("view"); len(view.Rules) == 0 || now.ResourceVersion != view.ResourceVersion || r.writes.Load() != writes {
+			t.Errorf("at rest: %d writes, view at %s and %s", r.writes.Load()-writes, view.ResourceVersion, now.ResourceVersion)
 		}
 	})
 }

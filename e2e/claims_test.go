@@ -41,6 +41,7 @@ spec:
 // TestClaims: what a pod has written to its claim is there for the next one, after the brain was killed too, and goes with the claim.
 func TestClaims(t *testing.T) { // N-13.10
 	t.Parallel()
+	onHost(t)
 	b := newBoard(t)
 	b.serve()
 	b.apply(claim)

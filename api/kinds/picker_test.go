@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"math/rand/v2"
 	"reflect"
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/fields"
@@ -18,6 +19,11 @@ func TestPickers(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	asked := 0
 	for _, kind := range kinds.All.Kept {
+		for _, name := range kind.FieldLabels() {
+			if !kind.Computes(name) && !inJSON(reflect.TypeOf(kind.New()).Elem(), name) {
+				t.Errorf("%s: the field %s is no path of its JSON: Rules.Computed must name it", kind, name)
+			}
+		}
 		for range 20 {
 			obj := kind.New()
 			fill(r, reflect.ValueOf(obj).Elem(), 0)
@@ -40,6 +46,18 @@ func TestPickers(t *testing.T) {
 	if asked < 1000 {
 		t.Errorf("only %d questions", asked)
 	}
+}
+
+// inJSON says whether a type has a value at a path in its JSON.
+func inJSON(typ reflect.Type, path string) bool {
+	first, rest, more := strings.Cut(path, ".")
+	for i := range typ.NumField() {
+		f := typ.Field(i)
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name == first {
+			return !more && f.Type.Kind() != reflect.Struct || more && f.Type.Kind() == reflect.Struct && inJSON(f.Type, rest)
+		}
+	}
+	return false
 }
 
 // selections are some that pick an object, and some that may not.

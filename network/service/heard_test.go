@@ -42,7 +42,8 @@ func TestHeard(t *testing.T) {
 		fresh.SetSlice(n, s)
 	}
 	if !reflect.DeepEqual(h.services, fresh.services) || !reflect.DeepEqual(h.slices, fresh.slices) ||
-		!reflect.DeepEqual(h.namespaces, fresh.namespaces) || !reflect.DeepEqual(h.sliced, fresh.sliced) || len(h.behind) != len(fresh.behind) || len(h.holders) != len(fresh.holders) {
+		!reflect.DeepEqual(h.namespaces, fresh.namespaces) ||
+		!reflect.DeepEqual(h.sliced, fresh.sliced) || len(h.behind) != len(fresh.behind) || len(h.holders) != len(fresh.holders) {
 		t.Errorf("seed %d: %+v, want %+v", seed, h, fresh)
 	}
 	for n := range fresh.behind {
