@@ -55,9 +55,38 @@ const nsFlags = unix.CLONE_NEWNS | unix.CLONE_NEWCGROUP | unix.CLONE_NEWUTS | un
 // (PER_LINUX32), each with and without UNAME26, and the question (all ones).
 var personalities = []uint64{0x0, 0x8, 0x20000, 0x20008, 0xffffffff}
 
+// What of an argument counts: no family of sockets is larger, and no other ioctl ends like those that are refused.
+const familyBits, ioctlBits = 6, 16
+
+// The ioctls that set the project of a file, and whether a directory hands its own down: FS_IOC_FSSETXATTR, FS_IOC_SETFLAGS and that
+// of 32-bit programs.
+const (
+	fsSetXAttr   = 0x401c5820
+	fsSetFlags   = 0x40086602
+	fsSetFlags32 = 0x40046602
+)
+
+// except gives conditions of which one holds for every argument whose last bits are not those of one of some values, and none for the
+// others. Comparing with "is not" would not do: a filter compares 64 bits, and the kernel takes an int of them, so that a caller who
+// sets the upper ones would be let through.
+func except(index uint, bits int, values ...uint64) (out []*configs.Arg) {
+	var split func(from int, prefix uint64)
+	split = func(from int, prefix uint64) { // prefix are the bits above from
+		mask := uint64(1)<<bits - uint64(1)<<from
+		if !slices.ContainsFunc(values, func(v uint64) bool { return v&mask == prefix }) {
+			out = append(out, &configs.Arg{Index: index, Value: mask, ValueTwo: prefix, Op: configs.MaskEqualTo})
+		} else if from > 0 {
+			split(from-1, prefix)
+			split(from-1, prefix|1<<(from-1))
+		}
+	}
+	split(bits, 0)
+	return out
+}
+
 // defaultProfile is an allow-list that depends on the capabilities the container holds.
 func defaultProfile(caps []string, host hostFacts) *configs.Seccomp {
-	eperm, enosys := uint(unix.EPERM), uint(unix.ENOSYS)
+	eperm, enosys, enotty := uint(unix.EPERM), uint(unix.ENOSYS), uint(unix.ENOTTY)
 	p := &configs.Seccomp{DefaultAction: configs.Errno, DefaultErrnoRet: &eperm, Architectures: seccompArches()}
 	if seccomp.FlagSupported(specs.LinuxSeccompFlagSpecAllow) == nil {
 		// Without it the kernel switches speculative store bypass off for the container: slow, and no gain here.
@@ -89,7 +118,18 @@ func defaultProfile(caps []string, host hostFacts) *configs.Seccomp {
 	}
 	// Sockets of every family but AF_VSOCK, which reaches the hypervisor's host from any namespace. socketcall, the way
 	// of 32-bit x86 programs before Linux 4.3, has the family in memory, where a filter cannot look: it is refused.
-	allow("socket", &configs.Arg{Index: 0, Value: unix.AF_VSOCK, Op: configs.NotEqualTo})
+	for _, a := range except(0, familyBits, unix.AF_VSOCK) {
+		allow("socket", a)
+	}
+	// A file's owner could take it out of the quota of its volume, by another project or a directory that does not hand its own down.
+	// ENOTTY: as on a file system that has neither. file_setattr, which does the same, is in no list.
+	for _, a := range except(1, ioctlBits, fsSetXAttr, fsSetFlags) {
+		allow("ioctl", a)
+	}
+	for _, n := range []uint64{fsSetXAttr, fsSetFlags, fsSetFlags32} {
+		p.Syscalls = append(p.Syscalls, &configs.Syscall{Name: "ioctl", Action: configs.Errno, ErrnoRet: &enotty,
+			Args: []*configs.Arg{{Index: 1, Value: 0xffffffff, ValueTwo: n, Op: configs.MaskEqualTo}}})
+	}
 	if !names["clone"] {
 		allow("clone", &configs.Arg{Index: 0, Value: nsFlags, ValueTwo: 0, Op: configs.MaskEqualTo})
 		// The flags of clone3 are in memory, where a filter cannot look. ENOSYS makes libc use clone.

@@ -7,7 +7,7 @@ package libct
 const callsFiles = `
 	access faccessat faccessat2 chdir fchdir getcwd chmod fchmod fchmodat fchmodat2 umask
 	chown chown32 fchown fchown32 fchownat lchown lchown32
-	open openat openat2 creat close close_range dup dup2 dup3 fcntl fcntl64 flock ioctl
+	open openat openat2 creat close close_range dup dup2 dup3 fcntl fcntl64 flock
 	read pread64 readv preadv preadv2 write pwrite64 writev pwritev pwritev2 lseek _llseek readahead
 	sendfile sendfile64 splice tee vmsplice copy_file_range
 	stat stat64 lstat lstat64 fstat fstat64 fstatat64 newfstatat statx
@@ -19,7 +19,7 @@ const callsFiles = `
 	utime utimes futimesat utimensat utimensat_time64
 	getxattr lgetxattr fgetxattr getxattrat setxattr lsetxattr fsetxattr setxattrat
 	listxattr llistxattr flistxattr listxattrat removexattr lremovexattr fremovexattr removexattrat
-	file_getattr file_setattr name_to_handle_at cachestat`
+	file_getattr name_to_handle_at cachestat`
 
 const callsEvents = `
 	poll ppoll ppoll_time64 select _newselect pselect6 pselect6_time64

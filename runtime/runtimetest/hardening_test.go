@@ -119,14 +119,17 @@ func TestSeccompDefault(t *testing.T) {
 	p := s.Pod(t)
 	refused := []string{"mount", "umount2", "pivot_root", "open_tree", "fsopen", "keyctl", "add_key", "request_key", "bpf",
 		"perf_event_open", "kexec_load", "init_module", "finit_module", "delete_module", "reboot", "swapon", "swapoff", "unshare",
-		"setns", "open_by_handle_at", "userfaultfd", "io_uring_setup", "quotactl", "acct", "clone", "socket", "syslog"}
+		"setns", "open_by_handle_at", "userfaultfd", "io_uring_setup", "quotactl", "acct", "clone", "socket", "socket-wide", "syslog"}
 	c := s.NewContainer(t, p, "calls")
 	c.Capabilities = usualCaps
 	out := output(t, s, c)
 	for _, name := range refused {
 		has(t, out, "call "+name+" EPERM")
 	}
-	has(t, out, "call clone3 ENOSYS", "call future ENOSYS", "call getpid ok", "call personality ok", "done")
+	for _, name := range []string{"setproject", "setproject-wide", "setflags", "setflags-32"} {
+		has(t, out, "call "+name+" inappropriate_ioctl_for_device")
+	}
+	has(t, out, "call getflags EBADF", "call clone3 ENOSYS", "call future ENOSYS", "call getpid ok", "call personality ok", "done")
 	if strings.Contains(out, "call ptrace EPERM") {
 		t.Error("ptrace is refused; kernels since 4.8 check after the tracer")
 	}

@@ -42,6 +42,20 @@ var numbers = map[string][3]uintptr{
 	"personality":       {135, 92, 136},
 	"clone":             {56, 220, 120},
 	"socket":            {41, 198, 281},
+	"ioctl":             {16, 29, 54},
+}
+
+// variants are further ways to call some of these. The kernel takes 32 bits of these arguments where a caller may set 64.
+var variants = map[string]struct {
+	call string
+	args [3]uint64
+}{
+	"socket-wide":     {"socket", [3]uint64{1<<32 | 40, 1, 0}},
+	"setproject":      {"ioctl", [3]uint64{1 << 20, 0x401c5820, 0}},
+	"setproject-wide": {"ioctl", [3]uint64{1 << 20, 1<<32 | 0x401c5820, 0}},
+	"setflags":        {"ioctl", [3]uint64{1 << 20, 0x40086602, 0}},
+	"setflags-32":     {"ioctl", [3]uint64{1 << 20, 0x40046602, 0}},
+	"getflags":        {"ioctl", [3]uint64{1 << 20, 0x80086601, 0}},
 }
 
 // calls tries each system call with arguments that could do no harm even if it were let through: bad pointers and
@@ -73,12 +87,19 @@ func calls() {
 		if !ok {
 			a = [3]uintptr{bad, bad, bad}
 		}
-		_, _, e := syscall.RawSyscall(nr[arch], a[0], a[1], a[2])
-		var err error
-		if e != 0 {
-			err = e
-		}
-		say("call", name, word(err))
+		try(name, nr[arch], a)
+	}
+	for name, v := range variants {
+		try(name, numbers[v.call][arch], [3]uintptr{uintptr(v.args[0]), uintptr(v.args[1]), uintptr(v.args[2])})
 	}
 	say("done")
+}
+
+func try(name string, nr uintptr, a [3]uintptr) {
+	_, _, e := syscall.RawSyscall(nr, a[0], a[1], a[2])
+	var err error
+	if e != 0 {
+		err = e
+	}
+	say("call", name, word(err))
 }
