@@ -130,3 +130,24 @@ func TestFirstStartWithoutRoomForItsImage(t *testing.T) {
 	must(t, syscall.Mount("none", disk, "tmpfs", syscall.MS_REMOUNT, "size=400m"))
 	b.eventually("the image is there", func() error { return contains(b.ledge("images", "ls"), "ledge.local/self") })
 }
+
+// TestKeeperOfAService: where another service runs the keeper and that does not run, the Node and the log say which has to be started, and
+// the board is ready once it was.
+func TestKeeperOfAService(t *testing.T) {
+	t.Parallel()
+	onHost(t)
+	b := newBoard(t)
+	b.start("--start-keeper=false")
+	const remedy = "the service that runs `ledge keeper` has to be started"
+	b.eventually("the Node says what it lacks", func() error {
+		out := b.ledge("get", "node", b.name, "-o", "json")
+		return errors.Join(contains(out, `"status": "False"`), contains(out, remedy))
+	})
+	log, err := os.ReadFile(b.log.Name())
+	must(t, err)
+	must(t, contains(string(log), remedy))
+	keeper := b.command(t.Context(), "--run-dir", b.runDir, "keeper", "--cgroup-root", "/"+b.name)
+	must(t, keeper.Start())
+	t.Cleanup(func() { _ = keeper.Wait() }) // the context of the test has ended it
+	b.eventually("the node is Ready", func() error { return contains(b.ledge("get", "nodes"), " Ready ") })
+}
