@@ -8,7 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// MostServices and MostSlices are what a board keeps; the kernel is given fewer. A namespace has at most as many as are left for others.
+// MostServices and MostSlices are what a board keeps; the kernel is given fewer. A namespace gets no more than what is left for others;
+// what it has it keeps, changed or not.
 const MostServices, MostSlices = 10_000, 20_000
 
 // Heard is what a board was told of Services and of what is behind them. Whoever reads holds RLock for as long as one answer takes, and
@@ -76,8 +77,9 @@ func (h *Heard) SetService(s *Service) bool {
 	h.Lock()
 	defer h.Unlock()
 	n := Key(s.Name)
+	_, had := h.services[n]
 	h.dropService(n)
-	if h.namespaces[n.Namespace] >= MostServices-len(h.services) {
+	if !had && h.namespaces[n.Namespace] >= MostServices-len(h.services) {
 		return false
 	}
 	h.services[n] = s
@@ -116,13 +118,14 @@ func (h *Heard) dropService(n types.NamespacedName) {
 func (h *Heard) SetSlice(n types.NamespacedName, s *Slice) (changed []types.NamespacedName, ok bool) {
 	h.Lock()
 	defer h.Unlock()
-	if of, had := h.dropSlice(n); had {
-		changed = append(changed, of)
+	was, had := h.dropSlice(n)
+	if had {
+		changed = append(changed, was)
 	}
 	if s == nil {
 		return changed, true
 	}
-	if h.sliced[n.Namespace] >= MostSlices-len(h.slices) {
+	if !had && h.sliced[n.Namespace] >= MostSlices-len(h.slices) {
 		return changed, false
 	}
 	of := Key(s.Service)

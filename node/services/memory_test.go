@@ -240,6 +240,7 @@ func TestWear(t *testing.T) {
 				t.Errorf("%d writes in an hour in which an endpoint changed each second", n)
 			}
 			p.put(discovery.EndpointSlices, slice("web-a", "web", "10.42.0.250"))
+			synctest.Wait() // it was heard
 		})
 		if !strings.Contains(string(j.card.rows[ofSlice+"default/web-a"]), "10.42.0.250") {
 			t.Error("a clean end loses the last change")
