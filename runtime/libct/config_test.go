@@ -209,7 +209,8 @@ func TestExcept(t *testing.T) {
 	for _, c := range []struct {
 		bits   int
 		values []uint64
-	}{{familyBits, []uint64{unix.AF_VSOCK}}, {ioctlBits, []uint64{fsSetXAttr, fsSetFlags, fsSetFlags32}}, {4, []uint64{0, 15, 8}}, {1, []uint64{0, 1}}} {
+	}{{familyBits, []uint64{unix.AF_VSOCK}}, {ioctlBits, []uint64{fsSetXAttr, fsSetFlags, fsSetFlags32}},
+		{4, []uint64{0, 15, 8}}, {1, []uint64{0, 1}}} {
 		low := uint64(1)<<c.bits - 1
 		for n := range low + 1 {
 			for _, arg := range []uint64{n, n | 1<<32, n | ^low} {
