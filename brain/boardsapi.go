@@ -8,11 +8,14 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
 	"ledge/api/board"
+	"ledge/api/networking"
 	"ledge/api/rbac"
 )
 
@@ -44,7 +47,8 @@ func (p *plane) revokeBoard(w http.ResponseWriter, r *http.Request) error {
 	return answer(w, said)
 }
 
-// exposedOn is what the pods of a board name, which it may have read, and the service accounts with rights that they run as.
+// exposedOn is what a board may have read, for its pods name it or take requests in with it, and the service accounts with rights that
+// they run as.
 func (p *plane) exposedOn(ctx context.Context, nodes []string) (secrets, accounts []string, err error) {
 	var bindings rbac.Policy
 	for _, kind := range []*api.Kind{rbac.ClusterRoleBindings, rbac.RoleBindings} {
@@ -56,6 +60,7 @@ func (p *plane) exposedOn(ctx context.Context, nodes []string) (secrets, account
 			bindings.Set(b)
 		}
 	}
+	takesIn := false
 	for _, node := range nodes {
 		list, err := p.api.List(ctx, api.Pods,
 			api.ListOptions{Selection: api.Selection{Fields: fields.OneTermEqualSelector("spec.nodeName", node)}})
@@ -71,11 +76,44 @@ func (p *plane) exposedOn(ctx context.Context, nodes []string) (secrets, account
 			if account := pod.Spec.ServiceAccountName; account != "" && bindings.Names(api.AccountUser(pod.Namespace, account)) {
 				accounts = append(accounts, pod.Namespace+"/"+account)
 			}
+			takesIn = takesIn || pod.Namespace == metav1.NamespaceSystem && pod.Spec.ServiceAccountName == networking.Pods
 		}
+	}
+	if takesIn {
+		certs, err := p.certificates(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		secrets = append(secrets, certs...)
 	}
 	slices.Sort(secrets)
 	slices.Sort(accounts)
 	return slices.Compact(secrets), slices.Compact(accounts), nil
+}
+
+// certificates are the Secrets that Ingresses of ledge's classes name: each board with a pod that takes requests in reads them all.
+func (p *plane) certificates(ctx context.Context) (secrets []string, err error) {
+	classes, err := p.api.List(ctx, networking.IngressClasses, api.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	ours := map[string]bool{}
+	for _, c := range classes.Items {
+		ours[c.GetName()] = c.(*networkingv1.IngressClass).Spec.Controller == networking.Controller
+	}
+	ingresses, err := p.api.List(ctx, networking.Ingresses, api.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range ingresses.Items {
+		i := o.(*networkingv1.Ingress)
+		for _, t := range i.Spec.TLS {
+			if ours[networking.ClassOf(i)] && t.SecretName != "" {
+				secrets = append(secrets, i.Namespace+"/"+t.SecretName)
+			}
+		}
+	}
+	return secrets, nil
 }
 
 // cut ends all that a board has open, and all that is open to it.

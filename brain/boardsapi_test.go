@@ -6,12 +6,14 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/api"
 	"ledge/api/kinds"
 	"ledge/api/local"
+	"ledge/api/networking"
 	"ledge/storage"
 )
 
@@ -46,5 +48,29 @@ func TestExposedOn(t *testing.T) {
 	secrets, accounts, err := p.exposedOn(t.Context(), []string{"a", "twin"})
 	if got := fmt.Sprint(secrets, accounts, err); got != "[default/s1 default/s2] [default/strong] <nil>" {
 		t.Error(got)
+	}
+
+	// A board that takes requests in has the certificates of all Ingresses of ledge's classes.
+	for name, by := range map[string]string{"ours": networking.Controller, "others": "x.io/y"} {
+		make(&networkingv1.IngressClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: networkingv1.IngressClassSpec{Controller: by}})
+	}
+	for _, class := range []string{"ours", "others", "nobodys"} {
+		i := &networkingv1.Ingress{ObjectMeta: meta(class), Spec: networkingv1.IngressSpec{IngressClassName: &class,
+			TLS: []networkingv1.IngressTLS{{SecretName: "cert-of-" + class}, {}}}}
+		i.Spec.DefaultBackend = &networkingv1.IngressBackend{Service: &networkingv1.IngressServiceBackend{Name: "s",
+			Port: networkingv1.ServiceBackendPort{Number: 80}}}
+		make(i)
+	}
+	account, door := metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: networking.Pods}, meta("door")
+	make(&corev1.ServiceAccount{ObjectMeta: account})
+	door.Namespace = metav1.NamespaceSystem
+	make(&corev1.Pod{ObjectMeta: door, Spec: corev1.PodSpec{NodeName: "b", ServiceAccountName: networking.Pods,
+		Containers: []corev1.Container{{Name: "c", Image: "i"}}}})
+	for node, want := range map[string]string{"a": "[default/s1] [default/strong] <nil>",
+		"b": "[default/cert-of-ours default/s3] [default/strong] <nil>"} {
+		secrets, accounts, err := p.exposedOn(t.Context(), []string{node})
+		if got := fmt.Sprint(secrets, accounts, err); got != want {
+			t.Errorf("%s: %s, want %s", node, got, want)
+		}
 	}
 }

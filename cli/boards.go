@@ -61,7 +61,7 @@ func (c *Command) printRevoked(r io.Reader) error {
 	b := said.Board
 	say(c.out, "node/%s revoked\n", b.Name)
 	if len(said.Secrets) > 0 {
-		say(c.Err, "ledge: its pods name these secrets, which lie on its card: change them: %s\n", strings.Join(said.Secrets, ", "))
+		say(c.Err, "ledge: its pods name these secrets, or take requests in with their certificates, so it has them: change them: %s\n", strings.Join(said.Secrets, ", "))
 	}
 	if len(said.Accounts) > 0 {
 		say(c.Err, "ledge: its pods ran as these service accounts, which have rights: tokens made for the pods count no more, but one that may create "+

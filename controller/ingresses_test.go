@@ -60,6 +60,8 @@ func TestIngressPods(t *testing.T) {
 		}
 		r.node("n")
 		r.alive("n")
+		r.node("out", func(n *corev1.Node) { n.Labels = map[string]string{corev1.LabelNodeExcludeBalancers: ""} }) // which gets no pod
+		r.alive("out")
 		n := r.getNode("n")
 		n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.1"},
 			{Type: corev1.NodeInternalIP, Address: "2001:db8::1"}}

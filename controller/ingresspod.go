@@ -32,7 +32,7 @@ func ingressPod() corev1.PodSpec {
 	)
 	return corev1.PodSpec{
 		ServiceAccountName: networking.Pods, TerminationGracePeriodSeconds: &grace, PriorityClassName: "system-cluster-critical",
-		EnableServiceLinks: &no, DNSPolicy: corev1.DNSDefault,
+		Affinity: takesTrafficOnly(), EnableServiceLinks: &no, DNSPolicy: corev1.DNSDefault,
 		SecurityContext: &corev1.PodSecurityContext{RunAsNonRoot: &yes, RunAsUser: &user, RunAsGroup: &user,
 			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}},
 		Containers: []corev1.Container{{
@@ -50,4 +50,11 @@ func ingressPod() corev1.PodSpec {
 				Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}},
 		}},
 	}
+}
+
+// takesTrafficOnly keeps pods from boards that people take out of traffic: what such a board cannot serve it need not hold the keys of.
+func takesTrafficOnly() *corev1.Affinity {
+	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
+			{Key: corev1.LabelNodeExcludeBalancers, Operator: corev1.NodeSelectorOpDoesNotExist}}}}}}}
 }

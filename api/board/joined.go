@@ -12,6 +12,6 @@ type NewToken struct {
 // Revoked is the answer of DELETE /ledge/v1/boards.
 type Revoked struct {
 	Board    pki.BoardInfo `json:"board"`
-	Secrets  []string      `json:"secrets,omitempty"`  // that its pods name
+	Secrets  []string      `json:"secrets,omitempty"`  // that its pods name, or take requests in with
 	Accounts []string      `json:"accounts,omitempty"` // with rights, that its pods run as
 }

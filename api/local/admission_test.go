@@ -239,6 +239,18 @@ func TestNodeRestrictionOfNodes(t *testing.T) { // N-1.36, N-1.37, N-1.38
 			t.Errorf("%s: %v", data, err)
 		}
 	}
+	// A board takes itself out of traffic, and not back.
+	in, out := `{"metadata":{"labels":{"node.kubernetes.io/exclude-from-external-load-balancers":null}}}`,
+		`{"metadata":{"labels":{"node.kubernetes.io/exclude-from-external-load-balancers":"x"}}}`
+	if err := patch(ctx, "a", "", out); err != nil {
+		t.Error(err)
+	}
+	for _, sub := range []string{"", "status"} {
+		wantCode(t, patch(ctx, "a", sub, in), 403, "exclude-from-external-load-balancers")
+	}
+	if err := patch(t.Context(), "a", "", in); err != nil {
+		t.Errorf("an operator may: %v", err)
+	}
 	_, err = c.Delete(ctx, api.Nodes, "", "b", api.DeleteOptions{})
 	wantCode(t, err, 403, `node "b"`)
 	nameless := api.WithUser(t.Context(), api.User{Name: "b", Groups: []string{"system:nodes"}})

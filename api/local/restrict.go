@@ -245,7 +245,8 @@ func ownNodeUpdate(node string, obj, before api.Object, _ string) error {
 	for _, k := range keys {
 		now, is := n.Labels[k]
 		before, was := old.Labels[k]
-		if (is != was || now != before) && !nodeMaySet(k) {
+		back := k == corev1.LabelNodeExcludeBalancers && was && !is // into traffic, with the keys that this takes
+		if (is != was || now != before) && !nodeMaySet(k) || back {
 			return forbidden(api.Nodes, n.Name, "is not allowed to modify labels: %s", k)
 		}
 	}
