@@ -261,6 +261,46 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
+// TestTargets: whatever a client writes in the first line, it is sent to the host that it asked, and led by what the endpoint reads.
+func TestTargets(t *testing.T) {
+	r := open(t, 100)
+	for _, redirect := range []string{"true", "false"} {
+		echo := backend(t, false, func(w http.ResponseWriter, q *http.Request) { w.Header().Set("Location", q.RequestURI) })
+		r.lead(at(echo), func(i *networkingv1.Ingress) {
+			i.Spec.Rules[0].Host = ""
+			i.Annotations = map[string]string{"nginx.ingress.kubernetes.io/ssl-redirect": redirect}
+		})
+		for _, tt := range []struct{ target, host, want string }{
+			{"/a%2Fb?q=%zz", "a.test:80", "https://a.test/a%2Fb?q=%zz"},
+			{"/", "[fd00::1]:80", "https://[fd00::1]/"},
+			{"/", "[fd00::1]", "https://[fd00::1]/"},
+			{"//evil.test/x", "a.test", "https://a.test//evil.test/x"},
+			{"http://a.test?x", "b.test", "https://a.test?x"},
+			{"http:foo", "a.test", "400"},
+			{"http:.evil.test/", "a.test", "400"},
+			{"*", "a.test", "400"},
+		} {
+			c, err := net.Dial("tcp", r.plain)
+			if err != nil {
+				t.Fatal(err)
+			}
+			fmt.Fprintf(c, "GET %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", tt.target, tt.host)
+			resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = c.Close()
+			got := resp.Header.Get("Location")
+			if got == "" {
+				got = fmt.Sprint(resp.StatusCode)
+			}
+			if redirect == "true" && got != tt.want || redirect == "false" && (got == "400") != (tt.want == "400") {
+				t.Errorf("%s of %s, redirect %s: %s, want %s", tt.target, tt.host, redirect, got, tt.want)
+			}
+		}
+	}
+}
+
 // TestTries: a request goes on to the next endpoint where nobody takes the connection, with its body.
 func TestTries(t *testing.T) {
 	r := open(t, 100)

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/netip"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -66,6 +67,10 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(out, http.StatusServiceUnavailable, "not ready yet")
 		return
 	}
+	if r.URL.Opaque != "" || r.URL.Path != "" && r.URL.Path[0] != '/' { // such as "GET http:x": who answers would read it in another way
+		refuse(out, http.StatusBadRequest, "which path?")
+		return
+	}
 	host := hostOf(r.Host)
 	to := now.table.Route(host, r.URL.Path)
 	switch {
@@ -76,7 +81,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(out, http.StatusBadRequest, "which host?")
 		return
 	case to.Redirect && r.TLS == nil:
-		w.Header().Set("Location", "https://"+host+r.URL.RequestURI())
+		w.Header().Set("Location", encrypted(host, r.URL))
 		refuse(out, http.StatusPermanentRedirect, "ask by https")
 		return
 	}
@@ -129,6 +134,15 @@ func hostOf(host string) string {
 		return h
 	}
 	return strings.Trim(host, "[]")
+}
+
+// encrypted is the same place by https, at its usual port.
+func encrypted(host string, at *url.URL) string {
+	if strings.Contains(host, ":") {
+		host = "[" + host + "]"
+	}
+	to := url.URL{Scheme: "https", Host: host, Path: at.Path, RawPath: at.RawPath, RawQuery: at.RawQuery}
+	return to.String()
 }
 
 // said are headers by which we say who the client is: what a client says itself is not handed on, however it is spelt.
