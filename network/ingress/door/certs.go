@@ -5,8 +5,8 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,32 +20,31 @@ import (
 
 var errNoCertificate = errors.New("there is no certificate for this name")
 
+// How often a Secret is read again: a watch for each would be more than an account may hold. One that holds a good certificate is read
+// less often than one that may be about to get it.
+const (
+	certEvery = 30 * time.Second
+	certAgain = 10 * time.Second
+	readFor   = 5 * time.Second // how long one read takes at the most
+)
+
 // certificates are those of the Secrets that Ingresses name. One that was good stays until there is another, or nobody names it: a
 // mistake in a renewal must not cut everybody off.
 type certificates struct {
 	client api.Client
+	wake   chan struct{} // capacity 1: other ones are wanted
+	whole  atomic.Bool   // all that were wanted first have been asked for
 
 	mu   sync.RWMutex
-	held map[types.NamespacedName]*held
+	held map[types.NamespacedName]*held // all that are wanted; nil: it was not said yet which
 }
 
-// loadFor is how long a load takes at the most: what was not read in it is read the next time.
-const loadFor = 10 * time.Second
-
+// held is what is known of a Secret.
 type held struct {
+	due      time.Time // when it is to be read; zero: it never was
 	revision string
-	fresh    bool             // read since it was asked for
 	cert     *tls.Certificate // nil: there was never a good one
 	bad      string           // why what is there now is none
-}
-
-// stale has each Secret read again.
-func (c *certificates) stale() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, h := range c.held {
-		h.fresh = false
-	}
 }
 
 func (c *certificates) of(key types.NamespacedName) *tls.Certificate {
@@ -57,51 +56,85 @@ func (c *certificates) of(key types.NamespacedName) *tls.Certificate {
 	return nil
 }
 
-// load reads what is not known yet or stale, and forgets what nobody names.
-func (c *certificates) load(ctx context.Context, want []types.NamespacedName) {
-	ctx, cancel := context.WithTimeout(ctx, loadFor)
-	defer cancel()
-	for _, key := range want {
-		c.mu.RLock()
-		was := c.held[key]
-		c.mu.RUnlock()
-		if was != nil && was.fresh {
-			continue
-		}
-		obj, err := api.Get[*corev1.Secret](ctx, c.client, api.Secrets, key.Namespace, key.Name)
-		c.mu.Lock()
-		if next := was.next(obj, err); next != nil {
-			if c.held == nil {
-				c.held = map[types.NamespacedName]*held{}
-			}
-			c.held[key] = next
-		}
-		c.mu.Unlock()
-	}
+// want says which Secrets count from now on; what nobody names is forgotten.
+func (c *certificates) want(keys []types.NamespacedName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for key := range c.held {
-		if !slices.Contains(want, key) {
-			delete(c.held, key)
+	next := map[types.NamespacedName]*held{}
+	for _, key := range keys {
+		if next[key] = c.held[key]; next[key] == nil {
+			next[key] = &held{}
+		}
+	}
+	c.held = next
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run reads them one by one until ctx ends: first those that never were, then whichever has been due for longest.
+func (c *certificates) Run(ctx context.Context) error {
+	for {
+		key, wait := c.next(time.Now())
+		if wait <= 0 {
+			c.read(ctx, key)
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		if wait <= 0 {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+		case <-c.wake:
+		case <-time.After(wait):
 		}
 	}
 }
 
-// next is what is known of a Secret after it was read; nil: no more than before.
-func (h *held) next(s *corev1.Secret, err error) *held {
-	out := &held{fresh: true}
-	if h != nil {
-		out.cert = h.cert
+// next is which one is to be read, and in which time.
+func (c *certificates) next(now time.Time) (first types.NamespacedName, wait time.Duration) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	var due time.Time
+	for key, h := range c.held {
+		if (first == types.NamespacedName{}) || h.due.Before(due) {
+			first, due = key, h.due
+		}
 	}
+	if c.held != nil && (len(c.held) == 0 || !due.IsZero()) {
+		c.whole.Store(true)
+	}
+	if len(c.held) == 0 {
+		return first, certEvery
+	}
+	return first, due.Sub(now)
+}
+
+func (c *certificates) read(ctx context.Context, key types.NamespacedName) {
+	ctx, cancel := context.WithTimeout(ctx, readFor)
+	defer cancel()
+	obj, err := api.Get[*corev1.Secret](ctx, c.client, api.Secrets, key.Namespace, key.Name)
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
+		c.whole.Store(true) // the API is away: what is there has to do
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if h := c.held[key]; h != nil {
+		c.held[key] = h.next(obj, err, time.Now())
+	}
+}
+
+// next is what is known of a Secret after it was read.
+func (h *held) next(s *corev1.Secret, err error, now time.Time) *held {
+	out := *h
 	switch {
 	case apierrors.IsNotFound(err):
-		out.bad = "there is no such secret"
-	case err != nil:
-		return nil
-	case h != nil && h.revision == s.ResourceVersion:
-		out.revision, out.bad = h.revision, h.bad
-	default:
-		out.revision = s.ResourceVersion
+		out.revision, out.bad = "", "there is no such secret"
+	case err == nil && (h.revision == "" || h.revision != s.ResourceVersion):
+		out.revision, out.bad = s.ResourceVersion, ""
 		cert, err := tls.X509KeyPair(s.Data[corev1.TLSCertKey], s.Data[corev1.TLSPrivateKeyKey])
 		if err != nil {
 			out.bad = err.Error()
@@ -109,10 +142,14 @@ func (h *held) next(s *corev1.Secret, err error) *held {
 		}
 		out.cert = &cert
 		if leaf := cert.Leaf; leaf != nil {
-			out.bad = outdated(leaf, time.Now())
+			out.bad = outdated(leaf, now)
 		}
 	}
-	return out
+	out.due = now.Add(certEvery)
+	if err != nil || out.bad != "" {
+		out.due = now.Add(certAgain)
+	}
+	return &out
 }
 
 // outdated says so of a certificate that is served all the same: a board may have lost its clock.

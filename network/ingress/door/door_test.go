@@ -21,8 +21,10 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -557,8 +559,8 @@ func TestBadSecrets(t *testing.T) {
 		{good, nil, true, ""},
 	} {
 		s.now, s.err = &corev1.Secret{Data: tt.data, ObjectMeta: metav1.ObjectMeta{ResourceVersion: fmt.Sprint(n)}}, tt.err
-		c.stale()
-		c.load(t.Context(), []types.NamespacedName{name})
+		c.want([]types.NamespacedName{name})
+		c.read(t.Context(), name)
 		said := ""
 		for _, f := range c.lacking([]*networkingv1.Ingress{i}) {
 			said += f.Message
@@ -567,10 +569,88 @@ func TestBadSecrets(t *testing.T) {
 			t.Errorf("%d: certificate %v, said %q", n, c.of(name) != nil, said)
 		}
 	}
-	c.load(t.Context(), nil)
+	c.want(nil)
 	if c.of(name) != nil {
 		t.Error("a certificate that nobody names")
 	}
+}
+
+// slowly takes a time for each read, and notes them.
+type slowly struct {
+	api.Client
+	takes time.Duration
+	mu    sync.Mutex
+	read  map[string]int
+	order []string
+}
+
+func (s *slowly) Get(ctx context.Context, _ *api.Kind, _, name string) (api.Object, error) {
+	s.mu.Lock()
+	s.read[name]++
+	s.order = append(s.order, name)
+	s.mu.Unlock()
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-time.After(s.takes):
+		return nil, apierrors.NewNotFound(api.Secrets.GR(), name)
+	}
+}
+
+// TestSecretsInTurn: however long a round of reads takes, none is left out, new ones come first, and nobody waits for them.
+func TestSecretsInTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		s := &slowly{takes: time.Second, read: map[string]int{}}
+		c := certificates{client: s, wake: make(chan struct{}, 1)}
+		done := make(chan error, 1)
+		go func() { done <- c.Run(ctx) }()
+		time.Sleep(time.Hour)
+		if c.whole.Load() || len(s.order) > 0 {
+			t.Error("whole before anything is wanted")
+		}
+		var want []types.NamespacedName
+		for i := range 60 { // a minute for one round
+			want = append(want, types.NamespacedName{Namespace: "n", Name: fmt.Sprintf("s%02d", i)})
+		}
+		c.want(want)
+		time.Sleep(30 * time.Second)
+		if c.whole.Load() {
+			t.Error("whole before each was read")
+		}
+		time.Sleep(31 * time.Second)
+		s.mu.Lock()
+		if len(s.read) != 60 || !c.whole.Load() {
+			t.Errorf("%d of 60 were read in a minute, whole %v", len(s.read), c.whole.Load())
+		}
+		s.mu.Unlock()
+		c.want(append(want, types.NamespacedName{Namespace: "n", Name: "new"}))
+		time.Sleep(2 * time.Second)
+		s.mu.Lock()
+		if s.read["new"] != 1 {
+			t.Error("a new one waits for the old ones")
+		}
+		s.mu.Unlock()
+		time.Sleep(10 * time.Minute)
+		least, most := 1000, 0
+		for _, n := range s.read {
+			least, most = min(least, n), max(most, n)
+		}
+		if least < 9 || most > 13 {
+			t.Errorf("in ten rounds one was read %d times, another %d times", least, most)
+		}
+		s.takes = time.Hour // the API hangs: the table does not
+		d := follower{certs: certificates{client: s}, ingresses: api.NewView[*networkingv1.Ingress](s, networking.Ingresses, api.Selection{}),
+			classes: api.NewView[*networkingv1.IngressClass](s, networking.IngressClasses, api.Selection{})}
+		before := time.Now()
+		if d.renew(); d.present.Load() == nil || time.Since(before) > 0 {
+			t.Error("the table waits for certificates")
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 type told []string

@@ -24,8 +24,8 @@ import (
 const (
 	// gather is how long changes are collected, so that a burst of them is one new table.
 	gather = 50 * time.Millisecond
-	// certEvery is how often each Secret is read again: a watch for each would be more than an account may hold.
-	certEvery = 10 * time.Second
+	// lookEvery is how often it is looked what is wrong, beside each time that something changes.
+	lookEvery = 10 * time.Second
 	// faultAfter is how long something has to be wrong before it is told: what is applied together comes one by one.
 	faultAfter = 10 * time.Second
 
@@ -67,7 +67,7 @@ type recorder interface {
 }
 
 func newFollower(c api.Client, events recorder) *follower {
-	d := &follower{client: c, events: events, wake: make(chan struct{}, 1), certs: certificates{client: c},
+	d := &follower{client: c, events: events, wake: make(chan struct{}, 1), certs: certificates{client: c, wake: make(chan struct{}, 1)},
 		ingresses: api.NewView[*networkingv1.Ingress](c, networking.Ingresses, api.Selection{}),
 		classes:   api.NewView[*networkingv1.IngressClass](c, networking.IngressClasses, api.Selection{}),
 		services:  map[types.NamespacedName]ingress.Service{}, slices: map[types.NamespacedName]ingress.Slice{}}
@@ -87,6 +87,7 @@ func (d *follower) Run(ctx context.Context) error {
 	g.Go(func() error {
 		return api.Follower{Client: d.client, Kind: discovery.EndpointSlices, All: d.allSlices, One: d.oneSlice}.Run(ctx)
 	})
+	g.Go(func() error { return d.certs.Run(ctx) })
 	g.Go(func() error { return d.loop(ctx) })
 	return g.Wait()
 }
@@ -99,17 +100,16 @@ func (d *follower) loop(ctx context.Context) error {
 		case <-synced:
 		}
 	}
-	tick := time.NewTicker(certEvery)
+	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
 		if d.known() {
-			d.renew(ctx)
+			d.renew()
 		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			d.certs.stale()
 		case <-d.wake:
 			select {
 			case <-ctx.Done():
@@ -121,7 +121,7 @@ func (d *follower) loop(ctx context.Context) error {
 }
 
 // ready: everything was heard once, and counts.
-func (d *follower) ready() bool { return d.present.Load() != nil }
+func (d *follower) ready() bool { return d.present.Load() != nil && d.certs.whole.Load() }
 
 func (d *follower) known() bool {
 	d.mu.Lock()
@@ -130,12 +130,12 @@ func (d *follower) known() bool {
 }
 
 // renew makes of what was heard what counts.
-func (d *follower) renew(ctx context.Context) {
+func (d *follower) renew() {
 	ours := d.ours()
 	table, faults := ingress.Build(ours)
 	next := &present{table: table, pools: d.pools(table)}
-	d.certs.load(ctx, table.Secrets())
 	d.present.Store(next)
+	d.certs.want(table.Secrets())
 	faults = append(faults, d.lacking(ours, next)...)
 	faults = append(faults, d.certs.lacking(ours)...)
 	d.faults.tell(time.Now(), faults, d.events)
