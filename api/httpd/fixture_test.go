@@ -28,6 +28,7 @@ var (
 	admin = api.User{Name: "admin", Groups: []string{api.AdminGroup}}
 	nodeA = api.User{Name: "system:node:a", Groups: []string{"system:nodes"}}
 	bob   = api.User{Name: "bob"}
+	taker = api.AccountUser("kube-system", "ledge-ingress")
 )
 
 // fixture is a server over a real store, reached through pipes.
@@ -61,7 +62,7 @@ func serve(t *testing.T, c httpd.Config) *fixture {
 	}
 	srv := &httpd.Server{Handler: h}
 	var idle []*http.Transport
-	for _, u := range []api.User{admin, nodeA, bob} {
+	for _, u := range []api.User{admin, nodeA, bob, taker} {
 		l, dial := httpd.Pipe(u)
 		srv.Listeners = append(srv.Listeners, l)
 		tr := &http.Transport{DialContext: dialer(dial), DisableCompression: true}

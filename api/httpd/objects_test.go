@@ -1,11 +1,13 @@
 package httpd_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,7 +22,10 @@ import (
 	"ledge/api/coordination"
 	"ledge/api/httpd"
 	"ledge/api/kinds"
+	"ledge/api/local"
+	"ledge/api/networking"
 	"ledge/api/storage"
+	disk "ledge/storage"
 )
 
 const (
@@ -425,6 +430,57 @@ func TestNodeReads(t *testing.T) {
 		if a := f.do(nodeA, "GET", path, ""); a.code != want {
 			t.Errorf("%s: %d %s, want %d", path, a.code, a.body, want)
 		}
+	}
+}
+
+// unlisted notes who decodes Ingresses.
+type unlisted struct {
+	*local.Client
+	lists atomic.Int32
+}
+
+func (u *unlisted) List(ctx context.Context, k *api.Kind, o api.ListOptions) (api.List, error) {
+	if k == networking.Ingresses {
+		u.lists.Add(1)
+	}
+	return u.Client.List(ctx, k, o)
+}
+
+// The pods that take requests in read the Secrets that an Ingress of their class names, as long as one does; a read decodes no Ingresses.
+func TestIngressReads(t *testing.T) {
+	db, err := disk.Open(t.Context(), disk.Config{Dir: t.TempDir(), NoSync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	client, err := local.New(local.Config{Store: db})
+	if err != nil {
+		t.Fatal(err)
+	}
+	counts := &unlisted{Client: client}
+	f := serve(t, httpd.Config{Client: counts})
+	const secrets, ingresses = "/api/v1/namespaces/default/secrets", "/apis/networking.k8s.io/v1/namespaces/default/ingresses"
+	for _, name := range []string{"ours", "others", "private"} {
+		f.must(201, "POST", secrets, `{"metadata":{"name":"`+name+`"},"data":{"k":"djE="}}`)
+	}
+	for name, class := range map[string]string{"ours": "ledge", "others": "others"} {
+		f.must(201, "POST", ingresses, `{"metadata":{"name":"`+name+`"},"spec":{"ingressClassName":"`+class+`","tls":[{"secretName":"`+name+
+			`"}],"defaultBackend":{"service":{"name":"s","port":{"number":80}}}}}`)
+	}
+	check := func(ours int) {
+		t.Helper()
+		for path, want := range map[string]int{secrets + "/ours": ours, secrets + "/others": 403, secrets + "/private": 403, secrets: 403,
+			secrets + "?fieldSelector=metadata.name%3Dours": 403, "/api/v1/namespaces/kube-system/secrets/ours": 403} {
+			if a := f.do(taker, "GET", path, ""); a.code != want {
+				t.Errorf("%s: %d %s, want %d", path, a.code, a.body, want)
+			}
+		}
+	}
+	check(200)
+	f.must(200, "DELETE", ingresses+"/ours", "")
+	check(403)
+	if n := counts.lists.Load(); n > 0 {
+		t.Errorf("%d lists of Ingresses", n)
 	}
 }
 

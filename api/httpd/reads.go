@@ -1,7 +1,6 @@
 package httpd
 
 import (
-	"cmp"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -86,6 +85,11 @@ type referrer interface {
 	NodeUses(node string, kind *api.Kind, namespace, name string) (bool, error)
 }
 
+// ingressIndex is a Client that knows which Secrets Ingresses name, and of which classes these are.
+type ingressIndex interface {
+	IngressClassesOf(namespace, secret string) ([]string, error)
+}
+
 // one is the name of the one object that is asked about, "" when it may be several.
 func (r *request) one() string {
 	if r.name != "" {
@@ -114,16 +118,16 @@ func mayTake(h *handler, r *request) error {
 	if _, ok, err := h.granted(r.Context(), r.user, r.attributes()); err != nil || ok {
 		return err
 	}
-	list, err := h.client.List(r.Context(), networking.Ingresses, api.ListOptions{Selection: api.Selection{Namespace: r.namespace}})
+	index, ok := h.client.(ingressIndex)
+	if !ok {
+		return forbidden(r.user, r.attributes(), "it is not known which ingresses name it")
+	}
+	classes, err := index.IngressClassesOf(r.namespace, r.name)
 	if err != nil {
 		return err
 	}
-	for _, o := range list.Items {
-		i, ok := o.(*networkingv1.Ingress)
-		if !ok || !slices.ContainsFunc(i.Spec.TLS, func(t networkingv1.IngressTLS) bool { return t.SecretName == r.name }) {
-			continue
-		}
-		obj, err := h.client.Get(r.Context(), networking.IngressClasses, "", cmp.Or(networking.ClassOf(i), "-"))
+	for _, name := range classes {
+		obj, err := h.client.Get(r.Context(), networking.IngressClasses, "", name)
 		if err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}

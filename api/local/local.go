@@ -66,6 +66,7 @@ type Client struct {
 
 	quotas     *quotas
 	references references
+	served     served
 	rights     rights
 	roles      bool    // the default roles are as they should be at a start
 	authors    authors // of events

@@ -44,7 +44,7 @@ func (c *Client) NodeRefers(node string, kind *api.Kind, namespace, name string)
 	r := &c.references
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := c.catchUp(r, math.MaxUint64); err != nil {
+	if err := r.catchUp(c, math.MaxUint64); err != nil {
 		return false, status(err, "look for pods that name %s %q", kind.Singular, name)
 	}
 	return r.count[reading{node, kind, namespace, name}] > 0, nil
@@ -81,7 +81,7 @@ func (c *Client) podsOn(node string, rev uint64) (keys []types.NamespacedName, o
 	r := &c.references
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := c.catchUp(r, rev); err != nil || r.rev > rev {
+	if err := r.catchUp(c, rev); err != nil || r.rev > rev {
 		return nil, false, err
 	}
 	for key := range r.nodes[node] {
@@ -92,7 +92,7 @@ func (c *Client) podsOn(node string, rev uint64) (keys []types.NamespacedName, o
 }
 
 // catchUp takes in what has happened since the last question, up to a revision; after too much of it, it begins anew.
-func (c *Client) catchUp(r *references, until uint64) error {
+func (r *references) catchUp(c *Client, until uint64) error {
 	if r.tail != nil && r.tail.take(until, func(ch storage.Change) {
 		r.rev = ch.Rev
 		r.set(ch.Object, ch.Type != api.Deleted)

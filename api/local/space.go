@@ -86,7 +86,7 @@ func (c *Client) heldOn(node string) (pods, bytes int, err error) {
 	r := &c.references
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := c.catchUp(r, math.MaxUint64); err != nil {
+	if err := r.catchUp(c, math.MaxUint64); err != nil {
 		return 0, 0, fmt.Errorf("look for the pods of node %q: %w", node, err)
 	}
 	for key := range r.nodes[node] {
