@@ -65,7 +65,7 @@ type Fault struct {
 	Reason, Message string
 }
 
-// What a table holds at the most: a host costs some hundred bytes.
+// What a table holds at the most: a host costs some hundred bytes. A namespace has at most as many as are left for others.
 const (
 	mostRoutes = 20000
 	mostCerts  = 1000
@@ -74,9 +74,28 @@ const (
 // builder makes a table, from the oldest Ingress to the youngest.
 type builder struct {
 	Table
-	routes int
-	faults []Fault
-	now    *networkingv1.Ingress
+	routes, certificates share
+	faults               []Fault
+	now                  *networkingv1.Ingress
+}
+
+// share counts what namespaces have of something.
+type share struct {
+	all int
+	of  map[string]int
+}
+
+// take has a namespace take one more, unless no more than it has would be left for others.
+func (s *share) take(namespace string, most int) bool {
+	if s.of[namespace] >= most-s.all {
+		return false
+	}
+	if s.of == nil {
+		s.of = map[string]int{}
+	}
+	s.all++
+	s.of[namespace]++
+	return true
 }
 
 // Build makes the table of some Ingresses. Their order says nothing.
@@ -102,11 +121,14 @@ func (b *builder) fault(reason, format string, args ...any) {
 
 func (b *builder) add(i *networkingv1.Ingress) {
 	wishes, _ := networking.WishesOf(i)
+	full := false
 	route := func(to *networkingv1.IngressBackend) *Route {
-		if to == nil || to.Service == nil || b.routes >= mostRoutes {
+		if to == nil || to.Service == nil {
 			return nil
 		}
-		b.routes++
+		if full = full || !b.routes.take(i.Namespace, mostRoutes); full {
+			return nil
+		}
 		return &Route{Of: api.Key(i), Wishes: wishes, Backend: BackendOf(i.Namespace, to.Service)}
 	}
 	b.addCerts(i)
@@ -133,8 +155,8 @@ func (b *builder) add(i *networkingv1.Ingress) {
 			b.fault("BackendTaken", "The default backend is that of ingress %s, which is older", b.rest.Of)
 		}
 	}
-	if b.routes >= mostRoutes {
-		b.fault("TooMany", "There are more than %d hosts and paths; the youngest are left out", mostRoutes)
+	if full {
+		b.fault("TooMany", "The namespace has as many hosts and paths as are left for others, of %d in all; its youngest are left out", mostRoutes)
 	}
 }
 
@@ -198,9 +220,9 @@ func (b *builder) addCerts(i *networkingv1.Ingress) {
 			switch is, taken := b.certs[name]; {
 			case taken && is != key:
 				b.fault("CertificateTaken", "The certificate of host %q is that of secret %s, which an older ingress names", name, is)
-			case !taken && len(b.certs) >= mostCerts:
-				b.fault("TooMany", "There are certificates for more than %d hosts; host %q has none", mostCerts, name)
-			default:
+			case !taken && !b.certificates.take(i.Namespace, mostCerts):
+				b.fault("TooMany", "The namespace has certificates for as many hosts as are left for others, of %d in all; host %q has none", mostCerts, name)
+			case !taken:
 				b.certs[name] = key
 			}
 		}

@@ -165,17 +165,24 @@ func TestCertificate(t *testing.T) {
 	}
 }
 
-// TestBounds: a table has an end, and the oldest are in it.
+// TestBounds: a table has an end, the oldest are in it, and a namespace that makes many leaves room for the others.
 func TestBounds(t *testing.T) {
 	var all []*networkingv1.Ingress
 	for i := range mostRoutes + 10 {
 		all = append(all, ing(fmt.Sprintf("i%d age=%d\nh%d.b / prefix s\ntls c%d h%d.b", i, i/100, i, i, i)))
 	}
+	all = append(all, ing("young in=m\nyoung.b / prefix s\ntls c young.b"))
 	table, faults := Build(all)
-	if len(table.Backends()) != mostRoutes || len(table.certs) != mostCerts {
-		t.Errorf("%d routes, %d certificates", len(table.Backends()), len(table.certs))
+	if got := len(table.Backends()); got != mostRoutes/2+1 {
+		t.Errorf("%d routes", got)
 	}
-	if table.Route(fmt.Sprintf("h%d.b", len(all)-1), "/") == nil || table.Route("h0.b", "/") == nil && len(faults) == 0 {
+	if got := len(table.certs); got != mostCerts/2+1 {
+		t.Errorf("%d certificates", got)
+	}
+	if _, ok := table.Certificate("young.b"); !ok || table.Route("young.b", "/") == nil {
+		t.Error("another namespace finds no room")
+	}
+	if table.Route(fmt.Sprintf("h%d.b", mostRoutes+9), "/") == nil || table.Route("h0.b", "/") == nil && len(faults) == 0 {
 		t.Error("the oldest is left out, or nobody was told")
 	}
 }

@@ -28,6 +28,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -651,6 +652,48 @@ func TestSecretsInTurn(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestRoom: one namespace leaves room for others, and what is held may change and go.
+func TestRoom(t *testing.T) {
+	d := newFollower(nil, nil)
+	name := func(namespace string, i int) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprint("s", i), Labels: map[string]string{discoveryv1.LabelServiceName: "s"}}
+	}
+	service := func(namespace string, i int) api.Object { return &corev1.Service{ObjectMeta: name(namespace, i)} }
+	slice := func(namespace string, i int) api.Object {
+		return &discoveryv1.EndpointSlice{ObjectMeta: name(namespace, i), AddressType: discoveryv1.AddressTypeIPv4}
+	}
+	var services, slices []api.Object
+	for i := range mostSlices {
+		services, slices = append(services, service("greedy", i)), append(slices, slice("greedy", i))
+	}
+	check := func(when string, wantServices, wantSlices int) {
+		t.Helper()
+		if a, b := len(d.services.of), len(d.slices.of); a != wantServices || b != wantSlices {
+			t.Errorf("%s: %d services and %d slices, want %d and %d", when, a, b, wantServices, wantSlices)
+		}
+	}
+	d.allServices(services)
+	d.allSlices(slices)
+	check("one namespace", mostServices/2, mostSlices/2)
+	d.oneService(api.Event{Type: api.Added, Object: service("other", 1)})
+	d.oneSlice(api.Event{Type: api.Added, Object: slice("other", 1)})
+	check("another one", mostServices/2+1, mostSlices/2+1)
+	changed := slice("greedy", 0).(*discoveryv1.EndpointSlice)
+	changed.AddressType = discoveryv1.AddressTypeIPv6
+	d.oneSlice(api.Event{Type: api.Modified, Object: changed})
+	if check("changed", mostServices/2+1, mostSlices/2+1); !d.slices.of[api.Key(changed)].V6 {
+		t.Error("no room for a change")
+	}
+	d.allServices(services[:1])
+	d.allSlices(slices[:1])
+	check("most have gone", 1, 1)
+	d.oneService(api.Event{Type: api.Deleted, Object: services[0]})
+	d.oneSlice(api.Event{Type: api.Deleted, Object: slices[0]})
+	if check("all have gone", 0, 0); len(d.services.has)+len(d.slices.has) > 0 {
+		t.Errorf("still counted: %v %v", d.services.has, d.slices.has)
+	}
 }
 
 type told []string

@@ -29,6 +29,7 @@ const (
 	// faultAfter is how long something has to be wrong before it is told: what is applied together comes one by one.
 	faultAfter = 10 * time.Second
 
+	// A namespace has at most as many as are left for others.
 	mostServices = 10000
 	mostSlices   = 20000
 )
@@ -57,8 +58,8 @@ type follower struct {
 	faults    faults
 
 	mu       sync.Mutex
-	services map[types.NamespacedName]ingress.Service
-	slices   map[types.NamespacedName]ingress.Slice
+	services room[ingress.Service]
+	slices   room[ingress.Slice]
 	heard    struct{ services, slices bool }
 }
 
@@ -70,7 +71,7 @@ func newFollower(c api.Client, events recorder) *follower {
 	d := &follower{client: c, events: events, wake: make(chan struct{}, 1), certs: certificates{client: c, wake: make(chan struct{}, 1)},
 		ingresses: api.NewView[*networkingv1.Ingress](c, networking.Ingresses, api.Selection{}),
 		classes:   api.NewView[*networkingv1.IngressClass](c, networking.IngressClasses, api.Selection{}),
-		services:  map[types.NamespacedName]ingress.Service{}, slices: map[types.NamespacedName]ingress.Slice{}}
+		services:  newRoom[ingress.Service](mostServices), slices: newRoom[ingress.Slice](mostSlices)}
 	d.ingresses.Tell(d.wake)
 	d.classes.Tell(d.wake)
 	return d
@@ -156,13 +157,13 @@ func (d *follower) pools(t *ingress.Table) map[ingress.Backend]*pool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	of := map[types.NamespacedName][]ingress.Slice{}
-	for _, s := range d.slices {
+	for _, s := range d.slices.of {
 		of[s.Service] = append(of[s.Service], s)
 	}
 	out := map[ingress.Backend]*pool{}
 	for _, to := range t.Backends() {
 		var service *ingress.Service
-		if s, ok := d.services[to.Service]; ok {
+		if s, ok := d.services.of[to.Service]; ok {
 			service = &s
 		}
 		p := &pool{Pool: ingress.Behind(to, service, of[to.Service])}
@@ -198,7 +199,8 @@ func (d *follower) poke() {
 func (d *follower) allServices(all []api.Object) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.heard.services, d.services = true, map[types.NamespacedName]ingress.Service{}
+	d.heard.services = true
+	d.services.keep(all)
 	for _, o := range all {
 		d.setService(o)
 	}
@@ -212,7 +214,7 @@ func (d *follower) oneService(e api.Event) {
 	case api.Bookmark:
 		return
 	case api.Deleted:
-		delete(d.services, api.Key(e.Object))
+		d.services.drop(api.Key(e.Object))
 	default:
 		d.setService(e.Object)
 	}
@@ -220,16 +222,16 @@ func (d *follower) oneService(e api.Event) {
 }
 
 func (d *follower) setService(o api.Object) {
-	s, ok := o.(*corev1.Service)
-	if _, had := d.services[api.Key(o)]; ok && (had || len(d.services) < mostServices) {
-		d.services[api.Key(o)] = ingress.TrimService(s)
+	if s, ok := o.(*corev1.Service); ok {
+		d.services.set(api.Key(o), ingress.TrimService(s))
 	}
 }
 
 func (d *follower) allSlices(all []api.Object) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.heard.slices, d.slices = true, map[types.NamespacedName]ingress.Slice{}
+	d.heard.slices = true
+	d.slices.keep(all)
 	for _, o := range all {
 		d.setSlice(o)
 	}
@@ -243,7 +245,7 @@ func (d *follower) oneSlice(e api.Event) {
 	case api.Bookmark:
 		return
 	case api.Deleted:
-		delete(d.slices, api.Key(e.Object))
+		d.slices.drop(api.Key(e.Object))
 	default:
 		d.setSlice(e.Object)
 	}
@@ -251,11 +253,14 @@ func (d *follower) oneSlice(e api.Event) {
 }
 
 func (d *follower) setSlice(o api.Object) {
-	delete(d.slices, api.Key(o))
-	if s, ok := o.(*discoveryv1.EndpointSlice); ok && len(d.slices) < mostSlices {
-		if slice, ok := ingress.TrimSlice(s); ok {
-			d.slices[api.Key(o)] = slice
-		}
+	s, ok := o.(*discoveryv1.EndpointSlice)
+	if !ok {
+		return
+	}
+	if slice, ok := ingress.TrimSlice(s); ok {
+		d.slices.set(api.Key(o), slice)
+	} else {
+		d.slices.drop(api.Key(o))
 	}
 }
 
