@@ -152,7 +152,7 @@ func claimWarnings(c *corev1.PersistentVolumeClaim) (out []string) {
 // ClaimSpecWarnings says what a claim will not get as it is written.
 func ClaimSpecWarnings(s *corev1.PersistentVolumeClaimSpec, at *field.Path) (out []string) {
 	look := func(q resource.Quantity, at *field.Path) {
-		if q.MilliValue()%1000 != 0 {
+		if !wholeBytes(q) {
 			out = append(out, fmt.Sprintf("%s: fractional byte value %q is invalid, must be an integer",
 				at.Key(string(corev1.ResourceStorage)), q.String()))
 		}

@@ -1,6 +1,8 @@
 package api
 
 import (
+	"fmt"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -152,11 +154,16 @@ func validateSize(q resource.Quantity, at *field.Path) field.ErrorList {
 	switch {
 	case q.Sign() <= 0:
 		return field.ErrorList{field.Invalid(at, q.String(), "must be greater than zero")}
-	case q.MilliValue()%1000 != 0:
+	case q.CmpInt64(math.MaxInt64) > 0:
+		return field.ErrorList{field.Invalid(at, q.String(), fmt.Sprintf("must be at most %d", int64(math.MaxInt64)))}
+	case !wholeBytes(q):
 		return field.ErrorList{field.Invalid(at, q.String(), "must be an integer")}
 	}
 	return nil
 }
+
+// wholeBytes does not count thousandths, as Kubernetes does: of 900Pi there are more than a number can be.
+func wholeBytes(q resource.Quantity) bool { return q.CmpInt64(q.Value()) == 0 }
 
 // What claims and volumes ask for and ledge does not honour.
 var (

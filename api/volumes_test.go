@@ -59,6 +59,12 @@ func TestVolumeKinds(t *testing.T) {
 		{api.PersistentVolumeClaims, claim, `{"accessModes":["ReadWriteOncePod"],"storageClassName":"","volumeMode":"Block"}`, ""},
 		{api.PersistentVolumeClaims, claim, `{"resources":{"requests":{"storage":"0"}}}`, "spec.resources[storage]: Invalid"},
 		{api.PersistentVolumeClaims, claim, `{"resources":{"requests":{"storage":"100m"}}}`, "spec.resources[storage]: Invalid"},
+		{api.PersistentVolumeClaims, claim, `{"resources":{"requests":{"storage":"900Pi"}}}`, ""}, // in thousandths more than 63 bits
+		{api.PersistentVolumeClaims, claim, `{"resources":{"requests":{"storage":"9Ei"}}}`, ""},   // as the largest number, as on Kubernetes
+		{api.PersistentVolumeClaims, claim, `{"resources":{"requests":{"storage":"1.5"}}}`,
+			`spec.resources[storage]: Invalid value: "1500m": must be an integer`},
+		{api.PersistentVolumeClaims, claim, `{"resources":{"requests":{"storage":"10E"}}}`,
+			`spec.resources[storage]: Invalid value: "10E": must be at most 9223372036854775807`},
 		{api.PersistentVolumeClaims, `{"accessModes":["ReadWriteOnce"]}`, `{}`, "spec.resources[storage]: Required"},
 		{api.PersistentVolumeClaims, claim, `{"storageClassName":"../x"}`, "spec.storageClassName: Invalid"},
 		{api.PersistentVolumeClaims, claim, `{"volumeMode":"Tape"}`, "spec.volumeMode: Unsupported"},
@@ -70,6 +76,7 @@ func TestVolumeKinds(t *testing.T) {
 		{api.PersistentVolumes, volume, `{}`, ""},
 		{api.PersistentVolumes, volume, `{"capacity":{"cpu":"1"}}`, "spec.capacity: Unsupported"},
 		{api.PersistentVolumes, volume, `{"capacity":{"storage":"-1"}}`, "spec.capacity[storage]: Invalid"},
+		{api.PersistentVolumes, volume, `{"capacity":{"storage":"900Pi"}}`, ""},
 		{api.PersistentVolumes, volume, `{"persistentVolumeReclaimPolicy":"Recycle"}`, "spec.persistentVolumeReclaimPolicy: Unsupported"},
 		{api.PersistentVolumes, volume, `{"nfs":{"server":"s","path":"/p"}}`, "spec.nfs: Forbidden: may not specify more than 1"},
 		{api.PersistentVolumes, volume, `{"hostPath":null}`, "spec: Required value: must specify a volume type"},
