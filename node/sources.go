@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
+	"ledge/api/storage"
 	"ledge/node/downward"
 	"ledge/node/volume"
 )
@@ -237,19 +238,25 @@ func (s podSource) Claimed(ctx context.Context, vol *corev1.Volume) (*corev1.Per
 	case r.UID != c.UID:
 		return nil, of(fmt.Errorf("found PV object %s with a pv.Spec.ClaimRef.UID %s that does not point to claim UID %s", v.Name, r.UID, c.UID))
 	}
-	if at := api.NodeOfVolume(v); at != "" && at != s.a.cfg.Name && at != s.a.hostname() {
-		return nil, fmt.Errorf("volume %s lies on node %s: no matching NodeSelectorTerms", v.Name, at)
+	if err := s.a.reaches(v); err != nil {
+		return nil, fmt.Errorf("MountVolume.NodeAffinity check failed for volume %q : %w", v.Name, err)
 	}
 	return v, nil
 }
 
-// hostname is the label by which volumes are said to lie on this board.
-func (a *Agent) hostname() string {
-	n, ok := a.self.Get("", a.cfg.Name)
-	if !ok {
-		return ""
+// reaches says why a volume cannot be used on this board. A pod may have come here past the scheduler, and the same path is on every board.
+func (a *Agent) reaches(v *corev1.PersistentVolume) error {
+	if v.Spec.NodeAffinity == nil {
+		return nil
 	}
-	return n.Labels[corev1.LabelHostname]
+	self, ok := a.self.Get("", a.cfg.Name)
+	switch {
+	case !ok:
+		return fmt.Errorf("error retrieving node: node %q not found", a.cfg.Name)
+	case !storage.Reaches(v, self):
+		return said("no matching NodeSelectorTerms")
+	}
+	return nil
 }
 
 // namedBy are the ConfigMaps and Secrets that a pod names, each once.

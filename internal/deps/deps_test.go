@@ -81,7 +81,7 @@ var table = map[string][]string{
 	"controller/workload": {"api"},
 	"controller/jobs":     {"api", "api/batch", "controller/workload"},
 	"controller/machines": {"controller"},
-	"node":                {"api", "api/node", "runtime", "images", "network", "lease", "node/...", "internal/durable", "internal/grumble"},
+	"node":                {"api", "api/node", "api/storage", "runtime", "images", "network", "lease", "node/...", "internal/durable", "internal/grumble"},
 	"node/claims":         {"api", "api/storage", "host/quota", "internal/durable", "internal/grumble"}, // decision 117
 	"node/downward":       {"api"},
 	"node/evict":          {"api", "internal/grumble", "node/machine", "node/podstate", "node/pressure", "node/stats", "node/volume"},
