@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ledge/brain/place"
+	"ledge/node/volume"
 )
 
 // mountsBelow lists what is mounted below a directory and whatever stands behind a link there, the latest first: it may hide an
@@ -43,11 +44,15 @@ func mountsBelow(dir string) (points []string, err error) {
 	return points, nil
 }
 
-// unmountBelow takes down everything that is mounted below a directory, innermost first, and looks again: nothing may be left.
+// unmountBelow takes down everything that is mounted below a directory, innermost first, and looks again: nothing may be left. What the
+// board has mounted elsewhere stays, also where its directory was shown to pods.
 func unmountBelow(dir string) error {
 	for try := 0; ; try++ {
 		points, err := mountsBelow(dir)
 		if err != nil || len(points) == 0 {
+			return err
+		}
+		if err := volume.KeepApart(points...); err != nil {
 			return err
 		}
 		failed := fmt.Errorf("%s stays mounted; unmount it (umount), then reset again", points[0])

@@ -41,6 +41,29 @@ func TestRemoveDirSparesMounts(t *testing.T) {
 	}
 }
 
+// A directory of the board that a pod was given keeps what the board has mounted in it.
+func TestUnmountBelowSparesTheBoard(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("needs root")
+	}
+	board, at := filepath.Join(t.TempDir(), "mnt"), filepath.Join(t.TempDir(), "run")
+	usb := filepath.Join(board, "usb")
+	must(t, errors.Join(os.Mkdir(board, 0o700), os.MkdirAll(filepath.Join(at, "volume"), 0o700)))
+	must(t, unix.Mount("none", board, "tmpfs", 0, ""))
+	t.Cleanup(func() { must(t, unix.Unmount(board, unix.MNT_DETACH)) })
+	must(t, unix.Mount("", board, "", unix.MS_SHARED, ""))
+	must(t, os.Mkdir(usb, 0o700))
+	must(t, unix.Mount("none", usb, "tmpfs", 0, ""))
+	must(t, unix.Mount(board, filepath.Join(at, "volume"), "", unix.MS_BIND|unix.MS_REC, ""))
+	must(t, unmountBelow(at))
+	if points, err := mountsBelow(board); err != nil || len(points) != 1 || points[0] != usb {
+		t.Errorf("mounted on the board: %q %v", points, err)
+	}
+	if points, err := mountsBelow(at); err != nil || len(points) != 0 {
+		t.Errorf("left: %q %v", points, err)
+	}
+}
+
 // A reset that is cut short leaves what the next one knows the directory by.
 func TestRemoveDirMarksLast(t *testing.T) {
 	if os.Getuid() != 0 {

@@ -17,6 +17,7 @@ import (
 
 	"ledge/api"
 	"ledge/host/nfs"
+	"ledge/runtime"
 )
 
 // A claim's volume, and a share, is mounted at a place of the pod's own, as a kubelet does it: after a restart of the brain containers
@@ -151,16 +152,23 @@ func (v *Volumes) mountVolume(pod *corev1.Pod, vol *corev1.Volume, pv *corev1.Pe
 			return fmt.Errorf("applyFSGroup failed for vol %s: %w", pv.Name, err)
 		}
 	}
-	return bind(fd, v.lastingPlace(pod, vol), options)
+	outwards := mountsOutwards(pod, vol.Name)
+	if outwards { // of the copy it could not be said any more
+		if err := checkPropagation(runtime.Mount{Source: path, Propagation: "rshared"}); err != nil {
+			return err
+		}
+	}
+	return bind(fd, v.lastingPlace(pod, vol), options, outwards)
 }
 
 func readOnlyClaim(vol *corev1.Volume) bool {
 	return vol.PersistentVolumeClaim != nil && vol.PersistentVolumeClaim.ReadOnly
 }
 
-// bind mounts what was opened at a place that it makes, under these flags. A place with nothing mounted is never left for a container
-// to find.
-func bind(fd int, place string, flags uintptr) error {
+// bind mounts what was opened at a place that it makes, with all that is mounted below it, under these flags. A place with nothing mounted
+// is never left for a container to find. Under systemd a copy is its original's peer: what is mounted or unmounted in it is so in the
+// original too. Only a volume in which containers mount for the board (outwards) stays one.
+func bind(fd int, place string, flags uintptr, outwards bool) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return err
@@ -179,13 +187,28 @@ func bind(fd int, place string, flags uintptr) error {
 	if err := unix.Mount(fmt.Sprintf("/proc/self/fd/%d", fd), place, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("mount: %w", err)
 	}
-	if flags == 0 {
-		return nil
+	if !outwards {
+		if err = unix.Mount("", place, "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
+			err = fmt.Errorf("let nothing pass from the volume to the board: %w", err)
+		}
 	}
-	if err := unix.Mount("", place, "", unix.MS_BIND|unix.MS_REMOUNT|flags, ""); err != nil {
-		return errors.Join(fmt.Errorf("mount with the volume's options: %w", err), unix.Unmount(place, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW))
+	if err == nil && flags != 0 {
+		if err = unix.Mount("", place, "", unix.MS_BIND|unix.MS_REMOUNT|flags, ""); err != nil {
+			err = fmt.Errorf("mount with the volume's options: %w", err)
+		}
+	}
+	if err != nil {
+		return errors.Join(err, detach(place))
 	}
 	return nil
+}
+
+// detach takes a mount down with all that is mounted below it, here and nowhere else.
+func detach(place string) error {
+	if err := KeepApart(place); err != nil {
+		return err
+	}
+	return unix.Unmount(place, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
 }
 
 // bindFlags are the options that a directory of the board can be mounted with.
@@ -291,7 +314,7 @@ func (v *Volumes) leave(place string) error {
 				return nil // the child may still wait for the kernel, and nobody for it
 			}
 		default:
-			err = unix.Unmount(place, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
+			err = detach(place)
 		}
 		if err != nil {
 			return err

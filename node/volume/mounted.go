@@ -91,6 +91,9 @@ func unmountBelow(dirs ...string) error {
 		if len(list) == 0 {
 			return nil
 		}
+		if err := KeepApart(dirs...); err != nil {
+			return err
+		}
 		for _, m := range list {
 			if err = unix.Unmount(m, unix.UMOUNT_NOFOLLOW); err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 				err = fmt.Errorf("unmount volume %s: %w", m, err)
@@ -107,6 +110,31 @@ func unmountBelow(dirs ...string) error {
 			return fmt.Errorf("unmount volumes below %s: %d mounts are left", strings.Join(dirs, ", "), len(list))
 		}
 	}
+}
+
+// KeepApart sees to it that what is unmounted at and below directories is unmounted there only: the kernel repeats it in all peers of the
+// mount that it stands on, and a volume's peer is the board's own. Shares nobody looks at, and nothing else has a part in them.
+func KeepApart(dirs ...string) error {
+	list, err := mountinfo.GetMounts(func(m *mountinfo.Info) (skip, stop bool) {
+		return !slices.ContainsFunc(dirs, func(dir string) bool { return m.Mountpoint == dir || strings.HasPrefix(m.Mountpoint, dir+"/") }), false
+	})
+	if err != nil {
+		return fmt.Errorf("list mounts: %w", err)
+	}
+	carries := map[int]bool{}
+	for _, m := range list {
+		carries[m.Parent] = true
+	}
+	for _, m := range list {
+		if !carries[m.ID] || !strings.Contains(m.Optional, "shared:") || strings.HasPrefix(m.FSType, "nfs") {
+			continue
+		}
+		err := unix.Mount("", m.Mountpoint, "", unix.MS_PRIVATE, "")
+		if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) { // those say that it has gone
+			return fmt.Errorf("keep what happens in %s from the board: %w", m.Mountpoint, err)
+		}
+	}
+	return nil
 }
 
 // mountsBelow lists mount points at or below directories, by directory and in each deepest and latest first. The kernel's list

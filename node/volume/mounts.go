@@ -58,7 +58,7 @@ func (v *Volumes) Mounts(ctx context.Context, pod *corev1.Pod, c *corev1.Contain
 			return nil, err
 		}
 		if sub != "" {
-			if rm.Source, err = v.mountSubpath(pod, c.Name, n, rm.Source, sub); err != nil {
+			if rm.Source, err = v.mountSubpath(pod, c.Name, n, rm, sub); err != nil {
 				return nil, fmt.Errorf("failed to prepare subPath for volumeMount %q of container %q: %w", m.Name, c.Name, err)
 			}
 		}

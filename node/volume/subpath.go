@@ -10,6 +10,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
+
+	"ledge/runtime"
 )
 
 // A container can write to its volume, and so turn any part of a subPath into a symbolic link while it is being
@@ -84,9 +86,10 @@ func makePart(root int, above []string, name string, mode uint32) error {
 }
 
 // mountSubpath gives the path of what a subPath names: a mount of the very thing that was opened, at a place that no
-// container can reach. A restart of the container looks anew.
-func (v *Volumes) mountSubpath(pod *corev1.Pod, container string, n int, volume, sub string) (string, error) {
-	fd, err := openSubpath(volume, sub)
+// container can reach. A restart of the container looks anew. As with a whole volume, what is mounted or unmounted there stays there,
+// unless the container mounts for the board.
+func (v *Volumes) mountSubpath(pod *corev1.Pod, container string, n int, m runtime.Mount, sub string) (string, error) {
+	fd, err := openSubpath(m.Source, sub)
 	if err != nil {
 		return "", err
 	}
@@ -118,6 +121,12 @@ func (v *Volumes) mountSubpath(pod *corev1.Pod, container string, n int, volume,
 	}
 	if err := unix.Mount(fmt.Sprintf("/proc/self/fd/%d", fd), at, "", unix.MS_BIND, ""); err != nil {
 		return "", fmt.Errorf("mount: %w", err)
+	}
+	if m.Propagation == "rshared" {
+		return at, nil
+	}
+	if err := unix.Mount("", at, "", unix.MS_SLAVE, ""); err != nil {
+		return "", fmt.Errorf("let nothing pass from the volume to the board: %w", err)
 	}
 	return at, nil
 }

@@ -250,6 +250,11 @@ func (v *Volumes) Unmount(pod *corev1.Pod) error {
 	}
 	known := []string{filepath.Join(v.config, uid), v.FilesOf(uid)}
 	lasting := entries(filepath.Join(v.lasting, uid))
+	if len(lasting) > 0 {
+		if err := KeepApart(filepath.Join(v.subpaths, uid)); err != nil {
+			return fmt.Errorf("unmount volumes: %w", err)
+		}
+	}
 	for _, container := range entries(filepath.Join(v.subpaths, uid)) {
 		if len(lasting) == 0 {
 			known = append(entries(container), known...)
@@ -262,7 +267,7 @@ func (v *Volumes) Unmount(pod *corev1.Pod) error {
 		}
 	}
 	known = append(known, entries(filepath.Join(v.memory, uid))...)
-	if mountsOutwards(pod) || !unmountEach(known) {
+	if mountsOutwards(pod, "") || !unmountEach(known) {
 		if err := unmountBelow(v.dirs(uid)...); err != nil {
 			return err
 		}
@@ -282,12 +287,12 @@ func entries(dir string) (paths []string) {
 	return paths
 }
 
-// mountsOutwards: what a container mounts in a volume is mounted on the board too.
-func mountsOutwards(pod *corev1.Pod) bool {
+// mountsOutwards: what a container mounts in a volume, or in any if it has no name, is mounted on the board too.
+func mountsOutwards(pod *corev1.Pod, volume string) bool {
 	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
 			for _, m := range list[i].VolumeMounts {
-				if m.MountPropagation != nil && *m.MountPropagation == corev1.MountPropagationBidirectional {
+				if (volume == "" || m.Name == volume) && m.MountPropagation != nil && *m.MountPropagation == corev1.MountPropagationBidirectional {
 					return true
 				}
 			}

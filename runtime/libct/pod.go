@@ -209,7 +209,7 @@ func isMountPoint(p string) (bool, error) {
 	return own.Dev_major != parent.Dev_major || own.Dev_minor != parent.Dev_minor, nil
 }
 
-// unmountAll takes every mount off p, and checks.
+// unmountAll takes every mount off p, and checks. What is mounted below goes with it here only: a copy's peers keep theirs.
 func unmountAll(p string) error {
 	for range 16 {
 		mounted, err := isMountPoint(p)
@@ -221,6 +221,9 @@ func unmountAll(p string) error {
 		}
 		if !mounted {
 			return nil
+		}
+		if err := unix.Mount("", p, "", unix.MS_PRIVATE|unix.MS_REC, ""); err != nil {
+			return fmt.Errorf("unmount %s: %w", p, err)
 		}
 		if err := unix.Unmount(p, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW); err != nil {
 			return fmt.Errorf("unmount %s: %w", p, err)
