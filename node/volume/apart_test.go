@@ -5,10 +5,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 )
@@ -180,4 +182,57 @@ func TestMountsOfContainers(t *testing.T) {
 	if left, err := mountsBelow(run); err != nil || len(left) > 0 {
 		t.Errorf("left %q %v", left, err)
 	}
+}
+
+// TestVolumeKeepsItsFlags: a volume's options come to those that its directory is mounted with, and hold below it.
+func TestVolumeKeepsItsFlags(t *testing.T) {
+	if !underSystemd(t) {
+		return
+	}
+	board := disk(t, filepath.Join(t.TempDir(), "mnt"), unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC|unix.MS_NODIRATIME)
+	disk(t, filepath.Join(board, "usb"), unix.MS_NOSUID)
+	flags := func(at string) (has []string) {
+		t.Helper()
+		list, err := mountinfo.GetMounts(mountinfo.SingleEntryFilter(at))
+		if err != nil || len(list) != 1 {
+			t.Fatalf("%s: %v %v", at, list, err)
+		}
+		has = strings.Split(list[0].Options, ",")
+		slices.Sort(has)
+		return has
+	}
+	try := func(what string, options []string, do func(string, uintptr) error, top, below string) {
+		t.Helper()
+		at := filepath.Join(t.TempDir(), "copy")
+		if err := errors.Join(os.Mkdir(at, 0o755), unix.Mount(board, at, "", unix.MS_BIND|unix.MS_REC, "")); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := detach(at); err != nil {
+				t.Error(err)
+			}
+		})
+		wanted, err := bindOptions(options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := do(at, wanted); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		if got := strings.Join(flags(at), ","); got != top {
+			t.Errorf("%s: %s, want %s", what, got, top)
+		}
+		if got := strings.Join(flags(filepath.Join(at, "usb")), ","); got != below {
+			t.Errorf("%s, below: %s, want %s", what, got, below)
+		}
+	}
+	const all = "nodev,nodiratime,noexec,nosuid,"
+	try("older kernels", []string{"ro"}, restrictTop, all+"relatime,ro", "nosuid,relatime,rw")
+	try("older kernels", []string{"noatime"}, restrictTop, "noatime,"+all+"rw", "nosuid,relatime,rw")
+	if !canSetAttributes() {
+		t.Skip("the kernel has no mount_setattr")
+	}
+	try("read-only", []string{"ro"}, restrict, all+"relatime,ro", "nosuid,relatime,ro")
+	try("two options", []string{"noatime,nodev"}, restrict, "noatime,"+all+"rw", "noatime,nodev,nosuid,rw")
+	try("relatime", []string{"relatime"}, restrict, all+"relatime,rw", "nosuid,relatime,rw")
 }

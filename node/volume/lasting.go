@@ -193,9 +193,7 @@ func bind(fd int, place string, flags uintptr, outwards bool) error {
 		}
 	}
 	if err == nil && flags != 0 {
-		if err = unix.Mount("", place, "", unix.MS_BIND|unix.MS_REMOUNT|flags, ""); err != nil {
-			err = fmt.Errorf("mount with the volume's options: %w", err)
-		}
+		err = restrict(place, flags)
 	}
 	if err != nil {
 		return errors.Join(err, detach(place))
@@ -209,6 +207,57 @@ func detach(place string) error {
 		return err
 	}
 	return unix.Unmount(place, unix.UMOUNT_NOFOLLOW|unix.MNT_DETACH)
+}
+
+// restrictions are the flags of mount, what statfs calls them, and what mount_setattr does.
+var restrictions = []struct {
+	flag         uintptr
+	has          int64
+	set, instead uint64
+}{
+	{unix.MS_RDONLY, unix.ST_RDONLY, unix.MOUNT_ATTR_RDONLY, 0},
+	{unix.MS_NOSUID, unix.ST_NOSUID, unix.MOUNT_ATTR_NOSUID, 0},
+	{unix.MS_NODEV, unix.ST_NODEV, unix.MOUNT_ATTR_NODEV, 0},
+	{unix.MS_NOEXEC, unix.ST_NOEXEC, unix.MOUNT_ATTR_NOEXEC, 0},
+	{unix.MS_NOATIME, unix.ST_NOATIME, unix.MOUNT_ATTR_NOATIME, unix.MOUNT_ATTR__ATIME},
+	{unix.MS_RELATIME, unix.ST_RELATIME, unix.MOUNT_ATTR_RELATIME, unix.MOUNT_ATTR__ATIME},
+	{unix.MS_NODIRATIME, unix.ST_NODIRATIME, unix.MOUNT_ATTR_NODIRATIME, 0},
+}
+
+// restrict puts a mount, and all that is mounted below it, under flags besides those that it has.
+func restrict(place string, flags uintptr) error {
+	if !canSetAttributes() {
+		return restrictTop(place, flags)
+	}
+	var attr unix.MountAttr
+	for _, r := range restrictions {
+		if flags&r.flag != 0 {
+			attr.Attr_set |= r.set
+			attr.Attr_clr |= r.instead
+		}
+	}
+	if err := unix.MountSetattr(unix.AT_FDCWD, place, unix.AT_RECURSIVE|unix.AT_SYMLINK_NOFOLLOW, &attr); err != nil {
+		return fmt.Errorf("mount with the volume's options: %w", err)
+	}
+	return nil
+}
+
+// restrictTop does so on kernels before 5.12, to the mount itself: it sets exactly the flags that it is given, so they are those that the
+// mount has and the new ones.
+func restrictTop(place string, flags uintptr) error {
+	var st unix.Statfs_t
+	if err := unix.Statfs(place, &st); err != nil {
+		return fmt.Errorf("look at the volume's own options: %w", err)
+	}
+	for _, r := range restrictions {
+		if int64(st.Flags)&r.has != 0 {
+			flags |= r.flag
+		}
+	}
+	if err := unix.Mount("", place, "", unix.MS_BIND|unix.MS_REMOUNT|flags, ""); err != nil {
+		return fmt.Errorf("mount with the volume's options: %w", err)
+	}
+	return nil
 }
 
 // bindFlags are the options that a directory of the board can be mounted with.
