@@ -201,6 +201,26 @@ metadata: {name: settings}
 data: {colour: blue}
 ---
 apiVersion: v1
+kind: PersistentVolume
+metadata: {name: claimed}
+spec: {capacity: {storage: 1Mi}, accessModes: [ReadWriteOnce], hostPath: {path: %[1]s}, claimRef: {namespace: default, name: claimed}}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: claimed}
+spec: {accessModes: [ReadWriteOnce], storageClassName: "", volumeName: claimed, resources: {requests: {storage: 1Mi}}}
+---
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: outwards}
+spec: {capacity: {storage: 1Mi}, accessModes: [ReadWriteOnce], hostPath: {path: %[1]s}, claimRef: {namespace: default, name: outwards}}
+---
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: outwards}
+spec: {accessModes: [ReadWriteOnce], storageClassName: "", volumeName: outwards, resources: {requests: {storage: 1Mi}}}
+---
+apiVersion: v1
 kind: Pod
 metadata: {name: mounts}
 spec:
@@ -210,6 +230,8 @@ spec:
   - {name: scratch, emptyDir: {sizeLimit: 50Mi}}
   - {name: memory, emptyDir: {medium: Memory, sizeLimit: 1Mi}}
   - {name: board, hostPath: {path: %[1]s, type: Directory}}
+  - {name: claimed, persistentVolumeClaim: {claimName: claimed}}
+  - {name: outwards, persistentVolumeClaim: {claimName: outwards}}
   containers:
   - name: web
     image: ledge.local/self
@@ -226,6 +248,8 @@ spec:
     - {name: board, mountPath: /alone}
     - {name: board, mountPath: /top, readOnly: true}
     - {name: board, mountPath: /below, readOnly: true, recursiveReadOnly: Enabled}
+    - {name: claimed, mountPath: /claimed, mountPropagation: HostToContainer}
+    - {name: outwards, mountPath: /outwards, mountPropagation: Bidirectional}
 `
 
 // inMounts runs f in the mount namespace of a process, on a thread that is then thrown away.
@@ -255,7 +279,7 @@ func TestVolumeMounts(t *testing.T) {
 	must(t, unix.Mount("tmpfs", shared, "tmpfs", 0, ""))
 	t.Cleanup(func() { must(t, unix.Unmount(shared, unix.MNT_DETACH)) })
 	must(t, unix.Mount("", shared, "", unix.MS_SHARED, ""))
-	for _, d := range []string{"before", "after", "theirs"} {
+	for _, d := range []string{"before", "after", "theirs", "claims", "own"} {
 		must(t, os.Mkdir(filepath.Join(shared, d), 0o755))
 	}
 	tmpfs := func(dir string) {
@@ -272,7 +296,8 @@ func TestVolumeMounts(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join("/proc", fmt.Sprint(pid), "root/own/x"), []byte("own"), 0o600))
 	for path, want := range map[string]string{"/etc/colour": "blue", "/scratch/logs/mounts/x": "own", "/both/before/f": "before",
 		"/in/before/f":    "before",
-		"/alone/before/f": "before", "/top/before/f": "before", "/below/before/f": "before", "/both/after/f": "after", "/in/after/f": "after"} {
+		"/alone/before/f": "before", "/top/before/f": "before", "/below/before/f": "before", "/both/after/f": "after", "/in/after/f": "after",
+		"/claimed/before/f": "before", "/claimed/after/f": "after", "/outwards/before/f": "before", "/outwards/after/f": "after"} {
 		if got := inside(pid, path); got != want {
 			t.Errorf("%s: %q, want %q", path, got, want)
 		}
@@ -290,17 +315,21 @@ func TestVolumeMounts(t *testing.T) {
 	if err := os.WriteFile(fmt.Sprintf("/proc/%d/root/memory/big", pid), make([]byte, 2<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("more than a volume in memory holds: %v", err)
 	}
-	must(t, inMounts(pid, func() error { return unix.Mount("tmpfs", "/both/theirs", "tmpfs", 0, "") }))
-	must(t, inMounts(pid, func() error { return os.WriteFile("/both/theirs/f", []byte("theirs"), 0o600) }))
-	if data, err := os.ReadFile(filepath.Join(shared, "theirs/f")); err != nil || string(data) != "theirs" {
-		t.Errorf("a mount of the container did not come out: %q %v", data, err)
+	for from, to := range map[string]string{"/both/theirs": "theirs", "/outwards/claims": "claims"} {
+		must(t, inMounts(pid, func() error { return unix.Mount("tmpfs", from, "tmpfs", 0, "") }))
+		must(t, inMounts(pid, func() error { return os.WriteFile(from+"/f", []byte(to), 0o600) }))
+		if data, err := os.ReadFile(filepath.Join(shared, to, "f")); err != nil || string(data) != to {
+			t.Errorf("a mount of the container did not come out: %q %v", data, err)
+		}
 	}
+	must(t, inMounts(pid, func() error { return unix.Mount("tmpfs", "/claimed/own", "tmpfs", 0, "") }))
+	must(t, os.Remove(filepath.Join(shared, "own"))) // nothing is mounted there on the board
 
 	_ = b.signal(syscall.SIGKILL)
 	b.serve()
 	b.must("delete", "pod", "mounts")
 	b.noVolumes()
-	for _, d := range []string{"theirs", "after", "before"} {
+	for _, d := range []string{"theirs", "claims", "after", "before"} { // all are there still
 		must(t, unix.Unmount(filepath.Join(shared, d), 0))
 	}
 }
