@@ -12,6 +12,10 @@ type Fencer interface {
 	Add(ctx context.Context, about []netip.Addr, f Fence) error
 	// Prune fences exactly these. It reads what the kernel has, where others may have changed it, and changes only what differs.
 	Prune(ctx context.Context, f Fence) error
+	// Merge fences exactly these, as Prune, but lets those in whom the kernel lets in already: who else may be is not all known. That does not
+	// hold for own, the addresses of this board's pods, of which all is known. Of an own address that is false only part of what it may is:
+	// it stays fenced as it is.
+	Merge(ctx context.Context, own map[netip.Addr]bool, f Fence) error
 	// Delete removes every rule.
 	Delete(ctx context.Context) error
 }

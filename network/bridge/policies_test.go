@@ -322,6 +322,74 @@ func TestPoliciesAreMended(t *testing.T) {
 	}
 }
 
+// TestPoliciesAreMerged: who is let in stays so while not all are known who may be, but for pods of this board (N-14.4).
+func TestPoliciesAreMerged(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	l := newLab(t)
+	s := l.node("ledge0", "10.77.0.0/24")
+	a, b, c := l.pod(s, "a"), l.pod(s, "b"), l.pod(s, "c")
+	l.serve(a.NetNS, "a", "tcp", ":80")
+	at := func(p testPod) netip.Addr { return netip.MustParseAddr(p.ip) }
+	fenceOf := func(friends ...testPod) network.Fence {
+		own := policy.Pod{Namespace: "x", Name: "a", Labels: map[string]string{"pod": "a"}, Addrs: []netip.Addr{at(a)}}
+		w := policy.World{Pods: []policy.Pod{own}, Policies: []*networkingv1.NetworkPolicy{policyOf("x", networkingv1.NetworkPolicySpec{
+			PodSelector: *labelled("pod", "a"), PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
+			Ingress: []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{{PodSelector: labelled("is", "friend")}}}}})}}
+		for _, p := range friends {
+			w.Pods = append(w.Pods, policy.Pod{Namespace: "x", Name: p.UID, Labels: map[string]string{"is": "friend"}, Addrs: []netip.Addr{at(p)}})
+		}
+		return policy.NewCompiler(w).Fence([]policy.Pod{own})
+	}
+	let := func(what string, friends ...testPod) {
+		t.Helper()
+		pods, got := []testPod{b, c}, make([]string, 2)
+		var wait sync.WaitGroup
+		for i, p := range pods {
+			wait.Go(func() { got[i] = l.ask(p.NetNS, "tcp", a.ip+":80") })
+		}
+		wait.Wait()
+		for i, p := range pods {
+			if slices.ContainsFunc(friends, func(f testPod) bool { return f.UID == p.UID }) {
+				l.expect(what+": "+p.UID, got[i], "a "+p.ip)
+			} else {
+				l.fails(what+": "+p.UID, got[i])
+			}
+		}
+	}
+	first := fence.New(fence.Config{Bridge: "ledge0", NetNS: l.host})
+	defer func() { l.must(first.Delete(context.Background())) }()
+	l.must(first.Prune(t.Context(), fenceOf(b)))
+	let("at first", b)
+	f := fence.New(fence.Config{Bridge: "ledge0", NetNS: l.host}) // the next process
+	others := map[netip.Addr]bool{at(a): true}
+	l.must(f.Merge(t.Context(), others, fenceOf()))
+	let("unheard of", b)
+	l.must(f.Merge(t.Context(), others, fenceOf(c)))
+	let("one more", b, c)
+	l.in(l.host, func() error {
+		conn, err := nftables.New()
+		if err != nil {
+			return err
+		}
+		conn.FlushChain(&nftables.Chain{Name: "forward", Table: &nftables.Table{Name: "ledgenp_ledge0", Family: nftables.TableFamilyIPv4}})
+		return conn.Flush()
+	})
+	l.must(f.Merge(t.Context(), map[netip.Addr]bool{at(a): true, at(c): true}, fenceOf()))
+	let("of this board, in a table that somebody has changed", b)
+	l.must(f.Merge(t.Context(), map[netip.Addr]bool{at(a): false}, policy.Closed([]policy.Pod{{Addrs: []netip.Addr{at(a)}}})))
+	let("known in part", b)
+	l.must(f.Merge(t.Context(), others, policy.Closed([]policy.Pod{{Addrs: []netip.Addr{at(a)}}})))
+	let("closed")
+	l.must(f.Merge(t.Context(), others, fenceOf()))
+	let("the set has stayed", b)
+	l.must(f.Prune(t.Context(), fenceOf()))
+	let("all is known")
+	l.must(f.Merge(t.Context(), others, network.Fence{}))
+	let("no policy", b, c)
+}
+
 // TestPoliciesInTime: a pod that a policy selects has not one packet before the policy holds, whoever hurries (N-14.3).
 func TestPoliciesInTime(t *testing.T) {
 	l := newLab(t)

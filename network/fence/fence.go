@@ -16,6 +16,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 
@@ -63,7 +64,7 @@ func (n *Fencer) Add(ctx context.Context, about []netip.Addr, f network.Fence) e
 				return err
 			}
 		}
-		err := n.apply(f, about)
+		err := n.apply(f, part{about: about})
 		if err == nil || !stale(err) {
 			return err
 		}
@@ -72,28 +73,48 @@ func (n *Fencer) Add(ctx context.Context, about []netip.Addr, f network.Fence) e
 		if err := n.read(); err != nil {
 			return err
 		}
-		return n.apply(f, about)
+		return n.apply(f, part{about: about})
 	})
 }
 
 // Prune implements network.Fencer.
 func (n *Fencer) Prune(ctx context.Context, f network.Fence) error {
 	return n.do(ctx, func() error {
-		gen, err := nft.Generation()
-		if err != nil {
+		if err := n.look(); err != nil {
 			return err
 		}
-		if !n.known || gen != n.applied {
-			if err := n.read(); err != nil {
-				return err
-			}
-			n.applied = gen
-		}
-		if err := n.apply(f, nil); err != nil {
+		if err := n.apply(f, all); err != nil {
 			return err
 		}
 		return n.sweep(f)
 	})
+}
+
+// Merge implements network.Fencer. Chains and sets that nothing leads to stay until Prune knows that nobody needs them.
+func (n *Fencer) Merge(ctx context.Context, own map[netip.Addr]bool, f network.Fence) error {
+	p := part{whole: true, own: map[string]bool{}}
+	for a, sure := range own {
+		p.own[string(a.AsSlice())] = sure
+	}
+	return n.do(ctx, func() error {
+		if err := n.look(); err != nil {
+			return err
+		}
+		return n.apply(f, p)
+	})
+}
+
+// look reads what the kernel has, where others may have changed it.
+func (n *Fencer) look() error {
+	gen, err := nft.Generation()
+	if err != nil || n.known && gen == n.applied {
+		return err
+	}
+	if err := n.read(); err != nil {
+		return err
+	}
+	n.applied = gen
+	return nil
 }
 
 // Delete implements network.Fencer.
@@ -105,7 +126,7 @@ func (n *Fencer) Delete(ctx context.Context) error {
 			}
 			return err
 		}
-		return n.apply(network.Fence{}, nil)
+		return n.apply(network.Fence{}, all)
 	})
 }
 
@@ -160,6 +181,13 @@ func (l *layout) clone() *layout {
 		nets: maps.Clone(l.nets)}
 }
 
+func (l *layout) peers(set string) map[string]bool {
+	if l == nil {
+		return nil
+	}
+	return l.pods[set]
+}
+
 func (l *layout) empty() bool { return len(l.in) == 0 && len(l.out) == 0 }
 
 // layouts splits a fence by family.
@@ -208,10 +236,33 @@ func layouts(f network.Fence) map[bool]*layout {
 	return out
 }
 
-// apply makes the kernel's tables what a fence says, or, of the addresses that it is about, what it says of them. It writes nothing
-// where nothing differs.
-func (n *Fencer) apply(f network.Fence, about []netip.Addr) error {
-	want, whole := layouts(f), about == nil
+// part is what of a table is to be as a fence says.
+type part struct {
+	about []netip.Addr    // without whole: what leads from these addresses, no more
+	whole bool            // what leads from any address
+	own   map[string]bool // not nil: of sets these alone; what leads from one that is false stays
+}
+
+var all = part{whole: true}
+
+// leaves says that what leads from an address stays.
+func (p part) leaves(a string) bool {
+	if p.whole {
+		sure, is := p.own[a]
+		return is && !sure
+	}
+	return !slices.ContainsFunc(p.about, func(x netip.Addr) bool { return string(x.AsSlice()) == a })
+}
+
+// holds says that an address stays in the sets that have it.
+func (p part) holds(a string) bool {
+	_, is := p.own[a]
+	return !p.whole || p.own != nil && !is
+}
+
+// apply makes a part of the kernel's tables what a fence says. It writes nothing where nothing differs.
+func (n *Fencer) apply(f network.Fence, of part) error {
+	want, whole := layouts(f), of.whole
 	c, err := n.nft.Get()
 	if err != nil {
 		return err
@@ -238,9 +289,16 @@ func (n *Fencer) apply(f network.Fence, about []netip.Addr) error {
 			if err := k.create(); err != nil {
 				return err
 			}
+			for name := range w.pods {
+				for a := range h.peers(name) {
+					if of.holds(a) {
+						w.pods[name][a] = true
+					}
+				}
+			}
 			h, wrote = newLayout(), true
 		}
-		after, did, err := k.change(h, w, about)
+		after, did, err := k.change(h, w, of)
 		if err != nil {
 			return err
 		}

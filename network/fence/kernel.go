@@ -3,7 +3,6 @@ package fence
 import (
 	"fmt"
 	"hash/fnv"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -205,11 +204,11 @@ func (f family) marks(rules [][]expr.Any) (string, error) {
 	return strings.Join(out, " "), nil
 }
 
-// change turns what a table has into what is wanted; of some addresses only, if it is about these.
-func (k kernel) change(have, want *layout, about []netip.Addr) (after *layout, did bool, err error) {
+// change turns a part of what a table has into what is wanted.
+func (k kernel) change(have, want *layout, of part) (after *layout, did bool, err error) {
 	after = have.clone()
 	for name, pods := range want.pods {
-		if err := k.changePods(after, name, pods, about == nil, &did); err != nil {
+		if err := k.changePods(after, name, pods, of, &did); err != nil {
 			return nil, false, err
 		}
 	}
@@ -244,11 +243,11 @@ func (k kernel) change(have, want *layout, about []netip.Addr) (after *layout, d
 		}
 		after.chains[name], did = marks, true
 	}
-	moved, err := k.changeLeads(after, want, about)
+	moved, err := k.changeLeads(after, want, of)
 	return after, did || moved, err
 }
 
-func (k kernel) changePods(after *layout, name string, want map[string]bool, whole bool, did *bool) error {
+func (k kernel) changePods(after *layout, name string, want map[string]bool, of part, did *bool) error {
 	set, old := k.podsSet(name), after.pods[name]
 	if old == nil {
 		if err := k.c.AddSet(set, nil); err != nil {
@@ -266,10 +265,10 @@ func (k kernel) changePods(after *layout, name string, want map[string]bool, who
 	for a := range old {
 		switch {
 		case want[a]:
-		case whole:
-			remove = append(remove, nftables.SetElement{Key: []byte(a)})
-		default:
+		case of.holds(a):
 			next[a] = true
+		default:
+			remove = append(remove, nftables.SetElement{Key: []byte(a)})
 		}
 	}
 	after.pods[name] = next
@@ -310,11 +309,8 @@ func (k kernel) setNets(name string, spans []network.Span, there bool) error {
 }
 
 // changeLeads changes which address leads to which chain.
-func (k kernel) changeLeads(after, want *layout, about []netip.Addr) (did bool, err error) {
+func (k kernel) changeLeads(after, want *layout, of part) (did bool, err error) {
 	fixed := k.fixed()
-	stays := func(a string) bool {
-		return about != nil && !slices.ContainsFunc(about, func(x netip.Addr) bool { return string(x.AsSlice()) == a })
-	}
 	before := addressesOf(after)
 	for _, d := range []struct {
 		set         string
@@ -323,7 +319,7 @@ func (k kernel) changeLeads(after, want *layout, about []netip.Addr) (did bool, 
 		var add, remove []nftables.SetElement
 		for a, chain := range d.after {
 			now, is := d.want[a]
-			if is && now == chain || stays(a) {
+			if is && now == chain || of.leaves(a) {
 				continue
 			}
 			remove = append(remove, lead(a, chain))

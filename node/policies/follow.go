@@ -138,6 +138,10 @@ func (l *Loop) put(o api.Object) {
 	l.policies[name] = &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace, Name: p.Name}, Spec: p.Spec}
 }
 
+func byName(ports []networkingv1.NetworkPolicyPort) bool {
+	return slices.ContainsFunc(ports, func(x networkingv1.NetworkPolicyPort) bool { return x.Port != nil && x.Port.StrVal != "" })
+}
+
 // scopes are the namespaces whose pods the policies of this board's pods name; "" is all. spaces: they name namespaces by labels.
 func (l *Loop) scopes(own []policy.Pod) (out map[string]bool, spaces bool) {
 	out = map[string]bool{}
@@ -171,7 +175,7 @@ func (l *Loop) scopes(own []policy.Pod) (out map[string]bool, spaces bool) {
 			add(p, r.From, false)
 		}
 		for _, r := range p.Spec.Egress {
-			add(p, r.To, slices.ContainsFunc(r.Ports, func(x networkingv1.NetworkPolicyPort) bool { return x.Port != nil && x.Port.StrVal != "" }))
+			add(p, r.To, byName(r.Ports))
 		}
 	}
 	if len(out) > mostScopes {
@@ -192,27 +196,34 @@ type followers struct {
 
 func newFollowers(l *Loop) *followers { return &followers{l: l, wake: make(chan struct{}, 1)} }
 
-// want says what to follow from now on; true: all of it was heard. The Loop is locked.
+// want says what to follow from now on; true: all of it was heard. Until then what was wanted before is followed, too: the pods that it
+// holds may be among those that are not heard of yet. The Loop is locked.
 func (f *followers) want(scopes map[string]bool, spaces bool) bool {
 	l := f.l
+	complete := !spaces || l.heard[heardSpaces]
+	for scope := range scopes {
+		complete = complete && l.heard[scope]
+	}
+	follow, more := maps.Clone(scopes), 0
+	for scope := range l.peers {
+		if scopes[scope] {
+			continue
+		}
+		if more++; complete || more > mostScopes {
+			delete(l.peers, scope)
+			delete(l.heard, scope)
+		} else {
+			follow[scope] = true
+		}
+	}
 	f.mu.Lock()
-	if spaces != f.spaces && spaces || !maps.Equal(scopes, f.wanted) {
-		f.wanted, f.spaces = scopes, f.spaces || spaces
+	defer f.mu.Unlock()
+	if spaces && !f.spaces || !maps.Equal(follow, f.wanted) {
+		f.wanted, f.spaces = follow, f.spaces || spaces
 		select {
 		case f.wake <- struct{}{}:
 		default:
 		}
-	}
-	f.mu.Unlock()
-	for scope := range l.peers { // what nobody names any more
-		if !scopes[scope] {
-			delete(l.peers, scope)
-			delete(l.heard, scope)
-		}
-	}
-	complete := !spaces || l.heard[heardSpaces]
-	for scope := range scopes {
-		complete = complete && l.heard[scope]
 	}
 	return complete
 }

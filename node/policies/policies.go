@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
@@ -47,9 +49,10 @@ type Loop struct {
 	around *followers
 
 	mu       sync.Mutex
-	none     bool // it is known that there is no policy
-	handed   bool // all pods of this board are known
-	late     bool // what was not heard by now is not waited for
+	none     bool      // it is known that there is no policy
+	handed   bool      // all pods of this board are known
+	late     bool      // policies were not heard by now, and are not waited for
+	partial  time.Time // since when something that is wanted is not heard
 	policies map[types.NamespacedName]*networkingv1.NetworkPolicy
 	shut     map[string]bool              // namespaces with more policies than are kept
 	spaces   map[string]map[string]string // labels of namespaces
@@ -91,7 +94,8 @@ func (l *Loop) Handed() {
 }
 
 const (
-	// silence is how long pods wait to be told of policies by a control plane that says nothing. Then they are connected, and shut.
+	// silence is how long pods wait to be told of policies by a control plane that says nothing. Then they are connected, and shut. So
+	// long, too, policies wait for the pods that they name.
 	silence = 30 * time.Second
 	// pause between transactions: what changes meanwhile comes together in the next.
 	pause = 50 * time.Millisecond
@@ -175,13 +179,13 @@ func (l *Loop) Known(ctx context.Context) error {
 func (l *Loop) giveUp() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.late = true
-	if !l.heard[heardPolicies] {
-		slog.Warn("the control plane has not told what network policies there are; until it does, pods that start now talk to nobody but this board",
-			"after", silence)
+	if l.heard[heardPolicies] || l.none {
+		return
 	}
+	l.late = true
+	slog.Warn("the control plane has not told what network policies there are; until it does, pods that start now talk to nobody but this board",
+		"after", silence)
 	once(l.known)
-	l.poke()
 }
 
 // Guard implements what network.Guarded asks: the policies of a pod hold when it returns nil.
@@ -277,7 +281,8 @@ func (l *Loop) hold(ctx context.Context) error {
 	}
 }
 
-// sync fences the pods of this board. Until everything was heard once it does nothing: what holds may be more than is known.
+// sync fences the pods of this board. Until everything was heard it takes nothing from those that are let in: what holds may be more than
+// is known. It waits a while for that, and then adds what it knows, such as a new pod of this board.
 func (l *Loop) sync(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -286,7 +291,14 @@ func (l *Loop) sync(ctx context.Context) error {
 	}
 	own := l.own()
 	complete := l.around.want(l.scopes(own))
-	if !complete && !l.late {
+	switch {
+	case complete:
+		l.partial = time.Time{}
+	case l.partial.IsZero():
+		l.partial = time.Now()
+		time.AfterFunc(silence, l.poke)
+		return nil
+	case time.Since(l.partial) < silence:
 		return nil
 	}
 	var open, closed []policy.Pod
@@ -306,8 +318,30 @@ func (l *Loop) sync(ctx context.Context) error {
 		maps.Copy(fence.Chains, more.Chains)
 	}
 	l.room(c.Short())
-	l.trouble = l.cfg.Fencer.Prune(ctx, fence)
+	if complete {
+		l.trouble = l.cfg.Fencer.Prune(ctx, fence)
+	} else {
+		l.trouble = l.cfg.Fencer.Merge(ctx, l.sure(own), fence)
+	}
 	return l.trouble
+}
+
+// sure are the addresses of this board's pods; true: what leads from it is known although pods of other boards are not. What a port's name
+// means only these tell.
+func (l *Loop) sure(own []policy.Pod) map[netip.Addr]bool {
+	out := map[netip.Addr]bool{}
+	for _, p := range own {
+		named := false
+		for _, of := range l.policies {
+			sel, err := metav1.LabelSelectorAsSelector(&of.Spec.PodSelector)
+			named = named || err == nil && of.Namespace == p.Namespace && sel.Matches(labels.Set(p.Labels)) &&
+				slices.ContainsFunc(of.Spec.Egress, func(r networkingv1.NetworkPolicyEgressRule) bool { return byName(r.Ports) })
+		}
+		for _, a := range p.Addrs {
+			out[a] = !named
+		}
+	}
+	return out
 }
 
 // room says once that there is more than a board holds.

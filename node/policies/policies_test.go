@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"ledge/api"
 	"ledge/api/kinds"
@@ -53,6 +54,27 @@ func (k *kernel) Prune(_ context.Context, f network.Fence) error {
 	return k.note("prune %d", len(f.In)+len(f.Out))
 }
 
+func (k *kernel) Merge(_ context.Context, own map[netip.Addr]bool, f network.Fence) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.fence = f
+	return k.note("merge %v", own)
+}
+
+// peers are the addresses that the last fence lets in.
+func (k *kernel) peers() string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	out := []string{}
+	for _, set := range k.fence.Sets {
+		for _, span := range set {
+			out = append(out, span.First.String())
+		}
+	}
+	slices.Sort(out)
+	return fmt.Sprint(slices.Compact(out))
+}
+
 func (k *kernel) Delete(context.Context) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -76,6 +98,7 @@ type stage struct {
 	mu     sync.Mutex
 	asked  []string // what was listed
 	away   error
+	deaf   error // to lists of pods
 	pods   []*corev1.Pod
 }
 
@@ -99,6 +122,9 @@ func (s *stage) List(ctx context.Context, kind *api.Kind, opts api.ListOptions) 
 	s.mu.Lock()
 	s.asked = append(s.asked, strings.TrimSpace(kind.Resource+" "+opts.Namespace))
 	away := s.away
+	if kind == api.Pods && s.deaf != nil {
+		away = s.deaf
+	}
 	s.mu.Unlock()
 	if away != nil {
 		return api.List{}, away
@@ -150,7 +176,8 @@ func (s *stage) policy(namespace string, from ...networkingv1.NetworkPolicyPeer)
 
 func (s *stage) space(name string) {
 	s.t.Helper()
-	_, err := s.Client.Create(s.t.Context(), api.Namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, api.WriteOptions{})
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"of": name[:1]}}}
+	_, err := s.Client.Create(s.t.Context(), api.Namespaces, ns, api.WriteOptions{})
 	must(s.t, err)
 }
 
@@ -246,13 +273,7 @@ func TestWhoIsHeardOf(t *testing.T) {
 		if got := fmt.Sprint(s.asked); got != "[networkpolicies namespaces pods x pods y]" && got != "[networkpolicies pods x namespaces pods y]" {
 			t.Errorf("asked for %v", got)
 		}
-		var peers []string
-		for _, set := range s.kernel.fence.Sets {
-			for _, span := range set {
-				peers = append(peers, span.First.String())
-			}
-		}
-		if slices.Sort(peers); fmt.Sprint(peers) != "[10.1.0.2 10.1.0.3]" {
+		if peers := s.kernel.peers(); peers != "[10.1.0.2 10.1.0.3]" {
 			t.Errorf("let through: %v", peers)
 		}
 		s.kernel.told()
@@ -310,6 +331,115 @@ func TestNotTold(t *testing.T) {
 		must(t, connect(l, a, "10.0.0.2"))
 		settle()
 		s.tells("not told", "")
+	})
+}
+
+// deafen has lists of the pods of a namespace fail from now on.
+func (s *stage) deafen(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.deaf = err
+}
+
+// TestRestart: a process that starts while it cannot hear of pods of other boards takes nobody out (N-14.4).
+func TestRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.space("x")
+		s.pod("x", "other", "10.1.0.2", false)
+		s.pod("x", "a", "10.0.0.2", true)
+		s.policy("x", networkingv1.NetworkPolicyPeer{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "other"}}})
+		l, end := s.run(s)
+		l.Handed()
+		settle()
+		s.tells("the first", "prune 1")
+		end()
+		s.deafen(apierrors.NewServiceUnavailable("no route to host"))
+		l, end = s.run(s)
+		defer end()
+		l.Handed()
+		time.Sleep(silence - time.Second)
+		s.tells("at first", "")
+		time.Sleep(2 * time.Second)
+		s.tells("after a while", "merge map[10.0.0.2:true]")
+		s.pod("x", "b", "10.0.0.3", true)
+		l.Handed()
+		settle()
+		s.tells("a pod that comes", "merge map[10.0.0.2:true 10.0.0.3:true]")
+		s.deafen(nil)
+		time.Sleep(20 * time.Second)
+		s.tells("heard", "prune 2")
+		if peers := s.kernel.peers(); peers != "[10.1.0.2]" {
+			t.Errorf("let through: %v", peers)
+		}
+	})
+}
+
+// TestPortsOfOthers: what a port's name means only the pods of other boards tell. Until these are heard of, a pod stays as it is.
+func TestPortsOfOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.space("x")
+		s.pod("x", "a", "10.0.0.2", true)
+		name := intstr.FromString("web")
+		p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "p"}}
+		p.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeEgress}
+		p.Spec.Egress = []networkingv1.NetworkPolicyEgressRule{{Ports: []networkingv1.NetworkPolicyPort{{Port: &name}}}}
+		_, err := s.Client.Create(t.Context(), networking.NetworkPolicies, p, api.WriteOptions{})
+		must(t, err)
+		s.deafen(apierrors.NewServiceUnavailable("no route to host"))
+		l, end := s.run(s)
+		defer end()
+		l.Handed()
+		time.Sleep(silence + time.Second)
+		s.tells("unheard", "merge map[10.0.0.2:false]")
+	})
+}
+
+// TestNinthNamespace: pods of namespaces that were followed one by one stay, and are followed, until those of all are heard of (N-14.4).
+func TestNinthNamespace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.space("x")
+		s.pod("x", "a", "10.0.0.2", true)
+		for i := range mostScopes {
+			ns := fmt.Sprintf("n%d", i)
+			s.space(ns)
+			s.pod(ns, "other", fmt.Sprintf("10.1.0.%d", i+1), false)
+		}
+		s.policy("x", networkingv1.NetworkPolicyPeer{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"of": "n"}}})
+		l, end := s.run(s)
+		defer end()
+		l.Handed()
+		time.Sleep(2 * silence)
+		follows := func(what string, want int) {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			if len(l.peers) != want {
+				t.Errorf("%s: follows %d scopes, want %d", what, len(l.peers), want)
+			}
+		}
+		follows("at first", mostScopes)
+		all := "10.1.0.1 10.1.0.2 10.1.0.3 10.1.0.4 10.1.0.5 10.1.0.6 10.1.0.7 10.1.0.8"
+		if peers := s.kernel.peers(); peers != "["+all+"]" {
+			t.Fatalf("let through: %v", peers)
+		}
+		s.deafen(apierrors.NewServiceUnavailable("no route to host"))
+		s.space("n9")
+		time.Sleep(2 * silence)
+		s.pod("n1", "second", "10.1.0.90", false)
+		settle()
+		if peers := s.kernel.peers(); peers != "["+all+" 10.1.0.90]" {
+			t.Errorf("unheard: let through: %v", peers)
+		}
+		s.deafen(nil)
+		time.Sleep(20 * time.Second)
+		s.pod("n9", "other", "10.1.0.99", false)
+		settle()
+		if peers := s.kernel.peers(); peers != "["+all+" 10.1.0.90 10.1.0.99]" {
+			t.Errorf("heard: let through: %v", peers)
+		}
+		follows("heard", 1)
 	})
 }
 
