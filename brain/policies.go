@@ -30,8 +30,9 @@ func (f *fences) open(b *Brain) {
 	if f.rules = fencer(b.rims.Network, b.Bridge); f.rules == nil {
 		return
 	}
-	f.loop = policies.New(policies.Config{Client: b.client, Fencer: f.rules, Pods: func() []*corev1.Pod { return b.agent.Pods() }})
-	b.given.Before = f.loop.Known
+	f.loop = policies.New(policies.Config{Client: b.client, Fencer: f.rules, Where: b.given.PodsOf,
+		Pods: func() []*corev1.Pod { return b.agent.Pods() }})
+	b.given.Before, b.given.Moved = f.loop.Known, f.loop.Moved
 }
 
 // guard has a network ask before it connects a pod.

@@ -30,6 +30,13 @@ func TestPeersOfABoard(t *testing.T) {
 			}
 		}
 	}
+	// Of a static pod, which is what its board says, it sees that.
+	f.must(201, "POST", "/api/v1/namespaces/default/pods", `{"metadata":{"name":"static","annotations":{"kubernetes.io/config.mirror":"private"}},
+		"spec":{"nodeName":"b","containers":[{"name":"c","image":"private"}]}}`)
+	a := f.do(nodeA, "GET", "/api/v1/pods?fieldSelector=spec.hostNetwork%3Dfalse", "")
+	if strings.Count(a.body, "kubernetes.io/config.mirror") != 1 || strings.Contains(a.body, "private") {
+		t.Errorf("a static pod: %s", a.body)
+	}
 	// Its own it sees whole, whatever else it selects.
 	f.must(201, "POST", "/api/v1/namespaces/default/pods", `{"metadata":{"name":"own"},"spec":{"nodeName":"a","containers":[{"name":"c","image":"mine"}]}}`)
 	if a := f.do(nodeA, "GET", "/api/v1/pods?fieldSelector=spec.nodeName%3Da", ""); !strings.Contains(a.body, `"image":"mine"`) {

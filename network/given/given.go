@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
@@ -29,7 +30,9 @@ type Network struct {
 	Busy func() bool             // pods have addresses
 	// Before waits until pods may be connected; nil: they may.
 	Before func(context.Context) error
-	Name   string // of the board
+	// Moved is called when boards' networks are heard; nil: nobody asks.
+	Moved func()
+	Name  string // of the board
 
 	mu     sync.Mutex
 	Inner  network.Setup
@@ -40,6 +43,8 @@ type Network struct {
 	boards []api.PodNetwork // of the whole shed, this one too; nil: not heard of yet, and routes stay as they are
 	astray error            // why there may be no routes to other boards' pods
 	missed []network.Missed
+
+	told atomic.Pointer[map[string][]netip.Prefix] // the networks of boards
 }
 
 // Saw takes note of the Node as the API has it; true: what it says of the network is new. A board without its uplink keeps
@@ -171,10 +176,27 @@ func (p *Network) Watch(ctx context.Context, client api.Client) error {
 			p.mu.Lock()
 			p.boards = boards
 			p.mu.Unlock()
+			told := map[string][]netip.Prefix{}
+			for _, b := range boards {
+				told[b.Node] = b.CIDRs
+			}
+			p.told.Store(&told)
+			if p.Moved != nil {
+				p.Moved()
+			}
 			p.reach(ctx)
 		}
 	})
 	return g.Wait()
+}
+
+// PodsOf are the networks of the pods of a board; false: the control plane has said that of none.
+func (p *Network) PodsOf(node string) ([]netip.Prefix, bool) {
+	all := p.told.Load()
+	if all == nil {
+		return nil, false
+	}
+	return (*all)[node], len(*all) > 0
 }
 
 // reach makes the routes to other boards' pods, and takes back those to boards that are gone. While this board's own pods

@@ -100,6 +100,8 @@ func TestRoutesToBoards(t *testing.T) {
 	must(t, err)
 	g := &guide{}
 	p := &Network{Inner: g, Uses: "10.42.1.0/24", given: "10.42.1.0/24", Name: "here", Busy: func() bool { return true }}
+	moved := make(chan struct{}, 10)
+	p.Moved = func() { moved <- struct{}{} }
 	must(t, p.Ready(t.Context()))
 	if g.led != "" {
 		t.Errorf("led to %s before anything was heard", g.led)
@@ -126,6 +128,9 @@ func TestRoutesToBoards(t *testing.T) {
 		}
 	}
 	leads("[]")
+	if _, told := p.PodsOf("there"); told {
+		t.Error("told where pods of boards are, by nobody")
+	}
 	m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: api.PodNetworksName},
 		Data: map[string]string{"there": "10.42.2.0/24 via 10.99.0.2"}}
 	m, err = api.Create(ctx, c, api.ConfigMaps, m)
@@ -135,6 +140,10 @@ func TestRoutesToBoards(t *testing.T) {
 	must(t, err)
 	leads("[{there [10.42.2.0/24] [10.99.0.2]}]")
 	says("False", "pods have addresses of 10.42.1.0/24")
+	there, told := p.PodsOf("there")
+	if _, other := p.PodsOf("other"); fmt.Sprint(there) != "[10.42.2.0/24]" || !told || !other || len(moved) == 0 {
+		t.Errorf("pods of there: %v %v, of another told: %v, said so %d times", there, told, other, len(moved))
+	}
 	p.mu.Lock()
 	g.missed = []network.Missed{{Peer: "there", Why: "10.99.0.2 is on no network of this board"}}
 	p.mu.Unlock()

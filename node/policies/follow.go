@@ -46,6 +46,31 @@ func Trim(p *corev1.Pod) (policy.Pod, bool) {
 	return out, len(out.Addrs) > 0
 }
 
+// peer is a pod of another board, and which.
+type peer struct {
+	policy.Pod
+	node string
+}
+
+// placed leaves a pod of another board the addresses that are that board's to give: what a board says of its pods may be a lie.
+func (l *Loop) placed(p peer) policy.Pod {
+	if l.cfg.Where == nil {
+		return p.Pod
+	}
+	where, told := l.cfg.Where(p.node)
+	if !told {
+		return p.Pod
+	}
+	out := p.Pod
+	out.Addrs = nil
+	for _, a := range p.Addrs {
+		if slices.ContainsFunc(where, func(n netip.Prefix) bool { return n.Contains(a) }) {
+			out.Addrs = append(out.Addrs, a)
+		}
+	}
+	return out
+}
+
 func portsOf(p *corev1.Pod) (out []policy.Port) {
 	for _, list := range [][]corev1.Container{p.Spec.Containers, p.Spec.InitContainers} {
 		for _, c := range list {
@@ -270,34 +295,34 @@ func (f *followers) run(ctx context.Context) error {
 // followPods follows the pods of a namespace, of all boards. A control plane shows a board no more of them than what it needs here.
 func (l *Loop) followPods(ctx context.Context, scope string) error {
 	sel := api.Selection{Namespace: scope, Fields: fields.OneTermEqualSelector("spec.hostNetwork", "false")}
-	update := func(do func(of map[types.NamespacedName]policy.Pod)) {
+	update := func(do func(of map[types.NamespacedName]peer)) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if ctx.Err() != nil { // nobody wants them any more
 			return
 		}
 		if l.peers[scope] == nil {
-			l.peers[scope] = map[types.NamespacedName]policy.Pod{}
+			l.peers[scope] = map[types.NamespacedName]peer{}
 		}
 		do(l.peers[scope])
 		l.poke()
 	}
-	put := func(of map[types.NamespacedName]policy.Pod, o api.Object) {
+	put := func(of map[types.NamespacedName]peer, o api.Object) {
 		p, ok := o.(*corev1.Pod)
 		if !ok {
 			return
 		}
 		kept, ok := Trim(p)
-		if !ok {
+		if !ok || api.IsMirror(p) { // a board shows static pods as it likes, and those of this one are known
 			delete(of, api.Key(o))
 		} else if _, had := of[api.Key(o)]; had || len(of) < mostPeers {
-			of[api.Key(o)] = kept
+			of[api.Key(o)] = peer{kept, p.Spec.NodeName}
 		} else {
 			l.room(true)
 		}
 	}
 	return l.follow(ctx, api.Pods, sel, func(list []api.Object) {
-		update(func(of map[types.NamespacedName]policy.Pod) {
+		update(func(of map[types.NamespacedName]peer) {
 			clear(of)
 			for _, o := range list {
 				put(of, o)
@@ -305,7 +330,7 @@ func (l *Loop) followPods(ctx context.Context, scope string) error {
 			l.heard[scope] = true
 		})
 	}, func(e api.Event) {
-		update(func(of map[types.NamespacedName]policy.Pod) {
+		update(func(of map[types.NamespacedName]peer) {
 			if e.Type == api.Deleted {
 				delete(of, api.Key(e.Object))
 			} else {

@@ -39,6 +39,8 @@ type Config struct {
 	Fencer network.Fencer
 	// Pods are those of this board, with what is known of them now.
 	Pods func() []*corev1.Pod
+	// Where are the networks of the pods of a board; false: nobody has said where any board's are. nil: nobody ever does.
+	Where func(node string) ([]netip.Prefix, bool)
 }
 
 // Loop is the one of a board.
@@ -56,7 +58,7 @@ type Loop struct {
 	policies map[types.NamespacedName]*networkingv1.NetworkPolicy
 	shut     map[string]bool              // namespaces with more policies than are kept
 	spaces   map[string]map[string]string // labels of namespaces
-	peers    map[string]map[types.NamespacedName]policy.Pod
+	peers    map[string]map[types.NamespacedName]peer
 	addrs    map[types.UID][]netip.Addr // of pods that were connected by this process
 	heard    map[string]bool            // whole, once: see the words below
 	known    chan struct{}              // closed when pods may be connected
@@ -71,7 +73,7 @@ const heardPolicies, heardSpaces = " policies", " namespaces"
 func New(cfg Config) *Loop {
 	l := &Loop{cfg: cfg, wake: make(chan struct{}, 1), known: make(chan struct{}),
 		policies: map[types.NamespacedName]*networkingv1.NetworkPolicy{}, shut: map[string]bool{}, spaces: map[string]map[string]string{},
-		peers: map[string]map[types.NamespacedName]policy.Pod{}, addrs: map[types.UID][]netip.Addr{}, heard: map[string]bool{}}
+		peers: map[string]map[types.NamespacedName]peer{}, addrs: map[types.UID][]netip.Addr{}, heard: map[string]bool{}}
 	l.around = newFollowers(l)
 	return l
 }
@@ -80,6 +82,15 @@ func (l *Loop) poke() {
 	select {
 	case l.wake <- struct{}{}:
 	default:
+	}
+}
+
+// Moved says that the networks of boards are others than before.
+func (l *Loop) Moved() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.none {
+		l.poke()
 	}
 }
 
@@ -242,8 +253,8 @@ func (l *Loop) world(own []policy.Pod) policy.World {
 	}
 	for _, of := range l.peers {
 		for name, p := range of {
-			if !mine[name] {
-				w.Pods = append(w.Pods, p)
+			if known := l.placed(p); !mine[name] && len(known.Addrs) > 0 {
+				w.Pods = append(w.Pods, known)
 			}
 		}
 	}

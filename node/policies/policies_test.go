@@ -98,7 +98,8 @@ type stage struct {
 	mu     sync.Mutex
 	asked  []string // what was listed
 	away   error
-	deaf   error // to lists of pods
+	deaf   error             // to lists of pods
+	where  map[string]string // networks of boards
 	pods   []*corev1.Pod
 }
 
@@ -183,7 +184,14 @@ func (s *stage) space(name string) {
 
 // run begins a loop; end stops it.
 func (s *stage) run(c api.Client) (l *Loop, end func()) {
-	l = New(Config{Client: c, Fencer: s.kernel, Pods: s.has})
+	l = New(Config{Client: c, Fencer: s.kernel, Pods: s.has, Where: func(node string) (out []netip.Prefix, told bool) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if at := s.where[node]; at != "" {
+			out = append(out, netip.MustParsePrefix(at))
+		}
+		return out, len(s.where) > 0
+	}})
 	ctx, cancel := context.WithCancel(s.t.Context())
 	done := make(chan error)
 	go func() { done <- l.Run(ctx) }()
@@ -440,6 +448,52 @@ func TestNinthNamespace(t *testing.T) {
 			t.Errorf("heard: let through: %v", peers)
 		}
 		follows("heard", 1)
+	})
+}
+
+// TestLiars: a board gets past policies of others neither by a static pod that it shows nor by an address that is not its own (N-14.7).
+func TestLiars(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStage(t)
+		s.space("x")
+		s.pod("x", "a", "10.0.0.2", true)
+		show := func(name, addr string, static bool) {
+			p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: name, Labels: map[string]string{"app": "other"}}}
+			if static {
+				p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "u"}
+			}
+			p.Spec.NodeName, p.Spec.Containers = "stolen", []corev1.Container{{Name: "c", Image: "i"}}
+			p, err := api.Create(t.Context(), s.Client, api.Pods, p)
+			must(t, err)
+			p.Status.PodIP, p.Status.PodIPs = addr, []corev1.PodIP{{IP: addr}}
+			_, err = api.UpdateStatus(t.Context(), s.Client, api.Pods, p)
+			must(t, err)
+		}
+		show("own", "10.1.0.2", false)
+		show("other", "203.0.113.9", false)
+		show("static", "10.1.0.3", true)
+		s.policy("x", networkingv1.NetworkPolicyPeer{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "other"}}})
+		l, end := s.run(s)
+		defer end()
+		l.Handed()
+		for _, c := range []struct {
+			what  string
+			where map[string]string
+			want  string
+		}{
+			{"nobody gives networks", nil, "[10.1.0.2 203.0.113.9]"},
+			{"its own", map[string]string{"stolen": "10.1.0.0/24", "c": "203.0.113.0/24"}, "[10.1.0.2]"},
+			{"it has none", map[string]string{"c": "203.0.113.0/24"}, "[]"},
+		} {
+			s.mu.Lock()
+			s.where = c.where
+			s.mu.Unlock()
+			l.Moved()
+			settle()
+			if got := s.kernel.peers(); got != c.want {
+				t.Errorf("%s: let through %s, want %s", c.what, got, c.want)
+			}
+		}
 	})
 }
 
