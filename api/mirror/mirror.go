@@ -64,15 +64,17 @@ func New(cfg Config) (*Client, error) {
 
 // mirrored are the kinds without which no pod can be made anew.
 func mirrored(kind *api.Kind) bool {
-	return kind == api.Pods || kind == api.ConfigMaps || kind == api.Secrets || whole(kind)
+	return kind == api.Pods || kind == api.ConfigMaps || kind == api.Secrets || everything(kind)
 }
 
-// whole are kinds of which a board that follows them is told all: a pod is connected only as its network policies say.
-func whole(kind *api.Kind) bool { return kind == networking.NetworkPolicies || kind == api.Namespaces }
+// everything are kinds of which a board that follows them is told all: a pod is connected only as its network policies say.
+func everything(kind *api.Kind) bool {
+	return kind == networking.NetworkPolicies || kind == api.Namespaces
+}
 
 // ours: the pods of this board, and single objects that they name. What somebody on the board looks at besides is his.
 func (c *Client) ours(kind *api.Kind, sel api.Selection) bool {
-	if whole(kind) {
+	if everything(kind) {
 		return sel == api.Selection{}
 	}
 	if sel.Fields == nil || sel.Labels != nil {
@@ -106,10 +108,11 @@ func (c *Client) List(ctx context.Context, kind *api.Kind, opts api.ListOptions)
 		return c.replace(kind, opts.Selection, out), nil
 	}
 	s := c.shelves[shelfKey(kind, opts.Selection)]
-	if s == nil || !unreachable(err) || ctx.Err() != nil {
+	lost := everything(kind) && apierrors.IsNotFound(err) // such as an older control plane, that has no such kind
+	if s == nil || !unreachable(err) && !lost || ctx.Err() != nil {
 		return out, err
 	}
-	if !c.away {
+	if !c.away && !lost {
 		c.away = true
 		slog.Warn("the control plane cannot be asked; this board goes on with what it was told last", "err", err)
 	}

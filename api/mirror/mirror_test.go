@@ -492,6 +492,10 @@ func TestPoliciesAreRemembered(t *testing.T) {
 	if must(t, err); len(out.Items) == 0 {
 		t.Error("no namespaces")
 	}
+	r.cable.down(apierrors.NewNotFound(networking.NetworkPolicies.GR(), ""))
+	if got, _ := r.list(networking.NetworkPolicies, api.Selection{}); got != "a" {
+		t.Errorf("of a control plane without policies: %q", got)
+	}
 	if _, err := r.m.List(t.Context(), networking.NetworkPolicies, api.ListOptions{Selection: api.Selection{Namespace: "default"}}); err == nil {
 		t.Error("what somebody looks at besides is not remembered")
 	}

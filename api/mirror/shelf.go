@@ -159,7 +159,7 @@ func (c *Client) tidy() {
 	named := c.named()
 	c.tidyTokens()
 	for key, s := range c.shelves {
-		if s.kind == api.Pods || whole(s.kind) || len(s.rows) == 0 {
+		if s.kind == api.Pods || everything(s.kind) || len(s.rows) == 0 {
 			continue
 		}
 		for name := range s.rows {

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
+	"ledge/api/networking"
 	"ledge/network/policy"
 )
 
@@ -29,6 +30,8 @@ const (
 	mostScopes = 8
 	// unknown is how long a control plane that has no such objects, or shows them to no board, is left alone.
 	unknown = time.Minute
+	// sureNo is how long a control plane has to say no until it is believed: one that starts says so, too.
+	sureNo = 3 * time.Second
 )
 
 // Trim keeps of a pod what policies go by; false: it has no address of its own, or has ended.
@@ -104,22 +107,34 @@ type asked struct {
 
 func (a asked) List(ctx context.Context, kind *api.Kind, opts api.ListOptions) (api.List, error) {
 	out, err := a.Client.List(ctx, kind, opts)
-	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
-		a.l.notTold(err)
+	if kind == networking.NetworkPolicies && a.l.notTold(err) || kind != networking.NetworkPolicies && apierrors.IsForbidden(err) {
 		return out, apierrors.NewNotFound(kind.GR(), "") // asked again after unknown
 	}
 	return out, err
 }
 
-// notTold: pods are connected as if there were no policies. What holds already stays.
-func (l *Loop) notTold(err error) {
+// notTold: the control plane has no policies, or has shown them to nobody here for a while. Then pods are connected as if there were none.
+// What holds already stays.
+func (l *Loop) notTold(err error) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	switch {
+	case apierrors.IsNotFound(err):
+	case !apierrors.IsForbidden(err):
+		l.refused = time.Time{}
+		return false
+	case l.refused.IsZero():
+		l.refused = time.Now()
+		return false
+	case time.Since(l.refused) < sureNo:
+		return false
+	}
 	if !l.heard[heardPolicies] && !l.none {
 		l.none = true
 		once(l.known)
 		slog.Warn("the control plane tells this board of no network policies: ledge holds none here", "err", err)
 	}
+	return true
 }
 
 func (l *Loop) replacePolicies(list []api.Object) {

@@ -55,6 +55,7 @@ type Loop struct {
 	handed   bool      // all pods of this board are known
 	late     bool      // policies were not heard by now, and are not waited for
 	partial  time.Time // since when something that is wanted is not heard
+	refused  time.Time // since when the control plane has said no, and nothing else
 	policies map[types.NamespacedName]*networkingv1.NetworkPolicy
 	shut     map[string]bool              // namespaces with more policies than are kept
 	spaces   map[string]map[string]string // labels of namespaces

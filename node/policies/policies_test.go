@@ -325,21 +325,66 @@ func TestSilence(t *testing.T) {
 	})
 }
 
-// TestNotTold: another Kubernetes, which shows a node no policies: pods are connected, and nothing of the kernel is touched.
+// TestNotTold: another Kubernetes, which shows a node no policies: pods are connected, and nothing of the kernel is touched. One that has
+// none is believed at once, one that says no only when it says nothing else for a while.
 func TestNotTold(t *testing.T) {
+	no, absent := apierrors.NewForbidden(networking.NetworkPolicies.GR(), "", nil), apierrors.NewNotFound(networking.NetworkPolicies.GR(), "")
+	for name, c := range map[string]struct {
+		away        error
+		least, most time.Duration
+	}{"refused": {no, sureNo, 2 * sureNo}, "absent": {absent, 0, time.Second}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStage(t)
+				s.space("x")
+				a := s.pod("x", "a", "10.0.0.2", true)
+				s.away = c.away
+				begin := time.Now()
+				l, end := s.run(s)
+				defer end()
+				l.Handed()
+				must(t, l.Known(t.Context()))
+				if waited := time.Since(begin); waited < c.least || waited > c.most {
+					t.Errorf("waited %v", waited)
+				}
+				must(t, connect(l, a, "10.0.0.2"))
+				settle()
+				s.tells("not told", "")
+			})
+		})
+	}
+}
+
+// TestRefusedOnce: a control plane that says no while it starts has policies all the same, and no pod is connected without them (N-14.3).
+func TestRefusedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStage(t)
 		s.space("x")
 		a := s.pod("x", "a", "10.0.0.2", true)
-		s.away = apierrors.NewForbidden(networking.NetworkPolicies.GR(), "", nil)
+		s.policy("x")
+		s.say(apierrors.NewForbidden(networking.NetworkPolicies.GR(), "", nil))
 		l, end := s.run(s)
 		defer end()
 		l.Handed()
+		time.Sleep(sureNo / 6)
+		s.say(apierrors.NewServiceUnavailable("it starts again"))
+		time.Sleep(sureNo)
+		s.say(apierrors.NewForbidden(networking.NetworkPolicies.GR(), "", nil))
+		time.Sleep(sureNo) // asked once, after 6.3 s
+		s.say(nil)
 		must(t, l.Known(t.Context()))
 		must(t, connect(l, a, "10.0.0.2"))
-		settle()
-		s.tells("not told", "")
+		if got := s.kernel.told(); !strings.Contains(got, "add [10.0.0.2] in=[shut]") {
+			t.Errorf("the kernel was told %q", got)
+		}
 	})
+}
+
+// say has every list fail from now on.
+func (s *stage) say(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.away = err
 }
 
 // deafen has lists of the pods of a namespace fail from now on.
