@@ -421,9 +421,9 @@ func TestReadWhileWriting(t *testing.T) {
 	within(t, "reading inside of a write", func() {
 		var all sync.WaitGroup
 		for w := range 4 {
-			all.Go(func() { putBig(t, s, 20, "w"+strconv.Itoa(w)) })
+			all.Go(func() { putBig(t, s, 8, "w"+strconv.Itoa(w)) })
 			all.Go(func() {
-				for i := range 20 {
+				for i := range 6 {
 					err := s.Update(func(tx *Tx) error {
 						held := 0
 						if err := s.View(func(tx *Tx) error {
