@@ -12,10 +12,13 @@ GOARCH=${GOARCH:-$here}
 cache=${LEDGE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/ledge}
 export GOARCH GOOS=linux CGO_ENABLED=1
 
+linker=
 case $GOARCH in
 amd64) deb=amd64 triple=x86_64-linux-gnu ;;
 arm64) deb=arm64 triple=aarch64-linux-gnu ;;
-arm) deb=armhf triple=arm-linux-gnueabihf; export GOARM="${GOARM:-7}" ;;
+# On arm GNU ld forgets to move the addresses of libc's choices of memcpy (IRELATIVE) when it adds stubs for calls across more than
+# 16 MB: the binary ended before main with an illegal instruction. gold does not.
+arm) deb=armhf triple=arm-linux-gnueabihf linker=-fuse-ld=gold; export GOARM="${GOARM:-7}" ;;
 *) echo "build.sh: GOARCH $GOARCH is not one of amd64, arm64, arm" >&2; exit 2 ;;
 esac
 
@@ -56,7 +59,7 @@ done
 # file cannot give.
 # shellcheck disable=SC2086 # flags
 go build -trimpath -buildvcs=false -tags "netgo osusergo seccomp runc_nocriu" $lean \
-	-ldflags "${STRIP--s -w} -linkmode external -extldflags -static -X runtime.godebugDefault=disablethp=1 -X main.version=$version -X main.commit=$commit -X main.buildTime=$built" \
+	-ldflags "${STRIP--s -w} -linkmode external -extldflags '-static $linker' -X runtime.godebugDefault=disablethp=1 -X main.version=$version -X main.commit=$commit -X main.buildTime=$built" \
 	-o "$out" "$pkg"
 
 # -extldflags can be lost (a wrapper for CC, another linker): a binary that wants a loader does not start on a board.

@@ -589,11 +589,12 @@ func (s *slowly) Get(ctx context.Context, _ *api.Kind, _, name string) (api.Obje
 	s.mu.Lock()
 	s.read[name]++
 	s.order = append(s.order, name)
+	takes := s.takes
 	s.mu.Unlock()
 	select {
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case <-time.After(s.takes):
+	case <-time.After(takes):
 		return nil, apierrors.NewNotFound(api.Secrets.GR(), name)
 	}
 }
@@ -634,13 +635,17 @@ func TestSecretsInTurn(t *testing.T) {
 		s.mu.Unlock()
 		time.Sleep(10 * time.Minute)
 		least, most := 1000, 0
+		s.mu.Lock()
 		for _, n := range s.read {
 			least, most = min(least, n), max(most, n)
 		}
+		s.mu.Unlock()
 		if least < 9 || most > 13 {
 			t.Errorf("in ten rounds one was read %d times, another %d times", least, most)
 		}
+		s.mu.Lock()
 		s.takes = time.Hour // the API hangs: the table does not
+		s.mu.Unlock()
 		d := follower{certs: certificates{client: s}, ingresses: api.NewView[*networkingv1.Ingress](s, networking.Ingresses, api.Selection{}),
 			classes: api.NewView[*networkingv1.IngressClass](s, networking.IngressClasses, api.Selection{})}
 		before := time.Now()
