@@ -23,6 +23,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"ledge/network"
@@ -286,6 +287,9 @@ func (s *Setup) connect(ctx context.Context, e, old plan.Entry) error {
 			if err := s.guard(ctx, e.Pod, e.Addrs()); err != nil {
 				return err
 			}
+			if err := s.dropWaiting(h, e.Addrs()); err != nil {
+				return err
+			}
 		}
 		if err := s.ensureLink(h, e, ns); err != nil {
 			return err
@@ -310,6 +314,22 @@ func (s *Setup) connect(ctx context.Context, e, old plan.Entry) error {
 		s.forget(h, stale)
 		return nil
 	})
+}
+
+// dropWaiting throws away what was sent to addresses before anybody had them. It has passed the rules of that time, and waits at the bridge
+// for somebody to answer for the address: a pod would get it, and its answer would make a connection of it that later rules let through.
+func (s *Setup) dropWaiting(h *host, addrs []netip.Addr) error {
+	br, err := h.LinkByName(s.cfg.Bridge)
+	if err != nil {
+		return nil // ensureLink says so
+	}
+	for _, a := range addrs {
+		err := h.NeighDel(&netlink.Neigh{LinkIndex: br.Attrs().Index, IP: a.AsSlice()})
+		if err != nil && !errors.Is(err, unix.ENOENT) {
+			return fmt.Errorf("drop what waits for %s: %w", a, err)
+		}
+	}
+	return nil
 }
 
 // newPorts are the ports of e that old did not have.
