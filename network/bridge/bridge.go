@@ -287,7 +287,7 @@ func (s *Setup) connect(ctx context.Context, e, old plan.Entry) error {
 			if err := s.guard(ctx, e.Pod, e.Addrs()); err != nil {
 				return err
 			}
-			if err := s.dropWaiting(h, e.Addrs()); err != nil {
+			if err := h.dropWaiting(s.cfg.Bridge, e.Addrs()); err != nil {
 				return err
 			}
 		}
@@ -318,8 +318,8 @@ func (s *Setup) connect(ctx context.Context, e, old plan.Entry) error {
 
 // dropWaiting throws away what was sent to addresses before anybody had them. It has passed the rules of that time, and waits at the bridge
 // for somebody to answer for the address: a pod would get it, and its answer would make a connection of it that later rules let through.
-func (s *Setup) dropWaiting(h *host, addrs []netip.Addr) error {
-	br, err := h.LinkByName(s.cfg.Bridge)
+func (h *host) dropWaiting(bridge string, addrs []netip.Addr) error {
+	br, err := h.LinkByName(bridge)
 	if err != nil {
 		return nil // ensureLink says so
 	}
