@@ -29,6 +29,9 @@ func (s Selection) Picker(kind *Kind) *Picker {
 	return p
 }
 
+// Whole says that there is no selector: it picks all of its namespace.
+func (p *Picker) Whole() bool { return p.all }
+
 // Picks says whether the selection picks an object with a key ("namespace/name"). It is what Matches says of the same object decoded.
 func (p *Picker) Picks(key, data []byte) bool {
 	if p.all && p.sel.Namespace == "" {

@@ -62,7 +62,8 @@ func (tx *Tx) look(kind *api.Kind, key []byte) (o *Stored, err error) {
 		return tx.fromMemory(kind, key, w), nil
 	}
 	defer tx.s.guard(&err)()
-	b := tx.b.Bucket(bucketName(kind))
+	bucket := bucketName(kind)
+	b := tx.b.Bucket(bucket)
 	if b == nil {
 		return nil, fmt.Errorf("%w: there is no bucket for %s", ErrDamaged, kind)
 	}
@@ -70,7 +71,7 @@ func (tx *Tx) look(kind *api.Kind, key []byte) (o *Stored, err error) {
 	if raw == nil {
 		return nil, ErrNotFound
 	}
-	return tx.fromFile(kind, bucketName(kind), key, raw)
+	return tx.fromFile(kind, bucket, key, raw)
 }
 
 // inMemory is what memory holds of a slot that the file does not.

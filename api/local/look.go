@@ -110,7 +110,7 @@ func (l *look[T]) take(o *storage.Stored) error {
 	}
 	if l.limit > 0 && len(l.items) == l.limit && !l.late() {
 		l.more++
-		if !l.whole() {
+		if !l.picker.Whole() {
 			return errEnough
 		}
 		return nil
@@ -120,11 +120,6 @@ func (l *look[T]) take(o *storage.Stored) error {
 		l.items = append(l.items, picked[T]{string(o.Key()), v})
 	}
 	return err
-}
-
-// whole says that there is no selector.
-func (l *look[T]) whole() bool {
-	return (l.sel.Labels == nil || l.sel.Labels.Empty()) && (l.sel.Fields == nil || l.sel.Fields.Empty())
 }
 
 // rewind undoes, on what was read, every change after the revision that is asked for.
@@ -176,7 +171,7 @@ func (l *look[T]) page(begun int64) api.Page[T] {
 	}
 	if l.more > 0 {
 		out.Continue = page{l.rev, begun, l.items[len(l.items)-1].key}.token()
-		if l.whole() {
+		if l.picker.Whole() {
 			out.Remaining = &l.more
 		}
 	}

@@ -41,15 +41,7 @@ func (s *Setup) onHost(f func(*host) error) error {
 		}
 		return err
 	}
-	if s.cfg.NetNS == "" {
-		return run()
-	}
-	fd, err := netns.Open(s.cfg.NetNS)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	return netns.Within(fd, run)
+	return netns.At(s.cfg.NetNS, run)
 }
 
 // notHost refuses a pod's namespace that is the one the calling thread is in: to configure it as a pod would take the

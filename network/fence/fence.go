@@ -141,7 +141,7 @@ func (n *Fencer) do(ctx context.Context, f func() error) error {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	run := func() error {
+	return netns.At(n.cfg.NetNS, func() error {
 		err := f()
 		if err != nil {
 			n.known, n.applied = false, 0
@@ -149,16 +149,7 @@ func (n *Fencer) do(ctx context.Context, f func() error) error {
 			return fmt.Errorf("hold network policies by nftables table %s: %w", n.table, explain(err))
 		}
 		return nil
-	}
-	if n.cfg.NetNS == "" {
-		return run()
-	}
-	fd, err := netns.Open(n.cfg.NetNS)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	return netns.Within(fd, run)
+	})
 }
 
 // layout is what a table holds beside what all have.

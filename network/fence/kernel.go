@@ -1,8 +1,8 @@
 package fence
 
 import (
+	"crypto/sha256"
 	"fmt"
-	"hash/fnv"
 	"slices"
 	"strings"
 
@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ledge/network"
+	"ledge/network/nft"
 )
 
 const (
@@ -116,22 +117,10 @@ func setOf(p network.Pass) string {
 	return p.Pods
 }
 
+// netsName: as the names of network/policy, no two lists may come to one.
 func netsName(spans []network.Span) string {
-	h := fnv.New128a()
-	_, _ = fmt.Fprint(h, spans)
-	return fmt.Sprintf("%s%x", netsPrefix, h.Sum(nil)[:10])
-}
-
-func (f family) digest(rule []expr.Any) (string, error) {
-	h := fnv.New64a()
-	for _, e := range rule {
-		b, err := expr.Marshal(byte(f.table()), e)
-		if err != nil {
-			return "", err
-		}
-		_, _ = h.Write(b)
-	}
-	return fmt.Sprintf("#%016x", h.Sum64()), nil
+	sum := sha256.Sum256(fmt.Append(nil, spans))
+	return fmt.Sprintf("%s%x", netsPrefix, sum[:16])
 }
 
 // kernel is a batch of changes to one table.
@@ -181,7 +170,7 @@ func (k kernel) create() error {
 
 func (k kernel) addRules(chain string, rules [][]expr.Any) error {
 	for _, r := range rules {
-		mark, err := k.digest(r)
+		mark, err := nft.Digest(k.table(), r)
 		if err != nil {
 			return err
 		}
@@ -195,7 +184,7 @@ func (k kernel) addRules(chain string, rules [][]expr.Any) error {
 func (f family) marks(rules [][]expr.Any) (string, error) {
 	var out []string
 	for _, r := range rules {
-		mark, err := f.digest(r)
+		mark, err := nft.Digest(f.table(), r)
 		if err != nil {
 			return "", err
 		}

@@ -59,6 +59,19 @@ func InNew(f func() error) error {
 	})
 }
 
+// At runs f in a pinned network namespace; "" is the one that the caller is in.
+func At(path string, f func() error) error {
+	if path == "" {
+		return f()
+	}
+	fd, err := Open(path)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	return Within(fd, f)
+}
+
 // Within runs f on a thread that is in the namespace fd while f runs. A thread that cannot be brought back is thrown away.
 func Within(fd int, f func() error) error {
 	return Apart(func() error { return visit(fd, f) }) // which returns when nothing of the visit is open any more

@@ -4,9 +4,12 @@ package nft
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
+	"hash/fnv"
 	"strings"
 
 	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
 	"github.com/google/nftables/userdata"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
@@ -80,4 +83,17 @@ func Comment(data []byte) string {
 		data = data[2+int(data[1]):]
 	}
 	return ""
+}
+
+// Digest marks a rule with what it is, to see later whether it is still that.
+func Digest(of nftables.TableFamily, rule []expr.Any) (string, error) {
+	h := fnv.New64a()
+	for _, e := range rule {
+		b, err := expr.Marshal(byte(of), e)
+		if err != nil {
+			return "", err
+		}
+		_, _ = h.Write(b)
+	}
+	return fmt.Sprintf("#%016x", h.Sum64()), nil
 }

@@ -1,9 +1,9 @@
 package policy
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
-	"hash/fnv"
 	"net/netip"
 	"slices"
 	"strings"
@@ -297,8 +297,8 @@ func textOf(p network.Pass) string {
 	return fmt.Sprint(p.Pods, " ", p.Nets, " ", p.Protocol, " ", p.First, "-", p.Last)
 }
 
+// hash: no two texts may come to one, whoever chooses them: the chain or set that is there would let in whom the other one does.
 func hash(text string) string {
-	h := fnv.New128a()
-	_, _ = h.Write([]byte(text))
-	return fmt.Sprintf("%x", h.Sum(nil)[:10])
+	sum := sha256.Sum256([]byte(text))
+	return fmt.Sprintf("%x", sum[:16])
 }

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"ledge/network"
+	"ledge/network/nft"
 )
 
 // families may have tables: each has one when a Service has an address of it.
@@ -221,7 +222,7 @@ func (f family) create(c *nftables.Conn, name, bridge string) error {
 
 func (f family) addRules(c *nftables.Conn, t *nftables.Table, chain string, rules [][]expr.Any) error {
 	for _, r := range rules {
-		mark, err := f.digest(r)
+		mark, err := nft.Digest(f.table(), r)
 		if err != nil {
 			return err
 		}

@@ -2,8 +2,6 @@ package proxy
 
 import (
 	"encoding/binary"
-	"fmt"
-	"hash/fnv"
 	"net"
 	"net/netip"
 
@@ -260,19 +258,6 @@ func join(parts ...[]expr.Any) (out []expr.Any) {
 		out = append(out, p...)
 	}
 	return out
-}
-
-// digest marks a rule with what it is, to see later whether it is still that.
-func (f family) digest(rule []expr.Any) (string, error) {
-	h := fnv.New64a()
-	for _, e := range rule {
-		b, err := expr.Marshal(byte(f.table()), e)
-		if err != nil {
-			return "", err
-		}
-		_, _ = h.Write(b)
-	}
-	return fmt.Sprintf("#%016x", h.Sum64()), nil
 }
 
 // sets of a table, empty.

@@ -157,7 +157,7 @@ func empty(s network.Service) bool { return len(s.Forwards) == 0 && len(s.Cluste
 
 // inHost runs f where the rules live. The caller holds the lock.
 func (p *Proxy) inHost(f func() error) error {
-	run := func() error {
+	return netns.At(p.cfg.NetNS, func() error {
 		err := f()
 		if err != nil {
 			p.known, p.applied = false, 0
@@ -165,16 +165,7 @@ func (p *Proxy) inHost(f func() error) error {
 			return fmt.Errorf("forward Services by nftables table %s: %w", p.table, explain(err))
 		}
 		return nil
-	}
-	if p.cfg.NetNS == "" {
-		return run()
-	}
-	fd, err := netns.Open(p.cfg.NetNS)
-	if err != nil {
-		return err
-	}
-	defer unix.Close(fd)
-	return netns.Within(fd, run)
+	})
 }
 
 // settled says what stands after some services changed, of those that are other than before: an empty one is gone.

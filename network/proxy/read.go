@@ -138,7 +138,7 @@ func (p *Proxy) hasRules(f family, chain string, want [][]expr.Any) (bool, error
 		return false, err
 	}
 	for i, r := range want {
-		mark, err := f.digest(r)
+		mark, err := nft.Digest(f.table(), r)
 		if err != nil || nft.Comment(have[i].UserData) != mark {
 			return false, err
 		}

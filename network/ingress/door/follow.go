@@ -197,26 +197,40 @@ func (d *follower) poke() {
 }
 
 func (d *follower) allServices(all []api.Object) {
+	d.all(all, &d.heard.services, d.services.keep, d.setService)
+}
+
+func (d *follower) oneService(e api.Event) { d.one(e, d.services.drop, d.setService) }
+
+func (d *follower) allSlices(all []api.Object) {
+	d.all(all, &d.heard.slices, d.slices.keep, d.setSlice)
+}
+
+func (d *follower) oneSlice(e api.Event) { d.one(e, d.slices.drop, d.setSlice) }
+
+// all takes all that there is of a kind.
+func (d *follower) all(all []api.Object, heard *bool, keep func([]api.Object), set func(api.Object)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.heard.services = true
-	d.services.keep(all)
+	*heard = true
+	keep(all)
 	for _, o := range all {
-		d.setService(o)
+		set(o)
 	}
 	d.poke()
 }
 
-func (d *follower) oneService(e api.Event) {
+// one takes one change.
+func (d *follower) one(e api.Event, drop func(types.NamespacedName), set func(api.Object)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch e.Type {
 	case api.Bookmark:
 		return
 	case api.Deleted:
-		d.services.drop(api.Key(e.Object))
+		drop(api.Key(e.Object))
 	default:
-		d.setService(e.Object)
+		set(e.Object)
 	}
 	d.poke()
 }
@@ -225,31 +239,6 @@ func (d *follower) setService(o api.Object) {
 	if s, ok := o.(*corev1.Service); ok {
 		d.services.set(api.Key(o), ingress.TrimService(s))
 	}
-}
-
-func (d *follower) allSlices(all []api.Object) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.heard.slices = true
-	d.slices.keep(all)
-	for _, o := range all {
-		d.setSlice(o)
-	}
-	d.poke()
-}
-
-func (d *follower) oneSlice(e api.Event) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	switch e.Type {
-	case api.Bookmark:
-		return
-	case api.Deleted:
-		d.slices.drop(api.Key(e.Object))
-	default:
-		d.setSlice(e.Object)
-	}
-	d.poke()
 }
 
 func (d *follower) setSlice(o api.Object) {
