@@ -41,7 +41,7 @@ func ParseSchedule(text string, zone *string) (s Schedule, err error) {
 				return s, fmt.Errorf("a field names no moment: %s", text)
 			}
 		}
-		parsed.Location = s.zone
+		parsed.Location = time.UTC // next knows of zones
 		s.cron = parsed
 	default:
 		return s, fmt.Errorf("unknown kind of schedule: %s", text)
@@ -67,6 +67,28 @@ func parseZone(name string) (*time.Location, error) {
 	return loadZone(name)
 }
 
+// next is the first moment after a given one, zero if there is none within five years. An hour that the clocks leave out is left out,
+// one that they show twice counts twice. Between two changes of its clocks a zone is a fixed time ahead of UTC: the parser, which loses
+// its way where clocks change by half an hour, is asked about each such span as if it were UTC.
+func (s Schedule) next(after time.Time) time.Time {
+	const years = 5 * 366 * 24 * time.Hour
+	for first := after.Truncate(time.Second).Add(time.Second); first.Sub(after) < years; {
+		local := first.In(s.zone)
+		_, offset := local.Zone()
+		_, end := local.ZoneBounds()
+		ahead := time.Duration(offset) * time.Second
+		due := s.cron.Next(first.UTC().Add(ahead - time.Second))
+		if due.IsZero() {
+			break
+		}
+		if due = due.Add(-ahead).In(after.Location()); end.IsZero() || due.Before(end) {
+			return due
+		}
+		first = end
+	}
+	return time.Time{}
+}
+
 // Around finds the last moment after from and until now at which a CronJob is due, and the first one after now. Either is zero if there
 // is none. What has happened every hour since from is due at whole hours after it.
 func (s Schedule) Around(from, now time.Time) (last, next time.Time) {
@@ -78,9 +100,9 @@ func (s Schedule) Around(from, now time.Time) (last, next time.Time) {
 		}
 		return last, at.Add(s.every)
 	}
-	next = s.cron.Next(now)
+	next = s.next(now)
 	due := func(after time.Time) bool {
-		at := s.cron.Next(after)
+		at := s.next(after)
 		return !at.IsZero() && !at.After(now)
 	}
 	if !due(from) {
@@ -95,7 +117,7 @@ func (s Schedule) Around(from, now time.Time) (last, next time.Time) {
 			hi = mid
 		}
 	}
-	return s.cron.Next(from.Add(time.Duration(lo) * time.Second)), next
+	return s.next(from.Add(time.Duration(lo) * time.Second)), next
 }
 
 // Missed counts the moments after from and until now, up to most.
@@ -103,7 +125,7 @@ func (s Schedule) Missed(from, now time.Time, most int) (n int) {
 	if s.cron == nil {
 		return int(min(max(now.Sub(from)/s.every, 0), time.Duration(most)))
 	}
-	for at := s.cron.Next(from); n < most && !at.IsZero() && !at.After(now); at = s.cron.Next(at) {
+	for at := s.next(from); n < most && !at.IsZero() && !at.After(now); at = s.next(at) {
 		n++
 	}
 	return n

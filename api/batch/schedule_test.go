@@ -82,11 +82,43 @@ func TestAroundWalks(t *testing.T) {
 		from := time.Unix(1_700_000_000+random.Int64N(100_000_000), 0)
 		now := from.Add(time.Duration(random.Int64N(40*24*3600)) * time.Second)
 		var want time.Time
-		for at := s.cron.Next(from); !at.IsZero() && !at.After(now); at = s.cron.Next(at) {
+		for at := s.next(from); !at.IsZero() && !at.After(now); at = s.next(at) {
 			want = at
 		}
 		if last, next := s.Around(from, now); !last.Equal(want) || !next.IsZero() && !next.After(now) {
 			t.Errorf("%s in %s from %v to %v: %v, want %v; next %v", text, zone, from, now, last, want, next)
+		}
+	}
+}
+
+// TestClocksThatChange: over every change of the clocks a CronJob is due at each minute whose reading the schedule names, and at no other.
+func TestClocksThatChange(t *testing.T) {
+	for _, tc := range []struct{ zone, from string }{
+		{"Europe/Berlin", "2025-03-28T00:00:00Z"},
+		{"Europe/Berlin", "2025-10-24T00:00:00Z"},
+		{"Australia/Lord_Howe", "2025-04-03T00:00:00Z"}, // by half an hour
+		{"Australia/Lord_Howe", "2025-10-03T00:00:00Z"},
+		{"America/Sao_Paulo", "2018-11-02T00:00:00Z"}, // at midnight
+		{"Pacific/Apia", "2011-12-28T00:00:00Z"},      // by a day
+	} {
+		for _, text := range []string{"0 0 * * *", "30 2 * * *", "*/7 1,2 * * *", "0 0 * * sun", "15 23 * * *", "59 * * * *", "45 1 6 4 *"} {
+			s, err := ParseSchedule(text, &tc.zone)
+			if err != nil {
+				t.Fatal(err)
+			}
+			from := moment(t, tc.from)
+			next := s.next(from.Add(-time.Second))
+			for at := from; at.Before(from.Add(9 * 24 * time.Hour)); at = at.Add(time.Minute) {
+				_, offset := at.In(s.zone).Zone()
+				reading := at.UTC().Add(time.Duration(offset) * time.Second)
+				if !s.cron.Next(reading.Add(-time.Second)).Equal(reading) {
+					continue
+				}
+				if !next.Equal(at) {
+					t.Fatalf("%s in %s: %v, want %v", text, tc.zone, next, at.In(s.zone))
+				}
+				next = s.next(at)
+			}
 		}
 	}
 }
