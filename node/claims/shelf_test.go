@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -20,6 +21,7 @@ import (
 // played are sizes of a kernel without quotas. A directory is known by its inode, as by the mark on it.
 type played struct {
 	off     bool
+	mu      sync.Mutex
 	numbers map[uint64]uint32
 	uses    map[uint32]quota.Use
 }
@@ -41,16 +43,31 @@ func (p *played) On(*os.File) error {
 	return nil
 }
 
-func (p *played) Count(_ *os.File, id uint32) (quota.Use, error) { return p.uses[id], nil }
+func (p *played) Count(_ *os.File, id uint32) (quota.Use, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.uses[id], nil
+}
 
 func (p *played) Bound(_ *os.File, id uint32, bytes, inodes int64) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.uses[id] = quota.Use{MaxBytes: bytes, MaxInodes: inodes}
 	return nil
 }
 
-func (p *played) Mark(f *os.File, id uint32) error { p.numbers[inode(f)] = id; return nil }
+func (p *played) Mark(f *os.File, id uint32) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.numbers[inode(f)] = id
+	return nil
+}
 
-func (p *played) Number(f *os.File) uint32 { return p.numbers[inode(f)] }
+func (p *played) Number(f *os.File) uint32 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.numbers[inode(f)]
+}
 
 func aShelf(t *testing.T) (*Shelf, *played) {
 	t.Helper()
