@@ -11,6 +11,8 @@ import (
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+
+	"ledge/internal/testrun"
 )
 
 // fifty is a Job of fifty pods. One whose end nobody saw counts as failed, and is made again.
@@ -32,6 +34,7 @@ spec:
 
 // TestJobThroughKills: however brain and keeper are killed, every pod of a Job is counted once, and every index done.
 func TestJobThroughKills(t *testing.T) {
+	testrun.OnHost(t)
 	kills := 3
 	if os.Getenv("LEDGE_LONG") != "" {
 		kills = 50

@@ -44,16 +44,8 @@ epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
 built=$(date -u -d "@$epoch" +%Y-%m-%dT%H:%M:%SZ)
 
 # seccomp links libseccomp in; runc_nocriu leaves CRIU's protobuf out; netgo and osusergo keep glibc's NSS, which
-# cannot be linked statically, away. -static comes through gcc, hence the external linker. Not inlining in packages that
-# are mostly generated, or run once for each container, saves more than a megabyte (docs/decisions/0029).
-lean=
-for p in k8s.io go.yaml.in crypto/x509 encoding/asn1 debug \
-	github.com/cilium github.com/containerd github.com/coreos github.com/cyphar github.com/davecgh github.com/fxamacker \
-	github.com/go-logr github.com/godbus github.com/google github.com/mdlayher github.com/moby github.com/opencontainers \
-	github.com/seccomp github.com/shirou github.com/sirupsen github.com/vishvananda gopkg.in sigs.k8s.io/yaml \
-	ledge/api/board ledge/api/httpd/auditlog ledge/api/manifest ledge/boot ledge/brain ledge/cli ledge/cmd ledge/config ledge/controller/machines ledge/firstboot ledge/host ledge/images/archives ledge/network ledge/pki ledge/runtime/libct ledge/shutdown ledge/upgrade; do
-	lean="$lean -gcflags=$p/...=-l"
-done
+# cannot be linked statically, away. -static comes through gcc, hence the external linker.
+lean=$(scripts/lean.sh)
 # disablethp: where the kernel gives huge pages to everybody (Debian's does), the Go runtime would hold 2 MB for a few live
 # objects, twice what ledge needs in all. It is a setting of the runtime's own (package runtime, GODEBUG) that a source
 # file cannot give.

@@ -209,7 +209,7 @@ func TestDamagedLength(t *testing.T) {
 			t.Fatalf("no %s in %v", kind, last)
 		}
 		for bit := range 32 {
-			if raced && bit%6 != 0 {
+			if (raced || testrun.Rounds(6) == 1) && bit%6 != 0 { // each starts three processes
 				continue
 			}
 			dir := t.TempDir()

@@ -325,6 +325,7 @@ func TestPoliciesAreMended(t *testing.T) {
 
 // TestPoliciesAreMerged: who is let in stays so while not all are known who may be, but for pods of this board (N-14.4).
 func TestPoliciesAreMerged(t *testing.T) {
+	testrun.OnHost(t)
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}

@@ -54,6 +54,7 @@ var soon = testrun.Patience(20 * time.Second)
 // TestNothingWaits: whatever a container has in place of a file that is opened for it, its start, a command in it and its removal
 // come to an end at once, one way or the other.
 func TestNothingWaits(t *testing.T) {
+	testrun.OnHost(t)
 	s := inProcess(t)
 	p := s.Pod(t)
 	files := t.TempDir()
