@@ -153,8 +153,12 @@ func (s *Store) writeOnce(grows bool, fn func(*writer) error, then func()) (err 
 	if err != nil {
 		return errors.Join(s.explain(err), b.Rollback())
 	}
+	id := b.ID()
 	if err := s.explain(b.Commit()); err != nil {
 		return err
+	}
+	for _, bucket := range w.made {
+		s.buckets.made(bucket, id)
 	}
 	s.log.append(w.record())
 	return nil

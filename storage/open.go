@@ -256,11 +256,6 @@ func (o *opener) initialise(tx *bolt.Tx) error {
 	if err != nil {
 		return err
 	}
-	for _, k := range o.cfg.Kinds.Kept {
-		if _, err := tx.CreateBucket(bucketName(k)); err != nil {
-			return err
-		}
-	}
 	for key, v := range map[string][]byte{
 		string(schemaKey): number(Schema), string(ceilingKey): number(0),
 		string(idKey): []byte(rand.Text()), string(tallyKey): (&tally{}).encode(),

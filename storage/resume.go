@@ -8,8 +8,6 @@ import (
 	"os"
 
 	bolt "go.etcd.io/bbolt"
-
-	"ledge/api"
 )
 
 // Schema is the version of the layout. A store written by a newer one is refused: it may mean things this
@@ -27,19 +25,27 @@ var (
 	logKey     = []byte("log")   // number of the file of the log that the last commit went to
 )
 
-// resume chooses the first revision, above everything that was ever handed out, and makes buckets for kinds that
-// are new in this version.
+// resume chooses the first revision, above everything that was ever handed out, and takes away the buckets of kinds that have no
+// objects: every commit writes the list of buckets.
 func (o *opener) resume() error {
 	fileCeiling, known, err := o.readCeiling()
 	if err != nil {
 		return err
 	}
 	var dbCeiling uint64
-	var missing []*api.Kind
+	var empty [][]byte
+	o.buckets.forget()
 	err = o.db.View(func(tx *bolt.Tx) (err error) {
 		for _, k := range o.cfg.Kinds.Kept {
-			if tx.Bucket(bucketName(k)) == nil {
-				missing = append(missing, k)
+			name := bucketName(k)
+			b := tx.Bucket(name)
+			if b == nil {
+				continue
+			}
+			if key, _ := b.Cursor().First(); key == nil {
+				empty = append(empty, name)
+			} else {
+				o.buckets.made(name, 0)
 			}
 		}
 		dbCeiling, err = metaNumber(tx, ceilingKey)
@@ -60,12 +66,12 @@ func (o *opener) resume() error {
 			return err
 		}
 	}
-	if known && len(missing) == 0 {
+	if known && len(empty) == 0 {
 		return nil
 	}
 	return o.write(false, func(w *writer) error {
-		for _, k := range missing {
-			if _, err := w.tx.CreateBucketIfNotExists(bucketName(k)); err != nil {
+		for _, name := range empty {
+			if err := w.tx.DeleteBucket(name); err != nil {
 				return err
 			}
 		}

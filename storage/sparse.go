@@ -2,7 +2,6 @@ package storage
 
 import (
 	"bytes"
-	"fmt"
 	"strings"
 	"sync"
 
@@ -45,9 +44,9 @@ func (tx *Tx) Any(kind *api.Kind, namespace string) (any bool, err error) {
 		}
 	}
 	defer tx.s.guard(&err)()
-	b := tx.b.Bucket(bucketName(kind))
-	if b == nil {
-		return false, fmt.Errorf("look for %s: %w: there is no bucket for it", kind, ErrDamaged)
+	b, err := tx.bucket(bucketName(kind))
+	if err != nil || b == nil {
+		return false, err
 	}
 	c := b.Cursor()
 	for k, _ := c.Seek(prefix); k != nil && bytes.HasPrefix(k, prefix); k, _ = c.Next() {
@@ -65,9 +64,12 @@ func (tx *Tx) any(kind *api.Kind) bool {
 			return true
 		}
 	}
-	b := tx.b.Bucket(bucketName(kind))
+	b, err := tx.bucket(bucketName(kind))
+	if err != nil {
+		return true // a list says so
+	}
 	if b == nil {
-		return true // damaged: a list says so
+		return false
 	}
 	key, _ := b.Cursor().First()
 	return key != nil

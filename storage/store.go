@@ -87,6 +87,7 @@ type Store struct {
 	ring    *ring
 	db      *bolt.DB
 	file    *os.File // that db works on
+	buckets buckets
 	id      string
 	lineage string
 	rev     atomic.Uint64 // last handed out and published

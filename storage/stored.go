@@ -63,9 +63,12 @@ func (tx *Tx) look(kind *api.Kind, key []byte) (o *Stored, err error) {
 	}
 	defer tx.s.guard(&err)()
 	bucket := bucketName(kind)
-	b := tx.b.Bucket(bucket)
+	b, err := tx.bucket(bucket)
+	if err != nil {
+		return nil, err
+	}
 	if b == nil {
-		return nil, fmt.Errorf("%w: there is no bucket for %s", ErrDamaged, kind)
+		return nil, ErrNotFound
 	}
 	raw := b.Get(key)
 	if raw == nil {
@@ -106,9 +109,12 @@ func (tx *Tx) Each(kind *api.Kind, namespace, after string, fn func(*Stored) err
 	m := newMemory(tx, kind, prefix, after, fn)
 	defer tx.s.guard(&err)()
 	bucket := bucketName(kind)
-	b := tx.b.Bucket(bucket)
+	b, err := tx.bucket(bucket)
+	if err != nil {
+		return err
+	}
 	if b == nil {
-		return fmt.Errorf("%w: there is no bucket for it", ErrDamaged)
+		return m.upTo(nil)
 	}
 	c := b.Cursor()
 	for k, v := c.Seek([]byte(max(prefix, after))); k != nil && bytes.HasPrefix(k, []byte(prefix)); k, v = c.Next() {

@@ -51,6 +51,7 @@ type writer struct {
 	before tally
 	done   []change // for the log
 	above  uint64   // the count of commits is to be above it
+	made   [][]byte // buckets that the transaction begins
 }
 
 func newWriter(tx *bolt.Tx) (*writer, error) {
@@ -59,9 +60,13 @@ func newWriter(tx *bolt.Tx) (*writer, error) {
 }
 
 func (w *writer) put(bucket, key, raw []byte) error {
-	b, err := w.tx.CreateBucketIfNotExists(bucket)
-	if err != nil {
-		return fmt.Errorf("bucket %s: %w", bucket, err)
+	b := w.tx.Bucket(bucket)
+	if b == nil {
+		var err error
+		if b, err = w.tx.CreateBucket(bucket); err != nil {
+			return fmt.Errorf("bucket %s: %w", bucket, err)
+		}
+		w.made = append(w.made, bucket)
 	}
 	if old := b.Get(key); old != nil {
 		w.t.drop(bucket, key, old)
