@@ -81,6 +81,16 @@ func (e *Engine) attach(ctx context.Context, x attachSpec, files [2]*os.File, en
 	}
 	slow := make(chan struct{})
 	in, leave, err := e.join(c, files, x.Stdin, sync.OnceFunc(func() { close(slow) }))
+	if errors.Is(err, runtime.ErrNotRunning) {
+		// Who is told so reads the log instead (kubectl run -i): it is complete first.
+		select {
+		case <-c.done:
+		case <-e.quit:
+			err = runtime.ErrUnavailable
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
+	}
 	if err != nil {
 		return fail(err)
 	}

@@ -1,12 +1,17 @@
 package keeper
 
 import (
+	"errors"
+	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"ledge/runtime"
 )
 
 // heard is what an attacher gets of a stream that says "now" while it listens.
@@ -72,5 +77,30 @@ func TestEarly(t *testing.T) {
 				time.Sleep(2 * earlyTime)
 			})
 		})
+	}
+}
+
+// TestTooLate: who is told that a container does not run any more finds its log complete. kubectl run -i reads that then.
+func TestTooLate(t *testing.T) {
+	g := newRig(t, t.TempDir(), newShellRunner(), nil)
+	g.pod(t, "u")
+	const lines = 9000 // half of it is in the pipe when the program ends
+	for round := range 20 {
+		id, log := fmt.Sprint("c", round), filepath.Join(t.TempDir(), "log")
+		c := runtime.Container{ID: id, PodUID: "u", Args: []string{fmt.Sprintf("seq %d", lines)}, LogPath: log, Stdin: true, StdinOnce: true}
+		if _, err := g.Start(t.Context(), c); err != nil {
+			t.Fatal(err)
+		}
+		errJoined := errors.New("joined")
+		for err := errJoined; !errors.Is(err, runtime.ErrNotRunning); {
+			err = g.attach(t.Context(), attachSpec{Container: id}, [2]*os.File{}, nil, func(*os.File, bool) error { return errJoined })
+			if !errors.Is(err, errJoined) && !errors.Is(err, runtime.ErrNotRunning) {
+				t.Fatal(err)
+			}
+		}
+		b, err := os.ReadFile(log)
+		if n := strings.Count(string(b), "\n"); err != nil || n != lines {
+			t.Fatalf("round %d: the log has %d lines, want %d; %v", round, n, lines, err)
+		}
 	}
 }
