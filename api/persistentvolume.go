@@ -101,6 +101,35 @@ func validateVolume(v *corev1.PersistentVolume) field.ErrorList {
 	return errs
 }
 
+// ValidateInlineVolume looks at a volume that is no object: what is to be attached to a node, of a CSI driver, and nothing else.
+func ValidateInlineVolume(s *corev1.PersistentVolumeSpec, at *field.Path) field.ErrorList {
+	const here = "in the context of inline volumes"
+	errs := refuseIn(s, volumeRefusals(), at)
+	if s.CSI == nil {
+		errs = append(errs, field.Required(at.Child("csi"), "has to be specified "+here))
+	}
+	for _, f := range []struct {
+		name string
+		said bool
+	}{{"claimRef", s.ClaimRef != nil}, {"capacity", len(s.Capacity) > 0}, {"nodeAffinity", s.NodeAffinity != nil},
+		{"storageClassName", s.StorageClassName != ""}} {
+		if f.said {
+			errs = append(errs, field.Forbidden(at.Child(f.name), "may not be specified "+here))
+		}
+	}
+	if p := s.PersistentVolumeReclaimPolicy; p != "" && p != corev1.PersistentVolumeReclaimRetain {
+		errs = append(errs, field.Forbidden(at.Child("persistentVolumeReclaimPolicy"), "may only be Retain "+here))
+	}
+	if m := s.VolumeMode; m != nil && *m != corev1.PersistentVolumeFilesystem {
+		errs = append(errs, field.Forbidden(at.Child("volumeMode"), "may not specify volumeMode other than Filesystem "+here))
+	}
+	if len(s.AccessModes) == 0 {
+		errs = append(errs, field.Required(at.Child("accessModes"), ""))
+	}
+	errs = append(errs, validateAccessModes(s.AccessModes, at.Child("accessModes"))...)
+	return append(errs, validateSource(s, at)...)
+}
+
 // validateSource looks at what a volume is.
 func validateSource(s *corev1.PersistentVolumeSpec, at *field.Path) field.ErrorList {
 	source := reflect.ValueOf(s.PersistentVolumeSource)

@@ -30,7 +30,7 @@ type Case struct {
 func Cases() []Case {
 	var out []Case
 	for _, part := range [][]Case{objectCases, patchCases, listCases, watchCases, podCases, placeCases, budgetCases, replicationCases,
-		appsCases, placedCases, batchCases, autoscalerCases, ingressCases, quotaCases,
+		appsCases, placedCases, batchCases, autoscalerCases, ingressCases, quotaCases, attachmentCases,
 		namespaceCases, adminCases, rightsCases, kindCases()} {
 		out = append(out, part...)
 	}

@@ -132,6 +132,19 @@ var samples = map[*api.Kind]func(e *env) api.Object{
 	},
 	scheduling.PriorityClasses: func(*env) api.Object { return &schedulingv1.PriorityClass{Value: 7} },
 	storage.StorageClasses:     func(*env) api.Object { return &storagev1.StorageClass{Provisioner: "apitest.dev/none"} },
+	storage.CSIDrivers:         func(*env) api.Object { return &storagev1.CSIDriver{} },
+	storage.CSINodes: func(*env) api.Object {
+		return &storagev1.CSINode{Spec: storagev1.CSINodeSpec{Drivers: []storagev1.CSINodeDriver{{Name: "apitest.dev", NodeID: "one"}}}}
+	},
+	storage.CSIStorageCapacities: func(*env) api.Object { return &storagev1.CSIStorageCapacity{StorageClassName: "apitest.dev-none"} },
+	storage.VolumeAttachments: func(*env) api.Object {
+		volume := "apitest.dev-none"
+		return &storagev1.VolumeAttachment{Spec: storagev1.VolumeAttachmentSpec{Attacher: "apitest.dev", NodeName: "apitest.dev-none",
+			Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: &volume}}}
+	},
+	storage.VolumeAttributesClasses: func(*env) api.Object {
+		return &storagev1.VolumeAttributesClass{DriverName: "apitest.dev", Parameters: map[string]string{"k": "v"}}
+	},
 }
 
 // volumeClaim asks for what nobody has.

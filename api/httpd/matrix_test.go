@@ -101,8 +101,14 @@ clusterroles.rbac.authorization.k8s.io                         glwcupdD -       
 rolebindings.rbac.authorization.k8s.io                         glwcupdD glwcupdD -        -     -      -
 roles.rbac.authorization.k8s.io                                glwcupdD glwcupdD -        -     -      -
 priorityclasses.scheduling.k8s.io                              glwcupdD -        -        -     -      -
+csidrivers.storage.k8s.io                                      glwcupdD -        -        -     -      -
+csinodes.storage.k8s.io                                        glwcupdD -        -        -     -      -
+csinodes.storage.k8s.io/status                                 gup      -        -        -     -      -
+csistoragecapacities.storage.k8s.io                            glwcupdD -        -        -     -      -
 storageclasses.storage.k8s.io                                  glwcupdD -        -        -     glw    -
-csinodes.storage.k8s.io                                        glw      -        -        -     -      -
+volumeattachments.storage.k8s.io                               glwcupdD -        -        -     -      -
+volumeattachments.storage.k8s.io/status                        gup      -        -        -     -      -
+volumeattributesclasses.storage.k8s.io                         glwcupdD -        -        -     -      -
 `
 
 // matrixOfOwn is what the holders of roles of one's own may do beyond what anybody may (ownRoles): role by a Role in the namespace, wide by

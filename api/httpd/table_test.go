@@ -228,6 +228,19 @@ func samples() map[*api.Kind][]api.Object {
 		api.PersistentVolumeClaims: claimSamples(),
 		api.PersistentVolumes:      volumeSamples(),
 		storage.StorageClasses:     {&storagev1.StorageClass{Provisioner: "x.io/y"}, storage.Card()},
+		storage.CSIDrivers: {&storagev1.CSIDriver{ObjectMeta: named("x.io", time.Hour), Spec: storagev1.CSIDriverSpec{
+			AttachRequired: ptr(false), PodInfoOnMount: ptr(true), StorageCapacity: ptr(true), RequiresRepublish: ptr(true),
+			TokenRequests:        []storagev1.TokenRequest{{Audience: "a"}, {Audience: "b"}},
+			VolumeLifecycleModes: []storagev1.VolumeLifecycleMode{"Persistent", "Ephemeral"}}}, &storagev1.CSIDriver{}},
+		storage.CSINodes: {&storagev1.CSINode{ObjectMeta: named("board", time.Hour), Spec: storagev1.CSINodeSpec{
+			Drivers: []storagev1.CSINodeDriver{{Name: "x.io"}, {Name: "y.io"}}}}, &storagev1.CSINode{}},
+		storage.CSIStorageCapacities: {&storagev1.CSIStorageCapacity{ObjectMeta: named("x", time.Hour), StorageClassName: "c",
+			Capacity: ptr(resource.MustParse("3Gi"))}, &storagev1.CSIStorageCapacity{}},
+		storage.VolumeAttachments: {&storagev1.VolumeAttachment{ObjectMeta: named("x", time.Hour), Spec: storagev1.VolumeAttachmentSpec{
+			Attacher: "x.io", NodeName: "board", Source: storagev1.VolumeAttachmentSource{PersistentVolumeName: ptr("v")}},
+			Status: storagev1.VolumeAttachmentStatus{Attached: true}}, &storagev1.VolumeAttachment{}},
+		storage.VolumeAttributesClasses: {&storagev1.VolumeAttributesClass{ObjectMeta: named("gold", time.Hour), DriverName: "x.io"},
+			&storagev1.VolumeAttributesClass{}},
 		api.ServiceAccounts: {&corev1.ServiceAccount{ObjectMeta: named("default", time.Hour),
 			Secrets: []corev1.ObjectReference{{Name: "s"}}}},
 		api.PodTemplates: {template, &corev1.PodTemplate{}},
@@ -328,10 +341,16 @@ var upstreamColumns = map[*api.Kind]string{
 	api.PersistentVolumeClaims:  "Name, Status, Volume, Capacity, Access Modes, StorageClass, VolumeAttributesClass, Age, [VolumeMode]",
 	api.PersistentVolumes: "Name, Capacity, Access Modes, Reclaim Policy, Status, Claim, StorageClass, VolumeAttributesClass, Reason, Age, " +
 		"[VolumeMode]",
-	storage.StorageClasses:     "Name, Provisioner, ReclaimPolicy, VolumeBindingMode, AllowVolumeExpansion, Age",
-	scheduling.PriorityClasses: "Name, Value integer, Global-Default boolean, Age, PreemptionPolicy",
-	api.MetricsOfNodes:         "Name, cpu, memory, Window",
-	api.MetricsOfPods:          "Name, cpu, memory, Window",
+	storage.StorageClasses: "Name, Provisioner, ReclaimPolicy, VolumeBindingMode, AllowVolumeExpansion, Age",
+	storage.CSIDrivers: "Name, AttachRequired boolean, PodInfoOnMount boolean, StorageCapacity boolean, TokenRequests, RequiresRepublish boolean, " +
+		"Modes, Age",
+	storage.CSINodes:                "Name, Drivers integer, Age",
+	storage.CSIStorageCapacities:    "Name, StorageClassName, Capacity",
+	storage.VolumeAttachments:       "Name, Attacher, PV, Node, Attached boolean, Age",
+	storage.VolumeAttributesClasses: "Name, DriverName, Age",
+	scheduling.PriorityClasses:      "Name, Value integer, Global-Default boolean, Age, PreemptionPolicy",
+	api.MetricsOfNodes:              "Name, cpu, memory, Window",
+	api.MetricsOfPods:               "Name, cpu, memory, Window",
 }
 
 // N-11.18: the columns of every kind are those that Kubernetes has.

@@ -210,6 +210,9 @@ func TestWatchTableOfEveryKind(t *testing.T) {
 		api.PersistentVolumeClaims:           `"spec":{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"1Gi"}}}`,
 		api.PersistentVolumes:                `"spec":{"accessModes":["ReadWriteOnce"],"capacity":{"storage":"1Gi"},"hostPath":{"path":"/x"}}`,
 		storage.StorageClasses:               `"provisioner":"x.io/y"`,
+		storage.CSIStorageCapacities:         `"storageClassName":"c"`,
+		storage.VolumeAttachments:            `"spec":{"attacher":"x.io","nodeName":"n","source":{"persistentVolumeName":"v"}}`,
+		storage.VolumeAttributesClasses:      `"driverName":"x.io","parameters":{"a":"b"}`,
 		networking.ServiceCIDRs:              `"spec":{"cidrs":["192.0.2.0/24"]}`,
 		autoscaling.HorizontalPodAutoscalers: scaled, autoscaling.HorizontalPodAutoscalersV1: scaled,
 		events.Events: `"regarding":{"namespace":"default"},"reason":"R","type":"Normal","action":"A","reportingController":"x.io/y","reportingInstance":"z","eventTime":"2026-11-20T12:00:00.000000Z"`}

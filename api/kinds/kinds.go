@@ -32,7 +32,8 @@ var All = &api.Kinds{
 		policy.PodDisruptionBudgets,
 		rbac.ClusterRoleBindings, rbac.ClusterRoles, rbac.RoleBindings, rbac.Roles,
 		scheduling.PriorityClasses,
-		storage.StorageClasses,
+		storage.CSIDrivers, storage.CSINodes, storage.CSIStorageCapacities, storage.StorageClasses, storage.VolumeAttachments,
+		storage.VolumeAttributesClasses,
 	},
 	Views:    []*api.Kind{events.Events, autoscaling.HorizontalPodAutoscalersV1},
 	Absent:   absent,
@@ -47,5 +48,4 @@ var absent = []*api.Kind{
 	api.DefineLater("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", false, "crd", "crds"),
 	api.DefineLater("apiregistration.k8s.io", "v1", "APIService", "apiservices", false),
 	api.DefineLater("certificates.k8s.io", "v1", "CertificateSigningRequest", "certificatesigningrequests", false, "csr"),
-	api.DefineLater("storage.k8s.io", "v1", "CSINode", "csinodes", false),
 }

@@ -225,6 +225,8 @@ func (c *check) run() {
 		c.isDefault()
 	case "maxItems":
 		c.refused(func(v reflect.Value) { v.Set(reflect.MakeSlice(v.Type(), limit+1, limit+1)) })
+	case "maxLength":
+		c.refused(func(v reflect.Value) { put(v, strings.Repeat("a", limit+1)) })
 	case "minimum":
 		c.refused(func(v reflect.Value) { put(v, strconv.Itoa(limit-1)) })
 	case "format":
@@ -260,7 +262,8 @@ func (c *check) unsupported() bool {
 }
 
 // whole are the words with which a field is refused whatever it holds.
-var whole = []string{"not supported by ledge", "cannot be set on create", "cannot be set for an Ephemeral Container"}
+var whole = []string{"not supported by ledge", "cannot be set on create", "cannot be set for an Ephemeral Container",
+	"must specify exactly one of inlineVolumeSpec and persistentVolumeName"}
 
 // errors are those of a sample with what a change makes of the field. Ephemeral containers come into a pod that is there.
 func (c *check) errors(change func(reflect.Value)) []metav1.StatusCause {
@@ -334,8 +337,10 @@ func (c *check) unchanged() {
 	}
 }
 
-// features are those of Kubernetes that bring fields, and are true here.
-var features = strings.Fields(`ContainerRestartRules EmptyDirVolumeMode EnvFiles HPAConfigurableTolerance HPAScaleToZero
+// features are those of Kubernetes that bring fields, and are true here. The first bring fields of CSIDrivers, which are kept for others.
+var features = strings.Fields(`CSIServiceAccountTokenSecrets CSIStorageCapacity MutableCSINodeAllocatableCount SELinuxMountReadWriteOncePod
+	VolumeLimitScaling
+	ContainerRestartRules EmptyDirVolumeMode EnvFiles HPAConfigurableTolerance HPAScaleToZero
 	HostnameOverride InPlacePodVerticalScaling MaxUnavailableStatefulSet PodLevelResources SELinuxChangePolicy SupplementalGroupsPolicy`)
 
 // fewer are values of enums that are refused, and why.

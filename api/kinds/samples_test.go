@@ -47,6 +47,10 @@ var samples = map[string]string{
 	"persistentvolumeclaims":                        `{"spec":{"accessModes":["ReadWriteOnce"],"resources":{"requests":{"storage":"1Gi"}}}}`,
 	"persistentvolumes":                             `{"spec":{"accessModes":["ReadWriteOnce"],"capacity":{"storage":"1Gi"},"hostPath":{"path":"/x"}}}`,
 	"storageclasses.storage.k8s.io":                 `{"provisioner":"p.io/p"}`,
+	"csinodes.storage.k8s.io":                       `{"spec":{"drivers":[{"name":"p.io","nodeID":"n"}]}}`,
+	"csistoragecapacities.storage.k8s.io":           `{"storageClassName":"c"}`,
+	"volumeattachments.storage.k8s.io":              `{"spec":{"attacher":"p.io","nodeName":"n","source":{"persistentVolumeName":"v"}}}`,
+	"volumeattributesclasses.storage.k8s.io":        `{"driverName":"p.io","parameters":{"a":"b"}}`,
 	"services":                                      `{"spec":{"ports":[{"port":80}]}}`,
 }
 

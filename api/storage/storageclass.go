@@ -1,4 +1,5 @@
-// Package storage has the kinds of the group storage.k8s.io. It knows nothing of ledge's own store.
+// Package storage has the kinds of the group storage.k8s.io. It knows nothing of ledge's own store. Those about CSI, which boards do not
+// have, are kept and answered, and nothing follows from them.
 package storage
 
 import (
@@ -106,19 +107,14 @@ func defaultClass(c *storagev1.StorageClass) {
 	}
 }
 
-// How much the parameters of a class may hold.
+// How much the parameters of a class may hold, and what an attacher says of a volume.
 const (
 	maxParameters = 512
 	maxBytes      = 256 << 10
 )
 
 func validateClass(c *storagev1.StorageClass) field.ErrorList {
-	at := field.NewPath("provisioner")
-	errs := valid.Required(c.Provisioner, at)
-	if c.Provisioner != "" {
-		errs = append(errs, valid.Each(validation.IsQualifiedName(strings.ToLower(c.Provisioner)),
-			func(msg string) *field.Error { return field.Invalid(at, c.Provisioner, msg) })...)
-	}
+	errs := validateProvisioner(c.Provisioner, field.NewPath("provisioner"))
 	errs = append(errs, validateParameters(c.Parameters, field.NewPath("parameters"))...)
 	if p := c.ReclaimPolicy; p != nil {
 		errs = append(errs, valid.OneOf(*p, field.NewPath("reclaimPolicy"), corev1.PersistentVolumeReclaimDelete,
@@ -136,6 +132,14 @@ func validateClass(c *storagev1.StorageClass) field.ErrorList {
 			"a volume on a board's card can only be made when its first pod has a board: use WaitForFirstConsumer"))
 	}
 	return append(errs, validateTopologies(c.AllowedTopologies, field.NewPath("allowedTopologies"))...)
+}
+
+// validateProvisioner looks at the name of who makes volumes, or changes them.
+func validateProvisioner(name string, at *field.Path) field.ErrorList {
+	if name == "" {
+		return field.ErrorList{field.Required(at, "")}
+	}
+	return valid.Each(validation.IsQualifiedName(strings.ToLower(name)), func(msg string) *field.Error { return field.Invalid(at, name, msg) })
 }
 
 func validateParameters(list map[string]string, at *field.Path) field.ErrorList {

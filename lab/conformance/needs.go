@@ -56,6 +56,7 @@ var brings = map[string]string{
 
 	"issuer discovery": "", // /.well-known/openid-configuration
 	"two boards":       "", // the node of a run is alone
+	"volumes of CSI":   "", // a pod that names a driver is refused
 }
 
 // missing are the needs of a test that this ledge does not meet.
