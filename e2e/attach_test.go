@@ -139,7 +139,11 @@ func (k *client) attaching() {
 	if out := before + after; code != 3 || !said || !strings.Contains(out, text) {
 		t.Errorf("run --rm -i: %d, %d bytes: %s", code, len(out), tail(out, 200))
 	}
-	k.quick(2, 5)
+	rounds := 2
+	if os.Getenv("LEDGE_LONG") != "" {
+		rounds = 40
+	}
+	k.quick(rounds, 5)
 	// A terminal.
 	tty := k.beginOnTTY(100, 30, "run", "shell", "--rm", "-it", "--restart=Never", "--image="+roughImage, "--", "size")
 	tty.says("size 100 30 true")
