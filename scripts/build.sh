@@ -38,7 +38,7 @@ if [ "$GOARCH" != "$here" ]; then
 fi
 
 # The build time is the commit's, so that the same commit gives the same bytes on every machine.
-version=${VERSION:-$(git describe --tags --match 'v*' --dirty 2>/dev/null || echo v0.0.0-dev)}
+version=$(scripts/version.sh)
 commit=${COMMIT:-$(git rev-parse --verify --quiet HEAD || echo unknown)}
 epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 0)}
 built=$(date -u -d "@$epoch" +%Y-%m-%dT%H:%M:%SZ)

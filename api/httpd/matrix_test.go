@@ -196,6 +196,7 @@ func TestMatrix(t *testing.T) {
 			t.Errorf("%s has a line in the matrix, but there is no such resource", name)
 		}
 	}
+	t.Logf("%d requests of %d callers", asked, len(callers))
 	if asked < 2500 {
 		t.Errorf("only %d requests were asked", asked)
 	}
@@ -222,6 +223,7 @@ func TestMatrixOfPaths(t *testing.T) {
 			t.Errorf("%s has no line in the matrix: who may do that?", path)
 		}
 	}
+	t.Logf("%d paths, %d callers", len(want), len(callers))
 	for path, row := range want {
 		method, path, _ := strings.Cut(path, ":")
 		for _, c := range callers {

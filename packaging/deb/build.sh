@@ -15,9 +15,8 @@ SOURCE_DATE_EPOCH=$epoch
 export SOURCE_DATE_EPOCH
 
 # v1.2.3 is 1.2.3, v1.2.3-rc1 comes before it, 4 commits later after it. Without a tag the commit's time orders packages.
-version=${VERSION:-$(git describe --tags --match 'v*' --dirty 2>/dev/null ||
-	echo "v0.0.0-git$(date -u -d "@$epoch" +%Y%m%d%H%M%S).$(git rev-parse --short HEAD 2>/dev/null || echo unknown)")}
-version=$(echo "$version" | sed -E 's/^v//; s/-dirty$/+dirty/; s/-([0-9]+)-g([0-9a-f]+)/+\1.g\2/; s/-/~/g')
+dev="-dev.$(date -u -d "@$epoch" +%Y%m%d%H%M%S).$(git rev-parse --short HEAD 2>/dev/null || echo unknown)"
+version=$(scripts/version.sh | sed -E "s/^v//; s/-dev\$/$dev/; s/-dirty\$/+dirty/; s/-([0-9]+)-g([0-9a-f]+)/+\\1.g\\2/; s/-/~/g")
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

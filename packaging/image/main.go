@@ -91,20 +91,20 @@ type version struct {
 	epoch int64
 }
 
-// versionOf is as in scripts/build.sh.
+// versionOf asks as scripts/build.sh does.
 func versionOf(ctx context.Context) (v version, err error) {
-	ask := func(env string, otherwise string, args ...string) string {
-		if s := os.Getenv(env); s != "" {
-			return s
-		}
-		out, err := exec.CommandContext(ctx, "git", args...).Output()
-		if err != nil {
-			return otherwise
-		}
-		return strings.TrimSpace(string(out))
+	name, err := exec.CommandContext(ctx, "scripts/version.sh").Output()
+	if err != nil {
+		return v, fmt.Errorf("scripts/version.sh: %w", err)
 	}
-	v.name = ask("VERSION", "v0.0.0-dev", "describe", "--tags", "--match", "v*", "--dirty")
-	epoch := ask("SOURCE_DATE_EPOCH", "0", "log", "-1", "--format=%ct")
+	v.name = strings.TrimSpace(string(name))
+	epoch := os.Getenv("SOURCE_DATE_EPOCH")
+	if epoch == "" {
+		epoch = "0"
+		if out, err := exec.CommandContext(ctx, "git", "log", "-1", "--format=%ct").Output(); err == nil {
+			epoch = strings.TrimSpace(string(out))
+		}
+	}
 	if v.epoch, err = strconv.ParseInt(epoch, 10, 64); err != nil {
 		return v, fmt.Errorf("SOURCE_DATE_EPOCH: %w", err)
 	}
