@@ -1,11 +1,13 @@
 package httpd
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"net/http"
 	"slices"
 
+	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -228,8 +230,11 @@ func (h *handler) delete(w *response, r *request) error {
 	return h.object(w, r, http.StatusOK, gone)
 }
 
-// deleteCollection deletes what the selectors pick, one by one, and answers the list of it (N-11.36). What
-// somebody else deleted in between is as good as deleted.
+// deletersAtOnce is how many objects of a collection are deleted at a time: writers that wait for each other share a commit.
+const deletersAtOnce = 64
+
+// deleteCollection deletes what the selectors pick, each for itself, and answers the list of it (N-11.36). What
+// somebody else deleted in between is as good as deleted. It ends with the first that may not go.
 func (h *handler) deleteCollection(w *response, r *request) error {
 	list, err := r.listOptions()
 	if err != nil {
@@ -246,14 +251,25 @@ func (h *handler) deleteCollection(w *response, r *request) error {
 	if err != nil {
 		return err
 	}
+	some, ctx := errgroup.WithContext(r.Context())
+	some.SetLimit(deletersAtOnce)
 	for i, obj := range found.Items {
-		gone, err := h.client.Delete(r.Context(), r.kind, obj.GetNamespace(), obj.GetName(), opts)
-		if err != nil && !isGone(err) {
+		if ctx.Err() != nil {
+			break
+		}
+		some.Go(func() error {
+			gone, err := h.client.Delete(ctx, r.kind, obj.GetNamespace(), obj.GetName(), opts)
+			if err == nil {
+				found.Items[i] = gone
+			}
+			if isGone(err) {
+				return nil
+			}
 			return err
-		}
-		if err == nil {
-			found.Items[i] = gone
-		}
+		})
+	}
+	if err := cmp.Or(some.Wait(), r.Context().Err()); err != nil {
+		return err
 	}
 	return h.objects(w, r, found)
 }

@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -85,23 +87,45 @@ func (c *Client) collectOnce(ctx context.Context) (did bool, err error) {
 		return false, status(err, "look for objects whose owners are gone")
 	}
 	c.tellWrong(ctx, f)
-	var errs []error
-	count := func(done bool, err error) {
-		did = did || done
-		errs = append(errs, err)
-	}
+	var deeds []func() (bool, error)
 	for _, o := range f.owned {
 		switch fate := f.fate(o); {
 		case fate.delete != "":
-			count(c.collectOne(ctx, o, fate.delete))
+			deeds = append(deeds, func() (bool, error) { return c.collectOne(ctx, o, fate.delete) })
 		case len(fate.drop) > 0:
-			count(c.disown(o, fate.drop))
+			deeds = append(deeds, func() (bool, error) { return c.disown(o, fate.drop) })
 		}
 	}
+	freed, err := together(deeds)
+	deeds = nil
 	for _, o := range f.ready() {
-		count(c.release(o))
+		deeds = append(deeds, func() (bool, error) { return c.release(o) })
 	}
-	return did, errors.Join(errs...)
+	released, rerr := together(deeds)
+	return freed || released, errors.Join(err, rerr)
+}
+
+// collectorsAtOnce is how many objects the collector changes at a time: writers that wait for each other share a commit.
+const collectorsAtOnce = 64
+
+// together does what the collector found, each for itself, and says whether anything was done.
+func together(deeds []func() (bool, error)) (bool, error) {
+	var some errgroup.Group
+	some.SetLimit(collectorsAtOnce)
+	var did atomic.Bool
+	errs := make([]error, len(deeds))
+	for i, deed := range deeds {
+		some.Go(func() error {
+			done, err := deed()
+			if done {
+				did.Store(true)
+			}
+			errs[i] = err
+			return nil
+		})
+	}
+	_ = some.Wait() // each error is in errs
+	return did.Load(), errors.Join(errs...)
 }
 
 func (c *Client) family() (*family, error) {
