@@ -1,12 +1,14 @@
 package httpd_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +21,7 @@ import (
 	"ledge/api/kinds"
 	"ledge/api/table"
 	"ledge/api/valid"
+	"ledge/internal/testrun"
 )
 
 // boat is an object of a kind that there is in this file only.
@@ -127,6 +130,37 @@ func TestMadeUpKind(t *testing.T) {
 	t.Run("table and selectors", f.boatsListed)
 	t.Run("watched", func(t *testing.T) { synctest.Test(t, boatsWatched) })
 	t.Run("deleted", f.boatsDeleted)
+	t.Run("counted", f.boatsCounted)
+}
+
+// boatsCounted: a quota counts them, refuses one too many, and takes back what one that goes leaves.
+func (f *fixture) boatsCounted(t *testing.T) {
+	const quotas = "/api/v1/namespaces/default/resourcequotas"
+	ctx, stop := context.WithCancel(t.Context())
+	over := make(chan error, 1)
+	go func() { over <- f.store.Run(ctx) }() // it writes the status
+	defer func() {
+		if stop(); <-over != nil {
+			t.Error("the client ended with an error")
+		}
+	}()
+	f.must(201, "POST", quotas, `{"kind":"ResourceQuota","apiVersion":"v1","metadata":{"name":"harbour"},"spec":{"hard":{"count/boats.sea.example":"2"}}}`)
+	for _, name := range []string{"one", "two"} {
+		f.must(201, "POST", boatsPath, boatJSON(name, "ada", ""))
+	}
+	s := f.must(403, "POST", boatsPath, boatJSON("three", "ada", "")).status(t)
+	if want := "exceeded quota: harbour, requested: count/boats.sea.example=1, used: count/boats.sea.example=2, limited: " +
+		"count/boats.sea.example=2"; !strings.Contains(s.Message, want) {
+		t.Errorf("%s, want %s", s.Message, want)
+	}
+	f.must(200, "DELETE", boatsPath+"/one", "")
+	f.must(201, "POST", boatsPath, boatJSON("three", "ada", ""))
+	testrun.Until(t, 10*time.Second, "the quota says that two are used", func() bool {
+		var q corev1.ResourceQuota
+		f.must(200, "GET", quotas+"/harbour", "").into(t, &q)
+		used := q.Status.Used["count/boats.sea.example"]
+		return used.Value() == 2
+	})
 }
 
 func (f *fixture) boatsDiscovered(t *testing.T) {

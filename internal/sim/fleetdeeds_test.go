@@ -272,11 +272,12 @@ func playFleet(t *testing.T, seed uint64, boards int, long time.Duration) (done 
 // TestFleetDay: ten boards for a day of what may happen to them, with one writer for each field at every write
 // (architecture: One writer per field). LEDGE_HOURS=n makes it shorter or longer; the race detector gets minutes.
 func TestFleetDay(t *testing.T) {
-	long := hours(t, 24)
+	long(t)
+	day := hours(t, 24)
 	if raced {
-		long = 10 * time.Minute
+		day = 10 * time.Minute
 	}
-	playFleet(t, seed(t), 10, long)
+	playFleet(t, seed(t), 10, day)
 }
 
 // TestFleetWeek: a hundred boards for a week; set LEDGE_LONG. LEDGE_HOURS=n makes it shorter.

@@ -90,10 +90,19 @@ func seed(t *testing.T) uint64 {
 	return s
 }
 
+// long leaves a test that plays for a day out of short runs.
+func long(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("takes 10 s and more")
+	}
+}
+
 // TestQuietDay: on a board where nothing happens, nothing is written but what is held back for six hours each time
 // (architecture: Leases are lazy; the budget is 1 MB a day, one such commit 50 to 100 KB at the device), nothing is said, and no pod is
 // touched.
 func TestQuietDay(t *testing.T) {
+	long(t)
 	hours := 24
 	if raced {
 		hours = 6
@@ -126,11 +135,12 @@ func TestQuietDay(t *testing.T) {
 
 // TestFaultyDay does what may happen to a board, one thing after the other.
 func TestFaultyDay(t *testing.T) {
-	long := 24 * time.Hour
+	long(t)
+	day := 24 * time.Hour
 	if raced {
-		long = 6 * time.Hour
+		day = 6 * time.Hour
 	}
-	play(t, Config{Seed: seed(t)}, func(b *Board) { b.Mischief(long) })
+	play(t, Config{Seed: seed(t)}, func(b *Board) { b.Mischief(day) })
 }
 
 // TestWeek is seven such days; set LEDGE_LONG.
@@ -152,6 +162,7 @@ func (b *Board) versions() map[string]string {
 // TestHogs: pods that take all there is of memory or processes go, one after the other, and nobody else does, whatever else
 // happens to the board meanwhile.
 func TestHogs(t *testing.T) { // N-6.18, N-6.20, N-6.25, N-6.27, N-6.35
+	long(t)
 	play(t, Config{Seed: seed(t)}, func(b *Board) {
 		b.stock(0)
 		b.Settle(recovery)
