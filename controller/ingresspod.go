@@ -44,6 +44,8 @@ func ingressPod() corev1.PodSpec {
 				{Name: "https", ContainerPort: ingressTLS, HostPort: 443, Protocol: corev1.ProtocolTCP}},
 			Resources: corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("192Mi")},
 				Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: resource.MustParse("24Mi")}},
+			// The first Ingress should not wait for the second look of the readiness probe. While the control plane is away none is ready.
+			StartupProbe:   &corev1.Probe{ProbeHandler: asks("/readyz"), PeriodSeconds: 1, TimeoutSeconds: 5, FailureThreshold: 3600},
 			ReadinessProbe: &corev1.Probe{ProbeHandler: asks("/readyz"), PeriodSeconds: 10, TimeoutSeconds: 5},
 			LivenessProbe:  &corev1.Probe{ProbeHandler: asks("/healthz"), PeriodSeconds: 30, TimeoutSeconds: 10},
 			SecurityContext: &corev1.SecurityContext{AllowPrivilegeEscalation: &no, ReadOnlyRootFilesystem: &yes,
