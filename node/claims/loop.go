@@ -22,7 +22,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 
@@ -232,9 +231,14 @@ func (l *Loop) pass(ctx context.Context) error {
 	if err := l.readClasses(ctx, volumes, claims); err != nil {
 		return err
 	}
+	unsized := ""
+	if why := l.cfg.Shelf.CanSize(); why != nil {
+		unsized = why.Error()
+	}
 	var errs []error
 	skip := map[string]bool{} // one step of a volume rests on that before it
-	for _, s := range Plan(World{Dirs: dirs, Volumes: volumes, Claims: claims, Classes: l.classes, Room: room, Path: l.cfg.Shelf.Path}) {
+	for _, s := range Plan(World{Dirs: dirs, Volumes: volumes, Claims: claims, Classes: l.classes, Room: room, Path: l.cfg.Shelf.Path,
+		Unsized: unsized}) {
 		if skip[s.Name] {
 			continue
 		}
@@ -296,6 +300,8 @@ func (l *Loop) do(ctx context.Context, s Step) error {
 		return err
 	case Tell:
 		return l.grown(ctx, s)
+	case Mark:
+		return l.mark(ctx, s)
 	case Remove:
 		if err := l.cfg.Shelf.Remove(s.Name); err != nil {
 			return err
@@ -394,32 +400,11 @@ func (l *Loop) offer(ctx context.Context, s Step) error {
 	}
 	l.cfg.Events.Event(c, corev1.EventTypeNormal, "ProvisioningSucceeded", "Successfully provisioned volume "+s.Name)
 	if why := l.cfg.Shelf.CanSize(); why != nil {
-		l.cfg.Events.Event(c, corev1.EventTypeWarning, "SizeNotEnforced", fmt.Sprintf(
-			"nothing holds volume %s to its size on this board: %v ('ledge doctor' says what to do)", s.Name, why))
+		l.cfg.Events.Event(c, corev1.EventTypeWarning, string(SizeNotEnforced), unsized(why.Error()))
 	}
 	delete(l.said, s.Name)
 	return nil
 }
-
-// grown tells a claim how large it is now.
-func (l *Loop) grown(ctx context.Context, s Step) error {
-	c := s.Claim.DeepCopy()
-	if c.Status.Capacity == nil {
-		c.Status.Capacity = corev1.ResourceList{}
-	}
-	c.Status.Capacity[corev1.ResourceStorage] = quantity(s.Bytes)
-	c.Status.AllocatedResources, c.Status.AllocatedResourceStatuses = nil, nil
-	c.Status.Conditions = slices.DeleteFunc(c.Status.Conditions, func(o corev1.PersistentVolumeClaimCondition) bool {
-		return o.Type == corev1.PersistentVolumeClaimResizing || o.Type == corev1.PersistentVolumeClaimFileSystemResizePending
-	})
-	if _, err := l.cfg.Client.Update(ctx, api.PersistentVolumeClaims, c, api.WriteOptions{Subresource: api.StatusSub}); err != nil {
-		return err
-	}
-	l.cfg.Events.Event(s.Claim, corev1.EventTypeNormal, "FileSystemResizeSuccessful", "the volume has "+amount(s.Bytes)+" now")
-	return nil
-}
-
-func quantity(bytes int64) resource.Quantity { return *resource.NewQuantity(bytes, resource.BinarySI) }
 
 // tell tells the owner of a claim why it waits.
 func (l *Loop) tell(s Step, err error) {

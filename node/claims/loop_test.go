@@ -19,6 +19,7 @@ import (
 	"ledge/api"
 	"ledge/api/local"
 	"ledge/api/storage"
+	"ledge/host/quota"
 	"ledge/internal/durable"
 	objects "ledge/storage"
 )
@@ -213,6 +214,50 @@ func TestCutsOfTheLoop(t *testing.T) { // N-13.10
 			}
 		})
 	}
+}
+
+// TestSizeNotEnforced: a claim that nothing holds to its size says so, once, and why; one that is held does not.
+func TestSizeNotEnforced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		condition := func(name string) (message, revision string) {
+			c, err := api.Get[*corev1.PersistentVolumeClaim](t.Context(), r.client, api.PersistentVolumeClaims, "default", name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return conditionOf(c), c.ResourceVersion
+		}
+		c := r.claim("held", "1Mi")
+		r.run()
+		r.bind(c)
+		r.run()
+		if got, _ := condition("held"); got != "" {
+			t.Errorf("of one that is held: %s", got)
+		}
+		r.sizes.off = true
+		c = r.claim("loose", "1Mi")
+		r.run()
+		r.bind(c)
+		r.run()
+		got, was := condition("loose")
+		if want := unsized(quota.ErrNone.Error()); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+		r.run()
+		if _, is := condition("loose"); is != was {
+			t.Error("it is written again")
+		}
+		r.sizes.off = false
+		r.run()
+		if got, _ := condition("loose"); !strings.Contains(got, "was made before") {
+			t.Errorf("made before there were sizes: %q", got)
+		}
+		r.run()
+		l := r.events.all()
+		if n := strings.Count(l, string(SizeNotEnforced)); n != 1 {
+			t.Errorf("%d events: %s", n, l)
+		}
+	})
 }
 
 // TestGivenBack: a claim that does not fit is told so and given back, and does not go round.

@@ -22,6 +22,7 @@ type World struct {
 	Classes map[string]*storagev1.StorageClass
 	Room    int64               // bytes of the whole disk
 	Path    func(string) string // of a directory by its name
+	Unsized string              // why the file system holds no directory to a size; empty: it does
 }
 
 // Verb is what to do about one claim.
@@ -34,6 +35,7 @@ const (
 	Resize Verb = "resize" // a directory
 	Grow   Verb = "grow"   // say it of the volume
 	Tell   Verb = "tell"   // say it of the claim
+	Mark   Verb = "mark"   // say in the claim's conditions whether anything holds it to its size
 	Remove Verb = "remove" // a directory, with all that is in it
 	Keep   Verb = "keep"   // a directory whose volume is let go although its data is to stay
 	Free   Verb = "free"   // let the volume go
@@ -168,8 +170,18 @@ func (p *planner) volume(v *corev1.PersistentVolume) {
 	if wants > capacity {
 		p.add(Step{Do: Grow, Name: v.Name, Bytes: wants, Volume: v})
 	}
-	if c != nil && c.Status.Phase == corev1.ClaimBound && c.Status.Capacity.Storage().Value() < wants {
+	if c == nil || c.Status.Phase != corev1.ClaimBound {
+		return
+	}
+	if c.Status.Capacity.Storage().Value() < wants {
 		p.add(Step{Do: Tell, Name: v.Name, Bytes: wants, Volume: v, Claim: c})
+	}
+	why := ""
+	if !p.dirs[v.Name].Sized {
+		why = unsized(cmp.Or(p.Unsized, "its directory was made before its file system could"))
+	}
+	if conditionOf(c) != why {
+		p.add(Step{Do: Mark, Name: v.Name, Claim: c, Volume: v, Why: why})
 	}
 }
 

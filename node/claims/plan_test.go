@@ -74,7 +74,10 @@ func TestPlan(t *testing.T) { // N-13.10
 		claims  []*corev1.PersistentVolumeClaim
 		want    string
 	}{
-		"nothing":             {want: ""},
+		"nothing": {want: ""},
+		"held by nothing": {[]Dir{dir("1", 0)}, []*corev1.PersistentVolume{volumeOf("1", "1Mi")},
+			[]*corev1.PersistentVolumeClaim{claimOf("1", "1Mi", bound("1Mi"))}, "mark pvc-1: nothing holds it to its size on this board: its " +
+				"directory was made before its file system could ('ledge doctor' says what to do)"},
 		"a claim":             {claims: []*corev1.PersistentVolumeClaim{claimOf("1", "1Mi")}, want: "make pvc-1 1048576, offer pvc-1 1048576"},
 		"cut before the name": {[]Dir{empty}, nil, []*corev1.PersistentVolumeClaim{claimOf("1", "1Mi")}, "make pvc-1 1048576, offer pvc-1 1048576"},
 		"cut before binding":  {[]Dir{empty}, []*corev1.PersistentVolume{volumeOf("1", "1Mi")}, []*corev1.PersistentVolumeClaim{claimOf("1", "1Mi")}, ""},
