@@ -71,6 +71,7 @@ type Setup struct {
 	reached   []netip.Prefix // and those that some route leads to: what goes there keeps its address
 	applied   uint32         // nftables generation at which the kernel's tables were have; 0: unknown
 	have      []table
+	senders   senderCheck
 	made      bool
 	guard     func(context.Context, network.Pod, []netip.Addr) error // nil: nobody is asked
 	// framesFiltered: br_netfilter shows frames between pods to the rules.

@@ -55,6 +55,13 @@ func (s *Setup) ensureRules(h *host) error {
 			writes++
 		}
 	}
+	wrote, err := s.senders.ensure(h, s.table, compileSenders(s.cfg.Bridge, s.book.Entries()), known)
+	if err != nil {
+		return err
+	}
+	if wrote {
+		writes++
+	}
 	if writes > 0 {
 		before := gen
 		if gen, err = nft.Generation(); err != nil || gen != before+writes {
@@ -212,7 +219,10 @@ func hooks() map[string]*nftables.ChainHook {
 
 // deleteTable removes the tables of a name; none is fine, also where the kernel has no nftables at all.
 func (h *host) deleteTable(name string) error {
-	return h.deleteTables(table{name: name}, table{name: name, v6: true})
+	if err := h.deleteTables(table{name: name}, table{name: name, v6: true}); err != nil {
+		return err
+	}
+	return h.deleteSenders(name)
 }
 
 func (h *host) deleteTables(tables ...table) error {
@@ -327,11 +337,17 @@ type where struct{ v4, v6 uint32 }
 var source, destination = where{12, 8}, where{16, 24}
 
 func address(at where, want netip.Prefix, op expr.CmpOp) []expr.Any {
-	offset, n := at.v4, 4
+	offset := at.v4
 	if want.Addr().Is6() {
-		offset, n = at.v6, 16
+		offset = at.v6
 	}
-	out := []expr.Any{&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: uint32(n)}}
+	return part(expr.PayloadBaseNetworkHeader, offset, want, op)
+}
+
+// part compares an address that stands somewhere in a packet.
+func part(base expr.PayloadBase, offset uint32, want netip.Prefix, op expr.CmpOp) []expr.Any {
+	n := want.Addr().BitLen() / 8
+	out := []expr.Any{&expr.Payload{DestRegister: 1, Base: base, Offset: offset, Len: uint32(n)}}
 	if want.Bits() < 8*n {
 		out = append(out, &expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: uint32(n), Mask: net.CIDRMask(want.Bits(), 8*n),
 			Xor: make([]byte, n)})

@@ -25,12 +25,13 @@ type Trial struct {
 
 // Try does each of them in a network namespace that is gone afterwards: more certain than any kernel configuration.
 func Try() []Trial {
-	names := []string{"bridge", "veth", "nftables", "connection tracking"}
+	names := []string{"bridge", "veth", "nftables", "connection tracking", "senders"}
 	remedies := []string{
 		"use a kernel with CONFIG_BRIDGE (module bridge), or run ledge with --bridge none",
 		"use a kernel with CONFIG_VETH (module veth), or run ledge with --bridge none",
 		"use a kernel with CONFIG_NF_TABLES, NF_TABLES_IPV4, NFT_NAT, NFT_MASQ, NFT_CT and NFT_FIB_IPV4, or run ledge with --bridge none",
 		"use a kernel with CONFIG_NF_CT_NETLINK (module nf_conntrack_netlink); without it UDP clients of a moved host port may hang",
+		"use a kernel with CONFIG_NF_TABLES_BRIDGE; without it a pod with NET_RAW can send with the address of another pod of its board",
 	}
 	out := make([]Trial, len(names))
 	for i := range out {
@@ -68,9 +69,9 @@ func foreign(l netlink.Link) bool {
 }
 
 // lacking is the first trial of those that pods need which this kernel cannot pass. Any other failure may be over at the next try, and
-// without the last they can do.
+// without those after the first three they can do.
 func lacking(of []Trial) error {
-	for _, t := range of[:len(of)-1] {
+	for _, t := range of[:3] {
 		if lacks(t.Err) {
 			return fmt.Errorf("%s: %w; %s", t.Name, t.Err, t.Remedy)
 		}
@@ -86,7 +87,7 @@ func tryHere(out []Trial) error {
 	defer nh.Close()
 	h := &host{Handle: nh, nft: &nft.Conn{}}
 	defer h.nft.Drop()
-	for i, try := range []func(*host) error{tryBridge, tryVeth, tryRules, tryFlows} {
+	for i, try := range []func(*host) error{tryBridge, tryVeth, tryRules, tryFlows, trySenders} {
 		if err := try(h); err != nil {
 			out[i].Err = explain(err)
 		}
@@ -129,4 +130,9 @@ func tryRules(h *host) error {
 
 func tryFlows(h *host) error {
 	return h.deleteFlows(staleFlows{addrs: []netip.Addr{netip.MustParseAddr("10.42.0.2")}}, false)
+}
+
+func trySenders(h *host) error {
+	e := plan.Entry{Addr: netip.MustParseAddr("10.42.0.2"), Addr6: netip.MustParseAddr("fd00::2"), Pod: network.Pod{UID: "try"}}
+	return h.replaceSenders(tablePrefix+"try", compileSenders("ledgetry", []plan.Entry{e}))
 }

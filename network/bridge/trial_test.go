@@ -17,7 +17,7 @@ func TestTry(t *testing.T) {
 		t.Skip("needs root")
 	}
 	got := Try()
-	if len(got) != 4 {
+	if len(got) != 5 {
 		t.Fatal(got)
 	}
 	for _, tr := range got {
@@ -72,7 +72,8 @@ func TestCheck(t *testing.T) {
 		err  error
 		want string
 	}{{nil, ""}, {unix.ENOSPC, ""}, {explain(unix.EOPNOTSUPP), "veth: this kernel lacks something"}} {
-		got := lacking([]Trial{{Name: "bridge"}, {Name: "veth", Err: c.err, Remedy: "use a kernel"}, {Name: "flows", Err: unix.ENOENT}})
+		got := lacking([]Trial{{Name: "bridge"}, {Name: "veth", Err: c.err, Remedy: "use a kernel"}, {Name: "nftables"}, {Name: "flows", Err: unix.ENOENT},
+			{Name: "senders", Err: unix.ENOENT}})
 		if (got == nil) != (c.want == "") || got != nil && !strings.HasPrefix(got.Error(), c.want) {
 			t.Errorf("%d: %v", i, got)
 		}
