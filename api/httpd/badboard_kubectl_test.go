@@ -9,42 +9,60 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"ledge/api/httpd"
 )
 
-// TestKubectlAndBadBoards has the real kubectl, of today, of Debian 12 and in the long runs of Debian 13, ask a board that answers with
-// redirects: it is sent nowhere, neither with its certificate nor with a token.
-func TestKubectlAndBadBoards(t *testing.T) {
-	if testing.Short() {
-		t.Skip("builds and runs kubectl")
-	}
-	var elsewhere atomic.Int32 // requests that nobody meant
-	thief := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { elsewhere.Add(1) }))
-	defer thief.Close()
-	var answer atomic.Pointer[badAnswer]
+// deceit is a board that answers real kubectls as badly as it is told, and what they did that nobody meant.
+type deceit struct {
+	url       string
+	thief     string // a server elsewhere
+	answer    atomic.Pointer[badAnswer]
+	elsewhere atomic.Int32 // requests that nobody meant
+	clients   map[string]*kubectl
+}
+
+// newDeceit asks by the kubectl of today, of Debian 12 and in the long runs of Debian 13.
+func newDeceit(t *testing.T) *deceit {
+	t.Helper()
+	d := &deceit{}
+	thief := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { d.elsewhere.Add(1) }))
+	t.Cleanup(thief.Close)
+	d.thief = thief.URL
 	f := serve(t, httpd.Config{})
 	f.node = "b"
 	f.reachable("far", "10.1.0.7")
 	f.withNodes()
 	h, err := httpd.New(httpd.Config{Client: f.store, Node: "a", Streams: none{}, Exec: none{}, Forward: ports{}, Metrics: measuredBoard{},
-		DialBoard: func(context.Context, string) (net.Conn, error) { return badBoard(*answer.Load(), 0), nil },
-		Board:     http.HandlerFunc(func(http.ResponseWriter, *http.Request) { elsewhere.Add(1) })})
+		DialBoard: func(context.Context, string) (net.Conn, error) { return badBoard(*d.answer.Load(), 0), nil },
+		Board:     http.HandlerFunc(func(http.ResponseWriter, *http.Request) { d.elsewhere.Add(1) })})
 	if err != nil {
 		t.Fatal(err)
 	}
 	url, a, _ := secured(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.Contains(r.URL.Path, "/secrets") {
-			elsewhere.Add(1)
+			d.elsewhere.Add(1)
 		}
 		h.ServeHTTP(w, r)
 	}))
-	clients := map[string]*kubectl{"today's": kubectlOf(t, "", a, url), "old": kubectlOf(t, "old", a, url)}
+	d.url, d.clients = url, map[string]*kubectl{"today's": kubectlOf(t, "", a, url), "old": kubectlOf(t, "old", a, url)}
 	if os.Getenv("LEDGE_LONG") != "" {
-		clients["1.32"] = kubectlOf(t, "1.32", a, url)
+		d.clients["1.32"] = kubectlOf(t, "1.32", a, url)
 	}
-	spdy := []string{"KUBECTL_REMOTE_COMMAND_WEBSOCKETS=false", "KUBECTL_PORT_FORWARD_WEBSOCKETS=false"}
-	secret := url + "/api/v1/namespaces/default/secrets"
+	return d
+}
+
+var bySPDY = []string{"KUBECTL_REMOTE_COMMAND_WEBSOCKETS=false", "KUBECTL_PORT_FORWARD_WEBSOCKETS=false"}
+
+// TestKubectlAndBadBoards has real kubectls ask a board that answers with redirects: they are sent nowhere, neither with their
+// certificate nor with a token.
+func TestKubectlAndBadBoards(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds and runs kubectl")
+	}
+	d := newDeceit(t)
+	url, thief, secret := d.url, d.thief, d.url+"/api/v1/namespaces/default/secrets"
 	for _, tc := range []struct {
 		code    int
 		to      string
@@ -52,27 +70,59 @@ func TestKubectlAndBadBoards(t *testing.T) {
 		command string
 	}{
 		{302, secret, nil, "logs far"},
-		{302, thief.URL, nil, "logs far"},
+		{302, thief, nil, "logs far"},
 		{307, url + "/ledge/v1/shutdown", nil, "exec far -- id"},
 		{302, secret, nil, "exec far -- id"},
-		{302, secret, spdy, "exec far -- id"},
-		{307, thief.URL, spdy, "exec far -- id"},
-		{307, url + "/ledge/v1/shutdown", spdy, "attach far"},
-		{307, thief.URL, spdy, "port-forward far :80"},
-		{302, thief.URL, nil, "get --raw /api/v1/nodes/b/proxy/metrics"},
-		{302, thief.URL, nil, "get --raw /api/v1/namespaces/default/pods/far:80/proxy/x"},
+		{302, secret, bySPDY, "exec far -- id"},
+		{307, thief, bySPDY, "exec far -- id"},
+		{307, url + "/ledge/v1/shutdown", bySPDY, "attach far"},
+		{307, thief, bySPDY, "port-forward far :80"},
+		{302, thief, nil, "get --raw /api/v1/nodes/b/proxy/metrics"},
+		{302, thief, nil, "get --raw /api/v1/namespaces/default/pods/far:80/proxy/x"},
 	} {
-		answer.Store(&badAnswer{text: redirect(tc.code, tc.to)})
-		for version, k := range clients {
+		d.answer.Store(&badAnswer{text: redirect(tc.code, tc.to)})
+		for version, k := range d.clients {
 			k.env = tc.env
 			out, err := k.run("", strings.Fields(tc.command)...)
 			if err == nil {
 				t.Errorf("%s kubectl %s: it worked: %s", version, tc.command, out)
 			}
-			if n := elsewhere.Swap(0); n != 0 {
+			if n := d.elsewhere.Swap(0); n != 0 {
 				t.Errorf("%s kubectl %s: %d requests to %s\n%s", version, tc.command, n, tc.to, out)
 			}
 			t.Logf("%s kubectl %s %v, %d: %s", version, tc.command, tc.env, tc.code, strings.TrimSpace(out))
 		}
 	}
+}
+
+// TestKubectlAndEveryBadAnswer: no bad answer to any command has a real kubectl ask for anything else, or end in a panic. One that waits
+// for an answer without end is stopped, as a person would; set LEDGE_LONG.
+func TestKubectlAndEveryBadAnswer(t *testing.T) {
+	if os.Getenv("LEDGE_LONG") == "" {
+		t.Skip("takes half an hour: set LEDGE_LONG")
+	}
+	d := newDeceit(t)
+	tries := 0
+	for _, answer := range badAnswers {
+		answer.text = strings.ReplaceAll(answer.text, "evil.example", strings.TrimPrefix(d.thief, "http://"))
+		d.answer.Store(&answer)
+		for _, tc := range []struct {
+			env     []string
+			command string
+		}{
+			{nil, "logs far"}, {nil, "logs -f far"}, {nil, "exec far -- id"}, {bySPDY, "exec far -- id"}, {nil, "attach far"}, {bySPDY, "attach far"},
+			{nil, "port-forward far :80"}, {bySPDY, "port-forward far :80"}, {nil, "cp far:/etc/x " + t.TempDir()}, {nil, "top node b"},
+			{nil, "get --raw /api/v1/nodes/b/proxy/metrics"}, {nil, "get --raw /api/v1/namespaces/default/pods/far:80/proxy/x"},
+		} {
+			for version, k := range d.clients {
+				k.env, k.limit = tc.env, 2*time.Second
+				tries++
+				out, _ := k.run("", strings.Fields(tc.command)...)
+				if n := d.elsewhere.Swap(0); n != 0 || strings.Contains(out, "panic: ") {
+					t.Errorf("%s: %s kubectl %s %v: %d other requests\n%s", answer.name, version, tc.command, tc.env, n, out)
+				}
+			}
+		}
+	}
+	t.Logf("%d answers, %d tries", len(badAnswers), tries)
 }

@@ -1,6 +1,7 @@
 package httpd_test
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"os"
@@ -24,7 +25,8 @@ type kubectl struct {
 	bin        string
 	home       string
 	kubeconfig string
-	env        []string // more of it
+	env        []string      // more of it
+	limit      time.Duration // of a command; zero: a minute
 }
 
 func newKubectl(t *testing.T, a *pki.Authority, url string) *kubectl {
@@ -57,7 +59,7 @@ func kubectlOf(t *testing.T, version string, a *pki.Authority, url string) *kube
 
 // run is one command; stdin may be empty. Both outputs come back together, as a person sees them.
 func (k *kubectl) run(stdin string, args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(k.t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(k.t.Context(), cmp.Or(k.limit, time.Minute))
 	defer cancel()
 	cmd := exec.CommandContext(ctx, k.bin, args...)
 	cmd.Env = []string{"HOME=" + k.home, "KUBECONFIG=" + k.kubeconfig, "PATH=" + os.Getenv("PATH"), "EDITOR=sed -i s/red/blue/"}

@@ -12,6 +12,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"ledge/internal/testrun"
 	"ledge/network"
 	"ledge/network/nft"
 	"ledge/network/plan"
@@ -35,70 +36,111 @@ func TestCompileSenders(t *testing.T) {
 	}
 }
 
-// TestSenders: a pod that has all rights over its own network sends with no other address than its own, of hardware or of IP, and is
-// not taken for another pod whose address it says it has.
-func TestSenders(t *testing.T) {
+// liar is a pod that has all rights over its own network, and who hears it.
+type liar struct {
+	l       *lab
+	s       *Setup
+	a, b, c testPod // a lies, as b, to c
+	ears    map[string]net.PacketConn
+}
+
+func newLiar(t *testing.T) *liar {
 	l := newLab(t)
 	s := l.node("ledge0", dualCIDR)
-	a, b, c := l.pod(s, "a"), l.pod(s, "b"), l.pod(s, "c")
-	ears := map[string]net.PacketConn{}
+	x := &liar{l: l, s: s, a: l.pod(s, "a"), b: l.pod(s, "b"), c: l.pod(s, "c"), ears: map[string]net.PacketConn{}}
 	for _, proto := range []string{"udp4", "udp6"} {
-		l.in(c.NetNS, func() (err error) {
-			ears[proto], err = net.ListenPacket(proto, ":5353")
+		l.in(x.c.NetNS, func() (err error) {
+			x.ears[proto], err = net.ListenPacket(proto, ":5353")
 			return err
 		})
-		defer ears[proto].Close()
+		t.Cleanup(func() { x.ears[proto].Close() })
 	}
-	// heard says as whom c hears a packet from a, "" if it hears nothing.
-	heard := func(proto, from, to string) string {
-		l.in(a.NetNS, func() error {
-			conn, err := net.ListenPacket(proto, net.JoinHostPort(from, "0"))
-			if err != nil {
-				return err
-			}
-			defer conn.Close()
-			_, err = conn.WriteTo([]byte("x"), net.UDPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(to), 5353)))
+	return x
+}
+
+// heard says as whom c hears a packet from a, "" if it hears nothing.
+func (x *liar) heard(proto, from, to string) string {
+	x.l.t.Helper()
+	x.l.in(x.a.NetNS, func() error {
+		conn, err := net.ListenPacket(proto, net.JoinHostPort(from, "0"))
+		if err != nil {
 			return err
-		})
-		ear := ears[proto]
-		l.must(ear.SetReadDeadline(time.Now().Add(300 * time.Millisecond)))
-		_, who, err := ear.ReadFrom(make([]byte, 9))
-		if os.IsTimeout(err) {
-			return ""
 		}
-		l.must(err)
-		return netip.MustParseAddrPort(who.String()).Addr().Unmap().String()
+		defer conn.Close()
+		_, err = conn.WriteTo([]byte("x"), net.UDPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(to), 5353)))
+		return err
+	})
+	ear := x.ears[proto]
+	x.l.must(ear.SetReadDeadline(time.Now().Add(testrun.Patience(300 * time.Millisecond))))
+	_, who, err := ear.ReadFrom(make([]byte, 9))
+	if os.IsTimeout(err) {
+		return ""
 	}
-	eth := func(do func(netlink.Link) error) {
-		l.in(a.NetNS, func() error {
-			link, err := netlink.LinkByName(podInterface)
-			if err != nil {
-				return err
-			}
-			return do(link)
-		})
-	}
-	l.expect("its own", heard("udp4", a.ip, c.ip), a.ip)
-	l.expect("its own, IPv6", heard("udp6", a.ip6, c.ip6), a.ip6)
-	eth(func(link netlink.Link) error {
-		for _, ip := range []string{b.ip, b.ip6} {
+	x.l.must(err)
+	return netip.MustParseAddrPort(who.String()).Addr().Unmap().String()
+}
+
+// port does something with a's interface.
+func (x *liar) port(do func(netlink.Link) error) {
+	x.l.t.Helper()
+	x.l.in(x.a.NetNS, func() error {
+		link, err := netlink.LinkByName(podInterface)
+		if err != nil {
+			return err
+		}
+		return do(link)
+	})
+}
+
+// takes gives a the addresses of b.
+func (x *liar) takes() {
+	x.l.t.Helper()
+	x.port(func(link netlink.Link) error {
+		for _, ip := range []string{x.b.ip, x.b.ip6} {
 			addr := netip.MustParseAddr(ip)
-			if err := netlink.AddrAdd(link, &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(addr, addr.BitLen())), Flags: unix.IFA_F_NODAD}); err != nil {
+			a := &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(addr, addr.BitLen())), Flags: unix.IFA_F_NODAD}
+			if err := netlink.AddrAdd(link, a); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
-	l.expect("as another", heard("udp4", b.ip, c.ip), "")
-	l.expect("as another, IPv6", heard("udp6", b.ip6, c.ip6), "")
-	// It answers now when the board asks who has these addresses, and so does their owner.
+}
+
+// TestSenders: a pod sends with no other address than its own, of hardware or of IP.
+func TestSenders(t *testing.T) {
+	x := newLiar(t)
+	l, a, b, c := x.l, x.a, x.b, x.c
+	l.expect("its own", x.heard("udp4", a.ip, c.ip), a.ip)
+	l.expect("its own, IPv6", x.heard("udp6", a.ip6, c.ip6), a.ip6)
+	x.takes()
+	l.expect("as another", x.heard("udp4", b.ip, c.ip), "")
+	l.expect("as another, IPv6", x.heard("udp6", b.ip6, c.ip6), "")
+	x.port(func(link netlink.Link) error {
+		return netlink.LinkSetHardwareAddr(link, mac(netip.MustParseAddr(b.ip)))
+	})
+	l.expect("with another's hardware address", x.heard("udp4", a.ip, c.ip), "")
+	x.port(func(link netlink.Link) error {
+		return netlink.LinkSetHardwareAddr(link, mac(netip.MustParseAddr(a.ip)))
+	})
+	l.expect("its own again", x.heard("udp4", a.ip, c.ip), a.ip)
+	l.must(x.s.Detach(t.Context(), "b"))
+	l.expect("as another, after it has gone", x.heard("udp4", b.ip, c.ip), "")
+	l.expect("still its own", x.heard("udp4", a.ip, c.ip), a.ip)
+}
+
+// TestSaysItIs: the board asks who has an address, and a pod that answers for another is not believed.
+func TestSaysItIs(t *testing.T) {
+	x := newLiar(t)
+	x.takes()
+	want := mac(netip.MustParseAddr(x.b.ip)).String()
 	for range 10 {
-		l.in(l.host, func() error {
+		x.l.in(x.l.host, func() error {
 			br, err := netlink.LinkByName("ledge0")
 			if err != nil {
 				return err
 			}
-			for _, ip := range []string{b.ip, b.ip6} {
+			for _, ip := range []string{x.b.ip, x.b.ip6} {
 				_ = netlink.NeighDel(&netlink.Neigh{LinkIndex: br.Attrs().Index, IP: netip.MustParseAddr(ip).AsSlice()})
 				if conn, err := net.DialTimeout("tcp", net.JoinHostPort(ip, "9"), time.Second); err == nil { // refused
 					conn.Close()
@@ -106,30 +148,38 @@ func TestSenders(t *testing.T) {
 			}
 			all, err := netlink.NeighList(br.Attrs().Index, netlink.FAMILY_ALL)
 			for _, n := range all {
-				ip := n.IP.String()
-				if (ip == b.ip || ip == b.ip6) && len(n.HardwareAddr) > 0 && n.HardwareAddr.String() != mac(netip.MustParseAddr(b.ip)).String() {
+				if ip := n.IP.String(); (ip == x.b.ip || ip == x.b.ip6) && len(n.HardwareAddr) > 0 && n.HardwareAddr.String() != want {
 					t.Errorf("the board takes %s for that of %s", n.HardwareAddr, ip)
 				}
 			}
 			return err
 		})
 	}
-	eth(func(link netlink.Link) error {
-		return netlink.LinkSetHardwareAddr(link, mac(netip.MustParseAddr(b.ip)))
-	})
-	l.expect("with another's hardware address", heard("udp4", a.ip, c.ip), "")
-	eth(func(link netlink.Link) error {
-		return netlink.LinkSetHardwareAddr(link, mac(netip.MustParseAddr(a.ip)))
-	})
-	l.expect("its own again", heard("udp4", a.ip, c.ip), a.ip)
-	// What somebody else has changed is mended, and of a pod that has gone nothing is left.
-	mended := func(what string, harm func(c *nftables.Conn)) {
+}
+
+// TestSendersAreMended: what somebody else has changed comes back, and of a pod that has gone nothing is left.
+func TestSendersAreMended(t *testing.T) {
+	l := newLab(t)
+	s := l.node("ledge0", dualCIDR)
+	l.pod(s, "a")
+	l.pod(s, "b")
+	table := sendersTable(s.table)
+	for _, harm := range []struct {
+		what string
+		do   func(c *nftables.Conn)
+	}{
+		{"nothing", func(*nftables.Conn) {}},
+		{"no table", func(c *nftables.Conn) { c.DelTable(table) }},
+		{"no rules", func(c *nftables.Conn) { c.FlushChain(&nftables.Chain{Name: sendersChain, Table: table}) }},
+		{"no ports", func(c *nftables.Conn) { c.FlushSet(sendersSets(table)[setPorts]) }},
+		{"a pod less", func(*nftables.Conn) { l.must(s.Detach(t.Context(), "b")) }},
+	} {
 		l.in(l.host, func() error {
 			c, err := nftables.New()
 			if err != nil {
 				return err
 			}
-			harm(c)
+			harm.do(c)
 			return c.Flush()
 		})
 		l.must(s.Ready(t.Context()))
@@ -137,20 +187,10 @@ func TestSenders(t *testing.T) {
 			h := &host{nft: &nft.Conn{}}
 			defer h.nft.Drop()
 			if have, err := h.readSenders(s.table); err != nil || !reflect.DeepEqual(have, compileSenders("ledge0", s.book.Entries())) {
-				t.Errorf("%s: %+v %v", what, have, err)
+				t.Errorf("%s: %+v %v", harm.what, have, err)
 			}
 			return nil
 		})
 	}
-	mended("nothing", func(*nftables.Conn) {})
-	mended("no table", func(c *nftables.Conn) { c.DelTable(sendersTable(s.table)) })
-	mended("no rules", func(c *nftables.Conn) {
-		c.FlushChain(&nftables.Chain{Name: sendersChain, Table: sendersTable(s.table)})
-	})
-	mended("no ports", func(c *nftables.Conn) { c.FlushSet(sendersSets(sendersTable(s.table))[setPorts]) })
-	l.must(s.Detach(t.Context(), "b"))
-	mended("a pod less", func(*nftables.Conn) {})
-	l.expect("as another, after it has gone", heard("udp4", b.ip, c.ip), "")
-	l.expect("still its own", heard("udp4", a.ip, c.ip), a.ip)
 	l.still(s)
 }
