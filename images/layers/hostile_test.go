@@ -241,6 +241,7 @@ func sparseBomb(string) []byte {
 }
 
 func TestHostile(t *testing.T) {
+	testrun.OnHost(t)
 	needRoot(t)
 	if len(corpus) < 60 {
 		t.Errorf("the corpus has shrunk to %d", len(corpus))

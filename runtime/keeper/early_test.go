@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"ledge/internal/testrun"
 	"ledge/runtime"
 )
 
@@ -85,7 +86,7 @@ func TestTooLate(t *testing.T) {
 	g := newRig(t, t.TempDir(), newShellRunner(), nil)
 	g.pod(t, "u")
 	const lines = 9000 // half of it is in the pipe when the program ends
-	for round := range 20 {
+	for round := range testrun.Rounds(20) {
 		id, log := fmt.Sprint("c", round), filepath.Join(t.TempDir(), "log")
 		c := runtime.Container{ID: id, PodUID: "u", Args: []string{fmt.Sprintf("seq %d", lines)}, LogPath: log, Stdin: true, StdinOnce: true}
 		if _, err := g.Start(t.Context(), c); err != nil {
