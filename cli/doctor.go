@@ -44,7 +44,7 @@ func doctor(ctx context.Context, c *Command) error {
 	cfg := host.DoctorConfig{DataDir: dataDir, Floor: c.app.Build.ClockFloor(dataDir), Now: time.Now()}
 	if os.Geteuid() == 0 { // trying says more than looking, and needs root
 		for _, t := range bridge.Try() {
-			cfg.Probes = append(cfg.Probes, host.Probe{Name: t.Name, Err: t.Err, Remedy: t.Remedy, Fatal: t.Name != "connection tracking"})
+			cfg.Probes = append(cfg.Probes, host.Probe{Name: t.Name, Err: t.Err, Remedy: t.Remedy, Fatal: t.Fatal})
 		}
 		for _, t := range proxy.Try() {
 			cfg.Probes = append(cfg.Probes, host.Probe{Name: t.Name, Err: t.Err, Remedy: t.Remedy})

@@ -59,7 +59,7 @@ var everywhere = []string{
 	"virtio_net", "virtio_rng", "e1000", "e1000e", "igb", "igc", "r8169", "realtek", "8139cp", "8139too", "tg3", "atl1c", "alx", "sky2",
 	"kernel/drivers/net/usb/", "kernel/drivers/net/phy/*.ko",
 	"nft_*", "kernel/net/netfilter/nft_*.ko", "kernel/net/netfilter/nf_*.ko", "kernel/net/ipv4/netfilter/nf*.ko",
-	"kernel/net/ipv6/netfilter/nf*.ko", "macvlan", "tun", "vxlan", "dummy", "inet_diag", "tcp_diag", "autofs4",
+	"kernel/net/ipv6/netfilter/nf*.ko", "kernel/net/bridge/netfilter/nft_*.ko", "macvlan", "tun", "vxlan", "dummy", "inet_diag", "tcp_diag", "autofs4",
 	"softdog", "efivarfs", "rng_core",
 }
 

@@ -13,7 +13,8 @@ import (
 // has built in or lacks are passed over; ledge doctor says what is missing.
 // crc32c_generic is what libcrc32c wants at its load without saying so in modules.dep.
 var PodModules = []string{"crc32c_generic", "overlay", "loop", "veth", "bridge", "br_netfilter", "nf_tables", "nf_conntrack",
-	"nf_conntrack_netlink", "nf_nat", "nft_ct", "nft_chain_nat", "nft_nat", "nft_masq", "nft_redir", "nft_fib_inet", "nft_reject_inet"}
+	"nf_conntrack_netlink", "nf_nat", "nft_ct", "nft_chain_nat", "nft_nat", "nft_masq", "nft_redir", "nft_fib_inet", "nft_reject_inet",
+	"nft_meta_bridge"}
 
 // Modules are a kernel's, as depmod lists them.
 type Modules struct {
