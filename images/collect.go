@@ -1,14 +1,13 @@
 package images
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
-	"io/fs"
+	"fmt"
+	"log/slog"
 	"os"
-	"strings"
-	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Collector frees disk space that images take and nobody needs.
@@ -30,40 +29,54 @@ func (c *Collected) add(o Collected) {
 	c.Images, c.Aged, c.Bytes, c.Parts, c.Short = c.Images+o.Images, c.Aged+o.Aged, c.Bytes+o.Bytes, c.Parts+o.Parts, o.Short
 }
 
-const (
-	usesFile  = "uses.json"
-	partsStay = 14 * 24 * time.Hour // a download that nobody has gone on with for so long is given up
-)
-
-// use is when an image was last used and since when it is known. Times are of this process only: a board's clock may
-// jump by fifty years when it finds the time.
-type use struct {
-	order uint64
-	at    time.Time
-	since time.Time // zero: it was here when the store was opened
-}
-
 var _ Collector = (*Disk)(nil)
 
+// collector removes images that nobody needs, and what pulls left.
+type collector struct {
+	home     *home
+	stock    *stock
+	uses     *uses
+	parts    *parts
+	leftover *leftovers
+	policy   GCPolicy
+	tally    *Tally
+	log      *slog.Logger
+}
+
 // Collect implements Collector.
-func (d *Disk) Collect(ctx context.Context, all bool) (out Collected, err error) {
-	d.write.Lock()
-	defer d.write.Unlock()
-	if err := d.broken(); err != nil {
-		return out, err
-	}
-	in, err := d.gcInput(all)
-	if err != nil {
-		return out, err
-	}
-	plan, short := PlanGC(in, d.cfg.GC)
-	out.Short = short
+func (d *Disk) Collect(ctx context.Context, all bool) (Collected, error) {
+	return d.collector.collect(ctx, all)
+}
+
+func (c *collector) collect(ctx context.Context, all bool) (out Collected, err error) {
+	err = c.stock.change(func() error {
+		in, err := c.input(all)
+		if err != nil {
+			return err
+		}
+		plan, short := PlanGC(in, c.policy)
+		out.Short = short
+		err = c.remove(ctx, plan, &out)
+		parts, perr := c.parts.dropOld(all || short > 0)
+		made, herr := c.leftover.drop(all || short > 0)
+		out.Parts = parts + made
+		if out.Images > 0 || out.Parts > 0 || short > 0 {
+			c.log.Info("unused images removed", "images", out.Images, "bytes", out.Bytes, "givenUpBytes", out.Parts, "short", short, "all", all)
+		}
+		c.tally.Collected(out)
+		return errors.Join(err, perr, herr)
+	})
+	return out, err
+}
+
+// remove does what was planned, and counts it.
+func (c *collector) remove(ctx context.Context, plan []GCRemoval, out *Collected) error {
 	var errs []error
 	for _, r := range plan {
 		if ctx.Err() != nil {
 			break
 		}
-		gone, err := d.collectOne(r)
+		gone, err := c.removeOne(r)
 		errs = append(errs, err)
 		if gone {
 			out.Images, out.Bytes = out.Images+1, out.Bytes+r.Bytes
@@ -73,171 +86,61 @@ func (d *Disk) Collect(ctx context.Context, all bool) (out Collected, err error)
 		}
 	}
 	if len(plan) > 0 {
-		errs = append(errs, d.sweepUnused())
+		errs = append(errs, c.stock.sweep())
 	}
-	parts, err := d.dropParts(all || short > 0)
-	made, herr := d.dropHalfway(all || short > 0)
-	out.Parts, err = parts+made, errors.Join(err, herr)
-	if out.Images > 0 || out.Parts > 0 || short > 0 {
-		d.cfg.Log.Info("unused images removed", "images", out.Images, "bytes", out.Bytes, "givenUpBytes", out.Parts, "short", short, "all", all)
-	}
-	d.tally.Collected(out)
-	return out, errors.Join(append(errs, err)...)
+	return errors.Join(errs...)
 }
 
-// collectOne removes an image unless somebody began to use it. Its layers go with the sweep that follows.
-func (d *Disk) collectOne(r GCRemoval) (bool, error) {
-	d.mu.Lock()
-	row, ok := d.images[r.ID]
-	d.mu.Unlock()
-	if !ok || row.Pinned || row.Source != nil || d.inUse(r.ID) {
+// removeOne removes an image unless somebody began to use it. Its layers go with the sweep that follows.
+func (c *collector) removeOne(r GCRemoval) (bool, error) {
+	row, ok := c.stock.catalog.get(r.ID)
+	if !ok || row.Pinned || row.Source != nil || c.stock.roots.use(r.ID) {
 		return false, nil
 	}
-	d.cfg.Log.Info("image removed, unused", "image", r.ID, "names", row.Names, "bytes", r.Bytes)
-	return true, d.dropRow(row)
+	c.log.Info("image removed, unused", "image", r.ID, "names", row.Names, "bytes", r.Bytes)
+	return true, c.stock.catalog.drop(row)
 }
 
-func (d *Disk) gcInput(all bool) (GCInput, error) {
-	capacity, free, err := d.space()
+func (c *collector) input(all bool) (GCInput, error) {
+	capacity, free, err := c.home.space()
 	if err != nil {
 		return GCInput{}, err
 	}
-	in := GCInput{All: all, Layers: map[string]int64{}, Capacity: capacity, Available: free}
-	rows := d.rows()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for chain, l := range d.layers {
-		in.Layers[chain] = l.row.Bytes
-	}
-	now := time.Now()
-	for _, row := range rows {
-		u := d.uses[row.ID]
-		g := GCImage{ID: row.ID, Needed: row.Pinned || row.Source != nil || d.mountedImage(row.ID), LastUsed: u.order, Blobs: d.keptBytes(row),
-			Age: now.Sub(d.opened) + d.cfg.GC.withDefaults().MinAge, Idle: now.Sub(d.opened)}
-		if !u.since.IsZero() {
-			g.Age, g.Idle = now.Sub(u.since), now.Sub(u.since)
-		}
-		if !u.at.IsZero() {
-			g.Idle = now.Sub(u.at)
-		}
-		for _, l := range row.Layers {
-			g.Layers = append(g.Layers, l.Chain)
-		}
+	in := GCInput{All: all, Layers: c.stock.shelf.sizes(), Capacity: capacity, Available: free}
+	for _, row := range c.stock.catalog.rows() {
+		g := GCImage{ID: row.ID, Needed: row.Pinned || row.Source != nil || c.stock.roots.use(row.ID), Blobs: c.keptBytes(row),
+			Layers: row.chains()}
+		g.LastUsed, g.Age, g.Idle = c.uses.of(row.ID, c.policy.withDefaults().MinAge)
 		in.Images = append(in.Images, g)
 	}
 	return in, nil
 }
 
-// mountedImage is inUse with mu held.
-func (d *Disk) mountedImage(id string) bool {
-	for _, m := range d.mounts {
-		if m.Image == id {
-			return true
-		}
+// room says whether that many bytes more fit on the disk. If not, what nobody uses has to go.
+func (c *collector) room(ctx context.Context, bytes int64) error {
+	_, free, err := c.home.space()
+	if err != nil || bytes <= free {
+		return err
 	}
-	return false
+	if _, err := c.collect(ctx, true); err != nil {
+		return err
+	}
+	if _, free, err = c.home.space(); err != nil || bytes <= free {
+		return err
+	}
+	return fmt.Errorf("%d MB are to be downloaded and only %d MB are free on the disk of %s: %w", bytes>>20, free>>20, c.home.root(),
+		unix.ENOSPC)
 }
 
 // keptBytes is what the compressed layers of an image take that only it keeps, near enough.
-func (d *Disk) keptBytes(row *imageRow) (sum int64) {
+func (c *collector) keptBytes(row *imageRow) (sum int64) {
 	for _, l := range row.Layers {
 		if l.Blob == "" {
 			continue
 		}
-		if fi, err := os.Lstat(d.blobPath(l.Blob)); err == nil {
+		if fi, err := os.Lstat(c.home.blobPath(l.Blob)); err == nil {
 			sum += fi.Size()
 		}
 	}
 	return sum
-}
-
-// touch notes that an image is used; mu is held.
-func (d *Disk) touch(id string) {
-	d.useOrder++
-	u := d.uses[id]
-	u.order, u.at = d.useOrder, time.Now()
-	d.uses[id] = u
-}
-
-// arrived notes that an image is new; mu is held.
-func (d *Disk) arrived(id string) {
-	if u, ok := d.uses[id]; !ok || u.since.IsZero() {
-		u.since = time.Now()
-		d.uses[id] = u
-	}
-}
-
-// dropParts gives up downloads: old ones, or all that nobody is at.
-func (d *Disk) dropParts(all bool) (bytes int64, err error) {
-	list, err := os.ReadDir(d.root(ingestDir))
-	if err != nil {
-		return 0, err
-	}
-	var errs []error
-	for _, e := range list {
-		hex, ok := strings.CutSuffix(e.Name(), partSuffix)
-		fi, err := e.Info()
-		if !ok || err != nil || !all && time.Since(fi.ModTime()) < partsStay || d.loading("sha256:"+hex) {
-			continue
-		}
-		if err := d.dropPart(nil, "sha256:"+hex); err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		bytes += fi.Size()
-	}
-	return bytes, errors.Join(errs...)
-}
-
-// loading says whether a pull downloads a blob. Who holds the lock of a part must not be waited for here.
-func (d *Disk) loading(digest string) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for p := range d.pulls {
-		for _, f := range p.loads {
-			if f.req.Digest == digest {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// loadUses reads in which order images were used before. Losing that is harmless.
-func (d *Disk) loadUses() error {
-	data, err := os.ReadFile(d.root(usesFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	orders := map[string]uint64{}
-	if json.Unmarshal(data, &orders) != nil {
-		d.cfg.Log.Warn("the order in which images were used is lost", "file", d.root(usesFile))
-		return nil
-	}
-	for id, order := range orders {
-		d.uses[id] = use{order: order}
-		d.useOrder = max(d.useOrder, order)
-	}
-	return nil
-}
-
-// saveUses is done at a clean end only: it is not worth a write to the card at every start of a container.
-func (d *Disk) saveUses() error {
-	d.mu.Lock()
-	orders := map[string]uint64{}
-	for id, u := range d.uses {
-		if _, ok := d.images[id]; ok && u.order > 0 {
-			orders[id] = u.order
-		}
-	}
-	d.mu.Unlock()
-	if old, err := os.ReadFile(d.root(usesFile)); err == nil {
-		if data, err := json.Marshal(orders); err == nil && bytes.Equal(old, data) {
-			return nil
-		}
-	}
-	return d.writeJSON(d.root(usesFile), orders)
 }

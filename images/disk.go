@@ -3,12 +3,9 @@ package images
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"slices"
 	"sort"
 	"strings"
@@ -16,8 +13,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"ledge/internal/durable"
 )
 
 // What lies below StoreConfig.Root, all of it on one file system:
@@ -85,38 +80,27 @@ const (
 	KeepNone   KeepBlobs = "none" // of none
 )
 
-// Disk is the Store of a real board.
+// Disk is the Store of a real board: it joins the parts that follow.
 type Disk struct {
-	cfg     StoreConfig
-	durable durable.Disk
-	lock    *os.File
-	keys    keyLocks
-	parts   keyLocks // by digest: who downloads it
-	tally   Tally
-	turns   chan struct{} // holds one for each pull that goes on
+	cfg StoreConfig
 
-	write sync.Mutex // held by whoever makes or removes layers, blobs or rows; before mu
+	// What there is.
+	home     *home
+	shelf    *shelf
+	uses     *uses
+	catalog  *catalog
+	roots    *roots
+	pulls    *pulls
+	parts    *parts
+	leftover *leftovers
+	stock    *stock
+	tally    Tally
 
-	mu       sync.Mutex
-	images   map[string]*imageRow // by ID; rows are replaced, never changed
-	layers   map[string]*layer    // by chain ID
-	mounts   map[string]mount     // by key
-	pulls    map[*pull]struct{}   // going on; what they stand on is not removed
-	halfway  map[string]halfway   // by chain ID: what pulls made before they failed
-	spare    map[string]bool      // sound layers of lost images: a pull soon wants them
-	seq      uint64
-	uses     map[string]use // by image ID
-	useOrder uint64
-	opened   time.Time // zero while it is being opened
-	failed   error     // a sync went wrong: nothing more is written
-	binary   string    // what Self was last asked for
-}
-
-// layer is a READY layer.
-type layer struct {
-	row     layerRow
-	suspect bool // power was cut since it was last looked at
-	damaged bool // looked at, and not in order
+	// Who changes it.
+	mounter   *mounter
+	collector *collector
+	puller    *puller
+	self      *selfMaker
 }
 
 var _ Store = (*Disk)(nil)
@@ -136,197 +120,100 @@ func Open(ctx context.Context, cfg StoreConfig) (*Disk, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	d := &Disk{cfg: cfg, images: map[string]*imageRow{}, layers: map[string]*layer{}, mounts: map[string]mount{},
-		uses: map[string]use{}, halfway: map[string]halfway{}, pulls: map[*pull]struct{}{}, turns: make(chan struct{}, cfg.MaxPulls)}
+	d := newDisk(cfg)
 	if err := d.open(ctx); err != nil {
-		if d.lock != nil {
-			_ = d.lock.Close()
-		}
+		_ = d.home.close()
 		return nil, fmt.Errorf("open image store %s: %w", cfg.Root, err)
 	}
-	d.opened = time.Now()
+	d.uses.begin()
 	return d, nil
+}
+
+// newDisk joins the parts of a store.
+func newDisk(cfg StoreConfig) *Disk {
+	d := &Disk{cfg: cfg, home: &home{dir: cfg.Root, runDir: cfg.RunDir, statfs: cfg.Statfs}}
+	d.shelf = &shelf{home: d.home, index: cfg.Index, work: cfg.Layers, log: cfg.Log, layers: map[string]*layer{}}
+	d.uses = &uses{home: d.home, log: cfg.Log, byID: map[string]use{}}
+	d.catalog = &catalog{home: d.home, index: cfg.Index, uses: d.uses, log: cfg.Log, images: map[string]*imageRow{}}
+	d.roots = &roots{byKey: map[string]mount{}}
+	d.pulls = &pulls{all: map[*pull]struct{}{}}
+	d.parts = &parts{home: d.home, work: cfg.Layers, pulls: d.pulls}
+	d.stock = &stock{home: d.home, shelf: d.shelf, catalog: d.catalog, roots: d.roots, pulls: d.pulls, log: cfg.Log}
+	d.leftover = &leftovers{stock: d.stock, byChain: map[string]halfway{}}
+
+	d.mounter = &mounter{home: d.home, work: cfg.Layers, roots: d.roots, uses: d.uses, shelf: d.shelf, stock: d.stock, heal: d.heal}
+	d.collector = &collector{home: d.home, stock: d.stock, uses: d.uses, parts: d.parts, leftover: d.leftover, policy: cfg.GC,
+		tally: &d.tally, log: cfg.Log}
+	d.puller = &puller{home: d.home, registry: cfg.Registry, platform: cfg.Platform, maxLayer: cfg.MaxImport, maxLayers: cfg.MaxLayers,
+		keep: cfg.KeepBlobs, shelf: d.shelf, stock: d.stock, pulls: d.pulls, parts: d.parts, leftover: d.leftover,
+		loader: &loader{home: d.home, registry: cfg.Registry, parts: d.parts, retryPause: cfg.RetryPause, markEvery: cfg.MarkEvery},
+		room:   d.collector.room, get: d.Get, turns: make(chan struct{}, cfg.MaxPulls)}
+	d.self = &selfMaker{home: d.home, shelf: d.shelf, stock: d.stock, platform: cfg.Platform}
+	return d
 }
 
 func (d *Disk) open(ctx context.Context) error {
 	if d.cfg.Index == nil || d.cfg.Layers == nil {
 		return errors.New("ledge bug: no index or no layers")
 	}
-	for _, dir := range []string{d.cfg.Root, d.cfg.RunDir, d.root(ingestDir), d.root(filepath.Dir(blobsDir)), d.root(blobsDir),
-		d.root(layersDir), d.root(imagesDir), d.root(containersDir), d.run(rootfsDir), d.run(mountsDir)} {
-		// 0700: layers hold setuid programs that users of the host must not reach (CVE-2021-41103).
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return err
-		}
-	}
-	// Mounts are listed by their real path; /var/run is often a link.
-	for _, dir := range []*string{&d.cfg.Root, &d.cfg.RunDir} {
-		real, err := filepath.EvalSymlinks(*dir)
-		if err != nil {
-			return err
-		}
-		if *dir, err = filepath.Abs(real); err != nil {
-			return err
-		}
-	}
-	lock, err := os.OpenFile(d.root("lock"), os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
+	if err := d.home.open(); err != nil {
 		return err
-	}
-	d.lock = lock
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return fmt.Errorf("another ledge works on it: %w", err)
 	}
 	return d.recover(ctx)
 }
 
 // Close notes that the store was left in order, and lets go of it. Root file systems stay mounted.
 func (d *Disk) Close() error {
-	d.write.Lock()
-	defer d.write.Unlock()
-	var err error
-	if d.broken() == nil {
-		if err = d.saveUses(); err == nil {
-			err = d.writeJSON(d.root(cleanFile), "clean")
+	err := d.stock.alone(func() error {
+		var err error
+		if d.home.broken() == nil {
+			if err = d.uses.save(d.catalog.has); err == nil {
+				err = d.home.writeJSON(d.home.root(cleanFile), "clean")
+			}
 		}
-	}
-	if err = errors.Join(err, d.lock.Close()); err != nil {
+		return errors.Join(err, d.home.close())
+	})
+	if err != nil {
 		return fmt.Errorf("close image store: %w", err)
 	}
 	return nil
 }
 
-func (d *Disk) root(elem ...string) string {
-	return filepath.Join(append([]string{d.cfg.Root}, elem...)...)
-}
-func (d *Disk) run(elem ...string) string {
-	return filepath.Join(append([]string{d.cfg.RunDir}, elem...)...)
-}
-func (d *Disk) blobPath(digest string) string { return d.root(blobsDir, hexOf(digest)) }
-func (d *Disk) layerPath(chain string) string { return d.root(layersDir, hexOf(chain)) }
-func (d *Disk) copyPath(id string) string     { return d.root(imagesDir, hexOf(id)+".json") }
-
-// broken says why nothing may be written any more.
-func (d *Disk) broken() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.failed == nil {
-		return nil
-	}
-	return fmt.Errorf("storage failed; what was written cannot be trusted until ledge is restarted: %w", d.failed)
-}
-
-// note remembers an error that ends all trust in the page cache.
-func (d *Disk) note(err error) error {
-	if errors.Is(err, durable.ErrSync) {
-		d.mu.Lock()
-		d.failed = err
-		d.mu.Unlock()
-	}
-	return err
-}
-
-// writeJSON replaces a small file durably.
-func (d *Disk) writeJSON(path string, v any) error {
-	data, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	return d.durable.Replace(path, data, 0o600)
-}
-
-// halfMade says that a name in a directory of the store is of something that was being made.
-func halfMade(name string) bool { return strings.HasPrefix(name, tmpPrefix) || durable.Temporary(name) }
-
 // Get implements Store.
 func (d *Disk) Get(_ context.Context, ref string) (Image, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	row, err := d.find(ref)
+	row, err := d.catalog.find(ref)
 	if err != nil {
 		return Image{}, err
 	}
-	return d.describe(row, d.layerUsers()), nil
-}
-
-// layerUsers is how many images have each layer; mu is held.
-func (d *Disk) layerUsers() map[string]int {
-	n := map[string]int{}
-	for _, row := range d.images {
-		seen := map[string]bool{}
-		for _, l := range row.Layers {
-			if !seen[l.Chain] {
-				n[l.Chain]++
-			}
-			seen[l.Chain] = true
-		}
-	}
-	return n
-}
-
-// describe is an image with what is known of it besides its row; mu is held.
-func (d *Disk) describe(row *imageRow, users map[string]int) Image {
-	img := row.image()
-	for _, l := range row.Layers {
-		if have := d.layers[l.Chain]; have != nil && users[l.Chain] > 1 {
-			img.Shared += have.row.Bytes
-		}
-		if l.Blob != "" {
-			img.Kept = true
-		}
-	}
-	for key, m := range d.mounts {
-		if m.Image == row.ID {
-			img.UsedBy = append(img.UsedBy, key)
-		}
-	}
-	slices.Sort(img.UsedBy)
-	return img
-}
-
-// find is Get; mu is held.
-func (d *Disk) find(ref string) (*imageRow, error) {
-	id := ref
-	if isHex(ref, 64) {
-		id = "sha256:" + ref
-	}
-	if row, ok := d.images[id]; ok {
-		return row, nil
-	}
-	if ValidDigest(id) {
-		for _, row := range d.images {
-			if slices.Contains(row.Documents, id) {
-				return row, nil
-			}
-		}
-		return nil, fmt.Errorf("%w: %s", ErrNotFound, ref)
-	}
-	r, err := ParseReference(ref)
-	if err != nil {
-		return nil, err
-	}
-	for _, row := range d.images {
-		// A digest is exact; a tag beside it says nothing more.
-		if r.Digest != "" && slices.Contains(row.Digests, r.Name()+"@"+r.Digest) ||
-			r.Digest == "" && slices.Contains(row.Names, r.Tagged()) {
-			return row, nil
-		}
-	}
-	return nil, fmt.Errorf("%w: %s", ErrNotFound, r)
+	return d.describe(row, d.catalog.layerUsers()), nil
 }
 
 // List implements Store. The order is that of the first names.
 func (d *Disk) List(context.Context) ([]Image, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	list, users := make([]Image, 0, len(d.images)), d.layerUsers()
-	for _, row := range d.images {
+	rows := d.catalog.rows()
+	list, users := make([]Image, 0, len(rows)), d.catalog.layerUsers()
+	for _, row := range rows {
 		list = append(list, d.describe(row, users))
 	}
 	sort.Slice(list, func(i, j int) bool {
 		return cmp.Or(slices.Compare(list[i].Names, list[j].Names), strings.Compare(list[i].ID, list[j].ID)) < 0
 	})
 	return list, nil
+}
+
+// describe is an image with what is known of it besides its row. users is how many images have each layer.
+func (d *Disk) describe(row *imageRow, users map[string]int) Image {
+	img := row.image()
+	for _, l := range row.Layers {
+		if size, ok := d.shelf.size(l.Chain); ok && users[l.Chain] > 1 {
+			img.Shared += size
+		}
+		if l.Blob != "" {
+			img.Kept = true
+		}
+	}
+	img.UsedBy = d.roots.users(row.ID)
+	return img
 }
 
 // keyLocks lets one caller at a time work on a key.

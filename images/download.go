@@ -27,9 +27,18 @@ const (
 	mostRetries = 6 // in a row, without a byte between them
 )
 
+// loader is what all downloads work with.
+type loader struct {
+	home       *home
+	registry   Registry
+	parts      *parts
+	retryPause time.Duration
+	markEvery  time.Duration
+}
+
 // download is one blob on its way to the disk. One goroutine writes it, and an unpacker may read behind.
 type download struct {
-	d    *Disk
+	from *loader
 	req  BlobRequest
 	size int64
 	path string // of the file that holds it: in ingest/, or the blob that is here already
@@ -49,14 +58,11 @@ type download struct {
 	err     error
 }
 
-func newDownload(d *Disk, req BlobRequest, size int64) *download {
-	f := &download{d: d, req: req, size: size, path: d.partPath(req.Digest)}
+func (l *loader) download(req BlobRequest, size int64) *download {
+	f := &download{from: l, req: req, size: size, path: l.home.partPath(req.Digest)}
 	f.grown = sync.NewCond(&f.mu)
 	return f
 }
-
-func (d *Disk) partPath(digest string) string { return d.root(ingestDir, hexOf(digest)+partSuffix) }
-func (d *Disk) markPath(digest string) string { return d.root(ingestDir, hexOf(digest)+markSuffix) }
 
 // run brings the blob here, whole and with the right digest, or says why not. What has come stays on disk.
 func (f *download) run(ctx context.Context) error {
@@ -104,7 +110,7 @@ func (f *download) outcome(ctx context.Context, life int) (again bool, err error
 
 func (f *download) fetch(ctx context.Context) error {
 	// Another pull may be at the same blob; it is done when the lock is ours.
-	defer f.d.parts.lock(f.req.Digest)()
+	defer f.from.parts.locks.lock(f.req.Digest)()
 	if f.fromBlob(ctx) {
 		return nil
 	}
@@ -120,7 +126,7 @@ func (f *download) fetch(ctx context.Context) error {
 
 // fromBlob uses a blob that another image keeps, if its content has the right digest.
 func (f *download) fromBlob(ctx context.Context) bool {
-	path := f.d.blobPath(f.req.Digest)
+	path := f.from.home.blobPath(f.req.Digest)
 	fi, err := os.Lstat(path)
 	if err != nil || fi.Size() != f.size {
 		return false
@@ -195,7 +201,7 @@ func (f *download) fill(ctx context.Context) error {
 			return err
 		}
 		f.say(err)
-		if err := pause(ctx, max(f.d.cfg.RetryPause<<(tries-1), retryAfter(err))); err != nil {
+		if err := pause(ctx, max(f.from.retryPause<<(tries-1), retryAfter(err))); err != nil {
 			return err
 		}
 	}
@@ -226,7 +232,7 @@ func (f *download) resume(ctx context.Context, h hash.Hash) error {
 func (f *download) get(ctx context.Context, w *partWriter) error {
 	req := f.req
 	req.Offset = f.n
-	s, err := f.d.cfg.Registry.Blob(ctx, req)
+	s, err := f.from.registry.Blob(ctx, req)
 	if err != nil {
 		return err
 	}
@@ -266,7 +272,7 @@ func (f *download) finish(h hash.Hash, w *partWriter) error {
 	if !w.resumed {
 		f.req.Avoid = append(slices.Clone(f.req.Avoid), w.place)
 	}
-	err := errors.Join(os.Remove(f.path), removeFile(f.d.markPath(f.req.Digest)))
+	err := errors.Join(os.Remove(f.path), removeFile(f.from.home.markPath(f.req.Digest)))
 	return errors.Join(fmt.Errorf("content from %s has the digest %s: %w", w.place, got, errRestart), err)
 }
 

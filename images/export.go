@@ -24,6 +24,7 @@ var ErrNotKept = errors.New("compressed layers are not kept")
 
 // exported is what goes into an archive.
 type exported struct {
+	home  *home
 	index v1.Index
 	docs  map[string][]byte // by digest
 	blobs []string          // of layers, each once
@@ -32,28 +33,26 @@ type exported struct {
 // Export writes an OCI archive of images, with all their names: the same bytes that came, so that digests stay.
 // Nothing is written before everything has been found.
 func (d *Disk) Export(ctx context.Context, w io.Writer, refs []string) error {
-	x := &exported{docs: map[string][]byte{}}
+	x := &exported{home: d.home, docs: map[string][]byte{}}
 	x.index.SchemaVersion, x.index.MediaType = 2, v1.MediaTypeImageIndex
 	seen := map[string]bool{}
 	for _, ref := range refs {
-		d.mu.Lock()
-		row, err := d.find(ref)
-		d.mu.Unlock()
+		row, err := d.catalog.find(ref)
 		if err == nil && !seen[row.ID] {
 			seen[row.ID] = true
-			err = d.exportOne(x, row)
+			err = x.add(row)
 		}
 		if err != nil {
 			return fmt.Errorf("export %s: %w", ref, err)
 		}
 	}
-	if err := d.writeArchive(ctx, w, x); err != nil {
+	if err := x.write(ctx, w); err != nil {
 		return fmt.Errorf("export images: %w", err)
 	}
 	return nil
 }
 
-func (d *Disk) exportOne(x *exported, row *imageRow) error {
+func (x *exported) add(row *imageRow) error {
 	if row.Source != nil {
 		return ErrBuiltIn
 	}
@@ -65,7 +64,7 @@ func (d *Disk) exportOne(x *exported, row *imageRow) error {
 			x.blobs = append(x.blobs, l.Blob)
 		}
 	}
-	manifest, err := d.manifestOf(x, row)
+	manifest, err := x.manifestOf(row)
 	if err != nil {
 		return err
 	}
@@ -84,9 +83,9 @@ func (d *Disk) exportOne(x *exported, row *imageRow) error {
 }
 
 // manifestOf finds the manifest that fits the kept layers, or makes one: docker's older archives have none.
-func (d *Disk) manifestOf(x *exported, row *imageRow) (v1.Descriptor, error) {
+func (x *exported) manifestOf(row *imageRow) (v1.Descriptor, error) {
 	for _, dg := range row.Documents {
-		data, err := d.document(dg)
+		data, err := x.document(dg)
 		if err != nil {
 			return v1.Descriptor{}, err
 		}
@@ -108,7 +107,7 @@ func (d *Disk) manifestOf(x *exported, row *imageRow) (v1.Descriptor, error) {
 	m := v1.Manifest{Versioned: specs.Versioned{SchemaVersion: 2}, MediaType: v1.MediaTypeImageManifest,
 		Config: v1.Descriptor{MediaType: v1.MediaTypeImageConfig, Digest: digest.Digest(row.ID), Size: int64(len(x.docs[row.ID]))}}
 	for _, l := range row.Layers {
-		desc, err := d.layerDescriptor(l.Blob)
+		desc, err := x.layerDescriptor(l.Blob)
 		if err != nil {
 			return desc, err
 		}
@@ -129,16 +128,16 @@ func fits(m v1.Manifest, row *imageRow) bool {
 	})
 }
 
-func (d *Disk) document(dg string) ([]byte, error) {
-	data, err := os.ReadFile(d.blobPath(dg))
+func (x *exported) document(dg string) ([]byte, error) {
+	data, err := os.ReadFile(x.home.blobPath(dg))
 	if err == nil && digestOf(data) != dg {
 		err = fmt.Errorf("%s: %w", dg, ErrDamaged)
 	}
 	return data, err
 }
 
-func (d *Disk) layerDescriptor(dg string) (v1.Descriptor, error) {
-	f, err := os.Open(d.blobPath(dg))
+func (x *exported) layerDescriptor(dg string) (v1.Descriptor, error) {
+	f, err := os.Open(x.home.blobPath(dg))
 	if err != nil {
 		return v1.Descriptor{}, err
 	}
@@ -162,7 +161,7 @@ func (d *Disk) layerDescriptor(dg string) (v1.Descriptor, error) {
 	return v1.Descriptor{MediaType: typ, Digest: digest.Digest(dg), Size: fi.Size()}, nil
 }
 
-func (d *Disk) writeArchive(ctx context.Context, w io.Writer, x *exported) error {
+func (x *exported) write(ctx context.Context, w io.Writer) error {
 	index, err := json.Marshal(x.index)
 	if err != nil {
 		return err
@@ -185,7 +184,7 @@ func (d *Disk) writeArchive(ctx context.Context, w io.Writer, x *exported) error
 		}
 	}
 	for _, dg := range x.blobs {
-		if err := d.putBlob(ctx, tw, dg); err != nil {
+		if err := x.putBlob(ctx, tw, dg); err != nil {
 			return fmt.Errorf("blob %s: %w", dg, err)
 		}
 	}
@@ -197,8 +196,8 @@ func blobFile(dg string) string {
 }
 
 // putBlob hashes what it writes: an archive is taken elsewhere, where nothing can mend it.
-func (d *Disk) putBlob(ctx context.Context, tw *tar.Writer, dg string) error {
-	f, err := os.Open(d.blobPath(dg))
+func (x *exported) putBlob(ctx context.Context, tw *tar.Writer, dg string) error {
+	f, err := os.Open(x.home.blobPath(dg))
 	if err != nil {
 		return err
 	}

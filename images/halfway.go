@@ -2,6 +2,7 @@ package images
 
 import (
 	"errors"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -17,13 +18,21 @@ type halfway struct {
 // halfwayStays is how long such a layer waits. A pull is tried again after five minutes at most, and then takes its time.
 const halfwayStays = time.Hour
 
+// leftovers are what pulls made before they failed.
+type leftovers struct {
+	stock *stock
+
+	mu      sync.Mutex
+	byChain map[string]halfway
+}
+
 // takeUp moves into a batch what an earlier pull made of an image, and says how many layers that are.
-func (d *Disk) takeUp(b *batch, layers []layerRef) (n int) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+func (o *leftovers) takeUp(b *batch, layers []layerRef) (n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	for _, l := range layers {
-		if h, ok := d.halfway[l.Chain]; ok {
-			delete(d.halfway, l.Chain)
+		if h, ok := o.byChain[l.Chain]; ok {
+			delete(o.byChain, l.Chain)
 			b.add(h.made)
 			n++
 		}
@@ -32,35 +41,35 @@ func (d *Disk) takeUp(b *batch, layers []layerRef) (n int) {
 }
 
 // leave ends a pull's batch. After an error the layers that it made wait for another try, unless the card is the trouble.
-func (d *Disk) leave(b *batch, p *pull, cause error) error {
+func (o *leftovers) leave(b *batch, p *pull, cause error) error {
 	full := errors.Is(cause, unix.ENOSPC) || errors.Is(cause, unix.EDQUOT)
-	if cause == nil || full || d.broken() != nil {
-		return d.drop(b, p)
+	if cause == nil || full || o.stock.home.broken() != nil {
+		return o.stock.drop(b, p)
 	}
 	var rest batch
-	d.mu.Lock()
+	o.mu.Lock()
 	for _, m := range b.made {
-		if _, there := d.halfway[m.row.Chain]; m.swapped || there {
+		if _, there := o.byChain[m.row.Chain]; m.swapped || there {
 			rest.made = append(rest.made, m)
 			continue
 		}
-		d.halfway[m.row.Chain] = halfway{m, time.Now()}
+		o.byChain[m.row.Chain] = halfway{m, time.Now()}
 	}
-	d.mu.Unlock()
-	return d.drop(&rest, p)
+	o.mu.Unlock()
+	return o.stock.drop(&rest, p)
 }
 
-// dropHalfway deletes layers that nobody came back for: old ones, or all of them.
-func (d *Disk) dropHalfway(all bool) (bytes int64, err error) {
+// drop deletes layers that nobody came back for: old ones, or all of them.
+func (o *leftovers) drop(all bool) (bytes int64, err error) {
 	var gone batch
-	d.mu.Lock()
-	for chain, h := range d.halfway {
+	o.mu.Lock()
+	for chain, h := range o.byChain {
 		if all || time.Since(h.since) >= halfwayStays {
-			delete(d.halfway, chain)
+			delete(o.byChain, chain)
 			gone.made = append(gone.made, h.made)
 			bytes += h.row.Bytes
 		}
 	}
-	d.mu.Unlock()
-	return bytes, d.drop(&gone, nil)
+	o.mu.Unlock()
+	return bytes, o.stock.drop(&gone, nil)
 }

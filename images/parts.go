@@ -7,14 +7,13 @@ import (
 	"hash"
 	"io/fs"
 	"os"
-	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
+
+// partsStay is how long a download stays that nobody goes on with.
+const partsStay = 14 * 24 * time.Hour
 
 // errStorage marks failures of our own disk: no registry can mend them.
 var errStorage = errors.New("cannot keep what was downloaded")
@@ -36,7 +35,7 @@ func (w *partWriter) Write(p []byte) (int, error) {
 	}
 	w.hash.Write(p)
 	w.f.add(len(p), true)
-	if time.Since(w.marked) > w.f.d.cfg.MarkEvery && w.f.n-w.safe >= markBytes {
+	if time.Since(w.marked) > w.f.from.markEvery && w.f.n-w.safe >= markBytes {
 		if err := w.mark(); err != nil {
 			return 0, fmt.Errorf("%w: %w", errStorage, err)
 		}
@@ -46,35 +45,43 @@ func (w *partWriter) Write(p []byte) (int, error) {
 
 // mark makes what has come durable first, and then says so.
 func (w *partWriter) mark() error {
-	d := w.f.d
-	if err := d.durable.SyncFile(w.f.path); err != nil {
-		return d.note(err)
+	h := w.f.from.home
+	if err := h.durable.SyncFile(w.f.path); err != nil {
+		return h.note(err)
 	}
-	if err := d.writeJSON(d.markPath(w.f.req.Digest), w.f.n); err != nil {
-		return d.note(err)
+	if err := h.writeJSON(h.markPath(w.f.req.Digest), w.f.n); err != nil {
+		return h.note(err)
 	}
 	w.marked, w.safe, w.f.marked = time.Now(), w.f.n, true
 	return nil
 }
 
-// keepParts clears ingest at Open but for what a download can go on from. After a power cut only as much of it is
+// parts are the downloads that are on disk, done or not.
+type parts struct {
+	home  *home
+	work  Layers
+	pulls *pulls
+	locks keyLocks // by digest: who downloads it
+}
+
+// keep clears ingest at Open but for what a download can go on from. After a power cut only as much of it is
 // believed as was synced.
-func (d *Disk) keepParts(suspect bool) error {
-	list, err := os.ReadDir(d.root(ingestDir))
+func (p *parts) keep(suspect bool) error {
+	list, err := os.ReadDir(p.home.root(ingestDir))
 	if err != nil {
 		return err
 	}
 	for _, e := range list {
 		hex, isPart := strings.CutSuffix(e.Name(), partSuffix)
 		hex, isMark := strings.CutSuffix(hex, markSuffix)
-		path := d.root(ingestDir, e.Name())
+		path := p.home.root(ingestDir, e.Name())
 		switch {
 		case !isHex(hex, 64) || !e.Type().IsRegular():
-			err = d.cfg.Layers.Remove(path)
+			err = p.work.Remove(path)
 		case isPart && suspect:
-			err = trimPart(path, readMark(d.root(ingestDir, hex+markSuffix)))
+			err = trimPart(path, readMark(p.home.root(ingestDir, hex+markSuffix)))
 		case isMark:
-			if _, serr := os.Lstat(d.root(ingestDir, hex+partSuffix)); serr != nil {
+			if _, serr := os.Lstat(p.home.root(ingestDir, hex+partSuffix)); serr != nil {
 				err = removeFile(path)
 			}
 		}
@@ -86,16 +93,52 @@ func (d *Disk) keepParts(suspect bool) error {
 }
 
 // dropDone forgets parts of images that are READY: the last process ended between the two.
-func (d *Disk) dropDone() error {
+func (p *parts) dropDone(rows []*imageRow) error {
 	var errs []error
-	for _, row := range d.rows() {
+	for _, row := range rows {
 		for _, l := range row.Layers {
 			if l.From != "" {
-				errs = append(errs, removeFile(d.partPath(l.From)), removeFile(d.markPath(l.From)))
+				errs = append(errs, p.remove(l.From))
 			}
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// dropOld gives up downloads: old ones, or all that nobody is at.
+func (p *parts) dropOld(all bool) (bytes int64, err error) {
+	list, err := os.ReadDir(p.home.root(ingestDir))
+	if err != nil {
+		return 0, err
+	}
+	var errs []error
+	for _, e := range list {
+		hex, ok := strings.CutSuffix(e.Name(), partSuffix)
+		fi, err := e.Info()
+		// Who holds the lock of a part must not be waited for here.
+		if !ok || err != nil || !all && time.Since(fi.ModTime()) < partsStay || p.pulls.loading("sha256:"+hex, nil) {
+			continue
+		}
+		if err := p.drop(nil, "sha256:"+hex); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		bytes += fi.Size()
+	}
+	return bytes, errors.Join(errs...)
+}
+
+// drop forgets a part that a pull is done with, unless another is at it. Who begins with it meanwhile waits for the lock.
+func (p *parts) drop(own *pull, digest string) error {
+	defer p.locks.lock(digest)()
+	if p.pulls.loading(digest, own) {
+		return nil
+	}
+	return p.remove(digest)
+}
+
+func (p *parts) remove(digest string) error {
+	return errors.Join(removeFile(p.home.partPath(digest)), removeFile(p.home.markPath(digest)))
 }
 
 func readMark(path string) int64 {
@@ -121,52 +164,11 @@ func trimPart(path string, size int64) error {
 	return os.Truncate(path, size)
 }
 
-// dropPart forgets a part that a pull is done with, unless another is at it.
-func (d *Disk) dropPart(p *pull, digest string) error {
-	defer d.parts.lock(digest)()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for other := range d.pulls {
-		if other != p && slices.ContainsFunc(other.loads, func(f *download) bool { return f.req.Digest == digest }) {
-			return nil
-		}
-	}
-	return errors.Join(removeFile(d.partPath(digest)), removeFile(d.markPath(digest)))
-}
-
 func removeFile(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return nil
-}
-
-// room says whether that many bytes more fit on the disk. If not, what nobody uses has to go.
-func (d *Disk) room(ctx context.Context, bytes int64) error {
-	_, free, err := d.space()
-	if err != nil || bytes <= free {
-		return err
-	}
-	if _, err := d.Collect(ctx, true); err != nil {
-		return err
-	}
-	if _, free, err = d.space(); err != nil || bytes <= free {
-		return err
-	}
-	return fmt.Errorf("%d MB are to be downloaded and only %d MB are free on the disk of %s: %w", bytes>>20, free>>20,
-		filepath.Clean(d.cfg.Root), unix.ENOSPC)
-}
-
-// space is how large the disk is and what is free of it.
-func (d *Disk) space() (capacity, free int64, err error) {
-	var st unix.Statfs_t
-	if err := unix.Statfs(d.cfg.Root, &st); err != nil {
-		return 0, 0, &fs.PathError{Op: "statfs", Path: d.cfg.Root, Err: err}
-	}
-	if d.cfg.Statfs != nil {
-		d.cfg.Statfs(&st)
-	}
-	return int64(st.Blocks) * int64(st.Bsize), int64(st.Bavail) * int64(st.Bsize), nil
 }
 
 func pause(ctx context.Context, d time.Duration) error {

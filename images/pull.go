@@ -8,23 +8,41 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"sort"
 	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 )
 
+// puller brings images from registries.
+type puller struct {
+	home      *home
+	registry  Registry // nil: none
+	platform  Platform
+	maxLayer  int64 // bytes
+	maxLayers int   // of an image, fetched at the same time
+	keep      KeepBlobs
+	shelf     *shelf
+	stock     *stock
+	pulls     *pulls
+	parts     *parts
+	leftover  *leftovers
+	loader    *loader
+	room      func(ctx context.Context, bytes int64) error
+	get       func(ctx context.Context, ref string) (Image, error)
+	turns     chan struct{} // holds one for each pull that goes on
+}
+
 // pull is one image on its way from a registry. Layers are fetched side by side and unpacked one after the other,
 // lowest first, each while it is still coming. None of that holds up the store; only at the end, with everything
 // unpacked, is the image made READY in the same steps as an imported one.
 type pull struct {
-	d    *Disk
+	by   *puller
 	req  PullRequest
 	ref  Reference
 	took int // layers that an earlier try had made
 
-	// guarded by d.mu
+	// guarded by pulls
 	waiting bool
 	chains  []string // layers that must not go
 	loads   []*download
@@ -32,7 +50,7 @@ type pull struct {
 
 // Pull implements Store.
 func (d *Disk) Pull(ctx context.Context, req PullRequest) (Pulled, error) {
-	out, err := d.pull(ctx, req)
+	out, err := d.puller.pull(ctx, req)
 	if err != nil {
 		d.tally.Failed(out.Bytes, ctx.Err() == nil)
 		return out, fmt.Errorf("pull %s: %w", req.Ref, err)
@@ -41,7 +59,13 @@ func (d *Disk) Pull(ctx context.Context, req PullRequest) (Pulled, error) {
 	return out, nil
 }
 
-func (d *Disk) pull(ctx context.Context, req PullRequest) (out Pulled, err error) {
+// Counts implements Meter.
+func (d *Disk) Counts() Counts { return d.tally.Counts() }
+
+// Pulls are the pulls that go on, by reference.
+func (d *Disk) Pulls() []PullStatus { return d.pulls.status() }
+
+func (q *puller) pull(ctx context.Context, req PullRequest) (out Pulled, err error) {
 	ref, err := ParseReference(req.Ref)
 	if err != nil {
 		return out, err
@@ -49,46 +73,40 @@ func (d *Disk) pull(ctx context.Context, req PullRequest) (out Pulled, err error
 	if strings.HasPrefix(ref.Name(), builtInDomain) {
 		return out, fmt.Errorf("%w: it comes with ledge, from no registry", ErrBuiltIn)
 	}
-	if d.cfg.Registry == nil {
+	if q.registry == nil {
 		return out, fmt.Errorf("%w: this store has none", ErrUnreachable)
 	}
-	p := &pull{d: d, req: req, ref: ref, waiting: true}
-	d.mu.Lock()
-	d.pulls[p] = struct{}{}
-	d.mu.Unlock()
+	p := &pull{by: q, req: req, ref: ref, waiting: true}
+	q.pulls.add(p)
 	defer func() {
-		d.mu.Lock()
-		delete(d.pulls, p)
-		d.mu.Unlock()
+		q.pulls.remove(p)
 		for _, f := range p.loads {
 			f.close()
 		}
 	}()
 	began := time.Now()
 	select {
-	case d.turns <- struct{}{}:
-		defer func() { <-d.turns }()
+	case q.turns <- struct{}{}:
+		defer func() { <-q.turns }()
 	case <-ctx.Done():
 		return out, ctx.Err()
 	}
 	out.Waited = time.Since(began)
-	d.mu.Lock()
-	p.waiting = false
-	d.mu.Unlock()
+	q.pulls.begun(p)
 	err = p.run(ctx, &out)
 	out.Took = time.Since(began) - out.Waited
 	return out, err
 }
 
 func (p *pull) run(ctx context.Context, out *Pulled) error {
-	if err := p.d.broken(); err != nil {
+	if err := p.by.home.broken(); err != nil {
 		return err
 	}
 	if img, ok, err := p.here(ctx); err != nil || ok {
 		out.Image, out.Present = img, true
 		return err
 	}
-	found, docs, err := ResolveRemote(ctx, p.d.cfg.Registry, p.ref, p.req.Keys, p.d.cfg.Platform, p.d.cfg.MaxImport)
+	found, docs, err := ResolveRemote(ctx, p.by.registry, p.ref, p.req.Keys, p.by.platform, p.by.maxLayer)
 	if err != nil {
 		return err
 	}
@@ -103,12 +121,9 @@ func (p *pull) run(ctx context.Context, out *Pulled) error {
 		return err
 	}
 	out.Present = len(p.loads)+p.took == 0
-	out.Image, err = p.d.Get(ctx, row.ID)
+	out.Image, err = p.by.get(ctx, row.ID)
 	return err
 }
-
-// Counts implements Meter.
-func (d *Disk) Counts() Counts { return d.tally.Counts() }
 
 // digests are the names by digest of what was pulled: also when it was asked for without a tag.
 func (p *pull) digests(f Found) []string {
@@ -122,11 +137,11 @@ func (p *pull) digests(f Found) []string {
 // here says whether what the reference names is in the store already: by its digest if it has one, else by asking
 // the registry what its tag stands for today.
 func (p *pull) here(ctx context.Context) (Image, bool, error) {
-	img, err := p.d.Get(ctx, p.req.Ref)
+	img, err := p.by.get(ctx, p.req.Ref)
 	if err != nil {
 		return img, false, nil
 	}
-	if ok, err := p.d.chainsSound(ctx, img.Layers); err != nil || !ok {
+	if ok, err := p.by.shelf.chainsSound(ctx, img.Layers); err != nil || !ok {
 		return img, false, err // what is damaged is fetched again
 	}
 	if p.req.Pin && (!img.Pinned || !img.Kept && p.keeps()) {
@@ -135,7 +150,7 @@ func (p *pull) here(ctx context.Context) (Image, bool, error) {
 	if p.req.IfMissing || p.ref.Digest != "" {
 		return img, true, nil
 	}
-	digest, err := p.d.cfg.Registry.Head(ctx, p.ref, p.req.Keys)
+	digest, err := p.by.registry.Head(ctx, p.ref, p.req.Keys)
 	if errors.Is(err, ErrUnreachable) || ctx.Err() != nil {
 		return img, false, err
 	}
@@ -144,21 +159,17 @@ func (p *pull) here(ctx context.Context) (Image, bool, error) {
 
 // keeps says whether the image's compressed layers are to stay.
 func (p *pull) keeps() bool {
-	return p.d.cfg.KeepBlobs == KeepAll || p.req.Pin && p.d.cfg.KeepBlobs == KeepPinned
+	return p.by.keep == KeepAll || p.req.Pin && p.by.keep == KeepPinned
 }
 
 // bring fetches and unpacks what is missing of an image and makes it READY.
 func (p *pull) bring(ctx context.Context, row *imageRow, found Found, docs map[string][]byte) (err error) {
-	d := p.d
-	d.mu.Lock()
-	for _, l := range row.Layers {
-		p.chains = append(p.chains, l.Chain)
-	}
-	d.mu.Unlock()
-	d.doubt([]*imageRow{row})
+	q := p.by
+	q.pulls.hold(p, row.Layers)
+	q.shelf.doubt([]*imageRow{row})
 	var b batch
-	defer func() { err = errors.Join(err, d.leave(&b, p, err)) }()
-	p.took = d.takeUp(&b, row.Layers)
+	defer func() { err = errors.Join(err, q.leftover.leave(&b, p, err)) }()
+	p.took = q.leftover.takeUp(&b, row.Layers)
 	want, err := p.missing(ctx, &b, row, found)
 	if err != nil {
 		return err
@@ -171,7 +182,7 @@ func (p *pull) bring(ctx context.Context, row *imageRow, found Found, docs map[s
 	}
 	var errs []error
 	for _, l := range row.Layers {
-		errs = append(errs, d.dropPart(p, l.From))
+		errs = append(errs, q.parts.drop(p, l.From))
 	}
 	return errors.Join(errs...)
 }
@@ -184,28 +195,26 @@ func (p *pull) missing(ctx context.Context, b *batch, row *imageRow, found Found
 		_, ok := b.dirs[l.Chain]
 		if !ok {
 			var err error
-			if ok, err = p.d.sound(ctx, l.Chain); err != nil {
+			if ok, err = p.by.shelf.sound(ctx, l.Chain); err != nil {
 				return nil, err
 			}
 		}
 		if p.keeps() && ok { // unpacked, but to be kept as it came too
-			_, err := os.Lstat(p.d.blobPath(l.Blob))
+			_, err := os.Lstat(p.by.home.blobPath(l.Blob))
 			ok = err == nil
 		}
 		if ok || want[l.Chain] != nil {
 			continue
 		}
-		f := newDownload(p.d, BlobRequest{Ref: p.ref, Digest: l.Blob, Keys: p.req.Keys}, found.Layers[i].Size)
+		f := p.by.loader.download(BlobRequest{Ref: p.ref, Digest: l.Blob, Keys: p.req.Keys}, found.Layers[i].Size)
 		want[l.Chain] = f
 		bytes += f.size
 		if fi, err := os.Lstat(f.path); err == nil {
 			bytes -= min(fi.Size(), f.size)
 		}
-		p.d.mu.Lock()
-		p.loads = append(p.loads, f)
-		p.d.mu.Unlock()
+		p.by.pulls.load(p, f)
 	}
-	return want, p.d.room(ctx, bytes)
+	return want, p.by.room(ctx, bytes)
 }
 
 // fetchAndUnpack runs the downloads, a few at a time, and unpacks behind them.
@@ -213,7 +222,7 @@ func (p *pull) fetchAndUnpack(ctx context.Context, b *batch, row *imageRow, want
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	g, gctx := errgroup.WithContext(ctx)
-	slots := make(chan struct{}, p.d.cfg.MaxLayers)
+	slots := make(chan struct{}, p.by.maxLayers)
 	g.Go(func() error {
 		for _, f := range p.loads { // in this order: the unpacker wants the lowest first
 			select {
@@ -250,7 +259,7 @@ func (p *pull) unpack(ctx context.Context, b *batch, layers []layerRef, want map
 			if f != nil {
 				life = f.current()
 			}
-			err := p.d.build(ctx, b, layers[:i+1], open)
+			err := p.by.shelf.build(ctx, b, layers[:i+1], open)
 			if err == nil {
 				break
 			}
@@ -272,8 +281,8 @@ func (p *pull) unpack(ctx context.Context, b *batch, layers []layerRef, want map
 
 // commit makes a pulled image READY.
 func (p *pull) commit(ctx context.Context, row *imageRow, docs map[string][]byte, b *batch) (err error) {
-	d := p.d
-	dir, err := os.MkdirTemp(d.root(ingestDir), "")
+	q := p.by
+	dir, err := os.MkdirTemp(q.home.root(ingestDir), "")
 	if err != nil {
 		return err
 	}
@@ -286,23 +295,20 @@ func (p *pull) commit(ctx context.Context, row *imageRow, docs map[string][]byte
 		}
 		blobs[dg] = spooled{path: path, digest: dg}
 	}
-	d.write.Lock()
-	defer d.write.Unlock()
-	if err := d.broken(); err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, d.sweepUnused()) }()
-	d.keepLayers(row, blobs, p.keeps())
-	if err := d.land([]*imageRow{row}, blobs); err != nil {
-		return err
-	}
-	if err := p.spareCard(); err != nil {
-		return err
-	}
-	if err := d.seal(ctx, b); err != nil {
-		return err
-	}
-	return d.enter([]*imageRow{row})
+	return q.stock.change(func() (err error) {
+		defer func() { err = errors.Join(err, q.stock.sweep()) }()
+		p.keepLayers(row, blobs)
+		if err := q.stock.land([]*imageRow{row}, blobs); err != nil {
+			return err
+		}
+		if err := p.spareCard(); err != nil {
+			return err
+		}
+		if err := q.shelf.seal(ctx, b); err != nil {
+			return err
+		}
+		return q.stock.enter([]*imageRow{row})
+	})
 }
 
 // spareCard forgets parts that came quickly and are not wanted any more, before everything is written out: they would
@@ -314,17 +320,17 @@ func (p *pull) spareCard() error {
 			continue
 		}
 		f.close() // an open file is written out even without a name
-		errs = append(errs, p.d.dropPart(p, f.req.Digest))
+		errs = append(errs, p.by.parts.drop(p, f.req.Digest))
 	}
 	return errors.Join(errs...)
 }
 
 // keepLayers decides which layers of a pulled image are kept as they came.
-func (d *Disk) keepLayers(row *imageRow, blobs map[string]spooled, keep bool) {
+func (p *pull) keepLayers(row *imageRow, blobs map[string]spooled) {
 	for i := range row.Layers {
 		l := &row.Layers[i]
-		if keep {
-			for _, path := range []string{d.partPath(l.Blob), d.blobPath(l.Blob)} {
+		if p.keeps() {
+			for _, path := range []string{p.by.home.partPath(l.Blob), p.by.home.blobPath(l.Blob)} {
 				if _, err := os.Lstat(path); err == nil {
 					blobs[l.Blob] = spooled{path: path, digest: l.Blob}
 					break
@@ -335,20 +341,4 @@ func (d *Disk) keepLayers(row *imageRow, blobs map[string]spooled, keep bool) {
 			l.Blob = ""
 		}
 	}
-}
-
-// Pulls are the pulls that go on, by reference.
-func (d *Disk) Pulls() []PullStatus {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	out := make([]PullStatus, 0, len(d.pulls))
-	for p := range d.pulls {
-		st := PullStatus{Ref: p.ref.String(), Waiting: p.waiting}
-		for _, f := range p.loads {
-			st.Layers = append(st.Layers, f.status())
-		}
-		out = append(out, st)
-	}
-	sort.Slice(out, func(i, j int) bool { return out[i].Ref < out[j].Ref })
-	return out
 }

@@ -10,34 +10,30 @@ import (
 // Remove implements Store. By ID or digest it is the image with all its names; a name alone goes while another
 // is left, even when a container stands on the image.
 func (d *Disk) Remove(_ context.Context, ref string) error {
-	d.write.Lock()
-	defer d.write.Unlock()
-	if err := d.broken(); err != nil {
-		return err
-	}
-	d.mu.Lock()
-	row, err := d.find(ref)
-	d.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	if row.Source != nil {
-		return fmt.Errorf("remove %s: %w", ref, ErrBuiltIn)
-	}
-	// An ID is no valid reference, or one with a tag that no image has.
-	if r, err := ParseReference(ref); err == nil && len(row.Names) > 1 && slices.Contains(row.Names, r.Tagged()) {
-		if err := d.save(withoutName(row, r)); err != nil {
+	return d.stock.change(func() error {
+		row, err := d.catalog.find(ref)
+		if err != nil {
+			return err
+		}
+		if err := d.remove(row, ref); err != nil {
 			return fmt.Errorf("remove %s: %w", ref, err)
 		}
 		return nil
+	})
+}
+
+func (d *Disk) remove(row *imageRow, ref string) error {
+	if row.Source != nil {
+		return ErrBuiltIn
 	}
-	if d.inUse(row.ID) {
-		return fmt.Errorf("remove %s: %w", ref, ErrInUse)
+	// An ID is no valid reference, or one with a tag that no image has.
+	if r, err := ParseReference(ref); err == nil && len(row.Names) > 1 && slices.Contains(row.Names, r.Tagged()) {
+		return d.catalog.save(withoutName(row, r))
 	}
-	if err := d.forget(row); err != nil {
-		return fmt.Errorf("remove %s: %w", ref, err)
+	if d.roots.use(row.ID) {
+		return ErrInUse
 	}
-	return nil
+	return d.stock.forget(row)
 }
 
 // withoutName drops a name, and the names by digest of its repository when no other tag of it is left.
@@ -47,31 +43,4 @@ func withoutName(row *imageRow, ref Reference) *imageRow {
 		row.Digests = slices.DeleteFunc(row.Digests, func(n string) bool { return strings.HasPrefix(n, ref.Name()+"@") })
 	}
 	return row
-}
-
-func (d *Disk) inUse(id string) bool {
-	return d.anyMount(func(m mount) bool { return m.Image == id })
-}
-
-// forget drops an image and what only it needed. write is held.
-func (d *Disk) forget(row *imageRow) error {
-	if err := d.dropRow(row); err != nil {
-		return err
-	}
-	return d.sweepUnused()
-}
-
-// dropRow drops an image: the copy of its row first, so that a cut in between leaves it whole, then the row.
-func (d *Disk) dropRow(row *imageRow) error {
-	if err := d.durable.Remove(d.copyPath(row.ID)); err != nil {
-		return d.note(err)
-	}
-	if err := d.cfg.Index.Delete(imageKey + row.ID); err != nil {
-		return fmt.Errorf("drop row of image %s: %w", row.ID, err)
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.images, row.ID)
-	delete(d.uses, row.ID)
-	return nil
 }

@@ -66,10 +66,16 @@ type source struct {
 func (r *imageRow) image() Image {
 	img := Image{ID: r.ID, Names: slices.Clone(r.Names), Digests: slices.Clone(r.Digests), Size: r.Size,
 		Pinned: r.Pinned, CreatedAt: r.CreatedAt, Config: r.Config.clone()}
-	for _, l := range r.Layers {
-		img.Layers = append(img.Layers, l.Chain)
-	}
+	img.Layers = r.chains()
 	return img
+}
+
+// chains are the layers of an image, lowest first.
+func (r *imageRow) chains() (out []string) {
+	for _, l := range r.Layers {
+		out = append(out, l.Chain)
+	}
+	return out
 }
 
 // clone is a copy that shares nothing that can be written to.

@@ -12,6 +12,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/opencontainers/go-digest"
@@ -28,39 +29,52 @@ const selfBinary = "ledge"
 // Applets are the programs of the self image; /bin has each as a link to the binary.
 var Applets = []string{"echo", "httpd", "pause", "sleep"}
 
+// selfMaker makes the image of ledge's own binary.
+type selfMaker struct {
+	home     *home
+	shelf    *shelf
+	stock    *stock
+	platform Platform
+
+	mu     sync.Mutex
+	binary string // what Self was last asked for
+}
+
 // Self makes the built-in image of the given binary (/proc/self/exe), or finds that it is there already. The
 // binary's content is shared with the file it came from where the file system can do that. An image of another
 // binary loses its name and goes when no container stands on it.
 func (d *Disk) Self(ctx context.Context, binary string) (Image, error) {
-	img, err := d.self(ctx, binary)
+	err := d.self.have(ctx, binary)
+	var img Image
+	if err == nil {
+		img, err = d.Get(ctx, SelfName)
+	}
 	if err != nil {
 		return Image{}, fmt.Errorf("make image %s: %w", SelfName, err)
 	}
 	return img, nil
 }
 
-func (d *Disk) self(ctx context.Context, binary string) (Image, error) {
+// have sees to it that the image is there.
+func (m *selfMaker) have(ctx context.Context, binary string) error {
 	f, err := os.Open(binary)
 	if err != nil {
-		return Image{}, err
+		return err
 	}
 	defer f.Close()
 	src, err := sourceOf(f)
 	if err != nil {
-		return Image{}, err
+		return err
 	}
-	d.mu.Lock()
-	d.binary = binary
-	d.mu.Unlock()
-	if row := d.selfRow(); row == nil || *row.Source != src || !d.allSound(ctx, row) {
-		if err := d.makeSelf(ctx, f, src); err != nil {
-			return Image{}, err
+	m.mu.Lock()
+	m.binary = binary
+	m.mu.Unlock()
+	if row := m.row(); row == nil || *row.Source != src || !m.sound(ctx, row) {
+		if err := m.make(ctx, f, src); err != nil {
+			return err
 		}
 	}
-	if err := d.dropOldSelves(); err != nil {
-		return Image{}, err
-	}
-	return d.Get(ctx, SelfName)
+	return m.dropOld()
 }
 
 func sourceOf(f *os.File) (source, error) {
@@ -74,28 +88,22 @@ func sourceOf(f *os.File) (source, error) {
 	return source{Dev: uint64(st.Dev), Ino: st.Ino, Size: st.Size, MTime: st.Mtim.Nano()}, nil
 }
 
-func (d *Disk) selfRow() *imageRow {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	row, err := d.find(SelfName)
+func (m *selfMaker) row() *imageRow {
+	row, err := m.stock.catalog.find(SelfName)
 	if err != nil || row.Source == nil {
 		return nil
 	}
 	return row
 }
 
-// allSound looks at the one layer however clean the boot was: it may be the very file that somebody overwrote.
-func (d *Disk) allSound(ctx context.Context, row *imageRow) bool {
-	d.doubt([]*imageRow{row})
-	for _, l := range row.Layers {
-		if ok, err := d.sound(ctx, l.Chain); !ok || err != nil {
-			return false
-		}
-	}
-	return true
+// sound looks at the one layer however clean the boot was: it may be the very file that somebody overwrote.
+func (m *selfMaker) sound(ctx context.Context, row *imageRow) bool {
+	m.shelf.doubt([]*imageRow{row})
+	ok, err := m.shelf.chainsSound(ctx, row.chains())
+	return ok && err == nil
 }
 
-func (d *Disk) makeSelf(ctx context.Context, f *os.File, src source) error {
+func (m *selfMaker) make(ctx context.Context, f *os.File, src source) error {
 	head, tail, err := selfLayer(src.Size)
 	if err != nil {
 		return err
@@ -108,25 +116,25 @@ func (d *Disk) makeSelf(ctx context.Context, f *os.File, src source) error {
 		return err
 	}
 	diffID := "sha256:" + hex.EncodeToString(h.Sum(nil))
-	config, cfg, err := selfConfig(d.cfg.Platform, diffID)
+	config, cfg, err := selfConfig(m.platform, diffID)
 	if err != nil {
 		return err
 	}
-	blob, err := d.spoolBytes(config)
+	blob, err := m.spool(config)
 	if err != nil {
 		return err
 	}
 	row := &imageRow{V: rowVersion, ID: blob.digest, Names: []string{SelfName}, Documents: []string{blob.digest},
 		Layers: []layerRef{{Chain: diffID, DiffID: diffID}}, Pinned: true, Source: &src, CreatedAt: time.Now().UTC(), Config: cfg}
-	err = d.commit(ctx, []*imageRow{row}, map[string]spooled{blob.digest: blob}, func(layerRef) (LayerArchive, io.Closer, error) {
+	err = m.stock.bring(ctx, []*imageRow{row}, map[string]spooled{blob.digest: blob}, func(layerRef) (LayerArchive, io.Closer, error) {
 		return LayerArchive{Tar: archive(), Same: map[string]*os.File{selfBinary: f}}, io.NopCloser(nil), nil
 	})
 	return errors.Join(err, os.RemoveAll(filepath.Dir(blob.path)))
 }
 
-// spoolBytes puts a document of our own where those of an archive would be.
-func (d *Disk) spoolBytes(data []byte) (spooled, error) {
-	dir, err := os.MkdirTemp(d.root(ingestDir), "")
+// spool puts a document of our own where those of an archive would be.
+func (m *selfMaker) spool(data []byte) (spooled, error) {
+	dir, err := os.MkdirTemp(m.home.root(ingestDir), "")
 	if err != nil {
 		return spooled{}, err
 	}
@@ -185,32 +193,32 @@ func selfConfig(p Platform, diffID string) ([]byte, Config, error) {
 	return data, configOf(c.Config), err
 }
 
-// dropOldSelves forgets images of binaries that were replaced, as soon as nothing runs from them.
-func (d *Disk) dropOldSelves() error {
-	d.write.Lock()
-	defer d.write.Unlock()
-	for _, row := range d.rows() {
-		if row.Source != nil && len(row.Names) == 0 && !d.inUse(row.ID) {
-			if err := d.forget(row); err != nil {
-				return err
+// dropOld forgets images of binaries that were replaced, as soon as nothing runs from them.
+func (m *selfMaker) dropOld() error {
+	return m.stock.alone(func() error {
+		for _, row := range m.stock.catalog.rows() {
+			if row.Source != nil && len(row.Names) == 0 && !m.stock.roots.use(row.ID) {
+				if err := m.stock.forget(row); err != nil {
+					return err
+				}
 			}
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
-// healSelf makes a damaged built-in image again from the binary, if that is still the one it was made of.
-func (d *Disk) healSelf(ctx context.Context, row *imageRow) error {
-	d.mu.Lock()
-	binary := d.binary
-	d.mu.Unlock()
+// heal makes a damaged built-in image again from the binary, if that is still the one it was made of.
+func (m *selfMaker) heal(ctx context.Context, row *imageRow) error {
+	m.mu.Lock()
+	binary := m.binary
+	m.mu.Unlock()
 	if binary == "" {
 		return fmt.Errorf("image %s: %w", SelfName, ErrDamaged)
 	}
-	if _, err := d.Self(ctx, binary); err != nil {
-		return err
+	if err := m.have(ctx, binary); err != nil {
+		return fmt.Errorf("make image %s: %w", SelfName, err)
 	}
-	if !d.allSound(ctx, row) {
+	if !m.sound(ctx, row) {
 		return fmt.Errorf("%w: %s was of another binary", ErrNotFound, row.ID)
 	}
 	return nil

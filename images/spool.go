@@ -33,16 +33,16 @@ type spooled struct {
 	size   int64
 }
 
-// spool reads an archive to the ingest directory. Nothing is synced: what turns out to be wanted will be.
-func (d *Disk) spool(ctx context.Context, r io.Reader) (*spool, error) {
-	dir, err := os.MkdirTemp(d.root(ingestDir), "")
+// newSpool reads an archive of at most limit bytes to the ingest directory. Nothing is synced: what turns out to be wanted will be.
+func newSpool(ctx context.Context, h *home, work Layers, r io.Reader, limit int64) (*spool, error) {
+	dir, err := os.MkdirTemp(h.root(ingestDir), "")
 	if err != nil {
 		return nil, err
 	}
 	s := &spool{dir: dir, files: map[string]spooled{}, links: map[string]string{}}
-	plain, err := d.cfg.Layers.Decompress(&ctxReader{ctx, r})
+	plain, err := work.Decompress(&ctxReader{ctx, r})
 	if err == nil {
-		err = s.read(plain, d.cfg.MaxImport)
+		err = s.read(plain, limit)
 		_ = plain.Close()
 	}
 	if err != nil {

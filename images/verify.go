@@ -7,10 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
-
-	"golang.org/x/sys/unix"
 )
 
 // Report is what Verify or Check found.
@@ -34,14 +31,14 @@ func (d *Disk) Check(ctx context.Context) (Report, error) {
 func (d *Disk) inspect(ctx context.Context, repair func(context.Context, *imageRow) error) (Report, error) {
 	var rep Report
 	seen := map[string]bool{} // chain: is sound
-	for _, row := range d.rows() {
+	for _, row := range d.catalog.rows() {
 		bad := false
 		for _, l := range row.Layers {
 			sound, known := seen[l.Chain]
 			if !known {
 				rep.Layers++
 				var err error
-				if sound, err = d.verifyChain(ctx, l.Chain); err != nil {
+				if sound, err = d.shelf.verifyChain(ctx, l.Chain); err != nil {
 					return rep, fmt.Errorf("verify images: %w", err)
 				}
 				if seen[l.Chain] = sound; !sound {
@@ -50,7 +47,7 @@ func (d *Disk) inspect(ctx context.Context, repair func(context.Context, *imageR
 			}
 			bad = bad || !sound
 		}
-		if !bad || !d.has(row.ID) {
+		if !bad || !d.catalog.has(row.ID) {
 			continue
 		}
 		err := repair(ctx, row)
@@ -60,99 +57,16 @@ func (d *Disk) inspect(ctx context.Context, repair func(context.Context, *imageR
 			return rep, fmt.Errorf("verify images: %w", err)
 		}
 	}
-	rep.Repaired = d.present(rep.Damaged)
+	rep.Repaired = d.shelf.present(rep.Damaged)
 	return rep, nil
 }
 
-// verifyChain is false for a layer that is there and not in order.
-func (d *Disk) verifyChain(ctx context.Context, chain string) (bool, error) {
-	d.mu.Lock()
-	l, ok := d.layers[chain]
-	d.mu.Unlock()
-	if !ok {
-		return false, nil
-	}
-	return d.verifyLayer(ctx, l.row, true)
-}
-
-// present leaves out layers that are not there.
-func (d *Disk) present(chains []string) []string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	var out []string
-	for _, c := range chains {
-		if l, ok := d.layers[c]; ok && !l.damaged {
-			out = append(out, c)
-		}
-	}
-	return out
-}
-
-// heal unpacks the damaged and missing layers of an image again from its blobs. If a blob is damaged too, the image
-// is dropped, so that it can be pulled again, and the error wraps ErrNotFound.
-func (d *Disk) heal(ctx context.Context, row *imageRow) (err error) {
+// heal makes what is damaged of an image again; the error wraps ErrNotFound if that cannot be done here.
+func (d *Disk) heal(ctx context.Context, row *imageRow) error {
 	if row.Source != nil {
-		return d.healSelf(ctx, row)
+		return d.self.heal(ctx, row)
 	}
-	d.write.Lock()
-	defer d.write.Unlock()
-	if err := d.broken(); err != nil {
-		return err
-	}
-	if !d.has(row.ID) {
-		return fmt.Errorf("%w: %s", ErrNotFound, row.ID)
-	}
-	var b batch
-	defer func() { err = errors.Join(err, d.drop(&b, nil)) }()
-	err = d.build(ctx, &b, row.Layers, d.fromBlob)
-	if err == nil {
-		if err = d.seal(ctx, &b); err == nil && len(b.made) > 0 {
-			d.cfg.Log.Warn("image repaired", "image", row.ID, "names", row.Names, "layers", len(b.made))
-		}
-		return err
-	}
-	if ctx.Err() != nil || d.blobsSound(row) {
-		return fmt.Errorf("repair: %w", err)
-	}
-	d.cfg.Log.Warn("image lost", "image", row.ID, "names", row.Names, "err", err)
-	return errors.Join(fmt.Errorf("%w: %s is damaged beyond repair", ErrNotFound, row.ID), d.lose(row))
-}
-
-// lose drops an image that is damaged beyond repair. Its sound layers stay for a while, so that another pull fetches
-// only the others.
-func (d *Disk) lose(row *imageRow) error {
-	d.mu.Lock()
-	if d.spare == nil {
-		d.spare = map[string]bool{}
-	}
-	for _, l := range row.Layers {
-		if have, ok := d.layers[l.Chain]; ok && !have.damaged {
-			d.spare[l.Chain] = true
-		}
-	}
-	d.mu.Unlock()
-	return d.forget(row)
-}
-
-func (d *Disk) has(id string) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	_, ok := d.images[id]
-	return ok
-}
-
-// blobsSound says whether everything an image could be unpacked from is there unharmed.
-func (d *Disk) blobsSound(row *imageRow) bool {
-	for _, l := range row.Layers {
-		if l.Blob == "" {
-			return false
-		}
-		got, err := fileDigest(d.blobPath(l.Blob))
-		if err == nil && got != l.Blob || errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.EIO) {
-			return false
-		}
-	}
-	return true
+	return d.stock.heal(ctx, row)
 }
 
 func fileDigest(path string) (string, error) {

@@ -26,7 +26,6 @@ var (
 		"api/httpd.handler":      91,
 		"api/local.Client":       113,
 		"brain.Brain":            70,
-		"images.Disk":            119,
 		"internal/sim.Board":     56,
 		"lab/vm/load.guest":      44,
 		"network/bridge.Setup":   42,
@@ -36,8 +35,6 @@ var (
 		"storage.Store":          60,
 	}
 	mutexFilesOf = map[string]int{
-		"images.Disk.mu":           12,
-		"images.Disk.write":        8,
 		"runtime/keeper.Engine.mu": 8,
 		"storage.Store.mu":         5,
 	}
