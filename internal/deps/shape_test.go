@@ -28,7 +28,6 @@ var (
 		"brain.Brain":            70,
 		"internal/sim.Board":     56,
 		"lab/vm/load.guest":      44,
-		"network/bridge.Setup":   42,
 		"node/podstate.decision": 57,
 		"runtime/keeper.Engine":  53,
 		"runtime/libct.Runner":   55,

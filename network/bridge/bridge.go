@@ -61,25 +61,22 @@ type Setup struct {
 	queue   sync.Mutex  // of leaving; taken last
 	leaving []departure // who waits for mu
 
-	mu        sync.Mutex
-	book      *plan.Book // nil: no pod CIDR is known
-	rec       records
-	forwarded []string       // interfaces this node switched forwarding on for
-	forward6  bool           // this node switched on the forwarding of IPv6
-	uplinks6  []string       // interfaces that forward IPv6 since then
-	routed    []netip.Prefix // other boards' pod networks that routes of ours may lead to
-	reached   []netip.Prefix // and those that some route leads to: what goes there keeps its address
-	applied   uint32         // nftables generation at which the kernel's tables were have; 0: unknown
-	have      []table
-	senders   senderCheck
-	made      bool
-	guard     func(context.Context, network.Pod, []netip.Addr) error // nil: nobody is asked
+	mu         sync.Mutex
+	book       *plan.Book // nil: no pod CIDR is known
+	rec        records
+	forwarding forwarding
+	routed     []netip.Prefix // other boards' pod networks that routes of ours may lead to
+	reached    []netip.Prefix // and those that some route leads to: what goes there keeps its address
+	applied    uint32         // nftables generation at which the kernel's tables were have; 0: unknown
+	have       []table
+	senders    senderCheck
+	made       bool
+	guard      func(context.Context, network.Pod, []netip.Addr) error // nil: nobody is asked
 	// framesFiltered: br_netfilter shows frames between pods to the rules.
 	framesFiltered bool
 	others         firewalls
 	news           news
-	unchanged      bool             // interfaces and addresses are as they were when all was in order
-	addressed      map[int][]string // interfaces with addresses of a family, until there is news
+	unchanged      bool // interfaces and addresses are as they were when all was in order
 	nft            nft.Conn
 	warned         bool        // of conntrack
 	stale          staleFlows  // of pods that have gone; later forgets them
@@ -135,14 +132,15 @@ func New(cfg Config) (*Setup, error) {
 	}
 	table := tablePrefix + strings.ReplaceAll(cfg.Bridge, "-", ".")
 	s := &Setup{cfg: cfg, table: table, others: firewalls{bridge: cfg.Bridge, own: table},
-		rec: records{dir: cfg.RunDir, boot: cfg.BootID, bridge: cfg.Bridge}}
+		forwarding: forwarding{bridge: cfg.Bridge, table: table},
+		rec:        records{dir: cfg.RunDir, boot: cfg.BootID, bridge: cfg.Bridge}}
 	return s, s.load()
 }
 
 // load makes the book from the records and from the kernel: the alias of a pod's interface carries UID and address.
 func (s *Setup) load() error {
 	shared, found := s.rec.readShared()
-	s.forwarded, s.forward6, s.uplinks6 = shared.Forwarding, shared.Forward6, shared.Uplinks6
+	s.forwarding.v4, s.forwarding.v6, s.forwarding.uplinks6 = shared.Forwarding, shared.Forward6, shared.Uplinks6
 	s.routed, s.reached = shared.Routes, shared.Routes
 	if !s.cfg.PodCIDR.IsValid() {
 		s.cfg.PodCIDR, s.cfg.PodCIDR6 = shared.CIDR, shared.CIDR6
@@ -167,7 +165,7 @@ func (s *Setup) load() error {
 			return err // a bridge of others is refused when it matters
 		}
 		if !found {
-			if err := s.recallForwarding(h); err != nil {
+			if err := s.forwarding.recall(h); err != nil {
 				return err
 			}
 		}
@@ -205,14 +203,20 @@ func (s *Setup) Ready(ctx context.Context) error {
 	})
 }
 
+// record keeps what an end has to take back, and what a start goes on with.
+func (s *Setup) record() error {
+	return s.rec.writeShared(sharedRecord{CIDR: s.book.CIDR(), CIDR6: s.book.CIDR6(), Forwarding: s.forwarding.v4,
+		Forward6: s.forwarding.v6, Uplinks6: s.forwarding.uplinks6, Routes: s.routed})
+}
+
 // share makes what all pods share.
-func (s *Setup) share(h *host) error {
+func (s *Setup) share(h *host) (err error) {
 	if s.book == nil {
 		return fmt.Errorf("bridge %s: no pod CIDR is configured", s.cfg.Bridge)
 	}
 	// Asked before anything is looked at: what changes from here on is seen by the next look.
 	if s.news.any() || !s.made {
-		s.unchanged, s.addressed = false, map[int][]string{}
+		s.unchanged, s.forwarding.addressed = false, map[int][]string{}
 	}
 	if err := s.ensureBridge(h); err != nil {
 		return fmt.Errorf("bridge %s: %w", s.cfg.Bridge, err)
@@ -220,10 +224,15 @@ func (s *Setup) share(h *host) error {
 	if err := h.ensureRouted(s); err != nil {
 		return fmt.Errorf("bridge %s: have pods reach each other by the board: %w", s.cfg.Bridge, err)
 	}
-	if err := s.ensureForwarding(h); err != nil {
+	if err := s.forwarding.ensure(h, s.record); err != nil {
 		return fmt.Errorf("bridge %s: forward packets: %w", s.cfg.Bridge, err)
 	}
-	if err := s.ensureForwarding6(h); err != nil {
+	if s.book.Dual() {
+		err = s.forwarding.ensure6(h, s.record, func() error { return s.ensureRules(h) })
+	} else {
+		err = s.leaveIPv6(h)
+	}
+	if err != nil {
 		return fmt.Errorf("bridge %s: forward IPv6 packets: %w", s.cfg.Bridge, err)
 	}
 	if err := s.ensureRules(h); err != nil {
@@ -503,5 +512,5 @@ func (s *Setup) removeAll(h *host) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	return errors.Join(s.restoreForwarding(h), s.restoreForwarding6(h))
+	return errors.Join(s.forwarding.restore(h), s.forwarding.restore6(h))
 }

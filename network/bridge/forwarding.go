@@ -11,23 +11,36 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// ensureForwarding makes the bridge and the interfaces with addresses forward packets, each by its own switch. The
+// forwarding is what this node switched on so that packets are forwarded, to be switched off when it ends.
+type forwarding struct {
+	bridge, table string
+
+	v4       []string // interfaces that forward IPv4 because of us
+	v6       bool     // IPv6 is forwarded because of us
+	uplinks6 []string // interfaces that forward IPv6 since then
+
+	addressed map[int][]string // interfaces with addresses of a family, until there is news
+}
+
+// ensure makes the bridge and the interfaces with addresses forward packets, each by its own switch. The
 // global switch (ip_forward) is never touched. If it is on, somebody else needs it and there is nothing to do. If it
-// is off when ledge ends, ledge can switch its own interfaces off without harm to others.
-func (s *Setup) ensureForwarding(h *host) error {
-	if err := setSysctl("1", "ipv4", "conf", s.cfg.Bridge, "forwarding"); err != nil {
+// is off when ledge ends, ledge can switch its own interfaces off without harm to others. record keeps what is switched on.
+func (f *forwarding) ensure(h *host, record func() error) error {
+	if err := setSysctl("1", "ipv4", "conf", f.bridge, "forwarding"); err != nil {
 		return err
 	}
-	ours, err := s.wantForwarding(h)
+	ours, err := f.want(h)
 	if err != nil {
 		return err
 	}
-	if !slices.Equal(ours, s.forwarded) {
+	if !slices.Equal(ours, f.v4) {
 		// Recorded first: a crash in between must not make us forget to switch it off.
-		if err := s.rec.writeShared(s.sharedWith(ours)); err != nil {
+		was := f.v4
+		f.v4 = ours
+		if err := record(); err != nil {
+			f.v4 = was
 			return err
 		}
-		s.forwarded = ours
 	}
 	for _, name := range ours {
 		if err := setSysctl("1", "ipv4", "conf", name, "forwarding"); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -37,12 +50,12 @@ func (s *Setup) ensureForwarding(h *host) error {
 	return nil
 }
 
-// wantForwarding lists the interfaces that would not forward without us: found off now, or switched on by us before.
-func (s *Setup) wantForwarding(h *host) ([]string, error) {
+// want lists the interfaces that would not forward without us: found off now, or switched on by us before.
+func (f *forwarding) want(h *host) ([]string, error) {
 	if all, err := sysctl("ipv4", "ip_forward"); err != nil || all == "1" {
 		return nil, err
 	}
-	uplinks, err := s.withAddresses(h, netlink.FAMILY_V4)
+	uplinks, err := f.withAddresses(h, netlink.FAMILY_V4)
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +65,7 @@ func (s *Setup) wantForwarding(h *host) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		if have == "0" || have == "1" && slices.Contains(s.forwarded, name) {
+		if have == "0" || have == "1" && slices.Contains(f.v4, name) {
 			out = append(out, name)
 		}
 	}
@@ -60,8 +73,8 @@ func (s *Setup) wantForwarding(h *host) ([]string, error) {
 }
 
 // withAddresses are the interfaces of the board that have addresses of a family, but those of pods.
-func (s *Setup) withAddresses(h *host, family int) ([]string, error) {
-	if known, ok := s.addressed[family]; ok {
+func (f *forwarding) withAddresses(h *host, family int) ([]string, error) {
+	if known, ok := f.addressed[family]; ok {
 		return known, nil
 	}
 	links, err := dump(h.LinkList)
@@ -81,15 +94,15 @@ func (s *Setup) withAddresses(h *host, family int) ([]string, error) {
 		}
 	}
 	slices.Sort(out)
-	s.addressed[family] = out
+	f.addressed[family] = out
 	return out, nil
 }
 
-// restoreForwarding switches off what this node switched on, unless somebody came to depend on it: another node of
+// restore switches off what this node switched on, unless somebody came to depend on it: another node of
 // ledge, or whoever set the global switch.
-func (s *Setup) restoreForwarding(h *host) error {
-	names := s.forwarded
-	s.forwarded = nil
+func (f *forwarding) restore(h *host) error {
+	names := f.v4
+	f.v4 = nil
 	if all, err := sysctl("ipv4", "ip_forward"); err != nil || all == "1" || len(names) == 0 {
 		return err
 	}

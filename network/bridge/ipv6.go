@@ -116,47 +116,39 @@ func compile6(name, bridge, anchor string, cidr netip.Prefix, entries []plan.Ent
 
 var localhost6 = netip.MustParsePrefix("::1/128")
 
-func (s *Setup) sharedWith(forwarding []string) sharedRecord {
-	return sharedRecord{CIDR: s.book.CIDR(), CIDR6: s.book.CIDR6(), Forwarding: forwarding, Forward6: s.forward6, Uplinks6: s.uplinks6,
-		Routes: s.routed}
-}
-
-// recallForwarding reads back from the tables what an earlier process switched on.
-func (s *Setup) recallForwarding(h *host) (err error) {
-	if s.forwarded, err = h.uplinks(table{name: s.table}); err != nil {
+// recall reads back from the tables what an earlier process switched on.
+func (f *forwarding) recall(h *host) (err error) {
+	if f.v4, err = h.uplinks(table{name: f.table}); err != nil {
 		return err
 	}
-	if s.uplinks6, err = h.uplinks(table{name: s.table, v6: true}); err != nil {
+	if f.uplinks6, err = h.uplinks(table{name: f.table, v6: true}); err != nil {
 		return err
 	}
-	s.forward6 = len(s.uplinks6) > 0
+	f.v6 = len(f.uplinks6) > 0
 	return nil
 }
 
-// ensureForwarding6 makes the board forward IPv6. The kernel has one switch for that, which also makes a router of
+// ensure6 makes the board forward IPv6. The kernel has one switch for that, which also makes a router of
 // every interface: routers do not listen to routers, and a board would lose its address and the way out. So each
 // interface is made a host again at once; only the one switch decides about forwarding. What did not forward before
 // is kept from doing so by rules, as with IPv4.
-func (s *Setup) ensureForwarding6(h *host) error {
-	if !s.book.Dual() {
-		return s.leaveIPv6(h)
-	}
+func (f *forwarding) ensure6(h *host, record, rules func() error) error {
 	all, err := sysctl("ipv6", "conf", "all", "forwarding")
 	if err != nil {
 		return err
 	}
 	on := all == "1"
-	if on && !s.forward6 {
+	if on && !f.v6 {
 		return nil // somebody else wants it
 	}
-	uplinks, err := s.withAddresses(h, netlink.FAMILY_V6)
+	uplinks, err := f.withAddresses(h, netlink.FAMILY_V6)
 	if err != nil {
 		return err
 	}
-	if !s.forward6 || !slices.Equal(uplinks, s.uplinks6) {
-		s.forward6, s.uplinks6 = true, uplinks
+	if !f.v6 || !slices.Equal(uplinks, f.uplinks6) {
+		f.v6, f.uplinks6 = true, uplinks
 		// Recorded first: a crash in between must not make us forget to switch it off.
-		if err := s.rec.writeShared(s.sharedWith(s.forwarded)); err != nil {
+		if err := record(); err != nil {
 			return err
 		}
 	}
@@ -164,7 +156,7 @@ func (s *Setup) ensureForwarding6(h *host) error {
 		return nil
 	}
 	// The rules first: not for a moment may the board forward between networks that it kept apart.
-	if err := s.ensureRules(h); err != nil {
+	if err := rules(); err != nil {
 		return err
 	}
 	return h.forward6()
@@ -172,17 +164,17 @@ func (s *Setup) ensureForwarding6(h *host) error {
 
 // leaveIPv6 takes back what was done for an IPv6 network that pods have no more.
 func (s *Setup) leaveIPv6(h *host) error {
-	if s.made && !s.forward6 {
+	ours := s.forwarding.v6
+	if s.made && !ours {
 		return nil
 	}
 	if err := h.deleteTables(table{name: s.table, v6: true}); err != nil {
 		return err
 	}
-	ours := s.forward6
-	if err := s.restoreForwarding6(h); err != nil || !ours {
+	if err := s.forwarding.restore6(h); err != nil || !ours {
 		return err
 	}
-	return s.rec.writeShared(s.sharedWith(s.forwarded))
+	return s.record()
 }
 
 // forward6 turns the switch and leaves every interface as it was.
@@ -231,15 +223,15 @@ func names(links []netlink.Link) (out []string) {
 	return out
 }
 
-// restoreForwarding6 turns the switch back, unless another node of ledge depends on it, which then has a table of IPv6.
-func (s *Setup) restoreForwarding6(h *host) error {
-	ours := s.forward6
-	s.forward6, s.uplinks6 = false, nil
+// restore6 turns the switch back, unless another node of ledge depends on it, which then has a table of IPv6.
+func (f *forwarding) restore6(h *host) error {
+	ours := f.v6
+	f.v6, f.uplinks6 = false, nil
 	if !ours {
 		return nil
 	}
 	others, err := h.tablesOf(nftables.TableFamilyIPv6)
-	if err != nil || slices.ContainsFunc(others, func(name string) bool { return name != s.table }) {
+	if err != nil || slices.ContainsFunc(others, func(name string) bool { return name != f.table }) {
 		return err
 	}
 	if err := setSysctl("0", "ipv6", "conf", "all", "forwarding"); err != nil {

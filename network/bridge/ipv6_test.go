@@ -154,8 +154,8 @@ func TestRepairs6(t *testing.T) {
 	}
 	l.must(os.RemoveAll(cfg.RunDir)) // the kernel still knows
 	s = l.setup(cfg)
-	if e, ok := s.book.Get("a"); !ok || e.Addr6.String() != a.ip6 || !s.forward6 {
-		t.Errorf("without records: %+v %v, forwarding is ours: %v", e, ok, s.forward6)
+	if e, ok := s.book.Get("a"); !ok || e.Addr6.String() != a.ip6 || !s.forwarding.v6 {
+		t.Errorf("without records: %+v %v, forwarding is ours: %v", e, ok, s.forwarding.v6)
 	}
 	l.must(s.Ready(t.Context()))
 

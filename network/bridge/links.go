@@ -63,7 +63,7 @@ func (s *Setup) ensureBridge(h *host) error {
 	}
 	if link.Attrs().Alias != s.mark() {
 		if strings.HasPrefix(link.Attrs().Alias, bridgeMark) { // of a node that is gone: its duties come with it
-			if err := s.recallForwarding(h); err != nil {
+			if err := s.forwarding.recall(h); err != nil {
 				return err
 			}
 		}
@@ -184,7 +184,7 @@ func (s *Setup) makeBridge(h *host) (netlink.Link, error) {
 	}
 	a := netlink.NewLinkAttrs()
 	a.Name, a.HardwareAddr = s.cfg.Bridge, mac(s.book.Gateway())
-	if err := s.rec.writeShared(s.sharedWith(s.forwarded)); err != nil {
+	if err := s.record(); err != nil {
 		return nil, err
 	}
 	if err := h.LinkAdd(&netlink.Bridge{LinkAttrs: a}); err != nil {

@@ -22,12 +22,12 @@ const tablePrefix = "ledge_"
 // wanted are the tables of this node.
 func (s *Setup) wanted() []table {
 	_, anchor := s.anchor()
-	out := []table{compile(s.table, s.cfg.Bridge, anchor, s.book.CIDR(), s.book.Entries(), s.forwarded, s.reached)}
+	out := []table{compile(s.table, s.cfg.Bridge, anchor, s.book.CIDR(), s.book.Entries(), s.forwarding.v4, s.reached)}
 	if s.cfg.Questions {
 		out[0].keepQuestions(s.cfg.Bridge, s.book.Gateway())
 	}
 	if s.book.Dual() {
-		out = append(out, compile6(s.table, s.cfg.Bridge, anchor, s.book.CIDR6(), s.book.Entries(), s.uplinks6, s.reached))
+		out = append(out, compile6(s.table, s.cfg.Bridge, anchor, s.book.CIDR6(), s.book.Entries(), s.forwarding.uplinks6, s.reached))
 	}
 	return out
 }

@@ -218,7 +218,7 @@ func (s *Setup) removeRoutesOf(h *host) error {
 func (s *Setup) recordRoutes(all []netip.Prefix) error {
 	old := s.routed
 	s.routed = all
-	if err := s.rec.writeShared(s.sharedWith(s.forwarded)); err != nil {
+	if err := s.record(); err != nil {
 		s.routed = old
 		return err
 	}
