@@ -27,7 +27,6 @@ var (
 		"api/local.Client":       113,
 		"brain.Brain":            70,
 		"internal/sim.Board":     56,
-		"lab/vm/load.guest":      44,
 		"node/podstate.decision": 57,
 		"runtime/keeper.Engine":  53,
 		"runtime/libct.Runner":   55,

@@ -43,7 +43,7 @@ func (g *guest) busy() error {
 	}
 	supply := &supply{}
 	worker(20, func(r *rand.Rand) error { return g.changeImage(r, supply) })
-	g.say("busy")
+	g.host.say("busy")
 	return <-ends
 }
 
@@ -73,7 +73,7 @@ func (g *guest) change(kind, name, value, method, path string, body []byte) ([]b
 	g.ops++
 	n := g.ops
 	g.mu.Unlock()
-	g.say("try", n, kind, name, value)
+	g.host.say("try", n, kind, name, value)
 	data, err := g.ask(method, path, body)
 	if err == nil && bytes.Contains(data, []byte(`"error":`)) { // the last line of a pull
 		err = fmt.Errorf("%s %s: %s", method, path, data)
@@ -87,7 +87,7 @@ func (g *guest) change(kind, name, value, method, path string, body []byte) ([]b
 	if revision == "" {
 		revision = "0"
 	}
-	g.say("ack", n, revision)
+	g.host.say("ack", n, revision)
 	return data, nil
 }
 

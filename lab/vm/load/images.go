@@ -151,7 +151,7 @@ func (g *guest) tellImages() error {
 				return fmt.Errorf("%s: %w", name, err)
 			}
 		}
-		g.say("have", "images", name, "there")
+		g.host.say("have", "images", name, "there")
 	}
 	return nil
 }

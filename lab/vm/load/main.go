@@ -28,10 +28,10 @@ func main() {
 		}}}}
 	g.seed, _ = strconv.ParseUint(argument("ledge.seed"), 10, 64) // 0 is a seed too
 	if err := g.run(); err != nil {
-		g.say("fault", err)
-		g.explain()
+		g.host.say("fault", err)
+		g.host.explain()
 	}
-	g.say("done")
+	g.host.say("done")
 	time.Sleep(time.Hour) // the host ends this machine
 }
 
@@ -53,33 +53,38 @@ type guest struct {
 	do   string
 	seed uint64
 	http *http.Client
-	mu   sync.Mutex // of the console
-	ops  int
+	host console
+
+	mu  sync.Mutex
+	ops int // changes tried so far
 }
 
+// console is how the host hears of this machine.
+type console struct{ mu sync.Mutex }
+
 // say prints one line for the host.
-func (g *guest) say(word string, args ...any) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
+func (c *console) say(word string, args ...any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	fmt.Print("@" + word + " " + strings.ReplaceAll(fmt.Sprintln(args...), "\n", " ") + "\n")
 }
 
 // at says how long after the kernel's start something was so.
-func (g *guest) at(word string) {
+func (c *console) at(word string) {
 	text, err := os.ReadFile("/proc/uptime")
 	if err != nil {
-		g.say("fault", err)
+		c.say("fault", err)
 	}
 	up, _, _ := strings.Cut(string(text), " ")
 	seconds, _ := strconv.ParseFloat(up, 64) // the kernel writes numbers
-	g.say("at", word, int(seconds*1000))
+	c.say("at", word, int(seconds*1000))
 }
 
 // booted is when the kernel started.
-func (g *guest) booted() time.Time {
+func (c *console) booted() time.Time {
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil {
-		g.say("fault", err)
+		c.say("fault", err)
 	}
 	return time.Now().Add(-time.Duration(info.Uptime) * time.Second)
 }
@@ -88,17 +93,17 @@ func (g *guest) run() error {
 	if err := wait(5*time.Minute, func() error { _, err := g.ask("GET", "/version", nil); return err }); err != nil {
 		return fmt.Errorf("the API does not answer: %w", err)
 	}
-	g.at("api")
-	first := sync.OnceFunc(func() { g.at("pod") })
+	g.host.at("api")
+	first := sync.OnceFunc(func() { g.host.at("pod") })
 	err := wait(5*time.Minute, func() error { return errors.Join(g.nodeReady(), g.settled(first)) })
 	if err != nil {
 		return fmt.Errorf("not settled: %w", err)
 	}
-	g.at("settled")
+	g.host.at("settled")
 	if err := g.tell(); err != nil {
 		return err
 	}
-	g.say("state")
+	g.host.say("state")
 	switch g.do {
 	case "busy":
 		return g.busy()
@@ -223,31 +228,31 @@ func (g *guest) tell() error {
 		for _, o := range l.Items {
 			switch {
 			case kind == "pods":
-				g.say("have", kind, o.Metadata.Name, "there")
+				g.host.say("have", kind, o.Metadata.Name, "there")
 			case o.Data["n"] != "":
-				g.say("have", kind, o.Metadata.Name, o.Data["n"])
+				g.host.say("have", kind, o.Metadata.Name, o.Data["n"])
 			}
 			if strings.HasPrefix(o.Metadata.Name, orderPrefix) {
-				g.say("ended", o.Metadata.Name, o.Status.Phase, o.Status.Reason)
+				g.host.say("ended", o.Metadata.Name, o.Status.Phase, o.Status.Reason)
 				if err := g.tellLog(o.Metadata.Name); err != nil {
 					return err
 				}
 			}
 		}
-		g.say("revision", l.Metadata.ResourceVersion)
+		g.host.say("revision", l.Metadata.ResourceVersion)
 	}
 	if err := g.tellImages(); err != nil {
 		return err
 	}
 	l, err := g.list(objects + "events")
 	for _, e := range l.Items {
-		if e.LastTimestamp.After(g.booted()) {
-			g.say("event", e.Reason)
+		if e.LastTimestamp.After(g.host.booted()) {
+			g.host.say("event", e.Reason)
 		}
 	}
 	// Of the kernel only what says that a disk or the kernel itself is damaged: it has a word for each mount option it lacks.
-	g.mustPrintNothing("systemctl --failed --no-legend --plain")
-	g.mustPrintNothing("dmesg | grep -E 'EXT4-fs (error|warning)|JBD2:|I/O error|BUG:|Oops|Call Trace' || true")
+	g.host.mustPrintNothing("systemctl --failed --no-legend --plain")
+	g.host.mustPrintNothing("dmesg | grep -E 'EXT4-fs (error|warning)|JBD2:|I/O error|BUG:|Oops|Call Trace' || true")
 	return err
 }
 
@@ -260,32 +265,32 @@ func (g *guest) tellLog(pod string) error {
 			last = line
 			continue
 		}
-		g.say("log", pod, line)
+		g.host.say("log", pod, line)
 	}
 	if last != "" {
-		g.say("log", pod, last)
+		g.host.say("log", pod, last)
 	}
 	return err
 }
 
-func (g *guest) mustPrintNothing(command string) {
+func (c *console) mustPrintNothing(command string) {
 	out, err := exec.Command("/bin/sh", "-c", command).CombinedOutput()
 	if err != nil || len(bytes.TrimSpace(out)) > 0 {
-		g.say("fault", command, string(out), err)
+		c.say("fault", command, string(out), err)
 	}
 }
 
 // explain shows what a human would look at.
-func (g *guest) explain() {
-	for _, c := range [][]string{{"journalctl", "-b", "--no-pager", "-q", "-o", "cat", "-n", "60", "-u", "ledge.service", "-u",
+func (c *console) explain() {
+	for _, command := range [][]string{{"journalctl", "-b", "--no-pager", "-q", "-o", "cat", "-n", "60", "-u", "ledge.service", "-u",
 		"ledge-keeper.service"},
 		{"ledge", "get", "pods", "-o", "wide"}, {"ledge", "get", "events"}, {"df", "-h", "/"}} {
-		out, err := exec.Command(c[0], c[1:]...).CombinedOutput()
+		out, err := exec.Command(command[0], command[1:]...).CombinedOutput()
 		for line := range strings.Lines(string(out)) {
-			g.say("note", line)
+			c.say("note", line)
 		}
 		if err != nil {
-			g.say("note", c, err)
+			c.say("note", command, err)
 		}
 	}
 }

@@ -49,8 +49,8 @@ func (g *guest) order() error {
 	if err != nil {
 		return err
 	}
-	g.at("full")
-	g.say("down")
+	g.host.at("full")
+	g.host.say("down")
 	if by := argument("ledge.by"); by != "button" {
 		if out, err := exec.Command("systemctl", by).CombinedOutput(); err != nil {
 			return fmt.Errorf("systemctl %s: %w: %s", by, err, out)

@@ -75,7 +75,7 @@ func (g *guest) press() error {
 		if i < 0 {
 			return fmt.Errorf("no hog is called %q", name)
 		}
-		g.at(name)
+		g.host.at(name)
 		begun := time.Now()
 		r, err := g.squeeze(all[i])
 		g.told(begun)
@@ -87,7 +87,7 @@ func (g *guest) press() error {
 		if err != nil {
 			return err
 		}
-		g.say("pressed", string(text))
+		g.host.say("pressed", string(text))
 	}
 	return nil
 }
@@ -303,9 +303,9 @@ func (t *trial) watched() error {
 		if err := wait(slowly, func() error { return t.seen.want(w) }); err != nil {
 			t.Wrong = append(t.Wrong, err.Error())
 			if text, err := t.ask("GET", objects+"pods/"+t.Hog, nil); err == nil {
-				t.say("note", string(text))
+				t.host.say("note", string(text))
 			}
-			t.explain()
+			t.host.explain()
 			break // nothing comes of who has not ended
 		}
 		if w == "ended" {
@@ -327,7 +327,7 @@ func (t *trial) askSince() {
 		}
 	}
 	if err := errors.Join(err, json.Unmarshal(data, &p)); err != nil {
-		t.say("note", err.Error())
+		t.host.say("note", err.Error())
 		return
 	}
 	for _, c := range p.Conditions {

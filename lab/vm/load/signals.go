@@ -54,7 +54,7 @@ func (g *guest) follow(ctx context.Context, path string, each func(object)) {
 	for ; ctx.Err() == nil; time.Sleep(50 * time.Millisecond) {
 		req, err := http.NewRequestWithContext(ctx, "GET", "http://ledge"+path, nil)
 		if err != nil {
-			g.say("fault", err)
+			g.host.say("fault", err)
 			return
 		}
 		resp, err := client.Do(req)
@@ -200,23 +200,23 @@ func (g *guest) trace(ctx context.Context) {
 		}
 		psi, err := os.ReadFile("/proc/pressure/memory")
 		if err != nil {
-			g.say("fault", err)
+			g.host.say("fault", err)
 			return
 		}
-		g.say("memory", append([]any{time.Now().UnixMilli(), time.Since(begun).Milliseconds()},
+		g.host.say("memory", append([]any{time.Now().UnixMilli(), time.Since(begun).Milliseconds()},
 			append(words, strings.ReplaceAll(string(psi), "\n", " "))...)...)
-		g.say("tasks", "left", left("pid.available", 0), "of pods", number("/sys/fs/cgroup/kubepods/pids.current"), "at most",
+		g.host.say("tasks", "left", left("pid.available", 0), "of pods", number("/sys/fs/cgroup/kubepods/pids.current"), "at most",
 			number("/sys/fs/cgroup/kubepods/pids.max"))
 		for _, group := range []string{"ledge.service", "ledge-keeper.service", "system.slice"} {
 			dir := "/sys/fs/cgroup/" + group + "/"
 			stat := func(name string) int64 { return field(dir+"memory.stat", name) }
 			full, err := os.ReadFile(dir + "memory.pressure")
 			if err != nil {
-				g.say("fault", err)
+				g.host.say("fault", err)
 				return
 			}
 			_, total, _ := strings.Cut(string(full), "full")
-			g.say("group", group, "anon", stat("anon")>>10, "file", stat("file")>>10, "mapped", stat("file_mapped")>>10, "majfault",
+			g.host.say("group", group, "anon", stat("anon")>>10, "file", stat("file")>>10, "mapped", stat("file_mapped")>>10, "majfault",
 				stat("pgmajfault"),
 				"refault", stat("workingset_refault_file"), "full", strings.TrimSpace(total))
 		}
@@ -233,10 +233,10 @@ func (g *guest) told(since time.Time) {
 	out, err := exec.Command("journalctl", "-q", "-o", "short-unix", "-u", "ledge.service", "--since",
 		"@"+strconv.FormatInt(since.Unix(), 10)).CombinedOutput()
 	if err != nil {
-		g.say("note", "journalctl:", err)
+		g.host.say("note", "journalctl:", err)
 	}
 	for line := range strings.Lines(string(out)) {
-		g.say("log", strings.TrimSpace(line))
+		g.host.say("log", strings.TrimSpace(line))
 	}
 }
 
@@ -300,7 +300,7 @@ func (w *writer) run(ctx context.Context) {
 		}
 		if err != nil {
 			w.refused++
-			w.g.say("note", "not answered:", err)
+			w.g.host.say("note", "not answered:", err)
 			continue
 		}
 		w.acked = append(w.acked, name)
