@@ -29,7 +29,6 @@ var (
 		"internal/sim.Board":     56,
 		"node/podstate.decision": 57,
 		"runtime/keeper.Engine":  53,
-		"runtime/libct.Runner":   55,
 		"storage.Store":          60,
 	}
 	mutexFilesOf = map[string]int{

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/opencontainers/cgroups"
@@ -26,15 +27,25 @@ const (
 	podsName    = "kubepods" // what every Pod.Cgroup begins with
 )
 
+// tree is the cgroups of this machine, and where those of the pods stand.
+type tree struct {
+	unified bool            // cgroup v2
+	root    string          // absolute below the mount point
+	lacks   map[string]bool // of limiting; Enter's finding, and before it nothing
+
+	mu     sync.Mutex
+	mounts map[string]string // of the hierarchies of cgroup v1, by controller; nil until one has been used
+}
+
 // hasController asks whether a controller can be used at all; v2 only.
-func (r *Runner) hasController(name string) bool {
-	b, err := os.ReadFile(filepath.Join(cgroupMount, r.root, "cgroup.controllers"))
+func (t *tree) hasController(name string) bool {
+	b, err := os.ReadFile(filepath.Join(cgroupMount, t.root, "cgroup.controllers"))
 	return err == nil && slices.Contains(strings.Fields(string(b)), name)
 }
 
 // swapController asks whether swap can be limited (N-8.8). On v2 the file stands in every cgroup but the topmost.
-func (r *Runner) swapController() bool {
-	if r.unified {
+func (t *tree) swapController() bool {
+	if t.unified {
 		files, _ := filepath.Glob(filepath.Join(cgroupMount, "*", "memory.swap.max"))
 		return len(files) > 0
 	}
@@ -42,45 +53,45 @@ func (r *Runner) swapController() bool {
 	return err == nil
 }
 
-func (r *Runner) podCgroup(p runtime.Pod) string { return path.Join(r.root, p.Cgroup) }
+func (t *tree) podCgroup(p runtime.Pod) string { return path.Join(t.root, p.Cgroup) }
 
-func (r *Runner) containerCgroup(p runtime.Pod, id string) string {
-	return path.Join(r.root, p.Cgroup, id)
+func (t *tree) containerCgroup(p runtime.Pod, id string) string {
+	return path.Join(t.root, p.Cgroup, id)
 }
 
 // open gives the manager of a cgroup, which need not exist.
-func (r *Runner) open(cg string, res *cgroups.Resources) (cgroups.Manager, error) {
+func (t *tree) open(cg string, res *cgroups.Resources) (cgroups.Manager, error) {
 	if res == nil {
 		res = &cgroups.Resources{}
 	}
 	res.SkipDevices = true
-	m, err := manager.NewWithPaths(&cgroups.Cgroup{Path: cg, Resources: res}, r.pathsOf(cg))
-	if err == nil && !r.unified {
-		r.learnMounts(cg, m.GetPaths())
+	m, err := manager.NewWithPaths(&cgroups.Cgroup{Path: cg, Resources: res}, t.pathsOf(cg))
+	if err == nil && !t.unified {
+		t.learnMounts(cg, m.GetPaths())
 	}
 	return m, err
 }
 
 // pathsOf is where a cgroup stands in each hierarchy of v1, once that is known: a pod that ends is asked for half a dozen times,
 // and to look all hierarchies up anew is most of what that costs.
-func (r *Runner) pathsOf(cg string) map[string]string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.mounts) == 0 {
+func (t *tree) pathsOf(cg string) map[string]string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.mounts) == 0 {
 		return nil
 	}
-	paths := make(map[string]string, len(r.mounts))
-	for controller, dir := range r.mounts {
+	paths := make(map[string]string, len(t.mounts))
+	for controller, dir := range t.mounts {
 		paths[controller] = path.Join(dir, cg)
 	}
 	return paths
 }
 
 // learnMounts keeps where the hierarchies are mounted, which does not change while a machine runs.
-func (r *Runner) learnMounts(cg string, paths map[string]string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.mounts != nil {
+func (t *tree) learnMounts(cg string, paths map[string]string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.mounts != nil {
 		return
 	}
 	mounts := map[string]string{}
@@ -91,16 +102,16 @@ func (r *Runner) learnMounts(cg string, paths map[string]string) {
 		}
 		mounts[controller] = dir
 	}
-	r.mounts = mounts
+	t.mounts = mounts
 }
 
 // makePodCgroup makes the pod's cgroup and sets what its containers share (N-7.42, N-7.46).
 func (r *Runner) makePodCgroup(p runtime.Pod) error {
-	res, err := r.resources(p.Resources)
+	res, err := r.tree.resources(p.Resources)
 	if err != nil {
 		return err
 	}
-	m, err := r.open(r.podCgroup(p), res)
+	m, err := r.tree.open(r.tree.podCgroup(p), res)
 	if err != nil {
 		return err
 	}
@@ -139,8 +150,8 @@ func killOnce(m cgroups.Manager) error {
 const emptyWithin = 10 * time.Second
 
 // removeCgroup kills everything in a cgroup and removes it from every hierarchy, or says what is left.
-func (r *Runner) removeCgroup(cg string) error {
-	m, err := r.open(cg, nil)
+func (t *tree) removeCgroup(cg string) error {
+	m, err := t.open(cg, nil)
 	if err != nil {
 		return err
 	}
@@ -211,10 +222,10 @@ func allPids(paths []string) ([]int, error) {
 
 // OOM is how many processes of a container the kernel killed for want of memory, by its own count, and how much there was.
 func (r *Runner) OOM(p runtime.Pod, id string) (out runtime.OOM, err error) {
-	if r.lacks["memory"] {
+	if r.tree.lacks["memory"] {
 		return out, nil
 	}
-	m, err := r.open(r.containerCgroup(p, id), nil)
+	m, err := r.tree.open(r.tree.containerCgroup(p, id), nil)
 	if err != nil {
 		return out, err
 	}
@@ -226,12 +237,12 @@ func (r *Runner) OOM(p runtime.Pod, id string) (out runtime.OOM, err error) {
 		return out, err
 	}
 	own := m.Path("memory")
-	if r.unified {
+	if r.tree.unified {
 		own = m.Path("")
 	}
-	out.Peak = r.memoryFigure(own, "memory.peak", "memory.max_usage_in_bytes") // the first since Linux 5.19
+	out.Peak = r.tree.memoryFigure(own, "memory.peak", "memory.max_usage_in_bytes") // the first since Linux 5.19
 	for _, dir := range []string{own, filepath.Dir(own)} {
-		if out.Limit = r.memoryFigure(dir, "memory.max", "memory.limit_in_bytes"); out.Limit > 0 {
+		if out.Limit = r.tree.memoryFigure(dir, "memory.max", "memory.limit_in_bytes"); out.Limit > 0 {
 			break
 		}
 	}
@@ -239,9 +250,9 @@ func (r *Runner) OOM(p runtime.Pod, id string) (out runtime.OOM, err error) {
 }
 
 // memoryFigure reads one number of a cgroup; 0 where there is none, and for no limit, which v1 writes as a huge one.
-func (r *Runner) memoryFigure(dir, v2, v1 string) int64 {
+func (t *tree) memoryFigure(dir, v2, v1 string) int64 {
 	file := v1
-	if r.unified {
+	if t.unified {
 		file = v2
 	}
 	data, err := os.ReadFile(filepath.Join(dir, file))

@@ -46,7 +46,7 @@ func (r *Runner) compile(podDir string, p runtime.Pod, c runtime.Container) (*co
 	if err != nil {
 		return nil, err
 	}
-	res, err := r.resources(c.Resources)
+	res, err := r.tree.resources(c.Resources)
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +62,7 @@ func (r *Runner) compile(podDir string, p runtime.Pod, c runtime.Container) (*co
 		Rlimits:         limits,
 		AppArmorProfile: c.AppArmor,
 		OomScoreAdj:     r.oomScoreAdj(c.Resources.OOMScoreAdj),
-		Cgroups:         &cgroups.Cgroup{Path: r.containerCgroup(p, c.ID), Resources: res},
+		Cgroups:         &cgroups.Cgroup{Path: r.tree.containerCgroup(p, c.ID), Resources: res},
 		Devices:         defaultDevices(),
 		UIDMappings:     idMappings(p),
 		GIDMappings:     idMappings(p),
@@ -82,7 +82,7 @@ func (r *Runner) compile(podDir string, p runtime.Pod, c runtime.Container) (*co
 		// How hot a CPU gets tells what others compute on it.
 		cfg.MaskPaths, cfg.ReadonlyPaths = slices.Concat(maskedPaths, r.host.throttle), readonlyPaths
 	}
-	if !c.Privileged && !r.unified {
+	if !c.Privileged && !r.tree.unified {
 		// On v1 the controllers are mounted read-only below a tmpfs that would not be.
 		cfg.ReadonlyPaths = append(slices.Clone(cfg.ReadonlyPaths), "/sys/fs/cgroup")
 	}

@@ -23,7 +23,7 @@ import (
 var anyHost = hostFacts{kernel: [2]int{6, 12}, seccomp: true, caps: 1<<41 - 1, mqueue: true, cgroupNS: true, recReadOnly: true}
 
 func testRunner(unified bool) *Runner {
-	return &Runner{unified: unified, root: "/r", host: anyHost, warned: map[string]bool{}}
+	return &Runner{tree: &tree{unified: unified, root: "/r"}, host: anyHost, warned: map[string]bool{}}
 }
 
 func compile(t *testing.T, r *Runner, p runtime.Pod, c runtime.Container) *configs.Config {
@@ -65,24 +65,24 @@ func TestWeight(t *testing.T) {
 // TestResources (N-7.40, N-7.44, N-8.9).
 func TestResources(t *testing.T) {
 	in := runtime.Resources{CPUShares: 1024, CPUQuotaUS: 50000, CPUPeriodUS: 100000, MemoryBytes: 1 << 20, PidsLimit: 7, CPUSet: "0"}
-	v1, err := testRunner(false).resources(in)
+	v1, err := testRunner(false).tree.resources(in)
 	if err != nil || v1.CpuShares != 1024 || v1.CpuWeight != 0 || v1.CpuQuota != 50000 || v1.CpuPeriod != 100000 ||
 		v1.Memory != 1<<20 || v1.MemorySwap != 0 || *v1.PidsLimit != 7 || v1.CpusetCpus != "0" {
 		t.Errorf("v1: %+v %v", v1, err)
 	}
-	v2, err := testRunner(true).resources(in)
+	v2, err := testRunner(true).tree.resources(in)
 	if err != nil || v2.CpuShares != 0 || v2.CpuWeight != 39 || v2.Memory != 1<<20 || *v2.PidsLimit != 7 {
 		t.Errorf("v2: %+v %v", v2, err)
 	}
-	none, err := testRunner(true).resources(runtime.Resources{})
+	none, err := testRunner(true).tree.resources(runtime.Resources{})
 	if err != nil || none.PidsLimit != nil || none.CpuWeight != 0 || none.Unified != nil {
 		t.Errorf("nothing asked for, something set: %+v %v", none, err)
 	}
 	in.Unified = map[string]string{"memory.high": "1"}
-	if _, err := testRunner(false).resources(in); err == nil {
+	if _, err := testRunner(false).tree.resources(in); err == nil {
 		t.Error("unified resources on v1 were ignored")
 	}
-	if v2, err := testRunner(true).resources(in); err != nil || v2.Unified["memory.high"] != "1" {
+	if v2, err := testRunner(true).tree.resources(in); err != nil || v2.Unified["memory.high"] != "1" {
 		t.Errorf("unified: %+v %v", v2, err)
 	}
 }

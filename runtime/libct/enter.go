@@ -17,34 +17,34 @@ import (
 	"ledge/runtime"
 )
 
-// findRoot settles where kubepods stands.
-func (r *Runner) findRoot() (string, error) {
-	if root := r.cfg.CgroupRoot; root != "" {
-		if !path.IsAbs(root) || path.Clean(root) != root {
-			return "", fmt.Errorf("%q: want a clean absolute path", root)
+// findRoot settles where kubepods stands: where it is wanted, if that is said.
+func (t *tree) findRoot(want string) (string, error) {
+	if want != "" {
+		if !path.IsAbs(want) || path.Clean(want) != want {
+			return "", fmt.Errorf("%q: want a clean absolute path", want)
 		}
-		return root, nil
+		return want, nil
 	}
-	if !r.unified {
+	if !t.unified {
 		return "/", nil
 	}
-	own, err := r.ownCgroup()
+	own, err := t.ownCgroup()
 	if err != nil {
 		return "", err
 	}
-	if r.given(own) {
+	if t.given(own) {
 		return own, nil
 	}
-	if path.Base(own) == leafName && r.delegated(path.Dir(own)) {
+	if path.Base(own) == leafName && t.delegated(path.Dir(own)) {
 		return path.Dir(own), nil
 	}
 	return "/", nil
 }
 
 // services is the hierarchy in which systemd, where it is there, keeps its units: below the mount point, and as the kernel calls it.
-func (r *Runner) services() (dir, name string) {
+func (t *tree) services() (dir, name string) {
 	switch {
-	case r.unified:
+	case t.unified:
 		return "", ""
 	case cgroups.IsCgroup2HybridMode():
 		return "unified", ""
@@ -53,27 +53,27 @@ func (r *Runner) services() (dir, name string) {
 }
 
 // ownCgroup is the cgroup of this process, as systemd sees it.
-func (r *Runner) ownCgroup() (string, error) { return r.cgroupOf("self") }
+func (t *tree) ownCgroup() (string, error) { return t.cgroupOf("self") }
 
-func (r *Runner) cgroupOf(process string) (string, error) {
+func (t *tree) cgroupOf(process string) (string, error) {
 	m, err := cgroups.ParseCgroupFile("/proc/" + process + "/cgroup")
 	if err != nil {
 		return "", err
 	}
-	_, name := r.services()
+	_, name := t.services()
 	return m[name], nil
 }
 
 // given asks whether systemd (Delegate=yes) has handed a cgroup over, to this process and not to the brain that started it: while that
 // stands there, nothing can be handed down on v2.
-func (r *Runner) given(own string) bool {
-	theirs, err := r.cgroupOf(strconv.Itoa(os.Getppid()))
-	return r.delegated(own) && (err != nil || theirs != own)
+func (t *tree) given(own string) bool {
+	theirs, err := t.cgroupOf(strconv.Itoa(os.Getppid()))
+	return t.delegated(own) && (err != nil || theirs != own)
 }
 
 // delegated asks whether systemd has marked a cgroup as handed over, which it does with an attribute.
-func (r *Runner) delegated(cg string) bool {
-	dir, _ := r.services()
+func (t *tree) delegated(cg string) bool {
+	dir, _ := t.services()
 	for _, attr := range []string{"trusted.delegate", "user.delegate"} {
 		buf := make([]byte, 8)
 		if n, err := unix.Getxattr(filepath.Join(cgroupMount, dir, cg), attr, buf); err == nil && string(buf[:n]) == "1" {
@@ -87,23 +87,23 @@ func (r *Runner) delegated(cg string) bool {
 // it once. The process moves to a leaf of its own: somebody may end the brain's cgroup, and on v2 a cgroup that holds
 // processes cannot hand controllers down to its children.
 func (r *Runner) Enter() (runtime.Info, error) {
-	r.lacks = r.lacking()
-	r.makeParents()
+	r.tree.lacks = r.tree.lacking()
+	r.tree.makeParents()
 	for _, c := range limiting {
-		if r.lacks[c] {
+		if r.tree.lacks[c] {
 			r.warn("the cgroup controller " + c + " is not to be had here: limits that need it do not hold" + remedy(c))
 		}
 	}
-	if !r.unified {
+	if !r.tree.unified {
 		if err := checkV1(); err != nil {
 			return runtime.Info{}, err
 		}
-		if err := r.enterLeaf(); err != nil { // the brain's will do
+		if err := r.tree.enterLeaf(); err != nil { // the brain's will do
 			r.warn(err.Error())
 		}
 		return r.info(), nil
 	}
-	if err := r.enterLeaf(); err != nil {
+	if err := r.tree.enterLeaf(); err != nil {
 		return runtime.Info{}, err
 	}
 	// From the top down: a controller can be used only where every ancestor hands it on.
@@ -118,14 +118,14 @@ func (r *Runner) Enter() (runtime.Info, error) {
 		return failed
 	}
 	failed := enable(dir)
-	for _, part := range strings.Split(strings.Trim(r.root, "/"), "/") {
+	for _, part := range strings.Split(strings.Trim(r.tree.root, "/"), "/") {
 		if part != "" {
 			dir = filepath.Join(dir, part)
 			failed = enable(dir)
 		}
 	}
 	for _, c := range limiting {
-		if err := failed[c]; err != nil && !r.lacks[c] {
+		if err := failed[c]; err != nil && !r.tree.lacks[c] {
 			r.warn("the cgroup controller " + c + " cannot be handed on to pods: " + err.Error())
 		}
 	}
@@ -134,19 +134,19 @@ func (r *Runner) Enter() (runtime.Info, error) {
 
 // enterLeaf moves this process to the keeper's own cgroup, out of the root of the pods and out of the brain's, should
 // that have started it. Where systemd has given it a cgroup of its own, and the pods are elsewhere, it stays.
-func (r *Runner) enterLeaf() error {
-	own, err := r.ownCgroup()
+func (t *tree) enterLeaf() error {
+	own, err := t.ownCgroup()
 	if err != nil {
 		return fmt.Errorf("find the keeper's cgroup: %w", err)
 	}
-	given := own != r.root && r.given(own)
+	given := own != t.root && t.given(own)
 	switch {
-	case given && r.unified:
-		return os.MkdirAll(filepath.Join(cgroupMount, r.root), 0o755)
+	case given && t.unified:
+		return os.MkdirAll(filepath.Join(cgroupMount, t.root), 0o755)
 	case given:
 		return nil
-	case !r.unified: // one in each hierarchy; not r.open, whose SkipDevices would not join that of devices
-		m, err := manager.New(&cgroups.Cgroup{Path: path.Join(r.root, leafName), Resources: &cgroups.Resources{}})
+	case !t.unified: // one in each hierarchy; not t.open, whose SkipDevices would not join that of devices
+		m, err := manager.New(&cgroups.Cgroup{Path: path.Join(t.root, leafName), Resources: &cgroups.Resources{}})
 		if err == nil {
 			err = m.Apply(os.Getpid())
 		}
@@ -155,7 +155,7 @@ func (r *Runner) enterLeaf() error {
 		}
 		return nil
 	}
-	leaf := filepath.Join(cgroupMount, r.root, leafName)
+	leaf := filepath.Join(cgroupMount, t.root, leafName)
 	if err := os.MkdirAll(leaf, 0o755); err != nil {
 		return fmt.Errorf("make the keeper's cgroup: %w", err)
 	}
@@ -170,17 +170,17 @@ const madeHere = "trusted.ledge"
 
 // makeParents makes the cgroups above the root, and marks those it has made. An error here is ignored: making the
 // first cgroup below tries again and reports it.
-func (r *Runner) makeParents() {
-	if path.Dir(r.root) == "/" {
+func (t *tree) makeParents() {
+	if path.Dir(t.root) == "/" {
 		return // they are the hierarchies themselves
 	}
-	m, err := r.open(r.root, nil)
+	m, err := t.open(t.root, nil)
 	if err != nil {
 		return
 	}
-	parts := strings.Split(strings.Trim(r.root, "/"), "/")
+	parts := strings.Split(strings.Trim(t.root, "/"), "/")
 	for _, p := range m.GetPaths() {
-		dir := strings.TrimSuffix(p, r.root)
+		dir := strings.TrimSuffix(p, t.root)
 		for _, part := range parts[:len(parts)-1] {
 			dir = filepath.Join(dir, part)
 			if os.Mkdir(dir, 0o755) == nil {
@@ -191,8 +191,8 @@ func (r *Runner) makeParents() {
 }
 
 // dropParents removes the cgroups above a root's directory that a keeper made, as far as they are empty.
-func (r *Runner) dropParents(dir string) {
-	for above := path.Dir(r.root); above != "/"; above = path.Dir(above) {
+func (t *tree) dropParents(dir string) {
+	for above := path.Dir(t.root); above != "/"; above = path.Dir(above) {
 		dir = filepath.Dir(dir)
 		if n, err := unix.Getxattr(dir, madeHere, nil); err != nil || n == 0 || unix.Rmdir(dir) != nil {
 			return
@@ -202,9 +202,9 @@ func (r *Runner) dropParents(dir string) {
 
 // leaveLeaf moves this process out of the keeper's own cgroup, should it be there, and removes that: a process cannot remove the
 // cgroup it is in. Where it came from is gone or taken as often as not; the top always takes it.
-func (r *Runner) leaveLeaf() error {
-	leaf := path.Join(r.root, leafName)
-	m, err := r.open(leaf, nil)
+func (t *tree) leaveLeaf() error {
+	leaf := path.Join(t.root, leafName)
+	m, err := t.open(leaf, nil)
 	if err != nil {
 		return err
 	}
@@ -237,9 +237,9 @@ var limiting = []string{"cpu", "memory", "pids"}
 
 // lacking returns the controllers that this kernel does not have, or was told to leave out. Pods run without: a
 // Raspberry Pi's kernel has no memory controller unless it is asked for one.
-func (r *Runner) lacking() map[string]bool {
+func (t *tree) lacking() map[string]bool {
 	lacks := map[string]bool{}
-	if r.unified {
+	if t.unified {
 		have, err := os.ReadFile(filepath.Join(cgroupMount, "cgroup.controllers"))
 		for _, c := range limiting {
 			lacks[c] = err == nil && !slices.Contains(strings.Fields(string(have)), c)
@@ -256,19 +256,19 @@ func (r *Runner) lacking() map[string]bool {
 // Clear removes the empty cgroups that stand above the pods', as far as ledge made them, and the keeper's own. It kills nothing: with the
 // root at "/" somebody else may use kubepods too.
 func (r *Runner) Clear() error {
-	m, err := r.open(path.Join(r.root, podsName), nil)
+	m, err := r.tree.open(path.Join(r.tree.root, podsName), nil)
 	if err != nil {
 		return err
 	}
-	mayDropRoot := r.root != "/" && !(r.unified && r.delegated(r.root))
-	errs := []error{r.leaveLeaf()}
+	mayDropRoot := r.tree.root != "/" && !(r.tree.unified && r.tree.delegated(r.tree.root))
+	errs := []error{r.tree.leaveLeaf()}
 	for _, p := range m.GetPaths() {
 		if _, err := os.Stat(p); err == nil {
 			errs = append(errs, cgroups.RemovePath(p))
 		}
 		if mayDropRoot {
 			_ = unix.Rmdir(filepath.Dir(p))
-			r.dropParents(filepath.Dir(p))
+			r.tree.dropParents(filepath.Dir(p))
 		}
 	}
 	return errors.Join(errs...)

@@ -50,21 +50,21 @@ func (r *Runner) Exec(ctx context.Context, dir string, p runtime.Pod, c runtime.
 	proc.SubCgroupPaths = map[string]string{controller: execPrefix + group}
 	config := lc.Config()
 	if err := r.filters.lend(proc, config.Seccomp, false); err != nil {
-		return 0, errors.Join(err, r.endGroup(cg))
+		return 0, errors.Join(err, r.tree.endGroup(cg))
 	}
 	state, err := lc.State()
 	if err != nil {
-		return 0, errors.Join(err, r.endGroup(cg))
+		return 0, errors.Join(err, r.tree.endGroup(cg))
 	}
 	in := entering{mounts: mountsOf(state.InitProcessPid)}
 	defer in.reap()
-	kill := func() error { return errors.Join(r.endGroup(cg), in.kill()) }
+	kill := func() error { return errors.Join(r.tree.endGroup(cg), in.kill()) }
 	if err := killLate(ctx, kill, func() error { return lc.Run(proc) }); err != nil {
-		return 0, errors.Join(err, r.endGroup(cg))
+		return 0, errors.Join(err, r.tree.endGroup(cg))
 	}
 	pid, err := proc.Pid()
 	if err != nil {
-		return 0, errors.Join(err, r.endGroup(cg))
+		return 0, errors.Join(err, r.tree.endGroup(cg))
 	}
 	return pid, nil
 }
@@ -74,11 +74,11 @@ func (r *Runner) execGroup(p runtime.Pod, id, group string) (controller, dir str
 	if err := errors.Join(runtime.CheckID("container", id), checkCgroup(p.Cgroup)); err != nil {
 		return "", "", err
 	}
-	m, err := r.open(r.containerCgroup(p, id), nil)
+	m, err := r.tree.open(r.tree.containerCgroup(p, id), nil)
 	if err != nil {
 		return "", "", err
 	}
-	if !r.unified {
+	if !r.tree.unified {
 		// The freezer holds still what is being killed; devices is always there (checkV1).
 		if controller = "freezer"; m.Path(controller) == "" {
 			controller = "devices"
@@ -96,7 +96,7 @@ func (r *Runner) EndExec(p runtime.Pod, id, group string) error {
 	if err != nil {
 		return err
 	}
-	return r.endGroup(cg)
+	return r.tree.endGroup(cg)
 }
 
 // EndExecs does that for every command of a container: those of a keeper that died.
@@ -111,7 +111,7 @@ func (r *Runner) EndExecs(p runtime.Pod, id string) error {
 	}
 	for _, d := range entries {
 		if d.IsDir() && strings.HasPrefix(d.Name(), execPrefix) {
-			err = errors.Join(err, r.endGroup(filepath.Join(filepath.Dir(cg), d.Name())))
+			err = errors.Join(err, r.tree.endGroup(filepath.Join(filepath.Dir(cg), d.Name())))
 		}
 	}
 	return err
@@ -142,11 +142,11 @@ func (r *Runner) LeaveExec(p runtime.Pod, id, group string) error {
 			time.Sleep(time.Millisecond) // the last one is on its way out
 		}
 	}
-	return r.endGroup(cg)
+	return r.tree.endGroup(cg)
 }
 
 // endGroup kills every process of a command's cgroup and removes it.
-func (r *Runner) endGroup(cg string) error {
+func (t *tree) endGroup(cg string) error {
 	deadline := time.Now().Add(emptyWithin)
 	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
 		pids, err := cgroups.GetAllPids(cg)
@@ -160,19 +160,19 @@ func (r *Runner) endGroup(cg string) error {
 		case time.Now().After(deadline):
 			return fmt.Errorf("processes %v of a command do not die", pids)
 		}
-		if err := r.killGroup(cg, pids); err != nil {
+		if err := t.killGroup(cg, pids); err != nil {
 			return err
 		}
 		time.Sleep(wait)
 	}
 }
 
-func (r *Runner) killGroup(cg string, pids []int) error {
-	if r.unified && cgroups.WriteFile(cg, "cgroup.kill", "1") == nil { // kernel 5.14
+func (t *tree) killGroup(cg string, pids []int) error {
+	if t.unified && cgroups.WriteFile(cg, "cgroup.kill", "1") == nil { // kernel 5.14
 		return nil
 	}
 	state, frozen, thawed := "freezer.state", "FROZEN", "THAWED"
-	if r.unified {
+	if t.unified {
 		state, frozen, thawed = "cgroup.freeze", "1", "0"
 	}
 	// Frozen processes cannot fork away from us. Where there is no freezer the caller's repetition has to do.

@@ -68,25 +68,22 @@ type Config struct {
 // Runner makes and unmakes containers. It is safe for concurrent use.
 type Runner struct {
 	cfg     Config
-	unified bool            // cgroup v2
-	root    string          // cgroup root, absolute below the mount point
-	lacks   map[string]bool // of limiting; Enter's finding, and before it nothing
+	tree    *tree
 	host    hostFacts
 	filters filters
 
 	mu     sync.Mutex
 	warned map[string]bool
-	mounts map[string]string // of the hierarchies of cgroup v1, by controller; nil until one has been used
 }
 
 // New looks at the machine. It changes nothing; Enter does.
 func New(cfg Config) (*Runner, error) {
-	r := &Runner{cfg: cfg, unified: cgroups.IsCgroup2UnifiedMode(), warned: map[string]bool{}}
-	root, err := r.findRoot()
+	r := &Runner{cfg: cfg, tree: &tree{unified: cgroups.IsCgroup2UnifiedMode()}, warned: map[string]bool{}}
+	root, err := r.tree.findRoot(cfg.CgroupRoot)
 	if err != nil {
 		return nil, fmt.Errorf("find the cgroup root: %w", err)
 	}
-	r.root = root
+	r.tree.root = root
 	if r.host, err = readHostFacts(); err != nil {
 		return nil, fmt.Errorf("look at this machine: %w", err)
 	}
@@ -96,10 +93,10 @@ func New(cfg Config) (*Runner, error) {
 // Info describes the library and this machine.
 func (r *Runner) info() runtime.Info {
 	v := 1
-	if r.unified {
+	if r.tree.unified {
 		v = 2
 	}
-	return runtime.Info{Name: "libcontainer", Version: Version, CgroupVersion: v, CgroupRoot: r.root,
+	return runtime.Info{Name: "libcontainer", Version: Version, CgroupVersion: v, CgroupRoot: r.tree.root,
 		Seccomp: seccomp.Enabled && r.host.seccomp, AppArmor: r.host.apparmor, SELinux: r.host.selinux}
 }
 

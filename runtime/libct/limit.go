@@ -11,21 +11,21 @@ func (r *Runner) Limit(p runtime.Pod, id string, in runtime.Resources) error {
 	if err := checkCgroup(p.Cgroup); err != nil {
 		return err
 	}
-	cg := r.podCgroup(p)
+	cg := r.tree.podCgroup(p)
 	if id != "" {
 		if err := runtime.CheckID("container", id); err != nil {
 			return err
 		}
-		cg = r.containerCgroup(p, id)
+		cg = r.tree.containerCgroup(p, id)
 	}
-	res, err := r.resources(in)
+	res, err := r.tree.resources(in)
 	if err != nil {
 		return err
 	}
 	// A limit below what is in use would have the OOM killer enforce it: refused instead, where the kernel is not
 	// asked first (v1 refuses by itself).
-	res.MemoryCheckBeforeUpdate = r.unified
-	m, err := r.open(cg, res)
+	res.MemoryCheckBeforeUpdate = r.tree.unified
+	m, err := r.tree.open(cg, res)
 	if err != nil {
 		return err
 	}
@@ -37,11 +37,11 @@ func (r *Runner) LimitGroup(cgroup string, in runtime.Resources) error {
 	if err := checkCgroup(cgroup); err != nil {
 		return err
 	}
-	res, err := r.resources(in)
+	res, err := r.tree.resources(in)
 	if err != nil {
 		return err
 	}
-	m, err := r.open(path.Join(r.root, cgroup), res)
+	m, err := r.tree.open(path.Join(r.tree.root, cgroup), res)
 	if err != nil {
 		return err
 	}

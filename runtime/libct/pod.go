@@ -80,7 +80,7 @@ func (r *Runner) UnmakePod(podDir string, p runtime.Pod) error {
 		errs = append(errs, os.RemoveAll(filepath.Join(podDir, "ns")), os.RemoveAll(filepath.Join(podDir, "shm")))
 	}
 	if checkCgroup(p.Cgroup) == nil {
-		errs = append(errs, r.removeCgroup(r.podCgroup(p)))
+		errs = append(errs, r.tree.removeCgroup(r.tree.podCgroup(p)))
 	}
 	return errors.Join(errs...)
 }

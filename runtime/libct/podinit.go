@@ -136,7 +136,7 @@ func initOptions(p runtime.Pod) string {
 }
 
 func (r *Runner) initRuns(p runtime.Pod) bool {
-	m, err := r.open(r.containerCgroup(p, initID), nil)
+	m, err := r.tree.open(r.tree.containerCgroup(p, initID), nil)
 	if err != nil {
 		return false
 	}
@@ -147,7 +147,7 @@ func (r *Runner) initRuns(p runtime.Pod) bool {
 // dropInit ends a pod's first process, and with it every process of the pod. It is not an error if there is none.
 func (r *Runner) dropInit(podDir string, p runtime.Pod) error {
 	var pids []int
-	if m, err := r.open(r.containerCgroup(p, initID), nil); err == nil {
+	if m, err := r.tree.open(r.tree.containerCgroup(p, initID), nil); err == nil {
 		pids, _ = m.GetPids()
 	}
 	err := r.Unmake(filepath.Join(podDir, initID), p, initID)

@@ -15,8 +15,8 @@ import (
 )
 
 // resources maps limits to cgroup settings (N-7.40, N-7.41, N-7.44, N-8.8, N-8.9).
-func (r *Runner) resources(in runtime.Resources) (*cgroups.Resources, error) {
-	in = without(in, r.lacks)
+func (t *tree) resources(in runtime.Resources) (*cgroups.Resources, error) {
+	in = without(in, t.lacks)
 	out := &cgroups.Resources{
 		CpuQuota:   in.CPUQuotaUS,
 		CpuPeriod:  in.CPUPeriodUS,
@@ -27,11 +27,11 @@ func (r *Runner) resources(in runtime.Resources) (*cgroups.Resources, error) {
 		out.PidsLimit = &in.PidsLimit
 	}
 	var err error
-	if out.HugetlbLimit, err = r.hugePages(in.HugePages); err != nil {
+	if out.HugetlbLimit, err = t.hugePages(in.HugePages); err != nil {
 		return nil, err
 	}
-	if !r.unified {
-		return out, r.resourcesV1(in, out)
+	if !t.unified {
+		return out, t.resourcesV1(in, out)
 	}
 	out.CpuWeight = weight(in.CPUShares)
 	out.Unified = in.Unified
@@ -43,13 +43,13 @@ func (r *Runner) resources(in runtime.Resources) (*cgroups.Resources, error) {
 			out.Unified[file] = value
 		}
 	}
-	if in.SwapBytes != nil && r.swapController() {
+	if in.SwapBytes != nil && t.swapController() {
 		set("memory.swap.max", maxOr(*in.SwapBytes))
 	}
 	if in.KillAllOnOOM {
 		set("memory.oom.group", "1")
 	}
-	if in.IOWeight != 0 && r.ioWeight() {
+	if in.IOWeight != 0 && t.ioWeight() {
 		set("io.weight", strconv.FormatUint(in.IOWeight, 10))
 	}
 	return out, nil
@@ -74,12 +74,12 @@ func without(in runtime.Resources, lacks map[string]bool) runtime.Resources {
 	return in
 }
 
-func (r *Runner) resourcesV1(in runtime.Resources, out *cgroups.Resources) error {
+func (t *tree) resourcesV1(in runtime.Resources, out *cgroups.Resources) error {
 	if len(in.Unified) > 0 {
 		return fmt.Errorf("unified resources %v need cgroup v2, this machine has v1", slices.Sorted(maps.Keys(in.Unified)))
 	}
 	out.CpuShares = in.CPUShares
-	if in.SwapBytes == nil || !r.swapController() {
+	if in.SwapBytes == nil || !t.swapController() {
 		return nil
 	}
 	// v1 has only memory+swap: without a memory limit there is nothing to set it to (N-8.9).
@@ -101,13 +101,13 @@ func maxOr(n int64) string {
 }
 
 // hugePages bounds every page size of this machine; those that are not asked for get nothing.
-func (r *Runner) hugePages(in map[int64]int64) ([]*cgroups.HugepageLimit, error) {
+func (t *tree) hugePages(in map[int64]int64) ([]*cgroups.HugepageLimit, error) {
 	if in == nil {
 		return nil, nil
 	}
 	var out []*cgroups.HugepageLimit
 	left := maps.Clone(in)
-	for _, name := range r.hugeSizes() {
+	for _, name := range t.hugeSizes() {
 		size := pageSize(name)
 		out = append(out, &cgroups.HugepageLimit{Pagesize: name, Limit: uint64(max(0, in[size]))})
 		delete(left, size)
@@ -121,11 +121,11 @@ func (r *Runner) hugePages(in map[int64]int64) ([]*cgroups.HugepageLimit, error)
 }
 
 // hugeSizes are the page sizes that cgroups can bound here, as the kernel names them: 2MB.
-func (r *Runner) hugeSizes() []string {
-	if r.unified && !r.hasController("hugetlb") {
+func (t *tree) hugeSizes() []string {
+	if t.unified && !t.hasController("hugetlb") {
 		return nil
 	}
-	if _, err := cgroups.FindCgroupMountpoint("", "hugetlb"); !r.unified && err != nil {
+	if _, err := cgroups.FindCgroupMountpoint("", "hugetlb"); !t.unified && err != nil {
 		return nil
 	}
 	return cgroups.HugePageSizes()
@@ -142,8 +142,8 @@ func pageSize(name string) int64 {
 }
 
 // ioWeight asks whether the kernel can share out I/O by weight (it needs iocost).
-func (r *Runner) ioWeight() bool {
-	_, err := os.Stat(filepath.Join(cgroupMount, r.root, podsName, "io.weight"))
+func (t *tree) ioWeight() bool {
+	_, err := os.Stat(filepath.Join(cgroupMount, t.root, podsName, "io.weight"))
 	return err == nil
 }
 

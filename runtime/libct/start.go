@@ -166,7 +166,7 @@ func (r *Runner) abandon(dir string, p runtime.Pod, id string, proc *libcontaine
 	if f, err := os.OpenFile(filepath.Join(stateRoot(dir), id, "exec.fifo"), os.O_RDWR|unix.O_NONBLOCK, 0); err == nil {
 		f.Close()
 	}
-	m, err := r.open(r.containerCgroup(p, id), nil)
+	m, err := r.tree.open(r.tree.containerCgroup(p, id), nil)
 	if err == nil {
 		err = killOnce(m)
 	}
@@ -176,7 +176,7 @@ func (r *Runner) abandon(dir string, p runtime.Pod, id string, proc *libcontaine
 
 // Kill sends SIGKILL to every process of a container and does not wait.
 func (r *Runner) Kill(p runtime.Pod, id string) error {
-	m, err := r.open(r.containerCgroup(p, id), nil)
+	m, err := r.tree.open(r.tree.containerCgroup(p, id), nil)
 	if err != nil {
 		return err
 	}
@@ -189,7 +189,7 @@ func (r *Runner) Unmake(dir string, p runtime.Pod, id string) error {
 	if err := errors.Join(runtime.CheckID("container", id), checkCgroup(p.Cgroup)); err != nil {
 		return err
 	}
-	if err := r.removeCgroup(r.containerCgroup(p, id)); err != nil {
+	if err := r.tree.removeCgroup(r.tree.containerCgroup(p, id)); err != nil {
 		return err
 	}
 	return os.RemoveAll(stateRoot(dir))
