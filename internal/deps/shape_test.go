@@ -28,12 +28,10 @@ var (
 		"brain.Brain":            70,
 		"internal/sim.Board":     56,
 		"node/podstate.decision": 57,
-		"runtime/keeper.Engine":  53,
 		"storage.Store":          60,
 	}
 	mutexFilesOf = map[string]int{
-		"runtime/keeper.Engine.mu": 8,
-		"storage.Store.mu":         5,
+		"storage.Store.mu": 5,
 	}
 )
 

@@ -77,9 +77,7 @@ func (e *Engine) adoptPod(uid string) error {
 		return err
 	}
 	if err == nil && rec.Made {
-		e.mu.Lock()
-		e.pod[uid] = rec
-		e.mu.Unlock()
+		e.held.setPod(uid, rec)
 		return nil
 	}
 	// The previous keeper died while making this pod and reported it to nobody.
@@ -90,7 +88,7 @@ func (e *Engine) adoptPod(uid string) error {
 }
 
 func (e *Engine) adoptContainer(id string, files map[string]*os.File) error {
-	c := &container{dir: e.containerDir(id), done: make(chan struct{}), swept: make(chan struct{}), turn: make(chan struct{}, 1)}
+	c := newContainer(e.containerDir(id), containerRecord{})
 	err := readJSON(filepath.Join(c.dir, "container.json"), &c.rec)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -112,9 +110,7 @@ func (e *Engine) adoptContainer(id string, files map[string]*os.File) error {
 		c.rec.Status.Phase, c.rec.Status.Exit = runtime.Exited, &x
 		close(c.done)
 		close(c.swept)
-		e.mu.Lock()
-		e.con[id] = c
-		e.mu.Unlock()
+		e.held.add(c)
 		return e.cfg.Runner.Unmake(c.dir, c.rec.Pod, id)
 	case !errors.Is(err, fs.ErrNotExist):
 		return err

@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
-	"strconv"
 	"sync"
 
 	"ledge/runtime"
@@ -63,15 +60,13 @@ func (p *plumbing) onError(fn func(error)) {
 // there is no more input.
 func (e *Engine) attach(ctx context.Context, x attachSpec, files [2]*os.File, ended <-chan struct{},
 	joined func(in *os.File, tty bool) error) error {
-	end, err := e.begin()
+	end, err := e.works.begin()
 	if err != nil {
 		return err
 	}
 	defer end()
 	fail := func(err error) error { return fmt.Errorf("attach to container %s: %w", x.Container, err) }
-	e.mu.Lock()
-	c, ok := e.con[x.Container]
-	e.mu.Unlock()
+	c, ok := e.held.container(x.Container)
 	if !ok {
 		return fail(runtime.ErrNotFound)
 	}
@@ -80,7 +75,7 @@ func (e *Engine) attach(ctx context.Context, x attachSpec, files [2]*os.File, en
 		return fail(runtime.ErrNoStdin)
 	}
 	slow := make(chan struct{})
-	in, leave, err := e.join(c, files, x.Stdin, sync.OnceFunc(func() { close(slow) }))
+	in, leave, err := c.join(files, x.Stdin, sync.OnceFunc(func() { close(slow) }))
 	if errors.Is(err, runtime.ErrNotRunning) {
 		// Who is told so reads the log instead (kubectl run -i): it is complete first.
 		select {
@@ -122,83 +117,10 @@ func (e *Engine) attach(ctx context.Context, x attachSpec, files [2]*os.File, en
 	}
 }
 
-// join gives copies of a container's output to files from now on, and opens its input.
-func (e *Engine) join(c *container, files [2]*os.File, stdin bool, slow func()) (in *os.File, leave func(), err error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if c.sealed || !c.alive() {
-		return nil, nil, runtime.ErrNotRunning
-	}
-	if in, err = c.input(stdin); err != nil {
-		return nil, nil, err
-	}
-	var leaves []func()
-	leave = func() {
-		for _, l := range leaves {
-			l()
-		}
-	}
-	for i, s := range c.stdio.streams { // a terminal has one, which is standard output
-		if files[i] == nil {
-			continue
-		}
-		f, err := dupFile(files[i])
-		if err == nil {
-			t := &tap{f: f, slow: slow}
-			leaves = append(leaves, func() { s.taps.remove(t) })
-			err = s.taps.add(t)
-		}
-		if err != nil {
-			leave()
-			if in != nil {
-				err = errors.Join(err, in.Close())
-			}
-			return nil, nil, err
-		}
-	}
-	return in, leave, nil
-}
-
-// input opens what an attacher writes to. It is called with Engine.mu held.
-func (c *container) input(wanted bool) (*os.File, error) {
-	if c.rec.Container.TTY {
-		master := c.stdio.files[nameTTY]
-		if master == nil {
-			return nil, fmt.Errorf("%w: whoever holds its terminal has not given it back", runtime.ErrUnavailable)
-		}
-		return dupFile(master)
-	}
-	f := c.stdio.files[nameStdin]
-	if !wanted || f == nil { // nil: it has ended
-		return nil, nil
-	}
-	if c.rec.Container.StdinOnce {
-		// Without the name a next keeper cannot open it: this attacher is the only one there will be.
-		if err := os.Remove(filepath.Join(c.dir, nameStdin)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, err
-		}
-	}
-	rc, err := f.SyscallConn()
-	if err != nil {
-		return nil, err
-	}
-	var in *os.File
-	var oerr error
-	// To write only: the container must see the end when it is closed.
-	err = rc.Control(func(fd uintptr) { in, oerr = openFIFO("/proc/self/fd/"+strconv.Itoa(int(fd)), os.O_WRONLY) })
-	return in, errors.Join(err, oerr)
-}
-
 // endStdin lets go of a container's input, so that it ends when the attacher has let go of it too.
 func (e *Engine) endStdin(c *container) {
-	e.mu.Lock()
-	f := c.stdio.files[nameStdin]
-	if c.sealed || f == nil {
-		e.mu.Unlock()
-		return
+	if f := c.dropStdin(); f != nil {
+		e.lot.remove(parkName(c.rec.Container.ID, nameStdin))
+		_ = f.Close()
 	}
-	delete(c.stdio.files, nameStdin)
-	e.mu.Unlock()
-	e.lot.remove(parkName(c.rec.Container.ID, nameStdin))
-	_ = f.Close()
 }

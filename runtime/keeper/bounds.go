@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -35,19 +36,52 @@ type operation struct {
 	end   context.CancelCauseFunc
 }
 
+// works is what is under way, and whether anything may begin.
+type works struct {
+	log *slog.Logger
+	ops sync.WaitGroup // calls under way
+
+	mu      sync.Mutex
+	ready   bool
+	under   map[*operation]bool
+	leaving map[string]int // the pods that are being removed, with how often
+}
+
+func newWorks(log *slog.Logger) *works {
+	return &works{log: log, under: map[*operation]bool{}, leaving: map[string]int{}}
+}
+
+// admit says whether work may begin from now on.
+func (w *works) admit(ready bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ready = ready
+}
+
+// begin refuses work before and after Run, which waits for what has begun.
+func (w *works) begin() (end func(), err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.ready {
+		return nil, fmt.Errorf("keeper: %w", runtime.ErrUnavailable)
+	}
+	w.ops.Add(1)
+	return w.ops.Done, nil
+}
+
 // bounded runs fn until the caller's context ends, longest has passed, or end is called for it. fn's context is
 // cancelled then, and fn has diesWithin to return. If it does not, it hangs in the kernel and is abandoned: its locks
 // stay locked, which harms only its own pod.
-func bounded[T any](ctx context.Context, e *Engine, what runtime.Late, fn func(context.Context) (T, error)) (T, error) {
+func bounded[T any](ctx context.Context, w *works, what runtime.Late, fn func(context.Context) (T, error)) (T, error) {
 	var none T
-	done, err := e.begin()
+	done, err := w.begin()
 	if err != nil {
 		return none, err
 	}
 	ctx, stop := context.WithTimeoutCause(ctx, longest, errTooLong)
 	ctx, end := context.WithCancelCause(ctx)
 	op := &operation{late: what, since: time.Now(), end: end}
-	if err := e.enlist(op); err != nil {
+	if err := w.enlist(op); err != nil {
 		stop()
 		done()
 		return none, err
@@ -60,7 +94,7 @@ func bounded[T any](ctx context.Context, e *Engine, what runtime.Late, fn func(c
 	go func() {
 		defer done()
 		defer stop()
-		defer e.strike(op)
+		defer w.strike(op)
 		v, err := fn(ctx)
 		came <- result{v, err}
 	}()
@@ -75,35 +109,35 @@ func bounded[T any](ctx context.Context, e *Engine, what runtime.Late, fn func(c
 	case r := <-came:
 		return r.value, r.err
 	case <-dies.C:
-		e.log.Error("something hangs in the kernel and is left to itself", "operation", what.What, "pod", what.PodUID, "container",
+		w.log.Error("something hangs in the kernel and is left to itself", "operation", what.What, "pod", what.PodUID, "container",
 			what.Container)
 		return none, fmt.Errorf("%w, and it cannot be ended", context.Cause(ctx))
 	}
 }
 
 // enlist makes an operation known. In a pod that is being removed nothing begins.
-func (e *Engine) enlist(op *operation) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if op.late.What != runtime.Removing && e.leaving[op.late.PodUID] > 0 {
+func (w *works) enlist(op *operation) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if op.late.What != runtime.Removing && w.leaving[op.late.PodUID] > 0 {
 		return fmt.Errorf("%s: %w: %w", op.late.What, errRemoved, runtime.ErrNotFound)
 	}
-	e.under[op] = true
+	w.under[op] = true
 	return nil
 }
 
-func (e *Engine) strike(op *operation) {
-	e.mu.Lock()
-	delete(e.under, op)
-	e.mu.Unlock()
+func (w *works) strike(op *operation) {
+	w.mu.Lock()
+	delete(w.under, op)
+	w.mu.Unlock()
 	op.end(nil)
 }
 
 // endAll ends the operations that are so.
-func (e *Engine) endAll(cause error, so func(runtime.Late) bool) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for op := range e.under {
+func (w *works) endAll(cause error, so func(runtime.Late) bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for op := range w.under {
 		if so(op.late) {
 			op.end(cause)
 		}
@@ -111,24 +145,26 @@ func (e *Engine) endAll(cause error, so func(runtime.Late) bool) {
 }
 
 // leave ends what begins in a pod and lets nothing more begin, until the pod has been removed or could not be.
-func (e *Engine) leave(uid string) (done func()) {
-	e.mu.Lock()
-	e.leaving[uid]++
-	e.mu.Unlock()
-	e.endAll(errRemoved, func(l runtime.Late) bool { return l.PodUID == uid && l.What != runtime.Removing })
+func (w *works) leave(uid string) (done func()) {
+	w.mu.Lock()
+	w.leaving[uid]++
+	w.mu.Unlock()
+	w.endAll(errRemoved, func(l runtime.Late) bool { return l.PodUID == uid && l.What != runtime.Removing })
 	return func() {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		if e.leaving[uid]--; e.leaving[uid] == 0 {
-			delete(e.leaving, uid)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.leaving[uid]--; w.leaving[uid] == 0 {
+			delete(w.leaving, uid)
 		}
 	}
 }
 
-// late is what has been under way for long. e.mu is held.
-func (e *Engine) late() []runtime.Late {
+// late is what has been under way for long.
+func (w *works) late() []runtime.Late {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	var out []runtime.Late
-	for op := range e.under {
+	for op := range w.under {
 		if op.late.For = time.Since(op.since); op.late.For >= lateAfter {
 			out = append(out, op.late)
 		}

@@ -120,7 +120,7 @@ func TestRemovalEndsStarts(t *testing.T) {
 		if r := <-hung; !errors.Is(r.err, errRemoved) || r.took != 0 {
 			t.Errorf("the start of a removed pod: %+v", r)
 		}
-		done := e.leave("b")
+		done := e.works.leave("b")
 		if r := <-try(t, e, "c", "fail"); !errors.Is(r.err, errTurn) {
 			t.Errorf("in another pod: %+v", r)
 		}

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	goruntime "runtime"
-	"sort"
 	"sync"
 	"syscall"
 	"time"
@@ -30,41 +29,18 @@ type Engine struct {
 	budgets budgets   // of logs
 	early   earlyRoom // of what is kept for first attachers
 	starts  *places
-	execs   *places // commands on their way into a container: a start that hangs keeps nobody from looking
 
-	mu    sync.Mutex // guards what follows; never held over an effect
-	ready bool
-	info  runtime.Info
-	pod   map[string]podRecord
-	con   map[string]*container
-	watch map[*watcher]bool
-	ran   uint64 // commands run so far; names them
-	// under is what is under way, leaving the pods that are being removed, with how often.
-	under   map[*operation]bool
-	leaving map[string]int
+	works    *works
+	held     *holdings
+	commands *commands
 
+	info    runtime.Info   // Run's finding, before anything may begin
 	adopted chan struct{}  // closed when Run has taken over what an earlier keeper left
 	quit    chan struct{}  // closed when Run ends
-	ops     sync.WaitGroup // calls under way
 	wg      sync.WaitGroup // goroutines that follow containers
 }
 
 var _ runtime.Engine = (*Engine)(nil)
-
-// container is one the engine holds.
-type container struct {
-	rec    containerRecord // Status guarded by Engine.mu, the rest fixed
-	dir    string
-	proc   *process // nil if it ended before we looked
-	stdio  *stdio
-	sealed bool          // its streams have been told to stop; guarded by Engine.mu
-	done   chan struct{} // closed when the exit has been recorded
-	swept  chan struct{} // closed when what it had made has been removed, or that has been tried
-	// entering is held for reading while a command enters its namespaces, and for writing while its process is reaped.
-	entering sync.RWMutex
-	// turn admits one command of this container at a time, so that one container cannot take all places.
-	turn chan struct{}
-}
 
 // NewEngine prepares an engine. It answers ErrUnavailable until Run has looked at what is there.
 func NewEngine(cfg Config) (*Engine, error) {
@@ -74,12 +50,12 @@ func NewEngine(cfg Config) (*Engine, error) {
 	if cfg.Runner == nil {
 		return nil, errors.New("keeper: no runner")
 	}
-	return &Engine{cfg: cfg, log: cfg.log(), reaper: newReaper(), lot: newLot(cfg),
-		budgets: budgets{log: cfg.log()},
-		starts:  newPlaces(max(2, goruntime.NumCPU())), execs: newPlaces(max(2, goruntime.NumCPU())),
-		under: map[*operation]bool{}, leaving: map[string]int{},
-		pod: map[string]podRecord{}, con: map[string]*container{}, watch: map[*watcher]bool{},
-		adopted: make(chan struct{}), quit: make(chan struct{})}, nil
+	e := &Engine{cfg: cfg, log: cfg.log(), reaper: newReaper(), lot: newLot(cfg), budgets: budgets{log: cfg.log()},
+		starts: newPlaces(max(2, goruntime.NumCPU())), works: newWorks(cfg.log()), held: newHoldings(),
+		adopted: make(chan struct{}), quit: make(chan struct{})}
+	e.commands = &commands{runner: cfg.Runner, reaper: e.reaper, works: e.works, held: e.held, quit: e.quit,
+		places: newPlaces(max(2, goruntime.NumCPU()))}
+	return e, nil
 }
 
 // Run adopts what an earlier keeper left and follows all containers until ctx ends. It ends none of them.
@@ -94,18 +70,15 @@ func (e *Engine) Run(ctx context.Context) error {
 	if err := e.adopt(); err != nil {
 		return fmt.Errorf("keeper: take over what runs: %w", err)
 	}
-	e.mu.Lock()
-	e.info, e.ready = info, true
-	e.mu.Unlock()
+	e.info = info
+	e.works.admit(true)
 	close(e.adopted)
 	if e.cfg.Ready != nil {
 		e.cfg.Ready()
 	}
 	<-ctx.Done()
 
-	e.mu.Lock()
-	e.ready = false
-	e.mu.Unlock()
+	e.works.admit(false)
 	close(e.quit)
 	e.settleDown()
 	return nil
@@ -113,45 +86,28 @@ func (e *Engine) Run(ctx context.Context) error {
 
 // settleDown waits for what is under way: a container that is being started is started to the end, unless that takes too long.
 func (e *Engine) settleDown() {
-	if !within(startsEndWithin, &e.ops) {
+	if !within(startsEndWithin, &e.works.ops) {
 		e.log.Warn("what is still being started is ended, for the keeper is")
-		e.endAll(runtime.ErrUnavailable, func(runtime.Late) bool { return true })
+		e.works.endAll(runtime.ErrUnavailable, func(runtime.Late) bool { return true })
 	}
-	settled := within(diesWithin+time.Second, &e.ops)
-	e.mu.Lock()
-	for _, c := range e.con {
-		if c.proc != nil {
-			c.proc.stop()
-		}
+	settled := within(diesWithin+time.Second, &e.works.ops)
+	for _, c := range e.held.containers() {
+		c.abandon()
 	}
-	e.mu.Unlock()
 	if !within(diesWithin, &e.wg) || !settled {
 		e.log.Error("the keeper ends, and something hangs")
 	}
 }
 
-// begin refuses work before and after Run, which waits for what has begun.
-func (e *Engine) begin() (end func(), err error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if !e.ready {
-		return nil, fmt.Errorf("keeper: %w", runtime.ErrUnavailable)
-	}
-	e.ops.Add(1)
-	return e.ops.Done, nil
-}
-
 // Info implements runtime.Engine.
 func (e *Engine) Info(context.Context) (runtime.Info, error) {
-	end, err := e.begin()
+	end, err := e.works.begin()
 	if err != nil {
 		return runtime.Info{}, err
 	}
 	defer end()
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	info := e.info
-	info.Late = e.late()
+	info.Late = e.works.late()
 	return info, nil
 }
 
@@ -160,7 +116,7 @@ func (e *Engine) EnsurePod(ctx context.Context, p runtime.Pod) (runtime.PodStatu
 	if err := runtime.CheckID("pod", p.UID); err != nil {
 		return runtime.PodStatus{}, err
 	}
-	return bounded(ctx, e, runtime.Late{What: runtime.Starting, PodUID: p.UID}, func(ctx context.Context) (runtime.PodStatus, error) {
+	return bounded(ctx, e.works, runtime.Late{What: runtime.Starting, PodUID: p.UID}, func(ctx context.Context) (runtime.PodStatus, error) {
 		return e.ensurePod(ctx, p)
 	})
 }
@@ -171,9 +127,7 @@ func (e *Engine) ensurePod(ctx context.Context, p runtime.Pod) (runtime.PodStatu
 		return runtime.PodStatus{}, err
 	}
 	defer unlock()
-	e.mu.Lock()
-	rec, ok := e.pod[p.UID]
-	e.mu.Unlock()
+	rec, ok := e.held.pod(p.UID)
 	if ok && rec.Made {
 		return rec.Status, nil
 	}
@@ -200,16 +154,14 @@ func (e *Engine) ensurePod(ctx context.Context, p runtime.Pod) (runtime.PodStatu
 	if err := writeJSON(filepath.Join(dir, "pod.json"), rec); err != nil {
 		return fail(err)
 	}
-	e.mu.Lock()
-	e.pod[p.UID] = rec
-	e.mu.Unlock()
+	e.held.setPod(p.UID, rec)
 	return rec.Status, nil
 }
 
 // RemovePod implements runtime.Engine.
 func (e *Engine) RemovePod(ctx context.Context, uid string) error {
-	_, err := bounded(ctx, e, runtime.Late{What: runtime.Removing, PodUID: uid}, func(ctx context.Context) (struct{}, error) {
-		defer e.leave(uid)()
+	_, err := bounded(ctx, e.works, runtime.Late{What: runtime.Removing, PodUID: uid}, func(ctx context.Context) (struct{}, error) {
+		defer e.works.leave(uid)()
 		return struct{}{}, e.removePod(ctx, uid)
 	})
 	return err
@@ -221,15 +173,8 @@ func (e *Engine) removePod(ctx context.Context, uid string) error {
 		return err
 	}
 	defer unlock()
-	e.mu.Lock()
-	rec, ok := e.pod[uid]
-	var mine []*container
-	for _, c := range e.con {
-		if c.rec.Container.PodUID == uid {
-			mine = append(mine, c)
-		}
-	}
-	e.mu.Unlock()
+	rec, ok := e.held.pod(uid)
+	mine := e.held.of(uid)
 	if !ok && len(mine) == 0 {
 		return nil
 	}
@@ -254,15 +199,13 @@ func (e *Engine) removePod(ctx context.Context, uid string) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return fmt.Errorf("remove pod %s: %w", uid, err)
 	}
-	e.mu.Lock()
-	delete(e.pod, uid)
-	e.mu.Unlock()
+	e.held.dropPod(uid)
 	return nil
 }
 
 // Signal implements runtime.Engine.
 func (e *Engine) Signal(_ context.Context, id string, sig syscall.Signal) error {
-	end, err := e.begin()
+	end, err := e.works.begin()
 	if err != nil {
 		return err
 	}
@@ -270,9 +213,7 @@ func (e *Engine) Signal(_ context.Context, id string, sig syscall.Signal) error 
 	if sig <= 0 || sig > 64 {
 		return fmt.Errorf("signal %d: no such signal", sig)
 	}
-	e.mu.Lock()
-	c, ok := e.con[id]
-	e.mu.Unlock()
+	c, ok := e.held.container(id)
 	if !ok {
 		return fmt.Errorf("container %s: %w", id, runtime.ErrNotFound)
 	}
@@ -292,19 +233,18 @@ func (e *Engine) Signal(_ context.Context, id string, sig syscall.Signal) error 
 
 // Remove implements runtime.Engine.
 func (e *Engine) Remove(ctx context.Context, id string) error {
-	end, err := e.begin()
+	end, err := e.works.begin()
 	if err != nil {
 		return err
 	}
 	defer end()
-	e.mu.Lock()
-	c, ok := e.con[id]
-	e.mu.Unlock()
+	c, ok := e.held.container(id)
 	if !ok {
 		return nil
 	}
 	uid := c.rec.Container.PodUID
-	_, err = bounded(ctx, e, runtime.Late{What: runtime.Removing, PodUID: uid, Container: id}, func(ctx context.Context) (struct{}, error) {
+	what := runtime.Late{What: runtime.Removing, PodUID: uid, Container: id}
+	_, err = bounded(ctx, e.works, what, func(ctx context.Context) (struct{}, error) {
 		unlock, err := e.pods.lock(ctx, uid)
 		if err != nil {
 			return struct{}{}, err
@@ -343,31 +283,18 @@ func (e *Engine) remove(ctx context.Context, c *container) error {
 	if err := os.RemoveAll(c.dir); err != nil {
 		return fmt.Errorf("remove container %s: %w", id, err)
 	}
-	e.mu.Lock()
-	delete(e.con, id)
-	e.mu.Unlock()
+	e.held.drop(id)
 	return nil
 }
 
 // List implements runtime.Engine.
 func (e *Engine) List(context.Context) (runtime.State, error) {
-	end, err := e.begin()
+	end, err := e.works.begin()
 	if err != nil {
 		return runtime.State{}, err
 	}
 	defer end()
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	var s runtime.State
-	for _, p := range e.pod {
-		s.Pods = append(s.Pods, p.Status)
-	}
-	for _, c := range e.con {
-		s.Containers = append(s.Containers, copyStatus(c.rec.Status))
-	}
-	sort.Slice(s.Pods, func(i, j int) bool { return s.Pods[i].Pod.UID < s.Pods[j].Pod.UID })
-	sort.Slice(s.Containers, func(i, j int) bool { return s.Containers[i].ID < s.Containers[j].ID })
-	return s, nil
+	return e.held.state(), nil
 }
 
 // copyStatus keeps what callers do to a status away from ours.
@@ -378,16 +305,6 @@ func copyStatus(s runtime.Status) runtime.Status {
 		s.Exit = &x
 	}
 	return s
-}
-
-// alive reports whether the container's exit has not been recorded.
-func (c *container) alive() bool {
-	select {
-	case <-c.done:
-		return false
-	default:
-		return true
-	}
 }
 
 func (e *Engine) podDir(uid string) string { return filepath.Join(podsDir(e.cfg.RunDir), uid) }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -62,35 +63,43 @@ func (e *Engine) Exec(ctx context.Context, x runtime.Exec) (runtime.Exit, error)
 		return runtime.Exit{}, err
 	}
 	defer p.close()
-	exit, err := e.exec(ctx, specOf(x), p.child, func(tty *os.File) error { p.start(tty); return nil })
+	exit, err := e.commands.run(ctx, specOf(x), p.child, func(tty *os.File) error { p.start(tty); return nil })
 	if err != nil {
 		return runtime.Exit{}, err
 	}
 	return exit, p.finish()
 }
 
-// exec runs a command with these files. started is called when the command runs, with its terminal if it has one;
+// commands runs commands in containers.
+type commands struct {
+	runner Runner
+	reaper *reaper
+	works  *works
+	held   *holdings
+	quit   chan struct{} // closed when the keeper ends
+	places *places       // on their way into a container: a start that hangs keeps nobody from looking
+	ran    atomic.Uint64 // so far; names them
+}
+
+// run runs a command with these files. started is called when the command runs, with its terminal if it has one;
 // started then owns the terminal.
-func (e *Engine) exec(ctx context.Context, x execSpec, files [3]*os.File, started func(tty *os.File) error) (runtime.Exit, error) {
-	end, err := e.begin()
+func (r *commands) run(ctx context.Context, x execSpec, files [3]*os.File, started func(tty *os.File) error) (runtime.Exit, error) {
+	end, err := r.works.begin()
 	if err != nil {
 		return runtime.Exit{}, err
 	}
 	defer end()
-	e.mu.Lock()
-	c, ok := e.con[x.Container]
-	e.ran++
-	group := strconv.FormatUint(e.ran, 10)
-	e.mu.Unlock()
+	c, ok := r.held.container(x.Container)
+	group := strconv.FormatUint(r.ran.Add(1), 10)
 	if !ok {
 		return runtime.Exit{}, fmt.Errorf("exec in container %s: %w", x.Container, runtime.ErrNotFound)
 	}
 	what := runtime.Late{What: runtime.Entering, PodUID: c.rec.Container.PodUID, Container: x.Container}
-	in, err := bounded(ctx, e, what, func(ctx context.Context) (entered, error) { return e.enter(ctx, c, x, files, group) })
+	in, err := bounded(ctx, r.works, what, func(ctx context.Context) (entered, error) { return r.enter(ctx, c, x, files, group) })
 	if err != nil {
 		return runtime.Exit{}, fmt.Errorf("exec in container %s: %w", x.Container, err)
 	}
-	exit, err := e.followExec(ctx, c, in.proc, group, func() error { return started(in.tty) })
+	exit, err := r.follow(ctx, c, in.proc, group, func() error { return started(in.tty) })
 	if err != nil {
 		return exit, fmt.Errorf("exec in container %s: %w", x.Container, err)
 	}
@@ -104,29 +113,29 @@ type entered struct {
 }
 
 // enter waits for a command's turn and brings it into its container.
-func (e *Engine) enter(ctx context.Context, c *container, x execSpec, files [3]*os.File, group string) (entered, error) {
+func (r *commands) enter(ctx context.Context, c *container, x execSpec, files [3]*os.File, group string) (entered, error) {
 	select {
 	case c.turn <- struct{}{}:
 		defer func() { <-c.turn }()
 	case <-ctx.Done():
 		return entered{}, context.Cause(ctx)
 	}
-	leave, err := e.execs.take(ctx)
+	leave, err := r.places.take(ctx)
 	if err != nil {
 		return entered{}, err
 	}
 	defer leave()
-	proc, tty, err := e.forkExec(ctx, c, x, files, group)
+	proc, tty, err := r.fork(ctx, c, x, files, group)
 	return entered{proc, tty}, err
 }
 
 // endEntering ends commands that have not come into their container yet.
-func (e *Engine) endEntering(c *container, cause error) {
-	e.endAll(cause, func(l runtime.Late) bool { return l.What == runtime.Entering && l.Container == c.rec.Container.ID })
+func (r *commands) endEntering(c *container, cause error) {
+	r.works.endAll(cause, func(l runtime.Late) bool { return l.What == runtime.Entering && l.Container == c.rec.Container.ID })
 }
 
-// forkExec starts the command and takes hold of it.
-func (e *Engine) forkExec(ctx context.Context, c *container, x execSpec, files [3]*os.File, group string) (_ *process, tty *os.File,
+// fork starts the command and takes hold of it.
+func (r *commands) fork(ctx context.Context, c *container, x execSpec, files [3]*os.File, group string) (_ *process, tty *os.File,
 	err error) {
 	// The command enters namespaces by PID. Meanwhile nobody may reap that process, or the PID could become another
 	// process's.
@@ -148,11 +157,11 @@ func (e *Engine) forkExec(ctx context.Context, c *container, x execSpec, files [
 		return nil, nil, err
 	}
 	defer closeNull()
-	e.reaper.begin()
+	r.reaper.begin()
 	owned := 0
-	defer func() { e.reaper.end(owned) }()
+	defer func() { r.reaper.end(owned) }()
 	id := c.rec.Container.ID
-	pid, err := e.cfg.Runner.Exec(ctx, c.dir, c.rec.Pod, x.in(c.rec.Container), x.Size, std, console, group)
+	pid, err := r.runner.Exec(ctx, c.dir, c.rec.Pod, x.in(c.rec.Container), x.Size, std, console, group)
 	if err != nil {
 		if c.proc.ending() {
 			err = errors.Join(runtime.ErrNotRunning, err)
@@ -164,7 +173,7 @@ func (e *Engine) forkExec(ctx context.Context, c *container, x execSpec, files [
 		tty, err = receiveTerminal(pair)
 	}
 	if err != nil {
-		err = errors.Join(err, e.cfg.Runner.EndExec(c.rec.Pod, id, group))
+		err = errors.Join(err, r.runner.EndExec(c.rec.Pod, id, group))
 		if proc != nil {
 			_ = proc.fd.Close()
 		}
@@ -174,8 +183,8 @@ func (e *Engine) forkExec(ctx context.Context, c *container, x execSpec, files [
 	return proc, tty, nil
 }
 
-// followExec waits for the command's end, or brings it about when ctx ends.
-func (e *Engine) followExec(ctx context.Context, c *container, proc *process, group string, started func() error) (runtime.Exit, error) {
+// follow waits for the command's end, or brings it about when ctx ends.
+func (r *commands) follow(ctx context.Context, c *container, proc *process, group string, started func() error) (runtime.Exit, error) {
 	defer proc.fd.Close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -184,7 +193,7 @@ func (e *Engine) followExec(ctx context.Context, c *container, proc *process, gr
 	defer close(left)
 	go func() {
 		select {
-		case <-e.quit:
+		case <-r.quit:
 			cancel(runtime.ErrUnavailable)
 		case <-left:
 		}
@@ -196,14 +205,14 @@ func (e *Engine) followExec(ctx context.Context, c *container, proc *process, gr
 	killed := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(killed)
-		if kerr = e.cfg.Runner.EndExec(c.rec.Pod, c.rec.Container.ID, group); kerr != nil {
+		if kerr = r.runner.EndExec(c.rec.Pod, c.rec.Container.ID, group); kerr != nil {
 			proc.stop() // it does not die: nobody waits for it
 		}
 	})
 	exit, err := proc.wait()
-	e.reaper.gone(proc.pid)
+	r.reaper.gone(proc.pid)
 	if stop() {
-		return exit, errors.Join(err, e.cfg.Runner.LeaveExec(c.rec.Pod, c.rec.Container.ID, group))
+		return exit, errors.Join(err, r.runner.LeaveExec(c.rec.Pod, c.rec.Container.ID, group))
 	}
 	<-killed
 	return runtime.Exit{}, errors.Join(context.Cause(ctx), kerr)

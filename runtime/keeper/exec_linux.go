@@ -86,7 +86,7 @@ func (s *server) exec(ctx context.Context, c *net.UnixConn, q request, received 
 		defer cancel()
 		_, _ = c.Read(make([]byte, 1)) // ends when the brain has enough, or we close the connection
 	})
-	exit, err := s.e.exec(ctx, *q.Exec, files, func(tty *os.File) error {
+	exit, err := s.e.commands.run(ctx, *q.Exec, files, func(tty *os.File) error {
 		closeFiles(received) // the command has its own now
 		return begun(c, response{Proto: protoVersion}, tty)
 	})

@@ -17,7 +17,7 @@ func (e *Engine) Start(ctx context.Context, c runtime.Container) (runtime.Status
 	if err := runtime.CheckID("container", c.ID); err != nil {
 		return runtime.Status{}, err
 	}
-	return bounded(ctx, e, runtime.Late{What: runtime.Starting, PodUID: c.PodUID, Container: c.ID},
+	return bounded(ctx, e.works, runtime.Late{What: runtime.Starting, PodUID: c.PodUID, Container: c.ID},
 		func(ctx context.Context) (runtime.Status, error) {
 			return e.startOnce(ctx, c)
 		})
@@ -29,14 +29,12 @@ func (e *Engine) startOnce(ctx context.Context, c runtime.Container) (runtime.St
 		return runtime.Status{}, err
 	}
 	defer unlock()
-	e.mu.Lock()
-	old, exists := e.con[c.ID]
+	old, exists := e.held.container(c.ID)
 	var st runtime.Status
 	if exists {
-		st = copyStatus(old.rec.Status)
+		st = old.status()
 	}
-	pod, ok := e.pod[c.PodUID]
-	e.mu.Unlock()
+	pod, ok := e.held.pod(c.PodUID)
 	switch {
 	case exists && st.PodUID != c.PodUID:
 		return runtime.Status{}, fmt.Errorf("start container %s: the ID belongs to pod %s", c.ID, st.PodUID)
@@ -62,9 +60,8 @@ func (e *Engine) start(ctx context.Context, p runtime.Pod, spec runtime.Containe
 	if spec.TTY {
 		spec.Env = withTerm(spec.Env)
 	}
-	c := &container{dir: e.containerDir(spec.ID), done: make(chan struct{}), swept: make(chan struct{}), turn: make(chan struct{}, 1),
-		rec: containerRecord{Container: spec, Pod: p, Status: runtime.Status{ID: spec.ID, PodUID: spec.PodUID,
-			Name: spec.Name, Attempt: spec.Attempt, LogPath: spec.LogPath, Labels: spec.Labels, Resources: spec.Resources}}}
+	c := newContainer(e.containerDir(spec.ID), containerRecord{Container: spec, Pod: p, Status: runtime.Status{ID: spec.ID,
+		PodUID: spec.PodUID, Name: spec.Name, Attempt: spec.Attempt, LogPath: spec.LogPath, Labels: spec.Labels, Resources: spec.Resources}})
 	var child *childFiles
 	defer func() {
 		if err != nil {
@@ -79,7 +76,7 @@ func (e *Engine) start(ctx context.Context, p runtime.Pod, spec runtime.Containe
 		return runtime.Status{}, err
 	}
 	// Whoever finds this record without a start time knows that something half-made may be about.
-	if err := e.save(c); err != nil {
+	if err := c.save(); err != nil {
 		return runtime.Status{}, err
 	}
 	c.stdio, child, err = makeStdio(c.dir, spec, openLog(spec, e.budgets.of(spec), e.log), e.cfg.Park != nil)
@@ -100,7 +97,7 @@ func (e *Engine) start(ctx context.Context, p runtime.Pod, spec runtime.Containe
 		e.lot.add(parkName(spec.ID, nameTTY), c.stdio.files[nameTTY], false)
 	}
 	c.rec.Status.Phase, c.rec.Status.StartedAt = runtime.Running, time.Now()
-	if err := e.save(c); err != nil {
+	if err := c.save(); err != nil {
 		return runtime.Status{}, errors.Join(err, e.discard(c))
 	}
 	e.lot.add(parkName(spec.ID, namePid), c.proc.fd, false)
@@ -142,9 +139,7 @@ func (e *Engine) fork(ctx context.Context, c *container, child *childFiles) erro
 
 // enterBeside keeps the first process of another container of the pod from being reaped, while one enters its processes.
 func (e *Engine) enterBeside(c *container, id string) (leave func(), err error) {
-	e.mu.Lock()
-	target, ok := e.con[id]
-	e.mu.Unlock()
+	target, ok := e.held.container(id)
 	if !ok || target.rec.Container.PodUID != c.rec.Container.PodUID {
 		return nil, fmt.Errorf("enter the processes of container %s: %w", id, runtime.ErrNotFound)
 	}
@@ -167,20 +162,15 @@ func (e *Engine) discard(c *container) error {
 
 // follow makes the container known and waits for its end. With ended it has ended already, so.
 func (e *Engine) follow(c *container, ended *runtime.Exit) {
-	e.mu.Lock()
-	for _, s := range c.stdio.streams {
-		e.wg.Go(s.run)
-	}
-	e.con[c.rec.Container.ID] = c
-	e.changed(c.rec.Container.ID)
-	e.mu.Unlock()
+	c.run(&e.wg)
+	e.held.add(c)
 	e.wg.Go(func() {
 		if ended == nil {
 			if err := c.proc.ended(); err != nil { // told to stop
-				e.endStreams(c, leave)
+				c.endStreams(leave)
 				return
 			}
-			e.endEntering(c, runtime.ErrNotRunning)
+			e.commands.endEntering(c, runtime.ErrNotRunning)
 			c.entering.Lock()
 			x := c.proc.exit()
 			c.entering.Unlock()
@@ -206,34 +196,17 @@ func (e *Engine) finish(c *container, x runtime.Exit) {
 	} else if oom.Kills > 0 && x.Code != 0 {
 		x.OOMKilled, x.MemoryPeak, x.MemoryLimit = true, oom.Peak, oom.Limit
 	}
-	e.endStreams(c, finish)
+	c.endStreams(finish)
 	e.unpark(c)
 	c.stdio.close()
 	if err := writeJSON(filepath.Join(c.dir, "exit.json"), x); err != nil {
 		log.Error("the exit of a container could not be recorded; a restarted keeper will not know it", "err", err)
 	}
-	e.mu.Lock()
-	if c.proc != nil {
-		_ = c.proc.fd.Close()
-	}
-	c.rec.Status.Phase, c.rec.Status.Exit = runtime.Exited, &x
-	close(c.done)
-	e.changed(id)
-	e.mu.Unlock()
+	c.exited(x)
+	e.held.changed(id)
 	// Its cgroup pins memory. Should this fail, Remove tries again and reports it.
 	if err := e.cfg.Runner.Unmake(c.dir, c.rec.Pod, id); err != nil {
 		log.Warn("something of an ended container is left until it is removed", "err", err)
-	}
-}
-
-// endStreams tells every stream of a container to stop; there will be no new ones.
-func (e *Engine) endStreams(c *container, what int32) {
-	e.mu.Lock()
-	c.sealed = true
-	streams := c.stdio.streams
-	e.mu.Unlock()
-	for _, s := range streams {
-		s.tell(what)
 	}
 }
 
@@ -241,23 +214,18 @@ func (e *Engine) endStreams(c *container, what int32) {
 // opened by name, or was opened anew.
 func (e *Engine) takeBack(name string, f *os.File) {
 	id, kind, _ := strings.Cut(name, "/")
-	e.mu.Lock()
-	c, ok := e.con[id]
-	if !ok || kind != nameTTY || !c.rec.Container.TTY || c.sealed || c.stdio == nil || c.stdio.files[nameTTY] != nil {
-		e.mu.Unlock()
+	c, ok := e.held.container(id)
+	if !ok || kind != nameTTY {
 		return
 	}
-	master, err := dupFile(f)
-	if err == nil {
-		c.stdio.addTTY(master)
-		e.wg.Go(c.stdio.streams[0].run)
-	}
-	e.mu.Unlock()
+	master, err := c.takeTTY(f, &e.wg)
 	if err != nil {
 		e.log.Warn("a terminal could not be taken back", "container", id, "err", err)
 		return
 	}
-	e.lot.add(name, master, false)
+	if master != nil {
+		e.lot.add(name, master, false)
+	}
 }
 
 // unpark takes all files of a container out of the parking lots.
@@ -265,8 +233,4 @@ func (e *Engine) unpark(c *container) {
 	for _, name := range allNames {
 		e.lot.remove(parkName(c.rec.Container.ID, name))
 	}
-}
-
-func (e *Engine) save(c *container) error {
-	return writeJSON(filepath.Join(c.dir, "container.json"), c.rec)
 }

@@ -12,7 +12,7 @@ var _ runtime.Limiter = (*Engine)(nil)
 
 // Limit implements runtime.Limiter. It records the limit, so that a restarted brain or keeper knows it.
 func (e *Engine) Limit(ctx context.Context, at runtime.Place, r runtime.Resources) error {
-	end, err := e.begin()
+	end, err := e.works.begin()
 	if err != nil {
 		return err
 	}
@@ -35,9 +35,7 @@ func (e *Engine) limitPod(ctx context.Context, uid string, r runtime.Resources) 
 		return err
 	}
 	defer unlock()
-	e.mu.Lock()
-	rec, ok := e.pod[uid]
-	e.mu.Unlock()
+	rec, ok := e.held.pod(uid)
 	if !ok {
 		return fmt.Errorf("limit pod %s: %w", uid, runtime.ErrNotFound)
 	}
@@ -48,16 +46,12 @@ func (e *Engine) limitPod(ctx context.Context, uid string, r runtime.Resources) 
 	if err := writeJSON(filepath.Join(e.podDir(uid), "pod.json"), rec); err != nil {
 		return fmt.Errorf("limit pod %s: %w", uid, err)
 	}
-	e.mu.Lock()
-	e.pod[uid] = rec
-	e.mu.Unlock()
+	e.held.setPod(uid, rec)
 	return nil
 }
 
 func (e *Engine) limitContainer(ctx context.Context, id string, r runtime.Resources) error {
-	e.mu.Lock()
-	c, ok := e.con[id]
-	e.mu.Unlock()
+	c, ok := e.held.container(id)
 	if !ok {
 		return fmt.Errorf("limit container %s: %w", id, runtime.ErrNotFound)
 	}
@@ -75,11 +69,8 @@ func (e *Engine) limitContainer(ctx context.Context, id string, r runtime.Resour
 		}
 		return fmt.Errorf("limit container %s: %w", id, err)
 	}
-	e.mu.Lock()
-	c.rec.Status.Resources = c.rec.Status.Resources.With(r)
-	rec := c.rec
-	e.changed(id)
-	e.mu.Unlock()
+	rec := c.limited(r)
+	e.held.changed(id)
 	if err := writeJSON(filepath.Join(c.dir, "container.json"), rec); err != nil {
 		return fmt.Errorf("limit container %s: %w", id, err)
 	}

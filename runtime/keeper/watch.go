@@ -3,62 +3,22 @@ package keeper
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 
 	"ledge/runtime"
 )
 
-// watcher is one caller of Watch: the containers that changed since it was last told. States that follow each
-// other faster than it listens are told as one, the last.
-type watcher struct {
-	dirty map[string]bool
-	wake  chan struct{}
-}
-
-// changed is called with e.mu held.
-func (e *Engine) changed(id string) {
-	for w := range e.watch {
-		w.dirty[id] = true
-		select {
-		case w.wake <- struct{}{}:
-		default:
-		}
-	}
-}
-
 // Watch implements runtime.Engine.
 func (e *Engine) Watch(ctx context.Context, fn func(runtime.Status)) error {
-	end, err := e.begin()
+	end, err := e.works.begin()
 	if err != nil {
 		return err
 	}
 	defer end()
-	w := &watcher{dirty: map[string]bool{}, wake: make(chan struct{}, 1)}
-	e.mu.Lock()
-	for id := range e.con {
-		w.dirty[id] = true
-	}
-	e.watch[w] = true
-	e.mu.Unlock()
-	defer func() {
-		e.mu.Lock()
-		delete(e.watch, w)
-		e.mu.Unlock()
-	}()
+	w := e.held.join()
+	defer e.held.leave(w)
 	for {
-		e.mu.Lock()
-		ids := slices.Sorted(maps.Keys(w.dirty))
-		w.dirty = map[string]bool{}
-		var list []runtime.Status
-		for _, id := range ids {
-			if c, ok := e.con[id]; ok {
-				list = append(list, copyStatus(c.rec.Status))
-			}
-		}
-		e.mu.Unlock()
-		for _, st := range list {
+		for _, st := range e.held.news(w) {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
