@@ -99,7 +99,7 @@ func RestoreDir(ctx context.Context, dir, backup string, check func(context.Cont
 		return wrap("restore", err)
 	}
 	defer lock.Close()
-	o := &opener{Store: &Store{cfg: cfg}}
+	o := &opener{Store: newStore(cfg, lock)}
 	if _, err := o.keepEvidence(); err != nil {
 		return wrap("restore", err)
 	}
@@ -107,10 +107,10 @@ func RestoreDir(ctx context.Context, dir, backup string, check func(context.Cont
 		return wrap("restore", err)
 	}
 	// The log would lead away from the backup again.
-	if err := os.RemoveAll(o.path(redoDir)); err != nil {
+	if err := os.RemoveAll(o.cfg.path(redoDir)); err != nil {
 		return wrap("restore", err)
 	}
-	return wrap("restore", errors.Join(durable.SyncDir(dir), copyFile(durable.Disk{}, backup, o.path(dbName))))
+	return wrap("restore", errors.Join(durable.SyncDir(dir), copyFile(durable.Disk{}, backup, o.cfg.path(dbName))))
 }
 
 // copyFile copies so that after a power cut the target is whole or as it was.

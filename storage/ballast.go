@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -27,33 +29,64 @@ const (
 // full says that a disk has no space left, for files or for what is in them.
 func full(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
 
-// withBallast calls fn, and again with a piece of the ballast less for as long as the disk is full. fn must leave everything as it
+// ballast is that of one store.
+type ballast struct {
+	dir    string
+	broken func() bool // the store: nothing is tried again then
+	light  atomic.Bool // it is not known to be whole
+}
+
+// with calls fn, and again with a piece of the ballast less for as long as the disk is full. fn must leave everything as it
 // was when it fails so.
-func (s *Store) withBallast(fn func() error) error {
+func (b *ballast) with(fn func() error) error {
 	for {
 		err := fn()
-		if !full(err) || s.failure() != nil || !s.throwOff(err) {
+		if !full(err) || b.broken() || !b.throwOff(err) {
 			return err
 		}
 	}
 }
 
 // throwOff removes one piece; false: there is none.
-func (s *Store) throwOff(why error) bool {
-	pieces, err := os.ReadDir(s.path(ballastDir))
+func (b *ballast) throwOff(why error) bool {
+	pieces, err := os.ReadDir(b.dir)
 	if err != nil || len(pieces) == 0 {
 		return false
 	}
-	if err := os.Remove(s.path(ballastDir, pieces[len(pieces)-1].Name())); err != nil {
+	if err := os.Remove(filepath.Join(b.dir, pieces[len(pieces)-1].Name())); err != nil {
 		return false
 	}
-	s.light.Store(true)
+	b.light.Store(true)
 	slog.Warn("the disk is full; the store lives on what it has kept for this", "pieces", len(pieces)-1, "bytes", (len(pieces)-1)*ballastPiece,
 		"cause", why)
 	return true
 }
 
-// takeIn makes the ballast whole when there is space for it again.
+// takeIn makes it whole when there is space for it again.
+func (b *ballast) takeIn() error {
+	if !b.light.Load() {
+		return nil
+	}
+	if err := os.MkdirAll(b.dir, 0o700); err != nil {
+		return fmt.Errorf("keep space for a full disk: %w", err)
+	}
+	for i := range ballastPieces {
+		path := filepath.Join(b.dir, strconv.Itoa(10+i))
+		if there, err := exists(path); err != nil || there {
+			continue
+		}
+		if ample, err := ample(b.dir); err != nil || !ample {
+			return err
+		}
+		if err := reserveFile(path, ballastPiece); err != nil {
+			return fmt.Errorf("keep space for a full disk: %w", errors.Join(err, removeIfThere(path)))
+		}
+	}
+	b.light.Store(false)
+	return nil
+}
+
+// takeIn has the disk keep the space that the store may need, when there is some again.
 func (s *Store) takeIn() error {
 	if s.cfg.NoSync { // a simulation has no card to fill
 		return nil
@@ -61,27 +94,7 @@ func (s *Store) takeIn() error {
 	if err := s.fillHoles(); err != nil {
 		return fmt.Errorf("keep space in %s: %w", dbName, err)
 	}
-	if !s.light.Load() {
-		return nil
-	}
-	dir := s.path(ballastDir)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("keep space for a full disk: %w", err)
-	}
-	for i := range ballastPieces {
-		path := s.path(ballastDir, strconv.Itoa(10+i))
-		if there, err := exists(path); err != nil || there {
-			continue
-		}
-		if ample, err := ample(dir); err != nil || !ample {
-			return err
-		}
-		if err := reserveFile(path, ballastPiece); err != nil {
-			return fmt.Errorf("keep space for a full disk: %w", errors.Join(err, removeIfThere(path)))
-		}
-	}
-	s.light.Store(false)
-	return nil
+	return s.ballast.takeIn()
 }
 
 // ample says whether the disk of a directory has so much space that the ballast is a small part of it.
@@ -98,7 +111,7 @@ func ample(dir string) (bool, error) {
 // is written for the first time takes space, and a full disk could not even hold a deletion.
 func (s *Store) fillHoles() error {
 	var st unix.Stat_t
-	if err := unix.Stat(s.path(dbName), &st); err != nil || st.Blocks*512 >= st.Size {
+	if err := unix.Stat(s.cfg.path(dbName), &st); err != nil || st.Blocks*512 >= st.Size {
 		return err
 	}
 	if ample, err := ample(s.cfg.Dir); err != nil || !ample {

@@ -50,7 +50,7 @@ func fill(t *testing.T, dir string, bytes bool) (undo func()) {
 }
 
 func pieces(s *Store) int {
-	list, err := os.ReadDir(s.path(ballastDir))
+	list, err := os.ReadDir(s.cfg.path(ballastDir))
 	if err != nil {
 		return -1
 	}
@@ -91,7 +91,7 @@ func TestBallast(t *testing.T) {
 				}
 			}
 			write()
-			s.ceiling = s.Revision() // the next write needs a new file
+			s.ceiling.at = s.Revision() // the next write needs a new file
 			write()
 			if n := pieces(s); n <= 0 || n == ballastPieces {
 				t.Errorf("%d pieces are left", n)
@@ -105,14 +105,14 @@ func TestBallast(t *testing.T) {
 			if s, err = Open(t.Context(), cfg); err != nil { // the brain has been started again
 				t.Fatal(err)
 			}
-			s.ceiling = s.Revision()
+			s.ceiling.at = s.Revision()
 			write()
 			for i := range acknowledged {
 				if name := "c" + strconv.Itoa(i); value(t, s, name) != strings.Repeat(name, 1000) {
 					t.Errorf("%s is lost", name)
 				}
 			}
-			if err := s.failure(); err != nil {
+			if err := s.condition.failure(); err != nil {
 				t.Error(err)
 			}
 			undo()
@@ -127,21 +127,21 @@ func TestBallast(t *testing.T) {
 func TestBallastIsSpent(t *testing.T) {
 	s := open(t, t.TempDir())
 	n := 0
-	err := s.withBallast(func() error {
+	err := s.ballast.with(func() error {
 		n++
 		return fmt.Errorf("write: %w", unix.ENOSPC)
 	})
-	if !errors.Is(err, unix.ENOSPC) || n != 1+ballastPieces || pieces(s) != 0 || !s.light.Load() {
+	if !errors.Is(err, unix.ENOSPC) || n != 1+ballastPieces || pieces(s) != 0 || !s.ballast.light.Load() {
 		t.Errorf("tried %d times, %d pieces left, %v", n, pieces(s), err)
 	}
-	if err := s.withBallast(func() error { return unix.EIO }); !errors.Is(err, unix.EIO) || pieces(s) != 0 {
+	if err := s.ballast.with(func() error { return unix.EIO }); !errors.Is(err, unix.EIO) || pieces(s) != 0 {
 		t.Errorf("%v", err)
 	}
 	if err := s.takeIn(); err != nil || pieces(s) != ballastPieces {
 		t.Errorf("%d pieces, %v", pieces(s), err)
 	}
-	s.fail(unix.ENOSPC) // a sync has failed: no space makes that good
-	if err := s.withBallast(func() error { return unix.ENOSPC }); err == nil || pieces(s) != ballastPieces {
+	s.condition.fail(unix.ENOSPC) // a sync has failed: no space makes that good
+	if err := s.ballast.with(func() error { return unix.ENOSPC }); err == nil || pieces(s) != ballastPieces {
 		t.Errorf("%v, %d pieces", err, pieces(s))
 	}
 }

@@ -17,7 +17,8 @@ func (s *Store) commit(tx *Tx) error {
 	if len(tx.staged) == 0 && !tx.durable {
 		return nil
 	}
-	if err := s.raiseCeiling(tx.rev); err != nil {
+	if err := s.ceiling.raise(tx.rev); err != nil {
+		s.condition.note(err)
 		return err
 	}
 	lazy, now := s.lazyCopy(), time.Now()
@@ -50,7 +51,7 @@ func (s *Store) commit(tx *Tx) error {
 
 // publish lets the world see a transaction that is true. The caller holds mu.
 func (s *Store) publish(tx *Tx, lazy map[string]lazyWrite) {
-	s.heard(tx)
+	s.condition.heard(tx)
 	s.lazy = lazy
 	if tx.durable && told(lazy) {
 		select {
@@ -58,21 +59,14 @@ func (s *Store) publish(tx *Tx, lazy map[string]lazyWrite) {
 		default: // known
 		}
 	}
-	s.weighed(tx)
-	s.changed = s.changed || tx.durable && len(tx.staged) > 0
+	s.held.add(tx.grown)
+	if tx.durable && len(tx.staged) > 0 {
+		s.copies.changed.Store(true)
+	}
 	if len(tx.changes) > 0 {
 		s.ring.publish(tx.changes) // before rev: what a revision counts can be watched
 	}
 	s.rev.Store(tx.rev)
-}
-
-// heard takes keys that were written anew out of quarantine.
-func (s *Store) heard(tx *Tx) {
-	s.ill.Lock()
-	defer s.ill.Unlock()
-	for slot := range tx.staged {
-		delete(s.quarantined, slot)
-	}
 }
 
 // grows tells a transaction that needs space from one that only makes some, or leads to that.
@@ -116,7 +110,7 @@ const reserve = 8
 
 // write is writeOnce, with what the ballast has when the disk is full. The caller holds writing.
 func (s *Store) write(grows bool, fn func(*writer) error, then func()) error {
-	return s.withBallast(func() error { return s.writeOnce(grows, fn, then) })
+	return s.ballast.with(func() error { return s.writeOnce(grows, fn, then) })
 }
 
 // writeOnce is one bbolt transaction: fn, the tally, the ceiling, commit, the log, and then, for all readers at once, what follows
@@ -128,27 +122,27 @@ func (s *Store) writeOnce(grows bool, fn func(*writer) error, then func()) (err 
 	}
 	defer func() {
 		s.settle(err == nil, then)
-		s.note(err)
+		s.condition.note(err)
 	}()
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		// No rollback: bbolt's would walk the damaged tree on a goroutine of its own, where nobody catches.
 		if p := recover(); p != nil {
 			s.wedged = true
-			s.fail(fmt.Errorf("%w: %v", ErrDamaged, p))
-			err = s.writable()
+			s.condition.fail(fmt.Errorf("%w: %v", ErrDamaged, p))
+			err = s.condition.writable()
 		}
 	}()
 	b, err := s.db.Begin(true)
 	if err != nil {
-		return fmt.Errorf("write %s: %w", s.path(dbName), err)
+		return fmt.Errorf("write %s: %w", s.cfg.path(dbName), err)
 	}
 	w, err := newWriter(b)
 	if err == nil {
 		err = fn(w)
 	}
 	if err == nil {
-		err = w.finish(s.ceiling, s.log.at())
+		err = w.finish(s.ceiling.at, s.log.at())
 	}
 	if err != nil {
 		return errors.Join(s.explain(err), b.Rollback())
@@ -178,7 +172,7 @@ func (s *Store) settle(ok bool, then func()) {
 		err = errors.New("a commit that failed is on disk all the same")
 	}
 	if err != nil {
-		s.fail(err)
+		s.condition.fail(err)
 	}
 	s.txid = id
 	if ok && then != nil {
@@ -202,12 +196,12 @@ func (s *Store) explain(err error) error {
 	case err == nil:
 		return nil
 	case full(err) && errors.As(err, &perr) && perr.Op == "write":
-		return fmt.Errorf("write %s: the disk is full; free some space there: %w", s.path(dbName), err)
+		return fmt.Errorf("write %s: the disk is full; free some space there: %w", s.cfg.path(dbName), err)
 	case errors.Is(err, berrors.ErrMaxSizeReached):
-		return fmt.Errorf("write %s: %w of %d MiB; delete objects: %w", s.path(dbName), ErrFull, s.cfg.MaxSize>>20, err)
+		return fmt.Errorf("write %s: %w of %d MiB; delete objects: %w", s.cfg.path(dbName), ErrFull, s.cfg.MaxSize>>20, err)
 	case errors.Is(err, berrors.ErrKeyTooLarge), errors.Is(err, berrors.ErrValueTooLarge), errors.Is(err, berrors.ErrKeyRequired):
-		return fmt.Errorf("write %s: %w", s.path(dbName), err)
+		return fmt.Errorf("write %s: %w", s.cfg.path(dbName), err)
 	}
-	s.fail(fmt.Errorf("write %s: %w", s.path(dbName), err))
-	return s.writable()
+	s.condition.fail(fmt.Errorf("write %s: %w", s.cfg.path(dbName), err))
+	return s.condition.writable()
 }

@@ -14,22 +14,23 @@ const (
 	compactShare = 4 // a quarter
 )
 
-func (s *Store) airy() bool {
-	st, size := s.db.Stats(), usedSize(s.db)
-	free := int64(st.FreePageN+st.PendingPageN) * int64(s.db.Info().PageSize)
+// mostlyAir says whether much of a file is free.
+func mostlyAir(db *bolt.DB) bool {
+	st, size := db.Stats(), usedSize(db)
+	free := int64(st.FreePageN+st.PendingPageN) * int64(db.Info().PageSize)
 	return size >= compactFrom && free >= size/compactShare
 }
 
 func (o *opener) compact() error {
-	if !o.airy() {
+	if !mostlyAir(o.db) {
 		return nil
 	}
-	size, tmp := usedSize(o.db), o.path(dbName+tempSuffix)
-	if err := o.compactTo(tmp); err != nil { // it is only housekeeping, and a full disk has no space for it
+	size, tmp := usedSize(o.db), o.cfg.path(dbName+tempSuffix)
+	if err := o.cfg.compact(o.db, tmp); err != nil { // it is only housekeeping, and a full disk has no space for it
 		slog.Warn("could not compact the store", "err", err)
 		return removeIfThere(tmp)
 	}
-	db, path := o.db, o.path(dbName)
+	db, path := o.db, o.cfg.path(dbName)
 	o.db = nil
 	err := db.Close()
 	if err == nil {
@@ -44,12 +45,13 @@ func (o *opener) compact() error {
 	return err
 }
 
-func (s *Store) compactTo(tmp string) error {
-	dst, _, err := s.cfg.openFile(tmp)
+// compact writes what is in use of a file to another.
+func (c Config) compact(db *bolt.DB, tmp string) error {
+	dst, _, err := c.openFile(tmp)
 	if err != nil {
 		return err
 	}
-	err = bolt.Compact(dst, s.db, 1<<20)
+	err = bolt.Compact(dst, db, 1<<20)
 	if err == nil {
 		err = dst.Sync()
 	}
@@ -79,12 +81,12 @@ func (s *Store) Compact() (freed int64, err error) {
 func (s *Store) swapCompacted() (old *bolt.DB, freed int64, err error) {
 	s.lockAlone()
 	defer s.writing.Unlock()
-	if s.isClosed() || s.failure() != nil || !s.airy() {
+	if s.isClosed() || s.condition.failure() != nil || !mostlyAir(s.db) {
 		return nil, 0, nil
 	}
-	size, tmp := usedSize(s.db), s.path(dbName+tempSuffix)
-	err = s.withBallast(func() error {
-		if err := s.compactTo(tmp); err != nil {
+	size, tmp := usedSize(s.db), s.cfg.path(dbName+tempSuffix)
+	err = s.ballast.with(func() error {
+		if err := s.cfg.compact(s.db, tmp); err != nil {
 			return errors.Join(err, removeIfThere(tmp))
 		}
 		return nil
@@ -98,7 +100,7 @@ func (s *Store) swapCompacted() (old *bolt.DB, freed int64, err error) {
 	}
 	id, err := dbTxID(db)
 	if err == nil {
-		err = s.cfg.disk().Move(tmp, s.path(dbName))
+		err = s.cfg.disk().Move(tmp, s.cfg.path(dbName))
 	}
 	if err != nil {
 		return nil, 0, errors.Join(err, db.Close(), removeIfThere(tmp))

@@ -318,13 +318,13 @@ func TestShortLives(t *testing.T) {
 	abandon(s)
 	edit("2")
 	s = mustOpen(t, dir)
-	if !s.changed {
+	if !s.copies.changed.Load() {
 		t.Fatal("what the last life wrote is not seen as changed")
 	}
 	if err := errors.Join(s.Snapshot(t.Context()), s.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if s = mustOpen(t, dir); s.changed {
+	if s = mustOpen(t, dir); s.copies.changed.Load() {
 		t.Fatal("an unchanged store asks for a snapshot")
 	}
 }
@@ -427,11 +427,11 @@ func TestDiskErrorBreaksTheStore(t *testing.T) {
 func TestFailedSyncIsNeverTriedAgain(t *testing.T) {
 	s := open(t, t.TempDir())
 	err := s.explain(&os.PathError{Op: "write", Path: "x", Err: unix.ENOSPC})
-	if !errors.Is(err, unix.ENOSPC) || errors.Is(err, ErrBroken) || s.writable() != nil {
+	if !errors.Is(err, unix.ENOSPC) || errors.Is(err, ErrBroken) || s.condition.writable() != nil {
 		t.Fatal(err)
 	}
 	err = s.explain(unix.ENOSPC) // as fdatasync gives it
-	if !errors.Is(err, ErrBroken) || !errors.Is(s.writable(), unix.ENOSPC) {
+	if !errors.Is(err, ErrBroken) || !errors.Is(s.condition.writable(), unix.ENOSPC) {
 		t.Fatal(err)
 	}
 }

@@ -75,7 +75,7 @@ func (s *Store) Update(fn func(*Tx) error) error {
 func (s *Store) join(fn func(*Tx) error) (*group, error) {
 	s.queue()
 	defer s.pass()
-	if err := s.writable(); err != nil {
+	if err := s.condition.writable(); err != nil {
 		return nil, err
 	}
 	if s.open == nil {
@@ -118,7 +118,7 @@ func (s *Store) attempt(fn func(*Tx) error, before *Tx) (tx *Tx, err error) {
 func (s *Store) updateAlone(fn func(*Tx) error) error {
 	s.lockAlone()
 	defer s.writing.Unlock()
-	if err := s.writable(); err != nil {
+	if err := s.condition.writable(); err != nil {
 		return err
 	}
 	tx, err := s.attempt(fn, nil)

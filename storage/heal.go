@@ -25,7 +25,7 @@ func (o *opener) heal(ctx context.Context) error {
 		return err
 	}
 	findInLog(o.segments, bad)
-	snaps, err := o.snapshots()
+	snaps, err := o.copies.list()
 	if err != nil {
 		return err
 	}
@@ -54,17 +54,17 @@ func (o *opener) heal(ctx context.Context) error {
 	for _, v := range bad {
 		slot := string(v.bucket) + "\x00" + string(v.key)
 		if v.good == nil || err != nil {
-			o.quarantine(slot)
+			o.condition.quarantine(slot)
 			continue
 		}
 		slog.Warn("a damaged value was put back from a snapshot", "value", spoken(slot))
-		o.health.Repaired = append(o.health.Repaired, spoken(slot))
+		o.condition.health.Repaired = append(o.condition.health.Repaired, spoken(slot))
 	}
 	return nil
 }
 
 func (o *opener) badValues() (bad []*badValue, err error) {
-	defer o.guard(&err)()
+	defer o.condition.guard(&err)()
 	err = o.db.View(func(tx *bolt.Tx) error {
 		return eachValue(tx, func(bucket, key, raw []byte) error {
 			if _, err := unseal(bucket, key, raw); err != nil {

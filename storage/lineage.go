@@ -22,8 +22,9 @@ func (s *Store) LogDeleted(kind *api.Kind, namespace, name string) bool {
 
 // takeLineage reads the name of the lineage, and gives a new one where it was broken.
 func (o *opener) takeLineage() error {
-	broken := o.health.Restored != "" && !o.health.Complete || o.health.LogMissing || len(o.quarantined) > 0
-	data, err := os.ReadFile(o.path(lineageName))
+	c := o.condition
+	broken := c.health.Restored != "" && !c.health.Complete || c.health.LogMissing || len(c.quarantined) > 0
+	data, err := os.ReadFile(o.cfg.path(lineageName))
 	if err == nil && len(data) > 0 && !broken {
 		o.lineage = string(data)
 		return nil
@@ -35,12 +36,12 @@ func (o *opener) takeLineage() error {
 		o.readDeletions()
 	}
 	o.lineage = rand.Text()
-	return o.withBallast(func() error { return o.cfg.disk().Replace(o.path(lineageName), []byte(o.lineage), 0o600) })
+	return o.ballast.with(func() error { return o.cfg.disk().Replace(o.cfg.path(lineageName), []byte(o.lineage), 0o600) })
 }
 
 // breakLine has the next opening begin another.
 func (o *opener) breakLine() error {
-	if err := removeIfThere(o.path(lineageName)); err != nil {
+	if err := removeIfThere(o.cfg.path(lineageName)); err != nil {
 		return err
 	}
 	return o.cfg.disk().SyncDir(o.cfg.Dir)

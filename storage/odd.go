@@ -71,7 +71,7 @@ func (o *opener) sort() error {
 		return err
 	}
 	for _, dir := range []string{redoDir, snapshotDir} {
-		entries, err := os.ReadDir(o.path(dir))
+		entries, err := os.ReadDir(o.cfg.path(dir))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

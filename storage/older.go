@@ -18,7 +18,7 @@ var errOlder = fmt.Errorf("%w: it is older than its newest snapshot, and there i
 // cannot be told whether the newest writes are in it, and that is said. A backup that was put there on purpose has no lineage, and is
 // younger from now on than all there is.
 func (o *opener) compare(ctx context.Context) error {
-	if len(o.segments) > 0 || o.health.Restored != "" || o.health.Made {
+	if len(o.segments) > 0 || o.condition.health.Restored != "" || o.condition.health.Made {
 		return nil
 	}
 	newest, err := o.newestCount()
@@ -29,7 +29,7 @@ func (o *opener) compare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	meant, err := exists(o.path(lineageName))
+	meant, err := exists(o.cfg.path(lineageName))
 	switch meant = !meant; {
 	case err != nil:
 		return err
@@ -52,14 +52,14 @@ func (o *opener) compare(ctx context.Context) error {
 	if sure && own < newest {
 		return o.replace(ctx, errOlder)
 	}
-	o.health.LogMissing = true
-	slog.Error("the log beside the store is missing: whether the newest writes are in the store cannot be told", "dir", o.path(redoDir))
+	o.condition.health.LogMissing = true
+	slog.Error("the log beside the store is missing: whether the newest writes are in the store cannot be told", "dir", o.cfg.path(redoDir))
 	return nil
 }
 
 // newestCount is that of the newest snapshot; 0: there is none, or it does not say.
 func (o *opener) newestCount() (n uint64, err error) {
-	snaps, err := o.snapshots()
+	snaps, err := o.copies.list()
 	if err != nil || len(snaps) == 0 {
 		return 0, err
 	}

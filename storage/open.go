@@ -64,16 +64,13 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open store: %w", err)
 	}
-	s := &Store{cfg: cfg, lock: lock, lazy: map[string]lazyWrite{}, left: make(chan struct{}, 1),
-		quarantined: map[string]bool{}, failed: make(chan struct{})}
-	s.settled.L = &s.mu
-	s.light.Store(true)
+	s := newStore(cfg, lock)
 	o := &opener{Store: s}
 	if err := o.run(ctx); err != nil {
 		if s.db != nil {
 			err = errors.Join(err, s.closeFile(), s.log.close())
 		}
-		if s.health.Made {
+		if s.condition.health.Made {
 			err = errors.Join(err, cfg.unmake(before))
 		}
 		return nil, errors.Join(fmt.Errorf("open store %s: %w", cfg.Dir, err), lock.Close())
@@ -156,7 +153,7 @@ func (o *opener) run(ctx context.Context) error {
 
 // sweepTemp removes what an interrupted write left.
 func (o *opener) sweepTemp() error {
-	for _, dir := range []string{o.path(), o.path(snapshotDir), o.path(damagedDir), o.path(redoDir)} {
+	for _, dir := range []string{o.cfg.path(), o.cfg.path(snapshotDir), o.cfg.path(damagedDir), o.cfg.path(redoDir)} {
 		entries, err := os.ReadDir(dir)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
@@ -174,9 +171,9 @@ func (o *opener) sweepTemp() error {
 
 // takeCleanMark reads and removes the mark of a clean shutdown, durably: it must not come back after a power cut.
 func (o *opener) takeCleanMark() error {
-	err := os.Remove(o.path(cleanName))
+	err := os.Remove(o.cfg.path(cleanName))
 	if errors.Is(err, os.ErrNotExist) {
-		o.health.Unclean = true
+		o.condition.health.Unclean = true
 		return nil
 	}
 	if err != nil {
@@ -187,18 +184,18 @@ func (o *opener) takeCleanMark() error {
 
 // provide makes sure that there is a sound file: the existing one, a snapshot, or on a new board an empty one.
 func (o *opener) provide(ctx context.Context) error {
-	marked, err := exists(o.path(provisionedName))
+	marked, err := exists(o.cfg.path(provisionedName))
 	if err != nil {
 		return err
 	}
-	snaps, err := o.snapshots()
+	snaps, err := o.copies.list()
 	if err != nil {
 		return err
 	}
-	st, err := os.Stat(o.path(dbName))
+	st, err := os.Stat(o.cfg.path(dbName))
 	switch {
 	case errors.Is(err, os.ErrNotExist) && !marked && !o.odd && len(snaps) == 0:
-		o.health.Made = true
+		o.condition.health.Made = true
 		return o.create()
 	case errors.Is(err, os.ErrNotExist):
 		return o.restore(ctx, errors.New("state.db is missing although this board had one"))
@@ -207,7 +204,7 @@ func (o *opener) provide(ctx context.Context) error {
 	case st.Size() == 0: // bbolt would take it for a new store
 		return o.restore(ctx, errors.New("state.db is empty"))
 	}
-	err = o.cfg.Check(ctx, o.path(dbName))
+	err = o.cfg.Check(ctx, o.cfg.path(dbName))
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
@@ -227,7 +224,7 @@ func (o *opener) provide(ctx context.Context) error {
 // create makes the first file aside and puts it in place whole: bbolt does not survive a power cut in the middle
 // of its own first initialisation.
 func (o *opener) create() error {
-	tmp := o.path(dbName + tempSuffix)
+	tmp := o.cfg.path(dbName + tempSuffix)
 	db, _, err := o.cfg.openFile(tmp)
 	if err != nil {
 		return fmt.Errorf("make %s: %w", dbName, err)
@@ -240,15 +237,15 @@ func (o *opener) create() error {
 		err = cerr
 	}
 	if err == nil {
-		err = o.writeCeiling(0)
+		err = o.ceiling.write(0)
 	}
 	if err == nil {
-		err = o.cfg.disk().Move(tmp, o.path(dbName))
+		err = o.cfg.disk().Move(tmp, o.cfg.path(dbName))
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("make %s: %w", dbName, err), removeIfThere(tmp))
 	}
-	return o.cfg.disk().Replace(o.path(cleanName), nil, 0o600)
+	return o.cfg.disk().Replace(o.cfg.path(cleanName), nil, 0o600)
 }
 
 func (o *opener) initialise(tx *bolt.Tx) error {
@@ -269,16 +266,18 @@ func (o *opener) initialise(tx *bolt.Tx) error {
 
 // mark says that this directory has had a store, and which: without a file it is restored then, never made anew.
 func (o *opener) mark() error {
-	if there, err := exists(o.path(provisionedName)); err != nil || there {
+	if there, err := exists(o.cfg.path(provisionedName)); err != nil || there {
 		return err
 	}
-	return o.withBallast(func() error { return o.cfg.disk().Replace(o.path(provisionedName), []byte("store "+o.id+"\n"), 0o600) })
+	return o.ballast.with(func() error {
+		return o.cfg.disk().Replace(o.cfg.path(provisionedName), []byte("store "+o.id+"\n"), 0o600)
+	})
 }
 
 // open opens the sound file and compacts it if it is mostly air.
 func (o *opener) open() error {
 	var err error
-	if o.db, o.file, err = o.cfg.openFile(o.path(dbName)); err != nil {
+	if o.db, o.file, err = o.cfg.openFile(o.cfg.path(dbName)); err != nil {
 		return err
 	}
 	if err := o.compact(); err != nil {
@@ -305,22 +304,22 @@ func (o *opener) restore(ctx context.Context, why error) error {
 	if err != nil {
 		return err
 	}
-	err = copyFile(o.cfg.disk(), snap, o.path(dbName))
+	err = copyFile(o.cfg.disk(), snap, o.cfg.path(dbName))
 	if errors.Is(err, unix.ENOSPC) { // a full disk must not keep a board down
-		err = o.cfg.disk().Move(snap, o.path(dbName))
+		err = o.cfg.disk().Move(snap, o.cfg.path(dbName))
 	}
 	if err != nil {
 		return fmt.Errorf("restore %s: %w", snap, err)
 	}
 	slog.Error("the store was damaged and replaced by its newest snapshot", "cause", why, "snapshot", snap, "kept", kept)
-	o.health.Damaged, o.health.Restored = kept, snap
+	o.condition.health.Damaged, o.condition.health.Restored = kept, snap
 	return nil
 }
 
 // soundSnapshot is the newest snapshot that passes its check, or failing that one with single bad values; "" when
 // there is none.
 func (o *opener) soundSnapshot(ctx context.Context) (string, error) {
-	snaps, err := o.snapshots()
+	snaps, err := o.copies.list()
 	if err != nil {
 		return "", err
 	}
@@ -346,18 +345,18 @@ func (o *opener) soundSnapshot(ctx context.Context) (string, error) {
 // keepEvidence gives a bad file a second name; the last two are kept. The file keeps its own name until another file
 // is renamed over it, so that there is always one.
 func (o *opener) keepEvidence() (string, error) {
-	there, err := exists(o.path(dbName))
+	there, err := exists(o.cfg.path(dbName))
 	if err != nil || !there {
 		return "", err
 	}
-	if err := os.MkdirAll(o.path(damagedDir), 0o700); err != nil {
+	if err := os.MkdirAll(o.cfg.path(damagedDir), 0o700); err != nil {
 		return "", err
 	}
-	newest, second := o.path(damagedDir, "newest.db"), o.path(damagedDir, "second.db")
+	newest, second := o.cfg.path(damagedDir, "newest.db"), o.cfg.path(damagedDir, "second.db")
 	if err := os.Rename(newest, second); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return "", err
 	}
-	if err := os.Link(o.path(dbName), newest); err != nil {
+	if err := os.Link(o.cfg.path(dbName), newest); err != nil {
 		return "", err
 	}
 	return newest, nil

@@ -228,7 +228,7 @@ func TestNothingIsLost(t *testing.T) {
 			err = os.Truncate(db, 0)
 		case 2:
 			var snaps []string
-			if snaps, err = (&Store{cfg: Config{Dir: dir}}).snapshots(); err == nil {
+			if snaps, err = (&copies{cfg: Config{Dir: dir}}).list(); err == nil {
 				err = errors.Join(os.Remove(db), os.WriteFile(snaps[0], []byte("damaged too"), 0o600))
 			}
 		case 3: // the disk forgot everything since the last round

@@ -36,7 +36,7 @@ type redoLog struct {
 	store       string
 	disk        durable.Disk
 	full        chan struct{}            // capacity 1: a snapshot is due
-	withBallast func(func() error) error // Store.withBallast
+	withBallast func(func() error) error // of the store
 
 	file   *os.File
 	number uint64

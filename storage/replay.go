@@ -14,19 +14,19 @@ import (
 // openLog brings the store to where the log has it, and goes on with the log from there. The store is behind when it
 // was restored from a snapshot, or when the disk forgot what it had said was written.
 func (o *opener) openLog() (err error) {
-	l := &redoLog{dir: o.path(redoDir), store: o.id, disk: o.cfg.disk(), full: make(chan struct{}, 1), withBallast: o.withBallast}
+	l := &redoLog{dir: o.cfg.path(redoDir), store: o.id, disk: o.cfg.disk(), full: make(chan struct{}, 1), withBallast: o.ballast.with}
 	if err := os.MkdirAll(l.dir, 0o700); err != nil {
 		return err
 	}
 	if o.segments, err = l.read(); err != nil {
 		return err
 	}
-	now, err := o.tally()
+	now, err := tallyOf(o.db)
 	if err != nil {
 		return err
 	}
 	rest, whole := tail(o.segments, now)
-	if n := len(o.segments); !whole && n > 0 && o.health.Restored == "" {
+	if n := len(o.segments); !whole && n > 0 && o.condition.health.Restored == "" {
 		if at, err := o.logNumber(); err != nil || at < o.segments[n-1].number {
 			return errors.Join(errForgot, err)
 		}
@@ -39,10 +39,10 @@ func (o *opener) openLog() (err error) {
 			return fmt.Errorf("put back what the log has: %w", err)
 		}
 		now = r.after
-		o.health.Replayed++
+		o.condition.health.Replayed++
 	}
 	o.told(whole)
-	o.log = l
+	o.log, o.copies.log = l, l
 	switch n := len(o.segments); {
 	case !whole: // begun with the next snapshot, which noteSnapshots makes
 		o.stale, l.err = true, errors.New("not begun")
@@ -91,19 +91,20 @@ func (o *opener) replace(ctx context.Context, why error) error {
 
 // told says what became of the store.
 func (o *opener) told(whole bool) {
+	h := &o.condition.health
 	switch {
-	case o.health.Restored != "" && whole:
-		o.health.Complete = true
-		slog.Warn("everything that was acknowledged is there again", "replayed", o.health.Replayed)
-	case o.health.Restored != "":
-		slog.Error("what was written after the snapshot and is not in the log is lost", "replayed", o.health.Replayed)
-	case o.health.Replayed > 0:
-		slog.Error("the disk had forgotten writes that it had acknowledged; they were put back from the log", "replayed", o.health.Replayed)
+	case h.Restored != "" && whole:
+		h.Complete = true
+		slog.Warn("everything that was acknowledged is there again", "replayed", h.Replayed)
+	case h.Restored != "":
+		slog.Error("what was written after the snapshot and is not in the log is lost", "replayed", h.Replayed)
+	case h.Replayed > 0:
+		slog.Error("the disk had forgotten writes that it had acknowledged; they were put back from the log", "replayed", h.Replayed)
 	}
 }
 
-func (s *Store) tally() (t tally, err error) {
-	err = s.db.View(func(tx *bolt.Tx) error {
+func tallyOf(db *bolt.DB) (t tally, err error) {
+	err = db.View(func(tx *bolt.Tx) error {
 		t, err = readTally(tx)
 		return err
 	})

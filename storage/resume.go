@@ -8,6 +8,8 @@ import (
 	"os"
 
 	bolt "go.etcd.io/bbolt"
+
+	"ledge/internal/durable"
 )
 
 // Schema is the version of the layout. A store written by a newer one is refused: it may mean things this
@@ -28,7 +30,7 @@ var (
 // resume chooses the first revision, above everything that was ever handed out, and takes away the buckets of kinds that have no
 // objects: every commit writes the list of buckets.
 func (o *opener) resume() error {
-	fileCeiling, known, err := o.readCeiling()
+	fileCeiling, known, err := o.ceiling.read()
 	if err != nil {
 		return err
 	}
@@ -59,10 +61,10 @@ func (o *opener) resume() error {
 		start += ceilingJump
 	}
 	o.rev.Store(start)
-	o.ceiling = start
+	o.ceiling.at = start
 	o.ring = newRing(o.cfg.RingSize, o.cfg.RingBytes, start)
 	if !known {
-		if err := o.raiseCeiling(start + 1); err != nil {
+		if err := o.ceiling.raise(start + 1); err != nil {
 			return err
 		}
 	}
@@ -85,28 +87,37 @@ const ceilingStep = 1 << 16
 // ceilingJump is more than a board hands out in its life.
 const ceilingJump = 1 << 40
 
-// raiseCeiling makes revisions up to rev safe to hand out: the number is on disk before it is used.
-func (s *Store) raiseCeiling(rev uint64) error {
-	if rev <= s.ceiling {
+// ceiling is the revision above which none may be handed out before it is raised on disk.
+type ceiling struct {
+	path    string
+	disk    durable.Disk
+	noSync  bool
+	ballast *ballast
+
+	at uint64
+}
+
+// raise makes revisions up to rev safe to hand out: the number is on disk before it is used.
+func (c *ceiling) raise(rev uint64) error {
+	if rev <= c.at {
 		return nil
 	}
 	next := rev + ceilingStep
-	if err := s.writeCeiling(next); err != nil {
-		s.note(err)
+	if err := c.write(next); err != nil {
 		if full(err) {
-			return fmt.Errorf("write %s: the disk is full; free some space there: %w", s.path(ceilingName), err)
+			return fmt.Errorf("write %s: the disk is full; free some space there: %w", c.path, err)
 		}
-		return fmt.Errorf("write %s: %w", s.path(ceilingName), err)
+		return fmt.Errorf("write %s: %w", c.path, err)
 	}
-	s.ceiling = next
+	c.at = next
 	return nil
 }
 
-func (s *Store) writeCeiling(n uint64) error {
+func (c *ceiling) write(n uint64) error {
 	k := []byte(ceilingName)
 	data := seal(k, k, number(n))
-	err := s.withBallast(func() error { return s.cfg.disk().Replace(s.path(ceilingName), data, 0o600) })
-	if full(err) && overwrite(s.path(ceilingName), data, s.cfg.NoSync) == nil {
+	err := c.ballast.with(func() error { return c.disk.Replace(c.path, data, 0o600) })
+	if full(err) && overwrite(c.path, data, c.noSync) == nil {
 		// Without this no object could be deleted on a full disk that has taken the ballast. One that a power cut tears is
 		// as good as missing: revisions jump ahead then.
 		return nil
@@ -114,16 +125,16 @@ func (s *Store) writeCeiling(n uint64) error {
 	return err
 }
 
-// readCeiling reads the ceiling file; ok is false when it is missing or damaged.
-func (o *opener) readCeiling() (ceiling uint64, ok bool, err error) {
-	raw, err := os.ReadFile(o.path(ceilingName))
+// read reads the file; ok is false when it is missing or damaged.
+func (c *ceiling) read() (at uint64, ok bool, err error) {
+	raw, err := os.ReadFile(c.path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return 0, false, err
 	}
 	k := []byte(ceilingName)
 	payload, err := unseal(k, k, raw)
 	if err != nil || len(payload) != 8 {
-		slog.Warn("the ceiling file is missing or damaged; revisions jump ahead", "file", o.path(ceilingName))
+		slog.Warn("the ceiling file is missing or damaged; revisions jump ahead", "file", c.path)
 		return 0, false, nil
 	}
 	return binary.BigEndian.Uint64(payload), true, nil

@@ -10,7 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
+	"sync"
+	"sync/atomic"
 
 	bolt "go.etcd.io/bbolt"
 )
@@ -18,30 +19,29 @@ import (
 // keepSnapshots is how many verified copies stand beside the store.
 const keepSnapshots = 2
 
+// copies are the snapshots of a store, and what of its log leads on from them.
+type copies struct {
+	cfg     Config
+	log     *redoLog    // known when the store is open
+	changed atomic.Bool // something other than lazy writes was committed since the last one
+	making  sync.Mutex  // one at a time: two could write one file, and each remove what the other is about to
+}
+
 // Snapshot makes a verified copy, if anything but lazy writes changed since the last one.
 func (s *Store) Snapshot(ctx context.Context) error {
-	s.mu.Lock()
-	due := s.changed && !s.closed
-	s.mu.Unlock()
-	if !due || s.failure() != nil {
+	if !s.copies.changed.Load() || s.isClosed() || s.condition.failure() != nil {
 		return nil
 	}
 	tx, err := s.beginSnapshot()
 	if err != nil {
 		return fmt.Errorf("snapshot: %w", err)
 	}
-	s.mu.Lock()
-	s.changed = false // what comes from here on is for the next one
-	s.mu.Unlock()
-	if err := s.snapshot(ctx, tx); err != nil {
-		s.mu.Lock()
-		s.changed = true
-		s.mu.Unlock()
+	s.copies.changed.Store(false) // what comes from here on is for the next one
+	if err := s.copies.make(ctx, tx); err != nil {
+		s.copies.changed.Store(true)
 		return fmt.Errorf("snapshot: %w", err)
 	}
-	s.ill.Lock()
-	defer s.ill.Unlock()
-	s.health.Snapshot = time.Now()
+	s.condition.copied()
 	return nil
 }
 
@@ -61,37 +61,37 @@ func (s *Store) beginSnapshot() (*Tx, error) {
 	return tx, nil
 }
 
-// snapshot copies what tx sees, ends tx, and keeps the copy if it passes its check.
-func (s *Store) snapshot(ctx context.Context, tx *Tx) error {
-	s.copying.Lock() // two at once could write one file, and each remove what the other is about to
-	defer s.copying.Unlock()
+// make copies what tx sees, ends tx, and keeps the copy if it passes its check.
+func (c *copies) make(ctx context.Context, tx *Tx) error {
+	c.making.Lock()
+	defer c.making.Unlock()
 	name, err := snapshotName(tx)
-	dir := s.path(snapshotDir)
+	dir := c.cfg.path(snapshotDir)
 	if err == nil {
 		err = os.MkdirAll(dir, 0o700)
 	}
 	tmp := filepath.Join(dir, name+tempSuffix)
 	if err == nil {
-		err = saveTo(tx.b, tmp, s.cfg.NoSync)
+		err = saveTo(tx.b, tmp, c.cfg.NoSync)
 	}
 	if err = errors.Join(err, tx.b.Rollback()); err == nil {
-		err = s.cfg.Check(ctx, tmp)
+		err = c.cfg.Check(ctx, tmp)
 	}
 	if err == nil {
-		err = s.cfg.disk().Move(tmp, filepath.Join(dir, name))
+		err = c.cfg.disk().Move(tmp, filepath.Join(dir, name))
 	}
 	if err != nil {
 		return errors.Join(err, removeIfThere(tmp))
 	}
-	if err := s.pruneSnapshots(); err != nil {
+	if err := c.prune(); err != nil {
 		return err
 	}
-	return s.pruneLog()
+	return c.pruneLog()
 }
 
 // pruneLog keeps what the snapshots need.
-func (s *Store) pruneLog() error {
-	snaps, err := s.snapshots()
+func (c *copies) pruneLog() error {
+	snaps, err := c.list()
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (s *Store) pruneLog() error {
 			sums = append(sums, n)
 		}
 	}
-	return s.log.prune(sums)
+	return c.log.prune(sums)
 }
 
 // snapshotName sorts by revision and ends in the tally, which says what is inside.
@@ -123,8 +123,8 @@ func saveTo(tx *bolt.Tx, path string, noSync bool) error {
 	return errors.Join(err, f.Close())
 }
 
-func (s *Store) pruneSnapshots() error {
-	snaps, err := s.snapshots()
+func (c *copies) prune() error {
+	snaps, err := c.list()
 	if err != nil {
 		return err
 	}
@@ -136,16 +136,16 @@ func (s *Store) pruneSnapshots() error {
 	return nil
 }
 
-// snapshots lists the copies, newest first: their names sort by revision.
-func (s *Store) snapshots() ([]string, error) {
-	entries, err := os.ReadDir(s.path(snapshotDir))
+// list gives the copies, newest first: their names sort by revision.
+func (c *copies) list() ([]string, error) {
+	entries, err := os.ReadDir(c.cfg.path(snapshotDir))
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
 	var out []string
 	for _, e := range entries {
 		if strings.HasSuffix(e.Name(), ".db") {
-			out = append(out, s.path(snapshotDir, e.Name()))
+			out = append(out, c.cfg.path(snapshotDir, e.Name()))
 		}
 	}
 	slices.Sort(out)
@@ -156,11 +156,11 @@ func (s *Store) snapshots() ([]string, error) {
 // noteSnapshots finds out whether the newest snapshot is of what is here now, so that boards that never run for
 // hours get theirs too. The very first store gets one at once: from then on there is always something to restore.
 func (o *opener) noteSnapshots(ctx context.Context) error {
-	snaps, err := o.snapshots()
+	snaps, err := o.copies.list()
 	if err != nil {
 		return err
 	}
-	o.changed = true
+	o.copies.changed.Store(true)
 	if len(snaps) == 0 {
 		if err := o.Snapshot(ctx); err != nil { // not worth keeping a board down
 			slog.Warn("could not make the first snapshot", "err", err)
@@ -177,10 +177,11 @@ func (o *opener) noteSnapshots(ctx context.Context) error {
 		return err
 	}
 	_, now, _ := strings.Cut(name, "-")
-	o.changed = !strings.HasSuffix(snaps[0], "-"+now)
+	changed := !strings.HasSuffix(snaps[0], "-"+now)
+	o.copies.changed.Store(changed)
 	switch {
 	case !o.stale:
-	case o.changed: // a log that no snapshot leads to is none
+	case changed: // a log that no snapshot leads to is none
 		if err := o.Snapshot(ctx); err != nil {
 			slog.Warn("could not make a snapshot for the log", "err", err)
 		}
@@ -192,6 +193,6 @@ func (o *opener) noteSnapshots(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	o.health.Snapshot = st.ModTime()
+	o.condition.health.Snapshot = st.ModTime()
 	return nil
 }

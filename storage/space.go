@@ -2,6 +2,7 @@ package storage
 
 import (
 	"strings"
+	"sync"
 
 	bolt "go.etcd.io/bbolt"
 )
@@ -26,19 +27,13 @@ func (tx *Tx) Space() Space {
 
 // Held is what the values of a namespace weigh, those of objects that have none for "".
 func (tx *Tx) Held(namespace string) int {
-	s := tx.s
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.held[namespace] + tx.grownBefore[namespace] + tx.grown[namespace]
+	return tx.s.held.of(namespace) + tx.grownBefore[namespace] + tx.grown[namespace]
 }
 
 // Share is what of the space a namespace takes: its part of all values, with the air between them.
 func (tx *Tx) Share(namespace string, space Space) int {
-	held, all := tx.Held(namespace), 0
-	s := tx.s
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, grown := range []map[string]int{s.held, tx.grownBefore, tx.grown} {
+	held, all := tx.Held(namespace), tx.s.held.all()
+	for _, grown := range []map[string]int{tx.grownBefore, tx.grown} {
 		for _, n := range grown {
 			all += n
 		}
@@ -53,18 +48,41 @@ func (tx *Tx) grow(namespace string, n int) {
 	tx.grown[namespace] += n
 }
 
-// weighed is published. The caller holds mu.
-func (s *Store) weighed(tx *Tx) {
-	for namespace, n := range tx.grown {
-		if s.held[namespace] += n; s.held[namespace] <= 0 {
-			delete(s.held, namespace)
+// weights is how many bytes there are of each namespace.
+type weights struct {
+	mu sync.Mutex
+	by map[string]int
+}
+
+// add counts what came, and went.
+func (w *weights) add(grown map[string]int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for namespace, n := range grown {
+		if w.by[namespace] += n; w.by[namespace] <= 0 {
+			delete(w.by, namespace)
 		}
 	}
 }
 
+func (w *weights) of(namespace string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.by[namespace]
+}
+
+func (w *weights) all() (sum int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, n := range w.by {
+		sum += n
+	}
+	return sum
+}
+
 // weigh counts what is in the file when it is opened. Values are not read for it.
 func (o *opener) weigh() error {
-	o.held = map[string]int{}
+	o.held.by = map[string]int{}
 	return o.db.View(func(tx *bolt.Tx) error {
 		return tx.ForEach(func(name []byte, b *bolt.Bucket) error {
 			if string(name) == string(metaBucket) || strings.HasPrefix(string(name), tablePrefix) {
@@ -72,7 +90,7 @@ func (o *opener) weigh() error {
 			}
 			return b.ForEach(func(k, v []byte) error {
 				namespace, _, _ := strings.Cut(string(k), "/")
-				o.held[namespace] += len(v)
+				o.held.by[namespace] += len(v)
 				return nil
 			})
 		})

@@ -53,13 +53,13 @@ func TestHeld(t *testing.T) {
 		if err := s.Flush(); err != nil {
 			t.Fatal(err)
 		}
-		have := maps.Clone(s.held)
+		have := maps.Clone(s.held.by)
 		o := &opener{Store: s}
 		if err := o.weigh(); err != nil {
 			t.Fatal(err)
 		}
-		if !maps.Equal(have, s.held) {
-			t.Errorf("seed %d: counted %v, there is %v", seed, have, s.held)
+		if !maps.Equal(have, s.held.by) {
+			t.Errorf("seed %d: counted %v, there is %v", seed, have, s.held.by)
 		}
 		space := Space{}
 		if err := s.View(func(tx *Tx) error { space = tx.Space(); return nil }); err != nil || space.Free <= 0 || space.Free >= space.All {

@@ -43,7 +43,7 @@ func (tx *Tx) Any(kind *api.Kind, namespace string) (any bool, err error) {
 			return true, nil
 		}
 	}
-	defer tx.s.guard(&err)()
+	defer tx.s.condition.guard(&err)()
 	b, err := tx.bucket(bucketName(kind))
 	if err != nil || b == nil {
 		return false, err

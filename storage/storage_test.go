@@ -461,14 +461,14 @@ func TestRunFlushesAndSnapshots(t *testing.T) {
 		s.mu.Lock()
 		lazy := len(s.lazy)
 		s.mu.Unlock()
-		if snaps, _ := s.snapshots(); lazy != 0 || len(snaps) != 1 {
+		if snaps, _ := s.copies.list(); lazy != 0 || len(snaps) != 1 {
 			t.Fatalf("%d lazy, snapshots %v: nothing but lazy writes happened since the first", lazy, snaps)
 		}
 		for i := range 4 {
 			put(t, s, "b", strconv.Itoa(i))
 			time.Sleep(7 * time.Hour)
 		}
-		if snaps, _ := s.snapshots(); len(snaps) != 2 {
+		if snaps, _ := s.copies.list(); len(snaps) != 2 {
 			t.Fatalf("%v", snaps)
 		}
 		cancel()

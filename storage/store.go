@@ -4,12 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -53,6 +50,10 @@ type Config struct {
 	Check func(ctx context.Context, path string) error
 }
 
+func (c Config) path(name ...string) string {
+	return filepath.Join(append([]string{c.Dir}, name...)...)
+}
+
 func (c *Config) setDefaults() error {
 	if c.Kinds == nil {
 		c.Kinds = kinds.All
@@ -80,7 +81,7 @@ func (c *Config) setDefaults() error {
 //
 // Locks: writing orders writers, who take it by queue or lockAlone (group.go), and is held over the disk writes. mu guards what a
 // transaction begins from, and is never held over a disk write or a wait, so that readers do not wait for the
-// disk. The ring and the health have their own. Order: writing, mu, ring.
+// disk. The parts have their own. Order: writing, mu, those of parts.
 type Store struct {
 	cfg     Config
 	lock    *os.File
@@ -92,32 +93,36 @@ type Store struct {
 	lineage string
 	rev     atomic.Uint64 // last handed out and published
 
+	condition *condition
+	ballast   *ballast
+	copies    *copies
+	held      weights // of the values in the file, by namespace
+
 	deleted map[string]bool // of objects, by bucket and key, where the log of a broken lineage says so
 
 	waiting atomic.Int32 // for writing
 	writing sync.Mutex
 	open    *group // in which the next writer joins; nil: it begins one
-	ceiling uint64 // no revision above it may be handed out before it is raised on disk
+	ceiling *ceiling
 	log     *redoLog
-	light   atomic.Bool // the ballast is not known to be whole
-	wedged  bool        // bbolt panicked in a write and still holds its locks
-
-	copying sync.Mutex // a snapshot is being made
+	wedged  bool // bbolt panicked in a write and still holds its locks
 
 	mu      sync.Mutex
 	settled sync.Cond            // on mu: a commit has ended
 	txid    int                  // of the bbolt transaction that rev and lazy belong to
 	lazy    map[string]lazyWrite // replaced, never changed
 	left    chan struct{}        // capacity 1: a commit left events behind
-	held    map[string]int       // bytes, by namespace
-	changed bool                 // something other than lazy writes was committed since the last snapshot
 	closed  bool
+}
 
-	ill         sync.Mutex
-	health      Health
-	quarantined map[string]bool
-	broken      error
-	failed      chan struct{} // closed when broken is set
+func newStore(cfg Config, lock *os.File) *Store {
+	s := &Store{cfg: cfg, lock: lock, condition: newCondition(), lazy: map[string]lazyWrite{}, left: make(chan struct{}, 1)}
+	s.settled.L = &s.mu
+	s.ballast = &ballast{dir: cfg.path(ballastDir), broken: func() bool { return s.condition.failure() != nil }}
+	s.ballast.light.Store(true)
+	s.ceiling = &ceiling{path: cfg.path(ceilingName), disk: cfg.disk(), noSync: cfg.NoSync, ballast: s.ballast}
+	s.copies = &copies{cfg: cfg}
+	return s
 }
 
 // lazyWrite is a value that is true in memory and not yet on disk.
@@ -152,68 +157,8 @@ func told(lazy map[string]lazyWrite) bool {
 	return false
 }
 
-// Health is what an operator should know of the store.
-type Health struct {
-	Made        bool      // by this opening; there was none before
-	Unclean     bool      // the store before this opening was not closed
-	Restored    string    // the snapshot that replaced a damaged file
-	LogMissing  bool      // there is no log where there was one: the newest writes may be missing
-	Replayed    int       // transactions that were put back from the log
-	Complete    bool      // after Restored: nothing that was acknowledged is lost
-	Damaged     string    // where the damaged file was kept
-	Repaired    []string  // values that were damaged and were put back, exactly, from a snapshot
-	Quarantined []string  // values whose checksum did not hold
-	LastError   error     // of the last commit, nil when it succeeded
-	Broken      error     // why no more writes are taken, until ledge is started again
-	Snapshot    time.Time // of the newest verified snapshot
-	Commits     int       // since it was opened: each costs the card 16-25 KB
-}
-
 // Health tells the state of the store.
-func (s *Store) Health() Health {
-	s.ill.Lock()
-	defer s.ill.Unlock()
-	h := s.health
-	h.Broken = s.broken
-	h.Repaired = slices.Clone(h.Repaired)
-	for slot := range s.quarantined {
-		h.Quarantined = append(h.Quarantined, spoken(slot))
-	}
-	slices.Sort(h.Quarantined)
-	return h
-}
-
-func spoken(slot string) string { return strings.ReplaceAll(slot, "\x00", " ") }
-
-func (s *Store) quarantine(slot string) {
-	s.ill.Lock()
-	defer s.ill.Unlock()
-	if !s.quarantined[slot] {
-		s.quarantined[slot] = true
-		slog.Error("a stored value is damaged and left out", "value", spoken(slot))
-	}
-}
-
-// note keeps the outcome of a commit for Health.
-func (s *Store) note(err error) {
-	s.ill.Lock()
-	defer s.ill.Unlock()
-	s.health.LastError = err
-	if err == nil {
-		s.health.Commits++
-	}
-}
-
-// fail stops all writing. After a failed fsync the kernel takes the pages for clean, so another try proves nothing
-// (reliability A2); only a new process, which reads and checks the file again, can say what is true.
-func (s *Store) fail(err error) {
-	s.ill.Lock()
-	defer s.ill.Unlock()
-	if s.broken == nil {
-		s.broken, s.health.LastError = err, err
-		close(s.failed)
-	}
-}
+func (s *Store) Health() Health { return s.condition.report() }
 
 // Revision is the newest revision.
 func (s *Store) Revision() uint64 { return s.rev.Load() }
@@ -223,10 +168,6 @@ func (s *Store) ID() string { return s.id }
 
 // Kinds are those that it keeps.
 func (s *Store) Kinds() *api.Kinds { return s.cfg.Kinds }
-
-func (s *Store) path(name ...string) string {
-	return filepath.Join(append([]string{s.cfg.Dir}, name...)...)
-}
 
 // View reads. fn sees one moment of the store, with the lazy writes of that moment. fn must not begin another transaction: a commit that
 // makes the file larger waits for all that are open, and keeps new ones waiting.
@@ -252,7 +193,7 @@ func (s *Store) begin() (*Tx, error) {
 		if err != nil {
 			return nil, err
 		}
-		if b.ID() == s.txid || s.failure() != nil {
+		if b.ID() == s.txid || s.condition.failure() != nil {
 			rev := s.rev.Load()
 			return &Tx{s: s, b: b, rev: rev, base: rev, lazy: s.lazy}, nil
 		}
@@ -261,21 +202,6 @@ func (s *Store) begin() (*Tx, error) {
 		}
 		s.settled.Wait()
 	}
-}
-
-// failure is why the store is broken, nil while it is not.
-func (s *Store) failure() error {
-	s.ill.Lock()
-	defer s.ill.Unlock()
-	return s.broken
-}
-
-// writable says whether a write may begin.
-func (s *Store) writable() error {
-	if err := s.failure(); err != nil {
-		return fmt.Errorf("%w: %w; restart ledge so that the file is read and checked again", ErrBroken, err)
-	}
-	return nil
 }
 
 // Run flushes lazy writes, takes snapshots and keeps the ballast until ctx ends. It returns an error when the store is broken: the
@@ -293,17 +219,17 @@ func (s *Store) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-s.failed:
-			return s.writable()
+		case <-s.condition.failed:
+			return s.condition.writable()
 		case <-s.left:
 			soon.Reset(lazyGather)
 		case <-flush.C:
 			if err := s.Flush(); err != nil {
-				s.note(err)
+				s.condition.note(err)
 			}
 		case <-soon.C:
 			if err := s.Flush(); err != nil {
-				s.note(err)
+				s.condition.note(err)
 			}
 		case <-ballast.C:
 			last = s.tryTakeIn(last)
@@ -312,7 +238,7 @@ func (s *Store) Run(ctx context.Context) error {
 		case <-snap.C:
 			next := s.cfg.SnapshotInterval
 			if err := s.Snapshot(ctx); err != nil && ctx.Err() == nil {
-				s.note(err)
+				s.condition.note(err)
 				next = min(first, next)
 			}
 			snap.Reset(next)
@@ -328,7 +254,7 @@ func (s *Store) Flush() error {
 }
 
 func (s *Store) flush() error {
-	if s.isClosed() || len(s.lazyCopy()) == 0 || s.failure() != nil {
+	if s.isClosed() || len(s.lazyCopy()) == 0 || s.condition.failure() != nil {
 		return nil
 	}
 	return s.commit(&Tx{s: s, rev: s.rev.Load(), durable: true})
@@ -348,8 +274,8 @@ func (s *Store) Close() error {
 	}
 	s.ring.close()
 	err = errors.Join(err, s.closeFile(), s.log.close())
-	if err == nil && s.failure() == nil {
-		err = s.cfg.disk().Replace(s.path(cleanName), nil, 0o600)
+	if err == nil && s.condition.failure() == nil {
+		err = s.cfg.disk().Replace(s.cfg.path(cleanName), nil, 0o600)
 	}
 	return errors.Join(err, s.lock.Close())
 }

@@ -32,7 +32,7 @@ func (o *Stored) Object() (api.Object, error) {
 	}
 	obj, err := decodeObject(o.kind, o.json)
 	if err != nil {
-		o.tx.s.quarantine(slot(o.kind, o.key))
+		o.tx.s.condition.quarantine(slot(o.kind, o.key))
 	}
 	return obj, err
 }
@@ -45,7 +45,7 @@ func (tx *Tx) Look(kind *api.Kind, namespace, name string, fn func(*Stored) erro
 	key := keyOf(namespace, name)
 	o, err := tx.look(kind, key)
 	if err == nil {
-		defer tx.s.guard(&err)()
+		defer tx.s.condition.guard(&err)()
 		err = fn(o)
 	}
 	if err != nil {
@@ -61,7 +61,7 @@ func (tx *Tx) look(kind *api.Kind, key []byte) (o *Stored, err error) {
 		}
 		return tx.fromMemory(kind, key, w), nil
 	}
-	defer tx.s.guard(&err)()
+	defer tx.s.condition.guard(&err)()
 	bucket := bucketName(kind)
 	b, err := tx.bucket(bucket)
 	if err != nil {
@@ -93,7 +93,7 @@ func (tx *Tx) fromMemory(kind *api.Kind, key []byte, w lazyWrite) *Stored {
 func (tx *Tx) fromFile(kind *api.Kind, bucket, key, raw []byte) (*Stored, error) {
 	payload, err := unseal(bucket, key, raw)
 	if err != nil {
-		tx.s.quarantine(slot(kind, key))
+		tx.s.condition.quarantine(slot(kind, key))
 		payload = raw[min(valueHeader, len(raw)):] // for its size
 	}
 	return &Stored{tx: tx, kind: kind, key: key, json: payload}, err
@@ -107,7 +107,7 @@ func (tx *Tx) Each(kind *api.Kind, namespace, after string, fn func(*Stored) err
 		prefix = namespace + "/"
 	}
 	m := newMemory(tx, kind, prefix, after, fn)
-	defer tx.s.guard(&err)()
+	defer tx.s.condition.guard(&err)()
 	bucket := bucketName(kind)
 	b, err := tx.bucket(bucket)
 	if err != nil {

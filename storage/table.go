@@ -53,7 +53,7 @@ func (t *Table) write(w *stagedWrite) error {
 func (t *Table) All() (rows map[string][]byte, damaged []string, err error) {
 	rows = map[string][]byte{}
 	err = t.s.View(func(tx *Tx) (err error) {
-		defer t.s.guard(&err)()
+		defer t.s.condition.guard(&err)()
 		b := tx.b.Bucket(t.bucket)
 		if b == nil {
 			return nil
@@ -62,7 +62,7 @@ func (t *Table) All() (rows map[string][]byte, damaged []string, err error) {
 			payload, err := unseal(t.bucket, k, v)
 			if errors.Is(err, ErrDamaged) {
 				damaged = append(damaged, string(k))
-				t.s.quarantine(string(t.bucket) + "\x00" + string(k))
+				t.s.condition.quarantine(string(t.bucket) + "\x00" + string(k))
 				return nil
 			}
 			rows[string(k)] = append([]byte{}, payload...)

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"runtime/debug"
 	"strconv"
 	"strings"
 
@@ -138,7 +137,7 @@ func (tx *Tx) read(kind *api.Kind, key []byte) (api.Object, error) {
 
 // peek finds an object, shared, and its size.
 func (tx *Tx) peek(kind *api.Kind, key []byte) (obj api.Object, size int, err error) {
-	defer tx.s.guard(&err)()
+	defer tx.s.condition.guard(&err)()
 	here := slot(kind, key)
 	if _, memory := tx.inMemory(here); !memory && tx.last.slot == here {
 		return tx.last.obj, tx.last.size, nil
@@ -156,18 +155,6 @@ func (tx *Tx) peek(kind *api.Kind, key []byte) (obj api.Object, size int, err er
 		tx.last = peeked{here, obj, o.size()}
 	}
 	return obj, o.size(), err
-}
-
-// guard turns what bbolt does about a page that went bad under it, a panic or a fault, into an error.
-func (s *Store) guard(err *error) func() {
-	was := debug.SetPanicOnFault(true)
-	return func() {
-		debug.SetPanicOnFault(was)
-		if p := recover(); p != nil {
-			*err = fmt.Errorf("%w: %v", ErrDamaged, p)
-			s.fail(*err)
-		}
-	}
 }
 
 func clone(obj api.Object) api.Object {
