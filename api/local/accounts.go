@@ -25,11 +25,11 @@ const (
 // their holders know this API by.
 func (c *Client) namespaceObjects(namespace string) []api.Object {
 	out := []api.Object{&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: defaultAccount}}}
-	if c.cfg.Tokens != nil {
+	if c.issuer.cfg != nil {
 		out = append(out, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: rootCAName, Annotations: map[string]string{
 			"kubernetes.io/description": "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints " +
 				"such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes clusters."}},
-			Data: map[string]string{rootCAKey: string(c.cfg.Tokens.RootCA)}})
+			Data: map[string]string{rootCAKey: string(c.issuer.cfg.RootCA)}})
 	}
 	return out
 }
@@ -37,11 +37,11 @@ func (c *Client) namespaceObjects(namespace string) []api.Object {
 // otherCA: the ConfigMap of the CA holds something else.
 func (c *Client) otherCA(have api.Object) bool {
 	cm, ok := have.(*corev1.ConfigMap)
-	return ok && c.isRootCA(cm) && (len(cm.Data) != 1 || !bytes.Equal([]byte(cm.Data[rootCAKey]), c.cfg.Tokens.RootCA))
+	return ok && c.isRootCA(cm) && (len(cm.Data) != 1 || !bytes.Equal([]byte(cm.Data[rootCAKey]), c.issuer.cfg.RootCA))
 }
 
 func (c *Client) isRootCA(cm *corev1.ConfigMap) bool {
-	return c.cfg.Tokens != nil && cm.Name == rootCAName
+	return c.issuer.cfg != nil && cm.Name == rootCAName
 }
 
 // isNamespaceObject: one of those that are put back.
@@ -73,7 +73,7 @@ func (c *Client) admitAccount(tx *storage.Tx, p *corev1.Pod) error {
 		return storeError(err, api.ServiceAccounts, p.Namespace, p.Spec.ServiceAccountName)
 	}
 	sa := found.(*corev1.ServiceAccount)
-	if c.cfg.Tokens != nil && wantsToken(p, sa) {
+	if c.issuer.cfg != nil && wantsToken(p, sa) {
 		if err := mountToken(p); err != nil {
 			return err
 		}

@@ -57,7 +57,7 @@ func (c *Client) apply(ctx context.Context, kind *api.Kind, namespace, name stri
 		c.written(out, was)
 	}
 	if made && !opts.DryRun && kind == api.Events {
-		c.eventMade(ctx, out, events)
+		c.events.made(ctx, out, events)
 	}
 	if opts.Made != nil {
 		*opts.Made = made

@@ -21,7 +21,7 @@ const maxDisrupted = 2000
 
 // spend takes the eviction of a pod off the budget that is about it, or says why it may not go now (N-11.3). Budget and
 // pod are written in one transaction: an eviction that fails has cost nothing.
-func (c *Client) spend(tx *storage.Tx, pod *corev1.Pod) error {
+func spend(tx *storage.Tx, pod *corev1.Pod, now metav1.Time) error {
 	switch pod.Status.Phase {
 	case corev1.PodSucceeded, corev1.PodFailed, corev1.PodPending:
 		return nil // N-11.2: its end disrupts nobody
@@ -53,7 +53,6 @@ func (c *Client) spend(tx *storage.Tx, pod *corev1.Pod) error {
 	if err := mayDisrupt(b); err != nil {
 		return err
 	}
-	now := c.now()
 	if b.Status.DisruptionsAllowed--; b.Status.DisruptionsAllowed == 0 {
 		policy.SetDisruptionAllowed(&b.Status, now.Time)
 	}

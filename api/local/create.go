@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -41,7 +42,7 @@ func (c *Client) Create(ctx context.Context, kind *api.Kind, obj api.Object, opt
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("got %T where an Eviction was expected", obj))
 	case kind == api.ServiceAccounts && opts.Subresource == "token":
 		if r, ok := obj.(*authenticationv1.TokenRequest); ok {
-			return c.token(ctx, r)
+			return c.issuer.token(ctx, r)
 		}
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("got %T where a TokenRequest was expected", obj))
 	default:
@@ -67,7 +68,7 @@ func (c *Client) Create(ctx context.Context, kind *api.Kind, obj api.Object, opt
 		obj.SetResourceVersion("")
 		return obj, nil
 	case kind == api.Events:
-		c.eventMade(ctx, obj, events)
+		c.events.made(ctx, obj, events)
 	}
 	c.written(obj, nil)
 	return obj, nil
@@ -112,7 +113,7 @@ func (c *Client) create(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj
 	if err := holdToLimits(tx, a); err != nil {
 		return err
 	}
-	if err := c.admitSecurity(ctx, tx, g, a); err != nil {
+	if err := c.security.admit(ctx, tx, g, a); err != nil {
 		return err
 	}
 	_, err := tx.Get(kind, obj.GetNamespace(), obj.GetName())
@@ -126,14 +127,14 @@ func (c *Client) create(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj
 		return err
 	}
 	if kind == api.Events {
-		if *ch.events, err = c.makeRoom(tx); err != nil {
+		if *ch.events, err = c.events.makeRoom(tx); err != nil {
 			return err
 		}
 	}
 	for _, text := range kind.Warnings(obj) {
 		api.Warn(ctx, text)
 	}
-	if err := c.bounded(ctx, tx, kind, obj, nil, "", kind.Lazy); err != nil {
+	if err := c.shares.put(ctx, tx, kind, obj, nil, "", kind.Lazy); err != nil {
 		return err
 	}
 	return c.then(tx, g.made, obj)
@@ -204,9 +205,9 @@ func generateName(tx *storage.Tx, kind *api.Kind, obj api.Object) error {
 }
 
 // now is the time as objects carry it: whole seconds, so that what a create answers is what a get will.
-func (c *Client) now() metav1.Time {
-	return metav1.Time{Time: c.cfg.Now()}.Rfc3339Copy()
-}
+func (c *Client) now() metav1.Time { return seconds(c.cfg.Now()) }
+
+func seconds(t time.Time) metav1.Time { return metav1.Time{Time: t}.Rfc3339Copy() }
 
 // newUID is a random UUID (RFC 9562, version 4).
 func newUID() types.UID {

@@ -32,8 +32,8 @@ func (c *Client) Delete(ctx context.Context, kind *api.Kind, namespace, name str
 	switch {
 	case opts.DryRun:
 	case kind == api.Events:
-		c.countEvents(-1)
-		c.authors.forget(out)
+		c.events.add(-1)
+		c.events.authors.forget(out)
 	case isNamespaceObject(kind, name), isAPIObject(kind, namespace, name):
 		c.restoreSoon()
 	}
@@ -160,8 +160,16 @@ func (c *Client) mark(kind *api.Kind, obj api.Object, asked *int64) bool {
 	return true
 }
 
-// drop removes an object for good. obj becomes its last state: as it went, with the marks of this deletion.
+// dropObject removes an object for good, with what follows from that for its kind.
 func dropObject(c *Client, tx *storage.Tx, kind *api.Kind, obj api.Object) error {
+	if err := removeObject(tx, kind, obj); err != nil {
+		return err
+	}
+	return c.then(tx, gates(kind).gone, obj)
+}
+
+// removeObject removes an object for good. obj becomes its last state: as it went, with the marks of this deletion.
+func removeObject(tx *storage.Tx, kind *api.Kind, obj api.Object) error {
 	gone, err := tx.Delete(kind, obj.GetNamespace(), obj.GetName())
 	if err != nil {
 		return storeError(err, kind, obj.GetNamespace(), obj.GetName())
@@ -170,5 +178,5 @@ func dropObject(c *Client, tx *storage.Tx, kind *api.Kind, obj api.Object) error
 		obj.SetResourceVersion(gone.GetResourceVersion())
 	}
 	kind.Stamp(obj)
-	return c.then(tx, gates(kind).gone, obj)
+	return nil
 }

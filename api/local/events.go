@@ -18,38 +18,50 @@ import (
 // Expire removes the events that nobody has touched for EventTTL before now (N-11.39), and the oldest of what
 // is beyond MaxEvents. When there is nothing to remove, nothing is written.
 func (c *Client) Expire(now time.Time) error {
-	old, err := c.old(now)
+	old, err := c.events.old(now)
 	if err != nil || len(old) == 0 {
 		return status(err, "look for old events")
 	}
-	return status(c.forget(old), "expire events")
+	return status(c.events.forget(old), "expire events")
 }
 
-func (c *Client) old(now time.Time) (old []*corev1.Event, err error) {
-	err = c.store.View(func(tx *storage.Tx) error {
-		events, err := c.byAge(tx)
+// eventBounds keeps events from being too many, and too old.
+type eventBounds struct {
+	store   *storage.Store
+	now     func() time.Time
+	ttl     time.Duration
+	most    int
+	authors authors
+
+	mu    sync.Mutex
+	count int // about how many there are
+}
+
+func (v *eventBounds) old(now time.Time) (old []*corev1.Event, err error) {
+	err = v.store.View(func(tx *storage.Tx) error {
+		events, err := v.byAge(tx)
 		if err != nil {
 			return err
 		}
-		c.setEvents(len(events))
-		c.authors.keep(events)
-		old = c.surplus(events, now, c.cfg.MaxEvents)
+		v.set(len(events))
+		v.authors.keep(events)
+		old = v.surplus(events, now, v.most)
 		return nil
 	})
 	return old, err
 }
 
 // forget removes events that are still as they were seen.
-func (c *Client) forget(old []*corev1.Event) error {
+func (v *eventBounds) forget(old []*corev1.Event) error {
 	removed := 0
-	err := c.store.Update(func(tx *storage.Tx) error {
+	err := v.store.Update(func(tx *storage.Tx) error {
 		removed = 0
 		for _, e := range old {
 			found, err := tx.Get(api.Events, e.Namespace, e.Name)
 			if err != nil || found.GetResourceVersion() != e.ResourceVersion {
 				continue // gone, or told again meanwhile
 			}
-			if err := dropObject(c, tx, api.Events, found); err != nil {
+			if err := removeObject(tx, api.Events, found); err != nil {
 				return err
 			}
 			removed++
@@ -57,36 +69,36 @@ func (c *Client) forget(old []*corev1.Event) error {
 		return nil
 	})
 	if err == nil {
-		c.countEvents(-removed)
+		v.add(-removed)
 	}
 	return err
 }
 
 // makeRoom keeps a burst of events below the cap between two sweeps. It removes more than one, so that it
 // need not look again at every event that follows. When it looked it says how many there will be with the new one.
-func (c *Client) makeRoom(tx *storage.Tx) (events int, err error) {
-	c.mu.Lock()
-	full := c.events >= c.cfg.MaxEvents
-	c.mu.Unlock()
+func (v *eventBounds) makeRoom(tx *storage.Tx) (events int, err error) {
+	v.mu.Lock()
+	full := v.count >= v.most
+	v.mu.Unlock()
 	if !full {
 		return 0, nil
 	}
-	all, err := c.byAge(tx)
+	all, err := v.byAge(tx)
 	if err != nil {
 		return 0, err
 	}
-	old := c.surplus(all, c.cfg.Now(), c.cfg.MaxEvents-max(1, c.cfg.MaxEvents/10))
+	old := v.surplus(all, v.now(), v.most-max(1, v.most/10))
 	for _, e := range old {
-		if err := dropObject(c, tx, api.Events, e); err != nil {
+		if err := removeObject(tx, api.Events, e); err != nil {
 			return 0, err
 		}
 	}
-	c.authors.keep(all)
+	v.authors.keep(all)
 	return len(all) - len(old) + 1, nil
 }
 
 // byAge lists all events, the one longest silent first.
-func (c *Client) byAge(tx *storage.Tx) ([]*corev1.Event, error) {
+func (v *eventBounds) byAge(tx *storage.Tx) ([]*corev1.Event, error) {
 	objs, err := list(tx, api.Events, "")
 	if err != nil {
 		return nil, err
@@ -100,16 +112,16 @@ func (c *Client) byAge(tx *storage.Tx) ([]*corev1.Event, error) {
 }
 
 // surplus is the part of sorted events that is too old or too many.
-func (c *Client) surplus(events []*corev1.Event, now time.Time, most int) []*corev1.Event {
+func (v *eventBounds) surplus(events []*corev1.Event, now time.Time, most int) []*corev1.Event {
 	var old, rest []*corev1.Event
 	for _, e := range events {
-		if now.Sub(lastTold(e)) > c.cfg.EventTTL {
+		if now.Sub(lastTold(e)) > v.ttl {
 			old = append(old, e)
 		} else {
 			rest = append(rest, e)
 		}
 	}
-	return append(old, greediest(rest, len(rest)-most, c.authors.of)...)
+	return append(old, greediest(rest, len(rest)-most, v.authors.of)...)
 }
 
 // greediest are n of sorted events: each time the oldest of the author who has the most, in the namespace where that one has the most.
@@ -204,24 +216,24 @@ func lastTold(e *corev1.Event) time.Time {
 	return last
 }
 
-// eventMade notes a new event, and how many there are if that was counted.
-func (c *Client) eventMade(ctx context.Context, e api.Object, counted int) {
-	c.authors.note(ctx, e)
+// made notes a new event, and how many there are if that was counted.
+func (v *eventBounds) made(ctx context.Context, e api.Object, counted int) {
+	v.authors.note(ctx, e)
 	if counted > 0 {
-		c.setEvents(counted)
+		v.set(counted)
 		return
 	}
-	c.countEvents(1)
+	v.add(1)
 }
 
-func (c *Client) countEvents(by int) {
-	c.mu.Lock()
-	c.events += by
-	c.mu.Unlock()
+func (v *eventBounds) add(by int) {
+	v.mu.Lock()
+	v.count += by
+	v.mu.Unlock()
 }
 
-func (c *Client) setEvents(n int) {
-	c.mu.Lock()
-	c.events = n
-	c.mu.Unlock()
+func (v *eventBounds) set(n int) {
+	v.mu.Lock()
+	v.count = n
+	v.mu.Unlock()
 }

@@ -88,8 +88,8 @@ func TestEventsAreCapped(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if again.events != 0 {
-		t.Errorf("counted %d of none", again.events)
+	if again.events.count != 0 {
+		t.Errorf("counted %d of none", again.events.count)
 	}
 }
 
@@ -143,8 +143,8 @@ func TestEventsAreShared(t *testing.T) {
 			!slices.Contains(names, fmt.Sprintf("x%04d", 10*most-1)) {
 			t.Errorf("%s: %v are left", tc.what, left)
 		}
-		if len(c.authors.made) > most {
-			t.Errorf("%s: %d authors of %d events", tc.what, len(c.authors.made), most)
+		if len(c.events.authors.made) > most {
+			t.Errorf("%s: %d authors of %d events", tc.what, len(c.events.authors.made), most)
 		}
 	}
 }
@@ -155,7 +155,7 @@ func TestExpireSparesWhatCameBack(t *testing.T) {
 	c := open(t, Config{Now: func() time.Time { return now }})
 	create(t, c, event("gone", now))
 	back := create(t, c, event("back", now))
-	old, err := c.old(now.Add(2 * time.Hour))
+	old, err := c.events.old(now.Add(2 * time.Hour))
 	if err != nil || len(old) != 2 {
 		t.Fatalf("got %v, %v", old, err)
 	}
@@ -163,11 +163,11 @@ func TestExpireSparesWhatCameBack(t *testing.T) {
 	if _, err := api.Update(t.Context(), c, api.Events, back); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.forget(old); err != nil {
+	if err := c.events.forget(old); err != nil {
 		t.Fatal(err)
 	}
-	if got := fmt.Sprint(eventNames(t, c)); got != "[back]" || c.events != 1 {
-		t.Errorf("left %s, counted %d", got, c.events)
+	if got := fmt.Sprint(eventNames(t, c)); got != "[back]" || c.events.count != 1 {
+		t.Errorf("left %s, counted %d", got, c.events.count)
 	}
 }
 

@@ -22,16 +22,17 @@ type admission struct {
 }
 
 type (
-	admit func(*Client, context.Context, *storage.Tx, admission) error
-	after func(*Client, *storage.Tx, api.Object) error
+	admit  func(*Client, context.Context, *storage.Tx, admission) error
+	after  func(*Client, *storage.Tx, api.Object) error
+	secure func(podSecurity, context.Context, *storage.Tx, admission) error
 )
 
 // gate has the steps of admission of one kind that need other objects or the configuration, beside the kind's own rules. A step that is
 // nil is left out; most kinds have no gate.
 type gate struct {
-	create, update admit // before validation
-	secure         admit // pod security, after it
-	made, updated  after // the write
+	create, update admit  // before validation
+	secure         secure // pod security, after it
+	made, updated  after  // the write
 	mayDelete      func(api.Object) error
 	deleted        after
 	gone           after // it is not there any more; of a damaged object only the name is known
@@ -41,11 +42,11 @@ type gate struct {
 func gates(kind *api.Kind) gate {
 	switch kind {
 	case api.Pods:
-		return gate{create: (*Client).admitPod, update: (*Client).admitPodUpdate, secure: (*Client).securePod}
+		return gate{create: (*Client).admitPod, update: (*Client).admitPodUpdate, secure: podSecurity.pod}
 	case api.Nodes:
 		return gate{create: admitNode, made: (*Client).buryFormer, deleted: (*Client).nodeDeleted}
 	case api.Namespaces:
-		return gate{secure: (*Client).secureNamespace, made: (*Client).furnishNew, updated: (*Client).namespaceUpdated}
+		return gate{secure: podSecurity.namespace, made: (*Client).furnishNew, updated: (*Client).namespaceUpdated}
 	case api.LimitRanges, api.ResourceQuotas:
 		return gate{create: admitFew}
 	case batch.Jobs:
@@ -151,7 +152,7 @@ func (c *Client) admitPodUpdate(_ context.Context, tx *storage.Tx, a admission) 
 // keepRootCA puts back what nobody but the server may say.
 func keepRootCA(c *Client, _ context.Context, _ *storage.Tx, a admission) error {
 	if m := a.obj.(*corev1.ConfigMap); c.isRootCA(m) {
-		m.Data, m.BinaryData = map[string]string{rootCAKey: string(c.cfg.Tokens.RootCA)}, nil
+		m.Data, m.BinaryData = map[string]string{rootCAKey: string(c.issuer.cfg.RootCA)}, nil
 	}
 	return nil
 }

@@ -68,13 +68,15 @@ type Client struct {
 	references references
 	served     served
 	rights     rights
-	roles      bool    // the default roles are as they should be at a start
-	authors    authors // of events
+	shares     shares
+	events     eventBounds
+	issuer     issuer
+	security   podSecurity
+	roles      bool // the default roles are as they should be at a start
 
 	wrongOwners map[wrongOwner]bool // that were told of; Collect's
 
-	mu     sync.Mutex
-	events int // about how many there are
+	mu sync.Mutex // of cfg.Endpoint
 }
 
 var (
@@ -108,7 +110,11 @@ func New(cfg Config) (*Client, error) {
 	}
 	cfg.Services.fill()
 	c := &Client{cfg: cfg, store: cfg.Store, restore: make(chan struct{}, 1), collect: make(chan struct{}, 1),
-		quotas: newQuotas(cfg.Store)}
+		quotas: newQuotas(cfg.Store), references: references{store: cfg.Store}, served: served{store: cfg.Store},
+		rights: rights{store: cfg.Store},
+		events: eventBounds{store: cfg.Store, now: cfg.Now, ttl: cfg.EventTTL, most: cfg.MaxEvents},
+		issuer: issuer{cfg: cfg.Tokens, store: cfg.Store, clock: cfg.Now}, security: podSecurity{cfg.PodSecurity}}
+	c.shares.references = &c.references
 	c.fields.Kinds = cfg.Store.Kinds()
 	if err := c.EnsureSystem(); err != nil {
 		return nil, fmt.Errorf("make the system's objects: %w", err)

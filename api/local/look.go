@@ -71,7 +71,7 @@ func (l *look[T]) read(c *Client) error {
 			return l.one(tx, l.sel.Namespace, name)
 		}
 		if node, one := nodeOf(l.kind, l.sel); one {
-			keys, known, err := c.podsOn(node, l.rev)
+			keys, known, err := c.references.podsOn(node, l.rev)
 			if err != nil {
 				return err
 			}

@@ -94,7 +94,7 @@ func (c *Client) evict(ctx context.Context, e *policyv1.Eviction, opts api.Write
 			return err
 		}
 		pod := obj.(*corev1.Pod)
-		if err := c.spend(tx, pod); err != nil {
+		if err := spend(tx, pod, c.now()); err != nil {
 			return err
 		}
 		pod.Status.Conditions = setCondition(pod.Status.Conditions, corev1.PodCondition{

@@ -38,16 +38,21 @@ func violations(lv podsecurity.LevelVersion, meta *metav1.ObjectMeta, spec *core
 	return result.ForbiddenReason(), nil
 }
 
+// podSecurity is Kubernetes' pod security admission.
+type podSecurity struct {
+	level string // of namespaces that say nothing, the system's own aside; "": privileged
+}
+
 // policyOf is what a namespace asks of its pods: by its labels, or else what the board asks of every namespace but the
 // system's own, whose pods keep the board running.
-func (c *Client) policyOf(name string, labels map[string]string) (podsecurity.Policy, field.ErrorList) {
+func (s podSecurity) policyOf(name string, labels map[string]string) (podsecurity.Policy, field.ErrorList) {
 	latest := func(l podsecurity.Level) podsecurity.LevelVersion {
 		return podsecurity.LevelVersion{Level: l, Version: podsecurity.LatestVersion()}
 	}
 	p := podsecurity.Policy{Enforce: latest(podsecurity.LevelPrivileged), Audit: latest(podsecurity.LevelPrivileged),
 		Warn: latest(podsecurity.LevelPrivileged)}
-	if c.cfg.PodSecurity != "" && name != metav1.NamespaceSystem {
-		p.Enforce.Level = podsecurity.Level(c.cfg.PodSecurity)
+	if s.level != "" && name != metav1.NamespaceSystem {
+		p.Enforce.Level = podsecurity.Level(s.level)
 	}
 	return podsecurity.PolicyToEvaluate(labels, p)
 }
@@ -63,44 +68,44 @@ func checkPodSecurity(level string) error {
 	return nil
 }
 
-// admitSecurity is Kubernetes' pod security admission: it holds pods to what their namespace asks, and the labels of
+// admit holds pods to what their namespace asks, and the labels of
 // namespaces to what they may say.
-func (c *Client) admitSecurity(ctx context.Context, tx *storage.Tx, g gate, a admission) error {
+func (s podSecurity) admit(ctx context.Context, tx *storage.Tx, g gate, a admission) error {
 	if g.secure != nil {
-		return g.secure(c, ctx, tx, a)
+		return g.secure(s, ctx, tx, a)
 	}
 	if t := a.kind.Template(a.obj); t != nil && a.sub == "" {
-		return c.holdToPolicy(ctx, tx, a, &t.ObjectMeta, &t.Spec)
+		return s.holdToPolicy(ctx, tx, a, &t.ObjectMeta, &t.Spec)
 	}
 	return nil
 }
 
-func (c *Client) secureNamespace(ctx context.Context, tx *storage.Tx, a admission) error {
+func (s podSecurity) namespace(ctx context.Context, tx *storage.Tx, a admission) error {
 	if a.sub != "" {
 		return nil
 	}
 	was, _ := a.old.(*corev1.Namespace)
-	return c.admitSecurityLabels(ctx, tx, a.obj.(*corev1.Namespace), was)
+	return s.labels(ctx, tx, a.obj.(*corev1.Namespace), was)
 }
 
-func (c *Client) securePod(ctx context.Context, tx *storage.Tx, a admission) error {
+func (s podSecurity) pod(ctx context.Context, tx *storage.Tx, a admission) error {
 	p := a.obj.(*corev1.Pod)
 	was, _ := a.old.(*corev1.Pod)
 	if a.sub == api.StatusSub || was != nil && !otherImages(&p.Spec, &was.Spec) {
 		return nil
 	}
-	return c.holdToPolicy(ctx, tx, a, &p.ObjectMeta, &p.Spec)
+	return s.holdToPolicy(ctx, tx, a, &p.ObjectMeta, &p.Spec)
 }
 
 // holdToPolicy refuses a pod that the namespace's enforce level forbids, and warns about one that its warn level
 // forbids. Of a template it only warns: what is made from it is asked again.
-func (c *Client) holdToPolicy(ctx context.Context, tx *storage.Tx, a admission, meta *metav1.ObjectMeta, spec *corev1.PodSpec) error {
+func (s podSecurity) holdToPolicy(ctx context.Context, tx *storage.Tx, a admission, meta *metav1.ObjectMeta, spec *corev1.PodSpec) error {
 	namespace := a.obj.GetNamespace()
 	found, err := tx.Get(api.Namespaces, "", namespace)
 	if err != nil {
 		return storeError(err, api.Namespaces, "", namespace)
 	}
-	p, _ := c.policyOf(namespace, found.GetLabels()) // a label that cannot be read means the strictest
+	p, _ := s.policyOf(namespace, found.GetLabels()) // a label that cannot be read means the strictest
 	if a.kind == api.Pods {
 		bad, err := violations(p.Enforce, meta, spec, true)
 		if err != nil {
@@ -148,13 +153,13 @@ func otherImages(now, was *corev1.PodSpec) bool {
 	return false
 }
 
-// admitSecurityLabels refuses labels that cannot be read, and warns when pods that are there would not be let in now.
-func (c *Client) admitSecurityLabels(ctx context.Context, tx *storage.Tx, ns, was *corev1.Namespace) error {
-	now, errs := c.policyOf(ns.Name, ns.Labels)
+// labels refuses labels that cannot be read, and warns when pods that are there would not be let in now.
+func (s podSecurity) labels(ctx context.Context, tx *storage.Tx, ns, was *corev1.Namespace) error {
+	now, errs := s.policyOf(ns.Name, ns.Labels)
 	if was == nil {
 		return invalidLabels(ns, errs)
 	}
-	before, oldErrs := c.policyOf(was.Name, was.Labels)
+	before, oldErrs := s.policyOf(was.Name, was.Labels)
 	if errs.ToAggregate() != nil && (oldErrs.ToAggregate() == nil || errs.ToAggregate().Error() != oldErrs.ToAggregate().Error()) {
 		return invalidLabels(ns, errs)
 	}

@@ -17,6 +17,8 @@ import (
 // when its control plane comes back, and its read of a ConfigMap, Secret or claim, of which every start of a pod has some, do not decode
 // all pods of the store. It follows the store's ring whenever it is asked, and holds nothing of the pods but names and sizes.
 type references struct {
+	store *storage.Store
+
 	mu    sync.Mutex
 	tail  *tail  // nil: nothing is known
 	rev   uint64 // of the last change that was taken in
@@ -44,7 +46,7 @@ func (c *Client) NodeRefers(node string, kind *api.Kind, namespace, name string)
 	r := &c.references
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := r.catchUp(c, math.MaxUint64); err != nil {
+	if err := r.catchUp(math.MaxUint64); err != nil {
 		return false, status(err, "look for pods that name %s %q", kind.Singular, name)
 	}
 	return r.count[reading{node, kind, namespace, name}] > 0, nil
@@ -77,11 +79,10 @@ func (c *Client) NodeUses(node string, kind *api.Kind, namespace, name string) (
 }
 
 // podsOn are the pods of a node at a revision; !ok: more than that has been taken in already.
-func (c *Client) podsOn(node string, rev uint64) (keys []types.NamespacedName, ok bool, err error) {
-	r := &c.references
+func (r *references) podsOn(node string, rev uint64) (keys []types.NamespacedName, ok bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := r.catchUp(c, rev); err != nil || r.rev > rev {
+	if err := r.catchUp(rev); err != nil || r.rev > rev {
 		return nil, false, err
 	}
 	for key := range r.nodes[node] {
@@ -92,7 +93,7 @@ func (c *Client) podsOn(node string, rev uint64) (keys []types.NamespacedName, o
 }
 
 // catchUp takes in what has happened since the last question, up to a revision; after too much of it, it begins anew.
-func (r *references) catchUp(c *Client, until uint64) error {
+func (r *references) catchUp(until uint64) error {
 	if r.tail != nil && r.tail.take(until, func(ch storage.Change) {
 		r.rev = ch.Rev
 		r.set(ch.Object, ch.Type != api.Deleted)
@@ -101,7 +102,7 @@ func (r *references) catchUp(c *Client, until uint64) error {
 	}
 	r.tail = nil
 	r.pods, r.nodes, r.count = map[types.NamespacedName]bound{}, map[string]map[types.NamespacedName]bool{}, map[reading]int{}
-	return c.store.View(func(tx *storage.Tx) error {
+	return r.store.View(func(tx *storage.Tx) error {
 		objs, err := tx.List(api.Pods, "")
 		if err != nil {
 			return err
@@ -110,7 +111,7 @@ func (r *references) catchUp(c *Client, until uint64) error {
 			r.set(o, true)
 		}
 		r.rev = tx.Revision()
-		r.tail, err = c.follow(api.Pods, tx.Revision())
+		r.tail, err = follow(r.store, api.Pods, tx.Revision())
 		return err
 	})
 }

@@ -12,6 +12,8 @@ import (
 // rights are the roles and bindings of the store, so that whether somebody may do something costs no look at it. They follow the
 // store's ring: whoever asks first after a change takes it in, so that what was taken away counts with the next request.
 type rights struct {
+	store *storage.Store
+
 	mu     sync.RWMutex
 	policy *rbac.Policy
 	tails  []*tail // one for each of rightKinds; nil: nothing is known
@@ -31,7 +33,7 @@ func (c *Client) Rights(use func(*rbac.Policy)) error {
 	r.mu.RUnlock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := c.learnRights(r); err != nil {
+	if err := r.learn(); err != nil {
 		return status(err, "look for the rights of all")
 	}
 	use(r.policy)
@@ -47,10 +49,10 @@ func (r *rights) quiet() bool {
 	return r.tails != nil
 }
 
-// learnRights takes in what has happened; after too much of it, it begins anew. All four kinds are taken up to the same revision: a
+// learn takes in what has happened; after too much of it, it begins anew. All four kinds are taken up to the same revision: a
 // role as it was must not meet a binding that was made after the role had been narrowed.
-func (c *Client) learnRights(r *rights) error {
-	now, ok := c.store.Revision(), r.tails != nil
+func (r *rights) learn() error {
+	now, ok := r.store.Revision(), r.tails != nil
 	for _, t := range r.tails {
 		ok = ok && t.take(now, func(ch storage.Change) {
 			if ch.Type == api.Deleted {
@@ -64,10 +66,10 @@ func (c *Client) learnRights(r *rights) error {
 		return nil
 	}
 	r.tails, r.policy = nil, new(rbac.Policy)
-	return c.store.View(func(tx *storage.Tx) error {
+	return r.store.View(func(tx *storage.Tx) error {
 		var tails []*tail
 		for _, kind := range rightKinds {
-			if !slices.Contains(c.store.Kinds().Kept, kind) {
+			if !slices.Contains(r.store.Kinds().Kept, kind) {
 				continue
 			}
 			objs, err := tx.List(kind, "")
@@ -77,7 +79,7 @@ func (c *Client) learnRights(r *rights) error {
 			for _, o := range objs {
 				r.policy.Set(o)
 			}
-			t, err := c.follow(kind, tx.Revision())
+			t, err := follow(r.store, kind, tx.Revision())
 			if err != nil {
 				return err
 			}

@@ -17,6 +17,8 @@ import (
 // served knows which Secrets Ingresses name, so that a read of one by a pod that takes requests in, of which each board has one that
 // reads all of them again and again, does not decode the Ingresses of a namespace. It follows the store's ring whenever it is asked.
 type served struct {
+	store *storage.Store
+
 	mu      sync.Mutex
 	tail    *tail // nil: nothing is known
 	of      map[types.NamespacedName]serves
@@ -34,20 +36,20 @@ func (c *Client) IngressClassesOf(namespace, secret string) ([]string, error) {
 	r := &c.served
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := r.learn(c); err != nil {
+	if err := r.learn(); err != nil {
 		return nil, status(err, "look for ingresses that name secret %q", secret)
 	}
 	return slices.Sorted(maps.Keys(r.classes[types.NamespacedName{Namespace: namespace, Name: secret}])), nil
 }
 
 // learn takes in what has happened since the last question; after too much of it, it begins anew.
-func (r *served) learn(c *Client) error {
+func (r *served) learn() error {
 	if r.tail != nil && r.tail.take(math.MaxUint64, func(ch storage.Change) { r.set(ch.Object, ch.Type != api.Deleted) }) {
 		return nil
 	}
 	r.tail = nil
 	r.of, r.classes = map[types.NamespacedName]serves{}, map[types.NamespacedName]map[string]int{}
-	return c.store.View(func(tx *storage.Tx) error {
+	return r.store.View(func(tx *storage.Tx) error {
 		objs, err := tx.List(networking.Ingresses, "")
 		if err != nil {
 			return err
@@ -55,7 +57,7 @@ func (r *served) learn(c *Client) error {
 		for _, o := range objs {
 			r.set(o, true)
 		}
-		r.tail, err = c.follow(networking.Ingresses, tx.Revision())
+		r.tail, err = follow(r.store, networking.Ingresses, tx.Revision())
 		return err
 	})
 }

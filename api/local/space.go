@@ -22,8 +22,11 @@ const (
 	finalizerGrowth = 4 << 10   // what a client may add of its own when it takes away a finalizer
 )
 
-// bounded writes an object and takes it back when that gives somebody more than their share of the space. old is nil for a new one.
-func (c *Client) bounded(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj, old api.Object, sub string, lazy bool) error {
+// shares holds those who write to their share of the space.
+type shares struct{ references *references }
+
+// put writes an object and takes it back when that gives somebody more than their share of the space. old is nil for a new one.
+func (s shares) put(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj, old api.Object, sub string, lazy bool) error {
 	_, known := api.UserFrom(ctx)
 	node, isNode := nodeIdentity(ctx)
 	unbound := old != nil && old.GetDeletionTimestamp() != nil && len(obj.GetFinalizers()) < len(old.GetFinalizers())
@@ -39,7 +42,7 @@ func (c *Client) bounded(ctx context.Context, tx *storage.Tx, kind *api.Kind, ob
 	case grew <= 0:
 		return nil
 	case isNode:
-		return c.boundBoard(tx, node, kind, obj, old == nil, grew)
+		return s.board(tx, node, kind, obj, old == nil, grew)
 	case !kind.Namespaced, !known && sub == api.StatusSub, unbound && grew <= finalizerGrowth:
 		return nil
 	}
@@ -52,20 +55,20 @@ func (c *Client) bounded(ctx context.Context, tx *storage.Tx, kind *api.Kind, ob
 	return nil
 }
 
-// boundBoard is bounded for a board.
-func (c *Client) boundBoard(tx *storage.Tx, node string, kind *api.Kind, obj api.Object, made bool, grew int) error {
+// board is put for a board.
+func (s shares) board(tx *storage.Tx, node string, kind *api.Kind, obj api.Object, made bool, grew int) error {
 	most := boardObject
 	if kind == api.Events {
 		most = boardEvent
 	}
-	switch s, sized := obj.(interface{ Size() int }); {
+	switch o, sized := obj.(interface{ Size() int }); {
 	case kind == api.Pods:
-	case sized && s.Size() > most:
+	case sized && o.Size() > most:
 		return forbidden(kind, obj.GetName(), "node %q may not write %s of more than %d bytes", node, kind, most)
 	default:
 		return nil
 	}
-	pods, bytes, err := c.heldOn(node)
+	pods, bytes, err := s.references.heldOn(node)
 	if err != nil {
 		return err
 	}
@@ -82,11 +85,10 @@ func (c *Client) boundBoard(tx *storage.Tx, node string, kind *api.Kind, obj api
 func mib(bytes int) string { return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20)) }
 
 // heldOn is how many pods a node has, and about what they weigh. What is being committed with this write is not in it.
-func (c *Client) heldOn(node string) (pods, bytes int, err error) {
-	r := &c.references
+func (r *references) heldOn(node string) (pods, bytes int, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := r.catchUp(c, math.MaxUint64); err != nil {
+	if err := r.catchUp(math.MaxUint64); err != nil {
 		return 0, 0, fmt.Errorf("look for the pods of node %q: %w", node, err)
 	}
 	for key := range r.nodes[node] {

@@ -190,7 +190,7 @@ func TestGreedyBoard(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if held, bytes, err := c.heldOn("bad"); held+bytes != 0 || err != nil {
+		if held, bytes, err := c.references.heldOn("bad"); held+bytes != 0 || err != nil {
 			t.Errorf("%d pods, %d bytes are left: %v", held, bytes, err)
 		}
 	}

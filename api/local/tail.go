@@ -13,8 +13,8 @@ type tail struct {
 }
 
 // follow begins after a revision.
-func (c *Client) follow(kind *api.Kind, after uint64) (*tail, error) {
-	w, err := c.store.Watch(kind, after)
+func follow(store *storage.Store, kind *api.Kind, after uint64) (*tail, error) {
+	w, err := store.Watch(kind, after)
 	if err != nil {
 		return nil, err
 	}

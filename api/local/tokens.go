@@ -68,10 +68,17 @@ type reference struct {
 	UID  types.UID `json:"uid,omitempty"`
 }
 
+// issuer makes tokens, and says whose they are.
+type issuer struct {
+	cfg   *Tokens // nil: there are no tokens
+	store *storage.Store
+	clock func() time.Time // the client's
+}
+
 // token answers a request for a token of a service account. Nothing of it is kept: a token is good as long as it says,
 // and as long as its account and its pod are there.
-func (c *Client) token(ctx context.Context, r *authenticationv1.TokenRequest) (api.Object, error) {
-	if c.cfg.Tokens == nil {
+func (i *issuer) token(ctx context.Context, r *authenticationv1.TokenRequest) (api.Object, error) {
+	if i.cfg == nil {
 		return nil, noSubresource(api.ServiceAccounts, "token")
 	}
 	r = r.DeepCopy()
@@ -83,22 +90,22 @@ func (c *Client) token(ctx context.Context, r *authenticationv1.TokenRequest) (a
 		api.Warn(ctx, fmt.Sprintf("requested expiration of %d seconds shortened to %d seconds", *r.Spec.ExpirationSeconds, most))
 		r.Spec.ExpirationSeconds = &most
 	}
-	now := c.tokenTime()
+	now := i.now()
 	cl := claims{Audience: r.Spec.Audiences, Issuer: tokenIssuer, ID: string(newUID()), Issued: now.Unix(), From: now.Unix(),
 		Expires: now.Unix() + *r.Spec.ExpirationSeconds, Subject: api.AccountUser(r.Namespace, r.Name).Name}
 	if len(cl.Audience) == 0 {
 		cl.Audience = []string{tokenIssuer}
 	}
-	err := c.store.View(func(tx *storage.Tx) error {
+	err := i.store.View(func(tx *storage.Tx) error {
 		sa, err := get(tx, api.ServiceAccounts, r.Namespace, r.Name)
 		if err != nil {
 			return err
 		}
-		if err := c.stillThere(sa); err != nil {
+		if err := i.stillThere(sa); err != nil {
 			return conflict(api.ServiceAccounts, r.Name, "no token is made: %w", err)
 		}
 		cl.Bound = boundClaims{Namespace: r.Namespace, Account: reference{r.Name, sa.GetUID()}}
-		return c.bindToken(ctx, tx, r, &cl.Bound)
+		return i.bind(ctx, tx, r, &cl.Bound)
 	})
 	if err != nil {
 		return nil, status(err, "make a token of service account %q", r.Name)
@@ -107,18 +114,18 @@ func (c *Client) token(ctx context.Context, r *authenticationv1.TokenRequest) (a
 	if err != nil {
 		return nil, api.NewInternal("make a token: %w", err)
 	}
-	text, err := c.cfg.Tokens.Keys.Sign(data)
+	text, err := i.cfg.Keys.Sign(data)
 	if err != nil {
 		return nil, api.NewInternal("make a token: %w", err)
 	}
 	r.Spec.Audiences = cl.Audience
-	r.CreationTimestamp = c.now()
+	r.CreationTimestamp = seconds(i.clock())
 	r.Status = authenticationv1.TokenRequestStatus{Token: text, ExpirationTimestamp: metav1.Unix(cl.Expires, 0)}
 	return r, nil
 }
 
-// bindToken ties a token to the pod it is for. A node gets tokens for nothing but pods that run on it (N-1.36).
-func (c *Client) bindToken(ctx context.Context, tx *storage.Tx, r *authenticationv1.TokenRequest, into *boundClaims) error {
+// bind ties a token to the pod it is for. A node gets tokens for nothing but pods that run on it (N-1.36).
+func (i *issuer) bind(ctx context.Context, tx *storage.Tx, r *authenticationv1.TokenRequest, into *boundClaims) error {
 	node, isNode := nodeIdentity(ctx)
 	ref := r.Spec.BoundObjectRef
 	refuse := func(format string, args ...any) error { return forbidden(api.ServiceAccounts, r.Name, format, args...) }
@@ -133,7 +140,7 @@ func (c *Client) bindToken(ctx context.Context, tx *storage.Tx, r *authenticatio
 		return err
 	}
 	pod := obj.(*corev1.Pod)
-	if err := c.stillThere(pod); err != nil {
+	if err := i.stillThere(pod); err != nil {
 		return conflict(api.Pods, pod.Name, "no token is made: %w", err)
 	}
 	switch {
@@ -157,24 +164,29 @@ func (c *Client) bindToken(ctx context.Context, tx *storage.Tx, r *authenticatio
 	return nil
 }
 
-func (c *Client) tokenTime() time.Time {
-	if t := c.cfg.Tokens; t != nil && t.Now != nil {
-		return t.Now()
+func (i *issuer) now() time.Time {
+	if i.cfg != nil && i.cfg.Now != nil {
+		return i.cfg.Now()
 	}
-	return c.cfg.Now()
+	return i.clock()
 }
 
 // ErrToken says that a token proves nothing (any more).
 var ErrToken = errors.New("invalid token")
 
-// Authenticate says whose a token is, if it is one of ours, for one of these audiences (none: this API), and still
-// counts: its time has not run out, and the account and the pod it was made for are the ones that are there.
+// Authenticate says whose a token is, if it is one of ours, for one of these audiences (none: this API), and still counts.
 func (c *Client) Authenticate(token string, audiences ...string) (api.User, error) {
+	return c.issuer.user(token, audiences)
+}
+
+// user says whose a token is, if it is one of ours, for one of these audiences (none: this API), and still
+// counts: its time has not run out, and the account and the pod it was made for are the ones that are there.
+func (i *issuer) user(token string, audiences []string) (api.User, error) {
 	var user api.User
-	if c.cfg.Tokens == nil {
+	if i.cfg == nil {
 		return user, ErrToken
 	}
-	data, err := c.cfg.Tokens.Keys.Verify(token)
+	data, err := i.cfg.Keys.Verify(token)
 	if err != nil {
 		return user, fmt.Errorf("%w: %w", ErrToken, err)
 	}
@@ -182,18 +194,18 @@ func (c *Client) Authenticate(token string, audiences ...string) (api.User, erro
 	if err := json.Unmarshal(data, &cl); err != nil {
 		return user, fmt.Errorf("%w: %w", ErrToken, err)
 	}
-	if err := cl.check(c.tokenTime(), audiences); err != nil {
+	if err := cl.check(i.now(), audiences); err != nil {
 		return user, fmt.Errorf("%w: %w", ErrToken, err)
 	}
 	ns := cl.Bound.Namespace
-	err = c.store.View(func(tx *storage.Tx) error {
-		if err := c.unchanged(tx, api.ServiceAccounts, ns, &cl.Bound.Account); err != nil {
+	err = i.store.View(func(tx *storage.Tx) error {
+		if err := i.unchanged(tx, api.ServiceAccounts, ns, &cl.Bound.Account); err != nil {
 			return err
 		}
-		if err := c.unchanged(tx, api.Pods, ns, cl.Bound.Pod); err != nil {
+		if err := i.unchanged(tx, api.Pods, ns, cl.Bound.Pod); err != nil {
 			return err
 		}
-		return c.trusted(tx, cl.Bound.Node)
+		return i.trusted(tx, cl.Bound.Node)
 	})
 	if err != nil {
 		return user, fmt.Errorf("%w: %w", ErrToken, err)
@@ -237,21 +249,21 @@ func (cl claims) check(now time.Time, audiences []string) error {
 
 // trusted refuses what a board has got that was revoked since. Another can have its name only after its Node was deleted, so the
 // UID of that tells its tokens from those of the one before; of boards that never were revoked it is not asked.
-func (c *Client) trusted(tx *storage.Tx, node *reference) error {
-	if node == nil || c.cfg.Tokens.Revoked == nil {
+func (i *issuer) trusted(tx *storage.Tx, node *reference) error {
+	if node == nil || i.cfg.Revoked == nil {
 		return nil
 	}
-	switch ever, still := c.cfg.Tokens.Revoked(node.Name); {
+	switch ever, still := i.cfg.Revoked(node.Name); {
 	case still:
 		return errors.New("its node is revoked")
 	case ever:
-		return c.unchanged(tx, api.Nodes, "", node)
+		return i.unchanged(tx, api.Nodes, "", node)
 	}
 	return nil
 }
 
 // unchanged says whether the object that a token was made for is the one that is there.
-func (c *Client) unchanged(tx *storage.Tx, kind *api.Kind, namespace string, ref *reference) error {
+func (i *issuer) unchanged(tx *storage.Tx, kind *api.Kind, namespace string, ref *reference) error {
 	if ref == nil {
 		return nil
 	}
@@ -262,13 +274,13 @@ func (c *Client) unchanged(tx *storage.Tx, kind *api.Kind, namespace string, ref
 	if obj.GetUID() != ref.UID {
 		return fmt.Errorf("its %s has been replaced", kind.Singular)
 	}
-	return c.stillThere(obj)
+	return i.stillThere(obj)
 }
 
 // stillThere refuses what was to be gone a while ago and is held by a finalizer alone, which whoever has edited it may have put there
 // to live on by its tokens. A moment is left to programs that clean up.
-func (c *Client) stillThere(obj api.Object) error {
-	if at := obj.GetDeletionTimestamp(); at != nil && c.cfg.Now().After(at.Add(deletedLeeway)) {
+func (i *issuer) stillThere(obj api.Object) error {
+	if at := obj.GetDeletionTimestamp(); at != nil && i.clock().After(at.Add(deletedLeeway)) {
 		return fmt.Errorf("%s %q has been deleted at %s", strings.ToLower(obj.GetObjectKind().GroupVersionKind().Kind), obj.GetName(),
 			at.UTC().Format(time.RFC3339))
 	}

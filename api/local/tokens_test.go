@@ -255,7 +255,7 @@ func TestTokenRequests(t *testing.T) {
 	if _, err := c.Create(t.Context(), api.ServiceAccounts, pod, withToken); !apierrors.IsBadRequest(err) {
 		t.Errorf("a pod as a request: %v", err)
 	}
-	c.cfg.Tokens = nil
+	c.issuer.cfg = nil
 	if _, err := c.Create(t.Context(), api.ServiceAccounts, askToken("default", nil, 600), withToken); !apierrors.IsNotFound(err) {
 		t.Errorf("without keys: %v", err)
 	}
@@ -383,7 +383,7 @@ func TestAccountAdmission(t *testing.T) {
 		`error looking up service account default/nobody: serviceaccount "nobody" not found`) {
 		t.Errorf("an account that is not there: %v", err)
 	}
-	c.cfg.Tokens = nil
+	c.issuer.cfg = nil
 	if got := c.mustPod(t, aPod("without-keys")); len(got.Spec.Volumes) > 0 {
 		t.Errorf("without keys: %+v", got.Spec.Volumes)
 	}
@@ -451,6 +451,7 @@ func TestTokensOfRevokedBoards(t *testing.T) {
 func TestTokensOfTheDeleted(t *testing.T) {
 	c, now := accounts(t)
 	c.cfg.Now = func() time.Time { return *now }
+	c.issuer.clock = c.cfg.Now
 	held := func(o api.Object) { o.SetFinalizers([]string{"example.com/x"}) }
 	sa := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "zombie"}}
 	held(sa)

@@ -147,7 +147,7 @@ func (c *Client) update(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj
 	if err := holdToLimits(tx, a); err != nil {
 		return nil, err
 	}
-	if err := c.admitSecurity(ctx, tx, g, a); err != nil {
+	if err := c.security.admit(ctx, tx, g, a); err != nil {
 		return nil, err
 	}
 	if !ch.applied {
@@ -173,7 +173,7 @@ func (c *Client) update(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj
 			return nil, err
 		}
 	}
-	if err := c.bounded(ctx, tx, kind, obj, old, sub, kind.IsHeartbeat(obj, old)); err != nil {
+	if err := c.shares.put(ctx, tx, kind, obj, old, sub, kind.IsHeartbeat(obj, old)); err != nil {
 		return nil, err
 	}
 	return obj, c.then(tx, g.updated, obj)
