@@ -22,11 +22,10 @@ const (
 
 // methodsOf are the types that were beyond this when it became a rule. The numbers may only sink.
 var methodsOf = map[string]int{
-	"api/httpd.handler":      91,
-	"api/local.Client":       86,
-	"brain.Brain":            70,
-	"internal/sim.Board":     56,
-	"node/podstate.decision": 57,
+	"api/httpd.handler":  91,
+	"api/local.Client":   86,
+	"brain.Brain":        70,
+	"internal/sim.Board": 56,
 }
 
 func TestTypesAreSmall(t *testing.T) {

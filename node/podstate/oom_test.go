@@ -20,7 +20,7 @@ func TestOOMMessage(t *testing.T) {
 			"no room for the third picture"},
 	} {
 		c.exit.Code, c.exit.Signal, c.exit.OOMKilled = 137, 9, true
-		d := decision{in: Input{Seen: Seen{Messages: map[string]string{"id": c.said}}}}
+		d := facts{in: Input{Seen: Seen{Messages: map[string]string{"id": c.said}}}}
 		got := d.terminated(&runtime.Status{ID: "id", Exit: &c.exit})
 		if got.Reason != "OOMKilled" || got.Message != want {
 			t.Errorf("%s %q, want %q", got.Reason, got.Message, want)

@@ -237,35 +237,48 @@ type Output struct {
 
 // Decide says what to do about the pod.
 func Decide(in Input) Output {
-	d := &decision{in: in, mem: in.Mem.clone(), views: viewsOf(in, in.Mem.Reset)}
+	f := &facts{in: in, mem: in.Mem.clone(), views: viewsOf(in, in.Mem.Reset)}
+	d := &decision{facts: f, waiting: waits{}}
+	d.deadline()
 	switch {
-	case d.stopping():
+	case f.stopping():
 		d.stop()
 	case d.restartsAll():
 		d.restartAll()
 	default:
 		d.run()
 	}
-	d.out.Ending = d.stopping() || d.ended()
-	for _, v := range d.views.all() {
-		if v.running() && d.begun(v) {
+	d.out.Ending = f.stopping() || f.ended()
+	for _, v := range f.views.all() {
+		if v.running() && f.begun(v) {
 			d.out.Probe = append(d.out.Probe, v.latest.ID)
 		}
 	}
-	d.out.Mem = d.mem
-	d.out.Status = d.status()
+	d.out.Mem = f.mem
+	d.out.Status = (&report{facts: f, waiting: d.waiting}).status()
 	d.finish()
 	return d.out
 }
 
-// decision is one run of Decide.
-type decision struct {
+// facts is what is known of a pod, and what follows from it: what was seen, what is remembered, and how its containers are.
+type facts struct {
 	in    Input
 	mem   Memory
 	views views
-	out   Output
-	// waiting are the reasons of containers that cannot run yet, by name.
-	waiting map[string]corev1.ContainerStateWaiting
+}
+
+// waits are the reasons of containers that cannot run yet, by name.
+type waits map[string]corev1.ContainerStateWaiting
+
+func (w waits) set(name, reason, message string) {
+	w[name] = corev1.ContainerStateWaiting{Reason: reason, Message: message}
+}
+
+// decision is one run of Decide: what it does, by the facts.
+type decision struct {
+	facts   *facts
+	out     Output
+	waiting waits
 }
 
 func (d *decision) do(a Action) { d.out.Do = append(d.out.Do, a) }
@@ -276,45 +289,38 @@ func (d *decision) wake(at time.Time) {
 	}
 }
 
-func (d *decision) wait(name, reason, message string) {
-	if d.waiting == nil {
-		d.waiting = map[string]corev1.ContainerStateWaiting{}
-	}
-	d.waiting[name] = corev1.ContainerStateWaiting{Reason: reason, Message: message}
-}
-
 // finish takes the last steps of a pod that has ended: once its final status is in the API the sandbox goes,
 // and once that is gone the object may (N-7.31).
 func (d *decision) finish() {
-	if d.views.anyRunning() || len(d.out.Do) > 0 {
+	if d.facts.views.anyRunning() || len(d.out.Do) > 0 {
 		return
 	}
-	pod := d.in.Pod
+	pod := d.facts.in.Pod
 	switch {
-	case d.in.Gone:
+	case d.facts.in.Gone:
 	case !terminal(d.out.Status.Phase):
 		return
 	case !terminal(pod.Status.Phase):
 		// The final status must be committed before anything it describes is removed: records and logs.
-		if s := d.in.Stop; s != nil && s.Room && !d.in.Seen.Emptied {
+		if s := d.facts.in.Stop; s != nil && s.Room && !d.facts.in.Seen.Emptied {
 			d.remove(Empty)
 			return
 		}
 		d.out.Unheard = true
 		return
 	}
-	if d.in.Later && d.in.Seen.Unmounted && !d.in.Gone {
+	if d.facts.in.Later && d.facts.in.Seen.Unmounted && !d.facts.in.Gone {
 		return
 	}
-	if !d.in.Seen.Removed {
+	if !d.facts.in.Seen.Removed {
 		verb := Teardown
-		if d.in.Later && !d.in.Gone {
+		if d.facts.in.Later && !d.facts.in.Gone {
 			verb = Unmount
 		}
 		d.remove(verb)
 		return
 	}
-	if d.in.Gone {
+	if d.facts.in.Gone {
 		d.out.Done = true
 		return
 	}
@@ -325,10 +331,10 @@ func (d *decision) finish() {
 
 // remove does what verb says, or waits to try it again.
 func (d *decision) remove(verb Verb) {
-	if f, ok := d.in.Seen.Faults[""]; ok {
+	if f, ok := d.facts.in.Seen.Faults[""]; ok {
 		at := f.At.Add(retryAfter(f.Count))
 		d.wake(at)
-		if d.in.Now.Before(at) {
+		if d.facts.in.Now.Before(at) {
 			return
 		}
 	}

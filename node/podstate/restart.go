@@ -8,7 +8,7 @@ import (
 )
 
 // restarts says whether an ended container is to be started again (N-7.9).
-func (d *decision) restarts(v *view) bool {
+func (f *facts) restarts(v *view) bool {
 	switch {
 	case v.outdated():
 		return true
@@ -17,7 +17,7 @@ func (d *decision) restarts(v *view) bool {
 	case v.role == sidecarRole:
 		return true // as long as the pod lives (N-7.20)
 	}
-	return Restarts(d.in.Pod, v.spec, v.exitCode())
+	return Restarts(f.in.Pod, v.spec, v.exitCode())
 }
 
 // Restarts is the restart policy for a main container, or an init container that has failed: its own, with its rules for
@@ -54,8 +54,8 @@ func ruled(rules []corev1.ContainerRestartRule, code int32) (action corev1.Conta
 }
 
 // mayRestart says whether a running container that is killed because of a probe comes back.
-func (d *decision) mayRestart(v *view) bool {
-	policy := d.in.Pod.Spec.RestartPolicy
+func (f *facts) mayRestart(v *view) bool {
+	policy := f.in.Pod.Spec.RestartPolicy
 	if own := v.spec.RestartPolicy; own != nil {
 		policy = corev1.RestartPolicy(*own)
 	}

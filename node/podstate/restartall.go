@@ -32,8 +32,8 @@ func (v *view) anew() bool {
 }
 
 // canRestartAll: some container has such a rule.
-func (d *decision) canRestartAll() bool {
-	return slices.ContainsFunc(d.views.ofPod(), func(v *view) bool {
+func (f *facts) canRestartAll() bool {
+	return slices.ContainsFunc(f.views.ofPod(), func(v *view) bool {
 		return slices.ContainsFunc(v.spec.RestartPolicyRules, func(r corev1.ContainerRestartRule) bool {
 			return r.Action == corev1.ContainerRestartRuleActionRestartAllContainers
 		})
@@ -50,21 +50,21 @@ func (v *view) culprit() bool { return v.ended() && v.restartsAll(v.exitCode()) 
 
 // restartsAll says whether the pod is on its way to begin again.
 func (d *decision) restartsAll() bool {
-	if d.mem.Restarting || d.in.Closing || !d.canRestartAll() {
-		return d.mem.Restarting
+	if d.facts.mem.Restarting || d.facts.in.Closing || !d.facts.canRestartAll() {
+		return d.facts.mem.Restarting
 	}
 	// What the API says counts for a brain that has not been through it itself.
-	begun := d.mem.Reset == nil && slices.ContainsFunc(d.in.Pod.Status.Conditions, func(c corev1.PodCondition) bool {
+	begun := d.facts.mem.Reset == nil && slices.ContainsFunc(d.facts.in.Pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.AllContainersRestarting && c.Status == corev1.ConditionTrue
 	})
-	d.mem.Restarting = begun || slices.ContainsFunc(d.views.ofPod(), (*view).culprit)
-	return d.mem.Restarting
+	d.facts.mem.Restarting = begun || slices.ContainsFunc(d.facts.views.ofPod(), (*view).culprit)
+	return d.facts.mem.Restarting
 }
 
 // restartAll takes the next step of that.
 func (d *decision) restartAll() {
 	var culprits, others []string
-	for _, v := range slices.Concat(d.views.main, d.views.init) {
+	for _, v := range slices.Concat(d.facts.views.main, d.facts.views.init) {
 		if v.running() {
 			d.destroy(v)
 		}
@@ -80,7 +80,7 @@ func (d *decision) restartAll() {
 		}
 	}
 	switch ids := append(others, culprits...); {
-	case slices.ContainsFunc(d.views.ofPod(), (*view).running):
+	case slices.ContainsFunc(d.facts.views.ofPod(), (*view).running):
 	case len(ids) > 0:
 		d.noteEnds()
 		for _, id := range ids {
@@ -88,8 +88,8 @@ func (d *decision) restartAll() {
 		}
 	default:
 		d.noteEnds()
-		d.mem.Restarting = false
-		d.views = viewsOf(d.in, d.mem.Reset)
+		d.facts.mem.Restarting = false
+		d.facts.views = viewsOf(d.facts.in, d.facts.mem.Reset)
 		d.run()
 	}
 }
@@ -97,30 +97,30 @@ func (d *decision) restartAll() {
 // destroy kills a container at once: what begins again has nothing to bring to an end.
 func (d *decision) destroy(v *view) {
 	id := v.latest.ID
-	e, known := d.mem.Ends[id]
-	if known && !e.Killed.IsZero() && d.in.Now.Before(e.Killed.Add(rekill)) {
+	e, known := d.facts.mem.Ends[id]
+	if known && !e.Killed.IsZero() && d.facts.in.Now.Before(e.Killed.Add(rekill)) {
 		d.wake(e.Killed.Add(rekill))
 		return
 	}
 	var event *EventNote
 	if !known {
-		e.Began = d.in.Now
+		e.Began = d.facts.in.Now
 		event = &EventNote{v.spec.Name, corev1.EventTypeNormal, "Killing", "Stopping container " + v.spec.Name}
 	}
-	e.Signalled, e.Killed = d.in.Now, d.in.Now
-	d.mem.Ends[id] = e
+	e.Signalled, e.Killed = d.facts.in.Now, d.facts.in.Now
+	d.facts.mem.Ends[id] = e
 	d.do(Action{Verb: Signal, Container: v.spec.Name, ID: id, Sig: syscall.SIGKILL, Event: event})
 	d.wake(e.Killed.Add(rekill))
 }
 
 // endedForOthers tells whether the container was killed because all containers of the pod restart, by this brain or
 // by the previous one. The previous brain wrote the restart to the API before it killed anything.
-func (d *decision) endedForOthers(s *runtime.Status) bool {
-	if !d.mem.Restarting || d.stopping() {
+func (f *facts) endedForOthers(s *runtime.Status) bool {
+	if !f.mem.Restarting || f.stopping() {
 		return false
 	}
-	return !d.mem.Ends[s.ID].Killed.IsZero() || s.Exit.Signal == int(syscall.SIGKILL) &&
-		slices.ContainsFunc(d.in.Pod.Status.Conditions, func(c corev1.PodCondition) bool {
+	return !f.mem.Ends[s.ID].Killed.IsZero() || s.Exit.Signal == int(syscall.SIGKILL) &&
+		slices.ContainsFunc(f.in.Pod.Status.Conditions, func(c corev1.PodCondition) bool {
 			return c.Type == corev1.AllContainersRestarting && c.Status == corev1.ConditionTrue &&
 				!s.Exit.FinishedAt.Before(c.LastTransitionTime.Time)
 		})
@@ -128,22 +128,22 @@ func (d *decision) endedForOthers(s *runtime.Status) bool {
 
 // noteEnds keeps of each container that ran what its status is to say once its records are gone.
 func (d *decision) noteEnds() {
-	if d.mem.Reset == nil {
-		d.mem.Reset = map[string]corev1.ContainerStatus{}
+	if d.facts.mem.Reset == nil {
+		d.facts.mem.Reset = map[string]corev1.ContainerStatus{}
 	}
-	for _, v := range d.views.ofPod() {
+	for _, v := range d.facts.views.ofPod() {
 		next := int32(v.nextAttempt())
-		if was, noted := d.mem.Reset[v.spec.Name]; noted && was.RestartCount >= next || !v.everRan() || v.latest == nil &&
+		if was, noted := d.facts.mem.Reset[v.spec.Name]; noted && was.RestartCount >= next || !v.everRan() || v.latest == nil &&
 			v.past.State.Waiting != nil {
 			continue
 		}
 		end := &corev1.ContainerStateTerminated{ExitCode: 137, Reason: restartingAll, Message: endedForAll,
-			FinishedAt: metav1.Time{Time: d.in.Now}}
+			FinishedAt: metav1.Time{Time: d.facts.in.Now}}
 		switch {
 		case v.latest == nil && v.past.State.Terminated != nil:
 			end = v.past.State.Terminated.DeepCopy()
 		case v.latest != nil && v.latest.Exit != nil:
-			end = d.terminated(v.latest)
+			end = d.facts.terminated(v.latest)
 		}
 		var st corev1.ContainerStatus
 		if v.past != nil {
@@ -153,6 +153,6 @@ func (d *decision) noteEnds() {
 		st.State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: restartingAll}}
 		st.LastTerminationState = corev1.ContainerState{Terminated: end}
 		st.Ready, st.Started, st.User, st.StopSignal = false, new(bool), nil, nil
-		d.mem.Reset[v.spec.Name] = st
+		d.facts.mem.Reset[v.spec.Name] = st
 	}
 }

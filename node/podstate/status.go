@@ -17,65 +17,72 @@ import (
 // IDPrefix stands before a container's ID in status, as Kubernetes writes <runtime>://<id>.
 const IDPrefix = "libcontainer://"
 
+// report says what the API is to be told.
+type report struct {
+	facts   *facts
+	waiting waits
+}
+
 // status is what the API is to be told. It starts from what the API has, so that fields other writers own
 // stay.
-func (d *decision) status() corev1.PodStatus {
-	pod := d.in.Pod
+func (r *report) status() corev1.PodStatus {
+	pod := r.facts.in.Pod
 	out := *pod.Status.DeepCopy()
-	if terminal(out.Phase) && d.in.Seen.Removed {
+	if terminal(out.Phase) && r.facts.in.Seen.Removed {
 		return out // N-7.10: nothing changes any more
 	}
-	out.InitContainerStatuses = d.containerStatuses(d.views.init)
-	out.ContainerStatuses = d.containerStatuses(d.views.main)
-	out.EphemeralContainerStatuses = d.containerStatuses(d.views.ephemeral)
-	out.Phase = d.phase()
+	out.InitContainerStatuses = r.containerStatuses(r.facts.views.init)
+	out.ContainerStatuses = r.containerStatuses(r.facts.views.main)
+	out.EphemeralContainerStatuses = r.containerStatuses(r.facts.views.ephemeral)
+	out.Phase = r.facts.phase()
 	out.ObservedGeneration = pod.Generation
 	if out.StartTime == nil {
-		out.StartTime = &metav1.Time{Time: d.in.Now.Truncate(time.Second)}
+		out.StartTime = &metav1.Time{Time: r.facts.in.Now.Truncate(time.Second)}
 	}
-	if s := d.in.Stop; s != nil && terminal(out.Phase) && !terminal(pod.Status.Phase) && (out.Phase == corev1.PodFailed || d.stopped(s.At)) {
+	if s := r.facts.in.Stop; s != nil && terminal(out.Phase) && !terminal(pod.Status.Phase) &&
+		(out.Phase == corev1.PodFailed || r.facts.stopped(s.At)) {
 		out.Reason, out.Message = s.Reason, s.Message
 	}
-	d.addresses(&out)
-	d.conditions(&out)
+	r.addresses(&out)
+	r.conditions(&out)
 	return out
 }
 
-func (d *decision) addresses(out *corev1.PodStatus) {
+func (r *report) addresses(out *corev1.PodStatus) {
 	out.HostIP, out.HostIPs = "", nil
-	for i, ip := range d.in.HostIPs {
+	for i, ip := range r.facts.in.HostIPs {
 		if i == 0 {
 			out.HostIP = ip
 		}
 		out.HostIPs = append(out.HostIPs, corev1.HostIP{IP: ip})
 	}
-	if len(d.in.Seen.IPs) == 0 {
+	if len(r.facts.in.Seen.IPs) == 0 {
 		return // the last known address stays, as on Kubernetes, until a new sandbox has one
 	}
-	out.PodIP, out.PodIPs = d.in.Seen.IPs[0], nil
-	for _, ip := range d.in.Seen.IPs {
+	out.PodIP, out.PodIPs = r.facts.in.Seen.IPs[0], nil
+	for _, ip := range r.facts.in.Seen.IPs {
 		out.PodIPs = append(out.PodIPs, corev1.PodIP{IP: ip})
 	}
 }
 
 // phase follows N-7.8.
-func (d *decision) phase() corev1.PodPhase {
-	if terminal(d.in.Pod.Status.Phase) {
-		return d.in.Pod.Status.Phase
+func (f *facts) phase() corev1.PodPhase {
+	if terminal(f.in.Pod.Status.Phase) {
+		return f.in.Pod.Status.Phase
 	}
-	if d.stopping() {
-		return d.stoppedPhase()
+	if f.stopping() {
+		return f.stoppedPhase()
 	}
 	switch {
-	case d.ended() && d.views.anyRunning(): // sidecars
-		return d.phaseBefore()
-	case d.ended():
-		return d.verdict()
-	case !d.initDone():
+	case f.ended() && f.views.anyRunning(): // sidecars
+		return f.phaseBefore()
+	case f.ended():
+		return f.verdict()
+	case !f.initDone():
 		return corev1.PodPending
 	}
-	for _, v := range d.views.main {
-		if !d.begun(v) && !v.ended() && !v.anew() && (v.prev == nil && v.nextAttempt() <= 1) {
+	for _, v := range f.views.main {
+		if !f.begun(v) && !v.ended() && !v.anew() && (v.prev == nil && v.nextAttempt() <= 1) {
 			return corev1.PodPending // it never ran
 		}
 	}
@@ -83,8 +90,8 @@ func (d *decision) phase() corev1.PodPhase {
 }
 
 // phaseBefore is the phase of a pod that is over but for what still runs.
-func (d *decision) phaseBefore() corev1.PodPhase {
-	if p := d.in.Pod.Status.Phase; p != "" {
+func (f *facts) phaseBefore() corev1.PodPhase {
+	if p := f.in.Pod.Status.Phase; p != "" {
 		return p
 	}
 	return corev1.PodRunning
@@ -92,12 +99,12 @@ func (d *decision) phaseBefore() corev1.PodPhase {
 
 // initDone: every init container has succeeded and every sidecar has started. Once a main container has run it stays
 // so.
-func (d *decision) initDone() bool {
-	at := d.initAt()
-	for i, v := range d.views.init {
+func (f *facts) initDone() bool {
+	at := f.initAt()
+	for i, v := range f.views.init {
 		switch {
 		case i < at:
-		case v.role == sidecarRole && !d.started(v), v.role == initRole && !v.succeeded():
+		case v.role == sidecarRole && !f.started(v), v.role == initRole && !v.succeeded():
 			return false
 		}
 	}
@@ -105,32 +112,32 @@ func (d *decision) initDone() bool {
 }
 
 // stoppedPhase: a terminal phase only once nothing runs (N-5.28, N-7.31).
-func (d *decision) stoppedPhase() corev1.PodPhase {
-	if d.views.anyRunning() {
-		return d.phaseBefore()
+func (f *facts) stoppedPhase() corev1.PodPhase {
+	if f.views.anyRunning() {
+		return f.phaseBefore()
 	}
-	if s := d.in.Stop; s != nil && !d.endedBefore(s.At) {
+	if s := f.in.Stop; s != nil && !f.endedBefore(s.At) {
 		return corev1.PodFailed
 	}
-	return d.verdict()
+	return f.verdict()
 }
 
 // endedBefore: the pod had come to its end by itself. One that was told to stop has not done its work, whatever code its
 // containers choose to exit with.
-func (d *decision) endedBefore(at time.Time) bool {
-	return d.ended() && !slices.ContainsFunc(d.views.main, func(v *view) bool { return !v.finishedAt().Before(at) })
+func (f *facts) endedBefore(at time.Time) bool {
+	return f.ended() && !slices.ContainsFunc(f.views.main, func(v *view) bool { return !v.finishedAt().Before(at) })
 }
 
 // stopped says that a container was still there to be stopped: of a pod that has succeeded, a sidecar (N-5.27).
-func (d *decision) stopped(at time.Time) bool {
-	return slices.ContainsFunc(slices.Concat(d.views.init, d.views.main), func(v *view) bool {
+func (f *facts) stopped(at time.Time) bool {
+	return slices.ContainsFunc(slices.Concat(f.views.init, f.views.main), func(v *view) bool {
 		return v.ended() && !v.finishedAt().Before(at)
 	})
 }
 
 // verdict: every main container ended with 0, or not.
-func (d *decision) verdict() corev1.PodPhase {
-	for _, v := range d.views.main {
+func (f *facts) verdict() corev1.PodPhase {
+	for _, v := range f.views.main {
 		if !v.succeeded() {
 			return corev1.PodFailed
 		}
@@ -138,37 +145,37 @@ func (d *decision) verdict() corev1.PodPhase {
 	return corev1.PodSucceeded
 }
 
-func (d *decision) containerStatuses(vs []*view) []corev1.ContainerStatus {
+func (r *report) containerStatuses(vs []*view) []corev1.ContainerStatus {
 	var out []corev1.ContainerStatus
 	for _, v := range vs {
-		out = append(out, d.containerStatus(v))
+		out = append(out, r.containerStatus(v))
 	}
 	return out
 }
 
-func (d *decision) containerStatus(v *view) corev1.ContainerStatus {
-	if v.latest == nil && v.past != nil && terminal(d.in.Pod.Status.Phase) {
+func (r *report) containerStatus(v *view) corev1.ContainerStatus {
+	if v.latest == nil && v.past != nil && terminal(r.facts.in.Pod.Status.Phase) {
 		return *v.past.DeepCopy() // it is over and its records are gone
 	}
-	st := corev1.ContainerStatus{Name: v.spec.Name, Image: v.spec.Image, ImageID: d.in.Seen.Images[v.spec.Name].ID}
+	st := corev1.ContainerStatus{Name: v.spec.Name, Image: v.spec.Image, ImageID: r.facts.in.Seen.Images[v.spec.Name].ID}
 	if v.past != nil && st.ImageID == "" {
 		st.ImageID = v.past.ImageID
 	}
-	st.LastTerminationState = d.lastState(v)
+	st.LastTerminationState = r.lastState(v)
 	switch {
-	case v.running() && !d.begun(v) && !d.stopping():
-		d.wait(v.spec.Name, d.notYet(), "") // until its hook is done, as on Kubernetes
+	case v.running() && !r.facts.begun(v) && !r.facts.stopping():
+		r.waiting.set(v.spec.Name, r.notYet(), "") // until its hook is done, as on Kubernetes
 	case v.running():
 		st.State.Running = &corev1.ContainerStateRunning{StartedAt: stamp(v.latest.StartedAt)}
-		st.Ready = (v.role == mainRole || v.role == sidecarRole) && d.ready(v)
+		st.Ready = (v.role == mainRole || v.role == sidecarRole) && r.facts.ready(v)
 	case v.latest != nil:
 		st.Ready = v.role == initRole && v.succeeded()
-		st.State.Terminated = d.terminated(v.latest)
+		st.State.Terminated = r.facts.terminated(v.latest)
 	}
 	if v.latest != nil {
 		st.ContainerID = IDPrefix + v.latest.ID
 		st.RestartCount = int32(v.latest.Attempt)
-		st.StopSignal = d.reportedSignal(v)
+		st.StopSignal = r.reportedSignal(v)
 		st.User = user(v.latest)
 	} else if v.past != nil {
 		// kept while the next attempt waits: it is how attempts are counted across a boot
@@ -177,14 +184,14 @@ func (d *decision) containerStatus(v *view) corev1.ContainerStatus {
 			st.State.Terminated = v.past.State.Terminated.DeepCopy()
 		}
 	}
-	d.waitingState(v, &st)
-	started := d.started(v)
+	r.waitingState(v, &st)
+	started := r.facts.started(v)
 	st.Started = &started
 	return st
 }
 
 // reportedSignal is the stop signal of a container that chose one.
-func (d *decision) reportedSignal(v *view) *corev1.Signal {
+func (r *report) reportedSignal(v *view) *corev1.Signal {
 	if l := v.spec.Lifecycle; l != nil {
 		return l.StopSignal
 	}
@@ -192,8 +199,8 @@ func (d *decision) reportedSignal(v *view) *corev1.Signal {
 }
 
 // waitingState fills State for a container that neither runs nor rests for good.
-func (d *decision) waitingState(v *view, st *corev1.ContainerStatus) {
-	w, waits := d.waiting[v.spec.Name]
+func (r *report) waitingState(v *view, st *corev1.ContainerStatus) {
+	w, waits := r.waiting[v.spec.Name]
 	switch {
 	case st.State.Running != nil:
 	case waits:
@@ -202,22 +209,22 @@ func (d *decision) waitingState(v *view, st *corev1.ContainerStatus) {
 		}
 		st.State = corev1.ContainerState{Waiting: &w}
 	case st.State.Terminated != nil:
-	case d.stopping() && !d.views.anyRunning() && d.hadItsTurn(v):
+	case r.facts.stopping() && !r.facts.views.anyRunning() && r.hadItsTurn(v):
 		st.State.Terminated = &corev1.ContainerStateTerminated{ExitCode: 137, Reason: "ContainerStatusUnknown",
 			Message: "The container could not be located when the pod was terminated"}
-	case v.lost() && !d.restarts(v):
+	case v.lost() && !r.facts.restarts(v):
 		st.State.Terminated = unknownEnd(v.past)
-	case v.anew() && d.mem.Restarting:
+	case v.anew() && r.facts.mem.Restarting:
 		st.State.Waiting = &corev1.ContainerStateWaiting{Reason: restartingAll}
 	default:
-		st.State.Waiting = &corev1.ContainerStateWaiting{Reason: d.notYet()}
+		st.State.Waiting = &corev1.ContainerStateWaiting{Reason: r.notYet()}
 	}
 }
 
 // notYet is why a container waits that nothing is wrong with: Kubernetes says the same of all containers of a pod,
 // init containers included (N-7.13).
-func (d *decision) notYet() string {
-	if len(d.views.init) > 0 {
+func (r *report) notYet() string {
+	if len(r.facts.views.init) > 0 {
 		return "PodInitializing"
 	}
 	return "ContainerCreating"
@@ -225,25 +232,25 @@ func (d *decision) notYet() string {
 
 // hadItsTurn: of a pod that is over, this container would have run. A main container's turn never comes when init was
 // not finished, an init container's only if it or one after it ran; the first one's always does.
-func (d *decision) hadItsTurn(v *view) bool {
+func (r *report) hadItsTurn(v *view) bool {
 	if v.role != initRole && v.role != sidecarRole {
-		return len(d.views.init) == 0 || slices.ContainsFunc(d.views.main, (*view).everRan) || d.initDone()
+		return len(r.facts.views.init) == 0 || slices.ContainsFunc(r.facts.views.main, (*view).everRan) || r.facts.initDone()
 	}
 	last := 0
-	for i, o := range d.views.init {
+	for i, o := range r.facts.views.init {
 		if o.everRan() {
 			last = i
 		}
 	}
-	return slices.Index(d.views.init, v) <= last
+	return slices.Index(r.facts.views.init, v) <= last
 }
 
 // lastState is how the attempt before the one in State ended.
-func (d *decision) lastState(v *view) corev1.ContainerState {
+func (r *report) lastState(v *view) corev1.ContainerState {
 	var t *corev1.ContainerStateTerminated
 	switch {
 	case v.latest != nil && v.prev != nil && v.prev.Exit != nil:
-		t = d.terminated(v.prev)
+		t = r.facts.terminated(v.prev)
 	case v.past == nil:
 	case v.endKnown():
 		t = v.past.LastTerminationState.Terminated
@@ -270,9 +277,9 @@ func unknownEnd(past *corev1.ContainerStatus) *corev1.ContainerStateTerminated {
 	return t
 }
 
-func (d *decision) terminated(s *runtime.Status) *corev1.ContainerStateTerminated {
+func (f *facts) terminated(s *runtime.Status) *corev1.ContainerStateTerminated {
 	t := &corev1.ContainerStateTerminated{ContainerID: IDPrefix + s.ID, StartedAt: stamp(s.StartedAt),
-		Message: d.in.Seen.Messages[s.ID]}
+		Message: f.in.Seen.Messages[s.ID]}
 	if s.Exit == nil {
 		return t
 	}
@@ -286,7 +293,7 @@ func (d *decision) terminated(s *runtime.Status) *corev1.ContainerStateTerminate
 		if t.Message == "" { // the container's own word goes first
 			t.Message = oomMessage(s.Exit)
 		}
-	case d.endedForOthers(s):
+	case f.endedForOthers(s):
 		t.Reason, t.Message = restartingAll, endedForAll
 	case s.Exit.Code == 0:
 		t.Reason = "Completed"
@@ -311,7 +318,7 @@ func oomMessage(x *runtime.Exit) string {
 func stamp(t time.Time) metav1.Time { return metav1.Time{Time: t.Truncate(time.Second)} }
 
 // conditions follow N-7.11 and N-7.12.
-func (d *decision) conditions(out *corev1.PodStatus) {
+func (r *report) conditions(out *corev1.PodStatus) {
 	over := terminal(out.Phase)
 	reason := ""
 	switch out.Phase {
@@ -320,42 +327,42 @@ func (d *decision) conditions(out *corev1.PodStatus) {
 	case corev1.PodFailed:
 		reason = "PodFailed"
 	}
-	d.condition(out, corev1.PodScheduled, true, "", "")
-	if d.in.Seen.Sandbox || over || !d.in.Seen.Standing || !has(out, corev1.PodReadyToStartContainers) {
-		d.condition(out, corev1.PodReadyToStartContainers, d.in.Seen.Sandbox && !over, "", "")
+	r.condition(out, corev1.PodScheduled, true, "", "")
+	if r.facts.in.Seen.Sandbox || over || !r.facts.in.Seen.Standing || !has(out, corev1.PodReadyToStartContainers) {
+		r.condition(out, corev1.PodReadyToStartContainers, r.facts.in.Seen.Sandbox && !over, "", "")
 	} // else a brain that has just begun would write "no" and then "yes" for every pod
-	if names := d.uninitialized(out); len(names) > 0 && !d.initDone() && out.Phase != corev1.PodSucceeded && !d.staysInitialized(out) {
-		d.condition(out, corev1.PodInitialized, false, "ContainersNotInitialized", fmt.Sprintf("containers with incomplete status: %s", names))
+	if names := r.uninitialized(out); len(names) > 0 && !r.facts.initDone() && out.Phase != corev1.PodSucceeded && !r.staysInitialized(out) {
+		r.condition(out, corev1.PodInitialized, false, "ContainersNotInitialized", fmt.Sprintf("containers with incomplete status: %s", names))
 	} else {
-		d.condition(out, corev1.PodInitialized, true, pick(out.Phase == corev1.PodSucceeded, "PodCompleted"), "")
+		r.condition(out, corev1.PodInitialized, true, pick(out.Phase == corev1.PodSucceeded, "PodCompleted"), "")
 	}
-	names := d.unready(out)
+	names := r.unready(out)
 	ready, msg := len(names) == 0 && !over, ""
 	if !ready && !over {
 		reason, msg = "ContainersNotReady", fmt.Sprintf("containers with unready status: %s", names)
 	}
-	d.condition(out, corev1.ContainersReady, ready, reason, msg)
+	r.condition(out, corev1.ContainersReady, ready, reason, msg)
 	if ready {
-		if shut := gatesShut(d.in.Pod.Spec.ReadinessGates, out.Conditions); len(shut) > 0 {
+		if shut := gatesShut(r.facts.in.Pod.Spec.ReadinessGates, out.Conditions); len(shut) > 0 {
 			ready, reason, msg = false, "ReadinessGatesNotReady", strings.Join(shut, ", ")
 		}
 	}
-	d.condition(out, corev1.PodReady, ready, reason, msg)
-	if d.canRestartAll() {
-		if busy := d.mem.Restarting && !over; busy {
-			d.condition(out, corev1.AllContainersRestarting, true, "RestartAllContainersStarted", "container exited with restart policy rule")
+	r.condition(out, corev1.PodReady, ready, reason, msg)
+	if r.facts.canRestartAll() {
+		if busy := r.facts.mem.Restarting && !over; busy {
+			r.condition(out, corev1.AllContainersRestarting, true, "RestartAllContainersStarted", "container exited with restart policy rule")
 		} else {
-			d.condition(out, corev1.AllContainersRestarting, false, pick(out.Phase == corev1.PodFailed, "PodFailed"), "")
+			r.condition(out, corev1.AllContainersRestarting, false, pick(out.Phase == corev1.PodFailed, "PodFailed"), "")
 		}
 	}
-	if s := d.in.Stop; s != nil && s.Disruption != "" {
-		d.condition(out, corev1.DisruptionTarget, true, s.Disruption, cmp.Or(s.Says, s.Message))
+	if s := r.facts.in.Stop; s != nil && s.Disruption != "" {
+		r.condition(out, corev1.DisruptionTarget, true, s.Disruption, cmp.Or(s.Says, s.Message))
 	}
 }
 
 // staysInitialized: a pod that begins again in place does not lose that condition, as on Kubernetes.
-func (d *decision) staysInitialized(out *corev1.PodStatus) bool {
-	return d.canRestartAll() && slices.ContainsFunc(out.Conditions, func(c corev1.PodCondition) bool {
+func (r *report) staysInitialized(out *corev1.PodStatus) bool {
+	return r.facts.canRestartAll() && slices.ContainsFunc(out.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodInitialized && c.Status == corev1.ConditionTrue
 	})
 }
@@ -372,10 +379,10 @@ func pick(yes bool, s string) string {
 }
 
 // unready names the main containers and sidecars that are not ready.
-func (d *decision) unready(out *corev1.PodStatus) names {
+func (r *report) unready(out *corev1.PodStatus) names {
 	var list names
 	for i, s := range out.InitContainerStatuses {
-		if d.views.init[i].role == sidecarRole && !s.Ready {
+		if r.facts.views.init[i].role == sidecarRole && !s.Ready {
 			list = append(list, s.Name)
 		}
 	}
@@ -388,10 +395,10 @@ func (d *decision) unready(out *corev1.PodStatus) names {
 }
 
 // uninitialized names the init containers that have not succeeded and the sidecars that have not started.
-func (d *decision) uninitialized(out *corev1.PodStatus) names {
+func (r *report) uninitialized(out *corev1.PodStatus) names {
 	var list names
 	for i, s := range out.InitContainerStatuses {
-		if sidecar := d.views.init[i].role == sidecarRole; sidecar && !*s.Started || !sidecar && !s.Ready {
+		if sidecar := r.facts.views.init[i].role == sidecarRole; sidecar && !*s.Started || !sidecar && !s.Ready {
 			list = append(list, s.Name)
 		}
 	}
@@ -418,13 +425,13 @@ type names []string
 
 func (n names) String() string { return "[" + strings.Join(n, " ") + "]" }
 
-func (d *decision) condition(out *corev1.PodStatus, t corev1.PodConditionType, ok bool, reason, message string) {
+func (r *report) condition(out *corev1.PodStatus, t corev1.PodConditionType, ok bool, reason, message string) {
 	status := corev1.ConditionFalse
 	if ok {
 		status = corev1.ConditionTrue
 	}
 	c := corev1.PodCondition{Type: t, Status: status, Reason: reason, Message: message,
-		LastTransitionTime: stamp(d.in.Now), ObservedGeneration: d.in.Pod.Generation}
+		LastTransitionTime: stamp(r.facts.in.Now), ObservedGeneration: r.facts.in.Pod.Generation}
 	i := slices.IndexFunc(out.Conditions, func(o corev1.PodCondition) bool { return o.Type == t })
 	if i < 0 {
 		out.Conditions = append(out.Conditions, c)

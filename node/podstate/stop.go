@@ -26,32 +26,32 @@ var noClock = metav1.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 const DeadlineExceeded = "DeadlineExceeded"
 
 // stopping says that the pod is to end: deleted, stopped from the board's side, too old, or over already.
-func (d *decision) stopping() bool {
-	if d.in.Stop == nil && !terminal(d.in.Pod.Status.Phase) {
-		d.deadline()
-	}
-	return d.in.Gone || d.in.Pod.DeletionTimestamp != nil || d.in.Stop != nil || terminal(d.in.Pod.Status.Phase)
+func (f *facts) stopping() bool {
+	return f.in.Gone || f.in.Pod.DeletionTimestamp != nil || f.in.Stop != nil || terminal(f.in.Pod.Status.Phase)
 }
 
-// deadline turns an expired activeDeadlineSeconds into a stop.
+// deadline turns an expired activeDeadlineSeconds into a stop, unless the pod has another, or is over.
 func (d *decision) deadline() {
-	age, secs := d.mem.Active.age(d.in), d.in.Pod.Spec.ActiveDeadlineSeconds
+	if d.facts.in.Stop != nil || terminal(d.facts.in.Pod.Status.Phase) {
+		return
+	}
+	age, secs := d.facts.mem.Active.age(d.facts.in), d.facts.in.Pod.Spec.ActiveDeadlineSeconds
 	if secs == nil {
 		return
 	}
 	left := time.Duration(min(*secs, math.MaxInt64/int64(time.Second)))*time.Second - age
 	if left > 0 {
-		if !d.mem.Active.Told {
+		if !d.facts.mem.Active.Told {
 			left = min(left, doubt)
 		}
-		d.wake(d.in.Now.Add(left))
+		d.wake(d.facts.in.Now.Add(left))
 		return
 	}
-	at := d.in.Now.Add(left)
+	at := d.facts.in.Now.Add(left)
 	const words = "Pod was active on the node longer than the specified deadline"
-	d.in.Stop = &Stop{Reason: DeadlineExceeded, Message: words, At: at}
-	if d.mem.Told[DeadlineExceeded] == 0 { // no container has such a name
-		d.mem.Told[DeadlineExceeded] = 1
+	d.facts.in.Stop = &Stop{Reason: DeadlineExceeded, Message: words, At: at}
+	if d.facts.mem.Told[DeadlineExceeded] == 0 { // no container has such a name
+		d.facts.mem.Told[DeadlineExceeded] = 1
 		d.out.Events = append(d.out.Events, EventNote{"", corev1.EventTypeNormal, DeadlineExceeded, words})
 	}
 }
@@ -72,22 +72,22 @@ func (a *Activity) age(in Input) time.Duration {
 // stop ends what runs: main containers together, then sidecars in the reverse of their order, each when those after
 // it have ended (N-7.22). All of it has one grace; when that is over nobody waits for anybody.
 func (d *decision) stop() {
-	if !d.views.anyRunning() {
+	if !d.facts.views.anyRunning() {
 		return
 	}
-	if d.mem.StopBegan.IsZero() {
-		d.mem.StopBegan = d.in.Now
+	if d.facts.mem.StopBegan.IsZero() {
+		d.facts.mem.StopBegan = d.facts.in.Now
 	}
-	d.mem.Grace = d.grace()
-	until := d.mem.StopBegan.Add(d.mem.Grace)
+	d.facts.mem.Grace = d.facts.grace()
+	until := d.facts.mem.StopBegan.Add(d.facts.mem.Grace)
 	turn := true
-	for _, v := range slices.Concat(d.views.main, d.views.ephemeral, d.views.init) {
+	for _, v := range slices.Concat(d.facts.views.main, d.facts.views.ephemeral, d.facts.views.init) {
 		if v.running() && v.role != sidecarRole {
 			d.end(v, until, true, "Stopping container "+v.spec.Name)
 			turn = turn && v.role != mainRole
 		}
 	}
-	for _, v := range slices.Backward(d.views.init) {
+	for _, v := range slices.Backward(d.facts.views.init) {
 		if v.running() && v.role == sidecarRole {
 			d.end(v, until, turn, "Stopping container "+v.spec.Name)
 			turn = false
@@ -97,9 +97,9 @@ func (d *decision) stop() {
 
 // kill ends one container of a pod that goes on.
 func (d *decision) kill(v *view, grace time.Duration, why string) {
-	began := d.mem.Ends[v.latest.ID].Began
+	began := d.facts.mem.Ends[v.latest.ID].Began
 	if began.IsZero() {
-		began = d.in.Now
+		began = d.facts.in.Now
 	}
 	d.end(v, began.Add(grace), true, why)
 }
@@ -108,51 +108,51 @@ func (d *decision) kill(v *view, grace time.Duration, why string) {
 // grace. Before its turn it gets no signal, but its hook runs like all others.
 func (d *decision) end(v *view, until time.Time, turn bool, why string) {
 	id := v.latest.ID
-	e, known := d.mem.Ends[id]
+	e, known := d.facts.mem.Ends[id]
 	var event *EventNote
 	if !known {
-		e.Began = d.in.Now
+		e.Began = d.facts.in.Now
 		event = &EventNote{v.spec.Name, corev1.EventTypeNormal, "Killing", why}
 	}
 	defer func() {
-		d.mem.Ends[id] = e
+		d.facts.mem.Ends[id] = e
 		if event != nil { // nothing was done yet that it could go with
 			d.out.Events = append(d.out.Events, *event)
 		}
 	}()
-	now := d.in.Stop != nil && d.in.Stop.Now
+	now := d.facts.in.Stop != nil && d.facts.in.Stop.Now
 	if e.Signalled.IsZero() && !now {
-		hook := v.hook(PreStop) != nil && !d.hookDone(PreStop, v)
-		if key := HookKey(PreStop, id); hook && !d.mem.Hooked[key] {
-			d.mem.Hooked[key] = true
+		hook := v.hook(PreStop) != nil && !d.facts.hookDone(PreStop, v)
+		if key := HookKey(PreStop, id); hook && !d.facts.mem.Hooked[key] {
+			d.facts.mem.Hooked[key] = true
 			d.do(Action{Verb: RunHook, Container: v.spec.Name, ID: id, Hook: PreStop, Until: until, Event: event})
 			event = nil
 		}
-		if (hook || !turn) && d.in.Now.Before(until) {
+		if (hook || !turn) && d.facts.in.Now.Before(until) {
 			d.wake(until)
 			return
 		}
-		e.Signalled = d.in.Now
-		d.do(Action{Verb: Signal, Container: v.spec.Name, ID: id, Sig: d.stopSignal(v), Event: event})
+		e.Signalled = d.facts.in.Now
+		d.do(Action{Verb: Signal, Container: v.spec.Name, ID: id, Sig: d.facts.stopSignal(v), Event: event})
 		event = nil
 	}
 	end := until
 	if least := e.Signalled.Add(minRest); end.Before(least) {
 		end = least
 	}
-	if d.in.Now.Before(end) && !now {
+	if d.facts.in.Now.Before(end) && !now {
 		d.wake(end)
 		return
 	}
-	if e.Killed.IsZero() || !d.in.Now.Before(e.Killed.Add(rekill)) {
-		e.Killed = d.in.Now
+	if e.Killed.IsZero() || !d.facts.in.Now.Before(e.Killed.Add(rekill)) {
+		e.Killed = d.facts.in.Now
 		d.do(Action{Verb: Signal, Container: v.spec.Name, ID: id, Sig: syscall.SIGKILL})
 	}
 	d.wake(e.Killed.Add(rekill))
 }
 
 // probeGrace is what a container gets that a probe has failed (N-7.30).
-func (d *decision) probeGrace(v *view, failed string) time.Duration {
+func (f *facts) probeGrace(v *view, failed string) time.Duration {
 	p := v.spec.LivenessProbe
 	if failed == "startup" {
 		p = v.spec.StartupProbe
@@ -160,12 +160,12 @@ func (d *decision) probeGrace(v *view, failed string) time.Duration {
 	if p != nil && p.TerminationGracePeriodSeconds != nil {
 		return max(time.Duration(*p.TerminationGracePeriodSeconds)*time.Second, time.Second)
 	}
-	return d.grace()
+	return f.grace()
 }
 
 // grace is the shortest of all that apply, never under a second, and never grows while stopping (N-7.26).
-func (d *decision) grace() time.Duration {
-	pod := d.in.Pod
+func (f *facts) grace() time.Duration {
+	pod := f.in.Pod
 	g := 30 * time.Second
 	if s := pod.Spec.TerminationGracePeriodSeconds; s != nil {
 		g = time.Duration(*s) * time.Second
@@ -173,16 +173,16 @@ func (d *decision) grace() time.Duration {
 	if s := pod.DeletionGracePeriodSeconds; s != nil {
 		g = min(g, time.Duration(*s)*time.Second)
 	}
-	if d.in.Stop != nil && d.in.Stop.Grace != nil {
-		g = min(g, *d.in.Stop.Grace)
+	if f.in.Stop != nil && f.in.Stop.Grace != nil {
+		g = min(g, *f.in.Stop.Grace)
 	}
-	if d.mem.Grace > 0 {
-		g = min(g, d.mem.Grace)
+	if f.mem.Grace > 0 {
+		g = min(g, f.mem.Grace)
 	}
 	return max(g, time.Second)
 }
 
-func (d *decision) stopSignal(v *view) syscall.Signal {
+func (f *facts) stopSignal(v *view) syscall.Signal {
 	if sig, ok := ParseSignal(v.latest.Labels[LabelStopSignal]); ok {
 		return sig
 	}
