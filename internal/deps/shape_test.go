@@ -22,10 +22,9 @@ const (
 
 // methodsOf are the types that were beyond this when it became a rule. The numbers may only sink.
 var methodsOf = map[string]int{
-	"api/httpd.handler":  91,
-	"api/local.Client":   86,
-	"brain.Brain":        70,
-	"internal/sim.Board": 56,
+	"api/httpd.handler": 91,
+	"brain.Brain":       70,
+	"api/local.Client":  86,
 }
 
 func TestTypesAreSmall(t *testing.T) {

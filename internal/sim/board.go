@@ -19,7 +19,6 @@ package sim
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -52,10 +51,9 @@ type Config struct {
 
 // Board is one simulated board with a brain that may die.
 type Board struct {
-	t    testing.TB
-	cfg  Config
-	Rand *rand.Rand
-	ctx  context.Context // of the test
+	t   testing.TB
+	cfg Config
+	ctx context.Context // of the test
 
 	Machine *Machine
 	disk    string // survives the boot
@@ -92,7 +90,7 @@ func New(t *testing.T, cfg Config) *Board {
 	if cfg.DiskBytes == 0 {
 		cfg.DiskBytes = 24 << 20
 	}
-	b := &Board{t: t, cfg: cfg, Rand: rand.New(rand.NewPCG(cfg.Seed, 0x1ed6e)), ctx: t.Context(), starts: newStarts(), witness: newWitness()}
+	b := &Board{t: t, cfg: cfg, ctx: t.Context(), starts: newStarts(), witness: newWitness()}
 	b.witness.fail, b.starts.fail = b.Errorf, b.Errorf
 	dir := t.TempDir()
 	b.disk, b.run = filepath.Join(dir, "disk"), filepath.Join(dir, "run")
@@ -128,7 +126,7 @@ func (b *Board) addImage(name string) {
 func (b *Board) must(err error, what string) {
 	b.t.Helper()
 	if err != nil {
-		b.t.Fatalf("%s: cannot %s: %v", b.now(), what, err)
+		b.t.Fatalf("%s: cannot %s: %v", now(), what, err)
 	}
 }
 
@@ -143,7 +141,7 @@ func (b *Board) Errorf(format string, args ...any) {
 	n := b.failed
 	b.mu.Unlock()
 	if n <= mostErrors {
-		b.t.Errorf("%s: "+format, append([]any{b.now()}, args...)...)
+		b.t.Errorf("%s: "+format, append([]any{now()}, args...)...)
 	}
 }
 
@@ -157,10 +155,10 @@ func (b *Board) Broken() bool {
 // Logf says what the script does, with the time on the board.
 func (b *Board) Logf(format string, args ...any) {
 	b.t.Helper()
-	b.t.Logf("%s: "+format, append([]any{b.now()}, args...)...)
+	b.t.Logf("%s: "+format, append([]any{now()}, args...)...)
 }
 
-func (b *Board) now() string { return time.Now().UTC().Format("02 15:04:05.000") }
+func now() string { return time.Now().UTC().Format("02 15:04:05.000") }
 
 // Pass lets time go by and waits until everything that was due has been done.
 func (b *Board) Pass(d time.Duration) {

@@ -163,7 +163,7 @@ func (b *Board) compareKept(kept map[*api.Kind][]api.Object) {
 		for _, old := range objs {
 			now, err := b.brain.local.Get(b.ctx, kind, old.GetNamespace(), old.GetName())
 			if err != nil {
-				if !b.mayGo(old) {
+				if !mayGo(old) {
 					b.Errorf("%s %s was lost: %v", kind.Singular, api.Key(old), err)
 				}
 				continue
@@ -177,7 +177,7 @@ func (b *Board) compareKept(kept map[*api.Kind][]api.Object) {
 }
 
 // mayGo: a pod that was on its way out may have gone meanwhile.
-func (b *Board) mayGo(o api.Object) bool {
+func mayGo(o api.Object) bool {
 	_, pod := o.(*corev1.Pod)
 	return pod && o.GetDeletionTimestamp() != nil
 }

@@ -16,68 +16,68 @@ import (
 // hogsGo is how long the slowest hog takes to be noticed, told, and gone, several in turn, after whatever else is done to the board.
 const hogsGo = 30 * time.Minute
 
-// Hogs has pods take all there is of memory or of process numbers until each has been evicted, beside one that has much and asked
+// hogs has pods take all there is of memory or of process numbers until each has been evicted, beside one that has much and asked
 // for it. What is done meanwhile happens at some moment of that. Nobody else may be hurt, and the kernel shall have
 // nobody to kill, unless ledge is helpless meanwhile.
-func (b *Board) Hogs(meanwhile func(*Board), helpless bool) {
-	b.t.Helper()
+func (m *mischief) hogs(meanwhile func(), helpless bool) {
+	m.b.t.Helper()
 	rich := Pod("rich", WantSteady, corev1.RestartPolicyAlways, "run", fmt.Sprintf("eats=%d:%d", 64<<20, 800<<20), "forks=500:5000")
 	rich.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("900Mi")}
-	b.Apply(rich)
-	b.Settle(time.Minute)
+	m.b.Apply(rich)
+	m.b.Settle(time.Minute)
 	hogs := map[string]bool{} // by UID: to be evicted yet
-	for i := range 1 + b.Rand.IntN(3) {
-		hogs[string(b.Apply(b.someHog(fmt.Sprintf("hog-%d", i))).UID)] = true
+	for i := range 1 + m.rand.IntN(3) {
+		hogs[string(m.b.Apply(m.someHog(fmt.Sprintf("hog-%d", i))).UID)] = true
 	}
-	b.Logf("%d hogs", len(hogs))
-	begin := b.upTo(time.Minute) // the fastest takes a minute, alone
+	m.b.Logf("%d hogs", len(hogs))
+	begin := m.upTo(time.Minute) // the fastest takes a minute, alone
 	for began := time.Now(); len(hogs) > 0 || meanwhile != nil; {
 		if meanwhile != nil && time.Since(began) > begin {
-			meanwhile(b)
+			meanwhile()
 			meanwhile = nil
 		}
 		for range 8 {
-			b.Pass(250 * time.Millisecond)
-			b.kernel.tick()
+			m.b.Pass(250 * time.Millisecond)
+			m.b.kernel.tick()
 		}
-		b.forgetGone(hogs)
+		m.forgetGone(hogs)
 		if time.Since(began) > hogsGo {
-			b.Errorf("%d hogs were not evicted in %s", len(hogs), hogsGo)
+			m.b.Errorf("%d hogs were not evicted in %s", len(hogs), hogsGo)
 			break
 		}
 	}
-	if killed := b.kernel.victims(); len(killed) > 0 && !helpless {
-		b.Errorf("the kernel had to kill %d times", len(killed))
+	if killed := m.b.kernel.victims(); len(killed) > 0 && !helpless {
+		m.b.Errorf("the kernel had to kill %d times", len(killed))
 	}
-	for _, p := range b.Pods() {
+	for _, p := range m.b.Pods() {
 		if p.Labels[wantLabel] == WantGone || p.Name == rich.Name {
-			b.Delete(p.Name, nil)
+			m.b.Delete(p.Name, nil)
 		}
 	}
-	b.Pass(pressure.Transition + time.Minute) // the condition outlasts its cause (N-6.19)
+	m.b.Pass(pressure.Transition + time.Minute) // the condition outlasts its cause (N-6.19)
 }
 
 // forgetGone takes out who is evicted, or was deleted meanwhile.
-func (b *Board) forgetGone(hogs map[string]bool) {
-	b.t.Helper()
+func (m *mischief) forgetGone(hogs map[string]bool) {
+	m.b.t.Helper()
 	here := map[string]bool{}
-	for _, p := range b.Pods() {
+	for _, p := range m.b.Pods() {
 		here[string(p.UID)] = p.Status.Reason != evict.Reason
 	}
 	maps.DeleteFunc(hogs, func(uid string, _ bool) bool { return !here[uid] })
 }
 
 // someHog takes between 4 and 50 MiB a second, or up to a thousand processes; without end, as far as the board goes.
-func (b *Board) someHog(name string) *corev1.Pod {
-	does := []string{"run", fmt.Sprintf("eats=%d:%d", int64(4+b.Rand.IntN(47))<<20, 8<<30)}
-	if b.Rand.IntN(3) == 0 {
-		does[1] = fmt.Sprintf("forks=%d:%d", 50+b.Rand.IntN(950), 1<<20)
+func (m *mischief) someHog(name string) *corev1.Pod {
+	does := []string{"run", fmt.Sprintf("eats=%d:%d", int64(4+m.rand.IntN(47))<<20, 8<<30)}
+	if m.rand.IntN(3) == 0 {
+		does[1] = fmt.Sprintf("forks=%d:%d", 50+m.rand.IntN(950), 1<<20)
 	}
-	if b.Rand.IntN(2) == 0 {
+	if m.rand.IntN(2) == 0 {
 		does = append(does, "deaf")
 	}
 	p := Pod(name, WantGone, corev1.RestartPolicyAlways, does...)
-	if b.Rand.IntN(2) == 0 {
+	if m.rand.IntN(2) == 0 {
 		p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("64Mi")}
 	}
 	return p

@@ -3,6 +3,7 @@ package sim
 import (
 	"bytes"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,92 +23,107 @@ const (
 // Mischief does things to the board for a time, as the seed says, and has it settle after each.
 func (b *Board) Mischief(long time.Duration) {
 	b.t.Helper()
+	newMischief(b).run(long)
+}
+
+// mischief is the script of what is done to a board.
+type mischief struct {
+	b    *Board
+	rand *rand.Rand
+}
+
+func newMischief(b *Board) *mischief {
+	return &mischief{b: b, rand: rand.New(rand.NewPCG(b.cfg.Seed, 0x1ed6e))}
+}
+
+func (m *mischief) run(long time.Duration) {
+	m.b.t.Helper()
 	end := time.Now().Add(long)
-	for n := 0; time.Now().Before(end) && !b.Broken(); n++ {
-		b.stock(n)
-		b.Settle(recovery)
-		d := deeds[b.Rand.IntN(len(deeds))]
-		b.Logf("%s", d.name)
-		d.do(b)
-		b.Settle(recovery)
-		b.Pass(time.Duration(1+b.Rand.IntN(40*60)) * time.Second)
-		b.Settle(recovery)
+	for n := 0; time.Now().Before(end) && !m.b.Broken(); n++ {
+		m.stock(n)
+		m.b.Settle(recovery)
+		d := deeds[m.rand.IntN(len(deeds))]
+		m.b.Logf("%s", d.name)
+		d.do(m)
+		m.b.Settle(recovery)
+		m.b.Pass(time.Duration(1+m.rand.IntN(40*60)) * time.Second)
+		m.b.Settle(recovery)
 	}
 }
 
 // deeds are what may happen to a board, each as likely as the others.
 var deeds = []struct {
 	name string
-	do   func(*Board)
+	do   func(*mischief)
 }{
-	{"kill -9 the brain", func(b *Board) { b.untouched((*Board).KillBrain) }},
-	{"kill -9 the brain in the middle of things", func(b *Board) { b.stir(); b.Pass(b.upTo(3 * time.Second)); b.KillBrain() }},
-	{"kill -9 the brain again and again", func(b *Board) {
+	{"kill -9 the brain", func(m *mischief) { m.untouched(m.b.KillBrain) }},
+	{"kill -9 the brain in the middle of things", func(m *mischief) { m.stir(); m.b.Pass(m.upTo(3 * time.Second)); m.b.KillBrain() }},
+	{"kill -9 the brain again and again", func(m *mischief) {
 		for range 4 {
-			b.stir()
-			b.Pass(b.upTo(time.Second))
-			b.KillBrain()
+			m.stir()
+			m.b.Pass(m.upTo(time.Second))
+			m.b.KillBrain()
 		}
 	}},
-	{"restart the brain", func(b *Board) { b.untouched((*Board).Restart) }},
-	{"cut the power", (*Board).CutPower},
-	{"cut the power in the middle of things", func(b *Board) { b.stir(); b.Pass(b.upTo(3 * time.Second)); b.CutPower() }},
-	{"power off and on", (*Board).PowerOff},
-	{"restart the keeper", func(b *Board) { b.KeeperAway(b.upTo(20 * time.Second)) }},
-	{"lose the keeper for long", func(b *Board) { b.stir(); b.KeeperAway(time.Minute + b.upTo(10*time.Minute)) }},
-	{"cut the uplink for a moment", func(b *Board) { b.CutUplink(b.upTo(30 * time.Second)) }},
-	{"cut the uplink for long", func(b *Board) { b.CutUplink(time.Minute + b.upTo(20*time.Minute)) }},
-	{"break the pod network", func(b *Board) { b.NetworkDown(b.upTo(5 * time.Minute)) }},
-	{"fill the disk", func(b *Board) { b.FillDisk(b.upTo(10*time.Minute), nil) }},
-	{"fill the disk and kill the brain", func(b *Board) { b.FillDisk(b.upTo(10*time.Minute), b.KillBrain) }},
-	{"fill the disk and cut the power", func(b *Board) { b.FillDisk(b.upTo(10*time.Minute), b.CutPower) }},
-	{"kill containers", func(b *Board) { b.eachSome(func(p *corev1.Pod) { b.KillContainer(p.UID) }) }},
-	{"kill containers while the uplink is cut", func(b *Board) {
-		b.eachSome(func(p *corev1.Pod) { b.KillContainer(p.UID) })
-		b.CutUplink(b.upTo(2 * time.Minute))
+	{"restart the brain", func(m *mischief) { m.untouched(m.b.Restart) }},
+	{"cut the power", func(m *mischief) { m.b.CutPower() }},
+	{"cut the power in the middle of things", func(m *mischief) { m.stir(); m.b.Pass(m.upTo(3 * time.Second)); m.b.CutPower() }},
+	{"power off and on", func(m *mischief) { m.b.PowerOff() }},
+	{"restart the keeper", func(m *mischief) { m.b.KeeperAway(m.upTo(20 * time.Second)) }},
+	{"lose the keeper for long", func(m *mischief) { m.stir(); m.b.KeeperAway(time.Minute + m.upTo(10*time.Minute)) }},
+	{"cut the uplink for a moment", func(m *mischief) { m.b.CutUplink(m.upTo(30 * time.Second)) }},
+	{"cut the uplink for long", func(m *mischief) { m.b.CutUplink(time.Minute + m.upTo(20*time.Minute)) }},
+	{"break the pod network", func(m *mischief) { m.b.NetworkDown(m.upTo(5 * time.Minute)) }},
+	{"fill the disk", func(m *mischief) { m.b.FillDisk(m.upTo(10*time.Minute), nil) }},
+	{"fill the disk and kill the brain", func(m *mischief) { m.b.FillDisk(m.upTo(10*time.Minute), m.b.KillBrain) }},
+	{"fill the disk and cut the power", func(m *mischief) { m.b.FillDisk(m.upTo(10*time.Minute), m.b.CutPower) }},
+	{"kill containers", func(m *mischief) { m.eachSome(func(p *corev1.Pod) { m.b.KillContainer(p.UID) }) }},
+	{"kill containers while the uplink is cut", func(m *mischief) {
+		m.eachSome(func(p *corev1.Pod) { m.b.KillContainer(p.UID) })
+		m.b.CutUplink(m.upTo(2 * time.Minute))
 	}},
-	{"change images", func(b *Board) { b.eachSome(b.changeImage) }},
-	{"delete pods", func(b *Board) { b.eachSome(func(p *corev1.Pod) { b.Delete(p.Name, b.someGrace()) }) }},
-	{"delete pods and kill the brain", func(b *Board) {
-		b.eachSome(func(p *corev1.Pod) { b.Delete(p.Name, b.someGrace()) })
-		b.Pass(b.upTo(4 * time.Second))
-		b.KillBrain()
+	{"change images", func(m *mischief) { m.eachSome(m.changeImage) }},
+	{"delete pods", func(m *mischief) { m.eachSome(func(p *corev1.Pod) { m.b.Delete(p.Name, m.someGrace()) }) }},
+	{"delete pods and kill the brain", func(m *mischief) {
+		m.eachSome(func(p *corev1.Pod) { m.b.Delete(p.Name, m.someGrace()) })
+		m.b.Pass(m.upTo(4 * time.Second))
+		m.b.KillBrain()
 	}},
-	{"delete pods while the uplink is cut", func(b *Board) {
-		b.brain.uplink.set(true)
-		b.eachSome(func(p *corev1.Pod) { b.Delete(p.Name, b.someGrace()) })
-		b.CutUplink(b.upTo(2 * time.Minute))
+	{"delete pods while the uplink is cut", func(m *mischief) {
+		m.b.brain.uplink.set(true)
+		m.eachSome(func(p *corev1.Pod) { m.b.Delete(p.Name, m.someGrace()) })
+		m.b.CutUplink(m.upTo(2 * time.Minute))
 	}},
-	{"pods take all there is", func(b *Board) { b.Hogs(nil, false) }},
-	{"pods take all there is, kill -9 the brain", func(b *Board) { b.Hogs((*Board).KillBrain, false) }},
-	{"pods take all there is, cut the power", func(b *Board) { b.Hogs((*Board).CutPower, false) }},
-	{"pods take all there is, lose the keeper", func(b *Board) { b.Hogs(func(b *Board) { b.KeeperAway(b.upTo(2 * time.Minute)) }, true) }},
-	{"pods take all there is, cut the uplink", func(b *Board) { b.Hogs(func(b *Board) { b.CutUplink(b.upTo(10 * time.Minute)) }, false) }},
-	{"pods take all there is, be busy", func(b *Board) { b.Hogs((*Board).stir, false) }},
-	{"lose an image", func(b *Board) { b.awaitImage() }},
-	{"nothing", func(*Board) {}},
+	{"pods take all there is", func(m *mischief) { m.hogs(nil, false) }},
+	{"pods take all there is, kill -9 the brain", func(m *mischief) { m.hogs(m.b.KillBrain, false) }},
+	{"pods take all there is, cut the power", func(m *mischief) { m.hogs(m.b.CutPower, false) }},
+	{"pods take all there is, lose the keeper", func(m *mischief) { m.hogs(func() { m.b.KeeperAway(m.upTo(2 * time.Minute)) }, true) }},
+	{"pods take all there is, cut the uplink", func(m *mischief) { m.hogs(func() { m.b.CutUplink(m.upTo(10 * time.Minute)) }, false) }},
+	{"pods take all there is, be busy", func(m *mischief) { m.hogs(m.stir, false) }},
+	{"lose an image", func(m *mischief) { m.awaitImage() }},
+	{"nothing", func(*mischief) {}},
 }
 
 // untouched does something that concerns no pod: those that just run are not even written, and the node stays ready.
-func (b *Board) untouched(do func(*Board)) {
+func (m *mischief) untouched(do func()) {
 	steady := func() map[types.UID]string {
 		out := map[types.UID]string{}
-		for _, p := range b.Pods() {
+		for _, p := range m.b.Pods() {
 			if p.Labels[wantLabel] == WantSteady {
 				out[p.UID] = p.ResourceVersion
 			}
 		}
 		return out
 	}
-	before, ready := steady(), readySince(b.Node())
-	do(b)
-	b.Pass(5 * time.Second)
-	if now := readySince(b.Node()); !now.Equal(ready) {
-		b.Errorf("the node was not ready for a moment: ready since %s, before since %s", now, ready)
+	before, ready := steady(), readySince(m.b.Node())
+	do()
+	m.b.Pass(5 * time.Second)
+	if now := readySince(m.b.Node()); !now.Equal(ready) {
+		m.b.Errorf("the node was not ready for a moment: ready since %s, before since %s", now, ready)
 	}
 	for uid, rev := range steady() {
 		if was, ok := before[uid]; ok && was != rev {
-			b.Errorf("pod %s was written: revision %s, was %s", uid, rev, was)
+			m.b.Errorf("pod %s was written: revision %s, was %s", uid, rev, was)
 		}
 	}
 }
@@ -119,19 +135,19 @@ func readySince(n *corev1.Node) time.Time {
 	return time.Time{}
 }
 
-func (b *Board) upTo(d time.Duration) time.Duration {
-	return time.Duration(b.Rand.Int64N(int64(d))).Truncate(time.Millisecond)
+func (m *mischief) upTo(d time.Duration) time.Duration {
+	return time.Duration(m.rand.Int64N(int64(d))).Truncate(time.Millisecond)
 }
 
 // stir makes the board busy.
-func (b *Board) stir() {
-	b.eachSome(func(p *corev1.Pod) { b.KillContainer(p.UID) })
-	b.eachSome(func(p *corev1.Pod) { b.Delete(p.Name, b.someGrace()) })
-	b.stock(b.Rand.IntN(1 << 30))
+func (m *mischief) stir() {
+	m.eachSome(func(p *corev1.Pod) { m.b.KillContainer(p.UID) })
+	m.eachSome(func(p *corev1.Pod) { m.b.Delete(p.Name, m.someGrace()) })
+	m.stock(m.rand.IntN(1 << 30))
 }
 
-func (b *Board) someGrace() *int64 {
-	switch b.Rand.IntN(3) {
+func (m *mischief) someGrace() *int64 {
+	switch m.rand.IntN(3) {
 	case 0:
 		zero := int64(0)
 		return &zero
@@ -143,48 +159,48 @@ func (b *Board) someGrace() *int64 {
 }
 
 // eachSome does something to a few pods.
-func (b *Board) eachSome(do func(*corev1.Pod)) {
-	for _, p := range b.Pods() {
-		if b.Rand.IntN(5) == 0 && p.DeletionTimestamp == nil {
+func (m *mischief) eachSome(do func(*corev1.Pod)) {
+	for _, p := range m.b.Pods() {
+		if m.rand.IntN(5) == 0 && p.DeletionTimestamp == nil {
 			do(p)
 		}
 	}
 }
 
 // changeImage gives a pod the other image.
-func (b *Board) changeImage(p *corev1.Pod) {
+func (m *mischief) changeImage(p *corev1.Pod) {
 	image := map[string]string{ImageOne: ImageTwo, ImageTwo: ImageOne}[p.Spec.Containers[0].Image]
 	patch := fmt.Sprintf(`{"spec":{"containers":[{"name":"c","image":%q}]}}`, image)
-	_, err := b.brain.user.Patch(b.ctx, api.Pods, p.Namespace, p.Name,
+	_, err := m.b.brain.user.Patch(m.b.ctx, api.Pods, p.Namespace, p.Name,
 		api.Patch{Type: types.StrategicMergePatchType, Data: []byte(patch)}, api.WriteOptions{})
-	b.must(err, "change the image of "+p.Name)
+	m.b.must(err, "change the image of "+p.Name)
 	if p.Spec.RestartPolicy == corev1.RestartPolicyNever {
-		b.starts.mayRepeat(string(p.UID))
+		m.b.starts.mayRepeat(string(p.UID))
 	}
 }
 
 // awaitImage has a pod wait for an image that comes later.
-func (b *Board) awaitImage() {
+func (m *mischief) awaitImage() {
 	const name = "sim.local/late:v1"
 	p := Pod("late", WantSteady, corev1.RestartPolicyAlways, "run")
 	p.Spec.Containers[0].Image = name
-	b.Delete(p.Name, new(int64))
-	b.Pass(5 * time.Second)
-	b.Apply(p)
-	b.Pass(b.upTo(time.Hour))
-	if b.phase(p.Name) != corev1.PodPending {
-		b.Errorf("pod %s is %s without its image", p.Name, b.phase(p.Name))
+	m.b.Delete(p.Name, new(int64))
+	m.b.Pass(5 * time.Second)
+	m.b.Apply(p)
+	m.b.Pass(m.upTo(time.Hour))
+	if m.phase(p.Name) != corev1.PodPending {
+		m.b.Errorf("pod %s is %s without its image", p.Name, m.phase(p.Name))
 	}
 	archive := imagestest.OCI(imagestest.Sample(name))
-	b.must(b.brain.ask(board.ImagesPath, nil, bytes.NewReader(archive)), "import the image")
-	b.Settle(10 * time.Second) // at once, not after the back-off
-	b.Delete(p.Name, nil)
-	b.Settle(time.Minute)
-	b.must(b.images.Remove(b.ctx, name), "remove the image")
+	m.b.must(m.b.brain.ask(board.ImagesPath, nil, bytes.NewReader(archive)), "import the image")
+	m.b.Settle(10 * time.Second) // at once, not after the back-off
+	m.b.Delete(p.Name, nil)
+	m.b.Settle(time.Minute)
+	m.b.must(m.b.images.Remove(m.b.ctx, name), "remove the image")
 }
 
-func (b *Board) phase(name string) corev1.PodPhase {
-	for _, p := range b.Pods() {
+func (m *mischief) phase(name string) corev1.PodPhase {
+	for _, p := range m.b.Pods() {
 		if p.Name == name {
 			return p.Status.Phase
 		}
@@ -193,21 +209,21 @@ func (b *Board) phase(name string) corev1.PodPhase {
 }
 
 // stock brings the board back to its number of pods, of all sorts.
-func (b *Board) stock(n int) {
+func (m *mischief) stock(n int) {
 	live := 0
-	for _, p := range b.Pods() {
+	for _, p := range m.b.Pods() {
 		if p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
 			live++
 		}
 	}
 	for i := range keptPods - live {
-		b.Apply(b.somePod(fmt.Sprintf("p-%d-%d", n, i)))
+		m.b.Apply(m.somePod(fmt.Sprintf("p-%d-%d", n, i)))
 	}
 }
 
 // somePod is one of the sorts of pods that boards run.
-func (b *Board) somePod(name string) *corev1.Pod {
-	switch b.Rand.IntN(13) {
+func (m *mischief) somePod(name string) *corev1.Pod {
+	switch m.rand.IntN(13) {
 	case 8:
 		p := probed(Pod(name, WantSteady, corev1.RestartPolicyAlways, "run", "stop=1s"))
 		p.Spec.AutomountServiceAccountToken = nil
@@ -218,17 +234,17 @@ func (b *Board) somePod(name string) *corev1.Pod {
 			sidecar("third")}
 		return probed(p)
 	case 10:
-		p := Pod(name, WantEnd, corev1.RestartPolicyOnFailure, fmt.Sprintf("exit=%s:0", b.upTo(time.Hour)))
+		p := Pod(name, WantEnd, corev1.RestartPolicyOnFailure, fmt.Sprintf("exit=%s:0", m.upTo(time.Hour)))
 		p.Spec.InitContainers = []corev1.Container{sidecar("side")}
 		return p
 	case 0:
-		return Pod(name, WantCrash, corev1.RestartPolicyAlways, fmt.Sprintf("exit=%s:1", b.upTo(time.Minute)))
+		return Pod(name, WantCrash, corev1.RestartPolicyAlways, fmt.Sprintf("exit=%s:1", m.upTo(time.Minute)))
 	case 1:
-		return Pod(name, WantEnd, corev1.RestartPolicyNever, fmt.Sprintf("exit=%s:0", b.upTo(time.Hour)))
+		return Pod(name, WantEnd, corev1.RestartPolicyNever, fmt.Sprintf("exit=%s:0", m.upTo(time.Hour)))
 	case 2:
-		return Pod(name, WantEnd, corev1.RestartPolicyOnFailure, fmt.Sprintf("exit=%s:0", b.upTo(time.Hour)), "start=2s")
+		return Pod(name, WantEnd, corev1.RestartPolicyOnFailure, fmt.Sprintf("exit=%s:0", m.upTo(time.Hour)), "start=2s")
 	case 3:
-		return Pod(name, WantEnd, corev1.RestartPolicyNever, fmt.Sprintf("exit=%s:3", b.upTo(time.Minute)))
+		return Pod(name, WantEnd, corev1.RestartPolicyNever, fmt.Sprintf("exit=%s:3", m.upTo(time.Minute)))
 	case 4:
 		return Pod(name, WantSteady, corev1.RestartPolicyAlways, "deaf")
 	case 5:

@@ -147,7 +147,7 @@ func (s scribe) Delete(ctx context.Context, kind *api.Kind, namespace, name stri
 	if p := pod.Status.Phase; p != corev1.PodSucceeded && p != corev1.PodFailed {
 		s.b.Errorf("the agent deletes pod %s in phase %s", name, p)
 	}
-	if left := s.b.leftOf(string(pod.UID)); len(left) > 0 {
+	if left := s.b.traces().of(s.b.ctx, string(pod.UID)); len(left) > 0 {
 		s.b.Errorf("the agent deletes pod %s, and on the board there is still %v", name, left)
 	}
 	return out, nil

@@ -1,10 +1,12 @@
 package sim
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing/synctest"
 	"time"
@@ -16,9 +18,11 @@ import (
 
 	"ledge/api"
 	"ledge/brain/played"
+	imagesfake "ledge/images/fake"
 	"ledge/network"
 	networkfake "ledge/network/fake"
 	"ledge/runtime"
+	enginefake "ledge/runtime/fake"
 )
 
 func synctestWait() { synctest.Wait() }
@@ -106,6 +110,8 @@ func (b *Board) Settle(within time.Duration) {
 	}
 }
 
+func (b *Board) traces() traces { return traces{b.engine, b.images, b.network, b.disk, b.run} }
+
 // wrong is everything that is not as it should be in a quiet moment.
 func (b *Board) wrong() error {
 	b.t.Helper()
@@ -130,7 +136,7 @@ func (b *Board) wrong() error {
 			say("pod %s: %w", p.Name, err)
 		}
 	}
-	for uid, left := range b.left() {
+	for uid, left := range b.traces().all(b.ctx) {
 		if !known[uid] {
 			say("a pod that is gone left %v", left)
 		}
@@ -153,7 +159,7 @@ func (b *Board) wrongWith(p *corev1.Pod, running []runtime.Status) error {
 	case p.DeletionTimestamp != nil:
 		return fmt.Errorf("is being deleted since %s", p.DeletionTimestamp)
 	case over:
-		if left := b.leftOf(string(p.UID)); len(left) > 0 {
+		if left := b.traces().of(b.ctx, string(p.UID)); len(left) > 0 {
 			return fmt.Errorf("is over, and left %v", left)
 		}
 	case p.Spec.NodeName == "":
@@ -204,13 +210,20 @@ func isTrue(p *corev1.Pod, t corev1.PodConditionType) bool {
 	return false
 }
 
-// left is what stands on the board for each pod: in the engine, the images, the network and the directories. Logs
+// traces is what pods leave on a board: in the engine, the images, the network and the directories. Logs
 // stay while the object does and are not counted for pods that are known.
-func (b *Board) left() map[string][]string {
-	b.t.Helper()
+type traces struct {
+	engine    *enginefake.Engine
+	images    *imagesfake.Store
+	network   *networkfake.Machine
+	disk, run string
+}
+
+// all is what there is, by pod UID.
+func (x traces) all(ctx context.Context) map[string][]string {
 	out := map[string][]string{}
 	note := func(uid, what string) { out[uid] = append(out[uid], what) }
-	if st, err := b.engine.List(b.ctx); err == nil {
+	if st, err := x.engine.List(ctx); err == nil {
 		for _, p := range st.Pods {
 			note(p.Pod.UID, "sandbox")
 		}
@@ -218,34 +231,29 @@ func (b *Board) left() map[string][]string {
 			note(c.PodUID, "container "+c.Name)
 		}
 	}
-	for key := range b.images.Mounts() {
+	for key := range x.images.Mounts() {
 		uid, _, _ := strings.Cut(key, ".")
 		note(uid, "root file system")
 	}
-	for _, uid := range b.network.Pods() {
+	for _, uid := range x.network.Pods() {
 		note(uid, "address")
 	}
-	for _, dir := range []string{filepath.Join(b.disk, "volumes"), filepath.Join(b.run, "volumes"), filepath.Join(b.run, "files"),
-		filepath.Join(b.run, "podfiles")} {
+	for _, dir := range []string{filepath.Join(x.disk, "volumes"), filepath.Join(x.run, "volumes"), filepath.Join(x.run, "files"),
+		filepath.Join(x.run, "podfiles")} {
 		for _, name := range names(dir) {
 			uid, _, _ := strings.Cut(name, ".")
 			note(uid, dir)
 		}
 	}
-	for _, name := range names(filepath.Join(b.disk, "logs")) {
+	for _, name := range names(filepath.Join(x.disk, "logs")) {
 		note(name[strings.LastIndexByte(name, '_')+1:], "logs")
 	}
 	return out
 }
 
-func (b *Board) leftOf(uid string) []string {
-	var out []string
-	for _, what := range b.left()[uid] {
-		if what != "logs" {
-			out = append(out, what)
-		}
-	}
-	return out
+// of is what one pod has left, but for its logs.
+func (x traces) of(ctx context.Context, uid string) []string {
+	return slices.DeleteFunc(x.all(ctx)[uid], func(what string) bool { return what == "logs" })
 }
 
 func names(dir string) []string {

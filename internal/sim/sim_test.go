@@ -164,14 +164,15 @@ func (b *Board) versions() map[string]string {
 func TestHogs(t *testing.T) { // N-6.18, N-6.20, N-6.25, N-6.27, N-6.35
 	long(t)
 	play(t, Config{Seed: seed(t)}, func(b *Board) {
-		b.stock(0)
+		m := newMischief(b)
+		m.stock(0)
 		b.Settle(recovery)
 		for _, d := range deeds {
 			if !strings.HasPrefix(d.name, "pods take all there is") {
 				continue
 			}
 			b.Logf("%s", d.name)
-			d.do(b)
+			d.do(m)
 			b.Settle(recovery)
 		}
 	})
