@@ -21,27 +21,32 @@ const (
 	rootCAKey      = "ca.crt"
 )
 
+// serviceAccounts is what a namespace and its pods have for the sake of service accounts.
+type serviceAccounts struct {
+	tokens *Tokens // nil: there are none
+}
+
 // namespaceObjects are what every namespace has: the account of pods that name none, and, where there are tokens, what
 // their holders know this API by.
-func (c *Client) namespaceObjects(namespace string) []api.Object {
+func (a serviceAccounts) namespaceObjects(namespace string) []api.Object {
 	out := []api.Object{&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: defaultAccount}}}
-	if c.issuer.cfg != nil {
+	if a.tokens != nil {
 		out = append(out, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: rootCAName, Annotations: map[string]string{
 			"kubernetes.io/description": "Contains a CA bundle that can be used to verify the kube-apiserver when using internal endpoints " +
 				"such as the internal service IP or kubernetes.default.svc. No other usage is guaranteed across distributions of Kubernetes clusters."}},
-			Data: map[string]string{rootCAKey: string(c.issuer.cfg.RootCA)}})
+			Data: map[string]string{rootCAKey: string(a.tokens.RootCA)}})
 	}
 	return out
 }
 
 // otherCA: the ConfigMap of the CA holds something else.
-func (c *Client) otherCA(have api.Object) bool {
+func (a serviceAccounts) otherCA(have api.Object) bool {
 	cm, ok := have.(*corev1.ConfigMap)
-	return ok && c.isRootCA(cm) && (len(cm.Data) != 1 || !bytes.Equal([]byte(cm.Data[rootCAKey]), c.issuer.cfg.RootCA))
+	return ok && a.isRootCA(cm) && (len(cm.Data) != 1 || !bytes.Equal([]byte(cm.Data[rootCAKey]), a.tokens.RootCA))
 }
 
-func (c *Client) isRootCA(cm *corev1.ConfigMap) bool {
-	return c.issuer.cfg != nil && cm.Name == rootCAName
+func (a serviceAccounts) isRootCA(cm *corev1.ConfigMap) bool {
+	return a.tokens != nil && cm.Name == rootCAName
 }
 
 // isNamespaceObject: one of those that are put back.
@@ -56,7 +61,7 @@ const tokenDir = "/var/run/secrets/kubernetes.io/serviceaccount"
 const podTokenSeconds = 3607
 
 // admitAccount gives a pod its service account, and a token of it unless the pod or the account wants none.
-func (c *Client) admitAccount(tx *storage.Tx, p *corev1.Pod) error {
+func (a serviceAccounts) admitAccount(tx *storage.Tx, p *corev1.Pod) error {
 	if api.IsMirror(p) {
 		return nil
 	}
@@ -73,7 +78,7 @@ func (c *Client) admitAccount(tx *storage.Tx, p *corev1.Pod) error {
 		return storeError(err, api.ServiceAccounts, p.Namespace, p.Spec.ServiceAccountName)
 	}
 	sa := found.(*corev1.ServiceAccount)
-	if c.issuer.cfg != nil && wantsToken(p, sa) {
+	if a.tokens != nil && wantsToken(p, sa) {
 		if err := mountToken(p); err != nil {
 			return err
 		}

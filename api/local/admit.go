@@ -25,14 +25,17 @@ func taintNotReady(n *corev1.Node) {
 	n.Spec.Taints = append(n.Spec.Taints, taint)
 }
 
-// addTolerations bounds how long a pod waits for a node that went away, unless it says so itself (N-3.29).
-func (c *Client) addTolerations(p *corev1.Pod) {
+// patience is for how many seconds pods wait for a node that went away.
+type patience struct{ notReady, unreachable *int64 }
+
+// add bounds how long a pod waits, unless it says so itself (N-3.29).
+func (w patience) add(p *corev1.Pod) {
 	for _, t := range []struct {
 		key     string
 		seconds *int64
 	}{
-		{corev1.TaintNodeNotReady, c.cfg.NotReadySeconds},
-		{corev1.TaintNodeUnreachable, c.cfg.UnreachableSeconds},
+		{corev1.TaintNodeNotReady, w.notReady},
+		{corev1.TaintNodeUnreachable, w.unreachable},
 	} {
 		if !tolerates(p, t.key) {
 			seconds := *t.seconds

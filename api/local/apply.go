@@ -77,7 +77,7 @@ func (c *Client) applyNew(ctx context.Context, tx *storage.Tx, kind *api.Kind, c
 		return nil, err
 	}
 	managers := obj.GetManagedFields()
-	c.prepare(kind, obj)
+	prepare(kind, obj, c.now())
 	obj.SetManagedFields(managers)
 	return obj, c.create(ctx, tx, kind, obj, how{manager: opts.Manager, applied: true, events: events})
 }

@@ -375,7 +375,7 @@ func TestDefaultRolesAreKept(t *testing.T) {
 	if n := len(get("system:auth-delegator").Rules); n != 1 {
 		t.Errorf("a narrowed role has %d rules again before the next start", n)
 	}
-	if err := c.EnsureRoles(); err != nil {
+	if err := c.roles.ensure(); err != nil {
 		t.Fatal(err)
 	}
 	get("system:discovery")
@@ -383,7 +383,7 @@ func TestDefaultRolesAreKept(t *testing.T) {
 		t.Errorf("after a start: %d and %d rules", n, m)
 	}
 	before := c.store.Revision()
-	if err := c.EnsureRoles(); err != nil || c.store.Revision() != before {
+	if err := c.roles.ensure(); err != nil || c.store.Revision() != before {
 		t.Errorf("a start at which nothing is missing writes: %v", err)
 	}
 }
@@ -399,13 +399,13 @@ func TestDefaultRolesWait(t *testing.T) {
 	if err := closed.Close(); err != nil {
 		t.Fatal(err)
 	}
-	c.store, c.roles = closed, false
-	if c.ensureRolesOnce(); c.roles {
+	c.roles.store, c.roles.made = closed, false
+	if c.roles.once(); c.roles.made {
 		t.Error("roles were written to a store that is closed")
 	}
-	c.store = was
-	c.ensureRolesOnce()
-	if _, err := c.Get(t.Context(), rbac.ClusterRoles, "", "view"); err != nil || !c.roles {
-		t.Errorf("%v %v", c.roles, err)
+	c.roles.store = was
+	c.roles.once()
+	if _, err := c.Get(t.Context(), rbac.ClusterRoles, "", "view"); err != nil || !c.roles.made {
+		t.Errorf("%v %v", c.roles.made, err)
 	}
 }

@@ -57,7 +57,7 @@ func (c *Client) Create(ctx context.Context, kind *api.Kind, obj api.Object, opt
 	given, events := obj, 0
 	err := c.write(ctx, opts.DryRun, func(tx *storage.Tx) error {
 		obj, events = clone(given), 0
-		c.prepare(kind, obj)
+		prepare(kind, obj, c.now())
 		return c.create(ctx, tx, kind, obj, how{manager: opts.Manager, events: &events})
 	})
 	if err != nil {
@@ -75,9 +75,9 @@ func (c *Client) Create(ctx context.Context, kind *api.Kind, obj api.Object, opt
 }
 
 // prepare sets what only the server may set and drops what only it may say.
-func (c *Client) prepare(kind *api.Kind, obj api.Object) {
+func prepare(kind *api.Kind, obj api.Object, now metav1.Time) {
 	obj.SetUID(newUID())
-	obj.SetCreationTimestamp(c.now())
+	obj.SetCreationTimestamp(now)
 	obj.SetDeletionTimestamp(nil)
 	obj.SetDeletionGracePeriodSeconds(nil)
 	obj.SetSelfLink("")
@@ -145,7 +145,7 @@ func (c *Client) furnishNew(tx *storage.Tx, ns api.Object) error { return c.furn
 
 // furnish puts into a new namespace what every namespace has.
 func (c *Client) furnish(tx *storage.Tx, namespace string) error {
-	for _, o := range c.namespaceObjects(namespace) {
+	for _, o := range c.accounts.namespaceObjects(namespace) {
 		if err := c.makeSystem(tx, o); err != nil {
 			return err
 		}

@@ -11,30 +11,37 @@ import (
 	"ledge/storage"
 )
 
-// ensureRolesOnce is EnsureRoles for a start. A full card must not keep a board from starting: what finds no room is done later.
-func (c *Client) ensureRolesOnce() {
-	if c.roles {
+// defaultRoles are those that a cluster has from the start.
+type defaultRoles struct {
+	store *storage.Store
+	make  func(*storage.Tx, api.Object) error // as the system's
+	made  bool                                // they are as they should be at a start
+}
+
+// once is ensure for a start. A full card must not keep a board from starting: what finds no room is done later.
+func (r *defaultRoles) once() {
+	if r.made {
 		return
 	}
-	err := c.EnsureRoles()
-	if c.roles = err == nil; !c.roles {
+	err := r.ensure()
+	if r.made = err == nil; !r.made {
 		slog.Warn("the default roles are not all there; trying again in a minute", "err", err)
 	}
 }
 
-// EnsureRoles makes the default roles where they are missing, and adds to those that are there what they lack. It is for the start: as on
+// ensure makes the default roles where they are missing, and adds to those that are there what they lack. It is for the start: as on
 // Kubernetes, who deletes or narrows one in between has it so until then.
-func (c *Client) EnsureRoles() error {
+func (r *defaultRoles) ensure() error {
 	var all []api.Object
-	for _, r := range rbac.DefaultClusterRoles() {
-		all = append(all, r)
+	for _, role := range rbac.DefaultClusterRoles() {
+		all = append(all, role)
 	}
-	for _, r := range rbac.DefaultRoles() {
-		all = append(all, r)
+	for _, role := range rbac.DefaultRoles() {
+		all = append(all, role)
 	}
 	lacking := func(tx *storage.Tx, write bool) (lacks bool, err error) {
 		for _, want := range all {
-			l, err := c.ensureRole(tx, want, write)
+			l, err := r.ensureOne(tx, want, write)
 			if err != nil {
 				return false, err
 			}
@@ -43,19 +50,19 @@ func (c *Client) EnsureRoles() error {
 		return lacks, nil
 	}
 	var lacks bool
-	err := c.store.View(func(tx *storage.Tx) (err error) {
+	err := r.store.View(func(tx *storage.Tx) (err error) {
 		lacks, err = lacking(tx, false)
 		return err
 	})
 	if err == nil && lacks {
-		err = c.store.Update(func(tx *storage.Tx) error { _, err := lacking(tx, true); return err })
+		err = r.store.Update(func(tx *storage.Tx) error { _, err := lacking(tx, true); return err })
 	}
 	return status(err, "make the default roles")
 }
 
-// ensureRole says whether a default role lacks something, and writes it where it does.
-func (c *Client) ensureRole(tx *storage.Tx, want api.Object, write bool) (lacks bool, err error) {
-	kind, err := c.store.Kinds().Of(want)
+// ensureOne says whether a default role lacks something, and writes it where it does.
+func (r *defaultRoles) ensureOne(tx *storage.Tx, want api.Object, write bool) (lacks bool, err error) {
+	kind, err := r.store.Kinds().Of(want)
 	if err != nil {
 		return false, err
 	}
@@ -64,7 +71,7 @@ func (c *Client) ensureRole(tx *storage.Tx, want api.Object, write bool) (lacks 
 		if !write {
 			return true, nil
 		}
-		return true, c.makeSystem(tx, clone(want))
+		return true, r.make(tx, clone(want))
 	}
 	if err != nil {
 		return false, storeError(err, kind, want.GetNamespace(), want.GetName())

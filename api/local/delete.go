@@ -107,7 +107,7 @@ func (c *Client) propagateAndMark(tx *storage.Tx, kind *api.Kind, obj api.Object
 	if err := c.propagate(tx, kind, obj, opts.Propagation); err != nil {
 		return err
 	}
-	if !c.mark(kind, obj, opts.Grace) && slices.Equal(finalizers, obj.GetFinalizers()) {
+	if !mark(kind, obj, opts.Grace, c.now()) && slices.Equal(finalizers, obj.GetFinalizers()) {
 		return nil
 	}
 	return putOrDrop(c, tx, kind, obj)
@@ -116,7 +116,7 @@ func (c *Client) propagateAndMark(tx *storage.Tx, kind *api.Kind, obj api.Object
 // markOrDrop removes an object, or, while a pod has grace left or somebody's finalizer holds it, marks it as
 // going (N-7.23, N-7.24, N-11.40). obj becomes what it is afterwards, or its last state.
 func (c *Client) markOrDrop(tx *storage.Tx, kind *api.Kind, obj api.Object, asked *int64) error {
-	if !c.mark(kind, obj, asked) {
+	if !mark(kind, obj, asked, c.now()) {
 		return nil
 	}
 	return putOrDrop(c, tx, kind, obj)
@@ -130,12 +130,11 @@ func putOrDrop(c *Client, tx *storage.Tx, kind *api.Kind, obj api.Object) error 
 }
 
 // mark says in an object when it is to be gone, and whether that is news.
-func (c *Client) mark(kind *api.Kind, obj api.Object, asked *int64) bool {
+func mark(kind *api.Kind, obj api.Object, asked *int64, now metav1.Time) bool {
 	if asked != nil && *asked < 0 {
 		one := int64(1)
 		asked = &one
 	}
-	now := c.now()
 	held := obj.GetDeletionGracePeriodSeconds()
 	switch {
 	case obj.GetDeletionTimestamp() == nil || held == nil:

@@ -111,11 +111,11 @@ func (c *Client) admitPod(_ context.Context, tx *storage.Tx, a admission) error 
 		return err
 	}
 	tolerateBoard(p)
-	c.addTolerations(p)
+	c.patience.add(p)
 	if err := admitRuntimeClass(tx, p); err != nil {
 		return err
 	}
-	if err := c.admitAccount(tx, p); err != nil {
+	if err := c.accounts.admitAccount(tx, p); err != nil {
 		return err
 	}
 	p.Status.QOSClass = api.QOSClass(p)
@@ -135,7 +135,7 @@ func (c *Client) admitPodUpdate(_ context.Context, tx *storage.Tx, a admission) 
 		return nil
 	}
 	p, was := a.obj.(*corev1.Pod), &a.old.(*corev1.Pod).Spec
-	c.addTolerations(p) // N-3.29: at every write
+	c.patience.add(p) // N-3.29: at every write
 	if p.Spec.Priority == nil {
 		p.Spec.Priority = was.Priority
 	}
@@ -151,8 +151,8 @@ func (c *Client) admitPodUpdate(_ context.Context, tx *storage.Tx, a admission) 
 
 // keepRootCA puts back what nobody but the server may say.
 func keepRootCA(c *Client, _ context.Context, _ *storage.Tx, a admission) error {
-	if m := a.obj.(*corev1.ConfigMap); c.isRootCA(m) {
-		m.Data, m.BinaryData = map[string]string{rootCAKey: string(c.issuer.cfg.RootCA)}, nil
+	if m := a.obj.(*corev1.ConfigMap); c.accounts.isRootCA(m) {
+		m.Data, m.BinaryData = map[string]string{rootCAKey: string(c.accounts.tokens.RootCA)}, nil
 	}
 	return nil
 }

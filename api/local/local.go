@@ -72,7 +72,9 @@ type Client struct {
 	events     eventBounds
 	issuer     issuer
 	security   podSecurity
-	roles      bool // the default roles are as they should be at a start
+	accounts   serviceAccounts
+	patience   patience
+	roles      defaultRoles
 
 	wrongOwners map[wrongOwner]bool // that were told of; Collect's
 
@@ -114,6 +116,8 @@ func New(cfg Config) (*Client, error) {
 		rights: rights{store: cfg.Store},
 		events: eventBounds{store: cfg.Store, now: cfg.Now, ttl: cfg.EventTTL, most: cfg.MaxEvents},
 		issuer: issuer{cfg: cfg.Tokens, store: cfg.Store, clock: cfg.Now}, security: podSecurity{cfg.PodSecurity}}
+	c.accounts, c.patience = serviceAccounts{cfg.Tokens}, patience{cfg.NotReadySeconds, cfg.UnreachableSeconds}
+	c.roles = defaultRoles{store: cfg.Store, make: c.makeSystem}
 	c.shares.references = &c.references
 	c.fields.Kinds = cfg.Store.Kinds()
 	if err := c.EnsureSystem(); err != nil {
@@ -122,7 +126,7 @@ func New(cfg Config) (*Client, error) {
 	if err := ensureAddresses(c); err != nil {
 		return nil, fmt.Errorf("bring the addresses of services in order: %w", err)
 	}
-	c.ensureRolesOnce()
+	c.roles.once()
 	return c, c.Expire(cfg.Now())
 }
 
@@ -153,7 +157,7 @@ func tidy(ctx context.Context, c *Client) error {
 			return nil
 		case <-tick.C:
 			err = c.EnsureSystem()
-			c.ensureRolesOnce()
+			c.roles.once()
 			if uncollected {
 				c.collectSoon()
 			}

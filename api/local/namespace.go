@@ -84,7 +84,7 @@ func (c *Client) missing(tx *storage.Tx) ([]api.Object, error) {
 	}
 	for _, ns := range namespaces {
 		if ns.GetDeletionTimestamp() == nil {
-			all = append(all, c.namespaceObjects(ns.GetName())...)
+			all = append(all, c.accounts.namespaceObjects(ns.GetName())...)
 		}
 	}
 	for _, want := range all {
@@ -98,7 +98,7 @@ func (c *Client) missing(tx *storage.Tx) ([]api.Object, error) {
 			out = append(out, want)
 		case err != nil:
 			return nil, storeError(err, kind, want.GetNamespace(), want.GetName())
-		case c.otherCA(have):
+		case c.accounts.otherCA(have):
 			out = append(out, want)
 		}
 	}
@@ -111,7 +111,7 @@ func (c *Client) makeSystem(tx *storage.Tx, obj api.Object) error {
 	if err != nil {
 		return err
 	}
-	c.prepare(kind, obj)
+	prepare(kind, obj, c.now())
 	if r, ok := obj.(*networkingv1.ServiceCIDR); ok {
 		setRangeReady(c, r)
 	}
@@ -192,7 +192,7 @@ func (c *Client) terminate(tx *storage.Tx, ns *corev1.Namespace) error {
 		return dropObject(c, tx, api.Namespaces, ns)
 	}
 	was := ns.DeepCopy()
-	c.tellRemains(ns, left)
+	tellRemains(ns, left, c.now())
 	if apiequality.Semantic.DeepEqual(was, ns) {
 		return nil
 	}
@@ -236,7 +236,7 @@ func (c *Client) deleteAll(tx *storage.Tx, kind *api.Kind, namespace string) ([]
 }
 
 // tellRemains writes into a namespace's conditions what its end waits for, in Kubernetes' words.
-func (c *Client) tellRemains(ns *corev1.Namespace, left []remains) {
+func tellRemains(ns *corev1.Namespace, left []remains, now metav1.Time) {
 	var content, finalizers []string
 	byFinalizer := map[string]int{}
 	for _, r := range left {
@@ -249,7 +249,7 @@ func (c *Client) tellRemains(ns *corev1.Namespace, left []remains) {
 		finalizers = append(finalizers, fmt.Sprintf("%s in %d resource instances", f, byFinalizer[f]))
 	}
 	set := func(kind corev1.NamespaceConditionType, is bool, good, goodText, bad, badText string) {
-		cond := corev1.NamespaceCondition{Type: kind, Status: corev1.ConditionFalse, Reason: good, Message: goodText, LastTransitionTime: c.now()}
+		cond := corev1.NamespaceCondition{Type: kind, Status: corev1.ConditionFalse, Reason: good, Message: goodText, LastTransitionTime: now}
 		if is {
 			cond.Status, cond.Reason, cond.Message = corev1.ConditionTrue, bad, badText
 		}

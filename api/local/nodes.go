@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/api"
 	"ledge/api/coordination"
@@ -19,13 +20,13 @@ const (
 
 // orphan marks the pods that the agent of a deleted Node had taken up: what they ran stood on a machine that the next Node
 // of this name may not be. A pod that no agent had touched has lost nothing.
-func (c *Client) orphan(tx *storage.Tx, n *corev1.Node) error {
+func orphan(tx *storage.Tx, n *corev1.Node, now metav1.Time) error {
 	return eachPodOf(tx, n, func(p *corev1.Pod) error {
 		if p.Status.StartTime == nil {
 			return nil
 		}
 		p.Status.Conditions = setCondition(p.Status.Conditions, corev1.PodCondition{Type: corev1.DisruptionTarget,
-			Status: corev1.ConditionTrue, Reason: orphanReason, Message: orphanMessage}, c.now())
+			Status: corev1.ConditionTrue, Reason: orphanReason, Message: orphanMessage}, now)
 		return put(tx, api.Pods, p, false)
 	})
 }
@@ -74,7 +75,7 @@ func eachPodOf(tx *storage.Tx, n *corev1.Node, do func(*corev1.Pod) error) error
 // nodeDeleted takes with a Node what is its own.
 func (c *Client) nodeDeleted(tx *storage.Tx, obj api.Object) error {
 	n := obj.(*corev1.Node)
-	return errors.Join(c.dropLease(tx, n), c.orphan(tx, n))
+	return errors.Join(c.dropLease(tx, n), orphan(tx, n, c.now()))
 }
 
 // dropLease removes a deleted node's Lease with it, if it is its own (N-3.50).

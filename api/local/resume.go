@@ -39,7 +39,7 @@ func (c *Client) Resume(node string) (n int, err error) {
 			if _, err := tx.Delete(api.Pods, old.Namespace, old.Name); err != nil {
 				return err
 			}
-			if err := tx.Put(api.Pods, c.again(old)); err != nil {
+			if err := tx.Put(api.Pods, again(old, c.now())); err != nil {
 				return err
 			}
 			n++
@@ -63,10 +63,10 @@ func resumable(p *corev1.Pod) bool {
 }
 
 // again is a pod as it was first made. It stays on its node, as it does after a power cut.
-func (c *Client) again(old *corev1.Pod) *corev1.Pod {
+func again(old *corev1.Pod, now metav1.Time) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: *old.ObjectMeta.DeepCopy(), Spec: *old.Spec.DeepCopy()}
 	p.Spec.EphemeralContainers = nil // they came later, to look at what is no more
-	c.prepare(api.Pods, p)
+	prepare(api.Pods, p, now)
 	p.ResourceVersion = ""
 	p.Status.QOSClass = old.Status.QOSClass
 	for _, cond := range old.Status.Conditions {

@@ -204,7 +204,7 @@ func TestFullStoreIsEmptied(t *testing.T) {
 	whole := func(i int) error { // as before there were bounds
 		return c.store.Update(func(tx *storage.Tx) error {
 			obj := mirror(i)
-			c.prepare(api.Pods, obj)
+			prepare(api.Pods, obj, c.now())
 			api.Pods.Default(obj)
 			if i%4 == 1 {
 				obj.SetFinalizers([]string{"example.com/x"})

@@ -255,7 +255,7 @@ func TestTokenRequests(t *testing.T) {
 	if _, err := c.Create(t.Context(), api.ServiceAccounts, pod, withToken); !apierrors.IsBadRequest(err) {
 		t.Errorf("a pod as a request: %v", err)
 	}
-	c.issuer.cfg = nil
+	c.issuer.cfg, c.accounts.tokens = nil, nil
 	if _, err := c.Create(t.Context(), api.ServiceAccounts, askToken("default", nil, 600), withToken); !apierrors.IsNotFound(err) {
 		t.Errorf("without keys: %v", err)
 	}
@@ -383,7 +383,7 @@ func TestAccountAdmission(t *testing.T) {
 		`error looking up service account default/nobody: serviceaccount "nobody" not found`) {
 		t.Errorf("an account that is not there: %v", err)
 	}
-	c.issuer.cfg = nil
+	c.issuer.cfg, c.accounts.tokens = nil, nil
 	if got := c.mustPod(t, aPod("without-keys")); len(got.Spec.Volumes) > 0 {
 		t.Errorf("without keys: %+v", got.Spec.Volumes)
 	}

@@ -23,8 +23,8 @@ const (
 // methodsOf are the types that were beyond this when it became a rule. The numbers may only sink.
 var methodsOf = map[string]int{
 	"api/httpd.handler": 91,
+	"api/local.Client":  73,
 	"brain.Brain":       70,
-	"api/local.Client":  86,
 }
 
 func TestTypesAreSmall(t *testing.T) {
