@@ -19,7 +19,8 @@ type boardAPI struct {
 	images Images
 	agent  *node.Agent
 	store  *storage.Store
-	power  powerControl
+	power  *power
+	guard  *guard
 	writes *writesMeter
 	plane  *plane       // nil: it is elsewhere
 	claims *claims.Loop // nil: this board makes no volumes

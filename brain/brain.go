@@ -39,7 +39,7 @@ type Config struct {
 
 // New makes a brain that nothing is open of.
 func New(cfg Config, rims Rims) *Brain {
-	b := &Brain{Config: cfg, rims: rims, staticsChanged: make(chan struct{}, 1), cancelled: make(chan struct{}, 1)}
+	b := &Brain{Config: cfg, rims: rims, staticsChanged: make(chan struct{}, 1)}
 	if b.Joins {
 		b.uplink = &uplink{renew: make(chan struct{}, 1)}
 	} else {
@@ -84,7 +84,7 @@ func (b *Brain) follow(ctx context.Context, err error) error {
 		}
 		return b.off.Code()
 	case ending.Exec:
-		return b.becomeAnother(err)
+		return b.Trial.becomeAnother(b.Launcher, err)
 	case ending.SwitchOff:
 		return errors.Join(err, b.rims.Power.Off(ctx, shutdown.Direct, b.off == ending.Reboot))
 	}
@@ -98,7 +98,6 @@ type Brain struct {
 	lock *os.File // of the run directory
 
 	staticsChanged chan struct{} // capacity 1
-	cancelled      chan struct{} // capacity 1: a shutdown was
 
 	plane  *plane  // nil: the control plane is elsewhere
 	uplink *uplink // nil: it is here
@@ -118,13 +117,9 @@ type Brain struct {
 	events     *api.Recorder
 	server     *httpd.Server
 
-	power    *shutdown.Manager
-	requests *shutdown.Requests
-	logind   *shutdown.Logind // nil without systemd
-	voltage  shutdown.Voltage
-	dog      *host.Watchdog // of the machine; nil: not asked for
-	end      chan ending.Why
-	off      ending.Why // why run returned
+	power *power
+	dogs  dogs
+	off   ending.Why // why run returned
 
 	debts debts // of this start
 	clock *trust
@@ -202,13 +197,13 @@ func (b *Brain) open(ctx context.Context) (failed error) {
 		return err
 	}
 	b.names = openNames(ctx, b)
-	if err := b.openPower(); err != nil {
+	if b.power, err = openPower(b.Config, b.rims, powerNode{b}, b.events); err != nil {
 		return err
 	}
 	if err := b.openServer(); err != nil {
 		return err
 	}
-	return b.openWatchdog()
+	return b.dogs.open(b.WatchdogDevice)
 }
 
 // openAPI makes the API, or finds it.
@@ -260,12 +255,12 @@ func servedAt(ctx context.Context, socket string) bool {
 // tellStart makes seen where people look, in the node's events, what this start found.
 func (b *Brain) tellStart() {
 	ref := b.ref()
-	b.tellReturn(ref)
+	b.Trial.tellReturn(b.events, ref, b.Build.Version)
 	if why := b.guard.holding(); why != "" {
 		slog.Error(why)
 		b.events.EventOn(ref, corev1.EventTypeWarning, "SafeMode", why)
 	}
-	if why := b.lostCA(); why != "" {
+	if why := b.plane.lost(); why != "" {
 		b.events.EventOn(ref, corev1.EventTypeWarning, string(AuthorityLost), why)
 	}
 	if h := b.store.Health(); h.Restored != "" {
@@ -287,7 +282,7 @@ func (b *Brain) tellStart() {
 		return
 	}
 	message := "The machine went down without an orderly shutdown"
-	if b.power.Status().Last.Unfinished() { // N-5.35
+	if b.power.manager.Status().Last.Unfinished() { // N-5.35
 		message = "The machine went down before an orderly shutdown had ended; give it more time (shutdownGracePeriod, or the UPS's)"
 	}
 	b.events.EventOn(ref, corev1.EventTypeWarning, "UncleanShutdown", message)
@@ -328,7 +323,7 @@ func (b *Brain) close() error {
 			errs = append(errs, err)
 		}
 	}
-	errs = append(errs, b.closeWatchdog())
+	errs = append(errs, b.dogs.close(b.off.KeepsWatchdog(b.UnderInit)))
 	if b.lock != nil { // the last: another one may begin
 		errs = append(errs, b.lock.Close())
 	}

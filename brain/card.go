@@ -16,25 +16,35 @@ import (
 	"ledge/host"
 	"ledge/images"
 	"ledge/images/archives"
+	"ledge/node"
 	"ledge/pki"
+	"ledge/storage"
 )
 
 // KubeconfigName is the file on the boot partition that kubectl on a laptop is given.
 const KubeconfigName = "kubeconfig"
 
-// bootArchives imports what lies on the boot partition, and says there what could not be.
-func (b *Brain) bootArchives(ctx context.Context, dir string) error {
+// archived is what image archives of a directory need.
+type archived struct {
+	card   card.Board
+	rows   *storage.Table // of what was imported
+	images Images
+	agent  *node.Agent
+}
+
+// boot imports what lies on the boot partition, and says there what could not be.
+func (a archived) boot(ctx context.Context, dir string) error {
 	var bad []string
-	err := b.importArchives(ctx, dir, func(name string, err error) {
+	err := a.load(ctx, dir, func(name string, err error) {
 		m := firstboot.Mistake{File: filepath.Join("images", name), What: strings.TrimPrefix(card.ArchiveWords, ": ") + firstboot.OneLine(err)}
 		bad = append(bad, m.String())
 	})
-	boot, _, perr := b.card().Places()
+	boot, _, perr := a.card.Places()
 	if dir != filepath.Join(boot, "images") {
 		bad = nil
 	}
 	if err = errors.Join(err, perr); err == nil && ctx.Err() == nil {
-		b.card().Tell(boot, card.ArchiveWords, bad...)
+		a.card.Tell(boot, card.ArchiveWords, bad...)
 	}
 	return err
 }
@@ -72,17 +82,17 @@ func (p *plane) kubeconfigOnCard(ctx context.Context) error {
 	}
 }
 
-// importArchives is archives for this board.
-func (b *Brain) importArchives(ctx context.Context, dir string, failed func(name string, err error)) error {
-	a := &archives.Dir{Path: dir, Failed: failed, Rows: b.store.Table("archives"),
+// load imports what lies there.
+func (a archived) load(ctx context.Context, dir string, failed func(name string, err error)) error {
+	d := &archives.Dir{Path: dir, Failed: failed, Rows: a.rows,
 		Load: func(ctx context.Context, r io.Reader) ([]images.Image, error) {
-			list, err := b.images.Import(ctx, r)
+			list, err := a.images.Import(ctx, r)
 			if err == nil {
-				b.agent.ImagesChanged()
+				a.agent.ImagesChanged()
 			}
 			return list, err
 		}}
-	return a.Run(ctx)
+	return d.Run(ctx)
 }
 
-func (b *Brain) card() card.Board { return card.Board{State: b.BootState} }
+func (c Config) card() card.Board { return card.Board{State: c.BootState} }

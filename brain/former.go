@@ -31,7 +31,7 @@ func (b *Brain) leaveFormer(ctx context.Context) error {
 	}
 	// A keeper that a service has started stands where that says.
 	if cmd, err := b.keeperCommand(); err == nil && len(cmd) > 0 && was.CgroupRoot != "" && was.CgroupRoot != b.CgroupRoot {
-		if n := b.heldPods(); n > 0 {
+		if n := heldPods(b.RunDir, b.rims.Host.BootID()); n > 0 {
 			return stillThere("cgroup-root", b.CgroupRoot, was.CgroupRoot, n)
 		}
 		if err := b.rims.Keeper.StopAll(ctx, was.CgroupRoot); err != nil {
@@ -51,11 +51,11 @@ func stillThere(flag, now, was string, pods int) error {
 }
 
 // heldPods counts what a keeper of this boot holds, or held when it was killed.
-func (b *Brain) heldPods() (n int) {
-	boot, err := os.ReadFile(filepath.Join(b.RunDir, "boot_id"))
-	if err != nil || string(boot) != b.rims.Host.BootID() {
+func heldPods(runDir, bootID string) (n int) {
+	boot, err := os.ReadFile(filepath.Join(runDir, "boot_id"))
+	if err != nil || string(boot) != bootID {
 		return 0
 	}
-	pods, _ := os.ReadDir(filepath.Join(b.RunDir, "pods")) // what is not there holds none
+	pods, _ := os.ReadDir(filepath.Join(runDir, "pods")) // what is not there holds none
 	return len(pods)
 }

@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"ledge/api/board"
 	"ledge/storage"
 )
 
@@ -55,22 +54,22 @@ func (p *plane) keepCA(settings *storage.Table) error {
 	return settings.Put(caPinKey, []byte(hex.EncodeToString(pin[:])))
 }
 
-// acceptCA takes the authority as it is.
-func (b *Brain) acceptCA() error {
-	if b.plane == nil || !b.plane.caLost.Load() {
+// acceptCA takes the authority as it is. Without a control plane there is none to take.
+func (p *plane) acceptCA() error {
+	if p == nil || !p.caLost.Load() {
 		return nil
 	}
-	if err := b.plane.keepCA(b.store.Table("settings")); err != nil {
+	if err := p.keepCA(p.b.store.Table("settings")); err != nil {
 		return err
 	}
-	b.plane.caLost.Store(false)
+	p.caLost.Store(false)
 	slog.Info("the new certificate authority is taken as it is")
 	return nil
 }
 
-// lostCA says what is wrong with the authority; "" when nothing is.
-func (b *Brain) lostCA() string {
-	if b.plane != nil && b.plane.caLost.Load() {
+// lost says what is wrong with the authority; "" when nothing is, or there is no control plane here.
+func (p *plane) lost() string {
+	if p != nil && p.caLost.Load() {
 		return lostCAWords
 	}
 	return ""
@@ -79,18 +78,9 @@ func (b *Brain) lostCA() string {
 // AuthorityLost is what such a node says.
 const AuthorityLost corev1.NodeConditionType = "AuthorityLost"
 
-func (b *Brain) authorityCondition() corev1.NodeCondition {
-	if why := b.lostCA(); why != "" {
+func authorityCondition(why string) corev1.NodeCondition {
+	if why != "" {
 		return corev1.NodeCondition{Type: AuthorityLost, Status: corev1.ConditionTrue, Reason: "NewAuthority", Message: why}
 	}
 	return corev1.NodeCondition{Type: AuthorityLost} // nothing is said
-}
-
-func (b *Brain) safeModeReport() board.SafeMode {
-	return board.SafeMode{Why: b.guard.holding(), Authority: b.lostCA()}
-}
-
-func (b *Brain) leaveSafeMode() error {
-	b.guard.resume()
-	return b.acceptCA()
 }

@@ -13,9 +13,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"ledge/api"
 	"ledge/boot/ending"
 	"ledge/host/alive"
 	"ledge/host/heap"
+	"ledge/node"
 	"ledge/node/podstate"
 	"ledge/shutdown"
 )
@@ -35,7 +37,7 @@ func (n powerNode) Close(message string) {
 	n.b.agent.Close(message)
 	if message == "" {
 		select {
-		case n.b.cancelled <- struct{}{}:
+		case n.b.power.cancelled <- struct{}{}:
 		default: // told already
 		}
 		return
@@ -67,10 +69,10 @@ func (n powerNode) Clear() { n.b.agent.Clear() }
 // has stopped. At a power-off their mounts would each be undone by a process of systemd's.
 const clearsWithin = 5 * time.Second
 
-func (b *Brain) awaitCleared(ctx context.Context) {
+func awaitCleared(ctx context.Context, agent *node.Agent) {
 	ctx, cancel := context.WithTimeout(ctx, clearsWithin)
 	defer cancel()
-	if err := b.agent.Cleared(ctx); err != nil {
+	if err := agent.Cleared(ctx); err != nil {
 		slog.Warn("something is left of stopped pods", "err", err)
 	}
 }
@@ -93,43 +95,57 @@ func syncFS(dir string) error {
 	return nil
 }
 
-// openPower prepares what ends a board: signals, requests, and under systemd logind, whose shutdown is held up while
-// pods stop.
-func (b *Brain) openPower() error {
-	b.end = make(chan ending.Why, 1)
-	tell := func(why ending.Why) func() {
-		return func() {
-			select {
-			case b.end <- why:
-			default: // told already
-			}
-		}
-	}
-	cfg := b.File.Shutdown()
-	b.requests = shutdown.NewRequests(func(reboot bool) { b.requested(reboot, tell) })
-	sources := []shutdown.Source{&shutdown.Signals{Incoming: b.rims.Power.Signals, GoingDown: b.rims.Power.GoingDown,
-		Drain: b.OnTerm == "drain", Detach: tell(ending.Detached), Exit: tell(ending.Drained)}, b.requests}
-	off := func() { b.requested(false, tell) }
-	b.voltage.Root, b.voltage.Changed = b.File.Power.Sensors, b.voltageChanged
-	sources = append(sources, &b.voltage)
-	sources = append(sources, b.supplies(cfg.Total(), off)...)
+// power is what ends a board, and knows of the ends of others: signals, requests, the supply, and under systemd logind, whose
+// shutdown is held up while pods stop.
+type power struct {
+	cfg    Config
+	rim    Power
+	events *api.Recorder
+
+	manager  *shutdown.Manager
+	requests *shutdown.Requests
+	logind   *shutdown.Logind // nil without systemd
+	voltage  shutdown.Voltage
+
+	end       chan ending.Why // capacity 1: what ends the brain
+	cancelled chan struct{}   // capacity 1: a shutdown was
+}
+
+// openPower prepares that for a board.
+func openPower(cfg Config, rims Rims, node shutdown.Node, events *api.Recorder) (p *power, err error) {
+	p = &power{cfg: cfg, rim: rims.Power, events: events, end: make(chan ending.Why, 1), cancelled: make(chan struct{}, 1)}
+	times := cfg.File.Shutdown()
+	p.requests = shutdown.NewRequests(p.requested)
+	sources := []shutdown.Source{&shutdown.Signals{Incoming: p.rim.Signals, GoingDown: p.rim.GoingDown, Drain: cfg.OnTerm == "drain",
+		Detach: func() { p.tell(ending.Detached) }, Exit: func() { p.tell(ending.Drained) }}, p.requests}
+	off := func() { p.requested(false) }
+	p.voltage.Root, p.voltage.Changed = cfg.File.Power.Sensors, p.voltageChanged
+	sources = append(sources, &p.voltage)
+	sources = append(sources, p.supplies(times.Total(), off)...)
 	if underSystemd() {
-		b.logind = &shutdown.Logind{Want: cfg.Total(), Strict: b.Shortfall == "fail"}
-		sources = append(sources, b.logind, &shutdown.PowerKey{Dir: b.rims.Power.Keys, Off: off,
-			Elsewhere: func() bool { return b.logind.Live() != "" }})
+		p.logind = &shutdown.Logind{Want: times.Total(), Strict: cfg.Shortfall == "fail"}
+		sources = append(sources, p.logind, &shutdown.PowerKey{Dir: p.rim.Keys, Off: off,
+			Elsewhere: func() bool { return p.logind.Live() != "" }})
 	} else {
-		sources = append(sources, &shutdown.PowerKey{Dir: b.rims.Power.Keys, Off: off, From: b.rims.Power.Presses})
+		sources = append(sources, &shutdown.PowerKey{Dir: p.rim.Keys, Off: off, From: p.rim.Presses})
 	}
-	var err error
-	b.power, err = shutdown.NewManager(shutdown.ManagerConfig{Node: powerNode{b}, NodeName: b.Name, Shutdown: cfg, Sources: sources,
-		Events: b.events, FinishFirst: !b.CancelStopsKill, Record: filepath.Join(b.DataDir, shutdown.RecordName),
-		BootID: b.rims.Host.BootID(), Off: func(reboot bool) { b.requested(reboot, tell) }})
-	return err
+	p.manager, err = shutdown.NewManager(shutdown.ManagerConfig{Node: node, NodeName: cfg.Name, Shutdown: times, Sources: sources,
+		Events: events, FinishFirst: !cfg.CancelStopsKill, Record: filepath.Join(cfg.DataDir, shutdown.RecordName),
+		BootID: rims.Host.BootID(), Off: p.requested})
+	return p, err
+}
+
+// tell has the brain end so, unless it ends already.
+func (p *power) tell(why ending.Why) {
+	select {
+	case p.end <- why:
+	default:
+	}
 }
 
 // supplies are the batteries of the machine and the UPS of the configuration.
-func (b *Brain) supplies(total time.Duration, off func()) []shutdown.Source {
-	c := b.File.Power
+func (p *power) supplies(total time.Duration, off func()) []shutdown.Source {
+	c := p.cfg.File.Power
 	limits := shutdown.Limits{Charge: c.BatteryLow, Reserve: c.Reserve.Duration}
 	out := []shutdown.Source{&shutdown.Watch{Name: "battery", Supply: &shutdown.Batteries{Root: c.Supplies}, Limits: limits, Total: total,
 		Off: off}}
@@ -143,27 +159,27 @@ func (b *Brain) supplies(total time.Duration, off func()) []shutdown.Source {
 
 // requested is what follows a shutdown that somebody asked for. logind ends this process in its own time; the direct way
 // has to wait until the store is closed; with none the board stays as it is until the request is taken back.
-func (b *Brain) requested(reboot bool, tell func(ending.Why) func()) {
-	b.beginAnew()
-	if b.PowerBackend == shutdown.None {
+func (p *power) requested(reboot bool) {
+	p.cfg.beginAnew()
+	if p.cfg.PowerBackend == shutdown.None {
 		slog.Info("the pods are stopped; the machine stays on (--power-backend=none)")
 		return
 	}
-	if b.PowerBackend != shutdown.Direct {
+	if p.cfg.PowerBackend != shutdown.Direct {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		err := b.rims.Power.Off(ctx, shutdown.ByLogind, reboot)
+		err := p.rim.Off(ctx, shutdown.ByLogind, reboot)
 		if err == nil {
 			return
 		}
-		if b.PowerBackend == shutdown.ByLogind {
+		if p.cfg.PowerBackend == shutdown.ByLogind {
 			slog.Error("the pods are stopped, but the machine stays on; switch it off by hand", "err", err)
 			return
 		}
 	}
 	if reboot {
-		tell(ending.Reboot)()
+		p.tell(ending.Reboot)
 		return
 	}
-	tell(ending.PowerOff)()
+	p.tell(ending.PowerOff)
 }

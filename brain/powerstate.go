@@ -21,8 +21,8 @@ const (
 // its owner should know.
 func (b *Brain) conditions() []corev1.NodeCondition {
 	var out []corev1.NodeCondition
-	if b.logind == nil || b.logind.Status().Tried { // before it is known, what was said last stays
-		out = append(out, lockCondition(b.shutdownReport()))
+	if b.power.logind == nil || b.power.logind.Status().Tried { // before it is known, what was said last stays
+		out = append(out, lockCondition(b.power.report()))
 	}
 	if b.given != nil {
 		if c, ok := b.given.Condition(); ok {
@@ -32,8 +32,8 @@ func (b *Brain) conditions() []corev1.NodeCondition {
 	if b.fences.loop != nil {
 		out = append(out, b.fences.loop.Held())
 	}
-	return append(out, voltageCondition(b.voltage.Now()), b.safeModeCondition(), unboundedCondition(b.holds), b.debts.condition(),
-		b.authorityCondition())
+	return append(out, voltageCondition(b.power.voltage.Now()), b.guard.condition(), unboundedCondition(b.holds), b.debts.condition(),
+		authorityCondition(b.plane.lost()))
 }
 
 // lockCondition is the report in a line. Upstream such a lock fails in silence (N-5.39).
@@ -67,16 +67,16 @@ func voltageCondition(s shutdown.Sag) corev1.NodeCondition {
 	return corev1.NodeCondition{Type: lowVoltage} // no sensor: nothing is said
 }
 
-func (b *Brain) voltageChanged(low bool) {
+func (p *power) voltageChanged(low bool) {
 	kind, reason := corev1.EventTypeNormal, "SupplySteady"
 	if low {
 		kind, reason = corev1.EventTypeWarning, "LowVoltage"
 	}
-	c := voltageCondition(b.voltage.Now())
-	b.events.EventOn(b.ref(), kind, reason, c.Message)
+	c := voltageCondition(p.voltage.Now())
+	p.events.EventOn(p.cfg.ref(), kind, reason, c.Message)
 }
 
-func (b *Brain) lastShutdown() (begun, ended time.Time) {
-	last := b.power.Status().Last
+func (p *power) last() (begun, ended time.Time) {
+	last := p.manager.Status().Last
 	return last.Begun, last.Ended
 }

@@ -58,8 +58,8 @@ const begunName = "begun"
 
 // beginAnew lets the next start give back what a shutdown has stopped, also in the same boot: in a container, with
 // --power-backend=none, or when a process ends that drains its pods, the boot ID stays.
-func (b *Brain) beginAnew() {
-	if err := os.Remove(filepath.Join(b.RunDir, begunName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+func (c Config) beginAnew() {
+	if err := os.Remove(filepath.Join(c.RunDir, begunName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		slog.Error("the next start in this boot may leave the pods stopped; delete the file before it", "err", err)
 	}
 }
@@ -94,9 +94,9 @@ func (b *Brain) resumeCancelled(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-b.cancelled:
+		case <-b.power.cancelled:
 		}
-		b.awaitCleared(ctx) // the same pods may want the same ports
+		awaitCleared(ctx, b.agent) // the same pods may want the same ports
 		for !r.off && ctx.Err() == nil && !b.agent.Closed() {
 			stopping := b.agent.Stopping() // before the look: what ends after it is seen next time
 			if err := r.resume(); err != nil {
@@ -123,18 +123,24 @@ const (
 	clockKeep = 24 * time.Hour
 )
 
-// keepClock saves the clock once a day, and at the end, if something that knows the time keeps it.
-func (b *Brain) keepClock(ctx context.Context) error {
-	saved := b.Build.ClockFloor(b.DataDir)
+// timekeeper sets the clock of a board, and saves it.
+type timekeeper struct {
+	cfg    Config
+	synced func() (bool, error) // something that knows the time keeps the clock
+}
+
+// keep saves the clock once a day, and at the end, if something that knows the time keeps it.
+func (t timekeeper) keep(ctx context.Context) error {
+	saved := t.cfg.Build.ClockFloor(t.cfg.DataDir)
 	save := func(old time.Duration) {
 		now := time.Now()
 		if now.Sub(saved) < old {
 			return
 		}
-		if synced, err := b.rims.Host.ClockSynced(); err != nil || !synced {
+		if synced, err := t.synced(); err != nil || !synced {
 			return
 		}
-		if err := host.SaveClock(config.ClockFile(b.DataDir), now); err != nil {
+		if err := host.SaveClock(config.ClockFile(t.cfg.DataDir), now); err != nil {
 			slog.Warn("the clock cannot be saved; without a network the next boot may take an older time for the right one", "err", err)
 		}
 		saved = now
@@ -150,12 +156,12 @@ func (b *Brain) keepClock(ctx context.Context) error {
 	}
 }
 
-// tellTime keeps the clock by time servers. It is the brain's: what process 1 would have to read from strangers could end it.
-func (b *Brain) tellTime(ctx context.Context) error {
-	servers := b.File.TimeServers(b.UnderInit)
+// tell keeps the clock by time servers. It is the brain's: what process 1 would have to read from strangers could end it.
+func (t timekeeper) tell(ctx context.Context) error {
+	servers := t.cfg.File.TimeServers(t.cfg.UnderInit)
 	if servers == nil {
 		return nil
 	}
 	// Not the saved clock: a server that lied once could make that wrong for good.
-	return ntp.New(ntp.Config{Servers: servers, Floor: b.Build.Floor(), Adjust: host.AdjustClock}).Run(ctx)
+	return ntp.New(ntp.Config{Servers: servers, Floor: t.cfg.Build.Floor(), Adjust: host.AdjustClock}).Run(ctx)
 }

@@ -172,15 +172,15 @@ func (b *Brain) podNetwork() (cidr, cidr6 netip.Prefix, chosen bool, err error) 
 }
 
 // keeperCommand starts a keeper for this board when none answers; under systemd its unit does, elsewhere maybe another service.
-func (b *Brain) keeperCommand() ([]string, error) {
-	if underSystemd() || !b.StartKeeper {
+func (c Config) keeperCommand() ([]string, error) {
+	if underSystemd() || !c.StartKeeper {
 		return nil, nil
 	}
-	exe, err := b.Launcher() // it chooses the keeper's b.Build.Version, which need not be this one
+	exe, err := c.Launcher() // it chooses the keeper's version, which need not be this one
 	if err != nil {
 		return nil, fmt.Errorf("find this program: %w", err)
 	}
-	return []string{exe, "--run-dir", b.RunDir, "keeper", "--cgroup-root", b.CgroupRoot}, nil
+	return []string{exe, "--run-dir", c.RunDir, "keeper", "--cgroup-root", c.CgroupRoot}, nil
 }
 
 func underSystemd() bool { return os.Getenv("NOTIFY_SOCKET") != "" && os.Getenv("INVOCATION_ID") != "" }
@@ -210,8 +210,9 @@ func (b *Brain) openAgent() error {
 		APIServer:  b.podsAPI(), ClusterDNS: func() []string { return b.names.servers(b.File.ClusterDNS) },
 		ClusterDomain: b.File.ClusterDomain, Registration: b.Reg, Status: b.Status,
 		Resources: b.Bounds, Sysctls: b.Sysctls,
-		Hold: b.guard.holding(), Conditions: b.conditions, Shutdowns: b.lastShutdown, NoPodNetwork: b.Bridge == place.NoBridge,
-		Unconfined: b.File.SeccompDefault != nil && !*b.File.SeccompDefault}
+		Hold: b.guard.holding(), Conditions: b.conditions, Shutdowns: func() (begun, ended time.Time) { return b.power.last() },
+		NoPodNetwork: b.Bridge == place.NoBridge,
+		Unconfined:   b.File.SeccompDefault != nil && !*b.File.SeccompDefault}
 	cfg.Handed = b.fences.handed
 	cfg.Seen, cfg.Services = b.forwarding.shown(b.given), b.forwarding.of()
 	if b.plane != nil {
@@ -234,7 +235,8 @@ func (b *Brain) shrink(context.Context) (freed bool, err error) {
 }
 
 func (b *Brain) openServer() error {
-	extra := &boardAPI{images: b.images, agent: b.agent, store: b.store, power: b, writes: b.writes, plane: b.plane, claims: b.claims}
+	extra := &boardAPI{images: b.images, agent: b.agent, store: b.store, power: b.power, guard: b.guard, writes: b.writes,
+		plane: b.plane, claims: b.claims}
 	cfg := httpd.Config{Client: b.client, Streams: b.agent, Exec: b.agent, Forward: b.agent, Metrics: b.agent,
 		Version: httpd.Version{Commit: b.Build.Commit, Built: b.Build.Time}, Board: extra.Handler(),
 		Checks: []httpd.Check{{Name: "store", Run: func(context.Context) error { return b.store.Health().LastError }}}}

@@ -52,10 +52,10 @@ func (b *Brain) run(ctx context.Context) error {
 	why := ending.Why(0)
 	select {
 	case <-workCtx.Done():
-	case why = <-b.end:
+	case why = <-b.power.end:
 	}
 	if why.PodsStop() {
-		b.awaitCleared(workCtx)
+		awaitCleared(workCtx, b.agent)
 		b.beginAnew()
 	}
 	clears := why.Clears(b.UnderInit, b.rims.Power.GoingDown(ctx))
@@ -78,9 +78,10 @@ func (b *Brain) run(ctx context.Context) error {
 
 // jobs is what a brain does while it serves.
 func (b *Brain) jobs() []func(context.Context) error {
-	jobs := []func(context.Context) error{b.keepClock, b.tellTime, b.guardPods, b.agent.Run, b.keeper.Run, b.writes.Run, b.debts.Run,
-		b.power.Run}
-	for _, w := range b.watchdogs() {
+	clock := timekeeper{b.Config, b.rims.Host.ClockSynced}
+	jobs := []func(context.Context) error{clock.keep, clock.tell, b.guardPods, b.agent.Run, b.keeper.Run, b.writes.Run, b.debts.Run,
+		b.power.manager.Run}
+	for _, w := range b.dogs.watch(commits(b.store), alive.Sign{Name: "the pods' loop", Look: b.agent.Turn}, Answers(b.keeper)) {
 		jobs = append(jobs, w.Run)
 	}
 	if b.plane != nil {
@@ -95,7 +96,8 @@ func (b *Brain) jobs() []func(context.Context) error {
 		jobs = append(jobs, b.verifyImages)
 	}
 	if dir := archives.Find(b.File.ImageArchives, b.rims.Host.Root()); dir != "" || b.BootState != "" {
-		jobs = append(jobs, func(ctx context.Context) error { return b.bootArchives(ctx, dir) })
+		a := archived{b.card(), b.store.Table("archives"), b.images, b.agent}
+		jobs = append(jobs, func(ctx context.Context) error { return a.boot(ctx, dir) })
 	}
 	if len(b.Statics) > 0 {
 		jobs = append(jobs, b.watchStatics)

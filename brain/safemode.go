@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/api"
+	"ledge/api/board"
 )
 
 // A node that dies again and again may die of a pod. After a few such ends in a row it begins in safe mode: the API
@@ -138,14 +139,14 @@ func (b *Brain) guardPods(ctx context.Context) error {
 }
 
 // ref names the Node in events.
-func (b *Brain) ref() corev1.ObjectReference {
-	return corev1.ObjectReference{Kind: api.Nodes.Name, APIVersion: api.Nodes.APIVersion(), Name: b.Name, UID: types.UID(b.Name)}
+func (c Config) ref() corev1.ObjectReference {
+	return corev1.ObjectReference{Kind: api.Nodes.Name, APIVersion: api.Nodes.APIVersion(), Name: c.Name, UID: types.UID(c.Name)}
 }
 
 const safeMode corev1.NodeConditionType = "SafeMode"
 
-func (b *Brain) safeModeCondition() corev1.NodeCondition {
-	if why := b.guard.holding(); why != "" {
+func (g *guard) condition() corev1.NodeCondition {
+	if why := g.holding(); why != "" {
 		return corev1.NodeCondition{Type: safeMode, Status: corev1.ConditionTrue, Reason: "KeepsDying", Message: why}
 	}
 	return corev1.NodeCondition{Type: safeMode} // nothing is said
@@ -154,11 +155,12 @@ func (b *Brain) safeModeCondition() corev1.NodeCondition {
 // Over the API.
 
 func (b *boardAPI) showSafeMode(w http.ResponseWriter, _ *http.Request) error {
-	return answer(w, b.power.safeModeReport())
+	return answer(w, board.SafeMode{Why: b.guard.holding(), Authority: b.plane.lost()})
 }
 
 func (b *boardAPI) endSafeMode(w http.ResponseWriter, _ *http.Request) error {
-	if err := b.power.leaveSafeMode(); err != nil {
+	b.guard.resume()
+	if err := b.plane.acceptCA(); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusAccepted)

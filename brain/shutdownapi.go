@@ -16,38 +16,28 @@ import (
 	"ledge/shutdown"
 )
 
-// powerControl is the board as the requests about shutdowns see it.
-type powerControl interface {
-	shutdownReport() board.Shutdown
-	ask(in time.Duration, reboot bool) error
-	takeBack() error
-	renew() error
-	safeModeReport() board.SafeMode
-	leaveSafeMode() error
-}
-
 var shutdownResource = schema.GroupResource{Group: "ledge", Resource: "shutdown"}
 
-func (b *Brain) shutdownReport() board.Shutdown {
-	st := b.power.Status()
-	out := board.Shutdown{Running: st.Running, Stopped: st.Stopped, Source: st.Source, Due: optionalTime(b.requests.Due()),
-		Until: optionalTime(st.Until), Backend: string(b.PowerBackend)}
+func (p *power) report() board.Shutdown {
+	st := p.manager.Status()
+	out := board.Shutdown{Running: st.Running, Stopped: st.Stopped, Source: st.Source, Due: optionalTime(p.requests.Due()),
+		Until: optionalTime(st.Until), Backend: string(p.cfg.PowerBackend)}
 	if out.Backend == "" {
 		out.Backend = "logind, else direct"
 	}
-	out.Sources = b.power.Live()
+	out.Sources = p.manager.Live()
 	out.Lock.Error = "this node is no unit of systemd: a shutdown is noticed by SIGTERM, or asked for by 'ledge shutdown'"
-	out.Lock.WantedSeconds = int64(b.File.Shutdown().Total().Seconds())
-	if b.logind != nil {
+	out.Lock.WantedSeconds = int64(p.cfg.File.Shutdown().Total().Seconds())
+	if p.logind != nil {
 		out.Lock.Unit = true
-		l := b.logind.Status()
+		l := p.logind.Status()
 		out.Lock.Held, out.Lock.GrantedSeconds, out.Lock.Error = l.Held, int64(l.Granted.Seconds()), ""
 		if l.Err != nil {
 			out.Lock.Error = l.Err.Error()
 		}
 	}
 	out.Last.Begun, out.Last.Ended = optionalTime(st.Last.Begun), optionalTime(st.Last.Ended)
-	out.Plan = reportPlan(b.power.Plan())
+	out.Plan = reportPlan(p.manager.Plan())
 	return out
 }
 
@@ -70,23 +60,21 @@ func optionalTime(t time.Time) *metav1.Time {
 	return &metav1.Time{Time: t}
 }
 
-func (b *Brain) ask(in time.Duration, reboot bool) error { return b.requests.Ask(in, reboot) }
-
 // takeBack refuses what it cannot do: a machine that is going down on another's word goes on doing so.
-func (b *Brain) takeBack() error {
-	wanted := b.power.Status().Wanted
+func (p *power) takeBack() error {
+	wanted := p.manager.Status().Wanted
 	others := slices.DeleteFunc(slices.Clone(wanted), func(s string) bool { return s == shutdown.RequestSource })
 	switch {
 	case len(others) > 0:
 		return fmt.Errorf("this shutdown is wanted by %s and can only be cancelled there", strings.Join(others, ", "))
-	case len(wanted) == 0 && b.requests.Due().IsZero():
+	case len(wanted) == 0 && p.requests.Due().IsZero():
 		return errors.New("there is no shutdown to cancel")
 	}
-	return b.requests.Cancel()
+	return p.requests.Cancel()
 }
 
 func (b *boardAPI) showShutdown(w http.ResponseWriter, _ *http.Request) error {
-	return answer(w, b.power.shutdownReport())
+	return answer(w, b.power.report())
 }
 
 func (b *boardAPI) askShutdown(w http.ResponseWriter, r *http.Request) error {
@@ -95,7 +83,7 @@ func (b *boardAPI) askShutdown(w http.ResponseWriter, r *http.Request) error {
 	if err != nil || in < 0 {
 		return apierrors.NewBadRequest("in: how long to wait, such as 0s or 5m")
 	}
-	if err := b.power.ask(in, q.Get("reboot") == "true"); err != nil {
+	if err := b.power.requests.Ask(in, q.Get("reboot") == "true"); err != nil {
 		return apierrors.NewConflict(shutdownResource, "", err)
 	}
 	w.WriteHeader(http.StatusAccepted)

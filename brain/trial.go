@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"ledge/api"
 	"ledge/api/board"
 	"ledge/boot/ending"
 	"ledge/brain/place"
@@ -153,7 +154,8 @@ func (t *Trial) prove(ctx context.Context, look func(context.Context) error, com
 // proveWell is this board's trial: the store commits, the loop of the pods turns, the keeper answers, so does the API, and
 // that has taken from this process that the Node is ready.
 func (b *Brain) proveWell(ctx context.Context) error {
-	signs := []alive.Sign{commits(b.store), Answers(b.keeper), {Name: "the pods' loop", Look: b.agent.Turn}, {Name: "the API", Look: b.askAPI},
+	signs := []alive.Sign{commits(b.store), Answers(b.keeper), {Name: "the pods' loop", Look: b.agent.Turn},
+		{Name: "the API", Look: func(ctx context.Context) error { return askAPI(ctx, b.RunDir) }},
 		{Name: "the Node", Look: func(context.Context) error {
 			if !b.agent.Ready() {
 				return errors.New("is not ready")
@@ -178,8 +180,8 @@ func (b *Brain) proveWell(ctx context.Context) error {
 }
 
 // askAPI asks as a client on this board does.
-func (b *Brain) askAPI(ctx context.Context) error {
-	resp, err := place.Ask(ctx, b.RunDir, http.MethodGet, board.SafeModePath, nil, "", nil)
+func askAPI(ctx context.Context, runDir string) error {
+	resp, err := place.Ask(ctx, runDir, http.MethodGet, board.SafeModePath, nil, "", nil)
 	if err != nil {
 		return err
 	}
@@ -187,15 +189,15 @@ func (b *Brain) askAPI(ctx context.Context) error {
 }
 
 // tellReturn tells that another version was not well.
-func (b *Brain) tellReturn(ref corev1.ObjectReference) {
-	o := b.Trial.came
+func (t *Trial) tellReturn(events *api.Recorder, ref corev1.ObjectReference, version string) {
+	o := t.came
 	if o == nil {
 		return
 	}
-	slog.Error("an upgrade was not well; this version runs again", "upgrade", o.Name, "why", o.Why, "version", b.Trial.self)
-	b.events.EventOn(ref, corev1.EventTypeWarning, "UpgradeFailed",
-		fmt.Sprintf("%s does not stay: %s; %s runs", o.Name, o.Why, b.Build.Version))
-	if err := b.Trial.change(upgrade.State.Told); err != nil {
+	slog.Error("an upgrade was not well; this version runs again", "upgrade", o.Name, "why", o.Why, "version", t.self)
+	events.EventOn(ref, corev1.EventTypeWarning, "UpgradeFailed",
+		fmt.Sprintf("%s does not stay: %s; %s runs", o.Name, o.Why, version))
+	if err := t.change(upgrade.State.Told); err != nil {
 		slog.Error("that this was told is not noted", "err", err)
 	}
 }
@@ -209,26 +211,23 @@ func (b *boardAPI) renew(w http.ResponseWriter, _ *http.Request) error {
 	return nil
 }
 
-func (b *Brain) renew() error {
-	if st := b.power.Status(); st.Running || st.Stopped {
+func (p *power) renew() error {
+	if st := p.manager.Status(); st.Running || st.Stopped {
 		return errors.New("the board is shutting down; the upgrade takes place at its next start")
 	}
-	select {
-	case b.end <- ending.Renew:
-	default: // it ends already
-	}
+	p.tell(ending.Renew)
 	return nil
 }
 
 // becomeAnother ends a brain that is to be another version: the launcher takes its place, and its number with it.
-func (b *Brain) becomeAnother(err error) error {
+func (t *Trial) becomeAnother(launcher func() (string, error), err error) error {
 	if err != nil {
 		slog.Error("the node did not end well", "err", err)
 	}
-	if err = b.Trial.Ended(nil); err != nil {
+	if err = t.Ended(nil); err != nil {
 		return err
 	}
-	exe, err := b.Launcher()
+	exe, err := launcher()
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
 	}

@@ -25,34 +25,36 @@ func Answers(c interface {
 	}}
 }
 
-// watchdogs are those that watch this board: systemd's, and the machine's own if it was given.
-func (b *Brain) watchdogs() []*alive.Watch {
-	signs := []alive.Sign{commits(b.store), {Name: "the pods' loop", Look: b.agent.Turn}, Answers(b.keeper)}
-	var out []*alive.Watch
-	if w := alive.BySystemd(signs...); w != nil {
-		out = append(out, w)
-	}
-	if b.dog != nil {
-		out = append(out, &alive.Watch{Patience: b.dog.Timeout(), Signs: signs, Alive: b.dog.Alive})
-	}
-	return out
-}
+// dogs are the watchdogs of this board: systemd's, and the machine's own if it was given.
+type dogs struct{ machine *host.Watchdog }
 
 // hardwareTimeout is what a hardware watchdog is asked for; some boards' can do 15 seconds at most.
 const hardwareTimeout = time.Minute
 
-// openWatchdog takes the machine's own watchdog, which resets it when this process hangs or dies.
-func (b *Brain) openWatchdog() (err error) {
-	if b.WatchdogDevice != "" {
-		b.dog, err = host.OpenWatchdog(b.WatchdogDevice, hardwareTimeout)
+// open takes the machine's own watchdog, which resets it when this process hangs or dies.
+func (d *dogs) open(device string) (err error) {
+	if device != "" {
+		d.machine, err = host.OpenWatchdog(device, hardwareTimeout)
 	}
 	return err
 }
 
-// closeWatchdog lets go of it, unless the machine is to go down or to start anew: then it sees to it that the machine does.
-func (b *Brain) closeWatchdog() error {
-	if b.dog == nil || b.off.KeepsWatchdog(b.UnderInit) {
+// watch has them look for the signs.
+func (d *dogs) watch(signs ...alive.Sign) []*alive.Watch {
+	var out []*alive.Watch
+	if w := alive.BySystemd(signs...); w != nil {
+		out = append(out, w)
+	}
+	if d.machine != nil {
+		out = append(out, &alive.Watch{Patience: d.machine.Timeout(), Signs: signs, Alive: d.machine.Alive})
+	}
+	return out
+}
+
+// close lets go of the machine's, unless the machine is to go down or to start anew: then it sees to it that the machine does.
+func (d *dogs) close(machineGoes bool) error {
+	if d.machine == nil || machineGoes {
 		return nil
 	}
-	return b.dog.Disarm()
+	return d.machine.Disarm()
 }
