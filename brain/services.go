@@ -42,7 +42,7 @@ func openForwarding(b *Brain) (f forwarding) {
 	if f.rules = forwarder(b.rims.Network, b.Bridge); f.rules == nil {
 		return f
 	}
-	cfg := services.Config{Client: b.client, Forwarder: f.rules, Node: b.Name, Pods: b.given.Prefixes,
+	cfg := services.Config{Client: b.client, Forwarder: f.rules, Node: b.Name, Pods: b.given.Prefixes, Events: b.events,
 		Here:      func() []*corev1.Pod { return b.agent.Pods() },
 		Addresses: func() ([]netip.Addr, error) { return b.rims.Host.Addresses() }}
 	if b.plane == nil {

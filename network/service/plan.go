@@ -3,6 +3,9 @@ package service
 import (
 	"net/netip"
 	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	"ledge/network"
 )
@@ -29,8 +32,10 @@ func (b Board) Hides(e Endpoint) bool {
 
 // Health is what a load balancer is told that asks whether it may send connections here.
 type Health struct {
-	Port  uint16
-	Local int // ready endpoints of this board
+	Port    uint16
+	Local   int       // ready endpoints of this board
+	Created time.Time // of the Service, as the next
+	UID     types.UID
 }
 
 // Plan says what this board forwards for one Service, whose slices these are.
@@ -49,7 +54,7 @@ func Plan(s *Service, of []*Slice, b Board) (network.Service, Health) {
 	if s.HealthPort == 0 {
 		return out, Health{}
 	}
-	return out, Health{Port: s.HealthPort, Local: b.localReady(of, s.ClusterIPs[0].Is4())}
+	return out, Health{Port: s.HealthPort, Local: b.localReady(of, s.ClusterIPs[0].Is4()), Created: s.Created, UID: s.UID}
 }
 
 // forwards of one port in the family of one address.

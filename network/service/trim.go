@@ -20,6 +20,7 @@ import (
 type Service struct {
 	Name          string         `json:"n"` // namespace/name
 	Created       time.Time      `json:"c,omitzero"`
+	UID           types.UID      `json:"id,omitempty"` // of one that has a HealthPort: an event may be about it
 	ClusterIPs    []netip.Addr   `json:"a,omitempty"`
 	Ports         []Port         `json:"p,omitempty"`
 	InternalLocal bool           `json:"il,omitempty"` // traffic policy of ClusterIPs
@@ -126,7 +127,7 @@ func Trim(s *corev1.Service) *Service {
 		out.Balanced = balanced(s.Status.LoadBalancer.Ingress)
 		out.Sources, out.Unreadable = sources(s.Spec.LoadBalancerSourceRanges)
 		if out.ExternalLocal {
-			out.HealthPort = portOf(s.Spec.HealthCheckNodePort)
+			out.HealthPort, out.UID = portOf(s.Spec.HealthCheckNodePort), s.UID
 		}
 	}
 	return out

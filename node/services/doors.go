@@ -1,23 +1,33 @@
 package services
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
 
+	"ledge/api"
 	"ledge/network/service"
 )
 
 // doors answer load balancers that ask, at the health check port of a Service, whether this board has an endpoint of it.
-type doors struct{ open map[string]*door } // by Service
+type doors struct {
+	want map[string]service.Health // by Service: all that want one
+	open map[string]*door
+	tell func(name string, h service.Health, why string) // a Service has none; nil: nobody hears it
+	told map[string]string                               // by Service without a door: why, as it was told
+}
 
 type door struct {
 	service string
@@ -34,48 +44,109 @@ const (
 	patience    = 5 * time.Second
 )
 
+// mostTold bounds how many Services hear in one look that they have no door: the others' events need room too. The rest hears it later.
+const mostTold = 32
+
 // set opens, closes and updates doors. all: the map holds all of them; else only those that changed, with port 0 where there is none.
-func (d *doors) set(g *errgroup.Group, want map[string]service.Health, healthy, all bool) error {
-	for name, o := range d.open {
-		h, told := want[name]
-		if told && h.Port != o.port || all && !told {
+func (d *doors) set(g *errgroup.Group, changed map[string]service.Health, healthy, all bool) error {
+	if d.want == nil {
+		d.want, d.open = map[string]service.Health{}, map[string]*door{}
+	}
+	if all {
+		clear(d.want)
+	}
+	maps.Copy(d.want, changed)
+	maps.DeleteFunc(d.want, func(_ string, h service.Health) bool { return h.Port == 0 })
+	chosen := share(d.want, mostDoors)
+	for name, o := range d.open { // before others open: a port may have changed hands
+		if h, ok := chosen[name]; !ok || h.Port != o.port {
 			o.close()
 			delete(d.open, name)
-			continue
-		}
-		if o.healthy.Store(healthy); told {
-			o.local.Store(int64(h.Local))
 		}
 	}
-	var errs []error
-	for name, h := range want {
-		if h.Port == 0 || d.open[name] != nil {
-			continue
+	without, errs := map[string]string{}, []error(nil)
+	for name, h := range chosen {
+		o := d.open[name]
+		if o == nil {
+			o = &door{service: name, port: h.Port}
 		}
-		if len(d.open) >= mostDoors {
-			errs = append(errs, fmt.Errorf("health check port %d of %s: a board has at most %d", h.Port, name, mostDoors))
-			continue
-		}
-		o := &door{service: name, port: h.Port}
 		o.local.Store(int64(h.Local))
 		o.healthy.Store(healthy)
-		if err := o.listen(g); err != nil {
-			errs = append(errs, fmt.Errorf("health check port of %s: %w", name, err))
+		if d.open[name] != nil {
 			continue
 		}
-		if d.open == nil {
-			d.open = map[string]*door{}
+		if err := o.listen(g); err != nil {
+			errs = append(errs, fmt.Errorf("health check port of %s: %w", name, err))
+			without[name] = fmt.Sprintf("cannot answer at health check port %d: %v", h.Port, err)
+			continue
 		}
 		d.open[name] = o
 	}
+	for name, h := range d.want {
+		if _, ok := chosen[name]; !ok {
+			without[name] = fmt.Sprintf("does not answer at health check port %d: a board has %d such ports, shared among namespaces, and those "+
+				"of older Services come first", h.Port, mostDoors)
+		}
+	}
+	d.say(without)
 	return errors.Join(errs...)
+}
+
+// share chooses who has one of so many doors: each namespace's oldest Service, then each one's second, and so on.
+func share(want map[string]service.Health, most int) map[string]service.Health {
+	if len(want) <= most {
+		return want
+	}
+	byAge := slices.SortedFunc(maps.Keys(want), func(a, b string) int {
+		return cmp.Or(want[a].Created.Compare(want[b].Created), cmp.Compare(a, b))
+	})
+	rank, of := map[string]int{}, map[string]int{}
+	for _, name := range byAge {
+		namespace, _, _ := strings.Cut(name, "/")
+		rank[name] = of[namespace]
+		of[namespace]++
+	}
+	slices.SortStableFunc(byAge, func(a, b string) int { return cmp.Compare(rank[a], rank[b]) })
+	out := make(map[string]service.Health, most)
+	for _, name := range byAge[:most] {
+		out[name] = want[name]
+	}
+	return out
+}
+
+// say tells those that have no door why, once.
+func (d *doors) say(without map[string]string) {
+	told, left := map[string]string{}, mostTold
+	for _, name := range slices.Sorted(maps.Keys(without)) {
+		why := without[name]
+		if d.told[name] != why {
+			if d.tell == nil || left == 0 {
+				continue
+			}
+			d.tell(name, d.want[name], why)
+			left--
+		}
+		told[name] = why
+	}
+	d.told = told
+}
+
+// shut tells a Service that load balancers get no answer about it here. The reason is kube-proxy's.
+func (l *Loop) shut(name string, h service.Health, why string) {
+	if l.cfg.Events == nil {
+		return
+	}
+	key := service.Key(name)
+	ref := corev1.ObjectReference{APIVersion: api.Services.APIVersion(), Kind: api.Services.Name,
+		Namespace: key.Namespace, Name: key.Name, UID: h.UID}
+	l.cfg.Events.EventOn(ref, corev1.EventTypeWarning, "FailedToStartServiceHealthcheck", "Board "+l.cfg.Node+" "+why)
 }
 
 func (d *doors) closeAll() {
 	for _, o := range d.open {
 		o.close()
 	}
-	d.open = nil
+	clear(d.open)
 }
 
 func (o *door) listen(g *errgroup.Group) error {

@@ -3,13 +3,16 @@ package services
 import (
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
 
 	"ledge/network/service"
 )
@@ -71,6 +74,112 @@ func TestDoors(t *testing.T) {
 	if err := g.Wait(); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestDoorsAreShared: a namespace that makes many Services with health check ports takes doors from itself.
+func TestDoorsAreShared(t *testing.T) {
+	created := func(i int) time.Time { return time.Unix(1_800_000_000+int64(i), 0) }
+	want := map[string]service.Health{}
+	for i := range 1000 { // the greedy one was there first
+		want[fmt.Sprintf("greedy/s%04d", i)] = service.Health{Port: 1, Created: created(i)}
+	}
+	for i := range 30 {
+		want[fmt.Sprintf("modest/s%d", i)] = service.Health{Port: 1, Created: created(2000 + i)}
+		want[fmt.Sprintf("n%d/late", i)] = service.Health{Port: 1, Created: created(5000 + i)}
+	}
+	chosen := share(want, mostDoors)
+	count := map[string]int{}
+	for name := range chosen {
+		namespace, _, _ := strings.Cut(name, "/")
+		count[namespace]++
+	}
+	if len(chosen) != mostDoors || count["modest"] != 30 || count["greedy"] != 40 {
+		t.Errorf("%d doors: %v", len(chosen), count)
+	}
+	for i := range 40 {
+		if _, ok := chosen[fmt.Sprintf("greedy/s%04d", i)]; !ok {
+			t.Errorf("the greedy one's Service %d has none, and younger ones have", i)
+		}
+	}
+	for range 20 { // whatever the order of a map
+		if again := share(want, mostDoors); !maps.Equal(again, chosen) {
+			t.Fatal("other Services have doors now")
+		}
+	}
+	for i := range 2 * mostDoors { // no more doors than there are, for the oldest namespaces
+		want[fmt.Sprintf("many%03d/only", i)] = service.Health{Port: 1, Created: created(9000 + i)}
+	}
+	chosen = share(want, mostDoors)
+	_, last := chosen["many067/only"] // 32 others have one
+	_, next := chosen["many068/only"]
+	if len(chosen) != mostDoors || !last || next {
+		t.Errorf("%d doors, of the 68th namespace %v, of the 69th %v", len(chosen), last, next)
+	}
+}
+
+// TestDoorsTellWhoHasNone, once, and close for whom it is the turn of.
+func TestDoorsTellWhoHasNone(t *testing.T) {
+	var g errgroup.Group
+	told := map[string][]string{}
+	d := doors{tell: func(name string, h service.Health, why string) {
+		told[name] = append(told[name], fmt.Sprint(h.UID, " ", why))
+	}}
+	t.Cleanup(func() { d.closeAll(); _ = g.Wait() })
+	held, err := net.Listen("tcp", ":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	port := uint16(held.Addr().(*net.TCPAddr).Port)
+	want := map[string]service.Health{"a/held": {Port: port, UID: "of-held"}}
+	for range 2 {
+		if err := d.set(&g, want, true, true); err == nil || !strings.Contains(err.Error(), "a/held") {
+			t.Errorf("a port that another has: %v", err)
+		}
+	}
+	if got := told["a/held"]; len(got) != 1 || !strings.HasPrefix(got[0], fmt.Sprintf("of-held cannot answer at health check port %d: ", port)) {
+		t.Errorf("told %q", got)
+	}
+	_ = held.Close()
+	if err := d.set(&g, nil, true, false); err != nil || !strings.HasPrefix(ask(port), "503 0 ") || len(d.told) > 0 {
+		t.Errorf("the port is free: %v, %s, told %v", err, ask(port), d.told)
+	}
+
+	without := map[string]string{}
+	for i := range 3 * mostTold {
+		without[fmt.Sprintf("b/s%d", i)] = "no room"
+	}
+	clear(told)
+	for look := 1; look <= 4; look++ {
+		if d.say(without); len(told) != min(look, 3)*mostTold {
+			t.Errorf("%d were told after look %d", len(told), look)
+		}
+	}
+	for name, whys := range told {
+		if len(whys) != 1 {
+			t.Errorf("%s was told %q", name, whys)
+		}
+	}
+}
+
+type toldEvents []string
+
+func (t *toldEvents) EventOn(ref corev1.ObjectReference, kind, reason, message string) {
+	*t = append(*t, strings.Join([]string{ref.APIVersion, ref.Kind, ref.Namespace, ref.Name, string(ref.UID), kind, reason, message}, " "))
+}
+
+func TestShutDoorsAreEvents(t *testing.T) {
+	var got toldEvents
+	l := New(Config{Node: "shed", Events: &got})
+	l.doors.say(map[string]string{"a/web": "has no room"})
+	l.doors.want = map[string]service.Health{"a/api": {UID: "4711"}}
+	l.doors.say(map[string]string{"a/web": "has no room", "a/api": "is shut"})
+	want := []string{"v1 Service a web  Warning FailedToStartServiceHealthcheck Board shed has no room",
+		"v1 Service a api 4711 Warning FailedToStartServiceHealthcheck Board shed is shut"}
+	if !slices.Equal(got, want) {
+		t.Errorf("events %q, want %q", got, want)
+	}
+	New(Config{}).doors.say(map[string]string{"a/web": "nobody hears it"})
 }
 
 // TestDoorsAreBounded: callers that hold their connections hold few, and are sent away.

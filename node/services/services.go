@@ -42,6 +42,13 @@ type Config struct {
 	Here func() []*corev1.Pod
 	// Addresses are those of the machine now. Others count within a minute.
 	Addresses func() ([]netip.Addr, error)
+	// Events are for users to read. Nil: nobody reads them.
+	Events Recorder
+}
+
+// Recorder takes events for users to read. It never blocks.
+type Recorder interface {
+	EventOn(ref corev1.ObjectReference, eventType, reason, message string)
 }
 
 // Loop is the one of a board.
@@ -68,8 +75,10 @@ type Loop struct {
 
 // New prepares a Loop; Run works.
 func New(cfg Config) *Loop {
-	return &Loop{cfg: cfg, heard: service.NewHeard(), wake: make(chan struct{}, 1), needed: make(chan struct{}), known: make(chan struct{}),
+	l := &Loop{cfg: cfg, heard: service.NewHeard(), wake: make(chan struct{}, 1), needed: make(chan struct{}), known: make(chan struct{}),
 		all: true, dirty: map[types.NamespacedName]bool{}, memory: memory{away: make(chan struct{}, 1), stir: make(chan struct{}, 1)}}
+	l.doors.tell = l.shut
+	return l
 }
 
 // Heard is what the Loop hears.
