@@ -141,6 +141,14 @@ func (s *source) Take(ip netip.Addr) error {
 	if !free {
 		return allocate.ErrTaken
 	}
+	return s.hold(ip, open)
+}
+
+// hold takes a free address, if the namespace may have one more.
+func (s *source) hold(ip netip.Addr, open []allocate.Range) error {
+	if err := s.fairAddress(api.FamilyOf(ip.String()), open); err != nil {
+		return err
+	}
 	return holdAddress(s.c, s.tx, s.of, ip)
 }
 
@@ -164,7 +172,7 @@ func (s *source) Next(f corev1.IPFamily) (netip.Addr, error) {
 		}
 		var ip netip.Addr
 		if ip, err = r.Next(rand.Uint64N, s.free); err == nil {
-			return ip, holdAddress(s.c, s.tx, s.of, ip)
+			return ip, s.hold(ip, open)
 		}
 	}
 	return netip.Addr{}, err

@@ -401,3 +401,55 @@ func TestPortsAreShared(t *testing.T) {
 		t.Errorf("the second has %d: %v", n, err)
 	}
 }
+
+// TestAddressesAreShared: one namespace takes no more addresses than it leaves to others, by number or not, and who has few is not
+// refused while there is one.
+func TestAddressesAreShared(t *testing.T) {
+	c := open(t, Config{Services: ranged("10.96.0.0/25", "fd00:96::/112")}) // 126
+	take := func(namespace string, most int) (n int, err error) {
+		for ; n < most; n++ {
+			s := newService(fmt.Sprint("s", n), func(s *corev1.Service) {
+				if s.Namespace = namespace; n%2 == 0 {
+					s.Spec.IPFamilyPolicy = new(corev1.IPFamilyPolicyPreferDualStack)
+				}
+			})
+			if _, err = tryService(t, c, s, false); err != nil {
+				return n, err
+			}
+		}
+		return n, nil
+	}
+	for _, namespace := range []string{"other", "late"} {
+		create(t, c, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
+	}
+	for i := range 100 { // takes none
+		create(t, c, newService(fmt.Sprint("headless", i), func(s *corev1.Service) { s.Spec.ClusterIP = corev1.ClusterIPNone }))
+	}
+	shared := "as many are left for others"
+	n, err := take("default", 200)
+	if n < 62 || n > 63 || err == nil || !strings.Contains(err.Error(), shared) {
+		t.Errorf("the first has %d of 126 addresses: %v", n, err)
+	}
+	var free string
+	for i := 1; free == ""; i++ {
+		if ip := fmt.Sprint("10.96.0.", i); addressesOf(t, c)[ip] == "" {
+			free = ip
+		}
+	}
+	asks := newService("asks", func(s *corev1.Service) { s.Spec.ClusterIP = free })
+	if _, err := tryService(t, c, asks, false); err == nil || !strings.Contains(err.Error(), shared) {
+		t.Errorf("it asks for %s: %v", free, err)
+	}
+	if n, err := take("other", 200); n < 30 || n > 33 || err == nil || !strings.Contains(err.Error(), shared) {
+		t.Errorf("the second has %d: %v", n, err)
+	}
+	if n, err := take("late", 16); n != 16 || err != nil {
+		t.Errorf("the third has %d: %v", n, err)
+	}
+	for i := range 40 {
+		remove(t, c, api.Services, "default", fmt.Sprint("s", i))
+	}
+	if _, err := tryService(t, c, asks, false); err != nil {
+		t.Errorf("it has given up 40: %v", err)
+	}
+}

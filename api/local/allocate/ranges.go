@@ -28,6 +28,9 @@ func NewRange(p netip.Prefix) Range {
 	return Range{p, n - min(n, lost), low - min(low, 1)} // the network's own address is in the first part
 }
 
+// Size is how many addresses can be given.
+func (r Range) Size() uint64 { return r.n }
+
 // First is the first usable address, which is that of the API itself.
 func (r Range) First() netip.Addr { return r.at(0) }
 
