@@ -14,30 +14,49 @@ import (
 	"ledge/storage"
 )
 
+type backupOpts struct {
+	dataDir string
+	claims  bool
+}
+
 func backupFlags(c *Command) {
-	var dataDir string
-	c.Flags.StringVar(&dataDir, "data-dir", "", "for a node that does not run, and for restore: "+dataDirUsage)
-	c.Opts = &dataDir
+	o := &backupOpts{}
+	c.Flags.StringVar(&o.dataDir, "data-dir", "", "for a node that does not run, and for restore: "+dataDirUsage)
+	c.Flags.BoolVar(&o.claims, "claims", false, "also what is in the claims on this board's card, in FILE.claims; no pod may run that has one")
+	c.Opts = o
 }
 
 func backup(ctx context.Context, c *Command) error {
 	if len(c.args) != 2 {
 		return config.Usagef("backup: save FILE, verify FILE or restore FILE")
 	}
-	dataDir, file := *c.Opts.(*string), c.args[1]
+	o, file := c.Opts.(*backupOpts), c.args[1]
 	switch c.args[0] {
 	case "save":
-		return c.saveBackup(ctx, dataDir, file)
+		if o.claims {
+			return saveWithClaims(ctx, c, o.dataDir, file)
+		}
+		return c.saveBackup(ctx, o.dataDir, file)
 	case "verify":
 		if err := checkFile(ctx, file); err != nil {
 			return err
 		}
+		if o.claims {
+			if err := verifyClaims(file + claimsSuffix); err != nil {
+				return err
+			}
+		}
 		_, err := fmt.Fprintf(c.out, "%s is whole\n", file)
 		return err
 	case "restore":
-		dataDir, err := c.dataOf(dataDir)
+		dataDir, err := c.dataOf(o.dataDir)
 		if err != nil {
 			return err
+		}
+		if o.claims {
+			if err := restoreClaims(ctx, c, dataDir, file); err != nil {
+				return err
+			}
 		}
 		if err := storage.RestoreDir(ctx, storeOf(dataDir), file, checkFile); err != nil {
 			return stopFirst(err)
@@ -79,6 +98,20 @@ func (c *Command) saveBackup(ctx context.Context, dataDir, file string) (err err
 			return err
 		}
 	}
+	err = saveWhole(file, func(f *os.File) error {
+		if running {
+			return c.fetchBackup(ctx, f)
+		}
+		return storage.BackupDir(storeOf(dataDir), f)
+	}, func(tmp string) error { return checkFile(ctx, tmp) })
+	if err == nil {
+		_, err = fmt.Fprintf(c.out, "saved %s\n", file)
+	}
+	return err
+}
+
+// saveWhole writes a file that is in place only when it was written and checked.
+func saveWhole(file string, write func(*os.File) error, check func(tmp string) error) (err error) {
 	tmp := file + ".tmp"
 	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600) // it holds secrets
 	if err != nil {
@@ -89,11 +122,7 @@ func (c *Command) saveBackup(ctx context.Context, dataDir, file string) (err err
 			err = errors.Join(err, os.Remove(tmp))
 		}
 	}()
-	if running {
-		err = c.fetchBackup(ctx, f)
-	} else {
-		err = storage.BackupDir(storeOf(dataDir), f)
-	}
+	err = write(f)
 	if err == nil {
 		err = f.Sync()
 	}
@@ -101,13 +130,10 @@ func (c *Command) saveBackup(ctx context.Context, dataDir, file string) (err err
 		err = cerr
 	}
 	if err == nil {
-		err = checkFile(ctx, tmp)
+		err = check(tmp)
 	}
 	if err == nil {
 		err = durable.Move(tmp, file)
-	}
-	if err == nil {
-		_, err = fmt.Fprintf(c.out, "saved %s\n", file)
 	}
 	return err
 }

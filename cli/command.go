@@ -64,7 +64,7 @@ func verbs() []Verb {
 		{name: "status", help: "what the board is short of, and how far from that it is", run: status},
 		{name: "doctor", help: "check this board and say what to do", run: doctor, flags: doctorFlags},
 		{name: "kubeconfig", help: "print a kubeconfig for kubectl", run: kubeconfig},
-		{name: "backup", args: "save FILE | verify FILE | restore FILE", help: "save and restore the store", words: "save verify restore",
+		{name: "backup", args: "save FILE | verify FILE | restore FILE", help: "save and restore the store, and claims", words: "save verify restore",
 			run: backup, flags: backupFlags},
 		{name: "shutdown", args: "--now | --in 5m | --cancel | --plan", help: "stop the pods in order and switch the board off",
 			run: shutdownVerb, flags: shutdownFlags},

@@ -60,7 +60,18 @@ func TestClaims(t *testing.T) { // N-13.10
 	}
 	must(t, os.WriteFile(fmt.Sprintf("/proc/%d/root/data/row", first), []byte("1"), 0o600))
 	must(t, os.WriteFile(fmt.Sprintf("/proc/%d/root/sub/row", first), []byte("2"), 0o600))
+	backup := filepath.Join(t.TempDir(), "backup")
+	if out, err := b.try("backup", "save", backup, "--claims"); err == nil || !strings.Contains(out, "pod default/first") {
+		t.Errorf("saved under a pod: %v %s", err, out)
+	}
 	b.ledge("delete", "pod", "first")
+	b.eventually("the claims are saved when no pod has one", func() error {
+		if out, err := b.try("backup", "save", backup, "--claims"); err != nil {
+			return errors.New(out)
+		}
+		return nil
+	})
+	b.must("backup", "verify", backup, "--claims")
 	_ = b.signal(syscall.SIGKILL)
 	b.serve()
 	b.apply(fmt.Sprintf(claimant, "second"))
@@ -76,6 +87,18 @@ func TestClaims(t *testing.T) { // N-13.10
 		}
 		return contains(b.ledge("get", "pv"), "No resources found")
 	})
+	if out, err := b.try("backup", "restore", backup, "--claims"); err == nil || !strings.Contains(out, "stop it first") {
+		t.Errorf("restored under a running node: %v %s", err, out)
+	}
+	must(t, b.signal(syscall.SIGTERM))
+	b.must("backup", "restore", backup, "--claims") // N-13.15
+	b.serve()
+	b.apply(fmt.Sprintf(claimant, "third"))
+	third := b.running("third")
+	if got := inside(third, "/data/row") + inside(third, "/data/a/b/row"); got != "12" {
+		t.Errorf("from a backup comes %q", got)
+	}
+	b.ledge("delete", "pod", "third")
 	b.noVolumes()
 }
 
