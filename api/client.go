@@ -126,6 +126,9 @@ type Page[T any] struct {
 	Remaining *int64
 }
 
+// WritersAtOnce is how many objects are changed at a time where there are many to change: writers that wait for each other share a commit.
+const WritersAtOnce = 64
+
 // WriteOptions modifies a write.
 type WriteOptions struct {
 	Subresource string // "", "status", "resize", "ephemeralcontainers", and for Create "binding", "eviction" or "token"

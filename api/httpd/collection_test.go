@@ -40,6 +40,9 @@ func (c *crowd) Delete(ctx context.Context, kind *api.Kind, namespace, name stri
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+	if name == "m15" {
+		panic("boom")
+	}
 	if name == "m13" {
 		return nil, apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, name, errors.New("it is dear to somebody"))
 	}
@@ -47,7 +50,7 @@ func (c *crowd) Delete(ctx context.Context, kind *api.Kind, namespace, name stri
 }
 
 // TestDeleteCollectionSharesCommits: writers that wait for each other share a commit, so the objects of a collection go many at a time,
-// but not all. One that may not go ends it, and is named.
+// but not all. One that may not go ends it, and is named. A panic is the request's, as all are.
 func TestDeleteCollectionSharesCommits(t *testing.T) {
 	store := serve(t, httpd.Config{}).store
 	c := &crowd{Client: store, want: 64, there: make(chan struct{})}
@@ -69,4 +72,9 @@ func TestDeleteCollectionSharesCommits(t *testing.T) {
 	if s := f.must(403, "DELETE", mapsPath, "").status(t); !strings.Contains(s.Message, `"m13" is forbidden: it is dear to somebody`) {
 		t.Error(s.Message)
 	}
+	f.must(201, "POST", mapsPath, configMap("m15", ""))
+	if s := f.must(500, "DELETE", mapsPath+"?fieldSelector=metadata.name%3Dm15", "").status(t); !strings.Contains(s.Message, "panicked: boom") {
+		t.Error(s.Message)
+	}
+	f.must(200, "GET", mapsPath+"/m15", "")
 }

@@ -174,6 +174,12 @@ func (r *request) attributes() attributes {
 // ServeHTTP answers one request.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) { h.answer(w, r, h.serve) }
 
+// panicked tells the log where, and whoever asked that it is not their mistake. It is called where the panic is recovered.
+func panicked(r *http.Request, p any) error {
+	slog.Error("request panicked", "method", r.Method, "path", r.URL.Path, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+	return api.NewInternal("ledge bug: the request panicked: %v", p)
+}
+
 // answer is what is around every request, whoever serves it.
 func (h *handler) answer(w http.ResponseWriter, r *http.Request, serve func(*response, *http.Request) error) {
 	out := &response{ResponseWriter: w, places: h.limits.answers}
@@ -185,8 +191,7 @@ func (h *handler) answer(w http.ResponseWriter, r *http.Request, serve func(*res
 		case p == http.ErrAbortHandler:
 			panic(p)
 		default:
-			slog.Error("request panicked", "method", r.Method, "path", r.URL.Path, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-			out.fail(api.NewInternal("ledge bug: the request panicked: %v", p))
+			out.fail(panicked(r, p))
 		}
 	}()
 	if conn := connOf(r.Context()); conn != nil {

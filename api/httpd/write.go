@@ -230,9 +230,6 @@ func (h *handler) delete(w *response, r *request) error {
 	return h.object(w, r, http.StatusOK, gone)
 }
 
-// deletersAtOnce is how many objects of a collection are deleted at a time: writers that wait for each other share a commit.
-const deletersAtOnce = 64
-
 // deleteCollection deletes what the selectors pick, each for itself, and answers the list of it (N-11.36). What
 // somebody else deleted in between is as good as deleted. It ends with the first that may not go.
 func (h *handler) deleteCollection(w *response, r *request) error {
@@ -252,12 +249,17 @@ func (h *handler) deleteCollection(w *response, r *request) error {
 		return err
 	}
 	some, ctx := errgroup.WithContext(r.Context())
-	some.SetLimit(deletersAtOnce)
+	some.SetLimit(api.WritersAtOnce)
 	for i, obj := range found.Items {
 		if ctx.Err() != nil {
 			break
 		}
-		some.Go(func() error {
+		some.Go(func() (err error) {
+			defer func() {
+				if p := recover(); p != nil {
+					err = panicked(r.Request, p) // nobody else recovers here
+				}
+			}()
 			gone, err := h.client.Delete(ctx, r.kind, obj.GetNamespace(), obj.GetName(), opts)
 			if err == nil {
 				found.Items[i] = gone

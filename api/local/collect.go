@@ -105,13 +105,10 @@ func (c *Client) collectOnce(ctx context.Context) (did bool, err error) {
 	return freed || released, errors.Join(err, rerr)
 }
 
-// collectorsAtOnce is how many objects the collector changes at a time: writers that wait for each other share a commit.
-const collectorsAtOnce = 64
-
 // together does what the collector found, each for itself, and says whether anything was done.
 func together(deeds []func() (bool, error)) (bool, error) {
 	var some errgroup.Group
-	some.SetLimit(collectorsAtOnce)
+	some.SetLimit(api.WritersAtOnce)
 	var did atomic.Bool
 	errs := make([]error, len(deeds))
 	for i, deed := range deeds {
