@@ -168,7 +168,7 @@ func (s *Setup) leaveIPv6(h *host) error {
 	if s.made && !ours {
 		return nil
 	}
-	if err := h.deleteTables(table{name: s.table, v6: true}); err != nil {
+	if err := h.deleteTables(s.table, nftables.TableFamilyIPv6); err != nil {
 		return err
 	}
 	if err := s.forwarding.restore6(h); err != nil || !ours {

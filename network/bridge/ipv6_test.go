@@ -5,6 +5,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/google/nftables"
 	"github.com/vishvananda/netlink"
 
 	"ledge/network"
@@ -137,7 +138,7 @@ func TestRepairs6(t *testing.T) {
 	ask := func() string { return l.ask(l.outside, "tcp", "["+hostIP6+"]:8080") }
 	for what, harm := range map[string]func() error{
 		"nothing":        func() error { return nil },
-		"table deleted":  func() error { return (&host{nft: &nft.Conn{}}).deleteTables(table{name: s.table, v6: true}) },
+		"table deleted":  func() error { return (&host{nft: &nft.Conn{}}).deleteTables(s.table, nftables.TableFamilyIPv6) },
 		"bridge down":    func() error { return withLink("ledge0", netlink.LinkSetDown) },
 		"no forwarding":  func() error { return setSysctl("0", "ipv6", "conf", "all", "forwarding") },
 		"bridge deleted": func() error { return withLink("ledge0", netlink.LinkDel) },

@@ -219,31 +219,28 @@ func hooks() map[string]*nftables.ChainHook {
 
 // deleteTable removes the tables of a name; none is fine, also where the kernel has no nftables at all.
 func (h *host) deleteTable(name string) error {
-	if err := h.deleteTables(table{name: name}, table{name: name, v6: true}); err != nil {
-		return err
-	}
-	return h.deleteSenders(name)
+	return h.deleteTables(name, nftables.TableFamilyIPv4, nftables.TableFamilyIPv6, nftables.TableFamilyBridge)
 }
 
-func (h *host) deleteTables(tables ...table) error {
-	for _, t := range tables {
-		others, err := h.tablesOf(t.family())
+func (h *host) deleteTables(name string, families ...nftables.TableFamily) error {
+	for _, family := range families {
+		others, err := h.tablesOf(family)
 		if err != nil {
-			if errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EINVAL) {
+			if lacks(err) || errors.Is(err, unix.EINVAL) {
 				continue
 			}
 			return fmt.Errorf("list nftables tables: %w", err)
 		}
-		if !slices.Contains(others, t.name) {
+		if !slices.Contains(others, name) {
 			continue
 		}
 		c, err := h.nft.Get()
 		if err != nil {
 			return err
 		}
-		c.DelTable(&nftables.Table{Name: t.name, Family: t.family()})
+		c.DelTable(&nftables.Table{Name: name, Family: family})
 		if err := c.Flush(); err != nil && !errors.Is(err, unix.ENOENT) {
-			return fmt.Errorf("delete nftables table %s: %w", t.name, err)
+			return fmt.Errorf("delete nftables table %s: %w", name, err)
 		}
 	}
 	return nil

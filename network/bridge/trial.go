@@ -24,22 +24,17 @@ type Trial struct {
 	Fatal  bool   // pods cannot do without it
 }
 
-// needed is how many of the trials, the first ones, pods cannot do without.
-const needed = 3
-
 // Try does each of them in a network namespace that is gone afterwards: more certain than any kernel configuration.
 func Try() []Trial {
-	names := []string{"bridge", "veth", "nftables", "connection tracking", "senders"}
-	remedies := []string{
-		"use a kernel with CONFIG_BRIDGE (module bridge), or run ledge with --bridge none",
-		"use a kernel with CONFIG_VETH (module veth), or run ledge with --bridge none",
-		"use a kernel with CONFIG_NF_TABLES, NF_TABLES_IPV4, NFT_NAT, NFT_MASQ, NFT_CT and NFT_FIB_IPV4, or run ledge with --bridge none",
-		"use a kernel with CONFIG_NF_CT_NETLINK (module nf_conntrack_netlink); without it UDP clients of a moved host port may hang",
-		"use a kernel with CONFIG_NF_TABLES_BRIDGE and NFT_BRIDGE_META; without it a pod with NET_RAW can send with the address of another pod of its board",
-	}
-	out := make([]Trial, len(names))
-	for i := range out {
-		out[i] = Trial{Name: names[i], Remedy: remedies[i], Fatal: i < needed}
+	out := []Trial{
+		{Name: "bridge", Fatal: true, Remedy: "use a kernel with CONFIG_BRIDGE (module bridge), or run ledge with --bridge none"},
+		{Name: "veth", Fatal: true, Remedy: "use a kernel with CONFIG_VETH (module veth), or run ledge with --bridge none"},
+		{Name: "nftables", Fatal: true,
+			Remedy: "use a kernel with CONFIG_NF_TABLES, NF_TABLES_IPV4, NFT_NAT, NFT_MASQ, NFT_CT and NFT_FIB_IPV4, or run ledge with --bridge none"},
+		{Name: "connection tracking",
+			Remedy: "use a kernel with CONFIG_NF_CT_NETLINK (module nf_conntrack_netlink); without it UDP clients of a moved host port may hang"},
+		{Name: "senders",
+			Remedy: "use a kernel with CONFIG_NF_TABLES_BRIDGE and NFT_BRIDGE_META; without it a pod with NET_RAW can send with the address of another pod of its board"},
 	}
 	if err := netns.InNew(func() error { return tryHere(out) }); err != nil {
 		for i := range out {
@@ -75,8 +70,8 @@ func foreign(l netlink.Link) bool {
 // lacking is the first trial of those that pods need which this kernel cannot pass. Any other failure may be over at the next try, and
 // without the others they can do.
 func lacking(of []Trial) error {
-	for _, t := range of[:needed] {
-		if lacks(t.Err) {
+	for _, t := range of {
+		if t.Fatal && lacks(t.Err) {
 			return fmt.Errorf("%s: %w; %s", t.Name, t.Err, t.Remedy)
 		}
 	}

@@ -72,8 +72,8 @@ func TestCheck(t *testing.T) {
 		err  error
 		want string
 	}{{nil, ""}, {unix.ENOSPC, ""}, {explain(unix.EOPNOTSUPP), "veth: this kernel lacks something"}} {
-		got := lacking([]Trial{{Name: "bridge"}, {Name: "veth", Err: c.err, Remedy: "use a kernel"}, {Name: "nftables"}, {Name: "flows", Err: unix.ENOENT},
-			{Name: "senders", Err: unix.ENOENT}})
+		got := lacking([]Trial{{Name: "bridge", Fatal: true}, {Name: "flows", Err: unix.ENOENT},
+			{Name: "veth", Err: c.err, Remedy: "use a kernel", Fatal: true}, {Name: "senders", Err: unix.ENOENT}})
 		if (got == nil) != (c.want == "") || got != nil && !strings.HasPrefix(got.Error(), c.want) {
 			t.Errorf("%d: %v", i, got)
 		}
