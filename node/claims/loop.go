@@ -399,8 +399,8 @@ func (l *Loop) offer(ctx context.Context, s Step) error {
 		return err
 	}
 	l.cfg.Events.Event(c, corev1.EventTypeNormal, "ProvisioningSucceeded", "Successfully provisioned volume "+s.Name)
-	if why := l.cfg.Shelf.CanSize(); why != nil {
-		l.cfg.Events.Event(c, corev1.EventTypeWarning, string(SizeNotEnforced), unsized(why.Error()))
+	if s.Why != "" {
+		l.cfg.Events.Event(c, corev1.EventTypeWarning, string(SizeNotEnforced), unsized(s.Why))
 	}
 	delete(l.said, s.Name)
 	return nil

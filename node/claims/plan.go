@@ -134,7 +134,7 @@ func (p *planner) claim(c *corev1.PersistentVolumeClaim) {
 			p.made++
 		}
 		p.add(Step{Do: Make, Name: name, Bytes: bytes, Claim: c}) // again, where a cut left it without its size
-		p.add(Step{Do: Offer, Name: name, Bytes: bytes, Claim: c})
+		p.add(Step{Do: Offer, Name: name, Bytes: bytes, Claim: c, Why: p.Unsized})
 	}
 }
 

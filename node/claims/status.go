@@ -37,9 +37,7 @@ func (l *Loop) grown(ctx context.Context, s Step) error {
 	}
 	c.Status.Capacity[corev1.ResourceStorage] = quantity(s.Bytes)
 	c.Status.AllocatedResources, c.Status.AllocatedResourceStatuses = nil, nil
-	c.Status.Conditions = slices.DeleteFunc(c.Status.Conditions, func(o corev1.PersistentVolumeClaimCondition) bool {
-		return o.Type == corev1.PersistentVolumeClaimResizing || o.Type == corev1.PersistentVolumeClaimFileSystemResizePending
-	})
+	dropConditions(c, corev1.PersistentVolumeClaimResizing, corev1.PersistentVolumeClaimFileSystemResizePending)
 	if _, err := l.cfg.Client.Update(ctx, api.PersistentVolumeClaims, c, api.WriteOptions{Subresource: api.StatusSub}); err != nil {
 		return err
 	}
@@ -47,12 +45,16 @@ func (l *Loop) grown(ctx context.Context, s Step) error {
 	return nil
 }
 
+func dropConditions(c *corev1.PersistentVolumeClaim, types ...corev1.PersistentVolumeClaimConditionType) {
+	c.Status.Conditions = slices.DeleteFunc(c.Status.Conditions, func(o corev1.PersistentVolumeClaimCondition) bool {
+		return slices.Contains(types, o.Type)
+	})
+}
+
 // mark says in a claim's conditions that nothing holds it to its size, or takes that back.
 func (l *Loop) mark(ctx context.Context, s Step) error {
 	c := s.Claim.DeepCopy()
-	c.Status.Conditions = slices.DeleteFunc(c.Status.Conditions, func(o corev1.PersistentVolumeClaimCondition) bool {
-		return o.Type == SizeNotEnforced
-	})
+	dropConditions(c, SizeNotEnforced)
 	if s.Why != "" {
 		now := metav1.Now()
 		c.Status.Conditions = append(c.Status.Conditions, corev1.PersistentVolumeClaimCondition{Type: SizeNotEnforced,
