@@ -1,11 +1,14 @@
 package httpd
 
 import (
+	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -119,7 +122,8 @@ func stateOf[T any](w api.Watcher[T]) []api.EventOf[T] {
 	return nil
 }
 
-// pump writes the events of a watch, one line each, until either end has had enough.
+// pump writes the events of a watch, one line each, until either end has had enough. The present state that it began with goes out in
+// pieces, as a list does; what happens is sent when it happens.
 func pump[T any](ctx context.Context, places *answers, w *response, form form, events api.Watcher[T], size func(...T) int,
 	write line[T]) error {
 	w.Header().Set("Content-Type", form.contentType())
@@ -129,27 +133,60 @@ func pump[T any](ctx context.Context, places *answers, w *response, form form, e
 	if err := w.flush(); err != nil {
 		return nil // the client is gone
 	}
-	out := &pacer{w}
+	out := gathering{w: w}
+	defer out.send()
 	for first := true; ; first = false {
 		e, err := events.Next()
 		if ctx.Err() != nil {
 			return nil
 		}
 		if err != nil {
-			_ = json.NewEncoder(out).Encode(watchEvent{"ERROR", statusOf(err)}) // the client may be gone
-			_ = w.flush()
+			_ = json.NewEncoder(out.piece()).Encode(watchEvent{"ERROR", statusOf(err)}) // the client may be gone
 			return nil
 		}
-		if size(e.Object) >= largeAnswer && places.enter(ctx, w) != nil {
+		if size(e.Object) >= largeAnswer && w.place == nil && (out.send() != nil || places.enter(ctx, w) != nil) {
 			return nil // as if it had not read in time: it begins again
 		}
-		if write(out, e, first) != nil || w.flush() != nil {
+		if write(out.piece(), e, first) != nil {
 			return nil
 		}
-		if len(stateOf(events)) == 0 {
-			places.leave(w)
+		if len(stateOf(events)) > 0 {
+			continue
 		}
+		if out.send() != nil {
+			return nil
+		}
+		places.leave(w)
 	}
+}
+
+// gathering is what of a watch was not sent yet. A watch that waits has no memory for it.
+type gathering struct {
+	w   *response
+	out *bufio.Writer
+}
+
+var pieces = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, pieceSize) }}
+
+// piece is where to write what is to be sent. A full piece goes by itself.
+func (g *gathering) piece() *bufio.Writer {
+	if g.out == nil {
+		g.out = pieces.Get().(*bufio.Writer)
+		g.out.Reset(&pacer{g.w})
+	}
+	return g.out
+}
+
+// send sends what was gathered.
+func (g *gathering) send() error {
+	if g.out == nil {
+		return nil
+	}
+	err := g.out.Flush()
+	g.out.Reset(nil)
+	pieces.Put(g.out)
+	g.out = nil
+	return cmp.Or(err, g.w.flush())
 }
 
 // failedWatch is a watch that has only its error to tell.

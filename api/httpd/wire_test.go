@@ -1,6 +1,7 @@
 package httpd_test
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -99,7 +100,7 @@ func TestEventsAreEncodedOnce(t *testing.T) {
 	}
 }
 
-// BenchmarkLists is what lists of a thousand pods take, with the way to a client in the same process.
+// BenchmarkLists is what lists of a thousand pods take, and a watch that begins with them, with the way to a client in the same process.
 func BenchmarkLists(b *testing.B) {
 	db, err := storage.Open(b.Context(), storage.Config{Dir: b.TempDir(), NoSync: true})
 	if err != nil {
@@ -138,4 +139,20 @@ func BenchmarkLists(b *testing.B) {
 			}
 		})
 	}
+	b.Run("watch", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			resp, err := caller.Get("http://ledge" + listsOfMany["all"] + "?watch=1")
+			if err != nil {
+				b.Fatal(err)
+			}
+			in := bufio.NewReaderSize(resp.Body, 64<<10)
+			for range 1000 {
+				if _, err := in.ReadSlice('\n'); err != nil {
+					b.Fatal(err)
+				}
+			}
+			resp.Body.Close()
+		}
+	})
 }
