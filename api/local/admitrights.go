@@ -16,16 +16,16 @@ import (
 	"ledge/storage"
 )
 
-// How much memory the rights of a namespace, and those of no namespace, may take: whoever asks is compared with them. It is enough for
-// hundreds of roles and their bindings.
+// How many bytes the roles and bindings of one namespace may take, and those of no namespace: every request is compared with them in
+// memory. It is enough for hundreds.
 const (
 	rightsOfNamespace = 512 << 10
 	rightsOfAll       = 4 << 20
 )
 
-// admitRights keeps people from giving away, to themselves or others, what they do not hold in the same place: by a binding that gives
-// more than they have, or by a role that comes to hold more. Who may bind or escalate that role is let, as on Kubernetes. Taking
-// rights away is free, as is a change that gives nobody anything. What we write ourselves comes without a user, and has the same room.
+// admitRights refuses a binding or a role by which a user would give somebody rights that the user does not have in that namespace. As
+// on Kubernetes, the verbs bind and escalate on that role allow it. Everybody may take rights away, and make a change that gives nobody
+// anything. The control plane's own writes come without a user: only the bound on bytes holds for them.
 func admitRights(c *Client, ctx context.Context, _ *storage.Tx, a admission) error {
 	u, ok := api.UserFrom(ctx)
 	var verdict error
@@ -88,7 +88,7 @@ func mayGive(p *rbac.Policy, u api.User, a admission) error {
 	return holds(p, u, a, rules)
 }
 
-// mayHold says whether a user may make a role hold these rules. Labels count too: they say which aggregated roles pick it.
+// mayHold says whether a user may write a role that holds these rules. The labels count too: aggregated roles pick roles by labels.
 func mayHold(p *rbac.Policy, u api.User, a admission, rules []rbacv1.PolicyRule) error {
 	aggregation := rbac.AggregationOf(a.obj)
 	if a.old != nil {

@@ -29,8 +29,8 @@ func (r *defaultRoles) once() {
 	}
 }
 
-// ensure makes the default roles where they are missing, and adds to those that are there what they lack. It is for the start: as on
-// Kubernetes, who deletes or narrows one in between has it so until then.
+// ensure makes the default roles where they are missing, and adds to those that are there what they lack. It is called at the
+// start: as on Kubernetes, a default role that somebody deletes or narrows stays so until the next start.
 func (r *defaultRoles) ensure() error {
 	var all []api.Object
 	for _, role := range rbac.DefaultClusterRoles() {

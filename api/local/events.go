@@ -124,8 +124,9 @@ func (v *eventBounds) surplus(events []*corev1.Event, now time.Time, most int) [
 	return append(old, greediest(rest, len(rest)-most, v.authors.of)...)
 }
 
-// greediest are n of sorted events: each time the oldest of the author who has the most, in the namespace where that one has the most.
-// So nobody pushes out the events of others, who have fewer, and nobody those of another namespace by what is told about its own.
+// greediest picks n of the sorted events to drop. Each time it looks for the author who has the most events, then for the namespace in
+// which that author has the most, and picks the oldest there. So an author with many events loses only its own, and only in the
+// namespace that it floods.
 func greediest(events []*corev1.Event, n int, author func(*corev1.Event) string) []*corev1.Event {
 	type share struct{ author, namespace string }
 	var out []*corev1.Event
@@ -150,8 +151,8 @@ func greediest(events []*corev1.Event, n int, author func(*corev1.Event) string)
 	return out
 }
 
-// authors knows who made each event since this start; what is older, and what the control plane says itself, is nobody's. No field of
-// an event says it: those are their authors' to choose.
+// authors knows who made each event since this start. Events from before, and those of the control plane itself, have no author. The
+// fields of an event cannot tell: whoever makes it chooses them.
 type authors struct {
 	mu   sync.Mutex
 	made map[types.UID]string
@@ -193,7 +194,8 @@ func (a *authors) keep(events []*corev1.Event) {
 	maps.DeleteFunc(a.made, func(uid types.UID, _ string) bool { return !there[uid] })
 }
 
-// authorOf is who shares among themselves: all service accounts of a namespace are one, since whoever has it can make more of them.
+// authorOf is the author of what a request writes. All service accounts of a namespace are one author: whoever has one account there can
+// make more.
 // The control plane itself is "".
 func authorOf(ctx context.Context) string {
 	u, _ := api.UserFrom(ctx)

@@ -6,8 +6,8 @@
 //	update: what may not change is put back -> defaults -> admission -> validation -> limits, security -> quotas -> put, or nothing
 //	delete: preconditions -> mark (grace, finalizers, namespace) or remove -> an emptied namespace goes too
 //
-// A Client has no goroutine and no state of its own besides a count of events, who made them, what pods name, who holds which rights,
-// and what quotas count: everything is in the store.
+// Everything is in the store. What a Client has in memory can be made from it again, but for the authors of events: the number of events,
+// what pods name, the rights, and what quotas count. It has no goroutine.
 package local
 
 import (
@@ -134,8 +134,8 @@ func New(cfg Config) (*Client, error) {
 // commit. A cap holds meanwhile.
 const expireEvery = 5 * time.Minute
 
-// Run does what an API server does without being asked, until ctx ends: expire events, put back what someone deleted of the system's
-// objects, and tell what of quotas is used.
+// Run does what an API server does without a request, until ctx ends: it removes old events, makes the system's objects again that
+// somebody deleted, and writes into the quotas' statuses how much is used.
 func (c *Client) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return c.quotas.Run(ctx, c.cfg.Now) })

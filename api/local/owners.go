@@ -134,7 +134,7 @@ func (f *family) fate(o item) (out fate) {
 	return out
 }
 
-// ready are the owners under deletion that wait for no dependent, or only for each other: in a circle they would wait for ever.
+// ready are the owners under deletion that no dependent keeps. Owners in a circle, which wait only for each other, are ready too.
 func (f *family) ready() []item {
 	blocks := map[types.UID][]types.UID{} // an owner's dependents that it waits for
 	for _, o := range f.owned {

@@ -130,7 +130,7 @@ func (s podSecurity) holdToPolicy(ctx context.Context, tx *storage.Tx, a admissi
 	return err
 }
 
-// otherImages says that a change of a pod is one that its namespace is asked about again: of an image, or a container more.
+// otherImages says whether a change of a pod brings another image or another container. Only then pod security looks again.
 func otherImages(now, was *corev1.PodSpec) bool {
 	images := func(s *corev1.PodSpec) map[string]string {
 		out := map[string]string{}

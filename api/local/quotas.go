@@ -16,10 +16,10 @@ import (
 	"ledge/storage"
 )
 
-// Whether a write fits into the quotas of its namespace is decided in its transaction: by what the objects take that are committed,
-// which is kept in memory and follows the store's ring, and by what those have done who will be committed with it. So no two writes take
-// the last of a quota, a write that fails or is only tried takes nothing, and nothing has to be given back after a crash. In a namespace
-// without quotas a write asks the store once whether there are any.
+// A write's own transaction decides whether the write fits into the quotas of its namespace. It adds two sums: what the committed objects
+// use, which is kept in memory and follows the store's ring, and what the writes before it in the same commit have taken. So two writes
+// never take the same last piece, and a write that fails or is a dry run takes nothing: after a crash there is nothing to give back. In
+// a namespace without quotas a write asks the store once whether there are any.
 
 const (
 	quotaPause = 100 * time.Millisecond // from a change to the statuses that tell of it, so that one write tells of many
@@ -84,7 +84,7 @@ func (q *quotas) seen(tx *storage.Tx, namespace string) (*quota.Space, error) {
 	return s, nil
 }
 
-// committed is what it takes by what is committed, of which tx is a view. The caller holds mu, and held it when the view began.
+// committed is what the committed objects of a namespace use; tx is a view of them. The caller holds mu, and held it when the view began.
 func (q *quotas) committed(tx *storage.Tx, namespace string) (*quota.Space, error) {
 	if err := q.catchUp(tx); err != nil {
 		return nil, err

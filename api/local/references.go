@@ -13,9 +13,9 @@ import (
 	"ledge/storage"
 )
 
-// references knows the pods of each node and what they name, so that a node's list of its pods, of which every board asks for one
-// when its control plane comes back, and its read of a ConfigMap, Secret or claim, of which every start of a pod has some, do not decode
-// all pods of the store. It follows the store's ring whenever it is asked, and holds nothing of the pods but names and sizes.
+// references knows the pods of each node, and which objects those pods name. Every board lists its pods when its control plane comes
+// back, and every start of a pod reads ConfigMaps, Secrets and claims: without references, each of these would decode all pods of the
+// store to see whether the board may. It holds names and sizes, and reads what is new in the store's ring when it is asked.
 type references struct {
 	store *storage.Store
 

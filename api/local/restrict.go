@@ -128,7 +128,8 @@ func ownNode(node, name string) error {
 	return forbidden(api.Nodes, name, "node %q is not allowed to modify node %q", node, name)
 }
 
-// ownNetwork refuses an agent that sets the pod network of its Node: other boards would send it packets for another board's pods.
+// ownNetwork refuses an agent that changes the pod network of its Node. It could name the network of another board, and get the packets
+// for that board's pods.
 func ownNetwork(node string, n, old *corev1.Node) error {
 	if n.Spec.PodCIDR == old.Spec.PodCIDR && slices.Equal(n.Spec.PodCIDRs, old.Spec.PodCIDRs) {
 		return nil

@@ -11,8 +11,9 @@ import (
 	"ledge/storage"
 )
 
-// What the agent of a node may write of claims and volumes (N-13.1): it makes the volume of a claim that is selected for its node, says how
-// large it has become, and lets go of it when it is not there any more.
+// What the agent of a node may write about claims and volumes (N-13.1). It makes the volume of a claim that the scheduler gave to its node.
+// It writes the size after an expansion, gives a claim back that its node cannot serve, and takes its finalizer off a volume that is
+// being deleted.
 
 // ownVolume lets a node make the volume that a claim waits for on it, and no other.
 func ownVolume(tx *storage.Tx, node string, obj api.Object) error {

@@ -9,8 +9,8 @@ import (
 	"ledge/storage"
 )
 
-// rights are the roles and bindings of the store, so that whether somebody may do something costs no look at it. They follow the
-// store's ring: whoever asks first after a change takes it in, so that what was taken away counts with the next request.
+// rights are the roles and bindings of the store, in memory: a decision does not read the store. The first request after a change
+// reads that change from the store's ring, so a right that was taken away is gone for the next request.
 type rights struct {
 	store *storage.Store
 

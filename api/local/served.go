@@ -14,8 +14,8 @@ import (
 	"ledge/storage"
 )
 
-// served knows which Secrets Ingresses name, so that a read of one by a pod that takes requests in, of which each board has one that
-// reads all of them again and again, does not decode the Ingresses of a namespace. It follows the store's ring whenever it is asked.
+// served knows which Secrets the Ingresses name. The ingress pod of each board may read only those, and reads them again and again:
+// without served, each read would decode all Ingresses of the namespace. It reads what is new in the store's ring when it is asked.
 type served struct {
 	store *storage.Store
 

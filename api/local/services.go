@@ -59,7 +59,8 @@ func keepsServices(c *Client) bool {
 	return slices.Contains(c.store.Kinds().Kept, networking.IPAddresses)
 }
 
-// admitService gives a service its addresses and ports, in the transaction that writes it: who is refused, or only tried, has taken none.
+// admitService gives a service its addresses and ports in the transaction that writes it. So a service that is refused, or a dry run,
+// takes none.
 func admitService(c *Client, _ context.Context, tx *storage.Tx, a admission) error {
 	if a.sub != "" || !keepsServices(c) {
 		return nil
@@ -68,7 +69,7 @@ func admitService(c *Client, _ context.Context, tx *storage.Tx, a admission) err
 	var old *corev1.Service
 	if a.old != nil {
 		old = a.old.(*corev1.Service)
-	} else if _, err := tx.Get(api.Services, s.Namespace, s.Name); err == nil { // said before that its address is taken: by itself
+	} else if _, err := tx.Get(api.Services, s.Namespace, s.Name); err == nil { // otherwise it would hear that its address is taken, by itself
 		return apierrors.NewAlreadyExists(api.Services.GR(), s.Name)
 	}
 	if err := allocate.Service(s, old, &source{c: c, tx: tx, of: s}); err != nil {
@@ -80,8 +81,8 @@ func admitService(c *Client, _ context.Context, tx *storage.Tx, a admission) err
 	return freeAddresses(c, tx, old, allocate.Freed(s, old))
 }
 
-// source implements allocate.Source in one transaction. What is taken is what the transaction sees: an address has an IPAddress, a port
-// a service that names it. Nothing of it is remembered, so that nothing has to be brought in line after a crash or a restore.
+// source implements allocate.Source in one transaction. An address is taken if it has an IPAddress, a port if a service names it. Nothing
+// else remembers them, so nothing can disagree after a crash or a restore.
 type source struct {
 	c      *Client
 	tx     *storage.Tx
@@ -178,7 +179,7 @@ func (s *source) Next(f corev1.IPFamily) (netip.Addr, error) {
 	return netip.Addr{}, err
 }
 
-// look finds the ports that services have. Only who wants a new one asks: most services have none, and most changes leave them.
+// look finds the ports that services have. It reads all services, so it is called only for a service that needs a new port.
 func (s *source) look() error {
 	if s.ports != nil {
 		return nil
@@ -308,8 +309,8 @@ func ensureAddresses(c *Client) error {
 	return c.store.Update(func(tx *storage.Tx) error { return repairAddresses(c, tx) })
 }
 
-// repairAddresses brings the IPAddresses in line with the services, which are what counts: after a start with a store in which a value
-// was damaged, or one that has services from before there were addresses.
+// repairAddresses makes and removes IPAddresses until they fit the services. They may differ after a value of the store was damaged, or
+// in a store from before there were IPAddresses.
 func repairAddresses(c *Client, tx *storage.Tx) error {
 	services, err := tx.List(api.Services, "")
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"ledge/storage"
 )
 
-// little of a range is never too much for a namespace, and addresses are not counted for it: in a range that somebody chose small, one
-// namespace may be all that there is.
+// little is how many addresses of a range every namespace may have without being compared with the others. In a range that somebody chose
+// small, that is all of them.
 func little(all uint64) uint64 { return max(all/64, 16) }
 
 // fairAddress says that a namespace may have one more address of a family: no more than it leaves to the others.

@@ -9,9 +9,9 @@ import (
 	"ledge/storage"
 )
 
-// A store has one space for everybody. So that nobody takes it from the others, each may hold so many times what is free: a namespace
-// that is alone gets three quarters of it, of two each three sevenths, and whoever holds little can always go on. What boards write
-// counts to the board: its agent is trusted with what it runs and no more.
+// All namespaces and boards share the space of the store. Each may hold a multiple of what is still free: one namespace alone gets
+// three quarters of the space, each of two gets three sevenths, and whoever holds little can always write. What a board writes counts
+// as the board's, not as that of a namespace.
 const (
 	namespaceTimes  = 3
 	boardDivisor    = 4

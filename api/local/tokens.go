@@ -34,8 +34,7 @@ type Tokens struct {
 // tokenIssuer is who signs, and whom tokens are for unless they say otherwise. Nobody resolves it: it is a name.
 const tokenIssuer = "https://kubernetes.default.svc.cluster.local"
 
-// mostTokenLife is as long as the certificate of an administrator lasts. A token that is bound to no pod cannot be taken back but
-// with its account.
+// mostTokenLife is as long as the certificate of an administrator lasts. A token that is bound to no pod ends early only with its account.
 const mostTokenLife = 365 * 24 * time.Hour
 
 // deletedLeeway is how long tokens of a deleted pod or account count, as on Kubernetes.
@@ -247,8 +246,8 @@ func (cl claims) check(now time.Time, audiences []string) error {
 	return nil
 }
 
-// trusted refuses what a board has got that was revoked since. Another can have its name only after its Node was deleted, so the
-// UID of that tells its tokens from those of the one before; of boards that never were revoked it is not asked.
+// trusted refuses tokens that a board got before it was revoked. Another board may have that name now, with a new Node: the UID of the
+// Node in the token tells whose it is. Names that were never revoked are not looked up.
 func (i *issuer) trusted(tx *storage.Tx, node *reference) error {
 	if node == nil || i.cfg.Revoked == nil {
 		return nil
@@ -277,8 +276,8 @@ func (i *issuer) unchanged(tx *storage.Tx, kind *api.Kind, namespace string, ref
 	return i.stillThere(obj)
 }
 
-// stillThere refuses what was to be gone a while ago and is held by a finalizer alone, which whoever has edited it may have put there
-// to live on by its tokens. A moment is left to programs that clean up.
+// stillThere refuses the tokens of an object whose deletion is over but for a finalizer: somebody may have added the finalizer to keep
+// the tokens alive. For deletedLeeway they still count, for programs that clean up.
 func (i *issuer) stillThere(obj api.Object) error {
 	if at := obj.GetDeletionTimestamp(); at != nil && i.clock().After(at.Add(deletedLeeway)) {
 		return fmt.Errorf("%s %q has been deleted at %s", strings.ToLower(obj.GetObjectKind().GroupVersionKind().Kind), obj.GetName(),

@@ -84,8 +84,8 @@ func timePhase(c *Client, _ context.Context, _ *storage.Tx, a admission) error {
 	return nil
 }
 
-// classMade is on the namespace kube-system when the class of the boards' cards was made, so that it is not made again after somebody
-// deleted it.
+// classMade is an annotation of the namespace kube-system: the class of the boards' cards was made once. If somebody deletes the class
+// after that, it stays deleted.
 const classMade = "ledge.local/class-made"
 
 // ensureClass makes the class of the boards' cards once for each store: when it is new, or when it first meets a version that knows
