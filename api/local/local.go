@@ -156,7 +156,7 @@ func tidy(ctx context.Context, c *Client) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			err = c.EnsureSystem()
+			err = errors.Join(c.EnsureSystem(), c.endNamespaces())
 			c.roles.once()
 			if uncollected {
 				c.collectSoon()

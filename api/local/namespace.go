@@ -148,6 +148,10 @@ func (c *Client) namespaceUpdated(tx *storage.Tx, ns api.Object) error {
 	return c.terminate(tx, ns.(*corev1.Namespace))
 }
 
+// few is how many objects of a kind may be left for a namespace that is going to look at all of them whenever one goes. While there are
+// more it does so once a minute: each look reads them all.
+const few = 16
+
 // leaveNamespace is called when an object may have gone: the namespace it left may be waiting for that.
 func (c *Client) leaveNamespace(tx *storage.Tx, kind *api.Kind, obj api.Object) error {
 	if !kind.Namespaced {
@@ -157,7 +161,44 @@ func (c *Client) leaveNamespace(tx *storage.Tx, kind *api.Kind, obj api.Object) 
 	if err != nil || found.GetDeletionTimestamp() == nil {
 		return nil //nolint:nilerr // an object may outlive a damaged namespace
 	}
+	left := 0
+	err = tx.Each(kind, obj.GetNamespace(), "", func(*storage.Stored) error {
+		if left++; left > few {
+			return errEnough
+		}
+		return nil
+	})
+	if err != nil {
+		if errors.Is(err, errEnough) {
+			err = nil
+		}
+		return err
+	}
 	return c.terminate(tx, found.(*corev1.Namespace))
+}
+
+// endNamespaces goes on with the end of all that are going.
+func (c *Client) endNamespaces() error {
+	var going []string
+	err := c.store.View(func(tx *storage.Tx) error {
+		all, err := list(tx, api.Namespaces, "")
+		for _, ns := range all {
+			if ns.GetDeletionTimestamp() != nil {
+				going = append(going, ns.GetName())
+			}
+		}
+		return err
+	})
+	for _, name := range going {
+		err = errors.Join(err, c.store.Update(func(tx *storage.Tx) error {
+			ns, err := tx.Get(api.Namespaces, "", name)
+			if err != nil {
+				return nil //nolint:nilerr // it has gone
+			}
+			return c.terminate(tx, ns.(*corev1.Namespace))
+		}))
+	}
+	return status(err, "end namespaces")
 }
 
 // terminate goes on with the end of a namespace that is going: its pods first, which may still need the rest, then the

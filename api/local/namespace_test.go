@@ -1,6 +1,8 @@
 package local
 
 import (
+	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -65,6 +67,58 @@ func TestNamespaceGoesWithItsLastPod(t *testing.T) {
 	}
 	if _, err := c.Get(t.Context(), api.Namespaces, "", "x"); !apierrors.IsNotFound(err) {
 		t.Errorf("want 404, got %v", err)
+	}
+}
+
+// TestNamespaceOfMany: what a pod of a namespace costs that is going does not grow with their number, and what is left is told.
+func TestNamespaceOfMany(t *testing.T) {
+	end := func(pods int) uint64 {
+		c := open(t, Config{})
+		create(t, c, &corev1.Namespace{ObjectMeta: metav1Name("x")})
+		for i := range pods {
+			p := newPod(fmt.Sprint("p", i), "n")
+			p.Namespace = "x"
+			create(t, c, p)
+		}
+		remove(t, c, api.Namespaces, "", "x")
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		for i := range pods - few - 1 {
+			if _, err := c.Delete(t.Context(), api.Pods, "x", fmt.Sprint("p", i), api.DeleteOptions{Grace: ptr(int64(0))}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		runtime.ReadMemStats(&after)
+		remaining := func() string {
+			ns, err := api.Get[*corev1.Namespace](t.Context(), c, api.Namespaces, "", "x")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, cond := range ns.Status.Conditions {
+				if cond.Type == corev1.NamespaceContentRemaining {
+					return cond.Message
+				}
+			}
+			return ""
+		}
+		if err := c.endNamespaces(); err != nil || !strings.Contains(remaining(), fmt.Sprintf("pods has %d resource instances", few+1)) {
+			t.Errorf("left: %s, %v", remaining(), err)
+		}
+		for i := pods - few - 1; i < pods; i++ {
+			if want := fmt.Sprintf("pods has %d resource instances", pods-i); !strings.Contains(remaining(), want) {
+				t.Errorf("%s, want %s", remaining(), want)
+			}
+			if _, err := c.Delete(t.Context(), api.Pods, "x", fmt.Sprint("p", i), api.DeleteOptions{Grace: ptr(int64(0))}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := c.Get(t.Context(), api.Namespaces, "", "x"); !apierrors.IsNotFound(err) {
+			t.Errorf("want 404, got %v", err)
+		}
+		return (after.Mallocs - before.Mallocs) / uint64(pods-few-1)
+	}
+	if less, more := end(40), end(160); more > 2*less {
+		t.Errorf("the end of a pod takes %d allocations among 160, and %d among 40", more, less)
 	}
 }
 
