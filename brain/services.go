@@ -14,6 +14,7 @@ import (
 	"ledge/api/discovery"
 	"ledge/api/kinds"
 	"ledge/brain/place"
+	"ledge/host"
 	"ledge/network"
 	"ledge/network/given"
 	"ledge/node/services"
@@ -44,12 +45,23 @@ func openForwarding(b *Brain) (f forwarding) {
 	}
 	cfg := services.Config{Client: b.client, Forwarder: f.rules, Node: b.Name, Pods: b.given.Prefixes, Events: b.events,
 		Here:      func() []*corev1.Pod { return b.agent.Pods() },
-		Addresses: func() ([]netip.Addr, error) { return b.rims.Host.Addresses() }}
+		Addresses: func() ([]netip.Addr, error) { return b.rims.Host.Addresses() },
+		Listeners: func() ([]services.Listener, error) { return listeners(b) }}
 	if b.plane == nil {
 		cfg.Memory = remembered{b.store.Table("services"), filepath.Join(b.RunDir, "services.lag")}
 	}
 	f.loop = services.New(cfg)
 	return f
+}
+
+// listeners are the sockets on which processes of this machine wait for others.
+func listeners(b *Brain) ([]services.Listener, error) {
+	list, err := host.Listeners(b.rims.Host)
+	out := make([]services.Listener, len(list))
+	for i, l := range list {
+		out[i] = services.Listener(l)
+	}
+	return out, err
 }
 
 // remembered is what a board that has joined remembers of Services. A file in the run directory says that the card lags.

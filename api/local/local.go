@@ -156,7 +156,7 @@ func tidy(ctx context.Context, c *Client) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			err = errors.Join(c.EnsureSystem(), c.endNamespaces())
+			err = errors.Join(c.EnsureSystem(), endNamespaces(c))
 			c.roles.once()
 			if uncollected {
 				c.collectSoon()

@@ -178,7 +178,7 @@ func (c *Client) leaveNamespace(tx *storage.Tx, kind *api.Kind, obj api.Object) 
 }
 
 // endNamespaces goes on with the end of all that are going.
-func (c *Client) endNamespaces() error {
+func endNamespaces(c *Client) error {
 	var going []string
 	err := c.store.View(func(tx *storage.Tx) error {
 		all, err := list(tx, api.Namespaces, "")

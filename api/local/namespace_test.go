@@ -101,7 +101,7 @@ func TestNamespaceOfMany(t *testing.T) {
 			}
 			return ""
 		}
-		if err := c.endNamespaces(); err != nil || !strings.Contains(remaining(), fmt.Sprintf("pods has %d resource instances", few+1)) {
+		if err := endNamespaces(c); err != nil || !strings.Contains(remaining(), fmt.Sprintf("pods has %d resource instances", few+1)) {
 			t.Errorf("left: %s, %v", remaining(), err)
 		}
 		for i := pods - few - 1; i < pods; i++ {

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"ledge/network"
 )
 
@@ -34,8 +32,7 @@ func (b Board) Hides(e Endpoint) bool {
 type Health struct {
 	Port    uint16
 	Local   int       // ready endpoints of this board
-	Created time.Time // of the Service, as the next
-	UID     types.UID
+	Created time.Time // of the Service
 }
 
 // Plan says what this board forwards for one Service, whose slices these are.
@@ -54,7 +51,7 @@ func Plan(s *Service, of []*Slice, b Board) (network.Service, Health) {
 	if s.HealthPort == 0 {
 		return out, Health{}
 	}
-	return out, Health{Port: s.HealthPort, Local: b.localReady(of, s.ClusterIPs[0].Is4()), Created: s.Created, UID: s.UID}
+	return out, Health{Port: s.HealthPort, Local: b.localReady(of, s.ClusterIPs[0].Is4()), Created: s.Created}
 }
 
 // forwards of one port in the family of one address.

@@ -20,7 +20,7 @@ import (
 type Service struct {
 	Name          string         `json:"n"` // namespace/name
 	Created       time.Time      `json:"c,omitzero"`
-	UID           types.UID      `json:"id,omitempty"` // of one that has a HealthPort: an event may be about it
+	UID           types.UID      `json:"id,omitempty"` // of one that takes ports of the board: events may be about it
 	ClusterIPs    []netip.Addr   `json:"a,omitempty"`
 	Ports         []Port         `json:"p,omitempty"`
 	InternalLocal bool           `json:"il,omitempty"` // traffic policy of ClusterIPs
@@ -118,6 +118,9 @@ func Trim(s *corev1.Service) *Service {
 	policy := s.Spec.InternalTrafficPolicy
 	out.InternalLocal = policy != nil && *policy == corev1.ServiceInternalTrafficPolicyLocal
 	outside := s.Spec.Type == corev1.ServiceTypeNodePort || s.Spec.Type == corev1.ServiceTypeLoadBalancer
+	if outside {
+		out.UID = s.UID
+	}
 	out.ExternalLocal = outside && s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 	if s.Spec.SessionAffinity == corev1.ServiceAffinityClientIP {
 		out.Sticky = sticky(s.Spec.SessionAffinityConfig)
@@ -127,7 +130,7 @@ func Trim(s *corev1.Service) *Service {
 		out.Balanced = balanced(s.Status.LoadBalancer.Ingress)
 		out.Sources, out.Unreadable = sources(s.Spec.LoadBalancerSourceRanges)
 		if out.ExternalLocal {
-			out.HealthPort, out.UID = portOf(s.Spec.HealthCheckNodePort), s.UID
+			out.HealthPort = portOf(s.Spec.HealthCheckNodePort)
 		}
 	}
 	return out

@@ -15,18 +15,15 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	corev1 "k8s.io/api/core/v1"
 
-	"ledge/api"
 	"ledge/network/service"
 )
 
 // doors answer load balancers that ask, at the health check port of a Service, whether this board has an endpoint of it.
 type doors struct {
-	want map[string]service.Health // by Service: all that want one
-	open map[string]*door
-	tell func(name string, h service.Health, why string) // a Service has none; nil: nobody hears it
-	told map[string]string                               // by Service without a door: why, as it was told
+	teller                           // a Service has none
+	want   map[string]service.Health // by Service: all that want one
+	open   map[string]*door
 }
 
 type door struct {
@@ -43,9 +40,6 @@ const (
 	mostCallers = 32 // of one door
 	patience    = 5 * time.Second
 )
-
-// mostTold bounds how many Services hear in one look that they have no door: the others' events need room too. The rest hears it later.
-const mostTold = 32
 
 // set opens, closes and updates doors. all: the map holds all of them; else only those that changed, with port 0 where there is none.
 func (d *doors) set(g *errgroup.Group, changed map[string]service.Health, healthy, all bool) error {
@@ -112,34 +106,6 @@ func share(want map[string]service.Health, most int) map[string]service.Health {
 		out[name] = want[name]
 	}
 	return out
-}
-
-// say tells those that have no door why, once.
-func (d *doors) say(without map[string]string) {
-	told, left := map[string]string{}, mostTold
-	for _, name := range slices.Sorted(maps.Keys(without)) {
-		why := without[name]
-		if d.told[name] != why {
-			if d.tell == nil || left == 0 {
-				continue
-			}
-			d.tell(name, d.want[name], why)
-			left--
-		}
-		told[name] = why
-	}
-	d.told = told
-}
-
-// shut tells a Service that load balancers get no answer about it here. The reason is kube-proxy's.
-func (l *Loop) shut(name string, h service.Health, why string) {
-	if l.cfg.Events == nil {
-		return
-	}
-	key := service.Key(name)
-	ref := corev1.ObjectReference{APIVersion: api.Services.APIVersion(), Kind: api.Services.Name,
-		Namespace: key.Namespace, Name: key.Name, UID: h.UID}
-	l.cfg.Events.EventOn(ref, corev1.EventTypeWarning, "FailedToStartServiceHealthcheck", "Board "+l.cfg.Node+" "+why)
 }
 
 func (d *doors) closeAll() {

@@ -121,9 +121,7 @@ func TestDoorsAreShared(t *testing.T) {
 func TestDoorsTellWhoHasNone(t *testing.T) {
 	var g errgroup.Group
 	told := map[string][]string{}
-	d := doors{tell: func(name string, h service.Health, why string) {
-		told[name] = append(told[name], fmt.Sprint(h.UID, " ", why))
-	}}
+	d := doors{teller: teller{tell: func(name, why string) { told[name] = append(told[name], why) }}}
 	t.Cleanup(func() { d.closeAll(); _ = g.Wait() })
 	held, err := net.Listen("tcp", ":0")
 	if err != nil {
@@ -131,13 +129,13 @@ func TestDoorsTellWhoHasNone(t *testing.T) {
 	}
 	defer held.Close()
 	port := uint16(held.Addr().(*net.TCPAddr).Port)
-	want := map[string]service.Health{"a/held": {Port: port, UID: "of-held"}}
+	want := map[string]service.Health{"a/held": {Port: port}}
 	for range 2 {
 		if err := d.set(&g, want, true, true); err == nil || !strings.Contains(err.Error(), "a/held") {
 			t.Errorf("a port that another has: %v", err)
 		}
 	}
-	if got := told["a/held"]; len(got) != 1 || !strings.HasPrefix(got[0], fmt.Sprintf("of-held cannot answer at health check port %d: ", port)) {
+	if got := told["a/held"]; len(got) != 1 || !strings.HasPrefix(got[0], fmt.Sprintf("cannot answer at health check port %d: ", port)) {
 		t.Errorf("told %q", got)
 	}
 	_ = held.Close()
@@ -172,7 +170,7 @@ func TestShutDoorsAreEvents(t *testing.T) {
 	var got toldEvents
 	l := New(Config{Node: "shed", Events: &got})
 	l.doors.say(map[string]string{"a/web": "has no room"})
-	l.doors.want = map[string]service.Health{"a/api": {UID: "4711"}}
+	l.heard.SetService(&service.Service{Name: "a/api", UID: "4711"})
 	l.doors.say(map[string]string{"a/web": "has no room", "a/api": "is shut"})
 	want := []string{"v1 Service a web  Warning FailedToStartServiceHealthcheck Board shed has no room",
 		"v1 Service a api 4711 Warning FailedToStartServiceHealthcheck Board shed is shut"}

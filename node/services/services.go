@@ -42,6 +42,8 @@ type Config struct {
 	Here func() []*corev1.Pod
 	// Addresses are those of the machine now. Others count within a minute.
 	Addresses func() ([]netip.Addr, error)
+	// Listeners are the sockets on which processes of the machine wait for others now. Nil: nobody looks.
+	Listeners func() ([]Listener, error)
 	// Events are for users to read. Nil: nobody reads them.
 	Events Recorder
 }
@@ -60,6 +62,10 @@ type Loop struct {
 	known  chan struct{} // closed when pods may be told what Services there are (Of)
 	doors  doors
 	failed grumble.Once
+
+	crossed crossings
+	unseen  grumble.Once
+
 	memory memory
 	got    [2]bool // all Services, all slices, once, from the control plane or from memory; under memory.order
 	fresh  [2]bool // from the control plane
@@ -77,7 +83,7 @@ type Loop struct {
 func New(cfg Config) *Loop {
 	l := &Loop{cfg: cfg, heard: service.NewHeard(), wake: make(chan struct{}, 1), needed: make(chan struct{}), known: make(chan struct{}),
 		all: true, dirty: map[types.NamespacedName]bool{}, memory: memory{away: make(chan struct{}, 1), stir: make(chan struct{}, 1)}}
-	l.doors.tell = l.shut
+	l.doors.tell, l.crossed.tell = l.warn("FailedToStartServiceHealthcheck"), l.warn("PortInUse") // the first is kube-proxy's word
 	return l
 }
 
@@ -262,7 +268,17 @@ func (l *Loop) sync(ctx context.Context, g *errgroup.Group) error {
 	if err != nil {
 		l.again()
 	}
+	if l.cfg.Listeners != nil {
+		l.unseen.About("cannot see on which ports processes of this board listen", l.crossed.look(plans, all, l.addresses(), l.cfg.Listeners))
+	}
 	return cmp.Or(err, l.doors.set(g, health, err == nil, all))
+}
+
+// addresses are those of the machine, as of the last look.
+func (l *Loop) addresses() []netip.Addr {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.own
 }
 
 // take plans what changed since the last call.
