@@ -54,7 +54,7 @@ func (c *Client) apply(ctx context.Context, kind *api.Kind, namespace, name stri
 	if opts.DryRun {
 		out.SetResourceVersion(revision)
 	} else {
-		c.written(out, was)
+		c.collector.written(out, was)
 	}
 	if made && !opts.DryRun && kind == api.Events {
 		c.events.made(ctx, out, events)

@@ -26,19 +26,30 @@ import (
 // collectWait gathers the deletions of a moment, so that many cost one look at everything.
 const collectWait = 200 * time.Millisecond
 
-// collectSoon has Run look for objects whose owners are gone.
-func (c *Client) collectSoon() {
+// collector deletes what belonged to objects that are gone.
+type collector struct {
+	store  *storage.Store
+	client api.Client // by which it deletes, and writes events
+	now    func() metav1.Time
+	free   func(tx *storage.Tx, kind *api.Kind, obj api.Object) error // writes an object, which may have nothing left to wait for
+	asked  chan struct{}                                              // capacity 1: something was deleted that others may have belonged to
+
+	wrongOwners map[wrongOwner]bool // that were told of
+}
+
+// soon has Run look for objects whose owners are gone.
+func (c *collector) soon() {
 	select {
-	case c.collect <- struct{}{}:
+	case c.asked <- struct{}{}:
 	default:
 	}
 }
 
 // written is called after a write is durable. It has Run look for garbage if the write removed an object, or left one with an owner that
 // does not exist: one client can make an object while another deletes its owner. old is nil for a new object.
-func (c *Client) written(obj, old api.Object) {
+func (c *collector) written(obj, old api.Object) {
 	if finished(obj) {
-		c.collectSoon()
+		c.soon()
 		return
 	}
 	sameOwner := func(a, b metav1.OwnerReference) bool { return a.UID == b.UID }
@@ -47,17 +58,17 @@ func (c *Client) written(obj, old api.Object) {
 	}
 	err := c.store.View(func(tx *storage.Tx) error {
 		if slices.ContainsFunc(obj.GetOwnerReferences(), func(r metav1.OwnerReference) bool { return c.lost(tx, obj, r) }) {
-			c.collectSoon()
+			c.soon()
 		}
 		return nil
 	})
 	if err != nil {
-		c.collectSoon() // it cannot be told: that is for who looks at everything
+		c.soon() // it cannot be told: that is for who looks at everything
 	}
 }
 
 // lost says whether an owner of an object does not exist. An owner of a kind that this server does not know counts as existing.
-func (c *Client) lost(tx *storage.Tx, obj api.Object, owner metav1.OwnerReference) bool {
+func (c *collector) lost(tx *storage.Tx, obj api.Object, owner metav1.OwnerReference) bool {
 	kind := ownerKind(c.store.Kinds(), owner)
 	if kind == nil {
 		return false
@@ -70,18 +81,18 @@ func (c *Client) lost(tx *storage.Tx, obj api.Object, owner metav1.OwnerReferenc
 	return errors.Is(err, storage.ErrNotFound) || err == nil && is.GetUID() != owner.UID
 }
 
-// Collect deletes objects that have lost all their owners, removes references to lost owners from the others, and finishes the deletion
+// collect deletes objects that have lost all their owners, removes references to lost owners from the others, and finishes the deletion
 // of owners that waited for their dependents. It repeats until there is nothing to do.
-func (c *Client) Collect(ctx context.Context) error {
+func (c *collector) collect(ctx context.Context) error {
 	for {
-		did, err := c.collectOnce(ctx)
+		did, err := c.once(ctx)
 		if err != nil || !did {
 			return err
 		}
 	}
 }
 
-func (c *Client) collectOnce(ctx context.Context) (did bool, err error) {
+func (c *collector) once(ctx context.Context) (did bool, err error) {
 	f, err := c.family()
 	if err != nil {
 		return false, status(err, "look for objects whose owners are gone")
@@ -91,7 +102,7 @@ func (c *Client) collectOnce(ctx context.Context) (did bool, err error) {
 	for _, o := range f.owned {
 		switch fate := f.fate(o); {
 		case fate.delete != "":
-			deeds = append(deeds, func() (bool, error) { return c.collectOne(ctx, o, fate.delete) })
+			deeds = append(deeds, func() (bool, error) { return c.one(ctx, o, fate.delete) })
 		case len(fate.drop) > 0:
 			deeds = append(deeds, func() (bool, error) { return c.disown(o, fate.drop) })
 		}
@@ -125,7 +136,7 @@ func together(deeds []func() (bool, error)) (bool, error) {
 	return did.Load(), errors.Join(errs...)
 }
 
-func (c *Client) family() (*family, error) {
+func (c *collector) family() (*family, error) {
 	f := newFamily(c.store.Kinds())
 	err := c.store.View(func(tx *storage.Tx) error {
 		for _, kind := range f.kinds.Kept {
@@ -145,14 +156,14 @@ func (c *Client) family() (*family, error) {
 	return f, err
 }
 
-// collectOne deletes an object if it is as it was seen. One that has changed is looked at again.
-func (c *Client) collectOne(ctx context.Context, o item, how metav1.DeletionPropagation) (did bool, err error) {
+// one deletes an object if it is as it was seen. One that has changed is looked at again.
+func (c *collector) one(ctx context.Context, o item, how metav1.DeletionPropagation) (did bool, err error) {
 	uid, rev := o.obj.GetUID(), o.obj.GetResourceVersion()
 	opts := api.DeleteOptions{UID: &uid, Revision: &rev, Propagation: how}
-	_, err = c.Delete(ctx, o.kind, o.obj.GetNamespace(), o.obj.GetName(), opts)
+	_, err = c.client.Delete(ctx, o.kind, o.obj.GetNamespace(), o.obj.GetName(), opts)
 	switch {
 	case apierrors.IsConflict(err):
-		c.collectSoon()
+		c.soon()
 		return false, nil
 	case apierrors.IsNotFound(err):
 		return false, nil
@@ -161,7 +172,7 @@ func (c *Client) collectOne(ctx context.Context, o item, how metav1.DeletionProp
 }
 
 // disown takes owners from an object.
-func (c *Client) disown(o item, owners []types.UID) (did bool, err error) {
+func (c *collector) disown(o item, owners []types.UID) (did bool, err error) {
 	return c.amend(o, func(tx *storage.Tx, obj api.Object) error {
 		leave(obj, owners...)
 		return put(tx, o.kind, obj, false)
@@ -174,18 +185,15 @@ func leave(obj api.Object, owners ...types.UID) {
 }
 
 // release removes the finalizer of an owner that has no dependents left to wait for.
-func (c *Client) release(o item) (did bool, err error) {
+func (c *collector) release(o item) (did bool, err error) {
 	return c.amend(o, func(tx *storage.Tx, obj api.Object) error {
 		obj.SetFinalizers(slices.DeleteFunc(obj.GetFinalizers(), func(f string) bool { return f == metav1.FinalizerDeleteDependents }))
-		if err := putOrDrop(c, tx, o.kind, obj); err != nil {
-			return err
-		}
-		return c.leaveNamespace(tx, o.kind, obj)
+		return c.free(tx, o.kind, obj)
 	})
 }
 
 // amend changes an object if it is as it was seen. One that has changed is looked at again.
-func (c *Client) amend(o item, change func(tx *storage.Tx, obj api.Object) error) (did bool, err error) {
+func (c *collector) amend(o item, change func(tx *storage.Tx, obj api.Object) error) (did bool, err error) {
 	err = c.store.Update(func(tx *storage.Tx) error {
 		did = false
 		tx.SpendReserve()
@@ -194,7 +202,7 @@ func (c *Client) amend(o item, change func(tx *storage.Tx, obj api.Object) error
 			return err
 		}
 		if obj.GetUID() != o.obj.GetUID() || obj.GetResourceVersion() != o.obj.GetResourceVersion() {
-			c.collectSoon()
+			c.soon()
 			return nil
 		}
 		did = true
@@ -207,7 +215,7 @@ func (c *Client) amend(o item, change func(tx *storage.Tx, obj api.Object) error
 }
 
 // tellWrong writes an event, once, for each reference to an owner that is not in the namespace of the object.
-func (c *Client) tellWrong(ctx context.Context, f *family) {
+func (c *collector) tellWrong(ctx context.Context, f *family) {
 	told := map[wrongOwner]bool{}
 	for _, o := range f.owned {
 		for _, r := range f.fate(o).wrong {
@@ -224,7 +232,7 @@ func (c *Client) tellWrong(ctx context.Context, f *family) {
 
 type wrongOwner struct{ object, owner types.UID }
 
-func (c *Client) wrongEvent(ctx context.Context, o item, r metav1.OwnerReference) {
+func (c *collector) wrongEvent(ctx context.Context, o item, r metav1.OwnerReference) {
 	const component = "garbage-collector-controller"
 	now := c.now()
 	ref := corev1.ObjectReference{APIVersion: o.kind.APIVersion(), Kind: o.kind.Name, Namespace: o.obj.GetNamespace(), Name: o.obj.GetName(),
@@ -234,13 +242,13 @@ func (c *Client) wrongEvent(ctx context.Context, o item, r metav1.OwnerReference
 		Message: fmt.Sprintf("ownerRef [%s/%s, namespace: %s, name: %s, uid: %s] does not exist in namespace %q",
 			r.APIVersion, r.Kind, ref.Namespace, r.Name, r.UID, ref.Namespace),
 		Count: 1, FirstTimestamp: now, LastTimestamp: now, Source: corev1.EventSource{Component: component}, ReportingController: component}
-	if _, err := c.Create(ctx, api.Events, e, api.WriteOptions{}); err != nil {
+	if _, err := c.client.Create(ctx, api.Events, e, api.WriteOptions{}); err != nil {
 		slog.Debug("event not written", "reason", e.Reason, "object", ref.Name, "err", err) // its namespace is going away, or the disk is full
 	}
 }
 
 // dependents are the objects that name an owner.
-func (c *Client) dependents(tx *storage.Tx, kind *api.Kind, owner api.Object) ([]item, error) {
+func (c *collector) dependents(tx *storage.Tx, kind *api.Kind, owner api.Object) ([]item, error) {
 	var out []item
 	for _, k := range c.store.Kinds().Kept {
 		if k == api.Events || kind.Namespaced && !k.Namespaced {
@@ -262,7 +270,7 @@ func (c *Client) dependents(tx *storage.Tx, kind *api.Kind, owner api.Object) ([
 // propagate decides what a deletion does with the dependents: with Orphan they lose their reference to the owner now, with Foreground
 // the owner gets a finalizer and waits for them. The request decides; if it does not say, a finalizer of the object does; and if there is
 // none, the kind's default. While a pod has grace left, a second deletion does not change what the first one said.
-func (c *Client) propagate(tx *storage.Tx, kind *api.Kind, obj api.Object, asked metav1.DeletionPropagation) error {
+func (c *collector) propagate(tx *storage.Tx, kind *api.Kind, obj api.Object, asked metav1.DeletionPropagation) error {
 	if held := obj.GetDeletionGracePeriodSeconds(); obj.GetDeletionTimestamp() != nil && held != nil && *held > 0 {
 		return nil
 	}

@@ -57,8 +57,8 @@ func (c *Client) settle(t *testing.T) {
 	t.Helper()
 	for {
 		select {
-		case <-c.collect:
-			if err := c.Collect(t.Context()); err != nil {
+		case <-c.collector.asked:
+			if err := c.collector.collect(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		default:
@@ -101,7 +101,7 @@ func TestCollectByUID(t *testing.T) {
 		t.Fatal(err)
 	}
 	ownedMap(t, c, "one", false)
-	if err := c.Collect(t.Context()); err != nil {
+	if err := c.collector.collect(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if c.has(t, "child") || !c.has(t, "one") {
@@ -140,7 +140,7 @@ func TestCollectByKind(t *testing.T) {
 		if _, err := c.Delete(t.Context(), api.ReplicationControllers, "default", "rc", api.DeleteOptions{Propagation: how}); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.Collect(t.Context()); err != nil {
+		if err := c.collector.collect(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if c.has(t, child) != left || left && c.belongsTo(t, child) != 0 {

@@ -70,7 +70,7 @@ func (c *Client) Create(ctx context.Context, kind *api.Kind, obj api.Object, opt
 	case kind == api.Events:
 		c.events.made(ctx, obj, events)
 	}
-	c.written(obj, nil)
+	c.collector.written(obj, nil)
 	return obj, nil
 }
 

@@ -27,7 +27,7 @@ func (c *Client) Delete(ctx context.Context, kind *api.Kind, namespace, name str
 		return nil, status(err, "delete %s %q", kind.Singular, name)
 	}
 	if !opts.DryRun && kind != api.Events {
-		c.collectSoon()
+		c.collector.soon()
 	}
 	switch {
 	case opts.DryRun:
@@ -104,7 +104,7 @@ func deletePreconditions(kind *api.Kind, obj api.Object, opts api.DeleteOptions)
 
 func (c *Client) propagateAndMark(tx *storage.Tx, kind *api.Kind, obj api.Object, opts api.DeleteOptions) error {
 	finalizers := obj.GetFinalizers()
-	if err := c.propagate(tx, kind, obj, opts.Propagation); err != nil {
+	if err := c.collector.propagate(tx, kind, obj, opts.Propagation); err != nil {
 		return err
 	}
 	if !mark(kind, obj, opts.Grace, c.now()) && slices.Equal(finalizers, obj.GetFinalizers()) {

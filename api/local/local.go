@@ -62,7 +62,6 @@ type Client struct {
 	fields managed.Fields // who set what
 
 	restore chan struct{} // capacity 1: something of the system's was deleted
-	collect chan struct{} // capacity 1: something was deleted that others may have belonged to
 
 	quotas     *quotas
 	references references
@@ -75,8 +74,7 @@ type Client struct {
 	accounts   serviceAccounts
 	patience   patience
 	roles      defaultRoles
-
-	wrongOwners map[wrongOwner]bool // that were told of; Collect's
+	collector  collector
 
 	mu sync.Mutex // of cfg.Endpoint
 }
@@ -111,12 +109,13 @@ func New(cfg Config) (*Client, error) {
 		return nil, err
 	}
 	cfg.Services.fill()
-	c := &Client{cfg: cfg, store: cfg.Store, restore: make(chan struct{}, 1), collect: make(chan struct{}, 1),
+	c := &Client{cfg: cfg, store: cfg.Store, restore: make(chan struct{}, 1),
 		quotas: newQuotas(cfg.Store), references: references{store: cfg.Store}, served: served{store: cfg.Store},
 		rights: rights{store: cfg.Store},
 		events: eventBounds{store: cfg.Store, now: cfg.Now, ttl: cfg.EventTTL, most: cfg.MaxEvents},
 		issuer: issuer{cfg: cfg.Tokens, store: cfg.Store, clock: cfg.Now}, security: podSecurity{cfg.PodSecurity}}
 	c.accounts, c.patience = serviceAccounts{cfg.Tokens}, patience{cfg.NotReadySeconds, cfg.UnreachableSeconds}
+	c.collector = collector{store: cfg.Store, client: c, now: c.now, free: c.free, asked: make(chan struct{}, 1)}
 	c.roles = defaultRoles{store: cfg.Store, make: c.makeSystem}
 	c.shares.references = &c.references
 	c.fields.Kinds = cfg.Store.Kinds()
@@ -145,7 +144,7 @@ func (c *Client) Run(ctx context.Context) error {
 
 // tidy keeps the system's objects, the events, and what belonged to others in order.
 func tidy(ctx context.Context, c *Client) error {
-	c.collectSoon() // a power cut may have come between a deletion and its consequences
+	c.collector.soon() // a power cut may have come between a deletion and its consequences
 	uncollected := false
 	tick, sweep := time.NewTicker(time.Minute), time.NewTicker(expireEvery)
 	defer tick.Stop()
@@ -159,17 +158,17 @@ func tidy(ctx context.Context, c *Client) error {
 			err = errors.Join(c.EnsureSystem(), endNamespaces(c))
 			c.roles.once()
 			if uncollected {
-				c.collectSoon()
+				c.collector.soon()
 			}
 		case <-c.restore:
 			err = c.EnsureSystem()
 		case <-sweep.C:
 			err = c.Expire(c.cfg.Now())
-		case <-c.collect:
+		case <-c.collector.asked:
 			if !pause(ctx, collectWait) {
 				return nil
 			}
-			err := c.Collect(ctx)
+			err := c.collector.collect(ctx)
 			if uncollected = err != nil; uncollected {
 				slog.Warn("cannot delete what belonged to deleted objects; trying again in a minute", "err", err)
 			}

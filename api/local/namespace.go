@@ -148,6 +148,14 @@ func (c *Client) namespaceUpdated(tx *storage.Tx, ns api.Object) error {
 	return c.terminate(tx, ns.(*corev1.Namespace))
 }
 
+// free writes an object, or drops it where nothing keeps it any more.
+func (c *Client) free(tx *storage.Tx, kind *api.Kind, obj api.Object) error {
+	if err := putOrDrop(c, tx, kind, obj); err != nil {
+		return err
+	}
+	return c.leaveNamespace(tx, kind, obj)
+}
+
 // few is how many objects of a kind may be left for a namespace that is going to look at all of them whenever one goes. While there are
 // more it does so once a minute: each look reads them all.
 const few = 16

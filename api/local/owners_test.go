@@ -224,7 +224,7 @@ func TestOwnersElsewhere(t *testing.T) {
 		OwnerReferences: []metav1.OwnerReference{ownerOf(api.ConfigMaps, far, true)}}}
 	create(t, c, wide)
 	for range 2 { // what is said once is not said again
-		c.collectSoon()
+		c.collector.soon()
 		c.settle(t)
 	}
 	if c.has(t, "lost") || !c.has(t, "kept") || c.belongsTo(t, "kept") != 1 {

@@ -181,7 +181,7 @@ func TestGreedyBoard(t *testing.T) {
 		if _, err := c.Delete(t.Context(), api.Nodes, "", "bad", api.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		if err := c.Collect(t.Context()); err != nil {
+		if err := c.collector.collect(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		for i := range n { // the agent is gone: somebody gives them up
@@ -236,7 +236,7 @@ func TestFullStoreIsEmptied(t *testing.T) {
 	if _, err := c.Delete(t.Context(), api.Nodes, "", "bad", api.DeleteOptions{}); err != nil {
 		t.Errorf("delete the node: %v", err)
 	}
-	if err := c.Collect(t.Context()); err != nil {
+	if err := c.collector.collect(t.Context()); err != nil {
 		t.Errorf("collect: %v", err)
 	}
 	for i := range n {

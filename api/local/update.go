@@ -113,7 +113,7 @@ func (c *Client) modify(ctx context.Context, kind *api.Kind, namespace, name str
 		out.SetResourceVersion(old.GetResourceVersion())
 		return out, nil
 	}
-	c.written(out, old)
+	c.collector.written(out, old)
 	return out, nil
 }
 
