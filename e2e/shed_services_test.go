@@ -90,7 +90,9 @@ func (s *shed) rebootedAlone(b *testBoard) *inPod {
 		if pids = b.processes("/kubepods/"); len(pids) != 1 {
 			return fmt.Errorf("processes %v", pids)
 		}
-		return nil
+		// Before the pod's own program there are others, which set it up and go.
+		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pids[0]))
+		return errors.Join(err, contains(string(line), "applet"))
 	})
 	p := &inPod{pid: pids[0], dir: fmt.Sprintf("/proc/%d/root", pids[0])}
 	s.allAnswer("http://web/", p.get)
