@@ -96,7 +96,8 @@ func (c *Client) Restore(_ context.Context, pod *corev1.Pod) (taken bool, err er
 		}
 		again := pod.DeepCopy()
 		again.ResourceVersion = ""
-		again.OwnerReferences = slices.DeleteFunc(again.OwnerReferences, func(r metav1.OwnerReference) bool { return c.collector.lost(tx, again, r) })
+		again.OwnerReferences = slices.DeleteFunc(again.OwnerReferences,
+			func(r metav1.OwnerReference) bool { return c.collector.lost(tx, again, r) })
 		taken = true
 		return tx.Put(api.Pods, again)
 	})
