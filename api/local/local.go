@@ -142,6 +142,9 @@ func (c *Client) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
+// Collect does at once what Run does soon after a deletion: whatever belonged to objects that are gone goes too.
+func (c *Client) Collect(ctx context.Context) error { return c.collector.collect(ctx) }
+
 // tidy keeps the system's objects, the events, and what belonged to others in order.
 func tidy(ctx context.Context, c *Client) error {
 	c.collector.soon() // a power cut may have come between a deletion and its consequences
