@@ -294,7 +294,7 @@ func writeList(w *response, head any, key string, n int, item func(out *bufio.Wr
 	}
 	// The table's own null rows would be a second key of that name.
 	start = bytes.TrimSuffix(bytes.Replace(start, []byte(`,"rows":null`), nil, 1), []byte("}"))
-	out := bufio.NewWriterSize(&pacer{w: w}, pieceSize)
+	out := newPiece(w)
 	out.Write(start)
 	out.WriteString(`,"` + key + `":[`)
 	for i := range n {
@@ -306,7 +306,24 @@ func writeList(w *response, head any, key string, n int, item func(out *bufio.Wr
 		}
 	}
 	out.WriteString("]}\n")
-	return out.Flush()
+	return endPiece(out)
+}
+
+var pieces = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, pieceSize) }}
+
+// newPiece gathers what is written of a long answer. A full piece goes by itself.
+func newPiece(w *response) *bufio.Writer {
+	out := pieces.Get().(*bufio.Writer)
+	out.Reset(&pacer{w})
+	return out
+}
+
+// endPiece hands on what was gathered, and gives the memory back.
+func endPiece(out *bufio.Writer) error {
+	err := out.Flush()
+	out.Reset(nil)
+	pieces.Put(out)
+	return err
 }
 
 // pacer gives each piece of a long answer its own time.

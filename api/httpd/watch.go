@@ -8,7 +8,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -166,13 +165,10 @@ type gathering struct {
 	out *bufio.Writer
 }
 
-var pieces = sync.Pool{New: func() any { return bufio.NewWriterSize(nil, pieceSize) }}
-
-// piece is where to write what is to be sent. A full piece goes by itself.
+// piece is where to write what is to be sent.
 func (g *gathering) piece() *bufio.Writer {
 	if g.out == nil {
-		g.out = pieces.Get().(*bufio.Writer)
-		g.out.Reset(&pacer{g.w})
+		g.out = newPiece(g.w)
 	}
 	return g.out
 }
@@ -182,9 +178,7 @@ func (g *gathering) send() error {
 	if g.out == nil {
 		return nil
 	}
-	err := g.out.Flush()
-	g.out.Reset(nil)
-	pieces.Put(g.out)
+	err := endPiece(g.out)
 	g.out = nil
 	return cmp.Or(err, g.w.flush())
 }
