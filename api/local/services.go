@@ -207,11 +207,7 @@ func (s *source) take(n int32, namespace string) {
 // fair says that a namespace may have one more port: no more than it leaves to the others.
 func (s *source) fair() error {
 	ports := s.c.cfg.Services.Ports
-	if all := int(ports.Last-ports.First) + 1; s.own >= all-len(s.ports) {
-		return fmt.Errorf("services of namespace %q have %d of the %d ports (%s) that there are, and as many are left for others: delete some",
-			s.of.Namespace, s.own, all, ports)
-	}
-	return nil
+	return leaves(s.of.Namespace, uint64(s.own), uint64(len(s.ports)), uint64(ports.Last-ports.First)+1, "ports", ports)
 }
 
 func (s *source) TakePort(n int32) error {

@@ -16,6 +16,15 @@ import (
 // small, that is all of them.
 func little(all uint64) uint64 { return max(all/64, 16) }
 
+// leaves says that a namespace that has so many of something may have one more: no more than it leaves to the others.
+func leaves(namespace string, own, taken, all uint64, what string, which any) error {
+	if own < all-min(all, taken) {
+		return nil
+	}
+	return fmt.Errorf("services of namespace %q have %d of the %d %s (%s) that there are, and as many are left for others: delete some",
+		namespace, own, all, what, which)
+}
+
 // fairAddress says that a namespace may have one more address of a family: no more than it leaves to the others.
 func (s *source) fairAddress(f corev1.IPFamily, open []allocate.Range) error {
 	all := uint64(0)
@@ -46,11 +55,10 @@ func (s *source) fairAddress(f corev1.IPFamily, open []allocate.Range) error {
 			}
 		}
 	}
-	if own >= little(all) && own >= all-min(all, taken) {
-		return fmt.Errorf("services of namespace %q have %d of the %d addresses (%s) that there are, and as many are left for others: delete some",
-			s.of.Namespace, own, all, f)
+	if own < little(all) {
+		return nil
 	}
-	return nil
+	return leaves(s.of.Namespace, own, taken, all, "addresses", f)
 }
 
 func (s *source) count(kind *api.Kind, namespace string) (n uint64, err error) {
