@@ -195,8 +195,7 @@ func (a *authors) keep(events []*corev1.Event) {
 }
 
 // authorOf is the author of what a request writes. All service accounts of a namespace are one author: whoever has one account there can
-// make more.
-// The control plane itself is "".
+// make more. The control plane itself is "".
 func authorOf(ctx context.Context) string {
 	u, _ := api.UserFrom(ctx)
 	if namespace, _, ok := api.AccountOf(u.Name); ok {

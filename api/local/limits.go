@@ -20,8 +20,8 @@ func limitsOf(tx *storage.Tx, namespace string) ([]*corev1.LimitRange, error) {
 	return typed[*corev1.LimitRange](found), err
 }
 
-// defaultLimits gives a pod what the LimitRanges of its namespace say. For a pod that is resized
-// no annotation says so: a resize changes no metadata.
+// defaultLimits gives a pod what the LimitRanges of its namespace say. For a pod that is resized no annotation says so: a resize
+// changes no metadata.
 func defaultLimits(tx *storage.Tx, a admission) error {
 	p := a.obj.(*corev1.Pod)
 	ranges, err := limitsOf(tx, p.Namespace)

@@ -176,10 +176,10 @@ func (c *Client) leaveNamespace(tx *storage.Tx, kind *api.Kind, obj api.Object) 
 		}
 		return nil
 	})
-	if err != nil {
-		if errors.Is(err, errEnough) {
-			err = nil
-		}
+	switch {
+	case errors.Is(err, errEnough):
+		return nil
+	case err != nil:
 		return err
 	}
 	return c.terminate(tx, found.(*corev1.Namespace))

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"sync"
 
 	"ledge/network"
 )
@@ -26,19 +27,16 @@ func (c *crossings) look(plans []network.Service, all bool, own []netip.Addr, li
 	if all || c.why == nil {
 		c.why = map[string]string{}
 	}
-	var here []Listener
+	listeners = sync.OnceValues(listeners) // most Services take no port of the board
 	for _, p := range plans {
 		delete(c.why, p.Name)
 		for _, f := range p.Forwards {
 			if slices.Contains(p.ClusterIPs, f.To.Addr()) {
 				continue
 			}
-			if here == nil { // most Services take no port of the board
-				list, err := listeners()
-				if err != nil {
-					return err
-				}
-				here = append(list, Listener{})
+			here, err := listeners()
+			if err != nil {
+				return err
 			}
 			if slices.ContainsFunc(here, func(l Listener) bool { return l.hears(f, own) }) {
 				c.why[p.Name] = fmt.Sprintf("has a process that listens on %s port %d too: what comes from outside goes to this Service, and not to "+
