@@ -26,6 +26,17 @@ func (b *buckets) made(name []byte, tx int) {
 	b.since[string(name)] = tx
 }
 
+// copied are those of a copy of the file: they were there before its first reader.
+func (b *buckets) copied() *buckets {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	c := &buckets{since: map[string]int{}}
+	for name := range b.since {
+		c.since[name] = 0
+	}
+	return c
+}
+
 // has says whether a bucket is there for a transaction.
 func (b *buckets) has(name []byte, tx int) bool {
 	b.mu.RLock()
@@ -37,7 +48,7 @@ func (b *buckets) has(name []byte, tx int) bool {
 // bucket is that of a kind; nil while the kind has had no object. One that was there and is not has been lost by the disk.
 func (tx *Tx) bucket(name []byte) (*bolt.Bucket, error) {
 	b := tx.b.Bucket(name)
-	if b == nil && tx.s.buckets.has(name, tx.b.ID()) {
+	if b == nil && tx.buckets.has(name, tx.b.ID()) {
 		return nil, fmt.Errorf("%w: the bucket of %s is gone", ErrDamaged, name)
 	}
 	return b, nil

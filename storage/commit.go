@@ -108,9 +108,15 @@ func (st *stagedWrite) apply(w *writer) error {
 // could not even be emptied.
 const reserve = 8
 
-// write is writeOnce, with what the ballast has when the disk is full. The caller holds writing.
+// write is writeOnce, with what the ballast has when the disk is full, and again when the space that there is was in pieces. The caller
+// holds writing.
 func (s *Store) write(grows bool, fn func(*writer) error, then func()) error {
-	return s.ballast.with(func() error { return s.writeOnce(grows, fn, then) })
+	once := func() error { return s.ballast.with(func() error { return s.writeOnce(grows, fn, then) }) }
+	err := once()
+	if errors.Is(err, ErrFull) && s.joinPieces() {
+		return once()
+	}
+	return err
 }
 
 // writeOnce is one bbolt transaction: fn, the tally, the ceiling, commit, the log, and then, for all readers at once, what follows

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 
 	bolt "go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
 )
 
 // A file is compacted, at open and when the disk is nearly full, if it is large and much of it is free.
@@ -16,9 +17,8 @@ const (
 
 // mostlyAir says whether much of a file is free.
 func mostlyAir(db *bolt.DB) bool {
-	st, size := db.Stats(), usedSize(db)
-	free := int64(st.FreePageN+st.PendingPageN) * int64(db.Info().PageSize)
-	return size >= compactFrom && free >= size/compactShare
+	size := usedSize(db)
+	return size >= compactFrom && freeSize(db) >= size/compactShare
 }
 
 func (o *opener) compact() error {
@@ -45,13 +45,15 @@ func (o *opener) compact() error {
 	return err
 }
 
-// compact writes what is in use of a file to another.
+// compact writes what is in use of a file to another, in few steps: each leaves a hole as large as the page it ended with.
 func (c Config) compact(db *bolt.DB, tmp string) error {
+	step := max(c.MaxSize/8, 1<<20)
+	c.MaxSize, c.NoSync = 0, true // until it is whole
 	dst, _, err := c.openFile(tmp)
 	if err != nil {
 		return err
 	}
-	err = bolt.Compact(dst, db, 1<<20)
+	err = bolt.Compact(dst, db, int64(step))
 	if err == nil {
 		err = dst.Sync()
 	}
@@ -64,26 +66,23 @@ func (c Config) compact(db *bolt.DB, tmp string) error {
 // Compact gives back what of the file is free while the store is in use; writers wait for it. It says how many bytes that
 // were: none where it is not worth it.
 func (s *Store) Compact() (freed int64, err error) {
-	old, freed, err := s.swapCompacted()
+	s.lockAlone()
+	var old *bolt.DB
+	if !s.isClosed() && s.condition.failure() == nil && mostlyAir(s.db) {
+		old, freed, err = s.swapCompacted()
+	}
+	s.writing.Unlock()
 	if old != nil { // outside all locks: it waits for those who still read there
 		err = errors.Join(err, old.Close())
 	}
 	if err != nil {
 		return 0, fmt.Errorf("compact the store: %w", err)
 	}
-	if freed > 0 {
-		slog.Info("compacted the store", "bytes", freed)
-	}
 	return freed, nil
 }
 
-// swapCompacted puts a compacted copy in the place of the file, and gives the database that was there.
+// swapCompacted puts a compacted copy in the place of the file, and gives the database that was there. The caller holds writing.
 func (s *Store) swapCompacted() (old *bolt.DB, freed int64, err error) {
-	s.lockAlone()
-	defer s.writing.Unlock()
-	if s.isClosed() || s.condition.failure() != nil || !mostlyAir(s.db) {
-		return nil, 0, nil
-	}
 	size, tmp := usedSize(s.db), s.cfg.path(dbName+tempSuffix)
 	err = s.ballast.with(func() error {
 		if err := s.cfg.compact(s.db, tmp); err != nil {
@@ -99,16 +98,59 @@ func (s *Store) swapCompacted() (old *bolt.DB, freed int64, err error) {
 		return nil, 0, errors.Join(err, removeIfThere(tmp))
 	}
 	id, err := dbTxID(db)
+	if freed = size - usedSize(db); err == nil && freed <= 0 {
+		err = errors.New("the copy is as large")
+	}
 	if err == nil {
 		err = s.cfg.disk().Move(tmp, s.cfg.path(dbName))
 	}
 	if err != nil {
 		return nil, 0, errors.Join(err, db.Close(), removeIfThere(tmp))
 	}
+	slog.Info("compacted the store", "bytes", freed)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	old, s.db, s.file, s.txid = s.db, db, file, id
-	return old, size - usedSize(db), nil
+	old, s.db, s.file, s.txid, s.buckets = s.db, db, file, id, s.buckets.copied()
+	return old, freed, nil
+}
+
+// piecesShare is the part of MaxSize that must have become free in pieces since the last compaction, for another to join them for one
+// write: whoever writes much in a store that is nearly full has the card write sixteen times as much, and no more.
+const piecesShare = 16
+
+// joinPieces compacts a file that is full of free pieces, each too small for a write that found no space. It says whether the write should
+// be tried again. The caller holds writing.
+func (s *Store) joinPieces() bool {
+	share, free, used := int64(s.cfg.MaxSize/piecesShare), freeSize(s.db), usedSize(s.db)
+	if free-s.pieces < share || int64(s.db.MaxSize-s.db.AllocSize)-(used-free) < share || !s.fits(used-free) {
+		return false
+	}
+	old, _, err := s.swapCompacted()
+	s.pieces = freeSize(s.db)
+	if err != nil {
+		slog.Warn("could not compact the store, which is full", "err", err)
+	}
+	if old != nil {
+		go func() { // it waits for those who still read there
+			if err := old.Close(); err != nil {
+				slog.Warn("could not close the file that was compacted", "err", err)
+			}
+		}()
+	}
+	return err == nil
+}
+
+// fits says whether the disk has space for a copy; the ballast is not for that.
+func (s *Store) fits(size int64) bool {
+	var fs unix.Statfs_t
+	err := unix.Statfs(s.cfg.Dir, &fs)
+	return err == nil && int64(fs.Bavail)*int64(fs.Bsize) >= size+ballastPieces*ballastPiece
+}
+
+// freeSize is what of the file is free, or will be when those who read it have ended.
+func freeSize(db *bolt.DB) int64 {
+	st := db.Stats()
+	return int64(st.FreePageN+st.PendingPageN) * int64(db.Info().PageSize)
 }
 
 // usedSize is what of the file has ever been used; the file itself is longer, and sparse.

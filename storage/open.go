@@ -26,7 +26,7 @@ func (c Config) options() *bolt.Options {
 		initial = min(initial, 16<<20)
 	}
 	return &bolt.Options{Timeout: 5 * time.Second, NoSync: c.NoSync, NoGrowSync: false, NoFreelistSync: true,
-		FreelistType: bolt.FreelistMapType, MaxSize: c.MaxSize, InitialMmapSize: initial, Mlock: false}
+		FreelistType: bolt.FreelistArrayType, MaxSize: c.MaxSize, InitialMmapSize: initial, Mlock: false}
 }
 
 // openFile also hands out the descriptor, which bbolt keeps to itself.

@@ -69,7 +69,7 @@ func TestOptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := c.options()
-	if o.NoSync || o.NoGrowSync || o.MaxSize != 64<<20 || o.Mlock || !o.NoFreelistSync || o.FreelistType != bolt.FreelistMapType {
+	if o.NoSync || o.NoGrowSync || o.MaxSize != 64<<20 || o.Mlock || !o.NoFreelistSync || o.FreelistType != bolt.FreelistArrayType {
 		t.Fatalf("%+v", o)
 	}
 }

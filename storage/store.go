@@ -88,7 +88,7 @@ type Store struct {
 	ring    *ring
 	db      *bolt.DB
 	file    *os.File // that db works on
-	buckets buckets
+	buckets *buckets // of db
 	id      string
 	lineage string
 	rev     atomic.Uint64 // last handed out and published
@@ -105,7 +105,8 @@ type Store struct {
 	open    *group // in which the next writer joins; nil: it begins one
 	ceiling *ceiling
 	log     *redoLog
-	wedged  bool // bbolt panicked in a write and still holds its locks
+	pieces  int64 // that were free after the last compaction which joined them
+	wedged  bool  // bbolt panicked in a write and still holds its locks
 
 	mu      sync.Mutex
 	settled sync.Cond            // on mu: a commit has ended
@@ -116,7 +117,8 @@ type Store struct {
 }
 
 func newStore(cfg Config, lock *os.File) *Store {
-	s := &Store{cfg: cfg, lock: lock, condition: newCondition(), lazy: map[string]lazyWrite{}, left: make(chan struct{}, 1)}
+	s := &Store{cfg: cfg, lock: lock, buckets: &buckets{}, condition: newCondition()}
+	s.lazy, s.left = map[string]lazyWrite{}, make(chan struct{}, 1)
 	s.settled.L = &s.mu
 	s.ballast = &ballast{dir: cfg.path(ballastDir), broken: func() bool { return s.condition.failure() != nil }}
 	s.ballast.light.Store(true)
@@ -195,7 +197,7 @@ func (s *Store) begin() (*Tx, error) {
 		}
 		if b.ID() == s.txid || s.condition.failure() != nil {
 			rev := s.rev.Load()
-			return &Tx{s: s, b: b, rev: rev, base: rev, lazy: s.lazy}, nil
+			return &Tx{s: s, b: b, buckets: s.buckets, rev: rev, base: rev, lazy: s.lazy}, nil
 		}
 		if err := b.Rollback(); err != nil {
 			return nil, err

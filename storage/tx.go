@@ -16,6 +16,7 @@ import (
 type Tx struct {
 	s        *Store
 	b        *bolt.Tx
+	buckets  *buckets
 	rev      uint64
 	base     uint64 // what rev was at the begin
 	lazy     map[string]lazyWrite
@@ -87,7 +88,7 @@ func (tx *Tx) take(next *Tx) {
 
 // Committed is the store as it was before this transaction and the others that will be committed with it.
 func (tx *Tx) Committed() *Tx {
-	return &Tx{s: tx.s, b: tx.b, rev: tx.base, lazy: tx.lazy}
+	return &Tx{s: tx.s, b: tx.b, buckets: tx.buckets, rev: tx.base, lazy: tx.lazy}
 }
 
 // Pending are the changes since then, the transaction's own included. The objects are shared.
