@@ -45,15 +45,16 @@ func (o *opener) compact() error {
 	return err
 }
 
-// compact writes what is in use of a file to another, in few steps: each leaves a hole as large as the page it ended with.
+// compact writes what is in use of a file to another. It does so in small steps: each leaves a hole as large as the leaf that it ended with,
+// and the next but one fills it.
 func (c Config) compact(db *bolt.DB, tmp string) error {
-	step := max(c.MaxSize/8, 1<<20)
+	const step = 256 << 10
 	c.MaxSize, c.NoSync = 0, true // until it is whole
 	dst, _, err := c.openFile(tmp)
 	if err != nil {
 		return err
 	}
-	err = bolt.Compact(dst, db, int64(step))
+	err = bolt.Compact(dst, db, step)
 	if err == nil {
 		err = dst.Sync()
 	}
