@@ -113,7 +113,7 @@ const reserve = 8
 func (s *Store) write(grows bool, fn func(*writer) error, then func()) error {
 	once := func() error { return s.ballast.with(func() error { return s.writeOnce(grows, fn, then) }) }
 	err := once()
-	if errors.Is(err, ErrFull) && s.joinPieces() {
+	if errors.Is(err, ErrFull) && s.pieces.join(s) {
 		return once()
 	}
 	return err

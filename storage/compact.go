@@ -119,15 +119,19 @@ func (s *Store) swapCompacted() (old *bolt.DB, freed int64, err error) {
 // write: whoever writes much in a store that is nearly full has the card write sixteen times as much, and no more.
 const piecesShare = 16
 
-// joinPieces compacts a file that is full of free pieces, each too small for a write that found no space. It says whether the write should
-// be tried again. The caller holds writing.
-func (s *Store) joinPieces() bool {
+// freePieces are what of a file is free, and each too small for a write that found no space.
+type freePieces struct {
+	left int64 // bytes, by the last compaction that was to join them
+}
+
+// join compacts the file of a store. It says whether the write should be tried again. The caller holds writing.
+func (p *freePieces) join(s *Store) bool {
 	share, free, used := int64(s.cfg.MaxSize/piecesShare), freeSize(s.db), usedSize(s.db)
-	if free-s.pieces < share || int64(s.db.MaxSize-s.db.AllocSize)-(used-free) < share || !s.fits(used-free) {
+	if free-p.left < share || int64(s.db.MaxSize-s.db.AllocSize)-(used-free) < share || !fits(s.cfg.Dir, used-free) {
 		return false
 	}
 	old, _, err := s.swapCompacted()
-	s.pieces = freeSize(s.db)
+	p.left = freeSize(s.db)
 	if err != nil {
 		slog.Warn("could not compact the store, which is full", "err", err)
 	}
@@ -142,9 +146,9 @@ func (s *Store) joinPieces() bool {
 }
 
 // fits says whether the disk has space for a copy; the ballast is not for that.
-func (s *Store) fits(size int64) bool {
+func fits(dir string, size int64) bool {
 	var fs unix.Statfs_t
-	err := unix.Statfs(s.cfg.Dir, &fs)
+	err := unix.Statfs(dir, &fs)
 	return err == nil && int64(fs.Bavail)*int64(fs.Bsize) >= size+ballastPieces*ballastPiece
 }
 

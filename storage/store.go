@@ -105,8 +105,8 @@ type Store struct {
 	open    *group // in which the next writer joins; nil: it begins one
 	ceiling *ceiling
 	log     *redoLog
-	pieces  int64 // that were free after the last compaction which joined them
-	wedged  bool  // bbolt panicked in a write and still holds its locks
+	pieces  freePieces
+	wedged  bool // bbolt panicked in a write and still holds its locks
 
 	mu      sync.Mutex
 	settled sync.Cond            // on mu: a commit has ended
