@@ -140,7 +140,7 @@ func keepSystemClasses(obj api.Object) error {
 }
 
 // admitPriorityClass refuses a second global default (N-10.16).
-func admitPriorityClass(_ *Client, _ context.Context, tx *storage.Tx, a admission) error {
+func admitPriorityClass(_ *inTx, _ context.Context, tx *storage.Tx, a admission) error {
 	pc := a.obj.(*schedulingv1.PriorityClass)
 	if !pc.GlobalDefault {
 		return nil

@@ -26,10 +26,10 @@ const (
 // admitRights refuses a binding or a role by which a user would give somebody rights that the user does not have in that namespace. As
 // on Kubernetes, the verbs bind and escalate on that role allow it. Everybody may take rights away, and make a change that gives nobody
 // anything. The control plane's own writes come without a user: only the bound on bytes holds for them.
-func admitRights(c *Client, ctx context.Context, _ *storage.Tx, a admission) error {
+func admitRights(in *inTx, ctx context.Context, _ *storage.Tx, a admission) error {
 	u, ok := api.UserFrom(ctx)
 	var verdict error
-	err := c.Rights(func(p *rbac.Policy) {
+	err := in.rights.lend(func(p *rbac.Policy) {
 		if verdict = boundRights(p, a); verdict == nil && ok && !slices.Contains(u.Groups, api.AdminGroup) {
 			verdict = mayGive(p, u, a)
 		}

@@ -45,16 +45,16 @@ type kept struct {
 }
 
 // apiObjects are the range of the services, the service of the API, and its endpoints in both forms, in the order of need.
-func apiObjects(c *Client) []kept {
-	c.mu.Lock()
-	at := c.cfg.Endpoint
-	c.mu.Unlock()
-	first := allocate.NewRange(c.cfg.Services.Ranges[0]).First()
+func apiObjects(in *inTx) []kept {
+	in.mu.Lock()
+	at := in.cfg.Endpoint
+	in.mu.Unlock()
+	first := allocate.NewRange(in.cfg.Services.Ranges[0]).First()
 	family, target := api.FamilyOf(first.String()), int32(httpsPort)
 	if at.IsValid() {
 		target = int32(at.Port())
 	}
-	r, s := defaultRange(c), apiService(first, target)
+	r, s := defaultRange(in), apiService(first, target)
 	slice, older := apiEndpoints(family, at)
 	return []kept{
 		{r, func(have api.Object) { have.(*networkingv1.ServiceCIDR).Spec = r.Spec }},
@@ -100,32 +100,32 @@ func apiEndpoints(family corev1.IPFamily, at netip.AddrPort) (*discoveryv1.Endpo
 }
 
 // ensureAPI keeps these objects as they have to be, and says whether one was not; it writes only where it is told to.
-func ensureAPI(c *Client, tx *storage.Tx, write bool) (lacks bool, err error) {
-	if !keepsServices(c) {
+func ensureAPI(in *inTx, tx *storage.Tx, write bool) (lacks bool, err error) {
+	if !keepsServices(in) {
 		return false, nil
 	}
-	for _, want := range apiObjects(c) {
-		was, err := ensureKept(c, tx, want, write)
+	for _, want := range apiObjects(in) {
+		was, err := ensureKept(in, tx, want, write)
 		if err != nil {
 			return false, err
 		}
 		lacks = lacks || was
 	}
 	if lacks && write {
-		return true, repairAddresses(c, tx)
+		return true, repairAddresses(in, tx)
 	}
 	return lacks, nil
 }
 
-func ensureKept(c *Client, tx *storage.Tx, want kept, write bool) (lacks bool, err error) {
-	kind, err := c.store.Kinds().Of(want.Object)
+func ensureKept(in *inTx, tx *storage.Tx, want kept, write bool) (lacks bool, err error) {
+	kind, err := in.store.Kinds().Of(want.Object)
 	if err != nil {
 		return false, err
 	}
 	have, err := tx.Get(kind, want.GetNamespace(), want.GetName())
 	if errors.Is(err, storage.ErrNotFound) || err == nil && otherFamily(have, want.Object) {
 		if write {
-			return true, c.makeSystem(tx, want.Object)
+			return true, in.makeSystem(tx, want.Object)
 		}
 		return true, nil
 	}

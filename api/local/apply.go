@@ -66,20 +66,20 @@ func (c *Client) apply(ctx context.Context, kind *api.Kind, namespace, name stri
 }
 
 // applyNew makes an object out of a configuration.
-func (c *Client) applyNew(ctx context.Context, tx *storage.Tx, kind *api.Kind, config map[string]any, opts api.WriteOptions,
+func (in *inTx) applyNew(ctx context.Context, tx *storage.Tx, kind *api.Kind, config map[string]any, opts api.WriteOptions,
 	events *int) (api.Object, error) {
 	if meta, ok := config["metadata"].(map[string]any); ok && meta["uid"] != nil {
 		return nil, conflict(kind, opts.Manager, "uid mismatch: the provided object specified uid %v, and no existing object was found",
 			meta["uid"])
 	}
-	obj, err := c.fields.Apply(kind, kind.New(), config, "", opts.Manager, opts.Force)
+	obj, err := in.fields.Apply(kind, kind.New(), config, "", opts.Manager, opts.Force)
 	if err != nil {
 		return nil, err
 	}
 	managers := obj.GetManagedFields()
-	prepare(kind, obj, c.now())
+	prepare(kind, obj, in.now())
 	obj.SetManagedFields(managers)
-	return obj, c.create(ctx, tx, kind, obj, how{manager: opts.Manager, applied: true, events: events})
+	return obj, in.create(ctx, tx, kind, obj, how{manager: opts.Manager, applied: true, events: events})
 }
 
 // readConfiguration reads an applied configuration and checks that it is about the object it was sent to.

@@ -85,18 +85,18 @@ func prepare(kind *api.Kind, obj api.Object, now metav1.Time) {
 	kind.Fresh(obj)
 }
 
-func (c *Client) create(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj api.Object, ch how) error {
+func (in *inTx) create(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj api.Object, ch how) error {
 	if err := generateName(tx, kind, obj); err != nil {
 		return err
 	}
 	kind.Default(obj)
 	if !ch.applied {
-		if err := c.fields.Create(kind, obj, ch.manager); err != nil {
+		if err := in.fields.Create(kind, obj, ch.manager); err != nil {
 			return err
 		}
 	}
 	if kind.Namespaced {
-		if err := c.admitNamespace(tx, kind, obj); err != nil {
+		if err := in.admitNamespace(tx, kind, obj); err != nil {
 			return err
 		}
 	}
@@ -104,7 +104,7 @@ func (c *Client) create(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj
 		return err
 	}
 	g, a := gates(kind), admission{kind: kind, obj: obj}
-	if err := c.ask(ctx, tx, g.create, a); err != nil {
+	if err := in.ask(ctx, tx, g.create, a); err != nil {
 		return err
 	}
 	if err := kind.Validate(obj); err != nil {
@@ -113,7 +113,7 @@ func (c *Client) create(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj
 	if err := holdToLimits(tx, a); err != nil {
 		return err
 	}
-	if err := c.security.admit(ctx, tx, g, a); err != nil {
+	if err := in.security.admit(ctx, tx, g, a); err != nil {
 		return err
 	}
 	_, err := tx.Get(kind, obj.GetNamespace(), obj.GetName())
@@ -123,30 +123,30 @@ func (c *Client) create(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj
 	case !errors.Is(err, storage.ErrNotFound):
 		return storeError(err, kind, obj.GetNamespace(), obj.GetName())
 	}
-	if err := c.quotas.admit(tx, a, c.cfg.Now()); err != nil { // last: who is refused for anything else hears of that
+	if err := in.quotas.admit(tx, a, in.cfg.Now()); err != nil { // last: who is refused for anything else hears of that
 		return err
 	}
 	if kind == api.Events {
-		if *ch.events, err = c.events.makeRoom(tx); err != nil {
+		if *ch.events, err = in.events.makeRoom(tx); err != nil {
 			return err
 		}
 	}
 	for _, text := range kind.Warnings(obj) {
 		api.Warn(ctx, text)
 	}
-	if err := c.shares.put(ctx, tx, kind, obj, nil, "", kind.Lazy); err != nil {
+	if err := in.shares.put(ctx, tx, kind, obj, nil, "", kind.Lazy); err != nil {
 		return err
 	}
-	return c.then(tx, g.made, obj)
+	return in.then(tx, g.made, obj)
 }
 
 // furnishNew furnishes a namespace that was made.
-func (c *Client) furnishNew(tx *storage.Tx, ns api.Object) error { return c.furnish(tx, ns.GetName()) }
+func (in *inTx) furnishNew(tx *storage.Tx, ns api.Object) error { return in.furnish(tx, ns.GetName()) }
 
 // furnish puts into a new namespace what every namespace has.
-func (c *Client) furnish(tx *storage.Tx, namespace string) error {
-	for _, o := range c.accounts.namespaceObjects(namespace) {
-		if err := c.makeSystem(tx, o); err != nil {
+func (in *inTx) furnish(tx *storage.Tx, namespace string) error {
+	for _, o := range in.accounts.namespaceObjects(namespace) {
+		if err := in.makeSystem(tx, o); err != nil {
 			return err
 		}
 	}
@@ -154,14 +154,14 @@ func (c *Client) furnish(tx *storage.Tx, namespace string) error {
 }
 
 // admitNamespace: what is created must have a namespace to live in (N-11.41).
-func (c *Client) admitNamespace(tx *storage.Tx, kind *api.Kind, obj api.Object) error {
+func (in *inTx) admitNamespace(tx *storage.Tx, kind *api.Kind, obj api.Object) error {
 	name := obj.GetNamespace()
 	if name == "" {
 		return nil // validation says so
 	}
 	found, err := tx.Get(api.Namespaces, "", name)
 	if errors.Is(err, storage.ErrNotFound) && isSystemNamespace(name) {
-		return c.makeNamespace(tx, name) // deleted since the last look
+		return in.makeNamespace(tx, name) // deleted since the last look
 	}
 	if err != nil {
 		return storeError(err, api.Namespaces, "", name)
@@ -205,7 +205,7 @@ func generateName(tx *storage.Tx, kind *api.Kind, obj api.Object) error {
 }
 
 // now is the time as objects carry it: whole seconds, so that what a create answers is what a get will.
-func (c *Client) now() metav1.Time { return seconds(c.cfg.Now()) }
+func (in *inTx) now() metav1.Time { return seconds(in.cfg.Now()) }
 
 func seconds(t time.Time) metav1.Time { return metav1.Time{Time: t}.Rfc3339Copy() }
 

@@ -48,7 +48,7 @@ func (c *Client) restoreSoon() {
 	}
 }
 
-func (c *Client) delete(ctx context.Context, tx *storage.Tx, kind *api.Kind, namespace, name string, opts api.DeleteOptions) (api.Object,
+func (in *inTx) delete(ctx context.Context, tx *storage.Tx, kind *api.Kind, namespace, name string, opts api.DeleteOptions) (api.Object,
 	error) {
 	tx.SpendReserve() // to mark is to write, and a full store must be emptied by it
 	obj, err := tx.Get(kind, namespace, name)
@@ -60,7 +60,7 @@ func (c *Client) delete(ctx context.Context, tx *storage.Tx, kind *api.Kind, nam
 		if err := restrictDelete(ctx, kind, obj); err != nil {
 			return nil, err
 		}
-		return obj, dropObject(c, tx, kind, obj)
+		return obj, dropObject(in, tx, kind, obj)
 	}
 	if err != nil {
 		return nil, storeError(err, kind, namespace, name)
@@ -73,7 +73,7 @@ func (c *Client) delete(ctx context.Context, tx *storage.Tx, kind *api.Kind, nam
 		return nil, err
 	}
 	if ns, ok := obj.(*corev1.Namespace); ok {
-		return ns, c.deleteNamespace(tx, ns)
+		return ns, in.deleteNamespace(tx, ns)
 	}
 	g := gates(kind)
 	if g.mayDelete != nil {
@@ -81,13 +81,13 @@ func (c *Client) delete(ctx context.Context, tx *storage.Tx, kind *api.Kind, nam
 			return nil, err
 		}
 	}
-	if err := c.propagateAndMark(tx, kind, obj, opts); err != nil {
+	if err := in.propagateAndMark(tx, kind, obj, opts); err != nil {
 		return nil, err
 	}
-	if err := c.then(tx, g.deleted, obj); err != nil {
+	if err := in.then(tx, g.deleted, obj); err != nil {
 		return nil, err
 	}
-	return obj, c.leaveNamespace(tx, kind, obj)
+	return obj, in.leaveNamespace(tx, kind, obj)
 }
 
 // deletePreconditions is N-7.25.
@@ -102,29 +102,29 @@ func deletePreconditions(kind *api.Kind, obj api.Object, opts api.DeleteOptions)
 	return nil
 }
 
-func (c *Client) propagateAndMark(tx *storage.Tx, kind *api.Kind, obj api.Object, opts api.DeleteOptions) error {
+func (in *inTx) propagateAndMark(tx *storage.Tx, kind *api.Kind, obj api.Object, opts api.DeleteOptions) error {
 	finalizers := obj.GetFinalizers()
-	if err := c.collector.propagate(tx, kind, obj, opts.Propagation); err != nil {
+	if err := in.collector.propagate(tx, kind, obj, opts.Propagation); err != nil {
 		return err
 	}
-	if !mark(kind, obj, opts.Grace, c.now()) && slices.Equal(finalizers, obj.GetFinalizers()) {
+	if !mark(kind, obj, opts.Grace, in.now()) && slices.Equal(finalizers, obj.GetFinalizers()) {
 		return nil
 	}
-	return putOrDrop(c, tx, kind, obj)
+	return putOrDrop(in, tx, kind, obj)
 }
 
 // markOrDrop removes an object, or, while a pod has grace left or somebody's finalizer holds it, marks it as
 // going (N-7.23, N-7.24, N-11.40). obj becomes what it is afterwards, or its last state.
-func (c *Client) markOrDrop(tx *storage.Tx, kind *api.Kind, obj api.Object, asked *int64) error {
-	if !mark(kind, obj, asked, c.now()) {
+func (in *inTx) markOrDrop(tx *storage.Tx, kind *api.Kind, obj api.Object, asked *int64) error {
+	if !mark(kind, obj, asked, in.now()) {
 		return nil
 	}
-	return putOrDrop(c, tx, kind, obj)
+	return putOrDrop(in, tx, kind, obj)
 }
 
-func putOrDrop(c *Client, tx *storage.Tx, kind *api.Kind, obj api.Object) error {
+func putOrDrop(in *inTx, tx *storage.Tx, kind *api.Kind, obj api.Object) error {
 	if finished(obj) {
-		return dropObject(c, tx, kind, obj)
+		return dropObject(in, tx, kind, obj)
 	}
 	return put(tx, kind, obj, false)
 }
@@ -160,11 +160,11 @@ func mark(kind *api.Kind, obj api.Object, asked *int64, now metav1.Time) bool {
 }
 
 // dropObject removes an object for good, with what follows from that for its kind.
-func dropObject(c *Client, tx *storage.Tx, kind *api.Kind, obj api.Object) error {
+func dropObject(in *inTx, tx *storage.Tx, kind *api.Kind, obj api.Object) error {
 	if err := removeObject(tx, kind, obj); err != nil {
 		return err
 	}
-	return c.then(tx, gates(kind).gone, obj)
+	return in.then(tx, gates(kind).gone, obj)
 }
 
 // removeObject removes an object for good. obj becomes its last state: as it went, with the marks of this deletion.

@@ -22,8 +22,8 @@ type admission struct {
 }
 
 type (
-	admit  func(*Client, context.Context, *storage.Tx, admission) error
-	after  func(*Client, *storage.Tx, api.Object) error
+	admit  func(*inTx, context.Context, *storage.Tx, admission) error
+	after  func(*inTx, *storage.Tx, api.Object) error
 	secure func(podSecurity, context.Context, *storage.Tx, admission) error
 )
 
@@ -42,11 +42,11 @@ type gate struct {
 func gates(kind *api.Kind) gate {
 	switch kind {
 	case api.Pods:
-		return gate{create: (*Client).admitPod, update: (*Client).admitPodUpdate, secure: podSecurity.pod}
+		return gate{create: (*inTx).admitPod, update: (*inTx).admitPodUpdate, secure: podSecurity.pod}
 	case api.Nodes:
-		return gate{create: admitNode, made: (*Client).buryFormer, deleted: (*Client).nodeDeleted}
+		return gate{create: admitNode, made: (*inTx).buryFormer, deleted: (*inTx).nodeDeleted}
 	case api.Namespaces:
-		return gate{secure: podSecurity.namespace, made: (*Client).furnishNew, updated: (*Client).namespaceUpdated}
+		return gate{secure: podSecurity.namespace, made: (*inTx).furnishNew, updated: (*inTx).namespaceUpdated}
 	case api.LimitRanges, api.ResourceQuotas:
 		return gate{create: admitFew}
 	case batch.Jobs:
@@ -74,35 +74,35 @@ func gates(kind *api.Kind) gate {
 }
 
 // ask runs one step of admission, if there is one.
-func (c *Client) ask(ctx context.Context, tx *storage.Tx, step admit, a admission) error {
+func (in *inTx) ask(ctx context.Context, tx *storage.Tx, step admit, a admission) error {
 	if step == nil {
 		return nil
 	}
-	return step(c, ctx, tx, a)
+	return step(in, ctx, tx, a)
 }
 
 // then does what follows a write, if anything does.
-func (c *Client) then(tx *storage.Tx, step after, obj api.Object) error {
+func (in *inTx) then(tx *storage.Tx, step after, obj api.Object) error {
 	if step == nil {
 		return nil
 	}
-	return step(c, tx, obj)
+	return step(in, tx, obj)
 }
 
 // admitNode is N-1.6.
-func admitNode(_ *Client, _ context.Context, _ *storage.Tx, a admission) error {
+func admitNode(_ *inTx, _ context.Context, _ *storage.Tx, a admission) error {
 	taintNotReady(a.obj.(*corev1.Node))
 	return nil
 }
 
 // selectPods gives a new Job the selector and labels by which its pods are found: its name and uid.
-func selectPods(_ *Client, _ context.Context, _ *storage.Tx, a admission) error {
+func selectPods(_ *inTx, _ context.Context, _ *storage.Tx, a admission) error {
 	batch.Select(a.obj.(*batchv1.Job))
 	return nil
 }
 
 // admitPod is the admission of N-3.29, N-10.16 and N-10.17.
-func (c *Client) admitPod(_ context.Context, tx *storage.Tx, a admission) error {
+func (in *inTx) admitPod(_ context.Context, tx *storage.Tx, a admission) error {
 	p := a.obj.(*corev1.Pod)
 	if err := defaultLimits(tx, a); err != nil {
 		return err
@@ -111,23 +111,23 @@ func (c *Client) admitPod(_ context.Context, tx *storage.Tx, a admission) error 
 		return err
 	}
 	tolerateBoard(p)
-	c.patience.add(p)
+	in.patience.add(p)
 	if err := admitRuntimeClass(tx, p); err != nil {
 		return err
 	}
-	if err := c.accounts.admitAccount(tx, p); err != nil {
+	if err := in.accounts.admitAccount(tx, p); err != nil {
 		return err
 	}
 	p.Status.QOSClass = api.QOSClass(p)
 	if len(p.Spec.SchedulingGates) > 0 { // N-10.4
 		p.Status.Conditions = setCondition(nil, corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionFalse,
-			Reason: corev1.PodReasonSchedulingGated, Message: "Scheduling is blocked due to non-empty scheduling gates"}, c.now())
+			Reason: corev1.PodReasonSchedulingGated, Message: "Scheduling is blocked due to non-empty scheduling gates"}, in.now())
 	}
 	return nil
 }
 
 // admitPodUpdate puts back what admission added to a pod, for clients that replace the pod by the manifest it was made from.
-func (c *Client) admitPodUpdate(_ context.Context, tx *storage.Tx, a admission) error {
+func (in *inTx) admitPodUpdate(_ context.Context, tx *storage.Tx, a admission) error {
 	if a.sub == api.Resize && a.old.GetDeletionTimestamp() == nil {
 		return defaultLimits(tx, a)
 	}
@@ -135,7 +135,7 @@ func (c *Client) admitPodUpdate(_ context.Context, tx *storage.Tx, a admission) 
 		return nil
 	}
 	p, was := a.obj.(*corev1.Pod), &a.old.(*corev1.Pod).Spec
-	c.patience.add(p) // N-3.29: at every write
+	in.patience.add(p) // N-3.29: at every write
 	if p.Spec.Priority == nil {
 		p.Spec.Priority = was.Priority
 	}
@@ -150,9 +150,9 @@ func (c *Client) admitPodUpdate(_ context.Context, tx *storage.Tx, a admission) 
 }
 
 // keepRootCA puts back what nobody but the server may say.
-func keepRootCA(c *Client, _ context.Context, _ *storage.Tx, a admission) error {
-	if m := a.obj.(*corev1.ConfigMap); c.accounts.isRootCA(m) {
-		m.Data, m.BinaryData = map[string]string{rootCAKey: string(c.accounts.tokens.RootCA)}, nil
+func keepRootCA(in *inTx, _ context.Context, _ *storage.Tx, a admission) error {
+	if m := a.obj.(*corev1.ConfigMap); in.accounts.isRootCA(m) {
+		m.Data, m.BinaryData = map[string]string{rootCAKey: string(in.accounts.tokens.RootCA)}, nil
 	}
 	return nil
 }

@@ -22,8 +22,8 @@ func ownIngressClass() *networkingv1.IngressClass {
 
 // admitIngress gives a new Ingress without a class the default one, the newest where there are several, and warns of annotations that
 // its class does not follow.
-func admitIngress(c *Client, ctx context.Context, tx *storage.Tx, a admission) error {
-	if a.sub != "" || !slices.Contains(c.store.Kinds().Kept, networking.IngressClasses) {
+func admitIngress(in *inTx, ctx context.Context, tx *storage.Tx, a admission) error {
+	if a.sub != "" || !slices.Contains(in.store.Kinds().Kept, networking.IngressClasses) {
 		return nil
 	}
 	i := a.obj.(*networkingv1.Ingress)

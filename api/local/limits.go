@@ -55,7 +55,7 @@ func holdToLimits(tx *storage.Tx, a admission) error {
 }
 
 // admitFew bounds how many there are of what every write of a pod looks at.
-func admitFew(_ *Client, _ context.Context, tx *storage.Tx, a admission) error {
+func admitFew(_ *inTx, _ context.Context, tx *storage.Tx, a admission) error {
 	there, err := list(tx, a.kind, a.obj.GetNamespace())
 	if err != nil {
 		return err

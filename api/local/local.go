@@ -56,24 +56,30 @@ type Config struct {
 
 // Client implements api.Client over a store.
 type Client struct {
+	*inTx
+
+	restore chan struct{} // capacity 1: something of the system's was deleted
+
+	served served
+	issuer issuer
+	roles  defaultRoles
+}
+
+// inTx is what a client does inside a transaction: admission, the write of an object, and what follows from it.
+type inTx struct {
 	cfg   Config
 	store *storage.Store
 
 	fields managed.Fields // who set what
 
-	restore chan struct{} // capacity 1: something of the system's was deleted
-
 	quotas     *quotas
 	references references
-	served     served
 	rights     rights
 	shares     shares
 	events     eventBounds
-	issuer     issuer
 	security   podSecurity
 	accounts   serviceAccounts
 	patience   patience
-	roles      defaultRoles
 	collector  collector
 
 	mu sync.Mutex // of cfg.Endpoint
@@ -109,20 +115,19 @@ func New(cfg Config) (*Client, error) {
 		return nil, err
 	}
 	cfg.Services.fill()
-	c := &Client{cfg: cfg, store: cfg.Store, restore: make(chan struct{}, 1),
-		quotas: newQuotas(cfg.Store), references: references{store: cfg.Store}, served: served{store: cfg.Store},
-		rights: rights{store: cfg.Store},
-		events: eventBounds{store: cfg.Store, now: cfg.Now, ttl: cfg.EventTTL, most: cfg.MaxEvents},
-		issuer: issuer{cfg: cfg.Tokens, store: cfg.Store, clock: cfg.Now}, security: podSecurity{cfg.PodSecurity}}
-	c.accounts, c.patience = serviceAccounts{cfg.Tokens}, patience{cfg.NotReadySeconds, cfg.UnreachableSeconds}
+	in := &inTx{cfg: cfg, store: cfg.Store, quotas: newQuotas(cfg.Store), references: references{store: cfg.Store},
+		rights: rights{store: cfg.Store}, security: podSecurity{cfg.PodSecurity}, accounts: serviceAccounts{cfg.Tokens},
+		events:   eventBounds{store: cfg.Store, now: cfg.Now, ttl: cfg.EventTTL, most: cfg.MaxEvents},
+		patience: patience{cfg.NotReadySeconds, cfg.UnreachableSeconds}}
+	in.shares.references, in.fields.Kinds = &in.references, cfg.Store.Kinds()
+	c := &Client{inTx: in, restore: make(chan struct{}, 1), served: served{store: cfg.Store},
+		issuer: issuer{cfg: cfg.Tokens, store: cfg.Store, clock: cfg.Now}}
 	c.collector = collector{store: cfg.Store, client: c, now: c.now, free: c.free, asked: make(chan struct{}, 1)}
 	c.roles = defaultRoles{store: cfg.Store, make: c.makeSystem}
-	c.shares.references = &c.references
-	c.fields.Kinds = cfg.Store.Kinds()
 	if err := c.EnsureSystem(); err != nil {
 		return nil, fmt.Errorf("make the system's objects: %w", err)
 	}
-	if err := ensureAddresses(c); err != nil {
+	if err := ensureAddresses(in); err != nil {
 		return nil, fmt.Errorf("bring the addresses of services in order: %w", err)
 	}
 	c.roles.once()

@@ -24,7 +24,7 @@ var systemNamespaces = []string{metav1.NamespaceDefault, metav1.NamespaceSystem,
 func isSystemNamespace(name string) bool { return slices.Contains(systemNamespaces, name) }
 
 // systemObjects are what always exists, as they are made where they are missing, in the order of need.
-func (c *Client) systemObjects() []api.Object {
+func (in *inTx) systemObjects() []api.Object {
 	var all []api.Object
 	for _, name := range systemNamespaces {
 		all = append(all, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
@@ -32,7 +32,7 @@ func (c *Client) systemObjects() []api.Object {
 	for _, pc := range scheduling.SystemPriorityClasses() {
 		all = append(all, pc)
 	}
-	if slices.Contains(c.store.Kinds().Kept, networking.IngressClasses) {
+	if slices.Contains(in.store.Kinds().Kept, networking.IngressClasses) {
 		all = append(all, ownIngressClass())
 	}
 	return all
@@ -47,10 +47,10 @@ func (c *Client) EnsureSystem() error {
 			lacks = true
 			return err
 		}
-		if lacks, err = ensureAPI(c, tx, false); err != nil || lacks {
+		if lacks, err = ensureAPI(c.inTx, tx, false); err != nil || lacks {
 			return err
 		}
-		lacks, err = ensureClass(c, tx, false)
+		lacks, err = ensureClass(c.inTx, tx, false)
 		return err
 	})
 	if err != nil || !lacks {
@@ -66,29 +66,29 @@ func (c *Client) EnsureSystem() error {
 				return err
 			}
 		}
-		if _, err = ensureAPI(c, tx, true); err != nil {
+		if _, err = ensureAPI(c.inTx, tx, true); err != nil {
 			return err
 		}
-		_, err = ensureClass(c, tx, true)
+		_, err = ensureClass(c.inTx, tx, true)
 		return err
 	})
 	return status(err, "make the system's objects")
 }
 
-func (c *Client) missing(tx *storage.Tx) ([]api.Object, error) {
+func (in *inTx) missing(tx *storage.Tx) ([]api.Object, error) {
 	var out []api.Object
-	all := c.systemObjects()
+	all := in.systemObjects()
 	namespaces, err := list(tx, api.Namespaces, "")
 	if err != nil {
 		return nil, err
 	}
 	for _, ns := range namespaces {
 		if ns.GetDeletionTimestamp() == nil {
-			all = append(all, c.accounts.namespaceObjects(ns.GetName())...)
+			all = append(all, in.accounts.namespaceObjects(ns.GetName())...)
 		}
 	}
 	for _, want := range all {
-		kind, err := c.store.Kinds().Of(want)
+		kind, err := in.store.Kinds().Of(want)
 		if err != nil {
 			return nil, err
 		}
@@ -98,7 +98,7 @@ func (c *Client) missing(tx *storage.Tx) ([]api.Object, error) {
 			out = append(out, want)
 		case err != nil:
 			return nil, storeError(err, kind, want.GetNamespace(), want.GetName())
-		case c.accounts.otherCA(have):
+		case in.accounts.otherCA(have):
 			out = append(out, want)
 		}
 	}
@@ -106,54 +106,54 @@ func (c *Client) missing(tx *storage.Tx) ([]api.Object, error) {
 }
 
 // makeSystem writes one of the system's objects, which nobody asked for: no admission applies.
-func (c *Client) makeSystem(tx *storage.Tx, obj api.Object) error {
-	kind, err := c.store.Kinds().Of(obj)
+func (in *inTx) makeSystem(tx *storage.Tx, obj api.Object) error {
+	kind, err := in.store.Kinds().Of(obj)
 	if err != nil {
 		return err
 	}
-	prepare(kind, obj, c.now())
+	prepare(kind, obj, in.now())
 	if r, ok := obj.(*networkingv1.ServiceCIDR); ok {
-		setRangeReady(c, r)
+		setRangeReady(in, r)
 	}
 	kind.Default(obj)
 	if err := put(tx, kind, obj, false); err != nil || kind != api.Namespaces {
 		return err
 	}
-	return c.furnish(tx, obj.GetName())
+	return in.furnish(tx, obj.GetName())
 }
 
-func (c *Client) makeNamespace(tx *storage.Tx, name string) error {
-	return c.makeSystem(tx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+func (in *inTx) makeNamespace(tx *storage.Tx, name string) error {
+	return in.makeSystem(tx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 }
 
 // deleteNamespace marks a namespace, deletes what is in it, and removes it when it is empty: at once, or with
 // the pod or finalizer it waited for (N-11.41).
-func (c *Client) deleteNamespace(tx *storage.Tx, ns *corev1.Namespace) error {
+func (in *inTx) deleteNamespace(tx *storage.Tx, ns *corev1.Namespace) error {
 	if isSystemNamespace(ns.Name) && ns.Name != corev1.NamespaceNodeLease {
 		return forbidden(api.Namespaces, ns.Name, "this namespace may not be deleted")
 	}
 	if ns.DeletionTimestamp == nil {
-		now := c.now()
+		now := in.now()
 		ns.DeletionTimestamp = &now
 		ns.Status.Phase = corev1.NamespaceTerminating
 		if err := put(tx, api.Namespaces, ns, false); err != nil {
 			return err
 		}
 	}
-	return c.terminate(tx, ns)
+	return in.terminate(tx, ns)
 }
 
 // namespaceUpdated: its last finalizer may just have gone.
-func (c *Client) namespaceUpdated(tx *storage.Tx, ns api.Object) error {
-	return c.terminate(tx, ns.(*corev1.Namespace))
+func (in *inTx) namespaceUpdated(tx *storage.Tx, ns api.Object) error {
+	return in.terminate(tx, ns.(*corev1.Namespace))
 }
 
 // free writes an object, or drops it where nothing keeps it any more.
-func (c *Client) free(tx *storage.Tx, kind *api.Kind, obj api.Object) error {
-	if err := putOrDrop(c, tx, kind, obj); err != nil {
+func (in *inTx) free(tx *storage.Tx, kind *api.Kind, obj api.Object) error {
+	if err := putOrDrop(in, tx, kind, obj); err != nil {
 		return err
 	}
-	return c.leaveNamespace(tx, kind, obj)
+	return in.leaveNamespace(tx, kind, obj)
 }
 
 // few is how many objects of a kind may be left for a namespace that is going to look at all of them whenever one goes. While there are
@@ -161,7 +161,7 @@ func (c *Client) free(tx *storage.Tx, kind *api.Kind, obj api.Object) error {
 const few = 16
 
 // leaveNamespace is called when an object may have gone: the namespace it left may be waiting for that.
-func (c *Client) leaveNamespace(tx *storage.Tx, kind *api.Kind, obj api.Object) error {
+func (in *inTx) leaveNamespace(tx *storage.Tx, kind *api.Kind, obj api.Object) error {
 	if !kind.Namespaced {
 		return nil
 	}
@@ -182,7 +182,7 @@ func (c *Client) leaveNamespace(tx *storage.Tx, kind *api.Kind, obj api.Object) 
 	case err != nil:
 		return err
 	}
-	return c.terminate(tx, found.(*corev1.Namespace))
+	return in.terminate(tx, found.(*corev1.Namespace))
 }
 
 // endNamespaces goes on with the end of all that are going.
@@ -211,15 +211,15 @@ func endNamespaces(c *Client) error {
 
 // terminate goes on with the end of a namespace that is going: its pods first, which may still need the rest, then the
 // rest, then itself. What it waits for stands in its conditions.
-func (c *Client) terminate(tx *storage.Tx, ns *corev1.Namespace) error {
+func (in *inTx) terminate(tx *storage.Tx, ns *corev1.Namespace) error {
 	if ns.DeletionTimestamp == nil {
 		return nil
 	}
-	left, err := c.deleteAll(tx, api.Pods, ns.Name)
+	left, err := in.deleteAll(tx, api.Pods, ns.Name)
 	if err != nil {
 		return err
 	}
-	for _, kind := range c.store.Kinds().Kept {
+	for _, kind := range in.store.Kinds().Kept {
 		if !kind.Namespaced || kind == api.Pods {
 			continue
 		}
@@ -229,7 +229,7 @@ func (c *Client) terminate(tx *storage.Tx, ns *corev1.Namespace) error {
 			left = append(left, remainder(kind, objs)...)
 		} else {
 			var more []remains
-			more, err = c.deleteAll(tx, kind, ns.Name)
+			more, err = in.deleteAll(tx, kind, ns.Name)
 			left = append(left, more...)
 		}
 		if err != nil {
@@ -238,10 +238,10 @@ func (c *Client) terminate(tx *storage.Tx, ns *corev1.Namespace) error {
 	}
 	held := slices.ContainsFunc(ns.Spec.Finalizers, func(f corev1.FinalizerName) bool { return f != corev1.FinalizerKubernetes })
 	if len(left) == 0 && len(ns.Finalizers) == 0 && !held {
-		return dropObject(c, tx, api.Namespaces, ns)
+		return dropObject(in, tx, api.Namespaces, ns)
 	}
 	was := ns.DeepCopy()
-	tellRemains(ns, left, c.now())
+	tellRemains(ns, left, in.now())
 	if apiequality.Semantic.DeepEqual(was, ns) {
 		return nil
 	}
@@ -269,14 +269,14 @@ func remainder(kind *api.Kind, objs []api.Object) []remains {
 }
 
 // deleteAll deletes the objects of a kind in a namespace, as far as grace and finalizers let it, and tells what is left.
-func (c *Client) deleteAll(tx *storage.Tx, kind *api.Kind, namespace string) ([]remains, error) {
+func (in *inTx) deleteAll(tx *storage.Tx, kind *api.Kind, namespace string) ([]remains, error) {
 	objs, err := list(tx, kind, namespace)
 	if err != nil {
 		return nil, err
 	}
 	background := api.DeleteOptions{Propagation: metav1.DeletePropagationBackground} // nothing stays for an owner's sake
 	for _, obj := range objs {
-		if err := c.propagateAndMark(tx, kind, obj, background); err != nil {
+		if err := in.propagateAndMark(tx, kind, obj, background); err != nil {
 			return nil, fmt.Errorf("delete %s %s/%s: %w", kind.Singular, namespace, obj.GetName(), err)
 		}
 	}

@@ -33,7 +33,7 @@ func orphan(tx *storage.Tx, n *corev1.Node, now metav1.Time) error {
 
 // buryFormer ends the pods of a former Node of this name (N-1.35). Those that an agent has taken up before it had its Node
 // are not: it can run pods while the API is away.
-func (c *Client) buryFormer(tx *storage.Tx, obj api.Object) error {
+func (in *inTx) buryFormer(tx *storage.Tx, obj api.Object) error {
 	n := obj.(*corev1.Node)
 	now := int64(0)
 	return eachPodOf(tx, n, func(p *corev1.Pod) error {
@@ -46,10 +46,10 @@ func (c *Client) buryFormer(tx *storage.Tx, obj api.Object) error {
 		if err := put(tx, api.Pods, p, false); err != nil {
 			return err
 		}
-		if err := c.markOrDrop(tx, api.Pods, p, &now); err != nil {
+		if err := in.markOrDrop(tx, api.Pods, p, &now); err != nil {
 			return err
 		}
-		return c.leaveNamespace(tx, api.Pods, p)
+		return in.leaveNamespace(tx, api.Pods, p)
 	})
 }
 
@@ -73,20 +73,20 @@ func eachPodOf(tx *storage.Tx, n *corev1.Node, do func(*corev1.Pod) error) error
 }
 
 // nodeDeleted takes with a Node what is its own.
-func (c *Client) nodeDeleted(tx *storage.Tx, obj api.Object) error {
+func (in *inTx) nodeDeleted(tx *storage.Tx, obj api.Object) error {
 	n := obj.(*corev1.Node)
-	return errors.Join(c.dropLease(tx, n), orphan(tx, n, c.now()))
+	return errors.Join(in.dropLease(tx, n), orphan(tx, n, in.now()))
 }
 
 // dropLease removes a deleted node's Lease with it, if it is its own (N-3.50).
-func (c *Client) dropLease(tx *storage.Tx, n *corev1.Node) error {
+func (in *inTx) dropLease(tx *storage.Tx, n *corev1.Node) error {
 	l, err := tx.Get(coordination.Leases, corev1.NamespaceNodeLease, n.Name)
 	if err != nil {
 		return nil // there is none, or it cannot be read: the collector looks again
 	}
 	for _, o := range l.GetOwnerReferences() {
 		if o.UID == n.UID {
-			return c.markOrDrop(tx, coordination.Leases, l, nil)
+			return in.markOrDrop(tx, coordination.Leases, l, nil)
 		}
 	}
 	return nil

@@ -22,8 +22,9 @@ type rights struct {
 var rightKinds = []*api.Kind{rbac.ClusterRoles, rbac.Roles, rbac.ClusterRoleBindings, rbac.RoleBindings}
 
 // Rights lends out who may do what, as of now. What is lent must not be kept, or changed.
-func (c *Client) Rights(use func(*rbac.Policy)) error {
-	r := &c.rights
+func (c *Client) Rights(use func(*rbac.Policy)) error { return c.rights.lend(use) }
+
+func (r *rights) lend(use func(*rbac.Policy)) error {
 	r.mu.RLock()
 	if r.quiet() {
 		defer r.mu.RUnlock()

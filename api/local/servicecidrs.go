@@ -20,7 +20,7 @@ import (
 const rangeFinalizer = "networking.k8s.io/service-cidr-finalizer"
 
 // admitRange: a range is ready as soon as it is there, and held as long as somebody has an address of it.
-func admitRange(c *Client, _ context.Context, tx *storage.Tx, a admission) error {
+func admitRange(in *inTx, _ context.Context, tx *storage.Tx, a admission) error {
 	r := a.obj.(*networkingv1.ServiceCIDR)
 	if a.sub != "" {
 		return nil
@@ -40,24 +40,24 @@ func admitRange(c *Client, _ context.Context, tx *storage.Tx, a admission) error
 		return nil
 	}
 	for i, p := range prefixes(r) {
-		if err := c.cfg.Services.Overlap(p); err != nil {
+		if err := in.cfg.Services.Overlap(p); err != nil {
 			return apierrors.NewInvalid(networking.ServiceCIDRs.GVK().GroupKind(), r.Name, field.ErrorList{
 				field.Invalid(field.NewPath("spec", "cidrs").Index(i), r.Spec.CIDRs[i], err.Error())})
 		}
 	}
 	if a.old == nil {
-		setRangeReady(c, r)
+		setRangeReady(in, r)
 	}
 	return nil
 }
 
-func setRangeReady(c *Client, r *networkingv1.ServiceCIDR) {
-	setRangeCondition(c, r, metav1.ConditionTrue, "", "Kubernetes Service CIDR is ready")
+func setRangeReady(in *inTx, r *networkingv1.ServiceCIDR) {
+	setRangeCondition(in, r, metav1.ConditionTrue, "", "Kubernetes Service CIDR is ready")
 }
 
-func setRangeCondition(c *Client, r *networkingv1.ServiceCIDR, is metav1.ConditionStatus, reason, message string) {
+func setRangeCondition(in *inTx, r *networkingv1.ServiceCIDR, is metav1.ConditionStatus, reason, message string) {
 	apimeta.SetStatusCondition(&r.Status.Conditions, metav1.Condition{Type: networkingv1.ServiceCIDRConditionReady, Status: is, Reason: reason,
-		Message: message, LastTransitionTime: c.now()})
+		Message: message, LastTransitionTime: in.now()})
 }
 
 // keepDefaultRange: without it no service could be made, the API's own included.
@@ -69,7 +69,7 @@ func keepDefaultRange(obj api.Object) error {
 }
 
 // rangeDeleted lets a range go that nobody uses, and says of another what it waits for.
-func rangeDeleted(c *Client, tx *storage.Tx, obj api.Object) error {
+func rangeDeleted(in *inTx, tx *storage.Tx, obj api.Object) error {
 	r := obj.(*networkingv1.ServiceCIDR)
 	if finished(r) {
 		return nil // gone already
@@ -79,16 +79,16 @@ func rangeDeleted(c *Client, tx *storage.Tx, obj api.Object) error {
 		return err
 	}
 	if used {
-		setRangeCondition(c, r, metav1.ConditionFalse, networkingv1.ServiceCIDRReasonTerminating,
+		setRangeCondition(in, r, metav1.ConditionFalse, networkingv1.ServiceCIDRReasonTerminating,
 			"There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new ServiceCIDR")
 	} else {
 		r.Finalizers = slices.DeleteFunc(r.Finalizers, func(f string) bool { return f == rangeFinalizer })
 	}
-	return putOrDrop(c, tx, networking.ServiceCIDRs, r)
+	return putOrDrop(in, tx, networking.ServiceCIDRs, r)
 }
 
 // settleRanges lets the ranges go that were deleted and whose last address has gone.
-func settleRanges(c *Client, tx *storage.Tx) error {
+func settleRanges(in *inTx, tx *storage.Tx) error {
 	all, err := tx.List(networking.ServiceCIDRs, "")
 	if err != nil {
 		return err
@@ -101,7 +101,7 @@ func settleRanges(c *Client, tx *storage.Tx) error {
 		if used, err := inUse(tx, r); err != nil || used {
 			return err
 		}
-		if err := rangeDeleted(c, tx, r); err != nil {
+		if err := rangeDeleted(in, tx, r); err != nil {
 			return err
 		}
 	}
@@ -137,9 +137,9 @@ func inUse(tx *storage.Tx, r *networkingv1.ServiceCIDR) (bool, error) {
 }
 
 // defaultRange is what the configuration says.
-func defaultRange(c *Client) *networkingv1.ServiceCIDR {
+func defaultRange(in *inTx) *networkingv1.ServiceCIDR {
 	r := &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: networking.DefaultServiceCIDR, Finalizers: []string{rangeFinalizer}}}
-	for _, p := range c.cfg.Services.Ranges {
+	for _, p := range in.cfg.Services.Ranges {
 		r.Spec.CIDRs = append(r.Spec.CIDRs, p.String())
 	}
 	return r

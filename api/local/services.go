@@ -55,14 +55,14 @@ func (s *Services) Overlap(p netip.Prefix) error {
 const allocator = "ipallocator.k8s.io"
 
 // keepsServices: this server keeps services and their addresses.
-func keepsServices(c *Client) bool {
-	return slices.Contains(c.store.Kinds().Kept, networking.IPAddresses)
+func keepsServices(in *inTx) bool {
+	return slices.Contains(in.store.Kinds().Kept, networking.IPAddresses)
 }
 
 // admitService gives a service its addresses and ports in the transaction that writes it. So a service that is refused, or a dry run,
 // takes none.
-func admitService(c *Client, _ context.Context, tx *storage.Tx, a admission) error {
-	if a.sub != "" || !keepsServices(c) {
+func admitService(in *inTx, _ context.Context, tx *storage.Tx, a admission) error {
+	if a.sub != "" || !keepsServices(in) {
 		return nil
 	}
 	s := a.obj.(*corev1.Service)
@@ -72,19 +72,19 @@ func admitService(c *Client, _ context.Context, tx *storage.Tx, a admission) err
 	} else if _, err := tx.Get(api.Services, s.Namespace, s.Name); err == nil { // otherwise it would hear that its address is taken, by itself
 		return apierrors.NewAlreadyExists(api.Services.GR(), s.Name)
 	}
-	if err := allocate.Service(s, old, &source{c: c, tx: tx, of: s}); err != nil {
+	if err := allocate.Service(s, old, &source{in: in, tx: tx, of: s}); err != nil {
 		return err
 	}
 	if old == nil {
 		return nil
 	}
-	return freeAddresses(c, tx, old, allocate.Freed(s, old))
+	return freeAddresses(in, tx, old, allocate.Freed(s, old))
 }
 
 // source implements allocate.Source in one transaction. An address is taken if it has an IPAddress, a port if a service names it. Nothing
 // else remembers them, so nothing can disagree after a crash or a restore.
 type source struct {
-	c      *Client
+	in     *inTx
 	tx     *storage.Tx
 	of     *corev1.Service
 	ranges []allocate.Range
@@ -93,7 +93,7 @@ type source struct {
 }
 
 func (s *source) Families() (out []corev1.IPFamily, err error) {
-	for _, p := range s.c.cfg.Services.Ranges {
+	for _, p := range s.in.cfg.Services.Ranges {
 		out = append(out, api.FamilyOf(p.Addr().String()))
 	}
 	return out, nil
@@ -150,7 +150,7 @@ func (s *source) hold(ip netip.Addr, open []allocate.Range) error {
 	if err := s.fairAddress(api.FamilyOf(ip.String()), open); err != nil {
 		return err
 	}
-	return holdAddress(s.c, s.tx, s.of, ip)
+	return holdAddress(s.in, s.tx, s.of, ip)
 }
 
 func (s *source) free(ip netip.Addr) (bool, error) {
@@ -206,12 +206,12 @@ func (s *source) take(n int32, namespace string) {
 
 // fair says that a namespace may have one more port: no more than it leaves to the others.
 func (s *source) fair() error {
-	ports := s.c.cfg.Services.Ports
+	ports := s.in.cfg.Services.Ports
 	return leaves(s.of.Namespace, uint64(s.own), uint64(len(s.ports)), uint64(ports.Last-ports.First)+1, "ports", ports)
 }
 
 func (s *source) TakePort(n int32) error {
-	if err := s.c.cfg.Services.Ports.Check(n); err != nil {
+	if err := s.in.cfg.Services.Ports.Check(n); err != nil {
 		return err
 	}
 	if err := s.look(); err != nil {
@@ -231,7 +231,7 @@ func (s *source) NextPort() (int32, error) {
 	if err := s.look(); err != nil {
 		return 0, err
 	}
-	n, err := s.c.cfg.Services.Ports.Next(rand.Uint64N, func(n int32) bool { return !s.ports[n] })
+	n, err := s.in.cfg.Services.Ports.Next(rand.Uint64N, func(n int32) bool { return !s.ports[n] })
 	if err == nil {
 		err = s.fair()
 	}
@@ -242,8 +242,8 @@ func (s *source) NextPort() (int32, error) {
 }
 
 // hold makes the IPAddress that says whose an address is.
-func holdAddress(c *Client, tx *storage.Tx, s *corev1.Service, ip netip.Addr) error {
-	return c.makeSystem(tx, &networkingv1.IPAddress{
+func holdAddress(in *inTx, tx *storage.Tx, s *corev1.Service, ip netip.Addr) error {
+	return in.makeSystem(tx, &networkingv1.IPAddress{
 		ObjectMeta: metav1.ObjectMeta{Name: ip.String(), Labels: map[string]string{
 			networkingv1.LabelIPAddressFamily: string(api.FamilyOf(ip.String())), networkingv1.LabelManagedBy: allocator}},
 		Spec: networkingv1.IPAddressSpec{ParentRef: &networkingv1.ParentReference{Resource: api.Services.Resource, Namespace: s.Namespace,
@@ -258,7 +258,7 @@ func heldBy(a *networkingv1.IPAddress, s *corev1.Service) bool {
 }
 
 // free gives addresses of a service up.
-func freeAddresses(c *Client, tx *storage.Tx, s *corev1.Service, ips []string) error {
+func freeAddresses(in *inTx, tx *storage.Tx, s *corev1.Service, ips []string) error {
 	for _, ip := range ips {
 		a, err := tx.Get(networking.IPAddresses, "", ip)
 		if errors.Is(err, storage.ErrNotFound) || err == nil && !heldBy(a.(*networkingv1.IPAddress), s) {
@@ -271,43 +271,43 @@ func freeAddresses(c *Client, tx *storage.Tx, s *corev1.Service, ips []string) e
 	if len(ips) == 0 {
 		return nil
 	}
-	return settleRanges(c, tx)
+	return settleRanges(in, tx)
 }
 
 // serviceGone gives up what a service had.
-func serviceGone(c *Client, tx *storage.Tx, obj api.Object) error {
+func serviceGone(in *inTx, tx *storage.Tx, obj api.Object) error {
 	s, ok := obj.(*corev1.Service)
-	if !ok || !keepsServices(c) {
+	if !ok || !keepsServices(in) {
 		return nil
 	}
-	return freeAddresses(c, tx, s, allocate.Addresses(s))
+	return freeAddresses(in, tx, s, allocate.Addresses(s))
 }
 
 // addressGone keeps the address of a service from being given twice.
-func addressGone(c *Client, tx *storage.Tx, obj api.Object) error {
+func addressGone(in *inTx, tx *storage.Tx, obj api.Object) error {
 	a := obj.(*networkingv1.IPAddress)
 	p := a.Spec.ParentRef
 	if p == nil || p.Group != "" || p.Resource != api.Services.Resource {
-		return settleRanges(c, tx)
+		return settleRanges(in, tx)
 	}
 	s, err := tx.Get(api.Services, p.Namespace, p.Name)
 	if err == nil && slices.Contains(allocate.Addresses(s.(*corev1.Service)), a.Name) {
 		return forbidden(networking.IPAddresses, a.Name, "it is the address of service %s/%s, and goes with it", p.Namespace, p.Name)
 	}
-	return settleRanges(c, tx)
+	return settleRanges(in, tx)
 }
 
 // ensureAddresses does that where there is anything to do.
-func ensureAddresses(c *Client) error {
-	if !keepsServices(c) || c.store.WhenAny(networking.IPAddresses, func() {}) && c.store.WhenAny(api.Services, func() {}) {
+func ensureAddresses(in *inTx) error {
+	if !keepsServices(in) || in.store.WhenAny(networking.IPAddresses, func() {}) && in.store.WhenAny(api.Services, func() {}) {
 		return nil
 	}
-	return c.store.Update(func(tx *storage.Tx) error { return repairAddresses(c, tx) })
+	return in.store.Update(func(tx *storage.Tx) error { return repairAddresses(in, tx) })
 }
 
 // repairAddresses makes and removes IPAddresses until they fit the services. They may differ after a value of the store was damaged, or
 // in a store from before there were IPAddresses.
-func repairAddresses(c *Client, tx *storage.Tx) error {
+func repairAddresses(in *inTx, tx *storage.Tx) error {
 	services, err := tx.List(api.Services, "")
 	if err != nil {
 		return err
@@ -344,7 +344,7 @@ func repairAddresses(c *Client, tx *storage.Tx) error {
 		if err != nil {
 			continue // validation has let no such thing in
 		}
-		if err := holdAddress(c, tx, s, at); err != nil {
+		if err := holdAddress(in, tx, s, at); err != nil {
 			return err
 		}
 	}

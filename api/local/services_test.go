@@ -298,7 +298,7 @@ func TestAddressesAreRepaired(t *testing.T) {
 		if _, err := tx.Delete(networking.IPAddresses, "", a); err != nil {
 			return err
 		}
-		return holdAddress(c, tx, newService("gone", nil), netip.MustParseAddr("10.43.9.8"))
+		return holdAddress(c.inTx, tx, newService("gone", nil), netip.MustParseAddr("10.43.9.8"))
 	})
 	if err != nil {
 		t.Fatal(err)

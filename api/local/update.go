@@ -127,7 +127,7 @@ type how struct {
 
 // update admits obj in the place of old and stores it, unless nothing changed: then nothing is written and
 // nobody is told, which is what keeps a board that only repeats itself off its flash.
-func (c *Client) update(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj, old api.Object, ch how) (api.Object, error) {
+func (in *inTx) update(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj, old api.Object, ch how) (api.Object, error) {
 	sub := ch.sub
 	if err := precondition(kind, obj, old); err != nil {
 		return nil, err
@@ -138,7 +138,7 @@ func (c *Client) update(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj
 		return nil, err
 	}
 	g, a := gates(kind), admission{kind, obj, old, sub}
-	if err := c.ask(ctx, tx, g.update, a); err != nil {
+	if err := in.ask(ctx, tx, g.update, a); err != nil {
 		return nil, err
 	}
 	if err := kind.ValidateUpdate(obj, old, sub); err != nil {
@@ -147,20 +147,20 @@ func (c *Client) update(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj
 	if err := holdToLimits(tx, a); err != nil {
 		return nil, err
 	}
-	if err := c.security.admit(ctx, tx, g, a); err != nil {
+	if err := in.security.admit(ctx, tx, g, a); err != nil {
 		return nil, err
 	}
 	if !ch.applied {
-		if err := c.fields.Update(kind, old, obj, sub, ch.manager); err != nil {
+		if err := in.fields.Update(kind, old, obj, sub, ch.manager); err != nil {
 			return nil, err
 		}
 	}
 	kind.Stamp(obj)
 	if finished(obj) {
-		if err := dropObject(c, tx, kind, obj); err != nil {
+		if err := dropObject(in, tx, kind, obj); err != nil {
 			return nil, err
 		}
-		return obj, c.leaveNamespace(tx, kind, obj)
+		return obj, in.leaveNamespace(tx, kind, obj)
 	}
 	if kind.Same(obj, old) {
 		return old, nil
@@ -169,14 +169,14 @@ func (c *Client) update(ctx context.Context, tx *storage.Tx, kind *api.Kind, obj
 		obj.SetGeneration(obj.GetGeneration() + 1)
 	}
 	if sub != api.StatusSub {
-		if err := c.quotas.admit(tx, a, c.cfg.Now()); err != nil {
+		if err := in.quotas.admit(tx, a, in.cfg.Now()); err != nil {
 			return nil, err
 		}
 	}
-	if err := c.shares.put(ctx, tx, kind, obj, old, sub, kind.IsHeartbeat(obj, old)); err != nil {
+	if err := in.shares.put(ctx, tx, kind, obj, old, sub, kind.IsHeartbeat(obj, old)); err != nil {
 		return nil, err
 	}
-	return obj, c.then(tx, g.updated, obj)
+	return obj, in.then(tx, g.updated, obj)
 }
 
 // precondition is the compare of compare-and-swap (N-11.32).

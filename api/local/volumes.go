@@ -15,7 +15,7 @@ import (
 )
 
 // admitClaim gives a claim the default class where it names none, and has it stay as long as a pod uses it (N-13.8).
-func admitClaim(_ *Client, _ context.Context, tx *storage.Tx, a admission) error {
+func admitClaim(_ *inTx, _ context.Context, tx *storage.Tx, a admission) error {
 	c := a.obj.(*corev1.PersistentVolumeClaim)
 	if !slices.Contains(c.Finalizers, api.ClaimProtection) {
 		c.Finalizers = append(c.Finalizers, api.ClaimProtection)
@@ -38,7 +38,7 @@ func admitClaim(_ *Client, _ context.Context, tx *storage.Tx, a admission) error
 }
 
 // admitGrowth refuses to have a claim grow that cannot (N-13.9).
-func admitGrowth(_ *Client, _ context.Context, tx *storage.Tx, a admission) error {
+func admitGrowth(_ *inTx, _ context.Context, tx *storage.Tx, a admission) error {
 	c, old := a.obj.(*corev1.PersistentVolumeClaim), a.old.(*corev1.PersistentVolumeClaim)
 	wants, had := c.Spec.Resources.Requests[corev1.ResourceStorage], old.Spec.Resources.Requests[corev1.ResourceStorage]
 	if a.sub != "" || wants.Cmp(had) <= 0 {
@@ -61,8 +61,8 @@ func admitGrowth(_ *Client, _ context.Context, tx *storage.Tx, a admission) erro
 }
 
 // admitVolume has a volume stay as long as a claim is bound to it.
-func admitVolume(c *Client, _ context.Context, _ *storage.Tx, a admission) error {
-	v, now := a.obj.(*corev1.PersistentVolume), c.now()
+func admitVolume(in *inTx, _ context.Context, _ *storage.Tx, a admission) error {
+	v, now := a.obj.(*corev1.PersistentVolume), in.now()
 	if !slices.Contains(v.Finalizers, api.VolumeProtection) {
 		v.Finalizers = append(v.Finalizers, api.VolumeProtection)
 	}
@@ -71,14 +71,14 @@ func admitVolume(c *Client, _ context.Context, _ *storage.Tx, a admission) error
 }
 
 // timePhase notes when the phase of a volume became another one, where the writer does not.
-func timePhase(c *Client, _ context.Context, _ *storage.Tx, a admission) error {
+func timePhase(in *inTx, _ context.Context, _ *storage.Tx, a admission) error {
 	v, old := &a.obj.(*corev1.PersistentVolume).Status, &a.old.(*corev1.PersistentVolume).Status
 	switch at := v.LastPhaseTransitionTime; {
 	case a.sub != api.StatusSub:
 	case v.Phase == old.Phase && at == nil:
 		v.LastPhaseTransitionTime = old.LastPhaseTransitionTime
 	case v.Phase != old.Phase && (at == nil || at.Equal(old.LastPhaseTransitionTime)):
-		now := c.now()
+		now := in.now()
 		v.LastPhaseTransitionTime = &now
 	}
 	return nil
@@ -90,8 +90,8 @@ const classMade = "ledge.local/class-made"
 
 // ensureClass makes the class of the boards' cards once for each store: when it is new, or when it first meets a version that knows
 // claims. It says whether it has to, and writes only where it is told to.
-func ensureClass(c *Client, tx *storage.Tx, write bool) (lacks bool, err error) {
-	if !slices.Contains(c.store.Kinds().Kept, apistorage.StorageClasses) {
+func ensureClass(in *inTx, tx *storage.Tx, write bool) (lacks bool, err error) {
+	if !slices.Contains(in.store.Kinds().Kept, apistorage.StorageClasses) {
 		return false, nil
 	}
 	found, err := tx.Get(api.Namespaces, "", metav1.NamespaceSystem)
@@ -106,7 +106,7 @@ func ensureClass(c *Client, tx *storage.Tx, write bool) (lacks bool, err error) 
 	}
 	class := apistorage.Card()
 	if _, err := tx.Get(apistorage.StorageClasses, "", class.Name); errors.Is(err, storage.ErrNotFound) {
-		if err := c.makeSystem(tx, class); err != nil {
+		if err := in.makeSystem(tx, class); err != nil {
 			return true, err
 		}
 	} else if err != nil {

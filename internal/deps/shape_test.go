@@ -23,7 +23,6 @@ const (
 // methodsOf are the types that were beyond this when it became a rule. The numbers may only sink.
 var methodsOf = map[string]int{
 	"api/httpd.handler": 91,
-	"api/local.Client":  61,
 }
 
 func TestTypesAreSmall(t *testing.T) {
