@@ -45,8 +45,8 @@ func (o *opener) compact() error {
 	return err
 }
 
-// compact writes what is in use of a file to another. It does so in small steps: each leaves a hole as large as the leaf that it ended with,
-// and the next but one fills it.
+// compact writes what is in use of a file to another. It does so in small steps: each leaves a hole as large as the leaf that it ended
+// with, and the next but one fills it.
 func (c Config) compact(db *bolt.DB, tmp string) error {
 	const step = 256 << 10
 	c.MaxSize, c.NoSync = 0, true // until it is whole

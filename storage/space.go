@@ -13,6 +13,9 @@ type Space struct{ All, Free int }
 // SpendReserve lets what the transaction writes from here on use what is kept for deletions: for writes that lead to one.
 func (tx *Tx) SpendReserve() { tx.spends = true }
 
+// Weight is how many bytes the values have that the transaction writes.
+func (tx *Tx) Weight() int { return tx.weight }
+
 // Space is what this transaction leaves to the next. Pages of the file count, not values: half of a page may be air.
 func (tx *Tx) Space() Space {
 	db, most := tx.b.DB(), tx.s.cfg.MaxSize

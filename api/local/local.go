@@ -82,6 +82,8 @@ type inTx struct {
 	patience   patience
 	collector  collector
 
+	unended chan struct{} // capacity 1: a namespace had more to mark than one transaction should
+
 	mu sync.Mutex // of cfg.Endpoint
 }
 
@@ -115,7 +117,7 @@ func New(cfg Config) (*Client, error) {
 		return nil, err
 	}
 	cfg.Services.fill()
-	in := &inTx{cfg: cfg, store: cfg.Store, quotas: newQuotas(cfg.Store), references: references{store: cfg.Store},
+	in := &inTx{cfg: cfg, store: cfg.Store, unended: make(chan struct{}, 1), quotas: newQuotas(cfg.Store), references: references{store: cfg.Store},
 		rights: rights{store: cfg.Store}, security: podSecurity{cfg.PodSecurity}, accounts: serviceAccounts{cfg.Tokens},
 		events:   eventBounds{store: cfg.Store, now: cfg.Now, ttl: cfg.EventTTL, most: cfg.MaxEvents},
 		patience: patience{cfg.NotReadySeconds, cfg.UnreachableSeconds}}
@@ -170,6 +172,8 @@ func tidy(ctx context.Context, c *Client) error {
 			}
 		case <-c.restore:
 			err = c.EnsureSystem()
+		case <-c.unended:
+			err = endNamespaces(c)
 		case <-sweep.C:
 			err = c.Expire(c.cfg.Now())
 		case <-c.collector.asked:

@@ -188,7 +188,8 @@ func (in *inTx) leaveNamespace(tx *storage.Tx, kind *api.Kind, obj api.Object) e
 // endNamespaces goes on with the end of all that are going.
 func endNamespaces(c *Client) error {
 	var going []string
-	err := c.store.View(func(tx *storage.Tx) error {
+	err := c.store.Update(func(tx *storage.Tx) error { // a View would not see the transaction that asked for this
+		going = nil
 		all, err := list(tx, api.Namespaces, "")
 		for _, ns := range all {
 			if ns.GetDeletionTimestamp() != nil {
@@ -199,6 +200,7 @@ func endNamespaces(c *Client) error {
 	})
 	for _, name := range going {
 		err = errors.Join(err, c.store.Update(func(tx *storage.Tx) error {
+			tx.SpendReserve()
 			ns, err := tx.Get(api.Namespaces, "", name)
 			if err != nil {
 				return nil //nolint:nilerr // it has gone
@@ -268,7 +270,12 @@ func remainder(kind *api.Kind, objs []api.Object) []remains {
 	return []remains{r}
 }
 
-// deleteAll deletes the objects of a kind in a namespace, as far as grace and finalizers let it, and tells what is left.
+// endAtOnce is how many bytes of a namespace that is going one transaction marks: all of its pods may weigh more than a full store has room
+// for.
+const endAtOnce = 512 << 10
+
+// deleteAll deletes the objects of a kind in a namespace, as far as grace and finalizers let it, and tells what is left. Run goes on where
+// one transaction is not enough.
 func (in *inTx) deleteAll(tx *storage.Tx, kind *api.Kind, namespace string) ([]remains, error) {
 	objs, err := list(tx, kind, namespace)
 	if err != nil {
@@ -276,6 +283,13 @@ func (in *inTx) deleteAll(tx *storage.Tx, kind *api.Kind, namespace string) ([]r
 	}
 	background := api.DeleteOptions{Propagation: metav1.DeletePropagationBackground} // nothing stays for an owner's sake
 	for _, obj := range objs {
+		if tx.Weight() > endAtOnce {
+			select {
+			case in.unended <- struct{}{}:
+			default:
+			}
+			return remainder(kind, objs), nil // about: some have just gone
+		}
 		if err := in.propagateAndMark(tx, kind, obj, background); err != nil {
 			return nil, fmt.Errorf("delete %s %s/%s: %w", kind.Singular, namespace, obj.GetName(), err)
 		}

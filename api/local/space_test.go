@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -14,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"ledge/api"
+	"ledge/internal/testrun"
 	"ledge/storage"
 )
 
@@ -196,12 +198,11 @@ func TestGreedyBoard(t *testing.T) {
 	}
 }
 
-// TestFullStoreIsEmptied: a store that is full to the brim, by whatever there was before these bounds, says so, and is emptied by a delete
-// with grace, an eviction, a finalizer that is taken away, and the collector.
-func TestFullStoreIsEmptied(t *testing.T) {
-	c := furnished(t, 24)
-	mirror := mirrors(t, c, "bad", "default", 200_000)
-	whole := func(i int) error { // as before there were bounds
+// brim fills the store to the brim with pods of board "bad", as before there were bounds.
+func brim(t *testing.T, c *Client, namespace string) (n int) {
+	t.Helper()
+	mirror := mirrors(t, c, "bad", namespace, 200_000)
+	whole := func(i int) error {
 		return c.store.Update(func(tx *storage.Tx) error {
 			obj := mirror(i)
 			prepare(api.Pods, obj, c.now())
@@ -212,13 +213,43 @@ func TestFullStoreIsEmptied(t *testing.T) {
 			return put(tx, api.Pods, obj, false)
 		})
 	}
-	n := 0
 	for whole(n) == nil {
 		n++
 	}
 	if n < 20 {
 		t.Fatalf("full after %d", n)
 	}
+	return n
+}
+
+// TestFullNamespaceEnds: a namespace whose pods weigh more than a full store has room for is deleted as any is.
+func TestFullNamespaceEnds(t *testing.T) {
+	c := furnished(t, 16)
+	n := brim(t, c, "other")
+	running(t, c)
+	if _, err := c.Delete(t.Context(), api.Namespaces, "", "other", api.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	testrun.Until(t, time.Minute, "all pods are marked", func() bool {
+		marked := 0
+		err := c.store.View(func(tx *storage.Tx) error {
+			pods, err := list(tx, api.Pods, "other")
+			for _, p := range pods {
+				if p.GetDeletionTimestamp() != nil {
+					marked++
+				}
+			}
+			return err
+		})
+		return err == nil && marked == n
+	})
+}
+
+// TestFullStoreIsEmptied: a store that is full to the brim, by whatever there was before these bounds, says so, and is emptied by a delete
+// with grace, an eviction, a finalizer that is taken away, and the collector.
+func TestFullStoreIsEmptied(t *testing.T) {
+	c := furnished(t, 24)
+	n := brim(t, c, "default")
 	_, err := c.Create(as(t, "somebody"), api.ConfigMaps, blob("default", "cm", 100_000)(0), api.WriteOptions{})
 	wantCode(t, err, 403, `namespace "default" holds`)
 	_, err = fill(t, c, t.Context(), func(i int) api.Object {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 )
 
@@ -64,9 +65,9 @@ func isKind(mode os.FileMode, kind corev1.HostPathType) bool {
 	return false
 }
 
-// touch makes an empty file; its directory must exist, as on Kubernetes.
+// touch makes an empty file; its directory must exist, as on Kubernetes. What a pod puts in its place meanwhile is not waited for.
 func touch(path string) error {
-	f, err := os.OpenFile(filepath.Clean(path), os.O_CREATE|os.O_RDONLY, 0o644)
+	f, err := os.OpenFile(filepath.Clean(path), os.O_CREATE|os.O_RDONLY|unix.O_NONBLOCK, 0o644)
 	if err != nil {
 		return fmt.Errorf("hostPath: %w", err)
 	}
