@@ -158,14 +158,18 @@ func (v *engineView) tellHanging(late []runtime.Late) {
 		v.mu.Unlock()
 		name := containerOf(l)
 		text := hangText(l, name)
-		pod := v.news.named(types.UID(l.PodUID))
-		if pod == nil {
-			continue
+		pod, of := v.news.named(types.UID(l.PodUID)), "with UID "+l.PodUID+", which is gone"
+		if pod != nil {
+			of = api.Key(pod).String()
 		}
 		v.mu.Lock()
-		v.hung = hanging{fmt.Sprintf("pod %s: %s", api.Key(pod), text), time.Now()}
+		v.hung = hanging{fmt.Sprintf("pod %s: %s", of, text), time.Now()}
 		v.mu.Unlock()
-		if !known {
+		switch {
+		case known:
+		case pod == nil: // and no event can be on it
+			slog.Warn("an operation on a container hangs", "pod", l.PodUID, "what", text)
+		default:
 			v.news.hangs(pod, name, text)
 		}
 	}

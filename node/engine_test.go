@@ -89,9 +89,14 @@ func TestHangingOperation(t *testing.T) {
 	withTrouble(t, func(r *rig, e *troubledEngine) {
 		p := r.pod("p")
 		r.pass(time.Second)
+		e.set(func() { e.late = []runtime.Late{{What: runtime.Removing, PodUID: "1-2-3", For: time.Minute}} })
+		r.pass(25 * time.Second)
+		if c := nodeCondition(r.node(), containersHang); c.Status != corev1.ConditionTrue ||
+			!strings.Contains(c.Message, "pod with UID 1-2-3, which is gone: the removal is not done after 1m0s") {
+			t.Errorf("of a pod that is gone: %+v", c)
+		}
 		e.set(func() {
-			e.late = []runtime.Late{{What: runtime.Entering, PodUID: string(p.UID), Container: containerID(p, "c", 0), For: 35 * time.Second},
-				{What: runtime.Removing, PodUID: "a pod that is gone", For: time.Minute}}
+			e.late = []runtime.Late{{What: runtime.Entering, PodUID: string(p.UID), Container: containerID(p, "c", 0), For: 35 * time.Second}}
 		})
 		r.pass(25 * time.Second)
 		c := nodeCondition(r.node(), containersHang)

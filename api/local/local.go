@@ -117,7 +117,8 @@ func New(cfg Config) (*Client, error) {
 		return nil, err
 	}
 	cfg.Services.fill()
-	in := &inTx{cfg: cfg, store: cfg.Store, unended: make(chan struct{}, 1), quotas: newQuotas(cfg.Store), references: references{store: cfg.Store},
+	in := &inTx{cfg: cfg, store: cfg.Store, unended: make(chan struct{}, 1),
+		quotas: newQuotas(cfg.Store), references: references{store: cfg.Store},
 		rights: rights{store: cfg.Store}, security: podSecurity{cfg.PodSecurity}, accounts: serviceAccounts{cfg.Tokens},
 		events:   eventBounds{store: cfg.Store, now: cfg.Now, ttl: cfg.EventTTL, most: cfg.MaxEvents},
 		patience: patience{cfg.NotReadySeconds, cfg.UnreachableSeconds}}
