@@ -233,11 +233,15 @@ func (b *testBoard) command(ctx context.Context, args ...string) *exec.Cmd {
 
 func (b *testBoard) apply(yaml string) {
 	b.t.Helper()
-	file := filepath.Join(b.t.TempDir(), "objects.yaml")
-	if err := os.WriteFile(file, []byte(yaml), 0o600); err != nil {
-		b.t.Fatal(err)
-	}
-	b.must("apply", "-f", file)
+	b.must("apply", "-f", b.yaml(yaml))
+}
+
+// yaml writes objects into a file.
+func (b *testBoard) yaml(text string) (file string) {
+	b.t.Helper()
+	file = filepath.Join(b.t.TempDir(), "objects.yaml")
+	must(b.t, os.WriteFile(file, []byte(text), 0o600))
+	return file
 }
 
 func (b *testBoard) eventually(what string, f func() error) {

@@ -1,10 +1,14 @@
 package local
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -253,10 +257,13 @@ func TestServicesTakeNothing(t *testing.T) {
 // TestServicesAtRandom does with the store what people do: no two services ever have
 // one address or port, and what none has is free.
 func TestServicesAtRandom(t *testing.T) {
-	c := open(t, Config{Services: ranged("10.0.0.0/28")})
-	rng := rand.New(rand.NewPCG(7, 7))
+	changeAtRandom(t, open(t, Config{Services: ranged("10.0.0.0/28")}), rand.New(rand.NewPCG(7, 7)), 400)
+}
+
+func changeAtRandom(t *testing.T, c *Client, rng *rand.Rand, times int) {
+	t.Helper()
 	types := []corev1.ServiceType{"ClusterIP", "NodePort", "LoadBalancer", "ExternalName"}
-	for range 400 {
+	for range times {
 		name := fmt.Sprint("s", rng.IntN(20))
 		s := newService(name, func(s *corev1.Service) {
 			s.Spec.Type = types[rng.IntN(4)]
@@ -282,6 +289,69 @@ func TestServicesAtRandom(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantInLine(t, c)
+	}
+}
+
+// TestServicesOfABackup: a store that was put back to an older state has the addresses of that state, gives none of them twice, and gives
+// again what only services had that it has forgotten.
+func TestServicesOfABackup(t *testing.T) {
+	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "backup")
+	start := func() (*storage.Store, *Client) {
+		s, err := storage.Open(t.Context(), storage.Config{Dir: dir, NoSync: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := New(Config{Store: s, Services: ranged("10.0.0.0/28")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s, c
+	}
+	stop := func(s *storage.Store) {
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(_ context.Context, path string) error { return storage.Check(path) }
+	rng := rand.New(rand.NewPCG(3, 1))
+	store, c := start()
+	for range 4 {
+		changeAtRandom(t, c, rng, 40)
+		had, newest := addressesOf(t, c), store.Revision()
+		save(t, store, file)
+		changeAtRandom(t, c, rng, 40)
+		stop(store)
+		if err := storage.RestoreDir(t.Context(), dir, file, check); err != nil {
+			t.Fatal(err)
+		}
+		store, c = start()
+		wantInLine(t, c)
+		if now := addressesOf(t, c); !maps.Equal(now, had) {
+			t.Errorf("the backup has the addresses %v, the store that was made of it %v", had, now)
+		}
+		if store.Revision() <= newest {
+			t.Errorf("revision %d after a restore, was %d", store.Revision(), newest)
+		}
+	}
+	changeAtRandom(t, c, rng, 40)
+	for i := range 20 { // all that is free can be had, and no more
+		_, _ = tryService(t, c, newService(fmt.Sprint("more", i), nil), false)
+	}
+	wantInLine(t, c)
+	if n := len(addressesOf(t, c)); n != 14 {
+		t.Errorf("%d of 14 addresses are given", n)
+	}
+	stop(store)
+}
+
+func save(t *testing.T, s *storage.Store, file string) {
+	t.Helper()
+	f, err := os.Create(file)
+	if err == nil {
+		err = errors.Join(s.Backup(f), f.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
