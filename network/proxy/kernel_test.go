@@ -4,14 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/nftables"
+	"github.com/vishvananda/netlink"
 
+	"ledge/internal/testrun"
 	"ledge/network"
 	"ledge/network/netns"
 	"ledge/network/networktest"
@@ -239,6 +243,51 @@ func TestUnusedChainsGo(t *testing.T) {
 		}
 		t.Error("chains that nobody uses stay")
 	})
+}
+
+// TestFewerEndpointsThanDrawn: a connection that was led to eight endpoints, and meets what is left of them after the next transaction,
+// gets one that stays. Each lookup of the kernel sees the transaction that counts at that moment.
+func TestFewerEndpointsThanDrawn(t *testing.T) {
+	for what, sticky := range map[string]time.Duration{"any": 0, "sticky": time.Hour} {
+		t.Run(what, func(t *testing.T) {
+			alone(t, func() {
+				lo, err := netlink.LinkByName("lo")
+				try(t, "lo", err)
+				try(t, "lo", netlink.LinkSetUp(lo))
+				end := at("10.42.0.1", 8080)
+				try(t, "address", netlink.AddrAdd(lo, &netlink.Addr{IPNet: netlink.NewIPNet(end.Addr().AsSlice())}))
+				try(t, "route", netlink.RouteAdd(&netlink.Route{Dst: netlink.NewIPNet(net.IPv4(10, 96, 1, 1)), LinkIndex: lo.Attrs().Index}))
+				l, err := net.Listen("tcp4", end.String())
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer l.Close()
+				s := every()
+				s.Forwards = s.Forwards[:1]
+				f := &s.Forwards[0]
+				f.Sticky, f.Near = sticky, slices.Repeat([]netip.AddrPort{end}, 8)
+				p := New(Config{Bridge: "ledge0"})
+				try(t, "Update", p.Update(t.Context(), []network.Service{s}))
+				var gone []element
+				for _, e := range compile(s).elements {
+					if e.set == setEndpoints && !strings.HasSuffix(e.key, number(0)) {
+						gone = append(gone, e)
+					}
+				}
+				if len(gone) != 7 {
+					t.Fatalf("%d elements", len(gone))
+				}
+				try(t, "apply", p.apply(batch{remove: gone}))
+				for range 30 {
+					c, err := net.DialTimeout("tcp4", f.To.String(), testrun.Patience(5*time.Second))
+					if err != nil {
+						t.Fatal(err)
+					}
+					try(t, "close", c.Close())
+				}
+			})
+		})
+	}
 }
 
 // TestTry: this kernel can do what doctor asks it for.

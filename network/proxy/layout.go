@@ -118,14 +118,21 @@ func (f family) rules(s special) [][]expr.Any {
 	if s.mask {
 		masquerade = mark(masqueradeMark)
 	}
+	first := []expr.Any{&expr.Immediate{Register: f.index(), Data: binary.NativeEndian.AppendUint32(nil, s.from())}}
 	draw := []expr.Any{&expr.Numgen{Register: f.index(), Modulus: uint32(s.n), Type: unix.NFT_NG_RANDOM, Offset: s.from()}}
 	if s.n == 1 {
-		draw = []expr.Any{&expr.Immediate{Register: f.index(), Data: binary.NativeEndian.AppendUint32(nil, s.from())}}
+		draw = first
 	}
-	pick := join(f.key(s.node), draw,
-		[]expr.Any{&expr.Lookup{SourceRegister: f.to(), DestRegister: f.end(), IsDestRegSet: true, SetName: setEndpoints}})
+	choose := func(index []expr.Any) []expr.Any {
+		return join(f.key(s.node), index,
+			[]expr.Any{&expr.Lookup{SourceRegister: f.to(), DestRegister: f.end(), IsDestRegSet: true, SetName: setEndpoints}})
+	}
+	pick := choose(draw)
+	// A packet may be led here by what was, and find the endpoints that are: the kernel looks at each lookup which transaction counts. If
+	// they are fewer now, the one it drew may be missing. There is always a first.
+	otherwise := join(choose(first), f.dnat())
 	if s.stick == 0 {
-		return [][]expr.Any{masquerade, join(pick, f.dnat())}
+		return [][]expr.Any{masquerade, join(pick, f.dnat()), otherwise}
 	}
 	remember := []expr.Any{&expr.Dynset{SrcRegKey: f.client(), SrcRegData: f.end(), SetName: setAffinity, Operation: dynsetUpdate,
 		Timeout: seconds(s.stick)}}
@@ -139,6 +146,7 @@ func (f family) rules(s special) [][]expr.Any {
 		join(client, f.key(s.node), known, forget), // its endpoint is gone
 		join(client, pick, remember, f.dnat()),
 		join(pick, f.dnat()), // the set of clients is full
+		otherwise,
 	}
 }
 
