@@ -254,12 +254,14 @@ func (p *Proxy) sweep() error {
 		c.DelChain(&nftables.Chain{Name: id.name, Table: t})
 		gone++
 	}
+	p.left, p.swept = false, len(p.chains)-gone
 	if gone == 0 {
 		return nil
 	}
 	if err := c.Flush(); err != nil {
 		p.nft.Drop()
 		if errors.Is(err, unix.EBUSY) {
+			p.left, p.swept = true, len(p.chains)
 			return nil
 		}
 		return fmt.Errorf("remove chains: %w", err)

@@ -52,6 +52,8 @@ type Proxy struct {
 	short    []string                   // who does not get all it wants
 	tables   map[family]bool            // that the kernel has
 	chains   map[chainID]bool           // that the kernel has, beside the base
+	left     bool                       // a Service left one of them: maybe nobody needs it any more
+	swept    int                        // how many there were after the last sweep
 	known    bool                       // the kernel has what stands
 	applied  uint32                     // nftables generation at which that was so; 0: others changed something since
 	warned   bool                       // of connection tracking
@@ -80,6 +82,7 @@ func (p *Proxy) reset() {
 	p.wanted, p.standing = map[string]network.Service{}, map[string]network.Service{}
 	p.claims, p.weight, p.short = map[service.Claim]string{}, 0, nil
 	p.tables, p.chains, p.known, p.applied = map[family]bool{}, map[chainID]bool{}, false, 0
+	p.left, p.swept = false, 0
 }
 
 // Update implements network.Forwarder.
@@ -249,11 +252,20 @@ func (p *Proxy) stand(changed []network.Service) {
 	}
 }
 
+// mostLeft bounds the chains that nobody needs: whoever changes the sources of a Service makes a new one each time.
+const mostLeft = 64
+
 // change tells the kernel what is other than what it has.
 func (p *Proxy) change(changed []network.Service) error {
 	b := batch{chains: map[chainID]special{}}
+	left := false
 	for _, s := range changed {
 		old, now := compile(p.standing[s.Name]), compile(s)
+		for id := range old.chains {
+			if _, stays := now.chains[id]; !stays {
+				left = true
+			}
+		}
 		b.differ(old.elements, now.elements)
 		for id, c := range now.chains {
 			if !p.chains[id] {
@@ -267,6 +279,9 @@ func (p *Proxy) change(changed []network.Service) error {
 		return err
 	}
 	p.stand(changed)
+	if p.left = p.left || left; p.left && len(p.chains) >= p.swept+mostLeft {
+		return p.sweep()
+	}
 	return nil
 }
 
@@ -278,7 +293,10 @@ func (p *Proxy) renew() error {
 	}
 	all, short := service.Settle(slices.Collect(maps.Values(p.wanted)))
 	if p.known && gen == p.applied && gen != 0 {
-		return p.change(p.settled(p.differing()))
+		if err := p.change(p.settled(p.differing())); err != nil || !p.left {
+			return err
+		}
+		return p.sweep()
 	}
 	p.tell(short)
 	if len(all) == 0 {
