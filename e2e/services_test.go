@@ -4,17 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"ledge/internal/testrun"
+	"ledge/network/netns"
 )
 
 const servicesYAML = `apiVersion: apps/v1
@@ -113,6 +116,7 @@ func TestServices(t *testing.T) {
 	// The brain dies: the kernel goes on, and who asks for a name waits for the next one.
 	addr, err := k.sh(t.Context(), "kubectl get service shop -o jsonpath={.spec.clusterIP}").Output()
 	must(t, err)
+	people := callAll(t, pid, net.JoinHostPort(string(addr), "80"), net.JoinHostPort(b.outward(), nodePort))
 	_ = b.signal(syscall.SIGKILL)
 	bothAnswer(t, "http://"+string(addr)+"/", c.get)
 	asked := make(chan string, 1)
@@ -123,10 +127,70 @@ func TestServices(t *testing.T) {
 	}
 	c.findsByName(t)
 	c.findsEachPod(t)
+
+	// The keeper dies too, alone and with the brain, and nobody who connects is refused.
+	keeper := b.killKeeper()
+	b.eventually("a new keeper runs", func() error {
+		if now := b.keeperPID(); now == keeper || now == 0 {
+			return fmt.Errorf("still %d", now)
+		}
+		return nil
+	})
+	b.killKeeper()
+	_ = b.signal(syscall.SIGKILL)
+	b.serve(b.everywhere(nodePort)...)
+	c.findsByName(t)
+	people.lostNone(t, "brain and keeper were killed")
 	k.steps("new", []step{
 		{"kubectl get service shop -o jsonpath={.spec.clusterIP}", string(addr), ""},
 		{"kubectl delete service door shop data && kubectl delete deployment,sts,pod --all --wait", "deleted", ""},
 	})
+}
+
+// callAll has clients connect to each address again and again, from a pod and from the machine.
+func callAll(t *testing.T, pid int, addresses ...string) *crowd {
+	c := &crowd{}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	for _, at := range addresses {
+		for _, from := range []string{"", fmt.Sprintf("/proc/%d/ns/net", pid)} {
+			wg.Go(func() {
+				err := netns.At(from, func() error {
+					for ; ctx.Err() == nil; time.Sleep(4 * time.Millisecond) {
+						if err := call(at); err != nil {
+							c.lost.Add(1)
+							c.last.Store(fmt.Sprint(at, " ", err))
+						}
+						c.asked.Add(1)
+					}
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	c.stop = sync.OnceFunc(func() { cancel(); wg.Wait() })
+	t.Cleanup(c.stop)
+	return c
+}
+
+// call connects from the network that this thread is in, and asks a pod who it is.
+func call(at string) error {
+	conn, err := net.DialTimeout("tcp4", at, testrun.Patience(5*time.Second))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(testrun.Patience(5 * time.Second))); err != nil {
+		return err
+	}
+	if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: shop\r\n\r\n"); err != nil {
+		return err
+	}
+	answer, err := io.ReadAll(conn)
+	return errors.Join(err, contains(string(answer), "\r\n\r\nshop-"))
 }
 
 // everywhere is what a brain is given whose API pods shall find, and which has one node port.
